@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <infiniband/verbs.h>
+
+#include "base/result.h"
+
+namespace verbena::provider {
+
+// What the C ABI (verbs/) knows of devices. The software adapter is the first provider. Every call may come
+// from any thread; two calls that destroy and use one object at once are the application's error, as with
+// libibverbs.
+//
+// Objects are the ABI's own structs (ibv_pd, ibv_cq, ...), allocated by the provider inside larger ones of
+// its own, with all public fields filled in. int results are 0 or an errno value; what a provider does not
+// override answers EOPNOTSUPP.
+
+struct DeviceInfo {
+  std::string name;        // ibv_device::name: rxe_eth0
+  std::string dev_name;    // uverbs0
+  std::string dev_path;    // /sys/class/infiniband_verbs/uverbs0
+  std::string ibdev_path;  // /sys/class/infiniband/rxe_eth0
+  uint64_t guid = 0;       // network order
+  int index = 0;           // ibv_get_device_index()
+  ibv_node_type node_type = IBV_NODE_CA;
+  ibv_transport_type transport = IBV_TRANSPORT_IB;
+};
+
+class Context;
+
+class Device {
+ public:
+  virtual ~Device() = default;
+  virtual const DeviceInfo& info() const = 0;
+  // An opened device. The caller sets verbs_context::context.device.
+  virtual Result<std::unique_ptr<Context>> open() = 0;
+};
+
+class Provider {
+ public:
+  virtual ~Provider() = default;
+  // The devices there are now, in the order in which programs shall see them.
+  virtual Result<std::vector<std::shared_ptr<Device>>> devices() = 0;
+};
+
+class Context {
+ public:
+  Context();
+  virtual ~Context();  // destroys what the application left behind
+  Context(const Context&) = delete;
+  Context& operator=(const Context&) = delete;
+
+  // The C struct of this context: 'priv' points back to us; 'context.ops' has the eight operations that
+  // verbs.h calls directly, 'sz' is its size, the extended operations that are supported are set.
+  verbs_context& abi() { return abi_; }
+  // REQUIRES: the context was opened by this library
+  static Context& of(ibv_context* context);
+
+  // Queries
+  virtual int query_device(ibv_device_attr_ex* attr, size_t attr_size) = 0;  // fills attr_size bytes at most
+  virtual int query_port(uint8_t port, ibv_port_attr* attr) = 0;
+  virtual int query_gid(uint8_t port, int index, ibv_gid* gid) = 0;  // 0 and zeros for an empty index
+  virtual int query_gid_entry(uint8_t port, uint32_t index,
+                              ibv_gid_entry* entry) = 0;  // ENODATA for an empty index
+  virtual int query_pkey(uint8_t port, int index, __be16* pkey) = 0;
+  virtual std::vector<ibv_gid_entry> gid_table() = 0;  // without holes
+
+  // Protection domains and memory
+  virtual Result<ibv_pd*> alloc_pd() = 0;
+  virtual int dealloc_pd(ibv_pd* pd) = 0;
+  virtual Result<ibv_mr*> reg_mr(ibv_pd* pd, void* addr, size_t length, uint64_t iova, unsigned access) = 0;
+  virtual int rereg_mr(ibv_mr* mr, int flags, ibv_pd* pd, void* addr, size_t length, int access);
+  virtual Result<ibv_mr*> reg_dmabuf_mr(ibv_pd* pd, uint64_t offset, size_t length, uint64_t iova, int fd,
+                                        int access);
+  virtual int dereg_mr(ibv_mr* mr) = 0;
+
+  // Completion
+  virtual Result<ibv_comp_channel*> create_comp_channel() = 0;
+  virtual int destroy_comp_channel(ibv_comp_channel* channel) = 0;
+  virtual Result<ibv_cq*> create_cq(int cqe, void* cq_context, ibv_comp_channel* channel,
+                                    int comp_vector) = 0;
+  virtual int resize_cq(ibv_cq* cq, int cqe) = 0;
+  virtual int destroy_cq(ibv_cq* cq) = 0;
+  // Blocks unless the channel's descriptor is O_NONBLOCK (then EAGAIN).
+  virtual int get_cq_event(ibv_comp_channel* channel, ibv_cq** cq, void** cq_context) = 0;
+  virtual void ack_cq_events(ibv_cq* cq, unsigned count) = 0;
+  virtual int get_async_event(ibv_async_event* event) = 0;
+  virtual void ack_async_event(ibv_async_event* event) = 0;
+
+  // Queue pairs
+  virtual Result<ibv_qp*> create_qp(ibv_qp_init_attr_ex* attr) = 0;  // attr->cap is updated
+  virtual int modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask) = 0;
+  virtual int query_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask, ibv_qp_init_attr* init_attr) = 0;
+  virtual int destroy_qp(ibv_qp* qp) = 0;
+  virtual ibv_qp_ex* qp_to_qp_ex(ibv_qp* qp);
+
+  // Shared receive queues
+  virtual Result<ibv_srq*> create_srq(ibv_srq_init_attr_ex* attr);
+  virtual int modify_srq(ibv_srq* srq, ibv_srq_attr* attr, int mask);
+  virtual int query_srq(ibv_srq* srq, ibv_srq_attr* attr);
+  virtual int destroy_srq(ibv_srq* srq);
+
+  // Addresses
+  virtual Result<ibv_ah*> create_ah(ibv_pd* pd, ibv_ah_attr* attr) = 0;
+  virtual int destroy_ah(ibv_ah* ah) = 0;
+  virtual int resolve_eth_l2_from_gid(ibv_ah_attr* attr, uint8_t mac[6], uint16_t* vlan);
+  virtual int attach_mcast(ibv_qp* qp, const ibv_gid* gid, uint16_t lid);
+  virtual int detach_mcast(ibv_qp* qp, const ibv_gid* gid, uint16_t lid);
+
+ private:
+  verbs_context abi_{};
+};
+
+}  // namespace verbena::provider
+
+namespace verbena::adapter {
+
+// The software adapter: the devices of the agent's links. One per process, made at the first call, never
+// destroyed (threads of the application may outlive every static object).
+provider::Provider& software_adapter();
+
+}  // namespace verbena::adapter

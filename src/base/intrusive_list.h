@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+
+namespace verbena {
+
+// A hook inside an object that can be in one list at a time. An object unlinks itself when destroyed.
+class ListHook {
+ public:
+  ListHook() = default;
+  ListHook(const ListHook&) = delete;
+  ListHook& operator=(const ListHook&) = delete;
+  ~ListHook() { unlink(); }
+
+  bool is_linked() const { return next_ != nullptr; }
+  void unlink() {
+    if (next_ == nullptr) return;
+    prev_->next_ = next_;
+    next_->prev_ = prev_;
+    next_ = prev_ = nullptr;
+  }
+
+ private:
+  template <class T, ListHook T::*Hook>
+  friend class IntrusiveList;
+  ListHook* next_ = nullptr;
+  ListHook* prev_ = nullptr;
+};
+
+// A doubly linked list through a member hook. Owns nothing, allocates nothing, never throws. Not thread-safe.
+template <class T, ListHook T::*Hook>
+class IntrusiveList {
+ public:
+  IntrusiveList() { head_.next_ = head_.prev_ = &head_; }
+  IntrusiveList(const IntrusiveList&) = delete;
+  IntrusiveList& operator=(const IntrusiveList&) = delete;
+  ~IntrusiveList() {
+    while (!empty()) pop_front();
+    head_.next_ = head_.prev_ = nullptr;
+  }
+
+  bool empty() const { return head_.next_ == &head_; }
+
+  // REQUIRES: item is in no list
+  void push_back(T& item) {
+    ListHook& hook = item.*Hook;
+    hook.prev_ = head_.prev_;
+    hook.next_ = &head_;
+    head_.prev_->next_ = &hook;
+    head_.prev_ = &hook;
+  }
+
+  // REQUIRES: !empty()
+  T& front() { return *owner(head_.next_); }
+
+  // REQUIRES: !empty()
+  T& pop_front() {
+    T& item = front();
+    (item.*Hook).unlink();
+    return item;
+  }
+
+  // Moves every element of `other` to our end, in order.
+  void splice_back(IntrusiveList& other) {
+    if (other.empty()) return;
+    other.head_.next_->prev_ = head_.prev_;
+    head_.prev_->next_ = other.head_.next_;
+    other.head_.prev_->next_ = &head_;
+    head_.prev_ = other.head_.prev_;
+    other.head_.next_ = other.head_.prev_ = &other.head_;
+  }
+
+ private:
+  static T* owner(ListHook* hook) {
+    alignas(T) static char space[sizeof(T)];
+    auto* sample = reinterpret_cast<T*>(space);
+    const auto offset = reinterpret_cast<char*>(&(sample->*Hook)) - space;
+    return reinterpret_cast<T*>(reinterpret_cast<char*>(hook) - offset);
+  }
+
+  ListHook head_;
+};
+
+}  // namespace verbena

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "base/log.h"
+
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdlib>
+
+namespace verbena {
+namespace {
+
+constexpr std::string_view kNames[] = {"none", "error", "warning", "info", "debug"};
+
+LogLevel level_from_environment() {
+  const char* wanted = std::getenv("VERBENA_LOG");  // NOLINT(concurrency-mt-unsafe): read once, at first use
+  if (wanted == nullptr) return LogLevel::kNone;
+  for (size_t i = 0; i < std::size(kNames); ++i) {
+    if (kNames[i] == wanted) return static_cast<LogLevel>(i);
+  }
+  return LogLevel::kWarning;  // set, but to a word we do not know: better to say too much than nothing
+}
+
+std::atomic<LogLevel>& current() {
+  static std::atomic<LogLevel> level{level_from_environment()};
+  return level;
+}
+
+}  // namespace
+
+LogLevel log_level() { return current().load(std::memory_order_relaxed); }
+
+void set_log_level(LogLevel level) { current().store(level, std::memory_order_relaxed); }
+
+void log_line(LogLevel level, std::string_view message) noexcept {
+  try {
+    const std::string line =
+        fmt::format("verbena[{}] {}: {}\n", ::getpid(), kNames[static_cast<size_t>(level)], message);
+    [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, line.data(), line.size());
+  } catch (...) {  // out of memory while logging: drop the line
+  }
+}
+
+}  // namespace verbena

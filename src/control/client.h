@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "base/unique_fd.h"
+#include "control/link.h"
+
+namespace verbena::control {
+
+// A slot lent by the agent: the shard's receive socket and its share of the QPN space.
+struct Slot {
+  uint32_t index = 0;
+  UniqueFd socket;             // bound to UDP 4791, steered by slot; empty when there is no wire
+  std::string no_wire_reason;  // why there is none, a sentence for the user: "UDP port 4791 is taken by ..."
+  UniqueFd status_page;        // a memfd of sizeof(StatusPage)
+};
+
+struct ConnectOptions {
+  bool start_agent = true;    // start one if none answers
+  std::string agent_program;  // empty: found beside this library, then in PATH (VERBENA_AGENT overrides)
+};
+
+// The process's side of the agent protocol.
+//
+// Thread-safe: calls are serialized inside. Calls may block for as long as the agent takes, at most two
+// seconds; they answer ETIMEDOUT then, and ECONNREFUSED when no agent can be had. When the agent died, a call
+// starts or finds another and tells it of the slots this process holds. Never called on the data path.
+class Client {
+ public:
+  static Result<std::unique_ptr<Client>> connect(const ConnectOptions& options = {});
+  virtual ~Client() = default;
+
+  virtual Result<std::vector<Link>> links() = 0;
+  virtual Result<Slot> take_slot() = 0;
+  virtual Result<void> return_slot(uint32_t index) = 0;
+
+  // Readable when next_links() has something; changes its meaning never, its number never (an epoll set may
+  // keep it).
+  virtual int event_fd() const = 0;
+  // The newest link table, if it changed since last asked. Never blocks. Also notices the agent's death and,
+  // without blocking longer than a connect, reaches the restarted one.
+  virtual std::optional<std::vector<Link>> next_links() = 0;
+
+  // In a child after fork(): drops descriptors without telling the agent anything.
+  virtual void abandon() = 0;
+};
+
+}  // namespace verbena::control

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+
+#include "roce/qpn.h"
+
+namespace verbena::control {
+
+// What a process lets `verbena status` see of its QPs: a sparse memfd per slot, made by the agent, mapped and
+// written by the process, only read by the agent. Plain numbers; a reader trusts none of them. All stores and
+// loads are relaxed atomics.
+using SharedNumber = std::atomic<uint64_t>;
+static_assert(SharedNumber::is_always_lock_free && sizeof(SharedNumber) == 8);
+
+enum QpCounter : uint8_t {
+  kSentPackets,
+  kSentBytes,  // payload
+  kReceivedPackets,
+  kReceivedBytes,
+  kRetransmittedPackets,
+  kDuplicateRequests,  // received
+  kOutOfSequence,      // received requests ahead of what was expected
+  kSequenceNaksSent,
+  kRnrNaksSent,
+  kErrorNaksSent,
+  kSequenceNaksReceived,
+  kRnrNaksReceived,
+  kErrorNaksReceived,
+  kLocalAckTimeouts,
+  kCompletions,
+  kQpCounterCount,
+};
+const char* qp_counter_name(QpCounter counter);
+
+struct alignas(64) QpStatus {
+  SharedNumber in_use;  // 0: no QP here
+  SharedNumber qpn;
+  SharedNumber type;   // enum ibv_qp_type
+  SharedNumber state;  // enum ibv_qp_state
+  SharedNumber remote_qpn;
+  SharedNumber device_index;  // Link::device_index
+  std::array<SharedNumber, kQpCounterCount> counters;
+};
+
+enum PortCounter : uint8_t {
+  kPortSentPackets,
+  kPortSentBytes,
+  kPortReceivedPackets,
+  kPortReceivedBytes,
+  kPortSendErrors,
+  kPortFirstDropReason,  // net::DropReason follows, one number each
+};
+
+struct StatusPage {
+  static constexpr uint64_t kMagic = 0x7665726265'6e6101;  // "verben", "a", layout 1
+  SharedNumber magic;
+  std::array<SharedNumber, 63> port;              // by PortCounter
+  std::array<QpStatus, roce::Qpn::kPerSlot> qps;  // by Qpn::index(); pages come into being when touched
+};
+
+}  // namespace verbena::control

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "base/bytes.h"
+
+namespace verbena::roce {
+
+// The parts of the IP and UDP headers that an ICRC covers and that vary; all else is fixed or masked to ones
+// (IBTA annex A17, 17.3.4: TTL / hop limit, traffic class, flow label, IPv4 checksum, UDP checksum, BTH byte
+// 4). IPv4 is taken with a header of 20 bytes and "don't fragment" set, as Linux and hardware send RoCEv2.
+struct IcrcFlow {
+  bool ipv6 = false;
+  std::array<uint8_t, 16> source{};       // IPv4: the first four bytes
+  std::array<uint8_t, 16> destination{};  // likewise
+  uint16_t source_port = 0;
+  uint16_t destination_port = 0;
+};
+
+// CRC-32 with the Ethernet polynomial, reflected, as an updatable raw state: start from crc_init(), feed
+// bytes, finish with crc_final(). Runs on carry-less multiplication where the processor has it (chosen once
+// at load), else on tables.
+constexpr uint32_t crc_init() {
+  return 0xffffffffu;
+}
+uint32_t crc_update(uint32_t state, ConstBytes data);
+constexpr uint32_t crc_final(uint32_t state) {
+  return ~state;
+}
+
+// Copies `from` to `to` and returns the updated state, in one pass over the data. REQUIRES: to holds
+// from.size() bytes, no overlap. A fault in either buffer is the caller's to guard against
+// (memory/guarded.h).
+uint32_t crc_copy(uint32_t state, std::byte* to, ConstBytes from);
+
+// The CRC state after everything in front of the BTH: the eight bytes of ones, the IP header, the UDP header.
+// `udp_payload_bytes` is from the BTH to the ICRC's end. `identification` is ignored for IPv6.
+uint32_t icrc_begin(const IcrcFlow& flow, uint32_t udp_payload_bytes, uint16_t identification);
+
+// Continues over the headers (BTH first), masking BTH byte 4. REQUIRES: headers.size() >= 12
+uint32_t icrc_headers(uint32_t state, ConstBytes headers);
+
+// Stores the finished ICRC in its place: least significant byte first.
+void icrc_store(uint32_t state, std::byte* to);
+
+// The ICRC of a whole packet: `udp_payload` from BTH to the last byte before the ICRC.
+uint32_t icrc_of(const IcrcFlow& flow, uint16_t identification, ConstBytes udp_payload_without_icrc);
+
+enum class IcrcCheck : uint8_t { kExact, kAcceptedForSomeIdentification, kBad };
+
+// Checks a received packet whose IPv4 identification is unknown (a UDP socket does not tell it). The CRC is
+// linear, so the difference to the ICRC computed for `likely_identification` must be the image of a 16-bit
+// value; one multiplication by the inverse of x^n finds that value or shows that there is none. An error that
+// happens to equal such an image passes: of random 32-bit differences one in 2^16 does; no burst of up to 16
+// bits anywhere in ... (the exact bounds: docs/wire.md). IPv6 has no such field: only the exact ICRC passes.
+IcrcCheck icrc_check(const IcrcFlow& flow, ConstBytes udp_payload, uint16_t likely_identification);
+
+}  // namespace verbena::roce

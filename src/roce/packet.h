@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+#include "base/bytes.h"
+#include "base/result.h"
+#include "roce/opcode.h"
+#include "roce/psn.h"
+#include "roce/qpn.h"
+
+namespace verbena::roce {
+
+inline constexpr uint16_t kUdpPort = 4791;
+inline constexpr uint16_t kDefaultPkey = 0xffff;
+inline constexpr uint32_t kBthBytes = 12;
+inline constexpr uint32_t kRethBytes = 16;
+inline constexpr uint32_t kAtomicEthBytes = 28;
+inline constexpr uint32_t kAethBytes = 4;
+inline constexpr uint32_t kAtomicAckEthBytes = 8;
+inline constexpr uint32_t kImmediateBytes = 4;
+inline constexpr uint32_t kIethBytes = 4;
+inline constexpr uint32_t kDethBytes = 8;
+inline constexpr uint32_t kXrcethBytes = 4;
+inline constexpr uint32_t kFethBytes = 4;
+inline constexpr uint32_t kIcrcBytes = 4;
+// BTH and the longest chain of extension headers: an XRC atomic request (12 + 4 + 28), with room to spare.
+inline constexpr uint32_t kMaxHeaderBytes = 64;
+inline constexpr uint32_t kMaxPathMtu = 4096;
+
+// Every header of one packet, as values in host order. Which of the extension fields count is said by the
+// opcode (see kOpcodes); the others are ignored on encoding and zero after parsing.
+struct Headers {
+  // BTH (IBTA volume 1, 9.2)
+  uint8_t opcode = 0;
+  bool solicited = false;
+  bool migrated = false;  // MigReq
+  uint8_t pad = 0;        // bytes of padding after the payload, 0-3
+  uint8_t header_version = 0;
+  uint16_t pkey = kDefaultPkey;
+  bool fecn = false;
+  bool becn = false;
+  Qpn destination;
+  bool ack_request = false;
+  Psn psn;
+
+  uint32_t xrc_srq = 0;  // XRCETH
+  // DETH
+  uint32_t qkey = 0;
+  Qpn source;
+  // FETH
+  uint8_t flush_type = 0;         // PLT: 4 bits
+  uint8_t flush_selectivity = 0;  // SEL: 2 bits
+  // RETH; AtomicETH uses address and rkey too
+  uint64_t address = 0;
+  uint32_t rkey = 0;
+  uint32_t dma_length = 0;
+  // AtomicETH
+  uint64_t swap_add = 0;
+  uint64_t compare = 0;
+  // AETH
+  uint8_t syndrome = 0;
+  uint32_t msn = 0;              // 24 bits
+  uint64_t atomic_original = 0;  // AtomicAckETH
+  uint32_t immediate = 0;        // ImmDt, in host order of the wire's big-endian word
+  uint32_t invalidate_rkey = 0;  // IETH
+
+  const OpcodeInfo& info() const { return kOpcodes[opcode]; }
+  Service service() const { return service_of(opcode); }
+  Operation operation() const { return operation_of(opcode); }
+};
+
+// Why a UDP payload is no packet of ours; also the reasons under which drops are counted.
+enum class ParseError : uint8_t { kTruncated, kUnknownOpcode, kBadVersion, kBadPadding, kUnexpectedPayload };
+const char* parse_error_name(ParseError error);
+
+// One received packet. `payload` points into the receive buffer and is without padding and ICRC.
+struct Packet {
+  Headers headers;
+  ConstBytes payload;
+};
+
+// Reads one RoCEv2 packet: `udp_payload` from the BTH to the ICRC's last byte. Does not check the ICRC.
+tl::expected<Packet, ParseError> parse(ConstBytes udp_payload);
+
+// Bytes of the BTH and extension headers of an opcode. REQUIRES: kOpcodes[opcode].exists()
+uint32_t header_bytes(uint8_t opcode);
+
+// Writes BTH and extension headers; returns their length. REQUIRES: out.size() >= kMaxHeaderBytes, the opcode
+// exists
+uint32_t encode(const Headers& headers, Bytes out);
+
+// Bytes of padding that bring a payload to a multiple of four.
+constexpr uint8_t padding_of(uint32_t payload_bytes) {
+  return static_cast<uint8_t>(-payload_bytes & 3);
+}
+
+}  // namespace verbena::roce

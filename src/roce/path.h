@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <cstring>
+
+namespace verbena::roce {
+
+// An address in the form of a GID (IBTA annex A17): an IPv6 address, or an IPv4 address mapped into one
+// (::ffff:a.b.c.d).
+struct Address {
+  std::array<uint8_t, 16> bytes{};
+
+  static Address from_ipv4(const uint8_t ipv4[4]) {
+    Address a;
+    a.bytes[10] = a.bytes[11] = 0xff;
+    std::memcpy(&a.bytes[12], ipv4, 4);
+    return a;
+  }
+  bool is_ipv4() const {
+    static constexpr uint8_t kMapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
+    return std::memcmp(bytes.data(), kMapped, sizeof kMapped) == 0;
+  }
+  bool is_zero() const { return *this == Address{}; }
+  bool is_multicast() const { return is_ipv4() ? (bytes[12] & 0xf0) == 0xe0 : bytes[0] == 0xff; }
+  bool is_link_local() const { return bytes[0] == 0xfe && (bytes[1] & 0xc0) == 0x80; }
+  const uint8_t* ipv4() const { return &bytes[12]; }
+
+  friend bool operator==(const Address&, const Address&) = default;
+};
+
+// How a packet travels: an address vector resolved to what IP needs.
+struct Path {
+  Address source;
+  Address destination;
+  uint32_t interface_index = 0;  // the netdev it leaves by (or came in by); 0: whichever the routes say
+  uint32_t flow_label = 0;       // IPv6, 20 bits
+  uint8_t traffic_class = 0;
+  uint8_t hop_limit = 64;
+
+  friend bool operator==(const Path&, const Path&) = default;
+};
+
+}  // namespace verbena::roce

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <compare>
+#include <cstdint>
+
+namespace verbena::roce {
+
+// A packet sequence number: 24 bits that wrap (IBTA volume 1, 9.7.1). Order is serial: a is before b when it
+// takes fewer than 2^23 steps from a to b, which holds as no window is ever half the space.
+class Psn {
+ public:
+  static constexpr uint32_t kMask = 0xffffff;
+
+  constexpr Psn() = default;
+  constexpr explicit Psn(uint32_t value) : value_(value & kMask) {}
+
+  constexpr uint32_t value() const { return value_; }
+  constexpr Psn operator+(uint32_t steps) const { return Psn(value_ + steps); }
+  constexpr Psn operator-(uint32_t steps) const { return Psn(value_ - steps); }
+  constexpr Psn& operator++() { return *this = *this + 1; }
+
+  // Steps from `other` to this one, in [-2^23, 2^23).
+  constexpr int32_t operator-(Psn other) const {
+    return static_cast<int32_t>((value_ - other.value_) << 8) >> 8;
+  }
+  constexpr bool is_before(Psn other) const { return *this - other < 0; }
+  constexpr bool is_after(Psn other) const { return *this - other > 0; }
+
+  friend constexpr bool operator==(Psn, Psn) = default;
+
+ private:
+  uint32_t value_ = 0;
+};
+
+}  // namespace verbena::roce

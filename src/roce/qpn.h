@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <compare>
+#include <cstdint>
+
+namespace verbena::roce {
+
+// A queue pair number: 24 bits. The top kSlotBits name the slot (a shard's UDP socket, see
+// docs/architecture.md), the rest the QP within it. Slot 0 is the agent's own.
+class Qpn {
+ public:
+  static constexpr uint32_t kMask = 0xffffff;
+  static constexpr unsigned kSlotBits = 10;
+  static constexpr unsigned kIndexBits = 24 - kSlotBits;
+  static constexpr uint32_t kSlots = 1u << kSlotBits;
+  static constexpr uint32_t kPerSlot = 1u << kIndexBits;
+
+  constexpr Qpn() = default;
+  constexpr explicit Qpn(uint32_t value) : value_(value & kMask) {}
+  static constexpr Qpn in_slot(uint32_t slot, uint32_t index) { return Qpn(slot << kIndexBits | index); }
+
+  constexpr uint32_t value() const { return value_; }
+  constexpr uint32_t slot() const { return value_ >> kIndexBits; }
+  constexpr uint32_t index() const { return value_ & (kPerSlot - 1); }
+
+  friend constexpr auto operator<=>(Qpn, Qpn) = default;
+
+ private:
+  uint32_t value_ = 0;
+};
+
+// A datagram to this QPN goes to every QP attached to the multicast group (IBTA volume 1, 10.5.2).
+inline constexpr Qpn kMulticastQpn{0xffffff};
+
+}  // namespace verbena::roce

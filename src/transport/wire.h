@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "base/bytes.h"
+#include "roce/packet.h"
+#include "roce/path.h"
+
+namespace verbena::transport {
+
+// A packet on its way out. Everything pointed to is only borrowed for the call.
+struct OutgoingPacket {
+  const roce::Path& path;
+  const roce::Headers& headers;         // `pad` is set
+  std::span<const ConstBytes> payload;  // pieces of user memory, in order; may fault
+  uint32_t payload_bytes;               // their sum
+};
+
+enum class SendStatus : uint8_t {
+  kSent,   // on its way, or lost as packets may be
+  kBusy,   // no room now: the same packet again later
+  kFault,  // the payload's memory is gone: nothing was sent
+};
+
+// Where transport puts packets. A net::Port is one; so is the simulator's wire.
+class PacketSink {
+ public:
+  virtual ~PacketSink() = default;
+  virtual SendStatus send(const OutgoingPacket& packet) = 0;
+};
+
+// A packet that came in: parsed, its ICRC good. Borrowed for the call.
+struct IncomingPacket {
+  const roce::Packet& packet;
+  const roce::Path& path;  // as the sender used it: source is the sender
+  uint32_t udp_bytes;      // length of the UDP payload, ICRC included: what a GRH's payload length says
+};
+
+}  // namespace verbena::transport
