@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "roce/qpn.h"
+#include "transport/counters.h"
 
 namespace verbena::control {
 
@@ -15,26 +16,6 @@ namespace verbena::control {
 using SharedNumber = std::atomic<uint64_t>;
 static_assert(SharedNumber::is_always_lock_free && sizeof(SharedNumber) == 8);
 
-enum QpCounter : uint8_t {
-  kSentPackets,
-  kSentBytes,  // payload
-  kReceivedPackets,
-  kReceivedBytes,
-  kRetransmittedPackets,
-  kDuplicateRequests,  // received
-  kOutOfSequence,      // received requests ahead of what was expected
-  kSequenceNaksSent,
-  kRnrNaksSent,
-  kErrorNaksSent,
-  kSequenceNaksReceived,
-  kRnrNaksReceived,
-  kErrorNaksReceived,
-  kLocalAckTimeouts,
-  kCompletions,
-  kQpCounterCount,
-};
-const char* qp_counter_name(QpCounter counter);
-
 struct alignas(64) QpStatus {
   SharedNumber in_use;  // 0: no QP here
   SharedNumber qpn;
@@ -42,7 +23,7 @@ struct alignas(64) QpStatus {
   SharedNumber state;  // enum ibv_qp_state
   SharedNumber remote_qpn;
   SharedNumber device_index;  // Link::device_index
-  std::array<SharedNumber, kQpCounterCount> counters;
+  transport::QpCounters counters;
 };
 
 enum PortCounter : uint8_t {

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+
+#include "base/intrusive_list.h"
+#include "base/result.h"
+#include "base/spin_lock.h"
+#include "base/unique_fd.h"
+
+namespace verbena::queues {
+
+class EventChannel;
+
+// Something that can have events pending on a channel: a completion queue, or one asynchronous event.
+class EventSource {
+ public:
+  EventSource() = default;
+  EventSource(const EventSource&) = delete;
+  EventSource& operator=(const EventSource&) = delete;
+
+ private:
+  friend class EventChannel;
+  ListHook hook_;
+  uint32_t pending_ = 0;  // events posted and not yet taken
+};
+
+// A real descriptor that becomes readable with each event, and the events behind it, first come, first
+// served. It polls, can be dup'ed and honours O_NONBLOCK, which the application may set at any time.
+// Thread-safe. Allocates nothing per event.
+class EventChannel {
+ public:
+  static Result<std::unique_ptr<EventChannel>> create();
+  ~EventChannel() = default;
+  EventChannel(const EventChannel&) = delete;
+  EventChannel& operator=(const EventChannel&) = delete;
+
+  int fd() const { return fd_.get(); }
+
+  // Adds an event of `source`; wakes a waiter.
+  void post(EventSource& source);
+
+  // Takes the oldest event. Blocks unless the descriptor is O_NONBLOCK. Errors: EAGAIN, EINTR, as read(2).
+  Result<EventSource*> take();
+
+  // Forgets what `source` has pending; it is going away.
+  void withdraw(EventSource& source);
+
+ private:
+  explicit EventChannel(UniqueFd fd) : fd_(std::move(fd)) {}
+
+  UniqueFd fd_;  // an eventfd that counts as a semaphore
+  SpinLock lock_;
+  IntrusiveList<EventSource, &EventSource::hook_> sources_;
+};
+
+}  // namespace verbena::queues

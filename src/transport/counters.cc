@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transport/counters.h"
+
+namespace verbena::transport {
+
+const char* qp_counter_name(QpCounter counter) {
+  static constexpr const char* kNames[] = {"sent_packets",
+                                           "sent_bytes",
+                                           "received_packets",
+                                           "received_bytes",
+                                           "retransmitted_packets",
+                                           "duplicate_requests",
+                                           "out_of_sequence",
+                                           "sequence_naks_sent",
+                                           "rnr_naks_sent",
+                                           "error_naks_sent",
+                                           "sequence_naks_received",
+                                           "rnr_naks_received",
+                                           "error_naks_received",
+                                           "local_ack_timeouts",
+                                           "implied_losses",
+                                           "dropped_datagrams",
+                                           "completions"};
+  static_assert(std::size(kNames) == kQpCounterCount);
+  return counter < kQpCounterCount ? kNames[counter] : "unknown";
+}
+
+}  // namespace verbena::transport

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+
+namespace verbena::transport {
+
+// What is counted of each QP. One writer (the shard), any readers.
+enum QpCounter : uint8_t {
+  kSentPackets,
+  kSentBytes,  // payload
+  kReceivedPackets,
+  kReceivedBytes,
+  kRetransmittedPackets,
+  kDuplicateRequests,  // received
+  kOutOfSequence,      // received requests ahead of what was expected
+  kSequenceNaksSent,
+  kRnrNaksSent,
+  kErrorNaksSent,
+  kSequenceNaksReceived,
+  kRnrNaksReceived,
+  kErrorNaksReceived,
+  kLocalAckTimeouts,
+  kImpliedLosses,     // responses that showed by what they skipped that others were lost
+  kDroppedDatagrams,  // UD: no receive request, or a wrong Q_Key
+  kCompletions,
+  kQpCounterCount,
+};
+const char* qp_counter_name(QpCounter counter);
+
+using QpCounters = std::array<std::atomic<uint64_t>, kQpCounterCount>;
+
+// REQUIRES: the caller is the one writer
+inline void count(QpCounters& counters, QpCounter which, uint64_t amount = 1) {
+  auto& counter = counters[which];
+  counter.store(counter.load(std::memory_order_relaxed) + amount, std::memory_order_relaxed);
+}
+
+}  // namespace verbena::transport

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+
+#include <infiniband/verbs.h>
+
+#include "base/bytes.h"
+#include "memory/key_table.h"
+#include "queues/work_queue.h"
+
+namespace verbena::transport {
+
+// A slice of a gather list, resolved to this process's memory.
+class Pieces {
+ public:
+  std::span<const ConstBytes> get() const { return {pieces_.data(), count_}; }
+  uint32_t count() const { return count_; }
+  void add(ConstBytes piece) { pieces_[count_++] = piece; }
+
+ private:
+  std::array<ConstBytes, queues::kMaxSge> pieces_;
+  uint32_t count_ = 0;
+};
+
+// Resolves bytes [offset, offset + bytes) of the list for reading. False: a key is unknown, of another
+// protection domain, or the range leaves its region. Only the entries that the slice touches are looked at.
+// REQUIRES: the list holds offset + bytes bytes
+bool gather(const memory::KeyTable& keys, memory::PdId pd, std::span<const ibv_sge> list, uint64_t offset,
+            uint32_t bytes, Pieces& pieces);
+
+// The sum of a list's lengths.
+uint64_t total_length(std::span<const ibv_sge> list);
+
+enum class ScatterResult : uint8_t { kDone, kTooLong, kProtection };
+
+// Writes `data` to bytes [offset, ...) of the list's memory. kTooLong: the list ends before the data does;
+// kProtection: a key that does not allow it, or memory that is gone. What fitted before may have been
+// written.
+ScatterResult scatter(const memory::KeyTable& keys, memory::PdId pd, std::span<const ibv_sge> list,
+                      uint64_t offset, ConstBytes data);
+
+// The memory behind a remote key, if QP and region allow the access; nullptr otherwise.
+std::byte* remote_memory(const memory::KeyTable& keys, memory::PdId pd, uint32_t rkey, uint64_t address,
+                         uint64_t bytes, memory::Access wanted);
+
+}  // namespace verbena::transport

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transport/qp_state.h"
+
+namespace verbena::transport {
+namespace {
+
+enum Services : uint8_t { kRc = 1, kUc = 2, kUd = 4, kRaw = 8, kXrcSend = 16, kXrcRecv = 32 };
+constexpr uint8_t kXrc = kXrcSend | kXrcRecv;
+
+uint8_t service_bit(ibv_qp_type type) {
+  switch (type) {
+    case IBV_QPT_RC:
+      return kRc;
+    case IBV_QPT_UC:
+      return kUc;
+    case IBV_QPT_UD:
+      return kUd;
+    case IBV_QPT_RAW_PACKET:
+      return kRaw;
+    case IBV_QPT_XRC_SEND:
+      return kXrcSend;
+    case IBV_QPT_XRC_RECV:
+      return kXrcRecv;
+    default:
+      return 0;
+  }
+}
+
+// One line of the table. A service may have several lines for one transition when its masks differ.
+struct Transition {
+  ibv_qp_state from;
+  ibv_qp_state to;
+  uint8_t services;
+  int required;
+  int optional;
+};
+
+constexpr int kInitConnected = IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;
+constexpr int kInitDatagram = IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY;
+constexpr int kRtrUc = IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
+constexpr int kRtrRc = kRtrUc | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+constexpr int kRtrOptional = IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX;
+constexpr int kRtsRc =
+    IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC;
+constexpr int kRtsXrcRecv = IBV_QP_TIMEOUT | IBV_QP_SQ_PSN;
+constexpr int kRtsOptional = IBV_QP_CUR_STATE | IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_PATH_MIG_STATE;
+constexpr int kSqdRc = IBV_QP_PORT | IBV_QP_AV | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+                       IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_ALT_PATH |
+                       IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX | IBV_QP_MIN_RNR_TIMER | IBV_QP_PATH_MIG_STATE;
+
+constexpr Transition kTransitions[] = {
+    {IBV_QPS_RESET, IBV_QPS_INIT, kRc | kUc | kXrc, kInitConnected, 0},
+    {IBV_QPS_RESET, IBV_QPS_INIT, kUd, kInitDatagram, 0},
+    {IBV_QPS_RESET, IBV_QPS_INIT, kRaw, IBV_QP_PORT, 0},
+
+    {IBV_QPS_INIT, IBV_QPS_INIT, kRc | kUc | kXrc, 0, kInitConnected},
+    {IBV_QPS_INIT, IBV_QPS_INIT, kUd, 0, kInitDatagram},
+    {IBV_QPS_INIT, IBV_QPS_INIT, kRaw, 0, IBV_QP_PORT},
+
+    {IBV_QPS_INIT, IBV_QPS_RTR, kUc, kRtrUc, kRtrOptional},
+    {IBV_QPS_INIT, IBV_QPS_RTR, kRc | kXrcRecv, kRtrRc, kRtrOptional},
+    {IBV_QPS_INIT, IBV_QPS_RTR, kXrcSend, kRtrUc, kRtrOptional},
+    {IBV_QPS_INIT, IBV_QPS_RTR, kUd, 0, IBV_QP_PKEY_INDEX | IBV_QP_QKEY},
+    {IBV_QPS_INIT, IBV_QPS_RTR, kRaw, 0, 0},
+
+    {IBV_QPS_RTR, IBV_QPS_RTS, kUc, IBV_QP_SQ_PSN, kRtsOptional},
+    {IBV_QPS_RTR, IBV_QPS_RTS, kRc, kRtsRc, kRtsOptional | IBV_QP_MIN_RNR_TIMER},
+    {IBV_QPS_RTR, IBV_QPS_RTS, kXrcSend, kRtsRc, kRtsOptional},
+    {IBV_QPS_RTR, IBV_QPS_RTS, kXrcRecv, kRtsXrcRecv, kRtsOptional | IBV_QP_MIN_RNR_TIMER},
+    {IBV_QPS_RTR, IBV_QPS_RTS, kUd, IBV_QP_SQ_PSN, IBV_QP_CUR_STATE | IBV_QP_QKEY},
+    {IBV_QPS_RTR, IBV_QPS_RTS, kRaw, 0, IBV_QP_RATE_LIMIT},
+
+    {IBV_QPS_RTS, IBV_QPS_RTS, kUc | kXrcSend, 0, kRtsOptional},
+    {IBV_QPS_RTS, IBV_QPS_RTS, kRc | kXrcRecv, 0, kRtsOptional | IBV_QP_MIN_RNR_TIMER},
+    {IBV_QPS_RTS, IBV_QPS_RTS, kUd, 0, IBV_QP_CUR_STATE | IBV_QP_QKEY},
+    {IBV_QPS_RTS, IBV_QPS_RTS, kRaw, 0, IBV_QP_RATE_LIMIT},
+    {IBV_QPS_RTS, IBV_QPS_SQD, kRc | kUc | kUd | kXrc, 0, IBV_QP_EN_SQD_ASYNC_NOTIFY},
+
+    {IBV_QPS_SQD, IBV_QPS_RTS, kUc | kXrcSend, 0, kRtsOptional},
+    {IBV_QPS_SQD, IBV_QPS_RTS, kRc | kXrcRecv, 0, kRtsOptional | IBV_QP_MIN_RNR_TIMER},
+    {IBV_QPS_SQD, IBV_QPS_RTS, kUd, 0, IBV_QP_CUR_STATE | IBV_QP_QKEY},
+    {IBV_QPS_SQD, IBV_QPS_SQD, kRc | kXrc, 0, kSqdRc},
+    {IBV_QPS_SQD, IBV_QPS_SQD, kUc, 0,
+     IBV_QP_AV | IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX | IBV_QP_PATH_MIG_STATE},
+    {IBV_QPS_SQD, IBV_QPS_SQD, kUd, 0, IBV_QP_PKEY_INDEX | IBV_QP_QKEY},
+
+    {IBV_QPS_SQE, IBV_QPS_RTS, kUc, 0, IBV_QP_CUR_STATE | IBV_QP_ACCESS_FLAGS},
+    {IBV_QPS_SQE, IBV_QPS_RTS, kUd, 0, IBV_QP_CUR_STATE | IBV_QP_QKEY},
+};
+
+}  // namespace
+
+int check_transition(ibv_qp_type type, ibv_qp_state from, ibv_qp_state to, int mask) {
+  const uint8_t service = service_bit(type);
+  if (service == 0 || from > IBV_QPS_ERR || to > IBV_QPS_ERR) return EINVAL;
+  mask &= ~IBV_QP_STATE;
+  // From anywhere to RESET and ERR, with no attribute.
+  if (to == IBV_QPS_RESET || to == IBV_QPS_ERR) return (mask & ~IBV_QP_CUR_STATE) == 0 ? 0 : EINVAL;
+  for (const Transition& t : kTransitions) {
+    if (t.from != from || t.to != to || (t.services & service) == 0) continue;
+    const bool complete = (mask & t.required) == t.required;
+    const bool nothing_else = (mask & ~(t.required | t.optional | IBV_QP_CUR_STATE)) == 0;
+    return complete && nothing_else ? 0 : EINVAL;
+  }
+  return EINVAL;
+}
+
+}  // namespace verbena::transport

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transport/queue_pair.h"
+
+#include <array>
+
+#include "transport/qp_state.h"
+
+namespace verbena::transport {
+namespace {
+
+// Which completion opcode a work request ends with; by enum ibv_wr_opcode.
+constexpr std::array<ibv_wc_opcode, 12> kCompletionOpcodes = {
+    IBV_WC_RDMA_WRITE, IBV_WC_RDMA_WRITE, IBV_WC_SEND,    IBV_WC_SEND, IBV_WC_RDMA_READ, IBV_WC_COMP_SWAP,
+    IBV_WC_FETCH_ADD,  IBV_WC_LOCAL_INV,  IBV_WC_BIND_MW, IBV_WC_SEND, IBV_WC_TSO,       IBV_WC_DRIVER1};
+static_assert(IBV_WR_SEND_WITH_INV == 9 && IBV_WR_TSO == 10 && IBV_WR_DRIVER1 == 11);
+
+}  // namespace
+
+void QueuePair::enter(ibv_qp_state next) {
+  const ibv_qp_state from = state();
+  if (next == IBV_QPS_RESET) {
+    send_queue_.clear();
+    recv_queue_.clear();
+  }
+  state_.store(next, std::memory_order_release);
+  on_enter(from, next);
+  if (next == IBV_QPS_ERR) {
+    flush_send_queue();
+    flush_recv_queue();
+  }
+}
+
+void QueuePair::fail(std::optional<ibv_event_type> event) {
+  if (state() == IBV_QPS_ERR) return;
+  enter(IBV_QPS_ERR);
+  if (event) emit(*event);
+}
+
+void QueuePair::complete_send(const queues::SendWqe& wqe, ibv_wc_status status) {
+  count(kCompletions);
+  if (status == IBV_WC_SUCCESS && !config_.signal_all && !wqe.has_flag(IBV_SEND_SIGNALED)) return;
+  ibv_wc wc{};
+  wc.wr_id = wqe.wr_id;
+  wc.status = status;
+  wc.opcode = kCompletionOpcodes[wqe.opcode];
+  wc.byte_len = wqe.length;
+  wc.qp_num = config_.qpn.value();
+  config_.send_cq->push(wc, status != IBV_WC_SUCCESS);
+}
+
+void QueuePair::complete_recv(ibv_wc& wc, bool solicited) {
+  count(kCompletions);
+  wc.qp_num = config_.qpn.value();
+  config_.recv_cq->push(wc, solicited);
+}
+
+void QueuePair::flush_send_queue() {
+  while (!send_queue_.empty()) {
+    complete_send(send_queue_.at(send_queue_.consumed()), IBV_WC_WR_FLUSH_ERR);
+    send_queue_.consume();
+  }
+}
+
+void QueuePair::flush_recv_queue() {
+  while (!recv_queue_.empty()) {
+    ibv_wc wc{};
+    wc.wr_id = recv_queue_.at(recv_queue_.consumed()).wr_id;
+    wc.status = IBV_WC_WR_FLUSH_ERR;
+    wc.opcode = IBV_WC_RECV;
+    complete_recv(wc, true);
+    recv_queue_.consume();
+  }
+}
+
+}  // namespace verbena::transport

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <optional>
+
+#include <infiniband/verbs.h>
+
+#include "base/intrusive_list.h"
+#include "base/spin_lock.h"
+#include "base/time.h"
+#include "memory/key_table.h"
+#include "queues/completion_queue.h"
+#include "queues/work_queue.h"
+#include "transport/counters.h"
+#include "transport/wire.h"
+
+namespace verbena::transport {
+
+// Hears of asynchronous events of a QP (IBTA volume 1, 11.6.3). Called by the shard's lock holder.
+class QpEventListener {
+ public:
+  virtual ~QpEventListener() = default;
+  virtual void on_qp_event(ibv_event_type event) = 0;
+};
+
+// What modify_qp sets and packets obey.
+struct QpAttributes {
+  roce::Path path;
+  roce::Qpn destination;
+  uint32_t path_mtu = 1024;  // bytes
+  uint32_t qkey = 0;
+  roce::Psn receive_psn;
+  roce::Psn send_psn;
+  memory::Access access = 0;
+  uint8_t max_rd_atomic = 0;
+  uint8_t max_dest_rd_atomic = 0;
+  uint8_t min_rnr_timer = 0;
+  uint8_t timeout = 0;
+  uint8_t retry_count = 0;
+  uint8_t rnr_retry = 0;
+};
+
+// What a QP is made of and with.
+struct QpConfig {
+  roce::Qpn qpn;
+  memory::PdId pd = 0;
+  bool signal_all = false;
+  queues::CompletionQueue* send_cq = nullptr;
+  queues::CompletionQueue* recv_cq = nullptr;
+  const memory::KeyTable* keys = nullptr;
+  QpEventListener* listener = nullptr;
+  QpCounters* counters = nullptr;
+  // No ACK timeout is shorter: below it a busy machine's scheduling looks like loss.
+  Duration least_ack_timeout = std::chrono::milliseconds(16);
+};
+
+enum class TransmitResult : uint8_t {
+  kIdle,  // nothing to send until something happens
+  kMore,  // the budget is used up, there is more
+  kBusy,  // the sink is full
+};
+
+// Why a packet that reached its QP was not taken; kAccepted counts also what the protocol then answers with a
+// NAK.
+enum class Verdict : uint8_t { kAccepted, kNotReady, kWrongService, kBadPkey, kBadSource };
+
+// A queue pair: the part that all transport services share. Pure: packets in, packets out, time passed in.
+//
+// Who may call: everything is for the shard's lock holder, but posting (send_queue, recv_queue under their
+// locks, from any thread) and state(), which anyone may read.
+class QueuePair {
+ public:
+  QueuePair(const QpConfig& config, queues::SendQueue send_queue, queues::RecvQueue recv_queue)
+      : config_(config), send_queue_(std::move(send_queue)), recv_queue_(std::move(recv_queue)) {}
+  virtual ~QueuePair() = default;
+  QueuePair(const QueuePair&) = delete;
+  QueuePair& operator=(const QueuePair&) = delete;
+
+  const QpConfig& config() const { return config_; }
+  queues::SendQueue& send_queue() { return send_queue_; }
+  queues::RecvQueue& recv_queue() { return recv_queue_; }
+  SpinLock& send_lock() { return send_lock_; }
+  SpinLock& recv_lock() { return recv_lock_; }
+
+  ibv_qp_state state() const { return state_.load(std::memory_order_acquire); }
+  QpAttributes& attributes() { return attributes_; }
+  const QpAttributes& attributes() const { return attributes_; }
+
+  // Enters a state that check_transition() allows, with attributes() already set. To RESET: forgets all
+  // requests without completions. To ERR: flushes.
+  void enter(ibv_qp_state next);
+
+  virtual Verdict on_packet(const IncomingPacket& packet, TimePoint now) = 0;
+
+  // Sends what may be sent now, at most `budget` packets. Acknowledgements that nothing urgent needs are left
+  // out unless `with_acknowledgements`: they may wait for the application's next verb and travel with its
+  // reply.
+  virtual TransmitResult transmit(PacketSink& sink, TimePoint now, uint32_t budget,
+                                  bool with_acknowledgements) = 0;
+
+  // Whether transmit() would have something to send: urgent, or just an acknowledgement.
+  virtual bool has_urgent() const = 0;
+  virtual bool has_acknowledgement() const = 0;
+  // Packets are on their way and unanswered.
+  virtual bool has_outstanding() const = 0;
+
+  // When on_timer() wants to be called; kNever if not at all.
+  virtual TimePoint deadline() const = 0;
+  virtual void on_timer(TimePoint now) = 0;
+
+  // Where the PSNs stand: what query_qp reports.
+  virtual roce::Psn next_send_psn() const = 0;
+  virtual roce::Psn next_receive_psn() const = 0;
+
+  // Completes everything posted with IBV_WC_WR_FLUSH_ERR. REQUIRES: the state is ERR (or SQE, for the send
+  // queue only)
+  void flush_send_queue();
+  void flush_recv_queue();
+
+  // For the shard: its lists of QPs that want to send, or owe an acknowledgement.
+  ListHook ready_hook;
+  ListHook acknowledgement_hook;
+  std::atomic<bool> doorbell_rung{false};
+  std::atomic<QueuePair*> doorbell_next{nullptr};
+  // For the shard's timers: where this QP stands in its heap; unused there when kNever.
+  TimePoint timer_armed_for = kNever;
+
+ protected:
+  friend class Requester;
+  friend class Responder;
+
+  bool send_queue_empty() const { return send_queue_.empty(); }
+  bool recv_queue_empty() const { return recv_queue_.empty(); }
+
+  virtual void on_enter(ibv_qp_state from, ibv_qp_state to) = 0;
+
+  // To ERR because of what happened on the wire or in memory.
+  void fail(std::optional<ibv_event_type> event = std::nullopt);
+
+  void complete_send(const queues::SendWqe& wqe, ibv_wc_status status);
+  void complete_recv(ibv_wc& wc, bool solicited);
+  void count(QpCounter counter, uint64_t amount = 1) { transport::count(*config_.counters, counter, amount); }
+  void emit(ibv_event_type event) { config_.listener->on_qp_event(event); }
+
+ private:
+  const QpConfig config_;
+  QpAttributes attributes_;
+  std::atomic<ibv_qp_state> state_{IBV_QPS_RESET};
+  SpinLock send_lock_;
+  SpinLock recv_lock_;
+  queues::SendQueue send_queue_;
+  queues::RecvQueue recv_queue_;
+};
+
+}  // namespace verbena::transport

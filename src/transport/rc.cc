@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transport/rc.h"
+
+#include "transport/qp_state.h"
+
+namespace verbena::transport {
+
+Verdict RcQueuePair::on_packet(const IncomingPacket& incoming, TimePoint now) {
+  const roce::Headers& headers = incoming.packet.headers;
+  if (!receives_packets(state())) return Verdict::kNotReady;
+  if (headers.service() != roce::Service::kRc) return Verdict::kWrongService;
+  if ((headers.pkey & 0x7fff) != (roce::kDefaultPkey & 0x7fff)) return Verdict::kBadPkey;
+  if (incoming.path.source != attributes().path.destination) return Verdict::kBadSource;
+
+  count(kReceivedPackets);
+  count(kReceivedBytes, incoming.packet.payload.size());
+  if (headers.info().is_request) {
+    if (state() == IBV_QPS_RTR && !established_) {
+      established_ = true;
+      emit(IBV_EVENT_COMM_EST);
+    }
+    responder_.on_request(incoming.packet);
+  } else if (headers.operation() == roce::Operation::kAcknowledge) {
+    requester_.on_acknowledge(headers, now);
+  } else if (headers.operation() == roce::Operation::kAtomicAcknowledge) {
+    requester_.on_atomic_acknowledge(headers, now);
+  } else {
+    requester_.on_read_response(incoming.packet, now);
+  }
+  return Verdict::kAccepted;
+}
+
+bool RcQueuePair::has_urgent() const {
+  if (responder_.has_urgent() || requester_.can_transmit()) return true;
+  return state() == IBV_QPS_ERR && !(send_queue_empty() && recv_queue_empty());
+}
+
+TransmitResult RcQueuePair::transmit(PacketSink& sink, TimePoint now, uint32_t budget,
+                                     bool with_acknowledgements) {
+  if (state() == IBV_QPS_ERR) {
+    flush_send_queue();
+    flush_recv_queue();
+  }
+  if (const auto result = responder_.transmit_urgent(sink, budget); result != TransmitResult::kIdle)
+    return result;
+  if (const auto result = requester_.transmit(sink, now, budget); result != TransmitResult::kIdle)
+    return result;
+  if (with_acknowledgements && !responder_.transmit_acknowledgement(sink)) return TransmitResult::kBusy;
+  return TransmitResult::kIdle;
+}
+
+void RcQueuePair::on_enter(ibv_qp_state from, ibv_qp_state to) {
+  if (to == IBV_QPS_RESET || to == IBV_QPS_ERR) {
+    requester_.halt();
+    responder_.halt();
+    established_ = false;
+  } else if (to == IBV_QPS_RTR && from == IBV_QPS_INIT) {
+    responder_.start();
+  } else if (to == IBV_QPS_RTS && from == IBV_QPS_RTR) {
+    requester_.start();
+  }
+}
+
+}  // namespace verbena::transport

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "transport/congestion_window.h"
+#include "transport/queue_pair.h"
+
+namespace verbena::transport {
+
+// The sending half of an RC QP (IBTA volume 1, 9.7): turns send requests into packets, takes acknowledgements
+// and responses, sends again from the oldest unacknowledged packet after a loss (go-back-N), and completes
+// requests in order.
+//
+// The requests in the ring lie so:
+//
+//     consumed = head_        cursor_                assigned_             posted
+//        | unacknowledged ...    | sent before, to be   | never sent          |
+//        |                       | sent again           | yet                 |
+//
+// Requests before assigned_ have PSNs. unacked_ is the oldest PSN not acknowledged, next_ the one that is
+// sent next; after a loss next_ goes back to unacked_ and cursor_ to head_. A READ owns the PSNs of its
+// response packets. It is asked for in chunks, each a READ request of its own, so that the responses in
+// flight obey the window too.
+class Requester {
+ public:
+  explicit Requester(QueuePair& qp) : qp_(qp) {}
+
+  // Enters RTS for the first time: PSNs from the attributes.
+  void start();
+  // Stops for good (ERR, RESET); the ring's requests are no longer ours.
+  void halt();
+
+  TransmitResult transmit(PacketSink& sink, TimePoint now, uint32_t& budget);
+  bool can_transmit() const;
+  bool has_outstanding() const { return unacked_.is_before(highest_); }
+
+  void on_acknowledge(const roce::Headers& headers, TimePoint now);
+  void on_read_response(const roce::Packet& packet, TimePoint now);
+  void on_atomic_acknowledge(const roce::Headers& headers, TimePoint now);
+
+  TimePoint deadline() const { return std::min(ack_deadline_, rnr_deadline_); }
+  void on_timer(TimePoint now);
+
+  roce::Psn next_psn() const { return next_new_; }
+
+ private:
+  // Transmission
+  bool may_start(const queues::SendWqe& wqe) const;
+  bool window_allows(uint32_t bytes) const { return inflight_ == 0 || inflight_ + bytes <= window_.bytes(); }
+  void assign(queues::SendWqe& wqe);
+  SendStatus send_data(queues::SendWqe& wqe, PacketSink& sink);
+  SendStatus send_read(queues::SendWqe& wqe, PacketSink& sink);
+  SendStatus send_atomic(queues::SendWqe& wqe, PacketSink& sink);
+  bool more_follows(bool ends_message, uint32_t bytes) const;
+  void sent(queues::SendWqe& wqe, roce::Psn past, uint32_t payload_bytes);
+  void stop_at_cursor(ibv_wc_status status);
+
+  // Acknowledgement
+  bool acknowledge_before(roce::Psn limit);
+  void settle(const queues::SendWqe& wqe, roce::Psn limit);
+  void retire(ibv_wc_status status);
+  queues::SendWqe* response_target(roce::Psn psn, TimePoint now);
+  bool is_chunk_end(const queues::SendWqe& wqe, roce::Psn psn) const;
+  void progressed(TimePoint now);
+  void on_rnr(uint8_t timer_code, TimePoint now);
+  void on_implied_loss();
+  void go_back();
+  void fail_head(ibv_wc_status status);
+
+  queues::SendQueue& ring() { return qp_.send_queue(); }
+  const queues::SendQueue& ring() const { return qp_.send_queue(); }
+  uint32_t mtu() const { return qp_.attributes().path_mtu; }
+  Duration ack_timeout() const;
+  roce::Headers headers_for(roce::Operation operation) const;
+  uint32_t flight_bytes(const queues::SendWqe& wqe, roce::Psn from, roce::Psn limit) const;
+
+  QueuePair& qp_;
+  bool running_ = false;
+
+  uint32_t head_ = 0;
+  uint32_t cursor_ = 0;
+  uint32_t assigned_ = 0;
+  roce::Psn unacked_;
+  roce::Psn next_;
+  roce::Psn next_new_;  // the first PSN no request has
+  roce::Psn highest_;   // past the highest PSN ever sent (or, of a READ, asked for)
+
+  CongestionWindow window_;
+  uint32_t inflight_ = 0;           // bytes between unacked_ and next_
+  uint32_t since_ack_request_ = 0;  // bytes
+  uint32_t reads_outstanding_ = 0;  // READ chunks and atomics between unacked_ and next_
+
+  std::optional<ibv_wc_status>
+      stopped_;  // the request at cursor_ cannot be sent, and fails with this when its turn comes
+  std::optional<uint32_t> unsendable_;  // a request that was found so, by index
+  std::optional<roce::Psn> implied_loss_at_;
+
+  TimePoint ack_deadline_ = kNever;
+  TimePoint rnr_deadline_ = kNever;
+  uint8_t retries_left_ = 0;
+  uint8_t rnr_retries_left_ = 0;
+};
+
+}  // namespace verbena::transport

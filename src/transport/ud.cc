@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transport/ud.h"
+
+#include <algorithm>
+
+#include "transport/gather.h"
+#include "transport/qp_state.h"
+
+namespace verbena::transport {
+namespace {
+
+using roce::Operation;
+
+// A Q_Key with its top bit set in a request stands for the QP's own (IBTA volume 1, 10.2.5): privileged ones
+// are not for everyone.
+constexpr uint32_t kControlledQkey = 0x80000000;
+
+constexpr uint8_t kUdpProtocol = 17;
+constexpr uint32_t kUdpHeaderBytes = 8;
+constexpr uint32_t kIpv4HeaderBytes = 20;
+
+uint16_t ipv4_checksum(const uint8_t* header) {
+  uint32_t sum = 0;
+  for (uint32_t i = 0; i < kIpv4HeaderBytes; i += 2) sum += load_be<uint16_t>(header + i);
+  while (sum > 0xffff) sum = (sum & 0xffff) + (sum >> 16);
+  return static_cast<uint16_t>(~sum);
+}
+
+void write_ipv4_header(const roce::Path& path, uint32_t udp_bytes, uint8_t* header) {
+  header[0] = 0x45;
+  header[1] = path.traffic_class;
+  store_be<uint16_t>(header + 2, static_cast<uint16_t>(kIpv4HeaderBytes + kUdpHeaderBytes + udp_bytes));
+  store_be<uint16_t>(header + 6, 0x4000);  // don't fragment
+  header[8] = path.hop_limit;
+  header[9] = kUdpProtocol;
+  std::memcpy(header + 12, path.source.ipv4(), 4);
+  std::memcpy(header + 16, path.destination.ipv4(), 4);
+  store_be<uint16_t>(header + 10, ipv4_checksum(header));
+}
+
+void write_ipv6_header(const roce::Path& path, uint32_t udp_bytes, uint8_t* header) {
+  store_be<uint32_t>(header, 6u << 28 | uint32_t{path.traffic_class} << 20 | (path.flow_label & 0xfffff));
+  store_be<uint16_t>(header + 4, static_cast<uint16_t>(kUdpHeaderBytes + udp_bytes));
+  header[6] = kUdpProtocol;
+  header[7] = path.hop_limit;
+  std::memcpy(header + 8, path.source.bytes.data(), 16);
+  std::memcpy(header + 24, path.destination.bytes.data(), 16);
+}
+
+}  // namespace
+
+void write_grh(const roce::Path& path, uint32_t udp_bytes, std::byte (&grh)[kGrhBytes]) {
+  std::memset(grh, 0, sizeof grh);
+  auto* bytes = reinterpret_cast<uint8_t*>(grh);
+  if (path.destination.is_ipv4()) {
+    write_ipv4_header(path, udp_bytes, bytes + kGrhBytes - kIpv4HeaderBytes);
+  } else {
+    write_ipv6_header(path, udp_bytes, bytes);
+  }
+}
+
+Verdict UdQueuePair::on_packet(const IncomingPacket& incoming, TimePoint) {
+  const roce::Headers& headers = incoming.packet.headers;
+  if (!receives_packets(state())) return Verdict::kNotReady;
+  if (headers.service() != roce::Service::kUd) return Verdict::kWrongService;
+  if ((headers.pkey & 0x7fff) != (roce::kDefaultPkey & 0x7fff)) return Verdict::kBadPkey;
+  count(kReceivedPackets);
+  count(kReceivedBytes, incoming.packet.payload.size());
+  // Silently dropped (IBTA volume 1, 9.8.3.1): a wrong Q_Key, no request to receive with.
+  if (headers.qkey != attributes().qkey || recv_queue().empty()) {
+    count(kDroppedDatagrams);
+    return Verdict::kAccepted;
+  }
+  receive(incoming);
+  return Verdict::kAccepted;
+}
+
+void UdQueuePair::receive(const IncomingPacket& incoming) {
+  const roce::Headers& headers = incoming.packet.headers;
+  const queues::RecvWqe& wqe = recv_queue().at(recv_queue().consumed());
+  std::byte grh[kGrhBytes];
+  write_grh(incoming.path, incoming.udp_bytes, grh);
+
+  const bool fits = total_length(wqe.sges()) >= kGrhBytes + incoming.packet.payload.size();
+  ScatterResult result = ScatterResult::kTooLong;
+  if (fits) result = scatter(*config().keys, config().pd, wqe.sges(), 0, grh);
+  if (result == ScatterResult::kDone) {
+    result = scatter(*config().keys, config().pd, wqe.sges(), kGrhBytes, incoming.packet.payload);
+  }
+
+  ibv_wc wc{};
+  wc.wr_id = wqe.wr_id;
+  wc.opcode = IBV_WC_RECV;
+  wc.status = result == ScatterResult::kDone      ? IBV_WC_SUCCESS
+              : result == ScatterResult::kTooLong ? IBV_WC_LOC_LEN_ERR
+                                                  : IBV_WC_LOC_PROT_ERR;
+  wc.byte_len = kGrhBytes + static_cast<uint32_t>(incoming.packet.payload.size());
+  wc.src_qp = headers.source.value();
+  wc.wc_flags = IBV_WC_GRH;
+  // The kernel's rxe reports the network header type here, and programs rely on it (UCX drops datagrams
+  // otherwise).
+  wc.sl = incoming.path.destination.is_ipv4() ? 2 : 1;
+  if (headers.operation() == Operation::kSendOnlyImmediate) {
+    wc.wc_flags |= IBV_WC_WITH_IMM;
+    wc.imm_data = byteswap(headers.immediate);
+  }
+  recv_queue().consume();
+  complete_recv(wc, headers.solicited);
+  if (result == ScatterResult::kProtection) fail(IBV_EVENT_QP_ACCESS_ERR);
+}
+
+bool UdQueuePair::has_urgent() const {
+  if (state() == IBV_QPS_ERR) return !(send_queue_empty() && recv_queue_empty());
+  return (state() == IBV_QPS_RTS || state() == IBV_QPS_SQE) && !send_queue_empty();
+}
+
+TransmitResult UdQueuePair::transmit(PacketSink& sink, TimePoint, uint32_t budget, bool) {
+  queues::SendQueue& queue = send_queue();
+  while (state() == IBV_QPS_RTS && !queue.empty()) {
+    if (budget-- == 0) return TransmitResult::kMore;
+    const queues::SendWqe& wqe = queue.at(queue.consumed());
+    if (wqe.length > attributes().path_mtu) {
+      fail_send(IBV_WC_LOC_LEN_ERR);
+      break;
+    }
+    const SendStatus status = send(wqe, sink);
+    if (status == SendStatus::kBusy) return TransmitResult::kBusy;
+    if (status == SendStatus::kFault) {
+      fail_send(IBV_WC_LOC_PROT_ERR);
+      break;
+    }
+    complete_send(wqe, IBV_WC_SUCCESS);
+    queue.consume();
+  }
+  // A send error stops the send queue only (IBTA volume 1, 10.3.1: SQE).
+  if (state() == IBV_QPS_SQE || state() == IBV_QPS_ERR) flush_send_queue();
+  if (state() == IBV_QPS_ERR) flush_recv_queue();
+  return TransmitResult::kIdle;
+}
+
+SendStatus UdQueuePair::send(const queues::SendWqe& wqe, PacketSink& sink) {
+  Pieces pieces;
+  if (wqe.is_inline()) {
+    if (wqe.length > 0) pieces.add({wqe.inline_data(), wqe.length});
+  } else if (!gather(*config().keys, config().pd, wqe.sges(), 0, wqe.length, pieces)) {
+    return SendStatus::kFault;
+  }
+  const bool immediate = wqe.opcode == IBV_WR_SEND_WITH_IMM;
+  roce::Headers headers;
+  headers.opcode =
+      roce::make_opcode(roce::Service::kUd, immediate ? Operation::kSendOnlyImmediate : Operation::kSendOnly);
+  headers.destination = wqe.remote_qpn;
+  headers.psn = next_;
+  headers.pad = roce::padding_of(wqe.length);
+  headers.solicited = wqe.has_flag(IBV_SEND_SOLICITED);
+  headers.qkey = (wqe.remote_qkey & kControlledQkey) != 0 ? attributes().qkey : wqe.remote_qkey;
+  headers.source = config().qpn;
+  headers.immediate = byteswap(wqe.immediate);
+  const SendStatus status = sink.send({wqe.path, headers, pieces.get(), wqe.length});
+  if (status != SendStatus::kSent) return status;
+  ++next_;
+  count(kSentPackets);
+  count(kSentBytes, wqe.length);
+  return status;
+}
+
+void UdQueuePair::fail_send(ibv_wc_status status) {
+  complete_send(send_queue().at(send_queue().consumed()), status);
+  send_queue().consume();
+  enter(IBV_QPS_SQE);
+}
+
+void UdQueuePair::on_enter(ibv_qp_state from, ibv_qp_state to) {
+  if (to == IBV_QPS_RTS && from == IBV_QPS_RTR) next_ = attributes().send_psn;
+}
+
+}  // namespace verbena::transport

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "transport/queue_pair.h"
+
+namespace verbena::transport {
+
+// The bytes that stand before a datagram's payload in the receiver's memory.
+inline constexpr uint32_t kGrhBytes = 40;
+
+// What a receiver finds in front of a datagram (IBTA annex A17, 17.4.5): an IPv6 header, or twenty bytes of
+// zeros and an IPv4 header with a right checksum, by which rdma-core tells the two apart.
+void write_grh(const roce::Path& path, uint32_t udp_bytes, std::byte (&grh)[kGrhBytes]);
+
+// A queue pair of the unreliable datagram service: each request is one packet to an address of its own,
+// complete when sent.
+class UdQueuePair : public QueuePair {
+ public:
+  using QueuePair::QueuePair;
+
+  Verdict on_packet(const IncomingPacket& packet, TimePoint now) override;
+  TransmitResult transmit(PacketSink& sink, TimePoint now, uint32_t budget,
+                          bool with_acknowledgements) override;
+  bool has_urgent() const override;
+  bool has_acknowledgement() const override { return false; }
+  bool has_outstanding() const override { return false; }
+  TimePoint deadline() const override { return kNever; }
+  void on_timer(TimePoint) override {}
+  roce::Psn next_send_psn() const override { return next_; }
+  roce::Psn next_receive_psn() const override { return roce::Psn(0); }
+
+ protected:
+  void on_enter(ibv_qp_state from, ibv_qp_state to) override;
+
+ private:
+  SendStatus send(const queues::SendWqe& wqe, PacketSink& sink);
+  void fail_send(ibv_wc_status status);
+  void receive(const IncomingPacket& incoming);
+
+  roce::Psn next_;
+};
+
+}  // namespace verbena::transport
