@@ -5,6 +5,7 @@
 #include <optional>
 #include <vector>
 
+#include "roce/aeth.h"
 #include "transport/queue_pair.h"
 
 namespace verbena::transport {
