@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/log.h"
 
-#include <unistd.h>
-
 #include <atomic>
 #include <cstdlib>
+
+#include <unistd.h>
 
 namespace verbena {
 namespace {
@@ -27,9 +27,13 @@ std::atomic<LogLevel>& current() {
 
 }  // namespace
 
-LogLevel log_level() { return current().load(std::memory_order_relaxed); }
+LogLevel log_level() {
+  return current().load(std::memory_order_relaxed);
+}
 
-void set_log_level(LogLevel level) { current().store(level, std::memory_order_relaxed); }
+void set_log_level(LogLevel level) {
+  current().store(level, std::memory_order_relaxed);
+}
 
 void log_line(LogLevel level, std::string_view message) noexcept {
   try {

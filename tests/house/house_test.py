@@ -1,0 +1,96 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Shows that each house rule finds the breach it is there for, in a small tree made for it."""
+
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+HERE = pathlib.Path(__file__).resolve().parent
+LICENCE = "// SPDX-License-Identifier: Apache-2.0\n"
+
+
+class HouseRules(unittest.TestCase):
+    def setUp(self):
+        self.root = pathlib.Path(tempfile.mkdtemp(prefix="verbena-house-"))
+        self.addCleanup(shutil.rmtree, self.root)
+
+    def write(self, name, text):
+        path = self.root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+
+    def rule(self, script):
+        return subprocess.run([sys.executable, str(HERE / script), str(self.root)], capture_output=True,
+                              text=True, check=False)
+
+    def assert_broken(self, script, expected):
+        ran = self.rule(script)
+        self.assertEqual(ran.returncode, 1, ran.stdout + ran.stderr)
+        self.assertIn(expected, ran.stdout)
+
+    def assert_kept(self, script):
+        ran = self.rule(script)
+        self.assertEqual(ran.returncode, 0, ran.stdout + ran.stderr)
+
+    def test_lower_floor_may_be_included(self):
+        self.write("src/queues/a.h", LICENCE + '#include "base/log.h"\n#include "queues/b.h"\n#include <memory>\n')
+        self.assert_kept("include_order.py")
+
+    def test_higher_floor_may_not_be_included(self):
+        self.write("src/base/a.h", LICENCE + '\n#include "engine/shard.h"\n')
+        self.assert_broken("include_order.py", "src/base/a.h:3: engine/shard.h is on floor 6")
+
+    def test_another_room_of_the_same_floor_may_not_be_included(self):
+        self.write("src/roce/a.cc", '#include "memory/region.h"\n')
+        self.assert_broken("include_order.py", "memory/region.h is on floor 2")
+
+    def test_angle_brackets_hide_nothing(self):
+        self.write("src/roce/a.cc", "#include <engine/shard.h>\n")
+        self.assert_broken("include_order.py", "engine/shard.h is on floor 6")
+
+    def test_dots_hide_nothing(self):
+        self.write("src/roce/a.cc", '#include "roce/../engine/shard.h"\n')
+        self.assert_broken("include_order.py", "goes through '..'")
+
+    def test_verbs_sees_the_adapter_through_the_provider_only(self):
+        self.write("src/verbs/a.cc", '#include "adapter/provider.h"\n')
+        self.assert_kept("include_order.py")
+        self.write("src/verbs/b.cc", '#include "adapter/context.h"\n')
+        self.assert_broken("include_order.py", "may include adapter/provider.h only")
+
+    def test_new_room_needs_a_floor(self):
+        self.write("src/attic/a.cc", "\n")
+        self.assert_broken("include_order.py", "'attic' is no room")
+
+    def test_empty_tree_shows_nothing(self):
+        self.assert_broken("include_order.py", "nothing to check")
+
+    def test_missing_licence_is_found(self):
+        self.write("src/base/a.h", "#pragma once\n")
+        self.assert_broken("licence.py", "src/base/a.h:1")
+        self.write("src/base/a.h", LICENCE + "#pragma once\n")
+        self.assert_kept("licence.py")
+
+    def test_script_names_its_licence_under_the_interpreter(self):
+        self.write("tool.py", "#!/usr/bin/env python3\n# SPDX-License-Identifier: Apache-2.0\n")
+        self.assert_kept("licence.py")
+
+    def test_machine_path_is_found(self):
+        self.write("docs/a.md", "see /wo" "rk/elsewhere\n")
+        self.assert_broken("words.py", "docs/a.md:1")
+
+    @unittest.skipUnless(shutil.which("clang-format"), "no clang-format here")
+    def test_bad_format_is_found(self):
+        shutil.copy(HERE.parent.parent / ".clang-format", self.root)
+        self.write("src/base/a.cc", "int  a ;\n")
+        self.assert_broken("format.py", "src/base/a.cc:1")
+        self.write("src/base/a.cc", "int a;\n")
+        self.assert_kept("format.py")
+
+
+if __name__ == "__main__":
+    unittest.main()

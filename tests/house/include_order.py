@@ -1,0 +1,70 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""include_order.py ROOT: no room of src/ includes a room on its own floor or above (docs/architecture.md)."""
+
+import re
+import sys
+
+import source_tree
+
+FLOORS = {
+    "base": 1,
+    "roce": 2, "memory": 2,
+    "queues": 3,
+    "transport": 4, "cm": 4,
+    "net": 5, "local": 5, "control": 5,
+    "engine": 6,
+    "adapter": 7,
+    "verbs": 8, "rdmacm": 8, "umad": 8, "facade": 8, "agent": 8,
+    "tools": 9,
+}
+# The C ABI knows devices through this interface only, so that another provider can take the adapter's place.
+PROVIDER = "adapter/provider.h"
+ONLY_PROVIDER = {"verbs", "rdmacm", "umad"}
+INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
+
+
+def broken_rule(room, included):
+    """Why `room` may not include "included", or None."""
+    other = included.split("/")[0]
+    if "/" not in included:
+        return "is not written as \"room/header.h\""
+    if ".." in included.split("/"):
+        return "goes through '..'"
+    if other not in FLOORS:
+        return f"names no room: '{other}' is not in the table of tests/house/include_order.py"
+    if other == room:
+        return None
+    if FLOORS[other] >= FLOORS[room]:
+        return f"is on floor {FLOORS[other]}, {room}/ on floor {FLOORS[room]}"
+    if other == "adapter" and room in ONLY_PROVIDER and included != PROVIDER:
+        return f"is the adapter's own: {room}/ may include {PROVIDER} only"
+    return None
+
+
+def main(root):
+    broken, checked = [], 0
+    for path in source_tree.sources(root):
+        parts = path.relative_to(root).parts
+        if parts[0] != "src":
+            continue
+        checked += 1
+        name = path.relative_to(root)
+        room = parts[1]
+        if room not in FLOORS:
+            broken.append(f"{name}: '{room}' is no room: give it a floor in tests/house/include_order.py")
+            continue
+        text = path.read_text(encoding="utf-8")
+        for match in INCLUDE.finditer(text):
+            bracket, included = match.groups()
+            if bracket == "<" and ("/" not in included or included.split("/")[0] not in FLOORS):
+                continue  # a library's header
+            why = broken_rule(room, included)
+            if why:
+                line = text.count("\n", 0, match.start(2)) + 1
+                broken.append(f"{name}:{line}: {included} {why}")
+    source_tree.report(broken, checked, "include order")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the house rules look at: the files of the project, and how a broken rule is reported."""
+
+import pathlib
+import subprocess
+import sys
+
+CXX_SUFFIXES = {".h", ".cc", ".c"}
+COMMENTED_SUFFIXES = CXX_SUFFIXES | {".py", ".sh", ".cmake", ".map"}
+COMMENTED_NAMES = {"CMakeLists.txt", "demo", "test", "setup", "run"}
+
+
+def files(root):
+    """Every file that git knows or would add; without git, every file outside build folders."""
+    root = pathlib.Path(root)
+    listed = subprocess.run(
+        ["git", "-c", "safe.directory=*", "-C", str(root), "ls-files", "-z", "--cached", "--others",
+         "--exclude-standard"],
+        capture_output=True, check=False)
+    if listed.returncode == 0 and listed.stdout:
+        names = listed.stdout.decode().rstrip("\0").split("\0")
+        return sorted(root / name for name in names if (root / name).is_file())
+    return sorted(path for path in root.rglob("*")
+                  if path.is_file() and not any(part == ".git" or part.startswith("build")
+                                                for part in path.relative_to(root).parts))
+
+
+def sources(root):
+    """C and C++ files."""
+    return [path for path in files(root) if path.suffix in CXX_SUFFIXES]
+
+
+def commented(root):
+    """Files whose first lines can carry a comment, so that they must carry the licence."""
+    return [path for path in files(root)
+            if path.suffix in COMMENTED_SUFFIXES or (path.name in COMMENTED_NAMES and not path.suffix)
+            or path.name == "CMakeLists.txt"]
+
+
+def report(broken, checked, rule):
+    """Prints what is broken and ends the program: 0 only if something was checked and nothing is broken."""
+    for line in broken:
+        print(line)
+    if not checked:
+        print(f"{rule}: nothing to check, so nothing is shown")
+        sys.exit(1)
+    print(f"{rule}: {checked} files, {len(broken)} broken")
+    sys.exit(1 if broken else 0)
