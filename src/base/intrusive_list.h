@@ -61,6 +61,23 @@ class IntrusiveList {
     return item;
   }
 
+  // Forward iteration. The element at hand must not be unlinked meanwhile.
+  class Iterator {
+   public:
+    explicit Iterator(ListHook* at) : at_(at) {}
+    T& operator*() const { return *owner(at_); }
+    Iterator& operator++() {
+      at_ = at_->next_;
+      return *this;
+    }
+    bool operator==(const Iterator&) const = default;
+
+   private:
+    ListHook* at_;
+  };
+  Iterator begin() { return Iterator(head_.next_); }
+  Iterator end() { return Iterator(&head_); }
+
   // Moves every element of `other` to our end, in order.
   void splice_back(IntrusiveList& other) {
     if (other.empty()) return;

@@ -103,6 +103,9 @@ class QueuePair {
   // Whether transmit() would have something to send: urgent, or just an acknowledgement.
   virtual bool has_urgent() const = 0;
   virtual bool has_acknowledgement() const = 0;
+  // Its next request is small, and earlier ones are on their way: sending may wait for more to be posted, as
+  // whoever waits for the earlier ones will come back.
+  virtual bool may_gather() const { return false; }
   // Packets are on their way and unanswered.
   virtual bool has_outstanding() const = 0;
 
@@ -124,7 +127,8 @@ class QueuePair {
   ListHook acknowledgement_hook;
   std::atomic<bool> doorbell_rung{false};
   std::atomic<QueuePair*> doorbell_next{nullptr};
-  // For the shard's timers: where this QP stands in its heap; unused there when kNever.
+  // For the shard's timers: its place on the wheel, and when it is called; kNever while it has none.
+  ListHook timer_hook;
   TimePoint timer_armed_for = kNever;
 
  protected:

@@ -17,6 +17,7 @@ class RcQueuePair : public QueuePair {
                           bool with_acknowledgements) override;
   bool has_urgent() const override;
   bool has_acknowledgement() const override { return responder_.has_acknowledgement(); }
+  bool may_gather() const override { return !responder_.has_urgent() && requester_.may_gather(); }
   bool has_outstanding() const override { return requester_.has_outstanding(); }
   TimePoint deadline() const override { return requester_.deadline(); }
   void on_timer(TimePoint now) override { requester_.on_timer(now); }

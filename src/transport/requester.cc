@@ -22,6 +22,9 @@ constexpr uint32_t kReadChunkBytes = 60 * 1024;
 // More packets than this are never in flight, however small: the receiving socket's buffer counts packets
 // too.
 constexpr int32_t kMostPackets = 1024;
+// Requests of at most so many bytes may wait until so many are together: what fits one GSO super-packet.
+constexpr uint32_t kGatherBytes = 1024;
+constexpr uint32_t kGatherRequests = 64;
 // rnr_retry 7 means without end (IBTA volume 1, 9.7.5.2.8).
 constexpr uint8_t kInfiniteRnrRetry = 7;
 
@@ -128,6 +131,13 @@ bool Requester::can_transmit() const {
   if (next_ - unacked_ >= kMostPackets && inflight_ > 0) return false;
   const SendWqe& wqe = ring().at(cursor_);
   return may_start(wqe) && window_allows(std::min(wqe.length, mtu()) + kPacketOverhead);
+}
+
+bool Requester::may_gather() const {
+  if (!running_ || !has_outstanding() || next_.is_before(highest_)) return false;
+  const uint32_t unsent = ring().posted() - cursor_;
+  return unsent > 0 && unsent < kGatherRequests && unsent < ring().capacity() / 4 &&
+         ring().at(cursor_ + unsent - 1).length <= kGatherBytes;
 }
 
 void Requester::assign(SendWqe& wqe) {

@@ -34,6 +34,7 @@ class Requester {
 
   TransmitResult transmit(PacketSink& sink, TimePoint now, uint32_t& budget);
   bool can_transmit() const;
+  bool may_gather() const;
   bool has_outstanding() const { return unacked_.is_before(highest_); }
 
   void on_acknowledge(const roce::Headers& headers, TimePoint now);

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "base/intrusive_list.h"
+#include "base/result.h"
+#include "control/client.h"
+#include "engine/engine_thread.h"
+#include "engine/shard.h"
+
+namespace verbena::engine {
+
+// Told when the agent's links have changed: netdevs, addresses, states. Called in the engine thread.
+class LinkListener {
+ public:
+  virtual ~LinkListener() = default;
+  virtual void on_links(const std::vector<control::Link>& before, const std::vector<control::Link>& now) = 0;
+  ListHook link_hook;
+};
+
+// What runs in this process while it has a device open: its shards, each with an engine thread. One shard
+// now; the QPs of a device are dealt out among them.
+//
+// Thread-safe.
+class Engine {
+ public:
+  // The process's engine: started if there is none, stopped when the last reference goes.
+  static Result<std::shared_ptr<Engine>> acquire();
+  // The links there are, asked of the agent.
+  static Result<std::vector<control::Link>> list_links();
+
+  ~Engine();
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  Shard& shard() { return *shard_; }
+
+  // The newest known state of a link; nullptr when it is gone.
+  std::shared_ptr<const control::Link> link(uint32_t device_index) const;
+
+  void subscribe(LinkListener& listener);
+  void unsubscribe(LinkListener& listener);
+
+ private:
+  struct StatusMapping;
+  friend struct Process;
+
+  explicit Engine(std::shared_ptr<control::Client> client) : client_(std::move(client)) {}
+  Result<void> start();
+  void set_links(std::vector<control::Link> links);
+  void on_control();
+  void abandon();
+
+  const std::shared_ptr<control::Client> client_;
+  uint32_t slot_ = 0;
+  bool has_slot_ = false;
+  std::unique_ptr<StatusMapping> status_;
+  std::unique_ptr<Shard> shard_;
+
+  mutable std::mutex mutex_;
+  std::vector<std::shared_ptr<const control::Link>> links_;
+  std::mutex listeners_mutex_;
+  IntrusiveList<LinkListener, &LinkListener::link_hook> listeners_;
+
+  std::unique_ptr<EngineThread> thread_;  // last: stops first
+};
+
+}  // namespace verbena::engine

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/engine_thread.h"
+
+#include <algorithm>
+#include <array>
+#include <system_error>
+
+#include <pthread.h>
+#include <signal.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+
+#include "base/log.h"
+
+namespace verbena::engine {
+namespace {
+
+enum Source : uint32_t { kWakeup, kPackets, kSending, kControl };
+
+epoll_event event_of(uint32_t events, Source source) {
+  epoll_event event{};
+  event.events = events;
+  event.data.u32 = source;
+  return event;
+}
+
+// Signals go to the application's threads. A fault of our own must not be blocked: the kernel would kill the
+// process.
+class SignalsBlocked {
+ public:
+  SignalsBlocked() {
+    sigset_t all;
+    sigfillset(&all);
+    for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL}) sigdelset(&all, fault);
+    pthread_sigmask(SIG_SETMASK, &all, &before_);
+  }
+  ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  SignalsBlocked(const SignalsBlocked&) = delete;
+  SignalsBlocked& operator=(const SignalsBlocked&) = delete;
+
+ private:
+  sigset_t before_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<EngineThread>> EngineThread::start(Shard& shard, int control_fd,
+                                                          std::function<void()> on_control) {
+  std::unique_ptr<EngineThread> engine(new EngineThread(shard, control_fd, std::move(on_control)));
+  if (auto opened = engine->open(); !opened) return tl::unexpected(opened.error());
+  shard.set_sleeper(engine.get());
+  try {
+    const SignalsBlocked blocked;  // inherited by the new thread
+    engine->thread_ = std::thread([raw = engine.get()] { raw->run(); });
+  } catch (const std::system_error& error) {
+    shard.set_sleeper(nullptr);
+    return fail(error.code().value() != 0 ? error.code().value() : EAGAIN);
+  }
+  pthread_setname_np(engine->thread_.native_handle(), "verbena-engine");
+  return engine;
+}
+
+Result<void> EngineThread::open() {
+  epoll_.reset(::epoll_create1(EPOLL_CLOEXEC));
+  wakeup_.reset(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!epoll_ || !wakeup_) return fail(errno);
+  const auto add = [&](int fd, uint32_t events, Source source) {
+    epoll_event event = event_of(events, source);
+    return fd < 0 || ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) == 0;
+  };
+  const bool added = add(wakeup_.get(), EPOLLIN, kWakeup) && add(control_fd_, EPOLLIN, kControl) &&
+                     (shard_.port() == nullptr || add(shard_.port()->receive_fd(), EPOLLONESHOT, kPackets));
+  if (!added) return fail(errno);
+  return {};
+}
+
+EngineThread::~EngineThread() {
+  if (thread_.joinable()) {
+    stopping_.store(true, std::memory_order_release);
+    wake();
+    thread_.join();
+  }
+  shard_.set_sleeper(nullptr);
+}
+
+void EngineThread::abandon() {
+  if (thread_.joinable()) thread_.detach();
+  epoll_.reset();
+  wakeup_.reset();
+}
+
+void EngineThread::wake() {
+  const uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = ::write(wakeup_.get(), &one, sizeof one);
+}
+
+void EngineThread::listen(bool on) {
+  if (shard_.port() == nullptr || shard_.port()->receive_fd() < 0) return;
+  epoll_event event = event_of((on ? EPOLLIN : 0u) | EPOLLONESHOT, kPackets);
+  ::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, shard_.port()->receive_fd(), &event);
+}
+
+void EngineThread::watch_sending(bool on) {
+  const int wanted = on && shard_.port() != nullptr ? shard_.port()->send_fd() : -1;
+  if (wanted == watched_) return;
+  if (watched_ >= 0) ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, watched_, nullptr);
+  epoll_event event = event_of(EPOLLOUT, kSending);
+  watched_ = wanted >= 0 && ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, wanted, &event) == 0 ? wanted : -1;
+}
+
+void EngineThread::wait_until(TimePoint deadline) {
+  std::array<epoll_event, 4> events;
+  int timeout_ms = -1;
+  timespec rest{};
+  if (deadline != kNever) {
+    const int64_t ns = std::max<int64_t>(0, (deadline - MonotonicClock::now()).count());
+    rest.tv_sec = ns / 1'000'000'000;
+    rest.tv_nsec = ns % 1'000'000'000;
+    timeout_ms = static_cast<int>(std::min<int64_t>((ns + 999'999) / 1'000'000, 1'000'000));
+  }
+  int count = ::epoll_pwait2(epoll_.get(), events.data(), events.size(), deadline == kNever ? nullptr : &rest,
+                             nullptr);
+  if (count < 0 && errno == ENOSYS) {  // before Linux 5.11
+    count = ::epoll_wait(epoll_.get(), events.data(), events.size(), timeout_ms);
+  }
+  for (int i = 0; i < count; ++i) {
+    const uint32_t source = events[static_cast<size_t>(i)].data.u32;
+    if (source == kWakeup) {
+      uint64_t ignored;
+      [[maybe_unused]] const ssize_t got = ::read(wakeup_.get(), &ignored, sizeof ignored);
+    } else if (source == kControl) {
+      on_control_();
+    }
+  }
+}
+
+void EngineThread::run() {
+  while (!stopping_.load(std::memory_order_acquire)) {
+    const Shard::EngineView view = shard_.run_engine();
+    watch_sending(view.wants_to_send);
+    wait_until(view.wake_at);
+  }
+}
+
+}  // namespace verbena::engine

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <thread>
+
+#include "base/result.h"
+#include "base/unique_fd.h"
+#include "engine/shard.h"
+
+namespace verbena::engine {
+
+// The thread that sleeps in epoll for a shard, and drives it while the application does not poll. It blocks
+// all signals but those of faults, which memory/guarded.h turns into answers.
+class EngineThread : private Sleeper {
+ public:
+  // `on_control` is called in the thread when `control_fd` is readable (the agent has news); -1: none.
+  static Result<std::unique_ptr<EngineThread>> start(Shard& shard, int control_fd,
+                                                     std::function<void()> on_control);
+  ~EngineThread() override;
+
+  // In a child after fork(): the thread does not exit here, it is just not there.
+  void abandon();
+
+ private:
+  EngineThread(Shard& shard, int control_fd, std::function<void()> on_control)
+      : shard_(shard), control_fd_(control_fd), on_control_(std::move(on_control)) {}
+
+  Result<void> open();
+  void run();
+  void wait_until(TimePoint deadline);
+  void watch_sending(bool on);
+
+  void wake() override;
+  void listen(bool on) override;
+
+  Shard& shard_;
+  const int control_fd_;
+  const std::function<void()> on_control_;
+  UniqueFd epoll_;
+  UniqueFd wakeup_;  // an eventfd
+  std::atomic<bool> stopping_{false};
+  int watched_ = -1;  // the descriptor whose EPOLLOUT we wait for
+  std::thread thread_;
+};
+
+}  // namespace verbena::engine

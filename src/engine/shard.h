@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <vector>
+
+#include "base/intrusive_list.h"
+#include "base/result.h"
+#include "base/spin_lock.h"
+#include "base/time.h"
+#include "control/client.h"
+#include "control/status_page.h"
+#include "engine/doorbells.h"
+#include "engine/timer_wheel.h"
+#include "memory/key_table.h"
+#include "net/port.h"
+#include "transport/queue_pair.h"
+
+namespace verbena::engine {
+
+// Told by the shard when somebody who sleeps should look.
+class Sleeper {
+ public:
+  virtual ~Sleeper() = default;
+  // Wakes the engine thread.
+  virtual void wake() = 0;
+  // Makes the engine thread hear arriving packets, or not.
+  virtual void listen(bool on) = 0;
+};
+
+// A shard: one port, one QPN slot, all state of its QPs, the regions they may touch.
+//
+// Whoever is awake drives it. The application's threads do in ring() and poll(): they take the lock if it is
+// free, else leave their work to the holder. The engine thread does in run_engine(). Everything that takes
+// long or must not fail to happen (adding a QP, registering memory, a state change) runs under exclusively().
+class Shard : private net::PacketHandler {
+ public:
+  // `port` may be null: there is no wire, packets are lost. `secret` seeds keys and QPNs.
+  Shard(uint32_t slot, std::unique_ptr<net::Port> port, control::StatusPage& status, uint64_t secret);
+  ~Shard() override;
+
+  // Set once, before any other call.
+  void set_sleeper(Sleeper* sleeper) { sleeper_ = sleeper; }
+
+  uint32_t slot() const { return slot_; }
+  net::Port* port() { return port_.get(); }
+
+  // ---- any thread
+
+  // The QP has new requests (or the application wants what it posted to go on).
+  void ring(transport::QueuePair& qp);
+
+  // Progress on behalf of an application that found its completion queue empty.
+  void poll();
+
+  // The application is about to sleep until an event: arriving packets must wake the engine thread from now
+  // on.
+  void expect_sleep();
+
+  // Runs `action` with the shard's lock held and then does whatever work came of it.
+  template <class Action>
+  auto exclusively(Action action) {
+    struct Section {
+      Shard& shard;
+      explicit Section(Shard& s) : shard(s) { shard.lock_.lock(); }
+      ~Section() { shard.leave(Gathering::kNo); }
+    } section(*this);
+    return action();
+  }
+
+  // ---- inside exclusively()
+
+  memory::KeyTable& keys() { return keys_; }
+
+  // A QPN that no QP has, not used for as long as possible. ENOMEM when the slot is full.
+  Result<roce::Qpn> reserve_qpn();
+  void release_qpn(roce::Qpn qpn);
+  control::QpStatus& status_of(roce::Qpn qpn) { return status_.qps[qpn.index()]; }
+
+  void add(transport::QueuePair& qp);
+  void remove(transport::QueuePair& qp);
+  // After something changed the QP from outside: a state, an attribute.
+  void touched(transport::QueuePair& qp);
+
+  // ---- the engine thread
+
+  struct EngineView {
+    TimePoint wake_at;   // the latest moment at which to come again
+    bool wants_to_send;  // the port is full: watch Port::send_fd()
+  };
+  // One round: progress if the application has stopped polling, and what to wait for next.
+  EngineView run_engine();
+
+  // In a child after fork(): nothing here is ours any more.
+  void abandon();
+
+ private:
+  // Acknowledgements may be held back for the application's next verb, small requests for others to join
+  // them.
+  enum class Acknowledgements : uint8_t { kHold, kSend };
+  enum class Gathering : uint8_t { kNo, kAllowed };
+  // Where packets go when there is no wire: they are lost, and the timers find out.
+  struct NoWire : transport::PacketSink {
+    transport::SendStatus send(const transport::OutgoingPacket&) override {
+      return transport::SendStatus::kSent;
+    }
+  };
+
+  void on_packet(const transport::IncomingPacket& packet) override;
+  void leave(Gathering gathering);
+  bool engine_must_know() const;
+  void answer_doorbells();
+  void note(transport::QueuePair& qp);
+  void run_timers(TimePoint now);
+  void transmit_ready(Acknowledgements acknowledgements, Gathering gathering);
+  void release_acknowledgements();
+  uint32_t receive(uint32_t budget);
+  void publish_counters();
+  void count_drop(net::DropReason reason);
+  void on_application_poll();
+  bool application_polls();
+
+  const uint32_t slot_;
+  const std::unique_ptr<net::Port> port_;
+  NoWire no_wire_;
+  control::StatusPage& status_;
+  Sleeper* sleeper_ = nullptr;
+
+  SpinLock lock_;
+  Doorbells doorbells_;
+  bool abandoned_ = false;
+
+  // Under the lock
+  using ReadyList = IntrusiveList<transport::QueuePair, &transport::QueuePair::ready_hook>;
+  using AcknowledgementList =
+      IntrusiveList<transport::QueuePair, &transport::QueuePair::acknowledgement_hook>;
+  memory::KeyTable keys_;
+  std::vector<transport::QueuePair*> qps_;  // by Qpn::index()
+  uint32_t next_index_;
+  uint32_t qp_count_ = 0;
+  ReadyList ready_;
+  AcknowledgementList acknowledging_;
+  TimerWheel<transport::QueuePair> timers_;
+  TimePoint now_;
+  bool port_full_ = false;
+
+  // Who drives. 'polls_' counts the application's polls; the engine thread looks now and then whether it
+  // still grows.
+  std::atomic<uint32_t> polls_{0};
+  uint32_t polls_seen_ = 0;
+  std::atomic<bool> listening_{false};  // the engine thread hears arriving packets
+  uint32_t quiet_polls_ = 0;            // polls since the engine thread last received something
+  uint32_t polls_to_take_over_;
+  uint32_t steady_looks_ = 0;
+  TimePoint engine_wakes_at_ = kNever;
+  bool engine_told_ = false;
+};
+
+}  // namespace verbena::engine
