@@ -109,6 +109,8 @@ Result<std::vector<control::Link>> Engine::list_links() {
   return (*client)->links();
 }
 
+Engine::Engine(std::shared_ptr<control::Client> client) : client_(std::move(client)) {}
+
 Result<void> Engine::start() {
   auto slot = client_->take_slot();
   if (!slot) return tl::unexpected(slot.error());

@@ -48,7 +48,7 @@ class Engine {
   struct StatusMapping;
   friend struct Process;
 
-  explicit Engine(std::shared_ptr<control::Client> client) : client_(std::move(client)) {}
+  explicit Engine(std::shared_ptr<control::Client> client);
   Result<void> start();
   void set_links(std::vector<control::Link> links);
   void on_control();

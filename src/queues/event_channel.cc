@@ -24,17 +24,10 @@ void EventChannel::post(EventSource& source) {
   [[maybe_unused]] const ssize_t written = ::write(fd_.get(), &one, sizeof one);
 }
 
-Result<EventSource*> EventChannel::take() {
-  for (;;) {
-    uint64_t one;
-    if (::read(fd_.get(), &one, sizeof one) < 0) return fail(errno);
-    std::lock_guard guard(lock_);
-    // Nothing there although the count said so: the event was withdrawn. Wait for the next.
-    if (sources_.empty()) continue;
-    EventSource& source = sources_.pop_front();
-    if (--source.pending_ > 0) sources_.push_back(source);
-    return &source;
-  }
+Result<void> EventChannel::wait() {
+  uint64_t one;
+  if (::read(fd_.get(), &one, sizeof one) < 0) return fail(errno);
+  return {};
 }
 
 void EventChannel::withdraw(EventSource& source) {

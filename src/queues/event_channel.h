@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <utility>
 
 #include "base/intrusive_list.h"
@@ -42,13 +43,28 @@ class EventChannel {
   // Adds an event of `source`; wakes a waiter.
   void post(EventSource& source);
 
-  // Takes the oldest event. Blocks unless the descriptor is O_NONBLOCK. Errors: EAGAIN, EINTR, as read(2).
-  Result<EventSource*> take();
+  // Takes the oldest event and calls visit(source) while withdraw() cannot happen. Blocks unless the
+  // descriptor is O_NONBLOCK. Errors: EAGAIN, EINTR, as read(2).
+  template <class Visit>
+  Result<void> take(Visit visit) {
+    for (;;) {
+      if (auto waited = wait(); !waited) return waited;
+      std::lock_guard guard(lock_);
+      // Nothing there although the count said so: the event was withdrawn. Wait for the next.
+      if (sources_.empty()) continue;
+      EventSource& source = sources_.pop_front();
+      if (--source.pending_ > 0) sources_.push_back(source);
+      visit(source);
+      return {};
+    }
+  }
 
   // Forgets what `source` has pending; it is going away.
   void withdraw(EventSource& source);
 
  private:
+  Result<void> wait();
+
   explicit EventChannel(UniqueFd fd) : fd_(std::move(fd)) {}
 
   UniqueFd fd_;  // an eventfd that counts as a semaphore

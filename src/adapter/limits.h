@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+#include "queues/work_queue.h"
+
+namespace verbena::adapter {
+
+// What the device says of itself. Generous: rings and tables cost nothing until used.
+inline constexpr int kMaxQp = 16'000;  // per process: one slot's share of the QPN space
+inline constexpr int kMaxQpWr = 1 << 20;
+inline constexpr int kMaxSge = static_cast<int>(queues::kMaxSge);
+inline constexpr int kMaxInline = static_cast<int>(queues::kMaxInline);
+inline constexpr int kMaxCq = 1 << 20;
+inline constexpr int kMaxCqe = (1 << 22) - 1;
+inline constexpr int kMaxMr = 1 << 22;
+inline constexpr int kMaxPd = 1 << 20;
+inline constexpr int kMaxAh = 1 << 20;
+inline constexpr int kMaxReadAtomic = 128;
+inline constexpr uint32_t kMaxMessageBytes = 1u << 30;
+inline constexpr int kCompletionVectors = 8;
+inline constexpr uint8_t kPorts = 1;
+inline constexpr uint16_t kPkeyTableLength = 1;
+
+}  // namespace verbena::adapter

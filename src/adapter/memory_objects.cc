@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <atomic>
+
+#include "adapter/software_context.h"
+
+namespace verbena::adapter {
+namespace {
+
+constexpr unsigned kKnownAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
+                                  IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND | IBV_ACCESS_HUGETLB;
+// Rights a device may ignore (IBV_ACCESS_OPTIONAL_RANGE, of which relaxed ordering is one).
+constexpr unsigned kOptionalAccess = IBV_ACCESS_OPTIONAL_RANGE;
+constexpr unsigned kWritesRemotely = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
+
+// Unique in the process: regions and QPs of all contexts meet in one shard.
+memory::PdId next_pd_id() {
+  static std::atomic<memory::PdId> next{1};
+  return next.fetch_add(1, std::memory_order_relaxed);
+}
+
+// As ib_check_mr_access(): what peers may write the owner may, too.
+int check_access(unsigned access) {
+  if ((access & IBV_ACCESS_ON_DEMAND) != 0) return EOPNOTSUPP;
+  if ((access & ~(kKnownAccess | kOptionalAccess)) != 0) return EINVAL;
+  if ((access & kWritesRemotely) != 0 && (access & IBV_ACCESS_LOCAL_WRITE) == 0) return EINVAL;
+  return 0;
+}
+
+}  // namespace
+
+Result<ibv_pd*> SoftwareContext::alloc_pd() {
+  auto pd = std::make_unique<Pd>();
+  pd->context = &abi().context;
+  pd->id = next_pd_id();
+  return pd.release();
+}
+
+int SoftwareContext::dealloc_pd(ibv_pd* pd) {
+  if (Pd::of(pd).users.load() != 0) return EBUSY;
+  delete &Pd::of(pd);
+  return 0;
+}
+
+Result<ibv_mr*> SoftwareContext::reg_mr(ibv_pd* pd, void* addr, size_t length, uint64_t iova,
+                                        unsigned access) {
+  if (const int error = check_access(access); error != 0) return fail(error);
+  if (length == 0) return fail(EINVAL);
+  const bool writable = (access & (IBV_ACCESS_LOCAL_WRITE | kWritesRemotely)) != 0;
+  if (auto checked = memory::check_pages(addr, length, writable); !checked)
+    return tl::unexpected(checked.error());
+
+  auto mr = std::make_unique<Mr>();
+  mr->region.base = static_cast<std::byte*>(addr);
+  mr->region.iova = iova;
+  mr->region.length = length;
+  mr->region.access = access;
+  mr->region.pd = Pd::of(pd).id;
+  mr->region.owner = mr.get();
+  auto key = shard().exclusively([&] { return shard().keys().insert(&mr->region); });
+  if (!key) return tl::unexpected(key.error());
+  mr->context = &abi().context;
+  mr->pd = pd;
+  mr->addr = addr;
+  mr->length = length;
+  mr->lkey = mr->rkey = *key;
+  ++Pd::of(pd).users;
+  return mr.release();
+}
+
+int SoftwareContext::dereg_mr(ibv_mr* mr) {
+  shard().exclusively([&] { shard().keys().remove(Mr::of(mr).region.key); });
+  --Pd::of(mr->pd).users;
+  delete &Mr::of(mr);
+  return 0;
+}
+
+}  // namespace verbena::adapter

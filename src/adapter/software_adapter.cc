@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <mutex>
+
+#include <fmt/format.h>
+
+#include "adapter/software_context.h"
+#include "base/log.h"
+
+namespace verbena::adapter {
+namespace {
+
+// A link of the agent as a device.
+class SoftwareDevice : public provider::Device {
+ public:
+  explicit SoftwareDevice(const control::Link& link) : link_(link) {
+    info_.name = link.name;
+    info_.dev_name = fmt::format("uverbs{}", link.device_index);
+    info_.dev_path = fmt::format("/sys/class/infiniband_verbs/{}", info_.dev_name);
+    info_.ibdev_path = fmt::format("/sys/class/infiniband/{}", info_.name);
+    const auto guid = control::guid_of(link);
+    std::memcpy(&info_.guid, guid.data(), sizeof info_.guid);
+    info_.index = static_cast<int>(link.device_index);
+  }
+
+  const provider::DeviceInfo& info() const override { return info_; }
+  Result<std::unique_ptr<provider::Context>> open() override {
+    return SoftwareContext::open(link_, info_.guid);
+  }
+
+ private:
+  const control::Link link_;
+  provider::DeviceInfo info_;
+};
+
+class SoftwareAdapter : public provider::Provider {
+ public:
+  Result<std::vector<std::shared_ptr<provider::Device>>> devices() override {
+    auto links = engine::Engine::list_links();
+    if (!links) {
+      log_error("no devices: the agent cannot be reached (error {})", links.error().code);
+      return tl::unexpected(links.error());
+    }
+    std::vector<std::shared_ptr<provider::Device>> devices;
+    devices.reserve(links->size());
+    for (const control::Link& link : *links) devices.push_back(std::make_shared<SoftwareDevice>(link));
+    return devices;
+  }
+};
+
+}  // namespace
+
+provider::Provider& software_adapter() {
+  static auto* adapter = new SoftwareAdapter;
+  return *adapter;
+}
+
+}  // namespace verbena::adapter

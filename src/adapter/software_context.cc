@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "adapter/software_context.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "adapter/limits.h"
+#include "memory/guarded.h"
+#include "roce/packet.h"
+
+namespace verbena::adapter {
+namespace {
+
+using control::Link;
+
+// What a RoCEv2 packet has at most besides its payload, as the kernel's rxe reckons it; a netdev of MTU 1500
+// gives a path MTU of 1024.
+constexpr uint32_t kMaxOverhead = 80;
+
+}  // namespace
+
+ibv_mtu path_mtu_of(uint32_t netdev_mtu) {
+  for (const ibv_mtu mtu : {IBV_MTU_4096, IBV_MTU_2048, IBV_MTU_1024, IBV_MTU_512}) {
+    if (netdev_mtu >= mtu_bytes(mtu) + kMaxOverhead) return mtu;
+  }
+  return IBV_MTU_256;
+}
+
+uint32_t mtu_bytes(ibv_mtu mtu) {
+  return mtu < IBV_MTU_256 || mtu > IBV_MTU_4096 ? 0 : 128u << mtu;
+}
+
+Result<std::unique_ptr<provider::Context>> SoftwareContext::open(const Link& link, uint64_t guid) {
+  auto engine = engine::Engine::acquire();
+  if (!engine) return tl::unexpected(engine.error());
+  auto events = AsyncEvents::create();
+  if (!events) return tl::unexpected(events.error());
+  memory::install_fault_guard();
+  std::unique_ptr<SoftwareContext> context(
+      new SoftwareContext(std::move(*engine), std::move(*events), link.device_index, guid));
+  if (context->link() == nullptr) return fail(ENODEV);  // gone since it was listed
+  (*context).engine_->subscribe(*context);
+  return std::unique_ptr<provider::Context>(std::move(context));
+}
+
+SoftwareContext::SoftwareContext(std::shared_ptr<engine::Engine> engine, std::unique_ptr<AsyncEvents> events,
+                                 uint32_t device_index, uint64_t guid)
+    : engine_(std::move(engine)), events_(std::move(events)), device_index_(device_index), guid_(guid) {
+  ibv_context& abi_context = abi().context;
+  abi_context.async_fd = events_->fd();
+  abi_context.num_comp_vectors = kCompletionVectors;
+  fill_data_path(abi_context.ops);
+}
+
+SoftwareContext::~SoftwareContext() {
+  engine_->unsubscribe(*this);
+}
+
+std::shared_ptr<const Link> SoftwareContext::link() const {
+  return engine_->link(device_index_);
+}
+
+// ---- queries
+
+int SoftwareContext::query_device(ibv_device_attr_ex* attr, size_t attr_size) {
+  ibv_device_attr_ex all{};
+  ibv_device_attr& a = all.orig_attr;
+  std::strncpy(a.fw_ver, "0.1.0", sizeof a.fw_ver - 1);
+  a.node_guid = a.sys_image_guid = guid_;
+  a.max_mr_size = UINT64_MAX;
+  a.page_size_cap = 0xfffff000;
+  a.vendor_id = 0xffffff;  // as rxe: no vendor
+  a.max_qp = kMaxQp;
+  a.max_qp_wr = kMaxQpWr;
+  a.device_cap_flags = IBV_DEVICE_BAD_PKEY_CNTR | IBV_DEVICE_BAD_QKEY_CNTR | IBV_DEVICE_UD_AV_PORT_ENFORCE |
+                       IBV_DEVICE_PORT_ACTIVE_EVENT | IBV_DEVICE_SYS_IMAGE_GUID | IBV_DEVICE_RC_RNR_NAK_GEN;
+  all.device_cap_flags_ex = a.device_cap_flags;
+  a.max_sge = kMaxSge;
+  a.max_sge_rd = kMaxSge;
+  a.max_cq = kMaxCq;
+  a.max_cqe = kMaxCqe;
+  a.max_mr = kMaxMr;
+  a.max_pd = kMaxPd;
+  a.max_qp_rd_atom = kMaxReadAtomic;
+  a.max_res_rd_atom = kMaxReadAtomic * kMaxQp;
+  a.max_qp_init_rd_atom = kMaxReadAtomic;
+  a.atomic_cap = IBV_ATOMIC_GLOB;  // they are the processor's own
+  a.max_ah = kMaxAh;
+  a.max_pkeys = kPkeyTableLength;
+  a.local_ca_ack_delay = 15;
+  a.phys_port_cnt = kPorts;
+  all.phys_port_cnt_ex = kPorts;
+  std::memcpy(attr, &all, std::min(attr_size, sizeof all));
+  return 0;
+}
+
+int SoftwareContext::query_port(uint8_t port, ibv_port_attr* attr) {
+  if (port != 1) return EINVAL;
+  const auto now = link();
+  const bool up = now != nullptr && now->up;
+  std::memset(attr, 0, sizeof *attr);
+  attr->state = up ? IBV_PORT_ACTIVE : IBV_PORT_DOWN;
+  attr->max_mtu = IBV_MTU_4096;
+  attr->active_mtu = path_mtu_of(now != nullptr ? now->mtu : 0);
+  attr->gid_tbl_len = static_cast<int>(control::kGidTableLength);
+  attr->port_cap_flags = IBV_PORT_CM_SUP;
+  attr->max_msg_sz = kMaxMessageBytes;
+  attr->pkey_tbl_len = kPkeyTableLength;
+  attr->max_vl_num = 1;
+  attr->active_width = 1;
+  attr->active_speed = 1;
+  attr->phys_state = up ? 5 : 3;  // LinkUp, Disabled
+  attr->link_layer = IBV_LINK_LAYER_ETHERNET;
+  return 0;
+}
+
+int SoftwareContext::query_gid(uint8_t port, int index, ibv_gid* gid) {
+  if (port != 1 || index < 0 || index >= static_cast<int>(control::kGidTableLength)) return EINVAL;
+  std::memset(gid, 0, sizeof *gid);
+  const auto now = link();
+  if (now == nullptr) return 0;
+  for (const control::GidEntry& entry : now->gids) {
+    if (entry.index == static_cast<uint32_t>(index)) std::memcpy(gid->raw, entry.gid.bytes.data(), 16);
+  }
+  return 0;
+}
+
+int SoftwareContext::query_gid_entry(uint8_t port, uint32_t index, ibv_gid_entry* entry) {
+  if (port != 1 || index >= control::kGidTableLength) return EINVAL;
+  for (const ibv_gid_entry& found : gid_table()) {
+    if (found.gid_index != index) continue;
+    *entry = found;
+    return 0;
+  }
+  return ENODATA;
+}
+
+std::vector<ibv_gid_entry> SoftwareContext::gid_table() {
+  std::vector<ibv_gid_entry> table;
+  const auto now = link();
+  if (now == nullptr) return table;
+  for (const control::GidEntry& entry : now->gids) {
+    ibv_gid_entry out{};
+    std::memcpy(out.gid.raw, entry.gid.bytes.data(), 16);
+    out.gid_index = entry.index;
+    out.port_num = 1;
+    out.gid_type = IBV_GID_TYPE_ROCE_V2;
+    out.ndev_ifindex = now->interface_index;
+    table.push_back(out);
+  }
+  return table;
+}
+
+int SoftwareContext::query_pkey(uint8_t port, int index, __be16* pkey) {
+  if (port != 1 || index < 0 || index >= kPkeyTableLength) return EINVAL;
+  *pkey = byteswap(roce::kDefaultPkey);
+  return 0;
+}
+
+// ---- events of the port
+
+void SoftwareContext::post_port_event(ibv_event_type type) {
+  ibv_async_event event{};
+  event.event_type = type;
+  event.element.port_num = 1;
+  events_->post(event);
+}
+
+void SoftwareContext::on_links(const std::vector<Link>& before, const std::vector<Link>& now) {
+  const auto find = [&](const std::vector<Link>& links) -> const Link* {
+    const auto at = std::find_if(links.begin(), links.end(),
+                                 [&](const Link& l) { return l.device_index == device_index_; });
+    return at == links.end() ? nullptr : &*at;
+  };
+  const Link* was = find(before);
+  const Link* is = find(now);
+  if (was == nullptr) return;
+  if (is == nullptr) {
+    post_port_event(IBV_EVENT_DEVICE_FATAL);
+    return;
+  }
+  if (was->up != is->up) post_port_event(is->up ? IBV_EVENT_PORT_ACTIVE : IBV_EVENT_PORT_ERR);
+  if (was->gids != is->gids) post_port_event(IBV_EVENT_GID_CHANGE);
+}
+
+// ---- addresses
+
+Result<roce::Path> SoftwareContext::resolve(const ibv_ah_attr& attr) const {
+  // RoCE knows global addresses only.
+  if (attr.is_global == 0 || attr.port_num != 1) return fail(EINVAL);
+  const auto now = link();
+  if (now == nullptr) return fail(ENODEV);
+  const auto entry = std::find_if(now->gids.begin(), now->gids.end(),
+                                  [&](const control::GidEntry& e) { return e.index == attr.grh.sgid_index; });
+  if (entry == now->gids.end()) return fail(EINVAL);
+  roce::Path path;
+  path.source = entry->gid;
+  std::memcpy(path.destination.bytes.data(), attr.grh.dgid.raw, 16);
+  if (path.destination.is_zero() || path.destination.is_ipv4() != path.source.is_ipv4()) return fail(EINVAL);
+  if (path.destination.is_link_local() || path.destination.is_multicast())
+    path.interface_index = now->interface_index;
+  path.flow_label = attr.grh.flow_label & 0xfffff;
+  path.traffic_class = attr.grh.traffic_class;
+  // The kernel, too, takes the hop limit of the route and not the attribute's (ibv_rc_pingpong asks for 1).
+  path.hop_limit = 64;
+  return path;
+}
+
+Result<ibv_ah*> SoftwareContext::create_ah(ibv_pd* pd, ibv_ah_attr* attr) {
+  auto path = resolve(*attr);
+  if (!path) return tl::unexpected(path.error());
+  auto ah = std::make_unique<Ah>();
+  ah->context = &abi().context;
+  ah->pd = pd;
+  ah->path = *path;
+  ++Pd::of(pd).users;
+  return ah.release();
+}
+
+int SoftwareContext::destroy_ah(ibv_ah* ah) {
+  --Pd::of(ah->pd).users;
+  delete &Ah::of(ah);
+  return 0;
+}
+
+int SoftwareContext::resolve_eth_l2_from_gid(ibv_ah_attr* attr, uint8_t mac[6], uint16_t* vlan) {
+  if (auto path = resolve(*attr); !path) return path.error().code;
+  // Below IP the operating system finds the way; our own address is as good an answer as any and always
+  // there.
+  const auto now = link();
+  if (now == nullptr) return ENODEV;
+  std::memcpy(mac, now->mac.data(), 6);
+  if (vlan != nullptr) *vlan = 0xffff;
+  return 0;
+}
+
+}  // namespace verbena::adapter

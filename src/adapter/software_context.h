@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <memory>
+
+#include "adapter/async_events.h"
+#include "adapter/objects.h"
+#include "adapter/provider.h"
+#include "control/link.h"
+#include "engine/engine.h"
+
+namespace verbena::adapter {
+
+// An opened device of the software adapter: checks what the application asks as the kernel would, makes its
+// objects and tells the engine. Calls may come from any thread.
+class SoftwareContext : public provider::Context, private engine::LinkListener {
+ public:
+  static Result<std::unique_ptr<provider::Context>> open(const control::Link& link, uint64_t guid);
+  ~SoftwareContext() override;
+
+  int query_device(ibv_device_attr_ex* attr, size_t attr_size) override;
+  int query_port(uint8_t port, ibv_port_attr* attr) override;
+  int query_gid(uint8_t port, int index, ibv_gid* gid) override;
+  int query_gid_entry(uint8_t port, uint32_t index, ibv_gid_entry* entry) override;
+  int query_pkey(uint8_t port, int index, __be16* pkey) override;
+  std::vector<ibv_gid_entry> gid_table() override;
+
+  Result<ibv_pd*> alloc_pd() override;
+  int dealloc_pd(ibv_pd* pd) override;
+  Result<ibv_mr*> reg_mr(ibv_pd* pd, void* addr, size_t length, uint64_t iova, unsigned access) override;
+  int dereg_mr(ibv_mr* mr) override;
+
+  Result<ibv_comp_channel*> create_comp_channel() override;
+  int destroy_comp_channel(ibv_comp_channel* channel) override;
+  Result<ibv_cq*> create_cq(int cqe, void* cq_context, ibv_comp_channel* channel, int comp_vector) override;
+  int resize_cq(ibv_cq* cq, int cqe) override;
+  int destroy_cq(ibv_cq* cq) override;
+  int get_cq_event(ibv_comp_channel* channel, ibv_cq** cq, void** cq_context) override;
+  void ack_cq_events(ibv_cq* cq, unsigned count) override;
+  int get_async_event(ibv_async_event* event) override;
+  void ack_async_event(ibv_async_event* event) override;
+
+  Result<ibv_qp*> create_qp(ibv_qp_init_attr_ex* attr) override;
+  int modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask) override;
+  int query_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask, ibv_qp_init_attr* init_attr) override;
+  int destroy_qp(ibv_qp* qp) override;
+
+  Result<ibv_ah*> create_ah(ibv_pd* pd, ibv_ah_attr* attr) override;
+  int destroy_ah(ibv_ah* ah) override;
+  int resolve_eth_l2_from_gid(ibv_ah_attr* attr, uint8_t mac[6], uint16_t* vlan) override;
+
+  AsyncEvents& events() { return *events_; }
+  engine::Shard& shard() { return engine_->shard(); }
+
+ private:
+  SoftwareContext(std::shared_ptr<engine::Engine> engine, std::unique_ptr<AsyncEvents> events,
+                  uint32_t device_index, uint64_t guid);
+
+  void on_links(const std::vector<control::Link>& before, const std::vector<control::Link>& now) override;
+  void post_port_event(ibv_event_type type);
+
+  // The link as it is now; as it was last when it is gone, with its port down.
+  std::shared_ptr<const control::Link> link() const;
+  // The way to an address vector's destination. EINVAL when it names no GID of ours or no destination.
+  Result<roce::Path> resolve(const ibv_ah_attr& attr) const;
+
+  int check_attributes(const Qp& qp, const ibv_qp_attr& attr, int mask) const;
+  Result<void> apply(Qp& qp, const ibv_qp_attr& attr, int mask);
+
+  const std::shared_ptr<engine::Engine> engine_;
+  const std::unique_ptr<AsyncEvents> events_;
+  const uint32_t device_index_;
+  const uint64_t guid_;
+  std::atomic<uint32_t> cqs_{0};
+};
+
+// The calls that verbs.h makes directly through ibv_context::ops; data path, see data_path.cc.
+void fill_data_path(ibv_context_ops& ops);
+
+// The path MTU that a netdev of this MTU can carry (as the kernel's rxe counts: IP, UDP and all headers off),
+// as an enum value.
+ibv_mtu path_mtu_of(uint32_t netdev_mtu);
+// Bytes of an enum ibv_mtu, 0 for none such.
+uint32_t mtu_bytes(ibv_mtu mtu);
+
+}  // namespace verbena::adapter
