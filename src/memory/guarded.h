@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <cstdint>
-#include <span>
+#include <type_traits>
 
 #include "base/bytes.h"
 
@@ -13,14 +12,26 @@ namespace verbena::memory {
 // An application may unmap a registered region, or truncate the file behind it; hardware would go on using
 // the pinned pages, we must not die of it. run_guarded() calls function(argument) and returns true; if a load
 // or store inside it raises SIGSEGV or SIGBUS, the call is abandoned there and false returned. So the
-// function must own nothing (no locks, no allocations), and what it wrote before the fault stays written.
+// function must own nothing (no locks, no allocations), and what it wrote before the fault stays written. It
+// may call our own code and that of the libraries we link (memcpy), never the application's: a fault raised
+// there, say in an application's signal handler that interrupted a copy, is the application's own.
 //
-// Works in any thread, also one with signals blocked (the engine's), and beside handlers of the application:
-// faults that are not ours go on to whoever had the signal before. install_fault_guard() puts the handler in
-// place; it is called at the first registration and again when the application may have put its own over it.
+// Works in any thread, nests, costs no system call, and lives beside handlers of the application: faults that
+// are not ours go on to whoever had the signal before. One thing cannot be helped: the kernel kills a process
+// that faults in a thread which blocks SIGSEGV or SIGBUS. The engine's threads leave both open; an
+// application's thread that blocks them has no guard.
+//
+// REQUIRES: install_fault_guard() was called
 bool run_guarded(void (*function)(void*), void* argument);
 
+// Puts the handlers of SIGSEGV and SIGBUS in place, over whatever is there, to which they chain. Called at
+// the first registration, and again when the application may have put its own over them: when they are in
+// place it is two queries of sigaction(2). Any thread may call it, at any time.
 void install_fault_guard();
+
+// Whether faults reach us first: false before the installation, and after the application set a handler of
+// its own. Two queries of sigaction(2).
+bool fault_guard_in_place();
 
 template <class F>
 bool guarded(F&& function) {

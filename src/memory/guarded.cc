@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "memory/guarded.h"
+
+#include <atomic>
+
+#include <ucontext.h>
+
+#include "memory/code_ranges.h"
+#include "memory/fault_handlers.h"
+
+#ifdef __SANITIZE_THREAD__
+#include <csetjmp>
+#endif
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/asan_interface.h>
+#endif
+
+namespace verbena::memory {
+namespace {
+
+// How a guarded call is abandoned: the handler does not jump. It edits the interrupted context so that the
+// return from the signal lands in run_guarded(); thus the kernel undoes all that it did for the signal (mask,
+// alternate stack, SS_AUTODISARM), and handlers that we were called from end properly.
+#ifdef __SANITIZE_THREAD__
+// ThreadSanitizer keeps a stack of its own, which only the longjmp it intercepts unwinds.
+struct Landing {
+  jmp_buf context;
+};
+#define VERBENA_SET_LANDING(landing) _setjmp((landing).context)
+
+[[noreturn]] void leap(Landing* landing) {
+  _longjmp(landing->context, 1);
+}
+
+void resume_at(Landing& landing, ucontext_t& interrupted) {
+  auto& registers = interrupted.uc_mcontext.gregs;
+  constexpr greg_t kRedZone = 128;
+  registers[REG_RSP] = ((registers[REG_RSP] - kRedZone) & ~greg_t{15}) - 8;  // as after a call
+  registers[REG_RDI] = reinterpret_cast<greg_t>(&landing);
+  registers[REG_RIP] = reinterpret_cast<greg_t>(&leap);
+}
+#else
+// What __builtin_setjmp fills: frame pointer, address of the landing, stack pointer. The compiler expects no
+// other register to survive, so setting these three is all that __builtin_longjmp would do.
+struct Landing {
+  void* context[5];
+};
+#define VERBENA_SET_LANDING(landing) __builtin_setjmp((landing).context)
+
+void resume_at(Landing& landing, ucontext_t& interrupted) {
+#if defined(__x86_64__)
+  auto& registers = interrupted.uc_mcontext.gregs;
+  constexpr greg_t kDirectionFlag = 0x400;
+  registers[REG_RBP] = reinterpret_cast<greg_t>(landing.context[0]);
+  registers[REG_RIP] = reinterpret_cast<greg_t>(landing.context[1]);
+  registers[REG_RSP] = reinterpret_cast<greg_t>(landing.context[2]);
+  registers[REG_EFL] &= ~kDirectionFlag;
+#elif defined(__aarch64__)
+  auto& registers = interrupted.uc_mcontext;
+  registers.regs[29] = reinterpret_cast<uint64_t>(landing.context[0]);
+  registers.pc = reinterpret_cast<uint64_t>(landing.context[1]);
+  registers.sp = reinterpret_cast<uint64_t>(landing.context[2]);
+#else
+#error "the registers of this processor are not known here"
+#endif
+}
+#endif
+
+const void* interrupted_at(const ucontext_t& interrupted) {
+#if defined(__x86_64__)
+  return reinterpret_cast<const void*>(interrupted.uc_mcontext.gregs[REG_RIP]);
+#elif defined(__aarch64__)
+  return reinterpret_cast<const void*>(interrupted.uc_mcontext.pc);
+#endif
+}
+
+// A guarded call under way in this thread; on its stack.
+struct Guard {
+  Landing landing;
+  Guard* outer;
+};
+
+// Initial-exec: a signal handler must not allocate, which the dynamic TLS model may at first use.
+[[gnu::tls_model("initial-exec")]] constinit thread_local Guard* innermost = nullptr;
+
+bool abandon_guarded_call(ucontext_t& interrupted) {
+  Guard* guard = innermost;
+  if (guard == nullptr || !is_guarded_code(interrupted_at(interrupted))) return false;
+#ifdef __SANITIZE_ADDRESS__
+  __asan_handle_no_return();  // the frames being abandoned leave no poison behind
+#endif
+  resume_at(guard->landing, interrupted);
+  return true;
+}
+
+// Null is an address like any other here: it faults.
+[[gnu::no_sanitize("nonnull-attribute")]] void copy(std::byte* to, ConstBytes from) {
+  std::memcpy(to, from.data(), from.size());
+}
+
+}  // namespace
+
+// Not inlined: the landing must lie in a frame that is this call's alone.
+[[gnu::noinline]] bool run_guarded(void (*function)(void*), void* argument) {
+  Guard guard;
+  guard.outer = innermost;
+  if (VERBENA_SET_LANDING(guard.landing) != 0) {
+    innermost = guard.outer;
+    return false;
+  }
+  innermost = &guard;
+  // The handler of this thread is another reader of `innermost`: keep the accesses on their side of it.
+  std::atomic_signal_fence(std::memory_order_seq_cst);
+  function(argument);
+  std::atomic_signal_fence(std::memory_order_seq_cst);
+  innermost = guard.outer;
+  return true;
+}
+
+void install_fault_guard() {
+  find_guarded_code();
+  install_fault_handlers(abandon_guarded_call);
+}
+
+bool fault_guard_in_place() {
+  return fault_handlers_in_place();
+}
+
+bool copy_guarded(std::byte* to, ConstBytes from) {
+  if (from.empty()) return true;
+  return guarded([to, from] { copy(to, from); });
+}
+
+}  // namespace verbena::memory
