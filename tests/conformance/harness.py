@@ -1,0 +1,365 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hosts to run unmodified RDMA programs on: network namespaces of our own, an ordinary user, deadlines.
+
+    with harness.Hosts(build) as hosts:
+        server, client = hosts.two()
+        result = harness.pair(server, client, ["ib_write_bw"])
+
+Everything made here is gone when the `with` block ends, by whatever way; what a killed run left behind is removed by
+the next one.
+"""
+
+import contextlib
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+SKIPPED = 77  # what ctest counts as skipped
+NOBODY = 65534
+NAMESPACE = re.compile(r"verbena-(\d+)-\w+$")
+
+
+def skip(why):
+    print(f"SKIPPED: {why}")
+    sys.exit(SKIPPED)
+
+
+def require_root():
+    if os.geteuid() != 0:
+        skip("network namespaces need root")
+
+
+def require_programs(*names):
+    missing = [name for name in names if not shutil.which(name)]
+    if missing:
+        skip(f"not installed: {' '.join(missing)} (scripts/setup test)")
+
+
+def poll_until(condition, seconds, step=0.01):
+    """The first true answer of condition(), or its last answer when the time is over."""
+    deadline = time.monotonic() + seconds
+    while True:
+        answer = condition()
+        if answer or time.monotonic() > deadline:
+            return answer
+        time.sleep(step)
+
+
+def sh(*command, check=True):
+    ran = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False)
+    if check and ran.returncode:
+        raise RuntimeError(f"{' '.join(map(str, command))}: {ran.stdout}{ran.stderr}")
+    return ran.stdout
+
+
+class Build:
+    """A build folder, and a copy of it that an ordinary user may read where the folder itself is closed to them."""
+
+    def __init__(self, folder):
+        self.folder = pathlib.Path(folder).resolve()
+        self.program = self.folder / "bin" / "verbena"
+        self._copy = None
+        if not self.program.exists():
+            raise RuntimeError(f"{self.program} is not built")
+        if os.geteuid() == 0 and not self._readable():
+            self._install()
+
+    def _readable(self):
+        return subprocess.run([*ordinary_user(), "test", "-x", str(self.program)], check=False).returncode == 0
+
+    def _install(self):
+        self._copy = tempfile.TemporaryDirectory(prefix="verbena-installed-")
+        os.chmod(self._copy.name, 0o755)
+        sh("cmake", "--install", self.folder, "--prefix", self._copy.name)
+        self.program = pathlib.Path(self._copy.name) / "bin" / "verbena"
+
+    def close(self):
+        if self._copy:
+            self._copy.cleanup()
+
+
+def ordinary_user():
+    """Prefix of a command that root starts as nobody in particular, with no privilege and none to be gained."""
+    if os.geteuid() != 0:
+        return []
+    return ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "--no-new-privs"]
+
+
+class Process:
+    """A program that was started, with its output; the namespace and user prefixes exec it, so pid is its own."""
+
+    def __init__(self, command, environment=None):
+        self.command = [str(word) for word in command]
+        self._output = tempfile.TemporaryFile(mode="w+", encoding="utf-8", errors="replace")
+        self._final = None  # the output, once the process is gone and the file closed
+        self._popen = subprocess.Popen(
+            self.command, stdin=subprocess.DEVNULL, stdout=self._output, stderr=subprocess.STDOUT,
+            env={**os.environ, **(environment or {})}, cwd="/", start_new_session=True)
+        self.pid = self._popen.pid
+        self.began = time.monotonic()
+
+    @property
+    def output(self):
+        if self._final is not None:
+            return self._final
+        self._output.seek(0)
+        return self._output.read()
+
+    def running(self):
+        return self._popen.poll() is None
+
+    def wait(self, seconds):
+        """Its exit status; None if it is still running after that time."""
+        try:
+            return self._popen.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def kill(self, number=signal.SIGKILL):
+        """Ends it and whatever it started in its session."""
+        if self._popen.poll() is None or number == signal.SIGKILL:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.pid, number)
+        if number == signal.SIGKILL and self._final is None:
+            self._popen.wait()
+            self._final = self.output
+            self._output.close()
+
+    def listens(self, port):
+        """Whether some socket of its network namespace listens on a TCP port."""
+        for table in ("tcp", "tcp6"):
+            try:
+                lines = pathlib.Path(f"/proc/{self.pid}/net/{table}").read_text(encoding="ascii").splitlines()[1:]
+            except OSError:
+                continue
+            for line in lines:
+                fields = line.split()
+                if fields[3] == "0A" and int(fields[1].rsplit(":", 1)[1], 16) == port:
+                    return True
+        return False
+
+
+class Host:
+    """One machine: a network namespace, or (namespace None) the one we are in. `ipv4` and `ipv6` reach it."""
+
+    def __init__(self, hosts, namespace, ipv4, ipv6, netdev):
+        self.hosts = hosts
+        self.namespace = namespace
+        self.ipv4 = ipv4
+        self.ipv6 = ipv6
+        self.netdev = netdev
+        self.environment = {}
+
+    def enter(self):
+        return ["ip", "netns", "exec", self.namespace] if self.namespace else []
+
+    def start(self, command, user=None, environment=None):
+        """Starts a command as it stands, as an ordinary user unless user=[]."""
+        prefix = self.enter() + (ordinary_user() if user is None else user)
+        process = Process(prefix + [str(word) for word in command], {**self.environment, **(environment or {})})
+        self.hosts.processes.append(process)
+        return process
+
+    def verbena(self, *arguments, **options):
+        """Starts `verbena ARGUMENTS`."""
+        return self.start([self.hosts.build.program, *arguments], **options)
+
+    def run(self, *command, seconds=30, **options):
+        """Runs a program under `verbena run` to its end: (exit status or None, output)."""
+        return self.finish(self.verbena("run", *command, **options), seconds)
+
+    def command(self, *arguments, seconds=30, **options):
+        """Runs `verbena ARGUMENTS` to its end: (exit status or None, output)."""
+        return self.finish(self.verbena(*arguments, **options), seconds)
+
+    @staticmethod
+    def finish(process, seconds):
+        status = process.wait(seconds)
+        if status is None:
+            process.kill()
+        return status, process.output
+
+    def status(self):
+        """What `verbena status --json` says."""
+        code, output = self.command("status", "--json")
+        if code != 0:
+            raise RuntimeError(f"verbena status --json: {code}\n{output}")
+        return json.loads(output)
+
+    def gid_index(self, address, device=None):
+        """The index of an address in the GID table, as ibv_devinfo shows it."""
+        code, output = self.run("ibv_devinfo", "-v", *(["-d", device] if device else []))
+        wanted = f"::ffff:{address}" if ":" not in address else address
+        for index, gid in re.findall(r"GID\[\s*(\d+)\]:\s+([0-9a-fA-F:.]+)", output):
+            if gid == wanted:
+                return int(index)
+        raise RuntimeError(f"no GID {wanted} in what ibv_devinfo -v says (exit {code}):\n{output}")
+
+    def agents(self):
+        """Process ids of the agents in this host's namespace."""
+        if not self.namespace:
+            return []
+        found = []
+        for pid in sh("ip", "netns", "pids", self.namespace, check=False).split():
+            with contextlib.suppress(OSError):
+                if os.path.basename(os.readlink(f"/proc/{pid}/exe")) == "verbena-agent":
+                    found.append(int(pid))
+        return found
+
+
+class Hosts:
+    """Makes hosts, and takes them away again."""
+
+    def __init__(self, build):
+        self.build = build if isinstance(build, Build) else Build(build)
+        self.processes = []
+        self._namespaces = []
+        self._next_port = 18515
+
+    def __enter__(self):
+        remove_leftovers()
+        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+            signal.signal(number, lambda number, _: sys.exit(128 + number))
+        return self
+
+    def __exit__(self, *_):
+        # A second signal must not interrupt the cleaning.
+        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+            signal.signal(number, signal.SIG_IGN)
+        for process in self.processes:
+            process.kill()
+        for namespace in self._namespaces:
+            remove_namespace(namespace)
+        self.build.close()
+
+    def port(self):
+        """A TCP port that no earlier run of this test has used."""
+        self._next_port += 1
+        return self._next_port
+
+    def here(self):
+        """This machine as it is."""
+        return Host(self, None, "127.0.0.1", "::1", "lo")
+
+    def one(self):
+        """A machine with a loopback device and nothing else."""
+        require_root()
+        namespace = self._namespace("a")
+        return Host(self, namespace, "127.0.0.1", "::1", "lo")
+
+    def two(self, mtu=1500):
+        """Two machines joined by a cable."""
+        require_root()
+        first, second = self._namespace("a"), self._namespace("b")
+        sh("ip", "link", "add", "eth0", "netns", first, "mtu", mtu, "type", "veth",
+           "peer", "name", "eth0", "netns", second, "mtu", mtu)
+        hosts = []
+        for number, namespace in enumerate((first, second), 1):
+            ipv4, ipv6 = f"10.9.0.{number}", f"fd09::{number}"
+            sh("ip", "-n", namespace, "addr", "add", f"{ipv4}/24", "dev", "eth0")
+            sh("ip", "-n", namespace, "addr", "add", f"{ipv6}/64", "dev", "eth0", "nodad")
+            sh("ip", "-n", namespace, "link", "set", "eth0", "up")
+            hosts.append(Host(self, namespace, ipv4, ipv6, "eth0"))
+        for host in hosts:
+            if not poll_until(lambda h=host: "state UP" in sh("ip", "-n", h.namespace, "link", "show", "eth0")
+                              and "tentative" not in sh("ip", "-n", h.namespace, "-6", "addr"), 10):
+                raise RuntimeError(f"{host.namespace}: the link does not come up")
+        return hosts
+
+    def _namespace(self, letter):
+        name = f"verbena-{os.getpid()}-{letter}{len(self._namespaces)}"
+        sh("ip", "netns", "add", name)
+        self._namespaces.append(name)
+        # Nobody else can have our addresses; looking for duplicates would take a second of every test.
+        sh("ip", "netns", "exec", name, "sh", "-c", "echo 0 > /proc/sys/net/ipv6/conf/default/accept_dad")
+        sh("ip", "-n", name, "link", "set", "lo", "up")
+        return name
+
+
+def remove_namespace(name):
+    def ended():
+        pids = sh("ip", "netns", "pids", name, check=False).split()
+        for pid in pids:
+            with contextlib.suppress(OSError):
+                os.kill(int(pid), signal.SIGKILL)
+        return not pids
+    poll_until(ended, 5)
+    sh("ip", "netns", "del", name, check=False)
+
+
+def remove_leftovers():
+    """Removes the namespaces of test runs that were killed."""
+    if os.geteuid() != 0 or not shutil.which("ip"):
+        return
+    for line in sh("ip", "netns", "list", check=False).splitlines():
+        name = line.split()[0]
+        if (owner := NAMESPACE.match(name)) and not os.path.exists(f"/proc/{owner.group(1)}"):
+            remove_namespace(name)
+
+
+class Result:
+    """How a server and its client ended."""
+
+    def __init__(self, server, client, server_status, client_status):
+        self.server, self.client = server, client
+        self.server_status, self.client_status = server_status, client_status
+        self.seconds = time.monotonic() - client.began
+
+    @property
+    def good(self):
+        return self.server_status == 0 and self.client_status == 0
+
+    def report(self):
+        parts = []
+        for name, process, status in (("server", self.server, self.server_status),
+                                      ("client", self.client, self.client_status)):
+            how = "did not end in time" if status is None else f"exit status {status}"
+            parts.append(f"--- {name}: {' '.join(process.command)}\n{process.output}--- {name}: {how}")
+        return "\n".join(parts)
+
+
+def pair(server, client, command, *, server_options=(), client_options=(), address=None, seconds=60, port=None,
+         port_option="-p", environment=None, wrap=None):
+    """Runs `command` as a server on one host and, towards it, as a client on another, both under `verbena run`."""
+    port = port or server.hosts.port()
+    words = [*command, port_option, port]
+    start = wrap or (lambda host, *program: host.verbena("run", *program, environment=environment))
+    serving = start(server, *words, *server_options)
+    if not poll_until(lambda: serving.listens(port) or not serving.running(), 20):
+        serving.kill()
+    calling = start(client, *words, *client_options, address or server.ipv4)
+    deadline = time.monotonic() + seconds
+    client_status = calling.wait(seconds)
+    # A server whose client failed may wait for ever; one whose client is through has little left to do.
+    server_status = serving.wait(max(0.0, min(deadline - time.monotonic(), 10.0)) if client_status == 0 else 1)
+    for process in (serving, calling):
+        process.kill()
+    return Result(serving, calling, server_status, client_status)
+
+
+# What the programs say of speed. Each answers None where the output has no such figure.
+
+def bandwidth(output):
+    """Average MB/s of perftest's last line of figures."""
+    rows = re.findall(r"^\s*\d+\s+\d+\s+[\d.]+\s+([\d.]+)\s+[\d.]+\s*$", output, re.MULTILINE)
+    return float(rows[-1]) if rows else None
+
+
+def latency(output):
+    """Typical microseconds of perftest's first line of figures."""
+    rows = re.findall(r"^\s*\d+\s+\d+\s+[\d.]+\s+[\d.]+\s+([\d.]+)\s+[\d.]+\s+[\d.]+\s+[\d.]+\s+[\d.]+\s*$",
+                      output, re.MULTILINE)
+    return float(rows[0]) if rows else None
+
+
+def round_trip(output):
+    """Microseconds for each exchange, as rdma-core's pingpong programs print it."""
+    found = re.search(r"=\s*([\d.]+) usec/iter", output)
+    return float(found.group(1)) if found else None

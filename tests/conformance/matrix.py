@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which of Debian's programs are run, with which options, and what must be true of their output.
+
+A run is right when server and client end with status 0 in time and each `expect` holds. What is listed here is read by
+run_programs.py; the interoperability test uses a part of it against the kernel.
+"""
+
+import dataclasses
+import re
+from typing import Callable, Optional
+
+import harness
+
+MEBIBYTE = 1048576
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    program: str
+    options: tuple = ()
+    gid: Optional[str] = None        # "-g"/"-x" with the index of this family's GID: "ipv4", "ipv6"
+    mtu: int = 1500                  # of the cable
+    seconds: int = 60
+    figure: Optional[Callable] = None  # reads the speed from the client's output
+    unit: str = ""
+    expect: str = ""                 # a pattern that the client's output must match
+
+    @property
+    def name(self):
+        words = [*self.options] + ([self.gid] if self.gid else []) + ([f"mtu{self.mtu}"] if self.mtu != 1500 else [])
+        return " ".join([self.program, *words])
+
+    def command(self):
+        return [self.program, *self.options]
+
+    def complaint(self, result):
+        """What is wrong with a finished run, or None."""
+        if not result.good:
+            return f"server {result.server_status}, client {result.client_status}"
+        if self.expect and not re.search(self.expect, result.client.output):
+            return f"the client's output has no '{self.expect}'"
+        if self.figure and not self.figure(result.client.output):
+            return "the client's output has no figure"
+        return None
+
+
+def pingpong(program, *options, gid="ipv4", **more):
+    return Case(program, options, gid, figure=harness.round_trip, unit="us/iter", expect=r"\d+ iters in", **more)
+
+
+def rate(program, *options, **more):
+    return Case(program, ("-F", *options), figure=harness.bandwidth, unit="MB/s", **more)
+
+
+def delay(program, *options, **more):
+    return Case(program, ("-F", *options), figure=harness.latency, unit="us", **more)
+
+
+# Every size from 2 bytes to 8 MiB; the iterations keep one run near a second.
+ALL_SIZES = ("-a", "-n", "60")
+
+
+def pingpongs():
+    rc, ud = "ibv_rc_pingpong", "ibv_ud_pingpong"
+    return [
+        pingpong(rc, "-c"),
+        pingpong(rc, "-c", gid="ipv6"),
+        pingpong(rc, "-c", "-e"),
+        pingpong(rc, "-c", "-s", str(MEBIBYTE), "-n", "200"),
+        pingpong(rc, "-c", "-m", "256"),
+        pingpong(rc, "-c", "-m", "256", "-s", str(MEBIBYTE), "-n", "50"),
+        pingpong(rc, "-c", "-m", "4096", "-s", "65536", mtu=9000),
+        pingpong(rc, "-c", "-r", "1"),
+        pingpong(ud, "-c", "-s", "1024"),
+        pingpong(ud, "-c", "-s", "1024", gid="ipv6"),
+        pingpong(ud, "-c", "-s", "1024", "-e"),
+        pingpong(ud, "-c", "-s", "4096", mtu=9000),
+    ]
+
+
+def bandwidths():
+    cases = []
+    for program in ("ib_send_bw", "ib_write_bw", "ib_read_bw", "ib_atomic_bw"):
+        sized = program != "ib_atomic_bw"
+        cases.append(rate(program))
+        if sized:
+            cases += [
+                rate(program, *ALL_SIZES, seconds=120),
+                rate(program, *ALL_SIZES, "-b", seconds=180),
+                rate(program, "-s", "65536", mtu=9000),
+                rate(program, "-s", "2", "-l", "16", "-t", "256", "-n", "1600"),
+                rate(program, "-m", "256", "-n", "500"),
+            ]
+        else:
+            cases += [rate(program, "-A", "CMP_AND_SWAP"), rate(program, "-l", "16", "-t", "256", "-n", "1600")]
+        cases += [
+            rate(program, gid="ipv6"),
+            rate(program, "-b"),
+            rate(program, "-q", "16", "-n", "500", seconds=120),
+            rate(program, "-q", "16", "-b", "-n", "200", seconds=120),
+            rate(program, "-t", "1"),
+            rate(program, "-t", "512", "-Q", "1"),
+        ]
+        if program != "ib_write_bw":  # a write's target hears of nothing: perftest has no event mode for it
+            cases.append(rate(program, "-e", "-n", "500"))
+    cases += [
+        rate("ib_send_bw", "-c", "UD", "-s", "1024"),
+        rate("ib_send_bw", "-c", "UD", "-s", "1024", gid="ipv6"),
+        rate("ib_write_bw", "-s", "64", "-I", "64"),
+    ]
+    return cases
+
+
+def latencies():
+    cases = []
+    for program in ("ib_send_lat", "ib_write_lat", "ib_read_lat", "ib_atomic_lat"):
+        cases += [delay(program), delay(program, gid="ipv6")]
+        if program != "ib_atomic_lat":
+            cases += [delay(program, *ALL_SIZES, seconds=120), delay(program, "-s", "65536", mtu=9000)]
+        else:
+            cases.append(delay(program, "-A", "CMP_AND_SWAP"))
+        if program != "ib_write_lat":
+            cases.append(delay(program, "-e"))
+    cases += [
+        delay("ib_send_lat", "-c", "UD", "-s", "1024"),
+        delay("ib_send_lat", "-I", "0"),
+        delay("ib_write_lat", "-I", "220"),
+    ]
+    return cases
+
+
+def all_cases():
+    return pingpongs() + bandwidths() + latencies()
+
+
+def programs():
+    return list(dict.fromkeys(case.program for case in all_cases()))

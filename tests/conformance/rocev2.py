@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""RoCEv2 read off a capture with nothing of Verbena's: an independent judge of the invariant CRC."""
+
+import struct
+import zlib
+
+PORT = 4791
+ETHERNET, IPV4, IPV6, VLAN = 1, 0x0800, 0x86DD, 0x8100
+
+
+class NotRoce(ValueError):
+    """The packet is not what a RoCEv2 packet can be."""
+
+
+def frames(path):
+    """The frames of a pcap file as tcpdump writes it, of an Ethernet-like device."""
+    with open(path, "rb") as file:
+        magic = file.read(4)
+        order = {b"\xd4\xc3\xb2\xa1": "<", b"\x4d\x3c\xb2\xa1": "<", b"\xa1\xb2\xc3\xd4": ">",
+                 b"\xa1\xb2\x3c\x4d": ">"}.get(magic)
+        if order is None:
+            raise ValueError(f"{path} is no pcap file")
+        link_type = struct.unpack(order + "HHiIII", file.read(20))[5]
+        if link_type != ETHERNET:
+            raise ValueError(f"{path}: link type {link_type}, not Ethernet")
+        while header := file.read(16):
+            captured, length = struct.unpack(order + "IIII", header)[2:]
+            if captured != length:
+                raise ValueError(f"{path}: a frame was cut at {captured} of {length} bytes")
+            yield file.read(captured)
+
+
+def packet_of(frame):
+    """The IP packet in an Ethernet frame, without the padding of short frames; None for what is not IP."""
+    kind, start = struct.unpack_from(">H", frame, 12)[0], 14
+    if kind == VLAN:
+        kind, start = struct.unpack_from(">H", frame, 16)[0], 18
+    if kind == IPV4:
+        return frame[start:start + struct.unpack_from(">H", frame, start + 2)[0]]
+    if kind == IPV6:
+        return frame[start:start + 40 + struct.unpack_from(">H", frame, start + 4)[0]]
+    return None
+
+
+def ip_header_length(packet):
+    return (packet[0] & 15) * 4 if packet[0] >> 4 == 4 else 40
+
+
+def is_roce(packet):
+    """UDP to RoCEv2's port."""
+    header = ip_header_length(packet)
+    protocol = packet[9] if packet[0] >> 4 == 4 else packet[6]
+    return protocol == 17 and struct.unpack_from(">H", packet, header + 2)[0] == PORT
+
+
+def icrc(packet):
+    """(found, computed) of a RoCEv2 packet: IBTA volume 1, annex A17, 17.3.4."""
+    header = ip_header_length(packet)
+    udp_length = struct.unpack_from(">H", packet, header + 4)[0]
+    if header + udp_length != len(packet):
+        raise NotRoce(f"UDP says {udp_length} bytes, IP carries {len(packet) - header}")
+    if udp_length < 8 + 12 + 4:
+        raise NotRoce(f"{udp_length} bytes of UDP hold no BTH")
+    masked = bytearray(packet)
+    if packet[0] >> 4 == 4:
+        masked[1] = masked[8] = 0xFF            # type of service, time to live
+        masked[10:12] = b"\xff\xff"             # header checksum
+    else:
+        masked[0] |= 0x0F                       # traffic class, flow label
+        masked[1:4] = b"\xff\xff\xff"
+        masked[7] = 0xFF                        # hop limit
+    masked[header + 6:header + 8] = b"\xff\xff"  # UDP checksum
+    masked[header + 8 + 4] = 0xFF               # BTH: congestion bits and reserved
+    computed = zlib.crc32(b"\xff" * 8 + masked[:-4])
+    return struct.unpack_from("<I", packet, len(packet) - 4)[0], computed
+
+
+def opcode(packet):
+    return packet[ip_header_length(packet) + 8]
+
+
+def check(path):
+    """(opcodes seen, what is wrong) of every RoCEv2 packet in a capture."""
+    seen, wrong = {}, []
+    for number, frame in enumerate(frames(path), 1):
+        packet = packet_of(frame)
+        if packet is None or not is_roce(packet):
+            continue
+        try:
+            found, computed = icrc(packet)
+        except NotRoce as error:
+            wrong.append(f"{path} frame {number}: {error}")
+            continue
+        seen[opcode(packet)] = seen.get(opcode(packet), 0) + 1
+        if found != computed:
+            wrong.append(f"{path} frame {number}: opcode {opcode(packet):#04x}, {len(packet)} bytes: ICRC {found:08x}, "
+                         f"computed {computed:08x}")
+    return seen, wrong

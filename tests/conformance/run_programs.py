@@ -1,0 +1,109 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Runs Debian's RDMA programs, unmodified, as an ordinary user, over Verbena, and reports how they fared.
+
+    run_programs.py --build build/release                          everything, once, on one host and on two
+    run_programs.py --build build/release --repeat 100             a hundred times in a row
+    run_programs.py --build build/release --program ib_write_bw --topology two_hosts --options -a
+"""
+
+import argparse
+import statistics
+import sys
+
+import harness
+import matrix
+
+TOPOLOGIES = ("one_host", "two_hosts")
+
+
+def hosts_for(hosts, topology, mtu):
+    if topology == "one_host":
+        host = hosts.one()
+        return host, host
+    return hosts.two(mtu)
+
+
+def gid_options(case, host):
+    if not case.gid:
+        return []
+    index = host.gid_index(getattr(host, case.gid))
+    return ["-g" if "pingpong" in case.program else "-x", index]
+
+
+def run_case(hosts, case, server, client, repeat, environment):
+    """(figures, failures): the figures of the good runs, the reports of the bad ones."""
+    address = server.ipv4
+    server_gid, client_gid = gid_options(case, server), gid_options(case, client)
+    figures, failures = [], []
+    for _ in range(repeat):
+        result = harness.pair(server, client, case.command(), server_options=server_gid, client_options=client_gid,
+                              address=address, seconds=case.seconds, environment=environment)
+        complaint = case.complaint(result)
+        if complaint:
+            failures.append(f"{case.name}: {complaint}\n{result.report()}")
+            if len(failures) == 3:
+                break
+        elif case.figure:
+            figures.append(case.figure(result.client.output))
+    return figures, failures
+
+
+def run_devices(hosts, topology, failures):
+    """ibv_devices and ibv_devinfo -v: an active port with a GID for each address."""
+    server, client = hosts_for(hosts, topology, 1500)
+    for host in dict.fromkeys((server, client)):
+        for command, wanted in ((["ibv_devices"], f"rxe_{host.netdev}"),
+                                (["ibv_devinfo", "-v"], f"::ffff:{host.ipv4}, RoCE v2"),
+                                (["ibv_devinfo", "-v"], "PORT_ACTIVE"),
+                                (["ibv_devinfo", "-v"], "link_layer:\t\tEthernet")):
+            status, output = host.run(*command)
+            good = status == 0 and wanted in output
+            print(f"{topology:10} {' '.join(command):58} {'ok' if good else 'FAILED'}", flush=True)
+            if not good:
+                failures.append(f"{' '.join(command)}: exit {status}, '{wanted}' wanted in\n{output}")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--build", required=True, help="the build folder, such as build/release")
+    parser.add_argument("--topology", choices=TOPOLOGIES, action="append", help="default: both")
+    parser.add_argument("--program", action="append", choices=["devices", *matrix.programs()], help="default: all")
+    parser.add_argument("--options", help="only cases whose options contain this")
+    parser.add_argument("--repeat", type=int, default=1, help="runs of each case in a row")
+    parser.add_argument("--log", help="VERBENA_LOG for the programs: error, warning, info, debug")
+    options = parser.parse_args()
+    harness.require_root()
+    programs = options.program or ["devices", *matrix.programs()]
+    harness.require_programs("ip", "setpriv", *(name for name in programs if name != "devices"))
+    environment = {"VERBENA_LOG": options.log} if options.log else None
+
+    failures, runs = [], 0
+    for topology in options.topology or TOPOLOGIES:
+        with harness.Hosts(options.build) as hosts:
+            if "devices" in programs:
+                run_devices(hosts, topology, failures)
+                runs += 1
+            pairs = {}  # hosts by the cable's MTU: agents and addresses are made once
+            for case in matrix.all_cases():
+                if case.program not in programs or (options.options and options.options not in case.name):
+                    continue
+                # A loopback device has one MTU only; the cases with another are those of the cable.
+                if topology == "one_host" and case.mtu != 1500:
+                    continue
+                if case.mtu not in pairs:
+                    pairs[case.mtu] = hosts_for(hosts, topology, case.mtu)
+                figures, bad = run_case(hosts, case, *pairs[case.mtu], options.repeat, environment)
+                runs += 1
+                failures += bad
+                figure = f"{statistics.median(figures):10.2f} {case.unit}" if figures else ""
+                verdict = f"FAILED {len(bad)}" if bad else "ok"
+                print(f"{topology:10} {case.name:58} {len(figures):4} good {verdict:9} {figure}", flush=True)
+    for failure in failures:
+        print(f"\n=== {failure}")
+    print(f"\n{runs} cases, {len(failures)} failures")
+    sys.exit(1 if failures or not runs else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,111 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Runs rdma-core's own tests (Debian's python3-pyverbs; the tests come with rdma-core's documentation), unmodified, as an
+ordinary user, over Verbena. None may fail, and what is skipped must be listed, with a reason, in
+docs/conformance-pyverbs.md, which must list nothing else.
+
+    run_pyverbs.py --build build/release --gid ipv4
+    run_pyverbs.py --build build/release --gid ipv6 --module test_qp --module test_mr
+"""
+
+import argparse
+import gzip
+import os
+import pathlib
+import re
+import shutil
+import sys
+import tempfile
+
+import harness
+
+MODULES = ("test_device", "test_pd", "test_addr", "test_mr", "test_cq", "test_qp", "test_atomic")
+DEBIANS_TESTS = "/usr/share/doc/rdma-core/tests"
+DEBIANS_PYTHON = "/usr/bin/python3"  # the one that Debian's pyverbs is built for
+PAGE = pathlib.Path(__file__).resolve().parents[2] / "docs" / "conformance-pyverbs.md"
+
+OUTCOME = re.compile(r"\((tests\.(test_\w+)\.\w+\.\w+)\)(?:\n[^\n]*?)?? \.\.\. "
+                     r"(?:.*?)(ok|FAIL|ERROR|expected failure|unexpected success|skipped (?:'(.*?)'|\"(.*?)\"))$",
+                     re.MULTILINE)
+
+
+def unpack_tests(folder):
+    """Debian ships the larger files of its documentation compressed."""
+    source = pathlib.Path(os.environ.get("VERBENA_PYVERBS_TESTS", DEBIANS_TESTS))
+    if not (source / "run_tests.py").exists():
+        harness.skip(f"rdma-core's tests are not in {source}; a system that leaves documentation out of packages lacks "
+                     "them, and VERBENA_PYVERBS_TESTS may name another folder")
+    for path in source.iterdir():
+        if path.suffix == ".gz":
+            (folder / path.stem).write_bytes(gzip.decompress(path.read_bytes()))
+        elif path.is_file():
+            shutil.copy(path, folder)
+    for path in (folder, *folder.iterdir()):
+        path.chmod(0o755)
+
+
+def documented_skips():
+    """Tests in the page's table."""
+    return set(re.findall(r"^\| `(tests\.[\w.]+)` \|[^|]*\S[^|]*\|", PAGE.read_text(encoding="utf-8"), re.MULTILINE))
+
+
+def outcomes(output):
+    """{test: (outcome, reason for a skip)}."""
+    return {match[0]: (match[2].split(" ")[0], match[3] or match[4]) for match in OUTCOME.findall(output)}
+
+
+def judge(results, modules, ran):
+    """What is wrong, a line each."""
+    complaints = []
+    if len(results) != ran:
+        complaints.append(f"{ran} tests ran and {len(results)} outcomes were read")
+    for module in modules:
+        if not any(test.startswith(f"tests.{module}.") for test in results):
+            complaints.append(f"no test of {module} ran")
+    skipped = {test for test, (outcome, _) in results.items() if outcome == "skipped"}
+    documented = {test for test in documented_skips() if test.split(".")[1] in modules}
+    for test, (outcome, _) in sorted(results.items()):
+        if outcome not in ("ok", "skipped"):
+            complaints.append(f"{test}: {outcome}")
+    complaints += [f"{test}: skipped and not in {PAGE.name}" for test in sorted(skipped - documented)]
+    complaints += [f"{test}: in {PAGE.name} and not skipped" for test in sorted(documented - skipped)]
+    return complaints
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--build", required=True)
+    parser.add_argument("--gid", choices=("ipv4", "ipv6"), default="ipv4")
+    parser.add_argument("--module", action="append", help=f"default: {' '.join(MODULES)}")
+    parser.add_argument("--verbose", action="store_true", help="print what the tests print")
+    options = parser.parse_args()
+    harness.require_root()
+    modules = tuple(options.module or MODULES)
+
+    with tempfile.TemporaryDirectory(prefix="verbena-pyverbs-") as temporary, harness.Hosts(options.build) as hosts:
+        unpack_tests(pathlib.Path(temporary))
+        host = hosts.two()[0]
+        patterns = [word for module in modules for word in ("-k", f"tests.{module}.*")]
+        status, output = host.run(
+            DEBIANS_PYTHON, f"{temporary}/run_tests.py", "--dev", f"rxe_{host.netdev}", "--gid",
+            host.gid_index(getattr(host, options.gid)), "-v", *patterns, seconds=300,
+            environment={"PYTHONDONTWRITEBYTECODE": "1"})
+    results = outcomes(output)
+    total = re.search(r"^Ran (\d+) tests? in", output, re.MULTILINE)
+    complaints = judge(results, modules, int(total.group(1)) if total else -1)
+    if status != 0:
+        complaints.append(f"exit status {status}")
+    if complaints or options.verbose:
+        print(output)
+    for test, (outcome, reason) in sorted(results.items()):
+        if outcome == "skipped":
+            print(f"skipped: {test}: {reason}")
+    for complaint in complaints:
+        print(f"=== {complaint}")
+    good = sum(outcome == "ok" for outcome, _ in results.values())
+    print(f"\n{len(results)} tests, {good} passed, {len(complaints)} complaints")
+    sys.exit(1 if complaints else 0)
+
+
+if __name__ == "__main__":
+    main()
