@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "verbs/context_ops.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "verbs/abi.h"
+#include "verbs/queries.h"
+#include "verbs/queue_pair.h"
+
+#undef ibv_query_port
+
+namespace verbena::verbs {
+namespace {
+
+ibv_mw* refuse_alloc_mw(ibv_pd*, ibv_mw_type) {
+  errno = EOPNOTSUPP;
+  return nullptr;
+}
+
+int refuse_bind_mw(ibv_qp*, ibv_mw*, ibv_mw_bind*) { return EOPNOTSUPP; }
+
+int refuse_dealloc_mw(ibv_mw*) { return EOPNOTSUPP; }
+
+// Negative: a positive answer would be a number of completions.
+int refuse_poll_cq(ibv_cq*, int, ibv_wc*) { return -EOPNOTSUPP; }
+
+int refuse_req_notify_cq(ibv_cq*, int) { return EOPNOTSUPP; }
+
+int refuse_post_srq_recv(ibv_srq*, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
+  *bad_wr = wr;
+  return EOPNOTSUPP;
+}
+
+int refuse_post_send(ibv_qp*, ibv_send_wr* wr, ibv_send_wr** bad_wr) {
+  *bad_wr = wr;
+  return EOPNOTSUPP;
+}
+
+int refuse_post_recv(ibv_qp*, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
+  *bad_wr = wr;
+  return EOPNOTSUPP;
+}
+
+int query_device_ex(ibv_context* context, const ibv_query_device_ex_input* input, ibv_device_attr_ex* attr,
+                    size_t attr_size) {
+  return answer_code([&] {
+    if (input != nullptr && input->comp_mask != 0) return EINVAL;
+    return query_device(*owner(context), attr, attr_size);
+  });
+}
+
+int query_port_of_any_size(ibv_context* context, uint8_t port, ibv_port_attr* attr, size_t attr_size) {
+  return answer_code([&] { return query_port(*owner(context), port, attr, attr_size); });
+}
+
+ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* attr) {
+  return answer_pointer([&] { return create_qp(*owner(context), *attr); });
+}
+
+ibv_srq* create_srq_ex(ibv_context* context, ibv_srq_init_attr_ex* attr) {
+  return answer_pointer([&] { return owner(context)->create_srq(attr); });
+}
+
+template <class Operation>
+void fill(Operation& operation, Operation with) {
+  if (operation == nullptr) operation = with;
+}
+
+}  // namespace
+
+void fill_operations(verbs_context& abi) {
+  ibv_context_ops& ops = abi.context.ops;
+  fill(ops.alloc_mw, refuse_alloc_mw);
+  fill(ops.bind_mw, refuse_bind_mw);
+  fill(ops.dealloc_mw, refuse_dealloc_mw);
+  fill(ops.poll_cq, refuse_poll_cq);
+  fill(ops.req_notify_cq, refuse_req_notify_cq);
+  fill(ops.post_srq_recv, refuse_post_srq_recv);
+  fill(ops.post_send, refuse_post_send);
+  fill(ops.post_recv, refuse_post_recv);
+  ops._compat_query_device = ibv_query_device;
+  ops._compat_query_port = ibv_query_port;
+
+  fill(abi.query_device_ex, query_device_ex);
+  fill(abi.query_port, query_port_of_any_size);
+  fill(abi.create_qp_ex, create_qp_ex);
+  fill(abi.create_srq_ex, create_srq_ex);
+}
+
+}  // namespace verbena::verbs

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+// The device list, and opening and closing devices.
+#include <cstdlib>
+
+#include "verbs/abi.h"
+#include "verbs/context_ops.h"
+#include "verbs/device_handle.h"
+
+using namespace verbena::verbs;
+
+VERBENA_ABI ibv_device** ibv_get_device_list(int* num_devices) {
+  if (num_devices != nullptr) *num_devices = 0;
+  return answer_pointer([&]() -> verbena::Result<ibv_device**> {
+    auto devices = hold_devices();
+    if (!devices) return verbena::fail(devices.error().code);
+    auto** list = static_cast<ibv_device**>(std::calloc(devices->size() + 1, sizeof(ibv_device*)));
+    if (list == nullptr) {
+      for (DeviceHandle* device : *devices) device->release();
+      return verbena::fail(ENOMEM);
+    }
+    std::copy(devices->begin(), devices->end(), list);
+    if (num_devices != nullptr) *num_devices = static_cast<int>(devices->size());
+    return list;
+  });
+}
+
+VERBENA_ABI void ibv_free_device_list(ibv_device** list) {
+  if (list == nullptr) return;
+  for (ibv_device** device = list; *device != nullptr; ++device) DeviceHandle::of(*device).release();
+  std::free(list);
+}
+
+VERBENA_ABI const char* ibv_get_device_name(ibv_device* device) { return device->name; }
+
+VERBENA_ABI __be64 ibv_get_device_guid(ibv_device* device) { return DeviceHandle::of(device).info().guid; }
+
+VERBENA_ABI int ibv_get_device_index(ibv_device* device) { return DeviceHandle::of(device).info().index; }
+
+VERBENA_ABI ibv_context* ibv_open_device(ibv_device* device) {
+  return answer_pointer([&]() -> verbena::Result<ibv_context*> {
+    if (device == nullptr) return verbena::fail(EINVAL);
+    DeviceHandle& handle = DeviceHandle::of(device);
+    auto opened = handle.open();
+    if (!opened) return verbena::fail(opened.error().code);
+    verbs_context& abi = (*opened)->abi();
+    abi.context.device = device;
+    fill_operations(abi);
+    handle.hold();
+    return &opened->release()->abi().context;
+  });
+}
+
+VERBENA_ABI int ibv_close_device(ibv_context* context) {
+  if (context == nullptr) return answer_code([] { return EINVAL; });
+  DeviceHandle& handle = DeviceHandle::of(context->device);
+  const int code = answer_code([&] {
+    delete owner(context);
+    return 0;
+  });
+  handle.release();
+  return code;
+}
+
+VERBENA_ABI int ibv_get_async_event(ibv_context* context, ibv_async_event* event) {
+  return answer_minus_one([&] {
+    auto* provider = owner(context);
+    return provider != nullptr ? provider->get_async_event(event) : EINVAL;
+  });
+}
+
+// An event names its object, and the object its context; an event of the port or the device needs no more
+// than to be forgotten, so nobody is told of it.
+static ibv_context* context_of(const ibv_async_event& event) {
+  switch (event.event_type) {
+    case IBV_EVENT_CQ_ERR:
+      return event.element.cq->context;
+    case IBV_EVENT_QP_FATAL:
+    case IBV_EVENT_QP_REQ_ERR:
+    case IBV_EVENT_QP_ACCESS_ERR:
+    case IBV_EVENT_COMM_EST:
+    case IBV_EVENT_SQ_DRAINED:
+    case IBV_EVENT_PATH_MIG:
+    case IBV_EVENT_PATH_MIG_ERR:
+    case IBV_EVENT_QP_LAST_WQE_REACHED:
+      return event.element.qp->context;
+    case IBV_EVENT_SRQ_ERR:
+    case IBV_EVENT_SRQ_LIMIT_REACHED:
+      return event.element.srq->context;
+    case IBV_EVENT_WQ_FATAL:
+      return event.element.wq->context;
+    default:
+      return nullptr;
+  }
+}
+
+VERBENA_ABI void ibv_ack_async_event(ibv_async_event* event) {
+  without_exceptions([&] {
+    if (auto* provider = owner(context_of(*event))) provider->ack_async_event(event);
+    return 0;
+  });
+}

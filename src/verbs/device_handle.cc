@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "verbs/device_handle.h"
+
+#include <algorithm>
+#include <mutex>
+#include <string>
+
+#include "base/log.h"
+#include "verbs/active_provider.h"
+
+namespace verbena::verbs {
+namespace {
+
+template <size_t kSize>
+void copy_name(char (&to)[kSize], const std::string& from) {
+  std::copy_n(from.c_str(), from.size() + 1, to);
+}
+
+bool fits_the_abi(const provider::DeviceInfo& info) {
+  return info.name.size() < IBV_SYSFS_NAME_MAX && info.dev_name.size() < IBV_SYSFS_NAME_MAX &&
+         info.dev_path.size() < IBV_SYSFS_PATH_MAX && info.ibdev_path.size() < IBV_SYSFS_PATH_MAX;
+}
+
+// The devices seen last, each with one reference of ours.
+struct Registry {
+  std::mutex mutex;
+  std::vector<DeviceHandle*> handles;
+};
+
+Registry& registry() {
+  static Registry& the_registry = *new Registry;  // never destroyed: threads outlive static objects
+  return the_registry;
+}
+
+DeviceHandle* find_or_make(const std::vector<DeviceHandle*>& known, std::shared_ptr<provider::Device> device) {
+  for (DeviceHandle* handle : known) {
+    if (handle->is(device->info())) {
+      handle->hold();
+      return handle;
+    }
+  }
+  return DeviceHandle::make(std::move(device));
+}
+
+}  // namespace
+
+DeviceHandle::DeviceHandle(std::shared_ptr<provider::Device> device, const provider::DeviceInfo& info)
+    : ibv_device{}, device_(std::move(device)), info_(info) {
+  copy_name(name, info.name);
+  copy_name(dev_name, info.dev_name);
+  copy_name(dev_path, info.dev_path);
+  copy_name(ibdev_path, info.ibdev_path);
+  node_type = info.node_type;
+  transport_type = info.transport;
+}
+
+DeviceHandle* DeviceHandle::make(std::shared_ptr<provider::Device> device) {
+  const provider::DeviceInfo& info = device->info();
+  if (!fits_the_abi(info)) {
+    log_warning("device {} is left out: one of its names is too long", info.name);
+    return nullptr;
+  }
+  return new DeviceHandle(std::move(device), info);
+}
+
+bool DeviceHandle::is(const provider::DeviceInfo& other) const {
+  return info_.index == other.index && info_.name == other.name && info_.dev_name == other.dev_name &&
+         info_.guid == other.guid;
+}
+
+void DeviceHandle::release() {
+  if (references_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
+}
+
+Result<std::vector<DeviceHandle*>> hold_devices() {
+  auto devices = active_provider().devices();
+  if (!devices) return fail(devices.error().code);
+
+  Registry& registered = registry();
+  const std::lock_guard lock(registered.mutex);
+  std::vector<DeviceHandle*> held;
+  held.reserve(devices->size());
+  std::vector<DeviceHandle*> now;
+  now.reserve(devices->size());
+  for (auto& device : *devices) {
+    DeviceHandle* handle = find_or_make(registered.handles, std::move(device));
+    if (handle == nullptr) continue;
+    now.push_back(handle);
+    handle->hold();
+    held.push_back(handle);
+  }
+  now.swap(registered.handles);
+  for (DeviceHandle* handle : now) handle->release();
+  return held;
+}
+
+}  // namespace verbena::verbs

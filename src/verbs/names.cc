@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+// The words for enum values. Programs print them and scripts match them: they are interface.
+#include "verbs/abi.h"
+
+namespace {
+
+// Negative values wrap to large ones.
+template <size_t kCount>
+const char* name_of(const char* const (&names)[kCount], int value) {
+  const auto index = static_cast<size_t>(static_cast<unsigned>(value));
+  return index < kCount ? names[index] : "unknown";
+}
+
+constexpr int kFirstNodeType = IBV_NODE_CA;
+constexpr const char* kNodeTypes[] = {
+    "InfiniBand channel adapter", "InfiniBand switch", "InfiniBand router", "iWARP NIC", "usNIC", "usNIC UDP",
+    "unspecified",
+};
+static_assert(std::size(kNodeTypes) == IBV_NODE_UNSPECIFIED - kFirstNodeType + 1);
+
+constexpr const char* kPortStates[] = {
+    "no state change (NOP)", "down", "init", "armed", "active", "active defer",
+};
+static_assert(std::size(kPortStates) == IBV_PORT_ACTIVE_DEFER + 1);
+
+constexpr const char* kEventTypes[] = {
+    "CQ error",
+    "local work queue catastrophic error",
+    "invalid request local work queue error",
+    "local access violation work queue error",
+    "communication established",
+    "send queue drained",
+    "path migrated",
+    "path migration request error",
+    "local catastrophic error",
+    "port active",
+    "port error",
+    "LID change",
+    "P_Key change",
+    "SM change",
+    "SRQ catastrophic error",
+    "SRQ limit reached",
+    "last WQE reached",
+    "client reregistration",
+    "GID table change",
+    "WQ fatal",
+    "Device link speed change",
+};
+// The last came after the headers we build with.
+static_assert(std::size(kEventTypes) == IBV_EVENT_WQ_FATAL + 2);
+
+constexpr const char* kCompletionStatuses[] = {
+    "success",
+    "local length error",
+    "local QP operation error",
+    "local EE context operation error",
+    "local protection error",
+    "Work Request Flushed Error",
+    "memory management operation error",
+    "bad response error",
+    "local access error",
+    "remote invalid request error",
+    "remote access error",
+    "remote operation error",
+    "transport retry counter exceeded",
+    "RNR retry counter exceeded",
+    "local RDD violation error",
+    "remote invalid RD request",
+    "aborted error",
+    "invalid EE context number",
+    "invalid EE context state",
+    "fatal error",
+    "response timeout error",
+    "general error",
+    "TM error",
+    "TM software rendezvous",
+};
+static_assert(std::size(kCompletionStatuses) == IBV_WC_TM_RNDV_INCOMPLETE + 1);
+
+}  // namespace
+
+VERBENA_ABI const char* ibv_node_type_str(ibv_node_type type) {
+  return name_of(kNodeTypes, static_cast<int>(type) - kFirstNodeType);
+}
+
+VERBENA_ABI const char* ibv_port_state_str(ibv_port_state state) { return name_of(kPortStates, state); }
+
+VERBENA_ABI const char* ibv_event_type_str(ibv_event_type event) { return name_of(kEventTypes, event); }
+
+VERBENA_ABI const char* ibv_wc_status_str(ibv_wc_status status) {
+  return name_of(kCompletionStatuses, status);
+}

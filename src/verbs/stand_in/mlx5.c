@@ -1,0 +1,8 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "verbs/stand_in/stand_in.h"
+
+#include "verbs/stand_in/mlx5.def"
+
+/* The one function with an older version. */
+__attribute__((visibility("default"), symver("mlx5dv_init_obj@MLX5_1.0"))) int mlx5dv_init_obj_1_0(void);
+int mlx5dv_init_obj_1_0(void) { return stand_in_refuse(); }
