@@ -28,8 +28,8 @@ const char* drop_reason_name(DropReason reason);
 
 struct PortCounters {
   uint64_t sent_packets = 0;
-  uint64_t sent_bytes = 0;  // UDP payload
-  uint64_t received_packets = 0;
+  uint64_t sent_bytes = 0;        // UDP payload
+  uint64_t received_packets = 0;  // dropped ones too
   uint64_t received_bytes = 0;
   uint64_t send_errors = 0;  // the kernel refused it (no route, too long); to the peer it is a loss
   std::array<uint64_t, static_cast<size_t>(DropReason::kCount)> dropped{};
@@ -45,7 +45,8 @@ class PacketHandler {
 // Sends and receives batches of RoCEv2 packets for one shard.
 //
 // One thread at a time (the shard's lock holder). send() stages; what is staged leaves at flush() at the
-// latest, in the order of send() among packets of one path. Nothing is allocated per packet.
+// latest, in the order of send() among packets of one path and destination slot. Nothing is allocated per
+// packet.
 class Port : public transport::PacketSink {
  public:
   // Pushes staged packets to the wire. False: the wire is full, some wait; call again later.
@@ -58,7 +59,8 @@ class Port : public transport::PacketSink {
 
   // A descriptor that is readable when receive() would find something; -1: none, it must be asked.
   virtual int receive_fd() const = 0;
-  // A descriptor that is writable when a flush() that answered false may go on; -1: none.
+  // A descriptor that is writable when a flush() that answered false may go on; -1: none. Ask after each such
+  // flush(): it need not be the same one.
   virtual int send_fd() const = 0;
 
   virtual PortCounters& counters() = 0;

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstring>
+
+#include <sys/socket.h>
+
+namespace verbena::net {
+
+// Room for every control message of one direction: packet information, traffic class, hop limit, flow label
+// and segment size.
+inline constexpr size_t kControlBytes = 192;
+
+// Appends control messages to a buffer aligned as cmsghdr is.
+class ControlWriter {
+ public:
+  ControlWriter(std::byte* buffer, size_t used) : buffer_(buffer), used_(used) {}
+
+  template <class T>
+  void put(int level, int type, const T& value) {
+    cmsghdr header{};
+    header.cmsg_len = CMSG_LEN(sizeof value);
+    header.cmsg_level = level;
+    header.cmsg_type = type;
+    std::memcpy(buffer_ + used_, &header, sizeof header);
+    std::memcpy(buffer_ + used_ + CMSG_LEN(0), &value, sizeof value);
+    used_ += CMSG_SPACE(sizeof value);
+  }
+
+  size_t used() const { return used_; }
+
+ private:
+  std::byte* buffer_;
+  size_t used_;
+};
+
+// The value of a received control message. REQUIRES: it holds at least a T (the kernel's, by its type)
+template <class T>
+T control_value(const cmsghdr* message) {
+  T value;
+  std::memcpy(&value, CMSG_DATA(message), sizeof value);
+  return value;
+}
+
+}  // namespace verbena::net

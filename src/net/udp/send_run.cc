@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "net/udp/send_run.h"
+
+#include <algorithm>
+
+#include <netinet/udp.h>
+
+#include "memory/guarded.h"
+
+namespace verbena::net {
+namespace {
+
+// What an identification adds to the CRC state after the IP and UDP headers. The CRC is linear, so it is the
+// same for every flow and length.
+std::array<uint32_t, SendRun::kMaxSegments> identification_images() {
+  std::array<uint32_t, SendRun::kMaxSegments> images{};
+  const roce::IcrcFlow flow{};
+  const uint32_t base = roce::icrc_begin(flow, 0, 0);
+  for (uint32_t i = 0; i < images.size(); ++i) {
+    images[i] = roce::icrc_begin(flow, 0, static_cast<uint16_t>(i)) ^ base;
+  }
+  return images;
+}
+
+uint32_t identification_image(uint32_t index) {
+  static const std::array<uint32_t, SendRun::kMaxSegments> kImages = identification_images();
+  return kImages[index];
+}
+
+uint32_t copy_pieces(uint32_t state, std::byte* to, std::span<const ConstBytes> pieces) {
+  for (const ConstBytes piece : pieces) {
+    state = roce::crc_copy(state, to, piece);
+    to += piece.size();
+  }
+  return state;
+}
+
+// Copies user memory, which may be gone. False: it faulted.
+bool stage_payload(uint32_t& state, std::byte* to, std::span<const ConstBytes> pieces) {
+  return memory::guarded([&state, to, pieces] { state = copy_pieces(state, to, pieces); });
+}
+
+}  // namespace
+
+void SendRun::begin(const roce::Path& path, uint32_t slot, const SendSocket& socket,
+                    uint16_t destination_port, uint32_t packet_bytes, uint32_t max_segments) {
+  // Runs are used again most recently used first: mostly for the same path.
+  if (socket_ != &socket || !(path_ == path)) set_path(path, socket, destination_port);
+  slot_ = slot;
+  bytes_ = 0;
+  segments_ = 0;
+  segment_bytes_ = packet_bytes;
+  max_segments_ = std::min(max_segments, kMaxBytes / packet_bytes);
+  icrc_prefix_ = roce::icrc_begin(flow_, packet_bytes, 0);
+  open_ = true;
+}
+
+void SendRun::set_path(const roce::Path& path, const SendSocket& socket, uint16_t destination_port) {
+  path_ = path;
+  socket_ = &socket;
+  name_ = destination_of(path, destination_port);
+  flow_ = icrc_flow(path, socket.port, destination_port);
+  write_controls();
+}
+
+void SendRun::write_controls() {
+  ControlWriter writer(control_.data(), 0);
+  // Multicast has a default hop limit of its own, 1. A limit of 0 cannot be sent: it stands for "default".
+  const bool own_hop_limit =
+      path_.hop_limit != 0 && (path_.hop_limit != kDefaultHopLimit || path_.destination.is_multicast());
+  if (is_ipv4()) {
+    in_pktinfo source{};
+    source.ipi_ifindex = static_cast<int>(path_.interface_index);
+    std::memcpy(&source.ipi_spec_dst, path_.source.ipv4(), 4);
+    writer.put(IPPROTO_IP, IP_PKTINFO, source);
+    if (path_.traffic_class != 0) writer.put(IPPROTO_IP, IP_TOS, int{path_.traffic_class});
+    if (own_hop_limit) writer.put(IPPROTO_IP, IP_TTL, int{path_.hop_limit});
+  } else {
+    in6_pktinfo source{};
+    source.ipi6_ifindex = path_.interface_index;
+    std::memcpy(&source.ipi6_addr, path_.source.bytes.data(), 16);
+    writer.put(IPPROTO_IPV6, IPV6_PKTINFO, source);
+    if (path_.traffic_class != 0) writer.put(IPPROTO_IPV6, IPV6_TCLASS, int{path_.traffic_class});
+    if (own_hop_limit) writer.put(IPPROTO_IPV6, IPV6_HOPLIMIT, int{path_.hop_limit});
+  }
+  control_bytes_ = writer.used();
+}
+
+bool SendRun::append(const transport::OutgoingPacket& packet, uint32_t packet_bytes) {
+  std::byte* at = block_ + bytes_;
+  uint32_t state = packet_bytes == segment_bytes_ ? icrc_prefix_ : roce::icrc_begin(flow_, packet_bytes, 0);
+  if (is_ipv4()) state ^= identification_image(segments_);
+
+  const uint32_t header_bytes = roce::encode(packet.headers, {at, roce::kMaxHeaderBytes});
+  state = roce::icrc_headers(state, {at, header_bytes});
+  at += header_bytes;
+  if (packet.payload_bytes != 0) {
+    if (!stage_payload(state, at, packet.payload)) return false;
+    at += packet.payload_bytes;
+  }
+  if (packet.headers.pad != 0) {
+    std::fill_n(at, packet.headers.pad, std::byte{0});
+    state = roce::crc_update(state, {at, packet.headers.pad});
+    at += packet.headers.pad;
+  }
+  roce::icrc_store(state, at);
+
+  bytes_ += packet_bytes;
+  ++segments_;
+  open_ = packet_bytes == segment_bytes_ && segments_ < max_segments_;
+  return true;
+}
+
+void SendRun::describe(msghdr& message) {
+  size_t control_bytes = control_bytes_;
+  if (segments_ > 1) {
+    ControlWriter writer(control_.data(), control_bytes_);
+    writer.put(IPPROTO_UDP, UDP_SEGMENT, static_cast<uint16_t>(segment_bytes_));
+    control_bytes = writer.used();
+  }
+  data_ = {block_, bytes_};
+  message = {&name_, name_.length(), &data_, 1, control_.data(), control_bytes, 0};
+}
+
+void SendRun::describe_single(uint32_t index, msghdr& message, iovec& data) {
+  std::byte* at = block_ + index * segment_bytes_;
+  const uint32_t packet_bytes = std::min(segment_bytes_, bytes_ - index * segment_bytes_);
+  if (is_ipv4() && index != 0) {
+    const uint32_t icrc_at = packet_bytes - roce::kIcrcBytes;
+    const uint32_t icrc = roce::icrc_of(flow_, 0, {at, icrc_at});
+    // icrc_of() answers the finished value, icrc_store() takes the state before finishing.
+    roce::icrc_store(~icrc, at + icrc_at);
+  }
+  data = {at, packet_bytes};
+  message = {&name_, name_.length(), &data, 1, control_.data(), control_bytes_, 0};
+}
+
+}  // namespace verbena::net

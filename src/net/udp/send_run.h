@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include "base/bytes.h"
+#include "net/udp/control_message.h"
+#include "net/udp/send_sockets.h"
+#include "net/udp/socket_address.h"
+#include "roce/icrc.h"
+#include "transport/wire.h"
+
+namespace verbena::net {
+
+// Consecutive packets of one path and one destination slot, staged contiguously: what one UDP_SEGMENT sendmsg
+// carries. All have the size of the first; a shorter one may come last. Each has the exact ICRC for the IPv4
+// identification that the kernel will give it, which is its index in the run.
+class SendRun {
+ public:
+  // The kernel's UDP_MAX_SEGMENTS, and the most that fits an IPv4 datagram before segmentation.
+  static constexpr uint32_t kMaxSegments = 64;
+  static constexpr uint32_t kMaxBytes = 65535 - 20 - 8;
+  // encode() may ask for room for the longest headers.
+  static constexpr size_t kBlockBytes = 65536 + 64;
+
+  // Gives the run its room. REQUIRES: kBlockBytes there, for the life of the run
+  void set_block(std::byte* block) { block_ = block; }
+
+  // Begins a run of packets of `packet_bytes` each. REQUIRES: packet_bytes <= kMaxBytes
+  void begin(const roce::Path& path, uint32_t slot, const SendSocket& socket, uint16_t destination_port,
+             uint32_t packet_bytes, uint32_t max_segments);
+
+  bool is_for(const roce::Path& path, uint32_t slot) const { return slot_ == slot && path_ == path; }
+  bool accepts(uint32_t packet_bytes) const { return open_ && packet_bytes <= segment_bytes_; }
+  // Nothing is gained by keeping it back. (Single packets are: they wait for others, for one sendmmsg.)
+  bool is_full() const { return segments_ > 1 && !open_; }
+
+  // Copies a packet in. False: its payload faulted, and the run is as it was.
+  // REQUIRES: accepts(packet_bytes); packet_bytes is the packet's whole length, ICRC included
+  bool append(const transport::OutgoingPacket& packet, uint32_t packet_bytes);
+
+  // Fills in what sendmsg needs; valid until the run changes.
+  void describe(msghdr& message);
+
+  // For when the run cannot leave as a super-packet: makes segment `index` right for a datagram of its own,
+  // with identification 0, and describes it.
+  void describe_single(uint32_t index, msghdr& message, iovec& data);
+
+  // Sends without the path's flow label from now on, which the kernel may refuse.
+  void drop_flow_label() { name_.ipv6.sin6_flowinfo = 0; }
+
+  const roce::Path& path() const { return path_; }
+  int fd() const { return socket_->fd.get(); }
+  uint32_t bytes() const { return bytes_; }
+  uint32_t segments() const { return segments_; }
+
+ private:
+  bool is_ipv4() const { return !flow_.ipv6; }
+  void set_path(const roce::Path& path, const SendSocket& socket, uint16_t destination_port);
+  void write_controls();
+
+  std::byte* block_ = nullptr;
+  uint32_t bytes_ = 0;
+  uint32_t segments_ = 0;
+  uint32_t segment_bytes_ = 0;
+  uint32_t max_segments_ = 0;
+  uint32_t icrc_prefix_ = 0;  // of a packet of segment_bytes_ with identification 0
+  bool open_ = false;
+  uint32_t slot_ = 0;
+  const SendSocket* socket_ = nullptr;
+  roce::Path path_;
+  roce::IcrcFlow flow_;
+  SocketAddress name_{};
+  iovec data_{};
+  size_t control_bytes_ = 0;  // without UDP_SEGMENT, which comes last
+  alignas(cmsghdr) std::array<std::byte, kControlBytes> control_{};
+};
+
+}  // namespace verbena::net

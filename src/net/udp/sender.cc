@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "net/udp/sender.h"
+
+#include <algorithm>
+#include <cerrno>
+
+#include "base/log.h"
+
+namespace verbena::net {
+
+using transport::OutgoingPacket;
+using transport::SendStatus;
+
+Sender::Sender(const UdpPortOptions& options, PortCounters& counters)
+    : options_(options),
+      counters_(counters),
+      sockets_(options.send_buffer_bytes),
+      arena_(std::make_unique_for_overwrite<std::byte[]>(kRuns * SendRun::kBlockBytes)) {
+  for (uint32_t i = 0; i < kRuns; ++i) runs_[i].set_block(arena_.get() + i * SendRun::kBlockBytes);
+  for (uint32_t i = kRuns; i-- > 0;) release(i);
+}
+
+SendStatus Sender::send(const OutgoingPacket& packet) {
+  const uint32_t packet_bytes = roce::header_bytes(packet.headers.opcode) + packet.payload_bytes +
+                                packet.headers.pad + roce::kIcrcBytes;
+  const uint32_t slot = packet.headers.destination.slot();
+  SendRun* run = run_for(packet.path, slot, packet_bytes);
+  if (run == nullptr) {
+    const SendSocket* socket = sockets_.get(!packet.path.destination.is_ipv4(), slot);
+    if (socket == nullptr || packet_bytes > SendRun::kMaxBytes ||
+        packet.path.source.is_ipv4() != packet.path.destination.is_ipv4()) {
+      ++counters_.send_errors;
+      return SendStatus::kSent;
+    }
+    run = begin_run(packet.path, slot, *socket, packet_bytes);
+    if (run == nullptr) return SendStatus::kBusy;
+  }
+  if (!run->append(packet, packet_bytes)) {
+    if (run->segments() == 0) drop_newest();
+    return SendStatus::kFault;
+  }
+  if (run->is_full()) flush();
+  return SendStatus::kSent;
+}
+
+// The run that the packet may join, or null: then it needs a new one.
+SendRun* Sender::run_for(const roce::Path& path, uint32_t slot, uint32_t packet_bytes) {
+  for (uint32_t i = staged_count_; i-- > 0;) {
+    SendRun& run = runs_[staged_[i]];
+    // Only the newest of a path and slot may grow, or packets would overtake each other.
+    if (run.is_for(path, slot)) return run.accepts(packet_bytes) ? &run : nullptr;
+  }
+  return nullptr;
+}
+
+// Null: no room, and none to be made by flushing.
+SendRun* Sender::begin_run(const roce::Path& path, uint32_t slot, const SendSocket& socket,
+                           uint32_t packet_bytes) {
+  if (free_count_ == 0) flush();
+  if (free_count_ == 0) return nullptr;
+  const uint8_t index = free_[--free_count_];
+  staged_[staged_count_++] = index;
+  SendRun& run = runs_[index];
+  run.begin(path, slot, socket, options_.port, packet_bytes, max_segments(path));
+  if (!flow_labels_ && path.flow_label != 0) run.drop_flow_label();
+  return &run;
+}
+
+// The newest run, begun for a packet that then could not be read.
+void Sender::drop_newest() {
+  release(staged_[--staged_count_]);
+}
+
+bool Sender::flush() {
+  blocked_fd_ = -1;
+  uint32_t kept = 0;
+  for (uint32_t first = 0; first < staged_count_;) {
+    const int fd = runs_[staged_[first]].fd();
+    uint32_t end = first + 1;
+    while (end < staged_count_ && runs_[staged_[end]].fd() == fd) ++end;
+    uint32_t next = is_blocked(fd, kept) ? first : transmit(first, end);
+    if (next < end) blocked_fd_ = fd;
+    while (next < end) staged_[kept++] = staged_[next++];
+    first = end;
+  }
+  staged_count_ = kept;
+  return kept == 0;
+}
+
+// Whether a run kept earlier in this flush waits for the same socket.
+bool Sender::is_blocked(int fd, uint32_t kept) const {
+  return std::any_of(staged_.begin(), staged_.begin() + kept,
+                     [&](uint8_t index) { return runs_[index].fd() == fd; });
+}
+
+// Sends staged runs of one socket; answers the first that must wait.
+uint32_t Sender::transmit(uint32_t first, uint32_t end) {
+  while (first < end) {
+    const int sent = submit(first, end);
+    if (sent > 0) {
+      for (const uint32_t past = first + static_cast<uint32_t>(sent); first < past; ++first) {
+        account(runs_[staged_[first]]);
+        release(staged_[first]);
+      }
+      continue;
+    }
+    const int error = errno;
+    if (error == EINTR) continue;
+    if (error == EAGAIN || error == EWOULDBLOCK) return first;
+    if (recover(runs_[staged_[first]], error)) continue;
+    release(staged_[first++]);
+  }
+  return end;
+}
+
+// Passes runs to the kernel: how many it took, or -1 with errno.
+int Sender::submit(uint32_t first, uint32_t end) {
+  const int fd = runs_[staged_[first]].fd();
+  if (end - first == 1) {
+    msghdr message;
+    runs_[staged_[first]].describe(message);
+    return sendmsg(fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 ? -1 : 1;
+  }
+  for (uint32_t i = first; i < end; ++i) runs_[staged_[i]].describe(messages_[i - first].msg_hdr);
+  return sendmmsg(fd, messages_.data(), end - first, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+void Sender::account(const SendRun& run) {
+  counters_.sent_packets += run.segments();
+  counters_.sent_bytes += run.bytes();
+}
+
+// The kernel refused a run. True: try it once more. False: it is dealt with, sent otherwise or lost.
+bool Sender::recover(SendRun& run, int error) {
+  if (error == EINVAL && run.path().flow_label != 0 && flow_labels_) {
+    flow_labels_ = false;  // somebody in this network namespace holds exclusive labels
+    run.drop_flow_label();
+    return true;
+  }
+  // EIO: no checksum offload there, or IPsec; EINVAL, EMSGSIZE: also when a segment exceeds the path's MTU;
+  // the others: a kernel before 4.18.
+  static constexpr int kNoSegmentation[] = {EIO, EINVAL, EMSGSIZE, ENOPROTOOPT, EOPNOTSUPP};
+  if (run.segments() > 1 && std::ranges::find(kNoSegmentation, error) != std::end(kNoSegmentation)) {
+    send_singly(run);
+  } else {
+    log_debug("{} packets lost: send failed with errno {}", run.segments(), error);
+    counters_.send_errors += run.segments();
+  }
+  return false;
+}
+
+// Sends each packet of a run as a datagram of its own. What the socket has no room for is lost: this is
+// done once a destination, or for packets that are too long for their path anyway.
+void Sender::send_singly(SendRun& run) {
+  bool first_sent = false;
+  for (uint32_t i = 0; i < run.segments(); ++i) {
+    msghdr message;
+    iovec data;
+    run.describe_single(i, message, data);
+    if (sendmsg(run.fd(), &message, MSG_DONTWAIT | MSG_NOSIGNAL) < 0) {
+      ++counters_.send_errors;
+      continue;
+    }
+    if (i == 0) first_sent = true;
+    ++counters_.sent_packets;
+    counters_.sent_bytes += data.iov_len;
+  }
+  if (first_sent) remember_without_segmentation(run.path().destination);
+}
+
+uint32_t Sender::max_segments(const roce::Path& path) const {
+  const auto end = without_segmentation_.begin() + std::min(without_segmentation_count_, kRemembered);
+  return std::find(without_segmentation_.begin(), end, path.destination) == end ? SendRun::kMaxSegments : 1;
+}
+
+void Sender::remember_without_segmentation(const roce::Address& destination) {
+  without_segmentation_[without_segmentation_count_++ % kRemembered] = destination;
+}
+
+}  // namespace verbena::net

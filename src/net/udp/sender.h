@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "net/port.h"
+#include "net/udp/send_run.h"
+#include "net/udp/send_sockets.h"
+#include "net/udp/udp_port.h"
+
+namespace verbena::net {
+
+// The sending half of a UdpPort: gathers packets into runs and pushes runs into the kernel.
+//
+// There is a fixed number of runs, each with a block of memory of its own, used again most recently used
+// first so that little of it is ever in the cache. Several are open at a time, one for each path and slot. A
+// run that is full leaves at once, so that the receiver works on it while the next is staged. One thread at a
+// time.
+class Sender {
+ public:
+  Sender(const UdpPortOptions& options, PortCounters& counters);
+
+  transport::SendStatus send(const transport::OutgoingPacket& packet);
+  // False: a socket is full and runs wait.
+  bool flush();
+  // The socket for whose sake the last flush() answered false; else -1.
+  int blocked_fd() const { return blocked_fd_; }
+
+ private:
+  static constexpr uint32_t kRuns = 16;
+  static constexpr uint32_t kRemembered = 8;
+
+  SendRun* run_for(const roce::Path& path, uint32_t slot, uint32_t packet_bytes);
+  SendRun* begin_run(const roce::Path& path, uint32_t slot, const SendSocket& socket, uint32_t packet_bytes);
+  void release(uint32_t run) { free_[free_count_++] = static_cast<uint8_t>(run); }
+  void drop_newest();
+
+  bool is_blocked(int fd, uint32_t kept) const;
+  uint32_t transmit(uint32_t first, uint32_t end);
+  int submit(uint32_t first, uint32_t end);
+  void account(const SendRun& run);
+  bool recover(SendRun& run, int error);
+  void send_singly(SendRun& run);
+
+  uint32_t max_segments(const roce::Path& path) const;
+  void remember_without_segmentation(const roce::Address& destination);
+
+  UdpPortOptions options_;
+  PortCounters& counters_;
+  SendSockets sockets_;
+  std::unique_ptr<std::byte[]> arena_;
+  std::array<SendRun, kRuns> runs_;
+  std::array<uint8_t, kRuns> free_{};  // a stack
+  uint32_t free_count_ = 0;
+  std::array<uint8_t, kRuns> staged_{};  // oldest first
+  uint32_t staged_count_ = 0;
+  int blocked_fd_ = -1;
+  std::array<mmsghdr, kRuns> messages_{};
+
+  // Destinations to which the kernel refused super-packets but not single ones; asked only when there is one.
+  std::array<roce::Address, kRemembered> without_segmentation_{};
+  uint32_t without_segmentation_count_ = 0;
+  bool flow_labels_ = true;
+};
+
+}  // namespace verbena::net
