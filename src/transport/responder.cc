@@ -245,7 +245,7 @@ bool Responder::execute_atomic(const roce::Packet& packet) {
 
 void Responder::save(const Resource& resource) {
   resources_[next_resource_] = resource;
-  next_resource_ = (next_resource_ + 1) % resources_.size();
+  next_resource_ = (next_resource_ + 1) % static_cast<uint32_t>(resources_.size());
 }
 
 bool Responder::queue_reply(const Resource& resource) {
