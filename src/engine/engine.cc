@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdlib>
 
 #include <pthread.h>
 #include <sys/mman.h>
@@ -49,7 +50,10 @@ uint64_t random_secret() {
 struct Process {
   static Process& current() {
     static std::once_flag once;
-    std::call_once(once, [] { ::pthread_atfork(nullptr, nullptr, [] { in_child(); }); });
+    std::call_once(once, [] {
+      ::pthread_atfork(nullptr, nullptr, [] { in_child(); });
+      std::atexit([] { at_exit(); });
+    });
     Process* process = current_.load(std::memory_order_acquire);
     while (process == nullptr) {
       auto* fresh = new Process;  // for ever: threads of the application may outlive static objects
@@ -90,6 +94,12 @@ struct Process {
     if (parents == nullptr) return;
     if (auto inherited = parents->running_engine.lock()) inherited->abandon();
     if (parents->client != nullptr) parents->client->abandon();
+  }
+
+  static void at_exit() {
+    Process* process = current_.load();
+    if (process == nullptr) return;
+    if (auto running = process->running_engine.lock()) running->shard().flush_at_exit();
   }
 
   static inline std::atomic<Process*> current_{nullptr};

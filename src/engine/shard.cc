@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/shard.h"
 
+#include <sched.h>
+
 #include <algorithm>
 #include <mutex>
 #include <utility>
@@ -26,6 +28,9 @@ constexpr int kEngineRounds = 16;
 constexpr uint32_t kPollsToTakeOver = 16;
 constexpr uint32_t kMostPollsToTakeOver = 1u << 14;
 constexpr uint32_t kSteadyLooks = 256;
+// After so many polls without a packet the application's thread offers its processor to others, now and then.
+constexpr uint32_t kIdlePolls = 64;
+constexpr uint32_t kPollsPerYield = 8;
 // How often the engine thread looks whether the application still polls: rarer costs latency once, more often
 // costs a core.
 constexpr Duration kLookInterval = std::chrono::milliseconds(1);
@@ -97,16 +102,22 @@ bool Shard::engine_must_know() const {
 
 void Shard::poll() {
   if (!lock_.try_lock()) return;
+  bool idle = false;
   if (!abandoned_) {
     now_ = MonotonicClock::now();
     answer_doorbells();
     // The application came back without a reply to send: what was held for one goes now.
     transmit_ready(Acknowledgements::kSend, Gathering::kNo);
-    receive(kReceiveBudget);
+    const bool received = receive(kReceiveBudget) > 0;
     run_timers(now_);
     on_application_poll();
+    idle_polls_ = received ? 0 : idle_polls_ + 1;
+    idle = idle_polls_ >= kIdlePolls && idle_polls_ % kPollsPerYield == 0;
   }
   leave(Gathering::kNo);
+  // Whoever we wait for may need this processor: on a machine with more spinners than processors each message would cost a time
+  // slice. With nobody waiting it costs next to nothing.
+  if (idle) ::sched_yield();
 }
 
 void Shard::on_application_poll() {
@@ -269,6 +280,7 @@ void Shard::add(QueuePair& qp) {
 
 void Shard::remove(QueuePair& qp) {
   answer_doorbells();
+  transmit_ready(Acknowledgements::kSend, Gathering::kNo);  // the peer must not wait for what only we can tell it
   qps_[qp.config().qpn.index()] = nullptr;
   --qp_count_;
   timers_.cancel(qp);
@@ -324,6 +336,16 @@ bool Shard::application_polls() {
     polls_to_take_over_ = std::max(kPollsToTakeOver, polls_to_take_over_ / 2);
   }
   return true;
+}
+
+void Shard::flush_at_exit() {
+  if (!lock_.try_lock()) return;
+  if (!abandoned_) {
+    now_ = MonotonicClock::now();
+    answer_doorbells();
+    transmit_ready(Acknowledgements::kSend, Gathering::kNo);
+  }
+  lock_.unlock();
 }
 
 void Shard::abandon() {

@@ -92,6 +92,9 @@ class Shard : private net::PacketHandler {
   // One round: progress if the application has stopped polling, and what to wait for next.
   EngineView run_engine();
 
+  // The process is about to exit: sends the acknowledgements that are held back.
+  void flush_at_exit();
+
   // In a child after fork(): nothing here is ours any more.
   void abandon();
 
@@ -151,6 +154,7 @@ class Shard : private net::PacketHandler {
   uint32_t polls_seen_ = 0;
   std::atomic<bool> listening_{false};  // the engine thread hears arriving packets
   uint32_t quiet_polls_ = 0;            // polls since the engine thread last received something
+  uint32_t idle_polls_ = 0;             // polls since one last received something
   uint32_t polls_to_take_over_;
   uint32_t steady_looks_ = 0;
   TimePoint engine_wakes_at_ = kNever;
