@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "control/status_page.h"
+
+#include <iterator>
+
+namespace verbena::control {
+
+const char* qp_counter_name(QpCounter counter) {
+  static constexpr const char* kNames[] = {
+      "sent_packets",
+      "sent_bytes",
+      "received_packets",
+      "received_bytes",
+      "retransmitted",
+      "duplicate_requests",
+      "out_of_sequence",
+      "sequence_naks_sent",
+      "rnr_naks_sent",
+      "error_naks_sent",
+      "sequence_naks_received",
+      "rnr_naks_received",
+      "error_naks_received",
+      "local_ack_timeouts",
+      "completions",
+  };
+  static_assert(std::size(kNames) == kQpCounterCount);
+  return counter < kQpCounterCount ? kNames[counter] : "unknown";
+}
+
+}  // namespace verbena::control
