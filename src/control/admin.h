@@ -14,6 +14,7 @@
 #include "control/client.h"
 #include "control/link.h"
 #include "control/status_page.h"
+#include "transport/counters.h"
 
 namespace verbena::control {
 
@@ -37,7 +38,7 @@ struct QpNumbers {
   uint32_t state = 0;  // enum ibv_qp_state
   uint32_t remote_qpn = 0;
   uint32_t device_index = 0;
-  std::array<uint64_t, kQpCounterCount> counters{};
+  std::array<uint64_t, transport::kQpCounterCount> counters{};  // by transport::QpCounter
 };
 
 struct SlotStatus {

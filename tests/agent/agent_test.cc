@@ -159,7 +159,7 @@ TEST_F(Agent, GivesEverySlotAnEmptyStatusPageOfItsOwn) {
   page.port[control::kPortSentPackets] = 7;
   page.qps[9000].in_use = 1;
   page.qps[9000].qpn = 1234;
-  page.qps[9000].counters[control::kRnrNaksSent] = 5;
+  page.qps[9000].counters[transport::kRnrNaksSent] = 5;
 
   auto admin = Admin::connect(kOnlyRunning);
   ASSERT_TRUE(admin);
@@ -175,7 +175,7 @@ TEST_F(Agent, GivesEverySlotAnEmptyStatusPageOfItsOwn) {
   EXPECT_EQ(status->slots[0].port[control::kPortSentPackets], 7u);
   ASSERT_EQ(status->slots[0].qps.size(), 1u);
   EXPECT_EQ(status->slots[0].qps[0].qpn, 1234u);
-  EXPECT_EQ(status->slots[0].qps[0].counters[control::kRnrNaksSent], 5u);
+  EXPECT_EQ(status->slots[0].qps[0].counters[transport::kRnrNaksSent], 5u);
   ::munmap(memory, sizeof(control::StatusPage));
 }
 
