@@ -3,6 +3,7 @@
 
 #include <array>
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 
 #include "roce/qpn.h"
@@ -35,10 +36,12 @@ enum PortCounter : uint8_t {
   kPortFirstDropReason,  // net::DropReason follows, one number each
 };
 
+inline constexpr size_t kPortNumbers = 63;
+
 struct StatusPage {
   static constexpr uint64_t kMagic = 0x7665726265'6e6101;  // "verben", "a", layout 1
   SharedNumber magic;
-  std::array<SharedNumber, 63> port;              // by PortCounter
+  std::array<SharedNumber, kPortNumbers> port;    // by PortCounter
   std::array<QpStatus, roce::Qpn::kPerSlot> qps;  // by Qpn::index(); pages come into being when touched
 };
 

@@ -1,0 +1,290 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/agent.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "agent/process.h"
+#include "base/log.h"
+#include "control/message_socket.h"
+
+namespace verbena::agent {
+namespace {
+
+constexpr int kBacklog = 1024;
+constexpr size_t kMaxSessions = 8192;
+constexpr size_t kMaxSessionsOfStranger = 1024;  // of one user whom a root agent serves
+constexpr Duration kHelloTimeout = std::chrono::seconds(10);
+constexpr Duration kSurvivorWait = std::chrono::milliseconds(300);
+constexpr Duration kAcceptPause = std::chrono::milliseconds(100);
+constexpr Duration kWireRetryInterval = std::chrono::seconds(1);
+
+}  // namespace
+
+Result<UniqueFd> Agent::take_name() {
+  UniqueFd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!socket) return fail(errno);
+  const control::AgentAddress address(::geteuid());
+  if (::bind(socket.get(), address.address(), address.length) != 0) return fail(errno);
+  return socket;
+}
+
+Agent::Agent(UniqueFd name, const AgentOptions& options)
+    : options_(options), listener_(std::move(name)), netlink_(links_), wire_(options.port), slots_(wire_) {}
+
+Agent::~Agent() {
+  sessions_.clear();
+}
+
+Result<void> Agent::start() {
+  auto vault = Vault::create();
+  if (!vault) return fail(vault.error().code);
+  vault_ = std::move(*vault);
+  if (const auto started = netlink_.start(); !started) return started;
+  loop_.watch(netlink_.fd(), EPOLLIN, [this](uint32_t) {
+    netlink_.receive();
+    if (!awaiting_survivors_) publish_links();
+  });
+  wire_.open();
+  if (wire_.may_be_ours()) {
+    await_survivors();
+  } else {
+    end_wait();
+  }
+  if (::listen(listener_.get(), kBacklog) != 0) return fail(errno);
+  loop_.watch(listener_.get(), EPOLLIN, [this](uint32_t) { accept_clients(); });
+  consider_idle();
+  return {};
+}
+
+void Agent::await_survivors() {
+  log_info("{}: waiting for a client of an earlier agent", wire_.reason());
+  awaiting_survivors_ = true;
+  wait_timer_ = loop_.at(MonotonicClock::now() + kSurvivorWait, [this] {
+    wait_timer_.reset();
+    end_wait();
+  });
+}
+
+void Agent::end_wait() {
+  if (wait_timer_) loop_.cancel(*std::exchange(wait_timer_, std::nullopt));
+  awaiting_survivors_ = false;
+  wire_retry_ = MonotonicClock::now() + kWireRetryInterval;
+  if (!wire_.has_sockets()) log_warning("no wire: {}", wire_.reason());
+  publish_links();
+  rewrite_vault();
+  for (const auto& [id, session] : sessions_) session->resume();
+}
+
+void Agent::offer_vault(UniqueFd vault) {
+  if (wire_.has_sockets() && !awaiting_survivors_ && anyone_greeted_) return;
+  Vault::Contents contents = Vault::take(vault.get());
+  if (contents.slots.empty()) return;
+  const TimePoint now = MonotonicClock::now();
+  const bool had_sockets = wire_.has_sockets();
+  if (had_sockets) {  // only slots without a wire can be from before
+    std::erase_if(contents.slots, [](const SlotRecord& slot) { return slot.socket >= 0; });
+  }
+  if (const auto adopted = slots_.adopt(contents, now); !adopted) {
+    log_warning("an earlier agent's slots cannot be taken over: errno {}", adopted.error().code);
+    return;
+  }
+  if (contents.links && !anyone_greeted_) {
+    if (const auto snapshot = control::read_link_file(contents.links.get())) links_.restore(*snapshot);
+  }
+  log_info("took over {} slots of an earlier agent", contents.slots.size());
+  watch_orphans();
+  if (awaiting_survivors_) {
+    if (wire_.has_sockets()) end_wait();
+  } else {
+    publish_links();
+    rewrite_vault();
+  }
+}
+
+void Agent::watch_orphans() {
+  for (const LentSlot& slot : slots_.lent()) {
+    if (slot.borrower.session != 0 || slot.borrower.pid <= 0 || orphans_.contains(slot.index)) continue;
+    UniqueFd process = watch_process(slot.borrower.pid);
+    if (!process || start_time_of(slot.borrower.pid) != slot.borrower.start_time) {
+      [[maybe_unused]] const auto taken = take_back_slot(slot.index, 0);
+      continue;
+    }
+    const uint32_t index = slot.index;
+    loop_.watch(process.get(), EPOLLIN,
+                [this, index](uint32_t) { [[maybe_unused]] const auto taken = take_back_slot(index, 0); });
+    orphans_[index] = std::move(process);
+  }
+}
+
+void Agent::accept_clients() {
+  for (int i = 0; i < 16; ++i) {
+    if (!accept_one()) return;
+  }
+}
+
+bool Agent::accept_one() {
+  UniqueFd socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+  if (!socket) {
+    if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) pause_listening();
+    return errno == EINTR || errno == ECONNABORTED;
+  }
+  const auto peer = control::peer_credentials(socket.get());
+  if (!peer) return true;
+  const uid_t own = ::geteuid();
+  if (own != 0 && peer->uid != own && peer->uid != 0) {
+    log_info("user {} is not served by this agent", peer->uid);
+    return true;
+  }
+  const size_t of_this_user =
+      static_cast<size_t>(std::count_if(sessions_.begin(), sessions_.end(),
+                                        [&](const auto& entry) { return entry.second->uid() == peer->uid; }));
+  if (sessions_.size() >= kMaxSessions || (peer->uid != own && of_this_user >= kMaxSessionsOfStranger)) {
+    log_warning("user {} has too many connections", peer->uid);
+    return true;
+  }
+  const uint64_t id = next_session_++;
+  sessions_[id] = std::make_unique<Session>(*this, id, std::move(socket), *peer);
+  loop_.at(MonotonicClock::now() + kHelloTimeout, [this, id] {
+    const auto found = sessions_.find(id);
+    if (found != sessions_.end() && !found->second->is_greeted()) close_session(id);
+  });
+  consider_idle();
+  return true;
+}
+
+// Out of descriptors: the listener would stay readable and keep us busy for nothing.
+void Agent::pause_listening() {
+  log_warning("out of descriptors: no new clients for a moment");
+  loop_.set_events(listener_.get(), 0);
+  loop_.at(MonotonicClock::now() + kAcceptPause, [this] { loop_.set_events(listener_.get(), EPOLLIN); });
+}
+
+void Agent::close_session(uint64_t id) {
+  loop_.later([this, id] {
+    if (sessions_.erase(id) == 0) return;
+    std::vector<uint32_t> indexes;
+    for (const LentSlot& slot : slots_.lent()) {
+      if (slot.borrower.session == id) indexes.push_back(slot.index);
+    }
+    slots_.take_back_all(id, MonotonicClock::now());
+    for (const uint32_t index : indexes) record_slot(index);
+    consider_idle();
+  });
+}
+
+void Agent::greeted() {
+  anyone_greeted_ = true;
+}
+
+std::string Agent::no_wire_reason() {
+  return wire_.has_sockets() ? std::string() : wire_.reason();
+}
+
+Result<LentSlot> Agent::lend_slot(const Borrower& borrower) {
+  const TimePoint now = MonotonicClock::now();
+  if (!wire_.has_sockets() && now >= wire_retry_) {  // whoever had the port may have gone
+    wire_retry_ = now + kWireRetryInterval;
+    wire_.open();
+    if (wire_.has_sockets()) record_slot(0);
+  }
+  auto slot = slots_.lend(borrower, now);
+  if (slot) record_slot(slot->index);
+  return slot;
+}
+
+Result<void> Agent::keep_slot(uint32_t index, const Borrower& borrower) {
+  auto kept = slots_.keep(index, borrower);
+  if (!kept) return kept;
+  if (const auto orphan = orphans_.find(index); orphan != orphans_.end()) {
+    loop_.forget(orphan->second.get());
+    orphans_.erase(orphan);
+  }
+  record_slot(index);
+  return kept;
+}
+
+Result<void> Agent::take_back_slot(uint32_t index, uint64_t session) {
+  if (session == 0) {
+    if (const auto orphan = orphans_.find(index); orphan != orphans_.end()) {
+      loop_.forget(orphan->second.get());
+      orphans_.erase(orphan);
+    }
+  }
+  auto taken = slots_.take_back(index, session, MonotonicClock::now());
+  if (taken) record_slot(index);
+  consider_idle();
+  return taken;
+}
+
+std::optional<LentSlot> Agent::find_lent_slot(uint32_t from) {
+  return slots_.find_lent(from);
+}
+
+control::AdminResult<void> Agent::add_link(std::string_view name, std::string_view netdev) {
+  auto added = links_.add_link(name, netdev);
+  if (added) publish_links();
+  return added;
+}
+
+control::AdminResult<void> Agent::delete_link(std::string_view name) {
+  auto deleted = links_.delete_link(name);
+  if (deleted) publish_links();
+  return deleted;
+}
+
+void Agent::publish_links() {
+  if (!links_.settle() && link_file_) return;
+  auto file = control::write_link_file(links_.snapshot());
+  if (!file) {
+    log_error("the link table cannot be written: errno {}", file.error().code);
+    return;
+  }
+  link_file_ = std::move(*file);
+  if (!vault_.put_links(link_file_.get()) || vault_.is_long()) rewrite_vault();
+  for (const auto& [id, session] : sessions_) session->links_changed();
+  consider_idle();
+}
+
+void Agent::record_slot(uint32_t index) {
+  if (!vault_.put_slot(slots_.record(index)) || vault_.is_long()) rewrite_vault();
+}
+
+void Agent::rewrite_vault() {
+  if (const auto written = vault_.rewrite(slots_.records(), link_file_.get()); !written) {
+    log_warning("clients would not survive the agent's end: errno {}", written.error().code);
+  }
+}
+
+bool Agent::is_idle() const {
+  return sessions_.empty() && orphans_.empty() && !links_.holds_user_changes();
+}
+
+void Agent::consider_idle() {
+  if (!options_.idle_timeout) return;
+  if (!is_idle()) {
+    if (idle_timer_) loop_.cancel(*std::exchange(idle_timer_, std::nullopt));
+    return;
+  }
+  if (idle_timer_) return;
+  idle_timer_ = loop_.at(MonotonicClock::now() + *options_.idle_timeout, [this] {
+    idle_timer_.reset();
+    end_if_idle();
+  });
+}
+
+void Agent::end_if_idle() {
+  while (accept_one()) {  // somebody may have come at this very moment
+  }
+  if (!is_idle()) return;
+  log_info("idle: good-bye");
+  loop_.forget(listener_.get());
+  listener_.reset();
+  loop_.stop();
+}
+
+}  // namespace verbena::agent

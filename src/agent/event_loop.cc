@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/event_loop.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <climits>
+#include <system_error>
+
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+namespace verbena::agent {
+namespace {
+
+// A descriptor's number may be closed and used anew within one round of events, so an event names the watch
+// by its generation too.
+uint64_t key_of(int fd, uint32_t generation) {
+  return static_cast<uint64_t>(generation) << 32 | static_cast<uint32_t>(fd);
+}
+
+}  // namespace
+
+EventLoop::EventLoop()
+    : epoll_(::epoll_create1(EPOLL_CLOEXEC)), stop_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  if (!epoll_ || !stop_) throw std::system_error(errno, std::generic_category(), "event loop");
+  watch(stop_.get(), EPOLLIN, [this](uint32_t) { stopped_ = true; });
+}
+
+void EventLoop::watch(int fd, uint32_t events, Handler handler) {
+  const uint32_t generation = ++next_generation_;
+  epoll_event event{events, {.u64 = key_of(fd, generation)}};
+  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) {
+    throw std::system_error(errno, std::generic_category(), "epoll");
+  }
+  watches_[fd] = {generation, std::make_shared<Handler>(std::move(handler))};
+}
+
+void EventLoop::set_events(int fd, uint32_t events) {
+  const auto found = watches_.find(fd);
+  if (found == watches_.end()) return;
+  epoll_event event{events, {.u64 = key_of(fd, found->second.generation)}};
+  ::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, fd, &event);
+}
+
+void EventLoop::forget(int fd) {
+  if (watches_.erase(fd) != 0) ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
+}
+
+EventLoop::TimerId EventLoop::at(TimePoint when, Task task) {
+  const TimerId id{when, ++next_timer_};
+  timers_.emplace(id, std::move(task));
+  return id;
+}
+
+void EventLoop::dispatch(const epoll_event& event) {
+  const int fd = static_cast<int>(event.data.u64 & UINT32_MAX);
+  const auto found = watches_.find(fd);
+  if (found == watches_.end() || found->second.generation != event.data.u64 >> 32) return;
+  const std::shared_ptr<Handler> handler = found->second.handler;  // it may forget itself
+  (*handler)(event.events);
+}
+
+void EventLoop::run_timers() {
+  while (!timers_.empty() && timers_.begin()->first.first <= MonotonicClock::now()) {
+    const auto node = timers_.extract(timers_.begin());
+    node.mapped()();
+  }
+}
+
+void EventLoop::run_later() {
+  while (!later_.empty()) {
+    const std::vector<Task> tasks = std::exchange(later_, {});
+    for (const Task& task : tasks) task();
+  }
+}
+
+int EventLoop::timeout_ms() const {
+  if (timers_.empty()) return -1;
+  const Duration left = timers_.begin()->first.first - MonotonicClock::now();
+  const auto ms = std::chrono::ceil<std::chrono::milliseconds>(left).count();
+  return static_cast<int>(std::clamp<int64_t>(ms, 0, INT_MAX));
+}
+
+void EventLoop::run() {
+  while (!stopped_) {
+    epoll_event events[64];
+    const int count = ::epoll_wait(epoll_.get(), events, std::size(events), timeout_ms());
+    if (count < 0 && errno != EINTR) throw std::system_error(errno, std::generic_category(), "epoll_wait");
+    for (int i = 0; i < count; ++i) dispatch(events[i]);
+    run_timers();
+    run_later();
+  }
+}
+
+void EventLoop::stop() {
+  const uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = ::write(stop_.get(), &one, sizeof one);
+}
+
+}  // namespace verbena::agent

@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/link_table.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <iterator>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "base/log.h"
+#include "control/protocol.h"
+
+namespace verbena::agent {
+namespace {
+
+tl::unexpected<control::AdminError> refuse(int code, std::string text) {
+  return tl::unexpected(control::AdminError{code, std::move(text)});
+}
+
+// The order in which the addresses of a netdev get their indexes when they come together: as with the
+// kernel's rxe, IPv6 link-local, then IPv4, then the other IPv6.
+int class_of(const roce::Address& address) {
+  if (address.is_ipv4()) return 1;
+  return address.is_link_local() ? 0 : 2;
+}
+
+bool is_valid_name(std::string_view name) {
+  if (name.empty() || name.size() >= control::kLinkNameBytes || name == "." || name == "..") return false;
+  return std::all_of(name.begin(), name.end(), [](unsigned char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
+           c == '-' || c == '.' || c == ':' || c == '@';
+  });
+}
+
+bool same(const NetdevAddress& a, const NetdevAddress& b) {
+  return a.address == b.address && a.prefix == b.prefix;
+}
+
+}  // namespace
+
+void LinkTable::netdev_changed(const Netdev& netdev) {
+  KnownNetdev& known = netdevs_[netdev.index];
+  known.netdev = netdev;
+  known.present = known.seen = true;
+}
+
+void LinkTable::netdev_removed(uint32_t interface_index) {
+  netdevs_.erase(interface_index);
+}
+
+void LinkTable::address_changed(uint32_t interface_index, const NetdevAddress& address) {
+  auto& addresses = netdevs_[interface_index].addresses;
+  const auto found = std::find_if(addresses.begin(), addresses.end(),
+                                  [&](const KnownAddress& known) { return same(known.address, address); });
+  if (found == addresses.end()) {
+    addresses.push_back({address});
+  } else {
+    *found = {address};
+  }
+}
+
+void LinkTable::address_removed(uint32_t interface_index, const NetdevAddress& address) {
+  const auto netdev = netdevs_.find(interface_index);
+  if (netdev == netdevs_.end()) return;
+  std::erase_if(netdev->second.addresses,
+                [&](const KnownAddress& known) { return same(known.address, address); });
+}
+
+void LinkTable::begin_dump() {
+  for (auto& [index, known] : netdevs_) {
+    known.seen = false;
+    for (KnownAddress& address : known.addresses) address.seen = false;
+  }
+}
+
+void LinkTable::end_dump() {
+  std::erase_if(netdevs_, [](const auto& entry) { return !entry.second.seen; });
+  for (auto& [index, known] : netdevs_) {
+    std::erase_if(known.addresses, [](const KnownAddress& address) { return !address.seen; });
+  }
+}
+
+control::AdminResult<void> LinkTable::add_link(std::string_view name, std::string_view netdev) {
+  if (!is_valid_name(name)) {
+    return refuse(EINVAL,
+                  fmt::format("'{}' is no name for a link: up to 63 letters, digits and any of _-.:@", name));
+  }
+  const auto found = std::find_if(netdevs_.begin(), netdevs_.end(), [&](const auto& entry) {
+    return entry.second.present && entry.second.netdev.name == netdev;
+  });
+  if (found == netdevs_.end()) return refuse(ENODEV, fmt::format("there is no netdev '{}'", netdev));
+  auto& [interface_index, known] = *found;
+
+  KnownLink* over = find_link_over(interface_index);
+  KnownLink* named = find_link(name);
+  if (named != nullptr && named != over) {
+    return refuse(EEXIST, fmt::format("there is a link '{}' already", name));
+  }
+  if (over != nullptr && !over->automatic) {
+    return refuse(
+        EEXIST, fmt::format("netdev '{}' has the link '{}' already; delete that first", netdev, over->name));
+  }
+  if (over != nullptr && named == over) {
+    return refuse(EEXIST, fmt::format("there is a link '{}' already", name));
+  }
+  known.link_deleted = false;
+  if (over != nullptr) {
+    over->name = name;
+    over->automatic = false;
+    return {};
+  }
+  // Adding what would be there by itself only undoes its deletion.
+  if (name != automatic_name(known.netdev) || !known.netdev.up || known.addresses.empty()) {
+    make_link(std::string(name), interface_index, false);
+  }
+  return {};
+}
+
+control::AdminResult<void> LinkTable::delete_link(std::string_view name) {
+  KnownLink* link = find_link(name);
+  if (link == nullptr) return refuse(ENODEV, fmt::format("there is no link '{}'", name));
+  netdevs_[link->interface_index].link_deleted = true;
+  links_.erase(links_.begin() + (link - links_.data()));
+  return {};
+}
+
+void LinkTable::restore(const control::LinkSnapshot& snapshot) {
+  links_.clear();
+  next_device_index_ = snapshot.next_device_index;
+  for (const uint32_t interface_index : snapshot.deleted) {
+    const auto found = netdevs_.find(interface_index);
+    if (found != netdevs_.end()) found->second.link_deleted = true;
+  }
+  for (const control::Link& link : snapshot.links) {
+    if (find_link(link.name) != nullptr || find_link_over(link.interface_index) != nullptr) continue;
+    KnownLink& known = links_.emplace_back();
+    known.name = link.name;
+    known.device_index = link.device_index;
+    known.interface_index = link.interface_index;
+    known.automatic = link.automatic;
+    for (const control::GidEntry& entry : link.gids) known.gids.emplace(entry.index, entry.gid);
+    next_device_index_ = std::max(next_device_index_, link.device_index + 1);
+  }
+}
+
+bool LinkTable::settle() {
+  std::erase_if(links_, [&](const KnownLink& link) {
+    const auto netdev = netdevs_.find(link.interface_index);
+    return netdev == netdevs_.end() || !netdev->second.present;
+  });
+  make_automatic_links();
+  for (KnownLink& link : links_) settle_gids(link, netdevs_[link.interface_index]);
+
+  control::LinkSnapshot now;
+  now.generation = settled_.generation;
+  now.next_device_index = next_device_index_;
+  for (const auto& [index, known] : netdevs_) {
+    if (known.link_deleted) now.deleted.push_back(index);
+  }
+  for (const KnownLink& link : links_) now.links.push_back(describe(link));
+  // Programs that take the first device shall get one that reaches other hosts.
+  std::sort(now.links.begin(), now.links.end(), [&](const control::Link& a, const control::Link& b) {
+    const auto rank = [&](const control::Link& link) {
+      return std::pair(netdevs_.at(link.interface_index).netdev.loopback, link.interface_index);
+    };
+    return rank(a) < rank(b);
+  });
+  if (now == settled_) return false;
+  ++now.generation;
+  settled_ = std::move(now);
+  return true;
+}
+
+bool LinkTable::holds_user_changes() const {
+  const auto is_users = [](const KnownLink& link) { return !link.automatic; };
+  const auto is_deleted = [](const auto& entry) { return entry.second.link_deleted; };
+  return std::any_of(links_.begin(), links_.end(), is_users) ||
+         std::any_of(netdevs_.begin(), netdevs_.end(), is_deleted);
+}
+
+LinkTable::KnownLink* LinkTable::find_link(std::string_view name) {
+  const auto found =
+      std::find_if(links_.begin(), links_.end(), [&](const KnownLink& link) { return link.name == name; });
+  return found == links_.end() ? nullptr : &*found;
+}
+
+LinkTable::KnownLink* LinkTable::find_link_over(uint32_t interface_index) {
+  const auto found = std::find_if(links_.begin(), links_.end(), [&](const KnownLink& link) {
+    return link.interface_index == interface_index;
+  });
+  return found == links_.end() ? nullptr : &*found;
+}
+
+LinkTable::KnownLink& LinkTable::make_link(std::string name, uint32_t interface_index, bool automatic) {
+  KnownLink& link = links_.emplace_back();
+  link.name = std::move(name);
+  link.device_index = next_device_index_++;
+  link.interface_index = interface_index;
+  link.automatic = automatic;
+  return link;
+}
+
+// The kernel lets a netdev have any name without '/' and white space; a link's is narrower, and another link
+// may have it (a netdev that was renamed keeps its link's name).
+std::string LinkTable::automatic_name(const Netdev& netdev) {
+  std::string name = "rxe_" + netdev.name;
+  const KnownLink* holder = find_link(name);
+  const bool taken = holder != nullptr && holder->interface_index != netdev.index;
+  if (is_valid_name(name) && !taken) return name;
+  return fmt::format("rxe_if{}", netdev.index);
+}
+
+void LinkTable::make_automatic_links() {
+  std::vector<const KnownNetdev*> wanted;
+  for (const auto& [index, known] : netdevs_) {
+    const Netdev& netdev = known.netdev;
+    if (!known.present || !netdev.up || netdev.enslaved || known.link_deleted || known.addresses.empty())
+      continue;
+    if (find_link_over(index) == nullptr) wanted.push_back(&known);
+  }
+  std::stable_partition(wanted.begin(), wanted.end(),
+                        [](const KnownNetdev* known) { return !known->netdev.loopback; });
+  for (const KnownNetdev* known : wanted) {
+    std::string name = automatic_name(known->netdev);
+    if (find_link(name) != nullptr) continue;  // somebody gave another link even the second choice
+    make_link(std::move(name), known->netdev.index, true);
+  }
+}
+
+void LinkTable::settle_gids(KnownLink& link, const KnownNetdev& known) {
+  const auto exists = [&](const roce::Address& address) {
+    return std::any_of(known.addresses.begin(), known.addresses.end(),
+                       [&](const KnownAddress& entry) { return entry.address.address == address; });
+  };
+  std::erase_if(link.gids, [&](const auto& entry) { return !exists(entry.second); });
+
+  std::vector<roce::Address> fresh;
+  for (const KnownAddress& entry : known.addresses) {
+    const roce::Address& address = entry.address.address;
+    const bool placed = std::any_of(link.gids.begin(), link.gids.end(),
+                                    [&](const auto& gid) { return gid.second == address; });
+    if (!placed && std::find(fresh.begin(), fresh.end(), address) == fresh.end()) fresh.push_back(address);
+  }
+  std::stable_sort(fresh.begin(), fresh.end(),
+                   [](const roce::Address& a, const roce::Address& b) { return class_of(a) < class_of(b); });
+  uint32_t index = 0;
+  for (const roce::Address& address : fresh) {
+    while (link.gids.contains(index)) ++index;
+    if (index >= control::kGidTableLength) {
+      log_warning("link {}: the GID table is full", link.name);
+      return;
+    }
+    link.gids.emplace(index, address);
+  }
+}
+
+control::Link LinkTable::describe(const KnownLink& link) const {
+  const KnownNetdev& known = netdevs_.at(link.interface_index);
+  control::Link described;
+  described.name = link.name;
+  described.device_index = link.device_index;
+  described.netdev = known.netdev.name;
+  described.interface_index = link.interface_index;
+  described.mac = known.netdev.mac;
+  described.mtu = known.netdev.mtu;
+  described.up = known.netdev.up && known.netdev.carrier;
+  described.automatic = link.automatic;
+  for (const auto& [index, address] : link.gids) {
+    const bool usable = std::any_of(
+        known.addresses.begin(), known.addresses.end(),
+        [&](const KnownAddress& entry) { return entry.address.usable && entry.address.address == address; });
+    if (usable) described.gids.push_back({index, address});
+  }
+  return described;
+}
+
+}  // namespace verbena::agent

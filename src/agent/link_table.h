@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "control/admin.h"
+#include "control/link.h"
+#include "control/link_table_file.h"
+#include "roce/path.h"
+
+namespace verbena::agent {
+
+// What the kernel says of a netdev.
+struct Netdev {
+  uint32_t index = 0;
+  std::string name;
+  bool up = false;       // administratively
+  bool carrier = false;  // IFF_LOWER_UP
+  bool loopback = false;
+  bool enslaved = false;  // to a bridge or bond, which speaks IP in its place
+  uint32_t mtu = 0;
+  std::array<uint8_t, 6> mac{};
+};
+
+// What the kernel says of an address of a netdev.
+struct NetdevAddress {
+  roce::Address address;
+  uint8_t prefix = 0;
+  bool usable = true;  // not tentative, not a duplicate
+};
+
+// The links of this network namespace, and their GID tables. Pure: what netlink and the user say comes in,
+// the table comes out.
+//
+// A netdev that is up and has an address gets the link rxe_<netdev> by itself, and keeps it until the netdev
+// is gone or the user deletes it (then it gets none until the user adds one). A GID keeps its index for as
+// long as the address exists, be it tentative for a while; a new one takes the first hole.
+class LinkTable {
+ public:
+  void netdev_changed(const Netdev& netdev);
+  void netdev_removed(uint32_t interface_index);
+  void address_changed(uint32_t interface_index, const NetdevAddress& address);
+  void address_removed(uint32_t interface_index, const NetdevAddress& address);
+  // Between the two the kernel says all there is: what it does not name is gone.
+  void begin_dump();
+  void end_dump();
+
+  control::AdminResult<void> add_link(std::string_view name, std::string_view netdev);
+  control::AdminResult<void> delete_link(std::string_view name);
+
+  // Goes on where the agent before this one stopped: device indexes, names, GID indexes. Netdevs that are
+  // gone lose their links at the next settle(). REQUIRES: settle() was not called yet
+  void restore(const control::LinkSnapshot& snapshot);
+
+  // Works all changes since the last call into the table. True: the table is another one now.
+  bool settle();
+  const control::LinkSnapshot& snapshot() const { return settled_; }
+
+  // The user added or deleted something that would be forgotten with this table.
+  bool holds_user_changes() const;
+
+ private:
+  struct KnownAddress {
+    NetdevAddress address;
+    bool seen = true;
+  };
+  struct KnownNetdev {
+    Netdev netdev;
+    bool present = false;  // addresses may be told of before their netdev
+    bool seen = true;
+    std::vector<KnownAddress> addresses;  // in order of appearance
+    bool link_deleted = false;
+  };
+  struct KnownLink {
+    std::string name;
+    uint32_t device_index = 0;
+    uint32_t interface_index = 0;
+    bool automatic = false;
+    std::map<uint32_t, roce::Address> gids;  // by index; tentative ones hold theirs too
+  };
+
+  KnownLink* find_link(std::string_view name);
+  KnownLink* find_link_over(uint32_t interface_index);
+  KnownLink& make_link(std::string name, uint32_t interface_index, bool automatic);
+  std::string automatic_name(const Netdev& netdev);
+  void make_automatic_links();
+  void settle_gids(KnownLink& link, const KnownNetdev& known);
+  control::Link describe(const KnownLink& link) const;
+
+  std::map<uint32_t, KnownNetdev> netdevs_;  // by interface index
+  std::vector<KnownLink> links_;
+  uint32_t next_device_index_ = 0;
+  control::LinkSnapshot settled_;
+};
+
+}  // namespace verbena::agent

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <string>
+#include <utility>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+#include <poll.h>
+#include <sched.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "agent/agent.h"
+#include "base/log.h"
+#include "base/unique_fd.h"
+#include "control/agent_starter.h"
+
+namespace verbena::agent {
+namespace {
+
+constexpr const char* kDescription =
+    "The Verbena agent: keeps the RDMA links of a network namespace and lends its UDP port 4791 to "
+    "programs.\n"
+    "\n"
+    "It is started by itself by the first program that needs it, and ends when it is idle. Start it "
+    "yourself\n"
+    "to have it stay: with --foreground under a service manager. Root's agent serves every user of the\n"
+    "network namespace; an ordinary user's serves that user.";
+
+struct Settings {
+  bool foreground = false;
+  double idle_seconds = 5;
+  int ready_fd = -1;
+};
+
+// A slot costs two descriptors here and two more in the vault.
+void raise_descriptor_limit() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  ::setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+// The program that started us may be pinned to one processor, or run in real time; that is not for us.
+void shed_inherited_scheduling() {
+  cpu_set_t all;
+  std::memset(&all, 0xff, sizeof all);
+  ::sched_setaffinity(0, sizeof all, &all);
+  const sched_param normal{};
+  ::sched_setscheduler(0, SCHED_OTHER, &normal);
+}
+
+UniqueFd catch_termination() {
+  std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGHUP, SIG_IGN);
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGTERM);
+  sigaddset(&signals, SIGINT);
+  ::sigprocmask(SIG_BLOCK, &signals, nullptr);
+  return UniqueFd(::signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK));
+}
+
+// sd_notify(3), which is one datagram.
+void tell_service_manager(const char* state) {
+  const char* path = std::getenv("NOTIFY_SOCKET");
+  sockaddr_un address{};
+  if (path == nullptr || std::strlen(path) >= sizeof address.sun_path) return;
+  address.sun_family = AF_UNIX;
+  std::strcpy(address.sun_path, path);
+  if (address.sun_path[0] == '@') address.sun_path[0] = '\0';
+  const UniqueFd socket(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + std::strlen(path));
+  ::sendto(socket.get(), state, std::strlen(state), MSG_NOSIGNAL, reinterpret_cast<const sockaddr*>(&address),
+           length);
+}
+
+// Without --foreground, and not started by a client: leaves a copy running and returns when it listens.
+int detach(const Settings& settings) {
+  const auto ready =
+      control::start_agent("/proc/self/exe", {fmt::format("--idle-timeout={}", settings.idle_seconds)});
+  if (!ready) {
+    std::fprintf(stderr, "verbena-agent: cannot start: %s\n", std::strerror(ready.error().code));
+    return 1;
+  }
+  pollfd entry{ready->get(), POLLIN, 0};
+  ::poll(&entry, 1, 5000);
+  return 0;
+}
+
+int serve(const Settings& settings) {
+  raise_descriptor_limit();
+  if (!settings.foreground) shed_inherited_scheduling();
+  const UniqueFd signals = catch_termination();
+  UniqueFd ready(settings.ready_fd);
+
+  auto name = Agent::take_name();
+  if (!name) {
+    const bool exists = name.error().code == EADDRINUSE;
+    if (exists && !settings.foreground) return 0;  // another starter was quicker
+    std::fprintf(stderr, "verbena-agent: %s\n",
+                 exists ? "another agent of this user runs in this network namespace already"
+                        : std::strerror(name.error().code));
+    return 1;
+  }
+  AgentOptions options;
+  options.idle_timeout =
+      std::chrono::duration_cast<Duration>(std::chrono::duration<double>(settings.idle_seconds));
+  if (settings.foreground) options.idle_timeout.reset();
+  Agent agent(std::move(*name), options);
+  if (const auto started = agent.start(); !started) {
+    std::fprintf(stderr, "verbena-agent: cannot start: %s\n", std::strerror(started.error().code));
+    return 1;
+  }
+  agent.loop().watch(signals.get(), EPOLLIN, [&](uint32_t) { agent.stop(); });
+  ready.reset();
+  tell_service_manager("READY=1");
+  log_info("serving user {}", ::geteuid());
+  agent.run();
+  tell_service_manager("STOPPING=1");
+  return 0;
+}
+
+int run(int argc, char** argv) {
+  Settings settings;
+  CLI::App app(kDescription, "verbena-agent");
+  app.set_version_flag("--version", VERBENA_VERSION);
+  app.add_flag("-f,--foreground", settings.foreground,
+               "Stay in the foreground, and never end for being idle");
+  app.add_option("--idle-timeout", settings.idle_seconds,
+                 "End after so many seconds without clients and without links made by the user")
+      ->capture_default_str()
+      ->check(CLI::Range(0.0, 1e6));
+  app.add_option("--ready-fd", settings.ready_fd, "Close this descriptor when listening")->group("");
+  app.footer("VERBENA_LOG=error|warning|info|debug makes the agent say what it does, on standard error.");
+  CLI11_PARSE(app, argc, argv);
+  if (!settings.foreground && settings.ready_fd < 0) return detach(settings);
+  return serve(settings);
+}
+
+}  // namespace
+}  // namespace verbena::agent
+
+int main(int argc, char** argv) {
+  try {
+    return verbena::agent::run(argc, argv);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "verbena-agent: %s\n", error.what());
+    return 1;
+  }
+}

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+#include <sys/types.h>
+
+#include "base/unique_fd.h"
+
+namespace verbena::agent {
+
+// When the process started, in clock ticks since boot: with its pid it names a process for good. 0: unknown.
+uint64_t start_time_of(pid_t pid);
+// A descriptor that becomes readable when the process ends; empty if it has, or belongs to a pid namespace
+// that we do not see.
+UniqueFd watch_process(pid_t pid);
+// The same for the process at the other end of a Unix socket; certain to be that one where the kernel has
+// SO_PEERPIDFD (Linux 6.5).
+UniqueFd watch_peer(int socket, pid_t pid);
+
+}  // namespace verbena::agent

@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/session.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include "agent/process.h"
+#include "base/log.h"
+
+namespace verbena::agent {
+namespace {
+
+using control::MessageHeader;
+using control::MessageType;
+
+// So that one client's flood leaves time for the others.
+constexpr int kMessagesPerRound = 16;
+
+template <class Message>
+Message read_as(ConstBytes bytes) {  // the length was checked
+  Message message;
+  std::memcpy(&message, bytes.data(), sizeof message);
+  return message;
+}
+
+// The same file for reading only: a status page is written by its owner alone.
+UniqueFd reopen_read_only(int fd) {
+  return UniqueFd(::open(fmt::format("/proc/self/fd/{}", fd).c_str(), O_RDONLY | O_CLOEXEC));
+}
+
+}  // namespace
+
+const Session::Request Session::kRequests[] = {
+    {MessageType::kHello, sizeof(control::HelloRequest), &Session::hello},
+    {MessageType::kGetLinks, sizeof(MessageHeader), &Session::get_links},
+    {MessageType::kTakeSlot, sizeof(MessageHeader), &Session::take_slot},
+    {MessageType::kKeepSlot, sizeof(control::SlotRequest), &Session::keep_slot},
+    {MessageType::kReturnSlot, sizeof(control::SlotRequest), &Session::return_slot},
+    {MessageType::kAddLink, sizeof(control::LinkRequest), &Session::add_link},
+    {MessageType::kDeleteLink, sizeof(control::LinkRequest), &Session::delete_link},
+    {MessageType::kGetStatus, sizeof(MessageHeader), &Session::get_status},
+    {MessageType::kGetSlotStatus, sizeof(control::SlotRequest), &Session::get_slot_status},
+};
+
+Session::Session(SessionHost& host, uint64_t id, UniqueFd socket, const ucred& peer)
+    : host_(host),
+      id_(id),
+      socket_(std::move(socket)),
+      process_(watch_peer(socket_.get(), peer.pid)),
+      peer_(peer),
+      start_time_(start_time_of(peer.pid)) {
+  EventLoop& loop = host_.event_loop();
+  loop.watch(socket_.get(), EPOLLIN, [this](uint32_t events) { on_readable(events); });
+  if (process_) loop.watch(process_.get(), EPOLLIN, [this](uint32_t) { close(); });
+}
+
+Session::~Session() {
+  EventLoop& loop = host_.event_loop();
+  loop.forget(socket_.get());
+  if (process_) loop.forget(process_.get());
+  if (events_) loop.forget(events_.get());
+}
+
+void Session::on_readable(uint32_t events) {
+  for (int i = 0; i < kMessagesPerRound && !closing_ && !pending_hello_; ++i) {
+    std::byte buffer[control::kMaxMessageBytes];
+    auto received = control::receive_message(socket_.get(), buffer);
+    if (!received && received.error().code == EAGAIN) return;
+    if (!received || received->bytes == 0) return close();
+    handle(ConstBytes(buffer, received->bytes), std::move(received->fds), received->truncated);
+  }
+  if (pending_hello_ && (events & (EPOLLHUP | EPOLLERR)) != 0) close();
+}
+
+void Session::handle(ConstBytes message, std::vector<UniqueFd> fds, bool truncated) {
+  MessageHeader header{};
+  std::memcpy(&header, message.data(), std::min(message.size(), sizeof header));
+  if (message.size() < sizeof header) return reply_error(header, EBADMSG, "shorter than a header");
+  if (header.magic != control::kProtocolMagic || header.version != control::kProtocolVersion) {
+    return reply_error(header, EPROTONOSUPPORT, "this agent speaks another version of the protocol");
+  }
+  if (truncated) return reply_error(header, EMSGSIZE, "longer, or with more descriptors, than any request");
+  const auto* request = std::find_if(std::begin(kRequests), std::end(kRequests), [&](const Request& known) {
+    return static_cast<uint16_t>(known.type) == header.type;
+  });
+  if (request == std::end(kRequests)) return reply_error(header, EOPNOTSUPP, "no such request");
+  if (message.size() != request->bytes) return reply_error(header, EBADMSG, "of the wrong length");
+  const bool is_hello = request->type == MessageType::kHello;
+  if (is_hello == greeted_) {
+    return reply_error(header, EPROTO, is_hello ? "hello was said already" : "say hello first");
+  }
+  if (fds.size() > (is_hello ? 1 : 0)) return reply_error(header, EBADMSG, "with unexpected descriptors");
+  if (!fds.empty()) offered_vault_ = std::move(fds.front());
+  (this->*request->handler)(header, message);
+}
+
+void Session::hello(const MessageHeader& request, ConstBytes message) {
+  program_ = control::load_text(read_as<control::HelloRequest>(message).program);
+  // What lies in a vault becomes ours: only our own user's is taken.
+  UniqueFd vault = std::move(offered_vault_);
+  if (vault && peer_.uid == ::geteuid()) host_.offer_vault(std::move(vault));
+  pending_hello_ = request;
+  if (host_.ready_for_clients()) {
+    finish_hello();
+  } else {
+    host_.event_loop().set_events(socket_.get(), 0);
+  }
+}
+
+void Session::resume() {
+  if (!pending_hello_) return;
+  host_.event_loop().set_events(socket_.get(), EPOLLIN);
+  finish_hello();
+}
+
+void Session::finish_hello() {
+  const MessageHeader request = *std::exchange(pending_hello_, std::nullopt);
+  int ends[2];
+  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0) {
+    return reply_error(request, errno, "the agent has run out of descriptors");
+  }
+  events_.reset(ends[0]);
+  const UniqueFd client_end(ends[1]);
+  host_.event_loop().watch(events_.get(), EPOLLIN, [this](uint32_t events) { on_event_socket(events); });
+  greeted_ = true;
+
+  control::HelloReply answer{};
+  answer.header = reply_header(request);
+  answer.agent_pid = static_cast<uint32_t>(::getpid());
+  answer.agent_uid = ::geteuid();
+  control::store_text(answer.agent_version, VERBENA_VERSION);
+  // The vault holds every user's sockets: it is for our own user's processes only.
+  const int fds[] = {client_end.get(), host_.link_file(), host_.vault_for_clients()};
+  const size_t count = peer_.uid == ::geteuid() && host_.vault_for_clients() >= 0 ? 3 : 2;
+  reply(control::bytes_of(answer), {fds, count});
+  host_.greeted();
+}
+
+void Session::get_links(const MessageHeader& request, ConstBytes) {
+  const int file = host_.link_file();
+  const control::PlainReply answer{reply_header(request)};
+  reply(control::bytes_of(answer), {&file, 1});
+}
+
+Borrower Session::borrower() const {
+  return {id_, peer_.uid, peer_.pid, start_time_, program_};
+}
+
+void Session::take_slot(const MessageHeader& request, ConstBytes) {
+  const auto slot = host_.lend_slot(borrower());
+  if (!slot) {
+    return reply_error(request, slot.error().code,
+                       slot.error().code == ENOSPC ? "all slots are lent" : "no status page could be made");
+  }
+  control::TakeSlotReply answer{};
+  answer.header = reply_header(request);
+  answer.index = slot->index;
+  answer.has_socket = slot->socket >= 0 ? 1 : 0;
+  if (slot->socket < 0) control::store_text(answer.no_wire_reason, host_.no_wire_reason());
+  const int fds[] = {slot->page, slot->socket};
+  reply(control::bytes_of(answer), {fds, slot->socket >= 0 ? 2u : 1u});
+}
+
+void Session::keep_slot(const MessageHeader& request, ConstBytes message) {
+  const auto kept = host_.keep_slot(read_as<control::SlotRequest>(message).index, borrower());
+  if (!kept) return reply_error(request, kept.error().code, "the slot is not known to be lent to this user");
+  reply_plain(request);
+}
+
+void Session::return_slot(const MessageHeader& request, ConstBytes message) {
+  const auto taken = host_.take_back_slot(read_as<control::SlotRequest>(message).index, id_);
+  if (!taken) return reply_error(request, taken.error().code, "the slot is not lent to this process");
+  reply_plain(request);
+}
+
+bool Session::may_change_links() const {
+  return peer_.uid == 0 || peer_.uid == ::geteuid();
+}
+
+void Session::add_link(const MessageHeader& request, ConstBytes message) {
+  if (!may_change_links()) return reply_error(request, EPERM, "only root may change root's links");
+  const auto wanted = read_as<control::LinkRequest>(message);
+  reply_outcome(request, host_.add_link(control::load_text(wanted.name), control::load_text(wanted.netdev)));
+}
+
+void Session::delete_link(const MessageHeader& request, ConstBytes message) {
+  if (!may_change_links()) return reply_error(request, EPERM, "only root may change root's links");
+  const auto wanted = read_as<control::LinkRequest>(message);
+  reply_outcome(request, host_.delete_link(control::load_text(wanted.name)));
+}
+
+void Session::get_status(const MessageHeader& request, ConstBytes) {
+  control::StatusReply answer{};
+  answer.header = reply_header(request);
+  answer.agent_pid = static_cast<uint32_t>(::getpid());
+  answer.agent_uid = ::geteuid();
+  control::store_text(answer.agent_version, VERBENA_VERSION);
+  control::store_text(answer.no_wire_reason, host_.no_wire_reason());
+  const int file = host_.link_file();
+  reply(control::bytes_of(answer), {&file, 1});
+}
+
+void Session::get_slot_status(const MessageHeader& request, ConstBytes message) {
+  const auto slot = host_.find_lent_slot(read_as<control::SlotRequest>(message).index);
+  if (!slot) return reply_error(request, ENOENT, "no more slots are lent");
+  const UniqueFd page = reopen_read_only(slot->page);
+  if (!page) return reply_error(request, errno, "the status page cannot be opened (is /proc mounted?)");
+  control::SlotStatusReply answer{};
+  answer.header = reply_header(request);
+  answer.index = slot->index;
+  answer.pid = slot->borrower.pid;
+  answer.uid = slot->borrower.uid;
+  answer.has_socket = slot->socket >= 0 ? 1 : 0;
+  control::store_text(answer.program, slot->borrower.program);
+  const int fd = page.get();
+  reply(control::bytes_of(answer), {&fd, 1});
+}
+
+void Session::links_changed() {
+  if (!greeted_ || closing_) return;
+  links_outdated_ = true;
+  push_links();
+}
+
+void Session::push_links() {
+  if (!links_outdated_ || event_unseen_) return;
+  const auto event = request_header(MessageType::kLinksChanged, ++event_sequence_);
+  const int file = host_.link_file();
+  if (control::send_message(events_.get(), control::bytes_of(event), {&file, 1})) {
+    links_outdated_ = false;
+    event_unseen_ = true;
+  }
+}
+
+void Session::on_event_socket(uint32_t) {
+  for (int i = 0; i < kMessagesPerRound; ++i) {
+    MessageHeader header{};
+    const auto received =
+        control::receive_message(events_.get(), std::as_writable_bytes(std::span(&header, 1)), 0);
+    if (!received && received.error().code == EAGAIN) return;
+    if (!received || received->bytes == 0) return close();
+    if (header.sequence != event_sequence_) continue;  // whatever it is, not what we wait for
+    event_unseen_ = false;
+    push_links();
+  }
+}
+
+void Session::reply(ConstBytes message, std::span<const int> fds) {
+  if (const auto sent = control::send_message(socket_.get(), message, fds); !sent) {
+    log_info("client {} does not take its answer (errno {}): dropped", peer_.pid, sent.error().code);
+    close();
+  }
+}
+
+void Session::reply_plain(const MessageHeader& request) {
+  const control::PlainReply answer{reply_header(request)};
+  reply(control::bytes_of(answer));
+}
+
+void Session::reply_error(const MessageHeader& request, int error, std::string_view text) {
+  control::ErrorReply answer{};
+  answer.header = reply_header(request, error);
+  control::store_text(answer.text, text);
+  reply(control::bytes_of(answer));
+}
+
+void Session::reply_outcome(const MessageHeader& request, const control::AdminResult<void>& outcome) {
+  if (!outcome) return reply_error(request, outcome.error().code, outcome.error().text);
+  reply_plain(request);
+}
+
+void Session::close() {
+  if (std::exchange(closing_, true)) return;
+  host_.close_session(id_);
+}
+
+}  // namespace verbena::agent

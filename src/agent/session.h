@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <sys/socket.h>
+
+#include "agent/event_loop.h"
+#include "agent/slot_table.h"
+#include "base/bytes.h"
+#include "base/result.h"
+#include "base/unique_fd.h"
+#include "control/admin.h"
+#include "control/message_socket.h"
+#include "control/protocol.h"
+
+namespace verbena::agent {
+
+// What sessions ask of the agent.
+class SessionHost {
+ public:
+  virtual ~SessionHost() = default;
+  virtual EventLoop& event_loop() = 0;
+  // False for a moment after the start, while a client of an agent that died may bring its vault.
+  virtual bool ready_for_clients() = 0;
+  virtual void offer_vault(UniqueFd vault) = 0;
+  virtual int vault_for_clients() = 0;
+  virtual int link_file() = 0;
+  virtual void greeted() = 0;
+  virtual std::string no_wire_reason() = 0;
+  virtual Result<LentSlot> lend_slot(const Borrower& borrower) = 0;
+  virtual Result<void> keep_slot(uint32_t index, const Borrower& borrower) = 0;
+  virtual Result<void> take_back_slot(uint32_t index, uint64_t session) = 0;
+  virtual std::optional<LentSlot> find_lent_slot(uint32_t from) = 0;
+  virtual control::AdminResult<void> add_link(std::string_view name, std::string_view netdev) = 0;
+  virtual control::AdminResult<void> delete_link(std::string_view name) = 0;
+  // The session is destroyed, but not before its handler has returned.
+  virtual void close_session(uint64_t id) = 0;
+};
+
+// One client's connection. Trusts nothing that comes in on it: a message that is not understood is answered
+// by an error; a client that does not take its answers is dropped.
+class Session {
+ public:
+  Session(SessionHost& host, uint64_t id, UniqueFd socket, const ucred& peer);
+  ~Session();
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+
+  // The agent has become ready_for_clients().
+  void resume();
+  // The link table is a new one.
+  void links_changed();
+  bool is_greeted() const { return greeted_; }
+  uid_t uid() const { return peer_.uid; }
+
+ private:
+  using Handler = void (Session::*)(const control::MessageHeader& request, ConstBytes message);
+  struct Request {
+    control::MessageType type;
+    size_t bytes;
+    Handler handler;
+  };
+  static const Request kRequests[];
+
+  void on_readable(uint32_t events);
+  void handle(ConstBytes message, std::vector<UniqueFd> fds, bool truncated);
+  void hello(const control::MessageHeader& request, ConstBytes message);
+  void get_links(const control::MessageHeader& request, ConstBytes message);
+  void take_slot(const control::MessageHeader& request, ConstBytes message);
+  void keep_slot(const control::MessageHeader& request, ConstBytes message);
+  void return_slot(const control::MessageHeader& request, ConstBytes message);
+  void add_link(const control::MessageHeader& request, ConstBytes message);
+  void delete_link(const control::MessageHeader& request, ConstBytes message);
+  void get_status(const control::MessageHeader& request, ConstBytes message);
+  void get_slot_status(const control::MessageHeader& request, ConstBytes message);
+
+  void finish_hello();
+  void on_event_socket(uint32_t events);
+  void push_links();
+  bool may_change_links() const;
+  Borrower borrower() const;
+
+  void reply(ConstBytes message, std::span<const int> fds = {});
+  void reply_plain(const control::MessageHeader& request);
+  void reply_error(const control::MessageHeader& request, int error, std::string_view text);
+  void reply_outcome(const control::MessageHeader& request, const control::AdminResult<void>& outcome);
+  void close();
+
+  SessionHost& host_;
+  const uint64_t id_;
+  UniqueFd socket_;
+  UniqueFd process_;  // readable when the client's process has ended, whoever has inherited its socket
+  const ucred peer_;
+  uint64_t start_time_ = 0;
+  std::string program_;
+  bool greeted_ = false;
+  bool closing_ = false;
+  std::optional<control::MessageHeader> pending_hello_;
+  UniqueFd offered_vault_;
+
+  UniqueFd events_;
+  uint32_t event_sequence_ = 0;
+  bool event_unseen_ = false;    // one is on its way, or lies unread
+  bool links_outdated_ = false;  // and there is a newer table than it told of
+};
+
+}  // namespace verbena::agent

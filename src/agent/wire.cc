@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/wire.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <iterator>
+#include <set>
+
+#include <fmt/format.h>
+#include <linux/filter.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "net/udp/udp_port.h"
+
+namespace verbena::agent {
+namespace {
+
+// Whether anybody at all has the port: a socket without SO_REUSEPORT shares with nobody.
+int try_exclusive_bind(uint16_t port) {
+  int family = AF_INET6;
+  UniqueFd socket(::socket(family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  if (!socket) {
+    family = AF_INET;
+    socket.reset(::socket(family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  }
+  if (!socket) return errno;
+  sockaddr_in6 any6{};
+  any6.sin6_family = AF_INET6;
+  any6.sin6_port = htons(port);
+  sockaddr_in any4{};
+  any4.sin_family = AF_INET;
+  any4.sin_port = htons(port);
+  const int no = 0;
+  if (family == AF_INET6) ::setsockopt(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, &no, sizeof no);
+  const int bound = family == AF_INET6
+                        ? ::bind(socket.get(), reinterpret_cast<const sockaddr*>(&any6), sizeof any6)
+                        : ::bind(socket.get(), reinterpret_cast<const sockaddr*>(&any4), sizeof any4);
+  return bound == 0 ? 0 : errno;
+}
+
+uint64_t cookie_of(int socket) {
+  uint64_t cookie = 0;
+  socklen_t length = sizeof cookie;
+  return ::getsockopt(socket, SOL_SOCKET, SO_COOKIE, &cookie, &length) == 0 ? cookie : 0;
+}
+
+bool is_bound_to(int socket, uint16_t port) {
+  int type = 0;
+  int shared = 0;
+  socklen_t length = sizeof type;
+  if (::getsockopt(socket, SOL_SOCKET, SO_TYPE, &type, &length) != 0 || type != SOCK_DGRAM) return false;
+  length = sizeof shared;
+  if (::getsockopt(socket, SOL_SOCKET, SO_REUSEPORT, &shared, &length) != 0 || shared == 0) return false;
+  sockaddr_storage address{};
+  length = sizeof address;
+  if (::getsockname(socket, reinterpret_cast<sockaddr*>(&address), &length) != 0) return false;
+  // The port lies at the same place in both kinds of address.
+  const bool is_ip = address.ss_family == AF_INET || address.ss_family == AF_INET6;
+  return is_ip && reinterpret_cast<const sockaddr_in&>(address).sin_port == htons(port);
+}
+
+void drain(int socket) {
+  // What can have queued is bounded, and nothing new comes in; still, never loop on another's word.
+  char byte;
+  for (int i = 0; i < 1 << 20; ++i) {
+    if (::recv(socket, &byte, sizeof byte, MSG_DONTWAIT | MSG_TRUNC) < 0 && errno != EINTR) return;
+  }
+}
+
+}  // namespace
+
+void Wire::open() {
+  may_be_ours_ = false;
+  if (const int error = try_exclusive_bind(port_); error != 0) {
+    const auto holders = holders_of_port(port_);
+    may_be_ours_ = error == EADDRINUSE && !holders.empty() &&
+                   std::all_of(holders.begin(), holders.end(),
+                               [](const PortHolder& holder) { return holder.uid == ::geteuid(); });
+    reason_ = error == EADDRINUSE
+                  ? fmt::format("UDP port {} is taken by {}", port_,
+                                holders.empty() ? "another program" : describe_holder(holders.front()))
+                  : fmt::format("UDP port {} cannot be bound: errno {}", port_, error);
+    return;
+  }
+  reason_.clear();
+  auto socket = net::open_receive_socket(port_);
+  if (!socket) {
+    reason_ = fmt::format("UDP port {} cannot be bound: errno {}", port_, socket.error().code);
+    return;
+  }
+  sockets_.push_back(std::move(*socket));
+  mute(0);
+  if (const auto steered = steer(); !steered) {
+    reason_ = fmt::format("the kernel refuses to steer UDP packets (SO_ATTACH_REUSEPORT_CBPF): errno {}",
+                          steered.error().code);
+    sockets_.clear();
+  }
+}
+
+Result<void> Wire::adopt(std::vector<UniqueFd> sockets) {
+  std::set<uint64_t> cookies;
+  for (const UniqueFd& socket : sockets) {
+    if (!is_bound_to(socket.get(), port_)) return fail(EINVAL);
+    const uint64_t cookie = cookie_of(socket.get());
+    if (cookie != 0 && !cookies.insert(cookie).second) return fail(EINVAL);  // the same one twice
+  }
+  if (sockets.empty()) return fail(EINVAL);
+  sockets_ = std::move(sockets);
+  reason_.clear();
+  may_be_ours_ = false;
+  return steer();
+}
+
+Result<uint32_t> Wire::add() {
+  auto socket = net::open_receive_socket(port_);
+  if (!socket) return fail(socket.error().code);
+  const uint32_t slot = size();
+  sockets_.push_back(std::move(*socket));
+  if (const auto steered = steer(); !steered) {
+    sockets_.pop_back();
+    return fail(steered.error().code);
+  }
+  return slot;
+}
+
+Result<void> Wire::steer() {
+  return net::attach_slot_steering(sockets_.front().get(), size());
+}
+
+void Wire::mute(uint32_t slot) {
+  if (socket(slot) < 0) return;
+  const sock_filter nothing[] = {BPF_STMT(BPF_RET | BPF_K, 0)};
+  const sock_fprog program{std::size(nothing), const_cast<sock_filter*>(nothing)};
+  if (::setsockopt(socket(slot), SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof program) != 0) {
+    log_warning("slot {} cannot be muted: errno {}", slot, errno);
+  }
+  drain(socket(slot));
+}
+
+void Wire::unmute(uint32_t slot) {
+  if (socket(slot) < 0) return;
+  drain(socket(slot));
+  const int unused = 0;
+  ::setsockopt(socket(slot), SOL_SOCKET, SO_DETACH_FILTER, &unused, sizeof unused);
+}
+
+}  // namespace verbena::agent

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "base/unique_fd.h"
+#include "roce/packet.h"
+
+namespace verbena::agent {
+
+// The agent's hold on UDP port 4791: the SO_REUSEPORT group whose k-th socket is slot k's.
+//
+// The kernel numbers the sockets of a group in the order in which they were bound, and steers by that number.
+// So the group must be all ours from the first socket on: one that was begun by somebody else (another
+// program, or an agent that died and whose sockets live on in its clients) cannot be joined, only taken over
+// as a whole.
+class Wire {
+ public:
+  explicit Wire(uint16_t port) : port_(port) {}
+
+  // Opens the group with slot 0's socket, if nobody has the port. Whatever the outcome, has_sockets() and
+  // reason() tell it.
+  void open();
+  // Takes over the sockets of an agent that died, slot 0's first. EINVAL if they are not such a group.
+  Result<void> adopt(std::vector<UniqueFd> sockets);
+  // Binds one more; answers its slot.
+  Result<uint32_t> add();
+
+  bool has_sockets() const { return !sockets_.empty(); }
+  uint32_t size() const { return static_cast<uint32_t>(sockets_.size()); }
+  int socket(uint32_t slot) const { return slot < size() ? sockets_[slot].get() : -1; }
+  // Why there are none: a sentence for the user.
+  const std::string& reason() const { return reason_; }
+  // Somebody of our own user has the port: perhaps the clients of an agent that died.
+  bool may_be_ours() const { return may_be_ours_; }
+
+  // A socket without an owner takes no packets: the kernel drops them at once, and what had queued is gone.
+  void mute(uint32_t slot);
+  void unmute(uint32_t slot);
+
+ private:
+  Result<void> steer();
+
+  uint16_t port_;
+  std::vector<UniqueFd> sockets_;  // by slot
+  std::string reason_;
+  bool may_be_ours_ = false;
+};
+
+// Who has a UDP port, as far as /proc tells.
+struct PortHolder {
+  uint32_t uid = 0;
+  uint64_t inode = 0;
+};
+std::vector<PortHolder> holders_of_port(uint16_t port);
+// "user 1000 (iperf3, pid 4711)"; without the process if we may not see it.
+std::string describe_holder(const PortHolder& holder);
+
+}  // namespace verbena::agent

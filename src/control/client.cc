@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "control/client.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <mutex>
+#include <utility>
+
+#include <sys/epoll.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/time.h"
+#include "control/agent_starter.h"
+#include "control/connection.h"
+#include "control/link_table_file.h"
+#include "control/message_socket.h"
+#include "control/protocol.h"
+
+namespace verbena::control {
+namespace {
+
+// While root's agent restarts, an ordinary user's process waits for it rather than start one of its own.
+constexpr Duration kRootGrace = std::chrono::seconds(1);
+constexpr Duration kFirstRetry = std::chrono::milliseconds(10);
+constexpr Duration kLongestRetry = std::chrono::seconds(1);
+constexpr Duration kStartInterval = std::chrono::seconds(5);
+
+// Two locks: a call may hold call_mutex_ for as long as the agent takes; event_mutex_ is never held across
+// anything that waits. Taken in that order.
+class AgentClient final : public Client {
+ public:
+  explicit AgentClient(const ConnectOptions& options) : options_(options) {}
+  ~AgentClient() override = default;
+
+  Result<void> start() {
+    poll_set_.reset(::epoll_create1(EPOLL_CLOEXEC));
+    if (!poll_set_) return fail(errno);
+    timer_.reset(::timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC));
+    if (!timer_) return fail(errno);
+    epoll_event interest{EPOLLIN, {.fd = timer_.get()}};
+    if (::epoll_ctl(poll_set_.get(), EPOLL_CTL_ADD, timer_.get(), &interest) != 0) return fail(errno);
+    const std::lock_guard lock(call_mutex_);
+    return reconnect(MonotonicClock::now() + kCallTimeout);
+  }
+
+  Result<std::vector<Link>> links() override {
+    auto answer = call<PlainReply>(MessageType::kGetLinks, GetLinksRequest{}, 1);
+    if (!answer) return fail(answer.error().code);
+    auto snapshot = read_link_file(answer->fds[0].get());
+    if (!snapshot) return fail(snapshot.error().code);
+    return std::move(snapshot->links);
+  }
+
+  Result<Slot> take_slot() override {
+    auto answer = call<TakeSlotReply>(MessageType::kTakeSlot, TakeSlotRequest{}, 1);
+    if (!answer) return fail(answer.error().code);
+    const bool has_socket = answer->message.has_socket != 0;
+    if (has_socket && answer->fds.size() < 2) return fail(EPROTO);
+    Slot slot;
+    slot.index = answer->message.index;
+    slot.status_page = std::move(answer->fds[0]);
+    if (has_socket) {
+      slot.socket = std::move(answer->fds[1]);
+    } else {
+      slot.no_wire_reason = load_text(answer->message.no_wire_reason);
+    }
+    const std::lock_guard lock(call_mutex_);
+    slots_.push_back(slot.index);
+    return slot;
+  }
+
+  Result<void> return_slot(uint32_t index) override {
+    const auto held = [&] { return std::find(slots_.begin(), slots_.end(), index); };
+    {
+      const std::lock_guard lock(call_mutex_);
+      if (held() == slots_.end()) return fail(EINVAL);
+    }
+    SlotRequest request{};
+    request.index = index;
+    const auto answer = call<PlainReply>(MessageType::kReturnSlot, request, 0);
+    const std::lock_guard lock(call_mutex_);
+    if (const auto found = held(); found != slots_.end()) slots_.erase(found);
+    if (!answer) return fail(answer.error().code);
+    return {};
+  }
+
+  int event_fd() const override { return poll_set_.get(); }
+
+  std::optional<std::vector<Link>> next_links() override {
+    std::optional<std::vector<Link>> links;
+    bool connected;
+    {
+      const std::lock_guard lock(event_mutex_);
+      uint64_t expirations;
+      [[maybe_unused]] const ssize_t got = ::read(timer_.get(), &expirations, sizeof expirations);
+      receive_events();
+      links = std::exchange(newest_, std::nullopt);
+      connected = static_cast<bool>(events_);
+    }
+    if (!connected && !abandoned_) seek_agent();
+    if (!links) {
+      const std::lock_guard lock(event_mutex_);
+      links = std::exchange(newest_, std::nullopt);
+    }
+    return links;
+  }
+
+  void abandon() override {
+    abandoned_ = true;
+    connection_.reset();
+    events_.reset();
+    timer_.reset();
+    poll_set_.reset();
+    vault_.reset();
+    slots_.clear();
+  }
+
+ private:
+  // Calls the agent; when it is found dead, the next one.
+  template <class Reply, class Request>
+  AdminResult<Answer<Reply>> call(MessageType type, const Request& request, size_t min_fds) {
+    const TimePoint deadline = MonotonicClock::now() + kCallTimeout;
+    const std::lock_guard lock(call_mutex_);
+    for (int attempt = 0;; ++attempt) {
+      if (!connection_ || connection_->lost()) {
+        if (const auto connected = reconnect(deadline); !connected) {
+          return tl::unexpected(AdminError{connected.error().code, {}});
+        }
+      }
+      auto answer = connection_->template call<Reply>(type, request, min_fds, deadline);
+      if (answer || !connection_->lost() || attempt > 0) return answer;
+    }
+  }
+
+  // REQUIRES: call_mutex_ is held
+  Result<void> reconnect(TimePoint deadline) {
+    if (abandoned_) return fail(ECONNREFUSED);
+    const TimePoint start_after = MonotonicClock::now() + grace();
+    for (;;) {
+      auto connection = Connection::open_or_start(options_, deadline, start_after);
+      if (!connection) return fail(connection.error().code);
+      auto greeted = greet(std::move(*connection), deadline);
+      // An agent that was about to end when we came: there is another to be had.
+      const bool again = !greeted && (greeted.error().code == ECONNRESET || greeted.error().code == EPIPE);
+      if (!again || MonotonicClock::now() >= deadline) return greeted;
+    }
+  }
+
+  Duration grace() const { return agent_uid_ == 0 && ::geteuid() != 0 ? kRootGrace : Duration::zero(); }
+
+  // Says hello, and which slots we hold. REQUIRES: call_mutex_ is held
+  Result<void> greet(Connection connection, TimePoint deadline) {
+    HelloRequest hello{};
+    store_text(hello.program, program_invocation_short_name);
+    const int vault = vault_.get();
+    const std::span<const int> fds(&vault, vault >= 0 ? 1 : 0);
+    auto answer = connection.call<HelloReply>(MessageType::kHello, hello, 2, deadline, fds);
+    if (!answer) return fail(answer.error().code);
+    auto snapshot = read_link_file(answer->fds[1].get());
+    if (!snapshot) return fail(snapshot.error().code);
+
+    for (const uint32_t index : slots_) {
+      SlotRequest request{};
+      request.index = index;
+      const auto kept = connection.call<PlainReply>(MessageType::kKeepSlot, request, 0, deadline);
+      if (!kept) {
+        if (connection.lost()) return fail(kept.error().code);
+        log_warning("the restarted agent does not know our slot {}: {}", index, kept.error().text);
+      }
+    }
+    const bool again = agent_uid_ != kNoAgentYet;
+    agent_uid_ = connection.agent_uid();
+    connection_ = std::move(connection);
+    vault_ = answer->fds.size() > 2 ? std::move(answer->fds[2]) : UniqueFd();
+
+    const std::lock_guard lock(event_mutex_);
+    watch_events(std::move(answer->fds[0]));
+    if (again) {  // what we knew came from another agent
+      newest_ = std::move(snapshot->links);
+      set_timer(Duration(1));
+    }
+    return {};
+  }
+
+  // REQUIRES: event_mutex_ is held
+  void watch_events(UniqueFd socket) {
+    epoll_event interest{EPOLLIN, {.fd = socket.get()}};
+    events_ = std::move(socket);
+    if (::epoll_ctl(poll_set_.get(), EPOLL_CTL_ADD, events_.get(), &interest) != 0) {
+      log_error("link events cannot be watched: errno {}", errno);
+    }
+  }
+
+  // REQUIRES: event_mutex_ is held
+  void receive_events() {
+    while (events_) {
+      MessageHeader header{};
+      auto received = receive_message(events_.get(), std::as_writable_bytes(std::span(&header, 1)));
+      if (!received && received.error().code == EAGAIN) return;
+      const bool good = received && received->bytes == sizeof header && !received->truncated &&
+                        header.magic == kProtocolMagic && received->fds.size() == 1;
+      if (!good) {  // the agent died
+        events_.reset();
+        retry_interval_ = kFirstRetry;
+        next_start_ = MonotonicClock::now() + grace();
+        return;
+      }
+      const auto seen = request_header(MessageType::kLinksSeen, header.sequence);
+      [[maybe_unused]] const auto answered = send_message(events_.get(), bytes_of(seen));
+      if (auto snapshot = read_link_file(received->fds[0].get())) newest_ = std::move(snapshot->links);
+    }
+  }
+
+  // One step towards another agent: connects if one listens, else starts one and comes back later.
+  void seek_agent() {
+    const std::unique_lock lock(call_mutex_, std::try_to_lock);
+    if (!lock.owns_lock()) {  // a call is under way and finds the same
+      const std::lock_guard events(event_mutex_);
+      set_timer(kFirstRetry);
+      return;
+    }
+    {
+      const std::lock_guard events(event_mutex_);
+      if (events_) return;  // a call has been quicker
+    }
+    connection_.reset();
+    if (auto connection = Connection::open()) {
+      if (greet(std::move(*connection), MonotonicClock::now() + kCallTimeout)) return;
+    } else if (const TimePoint now = MonotonicClock::now(); options_.start_agent && now >= next_start_) {
+      next_start_ = now + kStartInterval;
+      const std::string program = find_agent_program(options_.agent_program);
+      if (!program.empty()) {
+        [[maybe_unused]] const auto started = start_agent(program);
+      }
+    }
+    const std::lock_guard events(event_mutex_);
+    set_timer(retry_interval_);
+    retry_interval_ = std::min(retry_interval_ * 2, kLongestRetry);
+  }
+
+  // Makes event_fd() readable after `delay`. REQUIRES: event_mutex_ is held
+  void set_timer(Duration delay) {
+    itimerspec when{};
+    when.it_value.tv_sec = delay.count() / 1'000'000'000;
+    when.it_value.tv_nsec = delay.count() % 1'000'000'000;
+    ::timerfd_settime(timer_.get(), 0, &when, nullptr);
+  }
+
+  static constexpr uid_t kNoAgentYet = static_cast<uid_t>(-1);
+
+  const ConnectOptions options_;
+  UniqueFd poll_set_;  // of events_ and timer_: a number that stays when the agent changes
+  bool abandoned_ = false;
+
+  std::mutex call_mutex_;
+  std::optional<Connection> connection_;
+  UniqueFd vault_;  // keeps every socket of the agent alive, in order, when it dies
+  std::vector<uint32_t> slots_;
+  uid_t agent_uid_ = kNoAgentYet;
+
+  std::mutex event_mutex_;
+  UniqueFd events_;
+  UniqueFd timer_;
+  std::optional<std::vector<Link>> newest_;
+  Duration retry_interval_ = kFirstRetry;
+  TimePoint next_start_{};
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Client>> Client::connect(const ConnectOptions& options) {
+  auto client = std::make_unique<AgentClient>(options);
+  if (const auto started = client->start(); !started) return fail(started.error().code);
+  return client;
+}
+
+}  // namespace verbena::control

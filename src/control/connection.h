@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/result.h"
+#include "base/time.h"
+#include "base/unique_fd.h"
+#include "control/admin.h"
+#include "control/message_socket.h"
+#include "control/protocol.h"
+
+namespace verbena::control {
+
+// How long a call may take, the start of an agent included.
+inline constexpr Duration kCallTimeout = std::chrono::seconds(2);
+
+template <class Reply>
+struct Answer {
+  Reply message{};
+  std::vector<UniqueFd> fds;
+};
+
+// One connection to an agent, and one request at a time on it. Not thread-safe.
+class Connection {
+ public:
+  // To the agent that listens now: root's, else our own user's. ECONNREFUSED: none does (or only a stranger
+  // who took the name).
+  static Result<Connection> open();
+  // The same, and starts one if need be and allowed. Not before `start_after`: an agent may be on its way.
+  static Result<Connection> open_or_start(const ConnectOptions& options, TimePoint deadline,
+                                          TimePoint start_after = {});
+
+  // Sends the request and waits for its reply. REQUIRES: request.header was not yet filled in
+  template <class Reply, class Request>
+  AdminResult<Answer<Reply>> call(MessageType type, Request request, size_t min_fds, TimePoint deadline,
+                                  std::span<const int> fds = {}) {
+    request.header = request_header(type, ++sequence_);
+    Answer<Reply> answer;
+    auto result = exchange(request.header, bytes_of(request), fds,
+                           std::as_writable_bytes(std::span(&answer.message, 1)), deadline);
+    if (!result) return tl::unexpected(std::move(result.error()));
+    answer.fds = std::move(*result);
+    if (answer.fds.size() < min_fds) return lose(EPROTO);
+    return answer;
+  }
+
+  // The other end is gone, or does not speak the protocol: the connection is of no more use.
+  bool lost() const { return lost_; }
+  uid_t agent_uid() const { return agent_uid_; }
+
+ private:
+  Connection(UniqueFd socket, uid_t agent_uid) : socket_(std::move(socket)), agent_uid_(agent_uid) {}
+  AdminResult<std::vector<UniqueFd>> exchange(const MessageHeader& header, ConstBytes request,
+                                              std::span<const int> fds, Bytes reply, TimePoint deadline);
+  tl::unexpected<AdminError> lose(int code);
+
+  UniqueFd socket_;
+  uid_t agent_uid_;
+  uint32_t sequence_ = 0;
+  bool lost_ = false;
+};
+
+}  // namespace verbena::control

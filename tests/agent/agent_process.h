@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chrono>
+#include <csignal>
+#include <functional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <sys/types.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/time.h"
+
+namespace verbena::test {
+
+// Asks again and again, for up to ten seconds.
+inline bool eventually(const std::function<bool()>& condition) {
+  const auto deadline = MonotonicClock::now() + std::chrono::seconds(10);
+  while (!condition()) {
+    if (MonotonicClock::now() > deadline) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+  return true;
+}
+
+// The agent's program, run as a child in the foreground (or with other options).
+class AgentProcess {
+ public:
+  explicit AgentProcess(std::vector<std::string> options = {"--foreground"}) {
+    int ready[2];
+    if (::pipe(ready) != 0) return;
+    pid_ = ::fork();
+    if (pid_ == 0) {
+      ::close(ready[0]);
+      options.insert(options.begin(), VERBENA_AGENT_PROGRAM);
+      options.push_back("--ready-fd=" + std::to_string(ready[1]));
+      std::vector<char*> arguments;
+      for (std::string& option : options) arguments.push_back(option.data());
+      arguments.push_back(nullptr);
+      ::execv(arguments[0], arguments.data());
+      ::_exit(127);
+    }
+    ::close(ready[1]);
+    char byte;
+    [[maybe_unused]] const ssize_t end = ::read(ready[0], &byte, 1);  // it listens, or is gone
+    ::close(ready[0]);
+  }
+  ~AgentProcess() { stop(SIGTERM); }
+  AgentProcess(const AgentProcess&) = delete;
+  AgentProcess& operator=(const AgentProcess&) = delete;
+
+  pid_t pid() const { return pid_; }
+  // Its exit status as waitpid(2) gives it; -1 if it was stopped before.
+  int stop(int signal) {
+    if (pid_ > 0) ::kill(pid_, signal);
+    return wait();
+  }
+  int wait() {
+    int status = -1;
+    if (pid_ > 0) ::waitpid(std::exchange(pid_, -1), &status, 0);
+    return status;
+  }
+
+ private:
+  pid_t pid_ = -1;
+};
+
+}  // namespace verbena::test

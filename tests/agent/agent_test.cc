@@ -1,0 +1,378 @@
+// SPDX-License-Identifier: Apache-2.0
+// The agent's program and its clients, as they meet in a network namespace.
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <string>
+#include <vector>
+
+#include <arpa/inet.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "agent/agent_process.h"
+#include "agent/network_namespace.h"
+#include "base/bytes.h"
+#include "control/admin.h"
+#include "control/client.h"
+#include "control/status_page.h"
+#include "roce/packet.h"
+#include "roce/qpn.h"
+
+namespace verbena {
+namespace {
+
+using control::Admin;
+using control::Client;
+using control::ConnectOptions;
+using control::Link;
+using control::Slot;
+using test::AgentProcess;
+using test::eventually;
+using test::shell;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+const ConnectOptions kOnlyRunning{.start_agent = false, .agent_program = {}};
+const ConnectOptions kStarting{.start_agent = true, .agent_program = VERBENA_AGENT_PROGRAM};
+
+std::vector<std::string> names(const std::vector<Link>& links) {
+  std::vector<std::string> names;
+  for (const Link& link : links) names.push_back(link.name);
+  return names;
+}
+
+// Sends a datagram whose base transport header names a QP of this slot.
+void send_to_slot(uint32_t slot, uint32_t tag) {
+  const UniqueFd socket(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  std::array<uint8_t, 16> packet{};
+  store_be24(&packet[5], roce::Qpn::in_slot(slot, 7).value());
+  store_be(&packet[12], tag);
+  sockaddr_in to{};
+  to.sin_family = AF_INET;
+  to.sin_port = htons(roce::kUdpPort);
+  to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  ASSERT_EQ(
+      ::sendto(socket.get(), packet.data(), packet.size(), 0, reinterpret_cast<sockaddr*>(&to), sizeof to),
+      static_cast<ssize_t>(packet.size()));
+}
+
+// The tags of what lies in the socket. Loopback delivers before sendto() returns, so nothing is on its way.
+std::vector<uint32_t> received_tags(const Slot& slot) {
+  std::vector<uint32_t> tags;
+  std::array<uint8_t, 16> packet{};
+  while (::recv(slot.socket.get(), packet.data(), packet.size(), MSG_DONTWAIT) == 16) {
+    tags.push_back(load_be<uint32_t>(&packet[12]));
+  }
+  return tags;
+}
+
+class Agent : public test::NamespaceTest {};
+
+TEST_F(Agent, ListsLoopbackAndItsAddresses) {
+  AgentProcess agent;
+  auto client = Client::connect(kOnlyRunning);
+  ASSERT_TRUE(client);
+  const auto links = (*client)->links();
+  ASSERT_TRUE(links);
+  ASSERT_THAT(names(*links), ElementsAre("rxe_lo"));
+  EXPECT_EQ(links->front().netdev, "lo");
+  EXPECT_TRUE(links->front().up);
+  const uint8_t loopback[4] = {127, 0, 0, 1};
+  ASSERT_FALSE(links->front().gids.empty());
+  EXPECT_EQ(links->front().gids[0].gid, roce::Address::from_ipv4(loopback));
+}
+
+TEST_F(Agent, IsRefusedWhenThereIsNoneAndNoneMayBeStarted) {
+  const auto client = Client::connect(kOnlyRunning);
+  ASSERT_FALSE(client);
+  EXPECT_EQ(client.error().code, ECONNREFUSED);
+}
+
+TEST_F(Agent, TellsClientsOfNewNetdevsAndAddresses) {
+  AgentProcess agent;
+  auto client = Client::connect(kOnlyRunning);
+  ASSERT_TRUE(client);
+  EXPECT_FALSE((*client)->next_links());
+  ASSERT_TRUE(
+      shell("ip link add v0 type veth peer name v1 && ip addr add 10.9.0.1/24 dev v0 && "
+            "ip link set v0 up && ip link set v1 up"));
+  const int fd = (*client)->event_fd();
+  std::vector<Link> links;
+  ASSERT_TRUE(eventually([&] {
+    pollfd entry{fd, POLLIN, 0};
+    ::poll(&entry, 1, 1000);
+    if (auto newest = (*client)->next_links()) links = std::move(*newest);
+    // Both ends, with their link-local addresses once these are no longer tentative.
+    return links.size() == 3 && links[0].gids.size() == 1 && links[1].gids.size() == 2;
+  }));
+  EXPECT_THAT(names(links), ElementsAre("rxe_v1", "rxe_v0", "rxe_lo"));
+  EXPECT_EQ((*client)->event_fd(), fd);
+
+  ASSERT_TRUE(shell("ip link set v1 down"));
+  ASSERT_TRUE(eventually([&] {
+    if (auto newest = (*client)->next_links()) links = std::move(*newest);
+    return links.size() == 3 && !links[1].up;
+  }));
+  ASSERT_TRUE(shell("ip link del v0"));
+  ASSERT_TRUE(eventually([&] {
+    if (auto newest = (*client)->next_links()) links = std::move(*newest);
+    return links.size() == 1;
+  }));
+}
+
+TEST_F(Agent, LendsSlotsWithSocketsThatGetTheirPackets) {
+  AgentProcess agent;
+  auto client = Client::connect(kOnlyRunning);
+  ASSERT_TRUE(client);
+  auto first = (*client)->take_slot();
+  auto second = (*client)->take_slot();
+  ASSERT_TRUE(first && second);
+  EXPECT_EQ(first->index, 1u);
+  EXPECT_EQ(second->index, 2u);
+  ASSERT_TRUE(first->socket) << first->no_wire_reason;
+  send_to_slot(1, 100);
+  send_to_slot(2, 200);
+  send_to_slot(3, 300);  // nobody's
+  EXPECT_THAT(received_tags(*first), ElementsAre(100u));
+  EXPECT_THAT(received_tags(*second), ElementsAre(200u));
+}
+
+TEST_F(Agent, GivesEverySlotAnEmptyStatusPageOfItsOwn) {
+  AgentProcess agent;
+  auto client = Client::connect(kOnlyRunning);
+  ASSERT_TRUE(client);
+  auto slot = (*client)->take_slot();
+  ASSERT_TRUE(slot);
+  void* memory = ::mmap(nullptr, sizeof(control::StatusPage), PROT_READ | PROT_WRITE, MAP_SHARED,
+                        slot->status_page.get(), 0);
+  ASSERT_NE(memory, MAP_FAILED);
+  auto& page = *static_cast<control::StatusPage*>(memory);
+  EXPECT_EQ(page.magic, 0u);
+  page.magic = control::StatusPage::kMagic;
+  page.port[control::kPortSentPackets] = 7;
+  page.qps[9000].in_use = 1;
+  page.qps[9000].qpn = 1234;
+  page.qps[9000].counters[transport::kRnrNaksSent] = 5;
+
+  auto admin = Admin::connect(kOnlyRunning);
+  ASSERT_TRUE(admin);
+  const auto status = (*admin)->status();
+  ASSERT_TRUE(status) << status.error().text;
+  EXPECT_EQ(status->pid, agent.pid());
+  EXPECT_EQ(status->no_wire_reason, "");
+  ASSERT_EQ(status->slots.size(), 1u);
+  EXPECT_EQ(status->slots[0].index, slot->index);
+  EXPECT_EQ(status->slots[0].pid, ::getpid());
+  EXPECT_EQ(status->slots[0].program, program_invocation_short_name);
+  EXPECT_TRUE(status->slots[0].has_wire);
+  EXPECT_EQ(status->slots[0].port[control::kPortSentPackets], 7u);
+  ASSERT_EQ(status->slots[0].qps.size(), 1u);
+  EXPECT_EQ(status->slots[0].qps[0].qpn, 1234u);
+  EXPECT_EQ(status->slots[0].qps[0].counters[transport::kRnrNaksSent], 5u);
+  ::munmap(memory, sizeof(control::StatusPage));
+}
+
+TEST_F(Agent, TakesBackWhatAKilledProcessHeld) {
+  AgentProcess agent;
+  int ready[2];
+  ASSERT_EQ(::pipe(ready), 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    auto client = Client::connect(kOnlyRunning);
+    const bool good = client && (*client)->take_slot() && (*client)->take_slot();
+    [[maybe_unused]] const ssize_t told = ::write(ready[1], good ? "y" : "n", 1);
+    ::pause();
+    ::_exit(0);
+  }
+  char told = 0;
+  ASSERT_EQ(::read(ready[0], &told, 1), 1);
+  ASSERT_EQ(told, 'y');
+  auto admin = Admin::connect(kOnlyRunning);
+  ASSERT_TRUE(admin);
+  ASSERT_EQ((*admin)->status()->slots.size(), 2u);
+  ::kill(child, SIGKILL);
+  const TimePoint killed = MonotonicClock::now();
+  EXPECT_TRUE(eventually([&] { return (*admin)->status()->slots.empty(); }));
+  EXPECT_LT(MonotonicClock::now() - killed, std::chrono::seconds(1));
+  ::waitpid(child, nullptr, 0);
+}
+
+TEST_F(Agent, LetsASlotRestAndLendsItWithoutItsOldPackets) {
+  AgentProcess agent;
+  auto client = Client::connect(kOnlyRunning);
+  ASSERT_TRUE(client);
+  auto first = (*client)->take_slot();
+  ASSERT_TRUE(first);
+  send_to_slot(1, 1);
+  ASSERT_TRUE((*client)->return_slot(1));
+  EXPECT_EQ((*client)->return_slot(1).error().code, EINVAL);
+  send_to_slot(1, 2);
+  auto second = (*client)->take_slot();
+  ASSERT_TRUE(second);
+  EXPECT_EQ(second->index, 2u);
+  Slot again;
+  ASSERT_TRUE(eventually([&] {
+    auto slot = (*client)->take_slot();
+    if (!slot) return false;
+    again = std::move(*slot);
+    return again.index == 1;
+  }));
+  EXPECT_THAT(received_tags(again), ElementsAre());
+  send_to_slot(1, 3);
+  EXPECT_THAT(received_tags(again), ElementsAre(3u));
+}
+
+TEST_F(Agent, LendsSlotsWithoutAWireWhenThePortIsTaken) {
+  const UniqueFd squatter(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(roce::kUdpPort);
+  ASSERT_EQ(::bind(squatter.get(), reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+  AgentProcess agent;
+  auto client = Client::connect(kOnlyRunning);
+  ASSERT_TRUE(client);
+  const auto slot = (*client)->take_slot();
+  ASSERT_TRUE(slot);
+  EXPECT_FALSE(slot->socket);
+  EXPECT_TRUE(slot->status_page);
+  EXPECT_THAT(slot->no_wire_reason, HasSubstr("UDP port 4791 is taken by"));
+  EXPECT_THAT(slot->no_wire_reason, HasSubstr(std::to_string(::getpid())));
+  auto admin = Admin::connect(kOnlyRunning);
+  ASSERT_TRUE(admin);
+  const auto status = (*admin)->status();
+  ASSERT_TRUE(status);
+  ASSERT_EQ(status->links.size(), 1u);
+  EXPECT_THAT(status->links[0].wire, HasSubstr("down: UDP port 4791 is taken by"));
+}
+
+TEST_F(Agent, AddsAndDeletesLinksForTheCommandLine) {
+  AgentProcess agent;
+  ASSERT_TRUE(shell("ip link add v0 type veth peer name v1"));
+  auto admin = Admin::connect(kOnlyRunning);
+  ASSERT_TRUE(admin);
+  ASSERT_TRUE(eventually([&] { return (*admin)->add_link("rxe0", "v0").has_value(); }));
+  const auto again = (*admin)->add_link("rxe1", "v0");
+  ASSERT_FALSE(again);
+  EXPECT_EQ(again.error().code, EEXIST);
+  EXPECT_THAT(again.error().text, HasSubstr("rxe0"));
+  EXPECT_EQ((*admin)->add_link("rxe1", "nothere").error().code, ENODEV);
+  EXPECT_EQ((*admin)->delete_link("nothere").error().code, ENODEV);
+  auto client = Client::connect(kOnlyRunning);
+  ASSERT_TRUE(client);
+  EXPECT_THAT(names(*(*client)->links()), ElementsAre("rxe0", "rxe_lo"));
+  ASSERT_TRUE((*admin)->delete_link("rxe0"));
+  ASSERT_TRUE((*admin)->delete_link("rxe_lo"));
+  EXPECT_THAT(names(*(*client)->links()), ElementsAre());
+}
+
+TEST_F(Agent, EndsWhenIdleAndOnlyThen) {
+  AgentProcess agent({"--idle-timeout=0.1"});
+  {
+    auto client = Client::connect(kOnlyRunning);
+    ASSERT_TRUE(client);
+    ASSERT_TRUE((*client)->take_slot());
+    EXPECT_NE(::poll(nullptr, 0, 300), -1);  // longer than the timeout
+    EXPECT_TRUE((*client)->links());
+  }
+  EXPECT_EQ(agent.wait(), 0);
+}
+
+TEST_F(Agent, StaysWhileItHoldsALinkThatTheUserMade) {
+  AgentProcess agent({"--idle-timeout=0.1"});
+  auto admin = Admin::connect(kOnlyRunning);
+  ASSERT_TRUE(admin);
+  ASSERT_TRUE((*admin)->add_link("mine", "lo"));
+  admin->reset();
+  EXPECT_NE(::poll(nullptr, 0, 300), -1);  // longer than the timeout
+  EXPECT_TRUE(Client::connect(kOnlyRunning));
+}
+
+TEST_F(Agent, EndsCleanlyWhenAsked) {
+  AgentProcess agent;
+  EXPECT_EQ(agent.stop(SIGTERM), 0);
+  EXPECT_FALSE(Client::connect(kOnlyRunning));
+}
+
+TEST_F(Agent, IsAloneInItsNamespace) {
+  AgentProcess agent;
+  AgentProcess second;
+  const int status = second.wait();
+  ASSERT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 1);
+  EXPECT_TRUE(Client::connect(kOnlyRunning));
+}
+
+// Ends the agent that clients have started by themselves.
+void end_started_agent() {
+  auto admin = Admin::connect(kOnlyRunning);
+  if (!admin) return;
+  const auto status = (*admin)->status();
+  if (status && status->pid > 0) ::kill(status->pid, SIGTERM);
+  admin->reset();
+  EXPECT_TRUE(eventually([] { return !Client::connect(kOnlyRunning); }));
+}
+
+TEST_F(Agent, IsStartedByTheFirstClientWithoutATraceInItsProcess) {
+  auto client = Client::connect(kStarting);
+  ASSERT_TRUE(client);
+  EXPECT_TRUE((*client)->links());
+  // No child, dead or alive, is left to wait for.
+  EXPECT_EQ(::waitpid(-1, nullptr, WNOHANG | __WALL), -1);
+  EXPECT_EQ(errno, ECHILD);
+  end_started_agent();
+}
+
+TEST_F(Agent, SurvivesBeingKilledWithoutMovingASlot) {
+  auto agent = std::make_unique<AgentProcess>();
+  auto first = Client::connect(kOnlyRunning);
+  auto second = Client::connect(kOnlyRunning);
+  ASSERT_TRUE(first && second);
+  auto one = (*first)->take_slot();
+  auto two = (*second)->take_slot();
+  ASSERT_TRUE(one && two);
+  auto admin = Admin::connect(kOnlyRunning);
+  ASSERT_TRUE((*admin)->add_link("mine", "lo"));
+  admin->reset();
+  const auto links_before = *(*first)->links();
+
+  agent->stop(SIGKILL);
+  send_to_slot(1, 11);
+  send_to_slot(2, 12);
+  EXPECT_THAT(received_tags(*one), ElementsAre(11u));
+  EXPECT_THAT(received_tags(*two), ElementsAre(12u));
+
+  agent = std::make_unique<AgentProcess>();
+  // One client comes back because it needs something, the other because it sees the agent's end.
+  auto three = (*second)->take_slot();
+  ASSERT_TRUE(three);
+  ASSERT_TRUE(three->socket) << three->no_wire_reason;
+  EXPECT_EQ(three->index, 3u);
+  std::vector<Link> links;
+  ASSERT_TRUE(eventually([&] {
+    if (auto newest = (*first)->next_links()) links = std::move(*newest);
+    return !links.empty();
+  }));
+  EXPECT_EQ(links, links_before);
+  for (uint32_t slot = 1; slot <= 3; ++slot) send_to_slot(slot, 20 + slot);
+  EXPECT_THAT(received_tags(*one), ElementsAre(21u));
+  EXPECT_THAT(received_tags(*two), ElementsAre(22u));
+  EXPECT_THAT(received_tags(*three), ElementsAre(23u));
+
+  admin = Admin::connect(kOnlyRunning);
+  ASSERT_TRUE(admin);
+  EXPECT_EQ((*admin)->status()->slots.size(), 3u);
+  // And both are known again: what they give back is taken.
+  EXPECT_TRUE((*first)->return_slot(1));
+  EXPECT_TRUE((*second)->return_slot(2));
+  EXPECT_EQ((*admin)->status()->slots.size(), 1u);
+}
+
+}  // namespace
+}  // namespace verbena

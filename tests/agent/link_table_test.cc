@@ -1,0 +1,322 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/link_table.h"
+
+#include <cerrno>
+#include <string>
+#include <vector>
+
+#include <arpa/inet.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace verbena::agent {
+namespace {
+
+using control::Link;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+NetdevAddress address(const char* text, bool usable = true) {
+  NetdevAddress result;
+  result.usable = usable;
+  uint8_t ipv4[4];
+  if (::inet_pton(AF_INET, text, ipv4) == 1) {
+    result.address = roce::Address::from_ipv4(ipv4);
+    result.prefix = 24;
+  } else {
+    EXPECT_EQ(::inet_pton(AF_INET6, text, result.address.bytes.data()), 1) << text;
+    result.prefix = 64;
+  }
+  return result;
+}
+
+Netdev netdev(uint32_t index, std::string name) {
+  Netdev netdev;
+  netdev.index = index;
+  netdev.name = std::move(name);
+  netdev.up = netdev.carrier = true;
+  netdev.mtu = 1500;
+  netdev.mac = {0x52, 0x54, 0, 0, 0, static_cast<uint8_t>(index)};
+  return netdev;
+}
+
+std::vector<std::string> names(const LinkTable& table) {
+  std::vector<std::string> names;
+  for (const Link& link : table.snapshot().links) names.push_back(link.name);
+  return names;
+}
+
+// "0 fe80::1" for each GID of the link at this place.
+std::vector<std::string> gids(const LinkTable& table, size_t place = 0) {
+  std::vector<std::string> gids;
+  for (const control::GidEntry& entry : table.snapshot().links.at(place).gids) {
+    char text[INET6_ADDRSTRLEN];
+    ::inet_ntop(AF_INET6, entry.gid.bytes.data(), text, sizeof text);
+    gids.push_back(std::to_string(entry.index) + " " + text);
+  }
+  return gids;
+}
+
+TEST(LinkTable, GivesALinkToANetdevThatIsUpAndHasAnAddress) {
+  LinkTable table;
+  table.netdev_changed(netdev(2, "eth0"));
+  table.settle();
+  EXPECT_THAT(names(table), IsEmpty());
+
+  table.address_changed(2, address("10.0.0.1"));
+  EXPECT_TRUE(table.settle());
+  ASSERT_THAT(names(table), ElementsAre("rxe_eth0"));
+  const Link& link = table.snapshot().links[0];
+  EXPECT_EQ(link.netdev, "eth0");
+  EXPECT_EQ(link.interface_index, 2u);
+  EXPECT_EQ(link.mtu, 1500u);
+  EXPECT_TRUE(link.up);
+  EXPECT_TRUE(link.automatic);
+  EXPECT_FALSE(table.settle());
+}
+
+TEST(LinkTable, GivesNoneToANetdevThatIsDownOrAPortOfABridge) {
+  LinkTable table;
+  Netdev down = netdev(2, "eth0");
+  down.up = false;
+  Netdev port = netdev(3, "eth1");
+  port.enslaved = true;
+  table.netdev_changed(down);
+  table.netdev_changed(port);
+  table.address_changed(2, address("10.0.0.1"));
+  table.address_changed(3, address("fe80::1"));
+  table.settle();
+  EXPECT_THAT(names(table), IsEmpty());
+
+  table.netdev_changed(netdev(2, "eth0"));
+  table.settle();
+  EXPECT_THAT(names(table), ElementsAre("rxe_eth0"));
+}
+
+TEST(LinkTable, PutsLoopbackLast) {
+  LinkTable table;
+  Netdev loopback = netdev(1, "lo");
+  loopback.loopback = true;
+  table.netdev_changed(loopback);
+  table.address_changed(1, address("127.0.0.1"));
+  table.netdev_changed(netdev(7, "eth1"));
+  table.address_changed(7, address("10.0.1.1"));
+  table.netdev_changed(netdev(2, "eth0"));
+  table.address_changed(2, address("10.0.0.1"));
+  table.settle();
+  EXPECT_THAT(names(table), ElementsAre("rxe_eth0", "rxe_eth1", "rxe_lo"));
+  EXPECT_EQ(table.snapshot().links[0].device_index, 0u);
+  EXPECT_EQ(table.snapshot().links[2].device_index, 2u);
+}
+
+TEST(LinkTable, OrdersAddressesThatComeTogetherAsTheKernelDoes) {
+  LinkTable table;
+  table.netdev_changed(netdev(2, "eth0"));
+  table.address_changed(2, address("10.0.0.1"));
+  table.address_changed(2, address("fd00::1"));
+  table.address_changed(2, address("fe80::1"));
+  table.settle();
+  EXPECT_THAT(gids(table), ElementsAre("0 fe80::1", "1 ::ffff:10.0.0.1", "2 fd00::1"));
+}
+
+TEST(LinkTable, KeepsEveryGidAtItsIndexAndFillsTheFirstHole) {
+  LinkTable table;
+  table.netdev_changed(netdev(2, "eth0"));
+  for (const char* text : {"10.0.0.1", "10.0.0.2", "10.0.0.3"}) table.address_changed(2, address(text));
+  table.settle();
+  table.address_removed(2, address("10.0.0.2"));
+  EXPECT_TRUE(table.settle());
+  EXPECT_THAT(gids(table), ElementsAre("0 ::ffff:10.0.0.1", "2 ::ffff:10.0.0.3"));
+  table.address_changed(2, address("fd00::9"));
+  table.address_changed(2, address("fd00::a"));
+  table.settle();
+  EXPECT_THAT(gids(table), ElementsAre("0 ::ffff:10.0.0.1", "1 fd00::9", "2 ::ffff:10.0.0.3", "3 fd00::a"));
+}
+
+TEST(LinkTable, HidesATentativeAddressButKeepsItsIndex) {
+  LinkTable table;
+  table.netdev_changed(netdev(2, "eth0"));
+  table.address_changed(2, address("10.0.0.1"));
+  table.address_changed(2, address("fe80::1", false));
+  table.settle();
+  EXPECT_THAT(gids(table), ElementsAre("1 ::ffff:10.0.0.1"));
+  table.address_changed(2, address("fe80::1", true));
+  EXPECT_TRUE(table.settle());
+  EXPECT_THAT(gids(table), ElementsAre("0 fe80::1", "1 ::ffff:10.0.0.1"));
+}
+
+TEST(LinkTable, AnAddressWithTwoPrefixesStaysUntilBothAreGone) {
+  LinkTable table;
+  NetdevAddress wide = address("10.0.0.1");
+  wide.prefix = 16;
+  table.netdev_changed(netdev(2, "eth0"));
+  table.address_changed(2, address("10.0.0.1"));
+  table.address_changed(2, wide);
+  table.settle();
+  EXPECT_THAT(gids(table), ElementsAre("0 ::ffff:10.0.0.1"));
+  table.address_removed(2, address("10.0.0.1"));
+  EXPECT_FALSE(table.settle());
+  table.address_removed(2, wide);
+  EXPECT_TRUE(table.settle());
+  EXPECT_THAT(gids(table), IsEmpty());
+}
+
+TEST(LinkTable, StopsAtTheEndOfTheGidTable) {
+  LinkTable table;
+  table.netdev_changed(netdev(2, "eth0"));
+  for (int i = 0; i < 1100; ++i) {
+    table.address_changed(
+        2, address(("10.0." + std::to_string(i / 200) + "." + std::to_string(i % 200)).c_str()));
+  }
+  table.settle();
+  EXPECT_EQ(gids(table).size(), control::kGidTableLength);
+  // A place that becomes free goes to one that waits.
+  table.address_removed(2, address("10.0.0.5"));
+  table.settle();
+  EXPECT_EQ(gids(table).size(), control::kGidTableLength);
+  EXPECT_EQ(gids(table)[5], "5 ::ffff:10.0.5.24");
+}
+
+TEST(LinkTable, KeepsALinkWhileItsNetdevIsDownOrWithoutAddresses) {
+  LinkTable table;
+  table.netdev_changed(netdev(2, "eth0"));
+  table.address_changed(2, address("10.0.0.1"));
+  table.settle();
+  Netdev down = netdev(2, "eth0");
+  down.carrier = false;
+  table.netdev_changed(down);
+  EXPECT_TRUE(table.settle());
+  EXPECT_FALSE(table.snapshot().links.at(0).up);
+  table.address_removed(2, address("10.0.0.1"));
+  table.settle();
+  EXPECT_THAT(names(table), ElementsAre("rxe_eth0"));
+  table.netdev_removed(2);
+  EXPECT_TRUE(table.settle());
+  EXPECT_THAT(names(table), IsEmpty());
+}
+
+TEST(LinkTable, FollowsARenamedNetdevUnderTheSameLinkName) {
+  LinkTable table;
+  table.netdev_changed(netdev(2, "eth0"));
+  table.address_changed(2, address("10.0.0.1"));
+  table.settle();
+  table.netdev_changed(netdev(2, "lan"));
+  table.netdev_changed(netdev(3, "eth0"));
+  table.address_changed(3, address("10.0.1.1"));
+  table.settle();
+  EXPECT_THAT(names(table), ElementsAre("rxe_eth0", "rxe_if3"));
+  EXPECT_EQ(table.snapshot().links[0].netdev, "lan");
+}
+
+TEST(LinkTable, NeverUsesADeviceIndexAgain) {
+  LinkTable table;
+  table.netdev_changed(netdev(2, "eth0"));
+  table.address_changed(2, address("10.0.0.1"));
+  table.settle();
+  const uint32_t first = table.snapshot().links.at(0).device_index;
+  ASSERT_TRUE(table.delete_link("rxe_eth0"));
+  ASSERT_TRUE(table.add_link("rxe_eth0", "eth0"));
+  table.settle();
+  EXPECT_GT(table.snapshot().links.at(0).device_index, first);
+}
+
+TEST(LinkTable, ADeletedLinkStaysDeletedUntilOneIsAdded) {
+  LinkTable table;
+  table.netdev_changed(netdev(2, "eth0"));
+  table.address_changed(2, address("10.0.0.1"));
+  table.settle();
+  EXPECT_FALSE(table.holds_user_changes());
+  ASSERT_TRUE(table.delete_link("rxe_eth0"));
+  table.address_changed(2, address("10.0.0.2"));
+  table.settle();
+  EXPECT_THAT(names(table), IsEmpty());
+  EXPECT_TRUE(table.holds_user_changes());
+  ASSERT_TRUE(table.add_link("rxe_eth0", "eth0"));
+  table.settle();
+  EXPECT_THAT(names(table), ElementsAre("rxe_eth0"));
+  EXPECT_FALSE(table.holds_user_changes());
+}
+
+TEST(LinkTable, AnAddedLinkTakesTheAutomaticOnesPlace) {
+  LinkTable table;
+  table.netdev_changed(netdev(2, "eth0"));
+  table.address_changed(2, address("10.0.0.1"));
+  table.settle();
+  const uint32_t index = table.snapshot().links.at(0).device_index;
+  ASSERT_TRUE(table.add_link("rxe0", "eth0"));
+  table.settle();
+  ASSERT_THAT(names(table), ElementsAre("rxe0"));
+  EXPECT_EQ(table.snapshot().links[0].device_index, index);
+  EXPECT_FALSE(table.snapshot().links[0].automatic);
+  EXPECT_TRUE(table.holds_user_changes());
+}
+
+TEST(LinkTable, RefusesWhatCannotBeAddedAndSaysWhy) {
+  LinkTable table;
+  table.netdev_changed(netdev(2, "eth0"));
+  table.netdev_changed(netdev(3, "eth1"));
+  ASSERT_TRUE(table.add_link("rxe0", "eth0"));
+  const auto code = [&](const char* name, const char* device) {
+    const auto added = table.add_link(name, device);
+    EXPECT_FALSE(added);
+    EXPECT_FALSE(added.error().text.empty());
+    return added.error().code;
+  };
+  EXPECT_EQ(code("rxe1", "eth7"), ENODEV);
+  EXPECT_EQ(code("rxe0", "eth1"), EEXIST);
+  EXPECT_EQ(code("rxe1", "eth0"), EEXIST);
+  EXPECT_EQ(code("", "eth1"), EINVAL);
+  EXPECT_EQ(code("..", "eth1"), EINVAL);
+  EXPECT_EQ(code("a/b", "eth1"), EINVAL);
+  EXPECT_EQ(code(std::string(64, 'x').c_str(), "eth1"), EINVAL);
+  EXPECT_EQ(table.delete_link("rxe9").error().code, ENODEV);
+}
+
+TEST(LinkTable, ADumpRemovesWhatItDoesNotName) {
+  LinkTable table;
+  for (const uint32_t index : {2u, 3u}) {
+    table.netdev_changed(netdev(index, "eth" + std::to_string(index)));
+    table.address_changed(index, address("10.0.0.1"));
+    table.address_changed(index, address("10.0.0.2"));
+  }
+  table.settle();
+  table.begin_dump();
+  table.netdev_changed(netdev(3, "eth3"));
+  table.address_changed(3, address("10.0.0.2"));
+  table.end_dump();
+  table.settle();
+  EXPECT_THAT(names(table), ElementsAre("rxe_eth3"));
+  EXPECT_THAT(gids(table), ElementsAre("1 ::ffff:10.0.0.2"));
+}
+
+TEST(LinkTable, GoesOnWhereAnEarlierOneStopped) {
+  LinkTable before;
+  before.netdev_changed(netdev(2, "eth0"));
+  before.netdev_changed(netdev(3, "eth1"));
+  before.netdev_changed(netdev(4, "eth2"));
+  before.address_changed(2, address("10.0.0.1"));
+  before.address_changed(2, address("10.0.0.2"));
+  before.address_changed(3, address("10.0.1.1"));
+  before.address_changed(4, address("10.0.2.1"));
+  before.settle();
+  before.address_removed(2, address("10.0.0.1"));
+  ASSERT_TRUE(before.delete_link("rxe_eth1"));
+  ASSERT_TRUE(before.add_link("mine", "eth2"));
+  before.settle();
+
+  LinkTable after;
+  after.netdev_changed(netdev(2, "eth0"));
+  after.netdev_changed(netdev(3, "eth1"));
+  after.netdev_changed(netdev(4, "eth2"));
+  after.address_changed(2, address("10.0.0.2"));
+  after.address_changed(3, address("10.0.1.1"));
+  after.address_changed(4, address("10.0.2.1"));
+  after.restore(before.snapshot());
+  after.settle();
+  EXPECT_EQ(after.snapshot().links, before.snapshot().links);
+  EXPECT_EQ(after.snapshot().deleted, before.snapshot().deleted);
+  EXPECT_EQ(after.snapshot().next_device_index, before.snapshot().next_device_index);
+}
+
+}  // namespace
+}  // namespace verbena::agent
