@@ -6,6 +6,7 @@
 #include <netinet/udp.h>
 
 #include "memory/guarded.h"
+#include "net/udp/system_calls.h"
 
 namespace verbena::net {
 namespace {
@@ -119,11 +120,11 @@ bool SendRun::append(const transport::OutgoingPacket& packet, uint32_t packet_by
 ssize_t SendRun::transmit() {
   // A lone packet needs no message header, which saves copying that into the kernel.
   if (segments_ == 1 && control_bytes_ == 0) {
-    return sendto(fd(), block_, bytes_, MSG_DONTWAIT, &name_.generic, name_.length());
+    return system_calls::sendto(fd(), block_, bytes_, MSG_DONTWAIT, &name_.generic, name_.length());
   }
   msghdr message;
   describe(message);
-  return sendmsg(fd(), &message, MSG_DONTWAIT);
+  return system_calls::sendmsg(fd(), &message, MSG_DONTWAIT);
 }
 
 void SendRun::describe(msghdr& message) {

@@ -5,6 +5,7 @@
 #include <cerrno>
 
 #include "base/log.h"
+#include "net/udp/system_calls.h"
 
 namespace verbena::net {
 
@@ -122,7 +123,7 @@ uint32_t Sender::transmit(uint32_t first, uint32_t end) {
 int Sender::submit(uint32_t first, uint32_t end) {
   if (end - first == 1) return runs_[staged_[first]].transmit() < 0 ? -1 : 1;
   for (uint32_t i = first; i < end; ++i) runs_[staged_[i]].describe(messages_[i - first].msg_hdr);
-  return sendmmsg(runs_[staged_[first]].fd(), messages_.data(), end - first, MSG_DONTWAIT);
+  return system_calls::sendmmsg(runs_[staged_[first]].fd(), messages_.data(), end - first, MSG_DONTWAIT);
 }
 
 void Sender::account(const SendRun& run) {
@@ -157,7 +158,7 @@ void Sender::send_singly(SendRun& run) {
     msghdr message;
     iovec data;
     run.describe_single(i, message, data);
-    if (sendmsg(run.fd(), &message, MSG_DONTWAIT) < 0) {
+    if (system_calls::sendmsg(run.fd(), &message, MSG_DONTWAIT) < 0) {
       ++counters_.send_errors;
       continue;
     }
