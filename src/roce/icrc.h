@@ -52,9 +52,18 @@ enum class IcrcCheck : uint8_t { kExact, kAcceptedForSomeIdentification, kBad };
 
 // Checks a received packet whose IPv4 identification is unknown (a UDP socket does not tell it). The CRC is
 // linear, so the difference to the ICRC computed for `likely_identification` must be the image of a 16-bit
-// value; one multiplication by the inverse of x^n finds that value or shows that there is none. An error that
-// happens to equal such an image passes: of random 32-bit differences one in 2^16 does; no burst of up to 16
-// bits anywhere in ... (the exact bounds: docs/wire.md). IPv6 has no such field: only the exact ICRC passes.
+// value; one multiplication by the inverse of a power of x finds that value or shows that there is none. The
+// data is read once either way. IPv6 has no such field: only the exact ICRC passes.
+//
+// What the form with the identification hidden still promises, for everything from the BTH to the ICRC's last
+// byte, and what it does not (tests/roce/icrc_bounds_test.cc holds it to this):
+//   - any single flipped bit is rejected, up to a UDP payload of 26744 bytes (RoCEv2 has at most some 4200;
+//     the first bit that escapes is in the 26745th byte);
+//   - so is any burst of up to three bits in a UDP payload of 4200 bytes; the first burst of four that passes
+//     is in byte 93;
+//   - of all other errors one in 2^16 passes, where the exact form lets one in 2^32 pass: to each packet 2^16
+//     of the 2^32 possible ICRC values are right. Two flipped bits far apart are among them; the exact form
+//     always finds them.
 IcrcCheck icrc_check(const IcrcFlow& flow, ConstBytes udp_payload, uint16_t likely_identification);
 
 }  // namespace verbena::roce
