@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -30,6 +31,13 @@ struct Load {
   uint32_t packet_bytes = 4112;  // UDP payload of a full packet, headers and ICRC included
   uint32_t window_bytes = 128 << 10;
   Clock::duration duration = std::chrono::milliseconds(500);
+
+  // What one super-packet takes, and what is in flight at most: whole super-packets, or the rest would travel
+  // alone each time.
+  uint32_t packets_per_send() const { return std::min(64u, 65507 / packet_bytes); }
+  uint32_t packets_in_flight() const {
+    return std::max(1u, window_bytes / (packets_per_send() * packet_bytes)) * packets_per_send();
+  }
 };
 
 struct Rate {

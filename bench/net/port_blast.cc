@@ -67,7 +67,7 @@ Rate port_blast(const Ends& ends, const Load& load) {
   Rate rate;
   PortPair ports(ends);
   const uint32_t payload_bytes = load.packet_bytes - kHeaderBytes;
-  const uint64_t window = std::max(1u, load.window_bytes / load.packet_bytes);
+  const uint64_t window = load.packets_in_flight();
   Clock::duration receiver_busy{};
   uint64_t received = 0;
 

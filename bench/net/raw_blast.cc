@@ -15,7 +15,6 @@
 namespace verbena::bench {
 namespace {
 
-constexpr uint32_t kMaxDatagram = 65507;
 constexpr auto kLost = std::chrono::milliseconds(20);
 
 // A socket bound at one end and connected to the other.
@@ -57,8 +56,8 @@ void receive_and_acknowledge(int fd) {
 Rate raw_blast(const Ends& ends, const Load& load) {
   Rate rate;
   std::atomic<bool> ready = false;
-  const uint32_t packets_per_send = std::min(64u, kMaxDatagram / load.packet_bytes);
-  const uint32_t bytes_per_send = packets_per_send * load.packet_bytes;
+  const uint32_t bytes_per_send = load.packets_per_send() * load.packet_bytes;
+  const uint32_t window = load.packets_in_flight() * load.packet_bytes;
   const auto sender = [&] {
     const UniqueFd fd = open_end(ends.there, kSenderPort, kReceiverPort);
     const int segment = static_cast<int>(load.packet_bytes);
@@ -81,7 +80,7 @@ Rate raw_blast(const Ends& ends, const Load& load) {
         acknowledged = sent;
         progress = now;
       }
-      while (sent - acknowledged + bytes_per_send <= std::max(load.window_bytes, bytes_per_send)) {
+      while (sent - acknowledged + bytes_per_send <= window) {
         if (send(fd.get(), buffer.data(), buffer.size(), MSG_DONTWAIT) < 0) break;
         sent += bytes_per_send;
       }

@@ -5,11 +5,12 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-// Socket calls past the C library. Its own are cancellation points: a thread cancelled inside a verb would take the
-// shard's lock with it. Besides they cost 20 to 40 ns more each in a process with threads.
+// Socket calls past the C library. Its own are cancellation points: a thread cancelled inside a verb would
+// take the shard's lock with it. Besides they cost 20 to 40 ns more each in a process with threads.
 namespace verbena::net::system_calls {
 
-inline ssize_t sendto(int fd, const void* data, size_t bytes, int flags, const sockaddr* to, socklen_t length) {
+inline ssize_t sendto(int fd, const void* data, size_t bytes, int flags, const sockaddr* to,
+                      socklen_t length) {
   return syscall(SYS_sendto, fd, data, bytes, flags, to, length);
 }
 inline ssize_t sendmsg(int fd, const msghdr* message, int flags) {
