@@ -68,6 +68,26 @@ TEST_P(UdpPortPair, CarriesHeadersPayloadAndPath) {
   EXPECT_EQ(got.udp_bytes, 12u + 16 + 4 + 101 + 3 + 4);
 }
 
+TEST_P(UdpPortPair, LeavesOutIpDetailsThatAreNotWanted) {
+  path_.traffic_class = 0x68;
+  path_.hop_limit = 3;
+  group_[2].want_ip_details(false);
+  send(write_middle(2, 0, 16), pattern(16, 1));
+  group_[1].flush();
+  ASSERT_TRUE(collector_.receive(group_[2], 1));
+  EXPECT_EQ(collector_.packets[0].path.traffic_class, 0);
+  EXPECT_EQ(collector_.packets[0].path.hop_limit, 64);
+  EXPECT_EQ(collector_.packets[0].path.source, path_.source);
+  EXPECT_EQ(collector_.packets[0].path.destination, path_.destination);
+
+  group_[2].want_ip_details(true);
+  send(write_middle(2, 0, 16), pattern(16, 1));
+  group_[1].flush();
+  ASSERT_TRUE(collector_.receive(group_[2], 2));
+  EXPECT_EQ(collector_.packets[1].path.traffic_class, 0x68);
+  EXPECT_EQ(collector_.packets[1].path.hop_limit, 3);
+}
+
 TEST_P(UdpPortPair, GathersPiecesOfPayload) {
   const std::vector<std::byte> bytes = pattern(1000, 9);
   const ConstBytes all(bytes);

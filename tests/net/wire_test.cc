@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What is on the wire, seen from beside it: two network namespaces, a veth pair, a packet socket.
 #include <gtest/gtest.h>
+#include <net/if.h>
 #include <netinet/udp.h>
 #include <poll.h>
 
@@ -193,6 +194,34 @@ TEST_P(Wire, SendsSinglyWithExactIcrcsWhereSuperPacketsAreRefused) {
   }
   ASSERT_TRUE(collector_.receive(*receiver_, 40));
   for (uint32_t i = 0; i < 40; ++i) EXPECT_EQ(collector_.packets[i].headers.psn, roce::Psn(i));
+}
+
+TEST_P(Wire, LeavesByTheDeviceOfThePath) {
+  join(1500);
+  run("ip link add veth-c type veth peer name veth-d && ip link set veth-c up && ip link set veth-d up");
+  roce::Path wanted = path();
+  for (const auto& [device, arrives] : {std::pair{"veth-a", 1u}, {"veth-c", 0u}}) {
+    wanted.interface_index = if_nametoindex(device);
+    send(*sender_, wanted, write_middle(0, arrives, 64), pattern(64, 1));
+    sender_->flush();
+  }
+  // By the right one last: what came before it has had its chance.
+  wanted.interface_index = if_nametoindex("veth-a");
+  send(*sender_, wanted, write_middle(0, 2, 64), pattern(64, 1));
+  ASSERT_TRUE(sender_->flush());
+  ASSERT_TRUE(collector_.receive(*receiver_, 2));
+  EXPECT_EQ(collector_.packets[0].headers.psn, roce::Psn(1));
+  EXPECT_EQ(collector_.packets[1].headers.psn, roce::Psn(2));
+}
+
+TEST_P(Wire, ReachesItsOwnHostByTheDeviceOfThePath) {
+  join(1500);
+  roce::Path self = testing::path(GetParam().a, GetParam().a);
+  self.interface_index = if_nametoindex("veth-a");
+  send(*sender_, self, write_middle(0, 1, 64), pattern(64, 1));
+  ASSERT_TRUE(sender_->flush());
+  ASSERT_TRUE(collector_.receive(*sender_, 1));
+  EXPECT_EQ(collector_.packets[0].path.source, self.source);
 }
 
 TEST_P(Wire, AnswersBusyWhenFullAndRecovers) {

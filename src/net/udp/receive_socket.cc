@@ -50,17 +50,21 @@ Result<void> set_receive_options(int fd) {
   const bool addresses =
       ipv6 ? set_option(fd, IPPROTO_IPV6, IPV6_RECVPKTINFO, 1) : set_option(fd, IPPROTO_IP, IP_PKTINFO, 1);
   if (!addresses) return fail(errno);
-  // The rest only fills in the GRH, or is speed. A dual-stack socket takes IPv4's options for its IPv4
-  // packets.
-  set_option(fd, IPPROTO_UDP, UDP_GRO, 1);
-  set_option(fd, IPPROTO_IP, IP_RECVTOS, 1);
-  set_option(fd, IPPROTO_IP, IP_RECVTTL, 1);
-  if (ipv6) {
-    set_option(fd, IPPROTO_IPV6, IPV6_RECVTCLASS, 1);
-    set_option(fd, IPPROTO_IPV6, IPV6_RECVHOPLIMIT, 1);
-    set_option(fd, IPPROTO_IPV6, kIpv6Flowinfo, 1);
-  }
+  set_option(fd, IPPROTO_UDP, UDP_GRO, 1);  // speed only; Linux before 5.0 has none
   return {};
+}
+
+void set_ip_details(int fd, bool wanted) {
+  // A dual-stack socket takes IPv4's options for its IPv4 packets, an IPv4 socket refuses IPv6's.
+  static constexpr struct {
+    int level;
+    int name;
+  } kOptions[] = {{IPPROTO_IP, IP_RECVTOS},
+                  {IPPROTO_IP, IP_RECVTTL},
+                  {IPPROTO_IPV6, IPV6_RECVTCLASS},
+                  {IPPROTO_IPV6, IPV6_RECVHOPLIMIT},
+                  {IPPROTO_IPV6, kIpv6Flowinfo}};
+  for (const auto& option : kOptions) set_option(fd, option.level, option.name, wanted);
 }
 
 Result<UniqueFd> open_receive_socket(uint16_t port) {

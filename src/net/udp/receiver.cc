@@ -6,6 +6,8 @@
 
 #include <netinet/udp.h>
 
+#include "net/udp/system_calls.h"
+
 namespace verbena::net {
 namespace {
 
@@ -70,11 +72,11 @@ uint32_t Receiver::read(uint32_t wanted) {
   for (;;) {
     int got;
     if (wanted == 1) {
-      const ssize_t bytes = recvmsg(socket_.get(), &messages_[0].msg_hdr, MSG_DONTWAIT);
+      const ssize_t bytes = system_calls::recvmsg(socket_.get(), &messages_[0].msg_hdr, MSG_DONTWAIT);
       messages_[0].msg_len = static_cast<uint32_t>(std::max<ssize_t>(bytes, 0));
       got = bytes < 0 ? -1 : 1;
     } else {
-      got = recvmmsg(socket_.get(), messages_.data(), wanted, MSG_DONTWAIT, nullptr);
+      got = system_calls::recvmmsg(socket_.get(), messages_.data(), wanted, MSG_DONTWAIT);
     }
     if (got >= 0) return static_cast<uint32_t>(got);
     if (errno != EINTR) return 0;

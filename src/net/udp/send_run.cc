@@ -6,6 +6,7 @@
 #include <netinet/udp.h>
 
 #include "memory/guarded.h"
+#include "net/udp/system_calls.h"
 
 namespace verbena::net {
 namespace {
@@ -65,25 +66,30 @@ void SendRun::set_path(const roce::Path& path, const SendSocket& socket, uint16_
 
 void SendRun::write_controls() {
   ControlWriter writer(control_.data(), 0);
+  if (!socket_->implies(path_)) write_source(writer);
+  const bool ipv4 = is_ipv4();
+  if (path_.traffic_class != 0) {
+    writer.put(ipv4 ? IPPROTO_IP : IPPROTO_IPV6, ipv4 ? IP_TOS : IPV6_TCLASS, int{path_.traffic_class});
+  }
   // Multicast has a default hop limit of its own, 1. A limit of 0 cannot be sent: it stands for "default".
-  const bool own_hop_limit =
-      path_.hop_limit != 0 && (path_.hop_limit != kDefaultHopLimit || path_.destination.is_multicast());
+  if (path_.hop_limit != 0 && (path_.hop_limit != kDefaultHopLimit || path_.destination.is_multicast())) {
+    writer.put(ipv4 ? IPPROTO_IP : IPPROTO_IPV6, ipv4 ? IP_TTL : IPV6_HOPLIMIT, int{path_.hop_limit});
+  }
+  control_bytes_ = writer.used();
+}
+
+void SendRun::write_source(ControlWriter& writer) const {
   if (is_ipv4()) {
     in_pktinfo source{};
     source.ipi_ifindex = static_cast<int>(path_.interface_index);
     std::memcpy(&source.ipi_spec_dst, path_.source.ipv4(), 4);
     writer.put(IPPROTO_IP, IP_PKTINFO, source);
-    if (path_.traffic_class != 0) writer.put(IPPROTO_IP, IP_TOS, int{path_.traffic_class});
-    if (own_hop_limit) writer.put(IPPROTO_IP, IP_TTL, int{path_.hop_limit});
   } else {
     in6_pktinfo source{};
     source.ipi6_ifindex = path_.interface_index;
     std::memcpy(&source.ipi6_addr, path_.source.bytes.data(), 16);
     writer.put(IPPROTO_IPV6, IPV6_PKTINFO, source);
-    if (path_.traffic_class != 0) writer.put(IPPROTO_IPV6, IPV6_TCLASS, int{path_.traffic_class});
-    if (own_hop_limit) writer.put(IPPROTO_IPV6, IPV6_HOPLIMIT, int{path_.hop_limit});
   }
-  control_bytes_ = writer.used();
 }
 
 bool SendRun::append(const transport::OutgoingPacket& packet, uint32_t packet_bytes) {
@@ -109,6 +115,16 @@ bool SendRun::append(const transport::OutgoingPacket& packet, uint32_t packet_by
   ++segments_;
   open_ = packet_bytes == segment_bytes_ && segments_ < max_segments_;
   return true;
+}
+
+ssize_t SendRun::transmit() {
+  // A lone packet needs no message header, which saves copying that into the kernel.
+  if (segments_ == 1 && control_bytes_ == 0) {
+    return system_calls::sendto(fd(), block_, bytes_, MSG_DONTWAIT, &name_.generic, name_.length());
+  }
+  msghdr message;
+  describe(message);
+  return system_calls::sendmsg(fd(), &message, MSG_DONTWAIT);
 }
 
 void SendRun::describe(msghdr& message) {

@@ -44,6 +44,8 @@ class SendRun {
   // REQUIRES: accepts(packet_bytes); packet_bytes is the packet's whole length, ICRC included
   bool append(const transport::OutgoingPacket& packet, uint32_t packet_bytes);
 
+  // Passes the run to the kernel: what sendmsg answers.
+  ssize_t transmit();
   // Fills in what sendmsg needs; valid until the run changes.
   void describe(msghdr& message);
 
@@ -63,6 +65,7 @@ class SendRun {
   bool is_ipv4() const { return !flow_.ipv6; }
   void set_path(const roce::Path& path, const SendSocket& socket, uint16_t destination_port);
   void write_controls();
+  void write_source(ControlWriter& writer) const;
 
   std::byte* block_ = nullptr;
   uint32_t bytes_ = 0;

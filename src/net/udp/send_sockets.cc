@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "net/udp/send_sockets.h"
 
+#include <cerrno>
+#include <new>
+#include <utility>
+
 #include <linux/filter.h>
 #include <netinet/in.h>
 #include <sys/random.h>
@@ -41,22 +45,22 @@ bool configure(int fd, bool ipv6) {
          set_option(fd, IPPROTO_IPV6, IPV6_UNICAST_HOPS, kDefaultHopLimit);
 }
 
-// Binds to a random free port of the range.
-Result<uint16_t> bind_random(int fd, bool ipv6) {
+// Leaves by the path's device. Needs no privilege since Linux 5.7; before, packets say it themselves.
+bool bind_to_interface(int fd, uint32_t interface_index) {
+  return interface_index == 0 ||
+         set_option(fd, SOL_SOCKET, SO_BINDTOIFINDEX, static_cast<int>(interface_index));
+}
+
+// Binds to the path's source and a random free port of the range.
+Result<uint16_t> bind_random(int fd, const roce::Path& path) {
+  roce::Path reversed = path;
+  std::swap(reversed.source, reversed.destination);
   for (int attempt = 0; attempt < kPortAttempts; ++attempt) {
     uint16_t random;
     if (getrandom(&random, sizeof random, 0) != sizeof random) return fail(errno);
     const auto port = static_cast<uint16_t>(kFirstPort + random % kPorts);
-    SocketAddress any{};
-    if (ipv6) {
-      any.ipv6 = {};
-      any.ipv6.sin6_family = AF_INET6;
-      any.ipv6.sin6_port = htons(port);
-    } else {
-      any.ipv4.sin_family = AF_INET;
-      any.ipv4.sin_port = htons(port);
-    }
-    if (bind(fd, &any.generic, any.length()) == 0) return port;
+    const SocketAddress here = destination_of(reversed, port);
+    if (bind(fd, &here.generic, here.length()) == 0) return port;
     if (errno != EADDRINUSE) return fail(errno);
   }
   return fail(EADDRINUSE);
@@ -64,28 +68,37 @@ Result<uint16_t> bind_random(int fd, bool ipv6) {
 
 }  // namespace
 
-Result<SendSocket> SendSockets::open(bool ipv6) const {
-  SendSocket result;
-  result.fd.reset(socket(ipv6 ? AF_INET6 : AF_INET, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, IPPROTO_UDP));
-  if (!result.fd) return fail(errno);
-  const int fd = result.fd.get();
+Result<std::unique_ptr<SendSocket>> SendSockets::open(const roce::Path& path) const {
+  const bool ipv6 = !path.source.is_ipv4();
+  auto result = std::make_unique<SendSocket>();
+  result->fd.reset(socket(ipv6 ? AF_INET6 : AF_INET, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, IPPROTO_UDP));
+  if (!result->fd) return fail(errno);
+  const int fd = result->fd.get();
   if (!configure(fd, ipv6)) return fail(errno);
   refuse_arrivals(fd);
-  set_option(fd, SOL_SOCKET, SO_SNDBUF, static_cast<int>(send_buffer_bytes_));
-  const Result<uint16_t> port = bind_random(fd, ipv6);
+  const int buffer = static_cast<int>(send_buffer_bytes_);
+  if (!set_option(fd, SOL_SOCKET, SO_SNDBUFFORCE, buffer)) set_option(fd, SOL_SOCKET, SO_SNDBUF, buffer);
+  result->interface_index = path.interface_index;
+  result->bound_to_interface = bind_to_interface(fd, path.interface_index);
+  const Result<uint16_t> port = bind_random(fd, path);
   if (!port) return tl::unexpected(port.error());
-  result.port = *port;
+  result->port = *port;
+  result->source = path.source;
   return result;
 }
 
-const SendSocket* SendSockets::make(bool ipv6, uint32_t slot) {
-  Result<SendSocket> made = open(ipv6);
-  if (!made) {
-    log_warning("no socket to send to slot {} over IPv{}: errno {}", slot, ipv6 ? 6 : 4, made.error().code);
-    return any_[ipv6];
+const SendSocket* SendSockets::make(const roce::Path& path, uint32_t slot) {
+  const bool ipv6 = !path.source.is_ipv4();
+  try {
+    Result<std::unique_ptr<SendSocket>> made = open(path);
+    if (made) {
+      (*made)->next = std::move(by_slot_[slot]);
+      by_slot_[slot] = std::move(*made);
+      return any_[ipv6] = by_slot_[slot].get();
+    }
+    log_debug("no socket to send to slot {}: errno {}", slot, made.error().code);
+  } catch (const std::bad_alloc&) {
   }
-  by_slot_[ipv6][slot] = std::make_unique<SendSocket>(std::move(*made));
-  any_[ipv6] = by_slot_[ipv6][slot].get();
   return any_[ipv6];
 }
 

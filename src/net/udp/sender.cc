@@ -5,6 +5,7 @@
 #include <cerrno>
 
 #include "base/log.h"
+#include "net/udp/system_calls.h"
 
 namespace verbena::net {
 
@@ -26,9 +27,8 @@ SendStatus Sender::send(const OutgoingPacket& packet) {
   const uint32_t slot = packet.headers.destination.slot();
   SendRun* run = run_for(packet.path, slot, packet_bytes);
   if (run == nullptr) {
-    const SendSocket* socket = sockets_.get(!packet.path.destination.is_ipv4(), slot);
-    if (socket == nullptr || packet_bytes > SendRun::kMaxBytes ||
-        packet.path.source.is_ipv4() != packet.path.destination.is_ipv4()) {
+    const SendSocket* socket = socket_for(packet.path, slot);
+    if (socket == nullptr || packet_bytes > SendRun::kMaxBytes) {
       ++counters_.send_errors;
       return SendStatus::kSent;
     }
@@ -51,6 +51,12 @@ SendRun* Sender::run_for(const roce::Path& path, uint32_t slot, uint32_t packet_
     if (run.is_for(path, slot)) return run.accepts(packet_bytes) ? &run : nullptr;
   }
   return nullptr;
+}
+
+// Null: packets cannot leave by this path.
+const SendSocket* Sender::socket_for(const roce::Path& path, uint32_t slot) {
+  if (path.source.is_ipv4() != path.destination.is_ipv4()) return nullptr;
+  return sockets_.get(path, slot);
 }
 
 // Null: no room, and none to be made by flushing.
@@ -115,14 +121,9 @@ uint32_t Sender::transmit(uint32_t first, uint32_t end) {
 
 // Passes runs to the kernel: how many it took, or -1 with errno.
 int Sender::submit(uint32_t first, uint32_t end) {
-  const int fd = runs_[staged_[first]].fd();
-  if (end - first == 1) {
-    msghdr message;
-    runs_[staged_[first]].describe(message);
-    return sendmsg(fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 ? -1 : 1;
-  }
+  if (end - first == 1) return runs_[staged_[first]].transmit() < 0 ? -1 : 1;
   for (uint32_t i = first; i < end; ++i) runs_[staged_[i]].describe(messages_[i - first].msg_hdr);
-  return sendmmsg(fd, messages_.data(), end - first, MSG_DONTWAIT | MSG_NOSIGNAL);
+  return system_calls::sendmmsg(runs_[staged_[first]].fd(), messages_.data(), end - first, MSG_DONTWAIT);
 }
 
 void Sender::account(const SendRun& run) {
@@ -157,7 +158,7 @@ void Sender::send_singly(SendRun& run) {
     msghdr message;
     iovec data;
     run.describe_single(i, message, data);
-    if (sendmsg(run.fd(), &message, MSG_DONTWAIT | MSG_NOSIGNAL) < 0) {
+    if (system_calls::sendmsg(run.fd(), &message, MSG_DONTWAIT) < 0) {
       ++counters_.send_errors;
       continue;
     }

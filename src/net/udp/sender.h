@@ -34,6 +34,7 @@ class Sender {
   static constexpr uint32_t kRemembered = 8;
 
   SendRun* run_for(const roce::Path& path, uint32_t slot, uint32_t packet_bytes);
+  const SendSocket* socket_for(const roce::Path& path, uint32_t slot);
   SendRun* begin_run(const roce::Path& path, uint32_t slot, const SendSocket& socket, uint32_t packet_bytes);
   void release(uint32_t run) { free_[free_count_++] = static_cast<uint8_t>(run); }
   void drop_newest();

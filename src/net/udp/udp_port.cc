@@ -26,6 +26,7 @@ class SocketPort final : public UdpPort {
   uint32_t receive(PacketHandler& handler, uint32_t budget) override {
     return receiver_.receive(handler, budget);
   }
+  void want_ip_details(bool wanted) override { set_ip_details(receiver_.fd(), wanted); }
   int receive_fd() const override { return receiver_.fd(); }
   int send_fd() const override { return sender_.blocked_fd(); }
   PortCounters& counters() override { return counters_; }
@@ -45,8 +46,12 @@ Result<std::unique_ptr<UdpPort>> UdpPort::create(UniqueFd receive_socket, const 
   SocketAddress local{};
   socklen_t length = sizeof local;
   if (getsockname(fd, &local.generic, &length) != 0) return fail(errno);
+  set_ip_details(fd, true);
   const int bytes = static_cast<int>(options.receive_buffer_bytes);
-  setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof bytes);
+  // Past net.core.rmem_max, if we are privileged.
+  if (setsockopt(fd, SOL_SOCKET, SO_RCVBUFFORCE, &bytes, sizeof bytes) != 0) {
+    setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof bytes);
+  }
   memory::install_fault_guard();  // send() reads the application's memory
   try {
     return std::make_unique<SocketPort>(std::move(receive_socket), port_of(local), options);

@@ -13,7 +13,7 @@ struct UdpPortOptions {
   uint32_t slot =
       0;  // QPNs of other slots are counted as kForeignSlot; the slot of our own packets' source QPs
   uint16_t port = roce::kUdpPort;
-  uint32_t receive_buffer_bytes = 4u << 20;  // asked for; the kernel caps it at net.core.rmem_max
+  uint32_t receive_buffer_bytes = 4u << 20;  // asked for; without CAP_NET_ADMIN capped at net.core.rmem_max
   uint32_t send_buffer_bytes = 4u << 20;
 };
 

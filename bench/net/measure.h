@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "net/net_namespace.h"
+#include "net/udp/udp_port.h"
+#include "roce/path.h"
+
+namespace verbena::bench {
+
+using Clock = std::chrono::steady_clock;
+
+// Two ends on this machine: loopback, or two network namespaces joined by a veth pair.
+struct Ends {
+  static Ends loopback(bool ipv6);
+  static Ends veth(bool ipv6, int mtu);
+
+  roce::Path there;  // from the sender to the receiver
+  roce::Path back;
+  std::unique_ptr<net::testing::TwoHosts> hosts;  // null on loopback
+};
+
+// What to run, and for how long.
+struct Load {
+  uint32_t packet_bytes = 4112;  // UDP payload of a full packet, headers and ICRC included
+  uint32_t window_bytes = 128 << 10;
+  Clock::duration duration = std::chrono::milliseconds(500);
+
+  // What one super-packet takes, and what is in flight at most: whole super-packets, or the rest would travel
+  // alone each time.
+  uint32_t packets_per_send() const { return std::min(64u, 65507 / packet_bytes); }
+  uint32_t packets_in_flight() const {
+    return std::max(1u, window_bytes / (packets_per_send() * packet_bytes)) * packets_per_send();
+  }
+};
+
+struct Rate {
+  double gigabits_per_second = 0;  // of UDP payload
+  double packets_per_second = 0;
+  uint64_t lost = 0;
+  // Time spent at work per packet, waiting not counted; 0 where not measured.
+  double sender_ns = 0;
+  double receiver_ns = 0;
+};
+
+// Runs both ends at once, each in a thread pinned to a processor of its own and in its own namespace. `stop`
+// is set when the time is over.
+void run_pinned(const Ends& ends, const std::function<void()>& sender, const std::function<void()>& receiver);
+
+// A port at each end of a wire, made in its namespace: slots 1 (sender) and 2 (receiver) of one group on
+// loopback, slot 0 each on a veth pair.
+struct PortPair {
+  explicit PortPair(const Ends& ends);
+
+  std::unique_ptr<net::UdpPort> sender;
+  std::unique_ptr<net::UdpPort> receiver;
+  uint32_t sender_slot = 0;
+  uint32_t receiver_slot = 0;
+};
+
+[[noreturn]] void die(const std::string& what);
+
+Rate raw_blast(const Ends& ends, const Load& load);
+Rate port_blast(const Ends& ends, const Load& load);
+
+// Half round trips in nanoseconds, 64-byte payloads, both ends spinning: median and 99th percentile.
+struct RoundTrip {
+  double median_ns = 0;
+  double p99_ns = 0;
+};
+RoundTrip raw_round_trip(const Ends& ends, uint32_t count);
+RoundTrip port_round_trip(const Ends& ends, uint32_t count);
+
+}  // namespace verbena::bench
