@@ -62,11 +62,11 @@ Result<void> CompletionQueue::resize(uint32_t entries) {
   const uint32_t head = head_.load(std::memory_order_relaxed);
   const uint32_t used = tail_.load(std::memory_order_relaxed) - head;
   if (used > entries) return fail(EINVAL);
-  for (uint32_t i = 0; i < used; ++i) reinterpret_cast<ibv_wc*>(ring->data())[i] = at(head + i);
+  // Head and tail keep their values, so that empty() is right at any moment.
+  auto* entries_of_new = reinterpret_cast<ibv_wc*>(ring->data());
+  for (uint32_t i = head; i != head + used; ++i) entries_of_new[i & (slots - 1)] = at(i);
   std::swap(ring_, *ring);
   mask_ = slots - 1;
-  head_.store(0, std::memory_order_relaxed);
-  tail_.store(used, std::memory_order_release);
   return {};
 }
 

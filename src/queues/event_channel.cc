@@ -5,6 +5,7 @@
 #include <utility>
 
 #include <sys/eventfd.h>
+#include <sys/uio.h>
 
 namespace verbena::queues {
 
@@ -31,9 +32,19 @@ Result<void> EventChannel::wait() {
 }
 
 void EventChannel::withdraw(EventSource& source) {
-  std::lock_guard guard(lock_);
-  source.hook_.unlink();
-  source.pending_ = 0;
+  uint32_t pending;
+  {
+    std::lock_guard guard(lock_);
+    source.hook_.unlink();
+    pending = std::exchange(source.pending_, 0);
+  }
+  // The descriptor must not stay readable for events that are gone. RWF_NOWAIT, because a taker may be
+  // faster, and the application may have left the descriptor blocking. A kernel before 5.8 cannot; there
+  // take() finds out.
+  uint64_t one;
+  iovec into{&one, sizeof one};
+  while (pending-- > 0 && ::preadv2(fd_.get(), &into, 1, -1, RWF_NOWAIT) == sizeof one) {
+  }
 }
 
 }  // namespace verbena::queues

@@ -37,9 +37,9 @@ std::byte* local_memory(const memory::KeyTable& keys, memory::PdId pd, uint32_t 
 }  // namespace
 
 bool gather(const memory::KeyTable& keys, memory::PdId pd, std::span<const ibv_sge> list, uint64_t offset,
-            uint32_t bytes, Pieces& pieces) {
+            uint32_t bytes, memory::Access wanted, Pieces& pieces) {
   return walk(list, offset, bytes, [&](uint64_t address, uint32_t length, uint32_t lkey) {
-           const std::byte* at = local_memory(keys, pd, lkey, address, length, 0);
+           const std::byte* at = local_memory(keys, pd, lkey, address, length, wanted);
            if (at == nullptr) return false;
            pieces.add({at, length});
            return true;

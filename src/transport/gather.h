@@ -25,11 +25,11 @@ class Pieces {
   uint32_t count_ = 0;
 };
 
-// Resolves bytes [offset, offset + bytes) of the list for reading. False: a key is unknown, of another
-// protection domain, or the range leaves its region. Only the entries that the slice touches are looked at.
-// REQUIRES: the list holds offset + bytes bytes
+// Resolves bytes [offset, offset + bytes) of the list. False: a key is unknown, of another protection domain
+// or without the rights `wanted` (0: to be read), or the range leaves its region. Only the entries that the
+// slice touches are looked at. REQUIRES: the list holds offset + bytes bytes
 bool gather(const memory::KeyTable& keys, memory::PdId pd, std::span<const ibv_sge> list, uint64_t offset,
-            uint32_t bytes, Pieces& pieces);
+            uint32_t bytes, memory::Access wanted, Pieces& pieces);
 
 // The sum of a list's lengths.
 uint64_t total_length(std::span<const ibv_sge> list);

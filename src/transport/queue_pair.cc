@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/queue_pair.h"
 
+#include <algorithm>
 #include <array>
 
 #include "transport/qp_state.h"
@@ -37,12 +38,12 @@ void QueuePair::fail(std::optional<ibv_event_type> event) {
 }
 
 void QueuePair::complete_send(const queues::SendWqe& wqe, ibv_wc_status status) {
-  count(kCompletions);
   if (status == IBV_WC_SUCCESS && !config_.signal_all && !wqe.has_flag(IBV_SEND_SIGNALED)) return;
+  count(kCompletions);
   ibv_wc wc{};
   wc.wr_id = wqe.wr_id;
   wc.status = status;
-  wc.opcode = kCompletionOpcodes[wqe.opcode];
+  wc.opcode = kCompletionOpcodes[std::min<size_t>(wqe.opcode, kCompletionOpcodes.size() - 1)];
   wc.byte_len = wqe.length;
   wc.qp_num = config_.qpn.value();
   config_.send_cq->push(wc, status != IBV_WC_SUCCESS);

@@ -40,6 +40,7 @@ struct QpAttributes {
   uint8_t timeout = 0;
   uint8_t retry_count = 0;
   uint8_t rnr_retry = 0;
+  bool notify_drained = false;  // IBV_QP_EN_SQD_ASYNC_NOTIFY: the end of draining in SQD is an event
 };
 
 // What a QP is made of and with.

@@ -52,12 +52,14 @@ TransmitResult RcQueuePair::transmit(PacketSink& sink, TimePoint now, uint32_t b
 void RcQueuePair::on_enter(ibv_qp_state from, ibv_qp_state to) {
   if (to == IBV_QPS_RESET || to == IBV_QPS_ERR) {
     requester_.halt();
-    responder_.halt();
+    responder_.halt(to);
     established_ = false;
   } else if (to == IBV_QPS_RTR && from == IBV_QPS_INIT) {
     responder_.start();
   } else if (to == IBV_QPS_RTS && from == IBV_QPS_RTR) {
     requester_.start();
+  } else if (to == IBV_QPS_SQD && from == IBV_QPS_RTS) {
+    requester_.drain();
   }
 }
 

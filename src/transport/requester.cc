@@ -17,14 +17,17 @@ using roce::Psn;
 
 // What a packet costs in flight beside its payload: headers, and the kernel's book-keeping.
 constexpr uint32_t kPacketOverhead = 64;
-// READ data asked for with one request: what one GSO super-packet brings.
+// READ data asked for with one request: what one GSO super-packet brings, 64 segments in 64 KiB.
 constexpr uint32_t kReadChunkBytes = 60 * 1024;
+constexpr uint32_t kReadChunkPackets = 64;
 // More packets than this are never in flight, however small: the receiving socket's buffer counts packets
 // too.
 constexpr int32_t kMostPackets = 1024;
 // Requests of at most so many bytes may wait until so many are together: what fits one GSO super-packet.
 constexpr uint32_t kGatherBytes = 1024;
 constexpr uint32_t kGatherRequests = 64;
+// The longest message (max_msg_sz): its PSNs stay well below half the PSN space at the smallest MTU.
+constexpr uint32_t kMaxMessageBytes = 1u << 30;
 // rnr_retry 7 means without end (IBTA volume 1, 9.7.5.2.8).
 constexpr uint8_t kInfiniteRnrRetry = 7;
 
@@ -57,12 +60,29 @@ bool is_atomic(const SendWqe& wqe) {
 bool needs_response(const SendWqe& wqe) {
   return is_read(wqe) || is_atomic(wqe);
 }
+bool is_data(const SendWqe& wqe) {
+  return wqe.opcode <= IBV_WR_SEND_WITH_IMM || wqe.opcode == IBV_WR_SEND_WITH_INV;
+}
+static_assert(IBV_WR_RDMA_WRITE == 0 && IBV_WR_SEND_WITH_IMM == 3);
 bool is_write(const SendWqe& wqe) {
   return wqe.opcode == IBV_WR_RDMA_WRITE || wqe.opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
 }
 bool wakes_peer(const SendWqe& wqe) {
   return wqe.opcode == IBV_WR_SEND || wqe.opcode == IBV_WR_SEND_WITH_IMM ||
          wqe.opcode == IBV_WR_SEND_WITH_INV || wqe.opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
+}
+
+// What is wrong with a request by itself; such a one is never sent. (Posting refuses what it can see; the
+// rest ends here.)
+std::optional<ibv_wc_status> fault_of(const SendWqe& wqe) {
+  if (!is_data(wqe) && !needs_response(wqe)) return IBV_WC_LOC_QP_OP_ERR;
+  if (is_atomic(wqe) && wqe.length < sizeof(uint64_t)) return IBV_WC_LOC_LEN_ERR;
+  if (wqe.length > kMaxMessageBytes) return IBV_WC_LOC_LEN_ERR;
+  return std::nullopt;
+}
+
+uint32_t packets_in_chunk(uint32_t mtu) {
+  return std::min(kReadChunkBytes / mtu, kReadChunkPackets);
 }
 
 // Bytes of the message before its packet number `index`.
@@ -153,6 +173,12 @@ TransmitResult Requester::transmit(PacketSink& sink, TimePoint now, uint32_t& bu
     if (budget == 0) return TransmitResult::kMore;
     SendWqe& wqe = ring().at(cursor_);
     if (cursor_ == assigned_) assign(wqe);
+    if (next_ == wqe.first_psn) {
+      if (const auto fault = fault_of(wqe)) {
+        stop_at_cursor(*fault);
+        continue;
+      }
+    }
     const SendStatus status = is_read(wqe)     ? send_read(wqe, sink)
                               : is_atomic(wqe) ? send_atomic(wqe, sink)
                                                : send_data(wqe, sink);
@@ -174,23 +200,40 @@ void Requester::stop_at_cursor(ibv_wc_status status) {
     return;
   }
   if (since_ack_request_ > 0 && unsendable_ != cursor_) {
-    // What went before was sent in the belief that more would follow, and asked for no acknowledgement. Its
-    // last packet is sent again, to ask.
     unsendable_ = cursor_;
-    if (next_ == ring().at(cursor_).first_psn) --cursor_;
-    inflight_ -= std::min(inflight_, flight_bytes(ring().at(cursor_), next_ - 1, next_));
-    next_ = next_ - 1;
-    since_ack_request_ = 0;
+    ask_again();
     return;
   }
   stopped_ = status;
+}
+
+// What was sent last was sent in the belief that more would follow, and asked for no acknowledgement. It is
+// sent once more, to ask. REQUIRES: since_ack_request_ > 0, the last packet is unacknowledged
+void Requester::ask_again() {
+  if (cursor_ == assigned_ || next_ == ring().at(cursor_).first_psn) --cursor_;
+  inflight_ -= std::min(inflight_, flight_bytes(ring().at(cursor_), next_ - 1, next_));
+  next_ = next_ - 1;
+  since_ack_request_ = 0;
+}
+
+void Requester::drain() {
+  if (!running_) return;
+  if (head_ == assigned_) {
+    announce_drained();
+  } else if (cursor_ == assigned_ && since_ack_request_ > 0) {
+    ask_again();
+  }
+}
+
+void Requester::announce_drained() {
+  if (qp_.attributes().notify_drained) qp_.emit(IBV_EVENT_SQ_DRAINED);
 }
 
 // Whether another packet will surely be sent right after this one, which can then carry the request for an
 // acknowledgement.
 bool Requester::more_follows(bool ends_message, uint32_t bytes) const {
   if (unsendable_ && (cursor_ == *unsendable_ || cursor_ + 1 == *unsendable_)) return false;
-  if (inflight_ + bytes + kPacketOverhead + mtu() > window_.bytes()) return false;
+  if (inflight_ + bytes + mtu() + 2 * kPacketOverhead > window_.bytes()) return false;
   if (next_ - unacked_ + 1 >= kMostPackets) return false;
   if (!ends_message) return true;
   if (cursor_ + 1 == ring().posted()) return false;
@@ -209,7 +252,7 @@ SendStatus Requester::send_data(SendWqe& wqe, PacketSink& sink) {
   Pieces pieces;
   if (wqe.is_inline()) {
     if (bytes > 0) pieces.add({wqe.inline_data() + offset, bytes});
-  } else if (!gather(*qp_.config().keys, qp_.config().pd, wqe.sges(), offset, bytes, pieces)) {
+  } else if (!gather(*qp_.config().keys, qp_.config().pd, wqe.sges(), offset, bytes, 0, pieces)) {
     return SendStatus::kFault;
   }
 
@@ -236,12 +279,11 @@ SendStatus Requester::send_data(SendWqe& wqe, PacketSink& sink) {
 
 bool Requester::is_chunk_end(const SendWqe& wqe, Psn psn) const {
   if (psn == wqe.last_psn) return true;
-  const uint32_t packets = std::max<uint32_t>(1, kReadChunkBytes / mtu());
-  return (static_cast<uint32_t>(psn - wqe.first_psn) + 1) % packets == 0;
+  return (static_cast<uint32_t>(psn - wqe.first_psn) + 1) % packets_in_chunk(mtu()) == 0;
 }
 
 SendStatus Requester::send_read(SendWqe& wqe, PacketSink& sink) {
-  const uint32_t packets = std::max<uint32_t>(1, kReadChunkBytes / mtu());
+  const uint32_t packets = packets_in_chunk(mtu());
   const auto index = static_cast<uint32_t>(next_ - wqe.first_psn);
   const auto total = static_cast<uint32_t>(wqe.last_psn - wqe.first_psn) + 1;
   const uint32_t limit = std::min(total, (index / packets + 1) * packets);
@@ -250,8 +292,10 @@ SendStatus Requester::send_read(SendWqe& wqe, PacketSink& sink) {
 
   // The place for the data must be right before the data is asked for.
   Pieces pieces;
-  if (!gather(*qp_.config().keys, qp_.config().pd, wqe.sges(), offset, bytes, pieces))
+  if (!gather(*qp_.config().keys, qp_.config().pd, wqe.sges(), offset, bytes, IBV_ACCESS_LOCAL_WRITE,
+              pieces)) {
     return SendStatus::kFault;
+  }
 
   roce::Headers headers = headers_for(Operation::kReadRequest);
   headers.ack_request = true;
@@ -268,8 +312,10 @@ SendStatus Requester::send_read(SendWqe& wqe, PacketSink& sink) {
 
 SendStatus Requester::send_atomic(SendWqe& wqe, PacketSink& sink) {
   Pieces pieces;
-  if (!gather(*qp_.config().keys, qp_.config().pd, wqe.sges(), 0, wqe.length, pieces))
+  if (!gather(*qp_.config().keys, qp_.config().pd, wqe.sges(), 0, sizeof(uint64_t), IBV_ACCESS_LOCAL_WRITE,
+              pieces)) {
     return SendStatus::kFault;
+  }
   const bool compares = wqe.opcode == IBV_WR_ATOMIC_CMP_AND_SWP;
   roce::Headers headers = headers_for(compares ? Operation::kCompareSwap : Operation::kFetchAdd);
   headers.ack_request = true;
@@ -344,13 +390,14 @@ void Requester::progressed(TimePoint now) {
     fail_head(*stopped_);
     return;
   }
-  if (qp_.state() == IBV_QPS_SQD && head_ == assigned_) qp_.emit(IBV_EVENT_SQ_DRAINED);
+  if (qp_.state() == IBV_QPS_SQD && head_ == assigned_) announce_drained();
 }
 
 void Requester::on_acknowledge(const roce::Headers& headers, TimePoint now) {
   // Answers to what was never sent, or was answered long ago.
   if (!running_ || !headers.psn.is_before(highest_) || headers.psn.is_before(unacked_)) return;
   const roce::AethKind kind = roce::aeth_kind(headers.syndrome);
+  if (kind == roce::AethKind::kReserved) return;
   const Psn before = unacked_;
   const Psn limit = kind == roce::AethKind::kAck ? headers.psn + 1 : headers.psn;
   const bool reached = acknowledge_before(limit);
@@ -387,6 +434,8 @@ void Requester::on_acknowledge(const roce::Headers& headers, TimePoint now) {
 }
 
 void Requester::on_rnr(uint8_t timer_code, TimePoint now) {
+  // We wait already: the network has doubled the NAK.
+  if (rnr_deadline_ != kNever) return;
   qp_.count(kRnrNaksReceived);
   if (rnr_retries_left_ == 0) {
     fail_head(IBV_WC_RNR_RETRY_EXC_ERR);
@@ -420,7 +469,8 @@ void Requester::on_read_response(const roce::Packet& packet, TimePoint now) {
   if (wqe == nullptr || !is_read(*wqe)) return;
   const auto index = static_cast<uint32_t>(psn - wqe->first_psn);
   const uint32_t offset = offset_of(*wqe, index, mtu());
-  if (packet.payload.size() != std::min(mtu(), wqe->length - offset)) {
+  const bool ends = packet.headers.info().ends_message;
+  if (packet.payload.size() != std::min(mtu(), wqe->length - offset) || ends != is_chunk_end(*wqe, psn)) {
     fail_head(IBV_WC_BAD_RESP_ERR);
     return;
   }

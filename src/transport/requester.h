@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 
@@ -29,6 +30,8 @@ class Requester {
 
   // Enters RTS for the first time: PSNs from the attributes.
   void start();
+  // Enters SQD: what has begun goes on to its end, which is announced.
+  void drain();
   // Stops for good (ERR, RESET); the ring's requests are no longer ours.
   void halt();
 
@@ -57,6 +60,8 @@ class Requester {
   bool more_follows(bool ends_message, uint32_t bytes) const;
   void sent(queues::SendWqe& wqe, roce::Psn past, uint32_t payload_bytes);
   void stop_at_cursor(ibv_wc_status status);
+  void ask_again();
+  void announce_drained();
 
   // Acknowledgement
   bool acknowledge_before(roce::Psn limit);

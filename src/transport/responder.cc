@@ -41,11 +41,13 @@ void Responder::start() {
   next_resource_ = first_reply_ = reply_count_ = 0;
 }
 
-void Responder::halt() {
+void Responder::halt(ibv_qp_state to) {
   running_ = false;
-  acknowledgement_due_ = false;
   nak_.reset();
-  if (!refusing_) reply_count_ = 0;
+  if (refusing_) return;
+  // An acknowledgement must not overtake answers that will not be given.
+  if (to == IBV_QPS_RESET || reply_count_ > 0) acknowledgement_due_ = false;
+  reply_count_ = 0;
 }
 
 // ---- requests
@@ -109,6 +111,9 @@ bool Responder::execute_send(const roce::Packet& packet) {
   if (info.starts_message) {
     message_ = Message::kSend;
     received_ = 0;
+  }
+  if (received_ + packet.payload.size() > kMaxMessageBytes) {
+    return refuse_receive(NakCode::kInvalidRequest, IBV_WC_LOC_LEN_ERR);
   }
   // The request stays in the ring until its message is whole: a flush finds it there.
   const queues::RecvWqe& wqe = queue.at(queue.consumed());
@@ -209,7 +214,7 @@ bool Responder::execute_read(const roce::Packet& packet) {
   resource.length = headers.dma_length;
   resource.msn = msn_;
   // More at once than max_dest_rd_atomic (IBTA volume 1, 9.7.4.1.8).
-  if (!queue_reply(resource)) return refuse(NakCode::kInvalidRequest);
+  if (!queue_reply(resource, false)) return refuse(NakCode::kInvalidRequest);
   save(resource);
   expected_ = expected_ + packets;
   return false;  // the response acknowledges
@@ -221,10 +226,12 @@ bool Responder::execute_atomic(const roce::Packet& packet) {
       (headers.address & 7) != 0) {
     return refuse(NakCode::kInvalidRequest);
   }
-  if (reply_count_ == replies_.size()) return refuse(NakCode::kInvalidRequest);
+  if (!has_room_for_reply()) return refuse(NakCode::kInvalidRequest);
   std::byte* at = remote_memory(*qp_.config().keys, qp_.config().pd, headers.rkey, headers.address,
                                 sizeof(uint64_t), IBV_ACCESS_REMOTE_ATOMIC);
   if (at == nullptr) return refuse(NakCode::kRemoteAccess);
+  // A region may start anywhere, whatever addresses its peers use: the processor needs alignment here too.
+  if ((reinterpret_cast<uintptr_t>(at) & 7) != 0) return refuse(NakCode::kInvalidRequest);
   const std::optional<uint64_t> original =
       headers.operation() == Operation::kCompareSwap
           ? memory::compare_swap_guarded(at, headers.compare, headers.swap_add)
@@ -237,7 +244,7 @@ bool Responder::execute_atomic(const roce::Packet& packet) {
   resource.first = resource.last = expected_;
   resource.msn = msn_;
   resource.original = *original;
-  queue_reply(resource);
+  queue_reply(resource, false);
   save(resource);
   ++expected_;
   return false;
@@ -245,14 +252,43 @@ bool Responder::execute_atomic(const roce::Packet& packet) {
 
 void Responder::save(const Resource& resource) {
   resources_[next_resource_] = resource;
-  next_resource_ = (next_resource_ + 1) % static_cast<uint32_t>(resources_.size());
+  next_resource_ = next_resource_ + 1 == resources_.size() ? 0 : next_resource_ + 1;
 }
 
-bool Responder::queue_reply(const Resource& resource) {
-  if (reply_count_ == replies_.size()) return false;
-  replies_[(first_reply_ + reply_count_) % replies_.size()] = Reply{resource, resource.first};
-  ++reply_count_;
+// The newest saved resource with this PSN: PSNs come again after 2^24.
+const Responder::Resource* Responder::saved(Psn psn, bool atomic) const {
+  const auto count = static_cast<uint32_t>(resources_.size());
+  for (uint32_t age = 1; age <= count; ++age) {
+    const Resource& r = resources_[(next_resource_ + count - age) % count];
+    if (r.valid && r.atomic == atomic && !psn.is_before(r.first) && !psn.is_after(r.last)) return &r;
+  }
+  return nullptr;
+}
+
+// A repeated answer makes room: whoever sends a new request beyond max_dest_rd_atomic has got the old answer,
+// and whoever has not will ask again.
+bool Responder::has_room_for_reply() {
+  if (reply_count_ < replies_.size()) return true;
+  for (uint32_t place = 0; place < reply_count_; ++place) {
+    if (!reply_at(place).repeated) continue;
+    erase_reply(place);
+    return true;
+  }
+  return false;
+}
+
+bool Responder::queue_reply(const Resource& resource, bool repeated) {
+  if (!has_room_for_reply()) return false;
+  uint32_t place = reply_count_++;
+  for (; place > 0 && reply_at(place - 1).resource.first.is_after(resource.first); --place) {
+    reply_at(place) = reply_at(place - 1);
+  }
+  reply_at(place) = Reply{resource, resource.first, repeated};
   return true;
+}
+
+void Responder::erase_reply(uint32_t place) {
+  for (--reply_count_; place < reply_count_; ++place) reply_at(place) = reply_at(place + 1);
 }
 
 // A request from the past (IBTA volume 1, 9.7.5.1.2 and .3): SEND and WRITE are acknowledged again, READ and
@@ -266,29 +302,33 @@ void Responder::repeat(const roce::Packet& packet) {
     acknowledgement_due_ = true;
     return;
   }
-  const auto saved = std::find_if(resources_.begin(), resources_.end(), [&](const Resource& r) {
-    return r.valid && r.atomic == atomic && !headers.psn.is_before(r.first) && !headers.psn.is_after(r.last);
-  });
-  if (saved == resources_.end()) return;
-  Resource answer = *saved;
+  const Resource* resource = saved(headers.psn, atomic);
+  if (resource == nullptr) return;
+  Resource answer = *resource;
   if (read) {
     // It may ask for the rest only, beginning with any packet.
-    const auto skipped = static_cast<uint32_t>(headers.psn - saved->first) * mtu();
-    const bool within = skipped <= saved->length && headers.dma_length <= saved->length - skipped &&
-                        headers.rkey == saved->rkey && headers.address == saved->address + skipped;
+    const uint64_t skipped = uint64_t{static_cast<uint32_t>(headers.psn - resource->first)} * mtu();
+    const bool within = skipped <= resource->length && headers.dma_length <= resource->length - skipped &&
+                        headers.rkey == resource->rkey && headers.address == resource->address + skipped;
     if (!within) return;
     answer.first = headers.psn;
     answer.last = headers.psn + (std::max<uint32_t>(1, (headers.dma_length + mtu() - 1) / mtu()) - 1);
     answer.address = headers.address;
     answer.length = headers.dma_length;
   }
-  // The requester has gone back: whatever was still to be sent from here on it will ask for again.
-  while (reply_count_ > 0) {
-    const Reply& newest = replies_[(first_reply_ + reply_count_ - 1) % replies_.size()];
-    if (newest.resource.last.is_before(answer.first)) break;
-    --reply_count_;
+  for (uint32_t place = 0; place < reply_count_; ++place) {
+    Reply& queued = reply_at(place);
+    if (queued.resource.last.is_before(answer.first) || answer.last.is_before(queued.resource.first)) {
+      continue;
+    }
+    // It is being answered. What is still to be sent need not be sent twice; what was sent is begun again.
+    if (!queued.next.is_before(answer.first)) {
+      queued.resource = answer;
+      queued.next = answer.first;
+    }
+    return;
   }
-  queue_reply(answer);
+  queue_reply(answer, true);
 }
 
 // ---- refusals
@@ -357,7 +397,7 @@ TransmitResult Responder::transmit_urgent(PacketSink& sink, uint32_t& budget) {
     --budget;
     qp_.count(kSentPackets);
     if (reply.next == reply.resource.last) {
-      first_reply_ = (first_reply_ + 1) % static_cast<uint32_t>(replies_.size());
+      first_reply_ = first_reply_ + 1 == replies_.size() ? 0 : first_reply_ + 1;
       --reply_count_;
     } else {
       ++reply.next;

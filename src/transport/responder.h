@@ -21,8 +21,9 @@ class Responder {
 
   // Enters RTR: the expected PSN from the attributes, room for max_dest_rd_atomic answers.
   void start();
-  // ERR by the local side, RESET: answers nothing any more.
-  void halt();
+  // ERR, RESET: takes no more requests. In ERR what has been executed is still acknowledged: the peer must
+  // not learn from its retry counter what an adapter would have told it at once.
+  void halt(ibv_qp_state to);
 
   void on_request(const roce::Packet& packet);
 
@@ -52,6 +53,7 @@ class Responder {
   struct Reply {
     Resource resource;
     roce::Psn next;
+    bool repeated = false;  // it was given in full before
   };
   struct Nak {
     uint8_t syndrome;
@@ -70,7 +72,11 @@ class Responder {
   void complete_receive(const roce::Headers& headers, ibv_wc_opcode opcode, uint32_t bytes);
   void repeat(const roce::Packet& packet);
   void save(const Resource& resource);
-  bool queue_reply(const Resource& resource);
+  const Resource* saved(roce::Psn psn, bool atomic) const;
+  Reply& reply_at(uint32_t place) { return replies_[(first_reply_ + place) % replies_.size()]; }
+  bool has_room_for_reply();
+  bool queue_reply(const Resource& resource, bool repeated);
+  void erase_reply(uint32_t place);
 
   bool refuse(roce::NakCode code);  // NAK and ERR; returns false
   bool refuse_receive(roce::NakCode code,
@@ -104,9 +110,9 @@ class Responder {
   bool acknowledgement_due_ = false;
   std::optional<Nak> nak_;
 
-  std::vector<Resource> resources_;  // a ring
+  std::vector<Resource> resources_;  // a ring; the next to be replaced is at next_resource_
   uint32_t next_resource_ = 0;
-  std::vector<Reply> replies_;  // a ring: reply_count_ from first_reply_
+  std::vector<Reply> replies_;  // a ring, in PSN order: reply_count_ from first_reply_
   uint32_t first_reply_ = 0;
   uint32_t reply_count_ = 0;
 };

@@ -119,6 +119,10 @@ TransmitResult UdQueuePair::transmit(PacketSink& sink, TimePoint, uint32_t budge
   while (state() == IBV_QPS_RTS && !queue.empty()) {
     if (budget-- == 0) return TransmitResult::kMore;
     const queues::SendWqe& wqe = queue.at(queue.consumed());
+    if (wqe.opcode != IBV_WR_SEND && wqe.opcode != IBV_WR_SEND_WITH_IMM) {
+      fail_send(IBV_WC_LOC_QP_OP_ERR);
+      break;
+    }
     if (wqe.length > attributes().path_mtu) {
       fail_send(IBV_WC_LOC_LEN_ERR);
       break;
@@ -142,7 +146,7 @@ SendStatus UdQueuePair::send(const queues::SendWqe& wqe, PacketSink& sink) {
   Pieces pieces;
   if (wqe.is_inline()) {
     if (wqe.length > 0) pieces.add({wqe.inline_data(), wqe.length});
-  } else if (!gather(*config().keys, config().pd, wqe.sges(), 0, wqe.length, pieces)) {
+  } else if (!gather(*config().keys, config().pd, wqe.sges(), 0, wqe.length, 0, pieces)) {
     return SendStatus::kFault;
   }
   const bool immediate = wqe.opcode == IBV_WR_SEND_WITH_IMM;
@@ -172,6 +176,8 @@ void UdQueuePair::fail_send(ibv_wc_status status) {
 
 void UdQueuePair::on_enter(ibv_qp_state from, ibv_qp_state to) {
   if (to == IBV_QPS_RTS && from == IBV_QPS_RTR) next_ = attributes().send_psn;
+  // Each request is complete as soon as it is sent, so nothing is left to drain.
+  if (to == IBV_QPS_SQD && attributes().notify_drained) emit(IBV_EVENT_SQ_DRAINED);
 }
 
 }  // namespace verbena::transport

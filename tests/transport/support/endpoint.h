@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "queues/completion_queue.h"
+#include "transport/queue_pair.h"
+#include "transport/rc.h"
+#include "transport/support/memory.h"
+#include "transport/support/post.h"
+#include "transport/support/recording_sink.h"
+#include "transport/ud.h"
+
+namespace verbena::transport {
+
+class EventLog : public QpEventListener, public queues::CompletionListener {
+ public:
+  void on_qp_event(ibv_event_type event) override { events.push_back(event); }
+  void on_completion_event() override { ++completion_events; }
+  void on_overflow() override { ++overflows; }
+
+  std::vector<ibv_event_type> events;
+  int completion_events = 0;
+  int overflows = 0;
+};
+
+inline roce::Address ipv4(uint8_t last) {
+  const uint8_t bytes[4] = {10, 0, 0, last};
+  return roce::Address::from_ipv4(bytes);
+}
+inline roce::Path path_between(const roce::Address& source, const roce::Address& destination) {
+  roce::Path path;
+  path.source = source;
+  path.destination = destination;
+  return path;
+}
+
+struct EndpointOptions {
+  uint32_t send_requests = 64;
+  uint32_t recv_requests = 64;
+  uint32_t cq_entries = 1024;
+  bool signal_all = true;
+};
+
+// One queue pair of type Qp (RC or UD) with all it needs, its wire a recording.
+template <class Qp>
+class Endpoint {
+ public:
+  explicit Endpoint(const EndpointOptions& options = {}) {
+    send_cq = *queues::CompletionQueue::create(options.cq_entries, &log);
+    recv_cq = *queues::CompletionQueue::create(options.cq_entries, &log);
+    QpConfig config;
+    config.qpn = roce::Qpn(0x11);
+    config.pd = kTestPd;
+    config.signal_all = options.signal_all;
+    config.send_cq = send_cq.get();
+    config.recv_cq = recv_cq.get();
+    config.keys = &memory.keys();
+    config.listener = &log;
+    config.counters = &counters;
+    constexpr uint32_t kLists = queues::kMaxSge * sizeof(ibv_sge);
+    qp = std::make_unique<Qp>(config, *queues::SendQueue::create(options.send_requests, queues::kMaxInline),
+                              *queues::RecvQueue::create(options.recv_requests, kLists));
+    attributes().path = path_between(ipv4(1), ipv4(2));
+    attributes().destination = roce::Qpn(0x22);
+    attributes().path_mtu = 256;
+    attributes().access = kAllAccess;
+    attributes().send_psn = roce::Psn(100);
+    attributes().receive_psn = roce::Psn(200);
+    attributes().max_rd_atomic = 4;
+    attributes().max_dest_rd_atomic = 4;
+    attributes().min_rnr_timer = 12;  // 0.64 ms
+    attributes().timeout = 14;        // 67 ms
+    attributes().retry_count = 7;
+    attributes().rnr_retry = 7;
+  }
+
+  QpAttributes& attributes() { return qp->attributes(); }
+  uint64_t counter(QpCounter which) const { return counters[which].load(); }
+
+  void bring_up(ibv_qp_state to = IBV_QPS_RTS) {
+    qp->enter(IBV_QPS_INIT);
+    if (to == IBV_QPS_INIT) return;
+    qp->enter(IBV_QPS_RTR);
+    if (to == IBV_QPS_RTR) return;
+    qp->enter(IBV_QPS_RTS);
+  }
+
+  // The next completion. Fails the test when there is none.
+  ibv_wc completion(queues::CompletionQueue& cq) {
+    ibv_wc wc{};
+    EXPECT_EQ(cq.poll(1, &wc), 1) << "no completion";
+    return wc;
+  }
+  ibv_wc sent() { return completion(*send_cq); }
+  ibv_wc received() { return completion(*recv_cq); }
+
+  TransmitResult transmit(uint32_t budget = 100000, bool with_acknowledgements = true) {
+    return qp->transmit(sink, now, budget, with_acknowledgements);
+  }
+  std::vector<SentPacket> transmitted() {
+    transmit();
+    std::vector<SentPacket> all(std::make_move_iterator(sink.packets.begin()),
+                                std::make_move_iterator(sink.packets.end()));
+    sink.packets.clear();
+    return all;
+  }
+
+  Verdict receive(const roce::Headers& headers, ConstBytes payload = {}) {
+    const roce::Packet packet{headers, payload};
+    const roce::Path path = path_between(attributes().path.destination, attributes().path.source);
+    const auto udp_bytes = static_cast<uint32_t>(roce::header_bytes(headers.opcode) + payload.size() +
+                                                 headers.pad + roce::kIcrcBytes);
+    return qp->on_packet({packet, path, udp_bytes}, now);
+  }
+
+  // Lets time pass up to the deadline. Fails the test when there is none.
+  void wait_for_timer() {
+    ASSERT_NE(qp->deadline(), kNever);
+    now = qp->deadline();
+    qp->on_timer(now);
+  }
+
+  TestMemory memory;
+  EventLog log;
+  QpCounters counters{};
+  std::unique_ptr<queues::CompletionQueue> send_cq;
+  std::unique_ptr<queues::CompletionQueue> recv_cq;
+  std::unique_ptr<Qp> qp;
+  RecordingSink sink;
+  TimePoint now{std::chrono::seconds(1)};
+};
+
+// The packets a peer would send, to the endpoint's QP.
+inline roce::Headers rc_headers(roce::Operation operation, uint32_t psn) {
+  roce::Headers headers;
+  headers.opcode = roce::make_opcode(roce::Service::kRc, operation);
+  headers.destination = roce::Qpn(0x11);
+  headers.psn = roce::Psn(psn);
+  return headers;
+}
+
+}  // namespace verbena::transport

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <deque>
+#include <vector>
+
+#include "transport/wire.h"
+
+namespace verbena::transport {
+
+// A packet as it was given to the wire.
+struct SentPacket {
+  roce::Path path;
+  roce::Headers headers;
+  std::vector<std::byte> payload;
+
+  roce::Operation operation() const { return headers.operation(); }
+  uint32_t psn() const { return headers.psn.value(); }
+  bool asks() const { return headers.ack_request; }
+};
+
+// Keeps what is sent. Answers kBusy while `room` is 0.
+class RecordingSink : public PacketSink {
+ public:
+  SendStatus send(const OutgoingPacket& packet) override {
+    if (room == 0) return SendStatus::kBusy;
+    if (room > 0) --room;
+    SentPacket sent{packet.path, packet.headers, {}};
+    for (const ConstBytes piece : packet.payload) {
+      sent.payload.insert(sent.payload.end(), piece.begin(), piece.end());
+    }
+    if (sent.payload.size() != packet.payload_bytes) abort();
+    if (packet.headers.pad != roce::padding_of(packet.payload_bytes)) abort();
+    packets.push_back(std::move(sent));
+    return SendStatus::kSent;
+  }
+
+  // Takes the oldest packet not taken yet. REQUIRES: there is one
+  SentPacket take() {
+    if (packets.empty()) abort();
+    SentPacket packet = std::move(packets.front());
+    packets.pop_front();
+    return packet;
+  }
+
+  std::deque<SentPacket> packets;
+  int room = -1;  // -1: without end
+};
+
+}  // namespace verbena::transport
