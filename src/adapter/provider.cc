@@ -15,32 +15,52 @@ Context::Context() {
   abi_.priv = reinterpret_cast<verbs_ex_private*>(this);
 }
 
-Context::~Context() { pthread_mutex_destroy(&abi_.context.mutex); }
+Context::~Context() {
+  pthread_mutex_destroy(&abi_.context.mutex);
+}
 
 Context& Context::of(ibv_context* context) {
   return *reinterpret_cast<Context*>(verbs_get_ctx(context)->priv);
 }
 
-int Context::rereg_mr(ibv_mr*, int, ibv_pd*, void*, size_t, int) { return EOPNOTSUPP; }
+int Context::rereg_mr(ibv_mr*, int, ibv_pd*, void*, size_t, int) {
+  return EOPNOTSUPP;
+}
 
 Result<ibv_mr*> Context::reg_dmabuf_mr(ibv_pd*, uint64_t, size_t, uint64_t, int, int) {
   return fail(EOPNOTSUPP);
 }
 
-ibv_qp_ex* Context::qp_to_qp_ex(ibv_qp*) { return nullptr; }
+ibv_qp_ex* Context::qp_to_qp_ex(ibv_qp*) {
+  return nullptr;
+}
 
-Result<ibv_srq*> Context::create_srq(ibv_srq_init_attr_ex*) { return fail(EOPNOTSUPP); }
+Result<ibv_srq*> Context::create_srq(ibv_srq_init_attr_ex*) {
+  return fail(EOPNOTSUPP);
+}
 
-int Context::modify_srq(ibv_srq*, ibv_srq_attr*, int) { return EOPNOTSUPP; }
+int Context::modify_srq(ibv_srq*, ibv_srq_attr*, int) {
+  return EOPNOTSUPP;
+}
 
-int Context::query_srq(ibv_srq*, ibv_srq_attr*) { return EOPNOTSUPP; }
+int Context::query_srq(ibv_srq*, ibv_srq_attr*) {
+  return EOPNOTSUPP;
+}
 
-int Context::destroy_srq(ibv_srq*) { return EOPNOTSUPP; }
+int Context::destroy_srq(ibv_srq*) {
+  return EOPNOTSUPP;
+}
 
-int Context::resolve_eth_l2_from_gid(ibv_ah_attr*, uint8_t[6], uint16_t*) { return EOPNOTSUPP; }
+int Context::resolve_eth_l2_from_gid(ibv_ah_attr*, uint8_t[6], uint16_t*) {
+  return EOPNOTSUPP;
+}
 
-int Context::attach_mcast(ibv_qp*, const ibv_gid*, uint16_t) { return EOPNOTSUPP; }
+int Context::attach_mcast(ibv_qp*, const ibv_gid*, uint16_t) {
+  return EOPNOTSUPP;
+}
 
-int Context::detach_mcast(ibv_qp*, const ibv_gid*, uint16_t) { return EOPNOTSUPP; }
+int Context::detach_mcast(ibv_qp*, const ibv_gid*, uint16_t) {
+  return EOPNOTSUPP;
+}
 
 }  // namespace verbena::provider

@@ -12,15 +12,15 @@
 #include "base/log.h"
 #include "base/result.h"
 
-// A function of the C ABI. Its version comes from libibverbs.map; where a name has an older version beside the
-// default one, that older one carries a symver attribute (compat_1_0.cc).
+// A function of the C ABI. Its version comes from libibverbs.map; where a name has an older version beside
+// the default one, that older one carries a symver attribute (compat_1_0.cc).
 #define VERBENA_ABI extern "C" __attribute__((visibility("default")))
 
 namespace verbena::verbs {
 
-// Runs `body`, which returns an errno value, and lets no exception out. The one thing that passes is the forced
-// unwinding by which pthread_cancel() ends a thread: rping and many others cancel a thread that sleeps in
-// ibv_get_cq_event().
+// Runs `body`, which returns an errno value, and lets no exception out. The one thing that passes is the
+// forced unwinding by which pthread_cancel() ends a thread: rping and many others cancel a thread that sleeps
+// in ibv_get_cq_event().
 template <class Body>
 int without_exceptions(Body&& body) {
   try {

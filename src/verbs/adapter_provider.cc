@@ -3,6 +3,8 @@
 
 namespace verbena::verbs {
 
-provider::Provider& active_provider() { return adapter::software_adapter(); }
+provider::Provider& active_provider() {
+  return adapter::software_adapter();
+}
 
 }  // namespace verbena::verbs

@@ -19,7 +19,9 @@ using verbena::Result;
 constexpr size_t kIpv4OffsetInGrh = 20;  // RoCEv2, annex A17: an IPv4 header fills the last 20 bytes
 constexpr uint8_t kNextHeaderIb = 0x1b;  // RoCEv1: the GRH's own next-header value
 
-uint32_t version_class_flow(const ibv_grh& grh) { return load_be<uint32_t>(&grh.version_tclass_flow); }
+uint32_t version_class_flow(const ibv_grh& grh) {
+  return load_be<uint32_t>(&grh.version_tclass_flow);
+}
 
 iphdr ipv4_header(const ibv_grh& grh) {
   iphdr header;
@@ -39,8 +41,8 @@ bool checksum_is_right(const iphdr& header) {
 
 enum class IpVersion { kNone, k4, k6 };
 
-// For IPv4 the first 20 bytes are undefined and may look like IPv6 by accident; for IPv6 the last 20 are half of
-// the source GID and the destination GID, and may look like IPv4. The IPv4 checksum decides.
+// For IPv4 the first 20 bytes are undefined and may look like IPv6 by accident; for IPv6 the last 20 are half
+// of the source GID and the destination GID, and may look like IPv4. The IPv4 checksum decides.
 IpVersion ip_version(const ibv_grh& grh) {
   const iphdr ipv4 = ipv4_header(grh);
   if (version_class_flow(grh) >> 28 != 6) return ipv4.version == 4 ? IpVersion::k4 : IpVersion::kNone;
@@ -55,8 +57,8 @@ ibv_gid mapped_gid(uint32_t ipv4_in_network_order) {
   return gid;
 }
 
-// The first index that holds this GID with this type, or a negative value when there is none. An address handle
-// has 8 bits for it.
+// The first index that holds this GID with this type, or a negative value when there is none. An address
+// handle has 8 bits for it.
 int find_gid(ibv_context* context, uint8_t port, const ibv_gid& wanted, GidSysfsType wanted_type) {
   ibv_gid gid;
   GidSysfsType type;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The functions of the IBVERBS_1.0 ABI: each unwraps its objects and calls today's. Built into the shared library
-// only, for a program cannot define versioned symbols.
+// The functions of the IBVERBS_1.0 ABI: each unwraps its objects and calls today's. Built into the shared
+// library only, for a program cannot define versioned symbols.
 #include "verbs/compat_1_0.h"
 
 #include <array>
@@ -12,8 +12,7 @@
 #undef ibv_query_port
 #undef ibv_reg_mr
 
-#define COMPAT_1_0(name) \
-  extern "C" __attribute__((visibility("default"), symver(#name "@IBVERBS_1.0")))
+#define COMPAT_1_0(name) extern "C" __attribute__((visibility("default"), symver(#name "@IBVERBS_1.0")))
 
 namespace verbena::verbs::compat_1_0 {
 namespace {
@@ -34,7 +33,9 @@ int unmake(Wrapper* wrapper, Destroy destroy) {
   return code;
 }
 
-int poll_cq(CompletionQueue* cq, int count, ibv_wc* wc) { return ibv_poll_cq(cq->real, count, wc); }
+int poll_cq(CompletionQueue* cq, int count, ibv_wc* wc) {
+  return ibv_poll_cq(cq->real, count, wc);
+}
 
 int req_notify_cq(CompletionQueue* cq, int solicited_only) {
   return ibv_req_notify_cq(cq->real, solicited_only);
@@ -62,8 +63,8 @@ ibv_send_wr current(const SendWr& old, ibv_qp_type qp_type) {
   return wr;
 }
 
-// Posts a list of 1.0 work requests in portions that fit the stack: a list posted in parts is posted in order and
-// ends at the first failure, as one posted whole.
+// Posts a list of 1.0 work requests in portions that fit the stack: a list posted in parts is posted in order
+// and ends at the first failure, as one posted whole.
 template <class OldWr, class Convert, class Post>
 int post_in_portions(OldWr* list, OldWr** bad, Convert convert, Post post) {
   using Wr = decltype(convert(*list));
@@ -253,7 +254,9 @@ COMPAT_1_0(ibv_alloc_pd) Pd* alloc_pd_1_0(Context* context) {
   return pd.release();
 }
 
-COMPAT_1_0(ibv_dealloc_pd) int dealloc_pd_1_0(Pd* pd) { return unmake(pd, ibv_dealloc_pd); }
+COMPAT_1_0(ibv_dealloc_pd) int dealloc_pd_1_0(Pd* pd) {
+  return unmake(pd, ibv_dealloc_pd);
+}
 
 COMPAT_1_0(ibv_reg_mr) Mr* reg_mr_1_0(Pd* pd, void* addr, size_t length, int access) {
   auto mr = make<Mr>();
@@ -268,7 +271,9 @@ COMPAT_1_0(ibv_reg_mr) Mr* reg_mr_1_0(Pd* pd, void* addr, size_t length, int acc
   return mr.release();
 }
 
-COMPAT_1_0(ibv_dereg_mr) int dereg_mr_1_0(Mr* mr) { return unmake(mr, ibv_dereg_mr); }
+COMPAT_1_0(ibv_dereg_mr) int dereg_mr_1_0(Mr* mr) {
+  return unmake(mr, ibv_dereg_mr);
+}
 
 COMPAT_1_0(ibv_create_cq)
 CompletionQueue* create_cq_1_0(Context* context, int cqe, void* cq_context, ibv_comp_channel* channel,
@@ -290,7 +295,9 @@ COMPAT_1_0(ibv_resize_cq) int resize_cq_1_0(CompletionQueue* cq, int cqe) {
   return code;
 }
 
-COMPAT_1_0(ibv_destroy_cq) int destroy_cq_1_0(CompletionQueue* cq) { return unmake(cq, ibv_destroy_cq); }
+COMPAT_1_0(ibv_destroy_cq) int destroy_cq_1_0(CompletionQueue* cq) {
+  return unmake(cq, ibv_destroy_cq);
+}
 
 COMPAT_1_0(ibv_get_cq_event)
 int get_cq_event_1_0(ibv_comp_channel* channel, CompletionQueue** cq, void** cq_context) {
@@ -380,7 +387,9 @@ COMPAT_1_0(ibv_modify_qp) int modify_qp_1_0(QueuePair* qp, ibv_qp_attr* attr, in
   return code;
 }
 
-COMPAT_1_0(ibv_destroy_qp) int destroy_qp_1_0(QueuePair* qp) { return unmake(qp, ibv_destroy_qp); }
+COMPAT_1_0(ibv_destroy_qp) int destroy_qp_1_0(QueuePair* qp) {
+  return unmake(qp, ibv_destroy_qp);
+}
 
 COMPAT_1_0(ibv_create_ah) AddressHandle* create_ah_1_0(Pd* pd, ibv_ah_attr* attr) {
   auto ah = make<AddressHandle>();
@@ -393,7 +402,9 @@ COMPAT_1_0(ibv_create_ah) AddressHandle* create_ah_1_0(Pd* pd, ibv_ah_attr* attr
   return ah.release();
 }
 
-COMPAT_1_0(ibv_destroy_ah) int destroy_ah_1_0(AddressHandle* ah) { return unmake(ah, ibv_destroy_ah); }
+COMPAT_1_0(ibv_destroy_ah) int destroy_ah_1_0(AddressHandle* ah) {
+  return unmake(ah, ibv_destroy_ah);
+}
 
 COMPAT_1_0(ibv_attach_mcast) int attach_mcast_1_0(QueuePair* qp, ibv_gid* gid, uint16_t lid) {
   return ibv_attach_mcast(qp->real, gid, lid);

@@ -18,14 +18,22 @@ ibv_mw* refuse_alloc_mw(ibv_pd*, ibv_mw_type) {
   return nullptr;
 }
 
-int refuse_bind_mw(ibv_qp*, ibv_mw*, ibv_mw_bind*) { return EOPNOTSUPP; }
+int refuse_bind_mw(ibv_qp*, ibv_mw*, ibv_mw_bind*) {
+  return EOPNOTSUPP;
+}
 
-int refuse_dealloc_mw(ibv_mw*) { return EOPNOTSUPP; }
+int refuse_dealloc_mw(ibv_mw*) {
+  return EOPNOTSUPP;
+}
 
 // Negative: a positive answer would be a number of completions.
-int refuse_poll_cq(ibv_cq*, int, ibv_wc*) { return -EOPNOTSUPP; }
+int refuse_poll_cq(ibv_cq*, int, ibv_wc*) {
+  return -EOPNOTSUPP;
+}
 
-int refuse_req_notify_cq(ibv_cq*, int) { return EOPNOTSUPP; }
+int refuse_req_notify_cq(ibv_cq*, int) {
+  return EOPNOTSUPP;
+}
 
 int refuse_post_srq_recv(ibv_srq*, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
   *bad_wr = wr;

@@ -30,11 +30,17 @@ VERBENA_ABI void ibv_free_device_list(ibv_device** list) {
   std::free(list);
 }
 
-VERBENA_ABI const char* ibv_get_device_name(ibv_device* device) { return device->name; }
+VERBENA_ABI const char* ibv_get_device_name(ibv_device* device) {
+  return device->name;
+}
 
-VERBENA_ABI __be64 ibv_get_device_guid(ibv_device* device) { return DeviceHandle::of(device).info().guid; }
+VERBENA_ABI __be64 ibv_get_device_guid(ibv_device* device) {
+  return DeviceHandle::of(device).info().guid;
+}
 
-VERBENA_ABI int ibv_get_device_index(ibv_device* device) { return DeviceHandle::of(device).info().index; }
+VERBENA_ABI int ibv_get_device_index(ibv_device* device) {
+  return DeviceHandle::of(device).info().index;
+}
 
 VERBENA_ABI ibv_context* ibv_open_device(ibv_device* device) {
   return answer_pointer([&]() -> verbena::Result<ibv_context*> {

@@ -32,10 +32,12 @@ Registry& registry() {
   return the_registry;
 }
 
-DeviceHandle* find_or_make(const std::vector<DeviceHandle*>& known, std::shared_ptr<provider::Device> device) {
+DeviceHandle* find_or_make(const std::vector<DeviceHandle*>& known,
+                           std::shared_ptr<provider::Device> device) {
   for (DeviceHandle* handle : known) {
     if (handle->is(device->info())) {
       handle->hold();
+      handle->renew(std::move(device));
       return handle;
     }
   }
@@ -44,14 +46,14 @@ DeviceHandle* find_or_make(const std::vector<DeviceHandle*>& known, std::shared_
 
 }  // namespace
 
-DeviceHandle::DeviceHandle(std::shared_ptr<provider::Device> device, const provider::DeviceInfo& info)
-    : ibv_device{}, device_(std::move(device)), info_(info) {
-  copy_name(name, info.name);
-  copy_name(dev_name, info.dev_name);
-  copy_name(dev_path, info.dev_path);
-  copy_name(ibdev_path, info.ibdev_path);
-  node_type = info.node_type;
-  transport_type = info.transport;
+DeviceHandle::DeviceHandle(std::shared_ptr<provider::Device> device)
+    : ibv_device{}, info_(device->info()), device_(std::move(device)) {
+  copy_name(name, info_.name);
+  copy_name(dev_name, info_.dev_name);
+  copy_name(dev_path, info_.dev_path);
+  copy_name(ibdev_path, info_.ibdev_path);
+  node_type = info_.node_type;
+  transport_type = info_.transport;
 }
 
 DeviceHandle* DeviceHandle::make(std::shared_ptr<provider::Device> device) {
@@ -60,12 +62,26 @@ DeviceHandle* DeviceHandle::make(std::shared_ptr<provider::Device> device) {
     log_warning("device {} is left out: one of its names is too long", info.name);
     return nullptr;
   }
-  return new DeviceHandle(std::move(device), info);
+  return new DeviceHandle(std::move(device));
 }
 
 bool DeviceHandle::is(const provider::DeviceInfo& other) const {
   return info_.index == other.index && info_.name == other.name && info_.dev_name == other.dev_name &&
          info_.guid == other.guid;
+}
+
+void DeviceHandle::renew(std::shared_ptr<provider::Device> device) {
+  const std::lock_guard lock(mutex_);
+  device_.swap(device);
+}
+
+Result<std::unique_ptr<provider::Context>> DeviceHandle::open() {
+  std::shared_ptr<provider::Device> device;
+  {
+    const std::lock_guard lock(mutex_);
+    device = device_;
+  }
+  return device->open();
 }
 
 void DeviceHandle::release() {

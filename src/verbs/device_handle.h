@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstddef>
 #include <memory>
+#include <mutex>
 #include <vector>
 
 #include <infiniband/verbs.h>
@@ -24,21 +25,24 @@ class DeviceHandle : public ibv_device {
 
   const provider::DeviceInfo& info() const { return info_; }
   bool is(const provider::DeviceInfo& other) const;
-  Result<std::unique_ptr<provider::Context>> open() { return device_->open(); }
+  // The provider made its object for the same device anew.
+  void renew(std::shared_ptr<provider::Device> device);
+  Result<std::unique_ptr<provider::Context>> open();
 
   void hold() { references_.fetch_add(1, std::memory_order_relaxed); }
   void release();
 
  private:
-  DeviceHandle(std::shared_ptr<provider::Device> device, const provider::DeviceInfo& info);
+  explicit DeviceHandle(std::shared_ptr<provider::Device> device);
   ~DeviceHandle() = default;
 
-  // Vendor libraries decide whether a device is theirs by a pointer that rdma-core keeps behind ibv_device; they
-  // must find a null there.
+  // Vendor libraries decide whether a device is theirs by a pointer that rdma-core keeps behind ibv_device;
+  // they must find a null there.
   const std::array<std::byte, 64> not_a_vendors_{};
   std::atomic<int> references_{1};
-  const std::shared_ptr<provider::Device> device_;
   const provider::DeviceInfo info_;
+  std::mutex mutex_;
+  std::shared_ptr<provider::Device> device_;  // guarded by mutex_
 };
 
 static_assert(sizeof(ibv_device) == 664 && sizeof(DeviceHandle) >= 672);

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The GID table, as the four generations of calls show it.
+#include "verbs/gids.h"
+
 #include <algorithm>
 #include <cstring>
 
 #include "verbs/abi.h"
-#include "verbs/gids.h"
 
 using namespace verbena::verbs;
 

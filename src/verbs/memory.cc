@@ -29,7 +29,8 @@ VERBENA_ABI ibv_mr* ibv_reg_mr_iova2(ibv_pd* pd, void* addr, size_t length, uint
     auto* provider = owner(pd);
     if (provider == nullptr) return fail(EINVAL);
     // Optional flags (relaxed ordering) ask for less than a provider gives without them.
-    return provider->reg_mr(pd, addr, length, iova, access & ~static_cast<unsigned>(IBV_ACCESS_OPTIONAL_RANGE));
+    return provider->reg_mr(pd, addr, length, iova,
+                            access & ~static_cast<unsigned>(IBV_ACCESS_OPTIONAL_RANGE));
   });
 }
 

@@ -13,7 +13,12 @@ const char* name_of(const char* const (&names)[kCount], int value) {
 
 constexpr int kFirstNodeType = IBV_NODE_CA;
 constexpr const char* kNodeTypes[] = {
-    "InfiniBand channel adapter", "InfiniBand switch", "InfiniBand router", "iWARP NIC", "usNIC", "usNIC UDP",
+    "InfiniBand channel adapter",
+    "InfiniBand switch",
+    "InfiniBand router",
+    "iWARP NIC",
+    "usNIC",
+    "usNIC UDP",
     "unspecified",
 };
 static_assert(std::size(kNodeTypes) == IBV_NODE_UNSPECIFIED - kFirstNodeType + 1);
@@ -83,9 +88,13 @@ VERBENA_ABI const char* ibv_node_type_str(ibv_node_type type) {
   return name_of(kNodeTypes, static_cast<int>(type) - kFirstNodeType);
 }
 
-VERBENA_ABI const char* ibv_port_state_str(ibv_port_state state) { return name_of(kPortStates, state); }
+VERBENA_ABI const char* ibv_port_state_str(ibv_port_state state) {
+  return name_of(kPortStates, state);
+}
 
-VERBENA_ABI const char* ibv_event_type_str(ibv_event_type event) { return name_of(kEventTypes, event); }
+VERBENA_ABI const char* ibv_event_type_str(ibv_event_type event) {
+  return name_of(kEventTypes, event);
+}
 
 VERBENA_ABI const char* ibv_wc_status_str(ibv_wc_status status) {
   return name_of(kCompletionStatuses, status);

@@ -88,19 +88,25 @@ VERBENA_ABI int ibv_dm_export_dmabuf_fd(ibv_dm*) {
   return answer_minus_one([] { return EOPNOTSUPP; });
 }
 
-static Result<void*> not_supported() { return fail(EOPNOTSUPP); }
+static Result<void*> not_supported() {
+  return fail(EOPNOTSUPP);
+}
 
 // DMA handles steer a PCIe device's writes, completion counters live in hardware: neither exists here.
-VERBENA_ABI void* ibv_alloc_dmah(ibv_context*, void*) { return answer_pointer(not_supported); }
+VERBENA_ABI void* ibv_alloc_dmah(ibv_context*, void*) {
+  return answer_pointer(not_supported);
+}
 
 VERBENA_ABI int ibv_dealloc_dmah(void*) {
   return answer_code([] { return EOPNOTSUPP; });
 }
 
-VERBENA_ABI void* ibv_create_comp_cntr(ibv_context*, void*) { return answer_pointer(not_supported); }
+VERBENA_ABI void* ibv_create_comp_cntr(ibv_context*, void*) {
+  return answer_pointer(not_supported);
+}
 
-#define REFUSED(name, ...) \
-  VERBENA_ABI int name(__VA_ARGS__) { \
+#define REFUSED(name, ...)                         \
+  VERBENA_ABI int name(__VA_ARGS__) {              \
     return answer_code([] { return EOPNOTSUPP; }); \
   }
 REFUSED(_ibv_query_comp_cntr_caps, ibv_context*, void*, size_t)

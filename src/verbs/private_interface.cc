@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What rdma-core's own drivers (libmlx4.so.1 and the like) take from libibverbs. Some programs are linked to such
-// a driver without having its device: the driver must load, register itself, and never be called. Everything that
-// would reach a kernel device answers EOPNOTSUPP.
+// What rdma-core's own drivers (libmlx4.so.1 and the like) take from libibverbs. Some programs are linked to
+// such a driver without having its device: the driver must load, register itself, and never be called.
+// Everything that would reach a kernel device answers EOPNOTSUPP.
 #include "verbs/abi.h"
 
 namespace {
@@ -15,7 +15,9 @@ int refuse() {
 
 // Callers pass arguments that we do not read; in the C calling conventions the caller takes them back.
 #define PRIVATE_CODE(name) \
-  VERBENA_ABI int name() { return refuse(); }
+  VERBENA_ABI int name() { \
+    return refuse();       \
+  }
 #define PRIVATE_POINTER(name) \
   VERBENA_ABI void* name() {  \
     refuse();                 \
@@ -26,7 +28,9 @@ int refuse() {
 #include "verbs/private_interface.def"
 
 // A count of attributes, none.
-VERBENA_ABI unsigned __ioctl_final_num_attrs(unsigned, void*) { return 0; }
+VERBENA_ABI unsigned __ioctl_final_num_attrs(unsigned, void*) {
+  return 0;
+}
 
 VERBENA_ABI int ibv_read_ibdev_sysfs_file(char*, size_t, void*, const char*, ...) {
   refuse();

@@ -107,7 +107,9 @@ VERBENA_ABI int ibv_destroy_qp(ibv_qp* qp) {
 }
 
 // A payload is copied by several instructions, in no promised order.
-VERBENA_ABI int ibv_query_qp_data_in_order(ibv_qp*, ibv_wr_opcode, uint32_t) { return 0; }
+VERBENA_ABI int ibv_query_qp_data_in_order(ibv_qp*, ibv_wr_opcode, uint32_t) {
+  return 0;
+}
 
 // Enhanced connection establishment is a vendor's negotiation; there is no vendor here.
 VERBENA_ABI int ibv_set_ece(ibv_qp*, ibv_ece*) {

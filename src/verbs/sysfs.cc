@@ -36,8 +36,8 @@ VERBENA_ABI const char* ibv_get_sysfs_path() {
   return path;
 }
 
-// The file's length without its last newline, and a terminating zero; -1 when it cannot be read or has no room
-// for the zero.
+// The file's length without its last newline, and a terminating zero; -1 when it cannot be read or has no
+// room for the zero.
 VERBENA_ABI int ibv_read_sysfs_file(const char* dir, const char* file, char* buf, size_t size) {
   int length = -1;
   verbena::verbs::answer_code([&] {

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* clang-format off: the table is made of the header's macros */
 #include "verbs/stand_in/stand_in.h"
 
 #include "verbs/stand_in/efa.def"

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* clang-format off: the table is made of the header's macros */
 #include "verbs/stand_in/stand_in.h"
 
 #include "verbs/stand_in/mlx5.def"
+/* clang-format on */
 
 /* The one function with an older version. */
 __attribute__((visibility("default"), symver("mlx5dv_init_obj@MLX5_1.0"))) int mlx5dv_init_obj_1_0(void);

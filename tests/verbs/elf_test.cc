@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the libraries export and need, read from the files.
+#include <algorithm>
+#include <fstream>
+#include <iterator>
+#include <set>
+#include <sstream>
+#include <string>
+
+#include <dlfcn.h>
+#include <gtest/gtest.h>
+
+#include "verbs/command.h"
+
+namespace verbena {
+namespace {
+
+using Names = std::set<std::string>;
+
+std::string path_of(const std::string& library) {
+  return VERBENA_LIBRARIES "/" + library;
+}
+
+Names listed(const std::string& library) {
+  std::ifstream file(VERBENA_ABI_LISTS "/" + library + ".syms");
+  return {std::istream_iterator<std::string>(file), {}};
+}
+
+// name@@VERSION or name@VERSION, as the lists have them.
+Names exported(const std::string& library) {
+  std::istringstream lines(run_command("readelf --dyn-syms -W " + path_of(library)).output);
+  Names names;
+  std::string line;
+  while (std::getline(lines, line)) {
+    std::istringstream columns(line);
+    std::string number, value, size, type, bind, visibility, section, name;
+    columns >> number >> value >> size >> type >> bind >> visibility >> section >> name;
+    if (section == "UND" || section == "ABS" || bind == "LOCAL" || name.find('@') == std::string::npos)
+      continue;
+    names.insert(name);
+  }
+  return names;
+}
+
+Names missing_from(const Names& present, const Names& wanted) {
+  Names missing;
+  std::set_difference(wanted.begin(), wanted.end(), present.begin(), present.end(),
+                      std::inserter(missing, missing.end()));
+  return missing;
+}
+
+class ExportsOf : public ::testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(Libraries, ExportsOf,
+                         ::testing::Values("libibverbs.so.1", "libmlx5.so.1", "libefa.so.1"),
+                         [](const auto& param) {
+                           const std::string name = param.param;
+                           return name.substr(0, name.find('.'));
+                         });
+
+TEST_P(ExportsOf, AreAllThatDebians12LibraryHas) {
+  const Names wanted = listed(GetParam());
+  ASSERT_GT(wanted.size(), 5U);
+  EXPECT_EQ(missing_from(exported(GetParam()), wanted), Names{});
+}
+
+// What shares a process with strangers shows them the ABI and nothing else.
+TEST_P(ExportsOf, AreNothingButTheAbi) {
+  Names beyond = missing_from(listed(GetParam()), exported(GetParam()));
+  std::erase_if(beyond, [](const std::string& name) {
+    for (const char* newer : {"@@IBVERBS_1.15", "@@IBVERBS_1.16", "@@IBVERBS_1.17", "@@IBVERBS_1.18"}) {
+      if (name.ends_with(newer)) return true;
+    }
+    return false;
+  });
+  EXPECT_EQ(beyond, Names{});
+}
+
+TEST_P(ExportsOf, AreFoundAtRunTimeByTheirVersions) {
+  void* library = dlopen(path_of(GetParam()).c_str(), RTLD_NOW | RTLD_LOCAL);
+  ASSERT_NE(library, nullptr) << dlerror();
+  for (const std::string& name : listed(GetParam())) {
+    const bool is_default = name.find("@@") != std::string::npos;
+    const std::string symbol = name.substr(0, name.find('@'));
+    const std::string version = name.substr(name.rfind('@') + 1);
+    void* address = dlvsym(library, symbol.c_str(), version.c_str());
+    EXPECT_NE(address, nullptr) << name;
+    if (is_default) {
+      EXPECT_EQ(address, dlsym(library, symbol.c_str())) << name;
+    }
+  }
+  dlclose(library);
+}
+
+TEST_P(ExportsOf, CarryTheSoname) {
+  const std::string dynamic = run_command("readelf -dW " + path_of(GetParam())).output;
+  EXPECT_NE(dynamic.find("soname: [" + std::string(GetParam()) + "]"), std::string::npos) << dynamic;
+}
+
+#ifndef VERBENA_SANITIZED
+TEST_P(ExportsOf, ComeWithoutOtherLibraries) {
+  const Names allowed = {"libc.so.6", "libm.so.6", "libstdc++.so.6", "libgcc_s.so.1", "ld-linux-x86-64.so.2"};
+  std::istringstream lines(run_command("readelf -dW " + path_of(GetParam())).output);
+  Names needed;
+  std::string line;
+  while (std::getline(lines, line)) {
+    if (line.find("(NEEDED)") == std::string::npos) continue;
+    const size_t from = line.find('[') + 1;
+    needed.insert(line.substr(from, line.find(']') - from));
+  }
+  EXPECT_EQ(missing_from(allowed, needed), Names{});
+}
+#endif
+
+// NCCL asks for these by dlvsym().
+TEST(Nccl, FindsItsSymbols) {
+  void* library = dlopen(path_of("libibverbs.so.1").c_str(), RTLD_NOW | RTLD_LOCAL);
+  ASSERT_NE(library, nullptr) << dlerror();
+  const char* const at_1_1[] = {
+      "ibv_get_device_list", "ibv_free_device_list", "ibv_get_device_name", "ibv_open_device",
+      "ibv_close_device",    "ibv_get_async_event",  "ibv_ack_async_event", "ibv_query_device",
+      "ibv_query_port",      "ibv_query_gid",        "ibv_query_qp",        "ibv_alloc_pd",
+      "ibv_dealloc_pd",      "ibv_reg_mr",           "ibv_dereg_mr",        "ibv_create_cq",
+      "ibv_destroy_cq",      "ibv_create_qp",        "ibv_modify_qp",       "ibv_destroy_qp",
+      "ibv_fork_init",       "ibv_event_type_str"};
+  for (const char* name : at_1_1) EXPECT_NE(dlvsym(library, name, "IBVERBS_1.1"), nullptr) << name;
+  EXPECT_NE(dlvsym(library, "ibv_reg_mr_iova2", "IBVERBS_1.8"), nullptr);
+  EXPECT_NE(dlvsym(library, "ibv_query_ece", "IBVERBS_1.10"), nullptr);
+  EXPECT_NE(dlvsym(library, "ibv_set_ece", "IBVERBS_1.10"), nullptr);
+  EXPECT_NE(dlvsym(library, "ibv_reg_dmabuf_mr", "IBVERBS_1.12"), nullptr);
+  dlclose(library);
+}
+
+}  // namespace
+}  // namespace verbena
