@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// glob(3) goes through the file system inside the C library, unseen by us, unless it is given functions to do
+// so.
+#include <glob.h>
+#include <sys/stat.h>
+
+#include "facade/directories.h"
+#include "facade/next.h"
+#include "facade/shown_path.h"
+
+namespace verbena::facade {
+namespace {
+
+using OnError = int (*)(const char*, int);
+
+void use_our_functions(glob_t& state) {
+  state.gl_opendir = [](const char* path) -> void* { return open_shown_directory(path); };
+  state.gl_readdir = [](void* directory) { return read_shown_directory(static_cast<DIR*>(directory)); };
+  state.gl_closedir = [](void* directory) { close_shown_directory(static_cast<DIR*>(directory)); };
+  state.gl_stat = ::stat;
+  state.gl_lstat = ::lstat;
+}
+
+template <class Glob>
+int glob_shown(const char* pattern, int flags, glob_t* state, Glob glob) {
+  if (!may_be_shown(pattern) || (flags & GLOB_ALTDIRFUNC) != 0 || state == nullptr) return glob(flags);
+  use_our_functions(*state);
+  const int result = glob(flags | GLOB_ALTDIRFUNC);
+  state->gl_flags &= ~GLOB_ALTDIRFUNC;
+  return result;
+}
+
+}  // namespace
+
+INTERPOSE(int, glob, (const char* pattern, int flags, OnError on_error, glob_t* state)) {
+  return glob_shown(pattern, flags, state,
+                    [&](int with) { return next_glob(pattern, with, on_error, state); });
+}
+
+// The same function on the machines we know.
+static_assert(sizeof(glob_t) == sizeof(glob64_t));
+INTERPOSE(int, glob64, (const char* pattern, int flags, OnError on_error, glob_t* state)) {
+  return glob_shown(pattern, flags, state,
+                    [&](int with) { return next_glob64(pattern, with, on_error, state); });
+}
+
+}  // namespace verbena::facade

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "facade/shown_path.h"
+
+#include <atomic>
+#include <cstdlib>
+
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "control/state_path.h"
+
+namespace verbena::facade {
+namespace {
+
+using control::PathText;
+
+constexpr const char* kRoots[] = {"/sys/class/infiniband", "/sys/class/infiniband_verbs",
+                                  "/sys/class/infiniband_mad", "/sys/class/infiniband_cm", "/dev/infiniband"};
+
+class ErrnoKeeper {
+ public:
+  ErrnoKeeper() : saved_(errno) {}
+  ~ErrnoKeeper() { errno = saved_; }
+  ErrnoKeeper(const ErrnoKeeper&) = delete;
+  ErrnoKeeper& operator=(const ErrnoKeeper&) = delete;
+
+ private:
+  const int saved_;
+};
+
+// Straight to the kernel, not through the functions that we stand before.
+bool status_of(const char* path, struct stat& status) {
+  return syscall(SYS_newfstatat, AT_FDCWD, path, &status, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
+bool exists(const char* path) {
+  struct stat status;
+  return status_of(path, status);
+}
+
+// "" is the root directory.
+bool is_directory(const char* path) {
+  struct stat status;
+  return *path == '\0' || (status_of(path, status) && S_ISDIR(status.st_mode));
+}
+
+// The absolute path of what a relative one starts from.
+PathText base_of(int directory) {
+  PathText base;
+  long size = 0;
+  if (directory == AT_FDCWD) {
+    size = syscall(SYS_getcwd, base.data(), PathText::capacity()) - 1;  // it counts the final zero
+  } else if (directory >= 0) {
+    PathText link("/proc/self/fd/");
+    link.add_number(static_cast<unsigned>(directory));
+    size = syscall(SYS_readlinkat, AT_FDCWD, link.c_str(), base.data(), PathText::capacity());
+  }
+  if (size <= 0 || base.data()[0] != '/') {
+    base.invalidate();
+  } else {
+    base.shorten(size == 1 ? 0 : static_cast<size_t>(size));  // "/": what follows begins with a slash
+  }
+  return base;
+}
+
+struct Component {
+  std::string_view name;
+  const char* rest;  // what follows, from the slash on
+};
+
+Component next_component(const char* path) {
+  const size_t slashes = std::strspn(path, "/");
+  const size_t size = std::strcspn(path + slashes, "/");
+  return {{path + slashes, size}, path + slashes + size};
+}
+
+bool is(std::string_view text, const char* other) {
+  return text.size() == std::strlen(other) && std::memcmp(text.data(), other, text.size()) == 0;
+}
+
+size_t parent_size(std::string_view path) {
+  size_t size = path.size();
+  while (size > 0 && path[size - 1] != '/') --size;
+  return size > 0 ? size - 1 : 0;
+}
+
+}  // namespace
+
+constinit std::atomic<bool> relative_paths_matter{false};
+
+const char* root_of(std::string_view path) {
+  for (const char* root : kRoots) {
+    const size_t size = std::strlen(root);
+    if (path.size() < size || std::memcmp(path.data(), root, size) != 0) continue;
+    if (path.size() == size || path[size] == '/') return root;
+  }
+  return nullptr;
+}
+
+ShownPath::ShownPath(const char* chosen, int directory, const char* path) {
+  if (strnlen(path, PATH_MAX) == PATH_MAX) return;
+  const ErrnoKeeper keeper;
+  PathText simple = path[0] == '/' ? PathText() : start(chosen, directory);
+  const char* rest = path;
+  bool ends_in_dot = false;
+  for (Component next = next_component(rest); !next.name.empty(); next = next_component(rest)) {
+    ends_in_dot = is(next.name, ".");
+    if (is(next.name, "..")) {
+      // Where ".." leads from a symbolic link only the kernel knows: leave it the rest.
+      if (!is_directory(look_up(chosen, simple) ? target() : simple.c_str())) break;
+      through_root_ |= root_of(simple.view()) != nullptr;
+      simple.shorten(parent_size(simple.view()));
+    } else if (!ends_in_dot) {
+      simple.add("/").add(next.name);
+    }
+    rest = next.rest;
+  }
+  if (ends_in_dot && *rest == '\0') rest = "/";  // which insists on a directory, as the dot does
+  if (!simple.valid()) {
+    through_root_ = false;
+  } else if (look_up(chosen, simple)) {
+    const char* root = root_of(simple.view());
+    if (is(simple.view(), root) && exists(root)) {
+      merged_root_ = root;
+      relative_paths_matter.store(true, std::memory_order_relaxed);
+    }
+    shown_ = target_.add(rest).valid();
+  } else if (through_root_) {
+    target_ = simple.add(rest);
+    through_root_ = target_.valid();
+  }
+}
+
+// Where a relative path starts, as the program sees it.
+PathText ShownPath::start(const char* chosen, int directory) {
+  PathText base = base_of(directory);
+  const PathText home = control::find_state_path(chosen);
+  const size_t size = home.view().size();
+  const bool below_home = base.valid() && home.valid() && std::strncmp(base.c_str(), home.c_str(), size) == 0;
+  if (!below_home || root_of(base.c_str() + size) == nullptr) return base;
+  through_root_ = true;
+  return PathText(base.c_str() + size);
+}
+
+bool ShownPath::look_up(const char* chosen, const PathText& simple) {
+  const char* root = root_of(simple.view());
+  if (root == nullptr) return false;
+  target_ = control::find_state_path(chosen);
+  home_size_ = target_.view().size();
+  // The first name below the root decides for all that is below it.
+  const char* below = simple.c_str() + std::strlen(root);
+  const char* deeper = next_component(below).rest;
+  target_.add({simple.c_str(), static_cast<size_t>(deeper - simple.c_str())});
+  if (!target_.valid() || !exists(target_.c_str())) return false;
+  return target_.add(deeper).valid();
+}
+
+const char* merged_root_open_as(int fd) {
+  if (!relative_paths_matter.load(std::memory_order_relaxed)) return nullptr;
+  return ShownPath(chosen_directory(), fd, ".").merged_root();
+}
+
+namespace {
+
+// In its simplest form, for that is how the kernel tells working directories; as it is when it is not there
+// (yet).
+void simplify(const char* value, char* simple) {
+  const size_t size = strnlen(value, PATH_MAX);
+  if (value[0] != '/' || size == PATH_MAX) {
+    simple[0] = '\0';  // leads nowhere
+  } else if (::realpath(value, simple) == nullptr) {
+    std::memcpy(simple, value, size + 1);
+  }
+}
+
+}  // namespace
+
+const char* chosen_directory() {
+  enum State { kUnread, kReading, kUnset, kSet };
+  static constinit std::atomic<State> state{kUnread};
+  static char simple[PATH_MAX];  // a copy: the program may change its environment at any time
+  if (state.load(std::memory_order_acquire) == kUnread) {
+    state.store(kReading, std::memory_order_relaxed);  // realpath() is ours, and may come back here
+    const char* value = secure_getenv("VERBENA_SYS_DIR");
+    if (value != nullptr) simplify(value, simple);
+    state.store(value != nullptr ? kSet : kUnset, std::memory_order_release);
+  }
+  return state.load(std::memory_order_relaxed) == kSet ? simple : nullptr;
+}
+
+namespace {
+
+// Before the program's threads, and before it changes its environment.
+[[gnu::constructor]] void look_around() {
+  const ErrnoKeeper keeper;
+  chosen_directory();
+  const PathText base = base_of(AT_FDCWD);
+  if (base.valid() && may_be_shown(base.c_str()))
+    relative_paths_matter.store(true, std::memory_order_relaxed);
+}
+
+}  // namespace
+}  // namespace verbena::facade

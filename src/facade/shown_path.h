@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <string_view>
+
+#include <fcntl.h>
+
+#include "control/path_text.h"
+
+namespace verbena::facade {
+
+// Set once relative paths may start inside what we show: the working directory is there, or a root was asked
+// for that the machine has as well.
+extern constinit std::atomic<bool> relative_paths_matter;
+
+// The check that every call of every program pays: every path that we show has this word in it.
+inline bool may_be_shown(const char* path) {
+  if (path == nullptr) return false;
+  if (__builtin_expect(relative_paths_matter.load(std::memory_order_relaxed), 0) && path[0] != '/') {
+    return path[0] != '\0';
+  }
+  return __builtin_expect(std::strstr(path, "infiniband") != nullptr, 0);
+}
+
+// Where a path that a program uses really leads.
+//
+// The agent's directory mirrors /sys/class/infiniband (and _verbs, _mad, _cm) and /dev/infiniband: "the
+// roots". A path below a root leads into the directory when its name exists there; any other goes where it
+// always went. So a machine with RDMA hardware shows both, and the agent's names win.
+//
+// A path is understood as the kernel would: relative to a working directory or descriptor, with doubled
+// slashes, "." and "..". Not seen through: symbolic links outside the roots that lead into them. No
+// allocation; errno stays as it is.
+class ShownPath {
+ public:
+  // `chosen`: what VERBENA_SYS_DIR says, nullptr when not set. `directory`: as in openat(2).
+  ShownPath(const char* chosen, int directory, const char* path);
+
+  // Whether the path leads into the agent's directory.
+  bool shown() const { return shown_; }
+
+  // Whether the system needs another path than the program's: target(). Also where it starts in a root or
+  // goes through one, but leads out of what the agent shows.
+  bool replaced() const { return shown_ || through_root_; }
+  const char* target() const { return target_.c_str(); }
+
+  // The agent's directory, a prefix of target(). REQUIRES: shown()
+  std::string_view home() const { return {target_.c_str(), home_size_}; }
+
+  // The root of which target() is the image when it is a whole root that the machine has as well: then a
+  // listing has to show both. nullptr otherwise.
+  const char* merged_root() const { return merged_root_; }
+
+ private:
+  bool look_up(const char* chosen, const control::PathText& simple);
+  control::PathText start(const char* chosen, int directory);
+
+  control::PathText target_;
+  size_t home_size_ = 0;
+  const char* merged_root_ = nullptr;
+  bool shown_ = false;
+  bool through_root_ = false;
+};
+
+// The root in which the path lies, nullptr if in none. REQUIRES: the path is absolute and in its simplest
+// form
+const char* root_of(std::string_view path);
+
+// The root that has to be listed merged and that `fd` has open, else nullptr. A single load as long as no
+// such root was ever asked for.
+const char* merged_root_open_as(int fd);
+
+// What VERBENA_SYS_DIR said when first asked for; nullptr when it was not set.
+const char* chosen_directory();
+
+// Calls function(directory, path) with the place where the path leads.
+template <class Function>
+[[gnu::noinline]] auto call_with_shown(int directory, const char* path, Function function) {
+  const ShownPath where(chosen_directory(), directory, path);
+  return where.replaced() ? function(AT_FDCWD, where.target()) : function(directory, path);
+}
+
+template <class Function>
+auto with_path_at(int directory, const char* path, Function function) {
+  if (!may_be_shown(path)) return function(directory, path);
+  return call_with_shown(directory, path, function);
+}
+
+// The same for functions without a directory argument.
+template <class Function>
+auto with_path(const char* path, Function function) {
+  return with_path_at(AT_FDCWD, path, [&](int, const char* target) { return function(target); });
+}
+
+}  // namespace verbena::facade
