@@ -5,8 +5,11 @@
 
 namespace verbena::net {
 
-// Asks the kernel for what a Receiver reads beside the data: addresses, segment size (UDP_GRO), traffic
-// class, hop limit and flow label. Harmless when already set.
+// Asks the kernel for what a Receiver reads beside the data: the addresses and the segment size (UDP_GRO).
+// Harmless when already set.
 Result<void> set_receive_options(int fd);
+
+// Asks for the traffic class, hop limit and flow label too, or no longer.
+void set_ip_details(int fd, bool wanted);
 
 }  // namespace verbena::net

@@ -35,8 +35,6 @@ Receiver::Receiver(UniqueFd socket, uint16_t port, uint32_t slot, PortCounters& 
 uint32_t Receiver::receive(PacketHandler& handler, uint32_t budget) {
   uint32_t packets = 0;
   while (packets < budget) {
-    // An idle socket is asked for one datagram, so that finding nothing costs one failed call and finding
-    // something no second. While small ones keep coming, several are read at a time.
     const uint32_t asked = std::min(wanted_, budget - packets);
     const uint32_t got = read(asked);
     uint32_t largest = 0;
@@ -45,14 +43,21 @@ uint32_t Receiver::receive(PacketHandler& handler, uint32_t budget) {
       packets += split(handler, origin, {static_cast<std::byte*>(data_[i].iov_base), messages_[i].msg_len});
       largest = std::max(largest, messages_[i].msg_len);
     }
-    if (got == 0 || largest >= kLargeMessage) {
-      wanted_ = 1;
-    } else {
-      wanted_ = std::min(wanted_ * 2, kMessages);
-    }
+    adapt(asked, got, largest);
     if (got < asked || asked == 1) break;
   }
   return packets;
+}
+
+// How many datagrams to ask for next time. An idle socket is asked for one, so that finding nothing costs one
+// failed call, and finding something costs none. While small ones keep coming, several are read at a time.
+void Receiver::adapt(uint32_t asked, uint32_t got, uint32_t largest) {
+  if (got < asked || largest >= kLargeMessage) {
+    wanted_ = 1;
+    streak_ = 0;
+  } else if (++streak_ >= kStreak) {
+    wanted_ = kMessages;
+  }
 }
 
 void Receiver::prepare(uint32_t message) {

@@ -32,6 +32,8 @@ class Receiver {
   static constexpr size_t kBufferBytes = 65536;
   // A read of at least this is worth a system call of its own, and is in the cache when it is worked on.
   static constexpr uint32_t kLargeMessage = 8192;
+  // So many datagrams one by one, none of them awaited, before several are asked for at once.
+  static constexpr uint32_t kStreak = 4;
 
   // What the kernel says about a datagram beside its data.
   struct Origin {
@@ -41,6 +43,7 @@ class Receiver {
     bool has_destination = false;
   };
 
+  void adapt(uint32_t asked, uint32_t got, uint32_t largest);
   uint32_t read(uint32_t wanted);
   void prepare(uint32_t message);
   Origin origin_of(msghdr& message) const;
@@ -53,6 +56,7 @@ class Receiver {
   uint32_t slot_;
   PortCounters& counters_;
   uint32_t wanted_ = 1;  // datagrams to ask for in the next read
+  uint32_t streak_ = 0;  // reads of small datagrams in a row that found as many as they asked for
   std::unique_ptr<std::byte[]> buffers_;
   std::array<mmsghdr, kMessages> messages_{};
   std::array<iovec, kMessages> data_{};

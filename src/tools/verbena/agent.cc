@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+#include <unistd.h>
+
+#include "tools/verbena/commands.h"
+#include "tools/verbena/help.h"
+#include "tools/verbena/installation.h"
+#include "tools/verbena/message.h"
+
+namespace verbena::tools {
+namespace {
+
+constexpr const char* kExamples =
+    "Programs start an agent when they need one; it leaves when nothing needs it any more. Run one yourself "
+    "to\n"
+    "see what it does, or as root to serve all users of this machine (of this network namespace).\n"
+    "\n"
+    "Examples:\n"
+    "  verbena agent                            until Ctrl-C; VERBENA_LOG=debug tells more\n"
+    "  sudo verbena agent                       for every user\n";
+
+int exec_agent() {
+  const auto installation = Installation::of_this_program();
+  if (!installation || installation->agent.empty()) {
+    complain("verbena-agent is not beside this program: is it copied out of its installation?");
+    return kFailed;
+  }
+  // Who looks at an agent wants to hear of it.
+  setenv("VERBENA_LOG", "info", 0);
+  std::string program = installation->agent.string();
+  std::string foreground = "--foreground";
+  char* arguments[] = {program.data(), foreground.data(), nullptr};
+  execv(program.c_str(), arguments);
+  complain("cannot run '{}': {}", program, std::strerror(errno));
+  return kFailed;
+}
+
+}  // namespace
+
+void add_agent(CLI::App& verbena, int& status) {
+  CLI::App* command = verbena.add_subcommand("agent", "Run the agent here, in the foreground");
+  explain(*command, "verbena agent", kExamples);
+  command->callback([&status] { status = exec_agent(); });
+}
+
+}  // namespace verbena::tools

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <CLI/App.hpp>
+
+namespace verbena::tools {
+
+// What `verbena` exits with. `verbena run` exits with its program's own status once the program has started.
+enum ExitStatus : int {
+  kDone = 0,
+  kFailed = 1,           // the request was understood and could not be done
+  kUsage = 2,            // the command line is wrong
+  kNotExecutable = 126,  // the program is there and does not start; the shells' number for it
+  kNotFound = 127,       // there is no such program; the shells' number for it
+};
+
+// The words of a command line, cut in two: ours, and for `run` the program's, which are none of our business.
+struct Words {
+  std::vector<std::string> ours;     // without the command's own name
+  std::vector<std::string> program;  // from its name on
+};
+Words cut_words(int argc, const char* const* argv);
+
+// Each adds its subcommand to the command line. The subcommand, when chosen, does its work inside parse()
+// and leaves an ExitStatus in `status`. All arguments outlive the parse.
+void add_run(CLI::App& verbena, const std::vector<std::string>& program, int& status);
+void add_link(CLI::App& verbena, int& status);
+void add_status(CLI::App& verbena, int& status);
+void add_agent(CLI::App& verbena, int& status);
+
+}  // namespace verbena::tools

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/verbena/installation.h"
+
+#include <array>
+#include <system_error>
+
+namespace verbena::tools {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool holds_libraries(const fs::path& folder) {
+  std::error_code ignored;
+  return fs::exists(folder / "libibverbs.so.1", ignored);
+}
+
+fs::path if_there(const fs::path& file) {
+  std::error_code ignored;
+  return fs::exists(file, ignored) ? file : fs::path();
+}
+
+}  // namespace
+
+std::optional<Installation> Installation::find(const fs::path& program) {
+  const fs::path folder = program.parent_path();
+  const fs::path installed = (folder / VERBENA_LIBDIR_FROM_BINDIR).lexically_normal();
+  // <prefix>/lib may hold the system's own libibverbs.so.1; only a build folder has ours there.
+  const fs::path built = folder.parent_path() / "lib";
+  const bool in_build_folder = !if_there(folder.parent_path() / "CMakeCache.txt").empty();
+
+  Installation found;
+  if (in_build_folder && holds_libraries(built)) {
+    found.libraries = built;
+  } else if (holds_libraries(installed)) {
+    found.libraries = installed;
+  } else {
+    return std::nullopt;
+  }
+  found.preload = if_there(found.libraries / "libverbena-sys.so");
+  found.agent = if_there(folder / "verbena-agent");
+  if (found.agent.empty()) found.agent = if_there(found.libraries / "verbena-agent");
+  return found;
+}
+
+std::optional<Installation> Installation::of_this_program() {
+  std::error_code error;
+  const fs::path program = fs::read_symlink("/proc/self/exe", error);
+  if (error) return std::nullopt;
+  return find(program);
+}
+
+}  // namespace verbena::tools

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+
+namespace verbena::tools {
+
+// Where Verbena's own files are, found from where the running program is: the same program works installed
+// under any prefix and in its build folder.
+struct Installation {
+  std::filesystem::path libraries;  // holds libibverbs.so.1 and its siblings
+  std::filesystem::path preload;    // libverbena-sys.so; empty if this build has none
+  std::filesystem::path agent;      // verbena-agent; empty if not found
+
+  // `program` is the path of the running `verbena`. Nothing if no libraries belong to it.
+  static std::optional<Installation> find(const std::filesystem::path& program);
+  static std::optional<Installation> of_this_program();
+};
+
+}  // namespace verbena::tools

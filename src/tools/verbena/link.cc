@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include "control/admin.h"
+#include "tools/verbena/commands.h"
+#include "tools/verbena/help.h"
+#include "tools/verbena/installation.h"
+#include "tools/verbena/link_arguments.h"
+#include "tools/verbena/message.h"
+#include "tools/verbena/status_text.h"
+
+namespace verbena::tools {
+namespace {
+
+constexpr const char* kLinkExamples =
+    "Every network device that is up and has an address has a link 'rxe_DEV' by itself, lo last.\n"
+    "\n"
+    "Examples:\n"
+    "  verbena link show                        all links\n"
+    "  verbena link add rxe0 eth0               call eth0's link rxe0; the same in the words of iproute2:\n"
+    "  verbena link add rxe0 type rxe netdev eth0\n"
+    "  verbena link del rxe0                    eth0 has no link then until one is added\n"
+    "\n"
+    "A user changes the links of his own agent, root those of an agent that serves all.\n";
+
+int report(const control::AdminError& error) {
+  complain("{}", error.text);
+  return kFailed;
+}
+
+// Calls `request` with the agent, started if there is none.
+template <class Request>
+int with_agent(Request request) {
+  control::ConnectOptions options;
+  if (const auto installation = Installation::of_this_program()) options.agent_program = installation->agent;
+  const auto admin = control::Admin::connect(options);
+  return admin ? request(**admin) : report(admin.error());
+}
+
+int show(const std::string& name) {
+  return with_agent([&](control::Admin& admin) -> int {
+    auto status = admin.status();
+    if (!status) return report(status.error());
+    if (!name.empty()) {
+      std::erase_if(status->links, [&](const control::LinkStatus& one) { return one.link.name != name; });
+      if (status->links.empty()) {
+        complain("there is no link '{}'; 'verbena link show' names those there are", name);
+        return kFailed;
+      }
+    }
+    fmt::print("{}", links_as_text(*status));
+    return kDone;
+  });
+}
+
+int add(const LinkAddition& addition) {
+  return with_agent([&](control::Admin& admin) {
+    const auto done = admin.add_link(addition.name, addition.netdev);
+    return done ? kDone : report(done.error());
+  });
+}
+
+int remove(const std::string& name) {
+  return with_agent([&](control::Admin& admin) {
+    const auto done = admin.delete_link(name);
+    return done ? kDone : report(done.error());
+  });
+}
+
+void add_link_show(CLI::App& link, int& status) {
+  CLI::App* command = link.add_subcommand("show", "Show links: name, network device, state, MTU, GIDs");
+  explain(*command, "verbena link show [NAME]", "");
+  const auto name = std::make_shared<std::string>();
+  command->add_option("NAME", *name, "only this link");
+  command->callback([name, &status] { status = show(*name); });
+}
+
+void add_link_add(CLI::App& link, int& status) {
+  CLI::App* command = link.add_subcommand("add", "Make a link over a network device, or name the one it has");
+  explain(*command, "verbena link add NAME DEV\n       verbena link add NAME type rxe netdev DEV", "");
+  const auto words = std::make_shared<std::vector<std::string>>();
+  command->add_option("WORDS", *words, "the link's name, and the network device under it");
+  command->callback([words, &status] {
+    const auto addition = parse_link_addition(*words);
+    if (!addition) throw CLI::ValidationError("link add", addition.error());
+    status = add(*addition);
+  });
+}
+
+void add_link_delete(CLI::App& link, int& status) {
+  CLI::App* command = link.add_subcommand("del", "Take a link away");
+  command->alias("delete");
+  explain(*command, "verbena link del NAME", "");
+  const auto name = std::make_shared<std::string>();
+  command->add_option("NAME", *name, "the link")->required();
+  command->callback([name, &status] { status = remove(*name); });
+}
+
+}  // namespace
+
+void add_link(CLI::App& verbena, int& status) {
+  CLI::App* command = verbena.add_subcommand("link", "Show, add and delete RDMA links");
+  explain(*command, "verbena link show|add|del ...", kLinkExamples);
+  command->require_subcommand(1);
+  add_link_show(*command, status);
+  add_link_add(*command, status);
+  add_link_delete(*command, status);
+}
+
+}  // namespace verbena::tools

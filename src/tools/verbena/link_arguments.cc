@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/verbena/link_arguments.h"
+
+#include <fmt/format.h>
+
+namespace verbena::tools {
+namespace {
+
+constexpr std::string_view kForms =
+    "'verbena link add NAME DEV' or 'verbena link add NAME type rxe netdev DEV'";
+
+tl::unexpected<std::string> wrong(std::string_view what) {
+  return tl::unexpected<std::string>(fmt::format("{}; it is {}", what, kForms));
+}
+
+// The words after the name, as pairs of a keyword and its value.
+tl::expected<LinkAddition, std::string> parse_keywords(LinkAddition addition,
+                                                       const std::vector<std::string>& words) {
+  for (size_t i = 1; i < words.size(); i += 2) {
+    const std::string& keyword = words[i];
+    if (keyword != "type" && keyword != "netdev") {
+      return wrong(fmt::format("'{}' is neither 'type' nor 'netdev'", keyword));
+    }
+    if (i + 1 == words.size()) return wrong(fmt::format("nothing follows '{}'", keyword));
+    const std::string& value = words[i + 1];
+    if (keyword == "netdev") {
+      if (!addition.netdev.empty()) return wrong("'netdev' is there twice");
+      addition.netdev = value;
+    } else if (value != "rxe") {
+      return wrong(fmt::format("there is no link type '{}', only 'rxe'", value));
+    }
+  }
+  if (addition.netdev.empty()) return wrong("the network device is missing");
+  return addition;
+}
+
+}  // namespace
+
+tl::expected<LinkAddition, std::string> parse_link_addition(const std::vector<std::string>& words) {
+  if (words.empty()) return wrong("name and network device are missing");
+  LinkAddition addition{words[0], ""};
+  if (words.size() == 2 && words[1] != "type" && words[1] != "netdev") {
+    addition.netdev = words[1];
+    return addition;
+  }
+  return parse_keywords(std::move(addition), words);
+}
+
+}  // namespace verbena::tools

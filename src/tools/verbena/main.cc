@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cstdio>
+#include <exception>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include "tools/verbena/commands.h"
+#include "tools/verbena/help.h"
+#include "tools/verbena/message.h"
+
+namespace verbena::tools {
+namespace {
+
+constexpr const char* kDescription =
+    "RDMA without RDMA hardware: programs written for libibverbs and librdmacm run unmodified,\n"
+    "on one host or, over RoCEv2 (UDP port 4791), between hosts. No root, no kernel module.\n";
+
+constexpr const char* kExamples =
+    "A first run, in two terminals of one machine:\n"
+    "  verbena run ib_write_bw                  the server\n"
+    "  verbena run ib_write_bw 127.0.0.1        the client\n"
+    "\n"
+    "What there is:\n"
+    "  verbena link show                        the RDMA links and the network devices under them\n"
+    "  verbena status                           GIDs, processes, queue pairs, counters\n"
+    "\n"
+    "'verbena COMMAND --help' tells more. Exit status: 0 done, 1 could not be done, 2 wrong usage.\n"
+    "VERBENA_LOG=info (or debug) in the environment makes libraries and agent tell what they do.\n";
+
+// The subcommand that was reached, by its whole name.
+std::string reached(const CLI::App& verbena) {
+  std::string name = "verbena";
+  for (const CLI::App* app = &verbena; !app->get_subcommands().empty();) {
+    app = app->get_subcommands().front();
+    name += " " + app->get_name();
+  }
+  return name;
+}
+
+// CLI11's sentence, or a better one for the words that nothing took.
+std::string what_is_wrong(const CLI::App& verbena, const CLI::ParseError& error) {
+  const std::vector<std::string> words = verbena.remaining(true);
+  if (words.empty())
+    return error.get_name() == "RequiredError" && verbena.get_subcommands().empty() ? "which command?"
+                                                                                    : error.what();
+  const std::string& word = words.front();
+  if (word[0] == '-') return fmt::format("there is no option '{}'", word);
+  if (error.get_name() == "RequiredError") return fmt::format("there is no command '{}'", word);
+  return fmt::format("'{}' is one word too many", word);
+}
+
+// What is wrong, and where to read what would be right.
+int complain_of_usage(const CLI::App& verbena, const CLI::ParseError& error) {
+  complain("{}\nTry '{} --help'.", what_is_wrong(verbena, error), reached(verbena));
+  return kUsage;
+}
+
+int main(int argc, char** argv) {
+  CLI::App verbena(kDescription, "verbena");
+  explain(verbena, "verbena COMMAND [OPTION...]", kExamples);
+  verbena.require_subcommand(1);
+  verbena.set_version_flag("--version", "verbena " VERBENA_VERSION);
+
+  int status = kDone;
+  Words words = cut_words(argc, argv);
+  add_run(verbena, words.program, status);
+  add_link(verbena, status);
+  add_status(verbena, status);
+  add_agent(verbena, status);
+  try {
+    std::reverse(words.ours.begin(), words.ours.end());  // as CLI11 takes them
+    verbena.parse(std::move(words.ours));
+  } catch (const CLI::Success& asked_for_text) {  // --help, --version
+    return verbena.exit(asked_for_text);
+  } catch (const CLI::ParseError& error) {
+    return complain_of_usage(verbena, error);
+  } catch (const std::exception& error) {
+    complain("{}", error.what());
+    return kFailed;
+  }
+  if (std::fflush(stdout) != 0 && status == kDone) {
+    complain("cannot write the answer to standard output");
+    return kFailed;
+  }
+  return status;
+}
+
+}  // namespace
+}  // namespace verbena::tools
+
+int main(int argc, char** argv) {
+  return verbena::tools::main(argc, argv);
+}

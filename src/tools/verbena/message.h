@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdio>
+
+#include <fmt/format.h>
+
+namespace verbena::tools {
+
+// One line on standard error, in the voice of the command: "verbena: ...".
+template <class... Args>
+void complain(fmt::format_string<Args...> format, Args&&... args) {
+  fmt::print(stderr, "verbena: {}\n", fmt::format(format, std::forward<Args>(args)...));
+}
+
+}  // namespace verbena::tools

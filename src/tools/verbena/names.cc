@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/verbena/names.h"
+
+#include <array>
+
+#include <arpa/inet.h>
+#include <fmt/format.h>
+#include <infiniband/verbs.h>
+#include <netinet/in.h>
+
+namespace verbena::tools {
+namespace {
+
+struct Name {
+  uint32_t number;
+  std::string_view text;
+};
+
+constexpr std::array kTypes = {
+    Name{IBV_QPT_RC, "RC"},
+    Name{IBV_QPT_UC, "UC"},
+    Name{IBV_QPT_UD, "UD"},
+    Name{IBV_QPT_RAW_PACKET, "RAW_PACKET"},
+    Name{IBV_QPT_XRC_SEND, "XRC_SEND"},
+    Name{IBV_QPT_XRC_RECV, "XRC_RECV"},
+};
+constexpr std::array kStates = {
+    Name{IBV_QPS_RESET, "RESET"}, Name{IBV_QPS_INIT, "INIT"}, Name{IBV_QPS_RTR, "RTR"},
+    Name{IBV_QPS_RTS, "RTS"},     Name{IBV_QPS_SQD, "SQD"},   Name{IBV_QPS_SQE, "SQE"},
+    Name{IBV_QPS_ERR, "ERR"},
+};
+constexpr std::array<std::string_view, control::kPortFirstDropReason> kPortCounters = {
+    "sent_packets", "sent_bytes", "received_packets", "received_bytes", "send_errors",
+};
+
+template <size_t N>
+std::string find_name(const std::array<Name, N>& names, uint32_t number) {
+  for (const Name& name : names) {
+    if (name.number == number) return std::string(name.text);
+  }
+  return fmt::format("unknown({})", number);
+}
+
+}  // namespace
+
+std::string qp_type_name(uint32_t type) {
+  return find_name(kTypes, type);
+}
+
+std::string qp_state_name(uint32_t state) {
+  return find_name(kStates, state);
+}
+
+std::string_view port_counter_name(size_t counter) {
+  return kPortCounters.at(counter);
+}
+
+std::string gid_as_text(const roce::Address& gid) {
+  char text[INET6_ADDRSTRLEN];
+  if (!inet_ntop(AF_INET6, gid.bytes.data(), text, sizeof text)) return "?";
+  return text;
+}
+
+std::string guid_as_text(const control::Link& link) {
+  const auto guid = control::guid_of(link);
+  return fmt::format("{:02x}{:02x}:{:02x}{:02x}:{:02x}{:02x}:{:02x}{:02x}", guid[0], guid[1], guid[2],
+                     guid[3], guid[4], guid[5], guid[6], guid[7]);
+}
+
+std::string mac_as_text(const control::Link& link) {
+  return fmt::format("{:02x}", fmt::join(link.mac, ":"));
+}
+
+std::string_view link_state(const control::Link& link) {
+  return link.up ? "ACTIVE" : "DOWN";
+}
+
+std::string printable(std::string_view text) {
+  std::string result(text);
+  for (char& c : result) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte < 0x20 || byte == 0x7f) c = '?';
+  }
+  return result;
+}
+
+std::string link_name_of(const control::AgentStatus& status, const control::QpNumbers& qp) {
+  for (const control::LinkStatus& one : status.links) {
+    if (one.link.device_index == qp.device_index) return one.link.name;
+  }
+  return "-";
+}
+
+}  // namespace verbena::tools

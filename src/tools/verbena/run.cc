@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "control/client.h"
+#include "tools/verbena/commands.h"
+#include "tools/verbena/help.h"
+#include "tools/verbena/installation.h"
+#include "tools/verbena/message.h"
+#include "tools/verbena/run_environment.h"
+
+namespace verbena::tools {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kExamples =
+    "Examples:\n"
+    "  verbena run ibv_devices                  which RDMA devices a program sees\n"
+    "  verbena run ib_write_bw                  a server; its client, in another terminal or on another "
+    "host:\n"
+    "  verbena run ib_write_bw 192.0.2.1\n"
+    "  verbena run -- ./my_program --help       everything after the program's name is the program's\n"
+    "\n"
+    "The program runs as you, unmodified; its children inherit the libraries. Exit status: the program's;\n"
+    "127 if there is no such program, 126 if it cannot be started.\n";
+
+std::string environment(const char* name) {
+  const char* value = std::getenv(name);
+  return value ? value : "";
+}
+
+// What execvp() would run for `name`, or nothing.
+fs::path find_program(const std::string& name) {
+  if (name.find('/') != std::string::npos) return name;
+  std::string path = environment("PATH");
+  if (path.empty()) path = "/bin:/usr/bin";
+  for (size_t begin = 0; begin <= path.size();) {
+    const size_t end = std::min(path.find(':', begin), path.size());
+    const fs::path candidate = fs::path(path.substr(begin, end - begin)) / name;
+    if (access(candidate.c_str(), X_OK) == 0 && !fs::is_directory(candidate)) return candidate;
+    begin = end + 1;
+  }
+  return {};
+}
+
+// The loader ignores the library path for programs that gain privilege, so they would see other libraries.
+bool gains_privilege(const fs::path& program) {
+  struct stat attributes {};
+  return stat(program.c_str(), &attributes) == 0 && (attributes.st_mode & (S_ISUID | S_ISGID)) != 0;
+}
+
+// False, and said why, if the libraries cannot be put in front of the system's.
+bool prepare_environment(const Installation& installation) {
+  if (installation.libraries.string().find_first_of(":;") != std::string::npos) {
+    complain("the libraries are in '{}'; the loader cannot take a folder with ':' or ';' in its name",
+             installation.libraries.string());
+    return false;
+  }
+  setenv("LD_LIBRARY_PATH", library_path_with(installation.libraries, environment("LD_LIBRARY_PATH")).c_str(),
+         1);
+  if (!installation.preload.empty()) {
+    setenv("LD_PRELOAD", preload_with(installation.preload, environment("LD_PRELOAD")).c_str(), 1);
+  }
+  return true;
+}
+
+// The program starts an agent itself when it needs one; doing it here tells the user what is wrong before a
+// program finds "no devices". Programs that need none still run, so this only warns.
+void start_agent(const Installation& installation) {
+  const auto client = control::Client::connect({.start_agent = true, .agent_program = installation.agent});
+  if (!client) {
+    complain(
+        "warning: no agent can be started ({}), so programs will find no RDMA device; "
+        "'verbena agent' shows why",
+        std::strerror(client.error().code));
+  }
+}
+
+int exec(const std::vector<std::string>& command) {
+  std::vector<char*> arguments;
+  for (const std::string& argument : command) arguments.push_back(const_cast<char*>(argument.c_str()));
+  arguments.push_back(nullptr);
+  execvp(arguments[0], arguments.data());
+  const int error = errno;
+  if (error == ENOENT) {
+    complain("there is no program '{}'{}", command[0],
+             command[0].find('/') == std::string::npos ? " in PATH" : "");
+    return kNotFound;
+  }
+  complain("cannot run '{}': {}", command[0], std::strerror(error));
+  return kNotExecutable;
+}
+
+int run(const std::vector<std::string>& command) {
+  const auto installation = Installation::of_this_program();
+  if (!installation) {
+    complain("no libibverbs.so.1 of Verbena's beside this program: is it copied out of its installation?");
+    return kFailed;
+  }
+  if (!prepare_environment(*installation)) return kFailed;
+  const fs::path program = find_program(command[0]);
+  if (!program.empty() && gains_privilege(program)) {
+    complain("warning: '{}' is set-user-ID or set-group-ID; the loader keeps Verbena's libraries from it",
+             program.string());
+  }
+  if (!program.empty()) start_agent(*installation);
+  return exec(command);
+}
+
+}  // namespace
+
+Words cut_words(int argc, const char* const* argv) {
+  const std::vector<std::string> words(argv + 1, argv + argc);
+  if (words.empty() || words.front() != "run") return {words, {}};
+  const auto program = std::find_if(words.begin() + 1, words.end(),
+                                    [](const std::string& word) { return word == "--" || word[0] != '-'; });
+  const bool mark = program != words.end() && *program == "--";
+  return {{words.begin(), program}, {mark ? program + 1 : program, words.end()}};
+}
+
+void add_run(CLI::App& verbena, const std::vector<std::string>& program, int& status) {
+  CLI::App* command = verbena.add_subcommand("run", "Run a program with Verbena as its RDMA libraries");
+  explain(*command, "verbena run [--] PROGRAM [ARGUMENT...]", kExamples);
+  command->callback([&program, &status] {
+    if (program.empty()) {
+      throw CLI::ValidationError("run", "which program? For example: verbena run ibv_devices");
+    }
+    status = run(program);
+  });
+}
+
+}  // namespace verbena::tools

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/verbena/run_environment.h"
+
+namespace verbena::tools {
+namespace {
+
+// `first`, then the items of `list` that differ from it; items are separated by any of `separators`.
+std::string put_first(const std::string& first, std::string_view list, std::string_view separators) {
+  std::string result = first;
+  while (!list.empty()) {
+    const size_t end = std::min(list.find_first_of(separators), list.size());
+    const std::string_view item = list.substr(0, end);
+    list.remove_prefix(std::min(end + 1, list.size()));
+    if (item.empty() || item == first) continue;
+    result += separators.front();
+    result += item;
+  }
+  return result;
+}
+
+}  // namespace
+
+std::string library_path_with(const std::filesystem::path& libraries, std::string_view current) {
+  return put_first(libraries.string(), current, ":;");
+}
+
+std::string preload_with(const std::filesystem::path& preload, std::string_view current) {
+  constexpr std::string_view kSeparators = ": ";
+  const std::string whole = preload.string();
+  const bool separable = whole.find_first_of(kSeparators) != std::string::npos;
+  return put_first(separable ? preload.filename().string() : whole, current, kSeparators);
+}
+
+}  // namespace verbena::tools

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/verbena/status_json.h"
+
+#include <nlohmann/json.hpp>
+
+#include "net/port.h"
+#include "tools/verbena/names.h"
+
+namespace verbena::tools {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json to_json(const control::LinkStatus& one) {
+  Json gids = Json::array();
+  for (const control::GidEntry& entry : one.link.gids) {
+    gids.push_back({{"index", entry.index}, {"gid", gid_as_text(entry.gid)}, {"type", "RoCE v2"}});
+  }
+  return {
+      {"name", one.link.name},
+      {"index", one.link.device_index},
+      {"netdev", one.link.netdev},
+      {"interface_index", one.link.interface_index},
+      {"mac", mac_as_text(one.link)},
+      {"guid", guid_as_text(one.link)},
+      {"mtu", one.link.mtu},
+      {"state", link_state(one.link)},
+      {"automatic", one.link.automatic},
+      {"wire", one.wire},
+      {"gids", std::move(gids)},
+  };
+}
+
+Json port_to_json(const control::SlotStatus& slot) {
+  Json port = Json::object();
+  for (size_t i = 0; i < control::kPortFirstDropReason; ++i) {
+    port[std::string(port_counter_name(i))] = slot.port[i];
+  }
+  Json dropped = Json::object();
+  for (size_t i = 0; i < static_cast<size_t>(net::DropReason::kCount); ++i) {
+    dropped[net::drop_reason_name(static_cast<net::DropReason>(i))] =
+        slot.port[control::kPortFirstDropReason + i];
+  }
+  port["dropped"] = std::move(dropped);
+  return port;
+}
+
+Json to_json(const control::AgentStatus& status, const control::QpNumbers& qp) {
+  Json counters = Json::object();
+  for (size_t i = 0; i < control::kQpCounterCount; ++i) {
+    counters[control::qp_counter_name(static_cast<control::QpCounter>(i))] = qp.counters[i];
+  }
+  return {
+      {"qpn", qp.qpn},
+      {"type", qp_type_name(qp.type)},
+      {"state", qp_state_name(qp.state)},
+      {"link", link_name_of(status, qp)},
+      {"remote_qpn", qp.remote_qpn},
+      {"counters", std::move(counters)},
+  };
+}
+
+Json to_json(const control::AgentStatus& status, const control::SlotStatus& slot) {
+  Json qps = Json::array();
+  for (const control::QpNumbers& qp : slot.qps) qps.push_back(to_json(status, qp));
+  return {
+      {"slot", slot.index},
+      {"pid", slot.pid},
+      {"uid", slot.uid},
+      {"program", slot.program},
+      {"wire", slot.has_wire},
+      {"port", port_to_json(slot)},
+      {"queue_pairs", std::move(qps)},
+  };
+}
+
+}  // namespace
+
+std::string status_as_json(const std::optional<control::AgentStatus>& status) {
+  Json links = Json::array();
+  Json processes = Json::array();
+  Json agent;  // null
+  if (status) {
+    agent = {{"pid", status->pid},
+             {"uid", status->uid},
+             {"version", status->version},
+             {"wire", status->no_wire_reason.empty()},
+             {"no_wire_reason", status->no_wire_reason}};
+    for (const control::LinkStatus& one : status->links) links.push_back(to_json(one));
+    for (const control::SlotStatus& slot : status->slots) processes.push_back(to_json(*status, slot));
+  }
+  const Json whole = {{"version", VERBENA_VERSION},
+                      {"agent", std::move(agent)},
+                      {"links", std::move(links)},
+                      {"processes", std::move(processes)}};
+  // Names come from other processes and need not be UTF-8.
+  return whole.dump(2, ' ', false, Json::error_handler_t::replace) + '\n';
+}
+
+}  // namespace verbena::tools

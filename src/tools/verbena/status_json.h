@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "control/admin.h"
+
+namespace verbena::tools {
+
+// `verbena status --json`: one JSON object; docs/using.md describes its members. Members are added over time,
+// never taken away. Without an agent "agent" is null and the lists are empty. Always valid UTF-8.
+std::string status_as_json(const std::optional<control::AgentStatus>& status);
+
+}  // namespace verbena::tools

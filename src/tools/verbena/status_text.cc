@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/verbena/status_text.h"
+
+#include <fmt/format.h>
+
+#include "net/port.h"
+#include "tools/verbena/names.h"
+#include "tools/verbena/table.h"
+
+namespace verbena::tools {
+namespace {
+
+std::string number(uint64_t value) {
+  return fmt::format("{}", value);
+}
+
+std::string gids_as_text(const control::AgentStatus& status) {
+  Table table({"LINK", "GID", "", "TYPE"});
+  for (const control::LinkStatus& one : status.links) {
+    for (const control::GidEntry& entry : one.link.gids) {
+      table.add({one.link.name, number(entry.index), gid_as_text(entry.gid), "RoCE v2"});
+    }
+  }
+  return table.empty() ? "No link has a GID.\n" : table.text();
+}
+
+// Only what has happened: a line of zeros tells nothing.
+std::string port_as_text(const control::SlotStatus& slot) {
+  std::string text;
+  for (size_t i = 0; i < control::kPortFirstDropReason; ++i) {
+    if (slot.port[i]) text += fmt::format(" {} {}", port_counter_name(i), slot.port[i]);
+  }
+  for (size_t i = 0; i < static_cast<size_t>(net::DropReason::kCount); ++i) {
+    const uint64_t dropped = slot.port[control::kPortFirstDropReason + i];
+    if (dropped) {
+      text += fmt::format(" dropped_{} {}", net::drop_reason_name(static_cast<net::DropReason>(i)), dropped);
+    }
+  }
+  return text.empty() ? text : fmt::format("  packets:{}\n", text);
+}
+
+std::string counters_as_text(const control::QpNumbers& qp) {
+  std::string text;
+  for (size_t i = 0; i < control::kQpCounterCount; ++i) {
+    if (!qp.counters[i]) continue;
+    if (!text.empty()) text += ' ';
+    text +=
+        fmt::format("{} {}", control::qp_counter_name(static_cast<control::QpCounter>(i)), qp.counters[i]);
+  }
+  return text;
+}
+
+std::string process_as_text(const control::AgentStatus& status, const control::SlotStatus& slot) {
+  std::string text = fmt::format("Process {} ({}), user {}, slot {}{}\n", slot.pid, printable(slot.program),
+                                 slot.uid, slot.index, slot.has_wire ? "" : ", without a wire");
+  text += port_as_text(slot);
+  Table table({"QP", "TYPE", "STATE", "LINK", "PEER", "COUNTERS"});
+  for (const control::QpNumbers& qp : slot.qps) {
+    table.add({fmt::format("{:#08x}", qp.qpn), qp_type_name(qp.type), qp_state_name(qp.state),
+               printable(link_name_of(status, qp)),
+               qp.remote_qpn ? fmt::format("{:#08x}", qp.remote_qpn) : "-", counters_as_text(qp)});
+  }
+  return text + (table.empty() ? "  no queue pairs\n" : table.text(2));
+}
+
+}  // namespace
+
+std::string links_as_text(const control::AgentStatus& status) {
+  Table table({"LINK", "NETDEV", "STATE", "MTU", "GIDS", "WIRE"});
+  for (const control::LinkStatus& one : status.links) {
+    table.add({one.link.name, one.link.netdev, std::string(link_state(one.link)), number(one.link.mtu),
+               number(one.link.gids.size()), one.wire});
+  }
+  if (table.empty()) return "No links: no network device is up and has an address.\n";
+  return table.text();
+}
+
+std::string status_as_text(const control::AgentStatus& status) {
+  std::string text =
+      fmt::format("Agent {} (verbena {}), user {}\n", status.pid, printable(status.version), status.uid);
+  text += status.no_wire_reason.empty() ? "Wire: UDP port 4791\n"
+                                        : fmt::format("Wire: none. {}\n", printable(status.no_wire_reason));
+  text += '\n' + links_as_text(status);
+  text += '\n' + gids_as_text(status);
+  if (status.slots.empty()) text += "\nNo process uses Verbena.\n";
+  for (const control::SlotStatus& slot : status.slots) text += '\n' + process_as_text(status, slot);
+  return text;
+}
+
+}  // namespace verbena::tools

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+
+#include "control/admin.h"
+
+namespace verbena::tools {
+
+// What `verbena link show` and `verbena status` print. The text is for people and may change; programs read
+// the JSON.
+std::string links_as_text(const control::AgentStatus& status);
+std::string status_as_text(const control::AgentStatus& status);
+
+}  // namespace verbena::tools

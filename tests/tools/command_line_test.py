@@ -1,0 +1,132 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""command_line_test.py VERBENA: the command as a user meets it: exit statuses, help, and what wrong usage is told."""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+
+VERBENA = None
+USAGE, FAILED, NOT_EXECUTABLE, NOT_FOUND = 2, 1, 126, 127
+
+
+def verbena(*arguments, environment=None):
+    return subprocess.run([VERBENA, *arguments], capture_output=True, text=True, timeout=30, check=False,
+                          stdin=subprocess.DEVNULL, env={**os.environ, **(environment or {})})
+
+
+class Usage(unittest.TestCase):
+    def assert_told(self, arguments, *expected):
+        ran = verbena(*arguments)
+        self.assertEqual(ran.returncode, USAGE, ran.stdout + ran.stderr)
+        self.assertEqual(ran.stdout, "")
+        for text in expected:
+            self.assertIn(text, ran.stderr)
+
+    def test_help_shows_every_command_and_an_example(self):
+        ran = verbena("--help")
+        self.assertEqual(ran.returncode, 0)
+        for text in ("run", "link", "status", "agent", "verbena run ib_write_bw"):
+            self.assertIn(text, ran.stdout)
+
+    def test_every_command_has_help_with_its_usage(self):
+        for words in (["run"], ["link"], ["link", "show"], ["link", "add"], ["link", "del"], ["status"], ["agent"]):
+            ran = verbena(*words, "--help")
+            self.assertEqual(ran.returncode, 0)
+            self.assertIn("Usage: verbena " + " ".join(words), ran.stdout)
+
+    def test_version(self):
+        ran = verbena("--version")
+        self.assertEqual(ran.returncode, 0)
+        self.assertRegex(ran.stdout, r"^verbena \d+\.\d+\.\d+\n$")
+
+    def test_no_command(self):
+        self.assert_told([], "verbena --help")
+
+    def test_unknown_command(self):
+        self.assert_told(["rum", "true"], "there is no command 'rum'", "verbena --help")
+
+    def test_unknown_option(self):
+        self.assert_told(["status", "--jason"], "there is no option '--jason'", "verbena status --help")
+
+    def test_run_without_a_program(self):
+        self.assert_told(["run"], "which program?")
+        self.assert_told(["run", "--"], "which program?")
+
+    def test_run_with_an_option_before_the_program(self):
+        self.assert_told(["run", "-v", "true"], "there is no option '-v'")
+
+    def test_link_without_a_verb(self):
+        self.assert_told(["link"], "verbena link --help")
+
+    def test_link_add_with_wrong_words(self):
+        self.assert_told(["link", "add", "rxe0"], "network device is missing", "link add NAME type rxe netdev DEV")
+        self.assert_told(["link", "add", "rxe0", "type", "siw", "netdev", "lo"], "'siw'")
+
+    def test_link_del_without_a_name(self):
+        self.assert_told(["link", "del"], "NAME", "verbena link del --help")
+
+
+class Run(unittest.TestCase):
+    def test_exit_status_is_the_programs(self):
+        self.assertEqual(verbena("run", "sh", "-c", "exit 7").returncode, 7)
+
+    def test_everything_after_the_program_is_the_programs(self):
+        ran = verbena("run", "echo", "--help", "--", "-x", "run")
+        self.assertEqual(ran.stdout, "--help -- -x run\n")
+        ran = verbena("run", "--", "echo", "--version")
+        self.assertEqual(ran.stdout.split()[0], "echo")
+
+    def test_unknown_program(self):
+        ran = verbena("run", "no-such-program-at-all")
+        self.assertEqual(ran.returncode, NOT_FOUND)
+        self.assertEqual(ran.stderr, "verbena: there is no program 'no-such-program-at-all' in PATH\n")
+
+    def test_file_that_is_no_program(self):
+        with tempfile.NamedTemporaryFile() as file:
+            ran = verbena("run", file.name)
+            self.assertEqual(ran.returncode, NOT_EXECUTABLE)
+            self.assertIn(file.name, ran.stderr)
+
+    def test_libraries_are_first_in_the_path_and_not_twice(self):
+        shown = verbena("run", VERBENA, "run", "sh", "-c", 'echo "$LD_LIBRARY_PATH"',
+                        environment={"LD_LIBRARY_PATH": "/elsewhere"}).stdout.strip().split(":")
+        self.assertTrue(os.path.exists(os.path.join(shown[0], "libibverbs.so.1")), shown)
+        self.assertEqual(shown[1:], ["/elsewhere"])
+
+    def test_the_users_preload_is_kept(self):
+        shown = verbena("run", "sh", "-c", 'echo "$LD_PRELOAD"', environment={"LD_PRELOAD": "libdl.so.2"}).stdout
+        self.assertTrue(shown.strip().endswith("libdl.so.2"), shown)
+
+
+class Status(unittest.TestCase):
+    def test_json_is_one_valid_object(self):
+        ran = verbena("status", "--json")
+        self.assertEqual(ran.returncode, 0, ran.stderr)
+        whole = json.loads(ran.stdout)
+        self.assertEqual(set(whole), {"version", "agent", "links", "processes"})
+
+    def test_answer_that_cannot_be_written_is_an_error(self):
+        with open("/dev/full", "w", encoding="utf-8") as full:
+            ran = subprocess.run([VERBENA, "status"], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+        self.assertEqual(ran.returncode, FAILED)
+        self.assertIn("standard output", ran.stderr)
+
+
+def enter_a_network_of_our_own():
+    """`verbena run` starts an agent, which takes UDP port 4791: not on the network of whoever runs the tests."""
+    if os.environ.get("VERBENA_TEST_NETWORK"):
+        return
+    for unshare in (["unshare", "--net"], ["unshare", "--net", "--map-root-user"]):
+        if subprocess.run([*unshare, "true"], capture_output=True, check=False).returncode == 0:
+            os.environ["VERBENA_TEST_NETWORK"] = "own"
+            os.execvp(unshare[0], [*unshare, sys.executable, *sys.argv])
+
+
+if __name__ == "__main__":
+    enter_a_network_of_our_own()
+    VERBENA = os.path.abspath(sys.argv.pop(1))
+    unittest.main()

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/verbena/link_arguments.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace verbena::tools {
+namespace {
+
+using testing::HasSubstr;
+
+std::string error_of(const std::vector<std::string>& words) {
+  const auto parsed = parse_link_addition(words);
+  return parsed ? "no error" : parsed.error();
+}
+
+TEST(LinkAddition, TakesNameAndDevice) {
+  EXPECT_EQ(parse_link_addition({"rxe0", "eth0"}), (LinkAddition{"rxe0", "eth0"}));
+}
+
+TEST(LinkAddition, TakesTheWordsOfIproute2InEitherOrder) {
+  EXPECT_EQ(parse_link_addition({"rxe0", "type", "rxe", "netdev", "eth0"}), (LinkAddition{"rxe0", "eth0"}));
+  EXPECT_EQ(parse_link_addition({"rxe0", "netdev", "eth0", "type", "rxe"}), (LinkAddition{"rxe0", "eth0"}));
+}
+
+TEST(LinkAddition, SaysWhatIsMissing) {
+  EXPECT_THAT(error_of({}), HasSubstr("name and network device are missing"));
+  EXPECT_THAT(error_of({"rxe0"}), HasSubstr("the network device is missing"));
+  EXPECT_THAT(error_of({"rxe0", "type", "rxe"}), HasSubstr("the network device is missing"));
+  EXPECT_THAT(error_of({"rxe0", "netdev"}), HasSubstr("nothing follows 'netdev'"));
+  EXPECT_THAT(error_of({"rxe0", "type", "rxe", "netdev"}), HasSubstr("nothing follows 'netdev'"));
+}
+
+TEST(LinkAddition, SaysWhatIsWrong) {
+  EXPECT_THAT(error_of({"rxe0", "type", "siw", "netdev", "eth0"}), HasSubstr("there is no link type 'siw'"));
+  EXPECT_THAT(error_of({"rxe0", "dev", "eth0"}), HasSubstr("'dev' is neither 'type' nor 'netdev'"));
+  EXPECT_THAT(error_of({"rxe0", "netdev", "a", "netdev", "b"}), HasSubstr("twice"));
+}
+
+TEST(LinkAddition, EveryErrorSaysWhatWouldBeRight) {
+  EXPECT_THAT(error_of({"rxe0"}), HasSubstr("verbena link add NAME type rxe netdev DEV"));
+}
+
+}  // namespace
+}  // namespace verbena::tools

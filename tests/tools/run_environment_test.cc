@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/verbena/run_environment.h"
+
+#include <cstdlib>
+#include <fstream>
+#include <optional>
+
+#include <gtest/gtest.h>
+
+#include "tools/verbena/installation.h"
+
+namespace verbena::tools {
+namespace {
+
+namespace fs = std::filesystem;
+
+TEST(LibraryPath, OursComesFirst) {
+  EXPECT_EQ(library_path_with("/opt/v", ""), "/opt/v");
+  EXPECT_EQ(library_path_with("/opt/v", "/a:/b"), "/opt/v:/a:/b");
+}
+
+TEST(LibraryPath, NestedRunsDoNotPileUp) {
+  EXPECT_EQ(library_path_with("/opt/v", "/a:/opt/v:/b"), "/opt/v:/a:/b");
+}
+
+TEST(LibraryPath, EmptyItemsWhichMeanTheCurrentFolderAreDropped) {
+  EXPECT_EQ(library_path_with("/opt/v", "/a::/b:"), "/opt/v:/a:/b");
+}
+
+TEST(Preload, OursComesFirstWhateverSeparatesTheOthers) {
+  EXPECT_EQ(preload_with("/opt/v/libverbena-sys.so", "liba.so libb.so:libc.so"),
+            "/opt/v/libverbena-sys.so:liba.so:libb.so:libc.so");
+}
+
+TEST(Preload, PathThatTheLoaderWouldSplitIsNamedByItsFile) {
+  EXPECT_EQ(preload_with("/opt/my programs/libverbena-sys.so", ""), "libverbena-sys.so");
+}
+
+class InstallationTest : public testing::Test {
+ protected:
+  InstallationTest() {
+    std::string name = (fs::temp_directory_path() / "verbena-installation-XXXXXX").string();
+    root_ = mkdtemp(name.data());
+  }
+  ~InstallationTest() override { fs::remove_all(root_); }
+
+  void make(const fs::path& file) const {
+    fs::create_directories((root_ / file).parent_path());
+    std::ofstream(root_ / file) << "x";
+  }
+
+  fs::path root_;
+};
+
+TEST_F(InstallationTest, IsFoundFromTheInstalledProgram) {
+  const fs::path libraries = (root_ / "bin" / VERBENA_LIBDIR_FROM_BINDIR).lexically_normal();
+  make(libraries.lexically_relative(root_) / "libibverbs.so.1");
+  make(libraries.lexically_relative(root_) / "libverbena-sys.so");
+  make("bin/verbena-agent");
+  const auto found = Installation::find(root_ / "bin/verbena");
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->libraries, libraries);
+  EXPECT_EQ(found->preload, libraries / "libverbena-sys.so");
+  EXPECT_EQ(found->agent, root_ / "bin/verbena-agent");
+}
+
+TEST_F(InstallationTest, IsFoundInABuildFolder) {
+  make("CMakeCache.txt");
+  make("lib/libibverbs.so.1");
+  const auto found = Installation::find(root_ / "bin/verbena");
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->libraries, root_ / "lib");
+  EXPECT_TRUE(found->preload.empty());
+}
+
+TEST_F(InstallationTest, TheSystemsOwnLibraryIsNotTakenForOurs) {
+  make("lib/libibverbs.so.1");
+  EXPECT_EQ(Installation::find(root_ / "bin/verbena"), std::nullopt);
+}
+
+}  // namespace
+}  // namespace verbena::tools

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <infiniband/verbs.h>
+#include <nlohmann/json.hpp>
+
+#include "net/port.h"
+#include "tools/verbena/names.h"
+#include "tools/verbena/status_json.h"
+#include "tools/verbena/status_text.h"
+
+namespace verbena::tools {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+using testing::Not;
+
+control::AgentStatus example() {
+  constexpr uint8_t kAddress[] = {192, 0, 2, 1};
+  control::Link link{.name = "rxe_eth0",
+                     .device_index = 3,
+                     .netdev = "eth0",
+                     .interface_index = 2,
+                     .mac = {0x52, 0x54, 0, 0x77, 0, 1},
+                     .mtu = 1500,
+                     .up = true,
+                     .automatic = true,
+                     .gids = {{.index = 1, .gid = roce::Address::from_ipv4(kAddress)}}};
+  control::QpNumbers qp{
+      .qpn = 0x1011, .type = IBV_QPT_RC, .state = IBV_QPS_RTS, .remote_qpn = 0x2012, .device_index = 3};
+  qp.counters[control::kSentPackets] = 77;
+  control::SlotStatus slot{
+      .index = 1, .pid = 1234, .uid = 1000, .program = "ib_write_bw", .has_wire = true, .qps = {qp}};
+  slot.port[control::kPortSentPackets] = 78;
+  slot.port[control::kPortFirstDropReason + static_cast<size_t>(net::DropReason::kBadIcrc)] = 5;
+  return {.pid = 99,
+          .uid = 1000,
+          .version = "0.1.0",
+          .no_wire_reason = "",
+          .links = {{link, "up"}},
+          .slots = {slot}};
+}
+
+TEST(StatusJson, TellsAllThereIs) {
+  const json whole = json::parse(status_as_json(example()));
+  EXPECT_EQ(whole["agent"]["pid"], 99);
+  EXPECT_EQ(whole["agent"]["wire"], true);
+  EXPECT_EQ(whole["links"][0]["name"], "rxe_eth0");
+  EXPECT_EQ(whole["links"][0]["guid"], "5054:00ff:fe77:0001");
+  EXPECT_EQ(whole["links"][0]["gids"][0],
+            json({{"index", 1}, {"gid", "::ffff:192.0.2.1"}, {"type", "RoCE v2"}}));
+  const json& process = whole["processes"][0];
+  EXPECT_EQ(process["pid"], 1234);
+  EXPECT_EQ(process["port"]["sent_packets"], 78);
+  EXPECT_EQ(process["port"]["dropped"][net::drop_reason_name(net::DropReason::kBadIcrc)], 5);
+  const json& qp = process["queue_pairs"][0];
+  EXPECT_EQ(qp["qpn"], 0x1011);
+  EXPECT_EQ(qp["type"], "RC");
+  EXPECT_EQ(qp["state"], "RTS");
+  EXPECT_EQ(qp["link"], "rxe_eth0");
+  EXPECT_EQ(qp["counters"]["sent_packets"], 77);
+}
+
+TEST(StatusJson, HasTheSameMembersWithoutAnAgent) {
+  const json whole = json::parse(status_as_json(std::nullopt));
+  EXPECT_TRUE(whole["agent"].is_null());
+  EXPECT_EQ(whole["links"], json::array());
+  EXPECT_EQ(whole["processes"], json::array());
+}
+
+TEST(StatusJson, NamesThatAreNoUtf8StayValidJson) {
+  auto status = example();
+  status.slots[0].program = "\xff\"\n\\";
+  const json whole = json::parse(status_as_json(status));
+  EXPECT_EQ(whole["processes"][0]["program"], "\xEF\xBF\xBD\"\n\\");
+}
+
+TEST(StatusJson, NumbersThatMeanNothingAreShownAsSuch) {
+  auto status = example();
+  status.slots[0].qps[0].state = 4711;
+  status.slots[0].qps[0].device_index = 8;
+  const json qp = json::parse(status_as_json(status))["processes"][0]["queue_pairs"][0];
+  EXPECT_EQ(qp["state"], "unknown(4711)");
+  EXPECT_EQ(qp["link"], "-");
+}
+
+TEST(StatusText, TellsWhatAPersonAsks) {
+  const std::string text = status_as_text(example());
+  EXPECT_THAT(text, HasSubstr("rxe_eth0"));
+  EXPECT_THAT(text, HasSubstr("::ffff:192.0.2.1"));
+  EXPECT_THAT(text, HasSubstr("Process 1234 (ib_write_bw)"));
+  EXPECT_THAT(text, HasSubstr("RTS"));
+  EXPECT_THAT(text, HasSubstr("sent_packets 77"));
+}
+
+TEST(StatusText, SaysWhyThereIsNoWire) {
+  auto status = example();
+  status.no_wire_reason = "UDP port 4791 is taken.";
+  EXPECT_THAT(status_as_text(status), HasSubstr("Wire: none. UDP port 4791 is taken."));
+}
+
+TEST(StatusText, KeepsControlCharactersFromTheTerminal) {
+  auto status = example();
+  status.slots[0].program = "evil\x1b[2J";
+  EXPECT_THAT(status_as_text(status), Not(HasSubstr("\x1b")));
+}
+
+}  // namespace
+}  // namespace verbena::tools
