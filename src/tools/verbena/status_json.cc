@@ -47,8 +47,8 @@ Json port_to_json(const control::SlotStatus& slot) {
 
 Json to_json(const control::AgentStatus& status, const control::QpNumbers& qp) {
   Json counters = Json::object();
-  for (size_t i = 0; i < control::kQpCounterCount; ++i) {
-    counters[control::qp_counter_name(static_cast<control::QpCounter>(i))] = qp.counters[i];
+  for (size_t i = 0; i < transport::kQpCounterCount; ++i) {
+    counters[transport::qp_counter_name(static_cast<transport::QpCounter>(i))] = qp.counters[i];
   }
   return {
       {"qpn", qp.qpn},

@@ -41,11 +41,11 @@ std::string port_as_text(const control::SlotStatus& slot) {
 
 std::string counters_as_text(const control::QpNumbers& qp) {
   std::string text;
-  for (size_t i = 0; i < control::kQpCounterCount; ++i) {
+  for (size_t i = 0; i < transport::kQpCounterCount; ++i) {
     if (!qp.counters[i]) continue;
     if (!text.empty()) text += ' ';
     text +=
-        fmt::format("{} {}", control::qp_counter_name(static_cast<control::QpCounter>(i)), qp.counters[i]);
+        fmt::format("{} {}", transport::qp_counter_name(static_cast<transport::QpCounter>(i)), qp.counters[i]);
   }
   return text;
 }
