@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/shard.h"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <mutex>
 #include <utility>
+
+#include <sched.h>
 
 namespace verbena::engine {
 namespace {
@@ -33,6 +33,8 @@ constexpr uint32_t kIdlePolls = 64;
 constexpr uint32_t kPollsPerYield = 8;
 // How often the engine thread looks whether the application still polls: rarer costs latency once, more often
 // costs a core.
+// Right after the application took over it looks sooner, and then ever rarer.
+constexpr Duration kFirstLook = std::chrono::microseconds(50);
 constexpr Duration kLookInterval = std::chrono::milliseconds(1);
 // Timers may be this late while the engine thread sleeps: the application would have to wake it for each
 // request otherwise.
@@ -62,7 +64,8 @@ Shard::Shard(uint32_t slot, std::unique_ptr<net::Port> port, control::StatusPage
       next_index_(static_cast<uint32_t>(secret % roce::Qpn::kPerSlot)),
       timers_(MonotonicClock::now()),
       now_(MonotonicClock::now()),
-      polls_to_take_over_(kPollsToTakeOver) {}
+      polls_to_take_over_(kPollsToTakeOver),
+      look_interval_(kLookInterval) {}
 
 Shard::~Shard() = default;
 
@@ -115,8 +118,8 @@ void Shard::poll() {
     idle = idle_polls_ >= kIdlePolls && idle_polls_ % kPollsPerYield == 0;
   }
   leave(Gathering::kNo);
-  // Whoever we wait for may need this processor: on a machine with more spinners than processors each message would cost a time
-  // slice. With nobody waiting it costs next to nothing.
+  // Whoever we wait for may need this processor: on a machine with more spinners than processors each message
+  // would cost a time slice. With nobody waiting it costs next to nothing.
   if (idle) ::sched_yield();
 }
 
@@ -125,6 +128,7 @@ void Shard::on_application_poll() {
   if (!listening_.load(std::memory_order_relaxed) || sleeper_ == nullptr) return;
   if (++quiet_polls_ < polls_to_take_over_) return;
   listening_.store(false, std::memory_order_relaxed);
+  look_interval_ = kFirstLook;
   sleeper_->listen(false);
   sleeper_->wake();  // from its long sleep, to look now and then from here on
 }
@@ -280,7 +284,8 @@ void Shard::add(QueuePair& qp) {
 
 void Shard::remove(QueuePair& qp) {
   answer_doorbells();
-  transmit_ready(Acknowledgements::kSend, Gathering::kNo);  // the peer must not wait for what only we can tell it
+  transmit_ready(Acknowledgements::kSend,
+                 Gathering::kNo);  // the peer must not wait for what only we can tell it
   qps_[qp.config().qpn.index()] = nullptr;
   --qp_count_;
   timers_.cancel(qp);
@@ -298,7 +303,8 @@ Shard::EngineView Shard::run_engine() {
   now_ = MonotonicClock::now();
   publish_counters();
   if (application_polls()) {
-    engine_wakes_at_ = now_ + kLookInterval;
+    engine_wakes_at_ = now_ + look_interval_;
+    look_interval_ = std::min(look_interval_ * 2, kLookInterval);
     return {engine_wakes_at_, false};
   }
 

@@ -156,6 +156,7 @@ class Shard : private net::PacketHandler {
   uint32_t quiet_polls_ = 0;            // polls since the engine thread last received something
   uint32_t idle_polls_ = 0;             // polls since one last received something
   uint32_t polls_to_take_over_;
+  Duration look_interval_;
   uint32_t steady_looks_ = 0;
   TimePoint engine_wakes_at_ = kNever;
   bool engine_told_ = false;
