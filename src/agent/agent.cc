@@ -11,6 +11,8 @@
 #include "agent/process.h"
 #include "base/log.h"
 #include "control/message_socket.h"
+#include "control/state_directory.h"
+#include "control/status_reader.h"
 
 namespace verbena::agent {
 namespace {
@@ -21,6 +23,9 @@ constexpr size_t kMaxSessionsOfStranger = 1024;  // of one user whom a root agen
 constexpr Duration kHelloTimeout = std::chrono::seconds(10);
 constexpr Duration kSurvivorWait = std::chrono::milliseconds(300);
 constexpr Duration kAcceptPause = std::chrono::milliseconds(100);
+// The kernel's counters are renewed as often (the lifespan attribute), and read from sysfs seldom.
+constexpr Duration kCounterInterval = std::chrono::seconds(1);
+constexpr Duration kCounterPause = std::chrono::milliseconds(100);
 constexpr Duration kWireRetryInterval = std::chrono::seconds(1);
 
 }  // namespace
@@ -36,7 +41,11 @@ Result<UniqueFd> Agent::take_name() {
 Agent::Agent(UniqueFd name, const AgentOptions& options)
     : options_(options), listener_(std::move(name)), netlink_(links_), wire_(options.port), slots_(wire_) {}
 
+// Clients that see their connection end look for the next agent: by then the name must be free, and the state
+// directory must not be ours any more.
 Agent::~Agent() {
+  state_.reset();
+  listener_.reset();
   sessions_.clear();
 }
 
@@ -44,6 +53,12 @@ Result<void> Agent::start() {
   auto vault = Vault::create();
   if (!vault) return fail(vault.error().code);
   vault_ = std::move(*vault);
+  if (const auto directory = control::make_state_directory()) {
+    state_.emplace(*directory);
+  } else {
+    log_warning("no state directory (errno {}): programs that look into /sys see no devices",
+                directory.error().code);
+  }
   if (const auto started = netlink_.start(); !started) return started;
   loop_.watch(netlink_.fd(), EPOLLIN, [this](uint32_t) {
     netlink_.receive();
@@ -167,6 +182,7 @@ void Agent::pause_listening() {
 void Agent::close_session(uint64_t id) {
   loop_.later([this, id] {
     if (sessions_.erase(id) == 0) return;
+    collect_counters();  // for the last time from these
     std::vector<uint32_t> indexes;
     for (const LentSlot& slot : slots_.lent()) {
       if (slot.borrower.session == id) indexes.push_back(slot.index);
@@ -194,6 +210,7 @@ Result<LentSlot> Agent::lend_slot(const Borrower& borrower) {
   }
   auto slot = slots_.lend(borrower, now);
   if (slot) record_slot(slot->index);
+  collect_counters_regularly();
   return slot;
 }
 
@@ -205,6 +222,7 @@ Result<void> Agent::keep_slot(uint32_t index, const Borrower& borrower) {
     orphans_.erase(orphan);
   }
   record_slot(index);
+  collect_counters_regularly();
   return kept;
 }
 
@@ -215,6 +233,7 @@ Result<void> Agent::take_back_slot(uint32_t index, uint64_t session) {
       orphans_.erase(orphan);
     }
   }
+  collect_counters();
   auto taken = slots_.take_back(index, session, MonotonicClock::now());
   if (taken) record_slot(index);
   consider_idle();
@@ -246,8 +265,37 @@ void Agent::publish_links() {
   }
   link_file_ = std::move(*file);
   if (!vault_.put_links(link_file_.get()) || vault_.is_long()) rewrite_vault();
+  if (state_) state_->show(links_.snapshot().links);
   for (const auto& [id, session] : sessions_) session->links_changed();
   consider_idle();
+}
+
+void Agent::collect_counters() {
+  const TimePoint now = MonotonicClock::now();
+  if (!state_ || now - counters_collected_ < kCounterPause) return;
+  counters_collected_ = now;
+  std::vector<control::SlotStatus> slots;
+  for (const LentSlot& lent : slots_.lent()) {
+    control::SlotStatus& slot = slots.emplace_back();
+    slot.index = lent.index;
+    slot.pid = lent.borrower.pid;
+    control::read_status_page(lent.page, slot);
+  }
+  counters_.collect(slots);
+  for (const control::Link& link : links_.snapshot().links) {
+    const auto sums = counters_.devices().find(link.device_index);
+    if (sums != counters_.devices().end()) state_->show_counters(link.name, sums->second);
+  }
+}
+
+void Agent::collect_counters_regularly() {
+  if (!state_ || collecting_regularly_ || !slots_.find_lent(0)) return;
+  collecting_regularly_ = true;
+  loop_.at(MonotonicClock::now() + kCounterInterval, [this] {
+    collecting_regularly_ = false;
+    collect_counters();
+    collect_counters_regularly();
+  });
 }
 
 void Agent::record_slot(uint32_t index) {
@@ -282,8 +330,6 @@ void Agent::end_if_idle() {
   }
   if (!is_idle()) return;
   log_info("idle: good-bye");
-  loop_.forget(listener_.get());
-  listener_.reset();
   loop_.stop();
 }
 
