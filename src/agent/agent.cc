@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <utility>
 
 #include <sys/socket.h>
@@ -10,6 +11,7 @@
 
 #include "agent/process.h"
 #include "base/log.h"
+#include "control/agent_starter.h"
 #include "control/message_socket.h"
 #include "control/state_directory.h"
 #include "control/status_reader.h"
@@ -26,6 +28,7 @@ constexpr Duration kAcceptPause = std::chrono::milliseconds(100);
 // The kernel's counters are renewed as often (the lifespan attribute), and read from sysfs seldom.
 constexpr Duration kCounterInterval = std::chrono::seconds(1);
 constexpr Duration kCounterPause = std::chrono::milliseconds(100);
+constexpr Duration kKeeperRetryInterval = std::chrono::seconds(1);
 constexpr Duration kWireRetryInterval = std::chrono::seconds(1);
 
 }  // namespace
@@ -299,6 +302,7 @@ void Agent::collect_counters_regularly() {
 }
 
 void Agent::record_slot(uint32_t index) {
+  consider_keeper();
   if (!vault_.put_slot(slots_.record(index)) || vault_.is_long()) rewrite_vault();
 }
 
@@ -308,8 +312,32 @@ void Agent::rewrite_vault() {
   }
 }
 
+Session* Agent::find_keeper() const {
+  for (const auto& [id, session] : sessions_) {
+    if (session->is_keeper()) return session.get();
+  }
+  return nullptr;
+}
+
+// There shall be a keeper while slots are lent to other users, and no longer.
+void Agent::consider_keeper() {
+  const auto lent = slots_.lent();
+  const bool wanted = std::any_of(lent.begin(), lent.end(), [](const LentSlot& slot) {
+    return slot.socket >= 0 && slot.borrower.uid != ::geteuid();
+  });
+  const Session* keeper = find_keeper();
+  if (keeper != nullptr && !wanted && keeper->pid() > 0) ::kill(keeper->pid(), SIGTERM);
+  const TimePoint now = MonotonicClock::now();
+  if (keeper != nullptr || !wanted || now < keeper_retry_) return;
+  keeper_retry_ = now + kKeeperRetryInterval;
+  const auto started = control::start_agent("/proc/self/exe", {"--keep-vault"});
+  if (!started) log_warning("no keeper can be started: errno {}", started.error().code);
+}
+
 bool Agent::is_idle() const {
-  return sessions_.empty() && orphans_.empty() && !links_.holds_user_changes();
+  const bool has_clients = std::any_of(sessions_.begin(), sessions_.end(),
+                                       [](const auto& entry) { return !entry.second->is_keeper(); });
+  return !has_clients && orphans_.empty() && !links_.holds_user_changes();
 }
 
 void Agent::consider_idle() {

@@ -79,6 +79,8 @@ class Agent final : public SessionHost {
   void collect_counters_regularly();
   void record_slot(uint32_t index);
   void rewrite_vault();
+  void consider_keeper();
+  Session* find_keeper() const;
   void consider_idle();
   void end_if_idle();
   bool is_idle() const;
@@ -96,6 +98,7 @@ class Agent final : public SessionHost {
   CounterCollector counters_;
   TimePoint counters_collected_{};
   bool collecting_regularly_ = false;
+  TimePoint keeper_retry_{};
   bool awaiting_survivors_ = false;
   bool anyone_greeted_ = false;
   std::optional<EventLoop::TimerId> wait_timer_;
