@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <utility>
 
 #include <sys/socket.h>
@@ -10,7 +11,10 @@
 
 #include "agent/process.h"
 #include "base/log.h"
+#include "control/agent_starter.h"
 #include "control/message_socket.h"
+#include "control/state_directory.h"
+#include "control/status_reader.h"
 
 namespace verbena::agent {
 namespace {
@@ -21,6 +25,10 @@ constexpr size_t kMaxSessionsOfStranger = 1024;  // of one user whom a root agen
 constexpr Duration kHelloTimeout = std::chrono::seconds(10);
 constexpr Duration kSurvivorWait = std::chrono::milliseconds(300);
 constexpr Duration kAcceptPause = std::chrono::milliseconds(100);
+// The kernel's counters are renewed as often (the lifespan attribute), and read from sysfs seldom.
+constexpr Duration kCounterInterval = std::chrono::seconds(1);
+constexpr Duration kCounterPause = std::chrono::milliseconds(100);
+constexpr Duration kKeeperRetryInterval = std::chrono::seconds(1);
 constexpr Duration kWireRetryInterval = std::chrono::seconds(1);
 
 }  // namespace
@@ -36,7 +44,11 @@ Result<UniqueFd> Agent::take_name() {
 Agent::Agent(UniqueFd name, const AgentOptions& options)
     : options_(options), listener_(std::move(name)), netlink_(links_), wire_(options.port), slots_(wire_) {}
 
+// Clients that see their connection end look for the next agent: by then the name must be free, and the state
+// directory must not be ours any more.
 Agent::~Agent() {
+  state_.reset();
+  listener_.reset();
   sessions_.clear();
 }
 
@@ -44,6 +56,12 @@ Result<void> Agent::start() {
   auto vault = Vault::create();
   if (!vault) return fail(vault.error().code);
   vault_ = std::move(*vault);
+  if (const auto directory = control::make_state_directory()) {
+    state_.emplace(*directory);
+  } else {
+    log_warning("no state directory (errno {}): programs that look into /sys see no devices",
+                directory.error().code);
+  }
   if (const auto started = netlink_.start(); !started) return started;
   loop_.watch(netlink_.fd(), EPOLLIN, [this](uint32_t) {
     netlink_.receive();
@@ -167,6 +185,7 @@ void Agent::pause_listening() {
 void Agent::close_session(uint64_t id) {
   loop_.later([this, id] {
     if (sessions_.erase(id) == 0) return;
+    collect_counters();  // for the last time from these
     std::vector<uint32_t> indexes;
     for (const LentSlot& slot : slots_.lent()) {
       if (slot.borrower.session == id) indexes.push_back(slot.index);
@@ -194,6 +213,7 @@ Result<LentSlot> Agent::lend_slot(const Borrower& borrower) {
   }
   auto slot = slots_.lend(borrower, now);
   if (slot) record_slot(slot->index);
+  collect_counters_regularly();
   return slot;
 }
 
@@ -205,6 +225,7 @@ Result<void> Agent::keep_slot(uint32_t index, const Borrower& borrower) {
     orphans_.erase(orphan);
   }
   record_slot(index);
+  collect_counters_regularly();
   return kept;
 }
 
@@ -215,6 +236,7 @@ Result<void> Agent::take_back_slot(uint32_t index, uint64_t session) {
       orphans_.erase(orphan);
     }
   }
+  collect_counters();
   auto taken = slots_.take_back(index, session, MonotonicClock::now());
   if (taken) record_slot(index);
   consider_idle();
@@ -246,11 +268,41 @@ void Agent::publish_links() {
   }
   link_file_ = std::move(*file);
   if (!vault_.put_links(link_file_.get()) || vault_.is_long()) rewrite_vault();
+  if (state_) state_->show(links_.snapshot().links);
   for (const auto& [id, session] : sessions_) session->links_changed();
   consider_idle();
 }
 
+void Agent::collect_counters() {
+  const TimePoint now = MonotonicClock::now();
+  if (!state_ || now - counters_collected_ < kCounterPause) return;
+  counters_collected_ = now;
+  std::vector<control::SlotStatus> slots;
+  for (const LentSlot& lent : slots_.lent()) {
+    control::SlotStatus& slot = slots.emplace_back();
+    slot.index = lent.index;
+    slot.pid = lent.borrower.pid;
+    control::read_status_page(lent.page, slot);
+  }
+  counters_.collect(slots);
+  for (const control::Link& link : links_.snapshot().links) {
+    const auto sums = counters_.devices().find(link.device_index);
+    if (sums != counters_.devices().end()) state_->show_counters(link.name, sums->second);
+  }
+}
+
+void Agent::collect_counters_regularly() {
+  if (!state_ || collecting_regularly_ || !slots_.find_lent(0)) return;
+  collecting_regularly_ = true;
+  loop_.at(MonotonicClock::now() + kCounterInterval, [this] {
+    collecting_regularly_ = false;
+    collect_counters();
+    collect_counters_regularly();
+  });
+}
+
 void Agent::record_slot(uint32_t index) {
+  consider_keeper();
   if (!vault_.put_slot(slots_.record(index)) || vault_.is_long()) rewrite_vault();
 }
 
@@ -260,8 +312,32 @@ void Agent::rewrite_vault() {
   }
 }
 
+Session* Agent::find_keeper() const {
+  for (const auto& [id, session] : sessions_) {
+    if (session->is_keeper()) return session.get();
+  }
+  return nullptr;
+}
+
+// There shall be a keeper while slots are lent to other users, and no longer.
+void Agent::consider_keeper() {
+  const auto lent = slots_.lent();
+  const bool wanted = std::any_of(lent.begin(), lent.end(), [](const LentSlot& slot) {
+    return slot.socket >= 0 && slot.borrower.uid != ::geteuid();
+  });
+  const Session* keeper = find_keeper();
+  if (keeper != nullptr && !wanted && keeper->pid() > 0) ::kill(keeper->pid(), SIGTERM);
+  const TimePoint now = MonotonicClock::now();
+  if (keeper != nullptr || !wanted || now < keeper_retry_) return;
+  keeper_retry_ = now + kKeeperRetryInterval;
+  const auto started = control::start_agent("/proc/self/exe", {"--keep-vault"});
+  if (!started) log_warning("no keeper can be started: errno {}", started.error().code);
+}
+
 bool Agent::is_idle() const {
-  return sessions_.empty() && orphans_.empty() && !links_.holds_user_changes();
+  const bool has_clients = std::any_of(sessions_.begin(), sessions_.end(),
+                                       [](const auto& entry) { return !entry.second->is_keeper(); });
+  return !has_clients && orphans_.empty() && !links_.holds_user_changes();
 }
 
 void Agent::consider_idle() {
@@ -282,8 +358,6 @@ void Agent::end_if_idle() {
   }
   if (!is_idle()) return;
   log_info("idle: good-bye");
-  loop_.forget(listener_.get());
-  listener_.reset();
   loop_.stop();
 }
 

@@ -11,11 +11,13 @@
 
 #include <sys/types.h>
 
+#include "agent/counter_collector.h"
 #include "agent/event_loop.h"
 #include "agent/link_table.h"
 #include "agent/netlink_monitor.h"
 #include "agent/session.h"
 #include "agent/slot_table.h"
+#include "agent/state_tree.h"
 #include "agent/vault.h"
 #include "agent/wire.h"
 #include "base/result.h"
@@ -73,8 +75,12 @@ class Agent final : public SessionHost {
   void end_wait();
   void watch_orphans();
   void publish_links();
+  void collect_counters();
+  void collect_counters_regularly();
   void record_slot(uint32_t index);
   void rewrite_vault();
+  void consider_keeper();
+  Session* find_keeper() const;
   void consider_idle();
   void end_if_idle();
   bool is_idle() const;
@@ -88,6 +94,11 @@ class Agent final : public SessionHost {
   SlotTable slots_;
   Vault vault_;
   UniqueFd link_file_;
+  std::optional<StateTree> state_;
+  CounterCollector counters_;
+  TimePoint counters_collected_{};
+  bool collecting_regularly_ = false;
+  TimePoint keeper_retry_{};
   bool awaiting_survivors_ = false;
   bool anyone_greeted_ = false;
   std::optional<EventLoop::TimerId> wait_timer_;

@@ -21,6 +21,7 @@
 #include <unistd.h>
 
 #include "agent/agent.h"
+#include "agent/keeper.h"
 #include "base/log.h"
 #include "base/unique_fd.h"
 #include "control/agent_starter.h"
@@ -41,6 +42,7 @@ struct Settings {
   bool foreground = false;
   double idle_seconds = 5;
   int ready_fd = -1;
+  bool keeper = false;
 };
 
 // A slot costs two descriptors here and two more in the vault.
@@ -124,10 +126,10 @@ int serve(const Settings& settings) {
   }
   agent.loop().watch(signals.get(), EPOLLIN, [&](uint32_t) { agent.stop(); });
   ready.reset();
-  tell_service_manager("READY=1");
+  if (settings.foreground) tell_service_manager("READY=1");
   log_info("serving user {}", ::geteuid());
   agent.run();
-  tell_service_manager("STOPPING=1");
+  if (settings.foreground) tell_service_manager("STOPPING=1");
   return 0;
 }
 
@@ -141,9 +143,11 @@ int run(int argc, char** argv) {
                  "End after so many seconds without clients and without links made by the user")
       ->capture_default_str()
       ->check(CLI::Range(0.0, 1e6));
+  app.add_flag("--keep-vault", settings.keeper, "Only hold the vault of root's agent")->group("");
   app.add_option("--ready-fd", settings.ready_fd, "Close this descriptor when listening")->group("");
   app.footer("VERBENA_LOG=error|warning|info|debug makes the agent say what it does, on standard error.");
   CLI11_PARSE(app, argc, argv);
+  if (settings.keeper) return keep_vault();
   if (!settings.foreground && settings.ready_fd < 0) return detach(settings);
   return serve(settings);
 }

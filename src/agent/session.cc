@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "agent/keeper.h"
 #include "agent/process.h"
 #include "base/log.h"
 
@@ -146,6 +147,10 @@ void Session::get_links(const MessageHeader& request, ConstBytes) {
   const int file = host_.link_file();
   const control::PlainReply answer{reply_header(request)};
   reply(control::bytes_of(answer), {&file, 1});
+}
+
+bool Session::is_keeper() const {
+  return greeted_ && peer_.uid == ::geteuid() && program_ == kKeeperName;
 }
 
 Borrower Session::borrower() const {

@@ -58,6 +58,9 @@ class Session {
   void links_changed();
   bool is_greeted() const { return greeted_; }
   uid_t uid() const { return peer_.uid; }
+  pid_t pid() const { return peer_.pid; }
+  // Not a client but our own second process.
+  bool is_keeper() const;
 
  private:
   using Handler = void (Session::*)(const control::MessageHeader& request, ConstBytes message);

@@ -25,7 +25,7 @@ namespace {
 constexpr Duration kRootGrace = std::chrono::seconds(1);
 constexpr Duration kFirstRetry = std::chrono::milliseconds(10);
 constexpr Duration kLongestRetry = std::chrono::seconds(1);
-constexpr Duration kStartInterval = std::chrono::seconds(5);
+constexpr Duration kStartInterval = std::chrono::seconds(1);
 
 // Two locks: a call may hold call_mutex_ for as long as the agent takes; event_mutex_ is never held across
 // anything that waits. Taken in that order.

@@ -15,6 +15,7 @@ namespace verbena::control {
 namespace {
 
 constexpr Duration kRetryInterval = std::chrono::milliseconds(5);
+constexpr Duration kStartInterval = std::chrono::milliseconds(500);
 
 // False when the deadline came first.
 bool wait_for(int fd, short events, TimePoint deadline) {
@@ -59,7 +60,7 @@ Result<Connection> Connection::open() {
 
 Result<Connection> Connection::open_or_start(const ConnectOptions& options, TimePoint deadline,
                                              TimePoint start_after) {
-  bool started = false;
+  TimePoint next_start = start_after;
   for (;;) {
     auto connection = open();
     if (connection) return connection;
@@ -69,8 +70,8 @@ Result<Connection> Connection::open_or_start(const ConnectOptions& options, Time
 
     const TimePoint now = MonotonicClock::now();
     if (now >= deadline) return fail(error == EAGAIN ? ETIMEDOUT : ECONNREFUSED);
-    if (error == ECONNREFUSED && !started && now >= start_after) {
-      started = true;
+    if (error == ECONNREFUSED && now >= next_start) {
+      next_start = now + kStartInterval;  // the first may have met one that was about to end
       const std::string program = find_agent_program(options.agent_program);
       if (program.empty()) {
         log_error("no agent runs, and the program verbena-agent was not found: set VERBENA_AGENT to it");

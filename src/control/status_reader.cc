@@ -2,6 +2,7 @@
 #include "control/status_reader.h"
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstring>
 
@@ -11,18 +12,21 @@ namespace verbena::control {
 namespace {
 
 constexpr size_t kWords = sizeof(QpStatus) / sizeof(uint64_t);
+constexpr off_t kQpBytes = sizeof(QpStatus);
 constexpr off_t kQpsOffset = offsetof(StatusPage, qps);
 constexpr off_t kEnd = sizeof(StatusPage);
+constexpr off_t kQpsPerRead = 128;
+using QpWords = std::array<uint64_t, kWords>;
 
 bool read_at(int fd, void* to, size_t bytes, off_t offset) {
   return ::pread(fd, to, bytes, offset) == static_cast<ssize_t>(bytes);
 }
 
-uint64_t word_at(const uint64_t (&words)[kWords], size_t byte_offset) {
+uint64_t word_at(const QpWords& words, size_t byte_offset) {
   return words[byte_offset / 8];
 }
 
-void append_qp(const uint64_t (&words)[kWords], SlotStatus& slot) {
+void append_qp(const QpWords& words, SlotStatus& slot) {
   if (word_at(words, offsetof(QpStatus, in_use)) == 0) return;
   QpNumbers& qp = slot.qps.emplace_back();
   qp.qpn = static_cast<uint32_t>(word_at(words, offsetof(QpStatus, qpn)));
@@ -33,6 +37,17 @@ void append_qp(const uint64_t (&words)[kWords], SlotStatus& slot) {
   std::copy_n(&words[offsetof(QpStatus, counters) / 8], qp.counters.size(), qp.counters.begin());
 }
 
+// The QPs in [begin, end). False: the file could not be read.
+bool append_qps(int fd, off_t begin, off_t end, SlotStatus& slot) {
+  std::array<QpWords, kQpsPerRead> qps;
+  for (off_t at = begin; at < end; at += kQpsPerRead * kQpBytes) {
+    const auto count = static_cast<size_t>(std::min(kQpsPerRead, (end - at) / kQpBytes));
+    if (!read_at(fd, qps.data(), count * sizeof(QpWords), at)) return false;
+    for (size_t i = 0; i < count; ++i) append_qp(qps[i], slot);
+  }
+  return true;
+}
+
 }  // namespace
 
 void read_status_page(int fd, SlotStatus& slot) {
@@ -40,20 +55,19 @@ void read_status_page(int fd, SlotStatus& slot) {
   if (!read_at(fd, &magic, sizeof magic, 0) || magic != StatusPage::kMagic) return;
   read_at(fd, slot.port.data(), sizeof slot.port, offsetof(StatusPage, port));
 
-  // The file is sparse: look only where something was written.
+  // The file is sparse: look only where something was written, in whole QPs.
+  const auto qp_at_or_before = [](off_t at) {
+    return kQpsOffset + (std::max(at, kQpsOffset) - kQpsOffset) / kQpBytes * kQpBytes;
+  };
   for (off_t at = kQpsOffset; at < kEnd;) {
     const off_t data = ::lseek(fd, at, SEEK_DATA);
     if (data < 0) return;
     const off_t hole = std::min(::lseek(fd, data, SEEK_HOLE), kEnd);
-    // From the QP in which the data begins.
-    off_t qp = kQpsOffset +
-               (std::max(data, kQpsOffset) - kQpsOffset) / off_t{sizeof(QpStatus)} * off_t{sizeof(QpStatus)};
-    for (qp = std::max(qp, at); qp < hole; qp += off_t{sizeof(QpStatus)}) {
-      uint64_t words[kWords];
-      if (!read_at(fd, words, sizeof words, qp)) return;
-      append_qp(words, slot);
-    }
-    at = std::max(qp, hole);
+    if (hole <= data) return;
+    const off_t begin = std::max(qp_at_or_before(data), at);
+    const off_t end = qp_at_or_before(hole + kQpBytes - 1);
+    if (!append_qps(fd, begin, std::min(end, kEnd), slot)) return;
+    at = std::max(end, at + kQpBytes);
   }
 }
 

@@ -1,38 +1,67 @@
 // SPDX-License-Identifier: Apache-2.0
 // Where programs look for /sys, and how they read its files.
+#include <atomic>
 #include <cstdlib>
+#include <mutex>
 #include <string>
 
 #include <fcntl.h>
 #include <unistd.h>
 
 #include "base/unique_fd.h"
+#include "control/state_directory.h"
 #include "verbs/abi.h"
 
 namespace {
 
-std::string sysfs_path() {
-  // A program run with another's rights does not let its caller say where to look.
+using verbena::verbs::without_exceptions;
+
+// What the user says. A program run with another's rights does not let its caller say where to look.
+std::string chosen_sysfs() {
   const char* wanted = ::secure_getenv("SYSFS_PATH");
-  std::string path = wanted != nullptr ? wanted : "/sys";
+  std::string path = wanted != nullptr ? wanted : "";
   if (path.size() > IBV_SYSFS_PATH_MAX) path.resize(IBV_SYSFS_PATH_MAX);
   while (!path.empty() && path.back() == '/') path.pop_back();
   return path;
 }
 
-const char* read_sysfs_path() {
-  const char* path = "/sys";
-  verbena::verbs::without_exceptions([&] {
-    path = (new std::string(sysfs_path()))->c_str();  // the caller keeps it for good
-    return 0;
-  });
-  return path;
+// Where the agent shows the devices, or nothing while there is no agent.
+std::string agents_sysfs() {
+  const auto directory = verbena::control::find_state_directory();
+  if (!directory) return {};
+  const std::string path = *directory + "/sys";
+  return ::access((path + "/class/infiniband").c_str(), R_OK) == 0 ? path : std::string();
 }
+
+// The answer, once it is final: callers keep the pointer.
+class SysfsPath {
+ public:
+  const char* get() {
+    if (const char* known = path_.load(std::memory_order_acquire)) return known;
+    const std::lock_guard lock(mutex_);
+    if (const char* known = path_.load(std::memory_order_relaxed)) return known;
+    const std::string found = chosen_.empty() ? agents_sysfs() : chosen_;
+    if (found.empty()) return "/sys";  // an agent may yet come
+    const char* path = (new std::string(found))->c_str();
+    path_.store(path, std::memory_order_release);
+    return path;
+  }
+
+ private:
+  const std::string chosen_ = chosen_sysfs();
+  std::mutex mutex_;
+  std::atomic<const char*> path_{nullptr};
+};
 
 }  // namespace
 
 VERBENA_ABI const char* ibv_get_sysfs_path() {
-  static const char* const path = read_sysfs_path();
+  const char* path = "/sys";
+  without_exceptions([&] {
+    static SysfsPath& sysfs = *new SysfsPath;  // never destroyed: threads outlive static objects
+    path = sysfs.get();
+    return 0;
+  });
   return path;
 }
 

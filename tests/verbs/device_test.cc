@@ -3,6 +3,8 @@
 #include <new>
 #include <stdexcept>
 #include <system_error>
+#include <thread>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -173,6 +175,26 @@ TEST(CloseDevice, DestroysTheContext) {
   EXPECT_EQ(ibv_close_device(other), 0);
   EXPECT_EQ(FakeContext::alive, before);
   ibv_free_device_list(list);
+}
+
+TEST(OpenDevice, WorksFromManyThreadsAtOnce) {
+  FakeProvider::instance().reset();
+  ibv_device** first = ibv_get_device_list(nullptr);
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i) {
+    threads.emplace_back([&] {
+      for (int round = 0; round < 200; ++round) {
+        ibv_device** list = ibv_get_device_list(nullptr);
+        ASSERT_EQ(list[0], first[0]);
+        ibv_context* context = ibv_open_device(list[0]);
+        ibv_free_device_list(list);
+        ASSERT_EQ(context->device, first[0]);
+        ASSERT_EQ(ibv_close_device(context), 0);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  ibv_free_device_list(first);
 }
 
 TEST(CloseDevice, RefusesNull) {

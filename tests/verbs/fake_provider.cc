@@ -101,7 +101,7 @@ void write_one(int fd, const T& value) {
 
 }  // namespace
 
-int FakeContext::alive = 0;
+std::atomic<int> FakeContext::alive{0};
 
 FakeContext::FakeContext() {
   ++alive;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <atomic>
 #include <deque>
 #include <functional>
 #include <map>
@@ -50,7 +51,7 @@ class FakeContext final : public provider::Context {
   static FakeContext& of(ibv_context* context) {
     return static_cast<FakeContext&>(provider::Context::of(context));
   }
-  static int alive;  // contexts that exist
+  static std::atomic<int> alive;  // contexts that exist
 
   // What a test sets: errno that every call gives (get_*_event excepted), or something else done first.
   int refuse_with = 0;

@@ -92,6 +92,26 @@ TEST(Programs, FindEverySymbolTheyWereLinkedTo) {
   }
 }
 
+// A program may be linked to a driver of rdma-core (DPDK to libmlx4): the driver loads and registers itself,
+// to no effect.
+TEST(Programs, DriversOfRdmaCoreLoad) {
+  const std::string directory = "/usr/lib/" VERBENA_MULTIARCH;
+  std::vector<std::string> drivers = {directory + "/libmlx4.so.1"};
+  if (exists(directory + "/libibverbs")) {
+    for (const auto& entry : std::filesystem::directory_iterator(directory + "/libibverbs")) {
+      drivers.push_back(entry.path());
+    }
+  }
+  std::erase_if(drivers, [](const std::string& driver) { return !exists(driver); });
+  if (drivers.empty()) GTEST_SKIP() << "none is installed";
+  for (const std::string& driver : drivers) {
+    const CommandResult result = run_command(kWithFake + "LD_PRELOAD=" + driver + " ibv_devices");
+    EXPECT_EQ(result.exit_code, 0) << driver;
+    EXPECT_EQ(result.output.find("rror"), std::string::npos) << driver << ": " << result.output;
+    EXPECT_NE(result.output.find("rxe_lo"), std::string::npos) << driver << ": " << result.output;
+  }
+}
+
 TEST(Programs, ACClientGoesThrough) {
   const CommandResult result = run_command(kWithFake + VERBENA_C_CLIENT);
   EXPECT_EQ(result.exit_code, 0) << result.output;

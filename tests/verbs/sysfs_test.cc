@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <string>
 
@@ -20,10 +21,7 @@ class SysfsFile : public ::testing::Test {
     if (mkdtemp(name) == nullptr) std::abort();
     dir_ = name;
   }
-  ~SysfsFile() override {
-    std::remove((dir_ + "/file").c_str());
-    std::remove(dir_.c_str());
-  }
+  ~SysfsFile() override { std::filesystem::remove_all(dir_); }
   int read(const std::string& content, size_t size) {
     std::ofstream(dir_ + "/file") << content;
     return ibv_read_sysfs_file(dir_.c_str(), "file", buffer_, size);
@@ -53,15 +51,42 @@ TEST_F(SysfsFile, MayBeMissing) {
   EXPECT_EQ(errno, ENOENT);
 }
 
-// The path is read once in a process, so each case has a process of its own.
-TEST(SysfsPathDeathTest, IsTheUsualOneOrTheCallers) {
-  ::testing::FLAGS_gtest_death_test_style = "threadsafe";
-  const auto path_is = [](const char* wanted) {
-    std::exit(std::string(ibv_get_sysfs_path()) == wanted ? 0 : 1);
+// The path is found once in a process, so each case has a process of its own.
+class SysfsPathDeathTest : public SysfsFile {
+ protected:
+  SysfsPathDeathTest() {
+    ::testing::FLAGS_gtest_death_test_style = "threadsafe";
+    unsetenv("SYSFS_PATH");
+    setenv("VERBENA_SYS_DIR", "", 1);  // no agent
+  }
+  ~SysfsPathDeathTest() override { unsetenv("VERBENA_SYS_DIR"); }
+  // Ends a child, which has a directory of its own.
+  void exit_if(bool right) {
+    std::filesystem::remove_all(dir_);
+    std::exit(right ? 0 : 1);
+  }
+  static bool is(const std::string& wanted) { return wanted == ibv_get_sysfs_path(); }
+};
+
+TEST_F(SysfsPathDeathTest, IsTheUsualOneWithoutAnAgent) {
+  EXPECT_EXIT(exit_if(is("/sys")), ::testing::ExitedWithCode(0), "");
+}
+
+TEST_F(SysfsPathDeathTest, IsTheUsersOwnChoice) {
+  setenv("SYSFS_PATH", "/run/fake//", 1);
+  EXPECT_EXIT(exit_if(is("/run/fake")), ::testing::ExitedWithCode(0), "");
+  unsetenv("SYSFS_PATH");
+}
+
+TEST_F(SysfsPathDeathTest, IsTheAgentsAsSoonAsThereIsOne) {
+  const auto agent_comes = [&] {
+    const bool before = is("/sys");
+    std::filesystem::create_directories(dir_ + "/sys/class/infiniband");
+    setenv("VERBENA_SYS_DIR", dir_.c_str(), 1);
+    const bool with_agent = is(dir_ + "/sys");
+    exit_if(before && with_agent && is(dir_ + "/sys"));
   };
-  EXPECT_EXIT((unsetenv("SYSFS_PATH"), path_is("/sys")), ::testing::ExitedWithCode(0), "");
-  EXPECT_EXIT((setenv("SYSFS_PATH", "/run/fake//", 1), path_is("/run/fake")), ::testing::ExitedWithCode(0),
-              "");
+  EXPECT_EXIT(agent_comes(), ::testing::ExitedWithCode(0), "");
 }
 
 }  // namespace

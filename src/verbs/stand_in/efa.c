@@ -3,3 +3,4 @@
 #include "verbs/stand_in/stand_in.h"
 
 #include "verbs/stand_in/efa.def"
+#include "verbs/stand_in/efa_newer.def"

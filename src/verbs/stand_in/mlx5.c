@@ -3,6 +3,7 @@
 #include "verbs/stand_in/stand_in.h"
 
 #include "verbs/stand_in/mlx5.def"
+#include "verbs/stand_in/mlx5_newer.def"
 /* clang-format on */
 
 /* The one function with an older version. */

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/device_files.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+namespace verbena::agent {
+namespace {
+
+using control::Link;
+
+// The kernel numbers its uverbs devices from here; which number they have means nothing to programs.
+constexpr unsigned kUverbsMajor = 231;
+constexpr unsigned kFirstUverbsMinor = 192;
+
+// "5054:00ff:fe77:0001", and likewise for a GID's 16 bytes.
+template <size_t Size>
+std::string groups_of_four(const std::array<uint8_t, Size>& bytes) {
+  std::string text;
+  for (size_t i = 0; i < Size; i += 2) {
+    fmt::format_to(std::back_inserter(text), "{}{:02x}{:02x}", i == 0 ? "" : ":", bytes[i], bytes[i + 1]);
+  }
+  return text;
+}
+
+std::string mac_text(const Link& link) {
+  return fmt::format("{:02x}", fmt::join(link.mac, ":"));
+}
+
+void add(Folder& folder, std::string path, std::string_view text) {
+  folder.push_back({std::move(path), std::string(text) + '\n', false});
+}
+
+void add_link(Folder& folder, std::string path, std::string target) {
+  folder.push_back({std::move(path), std::move(target), true});
+}
+
+void add_device_attributes(Folder& folder, const Link& link, std::string_view version) {
+  const std::string guid = groups_of_four(control::guid_of(link));
+  add(folder, "node_type", "1: CA");
+  add(folder, "node_guid", guid);
+  add(folder, "sys_image_guid", guid);
+  add(folder, "node_desc", "verbena");
+  add(folder, "fw_ver", version);
+  add(folder, "hca_type", "verbena");
+  add(folder, "parent", link.netdev);
+}
+
+// The numbers agree with what ibv_query_port() says.
+void add_port_attributes(Folder& folder, const Link& link) {
+  add(folder, "ports/1/state", link.up ? "4: ACTIVE" : "1: DOWN");
+  add(folder, "ports/1/phys_state", link.up ? "5: LinkUp" : "3: Disabled");
+  add(folder, "ports/1/rate", "2.5 Gb/sec (1X SDR)");
+  add(folder, "ports/1/lid", "0x0");
+  add(folder, "ports/1/lid_mask_count", "0");
+  add(folder, "ports/1/sm_lid", "0x0");
+  add(folder, "ports/1/sm_sl", "0");
+  add(folder, "ports/1/cap_mask", "0x00010000");
+  add(folder, "ports/1/link_layer", "Ethernet");
+  add(folder, "ports/1/pkeys/0", "0xffff");
+  add(folder, "ports/1/hw_counters/lifespan", "1000");
+  for (const CounterFile& file : kCounterFiles) add(folder, std::string(file.path), "0");
+}
+
+// Every index has a file in gids/. Where the table has a hole the kernel's files of gid_attrs/ can be opened
+// but not read (EINVAL), which no plain file can imitate: there they are missing.
+void add_gids(Folder& folder, const Link& link) {
+  const std::string nothing = groups_of_four(roce::Address{}.bytes);
+  auto entry = link.gids.begin();
+  for (uint32_t index = 0; index < control::kGidTableLength; ++index) {
+    const bool present = entry != link.gids.end() && entry->index == index;
+    add(folder, fmt::format("ports/1/gids/{}", index), present ? groups_of_four(entry->gid.bytes) : nothing);
+    if (!present) continue;
+    add(folder, fmt::format("ports/1/gid_attrs/types/{}", index), "RoCE v2");
+    add(folder, fmt::format("ports/1/gid_attrs/ndevs/{}", index), link.netdev);
+    ++entry;
+  }
+}
+
+// What `device` leads to under the kernel: the device's hardware, here a virtual one with its netdev.
+void add_hardware(Folder& folder, const Link& link) {
+  const std::string net = fmt::format("device/net/{}/", link.netdev);
+  add(folder, net + "address", mac_text(link));
+  add(folder, net + "ifindex", std::to_string(link.interface_index));
+  add(folder, net + "mtu", std::to_string(link.mtu));
+  add(folder, net + "operstate", link.up ? "up" : "down");
+  add(folder, net + "carrier", link.up ? "1" : "0");
+  add(folder, net + "dev_id", "0x0");
+  add(folder, net + "dev_port", "0");
+  add(folder, "device/vendor", "0xffffff");  // as ibv_query_device() says: none
+  add(folder, "device/device", "0x0");
+  add(folder, "device/numa_node", "-1");
+  add(folder, "device/uevent", fmt::format("NAME={}", link.name));
+  add_link(folder, "device/infiniband/" + link.name, "../..");
+  add_link(folder, "device/infiniband_verbs/" + uverbs_name(link),
+           "../../../../infiniband_verbs/" + uverbs_name(link));
+}
+
+}  // namespace
+
+// The kernel's rxe and mlx5 have names of their own for the same things; tools look for either.
+const std::array<CounterFile, 14> kCounterFiles = {{
+    {"ports/1/counters/port_xmit_data", transport::kSentBytes, 4},  // in words, as on InfiniBand
+    {"ports/1/counters/port_rcv_data", transport::kReceivedBytes, 4},
+    {"ports/1/counters/port_xmit_packets", transport::kSentPackets, 1},
+    {"ports/1/counters/port_rcv_packets", transport::kReceivedPackets, 1},
+    {"ports/1/hw_counters/sent_pkts", transport::kSentPackets, 1},
+    {"ports/1/hw_counters/rcvd_pkts", transport::kReceivedPackets, 1},
+    {"ports/1/hw_counters/duplicate_request", transport::kDuplicateRequests, 1},
+    {"ports/1/hw_counters/out_of_sequence", transport::kOutOfSequence, 1},
+    {"ports/1/hw_counters/out_of_seq_request", transport::kOutOfSequence, 1},
+    {"ports/1/hw_counters/rcvd_seq_err", transport::kSequenceNaksReceived, 1},
+    {"ports/1/hw_counters/send_rnr_err", transport::kRnrNaksSent, 1},
+    {"ports/1/hw_counters/rcvd_rnr_err", transport::kRnrNaksReceived, 1},
+    {"ports/1/hw_counters/local_ack_timeout_err", transport::kLocalAckTimeouts, 1},
+    {"ports/1/hw_counters/implied_nak_seq_err", transport::kImpliedLosses, 1},
+}};
+
+std::string uverbs_name(const Link& link) {
+  return fmt::format("uverbs{}", link.device_index);
+}
+
+Folder device_folder(const Link& link, std::string_view version) {
+  Folder folder;
+  add_device_attributes(folder, link, version);
+  add_port_attributes(folder, link);
+  add_gids(folder, link);
+  add_hardware(folder, link);
+  return folder;
+}
+
+Folder uverbs_folder(const Link& link) {
+  Folder folder;
+  add(folder, "ibdev", link.name);
+  add(folder, "dev", fmt::format("{}:{}", kUverbsMajor, kFirstUverbsMinor + link.device_index));
+  add(folder, "abi_version", "1");
+  add_link(folder, "device", fmt::format("../../infiniband/{}/device", link.name));
+  return folder;
+}
+
+}  // namespace verbena::agent

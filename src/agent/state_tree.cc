@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/state_tree.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <system_error>
+#include <unordered_map>
+#include <utility>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/unique_fd.h"
+
+namespace verbena::agent {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kDevices = "sys/class/infiniband";
+constexpr std::string_view kUverbs = "sys/class/infiniband_verbs";
+constexpr std::string_view kNodes = "dev/infiniband";
+constexpr const char* kNull = "/dev/null";  // a character device that everybody may open
+
+[[noreturn]] void raise(const std::string& path) {
+  throw std::system_error(errno, std::generic_category(), path);
+}
+
+void write_file(const std::string& path, std::string_view text) {
+  const UniqueFd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+  if (!file || ::write(file.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()))
+    raise(path);
+}
+
+// GIDs of equal content are one file: the table has a thousand that say "nothing".
+void write_folder(const std::string& at, const Folder& folder) {
+  std::unordered_map<std::string_view, std::string> gids;  // the first file with this content
+  std::string made;
+  for (const FolderEntry& entry : folder) {
+    std::string path = at + '/' + entry.path;
+    std::string parent = path.substr(0, path.rfind('/'));
+    if (parent != made) fs::create_directories(made = std::move(parent));
+    if (entry.is_link) {
+      fs::create_symlink(entry.text, path);
+      continue;
+    }
+    if (entry.path.find("/gids/") != std::string::npos) {
+      const auto [first, is_new] = gids.try_emplace(entry.text, path);
+      if (!is_new && ::link(first->second.c_str(), path.c_str()) == 0) continue;
+    }
+    write_file(path, entry.text);
+  }
+}
+
+// Puts `fresh` in the place of `old`, whether that exists or not, and removes what was there.
+void replace(const std::string& fresh, const std::string& old) {
+  if (::renameat2(AT_FDCWD, fresh.c_str(), AT_FDCWD, old.c_str(), RENAME_EXCHANGE) == 0) {
+    fs::remove_all(fresh);
+    return;
+  }
+  fs::remove_all(old);  // nothing to exchange it with, or a file system that cannot
+  fs::rename(fresh, old);
+}
+
+template <class Work>
+void without_failing(Work work) {
+  try {
+    work();
+  } catch (const std::exception& error) {
+    log_warning("the state directory: {}", error.what());
+  }
+}
+
+}  // namespace
+
+StateTree::~StateTree() {
+  without_failing([&] {
+    fs::remove_all(directory_);
+    std::error_code others_are_there;
+    fs::remove(fs::path(directory_).parent_path(), others_are_there);
+  });
+}
+
+void StateTree::show(const std::vector<control::Link>& links) {
+  without_failing([&] {
+    for (const std::string_view folder : {kDevices, kUverbs, kNodes}) {
+      fs::create_directories(fmt::format("{}/{}", directory_, folder));
+    }
+    if (!std::exchange(begun_, true)) {
+      put_file(fmt::format("{}/abi_version", kUverbs), "6\n");
+      put_link(fmt::format("{}/rdma_cm", kNodes), kNull);
+    }
+    std::vector<std::string> devices;
+    std::vector<std::string> uverbs{"abi_version"};
+    std::vector<std::string> nodes{"rdma_cm"};
+    for (const control::Link& link : links) {
+      const std::string verbs_name = uverbs_name(link);
+      devices.push_back(link.name);
+      uverbs.push_back(verbs_name);
+      nodes.push_back(link.name);
+      nodes.push_back(verbs_name);
+      const auto before = shown_.find(link.name);
+      if (before != shown_.end() && before->second == link) continue;
+      put_folder(fmt::format("{}/{}", kDevices, link.name), device_folder(link, VERBENA_VERSION));
+      put_folder(fmt::format("{}/{}", kUverbs, verbs_name), uverbs_folder(link));
+      put_link(fmt::format("{}/{}", kNodes, link.name), kNull);
+      put_link(fmt::format("{}/{}", kNodes, verbs_name), kNull);
+      shown_[link.name] = link;
+      if (const auto counters = counters_.extract(link.name)) show_counters(link.name, counters.mapped());
+    }
+    remove_strangers(std::string(kDevices), devices);
+    remove_strangers(std::string(kUverbs), uverbs);
+    remove_strangers(std::string(kNodes), nodes);
+    const auto is_gone = [&](const auto& entry) {
+      return std::find(devices.begin(), devices.end(), entry.first) == devices.end();
+    };
+    std::erase_if(shown_, is_gone);
+    std::erase_if(counters_, is_gone);
+  });
+}
+
+void StateTree::show_counters(const std::string& link, const DeviceCounters& counters) {
+  if (!shown_.contains(link)) return;
+  const auto [known, is_new] = counters_.try_emplace(link, DeviceCounters{});
+  without_failing([&] {
+    for (const CounterFile& file : kCounterFiles) {
+      if (known->second[file.counter] == counters[file.counter]) continue;
+      put_file(fmt::format("{}/{}/{}", kDevices, link, file.path),
+               fmt::format("{}\n", counters[file.counter] / file.unit));
+    }
+    known->second = counters;
+  });
+}
+
+void StateTree::put_folder(const std::string& path, const Folder& folder) {
+  const std::string fresh = directory_ + "/.fresh";
+  fs::remove_all(fresh);
+  write_folder(fresh, folder);
+  replace(fresh, directory_ + '/' + path);
+}
+
+void StateTree::put_file(const std::string& path, std::string_view text) {
+  const std::string fresh = directory_ + "/.fresh";
+  fs::remove_all(fresh);
+  write_file(fresh, text);
+  fs::rename(fresh, directory_ + '/' + path);
+}
+
+void StateTree::put_link(const std::string& path, const std::string& target) {
+  const std::string fresh = directory_ + "/.fresh";
+  fs::remove_all(fresh);
+  fs::create_symlink(target, fresh);
+  fs::rename(fresh, directory_ + '/' + path);
+}
+
+void StateTree::remove_strangers(const std::string& path, const std::vector<std::string>& known) {
+  std::vector<fs::path> strangers;
+  for (const fs::directory_entry& entry : fs::directory_iterator(directory_ + '/' + path)) {
+    if (std::find(known.begin(), known.end(), entry.path().filename()) == known.end()) {
+      strangers.push_back(entry.path());
+    }
+  }
+  // A folder goes at once and not file by file.
+  for (const fs::path& stranger : strangers) {
+    const std::string fresh = directory_ + "/.fresh";
+    fs::remove_all(fresh);
+    fs::rename(stranger, fresh);
+    fs::remove_all(fresh);
+  }
+}
+
+}  // namespace verbena::agent

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "agent/device_files.h"
+#include "control/link.h"
+
+namespace verbena::agent {
+
+// Sums of the QPs' counters of one device, by transport::QpCounter.
+using DeviceCounters = std::array<uint64_t, transport::kQpCounterCount>;
+
+// Keeps the directory in which programs see the devices as they would in /sys and /dev (see
+// control/state_directory.h). A device's folder changes as a whole: a reader sees the old one or the new one.
+//
+// The directory belongs to us alone (make_state_directory() saw to that), so what lies in it may be believed,
+// but it may be out of date: an agent that was killed leaves it behind. No failure here is serious: it is
+// logged, and the devices work without.
+class StateTree {
+ public:
+  explicit StateTree(std::string directory) : directory_(std::move(directory)) {}
+  // Removes the directory.
+  ~StateTree();
+  StateTree(const StateTree&) = delete;
+  StateTree& operator=(const StateTree&) = delete;
+
+  void show(const std::vector<control::Link>& links);
+  void show_counters(const std::string& link, const DeviceCounters& counters);
+
+ private:
+  void put_folder(const std::string& path, const Folder& folder);
+  void put_file(const std::string& path, std::string_view text);
+  void put_link(const std::string& path, const std::string& target);
+  void remove_strangers(const std::string& path, const std::vector<std::string>& known);
+
+  std::string directory_;
+  std::map<std::string, control::Link> shown_;  // by name
+  std::map<std::string, DeviceCounters> counters_;
+  bool begun_ = false;
+};
+
+}  // namespace verbena::agent
