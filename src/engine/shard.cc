@@ -320,7 +320,8 @@ Shard::EngineView Shard::run_engine() {
   }
   const bool was_listening = listening_.exchange(true, std::memory_order_relaxed);
   if (received_any) {
-    quiet_polls_ = 0;
+    // It waits for its memory or an event, and calls no verb meanwhile.
+    if (!polled_since_last_round_) quiet_polls_ = 0;
     // Packets waited while nobody listened: the application had not really taken over.
     if (!was_listening) polls_to_take_over_ = std::min(polls_to_take_over_ * 2, kMostPollsToTakeOver);
   }
@@ -333,6 +334,7 @@ Shard::EngineView Shard::run_engine() {
 bool Shard::application_polls() {
   const uint32_t polls = polls_.load(std::memory_order_relaxed);
   const bool grows = std::exchange(polls_seen_, polls) != polls;
+  polled_since_last_round_ = grows;
   if (listening_.load(std::memory_order_relaxed) || !grows) {
     steady_looks_ = 0;
     return false;

@@ -153,7 +153,8 @@ class Shard : private net::PacketHandler {
   std::atomic<uint32_t> polls_{0};
   uint32_t polls_seen_ = 0;
   std::atomic<bool> listening_{false};  // the engine thread hears arriving packets
-  uint32_t quiet_polls_ = 0;            // polls since the engine thread last received something
+  bool polled_since_last_round_ = false;
+  uint32_t quiet_polls_ = 0;            // polls since the application was last seen waiting without polling
   uint32_t idle_polls_ = 0;             // polls since one last received something
   uint32_t polls_to_take_over_;
   Duration look_interval_;
