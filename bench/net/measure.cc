@@ -17,19 +17,13 @@
 namespace verbena::bench {
 namespace {
 
-roce::Address address(const char* text) {
+roce::Address address(const std::string& text) {
   uint8_t ipv4[4];
-  if (inet_pton(AF_INET, text, ipv4) == 1) return roce::Address::from_ipv4(ipv4);
+  if (inet_pton(AF_INET, text.c_str(), ipv4) == 1) return roce::Address::from_ipv4(ipv4);
   roce::Address result;
-  inet_pton(AF_INET6, text, result.bytes.data());
+  errno = EINVAL;
+  if (inet_pton(AF_INET6, text.c_str(), result.bytes.data()) != 1) die("address " + text);
   return result;
-}
-
-Ends between(const char* a, const char* b) {
-  Ends ends;
-  ends.there.source = ends.back.destination = address(a);
-  ends.there.destination = ends.back.source = address(b);
-  return ends;
 }
 
 void pin(unsigned cpu) {
@@ -60,6 +54,13 @@ std::unique_ptr<net::UdpPort> make_port(UniqueFd fd, uint32_t slot, uint16_t udp
 [[noreturn]] void die(const std::string& what) {
   std::fprintf(stderr, "wire_blaster: %s: %s\n", what.c_str(), std::strerror(errno));
   std::exit(1);
+}
+
+Ends Ends::between(const std::string& sender, const std::string& receiver) {
+  Ends ends;
+  ends.there.source = ends.back.destination = address(sender);
+  ends.there.destination = ends.back.source = address(receiver);
+  return ends;
 }
 
 Ends Ends::loopback(bool ipv6) {

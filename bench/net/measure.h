@@ -16,9 +16,10 @@ namespace verbena::bench {
 
 using Clock = std::chrono::steady_clock;
 
-// Two ends on this machine: loopback, or two network namespaces joined by a veth pair.
+// Two ends on this machine: loopback or other addresses, or two network namespaces joined by a veth pair.
 struct Ends {
   static Ends loopback(bool ipv6);
+  static Ends between(const std::string& sender, const std::string& receiver);
   static Ends veth(bool ipv6, int mtu);
 
   roce::Path there;  // from the sender to the receiver

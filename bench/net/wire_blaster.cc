@@ -2,6 +2,7 @@
 // How much of what the kernel's UDP can do a UdpPort keeps. Raw and port alternate, and the best of each
 // counts, since a shared machine disturbs both.
 #include <algorithm>
+#include <string>
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
@@ -16,6 +17,8 @@ namespace {
 struct Options {
   bool veth = false;
   bool ipv6 = false;
+  std::string from;
+  std::string to;
   int mtu = 9000;
   uint32_t payload = 4096;
   uint32_t window_kib = 128;
@@ -25,6 +28,7 @@ struct Options {
 };
 
 Ends make_ends(const Options& options) {
+  if (!options.from.empty()) return Ends::between(options.from, options.to);
   return options.veth ? Ends::veth(options.ipv6, options.mtu) : Ends::loopback(options.ipv6);
 }
 
@@ -81,6 +85,8 @@ int main(int argc, char** argv) {
   app.fallthrough();
   app.add_flag("--veth", options.veth, "over a veth pair between two namespaces of its own (as root)");
   app.add_flag("--ipv6", options.ipv6, "IPv6 instead of IPv4");
+  CLI::Option* from = app.add_option("--from", options.from, "address of the sender, one of this host's");
+  from->needs(app.add_option("--to", options.to, "address of the receiver, one of this host's")->needs(from));
   app.add_option("--mtu", options.mtu, "MTU of the veth pair")->capture_default_str();
   app.add_option("--payload", options.payload, "RoCE payload of a packet: 4096 or 1024")
       ->capture_default_str()

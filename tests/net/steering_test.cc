@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
 
 #include "net/packets.h"
+#include "net/udp/socket_address.h"
 
 namespace verbena::net::testing {
 namespace {
@@ -68,6 +71,41 @@ TEST(Steering, OfMoreSlotsThanOneRunHoldsKeepsThemApart) {
   }
   for (uint32_t slot = 0; slot < kSlots; ++slot) {
     EXPECT_EQ(group[slot].counters().received_packets, kRounds);
+  }
+}
+
+TEST(Steering, OfMoreSlotsThanDescriptorsAllowSharesThem) {
+  constexpr uint32_t kSlots = 40;
+  constexpr rlim_t kDescriptors = 96;
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  rlimit low = before;
+  low.rlim_cur = kDescriptors;
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &low), 0);
+  PortGroup group(kSlots);
+  for (const char* host : {"127.0.0.1", "::1"}) {
+    for (uint32_t slot = 0; slot < kSlots; ++slot) {
+      send(group[0], testing::path(host, host), write_middle(slot, 0, 32), pattern(32, slot));
+    }
+  }
+  EXPECT_TRUE(group[0].flush());
+  EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+
+  rlim_t ours = 0;
+  for (int fd = 0; fd < static_cast<int>(kDescriptors); ++fd) {
+    SocketAddress local{};
+    socklen_t length = sizeof local;
+    if (getsockname(fd, &local.generic, &length) != 0) continue;
+    if (local.generic.sa_family != AF_INET && local.generic.sa_family != AF_INET6) continue;
+    if (port_of(local) >= 0xc000 && port_of(local) != group.port) ++ours;
+  }
+  EXPECT_EQ(ours, kDescriptors / 4);
+  EXPECT_EQ(group[0].counters().send_errors, 0u);
+  for (uint32_t slot = 0; slot < kSlots; ++slot) {
+    Collector collector;
+    ASSERT_TRUE(collector.receive(group[slot], 2)) << slot;
+    EXPECT_EQ(collector.packets[0].path.source, address("127.0.0.1"));
+    EXPECT_EQ(collector.packets[1].path.source, address("::1"));
   }
 }
 

@@ -139,7 +139,7 @@ void SendRun::describe(msghdr& message) {
 }
 
 void SendRun::describe_single(uint32_t index, msghdr& message, iovec& data) {
-  std::byte* at = block_ + index * segment_bytes_;
+  std::byte* at = block_ + size_t{index} * segment_bytes_;
   const uint32_t packet_bytes = std::min(segment_bytes_, bytes_ - index * segment_bytes_);
   if (is_ipv4() && index != 0) {
     const uint32_t icrc_at = packet_bytes - roce::kIcrcBytes;

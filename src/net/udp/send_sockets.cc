@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "net/udp/send_sockets.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <new>
 #include <utility>
@@ -8,6 +9,7 @@
 #include <linux/filter.h>
 #include <netinet/in.h>
 #include <sys/random.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 
 #include "base/log.h"
@@ -45,6 +47,13 @@ bool configure(int fd, bool ipv6) {
          set_option(fd, IPPROTO_IPV6, IPV6_UNICAST_HOPS, kDefaultHopLimit);
 }
 
+// How many descriptors we take at most for one address family: an eighth of what the process may have.
+size_t descriptor_share() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return roce::Qpn::kSlots;
+  return std::clamp<size_t>(limit.rlim_cur / 8, 1, roce::Qpn::kSlots);
+}
+
 // Leaves by the path's device. Needs no privilege since Linux 5.7; before, packets say it themselves.
 bool bind_to_interface(int fd, uint32_t interface_index) {
   return interface_index == 0 ||
@@ -68,6 +77,9 @@ Result<uint16_t> bind_random(int fd, const roce::Path& path) {
 
 }  // namespace
 
+SendSockets::SendSockets(uint32_t send_buffer_bytes)
+    : send_buffer_bytes_(send_buffer_bytes), most_(descriptor_share()) {}
+
 Result<std::unique_ptr<SendSocket>> SendSockets::open(const roce::Path& path) const {
   const bool ipv6 = !path.source.is_ipv4();
   auto result = std::make_unique<SendSocket>();
@@ -88,18 +100,23 @@ Result<std::unique_ptr<SendSocket>> SendSockets::open(const roce::Path& path) co
 }
 
 const SendSocket* SendSockets::make(const roce::Path& path, uint32_t slot) {
-  const bool ipv6 = !path.source.is_ipv4();
-  try {
-    Result<std::unique_ptr<SendSocket>> made = open(path);
-    if (made) {
-      (*made)->next = std::move(by_slot_[slot]);
-      by_slot_[slot] = std::move(*made);
-      return any_[ipv6] = by_slot_[slot].get();
+  std::vector<const SendSocket*>& made = made_[path.source.is_ipv4() ? 0 : 1];
+  if (made.size() < most_) {
+    try {
+      made.reserve(made.size() + 1);
+      Result<std::unique_ptr<SendSocket>> opened = open(path);
+      if (opened) {
+        (*opened)->next = std::move(by_slot_[slot]);
+        by_slot_[slot] = std::move(*opened);
+        made.push_back(by_slot_[slot].get());
+        return made.back();
+      }
+      log_debug("no socket to send to slot {}: errno {}", slot, opened.error().code);
+    } catch (const std::bad_alloc&) {
+      log_debug("no memory for a socket to send to slot {}", slot);
     }
-    log_debug("no socket to send to slot {}: errno {}", slot, made.error().code);
-  } catch (const std::bad_alloc&) {
   }
-  return any_[ipv6];
+  return made.empty() ? nullptr : made[slot % made.size()];
 }
 
 }  // namespace verbena::net

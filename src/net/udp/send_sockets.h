@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "base/result.h"
 #include "base/unique_fd.h"
@@ -36,11 +37,11 @@ struct SendSocket {
 // source spares each call a control message that says it, some 0.2 us. One thread at a time.
 class SendSockets {
  public:
-  explicit SendSockets(uint32_t send_buffer_bytes) : send_buffer_bytes_(send_buffer_bytes) {}
+  explicit SendSockets(uint32_t send_buffer_bytes);
 
-  // A socket for the path's source and the slot; when no more sockets can be had (descriptor limit), some
-  // other of the family: what GRO then merges wrongly is lost at the receiver and sent again. Null: there is
-  // none, or the source is no address of this machine.
+  // A socket for the path's source and the slot; when there are as many as we allow ourselves, or no more can
+  // be had, some other of the family: what GRO then merges wrongly is lost at the receiver and sent again.
+  // Null: there is none, or the source is no address of this machine.
   const SendSocket* get(const roce::Path& path, uint32_t slot) {
     for (const SendSocket* socket = by_slot_[slot].get(); socket != nullptr; socket = socket->next.get()) {
       if (socket->is_for(path)) return socket;
@@ -53,8 +54,9 @@ class SendSockets {
   Result<std::unique_ptr<SendSocket>> open(const roce::Path& path) const;
 
   uint32_t send_buffer_bytes_;
+  size_t most_;  // of one family; descriptors are the application's, so it is a part of its limit
   std::array<std::unique_ptr<SendSocket>, roce::Qpn::kSlots> by_slot_;
-  std::array<const SendSocket*, 2> any_{};  // by family: IPv4, IPv6
+  std::array<std::vector<const SendSocket*>, 2> made_;  // by family: IPv4, IPv6
 };
 
 }  // namespace verbena::net
