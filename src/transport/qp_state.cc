@@ -26,7 +26,8 @@ uint8_t service_bit(ibv_qp_type type) {
   }
 }
 
-// One line of the table. A service may have several lines for one transition when its masks differ.
+// One line of the table: a transition of some services. A service without a line for a transition that others
+// have takes no attributes with it.
 struct Transition {
   ibv_qp_state from;
   ibv_qp_state to;
@@ -44,9 +45,13 @@ constexpr int kRtsRc =
     IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC;
 constexpr int kRtsXrcRecv = IBV_QP_TIMEOUT | IBV_QP_SQ_PSN;
 constexpr int kRtsOptional = IBV_QP_CUR_STATE | IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_PATH_MIG_STATE;
-constexpr int kSqdRc = IBV_QP_PORT | IBV_QP_AV | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
-                       IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_ALT_PATH |
-                       IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX | IBV_QP_MIN_RNR_TIMER | IBV_QP_PATH_MIG_STATE;
+constexpr int kSqdAny =
+    IBV_QP_AV | IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX | IBV_QP_PATH_MIG_STATE;
+constexpr int kSqdXrcSend =
+    kSqdAny | IBV_QP_PORT | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
+constexpr int kSqdXrcRecv =
+    kSqdAny | IBV_QP_PORT | IBV_QP_TIMEOUT | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+constexpr int kSqdRc = kSqdXrcSend | kSqdXrcRecv;
 
 constexpr Transition kTransitions[] = {
     {IBV_QPS_RESET, IBV_QPS_INIT, kRc | kUc | kXrc, kInitConnected, 0},
@@ -55,13 +60,11 @@ constexpr Transition kTransitions[] = {
 
     {IBV_QPS_INIT, IBV_QPS_INIT, kRc | kUc | kXrc, 0, kInitConnected},
     {IBV_QPS_INIT, IBV_QPS_INIT, kUd, 0, kInitDatagram},
-    {IBV_QPS_INIT, IBV_QPS_INIT, kRaw, 0, IBV_QP_PORT},
 
     {IBV_QPS_INIT, IBV_QPS_RTR, kUc, kRtrUc, kRtrOptional},
     {IBV_QPS_INIT, IBV_QPS_RTR, kRc | kXrcRecv, kRtrRc, kRtrOptional},
     {IBV_QPS_INIT, IBV_QPS_RTR, kXrcSend, kRtrUc, kRtrOptional},
     {IBV_QPS_INIT, IBV_QPS_RTR, kUd, 0, IBV_QP_PKEY_INDEX | IBV_QP_QKEY},
-    {IBV_QPS_INIT, IBV_QPS_RTR, kRaw, 0, 0},
 
     {IBV_QPS_RTR, IBV_QPS_RTS, kUc, IBV_QP_SQ_PSN, kRtsOptional},
     {IBV_QPS_RTR, IBV_QPS_RTS, kRc, kRtsRc, kRtsOptional | IBV_QP_MIN_RNR_TIMER},
@@ -79,9 +82,10 @@ constexpr Transition kTransitions[] = {
     {IBV_QPS_SQD, IBV_QPS_RTS, kUc | kXrcSend, 0, kRtsOptional},
     {IBV_QPS_SQD, IBV_QPS_RTS, kRc | kXrcRecv, 0, kRtsOptional | IBV_QP_MIN_RNR_TIMER},
     {IBV_QPS_SQD, IBV_QPS_RTS, kUd, 0, IBV_QP_CUR_STATE | IBV_QP_QKEY},
-    {IBV_QPS_SQD, IBV_QPS_SQD, kRc | kXrc, 0, kSqdRc},
-    {IBV_QPS_SQD, IBV_QPS_SQD, kUc, 0,
-     IBV_QP_AV | IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX | IBV_QP_PATH_MIG_STATE},
+    {IBV_QPS_SQD, IBV_QPS_SQD, kRc, 0, kSqdRc},
+    {IBV_QPS_SQD, IBV_QPS_SQD, kXrcSend, 0, kSqdXrcSend},
+    {IBV_QPS_SQD, IBV_QPS_SQD, kXrcRecv, 0, kSqdXrcRecv},
+    {IBV_QPS_SQD, IBV_QPS_SQD, kUc, 0, kSqdAny},
     {IBV_QPS_SQD, IBV_QPS_SQD, kUd, 0, IBV_QP_PKEY_INDEX | IBV_QP_QKEY},
 
     {IBV_QPS_SQE, IBV_QPS_RTS, kUc, 0, IBV_QP_CUR_STATE | IBV_QP_ACCESS_FLAGS},
@@ -94,15 +98,19 @@ int check_transition(ibv_qp_type type, ibv_qp_state from, ibv_qp_state to, int m
   const uint8_t service = service_bit(type);
   if (service == 0 || from > IBV_QPS_ERR || to > IBV_QPS_ERR) return EINVAL;
   mask &= ~IBV_QP_STATE;
-  // From anywhere to RESET and ERR, with no attribute.
-  if (to == IBV_QPS_RESET || to == IBV_QPS_ERR) return (mask & ~IBV_QP_CUR_STATE) == 0 ? 0 : EINVAL;
+  // From anywhere to RESET, and to ERR from anywhere but RESET, with no attribute.
+  if (to == IBV_QPS_RESET || (to == IBV_QPS_ERR && from != IBV_QPS_RESET)) return mask == 0 ? 0 : EINVAL;
+  bool exists = false;
   for (const Transition& t : kTransitions) {
-    if (t.from != from || t.to != to || (t.services & service) == 0) continue;
+    if (t.from != from || t.to != to) continue;
+    exists = true;
+    if ((t.services & service) == 0) continue;
     const bool complete = (mask & t.required) == t.required;
-    const bool nothing_else = (mask & ~(t.required | t.optional | IBV_QP_CUR_STATE)) == 0;
+    const bool nothing_else = (mask & ~(t.required | t.optional)) == 0;
     return complete && nothing_else ? 0 : EINVAL;
   }
-  return EINVAL;
+  // A transition that there is for others is there for all, with no attribute.
+  return exists && mask == 0 ? 0 : EINVAL;
 }
 
 }  // namespace verbena::transport

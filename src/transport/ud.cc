@@ -66,13 +66,18 @@ Verdict UdQueuePair::on_packet(const IncomingPacket& incoming, TimePoint) {
   if ((headers.pkey & 0x7fff) != (roce::kDefaultPkey & 0x7fff)) return Verdict::kBadPkey;
   count(kReceivedPackets);
   count(kReceivedBytes, incoming.packet.payload.size());
-  // Silently dropped (IBTA volume 1, 9.8.3.1): a wrong Q_Key, no request to receive with.
-  if (headers.qkey != attributes().qkey || recv_queue().empty()) {
+  // Silently dropped (IBTA volume 1, 9.8.3.1): a wrong Q_Key, no request to receive with, one too short. As
+  // with Linux rxe, a stranger's datagram is no error of ours.
+  if (headers.qkey != attributes().qkey || recv_queue().empty() || !fits(incoming.packet.payload.size())) {
     count(kDroppedDatagrams);
     return Verdict::kAccepted;
   }
   receive(incoming);
   return Verdict::kAccepted;
+}
+
+bool UdQueuePair::fits(size_t payload_bytes) {
+  return total_length(recv_queue().at(recv_queue().consumed()).sges()) >= kGrhBytes + payload_bytes;
 }
 
 void UdQueuePair::receive(const IncomingPacket& incoming) {
@@ -81,19 +86,14 @@ void UdQueuePair::receive(const IncomingPacket& incoming) {
   std::byte grh[kGrhBytes];
   write_grh(incoming.path, incoming.udp_bytes, grh);
 
-  const bool fits = total_length(wqe.sges()) >= kGrhBytes + incoming.packet.payload.size();
-  ScatterResult result = ScatterResult::kTooLong;
-  if (fits) result = scatter(*config().keys, config().pd, wqe.sges(), 0, grh);
-  if (result == ScatterResult::kDone) {
-    result = scatter(*config().keys, config().pd, wqe.sges(), kGrhBytes, incoming.packet.payload);
-  }
+  const bool stored = scatter(*config().keys, config().pd, wqe.sges(), 0, grh) == ScatterResult::kDone &&
+                      scatter(*config().keys, config().pd, wqe.sges(), kGrhBytes, incoming.packet.payload) ==
+                          ScatterResult::kDone;
 
   ibv_wc wc{};
   wc.wr_id = wqe.wr_id;
   wc.opcode = IBV_WC_RECV;
-  wc.status = result == ScatterResult::kDone      ? IBV_WC_SUCCESS
-              : result == ScatterResult::kTooLong ? IBV_WC_LOC_LEN_ERR
-                                                  : IBV_WC_LOC_PROT_ERR;
+  wc.status = stored ? IBV_WC_SUCCESS : IBV_WC_LOC_PROT_ERR;
   wc.byte_len = kGrhBytes + static_cast<uint32_t>(incoming.packet.payload.size());
   wc.src_qp = headers.source.value();
   wc.wc_flags = IBV_WC_GRH;
@@ -106,7 +106,7 @@ void UdQueuePair::receive(const IncomingPacket& incoming) {
   }
   recv_queue().consume();
   complete_recv(wc, headers.solicited);
-  if (result == ScatterResult::kProtection) fail(IBV_EVENT_QP_ACCESS_ERR);
+  if (!stored) fail();
 }
 
 bool UdQueuePair::has_urgent() const {

@@ -35,6 +35,7 @@ class UdQueuePair : public QueuePair {
  private:
   SendStatus send(const queues::SendWqe& wqe, PacketSink& sink);
   void fail_send(ibv_wc_status status);
+  bool fits(size_t payload_bytes);
   void receive(const IncomingPacket& incoming);
 
   roce::Psn next_;
