@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "queues/completion_queue.h"
+
+#include <atomic>
+#include <thread>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace verbena::queues {
+namespace {
+
+using testing::ElementsAre;
+
+class Listener : public CompletionListener {
+ public:
+  void on_completion_event() override { ++events; }
+  void on_overflow() override { ++overflows; }
+
+  std::atomic<int> events{0};
+  std::atomic<int> overflows{0};
+};
+
+ibv_wc entry(uint64_t id, uint32_t qp = 1, ibv_wc_status status = IBV_WC_SUCCESS) {
+  ibv_wc wc{};
+  wc.wr_id = id;
+  wc.qp_num = qp;
+  wc.status = status;
+  return wc;
+}
+
+class CompletionQueueTest : public testing::Test {
+ protected:
+  void create(uint32_t entries) { queue = *CompletionQueue::create(entries, &listener); }
+  std::vector<uint64_t> poll(int count = 1000) {
+    std::vector<ibv_wc> wcs(static_cast<size_t>(count));
+    const int got = queue->poll(count, wcs.data());
+    std::vector<uint64_t> ids;
+    for (int i = 0; i < got; ++i) ids.push_back(wcs[static_cast<size_t>(i)].wr_id);
+    return ids;
+  }
+
+  Listener listener;
+  std::unique_ptr<CompletionQueue> queue;
+};
+
+TEST_F(CompletionQueueTest, HasRoomForWhatWasAskedForAtLeast) {
+  for (const auto& [asked, got] : {std::pair{1u, 1u}, {2u, 3u}, {3u, 3u}, {10u, 15u}, {4096u, 8191u}}) {
+    create(asked);
+    EXPECT_EQ(queue->capacity(), got);
+    for (uint32_t i = 0; i < got; ++i) queue->push(entry(i), false);
+    EXPECT_EQ(listener.overflows, 0);
+    EXPECT_EQ(poll(10000).size(), got);
+  }
+}
+
+TEST_F(CompletionQueueTest, GivesEntriesInOrderAndNoMoreThanAskedFor) {
+  create(15);
+  EXPECT_TRUE(queue->empty());
+  for (uint64_t id = 1; id <= 5; ++id) queue->push(entry(id), false);
+  EXPECT_FALSE(queue->empty());
+  EXPECT_THAT(poll(2), ElementsAre(1, 2));
+  EXPECT_THAT(poll(2), ElementsAre(3, 4));
+  EXPECT_THAT(poll(0), ElementsAre());
+  EXPECT_THAT(poll(2), ElementsAre(5));
+  EXPECT_THAT(poll(2), ElementsAre());
+  EXPECT_TRUE(queue->empty());
+}
+
+TEST_F(CompletionQueueTest, GoesRoundItsRingManyTimes) {
+  create(7);
+  uint64_t next = 0;
+  for (uint64_t id = 0; id < 1000; ++id) {
+    queue->push(entry(id), false);
+    if (id % 5 != 4) continue;
+    for (const uint64_t got : poll()) EXPECT_EQ(got, next++);
+  }
+  EXPECT_EQ(next, 1000u);
+}
+
+TEST_F(CompletionQueueTest, IsInErrorFromTheFirstEntryThatDoesNotFit) {
+  create(3);
+  for (uint64_t id = 1; id <= 3; ++id) queue->push(entry(id), false);
+  EXPECT_EQ(listener.overflows, 0);
+  queue->push(entry(4), false);
+  queue->push(entry(5), false);
+  EXPECT_EQ(listener.overflows, 1) << "told once";
+  EXPECT_THAT(poll(2), ElementsAre(1, 2));
+  queue->push(entry(6), false);
+  EXPECT_THAT(poll(2), ElementsAre(3)) << "nothing is added any more";
+  ibv_wc wc;
+  EXPECT_EQ(queue->poll(1, &wc), -1);
+  EXPECT_EQ(queue->poll(1, &wc), -1);
+}
+
+// ---- events
+
+TEST_F(CompletionQueueTest, TellsOnceOfTheNextEntryWhenArmed) {
+  create(15);
+  queue->push(entry(1), false);
+  EXPECT_EQ(listener.events, 0);
+  queue->arm(false);
+  EXPECT_EQ(listener.events, 0) << "what is there already makes no event";
+  queue->push(entry(2), false);
+  queue->push(entry(3), false);
+  EXPECT_EQ(listener.events, 1);
+  queue->arm(false);
+  queue->push(entry(4), false);
+  EXPECT_EQ(listener.events, 2);
+}
+
+TEST_F(CompletionQueueTest, TellsOfSolicitedEntriesAndErrorsOnlyWhenArmedSo) {
+  create(15);
+  queue->arm(true);
+  queue->push(entry(1), false);
+  EXPECT_EQ(listener.events, 0);
+  queue->push(entry(2), true);
+  EXPECT_EQ(listener.events, 1);
+  queue->arm(true);
+  queue->push(entry(3, 1, IBV_WC_WR_FLUSH_ERR), false);
+  EXPECT_EQ(listener.events, 2);
+}
+
+TEST_F(CompletionQueueTest, LetsTheRequestForAnyEntryOutweighTheOther) {
+  create(15);
+  queue->arm(true);
+  queue->arm(false);
+  queue->push(entry(1), false);
+  EXPECT_EQ(listener.events, 1);
+  queue->arm(false);
+  queue->arm(true);
+  queue->push(entry(2), false);
+  EXPECT_EQ(listener.events, 2);
+}
+
+// ---- resize and removal
+
+TEST_F(CompletionQueueTest, KeepsItsEntriesWhenResized) {
+  create(7);
+  for (uint64_t id = 0; id < 5; ++id) queue->push(entry(id), false);
+  poll(3);
+  for (uint64_t id = 5; id < 9; ++id) queue->push(entry(id), false);
+  ASSERT_TRUE(queue->resize(100));
+  EXPECT_EQ(queue->capacity(), 127u);
+  for (uint64_t id = 9; id < 100; ++id) queue->push(entry(id), false);
+  uint64_t next = 3;
+  for (const uint64_t id : poll()) EXPECT_EQ(id, next++);
+  EXPECT_EQ(next, 100u);
+  EXPECT_EQ(listener.overflows, 0);
+}
+
+TEST_F(CompletionQueueTest, IsNotMadeSmallerThanItsEntries) {
+  create(31);
+  for (uint64_t id = 0; id < 10; ++id) queue->push(entry(id), false);
+  const auto resized = queue->resize(9);
+  ASSERT_FALSE(resized);
+  EXPECT_EQ(resized.error().code, EINVAL);
+  EXPECT_EQ(queue->capacity(), 31u);
+  ASSERT_TRUE(queue->resize(10));
+  EXPECT_EQ(queue->capacity(), 15u);
+  EXPECT_EQ(poll().size(), 10u);
+}
+
+TEST_F(CompletionQueueTest, StaysArmedWhenResized) {
+  create(7);
+  queue->arm(false);
+  ASSERT_TRUE(queue->resize(31));
+  queue->push(entry(1), false);
+  EXPECT_EQ(listener.events, 1);
+}
+
+TEST_F(CompletionQueueTest, ForgetsTheEntriesOfAQpThatGoes) {
+  create(15);
+  for (uint64_t id = 0; id < 12; ++id) queue->push(entry(id, id % 3 == 0 ? 7 : 8), false);
+  queue->remove_entries_of(7);
+  EXPECT_THAT(poll(), ElementsAre(1, 2, 4, 5, 7, 8, 10, 11));
+  queue->push(entry(20, 7), false);
+  EXPECT_THAT(poll(), ElementsAre(20));
+}
+
+// ---- threads
+
+TEST_F(CompletionQueueTest, LosesAndDoublesNothingBetweenThreads) {
+#if defined(__SANITIZE_THREAD__)
+  constexpr uint64_t kEach = 20'000;
+#else
+  constexpr uint64_t kEach = 100'000;
+#endif
+  constexpr uint32_t kPushers = 3;
+  create(255);
+  std::atomic<uint64_t> taken{0};
+  std::atomic<uint64_t> pushed{0};
+  std::vector<std::thread> threads;
+  for (uint32_t qp = 0; qp < kPushers; ++qp) {
+    threads.emplace_back([&, qp] {
+      for (uint64_t id = 0; id < kEach; ++id) {
+        while (pushed.load() - taken.load() > 200) std::this_thread::yield();
+        ++pushed;
+        queue->push(entry(id, qp), false);
+      }
+    });
+  }
+  std::thread resizer([&] {
+    for (uint32_t i = 0; taken.load() < kPushers * kEach; ++i) {
+      queue->arm(i % 2 == 0);
+      if (i % 16 == 0) {
+        EXPECT_TRUE(queue->resize(i % 32 == 0 ? 1023 : 255));
+      }
+      std::this_thread::yield();
+    }
+  });
+  std::vector<uint64_t> next(kPushers);
+  uint64_t wrong = 0;
+  while (taken < kPushers * kEach) {
+    ibv_wc wcs[16];
+    const int got = queue->poll(16, wcs);
+    ASSERT_GE(got, 0);
+    for (int i = 0; i < got; ++i) wrong += wcs[i].wr_id != next[wcs[i].qp_num]++ ? 1 : 0;
+    taken += static_cast<uint64_t>(got);
+    if (got == 0) std::this_thread::yield();
+  }
+  for (std::thread& t : threads) t.join();
+  resizer.join();
+  EXPECT_EQ(wrong, 0u);
+  EXPECT_EQ(listener.overflows, 0);
+  EXPECT_TRUE(queue->empty());
+}
+
+// The usual loop: arm, poll once more, wait for the event. An entry must never be missed.
+TEST_F(CompletionQueueTest, NeverMissesAnEntryBetweenArmingAndPolling) {
+  constexpr int kEntries = 20'000;
+  create(15);
+  std::atomic<int> taken{0};
+  std::thread pusher([&] {
+    for (int i = 0; i < kEntries; ++i) {
+      while (taken.load() < i) std::this_thread::yield();
+      queue->push(entry(static_cast<uint64_t>(i)), false);
+    }
+  });
+  int waits = 0;
+  while (taken < kEntries) {
+    ibv_wc wc;
+    if (queue->poll(1, &wc) == 1) {
+      ++taken;
+      continue;
+    }
+    const int seen = listener.events;
+    queue->arm(false);
+    if (queue->poll(1, &wc) == 1) {
+      ++taken;
+      continue;
+    }
+    ++waits;
+    while (listener.events == seen) std::this_thread::yield();
+  }
+  pusher.join();
+  EXPECT_EQ(taken, kEntries);
+}
+
+}  // namespace
+}  // namespace verbena::queues

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transport/congestion_window.h"
+
+#include <gtest/gtest.h>
+
+#include "base/random.h"
+
+namespace verbena::transport {
+namespace {
+
+constexpr uint32_t kPacket = 1088;
+
+class CongestionWindowTest : public testing::Test {
+ protected:
+  void SetUp() override { window.reset(kPacket); }
+  void acknowledge_windows(uint32_t count) {
+    for (uint32_t i = 0; i < count; ++i) {
+      const uint32_t whole = window.bytes();
+      for (uint32_t done = 0; done < whole; done += kPacket) window.on_acknowledged(kPacket);
+    }
+  }
+
+  CongestionWindow window;
+};
+
+TEST_F(CongestionWindowTest, GrowsByAboutOnePacketAWindow) {
+  EXPECT_EQ(window.bytes(), CongestionWindow::kStart);
+  acknowledge_windows(10);
+  EXPECT_NEAR(window.bytes(), CongestionWindow::kStart + 10 * kPacket, kPacket);
+}
+
+TEST_F(CongestionWindowTest, GrowsNoFurtherThanItsMost) {
+  acknowledge_windows(1000);
+  EXPECT_EQ(window.bytes(), CongestionWindow::kMost);
+}
+
+TEST_F(CongestionWindowTest, HalvesAtALoss) {
+  window.on_loss();
+  EXPECT_EQ(window.bytes(), CongestionWindow::kStart / 2);
+  acknowledge_windows(4);
+  EXPECT_NEAR(window.bytes(), CongestionWindow::kStart / 2 + 4 * kPacket, kPacket) << "no leap back";
+}
+
+TEST_F(CongestionWindowTest, BeginsSmallAfterATimeoutAndIsSoonAtHalf) {
+  window.on_timeout();
+  EXPECT_EQ(window.bytes(), 4 * kPacket);
+  uint32_t windows = 0;
+  while (window.bytes() < CongestionWindow::kStart / 2 && windows < 100) {
+    acknowledge_windows(1);
+    ++windows;
+  }
+  EXPECT_LE(windows, 6u) << "it doubles with each window";
+  EXPECT_LE(window.bytes(), CongestionWindow::kStart / 2 + kPacket);
+}
+
+TEST_F(CongestionWindowTest, AlwaysLetsAFewPacketsThrough) {
+  for (int i = 0; i < 100; ++i) {
+    window.on_loss();
+    EXPECT_GE(window.bytes(), 4 * kPacket);
+    window.on_timeout();
+    EXPECT_GE(window.bytes(), 4 * kPacket);
+  }
+}
+
+TEST_F(CongestionWindowTest, StaysWithinItsBoundsWhateverHappens) {
+  Random random(1);
+  for (int i = 0; i < 100'000; ++i) {
+    switch (random.below(50)) {
+      case 0:
+        window.on_loss();
+        break;
+      case 1:
+        window.on_timeout();
+        break;
+      default:
+        window.on_acknowledged(static_cast<uint32_t>(random.below(64 * 1024)));
+    }
+    ASSERT_GE(window.bytes(), 4 * kPacket);
+    ASSERT_LE(window.bytes(), CongestionWindow::kMost);
+  }
+}
+
+TEST_F(CongestionWindowTest, BeginsAnewWhenReset) {
+  window.on_timeout();
+  window.reset(300);
+  EXPECT_EQ(window.bytes(), CongestionWindow::kStart);
+}
+
+}  // namespace
+}  // namespace verbena::transport
