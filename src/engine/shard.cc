@@ -65,7 +65,9 @@ Shard::Shard(uint32_t slot, std::unique_ptr<net::Port> port, control::StatusPage
       timers_(MonotonicClock::now()),
       now_(MonotonicClock::now()),
       polls_to_take_over_(kPollsToTakeOver),
-      look_interval_(kLookInterval) {}
+      look_interval_(kLookInterval) {
+  if (port_ != nullptr) port_->want_ip_details(false);
+}
 
 Shard::~Shard() = default;
 
@@ -279,6 +281,7 @@ void Shard::release_qpn(roce::Qpn qpn) {
 void Shard::add(QueuePair& qp) {
   qps_[qp.config().qpn.index()] = &qp;
   ++qp_count_;
+  if (port_ != nullptr && qp.wants_ip_details()) port_->want_ip_details(true);
   touched(qp);
 }
 

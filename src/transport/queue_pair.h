@@ -107,6 +107,8 @@ class QueuePair {
   // Its next request is small, and earlier ones are on their way: sending may wait for more to be posted, as
   // whoever waits for the earlier ones will come back.
   virtual bool may_gather() const { return false; }
+  // Received packets must say their traffic class and hop limit: they go into a GRH.
+  virtual bool wants_ip_details() const { return false; }
   // Packets are on their way and unanswered.
   virtual bool has_outstanding() const = 0;
 

@@ -52,7 +52,8 @@ class Requester {
  private:
   // Transmission
   bool may_start(const queues::SendWqe& wqe) const;
-  bool window_allows(uint32_t bytes) const { return inflight_ == 0 || inflight_ + bytes <= window_.bytes(); }
+  bool window_allows(uint32_t bytes) const { return inflight_ == 0 || inflight_ + bytes <= window(); }
+  uint32_t window() const;
   void assign(queues::SendWqe& wqe);
   SendStatus send_data(queues::SendWqe& wqe, PacketSink& sink);
   SendStatus send_read(queues::SendWqe& wqe, PacketSink& sink);
@@ -94,6 +95,7 @@ class Requester {
   roce::Psn highest_;   // past the highest PSN ever sent (or, of a READ, asked for)
 
   CongestionWindow window_;
+  uint32_t run_bytes_ = 0;          // of the packets that one super-packet takes
   uint32_t inflight_ = 0;           // bytes between unacked_ and next_
   uint32_t since_ack_request_ = 0;  // bytes
   uint32_t reads_outstanding_ = 0;  // READ chunks and atomics between unacked_ and next_

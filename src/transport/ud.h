@@ -23,6 +23,7 @@ class UdQueuePair : public QueuePair {
                           bool with_acknowledgements) override;
   bool has_urgent() const override;
   bool has_acknowledgement() const override { return false; }
+  bool wants_ip_details() const override { return true; }
   bool has_outstanding() const override { return false; }
   TimePoint deadline() const override { return kNever; }
   void on_timer(TimePoint) override {}
