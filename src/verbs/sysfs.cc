@@ -37,20 +37,20 @@ std::string agents_sysfs() {
 class SysfsPath {
  public:
   const char* get() {
-    if (const char* known = path_.load(std::memory_order_acquire)) return known;
+    if (const std::string* known = path_.load(std::memory_order_acquire)) return known->c_str();
     const std::lock_guard lock(mutex_);
-    if (const char* known = path_.load(std::memory_order_relaxed)) return known;
+    if (const std::string* known = path_.load(std::memory_order_relaxed)) return known->c_str();
     const std::string found = chosen_.empty() ? agents_sysfs() : chosen_;
     if (found.empty()) return "/sys";  // an agent may yet come
-    const char* path = (new std::string(found))->c_str();
+    const auto* path = new std::string(found);
     path_.store(path, std::memory_order_release);
-    return path;
+    return path->c_str();
   }
 
  private:
   const std::string chosen_ = chosen_sysfs();
   std::mutex mutex_;
-  std::atomic<const char*> path_{nullptr};
+  std::atomic<const std::string*> path_{nullptr};
 };
 
 }  // namespace
