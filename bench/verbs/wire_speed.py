@@ -1,0 +1,81 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""How much of the machine's bare UDP speed an unmodified RDMA program gets, over a veth pair between two namespaces.
+
+    wire_speed.py --build build/release [--rounds 3] [--realtime]
+
+Each round measures bare sockets and perftest's programs in turn, as a shared machine disturbs both; the medians of the rounds
+make the ratio. --realtime runs all of it with the kernel's round-robin priority, which keeps other load out of the figures.
+"""
+
+import argparse
+import pathlib
+import re
+import statistics
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tests" / "conformance"))
+import harness  # noqa: E402
+
+NUMBER = r"(\d+(?:\.\d+)?)"
+
+
+def blaster(build, realtime, *arguments):
+    command = [*(["chrt", "-r", "1"] if realtime else []), pathlib.Path(build) / "bin" / "wire_blaster", "--veth",
+               "--rounds", "1", *arguments]
+    return harness.sh(*command)
+
+
+def raw_rate(build, realtime, payload):
+    return float(re.search(rf"raw\s+{NUMBER} Gb/s", blaster(build, realtime, "--payload", payload, "raw")).group(1))
+
+
+def raw_half_round_trip(build, realtime):
+    return float(re.search(rf"raw\s+half round trip {NUMBER} us", blaster(build, realtime, "pingpong")).group(1))
+
+
+def perftest(hosts, realtime, command):
+    server, client = hosts
+    device, index = "rxe_eth0", client.gid_index(client.ipv4, "rxe_eth0")
+    user = [*(["chrt", "-r", "1"] if realtime else []), *harness.ordinary_user()]
+    result = harness.pair(server, client, [*command, "-d", device, "-x", str(index), "-F"], address=server.ipv4,
+                          wrap=lambda host, *program: host.verbena("run", *program, user=user))
+    if not result.good:
+        sys.exit(result.report())
+    figures = [line.split() for line in result.client.output.splitlines() if re.match(r"\s*\d+\s+\d+\s+\d", line)]
+    return [float(word) for word in figures[-1]]
+
+
+def measure(name, unit, bare, ours, rounds, smaller_is_better=False):
+    pairs = [(bare(), ours()) for _ in range(rounds)]
+    bare_median = statistics.median(pair[0] for pair in pairs)
+    our_median = statistics.median(pair[1] for pair in pairs)
+    print(f"{name:<44} bare UDP {bare_median:8.2f} {unit:<5} Verbena {our_median:8.2f} {unit:<5} "
+          f"ratio {our_median / bare_median:.2f}{' (lower is better)' if smaller_is_better else ''}", flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--build", required=True, help="the build folder")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--realtime", action="store_true", help="run with real-time priority (root)")
+    options = parser.parse_args()
+    harness.require_root()
+    harness.require_programs("ib_write_bw", "ib_send_lat", "setpriv", "chrt")
+    build, realtime, rounds = options.build, options.realtime, options.rounds
+    gigabits = 8 * 1.048576 / 1000  # perftest counts MiB
+
+    with harness.Hosts(build) as hosts:
+        pair = hosts.two(9000)
+        for mtu in (4096, 1024):
+            measure(f"RDMA WRITE 1 MiB, path MTU {mtu}", "Gb/s", lambda m=mtu: raw_rate(build, realtime, m),
+                    lambda m=mtu: perftest(pair, realtime, ["ib_write_bw", "-s", "1048576", "-n", "4000", "-m", str(m)])[3]
+                    * gigabits, rounds)
+        measure("SEND 64 bytes, half round trip", "us", lambda: raw_half_round_trip(build, realtime),
+                lambda: perftest(pair, realtime, ["ib_send_lat", "-s", "64", "-n", "20000"])[4], rounds, True)
+        rates = [perftest(pair, realtime, ["ib_write_bw", "-s", "64", "-n", "200000", "-t", "128"])[4] for _ in range(rounds)]
+        print(f"{'RDMA WRITE 64 bytes, one QP':<44} {statistics.median(rates):.2f} million messages a second")
+
+
+if __name__ == "__main__":
+    main()
