@@ -13,6 +13,7 @@ using control::Link;
 // The kernel numbers its uverbs devices from here; which number they have means nothing to programs.
 constexpr unsigned kUverbsMajor = 231;
 constexpr unsigned kFirstUverbsMinor = 192;
+constexpr uint32_t kGidFileStep = 16;
 
 // "5054:00ff:fe77:0001", and likewise for a GID's 16 bytes.
 template <size_t Size>
@@ -63,12 +64,16 @@ void add_port_attributes(Folder& folder, const Link& link) {
   for (const CounterFile& file : kCounterFiles) add(folder, std::string(file.path), "0");
 }
 
-// Every index has a file in gids/. Where the table has a hole the kernel's files of gid_attrs/ can be opened
-// but not read (EINVAL), which no plain file can imitate: there they are missing.
+// The kernel has a file for every index of the table, a thousand of them; nobody needs those beyond the last
+// GID, and making them takes a tenth of a second on a disk. Where the table has a hole the kernel's files of
+// gid_attrs/ can be opened but not read (EINVAL), which no plain file can imitate: there they are missing.
 void add_gids(Folder& folder, const Link& link) {
   const std::string nothing = groups_of_four(roce::Address{}.bytes);
+  const uint32_t used = link.gids.empty() ? 0 : link.gids.back().index + 1;
+  const uint32_t shown =
+      std::min((used + kGidFileStep - 1) / kGidFileStep * kGidFileStep, control::kGidTableLength);
   auto entry = link.gids.begin();
-  for (uint32_t index = 0; index < control::kGidTableLength; ++index) {
+  for (uint32_t index = 0; index < shown; ++index) {
     const bool present = entry != link.gids.end() && entry->index == index;
     add(folder, fmt::format("ports/1/gids/{}", index), present ? groups_of_four(entry->gid.bytes) : nothing);
     if (!present) continue;

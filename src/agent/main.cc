@@ -17,6 +17,7 @@
 #include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -101,6 +102,7 @@ int detach(const Settings& settings) {
 }
 
 int serve(const Settings& settings) {
+  ::umask(022);  // the state directory is for everyone to read
   raise_descriptor_limit();
   if (!settings.foreground) shed_inherited_scheduling();
   const UniqueFd signals = catch_termination();

@@ -5,7 +5,6 @@
 #include <cstdio>
 #include <filesystem>
 #include <system_error>
-#include <unordered_map>
 #include <utility>
 
 #include <fcntl.h>
@@ -35,23 +34,17 @@ void write_file(const std::string& path, std::string_view text) {
     raise(path);
 }
 
-// GIDs of equal content are one file: the table has a thousand that say "nothing".
 void write_folder(const std::string& at, const Folder& folder) {
-  std::unordered_map<std::string_view, std::string> gids;  // the first file with this content
   std::string made;
   for (const FolderEntry& entry : folder) {
-    std::string path = at + '/' + entry.path;
+    const std::string path = at + '/' + entry.path;
     std::string parent = path.substr(0, path.rfind('/'));
     if (parent != made) fs::create_directories(made = std::move(parent));
     if (entry.is_link) {
       fs::create_symlink(entry.text, path);
-      continue;
+    } else {
+      write_file(path, entry.text);
     }
-    if (entry.path.find("/gids/") != std::string::npos) {
-      const auto [first, is_new] = gids.try_emplace(entry.text, path);
-      if (!is_new && ::link(first->second.c_str(), path.c_str()) == 0) continue;
-    }
-    write_file(path, entry.text);
   }
 }
 

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include <sys/prctl.h>
 #include <sys/types.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -36,6 +37,7 @@ class AgentProcess {
     pid_ = ::fork();
     if (pid_ == 0) {
       ::close(ready[0]);
+      ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // also when the test is killed
       options.insert(options.begin(), VERBENA_AGENT_PROGRAM);
       options.push_back("--ready-fd=" + std::to_string(ready[1]));
       std::vector<char*> arguments;

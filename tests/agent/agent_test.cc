@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // The agent's program and its clients, as they meet in a network namespace.
-#include <algorithm>
-#include <array>
 #include <cerrno>
 #include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <memory>
 #include <string>
 #include <vector>
 
-#include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <poll.h>
@@ -18,12 +18,12 @@
 
 #include "agent/agent_process.h"
 #include "agent/network_namespace.h"
-#include "base/bytes.h"
+#include "agent/slot_packets.h"
 #include "control/admin.h"
 #include "control/client.h"
+#include "control/state_directory.h"
 #include "control/status_page.h"
 #include "roce/packet.h"
-#include "roce/qpn.h"
 
 namespace verbena {
 namespace {
@@ -35,6 +35,8 @@ using control::Link;
 using control::Slot;
 using test::AgentProcess;
 using test::eventually;
+using test::received_tags;
+using test::send_to_slot;
 using test::shell;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -46,31 +48,6 @@ std::vector<std::string> names(const std::vector<Link>& links) {
   std::vector<std::string> names;
   for (const Link& link : links) names.push_back(link.name);
   return names;
-}
-
-// Sends a datagram whose base transport header names a QP of this slot.
-void send_to_slot(uint32_t slot, uint32_t tag) {
-  const UniqueFd socket(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  std::array<uint8_t, 16> packet{};
-  store_be24(&packet[5], roce::Qpn::in_slot(slot, 7).value());
-  store_be(&packet[12], tag);
-  sockaddr_in to{};
-  to.sin_family = AF_INET;
-  to.sin_port = htons(roce::kUdpPort);
-  to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  ASSERT_EQ(
-      ::sendto(socket.get(), packet.data(), packet.size(), 0, reinterpret_cast<sockaddr*>(&to), sizeof to),
-      static_cast<ssize_t>(packet.size()));
-}
-
-// The tags of what lies in the socket. Loopback delivers before sendto() returns, so nothing is on its way.
-std::vector<uint32_t> received_tags(const Slot& slot) {
-  std::vector<uint32_t> tags;
-  std::array<uint8_t, 16> packet{};
-  while (::recv(slot.socket.get(), packet.data(), packet.size(), MSG_DONTWAIT) == 16) {
-    tags.push_back(load_be<uint32_t>(&packet[12]));
-  }
-  return tags;
 }
 
 class Agent : public test::NamespaceTest {};
@@ -137,9 +114,9 @@ TEST_F(Agent, LendsSlotsWithSocketsThatGetTheirPackets) {
   EXPECT_EQ(first->index, 1u);
   EXPECT_EQ(second->index, 2u);
   ASSERT_TRUE(first->socket) << first->no_wire_reason;
-  send_to_slot(1, 100);
-  send_to_slot(2, 200);
-  send_to_slot(3, 300);  // nobody's
+  ASSERT_TRUE(send_to_slot(1, 100));
+  ASSERT_TRUE(send_to_slot(2, 200));
+  ASSERT_TRUE(send_to_slot(3, 300));  // nobody's
   EXPECT_THAT(received_tags(*first), ElementsAre(100u));
   EXPECT_THAT(received_tags(*second), ElementsAre(200u));
 }
@@ -210,10 +187,10 @@ TEST_F(Agent, LetsASlotRestAndLendsItWithoutItsOldPackets) {
   ASSERT_TRUE(client);
   auto first = (*client)->take_slot();
   ASSERT_TRUE(first);
-  send_to_slot(1, 1);
+  ASSERT_TRUE(send_to_slot(1, 1));
   ASSERT_TRUE((*client)->return_slot(1));
   EXPECT_EQ((*client)->return_slot(1).error().code, EINVAL);
-  send_to_slot(1, 2);
+  ASSERT_TRUE(send_to_slot(1, 2));
   auto second = (*client)->take_slot();
   ASSERT_TRUE(second);
   EXPECT_EQ(second->index, 2u);
@@ -225,7 +202,7 @@ TEST_F(Agent, LetsASlotRestAndLendsItWithoutItsOldPackets) {
     return again.index == 1;
   }));
   EXPECT_THAT(received_tags(again), ElementsAre());
-  send_to_slot(1, 3);
+  ASSERT_TRUE(send_to_slot(1, 3));
   EXPECT_THAT(received_tags(again), ElementsAre(3u));
 }
 
@@ -329,6 +306,37 @@ TEST_F(Agent, IsStartedByTheFirstClientWithoutATraceInItsProcess) {
   end_started_agent();
 }
 
+TEST_F(Agent, ShowsItsDevicesAndTheirCountersInTheStateDirectory) {
+  namespace fs = std::filesystem;
+  auto agent = std::make_unique<AgentProcess>();
+  auto client = Client::connect(kOnlyRunning);
+  ASSERT_TRUE(client);
+  const auto directory = control::find_state_directory();
+  ASSERT_TRUE(directory);
+  const fs::path device = *directory + "/sys/class/infiniband/rxe_lo";
+  EXPECT_TRUE(fs::exists(device / "ports/1/gids/0"));
+
+  auto slot = (*client)->take_slot();
+  ASSERT_TRUE(slot);
+  void* memory = ::mmap(nullptr, sizeof(control::StatusPage), PROT_READ | PROT_WRITE, MAP_SHARED,
+                        slot->status_page.get(), 0);
+  ASSERT_NE(memory, MAP_FAILED);
+  auto& page = *static_cast<control::StatusPage*>(memory);
+  page.qps[3].qpn = 77;
+  page.qps[3].device_index = (*client)->links()->front().device_index;
+  page.qps[3].counters[transport::kSentPackets] = 1234;
+  page.qps[3].in_use = 1;
+  page.magic = control::StatusPage::kMagic;
+  EXPECT_TRUE(eventually([&] {
+    std::string count;
+    std::ifstream(device / "ports/1/hw_counters/sent_pkts") >> count;
+    return count == "1234";
+  }));
+  ::munmap(memory, sizeof(control::StatusPage));
+  EXPECT_EQ(agent->stop(SIGTERM), 0);
+  EXPECT_FALSE(fs::exists(*directory));
+}
+
 TEST_F(Agent, SurvivesBeingKilledWithoutMovingASlot) {
   auto agent = std::make_unique<AgentProcess>();
   auto first = Client::connect(kOnlyRunning);
@@ -343,8 +351,8 @@ TEST_F(Agent, SurvivesBeingKilledWithoutMovingASlot) {
   const auto links_before = *(*first)->links();
 
   agent->stop(SIGKILL);
-  send_to_slot(1, 11);
-  send_to_slot(2, 12);
+  ASSERT_TRUE(send_to_slot(1, 11));
+  ASSERT_TRUE(send_to_slot(2, 12));
   EXPECT_THAT(received_tags(*one), ElementsAre(11u));
   EXPECT_THAT(received_tags(*two), ElementsAre(12u));
 
@@ -360,7 +368,7 @@ TEST_F(Agent, SurvivesBeingKilledWithoutMovingASlot) {
     return !links.empty();
   }));
   EXPECT_EQ(links, links_before);
-  for (uint32_t slot = 1; slot <= 3; ++slot) send_to_slot(slot, 20 + slot);
+  for (uint32_t slot = 1; slot <= 3; ++slot) ASSERT_TRUE(send_to_slot(slot, 20 + slot));
   EXPECT_THAT(received_tags(*one), ElementsAre(21u));
   EXPECT_THAT(received_tags(*two), ElementsAre(22u));
   EXPECT_THAT(received_tags(*three), ElementsAre(23u));

@@ -1,0 +1,528 @@
+// SPDX-License-Identifier: Apache-2.0
+// What clients may do to the agent without harming it, or each other.
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "agent/agent_process.h"
+#include "agent/network_namespace.h"
+#include "agent/slot_packets.h"
+#include "base/random.h"
+#include "control/admin.h"
+#include "control/client.h"
+#include "control/message_socket.h"
+#include "control/protocol.h"
+
+namespace verbena {
+namespace {
+
+using control::Admin;
+using control::Client;
+using control::ConnectOptions;
+using control::MessageHeader;
+using control::MessageType;
+using test::AgentProcess;
+using test::eventually;
+using test::shell;
+
+const ConnectOptions kOnlyRunning{.start_agent = false, .agent_program = {}};
+
+// VERBENA_TEST_SEED=n replays.
+uint64_t seed() {
+  const char* given = std::getenv("VERBENA_TEST_SEED");  // NOLINT(concurrency-mt-unsafe)
+  const uint64_t value = given != nullptr ? std::strtoull(given, nullptr, 0) : 20260601;
+  ::testing::Test::RecordProperty("seed", std::to_string(value));
+  std::printf("VERBENA_TEST_SEED=%llu\n", static_cast<unsigned long long>(value));
+  return value;
+}
+
+// A connection on which anything can be said.
+class RawConnection {
+ public:
+  RawConnection() : socket_(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0)) {
+    const control::AgentAddress address(::geteuid());
+    connected_ = ::connect(socket_.get(), address.address(), address.length) == 0;
+  }
+  bool connected() const { return connected_; }
+  int fd() const { return socket_.get(); }
+
+  bool send(ConstBytes message, std::span<const int> fds = {}) {
+    return control::send_message(socket_.get(), message, fds).has_value();
+  }
+  // The error code of the next reply; nothing when the agent has hung up.
+  std::optional<int> reply() {
+    pollfd entry{socket_.get(), POLLIN, 0};
+    if (::poll(&entry, 1, 2000) != 1) return std::nullopt;
+    std::array<std::byte, control::kMaxMessageBytes> buffer;
+    auto received = control::receive_message(socket_.get(), buffer);
+    if (!received || received->bytes < sizeof(MessageHeader)) return std::nullopt;
+    MessageHeader header;
+    std::memcpy(&header, buffer.data(), sizeof header);
+    last_fds_ = received->fds.size();
+    // The event socket must stay open: its end is the session's.
+    if (!greeted_) greeting_ = std::move(received->fds);
+    greeted_ = greeted_ || header.error == 0;
+    return header.error;
+  }
+  size_t last_fds() const { return last_fds_; }
+  bool hello(std::span<const int> fds = {}) {
+    control::HelloRequest request{};
+    request.header = control::request_header(MessageType::kHello, 1);
+    return send(control::bytes_of(request), fds) && reply() == 0;
+  }
+
+ private:
+  UniqueFd socket_;
+  bool connected_ = false;
+  size_t last_fds_ = 0;
+  bool greeted_ = false;
+  std::vector<UniqueFd> greeting_;
+};
+
+size_t descriptors_of(pid_t pid) {
+  const std::filesystem::directory_iterator fds("/proc/" + std::to_string(pid) + "/fd");
+  return static_cast<size_t>(std::distance(begin(fds), end(fds)));
+}
+
+// A client that behaves is served.
+bool is_well() {
+  auto client = Client::connect(kOnlyRunning);
+  return client && (*client)->links().has_value();
+}
+
+class Robustness : public test::NamespaceTest {
+ protected:
+  void SetUp() override {
+    NamespaceTest::SetUp();
+    if (!IsSkipped()) agent_.emplace();
+  }
+  pid_t pid() const { return agent_->pid(); }
+  std::optional<AgentProcess> agent_;
+};
+
+TEST_F(Robustness, AnswersRandomBytesWithErrors) {
+  Random random(seed());
+  const size_t before = descriptors_of(pid());
+  for (int round = 0; round < 200; ++round) {
+    RawConnection connection;
+    ASSERT_TRUE(connection.connected());
+    ASSERT_TRUE(random.one_in(2) || connection.hello());
+    for (uint64_t i = random.below(20); i > 0; --i) {
+      std::vector<std::byte> message(1 + random.below(1500));
+      for (std::byte& byte : message) byte = static_cast<std::byte>(random.next());
+      ASSERT_TRUE(connection.send(message));
+      const auto error = connection.reply();
+      ASSERT_TRUE(error);
+      EXPECT_NE(*error, 0);
+    }
+  }
+  EXPECT_TRUE(is_well());
+  EXPECT_TRUE(eventually([&] { return descriptors_of(pid()) == before; }));
+}
+
+TEST_F(Robustness, AnswersRandomRequestsUnderAGoodHeader) {
+  Random random(seed());
+  const size_t before = descriptors_of(pid());
+  for (int round = 0; round < 100; ++round) {
+    RawConnection connection;
+    ASSERT_TRUE(connection.connected());
+    ASSERT_TRUE(random.one_in(4) || connection.hello());
+    for (int i = 0; i < 30; ++i) {
+      static constexpr size_t kLengths[] = {16, 24, 56, 80, 96, 264, 400};
+      std::vector<std::byte> message(random.one_in(2) ? kLengths[random.below(std::size(kLengths))]
+                                                      : 16 + random.below(490));
+      for (std::byte& byte : message) byte = static_cast<std::byte>(random.next());
+      const auto header = control::request_header(static_cast<MessageType>(random.below(14)), 5);
+      std::memcpy(message.data(), &header, sizeof header);
+      ASSERT_TRUE(connection.send(message));
+      ASSERT_TRUE(connection.reply());
+    }
+  }
+  EXPECT_TRUE(is_well());
+  EXPECT_TRUE(eventually([&] { return descriptors_of(pid()) <= before + 2 * 100; }));
+}
+
+TEST_F(Robustness, TellsWhatIsWrongWithARequest) {
+  RawConnection connection;
+  const auto answer_to = [&](auto request, size_t bytes) {
+    EXPECT_TRUE(connection.send(control::bytes_of(request).first(bytes)));
+    return connection.reply().value_or(-1);
+  };
+  MessageHeader links = control::request_header(MessageType::kGetLinks, 1);
+  EXPECT_EQ(answer_to(links, sizeof links), EPROTO);  // no hello yet
+  ASSERT_TRUE(connection.hello());
+  EXPECT_EQ(answer_to(links, sizeof links), 0);
+  EXPECT_EQ(connection.last_fds(), 1u);
+  EXPECT_EQ(answer_to(links, sizeof links - 1), EBADMSG);
+  MessageHeader unknown = control::request_header(static_cast<MessageType>(77), 1);
+  EXPECT_EQ(answer_to(unknown, sizeof unknown), EOPNOTSUPP);
+  MessageHeader newer = links;
+  ++newer.version;
+  EXPECT_EQ(answer_to(newer, sizeof newer), EPROTONOSUPPORT);
+  control::SlotRequest slot{};
+  slot.header = control::request_header(MessageType::kReturnSlot, 1);
+  slot.index = 0xffffffff;
+  EXPECT_EQ(answer_to(slot, sizeof slot - 4), EBADMSG);
+  EXPECT_EQ(answer_to(slot, sizeof slot), ENOENT);
+  slot.header = control::request_header(MessageType::kKeepSlot, 1);
+  EXPECT_EQ(answer_to(slot, sizeof slot), ENOENT);
+  control::HelloRequest hello{};
+  hello.header = control::request_header(MessageType::kHello, 1);
+  EXPECT_EQ(answer_to(hello, sizeof hello), EPROTO);  // once is enough
+}
+
+TEST_F(Robustness, KeepsNoDescriptorThatItDidNotAskFor) {
+  const size_t before = descriptors_of(pid());
+  const UniqueFd null(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  const std::vector<int> many(250, null.get());
+  RawConnection connection;
+  ASSERT_TRUE(connection.hello());
+  for (const size_t count : {1u, 4u, 5u, 250u}) {
+    const MessageHeader request = control::request_header(MessageType::kGetLinks, 1);
+    ASSERT_TRUE(connection.send(control::bytes_of(request), std::span(many).first(count)));
+    const auto error = connection.reply();
+    ASSERT_TRUE(error);
+    EXPECT_EQ(*error, count <= control::kMaxMessageFds ? EBADMSG : EMSGSIZE);
+  }
+  EXPECT_LE(descriptors_of(pid()), before + 3);  // the session's own
+  EXPECT_TRUE(is_well());
+}
+
+TEST_F(Robustness, TakesAnythingForAVaultWithoutHarm) {
+  int pair[2];
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
+  const UniqueFd in(pair[0]);
+  const UniqueFd out(pair[1]);
+  int pipe_ends[2];
+  ASSERT_EQ(::pipe2(pipe_ends, O_CLOEXEC), 0);
+  const UniqueFd pipe_out(pipe_ends[0]);
+  const UniqueFd pipe_in(pipe_ends[1]);
+  const UniqueFd null(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  const UniqueFd memory(::memfd_create("x", MFD_CLOEXEC));
+  const UniqueFd listening(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  Random random(seed());
+  for (int i = 0; i < 50; ++i) {
+    std::vector<std::byte> garbage(1 + random.below(300));
+    for (std::byte& byte : garbage) byte = static_cast<std::byte>(random.next());
+    const uint32_t looks_right[2] = {0x746c7576, static_cast<uint32_t>(random.below(4))};
+    if (garbage.size() >= sizeof looks_right) std::memcpy(garbage.data(), looks_right, sizeof looks_right);
+    const int fds[] = {null.get(), memory.get()};
+    ASSERT_TRUE(control::send_message(in.get(), garbage, {fds, random.below(3)}));
+  }
+  for (const int fd : {out.get(), pipe_out.get(), null.get(), memory.get(), listening.get()}) {
+    RawConnection connection;
+    EXPECT_TRUE(connection.hello({&fd, 1}));
+  }
+  EXPECT_TRUE(is_well());
+}
+
+TEST_F(Robustness, OutlivesAFloodOfConnections) {
+  const rlimit few{64, 64};
+  ASSERT_EQ(::prlimit(pid(), RLIMIT_NOFILE, &few, nullptr), 0);
+  {
+    std::vector<std::unique_ptr<RawConnection>> flood;
+    for (int i = 0; i < 200; ++i) flood.push_back(std::make_unique<RawConnection>());
+  }
+  EXPECT_TRUE(eventually(is_well));
+}
+
+TEST_F(Robustness, DropsAClientThatDoesNotTakeItsAnswers) {
+  RawConnection connection;
+  ASSERT_TRUE(connection.hello());
+  const MessageHeader request = control::request_header(MessageType::kGetStatus, 1);
+  // Until the agent hangs up, or we have said more than any buffer holds.
+  bool dropped = false;
+  for (int i = 0; i < 200000 && !dropped; ++i) {
+    const auto sent = control::send_message(connection.fd(), control::bytes_of(request));
+    if (sent) continue;
+    dropped = sent.error().code == EPIPE || sent.error().code == ECONNRESET;
+    if (sent.error().code == EAGAIN) {
+      pollfd entry{connection.fd(), POLLOUT, 0};
+      ::poll(&entry, 1, 100);
+    }
+  }
+  EXPECT_TRUE(dropped);
+  EXPECT_TRUE(is_well());
+}
+
+TEST_F(Robustness, AClientThatReadsNoEventsGetsOnlyTheNewestTable) {
+  auto slow = Client::connect(kOnlyRunning);
+  ASSERT_TRUE(slow);
+  auto watcher = Client::connect(kOnlyRunning);
+  ASSERT_TRUE(watcher);
+  const size_t before = descriptors_of(pid());
+  for (int i = 1; i <= 50; ++i) {
+    ASSERT_TRUE(shell("ip addr add 127.1.0." + std::to_string(i) + "/32 dev lo"));
+    ASSERT_TRUE(eventually([&] {
+      (*watcher)->next_links();
+      return (*watcher)->links()->front().gids.size() == static_cast<size_t>(i) + 2;
+    }));
+  }
+  EXPECT_LE(descriptors_of(pid()), before + 1);
+  // One old table was on its way to it, and what came after is one more.
+  const auto first = (*slow)->next_links();
+  ASSERT_TRUE(first);
+  EXPECT_EQ(first->front().gids.size(), 3u);
+  std::optional<std::vector<control::Link>> second;
+  ASSERT_TRUE(eventually([&] {
+    second = (*slow)->next_links();
+    return second.has_value();
+  }));
+  EXPECT_EQ(second->front().gids.size(), 52u);
+}
+
+TEST_F(Robustness, AStoppedAgentMeansATimeoutAndNothingWorse) {
+  auto client = Client::connect(kOnlyRunning);
+  ASSERT_TRUE(client);
+  ::kill(pid(), SIGSTOP);
+  const TimePoint begun = MonotonicClock::now();
+  const auto links = (*client)->links();
+  const Duration took = MonotonicClock::now() - begun;
+  ::kill(pid(), SIGCONT);
+  ASSERT_FALSE(links);
+  EXPECT_EQ(links.error().code, ETIMEDOUT);
+  EXPECT_LT(took, std::chrono::seconds(3));
+  // The answer that came too late is not taken for that to another question.
+  const auto slot = (*client)->take_slot();
+  ASSERT_TRUE(slot);
+  EXPECT_EQ(slot->index, 1u);
+}
+
+// Runs `work` in a child as this user, and answers its exit status.
+int as_user(uid_t uid, const std::function<int()>& work) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    if (::setgid(uid) != 0 || ::setuid(uid) != 0) ::_exit(99);
+    ::_exit(work());
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+bool may_become_others() {
+  return as_user(65534, [] { return 0; }) == 0;
+}
+
+TEST_F(Robustness, RootsAgentServesOthersButLetsThemChangeNothing) {
+  if (!may_become_others()) GTEST_SKIP() << "needs root";
+  EXPECT_EQ(as_user(65534,
+                    [] {
+                      auto client = Client::connect(kOnlyRunning);
+                      if (!client) return 1;
+                      if (!(*client)->links()) return 2;
+                      const auto slot = (*client)->take_slot();
+                      if (!slot || !slot->socket) return 3;
+                      auto admin = Admin::connect(kOnlyRunning);
+                      if (!admin) return 4;
+                      const auto status = (*admin)->status();
+                      if (!status || status->slots.size() != 1 || status->slots[0].uid != 65534) return 5;
+                      const auto added = (*admin)->add_link("x", "lo");
+                      if (added || added.error().code != EPERM) return 6;
+                      const auto deleted = (*admin)->delete_link("rxe_lo");
+                      if (deleted || deleted.error().code != EPERM) return 7;
+                      return 0;
+                    }),
+            0);
+}
+
+TEST_F(Robustness, NobodyButItsOwnUserGetsTheVault) {
+  if (!may_become_others()) GTEST_SKIP() << "needs root";
+  const auto descriptors_at_hello = [] {
+    RawConnection connection;
+    control::HelloRequest request{};
+    request.header = control::request_header(MessageType::kHello, 1);
+    const bool greeted = connection.send(control::bytes_of(request)) && connection.reply() == 0;
+    return greeted ? static_cast<int>(connection.last_fds()) : -1;
+  };
+  EXPECT_EQ(descriptors_at_hello(), 3);
+  EXPECT_EQ(as_user(65534,
+                    [] {
+                      const UniqueFd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+                      const control::AgentAddress address(0);
+                      if (::connect(socket.get(), address.address(), address.length) != 0) return 90;
+                      control::HelloRequest request{};
+                      request.header = control::request_header(MessageType::kHello, 1);
+                      if (!control::send_message(socket.get(), control::bytes_of(request))) return 91;
+                      pollfd entry{socket.get(), POLLIN, 0};
+                      ::poll(&entry, 1, 2000);
+                      std::array<std::byte, control::kMaxMessageBytes> buffer;
+                      const auto received = control::receive_message(socket.get(), buffer);
+                      return received ? static_cast<int>(received->fds.size()) : 92;
+                    }),
+            2);
+}
+
+TEST_F(Robustness, AUsersAgentDoesNotServeAnotherUser) {
+  if (!may_become_others()) GTEST_SKIP() << "needs root";
+  agent_.reset();
+  EXPECT_EQ(as_user(65534,
+                    [] {
+                      AgentProcess own;
+                      if (!is_well()) return 1;
+                      // Another user, who would have to find the name first.
+                      const int status = as_user(65534, [] { return is_well() ? 0 : 1; });
+                      return status;
+                    }),
+            0);
+  int ready[2];
+  ASSERT_EQ(::pipe(ready), 0);
+  const pid_t owner = ::fork();
+  if (owner == 0) {
+    if (::setgid(65534) != 0 || ::setuid(65534) != 0) ::_exit(99);
+    AgentProcess own;
+    [[maybe_unused]] const ssize_t told = ::write(ready[1], "r", 1);
+    ::close(ready[1]);
+    ::pause();
+    ::_exit(0);
+  }
+  ::close(ready[1]);
+  char byte = 0;
+  ASSERT_EQ(::read(ready[0], &byte, 1), 1);
+  EXPECT_EQ(as_user(65533,
+                    [] {
+                      const UniqueFd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+                      const control::AgentAddress address(65534);
+                      if (::connect(socket.get(), address.address(), address.length) != 0) return 1;
+                      control::HelloRequest request{};
+                      request.header = control::request_header(MessageType::kHello, 1);
+                      [[maybe_unused]] const auto sent =
+                          control::send_message(socket.get(), control::bytes_of(request));
+                      char answer;
+                      return ::recv(socket.get(), &answer, 1, 0) <= 0 ? 0 : 2;
+                    }),
+            0);
+  ::kill(owner, SIGTERM);
+  ::waitpid(owner, nullptr, 0);
+}
+
+TEST_F(Robustness, AStrangerUnderRootsNameIsNotBelieved) {
+  if (!may_become_others()) GTEST_SKIP() << "needs root";
+  agent_.reset();
+  int ready[2];
+  ASSERT_EQ(::pipe(ready), 0);
+  const pid_t stranger = ::fork();
+  if (stranger == 0) {
+    if (::setgid(65534) != 0 || ::setuid(65534) != 0) ::_exit(99);
+    const UniqueFd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+    const control::AgentAddress address(0);
+    if (::bind(socket.get(), address.address(), address.length) != 0) ::_exit(98);
+    ::listen(socket.get(), 5);
+    [[maybe_unused]] const ssize_t told = ::write(ready[1], "r", 1);
+    ::pause();
+    ::_exit(0);
+  }
+  char byte = 0;
+  ASSERT_EQ(::read(ready[0], &byte, 1), 1);
+  const auto as_root = Client::connect(kOnlyRunning);
+  ASSERT_FALSE(as_root);
+  EXPECT_EQ(as_root.error().code, EPERM);
+  EXPECT_EQ(as_user(65533,
+                    [] {
+                      const AgentProcess own;
+                      return is_well() ? 0 : 1;
+                    }),
+            0);
+  ::kill(stranger, SIGKILL);
+  ::waitpid(stranger, nullptr, 0);
+}
+
+// The process of this name in our network namespace; 0: there is none.
+pid_t find_process(const std::string& name) {
+  namespace fs = std::filesystem;
+  std::error_code ignored;
+  const fs::path here = fs::read_symlink("/proc/self/ns/net", ignored);
+  for (const fs::directory_entry& process : fs::directory_iterator("/proc", ignored)) {
+    const std::string pid = process.path().filename();
+    if (pid.find_first_not_of("0123456789") != std::string::npos) continue;
+    std::string program;
+    std::ifstream(process.path() / "comm") >> program;
+    std::error_code unreadable;
+    const bool is_here = fs::read_symlink(process.path() / "ns/net", unreadable) == here;
+    if (program == name && is_here) return std::stoi(pid);
+  }
+  return 0;
+}
+
+// What the child of the test below does; the number says where it failed.
+int hold_slots_through_a_restart(int ready, int go_on) {
+  auto client = Client::connect(kOnlyRunning);
+  if (!client) return 1;
+  const auto one = (*client)->take_slot();
+  const auto two = (*client)->take_slot();
+  if (!one || !two || !one->socket || !two->socket) return 2;
+  char byte = 'r';
+  if (::write(ready, &byte, 1) != 1 || ::read(go_on, &byte, 1) != 1) return 3;
+
+  // The agent is dead.
+  if (!test::send_to_slot(1, 11) || !test::send_to_slot(2, 12)) return 4;
+  if (test::received_tags(*one) != std::vector<uint32_t>{11}) return 5;
+  if (test::received_tags(*two) != std::vector<uint32_t>{12}) return 6;
+  control::Slot three;
+  const bool lent = eventually([&] {
+    auto slot = (*client)->take_slot();
+    if (slot) three = std::move(*slot);
+    return slot.has_value();
+  });
+  if (!lent || three.index != 3 || !three.socket) return 7;
+  for (uint32_t slot = 1; slot <= 3; ++slot) {
+    if (!test::send_to_slot(slot, 20 + slot)) return 8;
+  }
+  if (test::received_tags(*one) != std::vector<uint32_t>{21}) return 9;
+  if (test::received_tags(*two) != std::vector<uint32_t>{22}) return 10;
+  if (test::received_tags(three) != std::vector<uint32_t>{23}) return 11;
+  return (*client)->return_slot(1) ? 0 : 12;
+}
+
+TEST_F(Robustness, AKilledRootAgentIsSurvivedByTheSlotsOfOtherUsersAlone) {
+  if (!may_become_others()) GTEST_SKIP() << "needs root";
+  int ready[2];
+  int go_on[2];
+  ASSERT_EQ(::pipe(ready), 0);
+  ASSERT_EQ(::pipe(go_on), 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    if (::setgid(65534) != 0 || ::setuid(65534) != 0) ::_exit(99);
+    ::_exit(hold_slots_through_a_restart(ready[1], go_on[0]));
+  }
+  char byte = 0;
+  ASSERT_EQ(::read(ready[0], &byte, 1), 1);
+  ASSERT_TRUE(eventually([] { return find_process("verbena-keeper") != 0; }));
+  agent_->stop(SIGKILL);
+  ASSERT_EQ(::write(go_on[1], &byte, 1), 1);
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  EXPECT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+
+  // With the last of these slots the keeper goes, and then the agent that it started.
+  EXPECT_TRUE(eventually([] { return find_process("verbena-keeper") == 0; }));
+  auto admin = Admin::connect(kOnlyRunning);
+  ASSERT_TRUE(admin);
+  const pid_t started = (*admin)->status()->pid;
+  ::kill(started, SIGTERM);
+  EXPECT_TRUE(eventually([&] { return ::kill(started, 0) != 0; }));
+}
+
+}  // namespace
+}  // namespace verbena

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/device_files.h"
+
+#include <map>
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "agent/counter_collector.h"
+
+namespace verbena::agent {
+namespace {
+
+control::Link example() {
+  control::Link link;
+  link.name = "rxe_eth0";
+  link.device_index = 3;
+  link.netdev = "eth0";
+  link.interface_index = 2;
+  link.mac = {0x52, 0x54, 0x00, 0x77, 0x00, 0x01};
+  link.mtu = 1500;
+  link.up = true;
+  const uint8_t ipv4[4] = {10, 77, 0, 11};
+  roce::Address link_local;
+  link_local.bytes = {0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0x50, 0x54, 0, 0xff, 0xfe, 0x77, 0, 1};
+  link.gids = {{0, link_local}, {2, roce::Address::from_ipv4(ipv4)}};
+  return link;
+}
+
+std::map<std::string, std::string> contents(const Folder& folder) {
+  std::map<std::string, std::string> by_path;
+  for (const FolderEntry& entry : folder) by_path[entry.path] = entry.text;
+  return by_path;
+}
+
+TEST(DeviceFiles, AreInTheKernelsFormats) {
+  const auto files = contents(device_folder(example(), "1.2.3"));
+  const std::map<std::string, std::string> expected = {
+      {"node_type", "1: CA\n"},
+      {"node_guid", "5054:00ff:fe77:0001\n"},
+      {"sys_image_guid", "5054:00ff:fe77:0001\n"},
+      {"fw_ver", "1.2.3\n"},
+      {"parent", "eth0\n"},
+      {"ports/1/state", "4: ACTIVE\n"},
+      {"ports/1/phys_state", "5: LinkUp\n"},
+      {"ports/1/rate", "2.5 Gb/sec (1X SDR)\n"},
+      {"ports/1/lid", "0x0\n"},
+      {"ports/1/cap_mask", "0x00010000\n"},
+      {"ports/1/link_layer", "Ethernet\n"},
+      {"ports/1/pkeys/0", "0xffff\n"},
+      {"ports/1/gids/0", "fe80:0000:0000:0000:5054:00ff:fe77:0001\n"},
+      {"ports/1/gids/1", "0000:0000:0000:0000:0000:0000:0000:0000\n"},
+      {"ports/1/gids/2", "0000:0000:0000:0000:0000:ffff:0a4d:000b\n"},
+      {"ports/1/gids/15", "0000:0000:0000:0000:0000:0000:0000:0000\n"},
+      {"ports/1/gid_attrs/types/2", "RoCE v2\n"},
+      {"ports/1/gid_attrs/ndevs/2", "eth0\n"},
+      {"device/net/eth0/address", "52:54:00:77:00:01\n"},
+      {"device/net/eth0/mtu", "1500\n"},
+  };
+  for (const auto& [path, text] : expected)
+    EXPECT_EQ(files.count(path) ? files.at(path) : "missing", text) << path;
+  EXPECT_EQ(files.count("ports/1/gid_attrs/types/1"), 0u);
+  EXPECT_EQ(files.count("ports/1/gids/16"), 0u);
+}
+
+TEST(DeviceFiles, SayWhenThePortIsDown) {
+  control::Link link = example();
+  link.up = false;
+  const auto files = contents(device_folder(link, "1"));
+  EXPECT_EQ(files.at("ports/1/state"), "1: DOWN\n");
+  EXPECT_EQ(files.at("ports/1/phys_state"), "3: Disabled\n");
+}
+
+TEST(DeviceFiles, NameTheDeviceOfAVerbsDevice) {
+  EXPECT_EQ(uverbs_name(example()), "uverbs3");
+  const auto files = contents(uverbs_folder(example()));
+  EXPECT_EQ(files.at("ibdev"), "rxe_eth0\n");
+  EXPECT_EQ(files.at("dev"), "231:195\n");
+  EXPECT_EQ(files.at("abi_version"), "1\n");
+}
+
+TEST(Guid, OfANetdevWithoutAMacAddressIsMadeFromItsIndex) {
+  control::Link link = example();
+  link.mac = {};
+  const auto guid = control::guid_of(link);
+  EXPECT_EQ(guid[0] & 2, 2);
+  EXPECT_EQ(guid[7], 2);
+  link.interface_index = 3;
+  EXPECT_NE(control::guid_of(link), guid);
+}
+
+control::SlotStatus slot_with(pid_t pid, uint32_t qpn, uint64_t sent) {
+  control::SlotStatus slot;
+  slot.pid = pid;
+  control::QpNumbers& qp = slot.qps.emplace_back();
+  qp.qpn = qpn;
+  qp.device_index = 3;
+  qp.counters[transport::kSentPackets] = sent;
+  return slot;
+}
+
+TEST(CounterCollector, OnlyEverGrows) {
+  CounterCollector collector;
+  const auto sent = [&] { return collector.devices().at(3)[transport::kSentPackets]; };
+  collector.collect({slot_with(10, 7, 100)});
+  EXPECT_EQ(sent(), 100u);
+  collector.collect({slot_with(10, 7, 150)});
+  EXPECT_EQ(sent(), 150u);
+  collector.collect({});
+  EXPECT_EQ(sent(), 150u);
+  collector.collect({slot_with(10, 7, 5)});  // a new QP of the same number
+  EXPECT_EQ(sent(), 155u);
+  collector.collect({slot_with(11, 7, 6)});  // of another process, and by chance above the last
+  EXPECT_EQ(sent(), 161u);
+}
+
+}  // namespace
+}  // namespace verbena::agent

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/state_tree.h"
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+namespace verbena::agent {
+namespace {
+
+namespace fs = std::filesystem;
+
+class StateTreeTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string name = (fs::temp_directory_path() / "verbena-state-XXXXXX").string();
+    ASSERT_NE(::mkdtemp(name.data()), nullptr);
+    home_ = name;
+    directory_ = name + "/1";
+    fs::create_directory(directory_);
+  }
+  void TearDown() override { fs::remove_all(home_); }
+
+  static control::Link link(std::string name, uint32_t index) {
+    control::Link link;
+    link.name = std::move(name);
+    link.device_index = index;
+    link.netdev = "eth" + std::to_string(index);
+    link.mtu = 1500;
+    link.gids = {{0, {}}};
+    return link;
+  }
+  std::string read(const std::string& path) const {
+    std::ifstream file(directory_ + '/' + path);
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+  bool exists(const std::string& path) const { return fs::exists(directory_ + '/' + path); }
+
+  std::string home_;
+  std::string directory_;
+};
+
+TEST_F(StateTreeTest, ShowsDevicesWhereProgramsLook) {
+  StateTree tree(directory_);
+  tree.show({link("rxe_eth0", 0), link("rxe_eth1", 1)});
+  EXPECT_EQ(read("sys/class/infiniband/rxe_eth0/node_type"), "1: CA\n");
+  EXPECT_EQ(read("sys/class/infiniband/rxe_eth1/ports/1/gid_attrs/types/0"), "RoCE v2\n");
+  EXPECT_EQ(read("sys/class/infiniband_verbs/uverbs1/ibdev"), "rxe_eth1\n");
+  EXPECT_EQ(read("sys/class/infiniband_verbs/uverbs1/device/net/eth1/mtu"), "1500\n");
+  EXPECT_EQ(read("sys/class/infiniband/rxe_eth0/device/infiniband_verbs/uverbs0/ibdev"), "rxe_eth0\n");
+  EXPECT_EQ(read("sys/class/infiniband_verbs/abi_version"), "6\n");
+  for (const char* node : {"uverbs0", "uverbs1", "rxe_eth0", "rxe_eth1", "rdma_cm"}) {
+    struct stat status {};
+    ASSERT_EQ(::stat((directory_ + "/dev/infiniband/" + node).c_str(), &status), 0) << node;
+    EXPECT_TRUE(S_ISCHR(status.st_mode));
+  }
+}
+
+TEST_F(StateTreeTest, FollowsTheLinks) {
+  StateTree tree(directory_);
+  tree.show({link("rxe_eth0", 0), link("rxe_eth1", 1)});
+  control::Link up = link("rxe_eth0", 0);
+  up.up = true;
+  tree.show({up});
+  EXPECT_EQ(read("sys/class/infiniband/rxe_eth0/ports/1/state"), "4: ACTIVE\n");
+  for (const char* gone : {"sys/class/infiniband/rxe_eth1", "sys/class/infiniband_verbs/uverbs1",
+                           "dev/infiniband/uverbs1", "dev/infiniband/rxe_eth1"}) {
+    EXPECT_FALSE(exists(gone)) << gone;
+  }
+}
+
+TEST_F(StateTreeTest, ReplacesWhatAKilledAgentLeft) {
+  fs::create_directories(directory_ + "/sys/class/infiniband/old/ports/1");
+  fs::create_directories(directory_ + "/sys/class/infiniband/rxe_eth0/ports/7");
+  fs::create_directories(directory_ + "/.fresh/half/done");
+  fs::create_directories(directory_ + "/dev/infiniband");
+  std::ofstream(directory_ + "/dev/infiniband/uverbs0") << "not a device";
+  StateTree tree(directory_);
+  tree.show({link("rxe_eth0", 0)});
+  EXPECT_FALSE(exists("sys/class/infiniband/old"));
+  EXPECT_FALSE(exists("sys/class/infiniband/rxe_eth0/ports/7"));
+  EXPECT_TRUE(exists("sys/class/infiniband/rxe_eth0/ports/1/gids/0"));
+  EXPECT_TRUE(fs::is_character_file(directory_ + "/dev/infiniband/uverbs0"));
+  EXPECT_FALSE(exists(".fresh"));
+}
+
+TEST_F(StateTreeTest, ShowsCountersAlsoAfterTheLinkHasChanged) {
+  StateTree tree(directory_);
+  tree.show({link("rxe_eth0", 0)});
+  DeviceCounters counters{};
+  counters[transport::kSentPackets] = 12;
+  counters[transport::kSentBytes] = 4096;
+  tree.show_counters("rxe_eth0", counters);
+  EXPECT_EQ(read("sys/class/infiniband/rxe_eth0/ports/1/hw_counters/sent_pkts"), "12\n");
+  EXPECT_EQ(read("sys/class/infiniband/rxe_eth0/ports/1/counters/port_xmit_data"), "1024\n");
+  control::Link up = link("rxe_eth0", 0);
+  up.up = true;
+  tree.show({up});
+  EXPECT_EQ(read("sys/class/infiniband/rxe_eth0/ports/1/hw_counters/sent_pkts"), "12\n");
+  tree.show_counters("nobody", counters);
+}
+
+TEST_F(StateTreeTest, LeavesNothingBehind) {
+  { StateTree(directory_).show({link("rxe_eth0", 0)}); }
+  EXPECT_FALSE(fs::exists(directory_));
+  EXPECT_FALSE(fs::exists(home_));
+}
+
+}  // namespace
+}  // namespace verbena::agent
