@@ -42,7 +42,6 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 const ConnectOptions kOnlyRunning{.start_agent = false, .agent_program = {}};
-const ConnectOptions kStarting{.start_agent = true, .agent_program = VERBENA_AGENT_PROGRAM};
 
 std::vector<std::string> names(const std::vector<Link>& links) {
   std::vector<std::string> names;
@@ -284,26 +283,6 @@ TEST_F(Agent, IsAloneInItsNamespace) {
   ASSERT_TRUE(WIFEXITED(status));
   EXPECT_EQ(WEXITSTATUS(status), 1);
   EXPECT_TRUE(Client::connect(kOnlyRunning));
-}
-
-// Ends the agent that clients have started by themselves.
-void end_started_agent() {
-  auto admin = Admin::connect(kOnlyRunning);
-  if (!admin) return;
-  const auto status = (*admin)->status();
-  if (status && status->pid > 0) ::kill(status->pid, SIGTERM);
-  admin->reset();
-  EXPECT_TRUE(eventually([] { return !Client::connect(kOnlyRunning); }));
-}
-
-TEST_F(Agent, IsStartedByTheFirstClientWithoutATraceInItsProcess) {
-  auto client = Client::connect(kStarting);
-  ASSERT_TRUE(client);
-  EXPECT_TRUE((*client)->links());
-  // No child, dead or alive, is left to wait for.
-  EXPECT_EQ(::waitpid(-1, nullptr, WNOHANG | __WALL), -1);
-  EXPECT_EQ(errno, ECHILD);
-  end_started_agent();
 }
 
 TEST_F(Agent, ShowsItsDevicesAndTheirCountersInTheStateDirectory) {
