@@ -137,7 +137,7 @@ COMPAT_1_0(ibv_get_device_list) Device** get_device_list_1_0(int* num_devices) {
   ibv_device** real = ibv_get_device_list(&count);
   if (real == nullptr) return nullptr;
   const auto size = static_cast<size_t>(count);
-  auto** list = static_cast<Device**>(std::calloc(size + 2, sizeof(Device*)));
+  auto** list = static_cast<Device**>(std::calloc(size + 2, sizeof(void*)));
   bool complete = list != nullptr;
   for (size_t i = 0; complete && i < size; ++i) {
     list[i + 1] = make<Device>().release();

@@ -13,7 +13,7 @@ VERBENA_ABI ibv_device** ibv_get_device_list(int* num_devices) {
   return answer_pointer([&]() -> verbena::Result<ibv_device**> {
     auto devices = hold_devices();
     if (!devices) return verbena::fail(devices.error().code);
-    auto** list = static_cast<ibv_device**>(std::calloc(devices->size() + 1, sizeof(ibv_device*)));
+    auto** list = static_cast<ibv_device**>(std::calloc(devices->size() + 1, sizeof(void*)));
     if (list == nullptr) {
       for (DeviceHandle* device : *devices) device->release();
       return verbena::fail(ENOMEM);
