@@ -113,7 +113,8 @@ def main():
 
     complaints, seen = [], {}
     with tempfile.TemporaryDirectory(prefix="verbena-capture-") as temporary:
-        folder = pathlib.Path(options.keep or temporary)
+        folder = pathlib.Path(options.keep or temporary).resolve()
+        folder.mkdir(parents=True, exist_ok=True)
         for gid, mtu in (("ipv4", 1500), ("ipv6", 1500), ("ipv4", 9000)):
             with harness.Hosts(options.build) as hosts:
                 paths = run_traffic(hosts, gid, mtu, folder, complaints)
