@@ -64,8 +64,11 @@ void Qp::on_qp_event(ibv_event_type type) {
 }
 
 Result<ibv_qp*> SoftwareContext::create_qp(ibv_qp_init_attr_ex* attr) {
-  constexpr uint32_t kUnderstood = IBV_QP_INIT_ATTR_PD;
+  constexpr uint32_t kUnderstood = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS;
   if ((attr->comp_mask & ~kUnderstood) != 0) return fail(EOPNOTSUPP);
+  // Programs may say that they want no flags.
+  if ((attr->comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS) != 0 && attr->create_flags != 0)
+    return fail(EOPNOTSUPP);
   if (attr->qp_type != IBV_QPT_RC && attr->qp_type != IBV_QPT_UD) return fail(EOPNOTSUPP);
   if (attr->srq != nullptr) return fail(EOPNOTSUPP);
   if ((attr->comp_mask & IBV_QP_INIT_ATTR_PD) == 0 || attr->pd == nullptr) return fail(EINVAL);

@@ -42,6 +42,19 @@ def packet_of(frame):
     return None
 
 
+def packets(path):
+    """The RoCEv2 packets of a capture."""
+    for frame in frames(path):
+        packet = packet_of(frame)
+        if packet is not None and is_roce(packet):
+            yield packet
+
+
+def identification(packet):
+    """Of IPv4; 0 of IPv6, which has none."""
+    return struct.unpack_from(">H", packet, 4)[0] if packet[0] >> 4 == 4 else 0
+
+
 def ip_header_length(packet):
     return (packet[0] & 15) * 4 if packet[0] >> 4 == 4 else 40
 
@@ -82,17 +95,14 @@ def opcode(packet):
 def check(path):
     """(opcodes seen, what is wrong) of every RoCEv2 packet in a capture."""
     seen, wrong = {}, []
-    for number, frame in enumerate(frames(path), 1):
-        packet = packet_of(frame)
-        if packet is None or not is_roce(packet):
-            continue
+    for number, packet in enumerate(packets(path), 1):
         try:
             found, computed = icrc(packet)
         except NotRoce as error:
-            wrong.append(f"{path} frame {number}: {error}")
+            wrong.append(f"{path} packet {number}: {error}")
             continue
         seen[opcode(packet)] = seen.get(opcode(packet), 0) + 1
         if found != computed:
-            wrong.append(f"{path} frame {number}: opcode {opcode(packet):#04x}, {len(packet)} bytes: ICRC {found:08x}, "
+            wrong.append(f"{path} packet {number}: opcode {opcode(packet):#04x}, {len(packet)} bytes: ICRC {found:08x}, "
                          f"computed {computed:08x}")
     return seen, wrong

@@ -68,7 +68,7 @@ class InvariantCrc(unittest.TestCase):
             seen, wrong = rocev2.check(path)
             self.assertEqual(seen, {4: 2})
             self.assertEqual(len(wrong), 1)
-            self.assertIn("frame 2", wrong[0])
+            self.assertIn("packet 2", wrong[0])
 
     @unittest.skipUnless(HAVE_CAPTURES, "VERBENA_CAPTURES names no folder")
     def test_all_kernel_captures_are_exact(self):

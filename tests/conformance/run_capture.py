@@ -62,15 +62,14 @@ class Capture:
             raise RuntimeError(f"tcpdump does not start: {self._tcpdump.output}")
 
     def end(self):
-        """Complaints about the capture itself: a packet that was not captured was not judged."""
+        """(captured, seen, dropped): what this host sent, what passed here in both directions, what was lost."""
         self._tcpdump.kill(2)
         self._tcpdump.wait(10)
-        output = self._tcpdump.output
-        captured, received, dropped = (re.search(rf"^(\d+) packets? {what}", output, re.MULTILINE)
-                                       for what in ("captured", "received by filter", "dropped by kernel"))
-        if captured and received and dropped and captured[1] == received[1] and dropped[1] == "0":
-            return []
-        return [f"tcpdump lost packets: {output}"]
+        counts = [re.search(rf"^(\d+) packets? {what}", self._tcpdump.output, re.MULTILINE)
+                  for what in ("captured", "received by filter", "dropped by kernel")]
+        if None in counts:
+            raise RuntimeError(f"tcpdump says not how many packets it took: {self._tcpdump.output}")
+        return [int(count[1]) for count in counts]
 
 
 def run_traffic(hosts, gid, mtu, folder, complaints):
@@ -85,8 +84,11 @@ def run_traffic(hosts, gid, mtu, folder, complaints):
         complaint = case.complaint(result)
         if complaint:
             complaints.append(f"{case.name}: {complaint}\n{result.report()}")
-    for capture in captures:
-        complaints += capture.end()
+    counts = [capture.end() for capture in captures]
+    sent = sum(captured for captured, _, _ in counts)
+    for capture, (_, seen, dropped) in zip(captures, counts):
+        if dropped or seen != sent:  # a packet that was not captured was not judged
+            complaints.append(f"{capture.path.name}: {seen} packets passed, {dropped} were dropped, and {sent} captured")
     return [capture.path for capture in captures]
 
 
@@ -95,6 +97,9 @@ def judge(paths, complaints):
     seen = {}
     for path in paths:
         opcodes, wrong = rocev2.check(path)
+        # The k-th segment of a large send has identification k: without any, that case was not judged.
+        if path.name.startswith("ipv4") and not any(map(rocev2.identification, rocev2.packets(path))):
+            complaints.append(f"{path.name}: no packet was cut from a larger send")
         frames, malformed = dissection.check(path)
         complaints += wrong[:5] + malformed[:5]
         for opcode, count in opcodes.items():
@@ -113,7 +118,8 @@ def main():
 
     complaints, seen = [], {}
     with tempfile.TemporaryDirectory(prefix="verbena-capture-") as temporary:
-        folder = pathlib.Path(options.keep or temporary)
+        folder = pathlib.Path(options.keep or temporary).resolve()
+        folder.mkdir(parents=True, exist_ok=True)
         for gid, mtu in (("ipv4", 1500), ("ipv6", 1500), ("ipv4", 9000)):
             with harness.Hosts(options.build) as hosts:
                 paths = run_traffic(hosts, gid, mtu, folder, complaints)

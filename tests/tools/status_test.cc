@@ -8,6 +8,7 @@
 #include "tools/verbena/names.h"
 #include "tools/verbena/status_json.h"
 #include "tools/verbena/status_text.h"
+#include "transport/counters.h"
 
 namespace verbena::tools {
 namespace {
@@ -29,7 +30,7 @@ control::AgentStatus example() {
                      .gids = {{.index = 1, .gid = roce::Address::from_ipv4(kAddress)}}};
   control::QpNumbers qp{
       .qpn = 0x1011, .type = IBV_QPT_RC, .state = IBV_QPS_RTS, .remote_qpn = 0x2012, .device_index = 3};
-  qp.counters[control::kSentPackets] = 77;
+  qp.counters[transport::kSentPackets] = 77;
   control::SlotStatus slot{
       .index = 1, .pid = 1234, .uid = 1000, .program = "ib_write_bw", .has_wire = true, .qps = {qp}};
   slot.port[control::kPortSentPackets] = 78;

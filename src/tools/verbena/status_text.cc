@@ -44,8 +44,8 @@ std::string counters_as_text(const control::QpNumbers& qp) {
   for (size_t i = 0; i < transport::kQpCounterCount; ++i) {
     if (!qp.counters[i]) continue;
     if (!text.empty()) text += ' ';
-    text +=
-        fmt::format("{} {}", transport::qp_counter_name(static_cast<transport::QpCounter>(i)), qp.counters[i]);
+    text += fmt::format("{} {}", transport::qp_counter_name(static_cast<transport::QpCounter>(i)),
+                        qp.counters[i]);
   }
   return text;
 }
