@@ -5,6 +5,8 @@
 
 #include <sched.h>
 
+#include "base/time.h"
+
 namespace verbena {
 
 inline void cpu_relax() {
@@ -30,8 +32,22 @@ class SpinLock {
       }
     }
   }
-  bool try_lock() { return !held_.exchange(true, std::memory_order_acquire); }
+  // Sequentially consistent, for the sake of unlock_and_look().
+  bool try_lock() { return !held_.exchange(true, std::memory_order_seq_cst); }
+  // Gives up when the lock cannot be had for so long.
+  bool try_lock_for(Duration patience) {
+    for (const TimePoint end = MonotonicClock::now() + patience; !try_lock();) {
+      if (MonotonicClock::now() >= end) return false;
+      sched_yield();
+    }
+    return true;
+  }
   void unlock() { held_.store(false, std::memory_order_release); }
+  // For a holder who does what others, finding the lock taken, have left for it. They leave it and then fail
+  // to lock; the holder unlocks and then looks. One of the two must see the other, so neither pair may be
+  // reordered, not even by a store buffer: what is left is written, and looked for, by sequentially
+  // consistent operations too.
+  void unlock_and_look() { held_.store(false, std::memory_order_seq_cst); }
 
  private:
   std::atomic<bool> held_{false};

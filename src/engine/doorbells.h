@@ -9,6 +9,9 @@ namespace verbena::engine {
 
 // QPs that somebody posted to while the shard was busy: a lock-free stack, pushed by any thread, taken whole
 // by the shard's lock holder. A QP is in it at most once.
+//
+// ring() and then a failing SpinLock::try_lock() here, SpinLock::unlock_and_look() and then any() there:
+// sequentially consistent, so that a doorbell is either answered by the holder or finds the lock free.
 class Doorbells {
  public:
   void ring(transport::QueuePair& qp) {
@@ -16,10 +19,10 @@ class Doorbells {
     transport::QueuePair* top = top_.load(std::memory_order_relaxed);
     do {
       qp.doorbell_next.store(top, std::memory_order_relaxed);
-    } while (!top_.compare_exchange_weak(top, &qp, std::memory_order_release, std::memory_order_relaxed));
+    } while (!top_.compare_exchange_weak(top, &qp, std::memory_order_seq_cst, std::memory_order_relaxed));
   }
 
-  bool any() const { return top_.load(std::memory_order_relaxed) != nullptr; }
+  bool any() const { return top_.load(std::memory_order_seq_cst) != nullptr; }
 
   // Calls answer(qp) for each, in the order in which they rang.
   template <class Answer>

@@ -1,24 +1,45 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/engine.h"
 
-#include <algorithm>
 #include <atomic>
 #include <cstdlib>
+#include <mutex>
+#include <utility>
 
+#include <fcntl.h>
 #include <pthread.h>
 #include <sys/mman.h>
 #include <sys/random.h>
+#include <sys/stat.h>
 
 #include "base/log.h"
 #include "net/udp/udp_port.h"
 
 namespace verbena::engine {
+namespace {
+
+// Longer than anybody holds these locks, unless it is the very thread that forks or exits, in a signal's
+// handler.
+constexpr Duration kPatience = std::chrono::milliseconds(100);
+
+// Whether a file can be mapped without ever giving SIGBUS: it is large enough and stays so.
+bool is_safe_status_page(int fd) {
+  struct stat file;
+  if (::fstat(fd, &file) != 0 || file.st_size < static_cast<off_t>(sizeof(control::StatusPage))) return false;
+  const int seals = ::fcntl(fd, F_GET_SEALS);
+  return seals >= 0 && (seals & F_SEAL_SHRINK) != 0;
+}
+
+}  // namespace
 
 // The page that `verbena status` reads; private memory when the agent gave none.
 struct Engine::StatusMapping {
   static Result<std::unique_ptr<StatusMapping>> create(int fd) {
-    const int flags = fd >= 0 ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
-    void* at = ::mmap(nullptr, sizeof(control::StatusPage), PROT_READ | PROT_WRITE, flags, fd, 0);
+    const bool shared = is_safe_status_page(fd);
+    if (!shared) log_warning("the agent gave no usable status page: this process is not shown in full");
+    const int flags = shared ? MAP_SHARED : kPrivate;
+    void* at =
+        ::mmap(nullptr, sizeof(control::StatusPage), PROT_READ | PROT_WRITE, flags, shared ? fd : -1, 0);
     if (at == MAP_FAILED) return fail(errno);
     return std::make_unique<StatusMapping>(static_cast<control::StatusPage*>(at));
   }
@@ -29,6 +50,12 @@ struct Engine::StatusMapping {
   StatusMapping(const StatusMapping&) = delete;
   StatusMapping& operator=(const StatusMapping&) = delete;
 
+  // Private from now on: what a child does to its inherited QPs is not to be seen in its parent's.
+  void detach() {
+    ::mmap(page, sizeof(control::StatusPage), PROT_READ | PROT_WRITE, kPrivate | MAP_FIXED, -1, 0);
+  }
+
+  static constexpr int kPrivate = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
   control::StatusPage* const page;
 };
 
@@ -51,8 +78,8 @@ struct Process {
   static Process& current() {
     static std::once_flag once;
     std::call_once(once, [] {
-      ::pthread_atfork(nullptr, nullptr, [] { in_child(); });
-      std::atexit([] { at_exit(); });
+      ::pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
+      std::atexit(at_exit);
     });
     Process* process = current_.load(std::memory_order_acquire);
     while (process == nullptr) {
@@ -75,6 +102,7 @@ struct Process {
     if (!connected) return tl::unexpected(connected.error());
     std::shared_ptr<Engine> started(new Engine(*connected));
     if (auto result = started->start(); !result) return tl::unexpected(result.error());
+    const std::lock_guard visible(pointers_lock);
     running_engine = started;
     return started;
   }
@@ -84,29 +112,58 @@ struct Process {
     if (client == nullptr) {
       auto connected = control::Client::connect();
       if (!connected) return tl::unexpected(connected.error());
+      const std::lock_guard visible(pointers_lock);
       client = std::move(*connected);
     }
     return client;
   }
 
-  static void in_child() {
-    Process* parents = current_.exchange(nullptr);
+  // The mutex is not taken around fork(): it is held while an agent is started, which may fork.
+  static void before_fork() {
+    Process* process = current_.load(std::memory_order_acquire);
+    if (process == nullptr || !process->pointers_lock.try_lock_for(kPatience)) return;
+    forking_ = process;
+    process->forking_engine = process->running_engine.lock();
+    if (process->forking_engine != nullptr) {
+      process->engine_is_locked = process->forking_engine->before_fork();
+    }
+  }
+
+  static void after_fork_in_parent() {
+    Process* process = std::exchange(forking_, nullptr);
+    if (process == nullptr) return;
+    if (std::exchange(process->engine_is_locked, false)) process->forking_engine->after_fork_in_parent();
+    // It may be the last reference by now; then the engine stops here, with no lock held.
+    const std::shared_ptr<Engine> engine = std::move(process->forking_engine);
+    process->pointers_lock.unlock();
+  }
+
+  static void after_fork_in_child() {
+    current_.store(nullptr, std::memory_order_release);
+    Process* parents = std::exchange(forking_, nullptr);
     if (parents == nullptr) return;
-    if (auto inherited = parents->running_engine.lock()) inherited->abandon();
+    // Our reference to it stays: it must never be stopped here.
+    if (parents->forking_engine != nullptr) parents->forking_engine->abandon();
     if (parents->client != nullptr) parents->client->abandon();
   }
 
   static void at_exit() {
-    Process* process = current_.load();
-    if (process == nullptr) return;
-    if (auto running = process->running_engine.lock()) running->shard().flush_at_exit();
+    Process* process = current_.load(std::memory_order_acquire);
+    if (process == nullptr || !process->pointers_lock.try_lock_for(kPatience)) return;
+    const std::shared_ptr<Engine> running = process->running_engine.lock();
+    process->pointers_lock.unlock();
+    if (running != nullptr) running->shard().flush_at_exit();
   }
 
   static inline std::atomic<Process*> current_{nullptr};
+  static inline thread_local Process* forking_ = nullptr;  // whose pointers_lock this thread holds
 
-  std::mutex mutex;
+  std::mutex mutex;  // nobody starts what somebody else is starting
+  SpinLock pointers_lock;
   std::shared_ptr<control::Client> client;
   std::weak_ptr<Engine> running_engine;
+  std::shared_ptr<Engine> forking_engine;
+  bool engine_is_locked = false;
 };
 
 Result<std::shared_ptr<Engine>> Engine::acquire() {
@@ -161,12 +218,12 @@ void Engine::set_links(std::vector<control::Link> links) {
   std::vector<std::shared_ptr<const control::Link>> fresh;
   fresh.reserve(links.size());
   for (auto& link : links) fresh.push_back(std::make_shared<const control::Link>(std::move(link)));
-  const std::lock_guard guard(mutex_);
-  links_ = std::move(fresh);
+  const std::lock_guard guard(links_lock_);
+  links_.swap(fresh);
 }
 
 std::shared_ptr<const control::Link> Engine::link(uint32_t device_index) const {
-  const std::lock_guard guard(mutex_);
+  const std::lock_guard guard(links_lock_);
   for (const auto& link : links_) {
     if (link->device_index == device_index) return link;
   }
@@ -177,29 +234,49 @@ void Engine::on_control() {
   auto news = client_->next_links();
   if (!news) return;
   std::vector<control::Link> before;
-  {
-    const std::lock_guard guard(mutex_);
-    for (const auto& link : links_) before.push_back(*link);
-  }
+  for (const auto& link : links_) before.push_back(*link);  // nobody else changes them
   const std::vector<control::Link> now = *news;
   set_links(std::move(*news));
-  const std::lock_guard guard(listeners_mutex_);
+  const std::lock_guard guard(listeners_lock_);
   for (LinkListener& listener : listeners_) listener.on_links(before, now);
 }
 
 void Engine::subscribe(LinkListener& listener) {
-  const std::lock_guard guard(listeners_mutex_);
+  const std::lock_guard guard(listeners_lock_);
   listeners_.push_back(listener);
 }
 
 void Engine::unsubscribe(LinkListener& listener) {
-  const std::lock_guard guard(listeners_mutex_);
+  const std::lock_guard guard(listeners_lock_);
   listener.link_hook.unlink();
 }
 
+// ---- fork()
+
+// Takes our locks, so that the child finds everything whole and nothing locked for ever. False: none of them.
+bool Engine::before_fork() {
+  if (!shard_->before_fork()) return false;  // first: who has it may want the links
+  if (links_lock_.try_lock_for(kPatience)) {
+    if (listeners_lock_.try_lock_for(kPatience)) return true;
+    links_lock_.unlock();
+  }
+  shard_->after_fork_in_parent();
+  return false;
+}
+
+void Engine::after_fork_in_parent() {
+  listeners_lock_.unlock();
+  links_lock_.unlock();
+  shard_->after_fork_in_parent();
+}
+
+// In the child. Nobody else is left who could hold a lock.
 void Engine::abandon() {
-  if (shard_ != nullptr) shard_->abandon();
-  if (thread_ != nullptr) thread_->abandon();
+  listeners_lock_.unlock();
+  links_lock_.unlock();
+  shard_->abandon();
+  thread_->abandon();
+  status_->detach();
   has_slot_ = false;
 }
 

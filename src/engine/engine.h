@@ -2,11 +2,11 @@
 #pragma once
 
 #include <memory>
-#include <mutex>
 #include <vector>
 
 #include "base/intrusive_list.h"
 #include "base/result.h"
+#include "base/spin_lock.h"
 #include "control/client.h"
 #include "engine/engine_thread.h"
 #include "engine/shard.h"
@@ -52,6 +52,8 @@ class Engine {
   Result<void> start();
   void set_links(std::vector<control::Link> links);
   void on_control();
+  bool before_fork();
+  void after_fork_in_parent();
   void abandon();
 
   const std::shared_ptr<control::Client> client_;
@@ -60,9 +62,9 @@ class Engine {
   std::unique_ptr<StatusMapping> status_;
   std::unique_ptr<Shard> shard_;
 
-  mutable std::mutex mutex_;
+  mutable SpinLock links_lock_;
   std::vector<std::shared_ptr<const control::Link>> links_;
-  std::mutex listeners_mutex_;
+  SpinLock listeners_lock_;
   IntrusiveList<LinkListener, &LinkListener::link_hook> listeners_;
 
   std::unique_ptr<EngineThread> thread_;  // last: stops first

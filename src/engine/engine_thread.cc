@@ -3,12 +3,15 @@
 
 #include <algorithm>
 #include <array>
+#include <memory>
 #include <system_error>
 
 #include <pthread.h>
 #include <signal.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "base/log.h"
 
@@ -16,6 +19,8 @@ namespace verbena::engine {
 namespace {
 
 enum Source : uint32_t { kWakeup, kPackets, kSending, kControl };
+
+constexpr Duration kBrokenInterval = std::chrono::milliseconds(10);
 
 epoll_event event_of(uint32_t events, Source source) {
   epoll_event event{};
@@ -84,14 +89,16 @@ EngineThread::~EngineThread() {
 }
 
 void EngineThread::abandon() {
-  if (thread_.joinable()) thread_.detach();
+  // Forgotten, and neither joined nor detached: what the handle names is not in this process.
+  std::construct_at(&thread_);
   epoll_.reset();
   wakeup_.reset();
 }
 
 void EngineThread::wake() {
+  // Past the C library, whose write() is a cancellation point: the caller may hold the shard's lock.
   const uint64_t one = 1;
-  [[maybe_unused]] const ssize_t written = ::write(wakeup_.get(), &one, sizeof one);
+  ::syscall(SYS_write, wakeup_.get(), &one, sizeof one);
 }
 
 void EngineThread::listen(bool on) {
@@ -100,12 +107,11 @@ void EngineThread::listen(bool on) {
   ::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, shard_.port()->receive_fd(), &event);
 }
 
-void EngineThread::watch_sending(bool on) {
-  const int wanted = on && shard_.port() != nullptr ? shard_.port()->send_fd() : -1;
-  if (wanted == watched_) return;
+void EngineThread::watch_sending(int fd) {
+  if (fd == watched_) return;
   if (watched_ >= 0) ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, watched_, nullptr);
   epoll_event event = event_of(EPOLLOUT, kSending);
-  watched_ = wanted >= 0 && ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, wanted, &event) == 0 ? wanted : -1;
+  watched_ = fd >= 0 && ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) == 0 ? fd : -1;
 }
 
 void EngineThread::wait_until(TimePoint deadline) {
@@ -120,16 +126,23 @@ void EngineThread::wait_until(TimePoint deadline) {
   }
   int count = ::epoll_pwait2(epoll_.get(), events.data(), events.size(), deadline == kNever ? nullptr : &rest,
                              nullptr);
-  if (count < 0 && errno == ENOSYS) {  // before Linux 5.11
+  // Linux before 5.11 does not know the call, and some sandboxes refuse what they do not know.
+  if (count < 0 && errno != EINTR)
     count = ::epoll_wait(epoll_.get(), events.data(), events.size(), timeout_ms);
-  }
-  for (int i = 0; i < count; ++i) {
-    const uint32_t source = events[static_cast<size_t>(i)].data.u32;
-    if (source == kWakeup) {
-      uint64_t ignored;
-      [[maybe_unused]] const ssize_t got = ::read(wakeup_.get(), &ignored, sizeof ignored);
-    } else if (source == kControl) {
+  // The application has closed descriptors that are not its own. Whatever that breaks, we must not spin.
+  if (count < 0 && errno != EINTR) std::this_thread::sleep_for(kBrokenInterval);
+  for (int i = 0; i < count; ++i) answer(events[static_cast<size_t>(i)].data.u32);
+}
+
+void EngineThread::answer(uint32_t source) {
+  if (source == kWakeup) {
+    uint64_t ignored;
+    [[maybe_unused]] const ssize_t got = ::read(wakeup_.get(), &ignored, sizeof ignored);
+  } else if (source == kControl) {
+    try {
       on_control_();
+    } catch (const std::exception& error) {  // out of memory: the next news may find some
+      log_error("news of links not taken: {}", error.what());
     }
   }
 }
@@ -137,7 +150,7 @@ void EngineThread::wait_until(TimePoint deadline) {
 void EngineThread::run() {
   while (!stopping_.load(std::memory_order_acquire)) {
     const Shard::EngineView view = shard_.run_engine();
-    watch_sending(view.wants_to_send);
+    watch_sending(view.send_fd);
     wait_until(view.wake_at);
   }
 }

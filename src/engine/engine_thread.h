@@ -30,7 +30,8 @@ class EngineThread : private Sleeper {
   Result<void> open();
   void run();
   void wait_until(TimePoint deadline);
-  void watch_sending(bool on);
+  void answer(uint32_t source);
+  void watch_sending(int fd);
 
   void wake() override;
   void listen(bool on) override;

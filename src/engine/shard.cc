@@ -2,7 +2,6 @@
 #include "engine/shard.h"
 
 #include <algorithm>
-#include <mutex>
 #include <utility>
 
 #include <sched.h>
@@ -39,6 +38,11 @@ constexpr Duration kLookInterval = std::chrono::milliseconds(1);
 // Timers may be this late while the engine thread sleeps: the application would have to wake it for each
 // request otherwise.
 constexpr Duration kTimerSlack = std::chrono::milliseconds(8);
+// How soon the engine thread tries again when the port is full and cannot say when it will have room.
+constexpr Duration kFullPortInterval = std::chrono::milliseconds(1);
+// Longer than anybody holds the lock, unless it is the very thread that forks or exits, in a signal's
+// handler.
+constexpr Duration kPatience = std::chrono::milliseconds(100);
 
 constexpr DropReason reason_of(Verdict verdict) {
   switch (verdict) {
@@ -61,6 +65,7 @@ Shard::Shard(uint32_t slot, std::unique_ptr<net::Port> port, control::StatusPage
       status_(status),
       keys_(secret, kMaxRegions),
       qps_(roce::Qpn::kPerSlot, nullptr),
+      reserved_(roce::Qpn::kPerSlot, false),
       next_index_(static_cast<uint32_t>(secret % roce::Qpn::kPerSlot)),
       timers_(MonotonicClock::now()),
       now_(MonotonicClock::now()),
@@ -71,49 +76,72 @@ Shard::Shard(uint32_t slot, std::unique_ptr<net::Port> port, control::StatusPage
 
 Shard::~Shard() = default;
 
-// ---- the application's threads
+// ---- the lock
 
-void Shard::ring(QueuePair& qp) {
-  doorbells_.ring(qp);
-  if (!lock_.try_lock()) return;  // the holder answers it when leaving
-  leave(Gathering::kAllowed);
+void Shard::enter() {
+  lock_.lock();
+  now_ = MonotonicClock::now();
+}
+
+bool Shard::enter_if_free() {
+  if (!lock_.try_lock()) return false;
+  now_ = MonotonicClock::now();
+  return true;
 }
 
 // Whoever has the lock leaves through here: no doorbell unanswered, nothing unsent that nobody would send.
 void Shard::leave(Gathering gathering) {
-  do {
-    bool must_wake = false;
-    if (!abandoned_) {
-      now_ = MonotonicClock::now();
-      answer_doorbells();
-      transmit_ready(Acknowledgements::kHold, gathering);
-      must_wake = engine_must_know();
-      if (must_wake) engine_told_ = true;
-    }
-    lock_.unlock();
-    if (must_wake) sleeper_->wake();
-    // A doorbell that was rung after we answered and before we let go had no holder to rely on but us.
-  } while (doorbells_.any() && lock_.try_lock());
+  finish(gathering);
+  // A doorbell that was rung after we answered and before we let go had no holder to rely on but us.
+  while (doorbells_.any() && enter_if_free()) finish(gathering);
+}
+
+void Shard::finish(Gathering gathering) {
+  bool must_wake = false;
+  if (abandoned_) {
+    doorbells_.take([](QueuePair&) {});
+  } else {
+    answer_doorbells();
+    // Only for an application that is sure to come back soon may anything wait.
+    const bool returns = application_returns();
+    transmit_ready(returns ? Acknowledgements::kHold : Acknowledgements::kSend,
+                   returns ? gathering : Gathering::kNo);
+    must_wake = engine_must_know();
+    engine_told_ |= must_wake;
+  }
+  lock_.unlock_and_look();
+  if (must_wake) sleeper_->wake();
 }
 
 // The engine thread sleeps too long for what has come up. (While the application polls it never sleeps long.)
 bool Shard::engine_must_know() const {
-  if (sleeper_ == nullptr || engine_told_) return false;
-  const bool unsent = !ready_.empty() || port_full_;
-  if (unsent && listening_.load(std::memory_order_relaxed)) return true;
+  if (sleeper_ == nullptr || engine_told_ || !listening_) return false;
+  if (!ready_.empty() || port_full_) return true;
   const TimePoint next = timers_.next();
   return next != kNever && next + kTimerSlack < engine_wakes_at_;
 }
 
+// ---- the application's threads
+
+void Shard::ring(QueuePair& qp) {
+  if (enter_if_free()) {
+    if (!abandoned_) note(qp);
+  } else {
+    doorbells_.ring(qp);
+    if (!enter_if_free()) return;  // the holder answers it when leaving
+  }
+  leave(Gathering::kAllowed);
+}
+
 void Shard::poll() {
-  if (!lock_.try_lock()) return;
+  if (!enter_if_free()) return;
   bool idle = false;
   if (!abandoned_) {
-    now_ = MonotonicClock::now();
     answer_doorbells();
     // The application came back without a reply to send: what was held for one goes now.
     transmit_ready(Acknowledgements::kSend, Gathering::kNo);
     const bool received = receive(kReceiveBudget) > 0;
+    if (received) now_ = MonotonicClock::now();
     run_timers(now_);
     on_application_poll();
     idle_polls_ = received ? 0 : idle_polls_ + 1;
@@ -126,24 +154,22 @@ void Shard::poll() {
 }
 
 void Shard::on_application_poll() {
-  polls_.store(polls_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
-  if (!listening_.load(std::memory_order_relaxed) || sleeper_ == nullptr) return;
+  ++polls_;
+  if (!listening_ || sleeper_ == nullptr) return;
   if (++quiet_polls_ < polls_to_take_over_) return;
-  listening_.store(false, std::memory_order_relaxed);
+  listening_ = false;
   look_interval_ = kFirstLook;
   sleeper_->listen(false);
   sleeper_->wake();  // from its long sleep, to look now and then from here on
 }
 
 void Shard::expect_sleep() {
-  std::lock_guard guard(lock_);
-  if (abandoned_ || sleeper_ == nullptr) return;
-  quiet_polls_ = 0;
-  now_ = MonotonicClock::now();
-  answer_doorbells();
-  transmit_ready(Acknowledgements::kSend, Gathering::kNo);
-  if (listening_.exchange(true, std::memory_order_relaxed)) return;
-  sleeper_->listen(true);
+  enter();
+  if (!abandoned_ && sleeper_ != nullptr) {
+    quiet_polls_ = 0;
+    if (!std::exchange(listening_, true)) sleeper_->listen(true);
+  }
+  leave(Gathering::kNo);
 }
 
 // ---- work, under the lock
@@ -171,6 +197,10 @@ void Shard::touched(QueuePair& qp) {
 
 void Shard::on_packet(const transport::IncomingPacket& incoming) {
   const roce::Qpn destination = incoming.packet.headers.destination;
+  if (destination.slot() != slot_ && destination != roce::kMulticastQpn) {
+    count_drop(DropReason::kForeignSlot);
+    return;
+  }
   QueuePair* qp = destination.slot() == slot_ ? qps_[destination.index()] : nullptr;
   if (qp == nullptr) {
     count_drop(DropReason::kNoQueuePair);
@@ -211,15 +241,12 @@ void Shard::release_acknowledgements() {
 void Shard::transmit_ready(Acknowledgements acknowledgements, Gathering gathering) {
   if (acknowledgements == Acknowledgements::kSend) release_acknowledgements();
   if (ready_.empty() && !port_full_) return;
-  // Requests may only wait for company while somebody is sure to come back for them soon.
-  const bool gather =
-      gathering == Gathering::kAllowed && sleeper_ != nullptr && !listening_.load(std::memory_order_relaxed);
   transport::PacketSink& sink = port_ != nullptr ? static_cast<transport::PacketSink&>(*port_) : no_wire_;
   ReadyList later;
   bool full = false;
   while (!ready_.empty() && !full) {
     QueuePair& qp = ready_.pop_front();
-    if (gather && qp.may_gather()) {
+    if (gathering == Gathering::kAllowed && qp.may_gather()) {
       later.push_back(qp);
       continue;
     }
@@ -264,8 +291,9 @@ Result<roce::Qpn> Shard::reserve_qpn() {
     const roce::Qpn qpn = roce::Qpn::in_slot(slot_, index);
     // 0 and 1 are the subnet's and the general services' (slot 0), 0xffffff is every multicast receiver's.
     if (qpn.value() < 2 || qpn == roce::kMulticastQpn) continue;
+    if (reserved_[index]) continue;
+    reserved_[index] = true;
     control::QpStatus& status = status_.qps[index];
-    if (qps_[index] != nullptr || status.in_use.load(std::memory_order_relaxed) != 0) continue;
     status.in_use.store(1, std::memory_order_relaxed);
     status.qpn.store(qpn.value(), std::memory_order_relaxed);
     for (auto& counter : status.counters) counter.store(0, std::memory_order_relaxed);
@@ -275,22 +303,21 @@ Result<roce::Qpn> Shard::reserve_qpn() {
 }
 
 void Shard::release_qpn(roce::Qpn qpn) {
+  reserved_[qpn.index()] = false;
   status_.qps[qpn.index()].in_use.store(0, std::memory_order_relaxed);
 }
 
 void Shard::add(QueuePair& qp) {
   qps_[qp.config().qpn.index()] = &qp;
-  ++qp_count_;
   if (port_ != nullptr && qp.wants_ip_details()) port_->want_ip_details(true);
   touched(qp);
 }
 
 void Shard::remove(QueuePair& qp) {
   answer_doorbells();
-  transmit_ready(Acknowledgements::kSend,
-                 Gathering::kNo);  // the peer must not wait for what only we can tell it
+  // The peer must not wait for what only we can tell it.
+  if (!abandoned_) transmit_ready(Acknowledgements::kSend, Gathering::kNo);
   qps_[qp.config().qpn.index()] = nullptr;
-  --qp_count_;
   timers_.cancel(qp);
   qp.ready_hook.unlink();
   qp.acknowledgement_hook.unlink();
@@ -300,17 +327,29 @@ void Shard::remove(QueuePair& qp) {
 // ---- the engine thread
 
 Shard::EngineView Shard::run_engine() {
-  std::lock_guard guard(lock_);
-  if (abandoned_) return {kNever, false};
+  enter();
+  EngineView view;
   engine_told_ = false;
-  now_ = MonotonicClock::now();
+  if (abandoned_) {
+    leave(Gathering::kNo);
+    return view;
+  }
   publish_counters();
   if (application_polls()) {
-    engine_wakes_at_ = now_ + look_interval_;
+    view.wake_at = engine_wakes_at_ = now_ + look_interval_;
     look_interval_ = std::min(look_interval_ * 2, kLookInterval);
-    return {engine_wakes_at_, false};
+    leave(Gathering::kNo);
+    return view;
   }
+  do {
+    view = drive();
+    lock_.unlock_and_look();
+  } while (doorbells_.any() && enter_if_free());
+  return view;
+}
 
+// Progress without the application.
+Shard::EngineView Shard::drive() {
   bool received_any = false;
   for (int round = 0; round < kEngineRounds; ++round) {
     answer_doorbells();
@@ -321,24 +360,31 @@ Shard::EngineView Shard::run_engine() {
     if (received == 0 && (ready_.empty() || port_full_)) break;
     now_ = MonotonicClock::now();
   }
-  const bool was_listening = listening_.exchange(true, std::memory_order_relaxed);
-  if (received_any) {
-    // It waits for its memory or an event, and calls no verb meanwhile.
-    if (!polled_since_last_round_) quiet_polls_ = 0;
-    // Packets waited while nobody listened: the application had not really taken over.
-    if (!was_listening) polls_to_take_over_ = std::min(polls_to_take_over_ * 2, kMostPollsToTakeOver);
-  }
+  const bool was_listening = std::exchange(listening_, true);
+  // It waits for its memory or an event, and calls no verb meanwhile.
+  if (!polled_since_last_round_ && (received_any || !was_listening)) quiet_polls_ = 0;
+  // Packets waited while nobody listened: the application had not really taken over.
+  if (received_any && !was_listening)
+    polls_to_take_over_ = std::min(polls_to_take_over_ * 2, kMostPollsToTakeOver);
   if (sleeper_ != nullptr) sleeper_->listen(true);
-  engine_wakes_at_ = !ready_.empty() && !port_full_ ? now_ : timers_.next();
-  return {engine_wakes_at_, port_full_};
+
+  EngineView view;
+  view.wake_at = timers_.next();
+  if (port_full_) {
+    view.send_fd = port_->send_fd();
+    if (view.send_fd < 0) view.wake_at = std::min(view.wake_at, now_ + kFullPortInterval);
+  } else if (!ready_.empty()) {
+    view.wake_at = now_;
+  }
+  engine_wakes_at_ = view.wake_at;
+  return view;
 }
 
 // Whether the application has taken over and is still at it.
 bool Shard::application_polls() {
-  const uint32_t polls = polls_.load(std::memory_order_relaxed);
-  const bool grows = std::exchange(polls_seen_, polls) != polls;
+  const bool grows = std::exchange(polls_seen_, polls_) != polls_;
   polled_since_last_round_ = grows;
-  if (listening_.load(std::memory_order_relaxed) || !grows) {
+  if (listening_ || !grows) {
     steady_looks_ = 0;
     return false;
   }
@@ -350,18 +396,23 @@ bool Shard::application_polls() {
 }
 
 void Shard::flush_at_exit() {
-  if (!lock_.try_lock()) return;
-  if (!abandoned_) {
-    now_ = MonotonicClock::now();
-    answer_doorbells();
-    transmit_ready(Acknowledgements::kSend, Gathering::kNo);
-  }
-  lock_.unlock();
+  if (!lock_.try_lock_for(kPatience)) return;
+  now_ = MonotonicClock::now();
+  if (!abandoned_) release_acknowledgements();
+  leave(Gathering::kNo);
+}
+
+// ---- fork()
+
+bool Shard::before_fork() {
+  if (!lock_.try_lock_for(kPatience)) return false;
+  now_ = MonotonicClock::now();
+  return true;
 }
 
 void Shard::abandon() {
   abandoned_ = true;
-  lock_.unlock();  // the thread that held it, if one did, is not in this process
+  lock_.unlock();  // whoever held it, if not we, is a thread that is not in this process
 }
 
 }  // namespace verbena::engine

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <atomic>
 #include <memory>
 #include <vector>
 
@@ -63,7 +62,7 @@ class Shard : private net::PacketHandler {
   auto exclusively(Action action) {
     struct Section {
       Shard& shard;
-      explicit Section(Shard& s) : shard(s) { shard.lock_.lock(); }
+      explicit Section(Shard& s) : shard(s) { shard.enter(); }
       ~Section() { shard.leave(Gathering::kNo); }
     } section(*this);
     return action();
@@ -86,16 +85,24 @@ class Shard : private net::PacketHandler {
   // ---- the engine thread
 
   struct EngineView {
-    TimePoint wake_at;   // the latest moment at which to come again
-    bool wants_to_send;  // the port is full: watch Port::send_fd()
+    TimePoint wake_at = kNever;  // the latest moment at which to come again
+    int send_fd = -1;            // the port is full until this descriptor is writable
   };
-  // One round: progress if the application has stopped polling, and what to wait for next.
+  // Progress if the application has stopped polling, and what to wait for next.
   EngineView run_engine();
 
   // The process is about to exit: sends the acknowledgements that are held back.
   void flush_at_exit();
 
-  // In a child after fork(): nothing here is ours any more.
+  // ---- around fork()
+
+  // Takes the lock, so that the child gets everything here whole. False: it could not be had soon, as when a
+  // signal's handler forks while its own thread holds it.
+  bool before_fork();
+  // REQUIRES: before_fork() answered true
+  void after_fork_in_parent() { leave(Gathering::kNo); }
+  // In the child, whatever before_fork() answered: nothing here is ours any more. Calls are still harmless,
+  // and do nothing on the wire.
   void abandon();
 
  private:
@@ -111,7 +118,11 @@ class Shard : private net::PacketHandler {
   };
 
   void on_packet(const transport::IncomingPacket& packet) override;
+  void enter();
+  bool enter_if_free();
   void leave(Gathering gathering);
+  void finish(Gathering gathering);
+  bool application_returns() const { return sleeper_ != nullptr && !listening_; }
   bool engine_must_know() const;
   void answer_doorbells();
   void note(transport::QueuePair& qp);
@@ -123,6 +134,7 @@ class Shard : private net::PacketHandler {
   void count_drop(net::DropReason reason);
   void on_application_poll();
   bool application_polls();
+  EngineView drive();
 
   const uint32_t slot_;
   const std::unique_ptr<net::Port> port_;
@@ -140,8 +152,8 @@ class Shard : private net::PacketHandler {
       IntrusiveList<transport::QueuePair, &transport::QueuePair::acknowledgement_hook>;
   memory::KeyTable keys_;
   std::vector<transport::QueuePair*> qps_;  // by Qpn::index()
+  std::vector<bool> reserved_;              // likewise
   uint32_t next_index_;
-  uint32_t qp_count_ = 0;
   ReadyList ready_;
   AcknowledgementList acknowledging_;
   TimerWheel<transport::QueuePair> timers_;
@@ -150,12 +162,12 @@ class Shard : private net::PacketHandler {
 
   // Who drives. 'polls_' counts the application's polls; the engine thread looks now and then whether it
   // still grows.
-  std::atomic<uint32_t> polls_{0};
+  uint32_t polls_ = 0;
   uint32_t polls_seen_ = 0;
-  std::atomic<bool> listening_{false};  // the engine thread hears arriving packets
+  bool listening_ = false;  // the engine thread hears arriving packets
   bool polled_since_last_round_ = false;
-  uint32_t quiet_polls_ = 0;            // polls since the application was last seen waiting without polling
-  uint32_t idle_polls_ = 0;             // polls since one last received something
+  uint32_t quiet_polls_ = 0;  // polls since the application was last seen waiting without polling
+  uint32_t idle_polls_ = 0;   // polls since one last received something
   uint32_t polls_to_take_over_;
   Duration look_interval_;
   uint32_t steady_looks_ = 0;

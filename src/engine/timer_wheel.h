@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstdint>
@@ -10,9 +11,9 @@
 
 namespace verbena::engine {
 
-// Deadlines of many objects, set and cancelled in constant time. One turn is 65 ms in steps of 64 us; what
-// lies beyond waits on the wheel's rim and is asked again then. An object fires once, up to one step late,
-// and not earlier than its deadline.
+// Deadlines of many objects, set and cancelled in constant time. One turn is 67 ms in steps of 66 us. An
+// object is asked once, up to one step after its deadline. What lies more than a turn ahead is asked once a
+// turn, early: it is for whoever answers to look at his deadline and to arm again.
 //
 // T needs a member 'ListHook timer_hook' and 'TimePoint timer_armed_for', which is kNever while it is not on
 // the wheel.

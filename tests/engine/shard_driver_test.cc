@@ -1,0 +1,284 @@
+// SPDX-License-Identifier: Apache-2.0
+// Who drives a shard: the application that rings and polls, or the engine thread.
+#include "engine/support/shard_test.h"
+
+namespace verbena::engine {
+namespace {
+
+using roce::Operation;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+class ShardDriver : public ShardTest {};
+
+TEST_F(ShardDriver, RingSendsAtOnce) {
+  qp->post();
+  shard->ring(*qp);
+  EXPECT_THAT(sent(), ElementsAre(Operation::kSendOnly));
+}
+
+TEST_F(ShardDriver, PollReceives) {
+  packet_arrives();
+  shard->poll();
+  EXPECT_EQ(qp->received, 1u);
+}
+
+TEST_F(ShardDriver, PollSendsWhatArrivalsMadePossible) {
+  packet_arrives();
+  qp->post();  // nobody rang
+  shard->poll();
+  EXPECT_THAT(sent(), testing::Contains(Operation::kSendOnly));
+}
+
+// ---- taking over
+
+TEST_F(ShardDriver, EngineListensFromTheStart) {
+  EXPECT_EQ(shard->run_engine().wake_at, kNever);
+  EXPECT_THAT(sleeper.said(), ElementsAre("listen"));
+}
+
+TEST_F(ShardDriver, EngineReceivesForAnApplicationThatCallsNoVerb) {
+  engine_starts();
+  packet_arrives();
+  shard->run_engine();
+  EXPECT_EQ(qp->received, 1u);
+  EXPECT_THAT(sent(), ElementsAre(Operation::kAcknowledge));
+}
+
+TEST_F(ShardDriver, ApplicationTakesOverWithItsSixteenthQuietPoll) {
+  engine_starts();
+  for (uint32_t i = 1; i < kPollsToTakeOver; ++i) shard->poll();
+  EXPECT_THAT(sleeper.said(), IsEmpty());
+  shard->poll();
+  EXPECT_THAT(sleeper.said(), ElementsAre("do not listen", "wake"));
+  shard->poll();
+  EXPECT_THAT(sleeper.said(), IsEmpty());
+}
+
+TEST_F(ShardDriver, PollsAreCountedFromTheLastPacketThatTheEngineReceived) {
+  engine_starts();
+  for (uint32_t i = 1; i < kPollsToTakeOver; ++i) shard->poll();
+  packet_arrives();
+  shard->run_engine();
+  sleeper.said();
+  for (uint32_t i = 1; i < kPollsToTakeOver; ++i) shard->poll();
+  EXPECT_THAT(sleeper.said(), IsEmpty());
+}
+
+TEST_F(ShardDriver, EngineOnlyLooksNowAndThenWhileTheApplicationPolls) {
+  engine_starts();
+  application_takes_over();
+  for (int look = 0; look < 5; ++look) {
+    shard->poll();
+    packet_arrives();
+    const TimePoint before = MonotonicClock::now();
+    const Shard::EngineView view = shard->run_engine();
+    EXPECT_GE(view.wake_at, before + milliseconds(1));
+    EXPECT_LE(view.wake_at, MonotonicClock::now() + milliseconds(1));
+    EXPECT_THAT(sleeper.said(), IsEmpty());
+  }
+  EXPECT_EQ(arriving_packets.size(), 1u) << "the engine thread received though the application polls";
+}
+
+TEST_F(ShardDriver, EngineTakesBackWhenPollingStops) {
+  engine_starts();
+  application_takes_over();
+  packet_arrives();
+  EXPECT_EQ(shard->run_engine().wake_at, kNever);
+  EXPECT_EQ(qp->received, 1u);
+  EXPECT_THAT(sleeper.said(), ElementsAre("listen"));
+}
+
+TEST_F(ShardDriver, TakingOverTakesLongerWhenPacketsHaveWaited) {
+  engine_starts();
+  application_takes_over();
+  packet_arrives();
+  shard->run_engine();  // and finds that nobody polled
+  sleeper.said();
+  for (uint32_t i = 1; i < 2 * kPollsToTakeOver; ++i) shard->poll();
+  EXPECT_THAT(sleeper.said(), IsEmpty());
+  shard->poll();
+  EXPECT_THAT(sleeper.said(), ElementsAre("do not listen", "wake"));
+}
+
+TEST_F(ShardDriver, TakingOverIsAsQuickAgainAfterSteadyPolling) {
+  engine_starts();
+  application_takes_over();
+  packet_arrives();
+  shard->run_engine();
+  sleeper.said();
+  application_takes_over(2 * kPollsToTakeOver);
+  for (int look = 0; look < 256; ++look) {
+    shard->poll();
+    shard->run_engine();
+  }
+  shard->run_engine();  // polling stops
+  sleeper.said();
+  for (uint32_t i = 0; i < kPollsToTakeOver; ++i) shard->poll();
+  EXPECT_THAT(sleeper.said(), ElementsAre("do not listen", "wake"));
+}
+
+TEST_F(ShardDriver, ApplicationThatPollsRarelyDoesNotTakeOverWithEachPoll) {
+  engine_starts();
+  application_takes_over();
+  shard->run_engine();  // nobody polled
+  sleeper.said();
+  shard->poll();
+  shard->run_engine();
+  EXPECT_THAT(sleeper.said(), ElementsAre("listen"));
+}
+
+TEST_F(ShardDriver, WhoeverIsAboutToSleepIsListenedForAtOnce) {
+  engine_starts();
+  application_takes_over();
+  shard->expect_sleep();
+  EXPECT_THAT(sleeper.said(), ElementsAre("listen"));
+  shard->expect_sleep();
+  EXPECT_THAT(sleeper.said(), IsEmpty());
+  packet_arrives();
+  shard->poll();  // between two sleeps
+  shard->run_engine();
+  EXPECT_EQ(qp->received, 1u);
+}
+
+// ---- doorbells
+
+struct WayToHoldTheLock {
+  const char* name;
+  void (*go)(Shard&, ScriptedQp&);
+};
+void PrintTo(const WayToHoldTheLock& way, std::ostream* out) {
+  *out << way.name;
+}
+
+class ShardDoorbell : public ShardTest, public testing::WithParamInterface<WayToHoldTheLock> {};
+
+// Rung during the last transmission, by a thread that finds the lock taken and goes its way.
+TEST_P(ShardDoorbell, IsAnsweredByWhoeverHasTheLock) {
+  ScriptedQp other(add_qpn());
+  add(other);
+  engine_starts();
+  application_takes_over();
+  shard->poll();
+  qp->gathers = true;
+  qp->post();
+  shard->ring(*qp);
+  ASSERT_EQ(qp->unsent(), 1u);
+  qp->gathers = false;
+  qp->on_transmit = [&] {
+    other.post();
+    std::thread([&] { shard->ring(other); }).join();
+  };
+  GetParam().go(*shard, *qp);
+  EXPECT_EQ(qp->unsent(), 0u);
+  EXPECT_EQ(other.unsent(), 0u);
+}
+
+constexpr WayToHoldTheLock kWays[] = {
+    {"ring", [](Shard& shard, ScriptedQp& qp) { shard.ring(qp); }},
+    {"poll", [](Shard& shard, ScriptedQp&) { shard.poll(); }},
+    {"expect_sleep", [](Shard& shard, ScriptedQp&) { shard.expect_sleep(); }},
+    {"exclusively", [](Shard& shard, ScriptedQp&) { shard.exclusively([] {}); }},
+    {"look", [](Shard& shard, ScriptedQp&) { shard.run_engine(); }},
+    {"fork",
+     [](Shard& shard, ScriptedQp&) {
+       if (shard.before_fork()) shard.after_fork_in_parent();
+     }},
+};
+INSTANTIATE_TEST_SUITE_P(EveryWay, ShardDoorbell, testing::ValuesIn(kWays),
+                         [](const auto& way) { return std::string(way.param.name); });
+
+// During the last thing that the engine thread does before it sleeps.
+TEST_F(ShardDriver, DoorbellRungWhileTheEngineDrivesIsAnswered) {
+  ScriptedQp other(add_qpn());
+  add(other);
+  engine_starts();
+  application_takes_over();
+  qp->gathers = true;
+  qp->post();
+  shard->ring(*qp);
+  qp->gathers = false;
+  qp->on_transmit = [&] {
+    other.post();
+    std::thread([&] { shard->ring(other); }).join();
+  };
+  shard->run_engine();  // polling has stopped
+  EXPECT_EQ(qp->unsent(), 0u);
+  EXPECT_EQ(other.unsent(), 0u);
+}
+
+TEST_F(ShardDriver, DoorbellOfARemovedQpIsForgotten) {
+  ScriptedQp other(add_qpn());
+  add(other);
+  shard->exclusively([&] {
+    std::thread([&] {
+      other.post();
+      shard->ring(other);
+    }).join();
+    shard->remove(other);
+  });
+  EXPECT_THAT(sent(), IsEmpty());
+}
+
+// ---- timers
+
+TEST_F(ShardDriver, SleepingEngineIsToldOfATimer) {
+  engine_starts();
+  qp->post();
+  qp->due = MonotonicClock::now() + milliseconds(20);
+  const TimePoint due = qp->due;
+  shard->ring(*qp);
+  EXPECT_THAT(sleeper.said(), ElementsAre("wake"));
+  const Shard::EngineView view = shard->run_engine();
+  EXPECT_GT(view.wake_at, due - milliseconds(1));
+  EXPECT_LT(view.wake_at, due + milliseconds(1));
+}
+
+TEST_F(ShardDriver, EngineIsNotToldTwiceNorOfALaterTimer) {
+  engine_starts();
+  qp->due = MonotonicClock::now() + milliseconds(20);
+  shard->ring(*qp);
+  EXPECT_THAT(sleeper.said(), ElementsAre("wake"));
+  shard->ring(*qp);
+  EXPECT_THAT(sleeper.said(), IsEmpty());
+  shard->run_engine();
+  sleeper.said();
+  ScriptedQp other(add_qpn());
+  other.due = qp->due - milliseconds(2);  // it may be late by that
+  add(other);
+  shard->ring(other);
+  EXPECT_THAT(sleeper.said(), IsEmpty());
+}
+
+TEST_F(ShardDriver, EngineCallsTheTimer) {
+  engine_starts();
+  const TimePoint due = MonotonicClock::now() + milliseconds(3);
+  qp->due = due;
+  shard->ring(*qp);
+  const TimePoint patience = due + seconds(10);
+  while (qp->timer_fired_at == kNever && MonotonicClock::now() < patience) {
+    const Shard::EngineView view = shard->run_engine();
+    if (qp->timer_fired_at == kNever) {
+      ASSERT_NE(view.wake_at, kNever);
+      std::this_thread::sleep_for(view.wake_at - MonotonicClock::now());
+    }
+  }
+  EXPECT_GE(qp->timer_fired_at, due);
+  EXPECT_NE(qp->timer_fired_at, kNever);
+}
+
+TEST_F(ShardDriver, PollingApplicationCallsTheTimerAndWakesNobodyForIt) {
+  engine_starts();
+  application_takes_over();
+  qp->due = MonotonicClock::now() + milliseconds(3);
+  shard->ring(*qp);
+  const TimePoint patience = qp->due + seconds(10);
+  while (qp->timer_fired_at == kNever && MonotonicClock::now() < patience) shard->poll();
+  EXPECT_NE(qp->timer_fired_at, kNever);
+  EXPECT_THAT(sleeper.said(), IsEmpty());
+}
+
+}  // namespace
+}  // namespace verbena::engine

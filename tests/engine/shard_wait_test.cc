@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a shard keeps back: acknowledgements for a reply, small requests for company. Only for an application
+// that polls, and never for long.
+#include "engine/support/shard_test.h"
+
+namespace verbena::engine {
+namespace {
+
+using roce::Operation;
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+class ShardWait : public ShardTest {
+ protected:
+  // A polling application has received a message.
+  void received_by_polling() {
+    engine_starts();
+    application_takes_over();
+    packet_arrives();
+    shard->poll();
+  }
+};
+
+TEST_F(ShardWait, AcknowledgementWaitsForTheReplyAndTravelsWithIt) {
+  received_by_polling();
+  EXPECT_THAT(sent(), IsEmpty());
+  qp->post();
+  shard->ring(*qp);
+  EXPECT_THAT(sent(), ElementsAre(Operation::kSendOnly, Operation::kAcknowledge));
+}
+
+TEST_F(ShardWait, AcknowledgementGoesWithTheNextPoll) {
+  received_by_polling();
+  shard->poll();
+  EXPECT_THAT(sent(), ElementsAre(Operation::kAcknowledge));
+  shard->poll();
+  EXPECT_THAT(sent(), IsEmpty());
+}
+
+TEST_F(ShardWait, AcknowledgementDoesNotGoWithAnothersRequest) {
+  received_by_polling();
+  ScriptedQp other(add_qpn());
+  add(other);
+  other.post();
+  shard->ring(other);
+  EXPECT_THAT(sent(), ElementsAre(Operation::kSendOnly));
+}
+
+TEST_F(ShardWait, EngineSendsTheAcknowledgementWhenPollingStops) {
+  received_by_polling();
+  shard->run_engine();  // the poll counts as polling
+  EXPECT_THAT(sent(), IsEmpty());
+  shard->run_engine();
+  EXPECT_THAT(sent(), ElementsAre(Operation::kAcknowledge));
+}
+
+TEST_F(ShardWait, AcknowledgementGoesBeforeTheApplicationSleeps) {
+  received_by_polling();
+  shard->expect_sleep();
+  EXPECT_THAT(sent(), ElementsAre(Operation::kAcknowledge));
+}
+
+// It has polled once and may never call a verb again, while the engine thread sleeps.
+TEST_F(ShardWait, AcknowledgementDoesNotWaitWhileTheEngineListens) {
+  engine_starts();
+  packet_arrives();
+  shard->poll();
+  EXPECT_THAT(sent(), ElementsAre(Operation::kAcknowledge));
+}
+
+TEST_F(ShardWait, SmallRequestsGatherUntilTheNextPoll) {
+  engine_starts();
+  application_takes_over();
+  qp->gathers = true;
+  for (int i = 0; i < 3; ++i) {
+    qp->post();
+    shard->ring(*qp);
+  }
+  EXPECT_THAT(sent(), IsEmpty());
+  shard->poll();
+  EXPECT_THAT(sent(), ElementsAre(Operation::kSendOnly, Operation::kSendOnly, Operation::kSendOnly));
+}
+
+TEST_F(ShardWait, GatheredRequestsGoWhenTheQpSaysSo) {
+  engine_starts();
+  application_takes_over();
+  qp->gathers = true;
+  qp->post();
+  shard->ring(*qp);
+  qp->gathers = false;  // enough are together
+  qp->post();
+  shard->ring(*qp);
+  EXPECT_THAT(sent(), ElementsAre(Operation::kSendOnly, Operation::kSendOnly));
+}
+
+TEST_F(ShardWait, GatheredRequestsHoldUpNobodyElse) {
+  engine_starts();
+  application_takes_over();
+  qp->gathers = true;
+  qp->post();
+  shard->ring(*qp);
+  ScriptedQp other(add_qpn());
+  add(other);
+  qp->gathers = true;
+  sent();
+  qp->post();
+  shard->ring(*qp);
+  other.post();
+  shard->ring(other);
+  EXPECT_THAT(sent(), ElementsAre(Operation::kSendOnly));
+  EXPECT_EQ(other.unsent(), 0u);
+}
+
+TEST_F(ShardWait, GatheredRequestsGoWithTheEnginesNextLook) {
+  engine_starts();
+  application_takes_over();
+  qp->gathers = true;
+  qp->post();
+  shard->ring(*qp);
+  shard->run_engine();
+  EXPECT_THAT(sent(), ElementsAre(Operation::kSendOnly));
+}
+
+TEST_F(ShardWait, NothingGathersWhileTheEngineListens) {
+  engine_starts();
+  qp->gathers = true;
+  qp->post();
+  shard->ring(*qp);
+  EXPECT_THAT(sent(), ElementsAre(Operation::kSendOnly));
+}
+
+}  // namespace
+}  // namespace verbena::engine
