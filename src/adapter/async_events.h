@@ -1,54 +1,61 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <deque>
-#include <memory>
-#include <mutex>
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
 
 #include <infiniband/verbs.h>
 
-#include "base/result.h"
-#include "base/unique_fd.h"
+#include "queues/event_channel.h"
 
 namespace verbena::adapter {
 
-// The asynchronous events of a context behind a real descriptor. Thread-safe.
+// One kind of asynchronous event of one object, or of the port: it lies in the object, so that telling of it
+// allocates nothing, and is pending as often as it happened.
+struct AsyncEvent : queues::EventSource {
+  static AsyncEvent& of(queues::EventSource& source) { return static_cast<AsyncEvent&>(source); }
+
+  ibv_async_event event{};
+  // Of the object: how many events the application has taken, and must acknowledge before the object can go.
+  // nullptr for the port.
+  std::atomic<uint32_t>* taken = nullptr;
+};
+
+// All kinds that an object knows.
+template <size_t kKinds>
 class AsyncEvents {
  public:
-  static Result<std::unique_ptr<AsyncEvents>> create();
-
-  int fd() const { return fd_.get(); }
-
-  void post(const ibv_async_event& event);
-
-  // Takes the oldest event and calls taken(event) while forget() cannot happen. Blocks unless the descriptor
-  // is O_NONBLOCK.
-  template <class Taken>
-  Result<void> take(ibv_async_event* out, Taken taken) {
-    for (;;) {
-      if (auto waited = wait(); !waited) return waited;
-      const std::lock_guard guard(mutex_);
-      if (events_.empty()) continue;  // what we were woken for has been forgotten
-      *out = events_.front();
-      events_.pop_front();
-      taken(*out);
-      return {};
+  // `prototype` names the object.
+  AsyncEvents(const std::array<ibv_event_type, kKinds>& kinds, ibv_async_event prototype,
+              std::atomic<uint32_t>* taken) {
+    for (size_t i = 0; i < kKinds; ++i) {
+      prototype.event_type = kinds[i];
+      events_[i].event = prototype;
+      events_[i].taken = taken;
     }
   }
 
-  // Drops the events of an object (a QP, a CQ) that is being destroyed.
-  void forget(const void* object);
+  void post(ibv_event_type kind, queues::EventChannel& channel) {
+    for (AsyncEvent& event : events_) {
+      if (event.event.event_type == kind) channel.post(event);
+    }
+  }
+
+  void withdraw(queues::EventChannel& channel) {
+    for (AsyncEvent& event : events_) channel.withdraw(event);
+  }
 
  private:
-  explicit AsyncEvents(UniqueFd fd) : fd_(std::move(fd)) {}
-  Result<void> wait();
-
-  UniqueFd fd_;  // an eventfd that counts as a semaphore
-  std::mutex mutex_;
-  std::deque<ibv_async_event> events_;
+  std::array<AsyncEvent, kKinds> events_;
 };
 
-// The object that an event is about; nullptr for events of the port or device.
-const void* object_of(const ibv_async_event& event);
+inline constexpr std::array kCqEvents = {IBV_EVENT_CQ_ERR};
+inline constexpr std::array kQpEvents = {IBV_EVENT_QP_FATAL,      IBV_EVENT_QP_REQ_ERR,
+                                         IBV_EVENT_QP_ACCESS_ERR, IBV_EVENT_COMM_EST,
+                                         IBV_EVENT_SQ_DRAINED,    IBV_EVENT_QP_LAST_WQE_REACHED};
+inline constexpr std::array kPortEvents = {IBV_EVENT_PORT_ACTIVE, IBV_EVENT_PORT_ERR, IBV_EVENT_GID_CHANGE,
+                                           IBV_EVENT_DEVICE_FATAL};
 
 }  // namespace verbena::adapter

@@ -1,31 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <pthread.h>
-
 #include "adapter/limits.h"
 #include "adapter/software_context.h"
 
 namespace verbena::adapter {
-namespace {
-
-// The C structs carry a pthread mutex and condition for the accounting of events.
-class MutexGuard {
- public:
-  explicit MutexGuard(pthread_mutex_t& mutex) : mutex_(mutex) { ::pthread_mutex_lock(&mutex_); }
-  ~MutexGuard() { ::pthread_mutex_unlock(&mutex_); }
-  MutexGuard(const MutexGuard&) = delete;
-  MutexGuard& operator=(const MutexGuard&) = delete;
-
- private:
-  pthread_mutex_t& mutex_;
-};
-
-void acknowledge(pthread_mutex_t& mutex, pthread_cond_t& cond, uint32_t& completed, uint32_t count) {
-  const MutexGuard guard(mutex);
-  completed += count;
-  ::pthread_cond_signal(&cond);
-}
-
-}  // namespace
 
 // ---- channels
 
@@ -37,11 +14,14 @@ Result<ibv_comp_channel*> SoftwareContext::create_comp_channel() {
   channel->fd = (*events)->fd();
   channel->refcnt = 0;
   channel->events = std::move(*events);
+  const std::lock_guard guard(objects_mutex_);
+  channels_.push_back(*channel);
   return channel.release();
 }
 
 int SoftwareContext::destroy_comp_channel(ibv_comp_channel* channel) {
-  if (CompChannel::of(channel).users.load() != 0) return EBUSY;
+  const std::lock_guard guard(objects_mutex_);
+  if (channel->refcnt != 0) return EBUSY;
   delete &CompChannel::of(channel);
   return 0;
 }
@@ -57,43 +37,46 @@ int SoftwareContext::get_cq_event(ibv_comp_channel* channel, ibv_cq** cq, void**
 }
 
 void SoftwareContext::ack_cq_events(ibv_cq* cq, unsigned count) {
-  acknowledge(cq->mutex, cq->cond, cq->comp_events_completed, count);
+  Cq::of(cq).account.acknowledge(cq->comp_events_completed, count);
 }
 
 // ---- completion queues
+
+Cq::Cq(SoftwareContext& maker)
+    : ibv_cq_ex{},
+      owner(maker),
+      account(mutex, cond),
+      async_events(kCqEvents, {.element = {.cq = abi()}, .event_type = {}}, &async_events_taken) {}
 
 void Cq::on_completion_event() {
   if (comp_channel != nullptr) comp_channel->events->post(*this);
 }
 
 void Cq::on_overflow() {
-  ibv_async_event event{};
-  event.event_type = IBV_EVENT_CQ_ERR;
-  event.element.cq = abi();
-  owner->events().post(event);
+  async_events.post(IBV_EVENT_CQ_ERR, owner.events());
 }
 
 Result<ibv_cq*> SoftwareContext::create_cq(int cqe, void* cq_context, ibv_comp_channel* channel,
                                            int comp_vector) {
   if (cqe < 1 || cqe > kMaxCqe || comp_vector < 0 || comp_vector >= kCompletionVectors) return fail(EINVAL);
-  if (cqs_.load() >= kMaxCq) return fail(ENOMEM);
-  auto cq = std::make_unique<Cq>();
+  if (channel != nullptr && channel->context != &abi().context) return fail(EINVAL);
+  auto cq = std::make_unique<Cq>(*this);
   auto queue = queues::CompletionQueue::create(static_cast<uint32_t>(cqe), cq.get());
   if (!queue) return tl::unexpected(queue.error());
   cq->queue = std::move(*queue);
-  cq->owner = this;
   cq->context = &abi().context;
   cq->channel = channel;
   cq->cq_context = cq_context;
+  cq->handle = next_handle();
   cq->cqe = static_cast<int>(cq->queue->capacity());
-  ::pthread_mutex_init(&cq->mutex, nullptr);
-  ::pthread_cond_init(&cq->cond, nullptr);
+  const std::lock_guard guard(objects_mutex_);
+  if (cq_count_ >= kMaxCq) return fail(ENOMEM);
+  ++cq_count_;
   if (channel != nullptr) {
     cq->comp_channel = &CompChannel::of(channel);
-    ++cq->comp_channel->users;
     ++channel->refcnt;
   }
-  ++cqs_;
+  cqs_.push_back(*cq);
   return cq.release()->abi();
 }
 
@@ -105,50 +88,56 @@ int SoftwareContext::resize_cq(ibv_cq* cq, int cqe) {
   return 0;
 }
 
-int SoftwareContext::destroy_cq(ibv_cq* cq) {
-  Cq& object = Cq::of(cq);
-  if (object.users.load() != 0) return EBUSY;
-  if (object.comp_channel != nullptr) object.comp_channel->events->withdraw(object);
-  events_->forget(cq);
-  {
-    // Events that the application holds must come back first (ibv_get_cq_event(3)).
-    const MutexGuard guard(cq->mutex);
-    while (cq->comp_events_completed != object.comp_events_taken ||
-           cq->async_events_completed != object.async_events_taken) {
-      ::pthread_cond_wait(&cq->cond, &cq->mutex);
-    }
-  }
-  if (object.comp_channel != nullptr) {
-    --object.comp_channel->users;
-    --object.comp_channel->refcnt;
-  }
-  ::pthread_cond_destroy(&cq->cond);
-  ::pthread_mutex_destroy(&cq->mutex);
-  --cqs_;
-  delete &object;
+int SoftwareContext::destroy_cq(ibv_cq* abi_cq) {
+  Cq& cq = Cq::of(abi_cq);
+  if (cq.users.load() != 0) return EBUSY;
+  withdraw_events(cq);
+  // Events that the application holds must come back first (ibv_get_cq_event(3)).
+  cq.account.await(cq.comp_events_completed, cq.comp_events_taken);
+  cq.account.await(cq.async_events_completed, cq.async_events_taken);
+  const std::lock_guard guard(objects_mutex_);
+  if (abi_cq->channel != nullptr) --abi_cq->channel->refcnt;
+  --cq_count_;
+  delete &cq;
   return 0;
+}
+
+void SoftwareContext::withdraw_events(Cq& cq) {
+  if (engine_->inherited()) return;  // the counts in the descriptors are our parent's
+  if (cq.comp_channel != nullptr) cq.comp_channel->events->withdraw(cq);
+  cq.async_events.withdraw(events());
 }
 
 // ---- asynchronous events
 
 int SoftwareContext::get_async_event(ibv_async_event* event) {
-  const auto taken = events_->take(event, [](const ibv_async_event& e) {
-    if (e.event_type == IBV_EVENT_CQ_ERR) {
-      ++Cq::of(e.element.cq).async_events_taken;
-    } else if (object_of(e) != nullptr) {
-      ++Qp::of(e.element.qp).async_events_taken;
-    }
+  const auto taken = events_->take([&](queues::EventSource& source) {
+    const AsyncEvent& found = AsyncEvent::of(source);
+    if (found.taken != nullptr) ++*found.taken;
+    *event = found.event;
   });
   return taken ? 0 : taken.error().code;
 }
 
 void SoftwareContext::ack_async_event(ibv_async_event* event) {
-  if (event->event_type == IBV_EVENT_CQ_ERR) {
-    ibv_cq* cq = event->element.cq;
-    acknowledge(cq->mutex, cq->cond, cq->async_events_completed, 1);
-  } else if (object_of(*event) != nullptr) {
-    ibv_qp* qp = event->element.qp;
-    acknowledge(qp->mutex, qp->cond, qp->events_completed, 1);
+  switch (event->event_type) {
+    case IBV_EVENT_CQ_ERR: {
+      ibv_cq* cq = event->element.cq;
+      Cq::of(cq).account.acknowledge(cq->async_events_completed, 1);
+      return;
+    }
+    case IBV_EVENT_QP_FATAL:
+    case IBV_EVENT_QP_REQ_ERR:
+    case IBV_EVENT_QP_ACCESS_ERR:
+    case IBV_EVENT_COMM_EST:
+    case IBV_EVENT_SQ_DRAINED:
+    case IBV_EVENT_QP_LAST_WQE_REACHED: {
+      ibv_qp* qp = event->element.qp;
+      Qp::of(qp).account.acknowledge(qp->events_completed, 1);
+      return;
+    }
+    default:  // of the port: nothing waits for it
+      return;
   }
 }
 

@@ -52,16 +52,26 @@ int fill_inline(SendWqe& wqe, const ibv_send_wr& wr, uint32_t max_inline) {
   return copied ? 0 : EFAULT;
 }
 
+// 0 when the request may be posted to a QP of this service.
+int check_opcode(ibv_wr_opcode opcode, bool ud) {
+  if (static_cast<size_t>(opcode) < std::size(kRules)) {
+    const OpcodeRule& rule = kRules[opcode];
+    return (ud ? rule.on_ud : rule.on_rc) ? 0 : EINVAL;
+  }
+  return opcode <= IBV_WR_DRIVER1 ? EOPNOTSUPP : EINVAL;
+}
+
 int fill(SendWqe& wqe, const ibv_send_wr& wr, const Qp& qp) {
   const ibv_qp_cap& cap = qp.init.cap;
   const bool ud = qp.init.qp_type == IBV_QPT_UD;
-  if (static_cast<size_t>(wr.opcode) >= std::size(kRules)) return EOPNOTSUPP;
+  if (const int error = check_opcode(wr.opcode, ud); error != 0) return error;
   const OpcodeRule& rule = kRules[wr.opcode];
-  if (ud ? !rule.on_ud : !rule.on_rc) return EINVAL;
   if (wr.num_sge < 0 || static_cast<uint32_t>(wr.num_sge) > cap.max_send_sge) return EINVAL;
   const std::span<const ibv_sge> list(wr.sg_list, static_cast<size_t>(wr.num_sge));
   const uint64_t length = transport::total_length(list);
-  if (length > kMaxMessageBytes || (rule.atomic && length < sizeof(uint64_t))) return EINVAL;
+  if (length > kMaxMessageBytes) return EINVAL;
+  if (rule.atomic && (length < sizeof(uint64_t) || wr.wr.atomic.remote_addr % sizeof(uint64_t) != 0))
+    return EINVAL;
 
   wqe.wr_id = wr.wr_id;
   wqe.opcode = static_cast<uint8_t>(wr.opcode);
@@ -70,7 +80,7 @@ int fill(SendWqe& wqe, const ibv_send_wr& wr, const Qp& qp) {
   wqe.immediate = wr.imm_data;
   wqe.num_sge = static_cast<uint16_t>(wr.num_sge);
   if (ud) {
-    if (wr.wr.ud.ah == nullptr) return EINVAL;
+    if (wr.wr.ud.ah == nullptr || wr.wr.ud.ah->pd != qp.qp_base.pd) return EINVAL;
     wqe.path = Ah::of(wr.wr.ud.ah).path;
     wqe.remote_qpn = roce::Qpn(wr.wr.ud.remote_qpn);
     wqe.remote_qkey = wr.wr.ud.remote_qkey;
@@ -88,37 +98,40 @@ int fill(SendWqe& wqe, const ibv_send_wr& wr, const Qp& qp) {
   return 0;
 }
 
+// The state is looked at with the lock held, which a change of state waits for (QueuePair::enter): what is
+// posted in a state is there when the QP leaves it.
 int post_send(ibv_qp* abi, ibv_send_wr* wr, ibv_send_wr** bad_wr) {
   Qp& qp = Qp::of(abi);
   transport::QueuePair& transport = *qp.transport;
-  *bad_wr = wr;
-  if (!transport::accepts_sends(transport.state())) return EINVAL;
   int error = 0;
   uint32_t filled = 0;
   {
     const std::lock_guard guard(transport.send_lock());
-    for (; wr != nullptr; wr = wr->next, ++filled) {
+    if (!transport::accepts_sends(transport.state())) error = EINVAL;
+    for (; wr != nullptr && error == 0; wr = wr->next, ++filled) {
       SendWqe* wqe = transport.send_queue().reserve(filled);
       error = wqe == nullptr ? ENOMEM : fill(*wqe, *wr, qp);
       if (error != 0) break;
     }
     transport.send_queue().publish(filled);
   }
-  if (error != 0) *bad_wr = wr;
-  if (filled > 0) qp.shard->ring(transport);
+  // Left alone when all is well: programs that never fail pass null.
+  if (error != 0 && bad_wr != nullptr) *bad_wr = wr;
+  if (filled > 0) qp.shard.ring(transport);
   return error;
 }
 
 int post_recv(ibv_qp* abi, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
   Qp& qp = Qp::of(abi);
   transport::QueuePair& transport = *qp.transport;
-  *bad_wr = wr;
-  if (!transport::accepts_receives(transport.state())) return EINVAL;
   int error = 0;
   uint32_t filled = 0;
+  ibv_qp_state state;
   {
     const std::lock_guard guard(transport.recv_lock());
-    for (; wr != nullptr; wr = wr->next, ++filled) {
+    state = transport.state();
+    if (!transport::accepts_receives(state)) error = EINVAL;
+    for (; wr != nullptr && error == 0; wr = wr->next, ++filled) {
       RecvWqe* wqe = transport.recv_queue().reserve(filled);
       if (wqe == nullptr) {
         error = ENOMEM;
@@ -134,9 +147,9 @@ int post_recv(ibv_qp* abi, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
     }
     transport.recv_queue().publish(filled);
   }
-  if (error != 0) *bad_wr = wr;
+  if (error != 0 && bad_wr != nullptr) *bad_wr = wr;
   // Receives wait for the peer; only in ERR there is something to do at once: flush them.
-  if (filled > 0 && transport.state() == IBV_QPS_ERR) qp.shard->ring(transport);
+  if (filled > 0 && state == IBV_QPS_ERR) qp.shard.ring(transport);
   return error;
 }
 
@@ -144,14 +157,14 @@ int poll_cq(ibv_cq* abi, int count, ibv_wc* wc) {
   Cq& cq = Cq::of(abi);
   const int found = cq.queue->poll(count, wc);
   if (found != 0) return found;
-  cq.owner->shard().poll();
+  cq.owner.shard().poll();
   return cq.queue->poll(count, wc);
 }
 
 int req_notify_cq(ibv_cq* abi, int solicited_only) {
   Cq& cq = Cq::of(abi);
   cq.queue->arm(solicited_only != 0);
-  cq.owner->shard().expect_sleep();
+  cq.owner.shard().expect_sleep();
   return 0;
 }
 

@@ -2,12 +2,14 @@
 #include <atomic>
 
 #include "adapter/software_context.h"
+#include "memory/guarded.h"
 
 namespace verbena::adapter {
 namespace {
 
 constexpr unsigned kKnownAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
-                                  IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND | IBV_ACCESS_HUGETLB;
+                                  IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND | IBV_ACCESS_ZERO_BASED |
+                                  IBV_ACCESS_HUGETLB;
 // Rights a device may ignore (IBV_ACCESS_OPTIONAL_RANGE, of which relaxed ordering is one).
 constexpr unsigned kOptionalAccess = IBV_ACCESS_OPTIONAL_RANGE;
 constexpr unsigned kWritesRemotely = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
@@ -20,9 +22,9 @@ memory::PdId next_pd_id() {
 
 // As ib_check_mr_access(): what peers may write the owner may, too.
 int check_access(unsigned access) {
+  if ((access & kWritesRemotely) != 0 && (access & IBV_ACCESS_LOCAL_WRITE) == 0) return EINVAL;
   if ((access & IBV_ACCESS_ON_DEMAND) != 0) return EOPNOTSUPP;
   if ((access & ~(kKnownAccess | kOptionalAccess)) != 0) return EINVAL;
-  if ((access & kWritesRemotely) != 0 && (access & IBV_ACCESS_LOCAL_WRITE) == 0) return EINVAL;
   return 0;
 }
 
@@ -31,12 +33,16 @@ int check_access(unsigned access) {
 Result<ibv_pd*> SoftwareContext::alloc_pd() {
   auto pd = std::make_unique<Pd>();
   pd->context = &abi().context;
+  pd->handle = next_handle();
   pd->id = next_pd_id();
+  const std::lock_guard guard(objects_mutex_);
+  pds_.push_back(*pd);
   return pd.release();
 }
 
 int SoftwareContext::dealloc_pd(ibv_pd* pd) {
   if (Pd::of(pd).users.load() != 0) return EBUSY;
+  const std::lock_guard guard(objects_mutex_);
   delete &Pd::of(pd);
   return 0;
 }
@@ -45,13 +51,15 @@ Result<ibv_mr*> SoftwareContext::reg_mr(ibv_pd* pd, void* addr, size_t length, u
                                         unsigned access) {
   if (const int error = check_access(access); error != 0) return fail(error);
   if (length == 0) return fail(EINVAL);
-  const bool writable = (access & (IBV_ACCESS_LOCAL_WRITE | kWritesRemotely)) != 0;
+  const bool writable = (access & IBV_ACCESS_LOCAL_WRITE) != 0;
   if (auto checked = memory::check_pages(addr, length, writable); !checked)
     return tl::unexpected(checked.error());
+  // Again, because the application may have put handlers of its own over ours since.
+  memory::install_fault_guard();
 
   auto mr = std::make_unique<Mr>();
   mr->region.base = static_cast<std::byte*>(addr);
-  mr->region.iova = iova;
+  mr->region.iova = (access & IBV_ACCESS_ZERO_BASED) != 0 ? 0 : iova;
   mr->region.length = length;
   mr->region.access = access;
   mr->region.pd = Pd::of(pd).id;
@@ -62,14 +70,19 @@ Result<ibv_mr*> SoftwareContext::reg_mr(ibv_pd* pd, void* addr, size_t length, u
   mr->pd = pd;
   mr->addr = addr;
   mr->length = length;
+  mr->handle = next_handle();
   mr->lkey = mr->rkey = *key;
   ++Pd::of(pd).users;
+  const std::lock_guard guard(objects_mutex_);
+  mrs_.push_back(*mr);
   return mr.release();
 }
 
 int SoftwareContext::dereg_mr(ibv_mr* mr) {
+  // With the shard's lock: nobody is in the middle of a copy, and nobody begins another.
   shard().exclusively([&] { shard().keys().remove(Mr::of(mr).region.key); });
   --Pd::of(mr->pd).users;
+  const std::lock_guard guard(objects_mutex_);
   delete &Mr::of(mr);
   return 0;
 }

@@ -2,13 +2,14 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <memory>
 #include <mutex>
 
 #include <infiniband/verbs.h>
 #include <pthread.h>
 
+#include "adapter/async_events.h"
+#include "base/intrusive_list.h"
 #include "engine/shard.h"
 #include "memory/region.h"
 #include "queues/completion_queue.h"
@@ -21,11 +22,13 @@ namespace verbena::adapter {
 class SoftwareContext;
 
 // The adapter's objects. Each begins with the C struct that the application holds a pointer to; of() goes
-// back.
+// back. 'owned' keeps it in its context's list, so that the context can destroy what the application left
+// behind.
 
 struct Pd : ibv_pd {
   static Pd& of(ibv_pd* pd) { return *static_cast<Pd*>(pd); }
 
+  ListHook owned;
   memory::PdId id = 0;
   std::atomic<uint32_t> users{0};  // MRs, QPs, AHs
 };
@@ -33,18 +36,53 @@ struct Pd : ibv_pd {
 struct Mr : ibv_mr {
   static Mr& of(ibv_mr* mr) { return *static_cast<Mr*>(mr); }
 
+  ListHook owned;
   memory::Region region;
 };
 
 struct CompChannel : ibv_comp_channel {
   static CompChannel& of(ibv_comp_channel* channel) { return *static_cast<CompChannel*>(channel); }
 
+  ListHook owned;
   std::unique_ptr<queues::EventChannel> events;
-  std::atomic<uint32_t> users{0};  // CQs
+};
+
+// The mutex and condition variable that some of the C structs carry, for the accounting of events.
+class EventAccount {
+ public:
+  EventAccount(pthread_mutex_t& mutex, pthread_cond_t& cond) : mutex_(mutex), cond_(cond) {
+    ::pthread_mutex_init(&mutex_, nullptr);
+    ::pthread_cond_init(&cond_, nullptr);
+  }
+  ~EventAccount() {
+    ::pthread_cond_destroy(&cond_);
+    ::pthread_mutex_destroy(&mutex_);
+  }
+  EventAccount(const EventAccount&) = delete;
+  EventAccount& operator=(const EventAccount&) = delete;
+
+  void acknowledge(uint32_t& completed, uint32_t count) {
+    ::pthread_mutex_lock(&mutex_);
+    completed += count;
+    ::pthread_cond_broadcast(&cond_);
+    ::pthread_mutex_unlock(&mutex_);
+  }
+
+  // Until as many have been acknowledged as were taken.
+  void await(const uint32_t& completed, const std::atomic<uint32_t>& taken) {
+    ::pthread_mutex_lock(&mutex_);
+    while (completed != taken.load()) ::pthread_cond_wait(&cond_, &mutex_);
+    ::pthread_mutex_unlock(&mutex_);
+  }
+
+ private:
+  pthread_mutex_t& mutex_;
+  pthread_cond_t& cond_;
 };
 
 // The C struct is an ibv_cq_ex, whose first part is an ibv_cq.
 struct Cq : ibv_cq_ex, queues::EventSource, queues::CompletionListener {
+  explicit Cq(SoftwareContext& maker);
   static Cq& of(ibv_cq* cq) { return *static_cast<Cq*>(reinterpret_cast<ibv_cq_ex*>(cq)); }
   static Cq& of(queues::EventSource& source) { return static_cast<Cq&>(source); }
   ibv_cq* abi() { return reinterpret_cast<ibv_cq*>(static_cast<ibv_cq_ex*>(this)); }
@@ -52,34 +90,42 @@ struct Cq : ibv_cq_ex, queues::EventSource, queues::CompletionListener {
   void on_completion_event() override;
   void on_overflow() override;
 
-  SoftwareContext* owner = nullptr;
-  CompChannel* comp_channel = nullptr;
-  std::unique_ptr<queues::CompletionQueue> queue;
-  std::atomic<uint32_t> users{0};  // QPs, each counted for each of its two roles
+  SoftwareContext& owner;
+  ListHook owned;
+  EventAccount account;
   // Events handed to the application; the ones it acknowledged are counted in the C struct.
   std::atomic<uint32_t> comp_events_taken{0};
   std::atomic<uint32_t> async_events_taken{0};
+  AsyncEvents<kCqEvents.size()> async_events;
+  CompChannel* comp_channel = nullptr;
+  std::unique_ptr<queues::CompletionQueue> queue;
+  std::atomic<uint32_t> users{0};  // QPs, each counted for each of its two roles
 };
 
 // The C struct is an ibv_qp_ex, whose first member is an ibv_qp.
 struct Qp : ibv_qp_ex, transport::QpEventListener {
+  explicit Qp(SoftwareContext& maker);
   static Qp& of(ibv_qp* qp) { return *static_cast<Qp*>(reinterpret_cast<ibv_qp_ex*>(qp)); }
   ibv_qp* abi() { return &qp_base; }
 
   void on_qp_event(ibv_event_type event) override;
 
-  SoftwareContext* owner = nullptr;
-  engine::Shard* shard = nullptr;
+  SoftwareContext& owner;
+  engine::Shard& shard;
+  ListHook owned;
+  EventAccount account;
+  std::atomic<uint32_t> async_events_taken{0};
+  AsyncEvents<kQpEvents.size()> async_events;
   std::unique_ptr<transport::QueuePair> transport;
   ibv_qp_init_attr init{};
   ibv_qp_attr attributes{};  // as last set; what the transport owns is filled in when queried
   std::mutex modifying;
-  std::atomic<uint32_t> async_events_taken{0};
 };
 
 struct Ah : ibv_ah {
   static Ah& of(ibv_ah* ah) { return *static_cast<Ah*>(ah); }
 
+  ListHook owned;
   roce::Path path;
 };
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
-#include <array>
 #include <bit>
 
 #include "adapter/limits.h"
@@ -12,7 +11,11 @@
 namespace verbena::adapter {
 namespace {
 
-constexpr uint32_t kQpnMask = 0xffffff;
+// PSNs have 24 bits; like the kernel we take them from any number. A QPN with more is a mistake.
+constexpr uint32_t kPsnMask = 0xffffff;
+constexpr uint32_t kMostQpn = 0xffffff;
+// The kernel's query command carries no bits beyond this one.
+constexpr int kQueryMask = (IBV_QP_DEST_QPN << 1) - 1;
 
 int check_capacities(const ibv_qp_cap& cap) {
   const auto within = [](uint32_t value, int most) { return value <= static_cast<uint32_t>(most); };
@@ -42,9 +45,7 @@ struct Bound {
 };
 constexpr Bound kBounds[] = {
     {IBV_QP_PKEY_INDEX, [](const ibv_qp_attr& a) { return uint32_t{a.pkey_index}; }, kPkeyTableLength - 1},
-    {IBV_QP_RQ_PSN, [](const ibv_qp_attr& a) { return a.rq_psn; }, kQpnMask},
-    {IBV_QP_SQ_PSN, [](const ibv_qp_attr& a) { return a.sq_psn; }, kQpnMask},
-    {IBV_QP_DEST_QPN, [](const ibv_qp_attr& a) { return a.dest_qp_num; }, kQpnMask},
+    {IBV_QP_DEST_QPN, [](const ibv_qp_attr& a) { return a.dest_qp_num; }, kMostQpn},
     {IBV_QP_TIMEOUT, [](const ibv_qp_attr& a) { return uint32_t{a.timeout}; }, 31},
     {IBV_QP_RETRY_CNT, [](const ibv_qp_attr& a) { return uint32_t{a.retry_cnt}; }, 7},
     {IBV_QP_RNR_RETRY, [](const ibv_qp_attr& a) { return uint32_t{a.rnr_retry}; }, 7},
@@ -56,11 +57,15 @@ constexpr Bound kBounds[] = {
 
 }  // namespace
 
+Qp::Qp(SoftwareContext& maker)
+    : ibv_qp_ex{},
+      owner(maker),
+      shard(maker.shard()),
+      account(qp_base.mutex, qp_base.cond),
+      async_events(kQpEvents, {.element = {.qp = abi()}, .event_type = {}}, &async_events_taken) {}
+
 void Qp::on_qp_event(ibv_event_type type) {
-  ibv_async_event event{};
-  event.event_type = type;
-  event.element.qp = abi();
-  owner->events().post(event);
+  async_events.post(type, owner.events());
 }
 
 Result<ibv_qp*> SoftwareContext::create_qp(ibv_qp_init_attr_ex* attr) {
@@ -73,6 +78,9 @@ Result<ibv_qp*> SoftwareContext::create_qp(ibv_qp_init_attr_ex* attr) {
   if (attr->srq != nullptr) return fail(EOPNOTSUPP);
   if ((attr->comp_mask & IBV_QP_INIT_ATTR_PD) == 0 || attr->pd == nullptr) return fail(EINVAL);
   if (attr->send_cq == nullptr || attr->recv_cq == nullptr) return fail(EINVAL);
+  for (const ibv_context* of : {attr->pd->context, attr->send_cq->context, attr->recv_cq->context}) {
+    if (of != &abi().context) return fail(EINVAL);
+  }
   if (const int error = check_capacities(attr->cap); error != 0) return fail(error);
 
   ibv_qp_cap cap = attr->cap;
@@ -84,9 +92,7 @@ Result<ibv_qp*> SoftwareContext::create_qp(ibv_qp_init_attr_ex* attr) {
       queues::RecvQueue::create(cap.max_recv_wr, cap.max_recv_sge * static_cast<uint32_t>(sizeof(ibv_sge)));
   if (!recv_queue) return tl::unexpected(recv_queue.error());
 
-  auto qp = std::make_unique<Qp>();
-  qp->owner = this;
-  qp->shard = &shard();
+  auto qp = std::make_unique<Qp>(*this);
   auto qpn = shard().exclusively([&] { return shard().reserve_qpn(); });
   if (!qpn) return tl::unexpected(qpn.error());
 
@@ -121,30 +127,40 @@ Result<ibv_qp*> SoftwareContext::create_qp(ibv_qp_init_attr_ex* attr) {
   abi_qp.qp_num = qpn->value();
   abi_qp.state = IBV_QPS_RESET;
   abi_qp.qp_type = attr->qp_type;
-  ::pthread_mutex_init(&abi_qp.mutex, nullptr);
-  ::pthread_cond_init(&abi_qp.cond, nullptr);
+  abi_qp.handle = next_handle();
   ++Pd::of(attr->pd).users;
   ++Cq::of(attr->send_cq).users;
   ++Cq::of(attr->recv_cq).users;
   shard().exclusively([&] { shard().add(*qp->transport); });
+  const std::lock_guard guard(objects_mutex_);
+  qps_.push_back(*qp);
   return qp.release()->abi();
+}
+
+void SoftwareContext::retire(Qp& qp) {
+  const ibv_qp& abi_qp = *qp.abi();
+  // All under the lock: from the moment it is removed another QP may get the number.
+  qp.shard.exclusively([&] {
+    qp.shard.remove(*qp.transport);
+    Cq::of(abi_qp.send_cq).queue->remove_entries_of(abi_qp.qp_num);
+    Cq::of(abi_qp.recv_cq).queue->remove_entries_of(abi_qp.qp_num);
+  });
+  withdraw_events(qp);
+}
+
+void SoftwareContext::withdraw_events(Qp& qp) {
+  if (!engine_->inherited()) qp.async_events.withdraw(events());
 }
 
 int SoftwareContext::destroy_qp(ibv_qp* abi_qp) {
   Qp& qp = Qp::of(abi_qp);
-  qp.shard->exclusively([&] { qp.shard->remove(*qp.transport); });
-  Cq::of(abi_qp->send_cq).queue->remove_entries_of(abi_qp->qp_num);
-  Cq::of(abi_qp->recv_cq).queue->remove_entries_of(abi_qp->qp_num);
-  events_->forget(abi_qp);
-  ::pthread_mutex_lock(&abi_qp->mutex);
-  while (abi_qp->events_completed != qp.async_events_taken)
-    ::pthread_cond_wait(&abi_qp->cond, &abi_qp->mutex);
-  ::pthread_mutex_unlock(&abi_qp->mutex);
+  retire(qp);
+  // Events that the application holds must come back first (ibv_get_async_event(3)).
+  qp.account.await(abi_qp->events_completed, qp.async_events_taken);
   --Cq::of(abi_qp->send_cq).users;
   --Cq::of(abi_qp->recv_cq).users;
   --Pd::of(abi_qp->pd).users;
-  ::pthread_cond_destroy(&abi_qp->cond);
-  ::pthread_mutex_destroy(&abi_qp->mutex);
+  const std::lock_guard guard(objects_mutex_);
   delete &qp;
   return 0;
 }
@@ -165,7 +181,9 @@ int SoftwareContext::check_attributes(const Qp& qp, const ibv_qp_attr& attr, int
     const uint32_t bytes = mtu_bytes(attr.path_mtu);
     if (bytes == 0 || (now != nullptr && bytes > mtu_bytes(path_mtu_of(now->mtu)))) return EINVAL;
   }
-  if ((mask & (IBV_QP_ALT_PATH | IBV_QP_PATH_MIG_STATE | IBV_QP_RATE_LIMIT)) != 0) return EOPNOTSUPP;
+  if ((mask & (IBV_QP_ALT_PATH | IBV_QP_RATE_LIMIT)) != 0) return EOPNOTSUPP;
+  // Without a second path there is nowhere else to be.
+  if ((mask & IBV_QP_PATH_MIG_STATE) != 0 && attr.path_mig_state != IBV_MIG_MIGRATED) return EOPNOTSUPP;
   return 0;
 }
 
@@ -187,19 +205,22 @@ Result<void> SoftwareContext::apply(Qp& qp, const ibv_qp_attr& attr, int mask) {
   if ((mask & IBV_QP_TIMEOUT) != 0) t.timeout = attr.timeout;
   if ((mask & IBV_QP_RETRY_CNT) != 0) t.retry_count = attr.retry_cnt;
   if ((mask & IBV_QP_RNR_RETRY) != 0) t.rnr_retry = attr.rnr_retry;
-  if ((mask & IBV_QP_RQ_PSN) != 0) t.receive_psn = roce::Psn(attr.rq_psn);
-  if ((mask & IBV_QP_SQ_PSN) != 0) t.send_psn = roce::Psn(attr.sq_psn);
+  if ((mask & IBV_QP_RQ_PSN) != 0) t.receive_psn = roce::Psn(attr.rq_psn & kPsnMask);
+  if ((mask & IBV_QP_SQ_PSN) != 0) t.send_psn = roce::Psn(attr.sq_psn & kPsnMask);
   if ((mask & IBV_QP_DEST_QPN) != 0) t.destination = roce::Qpn(attr.dest_qp_num);
   if ((mask & IBV_QP_MAX_QP_RD_ATOMIC) != 0) t.max_rd_atomic = attr.max_rd_atomic;
   if ((mask & IBV_QP_MAX_DEST_RD_ATOMIC) != 0) t.max_dest_rd_atomic = attr.max_dest_rd_atomic;
   if ((mask & IBV_QP_MIN_RNR_TIMER) != 0) t.min_rnr_timer = attr.min_rnr_timer;
+  if ((mask & IBV_QP_STATE) != 0 && attr.qp_state == IBV_QPS_SQD) {
+    t.notify_drained = (mask & IBV_QP_EN_SQD_ASYNC_NOTIFY) != 0 && attr.en_sqd_async_notify != 0;
+  }
   return {};
 }
 
 int SoftwareContext::modify_qp(ibv_qp* abi_qp, ibv_qp_attr* attr, int mask) {
   Qp& qp = Qp::of(abi_qp);
   const std::lock_guard modifying(qp.modifying);
-  return qp.shard->exclusively([&]() -> int {
+  return qp.shard.exclusively([&]() -> int {
     if (const int error = check_attributes(qp, *attr, mask); error != 0) return error;
     if (auto applied = apply(qp, *attr, mask); !applied) return applied.error().code;
     if (qp.init.qp_type == IBV_QPT_UD && (mask & IBV_QP_STATE) != 0 && attr->qp_state == IBV_QPS_RTR) {
@@ -209,18 +230,22 @@ int SoftwareContext::modify_qp(ibv_qp* abi_qp, ibv_qp_attr* attr, int mask) {
     }
     const ibv_qp_state from = qp.transport->state();
     const ibv_qp_state to = (mask & IBV_QP_STATE) != 0 ? attr->qp_state : from;
-    if (to == IBV_QPS_RESET) qp.transport->attributes() = {};
+    if (to == IBV_QPS_RESET) {
+      qp.transport->attributes() = {};
+      qp.attributes = {};
+    }
     if (to != from || to == IBV_QPS_RESET) qp.transport->enter(to);
     if ((mask & IBV_QP_STATE) != 0) abi_qp->state = to;
-    qp.shard->touched(*qp.transport);
+    qp.shard.touched(*qp.transport);
     return 0;
   });
 }
 
-int SoftwareContext::query_qp(ibv_qp* abi_qp, ibv_qp_attr* attr, int, ibv_qp_init_attr* init_attr) {
+int SoftwareContext::query_qp(ibv_qp* abi_qp, ibv_qp_attr* attr, int mask, ibv_qp_init_attr* init_attr) {
+  if ((mask & ~kQueryMask) != 0) return EOPNOTSUPP;
   Qp& qp = Qp::of(abi_qp);
   const std::lock_guard modifying(qp.modifying);
-  qp.shard->exclusively([&] {
+  qp.shard.exclusively([&] {
     const transport::QpAttributes& t = qp.transport->attributes();
     *attr = qp.attributes;
     attr->qp_state = attr->cur_qp_state = qp.transport->state();
@@ -237,6 +262,7 @@ int SoftwareContext::query_qp(ibv_qp* abi_qp, ibv_qp_attr* attr, int, ibv_qp_ini
     attr->retry_cnt = t.retry_count;
     attr->rnr_retry = t.rnr_retry;
     attr->path_mig_state = IBV_MIG_MIGRATED;
+    attr->sq_draining = attr->qp_state == IBV_QPS_SQD && qp.transport->has_outstanding();
     abi_qp->state = attr->qp_state;
   });
   *init_attr = qp.init;

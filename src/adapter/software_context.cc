@@ -2,10 +2,12 @@
 #include "adapter/software_context.h"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 
+#include <sys/eventfd.h>
+
 #include "adapter/limits.h"
+#include "base/log.h"
 #include "memory/guarded.h"
 #include "roce/packet.h"
 
@@ -34,27 +36,53 @@ uint32_t mtu_bytes(ibv_mtu mtu) {
 Result<std::unique_ptr<provider::Context>> SoftwareContext::open(const Link& link, uint64_t guid) {
   auto engine = engine::Engine::acquire();
   if (!engine) return tl::unexpected(engine.error());
-  auto events = AsyncEvents::create();
+  auto events = queues::EventChannel::create();
   if (!events) return tl::unexpected(events.error());
+  // Nothing is ever told through it; but programs poll, dup and keep it as they would /dev/infiniband's.
+  UniqueFd command_fd(::eventfd(0, EFD_CLOEXEC));
+  if (!command_fd) return fail(errno);
   memory::install_fault_guard();
-  std::unique_ptr<SoftwareContext> context(
-      new SoftwareContext(std::move(*engine), std::move(*events), link.device_index, guid));
+  std::unique_ptr<SoftwareContext> context(new SoftwareContext(
+      std::move(*engine), std::move(*events), std::move(command_fd), link.device_index, guid));
   if (context->link() == nullptr) return fail(ENODEV);  // gone since it was listed
   (*context).engine_->subscribe(*context);
   return std::unique_ptr<provider::Context>(std::move(context));
 }
 
-SoftwareContext::SoftwareContext(std::shared_ptr<engine::Engine> engine, std::unique_ptr<AsyncEvents> events,
+SoftwareContext::SoftwareContext(std::shared_ptr<engine::Engine> engine,
+                                 std::unique_ptr<queues::EventChannel> events, UniqueFd command_fd,
                                  uint32_t device_index, uint64_t guid)
-    : engine_(std::move(engine)), events_(std::move(events)), device_index_(device_index), guid_(guid) {
+    : engine_(std::move(engine)),
+      events_(std::move(events)),
+      command_fd_(std::move(command_fd)),
+      device_index_(device_index),
+      guid_(guid),
+      port_events_(kPortEvents, {.element = {.port_num = 1}, .event_type = {}}, nullptr) {
   ibv_context& abi_context = abi().context;
   abi_context.async_fd = events_->fd();
+  abi_context.cmd_fd = command_fd_.get();
   abi_context.num_comp_vectors = kCompletionVectors;
   fill_data_path(abi_context.ops);
 }
 
+// Users before what they use. Nobody waits for events to be acknowledged: whoever closes a device has given
+// them up.
 SoftwareContext::~SoftwareContext() {
   engine_->unsubscribe(*this);
+  const auto destroy_all = [](auto& list, auto before) {
+    while (!list.empty()) {
+      auto& object = list.pop_front();
+      before(object);
+      delete &object;
+    }
+  };
+  destroy_all(qps_, [&](Qp& qp) { retire(qp); });
+  destroy_all(ahs_, [](Ah&) {});
+  destroy_all(cqs_, [&](Cq& cq) { withdraw_events(cq); });
+  destroy_all(channels_, [](CompChannel&) {});
+  destroy_all(mrs_, [&](Mr& mr) { shard().exclusively([&] { shard().keys().remove(mr.region.key); }); });
+  destroy_all(pds_, [](Pd&) {});
+  if (!engine_->inherited()) port_events_.withdraw(events());
 }
 
 std::shared_ptr<const Link> SoftwareContext::link() const {
@@ -98,7 +126,10 @@ int SoftwareContext::query_device(ibv_device_attr_ex* attr, size_t attr_size) {
 int SoftwareContext::query_port(uint8_t port, ibv_port_attr* attr) {
   if (port != 1) return EINVAL;
   const auto now = link();
-  const bool up = now != nullptr && now->up;
+  const bool up = now != nullptr && is_up(*now);
+  if (now != nullptr && now->up && !up) {
+    log_warning("port 1 of {} is down: {}", now->name, engine_->no_wire_reason());
+  }
   std::memset(attr, 0, sizeof *attr);
   attr->state = up ? IBV_PORT_ACTIVE : IBV_PORT_DOWN;
   attr->max_mtu = IBV_MTU_4096;
@@ -110,7 +141,8 @@ int SoftwareContext::query_port(uint8_t port, ibv_port_attr* attr) {
   attr->max_vl_num = 1;
   attr->active_width = 1;
   attr->active_speed = 1;
-  attr->phys_state = up ? 5 : 3;  // LinkUp, Disabled
+  // As rxe: LinkUp, Polling, Disabled (IBTA volume 1, 14.2.5.6).
+  attr->phys_state = up ? 5 : now != nullptr && now->up ? 2 : 3;
   attr->link_layer = IBV_LINK_LAYER_ETHERNET;
   return 0;
 }
@@ -160,13 +192,6 @@ int SoftwareContext::query_pkey(uint8_t port, int index, __be16* pkey) {
 
 // ---- events of the port
 
-void SoftwareContext::post_port_event(ibv_event_type type) {
-  ibv_async_event event{};
-  event.event_type = type;
-  event.element.port_num = 1;
-  events_->post(event);
-}
-
 void SoftwareContext::on_links(const std::vector<Link>& before, const std::vector<Link>& now) {
   const auto find = [&](const std::vector<Link>& links) -> const Link* {
     const auto at = std::find_if(links.begin(), links.end(),
@@ -177,11 +202,13 @@ void SoftwareContext::on_links(const std::vector<Link>& before, const std::vecto
   const Link* is = find(now);
   if (was == nullptr) return;
   if (is == nullptr) {
-    post_port_event(IBV_EVENT_DEVICE_FATAL);
+    port_events_.post(IBV_EVENT_DEVICE_FATAL, events());
     return;
   }
-  if (was->up != is->up) post_port_event(is->up ? IBV_EVENT_PORT_ACTIVE : IBV_EVENT_PORT_ERR);
-  if (was->gids != is->gids) post_port_event(IBV_EVENT_GID_CHANGE);
+  if (is_up(*was) != is_up(*is)) {
+    port_events_.post(is_up(*is) ? IBV_EVENT_PORT_ACTIVE : IBV_EVENT_PORT_ERR, events());
+  }
+  if (was->gids != is->gids) port_events_.post(IBV_EVENT_GID_CHANGE, events());
 }
 
 // ---- addresses
@@ -213,13 +240,17 @@ Result<ibv_ah*> SoftwareContext::create_ah(ibv_pd* pd, ibv_ah_attr* attr) {
   auto ah = std::make_unique<Ah>();
   ah->context = &abi().context;
   ah->pd = pd;
+  ah->handle = next_handle();
   ah->path = *path;
   ++Pd::of(pd).users;
+  const std::lock_guard guard(objects_mutex_);
+  ahs_.push_back(*ah);
   return ah.release();
 }
 
 int SoftwareContext::destroy_ah(ibv_ah* ah) {
   --Pd::of(ah->pd).users;
+  const std::lock_guard guard(objects_mutex_);
   delete &Ah::of(ah);
   return 0;
 }

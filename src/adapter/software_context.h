@@ -3,10 +3,13 @@
 
 #include <atomic>
 #include <memory>
+#include <mutex>
 
 #include "adapter/async_events.h"
 #include "adapter/objects.h"
 #include "adapter/provider.h"
+#include "base/intrusive_list.h"
+#include "base/unique_fd.h"
 #include "control/link.h"
 #include "engine/engine.h"
 
@@ -50,29 +53,52 @@ class SoftwareContext : public provider::Context, private engine::LinkListener {
   int destroy_ah(ibv_ah* ah) override;
   int resolve_eth_l2_from_gid(ibv_ah_attr* attr, uint8_t mac[6], uint16_t* vlan) override;
 
-  AsyncEvents& events() { return *events_; }
+  queues::EventChannel& events() { return *events_; }
   engine::Shard& shard() { return engine_->shard(); }
 
  private:
-  SoftwareContext(std::shared_ptr<engine::Engine> engine, std::unique_ptr<AsyncEvents> events,
-                  uint32_t device_index, uint64_t guid);
+  template <class Object>
+  using Objects = IntrusiveList<Object, &Object::owned>;
+
+  SoftwareContext(std::shared_ptr<engine::Engine> engine, std::unique_ptr<queues::EventChannel> events,
+                  UniqueFd command_fd, uint32_t device_index, uint64_t guid);
 
   void on_links(const std::vector<control::Link>& before, const std::vector<control::Link>& now) override;
-  void post_port_event(ibv_event_type type);
 
-  // The link as it is now; as it was last when it is gone, with its port down.
+  // The link as it is now; nullptr when it is gone.
   std::shared_ptr<const control::Link> link() const;
+  // Whether packets can come and go.
+  bool is_up(const control::Link& link) const { return link.up && engine_->no_wire_reason().empty(); }
   // The way to an address vector's destination. EINVAL when it names no GID of ours or no destination.
   Result<roce::Path> resolve(const ibv_ah_attr& attr) const;
 
   int check_attributes(const Qp& qp, const ibv_qp_attr& attr, int mask) const;
   Result<void> apply(Qp& qp, const ibv_qp_attr& attr, int mask);
 
+  uint32_t next_handle() { return next_handle_.fetch_add(1, std::memory_order_relaxed); }
+  // What the application was not told of yet it will not be told.
+  void withdraw_events(Cq& cq);
+  void withdraw_events(Qp& qp);
+  // No packet reaches the QP any more, nothing of it is left in its CQs.
+  void retire(Qp& qp);
+
   const std::shared_ptr<engine::Engine> engine_;
-  const std::unique_ptr<AsyncEvents> events_;
+  const std::unique_ptr<queues::EventChannel> events_;  // asynchronous ones
+  const UniqueFd command_fd_;
   const uint32_t device_index_;
   const uint64_t guid_;
-  std::atomic<uint32_t> cqs_{0};
+  AsyncEvents<kPortEvents.size()> port_events_;
+  std::atomic<uint32_t> next_handle_{0};
+
+  // All there is, to be destroyed with us; and the counts in channels of the CQs that use them.
+  std::mutex objects_mutex_;
+  Objects<Pd> pds_;
+  Objects<Mr> mrs_;
+  Objects<CompChannel> channels_;
+  Objects<Cq> cqs_;
+  Objects<Qp> qps_;
+  Objects<Ah> ahs_;
+  int cq_count_ = 0;
 };
 
 // The calls that verbs.h makes directly through ibv_context::ops; data path, see data_path.cc.

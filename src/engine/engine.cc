@@ -195,7 +195,8 @@ Result<void> Engine::start() {
     if (!opened) return tl::unexpected(opened.error());
     port = std::move(*opened);
   } else {
-    log_warning("no wire: {}", slot->no_wire_reason);
+    no_wire_reason_ = slot->no_wire_reason.empty() ? "the agent gave no socket" : slot->no_wire_reason;
+    log_warning("no wire, all ports are down: {}", no_wire_reason_);
   }
   shard_ = std::make_unique<Shard>(slot_, std::move(port), *status_->page, random_secret());
 
@@ -278,6 +279,7 @@ void Engine::abandon() {
   thread_->abandon();
   status_->detach();
   has_slot_ = false;
+  inherited_ = true;
 }
 
 }  // namespace verbena::engine

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <memory>
+#include <mutex>
+#include <string>
 #include <vector>
 
 #include "base/intrusive_list.h"
@@ -37,6 +39,10 @@ class Engine {
   Engine& operator=(const Engine&) = delete;
 
   Shard& shard() { return *shard_; }
+  // Why packets can neither come nor go; empty when they can.
+  const std::string& no_wire_reason() const { return no_wire_reason_; }
+  // We are in a child after fork(), and all this was its parent's.
+  bool inherited() const { return inherited_; }
 
   // The newest known state of a link; nullptr when it is gone.
   std::shared_ptr<const control::Link> link(uint32_t device_index) const;
@@ -59,6 +65,8 @@ class Engine {
   const std::shared_ptr<control::Client> client_;
   uint32_t slot_ = 0;
   bool has_slot_ = false;
+  bool inherited_ = false;
+  std::string no_wire_reason_;
   std::unique_ptr<StatusMapping> status_;
   std::unique_ptr<Shard> shard_;
 

@@ -14,9 +14,13 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "memory/guarded.h"
 
 namespace verbena::engine {
 namespace {
+
+// How often the thread looks, when it is awake anyway, whether the handlers of memory/guarded.h are in place.
+constexpr Duration kGuardInterval = std::chrono::milliseconds(100);
 
 enum Source : uint32_t { kWakeup, kPackets, kSending, kControl };
 
@@ -148,7 +152,13 @@ void EngineThread::answer(uint32_t source) {
 }
 
 void EngineThread::run() {
+  TimePoint guard_checked = MonotonicClock::now();
   while (!stopping_.load(std::memory_order_acquire)) {
+    // A handler that the application has installed since would get the faults of our copies.
+    if (const TimePoint now = MonotonicClock::now(); now - guard_checked >= kGuardInterval) {
+      guard_checked = now;
+      if (!memory::fault_guard_in_place()) memory::install_fault_guard();
+    }
     const Shard::EngineView view = shard_.run_engine();
     watch_sending(view.send_fd);
     wait_until(view.wake_at);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <mutex>
 
 #include "transport/qp_state.h"
 
@@ -19,11 +20,14 @@ static_assert(IBV_WR_SEND_WITH_INV == 9 && IBV_WR_TSO == 10 && IBV_WR_DRIVER1 ==
 
 void QueuePair::enter(ibv_qp_state next) {
   const ibv_qp_state from = state();
+  state_.store(next, std::memory_order_release);
+  // Whoever is posting has looked at the state before; whoever posts from here on finds the new one. So
+  // nothing is posted behind the back of a flush.
+  for (SpinLock* posting : {&send_lock_, &recv_lock_}) const std::lock_guard wait(*posting);
   if (next == IBV_QPS_RESET) {
     send_queue_.clear();
     recv_queue_.clear();
   }
-  state_.store(next, std::memory_order_release);
   on_enter(from, next);
   if (next == IBV_QPS_ERR) {
     flush_send_queue();

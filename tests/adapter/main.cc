@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "adapter/support/environment.h"
+#include "adapter/support/helper.h"
+
+int main(int argc, char** argv) {
+  using namespace verbena::adapter::testing;
+  if (const auto status = run_helper(argc, argv)) return *status;
+  ::testing::InitGoogleTest(&argc, argv);
+  ::testing::AddGlobalTestEnvironment(new Environment);  // GoogleTest's to delete
+  return RUN_ALL_TESTS();
+}

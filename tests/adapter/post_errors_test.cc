@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+// What posting refuses at once, and how it says which request.
+#include <functional>
+
+#include "adapter/support/endpoint.h"
+
+namespace verbena::adapter::testing {
+namespace {
+
+TEST(PostSend, RefusesWhatTheServiceDoesNotHave) {
+  struct Case {
+    const char* what;
+    ibv_qp_type type;
+    ibv_wr_opcode opcode;
+    int error;
+  };
+  const Case cases[] = {
+      {"WRITE over UD", IBV_QPT_UD, IBV_WR_RDMA_WRITE, EINVAL},
+      {"READ over UD", IBV_QPT_UD, IBV_WR_RDMA_READ, EINVAL},
+      {"an atomic over UD", IBV_QPT_UD, IBV_WR_ATOMIC_FETCH_AND_ADD, EINVAL},
+      {"binding a window", IBV_QPT_RC, IBV_WR_BIND_MW, EOPNOTSUPP},
+      {"SEND with invalidation", IBV_QPT_RC, IBV_WR_SEND_WITH_INV, EOPNOTSUPP},
+      {"local invalidation", IBV_QPT_RC, IBV_WR_LOCAL_INV, EOPNOTSUPP},
+      {"segmentation offload", IBV_QPT_UD, IBV_WR_TSO, EOPNOTSUPP},
+      {"no such opcode", IBV_QPT_RC, static_cast<ibv_wr_opcode>(15), EINVAL},
+  };
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.what);
+    Pair pair({.type = c.type});
+    const ibv_sge piece = pair.a.piece(0, 8);
+    EXPECT_EQ(pair.a.post_send(remote_request(c.opcode, 1, pair.b.address()), {&piece, 1}), c.error);
+    EXPECT_TRUE(pair.a.quiet());
+    EXPECT_EQ(pair.a.state(), IBV_QPS_RTS) << "a refusal leaves the QP as it is";
+  }
+}
+
+TEST(PostSend, RefusesWhatDoesNotFitTheQueuePair) {
+  Pair pair;
+  struct Case {
+    const char* what;
+    std::function<void(ibv_send_wr&)> change;
+    int error;
+  };
+  std::vector<ibv_sge> many(pair.a.options.cap.max_send_sge + 1, pair.a.piece(0, 1));
+  ibv_sge large = pair.a.piece(0, 4096);
+  ibv_sge nowhere = {8, 64, 0};
+  ibv_sge short_one = pair.a.piece(0, 4);
+  std::vector<ibv_sge> huge(2, {0, 1u << 31, pair.a.mr->lkey});
+  const Case cases[] = {
+      {"too long a list",
+       [&](auto& r) { r.sg_list = many.data(), r.num_sge = static_cast<int>(many.size()); }, EINVAL},
+      {"a negative list", [](auto& r) { r.num_sge = -1; }, EINVAL},
+      {"too much inline", [&](auto& r) { r.sg_list = &large, r.send_flags |= IBV_SEND_INLINE; }, EINVAL},
+      {"inline from nowhere", [&](auto& r) { r.sg_list = &nowhere, r.send_flags |= IBV_SEND_INLINE; },
+       EFAULT},
+      {"READ into inline", [](auto& r) { r.opcode = IBV_WR_RDMA_READ, r.send_flags |= IBV_SEND_INLINE; },
+       EINVAL},
+      {"four gigabytes", [&](auto& r) { r.sg_list = huge.data(), r.num_sge = 2; }, EINVAL},
+      {"an atomic into four bytes",
+       [&](auto& r) { r.opcode = IBV_WR_ATOMIC_FETCH_AND_ADD, r.sg_list = &short_one; }, EINVAL},
+      {"an atomic on an odd address",
+       [](auto& r) { r.opcode = IBV_WR_ATOMIC_CMP_AND_SWP, r.wr.atomic.remote_addr = 4; }, EINVAL},
+  };
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.what);
+    ibv_sge piece = pair.a.piece(0, 8);
+    ibv_send_wr request = remote_request(IBV_WR_RDMA_WRITE, 1, pair.b.address());
+    request.sg_list = &piece;
+    request.num_sge = 1;
+    c.change(request);
+    ibv_send_wr* bad = nullptr;
+    EXPECT_EQ(ibv_post_send(pair.a.qp.get(), &request, &bad), c.error);
+    EXPECT_EQ(bad, &request);
+  }
+  EXPECT_TRUE(pair.a.quiet());
+}
+
+TEST(PostSend, GoesAsFarAsTheQueueHasRoom) {
+  Pair pair(
+      {.cap = {
+           .max_send_wr = 4, .max_recv_wr = 16, .max_send_sge = 1, .max_recv_sge = 1, .max_inline_data = 0}});
+  // Nothing is acknowledged to a peer that is not there: the queue stays full.
+  ibv_qp_attr attr{};
+  attr.qp_state = IBV_QPS_RESET;
+  ASSERT_EQ(ibv_modify_qp(pair.b.qp.get(), &attr, IBV_QP_STATE), 0);
+  ibv_sge piece = pair.a.piece(0, 8);
+  ibv_send_wr requests[7];
+  for (uint64_t i = 0; i < 7; ++i) {
+    requests[i] = send_request(i);
+    requests[i].sg_list = &piece;
+    requests[i].num_sge = 1;
+    requests[i].next = i < 6 ? &requests[i + 1] : nullptr;
+  }
+  ibv_send_wr* bad = nullptr;
+  EXPECT_EQ(ibv_post_send(pair.a.qp.get(), requests, &bad), ENOMEM);
+  EXPECT_EQ(bad, &requests[4]);
+  EXPECT_EQ(ibv_post_send(pair.a.qp.get(), bad, &bad), ENOMEM);
+  EXPECT_EQ(bad, &requests[4]);
+  // Those before the refused one count: they are flushed.
+  pair.a.modify_to(IBV_QPS_ERR);
+  for (uint64_t i = 0; i < 4; ++i) {
+    const ibv_wc wc = pair.a.completion();
+    EXPECT_EQ(wc.wr_id, i);
+    EXPECT_EQ(wc.status, IBV_WC_WR_FLUSH_ERR);
+  }
+  EXPECT_TRUE(pair.a.quiet());
+}
+
+TEST(PostSend, DependsOnTheState) {
+  Endpoint endpoint;
+  const ibv_sge piece = endpoint.piece(0, 8);
+  const auto post = [&] { return endpoint.post_send(send_request(1), {&piece, 1}); };
+  EXPECT_EQ(post(), EINVAL);  // RESET
+  ibv_qp_attr attr = init_attributes(endpoint.options);
+  ASSERT_EQ(ibv_modify_qp(endpoint.qp.get(), &attr, init_mask(IBV_QPT_RC)), 0);
+  EXPECT_EQ(post(), EINVAL);  // INIT
+  attr = rtr_attributes(endpoint, endpoint.address());
+  ASSERT_EQ(ibv_modify_qp(endpoint.qp.get(), &attr, rtr_mask(IBV_QPT_RC)), 0);
+  EXPECT_EQ(post(), EINVAL);  // RTR
+  endpoint.modify_to(IBV_QPS_ERR);
+  EXPECT_EQ(post(), 0);
+  EXPECT_EQ(endpoint.completion().status, IBV_WC_WR_FLUSH_ERR);
+}
+
+TEST(PostReceive, DependsOnTheState) {
+  Endpoint endpoint;
+  EXPECT_EQ(endpoint.post_receive(1, endpoint.piece(0, 8)), EINVAL);  // RESET
+  ibv_qp_attr attr = init_attributes(endpoint.options);
+  ASSERT_EQ(ibv_modify_qp(endpoint.qp.get(), &attr, init_mask(IBV_QPT_RC)), 0);
+  EXPECT_EQ(endpoint.post_receive(2, endpoint.piece(0, 8)), 0);
+  EXPECT_TRUE(endpoint.quiet());
+  endpoint.modify_to(IBV_QPS_ERR);
+  EXPECT_EQ(endpoint.post_receive(3, endpoint.piece(0, 8)), 0);
+  for (uint64_t wr_id : {2, 3}) {
+    const ibv_wc wc = endpoint.completion();
+    EXPECT_EQ(wc.wr_id, wr_id);
+    EXPECT_EQ(wc.status, IBV_WC_WR_FLUSH_ERR);
+    EXPECT_EQ(wc.qp_num, endpoint.qp->qp_num);
+  }
+}
+
+TEST(PostReceive, SaysWhichRequestItRefuses) {
+  Endpoint endpoint(
+      {.cap = {
+           .max_send_wr = 1, .max_recv_wr = 4, .max_send_sge = 1, .max_recv_sge = 2, .max_inline_data = 0}});
+  ibv_qp_attr attr = init_attributes(endpoint.options);
+  ASSERT_EQ(ibv_modify_qp(endpoint.qp.get(), &attr, init_mask(IBV_QPT_RC)), 0);
+  std::vector<ibv_sge> list(3, endpoint.piece(0, 8));
+  ibv_recv_wr requests[6]{};
+  for (int i = 0; i < 6; ++i) {
+    requests[i].sg_list = list.data();
+    requests[i].num_sge = i == 2 ? 3 : 2;
+    requests[i].next = i < 5 ? &requests[i + 1] : nullptr;
+  }
+  ibv_recv_wr* bad = nullptr;
+  EXPECT_EQ(ibv_post_recv(endpoint.qp.get(), requests, &bad), EINVAL);
+  EXPECT_EQ(bad, &requests[2]);
+  EXPECT_EQ(ibv_post_recv(endpoint.qp.get(), &requests[3], &bad), ENOMEM) << "two of four places are taken";
+  EXPECT_EQ(bad, &requests[5]);
+}
+
+TEST(Posting, LeavesTheBadRequestAloneWhenAllIsWell) {
+  Pair pair;
+  ibv_recv_wr receive{};
+  EXPECT_EQ(ibv_post_recv(pair.b.qp.get(), &receive, nullptr), 0);
+  ibv_send_wr send = send_request(1);
+  EXPECT_EQ(ibv_post_send(pair.a.qp.get(), &send, nullptr), 0);
+  EXPECT_EQ(pair.a.completion().status, IBV_WC_SUCCESS);
+  EXPECT_EQ(ibv_post_send(pair.a.qp.get(), nullptr, nullptr), 0) << "an empty list is no error";
+}
+
+TEST(PostSend, RefusesAnAddressHandleOfAnotherProtectionDomain) {
+  Pair pair({.type = IBV_QPT_UD});
+  ibv_send_wr request = send_request(1);
+  request.wr.ud.ah = pair.b.ah.get();
+  ibv_send_wr* bad = nullptr;
+  EXPECT_EQ(ibv_post_send(pair.a.qp.get(), &request, &bad), EINVAL);
+  request.wr.ud.ah = nullptr;
+  EXPECT_EQ(ibv_post_send(pair.a.qp.get(), &request, &bad), EINVAL);
+}
+
+}  // namespace
+}  // namespace verbena::adapter::testing

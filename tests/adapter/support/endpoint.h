@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+#include <infiniband/verbs.h>
+
+namespace verbena::adapter::testing {
+
+// The ABI's objects with an owner each; that they can be destroyed is part of every test.
+template <auto destroy>
+struct Destroy {
+  template <class Object>
+  void operator()(Object* object) const {
+    EXPECT_EQ(destroy(object), 0);
+  }
+};
+using Context = std::unique_ptr<ibv_context, Destroy<ibv_close_device>>;
+using Pd = std::unique_ptr<ibv_pd, Destroy<ibv_dealloc_pd>>;
+using Mr = std::unique_ptr<ibv_mr, Destroy<ibv_dereg_mr>>;
+using Channel = std::unique_ptr<ibv_comp_channel, Destroy<ibv_destroy_comp_channel>>;
+using Cq = std::unique_ptr<ibv_cq, Destroy<ibv_destroy_cq>>;
+using Qp = std::unique_ptr<ibv_qp, Destroy<ibv_destroy_qp>>;
+using Ah = std::unique_ptr<ibv_ah, Destroy<ibv_destroy_ah>>;
+
+inline constexpr unsigned kAllAccess =
+    IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
+inline constexpr uint32_t kQkey = 0x11111111;
+
+// Null, and a failure of the test, when there is no such device.
+Context open_device(const std::string& name = "rxe_lo");
+// The index of the GID of an IPv4 (or else IPv6) address; -1 when there is none.
+int find_gid(ibv_context* context, bool ipv4 = true);
+
+// What one end tells the other, through whatever joins them: plain bytes.
+struct Address {
+  ibv_gid gid{};
+  uint32_t qpn = 0;
+  uint32_t psn = 0;
+  uint32_t rkey = 0;
+  uint32_t bytes = 0;
+  uint64_t buffer = 0;
+};
+
+struct Options {
+  ibv_qp_type type = IBV_QPT_RC;
+  ibv_qp_cap cap = {
+      .max_send_wr = 64, .max_recv_wr = 64, .max_send_sge = 8, .max_recv_sge = 8, .max_inline_data = 256};
+  int cqe = 256;
+  bool signal_all = false;
+  bool with_channel = false;
+  bool ipv4 = true;
+  size_t bytes = 1 << 16;
+  unsigned access = kAllAccess;
+  ibv_mtu mtu = IBV_MTU_1024;
+  uint8_t timeout = 14;
+  uint8_t retries = 7;
+  uint8_t rnr_retries = 7;
+  uint8_t max_rd_atomic = 16;
+};
+
+// A context with one of everything: a QP with its CQ (one for both queues) and a registered buffer.
+class Endpoint {
+ public:
+  explicit Endpoint(const Options& options = {});
+
+  Address address() const;
+  // To RTS. A UD endpoint needs no peer; with one it gets an address handle for it.
+  void connect(const Address& peer);
+
+  std::byte* buffer() { return buffer_.data(); }
+  std::span<std::byte> bytes() { return buffer_; }
+  // An SGE of the buffer.
+  ibv_sge piece(size_t offset, size_t length) const;
+
+  // Each posts one request; the errno value.
+  int post_send(ibv_send_wr request, std::span<const ibv_sge> list);
+  int post_receive(uint64_t wr_id, std::span<const ibv_sge> list);
+  int post_receive(uint64_t wr_id, ibv_sge piece) { return post_receive(wr_id, {&piece, 1}); }
+
+  // Polls until a completion comes; a failure of the test, and a status of IBV_WC_GENERAL_ERR, after ten
+  // seconds.
+  ibv_wc completion();
+  // Whether the CQ is empty now.
+  bool quiet();
+
+  ibv_qp_state state() const;
+  void modify_to(ibv_qp_state state);
+
+  Options options;
+  Context context;
+  Pd pd;
+  Channel channel;
+  Cq cq;
+
+ private:
+  std::vector<std::byte> buffer_;
+
+ public:
+  Mr mr;
+  Ah ah;  // UD: to the peer
+  Qp qp;
+  Address peer{};
+};
+
+// Two endpoints that are each other's peers.
+struct Pair {
+  explicit Pair(const Options& options = {}) : Pair(options, options) {}
+  Pair(const Options& of_a, const Options& of_b) : a(of_a), b(of_b) {
+    a.connect(b.address());
+    b.connect(a.address());
+  }
+
+  Endpoint a;
+  Endpoint b;
+};
+
+// Requests, as the tests like to have them: signalled, to the start of the peer's buffer.
+ibv_send_wr send_request(uint64_t wr_id, unsigned flags = IBV_SEND_SIGNALED);
+ibv_send_wr remote_request(ibv_wr_opcode opcode, uint64_t wr_id, const Address& peer, uint64_t offset = 0,
+                           unsigned flags = IBV_SEND_SIGNALED);
+
+// What modify_qp takes on the way up.
+ibv_qp_attr init_attributes(const Options& options);
+int init_mask(ibv_qp_type type);
+ibv_qp_attr rtr_attributes(const Endpoint& endpoint, const Address& peer);
+int rtr_mask(ibv_qp_type type);
+ibv_qp_attr rts_attributes(const Endpoint& endpoint);
+int rts_mask(ibv_qp_type type);
+
+// Fills with bytes that follow from the seed alone.
+void fill_random(std::span<std::byte> bytes, uint64_t seed);
+
+}  // namespace verbena::adapter::testing

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <type_traits>
+
+#include <gtest/gtest.h>
+#include <sys/types.h>
+
+#include "base/unique_fd.h"
+
+namespace verbena::adapter::testing {
+
+// The near end of a line between a test and its helper: plain structs, one at a time.
+class Line {
+ public:
+  explicit Line(UniqueFd fd) : fd_(std::move(fd)) {}
+
+  template <class Message>
+  void tell(const Message& message) {
+    static_assert(std::is_trivially_copyable_v<Message>);
+    EXPECT_TRUE(write_all(&message, sizeof message));
+  }
+  // All zeros, and a failure of the test, when the other end is gone.
+  template <class Message>
+  Message hear() {
+    static_assert(std::is_trivially_copyable_v<Message>);
+    Message message{};
+    EXPECT_TRUE(read_all(&message, sizeof message)) << "the other end is gone";
+    return message;
+  }
+  // Until the other end closes.
+  void await_end();
+
+ private:
+  bool write_all(const void* from, size_t bytes);
+  bool read_all(void* to, size_t bytes);
+
+  UniqueFd fd_;
+};
+
+// Another process of this program, executed anew, which runs a registered body with the other end of a line.
+class Helper {
+ public:
+  static Helper start(const std::string& name);
+  ~Helper();
+  Helper(const Helper&) = delete;
+  Helper& operator=(const Helper&) = delete;
+
+  Line& line() { return line_; }
+  pid_t pid() const { return pid_; }
+  void kill(int signal);
+  // Its status as waitpid(2) gives it: 0 when its body returned without a failure.
+  int wait();
+
+ private:
+  Helper(pid_t pid, UniqueFd line) : pid_(pid), line_(std::move(line)) {}
+
+  pid_t pid_;
+  Line line_;
+};
+
+// Static objects of this kind say what helpers there are.
+struct HelperBody {
+  HelperBody(const std::string& name, std::function<void(Line&)> body);
+};
+
+// When the program was started as a helper: its exit status.
+std::optional<int> run_helper(int argc, char** argv);
+
+}  // namespace verbena::adapter::testing
