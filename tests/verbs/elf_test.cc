@@ -99,6 +99,17 @@ TEST_P(ExportsOf, CarryTheSoname) {
   EXPECT_NE(dynamic.find("soname: [" + std::string(GetParam()) + "]"), std::string::npos) << dynamic;
 }
 
+// Its threads may be running: the code must stay. NCCL, for one, closes what it opened.
+TEST(Libibverbs, StaysLoadedWhenClosed) {
+  const std::string path = path_of("libibverbs.so.1");
+  void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  ASSERT_NE(library, nullptr) << dlerror();
+  dlclose(library);
+  void* still_there = dlopen(path.c_str(), RTLD_NOW | RTLD_NOLOAD);
+  EXPECT_NE(still_there, nullptr);
+  if (still_there != nullptr) dlclose(still_there);
+}
+
 // NCCL asks for these by dlvsym().
 TEST(Nccl, FindsItsSymbols) {
   void* library = dlopen(path_of("libibverbs.so.1").c_str(), RTLD_NOW | RTLD_LOCAL);
