@@ -15,6 +15,8 @@ from kernel_vm import harness
 sys.path.insert(0, str(kernel_vm.TOP / "tests" / "conformance"))
 import matrix  # noqa: E402
 
+EMULATION = 3  # times as long as a program may take elsewhere: the machine is emulated
+
 
 def cases():
     few = ("-n", "200")
@@ -39,14 +41,14 @@ def run_case(hosts, machine, case, family, kernel_serves):
     kernels = [*words, machine.gids[family]]
     mine = ["run", *words, ours.gid_index(getattr(ours, family), f"rxe_{ours.netdev}"), "-d", f"rxe_{ours.netdev}"]
     if kernel_serves:
-        server = machine.start(hosts, *kernels)
+        server = machine.start(hosts, *kernels, seconds=EMULATION * case.seconds)
         listening = machine.wait_for_listener(port)
         client = ours.verbena(*mine, kernel_vm.IPV4)
     else:
         server = ours.verbena(*mine)
         listening = harness.poll_until(lambda: server.listens(port) or not server.running(), 20)
-        client = machine.start(hosts, *kernels, kernel_vm.OUR_IPV4)
-    client_status = client.wait(case.seconds)
+        client = machine.start(hosts, *kernels, kernel_vm.OUR_IPV4, seconds=EMULATION * case.seconds)
+    client_status = client.wait(EMULATION * case.seconds)
     server_status = server.wait(15 if client_status == 0 else 2)
     server.kill()
     client.kill()

@@ -55,9 +55,9 @@ class KernelVm:
         harness.sh("ip", "-n", self.namespace, "link", "set", BRIDGE, "mtu", self._mtu)
         status, output = self.run("modprobe rdma_rxe && rdma link add rxe0 type rxe netdev eth0 && "
                                   "for g in /sys/class/infiniband/rxe0/ports/1/gids/*; do "
-                                  "echo ${g##*/} $(cat $g); done | grep -v 0000:0000:0000:0000:0000:0000:0000:0000")
+                                  "echo ${g##*/} $(cat $g); done | grep -v 0000:0000:0000:0000:0000:0000:0000:0000", 300)
         if status:
-            raise RuntimeError(f"no rdma_rxe in the virtual machine: {output}")
+            raise RuntimeError(f"no rdma_rxe in the virtual machine: exit status {status}\n{output}")
         gids = {gid: int(index) for index, gid in (line.split() for line in output.splitlines())}
         self.gids = {"ipv4": gids["0000:0000:0000:0000:0000:ffff:0a4d:000b"],
                      "ipv6": gids["fd77:0000:0000:0000:0000:0000:0000:000b"]}
