@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* clang-format off: the table is made of the header's macros */
+/* The table is made of the header's macros, so the header comes first. */
+/* clang-format off */
 #include "verbs/stand_in/stand_in.h"
 
 #include "verbs/stand_in/efa.def"

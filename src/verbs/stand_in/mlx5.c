@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* clang-format off: the table is made of the header's macros */
+/* The table is made of the header's macros, so the header comes first. */
+/* clang-format off */
 #include "verbs/stand_in/stand_in.h"
 
 #include "verbs/stand_in/mlx5.def"
@@ -8,4 +9,6 @@
 
 /* The one function with an older version. */
 __attribute__((visibility("default"), symver("mlx5dv_init_obj@MLX5_1.0"))) int mlx5dv_init_obj_1_0(void);
-int mlx5dv_init_obj_1_0(void) { return stand_in_refuse(); }
+int mlx5dv_init_obj_1_0(void) {
+  return stand_in_refuse();
+}
