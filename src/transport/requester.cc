@@ -100,10 +100,10 @@ void Requester::start() {
   running_ = true;
   head_ = cursor_ = assigned_ = ring().consumed();
   unacked_ = next_ = next_new_ = highest_ = attributes.send_psn;
-  window_.reset(attributes.path_mtu + kPacketOverhead);
   const uint32_t run =
       std::min(kMostSegments, kSuperPacketBytes / (attributes.path_mtu + roce::kBthBytes + roce::kIcrcBytes));
   run_bytes_ = run * (attributes.path_mtu + kPacketOverhead);
+  window_.reset(attributes.path_mtu + kPacketOverhead, run_bytes_);
   inflight_ = since_ack_request_ = reads_outstanding_ = 0;
   stopped_.reset();
   unsendable_.reset();
@@ -111,13 +111,6 @@ void Requester::start() {
   ack_deadline_ = rnr_deadline_ = kNever;
   retries_left_ = attributes.retry_count;
   rnr_retries_left_ = attributes.rnr_retry;
-}
-
-// Whole super-packets, once it holds one: a packet left over would cost as much on its way as all the others
-// together.
-uint32_t Requester::window() const {
-  const uint32_t bytes = window_.bytes();
-  return bytes < run_bytes_ ? bytes : bytes - bytes % run_bytes_;
 }
 
 void Requester::halt() {
@@ -246,7 +239,7 @@ void Requester::announce_drained() {
 // acknowledgement.
 bool Requester::more_follows(bool ends_message, uint32_t bytes) const {
   if (unsendable_ && (cursor_ == *unsendable_ || cursor_ + 1 == *unsendable_)) return false;
-  if (inflight_ + bytes + mtu() + 2 * kPacketOverhead > window()) return false;
+  if (inflight_ + bytes + mtu() + 2 * kPacketOverhead > window_.usable()) return false;
   if (next_ - unacked_ + 1 >= kMostPackets) return false;
   if (!ends_message) return true;
   if (cursor_ + 1 == ring().posted()) return false;
@@ -281,8 +274,8 @@ SendStatus Requester::send_data(SendWqe& wqe, PacketSink& sink) {
     headers.rkey = wqe.rkey;
     headers.dma_length = wqe.length;
   }
-  headers.ack_request = !more_follows(ends, bytes) ||
-                        since_ack_request_ + bytes + kPacketOverhead >= std::min(run_bytes_, window() / 2);
+  headers.ack_request = !more_follows(ends, bytes) || since_ack_request_ + bytes + kPacketOverhead >=
+                                                          std::min(run_bytes_, window_.usable() / 2);
 
   const SendStatus status = sink.send({qp_.attributes().path, headers, pieces.get(), bytes});
   if (status != SendStatus::kSent) return status;

@@ -52,8 +52,7 @@ class Requester {
  private:
   // Transmission
   bool may_start(const queues::SendWqe& wqe) const;
-  bool window_allows(uint32_t bytes) const { return inflight_ == 0 || inflight_ + bytes <= window(); }
-  uint32_t window() const;
+  bool window_allows(uint32_t bytes) const { return inflight_ == 0 || inflight_ + bytes <= window_.usable(); }
   void assign(queues::SendWqe& wqe);
   SendStatus send_data(queues::SendWqe& wqe, PacketSink& sink);
   SendStatus send_read(queues::SendWqe& wqe, PacketSink& sink);

@@ -9,10 +9,11 @@ namespace verbena::transport {
 namespace {
 
 constexpr uint32_t kPacket = 1088;
+constexpr uint32_t kRun = 60 * kPacket;
 
 class CongestionWindowTest : public testing::Test {
  protected:
-  void SetUp() override { window.reset(kPacket); }
+  void SetUp() override { window.reset(kPacket, kRun); }
   void acknowledge_windows(uint32_t count) {
     for (uint32_t i = 0; i < count; ++i) {
       const uint32_t whole = window.bytes();
@@ -62,6 +63,16 @@ TEST_F(CongestionWindowTest, AlwaysLetsAFewPacketsThrough) {
   }
 }
 
+TEST_F(CongestionWindowTest, IsUsedInWholeSuperPacketsOnceItHoldsOne) {
+  EXPECT_EQ(window.usable(), 2 * kRun);
+  window.on_loss();
+  EXPECT_EQ(window.usable(), kRun);
+  window.on_loss();
+  EXPECT_EQ(window.usable(), window.bytes()) << "less than one: all of it";
+  acknowledge_windows(1000);
+  EXPECT_EQ(window.usable(), 4 * kRun);
+}
+
 TEST_F(CongestionWindowTest, StaysWithinItsBoundsWhateverHappens) {
   Random random(1);
   for (int i = 0; i < 100'000; ++i) {
@@ -82,7 +93,7 @@ TEST_F(CongestionWindowTest, StaysWithinItsBoundsWhateverHappens) {
 
 TEST_F(CongestionWindowTest, BeginsAnewWhenReset) {
   window.on_timeout();
-  window.reset(300);
+  window.reset(300, 64 * 300);
   EXPECT_EQ(window.bytes(), CongestionWindow::kStart);
 }
 
