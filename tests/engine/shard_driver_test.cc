@@ -57,26 +57,38 @@ TEST_F(ShardDriver, ApplicationTakesOverWithItsSixteenthQuietPoll) {
   EXPECT_THAT(sleeper.said(), IsEmpty());
 }
 
-TEST_F(ShardDriver, PollsAreCountedFromTheLastPacketThatTheEngineReceived) {
+TEST_F(ShardDriver, WhoeverWaitsWithoutPollingDoesNotTakeOver) {
   engine_starts();
   for (uint32_t i = 1; i < kPollsToTakeOver; ++i) shard->poll();
-  packet_arrives();
   shard->run_engine();
+  packet_arrives();
+  shard->run_engine();  // no poll since
   sleeper.said();
   for (uint32_t i = 1; i < kPollsToTakeOver; ++i) shard->poll();
   EXPECT_THAT(sleeper.said(), IsEmpty());
 }
 
-TEST_F(ShardDriver, EngineOnlyLooksNowAndThenWhileTheApplicationPolls) {
+TEST_F(ShardDriver, WhoeverPollsWhileTheEngineReceivesTakesOver) {
   engine_starts();
-  application_takes_over();
-  for (int look = 0; look < 5; ++look) {
+  for (uint32_t i = 1; i < kPollsToTakeOver; ++i) shard->poll();
+  packet_arrives();
+  shard->run_engine();
+  sleeper.said();
+  shard->poll();
+  EXPECT_THAT(sleeper.said(), ElementsAre("do not listen", "wake"));
+}
+
+TEST_F(ShardDriver, EngineOnlyLooksWhileTheApplicationPollsEverMoreRarely) {
+  using std::chrono::microseconds;
+  engine_starts();
+  application_takes_over();  // and had a look
+  for (const int interval : {100, 200, 400, 800, 1000, 1000}) {
     shard->poll();
     packet_arrives();
     const TimePoint before = MonotonicClock::now();
     const Shard::EngineView view = shard->run_engine();
-    EXPECT_GE(view.wake_at, before + milliseconds(1));
-    EXPECT_LE(view.wake_at, MonotonicClock::now() + milliseconds(1));
+    EXPECT_GE(view.wake_at, before + microseconds(interval));
+    EXPECT_LE(view.wake_at, MonotonicClock::now() + microseconds(interval));
     EXPECT_THAT(sleeper.said(), IsEmpty());
   }
   EXPECT_EQ(arriving_packets.size(), 1u) << "the engine thread received though the application polls";
@@ -209,9 +221,14 @@ TEST_F(ShardDriver, DoorbellRungWhileTheEngineDrivesIsAnswered) {
   EXPECT_EQ(other.unsent(), 0u);
 }
 
-TEST_F(ShardDriver, DoorbellOfARemovedQpIsForgotten) {
+TEST_F(ShardDriver, RemovedQpSendsWhatItOwesAndIsForgotten) {
+  engine_starts();
+  application_takes_over();
   ScriptedQp other(add_qpn());
   add(other);
+  packet_arrives_for(other.config().qpn);
+  shard->poll();
+  ASSERT_THAT(sent(), IsEmpty());
   shard->exclusively([&] {
     std::thread([&] {
       other.post();
@@ -219,7 +236,9 @@ TEST_F(ShardDriver, DoorbellOfARemovedQpIsForgotten) {
     }).join();
     shard->remove(other);
   });
-  EXPECT_THAT(sent(), IsEmpty());
+  EXPECT_THAT(sent(), ElementsAre(Operation::kSendOnly, Operation::kAcknowledge));
+  EXPECT_FALSE(other.ready_hook.is_linked() || other.acknowledgement_hook.is_linked() ||
+               other.timer_hook.is_linked());
 }
 
 // ---- timers

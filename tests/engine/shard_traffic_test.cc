@@ -23,7 +23,7 @@ class ShardTraffic : public testing::Test {
     return true;
   }
   static void expect_success(const ibv_wc& wc, uint64_t wr_id) {
-    EXPECT_EQ(wc.status, IBV_WC_SUCCESS);
+    EXPECT_EQ(wc.status, IBV_WC_SUCCESS) << "request " << wr_id;
     EXPECT_EQ(wc.wr_id, wr_id);
   }
 
@@ -54,9 +54,23 @@ class ShardTraffic : public testing::Test {
     }));
   }
 
+  // Without retries there is no timer that could hide a hang: where nothing is lost nothing is sent again.
+  explicit ShardTraffic(uint8_t retries = 0) : hosts(retries) {}
+
   TwoHosts hosts;
   Host& a = hosts.a;
   Host& b = hosts.b;
+};
+
+// More retries than the verbs allow: on a busy machine a peer may not run for a while.
+class ShardTrafficWithLoss : public ShardTraffic {
+ protected:
+  ShardTrafficWithLoss() : ShardTraffic(100) {}
+};
+
+class ShardTrafficWithoutPeer : public ShardTraffic {
+ protected:
+  ShardTrafficWithoutPeer() : ShardTraffic(7) {}
 };
 
 TEST_F(ShardTraffic, PingPongBetweenPollingApplicationsOfOneThread) {
@@ -147,7 +161,7 @@ TEST_F(ShardTraffic, ReceiverThatStopsPollingStillAcknowledges) {
   expect_success(wc, 7);
 }
 
-TEST_F(ShardTraffic, EnginesResendWhatIsLost) {
+TEST_F(ShardTrafficWithLoss, EnginesResendWhatIsLost) {
   Random losses_of_a(3), losses_of_b(4);
   a.port->lose = [&](const roce::Headers&) { return losses_of_a.one_in(10); };
   b.port->lose = [&](const roce::Headers&) { return losses_of_b.one_in(10); };
@@ -173,7 +187,7 @@ TEST_F(ShardTraffic, EnginesResendWhatIsLost) {
   EXPECT_GT(a.counter(transport::kRetransmittedPackets), 0u);
 }
 
-TEST_F(ShardTraffic, VanishedPeerFailsTheRequestPromptly) {
+TEST_F(ShardTrafficWithoutPeer, RequestsFailPromptly) {
   a.port->lose = [](const roce::Headers&) { return true; };
   a.start_engine();
   const TimePoint begin = MonotonicClock::now();
@@ -184,7 +198,7 @@ TEST_F(ShardTraffic, VanishedPeerFailsTheRequestPromptly) {
   EXPECT_EQ(wc.status, IBV_WC_RETRY_EXC_ERR);
   ASSERT_TRUE(eventually([&] { return a.send_cq->poll(1, &wc) == 1; }));
   EXPECT_EQ(wc.status, IBV_WC_WR_FLUSH_ERR);
-  EXPECT_LT(MonotonicClock::now() - begin, seconds(5));  // eight times 4 ms, and the machine's mood
+  EXPECT_LT(MonotonicClock::now() - begin, seconds(5));  // eight times 30 ms, and the machine's mood
 }
 
 }  // namespace

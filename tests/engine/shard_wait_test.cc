@@ -60,6 +60,12 @@ TEST_F(ShardWait, AcknowledgementGoesBeforeTheApplicationSleeps) {
   EXPECT_THAT(sent(), ElementsAre(Operation::kAcknowledge));
 }
 
+TEST_F(ShardWait, AcknowledgementGoesBeforeTheProcessExits) {
+  received_by_polling();
+  shard->flush_at_exit();
+  EXPECT_THAT(sent(), ElementsAre(Operation::kAcknowledge));
+}
+
 // It has polled once and may never call a verb again, while the engine thread sleeps.
 TEST_F(ShardWait, AcknowledgementDoesNotWaitWhileTheEngineListens) {
   engine_starts();

@@ -46,7 +46,7 @@ class Host : public queues::CompletionListener, private transport::QpEventListen
       config.keys = &shard->keys();
       config.listener = this;
       config.counters = &shard->status_of(config.qpn).counters;
-      config.least_ack_timeout = std::chrono::milliseconds(4);
+      config.least_ack_timeout = std::chrono::milliseconds(30);
       qp = std::make_unique<transport::RcQueuePair>(config,
                                                     *queues::SendQueue::create(kRequests, queues::kMaxInline),
                                                     *queues::RecvQueue::create(kRequests, sizeof(ibv_sge)));
@@ -65,7 +65,7 @@ class Host : public queues::CompletionListener, private transport::QpEventListen
   }
   void stop_engine() { engine_.reset(); }
 
-  void connect_to(const Host& peer) {
+  void connect_to(const Host& peer, uint8_t retries) {
     shard->exclusively([&] {
       transport::QpAttributes& attributes = qp->attributes();
       attributes.destination = peer.qp->config().qpn;
@@ -73,8 +73,9 @@ class Host : public queues::CompletionListener, private transport::QpEventListen
       attributes.access = region_.access;
       attributes.max_rd_atomic = attributes.max_dest_rd_atomic = 4;
       attributes.min_rnr_timer = 1;  // 10 us
-      attributes.timeout = 1;        // the least there is
-      attributes.retry_count = attributes.rnr_retry = 7;
+      attributes.timeout = retries > 0 ? 1 : 0;
+      attributes.retry_count = retries;
+      attributes.rnr_retry = 7;  // without end
       for (const ibv_qp_state state : {IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS}) qp->enter(state);
       shard->touched(*qp);
     });
@@ -152,9 +153,9 @@ class Host : public queues::CompletionListener, private transport::QpEventListen
 
 // Two of them and the wire between.
 struct TwoHosts {
-  TwoHosts() {
-    a.connect_to(b);
-    b.connect_to(a);
+  explicit TwoHosts(uint8_t retries) {
+    a.connect_to(b, retries);
+    b.connect_to(a, retries);
   }
   PacketQueue a_to_b;
   PacketQueue b_to_a;
