@@ -94,7 +94,7 @@ bool abandon_guarded_call(ucontext_t& interrupted) {
 }
 
 // Null is an address like any other here: it faults.
-[[gnu::no_sanitize("nonnull-attribute")]] void copy(std::byte* to, ConstBytes from) {
+__attribute__((no_sanitize("nonnull-attribute"))) void copy(std::byte* to, ConstBytes from) {
   std::memcpy(to, from.data(), from.size());
 }
 

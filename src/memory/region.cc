@@ -73,7 +73,7 @@ class OpenFaultSignals {
 };
 
 // Bare instructions: a sanitizer must not be in the middle of its own work when one of them faults.
-[[gnu::no_sanitize("thread")]] void touch(uintptr_t begin, uintptr_t bytes, bool writable) {
+__attribute__((no_sanitize("thread"))) void touch(uintptr_t begin, uintptr_t bytes, bool writable) {
   for (uintptr_t offset = 0; offset < bytes; offset += page_size()) {
     auto* byte = reinterpret_cast<unsigned char*>(begin + offset);
     if (writable) {

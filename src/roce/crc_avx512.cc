@@ -33,7 +33,7 @@ constexpr size_t kProducts = 2 * kLanes - 1;  // the most blocks that are left f
 constexpr auto kFinalFactors = []() consteval {
   std::array<uint64_t, 8 * kProducts> factors{};
   for (size_t i = 0; i < factors.size(); ++i) {
-    factors[i] = final_factor(static_cast<int64_t>(64 * (factors.size() - 1 - i) + 31));
+    factors[i] = x_to(static_cast<int64_t>(64 * (factors.size() - 1 - i) + 31));
   }
   return factors;
 }

@@ -22,13 +22,11 @@
 namespace verbena::roce::crc {
 
 // The residue of x^n as the high half of a 64-bit factor: the product stays in its place ...
-consteval uint64_t fold_factor(int64_t n) {
-  return static_cast<uint64_t>(x_to(n)) << 32;
-}
+template <int64_t kPower>
+inline constexpr uint64_t kFoldFactor = static_cast<uint64_t>(x_to(kPower)) << 32;
 // ... and as the low half: the product comes 32 bits lower, as the final reduction wants it.
-consteval uint64_t final_factor(int64_t n) {
-  return x_to(n);
-}
+template <int64_t kPower>
+inline constexpr uint64_t kFinalFactor = x_to(kPower);
 
 // The upper 64 coefficients of the quotient x^96 / P, reflected: Barrett's constant.
 constexpr uint64_t quotient_of_x96() {
@@ -86,8 +84,8 @@ VERBENA_PCLMUL __m128i fold(__m128i a, __m128i factors, __m128i b) {
 }
 template <int64_t kDistance>
 VERBENA_PCLMUL __m128i fold_factors() {
-  return _mm_set_epi64x(static_cast<int64_t>(fold_factor(kDistance - 1)),
-                        static_cast<int64_t>(fold_factor(kDistance + 63)));
+  return _mm_set_epi64x(static_cast<int64_t>(kFoldFactor<kDistance - 1>),
+                        static_cast<int64_t>(kFoldFactor<kDistance + 63>));
 }
 
 // A polynomial of 96 bits (its highest power in bit 0) modulo P, by Barrett's method. The quotient is exact,
@@ -103,7 +101,7 @@ VERBENA_PCLMUL uint32_t reduce96(__m128i a) {
 
 // The state that sixteen bytes leave (the state before them already added to their first four).
 VERBENA_PCLMUL uint32_t reduce128(__m128i a) {
-  const __m128i factor = _mm_cvtsi64_si128(static_cast<int64_t>(final_factor(95)));
+  const __m128i factor = _mm_cvtsi64_si128(static_cast<int64_t>(kFinalFactor<95>));
   return reduce96(_mm_xor_si128(_mm_clmulepi64_si128(a, factor, 0x00), _mm_srli_si128(a, 8)));
 }
 
