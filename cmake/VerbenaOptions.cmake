@@ -12,6 +12,7 @@ set(CMAKE_VISIBILITY_INLINES_HIDDEN ON)
 
 option(VERBENA_TESTS "Build the tests" ON)
 option(VERBENA_BENCH "Build the benchmarks" ON)
+option(VERBENA_FUZZ "Build the fuzz targets; needs Clang, see the preset 'fuzz'" OFF)
 set(VERBENA_SANITIZE "" CACHE STRING "Sanitizers to build with: empty, 'address,undefined' or 'thread'")
 
 add_compile_options(-Wall -Wextra -Wpedantic -Werror -Wshadow -Wconversion -Wno-sign-conversion
