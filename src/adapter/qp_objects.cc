@@ -14,8 +14,8 @@ namespace {
 // PSNs have 24 bits; like the kernel we take them from any number. A QPN with more is a mistake.
 constexpr uint32_t kPsnMask = 0xffffff;
 constexpr uint32_t kMostQpn = 0xffffff;
-// The kernel's query command carries no bits beyond this one.
-constexpr int kQueryMask = (IBV_QP_DEST_QPN << 1) - 1;
+// What goes beyond needs an extended query command, which there is none of (rdma-core answers the same).
+constexpr int kQueryMask = IBV_QP_RATE_LIMIT - 1;
 
 int check_capacities(const ibv_qp_cap& cap) {
   const auto within = [](uint32_t value, int most) { return value <= static_cast<uint32_t>(most); };
