@@ -59,6 +59,10 @@ bool gains_privilege(const fs::path& program) {
   return stat(program.c_str(), &attributes) == 0 && (attributes.st_mode & (S_ISUID | S_ISGID)) != 0;
 }
 
+void put_first_in_preload(const fs::path& library) {
+  setenv("LD_PRELOAD", preload_with(library, environment("LD_PRELOAD")).c_str(), 1);
+}
+
 // False, and said why, if the libraries cannot be put in front of the system's.
 bool prepare_environment(const Installation& installation) {
   if (installation.libraries.string().find_first_of(":;") != std::string::npos) {
@@ -68,9 +72,11 @@ bool prepare_environment(const Installation& installation) {
   }
   setenv("LD_LIBRARY_PATH", library_path_with(installation.libraries, environment("LD_LIBRARY_PATH")).c_str(),
          1);
-  if (!installation.preload.empty()) {
-    setenv("LD_PRELOAD", preload_with(installation.preload, environment("LD_PRELOAD")).c_str(), 1);
-  }
+  if (!installation.preload.empty()) put_first_in_preload(installation.preload);
+#ifdef VERBENA_SANITIZER_RUNTIME
+  put_first_in_preload(VERBENA_SANITIZER_RUNTIME);
+  setenv("ASAN_OPTIONS", "detect_leaks=0", 0);  // what the program leaks is its own business
+#endif
   return true;
 }
 
