@@ -45,7 +45,7 @@ int fill_inline(SendWqe& wqe, const ibv_send_wr& wr, uint32_t max_inline) {
   const bool copied = memory::guarded([&] {
     for (int i = 0; i < wr.num_sge; ++i) {
       const ibv_sge& sge = wr.sg_list[i];
-      std::memcpy(to, reinterpret_cast<const void*>(sge.addr), sge.length);
+      if (sge.length > 0) std::memcpy(to, reinterpret_cast<const void*>(sge.addr), sge.length);
       to += sge.length;
     }
   });

@@ -85,7 +85,7 @@ Result<ucred> peer_credentials(int socket) {
 
 void store_text(std::span<char> field, std::string_view text) {
   const size_t length = std::min(text.size(), field.size() - 1);
-  std::memcpy(field.data(), text.data(), length);
+  std::copy_n(text.data(), length, field.data());
   std::memset(field.data() + length, 0, field.size() - length);
 }
 

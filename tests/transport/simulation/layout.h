@@ -48,7 +48,7 @@ struct Layout {
     scratch.resize(std::max<size_t>(scratch.size(), length));
     uint32_t done = 0;
     for (uint32_t i = 0; i < pieces; ++i) {
-      std::memcpy(scratch.data() + done, at + piece_offset(i), piece_length(i));
+      std::copy_n(at + piece_offset(i), piece_length(i), scratch.data() + done);
       done += piece_length(i);
     }
     return scratch.data();
