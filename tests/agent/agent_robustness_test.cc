@@ -279,16 +279,17 @@ TEST_F(Robustness, AClientThatReadsNoEventsGetsOnlyTheNewestTable) {
     }));
   }
   EXPECT_LE(descriptors_of(pid()), before + 1);
-  // One old table was on its way to it, and what came after is one more.
-  const auto first = (*slow)->next_links();
-  ASSERT_TRUE(first);
-  EXPECT_EQ(first->front().gids.size(), 3u);
-  std::optional<std::vector<control::Link>> second;
+  // At most one old table was on its way to it, and all that came after is one more.
+  size_t tables = 0;
+  size_t newest = 0;
   ASSERT_TRUE(eventually([&] {
-    second = (*slow)->next_links();
-    return second.has_value();
+    if (const auto table = (*slow)->next_links()) {
+      ++tables;
+      newest = table->front().gids.size();
+    }
+    return newest == 52;
   }));
-  EXPECT_EQ(second->front().gids.size(), 52u);
+  EXPECT_LE(tables, 2u);
 }
 
 TEST_F(Robustness, AStoppedAgentMeansATimeoutAndNothingWorse) {

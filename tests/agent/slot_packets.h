@@ -6,6 +6,7 @@
 #include <vector>
 
 #include <arpa/inet.h>
+#include <poll.h>
 #include <sys/socket.h>
 
 #include "base/bytes.h"
@@ -32,8 +33,11 @@ inline bool send_to_slot(uint32_t slot, uint32_t tag) {
 }
 
 // The tags of what lies in the socket. Loopback delivers before sendto() returns, so nothing is on its way.
+// Waits for the first: on a busy machine the kernel may deliver even on loopback a little later.
 inline std::vector<uint32_t> received_tags(const control::Slot& slot) {
   std::vector<uint32_t> tags;
+  pollfd readable{slot.socket.get(), POLLIN, 0};
+  ::poll(&readable, 1, 2000);
   std::array<uint8_t, 16> packet{};
   while (::recv(slot.socket.get(), packet.data(), packet.size(), MSG_DONTWAIT) == 16) {
     tags.push_back(load_be<uint32_t>(&packet[12]));
