@@ -2,6 +2,12 @@
 #include "adapter/support/environment.h"
 #include "adapter/support/helper.h"
 
+// Children of fork() start engines of their own here; by default ThreadSanitizer ends such a child.
+extern "C" const char* __tsan_default_options();
+extern "C" const char* __tsan_default_options() {
+  return "die_after_fork=0";
+}
+
 int main(int argc, char** argv) {
   using namespace verbena::adapter::testing;
   if (const auto status = run_helper(argc, argv)) return *status;

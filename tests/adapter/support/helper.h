@@ -33,6 +33,7 @@ class Line {
   }
   // Until the other end closes.
   void await_end();
+  int fd() const { return fd_.get(); }
 
  private:
   bool write_all(const void* from, size_t bytes);

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+// Life without an agent, and without the wire.
+#include <csignal>
+#include <cstring>
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include "adapter/support/endpoint.h"
+#include "adapter/support/environment.h"
+#include "base/log.h"
+#include "base/unique_fd.h"
+
+namespace verbena::adapter::testing {
+namespace {
+
+void exchange(Pair& pair) {
+  const ibv_sge piece = pair.a.piece(0, 3000);
+  ASSERT_EQ(pair.a.post_send(remote_request(IBV_WR_RDMA_WRITE, 1, pair.b.address()), {&piece, 1}), 0);
+  ASSERT_EQ(pair.a.completion().status, IBV_WC_SUCCESS);
+}
+
+TEST(AgentLoss, TrafficGoesOnAndANewOpenReachesTheNextAgent) {
+  isolated([] {
+    Pair pair;
+    exchange(pair);
+    Environment::kill_agent(SIGKILL);
+    exchange(pair);
+    Environment::start_agent();
+    exchange(pair);
+    Context context = open_device();
+    EXPECT_NE(context, nullptr);
+    Pair fresh;
+    exchange(fresh);
+    exchange(pair);
+  });
+}
+
+TEST(AgentLoss, PortEventsComeFromTheNextAgent) {
+  isolated([] {
+    Context context = open_device();
+    Environment::kill_agent(SIGKILL);
+    Environment::start_agent();
+    ASSERT_TRUE(test::shell("ip addr add 10.99.0.3/32 dev lo"));
+    for (;;) {  // there may be others, of what the agents saw differently
+      ibv_async_event event{};
+      ASSERT_EQ(ibv_get_async_event(context.get(), &event), 0);
+      ibv_ack_async_event(&event);
+      if (event.event_type == IBV_EVENT_GID_CHANGE) break;
+    }
+  });
+}
+
+TEST(AgentLoss, WithoutAnyThereIsAClearError) {
+  isolated([] {
+    Pair pair;
+    Environment::kill_agent(SIGKILL);
+    int count = -1;
+    errno = 0;
+    EXPECT_EQ(ibv_get_device_list(&count), nullptr);
+    EXPECT_EQ(errno, ECONNREFUSED);
+    EXPECT_EQ(count, 0);
+    exchange(pair);
+  });
+}
+
+// Somebody else's program on UDP port 4791.
+UniqueFd take_port() {
+  UniqueFd socket(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  sockaddr_in any{};
+  any.sin_family = AF_INET;
+  any.sin_port = htons(4791);
+  EXPECT_EQ(::bind(socket.get(), reinterpret_cast<const sockaddr*>(&any), sizeof any), 0);
+  return socket;
+}
+
+TEST(NoWire, ThePortIsDownAndSaysWhyAndAllElseWorks) {
+  UniqueFd taken;
+  isolated(
+      [] {
+        set_log_level(LogLevel::kWarning);
+        ::testing::internal::CaptureStderr();
+        Context context = open_device();
+        ASSERT_NE(context, nullptr);
+        ibv_port_attr port{};
+        ASSERT_EQ(ibv_query_port(context.get(), 1, &port), 0);
+        EXPECT_EQ(port.state, IBV_PORT_DOWN);
+        const std::string log = ::testing::internal::GetCapturedStderr();
+        EXPECT_NE(log.find("UDP port 4791 is taken by"), std::string::npos) << log;
+        EXPECT_NE(log.find("rxe_lo"), std::string::npos) << log;
+
+        // A QP comes up, sends into nothing, and says so in its time.
+        Pair pair({.timeout = 4, .retries = 1});
+        const ibv_sge piece = pair.a.piece(0, 8);
+        ASSERT_EQ(pair.a.post_send(remote_request(IBV_WR_RDMA_WRITE, 1, pair.b.address()), {&piece, 1}), 0);
+        EXPECT_EQ(pair.a.completion().status, IBV_WC_RETRY_EXC_ERR);
+        EXPECT_EQ(pair.a.state(), IBV_QPS_ERR);
+      },
+      [&] { taken = take_port(); });
+}
+
+TEST(NoWire, TheNextProcessHasOneWhenThePortIsFreeAgain) {
+  UniqueFd taken;
+  isolated(
+      [&] {
+        Context context = open_device();
+        ibv_port_attr port{};
+        ASSERT_EQ(ibv_query_port(context.get(), 1, &port), 0);
+        EXPECT_EQ(port.state, IBV_PORT_DOWN);
+        context.reset();  // with it goes the engine: the next one is as good as another process's
+        taken.reset();
+        EXPECT_TRUE(eventually([&] {
+          Context again = open_device();
+          EXPECT_EQ(ibv_query_port(again.get(), 1, &port), 0);
+          return port.state == IBV_PORT_ACTIVE;
+        }));
+      },
+      [&] { taken = take_port(); });
+}
+
+}  // namespace
+}  // namespace verbena::adapter::testing

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a context is told without asking: of its QPs and CQs, of its port.
+#include <atomic>
+#include <thread>
+
+#include <fcntl.h>
+#include <poll.h>
+
+#include "adapter/support/endpoint.h"
+#include "adapter/support/environment.h"
+
+namespace verbena::adapter::testing {
+namespace {
+
+constexpr int kPatienceMs = 10'000;
+
+bool readable(int fd, int timeout_ms = 0) {
+  pollfd entry{fd, POLLIN, 0};
+  return ::poll(&entry, 1, timeout_ms) == 1 && (entry.revents & POLLIN) != 0;
+}
+
+ibv_async_event next_event(ibv_context* context) {
+  ibv_async_event event{};
+  EXPECT_TRUE(readable(context->async_fd, kPatienceMs)) << "no event within ten seconds";
+  if (readable(context->async_fd)) {
+    EXPECT_EQ(ibv_get_async_event(context, &event), 0);
+  } else {
+    event.event_type = IBV_EVENT_CLIENT_REREGISTER;  // which we never send
+  }
+  return event;
+}
+
+// Skips others, of which the port may have several at once.
+void await_port_event(ibv_context* context, ibv_event_type type) {
+  for (int i = 0; i < 20; ++i) {
+    ibv_async_event event = next_event(context);
+    ibv_ack_async_event(&event);
+    EXPECT_EQ(event.element.port_num, 1);
+    if (event.event_type == type) return;
+  }
+  ADD_FAILURE() << "no " << ibv_event_type_str(type);
+}
+
+ibv_port_state port_state(ibv_context* context) {
+  ibv_port_attr attr{};
+  EXPECT_EQ(ibv_query_port(context, 1, &attr), 0);
+  return attr.state;
+}
+
+TEST(AsyncEvents, NonblockingDescriptorsSayTryAgain) {
+  Context context = open_device();
+  ASSERT_EQ(::fcntl(context->async_fd, F_SETFL, O_NONBLOCK), 0);
+  ibv_async_event event{};
+  errno = 0;
+  EXPECT_EQ(ibv_get_async_event(context.get(), &event), -1);
+  EXPECT_EQ(errno, EAGAIN);
+}
+
+TEST(AsyncEvents, TheTargetOfABadAccessIsTold) {
+  Pair pair;
+  Address peer = pair.b.address();
+  peer.rkey ^= 0x100;
+  const ibv_sge piece = pair.a.piece(0, 8);
+  ASSERT_EQ(pair.a.post_send(remote_request(IBV_WR_RDMA_WRITE, 1, peer), {&piece, 1}), 0);
+  ibv_async_event event = next_event(pair.b.context.get());
+  EXPECT_EQ(event.event_type, IBV_EVENT_QP_ACCESS_ERR);
+  EXPECT_EQ(event.element.qp, pair.b.qp.get());
+  ibv_ack_async_event(&event);
+  EXPECT_EQ(pair.a.completion().status, IBV_WC_REM_ACCESS_ERR);
+  EXPECT_FALSE(readable(pair.b.context->async_fd));
+  EXPECT_FALSE(readable(pair.a.context->async_fd)) << "the requester learns it from its completion";
+}
+
+TEST(AsyncEvents, AQueuePairInRtrTellsOfTheFirstPacket) {
+  Endpoint a;
+  Endpoint b;
+  a.connect(b.address());
+  ibv_qp_attr attr = init_attributes(b.options);
+  ASSERT_EQ(ibv_modify_qp(b.qp.get(), &attr, init_mask(IBV_QPT_RC)), 0);
+  attr = rtr_attributes(b, a.address());
+  ASSERT_EQ(ibv_modify_qp(b.qp.get(), &attr, rtr_mask(IBV_QPT_RC)), 0);
+  const ibv_sge piece = a.piece(0, 8);
+  for (uint64_t i = 0; i < 2; ++i) {
+    ASSERT_EQ(a.post_send(remote_request(IBV_WR_RDMA_WRITE, i, b.address()), {&piece, 1}), 0);
+    EXPECT_EQ(a.completion().status, IBV_WC_SUCCESS);
+  }
+  ibv_async_event event = next_event(b.context.get());
+  EXPECT_EQ(event.event_type, IBV_EVENT_COMM_EST);
+  EXPECT_EQ(event.element.qp, b.qp.get());
+  ibv_ack_async_event(&event);
+  EXPECT_FALSE(readable(b.context->async_fd)) << "once";
+}
+
+TEST(AsyncEvents, ACompletionQueueThatOverflowsTellsOfIt) {
+  Endpoint endpoint({.cqe = 3});
+  ibv_qp_attr attr = init_attributes(endpoint.options);
+  ASSERT_EQ(ibv_modify_qp(endpoint.qp.get(), &attr, init_mask(IBV_QPT_RC)), 0);
+  for (uint64_t i = 0; i < 10; ++i) ASSERT_EQ(endpoint.post_receive(i, endpoint.piece(0, 8)), 0);
+  endpoint.modify_to(IBV_QPS_ERR);
+  ibv_async_event event = next_event(endpoint.context.get());
+  EXPECT_EQ(event.event_type, IBV_EVENT_CQ_ERR);
+  EXPECT_EQ(event.element.cq, endpoint.cq.get());
+  ibv_ack_async_event(&event);
+  EXPECT_FALSE(readable(endpoint.context->async_fd)) << "once";
+  for (uint64_t i = 0; i < 3; ++i) EXPECT_EQ(endpoint.completion().wr_id, i) << "what fitted is there";
+  ibv_wc wc;
+  EXPECT_LT(ibv_poll_cq(endpoint.cq.get(), 1, &wc), 0) << "and then the queue is in error";
+}
+
+TEST(AsyncEvents, GoWithTheirQueuePair) {
+  Pair pair;
+  Address peer = pair.b.address();
+  peer.rkey ^= 0x100;
+  const ibv_sge piece = pair.a.piece(0, 8);
+  ASSERT_EQ(pair.a.post_send(remote_request(IBV_WR_RDMA_WRITE, 1, peer), {&piece, 1}), 0);
+  EXPECT_TRUE(readable(pair.b.context->async_fd, kPatienceMs));
+  pair.b.qp.reset();
+  EXPECT_FALSE(readable(pair.b.context->async_fd));
+}
+
+TEST(AsyncEvents, DestroyingAQueuePairWaitsForThoseThatWereTaken) {
+  Pair pair;
+  Address peer = pair.b.address();
+  peer.rkey ^= 0x100;
+  const ibv_sge piece = pair.a.piece(0, 8);
+  ASSERT_EQ(pair.a.post_send(remote_request(IBV_WR_RDMA_WRITE, 1, peer), {&piece, 1}), 0);
+  ibv_async_event event = next_event(pair.b.context.get());
+  std::atomic<bool> destroyed{false};
+  std::thread destroyer([&] {
+    pair.b.qp.reset();
+    destroyed = true;
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_FALSE(destroyed);
+  ibv_ack_async_event(&event);
+  destroyer.join();
+}
+
+TEST(AsyncEvents, TheirOrderIsKept) {
+  Pair first;
+  Pair second;
+  // One context for both: the events of two QPs in turn.
+  Context context = open_device();
+  ASSERT_NE(context, nullptr);
+  for (Pair* pair : {&first, &second}) {
+    Address peer = pair->b.address();
+    peer.rkey ^= 0x100;
+    const ibv_sge piece = pair->a.piece(0, 8);
+    ASSERT_EQ(pair->a.post_send(remote_request(IBV_WR_RDMA_WRITE, 1, peer), {&piece, 1}), 0);
+    EXPECT_EQ(pair->a.completion().status, IBV_WC_REM_ACCESS_ERR);
+  }
+  for (Pair* pair : {&first, &second}) {
+    ibv_async_event event = next_event(pair->b.context.get());
+    EXPECT_EQ(event.element.qp, pair->b.qp.get());
+    ibv_ack_async_event(&event);
+  }
+  EXPECT_FALSE(readable(context->async_fd)) << "what is another context's is not told here";
+}
+
+// These change the namespace's network, so each has one of its own.
+TEST(PortEvents, FollowTheNetdev) {
+  isolated([] {
+    Context context = open_device();
+    ASSERT_EQ(port_state(context.get()), IBV_PORT_ACTIVE);
+    ASSERT_TRUE(test::shell("ip link set lo down"));
+    await_port_event(context.get(), IBV_EVENT_PORT_ERR);
+    EXPECT_EQ(port_state(context.get()), IBV_PORT_DOWN);
+    ASSERT_TRUE(test::shell("ip link set lo up"));
+    await_port_event(context.get(), IBV_EVENT_PORT_ACTIVE);
+    EXPECT_EQ(port_state(context.get()), IBV_PORT_ACTIVE);
+  });
+}
+
+TEST(PortEvents, TellOfAddressesThatComeAndGo) {
+  isolated([] {
+    Context context = open_device();
+    ASSERT_TRUE(test::shell("ip addr add 10.99.0.1/32 dev lo"));
+    await_port_event(context.get(), IBV_EVENT_GID_CHANGE);
+    ibv_gid_entry table[16];
+    const auto has_it = [&] {
+      const ssize_t count = ibv_query_gid_table(context.get(), table, 16, 0);
+      for (ssize_t i = 0; i < count; ++i) {
+        const uint8_t* raw = table[i].gid.raw;
+        if (raw[10] == 0xff && raw[12] == 10 && raw[13] == 99 && raw[14] == 0 && raw[15] == 1) return true;
+      }
+      return false;
+    };
+    EXPECT_TRUE(has_it()) << "the event comes after the fact";
+    ASSERT_TRUE(test::shell("ip addr del 10.99.0.1/32 dev lo"));
+    await_port_event(context.get(), IBV_EVENT_GID_CHANGE);
+    EXPECT_FALSE(has_it());
+  });
+}
+
+TEST(PortEvents, EveryContextIsTold) {
+  isolated([] {
+    Context one = open_device();
+    Context two = open_device();
+    ASSERT_TRUE(test::shell("ip addr add 10.99.0.2/32 dev lo"));
+    await_port_event(one.get(), IBV_EVENT_GID_CHANGE);
+    await_port_event(two.get(), IBV_EVENT_GID_CHANGE);
+    one.reset();
+    ASSERT_TRUE(test::shell("ip addr del 10.99.0.2/32 dev lo"));
+    await_port_event(two.get(), IBV_EVENT_GID_CHANGE);
+  });
+}
+
+}  // namespace
+}  // namespace verbena::adapter::testing
