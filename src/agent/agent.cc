@@ -29,6 +29,7 @@ constexpr Duration kAcceptPause = std::chrono::milliseconds(100);
 constexpr Duration kCounterInterval = std::chrono::seconds(1);
 constexpr Duration kCounterPause = std::chrono::milliseconds(100);
 constexpr Duration kKeeperRetryInterval = std::chrono::seconds(1);
+constexpr Duration kStateWait = std::chrono::seconds(1);
 constexpr Duration kWireRetryInterval = std::chrono::seconds(1);
 
 }  // namespace
@@ -73,6 +74,8 @@ Result<void> Agent::start() {
   } else {
     end_wait();
   }
+  // A program that has found its agent may look into /sys the next moment.
+  if (state_) state_->wait(MonotonicClock::now() + kStateWait);
   if (::listen(listener_.get(), kBacklog) != 0) return fail(errno);
   loop_.watch(listener_.get(), EPOLLIN, [this](uint32_t) { accept_clients(); });
   consider_idle();
@@ -192,12 +195,15 @@ void Agent::close_session(uint64_t id) {
     }
     slots_.take_back_all(id, MonotonicClock::now());
     for (const uint32_t index : indexes) record_slot(index);
+    consider_keeper();  // it may have been the keeper
     consider_idle();
   });
 }
 
 void Agent::greeted() {
   anyone_greeted_ = true;
+  consider_keeper();
+  consider_idle();
 }
 
 std::string Agent::no_wire_reason() {
@@ -260,9 +266,10 @@ control::AdminResult<void> Agent::delete_link(std::string_view name) {
 }
 
 void Agent::publish_links() {
-  if (!links_.settle() && link_file_) return;
+  if (!links_.settle() && published_) return;
   auto file = control::write_link_file(links_.snapshot());
-  if (!file) {
+  published_ = file.has_value();
+  if (!published_) {
     log_error("the link table cannot be written: errno {}", file.error().code);
     return;
   }
@@ -285,10 +292,12 @@ void Agent::collect_counters() {
     control::read_status_page(lent.page, slot);
   }
   counters_.collect(slots);
+  std::map<std::string, DeviceCounters> by_link;
   for (const control::Link& link : links_.snapshot().links) {
     const auto sums = counters_.devices().find(link.device_index);
-    if (sums != counters_.devices().end()) state_->show_counters(link.name, sums->second);
+    if (sums != counters_.devices().end()) by_link[link.name] = sums->second;
   }
+  state_->show_counters(std::move(by_link));
 }
 
 void Agent::collect_counters_regularly() {

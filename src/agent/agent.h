@@ -17,7 +17,7 @@
 #include "agent/netlink_monitor.h"
 #include "agent/session.h"
 #include "agent/slot_table.h"
-#include "agent/state_tree.h"
+#include "agent/state_writer.h"
 #include "agent/vault.h"
 #include "agent/wire.h"
 #include "base/result.h"
@@ -94,7 +94,8 @@ class Agent final : public SessionHost {
   SlotTable slots_;
   Vault vault_;
   UniqueFd link_file_;
-  std::optional<StateTree> state_;
+  bool published_ = false;  // the link file says what the table says
+  std::optional<StateWriter> state_;
   CounterCollector counters_;
   TimePoint counters_collected_{};
   bool collecting_regularly_ = false;

@@ -21,12 +21,12 @@ constexpr Duration kPatience = std::chrono::minutes(1);
 int keep_vault() {
   static char name[] = "verbena-keeper";
   program_invocation_short_name = name;  // what the client says in its hello
-  ::prctl(PR_SET_NAME, name);
   control::ConnectOptions options;
   options.start_agent = std::getenv("NOTIFY_SOCKET") == nullptr;
   options.agent_program = "/proc/self/exe";
   const auto client = control::Client::connect(options);
   if (!client) return 1;
+  ::prctl(PR_SET_NAME, name);  // from now on it is one
   TimePoint last_seen = MonotonicClock::now();
   while (MonotonicClock::now() - last_seen < kPatience) {
     pollfd events{(*client)->event_fd(), POLLIN, 0};

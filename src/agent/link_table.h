@@ -54,7 +54,7 @@ class LinkTable {
   control::AdminResult<void> delete_link(std::string_view name);
 
   // Goes on where the agent before this one stopped: device indexes, names, GID indexes. Netdevs that are
-  // gone lose their links at the next settle(). REQUIRES: settle() was not called yet
+  // gone lose their links at the next settle(). REQUIRES: nobody has seen the table yet
   void restore(const control::LinkSnapshot& snapshot);
 
   // Works all changes since the last call into the table. True: the table is another one now.

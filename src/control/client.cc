@@ -46,7 +46,8 @@ class AgentClient final : public Client {
   }
 
   Result<std::vector<Link>> links() override {
-    auto answer = call<PlainReply>(MessageType::kGetLinks, GetLinksRequest{}, 1);
+    const std::lock_guard lock(call_mutex_);
+    auto answer = call_locked<PlainReply>(MessageType::kGetLinks, GetLinksRequest{}, 1);
     if (!answer) return fail(answer.error().code);
     auto snapshot = read_link_file(answer->fds[0].get());
     if (!snapshot) return fail(snapshot.error().code);
@@ -54,7 +55,8 @@ class AgentClient final : public Client {
   }
 
   Result<Slot> take_slot() override {
-    auto answer = call<TakeSlotReply>(MessageType::kTakeSlot, TakeSlotRequest{}, 1);
+    const std::lock_guard lock(call_mutex_);
+    auto answer = call_locked<TakeSlotReply>(MessageType::kTakeSlot, TakeSlotRequest{}, 1);
     if (!answer) return fail(answer.error().code);
     const bool has_socket = answer->message.has_socket != 0;
     if (has_socket && answer->fds.size() < 2) return fail(EPROTO);
@@ -66,22 +68,17 @@ class AgentClient final : public Client {
     } else {
       slot.no_wire_reason = load_text(answer->message.no_wire_reason);
     }
-    const std::lock_guard lock(call_mutex_);
     slots_.push_back(slot.index);
     return slot;
   }
 
   Result<void> return_slot(uint32_t index) override {
-    const auto held = [&] { return std::find(slots_.begin(), slots_.end(), index); };
-    {
-      const std::lock_guard lock(call_mutex_);
-      if (held() == slots_.end()) return fail(EINVAL);
-    }
+    const std::lock_guard lock(call_mutex_);
+    if (std::find(slots_.begin(), slots_.end(), index) == slots_.end()) return fail(EINVAL);
     SlotRequest request{};
     request.index = index;
-    const auto answer = call<PlainReply>(MessageType::kReturnSlot, request, 0);
-    const std::lock_guard lock(call_mutex_);
-    if (const auto found = held(); found != slots_.end()) slots_.erase(found);
+    const auto answer = call_locked<PlainReply>(MessageType::kReturnSlot, request, 0);
+    std::erase(slots_, index);
     if (!answer) return fail(answer.error().code);
     return {};
   }
@@ -118,11 +115,10 @@ class AgentClient final : public Client {
   }
 
  private:
-  // Calls the agent; when it is found dead, the next one.
+  // Calls the agent; when it is found dead, the next one. REQUIRES: call_mutex_ is held
   template <class Reply, class Request>
-  AdminResult<Answer<Reply>> call(MessageType type, const Request& request, size_t min_fds) {
+  AdminResult<Answer<Reply>> call_locked(MessageType type, const Request& request, size_t min_fds) {
     const TimePoint deadline = MonotonicClock::now() + kCallTimeout;
-    const std::lock_guard lock(call_mutex_);
     for (int attempt = 0;; ++attempt) {
       if (!connection_ || connection_->lost()) {
         if (const auto connected = reconnect(deadline); !connected) {

@@ -85,8 +85,7 @@ Result<ucred> peer_credentials(int socket) {
 
 void store_text(std::span<char> field, std::string_view text) {
   const size_t length = std::min(text.size(), field.size() - 1);
-  std::copy_n(text.data(), length, field.data());
-  std::memset(field.data() + length, 0, field.size() - length);
+  std::fill(std::copy_n(text.begin(), length, field.begin()), field.end(), '\0');
 }
 
 std::string load_text(std::span<const char> field) {

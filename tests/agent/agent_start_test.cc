@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // How agents come into being, and how clients find the next one.
 #include <algorithm>
-#include <array>
+#include <atomic>
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
@@ -11,6 +11,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <fcntl.h>
@@ -67,6 +68,12 @@ std::string status_field(pid_t pid, const std::string& name) {
 bool is_gone(pid_t pid) {
   const std::string state = status_field(pid, "State");
   return state.empty() || state.starts_with("Z");
+}
+
+// How many slots are lent; -1 when the agent does not say.
+int lent_slots(Admin& admin) {
+  const auto status = admin.status();
+  return status ? static_cast<int>(status->slots.size()) : -1;
 }
 
 class AgentStart : public test::NamespaceTest {
@@ -176,10 +183,10 @@ TEST_F(AgentStart, ByManyAtOnceMakesOneAgent) {
   EXPECT_EQ(std::count(agents.begin(), agents.end(), agents.front()), static_cast<ptrdiff_t>(agents.size()));
   auto admin = Admin::connect(kOnlyRunning);
   ASSERT_TRUE(admin);
-  EXPECT_EQ((*admin)->status()->slots.size(), children.size());
+  EXPECT_EQ(lent_slots(**admin), static_cast<int>(children.size()));
   ::close(hold[1]);
   for (const pid_t child : children) ::waitpid(child, nullptr, 0);
-  EXPECT_TRUE(eventually([&] { return (*admin)->status()->slots.empty(); }));
+  EXPECT_TRUE(eventually([&] { return lent_slots(**admin) == 0; }));
 }
 
 TEST_F(AgentStart, SaysSoWhenThereIsNoProgram) {
@@ -299,6 +306,42 @@ TEST_F(AgentStart, AForkedChildLeavesItsParentsSlotAlone) {
   EXPECT_TRUE((*client)->return_slot(slot->index));
 }
 
+TEST_F(AgentStart, ThreadsMayUseAClientAtOnceWhileAgentsComeAndGo) {
+  auto connected = Client::connect(kStarting);
+  ASSERT_TRUE(connected);
+  Client& client = **connected;
+  std::atomic<bool> stop = false;
+  std::atomic<int> answered = 0;
+  const auto call = [&] {
+    while (!stop) {
+      if (client.links()) ++answered;
+      const auto slot = client.take_slot();
+      if (slot) client.return_slot(slot->index);
+    }
+  };
+  const auto watch = [&] {
+    while (!stop) {
+      pollfd entry{client.event_fd(), POLLIN, 0};
+      ::poll(&entry, 1, 10);
+      client.next_links();
+    }
+  };
+  std::vector<std::thread> threads;
+  threads.emplace_back(call);
+  threads.emplace_back(call);
+  threads.emplace_back(watch);
+  for (int round = 0; round < 4; ++round) {
+    const int before = answered;
+    EXPECT_TRUE(eventually([&] { return answered > before + 10; }));
+    const pid_t agent = running_agent();
+    if (agent > 0) ::kill(agent, SIGKILL);
+  }
+  const int before = answered;
+  EXPECT_TRUE(eventually([&] { return answered > before + 10; }));
+  stop = true;
+  for (std::thread& thread : threads) thread.join();
+}
+
 // A child that keeps the descriptors must not keep the slot alive after its parent's end.
 TEST_F(AgentStart, TheEndOfAProcessCountsAlsoWhenAChildHasItsSocket) {
   AgentProcess agent;
@@ -324,10 +367,10 @@ TEST_F(AgentStart, TheEndOfAProcessCountsAlsoWhenAChildHasItsSocket) {
   ASSERT_EQ(byte, 'y');
   auto admin = Admin::connect(kOnlyRunning);
   ASSERT_TRUE(admin);
-  ASSERT_EQ((*admin)->status()->slots.size(), 1u);
+  ASSERT_EQ(lent_slots(**admin), 1);
   ::kill(owner, SIGKILL);
   ::waitpid(owner, nullptr, 0);
-  EXPECT_TRUE(eventually([&] { return (*admin)->status()->slots.empty(); }));
+  EXPECT_TRUE(eventually([&] { return lent_slots(**admin) == 0; }));
   ::close(hold[1]);
 }
 

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <condition_variable>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "agent/state_tree.h"
+#include "base/time.h"
+#include "control/link.h"
+
+namespace verbena::agent {
+
+// Keeps the state tree on a thread of its own, so that a slow file system does not keep the agent from
+// answering. What was not yet written when something newer comes is skipped. Its methods are for one thread.
+class StateWriter {
+ public:
+  explicit StateWriter(std::string directory);
+  // Removes the tree.
+  ~StateWriter();
+
+  void show(const std::vector<control::Link>& links);
+  void show_counters(std::map<std::string, DeviceCounters> by_link);
+  // Until all of it is in the file system, or the deadline has come.
+  void wait(TimePoint deadline);
+
+ private:
+  void run();
+
+  StateTree tree_;  // of the thread
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::optional<std::vector<control::Link>> links_;
+  std::map<std::string, DeviceCounters> counters_;
+  bool writing_ = false;
+  bool stop_ = false;
+  std::thread thread_;
+};
+
+}  // namespace verbena::agent
