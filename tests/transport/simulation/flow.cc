@@ -396,7 +396,7 @@ void Flow::retire() {
 bool Flow::is_in_place(const Message& m) {
   if (m.is_write()) {
     const std::byte* sent = m.layout.gather(source_.data() + m.source_offset, scratch_);
-    return std::memcmp(target_.data() + m.place.offset, sent, m.length()) == 0;
+    return std::equal(sent, sent + m.length(), target_.data() + m.place.offset);
   }
   if (m.opcode == IBV_WR_RDMA_READ) {
     return m.layout.holds(landing_.data() + m.place.offset, library_.data() + m.source_offset, m.length());

@@ -59,7 +59,7 @@ struct Layout {
     for (uint32_t i = 0; i < pieces; ++i) {
       const uint32_t begin = piece_offset(i);
       const uint32_t part = std::min(bytes, piece_length(i));
-      if (std::memcmp(at + begin, message, part) != 0) return false;
+      if (!std::equal(message, message + part, at + begin)) return false;
       message += part;
       bytes -= part;
       const uint32_t next = i + 1 < pieces ? piece_offset(i + 1) : span();
