@@ -111,6 +111,7 @@ void count_fault(int, siginfo_t*, void*) {
 TEST(LostMemory, IsSurvivedBesideHandlersInstalledLater) {
   Pair pair;
   LostMemory lost(pair.b);
+  faults_of_the_application = 0;
   struct sigaction reporter {};
   reporter.sa_sigaction = count_fault;
   reporter.sa_flags = SA_SIGINFO;
@@ -132,6 +133,7 @@ TEST(LostMemory, IsSurvivedBesideHandlersInstalledLater) {
 TEST(LostMemory, IsGuardedAgainByTheEngineThreadWithoutARegistration) {
   Pair pair;
   LostMemory lost(pair.b);
+  faults_of_the_application = 0;
   struct sigaction reporter {};
   reporter.sa_sigaction = count_fault;
   reporter.sa_flags = SA_SIGINFO;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <stdexcept>
 
 #include "adapter/support/environment.h"
 #include "base/random.h"
@@ -15,14 +16,23 @@ constexpr uint32_t kPsn = 0xfffff0;  // close to the wrap of 24 bits
 }  // namespace
 
 Context open_device(const std::string& name) {
-  int count = 0;
-  ibv_device** list = ibv_get_device_list(&count);
   ibv_context* opened = nullptr;
-  for (int i = 0; i < count; ++i) {
-    if (name == ibv_get_device_name(list[i])) opened = ibv_open_device(list[i]);
+  int count = 0;
+  // On a busy machine the agent may not get the processor for longer than a call waits for it.
+  for (int attempt = 0; attempt < 5 && opened == nullptr; ++attempt) {
+    errno = 0;
+    ibv_device** list = ibv_get_device_list(&count);
+    for (int i = 0; i < count; ++i) {
+      if (name == ibv_get_device_name(list[i])) opened = ibv_open_device(list[i]);
+    }
+    const int error = errno;
+    if (list != nullptr) ibv_free_device_list(list);
+    if (error != ETIMEDOUT) break;
   }
-  if (list != nullptr) ibv_free_device_list(list);
-  EXPECT_NE(opened, nullptr) << name << " among " << count << " devices: " << std::strerror(errno);
+  if (opened == nullptr) {
+    throw std::runtime_error(name + " not opened, among " + std::to_string(count) +
+                             " devices: " + std::strerror(errno));
+  }
   return Context(opened);
 }
 

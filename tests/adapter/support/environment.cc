@@ -3,6 +3,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <exception>
 
 #include <sys/wait.h>
 #include <unistd.h>
@@ -54,9 +55,13 @@ void isolated(const std::function<void()>& body, const std::function<void()>& be
     place.release();  // NOLINT(bugprone-unused-return-value): the parent's, and stays its
     place = std::make_unique<Place>();
     if (!place->network.entered()) std::_Exit(kSkipped);
-    before();
-    Environment::start_agent();
-    body();
+    try {
+      before();
+      Environment::start_agent();
+      body();
+    } catch (const std::exception& error) {
+      ADD_FAILURE() << error.what();
+    }
     place->agent.reset();
     std::fflush(nullptr);
     std::_Exit(::testing::Test::HasFailure() ? 1 : 0);
