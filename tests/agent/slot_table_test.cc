@@ -3,15 +3,20 @@
 
 #include <cerrno>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 
 #include "agent/network_namespace.h"
+#include "agent/slot_packets.h"
 #include "agent/vault.h"
 #include "agent/wire.h"
 
 namespace verbena::agent {
 namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
 
 constexpr TimePoint kStart{std::chrono::hours(1)};
 
@@ -48,6 +53,21 @@ TEST_F(SlotTableTest, NeverLendsOneUsersSocketToAnother) {
   ASSERT_TRUE(slots_.take_back(1, 1, kStart));
   EXPECT_EQ(slots_.lend(borrower(2, 1001), kStart + std::chrono::hours(1))->index, 2u);
   EXPECT_EQ(slots_.lend(borrower(3, 1000), kStart + std::chrono::hours(1))->index, 1u);
+}
+
+TEST_F(SlotTableTest, LendsASocketWithoutWhatCameForItsLastOwner) {
+  control::Slot slot;
+  slot.socket = UniqueFd(::dup(slots_.lend(borrower(1), kStart)->socket));
+  ASSERT_TRUE(test::send_to_slot(1, 10));
+  EXPECT_THAT(test::received_tags(slot), ElementsAre(10u));
+  ASSERT_TRUE(test::send_to_slot(1, 11));
+  ASSERT_TRUE(slots_.take_back(1, 1, kStart));
+  ASSERT_TRUE(test::send_to_slot(1, 12));
+  EXPECT_THAT(test::received_tags(slot), IsEmpty());
+  ASSERT_EQ(slots_.lend(borrower(2), kStart + std::chrono::hours(1))->index, 1u);
+  EXPECT_THAT(test::received_tags(slot), IsEmpty());
+  ASSERT_TRUE(test::send_to_slot(1, 13));
+  EXPECT_THAT(test::received_tags(slot), ElementsAre(13u));
 }
 
 TEST_F(SlotTableTest, TakesASlotBackOnlyFromItsBorrower) {
