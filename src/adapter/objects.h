@@ -33,6 +33,11 @@ struct Pd : ibv_pd {
   std::atomic<uint32_t> users{0};  // MRs, QPs, AHs
 };
 
+// Whether two objects are under one protection.
+inline bool same_domain(ibv_pd* a, ibv_pd* b) {
+  return Pd::of(a).id == Pd::of(b).id;
+}
+
 struct Mr : ibv_mr {
   static Mr& of(ibv_mr* mr) { return *static_cast<Mr*>(mr); }
 
@@ -118,7 +123,8 @@ struct Qp : ibv_qp_ex, transport::QpEventListener {
   AsyncEvents<kQpEvents.size()> async_events;
   std::unique_ptr<transport::QueuePair> transport;
   ibv_qp_init_attr init{};
-  ibv_qp_attr attributes{};  // as last set; what the transport owns is filled in when queried
+  ibv_qp_attr attributes{};   // as last set; what the transport owns is filled in when queried
+  uint32_t send_opcodes = 0;  // what may be posted, a bit each (send_rules.h)
   std::mutex modifying;
 };
 

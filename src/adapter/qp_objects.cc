@@ -3,6 +3,7 @@
 #include <bit>
 
 #include "adapter/limits.h"
+#include "adapter/send_rules.h"
 #include "adapter/software_context.h"
 #include "transport/qp_state.h"
 #include "transport/rc.h"
@@ -117,6 +118,7 @@ Result<ibv_qp*> SoftwareContext::create_qp(ibv_qp_init_attr_ex* attr) {
   }
 
   attr->cap = cap;
+  qp->send_opcodes = executed_opcodes(service_bit(attr->qp_type));
   qp->init = {attr->qp_context, attr->send_cq, attr->recv_cq, nullptr, cap, attr->qp_type, attr->sq_sig_all};
   ibv_qp& abi_qp = *qp->abi();
   abi_qp.context = &abi().context;
