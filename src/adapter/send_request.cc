@@ -59,7 +59,7 @@ int take_destination(SendWqe& wqe, const ibv_send_wr& wr, const Qp& qp) {
     wqe.remote_qpn = roce::Qpn(wr.wr.ud.remote_qpn);
     wqe.remote_qkey = wr.wr.ud.remote_qkey;
   } else if (qp.init.qp_type == IBV_QPT_XRC_SEND) {
-    wqe.remote_srq = wr.qp_type.xrc.remote_srqn;
+    wqe.remote_srqn = wr.qp_type.xrc.remote_srqn;
   }
   return 0;
 }

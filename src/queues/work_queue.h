@@ -48,7 +48,7 @@ struct SendWqe {
   roce::Path path;
   union {
     uint32_t remote_qkey;    // UD
-    uint32_t remote_srq;     // XRC: the number of the peer's SRQ
+    uint32_t remote_srqn;    // XRC: the peer's shared receive queue
     uint32_t window_access;  // BIND_MW
   };
   roce::Qpn remote_qpn;
@@ -56,6 +56,7 @@ struct SendWqe {
   // The requester's: valid once the request has been given its PSNs.
   roce::Psn first_psn;
   roce::Psn last_psn;
+  bool executed;  // a request without packets has been executed
 
   // Of a BIND_MW, in the places that others need for remote memory and atomics.
   WindowBinding binding() const {
@@ -150,6 +151,13 @@ class WorkQueue {
     return *reinterpret_cast<Wqe*>(ring_.data() + size_t{index & (slots_ - 1)} * stride_);
   }
   void consume() { consumed_.store(consumed() + 1, std::memory_order_release); }
+
+  // Becomes the other queue, with what is posted there. REQUIRES: no producer, no consumer
+  void replace(WorkQueue&& other) {
+    consumed_.store(other.consumed_.load(std::memory_order_relaxed), std::memory_order_relaxed);
+    posted_.store(other.posted_.load(std::memory_order_relaxed), std::memory_order_release);
+    *this = std::move(other);
+  }
 
   // Forgets everything posted. (A producer at work may publish more right after.)
   void clear() { consumed_.store(posted(), std::memory_order_release); }
