@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
-#include <mutex>
 
 #include "adapter/send_request.h"
 #include "adapter/software_context.h"
@@ -12,6 +11,22 @@ namespace {
 using queues::RecvWqe;
 using queues::SendWqe;
 
+// A queue's lock while posting to it; none for a QP that its thread domain keeps to one thread.
+class PostingLock {
+ public:
+  PostingLock(SpinLock& lock, bool one_thread) : lock_(one_thread ? nullptr : &lock) {
+    if (lock_ != nullptr) lock_->lock();
+  }
+  ~PostingLock() {
+    if (lock_ != nullptr) lock_->unlock();
+  }
+  PostingLock(const PostingLock&) = delete;
+  PostingLock& operator=(const PostingLock&) = delete;
+
+ private:
+  SpinLock* const lock_;
+};
+
 // The state may change while we post. What is published then is found when the doorbell is answered, and
 // flushed if need be.
 int post_send(ibv_qp* abi, ibv_send_wr* wr, ibv_send_wr** bad_wr) {
@@ -20,7 +35,7 @@ int post_send(ibv_qp* abi, ibv_send_wr* wr, ibv_send_wr** bad_wr) {
   int error = 0;
   uint32_t filled = 0;
   {
-    const std::lock_guard guard(transport.send_lock());
+    const PostingLock guard(transport.send_lock(), qp.one_thread);
     if (!transport::accepts_sends(transport.state())) error = EINVAL;
     for (; wr != nullptr && error == 0; wr = wr->next, ++filled) {
       SendWqe* wqe = transport.send_queue().reserve(filled);
@@ -42,7 +57,7 @@ int post_recv(ibv_qp* abi, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
   uint32_t filled = 0;
   bool must_ring = false;
   {
-    const std::lock_guard guard(transport.recv_lock());
+    const PostingLock guard(transport.recv_lock(), qp.one_thread);
     if (!transport::accepts_receives(transport.state())) error = EINVAL;
     for (; wr != nullptr && error == 0; wr = wr->next, ++filled) {
       RecvWqe* wqe = transport.recv_queue().reserve(filled);

@@ -9,6 +9,8 @@
 #include <pthread.h>
 
 #include "adapter/async_events.h"
+#include "adapter/custom_memory.h"
+#include "adapter/send_batch.h"
 #include "base/intrusive_list.h"
 #include "engine/shard.h"
 #include "memory/region.h"
@@ -25,12 +27,26 @@ class SoftwareContext;
 // back. 'owned' keeps it in its context's list, so that the context can destroy what the application left
 // behind.
 
+// A thread domain: what is made under it is used by one thread at a time.
+struct Td : ibv_td {
+  static Td& of(ibv_td* td) { return *static_cast<Td*>(td); }
+
+  ListHook owned;
+  std::atomic<uint32_t> users{0};  // parent domains
+};
+
+// A protection domain; or a parent domain, which is one with more to it (ibv_alloc_parent_domain(3)). A
+// parent domain has the id of the domain it was made of, and so the same rights: compare ids, never pointers.
 struct Pd : ibv_pd {
   static Pd& of(ibv_pd* pd) { return *static_cast<Pd*>(pd); }
 
   ListHook owned;
   memory::PdId id = 0;
-  std::atomic<uint32_t> users{0};  // MRs, QPs, AHs
+  std::atomic<uint32_t> users{0};  // MRs, QPs, AHs, parent domains
+  // Of a parent domain
+  Pd* parent_of = nullptr;
+  Td* thread = nullptr;
+  std::unique_ptr<CustomMemory> memory;  // where the rings of its objects come from; null: the system
 };
 
 // Whether two objects are under one protection.
@@ -125,6 +141,10 @@ struct Qp : ibv_qp_ex, transport::QpEventListener {
   ibv_qp_init_attr init{};
   ibv_qp_attr attributes{};   // as last set; what the transport owns is filled in when queried
   uint32_t send_opcodes = 0;  // what may be posted, a bit each (send_rules.h)
+  uint32_t create_flags = 0;  // enum ibv_qp_create_flags
+  bool one_thread = false;    // of a thread domain: posting takes no lock
+  bool extended = false;      // created for ibv_wr_*
+  SendBatch batch;
   std::mutex modifying;
 };
 

@@ -3,6 +3,7 @@
 #include <bit>
 
 #include "adapter/limits.h"
+#include "adapter/qp_extras.h"
 #include "adapter/send_rules.h"
 #include "adapter/software_context.h"
 #include "transport/qp_state.h"
@@ -70,11 +71,7 @@ void Qp::on_qp_event(ibv_event_type type) {
 }
 
 Result<ibv_qp*> SoftwareContext::create_qp(ibv_qp_init_attr_ex* attr) {
-  constexpr uint32_t kUnderstood = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS;
-  if ((attr->comp_mask & ~kUnderstood) != 0) return fail(EOPNOTSUPP);
-  // Programs may say that they want no flags.
-  if ((attr->comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS) != 0 && attr->create_flags != 0)
-    return fail(EOPNOTSUPP);
+  if (const int error = check_extras(*attr); error != 0) return fail(error);
   if (attr->qp_type != IBV_QPT_RC && attr->qp_type != IBV_QPT_UD) return fail(EOPNOTSUPP);
   if (attr->srq != nullptr) return fail(EOPNOTSUPP);
   if ((attr->comp_mask & IBV_QP_INIT_ATTR_PD) == 0 || attr->pd == nullptr) return fail(EINVAL);
@@ -87,10 +84,12 @@ Result<ibv_qp*> SoftwareContext::create_qp(ibv_qp_init_attr_ex* attr) {
   ibv_qp_cap cap = attr->cap;
   round_up(cap);
   const uint32_t send_extra = std::max<uint32_t>(cap.max_send_sge * sizeof(ibv_sge), cap.max_inline_data);
-  auto send_queue = queues::SendQueue::create(cap.max_send_wr, send_extra);
+  CustomMemory* memory = Pd::of(attr->pd).memory.get();
+  auto send_queue = queues::SendQueue::create(cap.max_send_wr, send_extra, {memory, queues::RingKind::kSend});
   if (!send_queue) return tl::unexpected(send_queue.error());
   auto recv_queue =
-      queues::RecvQueue::create(cap.max_recv_wr, cap.max_recv_sge * static_cast<uint32_t>(sizeof(ibv_sge)));
+      queues::RecvQueue::create(cap.max_recv_wr, cap.max_recv_sge * static_cast<uint32_t>(sizeof(ibv_sge)),
+                                {memory, queues::RingKind::kReceive});
   if (!recv_queue) return tl::unexpected(recv_queue.error());
 
   auto qp = std::make_unique<Qp>(*this);
@@ -120,6 +119,7 @@ Result<ibv_qp*> SoftwareContext::create_qp(ibv_qp_init_attr_ex* attr) {
   attr->cap = cap;
   qp->send_opcodes = executed_opcodes(service_bit(attr->qp_type));
   qp->init = {attr->qp_context, attr->send_cq, attr->recv_cq, nullptr, cap, attr->qp_type, attr->sq_sig_all};
+  apply_extras(*qp, *attr);
   ibv_qp& abi_qp = *qp->abi();
   abi_qp.context = &abi().context;
   abi_qp.qp_context = attr->qp_context;
@@ -161,9 +161,13 @@ int SoftwareContext::destroy_qp(ibv_qp* abi_qp) {
   qp.account.await(abi_qp->events_completed, qp.async_events_taken);
   --Cq::of(abi_qp->send_cq).users;
   --Cq::of(abi_qp->recv_cq).users;
-  --Pd::of(abi_qp->pd).users;
-  const std::lock_guard guard(objects_mutex_);
-  delete &qp;
+  Pd& pd = Pd::of(abi_qp->pd);
+  {
+    const std::lock_guard guard(objects_mutex_);
+    qp.owned.unlink();
+  }
+  delete &qp;  // may call the application's allocator, so under no lock
+  --pd.users;
   return 0;
 }
 

@@ -35,14 +35,7 @@ int take_atomic(SendWqe& wqe, const ibv_send_wr& wr) {
 
 int take_window(SendWqe& wqe, const ibv_send_wr& wr) {
   if (wr.bind_mw.mw == nullptr) return EINVAL;
-  const ibv_mw_bind_info& info = wr.bind_mw.bind_info;
-  wqe.set_binding({.window = wr.bind_mw.mw->rkey,
-                   .new_key = wr.bind_mw.rkey,
-                   .region = info.mr != nullptr ? info.mr->lkey : 0,
-                   .access = info.mw_access_flags,
-                   .address = info.addr,
-                   .length = info.length});
-  return 0;
+  return fill_binding(wqe, *wr.bind_mw.mw, wr.bind_mw.rkey, wr.bind_mw.bind_info);
 }
 
 constexpr std::array<Take, 5> kTake = {
@@ -95,6 +88,16 @@ int check_data(Data data, uint64_t length, const ibv_send_wr& wr, uint32_t max_i
 }
 
 }  // namespace
+
+int fill_binding(SendWqe& wqe, const ibv_mw& window, uint32_t new_key, const ibv_mw_bind_info& info) {
+  wqe.set_binding({.window = window.rkey,
+                   .new_key = new_key,
+                   .region = info.mr != nullptr ? info.mr->lkey : 0,
+                   .access = info.mw_access_flags,
+                   .address = info.addr,
+                   .length = info.length});
+  return 0;
+}
 
 int fill(SendWqe& wqe, const ibv_send_wr& wr, const Qp& qp) {
   const auto opcode = static_cast<uint32_t>(wr.opcode);

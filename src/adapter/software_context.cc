@@ -82,6 +82,7 @@ SoftwareContext::~SoftwareContext() {
   destroy_all(channels_, [](CompChannel&) {});
   destroy_all(mrs_, [&](Mr& mr) { shard().exclusively([&] { shard().keys().remove(mr.region.key); }); });
   destroy_all(pds_, [](Pd&) {});
+  destroy_all(tds_, [](Td&) {});
   if (!engine_->inherited()) port_events_.withdraw(events());
 }
 

@@ -7,7 +7,8 @@
 namespace verbena::queues {
 
 Result<std::unique_ptr<SharedReceiveQueue>> SharedReceiveQueue::create(const Config& config) {
-  auto ring = RecvQueue::create(config.requests, config.sges * static_cast<uint32_t>(sizeof(ibv_sge)));
+  auto ring = RecvQueue::create(config.requests, config.sges * static_cast<uint32_t>(sizeof(ibv_sge)),
+                                {config.memory, RingKind::kSharedReceive});
   if (!ring) return tl::unexpected(ring.error());
   return std::unique_ptr<SharedReceiveQueue>(new SharedReceiveQueue(config, std::move(*ring)));
 }
@@ -39,7 +40,8 @@ void SharedReceiveQueue::look_at_limit() {
 Result<void> SharedReceiveQueue::resize(uint32_t requests) {
   const uint32_t waiting = ring_.posted() - ring_.consumed();
   if (requests < waiting || requests == 0) return fail(EINVAL);
-  auto larger = RecvQueue::create(requests, config_.sges * static_cast<uint32_t>(sizeof(ibv_sge)));
+  auto larger = RecvQueue::create(requests, config_.sges * static_cast<uint32_t>(sizeof(ibv_sge)),
+                                  {config_.memory, RingKind::kSharedReceive});
   if (!larger) return tl::unexpected(larger.error());
   for (uint32_t i = 0; i < waiting; ++i) {
     const RecvWqe& from = ring_.at(ring_.consumed() + i);

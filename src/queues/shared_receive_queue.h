@@ -42,6 +42,7 @@ class SharedReceiveQueue {
     CompletionQueue* cq = nullptr;  // XRC: where its receives complete; null: the QP's
     uint32_t number = 0;            // XRC: what peers call it
     uint64_t xrc_domain = 0;        // XRC: which QPs may deliver to it; 0: it is none for XRC
+    RingMemory* memory = nullptr;   // where its ring comes from; null: from the system
   };
   static Result<std::unique_ptr<SharedReceiveQueue>> create(const Config& config);
 

@@ -102,12 +102,12 @@ template <class Wqe>
 class WorkQueue {
  public:
   // Room for at least `requests`, with `extra_bytes` behind each Wqe; rounded up to a power of two.
-  static Result<WorkQueue> create(uint32_t requests, uint32_t extra_bytes) {
+  static Result<WorkQueue> create(uint32_t requests, uint32_t extra_bytes, MappedArray::Source source = {}) {
     WorkQueue queue;
     if (requests == 0) return queue;
     const uint32_t slots = std::bit_ceil(requests);
     queue.stride_ = (static_cast<uint32_t>(sizeof(Wqe)) + extra_bytes + 15) & ~15u;
-    auto ring = MappedArray::create(size_t{slots} * queue.stride_);
+    auto ring = MappedArray::create(size_t{slots} * queue.stride_, source);
     if (!ring) return tl::unexpected(ring.error());
     queue.ring_ = std::move(*ring);
     queue.slots_ = slots;
