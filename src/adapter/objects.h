@@ -124,7 +124,7 @@ struct Cq : ibv_cq_ex, queues::EventSource, queues::CompletionListener {
 };
 
 // The C struct is an ibv_qp_ex, whose first member is an ibv_qp.
-struct Qp : ibv_qp_ex, transport::QpEventListener {
+struct Qp : ExtendedQp, transport::QpEventListener {
   explicit Qp(SoftwareContext& maker);
   static Qp& of(ibv_qp* qp) { return *static_cast<Qp*>(reinterpret_cast<ibv_qp_ex*>(qp)); }
   ibv_qp* abi() { return &qp_base; }

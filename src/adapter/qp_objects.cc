@@ -60,7 +60,7 @@ constexpr Bound kBounds[] = {
 }  // namespace
 
 Qp::Qp(SoftwareContext& maker)
-    : ibv_qp_ex{},
+    : ExtendedQp{},
       owner(maker),
       shard(maker.shard()),
       account(qp_base.mutex, qp_base.cond),

@@ -8,6 +8,7 @@
 #include "adapter/objects.h"
 #include "adapter/send_request.h"
 #include "memory/guarded.h"
+#include "memory/placement.h"
 #include "transport/gather.h"
 #include "transport/qp_state.h"
 
@@ -60,7 +61,7 @@ void abort(ibv_qp_ex* abi) {
 // ---- requests
 
 // Begins a request; nullptr when the batch has failed already, or fails here.
-template <ibv_wr_opcode kOpcode, bool kAddressed>
+template <uint8_t kOpcode, bool kAddressed>
 SendWqe* begin(Qp& qp) {
   SendBatch& batch = qp.batch;
   if (batch.error != 0) return nullptr;
@@ -78,7 +79,7 @@ SendWqe* begin(Qp& qp) {
   batch.data = kSendRules[kOpcode].data;
   batch.unaddressed = kAddressed;
   wqe->wr_id = qp.wr_id;
-  wqe->opcode = static_cast<uint8_t>(kOpcode);
+  wqe->opcode = kOpcode;
   wqe->flags = static_cast<uint8_t>(qp.wr_flags & ~unsigned{IBV_SEND_INLINE});
   wqe->length = 0;
   wqe->num_sge = 0;
@@ -97,7 +98,7 @@ struct Make {
     if (SendWqe* wqe = begin<IBV_WR_SEND_WITH_INV, kAddressed>(of(abi))) wqe->immediate = rkey;
   }
 
-  template <ibv_wr_opcode kOpcode>
+  template <uint8_t kOpcode>
   static SendWqe* remote(ibv_qp_ex* abi, uint32_t rkey, uint64_t address) {
     SendWqe* wqe = begin<kOpcode, kAddressed>(of(abi));
     if (wqe == nullptr) return nullptr;
@@ -118,7 +119,7 @@ struct Make {
     remote<IBV_WR_RDMA_READ>(abi, rkey, address);
   }
 
-  template <ibv_wr_opcode kOpcode>
+  template <uint8_t kOpcode>
   static SendWqe* word(ibv_qp_ex* abi, uint32_t rkey, uint64_t address) {
     if (address % sizeof(uint64_t) != 0) fail(of(abi), EINVAL);
     return remote<kOpcode>(abi, rkey, address);
@@ -146,6 +147,18 @@ struct Make {
       fail(of(abi), EFAULT);
     }
     of(abi).batch.data = Data::kNone;
+  }
+
+  static void flush(ibv_qp_ex* abi, uint32_t rkey, uint64_t address, size_t length, uint8_t placement,
+                    uint8_t selectivity) {
+    SendWqe* wqe = begin<queues::kFlushOpcode, kAddressed>(of(abi));
+    if (wqe == nullptr) return;
+    // The wire has 32 bits for the length, and none for anything but these kinds.
+    const bool known = placement != 0 &&
+                       (placement & ~(memory::kPlacementGlobal | memory::kPlacementPersistent)) == 0 &&
+                       selectivity <= memory::kSelectRegion;
+    if (!known || length > UINT32_MAX) return fail(of(abi), EINVAL);
+    queues::set_flush_range(*wqe, {address, length, rkey, placement, selectivity});
   }
 
   static void local_invalidate(ibv_qp_ex* abi, uint32_t rkey) {
@@ -250,7 +263,7 @@ void choose(void (*&slot)(ibv_qp_ex*, Arguments...), bool wanted,
 }
 
 template <bool kAddressed>
-void fill_requests(ibv_qp_ex& qp, uint64_t operations) {
+void fill_requests(ExtendedQp& qp, uint64_t operations) {
   using M = Make<kAddressed>;
   const auto wanted = [&](ibv_qp_create_send_ops_flags flag) { return (operations & flag) != 0; };
   choose(qp.wr_send, wanted(IBV_QP_EX_WITH_SEND), &M::send);
@@ -262,6 +275,7 @@ void fill_requests(ibv_qp_ex& qp, uint64_t operations) {
   choose(qp.wr_atomic_cmp_swp, wanted(IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP), &M::compare_swap);
   choose(qp.wr_atomic_fetch_add, wanted(IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD), &M::fetch_add);
   choose(qp.wr_atomic_write, wanted(IBV_QP_EX_WITH_ATOMIC_WRITE), &M::atomic_write);
+  choose(qp.wr_flush, (operations & queues::kFlushOperation) != 0, &M::flush);
   choose(qp.wr_local_inv, wanted(IBV_QP_EX_WITH_LOCAL_INV), &M::local_invalidate);
   choose(qp.wr_bind_mw, wanted(IBV_QP_EX_WITH_BIND_MW), &M::bind_window);
   qp.wr_send_tso = &refuse<void*, uint16_t, uint16_t>;

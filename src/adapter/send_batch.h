@@ -12,6 +12,14 @@ namespace verbena::adapter {
 
 struct Qp;
 
+// struct ibv_qp_ex as verbs.h of rdma-core 45 and later has it: one more operation at its end. Programs built
+// with it call this without looking, if they have asked for the operation.
+struct ExtendedQp : ibv_qp_ex {
+  void (*wr_flush)(ibv_qp_ex* qp, uint32_t rkey, uint64_t remote_address, size_t length, uint8_t placement,
+                   uint8_t selectivity) = nullptr;
+};
+static_assert(sizeof(ExtendedQp) == sizeof(ibv_qp_ex) + sizeof(void*));
+
 // A batch of requests between ibv_wr_start() and ibv_wr_complete(), or ibv_wr_abort(): they are written
 // straight into the ring, behind what is posted, and posted together. Belongs to the thread that started it,
 // which has the send queue's lock meanwhile.

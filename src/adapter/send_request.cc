@@ -38,11 +38,19 @@ int take_window(SendWqe& wqe, const ibv_send_wr& wr) {
   return fill_binding(wqe, *wr.bind_mw.mw, wr.bind_mw.rkey, wr.bind_mw.bind_info);
 }
 
-constexpr std::array<Take, 5> kTake = {
-    [](SendWqe&, const ibv_send_wr&) { return 0; }, take_remote, take_atomic,
+// Only ibv_wr_flush() of newer headers can say what to flush.
+int take_flush(SendWqe&, const ibv_send_wr&) {
+  return EOPNOTSUPP;
+}
+
+constexpr std::array<Take, 6> kTake = {
+    [](SendWqe&, const ibv_send_wr&) { return 0; },
+    take_remote,
+    take_atomic,
     [](SendWqe&, const ibv_send_wr&) { return 0; },  // the key stands where others have their immediate data
-    take_window};
-static_assert(static_cast<size_t>(Operand::kWindow) + 1 == kTake.size());
+    take_window,
+    take_flush};
+static_assert(static_cast<size_t>(Operand::kFlush) + 1 == kTake.size());
 
 // Whose destination is no part of the connection.
 int take_destination(SendWqe& wqe, const ibv_send_wr& wr, const Qp& qp) {

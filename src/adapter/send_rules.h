@@ -7,6 +7,8 @@
 
 #include <infiniband/verbs.h>
 
+#include "queues/flush_request.h"
+
 namespace verbena::adapter {
 
 // Transport services as bits, for the table below.
@@ -42,6 +44,7 @@ enum class Operand : uint8_t {
   kAtomic,      // the same, aligned to eight bytes, and operands
   kInvalidate,  // the key to be made invalid here
   kWindow,      // a memory window and what to bind it to
+  kFlush,       // a range and how to flush it
 };
 
 // What a request's gather list is for.
@@ -64,7 +67,6 @@ struct SendRule {
   uint32_t operation = 0;  // its flag in enum ibv_qp_create_send_ops_flags
 };
 
-// IBV_WR_FLUSH of newer headers has the number between DRIVER1 and ATOMIC_WRITE.
 inline constexpr size_t kSendOpcodes = IBV_WR_ATOMIC_WRITE + 1;
 
 // By enum ibv_wr_opcode.
@@ -119,10 +121,15 @@ inline constexpr std::array<SendRule, kSendOpcodes> kSendRules = [] {
   rules[IBV_WR_TSO] = {.services = kUdService | kRawService, .executed = 0, .operation = IBV_QP_EX_WITH_TSO};
   rules[IBV_WR_DRIVER1] = {.services = kAll, .executed = 0};
   rules[IBV_WR_ATOMIC_WRITE] = {.services = kReliable,
-                                .executed = 0,
+                                .executed = kRcService,
                                 .operand = Operand::kRemote,
                                 .data = Data::kWord,
                                 .operation = IBV_QP_EX_WITH_ATOMIC_WRITE};
+  rules[queues::kFlushOpcode] = {.services = kReliable,
+                                 .executed = kRcService,
+                                 .operand = Operand::kFlush,
+                                 .data = Data::kNone,
+                                 .operation = queues::kFlushOperation};
   return rules;
 }();
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 
+#include "queues/flush_request.h"
 #include "transport/qp_state.h"
 
 namespace verbena::transport {
@@ -22,6 +23,7 @@ constexpr std::array<ibv_wc_opcode, IBV_WR_ATOMIC_WRITE + 1> kCompletionOpcodes 
   opcodes[IBV_WR_TSO] = IBV_WC_TSO;
   opcodes[IBV_WR_DRIVER1] = IBV_WC_DRIVER1;
   opcodes[IBV_WR_ATOMIC_WRITE] = IBV_WC_ATOMIC_WRITE;
+  opcodes[queues::kFlushOpcode] = queues::kFlushCompletion;
   return opcodes;
 }();
 
