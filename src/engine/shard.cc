@@ -95,7 +95,7 @@ void Shard::finish(Gathering gathering) {
 // The engine thread sleeps too long for what has come up. (While the application polls it never sleeps long.)
 bool Shard::engine_must_know() const {
   if (sleeper_ == nullptr || engine_told_ || !listening_) return false;
-  if (!ready_.empty() || port_full_) return true;
+  if (!ready_.empty() || port_full_ || paced_until_ < engine_wakes_at_) return true;
   const TimePoint next = timers_.next();
   return next != kNever && next + kTimerSlack < engine_wakes_at_;
 }
@@ -225,7 +225,11 @@ void Shard::transmit_ready(Acknowledgements acknowledgements, Gathering gatherin
     if (!qp.has_acknowledgement()) qp.acknowledgement_hook.unlink();
     if (qp.state() != before) touched(qp);
     timers_.arm(qp, qp.deadline());
-    if (result != TransmitResult::kIdle && !qp.ready_hook.is_linked()) later.push_back(qp);
+    if (result == TransmitResult::kPaced) {
+      paced_until_ = std::min(paced_until_, qp.deadline());
+    } else if (result != TransmitResult::kIdle && !qp.ready_hook.is_linked()) {
+      later.push_back(qp);
+    }
     full = result == TransmitResult::kBusy;
   }
   ready_.splice_back(later);

@@ -171,6 +171,7 @@ class Shard : private net::PacketHandler {
   TimerWheel<transport::QueuePair> timers_;
   TimePoint now_;
   bool port_full_ = false;
+  TimePoint paced_until_ = kNever;  // when a QP goes on that may not send faster; no timer may be late for it
 
   // Who drives. 'polls_' counts the application's polls; the engine thread looks now and then whether it
   // still grows.

@@ -65,6 +65,7 @@ struct QpConfig {
 enum class TransmitResult : uint8_t {
   kIdle,  // nothing to send until something happens
   kMore,  // the budget is used up, there is more
+  kPaced,  // there is more, from deadline() on
   kBusy,  // the sink is full
 };
 
