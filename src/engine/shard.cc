@@ -43,6 +43,7 @@ Shard::Shard(uint32_t slot, std::unique_ptr<net::Port> port, control::StatusPage
       port_(std::move(port)),
       status_(status),
       keys_(secret, kMaxRegions),
+      srqs_(slot),
       qps_(roce::Qpn::kPerSlot, nullptr),
       reserved_(roce::Qpn::kPerSlot, false),
       next_index_(static_cast<uint32_t>(secret % roce::Qpn::kPerSlot)),

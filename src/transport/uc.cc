@@ -128,8 +128,7 @@ TransmitResult UcQueuePair::transmit(PacketSink& sink, TimePoint now, uint32_t b
 SendStatus UcQueuePair::send_packet(const SendWqe& wqe, PacketSink& sink) {
   DataPacket packet;
   if (!make_data_packet(*this, roce::Service::kUc, wqe, packet_, next_, packet)) return SendStatus::kFault;
-  const SendStatus status =
-      sink.send({attributes().path, packet.headers, packet.pieces.get(), packet.bytes});
+  const SendStatus status = sink.send({attributes().path, packet.headers, packet.pieces.get(), packet.bytes});
   if (status != SendStatus::kSent) return status;
   ++packet_;
   ++next_;
