@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <algorithm>
-
+#include "adapter/receive_posting.h"
 #include "adapter/send_request.h"
 #include "adapter/software_context.h"
 #include "transport/qp_state.h"
@@ -8,7 +7,6 @@
 namespace verbena::adapter {
 namespace {
 
-using queues::RecvWqe;
 using queues::SendWqe;
 
 // A queue's lock while posting to it; none for a QP that its thread domain keeps to one thread.
@@ -53,31 +51,20 @@ int post_send(ibv_qp* abi, ibv_send_wr* wr, ibv_send_wr** bad_wr) {
 int post_recv(ibv_qp* abi, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
   Qp& qp = Qp::of(abi);
   transport::QueuePair& transport = *qp.transport;
-  int error = 0;
-  uint32_t filled = 0;
+  if (!transport::accepts_receives(transport.state())) {
+    if (bad_wr != nullptr) *bad_wr = wr;
+    return EINVAL;
+  }
+  Posted posted;
   bool must_ring = false;
   {
     const PostingLock guard(transport.recv_lock(), qp.one_thread);
-    if (!transport::accepts_receives(transport.state())) error = EINVAL;
-    for (; wr != nullptr && error == 0; wr = wr->next, ++filled) {
-      RecvWqe* wqe = transport.recv_queue().reserve(filled);
-      if (wqe == nullptr) {
-        error = ENOMEM;
-        break;
-      }
-      if (wr->num_sge < 0 || static_cast<uint32_t>(wr->num_sge) > qp.init.cap.max_recv_sge) {
-        error = EINVAL;
-        break;
-      }
-      wqe->wr_id = wr->wr_id;
-      wqe->num_sge = static_cast<uint32_t>(wr->num_sge);
-      std::copy_n(wr->sg_list, wr->num_sge, wqe->sge_space());
-    }
-    if (filled > 0) must_ring = transport.publish_receives(filled);
+    posted = fill_receives(transport.recv_queue(), qp.init.cap.max_recv_sge, wr);
+    if (posted.count > 0) must_ring = transport.publish_receives(posted.count);
   }
-  if (error != 0 && bad_wr != nullptr) *bad_wr = wr;
+  if (posted.error != 0 && bad_wr != nullptr) *bad_wr = posted.failed;
   if (must_ring) qp.shard.ring(transport);
-  return error;
+  return posted.error;
 }
 
 int poll_cq(ibv_cq* abi, int count, ibv_wc* wc) {
@@ -100,6 +87,7 @@ int req_notify_cq(ibv_cq* abi, int solicited_only) {
 void fill_data_path(ibv_context_ops& ops) {
   ops.post_send = post_send;
   ops.post_recv = post_recv;
+  ops.post_srq_recv = post_srq_recv;
   ops.poll_cq = poll_cq;
   ops.req_notify_cq = req_notify_cq;
 }

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "adapter/software_context.h"
 #include "memory/guarded.h"
+#include "memory/placement.h"
 
 namespace verbena::adapter {
 namespace {
 
 constexpr unsigned kKnownAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
                                   IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND | IBV_ACCESS_ZERO_BASED |
-                                  IBV_ACCESS_HUGETLB;
+                                  IBV_ACCESS_HUGETLB | memory::kFlushGlobal;
 // Rights a device may ignore (IBV_ACCESS_OPTIONAL_RANGE, of which relaxed ordering is one).
 constexpr unsigned kOptionalAccess = IBV_ACCESS_OPTIONAL_RANGE;
 constexpr unsigned kWritesRemotely = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;

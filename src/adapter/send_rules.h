@@ -77,29 +77,28 @@ inline constexpr std::array<SendRule, kSendOpcodes> kSendRules = [] {
   constexpr uint8_t kAll = kImmediate | kRawService;
   std::array<SendRule, kSendOpcodes> rules{};
   rules[IBV_WR_RDMA_WRITE] = {.services = kConnected,
-                              .executed = kRcService,
+                              .executed = kConnected,
                               .operand = Operand::kRemote,
                               .operation = IBV_QP_EX_WITH_RDMA_WRITE};
   rules[IBV_WR_RDMA_WRITE_WITH_IMM] = {.services = kConnected,
-                                       .executed = kRcService,
+                                       .executed = kConnected,
                                        .operand = Operand::kRemote,
                                        .operation = IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM};
-  rules[IBV_WR_SEND] = {
-      .services = kAll, .executed = kRcService | kUdService, .operation = IBV_QP_EX_WITH_SEND};
+  rules[IBV_WR_SEND] = {.services = kAll, .executed = kImmediate, .operation = IBV_QP_EX_WITH_SEND};
   rules[IBV_WR_SEND_WITH_IMM] = {
-      .services = kImmediate, .executed = kRcService | kUdService, .operation = IBV_QP_EX_WITH_SEND_WITH_IMM};
+      .services = kImmediate, .executed = kImmediate, .operation = IBV_QP_EX_WITH_SEND_WITH_IMM};
   rules[IBV_WR_RDMA_READ] = {.services = kReliable,
-                             .executed = kRcService,
+                             .executed = kReliable,
                              .operand = Operand::kRemote,
                              .data = Data::kReceived,
                              .operation = IBV_QP_EX_WITH_RDMA_READ};
   rules[IBV_WR_ATOMIC_CMP_AND_SWP] = {.services = kReliable,
-                                      .executed = kRcService,
+                                      .executed = kReliable,
                                       .operand = Operand::kAtomic,
                                       .data = Data::kOriginal,
                                       .operation = IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP};
   rules[IBV_WR_ATOMIC_FETCH_AND_ADD] = {.services = kReliable,
-                                        .executed = kRcService,
+                                        .executed = kReliable,
                                         .operand = Operand::kAtomic,
                                         .data = Data::kOriginal,
                                         .operation = IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD};
@@ -121,12 +120,12 @@ inline constexpr std::array<SendRule, kSendOpcodes> kSendRules = [] {
   rules[IBV_WR_TSO] = {.services = kUdService | kRawService, .executed = 0, .operation = IBV_QP_EX_WITH_TSO};
   rules[IBV_WR_DRIVER1] = {.services = kAll, .executed = 0};
   rules[IBV_WR_ATOMIC_WRITE] = {.services = kReliable,
-                                .executed = kRcService,
+                                .executed = kReliable,
                                 .operand = Operand::kRemote,
                                 .data = Data::kWord,
                                 .operation = IBV_QP_EX_WITH_ATOMIC_WRITE};
   rules[queues::kFlushOpcode] = {.services = kReliable,
-                                 .executed = kRcService,
+                                 .executed = kReliable,
                                  .operand = Operand::kFlush,
                                  .data = Data::kNone,
                                  .operation = queues::kFlushOperation};
