@@ -2,14 +2,27 @@
 #include "queues/shared_receive_queue.h"
 
 #include <algorithm>
-#include <cstring>
+
+#include "queues/tag_list.h"
 
 namespace verbena::queues {
+
+SharedReceiveQueue::SharedReceiveQueue(const Config& config, RecvQueue ring, std::unique_ptr<TagList> tags)
+    : config_(config), ring_(std::move(ring)), tags_(std::move(tags)) {}
+
+SharedReceiveQueue::~SharedReceiveQueue() = default;
 
 Result<std::unique_ptr<SharedReceiveQueue>> SharedReceiveQueue::create(const Config& config) {
   auto ring = RecvQueue::create(config.requests, config.sges * static_cast<uint32_t>(sizeof(ibv_sge)));
   if (!ring) return tl::unexpected(ring.error());
-  return std::unique_ptr<SharedReceiveQueue>(new SharedReceiveQueue(config, std::move(*ring)));
+  std::unique_ptr<TagList> tags;
+  if (config.tags > 0) {
+    auto list = TagList::create(config.tags);
+    if (!list) return tl::unexpected(list.error());
+    tags = std::move(*list);
+  }
+  return std::unique_ptr<SharedReceiveQueue>(
+      new SharedReceiveQueue(config, std::move(*ring), std::move(tags)));
 }
 
 bool SharedReceiveQueue::take(HeldReceive& into) {

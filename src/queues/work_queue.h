@@ -19,6 +19,11 @@ namespace verbena::queues {
 inline constexpr uint32_t kMaxSge = 32;
 inline constexpr uint32_t kMaxInline = 1024;
 
+// In SendWqe::flags, beside enum ibv_send_flags: not the application's, but made for a shared receive queue
+// that matches tags.
+inline constexpr uint8_t kTagMatchingRequest = 0x80;
+static_assert(IBV_SEND_IP_CSUM < kTagMatchingRequest);
+
 // A send request as it lies in the ring: the application's part, filled in by post_send, and the requester's
 // own notes. The gather list, or the inline data instead of it, follows directly.
 struct SendWqe {

@@ -70,6 +70,10 @@ ibv_srq* create_srq_ex(ibv_context* context, ibv_srq_init_attr_ex* attr) {
   return answer_pointer([&] { return owner(context)->create_srq(attr); });
 }
 
+int post_srq_ops(ibv_srq* srq, ibv_ops_wr* wr, ibv_ops_wr** bad_wr) {
+  return answer_code([&] { return owner(srq)->post_srq_ops(srq, wr, bad_wr); });
+}
+
 int get_srq_num(ibv_srq* srq, uint32_t* number) {
   return answer_code([&] { return owner(srq)->get_srq_num(srq, number); });
 }
@@ -110,6 +114,7 @@ void fill_operations(verbs_context& abi) {
   fill(abi.query_port, query_port_of_any_size);
   fill(abi.create_qp_ex, create_qp_ex);
   fill(abi.create_srq_ex, create_srq_ex);
+  fill(abi.post_srq_ops, post_srq_ops);
   fill(abi.get_srq_num, get_srq_num);
   fill(abi.open_xrcd, open_xrcd);
   fill(abi.close_xrcd, close_xrcd);
