@@ -74,6 +74,18 @@ int post_srq_ops(ibv_srq* srq, ibv_ops_wr* wr, ibv_ops_wr** bad_wr) {
   return answer_code([&] { return owner(srq)->post_srq_ops(srq, wr, bad_wr); });
 }
 
+ibv_pd* alloc_parent_domain(ibv_context* context, ibv_parent_domain_init_attr* attr) {
+  return answer_pointer([&] { return owner(context)->alloc_parent_domain(attr); });
+}
+
+ibv_td* alloc_td(ibv_context* context, ibv_td_init_attr* attr) {
+  return answer_pointer([&] { return owner(context)->alloc_td(attr); });
+}
+
+int dealloc_td(ibv_td* td) {
+  return answer_code([&] { return owner(td)->dealloc_td(td); });
+}
+
 int get_srq_num(ibv_srq* srq, uint32_t* number) {
   return answer_code([&] { return owner(srq)->get_srq_num(srq, number); });
 }
@@ -115,6 +127,9 @@ void fill_operations(verbs_context& abi) {
   fill(abi.create_qp_ex, create_qp_ex);
   fill(abi.create_srq_ex, create_srq_ex);
   fill(abi.post_srq_ops, post_srq_ops);
+  fill(abi.alloc_parent_domain, alloc_parent_domain);
+  fill(abi.alloc_td, alloc_td);
+  fill(abi.dealloc_td, dealloc_td);
   fill(abi.get_srq_num, get_srq_num);
   fill(abi.open_xrcd, open_xrcd);
   fill(abi.close_xrcd, close_xrcd);
