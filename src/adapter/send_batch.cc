@@ -33,7 +33,12 @@ void fail(Qp& qp, int error) {
 void start(ibv_qp_ex* abi) {
   Qp& qp = of(abi);
   if (!qp.one_thread) qp.transport->send_lock().lock();
-  qp.batch = {.error = transport::accepts_sends(qp.transport->state()) ? 0 : EINVAL, .open = true};
+  queues::SendQueue& ring = qp.transport->send_queue();
+  qp.batch = {.ring = &ring,
+              .first = ring.posted(),
+              .room = ring.room(),
+              .error = transport::accepts_sends(qp.transport->state()) ? 0 : EINVAL,
+              .open = true};
 }
 
 // Ends the batch, posting its requests or not.
@@ -65,19 +70,16 @@ template <uint8_t kOpcode, bool kAddressed>
 SendWqe* begin(Qp& qp) {
   SendBatch& batch = qp.batch;
   if (batch.error != 0) return nullptr;
-  if (kAddressed && batch.unaddressed) {
-    batch.error = EINVAL;
-    return nullptr;
+  if (batch.filled == batch.room) {
+    batch.room = batch.ring->room();  // some may have been consumed meanwhile
+    if (batch.filled == batch.room) batch.error = ENOMEM;
   }
-  SendWqe* wqe = qp.transport->send_queue().reserve(batch.filled);
-  if (wqe == nullptr) {
-    batch.error = ENOMEM;
-    return nullptr;
-  }
-  ++batch.filled;
+  if (kAddressed && batch.unaddressed) batch.error = EINVAL;
+  if (batch.error != 0) return nullptr;
+  SendWqe* wqe = &batch.ring->at(batch.first + batch.filled++);
   batch.wqe = wqe;
   batch.data = kSendRules[kOpcode].data;
-  batch.unaddressed = kAddressed;
+  if constexpr (kAddressed) batch.unaddressed = true;
   wqe->wr_id = qp.wr_id;
   wqe->opcode = kOpcode;
   wqe->flags = static_cast<uint8_t>(qp.wr_flags & ~unsigned{IBV_SEND_INLINE});
@@ -237,16 +239,26 @@ void set_inline_data_list(ibv_qp_ex* abi, size_t count, const ibv_data_buf* list
   if (!accept_data(qp, length)) return;
   qp.batch.wqe->flags |= IBV_SEND_INLINE;
   std::byte* to = qp.batch.wqe->inline_space();
-  for (size_t i = 0; i < count; ++i) {
-    const ConstBytes piece(static_cast<const std::byte*>(list[i].addr), list[i].length);
-    if (!memory::copy_guarded(to, piece)) return fail(qp, EFAULT);
-    to += piece.size();
-  }
+  const bool copied = memory::guarded([&] {
+    for (size_t i = 0; i < count; ++i) {
+      if (list[i].length > 0) std::memcpy(to, list[i].addr, list[i].length);
+      to += list[i].length;
+    }
+  });
+  if (!copied) fail(qp, EFAULT);
 }
 
 void set_inline_data(ibv_qp_ex* abi, void* from, size_t length) {
-  const ibv_data_buf piece{from, length};
-  set_inline_data_list(abi, 1, &piece);
+  Qp& qp = of(abi);
+  SendBatch& batch = qp.batch;
+  if (batch.data != Data::kSent || batch.error != 0) return fail(qp, EINVAL);
+  if (length > qp.init.cap.max_inline_data) return fail(qp, kTooMuch);
+  SendWqe& wqe = *batch.wqe;
+  wqe.flags |= IBV_SEND_INLINE;
+  wqe.length = static_cast<uint32_t>(length);
+  if (!memory::copy_guarded(wqe.inline_space(), {static_cast<const std::byte*>(from), length})) {
+    fail(qp, EFAULT);
+  }
 }
 
 // ---- what a QP cannot do

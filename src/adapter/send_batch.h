@@ -24,8 +24,11 @@ static_assert(sizeof(ExtendedQp) == sizeof(ibv_qp_ex) + sizeof(void*));
 // straight into the ring, behind what is posted, and posted together. Belongs to the thread that started it,
 // which has the send queue's lock meanwhile.
 struct SendBatch {
+  queues::SendQueue* ring = nullptr;
   queues::SendWqe* wqe = nullptr;  // the request being made, to which setters apply
+  uint32_t first = 0;              // index of the first request
   uint32_t filled = 0;
+  uint32_t room = 0;   // in the ring, when last looked
   int error = EINVAL;  // the first; from then on every call does nothing. So also outside of a batch.
   Data data = Data::kNone;
   bool unaddressed = false;  // the request lacks what says where it goes
