@@ -32,25 +32,26 @@ void fail(Qp& qp, int error) {
 
 void start(ibv_qp_ex* abi) {
   Qp& qp = of(abi);
-  if (!qp.one_thread) qp.transport->send_lock().lock();
-  queues::SendQueue& ring = qp.transport->send_queue();
-  qp.batch = {.ring = &ring,
-              .first = ring.posted(),
-              .room = ring.room(),
-              .error = transport::accepts_sends(qp.transport->state()) ? 0 : EINVAL,
-              .open = true};
+  SendBatch& batch = qp.batch;
+  if (batch.lock != nullptr) batch.lock->lock();
+  batch.first = batch.ring->posted();
+  batch.room = batch.ring->room();
+  batch.filled = 0;
+  batch.data = Data::kNone;
+  batch.unaddressed = false;
+  batch.error = transport::accepts_sends(qp.transport->state()) ? 0 : EINVAL;
 }
 
 // Ends the batch, posting its requests or not.
 int finish(Qp& qp, bool post) {
   SendBatch& batch = qp.batch;
-  if (!batch.open) return EINVAL;
+  if (batch.error == SendBatch::kNotOpen) return EINVAL;
   if (batch.unaddressed) fail(qp, EINVAL);
   const int error = batch.error;
   const uint32_t posted = error == 0 && post ? batch.filled : 0;
-  batch = {};
-  if (posted > 0) qp.transport->send_queue().publish(posted);
-  if (!qp.one_thread) qp.transport->send_lock().unlock();
+  batch.error = SendBatch::kNotOpen;
+  if (posted > 0) batch.ring->publish(posted);
+  if (batch.lock != nullptr) batch.lock->unlock();
   if (posted > 0) qp.shard.ring(*qp.transport);
   return error;
 }
@@ -184,7 +185,7 @@ struct Make {
 void set_datagram_address(ibv_qp_ex* abi, ibv_ah* ah, uint32_t remote_qpn, uint32_t remote_qkey) {
   Qp& qp = of(abi);
   SendBatch& batch = qp.batch;
-  if (batch.error != 0 || batch.wqe == nullptr) return;
+  if (batch.error != 0 || batch.filled == 0) return;
   if (ah == nullptr || !same_domain(ah->pd, qp.qp_base.pd)) return fail(qp, EINVAL);
   batch.wqe->path = Ah::of(ah).path;
   batch.wqe->remote_qpn = roce::Qpn(remote_qpn);
@@ -194,7 +195,7 @@ void set_datagram_address(ibv_qp_ex* abi, ibv_ah* ah, uint32_t remote_qpn, uint3
 
 void set_xrc_address(ibv_qp_ex* abi, uint32_t remote_srqn) {
   SendBatch& batch = of(abi).batch;
-  if (batch.error != 0 || batch.wqe == nullptr) return;
+  if (batch.error != 0 || batch.filled == 0) return;
   batch.wqe->remote_srqn = remote_srqn;
   batch.unaddressed = false;
 }
@@ -202,7 +203,7 @@ void set_xrc_address(ibv_qp_ex* abi, uint32_t remote_srqn) {
 // Takes note of the length, if the request may have that much and that kind of data.
 bool accept_data(Qp& qp, uint64_t length) {
   SendBatch& batch = qp.batch;
-  if (batch.error != 0 || batch.wqe == nullptr) return false;
+  if (batch.error != 0) return false;
   if (batch.data == Data::kOriginal) {
     if (length < sizeof(uint64_t)) return fail(qp, EINVAL), false;
     length = sizeof(uint64_t);
@@ -296,6 +297,8 @@ void fill_requests(ExtendedQp& qp, uint64_t operations) {
 }  // namespace
 
 void fill_send_operations(Qp& qp, uint64_t operations) {
+  qp.batch.ring = &qp.transport->send_queue();
+  qp.batch.lock = qp.one_thread ? nullptr : &qp.transport->send_lock();
   const ibv_qp_type type = qp.init.qp_type;
   if (type == IBV_QPT_UD || type == IBV_QPT_XRC_SEND) {
     fill_requests<true>(qp, operations);
