@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "adapter/extended_polling.h"
 #include "adapter/limits.h"
 #include "adapter/software_context.h"
 
@@ -58,15 +59,48 @@ void Cq::on_overflow() {
 
 Result<ibv_cq*> SoftwareContext::create_cq(int cqe, void* cq_context, ibv_comp_channel* channel,
                                            int comp_vector) {
-  if (cqe < 1 || cqe > kMaxCqe || comp_vector < 0 || comp_vector >= kCompletionVectors) return fail(EINVAL);
+  ibv_cq_init_attr_ex attr{};
+  attr.cqe = static_cast<uint32_t>(cqe);  // a negative one is too large
+  attr.cq_context = cq_context;
+  attr.channel = channel;
+  attr.comp_vector = static_cast<uint32_t>(comp_vector);
+  auto cq = make_cq(attr);
+  if (!cq) return tl::unexpected(cq.error());
+  return (*cq)->abi();
+}
+
+Result<ibv_cq_ex*> SoftwareContext::create_cq_ex(ibv_cq_init_attr_ex* attr) {
+  constexpr uint32_t kUnderstood = IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD;
+  constexpr uint32_t kFlags = IBV_CREATE_CQ_ATTR_SINGLE_THREADED | IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN;
+  ibv_cq_init_attr_ex asked = *attr;
+  if ((asked.comp_mask & ~kUnderstood) != 0) return fail(EOPNOTSUPP);
+  if ((asked.comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS) == 0) asked.flags = 0;
+  if ((asked.flags & ~kFlags) != 0 || (asked.wc_flags & ~kReadableFields) != 0) return fail(EOPNOTSUPP);
+  // There are no parent domains, and another one will not do.
+  if ((asked.comp_mask & IBV_CQ_INIT_ATTR_MASK_PD) != 0) return fail(EINVAL);
+  auto cq = make_cq(asked);
+  if (!cq) return tl::unexpected(cq.error());
+  fill_extended_polling(**cq, asked.wc_flags);
+  return *cq;
+}
+
+Result<Cq*> SoftwareContext::make_cq(const ibv_cq_init_attr_ex& attr) {
+  if (attr.cqe < 1 || attr.cqe > uint32_t{kMaxCqe} || attr.comp_vector >= uint32_t{kCompletionVectors})
+    return fail(EINVAL);
+  ibv_comp_channel* channel = attr.channel;
   if (channel != nullptr && channel->context != &abi().context) return fail(EINVAL);
+  queues::CompletionQueue::Options options;
+  options.device_clock = (attr.wc_flags & IBV_WC_EX_WITH_COMPLETION_TIMESTAMP) != 0;
+  options.wall_clock = (attr.wc_flags & IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK) != 0;
+  options.single_threaded = (attr.flags & IBV_CREATE_CQ_ATTR_SINGLE_THREADED) != 0;
+  options.ignore_overrun = (attr.flags & IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN) != 0;
   auto cq = std::make_unique<Cq>(*this);
-  auto queue = queues::CompletionQueue::create(static_cast<uint32_t>(cqe), cq.get());
+  auto queue = queues::CompletionQueue::create(attr.cqe, cq.get(), options);
   if (!queue) return tl::unexpected(queue.error());
   cq->queue = std::move(*queue);
   cq->context = &abi().context;
   cq->channel = channel;
-  cq->cq_context = cq_context;
+  cq->cq_context = attr.cq_context;
   cq->handle = next_handle();
   cq->cqe = static_cast<int>(cq->queue->capacity());
   const std::lock_guard guard(objects_mutex_);
@@ -77,7 +111,7 @@ Result<ibv_cq*> SoftwareContext::create_cq(int cqe, void* cq_context, ibv_comp_c
     ++channel->refcnt;
   }
   cqs_.push_back(*cq);
-  return cq.release()->abi();
+  return cq.release();
 }
 
 int SoftwareContext::resize_cq(ibv_cq* cq, int cqe) {

@@ -99,6 +99,7 @@ struct Cq : ibv_cq_ex, queues::EventSource, queues::CompletionListener {
   AsyncEvents<kCqEvents.size()> async_events;
   CompChannel* comp_channel = nullptr;
   std::unique_ptr<queues::CompletionQueue> queue;
+  const queues::Completion* current = nullptr;  // of the batch that is being polled
   std::atomic<uint32_t> users{0};  // QPs, each counted for each of its two roles
 };
 
