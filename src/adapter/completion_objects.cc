@@ -49,12 +49,23 @@ Cq::Cq(SoftwareContext& maker)
       account(mutex, cond),
       async_events(kCqEvents, {.element = {.cq = abi()}, .event_type = {}}, &async_events_taken) {}
 
+// All four come from within the shard, which completes requests, or from modify_cq(): under the shard's lock.
+
 void Cq::on_completion_event() {
+  if (moderation != Duration::zero()) owner.shard().cancel_alarm(*this);
   if (comp_channel != nullptr) comp_channel->events->post(*this);
 }
 
 void Cq::on_overflow() {
   async_events.post(IBV_EVENT_CQ_ERR, owner.events());
+}
+
+void Cq::on_event_held() {
+  owner.shard().set_alarm(*this, moderation);
+}
+
+void Cq::on_alarm() {
+  queue->release_event();
 }
 
 Result<ibv_cq*> SoftwareContext::create_cq(int cqe, void* cq_context, ibv_comp_channel* channel,
@@ -122,6 +133,20 @@ int SoftwareContext::resize_cq(ibv_cq* cq, int cqe) {
   return 0;
 }
 
+// A count and a period, or the event is not held back at all, as with hardware.
+int SoftwareContext::modify_cq(ibv_cq* cq, ibv_modify_cq_attr* attr) {
+  if (attr->attr_mask == 0) return EINVAL;
+  if ((attr->attr_mask & ~uint32_t{IBV_CQ_ATTR_MODERATE}) != 0) return EOPNOTSUPP;
+  const ibv_moderate_cq& wanted = attr->moderate;
+  const bool holds = wanted.cq_count > 1 && wanted.cq_period > 0;
+  Cq& object = Cq::of(cq);
+  shard().exclusively([&] {
+    object.queue->moderate(holds ? wanted.cq_count : 0);
+    object.moderation = holds ? std::chrono::microseconds(wanted.cq_period) : Duration::zero();
+  });
+  return 0;
+}
+
 int SoftwareContext::destroy_cq(ibv_cq* abi_cq) {
   Cq& cq = Cq::of(abi_cq);
   if (cq.users.load() != 0) return EBUSY;
@@ -138,6 +163,7 @@ int SoftwareContext::destroy_cq(ibv_cq* abi_cq) {
 
 void SoftwareContext::withdraw_events(Cq& cq) {
   if (engine_->inherited()) return;  // the counts in the descriptors are our parent's
+  if (cq.moderation != Duration::zero()) shard().exclusively([&] { shard().cancel_alarm(cq); });
   if (cq.comp_channel != nullptr) cq.comp_channel->events->withdraw(cq);
   cq.async_events.withdraw(events());
 }

@@ -81,7 +81,7 @@ class EventAccount {
 };
 
 // The C struct is an ibv_cq_ex, whose first part is an ibv_cq.
-struct Cq : ibv_cq_ex, queues::EventSource, queues::CompletionListener {
+struct Cq : ibv_cq_ex, queues::EventSource, queues::CompletionListener, engine::Alarm {
   explicit Cq(SoftwareContext& maker);
   static Cq& of(ibv_cq* cq) { return *static_cast<Cq*>(reinterpret_cast<ibv_cq_ex*>(cq)); }
   static Cq& of(queues::EventSource& source) { return static_cast<Cq&>(source); }
@@ -89,6 +89,8 @@ struct Cq : ibv_cq_ex, queues::EventSource, queues::CompletionListener {
 
   void on_completion_event() override;
   void on_overflow() override;
+  void on_event_held() override;
+  void on_alarm() override;
 
   SoftwareContext& owner;
   ListHook owned;
@@ -100,7 +102,8 @@ struct Cq : ibv_cq_ex, queues::EventSource, queues::CompletionListener {
   CompChannel* comp_channel = nullptr;
   std::unique_ptr<queues::CompletionQueue> queue;
   const queues::Completion* current = nullptr;  // of the batch that is being polled
-  std::atomic<uint32_t> users{0};  // QPs, each counted for each of its two roles
+  Duration moderation{0};                       // how long an event is held back; under the shard's lock
+  std::atomic<uint32_t> users{0};               // QPs, each counted for each of its two roles
 };
 
 // The C struct is an ibv_qp_ex, whose first member is an ibv_qp.

@@ -122,6 +122,7 @@ int SoftwareContext::query_device(ibv_device_attr_ex* attr, size_t attr_size) {
   all.phys_port_cnt_ex = kPorts;
   all.completion_timestamp_mask = ~uint64_t{0};
   all.hca_core_clock = kDeviceClockKhz;
+  all.cq_mod_caps = {.max_cq_count = UINT16_MAX, .max_cq_period = UINT16_MAX};
   std::memcpy(attr, &all, std::min(attr_size, sizeof all));
   return 0;
 }

@@ -40,6 +40,7 @@ class SoftwareContext : public provider::Context, private engine::LinkListener {
   Result<ibv_cq*> create_cq(int cqe, void* cq_context, ibv_comp_channel* channel, int comp_vector) override;
   Result<ibv_cq_ex*> create_cq_ex(ibv_cq_init_attr_ex* attr) override;
   int resize_cq(ibv_cq* cq, int cqe) override;
+  int modify_cq(ibv_cq* cq, ibv_modify_cq_attr* attr) override;
   int destroy_cq(ibv_cq* cq) override;
   int get_cq_event(ibv_comp_channel* channel, ibv_cq** cq, void** cq_context) override;
   void ack_cq_events(ibv_cq* cq, unsigned count) override;

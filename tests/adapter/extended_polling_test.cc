@@ -4,6 +4,7 @@
 #include <thread>
 
 #include "adapter/support/endpoint.h"
+#include "base/time.h"
 
 namespace verbena::adapter::testing {
 namespace {
@@ -279,37 +280,48 @@ TEST(ExtendedQueues, WhatBadArgumentsGet) {
   constexpr uint32_t kFlags = IBV_CQ_INIT_ATTR_MASK_FLAGS;
   struct Case {
     const char* what;
-    ibv_cq_init_attr_ex attr;
-    int error;  // 0: works
+    uint32_t cqe = 1;
+    ibv_comp_channel* channel = nullptr;
+    uint32_t vector = 0;
+    uint64_t fields = 0;
+    uint32_t mask = 0;
+    uint32_t flags = 0;
+    ibv_pd* domain = nullptr;
+    int error = 0;  // 0: works
   };
   const Case cases[] = {
-      {"the least", {.cqe = 1}, 0},
-      {"the most", {.cqe = max_cqe, .comp_vector = vectors - 1, .wc_flags = kAllFields}, 0},
-      {"a channel", {.cqe = 1, .channel = channel.get()}, 0},
-      {"another context's channel", {.cqe = 1, .channel = foreign.get()}, EINVAL},
-      {"no entries", {}, EINVAL},
-      {"too many entries", {.cqe = max_cqe + 1}, EINVAL},
-      {"a vector too many", {.cqe = 1, .comp_vector = vectors}, EINVAL},
-      {"an unknown field", {.cqe = 1, .wc_flags = IBV_CREATE_CQ_SUP_WC_FLAGS + 1}, EOPNOTSUPP},
-      {"an unknown mask", {.cqe = 1, .comp_mask = 1u << 2}, EOPNOTSUPP},
-      {"one thread", {.cqe = 1, .comp_mask = kFlags, .flags = IBV_CREATE_CQ_ATTR_SINGLE_THREADED}, 0},
-      {"overruns", {.cqe = 1, .comp_mask = kFlags, .flags = IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN}, 0},
-      {"an unknown flag", {.cqe = 1, .comp_mask = kFlags, .flags = 1u << 2}, EOPNOTSUPP},
-      {"flags that the mask does not name", {.cqe = 1, .flags = 1u << 2}, 0},
-      {"no parent domain", {.cqe = 1, .comp_mask = IBV_CQ_INIT_ATTR_MASK_PD}, EINVAL},
-      {"a domain that is none",
-       {.cqe = 1, .comp_mask = IBV_CQ_INIT_ATTR_MASK_PD, .parent_domain = pd.get()},
-       EINVAL},
+      {.what = "the least"},
+      {.what = "the most", .cqe = max_cqe, .vector = vectors - 1, .fields = kAllFields},
+      {.what = "a channel", .channel = channel.get()},
+      {.what = "another context's channel", .channel = foreign.get(), .error = EINVAL},
+      {.what = "no entries", .cqe = 0, .error = EINVAL},
+      {.what = "too many entries", .cqe = max_cqe + 1, .error = EINVAL},
+      {.what = "a vector too many", .vector = vectors, .error = EINVAL},
+      {.what = "an unknown field", .fields = kAllFields + 1, .error = EOPNOTSUPP},
+      {.what = "an unknown mask", .mask = 1u << 2, .error = EOPNOTSUPP},
+      {.what = "one thread", .mask = kFlags, .flags = IBV_CREATE_CQ_ATTR_SINGLE_THREADED},
+      {.what = "ignored overruns", .mask = kFlags, .flags = IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN},
+      {.what = "an unknown flag", .mask = kFlags, .flags = 1u << 2, .error = EOPNOTSUPP},
+      {.what = "flags that the mask does not name", .flags = 1u << 2},
+      {.what = "no parent domain", .mask = IBV_CQ_INIT_ATTR_MASK_PD, .error = EINVAL},
+      {.what = "not a parent domain", .mask = IBV_CQ_INIT_ATTR_MASK_PD, .domain = pd.get(), .error = EINVAL},
   };
   for (const Case& c : cases) {
     SCOPED_TRACE(c.what);
-    ibv_cq_init_attr_ex attr = c.attr;
+    ibv_cq_init_attr_ex attr{};
+    attr.cqe = c.cqe;
+    attr.channel = c.channel;
+    attr.comp_vector = c.vector;
+    attr.wc_flags = c.fields;
+    attr.comp_mask = c.mask;
+    attr.flags = c.flags;
+    attr.parent_domain = c.domain;
     errno = 0;
     ibv_cq_ex* cq = ibv_create_cq_ex(context.get(), &attr);
     EXPECT_EQ(cq == nullptr ? errno : 0, c.error);
     if (cq == nullptr) continue;
-    EXPECT_GE(cq->cqe, static_cast<int>(c.attr.cqe));
-    EXPECT_EQ(cq->channel, c.attr.channel);
+    EXPECT_GE(cq->cqe, static_cast<int>(c.cqe));
+    EXPECT_EQ(cq->channel, c.channel);
     EXPECT_EQ(cq->context, context.get());
     EXPECT_EQ(ibv_destroy_cq(ibv_cq_ex_to_cq(cq)), 0);
   }

@@ -184,7 +184,7 @@ TEST_F(CompletionBatch, LosesAndDoublesNothingBetweenThreads) {
 #if defined(__SANITIZE_THREAD__)
   constexpr uint64_t kEntries = 20'000;
 #else
-  constexpr uint64_t kEntries = 200'000;
+  constexpr uint64_t kEntries = 50'000;
 #endif
   constexpr uint32_t kPollers = 2;
   create(63, {});
