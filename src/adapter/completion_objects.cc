@@ -87,8 +87,12 @@ Result<ibv_cq_ex*> SoftwareContext::create_cq_ex(ibv_cq_init_attr_ex* attr) {
   if ((asked.comp_mask & ~kUnderstood) != 0) return fail(EOPNOTSUPP);
   if ((asked.comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS) == 0) asked.flags = 0;
   if ((asked.flags & ~kFlags) != 0 || (asked.wc_flags & ~kReadableFields) != 0) return fail(EOPNOTSUPP);
-  // There are no parent domains, and another one will not do.
-  if ((asked.comp_mask & IBV_CQ_INIT_ATTR_MASK_PD) != 0) return fail(EINVAL);
+  if ((asked.comp_mask & IBV_CQ_INIT_ATTR_MASK_PD) == 0) {
+    asked.parent_domain = nullptr;
+  } else if (asked.parent_domain == nullptr || asked.parent_domain->context != &abi().context ||
+             Pd::of(asked.parent_domain).parent_of == nullptr) {
+    return fail(EINVAL);
+  }
   auto cq = make_cq(asked);
   if (!cq) return tl::unexpected(cq.error());
   fill_extended_polling(**cq, asked.wc_flags);
@@ -106,6 +110,11 @@ Result<Cq*> SoftwareContext::make_cq(const ibv_cq_init_attr_ex& attr) {
   options.single_threaded = (attr.flags & IBV_CREATE_CQ_ATTR_SINGLE_THREADED) != 0;
   options.ignore_overrun = (attr.flags & IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN) != 0;
   auto cq = std::make_unique<Cq>(*this);
+  if (attr.parent_domain != nullptr) {
+    cq->parent_domain = &Pd::of(attr.parent_domain);
+    options.memory = cq->parent_domain->memory.get();
+    options.single_threaded |= cq->parent_domain->thread != nullptr;
+  }
   auto queue = queues::CompletionQueue::create(attr.cqe, cq.get(), options);
   if (!queue) return tl::unexpected(queue.error());
   cq->queue = std::move(*queue);
@@ -117,6 +126,7 @@ Result<Cq*> SoftwareContext::make_cq(const ibv_cq_init_attr_ex& attr) {
   const std::lock_guard guard(objects_mutex_);
   if (cq_count_ >= kMaxCq) return fail(ENOMEM);
   ++cq_count_;
+  if (cq->parent_domain != nullptr) ++cq->parent_domain->users;
   if (channel != nullptr) {
     cq->comp_channel = &CompChannel::of(channel);
     ++channel->refcnt;
@@ -157,7 +167,9 @@ int SoftwareContext::destroy_cq(ibv_cq* abi_cq) {
   const std::lock_guard guard(objects_mutex_);
   if (abi_cq->channel != nullptr) --abi_cq->channel->refcnt;
   --cq_count_;
-  delete &cq;
+  Pd* const domain = cq.parent_domain;
+  delete &cq;  // its ring goes back to the domain's allocator
+  if (domain != nullptr) --domain->users;
   return 0;
 }
 

@@ -10,7 +10,7 @@ namespace verbena::queues {
 
 // A completion as it lies in the ring: one cache line. It has what ibv_wc has, but for what is always zero on
 // Ethernet (slid, dlid_path_bits: a RoCE port has no LID), and what only extended polling can ask for.
-struct alignas(64) Completion {
+struct Completion {
   Completion() = default;
   // NOLINTNEXTLINE(google-explicit-constructor): it is the same thing, and most have no more to say
   Completion(const ibv_wc& wc)

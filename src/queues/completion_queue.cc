@@ -14,8 +14,8 @@ constexpr Duration kPollPatience = std::chrono::microseconds(100);
 // How long resizing waits for a batch; it may be the caller's own.
 constexpr Duration kBatchPatience = std::chrono::milliseconds(100);
 
-Result<MappedArray> make_ring(uint32_t slots) {
-  return MappedArray::create(size_t{slots} * sizeof(Completion));
+Result<MappedArray> make_ring(uint32_t slots, RingMemory* memory) {
+  return MappedArray::create(size_t{slots} * sizeof(Completion), {memory, RingKind::kCompletion});
 }
 
 }  // namespace
@@ -24,7 +24,7 @@ Result<std::unique_ptr<CompletionQueue>> CompletionQueue::create(uint32_t entrie
                                                                  CompletionListener* listener,
                                                                  const Options& options) {
   const uint32_t slots = std::bit_ceil(entries + 1);
-  auto ring = make_ring(slots);
+  auto ring = make_ring(slots, options.memory);
   if (!ring) return tl::unexpected(ring.error());
   return std::unique_ptr<CompletionQueue>(new CompletionQueue(std::move(*ring), slots, listener, options));
 }
@@ -183,7 +183,7 @@ void CompletionQueue::release_event() {
 
 Result<void> CompletionQueue::resize(uint32_t entries) {
   const uint32_t slots = std::bit_ceil(entries + 1);
-  auto ring = make_ring(slots);
+  auto ring = make_ring(slots, options_.memory);
   if (!ring) return tl::unexpected(ring.error());
   if (!begin_polling_within(kBatchPatience)) return fail(EBUSY);
   bool fits;

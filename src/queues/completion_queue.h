@@ -34,6 +34,8 @@ class CompletionListener {
 class CompletionQueue {
  public:
   struct Options {
+    // Where the ring comes from, when resized too, if not from the system. It must outlive the queue.
+    RingMemory* memory = nullptr;
     // Reading a clock costs as much as the rest of an entry: only where it is asked for.
     bool device_clock = false;
     bool wall_clock = false;
