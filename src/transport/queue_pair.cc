@@ -37,6 +37,7 @@ void QueuePair::enter(ibv_qp_state next) {
   if (next == IBV_QPS_RESET || from == IBV_QPS_RESET) {
     send_queue_.clear();
     receives_.clear();
+    completion_lost_ = false;
   }
   on_enter(from, next);
   if (next == IBV_QPS_ERR) {
@@ -54,6 +55,11 @@ void QueuePair::fail(std::optional<ibv_event_type> event) {
   if (event) emit(*event);
 }
 
+void QueuePair::fail_for_lost_completions() {
+  completion_lost_ = false;
+  fail(IBV_EVENT_QP_FATAL);
+}
+
 void QueuePair::complete_send(const queues::SendWqe& wqe, ibv_wc_status status) {
   if ((wqe.flags & queues::kTagMatchingRequest) != 0) return complete_rendezvous(wqe, status);
   if (status == IBV_WC_SUCCESS && !config_.signal_all && !wqe.has_flag(IBV_SEND_SIGNALED)) return;
@@ -64,7 +70,7 @@ void QueuePair::complete_send(const queues::SendWqe& wqe, ibv_wc_status status) 
   wc.opcode = kCompletionOpcodes[std::min<size_t>(wqe.opcode, kCompletionOpcodes.size() - 1)];
   wc.byte_len = wqe.length;
   wc.qp_num = config_.qpn.value();
-  config_.send_cq->push(wc, status != IBV_WC_SUCCESS);
+  if (!config_.send_cq->push(wc, status != IBV_WC_SUCCESS)) completion_lost_ = true;
 }
 
 void QueuePair::complete_recv(ibv_wc& wc, bool solicited) {
@@ -74,7 +80,7 @@ void QueuePair::complete_recv(ibv_wc& wc, bool solicited) {
   queues::CompletionQueue* cq = receives_.cq();
   // First its place is free again, then the application may know.
   receives_.finish();
-  cq->push(wc, solicited);
+  if (!cq->push(wc, solicited)) completion_lost_ = true;
 }
 
 // ---- tag matching

@@ -137,6 +137,13 @@ class QueuePair {
   // Packets are on their way and unanswered.
   virtual bool has_outstanding() const = 0;
 
+  // To be called after on_packet(), transmit() and on_timer(), when the QP is of one piece again: if a
+  // completion queue in error has lost what it had to say, nothing that it does can be relied on any more
+  // (IBTA volume 1, 11.6.3.2: local work queue catastrophic error).
+  void answer_lost_completions() {
+    if (completion_lost_) fail_for_lost_completions();
+  }
+
   // When on_timer() wants to be called; kNever if not at all.
   virtual TimePoint deadline() const = 0;
   virtual void on_timer(TimePoint now) = 0;
@@ -191,6 +198,8 @@ class QueuePair {
   void emit(ibv_event_type event) { config_.listener->on_qp_event(event); }
 
  private:
+  void fail_for_lost_completions();
+
   const QpConfig config_;
   QpAttributes attributes_;
   std::atomic<ibv_qp_state> state_{IBV_QPS_RESET};
@@ -198,6 +207,7 @@ class QueuePair {
   SpinLock recv_lock_;
   queues::SendQueue send_queue_;
   Receives receives_;
+  bool completion_lost_ = false;
 };
 
 }  // namespace verbena::transport

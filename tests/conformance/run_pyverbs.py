@@ -21,8 +21,19 @@ import tempfile
 
 import harness
 
-MODULES = ("test_device", "test_pd", "test_parent_domain", "test_addr", "test_mr", "test_cq", "test_qp", "test_qpex",
-           "test_atomic")
+MODULES = (
+    "test_addr",
+    "test_atomic",
+    "test_cq",
+    "test_cq_events",
+    "test_cqex",
+    "test_device",
+    "test_mr",
+    "test_parent_domain",
+    "test_pd",
+    "test_qp",
+    "test_qpex",
+)
 DEBIANS_TESTS = "/usr/share/doc/rdma-core/tests"
 DEBIANS_PYTHON = "/usr/bin/python3"  # the one that Debian's pyverbs is built for
 HUGE_PAGES = pathlib.Path("/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages")
