@@ -19,8 +19,8 @@ namespace verbena::queues {
 inline constexpr uint32_t kMaxSge = 32;
 inline constexpr uint32_t kMaxInline = 1024;
 
-// What an application may say in SendWqe::flags, and what is said there besides: the request is not its own, but
-// made for a shared receive queue that matches tags.
+// What an application may say in SendWqe::flags, and what is said there besides: the request is not its own,
+// but made for a shared receive queue that matches tags.
 inline constexpr uint8_t kSendFlags =
     IBV_SEND_FENCE | IBV_SEND_SIGNALED | IBV_SEND_SOLICITED | IBV_SEND_INLINE | IBV_SEND_IP_CSUM;
 inline constexpr uint8_t kTagMatchingRequest = 0x80;

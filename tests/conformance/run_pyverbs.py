@@ -33,6 +33,7 @@ MODULES = (
     "test_pd",
     "test_qp",
     "test_qpex",
+    "test_tag_matching",
 )
 DEBIANS_TESTS = "/usr/share/doc/rdma-core/tests"
 DEBIANS_PYTHON = "/usr/bin/python3"  # the one that Debian's pyverbs is built for
