@@ -136,6 +136,11 @@ void SoftwareContext::ack_async_event(ibv_async_event* event) {
       Qp::of(qp).account.acknowledge(qp->events_completed, 1);
       return;
     }
+    case IBV_EVENT_WQ_FATAL: {
+      ibv_wq* wq = event->element.wq;
+      Wq::of(wq).account.acknowledge(wq->events_completed, 1);
+      return;
+    }
     default:  // of the port: nothing waits for it
       return;
   }

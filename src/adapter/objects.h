@@ -9,6 +9,7 @@
 #include <pthread.h>
 
 #include "adapter/async_events.h"
+#include "adapter/ethernet_link.h"
 #include "base/intrusive_list.h"
 #include "engine/shard.h"
 #include "memory/region.h"
@@ -102,6 +103,18 @@ struct Cq : ibv_cq_ex, queues::EventSource, queues::CompletionListener {
   std::atomic<uint32_t> users{0};  // QPs, each counted for each of its two roles
 };
 
+struct RwqIndTable;
+
+// What a raw QP has besides.
+struct RawSide {
+  explicit RawSide(std::shared_ptr<EthernetLink> ethernet) : link(std::move(ethernet)), sender(*link) {}
+
+  const std::shared_ptr<EthernetLink> link;
+  EthernetLink::Sender sender;
+  RwqIndTable* table = nullptr;    // it spreads what it receives over this one's queues
+  std::atomic<uint32_t> flows{0};  // rules that name it
+};
+
 // The C struct is an ibv_qp_ex, whose first member is an ibv_qp.
 struct Qp : ibv_qp_ex, transport::QpEventListener {
   explicit Qp(SoftwareContext& maker);
@@ -116,6 +129,7 @@ struct Qp : ibv_qp_ex, transport::QpEventListener {
   EventAccount account;
   std::atomic<uint32_t> async_events_taken{0};
   AsyncEvents<kQpEvents.size()> async_events;
+  std::unique_ptr<RawSide> raw;  // null unless it is for raw packets
   std::unique_ptr<transport::QueuePair> transport;
   ibv_qp_init_attr init{};
   ibv_qp_attr attributes{};  // as last set; what the transport owns is filled in when queried

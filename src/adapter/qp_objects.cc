@@ -3,6 +3,7 @@
 #include <bit>
 
 #include "adapter/limits.h"
+#include "adapter/qp_capacities.h"
 #include "adapter/software_context.h"
 #include "transport/qp_state.h"
 #include "transport/rc.h"
@@ -16,26 +17,6 @@ constexpr uint32_t kPsnMask = 0xffffff;
 constexpr uint32_t kMostQpn = 0xffffff;
 // What goes beyond needs an extended query command, which there is none of (rdma-core answers the same).
 constexpr int kQueryMask = IBV_QP_RATE_LIMIT - 1;
-
-int check_capacities(const ibv_qp_cap& cap) {
-  const auto within = [](uint32_t value, int most) { return value <= static_cast<uint32_t>(most); };
-  return within(cap.max_send_wr, kMaxQpWr) && within(cap.max_recv_wr, kMaxQpWr) &&
-                 within(cap.max_send_sge, kMaxSge) && within(cap.max_recv_sge, kMaxSge) &&
-                 within(cap.max_inline_data, kMaxInline)
-             ? 0
-             : EINVAL;
-}
-
-// What the QP really has room for: rings are powers of two, the space of a gather list serves inline data
-// too.
-void round_up(ibv_qp_cap& cap) {
-  cap.max_send_sge = std::max(cap.max_send_sge, 1u);
-  cap.max_recv_sge = std::max(cap.max_recv_sge, 1u);
-  cap.max_inline_data =
-      std::max<uint32_t>((cap.max_inline_data + 15) & ~15u, cap.max_send_sge * sizeof(ibv_sge));
-  if (cap.max_send_wr > 0) cap.max_send_wr = std::bit_ceil(cap.max_send_wr);
-  if (cap.max_recv_wr > 0) cap.max_recv_wr = std::bit_ceil(cap.max_recv_wr);
-}
 
 // How large each attribute may be (ib_modify_qp_is_ok() and modify_qp() of the kernel's uverbs and rxe).
 struct Bound {
@@ -69,6 +50,7 @@ void Qp::on_qp_event(ibv_event_type type) {
 }
 
 Result<ibv_qp*> SoftwareContext::create_qp(ibv_qp_init_attr_ex* attr) {
+  if (attr->qp_type == IBV_QPT_RAW_PACKET) return create_raw_qp(attr);
   constexpr uint32_t kUnderstood = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS;
   if ((attr->comp_mask & ~kUnderstood) != 0) return fail(EOPNOTSUPP);
   // Programs may say that they want no flags.
@@ -142,8 +124,9 @@ void SoftwareContext::retire(Qp& qp) {
   // All under the lock: from the moment it is removed another QP may get the number.
   qp.shard.exclusively([&] {
     qp.shard.remove(*qp.transport);
-    Cq::of(abi_qp.send_cq).queue->remove_entries_of(abi_qp.qp_num);
-    Cq::of(abi_qp.recv_cq).queue->remove_entries_of(abi_qp.qp_num);
+    for (ibv_cq* cq : {abi_qp.send_cq, abi_qp.recv_cq}) {
+      if (cq != nullptr) Cq::of(cq).queue->remove_entries_of(abi_qp.qp_num);
+    }
   });
   withdraw_events(qp);
 }
@@ -154,11 +137,14 @@ void SoftwareContext::withdraw_events(Qp& qp) {
 
 int SoftwareContext::destroy_qp(ibv_qp* abi_qp) {
   Qp& qp = Qp::of(abi_qp);
+  if (qp.raw != nullptr && qp.raw->flows.load() != 0) return EBUSY;
   retire(qp);
   // Events that the application holds must come back first (ibv_get_async_event(3)).
   qp.account.await(abi_qp->events_completed, qp.async_events_taken);
-  --Cq::of(abi_qp->send_cq).users;
-  --Cq::of(abi_qp->recv_cq).users;
+  for (ibv_cq* cq : {abi_qp->send_cq, abi_qp->recv_cq}) {
+    if (cq != nullptr) --Cq::of(cq).users;
+  }
+  if (qp.raw != nullptr && qp.raw->table != nullptr) --qp.raw->table->users;
   --Pd::of(abi_qp->pd).users;
   const std::lock_guard guard(objects_mutex_);
   delete &qp;

@@ -76,7 +76,11 @@ SoftwareContext::~SoftwareContext() {
       delete &object;
     }
   };
+  destroy_all(flows_, [&](Flow& flow) { uproot(flow); });
   destroy_all(qps_, [&](Qp& qp) { retire(qp); });
+  destroy_all(rwq_tables_, [](RwqIndTable&) {});
+  destroy_all(wqs_, [&](Wq& wq) { retire(wq); });
+  destroy_all(counters_, [](Counters&) {});
   destroy_all(ahs_, [](Ah&) {});
   destroy_all(cqs_, [&](Cq& cq) { withdraw_events(cq); });
   destroy_all(channels_, [](CompChannel&) {});
@@ -103,7 +107,6 @@ int SoftwareContext::query_device(ibv_device_attr_ex* attr, size_t attr_size) {
   a.max_qp_wr = kMaxQpWr;
   a.device_cap_flags = IBV_DEVICE_BAD_PKEY_CNTR | IBV_DEVICE_BAD_QKEY_CNTR | IBV_DEVICE_UD_AV_PORT_ENFORCE |
                        IBV_DEVICE_PORT_ACTIVE_EVENT | IBV_DEVICE_SYS_IMAGE_GUID | IBV_DEVICE_RC_RNR_NAK_GEN;
-  all.device_cap_flags_ex = a.device_cap_flags;
   a.max_sge = kMaxSge;
   a.max_sge_rd = kMaxSge;
   a.max_cq = kMaxCq;
@@ -118,7 +121,9 @@ int SoftwareContext::query_device(ibv_device_attr_ex* attr, size_t attr_size) {
   a.max_pkeys = kPkeyTableLength;
   a.local_ca_ack_delay = 15;
   a.phys_port_cnt = kPorts;
+  fill_raw_packet_capabilities(all);
   all.phys_port_cnt_ex = kPorts;
+  all.device_cap_flags_ex = a.device_cap_flags;
   std::memcpy(attr, &all, std::min(attr_size, sizeof all));
   return 0;
 }

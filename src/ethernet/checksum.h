@@ -17,8 +17,9 @@ uint16_t folded(uint64_t sum);
 void fill_checksums(Bytes frame, const FrameHeaders& headers);
 
 // Whether the frame has an IP header and every checksum there is right; as adapters say with
-// IBV_WC_IP_CSUM_OK. A UDP datagram over IPv4 may be without (RFC 768).
-bool checksums_good(ConstBytes frame, const FrameHeaders& headers);
+// IBV_WC_IP_CSUM_OK. A UDP datagram over IPv4 may be without (RFC 768). `transport_checked`: somebody has
+// looked at those of TCP and UDP.
+bool checksums_good(ConstBytes frame, const FrameHeaders& headers, bool transport_checked = false);
 
 // Ends a checksum that the kernel has left to the device: the sum from `start` to the frame's end goes to
 // `offset` behind it, where that of the pseudo header is already. False: they lie outside the frame.

@@ -13,7 +13,8 @@ namespace verbena::ethernet {
 inline constexpr uint32_t kHeaderBytes = 14;
 inline constexpr uint32_t kVlanTagBytes = 4;
 inline constexpr uint32_t kMostVlanTags = 2;
-inline constexpr uint32_t kLeastFrameBytes = 60;  // on a wire, without the check sequence (IEEE 802.3, 4.2.3.3)
+inline constexpr uint32_t kLeastFrameBytes =
+    60;  // on a wire, without the check sequence (IEEE 802.3, 4.2.3.3)
 
 inline constexpr uint16_t kTypeIpv4 = 0x0800;
 inline constexpr uint16_t kTypeIpv6 = 0x86dd;
@@ -32,13 +33,13 @@ enum Layer : uint32_t { kVlan = 1, kIpv4 = 2, kIpv6 = 4, kTcp = 8, kUdp = 16 };
 // IPv4's fragmentation flags as flow rules have them (the kernel's enum ib_ipv4_flags).
 enum FragmentFlag : uint8_t { kDontFragment = 2, kMoreFragments = 4 };
 
-// Everything in a frame's headers that a flow rule may ask for, as on the wire (network order); what the frame
-// has not is zero. A rule is a value and a mask of this: it matches when the masked key is the value.
+// Everything in a frame's headers that a flow rule may ask for, as on the wire (network order); what the
+// frame has not is zero. A rule is a value and a mask of this: it matches when the masked key is the value.
 struct FlowKey {
   std::array<uint8_t, 6> destination{};
   std::array<uint8_t, 6> source{};
-  uint16_t vlan_tag = 0;    // the outermost one's
-  uint16_t ether_type = 0;  // behind the last VLAN tag
+  uint16_t vlan_tag = 0;                // the outermost one's
+  uint16_t ether_type = 0;              // behind the last VLAN tag
   std::array<uint8_t, 16> source_ip{};  // an IPv4 address is the first four bytes
   std::array<uint8_t, 16> destination_ip{};
   uint32_t flow_label = 0;

@@ -22,16 +22,16 @@ struct SteeringRule {
   FlowKey mask;
 };
 
-// Where frames go: the rules of one device. The first rule that matches takes the frame, in the order of their
-// priorities; among rules of one priority the one that asks for more comes first, and rules that ask for the
-// same get a copy each. What none of them takes goes to every default rule that is for it.
+// Where frames go: the rules of one device. The first rule that matches takes the frame, in the order of
+// their priorities; among rules of one priority the one that asks for more comes first, and rules that ask
+// for the same get a copy each. What none of them takes goes to every default rule that is for it.
 //
-// Rules with the same mask stand in one hash table, so that a frame costs a look-up for each mask there is and
-// not for each rule. Not thread-safe.
+// Rules with the same mask stand in one hash table, so that a frame costs a look-up for each mask there is
+// and not for each rule. Not thread-safe.
 class SteeringTable {
  public:
   bool empty() const { return count_ == 0; }
-  bool has_defaults() const { return !defaults_.empty(); }
+  size_t size() const { return count_; }
 
   void add(SteeringRule& rule);
   void remove(SteeringRule& rule);
