@@ -37,7 +37,7 @@ void RawQueuePair::on_frame(const IncomingFrame& frame) {
 }
 
 bool RawQueuePair::has_urgent() const {
-  if (state() == IBV_QPS_ERR) return !(send_queue_empty() && recv_queue_empty());
+  if (state() == IBV_QPS_ERR) return has_to_flush();
   if (state() == IBV_QPS_SQE) return !send_queue_empty();
   return state() == IBV_QPS_RTS && !send_queue_empty() && retry_at_ == kNever;
 }
