@@ -65,6 +65,9 @@ struct RwqIndTable : ibv_rwq_ind_table {
   std::atomic<uint32_t> users{0};  // QPs
 };
 
+// The objects that a QP uses cannot go before it.
+void count_users(const Qp& qp, int by);
+
 // What the device says of raw packets.
 void fill_raw_packet_capabilities(ibv_device_attr_ex& attr);
 

@@ -100,8 +100,8 @@ Result<ibv_qp*> SoftwareContext::create_raw_qp(ibv_qp_init_attr_ex* attr) {
     scaling = std::move(*wanted);
   }
 
-  auto qp = std::make_unique<Qp>(*this);
-  qp->raw = std::make_unique<RawSide>(std::move(*ethernet));
+  auto raw = std::make_unique<RawSide>(std::move(*ethernet));
+  auto core = std::make_shared<QpCore>();
   auto qpn = shard().exclusively([&] { return shard().reserve_qpn(); });
   if (!qpn) return tl::unexpected(qpn.error());
   control::QpStatus& status = shard().status_of(*qpn);
@@ -113,25 +113,23 @@ Result<ibv_qp*> SoftwareContext::create_raw_qp(ibv_qp_init_attr_ex* attr) {
   config.pd = Pd::of(attr->pd).id;
   config.signal_all = attr->sq_sig_all != 0;
   config.keys = &shard().keys();
-  config.listener = qp.get();
+  config.listener = core.get();
   config.counters = &status.counters;
   if (scales) {
-    qp->transport = std::make_unique<transport::RawQueuePair>(config, std::move(scaling));
-    qp->raw->table = &RwqIndTable::of(attr->rwq_ind_tbl);
-    ++qp->raw->table->users;
+    core->transport = std::make_unique<transport::RawQueuePair>(config, std::move(scaling));
+    raw->table = &RwqIndTable::of(attr->rwq_ind_tbl);
   } else {
     config.send_cq = Cq::of(attr->send_cq).queue.get();
     config.recv_cq = Cq::of(attr->recv_cq).queue.get();
-    auto transport = std::make_unique<transport::RawQueuePair>(config, std::move(*send_queue),
-                                                               std::move(*recv_queue), &qp->raw->sender,
-                                                               (flags & IBV_QP_CREATE_CVLAN_STRIPPING) != 0);
-    qp->raw->sender.set_owner(transport.get());
-    qp->transport = std::move(transport);
-    ++Cq::of(attr->send_cq).users;
-    ++Cq::of(attr->recv_cq).users;
+    auto transport =
+        std::make_unique<transport::RawQueuePair>(config, std::move(*send_queue), std::move(*recv_queue),
+                                                  &raw->sender, (flags & IBV_QP_CREATE_CVLAN_STRIPPING) != 0);
+    raw->sender.set_owner(transport.get());
+    core->transport = std::move(transport);
   }
-  ++Pd::of(attr->pd).users;
 
+  auto qp = std::make_unique<Qp>(*this, core);
+  qp->raw = std::move(raw);
   attr->cap = cap;
   qp->init = {attr->qp_context,
               scales ? nullptr : attr->send_cq,
@@ -150,6 +148,7 @@ Result<ibv_qp*> SoftwareContext::create_raw_qp(ibv_qp_init_attr_ex* attr) {
   abi_qp.state = IBV_QPS_RESET;
   abi_qp.qp_type = attr->qp_type;
   abi_qp.handle = next_handle();
+  count_users(*qp, +1);
   shard().exclusively([&] { shard().add(*qp->transport); });
   const std::lock_guard guard(objects_mutex_);
   qps_.push_back(*qp);

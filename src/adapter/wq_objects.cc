@@ -5,6 +5,7 @@
 #include <mutex>
 
 #include "adapter/limits.h"
+#include "adapter/receive_posting.h"
 #include "adapter/software_context.h"
 
 namespace verbena::adapter {
@@ -15,31 +16,22 @@ constexpr uint32_t kFlags = IBV_WQ_FLAGS_CVLAN_STRIPPING;
 int post_recv(ibv_wq* abi, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
   Wq& wq = Wq::of(abi);
   transport::ReceiveWorkQueue& queue = *wq.queue;
-  int error = 0;
+  Posted posted;
   bool flush = false;
   {
     const std::lock_guard guard(queue.lock());
-    if (queue.state() == IBV_WQS_RESET) error = EINVAL;
-    for (; wr != nullptr && error == 0; wr = wr->next) {
-      queues::RecvWqe* wqe = queue.queue().reserve();
-      if (wqe == nullptr) {
-        error = ENOMEM;
-        break;
-      }
-      if (wr->num_sge < 0 || static_cast<uint32_t>(wr->num_sge) > wq.max_sge) {
-        error = EINVAL;
-        break;
-      }
-      wqe->wr_id = wr->wr_id;
-      wqe->num_sge = static_cast<uint32_t>(wr->num_sge);
-      std::copy_n(wr->sg_list, wr->num_sge, wqe->sge_space());
-      queue.queue().publish();
+    if (queue.state() == IBV_WQS_RESET) {
+      posted.error = EINVAL;
+      posted.failed = wr;
+    } else {
+      posted = fill_receives(queue.queue(), wq.max_sge, wr);
+      queue.queue().publish(posted.count);
     }
     flush = queue.state() == IBV_WQS_ERR;
   }
-  if (error != 0 && bad_wr != nullptr) *bad_wr = wr;
+  if (posted.error != 0 && bad_wr != nullptr) *bad_wr = posted.failed;
   if (flush) wq.shard.exclusively([&] { queue.flush(); });
-  return error;
+  return posted.error;
 }
 
 // The state machine of ibv_modify_wq(3): from RESET to RDY, from RDY and ERR to anything but that RDY is not
