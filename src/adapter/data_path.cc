@@ -150,6 +150,7 @@ int post_recv(ibv_qp* abi, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
   if (error != 0 && bad_wr != nullptr) *bad_wr = wr;
   // Receives wait for the peer; only in ERR there is something to do at once: flush them.
   if (filled > 0 && state == IBV_QPS_ERR) qp.shard.ring(transport);
+  if (filled > 0 && qp.raw != nullptr) qp.raw->after_receives(qp);
   return error;
 }
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include <linux/if_packet.h>
+#include <sys/epoll.h>
 
 #include "base/log.h"
 #include "ethernet/checksum.h"
@@ -99,7 +100,11 @@ EthernetLink::~EthernetLink() {
 Result<std::unique_ptr<EthernetLink::Port>> EthernetLink::open_port(bool sniffs) {
   auto socket = net::PacketSocket::open(interface_index_);
   if (!socket) return tl::unexpected(socket.error());
-  auto port = std::make_unique<Port>(*this, std::move(*socket), sniffs);
+  UniqueFd epoll(::epoll_create1(EPOLL_CLOEXEC));
+  if (!epoll) return fail(errno);
+  epoll_event readable{.events = EPOLLIN, .data = {}};
+  if (::epoll_ctl(epoll.get(), EPOLL_CTL_ADD, (*socket)->fd(), &readable) != 0) return fail(errno);
+  auto port = std::make_unique<Port>(*this, std::move(*socket), std::move(epoll), sniffs);
   if (const auto added = shard_.add_input(*port); !added) return tl::unexpected(added.error());
   return port;
 }
@@ -109,6 +114,7 @@ Result<std::unique_ptr<EthernetLink::Port>> EthernetLink::open_port(bool sniffs)
 Result<void> EthernetLink::add(FlowTarget& target) {
   if (target.sniffs) return add_sniffer(target);
   rules_.add(target);
+  find_sole_receiver();
   change_membership(target, true);
   update_filter();
   return {};
@@ -120,8 +126,21 @@ void EthernetLink::remove(FlowTarget& target) {
     return;
   }
   rules_.remove(target);
+  find_sole_receiver();
   change_membership(target, false);
   update_filter();
+}
+
+void EthernetLink::find_sole_receiver() {
+  bool several = false;
+  transport::RawQueuePair* found = nullptr;
+  rules_.for_each([&](const ethernet::SteeringRule& rule) {
+    auto* receiver = static_cast<const FlowTarget&>(rule).receiver;
+    several |= receiver == nullptr || (found != nullptr && receiver != found);
+    found = receiver;
+  });
+  sole_receiver_ = several ? nullptr : found;
+  port_->pause(false);
 }
 
 // The kernel drops what no rule wants; while more rules are there than its program can hold, it drops
@@ -186,7 +205,24 @@ void EthernetLink::remove_sniffer(FlowTarget& target) {
 // ---- receiving
 
 uint32_t EthernetLink::Port::receive(uint32_t budget, TimePoint) {
+  if (!sniffs_ && link_.sole_receiver_ != nullptr) {
+    const uint32_t room = link_.sole_receiver_->room_for_frames();
+    if (room == 0) {
+      pause(true);
+      return 0;
+    }
+    budget = std::min(budget, room);
+  }
+  pause(false);
   return socket_->receive(*this, budget);
+}
+
+void EthernetLink::Port::pause(bool on) {
+  if (paused_ == on) return;
+  paused_ = on;
+  // Taken out altogether: an error of the socket would be told even if nothing is asked for.
+  epoll_event readable{.events = EPOLLIN, .data = {}};
+  ::epoll_ctl(epoll_.get(), on ? EPOLL_CTL_DEL : EPOLL_CTL_ADD, socket_->fd(), &readable);
 }
 
 void EthernetLink::Port::on_frame(ConstBytes frame, bool checked) {

@@ -45,6 +45,8 @@ class EthernetLink {
 
   Result<void> add(FlowTarget& target);
   void remove(FlowTarget& target);
+  // The QP for which frames wait got requests to receive with.
+  void resume() { port_->pause(false); }
 
   // The way out for the frames of one QP.
   class Sender : public transport::FrameSink {
@@ -65,20 +67,27 @@ class EthernetLink {
   // A packet socket as an input of the shard.
   class Port : public engine::Input, private net::FrameHandler {
    public:
-    Port(EthernetLink& link, std::unique_ptr<net::PacketSocket> socket, bool sniffs)
-        : link_(link), socket_(std::move(socket)), sniffs_(sniffs) {}
+    Port(EthernetLink& link, std::unique_ptr<net::PacketSocket> socket, UniqueFd epoll, bool sniffs)
+        : link_(link), socket_(std::move(socket)), epoll_(std::move(epoll)), sniffs_(sniffs) {}
 
     net::PacketSocket& socket() { return *socket_; }
-    int fd() const override { return socket_->fd(); }
+    int fd() const override { return epoll_.get(); }
     uint32_t receive(uint32_t budget, TimePoint now) override;
-    void abandon() override { socket_->close(); }
+    void abandon() override {
+      socket_->close();
+      epoll_.reset();
+    }
+    // Frames wait in the kernel, and nobody is woken for them; until they do not.
+    void pause(bool on);
 
    private:
     void on_frame(ConstBytes frame, bool checked) override;
 
     EthernetLink& link_;
     const std::unique_ptr<net::PacketSocket> socket_;
+    UniqueFd epoll_;  // of the socket alone
     const bool sniffs_;
+    bool paused_ = false;
   };
 
   EthernetLink(engine::Shard& shard, uint32_t interface_index)
@@ -88,6 +97,7 @@ class EthernetLink {
   Result<void> add_sniffer(FlowTarget& target);
   void remove_sniffer(FlowTarget& target);
   void update_filter();
+  void find_sole_receiver();
   void change_membership(const FlowTarget& target, bool join);
   void steer(ConstBytes frame, bool checked);
   void loop_back(std::span<const iovec> frame, const transport::RawQueuePair* sender);
@@ -104,6 +114,9 @@ class EthernetLink {
   std::unique_ptr<Port> sniffer_;  // while there is a rule for it
   ethernet::SteeringTable rules_;
   std::vector<FlowTarget*> sniffing_;
+  // The QP to which all rules lead, if there is just one: while it has no request its frames wait in the
+  // kernel, where there is room for thousands. Those of several QPs cannot wait for one of them.
+  transport::RawQueuePair* sole_receiver_ = nullptr;
   size_t filter_full_at_ = SIZE_MAX;  // with so many rules the filter had no room
   std::unique_ptr<std::byte[]> staging_;
   size_t staged_ = 0;

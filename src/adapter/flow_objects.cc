@@ -78,7 +78,7 @@ int SoftwareContext::destroy_counters(ibv_counters* abi_counters) {
 int SoftwareContext::attach_counters(ibv_counters* abi_counters, const ibv_counter_attach_attr* attr,
                                      ibv_flow* flow) {
   if (flow != nullptr || attr->comp_mask != 0) return EOPNOTSUPP;
-  if (attr->counter_desc != IBV_COUNTER_PACKETS && attr->counter_desc != IBV_COUNTER_BYTES) return EOPNOTSUPP;
+  if (number_in(attr->counter_desc) > IBV_COUNTER_BYTES) return EOPNOTSUPP;
   Counters& counters = Counters::of(abi_counters);
   const std::lock_guard attaching(counters.attaching);
   if (counters.users.load() != 0) return EBUSY;

@@ -205,7 +205,7 @@ int read_specs(const ibv_flow_attr& attr, FlowRequest& request) {
     at += size;
   }
   // What takes every frame asks for none in particular.
-  if (layers_seen != 0 && attr.type != IBV_FLOW_ATTR_NORMAL) return EINVAL;
+  if (layers_seen != 0 && number_in(attr.type) != IBV_FLOW_ATTR_NORMAL) return EINVAL;
   return contradicts_itself(request.rule) ? EINVAL : 0;
 }
 
@@ -216,12 +216,12 @@ Result<FlowRequest> parse_flow(const ibv_flow_attr& attr) {
   if (attr.num_of_specs > kMostSpecs || attr.port > kPorts) return fail(EINVAL);
   if ((attr.flags & IBV_FLOW_ATTR_FLAGS_EGRESS) != 0) return fail(EOPNOTSUPP);
   const bool traps = (attr.flags & IBV_FLOW_ATTR_FLAGS_DONT_TRAP) == 0;
-  if (!traps && attr.type != IBV_FLOW_ATTR_NORMAL) return fail(EINVAL);
+  if (!traps && number_in(attr.type) != IBV_FLOW_ATTR_NORMAL) return fail(EINVAL);
 
   FlowRequest request;
   request.rule.priority = attr.priority;
   request.rule.traps = traps;
-  switch (attr.type) {
+  switch (number_in(attr.type)) {
     case IBV_FLOW_ATTR_NORMAL:
       break;
     case IBV_FLOW_ATTR_ALL_DEFAULT:

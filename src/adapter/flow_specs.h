@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cstring>
 
 #include <infiniband/verbs.h>
 
@@ -18,6 +19,15 @@ struct FlowRequest {
   uint32_t tag = 0;                  // IBV_FLOW_SPEC_ACTION_TAG
   ibv_counters* counters = nullptr;  // IBV_FLOW_SPEC_ACTION_COUNT
 };
+
+// The number in an enum that the application filled in, which may be none of the enum's values.
+template <class Enum>
+uint32_t number_in(const Enum& from) {
+  static_assert(sizeof from == sizeof(uint32_t));
+  uint32_t number;
+  std::memcpy(&number, &from, sizeof number);
+  return number;
+}
 
 // Checks as libibverbs and the kernel's ib_uverbs do. EINVAL for what no device takes, EOPNOTSUPP for what
 // we do not. The specs that follow the struct are read as it says how many there are.

@@ -152,6 +152,7 @@ struct QpCore : transport::QpEventListener {
   std::vector<Qp*> handles_;
 };
 
+struct Qp;
 struct RwqIndTable;
 
 // What a raw QP has besides.
@@ -162,6 +163,9 @@ struct RawSide {
   EthernetLink::Sender sender;
   RwqIndTable* table = nullptr;    // it spreads what it receives over this one's queues
   std::atomic<uint32_t> flows{0};  // rules that name it
+
+  // Receive requests were posted to the QP, which is this one's.
+  void after_receives(Qp& qp);
 };
 
 // The C struct is an ibv_qp_ex, whose first member is an ibv_qp.

@@ -57,6 +57,12 @@ void fill_raw_packet_capabilities(ibv_device_attr_ex& attr) {
   attr.raw_packet_caps = IBV_RAW_PACKET_CAP_CVLAN_STRIPPING | IBV_RAW_PACKET_CAP_IP_CSUM;
 }
 
+void RawSide::after_receives(Qp& qp) {
+  std::atomic_thread_fence(std::memory_order_seq_cst);  // see room_for_frames()
+  if (!static_cast<transport::RawQueuePair*>(qp.transport)->waited_for()) return;
+  qp.shard.exclusively([&] { link->resume(); });
+}
+
 Result<ibv_qp*> SoftwareContext::create_raw_qp(ibv_qp_init_attr_ex* attr) {
   constexpr uint32_t kUnderstood = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS | kScaling;
   if ((attr->comp_mask & ~kUnderstood) != 0) return fail(EOPNOTSUPP);

@@ -40,6 +40,7 @@ Segmentation::Segmentation(ConstBytes frame, uint32_t payload_bytes)
   const auto headers = parse_headers(frame);
   if (!headers || payload_bytes == 0) return;
   headers_ = *headers;
+  if ((headers_.key.fragment & kMoreFragments) != 0) return;
   const uint32_t transport_bytes = transport_header_bytes(frame, headers_);
   if (transport_bytes == 0) return;
   header_bytes_ = headers_.transport_offset + transport_bytes;

@@ -26,6 +26,15 @@ class RawQueuePair : public QueuePair {
 
   void on_frame(const IncomingFrame& frame);
 
+  // How many frames it can take now. When there are none, whoever posts a request hears that it is waited for
+  // (waited_for()). One that does not receive, or spreads what it does, can always drop some.
+  uint32_t room_for_frames();
+
+  // Any thread, after posting: whether frames wait for what was posted. True once.
+  bool waited_for() {
+    return starving_.load(std::memory_order_seq_cst) && starving_.exchange(false, std::memory_order_seq_cst);
+  }
+
   Verdict on_packet(const IncomingPacket&, TimePoint) override { return Verdict::kWrongService; }
   // `sink` is that of RoCEv2; frames go to the QP's own.
   TransmitResult transmit(PacketSink& sink, TimePoint now, uint32_t budget,
@@ -52,7 +61,8 @@ class RawQueuePair : public QueuePair {
   const FrameReceiptConfig receipt_;
   FrameSink* const sink_;
   const std::optional<ReceiveScaling> scaling_;
-  TimePoint retry_at_ = kNever;  // the sink was full: not before then
+  std::atomic<bool> starving_{false};  // frames wait for a receive request
+  TimePoint retry_at_ = kNever;        // the sink was full: not before then
 };
 
 }  // namespace verbena::transport

@@ -245,8 +245,7 @@ INSTANTIATE_TEST_SUITE_P(
     All, FlowRefusal,
     ::testing::Values(
         Refusal{"UnknownCompMask", EINVAL, [](FlowBuilder& f) { f.attr().comp_mask = 1; }},
-        Refusal{"UnknownType", EINVAL,
-                [](FlowBuilder& f) { f.attr().type = static_cast<ibv_flow_attr_type>(4); }},
+        Refusal{"UnknownType", EINVAL, [](FlowBuilder& f) { set_all(f.attr().type); }},
         Refusal{"UnknownFlag", EINVAL, [](FlowBuilder& f) { f.attr().flags = 1 << 5; }},
         Refusal{"Egress", EOPNOTSUPP, [](FlowBuilder& f) { f.attr().flags = IBV_FLOW_ATTR_FLAGS_EGRESS; }},
         Refusal{"PortTwo", EINVAL, [](FlowBuilder& f) { f.attr().port = 2; }},

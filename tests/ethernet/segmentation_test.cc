@@ -73,6 +73,7 @@ TEST(Segmentation, LeavesAloneWhatCannotBeCut) {
   EXPECT_EQ(Segmentation(FrameBuilder().addresses().half(0x88b5).fill(200).build(), 50).count(), 1u);
   EXPECT_EQ(Segmentation(FrameBuilder().addresses().ipv4(1, 200).fill(200).build(), 50).count(), 1u);
   EXPECT_EQ(Segmentation(Frame(5), 50).count(), 1u);
+  EXPECT_EQ(Segmentation(FrameBuilder().addresses().ipv4(17, 208, 0x2000).udp(200).build(), 50).count(), 1u);
   Frame frame = testing::tcp4(200);
   frame[46] = std::byte{0xf0};  // a header of 60 bytes is there
   EXPECT_GT(Segmentation(frame, 50).count(), 1u);

@@ -252,8 +252,9 @@ TEST_F(PacketSocketTest, CutsAndSumsWhatTheKernelLeftToTheDevice) {
     constexpr int kUdpSegment = 103;
     ASSERT_EQ(::setsockopt(udp.get(), IPPROTO_UDP, kUdpSegment, &kSegment, sizeof kSegment), 0);
     const std::string data(3500, 'x');
-    ASSERT_EQ(::sendto(udp.get(), data.data(), data.size(), 0, reinterpret_cast<sockaddr*>(&to), sizeof to),
-              3500);
+    ASSERT_EQ(
+        ::sendto(udp.get(), data.data(), data.size(), 0, reinterpret_cast<const sockaddr*>(&to), sizeof to),
+        3500);
   }
   const auto frames = receive(*b_, 4, [&](const Frame& frame) { return is_to_port(frame, kPort); });
   ASSERT_EQ(frames.size(), 4u);
