@@ -4,6 +4,8 @@
 
 #include "adapter/limits.h"
 #include "adapter/qp_capacities.h"
+#include "adapter/qp_extras.h"
+#include "adapter/send_rules.h"
 #include "adapter/software_context.h"
 #include "transport/raw.h"
 
@@ -26,7 +28,6 @@ constexpr uint64_t kExclusive[][2] = {
 };
 
 constexpr uint32_t kScaling = IBV_QP_INIT_ATTR_IND_TABLE | IBV_QP_INIT_ATTR_RX_HASH;
-constexpr uint32_t kFlags = IBV_QP_CREATE_CVLAN_STRIPPING;
 
 Result<transport::ReceiveScaling> scaling_of(const ibv_qp_init_attr_ex& attr) {
   const ibv_rx_hash_conf& hash = attr.rx_hash_conf;
@@ -41,6 +42,11 @@ Result<transport::ReceiveScaling> scaling_of(const ibv_qp_init_attr_ex& attr) {
   std::copy_n(hash.rx_hash_key, scaling.key.size(), scaling.key.begin());
   for (const Wq* wq : RwqIndTable::of(attr.rwq_ind_tbl).queues) scaling.table.push_back(wq->queue.get());
   return scaling;
+}
+
+bool strips_vlan(const ibv_qp_init_attr_ex& attr) {
+  return (attr.comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS) != 0 &&
+         (attr.create_flags & IBV_QP_CREATE_CVLAN_STRIPPING) != 0;
 }
 
 }  // namespace
@@ -64,10 +70,7 @@ void RawSide::after_receives(Qp& qp) {
 }
 
 Result<ibv_qp*> SoftwareContext::create_raw_qp(ibv_qp_init_attr_ex* attr) {
-  constexpr uint32_t kUnderstood = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS | kScaling;
-  if ((attr->comp_mask & ~kUnderstood) != 0) return fail(EOPNOTSUPP);
-  const uint32_t flags = (attr->comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS) != 0 ? attr->create_flags : 0;
-  if ((flags & ~kFlags) != 0 || attr->srq != nullptr) return fail(EOPNOTSUPP);
+  if (attr->srq != nullptr) return fail(EOPNOTSUPP);
   if ((attr->comp_mask & IBV_QP_INIT_ATTR_PD) == 0 || attr->pd == nullptr) return fail(EINVAL);
   if (attr->pd->context != &abi().context) return fail(EINVAL);
 
@@ -94,10 +97,12 @@ Result<ibv_qp*> SoftwareContext::create_raw_qp(ibv_qp_init_attr_ex* attr) {
   ibv_qp_cap cap = attr->cap;
   if (!scales) round_up(cap);
   const uint32_t send_extra = std::max<uint32_t>(cap.max_send_sge * sizeof(ibv_sge), cap.max_inline_data);
-  auto send_queue = queues::SendQueue::create(cap.max_send_wr, send_extra);
+  CustomMemory* memory = Pd::of(attr->pd).memory.get();
+  auto send_queue = queues::SendQueue::create(cap.max_send_wr, send_extra, {memory, queues::RingKind::kSend});
   if (!send_queue) return tl::unexpected(send_queue.error());
   auto recv_queue =
-      queues::RecvQueue::create(cap.max_recv_wr, cap.max_recv_sge * static_cast<uint32_t>(sizeof(ibv_sge)));
+      queues::RecvQueue::create(cap.max_recv_wr, cap.max_recv_sge * static_cast<uint32_t>(sizeof(ibv_sge)),
+                                {memory, queues::RingKind::kReceive});
   if (!recv_queue) return tl::unexpected(recv_queue.error());
   transport::ReceiveScaling scaling;
   if (scales) {
@@ -144,6 +149,8 @@ Result<ibv_qp*> SoftwareContext::create_raw_qp(ibv_qp_init_attr_ex* attr) {
               cap,
               attr->qp_type,
               attr->sq_sig_all};
+  qp->send_opcodes = scales ? 0 : executed_opcodes(kRawService);
+  apply_extras(*qp, *attr);
   ibv_qp& abi_qp = *qp->abi();
   abi_qp.context = &abi().context;
   abi_qp.qp_context = attr->qp_context;
