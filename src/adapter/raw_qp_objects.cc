@@ -132,9 +132,8 @@ Result<ibv_qp*> SoftwareContext::create_raw_qp(ibv_qp_init_attr_ex* attr) {
   } else {
     config.send_cq = Cq::of(attr->send_cq).queue.get();
     config.recv_cq = Cq::of(attr->recv_cq).queue.get();
-    auto transport =
-        std::make_unique<transport::RawQueuePair>(config, std::move(*send_queue), std::move(*recv_queue),
-                                                  &raw->sender, (flags & IBV_QP_CREATE_CVLAN_STRIPPING) != 0);
+    auto transport = std::make_unique<transport::RawQueuePair>(
+        config, std::move(*send_queue), std::move(*recv_queue), &raw->sender, strips_vlan(*attr));
     raw->sender.set_owner(transport.get());
     core->transport = std::move(transport);
   }
