@@ -11,9 +11,9 @@ namespace verbena::transport {
 namespace {
 
 #if defined(__SANITIZE_THREAD__)
-constexpr uint32_t kRounds = 500;
+constexpr uint32_t kRounds = 300;
 #else
-constexpr uint32_t kRounds = 5000;
+constexpr uint32_t kRounds = 1500;
 #endif
 
 // Two threads in step: neither begins a round before the other.
