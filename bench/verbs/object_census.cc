@@ -149,7 +149,7 @@ int main(int argc, char** argv) {
   CLI11_PARSE(app, argc, argv);
 
   const Device device = open(device_name, gid_index);
-  std::vector<char> memory(1 << 20);
+  std::vector<char> memory(1 << 16);
   std::vector<ibv_cq*> cqs(std::max<size_t>(cq_count, 1));
   std::vector<ibv_mr*> mrs(std::max<size_t>(region_count, 1));
   std::vector<ibv_qp*> qps(qp_count);
@@ -162,7 +162,7 @@ int main(int argc, char** argv) {
   });
   measure("register region", mrs.size(), [&](size_t i) {
     mrs[i] =
-        ibv_reg_mr(device.pd, memory.data(), memory.size(), IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+        ibv_reg_mr(device.pd, memory.data(), 4096, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
     require(mrs[i] != nullptr, "ibv_reg_mr");
   });
   measure("create QP", qps.size(), [&](size_t i) {
