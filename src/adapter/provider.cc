@@ -43,8 +43,64 @@ Result<ibv_mr*> Context::reg_dmabuf_mr(ibv_pd*, uint64_t, size_t, uint64_t, int,
   return fail(EOPNOTSUPP);
 }
 
+int Context::query_rt_values(ibv_values_ex*) {
+  return EOPNOTSUPP;
+}
+
+Result<ibv_cq_ex*> Context::create_cq_ex(ibv_cq_init_attr_ex*) {
+  return fail(EOPNOTSUPP);
+}
+
+int Context::modify_cq(ibv_cq*, ibv_modify_cq_attr*) {
+  return EOPNOTSUPP;
+}
+
 ibv_qp_ex* Context::qp_to_qp_ex(ibv_qp*) {
   return nullptr;
+}
+
+Result<ibv_flow*> Context::create_flow(ibv_qp*, const ibv_flow_attr*) {
+  return fail(EOPNOTSUPP);
+}
+
+int Context::destroy_flow(ibv_flow*) {
+  return EOPNOTSUPP;
+}
+
+Result<ibv_wq*> Context::create_wq(ibv_wq_init_attr*) {
+  return fail(EOPNOTSUPP);
+}
+
+int Context::modify_wq(ibv_wq*, const ibv_wq_attr*) {
+  return EOPNOTSUPP;
+}
+
+int Context::destroy_wq(ibv_wq*) {
+  return EOPNOTSUPP;
+}
+
+Result<ibv_rwq_ind_table*> Context::create_rwq_ind_table(const ibv_rwq_ind_table_init_attr*) {
+  return fail(EOPNOTSUPP);
+}
+
+int Context::destroy_rwq_ind_table(ibv_rwq_ind_table*) {
+  return EOPNOTSUPP;
+}
+
+Result<ibv_counters*> Context::create_counters(const ibv_counters_init_attr*) {
+  return fail(EOPNOTSUPP);
+}
+
+int Context::destroy_counters(ibv_counters*) {
+  return EOPNOTSUPP;
+}
+
+int Context::attach_counters(ibv_counters*, const ibv_counter_attach_attr*, ibv_flow*) {
+  return EOPNOTSUPP;
+}
+
+int Context::read_counters(ibv_counters*, uint64_t*, uint32_t, uint32_t) {
+  return EOPNOTSUPP;
 }
 
 Result<ibv_srq*> Context::create_srq(ibv_srq_init_attr_ex*) {
@@ -56,6 +112,11 @@ int Context::modify_srq(ibv_srq*, ibv_srq_attr*, int) {
 }
 
 int Context::query_srq(ibv_srq*, ibv_srq_attr*) {
+  return EOPNOTSUPP;
+}
+
+int Context::post_srq_ops(ibv_srq*, ibv_ops_wr* wr, ibv_ops_wr** bad_wr) {
+  *bad_wr = wr;
   return EOPNOTSUPP;
 }
 

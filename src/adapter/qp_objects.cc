@@ -3,6 +3,7 @@
 #include <bit>
 
 #include "adapter/limits.h"
+#include "adapter/qp_capacities.h"
 #include "adapter/qp_extras.h"
 #include "adapter/send_rules.h"
 #include "adapter/software_context.h"
@@ -20,26 +21,6 @@ constexpr uint32_t kMostQpn = 0xffffff;
 // What goes beyond, rate limits, needs extended commands, which there are none of (rdma-core answers the
 // same).
 constexpr int kPlainMask = IBV_QP_RATE_LIMIT - 1;
-
-int check_capacities(const ibv_qp_cap& cap) {
-  const auto within = [](uint32_t value, int most) { return value <= static_cast<uint32_t>(most); };
-  return within(cap.max_send_wr, kMaxQpWr) && within(cap.max_recv_wr, kMaxQpWr) &&
-                 within(cap.max_send_sge, kMaxSge) && within(cap.max_recv_sge, kMaxSge) &&
-                 within(cap.max_inline_data, kMaxInline)
-             ? 0
-             : EINVAL;
-}
-
-// What the QP really has room for: rings are powers of two, the space of a gather list serves inline data
-// too.
-void round_up(ibv_qp_cap& cap) {
-  cap.max_send_sge = std::max(cap.max_send_sge, 1u);
-  cap.max_recv_sge = std::max(cap.max_recv_sge, 1u);
-  cap.max_inline_data =
-      std::max<uint32_t>((cap.max_inline_data + 15) & ~15u, cap.max_send_sge * sizeof(ibv_sge));
-  if (cap.max_send_wr > 0) cap.max_send_wr = std::bit_ceil(cap.max_send_wr);
-  if (cap.max_recv_wr > 0) cap.max_recv_wr = std::bit_ceil(cap.max_recv_wr);
-}
 
 // How large each attribute may be (ib_modify_qp_is_ok() and modify_qp() of the kernel's uverbs and rxe).
 struct Bound {
@@ -117,6 +98,10 @@ const TypeRule* rule_of(ibv_qp_type type) {
   return at == std::end(kTypes) ? nullptr : at;
 }
 
+bool matches_tags(ibv_srq* srq) {
+  return srq != nullptr && Srq::of(srq).type == IBV_SRQT_TM;
+}
+
 int check_objects(const ibv_qp_init_attr_ex& attr, const TypeRule& rule, const ibv_context* context) {
   const auto ours = [&](const auto* object) { return object != nullptr && object->context == context; };
   const bool has_pd = (attr.comp_mask & IBV_QP_INIT_ATTR_PD) != 0;
@@ -128,6 +113,9 @@ int check_objects(const ibv_qp_init_attr_ex& attr, const TypeRule& rule, const i
   if (attr.srq != nullptr && (!rule.recv_side || !ours(attr.srq) || Srq::of(attr.srq).type == IBV_SRQT_XRC)) {
     return EINVAL;
   }
+  // The send queue would be the shared queue's, for its rendezvous.
+  const bool extended = (attr.comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) != 0;
+  if (matches_tags(attr.srq) && (rule.type != IBV_QPT_RC || extended)) return EINVAL;
   return 0;
 }
 
@@ -150,7 +138,8 @@ std::unique_ptr<transport::QueuePair> make_transport(ibv_qp_type type, const tra
   }
 }
 
-// The objects that a QP uses cannot go before it.
+}  // namespace
+
 void count_users(const Qp& qp, int by) {
   const auto add = [by](std::atomic<uint32_t>& users) { users += static_cast<uint32_t>(by); };
   const ibv_qp& abi = qp.qp_base;
@@ -159,12 +148,12 @@ void count_users(const Qp& qp, int by) {
   if (abi.recv_cq != nullptr) add(Cq::of(abi.recv_cq).users);
   if (abi.srq != nullptr) add(Srq::of(abi.srq).users);
   if (qp.xrcd != nullptr) add(Xrcd::of(qp.xrcd).users);
+  if (qp.raw != nullptr && qp.raw->table != nullptr) add(qp.raw->table->users);
 }
-
-}  // namespace
 
 Result<ibv_qp*> SoftwareContext::create_qp(ibv_qp_init_attr_ex* attr) {
   if (const int error = check_extras(*attr); error != 0) return fail(error);
+  if (attr->qp_type == IBV_QPT_RAW_PACKET) return create_raw_qp(attr);
   const TypeRule* rule = rule_of(attr->qp_type);
   if (rule == nullptr) return fail(EOPNOTSUPP);
   if (const int error = check_objects(*attr, *rule, &abi().context); error != 0) return fail(error);
@@ -175,9 +164,16 @@ Result<ibv_qp*> SoftwareContext::create_qp(ibv_qp_init_attr_ex* attr) {
   if (!rule->send_side) cap.max_send_wr = cap.max_send_sge = cap.max_inline_data = 0;
   if (!rule->recv_side || attr->srq != nullptr) cap.max_recv_wr = cap.max_recv_sge = 0;
   round_up(cap);
-  const uint32_t send_extra = std::max<uint32_t>(cap.max_send_sge * sizeof(ibv_sge), cap.max_inline_data);
+  uint32_t sends = cap.max_send_wr;
+  uint32_t send_extra = std::max<uint32_t>(cap.max_send_sge * sizeof(ibv_sge), cap.max_inline_data);
+  // Then the application posts none: a send queue belongs to the shared queue, which fetches with it.
+  if (matches_tags(attr->srq)) {
+    cap.max_send_wr = cap.max_send_sge = cap.max_inline_data = 0;
+    sends = kTagMatchingSends;
+    send_extra = kMaxSge * sizeof(ibv_sge);
+  }
   CustomMemory* memory = rule->pd ? Pd::of(attr->pd).memory.get() : nullptr;
-  auto send_queue = queues::SendQueue::create(cap.max_send_wr, send_extra, {memory, queues::RingKind::kSend});
+  auto send_queue = queues::SendQueue::create(sends, send_extra, {memory, queues::RingKind::kSend});
   if (!send_queue) return tl::unexpected(send_queue.error());
   auto recv_queue =
       queues::RecvQueue::create(cap.max_recv_wr, cap.max_recv_sge * static_cast<uint32_t>(sizeof(ibv_sge)),
@@ -211,7 +207,7 @@ Result<ibv_qp*> SoftwareContext::create_qp(ibv_qp_init_attr_ex* attr) {
   attr->cap = cap;
   qp->init = {attr->qp_context, attr->send_cq,   attr->recv_cq, attr->srq, cap,
               attr->qp_type,    attr->sq_sig_all};
-  qp->send_opcodes = executed_opcodes(service_bit(attr->qp_type));
+  if (!matches_tags(attr->srq)) qp->send_opcodes = executed_opcodes(service_bit(attr->qp_type));
   apply_extras(*qp, *attr);
   ibv_qp& abi_qp = *qp->abi();
   abi_qp.context = &abi().context;
@@ -254,6 +250,7 @@ void SoftwareContext::withdraw_events(Qp& qp) {
 
 int SoftwareContext::destroy_qp(ibv_qp* abi_qp) {
   Qp& qp = Qp::of(abi_qp);
+  if (qp.raw != nullptr && qp.raw->flows.load() != 0) return EBUSY;
   retire(qp);
   // Events that the application holds must come back first (ibv_get_async_event(3)).
   qp.account.await(abi_qp->events_completed, qp.async_events_taken);

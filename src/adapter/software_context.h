@@ -8,6 +8,7 @@
 #include "adapter/async_events.h"
 #include "adapter/objects.h"
 #include "adapter/provider.h"
+#include "adapter/raw_objects.h"
 #include "base/intrusive_list.h"
 #include "base/unique_fd.h"
 #include "control/link.h"
@@ -28,6 +29,7 @@ class SoftwareContext : public provider::Context, private engine::LinkListener {
   int query_gid_entry(uint8_t port, uint32_t index, ibv_gid_entry* entry) override;
   int query_pkey(uint8_t port, int index, __be16* pkey) override;
   std::vector<ibv_gid_entry> gid_table() override;
+  int query_rt_values(ibv_values_ex* values) override;
 
   Result<ibv_pd*> alloc_pd() override;
   int dealloc_pd(ibv_pd* pd) override;
@@ -40,7 +42,9 @@ class SoftwareContext : public provider::Context, private engine::LinkListener {
   Result<ibv_comp_channel*> create_comp_channel() override;
   int destroy_comp_channel(ibv_comp_channel* channel) override;
   Result<ibv_cq*> create_cq(int cqe, void* cq_context, ibv_comp_channel* channel, int comp_vector) override;
+  Result<ibv_cq_ex*> create_cq_ex(ibv_cq_init_attr_ex* attr) override;
   int resize_cq(ibv_cq* cq, int cqe) override;
+  int modify_cq(ibv_cq* cq, ibv_modify_cq_attr* attr) override;
   int destroy_cq(ibv_cq* cq) override;
   int get_cq_event(ibv_comp_channel* channel, ibv_cq** cq, void** cq_context) override;
   void ack_cq_events(ibv_cq* cq, unsigned count) override;
@@ -53,11 +57,24 @@ class SoftwareContext : public provider::Context, private engine::LinkListener {
   int destroy_qp(ibv_qp* qp) override;
   ibv_qp_ex* qp_to_qp_ex(ibv_qp* qp) override;
 
+  Result<ibv_flow*> create_flow(ibv_qp* qp, const ibv_flow_attr* attr) override;
+  int destroy_flow(ibv_flow* flow) override;
+  Result<ibv_wq*> create_wq(ibv_wq_init_attr* attr) override;
+  int modify_wq(ibv_wq* wq, const ibv_wq_attr* attr) override;
+  int destroy_wq(ibv_wq* wq) override;
+  Result<ibv_rwq_ind_table*> create_rwq_ind_table(const ibv_rwq_ind_table_init_attr* attr) override;
+  int destroy_rwq_ind_table(ibv_rwq_ind_table* table) override;
+  Result<ibv_counters*> create_counters(const ibv_counters_init_attr* attr) override;
+  int destroy_counters(ibv_counters* counters) override;
+  int attach_counters(ibv_counters* counters, const ibv_counter_attach_attr* attr, ibv_flow* flow) override;
+  int read_counters(ibv_counters* counters, uint64_t* values, uint32_t count, uint32_t flags) override;
+
   Result<ibv_qp*> open_qp(ibv_qp_open_attr* attr) override;
 
   Result<ibv_srq*> create_srq(ibv_srq_init_attr_ex* attr) override;
   int modify_srq(ibv_srq* srq, ibv_srq_attr* attr, int mask) override;
   int query_srq(ibv_srq* srq, ibv_srq_attr* attr) override;
+  int post_srq_ops(ibv_srq* srq, ibv_ops_wr* wr, ibv_ops_wr** bad_wr) override;
   int get_srq_num(ibv_srq* srq, uint32_t* number) override;
   int destroy_srq(ibv_srq* srq) override;
   Result<ibv_xrcd*> open_xrcd(ibv_xrcd_init_attr* attr) override;
@@ -86,15 +103,22 @@ class SoftwareContext : public provider::Context, private engine::LinkListener {
   // The way to an address vector's destination. EINVAL when it names no GID of ours or no destination.
   Result<roce::Path> resolve(const ibv_ah_attr& attr) const;
 
+  Result<ibv_qp*> create_raw_qp(ibv_qp_init_attr_ex* attr);
+  void uproot(Flow& flow);
+
   int check_attributes(const Qp& qp, const ibv_qp_attr& attr, int mask) const;
   Result<void> apply(Qp& qp, const ibv_qp_attr& attr, int mask);
+
+  Result<Cq*> make_cq(const ibv_cq_init_attr_ex& attr);
 
   uint32_t next_handle() { return next_handle_.fetch_add(1, std::memory_order_relaxed); }
   // What the application was not told of yet it will not be told.
   void withdraw_events(Cq& cq);
   void withdraw_events(Qp& qp);
+  void withdraw_events(Wq& wq);
   // No packet reaches the QP any more, nothing of it is left in its CQs.
   void retire(Qp& qp);
+  void retire(Wq& wq);
   void retire(Srq& srq);
 
   const std::shared_ptr<engine::Engine> engine_;
@@ -116,6 +140,10 @@ class SoftwareContext : public provider::Context, private engine::LinkListener {
   Objects<Srq> srqs_;
   Objects<Xrcd> xrcds_;
   Objects<Ah> ahs_;
+  Objects<Flow> flows_;
+  Objects<Wq> wqs_;
+  Objects<RwqIndTable> rwq_tables_;
+  Objects<Counters> counters_;
   int cq_count_ = 0;
 };
 
