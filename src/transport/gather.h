@@ -42,7 +42,8 @@ enum class ScatterResult : uint8_t { kDone, kTooLong, kProtection };
 ScatterResult scatter(const memory::KeyTable& keys, memory::PdId pd, std::span<const ibv_sge> list,
                       uint64_t offset, ConstBytes data);
 
-// The memory behind a remote key, if QP and region allow the access; nullptr otherwise.
+// The memory behind a remote key, if QP and region allow the access; nullptr otherwise. A window of type 2
+// opens to no QP here yet.
 std::byte* remote_memory(const memory::KeyTable& keys, memory::PdId pd, uint32_t rkey, uint64_t address,
                          uint64_t bytes, memory::Access wanted);
 
