@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <memory>
+#include <new>
 #include <system_error>
 
 #include <pthread.h>
@@ -31,6 +32,11 @@ epoll_event event_of(uint32_t events, Source source) {
   event.events = events;
   event.data.u32 = source;
   return event;
+}
+
+// Told once of arriving packets, and then not again until asked anew.
+epoll_event packets_event(bool listening) {
+  return event_of((listening ? EPOLLIN : 0u) | EPOLLONESHOT, kPackets);
 }
 
 // Signals go to the application's threads. A fault of our own must not be blocked: the kernel would kill the
@@ -106,9 +112,28 @@ void EngineThread::wake() {
 }
 
 void EngineThread::listen(bool on) {
-  if (shard_.port() == nullptr || shard_.port()->receive_fd() < 0) return;
-  epoll_event event = event_of((on ? EPOLLIN : 0u) | EPOLLONESHOT, kPackets);
-  ::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, shard_.port()->receive_fd(), &event);
+  epoll_event event = packets_event(on);
+  if (shard_.port() != nullptr && shard_.port()->receive_fd() >= 0) {
+    ::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, shard_.port()->receive_fd(), &event);
+  }
+  for (const int fd : attached_) ::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, fd, &event);
+}
+
+Result<void> EngineThread::attach(int fd, bool listening) {
+  try {
+    attached_.reserve(attached_.size() + 1);
+  } catch (const std::bad_alloc&) {
+    return fail(ENOMEM);
+  }
+  epoll_event event = packets_event(listening);
+  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) return fail(errno);
+  attached_.push_back(fd);
+  return {};
+}
+
+void EngineThread::detach(int fd) {
+  std::erase(attached_, fd);
+  ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
 }
 
 void EngineThread::watch_sending(int fd) {

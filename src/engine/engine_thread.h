@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <thread>
+#include <vector>
 
 #include "base/result.h"
 #include "base/unique_fd.h"
@@ -35,6 +36,8 @@ class EngineThread : private Sleeper {
 
   void wake() override;
   void listen(bool on) override;
+  Result<void> attach(int fd, bool listening) override;
+  void detach(int fd) override;
 
   Shard& shard_;
   const int control_fd_;
@@ -42,7 +45,8 @@ class EngineThread : private Sleeper {
   UniqueFd epoll_;
   UniqueFd wakeup_;  // an eventfd
   std::atomic<bool> stopping_{false};
-  int watched_ = -1;  // the descriptor whose EPOLLOUT we wait for
+  std::vector<int> attached_;  // under the shard's lock
+  int watched_ = -1;           // the descriptor whose EPOLLOUT we wait for
   std::thread thread_;
 };
 

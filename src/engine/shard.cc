@@ -6,6 +6,8 @@
 
 #include <sched.h>
 
+#include "engine/driving.h"
+
 namespace verbena::engine {
 namespace {
 
@@ -15,34 +17,11 @@ using transport::TransmitResult;
 using transport::Verdict;
 
 constexpr uint32_t kMaxRegions = 1u << 22;
-// Packets one QP may send before others get their turn, and packets received in one round.
+// Packets one QP may send before others get their turn.
 constexpr uint32_t kTransmitBudget = 256;
-constexpr uint32_t kReceiveBudget = 256;
-// Rounds of one engine visit before others get the lock.
-constexpr int kEngineRounds = 16;
-
-// An application that polls this often without the engine thread having received anything in between is
-// polling: packets need not wake anybody. Doubled each time the guess was wrong (it had polled a little and
-// then waited on its memory).
-constexpr uint32_t kPollsToTakeOver = 16;
-constexpr uint32_t kMostPollsToTakeOver = 1u << 14;
-constexpr uint32_t kSteadyLooks = 256;
 // After so many polls without a packet the application's thread offers its processor to others, now and then.
 constexpr uint32_t kIdlePolls = 64;
 constexpr uint32_t kPollsPerYield = 8;
-// How often the engine thread looks whether the application still polls: rarer costs latency once, more often
-// costs a core.
-// Right after the application took over it looks sooner, and then ever rarer.
-constexpr Duration kFirstLook = std::chrono::microseconds(50);
-constexpr Duration kLookInterval = std::chrono::milliseconds(1);
-// Timers may be this late while the engine thread sleeps: the application would have to wake it for each
-// request otherwise.
-constexpr Duration kTimerSlack = std::chrono::milliseconds(8);
-// How soon the engine thread tries again when the port is full and cannot say when it will have room.
-constexpr Duration kFullPortInterval = std::chrono::milliseconds(1);
-// Longer than anybody holds the lock, unless it is the very thread that forks or exits, in a signal's
-// handler.
-constexpr Duration kPatience = std::chrono::milliseconds(100);
 
 constexpr DropReason reason_of(Verdict verdict) {
   switch (verdict) {
@@ -163,15 +142,6 @@ void Shard::on_application_poll() {
   sleeper_->wake();  // from its long sleep, to look now and then from here on
 }
 
-void Shard::expect_sleep() {
-  enter();
-  if (!abandoned_ && sleeper_ != nullptr) {
-    quiet_polls_ = 0;
-    if (!std::exchange(listening_, true)) sleeper_->listen(true);
-  }
-  leave(Gathering::kNo);
-}
-
 // ---- work, under the lock
 
 void Shard::answer_doorbells() {
@@ -188,13 +158,6 @@ void Shard::note(QueuePair& qp) {
   timers_.arm(qp, qp.deadline());
 }
 
-void Shard::touched(QueuePair& qp) {
-  auto& status = status_of(qp.config().qpn);
-  status.state.store(qp.state(), std::memory_order_relaxed);
-  status.remote_qpn.store(qp.attributes().destination.value(), std::memory_order_relaxed);
-  note(qp);
-}
-
 void Shard::on_packet(const transport::IncomingPacket& incoming) {
   const roce::Qpn destination = incoming.packet.headers.destination;
   if (destination.slot() != slot_ && destination != roce::kMulticastQpn) {
@@ -206,18 +169,24 @@ void Shard::on_packet(const transport::IncomingPacket& incoming) {
     count_drop(DropReason::kNoQueuePair);
     return;
   }
-  const ibv_qp_state before = qp->state();
-  const Verdict verdict = qp->on_packet(incoming, now_);
+  deliver(*qp, incoming);
+}
+
+void Shard::deliver(QueuePair& qp, const transport::IncomingPacket& incoming) {
+  const ibv_qp_state before = qp.state();
+  const Verdict verdict = qp.on_packet(incoming, now_);
   if (verdict != Verdict::kAccepted) count_drop(reason_of(verdict));
-  if (qp->state() != before) {
-    touched(*qp);
+  if (qp.state() != before) {
+    touched(qp);
   } else {
-    note(*qp);
+    note(qp);
   }
 }
 
 uint32_t Shard::receive(uint32_t budget) {
-  return port_ == nullptr ? 0 : port_->receive(*this, budget);
+  uint32_t received = port_ == nullptr ? 0 : port_->receive(*this, budget);
+  for (Input& input : inputs_) received += input.receive(budget, now_);
+  return received;
 }
 
 void Shard::run_timers(TimePoint now) {
@@ -265,154 +234,6 @@ void Shard::transmit_ready(Acknowledgements acknowledgements, Gathering gatherin
 
 void Shard::count_drop(DropReason reason) {
   if (port_ != nullptr) ++port_->counters().dropped[static_cast<size_t>(reason)];
-}
-
-void Shard::publish_counters() {
-  if (port_ == nullptr) return;
-  const net::PortCounters& counters = port_->counters();
-  const auto set = [&](size_t at, uint64_t value) {
-    status_.port[at].store(value, std::memory_order_relaxed);
-  };
-  set(control::kPortSentPackets, counters.sent_packets);
-  set(control::kPortSentBytes, counters.sent_bytes);
-  set(control::kPortReceivedPackets, counters.received_packets);
-  set(control::kPortReceivedBytes, counters.received_bytes);
-  set(control::kPortSendErrors, counters.send_errors);
-  for (size_t i = 0; i < counters.dropped.size(); ++i)
-    set(control::kPortFirstDropReason + i, counters.dropped[i]);
-}
-
-// ---- QPs
-
-Result<roce::Qpn> Shard::reserve_qpn() {
-  for (uint32_t tried = 0; tried < roce::Qpn::kPerSlot; ++tried) {
-    const uint32_t index = next_index_;
-    next_index_ = (next_index_ + 1) % roce::Qpn::kPerSlot;
-    const roce::Qpn qpn = roce::Qpn::in_slot(slot_, index);
-    // 0 and 1 are the subnet's and the general services' (slot 0), 0xffffff is every multicast receiver's.
-    if (qpn.value() < 2 || qpn == roce::kMulticastQpn) continue;
-    if (reserved_[index]) continue;
-    reserved_[index] = true;
-    control::QpStatus& status = status_.qps[index];
-    status.in_use.store(1, std::memory_order_relaxed);
-    status.qpn.store(qpn.value(), std::memory_order_relaxed);
-    for (auto& counter : status.counters) counter.store(0, std::memory_order_relaxed);
-    return qpn;
-  }
-  return fail(ENOMEM);
-}
-
-void Shard::release_qpn(roce::Qpn qpn) {
-  reserved_[qpn.index()] = false;
-  status_.qps[qpn.index()].in_use.store(0, std::memory_order_relaxed);
-}
-
-void Shard::add(QueuePair& qp) {
-  qps_[qp.config().qpn.index()] = &qp;
-  if (port_ != nullptr && qp.wants_ip_details()) port_->want_ip_details(true);
-  touched(qp);
-}
-
-void Shard::remove(QueuePair& qp) {
-  answer_doorbells();
-  // The peer must not wait for what only we can tell it.
-  if (!abandoned_) transmit_ready(Acknowledgements::kSend, Gathering::kNo);
-  qps_[qp.config().qpn.index()] = nullptr;
-  timers_.cancel(qp);
-  qp.ready_hook.unlink();
-  qp.acknowledgement_hook.unlink();
-  release_qpn(qp.config().qpn);
-}
-
-// ---- the engine thread
-
-Shard::EngineView Shard::run_engine() {
-  enter();
-  EngineView view;
-  engine_told_ = false;
-  if (abandoned_) {
-    leave(Gathering::kNo);
-    return view;
-  }
-  publish_counters();
-  if (application_polls()) {
-    view.wake_at = engine_wakes_at_ = now_ + look_interval_;
-    look_interval_ = std::min(look_interval_ * 2, kLookInterval);
-    leave(Gathering::kNo);
-    return view;
-  }
-  do {
-    view = drive();
-    lock_.unlock_and_look();
-  } while (doorbells_.any() && enter_if_free());
-  return view;
-}
-
-// Progress without the application.
-Shard::EngineView Shard::drive() {
-  bool received_any = false;
-  for (int round = 0; round < kEngineRounds; ++round) {
-    answer_doorbells();
-    const uint32_t received = receive(kReceiveBudget);
-    received_any |= received > 0;
-    run_timers(now_);
-    transmit_ready(Acknowledgements::kSend, Gathering::kNo);
-    if (received == 0 && (ready_.empty() || port_full_)) break;
-    now_ = MonotonicClock::now();
-  }
-  const bool was_listening = std::exchange(listening_, true);
-  // It waits for its memory or an event, and calls no verb meanwhile.
-  if (!polled_since_last_round_ && (received_any || !was_listening)) quiet_polls_ = 0;
-  // Packets waited while nobody listened: the application had not really taken over.
-  if (received_any && !was_listening)
-    polls_to_take_over_ = std::min(polls_to_take_over_ * 2, kMostPollsToTakeOver);
-  if (sleeper_ != nullptr) sleeper_->listen(true);
-
-  EngineView view;
-  view.wake_at = timers_.next();
-  if (port_full_) {
-    view.send_fd = port_->send_fd();
-    if (view.send_fd < 0) view.wake_at = std::min(view.wake_at, now_ + kFullPortInterval);
-  } else if (!ready_.empty()) {
-    view.wake_at = now_;
-  }
-  engine_wakes_at_ = view.wake_at;
-  return view;
-}
-
-// Whether the application has taken over and is still at it.
-bool Shard::application_polls() {
-  const bool grows = std::exchange(polls_seen_, polls_) != polls_;
-  polled_since_last_round_ = grows;
-  if (listening_ || !grows) {
-    steady_looks_ = 0;
-    return false;
-  }
-  if (++steady_looks_ >= kSteadyLooks) {
-    steady_looks_ = 0;
-    polls_to_take_over_ = std::max(kPollsToTakeOver, polls_to_take_over_ / 2);
-  }
-  return true;
-}
-
-void Shard::flush_at_exit() {
-  if (!lock_.try_lock_for(kPatience)) return;
-  now_ = MonotonicClock::now();
-  if (!abandoned_) release_acknowledgements();
-  leave(Gathering::kNo);
-}
-
-// ---- fork()
-
-bool Shard::before_fork() {
-  if (!lock_.try_lock_for(kPatience)) return false;
-  now_ = MonotonicClock::now();
-  return true;
-}
-
-void Shard::abandon() {
-  abandoned_ = true;
-  lock_.unlock();  // whoever held it, if not we, is a thread that is not in this process
 }
 
 }  // namespace verbena::engine

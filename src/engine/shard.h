@@ -11,6 +11,7 @@
 #include "control/client.h"
 #include "control/status_page.h"
 #include "engine/doorbells.h"
+#include "engine/input.h"
 #include "engine/timer_wheel.h"
 #include "memory/key_table.h"
 #include "net/port.h"
@@ -24,8 +25,11 @@ class Sleeper {
   virtual ~Sleeper() = default;
   // Wakes the engine thread.
   virtual void wake() = 0;
-  // Makes the engine thread hear arriving packets, or not.
+  // Makes the engine thread hear arriving packets, or not: those of the port and of everything attached.
   virtual void listen(bool on) = 0;
+  // From now on another descriptor gives packets; detached before it is closed.
+  virtual Result<void> attach(int fd, bool listening) = 0;
+  virtual void detach(int fd) = 0;
 };
 
 // A shard: one port, one QPN slot, all state of its QPs, the regions they may touch.
@@ -81,6 +85,13 @@ class Shard : private net::PacketHandler {
   void remove(transport::QueuePair& qp);
   // After something changed the QP from outside: a state, an attribute.
   void touched(transport::QueuePair& qp);
+
+  // Another source of packets, asked from now on whenever the port is. REQUIRES: the shard is not abandoned
+  Result<void> add_input(Input& input);
+  // REQUIRES: the input was added
+  void remove_input(Input& input);
+  // A packet that an input has for a QP. Not to be called but from Input::receive().
+  void deliver(transport::QueuePair& qp, const transport::IncomingPacket& incoming);
 
   // ---- the engine thread
 
@@ -154,6 +165,7 @@ class Shard : private net::PacketHandler {
   std::vector<transport::QueuePair*> qps_;  // by Qpn::index()
   std::vector<bool> reserved_;              // likewise
   uint32_t next_index_;
+  IntrusiveList<Input, &Input::input_hook> inputs_;
   ReadyList ready_;
   AcknowledgementList acknowledging_;
   TimerWheel<transport::QueuePair> timers_;

@@ -23,10 +23,18 @@ class RecordingSleeper : public Sleeper {
   void wake() override { calls.push_back("wake"); }
   void listen(bool on) override { calls.push_back(on ? "listen" : "do not listen"); }
 
+  Result<void> attach(int, bool listening) override {
+    if (attach_error != 0) return fail(attach_error);
+    calls.push_back(listening ? "attach and listen" : "attach");
+    return {};
+  }
+  void detach(int) override { calls.push_back("detach"); }
+
   // What was said since the last time.
   std::vector<std::string> said() { return std::exchange(calls, {}); }
 
   std::vector<std::string> calls;
+  int attach_error = 0;  // what attach() answers if not success
 };
 
 // A shard with a scripted QP, a wire in memory, and nobody awake but the test.

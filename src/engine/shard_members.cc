@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+// What belongs to a shard: QPNs, QPs, further inputs; and what it shows of them.
+#include "engine/shard.h"
+
+namespace verbena::engine {
+
+using transport::QueuePair;
+
+Result<roce::Qpn> Shard::reserve_qpn() {
+  for (uint32_t tried = 0; tried < roce::Qpn::kPerSlot; ++tried) {
+    const uint32_t index = next_index_;
+    next_index_ = (next_index_ + 1) % roce::Qpn::kPerSlot;
+    const roce::Qpn qpn = roce::Qpn::in_slot(slot_, index);
+    // 0 and 1 are the subnet's and the general services' (slot 0), 0xffffff is every multicast receiver's.
+    if (qpn.value() < 2 || qpn == roce::kMulticastQpn) continue;
+    if (reserved_[index]) continue;
+    reserved_[index] = true;
+    control::QpStatus& status = status_.qps[index];
+    status.in_use.store(1, std::memory_order_relaxed);
+    status.qpn.store(qpn.value(), std::memory_order_relaxed);
+    for (auto& counter : status.counters) counter.store(0, std::memory_order_relaxed);
+    return qpn;
+  }
+  return fail(ENOMEM);
+}
+
+void Shard::release_qpn(roce::Qpn qpn) {
+  reserved_[qpn.index()] = false;
+  status_.qps[qpn.index()].in_use.store(0, std::memory_order_relaxed);
+}
+
+void Shard::add(QueuePair& qp) {
+  qps_[qp.config().qpn.index()] = &qp;
+  if (port_ != nullptr && qp.wants_ip_details()) port_->want_ip_details(true);
+  touched(qp);
+}
+
+void Shard::remove(QueuePair& qp) {
+  answer_doorbells();
+  // The peer must not wait for what only we can tell it.
+  if (!abandoned_) transmit_ready(Acknowledgements::kSend, Gathering::kNo);
+  qps_[qp.config().qpn.index()] = nullptr;
+  timers_.cancel(qp);
+  qp.ready_hook.unlink();
+  qp.acknowledgement_hook.unlink();
+  release_qpn(qp.config().qpn);
+}
+
+void Shard::touched(QueuePair& qp) {
+  auto& status = status_of(qp.config().qpn);
+  status.state.store(qp.state(), std::memory_order_relaxed);
+  status.remote_qpn.store(qp.attributes().destination.value(), std::memory_order_relaxed);
+  note(qp);
+}
+
+// ---- further inputs
+
+Result<void> Shard::add_input(Input& input) {
+  if (sleeper_ != nullptr) {
+    if (const auto attached = sleeper_->attach(input.fd(), listening_); !attached) return attached;
+  }
+  inputs_.push_back(input);
+  return {};
+}
+
+void Shard::remove_input(Input& input) {
+  input.input_hook.unlink();
+  if (sleeper_ != nullptr) sleeper_->detach(input.fd());
+}
+
+// ---- what others see
+
+void Shard::publish_counters() {
+  if (port_ == nullptr) return;
+  const net::PortCounters& counters = port_->counters();
+  const auto set = [&](size_t at, uint64_t value) {
+    status_.port[at].store(value, std::memory_order_relaxed);
+  };
+  set(control::kPortSentPackets, counters.sent_packets);
+  set(control::kPortSentBytes, counters.sent_bytes);
+  set(control::kPortReceivedPackets, counters.received_packets);
+  set(control::kPortReceivedBytes, counters.received_bytes);
+  set(control::kPortSendErrors, counters.send_errors);
+  for (size_t i = 0; i < counters.dropped.size(); ++i)
+    set(control::kPortFirstDropReason + i, counters.dropped[i]);
+}
+
+}  // namespace verbena::engine
