@@ -9,6 +9,7 @@
 #include <pthread.h>
 
 #include "adapter/async_events.h"
+#include "adapter/registration.h"
 #include "base/intrusive_list.h"
 #include "engine/shard.h"
 #include "memory/region.h"
@@ -25,19 +26,42 @@ class SoftwareContext;
 // back. 'owned' keeps it in its context's list, so that the context can destroy what the application left
 // behind.
 
+// Of a protection domain, what the ibv_pd that made it and those that import it (ibv_import_pd(3)) share.
+struct PdState {
+  memory::PdId id = 0;
+  std::atomic<uint32_t> users{0};  // MRs, MWs, QPs, AHs
+};
+
 struct Pd : ibv_pd {
+  explicit Pd(std::shared_ptr<PdState> shared)
+      : ibv_pd{}, state(std::move(shared)), id(state->id), users(state->users) {}
   static Pd& of(ibv_pd* pd) { return *static_cast<Pd*>(pd); }
 
   ListHook owned;
-  memory::PdId id = 0;
-  std::atomic<uint32_t> users{0};  // MRs, QPs, AHs
+  const std::shared_ptr<PdState> state;
+  const memory::PdId id;
+  std::atomic<uint32_t>& users;
 };
 
 struct Mr : ibv_mr {
   static Mr& of(ibv_mr* mr) { return *static_cast<Mr*>(mr); }
 
   ListHook owned;
-  memory::Region region;
+  std::shared_ptr<Registration> registration;
+};
+
+struct Mw : ibv_mw {
+  static Mw& of(ibv_mw* mw) { return *static_cast<Mw*>(mw); }
+
+  ListHook owned;
+  memory::Region window;
+};
+
+struct Dm : ibv_dm {
+  static Dm& of(ibv_dm* dm) { return *static_cast<Dm*>(dm); }
+
+  ListHook owned;
+  std::shared_ptr<DeviceMemory> memory;
 };
 
 struct CompChannel : ibv_comp_channel {

@@ -46,9 +46,10 @@ struct Region {
   uint64_t offset_mask = UINT64_MAX;
 
   // Windows (window.h).
-  Region* parent = nullptr;    // a bound window's region
-  ListHook bound_to_qp{};      // a type 2 window is in its QP's list while bound
-  uint32_t bound_windows = 0;  // onto this region
+  Region* parent = nullptr;                                   // a bound window's region
+  ListHook bound_to_region{};                                 // a window is in its region's list while bound,
+  ListHook bound_to_qp{};                                     // and one of type 2 in its QP's
+  IntrusiveList<Region, &Region::bound_to_region> windows{};  // onto this region
 
   // Whether a QP of this protection domain may use the key as an L_Key, for what is wanted.
   bool allows_local(Access wanted, PdId of_pd) const {

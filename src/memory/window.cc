@@ -62,7 +62,7 @@ bool bind_window(KeyTable& keys, const WindowBinding& binding, BoundWindows& of_
   window->length = binding.length;
   window->access = binding.access | kRemoteOnly;
   window->parent = region;
-  ++region->bound_windows;
+  region->windows.push_back(*window);
   if (window->kind == RegionKind::kWindow2) {
     window->qpn = binding.qpn;
     window->qpn_mask = kWholeQpn;
@@ -82,8 +82,8 @@ bool invalidate_window(KeyTable& keys, uint32_t key, PdId pd, uint32_t qpn) {
 
 void unbind_window(Region& window) {
   if (!is_bound(window)) return;
-  --window.parent->bound_windows;
   window.parent = nullptr;
+  window.bound_to_region.unlink();
   window.bound_to_qp.unlink();
   window.base = nullptr;
   window.iova = window.length = 0;

@@ -41,10 +41,11 @@ bool bind_window(KeyTable& keys, const WindowBinding& binding, BoundWindows& of_
 // kernel's rxe. (Regions that were not registered by a request cannot be invalidated by one.)
 bool invalidate_window(KeyTable& keys, uint32_t key, PdId pd, uint32_t qpn);
 
-// Takes a window's bytes and rights, whatever its state: before it is deallocated or its QP destroyed.
+// Takes a window's bytes and rights, whatever its state: before it is deallocated, or its QP or region ends.
 void unbind_window(Region& window);
-inline void unbind_windows(BoundWindows& of_qp) {
-  while (!of_qp.empty()) unbind_window(of_qp.front());
+template <class Windows>
+void unbind_all(Windows& windows) {
+  while (!windows.empty()) unbind_window(windows.front());
 }
 
 }  // namespace verbena::memory

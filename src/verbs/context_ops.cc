@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "verbs/abi.h"
+#include "verbs/memory_operations.h"
 #include "verbs/queries.h"
 #include "verbs/queue_pair.h"
 
@@ -13,16 +14,7 @@
 namespace verbena::verbs {
 namespace {
 
-ibv_mw* refuse_alloc_mw(ibv_pd*, ibv_mw_type) {
-  errno = EOPNOTSUPP;
-  return nullptr;
-}
-
 int refuse_bind_mw(ibv_qp*, ibv_mw*, ibv_mw_bind*) {
-  return EOPNOTSUPP;
-}
-
-int refuse_dealloc_mw(ibv_mw*) {
   return EOPNOTSUPP;
 }
 
@@ -79,9 +71,7 @@ void fill(Operation& operation, Operation with) {
 
 void fill_operations(verbs_context& abi) {
   ibv_context_ops& ops = abi.context.ops;
-  fill(ops.alloc_mw, refuse_alloc_mw);
   fill(ops.bind_mw, refuse_bind_mw);
-  fill(ops.dealloc_mw, refuse_dealloc_mw);
   fill(ops.poll_cq, refuse_poll_cq);
   fill(ops.req_notify_cq, refuse_req_notify_cq);
   fill(ops.post_srq_recv, refuse_post_srq_recv);
@@ -94,6 +84,7 @@ void fill_operations(verbs_context& abi) {
   fill(abi.query_port, query_port_of_any_size);
   fill(abi.create_qp_ex, create_qp_ex);
   fill(abi.create_srq_ex, create_srq_ex);
+  fill_memory_operations(abi);
 }
 
 }  // namespace verbena::verbs
