@@ -34,7 +34,9 @@ Result<ibv_mr*> SoftwareContext::import_mr(ibv_pd* pd, uint32_t handle) {
     return context.find_by_handle(context.mrs_, handle, [](Mr& mr) { return mr.registration; });
   });
   if (registration == nullptr) return fail(command_file_->is_foreign() ? EOPNOTSUPP : ENOENT);
-  return adopt(std::move(registration), pd, nullptr, handle);
+  ibv_mr* mr = adopt(std::move(registration), pd, nullptr, handle);
+  Mr::of(mr).imported = true;
+  return mr;
 }
 
 void SoftwareContext::unimport_mr(ibv_mr* mr) {

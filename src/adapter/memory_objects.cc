@@ -130,7 +130,7 @@ Result<ibv_mr*> SoftwareContext::reg_mr(ibv_pd* pd, void* addr, size_t length, u
 int SoftwareContext::rereg_mr(ibv_mr* mr, int flags, ibv_pd* pd, void* addr, size_t length, int access) {
   Registration& registration = *Mr::of(mr).registration;
   memory::Region& region = registration.region;
-  if (flags == 0) return EINVAL;
+  if (flags == 0 || Mr::of(mr).imported) return EINVAL;
   const bool moves = (flags & IBV_REREG_MR_CHANGE_TRANSLATION) != 0;
   const bool changes_pd = (flags & IBV_REREG_MR_CHANGE_PD) != 0;
   if (registration.kind == Kind::kNull || registration.kind == Kind::kDeviceMemory) return EINVAL;

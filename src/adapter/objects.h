@@ -48,6 +48,7 @@ struct Mr : ibv_mr {
 
   ListHook owned;
   std::shared_ptr<Registration> registration;
+  bool imported = false;
 };
 
 struct Mw : ibv_mw {
