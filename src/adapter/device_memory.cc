@@ -79,7 +79,7 @@ Result<ibv_mr*> SoftwareContext::reg_dm_mr(ibv_pd* pd, ibv_dm* dm, uint64_t offs
   if ((access & IBV_ACCESS_ZERO_BASED) == 0) return fail(EINVAL);
   if (const int error = check_access(access, kDeviceMemoryAccess); error != 0) return fail(error);
   const uint64_t size = memory->allocation.length;
-  if (length == 0 || offset > size || length > size - offset) return fail(EINVAL);
+  if (offset > size || length > size - offset) return fail(EINVAL);
   memory::install_fault_guard();
   auto registration =
       std::make_shared<Registration>(shard(), Registration::Kind::kDeviceMemory, Pd::of(pd).state);

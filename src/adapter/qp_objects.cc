@@ -137,13 +137,17 @@ Result<ibv_qp*> SoftwareContext::create_qp(ibv_qp_init_attr_ex* attr) {
   return qp.release()->abi();
 }
 
-void SoftwareContext::retire(Qp& qp) {
+void SoftwareContext::forget_completions(Qp& qp) {
   const ibv_qp& abi_qp = *qp.abi();
+  Cq::of(abi_qp.send_cq).queue->remove_entries_of(abi_qp.qp_num);
+  Cq::of(abi_qp.recv_cq).queue->remove_entries_of(abi_qp.qp_num);
+}
+
+void SoftwareContext::retire(Qp& qp) {
   // All under the lock: from the moment it is removed another QP may get the number.
   qp.shard.exclusively([&] {
     qp.shard.remove(*qp.transport);
-    Cq::of(abi_qp.send_cq).queue->remove_entries_of(abi_qp.qp_num);
-    Cq::of(abi_qp.recv_cq).queue->remove_entries_of(abi_qp.qp_num);
+    forget_completions(qp);
   });
   withdraw_events(qp);
 }
@@ -235,6 +239,8 @@ int SoftwareContext::modify_qp(ibv_qp* abi_qp, ibv_qp_attr* attr, int mask) {
       qp.attributes = {};
     }
     if (to != from || to == IBV_QPS_RESET) qp.transport->enter(to);
+    // As hardware drivers do: who begins anew finds nothing of before (pyverbs counts on it).
+    if (to == IBV_QPS_RESET) forget_completions(qp);
     if ((mask & IBV_QP_STATE) != 0) abi_qp->state = to;
     qp.shard.touched(*qp.transport);
     return 0;

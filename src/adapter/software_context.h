@@ -111,6 +111,8 @@ class SoftwareContext : public provider::Context, private engine::LinkListener {
   // What the application was not told of yet it will not be told.
   void withdraw_events(Cq& cq);
   void withdraw_events(Qp& qp);
+  // Takes what its CQs hold of the QP. REQUIRES: the shard's lock
+  void forget_completions(Qp& qp);
   // No packet reaches the QP any more, nothing of it is left in its CQs.
   void retire(Qp& qp);
   // Its key opens nothing any more, and is nobody's.

@@ -19,7 +19,7 @@ import tempfile
 
 import harness
 
-MODULES = ("test_device", "test_pd", "test_addr", "test_mr", "test_cq", "test_qp", "test_atomic")
+MODULES = ("test_device", "test_pd", "test_addr", "test_mr", "test_cq", "test_qp", "test_atomic", "test_odp", "test_relaxed_ordering")
 DEBIANS_TESTS = "/usr/share/doc/rdma-core/tests"
 DEBIANS_PYTHON = "/usr/bin/python3"  # the one that Debian's pyverbs is built for
 PAGE = pathlib.Path(__file__).resolve().parents[2] / "docs" / "conformance-pyverbs.md"
