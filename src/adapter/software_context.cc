@@ -93,6 +93,8 @@ SoftwareContext::~SoftwareContext() {
     }
   };
   destroy_all(qps_, [&](Qp& qp) { retire(qp); });
+  destroy_all(srqs_, [&](Srq& srq) { retire(srq); });
+  destroy_all(xrcds_, [](Xrcd&) {});
   destroy_all(ahs_, [](Ah&) {});
   destroy_all(cqs_, [&](Cq& cq) { withdraw_events(cq); });
   destroy_all(channels_, [](CompChannel&) {});
@@ -121,22 +123,23 @@ int SoftwareContext::query_device(ibv_device_attr_ex* attr, size_t attr_size) {
   a.vendor_id = 0xffffff;  // as rxe: no vendor
   a.max_qp = kMaxQp;
   a.max_qp_wr = kMaxQpWr;
-  a.device_cap_flags = IBV_DEVICE_MEM_WINDOW | IBV_DEVICE_MEM_WINDOW_TYPE_2B | IBV_DEVICE_BAD_PKEY_CNTR |
-                       IBV_DEVICE_BAD_QKEY_CNTR | IBV_DEVICE_UD_AV_PORT_ENFORCE |
-                       IBV_DEVICE_PORT_ACTIVE_EVENT | IBV_DEVICE_SYS_IMAGE_GUID | IBV_DEVICE_RC_RNR_NAK_GEN;
+  a.device_cap_flags = IBV_DEVICE_BAD_PKEY_CNTR | IBV_DEVICE_BAD_QKEY_CNTR | IBV_DEVICE_UD_AV_PORT_ENFORCE |
+                       IBV_DEVICE_PORT_ACTIVE_EVENT | IBV_DEVICE_SYS_IMAGE_GUID | IBV_DEVICE_RC_RNR_NAK_GEN |
+                       IBV_DEVICE_SRQ_RESIZE | IBV_DEVICE_XRC;
   all.device_cap_flags_ex = a.device_cap_flags;
   a.max_sge = kMaxSge;
   a.max_sge_rd = kMaxSge;
   a.max_cq = kMaxCq;
   a.max_cqe = kMaxCqe;
-  a.max_mr = kMaxMr;
-  a.max_mw = kMaxMw;
   a.max_pd = kMaxPd;
   a.max_qp_rd_atom = kMaxReadAtomic;
   a.max_res_rd_atom = kMaxReadAtomic * kMaxQp;
   a.max_qp_init_rd_atom = kMaxReadAtomic;
   a.atomic_cap = IBV_ATOMIC_GLOB;  // they are the processor's own
   a.max_ah = kMaxAh;
+  a.max_srq = kMaxSrq;
+  a.max_srq_wr = kMaxSrqWr;
+  a.max_srq_sge = kMaxSge;
   a.max_pkeys = kPkeyTableLength;
   a.local_ca_ack_delay = 15;
   a.phys_port_cnt = kPorts;
