@@ -4,8 +4,15 @@
 #include "memory/window.h"
 
 namespace verbena::adapter {
+namespace {
+
+// Until the requests that bind them are executed, a window is of no use.
+constexpr bool kWindowsCanBeBound = false;
+
+}  // namespace
 
 Result<ibv_mw*> SoftwareContext::alloc_mw(ibv_pd* pd, ibv_mw_type type) {
+  if (!kWindowsCanBeBound) return fail(EOPNOTSUPP);
   if (type != IBV_MW_TYPE_1 && type != IBV_MW_TYPE_2) return fail(EINVAL);
   auto mw = std::make_unique<Mw>();
   const auto kind = type == IBV_MW_TYPE_1 ? memory::RegionKind::kWindow1 : memory::RegionKind::kWindow2;

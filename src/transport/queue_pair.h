@@ -52,7 +52,7 @@ struct QpConfig {
   queues::CompletionQueue* send_cq = nullptr;
   queues::CompletionQueue* recv_cq = nullptr;
   queues::SharedReceiveQueue* srq = nullptr;  // in place of a receive queue of its own
-  const memory::KeyTable* keys = nullptr;
+  memory::KeyTable* keys = nullptr;
   // XRC targets: the shared receive queues there are, and the domain whose queues it may deliver to.
   const queues::SharedReceiveQueueTable* srqs = nullptr;
   uint64_t xrc_domain = 0;

@@ -65,7 +65,7 @@ class TestMemory {
     return buffer;
   }
   void deregister(Buffer& buffer) { keys_.remove(buffer.key()); }
-  const memory::KeyTable& keys() const { return keys_; }
+  memory::KeyTable& keys() { return keys_; }
 
  private:
   memory::KeyTable keys_;
