@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Protection domains and memory regions.
-#include <atomic>
-
+// Memory regions.
 #include "adapter/limits.h"
 #include "adapter/software_context.h"
 #include "memory/dma_buf.h"
 #include "memory/guarded.h"
+#include "memory/placement.h"
 
 namespace verbena::adapter {
 namespace {
@@ -14,18 +13,12 @@ using Kind = Registration::Kind;
 
 constexpr unsigned kUserAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
                                  IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND | IBV_ACCESS_ZERO_BASED |
-                                 IBV_ACCESS_ON_DEMAND | IBV_ACCESS_HUGETLB;
+                                 IBV_ACCESS_ON_DEMAND | IBV_ACCESS_HUGETLB | memory::kFlushGlobal;
 constexpr unsigned kDmaBufAccess =
     IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
 constexpr unsigned kWritesRemotely = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
 // What a dma-buf's place and its addresses must agree in, whatever the pages of this machine.
 constexpr uint64_t kPageOffset = 4095;
-
-// Unique in the process: regions and QPs of all contexts meet in one shard.
-memory::PdId next_pd_id() {
-  static std::atomic<memory::PdId> next{1};
-  return next.fetch_add(1, std::memory_order_relaxed);
-}
 
 // Implicit on-demand paging: all addresses there are (ibv_reg_mr(3)).
 bool is_implicit(const void* addr, size_t length, unsigned access) {
