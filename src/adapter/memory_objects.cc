@@ -192,6 +192,10 @@ void SoftwareContext::fill_memory_attributes(ibv_device_attr_ex& attr) const {
   constexpr uint32_t kReliable =
       kMessages | IBV_ODP_SUPPORT_WRITE | IBV_ODP_SUPPORT_READ | IBV_ODP_SUPPORT_ATOMIC;
   attr.orig_attr.max_mr = kMaxMr;
+  attr.orig_attr.max_mw = kMaxMw;
+  constexpr uint32_t kWindows = IBV_DEVICE_MEM_WINDOW | IBV_DEVICE_MEM_WINDOW_TYPE_2B;
+  attr.orig_attr.device_cap_flags |= kWindows;
+  attr.device_cap_flags_ex |= kWindows;
   attr.odp_caps.general_caps = IBV_ODP_SUPPORT | IBV_ODP_SUPPORT_IMPLICIT;
   attr.odp_caps.per_transport_caps.rc_odp_caps = kReliable;
   attr.odp_caps.per_transport_caps.uc_odp_caps = kMessages | IBV_ODP_SUPPORT_WRITE;

@@ -4,15 +4,7 @@
 #include "memory/window.h"
 
 namespace verbena::adapter {
-namespace {
-
-// Until the requests that bind them are executed, a window is of no use.
-constexpr bool kWindowsCanBeBound = false;
-
-}  // namespace
-
 Result<ibv_mw*> SoftwareContext::alloc_mw(ibv_pd* pd, ibv_mw_type type) {
-  if (!kWindowsCanBeBound) return fail(EOPNOTSUPP);
   if (type != IBV_MW_TYPE_1 && type != IBV_MW_TYPE_2) return fail(EINVAL);
   auto mw = std::make_unique<Mw>();
   const auto kind = type == IBV_MW_TYPE_1 ? memory::RegionKind::kWindow1 : memory::RegionKind::kWindow2;
@@ -43,6 +35,24 @@ int SoftwareContext::dealloc_mw(ibv_mw* mw) {
   const std::lock_guard guard(objects_mutex_);
   delete &Mw::of(mw);
   return 0;
+}
+
+// For windows of type 1; those of type 2 are bound by requests that the application posts itself.
+int bind_mw(ibv_qp* qp, ibv_mw* mw, ibv_mw_bind* bind) {
+  const ibv_mw_bind_info& info = bind->bind_info;
+  if ((info.mw_access_flags & IBV_ACCESS_ZERO_BASED) != 0) return EINVAL;
+  if (info.mr != nullptr && Mr::of(info.mr).registration->kind == Registration::Kind::kNull)
+    return EOPNOTSUPP;  // ibv_alloc_null_mr(3)
+  ibv_send_wr request{};
+  request.wr_id = bind->wr_id;
+  request.opcode = IBV_WR_BIND_MW;
+  request.send_flags = bind->send_flags;
+  request.bind_mw = {mw, ibv_inc_rkey(mw->rkey), info};
+  ibv_send_wr* bad = nullptr;
+  const int error = qp->context->ops.post_send(qp, &request, &bad);
+  // At once: the application may send it to its peer right behind the binding.
+  if (error == 0) mw->rkey = request.bind_mw.rkey;
+  return error;
 }
 
 }  // namespace verbena::adapter

@@ -6,6 +6,7 @@
 #include "adapter/qp_extras.h"
 #include "adapter/send_rules.h"
 #include "adapter/software_context.h"
+#include "memory/window.h"
 #include "transport/qp_state.h"
 #include "transport/rc.h"
 #include "transport/uc.h"
@@ -246,6 +247,7 @@ void SoftwareContext::retire(Qp& qp) {
     // All under the lock: from the moment it is removed another QP may get the number.
     qp.shard.exclusively([&] {
       qp.shard.remove(*qp.transport);
+      memory::unbind_all(qp.transport->bound_windows());
       forget_completions(qp);
     });
   }

@@ -161,6 +161,7 @@ class SoftwareContext : public provider::Context, private engine::LinkListener {
 // The calls that verbs.h makes directly through ibv_context::ops; data path, see data_path.cc.
 void fill_data_path(ibv_context_ops& ops);
 int post_srq_recv(ibv_srq* srq, ibv_recv_wr* wr, ibv_recv_wr** bad_wr);
+int bind_mw(ibv_qp* qp, ibv_mw* mw, ibv_mw_bind* bind);
 
 // The rights that a registration may ask for: 0, or the errno value that says why not.
 int check_access(unsigned access, unsigned known);

@@ -73,10 +73,10 @@ ScatterResult scatter(const memory::KeyTable& keys, memory::PdId pd, std::span<c
   return covered == data.size() ? ScatterResult::kDone : ScatterResult::kTooLong;
 }
 
-std::byte* remote_memory(const memory::KeyTable& keys, memory::PdId pd, uint32_t rkey, uint64_t address,
-                         uint64_t bytes, memory::Access wanted) {
+std::byte* remote_memory(const memory::KeyTable& keys, const RemoteUser& user, uint32_t rkey,
+                         uint64_t address, uint64_t bytes, memory::Access wanted) {
   const memory::Region* region = keys.find(rkey);
-  if (region == nullptr || !region->allows_remote(wanted, pd, 0)) return nullptr;
+  if (region == nullptr || !region->allows_remote(wanted, user.pd, user.qpn.value())) return nullptr;
   return region->at(address, bytes);
 }
 

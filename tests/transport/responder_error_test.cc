@@ -181,12 +181,6 @@ TEST_F(ResponderErrors, RefusesAWriteOfAnotherLengthThanItSaid) {
   expect_refusal(201, NakCode::kInvalidRequest);
 }
 
-TEST_F(ResponderErrors, RefusesOperationsThatItDoesNotKnow) {
-  post();
-  send(Op::kSendOnlyInvalidate, 200, data(1));
-  expect_refusal(200, NakCode::kInvalidRequest);
-}
-
 TEST_F(ResponderErrors, RefusesAMisalignedAtomic) {
   fetch_add(200, target.address(4), 1, target.key());
   expect_refusal(200, NakCode::kInvalidRequest);
