@@ -67,27 +67,6 @@ int check_access(unsigned access, unsigned known) {
   return 0;
 }
 
-Result<ibv_pd*> SoftwareContext::alloc_pd() {
-  auto state = std::make_shared<PdState>();
-  state->id = next_pd_id();
-  return adopt(std::make_unique<Pd>(std::move(state)), next_handle());
-}
-
-ibv_pd* SoftwareContext::adopt(std::unique_ptr<Pd> pd, uint32_t handle) {
-  pd->context = &abi().context;
-  pd->handle = handle;
-  const std::lock_guard guard(objects_mutex_);
-  pds_.push_back(*pd);
-  return pd.release();
-}
-
-int SoftwareContext::dealloc_pd(ibv_pd* pd) {
-  if (Pd::of(pd).users.load() != 0) return EBUSY;
-  const std::lock_guard guard(objects_mutex_);
-  delete &Pd::of(pd);
-  return 0;
-}
-
 ibv_mr* SoftwareContext::adopt(std::shared_ptr<Registration> registration, ibv_pd* pd, void* addr,
                                uint32_t handle) {
   auto mr = std::make_unique<Mr>();
