@@ -8,6 +8,9 @@ namespace {
 
 constexpr Access kWrites = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
 constexpr Access kWindowAccess = kWrites | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_ZERO_BASED;
+// Rights of a region that mean nothing for a window, and are named for one all the same (pyverbs does). As
+// with the kernel's rxe they are passed over.
+constexpr Access kMeaningless = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND;
 constexpr uint32_t kWholeQpn = UINT32_MAX;
 
 bool is_window(const Region& region) {
@@ -47,7 +50,7 @@ void make_window(Region& window, RegionKind type, PdId pd) {
 bool bind_window(KeyTable& keys, const WindowBinding& binding, BoundWindows& of_qp) {
   Region* window = keys.find_identity(binding.window_key);
   if (window == nullptr || !is_window(*window) || window->pd != binding.pd) return false;
-  if ((binding.access & ~kWindowAccess) != 0 || !may_bind(*window, binding)) return false;
+  if ((binding.access & ~(kWindowAccess | kMeaningless)) != 0 || !may_bind(*window, binding)) return false;
   Region* region = nullptr;
   if (binding.length > 0) {
     region = keys.find(binding.region_key);
@@ -60,7 +63,7 @@ bool bind_window(KeyTable& keys, const WindowBinding& binding, BoundWindows& of_
   window->base = region->at(binding.address, binding.length);
   window->iova = (binding.access & IBV_ACCESS_ZERO_BASED) != 0 ? 0 : binding.address;
   window->length = binding.length;
-  window->access = binding.access | kRemoteOnly;
+  window->access = (binding.access & kWindowAccess) | kRemoteOnly;
   window->parent = region;
   region->windows.push_back(*window);
   if (window->kind == RegionKind::kWindow2) {

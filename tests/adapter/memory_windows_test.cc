@@ -152,7 +152,7 @@ TEST_F(MemoryWindow, MustNotBeBoundToWhatItsRegionForbids) {
       {"a region that allows no windows", IBV_ACCESS_LOCAL_WRITE, info()},
       {"writing where the owner may not", IBV_ACCESS_MW_BIND, info()},
       {"more than the region", kBindable, {nullptr, number(memory) + 4000, 500, IBV_ACCESS_REMOTE_READ}},
-      {"rights that are no window's", kBindable, info(IBV_ACCESS_LOCAL_WRITE)},
+      {"rights that are no window's", kBindable, info(IBV_ACCESS_ON_DEMAND)},
   };
   for (const auto& c : cases) {
     SCOPED_TRACE(c.what);

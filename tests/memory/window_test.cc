@@ -190,9 +190,12 @@ TEST_F(Window, ThatWritesNeedsARegionThatMayBeWritten) {
 }
 
 TEST_F(Window, HasOnlyRightsOfAWindow) {
-  for (const Access access : {IBV_ACCESS_LOCAL_WRITE + 0u, IBV_ACCESS_MW_BIND + 0u, kRemoteOnly, 1u << 20}) {
+  for (const Access access : {IBV_ACCESS_ON_DEMAND + 0u, kRemoteOnly, 1u << 20}) {
     EXPECT_FALSE(bind(two, [&](WindowBinding& b) { b.access = access; }));
   }
+  ASSERT_TRUE(
+      bind(two, [](WindowBinding& b) { b.access = kRead | IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND; }));
+  EXPECT_EQ(two.access, kRead | kRemoteOnly);
 }
 
 TEST_F(Window, LiesInsideItsRegion) {

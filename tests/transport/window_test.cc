@@ -110,7 +110,7 @@ TEST_F(WindowRequests, WaitBehindAFenceForReads) {
 }
 
 TEST_F(WindowRequests, ThatFailEndTheQp) {
-  ASSERT_TRUE(post_send(*e.qp, w.bind(7, IBV_ACCESS_LOCAL_WRITE)));
+  ASSERT_TRUE(post_send(*e.qp, w.bind(7, IBV_ACCESS_ON_DEMAND)));
   post(IBV_WR_SEND, 10);
   EXPECT_TRUE(e.transmitted().empty());
   expect_sent(7, IBV_WC_MW_BIND_ERR);
