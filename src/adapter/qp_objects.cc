@@ -7,6 +7,7 @@
 #include "adapter/qp_extras.h"
 #include "adapter/send_rules.h"
 #include "adapter/software_context.h"
+#include "memory/window.h"
 #include "transport/qp_state.h"
 #include "transport/rc.h"
 #include "transport/uc.h"
@@ -229,16 +230,21 @@ Result<ibv_qp*> SoftwareContext::create_qp(ibv_qp_init_attr_ex* attr) {
   return qp.release()->abi();
 }
 
-void SoftwareContext::retire(Qp& qp) {
+void SoftwareContext::forget_completions(Qp& qp) {
   const ibv_qp& abi_qp = *qp.abi();
+  for (ibv_cq* cq : {abi_qp.send_cq, abi_qp.recv_cq}) {
+    if (cq != nullptr) Cq::of(cq).queue->remove_entries_of(abi_qp.qp_num);
+  }
+}
+
+void SoftwareContext::retire(Qp& qp) {
   if (qp.core->remove(qp)) {
-    if (qp.xrcd != nullptr) Xrcd::of(qp.xrcd).domain->remove_target(abi_qp.qp_num);
+    if (qp.xrcd != nullptr) Xrcd::of(qp.xrcd).domain->remove_target(qp.abi()->qp_num);
     // All under the lock: from the moment it is removed another QP may get the number.
     qp.shard.exclusively([&] {
       qp.shard.remove(*qp.transport);
-      for (ibv_cq* cq : {abi_qp.send_cq, abi_qp.recv_cq}) {
-        if (cq != nullptr) Cq::of(cq).queue->remove_entries_of(abi_qp.qp_num);
-      }
+      memory::unbind_all(qp.transport->bound_windows());
+      forget_completions(qp);
     });
   }
   withdraw_events(qp);
@@ -338,6 +344,8 @@ int SoftwareContext::modify_qp(ibv_qp* abi_qp, ibv_qp_attr* attr, int mask) {
       qp.attributes = {};
     }
     if (to != from || to == IBV_QPS_RESET) qp.transport->enter(to);
+    // As hardware drivers do: who begins anew finds nothing of before (pyverbs counts on it).
+    if (to == IBV_QPS_RESET) forget_completions(qp);
     if ((mask & IBV_QP_STATE) != 0) abi_qp->state = to;
     qp.shard.touched(*qp.transport);
     return 0;
