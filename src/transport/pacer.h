@@ -8,38 +8,39 @@
 
 namespace verbena::transport {
 
-// Packet pacing (ibv_modify_qp_rate_limit(3)): how soon what is to be sent may be. Each byte takes its time
-// at the rate, whether it is used or not, but for a burst that may have been saved up.
+// Bounds how fast a service without acknowledgements sends. Nothing tells such a sender that the receiver's
+// socket is full, and a receiver takes longer over a packet than a sender does: unbounded, all of a large
+// message beyond the first hundreds of kilobytes is lost. So a burst that an ordinary socket buffer holds
+// leaves at once, and more at a rate that one processor receives.
 class Pacer {
  public:
-  // What may be saved up where nothing is said: the time for which a busy machine keeps a sender waiting.
-  static constexpr Duration kDefaultBurst = std::chrono::milliseconds(1);
-  static constexpr uint32_t kLeastBurstBytes = 16 * 1024;
+  static constexpr uint32_t kBurstBytes = 160 * 1024;
+  static constexpr uint64_t kBytesPerMicrosecond = 1250;  // 10 Gb/s
 
-  // In kilobits a second; 0: as fast as may be. `burst`: bytes, 0: the default.
-  void set(uint32_t rate, uint32_t burst) {
-    rate_ = rate;
-    burst_ = burst != 0 ? time_of(burst) : std::max(kDefaultBurst, time_of(kLeastBurstBytes));
-    due_ = TimePoint{};
-  }
-  uint32_t rate() const { return rate_; }
+  void reset() { debt_ = 0; }
 
-  bool may_send(TimePoint now) const { return rate_ == 0 || due_ <= now; }
-  // REQUIRES: may_send(now)
-  void sent(uint32_t bytes, TimePoint now) {
-    if (rate_ != 0) due_ = std::max(due_, now - burst_) + time_of(bytes);
+  // Whether a packet may leave now.
+  bool allows(TimePoint now) {
+    settle(now);
+    return debt_ < kBurstBytes;
   }
-  // When may_send() is true again, if it is not.
-  TimePoint due() const { return due_; }
+  // When the next may, after allows() said no: when half the burst is free again, for packets travel cheaper
+  // together.
+  TimePoint next() const {
+    return settled_at_ + std::chrono::microseconds((debt_ - kBurstBytes / 2) / kBytesPerMicrosecond + 1);
+  }
+  void sent(uint32_t bytes) { debt_ += bytes; }
 
  private:
-  Duration time_of(uint32_t bytes) const {
-    return rate_ == 0 ? Duration{} : Duration(std::chrono::nanoseconds(uint64_t{bytes} * 8'000'000 / rate_));
+  void settle(TimePoint now) {
+    const auto passed = std::chrono::duration_cast<std::chrono::microseconds>(now - settled_at_).count();
+    if (passed <= 0) return;
+    debt_ -= std::min<uint64_t>(debt_, static_cast<uint64_t>(passed) * kBytesPerMicrosecond);
+    settled_at_ += std::chrono::microseconds(passed);
   }
 
-  uint32_t rate_ = 0;
-  Duration burst_{};
-  TimePoint due_{};
+  uint64_t debt_ = 0;  // bytes sent and not yet worked off
+  TimePoint settled_at_{};
 };
 
 }  // namespace verbena::transport

@@ -79,9 +79,9 @@ uint32_t RawQueuePair::send_batch(TimePoint now, uint32_t most) {
   const uint32_t wanted = std::min(most, queue.posted() - first);
   uint32_t added = 0;
   ibv_wc_status bad = IBV_WC_SUCCESS;
-  Pacer pacer = pacer_;  // as it will be when all of them are sent
-  while (added < wanted && pacer.may_send(now) && add(queue.at(first + added), bad) == Added::kYes) {
-    pacer.sent(queue.at(first + added).length, now);
+  RateLimit limit = limit_;  // as it will be when all of them are sent
+  while (added < wanted && limit.may_send(now) && add(queue.at(first + added), bad) == Added::kYes) {
+    limit.sent(queue.at(first + added).length, now);
     ++added;
   }
 
@@ -90,7 +90,7 @@ uint32_t RawQueuePair::send_batch(TimePoint now, uint32_t most) {
   switch (flushed.status) {
     case FrameStatus::kSent:
       if (bad != IBV_WC_SUCCESS) fail_send(bad);
-      if (!pacer_.may_send(now)) retry_at_ = pacer_.due();
+      if (!limit_.may_send(now)) retry_at_ = limit_.due();
       break;
     case FrameStatus::kBusy:
       retry_at_ = now + kRetryInterval;
@@ -127,7 +127,7 @@ void RawQueuePair::finish(uint32_t frames, TimePoint now) {
     const queues::SendWqe& wqe = queue.at(queue.consumed());
     count(kSentPackets);
     count(kSentBytes, wqe.length);
-    pacer_.sent(wqe.length, now);
+    limit_.sent(wqe.length, now);
     complete_send(wqe, IBV_WC_SUCCESS);
     queue.consume();
   }
@@ -141,7 +141,7 @@ void RawQueuePair::fail_send(ibv_wc_status status) {
 
 void RawQueuePair::on_enter(ibv_qp_state, ibv_qp_state to) {
   retry_at_ = kNever;
-  if (to == IBV_QPS_RESET) pacer_.set(0, 0);
+  if (to == IBV_QPS_RESET) limit_.set(0, 0);
   // Each request is complete as soon as it is sent, so nothing is left to drain.
   if (to == IBV_QPS_SQD && attributes().notify_drained) emit(IBV_EVENT_SQ_DRAINED);
 }

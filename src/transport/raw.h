@@ -5,8 +5,8 @@
 
 #include "transport/frame_receipt.h"
 #include "transport/frame_sink.h"
-#include "transport/pacer.h"
 #include "transport/queue_pair.h"
+#include "transport/rate_limit.h"
 #include "transport/receive_work_queue.h"
 
 namespace verbena::transport {
@@ -39,7 +39,7 @@ class RawQueuePair : public QueuePair {
   // How fast it may send, in kilobits a second (0: no limit), and how many bytes at once (0: the default).
   // RESET takes it back.
   void limit_rate(uint32_t rate, uint32_t burst) {
-    pacer_.set(rate, burst);
+    limit_.set(rate, burst);
     retry_at_ = kNever;
   }
 
@@ -70,7 +70,7 @@ class RawQueuePair : public QueuePair {
   FrameSink* const sink_;
   const std::optional<ReceiveScaling> scaling_;
   std::atomic<bool> starving_{false};  // frames wait for a receive request
-  Pacer pacer_;
+  RateLimit limit_;
   TimePoint retry_at_ = kNever;  // the sink was full, or it is not yet time for more: not before then
 };
 
