@@ -217,6 +217,8 @@ struct RawSide {
 
   // Receive requests were posted to the QP, which is this one's.
   void after_receives(Qp& qp);
+  // REQUIRES: inside Shard::exclusively()
+  void limit_rate(Qp& qp, uint32_t rate, uint32_t burst);
 };
 
 // The C struct is an ibv_qp_ex, whose first member is an ibv_qp.

@@ -19,8 +19,8 @@ namespace {
 // PSNs have 24 bits; like the kernel we take them from any number. A QPN with more is a mistake.
 constexpr uint32_t kPsnMask = 0xffffff;
 constexpr uint32_t kMostQpn = 0xffffff;
-// What goes beyond, rate limits, needs extended commands, which there are none of (rdma-core answers the
-// same).
+// What goes beyond, rate limits, is for raw packets only; and queries know nothing of it (nor do
+// rdma-core's).
 constexpr int kPlainMask = IBV_QP_RATE_LIMIT - 1;
 
 // How large each attribute may be (ib_modify_qp_is_ok() and modify_qp() of the kernel's uverbs and rxe).
@@ -319,6 +319,7 @@ Result<void> SoftwareContext::apply(Qp& qp, const ibv_qp_attr& attr, int mask) {
   if ((mask & IBV_QP_MAX_QP_RD_ATOMIC) != 0) t.max_rd_atomic = attr.max_rd_atomic;
   if ((mask & IBV_QP_MAX_DEST_RD_ATOMIC) != 0) t.max_dest_rd_atomic = attr.max_dest_rd_atomic;
   if ((mask & IBV_QP_MIN_RNR_TIMER) != 0) t.min_rnr_timer = attr.min_rnr_timer;
+  if ((mask & IBV_QP_RATE_LIMIT) != 0) qp.raw->limit_rate(qp, attr.rate_limit, 0);
   if ((mask & IBV_QP_STATE) != 0 && attr.qp_state == IBV_QPS_SQD) {
     t.notify_drained = (mask & IBV_QP_EN_SQD_ASYNC_NOTIFY) != 0 && attr.en_sqd_async_notify != 0;
   }
@@ -326,8 +327,8 @@ Result<void> SoftwareContext::apply(Qp& qp, const ibv_qp_attr& attr, int mask) {
 }
 
 int SoftwareContext::modify_qp(ibv_qp* abi_qp, ibv_qp_attr* attr, int mask) {
-  if ((mask & ~kPlainMask) != 0) return EOPNOTSUPP;
   Qp& qp = Qp::of(abi_qp);
+  if ((mask & ~(qp.raw != nullptr ? kPlainMask | IBV_QP_RATE_LIMIT : kPlainMask)) != 0) return EOPNOTSUPP;
   const std::lock_guard modifying(qp.modifying);
   return qp.shard.exclusively([&]() -> int {
     if (const int error = check_attributes(qp, *attr, mask); error != 0) return error;

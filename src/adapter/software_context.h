@@ -81,6 +81,7 @@ class SoftwareContext : public provider::Context, private engine::LinkListener {
   int destroy_qp(ibv_qp* qp) override;
   ibv_qp_ex* qp_to_qp_ex(ibv_qp* qp) override;
 
+  int modify_qp_rate_limit(ibv_qp* qp, const ibv_qp_rate_limit_attr* attr) override;
   Result<ibv_flow*> create_flow(ibv_qp* qp, const ibv_flow_attr* attr) override;
   int destroy_flow(ibv_flow* flow) override;
   Result<ibv_wq*> create_wq(ibv_wq_init_attr* attr) override;
