@@ -70,6 +70,7 @@ int post_recv(ibv_qp* abi, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
   }
   if (posted.error != 0 && bad_wr != nullptr) *bad_wr = posted.failed;
   if (must_ring) qp.shard.ring(transport);
+  if (posted.count > 0 && qp.raw != nullptr) qp.raw->after_receives(qp);
   return posted.error;
 }
 
