@@ -145,7 +145,7 @@ struct Srq : ibv_srq, queues::LimitListener {
   AsyncEvents<kSrqEvents.size()> async_events;
   ibv_srq_type type = IBV_SRQT_BASIC;
   std::unique_ptr<queues::SharedReceiveQueue> queue;
-  ibv_cq* cq = nullptr;            // XRC
+  ibv_cq* cq = nullptr;            // XRC, tag matching
   ibv_xrcd* xrcd = nullptr;        // XRC
   std::atomic<uint32_t> users{0};  // QPs
 };

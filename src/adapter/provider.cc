@@ -115,6 +115,11 @@ int Context::query_srq(ibv_srq*, ibv_srq_attr*) {
   return EOPNOTSUPP;
 }
 
+int Context::post_srq_ops(ibv_srq*, ibv_ops_wr* wr, ibv_ops_wr** bad_wr) {
+  *bad_wr = wr;
+  return EOPNOTSUPP;
+}
+
 int Context::get_srq_num(ibv_srq*, uint32_t*) {
   return EOPNOTSUPP;
 }

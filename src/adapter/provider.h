@@ -122,6 +122,7 @@ class Context {
   virtual Result<ibv_srq*> create_srq(ibv_srq_init_attr_ex* attr);
   virtual int modify_srq(ibv_srq* srq, ibv_srq_attr* attr, int mask);
   virtual int query_srq(ibv_srq* srq, ibv_srq_attr* attr);
+  virtual int post_srq_ops(ibv_srq* srq, ibv_ops_wr* wr, ibv_ops_wr** bad_wr);
   virtual int get_srq_num(ibv_srq* srq, uint32_t* number);
   virtual int destroy_srq(ibv_srq* srq);
   virtual Result<ibv_xrcd*> open_xrcd(ibv_xrcd_init_attr* attr);

@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "memory/guarded.h"
 #include "roce/packet.h"
+#include "transport/tag_matching.h"
 
 namespace verbena::adapter {
 namespace {
@@ -137,6 +138,11 @@ int SoftwareContext::query_device(ibv_device_attr_ex* attr, size_t attr_size) {
   a.local_ca_ack_delay = 15;
   a.phys_port_cnt = kPorts;
   all.phys_port_cnt_ex = kPorts;
+  all.tm_caps.max_rndv_hdr_size = transport::kMaxRendezvousMessage;
+  all.tm_caps.max_num_tags = kMaxTags;
+  all.tm_caps.max_ops = kMaxTagOperations;
+  all.tm_caps.max_sge = kMaxSge;
+  all.tm_caps.flags = IBV_TM_CAP_RC;
   all.completion_timestamp_mask = ~uint64_t{0};
   all.hca_core_clock = kDeviceClockKhz;
   all.cq_mod_caps = {.max_cq_count = UINT16_MAX, .max_cq_period = UINT16_MAX};

@@ -74,6 +74,7 @@ class SoftwareContext : public provider::Context, private engine::LinkListener {
   Result<ibv_srq*> create_srq(ibv_srq_init_attr_ex* attr) override;
   int modify_srq(ibv_srq* srq, ibv_srq_attr* attr, int mask) override;
   int query_srq(ibv_srq* srq, ibv_srq_attr* attr) override;
+  int post_srq_ops(ibv_srq* srq, ibv_ops_wr* wr, ibv_ops_wr** bad_wr) override;
   int get_srq_num(ibv_srq* srq, uint32_t* number) override;
   int destroy_srq(ibv_srq* srq) override;
   Result<ibv_xrcd*> open_xrcd(ibv_xrcd_init_attr* attr) override;

@@ -19,6 +19,8 @@
 
 namespace verbena::transport {
 
+struct TaggedMessage;
+
 // Hears of asynchronous events of a QP (IBTA volume 1, 11.6.3). Called by the shard's lock holder.
 class QpEventListener {
  public:
@@ -185,8 +187,13 @@ class QueuePair {
   void fail(std::optional<ibv_event_type> event = std::nullopt);
 
   void complete_send(const queues::SendWqe& wqe, ibv_wc_status status);
+  void complete_rendezvous(const queues::SendWqe& wqe, ibv_wc_status status);
   // Completes the receive request at hand: `wc` says how. REQUIRES: receives().current() was not null
   void complete_recv(ibv_wc& wc, bool solicited);
+  // The same for a request that a tag matched: the message's data is in it, or on its way.
+  void complete_match(const TaggedMessage& message, ibv_wc_status status, uint8_t flags, uint32_t bytes);
+  // Tells of the match before the data is there; the request stays at hand.
+  void announce_match(const TaggedMessage& message);
   void count(QpCounter counter, uint64_t amount = 1) { transport::count(*config_.counters, counter, amount); }
   void emit(ibv_event_type event) { config_.listener->on_qp_event(event); }
 

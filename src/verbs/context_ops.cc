@@ -83,6 +83,10 @@ ibv_srq* create_srq_ex(ibv_context* context, ibv_srq_init_attr_ex* attr) {
   return answer_pointer([&] { return owner(context)->create_srq(attr); });
 }
 
+int post_srq_ops(ibv_srq* srq, ibv_ops_wr* wr, ibv_ops_wr** bad_wr) {
+  return answer_code([&] { return owner(srq)->post_srq_ops(srq, wr, bad_wr); });
+}
+
 ibv_pd* alloc_parent_domain(ibv_context* context, ibv_parent_domain_init_attr* attr) {
   return answer_pointer([&] { return owner(context)->alloc_parent_domain(attr); });
 }
@@ -138,6 +142,7 @@ void fill_operations(verbs_context& abi) {
   fill(abi.modify_cq, modify_cq);
   fill(abi.create_qp_ex, create_qp_ex);
   fill(abi.create_srq_ex, create_srq_ex);
+  fill(abi.post_srq_ops, post_srq_ops);
   fill_raw_packet_operations(abi);
   fill(abi.alloc_parent_domain, alloc_parent_domain);
   fill(abi.alloc_td, alloc_td);
