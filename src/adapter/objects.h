@@ -4,6 +4,7 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <vector>
 
 #include <infiniband/verbs.h>
 #include <pthread.h>
@@ -102,6 +103,13 @@ struct Cq : ibv_cq_ex, queues::EventSource, queues::CompletionListener {
   std::atomic<uint32_t> users{0};  // QPs, each counted for each of its two roles
 };
 
+// A multicast group as a QP was attached to it.
+struct MulticastBinding {
+  roce::Address group;
+  uint16_t lid = 0;
+  friend bool operator==(const MulticastBinding&, const MulticastBinding&) = default;
+};
+
 // The C struct is an ibv_qp_ex, whose first member is an ibv_qp.
 struct Qp : ibv_qp_ex, transport::QpEventListener {
   explicit Qp(SoftwareContext& maker);
@@ -118,7 +126,9 @@ struct Qp : ibv_qp_ex, transport::QpEventListener {
   AsyncEvents<kQpEvents.size()> async_events;
   std::unique_ptr<transport::QueuePair> transport;
   ibv_qp_init_attr init{};
-  ibv_qp_attr attributes{};  // as last set; what the transport owns is filled in when queried
+  ibv_qp_attr attributes{};                 // as last set; what the transport owns is filled in when queried
+  bool blocks_own_multicast = false;        // IBV_QP_CREATE_BLOCK_SELF_MCAST_LB
+  std::vector<MulticastBinding> multicast;  // the groups it is attached to
   std::mutex modifying;
 };
 

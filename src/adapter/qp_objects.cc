@@ -71,9 +71,8 @@ void Qp::on_qp_event(ibv_event_type type) {
 Result<ibv_qp*> SoftwareContext::create_qp(ibv_qp_init_attr_ex* attr) {
   constexpr uint32_t kUnderstood = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS;
   if ((attr->comp_mask & ~kUnderstood) != 0) return fail(EOPNOTSUPP);
-  // Programs may say that they want no flags.
-  if ((attr->comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS) != 0 && attr->create_flags != 0)
-    return fail(EOPNOTSUPP);
+  const uint32_t flags = (attr->comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS) != 0 ? attr->create_flags : 0;
+  if ((flags & ~uint32_t{IBV_QP_CREATE_BLOCK_SELF_MCAST_LB}) != 0) return fail(EOPNOTSUPP);
   if (attr->qp_type != IBV_QPT_RC && attr->qp_type != IBV_QPT_UD) return fail(EOPNOTSUPP);
   if (attr->srq != nullptr) return fail(EOPNOTSUPP);
   if ((attr->comp_mask & IBV_QP_INIT_ATTR_PD) == 0 || attr->pd == nullptr) return fail(EINVAL);
@@ -116,6 +115,7 @@ Result<ibv_qp*> SoftwareContext::create_qp(ibv_qp_init_attr_ex* attr) {
         std::make_unique<transport::UdQueuePair>(config, std::move(*send_queue), std::move(*recv_queue));
   }
 
+  qp->blocks_own_multicast = (flags & IBV_QP_CREATE_BLOCK_SELF_MCAST_LB) != 0;
   attr->cap = cap;
   qp->init = {attr->qp_context, attr->send_cq, attr->recv_cq, nullptr, cap, attr->qp_type, attr->sq_sig_all};
   ibv_qp& abi_qp = *qp->abi();
@@ -138,6 +138,7 @@ Result<ibv_qp*> SoftwareContext::create_qp(ibv_qp_init_attr_ex* attr) {
 }
 
 void SoftwareContext::retire(Qp& qp) {
+  for (const MulticastBinding& binding : qp.multicast) leave(qp, binding);
   const ibv_qp& abi_qp = *qp.abi();
   // All under the lock: from the moment it is removed another QP may get the number.
   qp.shard.exclusively([&] {
@@ -154,6 +155,7 @@ void SoftwareContext::withdraw_events(Qp& qp) {
 
 int SoftwareContext::destroy_qp(ibv_qp* abi_qp) {
   Qp& qp = Qp::of(abi_qp);
+  if (!qp.multicast.empty()) return EBUSY;
   retire(qp);
   // Events that the application holds must come back first (ibv_get_async_event(3)).
   qp.account.await(abi_qp->events_completed, qp.async_events_taken);

@@ -116,6 +116,9 @@ int SoftwareContext::query_device(ibv_device_attr_ex* attr, size_t attr_size) {
   a.atomic_cap = IBV_ATOMIC_GLOB;  // they are the processor's own
   a.max_ah = kMaxAh;
   a.max_pkeys = kPkeyTableLength;
+  a.max_mcast_grp = static_cast<int>(engine::MulticastGroups::kMost);
+  a.max_mcast_qp_attach = kMaxQp;
+  a.max_total_mcast_qp_attach = a.max_mcast_grp * a.max_mcast_qp_attach;
   a.local_ca_ack_delay = 15;
   a.phys_port_cnt = kPorts;
   all.phys_port_cnt_ex = kPorts;
@@ -224,13 +227,21 @@ Result<roce::Path> SoftwareContext::resolve(const ibv_ah_attr& attr) const {
   roce::Path path;
   path.source = entry->gid;
   std::memcpy(path.destination.bytes.data(), attr.grh.dgid.raw, 16);
+  const bool multicast = path.destination.is_multicast();
+  if (multicast && path.destination.is_ipv4() != path.source.is_ipv4()) {
+    // Programs choose their GID by one measure and the group by another (perftest's is an IPv6 address by
+    // default): the datagram leaves from the link's address of the group's family.
+    const auto other = std::ranges::find_if(
+        now->gids, [&](const control::GidEntry& e) { return e.gid.is_ipv4() == path.destination.is_ipv4(); });
+    if (other != now->gids.end()) path.source = other->gid;
+  }
   if (path.destination.is_zero() || path.destination.is_ipv4() != path.source.is_ipv4()) return fail(EINVAL);
-  if (path.destination.is_link_local() || path.destination.is_multicast())
-    path.interface_index = now->interface_index;
+  if (path.destination.is_link_local() || multicast) path.interface_index = now->interface_index;
   path.flow_label = attr.grh.flow_label & 0xfffff;
   path.traffic_class = attr.grh.traffic_class;
   // The kernel, too, takes the hop limit of the route and not the attribute's (ibv_rc_pingpong asks for 1).
-  path.hop_limit = 64;
+  // For a group there is no such route.
+  path.hop_limit = multicast ? std::max<uint8_t>(attr.grh.hop_limit, 1) : 64;
   return path;
 }
 

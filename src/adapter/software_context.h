@@ -53,6 +53,9 @@ class SoftwareContext : public provider::Context, private engine::LinkListener {
   int destroy_ah(ibv_ah* ah) override;
   int resolve_eth_l2_from_gid(ibv_ah_attr* attr, uint8_t mac[6], uint16_t* vlan) override;
 
+  int attach_mcast(ibv_qp* qp, const ibv_gid* gid, uint16_t lid) override;
+  int detach_mcast(ibv_qp* qp, const ibv_gid* gid, uint16_t lid) override;
+
   queues::EventChannel& events() { return *events_; }
   engine::Shard& shard() { return engine_->shard(); }
 
@@ -79,6 +82,7 @@ class SoftwareContext : public provider::Context, private engine::LinkListener {
   // What the application was not told of yet it will not be told.
   void withdraw_events(Cq& cq);
   void withdraw_events(Qp& qp);
+  void leave(Qp& qp, const MulticastBinding& binding);
   // No packet reaches the QP any more, nothing of it is left in its CQs.
   void retire(Qp& qp);
 

@@ -15,6 +15,7 @@
 #include "control/message_socket.h"
 #include "control/state_directory.h"
 #include "control/status_reader.h"
+#include "net/udp/multicast_socket.h"
 
 namespace verbena::agent {
 namespace {
@@ -251,6 +252,17 @@ Result<void> Agent::take_back_slot(uint32_t index, uint64_t session) {
 
 std::optional<LentSlot> Agent::find_lent_slot(uint32_t from) {
   return slots_.find_lent(from);
+}
+
+Result<UniqueFd> Agent::join_group(uint32_t device_index, const roce::Address& group) {
+  if (!group.is_multicast()) return fail(EINVAL);
+  if (!wire_.has_sockets()) return fail(ENETDOWN);
+  const auto& links = links_.snapshot().links;
+  const auto link = std::find_if(links.begin(), links.end(), [&](const control::Link& known) {
+    return known.device_index == device_index;
+  });
+  if (link == links.end()) return fail(ENODEV);
+  return net::open_multicast_socket(group, link->interface_index, options_.port);
 }
 
 control::AdminResult<void> Agent::add_link(std::string_view name, std::string_view netdev) {

@@ -64,6 +64,7 @@ class Agent final : public SessionHost {
   Result<void> keep_slot(uint32_t index, const Borrower& borrower) override;
   Result<void> take_back_slot(uint32_t index, uint64_t session) override;
   std::optional<LentSlot> find_lent_slot(uint32_t from) override;
+  Result<UniqueFd> join_group(uint32_t device_index, const roce::Address& group) override;
   control::AdminResult<void> add_link(std::string_view name, std::string_view netdev) override;
   control::AdminResult<void> delete_link(std::string_view name) override;
   void close_session(uint64_t id) override;

@@ -45,6 +45,7 @@ const Session::Request Session::kRequests[] = {
     {MessageType::kReturnSlot, sizeof(control::SlotRequest), &Session::return_slot},
     {MessageType::kAddLink, sizeof(control::LinkRequest), &Session::add_link},
     {MessageType::kDeleteLink, sizeof(control::LinkRequest), &Session::delete_link},
+    {MessageType::kJoinGroup, sizeof(control::GroupRequest), &Session::join_group},
     {MessageType::kGetStatus, sizeof(MessageHeader), &Session::get_status},
     {MessageType::kGetSlotStatus, sizeof(control::SlotRequest), &Session::get_slot_status},
 };
@@ -182,6 +183,18 @@ void Session::return_slot(const MessageHeader& request, ConstBytes message) {
   const auto taken = host_.take_back_slot(read_as<control::SlotRequest>(message).index, id_);
   if (!taken) return reply_error(request, taken.error().code, "the slot is not lent to this process");
   reply_plain(request);
+}
+
+// Whoever may have a slot may listen to groups: the kernel lets anyone join them.
+void Session::join_group(const MessageHeader& request, ConstBytes message) {
+  const auto wanted = read_as<control::GroupRequest>(message);
+  roce::Address group;
+  std::copy(std::begin(wanted.group), std::end(wanted.group), group.bytes.begin());
+  const auto socket = host_.join_group(wanted.device_index, group);
+  if (!socket) return reply_error(request, socket.error().code, "the multicast group cannot be joined");
+  const control::PlainReply answer{reply_header(request)};
+  const int fd = socket->get();
+  reply(control::bytes_of(answer), {&fd, 1});
 }
 
 bool Session::may_change_links() const {

@@ -40,6 +40,8 @@ enum class MessageType : uint16_t {
   // On the event socket:
   kLinksChanged,  // agent to client: header [link table]. The next one is sent when this one was answered by
   kLinksSeen,     // client to agent: header. So a client that does not read costs one message, never more.
+
+  kJoinGroup = 32,  // GroupRequest -> header [socket]
 };
 inline constexpr uint16_t kReply = 0x8000;
 
@@ -94,6 +96,14 @@ struct LinkRequest {
   char netdev[kNetdevNameBytes];  // empty in kDeleteLink
 };
 static_assert(sizeof(LinkRequest) == 96);
+
+struct GroupRequest {
+  MessageHeader header;
+  uint32_t device_index;
+  uint32_t reserved;
+  uint8_t group[16];  // a multicast GID
+};
+static_assert(sizeof(GroupRequest) == 40);
 
 struct StatusReply {
   MessageHeader header;
