@@ -33,6 +33,9 @@ struct SendWqe {
   uint8_t opcode;      // enum ibv_wr_opcode
   uint8_t flags;       // enum ibv_send_flags
 
+  // XRC: the peer's shared receive queue
+  uint32_t remote_srqn;
+
   // UD: where to
   roce::Path path;
   uint32_t remote_qkey;
@@ -41,6 +44,7 @@ struct SendWqe {
   // The requester's: valid once the request has been given its PSNs.
   roce::Psn first_psn;
   roce::Psn last_psn;
+  bool executed;  // a request without packets has been executed
 
   bool is_inline() const { return (flags & IBV_SEND_INLINE) != 0; }
   bool has_flag(ibv_send_flags flag) const { return (flags & flag) != 0; }
@@ -113,6 +117,13 @@ class WorkQueue {
     return *reinterpret_cast<Wqe*>(ring_.data() + size_t{index & (slots_ - 1)} * stride_);
   }
   void consume() { consumed_.store(consumed() + 1, std::memory_order_release); }
+
+  // Becomes the other queue, with what is posted there. REQUIRES: no producer, no consumer
+  void replace(WorkQueue&& other) {
+    consumed_.store(other.consumed_.load(std::memory_order_relaxed), std::memory_order_relaxed);
+    posted_.store(other.posted_.load(std::memory_order_relaxed), std::memory_order_release);
+    *this = std::move(other);
+  }
 
   // Forgets everything posted. REQUIRES: no producer, no consumer
   void clear() { consumed_.store(posted(), std::memory_order_release); }

@@ -26,12 +26,15 @@ void QueuePair::enter(ibv_qp_state next) {
   for (SpinLock* posting : {&send_lock_, &recv_lock_}) const std::lock_guard wait(*posting);
   if (next == IBV_QPS_RESET) {
     send_queue_.clear();
-    recv_queue_.clear();
+    receives_.clear();
   }
   on_enter(from, next);
   if (next == IBV_QPS_ERR) {
     flush_send_queue();
     flush_recv_queue();
+    // Of a shared queue it will take nothing any more: its owner may destroy the QP without losing a request
+    // (IBTA volume 1, 10.2.9.5).
+    if (config_.srq != nullptr && from != IBV_QPS_ERR) emit(IBV_EVENT_QP_LAST_WQE_REACHED);
   }
 }
 
@@ -55,8 +58,20 @@ void QueuePair::complete_send(const queues::SendWqe& wqe, ibv_wc_status status) 
 
 void QueuePair::complete_recv(ibv_wc& wc, bool solicited) {
   count(kCompletions);
+  wc.wr_id = receives_.current()->wr_id;
   wc.qp_num = config_.qpn.value();
-  config_.recv_cq->push(wc, solicited);
+  queues::CompletionQueue* cq = receives_.cq();
+  // First its place is free again, then the application may know.
+  receives_.finish();
+  cq->push(wc, solicited);
+}
+
+bool QueuePair::select_receives(uint32_t srq_number, bool in_message) {
+  queues::SharedReceiveQueue* srq = config_.srqs->find(srq_number);
+  if (srq == nullptr || srq->xrc_domain() != config_.xrc_domain) return false;
+  if (in_message) return srq == receives_.shared();
+  receives_.select(*srq);
+  return true;
 }
 
 void QueuePair::flush_send_queue() {
@@ -67,13 +82,11 @@ void QueuePair::flush_send_queue() {
 }
 
 void QueuePair::flush_recv_queue() {
-  while (!recv_queue_.empty()) {
+  while (receives_.any_to_flush()) {
     ibv_wc wc{};
-    wc.wr_id = recv_queue_.at(recv_queue_.consumed()).wr_id;
     wc.status = IBV_WC_WR_FLUSH_ERR;
     wc.opcode = IBV_WC_RECV;
     complete_recv(wc, true);
-    recv_queue_.consume();
   }
 }
 

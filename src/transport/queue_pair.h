@@ -14,6 +14,7 @@
 #include "queues/completion_queue.h"
 #include "queues/work_queue.h"
 #include "transport/counters.h"
+#include "transport/receives.h"
 #include "transport/wire.h"
 
 namespace verbena::transport {
@@ -50,7 +51,11 @@ struct QpConfig {
   bool signal_all = false;
   queues::CompletionQueue* send_cq = nullptr;
   queues::CompletionQueue* recv_cq = nullptr;
+  queues::SharedReceiveQueue* srq = nullptr;  // in place of a receive queue of its own
   const memory::KeyTable* keys = nullptr;
+  // XRC targets: the shared receive queues there are, and the domain whose queues it may deliver to.
+  const queues::SharedReceiveQueueTable* srqs = nullptr;
+  uint64_t xrc_domain = 0;
   QpEventListener* listener = nullptr;
   QpCounters* counters = nullptr;
   // No ACK timeout is shorter: below it a busy machine's scheduling looks like loss.
@@ -74,14 +79,17 @@ enum class Verdict : uint8_t { kAccepted, kNotReady, kWrongService, kBadPkey, kB
 class QueuePair {
  public:
   QueuePair(const QpConfig& config, queues::SendQueue send_queue, queues::RecvQueue recv_queue)
-      : config_(config), send_queue_(std::move(send_queue)), recv_queue_(std::move(recv_queue)) {}
+      : config_(config),
+        send_queue_(std::move(send_queue)),
+        receives_(std::move(recv_queue), config.srq, config.recv_cq, config.pd) {}
   virtual ~QueuePair() = default;
   QueuePair(const QueuePair&) = delete;
   QueuePair& operator=(const QueuePair&) = delete;
 
   const QpConfig& config() const { return config_; }
   queues::SendQueue& send_queue() { return send_queue_; }
-  queues::RecvQueue& recv_queue() { return recv_queue_; }
+  queues::RecvQueue& recv_queue() { return receives_.own(); }
+  Receives& receives() { return receives_; }
   SpinLock& send_lock() { return send_lock_; }
   SpinLock& recv_lock() { return recv_lock_; }
 
@@ -137,9 +145,17 @@ class QueuePair {
  protected:
   friend class Requester;
   friend class Responder;
+  friend class Inbound;
 
+  bool has_to_flush() const { return !send_queue_.empty() || receives_.any_to_flush(); }
   bool send_queue_empty() const { return send_queue_.empty(); }
-  bool recv_queue_empty() const { return recv_queue_.empty(); }
+
+  bool may(memory::Access access) const { return (attributes_.access & access) != 0; }
+  // Whose keys its peer may use: in XRC those of the queue that is delivered to (IBTA volume 1, annex A14).
+  memory::PdId remote_pd() const { return config_.srqs != nullptr ? receives_.pd() : config_.pd; }
+  // XRC: from now on the peer's packets are for the shared receive queue of this number. False: there is none
+  // in our domain, or it is not the one that the message at hand began with.
+  bool select_receives(uint32_t srq_number, bool in_message);
 
   virtual void on_enter(ibv_qp_state from, ibv_qp_state to) = 0;
 
@@ -147,6 +163,7 @@ class QueuePair {
   void fail(std::optional<ibv_event_type> event = std::nullopt);
 
   void complete_send(const queues::SendWqe& wqe, ibv_wc_status status);
+  // Completes the receive request at hand: `wc` says how. REQUIRES: receives().current() was not null
   void complete_recv(ibv_wc& wc, bool solicited);
   void count(QpCounter counter, uint64_t amount = 1) { transport::count(*config_.counters, counter, amount); }
   void emit(ibv_event_type event) { config_.listener->on_qp_event(event); }
@@ -158,7 +175,7 @@ class QueuePair {
   SpinLock send_lock_;
   SpinLock recv_lock_;
   queues::SendQueue send_queue_;
-  queues::RecvQueue recv_queue_;
+  Receives receives_;
 };
 
 }  // namespace verbena::transport

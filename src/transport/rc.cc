@@ -8,7 +8,7 @@ namespace verbena::transport {
 Verdict RcQueuePair::on_packet(const IncomingPacket& incoming, TimePoint now) {
   const roce::Headers& headers = incoming.packet.headers;
   if (!receives_packets(state())) return Verdict::kNotReady;
-  if (headers.service() != roce::Service::kRc) return Verdict::kWrongService;
+  if (headers.service() != service_ || !has_half_for(headers)) return Verdict::kWrongService;
   if ((headers.pkey & 0x7fff) != (roce::kDefaultPkey & 0x7fff)) return Verdict::kBadPkey;
   if (incoming.path.source != attributes().path.destination) return Verdict::kBadSource;
 
@@ -32,7 +32,7 @@ Verdict RcQueuePair::on_packet(const IncomingPacket& incoming, TimePoint now) {
 
 bool RcQueuePair::has_urgent() const {
   if (responder_.has_urgent() || requester_.can_transmit()) return true;
-  return state() == IBV_QPS_ERR && !(send_queue_empty() && recv_queue_empty());
+  return state() == IBV_QPS_ERR && has_to_flush();
 }
 
 TransmitResult RcQueuePair::transmit(PacketSink& sink, TimePoint now, uint32_t budget,

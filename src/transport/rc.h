@@ -7,10 +7,18 @@
 
 namespace verbena::transport {
 
-// A queue pair of the reliable connected service.
+// A queue pair of a reliable service. RC has both halves. XRC has one in each of its two QP types: the
+// initiator requests, the target responds and finds the receive queue by what each packet names (IBTA volume
+// 1, annex A14).
 class RcQueuePair : public QueuePair {
  public:
-  using QueuePair::QueuePair;
+  enum class Role : uint8_t { kRc, kXrcInitiator, kXrcTarget };
+
+  RcQueuePair(const QpConfig& config, queues::SendQueue send_queue, queues::RecvQueue recv_queue,
+              Role role = Role::kRc)
+      : QueuePair(config, std::move(send_queue), std::move(recv_queue)),
+        role_(role),
+        service_(role == Role::kRc ? roce::Service::kRc : roce::Service::kXrc) {}
 
   Verdict on_packet(const IncomingPacket& packet, TimePoint now) override;
   TransmitResult transmit(PacketSink& sink, TimePoint now, uint32_t budget,
@@ -28,8 +36,15 @@ class RcQueuePair : public QueuePair {
   void on_enter(ibv_qp_state from, ibv_qp_state to) override;
 
  private:
-  Requester requester_{*this};
-  Responder responder_{*this};
+  // Whether requests, or answers, are for us at all.
+  bool has_half_for(const roce::Headers& headers) const {
+    return role_ != (headers.info().is_request ? Role::kXrcInitiator : Role::kXrcTarget);
+  }
+
+  const Role role_;
+  const roce::Service service_;
+  Requester requester_{*this, service_};
+  Responder responder_{*this, service_};
   bool established_ = false;  // the peer has been heard of in RTR
 };
 

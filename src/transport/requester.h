@@ -10,9 +10,9 @@
 
 namespace verbena::transport {
 
-// The sending half of an RC QP (IBTA volume 1, 9.7): turns send requests into packets, takes acknowledgements
-// and responses, sends again from the oldest unacknowledged packet after a loss (go-back-N), and completes
-// requests in order.
+// The sending half of a QP of a reliable service, RC or XRC (IBTA volume 1, 9.7): turns send requests into
+// packets, takes acknowledgements and responses, sends again from the oldest unacknowledged packet after a
+// loss (go-back-N), and completes requests in order.
 //
 // The requests in the ring lie so:
 //
@@ -20,13 +20,13 @@ namespace verbena::transport {
 //        | unacknowledged ...    | sent before, to be   | never sent          |
 //        |                       | sent again           | yet                 |
 //
-// Requests before assigned_ have PSNs. unacked_ is the oldest PSN not acknowledged, next_ the one that is
-// sent next; after a loss next_ goes back to unacked_ and cursor_ to head_. A READ owns the PSNs of its
-// response packets. It is asked for in chunks, each a READ request of its own, so that the responses in
-// flight obey the window too.
+// Requests before assigned_ have PSNs; of a request that is executed locally the range is empty. unacked_ is
+// the oldest PSN not acknowledged, next_ the one that is sent next; after a loss next_ goes back to unacked_
+// and cursor_ to head_. A READ owns the PSNs of its response packets. It is asked for in chunks, each a READ
+// request of its own, so that the responses in flight obey the window too.
 class Requester {
  public:
-  explicit Requester(QueuePair& qp) : qp_(qp) {}
+  Requester(QueuePair& qp, roce::Service service) : qp_(qp), service_(service) {}
 
   // Enters RTS for the first time: PSNs from the attributes.
   void start();
@@ -54,6 +54,7 @@ class Requester {
   bool may_start(const queues::SendWqe& wqe) const;
   bool window_allows(uint32_t bytes) const { return inflight_ == 0 || inflight_ + bytes <= window_.usable(); }
   void assign(queues::SendWqe& wqe);
+  void execute_here(queues::SendWqe& wqe);
   SendStatus send_data(queues::SendWqe& wqe, PacketSink& sink);
   SendStatus send_read(queues::SendWqe& wqe, PacketSink& sink);
   SendStatus send_atomic(queues::SendWqe& wqe, PacketSink& sink);
@@ -67,6 +68,7 @@ class Requester {
   bool acknowledge_before(roce::Psn limit);
   void settle(const queues::SendWqe& wqe, roce::Psn limit);
   void retire(ibv_wc_status status);
+  void retire_executed();
   queues::SendWqe* response_target(roce::Psn psn, TimePoint now);
   bool is_chunk_end(const queues::SendWqe& wqe, roce::Psn psn) const;
   void progressed(TimePoint now);
@@ -83,6 +85,7 @@ class Requester {
   uint32_t flight_bytes(const queues::SendWqe& wqe, roce::Psn from, roce::Psn limit) const;
 
   QueuePair& qp_;
+  const roce::Service service_;
   bool running_ = false;
 
   uint32_t head_ = 0;

@@ -68,7 +68,8 @@ Verdict UdQueuePair::on_packet(const IncomingPacket& incoming, TimePoint) {
   count(kReceivedBytes, incoming.packet.payload.size());
   // Silently dropped (IBTA volume 1, 9.8.3.1): a wrong Q_Key, no request to receive with, one too short. As
   // with Linux rxe, a stranger's datagram is no error of ours.
-  if (headers.qkey != attributes().qkey || recv_queue().empty() || !fits(incoming.packet.payload.size())) {
+  if (headers.qkey != attributes().qkey || receives().current() == nullptr ||
+      !fits(incoming.packet.payload.size())) {
     count(kDroppedDatagrams);
     return Verdict::kAccepted;
   }
@@ -77,21 +78,21 @@ Verdict UdQueuePair::on_packet(const IncomingPacket& incoming, TimePoint) {
 }
 
 bool UdQueuePair::fits(size_t payload_bytes) {
-  return total_length(recv_queue().at(recv_queue().consumed()).sges()) >= kGrhBytes + payload_bytes;
+  return total_length(receives().current()->sges()) >= kGrhBytes + payload_bytes;
 }
 
 void UdQueuePair::receive(const IncomingPacket& incoming) {
   const roce::Headers& headers = incoming.packet.headers;
-  const queues::RecvWqe& wqe = recv_queue().at(recv_queue().consumed());
+  const queues::RecvWqe& wqe = *receives().current();
+  const memory::PdId pd = receives().pd();
   std::byte grh[kGrhBytes];
   write_grh(incoming.path, incoming.udp_bytes, grh);
 
-  const bool stored = scatter(*config().keys, config().pd, wqe.sges(), 0, grh) == ScatterResult::kDone &&
-                      scatter(*config().keys, config().pd, wqe.sges(), kGrhBytes, incoming.packet.payload) ==
-                          ScatterResult::kDone;
+  const bool stored =
+      scatter(*config().keys, pd, wqe.sges(), 0, grh) == ScatterResult::kDone &&
+      scatter(*config().keys, pd, wqe.sges(), kGrhBytes, incoming.packet.payload) == ScatterResult::kDone;
 
   ibv_wc wc{};
-  wc.wr_id = wqe.wr_id;
   wc.opcode = IBV_WC_RECV;
   wc.status = stored ? IBV_WC_SUCCESS : IBV_WC_LOC_PROT_ERR;
   wc.byte_len = kGrhBytes + static_cast<uint32_t>(incoming.packet.payload.size());
@@ -104,13 +105,12 @@ void UdQueuePair::receive(const IncomingPacket& incoming) {
     wc.wc_flags |= IBV_WC_WITH_IMM;
     wc.imm_data = byteswap(headers.immediate);
   }
-  recv_queue().consume();
   complete_recv(wc, headers.solicited);
   if (!stored) fail();
 }
 
 bool UdQueuePair::has_urgent() const {
-  if (state() == IBV_QPS_ERR) return !(send_queue_empty() && recv_queue_empty());
+  if (state() == IBV_QPS_ERR) return has_to_flush();
   return (state() == IBV_QPS_RTS || state() == IBV_QPS_SQE) && !send_queue_empty();
 }
 

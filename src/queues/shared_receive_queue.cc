@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "queues/shared_receive_queue.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace verbena::queues {
+
+Result<std::unique_ptr<SharedReceiveQueue>> SharedReceiveQueue::create(const Config& config) {
+  auto ring = RecvQueue::create(config.requests, config.sges * static_cast<uint32_t>(sizeof(ibv_sge)));
+  if (!ring) return tl::unexpected(ring.error());
+  return std::unique_ptr<SharedReceiveQueue>(new SharedReceiveQueue(config, std::move(*ring)));
+}
+
+bool SharedReceiveQueue::take(HeldReceive& into) {
+  if (ring_.empty()) return false;
+  const RecvWqe& wqe = ring_.at(ring_.consumed());
+  into.wqe = wqe;
+  std::copy_n(wqe.sges().data(), wqe.num_sge, into.wqe.sge_space());
+  ring_.consume();
+  if (limit() != 0) look_at_limit();
+  return true;
+}
+
+void SharedReceiveQueue::arm(uint32_t limit) {
+  limit_.store(limit, std::memory_order_relaxed);
+  if (limit != 0) look_at_limit();
+}
+
+void SharedReceiveQueue::look_at_limit() {
+  uint32_t limit = limit_.load(std::memory_order_relaxed);
+  if (limit == 0 || ring_.posted() - ring_.consumed() >= limit) return;
+  // Told once, whoever of two finds it.
+  if (limit_.compare_exchange_strong(limit, 0) && config_.listener != nullptr) {
+    config_.listener->on_limit_reached();
+  }
+}
+
+Result<void> SharedReceiveQueue::resize(uint32_t requests) {
+  const uint32_t waiting = ring_.posted() - ring_.consumed();
+  if (requests < waiting || requests == 0) return fail(EINVAL);
+  auto larger = RecvQueue::create(requests, config_.sges * static_cast<uint32_t>(sizeof(ibv_sge)));
+  if (!larger) return tl::unexpected(larger.error());
+  for (uint32_t i = 0; i < waiting; ++i) {
+    const RecvWqe& from = ring_.at(ring_.consumed() + i);
+    RecvWqe* to = larger->reserve(i);
+    *to = from;
+    std::copy_n(from.sges().data(), from.num_sge, to->sge_space());
+  }
+  larger->publish(waiting);
+  ring_.replace(std::move(*larger));
+  return {};
+}
+
+}  // namespace verbena::queues

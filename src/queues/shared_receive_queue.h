@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+
+#include <infiniband/verbs.h>
+
+#include "base/result.h"
+#include "base/spin_lock.h"
+#include "memory/region.h"
+#include "queues/completion_queue.h"
+#include "queues/work_queue.h"
+
+namespace verbena::queues {
+
+// A receive request taken out of a shared queue, with room for its scatter list.
+struct HeldReceive {
+  RecvWqe wqe;
+  ibv_sge list[kMaxSge];
+};
+static_assert(offsetof(HeldReceive, list) == sizeof(RecvWqe));
+
+// Hears that a shared receive queue has fewer requests than its limit. Called by whoever takes or arms.
+class LimitListener {
+ public:
+  virtual ~LimitListener() = default;
+  virtual void on_limit_reached() = 0;
+};
+
+// Receive requests that several QPs share (IBTA volume 1, 10.2.9).
+//
+// Any thread posts and modifies, under lock(). The shard's lock holder takes.
+class SharedReceiveQueue {
+ public:
+  struct Config {
+    uint32_t requests = 0;  // room for at least so many
+    uint32_t sges = 1;      // of each
+    memory::PdId pd = 0;
+    LimitListener* listener = nullptr;
+    CompletionQueue* cq = nullptr;  // XRC: where its receives complete; null: the QP's
+    uint32_t number = 0;            // XRC: what peers call it
+    uint64_t xrc_domain = 0;        // XRC: which QPs may deliver to it; 0: it is none for XRC
+  };
+  static Result<std::unique_ptr<SharedReceiveQueue>> create(const Config& config);
+
+  memory::PdId pd() const { return config_.pd; }
+  CompletionQueue* cq() const { return config_.cq; }
+  uint32_t number() const { return config_.number; }
+  uint64_t xrc_domain() const { return config_.xrc_domain; }
+  uint32_t capacity() const { return ring_.capacity(); }
+  uint32_t sges() const { return config_.sges; }
+
+  // ---- any thread
+
+  SpinLock& lock() { return lock_; }
+  // The ring, for posting. REQUIRES: lock() is held
+  RecvQueue& ring() { return ring_; }
+
+  uint32_t limit() const { return limit_.load(std::memory_order_relaxed); }
+  // Tells the listener, once, when fewer than `limit` requests are left; 0: not at all. At once when so few
+  // are there already.
+  void arm(uint32_t limit);
+
+  // ---- the shard
+
+  // Takes the oldest request. False: there is none.
+  bool take(HeldReceive& into);
+
+  // Makes room for at least `requests`. REQUIRES: lock() is held too. Errors: EINVAL when those there would
+  // not fit, ENOMEM.
+  Result<void> resize(uint32_t requests);
+
+ private:
+  SharedReceiveQueue(const Config& config, RecvQueue ring) : config_(config), ring_(std::move(ring)) {}
+  void look_at_limit();
+
+  const Config config_;
+  SpinLock lock_;
+  RecvQueue ring_;
+  std::atomic<uint32_t> limit_{0};
+};
+
+}  // namespace verbena::queues

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "base/result.h"
+#include "queues/shared_receive_queue.h"
+
+namespace verbena::queues {
+
+// The numbered shared receive queues of a shard, those for XRC. A number is 24 bits, the slot and an index
+// like a QPN's. For the shard's lock holder.
+class SharedReceiveQueueTable {
+ public:
+  static constexpr uint32_t kIndexBits = 14;
+  static constexpr uint32_t kMost = 1u << kIndexBits;
+
+  explicit SharedReceiveQueueTable(uint32_t slot) : slot_(slot) {}
+
+  // A number that no queue has, not used for as long as possible. Never 0. Errors: ENOMEM.
+  Result<uint32_t> reserve() {
+    if (entries_.empty()) entries_.resize(kMost);
+    for (uint32_t tried = 0; tried < kMost; ++tried) {
+      next_ = (next_ + 1) % kMost;
+      const uint32_t number = slot_ << kIndexBits | next_;
+      if (number == 0 || entries_[next_].reserved) continue;
+      entries_[next_].reserved = true;
+      return number;
+    }
+    return fail(ENOMEM);
+  }
+  void add(SharedReceiveQueue& queue) { entries_[queue.number() % kMost].queue = &queue; }
+  void remove(uint32_t number) { entries_[number % kMost] = {}; }
+
+  SharedReceiveQueue* find(uint32_t number) const {
+    if (number >> kIndexBits != slot_ || entries_.empty()) return nullptr;
+    return entries_[number % kMost].queue;
+  }
+
+ private:
+  struct Entry {
+    SharedReceiveQueue* queue = nullptr;
+    bool reserved = false;
+  };
+  const uint32_t slot_;
+  uint32_t next_ = 0;
+  std::vector<Entry> entries_;  // empty until the first is there
+};
+
+}  // namespace verbena::queues

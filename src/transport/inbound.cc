@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transport/inbound.h"
+
+#include "memory/guarded.h"
+#include "transport/gather.h"
+#include "transport/send_request.h"
+
+namespace verbena::transport {
+namespace {
+
+using roce::NakCode;
+using roce::Operation;
+
+bool is_write_operation(Operation operation) {
+  return operation >= Operation::kWriteFirst && operation <= Operation::kWriteOnlyImmediate;
+}
+
+Reception refused(NakCode code) {
+  return {Reception::Result::kRefused, code};
+}
+
+}  // namespace
+
+Reception Inbound::execute(const roce::Packet& packet) {
+  return is_write_operation(packet.headers.operation()) ? execute_write(packet) : execute_send(packet);
+}
+
+// First, Middle, Last and Only in their order, within one kind of message (IBTA volume 1, 9.7.4.1.2 to .4).
+bool Inbound::in_sequence(const roce::OpcodeInfo& info, Message kind) const {
+  return info.starts_message ? message_ == Message::kNone : message_ == kind;
+}
+
+// All packets but the last are full; a Last is not empty (IBTA volume 1, 9.7.4.1.6).
+bool Inbound::payload_fits_mtu(const roce::Packet& packet) const {
+  const roce::OpcodeInfo& info = packet.headers.info();
+  const size_t bytes = packet.payload.size();
+  const uint32_t mtu = qp_.attributes().path_mtu;
+  if (!info.ends_message) return bytes == mtu;
+  return bytes <= mtu && (info.starts_message || bytes > 0);
+}
+
+Reception Inbound::execute_send(const roce::Packet& packet) {
+  const roce::OpcodeInfo& info = packet.headers.info();
+  if (!in_sequence(info, Message::kSend) || !payload_fits_mtu(packet))
+    return refused(NakCode::kInvalidRequest);
+  // Invalidation is for windows; until a QP has them there is no key that may be named.
+  if (info.has(roce::kIeth)) return refused(NakCode::kInvalidRequest);
+  const queues::RecvWqe* wqe = qp_.receives().current();
+  if (wqe == nullptr) return {Reception::Result::kNotReady};
+  if (info.starts_message) {
+    message_ = Message::kSend;
+    received_ = 0;
+  }
+  if (received_ + packet.payload.size() > kMaxMessageBytes) {
+    return fail_receive(NakCode::kInvalidRequest, IBV_WC_LOC_LEN_ERR);
+  }
+  switch (scatter(*qp_.config().keys, qp_.receives().pd(), wqe->sges(), received_, packet.payload)) {
+    case ScatterResult::kDone:
+      break;
+    case ScatterResult::kTooLong:  // IBTA volume 1, 9.7.5.2.8: the sender gets "invalid request", the
+                                   // receiver "local length"
+      return fail_receive(NakCode::kInvalidRequest, IBV_WC_LOC_LEN_ERR);
+    case ScatterResult::kProtection:
+      return fail_receive(NakCode::kRemoteOperational, IBV_WC_LOC_PROT_ERR);
+  }
+  received_ += static_cast<uint32_t>(packet.payload.size());
+  if (!info.ends_message) return {Reception::Result::kTaken};
+  complete_receive(packet.headers, IBV_WC_RECV, received_);
+  return {Reception::Result::kEnded};
+}
+
+// Keys of empty messages are not looked at (IBTA volume 1, 9.7.4.1.5).
+bool Inbound::write_is_allowed(const roce::Headers& headers) const {
+  return headers.dma_length == 0 ||
+         remote_memory(*qp_.config().keys, qp_.remote_pd(), headers.rkey, headers.address, headers.dma_length,
+                       IBV_ACCESS_REMOTE_WRITE) != nullptr;
+}
+
+Reception Inbound::execute_write(const roce::Packet& packet) {
+  const roce::Headers& headers = packet.headers;
+  const roce::OpcodeInfo& info = headers.info();
+  const auto bytes = static_cast<uint32_t>(packet.payload.size());
+  if (!in_sequence(info, Message::kWrite) || !payload_fits_mtu(packet) || !qp_.may(IBV_ACCESS_REMOTE_WRITE)) {
+    return refused(NakCode::kInvalidRequest);
+  }
+  uint32_t received = received_;
+  if (info.starts_message) {
+    if (headers.dma_length > kMaxMessageBytes) return refused(NakCode::kInvalidRequest);
+    if (!write_is_allowed(headers)) return refused(NakCode::kRemoteAccess);
+    write_address_ = headers.address;
+    write_rkey_ = headers.rkey;
+    write_length_ = headers.dma_length;
+    received = 0;
+  }
+  const uint32_t left = write_length_ - received;
+  if (info.ends_message ? bytes != left : bytes >= left) return refused(NakCode::kInvalidRequest);
+  const bool takes_receive = info.has(roce::kImmediate);
+  if (takes_receive && qp_.receives().current() == nullptr) return {Reception::Result::kNotReady};
+  if (bytes > 0) {
+    std::byte* to = remote_memory(*qp_.config().keys, qp_.remote_pd(), write_rkey_, write_address_ + received,
+                                  bytes, IBV_ACCESS_REMOTE_WRITE);
+    if (to == nullptr || !memory::copy_guarded(to, packet.payload)) return refused(NakCode::kRemoteAccess);
+  }
+  message_ = info.ends_message ? Message::kNone : Message::kWrite;
+  received_ = received + bytes;
+  if (!info.ends_message) return {Reception::Result::kTaken};
+  if (takes_receive) complete_receive(headers, IBV_WC_RECV_RDMA_WITH_IMM, write_length_);
+  return {Reception::Result::kEnded};
+}
+
+void Inbound::complete_receive(const roce::Headers& headers, ibv_wc_opcode opcode, uint32_t bytes) {
+  ibv_wc wc{};
+  wc.status = IBV_WC_SUCCESS;
+  wc.opcode = opcode;
+  wc.byte_len = bytes;
+  wc.src_qp = qp_.attributes().destination.value();
+  if (headers.info().has(roce::kImmediate)) {
+    wc.wc_flags = IBV_WC_WITH_IMM;
+    wc.imm_data = byteswap(headers.immediate);
+  }
+  message_ = Message::kNone;
+  qp_.complete_recv(wc, headers.solicited);
+}
+
+Reception Inbound::fail_receive(NakCode code, ibv_wc_status status) {
+  message_ = Message::kNone;
+  ibv_wc wc{};
+  wc.status = status;
+  wc.opcode = IBV_WC_RECV;
+  qp_.complete_recv(wc, true);
+  return {Reception::Result::kReceiveFailed, code};
+}
+
+}  // namespace verbena::transport

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+#include "roce/aeth.h"
+#include "roce/packet.h"
+#include "transport/queue_pair.h"
+
+namespace verbena::transport {
+
+// What became of a packet of an incoming message.
+struct Reception {
+  enum class Result : uint8_t {
+    kTaken,          // executed; the message goes on
+    kEnded,          // executed, and its message is whole
+    kNotReady,       // there is no receive request; nothing has changed
+    kRefused,        // for the reason in `code`
+    kReceiveFailed,  // the same, and the receive request that it was for has completed in error
+  };
+  Result result;
+  roce::NakCode code = roce::NakCode::kInvalidRequest;
+
+  bool executed() const { return result <= Result::kEnded; }
+};
+
+// Receives messages, SEND and RDMA WRITE, packet after packet: checks that they follow each other, puts the
+// payload where it belongs and completes receive requests. What refusal means, and PSNs, are the service's
+// business.
+class Inbound {
+ public:
+  explicit Inbound(QueuePair& qp) : qp_(qp) {}
+
+  static bool takes(roce::Operation operation) {
+    return operation <= roce::Operation::kWriteOnlyImmediate ||
+           operation == roce::Operation::kSendLastInvalidate ||
+           operation == roce::Operation::kSendOnlyInvalidate;
+  }
+
+  // The next packet. REQUIRES: takes(packet's operation)
+  Reception execute(const roce::Packet& packet);
+
+  bool in_message() const { return message_ != Message::kNone; }
+  // The message is over before its end. Its receive request, if it has one, waits for the next.
+  void abandon() { message_ = Message::kNone; }
+
+ private:
+  enum class Message : uint8_t { kNone, kSend, kWrite };
+
+  Reception execute_send(const roce::Packet& packet);
+  Reception execute_write(const roce::Packet& packet);
+  bool in_sequence(const roce::OpcodeInfo& info, Message kind) const;
+  bool payload_fits_mtu(const roce::Packet& packet) const;
+  bool write_is_allowed(const roce::Headers& headers) const;
+  void complete_receive(const roce::Headers& headers, ibv_wc_opcode opcode, uint32_t bytes);
+  Reception fail_receive(roce::NakCode code, ibv_wc_status status);
+
+  QueuePair& qp_;
+  Message message_ = Message::kNone;
+  uint32_t received_ = 0;  // bytes of it
+  uint64_t write_address_ = 0;
+  uint32_t write_rkey_ = 0;
+  uint32_t write_length_ = 0;
+};
+
+}  // namespace verbena::transport

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "memory/region.h"
+#include "roce/psn.h"
+
+namespace verbena::transport {
+
+// The READs and atomics that a responder has executed: the answers it still has to send, in PSN order, and
+// those it keeps to answer duplicates (IBTA volume 1, 9.7.5.1.3). Room for max_dest_rd_atomic of each.
+class Replies {
+ public:
+  struct Resource {
+    bool valid = false;
+    bool atomic = false;
+    roce::Psn first;
+    roce::Psn last;
+    uint64_t address = 0;
+    uint32_t rkey = 0;
+    uint32_t length = 0;
+    uint32_t msn = 0;
+    memory::PdId pd = 0;    // whose keys it uses
+    uint64_t original = 0;  // of an atomic
+  };
+  // An answer being sent: a resource's packets from `next` to `last`, the first of them at `first`.
+  struct Reply {
+    Resource resource;
+    roce::Psn next;
+    bool repeated = false;  // it was given in full before
+  };
+
+  void start(uint32_t most);
+  // Nothing more is sent. What is saved stays.
+  void stop() { count_ = 0; }
+
+  bool empty() const { return count_ == 0; }
+  Reply& front() { return ring_[first_]; }
+  void pop_front() {
+    first_ = first_ + 1 == ring_.size() ? 0 : first_ + 1;
+    --count_;
+  }
+
+  // Whether another answer may be queued; makes room if it can.
+  bool has_room();
+  // Queues the answer to a new request, and saves it. False: more at once than max_dest_rd_atomic.
+  bool add(const Resource& resource);
+
+  // The newest saved resource with this PSN, nullptr if there is none: PSNs come again after 2^24.
+  const Resource* saved(roce::Psn psn, bool atomic) const;
+  // Queues an answer once more, or what of it is not still to be sent anyway.
+  void repeat(const Resource& answer);
+
+ private:
+  Reply& at(uint32_t place) { return ring_[(first_ + place) % ring_.size()]; }
+  bool queue(const Resource& resource, bool repeated);
+  void erase(uint32_t place);
+
+  std::vector<Resource> saved_;  // a ring; the next to be replaced is at next_saved_
+  uint32_t next_saved_ = 0;
+  std::vector<Reply> ring_;  // in PSN order: count_ from first_
+  uint32_t first_ = 0;
+  uint32_t count_ = 0;
+};
+
+}  // namespace verbena::transport

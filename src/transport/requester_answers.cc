@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0
+// The requester's other side: what comes back, and what happens when nothing does.
+#include <algorithm>
+
+#include "roce/aeth.h"
+#include "transport/requester.h"
+#include "transport/send_request.h"
+
+namespace verbena::transport {
+namespace {
+
+using queues::SendWqe;
+using roce::Psn;
+
+// rnr_retry 7 means without end (IBTA volume 1, 9.7.5.2.8).
+constexpr uint8_t kInfiniteRnrRetry = 7;
+
+}  // namespace
+
+// Takes everything before `limit` as received by the peer. Stops at a READ or atomic whose response has not
+// come: false.
+bool Requester::acknowledge_before(Psn limit) {
+  while (head_ != assigned_ && unacked_.is_before(limit)) {
+    const SendWqe& wqe = ring().at(head_);
+    if (needs_response(wqe)) return false;
+    const bool whole = wqe.last_psn.is_before(limit);
+    settle(wqe, whole ? wqe.last_psn + 1 : limit);
+    if (whole) retire(IBV_WC_SUCCESS);
+  }
+  return true;
+}
+
+// Moves unacked_ up to `limit`, within the request at head_ or to its end.
+void Requester::settle(const SendWqe& wqe, Psn limit) {
+  const Psn counted =
+      limit.is_after(next_) ? next_ : limit;  // beyond next_: sent before a loss, not in flight any more
+  const uint32_t bytes = counted.is_after(unacked_) ? flight_bytes(wqe, unacked_, counted) : 0;
+  inflight_ -= std::min(inflight_, bytes);
+  window_.on_acknowledged(bytes);
+  unacked_ = limit;
+}
+
+// Completes the request at head_.
+void Requester::retire(ibv_wc_status status) {
+  const SendWqe& wqe = ring().at(head_);
+  qp_.complete_send(wqe, status);
+  ring().consume();
+  ++head_;
+  if (status == IBV_WC_SUCCESS) retire_executed();
+}
+
+// Requests without packets are complete as soon as all before them are.
+void Requester::retire_executed() {
+  while (head_ != assigned_ && is_local(ring().at(head_)) && ring().at(head_).executed) {
+    qp_.complete_send(ring().at(head_), IBV_WC_SUCCESS);
+    ring().consume();
+    if (cursor_ == head_) ++cursor_;  // it was to be passed over after going back
+    ++head_;
+  }
+}
+
+// After unacked_ and head_ have moved: whoever is now behind them catches up.
+void Requester::progressed(TimePoint now) {
+  if (next_.is_before(unacked_)) {
+    next_ = unacked_;
+    cursor_ = head_;
+  }
+  const QpAttributes& attributes = qp_.attributes();
+  retries_left_ = attributes.retry_count;
+  rnr_retries_left_ = attributes.rnr_retry;
+  rnr_deadline_ = kNever;
+  const bool waits = unacked_.is_before(highest_) && ack_timeout() != Duration::zero();
+  ack_deadline_ = waits ? now + ack_timeout() : kNever;
+  if (stopped_ && head_ == cursor_) {
+    fail_head(*stopped_);
+    return;
+  }
+  if (qp_.state() == IBV_QPS_SQD && head_ == assigned_) announce_drained();
+}
+
+void Requester::on_acknowledge(const roce::Headers& headers, TimePoint now) {
+  // Answers to what was never sent, or was answered long ago.
+  if (!running_ || !headers.psn.is_before(highest_) || headers.psn.is_before(unacked_)) return;
+  const roce::AethKind kind = roce::aeth_kind(headers.syndrome);
+  if (kind == roce::AethKind::kReserved) return;
+  const Psn before = unacked_;
+  const Psn limit = kind == roce::AethKind::kAck ? headers.psn + 1 : headers.psn;
+  const bool reached = acknowledge_before(limit);
+  if (unacked_ != before) progressed(now);
+  if (!running_) return;
+  if (!reached) {
+    on_implied_loss();
+    return;
+  }
+  if (kind == roce::AethKind::kRnrNak) {
+    on_rnr(roce::aeth_value(headers.syndrome), now);
+  } else if (kind == roce::AethKind::kNak) {
+    switch (static_cast<roce::NakCode>(roce::aeth_value(headers.syndrome))) {
+      case roce::NakCode::kSequenceError:
+        qp_.count(kSequenceNaksReceived);
+        window_.on_loss();
+        go_back();
+        break;
+      case roce::NakCode::kInvalidRequest:
+      case roce::NakCode::kInvalidRdRequest:
+        qp_.count(kErrorNaksReceived);
+        fail_head(IBV_WC_REM_INV_REQ_ERR);
+        break;
+      case roce::NakCode::kRemoteAccess:
+        qp_.count(kErrorNaksReceived);
+        fail_head(IBV_WC_REM_ACCESS_ERR);
+        break;
+      case roce::NakCode::kRemoteOperational:
+        qp_.count(kErrorNaksReceived);
+        fail_head(IBV_WC_REM_OP_ERR);
+        break;
+    }
+  }
+}
+
+void Requester::on_rnr(uint8_t timer_code, TimePoint now) {
+  // We wait already: the network has doubled the NAK.
+  if (rnr_deadline_ != kNever) return;
+  qp_.count(kRnrNaksReceived);
+  if (rnr_retries_left_ == 0) {
+    fail_head(IBV_WC_RNR_RETRY_EXC_ERR);
+    return;
+  }
+  if (qp_.attributes().rnr_retry != kInfiniteRnrRetry) --rnr_retries_left_;
+  retries_left_ = qp_.attributes().retry_count;  // whoever says that he is not ready is not silent
+  go_back();
+  ack_deadline_ = kNever;
+  rnr_deadline_ = now + roce::rnr_delay(timer_code);
+}
+
+// The READ or atomic request that a response with this PSN answers, if it is the response we wait for.
+SendWqe* Requester::response_target(Psn psn, TimePoint now) {
+  if (!running_ || !psn.is_before(highest_) || psn.is_before(unacked_)) return nullptr;
+  // A response acknowledges all that came before it.
+  const Psn before = unacked_;
+  const bool reached = acknowledge_before(psn);
+  if (unacked_ != before) progressed(now);
+  if (!running_) return nullptr;
+  if (!reached || head_ == assigned_ || !needs_response(ring().at(head_))) {
+    // One before it is missing. (Or it answers a SEND or WRITE: nonsense, which the timer will outlive.)
+    if (!reached) on_implied_loss();
+    return nullptr;
+  }
+  return &ring().at(head_);
+}
+
+void Requester::on_read_response(const roce::Packet& packet, TimePoint now) {
+  const Psn psn = packet.headers.psn;
+  SendWqe* wqe = response_target(psn, now);
+  if (wqe == nullptr || !is_read(*wqe)) return;
+  const auto index = static_cast<uint32_t>(psn - wqe->first_psn);
+  const uint32_t offset = offset_of(*wqe, index, mtu());
+  const bool ends = packet.headers.info().ends_message;
+  if (packet.payload.size() != std::min(mtu(), wqe->length - offset) || ends != is_chunk_end(*wqe, psn)) {
+    fail_head(IBV_WC_BAD_RESP_ERR);
+    return;
+  }
+  if (scatter(*qp_.config().keys, qp_.config().pd, wqe->sges(), offset, packet.payload) !=
+      ScatterResult::kDone) {
+    fail_head(IBV_WC_LOC_PROT_ERR);
+    return;
+  }
+  if (psn.is_before(next_) && is_chunk_end(*wqe, psn) && reads_outstanding_ > 0) --reads_outstanding_;
+  settle(*wqe, psn + 1);
+  if (psn == wqe->last_psn) retire(IBV_WC_SUCCESS);
+  progressed(now);
+}
+
+void Requester::on_atomic_acknowledge(const roce::Headers& headers, TimePoint now) {
+  SendWqe* wqe = response_target(headers.psn, now);
+  if (wqe == nullptr || !is_atomic(*wqe)) return;
+  const uint64_t original = headers.atomic_original;
+  if (scatter(*qp_.config().keys, qp_.config().pd, wqe->sges(), 0, std::as_bytes(std::span(&original, 1))) !=
+      ScatterResult::kDone) {
+    fail_head(IBV_WC_LOC_PROT_ERR);
+    return;
+  }
+  if (headers.psn.is_before(next_) && reads_outstanding_ > 0) --reads_outstanding_;
+  settle(*wqe, headers.psn + 1);
+  retire(IBV_WC_SUCCESS);
+  progressed(now);
+}
+
+// A later answer came while a response is missing: it was lost. Believed once for each place, as answers to
+// what was sent before going back keep arriving for a while.
+void Requester::on_implied_loss() {
+  if (implied_loss_at_ == unacked_) return;
+  implied_loss_at_ = unacked_;
+  qp_.count(kImpliedLosses);
+  window_.on_loss();
+  go_back();
+}
+
+void Requester::go_back() {
+  if (next_ == unacked_) return;
+  next_ = unacked_;
+  cursor_ = head_;
+  inflight_ = reads_outstanding_ = since_ack_request_ = 0;
+  stopped_.reset();  // found again when the cursor gets there
+}
+
+void Requester::fail_head(ibv_wc_status status) {
+  retire(status);
+  qp_.fail();
+}
+
+void Requester::on_timer(TimePoint now) {
+  if (!running_) return;
+  if (rnr_deadline_ <= now) rnr_deadline_ = kNever;
+  if (ack_deadline_ > now) return;
+  ack_deadline_ = kNever;
+  if (!has_outstanding()) return;
+  qp_.count(kLocalAckTimeouts);
+  if (retries_left_ == 0) {
+    fail_head(IBV_WC_RETRY_EXC_ERR);
+    return;
+  }
+  --retries_left_;
+  window_.on_timeout();
+  implied_loss_at_.reset();
+  go_back();
+  // The timer may run up to four times as long as asked (IBTA volume 1, 9.7.6.1.3). A peer that is just not
+  // given a processor has twice as long each time, and so the best chance the rules allow.
+  const int tries = qp_.attributes().retry_count - retries_left_;
+  ack_deadline_ = now + ack_timeout() * (1 << std::min(tries, 2));
+}
+
+}  // namespace verbena::transport

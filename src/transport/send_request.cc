@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transport/send_request.h"
+
+#include <array>
+
+namespace verbena::transport {
+namespace {
+
+using queues::SendWqe;
+using roce::Operation;
+
+struct Shape {
+  Operation first, middle, last, only;
+};
+
+// By enum ibv_wr_opcode; requests that are not a run of data packets have no line.
+constexpr std::array<Shape, 10> kShapes = [] {
+  std::array<Shape, 10> s{};
+  s[IBV_WR_RDMA_WRITE] = {Operation::kWriteFirst, Operation::kWriteMiddle, Operation::kWriteLast,
+                          Operation::kWriteOnly};
+  s[IBV_WR_RDMA_WRITE_WITH_IMM] = {Operation::kWriteFirst, Operation::kWriteMiddle,
+                                   Operation::kWriteLastImmediate, Operation::kWriteOnlyImmediate};
+  s[IBV_WR_SEND] = {Operation::kSendFirst, Operation::kSendMiddle, Operation::kSendLast,
+                    Operation::kSendOnly};
+  s[IBV_WR_SEND_WITH_IMM] = {Operation::kSendFirst, Operation::kSendMiddle, Operation::kSendLastImmediate,
+                             Operation::kSendOnlyImmediate};
+  s[IBV_WR_SEND_WITH_INV] = {Operation::kSendFirst, Operation::kSendMiddle, Operation::kSendLastInvalidate,
+                             Operation::kSendOnlyInvalidate};
+  return s;
+}();
+
+}  // namespace
+
+bool make_data_packet(const QueuePair& qp, roce::Service service, const SendWqe& wqe, uint32_t index,
+                      roce::Psn psn, DataPacket& packet) {
+  const uint32_t mtu = qp.attributes().path_mtu;
+  const uint32_t offset = offset_of(wqe, index, mtu);
+  const uint32_t bytes = std::min(mtu, wqe.length - offset);
+  const bool starts = index == 0;
+  const bool ends = offset + bytes == wqe.length;
+
+  if (wqe.is_inline()) {
+    if (bytes > 0) packet.pieces.add({wqe.inline_data() + offset, bytes});
+  } else if (!gather(*qp.config().keys, qp.config().pd, wqe.sges(), offset, bytes, 0, packet.pieces)) {
+    return false;
+  }
+
+  const Shape& shape = kShapes[wqe.opcode];
+  roce::Headers& headers = packet.headers;
+  headers.opcode = roce::make_opcode(
+      service, starts ? (ends ? shape.only : shape.first) : (ends ? shape.last : shape.middle));
+  headers.destination = qp.attributes().destination;
+  headers.psn = psn;
+  headers.pad = roce::padding_of(bytes);
+  headers.solicited = ends && wqe.has_flag(IBV_SEND_SOLICITED) && wakes_peer(wqe);
+  headers.immediate = byteswap(wqe.immediate);
+  headers.invalidate_rkey = wqe.immediate;
+  headers.xrc_srq = wqe.remote_srqn;
+  if (starts && is_write(wqe)) {
+    headers.address = wqe.remote_address;
+    headers.rkey = wqe.rkey;
+    headers.dma_length = wqe.length;
+  }
+  packet.bytes = bytes;
+  packet.ends = ends;
+  return true;
+}
+
+std::optional<ibv_wc_status> execute_locally(QueuePair&, const SendWqe&) {
+  return IBV_WC_LOC_QP_OP_ERR;
+}
+
+}  // namespace verbena::transport

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+
+#include <infiniband/verbs.h>
+
+#include "queues/work_queue.h"
+#include "roce/packet.h"
+#include "transport/gather.h"
+#include "transport/queue_pair.h"
+
+namespace verbena::transport {
+
+// What requesters know of send requests, whatever their service.
+
+// The longest message (max_msg_sz): its PSNs stay well below half the PSN space at the smallest MTU.
+inline constexpr uint32_t kMaxMessageBytes = 1u << 30;
+
+inline bool is_read(const queues::SendWqe& wqe) {
+  return wqe.opcode == IBV_WR_RDMA_READ;
+}
+inline bool is_atomic(const queues::SendWqe& wqe) {
+  return wqe.opcode == IBV_WR_ATOMIC_CMP_AND_SWP || wqe.opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
+}
+// Its completion waits for more than an acknowledgement.
+inline bool needs_response(const queues::SendWqe& wqe) {
+  return is_read(wqe) || is_atomic(wqe);
+}
+// A run of packets that carry the message: SEND and RDMA WRITE.
+inline bool is_data(const queues::SendWqe& wqe) {
+  return wqe.opcode <= IBV_WR_SEND_WITH_IMM || wqe.opcode == IBV_WR_SEND_WITH_INV;
+}
+static_assert(IBV_WR_RDMA_WRITE == 0 && IBV_WR_SEND_WITH_IMM == 3);
+inline bool is_write(const queues::SendWqe& wqe) {
+  return wqe.opcode == IBV_WR_RDMA_WRITE || wqe.opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
+}
+// Executed here, without a packet.
+inline bool is_local(const queues::SendWqe& wqe) {
+  return wqe.opcode == IBV_WR_LOCAL_INV || wqe.opcode == IBV_WR_BIND_MW;
+}
+// It takes a receive request of the peer.
+inline bool wakes_peer(const queues::SendWqe& wqe) {
+  return is_data(wqe) && wqe.opcode != IBV_WR_RDMA_WRITE;
+}
+
+// Bytes of the message before its packet number `index`.
+inline uint32_t offset_of(const queues::SendWqe& wqe, uint32_t index, uint32_t mtu) {
+  return static_cast<uint32_t>(std::min<uint64_t>(uint64_t{index} * mtu, wqe.length));
+}
+
+// How many PSNs the request owns.
+inline uint32_t packets_of(const queues::SendWqe& wqe, uint32_t mtu) {
+  return is_atomic(wqe) ? 1 : std::max<uint32_t>(1, (wqe.length + mtu - 1) / mtu);
+}
+
+// One packet of a SEND or RDMA WRITE, all but its acknowledgement request.
+struct DataPacket {
+  roce::Headers headers;
+  Pieces pieces;
+  uint32_t bytes;  // of payload
+  bool ends;       // the message
+};
+
+// Makes packet number `index` of the request. False: the memory it is to come from is not ours to read.
+// REQUIRES: is_data(wqe), index < packets_of(wqe, path MTU)
+bool make_data_packet(const QueuePair& qp, roce::Service service, const queues::SendWqe& wqe, uint32_t index,
+                      roce::Psn psn, DataPacket& packet);
+
+// Executes a request that needs no packet. Answers why it fails.
+// REQUIRES: is_local(wqe), the requests before it have been begun
+std::optional<ibv_wc_status> execute_locally(QueuePair& qp, const queues::SendWqe& wqe);
+
+}  // namespace verbena::transport
