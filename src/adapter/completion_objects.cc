@@ -7,6 +7,7 @@ namespace verbena::adapter {
 // ---- channels
 
 Result<ibv_comp_channel*> SoftwareContext::create_comp_channel() {
+  if (is_gone()) return fail(EIO);
   auto events = queues::EventChannel::create();
   if (!events) return tl::unexpected(events.error());
   auto channel = std::make_unique<CompChannel>();
@@ -58,6 +59,7 @@ void Cq::on_overflow() {
 
 Result<ibv_cq*> SoftwareContext::create_cq(int cqe, void* cq_context, ibv_comp_channel* channel,
                                            int comp_vector) {
+  if (is_gone()) return fail(EIO);
   if (cqe < 1 || cqe > kMaxCqe || comp_vector < 0 || comp_vector >= kCompletionVectors) return fail(EINVAL);
   if (channel != nullptr && channel->context != &abi().context) return fail(EINVAL);
   auto cq = std::make_unique<Cq>(*this);

@@ -31,6 +31,7 @@ int check_access(unsigned access) {
 }  // namespace
 
 Result<ibv_pd*> SoftwareContext::alloc_pd() {
+  if (is_gone()) return fail(EIO);
   auto pd = std::make_unique<Pd>();
   pd->context = &abi().context;
   pd->handle = next_handle();
@@ -49,6 +50,7 @@ int SoftwareContext::dealloc_pd(ibv_pd* pd) {
 
 Result<ibv_mr*> SoftwareContext::reg_mr(ibv_pd* pd, void* addr, size_t length, uint64_t iova,
                                         unsigned access) {
+  if (is_gone()) return fail(EIO);
   if (const int error = check_access(access); error != 0) return fail(error);
   if (length == 0) return fail(EINVAL);
   const bool writable = (access & IBV_ACCESS_LOCAL_WRITE) != 0;

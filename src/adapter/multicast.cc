@@ -24,6 +24,7 @@ int SoftwareContext::attach_mcast(ibv_qp* abi_qp, const ibv_gid* gid, uint16_t l
   Qp& qp = Qp::of(abi_qp);
   const MulticastBinding binding{address_of(*gid), lid};
   if (!binding.group.is_multicast() || qp.init.qp_type != IBV_QPT_UD) return EINVAL;
+  if (is_gone()) return EIO;
   if (engine_->inherited()) return ENODEV;
   const std::lock_guard modifying(qp.modifying);
   if (std::ranges::find(qp.multicast, binding) != qp.multicast.end()) return 0;

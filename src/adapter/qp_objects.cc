@@ -69,6 +69,7 @@ void Qp::on_qp_event(ibv_event_type type) {
 }
 
 Result<ibv_qp*> SoftwareContext::create_qp(ibv_qp_init_attr_ex* attr) {
+  if (is_gone()) return fail(EIO);
   constexpr uint32_t kUnderstood = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS;
   if ((attr->comp_mask & ~kUnderstood) != 0) return fail(EOPNOTSUPP);
   const uint32_t flags = (attr->comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS) != 0 ? attr->create_flags : 0;
@@ -220,6 +221,7 @@ Result<void> SoftwareContext::apply(Qp& qp, const ibv_qp_attr& attr, int mask) {
 }
 
 int SoftwareContext::modify_qp(ibv_qp* abi_qp, ibv_qp_attr* attr, int mask) {
+  if (is_gone()) return EIO;
   Qp& qp = Qp::of(abi_qp);
   const std::lock_guard modifying(qp.modifying);
   return qp.shard.exclusively([&]() -> int {

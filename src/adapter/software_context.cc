@@ -92,6 +92,7 @@ std::shared_ptr<const Link> SoftwareContext::link() const {
 // ---- queries
 
 int SoftwareContext::query_device(ibv_device_attr_ex* attr, size_t attr_size) {
+  if (is_gone()) return EIO;
   ibv_device_attr_ex all{};
   ibv_device_attr& a = all.orig_attr;
   std::strncpy(a.fw_ver, "0.1.0", sizeof a.fw_ver - 1);
@@ -127,6 +128,7 @@ int SoftwareContext::query_device(ibv_device_attr_ex* attr, size_t attr_size) {
 }
 
 int SoftwareContext::query_port(uint8_t port, ibv_port_attr* attr) {
+  if (is_gone()) return EIO;
   if (port != 1) return EINVAL;
   const auto now = link();
   const bool up = now != nullptr && is_up(*now);
@@ -205,13 +207,32 @@ void SoftwareContext::on_links(const std::vector<Link>& before, const std::vecto
   const Link* is = find(now);
   if (was == nullptr) return;
   if (is == nullptr) {
-    port_events_.post(IBV_EVENT_DEVICE_FATAL, events());
+    disappear();
     return;
   }
   if (is_up(*was) != is_up(*is)) {
     port_events_.post(is_up(*is) ? IBV_EVENT_PORT_ACTIVE : IBV_EVENT_PORT_ERR, events());
   }
   if (was->gids != is->gids) port_events_.post(IBV_EVENT_GID_CHANGE, events());
+}
+
+// The link was deleted. As when the kernel takes a device away: the application is told, once and for all,
+// its requests are flushed, and whatever it asks for from here on answers EIO; what it has it may destroy.
+void SoftwareContext::disappear() {
+  if (gone_.exchange(true)) return;
+  {
+    const std::lock_guard guard(objects_mutex_);
+    for (Qp& qp : qps_) {
+      qp.shard.exclusively([&] {
+        const ibv_qp_state state = qp.transport->state();
+        if (state == IBV_QPS_RESET || state == IBV_QPS_ERR) return;
+        qp.transport->enter(IBV_QPS_ERR);
+        qp.shard.touched(*qp.transport);
+      });
+    }
+  }
+  port_events_.post(IBV_EVENT_DEVICE_FATAL, events());
+  events().end();
 }
 
 // ---- addresses
@@ -246,6 +267,7 @@ Result<roce::Path> SoftwareContext::resolve(const ibv_ah_attr& attr) const {
 }
 
 Result<ibv_ah*> SoftwareContext::create_ah(ibv_pd* pd, ibv_ah_attr* attr) {
+  if (is_gone()) return fail(EIO);
   auto path = resolve(*attr);
   if (!path) return tl::unexpected(path.error());
   auto ah = std::make_unique<Ah>();

@@ -68,6 +68,9 @@ class SoftwareContext : public provider::Context, private engine::LinkListener {
 
   void on_links(const std::vector<control::Link>& before, const std::vector<control::Link>& now) override;
 
+  void disappear();
+  bool is_gone() const { return gone_.load(std::memory_order_relaxed); }
+
   // The link as it is now; nullptr when it is gone.
   std::shared_ptr<const control::Link> link() const;
   // Whether packets can come and go.
@@ -93,6 +96,7 @@ class SoftwareContext : public provider::Context, private engine::LinkListener {
   const uint64_t guid_;
   AsyncEvents<kPortEvents.size()> port_events_;
   std::atomic<uint32_t> next_handle_{0};
+  std::atomic<bool> gone_{false};  // with its link
 
   // All there is, to be destroyed with us; and the counts in channels of the CQs that use them.
   std::mutex objects_mutex_;

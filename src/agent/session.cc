@@ -46,6 +46,7 @@ const Session::Request Session::kRequests[] = {
     {MessageType::kAddLink, sizeof(control::LinkRequest), &Session::add_link},
     {MessageType::kDeleteLink, sizeof(control::LinkRequest), &Session::delete_link},
     {MessageType::kJoinGroup, sizeof(control::GroupRequest), &Session::join_group},
+    {MessageType::kGetDeviceCounters, sizeof(control::DeviceRequest), &Session::get_device_counters},
     {MessageType::kGetStatus, sizeof(MessageHeader), &Session::get_status},
     {MessageType::kGetSlotStatus, sizeof(control::SlotRequest), &Session::get_slot_status},
 };
@@ -238,6 +239,15 @@ void Session::get_slot_status(const MessageHeader& request, ConstBytes message) 
   control::store_text(answer.program, slot->borrower.program);
   const int fd = page.get();
   reply(control::bytes_of(answer), {&fd, 1});
+}
+
+void Session::get_device_counters(const MessageHeader& request, ConstBytes message) {
+  const auto counters = host_.device_counters(read_as<control::DeviceRequest>(message).device_index);
+  control::DeviceCountersReply answer{};
+  answer.header = reply_header(request);
+  answer.link_downed = counters.link_downed;
+  std::copy(counters.qps.begin(), counters.qps.end(), answer.qps);
+  reply(control::bytes_of(answer));
 }
 
 void Session::links_changed() {

@@ -41,7 +41,8 @@ enum class MessageType : uint16_t {
   kLinksChanged,  // agent to client: header [link table]. The next one is sent when this one was answered by
   kLinksSeen,     // client to agent: header. So a client that does not read costs one message, never more.
 
-  kJoinGroup = 32,  // GroupRequest -> header [socket]
+  kJoinGroup = 32,     // GroupRequest -> header [socket]
+  kGetDeviceCounters,  // DeviceRequest -> DeviceCountersReply
 };
 inline constexpr uint16_t kReply = 0x8000;
 
@@ -104,6 +105,21 @@ struct GroupRequest {
   uint8_t group[16];  // a multicast GID
 };
 static_assert(sizeof(GroupRequest) == 40);
+
+struct DeviceRequest {
+  MessageHeader header;
+  uint32_t device_index;
+  uint32_t reserved;
+};
+static_assert(sizeof(DeviceRequest) == 24);
+
+struct DeviceCountersReply {
+  static constexpr size_t kNumbers = 48;
+  MessageHeader header;
+  uint64_t link_downed;
+  uint64_t qps[kNumbers];  // by transport::QpCounter; zeros beyond
+};
+static_assert(sizeof(DeviceCountersReply) == 408);
 
 struct StatusReply {
   MessageHeader header;

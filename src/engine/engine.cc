@@ -14,6 +14,7 @@
 #include <sys/stat.h>
 
 #include "base/log.h"
+#include "engine/port_counters.h"
 #include "net/udp/udp_port.h"
 
 namespace verbena::engine {
@@ -192,6 +193,7 @@ Result<void> Engine::start() {
   if (slot->socket) {
     net::UdpPortOptions options;
     options.slot = slot_;
+    options.counters = &port_counters_in(*status_->page);
     auto opened = net::UdpPort::create(std::move(slot->socket), options);
     if (!opened) return tl::unexpected(opened.error());
     port = std::move(*opened);

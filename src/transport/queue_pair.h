@@ -169,6 +169,7 @@ class QueuePair {
   void emit(ibv_event_type event) { config_.listener->on_qp_event(event); }
 
  private:
+  void count_send(ibv_wc_opcode opcode, ibv_wc_status status);
   const QpConfig config_;
   QpAttributes attributes_;
   std::atomic<ibv_qp_state> state_{IBV_QPS_RESET};

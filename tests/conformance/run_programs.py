@@ -89,7 +89,7 @@ def main():
                 if case.program not in programs or (options.options and options.options not in case.name):
                     continue
                 # A loopback device has one MTU only; the cases with another are those of the cable.
-                if topology == "one_host" and case.mtu != 1500:
+                if (topology == "one_host" and case.mtu != 1500) or case.topology not in (None, topology):
                     continue
                 if case.mtu not in pairs:
                     pairs[case.mtu] = hosts_for(hosts, topology, case.mtu)

@@ -49,7 +49,7 @@ int find_gid(ibv_context* context, bool ipv4) {
 }
 
 Endpoint::Endpoint(const Options& wanted) : options(wanted), buffer_(wanted.bytes) {
-  context = open_device();
+  context = open_device(options.device);
   pd.reset(ibv_alloc_pd(context.get()));
   EXPECT_NE(pd, nullptr);
   if (options.with_channel) channel.reset(ibv_create_comp_channel(context.get()));
@@ -57,12 +57,15 @@ Endpoint::Endpoint(const Options& wanted) : options(wanted), buffer_(wanted.byte
   EXPECT_NE(cq, nullptr);
   mr.reset(ibv_reg_mr(pd.get(), buffer_.data(), buffer_.size(), static_cast<int>(options.access)));
   EXPECT_NE(mr, nullptr);
-  ibv_qp_init_attr init{};
+  ibv_qp_init_attr_ex init{};
   init.send_cq = init.recv_cq = cq.get();
   init.cap = options.cap;
   init.qp_type = options.type;
   init.sq_sig_all = options.signal_all ? 1 : 0;
-  qp.reset(ibv_create_qp(pd.get(), &init));
+  init.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS;
+  init.pd = pd.get();
+  init.create_flags = options.create_flags;
+  qp.reset(ibv_create_qp_ex(context.get(), &init));
   EXPECT_NE(qp, nullptr) << std::strerror(errno);
 }
 
