@@ -138,6 +138,12 @@ void SoftwareContext::ack_async_event(ibv_async_event* event) {
       Qp::of(qp).account.acknowledge(qp->events_completed, 1);
       return;
     }
+    case IBV_EVENT_SRQ_ERR:
+    case IBV_EVENT_SRQ_LIMIT_REACHED: {
+      ibv_srq* srq = event->element.srq;
+      Srq::of(srq).account.acknowledge(srq->events_completed, 1);
+      return;
+    }
     default:  // of the port: nothing waits for it
       return;
   }

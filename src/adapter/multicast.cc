@@ -33,8 +33,8 @@ int SoftwareContext::attach_mcast(ibv_qp* abi_qp, const ibv_gid* gid, uint16_t l
   } catch (const std::bad_alloc&) {
     return ENOMEM;
   }
-  const auto attached = engine_->multicast().attach({device_index_, binding.group},
-                                                    {qp.transport.get(), qp.blocks_own_multicast});
+  const auto attached =
+      engine_->multicast().attach({device_index_, binding.group}, {qp.transport, qp.blocks_own_multicast});
   if (!attached) return attached.error().code;
   qp.multicast.push_back(binding);
   return 0;

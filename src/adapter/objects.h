@@ -10,11 +10,13 @@
 #include <pthread.h>
 
 #include "adapter/async_events.h"
+#include "adapter/xrc_domain.h"
 #include "base/intrusive_list.h"
 #include "engine/shard.h"
 #include "memory/region.h"
 #include "queues/completion_queue.h"
 #include "queues/event_channel.h"
+#include "queues/shared_receive_queue.h"
 #include "roce/path.h"
 #include "transport/queue_pair.h"
 
@@ -110,13 +112,57 @@ struct MulticastBinding {
   friend bool operator==(const MulticastBinding&, const MulticastBinding&) = default;
 };
 
+struct Srq : ibv_srq, queues::LimitListener {
+  explicit Srq(SoftwareContext& maker);
+  static Srq& of(ibv_srq* srq) { return *static_cast<Srq*>(srq); }
+
+  void on_limit_reached() override;
+
+  SoftwareContext& owner;
+  ListHook owned;
+  EventAccount account;
+  std::atomic<uint32_t> async_events_taken{0};
+  AsyncEvents<kSrqEvents.size()> async_events;
+  ibv_srq_type type = IBV_SRQT_BASIC;
+  std::unique_ptr<queues::SharedReceiveQueue> queue;
+  ibv_cq* cq = nullptr;            // XRC
+  ibv_xrcd* xrcd = nullptr;        // XRC
+  std::atomic<uint32_t> users{0};  // QPs
+};
+
+struct Xrcd : ibv_xrcd {
+  static Xrcd& of(ibv_xrcd* xrcd) { return *static_cast<Xrcd*>(xrcd); }
+
+  ListHook owned;
+  std::shared_ptr<XrcDomain> domain;
+  std::atomic<uint32_t> users{0};  // SRQs and QPs made or opened through this handle
+};
+
+struct Qp;
+
+// What all handles of one queue pair share. Only an XRC target has more than one (ibv_open_qp(3)): whoever
+// closes the last one ends it.
+struct QpCore : transport::QpEventListener {
+  void on_qp_event(ibv_event_type event) override;
+
+  void add(Qp& handle);
+  // Whether it was the last.
+  bool remove(Qp& handle);
+
+  std::unique_ptr<transport::QueuePair> transport;
+  ibv_qp_attr attributes{};  // as last set; what the transport owns is filled in when queried
+  std::mutex modifying;
+
+ private:
+  SpinLock lock_;
+  std::vector<Qp*> handles_;
+};
+
 // The C struct is an ibv_qp_ex, whose first member is an ibv_qp.
-struct Qp : ibv_qp_ex, transport::QpEventListener {
-  explicit Qp(SoftwareContext& maker);
+struct Qp : ibv_qp_ex {
+  Qp(SoftwareContext& maker, std::shared_ptr<QpCore> shared);
   static Qp& of(ibv_qp* qp) { return *static_cast<Qp*>(reinterpret_cast<ibv_qp_ex*>(qp)); }
   ibv_qp* abi() { return &qp_base; }
-
-  void on_qp_event(ibv_event_type event) override;
 
   SoftwareContext& owner;
   engine::Shard& shard;
@@ -124,12 +170,14 @@ struct Qp : ibv_qp_ex, transport::QpEventListener {
   EventAccount account;
   std::atomic<uint32_t> async_events_taken{0};
   AsyncEvents<kQpEvents.size()> async_events;
-  std::unique_ptr<transport::QueuePair> transport;
+  const std::shared_ptr<QpCore> core;
+  transport::QueuePair* const transport;  // the core's
+  ibv_qp_attr& attributes;                // likewise
+  std::mutex& modifying;                  // likewise
   ibv_qp_init_attr init{};
-  ibv_qp_attr attributes{};                 // as last set; what the transport owns is filled in when queried
   bool blocks_own_multicast = false;        // IBV_QP_CREATE_BLOCK_SELF_MCAST_LB
-  std::vector<MulticastBinding> multicast;  // the groups it is attached to
-  std::mutex modifying;
+  std::vector<MulticastBinding> multicast;  // the groups this handle is attached to
+  ibv_xrcd* xrcd = nullptr;                 // an XRC target's
 };
 
 struct Ah : ibv_ah {

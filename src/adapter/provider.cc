@@ -47,8 +47,24 @@ int Context::query_srq(ibv_srq*, ibv_srq_attr*) {
   return EOPNOTSUPP;
 }
 
+int Context::get_srq_num(ibv_srq*, uint32_t*) {
+  return EOPNOTSUPP;
+}
+
 int Context::destroy_srq(ibv_srq*) {
   return EOPNOTSUPP;
+}
+
+Result<ibv_xrcd*> Context::open_xrcd(ibv_xrcd_init_attr*) {
+  return fail(EOPNOTSUPP);
+}
+
+int Context::close_xrcd(ibv_xrcd*) {
+  return EOPNOTSUPP;
+}
+
+Result<ibv_qp*> Context::open_qp(ibv_qp_open_attr*) {
+  return fail(EOPNOTSUPP);
 }
 
 int Context::resolve_eth_l2_from_gid(ibv_ah_attr*, uint8_t[6], uint16_t*) {

@@ -97,12 +97,16 @@ class Context {
   virtual int query_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask, ibv_qp_init_attr* init_attr) = 0;
   virtual int destroy_qp(ibv_qp* qp) = 0;
   virtual ibv_qp_ex* qp_to_qp_ex(ibv_qp* qp);
+  virtual Result<ibv_qp*> open_qp(ibv_qp_open_attr* attr);
 
   // Shared receive queues
   virtual Result<ibv_srq*> create_srq(ibv_srq_init_attr_ex* attr);
   virtual int modify_srq(ibv_srq* srq, ibv_srq_attr* attr, int mask);
   virtual int query_srq(ibv_srq* srq, ibv_srq_attr* attr);
+  virtual int get_srq_num(ibv_srq* srq, uint32_t* number);
   virtual int destroy_srq(ibv_srq* srq);
+  virtual Result<ibv_xrcd*> open_xrcd(ibv_xrcd_init_attr* attr);
+  virtual int close_xrcd(ibv_xrcd* xrcd);
 
   // Addresses
   virtual Result<ibv_ah*> create_ah(ibv_pd* pd, ibv_ah_attr* attr) = 0;

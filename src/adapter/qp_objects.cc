@@ -6,6 +6,7 @@
 #include "adapter/software_context.h"
 #include "transport/qp_state.h"
 #include "transport/rc.h"
+#include "transport/uc.h"
 #include "transport/ud.h"
 
 namespace verbena::adapter {
@@ -57,33 +58,124 @@ constexpr Bound kBounds[] = {
 
 }  // namespace
 
-Qp::Qp(SoftwareContext& maker)
+// ---- handles
+
+void QpCore::on_qp_event(ibv_event_type type) {
+  const std::lock_guard guard(lock_);
+  for (Qp* handle : handles_) handle->async_events.post(type, handle->owner.events());
+}
+
+void QpCore::add(Qp& handle) {
+  const std::lock_guard guard(lock_);
+  handles_.push_back(&handle);
+}
+
+bool QpCore::remove(Qp& handle) {
+  const std::lock_guard guard(lock_);
+  std::erase(handles_, &handle);
+  return handles_.empty();
+}
+
+Qp::Qp(SoftwareContext& maker, std::shared_ptr<QpCore> shared)
     : ibv_qp_ex{},
       owner(maker),
       shard(maker.shard()),
       account(qp_base.mutex, qp_base.cond),
-      async_events(kQpEvents, {.element = {.qp = abi()}, .event_type = {}}, &async_events_taken) {}
-
-void Qp::on_qp_event(ibv_event_type type) {
-  async_events.post(type, owner.events());
+      async_events(kQpEvents, {.element = {.qp = abi()}, .event_type = {}}, &async_events_taken),
+      core(std::move(shared)),
+      transport(core->transport.get()),
+      attributes(core->attributes),
+      modifying(core->modifying) {
+  core->add(*this);
 }
+
+// ---- creation
+
+namespace {
+
+// What a QP of a type is made with.
+struct TypeRule {
+  ibv_qp_type type;
+  bool pd;         // else an XRC domain
+  bool send_side;  // a send queue and its CQ
+  bool recv_side;  // a receive queue, or an SRQ, and its CQ
+};
+constexpr TypeRule kTypes[] = {
+    {.type = IBV_QPT_RC, .pd = true, .send_side = true, .recv_side = true},
+    {.type = IBV_QPT_UC, .pd = true, .send_side = true, .recv_side = true},
+    {.type = IBV_QPT_UD, .pd = true, .send_side = true, .recv_side = true},
+    {.type = IBV_QPT_XRC_SEND, .pd = true, .send_side = true, .recv_side = false},
+    {.type = IBV_QPT_XRC_RECV, .pd = false, .send_side = false, .recv_side = false},
+};
+
+const TypeRule* rule_of(ibv_qp_type type) {
+  const auto* at = std::find_if(std::begin(kTypes), std::end(kTypes),
+                                [&](const TypeRule& rule) { return rule.type == type; });
+  return at == std::end(kTypes) ? nullptr : at;
+}
+
+int check_objects(const ibv_qp_init_attr_ex& attr, const TypeRule& rule, const ibv_context* context) {
+  const auto ours = [&](const auto* object) { return object != nullptr && object->context == context; };
+  const bool has_pd = (attr.comp_mask & IBV_QP_INIT_ATTR_PD) != 0;
+  const bool has_xrcd = (attr.comp_mask & IBV_QP_INIT_ATTR_XRCD) != 0;
+  if (rule.pd ? !has_pd || !ours(attr.pd) : !has_xrcd || !ours(attr.xrcd)) return EINVAL;
+  if (rule.send_side && !ours(attr.send_cq)) return EINVAL;
+  if (rule.recv_side && !ours(attr.recv_cq)) return EINVAL;
+  // Queues for XRC belong to no QP.
+  if (attr.srq != nullptr && (!rule.recv_side || !ours(attr.srq) || Srq::of(attr.srq).type == IBV_SRQT_XRC)) {
+    return EINVAL;
+  }
+  return 0;
+}
+
+std::unique_ptr<transport::QueuePair> make_transport(ibv_qp_type type, const transport::QpConfig& config,
+                                                     queues::SendQueue send, queues::RecvQueue recv) {
+  using transport::RcQueuePair;
+  switch (type) {
+    case IBV_QPT_RC:
+      return std::make_unique<RcQueuePair>(config, std::move(send), std::move(recv));
+    case IBV_QPT_UC:
+      return std::make_unique<transport::UcQueuePair>(config, std::move(send), std::move(recv));
+    case IBV_QPT_XRC_SEND:
+      return std::make_unique<RcQueuePair>(config, std::move(send), std::move(recv),
+                                           RcQueuePair::Role::kXrcInitiator);
+    case IBV_QPT_XRC_RECV:
+      return std::make_unique<RcQueuePair>(config, std::move(send), std::move(recv),
+                                           RcQueuePair::Role::kXrcTarget);
+    default:
+      return std::make_unique<transport::UdQueuePair>(config, std::move(send), std::move(recv));
+  }
+}
+
+// The objects that a QP uses cannot go before it.
+void count_users(const Qp& qp, int by) {
+  const auto add = [by](std::atomic<uint32_t>& users) { users += static_cast<uint32_t>(by); };
+  const ibv_qp& abi = qp.qp_base;
+  if (abi.pd != nullptr) add(Pd::of(abi.pd).users);
+  if (abi.send_cq != nullptr) add(Cq::of(abi.send_cq).users);
+  if (abi.recv_cq != nullptr) add(Cq::of(abi.recv_cq).users);
+  if (abi.srq != nullptr) add(Srq::of(abi.srq).users);
+  if (qp.xrcd != nullptr) add(Xrcd::of(qp.xrcd).users);
+}
+
+}  // namespace
 
 Result<ibv_qp*> SoftwareContext::create_qp(ibv_qp_init_attr_ex* attr) {
   if (is_gone()) return fail(EIO);
-  constexpr uint32_t kUnderstood = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS;
+  constexpr uint32_t kUnderstood =
+      IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_XRCD | IBV_QP_INIT_ATTR_CREATE_FLAGS;
   if ((attr->comp_mask & ~kUnderstood) != 0) return fail(EOPNOTSUPP);
   const uint32_t flags = (attr->comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS) != 0 ? attr->create_flags : 0;
   if ((flags & ~uint32_t{IBV_QP_CREATE_BLOCK_SELF_MCAST_LB}) != 0) return fail(EOPNOTSUPP);
-  if (attr->qp_type != IBV_QPT_RC && attr->qp_type != IBV_QPT_UD) return fail(EOPNOTSUPP);
-  if (attr->srq != nullptr) return fail(EOPNOTSUPP);
-  if ((attr->comp_mask & IBV_QP_INIT_ATTR_PD) == 0 || attr->pd == nullptr) return fail(EINVAL);
-  if (attr->send_cq == nullptr || attr->recv_cq == nullptr) return fail(EINVAL);
-  for (const ibv_context* of : {attr->pd->context, attr->send_cq->context, attr->recv_cq->context}) {
-    if (of != &abi().context) return fail(EINVAL);
-  }
+  const TypeRule* rule = rule_of(attr->qp_type);
+  if (rule == nullptr) return fail(EOPNOTSUPP);
+  if (const int error = check_objects(*attr, *rule, &abi().context); error != 0) return fail(error);
   if (const int error = check_capacities(attr->cap); error != 0) return fail(error);
 
+  // What a type has no use for is left out, whatever was asked for; a shared queue is in place of one's own.
   ibv_qp_cap cap = attr->cap;
+  if (!rule->send_side) cap.max_send_wr = cap.max_send_sge = cap.max_inline_data = 0;
+  if (!rule->recv_side || attr->srq != nullptr) cap.max_recv_wr = cap.max_recv_sge = 0;
   round_up(cap);
   const uint32_t send_extra = std::max<uint32_t>(cap.max_send_sge * sizeof(ibv_sge), cap.max_inline_data);
   auto send_queue = queues::SendQueue::create(cap.max_send_wr, send_extra);
@@ -92,46 +184,48 @@ Result<ibv_qp*> SoftwareContext::create_qp(ibv_qp_init_attr_ex* attr) {
       queues::RecvQueue::create(cap.max_recv_wr, cap.max_recv_sge * static_cast<uint32_t>(sizeof(ibv_sge)));
   if (!recv_queue) return tl::unexpected(recv_queue.error());
 
-  auto qp = std::make_unique<Qp>(*this);
+  auto core = std::make_shared<QpCore>();
   auto qpn = shard().exclusively([&] { return shard().reserve_qpn(); });
   if (!qpn) return tl::unexpected(qpn.error());
 
   transport::QpConfig config;
   config.qpn = *qpn;
-  config.pd = Pd::of(attr->pd).id;
+  if (rule->pd) config.pd = Pd::of(attr->pd).id;
   config.signal_all = attr->sq_sig_all != 0;
-  config.send_cq = Cq::of(attr->send_cq).queue.get();
-  config.recv_cq = Cq::of(attr->recv_cq).queue.get();
+  if (rule->send_side) config.send_cq = Cq::of(attr->send_cq).queue.get();
+  if (rule->recv_side) config.recv_cq = Cq::of(attr->recv_cq).queue.get();
+  if (attr->srq != nullptr) config.srq = Srq::of(attr->srq).queue.get();
+  if (attr->qp_type == IBV_QPT_XRC_RECV) {
+    config.srqs = &shard().srqs();
+    config.xrc_domain = Xrcd::of(attr->xrcd).domain->id();
+  }
   config.keys = &shard().keys();
-  config.listener = qp.get();
+  config.listener = core.get();
   control::QpStatus& status = shard().status_of(*qpn);
   config.counters = &status.counters;
   status.type.store(attr->qp_type, std::memory_order_relaxed);
   status.device_index.store(device_index_, std::memory_order_relaxed);
-  if (attr->qp_type == IBV_QPT_RC) {
-    qp->transport =
-        std::make_unique<transport::RcQueuePair>(config, std::move(*send_queue), std::move(*recv_queue));
-  } else {
-    qp->transport =
-        std::make_unique<transport::UdQueuePair>(config, std::move(*send_queue), std::move(*recv_queue));
-  }
+  core->transport = make_transport(attr->qp_type, config, std::move(*send_queue), std::move(*recv_queue));
 
+  auto qp = std::make_unique<Qp>(*this, core);
   qp->blocks_own_multicast = (flags & IBV_QP_CREATE_BLOCK_SELF_MCAST_LB) != 0;
   attr->cap = cap;
-  qp->init = {attr->qp_context, attr->send_cq, attr->recv_cq, nullptr, cap, attr->qp_type, attr->sq_sig_all};
+  qp->init = {attr->qp_context, attr->send_cq,   attr->recv_cq, attr->srq, cap,
+              attr->qp_type,    attr->sq_sig_all};
   ibv_qp& abi_qp = *qp->abi();
   abi_qp.context = &abi().context;
   abi_qp.qp_context = attr->qp_context;
-  abi_qp.pd = attr->pd;
-  abi_qp.send_cq = attr->send_cq;
-  abi_qp.recv_cq = attr->recv_cq;
+  if (rule->pd) abi_qp.pd = attr->pd;
+  if (rule->send_side) abi_qp.send_cq = attr->send_cq;
+  if (rule->recv_side) abi_qp.recv_cq = attr->recv_cq;
+  if (rule->recv_side) abi_qp.srq = attr->srq;
+  if (!rule->pd) qp->xrcd = attr->xrcd;
   abi_qp.qp_num = qpn->value();
   abi_qp.state = IBV_QPS_RESET;
   abi_qp.qp_type = attr->qp_type;
   abi_qp.handle = next_handle();
-  ++Pd::of(attr->pd).users;
-  ++Cq::of(attr->send_cq).users;
-  ++Cq::of(attr->recv_cq).users;
+  count_users(*qp, +1);
+  if (qp->xrcd != nullptr) Xrcd::of(qp->xrcd).domain->add_target(qpn->value(), core);
   shard().exclusively([&] { shard().add(*qp->transport); });
   const std::lock_guard guard(objects_mutex_);
   qps_.push_back(*qp);
@@ -141,12 +235,16 @@ Result<ibv_qp*> SoftwareContext::create_qp(ibv_qp_init_attr_ex* attr) {
 void SoftwareContext::retire(Qp& qp) {
   for (const MulticastBinding& binding : qp.multicast) leave(qp, binding);
   const ibv_qp& abi_qp = *qp.abi();
-  // All under the lock: from the moment it is removed another QP may get the number.
-  qp.shard.exclusively([&] {
-    qp.shard.remove(*qp.transport);
-    Cq::of(abi_qp.send_cq).queue->remove_entries_of(abi_qp.qp_num);
-    Cq::of(abi_qp.recv_cq).queue->remove_entries_of(abi_qp.qp_num);
-  });
+  if (qp.core->remove(qp)) {
+    if (qp.xrcd != nullptr) Xrcd::of(qp.xrcd).domain->remove_target(abi_qp.qp_num);
+    // All under the lock: from the moment it is removed another QP may get the number.
+    qp.shard.exclusively([&] {
+      qp.shard.remove(*qp.transport);
+      for (ibv_cq* cq : {abi_qp.send_cq, abi_qp.recv_cq}) {
+        if (cq != nullptr) Cq::of(cq).queue->remove_entries_of(abi_qp.qp_num);
+      }
+    });
+  }
   withdraw_events(qp);
 }
 
@@ -160,9 +258,7 @@ int SoftwareContext::destroy_qp(ibv_qp* abi_qp) {
   retire(qp);
   // Events that the application holds must come back first (ibv_get_async_event(3)).
   qp.account.await(abi_qp->events_completed, qp.async_events_taken);
-  --Cq::of(abi_qp->send_cq).users;
-  --Cq::of(abi_qp->recv_cq).users;
-  --Pd::of(abi_qp->pd).users;
+  count_users(qp, -1);
   const std::lock_guard guard(objects_mutex_);
   delete &qp;
   return 0;

@@ -77,6 +77,8 @@ SoftwareContext::~SoftwareContext() {
     }
   };
   destroy_all(qps_, [&](Qp& qp) { retire(qp); });
+  destroy_all(srqs_, [&](Srq& srq) { retire(srq); });
+  destroy_all(xrcds_, [](Xrcd&) {});
   destroy_all(ahs_, [](Ah&) {});
   destroy_all(cqs_, [&](Cq& cq) { withdraw_events(cq); });
   destroy_all(channels_, [](CompChannel&) {});
@@ -103,7 +105,8 @@ int SoftwareContext::query_device(ibv_device_attr_ex* attr, size_t attr_size) {
   a.max_qp = kMaxQp;
   a.max_qp_wr = kMaxQpWr;
   a.device_cap_flags = IBV_DEVICE_BAD_PKEY_CNTR | IBV_DEVICE_BAD_QKEY_CNTR | IBV_DEVICE_UD_AV_PORT_ENFORCE |
-                       IBV_DEVICE_PORT_ACTIVE_EVENT | IBV_DEVICE_SYS_IMAGE_GUID | IBV_DEVICE_RC_RNR_NAK_GEN;
+                       IBV_DEVICE_PORT_ACTIVE_EVENT | IBV_DEVICE_SYS_IMAGE_GUID | IBV_DEVICE_RC_RNR_NAK_GEN |
+                       IBV_DEVICE_SRQ_RESIZE | IBV_DEVICE_XRC;
   all.device_cap_flags_ex = a.device_cap_flags;
   a.max_sge = kMaxSge;
   a.max_sge_rd = kMaxSge;
@@ -116,6 +119,9 @@ int SoftwareContext::query_device(ibv_device_attr_ex* attr, size_t attr_size) {
   a.max_qp_init_rd_atom = kMaxReadAtomic;
   a.atomic_cap = IBV_ATOMIC_GLOB;  // they are the processor's own
   a.max_ah = kMaxAh;
+  a.max_srq = kMaxSrq;
+  a.max_srq_wr = kMaxSrqWr;
+  a.max_srq_sge = kMaxSge;
   a.max_pkeys = kPkeyTableLength;
   a.max_mcast_grp = static_cast<int>(engine::MulticastGroups::kMost);
   a.max_mcast_qp_attach = kMaxQp;

@@ -49,6 +49,16 @@ class SoftwareContext : public provider::Context, private engine::LinkListener {
   int query_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask, ibv_qp_init_attr* init_attr) override;
   int destroy_qp(ibv_qp* qp) override;
 
+  Result<ibv_qp*> open_qp(ibv_qp_open_attr* attr) override;
+
+  Result<ibv_srq*> create_srq(ibv_srq_init_attr_ex* attr) override;
+  int modify_srq(ibv_srq* srq, ibv_srq_attr* attr, int mask) override;
+  int query_srq(ibv_srq* srq, ibv_srq_attr* attr) override;
+  int get_srq_num(ibv_srq* srq, uint32_t* number) override;
+  int destroy_srq(ibv_srq* srq) override;
+  Result<ibv_xrcd*> open_xrcd(ibv_xrcd_init_attr* attr) override;
+  int close_xrcd(ibv_xrcd* xrcd) override;
+
   Result<ibv_ah*> create_ah(ibv_pd* pd, ibv_ah_attr* attr) override;
   int destroy_ah(ibv_ah* ah) override;
   int resolve_eth_l2_from_gid(ibv_ah_attr* attr, uint8_t mac[6], uint16_t* vlan) override;
@@ -88,6 +98,7 @@ class SoftwareContext : public provider::Context, private engine::LinkListener {
   void leave(Qp& qp, const MulticastBinding& binding);
   // No packet reaches the QP any more, nothing of it is left in its CQs.
   void retire(Qp& qp);
+  void retire(Srq& srq);
 
   const std::shared_ptr<engine::Engine> engine_;
   const std::unique_ptr<queues::EventChannel> events_;  // asynchronous ones
@@ -105,12 +116,15 @@ class SoftwareContext : public provider::Context, private engine::LinkListener {
   Objects<CompChannel> channels_;
   Objects<Cq> cqs_;
   Objects<Qp> qps_;
+  Objects<Srq> srqs_;
+  Objects<Xrcd> xrcds_;
   Objects<Ah> ahs_;
   int cq_count_ = 0;
 };
 
 // The calls that verbs.h makes directly through ibv_context::ops; data path, see data_path.cc.
 void fill_data_path(ibv_context_ops& ops);
+int post_srq_recv(ibv_srq* srq, ibv_recv_wr* wr, ibv_recv_wr** bad_wr);
 
 // The path MTU that a netdev of this MTU can carry (as the kernel's rxe counts: IP, UDP and all headers off),
 // as an enum value.

@@ -43,6 +43,7 @@ Shard::Shard(uint32_t slot, std::unique_ptr<net::Port> port, control::StatusPage
       port_(std::move(port)),
       status_(status),
       keys_(secret, kMaxRegions),
+      srqs_(slot),
       qps_(roce::Qpn::kPerSlot, nullptr),
       reserved_(roce::Qpn::kPerSlot, false),
       next_index_(static_cast<uint32_t>(secret % roce::Qpn::kPerSlot)),
@@ -95,7 +96,7 @@ void Shard::finish(Gathering gathering) {
 // The engine thread sleeps too long for what has come up. (While the application polls it never sleeps long.)
 bool Shard::engine_must_know() const {
   if (sleeper_ == nullptr || engine_told_ || !listening_) return false;
-  if (!ready_.empty() || port_full_) return true;
+  if (!ready_.empty() || port_full_ || paced_until_ < engine_wakes_at_) return true;
   const TimePoint next = timers_.next();
   return next != kNever && next + kTimerSlack < engine_wakes_at_;
 }
@@ -225,7 +226,11 @@ void Shard::transmit_ready(Acknowledgements acknowledgements, Gathering gatherin
     if (!qp.has_acknowledgement()) qp.acknowledgement_hook.unlink();
     if (qp.state() != before) touched(qp);
     timers_.arm(qp, qp.deadline());
-    if (result != TransmitResult::kIdle && !qp.ready_hook.is_linked()) later.push_back(qp);
+    if (result == TransmitResult::kPaced) {
+      paced_until_ = std::min(paced_until_, qp.deadline());
+    } else if (result != TransmitResult::kIdle && !qp.ready_hook.is_linked()) {
+      later.push_back(qp);
+    }
     full = result == TransmitResult::kBusy;
   }
   ready_.splice_back(later);

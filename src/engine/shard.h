@@ -15,6 +15,7 @@
 #include "engine/timer_wheel.h"
 #include "memory/key_table.h"
 #include "net/port.h"
+#include "queues/shared_receive_queue_table.h"
 #include "transport/queue_pair.h"
 
 namespace verbena::engine {
@@ -75,6 +76,16 @@ class Shard : private net::PacketHandler {
   // ---- inside exclusively()
 
   memory::KeyTable& keys() { return keys_; }
+  // Those for XRC.
+  queues::SharedReceiveQueueTable& srqs() { return srqs_; }
+
+  // Calls visit(QueuePair&) for each QP there is.
+  template <class Visit>
+  void for_each(Visit visit) {
+    for (transport::QueuePair* qp : qps_) {
+      if (qp != nullptr) visit(*qp);
+    }
+  }
 
   // A QPN that no QP has, not used for as long as possible. ENOMEM when the slot is full.
   Result<roce::Qpn> reserve_qpn();
@@ -161,6 +172,7 @@ class Shard : private net::PacketHandler {
   using AcknowledgementList =
       IntrusiveList<transport::QueuePair, &transport::QueuePair::acknowledgement_hook>;
   memory::KeyTable keys_;
+  queues::SharedReceiveQueueTable srqs_;
   std::vector<transport::QueuePair*> qps_;  // by Qpn::index()
   std::vector<bool> reserved_;              // likewise
   uint32_t next_index_;
@@ -170,6 +182,7 @@ class Shard : private net::PacketHandler {
   TimerWheel<transport::QueuePair> timers_;
   TimePoint now_;
   bool port_full_ = false;
+  TimePoint paced_until_ = kNever;  // when a QP goes on that may not send faster; no timer may be late for it
 
   // Who drives. 'polls_' counts the application's polls; the engine thread looks now and then whether it
   // still grows.

@@ -76,6 +76,7 @@ Shard::EngineView Shard::drive() {
     view.wake_at = now_;
   }
   engine_wakes_at_ = view.wake_at;
+  paced_until_ = kNever;
   return view;
 }
 

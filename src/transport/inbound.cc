@@ -15,8 +15,8 @@ bool is_write_operation(Operation operation) {
   return operation >= Operation::kWriteFirst && operation <= Operation::kWriteOnlyImmediate;
 }
 
-Reception refused(NakCode code) {
-  return {Reception::Result::kRefused, code};
+Reception refused(NakCode code, ibv_wc_status receive_status = IBV_WC_SUCCESS) {
+  return {Reception::Result::kRefused, code, receive_status};
 }
 
 }  // namespace
@@ -52,16 +52,16 @@ Reception Inbound::execute_send(const roce::Packet& packet) {
     received_ = 0;
   }
   if (received_ + packet.payload.size() > kMaxMessageBytes) {
-    return fail_receive(NakCode::kInvalidRequest, IBV_WC_LOC_LEN_ERR);
+    return refused(NakCode::kInvalidRequest, IBV_WC_LOC_LEN_ERR);
   }
   switch (scatter(*qp_.config().keys, qp_.receives().pd(), wqe->sges(), received_, packet.payload)) {
     case ScatterResult::kDone:
       break;
     case ScatterResult::kTooLong:  // IBTA volume 1, 9.7.5.2.8: the sender gets "invalid request", the
                                    // receiver "local length"
-      return fail_receive(NakCode::kInvalidRequest, IBV_WC_LOC_LEN_ERR);
+      return refused(NakCode::kInvalidRequest, IBV_WC_LOC_LEN_ERR);
     case ScatterResult::kProtection:
-      return fail_receive(NakCode::kRemoteOperational, IBV_WC_LOC_PROT_ERR);
+      return refused(NakCode::kRemoteOperational, IBV_WC_LOC_PROT_ERR);
   }
   received_ += static_cast<uint32_t>(packet.payload.size());
   if (!info.ends_message) return {Reception::Result::kTaken};
@@ -122,13 +122,12 @@ void Inbound::complete_receive(const roce::Headers& headers, ibv_wc_opcode opcod
   qp_.complete_recv(wc, headers.solicited);
 }
 
-Reception Inbound::fail_receive(NakCode code, ibv_wc_status status) {
+void Inbound::fail_receive(ibv_wc_status status) {
   message_ = Message::kNone;
   ibv_wc wc{};
   wc.status = status;
   wc.opcode = IBV_WC_RECV;
   qp_.complete_recv(wc, true);
-  return {Reception::Result::kReceiveFailed, code};
 }
 
 }  // namespace verbena::transport

@@ -12,14 +12,15 @@ namespace verbena::transport {
 // What became of a packet of an incoming message.
 struct Reception {
   enum class Result : uint8_t {
-    kTaken,          // executed; the message goes on
-    kEnded,          // executed, and its message is whole
-    kNotReady,       // there is no receive request; nothing has changed
-    kRefused,        // for the reason in `code`
-    kReceiveFailed,  // the same, and the receive request that it was for has completed in error
+    kTaken,     // executed; the message goes on
+    kEnded,     // executed, and its message is whole
+    kNotReady,  // there is no receive request; nothing has changed
+    kRefused,   // for the reason in `code`
   };
   Result result;
   roce::NakCode code = roce::NakCode::kInvalidRequest;
+  // Refused because of the receive request, which is to fail with this; IBV_WC_SUCCESS if it is not at fault.
+  ibv_wc_status receive_status = IBV_WC_SUCCESS;
 
   bool executed() const { return result <= Result::kEnded; }
 };
@@ -43,6 +44,8 @@ class Inbound {
   bool in_message() const { return message_ != Message::kNone; }
   // The message is over before its end. Its receive request, if it has one, waits for the next.
   void abandon() { message_ = Message::kNone; }
+  // Completes the receive request at hand with the error that execute() named.
+  void fail_receive(ibv_wc_status status);
 
  private:
   enum class Message : uint8_t { kNone, kSend, kWrite };
@@ -53,7 +56,6 @@ class Inbound {
   bool payload_fits_mtu(const roce::Packet& packet) const;
   bool write_is_allowed(const roce::Headers& headers) const;
   void complete_receive(const roce::Headers& headers, ibv_wc_opcode opcode, uint32_t bytes);
-  Reception fail_receive(roce::NakCode code, ibv_wc_status status);
 
   QueuePair& qp_;
   Message message_ = Message::kNone;

@@ -63,9 +63,10 @@ struct QpConfig {
 };
 
 enum class TransmitResult : uint8_t {
-  kIdle,  // nothing to send until something happens
-  kMore,  // the budget is used up, there is more
-  kBusy,  // the sink is full
+  kIdle,   // nothing to send until something happens
+  kMore,   // the budget is used up, there is more
+  kPaced,  // there is more, from deadline() on
+  kBusy,   // the sink is full
 };
 
 // Why a packet that reached its QP was not taken; kAccepted counts also what the protocol then answers with a

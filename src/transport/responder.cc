@@ -86,8 +86,8 @@ void Responder::receive(const roce::Packet& packet) {
     case Reception::Result::kNotReady:
       return not_ready();
     case Reception::Result::kRefused:
-      return refuse(reception.code);
-    case Reception::Result::kReceiveFailed:
+      if (reception.receive_status == IBV_WC_SUCCESS) return refuse(reception.code);
+      inbound_.fail_receive(reception.receive_status);
       qp_.count(kErrorNaksSent);
       return give_up({roce::nak_syndrome(reception.code), expected_}, std::nullopt);
   }

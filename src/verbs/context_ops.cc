@@ -70,6 +70,22 @@ ibv_srq* create_srq_ex(ibv_context* context, ibv_srq_init_attr_ex* attr) {
   return answer_pointer([&] { return owner(context)->create_srq(attr); });
 }
 
+int get_srq_num(ibv_srq* srq, uint32_t* number) {
+  return answer_code([&] { return owner(srq)->get_srq_num(srq, number); });
+}
+
+ibv_xrcd* open_xrcd(ibv_context* context, ibv_xrcd_init_attr* attr) {
+  return answer_pointer([&] { return owner(context)->open_xrcd(attr); });
+}
+
+int close_xrcd(ibv_xrcd* xrcd) {
+  return answer_code([&] { return owner(xrcd)->close_xrcd(xrcd); });
+}
+
+ibv_qp* open_qp(ibv_context* context, ibv_qp_open_attr* attr) {
+  return answer_pointer([&] { return owner(context)->open_qp(attr); });
+}
+
 template <class Operation>
 void fill(Operation& operation, Operation with) {
   if (operation == nullptr) operation = with;
@@ -94,6 +110,10 @@ void fill_operations(verbs_context& abi) {
   fill(abi.query_port, query_port_of_any_size);
   fill(abi.create_qp_ex, create_qp_ex);
   fill(abi.create_srq_ex, create_srq_ex);
+  fill(abi.get_srq_num, get_srq_num);
+  fill(abi.open_xrcd, open_xrcd);
+  fill(abi.close_xrcd, close_xrcd);
+  fill(abi.open_qp, open_qp);
 }
 
 }  // namespace verbena::verbs

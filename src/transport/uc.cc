@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transport/uc.h"
+
+#include "transport/qp_state.h"
+#include "transport/send_request.h"
+
+namespace verbena::transport {
+namespace {
+
+using queues::SendWqe;
+using roce::Psn;
+
+// A packet of at most so many PSNs ago has been overtaken on its way; one from longer ago is of a peer that
+// has begun anew.
+constexpr int32_t kOvertaken = 4096;
+// What a packet costs the receiver beside its payload.
+constexpr uint32_t kPacketOverhead = 64;
+
+}  // namespace
+
+// ---- receiving
+
+Verdict UcQueuePair::on_packet(const IncomingPacket& incoming, TimePoint) {
+  const roce::Headers& headers = incoming.packet.headers;
+  if (!receives_packets(state())) return Verdict::kNotReady;
+  if (headers.service() != roce::Service::kUc) return Verdict::kWrongService;
+  if ((headers.pkey & 0x7fff) != (roce::kDefaultPkey & 0x7fff)) return Verdict::kBadPkey;
+  if (incoming.path.source != attributes().path.destination) return Verdict::kBadSource;
+  count(kReceivedPackets);
+  count(kReceivedBytes, incoming.packet.payload.size());
+  if (state() == IBV_QPS_RTR && !established_) {
+    established_ = true;
+    emit(IBV_EVENT_COMM_EST);
+  }
+  receive(incoming.packet);
+  return Verdict::kAccepted;
+}
+
+bool UcQueuePair::is_late(Psn psn) const {
+  const int32_t behind = expected_ - psn;
+  return behind > 0 && behind <= kOvertaken;
+}
+
+// After a gap the next message that begins is taken, and what is left of the one with the gap is not (IBTA
+// volume 1, 9.8.2.2.2). A late packet belongs to a message that has been given up, or is there already.
+void UcQueuePair::receive(const roce::Packet& packet) {
+  const roce::OpcodeInfo& info = packet.headers.info();
+  const Psn psn = packet.headers.psn;
+  if (is_late(psn)) {
+    count(kDuplicateRequests);
+    return;
+  }
+  if (psn != expected_) {
+    count(kOutOfSequence);
+    inbound_.abandon();
+  }
+  expected_ = psn + 1;
+  if (info.starts_message) {
+    inbound_.abandon();  // the one before has lost its end
+  } else if (!inbound_.in_message()) {
+    return;
+  }
+  const Reception reception = inbound_.execute(packet);
+  if (reception.executed()) return;
+  // There is nobody to tell. Only a receive request that is itself at fault is an error, ours (IBTA volume 1,
+  // 9.8.3): the others wait for the next message.
+  if (reception.receive_status == IBV_WC_LOC_PROT_ERR) {
+    inbound_.fail_receive(IBV_WC_LOC_PROT_ERR);
+    fail();
+    return;
+  }
+  drop_message();
+}
+
+void UcQueuePair::drop_message() {
+  count(kDroppedDatagrams);
+  inbound_.abandon();
+}
+
+// ---- sending
+
+bool UcQueuePair::may_send() const {
+  if (send_queue_empty() || paced_until_ != kNever) return false;
+  // In SQD the request that has begun goes on to its end.
+  return state() == IBV_QPS_RTS || (state() == IBV_QPS_SQD && packet_ > 0);
+}
+
+bool UcQueuePair::has_urgent() const {
+  if (state() == IBV_QPS_ERR) return has_to_flush();
+  return may_send() || (state() == IBV_QPS_SQE && !send_queue_empty());
+}
+
+TransmitResult UcQueuePair::transmit(PacketSink& sink, TimePoint now, uint32_t budget, bool) {
+  queues::SendQueue& queue = send_queue();
+  while (may_send()) {
+    if (!pacer_.allows(now)) {
+      paced_until_ = pacer_.next();
+      return TransmitResult::kPaced;
+    }
+    if (budget-- == 0) return TransmitResult::kMore;
+    const SendWqe& wqe = queue.at(queue.consumed());
+    if (!is_data(wqe) || wqe.opcode == IBV_WR_SEND_WITH_INV) {
+      fail_send(IBV_WC_LOC_QP_OP_ERR);
+      break;
+    }
+    if (wqe.length > kMaxMessageBytes) {
+      fail_send(IBV_WC_LOC_LEN_ERR);
+      break;
+    }
+    const SendStatus status = send_packet(wqe, sink);
+    if (status == SendStatus::kBusy) return TransmitResult::kBusy;
+    if (status == SendStatus::kFault) {
+      fail_send(IBV_WC_LOC_PROT_ERR);
+      break;
+    }
+    if (packet_ < packets_of(wqe, attributes().path_mtu)) continue;
+    packet_ = 0;
+    complete_send(wqe, IBV_WC_SUCCESS);
+    queue.consume();
+    if (state() == IBV_QPS_SQD && attributes().notify_drained) emit(IBV_EVENT_SQ_DRAINED);
+  }
+  // A send error stops the send queue only (IBTA volume 1, 10.3.1: SQE).
+  if (state() == IBV_QPS_SQE || state() == IBV_QPS_ERR) flush_send_queue();
+  if (state() == IBV_QPS_ERR) flush_recv_queue();
+  return TransmitResult::kIdle;
+}
+
+SendStatus UcQueuePair::send_packet(const SendWqe& wqe, PacketSink& sink) {
+  DataPacket packet;
+  if (!make_data_packet(*this, roce::Service::kUc, wqe, packet_, next_, packet)) return SendStatus::kFault;
+  const SendStatus status = sink.send({attributes().path, packet.headers, packet.pieces.get(), packet.bytes});
+  if (status != SendStatus::kSent) return status;
+  ++packet_;
+  ++next_;
+  pacer_.sent(packet.bytes + kPacketOverhead);
+  count(kSentPackets);
+  count(kSentBytes, packet.bytes);
+  return status;
+}
+
+void UcQueuePair::fail_send(ibv_wc_status status) {
+  packet_ = 0;
+  complete_send(send_queue().at(send_queue().consumed()), status);
+  send_queue().consume();
+  enter(IBV_QPS_SQE);
+}
+
+void UcQueuePair::on_timer(TimePoint now) {
+  if (paced_until_ <= now) paced_until_ = kNever;
+}
+
+void UcQueuePair::on_enter(ibv_qp_state from, ibv_qp_state to) {
+  if (to == IBV_QPS_RTR && from == IBV_QPS_INIT) {
+    expected_ = attributes().receive_psn;
+    inbound_.abandon();
+    established_ = false;
+  }
+  if (to == IBV_QPS_RTS && from == IBV_QPS_RTR) {
+    next_ = attributes().send_psn;
+    pacer_.reset();
+  }
+  if (to == IBV_QPS_RESET || to == IBV_QPS_ERR) {
+    packet_ = 0;
+    paced_until_ = kNever;
+  }
+  if (to == IBV_QPS_SQD && packet_ == 0 && attributes().notify_drained) emit(IBV_EVENT_SQ_DRAINED);
+}
+
+}  // namespace verbena::transport

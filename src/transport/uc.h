@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "transport/inbound.h"
+#include "transport/pacer.h"
+#include "transport/queue_pair.h"
+
+namespace verbena::transport {
+
+// A queue pair of the unreliable connected service (IBTA volume 1, 9.8): SEND and RDMA WRITE, complete when
+// sent. A message of which a packet is lost, or for which the receiver has no request, is dropped whole; what
+// an RDMA WRITE had written before stays written.
+class UcQueuePair : public QueuePair {
+ public:
+  UcQueuePair(const QpConfig& config, queues::SendQueue send_queue, queues::RecvQueue recv_queue)
+      : QueuePair(config, std::move(send_queue), std::move(recv_queue)) {}
+
+  Verdict on_packet(const IncomingPacket& packet, TimePoint now) override;
+  TransmitResult transmit(PacketSink& sink, TimePoint now, uint32_t budget,
+                          bool with_acknowledgements) override;
+  bool has_urgent() const override;
+  bool has_acknowledgement() const override { return false; }
+  bool has_outstanding() const override { return false; }
+  TimePoint deadline() const override { return paced_until_; }
+  void on_timer(TimePoint now) override;
+  roce::Psn next_send_psn() const override { return next_; }
+  roce::Psn next_receive_psn() const override { return expected_; }
+
+ protected:
+  void on_enter(ibv_qp_state from, ibv_qp_state to) override;
+
+ private:
+  bool is_late(roce::Psn psn) const;
+  void receive(const roce::Packet& packet);
+  void drop_message();
+  SendStatus send_packet(const queues::SendWqe& wqe, PacketSink& sink);
+  void fail_send(ibv_wc_status status);
+  bool may_send() const;
+
+  // Receiving
+  Inbound inbound_{*this};
+  roce::Psn expected_;
+  bool established_ = false;  // the peer has been heard of in RTR
+
+  // Sending
+  roce::Psn next_;
+  uint32_t packet_ = 0;  // of the request being sent: how many of its packets are on their way
+  Pacer pacer_;
+  TimePoint paced_until_ = kNever;
+};
+
+}  // namespace verbena::transport
