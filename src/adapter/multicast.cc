@@ -34,7 +34,8 @@ int SoftwareContext::attach_mcast(ibv_qp* abi_qp, const ibv_gid* gid, uint16_t l
     return ENOMEM;
   }
   const auto attached =
-      engine_->multicast().attach({device_index_, binding.group}, {qp.transport, qp.blocks_own_multicast});
+      engine_->multicast().attach({device_index_, binding.group},
+                                  {qp.transport, (qp.create_flags & IBV_QP_CREATE_BLOCK_SELF_MCAST_LB) != 0});
   if (!attached) return attached.error().code;
   qp.multicast.push_back(binding);
   return 0;

@@ -62,9 +62,13 @@ Endpoint::Endpoint(const Options& wanted) : options(wanted), buffer_(wanted.byte
   init.cap = options.cap;
   init.qp_type = options.type;
   init.sq_sig_all = options.signal_all ? 1 : 0;
-  init.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS;
   init.pd = pd.get();
+  init.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS;
   init.create_flags = options.create_flags;
+  if (options.send_operations != 0) {
+    init.comp_mask |= IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+    init.send_ops_flags = options.send_operations;
+  }
   qp.reset(ibv_create_qp_ex(context.get(), &init));
   EXPECT_NE(qp, nullptr) << std::strerror(errno);
 }
