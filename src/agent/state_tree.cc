@@ -84,11 +84,11 @@ void StateTree::show(const std::vector<control::Link>& links) {
     }
     if (!std::exchange(begun_, true)) {
       put_file(fmt::format("{}/abi_version", kUverbs), "6\n");
-      put_link(fmt::format("{}/rdma_cm", kNodes), kNull);
     }
     std::vector<std::string> devices;
     std::vector<std::string> uverbs{"abi_version"};
-    std::vector<std::string> nodes{"rdma_cm"};
+    // No rdma_cm: a node that takes every command and does nothing leads librdmacm into a deadlock.
+    std::vector<std::string> nodes;
     for (const control::Link& link : links) {
       const std::string verbs_name = uverbs_name(link);
       devices.push_back(link.name);

@@ -17,9 +17,9 @@ import matrix
 TOPOLOGIES = ("one_host", "two_hosts")
 
 
-def hosts_for(hosts, topology, mtu):
+def hosts_for(hosts, topology, mtu, netdev="lo"):
     if topology == "one_host":
-        host = hosts.one()
+        host = hosts.one() if netdev == "lo" else hosts.two(mtu)[0]
         return host, host
     return hosts.two(mtu)
 
@@ -84,16 +84,17 @@ def main():
             if "devices" in programs:
                 run_devices(hosts, topology, failures)
                 runs += 1
-            pairs = {}  # hosts by the cable's MTU: agents and addresses are made once
+            pairs = {}  # hosts by the cable's MTU and the device: agents and addresses are made once
             for case in matrix.all_cases():
                 if case.program not in programs or (options.options and options.options not in case.name):
                     continue
                 # A loopback device has one MTU only; the cases with another are those of the cable.
                 if (topology == "one_host" and case.mtu != 1500) or case.topology not in (None, topology):
                     continue
-                if case.mtu not in pairs:
-                    pairs[case.mtu] = hosts_for(hosts, topology, case.mtu)
-                figures, bad = run_case(hosts, case, *pairs[case.mtu], options.repeat, environment)
+                place = (case.mtu, case.netdev)
+                if place not in pairs:
+                    pairs[place] = hosts_for(hosts, topology, *place)
+                figures, bad = run_case(hosts, case, *pairs[place], options.repeat, environment)
                 runs += 1
                 failures += bad
                 figure = f"{statistics.median(figures):10.2f} {case.unit}" if figures else ""
