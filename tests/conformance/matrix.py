@@ -121,16 +121,21 @@ def bandwidths():
             rate(program, "-q", "16", "-b", "-n", "200", seconds=120),
             rate(program, "-t", "1"),
             rate(program, "-t", "512", "-Q", "1"),
+            rate(program, "--use_old_post_send"),  # ibv_post_send() in place of ibv_wr_*()
+            rate(program, "--use_old_post_send", "-s", "2", "-l", "16", "-t", "256", "-n", "1600") if sized else
+            rate(program, "--use_old_post_send", "-A", "CMP_AND_SWAP"),
         ]
         if program != "ib_write_bw":  # a write's target hears of nothing: perftest has no event mode for it
             cases.append(rate(program, "-e", "-n", "500"))
     cases += [
         rate("ib_send_bw", "-c", "UD", "-s", "1024"),
         rate("ib_send_bw", "-c", "UD", "-s", "1024", gid="ipv6"),
+        rate("ib_send_bw", "-c", "UD", "-s", "1024", "--use_old_post_send"),
         rate("ib_write_bw", "-s", "64", "-I", "64"),
         rate("ib_send_bw", "--report-counters=counters/port_xmit_data,hw_counters/out_of_seq_request", "-n", "20000",
              expect=r"counters/port_xmit_data=[1-9]\d*\s+hw_counters/out_of_seq_request=\d"),
         *multicasts(rate, "ib_send_bw"),
+        rate("ib_write_bw", "-s", "64", "-I", "64", "--use_old_post_send"),
     ]
     return cases
 
@@ -138,7 +143,7 @@ def bandwidths():
 def latencies():
     cases = []
     for program in ("ib_send_lat", "ib_write_lat", "ib_read_lat", "ib_atomic_lat"):
-        cases += [delay(program), delay(program, gid="ipv6")]
+        cases += [delay(program), delay(program, gid="ipv6"), delay(program, "--use_old_post_send")]
         if program != "ib_atomic_lat":
             cases += [delay(program, *ALL_SIZES, seconds=120), delay(program, "-s", "65536", mtu=9000)]
         else:
