@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Multicast groups: what is checked, who gets a copy, what the network hears of it.
 #include <algorithm>
+#include <csignal>
 #include <cstring>
 #include <fstream>
 #include <sstream>
 
 #include <arpa/inet.h>
 #include <netinet/ip.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "adapter/support/endpoint.h"
 #include "adapter/support/environment.h"
@@ -190,6 +193,20 @@ TEST(MulticastMembership, EndsWithAKilledProcess) {
   helper.kill(SIGKILL);
   helper.wait();
   EXPECT_TRUE(eventually([] { return !joined_ipv4("239.1.2.3"); })) << "somebody keeps a copy of the socket";
+}
+
+TEST(MulticastMembership, IsNotAForkedChilds) {
+  Endpoint endpoint({.type = IBV_QPT_UD});
+  ASSERT_EQ(attach(endpoint), 0);
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    for (;;) ::pause();
+  }
+  EXPECT_EQ(detach(endpoint), 0);
+  EXPECT_TRUE(eventually([] { return !joined_ipv4("239.1.2.3"); })) << "the child has inherited it";
+  ::kill(child, SIGKILL);
+  EXPECT_EQ(::waitpid(child, nullptr, 0), child);
 }
 
 // ---- delivery
