@@ -27,6 +27,7 @@ class Case:
     expect: str = ""                 # a pattern that the client's output must match
     topology: Optional[str] = None   # where alone it can be: "one_host", "two_hosts"
     netdev: str = "lo"               # of one host
+    raw: str = ""                    # raw Ethernet, as root, on the cable: "pair", or "alone" without a peer
 
     @property
     def name(self):
@@ -159,8 +160,26 @@ def latencies():
     return cases
 
 
+def raw_packets():
+    """perftest's programs for raw Ethernet. There is no flow control: what is sent faster than it is received is lost,
+    and a receiver that waits for all of it never ends; so few frames are in flight, or the receiver gives up in time."""
+    def lat(*options, **more):
+        return Case("raw_ethernet_lat", options, figure=harness.latency, unit="us", raw="pair", **more)
+
+    def bandwidth(*options, **more):
+        return Case("raw_ethernet_bw", options, figure=harness.bandwidth, unit="MB/s", raw="pair", **more)
+
+    ports = ("-J", "10.9.0.1", "-j", "10.9.0.2", "-K", "4000", "-k", "4001")
+    return [
+        lat(), lat("-s", "1500"), lat("-s", "9000", mtu=9000), lat(*ports), lat("--promiscuous"),
+        bandwidth("-n", "500", "-r", "1024"), bandwidth("-s", "64", "-n", "500", "-r", "1024"), bandwidth(*ports, "-n", "500", "-r", "1024"),
+        bandwidth("-b", "-n", "200", "-r", "512"),
+        Case("raw_ethernet_fs_rate", ("-n", "1000"), raw="alone", expect=r"flows/sec|[Ff]low"),
+    ]
+
+
 def all_cases():
-    return pingpongs() + bandwidths() + latencies()
+    return pingpongs() + bandwidths() + latencies() + raw_packets()
 
 
 def programs():
