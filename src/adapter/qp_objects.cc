@@ -98,6 +98,10 @@ const TypeRule* rule_of(ibv_qp_type type) {
   return at == std::end(kTypes) ? nullptr : at;
 }
 
+bool matches_tags(ibv_srq* srq) {
+  return srq != nullptr && Srq::of(srq).type == IBV_SRQT_TM;
+}
+
 int check_objects(const ibv_qp_init_attr_ex& attr, const TypeRule& rule, const ibv_context* context) {
   const auto ours = [&](const auto* object) { return object != nullptr && object->context == context; };
   const bool has_pd = (attr.comp_mask & IBV_QP_INIT_ATTR_PD) != 0;
@@ -109,6 +113,9 @@ int check_objects(const ibv_qp_init_attr_ex& attr, const TypeRule& rule, const i
   if (attr.srq != nullptr && (!rule.recv_side || !ours(attr.srq) || Srq::of(attr.srq).type == IBV_SRQT_XRC)) {
     return EINVAL;
   }
+  // The send queue would be the shared queue's, for its rendezvous.
+  const bool extended = (attr.comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) != 0;
+  if (matches_tags(attr.srq) && (rule.type != IBV_QPT_RC || extended)) return EINVAL;
   return 0;
 }
 
@@ -158,9 +165,16 @@ Result<ibv_qp*> SoftwareContext::create_qp(ibv_qp_init_attr_ex* attr) {
   if (!rule->send_side) cap.max_send_wr = cap.max_send_sge = cap.max_inline_data = 0;
   if (!rule->recv_side || attr->srq != nullptr) cap.max_recv_wr = cap.max_recv_sge = 0;
   round_up(cap);
-  const uint32_t send_extra = std::max<uint32_t>(cap.max_send_sge * sizeof(ibv_sge), cap.max_inline_data);
+  uint32_t sends = cap.max_send_wr;
+  uint32_t send_extra = std::max<uint32_t>(cap.max_send_sge * sizeof(ibv_sge), cap.max_inline_data);
+  // Then the application posts none: a send queue belongs to the shared queue, which fetches with it.
+  if (matches_tags(attr->srq)) {
+    cap.max_send_wr = cap.max_send_sge = cap.max_inline_data = 0;
+    sends = kTagMatchingSends;
+    send_extra = kMaxSge * sizeof(ibv_sge);
+  }
   CustomMemory* memory = rule->pd ? Pd::of(attr->pd).memory.get() : nullptr;
-  auto send_queue = queues::SendQueue::create(cap.max_send_wr, send_extra, {memory, queues::RingKind::kSend});
+  auto send_queue = queues::SendQueue::create(sends, send_extra, {memory, queues::RingKind::kSend});
   if (!send_queue) return tl::unexpected(send_queue.error());
   auto recv_queue =
       queues::RecvQueue::create(cap.max_recv_wr, cap.max_recv_sge * static_cast<uint32_t>(sizeof(ibv_sge)),
@@ -194,7 +208,7 @@ Result<ibv_qp*> SoftwareContext::create_qp(ibv_qp_init_attr_ex* attr) {
   attr->cap = cap;
   qp->init = {attr->qp_context, attr->send_cq,   attr->recv_cq, attr->srq, cap,
               attr->qp_type,    attr->sq_sig_all};
-  qp->send_opcodes = executed_opcodes(service_bit(attr->qp_type));
+  if (!matches_tags(attr->srq)) qp->send_opcodes = executed_opcodes(service_bit(attr->qp_type));
   apply_extras(*qp, *attr);
   ibv_qp& abi_qp = *qp->abi();
   abi_qp.context = &abi().context;

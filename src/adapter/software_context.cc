@@ -7,9 +7,11 @@
 #include <sys/eventfd.h>
 
 #include "adapter/limits.h"
+#include "base/device_clock.h"
 #include "base/log.h"
 #include "memory/guarded.h"
 #include "roce/packet.h"
+#include "transport/tag_matching.h"
 
 namespace verbena::adapter {
 namespace {
@@ -140,6 +142,14 @@ int SoftwareContext::query_device(ibv_device_attr_ex* attr, size_t attr_size) {
   a.local_ca_ack_delay = 15;
   a.phys_port_cnt = kPorts;
   all.phys_port_cnt_ex = kPorts;
+  all.tm_caps.max_rndv_hdr_size = transport::kMaxRendezvousMessage;
+  all.tm_caps.max_num_tags = kMaxTags;
+  all.tm_caps.max_ops = kMaxTagOperations;
+  all.tm_caps.max_sge = kMaxSge;
+  all.tm_caps.flags = IBV_TM_CAP_RC;
+  all.completion_timestamp_mask = ~uint64_t{0};
+  all.hca_core_clock = kDeviceClockKhz;
+  all.cq_mod_caps = {.max_cq_count = UINT16_MAX, .max_cq_period = UINT16_MAX};
   std::memcpy(attr, &all, std::min(attr_size, sizeof all));
   return 0;
 }
@@ -209,6 +219,15 @@ std::vector<ibv_gid_entry> SoftwareContext::gid_table() {
 int SoftwareContext::query_pkey(uint8_t port, int index, __be16* pkey) {
   if (port != 1 || index < 0 || index >= kPkeyTableLength) return EINVAL;
   *pkey = byteswap(roce::kDefaultPkey);
+  return 0;
+}
+
+// The clock in one number, as hardware drivers tell it: programs read tv_nsec alone and compare it with
+// timestamps.
+int SoftwareContext::query_rt_values(ibv_values_ex* values) {
+  if ((values->comp_mask & ~uint32_t{IBV_VALUES_MASK_RAW_CLOCK}) != 0) return EINVAL;
+  if ((values->comp_mask & IBV_VALUES_MASK_RAW_CLOCK) != 0)
+    values->raw_clock = {.tv_sec = 0, .tv_nsec = static_cast<long>(device_clock())};
   return 0;
 }
 

@@ -68,7 +68,7 @@ Shard::EngineView Shard::drive() {
   if (sleeper_ != nullptr) sleeper_->listen(true);
 
   EngineView view;
-  view.wake_at = timers_.next();
+  view.wake_at = std::min(timers_.next(), alarms_.next());
   if (port_full_) {
     view.send_fd = port_->send_fd();
     if (view.send_fd < 0) view.wake_at = std::min(view.wake_at, now_ + kFullPortInterval);

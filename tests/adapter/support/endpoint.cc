@@ -13,6 +13,18 @@ namespace {
 
 constexpr uint32_t kPsn = 0xfffff0;  // close to the wrap of 24 bits
 
+ibv_cq* create_extended_cq(Endpoint& endpoint) {
+  ibv_cq_init_attr_ex attr{};
+  attr.cqe = static_cast<uint32_t>(endpoint.options.cqe);
+  attr.cq_context = &endpoint;
+  attr.channel = endpoint.channel.get();
+  attr.wc_flags = endpoint.options.fields;
+  attr.comp_mask = IBV_CQ_INIT_ATTR_MASK_FLAGS;
+  attr.flags = endpoint.options.cq_flags;
+  ibv_cq_ex* made = ibv_create_cq_ex(endpoint.context.get(), &attr);
+  return made != nullptr ? ibv_cq_ex_to_cq(made) : nullptr;
+}
+
 }  // namespace
 
 Context open_device(const std::string& name) {
@@ -53,7 +65,8 @@ Endpoint::Endpoint(const Options& wanted) : options(wanted), buffer_(wanted.byte
   pd.reset(ibv_alloc_pd(context.get()));
   EXPECT_NE(pd, nullptr);
   if (options.with_channel) channel.reset(ibv_create_comp_channel(context.get()));
-  cq.reset(ibv_create_cq(context.get(), options.cqe, this, channel.get(), 0));
+  cq.reset(options.fields == 0 ? ibv_create_cq(context.get(), options.cqe, this, channel.get(), 0)
+                               : create_extended_cq(*this));
   EXPECT_NE(cq, nullptr);
   mr.reset(ibv_reg_mr(pd.get(), buffer_.data(), buffer_.size(), static_cast<int>(options.access)));
   EXPECT_NE(mr, nullptr);
