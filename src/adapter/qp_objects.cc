@@ -153,6 +153,7 @@ void count_users(const Qp& qp, int by) {
 }
 
 Result<ibv_qp*> SoftwareContext::create_qp(ibv_qp_init_attr_ex* attr) {
+  if (is_gone()) return fail(EIO);
   if (const int error = check_extras(*attr); error != 0) return fail(error);
   if (attr->qp_type == IBV_QPT_RAW_PACKET) return create_raw_qp(attr);
   const TypeRule* rule = rule_of(attr->qp_type);
@@ -238,6 +239,7 @@ void SoftwareContext::forget_completions(Qp& qp) {
 }
 
 void SoftwareContext::retire(Qp& qp) {
+  for (const MulticastBinding& binding : qp.multicast) leave(qp, binding);
   if (qp.core->remove(qp)) {
     if (qp.xrcd != nullptr) Xrcd::of(qp.xrcd).domain->remove_target(qp.abi()->qp_num);
     // All under the lock: from the moment it is removed another QP may get the number.
@@ -256,6 +258,7 @@ void SoftwareContext::withdraw_events(Qp& qp) {
 
 int SoftwareContext::destroy_qp(ibv_qp* abi_qp) {
   Qp& qp = Qp::of(abi_qp);
+  if (!qp.multicast.empty()) return EBUSY;
   if (qp.raw != nullptr && qp.raw->flows.load() != 0) return EBUSY;
   retire(qp);
   // Events that the application holds must come back first (ibv_get_async_event(3)).
@@ -327,6 +330,7 @@ Result<void> SoftwareContext::apply(Qp& qp, const ibv_qp_attr& attr, int mask) {
 }
 
 int SoftwareContext::modify_qp(ibv_qp* abi_qp, ibv_qp_attr* attr, int mask) {
+  if (is_gone()) return EIO;
   Qp& qp = Qp::of(abi_qp);
   if ((mask & ~(qp.raw != nullptr ? kPlainMask | IBV_QP_RATE_LIMIT : kPlainMask)) != 0) return EOPNOTSUPP;
   const std::lock_guard modifying(qp.modifying);
