@@ -1,24 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <atomic>
-
 #include "adapter/software_context.h"
 #include "memory/guarded.h"
+#include "memory/placement.h"
 
 namespace verbena::adapter {
 namespace {
 
 constexpr unsigned kKnownAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
                                   IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND | IBV_ACCESS_ZERO_BASED |
-                                  IBV_ACCESS_HUGETLB;
+                                  IBV_ACCESS_HUGETLB | memory::kFlushGlobal;
 // Rights a device may ignore (IBV_ACCESS_OPTIONAL_RANGE, of which relaxed ordering is one).
 constexpr unsigned kOptionalAccess = IBV_ACCESS_OPTIONAL_RANGE;
 constexpr unsigned kWritesRemotely = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
-
-// Unique in the process: regions and QPs of all contexts meet in one shard.
-memory::PdId next_pd_id() {
-  static std::atomic<memory::PdId> next{1};
-  return next.fetch_add(1, std::memory_order_relaxed);
-}
 
 // As ib_check_mr_access(): what peers may write the owner may, too.
 int check_access(unsigned access) {
@@ -29,23 +22,6 @@ int check_access(unsigned access) {
 }
 
 }  // namespace
-
-Result<ibv_pd*> SoftwareContext::alloc_pd() {
-  auto pd = std::make_unique<Pd>();
-  pd->context = &abi().context;
-  pd->handle = next_handle();
-  pd->id = next_pd_id();
-  const std::lock_guard guard(objects_mutex_);
-  pds_.push_back(*pd);
-  return pd.release();
-}
-
-int SoftwareContext::dealloc_pd(ibv_pd* pd) {
-  if (Pd::of(pd).users.load() != 0) return EBUSY;
-  const std::lock_guard guard(objects_mutex_);
-  delete &Pd::of(pd);
-  return 0;
-}
 
 Result<ibv_mr*> SoftwareContext::reg_mr(ibv_pd* pd, void* addr, size_t length, uint64_t iova,
                                         unsigned access) {

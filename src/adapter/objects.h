@@ -10,6 +10,8 @@
 #include <pthread.h>
 
 #include "adapter/async_events.h"
+#include "adapter/custom_memory.h"
+#include "adapter/send_batch.h"
 #include "adapter/xrc_domain.h"
 #include "base/intrusive_list.h"
 #include "engine/shard.h"
@@ -28,13 +30,32 @@ class SoftwareContext;
 // back. 'owned' keeps it in its context's list, so that the context can destroy what the application left
 // behind.
 
+// A thread domain: what is made under it is used by one thread at a time.
+struct Td : ibv_td {
+  static Td& of(ibv_td* td) { return *static_cast<Td*>(td); }
+
+  ListHook owned;
+  std::atomic<uint32_t> users{0};  // parent domains
+};
+
+// A protection domain; or a parent domain, which is one with more to it (ibv_alloc_parent_domain(3)). A
+// parent domain has the id of the domain it was made of, and so the same rights: compare ids, never pointers.
 struct Pd : ibv_pd {
   static Pd& of(ibv_pd* pd) { return *static_cast<Pd*>(pd); }
 
   ListHook owned;
   memory::PdId id = 0;
-  std::atomic<uint32_t> users{0};  // MRs, QPs, AHs
+  std::atomic<uint32_t> users{0};  // MRs, QPs, AHs, parent domains
+  // Of a parent domain
+  Pd* parent_of = nullptr;
+  Td* thread = nullptr;
+  std::unique_ptr<CustomMemory> memory;  // where the rings of its objects come from; null: the system
 };
+
+// Whether two objects are under one protection.
+inline bool same_domain(ibv_pd* a, ibv_pd* b) {
+  return Pd::of(a).id == Pd::of(b).id;
+}
 
 struct Mr : ibv_mr {
   static Mr& of(ibv_mr* mr) { return *static_cast<Mr*>(mr); }
@@ -152,7 +173,7 @@ struct QpCore : transport::QpEventListener {
 };
 
 // The C struct is an ibv_qp_ex, whose first member is an ibv_qp.
-struct Qp : ibv_qp_ex {
+struct Qp : ExtendedQp {
   Qp(SoftwareContext& maker, std::shared_ptr<QpCore> shared);
   static Qp& of(ibv_qp* qp) { return *static_cast<Qp*>(reinterpret_cast<ibv_qp_ex*>(qp)); }
   ibv_qp* abi() { return &qp_base; }
@@ -168,7 +189,12 @@ struct Qp : ibv_qp_ex {
   ibv_qp_attr& attributes;                // likewise
   std::mutex& modifying;                  // likewise
   ibv_qp_init_attr init{};
-  ibv_xrcd* xrcd = nullptr;  // an XRC target's
+  ibv_xrcd* xrcd = nullptr;   // an XRC target's
+  uint32_t send_opcodes = 0;  // what may be posted, a bit each (send_rules.h)
+  uint32_t create_flags = 0;  // enum ibv_qp_create_flags
+  bool one_thread = false;    // of a thread domain: posting takes no lock
+  bool extended = false;      // created for ibv_wr_*
+  SendBatch batch;
 };
 
 struct Ah : ibv_ah {

@@ -23,6 +23,18 @@ Context& Context::of(ibv_context* context) {
   return *reinterpret_cast<Context*>(verbs_get_ctx(context)->priv);
 }
 
+Result<ibv_pd*> Context::alloc_parent_domain(ibv_parent_domain_init_attr*) {
+  return fail(EOPNOTSUPP);
+}
+
+Result<ibv_td*> Context::alloc_td(ibv_td_init_attr*) {
+  return fail(EOPNOTSUPP);
+}
+
+int Context::dealloc_td(ibv_td*) {
+  return EOPNOTSUPP;
+}
+
 int Context::rereg_mr(ibv_mr*, int, ibv_pd*, void*, size_t, int) {
   return EOPNOTSUPP;
 }

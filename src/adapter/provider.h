@@ -71,7 +71,10 @@ class Context {
 
   // Protection domains and memory
   virtual Result<ibv_pd*> alloc_pd() = 0;
-  virtual int dealloc_pd(ibv_pd* pd) = 0;
+  virtual int dealloc_pd(ibv_pd* pd) = 0;  // a parent domain too
+  virtual Result<ibv_pd*> alloc_parent_domain(ibv_parent_domain_init_attr* attr);
+  virtual Result<ibv_td*> alloc_td(ibv_td_init_attr* attr);
+  virtual int dealloc_td(ibv_td* td);
   virtual Result<ibv_mr*> reg_mr(ibv_pd* pd, void* addr, size_t length, uint64_t iova, unsigned access) = 0;
   virtual int rereg_mr(ibv_mr* mr, int flags, ibv_pd* pd, void* addr, size_t length, int access);
   virtual Result<ibv_mr*> reg_dmabuf_mr(ibv_pd* pd, uint64_t offset, size_t length, uint64_t iova, int fd,

@@ -3,6 +3,8 @@
 #include <bit>
 
 #include "adapter/limits.h"
+#include "adapter/qp_extras.h"
+#include "adapter/send_rules.h"
 #include "adapter/software_context.h"
 #include "transport/qp_state.h"
 #include "transport/rc.h"
@@ -15,8 +17,9 @@ namespace {
 // PSNs have 24 bits; like the kernel we take them from any number. A QPN with more is a mistake.
 constexpr uint32_t kPsnMask = 0xffffff;
 constexpr uint32_t kMostQpn = 0xffffff;
-// What goes beyond needs an extended query command, which there is none of (rdma-core answers the same).
-constexpr int kQueryMask = IBV_QP_RATE_LIMIT - 1;
+// What goes beyond, rate limits, needs extended commands, which there are none of (rdma-core answers the
+// same).
+constexpr int kPlainMask = IBV_QP_RATE_LIMIT - 1;
 
 int check_capacities(const ibv_qp_cap& cap) {
   const auto within = [](uint32_t value, int most) { return value <= static_cast<uint32_t>(most); };
@@ -77,7 +80,7 @@ bool QpCore::remove(Qp& handle) {
 }
 
 Qp::Qp(SoftwareContext& maker, std::shared_ptr<QpCore> shared)
-    : ibv_qp_ex{},
+    : ExtendedQp{},
       owner(maker),
       shard(maker.shard()),
       account(qp_base.mutex, qp_base.cond),
@@ -161,12 +164,7 @@ void count_users(const Qp& qp, int by) {
 }  // namespace
 
 Result<ibv_qp*> SoftwareContext::create_qp(ibv_qp_init_attr_ex* attr) {
-  constexpr uint32_t kUnderstood =
-      IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_XRCD | IBV_QP_INIT_ATTR_CREATE_FLAGS;
-  if ((attr->comp_mask & ~kUnderstood) != 0) return fail(EOPNOTSUPP);
-  // Programs may say that they want no flags.
-  if ((attr->comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS) != 0 && attr->create_flags != 0)
-    return fail(EOPNOTSUPP);
+  if (const int error = check_extras(*attr); error != 0) return fail(error);
   const TypeRule* rule = rule_of(attr->qp_type);
   if (rule == nullptr) return fail(EOPNOTSUPP);
   if (const int error = check_objects(*attr, *rule, &abi().context); error != 0) return fail(error);
@@ -178,10 +176,12 @@ Result<ibv_qp*> SoftwareContext::create_qp(ibv_qp_init_attr_ex* attr) {
   if (!rule->recv_side || attr->srq != nullptr) cap.max_recv_wr = cap.max_recv_sge = 0;
   round_up(cap);
   const uint32_t send_extra = std::max<uint32_t>(cap.max_send_sge * sizeof(ibv_sge), cap.max_inline_data);
-  auto send_queue = queues::SendQueue::create(cap.max_send_wr, send_extra);
+  CustomMemory* memory = rule->pd ? Pd::of(attr->pd).memory.get() : nullptr;
+  auto send_queue = queues::SendQueue::create(cap.max_send_wr, send_extra, {memory, queues::RingKind::kSend});
   if (!send_queue) return tl::unexpected(send_queue.error());
   auto recv_queue =
-      queues::RecvQueue::create(cap.max_recv_wr, cap.max_recv_sge * static_cast<uint32_t>(sizeof(ibv_sge)));
+      queues::RecvQueue::create(cap.max_recv_wr, cap.max_recv_sge * static_cast<uint32_t>(sizeof(ibv_sge)),
+                                {memory, queues::RingKind::kReceive});
   if (!recv_queue) return tl::unexpected(recv_queue.error());
 
   auto core = std::make_shared<QpCore>();
@@ -211,6 +211,8 @@ Result<ibv_qp*> SoftwareContext::create_qp(ibv_qp_init_attr_ex* attr) {
   attr->cap = cap;
   qp->init = {attr->qp_context, attr->send_cq,   attr->recv_cq, attr->srq, cap,
               attr->qp_type,    attr->sq_sig_all};
+  qp->send_opcodes = executed_opcodes(service_bit(attr->qp_type));
+  apply_extras(*qp, *attr);
   ibv_qp& abi_qp = *qp->abi();
   abi_qp.context = &abi().context;
   abi_qp.qp_context = attr->qp_context;
@@ -255,9 +257,15 @@ int SoftwareContext::destroy_qp(ibv_qp* abi_qp) {
   retire(qp);
   // Events that the application holds must come back first (ibv_get_async_event(3)).
   qp.account.await(abi_qp->events_completed, qp.async_events_taken);
+  Pd* pd = abi_qp->pd != nullptr ? &Pd::of(abi_qp->pd) : nullptr;
   count_users(qp, -1);
-  const std::lock_guard guard(objects_mutex_);
-  delete &qp;
+  if (pd != nullptr) ++pd->users;  // as long as its memory is in use
+  {
+    const std::lock_guard guard(objects_mutex_);
+    qp.owned.unlink();
+  }
+  delete &qp;  // may call the application's allocator, so under no lock
+  if (pd != nullptr) --pd->users;
   return 0;
 }
 
@@ -277,9 +285,9 @@ int SoftwareContext::check_attributes(const Qp& qp, const ibv_qp_attr& attr, int
     const uint32_t bytes = mtu_bytes(attr.path_mtu);
     if (bytes == 0 || (now != nullptr && bytes > mtu_bytes(path_mtu_of(now->mtu)))) return EINVAL;
   }
-  if ((mask & (IBV_QP_ALT_PATH | IBV_QP_RATE_LIMIT)) != 0) return EOPNOTSUPP;
-  // Without a second path there is nowhere else to be.
-  if ((mask & IBV_QP_PATH_MIG_STATE) != 0 && attr.path_mig_state != IBV_MIG_MIGRATED) return EOPNOTSUPP;
+  // RoCE has no alternate paths: the kernel refuses them, and only keeps what is said of migration.
+  if ((mask & IBV_QP_ALT_PATH) != 0) return EINVAL;
+  if ((mask & IBV_QP_PATH_MIG_STATE) != 0 && attr.path_mig_state > IBV_MIG_ARMED) return EINVAL;
   return 0;
 }
 
@@ -294,6 +302,7 @@ Result<void> SoftwareContext::apply(Qp& qp, const ibv_qp_attr& attr, int mask) {
     kept.ah_attr = attr.ah_attr;
   }
   if ((mask & IBV_QP_PORT) != 0) kept.port_num = attr.port_num;
+  if ((mask & IBV_QP_PATH_MIG_STATE) != 0) kept.path_mig_state = attr.path_mig_state;
   if ((mask & IBV_QP_PKEY_INDEX) != 0) kept.pkey_index = attr.pkey_index;
   if ((mask & IBV_QP_ACCESS_FLAGS) != 0) t.access = attr.qp_access_flags;
   if ((mask & IBV_QP_QKEY) != 0) t.qkey = attr.qkey;
@@ -314,6 +323,7 @@ Result<void> SoftwareContext::apply(Qp& qp, const ibv_qp_attr& attr, int mask) {
 }
 
 int SoftwareContext::modify_qp(ibv_qp* abi_qp, ibv_qp_attr* attr, int mask) {
+  if ((mask & ~kPlainMask) != 0) return EOPNOTSUPP;
   Qp& qp = Qp::of(abi_qp);
   const std::lock_guard modifying(qp.modifying);
   return qp.shard.exclusively([&]() -> int {
@@ -338,7 +348,7 @@ int SoftwareContext::modify_qp(ibv_qp* abi_qp, ibv_qp_attr* attr, int mask) {
 }
 
 int SoftwareContext::query_qp(ibv_qp* abi_qp, ibv_qp_attr* attr, int mask, ibv_qp_init_attr* init_attr) {
-  if ((mask & ~kQueryMask) != 0) return EOPNOTSUPP;
+  if ((mask & ~kPlainMask) != 0) return EOPNOTSUPP;
   Qp& qp = Qp::of(abi_qp);
   const std::lock_guard modifying(qp.modifying);
   qp.shard.exclusively([&] {
@@ -357,7 +367,6 @@ int SoftwareContext::query_qp(ibv_qp* abi_qp, ibv_qp_attr* attr, int mask, ibv_q
     attr->timeout = t.timeout;
     attr->retry_cnt = t.retry_count;
     attr->rnr_retry = t.rnr_retry;
-    attr->path_mig_state = IBV_MIG_MIGRATED;
     attr->sq_draining = attr->qp_state == IBV_QPS_SQD && qp.transport->has_outstanding();
     abi_qp->state = attr->qp_state;
   });

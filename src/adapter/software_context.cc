@@ -20,6 +20,11 @@ using control::Link;
 // gives a path MTU of 1024.
 constexpr uint32_t kMaxOverhead = 80;
 
+// Capabilities that later headers name IBV_DEVICE_FLUSH_GLOBAL and IBV_DEVICE_ATOMIC_WRITE (the kernel's
+// ib_user_verbs.h has them).
+constexpr uint64_t kFlushGlobalFlag = 1ull << 38;
+constexpr uint64_t kAtomicWriteFlag = 1ull << 40;
+
 }  // namespace
 
 ibv_mtu path_mtu_of(uint32_t netdev_mtu) {
@@ -84,6 +89,7 @@ SoftwareContext::~SoftwareContext() {
   destroy_all(channels_, [](CompChannel&) {});
   destroy_all(mrs_, [&](Mr& mr) { shard().exclusively([&] { shard().keys().remove(mr.region.key); }); });
   destroy_all(pds_, [](Pd&) {});
+  destroy_all(tds_, [](Td&) {});
   if (!engine_->inherited()) port_events_.withdraw(events());
 }
 
@@ -106,7 +112,7 @@ int SoftwareContext::query_device(ibv_device_attr_ex* attr, size_t attr_size) {
   a.device_cap_flags = IBV_DEVICE_BAD_PKEY_CNTR | IBV_DEVICE_BAD_QKEY_CNTR | IBV_DEVICE_UD_AV_PORT_ENFORCE |
                        IBV_DEVICE_PORT_ACTIVE_EVENT | IBV_DEVICE_SYS_IMAGE_GUID | IBV_DEVICE_RC_RNR_NAK_GEN |
                        IBV_DEVICE_SRQ_RESIZE | IBV_DEVICE_XRC;
-  all.device_cap_flags_ex = a.device_cap_flags;
+  all.device_cap_flags_ex = a.device_cap_flags | kFlushGlobalFlag | kAtomicWriteFlag;
   a.max_sge = kMaxSge;
   a.max_sge_rd = kMaxSge;
   a.max_cq = kMaxCq;

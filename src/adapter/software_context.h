@@ -31,6 +31,9 @@ class SoftwareContext : public provider::Context, private engine::LinkListener {
 
   Result<ibv_pd*> alloc_pd() override;
   int dealloc_pd(ibv_pd* pd) override;
+  Result<ibv_pd*> alloc_parent_domain(ibv_parent_domain_init_attr* attr) override;
+  Result<ibv_td*> alloc_td(ibv_td_init_attr* attr) override;
+  int dealloc_td(ibv_td* td) override;
   Result<ibv_mr*> reg_mr(ibv_pd* pd, void* addr, size_t length, uint64_t iova, unsigned access) override;
   int dereg_mr(ibv_mr* mr) override;
 
@@ -48,6 +51,7 @@ class SoftwareContext : public provider::Context, private engine::LinkListener {
   int modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask) override;
   int query_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask, ibv_qp_init_attr* init_attr) override;
   int destroy_qp(ibv_qp* qp) override;
+  ibv_qp_ex* qp_to_qp_ex(ibv_qp* qp) override;
 
   Result<ibv_qp*> open_qp(ibv_qp_open_attr* attr) override;
 
@@ -104,6 +108,7 @@ class SoftwareContext : public provider::Context, private engine::LinkListener {
   // All there is, to be destroyed with us; and the counts in channels of the CQs that use them.
   std::mutex objects_mutex_;
   Objects<Pd> pds_;
+  Objects<Td> tds_;
   Objects<Mr> mrs_;
   Objects<CompChannel> channels_;
   Objects<Cq> cqs_;

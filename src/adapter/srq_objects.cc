@@ -51,6 +51,7 @@ Result<ibv_srq*> SoftwareContext::create_srq(ibv_srq_init_attr_ex* attr) {
   config.sges = std::max(attr->attr.max_sge, 1u);
   config.pd = Pd::of(attr->pd).id;
   config.listener = srq.get();
+  config.memory = Pd::of(attr->pd).memory.get();
   if (xrc) {
     auto number = shard().exclusively([&] { return shard().srqs().reserve(); });
     if (!number) return tl::unexpected(number.error());
@@ -89,9 +90,12 @@ int SoftwareContext::modify_srq(ibv_srq* abi_srq, ibv_srq_attr* attr, int mask) 
   queues::SharedReceiveQueue& queue = *Srq::of(abi_srq).queue;
   if ((mask & IBV_SRQ_MAX_WR) != 0) {
     if (attr->max_wr < 1 || attr->max_wr > kMaxSrqWr) return EINVAL;
+    // Made and freed under no lock: the application's allocator may be asked.
+    auto ring = queue.make_ring(std::bit_ceil(attr->max_wr));
+    if (!ring) return ring.error().code;
     const auto resized = shard().exclusively([&] {
       const std::lock_guard posting(queue.lock());
-      return queue.resize(std::bit_ceil(attr->max_wr));
+      return queue.exchange(*ring);
     });
     if (!resized) return resized.error().code;
     attr->max_wr = queue.capacity();
@@ -135,9 +139,13 @@ int SoftwareContext::destroy_srq(ibv_srq* abi_srq) {
   srq.account.await(srq.events_completed, srq.async_events_taken);
   if (srq.cq != nullptr) --Cq::of(srq.cq).users;
   if (srq.xrcd != nullptr) --Xrcd::of(srq.xrcd).users;
-  --Pd::of(srq.pd).users;
-  const std::lock_guard guard(objects_mutex_);
-  delete &srq;
+  Pd& pd = Pd::of(srq.pd);
+  {
+    const std::lock_guard guard(objects_mutex_);
+    srq.owned.unlink();
+  }
+  delete &srq;  // may call the application's allocator, so under no lock
+  --pd.users;
   return 0;
 }
 

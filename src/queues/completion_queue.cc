@@ -7,11 +7,12 @@
 namespace verbena::queues {
 
 Result<std::unique_ptr<CompletionQueue>> CompletionQueue::create(uint32_t entries,
-                                                                 CompletionListener* listener) {
+                                                                 CompletionListener* listener,
+                                                                 RingMemory* memory) {
   const uint32_t slots = std::bit_ceil(entries + 1);
-  auto ring = MappedArray::create(size_t{slots} * sizeof(ibv_wc));
+  auto ring = MappedArray::create(size_t{slots} * sizeof(ibv_wc), {memory, RingKind::kCompletion});
   if (!ring) return tl::unexpected(ring.error());
-  return std::unique_ptr<CompletionQueue>(new CompletionQueue(std::move(*ring), slots, listener));
+  return std::unique_ptr<CompletionQueue>(new CompletionQueue(std::move(*ring), slots, listener, memory));
 }
 
 void CompletionQueue::push(const ibv_wc& wc, bool solicited) {
@@ -56,7 +57,7 @@ void CompletionQueue::arm(bool solicited_only) {
 
 Result<void> CompletionQueue::resize(uint32_t entries) {
   const uint32_t slots = std::bit_ceil(entries + 1);
-  auto ring = MappedArray::create(size_t{slots} * sizeof(ibv_wc));
+  auto ring = MappedArray::create(size_t{slots} * sizeof(ibv_wc), {memory_, RingKind::kCompletion});
   if (!ring) return tl::unexpected(ring.error());
   std::lock_guard guard(lock_);
   const uint32_t head = head_.load(std::memory_order_relaxed);

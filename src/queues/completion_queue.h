@@ -28,7 +28,9 @@ class CompletionListener {
 class CompletionQueue {
  public:
   // Room for at least `entries`; rounded up to 2^n - 1. REQUIRES: entries > 0
-  static Result<std::unique_ptr<CompletionQueue>> create(uint32_t entries, CompletionListener* listener);
+  // `memory`, which may be null, is where its ring comes from, when resized too; it must outlive the queue.
+  static Result<std::unique_ptr<CompletionQueue>> create(uint32_t entries, CompletionListener* listener,
+                                                         RingMemory* memory = nullptr);
 
   uint32_t capacity() const { return mask_; }
 
@@ -55,8 +57,8 @@ class CompletionQueue {
  private:
   enum class Armed : uint8_t { kNo, kSolicited, kAny };
 
-  CompletionQueue(MappedArray ring, uint32_t slots, CompletionListener* listener)
-      : ring_(std::move(ring)), mask_(slots - 1), listener_(listener) {}
+  CompletionQueue(MappedArray ring, uint32_t slots, CompletionListener* listener, RingMemory* memory)
+      : ring_(std::move(ring)), mask_(slots - 1), listener_(listener), memory_(memory) {}
   ibv_wc& at(uint32_t index) { return reinterpret_cast<ibv_wc*>(ring_.data())[index & mask_]; }
 
   SpinLock lock_;
@@ -67,6 +69,7 @@ class CompletionQueue {
   std::atomic<uint32_t> head_{0};  // next to poll
   std::atomic<uint32_t> tail_{0};  // next to fill
   CompletionListener* const listener_;
+  RingMemory* const memory_;
 };
 
 }  // namespace verbena::queues

@@ -7,40 +7,64 @@
 #include <sys/mman.h>
 
 #include "base/result.h"
+#include "queues/ring_memory.h"
 
 namespace verbena::queues {
 
 // A zeroed stretch of memory that costs nothing until touched: rings are created as large as the application
-// asks, which is often far larger than what it uses.
+// asks, which is often far larger than what it uses. Or memory of the application's own allocator.
 class MappedArray {
  public:
-  static Result<MappedArray> create(size_t bytes) {
+  // Where, if not from the system, memory for a ring of some kind comes from. `from` may be null.
+  struct Source {
+    RingMemory* from = nullptr;
+    RingKind kind = RingKind::kSend;
+  };
+
+  static Result<MappedArray> create(size_t bytes) { return create(bytes, Source{}); }
+  static Result<MappedArray> create(size_t bytes, Source source) {
+    if (source.from != nullptr) {
+      std::byte* at = source.from->allocate(bytes, kAlignment, source.kind);
+      if (at == nullptr) return fail(ENOMEM);
+      if (at != RingMemory::kUseDefault) return MappedArray(at, bytes, source);
+    }
     void* at =
         ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (at == MAP_FAILED) return fail(ENOMEM);
-    return MappedArray(static_cast<std::byte*>(at), bytes);
+    return MappedArray(static_cast<std::byte*>(at), bytes, Source{});
   }
 
   MappedArray() = default;
   MappedArray(MappedArray&& other) noexcept
-      : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
+      : data_(std::exchange(other.data_, nullptr)),
+        bytes_(std::exchange(other.bytes_, 0)),
+        source_(std::exchange(other.source_, Source{})) {}
   MappedArray& operator=(MappedArray&& other) noexcept {
     std::swap(data_, other.data_);
     std::swap(bytes_, other.bytes_);
+    std::swap(source_, other.source_);
     return *this;
   }
   ~MappedArray() {
-    if (data_ != nullptr) ::munmap(data_, bytes_);
+    if (data_ == nullptr) return;
+    if (source_.from != nullptr) {
+      source_.from->release(data_, source_.kind);
+    } else {
+      ::munmap(data_, bytes_);
+    }
   }
 
   std::byte* data() const { return data_; }
   size_t size() const { return bytes_; }
 
  private:
-  MappedArray(std::byte* data, size_t bytes) : data_(data), bytes_(bytes) {}
+  static constexpr size_t kAlignment = 64;
+
+  MappedArray(std::byte* data, size_t bytes, Source source) : data_(data), bytes_(bytes), source_(source) {}
 
   std::byte* data_ = nullptr;
   size_t bytes_ = 0;
+  Source source_;  // nowhere: it is mapped
 };
 
 }  // namespace verbena::queues

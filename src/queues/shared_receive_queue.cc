@@ -6,8 +6,13 @@
 
 namespace verbena::queues {
 
+Result<RecvQueue> SharedReceiveQueue::make_ring(const Config& config, uint32_t requests) {
+  return RecvQueue::create(requests, config.sges * static_cast<uint32_t>(sizeof(ibv_sge)),
+                           {config.memory, RingKind::kSharedReceive});
+}
+
 Result<std::unique_ptr<SharedReceiveQueue>> SharedReceiveQueue::create(const Config& config) {
-  auto ring = RecvQueue::create(config.requests, config.sges * static_cast<uint32_t>(sizeof(ibv_sge)));
+  auto ring = make_ring(config, config.requests);
   if (!ring) return tl::unexpected(ring.error());
   return std::unique_ptr<SharedReceiveQueue>(new SharedReceiveQueue(config, std::move(*ring)));
 }
@@ -36,19 +41,17 @@ void SharedReceiveQueue::look_at_limit() {
   }
 }
 
-Result<void> SharedReceiveQueue::resize(uint32_t requests) {
+Result<void> SharedReceiveQueue::exchange(RecvQueue& ring) {
   const uint32_t waiting = ring_.posted() - ring_.consumed();
-  if (requests < waiting || requests == 0) return fail(EINVAL);
-  auto larger = RecvQueue::create(requests, config_.sges * static_cast<uint32_t>(sizeof(ibv_sge)));
-  if (!larger) return tl::unexpected(larger.error());
+  if (waiting > ring.capacity()) return fail(EINVAL);
   for (uint32_t i = 0; i < waiting; ++i) {
     const RecvWqe& from = ring_.at(ring_.consumed() + i);
-    RecvWqe* to = larger->reserve(i);
+    RecvWqe* to = ring.reserve(i);
     *to = from;
     std::copy_n(from.sges().data(), from.num_sge, to->sge_space());
   }
-  larger->publish(waiting);
-  ring_.replace(std::move(*larger));
+  ring.publish(waiting);
+  ring_.replace(std::move(ring));
   return {};
 }
 

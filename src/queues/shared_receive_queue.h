@@ -42,6 +42,7 @@ class SharedReceiveQueue {
     CompletionQueue* cq = nullptr;  // XRC: where its receives complete; null: the QP's
     uint32_t number = 0;            // XRC: what peers call it
     uint64_t xrc_domain = 0;        // XRC: which QPs may deliver to it; 0: it is none for XRC
+    RingMemory* memory = nullptr;   // where its ring comes from; null: from the system
   };
   static Result<std::unique_ptr<SharedReceiveQueue>> create(const Config& config);
 
@@ -58,6 +59,9 @@ class SharedReceiveQueue {
   // The ring, for posting. REQUIRES: lock() is held
   RecvQueue& ring() { return ring_; }
 
+  // A ring for exchange(), with room for at least `requests`.
+  Result<RecvQueue> make_ring(uint32_t requests) const { return make_ring(config_, requests); }
+
   uint32_t limit() const { return limit_.load(std::memory_order_relaxed); }
   // Tells the listener, once, when fewer than `limit` requests are left; 0: not at all. At once when so few
   // are there already.
@@ -68,12 +72,14 @@ class SharedReceiveQueue {
   // Takes the oldest request. False: there is none.
   bool take(HeldReceive& into);
 
-  // Makes room for at least `requests`. REQUIRES: lock() is held too. Errors: EINVAL when those there would
-  // not fit, ENOMEM.
-  Result<void> resize(uint32_t requests);
+  // Takes this ring instead of its own, which it gives back, and moves what is posted over.
+  // REQUIRES: lock() is held too, the ring is empty and from make_ring(). Errors: EINVAL when the requests
+  // there would not fit.
+  Result<void> exchange(RecvQueue& ring);
 
  private:
   SharedReceiveQueue(const Config& config, RecvQueue ring) : config_(config), ring_(std::move(ring)) {}
+  static Result<RecvQueue> make_ring(const Config& config, uint32_t requests);
   void look_at_limit();
 
   const Config config_;

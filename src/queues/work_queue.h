@@ -19,6 +19,17 @@ namespace verbena::queues {
 inline constexpr uint32_t kMaxSge = 32;
 inline constexpr uint32_t kMaxInline = 1024;
 
+// What a BIND_MW request asks for (IBTA volume 1, 11.4.1.1): by keys, as window and region may be gone before
+// the request's turn comes.
+struct WindowBinding {
+  uint32_t window;   // the window's present R_Key
+  uint32_t new_key;  // and the one it gets
+  uint32_t region;   // L_Key; 0: none, the window is bound to nothing
+  uint32_t access;   // enum ibv_access_flags
+  uint64_t address;
+  uint64_t length;
+};
+
 // A send request as it lies in the ring: the application's part, filled in by post_send, and the requester's
 // own notes. The gather list, or the inline data instead of it, follows directly.
 struct SendWqe {
@@ -33,18 +44,36 @@ struct SendWqe {
   uint8_t opcode;      // enum ibv_wr_opcode
   uint8_t flags;       // enum ibv_send_flags
 
-  // XRC: the peer's shared receive queue
-  uint32_t remote_srqn;
-
   // UD: where to
   roce::Path path;
-  uint32_t remote_qkey;
+  union {
+    uint32_t remote_qkey;    // UD
+    uint32_t remote_srqn;    // XRC: the peer's shared receive queue
+    uint32_t window_access;  // BIND_MW
+  };
   roce::Qpn remote_qpn;
 
   // The requester's: valid once the request has been given its PSNs.
   roce::Psn first_psn;
   roce::Psn last_psn;
   bool executed;  // a request without packets has been executed
+
+  // Of a BIND_MW, in the places that others need for remote memory and atomics.
+  WindowBinding binding() const {
+    return {static_cast<uint32_t>(swap >> 32),
+            rkey,
+            static_cast<uint32_t>(swap),
+            window_access,
+            remote_address,
+            compare_add};
+  }
+  void set_binding(const WindowBinding& b) {
+    swap = uint64_t{b.window} << 32 | b.region;
+    rkey = b.new_key;
+    window_access = b.access;
+    remote_address = b.address;
+    compare_add = b.length;
+  }
 
   bool is_inline() const { return (flags & IBV_SEND_INLINE) != 0; }
   bool has_flag(ibv_send_flags flag) const { return (flags & flag) != 0; }
@@ -73,12 +102,12 @@ template <class Wqe>
 class WorkQueue {
  public:
   // Room for at least `requests`, with `extra_bytes` behind each Wqe; rounded up to a power of two.
-  static Result<WorkQueue> create(uint32_t requests, uint32_t extra_bytes) {
+  static Result<WorkQueue> create(uint32_t requests, uint32_t extra_bytes, MappedArray::Source source = {}) {
     WorkQueue queue;
     if (requests == 0) return queue;
     const uint32_t slots = std::bit_ceil(requests);
     queue.stride_ = (static_cast<uint32_t>(sizeof(Wqe)) + extra_bytes + 15) & ~15u;
-    auto ring = MappedArray::create(size_t{slots} * queue.stride_);
+    auto ring = MappedArray::create(size_t{slots} * queue.stride_, source);
     if (!ring) return tl::unexpected(ring.error());
     queue.ring_ = std::move(*ring);
     queue.slots_ = slots;
@@ -107,9 +136,14 @@ class WorkQueue {
   void publish(uint32_t count = 1) {
     posted_.store(posted_.load(std::memory_order_relaxed) + count, std::memory_order_release);
   }
+  // For a producer who then looks at something that the consumer writes before it looks at posted(): one of
+  // the two must see the other, so no store buffer may keep this back.
+  void publish_and_look(uint32_t count) {
+    posted_.store(posted_.load(std::memory_order_relaxed) + count, std::memory_order_seq_cst);
+  }
 
   // Consumer
-  uint32_t posted() const { return posted_.load(std::memory_order_acquire); }
+  uint32_t posted() const { return posted_.load(std::memory_order_seq_cst); }
   uint32_t consumed() const { return consumed_.load(std::memory_order_relaxed); }
   bool empty() const { return posted() == consumed(); }
   const Wqe& at(uint32_t index) const { return const_cast<WorkQueue*>(this)->at(index); }
@@ -125,7 +159,7 @@ class WorkQueue {
     *this = std::move(other);
   }
 
-  // Forgets everything posted. REQUIRES: no producer, no consumer
+  // Forgets everything posted. (A producer at work may publish more right after.)
   void clear() { consumed_.store(posted(), std::memory_order_release); }
 
  private:

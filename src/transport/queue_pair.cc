@@ -3,28 +3,37 @@
 
 #include <algorithm>
 #include <array>
-#include <mutex>
 
+#include "queues/flush_request.h"
 #include "transport/qp_state.h"
 
 namespace verbena::transport {
 namespace {
 
 // Which completion opcode a work request ends with; by enum ibv_wr_opcode.
-constexpr std::array<ibv_wc_opcode, 12> kCompletionOpcodes = {
-    IBV_WC_RDMA_WRITE, IBV_WC_RDMA_WRITE, IBV_WC_SEND,    IBV_WC_SEND, IBV_WC_RDMA_READ, IBV_WC_COMP_SWAP,
-    IBV_WC_FETCH_ADD,  IBV_WC_LOCAL_INV,  IBV_WC_BIND_MW, IBV_WC_SEND, IBV_WC_TSO,       IBV_WC_DRIVER1};
-static_assert(IBV_WR_SEND_WITH_INV == 9 && IBV_WR_TSO == 10 && IBV_WR_DRIVER1 == 11);
+constexpr std::array<ibv_wc_opcode, IBV_WR_ATOMIC_WRITE + 1> kCompletionOpcodes = [] {
+  std::array<ibv_wc_opcode, IBV_WR_ATOMIC_WRITE + 1> opcodes{};
+  opcodes[IBV_WR_RDMA_WRITE] = opcodes[IBV_WR_RDMA_WRITE_WITH_IMM] = IBV_WC_RDMA_WRITE;
+  opcodes[IBV_WR_SEND] = opcodes[IBV_WR_SEND_WITH_IMM] = opcodes[IBV_WR_SEND_WITH_INV] = IBV_WC_SEND;
+  opcodes[IBV_WR_RDMA_READ] = IBV_WC_RDMA_READ;
+  opcodes[IBV_WR_ATOMIC_CMP_AND_SWP] = IBV_WC_COMP_SWAP;
+  opcodes[IBV_WR_ATOMIC_FETCH_AND_ADD] = IBV_WC_FETCH_ADD;
+  opcodes[IBV_WR_LOCAL_INV] = IBV_WC_LOCAL_INV;
+  opcodes[IBV_WR_BIND_MW] = IBV_WC_BIND_MW;
+  opcodes[IBV_WR_TSO] = IBV_WC_TSO;
+  opcodes[IBV_WR_DRIVER1] = IBV_WC_DRIVER1;
+  opcodes[IBV_WR_ATOMIC_WRITE] = IBV_WC_ATOMIC_WRITE;
+  opcodes[queues::kFlushOpcode] = queues::kFlushCompletion;
+  return opcodes;
+}();
 
 }  // namespace
 
 void QueuePair::enter(ibv_qp_state next) {
   const ibv_qp_state from = state();
-  state_.store(next, std::memory_order_release);
-  // Whoever is posting has looked at the state before; whoever posts from here on finds the new one. So
-  // nothing is posted behind the back of a flush.
-  for (SpinLock* posting : {&send_lock_, &recv_lock_}) const std::lock_guard wait(*posting);
-  if (next == IBV_QPS_RESET) {
+  state_.store(next, std::memory_order_seq_cst);  // see publish_receives()
+  // What was published by somebody who had not yet seen RESET is forgotten when it ends.
+  if (next == IBV_QPS_RESET || from == IBV_QPS_RESET) {
     send_queue_.clear();
     receives_.clear();
   }

@@ -98,6 +98,20 @@ class QueuePair {
   QpAttributes& attributes() { return attributes_; }
   const QpAttributes& attributes() const { return attributes_; }
 
+  // Publishes receive requests that were filled in. True: the shard must be rung, as nothing else will flush
+  // them. (Whoever posts sends rings always.)
+  //
+  // Nobody who changes the state waits for those who post: they may be in the middle of a batch of their own
+  // (ibv_wr_start), which only their own thread can end. So a request may be published by somebody who saw
+  // the state before ERR. He publishes and then looks at the state; fail() and enter() store the state and
+  // then look for requests. All four are sequentially consistent, so that one of the two sees the other:
+  // either the flush finds the request, or he finds ERR and rings. With two plain stores, each held back in
+  // its processor's store buffer, both could miss.
+  bool publish_receives(uint32_t count) {
+    recv_queue().publish_and_look(count);
+    return state_.load(std::memory_order_seq_cst) == IBV_QPS_ERR;
+  }
+
   // Enters a state that check_transition() allows, with attributes() already set. To RESET: forgets all
   // requests without completions. To ERR: flushes.
   void enter(ibv_qp_state next);

@@ -32,11 +32,11 @@ bool Replies::add(const Resource& resource) {
   return true;
 }
 
-const Replies::Resource* Replies::saved(Psn psn, bool atomic) const {
+const Replies::Resource* Replies::saved(Psn psn, Kind kind) const {
   const auto count = static_cast<uint32_t>(saved_.size());
   for (uint32_t age = 1; age <= count; ++age) {
     const Resource& r = saved_[(next_saved_ + count - age) % count];
-    if (r.valid && r.atomic == atomic && !psn.is_before(r.first) && !psn.is_after(r.last)) return &r;
+    if (r.valid && r.kind == kind && !psn.is_before(r.first) && !psn.is_after(r.last)) return &r;
   }
   return nullptr;
 }

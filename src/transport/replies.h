@@ -13,9 +13,14 @@ namespace verbena::transport {
 // those it keeps to answer duplicates (IBTA volume 1, 9.7.5.1.3). Room for max_dest_rd_atomic of each.
 class Replies {
  public:
+  enum class Kind : uint8_t {
+    kRead,
+    kAtomic,
+    kEmpty,  // a READ response without payload, to an ATOMIC WRITE or a FLUSH
+  };
   struct Resource {
     bool valid = false;
-    bool atomic = false;
+    Kind kind = Kind::kRead;
     roce::Psn first;
     roce::Psn last;
     uint64_t address = 0;
@@ -49,7 +54,7 @@ class Replies {
   bool add(const Resource& resource);
 
   // The newest saved resource with this PSN, nullptr if there is none: PSNs come again after 2^24.
-  const Resource* saved(roce::Psn psn, bool atomic) const;
+  const Resource* saved(roce::Psn psn, Kind kind) const;
   // Queues an answer once more, or what of it is not still to be sent anyway.
   void repeat(const Resource& answer);
 

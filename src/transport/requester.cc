@@ -33,6 +33,7 @@ constexpr uint32_t kGatherRequests = 64;
 std::optional<ibv_wc_status> fault_of(const SendWqe& wqe) {
   if (!is_data(wqe) && !needs_response(wqe)) return IBV_WC_LOC_QP_OP_ERR;
   if (is_atomic(wqe) && wqe.length < sizeof(uint64_t)) return IBV_WC_LOC_LEN_ERR;
+  if (wqe.opcode == IBV_WR_ATOMIC_WRITE && wqe.length != sizeof(uint64_t)) return IBV_WC_LOC_LEN_ERR;
   if (wqe.length > kMaxMessageBytes) return IBV_WC_LOC_LEN_ERR;
   return std::nullopt;
 }
@@ -139,9 +140,10 @@ TransmitResult Requester::transmit(PacketSink& sink, TimePoint now, uint32_t& bu
         continue;
       }
     }
-    const SendStatus status = is_read(wqe)     ? send_read(wqe, sink)
-                              : is_atomic(wqe) ? send_atomic(wqe, sink)
-                                               : send_data(wqe, sink);
+    const SendStatus status = is_read(wqe)        ? send_read(wqe, sink)
+                              : is_atomic(wqe)    ? send_atomic(wqe, sink)
+                              : is_placement(wqe) ? send_placement(wqe, sink)
+                                                  : send_data(wqe, sink);
     if (status == SendStatus::kBusy) return TransmitResult::kBusy;
     if (status == SendStatus::kFault) {
       stop_at_cursor(IBV_WC_LOC_PROT_ERR);
@@ -285,6 +287,36 @@ SendStatus Requester::send_atomic(SendWqe& wqe, PacketSink& sink) {
   since_ack_request_ = 0;
   ++reads_outstanding_;
   sent(wqe, next_ + 1, 0);
+  return status;
+}
+
+SendStatus Requester::send_placement(SendWqe& wqe, PacketSink& sink) {
+  Pieces pieces;
+  roce::Headers headers;
+  if (wqe.opcode == queues::kFlushOpcode) {
+    const queues::FlushRange range = queues::flush_range(wqe);
+    headers = headers_for(Operation::kFlush);
+    headers.flush_type = range.placement;
+    headers.flush_selectivity = range.selectivity;
+    headers.dma_length = static_cast<uint32_t>(range.length);
+  } else {
+    headers = headers_for(Operation::kAtomicWrite);
+    headers.dma_length = wqe.length;
+    if (wqe.is_inline()) {
+      pieces.add({wqe.inline_data(), wqe.length});
+    } else if (!gather(*qp_.config().keys, qp_.config().pd, wqe.sges(), 0, wqe.length, 0, pieces)) {
+      return SendStatus::kFault;
+    }
+  }
+  headers.ack_request = true;
+  headers.xrc_srq = wqe.remote_srqn;
+  headers.address = wqe.remote_address;
+  headers.rkey = wqe.rkey;
+  const SendStatus status = sink.send({qp_.attributes().path, headers, pieces.get(), wqe.length});
+  if (status != SendStatus::kSent) return status;
+  since_ack_request_ = 0;
+  ++reads_outstanding_;
+  sent(wqe, next_ + 1, wqe.length);
   return status;
 }
 

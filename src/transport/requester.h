@@ -58,6 +58,7 @@ class Requester {
   SendStatus send_data(queues::SendWqe& wqe, PacketSink& sink);
   SendStatus send_read(queues::SendWqe& wqe, PacketSink& sink);
   SendStatus send_atomic(queues::SendWqe& wqe, PacketSink& sink);
+  SendStatus send_placement(queues::SendWqe& wqe, PacketSink& sink);
   bool more_follows(bool ends_message, uint32_t bytes) const;
   void sent(queues::SendWqe& wqe, roce::Psn past, uint32_t payload_bytes);
   void stop_at_cursor(ibv_wc_status status);
@@ -70,6 +71,7 @@ class Requester {
   void retire(ibv_wc_status status);
   void retire_executed();
   queues::SendWqe* response_target(roce::Psn psn, TimePoint now);
+  void on_placement_response(const queues::SendWqe& wqe, const roce::Packet& packet, TimePoint now);
   bool is_chunk_end(const queues::SendWqe& wqe, roce::Psn psn) const;
   void progressed(TimePoint now);
   void on_rnr(uint8_t timer_code, TimePoint now);

@@ -152,7 +152,11 @@ SendWqe* Requester::response_target(Psn psn, TimePoint now) {
 void Requester::on_read_response(const roce::Packet& packet, TimePoint now) {
   const Psn psn = packet.headers.psn;
   SendWqe* wqe = response_target(psn, now);
-  if (wqe == nullptr || !is_read(*wqe)) return;
+  if (wqe == nullptr || is_atomic(*wqe)) return;
+  if (is_placement(*wqe)) {
+    on_placement_response(*wqe, packet, now);
+    return;
+  }
   const auto index = static_cast<uint32_t>(psn - wqe->first_psn);
   const uint32_t offset = offset_of(*wqe, index, mtu());
   const bool ends = packet.headers.info().ends_message;
@@ -168,6 +172,19 @@ void Requester::on_read_response(const roce::Packet& packet, TimePoint now) {
   if (psn.is_before(next_) && is_chunk_end(*wqe, psn) && reads_outstanding_ > 0) --reads_outstanding_;
   settle(*wqe, psn + 1);
   if (psn == wqe->last_psn) retire(IBV_WC_SUCCESS);
+  progressed(now);
+}
+
+// Annex A19.4: a response without payload.
+void Requester::on_placement_response(const SendWqe& wqe, const roce::Packet& packet, TimePoint now) {
+  const roce::Psn psn = packet.headers.psn;
+  if (packet.headers.operation() != roce::Operation::kReadResponseOnly || !packet.payload.empty()) {
+    fail_head(IBV_WC_BAD_RESP_ERR);
+    return;
+  }
+  if (psn.is_before(next_) && reads_outstanding_ > 0) --reads_outstanding_;
+  settle(wqe, psn + 1);
+  retire(IBV_WC_SUCCESS);
   progressed(now);
 }
 

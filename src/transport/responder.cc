@@ -14,6 +14,22 @@ using roce::NakCode;
 using roce::Operation;
 using roce::Psn;
 
+// What a request is answered with; nothing: an acknowledgement.
+std::optional<Replies::Kind> answer_to(Operation operation) {
+  switch (operation) {
+    case Operation::kReadRequest:
+      return Replies::Kind::kRead;
+    case Operation::kCompareSwap:
+    case Operation::kFetchAdd:
+      return Replies::Kind::kAtomic;
+    case Operation::kAtomicWrite:
+    case Operation::kFlush:
+      return Replies::Kind::kEmpty;
+    default:
+      return std::nullopt;
+  }
+}
+
 }  // namespace
 
 void Responder::start() {
@@ -70,6 +86,8 @@ void Responder::execute(const roce::Packet& packet) {
   if (operation == Operation::kReadRequest) return execute_read(packet);
   if (operation == Operation::kCompareSwap || operation == Operation::kFetchAdd)
     return execute_atomic(packet);
+  if (operation == Operation::kAtomicWrite) return execute_atomic_write(packet);
+  if (operation == Operation::kFlush) return execute_flush(packet);
   refuse(NakCode::kInvalidRequest);
 }
 
@@ -139,7 +157,7 @@ void Responder::execute_atomic(const roce::Packet& packet) {
   message_ended();
   Replies::Resource resource;
   resource.valid = true;
-  resource.atomic = true;
+  resource.kind = Replies::Kind::kAtomic;
   resource.first = resource.last = expected_;
   resource.msn = msn_;
   resource.original = *original;
@@ -153,12 +171,12 @@ void Responder::repeat(const roce::Packet& packet) {
   const roce::Headers& headers = packet.headers;
   const Operation operation = headers.operation();
   const bool read = operation == Operation::kReadRequest;
-  const bool atomic = operation == Operation::kCompareSwap || operation == Operation::kFetchAdd;
-  if (!read && !atomic) {
+  const std::optional<Replies::Kind> kind = answer_to(operation);
+  if (!kind) {
     acknowledgement_due_ = true;
     return;
   }
-  const Replies::Resource* resource = replies_.saved(headers.psn, atomic);
+  const Replies::Resource* resource = replies_.saved(headers.psn, *kind);
   if (resource == nullptr) return;
   Replies::Resource answer = *resource;
   if (read) {
@@ -212,8 +230,9 @@ TransmitResult Responder::transmit_urgent(PacketSink& sink, uint32_t& budget) {
   while (!replies_.empty()) {
     if (budget == 0) return TransmitResult::kMore;
     Replies::Reply& reply = replies_.front();
-    const SendStatus status =
-        reply.resource.atomic ? send_atomic_acknowledge(reply, sink) : send_read_response(reply, sink);
+    const SendStatus status = reply.resource.kind == Replies::Kind::kAtomic
+                                  ? send_atomic_acknowledge(reply, sink)
+                                  : send_read_response(reply, sink);
     if (status == SendStatus::kBusy) return TransmitResult::kBusy;
     if (status == SendStatus::kFault) {  // the region went away after the request was taken
       const Nak nak{roce::nak_syndrome(NakCode::kRemoteAccess), reply.next};

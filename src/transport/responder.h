@@ -48,6 +48,9 @@ class Responder {
   void receive(const roce::Packet& packet);
   void execute_read(const roce::Packet& packet);
   void execute_atomic(const roce::Packet& packet);
+  void execute_atomic_write(const roce::Packet& packet);
+  void execute_flush(const roce::Packet& packet);
+  void answer_empty();
   void repeat(const roce::Packet& packet);
 
   void refuse(roce::NakCode code);  // NAK and ERR

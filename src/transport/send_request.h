@@ -7,6 +7,7 @@
 
 #include <infiniband/verbs.h>
 
+#include "queues/flush_request.h"
 #include "queues/work_queue.h"
 #include "roce/packet.h"
 #include "transport/gather.h"
@@ -25,9 +26,13 @@ inline bool is_read(const queues::SendWqe& wqe) {
 inline bool is_atomic(const queues::SendWqe& wqe) {
   return wqe.opcode == IBV_WR_ATOMIC_CMP_AND_SWP || wqe.opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
 }
+// ATOMIC WRITE and FLUSH: one packet, answered by a READ response without payload.
+inline bool is_placement(const queues::SendWqe& wqe) {
+  return wqe.opcode == IBV_WR_ATOMIC_WRITE || wqe.opcode == queues::kFlushOpcode;
+}
 // Its completion waits for more than an acknowledgement.
 inline bool needs_response(const queues::SendWqe& wqe) {
-  return is_read(wqe) || is_atomic(wqe);
+  return is_read(wqe) || is_atomic(wqe) || is_placement(wqe);
 }
 // A run of packets that carry the message: SEND and RDMA WRITE.
 inline bool is_data(const queues::SendWqe& wqe) {
@@ -53,7 +58,7 @@ inline uint32_t offset_of(const queues::SendWqe& wqe, uint32_t index, uint32_t m
 
 // How many PSNs the request owns.
 inline uint32_t packets_of(const queues::SendWqe& wqe, uint32_t mtu) {
-  return is_atomic(wqe) ? 1 : std::max<uint32_t>(1, (wqe.length + mtu - 1) / mtu);
+  return is_atomic(wqe) || is_placement(wqe) ? 1 : std::max<uint32_t>(1, (wqe.length + mtu - 1) / mtu);
 }
 
 // One packet of a SEND or RDMA WRITE, all but its acknowledgement request.

@@ -70,6 +70,18 @@ ibv_srq* create_srq_ex(ibv_context* context, ibv_srq_init_attr_ex* attr) {
   return answer_pointer([&] { return owner(context)->create_srq(attr); });
 }
 
+ibv_pd* alloc_parent_domain(ibv_context* context, ibv_parent_domain_init_attr* attr) {
+  return answer_pointer([&] { return owner(context)->alloc_parent_domain(attr); });
+}
+
+ibv_td* alloc_td(ibv_context* context, ibv_td_init_attr* attr) {
+  return answer_pointer([&] { return owner(context)->alloc_td(attr); });
+}
+
+int dealloc_td(ibv_td* td) {
+  return answer_code([&] { return owner(td)->dealloc_td(td); });
+}
+
 int get_srq_num(ibv_srq* srq, uint32_t* number) {
   return answer_code([&] { return owner(srq)->get_srq_num(srq, number); });
 }
@@ -110,6 +122,9 @@ void fill_operations(verbs_context& abi) {
   fill(abi.query_port, query_port_of_any_size);
   fill(abi.create_qp_ex, create_qp_ex);
   fill(abi.create_srq_ex, create_srq_ex);
+  fill(abi.alloc_parent_domain, alloc_parent_domain);
+  fill(abi.alloc_td, alloc_td);
+  fill(abi.dealloc_td, dealloc_td);
   fill(abi.get_srq_num, get_srq_num);
   fill(abi.open_xrcd, open_xrcd);
   fill(abi.close_xrcd, close_xrcd);

@@ -22,7 +22,11 @@ TEST(PostSend, RefusesWhatTheServiceDoesNotHave) {
       {"SEND with invalidation", IBV_QPT_RC, IBV_WR_SEND_WITH_INV, EOPNOTSUPP},
       {"local invalidation", IBV_QPT_RC, IBV_WR_LOCAL_INV, EOPNOTSUPP},
       {"segmentation offload", IBV_QPT_UD, IBV_WR_TSO, EOPNOTSUPP},
-      {"no such opcode", IBV_QPT_RC, static_cast<ibv_wr_opcode>(15), EINVAL},
+      {"segmentation offload over RC", IBV_QPT_RC, IBV_WR_TSO, EINVAL},
+      {"a driver's own", IBV_QPT_RC, IBV_WR_DRIVER1, EOPNOTSUPP},
+      {"an atomic write over UD", IBV_QPT_UD, IBV_WR_ATOMIC_WRITE, EINVAL},
+      {"binding a window over UD", IBV_QPT_UD, IBV_WR_BIND_MW, EINVAL},
+      {"no such opcode", IBV_QPT_RC, static_cast<ibv_wr_opcode>(12), EINVAL},
   };
   for (const Case& c : cases) {
     SCOPED_TRACE(c.what);

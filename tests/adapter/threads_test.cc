@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Many threads at once: what ThreadSanitizer should see.
 #include <atomic>
+#include <climits>
 #include <cstring>
 #include <thread>
 
 #include "adapter/support/endpoint.h"
 #include "adapter/support/environment.h"
 #include "base/random.h"
+#include "base/spin_lock.h"
 
 namespace verbena::adapter::testing {
 namespace {
@@ -153,6 +155,42 @@ TEST(Threads, StateChangesAndQueriesBesidePosting) {
     EXPECT_EQ(flushed, posted);
     EXPECT_TRUE(pair.a.quiet());
   }
+}
+
+// A receive that is posted just when the QP fails is flushed by one of the two, whichever saw the other.
+TEST(Threads, EachReceivePostedWhileTheQueuePairFailsIsFlushed) {
+  constexpr int kRounds = 400;
+  constexpr uint64_t kReceives = 16;
+  Pair pair({.cqe = 1024});
+  Endpoint& endpoint = pair.a;
+  std::atomic<int> round{0};
+  std::atomic<uint64_t> posted{0};
+  std::thread poster([&] {
+    const ibv_sge piece = endpoint.piece(0, 8);
+    for (int seen = 0; seen < kRounds; ++seen) {
+      while (round <= seen) std::this_thread::yield();
+      if (round == INT_MAX) return;
+      for (uint64_t i = 0; i < kReceives; ++i) EXPECT_EQ(endpoint.post_receive(i, piece), 0);
+      posted += kReceives;
+    }
+  });
+  uint64_t flushed = 0;
+  for (int now = 1; now <= kRounds && !HasFailure(); ++now) {
+    endpoint.modify_to(IBV_QPS_RESET);
+    ibv_qp_attr attr = init_attributes(endpoint.options);
+    EXPECT_EQ(ibv_modify_qp(endpoint.qp.get(), &attr, init_mask(IBV_QPT_RC)), 0);
+    round = now;
+    for (int spins = now % 40; spins > 0; --spins) cpu_relax();
+    endpoint.modify_to(IBV_QPS_ERR);
+    // No verb but polling from here on: a request nobody flushed stays where it is.
+    for (; flushed < kReceives * static_cast<uint64_t>(now) && !HasFailure(); ++flushed) {
+      EXPECT_EQ(endpoint.completion().status, IBV_WC_WR_FLUSH_ERR);
+    }
+    while (posted < flushed && !HasFailure()) std::this_thread::yield();
+  }
+  if (HasFailure()) round = INT_MAX;
+  poster.join();
+  EXPECT_TRUE(endpoint.quiet());
 }
 
 }  // namespace

@@ -57,12 +57,18 @@ Endpoint::Endpoint(const Options& wanted) : options(wanted), buffer_(wanted.byte
   EXPECT_NE(cq, nullptr);
   mr.reset(ibv_reg_mr(pd.get(), buffer_.data(), buffer_.size(), static_cast<int>(options.access)));
   EXPECT_NE(mr, nullptr);
-  ibv_qp_init_attr init{};
+  ibv_qp_init_attr_ex init{};
   init.send_cq = init.recv_cq = cq.get();
   init.cap = options.cap;
   init.qp_type = options.type;
   init.sq_sig_all = options.signal_all ? 1 : 0;
-  qp.reset(ibv_create_qp(pd.get(), &init));
+  init.pd = pd.get();
+  init.comp_mask = IBV_QP_INIT_ATTR_PD;
+  if (options.send_operations != 0) {
+    init.comp_mask |= IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+    init.send_ops_flags = options.send_operations;
+  }
+  qp.reset(ibv_create_qp_ex(context.get(), &init));
   EXPECT_NE(qp, nullptr) << std::strerror(errno);
 }
 

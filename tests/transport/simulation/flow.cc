@@ -5,6 +5,9 @@
 
 #include <fmt/format.h>
 
+#include "memory/placement.h"
+#include "queues/flush_request.h"
+
 namespace verbena::transport {
 namespace {
 
@@ -36,7 +39,8 @@ Flow::Flow(Host& sender, SimulatedQp& from, Host& receiver, SimulatedQp& to, Buf
       source_(sender.memory().add(2 * span_of(options), 0)),
       landing_(sender.memory().add(space_of(options), IBV_ACCESS_LOCAL_WRITE)),
       library_(receiver.memory().add(2 * span_of(options), IBV_ACCESS_REMOTE_READ)),
-      target_(receiver.memory().add(space_of(options), IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE)),
+      target_(receiver.memory().add(space_of(options),
+                                    IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | memory::kFlushGlobal)),
       inbox_(receiver.memory().add(space_of(options), IBV_ACCESS_LOCAL_WRITE)),
       counter_(receiver.memory().add(8, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_ATOMIC)),
       landing_space_(space_of(options)),
@@ -79,7 +83,9 @@ ibv_wr_opcode Flow::draw_opcode() {
                                            IBV_WR_RDMA_READ,
                                            IBV_WR_RDMA_READ,
                                            IBV_WR_ATOMIC_FETCH_AND_ADD,
-                                           IBV_WR_ATOMIC_CMP_AND_SWP};
+                                           IBV_WR_ATOMIC_CMP_AND_SWP,
+                                           IBV_WR_ATOMIC_WRITE,
+                                           kFlush};
   return options_.only_writes ? IBV_WR_RDMA_WRITE : kAll[random_.below(std::size(kAll))];
 }
 
@@ -94,14 +100,15 @@ void Flow::draw_message() {
     m.opcode = two_sided ? IBV_WR_SEND : kOneSided[random_.below(2)];
     length = std::max(length, 1u);
   }
-  if (m.is_atomic()) length = 8;
+  if (m.is_atomic() || m.is_word()) length = 8;
+  if (m.is_flush()) length = 0;
   m.layout = Layout::draw(random_, length);
   m.immediate = static_cast<uint32_t>(random_.next());
   m.source_offset = static_cast<uint32_t>(random_.below(span_of(options_)));
-  if (m.is_atomic()) m.layout = Layout{8, 1, 0};
+  if (m.is_atomic() || m.is_word()) m.layout = Layout{8, 1, 0};
 
   const uint64_t bits = random_.next();
-  const bool data = !m.is_atomic() && m.opcode != IBV_WR_RDMA_READ;
+  const bool data = !m.is_atomic() && !m.is_flush() && m.opcode != IBV_WR_RDMA_READ;
   if (data && length <= queues::kMaxInline && (bits & 3) == 0 && !is_faulty(m)) m.flags |= IBV_SEND_INLINE;
   if ((bits & 0x1c) == 0) m.flags |= IBV_SEND_FENCE;
   if ((bits & 0x60) == 0) m.flags |= IBV_SEND_SOLICITED;
@@ -156,6 +163,20 @@ bool Flow::place(Message& m, ibv_send_wr& wr) {
     m.layout.poison(landing_.data() + m.place.offset);
     wr.wr.rdma.remote_addr = library_.address(m.source_offset);
     wr.wr.rdma.rkey = library_.key();
+  } else if (m.is_word()) {
+    const auto stretch = target_space_.take(8);  // stretches begin at multiples of eight
+    if (!stretch) return false;
+    m.place = *stretch;
+    std::memset(target_.data() + m.place.offset, static_cast<int>(Layout::kPoison), 8);
+    wr.wr.rdma.remote_addr = target_.address(m.place.offset);
+    wr.wr.rdma.rkey = target_.key();
+  } else if (m.is_flush()) {
+    const bool whole = mood_.one_in(2);
+    wr.wr.atomic.remote_addr = whole ? 0 : target_.address();
+    wr.wr.atomic.rkey = target_.key();
+    wr.wr.atomic.compare_add = whole ? 0 : target_.size();
+    wr.wr.atomic.swap =
+        uint64_t{whole ? memory::kSelectRegion : memory::kSelectRange} << 8 | memory::kPlacementGlobal;
   } else if (m.is_atomic()) {
     const auto stretch = landing_space_.take(8);
     if (!stretch) return false;
@@ -213,6 +234,7 @@ bool Flow::post_next() {
   const bool lands = m.opcode == IBV_WR_RDMA_READ || m.is_atomic();
   wr.num_sge = static_cast<int>(lands ? m.layout.fill(landing_, m.place.offset, list)
                                       : m.layout.fill(source_, m.source_offset, list));
+  if (m.is_flush()) wr.num_sge = 0;
   wr.sg_list = list;
   if (is_faulty(m)) make_faulty(m, wr, list);
   post_send(*from_.qp, wr);
@@ -387,7 +409,7 @@ void Flow::retire() {
   }
   if (is_faulty(m)) return complain(fmt::format("message {} succeeded though it was faulty", m.id));
   if (!is_in_place(m)) return complain(fmt::format("message {} did not do what it should", m.id));
-  if (m.is_write()) target_space_.give_back(m.place);
+  if (m.is_write() || m.is_word()) target_space_.give_back(m.place);
   if (m.opcode == IBV_WR_RDMA_READ || m.is_atomic()) landing_space_.give_back(m.place);
   messages_.pop_front();
   ++first_;
@@ -397,6 +419,10 @@ bool Flow::is_in_place(const Message& m) {
   if (m.is_write()) {
     const std::byte* sent = m.layout.gather(source_.data() + m.source_offset, scratch_);
     return std::equal(sent, sent + m.length(), target_.data() + m.place.offset);
+  }
+  if (m.is_word()) {
+    const std::byte* sent = source_.data() + m.source_offset;
+    return std::equal(sent, sent + 8, target_.data() + m.place.offset);
   }
   if (m.opcode == IBV_WR_RDMA_READ) {
     return m.layout.holds(landing_.data() + m.place.offset, library_.data() + m.source_offset, m.length());

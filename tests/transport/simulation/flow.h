@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/random.h"
+#include "queues/flush_request.h"
 #include "transport/simulation/host.h"
 #include "transport/simulation/layout.h"
 #include "transport/simulation/ring_space.h"
@@ -68,6 +69,8 @@ class Flow {
   uint64_t added_to_shared_counter() const { return added_; }
 
  private:
+  static constexpr auto kFlush = static_cast<ibv_wr_opcode>(queues::kFlushOpcode);
+
   struct Message {
     uint64_t id = 0;
     ibv_wr_opcode opcode = IBV_WR_SEND;
@@ -88,6 +91,8 @@ class Flow {
     bool is_atomic() const {
       return opcode == IBV_WR_ATOMIC_FETCH_AND_ADD || opcode == IBV_WR_ATOMIC_CMP_AND_SWP;
     }
+    bool is_word() const { return opcode == IBV_WR_ATOMIC_WRITE; }
+    bool is_flush() const { return opcode == kFlush; }
     bool has_immediate() const {
       return opcode == IBV_WR_SEND_WITH_IMM || opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
     }

@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include "memory/placement.h"
+
 namespace verbena::transport {
 namespace {
 
@@ -73,7 +75,7 @@ WorldOptions WorldOptions::draw(uint64_t seed, uint32_t packets) {
 
   QpAttributes& a = o.attributes;
   a.path_mtu = o.flow.mtu;
-  a.access = kAllAccess;
+  a.access = kAllAccess | memory::kFlushGlobal;
   a.max_rd_atomic = static_cast<uint8_t>(1 + random.below(16));
   a.max_dest_rd_atomic = static_cast<uint8_t>(a.max_rd_atomic + random.below(3));
   a.min_rnr_timer = static_cast<uint8_t>(1 + random.below(14));

@@ -5,6 +5,7 @@
 
 #include <infiniband/verbs.h>
 
+#include "queues/flush_request.h"
 #include "transport/queue_pair.h"
 
 namespace verbena::transport {
@@ -19,7 +20,12 @@ inline bool post_send(QueuePair& qp, const ibv_send_wr& wr, const roce::Path* pa
   wqe->immediate = wr.imm_data;
   wqe->remote_address = wqe->compare_add = wqe->swap = wqe->rkey = 0;
   wqe->remote_srqn = wr.qp_type.xrc.remote_srqn;
-  if (path != nullptr) {
+  if (wqe->opcode == queues::kFlushOpcode) {  // which ibv_send_wr has no place for; an atomic's will do
+    wqe->remote_address = wr.wr.atomic.remote_addr;
+    wqe->rkey = wr.wr.atomic.rkey;
+    wqe->compare_add = wr.wr.atomic.compare_add;
+    wqe->swap = wr.wr.atomic.swap;
+  } else if (path != nullptr) {
     wqe->path = *path;
     wqe->remote_qkey = wr.wr.ud.remote_qkey;
     wqe->remote_qpn = roce::Qpn(wr.wr.ud.remote_qpn);

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+#include <infiniband/verbs.h>
+
+#include "adapter/send_rules.h"
+#include "queues/work_queue.h"
+
+namespace verbena::adapter {
+
+struct Qp;
+
+// struct ibv_qp_ex as verbs.h of rdma-core 45 and later has it: one more operation at its end. Programs built
+// with it call this without looking, if they have asked for the operation.
+struct ExtendedQp : ibv_qp_ex {
+  void (*wr_flush)(ibv_qp_ex* qp, uint32_t rkey, uint64_t remote_address, size_t length, uint8_t placement,
+                   uint8_t selectivity) = nullptr;
+};
+static_assert(sizeof(ExtendedQp) == sizeof(ibv_qp_ex) + sizeof(void*));
+
+// A batch of requests between ibv_wr_start() and ibv_wr_complete(), or ibv_wr_abort(): they are written
+// straight into the ring, behind what is posted, and posted together. Belongs to the thread that started it,
+// which has the send queue's lock meanwhile.
+struct SendBatch {
+  queues::SendWqe* wqe = nullptr;  // the request being made, to which setters apply
+  uint32_t filled = 0;
+  int error = EINVAL;  // the first; from then on every call does nothing. So also outside of a batch.
+  Data data = Data::kNone;
+  bool unaddressed = false;  // the request lacks what says where it goes
+  bool open = false;
+};
+
+// The operations (enum ibv_qp_create_send_ops_flags) that a service carries out.
+constexpr uint64_t executed_operations(uint8_t service) {
+  uint64_t operations = 0;
+  for (const SendRule& rule : kSendRules) {
+    if ((rule.executed & service) != 0) operations |= rule.operation;
+  }
+  return operations;
+}
+
+// Fills in the functions of struct ibv_qp_ex: those of the operations asked for at creation, and refusals for
+// the others, as a program that calls one without having asked must not jump to nowhere.
+// REQUIRES: the QP's type is set; operations are among executed_operations()
+void fill_send_operations(Qp& qp, uint64_t operations);
+
+}  // namespace verbena::adapter

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "adapter/send_request.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "adapter/limits.h"
+#include "adapter/send_rules.h"
+#include "memory/guarded.h"
+#include "transport/gather.h"
+
+namespace verbena::adapter {
+namespace {
+
+using queues::SendWqe;
+
+// Where the C struct keeps what a kind of request carries besides its data. One for each enum Operand.
+using Take = int (*)(SendWqe& wqe, const ibv_send_wr& wr);
+
+int take_remote(SendWqe& wqe, const ibv_send_wr& wr) {
+  wqe.remote_address = wr.wr.rdma.remote_addr;
+  wqe.rkey = wr.wr.rdma.rkey;
+  return 0;
+}
+
+int take_atomic(SendWqe& wqe, const ibv_send_wr& wr) {
+  if (wr.wr.atomic.remote_addr % sizeof(uint64_t) != 0) return EINVAL;
+  wqe.remote_address = wr.wr.atomic.remote_addr;
+  wqe.rkey = wr.wr.atomic.rkey;
+  wqe.compare_add = wr.wr.atomic.compare_add;
+  wqe.swap = wr.wr.atomic.swap;
+  return 0;
+}
+
+int take_window(SendWqe& wqe, const ibv_send_wr& wr) {
+  if (wr.bind_mw.mw == nullptr) return EINVAL;
+  return fill_binding(wqe, *wr.bind_mw.mw, wr.bind_mw.rkey, wr.bind_mw.bind_info);
+}
+
+// Only ibv_wr_flush() of newer headers can say what to flush.
+int take_flush(SendWqe&, const ibv_send_wr&) {
+  return EOPNOTSUPP;
+}
+
+constexpr std::array<Take, 6> kTake = {
+    [](SendWqe&, const ibv_send_wr&) { return 0; },
+    take_remote,
+    take_atomic,
+    [](SendWqe&, const ibv_send_wr&) { return 0; },  // the key stands where others have their immediate data
+    take_window,
+    take_flush};
+static_assert(static_cast<size_t>(Operand::kFlush) + 1 == kTake.size());
+
+// Whose destination is no part of the connection.
+int take_destination(SendWqe& wqe, const ibv_send_wr& wr, const Qp& qp) {
+  if (qp.init.qp_type == IBV_QPT_UD) {
+    if (wr.wr.ud.ah == nullptr || !same_domain(wr.wr.ud.ah->pd, qp.qp_base.pd)) return EINVAL;
+    wqe.path = Ah::of(wr.wr.ud.ah).path;
+    wqe.remote_qpn = roce::Qpn(wr.wr.ud.remote_qpn);
+    wqe.remote_qkey = wr.wr.ud.remote_qkey;
+  } else if (qp.init.qp_type == IBV_QPT_XRC_SEND) {
+    wqe.remote_srqn = wr.qp_type.xrc.remote_srqn;
+  }
+  return 0;
+}
+
+// Copies what the application wants inline; its buffer needs no key and may be changed after posting.
+int fill_inline(SendWqe& wqe, std::span<const ibv_sge> list) {
+  wqe.num_sge = 0;
+  std::byte* to = wqe.inline_space();
+  const bool copied = memory::guarded([&] {
+    for (const ibv_sge& sge : list) {
+      if (sge.length > 0) std::memcpy(to, reinterpret_cast<const void*>(sge.addr), sge.length);
+      to += sge.length;
+    }
+  });
+  return copied ? 0 : EFAULT;
+}
+
+// What the gather list may hold, by what it is for.
+int check_data(Data data, uint64_t length, const ibv_send_wr& wr, uint32_t max_inline) {
+  const bool is_inline = (wr.send_flags & IBV_SEND_INLINE) != 0;
+  const bool may_be_inline = data == Data::kSent || data == Data::kWord;
+  if (is_inline && (!may_be_inline || length > max_inline)) return EINVAL;
+  switch (data) {
+    case Data::kNone:
+      return wr.num_sge == 0 ? 0 : EINVAL;
+    case Data::kWord:
+      return length == sizeof(uint64_t) && wr.wr.rdma.remote_addr % sizeof(uint64_t) == 0 ? 0 : EINVAL;
+    case Data::kOriginal:
+      return length >= sizeof(uint64_t) && length <= kMaxMessageBytes ? 0 : EINVAL;
+    default:
+      return length <= kMaxMessageBytes ? 0 : EINVAL;
+  }
+}
+
+}  // namespace
+
+int fill_binding(SendWqe& wqe, const ibv_mw& window, uint32_t new_key, const ibv_mw_bind_info& info) {
+  wqe.set_binding({.window = window.rkey,
+                   .new_key = new_key,
+                   .region = info.mr != nullptr ? info.mr->lkey : 0,
+                   .access = info.mw_access_flags,
+                   .address = info.addr,
+                   .length = info.length});
+  return 0;
+}
+
+int fill(SendWqe& wqe, const ibv_send_wr& wr, const Qp& qp) {
+  const auto opcode = static_cast<uint32_t>(wr.opcode);
+  if (opcode >= kSendOpcodes || (qp.send_opcodes >> opcode & 1) == 0) {
+    return refusal_of(opcode, service_bit(qp.init.qp_type));
+  }
+  const SendRule& rule = kSendRules[opcode];
+  const ibv_qp_cap& cap = qp.init.cap;
+  if (wr.num_sge < 0 || static_cast<uint32_t>(wr.num_sge) > cap.max_send_sge) return EINVAL;
+  const std::span<const ibv_sge> list(wr.sg_list, static_cast<size_t>(wr.num_sge));
+  const uint64_t length = transport::total_length(list);
+  if (const int error = check_data(rule.data, length, wr, cap.max_inline_data); error != 0) return error;
+
+  wqe.wr_id = wr.wr_id;
+  wqe.opcode = static_cast<uint8_t>(opcode);
+  wqe.flags = static_cast<uint8_t>(wr.send_flags);
+  wqe.length = rule.data == Data::kOriginal ? sizeof(uint64_t) : static_cast<uint32_t>(length);
+  wqe.immediate = wr.imm_data;
+  wqe.num_sge = static_cast<uint16_t>(wr.num_sge);
+  if (const int error = kTake[static_cast<size_t>(rule.operand)](wqe, wr); error != 0) return error;
+  if (const int error = take_destination(wqe, wr, qp); error != 0) return error;
+  if (wqe.is_inline()) return fill_inline(wqe, list);
+  std::copy(list.begin(), list.end(), wqe.sge_space());
+  return 0;
+}
+
+}  // namespace verbena::adapter

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include "adapter/objects.h"
+#include "queues/work_queue.h"
+
+namespace verbena::adapter {
+
+// Writes a request into the ring as ibv_post_send(3) takes it: checked against the table of rules
+// (send_rules.h) and the QP's capabilities. 0, or why it is refused; then the slot's content means nothing.
+// REQUIRES: the caller is the send queue's one producer
+int fill(queues::SendWqe& wqe, const ibv_send_wr& wr, const Qp& qp);
+
+// Writes what a BIND_MW request is to do. 0, or why it is refused.
+int fill_binding(queues::SendWqe& wqe, const ibv_mw& window, uint32_t new_key, const ibv_mw_bind_info& info);
+
+}  // namespace verbena::adapter
