@@ -22,7 +22,7 @@ struct HeldReceive {
 };
 static_assert(offsetof(HeldReceive, list) == sizeof(RecvWqe));
 
-// Hears that a shared receive queue has fewer requests than its limit. Called by whoever takes or arms.
+// Hears that a shared receive queue has fewer requests than its limit. Called by the shard's lock holder.
 class LimitListener {
  public:
   virtual ~LimitListener() = default;
@@ -31,7 +31,7 @@ class LimitListener {
 
 // Receive requests that several QPs share (IBTA volume 1, 10.2.9).
 //
-// Any thread posts and modifies, under lock(). The shard's lock holder takes.
+// Any thread posts, under lock(). The shard's lock holder takes and modifies.
 class SharedReceiveQueue {
  public:
   struct Config {
@@ -50,7 +50,7 @@ class SharedReceiveQueue {
   CompletionQueue* cq() const { return config_.cq; }
   uint32_t number() const { return config_.number; }
   uint64_t xrc_domain() const { return config_.xrc_domain; }
-  uint32_t capacity() const { return ring_.capacity(); }
+  uint32_t capacity() const { return capacity_.load(std::memory_order_relaxed); }
   uint32_t sges() const { return config_.sges; }
 
   // ---- any thread
@@ -63,11 +63,12 @@ class SharedReceiveQueue {
   Result<RecvQueue> make_ring(uint32_t requests) const { return make_ring(config_, requests); }
 
   uint32_t limit() const { return limit_.load(std::memory_order_relaxed); }
+
+  // ---- the shard
+
   // Tells the listener, once, when fewer than `limit` requests are left; 0: not at all. At once when so few
   // are there already.
   void arm(uint32_t limit);
-
-  // ---- the shard
 
   // Takes the oldest request. False: there is none.
   bool take(HeldReceive& into);
@@ -78,13 +79,15 @@ class SharedReceiveQueue {
   Result<void> exchange(RecvQueue& ring);
 
  private:
-  SharedReceiveQueue(const Config& config, RecvQueue ring) : config_(config), ring_(std::move(ring)) {}
+  SharedReceiveQueue(const Config& config, RecvQueue ring)
+      : config_(config), ring_(std::move(ring)), capacity_(ring_.capacity()) {}
   static Result<RecvQueue> make_ring(const Config& config, uint32_t requests);
   void look_at_limit();
 
   const Config config_;
   SpinLock lock_;
   RecvQueue ring_;
+  std::atomic<uint32_t> capacity_;  // the ring's
   std::atomic<uint32_t> limit_{0};
 };
 

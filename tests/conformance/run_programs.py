@@ -37,8 +37,9 @@ def run_case(hosts, case, server, client, repeat, environment):
     server_gid, client_gid = gid_options(case, server), gid_options(case, client)
     figures, failures = [], []
     for _ in range(repeat):
-        result = harness.pair(server, client, case.command(), server_options=server_gid, client_options=client_gid,
-                              address=address, seconds=case.seconds, environment=environment)
+        result = harness.pair(server, client, case.command(), server_options=[*case.server_options, *server_gid],
+                              client_options=client_gid, clients=case.clients, address=address, seconds=case.seconds,
+                              environment=environment)
         complaint = case.complaint(result)
         if complaint:
             failures.append(f"{case.name}: {complaint}\n{result.report()}")

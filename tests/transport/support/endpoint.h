@@ -13,6 +13,7 @@
 #include "transport/support/memory.h"
 #include "transport/support/post.h"
 #include "transport/support/recording_sink.h"
+#include "transport/support/xrc_halves.h"
 #include "transport/ud.h"
 
 namespace verbena::transport {
@@ -49,16 +50,6 @@ struct EndpointOptions {
   queues::SharedReceiveQueue* srq = nullptr;              // in place of its own receive queue
   const queues::SharedReceiveQueueTable* srqs = nullptr;  // of an XRC target, which has no protection domain
   uint64_t xrc_domain = 0;
-};
-
-// XRC's two halves.
-struct XrcInitiator : RcQueuePair {
-  XrcInitiator(const QpConfig& config, queues::SendQueue send, queues::RecvQueue recv)
-      : RcQueuePair(config, std::move(send), std::move(recv), Role::kXrcInitiator) {}
-};
-struct XrcTarget : RcQueuePair {
-  XrcTarget(const QpConfig& config, queues::SendQueue send, queues::RecvQueue recv)
-      : RcQueuePair(config, std::move(send), std::move(recv), Role::kXrcTarget) {}
 };
 
 // One queue pair of type Qp with all it needs, its wire a recording.
