@@ -55,6 +55,7 @@ inline constexpr std::array kCqEvents = {IBV_EVENT_CQ_ERR};
 inline constexpr std::array kQpEvents = {IBV_EVENT_QP_FATAL,      IBV_EVENT_QP_REQ_ERR,
                                          IBV_EVENT_QP_ACCESS_ERR, IBV_EVENT_COMM_EST,
                                          IBV_EVENT_SQ_DRAINED,    IBV_EVENT_QP_LAST_WQE_REACHED};
+inline constexpr std::array kWqEvents = {IBV_EVENT_WQ_FATAL};
 inline constexpr std::array kSrqEvents = {IBV_EVENT_SRQ_ERR, IBV_EVENT_SRQ_LIMIT_REACHED};
 inline constexpr std::array kPortEvents = {IBV_EVENT_PORT_ACTIVE, IBV_EVENT_PORT_ERR, IBV_EVENT_GID_CHANGE,
                                            IBV_EVENT_DEVICE_FATAL};

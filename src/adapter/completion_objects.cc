@@ -142,6 +142,11 @@ void SoftwareContext::ack_async_event(ibv_async_event* event) {
       Srq::of(srq).account.acknowledge(srq->events_completed, 1);
       return;
     }
+    case IBV_EVENT_WQ_FATAL: {
+      ibv_wq* wq = event->element.wq;
+      Wq::of(wq).account.acknowledge(wq->events_completed, 1);
+      return;
+    }
     default:  // of the port: nothing waits for it
       return;
   }

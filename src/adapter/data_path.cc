@@ -41,7 +41,8 @@ int post_send(ibv_qp* abi, ibv_send_wr* wr, ibv_send_wr** bad_wr) {
   uint32_t filled = 0;
   {
     const PostingLock guard(transport.send_lock(), qp.one_thread);
-    if (!transport::accepts_sends(transport.state())) error = EINVAL;
+    // An XRC target sends nothing.
+    if (!transport::accepts_sends(transport.state()) || qp.send_opcodes == 0) error = EINVAL;
     for (; wr != nullptr && error == 0; wr = wr->next, ++filled) {
       SendWqe* wqe = transport.send_queue().reserve(filled);
       error = wqe == nullptr ? ENOMEM : fill(*wqe, *wr, qp);
@@ -56,10 +57,15 @@ int post_send(ibv_qp* abi, ibv_send_wr* wr, ibv_send_wr** bad_wr) {
   return error;
 }
 
+// With a shared queue there is none of one's own to post to (IBTA volume 1, 10.2.9.1), in XRC never.
+bool has_receive_queue(const Qp& qp) {
+  return qp.init.srq == nullptr && qp.init.qp_type != IBV_QPT_XRC_SEND && qp.init.qp_type != IBV_QPT_XRC_RECV;
+}
+
 int post_recv(ibv_qp* abi, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
   Qp& qp = Qp::of(abi);
   transport::QueuePair& transport = *qp.transport;
-  if (!transport::accepts_receives(transport.state())) {
+  if (!transport::accepts_receives(transport.state()) || !has_receive_queue(qp)) {
     if (bad_wr != nullptr) *bad_wr = wr;
     return EINVAL;
   }
@@ -73,6 +79,7 @@ int post_recv(ibv_qp* abi, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
   if (posted.error == ENOMEM) posted.error = why_full(transport.recv_queue());
   if (posted.error != 0 && bad_wr != nullptr) *bad_wr = posted.failed;
   if (must_ring) qp.shard.ring(transport);
+  if (posted.count > 0 && qp.raw != nullptr) qp.raw->after_receives(qp);
   return posted.error;
 }
 

@@ -11,6 +11,7 @@
 
 #include "adapter/async_events.h"
 #include "adapter/custom_memory.h"
+#include "adapter/ethernet_link.h"
 #include "adapter/send_batch.h"
 #include "adapter/xrc_domain.h"
 #include "base/intrusive_list.h"
@@ -174,6 +175,22 @@ struct QpCore : transport::QpEventListener {
   bool ended_ = false;
 };
 
+struct Qp;
+struct RwqIndTable;
+
+// What a raw QP has besides.
+struct RawSide {
+  explicit RawSide(std::shared_ptr<EthernetLink> ethernet) : link(std::move(ethernet)), sender(*link) {}
+
+  const std::shared_ptr<EthernetLink> link;
+  EthernetLink::Sender sender;
+  RwqIndTable* table = nullptr;    // it spreads what it receives over this one's queues
+  std::atomic<uint32_t> flows{0};  // rules that name it
+
+  // Receive requests were posted to the QP, which is this one's.
+  void after_receives(Qp& qp);
+};
+
 // The C struct is an ibv_qp_ex, whose first member is an ibv_qp.
 struct Qp : ExtendedQp {
   Qp(SoftwareContext& maker, std::shared_ptr<QpCore> shared);
@@ -186,6 +203,7 @@ struct Qp : ExtendedQp {
   EventAccount account;
   std::atomic<uint32_t> async_events_taken{0};
   AsyncEvents<kQpEvents.size()> async_events;
+  std::unique_ptr<RawSide> raw;  // null unless it is for raw packets
   const std::shared_ptr<QpCore> core;
   transport::QueuePair* const transport;  // the core's
   ibv_qp_attr& attributes;                // likewise

@@ -47,6 +47,50 @@ ibv_qp_ex* Context::qp_to_qp_ex(ibv_qp*) {
   return nullptr;
 }
 
+Result<ibv_flow*> Context::create_flow(ibv_qp*, const ibv_flow_attr*) {
+  return fail(EOPNOTSUPP);
+}
+
+int Context::destroy_flow(ibv_flow*) {
+  return EOPNOTSUPP;
+}
+
+Result<ibv_wq*> Context::create_wq(ibv_wq_init_attr*) {
+  return fail(EOPNOTSUPP);
+}
+
+int Context::modify_wq(ibv_wq*, const ibv_wq_attr*) {
+  return EOPNOTSUPP;
+}
+
+int Context::destroy_wq(ibv_wq*) {
+  return EOPNOTSUPP;
+}
+
+Result<ibv_rwq_ind_table*> Context::create_rwq_ind_table(const ibv_rwq_ind_table_init_attr*) {
+  return fail(EOPNOTSUPP);
+}
+
+int Context::destroy_rwq_ind_table(ibv_rwq_ind_table*) {
+  return EOPNOTSUPP;
+}
+
+Result<ibv_counters*> Context::create_counters(const ibv_counters_init_attr*) {
+  return fail(EOPNOTSUPP);
+}
+
+int Context::destroy_counters(ibv_counters*) {
+  return EOPNOTSUPP;
+}
+
+int Context::attach_counters(ibv_counters*, const ibv_counter_attach_attr*, ibv_flow*) {
+  return EOPNOTSUPP;
+}
+
+int Context::read_counters(ibv_counters*, uint64_t*, uint32_t, uint32_t) {
+  return EOPNOTSUPP;
+}
+
 Result<ibv_srq*> Context::create_srq(ibv_srq_init_attr_ex*) {
   return fail(EOPNOTSUPP);
 }

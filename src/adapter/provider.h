@@ -102,6 +102,19 @@ class Context {
   virtual ibv_qp_ex* qp_to_qp_ex(ibv_qp* qp);
   virtual Result<ibv_qp*> open_qp(ibv_qp_open_attr* attr);
 
+  // Raw packets: flow rules, receive queues outside of QPs, what flows count
+  virtual Result<ibv_flow*> create_flow(ibv_qp* qp, const ibv_flow_attr* attr);
+  virtual int destroy_flow(ibv_flow* flow);
+  virtual Result<ibv_wq*> create_wq(ibv_wq_init_attr* attr);  // max_wr and max_sge are updated
+  virtual int modify_wq(ibv_wq* wq, const ibv_wq_attr* attr);
+  virtual int destroy_wq(ibv_wq* wq);
+  virtual Result<ibv_rwq_ind_table*> create_rwq_ind_table(const ibv_rwq_ind_table_init_attr* attr);
+  virtual int destroy_rwq_ind_table(ibv_rwq_ind_table* table);
+  virtual Result<ibv_counters*> create_counters(const ibv_counters_init_attr* attr);
+  virtual int destroy_counters(ibv_counters* counters);
+  virtual int attach_counters(ibv_counters* counters, const ibv_counter_attach_attr* attr, ibv_flow* flow);
+  virtual int read_counters(ibv_counters* counters, uint64_t* values, uint32_t count, uint32_t flags);
+
   // Shared receive queues
   virtual Result<ibv_srq*> create_srq(ibv_srq_init_attr_ex* attr);
   virtual int modify_srq(ibv_srq* srq, ibv_srq_attr* attr, int mask);

@@ -9,6 +9,7 @@ namespace {
 
 constexpr uint32_t kUnderstood = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_XRCD | IBV_QP_INIT_ATTR_CREATE_FLAGS |
                                  IBV_QP_INIT_ATTR_MAX_TSO_HEADER | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+constexpr uint32_t kUnderstoodForRaw = kUnderstood | IBV_QP_INIT_ATTR_IND_TABLE | IBV_QP_INIT_ATTR_RX_HASH;
 
 // What rdma-core passes on; beyond it has no meaning for any device.
 constexpr uint32_t kKnownFlags = IBV_QP_CREATE_BLOCK_SELF_MCAST_LB | IBV_QP_CREATE_SCATTER_FCS |
@@ -17,7 +18,9 @@ constexpr uint32_t kKnownFlags = IBV_QP_CREATE_BLOCK_SELF_MCAST_LB | IBV_QP_CREA
 
 int check_flags(uint32_t flags, ibv_qp_type type) {
   if ((flags & ~kKnownFlags) != 0) return EINVAL;
-  const uint32_t supported = type == IBV_QPT_UD ? IBV_QP_CREATE_BLOCK_SELF_MCAST_LB : 0;
+  const uint32_t supported = type == IBV_QPT_UD           ? IBV_QP_CREATE_BLOCK_SELF_MCAST_LB
+                             : type == IBV_QPT_RAW_PACKET ? IBV_QP_CREATE_CVLAN_STRIPPING
+                                                          : 0;
   return (flags & ~supported) == 0 ? 0 : EOPNOTSUPP;
 }
 
@@ -28,7 +31,8 @@ bool has(const ibv_qp_init_attr_ex& attr, ibv_qp_init_attr_mask field) {
 }  // namespace
 
 int check_extras(const ibv_qp_init_attr_ex& attr) {
-  if ((attr.comp_mask & ~kUnderstood) != 0) return EOPNOTSUPP;
+  const bool raw = attr.qp_type == IBV_QPT_RAW_PACKET;
+  if ((attr.comp_mask & ~(raw ? kUnderstoodForRaw : kUnderstood)) != 0) return EOPNOTSUPP;
   if (has(attr, IBV_QP_INIT_ATTR_CREATE_FLAGS)) {
     if (const int error = check_flags(attr.create_flags, attr.qp_type); error != 0) return error;
   }

@@ -3,6 +3,7 @@
 #include <bit>
 
 #include "adapter/limits.h"
+#include "adapter/qp_capacities.h"
 #include "adapter/qp_extras.h"
 #include "adapter/send_rules.h"
 #include "adapter/software_context.h"
@@ -20,26 +21,6 @@ constexpr uint32_t kMostQpn = 0xffffff;
 // What goes beyond, rate limits, needs extended commands, which there are none of (rdma-core answers the
 // same).
 constexpr int kPlainMask = IBV_QP_RATE_LIMIT - 1;
-
-int check_capacities(const ibv_qp_cap& cap) {
-  const auto within = [](uint32_t value, int most) { return value <= static_cast<uint32_t>(most); };
-  return within(cap.max_send_wr, kMaxQpWr) && within(cap.max_recv_wr, kMaxQpWr) &&
-                 within(cap.max_send_sge, kMaxSge) && within(cap.max_recv_sge, kMaxSge) &&
-                 within(cap.max_inline_data, kMaxInline)
-             ? 0
-             : EINVAL;
-}
-
-// What the QP really has room for: rings are powers of two, the space of a gather list serves inline data
-// too.
-void round_up(ibv_qp_cap& cap) {
-  cap.max_send_sge = std::max(cap.max_send_sge, 1u);
-  cap.max_recv_sge = std::max(cap.max_recv_sge, 1u);
-  cap.max_inline_data =
-      std::max<uint32_t>((cap.max_inline_data + 15) & ~15u, cap.max_send_sge * sizeof(ibv_sge));
-  if (cap.max_send_wr > 0) cap.max_send_wr = std::bit_ceil(cap.max_send_wr);
-  if (cap.max_recv_wr > 0) cap.max_recv_wr = std::bit_ceil(cap.max_recv_wr);
-}
 
 // How large each attribute may be (ib_modify_qp_is_ok() and modify_qp() of the kernel's uverbs and rxe).
 struct Bound {
@@ -151,7 +132,8 @@ std::unique_ptr<transport::QueuePair> make_transport(ibv_qp_type type, const tra
   }
 }
 
-// The objects that a QP uses cannot go before it.
+}  // namespace
+
 void count_users(const Qp& qp, int by) {
   const auto add = [by](std::atomic<uint32_t>& users) { users += static_cast<uint32_t>(by); };
   const ibv_qp& abi = qp.qp_base;
@@ -160,12 +142,12 @@ void count_users(const Qp& qp, int by) {
   if (abi.recv_cq != nullptr) add(Cq::of(abi.recv_cq).users);
   if (abi.srq != nullptr) add(Srq::of(abi.srq).users);
   if (qp.xrcd != nullptr) add(Xrcd::of(qp.xrcd).users);
+  if (qp.raw != nullptr && qp.raw->table != nullptr) add(qp.raw->table->users);
 }
-
-}  // namespace
 
 Result<ibv_qp*> SoftwareContext::create_qp(ibv_qp_init_attr_ex* attr) {
   if (const int error = check_extras(*attr); error != 0) return fail(error);
+  if (attr->qp_type == IBV_QPT_RAW_PACKET) return create_raw_qp(attr);
   const TypeRule* rule = rule_of(attr->qp_type);
   if (rule == nullptr) return fail(EOPNOTSUPP);
   if (const int error = check_objects(*attr, *rule, &abi().context); error != 0) return fail(error);
@@ -256,6 +238,7 @@ void SoftwareContext::withdraw_events(Qp& qp) {
 
 int SoftwareContext::destroy_qp(ibv_qp* abi_qp) {
   Qp& qp = Qp::of(abi_qp);
+  if (qp.raw != nullptr && qp.raw->flows.load() != 0) return EBUSY;
   retire(qp);
   // Events that the application holds must come back first (ibv_get_async_event(3)).
   qp.account.await(abi_qp->events_completed, qp.async_events_taken);

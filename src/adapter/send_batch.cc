@@ -32,20 +32,26 @@ void fail(Qp& qp, int error) {
 
 void start(ibv_qp_ex* abi) {
   Qp& qp = of(abi);
-  if (!qp.one_thread) qp.transport->send_lock().lock();
-  qp.batch = {.error = transport::accepts_sends(qp.transport->state()) ? 0 : EINVAL, .open = true};
+  SendBatch& batch = qp.batch;
+  if (batch.lock != nullptr) batch.lock->lock();
+  batch.first = batch.ring->posted();
+  batch.room = batch.ring->room();
+  batch.filled = 0;
+  batch.data = Data::kNone;
+  batch.unaddressed = false;
+  batch.error = transport::accepts_sends(qp.transport->state()) ? 0 : EINVAL;
 }
 
 // Ends the batch, posting its requests or not.
 int finish(Qp& qp, bool post) {
   SendBatch& batch = qp.batch;
-  if (!batch.open) return EINVAL;
+  if (batch.error == SendBatch::kNotOpen) return EINVAL;
   if (batch.unaddressed) fail(qp, EINVAL);
   const int error = batch.error;
   const uint32_t posted = error == 0 && post ? batch.filled : 0;
-  batch = {};
-  if (posted > 0) qp.transport->send_queue().publish(posted);
-  if (!qp.one_thread) qp.transport->send_lock().unlock();
+  batch.error = SendBatch::kNotOpen;
+  if (posted > 0) batch.ring->publish(posted);
+  if (batch.lock != nullptr) batch.lock->unlock();
   if (posted > 0) qp.shard.ring(*qp.transport);
   return error;
 }
@@ -65,19 +71,16 @@ template <uint8_t kOpcode, bool kAddressed>
 SendWqe* begin(Qp& qp) {
   SendBatch& batch = qp.batch;
   if (batch.error != 0) return nullptr;
-  if (kAddressed && batch.unaddressed) {
-    batch.error = EINVAL;
-    return nullptr;
+  if (batch.filled == batch.room) {
+    batch.room = batch.ring->room();  // some may have been consumed meanwhile
+    if (batch.filled == batch.room) batch.error = ENOMEM;
   }
-  SendWqe* wqe = qp.transport->send_queue().reserve(batch.filled);
-  if (wqe == nullptr) {
-    batch.error = ENOMEM;
-    return nullptr;
-  }
-  ++batch.filled;
+  if (kAddressed && batch.unaddressed) batch.error = EINVAL;
+  if (batch.error != 0) return nullptr;
+  SendWqe* wqe = &batch.ring->at(batch.first + batch.filled++);
   batch.wqe = wqe;
   batch.data = kSendRules[kOpcode].data;
-  batch.unaddressed = kAddressed;
+  if constexpr (kAddressed) batch.unaddressed = true;
   wqe->wr_id = qp.wr_id;
   wqe->opcode = kOpcode;
   wqe->flags = static_cast<uint8_t>(qp.wr_flags & ~unsigned{IBV_SEND_INLINE});
@@ -182,7 +185,7 @@ struct Make {
 void set_datagram_address(ibv_qp_ex* abi, ibv_ah* ah, uint32_t remote_qpn, uint32_t remote_qkey) {
   Qp& qp = of(abi);
   SendBatch& batch = qp.batch;
-  if (batch.error != 0 || batch.wqe == nullptr) return;
+  if (batch.error != 0 || batch.filled == 0) return;
   if (ah == nullptr || !same_domain(ah->pd, qp.qp_base.pd)) return fail(qp, EINVAL);
   batch.wqe->path = Ah::of(ah).path;
   batch.wqe->remote_qpn = roce::Qpn(remote_qpn);
@@ -192,7 +195,7 @@ void set_datagram_address(ibv_qp_ex* abi, ibv_ah* ah, uint32_t remote_qpn, uint3
 
 void set_xrc_address(ibv_qp_ex* abi, uint32_t remote_srqn) {
   SendBatch& batch = of(abi).batch;
-  if (batch.error != 0 || batch.wqe == nullptr) return;
+  if (batch.error != 0 || batch.filled == 0) return;
   batch.wqe->remote_srqn = remote_srqn;
   batch.unaddressed = false;
 }
@@ -200,7 +203,7 @@ void set_xrc_address(ibv_qp_ex* abi, uint32_t remote_srqn) {
 // Takes note of the length, if the request may have that much and that kind of data.
 bool accept_data(Qp& qp, uint64_t length) {
   SendBatch& batch = qp.batch;
-  if (batch.error != 0 || batch.wqe == nullptr) return false;
+  if (batch.error != 0) return false;
   if (batch.data == Data::kOriginal) {
     if (length < sizeof(uint64_t)) return fail(qp, EINVAL), false;
     length = sizeof(uint64_t);
@@ -237,16 +240,26 @@ void set_inline_data_list(ibv_qp_ex* abi, size_t count, const ibv_data_buf* list
   if (!accept_data(qp, length)) return;
   qp.batch.wqe->flags |= IBV_SEND_INLINE;
   std::byte* to = qp.batch.wqe->inline_space();
-  for (size_t i = 0; i < count; ++i) {
-    const ConstBytes piece(static_cast<const std::byte*>(list[i].addr), list[i].length);
-    if (!memory::copy_guarded(to, piece)) return fail(qp, EFAULT);
-    to += piece.size();
-  }
+  const bool copied = memory::guarded([&] {
+    for (size_t i = 0; i < count; ++i) {
+      if (list[i].length > 0) std::memcpy(to, list[i].addr, list[i].length);
+      to += list[i].length;
+    }
+  });
+  if (!copied) fail(qp, EFAULT);
 }
 
 void set_inline_data(ibv_qp_ex* abi, void* from, size_t length) {
-  const ibv_data_buf piece{from, length};
-  set_inline_data_list(abi, 1, &piece);
+  Qp& qp = of(abi);
+  SendBatch& batch = qp.batch;
+  if (batch.data != Data::kSent || batch.error != 0) return fail(qp, EINVAL);
+  if (length > qp.init.cap.max_inline_data) return fail(qp, kTooMuch);
+  SendWqe& wqe = *batch.wqe;
+  wqe.flags |= IBV_SEND_INLINE;
+  wqe.length = static_cast<uint32_t>(length);
+  if (!memory::copy_guarded(wqe.inline_space(), {static_cast<const std::byte*>(from), length})) {
+    fail(qp, EFAULT);
+  }
 }
 
 // ---- what a QP cannot do
@@ -284,6 +297,8 @@ void fill_requests(ExtendedQp& qp, uint64_t operations) {
 }  // namespace
 
 void fill_send_operations(Qp& qp, uint64_t operations) {
+  qp.batch.ring = &qp.transport->send_queue();
+  qp.batch.lock = qp.one_thread ? nullptr : &qp.transport->send_lock();
   const ibv_qp_type type = qp.init.qp_type;
   if (type == IBV_QPT_UD || type == IBV_QPT_XRC_SEND) {
     fill_requests<true>(qp, operations);

@@ -6,6 +6,7 @@
 #include <infiniband/verbs.h>
 
 #include "adapter/send_rules.h"
+#include "base/spin_lock.h"
 #include "queues/work_queue.h"
 
 namespace verbena::adapter {
@@ -24,12 +25,17 @@ static_assert(sizeof(ExtendedQp) == sizeof(ibv_qp_ex) + sizeof(void*));
 // straight into the ring, behind what is posted, and posted together. Belongs to the thread that started it,
 // which has the send queue's lock meanwhile.
 struct SendBatch {
+  static constexpr int kNotOpen = -1;
+
+  queues::SendQueue* ring = nullptr;
+  SpinLock* lock = nullptr;        // none in a thread domain
   queues::SendWqe* wqe = nullptr;  // the request being made, to which setters apply
+  uint32_t first = 0;              // index of the first request
   uint32_t filled = 0;
-  int error = EINVAL;  // the first; from then on every call does nothing. So also outside of a batch.
-  Data data = Data::kNone;
-  bool unaddressed = false;  // the request lacks what says where it goes
-  bool open = false;
+  uint32_t room = 0;         // in the ring, when last looked
+  int error = kNotOpen;      // the first; from then on every call does nothing. So also outside of a batch.
+  Data data = Data::kNone;   // which the request being made takes
+  bool unaddressed = false;  // it lacks what says where it goes
 };
 
 // The operations (enum ibv_qp_create_send_ops_flags) that a service carries out.
@@ -43,7 +49,7 @@ constexpr uint64_t executed_operations(uint8_t service) {
 
 // Fills in the functions of struct ibv_qp_ex: those of the operations asked for at creation, and refusals for
 // the others, as a program that calls one without having asked must not jump to nowhere.
-// REQUIRES: the QP's type is set; operations are among executed_operations()
+// REQUIRES: the QP's type and whether it is of one thread are set; operations are among executed_operations()
 void fill_send_operations(Qp& qp, uint64_t operations);
 
 }  // namespace verbena::adapter

@@ -84,7 +84,7 @@ inline constexpr std::array<SendRule, kSendOpcodes> kSendRules = [] {
                                        .executed = kConnected,
                                        .operand = Operand::kRemote,
                                        .operation = IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM};
-  rules[IBV_WR_SEND] = {.services = kAll, .executed = kImmediate, .operation = IBV_QP_EX_WITH_SEND};
+  rules[IBV_WR_SEND] = {.services = kAll, .executed = kAll, .operation = IBV_QP_EX_WITH_SEND};
   rules[IBV_WR_SEND_WITH_IMM] = {
       .services = kImmediate, .executed = kImmediate, .operation = IBV_QP_EX_WITH_SEND_WITH_IMM};
   rules[IBV_WR_RDMA_READ] = {.services = kReliable,

@@ -81,7 +81,11 @@ SoftwareContext::~SoftwareContext() {
       delete &object;
     }
   };
+  destroy_all(flows_, [&](Flow& flow) { uproot(flow); });
   destroy_all(qps_, [&](Qp& qp) { retire(qp); });
+  destroy_all(rwq_tables_, [](RwqIndTable&) {});
+  destroy_all(wqs_, [&](Wq& wq) { retire(wq); });
+  destroy_all(counters_, [](Counters&) {});
   destroy_all(srqs_, [&](Srq& srq) { retire(srq); });
   destroy_all(xrcds_, [](Xrcd&) {});
   destroy_all(ahs_, [](Ah&) {});
@@ -112,6 +116,7 @@ int SoftwareContext::query_device(ibv_device_attr_ex* attr, size_t attr_size) {
   a.device_cap_flags = IBV_DEVICE_BAD_PKEY_CNTR | IBV_DEVICE_BAD_QKEY_CNTR | IBV_DEVICE_UD_AV_PORT_ENFORCE |
                        IBV_DEVICE_PORT_ACTIVE_EVENT | IBV_DEVICE_SYS_IMAGE_GUID | IBV_DEVICE_RC_RNR_NAK_GEN |
                        IBV_DEVICE_SRQ_RESIZE | IBV_DEVICE_XRC;
+  fill_raw_packet_capabilities(all);
   all.device_cap_flags_ex = a.device_cap_flags | kFlushGlobalFlag | kAtomicWriteFlag;
   a.max_sge = kMaxSge;
   a.max_sge_rd = kMaxSge;

@@ -133,6 +133,10 @@ class WorkQueue {
     if (next - consumed_.load(std::memory_order_acquire) >= slots_) return nullptr;
     return &at(next);
   }
+  // How many more slots a producer may fill; the consumer only makes it more.
+  uint32_t room() const {
+    return slots_ - (posted_.load(std::memory_order_relaxed) - consumed_.load(std::memory_order_acquire));
+  }
   void publish(uint32_t count = 1) {
     posted_.store(posted_.load(std::memory_order_relaxed) + count, std::memory_order_release);
   }

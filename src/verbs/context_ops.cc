@@ -7,6 +7,7 @@
 #include "verbs/abi.h"
 #include "verbs/queries.h"
 #include "verbs/queue_pair.h"
+#include "verbs/raw_packet.h"
 
 #undef ibv_query_port
 
@@ -122,6 +123,7 @@ void fill_operations(verbs_context& abi) {
   fill(abi.query_port, query_port_of_any_size);
   fill(abi.create_qp_ex, create_qp_ex);
   fill(abi.create_srq_ex, create_srq_ex);
+  fill_raw_packet_operations(abi);
   fill(abi.alloc_parent_domain, alloc_parent_domain);
   fill(abi.alloc_td, alloc_td);
   fill(abi.dealloc_td, dealloc_td);

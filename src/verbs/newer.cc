@@ -33,7 +33,8 @@ Result<ibv_mr*> register_by_address(ibv_pd* pd, const MrInitAttr& attr) {
 // The range must lie within the buffer, and the buffer belong to this protection domain.
 bool fits_its_buffer(const ibv_pd* pd, const MrInitAttr& attr) {
   if ((attr.comp_mask & kRegMrAddr) == 0 || (attr.comp_mask & (kRegMrFd | kRegMrFdOffset)) != 0) return false;
-  if (attr.buf == nullptr || attr.buf->pd != pd) return false;
+  if (attr.buf == nullptr) return false;
+  if (attr.buf->context != pd->context || attr.buf->pd_handle != pd->handle) return false;
   const auto base = reinterpret_cast<uintptr_t>(attr.buf->addr);
   const auto from = reinterpret_cast<uintptr_t>(attr.addr);
   return from >= base && from - base <= attr.buf->size && attr.length <= attr.buf->size - (from - base);
@@ -56,7 +57,8 @@ VERBENA_ABI void* ibv_alloc_buf(ibv_pd* pd, size_t size, Buffer** buf) {
     auto made = std::make_unique<Buffer>();
     const auto page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
     if (const int code = ::posix_memalign(&made->addr, page, size)) return fail(code);
-    made->pd = pd;
+    made->context = pd->context;
+    made->pd_handle = pd->handle;
     made->size = size;
     *buf = made.release();
     return (*buf)->addr;

@@ -9,7 +9,9 @@ namespace verbena::verbs {
 
 // ibv_buf: opaque to applications
 struct Buffer {
-  ibv_pd* pd;
+  // Its protection domain, and every parent domain made of that one: they share its handle.
+  ibv_context* context;
+  uint32_t pd_handle;
   void* addr;
   size_t size;
 };

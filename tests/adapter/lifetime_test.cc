@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What may be destroyed when, and what becomes of what is left.
 #include <fcntl.h>
+#include <malloc.h>
 #include <poll.h>
 
 #include "adapter/support/endpoint.h"
@@ -169,6 +170,33 @@ TEST(Lifetime, AThousandQueuePairsComeAndGo) {
   // A number is not used again while others are left: what is still on its way must not meet a stranger.
   std::sort(numbers.begin(), numbers.end());
   EXPECT_EQ(std::adjacent_find(numbers.begin(), numbers.end()), numbers.end());
+}
+
+// Of the heap, beside its rings, which are mapped.
+TEST(Lifetime, AnIdleQueuePairTakesLittleMemory) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "a sanitizer has a heap of its own";
+#endif
+  constexpr size_t kCount = 1000;
+  Context context = open_device();
+  Pd pd(ibv_alloc_pd(context.get()));
+  Cq cq(ibv_create_cq(context.get(), 16, nullptr, nullptr, 0));
+  std::vector<Qp> qps;
+  qps.reserve(kCount);
+  const size_t before = ::mallinfo2().uordblks;
+  for (size_t i = 0; i < kCount; ++i) {
+    ibv_qp_init_attr init{};
+    init.send_cq = init.recv_cq = cq.get();
+    init.qp_type = IBV_QPT_RC;
+    init.cap = {
+        .max_send_wr = 1, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1, .max_inline_data = 0};
+    qps.emplace_back(ibv_create_qp(pd.get(), &init));
+    ASSERT_NE(qps.back(), nullptr) << i;
+  }
+  const size_t each = (::mallinfo2().uordblks - before) / kCount;
+  RecordProperty("bytes", static_cast<int>(each));
+  EXPECT_LE(each, 4096u);
+  EXPECT_GT(each, sizeof(ibv_qp_ex)) << "measured nothing";
 }
 
 TEST(Lifetime, DestroyingAQueuePairTakesItsCompletionsAlong) {

@@ -160,7 +160,6 @@ TEST_F(ObjectErrors, CreatingQueuePairs) {
       {"too long a scatter list", [&](auto& a) { a.cap.max_recv_sge = too_many(device.max_sge); }, EINVAL},
       {"too much inline", [](auto& a) { a.cap.max_inline_data = 1 << 20; }, EINVAL},
       {"an unknown service", [](auto& a) { a.qp_type = static_cast<ibv_qp_type>(77); }, EOPNOTSUPP},
-      {"raw packets", [](auto& a) { a.qp_type = IBV_QPT_RAW_PACKET; }, EOPNOTSUPP},
   };
   for (const Case& c : cases) {
     SCOPED_TRACE(c.what);

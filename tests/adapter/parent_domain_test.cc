@@ -104,6 +104,13 @@ TEST_F(ParentDomain, HasTheRightsOfTheDomainItWasMadeOf) {
   EXPECT_EQ(pair.a.completion().status, IBV_WC_SUCCESS);
 }
 
+TEST_F(ParentDomain, HasTheHandleOfTheDomainItWasMadeOf) {
+  Pd whole = parent(attributes());
+  ASSERT_NE(whole, nullptr);
+  EXPECT_EQ(whole->handle, pd->handle);
+  EXPECT_EQ(whole->context, pd->context);
+}
+
 TEST_F(ParentDomain, AddressHandlesOfEitherServeTheOther) {
   Pair pair({.type = IBV_QPT_UD});
   ibv_parent_domain_init_attr attr{};

@@ -163,6 +163,27 @@ TEST(PostReceive, SaysWhichRequestItRefuses) {
   EXPECT_EQ(bad, &requests[5]);
 }
 
+TEST(PostReceive, RefusesAQueuePairWithoutAReceiveQueueOfItsOwn) {
+  Endpoint endpoint;
+  ibv_srq_init_attr srq_init{};
+  srq_init.attr = {.max_wr = 4, .max_sge = 1, .srq_limit = 0};
+  std::unique_ptr<ibv_srq, Destroy<ibv_destroy_srq>> srq(ibv_create_srq(endpoint.pd.get(), &srq_init));
+  ASSERT_NE(srq, nullptr);
+  ibv_qp_init_attr init{};
+  init.send_cq = init.recv_cq = endpoint.cq.get();
+  init.srq = srq.get();
+  init.qp_type = IBV_QPT_RC;
+  init.cap = endpoint.options.cap;
+  Qp qp(ibv_create_qp(endpoint.pd.get(), &init));
+  ASSERT_NE(qp, nullptr);
+  ibv_qp_attr attr = init_attributes(endpoint.options);
+  ASSERT_EQ(ibv_modify_qp(qp.get(), &attr, init_mask(IBV_QPT_RC)), 0);
+  ibv_recv_wr receive{};
+  ibv_recv_wr* bad = nullptr;
+  EXPECT_EQ(ibv_post_recv(qp.get(), &receive, &bad), EINVAL);
+  EXPECT_EQ(bad, &receive);
+}
+
 TEST(Posting, LeavesTheBadRequestAloneWhenAllIsWell) {
   Pair pair;
   ibv_recv_wr receive{};

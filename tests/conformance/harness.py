@@ -186,16 +186,16 @@ class Host:
             process.kill()
         return status, process.output
 
-    def status(self):
+    def status(self, user=None):
         """What `verbena status --json` says."""
-        code, output = self.command("status", "--json")
+        code, output = self.command("status", "--json", user=user)
         if code != 0:
             raise RuntimeError(f"verbena status --json: {code}\n{output}")
         return json.loads(output)
 
-    def gid_index(self, address, device=None):
+    def gid_index(self, address, device=None, user=None):
         """The index of an address in the GID table, as ibv_devinfo shows it."""
-        code, output = self.run("ibv_devinfo", "-v", *(["-d", device] if device else []))
+        code, output = self.run("ibv_devinfo", "-v", *(["-d", device] if device else []), user=user)
         wanted = f"::ffff:{address}" if ":" not in address else address
         for index, gid in re.findall(r"GID\[\s*(\d+)\]:\s+([0-9a-fA-F:.]+)", output):
             if gid == wanted:
@@ -212,6 +212,11 @@ class Host:
                 if os.path.basename(os.readlink(f"/proc/{pid}/exe")) == "verbena-agent":
                     found.append(int(pid))
         return found
+
+
+    def mac(self):
+        """The address of its network device."""
+        return re.search(r"link/\w+ ([0-9a-f:]{17})", sh("ip", "-n", self.namespace, "link", "show", self.netdev)).group(1)
 
 
 class Hosts:
@@ -346,6 +351,32 @@ def pair(server, client, command, *, server_options=(), client_options=(), addre
     # A server whose client failed may wait for ever; one whose client is through has little left to do.
     server_status = serving.wait(max(0.0, min(deadline - time.monotonic(), 10.0)) if client_status == 0 else 1)
     for process in (serving, *callers):
+        process.kill()
+    return Result(serving, calling, server_status, client_status)
+
+
+def raw_pair(server, client, command, *, seconds=60, environment=None):
+    """Runs a program for raw Ethernet, which talks by nothing else, as root: the server, and once its queue pair is up the
+    client. Without a client: the server alone."""
+    def begin(host, peer, side):
+        return host.verbena("run", *command, "-d", f"rxe_{host.netdev}", f"--{side}", "-B", host.mac(),
+                            "-E", (peer or host).mac(), user=[], environment=environment)
+
+    def is_up():
+        states = [pair["state"] for process in server.status(user=[])["processes"] for pair in process["queue_pairs"]
+                  if process["pid"] == serving.pid]
+        return "RTS" in states or "RTR" in states or not serving.running()
+
+    serving = begin(server, client, "server")
+    if client is None:
+        status = serving.wait(seconds)
+        serving.kill()
+        return Result(serving, serving, status, status)
+    poll_until(is_up, 20, step=0.1)
+    calling = begin(client, server, "client")
+    client_status = calling.wait(seconds)
+    server_status = serving.wait(10.0 if client_status == 0 else 1)
+    for process in (serving, calling):
         process.kill()
     return Result(serving, calling, server_status, client_status)
 

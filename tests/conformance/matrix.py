@@ -26,6 +26,7 @@ class Case:
     expect: str = ""                 # a pattern that the client's output must match
     server_options: tuple = ()       # of the server alone
     clients: int = 1                 # that one server serves
+    raw: str = ""                    # raw Ethernet, as root, on the cable: "pair", or "alone" without a peer
 
     @property
     def name(self):
@@ -165,13 +166,18 @@ def bandwidths():
             rate(program, "-q", "16", "-b", "-n", "200", seconds=120),
             rate(program, "-t", "1"),
             rate(program, "-t", "512", "-Q", "1"),
+            rate(program, "--use_old_post_send"),  # ibv_post_send() in place of ibv_wr_*()
+            rate(program, "--use_old_post_send", "-s", "2", "-l", "16", "-t", "256", "-n", "1600") if sized else
+            rate(program, "--use_old_post_send", "-A", "CMP_AND_SWAP"),
         ]
         if program != "ib_write_bw":  # a write's target hears of nothing: perftest has no event mode for it
             cases.append(rate(program, "-e", "-n", "500"))
     cases += [
         rate("ib_send_bw", "-c", "UD", "-s", "1024"),
         rate("ib_send_bw", "-c", "UD", "-s", "1024", gid="ipv6"),
+        rate("ib_send_bw", "-c", "UD", "-s", "1024", "--use_old_post_send"),
         rate("ib_write_bw", "-s", "64", "-I", "64"),
+        rate("ib_write_bw", "-s", "64", "-I", "64", "--use_old_post_send"),
     ]
     return cases
 
@@ -179,7 +185,7 @@ def bandwidths():
 def latencies():
     cases = []
     for program in ("ib_send_lat", "ib_write_lat", "ib_read_lat", "ib_atomic_lat"):
-        cases += [delay(program), delay(program, gid="ipv6")]
+        cases += [delay(program), delay(program, gid="ipv6"), delay(program, "--use_old_post_send")]
         if program != "ib_atomic_lat":
             cases += [delay(program, *ALL_SIZES, seconds=120), delay(program, "-s", "65536", mtu=9000)]
         else:
@@ -194,8 +200,26 @@ def latencies():
     return cases
 
 
+def raw_packets():
+    """perftest's programs for raw Ethernet. There is no flow control: what is sent faster than it is received is lost,
+    and a receiver that waits for all of it never ends; so few frames are in flight, or the receiver gives up in time."""
+    def lat(*options, **more):
+        return Case("raw_ethernet_lat", options, figure=harness.latency, unit="us", raw="pair", **more)
+
+    def bandwidth(*options, **more):
+        return Case("raw_ethernet_bw", options, figure=harness.bandwidth, unit="MB/s", raw="pair", **more)
+
+    ports = ("-J", "10.9.0.1", "-j", "10.9.0.2", "-K", "4000", "-k", "4001")
+    return [
+        lat(), lat("-s", "1500"), lat("-s", "9000", mtu=9000), lat(*ports), lat("--promiscuous"),
+        bandwidth("-n", "500", "-r", "1024"), bandwidth("-s", "64", "-n", "500", "-r", "1024"), bandwidth(*ports, "-n", "500", "-r", "1024"),
+        bandwidth("-b", "-n", "200", "-r", "512"),
+        Case("raw_ethernet_fs_rate", ("-n", "1000"), raw="alone", expect=r"flows/sec|[Ff]low"),
+    ]
+
+
 def all_cases():
-    return pingpongs() + service_pingpongs() + bandwidths() + latencies() + services()
+    return pingpongs() + service_pingpongs() + bandwidths() + latencies() + services() + raw_packets()
 
 
 def programs():

@@ -33,6 +33,8 @@ def gid_options(case, host):
 
 def run_case(hosts, case, server, client, repeat, environment):
     """(figures, failures): the figures of the good runs, the reports of the bad ones."""
+    if case.raw:
+        return run_raw(case, server, client, repeat, environment)
     address = server.ipv4
     server_gid, client_gid = gid_options(case, server), gid_options(case, client)
     figures, failures = [], []
@@ -45,6 +47,20 @@ def run_case(hosts, case, server, client, repeat, environment):
             failures.append(f"{case.name}: {complaint}\n{result.report()}")
             if len(failures) == 3:
                 break
+        elif case.figure:
+            figures.append(case.figure(result.client.output))
+    return figures, failures
+
+
+def run_raw(case, server, client, repeat, environment):
+    """The same for raw Ethernet."""
+    figures, failures = [], []
+    for _ in range(repeat):
+        result = harness.raw_pair(server, client if case.raw == "pair" else None, case.command(), seconds=case.seconds,
+                                  environment=environment)
+        complaint = case.complaint(result)
+        if complaint:
+            failures.append(f"{case.name}: {complaint}\n{result.report()}")
         elif case.figure:
             figures.append(case.figure(result.client.output))
     return figures, failures
@@ -85,16 +101,18 @@ def main():
             if "devices" in programs:
                 run_devices(hosts, topology, failures)
                 runs += 1
-            pairs = {}  # hosts by the cable's MTU: agents and addresses are made once
+            pairs = {}  # hosts by the cable's MTU and who uses them: agents and addresses are made once
             for case in matrix.all_cases():
                 if case.program not in programs or (options.options and options.options not in case.name):
                     continue
                 # A loopback device has one MTU only; the cases with another are those of the cable.
-                if topology == "one_host" and case.mtu != 1500:
+                if topology == "one_host" and (case.mtu != 1500 or case.raw):
                     continue
-                if case.mtu not in pairs:
-                    pairs[case.mtu] = hosts_for(hosts, topology, case.mtu)
-                figures, bad = run_case(hosts, case, *pairs[case.mtu], options.repeat, environment)
+                # Root has hosts of its own: the agent is that of whoever comes first.
+                which = (case.mtu, bool(case.raw))
+                if which not in pairs:
+                    pairs[which] = hosts_for(hosts, topology, case.mtu)
+                figures, bad = run_case(hosts, case, *pairs[which], options.repeat, environment)
                 runs += 1
                 failures += bad
                 figure = f"{statistics.median(figures):10.2f} {case.unit}" if figures else ""

@@ -9,7 +9,7 @@ import source_tree
 
 FLOORS = {
     "base": 1,
-    "roce": 2, "memory": 2,
+    "roce": 2, "memory": 2, "ethernet": 2,
     "queues": 3,
     "transport": 4, "cm": 4,
     "net": 5, "local": 5, "control": 5,

@@ -147,6 +147,14 @@ TEST_F(Memory, AllocatedBuffersAreRegisteredWithinTheirBounds) {
   EXPECT_EQ(ibv_reg_buf_mr(pd_, buffer, base + 1000, 4001, 0), nullptr);
   EXPECT_EQ(errno, EINVAL);
   EXPECT_EQ(ibv_reg_buf_mr(pd_, buffer, base - 1, 10, 0), nullptr);
+  ibv_pd* another = ibv_alloc_pd(context_);
+  EXPECT_EQ(ibv_reg_buf_mr(another, buffer, base, 10, 0), nullptr);
+  EXPECT_EQ(errno, EINVAL);
+  ibv_dealloc_pd(another);
+  ibv_pd parent{pd_->context, pd_->handle};  // as parent domains have it
+  mr = ibv_reg_buf_mr(&parent, buffer, base, 10, 0);
+  EXPECT_NE(mr, nullptr);
+  ibv_dereg_mr(mr);
   EXPECT_EQ(ibv_reg_buf_mr(pd_, buffer, base + 1, SIZE_MAX, 0), nullptr);
   EXPECT_EQ(ibv_export_buf_dmabuf_fd(buffer), -1);
   EXPECT_EQ(errno, ENODATA);

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+// QPs for raw Ethernet.
+#include <algorithm>
+
+#include "adapter/limits.h"
+#include "adapter/qp_capacities.h"
+#include "adapter/qp_extras.h"
+#include "adapter/send_rules.h"
+#include "adapter/software_context.h"
+#include "transport/raw.h"
+
+namespace verbena::adapter {
+namespace {
+
+constexpr uint64_t kHashFields = IBV_RX_HASH_SRC_IPV4 | IBV_RX_HASH_DST_IPV4 | IBV_RX_HASH_SRC_IPV6 |
+                                 IBV_RX_HASH_DST_IPV6 | IBV_RX_HASH_SRC_PORT_TCP | IBV_RX_HASH_DST_PORT_TCP |
+                                 IBV_RX_HASH_SRC_PORT_UDP | IBV_RX_HASH_DST_PORT_UDP;
+static_assert(int{ethernet::kHashSourceIpv4} == IBV_RX_HASH_SRC_IPV4 &&
+              int{ethernet::kHashDestinationIpv6} == IBV_RX_HASH_DST_IPV6 &&
+              int{ethernet::kHashDestinationTcp} == IBV_RX_HASH_DST_PORT_TCP &&
+              int{ethernet::kHashDestinationUdp} == IBV_RX_HASH_DST_PORT_UDP);
+
+// Fields that exclude each other (enum ibv_rx_hash_fields).
+constexpr uint64_t kExclusive[][2] = {
+    {IBV_RX_HASH_SRC_IPV4 | IBV_RX_HASH_DST_IPV4, IBV_RX_HASH_SRC_IPV6 | IBV_RX_HASH_DST_IPV6},
+    {IBV_RX_HASH_SRC_PORT_TCP | IBV_RX_HASH_DST_PORT_TCP,
+     IBV_RX_HASH_SRC_PORT_UDP | IBV_RX_HASH_DST_PORT_UDP},
+};
+
+constexpr uint32_t kScaling = IBV_QP_INIT_ATTR_IND_TABLE | IBV_QP_INIT_ATTR_RX_HASH;
+
+Result<transport::ReceiveScaling> scaling_of(const ibv_qp_init_attr_ex& attr) {
+  const ibv_rx_hash_conf& hash = attr.rx_hash_conf;
+  if (hash.rx_hash_function != IBV_RX_HASH_FUNC_TOEPLITZ) return fail(EOPNOTSUPP);
+  if (hash.rx_hash_key_len != ethernet::kHashKeyBytes || hash.rx_hash_key == nullptr) return fail(EINVAL);
+  if ((hash.rx_hash_fields_mask & ~kHashFields) != 0) return fail(EOPNOTSUPP);
+  for (const auto& [one, other] : kExclusive) {
+    if ((hash.rx_hash_fields_mask & one) != 0 && (hash.rx_hash_fields_mask & other) != 0) return fail(EINVAL);
+  }
+  transport::ReceiveScaling scaling;
+  scaling.fields = static_cast<uint8_t>(hash.rx_hash_fields_mask);
+  std::copy_n(hash.rx_hash_key, scaling.key.size(), scaling.key.begin());
+  for (const Wq* wq : RwqIndTable::of(attr.rwq_ind_tbl).queues) scaling.table.push_back(wq->queue.get());
+  return scaling;
+}
+
+bool strips_vlan(const ibv_qp_init_attr_ex& attr) {
+  return (attr.comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS) != 0 &&
+         (attr.create_flags & IBV_QP_CREATE_CVLAN_STRIPPING) != 0;
+}
+
+}  // namespace
+
+void fill_raw_packet_capabilities(ibv_device_attr_ex& attr) {
+  attr.orig_attr.device_cap_flags |= IBV_DEVICE_MANAGED_FLOW_STEERING | IBV_DEVICE_RAW_IP_CSUM;
+  attr.orig_attr.max_raw_ethy_qp = kMaxQp;
+  attr.rss_caps.supported_qpts = 1u << IBV_QPT_RAW_PACKET;
+  attr.rss_caps.max_rwq_indirection_tables = kMaxRwqTables;
+  attr.rss_caps.max_rwq_indirection_table_size = 1u << kMaxLogRwqTable;
+  attr.rss_caps.rx_hash_fields_mask = kHashFields;
+  attr.rss_caps.rx_hash_function = IBV_RX_HASH_FUNC_TOEPLITZ;
+  attr.max_wq_type_rq = kMaxWq;
+  attr.raw_packet_caps = IBV_RAW_PACKET_CAP_CVLAN_STRIPPING | IBV_RAW_PACKET_CAP_IP_CSUM;
+}
+
+void RawSide::after_receives(Qp& qp) {
+  std::atomic_thread_fence(std::memory_order_seq_cst);  // see room_for_frames()
+  if (!static_cast<transport::RawQueuePair*>(qp.transport)->waited_for()) return;
+  qp.shard.exclusively([&] { link->resume(); });
+}
+
+Result<ibv_qp*> SoftwareContext::create_raw_qp(ibv_qp_init_attr_ex* attr) {
+  if (attr->srq != nullptr) return fail(EOPNOTSUPP);
+  if ((attr->comp_mask & IBV_QP_INIT_ATTR_PD) == 0 || attr->pd == nullptr) return fail(EINVAL);
+  if (attr->pd->context != &abi().context) return fail(EINVAL);
+
+  // One that spreads what it receives has no queue of its own, nor does it send (as the kernel has it).
+  const bool scales = (attr->comp_mask & kScaling) != 0;
+  if (scales) {
+    if ((attr->comp_mask & kScaling) != kScaling || attr->rwq_ind_tbl == nullptr) return fail(EINVAL);
+    if (attr->rwq_ind_tbl->context != &abi().context) return fail(EINVAL);
+    const ibv_qp_cap& cap = attr->cap;
+    if (cap.max_send_wr != 0 || cap.max_recv_wr != 0 || cap.max_send_sge != 0 || cap.max_recv_sge != 0)
+      return fail(EINVAL);
+  } else {
+    for (const ibv_cq* cq : {attr->send_cq, attr->recv_cq}) {
+      if (cq == nullptr || cq->context != &abi().context) return fail(EINVAL);
+    }
+  }
+  if (const int error = check_capacities(attr->cap); error != 0) return fail(error);
+
+  const auto now = link();
+  if (now == nullptr) return fail(ENODEV);
+  auto ethernet = EthernetLink::acquire(shard(), now->interface_index);
+  if (!ethernet) return tl::unexpected(ethernet.error());
+
+  ibv_qp_cap cap = attr->cap;
+  if (!scales) round_up(cap);
+  const uint32_t send_extra = std::max<uint32_t>(cap.max_send_sge * sizeof(ibv_sge), cap.max_inline_data);
+  CustomMemory* memory = Pd::of(attr->pd).memory.get();
+  auto send_queue = queues::SendQueue::create(cap.max_send_wr, send_extra, {memory, queues::RingKind::kSend});
+  if (!send_queue) return tl::unexpected(send_queue.error());
+  auto recv_queue =
+      queues::RecvQueue::create(cap.max_recv_wr, cap.max_recv_sge * static_cast<uint32_t>(sizeof(ibv_sge)),
+                                {memory, queues::RingKind::kReceive});
+  if (!recv_queue) return tl::unexpected(recv_queue.error());
+  transport::ReceiveScaling scaling;
+  if (scales) {
+    auto wanted = scaling_of(*attr);
+    if (!wanted) return tl::unexpected(wanted.error());
+    scaling = std::move(*wanted);
+  }
+
+  auto raw = std::make_unique<RawSide>(std::move(*ethernet));
+  auto core = std::make_shared<QpCore>();
+  auto qpn = shard().exclusively([&] { return shard().reserve_qpn(); });
+  if (!qpn) return tl::unexpected(qpn.error());
+  control::QpStatus& status = shard().status_of(*qpn);
+  status.type.store(attr->qp_type, std::memory_order_relaxed);
+  status.device_index.store(device_index_, std::memory_order_relaxed);
+
+  transport::QpConfig config;
+  config.qpn = *qpn;
+  config.pd = Pd::of(attr->pd).id;
+  config.signal_all = attr->sq_sig_all != 0;
+  config.keys = &shard().keys();
+  config.listener = core.get();
+  config.counters = &status.counters;
+  if (scales) {
+    core->transport = std::make_unique<transport::RawQueuePair>(config, std::move(scaling));
+    raw->table = &RwqIndTable::of(attr->rwq_ind_tbl);
+  } else {
+    config.send_cq = Cq::of(attr->send_cq).queue.get();
+    config.recv_cq = Cq::of(attr->recv_cq).queue.get();
+    auto transport = std::make_unique<transport::RawQueuePair>(
+        config, std::move(*send_queue), std::move(*recv_queue), &raw->sender, strips_vlan(*attr));
+    raw->sender.set_owner(transport.get());
+    core->transport = std::move(transport);
+  }
+
+  auto qp = std::make_unique<Qp>(*this, core);
+  qp->raw = std::move(raw);
+  attr->cap = cap;
+  qp->init = {attr->qp_context,
+              scales ? nullptr : attr->send_cq,
+              scales ? nullptr : attr->recv_cq,
+              nullptr,
+              cap,
+              attr->qp_type,
+              attr->sq_sig_all};
+  qp->send_opcodes = scales ? 0 : executed_opcodes(kRawService);
+  apply_extras(*qp, *attr);
+  ibv_qp& abi_qp = *qp->abi();
+  abi_qp.context = &abi().context;
+  abi_qp.qp_context = attr->qp_context;
+  abi_qp.pd = attr->pd;
+  abi_qp.send_cq = qp->init.send_cq;
+  abi_qp.recv_cq = qp->init.recv_cq;
+  abi_qp.qp_num = qpn->value();
+  abi_qp.state = IBV_QPS_RESET;
+  abi_qp.qp_type = attr->qp_type;
+  abi_qp.handle = next_handle();
+  count_users(*qp, +1);
+  shard().exclusively([&] { shard().add(*qp->transport); });
+  const std::lock_guard guard(objects_mutex_);
+  qps_.push_back(*qp);
+  return qp.release()->abi();
+}
+
+}  // namespace verbena::adapter

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "base/bytes.h"
+#include "ethernet/flow_key.h"
+
+namespace verbena::ethernet {
+
+inline constexpr size_t kHashKeyBytes = 40;
+
+// The Toeplitz hash of up to 36 bytes (the receive side scaling of NDIS, which every adapter computes).
+uint32_t toeplitz(const std::array<uint8_t, kHashKeyBytes>& key, ConstBytes input);
+
+// Which header fields take part, in the order in which they stand: addresses, then ports, source first.
+enum HashField : uint8_t {
+  kHashSourceIpv4 = 1,
+  kHashDestinationIpv4 = 2,
+  kHashSourceIpv6 = 4,
+  kHashDestinationIpv6 = 8,
+  kHashSourceTcp = 16,
+  kHashDestinationTcp = 32,
+  kHashSourceUdp = 64,
+  kHashDestinationUdp = 128,
+};
+
+// A frame's hash over those of the fields that it has; 0 when it has none.
+uint32_t receive_hash(const std::array<uint8_t, kHashKeyBytes>& key, uint8_t fields, const FlowKey& frame);
+
+}  // namespace verbena::ethernet

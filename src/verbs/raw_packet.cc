@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "verbs/raw_packet.h"
+
+#include "verbs/abi.h"
+
+namespace verbena::verbs {
+namespace {
+
+ibv_flow* create_flow(ibv_qp* qp, ibv_flow_attr* attr) {
+  return answer_pointer([&]() -> Result<ibv_flow*> {
+    auto* provider = owner(qp);
+    if (provider == nullptr || attr == nullptr) return fail(EINVAL);
+    return provider->create_flow(qp, attr);
+  });
+}
+
+int destroy_flow(ibv_flow* flow) {
+  return answer_code([&] {
+    auto* provider = owner(flow);
+    return provider != nullptr ? provider->destroy_flow(flow) : EINVAL;
+  });
+}
+
+ibv_wq* create_wq(ibv_context* context, ibv_wq_init_attr* attr) {
+  return answer_pointer([&]() -> Result<ibv_wq*> {
+    if (attr == nullptr) return fail(EINVAL);
+    return owner(context)->create_wq(attr);
+  });
+}
+
+int modify_wq(ibv_wq* wq, ibv_wq_attr* attr) {
+  return answer_code([&] {
+    auto* provider = owner(wq);
+    return provider != nullptr && attr != nullptr ? provider->modify_wq(wq, attr) : EINVAL;
+  });
+}
+
+int destroy_wq(ibv_wq* wq) {
+  return answer_code([&] {
+    auto* provider = owner(wq);
+    return provider != nullptr ? provider->destroy_wq(wq) : EINVAL;
+  });
+}
+
+ibv_rwq_ind_table* create_rwq_ind_table(ibv_context* context, ibv_rwq_ind_table_init_attr* attr) {
+  return answer_pointer([&]() -> Result<ibv_rwq_ind_table*> {
+    if (attr == nullptr) return fail(EINVAL);
+    return owner(context)->create_rwq_ind_table(attr);
+  });
+}
+
+int destroy_rwq_ind_table(ibv_rwq_ind_table* table) {
+  return answer_code([&] {
+    auto* provider = owner(table);
+    return provider != nullptr ? provider->destroy_rwq_ind_table(table) : EINVAL;
+  });
+}
+
+ibv_counters* create_counters(ibv_context* context, ibv_counters_init_attr* attr) {
+  return answer_pointer([&]() -> Result<ibv_counters*> {
+    if (attr == nullptr) return fail(EINVAL);
+    return owner(context)->create_counters(attr);
+  });
+}
+
+int destroy_counters(ibv_counters* counters) {
+  return answer_code([&] {
+    auto* provider = owner(counters);
+    return provider != nullptr ? provider->destroy_counters(counters) : EINVAL;
+  });
+}
+
+int attach_counters(ibv_counters* counters, ibv_counter_attach_attr* attr, ibv_flow* flow) {
+  return answer_code([&] {
+    auto* provider = owner(counters);
+    return provider != nullptr && attr != nullptr ? provider->attach_counters(counters, attr, flow) : EINVAL;
+  });
+}
+
+int read_counters(ibv_counters* counters, uint64_t* values, uint32_t count, uint32_t flags) {
+  return answer_code([&] {
+    auto* provider = owner(counters);
+    return provider != nullptr ? provider->read_counters(counters, values, count, flags) : EINVAL;
+  });
+}
+
+}  // namespace
+
+void fill_raw_packet_operations(verbs_context& abi) {
+  abi.ibv_create_flow = create_flow;
+  abi.ibv_destroy_flow = destroy_flow;
+  abi.create_wq = create_wq;
+  abi.modify_wq = modify_wq;
+  abi.destroy_wq = destroy_wq;
+  abi.create_rwq_ind_table = create_rwq_ind_table;
+  abi.destroy_rwq_ind_table = destroy_rwq_ind_table;
+  abi.create_counters = create_counters;
+  abi.destroy_counters = destroy_counters;
+  abi.attach_counters_point_flow = attach_counters;
+  abi.read_counters = read_counters;
+}
+
+}  // namespace verbena::verbs
