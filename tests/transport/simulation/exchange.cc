@@ -82,8 +82,7 @@ void Exchange::make_queues() {
     config.pd = kTestPd;
     config.listener = &limit_;
     if (xrc) {
-      static SimulatedQp nobody;
-      cqs_.push_back(*queues::CompletionQueue::create(1000, &nobody));
+      cqs_.push_back(*queues::CompletionQueue::create(1000, &nobody_));
       config.cq = cqs_.back().get();
       config.number = *table_.reserve();
       config.xrc_domain = kDomain;
@@ -91,6 +90,7 @@ void Exchange::make_queues() {
     shared_.push_back(*queues::SharedReceiveQueue::create(config));
     if (xrc) table_.add(*shared_.back());
     Inbox& inbox = inboxes_.emplace_back();
+    inbox.index = i;
     inbox.shared = shared_.back().get();
     inbox.ring = &inbox.shared->ring();
     inbox.cq = config.cq;
@@ -244,7 +244,7 @@ void Exchange::post_receives(Inbox& inbox) {
   const bool by_limit = options_.limit != 0 && inbox.shared != nullptr;
   if (by_limit && inbox.shared->limit() != 0) {
     // It would have told of fewer.
-    if (inbox.ring->posted() - inbox.ring->consumed() < options_.limit)
+    if (inbox.ring->posted() - inbox.ring->consumed() < inbox.shared->limit())
       complain("a shared queue is below its limit and has not said so");
     return;
   }
@@ -264,23 +264,24 @@ void Exchange::post_receives(Inbox& inbox) {
 
 // ---- completions
 
-void Exchange::poll() {
+template <class Take>
+void Exchange::take_all(queues::CompletionQueue& cq, Take take) {
   ibv_wc wc[32];
-  for (Sender& s : senders_) {
-    for (int n; (n = s.from->send_cq->poll(32, wc)) > 0;) {
-      for (int i = 0; i < n; ++i) on_sent(s, wc[i]);
-    }
-    if (options_.what == Exchanging::kXrc || options_.what == Exchanging::kUc) continue;
-    for (int n; (n = s.to->recv_cq->poll(32, wc)) > 0;) {
-      for (int i = 0; i < n; ++i) on_received(inboxes_.front(), wc[i]);
-    }
+  for (int n; (n = cq.poll(32, wc)) > 0;) {
+    for (int i = 0; i < n; ++i) take(wc[i]);
   }
-  if (options_.what != Exchanging::kXrc && options_.what != Exchanging::kUc) return;
+}
+
+// Receives first: what is complete at the sender must have been seen at the receiver.
+void Exchange::poll() {
+  const bool by_queue = options_.what == Exchanging::kXrc || options_.what == Exchanging::kUc;
   for (Inbox& inbox : inboxes_) {
-    for (int n; (n = inbox.cq->poll(32, wc)) > 0;) {
-      for (int i = 0; i < n; ++i) on_received(inbox, wc[i]);
-    }
+    if (by_queue) take_all(*inbox.cq, [&](const ibv_wc& wc) { on_received(inbox, wc); });
   }
+  for (Sender& s : senders_) {
+    if (!by_queue) take_all(*s.to->recv_cq, [&](const ibv_wc& wc) { on_received(inboxes_.front(), wc); });
+  }
+  for (Sender& s : senders_) take_all(*s.from->send_cq, [&](const ibv_wc& wc) { on_sent(s, wc); });
 }
 
 void Exchange::on_sent(Sender& s, const ibv_wc& wc) {
@@ -290,10 +291,8 @@ void Exchange::on_sent(Sender& s, const ibv_wc& wc) {
     return complain(fmt::format("request {} complete, {} was next", wc.wr_id, s.completed));
   const Message& m = s.messages[s.completed++];
   if (!reliable()) return;
-  if (m.takes_receive() && !s.arrived[wc.wr_id]) {
-    poll();  // it is there, and was not looked at yet
-    if (!s.arrived[wc.wr_id]) return complain(fmt::format("message {} complete, not received", wc.wr_id));
-  }
+  if (m.takes_receive() && !s.arrived[wc.wr_id])
+    return complain(fmt::format("message {} complete, not received", wc.wr_id));
   if (!is_done(s, m)) complain(fmt::format("message {} complete, not done", wc.wr_id));
 }
 
@@ -318,7 +317,7 @@ void Exchange::on_received(Inbox& inbox, const ibv_wc& wc) {
   if (wc.status != IBV_WC_SUCCESS || s == senders_.end() || number >= s->posted)
     return complain(fmt::format("receive {}: status {}, message {}", wc.wr_id, int{wc.status}, number));
   const Message& m = s->messages[number];
-  const auto queue = static_cast<size_t>(options_.what == Exchanging::kXrc ? &inbox - &inboxes_[0] : 0);
+  const size_t queue = options_.what == Exchanging::kXrc ? inbox.index : 0;
   const auto expected = m.writes() ? IBV_WC_RECV_RDMA_WITH_IMM : IBV_WC_RECV;
   if (!m.takes_receive() || wc.opcode != expected || wc.byte_len != m.length || s->arrived[number])
     return complain(fmt::format("message {} received wrongly", number));

@@ -80,13 +80,13 @@ class Exchange {
   };
   // Where receive requests are posted and complete; each has a place in the inbox, its wr_id.
   struct Inbox {
+    uint32_t index = 0;
     queues::RecvQueue* ring = nullptr;
     queues::CompletionQueue* cq = nullptr;
     queues::SharedReceiveQueue* shared = nullptr;
     Buffer* buffer = nullptr;
     std::vector<bool> posted;
     TimePoint idle_until = kNever;
-    bool low = true;
   };
   struct Limit : queues::LimitListener {
     void on_limit_reached() override { ++events; }
@@ -104,6 +104,8 @@ class Exchange {
   void post(Sender& sender, uint32_t number);
   void post_receives(Inbox& inbox);
   void poll();
+  template <class Take>
+  static void take_all(queues::CompletionQueue& cq, Take take);
   void on_sent(Sender& sender, const ibv_wc& wc);
   void on_received(Inbox& inbox, const ibv_wc& wc);
   bool is_done(const Sender& sender, const Message& m) const;
@@ -122,6 +124,7 @@ class Exchange {
   TimePoint started_;
   std::vector<std::unique_ptr<Host>> hosts_;
   Limit limit_;
+  SimulatedQp nobody_;  // hears what the CQs of XRC have to tell
   queues::SharedReceiveQueueTable table_{0};
   std::vector<std::unique_ptr<queues::CompletionQueue>> cqs_;
   std::vector<std::unique_ptr<queues::SharedReceiveQueue>> shared_;
