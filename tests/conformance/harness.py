@@ -331,26 +331,20 @@ class Result:
 
 
 def pair(server, client, command, *, server_options=(), client_options=(), address=None, seconds=60, port=None,
-         port_option="-p", environment=None, wrap=None, clients=1):
-    """Runs `command` as a server on one host and, towards it, as a client on another, both under `verbena run`.
-
-    With several clients the first that fails, or else the last, stands for all.
-    """
+         port_option="-p", environment=None, wrap=None):
+    """Runs `command` as a server on one host and, towards it, as a client on another, both under `verbena run`."""
     port = port or server.hosts.port()
     words = [*command, port_option, port]
     start = wrap or (lambda host, *program: host.verbena("run", *program, environment=environment))
     serving = start(server, *words, *server_options)
     if not poll_until(lambda: serving.listens(port) or not serving.running(), 20):
         serving.kill()
-    callers = [start(client, *words, *client_options, address or server.ipv4) for _ in range(clients)]
+    calling = start(client, *words, *client_options, address or server.ipv4)
     deadline = time.monotonic() + seconds
-    for calling in callers:
-        client_status = calling.wait(max(0.0, deadline - time.monotonic()))
-        if client_status != 0:
-            break
+    client_status = calling.wait(seconds)
     # A server whose client failed may wait for ever; one whose client is through has little left to do.
     server_status = serving.wait(max(0.0, min(deadline - time.monotonic(), 10.0)) if client_status == 0 else 1)
-    for process in (serving, *callers):
+    for process in (serving, calling):
         process.kill()
     return Result(serving, calling, server_status, client_status)
 

@@ -24,14 +24,11 @@ class Case:
     figure: Optional[Callable] = None  # reads the speed from the client's output
     unit: str = ""
     expect: str = ""                 # a pattern that the client's output must match
-    server_options: tuple = ()       # of the server alone
-    clients: int = 1                 # that one server serves
     raw: str = ""                    # raw Ethernet, as root, on the cable: "pair", or "alone" without a peer
 
     @property
     def name(self):
-        words = [*self.options, *self.server_options, *([self.gid] if self.gid else []),
-                 *([f"mtu{self.mtu}"] if self.mtu != 1500 else [])]
+        words = [*self.options] + ([self.gid] if self.gid else []) + ([f"mtu{self.mtu}"] if self.mtu != 1500 else [])
         return " ".join([self.program, *words])
 
     def command(self):
@@ -85,7 +82,7 @@ def pingpongs():
 def service_pingpongs():
     """UC, and receives that queue pairs share. A lost UC message would stop the exchange for good."""
     uc, srq, xsrq = "ibv_uc_pingpong", "ibv_srq_pingpong", "ibv_xsrq_pingpong"
-    cases = [
+    return [
         pingpong(uc, "-c"),
         pingpong(uc, "-c", gid="ipv6"),
         pingpong(uc, "-c", "-e"),
@@ -100,17 +97,13 @@ def service_pingpongs():
         pingpong(srq, "-c", "-n", "100", "-m", "256"),
         pingpong(srq, "-c", "-n", "200", "-q", "1"),
         pingpong(srq, "-c", "-n", "20", "-q", "100", "-r", "200"),
+        # With several clients a target of one process would deliver to the queues of another (docs/using.md).
+        Case(xsrq, ("-m", "1024"), "ipv4"),
+        Case(xsrq, ("-m", "1024"), "ipv6"),
+        Case(xsrq, ("-m", "1024", "-e", "-n", "100"), "ipv4"),
+        Case(xsrq, ("-m", "256", "-s", "65536", "-n", "20"), "ipv4"),
+        Case(xsrq, ("-m", "4096", "-s", "65536"), "ipv4", 9000),
     ]
-    for clients in (1, 3):
-        served = {"server_options": ("-c", str(clients)), "clients": clients}
-        cases += [
-            Case(xsrq, ("-m", "1024"), "ipv4", **served),
-            Case(xsrq, ("-m", "1024"), "ipv6", **served),
-            Case(xsrq, ("-m", "1024", "-e", "-n", "100"), "ipv4", **served),
-            Case(xsrq, ("-m", "256", "-s", "65536", "-n", "20"), "ipv4", **served),
-            Case(xsrq, ("-m", "4096", "-s", "65536"), "ipv4", 9000, **served),
-        ]
-    return cases
 
 
 def services():

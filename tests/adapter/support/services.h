@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <fcntl.h>
 #include <poll.h>
 
 #include "adapter/support/endpoint.h"
@@ -8,7 +9,10 @@
 namespace verbena::adapter::testing {
 
 using Srq = std::unique_ptr<ibv_srq, Destroy<ibv_destroy_srq>>;
-using Xrcd = std::unique_ptr<ibv_xrcd, Destroy<ibv_close_xrcd>>;
+struct CloseXrcd {
+  void operator()(ibv_xrcd* domain) const { EXPECT_EQ(ibv_close_xrcd(domain), 0); }
+};
+using Xrcd = std::unique_ptr<ibv_xrcd, CloseXrcd>;
 
 inline bool readable(int fd, int timeout_ms = 0) {
   pollfd entry{fd, POLLIN, 0};
@@ -41,7 +45,7 @@ class Bench {
   Qp make_target(ibv_xrcd* xrcd);
   Srq make_srq(uint32_t requests = 64, uint32_t limit = 0);
   Srq make_xrc_srq(ibv_xrcd* xrcd, ibv_cq* completions, uint32_t requests = 64);
-  Xrcd make_domain(int fd = -1, int flags = 0100 /* O_CREAT */);
+  Xrcd make_domain(int fd = -1, int flags = O_CREAT);
 
   // Takes a QP to RTS, its peer being another on this host.
   void connect(ibv_qp* qp, uint32_t peer_qpn);
