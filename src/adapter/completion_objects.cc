@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "adapter/extended_polling.h"
 #include "adapter/limits.h"
 #include "adapter/software_context.h"
 
@@ -7,6 +8,7 @@ namespace verbena::adapter {
 // ---- channels
 
 Result<ibv_comp_channel*> SoftwareContext::create_comp_channel() {
+  if (is_gone()) return fail(EIO);
   auto events = queues::EventChannel::create();
   if (!events) return tl::unexpected(events.error());
   auto channel = std::make_unique<CompChannel>();
@@ -48,7 +50,10 @@ Cq::Cq(SoftwareContext& maker)
       account(mutex, cond),
       async_events(kCqEvents, {.element = {.cq = abi()}, .event_type = {}}, &async_events_taken) {}
 
+// All four come from within the shard, which completes requests, or from modify_cq(): under the shard's lock.
+
 void Cq::on_completion_event() {
+  if (moderation != Duration::zero()) owner.shard().cancel_alarm(*this);
   if (comp_channel != nullptr) comp_channel->events->post(*this);
 }
 
@@ -56,28 +61,80 @@ void Cq::on_overflow() {
   async_events.post(IBV_EVENT_CQ_ERR, owner.events());
 }
 
+void Cq::on_event_held() {
+  owner.shard().set_alarm(*this, moderation);
+}
+
+void Cq::on_alarm() {
+  queue->release_event();
+}
+
 Result<ibv_cq*> SoftwareContext::create_cq(int cqe, void* cq_context, ibv_comp_channel* channel,
                                            int comp_vector) {
-  if (cqe < 1 || cqe > kMaxCqe || comp_vector < 0 || comp_vector >= kCompletionVectors) return fail(EINVAL);
+  ibv_cq_init_attr_ex attr{};
+  attr.cqe = static_cast<uint32_t>(cqe);  // a negative one is too large
+  attr.cq_context = cq_context;
+  attr.channel = channel;
+  attr.comp_vector = static_cast<uint32_t>(comp_vector);
+  auto cq = make_cq(attr);
+  if (!cq) return tl::unexpected(cq.error());
+  return (*cq)->abi();
+}
+
+Result<ibv_cq_ex*> SoftwareContext::create_cq_ex(ibv_cq_init_attr_ex* attr) {
+  constexpr uint32_t kUnderstood = IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD;
+  constexpr uint32_t kFlags = IBV_CREATE_CQ_ATTR_SINGLE_THREADED | IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN;
+  ibv_cq_init_attr_ex asked = *attr;
+  if ((asked.comp_mask & ~kUnderstood) != 0) return fail(EOPNOTSUPP);
+  if ((asked.comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS) == 0) asked.flags = 0;
+  if ((asked.flags & ~kFlags) != 0 || (asked.wc_flags & ~kReadableFields) != 0) return fail(EOPNOTSUPP);
+  if ((asked.comp_mask & IBV_CQ_INIT_ATTR_MASK_PD) == 0) {
+    asked.parent_domain = nullptr;
+  } else if (asked.parent_domain == nullptr || asked.parent_domain->context != &abi().context ||
+             Pd::of(asked.parent_domain).parent_of == nullptr) {
+    return fail(EINVAL);
+  }
+  auto cq = make_cq(asked);
+  if (!cq) return tl::unexpected(cq.error());
+  fill_extended_polling(**cq, asked.wc_flags);
+  return *cq;
+}
+
+Result<Cq*> SoftwareContext::make_cq(const ibv_cq_init_attr_ex& attr) {
+  if (is_gone()) return fail(EIO);
+  if (attr.cqe < 1 || attr.cqe > uint32_t{kMaxCqe} || attr.comp_vector >= uint32_t{kCompletionVectors})
+    return fail(EINVAL);
+  ibv_comp_channel* channel = attr.channel;
   if (channel != nullptr && channel->context != &abi().context) return fail(EINVAL);
+  queues::CompletionQueue::Options options;
+  options.device_clock = (attr.wc_flags & IBV_WC_EX_WITH_COMPLETION_TIMESTAMP) != 0;
+  options.wall_clock = (attr.wc_flags & IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK) != 0;
+  options.single_threaded = (attr.flags & IBV_CREATE_CQ_ATTR_SINGLE_THREADED) != 0;
+  options.ignore_overrun = (attr.flags & IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN) != 0;
   auto cq = std::make_unique<Cq>(*this);
-  auto queue = queues::CompletionQueue::create(static_cast<uint32_t>(cqe), cq.get());
+  if (attr.parent_domain != nullptr) {
+    cq->parent_domain = &Pd::of(attr.parent_domain);
+    options.memory = cq->parent_domain->memory.get();
+    options.single_threaded |= cq->parent_domain->thread != nullptr;
+  }
+  auto queue = queues::CompletionQueue::create(attr.cqe, cq.get(), options);
   if (!queue) return tl::unexpected(queue.error());
   cq->queue = std::move(*queue);
   cq->context = &abi().context;
   cq->channel = channel;
-  cq->cq_context = cq_context;
+  cq->cq_context = attr.cq_context;
   cq->handle = next_handle();
   cq->cqe = static_cast<int>(cq->queue->capacity());
   const std::lock_guard guard(objects_mutex_);
   if (cq_count_ >= kMaxCq) return fail(ENOMEM);
   ++cq_count_;
+  if (cq->parent_domain != nullptr) ++cq->parent_domain->users;
   if (channel != nullptr) {
     cq->comp_channel = &CompChannel::of(channel);
     ++channel->refcnt;
   }
   cqs_.push_back(*cq);
-  return cq.release()->abi();
+  return cq.release();
 }
 
 int SoftwareContext::resize_cq(ibv_cq* cq, int cqe) {
@@ -85,6 +142,20 @@ int SoftwareContext::resize_cq(ibv_cq* cq, int cqe) {
   Cq& object = Cq::of(cq);
   if (auto resized = object.queue->resize(static_cast<uint32_t>(cqe)); !resized) return resized.error().code;
   cq->cqe = static_cast<int>(object.queue->capacity());
+  return 0;
+}
+
+// A count and a period, or the event is not held back at all, as with hardware.
+int SoftwareContext::modify_cq(ibv_cq* cq, ibv_modify_cq_attr* attr) {
+  if (attr->attr_mask == 0) return EINVAL;
+  if ((attr->attr_mask & ~uint32_t{IBV_CQ_ATTR_MODERATE}) != 0) return EOPNOTSUPP;
+  const ibv_moderate_cq& wanted = attr->moderate;
+  const bool holds = wanted.cq_count > 1 && wanted.cq_period > 0;
+  Cq& object = Cq::of(cq);
+  shard().exclusively([&] {
+    object.queue->moderate(holds ? wanted.cq_count : 0);
+    object.moderation = holds ? std::chrono::microseconds(wanted.cq_period) : Duration::zero();
+  });
   return 0;
 }
 
@@ -98,12 +169,15 @@ int SoftwareContext::destroy_cq(ibv_cq* abi_cq) {
   const std::lock_guard guard(objects_mutex_);
   if (abi_cq->channel != nullptr) --abi_cq->channel->refcnt;
   --cq_count_;
-  delete &cq;
+  Pd* const domain = cq.parent_domain;
+  delete &cq;  // its ring goes back to the domain's allocator
+  if (domain != nullptr) --domain->users;
   return 0;
 }
 
 void SoftwareContext::withdraw_events(Cq& cq) {
   if (engine_->inherited()) return;  // the counts in the descriptors are our parent's
+  if (cq.moderation != Duration::zero()) shard().exclusively([&] { shard().cancel_alarm(cq); });
   if (cq.comp_channel != nullptr) cq.comp_channel->events->withdraw(cq);
   cq.async_events.withdraw(events());
 }

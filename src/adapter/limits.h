@@ -22,6 +22,10 @@ inline constexpr uint32_t kMaxRwqTables = 1u << 20;
 inline constexpr uint32_t kMaxLogRwqTable = 12;
 inline constexpr int kMaxSrq = 16'000;  // per process, likewise, of those for XRC
 inline constexpr int kMaxSrqWr = 1 << 20;
+inline constexpr uint32_t kMaxTags = 1u << 14;  // of a shared receive queue for tag matching
+inline constexpr uint32_t kMaxTagOperations = 1u << 14;
+// Requests that such a queue may have on a QP's way to its rendezvous' data.
+inline constexpr uint32_t kTagMatchingSends = 128;
 inline constexpr int kMaxReadAtomic = 128;
 inline constexpr uint32_t kMaxMessageBytes = 1u << 30;
 inline constexpr int kCompletionVectors = 8;

@@ -106,7 +106,7 @@ class EventAccount {
 };
 
 // The C struct is an ibv_cq_ex, whose first part is an ibv_cq.
-struct Cq : ibv_cq_ex, queues::EventSource, queues::CompletionListener {
+struct Cq : ibv_cq_ex, queues::EventSource, queues::CompletionListener, engine::Alarm {
   explicit Cq(SoftwareContext& maker);
   static Cq& of(ibv_cq* cq) { return *static_cast<Cq*>(reinterpret_cast<ibv_cq_ex*>(cq)); }
   static Cq& of(queues::EventSource& source) { return static_cast<Cq&>(source); }
@@ -114,6 +114,8 @@ struct Cq : ibv_cq_ex, queues::EventSource, queues::CompletionListener {
 
   void on_completion_event() override;
   void on_overflow() override;
+  void on_event_held() override;
+  void on_alarm() override;
 
   SoftwareContext& owner;
   ListHook owned;
@@ -123,8 +125,18 @@ struct Cq : ibv_cq_ex, queues::EventSource, queues::CompletionListener {
   std::atomic<uint32_t> async_events_taken{0};
   AsyncEvents<kCqEvents.size()> async_events;
   CompChannel* comp_channel = nullptr;
+  Pd* parent_domain = nullptr;
   std::unique_ptr<queues::CompletionQueue> queue;
-  std::atomic<uint32_t> users{0};  // QPs, each counted for each of its two roles
+  const queues::Completion* current = nullptr;  // of the batch that is being polled
+  Duration moderation{0};                       // how long an event is held back; under the shard's lock
+  std::atomic<uint32_t> users{0};               // QPs, each counted for each of its two roles
+};
+
+// A multicast group as a QP was attached to it.
+struct MulticastBinding {
+  roce::Address group;
+  uint16_t lid = 0;
+  friend bool operator==(const MulticastBinding&, const MulticastBinding&) = default;
 };
 
 struct Srq : ibv_srq, queues::LimitListener {
@@ -140,7 +152,7 @@ struct Srq : ibv_srq, queues::LimitListener {
   AsyncEvents<kSrqEvents.size()> async_events;
   ibv_srq_type type = IBV_SRQT_BASIC;
   std::unique_ptr<queues::SharedReceiveQueue> queue;
-  ibv_cq* cq = nullptr;            // XRC
+  ibv_cq* cq = nullptr;            // XRC, tag matching
   ibv_xrcd* xrcd = nullptr;        // XRC
   std::atomic<uint32_t> users{0};  // QPs
 };
@@ -209,11 +221,12 @@ struct Qp : ExtendedQp {
   ibv_qp_attr& attributes;                // likewise
   std::mutex& modifying;                  // likewise
   ibv_qp_init_attr init{};
-  ibv_xrcd* xrcd = nullptr;   // an XRC target's
-  uint32_t send_opcodes = 0;  // what may be posted, a bit each (send_rules.h)
-  uint32_t create_flags = 0;  // enum ibv_qp_create_flags
-  bool one_thread = false;    // of a thread domain: posting takes no lock
-  bool extended = false;      // created for ibv_wr_*
+  std::vector<MulticastBinding> multicast;  // the groups this handle is attached to
+  ibv_xrcd* xrcd = nullptr;                 // an XRC target's
+  uint32_t send_opcodes = 0;                // what may be posted, a bit each (send_rules.h)
+  uint32_t create_flags = 0;                // enum ibv_qp_create_flags
+  bool one_thread = false;                  // of a thread domain: posting takes no lock
+  bool extended = false;                    // created for ibv_wr_*
   SendBatch batch;
 };
 

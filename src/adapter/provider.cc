@@ -43,6 +43,18 @@ Result<ibv_mr*> Context::reg_dmabuf_mr(ibv_pd*, uint64_t, size_t, uint64_t, int,
   return fail(EOPNOTSUPP);
 }
 
+int Context::query_rt_values(ibv_values_ex*) {
+  return EOPNOTSUPP;
+}
+
+Result<ibv_cq_ex*> Context::create_cq_ex(ibv_cq_init_attr_ex*) {
+  return fail(EOPNOTSUPP);
+}
+
+int Context::modify_cq(ibv_cq*, ibv_modify_cq_attr*) {
+  return EOPNOTSUPP;
+}
+
 ibv_qp_ex* Context::qp_to_qp_ex(ibv_qp*) {
   return nullptr;
 }
@@ -100,6 +112,11 @@ int Context::modify_srq(ibv_srq*, ibv_srq_attr*, int) {
 }
 
 int Context::query_srq(ibv_srq*, ibv_srq_attr*) {
+  return EOPNOTSUPP;
+}
+
+int Context::post_srq_ops(ibv_srq*, ibv_ops_wr* wr, ibv_ops_wr** bad_wr) {
+  *bad_wr = wr;
   return EOPNOTSUPP;
 }
 

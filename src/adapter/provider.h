@@ -68,6 +68,7 @@ class Context {
                               ibv_gid_entry* entry) = 0;  // ENODATA for an empty index
   virtual int query_pkey(uint8_t port, int index, __be16* pkey) = 0;
   virtual std::vector<ibv_gid_entry> gid_table() = 0;  // without holes
+  virtual int query_rt_values(ibv_values_ex* values);  // comp_mask: which are asked for, and were had
 
   // Protection domains and memory
   virtual Result<ibv_pd*> alloc_pd() = 0;
@@ -86,7 +87,9 @@ class Context {
   virtual int destroy_comp_channel(ibv_comp_channel* channel) = 0;
   virtual Result<ibv_cq*> create_cq(int cqe, void* cq_context, ibv_comp_channel* channel,
                                     int comp_vector) = 0;
+  virtual Result<ibv_cq_ex*> create_cq_ex(ibv_cq_init_attr_ex* attr);
   virtual int resize_cq(ibv_cq* cq, int cqe) = 0;
+  virtual int modify_cq(ibv_cq* cq, ibv_modify_cq_attr* attr);
   virtual int destroy_cq(ibv_cq* cq) = 0;
   // Blocks unless the channel's descriptor is O_NONBLOCK (then EAGAIN).
   virtual int get_cq_event(ibv_comp_channel* channel, ibv_cq** cq, void** cq_context) = 0;
@@ -119,6 +122,7 @@ class Context {
   virtual Result<ibv_srq*> create_srq(ibv_srq_init_attr_ex* attr);
   virtual int modify_srq(ibv_srq* srq, ibv_srq_attr* attr, int mask);
   virtual int query_srq(ibv_srq* srq, ibv_srq_attr* attr);
+  virtual int post_srq_ops(ibv_srq* srq, ibv_ops_wr* wr, ibv_ops_wr** bad_wr);
   virtual int get_srq_num(ibv_srq* srq, uint32_t* number);
   virtual int destroy_srq(ibv_srq* srq);
   virtual Result<ibv_xrcd*> open_xrcd(ibv_xrcd_init_attr* attr);

@@ -99,6 +99,10 @@ const TypeRule* rule_of(ibv_qp_type type) {
   return at == std::end(kTypes) ? nullptr : at;
 }
 
+bool matches_tags(ibv_srq* srq) {
+  return srq != nullptr && Srq::of(srq).type == IBV_SRQT_TM;
+}
+
 int check_objects(const ibv_qp_init_attr_ex& attr, const TypeRule& rule, const ibv_context* context) {
   const auto ours = [&](const auto* object) { return object != nullptr && object->context == context; };
   const bool has_pd = (attr.comp_mask & IBV_QP_INIT_ATTR_PD) != 0;
@@ -110,6 +114,9 @@ int check_objects(const ibv_qp_init_attr_ex& attr, const TypeRule& rule, const i
   if (rule.recv_side && attr.srq != nullptr && (!ours(attr.srq) || Srq::of(attr.srq).type == IBV_SRQT_XRC)) {
     return EINVAL;
   }
+  // The send queue would be the shared queue's, for its rendezvous.
+  const bool extended = (attr.comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) != 0;
+  if (matches_tags(attr.srq) && (rule.type != IBV_QPT_RC || extended)) return EINVAL;
   return 0;
 }
 
@@ -146,6 +153,7 @@ void count_users(const Qp& qp, int by) {
 }
 
 Result<ibv_qp*> SoftwareContext::create_qp(ibv_qp_init_attr_ex* attr) {
+  if (is_gone()) return fail(EIO);
   if (const int error = check_extras(*attr); error != 0) return fail(error);
   if (attr->qp_type == IBV_QPT_RAW_PACKET) return create_raw_qp(attr);
   const TypeRule* rule = rule_of(attr->qp_type);
@@ -158,9 +166,16 @@ Result<ibv_qp*> SoftwareContext::create_qp(ibv_qp_init_attr_ex* attr) {
   if (!rule->send_side) cap.max_send_wr = cap.max_send_sge = cap.max_inline_data = 0;
   if (!rule->recv_side || attr->srq != nullptr) cap.max_recv_wr = cap.max_recv_sge = 0;
   round_up(cap);
-  const uint32_t send_extra = std::max<uint32_t>(cap.max_send_sge * sizeof(ibv_sge), cap.max_inline_data);
+  uint32_t sends = cap.max_send_wr;
+  uint32_t send_extra = std::max<uint32_t>(cap.max_send_sge * sizeof(ibv_sge), cap.max_inline_data);
+  // Then the application posts none: a send queue belongs to the shared queue, which fetches with it.
+  if (matches_tags(attr->srq)) {
+    cap.max_send_wr = cap.max_send_sge = cap.max_inline_data = 0;
+    sends = kTagMatchingSends;
+    send_extra = kMaxSge * sizeof(ibv_sge);
+  }
   CustomMemory* memory = rule->pd ? Pd::of(attr->pd).memory.get() : nullptr;
-  auto send_queue = queues::SendQueue::create(cap.max_send_wr, send_extra, {memory, queues::RingKind::kSend});
+  auto send_queue = queues::SendQueue::create(sends, send_extra, {memory, queues::RingKind::kSend});
   if (!send_queue) return tl::unexpected(send_queue.error());
   auto recv_queue =
       queues::RecvQueue::create(cap.max_recv_wr, cap.max_recv_sge * static_cast<uint32_t>(sizeof(ibv_sge)),
@@ -195,7 +210,7 @@ Result<ibv_qp*> SoftwareContext::create_qp(ibv_qp_init_attr_ex* attr) {
   attr->cap = cap;
   qp->init = {attr->qp_context, attr->send_cq,   attr->recv_cq, attr->srq, cap,
               attr->qp_type,    attr->sq_sig_all};
-  qp->send_opcodes = executed_opcodes(service_bit(attr->qp_type));
+  if (!matches_tags(attr->srq)) qp->send_opcodes = executed_opcodes(service_bit(attr->qp_type));
   apply_extras(*qp, *attr);
   ibv_qp& abi_qp = *qp->abi();
   abi_qp.context = &abi().context;
@@ -218,6 +233,7 @@ Result<ibv_qp*> SoftwareContext::create_qp(ibv_qp_init_attr_ex* attr) {
 }
 
 void SoftwareContext::retire(Qp& qp) {
+  for (const MulticastBinding& binding : qp.multicast) leave(qp, binding);
   const ibv_qp& abi_qp = *qp.abi();
   if (qp.core->remove(qp)) {
     if (qp.xrcd != nullptr) Xrcd::of(qp.xrcd).domain->remove_target(abi_qp.qp_num);
@@ -238,6 +254,7 @@ void SoftwareContext::withdraw_events(Qp& qp) {
 
 int SoftwareContext::destroy_qp(ibv_qp* abi_qp) {
   Qp& qp = Qp::of(abi_qp);
+  if (!qp.multicast.empty()) return EBUSY;
   if (qp.raw != nullptr && qp.raw->flows.load() != 0) return EBUSY;
   retire(qp);
   // Events that the application holds must come back first (ibv_get_async_event(3)).
@@ -308,6 +325,7 @@ Result<void> SoftwareContext::apply(Qp& qp, const ibv_qp_attr& attr, int mask) {
 }
 
 int SoftwareContext::modify_qp(ibv_qp* abi_qp, ibv_qp_attr* attr, int mask) {
+  if (is_gone()) return EIO;
   if ((mask & ~kPlainMask) != 0) return EOPNOTSUPP;
   Qp& qp = Qp::of(abi_qp);
   const std::lock_guard modifying(qp.modifying);

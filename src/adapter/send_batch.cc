@@ -83,7 +83,7 @@ SendWqe* begin(Qp& qp) {
   if constexpr (kAddressed) batch.unaddressed = true;
   wqe->wr_id = qp.wr_id;
   wqe->opcode = kOpcode;
-  wqe->flags = static_cast<uint8_t>(qp.wr_flags & ~unsigned{IBV_SEND_INLINE});
+  wqe->flags = static_cast<uint8_t>(qp.wr_flags & queues::kSendFlags & ~unsigned{IBV_SEND_INLINE});
   wqe->length = 0;
   wqe->num_sge = 0;
   return wqe;

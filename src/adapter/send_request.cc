@@ -121,7 +121,7 @@ int fill(SendWqe& wqe, const ibv_send_wr& wr, const Qp& qp) {
 
   wqe.wr_id = wr.wr_id;
   wqe.opcode = static_cast<uint8_t>(opcode);
-  wqe.flags = static_cast<uint8_t>(wr.send_flags);
+  wqe.flags = static_cast<uint8_t>(wr.send_flags & queues::kSendFlags);
   wqe.length = rule.data == Data::kOriginal ? sizeof(uint64_t) : static_cast<uint32_t>(length);
   wqe.immediate = wr.imm_data;
   wqe.num_sge = static_cast<uint16_t>(wr.num_sge);

@@ -7,9 +7,11 @@
 #include <sys/eventfd.h>
 
 #include "adapter/limits.h"
+#include "base/device_clock.h"
 #include "base/log.h"
 #include "memory/guarded.h"
 #include "roce/packet.h"
+#include "transport/tag_matching.h"
 
 namespace verbena::adapter {
 namespace {
@@ -104,6 +106,7 @@ std::shared_ptr<const Link> SoftwareContext::link() const {
 // ---- queries
 
 int SoftwareContext::query_device(ibv_device_attr_ex* attr, size_t attr_size) {
+  if (is_gone()) return EIO;
   ibv_device_attr_ex all{};
   ibv_device_attr& a = all.orig_attr;
   std::strncpy(a.fw_ver, "0.1.0", sizeof a.fw_ver - 1);
@@ -133,14 +136,26 @@ int SoftwareContext::query_device(ibv_device_attr_ex* attr, size_t attr_size) {
   a.max_srq_wr = kMaxSrqWr;
   a.max_srq_sge = kMaxSge;
   a.max_pkeys = kPkeyTableLength;
+  a.max_mcast_grp = static_cast<int>(engine::MulticastGroups::kMost);
+  a.max_mcast_qp_attach = kMaxQp;
+  a.max_total_mcast_qp_attach = a.max_mcast_grp * a.max_mcast_qp_attach;
   a.local_ca_ack_delay = 15;
   a.phys_port_cnt = kPorts;
   all.phys_port_cnt_ex = kPorts;
+  all.tm_caps.max_rndv_hdr_size = transport::kMaxRendezvousMessage;
+  all.tm_caps.max_num_tags = kMaxTags;
+  all.tm_caps.max_ops = kMaxTagOperations;
+  all.tm_caps.max_sge = kMaxSge;
+  all.tm_caps.flags = IBV_TM_CAP_RC;
+  all.completion_timestamp_mask = ~uint64_t{0};
+  all.hca_core_clock = kDeviceClockKhz;
+  all.cq_mod_caps = {.max_cq_count = UINT16_MAX, .max_cq_period = UINT16_MAX};
   std::memcpy(attr, &all, std::min(attr_size, sizeof all));
   return 0;
 }
 
 int SoftwareContext::query_port(uint8_t port, ibv_port_attr* attr) {
+  if (is_gone()) return EIO;
   if (port != 1) return EINVAL;
   const auto now = link();
   const bool up = now != nullptr && is_up(*now);
@@ -207,6 +222,15 @@ int SoftwareContext::query_pkey(uint8_t port, int index, __be16* pkey) {
   return 0;
 }
 
+// The clock in one number, as hardware drivers tell it: programs read tv_nsec alone and compare it with
+// timestamps.
+int SoftwareContext::query_rt_values(ibv_values_ex* values) {
+  if ((values->comp_mask & ~uint32_t{IBV_VALUES_MASK_RAW_CLOCK}) != 0) return EINVAL;
+  if ((values->comp_mask & IBV_VALUES_MASK_RAW_CLOCK) != 0)
+    values->raw_clock = {.tv_sec = 0, .tv_nsec = static_cast<long>(device_clock())};
+  return 0;
+}
+
 // ---- events of the port
 
 void SoftwareContext::on_links(const std::vector<Link>& before, const std::vector<Link>& now) {
@@ -219,13 +243,32 @@ void SoftwareContext::on_links(const std::vector<Link>& before, const std::vecto
   const Link* is = find(now);
   if (was == nullptr) return;
   if (is == nullptr) {
-    port_events_.post(IBV_EVENT_DEVICE_FATAL, events());
+    disappear();
     return;
   }
   if (is_up(*was) != is_up(*is)) {
     port_events_.post(is_up(*is) ? IBV_EVENT_PORT_ACTIVE : IBV_EVENT_PORT_ERR, events());
   }
   if (was->gids != is->gids) port_events_.post(IBV_EVENT_GID_CHANGE, events());
+}
+
+// The link was deleted. As when the kernel takes a device away: the application is told, once and for all,
+// its requests are flushed, and whatever it asks for from here on answers EIO; what it has it may destroy.
+void SoftwareContext::disappear() {
+  if (gone_.exchange(true)) return;
+  {
+    const std::lock_guard guard(objects_mutex_);
+    for (Qp& qp : qps_) {
+      qp.shard.exclusively([&] {
+        const ibv_qp_state state = qp.transport->state();
+        if (state == IBV_QPS_RESET || state == IBV_QPS_ERR) return;
+        qp.transport->enter(IBV_QPS_ERR);
+        qp.shard.touched(*qp.transport);
+      });
+    }
+  }
+  port_events_.post(IBV_EVENT_DEVICE_FATAL, events());
+  events().end();
 }
 
 // ---- addresses
@@ -241,17 +284,26 @@ Result<roce::Path> SoftwareContext::resolve(const ibv_ah_attr& attr) const {
   roce::Path path;
   path.source = entry->gid;
   std::memcpy(path.destination.bytes.data(), attr.grh.dgid.raw, 16);
+  const bool multicast = path.destination.is_multicast();
+  if (multicast && path.destination.is_ipv4() != path.source.is_ipv4()) {
+    // Programs choose their GID by one measure and the group by another (perftest's is an IPv6 address by
+    // default): the datagram leaves from the link's address of the group's family.
+    const auto other = std::ranges::find_if(
+        now->gids, [&](const control::GidEntry& e) { return e.gid.is_ipv4() == path.destination.is_ipv4(); });
+    if (other != now->gids.end()) path.source = other->gid;
+  }
   if (path.destination.is_zero() || path.destination.is_ipv4() != path.source.is_ipv4()) return fail(EINVAL);
-  if (path.destination.is_link_local() || path.destination.is_multicast())
-    path.interface_index = now->interface_index;
+  if (path.destination.is_link_local() || multicast) path.interface_index = now->interface_index;
   path.flow_label = attr.grh.flow_label & 0xfffff;
   path.traffic_class = attr.grh.traffic_class;
   // The kernel, too, takes the hop limit of the route and not the attribute's (ibv_rc_pingpong asks for 1).
-  path.hop_limit = 64;
+  // For a group there is no such route.
+  path.hop_limit = multicast ? std::max<uint8_t>(attr.grh.hop_limit, 1) : 64;
   return path;
 }
 
 Result<ibv_ah*> SoftwareContext::create_ah(ibv_pd* pd, ibv_ah_attr* attr) {
+  if (is_gone()) return fail(EIO);
   auto path = resolve(*attr);
   if (!path) return tl::unexpected(path.error());
   auto ah = std::make_unique<Ah>();

@@ -29,6 +29,7 @@ class SoftwareContext : public provider::Context, private engine::LinkListener {
   int query_gid_entry(uint8_t port, uint32_t index, ibv_gid_entry* entry) override;
   int query_pkey(uint8_t port, int index, __be16* pkey) override;
   std::vector<ibv_gid_entry> gid_table() override;
+  int query_rt_values(ibv_values_ex* values) override;
 
   Result<ibv_pd*> alloc_pd() override;
   int dealloc_pd(ibv_pd* pd) override;
@@ -41,7 +42,9 @@ class SoftwareContext : public provider::Context, private engine::LinkListener {
   Result<ibv_comp_channel*> create_comp_channel() override;
   int destroy_comp_channel(ibv_comp_channel* channel) override;
   Result<ibv_cq*> create_cq(int cqe, void* cq_context, ibv_comp_channel* channel, int comp_vector) override;
+  Result<ibv_cq_ex*> create_cq_ex(ibv_cq_init_attr_ex* attr) override;
   int resize_cq(ibv_cq* cq, int cqe) override;
+  int modify_cq(ibv_cq* cq, ibv_modify_cq_attr* attr) override;
   int destroy_cq(ibv_cq* cq) override;
   int get_cq_event(ibv_comp_channel* channel, ibv_cq** cq, void** cq_context) override;
   void ack_cq_events(ibv_cq* cq, unsigned count) override;
@@ -71,6 +74,7 @@ class SoftwareContext : public provider::Context, private engine::LinkListener {
   Result<ibv_srq*> create_srq(ibv_srq_init_attr_ex* attr) override;
   int modify_srq(ibv_srq* srq, ibv_srq_attr* attr, int mask) override;
   int query_srq(ibv_srq* srq, ibv_srq_attr* attr) override;
+  int post_srq_ops(ibv_srq* srq, ibv_ops_wr* wr, ibv_ops_wr** bad_wr) override;
   int get_srq_num(ibv_srq* srq, uint32_t* number) override;
   int destroy_srq(ibv_srq* srq) override;
   Result<ibv_xrcd*> open_xrcd(ibv_xrcd_init_attr* attr) override;
@@ -79,6 +83,9 @@ class SoftwareContext : public provider::Context, private engine::LinkListener {
   Result<ibv_ah*> create_ah(ibv_pd* pd, ibv_ah_attr* attr) override;
   int destroy_ah(ibv_ah* ah) override;
   int resolve_eth_l2_from_gid(ibv_ah_attr* attr, uint8_t mac[6], uint16_t* vlan) override;
+
+  int attach_mcast(ibv_qp* qp, const ibv_gid* gid, uint16_t lid) override;
+  int detach_mcast(ibv_qp* qp, const ibv_gid* gid, uint16_t lid) override;
 
   queues::EventChannel& events() { return *events_; }
   engine::Shard& shard() { return engine_->shard(); }
@@ -91,6 +98,9 @@ class SoftwareContext : public provider::Context, private engine::LinkListener {
                   UniqueFd command_fd, uint32_t device_index, uint64_t guid);
 
   void on_links(const std::vector<control::Link>& before, const std::vector<control::Link>& now) override;
+
+  void disappear();
+  bool is_gone() const { return gone_.load(std::memory_order_relaxed); }
 
   // The link as it is now; nullptr when it is gone.
   std::shared_ptr<const control::Link> link() const;
@@ -105,10 +115,13 @@ class SoftwareContext : public provider::Context, private engine::LinkListener {
   int check_attributes(const Qp& qp, const ibv_qp_attr& attr, int mask) const;
   Result<void> apply(Qp& qp, const ibv_qp_attr& attr, int mask);
 
+  Result<Cq*> make_cq(const ibv_cq_init_attr_ex& attr);
+
   uint32_t next_handle() { return next_handle_.fetch_add(1, std::memory_order_relaxed); }
   // What the application was not told of yet it will not be told.
   void withdraw_events(Cq& cq);
   void withdraw_events(Qp& qp);
+  void leave(Qp& qp, const MulticastBinding& binding);
   void withdraw_events(Wq& wq);
   // No packet reaches the QP any more, nothing of it is left in its CQs.
   void retire(Qp& qp);
@@ -122,6 +135,7 @@ class SoftwareContext : public provider::Context, private engine::LinkListener {
   const uint64_t guid_;
   AsyncEvents<kPortEvents.size()> port_events_;
   std::atomic<uint32_t> next_handle_{0};
+  std::atomic<bool> gone_{false};  // with its link
 
   // All there is, to be destroyed with us; and the counts in channels of the CQs that use them.
   std::mutex objects_mutex_;

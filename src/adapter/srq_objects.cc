@@ -32,15 +32,23 @@ void Srq::on_limit_reached() {
 }
 
 Result<ibv_srq*> SoftwareContext::create_srq(ibv_srq_init_attr_ex* attr) {
+  if (is_gone()) return fail(EIO);
   if ((attr->comp_mask & ~kKnownInitMask) != 0) return fail(EOPNOTSUPP);
   const ibv_srq_type type = (attr->comp_mask & IBV_SRQ_INIT_ATTR_TYPE) != 0 ? attr->srq_type : IBV_SRQT_BASIC;
-  if (type != IBV_SRQT_BASIC && type != IBV_SRQT_XRC) return fail(EOPNOTSUPP);
+  if (type != IBV_SRQT_BASIC && type != IBV_SRQT_XRC && type != IBV_SRQT_TM) return fail(EOPNOTSUPP);
   const bool xrc = type == IBV_SRQT_XRC;
+  const bool tag_matching = type == IBV_SRQT_TM;
   if ((attr->comp_mask & IBV_SRQ_INIT_ATTR_PD) == 0 || attr->pd == nullptr) return fail(EINVAL);
   if (attr->pd->context != &abi().context) return fail(EINVAL);
-  if (xrc && ((attr->comp_mask & IBV_SRQ_INIT_ATTR_XRCD) == 0 || attr->xrcd == nullptr ||
-              (attr->comp_mask & IBV_SRQ_INIT_ATTR_CQ) == 0 || attr->cq == nullptr ||
-              attr->xrcd->context != &abi().context || attr->cq->context != &abi().context)) {
+  const auto ours = [&](const auto* object) {
+    return object != nullptr && object->context == &abi().context;
+  };
+  if (xrc && ((attr->comp_mask & IBV_SRQ_INIT_ATTR_XRCD) == 0 || !ours(attr->xrcd))) return fail(EINVAL);
+  if ((xrc || tag_matching) && ((attr->comp_mask & IBV_SRQ_INIT_ATTR_CQ) == 0 || !ours(attr->cq))) {
+    return fail(EINVAL);
+  }
+  if (tag_matching && ((attr->comp_mask & IBV_SRQ_INIT_ATTR_TM) == 0 || attr->tm_cap.max_num_tags < 1 ||
+                       attr->tm_cap.max_num_tags > kMaxTags || attr->tm_cap.max_ops > kMaxTagOperations)) {
     return fail(EINVAL);
   }
   if (const int error = check_capacities(attr->attr); error != 0) return fail(error);
@@ -56,9 +64,10 @@ Result<ibv_srq*> SoftwareContext::create_srq(ibv_srq_init_attr_ex* attr) {
     auto number = shard().exclusively([&] { return shard().srqs().reserve(); });
     if (!number) return tl::unexpected(number.error());
     config.number = *number;
-    config.cq = Cq::of(attr->cq).queue.get();
     config.xrc_domain = Xrcd::of(attr->xrcd).domain->id();
   }
+  if (xrc || tag_matching) config.cq = Cq::of(attr->cq).queue.get();
+  if (tag_matching) config.tags = attr->tm_cap.max_num_tags;
   auto queue = queues::SharedReceiveQueue::create(config);
   if (!queue) {
     if (xrc) shard().exclusively([&] { shard().srqs().remove(config.number); });
@@ -71,10 +80,12 @@ Result<ibv_srq*> SoftwareContext::create_srq(ibv_srq_init_attr_ex* attr) {
   srq->handle = next_handle();
   srq->type = type;
   ++Pd::of(attr->pd).users;
-  if (xrc) {
+  if (config.cq != nullptr) {
     srq->cq = attr->cq;
-    srq->xrcd = attr->xrcd;
     ++Cq::of(srq->cq).users;
+  }
+  if (xrc) {
+    srq->xrcd = attr->xrcd;
     ++Xrcd::of(srq->xrcd).users;
     shard().exclusively([&] { shard().srqs().add(*srq->queue); });
   }

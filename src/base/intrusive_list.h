@@ -51,6 +51,19 @@ class IntrusiveList {
     head_.prev_ = &hook;
   }
 
+  // Into a list that is sorted by `less`: behind those that are not greater. Looks from the end.
+  // REQUIRES: item is in no list
+  template <class Less>
+  void insert_sorted(T& item, Less less) {
+    ListHook* after = head_.prev_;
+    while (after != &head_ && less(item, *owner(after))) after = after->prev_;
+    ListHook& hook = item.*Hook;
+    hook.prev_ = after;
+    hook.next_ = after->next_;
+    after->next_->prev_ = &hook;
+    after->next_ = &hook;
+  }
+
   // REQUIRES: !empty()
   T& front() { return *owner(head_.next_); }
 

@@ -94,9 +94,10 @@ void Shard::finish(Gathering gathering) {
 }
 
 // The engine thread sleeps too long for what has come up. (While the application polls it never sleeps long.)
-bool Shard::engine_must_know() const {
+bool Shard::engine_must_know() {
   if (sleeper_ == nullptr || engine_told_ || !listening_) return false;
-  if (!ready_.empty() || port_full_ || paced_until_ < engine_wakes_at_) return true;
+  if (!ready_.empty() || port_full_ || alarms_.next() < engine_wakes_at_ || paced_until_ < engine_wakes_at_)
+    return true;
   const TimePoint next = timers_.next();
   return next != kNever && next + kTimerSlack < engine_wakes_at_;
 }
@@ -176,6 +177,7 @@ void Shard::on_packet(const transport::IncomingPacket& incoming) {
 void Shard::deliver(QueuePair& qp, const transport::IncomingPacket& incoming) {
   const ibv_qp_state before = qp.state();
   const Verdict verdict = qp.on_packet(incoming, now_);
+  qp.answer_lost_completions();
   if (verdict != Verdict::kAccepted) count_drop(reason_of(verdict));
   if (qp.state() != before) {
     touched(qp);
@@ -195,10 +197,17 @@ void Shard::run_timers(TimePoint now) {
     if (qp.deadline() <= now) {
       const ibv_qp_state before = qp.state();
       qp.on_timer(now);
+      qp.answer_lost_completions();
       if (qp.state() != before) touched(qp);
     }
     note(qp);
   });
+  alarms_.ring_due(now);
+}
+
+void Shard::set_alarm(Alarm& alarm, Duration after) {
+  alarms_.cancel(alarm);
+  alarms_.set(alarm, now_ + after);
 }
 
 void Shard::release_acknowledgements() {
@@ -223,6 +232,7 @@ void Shard::transmit_ready(Acknowledgements acknowledgements, Gathering gatherin
     const ibv_qp_state before = qp.state();
     // A reply takes the acknowledgement along: as the last segment of a super-packet it costs nothing.
     const TransmitResult result = qp.transmit(sink, now_, kTransmitBudget, true);
+    qp.answer_lost_completions();
     if (!qp.has_acknowledgement()) qp.acknowledgement_hook.unlink();
     if (qp.state() != before) touched(qp);
     timers_.arm(qp, qp.deadline());

@@ -10,6 +10,7 @@
 #include "base/time.h"
 #include "control/client.h"
 #include "control/status_page.h"
+#include "engine/alarms.h"
 #include "engine/doorbells.h"
 #include "engine/input.h"
 #include "engine/timer_wheel.h"
@@ -104,6 +105,11 @@ class Shard : private net::PacketHandler {
   // A packet that an input has for a QP. Not to be called but from Input::receive().
   void deliver(transport::QueuePair& qp, const transport::IncomingPacket& incoming);
 
+  // Has on_alarm() called `after` from now, by whoever drives the shard then. An alarm that is set is set
+  // anew. Also from within what the shard calls with its lock held, as listeners of completion queues are.
+  void set_alarm(Alarm& alarm, Duration after);
+  void cancel_alarm(Alarm& alarm) { alarms_.cancel(alarm); }
+
   // ---- the engine thread
 
   struct EngineView {
@@ -145,14 +151,13 @@ class Shard : private net::PacketHandler {
   void leave(Gathering gathering);
   void finish(Gathering gathering);
   bool application_returns() const { return sleeper_ != nullptr && !listening_; }
-  bool engine_must_know() const;
+  bool engine_must_know();
   void answer_doorbells();
   void note(transport::QueuePair& qp);
   void run_timers(TimePoint now);
   void transmit_ready(Acknowledgements acknowledgements, Gathering gathering);
   void release_acknowledgements();
   uint32_t receive(uint32_t budget);
-  void publish_counters();
   void count_drop(net::DropReason reason);
   void on_application_poll();
   bool application_polls();
@@ -181,6 +186,7 @@ class Shard : private net::PacketHandler {
   ReadyList ready_;
   AcknowledgementList acknowledging_;
   TimerWheel<transport::QueuePair> timers_;
+  Alarms alarms_;
   TimePoint now_;
   bool port_full_ = false;
   TimePoint paced_until_ = kNever;  // when a QP goes on that may not send faster; no timer may be late for it

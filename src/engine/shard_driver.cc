@@ -34,7 +34,6 @@ Shard::EngineView Shard::run_engine() {
     leave(Gathering::kNo);
     return view;
   }
-  publish_counters();
   if (application_polls()) {
     view.wake_at = engine_wakes_at_ = now_ + look_interval_;
     look_interval_ = std::min(look_interval_ * 2, kLookInterval);
@@ -69,7 +68,7 @@ Shard::EngineView Shard::drive() {
   if (sleeper_ != nullptr) sleeper_->listen(true);
 
   EngineView view;
-  view.wake_at = timers_.next();
+  view.wake_at = std::min(timers_.next(), alarms_.next());
   if (port_full_) {
     view.send_fd = port_->send_fd();
     if (view.send_fd < 0) view.wake_at = std::min(view.wake_at, now_ + kFullPortInterval);

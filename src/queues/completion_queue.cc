@@ -4,50 +4,156 @@
 #include <bit>
 #include <mutex>
 
+#include "base/device_clock.h"
+
 namespace verbena::queues {
+namespace {
+
+// Longer than any poll takes: who has waited so long has met a batch that stays open.
+constexpr Duration kPollPatience = std::chrono::microseconds(100);
+// How long resizing waits for a batch; it may be the caller's own.
+constexpr Duration kBatchPatience = std::chrono::milliseconds(100);
+
+Result<MappedArray> make_ring(uint32_t slots, RingMemory* memory) {
+  return MappedArray::create(size_t{slots} * sizeof(Completion), {memory, RingKind::kCompletion});
+}
+
+}  // namespace
 
 Result<std::unique_ptr<CompletionQueue>> CompletionQueue::create(uint32_t entries,
                                                                  CompletionListener* listener,
-                                                                 RingMemory* memory) {
+                                                                 const Options& options) {
   const uint32_t slots = std::bit_ceil(entries + 1);
-  auto ring = MappedArray::create(size_t{slots} * sizeof(ibv_wc), {memory, RingKind::kCompletion});
+  auto ring = make_ring(slots, options.memory);
   if (!ring) return tl::unexpected(ring.error());
-  return std::unique_ptr<CompletionQueue>(new CompletionQueue(std::move(*ring), slots, listener, memory));
+  return std::unique_ptr<CompletionQueue>(new CompletionQueue(std::move(*ring), slots, listener, options));
 }
 
-void CompletionQueue::push(const ibv_wc& wc, bool solicited) {
-  bool notify = false;
+// ---- pushing
+
+// Looks at head_, which the pollers' processor keeps writing, only when the ring seems full.
+bool CompletionQueue::has_room(uint32_t tail) {
+  if (tail - known_head_ < mask_) return true;
+  known_head_ = head_.load(std::memory_order_acquire);
+  return tail - known_head_ < mask_;
+}
+
+CompletionQueue::Event CompletionQueue::event_of(bool error, bool solicited) {
+  if (armed_ == Armed::kNo || (armed_ == Armed::kSolicited && !solicited && !error)) return Event::kNone;
+  ++held_;
+  if (held_ < entries_per_event_ && !error) return held_ == 1 ? Event::kHeld : Event::kNone;
+  held_ = 0;
+  armed_ = Armed::kNo;
+  return Event::kNow;
+}
+
+// Written field by field from whatever the caller has: a copy in between would wait for its own stores.
+template <class Entry>
+bool CompletionQueue::add(const Entry& entry, bool solicited) {
+  Event event = Event::kNone;
   bool overflow = false;
   {
-    std::lock_guard guard(lock_);
+    const std::lock_guard guard(push_lock_);
     const uint32_t tail = tail_.load(std::memory_order_relaxed);
-    if (tail - head_.load(std::memory_order_relaxed) >= mask_ || overflowed_) {
-      overflow = !overflowed_.exchange(true);
-    } else {
-      at(tail) = wc;
+    if (overflowed_.load(std::memory_order_relaxed)) return false;
+    if (has_room(tail)) {
+      Completion& place = at(tail);
+      place = Completion(entry);
+      if (options_.device_clock) place.timestamp = device_clock();
+      if (options_.wall_clock) place.wallclock = wall_clock();
       tail_.store(tail + 1, std::memory_order_release);
-      const bool counts = solicited || wc.status != IBV_WC_SUCCESS;
-      notify = armed_ == Armed::kAny || (armed_ == Armed::kSolicited && counts);
-      if (notify) armed_ = Armed::kNo;
+      event = event_of(entry.status != IBV_WC_SUCCESS, solicited);
+    } else if (!options_.ignore_overrun) {
+      overflowed_.store(overflow = true, std::memory_order_release);
     }
   }
-  if (notify) listener_->on_completion_event();
+  if (event == Event::kNow) listener_->on_completion_event();
+  if (event == Event::kHeld) listener_->on_event_held();
   if (overflow) listener_->on_overflow();
+  return !overflow;
+}
+
+bool CompletionQueue::push(const Completion& entry, bool solicited) {
+  return add(entry, solicited);
+}
+
+bool CompletionQueue::push(const ibv_wc& wc, bool solicited) {
+  return add(wc, solicited);
+}
+
+// ---- polling
+
+void CompletionQueue::begin_polling() {
+  if (options_.single_threaded) {
+    polling_ = true;
+  } else {
+    poll_lock_.lock();
+  }
+}
+
+bool CompletionQueue::begin_polling_within(Duration patience) {
+  if (!options_.single_threaded) return poll_lock_.try_lock() || poll_lock_.try_lock_for(patience);
+  return !std::exchange(polling_, true);
+}
+
+void CompletionQueue::end_polling() {
+  if (options_.single_threaded) {
+    polling_ = false;
+  } else {
+    poll_lock_.unlock();
+  }
 }
 
 int CompletionQueue::poll(int count, ibv_wc* out) {
-  if (empty() && !overflowed_) return 0;
-  std::lock_guard guard(lock_);
+  if (empty() && !in_error()) return 0;
+  begin_polling();
   uint32_t head = head_.load(std::memory_order_relaxed);
-  const uint32_t tail = tail_.load(std::memory_order_relaxed);
+  const uint32_t tail = tail_.load(std::memory_order_acquire);
   int taken = 0;
-  while (taken < count && head != tail) out[taken++] = at(head++);
-  head_.store(head, std::memory_order_relaxed);
-  return taken == 0 && overflowed_ && count > 0 ? -1 : taken;
+  while (taken < count && head != tail) {
+    at(head++).copy_to(out[taken]);
+    if (out[taken].opcode != static_cast<ibv_wc_opcode>(Completion::kBlank)) ++taken;
+  }
+  head_.store(head, std::memory_order_release);
+  end_polling();
+  return taken == 0 && count > 0 && head == tail && in_error() ? -1 : taken;
 }
 
+// Makes the first entry from `index` on the application's, if there is one, and gives up what is before it.
+const Completion* CompletionQueue::take_place(uint32_t index) {
+  const uint32_t tail = tail_.load(std::memory_order_acquire);
+  while (index != tail && at(index).read_opcode() == Completion::kBlank) ++index;
+  const bool found = index != tail;
+  on_entry_.store(found, std::memory_order_relaxed);
+  head_.store(index, std::memory_order_release);
+  return found ? &at(index) : nullptr;
+}
+
+const Completion* CompletionQueue::begin_batch() {
+  if (empty()) return nullptr;
+  begin_polling();
+  const Completion* first = take_place(head_.load(std::memory_order_relaxed));
+  if (first == nullptr) end_polling();
+  return first;
+}
+
+const Completion* CompletionQueue::next_in_batch() {
+  return take_place(head_.load(std::memory_order_relaxed) +
+                    (on_entry_.load(std::memory_order_relaxed) ? 1 : 0));
+}
+
+void CompletionQueue::end_batch() {
+  if (on_entry_.load(std::memory_order_relaxed)) {
+    on_entry_.store(false, std::memory_order_relaxed);
+    head_.store(head_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+  }
+  end_polling();
+}
+
+// ---- events
+
 void CompletionQueue::arm(bool solicited_only) {
-  std::lock_guard guard(lock_);
+  const std::lock_guard guard(push_lock_);
   if (!solicited_only) {
     armed_ = Armed::kAny;
   } else if (armed_ == Armed::kNo) {
@@ -55,24 +161,66 @@ void CompletionQueue::arm(bool solicited_only) {
   }
 }
 
+void CompletionQueue::moderate(uint32_t entries_per_event) {
+  {
+    const std::lock_guard guard(push_lock_);
+    entries_per_event_ = entries_per_event;
+  }
+  release_event();
+}
+
+void CompletionQueue::release_event() {
+  {
+    const std::lock_guard guard(push_lock_);
+    if (held_ == 0) return;
+    held_ = 0;
+    armed_ = Armed::kNo;
+  }
+  listener_->on_completion_event();
+}
+
+// ---- resizing and removing
+
 Result<void> CompletionQueue::resize(uint32_t entries) {
   const uint32_t slots = std::bit_ceil(entries + 1);
-  auto ring = MappedArray::create(size_t{slots} * sizeof(ibv_wc), {memory_, RingKind::kCompletion});
+  auto ring = make_ring(slots, options_.memory);
   if (!ring) return tl::unexpected(ring.error());
-  std::lock_guard guard(lock_);
-  const uint32_t head = head_.load(std::memory_order_relaxed);
-  const uint32_t used = tail_.load(std::memory_order_relaxed) - head;
-  if (used > entries) return fail(EINVAL);
-  // Head and tail keep their values, so that empty() is right at any moment.
-  auto* entries_of_new = reinterpret_cast<ibv_wc*>(ring->data());
-  for (uint32_t i = head; i != head + used; ++i) entries_of_new[i & (slots - 1)] = at(i);
-  std::swap(ring_, *ring);
-  mask_ = slots - 1;
+  if (!begin_polling_within(kBatchPatience)) return fail(EBUSY);
+  bool fits;
+  {
+    const std::lock_guard guard(push_lock_);
+    const uint32_t head = head_.load(std::memory_order_relaxed);
+    const uint32_t used = tail_.load(std::memory_order_relaxed) - head;
+    fits = used <= entries;
+    if (fits) {
+      // Head and tail keep their values, so that empty() is right at any moment.
+      auto* entries_of_new = reinterpret_cast<Completion*>(ring->data());
+      for (uint32_t i = head; i != head + used; ++i) entries_of_new[i & (slots - 1)] = at(i);
+      std::swap(ring_, *ring);
+      mask_ = slots - 1;
+      known_head_ = head;
+    }
+  }
+  end_polling();
+  if (!fits) return fail(EINVAL);
   return {};
 }
 
 void CompletionQueue::remove_entries_of(uint32_t qp_num) {
-  std::lock_guard guard(lock_);
+  const bool alone = begin_polling_within(kPollPatience);
+  {
+    const std::lock_guard guard(push_lock_);
+    if (alone) {
+      compact_without(qp_num);
+    } else {
+      blank_entries_of(qp_num);
+    }
+  }
+  if (alone) end_polling();
+}
+
+// REQUIRES: both locks
+void CompletionQueue::compact_without(uint32_t qp_num) {
   const uint32_t head = head_.load(std::memory_order_relaxed);
   const uint32_t tail = tail_.load(std::memory_order_relaxed);
   uint32_t kept = head;
@@ -82,6 +230,17 @@ void CompletionQueue::remove_entries_of(uint32_t qp_num) {
     ++kept;
   }
   tail_.store(kept, std::memory_order_release);
+}
+
+// A batch is open, perhaps by the very thread that destroys the QP: nothing may move. The entries keep their
+// places until the batch comes by. REQUIRES: the pushers' lock
+void CompletionQueue::blank_entries_of(uint32_t qp_num) {
+  const uint32_t tail = tail_.load(std::memory_order_relaxed);
+  uint32_t from = head_.load(std::memory_order_acquire);
+  if (on_entry_.load(std::memory_order_relaxed)) ++from;
+  for (uint32_t i = from; static_cast<int32_t>(tail - i) > 0; ++i) {
+    if (at(i).qp_num == qp_num) at(i).blank();
+  }
 }
 
 }  // namespace verbena::queues

@@ -9,11 +9,12 @@
 
 #include "base/result.h"
 #include "base/spin_lock.h"
+#include "queues/completion.h"
 #include "queues/mapped_array.h"
 
 namespace verbena::queues {
 
-// Hears what a completion queue has to tell besides its entries. Called without the queue's lock held, by
+// Hears what a completion queue has to tell besides its entries. Called without the queue's locks held, by
 // whichever thread pushed.
 class CompletionListener {
  public:
@@ -22,33 +23,67 @@ class CompletionListener {
   virtual void on_completion_event() = 0;
   // An entry did not fit: the queue is in error from now on (IBTA volume 1, 11.2.9 "CQ overrun").
   virtual void on_overflow() = 0;
+  // A moderated queue holds its event back from now on: release_event() is to be called a period later.
+  virtual void on_event_held() {}
 };
 
 // A ring of completions. Thread-safe: shards push, any thread polls.
+//
+// Those who push and those who poll have a lock each and share only head and tail. So a batch of extended
+// polling may stay open for as long as the application likes, and the application may post meanwhile.
 class CompletionQueue {
  public:
+  struct Options {
+    // Where the ring comes from, when resized too, if not from the system. It must outlive the queue.
+    RingMemory* memory = nullptr;
+    // Reading a clock costs as much as the rest of an entry: only where it is asked for.
+    bool device_clock = false;
+    bool wall_clock = false;
+    bool single_threaded = false;  // one thread does all the polling
+    bool ignore_overrun = false;   // what does not fit is lost, and that is no error
+  };
+
   // Room for at least `entries`; rounded up to 2^n - 1. REQUIRES: entries > 0
-  // `memory`, which may be null, is where its ring comes from, when resized too; it must outlive the queue.
   static Result<std::unique_ptr<CompletionQueue>> create(uint32_t entries, CompletionListener* listener,
-                                                         RingMemory* memory = nullptr);
+                                                         const Options& options);
+  static Result<std::unique_ptr<CompletionQueue>> create(uint32_t entries, CompletionListener* listener) {
+    return create(entries, listener, Options{});
+  }
 
   uint32_t capacity() const { return mask_; }
 
-  // Adds an entry. `solicited`: it counts for a queue armed for solicited events only, as errors always do.
-  void push(const ibv_wc& wc, bool solicited);
+  // Adds an entry; its timestamps are set here. `solicited`: it counts for a queue armed for solicited events
+  // only, as errors always do. False: the queue is in error and the entry is lost.
+  bool push(const Completion& entry, bool solicited);
+  bool push(const ibv_wc& wc, bool solicited);
 
   // Takes up to `count` entries, oldest first; returns how many. -1 when the queue is in error and drained.
   int poll(int count, ibv_wc* out);
 
+  // Takes entries one by one, in place. A batch begins with an entry, or not at all (nullptr); each entry
+  // stays valid until the next call. Other pollers wait until the batch has ended.
+  const Completion* begin_batch();
+  // REQUIRES: a batch is open. nullptr when there is no further entry now; the batch stays open.
+  const Completion* next_in_batch();
+  // REQUIRES: a batch is open
+  void end_batch();
+
   bool empty() const {
     return tail_.load(std::memory_order_acquire) == head_.load(std::memory_order_relaxed);
   }
+  bool in_error() const { return overflowed_.load(std::memory_order_acquire); }
 
   // Asks for one event at the next entry (or the next solicited one). A request for any entry outweighs one
   // for solicited entries. An entry that is already there makes none (IBTA volume 1, 11.4.2.2).
   void arm(bool solicited_only);
 
-  // EINVAL when the entries there would not fit.
+  // From now on an event is held back until so many entries that count have come or release_event() is
+  // called; errors do not wait. 0 and 1: events are not held back. An event held back now is released.
+  void moderate(uint32_t entries_per_event);
+  // Lets go the event that is held back, if there is one.
+  void release_event();
+
+  // EINVAL when the entries there would not fit, EBUSY when a batch stays open.
   Result<void> resize(uint32_t entries);
 
   // Drops the entries of a QP that is being destroyed: its number may be used again.
@@ -56,20 +91,43 @@ class CompletionQueue {
 
  private:
   enum class Armed : uint8_t { kNo, kSolicited, kAny };
+  enum class Event : uint8_t { kNone, kNow, kHeld };
 
-  CompletionQueue(MappedArray ring, uint32_t slots, CompletionListener* listener, RingMemory* memory)
-      : ring_(std::move(ring)), mask_(slots - 1), listener_(listener), memory_(memory) {}
-  ibv_wc& at(uint32_t index) { return reinterpret_cast<ibv_wc*>(ring_.data())[index & mask_]; }
+  CompletionQueue(MappedArray ring, uint32_t slots, CompletionListener* listener, const Options& options)
+      : ring_(std::move(ring)), mask_(slots - 1), options_(options), listener_(listener) {}
 
-  SpinLock lock_;
+  Completion& at(uint32_t index) { return reinterpret_cast<Completion*>(ring_.data())[index & mask_]; }
+  bool has_room(uint32_t tail);
+  template <class Entry>
+  bool add(const Entry& entry, bool solicited);
+  Event event_of(bool error, bool solicited);
+  const Completion* take_place(uint32_t index);
+  void begin_polling();
+  bool begin_polling_within(Duration patience);
+  void end_polling();
+  void compact_without(uint32_t qp_num);
+  void blank_entries_of(uint32_t qp_num);
+
+  // Who needs both locks takes the pollers' first. Ring and mask change under both only.
   MappedArray ring_;
   uint32_t mask_;
+  const Options options_;
+  CompletionListener* const listener_;
+
+  // The pollers'
+  alignas(64) SpinLock poll_lock_;
+  bool polling_ = false;               // instead of the lock, where one thread does all the polling
+  std::atomic<bool> on_entry_{false};  // in a batch: the entry at head_ is the application's
+  std::atomic<uint32_t> head_{0};      // next to poll
+
+  // The pushers'
+  alignas(64) SpinLock push_lock_;
   Armed armed_ = Armed::kNo;
   std::atomic<bool> overflowed_{false};
-  std::atomic<uint32_t> head_{0};  // next to poll
-  std::atomic<uint32_t> tail_{0};  // next to fill
-  CompletionListener* const listener_;
-  RingMemory* const memory_;
+  std::atomic<uint32_t> tail_{0};   // next to fill
+  uint32_t known_head_ = 0;         // what head_ was when it was last looked at
+  uint32_t entries_per_event_ = 0;  // by moderate()
+  uint32_t held_ = 0;               // entries that the event held back stands for
 };
 
 }  // namespace verbena::queues

@@ -2,9 +2,15 @@
 #include "queues/shared_receive_queue.h"
 
 #include <algorithm>
-#include <cstring>
+
+#include "queues/tag_list.h"
 
 namespace verbena::queues {
+
+SharedReceiveQueue::SharedReceiveQueue(const Config& config, RecvQueue ring, std::unique_ptr<TagList> tags)
+    : config_(config), ring_(std::move(ring)), capacity_(ring_.capacity()), tags_(std::move(tags)) {}
+
+SharedReceiveQueue::~SharedReceiveQueue() = default;
 
 Result<RecvQueue> SharedReceiveQueue::make_ring(const Config& config, uint32_t requests) {
   return RecvQueue::create(requests, config.sges * static_cast<uint32_t>(sizeof(ibv_sge)),
@@ -14,7 +20,14 @@ Result<RecvQueue> SharedReceiveQueue::make_ring(const Config& config, uint32_t r
 Result<std::unique_ptr<SharedReceiveQueue>> SharedReceiveQueue::create(const Config& config) {
   auto ring = make_ring(config, config.requests);
   if (!ring) return tl::unexpected(ring.error());
-  return std::unique_ptr<SharedReceiveQueue>(new SharedReceiveQueue(config, std::move(*ring)));
+  std::unique_ptr<TagList> tags;
+  if (config.tags > 0) {
+    auto list = TagList::create(config.tags);
+    if (!list) return tl::unexpected(list.error());
+    tags = std::move(*list);
+  }
+  return std::unique_ptr<SharedReceiveQueue>(
+      new SharedReceiveQueue(config, std::move(*ring), std::move(tags)));
 }
 
 bool SharedReceiveQueue::take(HeldReceive& into) {

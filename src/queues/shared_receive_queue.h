@@ -29,6 +29,8 @@ class LimitListener {
   virtual void on_limit_reached() = 0;
 };
 
+class TagList;
+
 // Receive requests that several QPs share (IBTA volume 1, 10.2.9).
 //
 // Any thread posts, under lock(). The shard's lock holder takes and modifies.
@@ -39,11 +41,13 @@ class SharedReceiveQueue {
     uint32_t sges = 1;      // of each
     memory::PdId pd = 0;
     LimitListener* listener = nullptr;
-    CompletionQueue* cq = nullptr;  // XRC: where its receives complete; null: the QP's
+    CompletionQueue* cq = nullptr;  // XRC, tag matching: where its receives complete; else the QP's
     uint32_t number = 0;            // XRC: what peers call it
     uint64_t xrc_domain = 0;        // XRC: which QPs may deliver to it; 0: it is none for XRC
+    uint32_t tags = 0;              // tag matching: room for so many tagged buffers; 0: it is none for that
     RingMemory* memory = nullptr;   // where its ring comes from; null: from the system
   };
+  ~SharedReceiveQueue();
   static Result<std::unique_ptr<SharedReceiveQueue>> create(const Config& config);
 
   memory::PdId pd() const { return config_.pd; }
@@ -70,6 +74,9 @@ class SharedReceiveQueue {
   // are there already.
   void arm(uint32_t limit);
 
+  // The tagged buffers; nullptr when it is not for tag matching.
+  TagList* tags() { return tags_.get(); }
+
   // Takes the oldest request. False: there is none.
   bool take(HeldReceive& into);
 
@@ -79,8 +86,7 @@ class SharedReceiveQueue {
   Result<void> exchange(RecvQueue& ring);
 
  private:
-  SharedReceiveQueue(const Config& config, RecvQueue ring)
-      : config_(config), ring_(std::move(ring)), capacity_(ring_.capacity()) {}
+  SharedReceiveQueue(const Config& config, RecvQueue ring, std::unique_ptr<TagList> tags);
   static Result<RecvQueue> make_ring(const Config& config, uint32_t requests);
   void look_at_limit();
 
@@ -88,6 +94,7 @@ class SharedReceiveQueue {
   SpinLock lock_;
   RecvQueue ring_;
   std::atomic<uint32_t> capacity_;  // the ring's
+  const std::unique_ptr<TagList> tags_;
   std::atomic<uint32_t> limit_{0};
 };
 

@@ -19,6 +19,13 @@ namespace verbena::queues {
 inline constexpr uint32_t kMaxSge = 32;
 inline constexpr uint32_t kMaxInline = 1024;
 
+// What an application may say in SendWqe::flags, and what is said there besides: the request is not its own,
+// but made for a shared receive queue that matches tags.
+inline constexpr uint8_t kSendFlags =
+    IBV_SEND_FENCE | IBV_SEND_SIGNALED | IBV_SEND_SOLICITED | IBV_SEND_INLINE | IBV_SEND_IP_CSUM;
+inline constexpr uint8_t kTagMatchingRequest = 0x80;
+static_assert((kSendFlags & kTagMatchingRequest) == 0);
+
 // What a BIND_MW request asks for (IBTA volume 1, 11.4.1.1): by keys, as window and region may be gone before
 // the request's turn comes.
 struct WindowBinding {

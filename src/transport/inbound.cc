@@ -45,16 +45,25 @@ Reception Inbound::execute_send(const roce::Packet& packet) {
     return refused(NakCode::kInvalidRequest);
   // Invalidation is for windows; until a QP has them there is no key that may be named.
   if (info.has(roce::kIeth)) return refused(NakCode::kInvalidRequest);
+  if (info.starts_message) {
+    tagged_ = {};
+    if (qp_.receives().tags() != nullptr) {
+      const Reception begun = begin_tagged(packet);
+      if (begun.result != Reception::Result::kTaken) return begun;
+    }
+  }
   const queues::RecvWqe* wqe = qp_.receives().current();
   if (wqe == nullptr) return {Reception::Result::kNotReady};
+  ConstBytes payload = packet.payload;
   if (info.starts_message) {
     message_ = Message::kSend;
     received_ = 0;
+    if (tagged_.is_matched()) payload = payload.subspan(kTagHeaderBytes);
   }
-  if (received_ + packet.payload.size() > kMaxMessageBytes) {
+  if (received_ + payload.size() > kMaxMessageBytes) {
     return refused(NakCode::kInvalidRequest, IBV_WC_LOC_LEN_ERR);
   }
-  switch (scatter(*qp_.config().keys, qp_.receives().pd(), wqe->sges(), received_, packet.payload)) {
+  switch (scatter(*qp_.config().keys, qp_.receives().pd(), wqe->sges(), received_, payload)) {
     case ScatterResult::kDone:
       break;
     case ScatterResult::kTooLong:  // IBTA volume 1, 9.7.5.2.8: the sender gets "invalid request", the
@@ -63,10 +72,61 @@ Reception Inbound::execute_send(const roce::Packet& packet) {
     case ScatterResult::kProtection:
       return refused(NakCode::kRemoteOperational, IBV_WC_LOC_PROT_ERR);
   }
-  received_ += static_cast<uint32_t>(packet.payload.size());
+  received_ += static_cast<uint32_t>(payload.size());
   if (!info.ends_message) return {Reception::Result::kTaken};
-  complete_receive(packet.headers, IBV_WC_RECV, received_);
+  if (tagged_.is_matched()) {
+    message_ = Message::kNone;
+    const uint8_t match = info.starts_message ? IBV_WC_TM_MATCH : 0;
+    qp_.complete_match(tagged_, IBV_WC_SUCCESS, match | IBV_WC_TM_DATA_VALID, received_);
+  } else {
+    complete_receive(packet.headers, receive_opcode(), received_);
+  }
   return {Reception::Result::kEnded};
+}
+
+// Finds the buffer for a message that begins. kTaken: it goes on like any other.
+Reception Inbound::begin_tagged(const roce::Packet& packet) {
+  Receives& receives = qp_.receives();
+  tagged_ = read_tagged_message(packet.payload, packet.headers.info().ends_message);
+  if (!tagged_.is_tagged() || receives.tags()->find(tagged_.tag) == nullptr) {
+    if (receives.current() == nullptr) return {Reception::Result::kNotReady};
+    if (tagged_.is_tagged()) tagged_.kind = TaggedMessage::Kind::kUnexpected;
+    if (tagged_.kind == TaggedMessage::Kind::kUnexpected) receives.tags()->count_unexpected();
+    return {Reception::Result::kTaken};
+  }
+  if (tagged_.kind == TaggedMessage::Kind::kRendezvous) return begin_rendezvous(packet);
+  receives.take_tagged(tagged_.tag);
+  // A match is told at once, that the data is there when it is (the same completion, if both come together).
+  if (!packet.headers.info().ends_message) qp_.announce_match(tagged_);
+  return {Reception::Result::kTaken};
+}
+
+Reception Inbound::begin_rendezvous(const roce::Packet& packet) {
+  Receives& receives = qp_.receives();
+  if (!has_room_for_rendezvous(qp_)) return {Reception::Result::kNotReady};
+  receives.take_tagged(tagged_.tag);
+  const queues::RecvWqe& buffer = *receives.current();
+  if (total_length(buffer.sges()) < tagged_.length) {
+    // Matched, but software must fetch it: it finds the headers in the buffer, as far as they fit.
+    scatter(*qp_.config().keys, receives.pd(), buffer.sges(), 0,
+            packet.payload.first(kTagHeaderBytes + kRendezvousHeaderBytes));
+    qp_.complete_match(tagged_, IBV_WC_TM_RNDV_INCOMPLETE, IBV_WC_TM_MATCH, 0);
+    return {Reception::Result::kEnded};
+  }
+  fetch_rendezvous(qp_, tagged_, buffer, packet.payload);
+  qp_.complete_match(tagged_, IBV_WC_SUCCESS, IBV_WC_TM_MATCH, 0);
+  return {Reception::Result::kEnded};
+}
+
+ibv_wc_opcode Inbound::receive_opcode() const {
+  switch (tagged_.kind) {
+    case TaggedMessage::Kind::kPlain:
+      return IBV_WC_RECV;
+    case TaggedMessage::Kind::kUntagged:
+      return IBV_WC_TM_NO_TAG;
+    default:
+      return IBV_WC_TM_RECV;
+  }
 }
 
 // Keys of empty messages are not looked at (IBTA volume 1, 9.7.4.1.5).

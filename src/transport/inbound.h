@@ -6,6 +6,7 @@
 #include "roce/aeth.h"
 #include "roce/packet.h"
 #include "transport/queue_pair.h"
+#include "transport/tag_matching.h"
 
 namespace verbena::transport {
 
@@ -51,15 +52,19 @@ class Inbound {
   enum class Message : uint8_t { kNone, kSend, kWrite };
 
   Reception execute_send(const roce::Packet& packet);
+  Reception begin_tagged(const roce::Packet& packet);
+  Reception begin_rendezvous(const roce::Packet& packet);
   Reception execute_write(const roce::Packet& packet);
   bool in_sequence(const roce::OpcodeInfo& info, Message kind) const;
   bool payload_fits_mtu(const roce::Packet& packet) const;
   bool write_is_allowed(const roce::Headers& headers) const;
   void complete_receive(const roce::Headers& headers, ibv_wc_opcode opcode, uint32_t bytes);
+  ibv_wc_opcode receive_opcode() const;
 
   QueuePair& qp_;
   Message message_ = Message::kNone;
   uint32_t received_ = 0;  // bytes of it
+  TaggedMessage tagged_;
   uint64_t write_address_ = 0;
   uint32_t write_rkey_ = 0;
   uint32_t write_length_ = 0;

@@ -6,6 +6,7 @@
 
 #include "queues/flush_request.h"
 #include "transport/qp_state.h"
+#include "transport/tag_matching.h"
 
 namespace verbena::transport {
 namespace {
@@ -31,12 +32,15 @@ constexpr std::array<ibv_wc_opcode, IBV_WR_ATOMIC_WRITE + 1> kCompletionOpcodes 
 
 void QueuePair::enter(ibv_qp_state next) {
   const ibv_qp_state from = state();
-  state_.store(next, std::memory_order_seq_cst);  // see publish_receives()
-  // What was published by somebody who had not yet seen RESET is forgotten when it ends.
-  if (next == IBV_QPS_RESET || from == IBV_QPS_RESET) {
+  const auto forget = [this] {
     send_queue_.clear();
     receives_.clear();
-  }
+    completion_lost_ = false;
+  };
+  // What was published by somebody who had not yet seen RESET. Before the state is: who sees that may post.
+  if (from == IBV_QPS_RESET) forget();
+  state_.store(next, std::memory_order_seq_cst);  // see publish_receives()
+  if (next == IBV_QPS_RESET) forget();
   on_enter(from, next);
   if (next == IBV_QPS_ERR) {
     flush_send_queue();
@@ -53,26 +57,102 @@ void QueuePair::fail(std::optional<ibv_event_type> event) {
   if (event) emit(*event);
 }
 
+void QueuePair::count_send(ibv_wc_opcode opcode, ibv_wc_status status) {
+  if (status == IBV_WC_SUCCESS) {
+    if (opcode == IBV_WC_SEND) count(kSends);
+  } else if (status != IBV_WC_WR_FLUSH_ERR) {
+    count(kSendErrors);
+    if (status == IBV_WC_RETRY_EXC_ERR) count(kRetriesExceeded);
+    if (status == IBV_WC_RNR_RETRY_EXC_ERR) count(kRnrRetriesExceeded);
+  }
+}
+
+void QueuePair::fail_for_lost_completions() {
+  completion_lost_ = false;
+  fail(IBV_EVENT_QP_FATAL);
+}
+
 void QueuePair::complete_send(const queues::SendWqe& wqe, ibv_wc_status status) {
+  if ((wqe.flags & queues::kTagMatchingRequest) != 0) return complete_rendezvous(wqe, status);
+  const ibv_wc_opcode opcode =
+      kCompletionOpcodes[std::min<size_t>(wqe.opcode, kCompletionOpcodes.size() - 1)];
+  count_send(opcode, status);
   if (status == IBV_WC_SUCCESS && !config_.signal_all && !wqe.has_flag(IBV_SEND_SIGNALED)) return;
   count(kCompletions);
   ibv_wc wc{};
   wc.wr_id = wqe.wr_id;
   wc.status = status;
-  wc.opcode = kCompletionOpcodes[std::min<size_t>(wqe.opcode, kCompletionOpcodes.size() - 1)];
+  wc.opcode = opcode;
   wc.byte_len = wqe.length;
   wc.qp_num = config_.qpn.value();
-  config_.send_cq->push(wc, status != IBV_WC_SUCCESS);
+  if (!config_.send_cq->push(wc, status != IBV_WC_SUCCESS)) completion_lost_ = true;
 }
 
 void QueuePair::complete_recv(ibv_wc& wc, bool solicited) {
   count(kCompletions);
+  if (wc.status == IBV_WC_SUCCESS) {
+    count(kReceives);
+  } else if (wc.status != IBV_WC_WR_FLUSH_ERR) {
+    count(kReceiveErrors);
+  }
   wc.wr_id = receives_.current()->wr_id;
   wc.qp_num = config_.qpn.value();
   queues::CompletionQueue* cq = receives_.cq();
   // First its place is free again, then the application may know.
   receives_.finish();
-  cq->push(wc, solicited);
+  if (!cq->push(wc, solicited)) completion_lost_ = true;
+}
+
+// ---- tag matching
+
+void QueuePair::announce_match(const TaggedMessage& message) {
+  queues::Completion entry;
+  entry.wr_id = receives_.current()->wr_id;
+  entry.opcode = IBV_WC_TM_RECV;
+  entry.wc_flags = IBV_WC_TM_MATCH;
+  entry.tag = message.tag;
+  entry.tag_private = message.application;
+  entry.qp_num = config_.qpn.value();
+  entry.src_qp = attributes_.destination.value();
+  count(kCompletions);
+  receives_.cq()->push(entry, true);
+}
+
+void QueuePair::complete_match(const TaggedMessage& message, ibv_wc_status status, uint8_t flags,
+                               uint32_t bytes) {
+  queues::Completion entry;
+  entry.wr_id = receives_.current()->wr_id;
+  entry.status = static_cast<uint8_t>(status);
+  entry.opcode = IBV_WC_TM_RECV;
+  entry.wc_flags = flags;
+  entry.byte_len = bytes;
+  // The tag goes with the match; whoever hears of the data has heard of that.
+  if ((flags & IBV_WC_TM_MATCH) != 0) {
+    entry.tag = message.tag;
+    entry.tag_private = message.application;
+  }
+  entry.qp_num = config_.qpn.value();
+  entry.src_qp = attributes_.destination.value();
+  count(kCompletions);
+  queues::CompletionQueue* cq = receives_.cq();
+  receives_.finish();
+  cq->push(entry, true);
+}
+
+// The data of a rendezvous has been read; the request was made for that. Nobody waits for what tells its
+// sender.
+void QueuePair::complete_rendezvous(const queues::SendWqe& wqe, ibv_wc_status status) {
+  if (wqe.opcode != IBV_WR_RDMA_READ) return;
+  queues::Completion entry;
+  entry.wr_id = wqe.wr_id;
+  entry.status = static_cast<uint8_t>(status);
+  entry.opcode = IBV_WC_TM_RECV;
+  if (status == IBV_WC_SUCCESS) entry.wc_flags = IBV_WC_TM_DATA_VALID;
+  entry.byte_len = wqe.length;
+  entry.qp_num = config_.qpn.value();
+  entry.src_qp = attributes_.destination.value();
+  count(kCompletions);
+  receives_.cq()->push(entry, true);
 }
 
 bool QueuePair::select_receives(uint32_t srq_number, bool in_message) {

@@ -19,6 +19,8 @@
 
 namespace verbena::transport {
 
+struct TaggedMessage;
+
 // Hears of asynchronous events of a QP (IBTA volume 1, 11.6.3). Called by the shard's lock holder.
 class QpEventListener {
  public:
@@ -135,6 +137,13 @@ class QueuePair {
   // Packets are on their way and unanswered.
   virtual bool has_outstanding() const = 0;
 
+  // To be called after on_packet(), transmit() and on_timer(), when the QP is of one piece again: if a
+  // completion queue in error has lost what it had to say, nothing that it does can be relied on any more
+  // (IBTA volume 1, 11.6.3.2: local work queue catastrophic error).
+  void answer_lost_completions() {
+    if (completion_lost_) fail_for_lost_completions();
+  }
+
   // When on_timer() wants to be called; kNever if not at all.
   virtual TimePoint deadline() const = 0;
   virtual void on_timer(TimePoint now) = 0;
@@ -178,12 +187,20 @@ class QueuePair {
   void fail(std::optional<ibv_event_type> event = std::nullopt);
 
   void complete_send(const queues::SendWqe& wqe, ibv_wc_status status);
+  void complete_rendezvous(const queues::SendWqe& wqe, ibv_wc_status status);
   // Completes the receive request at hand: `wc` says how. REQUIRES: receives().current() was not null
   void complete_recv(ibv_wc& wc, bool solicited);
+  // The same for a request that a tag matched: the message's data is in it, or on its way.
+  void complete_match(const TaggedMessage& message, ibv_wc_status status, uint8_t flags, uint32_t bytes);
+  // Tells of the match before the data is there; the request stays at hand.
+  void announce_match(const TaggedMessage& message);
   void count(QpCounter counter, uint64_t amount = 1) { transport::count(*config_.counters, counter, amount); }
   void emit(ibv_event_type event) { config_.listener->on_qp_event(event); }
 
  private:
+  void count_send(ibv_wc_opcode opcode, ibv_wc_status status);
+  void fail_for_lost_completions();
+
   const QpConfig config_;
   QpAttributes attributes_;
   std::atomic<ibv_qp_state> state_{IBV_QPS_RESET};
@@ -191,6 +208,7 @@ class QueuePair {
   SpinLock recv_lock_;
   queues::SendQueue send_queue_;
   Receives receives_;
+  bool completion_lost_ = false;
 };
 
 }  // namespace verbena::transport

@@ -7,6 +7,7 @@
 #include "queues/completion_queue.h"
 #include "queues/shared_receive_queue.h"
 #include "queues/shared_receive_queue_table.h"
+#include "queues/tag_list.h"
 #include "queues/work_queue.h"
 
 namespace verbena::transport {
@@ -42,6 +43,11 @@ class Receives {
     shared_ = nullptr;
     holding_ = false;
   }
+
+  // Tagged buffers, if the queue is for tag matching.
+  queues::TagList* tags() const { return shared_ != nullptr ? shared_->tags() : nullptr; }
+  // The message at hand goes to the buffer that this tag matches. REQUIRES: there is one; nothing is held
+  void take_tagged(uint64_t tag) { holding_ = tags()->take(tag, *held_); }
 
   // The request that the message at hand goes to: the one begun, or the next. nullptr: there is none.
   const queues::RecvWqe* current() {

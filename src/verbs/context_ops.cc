@@ -63,12 +63,28 @@ int query_port_of_any_size(ibv_context* context, uint8_t port, ibv_port_attr* at
   return answer_code([&] { return query_port(*owner(context), port, attr, attr_size); });
 }
 
+ibv_cq_ex* create_cq_ex(ibv_context* context, ibv_cq_init_attr_ex* attr) {
+  return answer_pointer([&] { return owner(context)->create_cq_ex(attr); });
+}
+
+int modify_cq(ibv_cq* cq, ibv_modify_cq_attr* attr) {
+  return answer_code([&] { return owner(cq)->modify_cq(cq, attr); });
+}
+
+int query_rt_values(ibv_context* context, ibv_values_ex* values) {
+  return answer_code([&] { return owner(context)->query_rt_values(values); });
+}
+
 ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* attr) {
   return answer_pointer([&] { return create_qp(*owner(context), *attr); });
 }
 
 ibv_srq* create_srq_ex(ibv_context* context, ibv_srq_init_attr_ex* attr) {
   return answer_pointer([&] { return owner(context)->create_srq(attr); });
+}
+
+int post_srq_ops(ibv_srq* srq, ibv_ops_wr* wr, ibv_ops_wr** bad_wr) {
+  return answer_code([&] { return owner(srq)->post_srq_ops(srq, wr, bad_wr); });
 }
 
 ibv_pd* alloc_parent_domain(ibv_context* context, ibv_parent_domain_init_attr* attr) {
@@ -121,8 +137,12 @@ void fill_operations(verbs_context& abi) {
 
   fill(abi.query_device_ex, query_device_ex);
   fill(abi.query_port, query_port_of_any_size);
+  fill(abi.query_rt_values, query_rt_values);
+  fill(abi.create_cq_ex, create_cq_ex);
+  fill(abi.modify_cq, modify_cq);
   fill(abi.create_qp_ex, create_qp_ex);
   fill(abi.create_srq_ex, create_srq_ex);
+  fill(abi.post_srq_ops, post_srq_ops);
   fill_raw_packet_operations(abi);
   fill(abi.alloc_parent_domain, alloc_parent_domain);
   fill(abi.alloc_td, alloc_td);

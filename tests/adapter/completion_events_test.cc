@@ -201,6 +201,31 @@ TEST_F(CompletionEvents, DestroyingTheQueueWaitsForThoseThatWereTaken) {
   destroyer.join();
 }
 
+TEST_F(CompletionEvents, ManyAreAcknowledgedAtOnce) {
+  constexpr unsigned kEvents = 5;
+  for (unsigned i = 0; i < kEvents; ++i) {
+    ASSERT_EQ(ibv_req_notify_cq(b.cq.get(), 0), 0);
+    send(a, b);
+    ibv_cq* cq = nullptr;
+    void* cq_context = nullptr;
+    ASSERT_EQ(ibv_get_cq_event(b.channel.get(), &cq, &cq_context), 0);
+    EXPECT_EQ(b.completion().status, IBV_WC_SUCCESS);
+    EXPECT_EQ(a.completion().status, IBV_WC_SUCCESS);
+  }
+  b.qp.reset();
+  std::atomic<bool> destroyed{false};
+  ibv_cq* cq = b.cq.get();
+  std::thread destroyer([&] {
+    b.cq.reset();
+    destroyed = true;
+  });
+  ibv_ack_cq_events(cq, kEvents - 1);
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_FALSE(destroyed) << "one is missing";
+  ibv_ack_cq_events(cq, 1);
+  destroyer.join();
+}
+
 TEST_F(CompletionEvents, OneChannelServesManyQueuesInTurn) {
   Context context = open_device();
   Channel channel(ibv_create_comp_channel(context.get()));

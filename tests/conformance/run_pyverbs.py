@@ -21,8 +21,22 @@ import tempfile
 
 import harness
 
-MODULES = ("test_device", "test_pd", "test_parent_domain", "test_addr", "test_mr", "test_cq", "test_qp", "test_qpex",
-           "test_atomic", "test_flow", "test_rss_traffic")
+MODULES = (
+    "test_addr",
+    "test_atomic",
+    "test_cq",
+    "test_cq_events",
+    "test_cqex",
+    "test_device",
+    "test_flow",
+    "test_mr",
+    "test_parent_domain",
+    "test_pd",
+    "test_qp",
+    "test_qpex",
+    "test_rss_traffic",
+    "test_tag_matching",
+)
 # What skips itself for an ordinary user, by module, as patterns of the tests' names.
 AS_ROOT = {"test_flow": "*", "test_rss_traffic": "*", "test_qp": "*raw*"}
 DEBIANS_TESTS = "/usr/share/doc/rdma-core/tests"

@@ -27,6 +27,46 @@ TEST_F(Completion, AQueueIsMadeAsAsked) {
   EXPECT_EQ(ibv_destroy_comp_channel(channel), 0);
 }
 
+TEST_F(Completion, AnExtendedQueueIsMadeAsAsked) {
+  ibv_cq_init_attr_ex attr{};
+  attr.cqe = 100;
+  attr.wc_flags = IBV_WC_EX_WITH_COMPLETION_TIMESTAMP;
+  attr.comp_mask = IBV_CQ_INIT_ATTR_MASK_FLAGS;
+  attr.flags = IBV_CREATE_CQ_ATTR_SINGLE_THREADED;
+  EXPECT_EQ(ibv_create_cq_ex(context_, &attr), &fake().extended_cq);
+  EXPECT_EQ(fake().extended_cq_attr.cqe, 100u);
+  EXPECT_EQ(fake().extended_cq_attr.wc_flags, uint64_t{IBV_WC_EX_WITH_COMPLETION_TIMESTAMP});
+  EXPECT_EQ(fake().extended_cq_attr.flags, uint32_t{IBV_CREATE_CQ_ATTR_SINGLE_THREADED});
+  fake().refuse_with = EOPNOTSUPP;
+  errno = 0;
+  EXPECT_EQ(ibv_create_cq_ex(context_, &attr), nullptr);
+  EXPECT_EQ(errno, EOPNOTSUPP);
+}
+
+TEST_F(Completion, AQueueIsModerated) {
+  ibv_cq* cq = ibv_cq_ex_to_cq(&fake().extended_cq);
+  cq->context = context_;
+  ibv_modify_cq_attr attr{};
+  attr.attr_mask = IBV_CQ_ATTR_MODERATE;
+  attr.moderate = {.cq_count = 7, .cq_period = 30};
+  EXPECT_EQ(ibv_modify_cq(cq, &attr), 0);
+  EXPECT_EQ(fake().moderation.cq_count, 7);
+  EXPECT_EQ(fake().moderation.cq_period, 30);
+  fake().refuse_with = EINVAL;
+  EXPECT_EQ(ibv_modify_cq(cq, &attr), EINVAL);
+}
+
+TEST_F(Completion, TheClockOfTimestampsCanBeRead) {
+  fake().raw_clock = {.tv_sec = 3, .tv_nsec = 4};
+  ibv_values_ex values{};
+  values.comp_mask = IBV_VALUES_MASK_RAW_CLOCK;
+  EXPECT_EQ(ibv_query_rt_values_ex(context_, &values), 0);
+  EXPECT_EQ(values.raw_clock.tv_sec, 3);
+  EXPECT_EQ(values.raw_clock.tv_nsec, 4);
+  fake().refuse_with = EINVAL;
+  EXPECT_EQ(ibv_query_rt_values_ex(context_, &values), EINVAL);
+}
+
 TEST_F(Completion, RefusalsCarryTheProvidersErrno) {
   errno = 0;
   EXPECT_EQ(ibv_create_cq(context_, 0, nullptr, nullptr, 0), nullptr);

@@ -264,6 +264,25 @@ Result<ibv_cq*> FakeContext::create_cq(int cqe, void* cq_context, ibv_comp_chann
   return cq;
 }
 
+Result<ibv_cq_ex*> FakeContext::create_cq_ex(ibv_cq_init_attr_ex* attr) {
+  if (const int code = refused()) return fail(code);
+  extended_cq_attr = *attr;
+  extended_cq.context = &abi().context;
+  return &extended_cq;
+}
+
+int FakeContext::modify_cq(ibv_cq*, ibv_modify_cq_attr* attr) {
+  if (const int code = refused()) return code;
+  moderation = attr->moderate;
+  return 0;
+}
+
+int FakeContext::query_rt_values(ibv_values_ex* values) {
+  if (const int code = refused()) return code;
+  values->raw_clock = raw_clock;
+  return 0;
+}
+
 int FakeContext::resize_cq(ibv_cq* cq, int cqe) {
   if (const int code = refused()) return code;
   cq->cqe = cqe;

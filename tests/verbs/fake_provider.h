@@ -67,12 +67,19 @@ class FakeContext final : public provider::Context {
   void raise_async_event(const ibv_async_event& event);
   std::vector<ibv_async_event> acked_events;
 
+  // The one extended CQ there is, as it was asked for, and what it was told.
+  ibv_cq_ex extended_cq{};
+  ibv_cq_init_attr_ex extended_cq_attr{};
+  ibv_moderate_cq moderation{};
+  timespec raw_clock{};
+
   int query_device(ibv_device_attr_ex* attr, size_t attr_size) override;
   int query_port(uint8_t port, ibv_port_attr* attr) override;
   int query_gid(uint8_t port, int index, ibv_gid* gid) override;
   int query_gid_entry(uint8_t port, uint32_t index, ibv_gid_entry* entry) override;
   int query_pkey(uint8_t port, int index, __be16* pkey) override;
   std::vector<ibv_gid_entry> gid_table() override;
+  int query_rt_values(ibv_values_ex* values) override;
   Result<ibv_pd*> alloc_pd() override;
   int dealloc_pd(ibv_pd* pd) override;
   Result<ibv_mr*> reg_mr(ibv_pd* pd, void* addr, size_t length, uint64_t iova, unsigned access) override;
@@ -81,7 +88,9 @@ class FakeContext final : public provider::Context {
   Result<ibv_comp_channel*> create_comp_channel() override;
   int destroy_comp_channel(ibv_comp_channel* channel) override;
   Result<ibv_cq*> create_cq(int cqe, void* cq_context, ibv_comp_channel* channel, int comp_vector) override;
+  Result<ibv_cq_ex*> create_cq_ex(ibv_cq_init_attr_ex* attr) override;
   int resize_cq(ibv_cq* cq, int cqe) override;
+  int modify_cq(ibv_cq* cq, ibv_modify_cq_attr* attr) override;
   int destroy_cq(ibv_cq* cq) override;
   int get_cq_event(ibv_comp_channel* channel, ibv_cq** cq, void** cq_context) override;
   void ack_cq_events(ibv_cq* cq, unsigned count) override;

@@ -13,6 +13,18 @@ namespace {
 
 constexpr uint32_t kPsn = 0xfffff0;  // close to the wrap of 24 bits
 
+ibv_cq* create_extended_cq(Endpoint& endpoint) {
+  ibv_cq_init_attr_ex attr{};
+  attr.cqe = static_cast<uint32_t>(endpoint.options.cqe);
+  attr.cq_context = &endpoint;
+  attr.channel = endpoint.channel.get();
+  attr.wc_flags = endpoint.options.fields;
+  attr.comp_mask = IBV_CQ_INIT_ATTR_MASK_FLAGS;
+  attr.flags = endpoint.options.cq_flags;
+  ibv_cq_ex* made = ibv_create_cq_ex(endpoint.context.get(), &attr);
+  return made != nullptr ? ibv_cq_ex_to_cq(made) : nullptr;
+}
+
 }  // namespace
 
 Context open_device(const std::string& name) {
@@ -49,11 +61,12 @@ int find_gid(ibv_context* context, bool ipv4) {
 }
 
 Endpoint::Endpoint(const Options& wanted) : options(wanted), buffer_(wanted.bytes) {
-  context = open_device();
+  context = open_device(options.device);
   pd.reset(ibv_alloc_pd(context.get()));
   EXPECT_NE(pd, nullptr);
   if (options.with_channel) channel.reset(ibv_create_comp_channel(context.get()));
-  cq.reset(ibv_create_cq(context.get(), options.cqe, this, channel.get(), 0));
+  cq.reset(options.fields == 0 ? ibv_create_cq(context.get(), options.cqe, this, channel.get(), 0)
+                               : create_extended_cq(*this));
   EXPECT_NE(cq, nullptr);
   mr.reset(ibv_reg_mr(pd.get(), buffer_.data(), buffer_.size(), static_cast<int>(options.access)));
   EXPECT_NE(mr, nullptr);
@@ -63,7 +76,8 @@ Endpoint::Endpoint(const Options& wanted) : options(wanted), buffer_(wanted.byte
   init.qp_type = options.type;
   init.sq_sig_all = options.signal_all ? 1 : 0;
   init.pd = pd.get();
-  init.comp_mask = IBV_QP_INIT_ATTR_PD;
+  init.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS;
+  init.create_flags = options.create_flags;
   if (options.send_operations != 0) {
     init.comp_mask |= IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
     init.send_ops_flags = options.send_operations;

@@ -55,6 +55,8 @@ struct Options {
   int cqe = 256;
   bool signal_all = false;
   bool with_channel = false;
+  uint64_t fields = 0;    // of enum ibv_create_cq_wc_flags: the CQ is an extended one
+  uint32_t cq_flags = 0;  // of enum ibv_create_cq_attr_flags, for an extended one
   bool ipv4 = true;
   size_t bytes = 1 << 16;
   unsigned access = kAllAccess;
@@ -64,6 +66,8 @@ struct Options {
   uint8_t rnr_retries = 7;
   uint8_t max_rd_atomic = 16;
   uint64_t send_operations = 0;  // for ibv_wr_*: enum ibv_qp_create_send_ops_flags
+  uint32_t create_flags = 0;     // IBV_QP_CREATE_...
+  std::string device = "rxe_lo";
 };
 
 // A context with one of everything: a QP with its CQ (one for both queues) and a registered buffer.
@@ -99,6 +103,7 @@ class Endpoint {
   Pd pd;
   Channel channel;
   Cq cq;
+  ibv_cq_ex* extended_cq() { return reinterpret_cast<ibv_cq_ex*>(cq.get()); }
 
  private:
   std::vector<std::byte> buffer_;
