@@ -16,6 +16,7 @@ memory::PdId next_pd_id() {
 }  // namespace
 
 Result<ibv_pd*> SoftwareContext::alloc_pd() {
+  if (is_gone()) return fail(EIO);
   auto pd = std::make_unique<Pd>();
   pd->context = &abi().context;
   pd->handle = next_handle();

@@ -25,6 +25,7 @@ int check_access(unsigned access) {
 
 Result<ibv_mr*> SoftwareContext::reg_mr(ibv_pd* pd, void* addr, size_t length, uint64_t iova,
                                         unsigned access) {
+  if (is_gone()) return fail(EIO);
   if (const int error = check_access(access); error != 0) return fail(error);
   if (length == 0) return fail(EINVAL);
   const bool writable = (access & IBV_ACCESS_LOCAL_WRITE) != 0;

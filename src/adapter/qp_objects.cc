@@ -152,6 +152,7 @@ void count_users(const Qp& qp, int by) {
 }
 
 Result<ibv_qp*> SoftwareContext::create_qp(ibv_qp_init_attr_ex* attr) {
+  if (is_gone()) return fail(EIO);
   if (const int error = check_extras(*attr); error != 0) return fail(error);
   if (attr->qp_type == IBV_QPT_RAW_PACKET) return create_raw_qp(attr);
   const TypeRule* rule = rule_of(attr->qp_type);
@@ -230,6 +231,7 @@ Result<ibv_qp*> SoftwareContext::create_qp(ibv_qp_init_attr_ex* attr) {
 }
 
 void SoftwareContext::retire(Qp& qp) {
+  for (const MulticastBinding& binding : qp.multicast) leave(qp, binding);
   const ibv_qp& abi_qp = *qp.abi();
   if (qp.core->remove(qp)) {
     if (qp.xrcd != nullptr) Xrcd::of(qp.xrcd).domain->remove_target(abi_qp.qp_num);
@@ -250,6 +252,7 @@ void SoftwareContext::withdraw_events(Qp& qp) {
 
 int SoftwareContext::destroy_qp(ibv_qp* abi_qp) {
   Qp& qp = Qp::of(abi_qp);
+  if (!qp.multicast.empty()) return EBUSY;
   if (qp.raw != nullptr && qp.raw->flows.load() != 0) return EBUSY;
   retire(qp);
   // Events that the application holds must come back first (ibv_get_async_event(3)).
@@ -321,6 +324,7 @@ Result<void> SoftwareContext::apply(Qp& qp, const ibv_qp_attr& attr, int mask) {
 }
 
 int SoftwareContext::modify_qp(ibv_qp* abi_qp, ibv_qp_attr* attr, int mask) {
+  if (is_gone()) return EIO;
   Qp& qp = Qp::of(abi_qp);
   if ((mask & ~(qp.raw != nullptr ? kPlainMask | IBV_QP_RATE_LIMIT : kPlainMask)) != 0) return EOPNOTSUPP;
   const std::lock_guard modifying(qp.modifying);

@@ -85,6 +85,9 @@ class SoftwareContext : public provider::Context, private engine::LinkListener {
   int destroy_ah(ibv_ah* ah) override;
   int resolve_eth_l2_from_gid(ibv_ah_attr* attr, uint8_t mac[6], uint16_t* vlan) override;
 
+  int attach_mcast(ibv_qp* qp, const ibv_gid* gid, uint16_t lid) override;
+  int detach_mcast(ibv_qp* qp, const ibv_gid* gid, uint16_t lid) override;
+
   queues::EventChannel& events() { return *events_; }
   engine::Shard& shard() { return engine_->shard(); }
 
@@ -96,6 +99,9 @@ class SoftwareContext : public provider::Context, private engine::LinkListener {
                   UniqueFd command_fd, uint32_t device_index, uint64_t guid);
 
   void on_links(const std::vector<control::Link>& before, const std::vector<control::Link>& now) override;
+
+  void disappear();
+  bool is_gone() const { return gone_.load(std::memory_order_relaxed); }
 
   // The link as it is now; nullptr when it is gone.
   std::shared_ptr<const control::Link> link() const;
@@ -116,6 +122,7 @@ class SoftwareContext : public provider::Context, private engine::LinkListener {
   // What the application was not told of yet it will not be told.
   void withdraw_events(Cq& cq);
   void withdraw_events(Qp& qp);
+  void leave(Qp& qp, const MulticastBinding& binding);
   void withdraw_events(Wq& wq);
   // No packet reaches the QP any more, nothing of it is left in its CQs.
   void retire(Qp& qp);
@@ -129,6 +136,7 @@ class SoftwareContext : public provider::Context, private engine::LinkListener {
   const uint64_t guid_;
   AsyncEvents<kPortEvents.size()> port_events_;
   std::atomic<uint32_t> next_handle_{0};
+  std::atomic<bool> gone_{false};  // with its link
 
   // All there is, to be destroyed with us; and the counts in channels of the CQs that use them.
   std::mutex objects_mutex_;
