@@ -32,13 +32,15 @@ constexpr std::array<ibv_wc_opcode, IBV_WR_ATOMIC_WRITE + 1> kCompletionOpcodes 
 
 void QueuePair::enter(ibv_qp_state next) {
   const ibv_qp_state from = state();
-  state_.store(next, std::memory_order_seq_cst);  // see publish_receives()
-  // What was published by somebody who had not yet seen RESET is forgotten when it ends.
-  if (next == IBV_QPS_RESET || from == IBV_QPS_RESET) {
+  const auto forget = [this] {
     send_queue_.clear();
     receives_.clear();
     completion_lost_ = false;
-  }
+  };
+  // What was published by somebody who had not yet seen RESET. Before the state is: who sees that may post.
+  if (from == IBV_QPS_RESET) forget();
+  state_.store(next, std::memory_order_seq_cst);  // see publish_receives()
+  if (next == IBV_QPS_RESET) forget();
   on_enter(from, next);
   if (next == IBV_QPS_ERR) {
     flush_send_queue();
