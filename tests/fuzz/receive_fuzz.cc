@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A peer that sends anything at all to an RC, a UC and a UD queue pair: they answer, fail or drop, and touch no
-// memory but what they were given. Address and undefined-behaviour sanitizers watch.
+// A peer that sends anything at all to an RC, a UC and a UD queue pair: they answer, fail or drop, and touch
+// no memory but what they were given. Address and undefined-behaviour sanitizers watch.
 #include <algorithm>
 
 #include "fuzz/require.h"
