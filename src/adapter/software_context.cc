@@ -4,8 +4,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include <sys/eventfd.h>
-
 #include "adapter/limits.h"
 #include "base/device_clock.h"
 #include "base/log.h"
@@ -41,33 +39,50 @@ uint32_t mtu_bytes(ibv_mtu mtu) {
 }
 
 Result<std::unique_ptr<provider::Context>> SoftwareContext::open(const Link& link, uint64_t guid) {
+  auto file = CommandFile::create(link.name);
+  if (!file) return tl::unexpected(file.error());
+  return make(link, guid, std::move(*file));
+}
+
+Result<std::unique_ptr<provider::Context>> SoftwareContext::import(const Link& link, uint64_t guid,
+                                                                   std::shared_ptr<CommandFile> file,
+                                                                   int cmd_fd) {
+  auto context = make(link, guid, std::move(file));
+  if (!context) return tl::unexpected(context.error());
+  (*context)->imported_fd_.reset(cmd_fd);
+  (*context)->abi().context.cmd_fd = cmd_fd;
+  return std::unique_ptr<provider::Context>(std::move(*context));
+}
+
+Result<std::unique_ptr<SoftwareContext>> SoftwareContext::make(const Link& link, uint64_t guid,
+                                                               std::shared_ptr<CommandFile> file) {
   auto engine = engine::Engine::acquire();
   if (!engine) return tl::unexpected(engine.error());
   auto events = queues::EventChannel::create();
   if (!events) return tl::unexpected(events.error());
-  // Nothing is ever told through it; but programs poll, dup and keep it as they would /dev/infiniband's.
-  UniqueFd command_fd(::eventfd(0, EFD_CLOEXEC));
-  if (!command_fd) return fail(errno);
   memory::install_fault_guard();
-  std::unique_ptr<SoftwareContext> context(new SoftwareContext(
-      std::move(*engine), std::move(*events), std::move(command_fd), link.device_index, guid));
+  std::unique_ptr<SoftwareContext> context(
+      new SoftwareContext(std::move(*engine), std::move(*events), std::move(file), link.device_index, guid));
   if (context->link() == nullptr) return fail(ENODEV);  // gone since it was listed
   (*context).engine_->subscribe(*context);
-  return std::unique_ptr<provider::Context>(std::move(context));
+  context->command_file_->join(*context);
+  return context;
 }
 
 SoftwareContext::SoftwareContext(std::shared_ptr<engine::Engine> engine,
-                                 std::unique_ptr<queues::EventChannel> events, UniqueFd command_fd,
-                                 uint32_t device_index, uint64_t guid)
+                                 std::unique_ptr<queues::EventChannel> events,
+                                 std::shared_ptr<CommandFile> command_file, uint32_t device_index,
+                                 uint64_t guid)
     : engine_(std::move(engine)),
       events_(std::move(events)),
-      command_fd_(std::move(command_fd)),
+      command_file_(std::move(command_file)),
       device_index_(device_index),
       guid_(guid),
       port_events_(kPortEvents, {.element = {.port_num = 1}, .event_type = {}}, nullptr) {
   ibv_context& abi_context = abi().context;
   abi_context.async_fd = events_->fd();
-  abi_context.cmd_fd = command_fd_.get();
+  // Nothing is ever told through it; but programs poll, dup and keep it as they would /dev/infiniband's.
+  abi_context.cmd_fd = command_file_->device_memory()->fd();
   abi_context.num_comp_vectors = kCompletionVectors;
   fill_data_path(abi_context.ops);
 }
@@ -76,6 +91,7 @@ SoftwareContext::SoftwareContext(std::shared_ptr<engine::Engine> engine,
 // them up.
 SoftwareContext::~SoftwareContext() {
   engine_->unsubscribe(*this);
+  command_file_->leave(*this);
   const auto destroy_all = [](auto& list, auto before) {
     while (!list.empty()) {
       auto& object = list.pop_front();
@@ -93,7 +109,11 @@ SoftwareContext::~SoftwareContext() {
   destroy_all(ahs_, [](Ah&) {});
   destroy_all(cqs_, [&](Cq& cq) { withdraw_events(cq); });
   destroy_all(channels_, [](CompChannel&) {});
-  destroy_all(mrs_, [&](Mr& mr) { shard().exclusively([&] { shard().keys().remove(mr.region.key); }); });
+  destroy_all(mws_, [&](Mw& mw) { retire(mw); });
+  destroy_all(mrs_, [](Mr&) {});
+  destroy_all(dms_, [&](Dm& dm) {
+    if (engine_->inherited()) dm.memory->abandon();
+  });
   destroy_all(pds_, [](Pd&) {});
   destroy_all(tds_, [](Td&) {});
   if (!engine_->inherited()) port_events_.withdraw(events());
@@ -125,7 +145,6 @@ int SoftwareContext::query_device(ibv_device_attr_ex* attr, size_t attr_size) {
   a.max_sge_rd = kMaxSge;
   a.max_cq = kMaxCq;
   a.max_cqe = kMaxCqe;
-  a.max_mr = kMaxMr;
   a.max_pd = kMaxPd;
   a.max_qp_rd_atom = kMaxReadAtomic;
   a.max_res_rd_atom = kMaxReadAtomic * kMaxQp;
@@ -150,6 +169,7 @@ int SoftwareContext::query_device(ibv_device_attr_ex* attr, size_t attr_size) {
   all.completion_timestamp_mask = ~uint64_t{0};
   all.hca_core_clock = kDeviceClockKhz;
   all.cq_mod_caps = {.max_cq_count = UINT16_MAX, .max_cq_period = UINT16_MAX};
+  fill_memory_attributes(all);
   std::memcpy(attr, &all, std::min(attr_size, sizeof all));
   return 0;
 }

@@ -16,6 +16,8 @@
 #include "adapter/support/helper.h"
 #include "agent/network_namespace.h"
 #include "roce/capture.h"
+#include "roce/icrc.h"
+#include "roce/packet.h"
 
 namespace verbena::adapter::testing {
 namespace {
@@ -372,6 +374,32 @@ TEST(MulticastIpv6, LeavesFromAnAddressOfTheGroupsFamily) {
 
 // ---- the kernel's packets
 
+constexpr uint32_t kKernelsQkey = 0x01234567;  // RDMA_UDP_QKEY
+
+// The sender's address in the capture is one of ours.
+void with_kernels_address() {
+  with_veth();
+  if (!test::shell("ip addr add 10.77.0.12/24 dev v0")) std::abort();
+}
+
+std::vector<roce::CapturedPacket> kernels_datagrams() {
+  std::vector<roce::CapturedPacket> found;
+  for (const roce::CapturedPacket& packet : roce::captured_packets()) {
+    if (packet.where.find("mckey") != std::string::npos) found.push_back(packet);
+  }
+  return found;
+}
+
+// Attached to the group of the capture, with the key that the kernel uses.
+std::unique_ptr<Member> kernels_peer() {
+  auto receiver = std::make_unique<Member>(kGroup, Options{.type = IBV_QPT_UD, .device = "rxe_v0"});
+  ibv_qp_attr attr{};
+  attr.qkey = kKernelsQkey;
+  EXPECT_EQ(ibv_modify_qp(receiver->qp.get(), &attr, IBV_QP_QKEY), 0);
+  EXPECT_EQ(attach(*receiver), 0);
+  return receiver;
+}
+
 // A stranger's socket that sends what a capture has, from the address and port that its ICRC covers.
 void replay(const roce::CapturedPacket& packet) {
   const UniqueFd fd(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
@@ -396,33 +424,72 @@ void replay(const roce::CapturedPacket& packet) {
 TEST(MulticastCapture, KernelsDatagramsArriveWhole) {
   isolated(
       [] {
-        constexpr uint32_t kKernelsQkey = 0x01234567;  // RDMA_UDP_QKEY
-        Member receiver(kGroup, {.type = IBV_QPT_UD, .device = "rxe_v0"});
-        ibv_qp_attr attr{};
-        attr.qkey = kKernelsQkey;
-        ASSERT_EQ(ibv_modify_qp(receiver.qp.get(), &attr, IBV_QP_QKEY), 0);
-        ASSERT_EQ(attach(receiver), 0);
-        int replayed = 0;
-        for (const roce::CapturedPacket& packet : roce::captured_packets()) {
-          if (packet.where.find("mckey") == std::string::npos) continue;
-          ++replayed;
+        const auto receiver = kernels_peer();
+        const auto packets = kernels_datagrams();
+        EXPECT_EQ(packets.size(), 2u);
+        for (const roce::CapturedPacket& packet : packets) {
           replay(packet);
-          const ibv_wc wc = receiver.received();
+          const ibv_wc wc = receiver->received();
           ASSERT_EQ(wc.status, IBV_WC_SUCCESS);
           EXPECT_EQ(wc.byte_len, kGrh + 100);
           EXPECT_EQ(wc.src_qp, 0x47u);
           EXPECT_EQ(ntohl(wc.imm_data), 0x47u);
           // What a GRH shows of IPv4: all but the identification and the checksum.
-          EXPECT_EQ(std::memcmp(receiver.datagram(wc) + 20 + 12, packet.ip.data() + 12, 8), 0);
-          EXPECT_EQ(std::memcmp(receiver.datagram(wc) + kGrh, packet.udp_payload().data() + 24, 100), 0);
+          EXPECT_EQ(std::memcmp(receiver->datagram(wc) + 20 + 12, packet.ip.data() + 12, 8), 0);
+          EXPECT_EQ(std::memcmp(receiver->datagram(wc) + kGrh, packet.udp_payload().data() + 24, 100), 0);
         }
-        EXPECT_EQ(replayed, 2);
-        EXPECT_EQ(detach(receiver), 0);
+        EXPECT_EQ(detach(*receiver), 0);
       },
+      with_kernels_address);
+}
+
+// ---- hostile packets
+
+// A datagram changed in one place, its ICRC right again.
+roce::CapturedPacket changed(roce::CapturedPacket packet, size_t at, uint8_t value) {
+  std::byte* payload = packet.ip.data() + packet.ip_header_bytes + 8;
+  payload[at] = std::byte{value};
+  const size_t covered = packet.udp_payload().size() - roce::kIcrcBytes;
+  const uint32_t icrc =
+      roce::icrc_of(packet.flow, packet.identification, packet.udp_payload().first(covered));
+  roce::icrc_store(~icrc, payload + covered);
+  return packet;
+}
+
+TEST(MulticastHostile, NobodyIsGivenWhatIsNotWholeOrNotForTheGroup) {
+  isolated(
       [] {
-        with_veth();
-        if (!test::shell("ip addr add 10.77.0.12/24 dev v0")) std::abort();
-      });
+        const auto receiver = kernels_peer();
+        const roce::CapturedPacket good = kernels_datagrams().front();
+        for (size_t bit = 0; bit < good.udp_payload().size() * 8; bit += 7) {
+          if (bit / 8 == 4) continue;  // what the network may change: the ICRC does not cover it
+          roce::CapturedPacket bad = good;
+          bad.ip[bad.ip_header_bytes + 8 + bit / 8] ^= std::byte{static_cast<uint8_t>(1u << bit % 8)};
+          replay(bad);
+        }
+        for (const size_t length : {0u, 1u, 11u, 12u, 23u, 24u, 30u}) {
+          roce::CapturedPacket cut = good;
+          cut.ip.resize(cut.ip_header_bytes + 8 + length);
+          replay(cut);
+        }
+        const uint32_t qpn = receiver->qp->qp_num;
+        const auto to_one = [&](const roce::CapturedPacket& packet) {
+          return changed(
+              changed(changed(packet, 5, static_cast<uint8_t>(qpn >> 16)), 6, static_cast<uint8_t>(qpn >> 8)),
+              7, static_cast<uint8_t>(qpn));
+        };
+        replay(to_one(good));             // for one QP, to a group's address
+        replay(changed(good, 0, 0x04));   // RC SEND ONLY
+        replay(changed(good, 0, 0x1f));   // no opcode at all
+        replay(changed(good, 2, 0x12));   // another partition
+        replay(changed(good, 12, 0x77));  // another Q_Key
+        replay(changed(good, 1, 0x0f));   // another version
+        replay(good);
+        EXPECT_EQ(receiver->received().byte_len, kGrh + 100) << "and this one alone";
+        EXPECT_TRUE(receiver->quiet());
+        EXPECT_EQ(detach(*receiver), 0);
+      },
+      with_kernels_address);
 }
 
 }  // namespace

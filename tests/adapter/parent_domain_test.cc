@@ -247,5 +247,25 @@ TEST(ParentDomainLifetime, ClosingTheDeviceGivesTheMemoryBack) {
   EXPECT_TRUE(account.taken.empty());
 }
 
+TEST_F(ParentDomain, GivesAnExtendedCompletionQueueItsRing) {
+  Pd domain = parent(with_allocators());
+  ibv_cq_init_attr_ex attr{};
+  attr.cqe = 10;
+  attr.comp_mask = IBV_CQ_INIT_ATTR_MASK_PD;
+  attr.parent_domain = domain.get();
+  ibv_cq_ex* extended = ibv_create_cq_ex(context.get(), &attr);
+  ASSERT_NE(extended, nullptr);
+  EXPECT_EQ(account.taken.size(), 1u);
+  EXPECT_EQ(ibv_dealloc_pd(domain.get()), EBUSY);
+  EXPECT_EQ(ibv_resize_cq(ibv_cq_ex_to_cq(extended), 100), 0);
+  EXPECT_EQ(account.asked, 2);
+  EXPECT_EQ(account.taken.size(), 1u);
+  EXPECT_EQ(ibv_destroy_cq(ibv_cq_ex_to_cq(extended)), 0);
+  EXPECT_TRUE(account.taken.empty());
+  account.exhausted = true;
+  EXPECT_EQ(ibv_create_cq_ex(context.get(), &attr), nullptr);
+  EXPECT_EQ(errno, ENOMEM);
+}
+
 }  // namespace
 }  // namespace verbena::adapter::testing
