@@ -46,7 +46,7 @@ struct EndpointOptions {
   uint32_t cq_entries = 1024;
   bool signal_all = true;
   uint32_t qpn = 0x11;
-  const memory::KeyTable* keys = nullptr;                 // another endpoint's memory, in place of its own
+  memory::KeyTable* keys = nullptr;                       // another endpoint's memory, in place of its own
   queues::SharedReceiveQueue* srq = nullptr;              // in place of its own receive queue
   const queues::SharedReceiveQueueTable* srqs = nullptr;  // of an XRC target, which has no protection domain
   uint64_t xrc_domain = 0;
