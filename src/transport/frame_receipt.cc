@@ -36,8 +36,11 @@ FrameReceipt receive_frame(queues::RecvQueue& queue, const FrameReceiptConfig& c
   ibv_wc wc = completion_of(wqe, config, stored ? IBV_WC_SUCCESS : IBV_WC_LOC_PROT_ERR);
   wc.byte_len = bytes;
   if (frame.checksums_good) wc.wc_flags |= IBV_WC_IP_CSUM_OK;
+  queues::Completion completion(wc);
+  completion.flow_tag = frame.flow_tag;
+  if (strip) completion.cvlan = load_be<uint16_t>(frame.bytes.data() + kVlanTagAt + sizeof(uint16_t));
   queue.consume();
-  config.cq->push(wc, false);
+  if (!config.cq->push(completion, false)) return FrameReceipt::kLost;
   return stored ? FrameReceipt::kStored : FrameReceipt::kFault;
 }
 
