@@ -95,6 +95,7 @@ void fill_data_path(ibv_context_ops& ops) {
   ops.post_send = post_send;
   ops.post_recv = post_recv;
   ops.post_srq_recv = post_srq_recv;
+  ops.bind_mw = bind_mw;
   ops.poll_cq = poll_cq;
   ops.req_notify_cq = req_notify_cq;
 }

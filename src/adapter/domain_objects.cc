@@ -16,10 +16,15 @@ memory::PdId next_pd_id() {
 }  // namespace
 
 Result<ibv_pd*> SoftwareContext::alloc_pd() {
-  auto pd = std::make_unique<Pd>();
+  if (is_gone()) return fail(EIO);
+  auto state = std::make_shared<PdState>();
+  state->id = next_pd_id();
+  return adopt(std::make_unique<Pd>(std::move(state)), next_handle());
+}
+
+ibv_pd* SoftwareContext::adopt(std::unique_ptr<Pd> pd, uint32_t handle) {
   pd->context = &abi().context;
-  pd->handle = next_handle();
-  pd->id = next_pd_id();
+  pd->handle = handle;
   const std::lock_guard guard(objects_mutex_);
   pds_.push_back(*pd);
   return pd.release();
@@ -45,10 +50,9 @@ Result<ibv_pd*> SoftwareContext::alloc_parent_domain(ibv_parent_domain_init_attr
   if (allocates && (attr->alloc == nullptr || attr->free == nullptr)) return fail(EINVAL);
 
   Pd& real = Pd::of(attr->pd);
-  auto pd = std::make_unique<Pd>();
-  pd->context = &abi().context;
-  pd->handle = real.handle;
-  pd->id = real.id;
+  auto state = std::make_shared<PdState>();
+  state->id = real.id;
+  auto pd = std::make_unique<Pd>(std::move(state));
   pd->parent_of = &real;
   if (allocates) {
     const bool has_context = (attr->comp_mask & IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT) != 0;
@@ -60,9 +64,7 @@ Result<ibv_pd*> SoftwareContext::alloc_parent_domain(ibv_parent_domain_init_attr
     ++pd->thread->users;
   }
   ++real.users;
-  const std::lock_guard guard(objects_mutex_);
-  pds_.push_back(*pd);
-  return pd.release();
+  return adopt(std::move(pd), real.handle);
 }
 
 Result<ibv_td*> SoftwareContext::alloc_td(ibv_td_init_attr* attr) {

@@ -15,6 +15,7 @@ inline constexpr int kMaxInline = static_cast<int>(queues::kMaxInline);
 inline constexpr int kMaxCq = 1 << 20;
 inline constexpr int kMaxCqe = (1 << 22) - 1;
 inline constexpr int kMaxMr = 1 << 22;
+inline constexpr int kMaxMw = 1 << 22;
 inline constexpr int kMaxPd = 1 << 20;
 inline constexpr int kMaxAh = 1 << 20;
 inline constexpr uint32_t kMaxWq = 1u << 14;  // numbered as QPs are

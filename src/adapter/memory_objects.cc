@@ -1,66 +1,188 @@
 // SPDX-License-Identifier: Apache-2.0
+// Memory regions.
+#include "adapter/limits.h"
 #include "adapter/software_context.h"
+#include "memory/dma_buf.h"
 #include "memory/guarded.h"
 #include "memory/placement.h"
 
 namespace verbena::adapter {
 namespace {
 
-constexpr unsigned kKnownAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
-                                  IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND | IBV_ACCESS_ZERO_BASED |
-                                  IBV_ACCESS_HUGETLB | memory::kFlushGlobal;
-// Rights a device may ignore (IBV_ACCESS_OPTIONAL_RANGE, of which relaxed ordering is one).
-constexpr unsigned kOptionalAccess = IBV_ACCESS_OPTIONAL_RANGE;
-constexpr unsigned kWritesRemotely = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
+using Kind = Registration::Kind;
 
-// As ib_check_mr_access(): what peers may write the owner may, too.
-int check_access(unsigned access) {
-  if ((access & kWritesRemotely) != 0 && (access & IBV_ACCESS_LOCAL_WRITE) == 0) return EINVAL;
-  if ((access & IBV_ACCESS_ON_DEMAND) != 0) return EOPNOTSUPP;
-  if ((access & ~(kKnownAccess | kOptionalAccess)) != 0) return EINVAL;
-  return 0;
+constexpr unsigned kUserAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
+                                 IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND | IBV_ACCESS_ZERO_BASED |
+                                 IBV_ACCESS_ON_DEMAND | IBV_ACCESS_HUGETLB | memory::kFlushGlobal;
+constexpr unsigned kDmaBufAccess =
+    IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
+constexpr unsigned kWritesRemotely = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
+// What a dma-buf's place and its addresses must agree in, whatever the pages of this machine.
+constexpr uint64_t kPageOffset = 4095;
+
+// Implicit on-demand paging: all addresses there are (ibv_reg_mr(3)).
+bool is_implicit(const void* addr, size_t length, unsigned access) {
+  return (access & IBV_ACCESS_ON_DEMAND) != 0 && addr == nullptr && length == SIZE_MAX;
+}
+
+// Where user memory lies and how it is counted.
+struct Translation {
+  void* addr;
+  size_t length;
+  uint64_t iova;
+};
+
+// What a registration of user memory must be, to be allowed. Pages of on-demand regions come and go as they
+// like; a fault is an error of whoever has caused it then.
+Result<void> check_user_memory(const Translation& to, unsigned access) {
+  if (const int error = check_access(access, kUserAccess); error != 0) return fail(error);
+  if (to.length == 0) return fail(EINVAL);
+  if (is_implicit(to.addr, to.length, access)) {
+    return (access & IBV_ACCESS_HUGETLB) != 0 || to.iova != 0 ? Result<void>(fail(EINVAL)) : Result<void>();
+  }
+  if ((access & IBV_ACCESS_ON_DEMAND) == 0) {
+    return memory::check_pages(to.addr, to.length, (access & IBV_ACCESS_LOCAL_WRITE) != 0);
+  }
+  const bool wraps = to.length - 1 > UINTPTR_MAX - reinterpret_cast<uintptr_t>(to.addr);
+  return wraps ? Result<void>(fail(EINVAL)) : Result<void>();
+}
+
+void translate(memory::Region& region, const Translation& to, unsigned access) {
+  region.base = static_cast<std::byte*>(to.addr);
+  region.iova = (access & IBV_ACCESS_ZERO_BASED) != 0 ? 0 : to.iova;
+  region.length = to.length;
+}
+
+Kind kind_of(unsigned access) {
+  return (access & IBV_ACCESS_ON_DEMAND) != 0 ? Kind::kOnDemand : Kind::kUser;
 }
 
 }  // namespace
 
-Result<ibv_mr*> SoftwareContext::reg_mr(ibv_pd* pd, void* addr, size_t length, uint64_t iova,
-                                        unsigned access) {
-  if (const int error = check_access(access); error != 0) return fail(error);
-  if (length == 0) return fail(EINVAL);
-  const bool writable = (access & IBV_ACCESS_LOCAL_WRITE) != 0;
-  if (auto checked = memory::check_pages(addr, length, writable); !checked)
-    return tl::unexpected(checked.error());
-  // Again, because the application may have put handlers of its own over ours since.
-  memory::install_fault_guard();
+// As ib_check_mr_access(): what peers may write the owner may, too. Rights that a device may ignore, of which
+// relaxed ordering is one, are ignored.
+int check_access(unsigned access, unsigned known) {
+  if ((access & ~(known | IBV_ACCESS_OPTIONAL_RANGE)) != 0) return EINVAL;
+  if ((access & kWritesRemotely) != 0 && (access & IBV_ACCESS_LOCAL_WRITE) == 0) return EINVAL;
+  return 0;
+}
 
+ibv_mr* SoftwareContext::adopt(std::shared_ptr<Registration> registration, ibv_pd* pd, void* addr,
+                               uint32_t handle) {
   auto mr = std::make_unique<Mr>();
-  mr->region.base = static_cast<std::byte*>(addr);
-  mr->region.iova = (access & IBV_ACCESS_ZERO_BASED) != 0 ? 0 : iova;
-  mr->region.length = length;
-  mr->region.access = access;
-  mr->region.pd = Pd::of(pd).id;
-  mr->region.owner = mr.get();
-  auto key = shard().exclusively([&] { return shard().keys().insert(&mr->region); });
-  if (!key) return tl::unexpected(key.error());
+  const memory::Region& region = registration->region;
   mr->context = &abi().context;
   mr->pd = pd;
   mr->addr = addr;
-  mr->length = length;
-  mr->handle = next_handle();
-  mr->lkey = mr->rkey = *key;
-  ++Pd::of(pd).users;
+  mr->length = region.length;
+  mr->handle = handle;
+  mr->lkey = region.key;
+  mr->rkey = registration->kind == Kind::kNull ? 0 : region.key;  // ibv_alloc_null_mr(3)
+  mr->registration = std::move(registration);
   const std::lock_guard guard(objects_mutex_);
   mrs_.push_back(*mr);
   return mr.release();
 }
 
+Result<ibv_mr*> SoftwareContext::reg_mr(ibv_pd* pd, void* addr, size_t length, uint64_t iova,
+                                        unsigned access) {
+  if (is_gone()) return fail(EIO);
+  const Translation to{addr, length, iova};
+  if (auto checked = check_user_memory(to, access); !checked) return tl::unexpected(checked.error());
+  // Again, because the application may have put handlers of its own over ours since.
+  memory::install_fault_guard();
+  auto registration = std::make_shared<Registration>(shard(), kind_of(access), Pd::of(pd).state);
+  translate(registration->region, to, access);
+  registration->region.access = access;
+  if (auto entered = registration->enter(); !entered) return tl::unexpected(entered.error());
+  return adopt(std::move(registration), pd, addr, next_handle());
+}
+
+// Keeps the keys, as rxe does and mlx5 where it can. What is not changed is checked again with what is: new
+// rights must hold in the old memory.
+int SoftwareContext::rereg_mr(ibv_mr* mr, int flags, ibv_pd* pd, void* addr, size_t length, int access) {
+  Registration& registration = *Mr::of(mr).registration;
+  memory::Region& region = registration.region;
+  if (is_gone()) return EIO;
+  if (flags == 0 || Mr::of(mr).imported) return EINVAL;
+  const bool moves = (flags & IBV_REREG_MR_CHANGE_TRANSLATION) != 0;
+  const bool changes_pd = (flags & IBV_REREG_MR_CHANGE_PD) != 0;
+  if (registration.kind == Kind::kNull || registration.kind == Kind::kDeviceMemory) return EINVAL;
+  if (registration.kind == Kind::kDmaBuf && moves) return EOPNOTSUPP;
+  if (changes_pd && pd->context != &abi().context) return EINVAL;
+
+  const unsigned rights =
+      (flags & IBV_REREG_MR_CHANGE_ACCESS) != 0 ? static_cast<unsigned>(access) : region.access;
+  Translation to{region.base, region.length, region.iova};
+  if (moves) to = {addr, length, reinterpret_cast<uintptr_t>(addr)};
+  if (registration.kind == Kind::kDmaBuf) {
+    if (const int error = check_access(rights, kDmaBufAccess); error != 0) return error;
+    const bool more = (rights & ~region.access & IBV_ACCESS_LOCAL_WRITE) != 0;
+    if (more && !memory::check_pages(region.base, region.length, true)) return EACCES;
+  } else if (auto checked = check_user_memory(to, rights); !checked) {
+    return checked.error().code;
+  }
+
+  memory::install_fault_guard();
+  return shard().exclusively([&] {
+    if (!region.windows.empty()) return EBUSY;  // IBTA volume 1, 11.2.8.5
+    if (moves) translate(region, to, rights);
+    region.access = rights;
+    if (registration.kind != Kind::kDmaBuf) registration.kind = kind_of(rights);
+    if (!changes_pd) return 0;
+    ++Pd::of(pd).users;
+    --registration.pd->users;
+    registration.pd = Pd::of(pd).state;
+    region.pd = registration.pd->id;
+    return 0;
+  });
+}
+
+Result<ibv_mr*> SoftwareContext::reg_dmabuf_mr(ibv_pd* pd, uint64_t offset, size_t length, uint64_t iova,
+                                               int fd, int access) {
+  const auto rights = static_cast<unsigned>(access);
+  if (const int error = check_access(rights, kDmaBufAccess); error != 0) return fail(error);
+  if (((offset ^ iova) & kPageOffset) != 0) return fail(EINVAL);
+  auto mapping = memory::map_dma_buf(fd, offset, length, (rights & IBV_ACCESS_LOCAL_WRITE) != 0);
+  if (!mapping) return tl::unexpected(mapping.error());
+  memory::install_fault_guard();
+  auto registration = std::make_shared<Registration>(shard(), Kind::kDmaBuf, Pd::of(pd).state);
+  registration->dma_buf = std::move(*mapping);
+  translate(registration->region, {registration->dma_buf.data(), length, iova}, rights);
+  registration->region.access = rights;
+  if (auto entered = registration->enter(); !entered) return tl::unexpected(entered.error());
+  return adopt(std::move(registration), pd, reinterpret_cast<void*>(offset), next_handle());
+}
+
+Result<ibv_mr*> SoftwareContext::alloc_null_mr(ibv_pd* pd) {
+  auto registration = std::make_shared<Registration>(shard(), Kind::kNull, Pd::of(pd).state);
+  if (auto made = memory::make_null(registration->region, Pd::of(pd).id); !made)
+    return tl::unexpected(made.error());
+  if (auto entered = registration->enter(); !entered) return tl::unexpected(entered.error());
+  return adopt(std::move(registration), pd, nullptr, next_handle());
+}
+
 int SoftwareContext::dereg_mr(ibv_mr* mr) {
-  // With the shard's lock: nobody is in the middle of a copy, and nobody begins another.
-  shard().exclusively([&] { shard().keys().remove(Mr::of(mr).region.key); });
-  --Pd::of(mr->pd).users;
-  const std::lock_guard guard(objects_mutex_);
-  delete &Mr::of(mr);
+  if (const int error = Mr::of(mr).registration->leave(); error != 0) return error;
+  unimport_mr(mr);
   return 0;
+}
+
+void SoftwareContext::fill_memory_attributes(ibv_device_attr_ex& attr) const {
+  constexpr uint32_t kMessages = IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV | IBV_ODP_SUPPORT_SRQ_RECV;
+  constexpr uint32_t kReliable =
+      kMessages | IBV_ODP_SUPPORT_WRITE | IBV_ODP_SUPPORT_READ | IBV_ODP_SUPPORT_ATOMIC;
+  attr.orig_attr.max_mr = kMaxMr;
+  attr.orig_attr.max_mw = kMaxMw;
+  constexpr uint32_t kWindows = IBV_DEVICE_MEM_WINDOW | IBV_DEVICE_MEM_WINDOW_TYPE_2B;
+  attr.orig_attr.device_cap_flags |= kWindows;
+  attr.device_cap_flags_ex |= kWindows;
+  attr.odp_caps.general_caps = IBV_ODP_SUPPORT | IBV_ODP_SUPPORT_IMPLICIT;
+  attr.odp_caps.per_transport_caps.rc_odp_caps = kReliable;
+  attr.odp_caps.per_transport_caps.uc_odp_caps = kMessages | IBV_ODP_SUPPORT_WRITE;
+  attr.odp_caps.per_transport_caps.ud_odp_caps = kMessages;
+  attr.xrc_odp_caps = kReliable;
+  attr.max_dm_size = command_file_->device_memory()->capacity();
 }
 
 }  // namespace verbena::adapter

@@ -12,6 +12,7 @@
 #include "adapter/async_events.h"
 #include "adapter/custom_memory.h"
 #include "adapter/ethernet_link.h"
+#include "adapter/registration.h"
 #include "adapter/send_batch.h"
 #include "adapter/xrc_domain.h"
 #include "base/intrusive_list.h"
@@ -31,6 +32,12 @@ class SoftwareContext;
 // back. 'owned' keeps it in its context's list, so that the context can destroy what the application left
 // behind.
 
+// Of a protection domain, what the ibv_pd that made it and those that import it (ibv_import_pd(3)) share.
+struct PdState {
+  memory::PdId id = 0;
+  std::atomic<uint32_t> users{0};  // MRs, MWs, QPs, AHs, parent domains
+};
+
 // A thread domain: what is made under it is used by one thread at a time.
 struct Td : ibv_td {
   static Td& of(ibv_td* td) { return *static_cast<Td*>(td); }
@@ -42,11 +49,14 @@ struct Td : ibv_td {
 // A protection domain; or a parent domain, which is one with more to it (ibv_alloc_parent_domain(3)). A
 // parent domain has the id of the domain it was made of, and so the same rights: compare ids, never pointers.
 struct Pd : ibv_pd {
+  explicit Pd(std::shared_ptr<PdState> shared)
+      : ibv_pd{}, state(std::move(shared)), id(state->id), users(state->users) {}
   static Pd& of(ibv_pd* pd) { return *static_cast<Pd*>(pd); }
 
   ListHook owned;
-  memory::PdId id = 0;
-  std::atomic<uint32_t> users{0};  // MRs, QPs, AHs, parent domains
+  const std::shared_ptr<PdState> state;
+  const memory::PdId id;
+  std::atomic<uint32_t>& users;
   // Of a parent domain
   Pd* parent_of = nullptr;
   Td* thread = nullptr;
@@ -62,7 +72,22 @@ struct Mr : ibv_mr {
   static Mr& of(ibv_mr* mr) { return *static_cast<Mr*>(mr); }
 
   ListHook owned;
-  memory::Region region;
+  std::shared_ptr<Registration> registration;
+  bool imported = false;
+};
+
+struct Mw : ibv_mw {
+  static Mw& of(ibv_mw* mw) { return *static_cast<Mw*>(mw); }
+
+  ListHook owned;
+  memory::Region window;
+};
+
+struct Dm : ibv_dm {
+  static Dm& of(ibv_dm* dm) { return *static_cast<Dm*>(dm); }
+
+  ListHook owned;
+  std::shared_ptr<DeviceMemory> memory;
 };
 
 struct CompChannel : ibv_comp_channel {
@@ -132,6 +157,13 @@ struct Cq : ibv_cq_ex, queues::EventSource, queues::CompletionListener, engine::
   std::atomic<uint32_t> users{0};               // QPs, each counted for each of its two roles
 };
 
+// A multicast group as a QP was attached to it.
+struct MulticastBinding {
+  roce::Address group;
+  uint16_t lid = 0;
+  friend bool operator==(const MulticastBinding&, const MulticastBinding&) = default;
+};
+
 struct Srq : ibv_srq, queues::LimitListener {
   explicit Srq(SoftwareContext& maker);
   static Srq& of(ibv_srq* srq) { return *static_cast<Srq*>(srq); }
@@ -192,6 +224,8 @@ struct RawSide {
 
   // Receive requests were posted to the QP, which is this one's.
   void after_receives(Qp& qp);
+  // REQUIRES: inside Shard::exclusively()
+  void limit_rate(Qp& qp, uint32_t rate, uint32_t burst);
 };
 
 // The C struct is an ibv_qp_ex, whose first member is an ibv_qp.
@@ -212,11 +246,12 @@ struct Qp : ExtendedQp {
   ibv_qp_attr& attributes;                // likewise
   std::mutex& modifying;                  // likewise
   ibv_qp_init_attr init{};
-  ibv_xrcd* xrcd = nullptr;   // an XRC target's
-  uint32_t send_opcodes = 0;  // what may be posted, a bit each (send_rules.h)
-  uint32_t create_flags = 0;  // enum ibv_qp_create_flags
-  bool one_thread = false;    // of a thread domain: posting takes no lock
-  bool extended = false;      // created for ibv_wr_*
+  std::vector<MulticastBinding> multicast;  // the groups this handle is attached to
+  ibv_xrcd* xrcd = nullptr;                 // an XRC target's
+  uint32_t send_opcodes = 0;                // what may be posted, a bit each (send_rules.h)
+  uint32_t create_flags = 0;                // enum ibv_qp_create_flags
+  bool one_thread = false;                  // of a thread domain: posting takes no lock
+  bool extended = false;                    // created for ibv_wr_*
   SendBatch batch;
 };
 

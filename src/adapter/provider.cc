@@ -43,6 +43,56 @@ Result<ibv_mr*> Context::reg_dmabuf_mr(ibv_pd*, uint64_t, size_t, uint64_t, int,
   return fail(EOPNOTSUPP);
 }
 
+Result<ibv_mr*> Context::alloc_null_mr(ibv_pd*) {
+  return fail(EOPNOTSUPP);
+}
+
+int Context::advise_mr(ibv_pd*, ibv_advise_mr_advice, uint32_t, std::span<const ibv_sge>) {
+  return EOPNOTSUPP;
+}
+
+Result<ibv_mw*> Context::alloc_mw(ibv_pd*, ibv_mw_type) {
+  return fail(EOPNOTSUPP);
+}
+
+int Context::dealloc_mw(ibv_mw*) {
+  return EOPNOTSUPP;
+}
+
+Result<ibv_dm*> Context::alloc_dm(ibv_alloc_dm_attr*) {
+  return fail(EOPNOTSUPP);
+}
+
+int Context::free_dm(ibv_dm*) {
+  return EOPNOTSUPP;
+}
+
+Result<ibv_mr*> Context::reg_dm_mr(ibv_pd*, ibv_dm*, uint64_t, size_t, unsigned) {
+  return fail(EOPNOTSUPP);
+}
+
+Result<ibv_pd*> Context::import_pd(uint32_t) {
+  return fail(EOPNOTSUPP);
+}
+
+void Context::unimport_pd(ibv_pd*) {}
+
+Result<ibv_mr*> Context::import_mr(ibv_pd*, uint32_t) {
+  return fail(EOPNOTSUPP);
+}
+
+void Context::unimport_mr(ibv_mr*) {}
+
+Result<ibv_dm*> Context::import_dm(uint32_t) {
+  return fail(EOPNOTSUPP);
+}
+
+void Context::unimport_dm(ibv_dm*) {}
+
+Result<Provider::Imported> Provider::import(int) {
+  return fail(EOPNOTSUPP);
+}
+
 int Context::query_rt_values(ibv_values_ex*) {
   return EOPNOTSUPP;
 }
@@ -57,6 +107,10 @@ int Context::modify_cq(ibv_cq*, ibv_modify_cq_attr*) {
 
 ibv_qp_ex* Context::qp_to_qp_ex(ibv_qp*) {
   return nullptr;
+}
+
+int Context::modify_qp_rate_limit(ibv_qp*, const ibv_qp_rate_limit_attr*) {
+  return EOPNOTSUPP;
 }
 
 Result<ibv_flow*> Context::create_flow(ibv_qp*, const ibv_flow_attr*) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -40,13 +41,6 @@ class Device {
   virtual Result<std::unique_ptr<Context>> open() = 0;
 };
 
-class Provider {
- public:
-  virtual ~Provider() = default;
-  // The devices there are now, in the order in which programs shall see them.
-  virtual Result<std::vector<std::shared_ptr<Device>>> devices() = 0;
-};
-
 class Context {
  public:
   Context();
@@ -81,6 +75,22 @@ class Context {
   virtual Result<ibv_mr*> reg_dmabuf_mr(ibv_pd* pd, uint64_t offset, size_t length, uint64_t iova, int fd,
                                         int access);
   virtual int dereg_mr(ibv_mr* mr) = 0;
+  virtual Result<ibv_mr*> alloc_null_mr(ibv_pd* pd);
+  virtual int advise_mr(ibv_pd* pd, ibv_advise_mr_advice advice, uint32_t flags,
+                        std::span<const ibv_sge> list);
+  virtual Result<ibv_mw*> alloc_mw(ibv_pd* pd, ibv_mw_type type);
+  virtual int dealloc_mw(ibv_mw* mw);
+  virtual Result<ibv_dm*> alloc_dm(ibv_alloc_dm_attr* attr);  // its copying operations are filled in
+  virtual int free_dm(ibv_dm* dm);
+  virtual Result<ibv_mr*> reg_dm_mr(ibv_pd* pd, ibv_dm* dm, uint64_t offset, size_t length, unsigned access);
+
+  // Objects of the context's command descriptor, by handle, whichever context made them.
+  virtual Result<ibv_pd*> import_pd(uint32_t handle);
+  virtual void unimport_pd(ibv_pd* pd);
+  virtual Result<ibv_mr*> import_mr(ibv_pd* pd, uint32_t handle);
+  virtual void unimport_mr(ibv_mr* mr);
+  virtual Result<ibv_dm*> import_dm(uint32_t handle);
+  virtual void unimport_dm(ibv_dm* dm);
 
   // Completion
   virtual Result<ibv_comp_channel*> create_comp_channel() = 0;
@@ -105,7 +115,8 @@ class Context {
   virtual ibv_qp_ex* qp_to_qp_ex(ibv_qp* qp);
   virtual Result<ibv_qp*> open_qp(ibv_qp_open_attr* attr);
 
-  // Raw packets: flow rules, receive queues outside of QPs, what flows count
+  // Raw packets: pacing, flow rules, receive queues outside of QPs, what flows count
+  virtual int modify_qp_rate_limit(ibv_qp* qp, const ibv_qp_rate_limit_attr* attr);
   virtual Result<ibv_flow*> create_flow(ibv_qp* qp, const ibv_flow_attr* attr);
   virtual int destroy_flow(ibv_flow* flow);
   virtual Result<ibv_wq*> create_wq(ibv_wq_init_attr* attr);  // max_wr and max_sge are updated
@@ -137,6 +148,20 @@ class Context {
 
  private:
   verbs_context abi_{};
+};
+
+class Provider {
+ public:
+  virtual ~Provider() = default;
+  // The devices there are now, in the order in which programs shall see them.
+  virtual Result<std::vector<std::shared_ptr<Device>>> devices() = 0;
+  // The device behind another context's cmd_fd, opened to share that context's objects. The new context takes
+  // the descriptor. Errors: EBADF, EINVAL for a descriptor of something else, ENODEV.
+  struct Imported {
+    std::shared_ptr<Device> device;
+    std::unique_ptr<Context> context;
+  };
+  virtual Result<Imported> import(int cmd_fd);
 };
 
 }  // namespace verbena::provider

@@ -7,6 +7,7 @@
 #include "adapter/qp_extras.h"
 #include "adapter/send_rules.h"
 #include "adapter/software_context.h"
+#include "memory/window.h"
 #include "transport/qp_state.h"
 #include "transport/rc.h"
 #include "transport/uc.h"
@@ -18,8 +19,8 @@ namespace {
 // PSNs have 24 bits; like the kernel we take them from any number. A QPN with more is a mistake.
 constexpr uint32_t kPsnMask = 0xffffff;
 constexpr uint32_t kMostQpn = 0xffffff;
-// What goes beyond, rate limits, needs extended commands, which there are none of (rdma-core answers the
-// same).
+// What goes beyond, rate limits, is for raw packets only; and queries know nothing of it (nor do
+// rdma-core's).
 constexpr int kPlainMask = IBV_QP_RATE_LIMIT - 1;
 
 // How large each attribute may be (ib_modify_qp_is_ok() and modify_qp() of the kernel's uverbs and rxe).
@@ -152,6 +153,7 @@ void count_users(const Qp& qp, int by) {
 }
 
 Result<ibv_qp*> SoftwareContext::create_qp(ibv_qp_init_attr_ex* attr) {
+  if (is_gone()) return fail(EIO);
   if (const int error = check_extras(*attr); error != 0) return fail(error);
   if (attr->qp_type == IBV_QPT_RAW_PACKET) return create_raw_qp(attr);
   const TypeRule* rule = rule_of(attr->qp_type);
@@ -229,16 +231,22 @@ Result<ibv_qp*> SoftwareContext::create_qp(ibv_qp_init_attr_ex* attr) {
   return qp.release()->abi();
 }
 
-void SoftwareContext::retire(Qp& qp) {
+void SoftwareContext::forget_completions(Qp& qp) {
   const ibv_qp& abi_qp = *qp.abi();
+  for (ibv_cq* cq : {abi_qp.send_cq, abi_qp.recv_cq}) {
+    if (cq != nullptr) Cq::of(cq).queue->remove_entries_of(abi_qp.qp_num);
+  }
+}
+
+void SoftwareContext::retire(Qp& qp) {
+  for (const MulticastBinding& binding : qp.multicast) leave(qp, binding);
   if (qp.core->remove(qp)) {
-    if (qp.xrcd != nullptr) Xrcd::of(qp.xrcd).domain->remove_target(abi_qp.qp_num);
+    if (qp.xrcd != nullptr) Xrcd::of(qp.xrcd).domain->remove_target(qp.abi()->qp_num);
     // All under the lock: from the moment it is removed another QP may get the number.
     qp.shard.exclusively([&] {
       qp.shard.remove(*qp.transport);
-      for (ibv_cq* cq : {abi_qp.send_cq, abi_qp.recv_cq}) {
-        if (cq != nullptr) Cq::of(cq).queue->remove_entries_of(abi_qp.qp_num);
-      }
+      memory::unbind_all(qp.transport->bound_windows());
+      forget_completions(qp);
     });
   }
   withdraw_events(qp);
@@ -250,6 +258,7 @@ void SoftwareContext::withdraw_events(Qp& qp) {
 
 int SoftwareContext::destroy_qp(ibv_qp* abi_qp) {
   Qp& qp = Qp::of(abi_qp);
+  if (!qp.multicast.empty()) return EBUSY;
   if (qp.raw != nullptr && qp.raw->flows.load() != 0) return EBUSY;
   retire(qp);
   // Events that the application holds must come back first (ibv_get_async_event(3)).
@@ -313,6 +322,7 @@ Result<void> SoftwareContext::apply(Qp& qp, const ibv_qp_attr& attr, int mask) {
   if ((mask & IBV_QP_MAX_QP_RD_ATOMIC) != 0) t.max_rd_atomic = attr.max_rd_atomic;
   if ((mask & IBV_QP_MAX_DEST_RD_ATOMIC) != 0) t.max_dest_rd_atomic = attr.max_dest_rd_atomic;
   if ((mask & IBV_QP_MIN_RNR_TIMER) != 0) t.min_rnr_timer = attr.min_rnr_timer;
+  if ((mask & IBV_QP_RATE_LIMIT) != 0) qp.raw->limit_rate(qp, attr.rate_limit, 0);
   if ((mask & IBV_QP_STATE) != 0 && attr.qp_state == IBV_QPS_SQD) {
     t.notify_drained = (mask & IBV_QP_EN_SQD_ASYNC_NOTIFY) != 0 && attr.en_sqd_async_notify != 0;
   }
@@ -320,8 +330,9 @@ Result<void> SoftwareContext::apply(Qp& qp, const ibv_qp_attr& attr, int mask) {
 }
 
 int SoftwareContext::modify_qp(ibv_qp* abi_qp, ibv_qp_attr* attr, int mask) {
-  if ((mask & ~kPlainMask) != 0) return EOPNOTSUPP;
+  if (is_gone()) return EIO;
   Qp& qp = Qp::of(abi_qp);
+  if ((mask & ~(qp.raw != nullptr ? kPlainMask | IBV_QP_RATE_LIMIT : kPlainMask)) != 0) return EOPNOTSUPP;
   const std::lock_guard modifying(qp.modifying);
   return qp.shard.exclusively([&]() -> int {
     if (const int error = check_attributes(qp, *attr, mask); error != 0) return error;
@@ -338,6 +349,8 @@ int SoftwareContext::modify_qp(ibv_qp* abi_qp, ibv_qp_attr* attr, int mask) {
       qp.attributes = {};
     }
     if (to != from || to == IBV_QPS_RESET) qp.transport->enter(to);
+    // As hardware drivers do: who begins anew finds nothing of before (pyverbs counts on it).
+    if (to == IBV_QPS_RESET) forget_completions(qp);
     if ((mask & IBV_QP_STATE) != 0) abi_qp->state = to;
     qp.shard.touched(*qp.transport);
     return 0;

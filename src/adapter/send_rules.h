@@ -103,17 +103,17 @@ inline constexpr std::array<SendRule, kSendOpcodes> kSendRules = [] {
                                         .data = Data::kOriginal,
                                         .operation = IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD};
   rules[IBV_WR_LOCAL_INV] = {.services = kConnected,
-                             .executed = 0,
+                             .executed = kConnected,
                              .operand = Operand::kInvalidate,
                              .data = Data::kNone,
                              .operation = IBV_QP_EX_WITH_LOCAL_INV};
   rules[IBV_WR_BIND_MW] = {.services = kConnected,
-                           .executed = 0,
+                           .executed = kConnected,
                            .operand = Operand::kWindow,
                            .data = Data::kNone,
                            .operation = IBV_QP_EX_WITH_BIND_MW};
   rules[IBV_WR_SEND_WITH_INV] = {.services = kConnected,
-                                 .executed = 0,
+                                 .executed = kReliable,
                                  .operand = Operand::kInvalidate,
                                  .operation = IBV_QP_EX_WITH_SEND_WITH_INV};
   // Segmentation is a network adapter's business; a driver's own opcode needs such a driver.

@@ -45,6 +45,21 @@ class SoftwareAdapter : public provider::Provider {
     for (const control::Link& link : *links) devices.push_back(std::make_shared<SoftwareDevice>(link));
     return devices;
   }
+
+  Result<Imported> import(int cmd_fd) override {
+    auto file = CommandFile::import(cmd_fd);
+    if (!file) return tl::unexpected(file.error());
+    auto links = engine::Engine::list_links();
+    if (!links) return tl::unexpected(links.error());
+    for (const control::Link& link : *links) {
+      if (link.name != (*file)->device_memory()->device()) continue;
+      auto device = std::make_shared<SoftwareDevice>(link);
+      auto context = SoftwareContext::import(link, device->info().guid, *file, cmd_fd);
+      if (!context) return tl::unexpected(context.error());
+      return Imported{std::move(device), std::move(*context)};
+    }
+    return fail(ENODEV);
+  }
 };
 
 }  // namespace

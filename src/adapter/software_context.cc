@@ -4,8 +4,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include <sys/eventfd.h>
-
 #include "adapter/limits.h"
 #include "base/device_clock.h"
 #include "base/log.h"
@@ -41,33 +39,50 @@ uint32_t mtu_bytes(ibv_mtu mtu) {
 }
 
 Result<std::unique_ptr<provider::Context>> SoftwareContext::open(const Link& link, uint64_t guid) {
+  auto file = CommandFile::create(link.name);
+  if (!file) return tl::unexpected(file.error());
+  return make(link, guid, std::move(*file));
+}
+
+Result<std::unique_ptr<provider::Context>> SoftwareContext::import(const Link& link, uint64_t guid,
+                                                                   std::shared_ptr<CommandFile> file,
+                                                                   int cmd_fd) {
+  auto context = make(link, guid, std::move(file));
+  if (!context) return tl::unexpected(context.error());
+  (*context)->imported_fd_.reset(cmd_fd);
+  (*context)->abi().context.cmd_fd = cmd_fd;
+  return std::unique_ptr<provider::Context>(std::move(*context));
+}
+
+Result<std::unique_ptr<SoftwareContext>> SoftwareContext::make(const Link& link, uint64_t guid,
+                                                               std::shared_ptr<CommandFile> file) {
   auto engine = engine::Engine::acquire();
   if (!engine) return tl::unexpected(engine.error());
   auto events = queues::EventChannel::create();
   if (!events) return tl::unexpected(events.error());
-  // Nothing is ever told through it; but programs poll, dup and keep it as they would /dev/infiniband's.
-  UniqueFd command_fd(::eventfd(0, EFD_CLOEXEC));
-  if (!command_fd) return fail(errno);
   memory::install_fault_guard();
-  std::unique_ptr<SoftwareContext> context(new SoftwareContext(
-      std::move(*engine), std::move(*events), std::move(command_fd), link.device_index, guid));
+  std::unique_ptr<SoftwareContext> context(
+      new SoftwareContext(std::move(*engine), std::move(*events), std::move(file), link.device_index, guid));
   if (context->link() == nullptr) return fail(ENODEV);  // gone since it was listed
   (*context).engine_->subscribe(*context);
-  return std::unique_ptr<provider::Context>(std::move(context));
+  context->command_file_->join(*context);
+  return context;
 }
 
 SoftwareContext::SoftwareContext(std::shared_ptr<engine::Engine> engine,
-                                 std::unique_ptr<queues::EventChannel> events, UniqueFd command_fd,
-                                 uint32_t device_index, uint64_t guid)
+                                 std::unique_ptr<queues::EventChannel> events,
+                                 std::shared_ptr<CommandFile> command_file, uint32_t device_index,
+                                 uint64_t guid)
     : engine_(std::move(engine)),
       events_(std::move(events)),
-      command_fd_(std::move(command_fd)),
+      command_file_(std::move(command_file)),
       device_index_(device_index),
       guid_(guid),
       port_events_(kPortEvents, {.element = {.port_num = 1}, .event_type = {}}, nullptr) {
   ibv_context& abi_context = abi().context;
   abi_context.async_fd = events_->fd();
-  abi_context.cmd_fd = command_fd_.get();
+  // Nothing is ever told through it; but programs poll, dup and keep it as they would /dev/infiniband's.
+  abi_context.cmd_fd = command_file_->device_memory()->fd();
   abi_context.num_comp_vectors = kCompletionVectors;
   fill_data_path(abi_context.ops);
 }
@@ -76,6 +91,7 @@ SoftwareContext::SoftwareContext(std::shared_ptr<engine::Engine> engine,
 // them up.
 SoftwareContext::~SoftwareContext() {
   engine_->unsubscribe(*this);
+  command_file_->leave(*this);
   const auto destroy_all = [](auto& list, auto before) {
     while (!list.empty()) {
       auto& object = list.pop_front();
@@ -93,7 +109,11 @@ SoftwareContext::~SoftwareContext() {
   destroy_all(ahs_, [](Ah&) {});
   destroy_all(cqs_, [&](Cq& cq) { withdraw_events(cq); });
   destroy_all(channels_, [](CompChannel&) {});
-  destroy_all(mrs_, [&](Mr& mr) { shard().exclusively([&] { shard().keys().remove(mr.region.key); }); });
+  destroy_all(mws_, [&](Mw& mw) { retire(mw); });
+  destroy_all(mrs_, [](Mr&) {});
+  destroy_all(dms_, [&](Dm& dm) {
+    if (engine_->inherited()) dm.memory->abandon();
+  });
   destroy_all(pds_, [](Pd&) {});
   destroy_all(tds_, [](Td&) {});
   if (!engine_->inherited()) port_events_.withdraw(events());
@@ -106,6 +126,7 @@ std::shared_ptr<const Link> SoftwareContext::link() const {
 // ---- queries
 
 int SoftwareContext::query_device(ibv_device_attr_ex* attr, size_t attr_size) {
+  if (is_gone()) return EIO;
   ibv_device_attr_ex all{};
   ibv_device_attr& a = all.orig_attr;
   std::strncpy(a.fw_ver, "0.1.0", sizeof a.fw_ver - 1);
@@ -124,7 +145,6 @@ int SoftwareContext::query_device(ibv_device_attr_ex* attr, size_t attr_size) {
   a.max_sge_rd = kMaxSge;
   a.max_cq = kMaxCq;
   a.max_cqe = kMaxCqe;
-  a.max_mr = kMaxMr;
   a.max_pd = kMaxPd;
   a.max_qp_rd_atom = kMaxReadAtomic;
   a.max_res_rd_atom = kMaxReadAtomic * kMaxQp;
@@ -135,6 +155,9 @@ int SoftwareContext::query_device(ibv_device_attr_ex* attr, size_t attr_size) {
   a.max_srq_wr = kMaxSrqWr;
   a.max_srq_sge = kMaxSge;
   a.max_pkeys = kPkeyTableLength;
+  a.max_mcast_grp = static_cast<int>(engine::MulticastGroups::kMost);
+  a.max_mcast_qp_attach = kMaxQp;
+  a.max_total_mcast_qp_attach = a.max_mcast_grp * a.max_mcast_qp_attach;
   a.local_ca_ack_delay = 15;
   a.phys_port_cnt = kPorts;
   all.phys_port_cnt_ex = kPorts;
@@ -146,11 +169,13 @@ int SoftwareContext::query_device(ibv_device_attr_ex* attr, size_t attr_size) {
   all.completion_timestamp_mask = ~uint64_t{0};
   all.hca_core_clock = kDeviceClockKhz;
   all.cq_mod_caps = {.max_cq_count = UINT16_MAX, .max_cq_period = UINT16_MAX};
+  fill_memory_attributes(all);
   std::memcpy(attr, &all, std::min(attr_size, sizeof all));
   return 0;
 }
 
 int SoftwareContext::query_port(uint8_t port, ibv_port_attr* attr) {
+  if (is_gone()) return EIO;
   if (port != 1) return EINVAL;
   const auto now = link();
   const bool up = now != nullptr && is_up(*now);
@@ -238,13 +263,32 @@ void SoftwareContext::on_links(const std::vector<Link>& before, const std::vecto
   const Link* is = find(now);
   if (was == nullptr) return;
   if (is == nullptr) {
-    port_events_.post(IBV_EVENT_DEVICE_FATAL, events());
+    disappear();
     return;
   }
   if (is_up(*was) != is_up(*is)) {
     port_events_.post(is_up(*is) ? IBV_EVENT_PORT_ACTIVE : IBV_EVENT_PORT_ERR, events());
   }
   if (was->gids != is->gids) port_events_.post(IBV_EVENT_GID_CHANGE, events());
+}
+
+// The link was deleted. As when the kernel takes a device away: the application is told, once and for all,
+// its requests are flushed, and whatever it asks for from here on answers EIO; what it has it may destroy.
+void SoftwareContext::disappear() {
+  if (gone_.exchange(true)) return;
+  {
+    const std::lock_guard guard(objects_mutex_);
+    for (Qp& qp : qps_) {
+      qp.shard.exclusively([&] {
+        const ibv_qp_state state = qp.transport->state();
+        if (state == IBV_QPS_RESET || state == IBV_QPS_ERR) return;
+        qp.transport->enter(IBV_QPS_ERR);
+        qp.shard.touched(*qp.transport);
+      });
+    }
+  }
+  port_events_.post(IBV_EVENT_DEVICE_FATAL, events());
+  events().end();
 }
 
 // ---- addresses
@@ -260,17 +304,26 @@ Result<roce::Path> SoftwareContext::resolve(const ibv_ah_attr& attr) const {
   roce::Path path;
   path.source = entry->gid;
   std::memcpy(path.destination.bytes.data(), attr.grh.dgid.raw, 16);
+  const bool multicast = path.destination.is_multicast();
+  if (multicast && path.destination.is_ipv4() != path.source.is_ipv4()) {
+    // Programs choose their GID by one measure and the group by another (perftest's is an IPv6 address by
+    // default): the datagram leaves from the link's address of the group's family.
+    const auto other = std::ranges::find_if(
+        now->gids, [&](const control::GidEntry& e) { return e.gid.is_ipv4() == path.destination.is_ipv4(); });
+    if (other != now->gids.end()) path.source = other->gid;
+  }
   if (path.destination.is_zero() || path.destination.is_ipv4() != path.source.is_ipv4()) return fail(EINVAL);
-  if (path.destination.is_link_local() || path.destination.is_multicast())
-    path.interface_index = now->interface_index;
+  if (path.destination.is_link_local() || multicast) path.interface_index = now->interface_index;
   path.flow_label = attr.grh.flow_label & 0xfffff;
   path.traffic_class = attr.grh.traffic_class;
   // The kernel, too, takes the hop limit of the route and not the attribute's (ibv_rc_pingpong asks for 1).
-  path.hop_limit = 64;
+  // For a group there is no such route.
+  path.hop_limit = multicast ? std::max<uint8_t>(attr.grh.hop_limit, 1) : 64;
   return path;
 }
 
 Result<ibv_ah*> SoftwareContext::create_ah(ibv_pd* pd, ibv_ah_attr* attr) {
+  if (is_gone()) return fail(EIO);
   auto path = resolve(*attr);
   if (!path) return tl::unexpected(path.error());
   auto ah = std::make_unique<Ah>();

@@ -32,6 +32,7 @@ void Srq::on_limit_reached() {
 }
 
 Result<ibv_srq*> SoftwareContext::create_srq(ibv_srq_init_attr_ex* attr) {
+  if (is_gone()) return fail(EIO);
   if ((attr->comp_mask & ~kKnownInitMask) != 0) return fail(EOPNOTSUPP);
   const ibv_srq_type type = (attr->comp_mask & IBV_SRQ_INIT_ATTR_TYPE) != 0 ? attr->srq_type : IBV_SRQT_BASIC;
   if (type != IBV_SRQT_BASIC && type != IBV_SRQT_XRC && type != IBV_SRQT_TM) return fail(EOPNOTSUPP);

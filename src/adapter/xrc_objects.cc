@@ -7,6 +7,7 @@
 namespace verbena::adapter {
 
 Result<ibv_xrcd*> SoftwareContext::open_xrcd(ibv_xrcd_init_attr* attr) {
+  if (is_gone()) return fail(EIO);
   constexpr uint32_t kNeeded = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS;
   if (attr->comp_mask >= IBV_XRCD_INIT_ATTR_RESERVED) return fail(EOPNOTSUPP);
   if ((attr->comp_mask & kNeeded) != kNeeded || (attr->oflags & ~(O_CREAT | O_EXCL)) != 0)
@@ -37,6 +38,7 @@ int SoftwareContext::close_xrcd(ibv_xrcd* xrcd) {
 }
 
 Result<ibv_qp*> SoftwareContext::open_qp(ibv_qp_open_attr* attr) {
+  if (is_gone()) return fail(EIO);
   constexpr uint32_t kNeeded = IBV_QP_OPEN_ATTR_NUM | IBV_QP_OPEN_ATTR_XRCD | IBV_QP_OPEN_ATTR_TYPE;
   if (attr->comp_mask >= IBV_QP_OPEN_ATTR_RESERVED) return fail(EOPNOTSUPP);
   if ((attr->comp_mask & kNeeded) != kNeeded || attr->qp_type != IBV_QPT_XRC_RECV || attr->xrcd == nullptr ||

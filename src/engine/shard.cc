@@ -16,7 +16,7 @@ using transport::QueuePair;
 using transport::TransmitResult;
 using transport::Verdict;
 
-constexpr uint32_t kMaxRegions = 1u << 22;
+constexpr uint32_t kMaxRegions = 1u << 23;  // memory regions and windows, 2^22 of each
 // Packets one QP may send before others get their turn.
 constexpr uint32_t kTransmitBudget = 256;
 // After so many polls without a packet the application's thread offers its processor to others, now and then.

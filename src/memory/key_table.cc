@@ -12,6 +12,7 @@ namespace {
 constexpr uint32_t kIdentityBits = 24;
 constexpr uint32_t kIdentities = 1u << kIdentityBits;
 constexpr uint32_t kTagBits = 8;
+constexpr uint32_t kTagMask = (1u << kTagBits) - 1;
 constexpr uint32_t kFirstSlots = 64;
 
 }  // namespace
@@ -46,18 +47,18 @@ void KeyTable::remove(uint32_t key) {
   --size_;
 }
 
-bool KeyTable::holds_identity(uint32_t identity) const {
-  for (uint32_t at = identity & mask_; slots_[at].region != nullptr; at = (at + 1) & mask_) {
-    if (slots_[at].key >> kTagBits == identity) return true;
-  }
-  return false;
+void KeyTable::set_tag(Region* region, uint8_t tag) {
+  const uint32_t key = (region->key & ~kTagMask) | tag;
+  uint32_t at = home(key);
+  while (slots_[at].region != region) at = (at + 1) & mask_;
+  slots_[at].key = region->key = key;
 }
 
 uint32_t KeyTable::draw_key() {
   for (;;) {
     const uint32_t count = counter_++;
     const uint32_t identity = permute<kIdentityBits>(count & (kIdentities - 1), secret_);
-    if (identity == 0 || holds_identity(identity)) continue;
+    if (identity == 0 || find_identity(identity << kTagBits) != nullptr) continue;
     const uint32_t tag = permute<kTagBits>(count >> kIdentityBits, mix(secret_ ^ identity));
     return identity << kTagBits | tag;
   }

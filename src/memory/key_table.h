@@ -35,11 +35,22 @@ class KeyTable {
   // REQUIRES: the key is in the table
   void remove(uint32_t key);
 
+  // Gives the region, which is in the table, this tag: its key's low 8 bits.
+  void set_tag(Region* region, uint8_t tag);
+
   // The region with exactly this key, or nullptr.
   Region* find(uint32_t key) const {
     for (uint32_t at = home(key);; at = (at + 1) & mask_) {
       const Slot& slot = slots_[at];
       if (slot.region == nullptr || slot.key == key) return slot.region;
+    }
+  }
+
+  // The region whose key has the identity of this one, whatever the tags, or nullptr.
+  Region* find_identity(uint32_t key) const {
+    for (uint32_t at = home(key);; at = (at + 1) & mask_) {
+      const Slot& slot = slots_[at];
+      if (slot.region == nullptr || (slot.key ^ key) >> 8 == 0) return slot.region;
     }
   }
 
@@ -55,7 +66,6 @@ class KeyTable {
   static Slot nothing_[1];  // what an empty table searches
 
   uint32_t home(uint32_t key) const { return (key >> 8) & mask_; }
-  bool holds_identity(uint32_t identity) const;
   void place(Region* region, uint32_t key);
   bool grow();
   uint32_t draw_key();

@@ -27,11 +27,17 @@ uint64_t walk(std::span<const ibv_sge> list, uint64_t offset, uint64_t bytes, Vi
   return covered;
 }
 
-std::byte* local_memory(const memory::KeyTable& keys, memory::PdId pd, uint32_t lkey, uint64_t address,
-                        uint64_t bytes, memory::Access wanted) {
+const memory::Region* local_region(const memory::KeyTable& keys, memory::PdId pd, uint32_t lkey,
+                                   memory::Access wanted) {
   const memory::Region* region = keys.find(lkey);
-  if (region == nullptr || region->pd != pd || (region->access & wanted) != wanted) return nullptr;
-  return region->at(address, bytes);
+  return region != nullptr && region->allows_local(wanted, pd) ? region : nullptr;
+}
+
+// False: a fault, or the region does not hold it. What is written to a null region goes nowhere.
+bool store(const memory::Region& region, uint64_t address, ConstBytes data) {
+  if (region.kind == memory::RegionKind::kNull) return true;
+  std::byte* to = region.at(address, data.size());
+  return to != nullptr && memory::copy_guarded(to, data);
 }
 
 }  // namespace
@@ -39,7 +45,8 @@ std::byte* local_memory(const memory::KeyTable& keys, memory::PdId pd, uint32_t 
 bool gather(const memory::KeyTable& keys, memory::PdId pd, std::span<const ibv_sge> list, uint64_t offset,
             uint32_t bytes, memory::Access wanted, Pieces& pieces) {
   return walk(list, offset, bytes, [&](uint64_t address, uint32_t length, uint32_t lkey) {
-           const std::byte* at = local_memory(keys, pd, lkey, address, length, wanted);
+           const memory::Region* region = local_region(keys, pd, lkey, wanted);
+           const std::byte* at = region != nullptr ? region->at(address, length) : nullptr;
            if (at == nullptr) return false;
            pieces.add({at, length});
            return true;
@@ -57,8 +64,8 @@ ScatterResult scatter(const memory::KeyTable& keys, memory::PdId pd, std::span<c
   const std::byte* from = data.data();
   const uint64_t covered =
       walk(list, offset, data.size(), [&](uint64_t address, uint32_t length, uint32_t lkey) {
-        std::byte* to = local_memory(keys, pd, lkey, address, length, IBV_ACCESS_LOCAL_WRITE);
-        if (to == nullptr || !memory::copy_guarded(to, {from, length})) return false;
+        const memory::Region* region = local_region(keys, pd, lkey, IBV_ACCESS_LOCAL_WRITE);
+        if (region == nullptr || !store(*region, address, {from, length})) return false;
         from += length;
         return true;
       });
@@ -66,10 +73,10 @@ ScatterResult scatter(const memory::KeyTable& keys, memory::PdId pd, std::span<c
   return covered == data.size() ? ScatterResult::kDone : ScatterResult::kTooLong;
 }
 
-std::byte* remote_memory(const memory::KeyTable& keys, memory::PdId pd, uint32_t rkey, uint64_t address,
-                         uint64_t bytes, memory::Access wanted) {
+std::byte* remote_memory(const memory::KeyTable& keys, const RemoteUser& user, uint32_t rkey,
+                         uint64_t address, uint64_t bytes, memory::Access wanted) {
   const memory::Region* region = keys.find(rkey);
-  if (region == nullptr || region->pd != pd || (region->access & wanted) != wanted) return nullptr;
+  if (region == nullptr || !region->allows_remote(wanted, user.pd, user.qpn.value())) return nullptr;
   return region->at(address, bytes);
 }
 

@@ -10,6 +10,7 @@
 #include "base/bytes.h"
 #include "memory/key_table.h"
 #include "queues/work_queue.h"
+#include "roce/qpn.h"
 
 namespace verbena::transport {
 
@@ -42,8 +43,14 @@ enum class ScatterResult : uint8_t { kDone, kTooLong, kProtection };
 ScatterResult scatter(const memory::KeyTable& keys, memory::PdId pd, std::span<const ibv_sge> list,
                       uint64_t offset, ConstBytes data);
 
-// The memory behind a remote key, if QP and region allow the access; nullptr otherwise.
-std::byte* remote_memory(const memory::KeyTable& keys, memory::PdId pd, uint32_t rkey, uint64_t address,
-                         uint64_t bytes, memory::Access wanted);
+// The QP that packets with remote keys came to, as regions and windows know it.
+struct RemoteUser {
+  memory::PdId pd = 0;
+  roce::Qpn qpn;
+};
+
+// The memory behind a remote key, if region or window allow the access; nullptr otherwise.
+std::byte* remote_memory(const memory::KeyTable& keys, const RemoteUser& user, uint32_t rkey,
+                         uint64_t address, uint64_t bytes, memory::Access wanted);
 
 }  // namespace verbena::transport

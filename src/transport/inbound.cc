@@ -2,6 +2,7 @@
 #include "transport/inbound.h"
 
 #include "memory/guarded.h"
+#include "memory/window.h"
 #include "transport/gather.h"
 #include "transport/send_request.h"
 
@@ -43,8 +44,6 @@ Reception Inbound::execute_send(const roce::Packet& packet) {
   const roce::OpcodeInfo& info = packet.headers.info();
   if (!in_sequence(info, Message::kSend) || !payload_fits_mtu(packet))
     return refused(NakCode::kInvalidRequest);
-  // Invalidation is for windows; until a QP has them there is no key that may be named.
-  if (info.has(roce::kIeth)) return refused(NakCode::kInvalidRequest);
   if (info.starts_message) {
     tagged_ = {};
     if (qp_.receives().tags() != nullptr) {
@@ -74,6 +73,10 @@ Reception Inbound::execute_send(const roce::Packet& packet) {
   }
   received_ += static_cast<uint32_t>(payload.size());
   if (!info.ends_message) return {Reception::Result::kTaken};
+  // Before the receiver may know of the message: it relies on the key being invalid (IBTA volume
+  // 1, 9.4.1.1.3).
+  if (info.has(roce::kIeth) && !invalidate(packet.headers.invalidate_rkey))
+    return refused(NakCode::kRemoteAccess);
   if (tagged_.is_matched()) {
     message_ = Message::kNone;
     const uint8_t match = info.starts_message ? IBV_WC_TM_MATCH : 0;
@@ -129,11 +132,16 @@ ibv_wc_opcode Inbound::receive_opcode() const {
   }
 }
 
+bool Inbound::invalidate(uint32_t rkey) const {
+  const RemoteUser user = qp_.remote_user();
+  return memory::invalidate_window(*qp_.config().keys, rkey, user.pd, user.qpn.value());
+}
+
 // Keys of empty messages are not looked at (IBTA volume 1, 9.7.4.1.5).
 bool Inbound::write_is_allowed(const roce::Headers& headers) const {
   return headers.dma_length == 0 ||
-         remote_memory(*qp_.config().keys, qp_.remote_pd(), headers.rkey, headers.address, headers.dma_length,
-                       IBV_ACCESS_REMOTE_WRITE) != nullptr;
+         remote_memory(*qp_.config().keys, qp_.remote_user(), headers.rkey, headers.address,
+                       headers.dma_length, IBV_ACCESS_REMOTE_WRITE) != nullptr;
 }
 
 Reception Inbound::execute_write(const roce::Packet& packet) {
@@ -157,8 +165,8 @@ Reception Inbound::execute_write(const roce::Packet& packet) {
   const bool takes_receive = info.has(roce::kImmediate);
   if (takes_receive && qp_.receives().current() == nullptr) return {Reception::Result::kNotReady};
   if (bytes > 0) {
-    std::byte* to = remote_memory(*qp_.config().keys, qp_.remote_pd(), write_rkey_, write_address_ + received,
-                                  bytes, IBV_ACCESS_REMOTE_WRITE);
+    std::byte* to = remote_memory(*qp_.config().keys, qp_.remote_user(), write_rkey_,
+                                  write_address_ + received, bytes, IBV_ACCESS_REMOTE_WRITE);
     if (to == nullptr || !memory::copy_guarded(to, packet.payload)) return refused(NakCode::kRemoteAccess);
   }
   message_ = info.ends_message ? Message::kNone : Message::kWrite;
@@ -177,6 +185,10 @@ void Inbound::complete_receive(const roce::Headers& headers, ibv_wc_opcode opcod
   if (headers.info().has(roce::kImmediate)) {
     wc.wc_flags = IBV_WC_WITH_IMM;
     wc.imm_data = byteswap(headers.immediate);
+  }
+  if (headers.info().has(roce::kIeth)) {
+    wc.wc_flags = IBV_WC_WITH_INV;
+    wc.invalidated_rkey = headers.invalidate_rkey;
   }
   message_ = Message::kNone;
   qp_.complete_recv(wc, headers.solicited);

@@ -58,6 +58,7 @@ class Inbound {
   bool in_sequence(const roce::OpcodeInfo& info, Message kind) const;
   bool payload_fits_mtu(const roce::Packet& packet) const;
   bool write_is_allowed(const roce::Headers& headers) const;
+  bool invalidate(uint32_t rkey) const;
   void complete_receive(const roce::Headers& headers, ibv_wc_opcode opcode, uint32_t bytes);
   ibv_wc_opcode receive_opcode() const;
 

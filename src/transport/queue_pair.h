@@ -14,6 +14,7 @@
 #include "queues/completion_queue.h"
 #include "queues/work_queue.h"
 #include "transport/counters.h"
+#include "transport/gather.h"
 #include "transport/receives.h"
 #include "transport/wire.h"
 
@@ -54,7 +55,7 @@ struct QpConfig {
   queues::CompletionQueue* send_cq = nullptr;
   queues::CompletionQueue* recv_cq = nullptr;
   queues::SharedReceiveQueue* srq = nullptr;  // in place of a receive queue of its own
-  const memory::KeyTable* keys = nullptr;
+  memory::KeyTable* keys = nullptr;
   // XRC targets: the shared receive queues there are, and the domain whose queues it may deliver to.
   const queues::SharedReceiveQueueTable* srqs = nullptr;
   uint64_t xrc_domain = 0;
@@ -157,6 +158,9 @@ class QueuePair {
   void flush_send_queue();
   void flush_recv_queue();
 
+  // The memory windows that are bound to it. Whoever destroys the QP must unbind them before.
+  memory::BoundWindows& bound_windows() { return bound_windows_; }
+
   // For the shard: its lists of QPs that want to send, or owe an acknowledgement.
   ListHook ready_hook;
   ListHook acknowledgement_hook;
@@ -176,7 +180,9 @@ class QueuePair {
 
   bool may(memory::Access access) const { return (attributes_.access & access) != 0; }
   // Whose keys its peer may use: in XRC those of the queue that is delivered to (IBTA volume 1, annex A14).
-  memory::PdId remote_pd() const { return config_.srqs != nullptr ? receives_.pd() : config_.pd; }
+  RemoteUser remote_user() const {
+    return {config_.srqs != nullptr ? receives_.pd() : config_.pd, config_.qpn};
+  }
   // XRC: from now on the peer's packets are for the shared receive queue of this number. False: there is none
   // in our domain, or it is not the one that the message at hand began with.
   bool select_receives(uint32_t srq_number, bool in_message);
@@ -198,6 +204,7 @@ class QueuePair {
   void emit(ibv_event_type event) { config_.listener->on_qp_event(event); }
 
  private:
+  void count_send(ibv_wc_opcode opcode, ibv_wc_status status);
   void fail_for_lost_completions();
 
   const QpConfig config_;
@@ -207,6 +214,7 @@ class QueuePair {
   SpinLock recv_lock_;
   queues::SendQueue send_queue_;
   Receives receives_;
+  memory::BoundWindows bound_windows_;
   bool completion_lost_ = false;
 };
 

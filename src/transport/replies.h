@@ -6,6 +6,7 @@
 
 #include "memory/region.h"
 #include "roce/psn.h"
+#include "transport/gather.h"
 
 namespace verbena::transport {
 
@@ -27,7 +28,7 @@ class Replies {
     uint32_t rkey = 0;
     uint32_t length = 0;
     uint32_t msn = 0;
-    memory::PdId pd = 0;    // whose keys it uses
+    RemoteUser user;        // whose keys they are
     uint64_t original = 0;  // of an atomic
   };
   // An answer being sent: a resource's packets from `next` to `last`, the first of them at `first`.

@@ -118,7 +118,7 @@ void Responder::execute_read(const roce::Packet& packet) {
     return refuse(NakCode::kInvalidRequest);
   }
   if (headers.dma_length > 0 &&
-      remote_memory(*qp_.config().keys, qp_.remote_pd(), headers.rkey, headers.address, headers.dma_length,
+      remote_memory(*qp_.config().keys, qp_.remote_user(), headers.rkey, headers.address, headers.dma_length,
                     IBV_ACCESS_REMOTE_READ) == nullptr) {
     return refuse(NakCode::kRemoteAccess);
   }
@@ -132,7 +132,7 @@ void Responder::execute_read(const roce::Packet& packet) {
   resource.rkey = headers.rkey;
   resource.length = headers.dma_length;
   resource.msn = msn_;
-  resource.pd = qp_.remote_pd();
+  resource.user = qp_.remote_user();
   // More at once than max_dest_rd_atomic (IBTA volume 1, 9.7.4.1.8).
   if (!replies_.add(resource)) return refuse(NakCode::kInvalidRequest);
   expected_ = expected_ + packets;  // the response acknowledges
@@ -144,7 +144,7 @@ void Responder::execute_atomic(const roce::Packet& packet) {
       (headers.address & 7) != 0 || !replies_.has_room()) {
     return refuse(NakCode::kInvalidRequest);
   }
-  std::byte* at = remote_memory(*qp_.config().keys, qp_.remote_pd(), headers.rkey, headers.address,
+  std::byte* at = remote_memory(*qp_.config().keys, qp_.remote_user(), headers.rkey, headers.address,
                                 sizeof(uint64_t), IBV_ACCESS_REMOTE_ATOMIC);
   if (at == nullptr) return refuse(NakCode::kRemoteAccess);
   // A region may start anywhere, whatever addresses its peers use: the processor needs alignment here too.
@@ -275,7 +275,7 @@ SendStatus Responder::send_read_response(const Replies::Reply& reply, PacketSink
   Pieces pieces;
   if (bytes > 0) {
     const std::byte* at =
-        remote_memory(*qp_.config().keys, r.pd, r.rkey, r.address + offset, bytes, IBV_ACCESS_REMOTE_READ);
+        remote_memory(*qp_.config().keys, r.user, r.rkey, r.address + offset, bytes, IBV_ACCESS_REMOTE_READ);
     if (at == nullptr) return SendStatus::kFault;
     pieces.add({at, bytes});
   }

@@ -28,7 +28,7 @@ void Responder::execute_atomic_write(const roce::Packet& packet) {
       !replies_.has_room()) {
     return refuse(NakCode::kInvalidRequest);
   }
-  std::byte* at = remote_memory(*qp_.config().keys, qp_.remote_pd(), headers.rkey, headers.address, kBytes,
+  std::byte* at = remote_memory(*qp_.config().keys, qp_.remote_user(), headers.rkey, headers.address, kBytes,
                                 IBV_ACCESS_REMOTE_WRITE);
   if (at == nullptr) return refuse(NakCode::kRemoteAccess);
   // A region may start anywhere, whatever addresses its peers use: the processor needs alignment here too.
@@ -47,9 +47,9 @@ void Responder::execute_flush(const roce::Packet& packet) {
       !replies_.has_room()) {
     return refuse(NakCode::kInvalidRequest);
   }
+  const RemoteUser user = qp_.remote_user();
   const memory::Region* region = qp_.config().keys->find(headers.rkey);
-  const bool allowed =
-      region != nullptr && region->pd == qp_.remote_pd() && (region->access & wanted) == wanted;
+  const bool allowed = region != nullptr && region->allows_remote(wanted, user.pd, user.qpn.value());
   // Of a whole region the range says nothing (annex A19.3.1).
   const bool inside = headers.flush_selectivity == memory::kSelectRegion ||
                       (allowed && region->at(headers.address, headers.dma_length) != nullptr);

@@ -3,6 +3,8 @@
 
 #include <array>
 
+#include "memory/window.h"
+
 namespace verbena::transport {
 namespace {
 
@@ -66,8 +68,28 @@ bool make_data_packet(const QueuePair& qp, roce::Service service, const SendWqe&
   return true;
 }
 
-std::optional<ibv_wc_status> execute_locally(QueuePair&, const SendWqe&) {
-  return IBV_WC_LOC_QP_OP_ERR;
+// What goes wrong is a "memory management operation error" (IBTA volume 1, 11.6.2), for which the verbs' name
+// is that of binding.
+std::optional<ibv_wc_status> execute_locally(QueuePair& qp, const SendWqe& wqe) {
+  const QpConfig& config = qp.config();
+  bool done = false;
+  if (wqe.opcode == IBV_WR_LOCAL_INV) {
+    done = memory::invalidate_window(*config.keys, wqe.immediate, config.pd, config.qpn.value());
+  } else {
+    const queues::WindowBinding asked = wqe.binding();
+    done = memory::bind_window(*config.keys,
+                               {.window_key = asked.window,
+                                .new_key = asked.new_key,
+                                .region_key = asked.region,
+                                .address = asked.address,
+                                .length = asked.length,
+                                .access = asked.access,
+                                .pd = config.pd,
+                                .qpn = config.qpn.value()},
+                               qp.bound_windows());
+  }
+  if (done) return std::nullopt;
+  return IBV_WC_MW_BIND_ERR;
 }
 
 }  // namespace verbena::transport

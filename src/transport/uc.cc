@@ -99,6 +99,15 @@ TransmitResult UcQueuePair::transmit(PacketSink& sink, TimePoint now, uint32_t b
     }
     if (budget-- == 0) return TransmitResult::kMore;
     const SendWqe& wqe = queue.at(queue.consumed());
+    if (is_local(wqe)) {
+      if (const auto fault = execute_locally(*this, wqe)) {
+        fail_send(*fault);
+        break;
+      }
+      complete_send(wqe, IBV_WC_SUCCESS);
+      queue.consume();
+      continue;
+    }
     if (!is_data(wqe) || wqe.opcode == IBV_WR_SEND_WITH_INV) {
       fail_send(IBV_WC_LOC_QP_OP_ERR);
       break;

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "verbs/abi.h"
+#include "verbs/memory_operations.h"
 #include "verbs/queries.h"
 #include "verbs/queue_pair.h"
 #include "verbs/raw_packet.h"
@@ -14,16 +15,7 @@
 namespace verbena::verbs {
 namespace {
 
-ibv_mw* refuse_alloc_mw(ibv_pd*, ibv_mw_type) {
-  errno = EOPNOTSUPP;
-  return nullptr;
-}
-
 int refuse_bind_mw(ibv_qp*, ibv_mw*, ibv_mw_bind*) {
-  return EOPNOTSUPP;
-}
-
-int refuse_dealloc_mw(ibv_mw*) {
   return EOPNOTSUPP;
 }
 
@@ -124,9 +116,7 @@ void fill(Operation& operation, Operation with) {
 
 void fill_operations(verbs_context& abi) {
   ibv_context_ops& ops = abi.context.ops;
-  fill(ops.alloc_mw, refuse_alloc_mw);
   fill(ops.bind_mw, refuse_bind_mw);
-  fill(ops.dealloc_mw, refuse_dealloc_mw);
   fill(ops.poll_cq, refuse_poll_cq);
   fill(ops.req_notify_cq, refuse_req_notify_cq);
   fill(ops.post_srq_recv, refuse_post_srq_recv);
@@ -151,6 +141,7 @@ void fill_operations(verbs_context& abi) {
   fill(abi.open_xrcd, open_xrcd);
   fill(abi.close_xrcd, close_xrcd);
   fill(abi.open_qp, open_qp);
+  fill_memory_operations(abi);
 }
 
 }  // namespace verbena::verbs

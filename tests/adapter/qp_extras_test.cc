@@ -70,6 +70,30 @@ TEST(QpExtras, CreationChecksEachField) {
   }
 }
 
+TEST(QpExtras, ThereAreAsManyAsTheDeviceSaysAndThenNoMore) {
+  Context context = open_device();
+  ibv_device_attr device{};
+  ASSERT_EQ(ibv_query_device(context.get(), &device), 0);
+  Pd pd(ibv_alloc_pd(context.get()));
+  Cq cq(ibv_create_cq(context.get(), 1, nullptr, nullptr, 0));
+  ibv_qp_init_attr init{};
+  init.send_cq = init.recv_cq = cq.get();
+  init.qp_type = IBV_QPT_RC;
+  std::vector<Qp> qps;
+  const auto most = 2 * static_cast<size_t>(device.max_qp);
+  while (qps.size() < most) {
+    init.cap = {};
+    Qp qp(ibv_create_qp(pd.get(), &init));
+    if (qp == nullptr) break;
+    qps.push_back(std::move(qp));
+  }
+  EXPECT_EQ(errno, ENOMEM);
+  EXPECT_GE(qps.size(), static_cast<size_t>(device.max_qp));
+  EXPECT_LT(qps.size(), most);
+  qps.pop_back();
+  EXPECT_NE(Qp(ibv_create_qp(pd.get(), &init)), nullptr) << "there is room again";
+}
+
 TEST(QpExtras, PathsAndRatesAreAnsweredAsTheKernelDoes) {
   Pair pair;
   ibv_qp* qp = pair.a.qp.get();
@@ -108,7 +132,7 @@ TEST(QpExtras, PathsAndRatesAreAnsweredAsTheKernelDoes) {
   EXPECT_EQ(ibv_modify_qp_rate_limit(qp, &rate), EOPNOTSUPP);
   ibv_device_attr_ex device{};
   ASSERT_EQ(ibv_query_device_ex(pair.a.context.get(), nullptr, &device), 0);
-  EXPECT_EQ(device.packet_pacing_caps.supported_qpts, 0u) << "and says so";
+  EXPECT_EQ(device.packet_pacing_caps.supported_qpts & (1u << IBV_QPT_RC), 0u) << "and says so";
 }
 
 TEST(QpExtras, EnhancedConnectionsAreAVendorsAndThereIsNone) {

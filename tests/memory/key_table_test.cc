@@ -78,6 +78,31 @@ TEST(KeyTable, ComparesTheTagToo) {
   for (uint32_t tag = 1; tag < 256; ++tag) EXPECT_EQ(table.find(key ^ tag), nullptr);
 }
 
+TEST(KeyTable, ChangesATagAndNothingElse) {
+  KeyTable table(1, 100);
+  std::vector<Region> regions(20);
+  for (Region& region : regions) ASSERT_TRUE(table.insert(&region));
+  for (Region& region : regions) {
+    const uint32_t before = region.key;
+    table.set_tag(&region, static_cast<uint8_t>(before + 1));
+    EXPECT_EQ(region.key >> 8, before >> 8);
+    EXPECT_EQ(table.find(before), nullptr);
+    EXPECT_EQ(table.find(region.key), &region);
+    EXPECT_EQ(table.find_identity(before), &region);
+  }
+  for (Region& region : regions) table.remove(region.key);
+  EXPECT_EQ(table.size(), 0u);
+}
+
+TEST(KeyTable, FindsARegionByItsIdentity) {
+  KeyTable table(1, 100);
+  Region region;
+  EXPECT_EQ(table.find_identity(0x12345678), nullptr);
+  const uint32_t key = *table.insert(&region);
+  for (uint32_t tag = 0; tag < 256; ++tag) EXPECT_EQ(table.find_identity((key & ~0xffu) | tag), &region);
+  EXPECT_EQ(table.find_identity(key ^ 0x100), nullptr);
+}
+
 TEST(KeyTable, RefusesMoreThanItsCapacity) {
   KeyTable table(1, 3);
   Region regions[4];

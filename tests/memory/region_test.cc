@@ -7,6 +7,7 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <infiniband/verbs.h>
 
 #include "memory/page_touch.h"
 #include "memory/pages.h"
@@ -43,6 +44,34 @@ TEST(RegionAt, SurvivesARegionAtTheEndOfTheAddresses) {
   const Region region{.base = memory, .iova = UINT64_MAX - 15, .length = 16};
   EXPECT_EQ(region.at(UINT64_MAX, 1), memory + 15);
   EXPECT_EQ(region.at(UINT64_MAX, 2), nullptr);
+}
+
+TEST(RegionAt, AnswersAddressesAsTheyAreForARegionOfAllOfThem) {
+  std::byte here{};
+  const Region region{.length = UINT64_MAX};
+  EXPECT_EQ(region.at(reinterpret_cast<uint64_t>(&here), 1), &here);
+  EXPECT_EQ(region.at(UINT64_MAX, 2), nullptr);
+}
+
+TEST(NullRegion, ReadsAsZerosAtAnyAddress) {
+  Region null;
+  ASSERT_TRUE(make_null(null, 1));
+  for (const uint64_t address : {uint64_t{0}, uint64_t{12345}, UINT64_MAX - 4096}) {
+    const std::byte* at = null.at(address, 4096);
+    ASSERT_NE(at, nullptr);
+    for (size_t i = 0; i < 4096; ++i) ASSERT_EQ(at[i], std::byte{0});
+  }
+  EXPECT_NE(null.at(1, 1u << 30), nullptr);
+}
+
+TEST(NullRegion, IsForLocalUseAlone) {
+  Region null;
+  ASSERT_TRUE(make_null(null, 1));
+  EXPECT_TRUE(null.allows_local(IBV_ACCESS_LOCAL_WRITE, 1));
+  EXPECT_FALSE(null.allows_local(0, 2));
+  for (const unsigned access : {IBV_ACCESS_REMOTE_READ, IBV_ACCESS_REMOTE_WRITE, IBV_ACCESS_REMOTE_ATOMIC}) {
+    EXPECT_FALSE(null.allows_remote(access, 1, 5));
+  }
 }
 
 // Both ways of checking must agree, save for what is said otherwise.

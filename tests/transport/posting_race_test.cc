@@ -11,9 +11,9 @@ namespace verbena::transport {
 namespace {
 
 #if defined(__SANITIZE_THREAD__)
-constexpr uint32_t kRounds = 300;
+constexpr uint32_t kRounds = 200;
 #else
-constexpr uint32_t kRounds = 1500;
+constexpr uint32_t kRounds = 500;
 #endif
 
 // Two threads in step: neither begins a round before the other.

@@ -2,10 +2,12 @@
 #include "transport/simulation/flow.h"
 
 #include <algorithm>
+#include <utility>
 
 #include <fmt/format.h>
 
 #include "memory/placement.h"
+#include "memory/window.h"
 #include "queues/flush_request.h"
 
 namespace verbena::transport {
@@ -36,16 +38,20 @@ Flow::Flow(Host& sender, SimulatedQp& from, Host& receiver, SimulatedQp& to, Buf
       options_(options),
       random_(seed),
       mood_(~seed),
-      source_(sender.memory().add(2 * span_of(options), 0)),
+      source_(sender.memory().add(2 * span_of(options), IBV_ACCESS_MW_BIND)),
       landing_(sender.memory().add(space_of(options), IBV_ACCESS_LOCAL_WRITE)),
       library_(receiver.memory().add(2 * span_of(options), IBV_ACCESS_REMOTE_READ)),
-      target_(receiver.memory().add(space_of(options),
-                                    IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | memory::kFlushGlobal)),
+      target_(receiver.memory().add(space_of(options), IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
+                                                           IBV_ACCESS_MW_BIND | memory::kFlushGlobal)),
       inbox_(receiver.memory().add(space_of(options), IBV_ACCESS_LOCAL_WRITE)),
       counter_(receiver.memory().add(8, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_ATOMIC)),
+      window_(receiver.memory().add_window(memory::RegionKind::kWindow2)),
+      own_window_(sender.memory().add_window(memory::RegionKind::kWindow2)),
       landing_space_(space_of(options)),
       target_space_(space_of(options)),
       inbox_space_(space_of(options)) {
+  own_tag_ = static_cast<uint8_t>(own_window_.key);
+  open_window();
   source_.fill(seed + 1);
   library_.fill(seed + 2);
 }
@@ -85,8 +91,15 @@ ibv_wr_opcode Flow::draw_opcode() {
                                            IBV_WR_ATOMIC_FETCH_AND_ADD,
                                            IBV_WR_ATOMIC_CMP_AND_SWP,
                                            IBV_WR_ATOMIC_WRITE,
-                                           kFlush};
-  return options_.only_writes ? IBV_WR_RDMA_WRITE : kAll[random_.below(std::size(kAll))];
+                                           kFlush,
+                                           IBV_WR_SEND_WITH_INV,
+                                           IBV_WR_BIND_MW};
+  if (options_.only_writes) return IBV_WR_RDMA_WRITE;
+  const ibv_wr_opcode drawn = kAll[random_.below(std::size(kAll))];
+  if (drawn == IBV_WR_BIND_MW) return local_requests_++ % 2 == 0 ? IBV_WR_BIND_MW : IBV_WR_LOCAL_INV;
+  // One message after the other may close the window: it opens when the last has come.
+  if (drawn == IBV_WR_SEND_WITH_INV && !std::exchange(window_may_close_, false)) return IBV_WR_SEND;
+  return drawn;
 }
 
 void Flow::draw_message() {
@@ -101,14 +114,14 @@ void Flow::draw_message() {
     length = std::max(length, 1u);
   }
   if (m.is_atomic() || m.is_word()) length = 8;
-  if (m.is_flush()) length = 0;
+  if (m.is_flush() || m.is_local()) length = 0;
   m.layout = Layout::draw(random_, length);
   m.immediate = static_cast<uint32_t>(random_.next());
   m.source_offset = static_cast<uint32_t>(random_.below(span_of(options_)));
   if (m.is_atomic() || m.is_word()) m.layout = Layout{8, 1, 0};
 
   const uint64_t bits = random_.next();
-  const bool data = !m.is_atomic() && !m.is_flush() && m.opcode != IBV_WR_RDMA_READ;
+  const bool data = !m.is_atomic() && !m.is_flush() && !m.is_local() && m.opcode != IBV_WR_RDMA_READ;
   if (data && length <= queues::kMaxInline && (bits & 3) == 0 && !is_faulty(m)) m.flags |= IBV_SEND_INLINE;
   if ((bits & 0x1c) == 0) m.flags |= IBV_SEND_FENCE;
   if ((bits & 0x60) == 0) m.flags |= IBV_SEND_SOLICITED;
@@ -147,15 +160,45 @@ bool Flow::post_sends(TimePoint now) {
   return send_idle_until_ == kNever;
 }
 
+void Flow::open_window() {
+  const bool opened = memory::bind_window(receiver_.memory().keys(),
+                                          {.window_key = window_.key,
+                                           .new_key = window_.key + 1,
+                                           .region_key = target_.key(),
+                                           .address = target_.address(),
+                                           .length = target_.size(),
+                                           .access = IBV_ACCESS_REMOTE_WRITE,
+                                           .pd = kTestPd,
+                                           .qpn = to_.qp->config().qpn.value()},
+                                          to_.qp->bound_windows());
+  if (!opened) complain("a window that a message has closed could not be opened again");
+  window_is_open_ = window_may_close_ = true;
+}
+
+void Flow::describe_local(Message& m, ibv_send_wr& wr) {
+  if (m.opcode == IBV_WR_LOCAL_INV) {
+    wr.invalidate_rkey = (own_window_.key & ~0xffu) | own_tag_;
+    return;
+  }
+  mw_.rkey = own_window_.key;
+  mr_.lkey = source_.key();
+  wr.bind_mw = {&mw_, ++own_tag_, {&mr_, source_.address(), source_.size(), IBV_ACCESS_REMOTE_READ}};
+}
+
 // Finds the place of a message and describes it. False: no room now.
 bool Flow::place(Message& m, ibv_send_wr& wr) {
-  if (m.is_write()) {
+  if (m.is_local()) {
+    describe_local(m, wr);
+  } else if (m.invalidates()) {
+    wr.invalidate_rkey = m.immediate = window_.key;
+    window_is_open_ = false;
+  } else if (m.is_write()) {
     const auto stretch = target_space_.take(m.length());
     if (!stretch) return false;
     m.place = *stretch;
     std::memset(target_.data() + m.place.offset, static_cast<int>(Layout::kPoison), m.length());
     wr.wr.rdma.remote_addr = target_.address(m.place.offset);
-    wr.wr.rdma.rkey = target_.key();
+    wr.wr.rdma.rkey = window_is_open_ && mood_.one_in(3) ? window_.key : target_.key();
   } else if (m.opcode == IBV_WR_RDMA_READ) {
     const auto stretch = landing_space_.take(m.layout.span());
     if (!stretch) return false;
@@ -234,7 +277,7 @@ bool Flow::post_next() {
   const bool lands = m.opcode == IBV_WR_RDMA_READ || m.is_atomic();
   wr.num_sge = static_cast<int>(lands ? m.layout.fill(landing_, m.place.offset, list)
                                       : m.layout.fill(source_, m.source_offset, list));
-  if (m.is_flush()) wr.num_sge = 0;
+  if (m.is_flush() || m.is_local()) wr.num_sge = 0;
   wr.sg_list = list;
   if (is_faulty(m)) make_faulty(m, wr, list);
   post_send(*from_.qp, wr);
@@ -353,6 +396,11 @@ void Flow::on_received(const ibv_wc& wc) {
       wc.src_qp != from_.qp->config().qpn.value() || wc.qp_num != to_.qp->config().qpn.value()) {
     return complain(fmt::format("message {} was received with a wrong completion", m.id));
   }
+  if (((wc.wc_flags & IBV_WC_WITH_INV) != 0) != m.invalidates() ||
+      (m.invalidates() && (wc.invalidated_rkey != m.immediate || window_.parent != nullptr))) {
+    return complain(fmt::format("message {} has not closed its window", m.id));
+  }
+  if (m.invalidates()) open_window();
   const std::byte* sent = m.layout.gather(source_.data() + m.source_offset, scratch_);
   const uint32_t bytes = m.is_write() ? 0 : m.length();
   if (!r.layout.holds(inbox_.data() + r.place.offset, sent, bytes)) {

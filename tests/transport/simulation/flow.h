@@ -85,8 +85,11 @@ class Flow {
     bool posted = false;
 
     bool takes_receive() const {
-      return opcode == IBV_WR_SEND || opcode == IBV_WR_SEND_WITH_IMM || opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
+      return opcode == IBV_WR_SEND || opcode == IBV_WR_SEND_WITH_IMM ||
+             opcode == IBV_WR_RDMA_WRITE_WITH_IMM || invalidates();
     }
+    bool invalidates() const { return opcode == IBV_WR_SEND_WITH_INV; }
+    bool is_local() const { return opcode == IBV_WR_BIND_MW || opcode == IBV_WR_LOCAL_INV; }
     bool is_write() const { return opcode == IBV_WR_RDMA_WRITE || opcode == IBV_WR_RDMA_WRITE_WITH_IMM; }
     bool is_atomic() const {
       return opcode == IBV_WR_ATOMIC_FETCH_AND_ADD || opcode == IBV_WR_ATOMIC_CMP_AND_SWP;
@@ -115,6 +118,8 @@ class Flow {
   bool post_sends(TimePoint now);
   bool post_next();
   bool place(Message& m, ibv_send_wr& wr);
+  void describe_local(Message& m, ibv_send_wr& wr);
+  void open_window();
   void make_faulty(Message& m, ibv_send_wr& wr, ibv_sge* list);
   bool post_receives(TimePoint now);
   bool post_receive_for(Message& m);
@@ -142,6 +147,17 @@ class Flow {
   Buffer& target_;
   Buffer& inbox_;
   Buffer& counter_;
+  // Onto the target, bound at the receiver's end; closed by a message, opened again when that has come.
+  memory::Region& window_;
+  bool window_is_open_ = false;
+  bool window_may_close_ = false;
+  // The sender's own, which requests without packets bind and invalidate in turn. Each must be executed once:
+  // a second time it would fail.
+  memory::Region& own_window_;
+  uint64_t local_requests_ = 0;
+  uint8_t own_tag_ = 0;
+  ibv_mw mw_{};  // as the application holds them
+  ibv_mr mr_{};
   RingSpace landing_space_;
   RingSpace target_space_;
   RingSpace inbox_space_;

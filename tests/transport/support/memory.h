@@ -11,6 +11,7 @@
 #include "base/random.h"
 #include "memory/guarded.h"
 #include "memory/key_table.h"
+#include "memory/window.h"
 
 namespace verbena::transport {
 
@@ -64,12 +65,19 @@ class TestMemory {
     if (!keys_.insert(&buffer.region())) abort();
     return buffer;
   }
+  memory::Region& add_window(memory::RegionKind kind, memory::PdId pd = kTestPd) {
+    memory::Region& window = windows_.emplace_back();
+    memory::make_window(window, kind, pd);
+    if (!keys_.insert(&window)) abort();
+    return window;
+  }
   void deregister(Buffer& buffer) { keys_.remove(buffer.key()); }
-  const memory::KeyTable& keys() const { return keys_; }
+  memory::KeyTable& keys() { return keys_; }
 
  private:
   memory::KeyTable keys_;
   std::deque<Buffer> buffers_;
+  std::deque<memory::Region> windows_;
 };
 
 }  // namespace verbena::transport

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory windows: what binds and invalidates them are requests, and memory/window.h has the rules.
+#include "adapter/software_context.h"
+#include "memory/window.h"
+
+namespace verbena::adapter {
+Result<ibv_mw*> SoftwareContext::alloc_mw(ibv_pd* pd, ibv_mw_type type) {
+  if (type != IBV_MW_TYPE_1 && type != IBV_MW_TYPE_2) return fail(EINVAL);
+  auto mw = std::make_unique<Mw>();
+  const auto kind = type == IBV_MW_TYPE_1 ? memory::RegionKind::kWindow1 : memory::RegionKind::kWindow2;
+  memory::make_window(mw->window, kind, Pd::of(pd).id);
+  const auto key = shard().exclusively([&] { return shard().keys().insert(&mw->window); });
+  if (!key) return tl::unexpected(key.error());
+  mw->context = &abi().context;
+  mw->pd = pd;
+  mw->rkey = *key;
+  mw->handle = next_handle();
+  mw->type = type;
+  ++Pd::of(pd).users;
+  const std::lock_guard guard(objects_mutex_);
+  mws_.push_back(*mw);
+  return mw.release();
+}
+
+void SoftwareContext::retire(Mw& mw) {
+  shard().exclusively([&] {
+    memory::unbind_window(mw.window);
+    shard().keys().remove(mw.window.key);
+  });
+}
+
+int SoftwareContext::dealloc_mw(ibv_mw* mw) {
+  retire(Mw::of(mw));
+  --Pd::of(mw->pd).users;
+  const std::lock_guard guard(objects_mutex_);
+  delete &Mw::of(mw);
+  return 0;
+}
+
+// For windows of type 1; those of type 2 are bound by requests that the application posts itself.
+int bind_mw(ibv_qp* qp, ibv_mw* mw, ibv_mw_bind* bind) {
+  const ibv_mw_bind_info& info = bind->bind_info;
+  if ((info.mw_access_flags & IBV_ACCESS_ZERO_BASED) != 0) return EINVAL;
+  if (info.mr != nullptr && Mr::of(info.mr).registration->kind == Registration::Kind::kNull)
+    return EOPNOTSUPP;  // ibv_alloc_null_mr(3)
+  ibv_send_wr request{};
+  request.wr_id = bind->wr_id;
+  request.opcode = IBV_WR_BIND_MW;
+  request.send_flags = bind->send_flags;
+  request.bind_mw = {mw, ibv_inc_rkey(mw->rkey), info};
+  ibv_send_wr* bad = nullptr;
+  const int error = qp->context->ops.post_send(qp, &request, &bad);
+  // At once: the application may send it to its peer right behind the binding.
+  if (error == 0) mw->rkey = request.bind_mw.rkey;
+  return error;
+}
+
+}  // namespace verbena::adapter

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cerrno>
+#include <cstdint>
+#include <utility>
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/bytes.h"
+#include "base/result.h"
+
+namespace verbena::memory {
+
+// A stretch of a file in this process's memory, shared with all who map it; of a file that can be mapped.
+class FileMapping {
+ public:
+  // Errors: those of mmap(2). The stretch may begin anywhere. REQUIRES: length > 0, offset + length does not
+  // wrap
+  static Result<FileMapping> create(int fd, uint64_t offset, uint64_t length, bool writable) {
+    const uint64_t skipped = offset % static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
+    FileMapping mapping;
+    mapping.mapped_ = skipped + length;
+    const int protection = PROT_READ | (writable ? PROT_WRITE : 0);
+    void* at =
+        ::mmap(nullptr, mapping.mapped_, protection, MAP_SHARED, fd, static_cast<off_t>(offset - skipped));
+    if (at == MAP_FAILED) return fail(errno);
+    mapping.at_ = static_cast<std::byte*>(at);
+    mapping.skipped_ = skipped;
+    return mapping;
+  }
+
+  // Zeros of this process's own, where there is no file to be had.
+  static Result<FileMapping> anonymous(uint64_t length) {
+    FileMapping mapping;
+    mapping.mapped_ = length;
+    void* at = ::mmap(nullptr, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (at == MAP_FAILED) return fail(errno);
+    mapping.at_ = static_cast<std::byte*>(at);
+    return mapping;
+  }
+
+  FileMapping() = default;
+  FileMapping(FileMapping&& other) noexcept
+      : at_(std::exchange(other.at_, nullptr)), mapped_(other.mapped_), skipped_(other.skipped_) {}
+  FileMapping& operator=(FileMapping&& other) noexcept {
+    std::swap(at_, other.at_);
+    std::swap(mapped_, other.mapped_);
+    std::swap(skipped_, other.skipped_);
+    return *this;
+  }
+  ~FileMapping() {
+    if (at_ != nullptr) ::munmap(at_, mapped_);
+  }
+
+  // Where the stretch begins; nullptr when nothing is mapped.
+  std::byte* data() const { return at_ != nullptr ? at_ + skipped_ : nullptr; }
+
+ private:
+  std::byte* at_ = nullptr;
+  uint64_t mapped_ = 0;
+  uint64_t skipped_ = 0;  // of the first page
+};
+
+}  // namespace verbena::memory

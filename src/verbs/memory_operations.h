@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <infiniband/verbs.h>
+
+namespace verbena::verbs {
+
+// Fills in the operations on memory that verbs.h calls through the context: windows, device memory, null
+// regions, advice.
+void fill_memory_operations(verbs_context& abi);
+
+}  // namespace verbena::verbs
