@@ -197,7 +197,8 @@ struct Qp;
 struct QpCore : transport::QpEventListener {
   void on_qp_event(ibv_event_type event) override;
 
-  void add(Qp& handle);
+  // False: it has ended, with its last handle.
+  bool add(Qp& handle);
   // Whether it was the last.
   bool remove(Qp& handle);
 
@@ -208,6 +209,7 @@ struct QpCore : transport::QpEventListener {
  private:
   SpinLock lock_;
   std::vector<Qp*> handles_;
+  bool ended_ = false;
 };
 
 struct Qp;

@@ -50,15 +50,18 @@ void QpCore::on_qp_event(ibv_event_type type) {
   for (Qp* handle : handles_) handle->async_events.post(type, handle->owner.events());
 }
 
-void QpCore::add(Qp& handle) {
+bool QpCore::add(Qp& handle) {
   const std::lock_guard guard(lock_);
+  if (ended_) return false;
   handles_.push_back(&handle);
+  return true;
 }
 
 bool QpCore::remove(Qp& handle) {
   const std::lock_guard guard(lock_);
   std::erase(handles_, &handle);
-  return handles_.empty();
+  ended_ = handles_.empty();
+  return ended_;
 }
 
 Qp::Qp(SoftwareContext& maker, std::shared_ptr<QpCore> shared)
@@ -70,9 +73,7 @@ Qp::Qp(SoftwareContext& maker, std::shared_ptr<QpCore> shared)
       core(std::move(shared)),
       transport(core->transport.get()),
       attributes(core->attributes),
-      modifying(core->modifying) {
-  core->add(*this);
-}
+      modifying(core->modifying) {}
 
 // ---- creation
 
@@ -110,8 +111,8 @@ int check_objects(const ibv_qp_init_attr_ex& attr, const TypeRule& rule, const i
   if (rule.pd ? !has_pd || !ours(attr.pd) : !has_xrcd || !ours(attr.xrcd)) return EINVAL;
   if (rule.send_side && !ours(attr.send_cq)) return EINVAL;
   if (rule.recv_side && !ours(attr.recv_cq)) return EINVAL;
-  // Queues for XRC belong to no QP.
-  if (attr.srq != nullptr && (!rule.recv_side || !ours(attr.srq) || Srq::of(attr.srq).type == IBV_SRQT_XRC)) {
+  // Queues for XRC belong to no QP. Of a QP that receives nothing by itself, the kernel does not look at it.
+  if (rule.recv_side && attr.srq != nullptr && (!ours(attr.srq) || Srq::of(attr.srq).type == IBV_SRQT_XRC)) {
     return EINVAL;
   }
   // The send queue would be the shared queue's, for its rendezvous.
@@ -192,7 +193,7 @@ Result<ibv_qp*> SoftwareContext::create_qp(ibv_qp_init_attr_ex* attr) {
   config.signal_all = attr->sq_sig_all != 0;
   if (rule->send_side) config.send_cq = Cq::of(attr->send_cq).queue.get();
   if (rule->recv_side) config.recv_cq = Cq::of(attr->recv_cq).queue.get();
-  if (attr->srq != nullptr) config.srq = Srq::of(attr->srq).queue.get();
+  if (rule->recv_side && attr->srq != nullptr) config.srq = Srq::of(attr->srq).queue.get();
   if (attr->qp_type == IBV_QPT_XRC_RECV) {
     config.srqs = &shard().srqs();
     config.xrc_domain = Xrcd::of(attr->xrcd).domain->id();
@@ -206,6 +207,7 @@ Result<ibv_qp*> SoftwareContext::create_qp(ibv_qp_init_attr_ex* attr) {
   core->transport = make_transport(attr->qp_type, config, std::move(*send_queue), std::move(*recv_queue));
 
   auto qp = std::make_unique<Qp>(*this, core);
+  core->add(*qp);
   attr->cap = cap;
   qp->init = {attr->qp_context, attr->send_cq,   attr->recv_cq, attr->srq, cap,
               attr->qp_type,    attr->sq_sig_all};

@@ -45,9 +45,13 @@ Result<ibv_qp*> SoftwareContext::open_qp(ibv_qp_open_attr* attr) {
       attr->xrcd->context != &abi().context) {
     return fail(EINVAL);
   }
+  if (attr->qp_num > roce::Qpn::kMask) return fail(EINVAL);
+  // A number of another process's share: a domain does not reach beyond its process (docs/using.md).
+  if (roce::Qpn(attr->qp_num).slot() != shard().slot()) return fail(EOPNOTSUPP);
   std::shared_ptr<QpCore> core = Xrcd::of(attr->xrcd).domain->target(attr->qp_num);
   if (core == nullptr) return fail(EINVAL);
   auto qp = std::make_unique<Qp>(*this, std::move(core));
+  if (!qp->core->add(*qp)) return fail(EINVAL);  // its last handle was just closed
   ibv_qp& abi_qp = *qp->abi();
   abi_qp.context = &abi().context;
   abi_qp.qp_context = (attr->comp_mask & IBV_QP_OPEN_ATTR_CONTEXT) != 0 ? attr->qp_context : nullptr;

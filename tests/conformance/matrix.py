@@ -89,6 +89,64 @@ def pingpongs():
     ]
 
 
+def service_pingpongs():
+    """UC, and receives that queue pairs share. A lost UC message would stop the exchange for good."""
+    uc, srq, xsrq = "ibv_uc_pingpong", "ibv_srq_pingpong", "ibv_xsrq_pingpong"
+    return [
+        pingpong(uc, "-c"),
+        pingpong(uc, "-c", gid="ipv6"),
+        pingpong(uc, "-c", "-e"),
+        pingpong(uc, "-c", "-s", "65536", "-n", "300"),
+        pingpong(uc, "-c", "-m", "256", "-s", "16384", "-n", "300"),
+        pingpong(uc, "-c", "-m", "4096", "-s", "65536", "-n", "300", mtu=9000),
+        pingpong(uc, "-c", "-r", "1"),
+        pingpong(srq, "-c", "-n", "200"),
+        pingpong(srq, "-c", "-n", "200", gid="ipv6"),
+        pingpong(srq, "-c", "-n", "200", "-e"),
+        pingpong(srq, "-c", "-n", "50", "-s", "65536"),
+        pingpong(srq, "-c", "-n", "100", "-m", "256"),
+        pingpong(srq, "-c", "-n", "200", "-q", "1"),
+        pingpong(srq, "-c", "-n", "20", "-q", "100", "-r", "200"),
+        # With several clients a target of one process would deliver to the queues of another (docs/using.md).
+        Case(xsrq, ("-m", "1024"), "ipv4"),
+        Case(xsrq, ("-m", "1024"), "ipv6"),
+        Case(xsrq, ("-m", "1024", "-e", "-n", "100"), "ipv4"),
+        Case(xsrq, ("-m", "256", "-s", "65536", "-n", "20"), "ipv4"),
+        Case(xsrq, ("-m", "4096", "-s", "65536"), "ipv4", 9000),
+    ]
+
+
+def services():
+    """perftest over UC and XRC, and with shared receive queues."""
+    cases = []
+    for program in ("ib_send", "ib_write"):
+        cases += [
+            rate(f"{program}_bw", "-c", "UC"),
+            rate(f"{program}_bw", "-c", "UC", "-s", "1024", gid="ipv6"),
+            rate(f"{program}_bw", "-c", "UC", "-s", "64", "-n", "5000"),
+            delay(f"{program}_lat", "-c", "UC"),
+            delay(f"{program}_lat", "-c", "UC", *ALL_SIZES[1:], "-s", "65536"),
+        ]
+    for operation in ("send", "write", "read", "atomic"):
+        cases += [
+            rate(f"ib_{operation}_bw", "-c", "XRC"),
+            rate(f"ib_{operation}_bw", "-c", "XRC", gid="ipv6"),
+            rate(f"ib_{operation}_bw", "-c", "XRC", "-q", "4", "-n", "500"),
+            delay(f"ib_{operation}_lat", "-c", "XRC"),
+        ]
+    cases += [
+        rate("ib_send_bw", "-c", "XRC", "-b"),
+        rate("ib_send_bw", "--use-srq"),
+        rate("ib_send_bw", "--use-srq", "-q", "8", "-n", "500"),
+        rate("ib_send_bw", "--use-srq", "-b"),
+        rate("ib_send_bw", "--use-srq", "-e"),
+        rate("ib_send_bw", "--use-srq", "-c", "UD", "-s", "1024"),
+        delay("ib_send_lat", "--use-srq"),
+        delay("ib_send_lat", "--use-srq", "-e"),
+    ]
+    return cases
+
+
 def multicasts(measure, program):
     """To a group: perftest's own, which Linux keeps on the host, and others that go from host to host.
 
@@ -183,7 +241,7 @@ def raw_packets():
 
 
 def all_cases():
-    return pingpongs() + bandwidths() + latencies() + raw_packets()
+    return pingpongs() + service_pingpongs() + bandwidths() + latencies() + services() + raw_packets()
 
 
 def programs():
