@@ -223,7 +223,7 @@ TEST_F(MemoryWindow, IsRefusedWhereItIsOfNoUse) {
   Mr null(ibv_alloc_null_mr(pair.b.pd.get()));
   EXPECT_EQ(bind1({null.get(), 0, 10, IBV_ACCESS_REMOTE_READ}), EOPNOTSUPP);
   Endpoint datagrams({.type = IBV_QPT_UD});
-  datagrams.connect({});
+  datagrams.connect(datagrams.address());
   ibv_mw_bind bind{1, 0, info()};
   EXPECT_EQ(ibv_bind_mw(datagrams.qp.get(), mw.get(), &bind), EINVAL);
   Mw second(ibv_alloc_mw(pair.b.pd.get(), IBV_MW_TYPE_2));
