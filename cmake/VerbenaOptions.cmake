@@ -29,6 +29,9 @@ if(VERBENA_SANITIZE)
   endif()
 endif()
 
+# Tests are compiled more often than they run: little optimization, and line numbers for whoever debugs them.
+set(VERBENA_TEST_OPTIONS $<$<NOT:$<CONFIG:Debug>>:-O1> $<$<NOT:$<CONFIG:Debug>>:-g1>)
+
 find_program(CCACHE ccache)
 if(CCACHE)
   set(CMAKE_C_COMPILER_LAUNCHER ${CCACHE})

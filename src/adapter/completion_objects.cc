@@ -8,6 +8,7 @@ namespace verbena::adapter {
 // ---- channels
 
 Result<ibv_comp_channel*> SoftwareContext::create_comp_channel() {
+  if (is_gone()) return fail(EIO);
   auto events = queues::EventChannel::create();
   if (!events) return tl::unexpected(events.error());
   auto channel = std::make_unique<CompChannel>();
@@ -100,6 +101,7 @@ Result<ibv_cq_ex*> SoftwareContext::create_cq_ex(ibv_cq_init_attr_ex* attr) {
 }
 
 Result<Cq*> SoftwareContext::make_cq(const ibv_cq_init_attr_ex& attr) {
+  if (is_gone()) return fail(EIO);
   if (attr.cqe < 1 || attr.cqe > uint32_t{kMaxCqe} || attr.comp_vector >= uint32_t{kCompletionVectors})
     return fail(EINVAL);
   ibv_comp_channel* channel = attr.channel;

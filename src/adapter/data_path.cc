@@ -25,6 +25,13 @@ class PostingLock {
   SpinLock* const lock_;
 };
 
+// A ring without room, of a QP that has none of the kind (its receives are shared, or it is half of XRC), is
+// a mistake and not a matter of waiting.
+template <class Wqe>
+int why_full(const queues::WorkQueue<Wqe>& ring) {
+  return ring.capacity() == 0 ? EINVAL : ENOMEM;
+}
+
 // The state may change while we post. What is published then is found when the doorbell is answered, and
 // flushed if need be.
 int post_send(ibv_qp* abi, ibv_send_wr* wr, ibv_send_wr** bad_wr) {
@@ -43,6 +50,7 @@ int post_send(ibv_qp* abi, ibv_send_wr* wr, ibv_send_wr** bad_wr) {
     }
     transport.send_queue().publish(filled);
   }
+  if (error == ENOMEM) error = why_full(transport.send_queue());
   // Left alone when all is well: programs that never fail pass null.
   if (error != 0 && bad_wr != nullptr) *bad_wr = wr;
   if (filled > 0) qp.shard.ring(transport);
@@ -68,6 +76,7 @@ int post_recv(ibv_qp* abi, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
     posted = fill_receives(transport.recv_queue(), qp.init.cap.max_recv_sge, wr);
     if (posted.count > 0) must_ring = transport.publish_receives(posted.count);
   }
+  if (posted.error == ENOMEM) posted.error = why_full(transport.recv_queue());
   if (posted.error != 0 && bad_wr != nullptr) *bad_wr = posted.failed;
   if (must_ring) qp.shard.ring(transport);
   if (posted.count > 0 && qp.raw != nullptr) qp.raw->after_receives(qp);

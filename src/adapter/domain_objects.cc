@@ -16,6 +16,7 @@ memory::PdId next_pd_id() {
 }  // namespace
 
 Result<ibv_pd*> SoftwareContext::alloc_pd() {
+  if (is_gone()) return fail(EIO);
   auto state = std::make_shared<PdState>();
   state->id = next_pd_id();
   return adopt(std::make_unique<Pd>(std::move(state)), next_handle());

@@ -86,6 +86,7 @@ ibv_mr* SoftwareContext::adopt(std::shared_ptr<Registration> registration, ibv_p
 
 Result<ibv_mr*> SoftwareContext::reg_mr(ibv_pd* pd, void* addr, size_t length, uint64_t iova,
                                         unsigned access) {
+  if (is_gone()) return fail(EIO);
   const Translation to{addr, length, iova};
   if (auto checked = check_user_memory(to, access); !checked) return tl::unexpected(checked.error());
   // Again, because the application may have put handlers of its own over ours since.
@@ -102,6 +103,7 @@ Result<ibv_mr*> SoftwareContext::reg_mr(ibv_pd* pd, void* addr, size_t length, u
 int SoftwareContext::rereg_mr(ibv_mr* mr, int flags, ibv_pd* pd, void* addr, size_t length, int access) {
   Registration& registration = *Mr::of(mr).registration;
   memory::Region& region = registration.region;
+  if (is_gone()) return EIO;
   if (flags == 0 || Mr::of(mr).imported) return EINVAL;
   const bool moves = (flags & IBV_REREG_MR_CHANGE_TRANSLATION) != 0;
   const bool changes_pd = (flags & IBV_REREG_MR_CHANGE_PD) != 0;

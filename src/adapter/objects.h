@@ -157,6 +157,13 @@ struct Cq : ibv_cq_ex, queues::EventSource, queues::CompletionListener, engine::
   std::atomic<uint32_t> users{0};               // QPs, each counted for each of its two roles
 };
 
+// A multicast group as a QP was attached to it.
+struct MulticastBinding {
+  roce::Address group;
+  uint16_t lid = 0;
+  friend bool operator==(const MulticastBinding&, const MulticastBinding&) = default;
+};
+
 struct Srq : ibv_srq, queues::LimitListener {
   explicit Srq(SoftwareContext& maker);
   static Srq& of(ibv_srq* srq) { return *static_cast<Srq*>(srq); }
@@ -190,7 +197,8 @@ struct Qp;
 struct QpCore : transport::QpEventListener {
   void on_qp_event(ibv_event_type event) override;
 
-  void add(Qp& handle);
+  // False: it has ended, with its last handle.
+  bool add(Qp& handle);
   // Whether it was the last.
   bool remove(Qp& handle);
 
@@ -201,6 +209,7 @@ struct QpCore : transport::QpEventListener {
  private:
   SpinLock lock_;
   std::vector<Qp*> handles_;
+  bool ended_ = false;
 };
 
 struct Qp;
@@ -217,6 +226,8 @@ struct RawSide {
 
   // Receive requests were posted to the QP, which is this one's.
   void after_receives(Qp& qp);
+  // REQUIRES: inside Shard::exclusively()
+  void limit_rate(Qp& qp, uint32_t rate, uint32_t burst);
 };
 
 // The C struct is an ibv_qp_ex, whose first member is an ibv_qp.
@@ -237,11 +248,12 @@ struct Qp : ExtendedQp {
   ibv_qp_attr& attributes;                // likewise
   std::mutex& modifying;                  // likewise
   ibv_qp_init_attr init{};
-  ibv_xrcd* xrcd = nullptr;   // an XRC target's
-  uint32_t send_opcodes = 0;  // what may be posted, a bit each (send_rules.h)
-  uint32_t create_flags = 0;  // enum ibv_qp_create_flags
-  bool one_thread = false;    // of a thread domain: posting takes no lock
-  bool extended = false;      // created for ibv_wr_*
+  std::vector<MulticastBinding> multicast;  // the groups this handle is attached to
+  ibv_xrcd* xrcd = nullptr;                 // an XRC target's
+  uint32_t send_opcodes = 0;                // what may be posted, a bit each (send_rules.h)
+  uint32_t create_flags = 0;                // enum ibv_qp_create_flags
+  bool one_thread = false;                  // of a thread domain: posting takes no lock
+  bool extended = false;                    // created for ibv_wr_*
   SendBatch batch;
 };
 

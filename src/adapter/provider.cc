@@ -109,6 +109,10 @@ ibv_qp_ex* Context::qp_to_qp_ex(ibv_qp*) {
   return nullptr;
 }
 
+int Context::modify_qp_rate_limit(ibv_qp*, const ibv_qp_rate_limit_attr*) {
+  return EOPNOTSUPP;
+}
+
 Result<ibv_flow*> Context::create_flow(ibv_qp*, const ibv_flow_attr*) {
   return fail(EOPNOTSUPP);
 }

@@ -115,7 +115,8 @@ class Context {
   virtual ibv_qp_ex* qp_to_qp_ex(ibv_qp* qp);
   virtual Result<ibv_qp*> open_qp(ibv_qp_open_attr* attr);
 
-  // Raw packets: flow rules, receive queues outside of QPs, what flows count
+  // Raw packets: pacing, flow rules, receive queues outside of QPs, what flows count
+  virtual int modify_qp_rate_limit(ibv_qp* qp, const ibv_qp_rate_limit_attr* attr);
   virtual Result<ibv_flow*> create_flow(ibv_qp* qp, const ibv_flow_attr* attr);
   virtual int destroy_flow(ibv_flow* flow);
   virtual Result<ibv_wq*> create_wq(ibv_wq_init_attr* attr);  // max_wr and max_sge are updated

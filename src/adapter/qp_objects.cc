@@ -19,8 +19,8 @@ namespace {
 // PSNs have 24 bits; like the kernel we take them from any number. A QPN with more is a mistake.
 constexpr uint32_t kPsnMask = 0xffffff;
 constexpr uint32_t kMostQpn = 0xffffff;
-// What goes beyond, rate limits, needs extended commands, which there are none of (rdma-core answers the
-// same).
+// What goes beyond, rate limits, is for raw packets only; and queries know nothing of it (nor do
+// rdma-core's).
 constexpr int kPlainMask = IBV_QP_RATE_LIMIT - 1;
 
 // How large each attribute may be (ib_modify_qp_is_ok() and modify_qp() of the kernel's uverbs and rxe).
@@ -50,15 +50,18 @@ void QpCore::on_qp_event(ibv_event_type type) {
   for (Qp* handle : handles_) handle->async_events.post(type, handle->owner.events());
 }
 
-void QpCore::add(Qp& handle) {
+bool QpCore::add(Qp& handle) {
   const std::lock_guard guard(lock_);
+  if (ended_) return false;
   handles_.push_back(&handle);
+  return true;
 }
 
 bool QpCore::remove(Qp& handle) {
   const std::lock_guard guard(lock_);
   std::erase(handles_, &handle);
-  return handles_.empty();
+  ended_ = handles_.empty();
+  return ended_;
 }
 
 Qp::Qp(SoftwareContext& maker, std::shared_ptr<QpCore> shared)
@@ -70,9 +73,7 @@ Qp::Qp(SoftwareContext& maker, std::shared_ptr<QpCore> shared)
       core(std::move(shared)),
       transport(core->transport.get()),
       attributes(core->attributes),
-      modifying(core->modifying) {
-  core->add(*this);
-}
+      modifying(core->modifying) {}
 
 // ---- creation
 
@@ -110,8 +111,8 @@ int check_objects(const ibv_qp_init_attr_ex& attr, const TypeRule& rule, const i
   if (rule.pd ? !has_pd || !ours(attr.pd) : !has_xrcd || !ours(attr.xrcd)) return EINVAL;
   if (rule.send_side && !ours(attr.send_cq)) return EINVAL;
   if (rule.recv_side && !ours(attr.recv_cq)) return EINVAL;
-  // Queues for XRC belong to no QP.
-  if (attr.srq != nullptr && (!rule.recv_side || !ours(attr.srq) || Srq::of(attr.srq).type == IBV_SRQT_XRC)) {
+  // Queues for XRC belong to no QP. Of a QP that receives nothing by itself, the kernel does not look at it.
+  if (rule.recv_side && attr.srq != nullptr && (!ours(attr.srq) || Srq::of(attr.srq).type == IBV_SRQT_XRC)) {
     return EINVAL;
   }
   // The send queue would be the shared queue's, for its rendezvous.
@@ -153,6 +154,7 @@ void count_users(const Qp& qp, int by) {
 }
 
 Result<ibv_qp*> SoftwareContext::create_qp(ibv_qp_init_attr_ex* attr) {
+  if (is_gone()) return fail(EIO);
   if (const int error = check_extras(*attr); error != 0) return fail(error);
   if (attr->qp_type == IBV_QPT_RAW_PACKET) return create_raw_qp(attr);
   const TypeRule* rule = rule_of(attr->qp_type);
@@ -191,7 +193,7 @@ Result<ibv_qp*> SoftwareContext::create_qp(ibv_qp_init_attr_ex* attr) {
   config.signal_all = attr->sq_sig_all != 0;
   if (rule->send_side) config.send_cq = Cq::of(attr->send_cq).queue.get();
   if (rule->recv_side) config.recv_cq = Cq::of(attr->recv_cq).queue.get();
-  if (attr->srq != nullptr) config.srq = Srq::of(attr->srq).queue.get();
+  if (rule->recv_side && attr->srq != nullptr) config.srq = Srq::of(attr->srq).queue.get();
   if (attr->qp_type == IBV_QPT_XRC_RECV) {
     config.srqs = &shard().srqs();
     config.xrc_domain = Xrcd::of(attr->xrcd).domain->id();
@@ -205,6 +207,7 @@ Result<ibv_qp*> SoftwareContext::create_qp(ibv_qp_init_attr_ex* attr) {
   core->transport = make_transport(attr->qp_type, config, std::move(*send_queue), std::move(*recv_queue));
 
   auto qp = std::make_unique<Qp>(*this, core);
+  core->add(*qp);
   attr->cap = cap;
   qp->init = {attr->qp_context, attr->send_cq,   attr->recv_cq, attr->srq, cap,
               attr->qp_type,    attr->sq_sig_all};
@@ -238,6 +241,7 @@ void SoftwareContext::forget_completions(Qp& qp) {
 }
 
 void SoftwareContext::retire(Qp& qp) {
+  for (const MulticastBinding& binding : qp.multicast) leave(qp, binding);
   if (qp.core->remove(qp)) {
     if (qp.xrcd != nullptr) Xrcd::of(qp.xrcd).domain->remove_target(qp.abi()->qp_num);
     // All under the lock: from the moment it is removed another QP may get the number.
@@ -256,6 +260,7 @@ void SoftwareContext::withdraw_events(Qp& qp) {
 
 int SoftwareContext::destroy_qp(ibv_qp* abi_qp) {
   Qp& qp = Qp::of(abi_qp);
+  if (!qp.multicast.empty()) return EBUSY;
   if (qp.raw != nullptr && qp.raw->flows.load() != 0) return EBUSY;
   retire(qp);
   // Events that the application holds must come back first (ibv_get_async_event(3)).
@@ -319,6 +324,7 @@ Result<void> SoftwareContext::apply(Qp& qp, const ibv_qp_attr& attr, int mask) {
   if ((mask & IBV_QP_MAX_QP_RD_ATOMIC) != 0) t.max_rd_atomic = attr.max_rd_atomic;
   if ((mask & IBV_QP_MAX_DEST_RD_ATOMIC) != 0) t.max_dest_rd_atomic = attr.max_dest_rd_atomic;
   if ((mask & IBV_QP_MIN_RNR_TIMER) != 0) t.min_rnr_timer = attr.min_rnr_timer;
+  if ((mask & IBV_QP_RATE_LIMIT) != 0) qp.raw->limit_rate(qp, attr.rate_limit, 0);
   if ((mask & IBV_QP_STATE) != 0 && attr.qp_state == IBV_QPS_SQD) {
     t.notify_drained = (mask & IBV_QP_EN_SQD_ASYNC_NOTIFY) != 0 && attr.en_sqd_async_notify != 0;
   }
@@ -326,8 +332,9 @@ Result<void> SoftwareContext::apply(Qp& qp, const ibv_qp_attr& attr, int mask) {
 }
 
 int SoftwareContext::modify_qp(ibv_qp* abi_qp, ibv_qp_attr* attr, int mask) {
-  if ((mask & ~kPlainMask) != 0) return EOPNOTSUPP;
+  if (is_gone()) return EIO;
   Qp& qp = Qp::of(abi_qp);
+  if ((mask & ~(qp.raw != nullptr ? kPlainMask | IBV_QP_RATE_LIMIT : kPlainMask)) != 0) return EOPNOTSUPP;
   const std::lock_guard modifying(qp.modifying);
   return qp.shard.exclusively([&]() -> int {
     if (const int error = check_attributes(qp, *attr, mask); error != 0) return error;

@@ -60,6 +60,7 @@ void fill_raw_packet_capabilities(ibv_device_attr_ex& attr) {
   attr.rss_caps.rx_hash_fields_mask = kHashFields;
   attr.rss_caps.rx_hash_function = IBV_RX_HASH_FUNC_TOEPLITZ;
   attr.max_wq_type_rq = kMaxWq;
+  attr.packet_pacing_caps = {1, UINT32_MAX, 1u << IBV_QPT_RAW_PACKET};
   attr.raw_packet_caps = IBV_RAW_PACKET_CAP_CVLAN_STRIPPING | IBV_RAW_PACKET_CAP_IP_CSUM;
 }
 
@@ -67,6 +68,24 @@ void RawSide::after_receives(Qp& qp) {
   std::atomic_thread_fence(std::memory_order_seq_cst);  // see room_for_frames()
   if (!static_cast<transport::RawQueuePair*>(qp.transport)->waited_for()) return;
   qp.shard.exclusively([&] { link->resume(); });
+}
+
+void RawSide::limit_rate(Qp& qp, uint32_t rate, uint32_t burst) {
+  static_cast<transport::RawQueuePair*>(qp.transport)->limit_rate(rate, burst);
+  qp.attributes.rate_limit = rate;
+}
+
+int SoftwareContext::modify_qp_rate_limit(ibv_qp* abi_qp, const ibv_qp_rate_limit_attr* attr) {
+  Qp& qp = Qp::of(abi_qp);
+  if (qp.raw == nullptr || qp.raw->table != nullptr) return EOPNOTSUPP;
+  if (attr->comp_mask != 0) return EINVAL;
+  const std::lock_guard modifying(qp.modifying);
+  return qp.shard.exclusively([&] {
+    if (qp.transport->state() != IBV_QPS_RTS) return EINVAL;
+    qp.raw->limit_rate(qp, attr->rate_limit, attr->max_burst_sz);
+    qp.shard.touched(*qp.transport);
+    return 0;
+  });
 }
 
 Result<ibv_qp*> SoftwareContext::create_raw_qp(ibv_qp_init_attr_ex* attr) {

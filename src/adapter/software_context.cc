@@ -126,6 +126,7 @@ std::shared_ptr<const Link> SoftwareContext::link() const {
 // ---- queries
 
 int SoftwareContext::query_device(ibv_device_attr_ex* attr, size_t attr_size) {
+  if (is_gone()) return EIO;
   ibv_device_attr_ex all{};
   ibv_device_attr& a = all.orig_attr;
   std::strncpy(a.fw_ver, "0.1.0", sizeof a.fw_ver - 1);
@@ -154,6 +155,9 @@ int SoftwareContext::query_device(ibv_device_attr_ex* attr, size_t attr_size) {
   a.max_srq_wr = kMaxSrqWr;
   a.max_srq_sge = kMaxSge;
   a.max_pkeys = kPkeyTableLength;
+  a.max_mcast_grp = static_cast<int>(engine::MulticastGroups::kMost);
+  a.max_mcast_qp_attach = kMaxQp;
+  a.max_total_mcast_qp_attach = a.max_mcast_grp * a.max_mcast_qp_attach;
   a.local_ca_ack_delay = 15;
   a.phys_port_cnt = kPorts;
   all.phys_port_cnt_ex = kPorts;
@@ -171,6 +175,7 @@ int SoftwareContext::query_device(ibv_device_attr_ex* attr, size_t attr_size) {
 }
 
 int SoftwareContext::query_port(uint8_t port, ibv_port_attr* attr) {
+  if (is_gone()) return EIO;
   if (port != 1) return EINVAL;
   const auto now = link();
   const bool up = now != nullptr && is_up(*now);
@@ -258,13 +263,32 @@ void SoftwareContext::on_links(const std::vector<Link>& before, const std::vecto
   const Link* is = find(now);
   if (was == nullptr) return;
   if (is == nullptr) {
-    port_events_.post(IBV_EVENT_DEVICE_FATAL, events());
+    disappear();
     return;
   }
   if (is_up(*was) != is_up(*is)) {
     port_events_.post(is_up(*is) ? IBV_EVENT_PORT_ACTIVE : IBV_EVENT_PORT_ERR, events());
   }
   if (was->gids != is->gids) port_events_.post(IBV_EVENT_GID_CHANGE, events());
+}
+
+// The link was deleted. As when the kernel takes a device away: the application is told, once and for all,
+// its requests are flushed, and whatever it asks for from here on answers EIO; what it has it may destroy.
+void SoftwareContext::disappear() {
+  if (gone_.exchange(true)) return;
+  {
+    const std::lock_guard guard(objects_mutex_);
+    for (Qp& qp : qps_) {
+      qp.shard.exclusively([&] {
+        const ibv_qp_state state = qp.transport->state();
+        if (state == IBV_QPS_RESET || state == IBV_QPS_ERR) return;
+        qp.transport->enter(IBV_QPS_ERR);
+        qp.shard.touched(*qp.transport);
+      });
+    }
+  }
+  port_events_.post(IBV_EVENT_DEVICE_FATAL, events());
+  events().end();
 }
 
 // ---- addresses
@@ -280,17 +304,26 @@ Result<roce::Path> SoftwareContext::resolve(const ibv_ah_attr& attr) const {
   roce::Path path;
   path.source = entry->gid;
   std::memcpy(path.destination.bytes.data(), attr.grh.dgid.raw, 16);
+  const bool multicast = path.destination.is_multicast();
+  if (multicast && path.destination.is_ipv4() != path.source.is_ipv4()) {
+    // Programs choose their GID by one measure and the group by another (perftest's is an IPv6 address by
+    // default): the datagram leaves from the link's address of the group's family.
+    const auto other = std::ranges::find_if(
+        now->gids, [&](const control::GidEntry& e) { return e.gid.is_ipv4() == path.destination.is_ipv4(); });
+    if (other != now->gids.end()) path.source = other->gid;
+  }
   if (path.destination.is_zero() || path.destination.is_ipv4() != path.source.is_ipv4()) return fail(EINVAL);
-  if (path.destination.is_link_local() || path.destination.is_multicast())
-    path.interface_index = now->interface_index;
+  if (path.destination.is_link_local() || multicast) path.interface_index = now->interface_index;
   path.flow_label = attr.grh.flow_label & 0xfffff;
   path.traffic_class = attr.grh.traffic_class;
   // The kernel, too, takes the hop limit of the route and not the attribute's (ibv_rc_pingpong asks for 1).
-  path.hop_limit = 64;
+  // For a group there is no such route.
+  path.hop_limit = multicast ? std::max<uint8_t>(attr.grh.hop_limit, 1) : 64;
   return path;
 }
 
 Result<ibv_ah*> SoftwareContext::create_ah(ibv_pd* pd, ibv_ah_attr* attr) {
+  if (is_gone()) return fail(EIO);
   auto path = resolve(*attr);
   if (!path) return tl::unexpected(path.error());
   auto ah = std::make_unique<Ah>();

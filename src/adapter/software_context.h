@@ -81,6 +81,7 @@ class SoftwareContext : public provider::Context, private engine::LinkListener {
   int destroy_qp(ibv_qp* qp) override;
   ibv_qp_ex* qp_to_qp_ex(ibv_qp* qp) override;
 
+  int modify_qp_rate_limit(ibv_qp* qp, const ibv_qp_rate_limit_attr* attr) override;
   Result<ibv_flow*> create_flow(ibv_qp* qp, const ibv_flow_attr* attr) override;
   int destroy_flow(ibv_flow* flow) override;
   Result<ibv_wq*> create_wq(ibv_wq_init_attr* attr) override;
@@ -108,6 +109,9 @@ class SoftwareContext : public provider::Context, private engine::LinkListener {
   int destroy_ah(ibv_ah* ah) override;
   int resolve_eth_l2_from_gid(ibv_ah_attr* attr, uint8_t mac[6], uint16_t* vlan) override;
 
+  int attach_mcast(ibv_qp* qp, const ibv_gid* gid, uint16_t lid) override;
+  int detach_mcast(ibv_qp* qp, const ibv_gid* gid, uint16_t lid) override;
+
   queues::EventChannel& events() { return *events_; }
   engine::Shard& shard() { return engine_->shard(); }
 
@@ -121,6 +125,9 @@ class SoftwareContext : public provider::Context, private engine::LinkListener {
                                                        std::shared_ptr<CommandFile> file);
 
   void on_links(const std::vector<control::Link>& before, const std::vector<control::Link>& now) override;
+
+  void disappear();
+  bool is_gone() const { return gone_.load(std::memory_order_relaxed); }
 
   // The link as it is now; nullptr when it is gone.
   std::shared_ptr<const control::Link> link() const;
@@ -147,6 +154,7 @@ class SoftwareContext : public provider::Context, private engine::LinkListener {
   // What the application was not told of yet it will not be told.
   void withdraw_events(Cq& cq);
   void withdraw_events(Qp& qp);
+  void leave(Qp& qp, const MulticastBinding& binding);
   void withdraw_events(Wq& wq);
   // Takes what its CQs hold of the QP. REQUIRES: the shard's lock
   void forget_completions(Qp& qp);
@@ -165,6 +173,7 @@ class SoftwareContext : public provider::Context, private engine::LinkListener {
   const uint32_t device_index_;
   const uint64_t guid_;
   AsyncEvents<kPortEvents.size()> port_events_;
+  std::atomic<bool> gone_{false};  // with its link
 
   // All there is, to be destroyed with us; and the counts in channels of the CQs that use them.
   std::mutex objects_mutex_;

@@ -32,6 +32,7 @@ void Srq::on_limit_reached() {
 }
 
 Result<ibv_srq*> SoftwareContext::create_srq(ibv_srq_init_attr_ex* attr) {
+  if (is_gone()) return fail(EIO);
   if ((attr->comp_mask & ~kKnownInitMask) != 0) return fail(EOPNOTSUPP);
   const ibv_srq_type type = (attr->comp_mask & IBV_SRQ_INIT_ATTR_TYPE) != 0 ? attr->srq_type : IBV_SRQT_BASIC;
   if (type != IBV_SRQT_BASIC && type != IBV_SRQT_XRC && type != IBV_SRQT_TM) return fail(EOPNOTSUPP);
@@ -98,23 +99,27 @@ Result<ibv_srq*> SoftwareContext::create_srq(ibv_srq_init_attr_ex* attr) {
 int SoftwareContext::modify_srq(ibv_srq* abi_srq, ibv_srq_attr* attr, int mask) {
   if ((mask & ~(IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT)) != 0) return EINVAL;
   queues::SharedReceiveQueue& queue = *Srq::of(abi_srq).queue;
-  if ((mask & IBV_SRQ_MAX_WR) != 0) {
+  const bool resizes = (mask & IBV_SRQ_MAX_WR) != 0;
+  const bool arms = (mask & IBV_SRQ_LIMIT) != 0;
+  queues::RecvQueue ring;
+  if (resizes) {
     if (attr->max_wr < 1 || attr->max_wr > kMaxSrqWr) return EINVAL;
     // Made and freed under no lock: the application's allocator may be asked.
-    auto ring = queue.make_ring(std::bit_ceil(attr->max_wr));
-    if (!ring) return ring.error().code;
-    const auto resized = shard().exclusively([&] {
+    auto made = queue.make_ring(std::bit_ceil(attr->max_wr));
+    if (!made) return made.error().code;
+    ring = std::move(*made);
+  }
+  // All of it or nothing; and no limit is above what the queue can hold (as in the kernel's rxe).
+  return shard().exclusively([&] {
+    const uint32_t capacity = resizes ? ring.capacity() : queue.capacity();
+    if ((arms ? attr->srq_limit : queue.limit()) > capacity) return EINVAL;
+    if (resizes) {
       const std::lock_guard posting(queue.lock());
-      return queue.exchange(*ring);
-    });
-    if (!resized) return resized.error().code;
-    attr->max_wr = queue.capacity();
-  }
-  if ((mask & IBV_SRQ_LIMIT) != 0) {
-    if (attr->srq_limit > queue.capacity()) return EINVAL;
-    queue.arm(attr->srq_limit);
-  }
-  return 0;
+      if (const auto exchanged = queue.exchange(ring); !exchanged) return exchanged.error().code;
+    }
+    if (arms) queue.arm(attr->srq_limit);
+    return 0;
+  });
 }
 
 int SoftwareContext::query_srq(ibv_srq* abi_srq, ibv_srq_attr* attr) {

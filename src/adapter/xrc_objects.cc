@@ -7,6 +7,7 @@
 namespace verbena::adapter {
 
 Result<ibv_xrcd*> SoftwareContext::open_xrcd(ibv_xrcd_init_attr* attr) {
+  if (is_gone()) return fail(EIO);
   constexpr uint32_t kNeeded = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS;
   if (attr->comp_mask >= IBV_XRCD_INIT_ATTR_RESERVED) return fail(EOPNOTSUPP);
   if ((attr->comp_mask & kNeeded) != kNeeded || (attr->oflags & ~(O_CREAT | O_EXCL)) != 0)
@@ -37,15 +38,20 @@ int SoftwareContext::close_xrcd(ibv_xrcd* xrcd) {
 }
 
 Result<ibv_qp*> SoftwareContext::open_qp(ibv_qp_open_attr* attr) {
+  if (is_gone()) return fail(EIO);
   constexpr uint32_t kNeeded = IBV_QP_OPEN_ATTR_NUM | IBV_QP_OPEN_ATTR_XRCD | IBV_QP_OPEN_ATTR_TYPE;
   if (attr->comp_mask >= IBV_QP_OPEN_ATTR_RESERVED) return fail(EOPNOTSUPP);
   if ((attr->comp_mask & kNeeded) != kNeeded || attr->qp_type != IBV_QPT_XRC_RECV || attr->xrcd == nullptr ||
       attr->xrcd->context != &abi().context) {
     return fail(EINVAL);
   }
+  if (attr->qp_num > roce::Qpn::kMask) return fail(EINVAL);
+  // A number of another process's share: a domain does not reach beyond its process (docs/using.md).
+  if (roce::Qpn(attr->qp_num).slot() != shard().slot()) return fail(EOPNOTSUPP);
   std::shared_ptr<QpCore> core = Xrcd::of(attr->xrcd).domain->target(attr->qp_num);
   if (core == nullptr) return fail(EINVAL);
   auto qp = std::make_unique<Qp>(*this, std::move(core));
+  if (!qp->core->add(*qp)) return fail(EINVAL);  // its last handle was just closed
   ibv_qp& abi_qp = *qp->abi();
   abi_qp.context = &abi().context;
   abi_qp.qp_context = (attr->comp_mask & IBV_QP_OPEN_ATTR_CONTEXT) != 0 ? attr->qp_context : nullptr;

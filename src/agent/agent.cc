@@ -15,6 +15,7 @@
 #include "control/message_socket.h"
 #include "control/state_directory.h"
 #include "control/status_reader.h"
+#include "net/udp/multicast_socket.h"
 
 namespace verbena::agent {
 namespace {
@@ -25,9 +26,11 @@ constexpr size_t kMaxSessionsOfStranger = 1024;  // of one user whom a root agen
 constexpr Duration kHelloTimeout = std::chrono::seconds(10);
 constexpr Duration kSurvivorWait = std::chrono::milliseconds(300);
 constexpr Duration kAcceptPause = std::chrono::milliseconds(100);
-// The kernel's counters are renewed as often (the lifespan attribute), and read from sysfs seldom.
+// Files of counters are renewed as often while somebody has one open (the kernel's are as old at most: the
+// lifespan attribute), and so seldom while nobody has.
+constexpr Duration kCounterLifespan = std::chrono::milliseconds(10);
 constexpr Duration kCounterInterval = std::chrono::seconds(1);
-constexpr Duration kCounterPause = std::chrono::milliseconds(100);
+constexpr Duration kCounterPause = std::chrono::milliseconds(8);
 constexpr Duration kKeeperRetryInterval = std::chrono::seconds(1);
 constexpr Duration kStateWait = std::chrono::seconds(1);
 constexpr Duration kWireRetryInterval = std::chrono::seconds(1);
@@ -64,6 +67,9 @@ Result<void> Agent::start() {
                 directory.error().code);
   }
   if (const auto started = netlink_.start(); !started) return started;
+  if (state_ && state_->readers().fd() >= 0) {
+    loop_.watch(state_->readers().fd(), EPOLLIN, [this](uint32_t) { on_counter_readers(); });
+  }
   loop_.watch(netlink_.fd(), EPOLLIN, [this](uint32_t) {
     netlink_.receive();
     if (!awaiting_survivors_) publish_links();
@@ -188,11 +194,13 @@ void Agent::pause_listening() {
 void Agent::close_session(uint64_t id) {
   loop_.later([this, id] {
     if (sessions_.erase(id) == 0) return;
-    collect_counters();  // for the last time from these
     std::vector<uint32_t> indexes;
     for (const LentSlot& slot : slots_.lent()) {
-      if (slot.borrower.session == id) indexes.push_back(slot.index);
+      if (slot.borrower.session != id) continue;
+      indexes.push_back(slot.index);
+      counters_.finish(numbers_of(slot));
     }
+    if (!indexes.empty()) show_counters();
     slots_.take_back_all(id, MonotonicClock::now());
     for (const uint32_t index : indexes) record_slot(index);
     consider_keeper();  // it may have been the keeper
@@ -242,7 +250,11 @@ Result<void> Agent::take_back_slot(uint32_t index, uint64_t session) {
       orphans_.erase(orphan);
     }
   }
-  collect_counters();
+  if (const auto lent = slots_.find_lent(index);
+      lent && lent->index == index && lent->borrower.session == session) {
+    counters_.finish(numbers_of(*lent));
+    show_counters();
+  }
   auto taken = slots_.take_back(index, session, MonotonicClock::now());
   if (taken) record_slot(index);
   consider_idle();
@@ -251,6 +263,17 @@ Result<void> Agent::take_back_slot(uint32_t index, uint64_t session) {
 
 std::optional<LentSlot> Agent::find_lent_slot(uint32_t from) {
   return slots_.find_lent(from);
+}
+
+Result<UniqueFd> Agent::join_group(uint32_t device_index, const roce::Address& group) {
+  if (!group.is_multicast()) return fail(EINVAL);
+  if (!wire_.has_sockets()) return fail(ENETDOWN);
+  const auto& links = links_.snapshot().links;
+  const auto link = std::find_if(links.begin(), links.end(), [&](const control::Link& known) {
+    return known.device_index == device_index;
+  });
+  if (link == links.end()) return fail(ENODEV);
+  return net::open_multicast_socket(group, link->interface_index, options_.port);
 }
 
 control::AdminResult<void> Agent::add_link(std::string_view name, std::string_view netdev) {
@@ -266,7 +289,9 @@ control::AdminResult<void> Agent::delete_link(std::string_view name) {
 }
 
 void Agent::publish_links() {
+  const std::vector<control::Link> before = links_.snapshot().links;
   if (!links_.settle() && published_) return;
+  count_downed(before, links_.snapshot().links);
   auto file = control::write_link_file(links_.snapshot());
   published_ = file.has_value();
   if (!published_) {
@@ -276,22 +301,29 @@ void Agent::publish_links() {
   link_file_ = std::move(*file);
   if (!vault_.put_links(link_file_.get()) || vault_.is_long()) rewrite_vault();
   if (state_) state_->show(links_.snapshot().links);
+  collect_counters();
   for (const auto& [id, session] : sessions_) session->links_changed();
   consider_idle();
 }
 
+control::SlotStatus Agent::numbers_of(const LentSlot& lent) {
+  control::SlotStatus slot;
+  slot.index = lent.index;
+  slot.pid = lent.borrower.pid;
+  control::read_status_page(lent.page, slot, control::QpChoice::kAll);
+  return slot;
+}
+
 void Agent::collect_counters() {
   const TimePoint now = MonotonicClock::now();
-  if (!state_ || now - counters_collected_ < kCounterPause) return;
+  if (now - counters_collected_ < kCounterPause) return;
   counters_collected_ = now;
-  std::vector<control::SlotStatus> slots;
-  for (const LentSlot& lent : slots_.lent()) {
-    control::SlotStatus& slot = slots.emplace_back();
-    slot.index = lent.index;
-    slot.pid = lent.borrower.pid;
-    control::read_status_page(lent.page, slot);
-  }
-  counters_.collect(slots);
+  for (const LentSlot& lent : slots_.lent()) counters_.collect(numbers_of(lent));
+  show_counters();
+}
+
+void Agent::show_counters() {
+  if (!state_) return;
   std::map<std::string, DeviceCounters> by_link;
   for (const control::Link& link : links_.snapshot().links) {
     const auto sums = counters_.devices().find(link.device_index);
@@ -300,14 +332,37 @@ void Agent::collect_counters() {
   state_->show_counters(std::move(by_link));
 }
 
+control::DeviceCounters Agent::device_counters(uint32_t device_index) {
+  collect_counters();
+  const auto sums = counters_.devices().find(device_index);
+  return sums != counters_.devices().end() ? sums->second : control::DeviceCounters{};
+}
+
 void Agent::collect_counters_regularly() {
-  if (!state_ || collecting_regularly_ || !slots_.find_lent(0)) return;
-  collecting_regularly_ = true;
-  loop_.at(MonotonicClock::now() + kCounterInterval, [this] {
-    collecting_regularly_ = false;
+  if (collecting_ || !slots_.find_lent(0)) return;
+  const bool read = state_ && state_->readers().any();
+  const Duration interval = read ? kCounterLifespan : kCounterInterval;
+  collecting_ = loop_.at(MonotonicClock::now() + interval, [this] {
+    collecting_.reset();
     collect_counters();
     collect_counters_regularly();
   });
+}
+
+void Agent::on_counter_readers() {
+  const bool had_any = state_->readers().any();
+  state_->readers().take_news();
+  if (had_any || !state_->readers().any()) return;
+  if (collecting_) loop_.cancel(*std::exchange(collecting_, std::nullopt));
+  collect_counters();
+  collect_counters_regularly();
+}
+
+void Agent::count_downed(const std::vector<control::Link>& before, const std::vector<control::Link>& now) {
+  for (const control::Link& link : now) {
+    const auto was = std::ranges::find(before, link.device_index, &control::Link::device_index);
+    if (was != before.end() && was->up && !link.up) counters_.link_downed(link.device_index);
+  }
 }
 
 void Agent::record_slot(uint32_t index) {

@@ -64,6 +64,8 @@ class Agent final : public SessionHost {
   Result<void> keep_slot(uint32_t index, const Borrower& borrower) override;
   Result<void> take_back_slot(uint32_t index, uint64_t session) override;
   std::optional<LentSlot> find_lent_slot(uint32_t from) override;
+  control::DeviceCounters device_counters(uint32_t device_index) override;
+  Result<UniqueFd> join_group(uint32_t device_index, const roce::Address& group) override;
   control::AdminResult<void> add_link(std::string_view name, std::string_view netdev) override;
   control::AdminResult<void> delete_link(std::string_view name) override;
   void close_session(uint64_t id) override;
@@ -75,8 +77,12 @@ class Agent final : public SessionHost {
   void end_wait();
   void watch_orphans();
   void publish_links();
+  static control::SlotStatus numbers_of(const LentSlot& lent);
   void collect_counters();
+  void show_counters();
   void collect_counters_regularly();
+  void on_counter_readers();
+  void count_downed(const std::vector<control::Link>& before, const std::vector<control::Link>& now);
   void record_slot(uint32_t index);
   void rewrite_vault();
   void consider_keeper();
@@ -98,7 +104,7 @@ class Agent final : public SessionHost {
   std::optional<StateWriter> state_;
   CounterCollector counters_;
   TimePoint counters_collected_{};
-  bool collecting_regularly_ = false;
+  std::optional<EventLoop::TimerId> collecting_;  // the next time
   TimePoint keeper_retry_{};
   bool awaiting_survivors_ = false;
   bool anyone_greeted_ = false;

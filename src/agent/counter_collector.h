@@ -6,24 +6,30 @@
 #include <utility>
 #include <vector>
 
-#include "agent/state_tree.h"
 #include "control/admin.h"
+#include "control/device_counters.h"
 
 namespace verbena::agent {
 
+using control::DeviceCounters;
+
 // Sums what processes publish of their QPs into counters of devices that only ever grow, also when QPs and
-// processes go. What a QP counted after the last look at it is lost with it.
+// processes go.
 class CounterCollector {
  public:
-  // Adds what the QPs of all lent slots have counted since the last call.
-  void collect(const std::vector<control::SlotStatus>& slots);
+  // Adds what the QPs of a lent slot have counted since the last call. What a QP counted is to be had until
+  // its number is given to another, which is late: read_status_page() with QpChoice::kAll.
+  void collect(const control::SlotStatus& slot);
+  // The same for the last time: the slot will be another's.
+  void finish(const control::SlotStatus& slot);
+  void link_downed(uint32_t device_index) { ++devices_[device_index].link_downed; }
   // By Link::device_index.
   const std::map<uint32_t, DeviceCounters>& devices() const { return devices_; }
 
  private:
   struct Seen {
     int64_t pid = 0;
-    DeviceCounters counters{};
+    std::array<uint64_t, transport::kQpCounterCount> counters{};
   };
   std::map<uint32_t, DeviceCounters> devices_;
   std::map<uint32_t, Seen> seen_;  // by QPN

@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include "control/device_counters.h"
+
 namespace verbena::agent {
 namespace {
 
@@ -60,8 +62,9 @@ void add_port_attributes(Folder& folder, const Link& link) {
   add(folder, "ports/1/cap_mask", "0x00010000");
   add(folder, "ports/1/link_layer", "Ethernet");
   add(folder, "ports/1/pkeys/0", "0xffff");
-  add(folder, "ports/1/hw_counters/lifespan", "1000");
-  for (const CounterFile& file : kCounterFiles) add(folder, std::string(file.path), "0");
+  add(folder, "ports/1/hw_counters/lifespan", "10");  // milliseconds
+  for (const control::NamedCounter& counter : control::kNamedCounters)
+    add(folder, fmt::format("ports/1/{}", counter.path), "0");
 }
 
 // The kernel has a file for every index of the table, a thousand of them; nobody needs those beyond the last
@@ -103,24 +106,6 @@ void add_hardware(Folder& folder, const Link& link) {
 }
 
 }  // namespace
-
-// The kernel's rxe and mlx5 have names of their own for the same things; tools look for either.
-const std::array<CounterFile, 14> kCounterFiles = {{
-    {"ports/1/counters/port_xmit_data", transport::kSentBytes, 4},  // in words, as on InfiniBand
-    {"ports/1/counters/port_rcv_data", transport::kReceivedBytes, 4},
-    {"ports/1/counters/port_xmit_packets", transport::kSentPackets, 1},
-    {"ports/1/counters/port_rcv_packets", transport::kReceivedPackets, 1},
-    {"ports/1/hw_counters/sent_pkts", transport::kSentPackets, 1},
-    {"ports/1/hw_counters/rcvd_pkts", transport::kReceivedPackets, 1},
-    {"ports/1/hw_counters/duplicate_request", transport::kDuplicateRequests, 1},
-    {"ports/1/hw_counters/out_of_sequence", transport::kOutOfSequence, 1},
-    {"ports/1/hw_counters/out_of_seq_request", transport::kOutOfSequence, 1},
-    {"ports/1/hw_counters/rcvd_seq_err", transport::kSequenceNaksReceived, 1},
-    {"ports/1/hw_counters/send_rnr_err", transport::kRnrNaksSent, 1},
-    {"ports/1/hw_counters/rcvd_rnr_err", transport::kRnrNaksReceived, 1},
-    {"ports/1/hw_counters/local_ack_timeout_err", transport::kLocalAckTimeouts, 1},
-    {"ports/1/hw_counters/implied_nak_seq_err", transport::kImpliedLosses, 1},
-}};
 
 std::string uverbs_name(const Link& link) {
   return fmt::format("uverbs{}", link.device_index);

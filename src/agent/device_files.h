@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <array>
-#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "control/link.h"
-#include "transport/counters.h"
 
 namespace verbena::agent {
 
@@ -29,13 +26,5 @@ Folder device_folder(const control::Link& link, std::string_view version);
 Folder uverbs_folder(const control::Link& link);
 // As in ibv_device::dev_name.
 std::string uverbs_name(const control::Link& link);
-
-// A file of ports/1 that shows the sum of a counter over the device's QPs.
-struct CounterFile {
-  std::string_view path;  // relative to the device's folder
-  transport::QpCounter counter;
-  uint32_t unit;  // the number is divided by this
-};
-extern const std::array<CounterFile, 14> kCounterFiles;
 
 }  // namespace verbena::agent

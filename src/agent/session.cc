@@ -45,6 +45,8 @@ const Session::Request Session::kRequests[] = {
     {MessageType::kReturnSlot, sizeof(control::SlotRequest), &Session::return_slot},
     {MessageType::kAddLink, sizeof(control::LinkRequest), &Session::add_link},
     {MessageType::kDeleteLink, sizeof(control::LinkRequest), &Session::delete_link},
+    {MessageType::kJoinGroup, sizeof(control::GroupRequest), &Session::join_group},
+    {MessageType::kGetDeviceCounters, sizeof(control::DeviceRequest), &Session::get_device_counters},
     {MessageType::kGetStatus, sizeof(MessageHeader), &Session::get_status},
     {MessageType::kGetSlotStatus, sizeof(control::SlotRequest), &Session::get_slot_status},
 };
@@ -184,6 +186,18 @@ void Session::return_slot(const MessageHeader& request, ConstBytes message) {
   reply_plain(request);
 }
 
+// Whoever may have a slot may listen to groups: the kernel lets anyone join them.
+void Session::join_group(const MessageHeader& request, ConstBytes message) {
+  const auto wanted = read_as<control::GroupRequest>(message);
+  roce::Address group;
+  std::copy(std::begin(wanted.group), std::end(wanted.group), group.bytes.begin());
+  const auto socket = host_.join_group(wanted.device_index, group);
+  if (!socket) return reply_error(request, socket.error().code, "the multicast group cannot be joined");
+  const control::PlainReply answer{reply_header(request)};
+  const int fd = socket->get();
+  reply(control::bytes_of(answer), {&fd, 1});
+}
+
 bool Session::may_change_links() const {
   return peer_.uid == 0 || peer_.uid == ::geteuid();
 }
@@ -225,6 +239,15 @@ void Session::get_slot_status(const MessageHeader& request, ConstBytes message) 
   control::store_text(answer.program, slot->borrower.program);
   const int fd = page.get();
   reply(control::bytes_of(answer), {&fd, 1});
+}
+
+void Session::get_device_counters(const MessageHeader& request, ConstBytes message) {
+  const auto counters = host_.device_counters(read_as<control::DeviceRequest>(message).device_index);
+  control::DeviceCountersReply answer{};
+  answer.header = reply_header(request);
+  answer.link_downed = counters.link_downed;
+  std::copy(counters.qps.begin(), counters.qps.end(), answer.qps);
+  reply(control::bytes_of(answer));
 }
 
 void Session::links_changed() {

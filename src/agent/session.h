@@ -37,6 +37,8 @@ class SessionHost {
   virtual Result<void> keep_slot(uint32_t index, const Borrower& borrower) = 0;
   virtual Result<void> take_back_slot(uint32_t index, uint64_t session) = 0;
   virtual std::optional<LentSlot> find_lent_slot(uint32_t from) = 0;
+  virtual control::DeviceCounters device_counters(uint32_t device_index) = 0;
+  virtual Result<UniqueFd> join_group(uint32_t device_index, const roce::Address& group) = 0;
   virtual control::AdminResult<void> add_link(std::string_view name, std::string_view netdev) = 0;
   virtual control::AdminResult<void> delete_link(std::string_view name) = 0;
   // The session is destroyed, but not before its handler has returned.
@@ -80,6 +82,8 @@ class Session {
   void return_slot(const control::MessageHeader& request, ConstBytes message);
   void add_link(const control::MessageHeader& request, ConstBytes message);
   void delete_link(const control::MessageHeader& request, ConstBytes message);
+  void get_device_counters(const control::MessageHeader& request, ConstBytes message);
+  void join_group(const control::MessageHeader& request, ConstBytes message);
   void get_status(const control::MessageHeader& request, ConstBytes message);
   void get_slot_status(const control::MessageHeader& request, ConstBytes message);
 

@@ -84,11 +84,11 @@ void StateTree::show(const std::vector<control::Link>& links) {
     }
     if (!std::exchange(begun_, true)) {
       put_file(fmt::format("{}/abi_version", kUverbs), "6\n");
-      put_link(fmt::format("{}/rdma_cm", kNodes), kNull);
     }
     std::vector<std::string> devices;
     std::vector<std::string> uverbs{"abi_version"};
-    std::vector<std::string> nodes{"rdma_cm"};
+    // No rdma_cm: a node that takes every command and does nothing leads librdmacm into a deadlock.
+    std::vector<std::string> nodes;
     for (const control::Link& link : links) {
       const std::string verbs_name = uverbs_name(link);
       devices.push_back(link.name);
@@ -98,6 +98,9 @@ void StateTree::show(const std::vector<control::Link>& links) {
       const auto before = shown_.find(link.name);
       if (before != shown_.end() && before->second == link) continue;
       put_folder(fmt::format("{}/{}", kDevices, link.name), device_folder(link, VERBENA_VERSION));
+      for (const char* counters : {"counters", "hw_counters"}) {
+        readers_.watch(fmt::format("{}/{}/{}/ports/1/{}", directory_, kDevices, link.name, counters));
+      }
       put_folder(fmt::format("{}/{}", kUverbs, verbs_name), uverbs_folder(link));
       put_link(fmt::format("{}/{}", kNodes, link.name), kNull);
       put_link(fmt::format("{}/{}", kNodes, verbs_name), kNull);
@@ -119,10 +122,10 @@ void StateTree::show_counters(const std::string& link, const DeviceCounters& cou
   if (!shown_.contains(link)) return;
   const auto [known, is_new] = counters_.try_emplace(link, DeviceCounters{});
   without_failing([&] {
-    for (const CounterFile& file : kCounterFiles) {
-      if (known->second[file.counter] == counters[file.counter]) continue;
-      put_file(fmt::format("{}/{}/{}", kDevices, link, file.path),
-               fmt::format("{}\n", counters[file.counter] / file.unit));
+    for (const control::NamedCounter& counter : control::kNamedCounters) {
+      const uint64_t value = counter.value(counters);
+      if (counter.value(known->second) == value) continue;
+      write_counter(fmt::format("{}/{}/{}/ports/1/{}", directory_, kDevices, link, counter.path), value);
     }
     known->second = counters;
   });
@@ -133,6 +136,16 @@ void StateTree::put_folder(const std::string& path, const Folder& folder) {
   fs::remove_all(fresh);
   write_folder(fresh, folder);
   replace(fresh, directory_ + '/' + path);
+}
+
+// In place, as whoever reads it has it open for long; and at one go, so that he finds no half of a number.
+void StateTree::write_counter(const std::string& path, uint64_t value) {
+  const UniqueFd file(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
+  const std::string text = fmt::format("{}\n", value);
+  if (!file || ::pwrite(file.get(), text.data(), text.size(), 0) != static_cast<ssize_t>(text.size()) ||
+      ::ftruncate(file.get(), static_cast<off_t>(text.size())) != 0) {
+    raise(path);
+  }
 }
 
 void StateTree::put_file(const std::string& path, std::string_view text) {

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <map>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "agent/counter_readers.h"
 #include "agent/device_files.h"
+#include "control/device_counters.h"
 #include "control/link.h"
 
 namespace verbena::agent {
 
-// Sums of the QPs' counters of one device, by transport::QpCounter.
-using DeviceCounters = std::array<uint64_t, transport::kQpCounterCount>;
+using control::DeviceCounters;
 
 // Keeps the directory in which programs see the devices as they would in /sys and /dev (see
 // control/state_directory.h). A device's folder changes as a whole: a reader sees the old one or the new one.
@@ -32,9 +32,12 @@ class StateTree {
 
   void show(const std::vector<control::Link>& links);
   void show_counters(const std::string& link, const DeviceCounters& counters);
+  // Of another thread, but for what we have it watch.
+  CounterReaders& readers() { return readers_; }
 
  private:
   void put_folder(const std::string& path, const Folder& folder);
+  void write_counter(const std::string& path, uint64_t value);
   void put_file(const std::string& path, std::string_view text);
   void put_link(const std::string& path, const std::string& target);
   void remove_strangers(const std::string& path, const std::vector<std::string>& known);
@@ -42,6 +45,7 @@ class StateTree {
   std::string directory_;
   std::map<std::string, control::Link> shown_;  // by name
   std::map<std::string, DeviceCounters> counters_;
+  CounterReaders readers_;
   bool begun_ = false;
 };
 

@@ -25,6 +25,8 @@ class StateWriter {
 
   void show(const std::vector<control::Link>& links);
   void show_counters(std::map<std::string, DeviceCounters> by_link);
+  // Who reads the counters; for the thread that calls us.
+  CounterReaders& readers() { return tree_.readers(); }
   // Until all of it is in the file system, or the deadline has come.
   void wait(TimePoint deadline);
 

@@ -47,7 +47,10 @@ class AgentAdmin final : public Admin {
       std::string wire = !status.no_wire_reason.empty() ? "down: " + status.no_wire_reason
                          : link.up                      ? "up"
                                                         : fmt::format("down: {} has no carrier", link.netdev);
-      status.links.push_back({std::move(link), std::move(wire)});
+      status.links.push_back({std::move(link), std::move(wire), {}});
+    }
+    for (LinkStatus& one : status.links) {
+      if (auto read = read_counters(one); !read) return tl::unexpected(std::move(read.error()));
     }
     if (auto slots = read_slots(status); !slots) return tl::unexpected(std::move(slots.error()));
     return status;
@@ -68,6 +71,21 @@ class AgentAdmin final : public Admin {
     store_text(request.netdev, netdev);
     auto answer = connection_.call<PlainReply>(type, request, 0, deadline());
     if (!answer) return tl::unexpected(std::move(answer.error()));
+    return {};
+  }
+
+  AdminResult<void> read_counters(LinkStatus& one) {
+    DeviceRequest request{};
+    request.device_index = one.link.device_index;
+    auto answer =
+        connection_.call<DeviceCountersReply>(MessageType::kGetDeviceCounters, request, 0, deadline());
+    if (!answer) {
+      if (!connection_.lost()) return {};  // gone since, or an agent from before there were any
+      return tl::unexpected(std::move(answer.error()));
+    }
+    static_assert(transport::kQpCounterCount <= DeviceCountersReply::kNumbers);
+    std::copy_n(answer->message.qps, one.counters.qps.size(), one.counters.qps.begin());
+    one.counters.link_downed = answer->message.link_downed;
     return {};
   }
 

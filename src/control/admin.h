@@ -12,6 +12,7 @@
 #include <tl/expected.hpp>
 
 #include "control/client.h"
+#include "control/device_counters.h"
 #include "control/link.h"
 #include "control/status_page.h"
 #include "transport/counters.h"
@@ -29,6 +30,7 @@ using AdminResult = tl::expected<T, AdminError>;
 struct LinkStatus {
   Link link;
   std::string wire;  // "up", or "down: why"
+  DeviceCounters counters{};
 };
 
 // Numbers that a process published about one QP. Nobody vouches for them.

@@ -83,6 +83,16 @@ class AgentClient final : public Client {
     return {};
   }
 
+  Result<UniqueFd> join_group(uint32_t device_index, const roce::Address& group) override {
+    const std::lock_guard lock(call_mutex_);
+    GroupRequest request{};
+    request.device_index = device_index;
+    std::copy(group.bytes.begin(), group.bytes.end(), request.group);
+    auto answer = call_locked<PlainReply>(MessageType::kJoinGroup, request, 1);
+    if (!answer) return fail(answer.error().code);
+    return std::move(answer->fds[0]);
+  }
+
   int event_fd() const override { return poll_set_.get(); }
 
   std::optional<std::vector<Link>> next_links() override {

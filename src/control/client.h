@@ -39,6 +39,10 @@ class Client {
   virtual Result<Slot> take_slot() = 0;
   virtual Result<void> return_slot(uint32_t index) = 0;
 
+  // A socket for the packets of a multicast group on a link: see net/udp/multicast_socket.h. The agent keeps
+  // no copy; we are a member for as long as we hold it. ENODEV: no such link; ENETDOWN: there is no wire.
+  virtual Result<UniqueFd> join_group(uint32_t device_index, const roce::Address& group) = 0;
+
   // Readable when next_links() has something; changes its meaning never, its number never (an epoll set may
   // keep it).
   virtual int event_fd() const = 0;

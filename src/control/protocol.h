@@ -40,6 +40,9 @@ enum class MessageType : uint16_t {
   // On the event socket:
   kLinksChanged,  // agent to client: header [link table]. The next one is sent when this one was answered by
   kLinksSeen,     // client to agent: header. So a client that does not read costs one message, never more.
+
+  kJoinGroup = 32,     // GroupRequest -> header [socket]
+  kGetDeviceCounters,  // DeviceRequest -> DeviceCountersReply
 };
 inline constexpr uint16_t kReply = 0x8000;
 
@@ -94,6 +97,29 @@ struct LinkRequest {
   char netdev[kNetdevNameBytes];  // empty in kDeleteLink
 };
 static_assert(sizeof(LinkRequest) == 96);
+
+struct GroupRequest {
+  MessageHeader header;
+  uint32_t device_index;
+  uint32_t reserved;
+  uint8_t group[16];  // a multicast GID
+};
+static_assert(sizeof(GroupRequest) == 40);
+
+struct DeviceRequest {
+  MessageHeader header;
+  uint32_t device_index;
+  uint32_t reserved;
+};
+static_assert(sizeof(DeviceRequest) == 24);
+
+struct DeviceCountersReply {
+  static constexpr size_t kNumbers = 48;
+  MessageHeader header;
+  uint64_t link_downed;
+  uint64_t qps[kNumbers];  // by transport::QpCounter; zeros beyond
+};
+static_assert(sizeof(DeviceCountersReply) == 408);
 
 struct StatusReply {
   MessageHeader header;

@@ -39,7 +39,7 @@ enum PortCounter : uint8_t {
 inline constexpr size_t kPortNumbers = 63;
 
 struct StatusPage {
-  static constexpr uint64_t kMagic = 0x7665726265'6e6101;  // "verben", "a", layout 1
+  static constexpr uint64_t kMagic = 0x7665726265'6e6102;  // "verben", "a", layout 2
   SharedNumber magic;
   std::array<SharedNumber, kPortNumbers> port;    // by PortCounter
   std::array<QpStatus, roce::Qpn::kPerSlot> qps;  // by Qpn::index(); pages come into being when touched

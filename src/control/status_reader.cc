@@ -26,8 +26,9 @@ uint64_t word_at(const QpWords& words, size_t byte_offset) {
   return words[byte_offset / 8];
 }
 
-void append_qp(const QpWords& words, SlotStatus& slot) {
-  if (word_at(words, offsetof(QpStatus, in_use)) == 0) return;
+void append_qp(const QpWords& words, QpChoice choice, SlotStatus& slot) {
+  const bool in_use = word_at(words, offsetof(QpStatus, in_use)) != 0;
+  if (!in_use && (choice == QpChoice::kInUse || word_at(words, offsetof(QpStatus, qpn)) == 0)) return;
   QpNumbers& qp = slot.qps.emplace_back();
   qp.qpn = static_cast<uint32_t>(word_at(words, offsetof(QpStatus, qpn)));
   qp.type = static_cast<uint32_t>(word_at(words, offsetof(QpStatus, type)));
@@ -38,19 +39,19 @@ void append_qp(const QpWords& words, SlotStatus& slot) {
 }
 
 // The QPs in [begin, end). False: the file could not be read.
-bool append_qps(int fd, off_t begin, off_t end, SlotStatus& slot) {
+bool append_qps(int fd, off_t begin, off_t end, QpChoice choice, SlotStatus& slot) {
   std::array<QpWords, kQpsPerRead> qps;
   for (off_t at = begin; at < end; at += kQpsPerRead * kQpBytes) {
     const auto count = static_cast<size_t>(std::min(kQpsPerRead, (end - at) / kQpBytes));
     if (!read_at(fd, qps.data(), count * sizeof(QpWords), at)) return false;
-    for (size_t i = 0; i < count; ++i) append_qp(qps[i], slot);
+    for (size_t i = 0; i < count; ++i) append_qp(qps[i], choice, slot);
   }
   return true;
 }
 
 }  // namespace
 
-void read_status_page(int fd, SlotStatus& slot) {
+void read_status_page(int fd, SlotStatus& slot, QpChoice choice) {
   uint64_t magic = 0;
   if (!read_at(fd, &magic, sizeof magic, 0) || magic != StatusPage::kMagic) return;
   read_at(fd, slot.port.data(), sizeof slot.port, offsetof(StatusPage, port));
@@ -66,7 +67,7 @@ void read_status_page(int fd, SlotStatus& slot) {
     if (hole <= data) return;
     const off_t begin = std::max(qp_at_or_before(data), at);
     const off_t end = qp_at_or_before(hole + kQpBytes - 1);
-    if (!append_qps(fd, begin, std::min(end, kEnd), slot)) return;
+    if (!append_qps(fd, begin, std::min(end, kEnd), choice, slot)) return;
     at = std::max(end, at + kQpBytes);
   }
 }

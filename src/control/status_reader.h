@@ -5,8 +5,11 @@
 
 namespace verbena::control {
 
-// Reads the numbers of a status page that another process writes, the QPs in use only. Reads the file rather
-// than map it: its owner may do with the file what it likes.
-void read_status_page(int fd, SlotStatus& slot);
+// Which QPs of a page are wanted: the numbers of one that is gone stay until another gets its place.
+enum class QpChoice : uint8_t { kInUse, kAll };
+
+// Reads the numbers of a status page that another process writes. Reads the file rather than map it: its
+// owner may do with the file what it likes.
+void read_status_page(int fd, SlotStatus& slot, QpChoice choice = QpChoice::kInUse);
 
 }  // namespace verbena::control

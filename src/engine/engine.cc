@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/engine.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <mutex>
@@ -13,6 +14,7 @@
 #include <sys/stat.h>
 
 #include "base/log.h"
+#include "engine/port_counters.h"
 #include "net/udp/udp_port.h"
 
 namespace verbena::engine {
@@ -191,6 +193,7 @@ Result<void> Engine::start() {
   if (slot->socket) {
     net::UdpPortOptions options;
     options.slot = slot_;
+    options.counters = &port_counters_in(*status_->page);
     auto opened = net::UdpPort::create(std::move(slot->socket), options);
     if (!opened) return tl::unexpected(opened.error());
     port = std::move(*opened);
@@ -199,6 +202,7 @@ Result<void> Engine::start() {
     log_warning("no wire, all ports are down: {}", no_wire_reason_);
   }
   shard_ = std::make_unique<Shard>(slot_, std::move(port), *status_->page, random_secret());
+  multicast_ = std::make_unique<MulticastGroups>(*shard_, surroundings());
 
   auto links = client_->links();
   if (!links) return tl::unexpected(links.error());
@@ -211,6 +215,7 @@ Result<void> Engine::start() {
 
 Engine::~Engine() {
   thread_.reset();
+  multicast_.reset();
   shard_.reset();
   if (has_slot_) (void)client_->return_slot(slot_);
 }
@@ -229,6 +234,20 @@ std::shared_ptr<const control::Link> Engine::link(uint32_t device_index) const {
     if (link->device_index == device_index) return link;
   }
   return nullptr;
+}
+
+MulticastGroups::Surroundings Engine::surroundings() {
+  using Key = MulticastGroups::Key;
+  return {[this](const Key& key) { return client_->join_group(key.device_index, key.group); },
+          [this](uint32_t device) {
+            const auto known = link(device);
+            return known == nullptr ? 0 : known->interface_index;
+          },
+          [this](uint32_t device, const roce::Address& address) {
+            const auto known = link(device);
+            return known != nullptr &&
+                   std::ranges::find(known->gids, address, &control::GidEntry::gid) != known->gids.end();
+          }};
 }
 
 void Engine::on_control() {

@@ -11,6 +11,7 @@
 #include "base/spin_lock.h"
 #include "control/client.h"
 #include "engine/engine_thread.h"
+#include "engine/multicast_groups.h"
 #include "engine/shard.h"
 
 namespace verbena::engine {
@@ -39,6 +40,7 @@ class Engine {
   Engine& operator=(const Engine&) = delete;
 
   Shard& shard() { return *shard_; }
+  MulticastGroups& multicast() { return *multicast_; }
   // Why packets can neither come nor go; empty when they can.
   const std::string& no_wire_reason() const { return no_wire_reason_; }
   // We are in a child after fork(), and all this was its parent's.
@@ -56,6 +58,7 @@ class Engine {
 
   explicit Engine(std::shared_ptr<control::Client> client);
   Result<void> start();
+  MulticastGroups::Surroundings surroundings();
   void set_links(std::vector<control::Link> links);
   void on_control();
   bool before_fork();
@@ -69,6 +72,7 @@ class Engine {
   std::string no_wire_reason_;
   std::unique_ptr<StatusMapping> status_;
   std::unique_ptr<Shard> shard_;
+  std::unique_ptr<MulticastGroups> multicast_;
 
   mutable SpinLock links_lock_;
   std::vector<std::shared_ptr<const control::Link>> links_;

@@ -158,7 +158,6 @@ class Shard : private net::PacketHandler {
   void transmit_ready(Acknowledgements acknowledgements, Gathering gathering);
   void release_acknowledgements();
   uint32_t receive(uint32_t budget);
-  void publish_counters();
   void count_drop(net::DropReason reason);
   void on_application_poll();
   bool application_polls();

@@ -34,7 +34,6 @@ Shard::EngineView Shard::run_engine() {
     leave(Gathering::kNo);
     return view;
   }
-  publish_counters();
   if (application_polls()) {
     view.wake_at = engine_wakes_at_ = now_ + look_interval_;
     look_interval_ = std::min(look_interval_ * 2, kLookInterval);

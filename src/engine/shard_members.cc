@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What belongs to a shard: QPNs, QPs, further inputs; and what it shows of them.
+// What belongs to a shard: QPNs, QPs, further inputs.
 #include "engine/shard.h"
 
 namespace verbena::engine {
@@ -66,23 +66,6 @@ Result<void> Shard::add_input(Input& input) {
 void Shard::remove_input(Input& input) {
   input.input_hook.unlink();
   if (sleeper_ != nullptr) sleeper_->detach(input.fd());
-}
-
-// ---- what others see
-
-void Shard::publish_counters() {
-  if (port_ == nullptr) return;
-  const net::PortCounters& counters = port_->counters();
-  const auto set = [&](size_t at, uint64_t value) {
-    status_.port[at].store(value, std::memory_order_relaxed);
-  };
-  set(control::kPortSentPackets, counters.sent_packets);
-  set(control::kPortSentBytes, counters.sent_bytes);
-  set(control::kPortReceivedPackets, counters.received_packets);
-  set(control::kPortReceivedBytes, counters.received_bytes);
-  set(control::kPortSendErrors, counters.send_errors);
-  for (size_t i = 0; i < counters.dropped.size(); ++i)
-    set(control::kPortFirstDropReason + i, counters.dropped[i]);
 }
 
 }  // namespace verbena::engine

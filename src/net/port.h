@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 
 #include "roce/packet.h"
@@ -26,13 +27,28 @@ enum class DropReason : uint8_t {
 };
 const char* drop_reason_name(DropReason reason);
 
+// A number that one thread at a time counts up and any may read: for the writer as cheap as a plain one.
+class Count {
+ public:
+  operator uint64_t() const { return value_.load(std::memory_order_relaxed); }
+  Count& operator+=(uint64_t amount) {
+    value_.store(*this + amount, std::memory_order_relaxed);
+    return *this;
+  }
+  Count& operator++() { return *this += 1; }
+
+ private:
+  std::atomic<uint64_t> value_{0};
+};
+
+// May lie in memory that is shared with other processes: see engine/port_counters.h.
 struct PortCounters {
-  uint64_t sent_packets = 0;
-  uint64_t sent_bytes = 0;        // UDP payload
-  uint64_t received_packets = 0;  // dropped ones too
-  uint64_t received_bytes = 0;
-  uint64_t send_errors = 0;  // the kernel refused it (no route, too long); to the peer it is a loss
-  std::array<uint64_t, static_cast<size_t>(DropReason::kCount)> dropped{};
+  Count sent_packets;
+  Count sent_bytes;        // UDP payload
+  Count received_packets;  // dropped ones too
+  Count received_bytes;
+  Count send_errors;  // the kernel refused it (no route, too long); to the peer it is a loss
+  std::array<Count, static_cast<size_t>(DropReason::kCount)> dropped;
 };
 
 // Receives what a Port has parsed and found whole.

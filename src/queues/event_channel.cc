@@ -25,6 +25,16 @@ void EventChannel::post(EventSource& source) {
   [[maybe_unused]] const ssize_t written = ::write(fd_.get(), &one, sizeof one);
 }
 
+void EventChannel::end() {
+  {
+    std::lock_guard guard(lock_);
+    if (std::exchange(ended_, true)) return;
+  }
+  const uint64_t more_than_anyone_reads = uint64_t{1} << 62;
+  [[maybe_unused]] const ssize_t written =
+      ::write(fd_.get(), &more_than_anyone_reads, sizeof more_than_anyone_reads);
+}
+
 Result<void> EventChannel::wait() {
   uint64_t one;
   if (::read(fd_.get(), &one, sizeof one) < 0) return fail(errno);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cerrno>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -44,20 +45,26 @@ class EventChannel {
   void post(EventSource& source);
 
   // Takes the oldest event and calls visit(source) while withdraw() cannot happen. Blocks unless the
-  // descriptor is O_NONBLOCK. Errors: EAGAIN, EINTR, as read(2).
+  // descriptor is O_NONBLOCK. Errors: EAGAIN, EINTR, as read(2); EIO after the last, when it has ended.
   template <class Visit>
   Result<void> take(Visit visit) {
     for (;;) {
       if (auto waited = wait(); !waited) return waited;
       std::lock_guard guard(lock_);
       // Nothing there although the count said so: the event was withdrawn. Wait for the next.
-      if (sources_.empty()) continue;
+      if (sources_.empty()) {
+        if (ended_) return fail(EIO);
+        continue;
+      }
       EventSource& source = sources_.pop_front();
       if (--source.pending_ > 0) sources_.push_back(source);
       visit(source);
       return {};
     }
   }
+
+  // No more events will come: when the last is taken, the descriptor stays readable and take() says so.
+  void end();
 
   // Forgets what `source` has pending; it is going away.
   void withdraw(EventSource& source);
@@ -69,6 +76,7 @@ class EventChannel {
 
   UniqueFd fd_;  // an eventfd that counts as a semaphore
   SpinLock lock_;
+  bool ended_ = false;
   IntrusiveList<EventSource, &EventSource::hook_> sources_;
 };
 

@@ -8,9 +8,10 @@
 namespace verbena::queues {
 
 SharedReceiveQueue::SharedReceiveQueue(const Config& config, RecvQueue ring, std::unique_ptr<TagList> tags)
-    : config_(config), ring_(std::move(ring)), tags_(std::move(tags)) {}
+    : config_(config), ring_(std::move(ring)), capacity_(ring_.capacity()), tags_(std::move(tags)) {}
 
 SharedReceiveQueue::~SharedReceiveQueue() = default;
+
 Result<RecvQueue> SharedReceiveQueue::make_ring(const Config& config, uint32_t requests) {
   return RecvQueue::create(requests, config.sges * static_cast<uint32_t>(sizeof(ibv_sge)),
                            {config.memory, RingKind::kSharedReceive});
@@ -45,12 +46,9 @@ void SharedReceiveQueue::arm(uint32_t limit) {
 }
 
 void SharedReceiveQueue::look_at_limit() {
-  uint32_t limit = limit_.load(std::memory_order_relaxed);
-  if (limit == 0 || ring_.posted() - ring_.consumed() >= limit) return;
-  // Told once, whoever of two finds it.
-  if (limit_.compare_exchange_strong(limit, 0) && config_.listener != nullptr) {
-    config_.listener->on_limit_reached();
-  }
+  if (limit() == 0 || ring_.posted() - ring_.consumed() >= limit()) return;
+  limit_.store(0, std::memory_order_relaxed);  // it is told once
+  if (config_.listener != nullptr) config_.listener->on_limit_reached();
 }
 
 Result<void> SharedReceiveQueue::exchange(RecvQueue& ring) {
@@ -64,6 +62,7 @@ Result<void> SharedReceiveQueue::exchange(RecvQueue& ring) {
   }
   ring.publish(waiting);
   ring_.replace(std::move(ring));
+  capacity_.store(ring_.capacity(), std::memory_order_relaxed);
   return {};
 }
 

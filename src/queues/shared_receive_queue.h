@@ -22,7 +22,7 @@ struct HeldReceive {
 };
 static_assert(offsetof(HeldReceive, list) == sizeof(RecvWqe));
 
-// Hears that a shared receive queue has fewer requests than its limit. Called by whoever takes or arms.
+// Hears that a shared receive queue has fewer requests than its limit. Called by the shard's lock holder.
 class LimitListener {
  public:
   virtual ~LimitListener() = default;
@@ -33,7 +33,7 @@ class TagList;
 
 // Receive requests that several QPs share (IBTA volume 1, 10.2.9).
 //
-// Any thread posts and modifies, under lock(). The shard's lock holder takes.
+// Any thread posts, under lock(). The shard's lock holder takes and modifies.
 class SharedReceiveQueue {
  public:
   struct Config {
@@ -54,7 +54,7 @@ class SharedReceiveQueue {
   CompletionQueue* cq() const { return config_.cq; }
   uint32_t number() const { return config_.number; }
   uint64_t xrc_domain() const { return config_.xrc_domain; }
-  uint32_t capacity() const { return ring_.capacity(); }
+  uint32_t capacity() const { return capacity_.load(std::memory_order_relaxed); }
   uint32_t sges() const { return config_.sges; }
 
   // ---- any thread
@@ -67,11 +67,12 @@ class SharedReceiveQueue {
   Result<RecvQueue> make_ring(uint32_t requests) const { return make_ring(config_, requests); }
 
   uint32_t limit() const { return limit_.load(std::memory_order_relaxed); }
+
+  // ---- the shard
+
   // Tells the listener, once, when fewer than `limit` requests are left; 0: not at all. At once when so few
   // are there already.
   void arm(uint32_t limit);
-
-  // ---- the shard
 
   // The tagged buffers; nullptr when it is not for tag matching.
   TagList* tags() { return tags_.get(); }
@@ -92,6 +93,7 @@ class SharedReceiveQueue {
   const Config config_;
   SpinLock lock_;
   RecvQueue ring_;
+  std::atomic<uint32_t> capacity_;  // the ring's
   const std::unique_ptr<TagList> tags_;
   std::atomic<uint32_t> limit_{0};
 };

@@ -20,7 +20,15 @@ const char* qp_counter_name(QpCounter counter) {
                                            "local_ack_timeouts",
                                            "implied_losses",
                                            "dropped_datagrams",
-                                           "completions"};
+                                           "completions",
+                                           "multicast_sent_packets",
+                                           "multicast_received_packets",
+                                           "sends",
+                                           "receives",
+                                           "send_errors",
+                                           "receive_errors",
+                                           "retries_exceeded",
+                                           "rnr_retries_exceeded"};
   static_assert(std::size(kNames) == kQpCounterCount);
   return counter < kQpCounterCount ? kNames[counter] : "unknown";
 }

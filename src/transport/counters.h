@@ -26,6 +26,14 @@ enum QpCounter : uint8_t {
   kImpliedLosses,     // responses that showed by what they skipped that others were lost
   kDroppedDatagrams,  // UD: no receive request, or a wrong Q_Key
   kCompletions,
+  kMulticastSent,  // packets; they are among those sent and received
+  kMulticastReceived,
+  kSends,     // SEND requests done
+  kReceives,  // receive requests filled
+  kSendErrors,
+  kReceiveErrors,  // requests that failed by themselves, not by being flushed
+  kRetriesExceeded,
+  kRnrRetriesExceeded,
   kQpCounterCount,
 };
 const char* qp_counter_name(QpCounter counter);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/frame_receipt.h"
 
+#include "queues/completion.h"
 #include "transport/gather.h"
 
 namespace verbena::transport {
@@ -8,13 +9,14 @@ namespace {
 
 constexpr uint32_t kVlanTagAt = 12;
 
-ibv_wc completion_of(const queues::RecvWqe& wqe, const FrameReceiptConfig& config, ibv_wc_status status) {
-  ibv_wc wc{};
-  wc.wr_id = wqe.wr_id;
-  wc.opcode = IBV_WC_RECV;
-  wc.status = status;
-  wc.qp_num = config.number;
-  return wc;
+queues::Completion completion_of(const queues::RecvWqe& wqe, const FrameReceiptConfig& config,
+                                 ibv_wc_status status) {
+  queues::Completion entry;
+  entry.wr_id = wqe.wr_id;
+  entry.opcode = IBV_WC_RECV;
+  entry.status = static_cast<uint8_t>(status);
+  entry.qp_num = config.number;
+  return entry;
 }
 
 }  // namespace
@@ -33,11 +35,13 @@ FrameReceipt receive_frame(queues::RecvQueue& queue, const FrameReceiptConfig& c
     return scatter(*config.keys, config.pd, wqe.sges(), offset, data) == ScatterResult::kDone;
   };
   const bool stored = store(0, front) && store(front.size(), rest);
-  ibv_wc wc = completion_of(wqe, config, stored ? IBV_WC_SUCCESS : IBV_WC_LOC_PROT_ERR);
-  wc.byte_len = bytes;
-  if (frame.checksums_good) wc.wc_flags |= IBV_WC_IP_CSUM_OK;
+  queues::Completion entry = completion_of(wqe, config, stored ? IBV_WC_SUCCESS : IBV_WC_LOC_PROT_ERR);
+  entry.byte_len = bytes;
+  entry.flow_tag = frame.flow_tag;
+  if (strip) entry.cvlan = byteswap(frame.headers.key.vlan_tag);
+  if (frame.checksums_good) entry.wc_flags |= IBV_WC_IP_CSUM_OK;
   queue.consume();
-  config.cq->push(wc, false);
+  config.cq->push(entry, false);
   return stored ? FrameReceipt::kStored : FrameReceipt::kFault;
 }
 

@@ -57,6 +57,16 @@ void QueuePair::fail(std::optional<ibv_event_type> event) {
   if (event) emit(*event);
 }
 
+void QueuePair::count_send(ibv_wc_opcode opcode, ibv_wc_status status) {
+  if (status == IBV_WC_SUCCESS) {
+    if (opcode == IBV_WC_SEND) count(kSends);
+  } else if (status != IBV_WC_WR_FLUSH_ERR) {
+    count(kSendErrors);
+    if (status == IBV_WC_RETRY_EXC_ERR) count(kRetriesExceeded);
+    if (status == IBV_WC_RNR_RETRY_EXC_ERR) count(kRnrRetriesExceeded);
+  }
+}
+
 void QueuePair::fail_for_lost_completions() {
   completion_lost_ = false;
   fail(IBV_EVENT_QP_FATAL);
@@ -64,12 +74,15 @@ void QueuePair::fail_for_lost_completions() {
 
 void QueuePair::complete_send(const queues::SendWqe& wqe, ibv_wc_status status) {
   if ((wqe.flags & queues::kTagMatchingRequest) != 0) return complete_rendezvous(wqe, status);
+  const ibv_wc_opcode opcode =
+      kCompletionOpcodes[std::min<size_t>(wqe.opcode, kCompletionOpcodes.size() - 1)];
+  count_send(opcode, status);
   if (status == IBV_WC_SUCCESS && !config_.signal_all && !wqe.has_flag(IBV_SEND_SIGNALED)) return;
   count(kCompletions);
   ibv_wc wc{};
   wc.wr_id = wqe.wr_id;
   wc.status = status;
-  wc.opcode = kCompletionOpcodes[std::min<size_t>(wqe.opcode, kCompletionOpcodes.size() - 1)];
+  wc.opcode = opcode;
   wc.byte_len = wqe.length;
   wc.qp_num = config_.qpn.value();
   if (!config_.send_cq->push(wc, status != IBV_WC_SUCCESS)) completion_lost_ = true;
@@ -77,6 +90,11 @@ void QueuePair::complete_send(const queues::SendWqe& wqe, ibv_wc_status status) 
 
 void QueuePair::complete_recv(ibv_wc& wc, bool solicited) {
   count(kCompletions);
+  if (wc.status == IBV_WC_SUCCESS) {
+    count(kReceives);
+  } else if (wc.status != IBV_WC_WR_FLUSH_ERR) {
+    count(kReceiveErrors);
+  }
   wc.wr_id = receives_.current()->wr_id;
   wc.qp_num = config_.qpn.value();
   queues::CompletionQueue* cq = receives_.cq();

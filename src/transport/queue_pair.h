@@ -204,6 +204,7 @@ class QueuePair {
   void emit(ibv_event_type event) { config_.listener->on_qp_event(event); }
 
  private:
+  void count_send(ibv_wc_opcode opcode, ibv_wc_status status);
   void fail_for_lost_completions();
 
   const QpConfig config_;

@@ -79,13 +79,18 @@ uint32_t RawQueuePair::send_batch(TimePoint now, uint32_t most) {
   const uint32_t wanted = std::min(most, queue.posted() - first);
   uint32_t added = 0;
   ibv_wc_status bad = IBV_WC_SUCCESS;
-  while (added < wanted && add(queue.at(first + added), bad) == Added::kYes) ++added;
+  RateLimit limit = limit_;  // as it will be when all of them are sent
+  while (added < wanted && limit.may_send(now) && add(queue.at(first + added), bad) == Added::kYes) {
+    limit.sent(queue.at(first + added).length, now);
+    ++added;
+  }
 
   const FrameSink::Flushed flushed = sink_->flush();
-  finish(flushed.sent);
+  finish(flushed.sent, now);
   switch (flushed.status) {
     case FrameStatus::kSent:
       if (bad != IBV_WC_SUCCESS) fail_send(bad);
+      if (!limit_.may_send(now)) retry_at_ = limit_.due();
       break;
     case FrameStatus::kBusy:
       retry_at_ = now + kRetryInterval;
@@ -116,12 +121,13 @@ RawQueuePair::Added RawQueuePair::add(const queues::SendWqe& wqe, ibv_wc_status&
   return sink_->add(frame) ? Added::kYes : Added::kNoRoom;
 }
 
-void RawQueuePair::finish(uint32_t frames) {
+void RawQueuePair::finish(uint32_t frames, TimePoint now) {
   queues::SendQueue& queue = send_queue();
   for (; frames > 0; --frames) {
     const queues::SendWqe& wqe = queue.at(queue.consumed());
     count(kSentPackets);
     count(kSentBytes, wqe.length);
+    limit_.sent(wqe.length, now);
     complete_send(wqe, IBV_WC_SUCCESS);
     queue.consume();
   }
@@ -135,6 +141,7 @@ void RawQueuePair::fail_send(ibv_wc_status status) {
 
 void RawQueuePair::on_enter(ibv_qp_state, ibv_qp_state to) {
   retry_at_ = kNever;
+  if (to == IBV_QPS_RESET) limit_.set(0, 0);
   // Each request is complete as soon as it is sent, so nothing is left to drain.
   if (to == IBV_QPS_SQD && attributes().notify_drained) emit(IBV_EVENT_SQ_DRAINED);
 }

@@ -6,6 +6,7 @@
 #include "transport/frame_receipt.h"
 #include "transport/frame_sink.h"
 #include "transport/queue_pair.h"
+#include "transport/rate_limit.h"
 #include "transport/receive_work_queue.h"
 
 namespace verbena::transport {
@@ -35,6 +36,13 @@ class RawQueuePair : public QueuePair {
     return starving_.load(std::memory_order_seq_cst) && starving_.exchange(false, std::memory_order_seq_cst);
   }
 
+  // How fast it may send, in kilobits a second (0: no limit), and how many bytes at once (0: the default).
+  // RESET takes it back.
+  void limit_rate(uint32_t rate, uint32_t burst) {
+    limit_.set(rate, burst);
+    retry_at_ = kNever;
+  }
+
   Verdict on_packet(const IncomingPacket&, TimePoint) override { return Verdict::kWrongService; }
   // `sink` is that of RoCEv2; frames go to the QP's own.
   TransmitResult transmit(PacketSink& sink, TimePoint now, uint32_t budget,
@@ -55,14 +63,15 @@ class RawQueuePair : public QueuePair {
 
   uint32_t send_batch(TimePoint now, uint32_t most);
   Added add(const queues::SendWqe& wqe, ibv_wc_status& bad);
-  void finish(uint32_t frames);
+  void finish(uint32_t frames, TimePoint now);
   void fail_send(ibv_wc_status status);
 
   const FrameReceiptConfig receipt_;
   FrameSink* const sink_;
   const std::optional<ReceiveScaling> scaling_;
   std::atomic<bool> starving_{false};  // frames wait for a receive request
-  TimePoint retry_at_ = kNever;        // the sink was full: not before then
+  RateLimit limit_;
+  TimePoint retry_at_ = kNever;  // the sink was full, or it is not yet time for more: not before then
 };
 
 }  // namespace verbena::transport

@@ -66,6 +66,7 @@ Verdict UdQueuePair::on_packet(const IncomingPacket& incoming, TimePoint) {
   if ((headers.pkey & 0x7fff) != (roce::kDefaultPkey & 0x7fff)) return Verdict::kBadPkey;
   count(kReceivedPackets);
   count(kReceivedBytes, incoming.packet.payload.size());
+  if (headers.destination == roce::kMulticastQpn) count(kMulticastReceived);
   // Silently dropped (IBTA volume 1, 9.8.3.1): a wrong Q_Key, no request to receive with, one too short. As
   // with Linux rxe, a stranger's datagram is no error of ours.
   if (headers.qkey != attributes().qkey || receives().current() == nullptr ||
@@ -165,6 +166,7 @@ SendStatus UdQueuePair::send(const queues::SendWqe& wqe, PacketSink& sink) {
   ++next_;
   count(kSentPackets);
   count(kSentBytes, wqe.length);
+  if (headers.destination == roce::kMulticastQpn) count(kMulticastSent);
   return status;
 }
 

@@ -6,6 +6,13 @@
 namespace verbena::verbs {
 namespace {
 
+int modify_qp_rate_limit(ibv_qp* qp, ibv_qp_rate_limit_attr* attr) {
+  return answer_code([&] {
+    auto* provider = owner(qp);
+    return provider != nullptr && attr != nullptr ? provider->modify_qp_rate_limit(qp, attr) : EINVAL;
+  });
+}
+
 ibv_flow* create_flow(ibv_qp* qp, ibv_flow_attr* attr) {
   return answer_pointer([&]() -> Result<ibv_flow*> {
     auto* provider = owner(qp);
@@ -87,6 +94,7 @@ int read_counters(ibv_counters* counters, uint64_t* values, uint32_t count, uint
 }  // namespace
 
 void fill_raw_packet_operations(verbs_context& abi) {
+  abi.modify_qp_rate_limit = modify_qp_rate_limit;
   abi.ibv_create_flow = create_flow;
   abi.ibv_destroy_flow = destroy_flow;
   abi.create_wq = create_wq;

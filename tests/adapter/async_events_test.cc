@@ -8,6 +8,7 @@
 
 #include "adapter/support/endpoint.h"
 #include "adapter/support/environment.h"
+#include "control/admin.h"
 
 namespace verbena::adapter::testing {
 namespace {
@@ -202,6 +203,65 @@ TEST(PortEvents, EveryContextIsTold) {
     one.reset();
     ASSERT_TRUE(test::shell("ip addr del 10.99.0.2/32 dev lo"));
     await_port_event(two.get(), IBV_EVENT_GID_CHANGE);
+  });
+}
+
+void delete_link(const char* name) {
+  const auto admin = control::Admin::connect({.start_agent = false, .agent_program = {}});
+  ASSERT_TRUE(admin);
+  ASSERT_TRUE((*admin)->delete_link(name));
+}
+
+// As when the kernel takes a device away (disassociation).
+TEST(DeviceFatal, IsTheLastEventOfADeletedLink) {
+  isolated([] {
+    Context context = open_device();
+    ibv_device** list = ibv_get_device_list(nullptr);
+    delete_link("rxe_lo");
+    ibv_async_event event = next_event(context.get());
+    EXPECT_EQ(event.event_type, IBV_EVENT_DEVICE_FATAL);
+    ibv_ack_async_event(&event);
+    for (int i = 0; i < 2; ++i) {
+      errno = 0;
+      EXPECT_EQ(ibv_get_async_event(context.get(), &event), -1);
+      EXPECT_EQ(errno, EIO);
+      EXPECT_TRUE(readable(context->async_fd)) << "whoever polls finds out";
+    }
+    ibv_free_device_list(list);
+  });
+}
+
+TEST(DeviceFatal, FlushesWhatWasPostedAndRefusesWhatIsNew) {
+  isolated([] {
+    Pair pair;
+    ASSERT_EQ(pair.b.post_receive(7, pair.b.piece(0, 8)), 0);
+    delete_link("rxe_lo");
+    EXPECT_EQ(pair.b.completion().status, IBV_WC_WR_FLUSH_ERR);
+    ibv_async_event event = next_event(pair.b.context.get());
+    EXPECT_EQ(event.event_type, IBV_EVENT_DEVICE_FATAL);
+    ibv_context* context = pair.b.context.get();
+    const auto refused = [](const void* object) {
+      const int error = errno;
+      return object == nullptr && error == EIO;
+    };
+    EXPECT_TRUE(refused(ibv_alloc_pd(context)));
+    EXPECT_TRUE(refused(ibv_create_comp_channel(context)));
+    EXPECT_TRUE(refused(ibv_create_cq(context, 1, nullptr, nullptr, 0)));
+    EXPECT_TRUE(refused(ibv_reg_mr(pair.b.pd.get(), pair.b.buffer(), 8, 0)));
+    ibv_qp_init_attr init{};
+    init.send_cq = init.recv_cq = pair.b.cq.get();
+    init.qp_type = IBV_QPT_RC;
+    EXPECT_TRUE(refused(ibv_create_qp(pair.b.pd.get(), &init)));
+    ibv_ah_attr address{};
+    EXPECT_TRUE(refused(ibv_create_ah(pair.b.pd.get(), &address)));
+    ibv_device_attr device{};
+    EXPECT_EQ(ibv_query_device(context, &device), EIO);
+    ibv_port_attr port{};
+    EXPECT_EQ(ibv_query_port(context, 1, &port), EIO);
+    ibv_qp_attr attr{};
+    attr.qp_state = IBV_QPS_RESET;
+    EXPECT_EQ(ibv_modify_qp(pair.b.qp.get(), &attr, IBV_QP_STATE), EIO);
+    // And all of it can be destroyed, which its owners see to.
   });
 }
 

@@ -21,6 +21,7 @@ TEST(PostSend, RefusesWhatTheServiceDoesNotHave) {
       {"binding a window with data", IBV_QPT_RC, IBV_WR_BIND_MW, EINVAL},
       {"SEND with invalidation over UD", IBV_QPT_UD, IBV_WR_SEND_WITH_INV, EINVAL},
       {"local invalidation with data", IBV_QPT_RC, IBV_WR_LOCAL_INV, EINVAL},
+      {"local invalidation over UD", IBV_QPT_UD, IBV_WR_LOCAL_INV, EINVAL},
       {"segmentation offload", IBV_QPT_UD, IBV_WR_TSO, EOPNOTSUPP},
       {"segmentation offload over RC", IBV_QPT_RC, IBV_WR_TSO, EINVAL},
       {"a driver's own", IBV_QPT_RC, IBV_WR_DRIVER1, EOPNOTSUPP},

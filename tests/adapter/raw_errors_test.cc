@@ -334,6 +334,35 @@ TEST(RawErrors, CountersAreRefused) {
   });
 }
 
+TEST(RawErrors, RateLimitsAreForRawQpsThatSend) {
+  with_endpoint([](RawEndpoint& endpoint) {
+    ibv_qp_rate_limit_attr limit{};
+    limit.rate_limit = 1'000'000;
+    EXPECT_EQ(ibv_modify_qp_rate_limit(endpoint.qp.get(), &limit), 0);
+    limit.comp_mask = 1;
+    EXPECT_EQ(ibv_modify_qp_rate_limit(endpoint.qp.get(), &limit), EINVAL);
+    limit.comp_mask = 0;
+    ibv_qp_attr attr{};
+    attr.qp_state = IBV_QPS_RTS;
+    attr.rate_limit = 2'000'000;
+    EXPECT_EQ(ibv_modify_qp(endpoint.qp.get(), &attr, IBV_QP_STATE | IBV_QP_RATE_LIMIT), 0);
+    ibv_qp_init_attr init{};
+    ASSERT_EQ(ibv_query_qp(endpoint.qp.get(), &attr, IBV_QP_STATE, &init), 0);
+    EXPECT_EQ(attr.rate_limit, 2'000'000u);
+    attr.qp_state = IBV_QPS_RESET;
+    ASSERT_EQ(ibv_modify_qp(endpoint.qp.get(), &attr, IBV_QP_STATE), 0);
+    EXPECT_EQ(ibv_modify_qp_rate_limit(endpoint.qp.get(), &limit), EINVAL) << "it does not send yet";
+
+    ibv_qp_init_attr of_rc{};
+    of_rc.send_cq = of_rc.recv_cq = endpoint.cq.get();
+    of_rc.cap = {
+        .max_send_wr = 1, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1, .max_inline_data = 0};
+    of_rc.qp_type = IBV_QPT_RC;
+    const Qp rc(ibv_create_qp(endpoint.pd.get(), &of_rc));
+    EXPECT_EQ(ibv_modify_qp_rate_limit(rc.get(), &limit), EOPNOTSUPP);
+  });
+}
+
 TEST(RawErrors, DeviceSaysWhatItCan) {
   with_endpoint([](RawEndpoint& endpoint) {
     ibv_device_attr_ex attr{};

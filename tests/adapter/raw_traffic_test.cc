@@ -224,6 +224,53 @@ TEST(RawTraffic, VlanTagsAreMatchedAndStripped) {
   });
 }
 
+TEST(RawTraffic, ExtendedCompletionTellsFlowTagAndStrippedVlanTag) {
+  with_cable([] {
+    RawEndpoint near("rxe_near"), far("rxe_far", IBV_QP_CREATE_CVLAN_STRIPPING);
+    ibv_cq_init_attr_ex of_cq{};
+    of_cq.cqe = 16;
+    of_cq.wc_flags = IBV_WC_EX_WITH_BYTE_LEN | IBV_WC_EX_WITH_FLOW_TAG | IBV_WC_EX_WITH_CVLAN;
+    ibv_cq_ex* cq = ibv_create_cq_ex(far.context.get(), &of_cq);
+    ASSERT_NE(cq, nullptr);
+    const Cq owner(ibv_cq_ex_to_cq(cq));
+    ibv_qp_init_attr_ex init{};
+    init.send_cq = init.recv_cq = owner.get();
+    init.cap = {
+        .max_send_wr = 1, .max_recv_wr = 4, .max_send_sge = 1, .max_recv_sge = 1, .max_inline_data = 0};
+    init.qp_type = IBV_QPT_RAW_PACKET;
+    init.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS;
+    init.pd = far.pd.get();
+    init.create_flags = IBV_QP_CREATE_CVLAN_STRIPPING;
+    far.qp.reset(ibv_create_qp_ex(far.context.get(), &init));
+    ASSERT_TRUE(far.qp);
+    ibv_qp_attr to{};
+    to.port_num = 1;
+    to.qp_state = IBV_QPS_INIT;
+    ASSERT_EQ(ibv_modify_qp(far.qp.get(), &to, IBV_QP_STATE | IBV_QP_PORT), 0);
+    to.qp_state = IBV_QPS_RTR;
+    ASSERT_EQ(ibv_modify_qp(far.qp.get(), &to, IBV_QP_STATE), 0);
+
+    ibv_flow_spec_action_tag tag{};
+    tag.type = IBV_FLOW_SPEC_ACTION_TAG;
+    tag.size = sizeof tag;
+    tag.tag_id = 0xabc123;
+    Flow rule = far.for_port(2000, 0, as_bytes(tag), 1);
+    ASSERT_TRUE(rule);
+    far.post_receives(1);
+    const Frame frame = FrameBuilder().addresses().vlan(0x6077).ipv4(17, 48).udp(40).build();
+    ASSERT_EQ(near.send(frame), 0);
+    ibv_poll_cq_attr poll{};
+    ASSERT_TRUE(eventually([&] { return ibv_start_poll(cq, &poll) == 0; }));
+    EXPECT_EQ(cq->status, IBV_WC_SUCCESS);
+    EXPECT_EQ(ibv_wc_read_byte_len(cq), frame.size() - 4);
+    EXPECT_EQ(ibv_wc_read_flow_tag(cq), 0xabc123u);
+    EXPECT_EQ(ibv_wc_read_cvlan(cq), 0x6077);
+    ibv_end_poll(cq);
+    rule.reset();
+    far.qp.reset();
+  });
+}
+
 TEST(RawTraffic, ManyFramesArriveInOrder) {
   with_cable([] {
     RawEndpoint near("rxe_near"), far("rxe_far");

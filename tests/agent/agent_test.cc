@@ -2,14 +2,17 @@
 // The agent's program and its clients, as they meet in a network namespace.
 #include <cerrno>
 #include <csignal>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -306,14 +309,55 @@ TEST_F(Agent, ShowsItsDevicesAndTheirCountersInTheStateDirectory) {
   page.qps[3].counters[transport::kSentPackets] = 1234;
   page.qps[3].in_use = 1;
   page.magic = control::StatusPage::kMagic;
-  EXPECT_TRUE(eventually([&] {
-    std::string count;
-    std::ifstream(device / "ports/1/hw_counters/sent_pkts") >> count;
-    return count == "1234";
-  }));
+  // As perftest does it: the file is opened once and read again and again.
+  const UniqueFd file(::open((device / "ports/1/hw_counters/sent_pkts").c_str(), O_RDONLY | O_CLOEXEC));
+  ASSERT_TRUE(file);
+  const auto shown = [&] {
+    char text[32] = {};
+    return ::pread(file.get(), text, sizeof text - 1, 0) > 0 ? std::string(text) : std::string();
+  };
+  for (const uint64_t count : {1234u, 1235u, 99999u}) {
+    page.qps[3].counters[transport::kSentPackets] = count;
+    EXPECT_TRUE(eventually([&] { return shown() == std::to_string(count) + "\n"; })) << shown();
+  }
+  auto admin = Admin::connect(kOnlyRunning);
+  ASSERT_TRUE(admin);
+  const auto status = (*admin)->status();
+  ASSERT_TRUE(status && !status->links.empty());
+  EXPECT_EQ(status->links.front().counters[transport::kSentPackets], 99999u);
+  admin->reset();
+
+  // What was counted stays counted when the process goes.
+  page.qps[3].in_use = 0;
+  page.qps[3].counters[transport::kSentPackets] = 100000;
+  ASSERT_TRUE((*client)->return_slot(slot->index));
+  EXPECT_TRUE(eventually([&] { return shown() == "100000\n"; })) << shown();
   ::munmap(memory, sizeof(control::StatusPage));
   EXPECT_EQ(agent->stop(SIGTERM), 0);
   EXPECT_FALSE(fs::exists(*directory));
+}
+
+TEST_F(Agent, JoinsMulticastGroupsForItsClients) {
+  AgentProcess agent;
+  auto client = Client::connect(kOnlyRunning);
+  ASSERT_TRUE(client);
+  const auto links = (*client)->links();
+  ASSERT_TRUE(links && !links->empty());
+  const uint32_t device = links->front().device_index;
+  const uint8_t address[4] = {239, 1, 2, 3};
+  const auto group = roce::Address::from_ipv4(address);
+  const auto socket = (*client)->join_group(device, group);
+  ASSERT_TRUE(socket);
+  sockaddr_in bound{};
+  socklen_t length = sizeof bound;
+  ASSERT_EQ(::getsockname(socket->get(), reinterpret_cast<sockaddr*>(&bound), &length), 0);
+  EXPECT_EQ(bound.sin_port, htons(4791));
+  EXPECT_EQ(std::memcmp(&bound.sin_addr, address, 4), 0);
+  EXPECT_TRUE((*client)->join_group(device, group)) << "another of the same group";
+
+  EXPECT_EQ((*client)->join_group(device + 100, group).error().code, ENODEV);
+  const uint8_t one_host[4] = {127, 0, 0, 1};
+  EXPECT_EQ((*client)->join_group(device, roce::Address::from_ipv4(one_host)).error().code, EINVAL);
 }
 
 TEST_F(Agent, SurvivesBeingKilledWithoutMovingASlot) {

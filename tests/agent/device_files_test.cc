@@ -102,16 +102,35 @@ control::SlotStatus slot_with(pid_t pid, uint32_t qpn, uint64_t sent) {
 TEST(CounterCollector, OnlyEverGrows) {
   CounterCollector collector;
   const auto sent = [&] { return collector.devices().at(3)[transport::kSentPackets]; };
-  collector.collect({slot_with(10, 7, 100)});
+  collector.collect(slot_with(10, 7, 100));
   EXPECT_EQ(sent(), 100u);
-  collector.collect({slot_with(10, 7, 150)});
+  collector.collect(slot_with(10, 7, 150));
   EXPECT_EQ(sent(), 150u);
   collector.collect({});
   EXPECT_EQ(sent(), 150u);
-  collector.collect({slot_with(10, 7, 5)});  // a new QP of the same number
+  collector.collect(slot_with(10, 7, 5));  // a new QP of the same number
   EXPECT_EQ(sent(), 155u);
-  collector.collect({slot_with(11, 7, 6)});  // of another process, and by chance above the last
+  collector.collect(slot_with(11, 7, 6));  // of another process, and by chance above the last
   EXPECT_EQ(sent(), 161u);
+}
+
+TEST(CounterCollector, CountsAFinishedSlotOnce) {
+  CounterCollector collector;
+  const auto sent = [&] { return collector.devices().at(3)[transport::kSentPackets]; };
+  collector.collect(slot_with(10, 7, 100));
+  collector.finish(slot_with(10, 7, 130));
+  EXPECT_EQ(sent(), 130u);
+  collector.collect(slot_with(10, 7, 200));  // the same process has been lent the slot anew
+  EXPECT_EQ(sent(), 330u);
+}
+
+TEST(NamedCounters, DoNotGoBelowZero) {
+  control::DeviceCounters counters;
+  counters[transport::kMulticastSent] = 5;  // read a moment later than the packets in all
+  counters[transport::kSentPackets] = 4;
+  for (const control::NamedCounter& counter : control::kNamedCounters) {
+    EXPECT_LT(counter.value(counters), 6u) << counter.path;
+  }
 }
 
 }  // namespace

@@ -55,7 +55,7 @@ TEST_F(StateTreeTest, ShowsDevicesWhereProgramsLook) {
   EXPECT_EQ(read("sys/class/infiniband_verbs/uverbs1/device/net/eth1/mtu"), "1500\n");
   EXPECT_EQ(read("sys/class/infiniband/rxe_eth0/device/infiniband_verbs/uverbs0/ibdev"), "rxe_eth0\n");
   EXPECT_EQ(read("sys/class/infiniband_verbs/abi_version"), "6\n");
-  for (const char* node : {"uverbs0", "uverbs1", "rxe_eth0", "rxe_eth1", "rdma_cm"}) {
+  for (const char* node : {"uverbs0", "uverbs1", "rxe_eth0", "rxe_eth1"}) {
     struct stat status {};
     ASSERT_EQ(::stat((directory_ + "/dev/infiniband/" + node).c_str(), &status), 0) << node;
     EXPECT_TRUE(S_ISCHR(status.st_mode));

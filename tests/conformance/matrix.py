@@ -6,6 +6,7 @@ run_programs.py; the interoperability test uses a part of it against the kernel.
 """
 
 import dataclasses
+import ipaddress
 import re
 from typing import Callable, Optional
 
@@ -24,6 +25,8 @@ class Case:
     figure: Optional[Callable] = None  # reads the speed from the client's output
     unit: str = ""
     expect: str = ""                 # a pattern that the client's output must match
+    topology: Optional[str] = None   # where alone it can be: "one_host", "two_hosts"
+    netdev: str = "lo"               # of one host
     raw: str = ""                    # raw Ethernet, as root, on the cable: "pair", or "alone" without a peer
 
     @property
@@ -57,6 +60,11 @@ def delay(program, *options, **more):
     return Case(program, ("-F", *options), figure=harness.latency, unit="us", **more)
 
 
+def group(address):
+    """A multicast group as perftest wants it: sixteen numbers."""
+    return ":".join(str(byte) for byte in ipaddress.IPv6Address(address).packed)
+
+
 # Every size from 2 bytes to 8 MiB; the iterations keep one run near a second.
 ALL_SIZES = ("-a", "-n", "60")
 
@@ -79,6 +87,77 @@ def pingpongs():
         pingpong(ud, "-c", "-s", "1024", "-e"),
         pingpong(ud, "-c", "-s", "4096", mtu=9000),
     ]
+
+
+def service_pingpongs():
+    """UC, and receives that queue pairs share. A lost UC message would stop the exchange for good."""
+    uc, srq, xsrq = "ibv_uc_pingpong", "ibv_srq_pingpong", "ibv_xsrq_pingpong"
+    return [
+        pingpong(uc, "-c"),
+        pingpong(uc, "-c", gid="ipv6"),
+        pingpong(uc, "-c", "-e"),
+        pingpong(uc, "-c", "-s", "65536", "-n", "300"),
+        pingpong(uc, "-c", "-m", "256", "-s", "16384", "-n", "300"),
+        pingpong(uc, "-c", "-m", "4096", "-s", "65536", "-n", "300", mtu=9000),
+        pingpong(uc, "-c", "-r", "1"),
+        pingpong(srq, "-c", "-n", "200"),
+        pingpong(srq, "-c", "-n", "200", gid="ipv6"),
+        pingpong(srq, "-c", "-n", "200", "-e"),
+        pingpong(srq, "-c", "-n", "50", "-s", "65536"),
+        pingpong(srq, "-c", "-n", "100", "-m", "256"),
+        pingpong(srq, "-c", "-n", "200", "-q", "1"),
+        pingpong(srq, "-c", "-n", "20", "-q", "100", "-r", "200"),
+        # With several clients a target of one process would deliver to the queues of another (docs/using.md).
+        Case(xsrq, ("-m", "1024"), "ipv4"),
+        Case(xsrq, ("-m", "1024"), "ipv6"),
+        Case(xsrq, ("-m", "1024", "-e", "-n", "100"), "ipv4"),
+        Case(xsrq, ("-m", "256", "-s", "65536", "-n", "20"), "ipv4"),
+        Case(xsrq, ("-m", "4096", "-s", "65536"), "ipv4", 9000),
+    ]
+
+
+def services():
+    """perftest over UC and XRC, and with shared receive queues."""
+    cases = []
+    for program in ("ib_send", "ib_write"):
+        cases += [
+            rate(f"{program}_bw", "-c", "UC"),
+            rate(f"{program}_bw", "-c", "UC", "-s", "1024", gid="ipv6"),
+            rate(f"{program}_bw", "-c", "UC", "-s", "64", "-n", "5000"),
+            delay(f"{program}_lat", "-c", "UC"),
+            delay(f"{program}_lat", "-c", "UC", *ALL_SIZES[1:], "-s", "65536"),
+        ]
+    for operation in ("send", "write", "read", "atomic"):
+        cases += [
+            rate(f"ib_{operation}_bw", "-c", "XRC"),
+            rate(f"ib_{operation}_bw", "-c", "XRC", gid="ipv6"),
+            rate(f"ib_{operation}_bw", "-c", "XRC", "-q", "4", "-n", "500"),
+            delay(f"ib_{operation}_lat", "-c", "XRC"),
+        ]
+    cases += [
+        rate("ib_send_bw", "-c", "XRC", "-b"),
+        rate("ib_send_bw", "--use-srq"),
+        rate("ib_send_bw", "--use-srq", "-q", "8", "-n", "500"),
+        rate("ib_send_bw", "--use-srq", "-b"),
+        rate("ib_send_bw", "--use-srq", "-e"),
+        rate("ib_send_bw", "--use-srq", "-c", "UD", "-s", "1024"),
+        delay("ib_send_lat", "--use-srq"),
+        delay("ib_send_lat", "--use-srq", "-e"),
+    ]
+    return cases
+
+
+def multicasts(measure, program):
+    """To a group: perftest's own, which Linux keeps on the host, and others that go from host to host.
+
+    Linux has no route for IPv6 groups over the loopback device.
+    """
+    to_group = ("-c", "UD", "-g", "-s", "1024")
+    cases = [measure(program, *to_group, gid="ipv6", topology="one_host", netdev="eth0")]
+    if program == "ib_send_bw":  # for the latency each end needs a group of its own, which -M cannot say
+        cases += [measure(program, *to_group, "-M", group("::ffff:239.47.91.1"), gid="ipv4"),
+                  measure(program, *to_group, "-M", group("ff05::4791"), gid="ipv6", topology="two_hosts")]
+    return cases
 
 
 def bandwidths():
@@ -114,6 +193,9 @@ def bandwidths():
         rate("ib_send_bw", "-c", "UD", "-s", "1024", gid="ipv6"),
         rate("ib_send_bw", "-c", "UD", "-s", "1024", "--use_old_post_send"),
         rate("ib_write_bw", "-s", "64", "-I", "64"),
+        rate("ib_send_bw", "--report-counters=counters/port_xmit_data,hw_counters/out_of_seq_request", "-n", "20000",
+             expect=r"counters/port_xmit_data=[1-9]\d*\s+hw_counters/out_of_seq_request=\d"),
+        *multicasts(rate, "ib_send_bw"),
         rate("ib_write_bw", "-s", "64", "-I", "64", "--use_old_post_send"),
     ]
     return cases
@@ -132,6 +214,7 @@ def latencies():
     cases += [
         delay("ib_send_lat", "-c", "UD", "-s", "1024"),
         delay("ib_send_lat", "-I", "0"),
+        *multicasts(delay, "ib_send_lat"),
         delay("ib_write_lat", "-I", "220"),
     ]
     return cases
@@ -151,12 +234,14 @@ def raw_packets():
         lat(), lat("-s", "1500"), lat("-s", "9000", mtu=9000), lat(*ports), lat("--promiscuous"),
         bandwidth("-n", "500", "-r", "1024"), bandwidth("-s", "64", "-n", "500", "-r", "1024"), bandwidth(*ports, "-n", "500", "-r", "1024"),
         bandwidth("-b", "-n", "200", "-r", "512"),
+        Case("raw_ethernet_burst_lat", ("-n", "500", "--rate_limit_type=PP", "--rate_limit=100", "--rate_units=M",
+                                        "--burst_size=16"), raw="pair", expect=r"\n \d+ +500 "),
         Case("raw_ethernet_fs_rate", ("-n", "1000"), raw="alone", expect=r"flows/sec|[Ff]low"),
     ]
 
 
 def all_cases():
-    return pingpongs() + bandwidths() + latencies() + raw_packets()
+    return pingpongs() + service_pingpongs() + bandwidths() + latencies() + services() + raw_packets()
 
 
 def programs():

@@ -17,9 +17,9 @@ import matrix
 TOPOLOGIES = ("one_host", "two_hosts")
 
 
-def hosts_for(hosts, topology, mtu):
+def hosts_for(hosts, topology, mtu, netdev="lo"):
     if topology == "one_host":
-        host = hosts.one()
+        host = hosts.one() if netdev == "lo" else hosts.two(mtu)[0]
         return host, host
     return hosts.two(mtu)
 
@@ -100,17 +100,19 @@ def main():
             if "devices" in programs:
                 run_devices(hosts, topology, failures)
                 runs += 1
-            pairs = {}  # hosts by the cable's MTU and who uses them: agents and addresses are made once
+            pairs = {}  # hosts by the cable, and who uses them: agents and addresses are made once
             for case in matrix.all_cases():
                 if case.program not in programs or (options.options and options.options not in case.name):
                     continue
                 # A loopback device has one MTU only; the cases with another are those of the cable.
                 if topology == "one_host" and (case.mtu != 1500 or case.raw):
                     continue
+                if case.topology not in (None, topology):
+                    continue
                 # Root has hosts of its own: the agent is that of whoever comes first.
-                which = (case.mtu, bool(case.raw))
+                which = (case.mtu, case.netdev, bool(case.raw))
                 if which not in pairs:
-                    pairs[which] = hosts_for(hosts, topology, case.mtu)
+                    pairs[which] = hosts_for(hosts, topology, case.mtu, case.netdev)
                 figures, bad = run_case(hosts, case, *pairs[which], options.repeat, environment)
                 runs += 1
                 failures += bad

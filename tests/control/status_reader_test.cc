@@ -5,6 +5,7 @@
 #include <vector>
 
 #include <fcntl.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -59,6 +60,18 @@ TEST_F(StatusPageFile, IsReadWhereverQpsAre) {
   if (expected.back() == page_->qps.size() - 1) expected.pop_back();
   expected.push_back(4711);
   EXPECT_EQ(qpns(), expected);
+}
+
+TEST_F(StatusPageFile, NumbersOfAQpThatIsGoneAreThereForWhoeverWantsThem) {
+  page_->magic = StatusPage::kMagic;
+  page_->qps[7].qpn = 4711;
+  page_->qps[7].counters[0] = 12;
+  EXPECT_THAT(qpns(), testing::IsEmpty());
+  SlotStatus slot;
+  read_status_page(file_.get(), slot, QpChoice::kAll);
+  ASSERT_EQ(slot.qps.size(), 1u);
+  EXPECT_EQ(slot.qps[0].qpn, 4711u);
+  EXPECT_EQ(slot.qps[0].counters[0], 12u);
 }
 
 TEST_F(StatusPageFile, TellsAllNumbersOfAQp) {

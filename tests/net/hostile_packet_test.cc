@@ -14,7 +14,7 @@ namespace {
 class HostilePacket : public ::testing::TestWithParam<const char*> {
  protected:
   void expect_drop(ConstBytes udp_payload, DropReason reason) {
-    uint64_t& count = group_[1].counters().dropped[static_cast<size_t>(reason)];
+    const Count& count = group_[1].counters().dropped[static_cast<size_t>(reason)];
     const uint64_t before = count;
     stranger_.send(udp_payload);
     ASSERT_TRUE(wait_for(group_[1].receive_fd(), POLLIN));

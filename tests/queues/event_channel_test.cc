@@ -134,5 +134,17 @@ TEST_F(EventChannelTest, GivesEachEventToOneOfManyTakers) {
   EXPECT_FALSE(readable());
 }
 
+TEST_F(EventChannelTest, EndsAfterTheLastEvent) {
+  channel->post(a);
+  channel->end();
+  EXPECT_TRUE(channel->take([&](EventSource& source) { EXPECT_EQ(&source, &a); }));
+  for (int i = 0; i < 3; ++i) {
+    const auto taken = channel->take([](EventSource&) { FAIL(); });
+    ASSERT_FALSE(taken);
+    EXPECT_EQ(taken.error().code, EIO);
+    EXPECT_TRUE(readable());
+  }
+}
+
 }  // namespace
 }  // namespace verbena::queues

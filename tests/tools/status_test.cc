@@ -35,11 +35,15 @@ control::AgentStatus example() {
       .index = 1, .pid = 1234, .uid = 1000, .program = "ib_write_bw", .has_wire = true, .qps = {qp}};
   slot.port[control::kPortSentPackets] = 78;
   slot.port[control::kPortFirstDropReason + static_cast<size_t>(net::DropReason::kBadIcrc)] = 5;
+  control::DeviceCounters counters;
+  counters[transport::kSentBytes] = 4096;
+  counters[transport::kOutOfSequence] = 6;
+  counters.link_downed = 2;
   return {.pid = 99,
           .uid = 1000,
           .version = "0.1.0",
           .no_wire_reason = "",
-          .links = {{link, "up"}},
+          .links = {{link, "up", counters}},
           .slots = {slot}};
 }
 
@@ -61,6 +65,15 @@ TEST(StatusJson, TellsAllThereIs) {
   EXPECT_EQ(qp["state"], "RTS");
   EXPECT_EQ(qp["link"], "rxe_eth0");
   EXPECT_EQ(qp["counters"]["sent_packets"], 77);
+}
+
+TEST(StatusJson, HasCountersOfLinksByTheNamesInSys) {
+  const json link = json::parse(status_as_json(example()))["links"][0];
+  EXPECT_EQ(link["counters"]["port_xmit_data"], 1024);
+  EXPECT_EQ(link["counters"]["link_downed"], 2);
+  EXPECT_EQ(link["hw_counters"]["out_of_seq_request"], 6);
+  EXPECT_EQ(link["hw_counters"]["out_of_sequence"], 6);
+  EXPECT_EQ(link["hw_counters"].size() + link["counters"].size(), control::kNamedCounters.size());
 }
 
 TEST(StatusJson, HasTheSameMembersWithoutAnAgent) {

@@ -202,6 +202,67 @@ TEST_F(RawTest, FullDeviceIsTriedAgainAfterAWhile) {
   EXPECT_THAT(sent(), ElementsAre(good(0), good(1), good(2)));
 }
 
+// ---- pacing
+
+TEST_F(RawTest, RateIsKept) {
+  bring_up();
+  Buffer& buffer = memory_.add(1000);
+  qp_->limit_rate(8000, 1000);  // a frame a millisecond, and one may be saved up
+  const TimePoint begin = now_;
+  size_t posted = 0;
+  while (now_ < begin + std::chrono::milliseconds(100)) {
+    for (; posted < frames_.sent.size() + 10; ++posted) post_send_of(buffer, posted);
+    transmit();
+    EXPECT_FALSE(qp_->has_urgent());
+    ASSERT_GT(qp_->deadline(), now_);
+    ASSERT_NE(qp_->deadline(), kNever);
+    drain(*send_cq_);
+    now_ = qp_->deadline();
+    qp_->on_timer(now_);
+  }
+  EXPECT_GE(frames_.sent.size(), 100u);
+  EXPECT_LE(frames_.sent.size(), 103u);
+}
+
+TEST_F(RawTest, TimeThatWasNotUsedGivesABurstAndNoMore) {
+  bring_up();
+  Buffer& buffer = memory_.add(1000);
+  qp_->limit_rate(8000, 3000);
+  now_ += std::chrono::seconds(10);
+  for (uint64_t i = 0; i < 20; ++i) post_send_of(buffer, i);
+  transmit();
+  EXPECT_LE(frames_.sent.size(), 4u);
+  EXPECT_GE(frames_.sent.size(), 3u);
+}
+
+TEST_F(RawTest, LimitCanBeLiftedWhileFramesWait) {
+  bring_up();
+  Buffer& buffer = memory_.add(1000);
+  qp_->limit_rate(8, 1000);
+  for (uint64_t i = 0; i < 5; ++i) post_send_of(buffer, i);
+  transmit();
+  EXPECT_LT(frames_.sent.size(), 5u);
+  qp_->limit_rate(0, 0);
+  EXPECT_TRUE(qp_->has_urgent());
+  transmit();
+  EXPECT_EQ(frames_.sent.size(), 5u);
+}
+
+TEST_F(RawTest, FrameThatDidNotGoCostsNoTime) {
+  bring_up();
+  Buffer& buffer = memory_.add(1000);
+  qp_->limit_rate(8000, 1000);
+  frames_.refused = 0;
+  post_send_of(buffer, 0);
+  transmit();
+  frames_.refused = SIZE_MAX;
+  now_ = qp_->deadline();
+  EXPECT_LT(now_, TimePoint(std::chrono::milliseconds(1001))) << "tried again as a full device is";
+  qp_->on_timer(now_);
+  transmit();
+  EXPECT_EQ(frames_.sent.size(), 1u);
+}
+
 struct Failure {
   const char* name;
   FrameStatus status;

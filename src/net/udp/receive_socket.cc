@@ -8,6 +8,7 @@
 #include <netinet/udp.h>
 #include <sys/socket.h>
 
+#include "net/udp/multicast_socket.h"
 #include "net/udp/receive_options.h"
 #include "net/udp/socket_address.h"
 #include "net/udp/udp_port.h"
@@ -24,6 +25,7 @@ Result<UniqueFd> open_bound(int family, uint16_t port) {
   if (!fd) return fail(errno);
   if (!set_option(fd.get(), SOL_SOCKET, SO_REUSEPORT, 1)) return fail(errno);
   if (const Result<void> set = set_receive_options(fd.get()); !set) return tl::unexpected(set.error());
+  refuse_multicast(fd.get());  // groups have sockets of their own
   SocketAddress any{};
   if (family == AF_INET6) {
     if (!set_option(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, 0)) return fail(errno);

@@ -17,8 +17,8 @@
 
 namespace verbena::net {
 
-// The receiving half of a UdpPort: reads datagrams, splits what GRO has merged, and hands on what is a whole
-// RoCEv2 packet for our slot. One thread at a time.
+// The receiving half of a UdpPort, and a multicast group's: reads datagrams, splits what GRO has merged, and
+// hands on what is a whole RoCEv2 packet for our slot, or for the multicast QPN. One thread at a time.
 class Receiver {
  public:
   // `port` is the socket's own, which the ICRC covers.
@@ -26,6 +26,7 @@ class Receiver {
 
   uint32_t receive(PacketHandler& handler, uint32_t budget);
   int fd() const { return socket_.get(); }
+  void close() { socket_.reset(); }
 
  private:
   static constexpr uint32_t kMessages = 8;

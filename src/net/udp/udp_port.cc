@@ -16,7 +16,8 @@ namespace {
 class SocketPort final : public UdpPort {
  public:
   SocketPort(UniqueFd receive_socket, uint16_t local_port, const UdpPortOptions& options)
-      : sender_(options, counters_),
+      : counters_(options.counters != nullptr ? *options.counters : own_counters_),
+        sender_(options, counters_),
         receiver_(std::move(receive_socket), local_port, options.slot, counters_) {}
 
   transport::SendStatus send(const transport::OutgoingPacket& packet) override {
@@ -32,7 +33,8 @@ class SocketPort final : public UdpPort {
   PortCounters& counters() override { return counters_; }
 
  private:
-  PortCounters counters_;
+  PortCounters own_counters_;
+  PortCounters& counters_;
   Sender sender_;
   Receiver receiver_;
 };

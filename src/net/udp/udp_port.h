@@ -15,6 +15,8 @@ struct UdpPortOptions {
   uint16_t port = roce::kUdpPort;
   uint32_t receive_buffer_bytes = 4u << 20;  // asked for; without CAP_NET_ADMIN capped at net.core.rmem_max
   uint32_t send_buffer_bytes = 4u << 20;
+  // Where to count, for the life of the port; nullptr: in the port.
+  PortCounters* counters = nullptr;
 };
 
 // A Port over UDP sockets: RoCEv2, exact, with segmentation offload both ways. docs/wire.md says how.

@@ -11,12 +11,21 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+// By the names that the kernel's files have: {"counters": {"port_xmit_data": 1, ...}, "hw_counters": {...}}.
+void add_counters(Json& link, const control::DeviceCounters& counters) {
+  for (const control::NamedCounter& counter : control::kNamedCounters) {
+    const size_t slash = counter.path.find('/');
+    link[std::string(counter.path.substr(0, slash))][std::string(counter.path.substr(slash + 1))] =
+        counter.value(counters);
+  }
+}
+
 Json to_json(const control::LinkStatus& one) {
   Json gids = Json::array();
   for (const control::GidEntry& entry : one.link.gids) {
     gids.push_back({{"index", entry.index}, {"gid", gid_as_text(entry.gid)}, {"type", "RoCE v2"}});
   }
-  return {
+  Json link = {
       {"name", one.link.name},
       {"index", one.link.device_index},
       {"netdev", one.link.netdev},
@@ -29,6 +38,8 @@ Json to_json(const control::LinkStatus& one) {
       {"wire", one.wire},
       {"gids", std::move(gids)},
   };
+  add_counters(link, one.counters);
+  return link;
 }
 
 Json port_to_json(const control::SlotStatus& slot) {

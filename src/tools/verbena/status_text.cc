@@ -24,6 +24,20 @@ std::string gids_as_text(const control::AgentStatus& status) {
   return table.empty() ? "No link has a GID.\n" : table.text();
 }
 
+// By their names in /sys; only what has happened.
+std::string link_counters_as_text(const control::AgentStatus& status) {
+  std::string text;
+  for (const control::LinkStatus& one : status.links) {
+    std::string counted;
+    for (const control::NamedCounter& counter : control::kNamedCounters) {
+      const uint64_t value = counter.value(one.counters);
+      if (value) counted += fmt::format(" {} {}", counter.path.substr(counter.path.find('/') + 1), value);
+    }
+    if (!counted.empty()) text += fmt::format("{}:{}\n", printable(one.link.name), counted);
+  }
+  return text.empty() ? text : "\nCounters\n" + text;
+}
+
 // Only what has happened: a line of zeros tells nothing.
 std::string port_as_text(const control::SlotStatus& slot) {
   std::string text;
@@ -82,6 +96,7 @@ std::string status_as_text(const control::AgentStatus& status) {
                                         : fmt::format("Wire: none. {}\n", printable(status.no_wire_reason));
   text += '\n' + links_as_text(status);
   text += '\n' + gids_as_text(status);
+  text += link_counters_as_text(status);
   if (status.slots.empty()) text += "\nNo process uses Verbena.\n";
   for (const control::SlotStatus& slot : status.slots) text += '\n' + process_as_text(status, slot);
   return text;

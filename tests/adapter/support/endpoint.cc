@@ -61,7 +61,7 @@ int find_gid(ibv_context* context, bool ipv4) {
 }
 
 Endpoint::Endpoint(const Options& wanted) : options(wanted), buffer_(wanted.bytes) {
-  context = open_device();
+  context = open_device(options.device);
   pd.reset(ibv_alloc_pd(context.get()));
   EXPECT_NE(pd, nullptr);
   if (options.with_channel) channel.reset(ibv_create_comp_channel(context.get()));
@@ -76,7 +76,8 @@ Endpoint::Endpoint(const Options& wanted) : options(wanted), buffer_(wanted.byte
   init.qp_type = options.type;
   init.sq_sig_all = options.signal_all ? 1 : 0;
   init.pd = pd.get();
-  init.comp_mask = IBV_QP_INIT_ATTR_PD;
+  init.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS;
+  init.create_flags = options.create_flags;
   if (options.send_operations != 0) {
     init.comp_mask |= IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
     init.send_ops_flags = options.send_operations;

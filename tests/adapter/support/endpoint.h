@@ -66,6 +66,8 @@ struct Options {
   uint8_t rnr_retries = 7;
   uint8_t max_rd_atomic = 16;
   uint64_t send_operations = 0;  // for ibv_wr_*: enum ibv_qp_create_send_ops_flags
+  uint32_t create_flags = 0;     // IBV_QP_CREATE_...
+  std::string device = "rxe_lo";
 };
 
 // A context with one of everything: a QP with its CQ (one for both queues) and a registered buffer.

@@ -150,7 +150,7 @@ TEST_F(SimulatedNetworkTest, NeverDeliversWhatItCorrupted) {
   // What is left are packets whose reserved byte alone was hit: the ICRC does not cover it.
   expect_intact();
   EXPECT_LT(arrived.size(), 10'000u / 20);
-  const auto bad = to.counters().dropped[static_cast<size_t>(DropReason::kBadIcrc)];
+  const uint64_t bad = to.counters().dropped[static_cast<size_t>(DropReason::kBadIcrc)];
   EXPECT_EQ(bad + arrived.size(), 10'000u);
 }
 

@@ -35,6 +35,9 @@ class Host : public net::PacketHandler {
     uint32_t send_requests = 64;
     uint32_t recv_requests = 64;
     Duration least_ack_timeout = std::chrono::milliseconds(4);
+    queues::SharedReceiveQueue* srq = nullptr;              // in place of a receive queue
+    const queues::SharedReceiveQueueTable* srqs = nullptr;  // of an XRC target, and its domain
+    uint64_t xrc_domain = 0;
   };
 
   Host(net::SimulatedNetwork& network, const roce::Address& address, uint64_t seed)
@@ -54,6 +57,9 @@ class Host : public net::PacketHandler {
     QpConfig config;
     config.qpn = roce::Qpn(kFirstQpn + static_cast<uint32_t>(qps_.size()) - 1);
     config.pd = kTestPd;
+    config.srq = sizes.srq;
+    config.srqs = sizes.srqs;
+    config.xrc_domain = sizes.xrc_domain;
     config.send_cq = s.send_cq.get();
     config.recv_cq = s.recv_cq.get();
     config.keys = &memory_.keys();

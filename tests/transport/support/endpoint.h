@@ -13,6 +13,7 @@
 #include "transport/support/memory.h"
 #include "transport/support/post.h"
 #include "transport/support/recording_sink.h"
+#include "transport/support/xrc_halves.h"
 #include "transport/ud.h"
 
 namespace verbena::transport {
@@ -44,9 +45,14 @@ struct EndpointOptions {
   uint32_t recv_requests = 64;
   uint32_t cq_entries = 1024;
   bool signal_all = true;
+  uint32_t qpn = 0x11;
+  memory::KeyTable* keys = nullptr;                       // another endpoint's memory, in place of its own
+  queues::SharedReceiveQueue* srq = nullptr;              // in place of its own receive queue
+  const queues::SharedReceiveQueueTable* srqs = nullptr;  // of an XRC target, which has no protection domain
+  uint64_t xrc_domain = 0;
 };
 
-// One queue pair of type Qp (RC or UD) with all it needs, its wire a recording.
+// One queue pair of type Qp with all it needs, its wire a recording.
 template <class Qp>
 class Endpoint {
  public:
@@ -54,12 +60,15 @@ class Endpoint {
     send_cq = *queues::CompletionQueue::create(options.cq_entries, &log);
     recv_cq = *queues::CompletionQueue::create(options.cq_entries, &log);
     QpConfig config;
-    config.qpn = roce::Qpn(0x11);
-    config.pd = kTestPd;
+    config.qpn = roce::Qpn(options.qpn);
+    config.pd = options.srqs != nullptr ? 0 : kTestPd;
+    config.srq = options.srq;
+    config.srqs = options.srqs;
+    config.xrc_domain = options.xrc_domain;
     config.signal_all = options.signal_all;
     config.send_cq = send_cq.get();
     config.recv_cq = recv_cq.get();
-    config.keys = &memory.keys();
+    config.keys = options.keys != nullptr ? options.keys : &memory.keys();
     config.listener = &log;
     config.counters = &counters;
     constexpr uint32_t kLists = queues::kMaxSge * sizeof(ibv_sge);
@@ -136,12 +145,15 @@ class Endpoint {
 };
 
 // The packets a peer would send, to the endpoint's QP.
-inline roce::Headers rc_headers(roce::Operation operation, uint32_t psn) {
+inline roce::Headers headers_of(roce::Service service, roce::Operation operation, uint32_t psn) {
   roce::Headers headers;
-  headers.opcode = roce::make_opcode(roce::Service::kRc, operation);
+  headers.opcode = roce::make_opcode(service, operation);
   headers.destination = roce::Qpn(0x11);
   headers.psn = roce::Psn(psn);
   return headers;
+}
+inline roce::Headers rc_headers(roce::Operation operation, uint32_t psn) {
+  return headers_of(roce::Service::kRc, operation, psn);
 }
 
 }  // namespace verbena::transport

@@ -19,6 +19,7 @@ inline bool post_send(QueuePair& qp, const ibv_send_wr& wr, const roce::Path* pa
   wqe->flags = static_cast<uint8_t>(wr.send_flags);
   wqe->immediate = wr.imm_data;
   wqe->remote_address = wqe->compare_add = wqe->swap = wqe->rkey = 0;
+  wqe->remote_srqn = wr.qp_type.xrc.remote_srqn;
   if (wqe->opcode == queues::kFlushOpcode) {  // which ibv_send_wr has no place for; an atomic's will do
     wqe->remote_address = wr.wr.atomic.remote_addr;
     wqe->rkey = wr.wr.atomic.rkey;
@@ -62,14 +63,20 @@ inline bool post_send(QueuePair& qp, const ibv_send_wr& wr, const roce::Path* pa
   return true;
 }
 
-inline bool post_recv(QueuePair& qp, const ibv_recv_wr& wr) {
-  queues::RecvWqe* wqe = qp.recv_queue().reserve();
+inline bool post_recv(queues::RecvQueue& queue, const ibv_recv_wr& wr) {
+  queues::RecvWqe* wqe = queue.reserve();
   if (wqe == nullptr) return false;
   wqe->wr_id = wr.wr_id;
   wqe->num_sge = static_cast<uint32_t>(wr.num_sge);
   for (int i = 0; i < wr.num_sge; ++i) wqe->sge_space()[i] = wr.sg_list[i];
-  qp.recv_queue().publish();
+  queue.publish();
   return true;
+}
+inline bool post_recv(QueuePair& qp, const ibv_recv_wr& wr) {
+  return post_recv(qp.recv_queue(), wr);
+}
+inline bool post_recv(queues::SharedReceiveQueue& queue, const ibv_recv_wr& wr) {
+  return post_recv(queue.ring(), wr);
 }
 
 }  // namespace verbena::transport

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "base/result.h"
+#include "base/unique_fd.h"
+#include "engine/input.h"
+#include "engine/shard.h"
+#include "net/udp/receiver.h"
+#include "roce/path.h"
+
+namespace verbena::engine {
+
+// How a QP is attached to a group.
+struct Attachment {
+  transport::QueuePair* qp = nullptr;
+  // What it sent itself is not for it (IBV_QP_CREATE_BLOCK_SELF_MCAST_LB).
+  bool blocks_own = false;
+};
+
+// A multicast group on one link, for the QPs of a shard that are attached to it: a copy of each datagram goes
+// to every one of them (IBTA volume 1, 10.5.2). With the shard's lock held.
+class MulticastGroup final : public Input, private net::PacketHandler {
+ public:
+  // `socket` is joined to the group on the interface. `is_ours` says whether an address is the link's.
+  MulticastGroup(Shard& shard, const roce::Address& group, uint32_t interface_index, UniqueFd socket,
+                 std::function<bool(const roce::Address&)> is_ours);
+
+  const roce::Address& address() const { return group_; }
+
+  // A QP may be attached several times, and detached as often. ENOMEM
+  Result<void> attach(const Attachment& attachment);
+  // False: it is not attached.
+  bool detach(const transport::QueuePair& qp);
+  bool has_members() const { return !members_.empty(); }
+
+  // Input
+  int fd() const override { return receiver_.fd(); }
+  uint32_t receive(uint32_t budget, TimePoint now) override;
+  void abandon() override { receiver_.close(); }
+
+ private:
+  void on_packet(const transport::IncomingPacket& packet) override;
+  bool is_echo(const Attachment& member, const transport::IncomingPacket& packet) const;
+
+  struct Member {
+    Attachment attachment;
+    uint32_t times = 1;
+  };
+
+  Shard& shard_;
+  const roce::Address group_;
+  const uint32_t interface_index_;
+  const std::function<bool(const roce::Address&)> is_ours_;
+  net::PortCounters no_port_;  // counts in place of the port's where there is none
+  net::PortCounters& counters_;
+  net::Receiver receiver_;
+  std::vector<Member> members_;
+};
+
+}  // namespace verbena::engine

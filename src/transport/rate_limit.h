@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "base/time.h"
+
+namespace verbena::transport {
+
+// Packet pacing (ibv_modify_qp_rate_limit(3)): how soon what is to be sent may be. Each byte takes its time
+// at the rate, whether it is used or not, but for a burst that may have been saved up.
+class RateLimit {
+ public:
+  // What may be saved up where nothing is said: the time for which a busy machine keeps a sender waiting.
+  static constexpr Duration kDefaultBurst = std::chrono::milliseconds(1);
+  static constexpr uint32_t kLeastBurstBytes = 16 * 1024;
+
+  // In kilobits a second; 0: as fast as may be. `burst`: bytes, 0: the default.
+  void set(uint32_t rate, uint32_t burst) {
+    rate_ = rate;
+    burst_ = burst != 0 ? time_of(burst) : std::max(kDefaultBurst, time_of(kLeastBurstBytes));
+    due_ = TimePoint{};
+  }
+  uint32_t rate() const { return rate_; }
+
+  bool may_send(TimePoint now) const { return rate_ == 0 || due_ <= now; }
+  // REQUIRES: may_send(now)
+  void sent(uint32_t bytes, TimePoint now) {
+    if (rate_ != 0) due_ = std::max(due_, now - burst_) + time_of(bytes);
+  }
+  // When may_send() is true again, if it is not.
+  TimePoint due() const { return due_; }
+
+ private:
+  Duration time_of(uint32_t bytes) const {
+    return rate_ == 0 ? Duration{} : Duration(std::chrono::nanoseconds(uint64_t{bytes} * 8'000'000 / rate_));
+  }
+
+  uint32_t rate_ = 0;
+  Duration burst_{};
+  TimePoint due_{};
+};
+
+}  // namespace verbena::transport

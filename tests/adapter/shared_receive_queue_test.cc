@@ -1,0 +1,417 @@
+// SPDX-License-Identifier: Apache-2.0
+// Shared receive queues through the verbs: their calls' errors (ibv_create_srq(3), ibv_modify_srq(3), the
+// kernel's rxe), messages, events.
+#include <atomic>
+#include <cstring>
+#include <thread>
+
+#include "adapter/support/services.h"
+
+namespace verbena::adapter::testing {
+namespace {
+
+class SharedReceiveQueues : public ::testing::Test {
+ protected:
+  Bench bench;
+};
+
+TEST_F(SharedReceiveQueues, Creating) {
+  ibv_device_attr device{};
+  ASSERT_EQ(ibv_query_device(bench.context.get(), &device), 0);
+  ASSERT_GT(device.max_srq, 0);
+  struct Case {
+    const char* what;
+    uint32_t requests;
+    uint32_t sges;
+    int error;  // 0: works
+  };
+  const Case cases[] = {
+      {"one request", 1, 1, 0},
+      {"without a list", 16, 0, 0},
+      {"an odd number", 100, 3, 0},
+      {"as many as the device says", static_cast<uint32_t>(device.max_srq_wr), 1, 0},
+      {"as long lists as the device says", 1, static_cast<uint32_t>(device.max_srq_sge), 0},
+      {"no requests", 0, 1, EINVAL},
+      {"more than the device says", static_cast<uint32_t>(device.max_srq_wr) + 1, 1, EINVAL},
+      {"longer lists", 1, static_cast<uint32_t>(device.max_srq_sge) + 1, EINVAL},
+      {"no number at all", UINT32_MAX, 1, EINVAL},
+  };
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.what);
+    int its_context = 0;
+    ibv_srq_init_attr init{};
+    init.srq_context = &its_context;
+    init.attr = {.max_wr = c.requests, .max_sge = c.sges, .srq_limit = 77};
+    errno = 0;
+    Srq srq(ibv_create_srq(bench.pd.get(), &init));
+    EXPECT_EQ(srq == nullptr ? errno : 0, c.error);
+    if (srq == nullptr) continue;
+    EXPECT_GE(init.attr.max_wr, c.requests);
+    EXPECT_GE(init.attr.max_sge, c.sges);
+    EXPECT_EQ(srq->context, bench.context.get());
+    EXPECT_EQ(srq->srq_context, &its_context);
+    EXPECT_EQ(srq->pd, bench.pd.get());
+    ibv_srq_attr attr{};
+    ASSERT_EQ(ibv_query_srq(srq.get(), &attr), 0);
+    EXPECT_EQ(attr.max_wr, init.attr.max_wr);
+    EXPECT_EQ(attr.max_sge, init.attr.max_sge);
+    EXPECT_EQ(attr.srq_limit, 0u) << "which creating does not set";
+  }
+}
+
+TEST_F(SharedReceiveQueues, CreatingExtended) {
+  Bench other;
+  Xrcd domain = bench.make_domain();
+  Xrcd foreign = other.make_domain();
+  ASSERT_NE(domain, nullptr);
+  constexpr uint32_t kXrc =
+      IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD | IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ;
+  struct Case {
+    const char* what;
+    uint32_t mask;
+    ibv_srq_type type;
+    ibv_pd* pd;
+    ibv_xrcd* xrcd;
+    ibv_cq* cq;
+    int error;
+  };
+  const Case cases[] = {
+      {"basic by default", IBV_SRQ_INIT_ATTR_PD, IBV_SRQT_XRC, bench.pd.get(), nullptr, nullptr, 0},
+      {"XRC", kXrc, IBV_SRQT_XRC, bench.pd.get(), domain.get(), bench.cq.get(), 0},
+      {"XRC without a PD", kXrc & ~uint32_t{IBV_SRQ_INIT_ATTR_PD}, IBV_SRQT_XRC, bench.pd.get(), domain.get(),
+       bench.cq.get(), EINVAL},
+      {"XRC without a domain", kXrc & ~uint32_t{IBV_SRQ_INIT_ATTR_XRCD}, IBV_SRQT_XRC, bench.pd.get(),
+       domain.get(), bench.cq.get(), EINVAL},
+      {"XRC without a CQ", kXrc & ~uint32_t{IBV_SRQ_INIT_ATTR_CQ}, IBV_SRQT_XRC, bench.pd.get(), domain.get(),
+       bench.cq.get(), EINVAL},
+      {"a domain that is null", kXrc, IBV_SRQT_XRC, bench.pd.get(), nullptr, bench.cq.get(), EINVAL},
+      {"a CQ that is null", kXrc, IBV_SRQT_XRC, bench.pd.get(), domain.get(), nullptr, EINVAL},
+      {"another context's domain", kXrc, IBV_SRQT_XRC, bench.pd.get(), foreign.get(), bench.cq.get(), EINVAL},
+      {"another context's CQ", kXrc, IBV_SRQT_XRC, bench.pd.get(), domain.get(), other.cq.get(), EINVAL},
+      {"another context's PD", kXrc, IBV_SRQT_XRC, other.pd.get(), domain.get(), bench.cq.get(), EINVAL},
+      {"an unknown field", kXrc | 1u << 20, IBV_SRQT_XRC, bench.pd.get(), domain.get(), bench.cq.get(),
+       EOPNOTSUPP},
+      {"tag matching without tags", kXrc | IBV_SRQ_INIT_ATTR_TM, IBV_SRQT_TM, bench.pd.get(), domain.get(),
+       bench.cq.get(), EINVAL},
+  };
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.what);
+    ibv_srq_init_attr_ex init{};
+    init.attr = {.max_wr = 8, .max_sge = 1, .srq_limit = 0};
+    init.comp_mask = c.mask;
+    init.srq_type = c.type;
+    init.pd = c.pd;
+    init.xrcd = c.xrcd;
+    init.cq = c.cq;
+    errno = 0;
+    Srq srq(ibv_create_srq_ex(bench.context.get(), &init));
+    EXPECT_EQ(srq == nullptr ? errno : 0, c.error);
+    if (srq == nullptr) continue;
+    uint32_t number = 0;
+    const bool numbered = (c.mask & IBV_SRQ_INIT_ATTR_XRCD) != 0;
+    EXPECT_EQ(ibv_get_srq_num(srq.get(), &number), numbered ? 0 : EINVAL);
+    EXPECT_EQ(number != 0, numbered);
+    EXPECT_LE(number, 0xffffffu);
+  }
+}
+
+TEST_F(SharedReceiveQueues, Modifying) {
+  Srq srq = bench.make_srq(16);
+  ASSERT_NE(srq, nullptr);
+  for (uint64_t id = 0; id < 5; ++id) ASSERT_EQ(bench.post_receive(srq.get(), id, bench.piece(0, 8)), 0);
+  ibv_device_attr device{};
+  ASSERT_EQ(ibv_query_device(bench.context.get(), &device), 0);
+  const auto most = static_cast<uint32_t>(device.max_srq_wr);
+  struct Case {
+    const char* what;
+    int mask;
+    uint32_t requests;
+    uint32_t limit;
+    int error;
+    uint32_t capacity_after;
+    uint32_t limit_after;
+  };
+  constexpr int kBoth = IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT;
+  const Case cases[] = {
+      {"nothing", 0, 0, 0, 0, 16, 0},
+      {"an unknown flag", 1 << 5, 32, 2, EINVAL, 16, 0},
+      {"a limit", IBV_SRQ_LIMIT, 0, 3, 0, 16, 3},
+      {"a limit above all requests", IBV_SRQ_LIMIT, 0, 17, EINVAL, 16, 3},
+      {"no requests", IBV_SRQ_MAX_WR, 0, 0, EINVAL, 16, 3},
+      {"too many requests", IBV_SRQ_MAX_WR, most + 1, 0, EINVAL, 16, 3},
+      {"fewer than are posted", IBV_SRQ_MAX_WR, 4, 0, EINVAL, 16, 3},
+      {"fewer than the limit", IBV_SRQ_MAX_WR, 2, 0, EINVAL, 16, 3},
+      {"both, the limit too high for the new size", kBoth, 8, 9, EINVAL, 16, 3},
+      {"both, and the limit not above the new size", kBoth, 32, 4, 0, 32, 4},
+      {"smaller again", IBV_SRQ_MAX_WR, 8, 0, 0, 8, 4},
+      {"no limit", IBV_SRQ_LIMIT, 0, 0, 0, 8, 0},
+  };
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.what);
+    ibv_srq_attr attr{.max_wr = c.requests, .max_sge = 0, .srq_limit = c.limit};
+    EXPECT_EQ(ibv_modify_srq(srq.get(), &attr, c.mask), c.error);
+    ASSERT_EQ(ibv_query_srq(srq.get(), &attr), 0);
+    EXPECT_EQ(attr.max_wr, c.capacity_after);
+    EXPECT_EQ(attr.srq_limit, c.limit_after);
+  }
+  EXPECT_FALSE(readable(bench.context->async_fd));
+}
+
+TEST_F(SharedReceiveQueues, Posting) {
+  Srq srq = bench.make_srq(4);
+  for (uint64_t id = 0; id < 4; ++id) EXPECT_EQ(bench.post_receive(srq.get(), id, bench.piece(0, 8)), 0);
+  EXPECT_EQ(bench.post_receive(srq.get(), 4, bench.piece(0, 8)), ENOMEM);
+
+  Srq roomy = bench.make_srq(4);
+  ibv_sge list[5];
+  for (ibv_sge& sge : list) sge = bench.piece(0, 8);
+  ibv_recv_wr requests[3] = {};
+  for (int i = 0; i < 3; ++i) {
+    requests[i].next = i < 2 ? &requests[i + 1] : nullptr;
+    requests[i].sg_list = list;
+    requests[i].num_sge = i == 1 ? 5 : 1;
+  }
+  ibv_recv_wr* bad = nullptr;
+  EXPECT_EQ(ibv_post_srq_recv(roomy.get(), requests, &bad), EINVAL);
+  EXPECT_EQ(bad, &requests[1]) << "those before it are posted";
+  ibv_srq_attr attr{.max_wr = 1, .max_sge = 0, .srq_limit = 0};
+  EXPECT_EQ(ibv_modify_srq(roomy.get(), &attr, IBV_SRQ_MAX_WR), 0) << "one is there";
+  requests[0].num_sge = -1;
+  EXPECT_EQ(ibv_post_srq_recv(roomy.get(), requests, &bad), ENOMEM);
+}
+
+TEST_F(SharedReceiveQueues, IsBusyWhileAQueuePairUsesIt) {
+  Srq srq = bench.make_srq();
+  Qp qp = bench.make_qp(IBV_QPT_RC, srq.get());
+  ASSERT_NE(qp, nullptr);
+  EXPECT_EQ(qp->srq, srq.get());
+  EXPECT_EQ(ibv_destroy_srq(srq.get()), EBUSY);
+  EXPECT_EQ(ibv_dealloc_pd(bench.pd.get()), EBUSY);
+  qp.reset();
+}
+
+TEST_F(SharedReceiveQueues, OfAQueuePairMustBeOfItsKindAndContext) {
+  Bench other;
+  Srq foreign = other.make_srq();
+  Xrcd domain = bench.make_domain();
+  Srq xrc = bench.make_xrc_srq(domain.get(), bench.cq.get());
+  ASSERT_NE(xrc, nullptr);
+  for (ibv_srq* wrong : {foreign.get(), xrc.get()}) {
+    errno = 0;
+    EXPECT_EQ(bench.make_qp(IBV_QPT_RC, wrong), nullptr);
+    EXPECT_EQ(errno, EINVAL);
+  }
+  // Initiators receive nothing; the kernel does not look at what is said of receiving.
+  Srq basic = bench.make_srq();
+  Qp initiator = bench.make_qp(IBV_QPT_XRC_SEND, basic.get());
+  EXPECT_NE(initiator, nullptr);
+}
+
+TEST_F(SharedReceiveQueues, AQueuePairWithOneHasNoReceivesOfItsOwn) {
+  Srq srq = bench.make_srq();
+  Qp qp = bench.make_qp(IBV_QPT_RC, srq.get());
+  Qp peer = bench.make_qp(IBV_QPT_RC);
+  bench.connect_both(qp.get(), peer.get());
+  ibv_sge piece = bench.piece(0, 8);
+  ibv_recv_wr request{};
+  request.sg_list = &piece;
+  request.num_sge = 1;
+  ibv_recv_wr* bad = nullptr;
+  EXPECT_EQ(ibv_post_recv(qp.get(), &request, &bad), EINVAL);
+  EXPECT_EQ(bad, &request);
+}
+
+// ---- messages
+
+TEST_F(SharedReceiveQueues, ServeSeveralQueuePairs) {
+  constexpr uint64_t kQps = 4;
+  constexpr uint64_t kEach = 10;
+  Srq srq = bench.make_srq();
+  std::vector<Qp> senders;
+  std::vector<Qp> receivers;
+  for (uint64_t i = 0; i < kQps; ++i) {
+    receivers.push_back(bench.make_qp(IBV_QPT_RC, srq.get()));
+    senders.push_back(bench.make_qp(IBV_QPT_RC));
+    bench.connect_both(receivers.back().get(), senders.back().get());
+  }
+  for (uint64_t id = 0; id < kQps * kEach; ++id) {
+    ASSERT_EQ(bench.post_receive(srq.get(), 1000 + id, bench.piece(32768 + id * 64, 64)), 0);
+  }
+  fill_random(std::span(bench.buffer).first(32768), 1);
+  for (uint64_t i = 0; i < kEach; ++i) {
+    for (uint64_t q = 0; q < kQps; ++q) {
+      ASSERT_EQ(bench.post(senders[q].get(), send_to(q), bench.piece((i * kQps + q) * 64, 64)), 0);
+    }
+  }
+  uint64_t received = 0;
+  std::vector<uint64_t> of_qp(kQps);
+  for (uint64_t n = 0; n < 2 * kQps * kEach; ++n) {
+    const ibv_wc wc = next_completion(bench.cq.get());
+    ASSERT_EQ(wc.status, IBV_WC_SUCCESS);
+    if (wc.opcode != IBV_WC_RECV) continue;
+    ++received;
+    for (uint64_t q = 0; q < kQps; ++q) {
+      if (receivers[q]->qp_num != wc.qp_num) continue;
+      const uint64_t at = (of_qp[q]++ * kQps + q) * 64;
+      EXPECT_EQ(
+          std::memcmp(bench.buffer.data() + 32768 + (wc.wr_id - 1000) * 64, bench.buffer.data() + at, 64), 0);
+    }
+  }
+  EXPECT_EQ(received, kQps * kEach);
+  EXPECT_EQ(of_qp, std::vector<uint64_t>(kQps, kEach));
+}
+
+TEST_F(SharedReceiveQueues, TellOnceWhenTheLimitIsReached) {
+  Srq srq = bench.make_srq(16);
+  Qp receiver = bench.make_qp(IBV_QPT_RC, srq.get());
+  Qp sender = bench.make_qp(IBV_QPT_RC);
+  bench.connect_both(receiver.get(), sender.get());
+  for (uint64_t id = 0; id < 6; ++id) ASSERT_EQ(bench.post_receive(srq.get(), id, bench.piece(0, 64)), 0);
+  ibv_srq_attr attr{.max_wr = 0, .max_sge = 0, .srq_limit = 4};
+  ASSERT_EQ(ibv_modify_srq(srq.get(), &attr, IBV_SRQ_LIMIT), 0);
+  for (uint64_t i = 0; i < 4; ++i) {
+    ASSERT_EQ(bench.post(sender.get(), send_to(i), bench.piece(1024, 8)), 0);
+    next_completion(bench.cq.get());
+    next_completion(bench.cq.get());
+    EXPECT_EQ(readable(bench.context->async_fd), i >= 2) << "after " << i + 1;
+  }
+  ibv_async_event event = next_event(bench.context.get());
+  EXPECT_EQ(event.event_type, IBV_EVENT_SRQ_LIMIT_REACHED);
+  EXPECT_EQ(event.element.srq, srq.get());
+  ibv_ack_async_event(&event);
+  EXPECT_FALSE(readable(bench.context->async_fd));
+  ASSERT_EQ(ibv_query_srq(srq.get(), &attr), 0);
+  EXPECT_EQ(attr.srq_limit, 0u);
+}
+
+TEST_F(SharedReceiveQueues, TellAtOnceOfALimitAlreadyReached) {
+  Srq srq = bench.make_srq(16, 4);
+  ibv_async_event event = next_event(bench.context.get());
+  EXPECT_EQ(event.event_type, IBV_EVENT_SRQ_LIMIT_REACHED);
+  ibv_ack_async_event(&event);
+}
+
+TEST_F(SharedReceiveQueues, GoWithTheirEvents) {
+  Srq srq = bench.make_srq(16, 4);
+  EXPECT_TRUE(readable(bench.context->async_fd));
+  srq.reset();
+  EXPECT_FALSE(readable(bench.context->async_fd));
+}
+
+TEST_F(SharedReceiveQueues, DestroyingOneWaitsForEventsThatWereTaken) {
+  Srq srq = bench.make_srq(16, 4);
+  ibv_async_event event = next_event(bench.context.get());
+  std::atomic<bool> destroyed{false};
+  std::thread destroyer([&] {
+    srq.reset();
+    destroyed = true;
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_FALSE(destroyed);
+  ibv_ack_async_event(&event);
+  destroyer.join();
+}
+
+TEST_F(SharedReceiveQueues, TheirQueuePairsTellOfTheLastRequest) {
+  Srq srq = bench.make_srq();
+  Qp receiver = bench.make_qp(IBV_QPT_RC, srq.get());
+  Qp sender = bench.make_qp(IBV_QPT_RC);
+  bench.connect_both(receiver.get(), sender.get());
+  ASSERT_EQ(bench.post_receive(srq.get(), 1, bench.piece(0, 8)), 0);
+  ibv_qp_attr attr{};
+  attr.qp_state = IBV_QPS_ERR;
+  ASSERT_EQ(ibv_modify_qp(receiver.get(), &attr, IBV_QP_STATE), 0);
+  ibv_async_event event = next_event(bench.context.get());
+  EXPECT_EQ(event.event_type, IBV_EVENT_QP_LAST_WQE_REACHED);
+  EXPECT_EQ(event.element.qp, receiver.get());
+  ibv_ack_async_event(&event);
+  ibv_wc wc;
+  EXPECT_EQ(ibv_poll_cq(bench.cq.get(), 1, &wc), 0) << "the queue's requests stay";
+}
+
+TEST_F(SharedReceiveQueues, MakeTheirSendersWaitWhenTheyAreEmpty) {
+  Srq srq = bench.make_srq();
+  Qp receiver = bench.make_qp(IBV_QPT_RC, srq.get());
+  Qp sender = bench.make_qp(IBV_QPT_RC);
+  bench.connect_both(receiver.get(), sender.get());
+  ASSERT_EQ(bench.post(sender.get(), send_to(1), bench.piece(1024, 8)), 0);
+  ibv_wc wc;
+  for (int i = 0; i < 100; ++i) EXPECT_EQ(ibv_poll_cq(bench.cq.get(), 1, &wc), 0);
+  ASSERT_EQ(bench.post_receive(srq.get(), 2, bench.piece(0, 8)), 0);
+  EXPECT_EQ(next_completion(bench.cq.get()).status, IBV_WC_SUCCESS);
+  EXPECT_EQ(next_completion(bench.cq.get()).status, IBV_WC_SUCCESS);
+}
+
+TEST_F(SharedReceiveQueues, KeepTheirRequestsWhenResizedAmongMessages) {
+  Srq srq = bench.make_srq(8);
+  Qp receiver = bench.make_qp(IBV_QPT_RC, srq.get());
+  Qp sender = bench.make_qp(IBV_QPT_RC);
+  bench.connect_both(receiver.get(), sender.get());
+  uint64_t posted = 0;
+  uint64_t received = 0;
+  for (uint32_t round = 0; round < 20; ++round) {
+    while (posted - received < 8) ASSERT_EQ(bench.post_receive(srq.get(), posted++, bench.piece(0, 64)), 0);
+    for (uint64_t i = 0; i < 4; ++i)
+      ASSERT_EQ(bench.post(sender.get(), send_to(99), bench.piece(1024, 8)), 0);
+    ibv_srq_attr attr{.max_wr = round % 2 == 0 ? 64u : 8u, .max_sge = 0, .srq_limit = 0};
+    ASSERT_EQ(ibv_modify_srq(srq.get(), &attr, IBV_SRQ_MAX_WR), 0);
+    for (uint64_t i = 0; i < 8; ++i) {
+      const ibv_wc wc = next_completion(bench.cq.get());
+      ASSERT_EQ(wc.status, IBV_WC_SUCCESS);
+      if (wc.opcode == IBV_WC_RECV) {
+        EXPECT_EQ(wc.wr_id, received++);
+      }
+    }
+  }
+}
+
+TEST_F(SharedReceiveQueues, MayBePostedToByManyThreads) {
+  constexpr uint64_t kMessages = 600;
+  constexpr uint64_t kThreads = 3;
+  Srq srq = bench.make_srq(64);
+  Qp receiver = bench.make_qp(IBV_QPT_RC, srq.get());
+  Qp sender = bench.make_qp(IBV_QPT_RC);
+  bench.connect_both(receiver.get(), sender.get());
+  std::vector<std::thread> threads;
+  for (uint64_t t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&, t] {
+      for (uint64_t i = t; i < kMessages;) {
+        ibv_sge piece = bench.piece(0, 64);
+        ibv_recv_wr request{};
+        request.wr_id = i;
+        request.sg_list = &piece;
+        request.num_sge = 1;
+        ibv_recv_wr* bad = nullptr;
+        if (ibv_post_srq_recv(srq.get(), &request, &bad) == 0) {
+          i += kThreads;
+        } else {
+          std::this_thread::yield();
+        }
+      }
+    });
+  }
+  std::vector<bool> seen(kMessages);
+  uint64_t received = 0;
+  uint64_t sent = 0;
+  uint64_t complete = 0;
+  while (received < kMessages || complete < kMessages) {
+    if (sent < kMessages && sent - complete < 32) {
+      ASSERT_EQ(bench.post(sender.get(), send_to(0), bench.piece(1024, 8)), 0);
+      ++sent;
+      continue;
+    }
+    const ibv_wc wc = next_completion(bench.cq.get());
+    ASSERT_EQ(wc.status, IBV_WC_SUCCESS);
+    if (wc.opcode != IBV_WC_RECV) {
+      ++complete;
+      continue;
+    }
+    ASSERT_FALSE(seen[wc.wr_id]);
+    seen[wc.wr_id] = true;
+    ++received;
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+}  // namespace
+}  // namespace verbena::adapter::testing

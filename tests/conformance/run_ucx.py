@@ -1,0 +1,64 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Debian's UCX over Verbena, on one host: what ucx_info shows, and ucx_perftest over its verbs transports.
+
+    run_ucx.py --build build/release
+"""
+
+import argparse
+import re
+import sys
+
+import harness
+
+SECONDS = 120
+# It warms up with ten thousand messages if not told otherwise.
+LENGTH = ("-n", "200", "-w", "20", "-s", "4096")
+
+
+def transports(output, device):
+    """The transports that ucx_info -d lists for a device."""
+    return {transport for transport, of in re.findall(r"Transport: (\S+)\n#\s+Device: (\S+)", output)
+            if of == f"{device}:1"}
+
+
+def measure(host, device, transport, test):
+    """Runs ucx_perftest between two processes; answers what is wrong, or None."""
+    environment = {"UCX_NET_DEVICES": f"{device}:1", "UCX_TLS": f"{transport},self", "UCX_LOG_LEVEL": "warn"}
+    result = harness.pair(host, host, ["ucx_perftest"], client_options=("-t", test, *LENGTH),
+                          address=host.ipv4, seconds=SECONDS, environment=environment)
+    if result.good and "Final:" in result.client.output:
+        return None
+    return result.report()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--build", required=True, help="the build folder, such as build/release")
+    options = parser.parse_args()
+    harness.require_root()
+    harness.require_programs("ip", "setpriv", "ucx_info", "ucx_perftest")
+
+    failures = []
+    with harness.Hosts(options.build) as hosts:
+        host, _ = hosts.two()
+        device = f"rxe_{host.netdev}"
+        status, output = host.run("ucx_info", "-d", seconds=SECONDS)
+        found = transports(output, device)
+        good = status == 0 and {"rc_verbs", "ud_verbs"} <= found
+        print(f"{'ucx_info -d':40} {'ok' if good else 'FAILED'} {' '.join(sorted(found))}", flush=True)
+        if not good:
+            failures.append(f"ucx_info -d: exit {status}\n{output}")
+        for transport in ("rc_v", "ud_v"):
+            for test in ("tag_lat", "tag_bw", "ucp_put_lat", "stream_bw"):
+                wrong = measure(host, device, transport, test)
+                print(f"{f'ucx_perftest {transport} {test}':40} {'FAILED' if wrong else 'ok'}", flush=True)
+                if wrong:
+                    failures.append(wrong)
+    for failure in failures:
+        print(f"\n=== {failure}")
+    sys.exit(1 if failures else 0)
+
+
+if __name__ == "__main__":
+    main()
