@@ -161,8 +161,7 @@ int main(int argc, char** argv) {
     require(cqs[i] != nullptr, "ibv_create_cq");
   });
   measure("register region", mrs.size(), [&](size_t i) {
-    mrs[i] =
-        ibv_reg_mr(device.pd, memory.data(), 4096, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+    mrs[i] = ibv_reg_mr(device.pd, memory.data(), 4096, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
     require(mrs[i] != nullptr, "ibv_reg_mr");
   });
   measure("create QP", qps.size(), [&](size_t i) {

@@ -7,6 +7,7 @@ namespace verbena::adapter {
 
 Result<ibv_flow*> SoftwareContext::create_flow(ibv_qp* abi_qp, const ibv_flow_attr* attr) {
   if (is_gone()) return fail(EIO);
+  if (is_gone()) return fail(EIO);
   if (abi_qp->qp_type == IBV_QPT_UD) return fail(EOPNOTSUPP);  // some adapters steer to those, too
   if (abi_qp->qp_type != IBV_QPT_RAW_PACKET) return fail(EINVAL);
   auto request = parse_flow(*attr);
@@ -58,6 +59,7 @@ int SoftwareContext::destroy_flow(ibv_flow* abi_flow) {
 // ---- counters
 
 Result<ibv_counters*> SoftwareContext::create_counters(const ibv_counters_init_attr* attr) {
+  if (is_gone()) return fail(EIO);
   if (is_gone()) return fail(EIO);
   if (attr->comp_mask != 0) return fail(EOPNOTSUPP);
   auto counters = std::make_unique<Counters>();

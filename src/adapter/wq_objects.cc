@@ -58,6 +58,7 @@ void Wq::on_work_queue_fatal() {
 
 Result<ibv_wq*> SoftwareContext::create_wq(ibv_wq_init_attr* attr) {
   if (is_gone()) return fail(EIO);
+  if (is_gone()) return fail(EIO);
   if ((attr->comp_mask & ~uint32_t{IBV_WQ_INIT_ATTR_FLAGS}) != 0) return fail(EOPNOTSUPP);
   const uint32_t flags = (attr->comp_mask & IBV_WQ_INIT_ATTR_FLAGS) != 0 ? attr->create_flags : 0;
   if ((flags & ~kFlags) != 0) return fail(EOPNOTSUPP);
@@ -97,6 +98,7 @@ Result<ibv_wq*> SoftwareContext::create_wq(ibv_wq_init_attr* attr) {
 }
 
 int SoftwareContext::modify_wq(ibv_wq* abi_wq, const ibv_wq_attr* attr) {
+  if (is_gone()) return EIO;
   constexpr uint32_t kKnown = IBV_WQ_ATTR_STATE | IBV_WQ_ATTR_CURR_STATE | IBV_WQ_ATTR_FLAGS;
   if ((attr->attr_mask & ~kKnown) != 0) return EINVAL;
   Wq& wq = Wq::of(abi_wq);
@@ -145,6 +147,7 @@ int SoftwareContext::destroy_wq(ibv_wq* abi_wq) {
 }
 
 Result<ibv_rwq_ind_table*> SoftwareContext::create_rwq_ind_table(const ibv_rwq_ind_table_init_attr* attr) {
+  if (is_gone()) return fail(EIO);
   if (attr->comp_mask != 0) return fail(EOPNOTSUPP);
   if (attr->log_ind_tbl_size > kMaxLogRwqTable || attr->ind_tbl == nullptr) return fail(EINVAL);
   auto table = std::make_unique<RwqIndTable>();

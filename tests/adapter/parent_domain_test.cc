@@ -140,6 +140,36 @@ TEST_F(ParentDomain, RingsComeFromItsAllocatorAndGoBackToIt) {
   EXPECT_EQ(account.asked, 2);
 }
 
+TEST_F(ParentDomain, SharedReceiveAndCompletionQueuesUseItToo) {
+  Pd whole = parent(with_allocators());
+  ASSERT_NE(whole, nullptr);
+  {
+    ibv_srq_init_attr srq_init{};
+    srq_init.attr = {.max_wr = 4, .max_sge = 1, .srq_limit = 0};
+    std::unique_ptr<ibv_srq, Destroy<ibv_destroy_srq>> srq(ibv_create_srq(whole.get(), &srq_init));
+    ASSERT_NE(srq, nullptr);
+    EXPECT_EQ(account.taken.size(), 1u);
+    ibv_srq_attr larger{};
+    larger.max_wr = 1000;
+    EXPECT_EQ(ibv_modify_srq(srq.get(), &larger, IBV_SRQ_MAX_WR), 0);
+    EXPECT_EQ(account.taken.size(), 1u) << "the smaller one went back";
+    EXPECT_EQ(account.asked, 2);
+
+    ibv_cq_init_attr_ex cq_init{};
+    cq_init.cqe = 16;
+    cq_init.comp_mask = IBV_CQ_INIT_ATTR_MASK_PD;
+    cq_init.parent_domain = whole.get();
+    Cq of_domain(ibv_cq_ex_to_cq(ibv_create_cq_ex(context.get(), &cq_init)));
+    ASSERT_NE(of_domain, nullptr);
+    EXPECT_EQ(account.taken.size(), 2u);
+    EXPECT_EQ(ibv_resize_cq(of_domain.get(), 1000), 0);
+    EXPECT_EQ(account.taken.size(), 2u);
+    EXPECT_EQ(account.asked, 4);
+    EXPECT_EQ(ibv_dealloc_pd(whole.get()), EBUSY);
+  }
+  EXPECT_TRUE(account.taken.empty());
+}
+
 TEST_F(ParentDomain, AnAllocatorMayLeaveItToTheDefault) {
   account.use_default = true;
   Pd whole = parent(with_allocators());
