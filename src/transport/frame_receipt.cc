@@ -41,7 +41,7 @@ FrameReceipt receive_frame(queues::RecvQueue& queue, const FrameReceiptConfig& c
   if (strip) entry.cvlan = byteswap(frame.headers.key.vlan_tag);
   if (frame.checksums_good) entry.wc_flags |= IBV_WC_IP_CSUM_OK;
   queue.consume();
-  config.cq->push(entry, false);
+  if (!config.cq->push(entry, false)) return FrameReceipt::kLost;
   return stored ? FrameReceipt::kStored : FrameReceipt::kFault;
 }
 

@@ -31,6 +31,7 @@ struct FrameReceiptConfig {
 enum class FrameReceipt : uint8_t {
   kStored,
   kDropped,  // no request, or one too short: a stranger's frame is no error of ours (as with UD)
+  kLost,     // stored, but the completion queue is in error and nobody will know
   kFault,    // the request's memory is gone or its key does not allow writing: completed with that
 };
 

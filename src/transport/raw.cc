@@ -29,6 +29,9 @@ void RawQueuePair::on_frame(const IncomingFrame& frame) {
     case FrameReceipt::kDropped:
       count(kDroppedDatagrams);
       break;
+    case FrameReceipt::kLost:
+      fail(IBV_EVENT_QP_FATAL);
+      break;
     case FrameReceipt::kFault:
       count(kCompletions);
       fail();

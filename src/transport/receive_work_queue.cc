@@ -20,7 +20,7 @@ void ReceiveWorkQueue::flush() {
 bool ReceiveWorkQueue::on_frame(const IncomingFrame& frame) {
   if (state() != IBV_WQS_RDY) return false;
   const FrameReceipt receipt = receive_frame(queue_, config_, frame);
-  if (receipt == FrameReceipt::kFault) {
+  if (receipt == FrameReceipt::kFault || receipt == FrameReceipt::kLost) {
     enter(IBV_WQS_ERR);
     if (listener_ != nullptr) listener_->on_work_queue_fatal();
   }

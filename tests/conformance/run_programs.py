@@ -8,6 +8,7 @@
 """
 
 import argparse
+import os
 import statistics
 import sys
 
@@ -80,6 +81,16 @@ def run_devices(hosts, topology, failures):
                 failures.append(f"{' '.join(command)}: exit {status}, '{wanted}' wanted in\n{output}")
 
 
+def share_of(cases, share):
+    """Which cases a share such as "1/3" has: the first of each program, and of the others every third, from number 1."""
+    if not share:
+        return cases
+    part, parts = (int(word) for word in share.split("/"))
+    firsts = {case.program: case for case in reversed(cases)}
+    return [case for number, case in enumerate(cases)
+            if case is firsts[case.program] or number % parts == part % parts]
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", required=True, help="the build folder, such as build/release")
@@ -87,6 +98,9 @@ def main():
     parser.add_argument("--program", action="append", choices=["devices", *matrix.programs()], help="default: all")
     parser.add_argument("--options", help="only cases whose options contain this")
     parser.add_argument("--repeat", type=int, default=1, help="runs of each case in a row")
+    parser.add_argument("--share", default=os.environ.get("VERBENA_CONFORMANCE_SHARE", ""), metavar="K/N",
+                        help="only the first case of each program and the K-th of N parts of the others; default: "
+                        "$VERBENA_CONFORMANCE_SHARE, or all")
     parser.add_argument("--log", help="VERBENA_LOG for the programs: error, warning, info, debug")
     options = parser.parse_args()
     harness.require_root()
@@ -101,7 +115,7 @@ def main():
                 run_devices(hosts, topology, failures)
                 runs += 1
             pairs = {}  # hosts by the cable, and who uses them: agents and addresses are made once
-            for case in matrix.all_cases():
+            for case in share_of(matrix.all_cases(), options.share):
                 if case.program not in programs or (options.options and options.options not in case.name):
                     continue
                 # A loopback device has one MTU only; the cases with another are those of the cable.

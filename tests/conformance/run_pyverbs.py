@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs rdma-core's own tests (Debian's python3-pyverbs; the tests come with rdma-core's documentation), unmodified, as an
 ordinary user, over Verbena; those about raw packets as root, as they ask for it. None may fail, and what is skipped must be listed, with a reason, in
-docs/conformance-pyverbs.md, which must list nothing else.
+docs/conformance.md, which must list nothing else.
 
     run_pyverbs.py --build build/release --gid ipv4
     run_pyverbs.py --build build/release --gid ipv6 --module test_qp --module test_mr
@@ -29,6 +29,7 @@ MODULES = (
     "test_cqex",
     "test_device",
     "test_flow",
+    "test_fork",
     "test_mr",
     "test_odp",
     "test_parent_domain",
@@ -46,10 +47,10 @@ DEBIANS_TESTS = "/usr/share/doc/rdma-core/tests"
 DEBIANS_PYTHON = "/usr/bin/python3"  # the one that Debian's pyverbs is built for
 HUGE_PAGES = pathlib.Path("/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages")
 HUGE_PAGES_WANTED = 16
-PAGE = pathlib.Path(__file__).resolve().parents[2] / "docs" / "conformance-pyverbs.md"
+PAGE = pathlib.Path(__file__).resolve().parents[2] / "docs" / "conformance.md"
 
 OUTCOME = re.compile(r"\((tests\.(test_\w+)\.\w+\.\w+)\)(?:\n[^\n]*?)?? \.\.\. "
-                     r"(?:.*?)(ok|FAIL|ERROR|expected failure|unexpected success|skipped (?:'(.*?)'|\"(.*?)\"))$",
+                     r"(?:[^\n]*\n)??(?:.*?)(ok|FAIL|ERROR|expected failure|unexpected success|skipped (?:'(.*?)'|\"(.*?)\"))$",
                      re.MULTILINE)
 
 

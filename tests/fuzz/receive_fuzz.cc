@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// A peer that sends anything at all to an RC and a UD queue pair: they answer, fail or drop, and touch no
-// memory but what they were given. Address and undefined-behaviour sanitizers watch.
+// A peer that sends anything at all to an RC, a UC and a UD queue pair: they answer, fail or drop, and touch
+// no memory but what they were given. Address and undefined-behaviour sanitizers watch.
 #include <algorithm>
 
 #include "fuzz/require.h"
 #include "transport/support/endpoint.h"
+#include "transport/uc.h"
 
 namespace verbena::transport {
 namespace {
@@ -140,6 +141,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace verbena::transport;
   const verbena::ConstBytes input(reinterpret_cast<const std::byte*>(data), size);
   Peer<RcQueuePair>().run(Choices(input));
+  Peer<UcQueuePair>().run(Choices(input));
   Peer<UdQueuePair>().run(Choices(input));
   return 0;
 }

@@ -380,6 +380,35 @@ TEST_F(RawTest, OutermostVlanTagIsStrippedIfSoWanted) {
   EXPECT_TRUE(std::equal(left.begin(), left.end(), buffer.data()));
 }
 
+TEST_F(RawTest, CompletionsTellTheStrippedTagAndTheRule) {
+  make(true);
+  bring_up();
+  Buffer& buffer = memory_.add(200);
+  post_receive_into(buffer.sge(), 1);
+  const Frame frame = ethernet::testing::FrameBuilder().addresses().vlan(5).half(0x88b5).fill(60).build();
+  const auto headers = ethernet::parse_headers(frame);
+  qp_->on_frame({frame, *headers, 77, false});
+  const queues::Completion* entry = recv_cq_->begin_batch();
+  ASSERT_NE(entry, nullptr);
+  EXPECT_EQ(entry->cvlan, 5);
+  EXPECT_EQ(entry->flow_tag, 77u);
+  recv_cq_->end_batch();
+}
+
+TEST_F(RawTest, FrameWithoutPlaceForItsCompletionEndsTheQp) {
+  recv_cq_ = *queues::CompletionQueue::create(1, &log_);
+  make(false);
+  bring_up();
+  Buffer& buffer = memory_.add(200);
+  for (uint64_t i = 0; i < 3; ++i) post_receive_into(buffer.sge(), i);
+  const Frame frame = ethernet::testing::FrameBuilder().addresses().half(0x88b5).fill(60).build();
+  deliver(frame);
+  EXPECT_EQ(qp_->state(), IBV_QPS_RTS);
+  deliver(frame);
+  EXPECT_EQ(qp_->state(), IBV_QPS_ERR);
+  EXPECT_THAT(log_.events, ElementsAre(IBV_EVENT_QP_FATAL));
+}
+
 TEST_F(RawTest, RocePacketsAreNoneOfItsBusiness) {
   bring_up();
   roce::Headers headers = rc_headers(roce::Operation::kSendOnly, 0);
