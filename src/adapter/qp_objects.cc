@@ -277,6 +277,19 @@ int SoftwareContext::destroy_qp(ibv_qp* abi_qp) {
   return 0;
 }
 
+namespace {
+
+// Programs give both halves of XRC what they give an RC QP. Each passes over what is the other's, as with the
+// kernel's uverbs (modify_qp_mask()).
+int without_the_other_half(ibv_qp_type type, int mask) {
+  if (type == IBV_QPT_XRC_SEND) return mask & ~(IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+  if (type == IBV_QPT_XRC_RECV)
+    return mask & ~(IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY);
+  return mask;
+}
+
+}  // namespace
+
 int SoftwareContext::check_attributes(const Qp& qp, const ibv_qp_attr& attr, int mask) const {
   const ibv_qp_state from = qp.transport->state();
   const ibv_qp_state assumed = (mask & IBV_QP_CUR_STATE) != 0 ? attr.cur_qp_state : from;
@@ -334,6 +347,7 @@ Result<void> SoftwareContext::apply(Qp& qp, const ibv_qp_attr& attr, int mask) {
 int SoftwareContext::modify_qp(ibv_qp* abi_qp, ibv_qp_attr* attr, int mask) {
   if (is_gone()) return EIO;
   Qp& qp = Qp::of(abi_qp);
+  mask = without_the_other_half(qp.init.qp_type, mask);
   if ((mask & ~(qp.raw != nullptr ? kPlainMask | IBV_QP_RATE_LIMIT : kPlainMask)) != 0) return EOPNOTSUPP;
   const std::lock_guard modifying(qp.modifying);
   return qp.shard.exclusively([&]() -> int {

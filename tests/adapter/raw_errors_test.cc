@@ -363,6 +363,13 @@ TEST(RawErrors, RateLimitsAreForRawQpsThatSend) {
   });
 }
 
+TEST(RawErrors, FlowActionsNeedAnAccelerator) {
+  with_endpoint([](RawEndpoint& endpoint) {
+    ibv_flow_action_esp_attr attr{};
+    EXPECT_EQ(error_of(ibv_create_flow_action_esp(endpoint.context.get(), &attr)), EOPNOTSUPP);
+  });
+}
+
 TEST(RawErrors, DeviceSaysWhatItCan) {
   with_endpoint([](RawEndpoint& endpoint) {
     ibv_device_attr_ex attr{};

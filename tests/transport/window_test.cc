@@ -153,6 +153,23 @@ TEST_F(WindowRequests, CarryTheKeyThatThePeerShallInvalidate) {
   EXPECT_EQ(packets[1].headers.invalidate_rkey, 0x01020304u);
 }
 
+TEST(WindowRequestsOverUc, AreExecutedInTheirTurnAndFailTheSendQueueAlone) {
+  Endpoint<UcQueuePair> e;
+  e.bring_up();
+  Windowed w{e.memory};
+  ASSERT_TRUE(post_send(*e.qp, w.bind(1)));
+  EXPECT_TRUE(e.transmitted().empty());
+  EXPECT_TRUE(w.is_bound());
+  EXPECT_EQ(e.sent().opcode, IBV_WC_BIND_MW);
+  ASSERT_TRUE(post_send(*e.qp, Windowed::invalidate(2, w.window.key)));
+  ASSERT_TRUE(post_send(*e.qp, Windowed::invalidate(3, 0x1234)));
+  EXPECT_TRUE(e.transmitted().empty());
+  EXPECT_FALSE(w.is_bound());
+  EXPECT_EQ(e.sent().status, IBV_WC_SUCCESS);
+  EXPECT_EQ(e.sent().status, IBV_WC_MW_BIND_ERR);
+  EXPECT_EQ(e.qp->state(), IBV_QPS_SQE);
+}
+
 // ---- responder
 
 class WindowsOfAResponder : public ResponderTest {

@@ -101,11 +101,11 @@ void Bench::connect(ibv_qp* qp, uint32_t peer_qpn) {
   attr.ah_attr.grh.dgid = gid_;
   attr.ah_attr.grh.sgid_index = static_cast<uint8_t>(gid_index_);
   attr.ah_attr.grh.hop_limit = 64;
-  constexpr int kPath = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
-  const bool responds = type == IBV_QPT_RC || type == IBV_QPT_XRC_RECV;
-  ASSERT_EQ(
-      ibv_modify_qp(qp, &attr, responds ? kPath | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER : kPath),
-      0);
+  // Both halves of XRC are given what RC needs, as programs do.
+  const bool reliable = type != IBV_QPT_UC;
+  int mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
+  if (reliable) mask |= IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+  ASSERT_EQ(ibv_modify_qp(qp, &attr, mask), 0);
 
   attr = {};
   attr.qp_state = IBV_QPS_RTS;
@@ -113,10 +113,8 @@ void Bench::connect(ibv_qp* qp, uint32_t peer_qpn) {
   attr.retry_cnt = attr.rnr_retry = 7;
   attr.sq_psn = kFirstPsn;
   attr.max_rd_atomic = 4;
-  int mask = IBV_QP_STATE | IBV_QP_SQ_PSN;
-  if (type != IBV_QPT_UC) mask |= IBV_QP_TIMEOUT;
-  if (type == IBV_QPT_RC || type == IBV_QPT_XRC_SEND)
-    mask |= IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
+  mask = IBV_QP_STATE | IBV_QP_SQ_PSN;
+  if (reliable) mask |= IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
   ASSERT_EQ(ibv_modify_qp(qp, &attr, mask), 0);
 }
 
