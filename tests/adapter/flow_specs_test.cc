@@ -43,7 +43,11 @@ class FlowBuilder {
   FlowBuilder& udp(ibv_flow_spec_tcp_udp spec = {}) { return add(spec, IBV_FLOW_SPEC_UDP); }
   FlowBuilder& tcp(ibv_flow_spec_tcp_udp spec = {}) { return add(spec, IBV_FLOW_SPEC_TCP); }
 
-  Result<FlowRequest> parse() { return parse_flow(attr()); }
+  // A spec's head is always there to be read, whatever the spec says of its size.
+  Result<FlowRequest> parse() {
+    bytes_.resize(bytes_.size() + sizeof(ibv_flow_spec_eth));
+    return parse_flow(attr());
+  }
   int error() {
     const auto request = parse();
     return request ? 0 : request.error().code;

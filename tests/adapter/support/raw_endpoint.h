@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <vector>
@@ -73,7 +74,7 @@ struct RawEndpoint {
     rule.udp.size = sizeof rule.udp;
     rule.udp.val.dst_port = htons(port);
     rule.udp.mask.dst_port = 0xffff;
-    std::memcpy(rule.more, more.data(), more.size());
+    std::copy(more.begin(), more.end(), rule.more);
     return Flow(ibv_create_flow(qp.get(), &rule.attr));
   }
   Flow of_type(ibv_flow_attr_type type) {
