@@ -65,7 +65,6 @@ void fill_raw_packet_capabilities(ibv_device_attr_ex& attr) {
 }
 
 void RawSide::after_receives(Qp& qp) {
-  std::atomic_thread_fence(std::memory_order_seq_cst);  // see room_for_frames()
   if (!static_cast<transport::RawQueuePair*>(qp.transport)->waited_for()) return;
   qp.shard.exclusively([&] { link->resume(); });
 }
