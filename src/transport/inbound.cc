@@ -57,7 +57,7 @@ Reception Inbound::execute_send(const roce::Packet& packet) {
   if (info.starts_message) {
     message_ = Message::kSend;
     received_ = 0;
-    if (tagged_.is_matched()) payload = payload.subspan(kTagHeaderBytes);
+    if (tagged_.is_tagged()) payload = payload.subspan(kTagHeaderBytes);
   }
   if (received_ + payload.size() > kMaxMessageBytes) {
     return refused(NakCode::kInvalidRequest, IBV_WC_LOC_LEN_ERR);
@@ -77,7 +77,7 @@ Reception Inbound::execute_send(const roce::Packet& packet) {
   // 1, 9.4.1.1.3).
   if (info.has(roce::kIeth) && !invalidate(packet.headers.invalidate_rkey))
     return refused(NakCode::kRemoteAccess);
-  if (tagged_.is_matched()) {
+  if (tagged_.is_tagged()) {
     message_ = Message::kNone;
     const uint8_t match = info.starts_message ? IBV_WC_TM_MATCH : 0;
     qp_.complete_match(tagged_, IBV_WC_SUCCESS, match | IBV_WC_TM_DATA_VALID, received_);
@@ -91,14 +91,18 @@ Reception Inbound::execute_send(const roce::Packet& packet) {
 Reception Inbound::begin_tagged(const roce::Packet& packet) {
   Receives& receives = qp_.receives();
   tagged_ = read_tagged_message(packet.payload, packet.headers.info().ends_message);
-  if (!tagged_.is_tagged() || receives.tags()->find(tagged_.tag) == nullptr) {
+  // A rendezvous may have to be refused for now, and then keeps no buffer.
+  const bool rendezvous = tagged_.kind == TaggedMessage::Kind::kRendezvous;
+  const bool matched = rendezvous            ? receives.tags()->find(tagged_.tag) != nullptr
+                       : tagged_.is_tagged() ? receives.take_tagged(tagged_.tag)
+                                             : false;
+  if (!matched) {
     if (receives.current() == nullptr) return {Reception::Result::kNotReady};
     if (tagged_.is_tagged()) tagged_.kind = TaggedMessage::Kind::kUnexpected;
     if (tagged_.kind == TaggedMessage::Kind::kUnexpected) receives.tags()->count_unexpected();
     return {Reception::Result::kTaken};
   }
-  if (tagged_.kind == TaggedMessage::Kind::kRendezvous) return begin_rendezvous(packet);
-  receives.take_tagged(tagged_.tag);
+  if (rendezvous) return begin_rendezvous(packet);
   // A match is told at once, that the data is there when it is (the same completion, if both come together).
   if (!packet.headers.info().ends_message) qp_.announce_match(tagged_);
   return {Reception::Result::kTaken};

@@ -105,23 +105,10 @@ void QueuePair::complete_recv(ibv_wc& wc, bool solicited) {
 
 // ---- tag matching
 
-void QueuePair::announce_match(const TaggedMessage& message) {
+void QueuePair::complete_tagged(uint64_t wr_id, ibv_wc_status status, uint8_t flags, uint32_t bytes,
+                                const TaggedMessage& message) {
   queues::Completion entry;
-  entry.wr_id = receives_.current()->wr_id;
-  entry.opcode = IBV_WC_TM_RECV;
-  entry.wc_flags = IBV_WC_TM_MATCH;
-  entry.tag = message.tag;
-  entry.tag_private = message.application;
-  entry.qp_num = config_.qpn.value();
-  entry.src_qp = attributes_.destination.value();
-  count(kCompletions);
-  receives_.cq()->push(entry, true);
-}
-
-void QueuePair::complete_match(const TaggedMessage& message, ibv_wc_status status, uint8_t flags,
-                               uint32_t bytes) {
-  queues::Completion entry;
-  entry.wr_id = receives_.current()->wr_id;
+  entry.wr_id = wr_id;
   entry.status = static_cast<uint8_t>(status);
   entry.opcode = IBV_WC_TM_RECV;
   entry.wc_flags = flags;
@@ -134,25 +121,25 @@ void QueuePair::complete_match(const TaggedMessage& message, ibv_wc_status statu
   entry.qp_num = config_.qpn.value();
   entry.src_qp = attributes_.destination.value();
   count(kCompletions);
-  queues::CompletionQueue* cq = receives_.cq();
+  if (!receives_.cq()->push(entry, true)) completion_lost_ = true;
+}
+
+void QueuePair::announce_match(const TaggedMessage& message) {
+  complete_tagged(receives_.current()->wr_id, IBV_WC_SUCCESS, IBV_WC_TM_MATCH, 0, message);
+}
+
+void QueuePair::complete_match(const TaggedMessage& message, ibv_wc_status status, uint8_t flags,
+                               uint32_t bytes) {
+  const uint64_t wr_id = receives_.current()->wr_id;
   receives_.finish();
-  cq->push(entry, true);
+  complete_tagged(wr_id, status, flags, bytes, message);
 }
 
 // The data of a rendezvous has been read; the request was made for that. Nobody waits for what tells its
 // sender.
 void QueuePair::complete_rendezvous(const queues::SendWqe& wqe, ibv_wc_status status) {
   if (wqe.opcode != IBV_WR_RDMA_READ) return;
-  queues::Completion entry;
-  entry.wr_id = wqe.wr_id;
-  entry.status = static_cast<uint8_t>(status);
-  entry.opcode = IBV_WC_TM_RECV;
-  if (status == IBV_WC_SUCCESS) entry.wc_flags = IBV_WC_TM_DATA_VALID;
-  entry.byte_len = wqe.length;
-  entry.qp_num = config_.qpn.value();
-  entry.src_qp = attributes_.destination.value();
-  count(kCompletions);
-  receives_.cq()->push(entry, true);
+  complete_tagged(wqe.wr_id, status, status == IBV_WC_SUCCESS ? IBV_WC_TM_DATA_VALID : 0, wqe.length, {});
 }
 
 bool QueuePair::select_receives(uint32_t srq_number, bool in_message) {

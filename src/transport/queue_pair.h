@@ -204,6 +204,8 @@ class QueuePair {
   void emit(ibv_event_type event) { config_.listener->on_qp_event(event); }
 
  private:
+  void complete_tagged(uint64_t wr_id, ibv_wc_status status, uint8_t flags, uint32_t bytes,
+                       const TaggedMessage& message);
   void count_send(ibv_wc_opcode opcode, ibv_wc_status status);
   void fail_for_lost_completions();
 

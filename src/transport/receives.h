@@ -46,8 +46,9 @@ class Receives {
 
   // Tagged buffers, if the queue is for tag matching.
   queues::TagList* tags() const { return shared_ != nullptr ? shared_->tags() : nullptr; }
-  // The message at hand goes to the buffer that this tag matches. REQUIRES: there is one; nothing is held
-  void take_tagged(uint64_t tag) { holding_ = tags()->take(tag, *held_); }
+  // The message at hand goes to the buffer that this tag matches. False: there is none.
+  // REQUIRES: nothing is held
+  bool take_tagged(uint64_t tag) { return holding_ = tags()->take(tag, *held_); }
 
   // The request that the message at hand goes to: the one begun, or the next. nullptr: there is none.
   const queues::RecvWqe* current() {

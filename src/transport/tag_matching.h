@@ -36,8 +36,8 @@ struct TaggedMessage {
   uint32_t rkey = 0;
   uint32_t length = 0;
 
+  // It asks for a buffer by tag; once its first packet has been taken: it has one.
   bool is_tagged() const { return kind == Kind::kEager || kind == Kind::kRendezvous; }
-  bool is_matched() const { return is_tagged(); }
 };
 
 // Reads the headers of a message's first packet. `whole`: it is also the last.
