@@ -175,7 +175,7 @@ struct Make {
     SendWqe* wqe = begin<IBV_WR_BIND_MW, kAddressed>(of(abi));
     if (wqe == nullptr) return;
     if (window == nullptr || info == nullptr) return fail(of(abi), EINVAL);
-    if (const int error = fill_binding(*wqe, *window, rkey, *info); error != 0) fail(of(abi), error);
+    fill_binding(*wqe, *window, rkey, *info);
     of(abi).batch.unaddressed = false;
   }
 };

@@ -35,7 +35,8 @@ int take_atomic(SendWqe& wqe, const ibv_send_wr& wr) {
 
 int take_window(SendWqe& wqe, const ibv_send_wr& wr) {
   if (wr.bind_mw.mw == nullptr) return EINVAL;
-  return fill_binding(wqe, *wr.bind_mw.mw, wr.bind_mw.rkey, wr.bind_mw.bind_info);
+  fill_binding(wqe, *wr.bind_mw.mw, wr.bind_mw.rkey, wr.bind_mw.bind_info);
+  return 0;
 }
 
 // Only ibv_wr_flush() of newer headers can say what to flush.
@@ -97,14 +98,13 @@ int check_data(Data data, uint64_t length, const ibv_send_wr& wr, uint32_t max_i
 
 }  // namespace
 
-int fill_binding(SendWqe& wqe, const ibv_mw& window, uint32_t new_key, const ibv_mw_bind_info& info) {
-  wqe.set_binding({.window = window.rkey,
+void fill_binding(SendWqe& wqe, const ibv_mw& window, uint32_t new_key, const ibv_mw_bind_info& info) {
+  wqe.set_binding({.window_key = window.rkey,
                    .new_key = new_key,
-                   .region = info.mr != nullptr ? info.mr->lkey : 0,
-                   .access = info.mw_access_flags,
+                   .region_key = info.mr != nullptr ? info.mr->lkey : 0,
                    .address = info.addr,
-                   .length = info.length});
-  return 0;
+                   .length = info.length,
+                   .access = info.mw_access_flags});
 }
 
 int fill(SendWqe& wqe, const ibv_send_wr& wr, const Qp& qp) {

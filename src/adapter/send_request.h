@@ -13,7 +13,7 @@ namespace verbena::adapter {
 // REQUIRES: the caller is the send queue's one producer
 int fill(queues::SendWqe& wqe, const ibv_send_wr& wr, const Qp& qp);
 
-// Writes what a BIND_MW request is to do. 0, or why it is refused.
-int fill_binding(queues::SendWqe& wqe, const ibv_mw& window, uint32_t new_key, const ibv_mw_bind_info& info);
+// Writes what a BIND_MW request is to do.
+void fill_binding(queues::SendWqe& wqe, const ibv_mw& window, uint32_t new_key, const ibv_mw_bind_info& info);
 
 }  // namespace verbena::adapter

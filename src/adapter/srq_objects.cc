@@ -38,11 +38,10 @@ Result<ibv_srq*> SoftwareContext::create_srq(ibv_srq_init_attr_ex* attr) {
   if (type != IBV_SRQT_BASIC && type != IBV_SRQT_XRC && type != IBV_SRQT_TM) return fail(EOPNOTSUPP);
   const bool xrc = type == IBV_SRQT_XRC;
   const bool tag_matching = type == IBV_SRQT_TM;
-  if ((attr->comp_mask & IBV_SRQ_INIT_ATTR_PD) == 0 || attr->pd == nullptr) return fail(EINVAL);
-  if (attr->pd->context != &abi().context) return fail(EINVAL);
   const auto ours = [&](const auto* object) {
     return object != nullptr && object->context == &abi().context;
   };
+  if ((attr->comp_mask & IBV_SRQ_INIT_ATTR_PD) == 0 || !ours(attr->pd)) return fail(EINVAL);
   if (xrc && ((attr->comp_mask & IBV_SRQ_INIT_ATTR_XRCD) == 0 || !ours(attr->xrcd))) return fail(EINVAL);
   if ((xrc || tag_matching) && ((attr->comp_mask & IBV_SRQ_INIT_ATTR_CQ) == 0 || !ours(attr->cq))) {
     return fail(EINVAL);

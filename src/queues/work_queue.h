@@ -9,6 +9,7 @@
 #include <infiniband/verbs.h>
 
 #include "base/result.h"
+#include "memory/window.h"
 #include "queues/mapped_array.h"
 #include "roce/path.h"
 #include "roce/psn.h"
@@ -25,17 +26,6 @@ inline constexpr uint8_t kSendFlags =
     IBV_SEND_FENCE | IBV_SEND_SIGNALED | IBV_SEND_SOLICITED | IBV_SEND_INLINE | IBV_SEND_IP_CSUM;
 inline constexpr uint8_t kTagMatchingRequest = 0x80;
 static_assert((kSendFlags & kTagMatchingRequest) == 0);
-
-// What a BIND_MW request asks for (IBTA volume 1, 11.4.1.1): by keys, as window and region may be gone before
-// the request's turn comes.
-struct WindowBinding {
-  uint32_t window;   // the window's present R_Key
-  uint32_t new_key;  // and the one it gets
-  uint32_t region;   // L_Key; 0: none, the window is bound to nothing
-  uint32_t access;   // enum ibv_access_flags
-  uint64_t address;
-  uint64_t length;
-};
 
 // A send request as it lies in the ring: the application's part, filled in by post_send, and the requester's
 // own notes. The gather list, or the inline data instead of it, follows directly.
@@ -65,17 +55,20 @@ struct SendWqe {
   roce::Psn last_psn;
   bool executed;  // a request without packets has been executed
 
-  // Of a BIND_MW, in the places that others need for remote memory and atomics.
-  WindowBinding binding() const {
-    return {static_cast<uint32_t>(swap >> 32),
-            rkey,
-            static_cast<uint32_t>(swap),
-            window_access,
-            remote_address,
-            compare_add};
+  // Of a BIND_MW, in the places that others need for remote memory and atomics: by keys, as window and region
+  // may be gone before the request's turn comes. PD and QPN are not kept: they are those of its QP.
+  memory::WindowBinding binding(memory::PdId pd, roce::Qpn qpn) const {
+    return {.window_key = static_cast<uint32_t>(swap >> 32),
+            .new_key = rkey,
+            .region_key = static_cast<uint32_t>(swap),
+            .address = remote_address,
+            .length = compare_add,
+            .access = window_access,
+            .pd = pd,
+            .qpn = qpn.value()};
   }
-  void set_binding(const WindowBinding& b) {
-    swap = uint64_t{b.window} << 32 | b.region;
+  void set_binding(const memory::WindowBinding& b) {
+    swap = uint64_t{b.window_key} << 32 | b.region_key;
     rkey = b.new_key;
     window_access = b.access;
     remote_address = b.address;

@@ -13,6 +13,11 @@ namespace verbena::roce {
 
 inline constexpr uint16_t kUdpPort = 4791;
 inline constexpr uint16_t kDefaultPkey = 0xffff;
+// Whether a packet's P_Key is of the default partition, with full or limited membership: its top bit (IBTA
+// volume 1, 10.9.1.1).
+constexpr bool is_default_pkey(uint16_t pkey) {
+  return (pkey & 0x7fff) == (kDefaultPkey & 0x7fff);
+}
 inline constexpr uint32_t kBthBytes = 12;
 inline constexpr uint32_t kRethBytes = 16;
 inline constexpr uint32_t kAtomicEthBytes = 28;

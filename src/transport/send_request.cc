@@ -76,17 +76,7 @@ std::optional<ibv_wc_status> execute_locally(QueuePair& qp, const SendWqe& wqe) 
   if (wqe.opcode == IBV_WR_LOCAL_INV) {
     done = memory::invalidate_window(*config.keys, wqe.immediate, config.pd, config.qpn.value());
   } else {
-    const queues::WindowBinding asked = wqe.binding();
-    done = memory::bind_window(*config.keys,
-                               {.window_key = asked.window,
-                                .new_key = asked.new_key,
-                                .region_key = asked.region,
-                                .address = asked.address,
-                                .length = asked.length,
-                                .access = asked.access,
-                                .pd = config.pd,
-                                .qpn = config.qpn.value()},
-                               qp.bound_windows());
+    done = memory::bind_window(*config.keys, wqe.binding(config.pd, config.qpn), qp.bound_windows());
   }
   if (done) return std::nullopt;
   return IBV_WC_MW_BIND_ERR;

@@ -24,7 +24,7 @@ Verdict UcQueuePair::on_packet(const IncomingPacket& incoming, TimePoint) {
   const roce::Headers& headers = incoming.packet.headers;
   if (!receives_packets(state())) return Verdict::kNotReady;
   if (headers.service() != roce::Service::kUc) return Verdict::kWrongService;
-  if ((headers.pkey & 0x7fff) != (roce::kDefaultPkey & 0x7fff)) return Verdict::kBadPkey;
+  if (!roce::is_default_pkey(headers.pkey)) return Verdict::kBadPkey;
   if (incoming.path.source != attributes().path.destination) return Verdict::kBadSource;
   count(kReceivedPackets);
   count(kReceivedBytes, incoming.packet.payload.size());

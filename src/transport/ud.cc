@@ -63,7 +63,7 @@ Verdict UdQueuePair::on_packet(const IncomingPacket& incoming, TimePoint) {
   const roce::Headers& headers = incoming.packet.headers;
   if (!receives_packets(state())) return Verdict::kNotReady;
   if (headers.service() != roce::Service::kUd) return Verdict::kWrongService;
-  if ((headers.pkey & 0x7fff) != (roce::kDefaultPkey & 0x7fff)) return Verdict::kBadPkey;
+  if (!roce::is_default_pkey(headers.pkey)) return Verdict::kBadPkey;
   count(kReceivedPackets);
   count(kReceivedBytes, incoming.packet.payload.size());
   if (headers.destination == roce::kMulticastQpn) count(kMulticastReceived);

@@ -10,27 +10,12 @@
 
 #include "base/device_clock.h"
 #include "queues/completion_queue.h"
+#include "queues/completion_support.h"
 
 namespace verbena::queues {
 namespace {
 
 using testing::ElementsAre;
-
-class Listener : public CompletionListener {
- public:
-  void on_completion_event() override { ++events; }
-  void on_overflow() override { ++overflows; }
-
-  std::atomic<int> events{0};
-  std::atomic<int> overflows{0};
-};
-
-ibv_wc entry(uint64_t id, uint32_t qp = 1) {
-  ibv_wc wc{};
-  wc.wr_id = id;
-  wc.qp_num = qp;
-  return wc;
-}
 
 class CompletionBatch : public testing::Test {
  protected:

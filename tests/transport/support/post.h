@@ -27,12 +27,12 @@ inline bool post_send(QueuePair& qp, const ibv_send_wr& wr, const roce::Path* pa
     wqe->swap = wr.wr.atomic.swap;
   } else if (wr.opcode == IBV_WR_BIND_MW) {
     const ibv_mw_bind_info& info = wr.bind_mw.bind_info;
-    wqe->set_binding({.window = wr.bind_mw.mw->rkey,
+    wqe->set_binding({.window_key = wr.bind_mw.mw->rkey,
                       .new_key = wr.bind_mw.rkey,
-                      .region = info.mr != nullptr ? info.mr->lkey : 0,
-                      .access = info.mw_access_flags,
+                      .region_key = info.mr != nullptr ? info.mr->lkey : 0,
                       .address = info.addr,
-                      .length = info.length});
+                      .length = info.length,
+                      .access = info.mw_access_flags});
   } else if (path != nullptr) {
     wqe->path = *path;
     wqe->remote_qkey = wr.wr.ud.remote_qkey;
