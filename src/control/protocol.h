@@ -43,6 +43,26 @@ enum class MessageType : uint16_t {
 
   kJoinGroup = 32,     // GroupRequest -> header [socket]
   kGetDeviceCounters,  // DeviceRequest -> DeviceCountersReply
+
+  // Connection management: cm_protocol.h
+  kCmOpenChannel = 64,
+  kCmCloseChannel,
+  kCmCreateId,
+  kCmDestroyId,
+  kCmBind,
+  kCmResolveAddress,
+  kCmResolveRoute,
+  kCmListen,
+  kCmConnect,
+  kCmAccept,
+  kCmReject,
+  kCmEstablish,
+  kCmDisconnect,
+  kCmSetOption,
+  kCmJoin,
+  kCmLeave,
+  kCmMigrateId,
+  kCmRestoreId,
 };
 inline constexpr uint16_t kReply = 0x8000;
 
