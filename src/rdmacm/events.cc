@@ -34,7 +34,8 @@ bool is_news(const CmEvent& message, Identifier& identifier) {
   const State state = identifier.current_state();
   // The kernel, too, keeps silent about a request until it is accepted; accepting it will fail.
   if (state == State::kRequested && message.listener == 0) return false;
-  const bool told = (message.flags & control::kCmFromProgram) != 0 && message.type <= RDMA_CM_EVENT_TIMEWAIT_EXIT;
+  const bool told =
+      (message.flags & control::kCmFromProgram) != 0 && message.type <= RDMA_CM_EVENT_TIMEWAIT_EXIT;
   return !told || still_concerns(state, static_cast<rdma_cm_event_type>(message.type));
 }
 

@@ -117,8 +117,7 @@ Result<void> migrate(Identifier& identifier, std::shared_ptr<Channel> channel) {
     exchange(before);
     return fail(moved.error().code);
   }
-  for (const CmEvent& event :
-       before->take([&](const CmEvent& each) { return is_of(each, identifier); })) {
+  for (const CmEvent& event : before->take([&](const CmEvent& each) { return is_of(each, identifier); })) {
     identifier.process.agent.post(*channel, event);
   }
   identifier.channel = channel.get();
@@ -127,8 +126,8 @@ Result<void> migrate(Identifier& identifier, std::shared_ptr<Channel> channel) {
 
 Result<Identifier*> adopt_request(Identifier& listener, const CmEvent& message) {
   Process& process = listener.process;
-  auto request = std::make_unique<Identifier>(process, listener.events, listener.context, listener.ps,
-                                              listener.qp_type);
+  auto request =
+      std::make_unique<Identifier>(process, listener.events, listener.context, listener.ps, listener.qp_type);
   request->number = message.id;
   request->keys.push_back(Identifier::key(message.id, message.generation));
   request->state = State::kRequested;
@@ -150,7 +149,8 @@ Result<Identifier*> adopt_request(Identifier& listener, const CmEvent& message) 
 }
 
 void abandon_request(Process& process, const CmEvent& message) {
-  if (message.type != RDMA_CM_EVENT_CONNECT_REQUEST || message.generation != process.agent.generation()) return;
+  if (message.type != RDMA_CM_EVENT_CONNECT_REQUEST || message.generation != process.agent.generation())
+    return;
   control::CmIdRequest request{};
   request.id = message.id;
   [[maybe_unused]] const auto destroyed = process.agent.call(MessageType::kCmDestroyId, request);
@@ -208,9 +208,8 @@ VERBENA_ABI int rdma_migrate_id(rdma_cm_id* id, rdma_event_channel* channel) {
     const bool was_synchronous = identifier.synchronous;
     if (was_synchronous && channel == nullptr) return EINVAL;
     const std::shared_ptr<Channel> before = identifier.events;
-    const auto moved = channel == nullptr
-                           ? make_synchronous(identifier)
-                           : migrate(identifier, Channel::of(channel).shared_from_this());
+    const auto moved = channel == nullptr ? make_synchronous(identifier)
+                                          : migrate(identifier, Channel::of(channel).shared_from_this());
     if (!moved) return moved.error().code;
     identifier.synchronous = channel == nullptr;
     if (was_synchronous) {
