@@ -46,7 +46,10 @@ Result<UniqueFd> Agent::take_name() {
 }
 
 Agent::Agent(UniqueFd name, const AgentOptions& options)
-    : options_(options), listener_(std::move(name)), netlink_(links_), wire_(options.port),
+    : options_(options),
+      listener_(std::move(name)),
+      netlink_(links_),
+      wire_(options.port),
       slots_(wire_),
       cm_(loop_, options.port, [this] { return no_wire_reason(); }) {}
 

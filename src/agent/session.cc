@@ -109,7 +109,8 @@ void Session::handle(ConstBytes message, std::vector<UniqueFd> fds, bool truncat
 }
 
 void Session::handle_cm(const MessageHeader& request, ConstBytes message, UniqueFd descriptor) {
-  if (!cm_) cm_.emplace(host_.connection_management(), *this);
+  CmClient::Host& host = *this;
+  if (!cm_) cm_.emplace(host_.connection_management(), host);
   cm_->handle(request, message, std::move(descriptor));
 }
 

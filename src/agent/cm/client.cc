@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "agent/cm/refusals.h"
+#include "control/message_socket.h"
 
 namespace verbena::agent {
 namespace {
@@ -64,9 +65,11 @@ void CmClient::carry_out(CmClient& client, const control::MessageHeader& header,
 
 // In the order of their numbers.
 const CmClient::Request CmClient::kRequests[] = {
-#define VERBENA_REQUEST(type, message, method)           \
-  {control::MessageType::type, sizeof(control::message), \
-   &CmClient::carry_out<control::message, &CmClient::method>}
+#define VERBENA_REQUEST(type, message, method)                    \
+  {                                                               \
+    control::MessageType::type, sizeof(control::message),         \
+        &CmClient::carry_out<control::message, &CmClient::method> \
+  }
     VERBENA_REQUEST(kCmOpenChannel, CmChannelRequest, open_channel),
     VERBENA_REQUEST(kCmCloseChannel, CmChannelRequest, close_channel),
     VERBENA_REQUEST(kCmCreateId, CmCreateRequest, create),
@@ -221,8 +224,7 @@ void CmClient::discard(CmIdentifier& id) {
   if (id.resolving != 0) service_.neighbours().cancel(id.resolving);
   service_.release_port(id);
   if (id.connection != 0) {
-    [[maybe_unused]] const auto destroyed =
-        service_.manager().destroy(id.connection, MonotonicClock::now());
+    [[maybe_unused]] const auto destroyed = service_.manager().destroy(id.connection, MonotonicClock::now());
   }
   id.connection = 0;
   --service_.identifiers_of(host_.user());

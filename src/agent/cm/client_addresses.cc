@@ -115,7 +115,8 @@ CmClient::Outcome CmClient::bind_to(CmIdentifier& id, CmAddress address) {
   if (!has_known_family(address)) return refuse(EAFNOSUPPORT, "neither an IPv4 nor an IPv6 address");
   if (const auto checked = check_local(address); !checked) return checked;
   id.source = address;
-  if (!id.family_option_set) id.own_family_only = address.family == AF_INET || service_.port_limits().ipv6_only();
+  if (!id.family_option_set)
+    id.own_family_only = address.family == AF_INET || service_.port_limits().ipv6_only();
   if (const auto taken = take_port(id); !taken) {
     id.source = {};
     return taken;
@@ -160,10 +161,10 @@ CmClient::AddressOutcome CmClient::resolve_address(const control::CmResolveReque
     destination.port = port;
   }
   RouteQuestion question{id->source, destination, 0, id->type_of_service.value_or(0)};
-  question.interface_index = destination.family != AF_INET6        ? 0
-                             : destination.scope_id != 0           ? destination.scope_id
-                             : is_link_local(id->source)           ? id->source.scope_id
-                                                                   : 0;
+  question.interface_index = destination.family != AF_INET6 ? 0
+                             : destination.scope_id != 0    ? destination.scope_id
+                             : is_link_local(id->source)    ? id->source.scope_id
+                                                            : 0;
   if (is_link_local(destination) && question.interface_index == 0) {
     return refuse(EINVAL, "a link-local address without an interface");
   }
@@ -181,11 +182,11 @@ void CmClient::start_resolving(CmIdentifier& id, const RouteAnswer& route, uint3
   if (!place) return finish_resolving(id, route, ENODEV);
   if (route.is_local || !has_known_family(route.next_hop)) return finish_resolving(id, route, 0);
   const auto timeout = std::chrono::milliseconds(std::min<uint32_t>(timeout_ms, INT32_MAX));
-  id.resolving = service_.neighbours().await(
-      route.interface_index, route.next_hop, MonotonicClock::now() + timeout, [this, &id, route](int error) {
-        id.resolving = 0;
-        finish_resolving(id, route, error);
-      });
+  id.resolving = service_.neighbours().await(route.interface_index, route.next_hop,
+                                             MonotonicClock::now() + timeout, [this, &id, route](int error) {
+                                               id.resolving = 0;
+                                               finish_resolving(id, route, error);
+                                             });
 }
 
 // On failure the identifier is bound as before and may try again.

@@ -56,7 +56,8 @@ uint64_t service_id_of(const CmIdentifier& id) {
 }  // namespace
 
 CmClient::Outcome CmClient::check_parameters(const control::CmParameters& parameters, size_t most) const {
-  if (parameters.private_length > most) return refuse(EINVAL, "more private data than the message has room for");
+  if (parameters.private_length > most)
+    return refuse(EINVAL, "more private data than the message has room for");
   if (parameters.qpn > 0xffffff) return refuse(EINVAL, "no QP number");
   if (!host_.may_use_qpn(parameters.qpn)) return refuse(EPERM, "the QP is another user's");
   return {};

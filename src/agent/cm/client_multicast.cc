@@ -18,8 +18,8 @@ constexpr uint8_t kHopLimit = 64;
 
 }  // namespace
 
-// Over RoCE nobody need be asked: the group's MGID is its IP address, and the process that attaches a QP joins
-// it on the netdev.
+// Over RoCE nobody need be asked: the group's MGID is its IP address, and the process that attaches a QP
+// joins it on the netdev.
 CmClient::Outcome CmClient::join(const control::CmJoinRequest& request) {
   CmIdentifier* id = find(request.id);
   if (id == nullptr) return no_such_identifier();

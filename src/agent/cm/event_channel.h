@@ -38,8 +38,8 @@ class EventChannel {
   EventLoop& loop_;
   UniqueFd socket_;
   bool watching_ = false;
-  uint64_t sent_ = 0;           // all that send() was given
-  int message_cost_ = 0;        // what one unread event counts in SIOCOUTQ
+  uint64_t sent_ = 0;     // all that send() was given
+  int message_cost_ = 0;  // what one unread event counts in SIOCOUTQ
   std::deque<control::CmEvent> queue_;
 };
 

@@ -16,9 +16,9 @@ namespace verbena::agent {
 
 // What QP1 has received and sent, beside what the connection manager counts of its own.
 struct GsiCounters {
-  uint64_t received = 0;       // whole datagrams to QP1
+  uint64_t received = 0;  // whole datagrams to QP1
   uint64_t sent = 0;
-  uint64_t not_ud = 0;         // another operation than UD SEND
+  uint64_t not_ud = 0;  // another operation than UD SEND
   uint64_t bad_qkey = 0;
   uint64_t bad_size = 0;       // not 256 bytes
   uint64_t unknown_class = 0;  // of a management class that nobody serves here

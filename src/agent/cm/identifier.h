@@ -34,7 +34,7 @@ inline constexpr size_t kCmStates = 9;
 const char* cm_state_name(CmState state);
 
 // What rdma_cm_id is to the kernel. Belongs to one client.
-struct CmIdentifier : PortHolder {
+struct CmIdentifier : PortBinding {
   // What is held of CONNECT_REQUESTs that the application may not have seen yet, to honour the backlog.
   struct Listening {
     uint32_t backlog = 0;

@@ -8,8 +8,7 @@
 namespace verbena::agent {
 
 size_t LinkDirectory::Hash::operator()(const roce::Address& gid) const {
-  return std::hash<std::string_view>()(
-      {reinterpret_cast<const char*>(gid.bytes.data()), gid.bytes.size()});
+  return std::hash<std::string_view>()({reinterpret_cast<const char*>(gid.bytes.data()), gid.bytes.size()});
 }
 
 void LinkDirectory::update(std::vector<control::Link> links) {

@@ -18,8 +18,7 @@ int find_destination(const nlattr* attribute, void* found) {
 }  // namespace
 
 bool NeighbourMessage::is_valid() const {
-  constexpr uint16_t kValid =
-      NUD_PERMANENT | NUD_NOARP | NUD_REACHABLE | NUD_PROBE | NUD_STALE | NUD_DELAY;
+  constexpr uint16_t kValid = NUD_PERMANENT | NUD_NOARP | NUD_REACHABLE | NUD_PROBE | NUD_STALE | NUD_DELAY;
   return (state & kValid) != 0;
 }
 

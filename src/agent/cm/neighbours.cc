@@ -79,8 +79,8 @@ Neighbours::Key Neighbours::key_of(uint32_t interface_index, const CmAddress& ne
   return std::hash<std::string_view>()(bytes) ^ interface_index;
 }
 
-Neighbours::Ticket Neighbours::await(uint32_t interface_index, const CmAddress& neighbour,
-                                     TimePoint deadline, Done done) {
+Neighbours::Ticket Neighbours::await(uint32_t interface_index, const CmAddress& neighbour, TimePoint deadline,
+                                     Done done) {
   listen();
   const Ticket ticket = next_ticket_++;
   // Known now: told at once, but from the loop.
@@ -168,8 +168,9 @@ void Neighbours::found(uint32_t interface_index, const CmAddress& neighbour) {
   const auto [begin, end] = by_neighbour_.equal_range(key_of(interface_index, neighbour));
   for (auto entry = begin; entry != end; ++entry) {
     const Waiting& waiting = waiting_.at(entry->second);
-    const bool is_it = waiting.interface_index == interface_index && waiting.neighbour.family == neighbour.family &&
-                       std::memcmp(waiting.neighbour.address, neighbour.address, sizeof neighbour.address) == 0;
+    const bool is_it =
+        waiting.interface_index == interface_index && waiting.neighbour.family == neighbour.family &&
+        std::memcmp(waiting.neighbour.address, neighbour.address, sizeof neighbour.address) == 0;
     if (is_it) tickets.push_back(entry->second);
   }
   for (const Ticket ticket : tickets) finish(ticket, 0);

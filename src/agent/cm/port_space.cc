@@ -6,11 +6,11 @@
 
 namespace verbena::agent {
 
-Result<void> PortSpace::check(const Holders& holders, const PortHolder& holder, bool reuse_address) {
-  for (const PortHolder* other : holders) {
+Result<void> PortSpace::check(const Holders& holders, const PortBinding& holder, bool reuse_address) {
+  for (const PortBinding* other : holders) {
     if (other == &holder || (reuse_address && other->reuse_address)) continue;
-    const bool apart_by_family = holder.own_family_only && other->own_family_only &&
-                                 holder.source.family != other->source.family;
+    const bool apart_by_family =
+        holder.own_family_only && other->own_family_only && holder.source.family != other->source.family;
     if (apart_by_family) continue;
     if (is_wildcard(holder.source) || is_wildcard(other->source)) return fail(EADDRNOTAVAIL);
     if (is_same_host(holder.source, other->source)) return fail(EADDRINUSE);
@@ -19,12 +19,12 @@ Result<void> PortSpace::check(const Holders& holders, const PortHolder& holder, 
 }
 
 // Two connections may share a local port if something else of their four addresses and ports differs.
-bool PortSpace::is_unique(const Holders& holders, const PortHolder& holder) {
+bool PortSpace::is_unique(const Holders& holders, const PortBinding& holder) {
   const auto differ = [](const CmAddress& a, const CmAddress& b) {
     return has_known_family(a) && has_known_family(b) && !is_wildcard(a) && !is_wildcard(b) &&
            !is_same_host(a, b);
   };
-  return std::all_of(holders.begin(), holders.end(), [&](const PortHolder* other) {
+  return std::all_of(holders.begin(), holders.end(), [&](const PortBinding* other) {
     const bool other_port = holder.destination.port != 0 && other->destination.port != 0 &&
                             holder.destination.port != other->destination.port;
     return other == &holder || other_port || differ(holder.source, other->source) ||
@@ -32,7 +32,7 @@ bool PortSpace::is_unique(const Holders& holders, const PortHolder& holder) {
   });
 }
 
-Result<void> PortSpace::bind(PortHolder& holder) {
+Result<void> PortSpace::bind(PortBinding& holder) {
   const uint16_t port = port_of(holder.source);
   const auto found = ports_.find(port);
   if (found != ports_.end()) {
@@ -42,7 +42,7 @@ Result<void> PortSpace::bind(PortHolder& holder) {
   return {};
 }
 
-Result<void> PortSpace::bind_any(PortHolder& holder, PortRange range, Random& random) {
+Result<void> PortSpace::bind_any(PortBinding& holder, PortRange range, Random& random) {
   if (range.first > range.last) return fail(EADDRNOTAVAIL);
   const uint32_t count = range.last - range.first + 1u;
   const auto start = static_cast<uint32_t>(random.below(count));
@@ -60,7 +60,7 @@ Result<void> PortSpace::bind_any(PortHolder& holder, PortRange range, Random& ra
   return fail(EADDRNOTAVAIL);
 }
 
-Result<void> PortSpace::claim(PortHolder& holder) const {
+Result<void> PortSpace::claim(PortBinding& holder) const {
   if (!holder.reuse_address) return {};
   const auto found = ports_.find(port_of(holder.source));
   if (found != ports_.end()) {
@@ -70,7 +70,7 @@ Result<void> PortSpace::claim(PortHolder& holder) const {
   return {};
 }
 
-void PortSpace::release(PortHolder& holder) {
+void PortSpace::release(PortBinding& holder) {
   const auto found = ports_.find(port_of(holder.source));
   if (found == ports_.end()) return;
   Holders& holders = found->second;
@@ -81,12 +81,12 @@ void PortSpace::release(PortHolder& holder) {
   if (holders.empty()) ports_.erase(found);
 }
 
-PortHolder* PortSpace::find_listener(const CmAddress& destination) const {
+PortBinding* PortSpace::find_listener(const CmAddress& destination) const {
   const auto found = ports_.find(port_of(destination));
   if (found == ports_.end()) return nullptr;
-  PortHolder* best = nullptr;
+  PortBinding* best = nullptr;
   int best_rank = 0;
-  for (PortHolder* holder : found->second) {
+  for (PortBinding* holder : found->second) {
     if (!holder->listening) continue;
     const CmAddress& source = holder->source;
     int rank = 0;

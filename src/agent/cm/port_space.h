@@ -12,7 +12,7 @@
 namespace verbena::agent {
 
 // Who may hold a port: an identifier as its port space sees it.
-struct PortHolder {
+struct PortBinding {
   CmAddress source{};       // with the port, once it has one
   CmAddress destination{};  // family 0: none yet
   bool reuse_address = false;
@@ -33,22 +33,22 @@ class PortSpace {
  public:
   // Errors as rdma_bind_addr(3) has them: EADDRINUSE for the same address, EADDRNOTAVAIL where one of the two
   // is a wildcard. REQUIRES: holder.source is set, its port is not 0; it holds none
-  Result<void> bind(PortHolder& holder);
+  Result<void> bind(PortBinding& holder);
   // Finds a port that tells this one's connection from all others. EADDRNOTAVAIL: none is left.
-  Result<void> bind_any(PortHolder& holder, PortRange range, Random& random);
+  Result<void> bind_any(PortBinding& holder, PortRange range, Random& random);
   // Gives up sharing, as one that listens must. REQUIRES: bound
-  Result<void> claim(PortHolder& holder) const;
+  Result<void> claim(PortBinding& holder) const;
   // REQUIRES: bound
-  void release(PortHolder& holder);
+  void release(PortBinding& holder);
 
   // Who listens where a request for `destination` (with its port) arrives; the most exact one.
-  PortHolder* find_listener(const CmAddress& destination) const;
+  PortBinding* find_listener(const CmAddress& destination) const;
 
  private:
-  using Holders = std::vector<PortHolder*>;
+  using Holders = std::vector<PortBinding*>;
 
-  static Result<void> check(const Holders& holders, const PortHolder& holder, bool reuse_address);
-  static bool is_unique(const Holders& holders, const PortHolder& holder);
+  static Result<void> check(const Holders& holders, const PortBinding& holder, bool reuse_address);
+  static bool is_unique(const Holders& holders, const PortBinding& holder);
 
   std::unordered_map<uint16_t, Holders> ports_;
   uint16_t last_ = 0;  // given by bind_any()

@@ -53,8 +53,8 @@ CmAddress gateway_of(const Attributes& route, uint16_t family, uint32_t interfac
   const nlattr* via = route.by_type[RTA_VIA];
   if (via == nullptr || mnl_attr_get_payload_len(via) < sizeof(rtvia)) return {};
   const auto* header = static_cast<const rtvia*>(mnl_attr_get_payload(via));
-  return read_address(header->rtvia_family, header->rtvia_addr,
-                      mnl_attr_get_payload_len(via) - sizeof(rtvia), interface_index);
+  return read_address(header->rtvia_family, header->rtvia_addr, mnl_attr_get_payload_len(via) - sizeof(rtvia),
+                      interface_index);
 }
 
 int read_hop_limit(const nlattr* metric, void* hop_limit) {
@@ -155,8 +155,8 @@ Result<void> exchange(mnl_socket* socket, nlmsghdr* request, uint32_t sequence, 
     const auto* first = reinterpret_cast<const nlmsghdr*>(buffer);
     const bool is_ours = static_cast<size_t>(bytes) >= sizeof *first && first->nlmsg_seq == sequence;
     if (!is_ours) continue;  // of a question whose answer was not awaited
-    const int run = mnl_cb_run(buffer, static_cast<size_t>(bytes), sequence, mnl_socket_get_portid(socket),
-                               reader, self);
+    const int run =
+        mnl_cb_run(buffer, static_cast<size_t>(bytes), sequence, mnl_socket_get_portid(socket), reader, self);
     if (run == MNL_CB_ERROR) return fail(errno);
     return {};
   }

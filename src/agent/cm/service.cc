@@ -26,8 +26,8 @@ uint64_t draw_seed() {
 
 const char* cm_state_name(CmState state) {
   static constexpr const char* kNames[kCmStates] = {
-      "idle",           "bound",      "address query", "address resolved", "route resolved", "connect",
-      "disconnect",     "listen",     "device removed"};
+      "idle",    "bound",      "address query", "address resolved", "route resolved",
+      "connect", "disconnect", "listen",        "device removed"};
   return kNames[static_cast<size_t>(state)];
 }
 
@@ -38,10 +38,10 @@ CmService::CmService(EventLoop& loop, uint16_t udp_port, std::function<std::stri
       random_(draw_seed()),
       gsi_(loop,
            [this](ConstBytes mad, const cm::Arrival& arrival) {
-             manager_->on_mad(mad, arrival, MonotonicClock::now());
+             manager_.on_mad(mad, arrival, MonotonicClock::now());
              settle();
            }),
-      manager_(std::make_unique<cm::Manager>(cm::ManagerConfig{}, *this, *this, Random(draw_seed()))) {
+      manager_(cm::ManagerConfig{}, *this, *this, Random(draw_seed())) {
   for (const uint16_t number : {RDMA_PS_IPOIB, RDMA_PS_TCP, RDMA_PS_UDP, RDMA_PS_IB}) port_spaces_[number];
   if (auto routes = RouteQuery::open()) {
     routes_ = std::move(*routes);
@@ -69,7 +69,7 @@ void CmService::links_changed(const std::vector<control::Link>& links) {
 }
 
 bool CmService::owes_farewells() const {
-  return manager_->size() > manager_->in_time_wait();
+  return manager_.size() > manager_.waiting();
 }
 
 Result<PortSpace*> CmService::port_space(uint16_t number) {
@@ -95,7 +95,7 @@ void CmService::settle() {
 
 // A timer that comes too early does no harm; moving it each time that a deadline is put off would.
 void CmService::arm_timer() {
-  const TimePoint deadline = manager_->deadline();
+  const TimePoint deadline = manager_.deadline();
   if (timer_ && timer_->first <= deadline) return;
   if (timer_) loop_.cancel(*std::exchange(timer_, std::nullopt));
   if (deadline == kNever) return;
@@ -106,7 +106,7 @@ void CmService::arm_timer() {
 }
 
 void CmService::on_timer() {
-  manager_->on_timer(MonotonicClock::now());
+  manager_.on_timer(MonotonicClock::now());
   settle();
 }
 

@@ -28,8 +28,8 @@ namespace verbena::agent {
 class CmClient;
 
 // Connection management of a network namespace: owns QP1, the connection manager behind it, the port spaces,
-// and what is needed to resolve addresses. Clients (cm/client.h) have the identifiers; what peers do is brought
-// to them here. Of the agent's thread.
+// and what is needed to resolve addresses. Clients (cm/client.h) have the identifiers; what peers do is
+// brought to them here. Of the agent's thread.
 class CmService final : private cm::Handler, private cm::Sink {
  public:
   // `no_wire_reason` says why there is no wire, when there is none.
@@ -53,11 +53,11 @@ class CmService final : private cm::Handler, private cm::Sink {
   void leave(CmClient& client) { clients_.erase(&client); }
   EventLoop& loop() { return loop_; }
   // Whoever has called an operation of it calls settle() then.
-  cm::Manager& manager() { return *manager_; }
+  cm::Manager& manager() { return manager_; }
   void settle();
   // EPROTONOSUPPORT: there is no such port space.
   Result<PortSpace*> port_space(uint16_t number);
-  const PortLimits& port_limits() { return port_limits_; }
+  PortLimits& port_limits() { return port_limits_; }
   const LinkDirectory& links() const { return links_; }
   Neighbours& neighbours() { return *neighbours_; }
   RouteQuery& routes() { return *routes_; }
@@ -107,7 +107,7 @@ class CmService final : private cm::Handler, private cm::Sink {
   std::optional<RouteQuery> routes_;
   std::optional<Neighbours> neighbours_;
   GsiPort gsi_;
-  std::unique_ptr<cm::Manager> manager_;
+  cm::Manager manager_;
   std::set<CmClient*> clients_;
   std::map<uid_t, size_t> identifiers_;
   std::unique_ptr<CmIdentifier> admitted_;  // between admit() and the request's event

@@ -172,7 +172,7 @@ void CmService::on_request(cm::LocalId id, uint64_t, const cm::Req& req, const c
   const TimePoint now = MonotonicClock::now();
   take_in(id, parameters_of(req));
   [[maybe_unused]] const auto delayed =
-      manager_->delay(id, kServiceTimeout, cm::Manager::MraTime::kOnDuplicate, {}, now);
+      manager_.delay(id, kServiceTimeout, cm::Manager::MraTime::kOnDuplicate, {}, now);
 }
 
 void CmService::on_sidr_request(cm::LocalId id, uint64_t, const cm::SidrReq& req, const cm::Arrival&) {
@@ -182,7 +182,7 @@ void CmService::on_sidr_request(cm::LocalId id, uint64_t, const cm::SidrReq& req
 void CmService::on_reply(cm::LocalId connection, uint64_t context, const cm::Rep& rep) {
   CmIdentifier& id = identifier(context);
   if (id.state != CmState::kConnect) return;
-  [[maybe_unused]] const auto delayed = manager_->delay(
+  [[maybe_unused]] const auto delayed = manager_.delay(
       connection, kServiceTimeout, cm::Manager::MraTime::kOnDuplicate, {}, MonotonicClock::now());
   const CmParameters parameters = parameters_of(rep, id.qp_type);
   id.client->emit(id, RDMA_CM_EVENT_CONNECT_RESPONSE, 0, &parameters);
