@@ -156,7 +156,8 @@ CmClient::Outcome CmClient::open_channel(const control::CmChannelRequest& reques
   if (!descriptor_ || !is_seqpacket(descriptor_.get())) {
     return refuse(EINVAL, "without a SOCK_SEQPACKET socket");
   }
-  channels_[request.channel] = std::make_unique<EventChannel>(service_.loop(), std::move(descriptor_));
+  channels_[request.channel] =
+      std::make_unique<EventChannel>(service_.loop(), std::move(descriptor_), request.generation);
   return {};
 }
 
@@ -182,7 +183,8 @@ bool CmClient::may_have_more() const {
 }
 
 control::AdminResult<CmIdentifier*> CmClient::make(const control::CmCreateRequest& request) {
-  if (request.id == 0 || find(request.id) != nullptr) return refuse(EINVAL, "not a new identifier");
+  const bool is_own = request.id != 0 && (request.id & control::kCmAgentsNumber) == 0;
+  if (!is_own || find(request.id) != nullptr) return refuse(EINVAL, "not a new number of the program's");
   if (find_channel(request.channel) == nullptr) return refuse(ENOENT, "no such channel");
   const uint8_t qp_type = qp_type_of(request);
   if (qp_type == 0) return refuse(EINVAL, "no such port space, or not with this type of QP");
@@ -199,7 +201,6 @@ control::AdminResult<CmIdentifier*> CmClient::make(const control::CmCreateReques
 }
 
 CmClient::Outcome CmClient::create(const control::CmCreateRequest& request) {
-  if ((request.id & control::kCmAgentsNumber) != 0) return refuse(EINVAL, "a number of the agent's");
   const auto made = make(request);
   if (!made) return tl::unexpected(made.error());
   return {};

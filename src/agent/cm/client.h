@@ -100,6 +100,7 @@ class CmClient {
   // client_restore.cc
   AddressOutcome restore(const control::CmRestoreRequest& request);
   Outcome restore_state(CmIdentifier& id, const control::CmRestoreRequest& request);
+  Outcome restore_route(CmIdentifier& id, const control::CmRoute& route);
   Outcome restore_connection(CmIdentifier& id, const control::CmRestoreRequest& request);
 
   CmIdentifier* find(uint32_t number);

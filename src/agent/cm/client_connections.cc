@@ -66,7 +66,9 @@ CmClient::Outcome CmClient::check_parameters(const control::CmParameters& parame
 CmClient::Outcome CmClient::connect(const control::CmConnectRequest& request) {
   CmIdentifier* id = find(request.id);
   if (id == nullptr) return no_such_identifier();
-  if (id->state != CmState::kRouteResolved) return wrong_state();
+  const bool resolved =
+      id->state == CmState::kRouteResolved || (id->state == CmState::kAddressResolved && id->may_connect);
+  if (!resolved) return wrong_state();
   if (!service_.has_wire()) return refuse(ENETDOWN, service_.no_wire_reason());
   const auto started = id->qp_type == IBV_QPT_UD ? connect_datagram(*id, request.parameters)
                                                  : connect_stream(*id, request.parameters);

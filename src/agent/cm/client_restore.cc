@@ -21,10 +21,19 @@ cm::QpType qp_type_of(uint8_t type, bool is_active) {
   return cm::QpType::kRc;
 }
 
+// Whether packets can travel so at all.
+bool is_route(const control::CmRoute& route) {
+  if (!has_known_family(route.source) || !has_known_family(route.destination)) return false;
+  roce::Address peer;
+  std::copy_n(route.destination_gid, peer.bytes.size(), peer.bytes.begin());
+  return route.source.family == route.destination.family &&
+         gid_of(route.source).is_ipv4() == peer.is_ipv4() && !peer.is_zero();
+}
+
 }  // namespace
 
 CmClient::AddressOutcome CmClient::restore(const control::CmRestoreRequest& request) {
-  if (request.state > control::kCmConnected) return refuse(EINVAL, "no such state");
+  if (request.state > control::kCmResolved) return refuse(EINVAL, "no such state");
   const auto made = make(request.create);
   if (!made) return tl::unexpected(made.error());
   CmIdentifier& id = **made;
@@ -32,9 +41,6 @@ CmClient::AddressOutcome CmClient::restore(const control::CmRestoreRequest& requ
   if (!restored) {
     erase(id);
     return tl::unexpected(restored.error());
-  }
-  if ((id.number & control::kCmAgentsNumber) != 0) {
-    next_agents_number_ = std::max(next_agents_number_, (id.number & ~control::kCmAgentsNumber) + 1);
   }
   return route_of(id);
 }
@@ -46,12 +52,29 @@ CmClient::Outcome CmClient::restore_state(CmIdentifier& id, const control::CmRes
   if (request.tos != kNoTypeOfService) id.type_of_service = static_cast<uint8_t>(request.tos);
   if (request.state == control::kCmIdle) return {};
   if (request.state == control::kCmConnected) return restore_connection(id, request);
+  const bool resolved = request.state == control::kCmResolved;
+  if (resolved) id.destination = request.route.destination;
   if (const auto bound = bind_to(id, request.route.source); !bound) return bound;
   if (request.state == control::kCmBound) return {};
+  if (resolved) return restore_route(id, request.route);
   control::CmListenRequest again{};
   again.id = id.number;
   again.backlog = request.backlog;
   if (const auto listening = listen(again); !listening) return tl::unexpected(listening.error());
+  return {};
+}
+
+CmClient::Outcome CmClient::restore_route(CmIdentifier& id, const control::CmRoute& route) {
+  if (!id.has_device() || !is_route(route)) return refuse(EINVAL, "no route between these addresses");
+  const control::CmRoute bound = id.route;
+  id.route = route;
+  std::copy(std::begin(bound.link), std::end(bound.link), id.route.link);
+  std::copy(std::begin(bound.source_gid), std::end(bound.source_gid), id.route.source_gid);
+  id.route.device_index = bound.device_index;
+  id.route.gid_index = bound.gid_index;
+  id.route.path_mtu = bound.path_mtu;
+  id.state = CmState::kAddressResolved;
+  id.may_connect = true;
   return {};
 }
 
@@ -60,9 +83,7 @@ CmClient::Outcome CmClient::restore_state(CmIdentifier& id, const control::CmRes
 CmClient::Outcome CmClient::restore_connection(CmIdentifier& id, const control::CmRestoreRequest& request) {
   const control::CmRoute& route = request.route;
   const control::CmConnection& connection = request.connection;
-  if (!has_known_family(route.source) || !has_known_family(route.destination)) {
-    return refuse(EAFNOSUPPORT, "neither IPv4 nor IPv6");
-  }
+  if (!is_route(route)) return refuse(EINVAL, "no route between these addresses");
   const auto place = service_.links().find(gid_of(route.source), route.source.scope_id);
   if (!place) return refuse(ENODEV, "no RDMA link has this address");
   if (connection.local_qpn > 0xffffff || !host_.may_use_qpn(connection.local_qpn)) {

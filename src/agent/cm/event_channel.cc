@@ -22,13 +22,15 @@ int unread_bytes(int socket) {
 
 }  // namespace
 
-EventChannel::EventChannel(EventLoop& loop, UniqueFd socket) : loop_(loop), socket_(std::move(socket)) {}
+EventChannel::EventChannel(EventLoop& loop, UniqueFd socket, uint32_t generation)
+    : loop_(loop), socket_(std::move(socket)), generation_(generation) {}
 
 EventChannel::~EventChannel() {
   watch(false);
 }
 
-uint64_t EventChannel::send(const control::CmEvent& event) {
+uint64_t EventChannel::send(control::CmEvent event) {
+  event.generation = generation_;
   ++sent_;
   if (!queue_.empty() || !transmit(event)) {
     queue_.push_back(event);

@@ -15,13 +15,14 @@ namespace verbena::agent {
 // take. Of the agent's thread.
 class EventChannel {
  public:
-  EventChannel(EventLoop& loop, UniqueFd socket);
+  // `generation` is the program's word for us, and goes into every event.
+  EventChannel(EventLoop& loop, UniqueFd socket, uint32_t generation);
   ~EventChannel();
   EventChannel(const EventChannel&) = delete;
   EventChannel& operator=(const EventChannel&) = delete;
 
   // Never blocks. The number of the event, counted from 1.
-  uint64_t send(const control::CmEvent& event);
+  uint64_t send(control::CmEvent event);
   // The number of the last event that the program has taken out, as far as can be told.
   uint64_t taken() const;
   // Kept here because the program does not read.
@@ -37,6 +38,7 @@ class EventChannel {
 
   EventLoop& loop_;
   UniqueFd socket_;
+  const uint32_t generation_;
   bool watching_ = false;
   uint64_t sent_ = 0;     // all that send() was given
   int message_cost_ = 0;  // what one unread event counts in SIOCOUTQ

@@ -57,6 +57,7 @@ struct CmIdentifier : PortBinding {
   // The device and the path, once known: route.link is not empty then. Its addresses are filled in when it is
   // told of; those above count.
   control::CmRoute route{};
+  bool may_connect = false;   // its route was resolved with a former agent
   bool address_lost = false;  // ADDR_CHANGE was sent
 
   Neighbours::Ticket resolving = 0;

@@ -135,7 +135,9 @@ Admission CmService::admit_request(const Message& message, const cm::Arrival& ar
   auto* listener = static_cast<CmIdentifier*>((*ports)->find_listener(own));
   if (listener == nullptr) return nobody();
   const auto place = links_.find(path.source, path.interface_index);
-  if (!place) return refuse(cm::RejReason::kInvalidGid);
+  const bool reachable = path.destination.is_ipv4() == path.source.is_ipv4() && !path.destination.is_zero() &&
+                         !path.destination.is_multicast();
+  if (!place || !reachable) return refuse(cm::RejReason::kInvalidGid);
   if (listener->qp_type != passive_qp_type(message)) return refuse(cm::RejReason::kConsumer);
   if (!listener->client->has_room(*listener)) return Admission::ignore();
 
