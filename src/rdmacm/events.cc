@@ -89,7 +89,10 @@ VERBENA_ABI int rdma_get_cm_event(rdma_event_channel* channel, rdma_cm_event** e
   using namespace verbena::rdmacm;
   return answer([&] {
     if (channel == nullptr || event == nullptr) return EINVAL;
-    const auto next = next_event(Channel::of(channel));
+    // Held as long as we wait in it: another thread may destroy it.
+    const auto found = Process::current().registry.find(channel);
+    if (!found) return found.error().code;
+    const auto next = next_event(**found);
     if (next) *event = *next;
     return error_of(next);
   });
