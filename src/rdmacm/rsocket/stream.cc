@@ -25,6 +25,11 @@ Result<std::shared_ptr<Stream>> Stream::create(int family) {
 }
 
 Stream::~Stream() {
+  {
+    // The queue pair goes before the identifier, and so before its last event.
+    const std::lock_guard lock(event_mutex_);
+    detached_ = true;
+  }
   maps_.clear();
   connection_.reset();
   if (id_ != nullptr) ::rdma_destroy_id(id_);

@@ -36,7 +36,7 @@ bool Stream::is_opening() const {
 Result<void> Stream::connect(const Address& address) {
   rdma_cm_id* old = nullptr;
   {
-    const std::lock_guard lock(mutex_);
+    const std::scoped_lock lock(event_mutex_, mutex_);
     if (phase() == Phase::kFailed) {
       // An identifier that failed is of no more use; the address that was bound is kept.
       old = std::exchange(id_, nullptr);
@@ -124,6 +124,12 @@ Result<void> Stream::established(const rdma_conn_param& parameters) {
 }
 
 void Stream::on_cm_event(const rdma_cm_event& event) {
+  const std::lock_guard lock(event_mutex_);
+  if (detached_) {
+    // A request that nobody will answer any more.
+    if (event.event == RDMA_CM_EVENT_CONNECT_REQUEST) service_.retire(destroyed_later(event.id));
+    return;
+  }
   if (event.event == RDMA_CM_EVENT_CONNECT_REQUEST) return on_request(event);
   if (event.id == id_) return on_event_of_mine(event);
   // A request that was not answered yet: whoever sent it has given up.
