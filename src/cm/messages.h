@@ -55,7 +55,7 @@ struct PathFields {
 struct Req {
   static constexpr MessageType kType = MessageType::kReq;
   uint32_t local_id = 0;
-  Ece ece;
+  Ece ece{};
   uint64_t service_id = 0;
   uint64_t local_ca_guid = 0;
   uint32_t local_qkey = 0;
@@ -77,8 +77,8 @@ struct Req {
   uint8_t max_cm_retries = 0;
   bool srq = false;
   uint8_t extended_transport = 0;
-  PathFields primary;
-  PathFields alternate;
+  PathFields primary{};
+  PathFields alternate{};
   bool sap_supported = false;
   PrivateData<92> private_data{};
 
@@ -118,7 +118,7 @@ struct Rep {
   uint32_t local_qkey = 0;
   uint32_t local_qpn = 0;  // not of XRC, whose target has its number in the next field
   uint32_t local_eecn = 0;
-  Ece ece;
+  Ece ece{};
   uint32_t starting_psn = 0;
   uint8_t responder_resources = 0;
   uint8_t initiator_depth = 0;
@@ -167,7 +167,7 @@ struct Lap {
   uint32_t remote_id = 0;
   uint32_t remote_qpn = 0;
   uint8_t remote_response_timeout = 0;
-  PathFields alternate;
+  PathFields alternate{};
   PrivateData<168> private_data{};
 
   friend bool operator==(const Lap&, const Lap&) = default;
@@ -200,7 +200,7 @@ struct SidrRep {
   uint32_t request_id = 0;
   SidrStatus status = SidrStatus::kValid;
   uint8_t info_length = 0;
-  Ece ece;
+  Ece ece{};
   uint32_t qpn = 0;
   uint64_t service_id = 0;
   uint32_t qkey = 0;

@@ -14,9 +14,9 @@ constexpr std::array<const char*, kMessageTypes> kMessageNames = {
     "REQ", "MRA", "REJ", "REP", "RTU", "DREQ", "DREP", "SIDR_REQ", "SIDR_REP", "LAP", "APR"};
 
 constexpr std::array<const char*, kStates> kStateNames = {
-    "IDLE",     "REQ_SENT",      "REQ_RCVD",      "MRA_REQ_SENT", "MRA_REQ_RCVD", "REP_SENT",
-    "REP_RCVD", "MRA_REP_SENT",  "MRA_REP_RCVD",  "ESTABLISHED",  "DREQ_SENT",    "DREQ_RCVD",
-    "TIMEWAIT", "SIDR_REQ_SENT", "SIDR_REQ_RCVD", "SIDR_REP_SENT"};
+    "IDLE",      "REQ_SENT",  "REQ_RCVD",     "MRA_REQ_SENT",  "MRA_REQ_RCVD",
+    "REP_SENT",  "REP_RCVD",  "MRA_REP_SENT", "MRA_REP_RCVD",  "ESTABLISHED",
+    "DREQ_SENT", "DREQ_RCVD", "TIMEWAIT",     "SIDR_REQ_SENT", "SIDR_REQ_RCVD"};
 
 constexpr std::array<const char*, kDropReasons> kDropReasonNames = {
     "not whole",  "not ours",           "malformed",    "unknown connection", "wrong peer",

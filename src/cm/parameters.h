@@ -128,9 +128,8 @@ enum class State : uint8_t {
   kTimeWait,
   kSidrReqSent,
   kSidrReqReceived,
-  kSidrRepSent,  // kept a while, to answer the same request again
 };
-inline constexpr size_t kStates = 16;
+inline constexpr size_t kStates = 15;
 const char* state_name(State state);
 
 // Of a connection, what a QP needs to become RTR and RTS (ibv_modify_qp(3)) and what restore() wants. Of

@@ -90,7 +90,8 @@ int take_over(rdma_addrinfo& to, const rdma_addrinfo& hints, const addrinfo& fro
 int look_up(rdma_addrinfo& to, const char* node, const char* service, const rdma_addrinfo* hints) {
   addrinfo* list = nullptr;
   const addrinfo wanted = hints != nullptr ? to_hints(*hints) : addrinfo{};
-  if (const int error = ::getaddrinfo(node, service, hints != nullptr ? &wanted : nullptr, &list)) return error;
+  if (const int error = ::getaddrinfo(node, service, hints != nullptr ? &wanted : nullptr, &list))
+    return error;
   const std::unique_ptr<addrinfo, void (*)(addrinfo*)> frees(list, ::freeaddrinfo);
   const rdma_addrinfo nothing{};
   return answer([&] { return take_over(to, hints != nullptr ? *hints : nothing, *list); });
@@ -122,8 +123,8 @@ VERBENA_ABI int rdma_getaddrinfo(const char* node, const char* service, const rd
       return error;
     }
     if (hints != nullptr && information->ai_src_len == 0 && hints->ai_src_len != 0) {
-      if (const int error = copy_address(information->ai_src_addr, information->ai_src_len, hints->ai_src_addr,
-                                         hints->ai_src_len)) {
+      if (const int error = copy_address(information->ai_src_addr, information->ai_src_len,
+                                         hints->ai_src_addr, hints->ai_src_len)) {
         return error;
       }
     }

@@ -72,8 +72,8 @@ void AgentLink::InCall::failed() const {
 Result<void> AgentLink::open(const std::shared_ptr<Channel>& channel) {
   const std::lock_guard lock(mutex_);
   const int fd = channel->agents_end();
-  const auto reply = exchange<PlainReply>(
-      MessageType::kCmOpenChannel, [&] { return open_request(*channel, generation()); }, {&fd, 1});
+  const auto reply = exchange<PlainReply>(MessageType::kCmOpenChannel,
+                                          [&] { return open_request(*channel, generation()); }, {&fd, 1});
   if (!reply) return fail(reply.error().code);
   registry_.add(channel);
   return {};

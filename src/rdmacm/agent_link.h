@@ -110,7 +110,7 @@ class AgentLink {
   const control::ConnectOptions options_;
   std::mutex mutex_;
   std::optional<control::Connection> connection_;
-  UniqueFd agent_events_;  // where its end shows first
+  UniqueFd agent_events_;                            // where its end shows first
   std::array<std::atomic<int>, 2> sockets_{-1, -1};  // those two, for close_in_child()
   std::atomic<uint32_t> generation_{0};
   Identifier* calling_ = nullptr;

@@ -26,14 +26,12 @@ namespace verbena::rdmacm {
 //
 // Any thread may call anything. It lives as long as an identifier uses it, even when the application has
 // destroyed it already.
-class Channel : public rdma_event_channel, public std::enable_shared_from_this<Channel> {
+class Channel : public rdma_event_channel {
  public:
   static Result<std::shared_ptr<Channel>> open(uint32_t number);
   ~Channel();
   Channel(const Channel&) = delete;
   Channel& operator=(const Channel&) = delete;
-
-  static Channel& of(rdma_event_channel* channel) { return *static_cast<Channel*>(channel); }
 
   uint32_t number() const { return number_; }
   int agents_end() const { return agents_end_.get(); }

@@ -54,7 +54,8 @@ int fill_parameters(CmParameters& to, const Identifier& identifier, const rdma_c
   to.retry_count = from != nullptr ? from->retry_count : 7;
   to.rnr_retry_count = from != nullptr ? from->rnr_retry_count : 7;
   to.flow_control = from != nullptr ? from->flow_control : 0;
-  if (const int error = add_private_data(to, identifier.connect_data.data(), identifier.connect_data.size())) {
+  if (const int error =
+          add_private_data(to, identifier.connect_data.data(), identifier.connect_data.size())) {
     return error;
   }
   return from != nullptr ? add_private_data(to, from->private_data, from->private_data_len) : 0;
@@ -117,7 +118,8 @@ VERBENA_ABI int rdma_connect(rdma_cm_id* id, rdma_conn_param* parameters) {
 
 VERBENA_ABI int rdma_accept(rdma_cm_id* id, rdma_conn_param* parameters) {
   return answer_for(id, [&](Identifier& identifier) {
-    if (!are_valid(identifier, parameters) || (identifier.qp == nullptr && parameters == nullptr)) return EINVAL;
+    if (!are_valid(identifier, parameters) || (identifier.qp == nullptr && parameters == nullptr))
+      return EINVAL;
     if (identifier.current_state() != State::kRequested) return EINVAL;
     agree_on_depths(identifier, parameters);
     CmConnectRequest request{};

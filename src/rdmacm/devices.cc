@@ -127,7 +127,8 @@ VERBENA_ABI ibv_context** rdma_get_devices(int* count) {
   return verbena::rdmacm::answer_pointer([&]() -> verbena::Result<ibv_context**> {
     auto devices = Process::current().devices.all();
     if (!devices) return verbena::fail(devices.error().code);
-    // The application's to give back with rdma_free_devices(), which must not depend on how `new` is replaced.
+    // The application's to give back with rdma_free_devices(), which must not depend on how `new` is
+    // replaced.
     auto** list = static_cast<ibv_context**>(std::calloc(devices->size() + 1, sizeof(ibv_context*)));
     if (list == nullptr) return verbena::fail(ENOMEM);
     for (size_t i = 0; i < devices->size(); ++i) list[i] = (*devices)[i]->context;

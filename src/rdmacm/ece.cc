@@ -64,7 +64,8 @@ int read_back_ece(Identifier& identifier) {
 VERBENA_ABI int rdma_set_local_ece(rdma_cm_id* id, ibv_ece* ece) {
   using namespace verbena::rdmacm;
   return answer_for(id, [&](Identifier& identifier) {
-    if (identifier.qp != nullptr || ece == nullptr || ece->vendor_id == 0 || ece->comp_mask != 0) return EINVAL;
+    if (identifier.qp != nullptr || ece == nullptr || ece->vendor_id == 0 || ece->comp_mask != 0)
+      return EINVAL;
     identifier.local_ece = *ece;
     return 0;
   });

@@ -33,8 +33,8 @@ int prepare_passive(Identifier& identifier, const rdma_addrinfo& information, ib
 
 int prepare_active(Identifier& identifier, const rdma_addrinfo& information, ibv_pd* domain,
                    ibv_qp_init_attr* attributes) {
-  if (const int error = code(rdma_resolve_addr(&identifier, information.ai_src_addr, information.ai_dst_addr,
-                                               kResolveMs))) {
+  if (const int error = code(
+          rdma_resolve_addr(&identifier, information.ai_src_addr, information.ai_dst_addr, kResolveMs))) {
     return error;
   }
   if (const int error = code(rdma_resolve_route(&identifier, kResolveMs))) return error;
@@ -66,8 +66,9 @@ VERBENA_ABI int rdma_create_ep(rdma_cm_id** id, rdma_addrinfo* information, ibv_
                                ibv_qp_init_attr* attributes) {
   return answer([&] {
     if (id == nullptr || information == nullptr) return EINVAL;
-    auto created = create_identifier(nullptr, nullptr, static_cast<rdma_port_space>(information->ai_port_space),
-                                     static_cast<ibv_qp_type>(information->ai_qp_type));
+    auto created =
+        create_identifier(nullptr, nullptr, static_cast<rdma_port_space>(information->ai_port_space),
+                          static_cast<ibv_qp_type>(information->ai_qp_type));
     if (!created) return created.error().code;
     const bool passive = (information->ai_flags & RAI_PASSIVE) != 0;
     const int error = passive ? prepare_passive(**created, *information, domain, attributes)

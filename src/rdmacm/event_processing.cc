@@ -89,7 +89,8 @@ bool address_error(Event&, const CmEvent&, Identifier& identifier) {
 
 bool route_resolved(Event& event, const CmEvent& message, Identifier& identifier) {
   identifier.set_state(State::kResolved);
-  auto set = (message.flags & control::kCmHasRoute) != 0 ? set_path(identifier, message.route) : Result<void>();
+  auto set =
+      (message.flags & control::kCmHasRoute) != 0 ? set_path(identifier, message.route) : Result<void>();
   if (set) set = set_path_record(identifier);
   if (!set) fail_event(event, RDMA_CM_EVENT_ROUTE_ERROR, set.error().code);
   return true;
@@ -147,7 +148,8 @@ bool connect_response(Event& event, const CmEvent& message, Identifier& identifi
 bool established(Event& event, const CmEvent& message, Identifier& identifier) {
   copy_parameters(event, message, identifier);
   const State state = identifier.current_state();
-  if (state != State::kDisconnecting && state != State::kOver) advance(identifier, message, State::kConnected);
+  if (state != State::kDisconnecting && state != State::kOver)
+    advance(identifier, message, State::kConnected);
   return true;
 }
 
@@ -185,9 +187,8 @@ bool multicast_join(Event& event, const CmEvent& message, Identifier& identifier
   uint32_t flags = 0;
   {
     const std::lock_guard lock(identifier.mutex);
-    const auto found =
-        std::find_if(identifier.memberships.begin(), identifier.memberships.end(),
-                     [&](const Membership& each) { return each.number == message.multicast; });
+    const auto found = std::find_if(identifier.memberships.begin(), identifier.memberships.end(),
+                                    [&](const Membership& each) { return each.number == message.multicast; });
     if (found == identifier.memberships.end() || found->joined) return false;
     found->joined = true;
     found->group = event.param.ud.ah_attr.grh.dgid;

@@ -34,7 +34,8 @@ bool is_news(const CmEvent& message, Identifier& identifier) {
   const State state = identifier.current_state();
   // The kernel, too, keeps silent about a request until it is accepted; accepting it will fail.
   if (state == State::kRequested && message.listener == 0) return false;
-  const bool told = (message.flags & control::kCmFromProgram) != 0 && message.type <= RDMA_CM_EVENT_TIMEWAIT_EXIT;
+  const bool told =
+      (message.flags & control::kCmFromProgram) != 0 && message.type <= RDMA_CM_EVENT_TIMEWAIT_EXIT;
   return !told || still_concerns(state, static_cast<rdma_cm_event_type>(message.type));
 }
 
@@ -88,7 +89,10 @@ VERBENA_ABI int rdma_get_cm_event(rdma_event_channel* channel, rdma_cm_event** e
   using namespace verbena::rdmacm;
   return answer([&] {
     if (channel == nullptr || event == nullptr) return EINVAL;
-    const auto next = next_event(Channel::of(channel));
+    // Held as long as we wait in it: another thread may destroy it.
+    const auto found = Process::current().registry.find(channel);
+    if (!found) return found.error().code;
+    const auto next = next_event(**found);
     if (next) *event = *next;
     return error_of(next);
   });

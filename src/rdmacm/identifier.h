@@ -30,15 +30,15 @@ enum class State : uint8_t {
   kAddressResolved,
   kResolvingRoute,
   kResolved,
-  kConnecting,     // the REQ or SIDR_REQ is under way
-  kResponded,      // the REP is here, and the application has its QP in its own hands
-  kRequested,      // passive: neither accepted nor rejected yet
-  kAccepting,      // passive: the REP is under way
+  kConnecting,  // the REQ or SIDR_REQ is under way
+  kResponded,   // the REP is here, and the application has its QP in its own hands
+  kRequested,   // passive: neither accepted nor rejected yet
+  kAccepting,   // passive: the REP is under way
   kConnected,
   kDisconnecting,  // we have said so
   kOver,           // disconnected, refused, unreachable
   kListening,
-  kLost,           // the agent that knew it is dead, and none can have it back
+  kLost,  // the agent that knew it is dead, and none can have it back
 };
 
 // A multicast group that an identifier has joined, or is joining. Its member functions' lock is the

@@ -33,7 +33,7 @@ Result<void> make_synchronous(Identifier& identifier) {
   auto channel = create_channel(identifier.process);
   if (!channel) return fail(channel.error().code);
   if (const auto moved = migrate(identifier, *channel); !moved) {
-    destroy_channel(identifier.process, **channel);
+    destroy_channel(identifier.process, *channel);
     return moved;
   }
   identifier.synchronous = true;
@@ -50,12 +50,11 @@ Result<std::shared_ptr<Channel>> create_channel(Process& process) {
   return channel;
 }
 
-void destroy_channel(Process& process, Channel& channel) {
-  const std::shared_ptr<Channel> kept = channel.shared_from_this();
-  process.registry.remove(channel);
-  channel.close();
+void destroy_channel(Process& process, const std::shared_ptr<Channel>& channel) {
+  process.registry.remove(*channel);
+  channel->close();
   control::CmChannelRequest request{};
-  request.channel = channel.number();
+  request.channel = channel->number();
   // An agent that is gone has closed it.
   [[maybe_unused]] const auto closed = process.agent.call(MessageType::kCmCloseChannel, request);
 }
@@ -67,7 +66,9 @@ Result<Identifier*> create_identifier(rdma_event_channel* channel, void* context
   if (const auto any = process.devices.require_any(); !any) return fail(any.error().code);
   std::shared_ptr<Channel> events;
   if (channel != nullptr) {
-    events = Channel::of(channel).shared_from_this();
+    auto given = process.registry.find(channel);
+    if (!given) return fail(given.error().code);
+    events = std::move(*given);
   } else {
     auto own = create_channel(process);
     if (!own) return fail(own.error().code);
@@ -78,7 +79,7 @@ Result<Identifier*> create_identifier(rdma_event_channel* channel, void* context
   identifier->number = process.next_number();
   identifier->keys.push_back(Identifier::key(identifier->number, 0));
   if (const auto created = process.agent.create(*identifier); !created) {
-    if (channel == nullptr) destroy_channel(process, *events);
+    if (channel == nullptr) destroy_channel(process, events);
     return fail(created.error().code);
   }
   return identifier.release();
@@ -100,7 +101,7 @@ void destroy_identifier(Identifier& identifier) {
   for (const CmEvent& event : undelivered) abandon_request(process, event);
   if (identifier.event != nullptr) acknowledge(Event::of(identifier.event));
   identifier.wait_until_acknowledged();
-  if (identifier.synchronous) destroy_channel(process, *identifier.events);
+  if (identifier.synchronous) destroy_channel(process, identifier.events);
 }
 
 Result<void> migrate(Identifier& identifier, std::shared_ptr<Channel> channel) {
@@ -117,18 +118,27 @@ Result<void> migrate(Identifier& identifier, std::shared_ptr<Channel> channel) {
     exchange(before);
     return fail(moved.error().code);
   }
-  for (const CmEvent& event :
-       before->take([&](const CmEvent& each) { return is_of(each, identifier); })) {
+  for (const CmEvent& event : before->take([&](const CmEvent& each) { return is_of(each, identifier); })) {
     identifier.process.agent.post(*channel, event);
   }
   identifier.channel = channel.get();
   return {};
 }
 
+namespace {
+
+Result<void> migrate_to(Identifier& identifier, const rdma_event_channel* channel) {
+  auto found = identifier.process.registry.find(channel);
+  if (!found) return fail(found.error().code);
+  return migrate(identifier, std::move(*found));
+}
+
+}  // namespace
+
 Result<Identifier*> adopt_request(Identifier& listener, const CmEvent& message) {
   Process& process = listener.process;
-  auto request = std::make_unique<Identifier>(process, listener.events, listener.context, listener.ps,
-                                              listener.qp_type);
+  auto request =
+      std::make_unique<Identifier>(process, listener.events, listener.context, listener.ps, listener.qp_type);
   request->number = message.id;
   request->keys.push_back(Identifier::key(message.id, message.generation));
   request->state = State::kRequested;
@@ -150,7 +160,8 @@ Result<Identifier*> adopt_request(Identifier& listener, const CmEvent& message) 
 }
 
 void abandon_request(Process& process, const CmEvent& message) {
-  if (message.type != RDMA_CM_EVENT_CONNECT_REQUEST || message.generation != process.agent.generation()) return;
+  if (message.type != RDMA_CM_EVENT_CONNECT_REQUEST || message.generation != process.agent.generation())
+    return;
   control::CmIdRequest request{};
   request.id = message.id;
   [[maybe_unused]] const auto destroyed = process.agent.call(MessageType::kCmDestroyId, request);
@@ -180,8 +191,10 @@ VERBENA_ABI rdma_event_channel* rdma_create_event_channel() {
 VERBENA_ABI void rdma_destroy_event_channel(rdma_event_channel* channel) {
   if (channel == nullptr) return;
   answer([&] {
-    destroy_channel(Process::current(), Channel::of(channel));
-    return 0;
+    Process& process = Process::current();
+    const auto found = process.registry.find(channel);
+    if (found) destroy_channel(process, *found);
+    return error_of(found);
   });
 }
 
@@ -208,15 +221,13 @@ VERBENA_ABI int rdma_migrate_id(rdma_cm_id* id, rdma_event_channel* channel) {
     const bool was_synchronous = identifier.synchronous;
     if (was_synchronous && channel == nullptr) return EINVAL;
     const std::shared_ptr<Channel> before = identifier.events;
-    const auto moved = channel == nullptr
-                           ? make_synchronous(identifier)
-                           : migrate(identifier, Channel::of(channel).shared_from_this());
+    const auto moved = channel == nullptr ? make_synchronous(identifier) : migrate_to(identifier, channel);
     if (!moved) return moved.error().code;
     identifier.synchronous = channel == nullptr;
     if (was_synchronous) {
       if (identifier.event != nullptr) acknowledge(Event::of(identifier.event));
       identifier.event = nullptr;
-      destroy_channel(identifier.process, *before);
+      destroy_channel(identifier.process, before);
     }
     identifier.wait_until_acknowledged();
     return 0;

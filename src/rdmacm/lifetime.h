@@ -13,7 +13,7 @@ class Process;
 
 // Channels and identifiers: made, moved, destroyed.
 Result<std::shared_ptr<Channel>> create_channel(Process& process);
-void destroy_channel(Process& process, Channel& channel);
+void destroy_channel(Process& process, const std::shared_ptr<Channel>& channel);
 
 // `channel` may be null: then the identifier is synchronous.
 Result<Identifier*> create_identifier(rdma_event_channel* channel, void* context, rdma_port_space space,

@@ -70,8 +70,9 @@ int leave(Identifier& identifier, const sockaddr* address) {
   [[maybe_unused]] const auto undelivered = identifier.events->take(is_its);
   {
     std::unique_lock lock(identifier.mutex);
-    const auto found = std::find_if(identifier.memberships.begin(), identifier.memberships.end(),
-                                    [&](const Membership& each) { return each.number == membership->number; });
+    const auto found =
+        std::find_if(identifier.memberships.begin(), identifier.memberships.end(),
+                     [&](const Membership& each) { return each.number == membership->number; });
     identifier.acknowledged_one.wait(lock, [&] { return found->acknowledged >= found->delivered; });
   }
   forget(identifier, membership->number);

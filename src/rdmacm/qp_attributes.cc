@@ -56,8 +56,8 @@ int without_connection(const Facts& facts, ibv_qp_attr& attributes) {
 }
 
 Result<int> to_init(const Facts& facts, ibv_qp_attr& attributes) {
-  const uint8_t resources = facts.state == State::kConnecting ? facts.responder_resources
-                                                              : facts.connection.responder_resources;
+  const uint8_t resources =
+      facts.state == State::kConnecting ? facts.responder_resources : facts.connection.responder_resources;
   attributes.qp_access_flags = IBV_ACCESS_REMOTE_WRITE;
   if (resources != 0) attributes.qp_access_flags |= IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
   attributes.pkey_index = 0;

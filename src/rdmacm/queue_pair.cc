@@ -27,8 +27,7 @@ int add_defaults(Identifier& identifier, ibv_qp_init_attr_ex& attributes) {
   if (clash(identifier.recv_cq, attributes.recv_cq) || clash(identifier.send_cq, attributes.send_cq)) {
     return EINVAL;
   }
-  const bool has_domain =
-      (attributes.comp_mask & IBV_QP_INIT_ATTR_XRCD) != 0 && attributes.xrcd != nullptr;
+  const bool has_domain = (attributes.comp_mask & IBV_QP_INIT_ATTR_XRCD) != 0 && attributes.xrcd != nullptr;
   if (identifier.qp_type == IBV_QPT_XRC_RECV && !has_domain) {
     const auto domain = identifier.device->shared_xrc_domain();
     if (!domain) return domain.error().code;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rdmacm/registry.h"
 
+#include <cerrno>
 #include <unordered_set>
 #include <utility>
 
@@ -10,14 +11,14 @@ namespace verbena::rdmacm {
 
 void Registry::add(std::shared_ptr<Channel> channel) {
   const std::lock_guard lock(mutex_);
-  const uint32_t number = channel->number();
-  channels_.emplace(number, std::move(channel));
+  const rdma_event_channel* const key = channel.get();
+  channels_.emplace(key, std::move(channel));
 }
 
 void Registry::remove(const Channel& channel) {
   std::shared_ptr<Channel> last;  // it goes after the lock
   const std::lock_guard lock(mutex_);
-  const auto found = channels_.find(channel.number());
+  const auto found = channels_.find(&channel);
   if (found == channels_.end()) return;
   last = std::move(found->second);
   channels_.erase(found);
@@ -26,8 +27,15 @@ void Registry::remove(const Channel& channel) {
 std::vector<std::shared_ptr<Channel>> Registry::channels() {
   const std::lock_guard lock(mutex_);
   std::vector<std::shared_ptr<Channel>> all;
-  for (const auto& [number, channel] : channels_) all.push_back(channel);
+  for (const auto& [key, channel] : channels_) all.push_back(channel);
   return all;
+}
+
+Result<std::shared_ptr<Channel>> Registry::find(const rdma_event_channel* channel) {
+  const std::lock_guard lock(mutex_);
+  const auto found = channels_.find(channel);
+  if (found == channels_.end()) return fail(EBADF);
+  return found->second;
 }
 
 void Registry::add(Identifier& identifier) {

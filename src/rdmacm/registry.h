@@ -22,6 +22,9 @@ class Registry {
   void add(std::shared_ptr<Channel> channel);
   void remove(const Channel& channel);
   std::vector<std::shared_ptr<Channel>> channels();
+  // The channel that the application means; it stays as long as the answer does. EBADF: there is none (any
+  // more). Programs read a channel in one thread and destroy it in another.
+  Result<std::shared_ptr<Channel>> find(const rdma_event_channel* channel);
 
   void add(Identifier& identifier);
   // No event finds it any more.
@@ -40,7 +43,7 @@ class Registry {
 
  private:
   std::mutex mutex_;
-  std::unordered_map<uint32_t, std::shared_ptr<Channel>> channels_;
+  std::unordered_map<const rdma_event_channel*, std::shared_ptr<Channel>> channels_;
   std::unordered_map<uint64_t, Identifier*> identifiers_;
 };
 

@@ -50,8 +50,8 @@ VERBENA_ABI int rdma_resolve_addr(rdma_cm_id* id, sockaddr* source, sockaddr* de
 
 VERBENA_ABI int rdma_resolve_route(rdma_cm_id* id, int) {
   return answer_for(id, [&](Identifier& identifier) {
-    const auto asked = identifier.process.agent.call(
-        identifier, MessageType::kCmResolveRoute, verbena::control::CmIdRequest{}, State::kResolvingRoute);
+    const auto asked = identifier.process.agent.call(identifier, MessageType::kCmResolveRoute,
+                                                     verbena::control::CmIdRequest{}, State::kResolvingRoute);
     return asked ? complete(identifier) : asked.error().code;
   });
 }

@@ -42,7 +42,8 @@ constexpr Row kRows[] = {
 };
 
 const Row& row_of(State state) {
-  return *std::find_if(std::begin(kRows), std::end(kRows), [&](const Row& row) { return row.state == state; });
+  return *std::find_if(std::begin(kRows), std::end(kRows),
+                       [&](const Row& row) { return row.state == state; });
 }
 
 bool has_connection(State state) {
@@ -144,8 +145,7 @@ bool Restoration::create(Identifier& identifier, const Plan& plan) {
     request.connection = identifier.connection;
   }
   if (connection_.lost()) return false;
-  return connection_
-      .call<control::CmAddressReply>(MessageType::kCmRestoreId, request, 0, deadline_)
+  return connection_.call<control::CmAddressReply>(MessageType::kCmRestoreId, request, 0, deadline_)
       .has_value();
 }
 
