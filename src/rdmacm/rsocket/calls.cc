@@ -11,6 +11,7 @@
 #include "rdmacm/rsocket/address.h"
 #include "rdmacm/rsocket/buffers.h"
 #include "rdmacm/rsocket/datagram.h"
+#include "rdmacm/rsocket/event_set.h"
 #include "rdmacm/rsocket/socket.h"
 #include "rdmacm/rsocket/socket_table.h"
 #include "rdmacm/rsocket/stream.h"
@@ -153,6 +154,7 @@ VERBENA_ABI int rclose(int number) {
       socket->close();
       return 0;
     }
+    if (EventSet::close(number)) return 0;
     if (!SocketTable::instance().remove_inherited(number)) return EBADF;
     ::close(number);
     return 0;

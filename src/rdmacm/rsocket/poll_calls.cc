@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// rpoll() and rselect(), for rsockets and plain descriptors mixed.
+// rpoll(), rselect() and repoll_*(), for rsockets and plain descriptors mixed.
 #include <cerrno>
 #include <vector>
 
 #include <rdma/rsocket.h>
 
 #include "rdmacm/abi.h"
+#include "rdmacm/rsocket/event_set.h"
 #include "rdmacm/rsocket/poll_set.h"
 
 namespace verbena::rsocket {
@@ -97,6 +98,45 @@ VERBENA_ABI int rselect(int end, fd_set* reading, fd_set* writing, fd_set* excep
                  std::chrono::microseconds(timeout->tv_usec);
     }
     const auto waited = rsocket::select(end, {reading, writing, exceptions}, deadline);
+    if (!waited) return waited.error().code;
+    ready = *waited;
+    return 0;
+  });
+  return ready;
+}
+
+// Calls of newer librdmacms, which Debian's headers do not have.
+extern "C" {
+int repoll_create(int size);
+int repoll_ctl(int set, int operation, int fd, epoll_event* event);
+int repoll_wait(int set, epoll_event* events, int capacity, int timeout);
+}
+
+VERBENA_ABI int repoll_create(int) {
+  int number = -1;
+  rdmacm::answer([&] {
+    const auto set = rsocket::EventSet::create();
+    if (!set) return set.error().code;
+    number = (*set)->number();
+    return 0;
+  });
+  return number;
+}
+
+VERBENA_ABI int repoll_ctl(int number, int operation, int fd, epoll_event* event) {
+  return rdmacm::answer([&] {
+    const auto set = rsocket::EventSet::find(number);
+    return set ? rdmacm::error_of(set->control(operation, fd, event)) : EBADF;
+  });
+}
+
+VERBENA_ABI int repoll_wait(int number, epoll_event* events, int capacity, int timeout) {
+  int ready = -1;
+  rdmacm::answer([&] {
+    const auto set = rsocket::EventSet::find(number);
+    if (!set) return EBADF;
+    if (capacity <= 0) return EINVAL;
+    const auto waited = set->wait({events, static_cast<size_t>(capacity)}, rsocket::deadline_in(timeout));
     if (!waited) return waited.error().code;
     ready = *waited;
     return 0;

@@ -22,9 +22,9 @@ namespace verbena::rsocket {
 // A stream rsocket: what a TCP socket is, over one reliable connection.
 //
 // The service's thread drives a connection until it stands; from then on the application's threads do all
-// (connection.h). Locks, none of which is held while an identifier is destroyed: `event_mutex_` while an event
-// is handled; then `mutex_` for the phase and the identifier; one for senders, one for readers, each held
-// while its owner waits.
+// (connection.h). Locks, none of which is held while an identifier is destroyed: `event_mutex_` while an
+// event is handled; then `mutex_` for the phase and the identifier; one for senders, one for readers, each
+// held while its owner waits.
 class Stream final : public Socket,
                      public CmHandler,
                      public ServiceClient,

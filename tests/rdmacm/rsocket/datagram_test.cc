@@ -122,7 +122,7 @@ TEST_P(Datagrams, NothingThereIsEagain) {
 }
 
 INSTANTIATE_TEST_SUITE_P(OfBothFamilies, Datagrams, ::testing::Values(AF_INET, AF_INET6),
-                         [](const auto& info) { return info.param == AF_INET ? "Ipv4" : "Ipv6"; });
+                         [](const auto& of) { return of.param == AF_INET ? "Ipv4" : "Ipv6"; });
 
 }  // namespace
 }  // namespace verbena::rsocket::testing

@@ -47,7 +47,9 @@ void send_stream(int socket, uint64_t bytes, Manner manner, uint32_t seed) {
       ASSERT_NE(poll_for(socket, POLLOUT), 0) << "after " << sent;
       continue;
     }
-    if (manner.blocking) ASSERT_EQ(static_cast<size_t>(some), buffer.size());
+    if (manner.blocking) {
+      ASSERT_EQ(static_cast<size_t>(some), buffer.size());
+    }
     sent += static_cast<uint64_t>(some);
   }
 }
@@ -65,7 +67,9 @@ void receive_stream(int socket, uint64_t bytes, Manner manner, uint32_t seed) {
       continue;
     }
     ASSERT_GT(some, 0) << "the stream ended after " << got;
-    if ((manner.flags & MSG_WAITALL) != 0) ASSERT_EQ(static_cast<size_t>(some), buffer.size());
+    if ((manner.flags & MSG_WAITALL) != 0) {
+      ASSERT_EQ(static_cast<size_t>(some), buffer.size());
+    }
     for (size_t i = 0; i < static_cast<size_t>(some); ++i) ASSERT_EQ(buffer[i], byte_at(got + i)) << got + i;
     got += static_cast<uint64_t>(some);
   }
@@ -94,9 +98,9 @@ TEST_P(StreamIntegrity, HoldsBothWaysAtOnce) {
 
 INSTANTIATE_TEST_SUITE_P(InEveryManner, StreamIntegrity,
                          ::testing::Values(Manner{true, 0}, Manner{true, MSG_WAITALL}, Manner{false, 0}),
-                         [](const auto& info) {
-                           if (!info.param.blocking) return "Nonblocking";
-                           return info.param.flags == 0 ? "Blocking" : "WaitingForAll";
+                         [](const auto& of) {
+                           if (!of.param.blocking) return "Nonblocking";
+                           return of.param.flags == 0 ? "Blocking" : "WaitingForAll";
                          });
 
 TEST(Stream, GoesThroughSmallBuffersAndQueues) {
