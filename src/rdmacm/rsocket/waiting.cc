@@ -3,12 +3,14 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <utility>
 
 #include <poll.h>
 #include <sys/eventfd.h>
 
 #include "rdmacm/rsocket/configuration.h"
 #include "rdmacm/rsocket/socket.h"
+#include "rdmacm/rsocket/socket_table.h"
 
 namespace verbena::rsocket {
 namespace {
@@ -31,6 +33,8 @@ Result<Interest> sleep_for(Socket& socket, Interest interest, TimePoint deadline
 
 Waker* Waker::of_this_thread() {
   thread_local Waker waker;
+  // After fork() the descriptor is the parent's too: each would take the other's wake-ups.
+  if (std::exchange(waker.process_, current_process()) != current_process()) waker.fd_.reset();
   if (!waker.fd_) waker.fd_.reset(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
   return waker.fd_ ? &waker : nullptr;
 }

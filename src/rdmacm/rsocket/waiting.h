@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <optional>
 
+#include <sys/types.h>
+
 #include "base/intrusive_list.h"
 #include "base/result.h"
 #include "base/spin_lock.h"
@@ -32,6 +34,7 @@ class Waker {
 
  private:
   UniqueFd fd_;
+  pid_t process_ = 0;
 };
 
 // A thread's place among those that wait for a socket.
