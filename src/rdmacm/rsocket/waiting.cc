@@ -64,9 +64,10 @@ void WaitList::wake(Interest ready) {
   // A read-modify-write: it comes either after that of add(), and sees it, or before, and then whoever was
   // added sees what we have changed.
   if (count_.fetch_add(0, std::memory_order_acq_rel) == 0) return;
+  const Waker* own = Waker::of_this_thread();
   const std::lock_guard lock(lock_);
   for (Waiter& waiter : waiters_) {
-    if (waiter.interest_ & ready) waiter.waker_->wake();
+    if ((waiter.interest_ & ready) != 0 && waiter.waker_ != own) waiter.waker_->wake();
   }
 }
 

@@ -55,7 +55,7 @@ class WaitList {
  public:
   void add(Waiter& waiter);
   void remove(Waiter& waiter);
-  // REQUIRES: `ready` was computed after what made it so
+  // All but the calling thread, which looks for itself. REQUIRES: `ready` was computed after what made it so
   void wake(Interest ready);
   // More than one: then nobody may take an event of the descriptor away without making sure of the next.
   bool is_shared();
