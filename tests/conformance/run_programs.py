@@ -4,6 +4,7 @@
 
     run_programs.py --build build/release                          everything, once, on one host and on two
     run_programs.py --build build/release --repeat 100             a hundred times in a row
+    run_programs.py --build build/release --repeat 100 --iterations 50      the same in short runs
     run_programs.py --build build/release --program ib_write_bw --topology two_hosts --options -a
 """
 
@@ -98,6 +99,8 @@ def main():
     parser.add_argument("--program", action="append", choices=["devices", *matrix.programs()], help="default: all")
     parser.add_argument("--options", help="only cases whose options contain this")
     parser.add_argument("--repeat", type=int, default=1, help="runs of each case in a row")
+    parser.add_argument("--iterations", type=int, help="messages in a run, where the case does not say it itself")
+    parser.add_argument("--without", action="append", default=[], help="leave out cases whose options contain this")
     parser.add_argument("--share", default=os.environ.get("VERBENA_CONFORMANCE_SHARE", ""), metavar="K/N",
                         help="only the first case of each program and the K-th of N parts of the others; default: "
                         "$VERBENA_CONFORMANCE_SHARE, or all")
@@ -118,6 +121,10 @@ def main():
             for case in share_of(matrix.all_cases(), options.share):
                 if case.program not in programs or (options.options and options.options not in case.name):
                     continue
+                if any(word in case.name for word in options.without):
+                    continue
+                if options.iterations:
+                    case = case.shortened(options.iterations)
                 # A loopback device has one MTU only; the cases with another are those of the cable.
                 if topology == "one_host" and (case.mtu != 1500 or case.raw):
                     continue
