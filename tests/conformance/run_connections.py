@@ -86,6 +86,8 @@ def main():
     parser.add_argument("--program", action="append", choices=connections.programs(), help="default: all")
     parser.add_argument("--family", action="append", choices=connections.FAMILIES, help="default: both")
     parser.add_argument("--options", help="only cases whose options contain this")
+    parser.add_argument("--share", default=os.environ.get("VERBENA_CONFORMANCE_SHARE", ""), metavar="K/N",
+                        help="as in run_programs.py")
     parser.add_argument("--repeat", type=int, default=1, help="runs of each case in a row")
     options = parser.parse_args()
     harness.require_root()
@@ -96,7 +98,7 @@ def main():
     for topology in options.topology or TOPOLOGIES:
         with harness.Hosts(options.build) as hosts:
             pairs = {}
-            for case in connections.all_cases():
+            for case in harness.share_of(connections.all_cases(), options.share):
                 if options.program and case.program not in options.program:
                     continue
                 if options.options and options.options not in case.name or case.topology not in (None, topology):

@@ -82,16 +82,6 @@ def run_devices(hosts, topology, failures):
                 failures.append(f"{' '.join(command)}: exit {status}, '{wanted}' wanted in\n{output}")
 
 
-def share_of(cases, share):
-    """Which cases a share such as "1/3" has: the first of each program, and of the others every third, from number 1."""
-    if not share:
-        return cases
-    part, parts = (int(word) for word in share.split("/"))
-    firsts = {case.program: case for case in reversed(cases)}
-    return [case for number, case in enumerate(cases)
-            if case is firsts[case.program] or number % parts == part % parts]
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", required=True, help="the build folder, such as build/release")
@@ -118,7 +108,7 @@ def main():
                 run_devices(hosts, topology, failures)
                 runs += 1
             pairs = {}  # hosts by the cable, and who uses them: agents and addresses are made once
-            for case in share_of(matrix.all_cases(), options.share):
+            for case in harness.share_of(matrix.all_cases(), options.share):
                 if case.program not in programs or (options.options and options.options not in case.name):
                     continue
                 if any(word in case.name for word in options.without):
