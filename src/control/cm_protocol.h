@@ -266,8 +266,8 @@ struct CmRestoreRequest {
   CmRoute route;            // from kCmBound on
   CmConnection connection;  // kCmConnected
 };
-// kCmResolved: bound, with address and route resolved: kCmConnect may follow. kCmConnected without a known
-// remote_id cannot be: such an identifier is restored as kCmResolved, or not at all.
+// kCmResolved: bound, with address and route resolved: kCmResolveRoute or kCmConnect may follow. kCmConnected
+// without a known remote_id cannot be: such an identifier is restored as kCmResolved, or not at all.
 inline constexpr uint32_t kCmIdle = 0, kCmBound = 1, kCmListening = 2, kCmConnected = 3, kCmResolved = 4;
 inline constexpr uint32_t kCmReuseAddress = 1, kCmOwnFamilyOnly = 2;
 static_assert(sizeof(CmRestoreRequest) == 256);

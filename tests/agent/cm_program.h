@@ -36,9 +36,11 @@ inline control::CmAddress address(const std::string& host, uint16_t port = 0, ui
 inline uint16_t port_of(const control::CmRoute& route) {
   return ntohs(route.source.port);
 }
-inline control::CmParameters parameters(const std::string& private_data, uint32_t qpn = 0x4711) {
+// Without a number of its own, a QP that no other connection has.
+inline control::CmParameters parameters(const std::string& private_data, uint32_t qpn = 0) {
+  static uint32_t next = 0x4000;
   control::CmParameters result{};
-  result.qpn = qpn;
+  result.qpn = qpn != 0 ? qpn : next++;
   result.responder_resources = 4;
   result.initiator_depth = 2;
   result.retry_count = 7;
@@ -61,30 +63,29 @@ class CmProgram {
   static constexpr uint32_t kChannel = 1;
 
   CmProgram() {
-    auto connection = control::Connection::open();
-    if (!connection) return;
-    connection_.emplace(std::move(*connection));
-    control::HelloRequest hello{};
-    std::strcpy(hello.program, "test");
-    auto greeting =
-        connection_->call<control::HelloReply>(control::MessageType::kHello, hello, 2, deadline());
-    if (greeting) greeting_ = std::move(greeting->fds);
-    EXPECT_TRUE(greeting);
+    connect_to_agent();
+    if (!connected()) return;
     EXPECT_EQ(open_channel(kChannel), 0);
   }
 
   bool connected() const { return connection_.has_value(); }
+  // To an agent that has taken the place of one that was killed, with the vault and the channels.
+  void reconnect() {
+    connect_to_agent();
+    ++generation_;
+    for (auto& [number, ends] : channels_) EXPECT_EQ(tell_of_channel(number, ends.agents.get()), 0);
+  }
+  // Goes, as a process that is killed does.
+  void hang_up() {
+    connection_.reset();
+    greeting_.clear();
+  }
 
   int open_channel(uint32_t number) {
     int pair[2];
     if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0) return errno;
-    const UniqueFd agents(pair[1]);
-    channels_[number] = UniqueFd(pair[0]);
-    control::CmChannelRequest request{};
-    request.channel = number;
-    const int fd = agents.get();
-    return code(connection_->call<control::PlainReply>(control::MessageType::kCmOpenChannel, request, 0,
-                                                       deadline(), {&fd, 1}));
+    channels_[number] = {UniqueFd(pair[0]), UniqueFd(pair[1])};
+    return tell_of_channel(number, pair[1]);
   }
   int close_channel(uint32_t number) {
     control::CmChannelRequest request{};
@@ -188,11 +189,12 @@ class CmProgram {
     return none;
   }
   std::optional<control::CmEvent> poll_event(uint32_t channel = kChannel, int timeout_ms = 0) {
-    pollfd entry{channels_[channel].get(), POLLIN, 0};
+    pollfd entry{channels_[channel].application.get(), POLLIN, 0};
     if (::poll(&entry, 1, timeout_ms) != 1) return std::nullopt;
     control::CmEvent event{};
     if (::recv(entry.fd, &event, sizeof event, 0) != sizeof event) return std::nullopt;
     EXPECT_EQ(event.magic, control::CmEvent::kMagic);
+    EXPECT_EQ(event.generation, generation_);
     return event;
   }
   // The next event, of which only this is wanted.
@@ -245,9 +247,34 @@ class CmProgram {
     return plain(type, request);
   }
 
+  void connect_to_agent() {
+    auto connection = control::Connection::open();
+    if (!connection) return;
+    connection_.emplace(std::move(*connection));
+    control::HelloRequest hello{};
+    std::strcpy(hello.program, "test");
+    const int vault = greeting_.size() == 3 ? greeting_[2].get() : -1;
+    auto greeting = connection_->call<control::HelloReply>(control::MessageType::kHello, hello, 2, deadline(),
+                                                           {&vault, vault >= 0 ? 1u : 0u});
+    ASSERT_TRUE(greeting);
+    greeting_ = std::move(greeting->fds);
+  }
+  int tell_of_channel(uint32_t number, int agents_end) {
+    control::CmChannelRequest request{};
+    request.channel = number;
+    request.generation = generation_;
+    return code(connection_->call<control::PlainReply>(control::MessageType::kCmOpenChannel, request, 0,
+                                                       deadline(), {&agents_end, 1}));
+  }
+
+  struct Ends {
+    UniqueFd application;
+    UniqueFd agents;
+  };
   std::optional<control::Connection> connection_;
   std::vector<UniqueFd> greeting_;
-  std::map<uint32_t, UniqueFd> channels_;
+  std::map<uint32_t, Ends> channels_;
+  uint32_t generation_ = 1;
   uint32_t next_id_ = 1;
   control::CmRoute route_{};
 };

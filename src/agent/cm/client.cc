@@ -319,7 +319,7 @@ control::CmEvent CmClient::event_of(const CmIdentifier& id, int type, int status
                       info->remote_id,
                       info->remote_qpn,
                       info->send_psn,
-                      info->receive_psn,
+                      id.starting_psn,  // the accepting side's QP is made ready before its REP says it
                       info->local_qpn,
                       info->ack_timeout,
                       info->retry_count,

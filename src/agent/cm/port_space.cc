@@ -42,21 +42,27 @@ Result<void> PortSpace::bind(PortBinding& holder) {
   return {};
 }
 
+bool PortSpace::take(PortBinding& holder, uint16_t port) {
+  const auto found = ports_.find(port);
+  if (found != ports_.end() && !is_unique(found->second, holder)) return false;
+  set_port(holder.source, port);
+  ports_[port].push_back(&holder);
+  last_ = port;
+  return true;
+}
+
 Result<void> PortSpace::bind_any(PortBinding& holder, PortRange range, Random& random) {
   if (range.first > range.last) return fail(EADDRNOTAVAIL);
   const uint32_t count = range.last - range.first + 1u;
   const auto start = static_cast<uint32_t>(random.below(count));
+  // The last one again only when there is no other: the peer may still know it from a connection that has
+  // just gone.
+  const uint16_t last = last_;
   for (uint32_t i = 0; i < count; ++i) {
     const auto port = static_cast<uint16_t>(range.first + (start + i) % count);
-    // Not the last one again, which the peer may still know from a connection that has just gone.
-    if (port == last_ && count > 1) continue;
-    const auto found = ports_.find(port);
-    if (found != ports_.end() && !is_unique(found->second, holder)) continue;
-    set_port(holder.source, port);
-    ports_[port].push_back(&holder);
-    last_ = port;
-    return {};
+    if (port != last && take(holder, port)) return {};
   }
+  if (last >= range.first && last <= range.last && take(holder, last)) return {};
   return fail(EADDRNOTAVAIL);
 }
 

@@ -49,6 +49,7 @@ class PortSpace {
 
   static Result<void> check(const Holders& holders, const PortBinding& holder, bool reuse_address);
   static bool is_unique(const Holders& holders, const PortBinding& holder);
+  bool take(PortBinding& holder, uint16_t port);
 
   std::unordered_map<uint16_t, Holders> ports_;
   uint16_t last_ = 0;  // given by bind_any()

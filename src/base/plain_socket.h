@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <sys/syscall.h>
+#include <unistd.h>
+
+namespace verbena {
+
+// socket(2), past whatever a preloaded library has put in its place: librspreload makes an rsocket of every
+// internet socket, and an rsocket is made of what asks for one here.
+inline int plain_socket(int domain, int type, int protocol) {
+  return static_cast<int>(::syscall(SYS_socket, domain, type, protocol));
+}
+
+}  // namespace verbena
