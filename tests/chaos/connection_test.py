@@ -113,8 +113,13 @@ class ConnectionChaos(unittest.TestCase):
     def assert_nothing_left(self, *hosts):
         """No identifier, no port and no slot is held on these hosts, TIMEWAIT aside, which ends by itself."""
         def held():
-            return [(host.namespace, process) for host in hosts for process in host.status()["processes"] +
-                    host.status()["connections"]["processes"]]
+            found = []
+            for host in hosts:
+                status = host.status()
+                found += [(host.namespace, process["pid"]) for process in status["processes"]]
+                if status["connection_management"]["identifiers"]:
+                    found.append((host.namespace, status["connection_management"]))
+            return found
         left = harness.poll_until(lambda: not held(), 5, 0.05)
         self.assertTrue(left, f"still held: {held()}")
 

@@ -43,9 +43,9 @@ class Files:
         return None if filecmp.cmp(self.file, self.copy, shallow=False) else "the copy differs"
 
 
-def listens(host, process):
-    """Whether the agent knows an identifier of the process that listens."""
-    return any(one["pid"] == process.pid and one["listening"] > 0 for one in host.status()["connections"]["processes"])
+def listeners(host):
+    """How many identifiers listen on a host."""
+    return host.status()["connection_management"]["listening"]
 
 
 def wait_until_ready(case, host, process):
@@ -53,7 +53,7 @@ def wait_until_ready(case, host, process):
         if not process.running():
             return True
         if case.counts_listener:
-            return listens(host, process)
+            return listeners(host) > 0
         return case.ready in process.output
     # What buffers its output says nothing before its end; the client's own patience must do then.
     return harness.poll_until(ready, 20 if case.counts_listener else 3, 0.02)
@@ -66,6 +66,8 @@ def run_once(hosts, case, server, client, family, files):
     environment = {"LD_PRELOAD": str(LIBRARIES / case.preload)} if case.preload else None
     if case.copies:
         files.copy.unlink(missing_ok=True)
+    # The agent hears of a killed server's end a moment later.
+    harness.poll_until(lambda: not case.counts_listener or listeners(server) == 0, 5)
     # Line by line, so that a server can be seen to be ready.
     serving = server.verbena("run", "stdbuf", "-oL", *case.server.format(**words).split(), environment=environment)
     wait_until_ready(case, server, serving)
@@ -116,13 +118,12 @@ def main():
                         outcomes["bad" if complaint else "good"] += 1
                         if complaint:
                             failures.append(f"{topology} {family} {case.name}: {complaint}\n{result.report()}")
+                            print(f"=== {failures[-1]}", flush=True)
                             if outcomes["bad"] == 3:
                                 break
                     verdict = f"FAILED {outcomes['bad']}" if outcomes["bad"] else "ok"
                     print(f"{topology:10} {family} {case.name:64} {outcomes['good']:4} good {verdict}", flush=True)
     files.close()
-    for failure in failures:
-        print(f"\n=== {failure}")
     print(f"\n{runs} runs, {len(failures)} failures")
     sys.exit(1 if failures or not runs else 0)
 

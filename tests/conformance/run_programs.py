@@ -80,6 +80,7 @@ def run_devices(hosts, topology, failures):
             print(f"{topology:10} {' '.join(command):58} {'ok' if good else 'FAILED'}", flush=True)
             if not good:
                 failures.append(f"{' '.join(command)}: exit {status}, '{wanted}' wanted in\n{output}")
+                print(f"=== {failures[-1]}")
 
 
 def main():
@@ -130,8 +131,8 @@ def main():
                 figure = f"{statistics.median(figures):10.2f} {case.unit}" if figures else ""
                 verdict = f"FAILED {len(bad)}" if bad else "ok"
                 print(f"{topology:10} {case.name:58} {len(figures):4} good {verdict:9} {figure}", flush=True)
-    for failure in failures:
-        print(f"\n=== {failure}")
+                for report in bad[:1]:
+                    print(f"=== {report}", flush=True)
     print(f"\n{runs} cases, {len(failures)} failures")
     sys.exit(1 if failures or not runs else 0)
 
