@@ -10,7 +10,6 @@
 #include <unistd.h>
 
 #include "base/log.h"
-#include "base/plain_socket.h"
 #include "control/agent_starter.h"
 
 namespace verbena::control {
@@ -33,7 +32,7 @@ bool wait_for(int fd, short events, TimePoint deadline) {
 }
 
 Result<UniqueFd> connect_to(uid_t uid, uid_t& server) {
-  UniqueFd socket(plain_socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  UniqueFd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!socket) return fail(errno);
   const AgentAddress address(uid);
   if (::connect(socket.get(), address.address(), address.length) != 0) return fail(errno);

@@ -136,20 +136,23 @@ bool Connection::progress() {
 Interest Connection::look(Interest interest) const {
   Interest ready = 0;
   const bool up = is_up();
-  if (!is_readable() || receive_window_->available() > 0) ready |= POLLIN;
+  const bool readable = is_readable();
+  const bool has_data = receive_window_->available() > 0;
+  if (!readable || has_data) ready |= POLLIN;
   if (!is_writable() || send_window_->may_send()) ready |= POLLOUT;
   if (!up || has_control_room()) ready |= kControlRoom;
   if (!up || (send_window_->all_done() && controls_posted_.load() == controls_done_.load()))
     ready |= kFlushed;
   ready &= interest;
-  if (!up) ready |= error_.load(std::memory_order_acquire) != 0 ? POLLERR : POLLHUP;
+  // Hung up, but not before what came until then has been read: programs stop reading at the first POLLHUP.
+  if (is_broken()) ready |= POLLERR;
+  if (!up && !has_data) ready |= POLLHUP;
   return ready;
 }
 
+// Each time, though it be armed: that is how a device hears that nobody polls any more.
 void Connection::arm() {
   const std::lock_guard lock(poll_mutex_);
-  if (armed_) return;
-  armed_ = true;
   ibv_req_notify_cq(queue_.get(), 0);
 }
 
@@ -163,7 +166,6 @@ void Connection::take_event(bool again) {
     ibv_ack_cq_events(queue_.get(), events_);
     events_ = 0;
   }
-  armed_ = again;
   if (again) ibv_req_notify_cq(queue_.get(), 0);
 }
 

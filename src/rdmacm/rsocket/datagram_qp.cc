@@ -163,7 +163,6 @@ void DatagramQp::receive(const ibv_wc& completion, const Arrived& arrived) {
 }
 
 void DatagramQp::arm() {
-  if (std::exchange(armed_, true)) return;
   ibv_req_notify_cq(queue_.get(), 0);
 }
 
@@ -172,7 +171,6 @@ void DatagramQp::take_event(bool again) {
   void* context;
   if (ibv_get_cq_event(channel_.get(), &queue, &context) != 0) return;
   ibv_ack_cq_events(queue, 1);
-  armed_ = false;
   if (again) arm();
 }
 

@@ -69,7 +69,6 @@ class DatagramQp final : public CmHandler {
   uint32_t sends_ = 0, receives_ = 0;
   uint32_t inline_bytes_ = 0;
   uint32_t mtu_ = 0;
-  bool armed_ = false;
 
   SpinLock slots_lock_;
   std::vector<uint32_t> slots_;  // of send_memory_, those that are free
