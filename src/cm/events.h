@@ -78,10 +78,10 @@ class Handler {
   virtual void on_unreachable(LocalId id, uint64_t context, MessageType unanswered) = 0;
   // The peer wants more time.
   virtual void on_delay(LocalId id, uint64_t context, const Mra& mra) = 0;
-  // The peer disconnects: wants confirm_disconnect().
+  // The peer disconnects: wants confirm_disconnect(). If our own DREQ was on its way too, the peer has been
+  // answered already and time_wait_exit follows, as after on_disconnected().
   virtual void on_disconnect_request(LocalId id, uint64_t context, const Dreq& dreq) = 0;
-  // Our DREQ is answered; or (nullptr) the peer has sent one at the same time, or nothing. time_wait_exit
-  // follows.
+  // Our DREQ is answered, or (nullptr) will never be. time_wait_exit follows.
   virtual void on_disconnected(LocalId id, uint64_t context, const Drep* drep) = 0;
   // No packet of this connection is on its way any more: its QP may be used again.
   virtual void on_time_wait_exit(LocalId id, uint64_t context) = 0;

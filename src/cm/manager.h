@@ -75,7 +75,7 @@ class Manager {
   enum class MraTime : uint8_t { kNow, kOnDuplicate };
   Result<void> delay(LocalId id, uint8_t service_timeout, MraTime when, ConstBytes private_data,
                      TimePoint now);
-  // The DREQ. on_disconnected() follows.
+  // The DREQ. on_disconnected() follows; or on_disconnect_request(), if the peer does the same.
   Result<void> disconnect(LocalId id, ConstBytes private_data, TimePoint now);
   // After on_disconnect_request(): the DREP. on_time_wait_exit() follows.
   Result<void> confirm_disconnect(LocalId id, ConstBytes private_data, TimePoint now);

@@ -119,8 +119,12 @@ void Manager::handle(const Rep& rep, const Receipt& receipt) {
 void Manager::accept(const Rep& rep, Connection& connection, const Receipt& receipt) {
   const uint32_t remote_qpn = qpn_of(rep, connection.info.qp_type);
   const roce::Address& peer = connection.info.path.destination;
-  if (remote_qpn == 0 || by_remote_id_.find({peer, rep.local_id}) != nullptr) {
+  if (remote_qpn == 0) {
     drop(DropReason::kMalformed);
+    return;
+  }
+  if (by_remote_id_.find({peer, rep.local_id}) != nullptr) {  // of another connection
+    drop(DropReason::kUnexpected);
     return;
   }
   if (is_stale(remote_qpn, receipt)) {

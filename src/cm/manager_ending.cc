@@ -67,11 +67,11 @@ void Manager::handle(const Dreq& dreq, const Receipt& receipt) {
         handler_.on_disconnect_request(connection->info.local_id, connection->info.context, dreq);
       }
       return;
-    case State::kDreqSent:  // both at once
+    case State::kDreqSent:  // both at once: ours says already that its owner agrees
       connection->transaction = receipt.transaction;
       send_drep(*connection, {}, receipt.now);
       if (tell(*connection)) {
-        handler_.on_disconnected(connection->info.local_id, connection->info.context, nullptr);
+        handler_.on_disconnect_request(connection->info.local_id, connection->info.context, dreq);
       }
       return;
     case State::kTimeWait:

@@ -106,8 +106,7 @@ void Manager::repeat_answer(const Req& req, Connection& connection, const Receip
       if (connection.last.kept) send_again(connection);
       break;
     case State::kTimeWait:
-      answer_rej(connection.info.local_id, req.local_id, Answered::kOther,
-                 because(RejReason::kStaleConnection), receipt);
+      answer_rej(0, req.local_id, Answered::kReq, because(RejReason::kStaleConnection), receipt);
       break;
     default:
       break;

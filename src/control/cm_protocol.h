@@ -37,7 +37,9 @@ inline constexpr size_t kCmPrivateBytes = 224;  // the most that any message car
 //   kCmOpenChannel     CmChannelRequest [agent's end] -> header
 //   kCmCloseChannel    CmChannelRequest -> header
 //   kCmCreateId        CmCreateRequest -> header
-//   kCmDestroyId       CmIdRequest -> header. What is undelivered of its events is dropped by the program.
+//   kCmDestroyId       CmIdRequest -> CmDestroyReply. What is undelivered of its events is dropped by the
+//   program,
+//                      which knows by their number whether there is any.
 //   kCmBind            CmBindRequest -> CmAddressReply
 //   kCmResolveAddress  CmResolveRequest -> CmAddressReply, then ADDR_RESOLVED or ADDR_ERROR
 //   kCmResolveRoute    CmIdRequest -> header, then ROUTE_RESOLVED or ROUTE_ERROR
@@ -154,6 +156,13 @@ struct CmIdRequest {
   uint32_t reserved;
 };
 static_assert(sizeof(CmIdRequest) == 24);
+
+struct CmDestroyReply {
+  MessageHeader header;
+  uint32_t events;  // so many were put into the identifier's channel, requests to it as a listener included
+  uint32_t reserved;
+};
+static_assert(sizeof(CmDestroyReply) == 24);
 
 struct CmChannelRequest {
   MessageHeader header;

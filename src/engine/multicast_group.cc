@@ -6,6 +6,8 @@
 #include <new>
 #include <utility>
 
+#include "net/udp/multicast_socket.h"
+
 namespace verbena::engine {
 
 using transport::IncomingPacket;
@@ -19,6 +21,11 @@ MulticastGroup::MulticastGroup(Shard& shard, const roce::Address& group, uint32_
       is_ours_(std::move(is_ours)),
       counters_(shard.port() != nullptr ? shard.port()->counters() : no_port_),
       receiver_(std::move(socket), roce::kUdpPort, roce::kMulticastQpn.slot(), counters_) {}
+
+// The agent, which made the socket, may close its own descriptor of it later than we do.
+MulticastGroup::~MulticastGroup() {
+  if (receiver_.fd() >= 0) net::leave_multicast(receiver_.fd(), group_, interface_index_);
+}
 
 Result<void> MulticastGroup::attach(const Attachment& attachment) {
   const auto known =

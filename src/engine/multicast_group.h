@@ -22,12 +22,15 @@ struct Attachment {
 };
 
 // A multicast group on one link, for the QPs of a shard that are attached to it: a copy of each datagram goes
-// to every one of them (IBTA volume 1, 10.5.2). With the shard's lock held.
+// to every one of them (IBTA volume 1, 10.5.2). With the shard's lock held, but for its
+// making and its end.
 class MulticastGroup final : public Input, private net::PacketHandler {
  public:
   // `socket` is joined to the group on the interface. `is_ours` says whether an address is the link's.
   MulticastGroup(Shard& shard, const roce::Address& group, uint32_t interface_index, UniqueFd socket,
                  std::function<bool(const roce::Address&)> is_ours);
+  // Leaves the group. Without the shard's lock: the kernel tells the network.
+  ~MulticastGroup() override;
 
   const roce::Address& address() const { return group_; }
 

@@ -62,8 +62,14 @@ Result<CmEvent> Channel::next() {
 
 bool Channel::post(const CmEvent& event) {
   const std::lock_guard lock(mutex_);
+  has_own_events_ = true;
   post_locked(event);
   return unsent_.empty();
+}
+
+bool Channel::has_own_events() {
+  const std::lock_guard lock(mutex_);
+  return has_own_events_;
 }
 
 void Channel::post_locked(const CmEvent& event) {

@@ -45,6 +45,9 @@ class Channel : public rdma_event_channel {
   bool flush();
   bool waits_for_room();
 
+  // Some events in it may be of our own making.
+  bool has_own_events();
+
   // Takes all events out for which `wanted` holds, in order.
   std::vector<control::CmEvent> take(const std::function<bool(const control::CmEvent&)>& wanted);
 
@@ -62,6 +65,7 @@ class Channel : public rdma_event_channel {
   std::mutex mutex_;
   std::deque<control::CmEvent> early_;
   std::deque<control::CmEvent> unsent_;
+  bool has_own_events_ = false;
 };
 
 }  // namespace verbena::rdmacm

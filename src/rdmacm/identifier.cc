@@ -22,16 +22,25 @@ Identifier::~Identifier() {
   if (information != nullptr) rdma_freeaddrinfo(information);
 }
 
-bool Identifier::count_delivery(uint32_t membership) {
+bool Identifier::count_delivery(const control::CmEvent& message) {
   const std::lock_guard lock(mutex);
-  if (membership != 0) {
-    const auto of_number = [&](const Membership& each) { return each.number == membership; };
+  if ((message.flags & control::kCmFromProgram) == 0) {
+    if (std::exchange(agents_generation, message.generation) != message.generation) agents_events = 0;
+    ++agents_events;
+  }
+  if (message.multicast != 0) {
+    const auto of_number = [&](const Membership& each) { return each.number == message.multicast; };
     const auto found = std::find_if(memberships.begin(), memberships.end(), of_number);
     if (found == memberships.end()) return false;
     ++found->delivered;
   }
   ++delivered;
   return true;
+}
+
+bool Identifier::has_all_events(uint32_t sent, uint32_t generation) {
+  const std::lock_guard lock(mutex);
+  return sent == 0 || (generation == agents_generation && sent == agents_events);
 }
 
 void Identifier::acknowledge(uint32_t membership) {

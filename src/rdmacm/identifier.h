@@ -80,9 +80,11 @@ class Identifier : public rdma_cm_id {
   // The events of rdma_get_cm_event(3) and rdma_ack_cm_event(3). Destruction waits until as many are
   // acknowledged as were delivered.
   // False: the membership that the event is about has ended.
-  bool count_delivery(uint32_t membership);
+  bool count_delivery(const control::CmEvent& message);
   void acknowledge(uint32_t membership);
   void wait_until_acknowledged();
+  // Whether all that the agent of `generation` has `sent` has been delivered.
+  bool has_all_events(uint32_t sent, uint32_t generation);
 
   State current_state();
   void set_state(State state);
@@ -114,6 +116,8 @@ class Identifier : public rdma_cm_id {
   control::CmConnection connection{};
   std::list<Membership> memberships;
   uint64_t delivered = 0, acknowledged = 0;
+  uint32_t agents_events = 0;      // of the delivered, those from the agent
+  uint32_t agents_generation = 0;  // of that generation
 };
 
 }  // namespace verbena::rdmacm

@@ -94,11 +94,16 @@ void destroy_identifier(Identifier& identifier) {
   }
   process.registry.remove(identifier);
   // An agent that is gone has destroyed it.
-  [[maybe_unused]] const auto destroyed =
-      process.agent.call(identifier, MessageType::kCmDestroyId, control::CmIdRequest{});
-  const auto undelivered =
-      identifier.events->take([&](const CmEvent& event) { return is_of(event, identifier); });
-  for (const CmEvent& event : undelivered) abandon_request(process, event);
+  const auto destroyed = process.agent.call<control::CmDestroyReply>(identifier, MessageType::kCmDestroyId,
+                                                                     control::CmIdRequest{});
+  // As a rule nothing is left in the channel, and the others' events need not be taken out for a look.
+  const bool has_all = destroyed && !identifier.events->has_own_events() &&
+                       identifier.has_all_events(destroyed->events, process.agent.generation());
+  if (!has_all) {
+    const auto undelivered =
+        identifier.events->take([&](const CmEvent& event) { return is_of(event, identifier); });
+    for (const CmEvent& event : undelivered) abandon_request(process, event);
+  }
   if (identifier.event != nullptr) acknowledge(Event::of(identifier.event));
   identifier.wait_until_acknowledged();
   if (identifier.synchronous) destroy_channel(process, identifier.events);

@@ -64,7 +64,7 @@ Identifier* Registry::deliver(const control::CmEvent& event) {
   const std::lock_guard lock(mutex_);
   const auto found = identifiers_.find(Identifier::key(number, event.generation));
   if (found == identifiers_.end()) return nullptr;
-  return found->second->count_delivery(event.multicast) ? found->second : nullptr;
+  return found->second->count_delivery(event) ? found->second : nullptr;
 }
 
 bool Registry::empty() {

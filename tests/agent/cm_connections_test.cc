@@ -113,7 +113,11 @@ TEST_F(CmConnections, AreEndedByEitherSide) {
     ASSERT_EQ(second.disconnect(by_client ? passive : active), 0);
     first.expect(RDMA_CM_EVENT_DISCONNECTED);
     EXPECT_EQ(client_->destroy(active), 0);
+    // Address, route, response, the end: by the number a program knows whether it has heard of everything.
+    EXPECT_EQ(client_->events_of_destroyed(), 4u);
     EXPECT_EQ(server_->destroy(passive), 0);
+    // Established, the end. The request was its listener's.
+    EXPECT_EQ(server_->events_of_destroyed(), 2u);
   }
 }
 

@@ -107,7 +107,16 @@ class CmProgram {
     request.qp_type = qp_type;
     return plain(control::MessageType::kCmCreateId, request);
   }
-  int destroy(uint32_t id) { return of_id(control::MessageType::kCmDestroyId, id); }
+  int destroy(uint32_t id) {
+    control::CmIdRequest request{};
+    request.id = id;
+    const auto answer = connection_->call<control::CmDestroyReply>(control::MessageType::kCmDestroyId,
+                                                                   request, 0, deadline());
+    if (answer) events_of_destroyed_ = answer->message.events;
+    return code(answer);
+  }
+  // How many events the agent says it has sent for the identifier that was destroyed last.
+  uint32_t events_of_destroyed() const { return events_of_destroyed_; }
   int bind(uint32_t id, const control::CmAddress& to) {
     control::CmBindRequest request{};
     request.id = id;
@@ -276,6 +285,7 @@ class CmProgram {
   std::map<uint32_t, Ends> channels_;
   uint32_t generation_ = 1;
   uint32_t next_id_ = 1;
+  uint32_t events_of_destroyed_ = 0;
   control::CmRoute route_{};
 };
 

@@ -64,8 +64,11 @@ TEST(Ending, OfBothSidesAtOnceIsHeardOnceByEach) {
   pair.carry();
   ASSERT_EQ(pair.a.heard.size(), heard_a + 1);
   ASSERT_EQ(pair.b.heard.size(), heard_b + 1);
-  EXPECT_EQ(pair.a.last().heard, Heard::kDisconnected);
-  EXPECT_EQ(pair.b.last().heard, Heard::kDisconnected);
+  EXPECT_EQ(pair.a.last().heard, Heard::kDisconnectRequest);
+  EXPECT_EQ(pair.b.last().heard, Heard::kDisconnectRequest);
+  EXPECT_EQ(pair.a.state(ids.a), State::kTimeWait);
+  EXPECT_EQ(pair.b.state(ids.b), State::kTimeWait);
+  EXPECT_EQ(pair.a.manager.confirm_disconnect(ids.a, {}, pair.now).error(), Error{EINVAL});
 }
 
 TEST(Ending, ByDestructionOfAnEstablishedConnectionIsADreqThatIsRepeated) {
@@ -286,6 +289,24 @@ TEST(StaleConnection, IsFoundByTheQpnOfARepToo) {
   EXPECT_EQ(pair.b.last().reason, static_cast<uint16_t>(RejReason::kStaleConnection));
   EXPECT_EQ(pair.a.last().heard, Heard::kDisconnected);
   EXPECT_EQ(pair.a.last().id, ids.a);
+}
+
+// The REP that was stale is in TIMEWAIT over there; the REQ that is repeated meanwhile hears why.
+TEST(StaleConnection, IsToldToTheReqToo) {
+  Pair pair;
+  const auto ids = pair.connect(100, 200);
+  ASSERT_TRUE(pair.b.manager.forget(ids.b));
+  const LocalId active = *pair.a.manager.connect(pair.a.parameters_to(pair.b, 101), 6, pair.now);
+  const Datagram req = pair.a.sent.front();
+  pair.carry();
+  ASSERT_TRUE(pair.b.manager.reply(pair.b.last().id, pair.b.reply_parameters(200), pair.now));
+  pair.carry();
+  EXPECT_EQ(pair.a.state(active), State::kReqSent);
+  pair.b.receive(req, pair.now);
+  pair.carry();
+  EXPECT_EQ(pair.a.last().heard, Heard::kRejected);
+  EXPECT_EQ(pair.a.last().id, active);
+  EXPECT_EQ(pair.a.last().reason, static_cast<uint16_t>(RejReason::kStaleConnection));
 }
 
 TEST(StaleConnection, IsNotOneThatIsBeingEnded) {

@@ -140,6 +140,12 @@ void CmClient::answer(const control::MessageHeader& header, const AddressOutcome
   host_.send_reply(control::bytes_of(reply));
 }
 
+void CmClient::answer(const control::MessageHeader& header, const CountOutcome& outcome) {
+  if (!outcome) return host_.send_error(header, outcome.error().code, outcome.error().text);
+  const control::CmDestroyReply reply{control::reply_header(header), *outcome, 0};
+  host_.send_reply(control::bytes_of(reply));
+}
+
 CmIdentifier* CmClient::find(uint32_t number) {
   const auto found = ids_.find(number);
   return found == ids_.end() ? nullptr : found->second.get();
@@ -206,12 +212,15 @@ CmClient::Outcome CmClient::create(const control::CmCreateRequest& request) {
   return {};
 }
 
-CmClient::Outcome CmClient::destroy(const control::CmIdRequest& request) {
+CmClient::CountOutcome CmClient::destroy(const control::CmIdRequest& request) {
   CmIdentifier* id = find(request.id);
   if (id == nullptr) return no_such_identifier();
-  if (EventChannel* channel = find_channel(id->channel)) channel->drop_events(id->number);
+  if (EventChannel* channel = find_channel(id->channel)) {
+    id->events_sent -= static_cast<uint32_t>(channel->drop_events(id->number));
+  }
+  const uint32_t events = id->events_sent;
   erase(*id);
-  return {};
+  return events;
 }
 
 void CmClient::erase(CmIdentifier& id) {
@@ -345,9 +354,10 @@ void CmClient::emit(CmIdentifier& id, int type, int status, const control::CmPar
   }
 }
 
-uint64_t CmClient::send(const CmIdentifier& id, const control::CmEvent& event) {
+uint64_t CmClient::send(CmIdentifier& id, const control::CmEvent& event) {
   EventChannel* channel = find_channel(id.channel);
   if (channel == nullptr || hung_up_) return 0;
+  ++id.events_sent;
   const uint64_t number = channel->send(event);
   if (channel->waiting() > kMaxWaitingEvents) {
     hung_up_ = true;
@@ -359,7 +369,7 @@ uint64_t CmClient::send(const CmIdentifier& id, const control::CmEvent& event) {
 void CmClient::flush_events() {
   if (after_reply_.empty()) return;
   for (const control::CmEvent& event : std::exchange(after_reply_, {})) {
-    if (const CmIdentifier* id = find(event.id)) send(*id, event);
+    if (CmIdentifier* id = find(event.id)) send(*id, event);
   }
 }
 

@@ -68,6 +68,7 @@ class CmClient {
  private:
   using Outcome = control::AdminResult<void>;
   using AddressOutcome = control::AdminResult<control::CmRoute>;
+  using CountOutcome = control::AdminResult<uint32_t>;
   struct Request;
   static const Request kRequests[];
   static const Request* find_request(uint16_t type);
@@ -75,12 +76,13 @@ class CmClient {
   static void carry_out(CmClient& client, const control::MessageHeader& header, ConstBytes message);
   void answer(const control::MessageHeader& header, const Outcome& outcome);
   void answer(const control::MessageHeader& header, const AddressOutcome& outcome);
+  void answer(const control::MessageHeader& header, const CountOutcome& outcome);
 
   // client.cc
   Outcome open_channel(const control::CmChannelRequest& request);
   Outcome close_channel(const control::CmChannelRequest& request);
   Outcome create(const control::CmCreateRequest& request);
-  Outcome destroy(const control::CmIdRequest& request);
+  CountOutcome destroy(const control::CmIdRequest& request);
   Outcome set_option(const control::CmOptionRequest& request);
   Outcome migrate(const control::CmMigrateRequest& request);
   // client_addresses.cc
@@ -126,7 +128,7 @@ class CmClient {
 
   control::CmRoute route_of(const CmIdentifier& id) const;
   control::CmEvent event_of(const CmIdentifier& id, int type, int status) const;
-  uint64_t send(const CmIdentifier& id, const control::CmEvent& event);
+  uint64_t send(CmIdentifier& id, const control::CmEvent& event);
   void flush_events();
 
   CmService& service_;

@@ -82,9 +82,9 @@ void EventChannel::move_events(uint32_t id, EventChannel& other) {
   drop_events(id);
 }
 
-void EventChannel::drop_events(uint32_t id) {
-  if (queue_.empty()) return;
-  std::erase_if(queue_, [id](const control::CmEvent& event) { return event.id == id; });
+size_t EventChannel::drop_events(uint32_t id) {
+  if (queue_.empty()) return 0;
+  return std::erase_if(queue_, [id](const control::CmEvent& event) { return event.id == id; });
 }
 
 }  // namespace verbena::agent

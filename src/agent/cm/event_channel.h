@@ -29,7 +29,8 @@ class EventChannel {
   size_t waiting() const { return queue_.size(); }
   // Passes the waiting events of an identifier on to another channel.
   void move_events(uint32_t id, EventChannel& other);
-  void drop_events(uint32_t id);
+  // How many there were. Those of a listener are of other identifiers, and stay.
+  size_t drop_events(uint32_t id);
 
  private:
   bool transmit(const control::CmEvent& event);

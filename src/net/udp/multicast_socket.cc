@@ -7,6 +7,7 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+#include "base/plain_socket.h"
 #include "net/udp/receive_options.h"
 #include "net/udp/socket_address.h"
 
@@ -20,17 +21,27 @@ bool set_option(int fd, int level, int name, const T& value) {
   return setsockopt(fd, level, name, &value, sizeof value) == 0;
 }
 
-bool join(int fd, const SocketAddress& group, uint32_t interface_index) {
+enum class Membership : uint8_t { kBegins, kEnds };
+
+bool change(Membership membership, int fd, const SocketAddress& group, uint32_t interface_index) {
+  const bool begins = membership == Membership::kBegins;
   if (group.generic.sa_family == AF_INET) {
     ip_mreqn request{};
     request.imr_multiaddr = group.ipv4.sin_addr;
     request.imr_ifindex = static_cast<int>(interface_index);
-    return set_option(fd, IPPROTO_IP, IP_ADD_MEMBERSHIP, request);
+    return set_option(fd, IPPROTO_IP, begins ? IP_ADD_MEMBERSHIP : IP_DROP_MEMBERSHIP, request);
   }
   ipv6_mreq request{};
   request.ipv6mr_multiaddr = group.ipv6.sin6_addr;
   request.ipv6mr_interface = interface_index;
-  return set_option(fd, IPPROTO_IPV6, IPV6_JOIN_GROUP, request);
+  return set_option(fd, IPPROTO_IPV6, begins ? IPV6_JOIN_GROUP : IPV6_LEAVE_GROUP, request);
+}
+
+SocketAddress address_of(const roce::Address& group, uint32_t interface_index, uint16_t port) {
+  roce::Path path;
+  path.destination = group;
+  path.interface_index = interface_index;
+  return destination_of(path, port);
 }
 
 }  // namespace
@@ -42,12 +53,9 @@ void refuse_multicast(int fd) {
 }
 
 Result<UniqueFd> open_multicast_socket(const roce::Address& group, uint32_t interface_index, uint16_t port) {
-  roce::Path path;
-  path.destination = group;
-  path.interface_index = interface_index;
-  const SocketAddress address = destination_of(path, port);
+  const SocketAddress address = address_of(group, interface_index, port);
   const int family = address.generic.sa_family;
-  UniqueFd fd(socket(family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, IPPROTO_UDP));
+  UniqueFd fd(plain_socket(family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, IPPROTO_UDP));
   if (!fd) return fail(errno);
   if (!set_option(fd.get(), SOL_SOCKET, SO_REUSEPORT, int{1})) return fail(errno);
   if (family == AF_INET6 && !set_option(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, int{1})) return fail(errno);
@@ -61,8 +69,13 @@ Result<UniqueFd> open_multicast_socket(const roce::Address& group, uint32_t inte
   if (!set_option(fd.get(), SOL_SOCKET, SO_RCVBUFFORCE, kReceiveBufferBytes)) {
     set_option(fd.get(), SOL_SOCKET, SO_RCVBUF, kReceiveBufferBytes);
   }
-  if (!join(fd.get(), address, interface_index)) return fail(errno);
+  if (!change(Membership::kBegins, fd.get(), address, interface_index)) return fail(errno);
   return fd;
+}
+
+// Where it fails the membership is over already: the interface is gone.
+void leave_multicast(int fd, const roce::Address& group, uint32_t interface_index) {
+  change(Membership::kEnds, fd, address_of(group, interface_index, 0), interface_index);
 }
 
 }  // namespace verbena::net

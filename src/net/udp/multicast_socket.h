@@ -11,11 +11,14 @@ namespace verbena::net {
 
 // Makes a socket for the packets of one multicast group: bound to the group's address and `port`, joined to
 // it (IGMP, MLD) on the interface, and hearing of nothing else. What is sent to the group comes to every such
-// socket of the machine, and the membership ends with the last descriptor of the last of them.
+// socket of the machine. Its membership ends with leave_multicast(), or with the last descriptor of it.
 //
 // It shares the port with the sockets of open_receive_socket(), so it must be made by the same user.
 // REQUIRES: group.is_multicast(), interface_index != 0
 Result<UniqueFd> open_multicast_socket(const roce::Address& group, uint32_t interface_index, uint16_t port);
+
+// Ends the membership of such a socket, whoever else still has a descriptor of it.
+void leave_multicast(int fd, const roce::Address& group, uint32_t interface_index);
 
 // Keeps a socket that is bound to no group from receiving what other sockets of the machine have joined,
 // which is Linux's default.

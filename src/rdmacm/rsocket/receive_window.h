@@ -54,7 +54,7 @@ class ReceiveWindow {
     const uint32_t count = messages_arrived_.load(std::memory_order_relaxed);
     if (count - messages_read_.load(std::memory_order_acquire) == ends_.size()) return false;
     const uint64_t end = arrived_bytes_.load(std::memory_order_relaxed) + bytes;
-    if (bytes == 0 || end > granted_bytes_) return false;
+    if (bytes == 0 || end > granted_bytes_.load(std::memory_order_relaxed)) return false;
     ends_[count % ends_.size()] = end;
     messages_arrived_.store(count + 1, std::memory_order_release);
     arrived_bytes_.store(end, std::memory_order_release);
@@ -63,19 +63,23 @@ class ReceiveWindow {
 
   // Poller, and as a hint anyone: the peer should hear from us.
   bool owes_buffer() const {
-    return granted_bytes_ + half_ <= read_bytes_.load(std::memory_order_acquire) + ring_bytes();
+    return granted_bytes_.load(std::memory_order_relaxed) + half_ <=
+           read_bytes_.load(std::memory_order_acquire) + ring_bytes();
   }
-  bool owes_credits() const { return static_cast<int16_t>(sequence() - announce_at_) >= 0; }
+  bool owes_credits() const {
+    return static_cast<int16_t>(sequence() - announce_at_.load(std::memory_order_relaxed)) >= 0;
+  }
   // Poller: grants the next half; where it begins. REQUIRES: owes_buffer()
   uint32_t grant_buffer() {
-    const auto offset = static_cast<uint32_t>(granted_bytes_ % ring_bytes());
-    granted_bytes_ += half_;
-    return offset;
+    const uint64_t granted = granted_bytes_.load(std::memory_order_relaxed);
+    granted_bytes_.store(granted + half_, std::memory_order_relaxed);
+    return static_cast<uint32_t>(granted % ring_bytes());
   }
   // Poller: the limit to announce to the peer.
   uint16_t grant_credits() {
-    announce_at_ = static_cast<uint16_t>(sequence() + ends_.size() / 2);
-    return static_cast<uint16_t>(sequence() + ends_.size());
+    const uint16_t read = sequence();
+    announce_at_.store(static_cast<uint16_t>(read + ends_.size() / 2), std::memory_order_relaxed);
+    return static_cast<uint16_t>(read + ends_.size());
   }
 
  private:
@@ -91,8 +95,8 @@ class ReceiveWindow {
   // The poller's.
   std::atomic<uint64_t> arrived_bytes_{0};
   std::atomic<uint32_t> messages_arrived_{0};
-  uint64_t granted_bytes_ = half_;  // the first half goes out with the connection data
-  uint16_t announce_at_;
+  std::atomic<uint64_t> granted_bytes_{half_};  // the first half goes out with the connection data
+  std::atomic<uint16_t> announce_at_;
 };
 
 }  // namespace verbena::rsocket

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cm/simulation/host.h"
 
+#include <gtest/gtest.h>
+
 namespace verbena::cm {
 
 Host::Host(uint8_t number, World& world, const Habits& habits, uint64_t seed)
@@ -35,6 +37,30 @@ void Host::resolve(const Host& other) {
   parameters.path = path_to(other);
   const LocalId id = *manager.sidr_request(parameters, 0, world_.now());
   fates_[id].is_active = true;
+}
+
+void Host::meet(const Host& other, uint32_t qpn) {
+  ConnectParameters parameters = parameters_to(other, qpn);
+  parameters.service_id += qpn;
+  parameters.peer_to_peer = true;
+  fates_[*manager.connect(parameters, 0, world_.now())].is_active = true;
+}
+
+void Host::take_up(const Host& old) {
+  next_qpn_ = old.next_qpn_;  // the QPs live on
+  for (const auto& [id, fate] : old.fates()) {
+    if (!old.is_standing(id)) continue;
+    const ConnectionInfo info = *old.manager.info(id);
+    RestoreParameters parameters;
+    parameters.local_id = id;
+    parameters.remote_id = info.remote_id;
+    parameters.path = info.path;
+    parameters.is_active = info.is_active;
+    parameters.local_qpn = info.local_qpn;
+    parameters.remote_qpn = info.remote_qpn;
+    ASSERT_TRUE(manager.restore(parameters, 0, world_.now()));
+    fates_[id] = fate;
+  }
 }
 
 void Host::react(const Event& event) {

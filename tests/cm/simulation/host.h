@@ -37,6 +37,9 @@ class Host : public Endpoint {
 
   void connect_to(const Host& other, uint32_t qpn);
   void resolve(const Host& other);
+  void meet(const Host& other, uint32_t qpn);  // peer to peer
+  // A new host takes up what stood on the old one, as a restarted agent does.
+  void take_up(const Host& old);
   // Everything stands still that has not been decided: disconnects what is established and destroys the rest.
   void wind_up();
   // The application is killed, and its agent ends what it had.

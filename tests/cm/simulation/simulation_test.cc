@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <set>
+
 #include <gtest/gtest.h>
 
 #include "cm/simulation/host.h"
@@ -82,7 +84,7 @@ constexpr Weather kLate{.lateness = 150};
 constexpr Weather kFoul{.loss = 200, .duplication = 200, .lateness = 100};
 
 TEST_P(Simulation, EndsWithBothSidesOfOneMind) {
-  for (uint64_t seed = 1; seed <= 100; ++seed) {
+  for (uint64_t seed = 1; seed <= 300; ++seed) {
     SCOPED_TRACE(seed);
     Play play(seed, GetParam(), Habits{});
     play.begin(20);
@@ -99,7 +101,7 @@ TEST_P(Simulation, EndsWithBothSidesOfOneMind) {
 TEST_P(Simulation, ConnectsWheneverBothSidesWant) {
   Habits willing;
   willing.rejects = willing.loses_heart = willing.disconnects = 0;
-  for (uint64_t seed = 1; seed <= 60; ++seed) {
+  for (uint64_t seed = 1; seed <= 200; ++seed) {
     SCOPED_TRACE(seed);
     Play play(seed, GetParam(), willing);
     play.begin(20);
@@ -146,6 +148,54 @@ TEST_P(Simulation, OutlivesTheCrashOfAHostAtEveryStep) {
     play.b = std::make_unique<Host>(2, play.world, Habits{}, 5000 + step);
     play.world.run(play.world.now() + hours(2));
     expect_all_decided(*play.a);
+    expect_nothing_left(play);
+    if (HasFailure()) return;
+  }
+}
+
+// A restarted agent knows only what its clients tell it: the connections that stood.
+TEST_P(Simulation, KeepsWhatStoodWhenAnAgentRestartsAtEveryStep) {
+  for (size_t step = 0; step < 150; ++step) {
+    SCOPED_TRACE(step);
+    Habits steady;
+    steady.disconnects = 0;
+    Play play(4000 + step, GetParam(), steady);
+    play.begin(4);
+    play.world.run(play.world.now() + hours(2), step);
+    std::set<LocalId> stood;
+    for (const auto& [id, fate] : play.b->fates()) {
+      // What the other side has ended, or does not know to stand yet, may end.
+      if (play.b->is_standing(id) && play.a->is_standing(fate.remote_id)) stood.insert(id);
+    }
+    auto restarted = std::make_unique<Host>(2, play.world, steady, 6000 + step);
+    restarted->take_up(*play.b);
+    play.b = std::move(restarted);
+    play.world.settle(2, play.b.get());
+    play.world.run(play.world.now() + hours(2));
+    for (const LocalId id : stood) EXPECT_TRUE(play.b->is_standing(id)) << id;
+    expect_all_decided(*play.a);
+    expect_nothing_left(play);
+    if (HasFailure()) return;
+  }
+}
+
+// Both connect to each other at once; whose REQ it becomes, each pair makes one connection.
+TEST_P(Simulation, MakesOneConnectionOfPeersThatMeet) {
+  Habits willing;
+  willing.rejects = willing.loses_heart = willing.disconnects = 0;
+  for (uint64_t seed = 1; seed <= 300; ++seed) {
+    SCOPED_TRACE(seed);
+    Play play(7000 + seed, GetParam(), willing);
+    for (uint32_t i = 0; i < 8; ++i) {
+      play.a->meet(*play.b, 100 + i);
+      play.b->meet(*play.a, 100 + i);
+    }
+    play.world.run(play.world.now() + hours(2));
+    EXPECT_EQ(play.a->fates().size(), 8u);
+    EXPECT_EQ(play.b->fates().size(), 8u);
+    for (const auto& [id, fate] : play.a->fates()) EXPECT_TRUE(play.a->is_standing(id));
+    expect_both_or_neither(*play.a, *play.b);
+    expect_both_or_neither(*play.b, *play.a);
     expect_nothing_left(play);
     if (HasFailure()) return;
   }
