@@ -22,7 +22,7 @@ if(VERBENA_SANITIZE)
   add_compile_options(-fsanitize=${VERBENA_SANITIZE})
   add_link_options(-fsanitize=${VERBENA_SANITIZE})
   # GCC 12 sees uninitialized memory in libstdc++'s regex where the sanitizers' code stands between; they find the real ones.
-  add_compile_options(-Wno-maybe-uninitialized)
+  add_compile_options($<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
   if(VERBENA_SANITIZE MATCHES undefined)
     # 'vptr' opens a pipe to look at an object, and takes a process that has run out of descriptors for one with a bad object.
     add_compile_options(-fno-sanitize-recover=all -fno-sanitize=vptr)

@@ -46,13 +46,19 @@ Result<UniqueFd> Agent::take_name() {
 }
 
 Agent::Agent(UniqueFd name, const AgentOptions& options)
-    : options_(options), listener_(std::move(name)), netlink_(links_), wire_(options.port), slots_(wire_) {}
+    : options_(options),
+      listener_(std::move(name)),
+      netlink_(links_),
+      wire_(options.port),
+      slots_(wire_),
+      cm_(loop_, options.port, [this] { return no_wire_reason(); }) {}
 
 // Clients that see their connection end look for the next agent: by then the name must be free, and the state
 // directory must not be ours any more.
 Agent::~Agent() {
   state_.reset();
   listener_.reset();
+  cm_.abandon();
   sessions_.clear();
 }
 
@@ -102,6 +108,7 @@ void Agent::end_wait() {
   awaiting_survivors_ = false;
   wire_retry_ = MonotonicClock::now() + kWireRetryInterval;
   if (!wire_.has_sockets()) log_warning("no wire: {}", wire_.reason());
+  open_gsi();
   publish_links();
   rewrite_vault();
   for (const auto& [id, session] : sessions_) session->resume();
@@ -128,6 +135,7 @@ void Agent::offer_vault(UniqueFd vault) {
   if (awaiting_survivors_) {
     if (wire_.has_sockets()) end_wait();
   } else {
+    open_gsi();
     publish_links();
     rewrite_vault();
   }
@@ -223,7 +231,10 @@ Result<LentSlot> Agent::lend_slot(const Borrower& borrower) {
   if (!wire_.has_sockets() && now >= wire_retry_) {  // whoever had the port may have gone
     wire_retry_ = now + kWireRetryInterval;
     wire_.open();
-    if (wire_.has_sockets()) record_slot(0);
+    if (wire_.has_sockets()) {
+      record_slot(0);
+      open_gsi();
+    }
   }
   auto slot = slots_.lend(borrower, now);
   if (slot) record_slot(slot->index);
@@ -276,6 +287,19 @@ Result<UniqueFd> Agent::join_group(uint32_t device_index, const roce::Address& g
   return net::open_multicast_socket(group, link->interface_index, options_.port);
 }
 
+// Slot 0 is our own: QP1 is in it.
+void Agent::open_gsi() {
+  if (cm_.has_wire() || !wire_.has_sockets()) return;
+  wire_.unmute(0);
+  cm_.open_wire(wire_.socket(0));
+}
+
+bool Agent::is_qpn_of(uint32_t qpn, uid_t user) {
+  const uint32_t slot = roce::Qpn(qpn).slot();
+  const auto lent = slots_.find_lent(slot);
+  return lent && lent->index == slot && lent->borrower.uid == user;
+}
+
 control::AdminResult<void> Agent::add_link(std::string_view name, std::string_view netdev) {
   auto added = links_.add_link(name, netdev);
   if (added) publish_links();
@@ -301,6 +325,7 @@ void Agent::publish_links() {
   link_file_ = std::move(*file);
   if (!vault_.put_links(link_file_.get()) || vault_.is_long()) rewrite_vault();
   if (state_) state_->show(links_.snapshot().links);
+  cm_.links_changed(links_.snapshot().links);
   collect_counters();
   for (const auto& [id, session] : sessions_) session->links_changed();
   consider_idle();
@@ -401,7 +426,7 @@ void Agent::consider_keeper() {
 bool Agent::is_idle() const {
   const bool has_clients = std::any_of(sessions_.begin(), sessions_.end(),
                                        [](const auto& entry) { return !entry.second->is_keeper(); });
-  return !has_clients && orphans_.empty() && !links_.holds_user_changes();
+  return !has_clients && orphans_.empty() && !links_.holds_user_changes() && !cm_.owes_farewells();
 }
 
 void Agent::consider_idle() {

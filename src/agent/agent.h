@@ -11,6 +11,7 @@
 
 #include <sys/types.h>
 
+#include "agent/cm/service.h"
 #include "agent/counter_collector.h"
 #include "agent/event_loop.h"
 #include "agent/link_table.h"
@@ -68,6 +69,8 @@ class Agent final : public SessionHost {
   Result<UniqueFd> join_group(uint32_t device_index, const roce::Address& group) override;
   control::AdminResult<void> add_link(std::string_view name, std::string_view netdev) override;
   control::AdminResult<void> delete_link(std::string_view name) override;
+  CmService& connection_management() override { return cm_; }
+  bool is_qpn_of(uint32_t qpn, uid_t user) override;
   void close_session(uint64_t id) override;
 
   void accept_clients();
@@ -76,6 +79,7 @@ class Agent final : public SessionHost {
   void await_survivors();
   void end_wait();
   void watch_orphans();
+  void open_gsi();
   void publish_links();
   static control::SlotStatus numbers_of(const LentSlot& lent);
   void collect_counters();
@@ -98,6 +102,7 @@ class Agent final : public SessionHost {
   NetlinkMonitor netlink_;
   Wire wire_;
   SlotTable slots_;
+  CmService cm_;
   Vault vault_;
   UniqueFd link_file_;
   bool published_ = false;  // the link file says what the table says

@@ -92,15 +92,32 @@ void Session::handle(ConstBytes message, std::vector<UniqueFd> fds, bool truncat
   const auto* request = std::find_if(std::begin(kRequests), std::end(kRequests), [&](const Request& known) {
     return static_cast<uint16_t>(known.type) == header.type;
   });
-  if (request == std::end(kRequests)) return reply_error(header, EOPNOTSUPP, "no such request");
-  if (message.size() != request->bytes) return reply_error(header, EBADMSG, "of the wrong length");
-  const bool is_hello = request->type == MessageType::kHello;
+  const bool is_cm = CmClient::request_bytes(header.type) != 0;
+  if (!is_cm && request == std::end(kRequests)) return reply_error(header, EOPNOTSUPP, "no such request");
+  const size_t bytes = is_cm ? CmClient::request_bytes(header.type) : request->bytes;
+  if (message.size() != bytes) return reply_error(header, EBADMSG, "of the wrong length");
+  const bool is_hello = header.type == static_cast<uint16_t>(MessageType::kHello);
   if (is_hello == greeted_) {
     return reply_error(header, EPROTO, is_hello ? "hello was said already" : "say hello first");
   }
-  if (fds.size() > (is_hello ? 1 : 0)) return reply_error(header, EBADMSG, "with unexpected descriptors");
-  if (!fds.empty()) offered_vault_ = std::move(fds.front());
+  const size_t most_fds = is_hello || CmClient::takes_descriptor(header.type) ? 1 : 0;
+  if (fds.size() > most_fds) return reply_error(header, EBADMSG, "with unexpected descriptors");
+  UniqueFd descriptor = fds.empty() ? UniqueFd() : std::move(fds.front());
+  if (is_cm) return handle_cm(header, message, std::move(descriptor));
+  if (descriptor) offered_vault_ = std::move(descriptor);
   (this->*request->handler)(header, message);
+}
+
+void Session::handle_cm(const MessageHeader& request, ConstBytes message, UniqueFd descriptor) {
+  CmClient::Host& host = *this;
+  if (!cm_) cm_.emplace(host_.connection_management(), host);
+  cm_->handle(request, message, std::move(descriptor));
+}
+
+// A REQ for another's QP would end his connection: the peer takes its QPN for one that is used anew. Among
+// processes of one user that is their own affair.
+bool Session::may_use_qpn(uint32_t qpn) const {
+  return peer_.uid == 0 || peer_.uid == ::geteuid() || host_.is_qpn_of(qpn, peer_.uid);
 }
 
 void Session::hello(const MessageHeader& request, ConstBytes message) {

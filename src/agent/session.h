@@ -10,6 +10,7 @@
 
 #include <sys/socket.h>
 
+#include "agent/cm/client.h"
 #include "agent/event_loop.h"
 #include "agent/slot_table.h"
 #include "base/bytes.h"
@@ -41,16 +42,19 @@ class SessionHost {
   virtual Result<UniqueFd> join_group(uint32_t device_index, const roce::Address& group) = 0;
   virtual control::AdminResult<void> add_link(std::string_view name, std::string_view netdev) = 0;
   virtual control::AdminResult<void> delete_link(std::string_view name) = 0;
+  virtual CmService& connection_management() = 0;
+  // Whether the QP is in a slot that is lent to this user.
+  virtual bool is_qpn_of(uint32_t qpn, uid_t user) = 0;
   // The session is destroyed, but not before its handler has returned.
   virtual void close_session(uint64_t id) = 0;
 };
 
 // One client's connection. Trusts nothing that comes in on it: a message that is not understood is answered
 // by an error; a client that does not take its answers is dropped.
-class Session {
+class Session : private CmClient::Host {
  public:
   Session(SessionHost& host, uint64_t id, UniqueFd socket, const ucred& peer);
-  ~Session();
+  ~Session() override;
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
@@ -87,6 +91,16 @@ class Session {
   void get_status(const control::MessageHeader& request, ConstBytes message);
   void get_slot_status(const control::MessageHeader& request, ConstBytes message);
 
+  void handle_cm(const control::MessageHeader& request, ConstBytes message, UniqueFd descriptor);
+  // CmClient::Host
+  void send_reply(ConstBytes message) override { reply(message); }
+  void send_error(const control::MessageHeader& request, int error, std::string_view text) override {
+    reply_error(request, error, text);
+  }
+  void hang_up() override { close(); }
+  uid_t user() const override { return peer_.uid; }
+  bool may_use_qpn(uint32_t qpn) const override;
+
   void finish_hello();
   void on_event_socket(uint32_t events);
   void push_links();
@@ -115,6 +129,8 @@ class Session {
   uint32_t event_sequence_ = 0;
   bool event_unseen_ = false;    // one is on its way, or lies unread
   bool links_outdated_ = false;  // and there is a newer table than it told of
+
+  std::optional<CmClient> cm_;  // from its first request of connection management on
 };
 
 }  // namespace verbena::agent

@@ -37,7 +37,9 @@ inline constexpr size_t kCmPrivateBytes = 224;  // the most that any message car
 //   kCmOpenChannel     CmChannelRequest [agent's end] -> header
 //   kCmCloseChannel    CmChannelRequest -> header
 //   kCmCreateId        CmCreateRequest -> header
-//   kCmDestroyId       CmIdRequest -> header. What is undelivered of its events is dropped by the program.
+//   kCmDestroyId       CmIdRequest -> CmDestroyReply. What is undelivered of its events is dropped by the
+//   program,
+//                      which knows by their number whether there is any.
 //   kCmBind            CmBindRequest -> CmAddressReply
 //   kCmResolveAddress  CmResolveRequest -> CmAddressReply, then ADDR_RESOLVED or ADDR_ERROR
 //   kCmResolveRoute    CmIdRequest -> header, then ROUTE_RESOLVED or ROUTE_ERROR
@@ -51,8 +53,7 @@ inline constexpr size_t kCmPrivateBytes = 224;  // the most that any message car
 //   kCmEstablish       CmIdRequest -> header: rdma_notify(IBV_EVENT_COMM_EST): the passive side's QP has
 //                      received something, so the RTU must be lost; ESTABLISHED follows
 //   kCmDisconnect      CmIdRequest -> header: DREQ, or DREP if the peer has sent one. DISCONNECTED follows
-//   the
-//                      DREP or its absence; TIMEWAIT_EXIT follows that
+//                      the DREP or its absence; TIMEWAIT_EXIT follows that
 //   kCmSetOption       CmOptionRequest -> header
 //   kCmJoin            CmJoinRequest -> header, then MULTICAST_JOIN or MULTICAST_ERROR
 //   kCmLeave           CmLeaveRequest -> header
@@ -140,12 +141,13 @@ struct CmEvent {
   CmConnection connection;
   CmRoute route;
   CmParameters parameters;  // of the peer, seen from our side as rdma_get_cm_event(3) has them
-  uint32_t flags;           // kCmHasRoute, kCmHasParameters
-  uint32_t reserved;
+  uint32_t flags;           // kCmHasRoute, kCmHasParameters ...
+  uint32_t generation;      // CmChannelRequest::generation of the channel
 };
 inline constexpr uint32_t kCmHasRoute = 1;
 inline constexpr uint32_t kCmHasParameters = 2;
 inline constexpr uint32_t kCmHasConnection = 4;
+inline constexpr uint32_t kCmFromProgram = 0x80000000u;  // not the agent's: the program wrote it itself
 static_assert(sizeof(CmEvent) == 472 && sizeof(CmEvent) <= kMaxMessageBytes);
 
 struct CmIdRequest {
@@ -155,10 +157,19 @@ struct CmIdRequest {
 };
 static_assert(sizeof(CmIdRequest) == 24);
 
+struct CmDestroyReply {
+  MessageHeader header;
+  uint32_t events;  // so many were put into the identifier's channel, requests to it as a listener included
+  uint32_t reserved;
+};
+static_assert(sizeof(CmDestroyReply) == 24);
+
 struct CmChannelRequest {
   MessageHeader header;
   uint32_t channel;  // numbered by the program
-  uint32_t reserved;
+  // kCmOpenChannel: repeated in every event of the channel. The program counts its agents with it, so that
+  // events that a dead agent left there are told from its successor's, whose numbers begin anew.
+  uint32_t generation;
 };
 static_assert(sizeof(CmChannelRequest) == 24);
 
@@ -255,15 +266,18 @@ static_assert(sizeof(CmMigrateRequest) == 24);
 
 struct CmRestoreRequest {
   MessageHeader header;
-  CmCreateRequest create;  // its header counts for nothing
-  uint32_t state;          // kCmIdle, kCmBound, kCmListening, kCmConnected
+  CmCreateRequest
+      create;      // its header counts for nothing; id: the program's, also where an agent gave it one
+  uint32_t state;  // kCmIdle, kCmBound, kCmListening, kCmConnected, kCmResolved
   uint32_t backlog;
   uint32_t tos;             // type of service; ~0: not set
   uint32_t options;         // kCmReuseAddress, kCmOwnFamilyOnly
   CmRoute route;            // from kCmBound on
   CmConnection connection;  // kCmConnected
 };
-inline constexpr uint32_t kCmIdle = 0, kCmBound = 1, kCmListening = 2, kCmConnected = 3;
+// kCmResolved: bound, with address and route resolved: kCmResolveRoute or kCmConnect may follow. kCmConnected
+// without a known remote_id cannot be: such an identifier is restored as kCmResolved, or not at all.
+inline constexpr uint32_t kCmIdle = 0, kCmBound = 1, kCmListening = 2, kCmConnected = 3, kCmResolved = 4;
 inline constexpr uint32_t kCmReuseAddress = 1, kCmOwnFamilyOnly = 2;
 static_assert(sizeof(CmRestoreRequest) == 256);
 

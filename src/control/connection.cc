@@ -5,6 +5,7 @@
 #include <cstring>
 #include <thread>
 
+#include <fcntl.h>
 #include <poll.h>
 #include <unistd.h>
 
@@ -16,6 +17,8 @@ namespace {
 
 constexpr Duration kRetryInterval = std::chrono::milliseconds(5);
 constexpr Duration kStartInterval = std::chrono::milliseconds(500);
+// How long a receive waits in the kernel, which is a system call less than to wait in poll(2).
+constexpr Duration kReceiveTimeout = std::chrono::seconds(1);
 
 // False when the deadline came first.
 bool wait_for(int fd, short events, TimePoint deadline) {
@@ -33,6 +36,11 @@ Result<UniqueFd> connect_to(uid_t uid, uid_t& server) {
   if (!socket) return fail(errno);
   const AgentAddress address(uid);
   if (::connect(socket.get(), address.address(), address.length) != 0) return fail(errno);
+  const timeval timeout{std::chrono::duration_cast<std::chrono::seconds>(kReceiveTimeout).count(), 0};
+  if (::fcntl(socket.get(), F_SETFL, O_RDWR) != 0 ||
+      ::setsockopt(socket.get(), SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout) != 0) {
+    return fail(errno);
+  }
   const auto peer = peer_credentials(socket.get());
   if (!peer) return fail(peer.error().code);
   if (peer->uid != 0 && peer->uid != ::geteuid()) {
@@ -105,10 +113,12 @@ AdminResult<std::vector<UniqueFd>> Connection::exchange(const MessageHeader& hea
   }
   for (;;) {
     alignas(MessageHeader) std::byte buffer[kMaxMessageBytes];
-    auto received = receive_message(socket_.get(), buffer);
+    const bool may_wait = MonotonicClock::now() + kReceiveTimeout < deadline;
+    auto received =
+        may_wait ? wait_for_message(socket_.get(), buffer) : receive_message(socket_.get(), buffer);
     if (!received) {
       if (received.error().code != EAGAIN) return lose(received.error().code);
-      if (!wait_for(socket_.get(), POLLIN, deadline)) return timed_out;
+      if (!may_wait && !wait_for(socket_.get(), POLLIN, deadline)) return timed_out;
       continue;
     }
     if (received->bytes == 0) return lose(ECONNRESET);

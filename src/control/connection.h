@@ -50,6 +50,8 @@ class Connection {
   // The other end is gone, or does not speak the protocol: the connection is of no more use.
   bool lost() const { return lost_; }
   uid_t agent_uid() const { return agent_uid_; }
+  // For whoever waits for the agent's death, or closes it in a child after fork().
+  int socket() const { return socket_.get(); }
 
  private:
   Connection(UniqueFd socket, uid_t agent_uid) : socket_(std::move(socket)), agent_uid_(agent_uid) {}

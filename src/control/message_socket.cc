@@ -40,7 +40,9 @@ Result<void> send_message(int socket, ConstBytes message, std::span<const int> f
   }
 }
 
-Result<Received> receive_message(int socket, Bytes buffer, size_t max_fds) {
+namespace {
+
+Result<Received> receive(int socket, Bytes buffer, size_t max_fds, int flags) {
   iovec data{buffer.data(), buffer.size()};
   ControlBuffer control;
   msghdr header{};
@@ -51,7 +53,7 @@ Result<Received> receive_message(int socket, Bytes buffer, size_t max_fds) {
   header.msg_controllen = max_fds > 0 ? CMSG_LEN(std::min(max_fds, kMaxScmFds) * sizeof(int)) : 0;
   ssize_t bytes;
   do {
-    bytes = ::recvmsg(socket, &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    bytes = ::recvmsg(socket, &header, flags | MSG_CMSG_CLOEXEC);
   } while (bytes < 0 && errno == EINTR);
   if (bytes < 0) return fail(errno);
 
@@ -68,6 +70,16 @@ Result<Received> receive_message(int socket, Bytes buffer, size_t max_fds) {
     }
   }
   return received;
+}
+
+}  // namespace
+
+Result<Received> receive_message(int socket, Bytes buffer, size_t max_fds) {
+  return receive(socket, buffer, max_fds, MSG_DONTWAIT);
+}
+
+Result<Received> wait_for_message(int socket, Bytes buffer, size_t max_fds) {
+  return receive(socket, buffer, max_fds, 0);
 }
 
 AgentAddress::AgentAddress(uid_t uid) {

@@ -180,7 +180,7 @@ TEST_F(Robustness, TellsWhatIsWrongWithARequest) {
   EXPECT_EQ(answer_to(links, sizeof links), 0);
   EXPECT_EQ(connection.last_fds(), 1u);
   EXPECT_EQ(answer_to(links, sizeof links - 1), EBADMSG);
-  MessageHeader unknown = control::request_header(static_cast<MessageType>(77), 1);
+  MessageHeader unknown = control::request_header(static_cast<MessageType>(999), 1);
   EXPECT_EQ(answer_to(unknown, sizeof unknown), EOPNOTSUPP);
   MessageHeader newer = links;
   ++newer.version;

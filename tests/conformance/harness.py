@@ -330,6 +330,16 @@ class Result:
         return "\n".join(parts)
 
 
+def share_of(cases, share):
+    """Which cases a share such as "1/3" has: the first of each program, and of the others every third, from number 1."""
+    if not share:
+        return cases
+    part, parts = (int(word) for word in share.split("/"))
+    firsts = {case.program: case for case in reversed(cases)}
+    return [case for number, case in enumerate(cases)
+            if case is firsts[case.program] or number % parts == part % parts]
+
+
 def pair(server, client, command, *, server_options=(), client_options=(), address=None, seconds=60, port=None,
          port_option="-p", environment=None, wrap=None):
     """Runs `command` as a server on one host and, towards it, as a client on another, both under `verbena run`."""

@@ -34,6 +34,12 @@ class Case:
         words = [*self.options] + ([self.gid] if self.gid else []) + ([f"mtu{self.mtu}"] if self.mtu != 1500 else [])
         return " ".join([self.program, *words])
 
+    def shortened(self, iterations):
+        """The same with so many messages a run, unless the options say how many."""
+        if "-n" in self.options or self.raw:
+            return self
+        return dataclasses.replace(self, options=(*self.options, "-n", str(iterations)))
+
     def command(self):
         return [self.program, *self.options]
 

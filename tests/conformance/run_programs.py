@@ -4,6 +4,7 @@
 
     run_programs.py --build build/release                          everything, once, on one host and on two
     run_programs.py --build build/release --repeat 100             a hundred times in a row
+    run_programs.py --build build/release --repeat 100 --iterations 50      the same in short runs
     run_programs.py --build build/release --program ib_write_bw --topology two_hosts --options -a
 """
 
@@ -79,16 +80,7 @@ def run_devices(hosts, topology, failures):
             print(f"{topology:10} {' '.join(command):58} {'ok' if good else 'FAILED'}", flush=True)
             if not good:
                 failures.append(f"{' '.join(command)}: exit {status}, '{wanted}' wanted in\n{output}")
-
-
-def share_of(cases, share):
-    """Which cases a share such as "1/3" has: the first of each program, and of the others every third, from number 1."""
-    if not share:
-        return cases
-    part, parts = (int(word) for word in share.split("/"))
-    firsts = {case.program: case for case in reversed(cases)}
-    return [case for number, case in enumerate(cases)
-            if case is firsts[case.program] or number % parts == part % parts]
+                print(f"=== {failures[-1]}")
 
 
 def main():
@@ -98,6 +90,8 @@ def main():
     parser.add_argument("--program", action="append", choices=["devices", *matrix.programs()], help="default: all")
     parser.add_argument("--options", help="only cases whose options contain this")
     parser.add_argument("--repeat", type=int, default=1, help="runs of each case in a row")
+    parser.add_argument("--iterations", type=int, help="messages in a run, where the case does not say it itself")
+    parser.add_argument("--without", action="append", default=[], help="leave out cases whose options contain this")
     parser.add_argument("--share", default=os.environ.get("VERBENA_CONFORMANCE_SHARE", ""), metavar="K/N",
                         help="only the first case of each program and the K-th of N parts of the others; default: "
                         "$VERBENA_CONFORMANCE_SHARE, or all")
@@ -115,9 +109,13 @@ def main():
                 run_devices(hosts, topology, failures)
                 runs += 1
             pairs = {}  # hosts by the cable, and who uses them: agents and addresses are made once
-            for case in share_of(matrix.all_cases(), options.share):
+            for case in harness.share_of(matrix.all_cases(), options.share):
                 if case.program not in programs or (options.options and options.options not in case.name):
                     continue
+                if any(word in case.name for word in options.without):
+                    continue
+                if options.iterations:
+                    case = case.shortened(options.iterations)
                 # A loopback device has one MTU only; the cases with another are those of the cable.
                 if topology == "one_host" and (case.mtu != 1500 or case.raw):
                     continue
@@ -133,8 +131,8 @@ def main():
                 figure = f"{statistics.median(figures):10.2f} {case.unit}" if figures else ""
                 verdict = f"FAILED {len(bad)}" if bad else "ok"
                 print(f"{topology:10} {case.name:58} {len(figures):4} good {verdict:9} {figure}", flush=True)
-    for failure in failures:
-        print(f"\n=== {failure}")
+                for report in bad[:1]:
+                    print(f"=== {report}", flush=True)
     print(f"\n{runs} cases, {len(failures)} failures")
     sys.exit(1 if failures or not runs else 0)
 

@@ -61,7 +61,8 @@ Names missing_from(const Names& present, const Names& wanted) {
 
 class ExportsOf : public ::testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(Libraries, ExportsOf,
-                         ::testing::Values("libibverbs.so.1", "libmlx5.so.1", "libefa.so.1"),
+                         ::testing::Values("libibverbs.so.1", "librdmacm.so.1", "libmlx5.so.1",
+                                           "libefa.so.1"),
                          [](const auto& param) {
                            const std::string name = param.param;
                            return name.substr(0, name.find('.'));
@@ -100,8 +101,15 @@ TEST_P(ExportsOf, CarryTheSoname) {
 }
 
 // Its threads may be running: the code must stay. NCCL, for one, closes what it opened.
-TEST(Libibverbs, StaysLoadedWhenClosed) {
-  const std::string path = path_of("libibverbs.so.1");
+class StaysLoadedWhenClosed : public ::testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(Libraries, StaysLoadedWhenClosed,
+                         ::testing::Values("libibverbs.so.1", "librdmacm.so.1"), [](const auto& param) {
+                           const std::string name = param.param;
+                           return name.substr(0, name.find('.'));
+                         });
+
+TEST_P(StaysLoadedWhenClosed, AsThreadsOfOursRunInIt) {
+  const std::string path = path_of(GetParam());
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   ASSERT_NE(library, nullptr) << dlerror();
   dlclose(library);

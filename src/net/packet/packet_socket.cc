@@ -11,6 +11,7 @@
 #include <net/if_arp.h>
 
 #include "base/log.h"
+#include "base/plain_socket.h"
 #include "ethernet/checksum.h"
 #include "ethernet/flow_key.h"
 #include "ethernet/segmentation.h"
@@ -72,7 +73,7 @@ Auxiliary auxiliary_of(msghdr& message) {
 
 Result<std::unique_ptr<PacketSocket>> PacketSocket::open(uint32_t interface_index) {
   // With protocol 0 nothing arrives before bind(), when the filter stands.
-  UniqueFd socket(::socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  UniqueFd socket(plain_socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!socket) return fail(errno);
   const int fd = socket.get();
   const FilterProgram closed = make_closed_filter();

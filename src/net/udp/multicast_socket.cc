@@ -7,6 +7,7 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+#include "base/plain_socket.h"
 #include "net/udp/receive_options.h"
 #include "net/udp/socket_address.h"
 
@@ -54,7 +55,7 @@ void refuse_multicast(int fd) {
 Result<UniqueFd> open_multicast_socket(const roce::Address& group, uint32_t interface_index, uint16_t port) {
   const SocketAddress address = address_of(group, interface_index, port);
   const int family = address.generic.sa_family;
-  UniqueFd fd(socket(family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, IPPROTO_UDP));
+  UniqueFd fd(plain_socket(family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, IPPROTO_UDP));
   if (!fd) return fail(errno);
   if (!set_option(fd.get(), SOL_SOCKET, SO_REUSEPORT, int{1})) return fail(errno);
   if (family == AF_INET6 && !set_option(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, int{1})) return fail(errno);

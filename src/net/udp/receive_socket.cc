@@ -8,6 +8,7 @@
 #include <netinet/udp.h>
 #include <sys/socket.h>
 
+#include "base/plain_socket.h"
 #include "net/udp/multicast_socket.h"
 #include "net/udp/receive_options.h"
 #include "net/udp/socket_address.h"
@@ -21,7 +22,7 @@ bool set_option(int fd, int level, int name, int value) {
 }
 
 Result<UniqueFd> open_bound(int family, uint16_t port) {
-  UniqueFd fd(socket(family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, IPPROTO_UDP));
+  UniqueFd fd(plain_socket(family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, IPPROTO_UDP));
   if (!fd) return fail(errno);
   if (!set_option(fd.get(), SOL_SOCKET, SO_REUSEPORT, 1)) return fail(errno);
   if (const Result<void> set = set_receive_options(fd.get()); !set) return tl::unexpected(set.error());

@@ -1,0 +1,405 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/cm/client.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include <infiniband/verbs.h>
+#include <rdma/rdma_cma.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "agent/cm/refusals.h"
+#include "control/message_socket.h"
+
+namespace verbena::agent {
+namespace {
+
+// A user whom a root agent serves has at most so many identifiers, in all his programs.
+constexpr size_t kMaxIdentifiersOfStranger = 262144;
+
+// The QP type of an identifier, as the kernel's ucma_get_qp_type() has it; 0: none.
+uint8_t qp_type_of(const control::CmCreateRequest& request) {
+  switch (request.port_space) {
+    case RDMA_PS_TCP:
+      return IBV_QPT_RC;
+    case RDMA_PS_UDP:
+    case RDMA_PS_IPOIB:
+      return IBV_QPT_UD;
+    case RDMA_PS_IB:
+      break;
+    default:
+      return 0;
+  }
+  for (const int type : {IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD, IBV_QPT_XRC_SEND, IBV_QPT_XRC_RECV}) {
+    if (request.qp_type == type) return request.qp_type;
+  }
+  return 0;
+}
+
+bool is_seqpacket(int socket) {
+  int type = 0;
+  socklen_t length = sizeof type;
+  if (::getsockopt(socket, SOL_SOCKET, SO_TYPE, &type, &length) != 0 || type != SOCK_SEQPACKET) return false;
+  int domain = 0;
+  length = sizeof domain;
+  return ::getsockopt(socket, SOL_SOCKET, SO_DOMAIN, &domain, &length) == 0 && domain == AF_UNIX;
+}
+
+}  // namespace
+
+struct CmClient::Request {
+  control::MessageType type;
+  size_t bytes;
+  void (*carry_out)(CmClient& client, const control::MessageHeader& header, ConstBytes message);
+};
+
+template <class Message, auto Method>
+void CmClient::carry_out(CmClient& client, const control::MessageHeader& header, ConstBytes message) {
+  Message request;
+  std::memcpy(&request, message.data(), sizeof request);  // the length was checked
+  client.answer(header, (client.*Method)(request));
+}
+
+// In the order of their numbers.
+const CmClient::Request CmClient::kRequests[] = {
+#define VERBENA_REQUEST(type, message, method)                    \
+  {                                                               \
+    control::MessageType::type, sizeof(control::message),         \
+        &CmClient::carry_out<control::message, &CmClient::method> \
+  }
+    VERBENA_REQUEST(kCmOpenChannel, CmChannelRequest, open_channel),
+    VERBENA_REQUEST(kCmCloseChannel, CmChannelRequest, close_channel),
+    VERBENA_REQUEST(kCmCreateId, CmCreateRequest, create),
+    VERBENA_REQUEST(kCmDestroyId, CmIdRequest, destroy),
+    VERBENA_REQUEST(kCmBind, CmBindRequest, bind),
+    VERBENA_REQUEST(kCmResolveAddress, CmResolveRequest, resolve_address),
+    VERBENA_REQUEST(kCmResolveRoute, CmIdRequest, resolve_route),
+    VERBENA_REQUEST(kCmListen, CmListenRequest, listen),
+    VERBENA_REQUEST(kCmConnect, CmConnectRequest, connect),
+    VERBENA_REQUEST(kCmAccept, CmConnectRequest, accept),
+    VERBENA_REQUEST(kCmReject, CmRejectRequest, reject),
+    VERBENA_REQUEST(kCmEstablish, CmIdRequest, establish),
+    VERBENA_REQUEST(kCmDisconnect, CmIdRequest, disconnect),
+    VERBENA_REQUEST(kCmSetOption, CmOptionRequest, set_option),
+    VERBENA_REQUEST(kCmJoin, CmJoinRequest, join),
+    VERBENA_REQUEST(kCmLeave, CmLeaveRequest, leave),
+    VERBENA_REQUEST(kCmMigrateId, CmMigrateRequest, migrate),
+    VERBENA_REQUEST(kCmRestoreId, CmRestoreRequest, restore),
+#undef VERBENA_REQUEST
+};
+
+CmClient::CmClient(CmService& service, Host& host) : service_(service), host_(host) {
+  service_.join(*this);
+}
+
+CmClient::~CmClient() {
+  service_.leave(*this);
+  for (const auto& [number, id] : ids_) discard(*id);
+  service_.settle();
+}
+
+const CmClient::Request* CmClient::find_request(uint16_t type) {
+  const auto first = static_cast<uint16_t>(kRequests[0].type);
+  const size_t index = static_cast<uint16_t>(type - first);
+  return index < std::size(kRequests) ? &kRequests[index] : nullptr;
+}
+
+size_t CmClient::request_bytes(uint16_t type) {
+  const Request* request = find_request(type);
+  return request != nullptr ? request->bytes : 0;
+}
+
+bool CmClient::takes_descriptor(uint16_t type) {
+  return type == static_cast<uint16_t>(control::MessageType::kCmOpenChannel);
+}
+
+// Events that a request brings about come after its reply: so they find the program with its own state in
+// order.
+void CmClient::handle(const control::MessageHeader& header, ConstBytes message, UniqueFd descriptor) {
+  descriptor_ = std::move(descriptor);
+  handling_ = true;
+  find_request(header.type)->carry_out(*this, header, message);
+  handling_ = false;
+  descriptor_.reset();
+  flush_events();
+  service_.settle();
+}
+
+void CmClient::answer(const control::MessageHeader& header, const Outcome& outcome) {
+  if (!outcome) return host_.send_error(header, outcome.error().code, outcome.error().text);
+  const control::PlainReply reply{control::reply_header(header)};
+  host_.send_reply(control::bytes_of(reply));
+}
+
+void CmClient::answer(const control::MessageHeader& header, const AddressOutcome& outcome) {
+  if (!outcome) return host_.send_error(header, outcome.error().code, outcome.error().text);
+  const control::CmAddressReply reply{control::reply_header(header), *outcome};
+  host_.send_reply(control::bytes_of(reply));
+}
+
+void CmClient::answer(const control::MessageHeader& header, const CountOutcome& outcome) {
+  if (!outcome) return host_.send_error(header, outcome.error().code, outcome.error().text);
+  const control::CmDestroyReply reply{control::reply_header(header), *outcome, 0};
+  host_.send_reply(control::bytes_of(reply));
+}
+
+CmIdentifier* CmClient::find(uint32_t number) {
+  const auto found = ids_.find(number);
+  return found == ids_.end() ? nullptr : found->second.get();
+}
+
+EventChannel* CmClient::find_channel(uint32_t number) {
+  const auto found = channels_.find(number);
+  return found == channels_.end() ? nullptr : found->second.get();
+}
+
+CmClient::Outcome CmClient::open_channel(const control::CmChannelRequest& request) {
+  if (channels_.contains(request.channel)) return refuse(EEXIST, "the channel is open already");
+  if (channels_.size() >= kMaxChannels) return refuse(EMFILE, "too many event channels");
+  if (!descriptor_ || !is_seqpacket(descriptor_.get())) {
+    return refuse(EINVAL, "without a SOCK_SEQPACKET socket");
+  }
+  channels_[request.channel] =
+      std::make_unique<EventChannel>(service_.loop(), std::move(descriptor_), request.generation);
+  return {};
+}
+
+// As when a program closes an event channel of the kernel's: the identifiers go with it.
+CmClient::Outcome CmClient::close_channel(const control::CmChannelRequest& request) {
+  if (find_channel(request.channel) == nullptr) return refuse(ENOENT, "no such channel");
+  for (auto entry = ids_.begin(); entry != ids_.end();) {
+    if (entry->second->channel != request.channel) {
+      ++entry;
+      continue;
+    }
+    discard(*entry->second);
+    entry = ids_.erase(entry);
+  }
+  channels_.erase(request.channel);
+  return {};
+}
+
+bool CmClient::may_have_more() const {
+  const bool is_stranger = host_.user() != ::geteuid() && host_.user() != 0;
+  return ids_.size() < kMaxIdentifiers &&
+         (!is_stranger || service_.identifiers_of(host_.user()) < kMaxIdentifiersOfStranger);
+}
+
+control::AdminResult<CmIdentifier*> CmClient::make(const control::CmCreateRequest& request) {
+  const bool is_own = request.id != 0 && (request.id & control::kCmAgentsNumber) == 0;
+  if (!is_own || find(request.id) != nullptr) return refuse(EINVAL, "not a new number of the program's");
+  if (find_channel(request.channel) == nullptr) return refuse(ENOENT, "no such channel");
+  const uint8_t qp_type = qp_type_of(request);
+  if (qp_type == 0) return refuse(EINVAL, "no such port space, or not with this type of QP");
+  if (!may_have_more()) return refuse(ENOMEM, "too many identifiers");
+  auto id = std::make_unique<CmIdentifier>();
+  id->client = this;
+  id->number = request.id;
+  id->channel = request.channel;
+  id->port_space = request.port_space;
+  id->qp_type = qp_type;
+  id->starting_psn = static_cast<uint32_t>(service_.random().below(1u << 24));
+  ++service_.identifiers_of(host_.user());
+  return (ids_[request.id] = std::move(id)).get();
+}
+
+CmClient::Outcome CmClient::create(const control::CmCreateRequest& request) {
+  const auto made = make(request);
+  if (!made) return tl::unexpected(made.error());
+  return {};
+}
+
+CmClient::CountOutcome CmClient::destroy(const control::CmIdRequest& request) {
+  CmIdentifier* id = find(request.id);
+  if (id == nullptr) return no_such_identifier();
+  if (EventChannel* channel = find_channel(id->channel)) {
+    id->events_sent -= static_cast<uint32_t>(channel->drop_events(id->number));
+  }
+  const uint32_t events = id->events_sent;
+  erase(*id);
+  return events;
+}
+
+void CmClient::erase(CmIdentifier& id) {
+  const uint32_t number = id.number;
+  discard(id);
+  ids_.erase(number);
+}
+
+// Takes back what the identifier holds elsewhere. What its peer is owed is the manager's business from here.
+void CmClient::discard(CmIdentifier& id) {
+  if (id.resolving != 0) service_.neighbours().cancel(id.resolving);
+  service_.release_port(id);
+  if (id.connection != 0) {
+    [[maybe_unused]] const auto destroyed = service_.manager().destroy(id.connection, MonotonicClock::now());
+  }
+  id.connection = 0;
+  --service_.identifiers_of(host_.user());
+}
+
+CmClient::Outcome CmClient::set_option(const control::CmOptionRequest& request) {
+  CmIdentifier* id = find(request.id);
+  if (id == nullptr) return no_such_identifier();
+  const bool is_new = id->state == CmState::kIdle;
+  switch (request.option) {
+    case RDMA_OPTION_ID_TOS:
+      if (request.value > 0xff) return refuse(EINVAL, "no type of service");
+      id->type_of_service = static_cast<uint8_t>(request.value);
+      return {};
+    case RDMA_OPTION_ID_REUSEADDR:
+      if (!is_new && (request.value == 0 || id->state == CmState::kListen)) return wrong_state();
+      id->reuse_address = request.value != 0;
+      return {};
+    case RDMA_OPTION_ID_AFONLY:
+      if (!is_new && id->state != CmState::kBound) return wrong_state();
+      id->own_family_only = request.value != 0;
+      id->family_option_set = true;
+      return {};
+    case RDMA_OPTION_ID_ACK_TIMEOUT: {
+      const bool has_acks = id->qp_type == IBV_QPT_RC || id->qp_type == IBV_QPT_XRC_SEND;
+      if (!has_acks || request.value > 31) return refuse(EINVAL, "no ACK timeout, or not of this QP");
+      id->ack_timeout = static_cast<uint8_t>(request.value);
+      return {};
+    }
+    default:
+      return refuse(ENOSYS, "no such option");
+  }
+}
+
+CmClient::Outcome CmClient::migrate(const control::CmMigrateRequest& request) {
+  CmIdentifier* id = find(request.id);
+  EventChannel* to = find_channel(request.channel);
+  if (id == nullptr || to == nullptr) return refuse(ENOENT, "no such identifier or channel");
+  if (EventChannel* from = find_channel(id->channel)) from->move_events(id->number, *to);
+  id->channel = request.channel;
+  if (id->listening_state) id->listening_state->unseen.clear();  // they were numbers of the other channel
+  return {};
+}
+
+bool CmClient::has_room(CmIdentifier& listener) {
+  if (!may_have_more()) return false;
+  CmIdentifier::Listening& state = *listener.listening_state;
+  if (state.unseen.size() < state.backlog) return true;
+  const EventChannel* channel = find_channel(listener.channel);
+  if (channel == nullptr) return false;
+  const uint64_t taken = channel->taken();
+  while (!state.unseen.empty() && state.unseen.front() <= taken) state.unseen.pop_front();
+  return state.unseen.size() < state.backlog;
+}
+
+void CmClient::add_request(std::unique_ptr<CmIdentifier> id, const control::CmParameters& parameters) {
+  CmIdentifier& listener = *find(id->number);
+  id->number = control::kCmAgentsNumber | next_agents_number_++;
+  id->channel = listener.channel;
+  ++service_.identifiers_of(host_.user());
+  CmIdentifier& added = *(ids_[id->number] = std::move(id));
+  control::CmEvent event = event_of(added, RDMA_CM_EVENT_CONNECT_REQUEST, 0);
+  event.listener = listener.number;
+  event.parameters = parameters;
+  event.flags |= control::kCmHasParameters;
+  listener.listening_state->unseen.push_back(send(listener, event));
+}
+
+control::CmRoute CmClient::route_of(const CmIdentifier& id) const {
+  control::CmRoute route = id.route;
+  route.source = id.source;
+  route.destination = id.destination;
+  return route;
+}
+
+control::CmEvent CmClient::event_of(const CmIdentifier& id, int type, int status) const {
+  control::CmEvent event{};
+  event.magic = control::CmEvent::kMagic;
+  event.type = static_cast<uint32_t>(type);
+  event.status = status;
+  event.id = id.number;
+  if (has_known_family(id.source)) {
+    event.route = route_of(id);
+    event.flags |= control::kCmHasRoute;
+  }
+  if (id.connection == 0) return event;
+  const auto info = service_.manager().info(id.connection);
+  if (!info) return event;
+  event.flags |= control::kCmHasConnection;
+  event.connection = {info->local_id,
+                      info->remote_id,
+                      info->remote_qpn,
+                      info->send_psn,
+                      id.starting_psn,  // the accepting side's QP is made ready before its REP says it
+                      info->local_qpn,
+                      info->ack_timeout,
+                      info->retry_count,
+                      info->rnr_retry_count,
+                      info->responder_resources,
+                      info->initiator_depth,
+                      info->peer_response_timeout,
+                      static_cast<uint8_t>(info->is_active ? 1 : 0),
+                      id.qp_type};
+  return event;
+}
+
+void CmClient::emit(CmIdentifier& id, int type, int status, const control::CmParameters* parameters) {
+  control::CmEvent event = event_of(id, type, status);
+  if (parameters != nullptr) {
+    event.parameters = *parameters;
+    event.flags |= control::kCmHasParameters;
+  }
+  if (handling_) {
+    after_reply_.push_back(event);
+  } else {
+    send(id, event);
+  }
+}
+
+uint64_t CmClient::send(CmIdentifier& id, const control::CmEvent& event) {
+  EventChannel* channel = find_channel(id.channel);
+  if (channel == nullptr || hung_up_) return 0;
+  ++id.events_sent;
+  const uint64_t number = channel->send(event);
+  if (channel->waiting() > kMaxWaitingEvents) {
+    hung_up_ = true;
+    host_.hang_up();
+  }
+  return number;
+}
+
+void CmClient::flush_events() {
+  if (after_reply_.empty()) return;
+  for (const control::CmEvent& event : std::exchange(after_reply_, {})) {
+    if (CmIdentifier* id = find(event.id)) send(*id, event);
+  }
+}
+
+void CmClient::links_changed() {
+  const LinkDirectory& links = service_.links();
+  for (const auto& [number, id] : ids_) {
+    if (!id->has_device() || id->state == CmState::kDeviceRemoved) continue;
+    const control::Link* link = links.by_device(id->route.device_index);
+    if (link == nullptr) {
+      if (id->resolving != 0) service_.neighbours().cancel(std::exchange(id->resolving, 0));
+      if (id->connection != 0) {
+        [[maybe_unused]] const auto forgotten = service_.manager().forget(std::exchange(id->connection, 0));
+      }
+      id->state = CmState::kDeviceRemoved;
+      id->listening = false;
+      emit(*id, RDMA_CM_EVENT_DEVICE_REMOVAL);
+      continue;
+    }
+    roce::Address own;
+    std::copy_n(id->route.source_gid, own.bytes.size(), own.bytes.begin());
+    const bool there = std::ranges::find(link->gids, own, &control::GidEntry::gid) != link->gids.end();
+    if (!there && !std::exchange(id->address_lost, true)) emit(*id, RDMA_CM_EVENT_ADDR_CHANGE);
+    if (there) id->address_lost = false;
+  }
+}
+
+void put_private_data(control::CmParameters& parameters, std::span<const uint8_t> data) {
+  const size_t length = std::min(data.size(), std::size(parameters.private_data));
+  std::copy_n(data.begin(), length, parameters.private_data);
+  parameters.private_length = static_cast<uint8_t>(length);
+}
+
+}  // namespace verbena::agent

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include <sys/types.h>
+
+#include "agent/cm/event_channel.h"
+#include "agent/cm/identifier.h"
+#include "agent/cm/service.h"
+#include "base/unique_fd.h"
+#include "cm/messages.h"
+#include "control/admin.h"
+#include "control/cm_protocol.h"
+
+namespace verbena::agent {
+
+// One client's part of connection management: its identifiers and event channels, and the requests of
+// control/cm_protocol.h. Trusts nothing in them. When it goes, its identifiers are destroyed. Of the agent's
+// thread.
+class CmClient {
+ public:
+  static constexpr size_t kMaxIdentifiers = 131072;
+  static constexpr size_t kMaxChannels = 16384;
+  static constexpr size_t kMaxWaitingEvents = 65536;
+  static constexpr uint32_t kMaxBacklog = 1024;  // as the kernel's rdma_ucm
+
+  // The connection it is on.
+  class Host {
+   public:
+    virtual ~Host() = default;
+    virtual void send_reply(ConstBytes message) = 0;
+    virtual void send_error(const control::MessageHeader& request, int error, std::string_view text) = 0;
+    // The client does not take its events.
+    virtual void hang_up() = 0;
+    virtual uid_t user() const = 0;
+    // Whether the user may speak for that QP.
+    virtual bool may_use_qpn(uint32_t qpn) const = 0;
+  };
+
+  CmClient(CmService& service, Host& host);
+  ~CmClient();
+  CmClient(const CmClient&) = delete;
+  CmClient& operator=(const CmClient&) = delete;
+
+  // The length of a request of connection management; 0: it is none.
+  static size_t request_bytes(uint16_t type);
+  static bool takes_descriptor(uint16_t type);
+  // Carries a request out and answers it. REQUIRES: request_bytes() says its length
+  void handle(const control::MessageHeader& header, ConstBytes message, UniqueFd descriptor);
+
+  // For the service, which brings what peers do.
+  // Whether a listener has room for another request now.
+  bool has_room(CmIdentifier& listener);
+  // Takes a new connection in, and tells of it. REQUIRES: its number is that of its listener
+  void add_request(std::unique_ptr<CmIdentifier> id, const control::CmParameters& parameters);
+  void emit(CmIdentifier& id, int type, int status = 0, const control::CmParameters* parameters = nullptr);
+  void links_changed();
+
+  const std::unordered_map<uint32_t, std::unique_ptr<CmIdentifier>>& identifiers() const { return ids_; }
+
+ private:
+  using Outcome = control::AdminResult<void>;
+  using AddressOutcome = control::AdminResult<control::CmRoute>;
+  using CountOutcome = control::AdminResult<uint32_t>;
+  struct Request;
+  static const Request kRequests[];
+  static const Request* find_request(uint16_t type);
+  template <class Message, auto Method>
+  static void carry_out(CmClient& client, const control::MessageHeader& header, ConstBytes message);
+  void answer(const control::MessageHeader& header, const Outcome& outcome);
+  void answer(const control::MessageHeader& header, const AddressOutcome& outcome);
+  void answer(const control::MessageHeader& header, const CountOutcome& outcome);
+
+  // client.cc
+  Outcome open_channel(const control::CmChannelRequest& request);
+  Outcome close_channel(const control::CmChannelRequest& request);
+  Outcome create(const control::CmCreateRequest& request);
+  CountOutcome destroy(const control::CmIdRequest& request);
+  Outcome set_option(const control::CmOptionRequest& request);
+  Outcome migrate(const control::CmMigrateRequest& request);
+  // client_addresses.cc
+  AddressOutcome bind(const control::CmBindRequest& request);
+  AddressOutcome resolve_address(const control::CmResolveRequest& request);
+  Outcome resolve_route(const control::CmIdRequest& request);
+  AddressOutcome listen(const control::CmListenRequest& request);
+  // client_connections.cc
+  Outcome connect(const control::CmConnectRequest& request);
+  Outcome accept(const control::CmConnectRequest& request);
+  Outcome reject(const control::CmRejectRequest& request);
+  Outcome establish(const control::CmIdRequest& request);
+  Outcome disconnect(const control::CmIdRequest& request);
+  // client_multicast.cc
+  Outcome join(const control::CmJoinRequest& request);
+  Outcome leave(const control::CmLeaveRequest& request);
+  // client_restore.cc
+  AddressOutcome restore(const control::CmRestoreRequest& request);
+  Outcome restore_state(CmIdentifier& id, const control::CmRestoreRequest& request);
+  Outcome restore_route(CmIdentifier& id, const control::CmRoute& route);
+  Outcome restore_connection(CmIdentifier& id, const control::CmRestoreRequest& request);
+
+  CmIdentifier* find(uint32_t number);
+  EventChannel* find_channel(uint32_t number);
+  control::AdminResult<CmIdentifier*> make(const control::CmCreateRequest& request);
+  bool may_have_more() const;
+  void erase(CmIdentifier& id);
+  void discard(CmIdentifier& id);
+
+  Outcome bind_to(CmIdentifier& id, CmAddress address);
+  Outcome take_port(CmIdentifier& id);
+  Outcome check_local(const CmAddress& address) const;
+  void set_device(CmIdentifier& id, const LinkDirectory::Place& place);
+  void start_resolving(CmIdentifier& id, const RouteAnswer& route, uint32_t timeout_ms);
+  void finish_resolving(CmIdentifier& id, const RouteAnswer& route, int error);
+  void complete_route(CmIdentifier& id);
+
+  Outcome connect_stream(CmIdentifier& id, const control::CmParameters& parameters);
+  Outcome connect_datagram(CmIdentifier& id, const control::CmParameters& parameters);
+  Outcome accept_stream(CmIdentifier& id, const control::CmParameters& parameters);
+  Outcome accept_datagram(CmIdentifier& id, const control::CmConnectRequest& request);
+  Outcome check_parameters(const control::CmParameters& parameters, size_t most) const;
+
+  control::CmRoute route_of(const CmIdentifier& id) const;
+  control::CmEvent event_of(const CmIdentifier& id, int type, int status) const;
+  uint64_t send(CmIdentifier& id, const control::CmEvent& event);
+  void flush_events();
+
+  CmService& service_;
+  Host& host_;
+  std::unordered_map<uint32_t, std::unique_ptr<CmIdentifier>> ids_;
+  std::unordered_map<uint32_t, std::unique_ptr<EventChannel>> channels_;
+  uint32_t next_agents_number_ = 1;
+  UniqueFd descriptor_;  // of the request that is being handled
+  bool handling_ = false;
+  std::vector<control::CmEvent> after_reply_;  // events that its carrying out has brought about
+  bool hung_up_ = false;
+};
+
+// A path as the connection manager wants it. REQUIRES: id.has_device()
+roce::Path path_of(const CmIdentifier& id, const LinkDirectory& links);
+// Parameters of a message, as events have them, with the private data whole.
+void put_private_data(control::CmParameters& parameters, std::span<const uint8_t> data);
+
+}  // namespace verbena::agent

@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a client asks about connections: connect, accept, reject, establish, disconnect.
+#include <algorithm>
+#include <cerrno>
+#include <vector>
+
+#include <infiniband/verbs.h>
+#include <rdma/rdma_cma.h>
+
+#include "agent/cm/client.h"
+#include "agent/cm/refusals.h"
+#include "cm/ip_service.h"
+
+namespace verbena::agent {
+namespace {
+
+constexpr uint8_t kMostRetries = 7;  // three bits
+constexpr size_t kRepPrivateBytes = 196;
+constexpr size_t kRejPrivateBytes = 148;
+constexpr size_t kSidrRepPrivateBytes = 136;
+
+ConstBytes private_data_of(const control::CmParameters& parameters) {
+  return std::as_bytes(std::span(parameters.private_data).first(parameters.private_length));
+}
+
+// The addresses of both ends, and then what the application says (annex A11).
+std::vector<std::byte> with_ip_header(const CmIdentifier& id, ConstBytes data) {
+  cm::IpHeader header;
+  header.source_port = port_of(id.source);
+  header.source = gid_of(id.source);
+  header.destination = gid_of(id.destination);
+  const auto head = cm::encode_ip_header(header);
+  std::vector<std::byte> all(head.size() + data.size());
+  std::ranges::copy(std::as_bytes(std::span(head)), all.begin());
+  std::ranges::copy(data, all.begin() + static_cast<std::ptrdiff_t>(head.size()));
+  return all;
+}
+
+cm::QpType qp_type_of(const CmIdentifier& id) {
+  switch (id.qp_type) {
+    case IBV_QPT_UC:
+      return cm::QpType::kUc;
+    case IBV_QPT_XRC_SEND:
+      return cm::QpType::kXrcInitiator;
+    case IBV_QPT_XRC_RECV:
+      return cm::QpType::kXrcTarget;
+    default:
+      return cm::QpType::kRc;
+  }
+}
+
+uint64_t service_id_of(const CmIdentifier& id) {
+  return cm::service_id(static_cast<cm::PortSpace>(id.port_space), port_of(id.destination));
+}
+
+}  // namespace
+
+CmClient::Outcome CmClient::check_parameters(const control::CmParameters& parameters, size_t most) const {
+  if (parameters.private_length > most)
+    return refuse(EINVAL, "more private data than the message has room for");
+  if (parameters.qpn > 0xffffff) return refuse(EINVAL, "no QP number");
+  if (!host_.may_use_qpn(parameters.qpn)) return refuse(EPERM, "the QP is another user's");
+  return {};
+}
+
+CmClient::Outcome CmClient::connect(const control::CmConnectRequest& request) {
+  CmIdentifier* id = find(request.id);
+  if (id == nullptr) return no_such_identifier();
+  const bool resolved =
+      id->state == CmState::kRouteResolved || (id->state == CmState::kAddressResolved && id->may_connect);
+  if (!resolved) return wrong_state();
+  if (!service_.has_wire()) return refuse(ENETDOWN, service_.no_wire_reason());
+  const auto started = id->qp_type == IBV_QPT_UD ? connect_datagram(*id, request.parameters)
+                                                 : connect_stream(*id, request.parameters);
+  if (!started) return started;
+  id->is_active = true;
+  id->state = CmState::kConnect;
+  return {};
+}
+
+CmClient::Outcome CmClient::connect_stream(CmIdentifier& id, const control::CmParameters& parameters) {
+  if (const auto checked = check_parameters(parameters, cm::kIpReqPrivateBytes); !checked) return checked;
+  const control::Link* link = service_.links().by_device(id.route.device_index);
+  if (link == nullptr) return refuse(ENODEV, "the device is gone");
+  const auto data = with_ip_header(id, private_data_of(parameters));
+  cm::ConnectParameters connect;
+  connect.path = path_of(id, service_.links());
+  connect.service_id = service_id_of(id);
+  connect.local_ca_guid = load_be<uint64_t>(control::guid_of(*link).data());
+  connect.qp_type = qp_type_of(id);
+  connect.qpn = parameters.qpn;
+  connect.starting_psn = id.starting_psn;
+  connect.path_mtu = id.route.path_mtu;
+  connect.packet_life_time = id.route.packet_life_time;
+  connect.responder_resources = parameters.responder_resources;
+  connect.initiator_depth = parameters.initiator_depth;
+  connect.flow_control = parameters.flow_control != 0;
+  connect.retry_count = std::min(parameters.retry_count, kMostRetries);
+  connect.rnr_retry_count = std::min(parameters.rnr_retry_count, kMostRetries);
+  connect.srq = parameters.srq != 0;
+  connect.ece = {parameters.ece_vendor, parameters.ece_options};
+  connect.private_data = data;
+  const auto connection =
+      service_.manager().connect(connect, reinterpret_cast<uint64_t>(&id), MonotonicClock::now());
+  if (!connection) return refuse(connection.error().code, "the connection request cannot be sent");
+  id.connection = *connection;
+  return {};
+}
+
+CmClient::Outcome CmClient::connect_datagram(CmIdentifier& id, const control::CmParameters& parameters) {
+  if (const auto checked = check_parameters(parameters, cm::kIpSidrReqPrivateBytes); !checked) return checked;
+  const auto data = with_ip_header(id, private_data_of(parameters));
+  cm::SidrRequestParameters resolve;
+  resolve.path = path_of(id, service_.links());
+  resolve.service_id = service_id_of(id);
+  resolve.packet_life_time = id.route.packet_life_time;
+  resolve.private_data = data;
+  const auto connection =
+      service_.manager().sidr_request(resolve, reinterpret_cast<uint64_t>(&id), MonotonicClock::now());
+  if (!connection) return refuse(connection.error().code, "the service ID request cannot be sent");
+  id.connection = *connection;
+  return {};
+}
+
+CmClient::Outcome CmClient::accept(const control::CmConnectRequest& request) {
+  CmIdentifier* id = find(request.id);
+  if (id == nullptr) return no_such_identifier();
+  if (id->state != CmState::kConnect || id->connection == 0) return wrong_state();
+  if (id->qp_type == IBV_QPT_UD) return accept_datagram(*id, request);
+  if (!id->is_active) return accept_stream(*id, request.parameters);
+  const auto ready = service_.manager().ready(id->connection, {}, MonotonicClock::now());
+  if (!ready) return refuse(ready.error().code, "there is nothing to accept");
+  return {};
+}
+
+CmClient::Outcome CmClient::accept_stream(CmIdentifier& id, const control::CmParameters& parameters) {
+  if (const auto checked = check_parameters(parameters, kRepPrivateBytes); !checked) return checked;
+  const control::Link* link = service_.links().by_device(id.route.device_index);
+  if (link == nullptr) return refuse(ENODEV, "the device is gone");
+  cm::ReplyParameters reply;
+  reply.local_ca_guid = load_be<uint64_t>(control::guid_of(*link).data());
+  reply.qpn = parameters.qpn;
+  reply.starting_psn = id.starting_psn;
+  reply.responder_resources = parameters.responder_resources;
+  reply.initiator_depth = parameters.initiator_depth;
+  reply.flow_control = parameters.flow_control != 0;
+  reply.rnr_retry_count = std::min(parameters.rnr_retry_count, kMostRetries);
+  reply.srq = parameters.srq != 0;
+  reply.ece = {parameters.ece_vendor, parameters.ece_options};
+  reply.private_data = private_data_of(parameters);
+  const auto replied = service_.manager().reply(id.connection, reply, MonotonicClock::now());
+  if (!replied) return refuse(replied.error().code, "there is nothing to accept");
+  return {};
+}
+
+CmClient::Outcome CmClient::accept_datagram(CmIdentifier& id, const control::CmConnectRequest& request) {
+  const control::CmParameters& parameters = request.parameters;
+  if (const auto checked = check_parameters(parameters, kSidrRepPrivateBytes); !checked) return checked;
+  if (request.refused > 0xff) return refuse(EINVAL, "no such status");
+  cm::SidrReplyParameters reply;
+  reply.status = static_cast<cm::SidrStatus>(request.refused);
+  if (request.refused == 0) {
+    reply.qpn = parameters.qpn;
+    reply.qkey = parameters.qkey != 0 ? parameters.qkey : RDMA_UDP_QKEY;
+    reply.ece = {parameters.ece_vendor, parameters.ece_options};
+  }
+  reply.private_data = private_data_of(parameters);
+  const auto replied = service_.manager().sidr_reply(id.connection, reply, MonotonicClock::now());
+  if (!replied) return refuse(replied.error().code, "there is nothing to accept");
+  return {};
+}
+
+CmClient::Outcome CmClient::reject(const control::CmRejectRequest& request) {
+  CmIdentifier* id = find(request.id);
+  if (id == nullptr) return no_such_identifier();
+  if (id->connection == 0) return wrong_state();
+  const bool is_datagram = id->qp_type == IBV_QPT_UD;
+  if (request.private_length > (is_datagram ? kSidrRepPrivateBytes : kRejPrivateBytes)) {
+    return refuse(EINVAL, "more private data than the message has room for");
+  }
+  const ConstBytes data = std::as_bytes(std::span(request.private_data).first(request.private_length));
+  const TimePoint now = MonotonicClock::now();
+  Result<void> rejected;
+  if (is_datagram) {
+    cm::SidrReplyParameters reply;
+    reply.status = cm::SidrStatus::kRejected;
+    reply.private_data = data;
+    rejected = service_.manager().sidr_reply(id->connection, reply, now);
+  } else {
+    cm::RejectParameters reply;
+    reply.reason = request.reason;
+    reply.private_data = data;
+    rejected = service_.manager().reject(id->connection, reply, now);
+  }
+  if (!rejected) return refuse(rejected.error().code, "there is nothing to reject");
+  return {};
+}
+
+CmClient::Outcome CmClient::establish(const control::CmIdRequest& request) {
+  CmIdentifier* id = find(request.id);
+  if (id == nullptr) return no_such_identifier();
+  if (id->connection == 0) return wrong_state();
+  const auto established = service_.manager().establish(id->connection, MonotonicClock::now());
+  if (!established) return refuse(established.error().code, "not a connection that waits for its peer");
+  emit(*id, RDMA_CM_EVENT_ESTABLISHED);
+  return {};
+}
+
+// Begins to disconnect, or agrees to it; of what is neither the kernel's rdma_cm says nothing either.
+CmClient::Outcome CmClient::disconnect(const control::CmIdRequest& request) {
+  CmIdentifier* id = find(request.id);
+  if (id == nullptr) return no_such_identifier();
+  if (id->connection == 0) return wrong_state();
+  const TimePoint now = MonotonicClock::now();
+  if (!service_.manager().disconnect(id->connection, {}, now)) {
+    [[maybe_unused]] const auto confirmed = service_.manager().confirm_disconnect(id->connection, {}, now);
+  }
+  return {};
+}
+
+}  // namespace verbena::agent

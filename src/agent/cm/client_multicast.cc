@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a client asks about multicast groups.
+#include <algorithm>
+#include <cerrno>
+
+#include <infiniband/verbs.h>
+#include <rdma/rdma_cma.h>
+
+#include "agent/cm/client.h"
+#include "agent/cm/refusals.h"
+#include "roce/qpn.h"
+
+namespace verbena::agent {
+namespace {
+
+constexpr size_t kMaxGroups = 4096;  // of one identifier
+constexpr uint8_t kHopLimit = 64;
+
+}  // namespace
+
+// Over RoCE nobody need be asked: the group's MGID is its IP address, and the process that attaches a QP
+// joins it on the netdev.
+CmClient::Outcome CmClient::join(const control::CmJoinRequest& request) {
+  CmIdentifier* id = find(request.id);
+  if (id == nullptr) return no_such_identifier();
+  if (id->state != CmState::kBound && id->state != CmState::kAddressResolved) return wrong_state();
+  if (id->qp_type != IBV_QPT_UD || !id->has_device()) return refuse(EINVAL, "no UD identifier with a device");
+  if (request.join_flags >= RDMA_MC_JOIN_FLAG_RESERVED) return refuse(EINVAL, "no such way to join");
+  if (!has_known_family(request.group)) return refuse(EAFNOSUPPORT, "neither IPv4 nor IPv6");
+  const roce::Address group = gid_of(request.group);
+  if (!group.is_multicast() || request.group.family != id->source.family) {
+    return refuse(EINVAL, "no multicast group of the identifier's family");
+  }
+  const bool known = std::ranges::find(id->groups, request.multicast) != id->groups.end();
+  if (known) return refuse(EINVAL, "not a new number");
+  if (id->groups.size() >= kMaxGroups) return refuse(ENOMEM, "too many groups");
+  id->groups.push_back(request.multicast);
+
+  control::CmEvent event = event_of(*id, RDMA_CM_EVENT_MULTICAST_JOIN, 0);
+  event.multicast = request.multicast;
+  event.flags |= control::kCmHasParameters;
+  event.parameters.qpn = roce::kMulticastQpn.value();
+  event.parameters.qkey = RDMA_UDP_QKEY;
+  event.route.destination = request.group;
+  std::copy(group.bytes.begin(), group.bytes.end(), event.route.destination_gid);
+  event.route.hop_limit = kHopLimit;
+  event.route.traffic_class = id->type_of_service.value_or(0);
+  after_reply_.push_back(event);
+  return {};
+}
+
+CmClient::Outcome CmClient::leave(const control::CmLeaveRequest& request) {
+  CmIdentifier* id = find(request.id);
+  if (id == nullptr) return no_such_identifier();
+  if (std::erase(id->groups, request.multicast) == 0) return refuse(ENOENT, "no such group");
+  return {};
+}
+
+}  // namespace verbena::agent

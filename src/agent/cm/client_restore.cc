@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+// A client comes back with what it had on an agent that has died.
+#include <algorithm>
+#include <cerrno>
+
+#include <infiniband/verbs.h>
+
+#include "agent/cm/client.h"
+#include "agent/cm/refusals.h"
+
+namespace verbena::agent {
+namespace {
+
+constexpr uint32_t kNoTypeOfService = ~0u;
+
+cm::QpType qp_type_of(uint8_t type, bool is_active) {
+  if (type == IBV_QPT_UC) return cm::QpType::kUc;
+  if (type == IBV_QPT_XRC_SEND || type == IBV_QPT_XRC_RECV) {
+    return is_active ? cm::QpType::kXrcInitiator : cm::QpType::kXrcTarget;
+  }
+  return cm::QpType::kRc;
+}
+
+// Whether packets can travel so at all.
+bool is_route(const control::CmRoute& route) {
+  if (!has_known_family(route.source) || !has_known_family(route.destination)) return false;
+  roce::Address peer;
+  std::copy_n(route.destination_gid, peer.bytes.size(), peer.bytes.begin());
+  return route.source.family == route.destination.family &&
+         gid_of(route.source).is_ipv4() == peer.is_ipv4() && !peer.is_zero();
+}
+
+}  // namespace
+
+CmClient::AddressOutcome CmClient::restore(const control::CmRestoreRequest& request) {
+  if (request.state > control::kCmResolved) return refuse(EINVAL, "no such state");
+  const auto made = make(request.create);
+  if (!made) return tl::unexpected(made.error());
+  CmIdentifier& id = **made;
+  const auto restored = restore_state(id, request);
+  if (!restored) {
+    erase(id);
+    return tl::unexpected(restored.error());
+  }
+  return route_of(id);
+}
+
+CmClient::Outcome CmClient::restore_state(CmIdentifier& id, const control::CmRestoreRequest& request) {
+  id.reuse_address = (request.options & control::kCmReuseAddress) != 0;
+  id.own_family_only = (request.options & control::kCmOwnFamilyOnly) != 0;
+  id.family_option_set = true;
+  if (request.tos != kNoTypeOfService) id.type_of_service = static_cast<uint8_t>(request.tos);
+  if (request.state == control::kCmIdle) return {};
+  if (request.state == control::kCmConnected) return restore_connection(id, request);
+  const bool resolved = request.state == control::kCmResolved;
+  if (resolved) id.destination = request.route.destination;
+  if (const auto bound = bind_to(id, request.route.source); !bound) return bound;
+  if (request.state == control::kCmBound) return {};
+  if (resolved) return restore_route(id, request.route);
+  control::CmListenRequest again{};
+  again.id = id.number;
+  again.backlog = request.backlog;
+  if (const auto listening = listen(again); !listening) return tl::unexpected(listening.error());
+  return {};
+}
+
+CmClient::Outcome CmClient::restore_route(CmIdentifier& id, const control::CmRoute& route) {
+  if (!id.has_device() || !is_route(route)) return refuse(EINVAL, "no route between these addresses");
+  const control::CmRoute bound = id.route;
+  id.route = route;
+  std::copy(std::begin(bound.link), std::end(bound.link), id.route.link);
+  std::copy(std::begin(bound.source_gid), std::end(bound.source_gid), id.route.source_gid);
+  id.route.device_index = bound.device_index;
+  id.route.gid_index = bound.gid_index;
+  id.route.path_mtu = bound.path_mtu;
+  id.state = CmState::kAddressResolved;
+  id.may_connect = true;
+  return {};
+}
+
+// Its peer may be heard of again under the same communication IDs. A passive connection has no port of its
+// own, its listener has.
+CmClient::Outcome CmClient::restore_connection(CmIdentifier& id, const control::CmRestoreRequest& request) {
+  const control::CmRoute& route = request.route;
+  const control::CmConnection& connection = request.connection;
+  if (!is_route(route)) return refuse(EINVAL, "no route between these addresses");
+  const auto place = service_.links().find(gid_of(route.source), route.source.scope_id);
+  if (!place) return refuse(ENODEV, "no RDMA link has this address");
+  if (connection.local_qpn > 0xffffff || !host_.may_use_qpn(connection.local_qpn)) {
+    return refuse(EPERM, "the QP is another user's");
+  }
+  id.source = route.source;
+  id.destination = route.destination;
+  id.is_active = connection.is_active != 0;
+  id.starting_psn = connection.receive_psn & 0xffffff;
+  if (id.is_active && port_of(id.source) != 0) {
+    if (const auto taken = take_port(id); !taken) return taken;
+  }
+  id.route = route;
+  set_device(id, *place);
+  id.state = CmState::kConnect;
+  if (id.qp_type == IBV_QPT_UD) return {};
+
+  cm::RestoreParameters restored;
+  restored.local_id = connection.local_id;
+  restored.remote_id = connection.remote_id;
+  restored.path = path_of(id, service_.links());
+  restored.local_ca_guid = load_be<uint64_t>(control::guid_of(*place->link).data());
+  restored.is_active = id.is_active;
+  restored.qp_type = qp_type_of(id.qp_type, id.is_active);
+  restored.local_qpn = connection.local_qpn;
+  restored.remote_qpn = connection.remote_qpn & 0xffffff;
+  restored.send_psn = connection.send_psn & 0xffffff;
+  restored.receive_psn = id.starting_psn;
+  restored.path_mtu = id.route.path_mtu;
+  restored.ack_timeout = connection.ack_timeout & 31;
+  restored.peer_response_timeout = connection.peer_cm_timeout & 31;
+  restored.retry_count = connection.retry_count & 7;
+  restored.rnr_retry_count = connection.rnr_retry_count & 7;
+  restored.responder_resources = connection.responder_resources;
+  restored.initiator_depth = connection.initiator_depth;
+  const auto taken_up =
+      service_.manager().restore(restored, reinterpret_cast<uint64_t>(&id), MonotonicClock::now());
+  if (!taken_up) return refuse(taken_up.error().code, "the connection cannot be taken up");
+  id.connection = connection.local_id;
+  return {};
+}
+
+}  // namespace verbena::agent

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/cm/event_channel.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include <linux/sockios.h>
+#include <sys/ioctl.h>
+
+#include "base/log.h"
+#include "control/message_socket.h"
+
+namespace verbena::agent {
+namespace {
+
+// Bytes of unread messages in the socket, as the kernel reckons them (unix(7)); -1: not to be had.
+int unread_bytes(int socket) {
+  int bytes = 0;
+  return ::ioctl(socket, SIOCOUTQ, &bytes) == 0 ? bytes : -1;
+}
+
+}  // namespace
+
+EventChannel::EventChannel(EventLoop& loop, UniqueFd socket, uint32_t generation)
+    : loop_(loop), socket_(std::move(socket)), generation_(generation) {}
+
+EventChannel::~EventChannel() {
+  watch(false);
+}
+
+uint64_t EventChannel::send(control::CmEvent event) {
+  event.generation = generation_;
+  ++sent_;
+  if (!queue_.empty() || !transmit(event)) {
+    queue_.push_back(event);
+    watch(true);
+  }
+  return sent_;
+}
+
+// False: no room now. A channel whose other end is closed takes everything.
+bool EventChannel::transmit(const control::CmEvent& event) {
+  const auto sent = control::send_message(socket_.get(), control::bytes_of(event));
+  if (sent || (sent.error().code != EAGAIN && sent.error().code != ENOBUFS)) {
+    if (message_cost_ == 0) message_cost_ = std::max(0, unread_bytes(socket_.get()));
+    return true;
+  }
+  return false;
+}
+
+// All events are of one size, so the kernel's count of unread bytes says how many of them lie in the socket.
+// What the program puts there itself is taken for ours, which only makes us late.
+uint64_t EventChannel::taken() const {
+  const int unread = unread_bytes(socket_.get());
+  if (unread < 0) return sent_ - queue_.size();
+  const auto cost = static_cast<uint64_t>(std::max(message_cost_, 1));
+  const uint64_t left = (static_cast<uint64_t>(unread) + cost - 1) / cost + queue_.size();
+  return sent_ - std::min(left, sent_);
+}
+
+void EventChannel::on_writable() {
+  while (!queue_.empty() && transmit(queue_.front())) queue_.pop_front();
+  if (queue_.empty()) watch(false);
+}
+
+void EventChannel::watch(bool wanted) {
+  if (watching_ == wanted) return;
+  watching_ = wanted;
+  if (wanted) {
+    loop_.watch(socket_.get(), EPOLLOUT, [this](uint32_t) { on_writable(); });
+  } else {
+    loop_.forget(socket_.get());
+  }
+}
+
+void EventChannel::move_events(uint32_t id, EventChannel& other) {
+  if (&other == this) return;
+  for (const control::CmEvent& event : queue_) {
+    if (event.id == id) other.send(event);
+  }
+  drop_events(id);
+}
+
+size_t EventChannel::drop_events(uint32_t id) {
+  if (queue_.empty()) return 0;
+  return std::erase_if(queue_, [id](const control::CmEvent& event) { return event.id == id; });
+}
+
+}  // namespace verbena::agent

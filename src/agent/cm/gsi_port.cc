@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/cm/gsi_port.h"
+
+#include <cerrno>
+#include <utility>
+
+#include <fcntl.h>
+
+#include "base/log.h"
+
+namespace verbena::agent {
+namespace {
+
+// So that a flood leaves time for clients.
+constexpr uint32_t kBudget = 64;
+constexpr Duration kRetry = std::chrono::milliseconds(1);
+
+constexpr uint8_t kUdSendOnly = roce::make_opcode(roce::Service::kUd, roce::Operation::kSendOnly);
+
+// IBTA volume 1, 13.4.2 and 13.4.5.
+constexpr size_t kBaseVersionAt = 0;
+constexpr size_t kClassAt = 1;
+constexpr size_t kMethodAt = 3;
+constexpr size_t kStatusAt = 4;
+constexpr std::byte kMethodGet{0x01};
+constexpr std::byte kMethodSet{0x02};
+constexpr std::byte kMethodGetResponse{0x81};
+constexpr uint16_t kUnsupportedMethodAttribute = 0x000c;  // table 117
+
+}  // namespace
+
+GsiPort::GsiPort(EventLoop& loop, OnMad on_mad) : loop_(loop), on_mad_(std::move(on_mad)) {}
+
+GsiPort::~GsiPort() {
+  close();
+}
+
+void GsiPort::close() {
+  if (watched_ >= 0) loop_.forget(std::exchange(watched_, -1));
+  port_.reset();
+}
+
+Result<void> GsiPort::open(int slot_socket, uint16_t port) {
+  UniqueFd socket(::fcntl(slot_socket, F_DUPFD_CLOEXEC, 3));
+  if (!socket) return fail(errno);
+  net::UdpPortOptions options;
+  options.slot = 0;
+  options.port = port;
+  auto opened = net::UdpPort::create(std::move(socket), options);
+  if (!opened) return fail(opened.error().code);
+  close();
+  port_ = std::move(*opened);
+  watched_ = port_->receive_fd();
+  loop_.watch(watched_, EPOLLIN, [this](uint32_t) { port_->receive(*this, kBudget); });
+  return {};
+}
+
+void GsiPort::send(const cm::Mad& mad, const roce::Path& path) {
+  if (!port_) return;
+  roce::Headers headers;
+  headers.opcode = kUdSendOnly;
+  headers.destination = roce::Qpn(cm::kGsiQpn);
+  headers.psn = roce::Psn(psn_++);
+  headers.qkey = cm::kGsiQkey;
+  headers.source = roce::Qpn(cm::kGsiQpn);
+  const ConstBytes payload(mad.bytes);
+  const transport::OutgoingPacket packet{path, headers, {&payload, 1}, static_cast<uint32_t>(payload.size())};
+  ++counters_.sent;
+  if (port_->send(packet) != transport::SendStatus::kBusy) return;
+  flush();
+  port_->send(packet);
+}
+
+void GsiPort::flush() {
+  if (!port_ || port_->flush() || retrying_) return;
+  retrying_ = true;
+  loop_.at(MonotonicClock::now() + kRetry, [this] {
+    retrying_ = false;
+    flush();
+  });
+}
+
+void GsiPort::on_packet(const transport::IncomingPacket& incoming) {
+  const roce::Headers& headers = incoming.packet.headers;
+  if (headers.destination != roce::Qpn(cm::kGsiQpn)) {
+    ++port_->counters().dropped[static_cast<size_t>(net::DropReason::kNoQueuePair)];
+    return;
+  }
+  if (headers.opcode != kUdSendOnly) return void(++counters_.not_ud);
+  if (headers.qkey != cm::kGsiQkey) return void(++counters_.bad_qkey);
+  const ConstBytes mad = incoming.packet.payload;
+  if (mad.size() != cm::kMadBytes) return void(++counters_.bad_size);
+  ++counters_.received;
+  const cm::Arrival arrival{incoming.path, headers.pkey};
+  const bool is_cm = mad[kBaseVersionAt] == std::byte{cm::kMadBaseVersion} &&
+                     mad[kClassAt] == std::byte{cm::kMadClass} &&
+                     mad[kMethodAt] == std::byte{cm::kMadMethodSend};
+  if (is_cm) {
+    on_mad_(mad, arrival);
+  } else {
+    ++counters_.unknown_class;
+    answer_unknown(mad, arrival);
+  }
+}
+
+// A Get or Set wants an answer, if only that we do not know it (IBTA volume 1, 13.4.6.4); the kernel's is the
+// same. To anything else there is none, lest two managers answer each other's answers.
+void GsiPort::answer_unknown(ConstBytes mad, const cm::Arrival& arrival) {
+  const bool wants_answer = mad[kBaseVersionAt] == std::byte{cm::kMadBaseVersion} &&
+                            (mad[kMethodAt] == kMethodGet || mad[kMethodAt] == kMethodSet);
+  if (!wants_answer) return;
+  cm::Mad answer;
+  std::copy(mad.begin(), mad.end(), answer.bytes.begin());
+  answer.bytes[kMethodAt] = kMethodGetResponse;
+  store_be(&answer.bytes[kStatusAt], kUnsupportedMethodAttribute);
+  ++counters_.answered;
+  send(answer, cm::answer_path(arrival.path));
+  flush();
+}
+
+}  // namespace verbena::agent

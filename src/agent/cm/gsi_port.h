@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <memory>
+
+#include "agent/event_loop.h"
+#include "base/result.h"
+#include "cm/events.h"
+#include "cm/mad.h"
+#include "net/udp/udp_port.h"
+
+namespace verbena::agent {
+
+// What QP1 has received and sent, beside what the connection manager counts of its own.
+struct GsiCounters {
+  uint64_t received = 0;  // whole datagrams to QP1
+  uint64_t sent = 0;
+  uint64_t not_ud = 0;  // another operation than UD SEND
+  uint64_t bad_qkey = 0;
+  uint64_t bad_size = 0;       // not 256 bytes
+  uint64_t unknown_class = 0;  // of a management class that nobody serves here
+  uint64_t answered = 0;       // of these, those whose senders were told so
+};
+
+// QP1, the General Services Interface (IBTA volume 1, 13.5): management datagrams in and out of slot 0's
+// socket. One for all devices: a RoCEv2 packet names its device by its IP address. Of the agent's thread.
+class GsiPort final : private net::PacketHandler {
+ public:
+  using OnMad = std::function<void(ConstBytes mad, const cm::Arrival& arrival)>;
+
+  // `on_mad` gets the datagrams of communication management.
+  GsiPort(EventLoop& loop, OnMad on_mad);
+  ~GsiPort() override;
+  GsiPort(const GsiPort&) = delete;
+  GsiPort& operator=(const GsiPort&) = delete;
+
+  // Receives from a copy of slot 0's socket from now on.
+  Result<void> open(int slot_socket, uint16_t port);
+  bool is_open() const { return port_ != nullptr; }
+  // Neither sends nor receives any more.
+  void close();
+
+  // Stages a datagram to QP1 of path.destination; it leaves at flush(). One that finds no room is lost.
+  void send(const cm::Mad& mad, const roce::Path& path);
+  void flush();
+
+  const GsiCounters& counters() const { return counters_; }
+  // REQUIRES: is_open()
+  net::PortCounters& port_counters() { return port_->counters(); }
+
+ private:
+  void on_packet(const transport::IncomingPacket& packet) override;
+  void answer_unknown(ConstBytes mad, const cm::Arrival& arrival);
+
+  EventLoop& loop_;
+  OnMad on_mad_;
+  std::unique_ptr<net::UdpPort> port_;
+  int watched_ = -1;
+  bool retrying_ = false;
+  uint32_t psn_ = 0;
+  GsiCounters counters_;
+};
+
+}  // namespace verbena::agent

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+#include "control/link.h"
+#include "roce/path.h"
+
+namespace verbena::agent {
+
+// Finds links by what connection management knows of them. Pure; what it answers holds until the next
+// update().
+class LinkDirectory {
+ public:
+  struct Place {
+    const control::Link* link;
+    uint32_t gid_index;
+  };
+
+  void update(std::vector<control::Link> links);
+
+  // The link that has the address; where several have it (link-local ones), the one over this netdev.
+  std::optional<Place> find(const roce::Address& gid, uint32_t interface_index = 0) const;
+  const control::Link* by_device(uint32_t device_index) const;
+  const control::Link* by_interface(uint32_t interface_index) const;
+  const std::vector<control::Link>& links() const { return links_; }
+
+ private:
+  struct Hash {
+    size_t operator()(const roce::Address& gid) const;
+  };
+
+  std::vector<control::Link> links_;
+  std::unordered_multimap<roce::Address, Place, Hash> by_gid_;
+  std::unordered_map<uint32_t, const control::Link*> by_device_;
+};
+
+}  // namespace verbena::agent

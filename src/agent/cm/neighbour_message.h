@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "agent/cm/address.h"
+
+struct nlmsghdr;
+
+namespace verbena::agent {
+
+// What an RTM_NEWNEIGH says.
+struct NeighbourMessage {
+  uint32_t interface_index = 0;
+  CmAddress address{};
+  uint16_t state = 0;  // NUD_*
+
+  // Its hardware address may be used (NUD_VALID).
+  bool is_valid() const;
+};
+
+// Nothing for a message of another kind or family.
+std::optional<NeighbourMessage> read_neighbour(const nlmsghdr* message);
+
+}  // namespace verbena::agent

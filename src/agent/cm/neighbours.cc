@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/cm/neighbours.h"
+
+#include <cerrno>
+#include <cstring>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <libmnl/libmnl.h>
+#include <linux/neighbour.h>
+#include <linux/rtnetlink.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include "agent/cm/neighbour_message.h"
+#include "base/log.h"
+
+namespace verbena::agent {
+namespace {
+
+constexpr uint16_t kDiscardPort = 9;  // RFC 863
+constexpr Duration kPause = std::chrono::milliseconds(500);
+
+UniqueFd open_prober(int family) {
+  return UniqueFd(::socket(family, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, IPPROTO_UDP));
+}
+
+// An empty datagram, out of this netdev whatever the routes say. What comes of it does not matter.
+void send_nothing(int socket, uint32_t interface_index, const CmAddress& to) {
+  union {
+    cmsghdr alignment;
+    char bytes[CMSG_SPACE(sizeof(in6_pktinfo))];
+  } control{};
+  sockaddr_in6 name{};
+  msghdr message{};
+  message.msg_name = &name;
+  message.msg_control = control.bytes;
+  auto* header = reinterpret_cast<cmsghdr*>(control.bytes);
+  if (to.family == AF_INET) {
+    auto& ipv4 = reinterpret_cast<sockaddr_in&>(name);
+    ipv4.sin_family = AF_INET;
+    ipv4.sin_port = htons(kDiscardPort);
+    std::memcpy(&ipv4.sin_addr, to.address, 4);
+    message.msg_namelen = sizeof ipv4;
+    in_pktinfo info{};
+    info.ipi_ifindex = static_cast<int>(interface_index);
+    *header = {CMSG_LEN(sizeof info), IPPROTO_IP, IP_PKTINFO};
+    std::memcpy(CMSG_DATA(header), &info, sizeof info);
+    message.msg_controllen = CMSG_SPACE(sizeof info);
+  } else {
+    name.sin6_family = AF_INET6;
+    name.sin6_port = htons(kDiscardPort);
+    std::memcpy(&name.sin6_addr, to.address, 16);
+    name.sin6_scope_id = interface_index;
+    message.msg_namelen = sizeof name;
+    in6_pktinfo info{};
+    info.ipi6_ifindex = interface_index;
+    *header = {CMSG_LEN(sizeof info), IPPROTO_IPV6, IPV6_PKTINFO};
+    std::memcpy(CMSG_DATA(header), &info, sizeof info);
+    message.msg_controllen = CMSG_SPACE(sizeof info);
+  }
+  [[maybe_unused]] const ssize_t sent = ::sendmsg(socket, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+}  // namespace
+
+void Neighbours::Closer::operator()(mnl_socket* socket) const {
+  mnl_socket_close(socket);
+}
+
+Neighbours::~Neighbours() {
+  stop_listening();
+  for (const auto& [ticket, waiting] : waiting_) loop_.cancel(waiting.timer);
+}
+
+Neighbours::Key Neighbours::key_of(uint32_t interface_index, const CmAddress& neighbour) {
+  const std::string_view bytes(reinterpret_cast<const char*>(neighbour.address), sizeof neighbour.address);
+  return std::hash<std::string_view>()(bytes) ^ interface_index;
+}
+
+Neighbours::Ticket Neighbours::await(uint32_t interface_index, const CmAddress& neighbour, TimePoint deadline,
+                                     Done done) {
+  listen();
+  const Ticket ticket = next_ticket_++;
+  // Known now: told at once, but from the loop.
+  if (routes_.knows_neighbour(interface_index, neighbour)) deadline = TimePoint{};
+  const int verdict = deadline == TimePoint{} ? 0 : ETIMEDOUT;
+  const auto timer = loop_.at(deadline, [this, ticket, verdict] { finish(ticket, verdict); });
+  waiting_.emplace(ticket, Waiting{interface_index, neighbour, timer, std::move(done)});
+  by_neighbour_.emplace(key_of(interface_index, neighbour), ticket);
+  if (verdict != 0) {
+    provoke(interface_index, neighbour);
+    // A netdev that needs no such address knows the neighbour from now on, and tells nobody.
+    if (routes_.knows_neighbour(interface_index, neighbour)) {
+      loop_.later([this, interface_index, neighbour] { found(interface_index, neighbour); });
+    }
+  }
+  return ticket;
+}
+
+void Neighbours::cancel(Ticket ticket) {
+  const auto waiting = waiting_.find(ticket);
+  if (waiting == waiting_.end()) return;
+  loop_.cancel(waiting->second.timer);
+  const auto [begin, end] =
+      by_neighbour_.equal_range(key_of(waiting->second.interface_index, waiting->second.neighbour));
+  for (auto entry = begin; entry != end; ++entry) {
+    if (entry->second != ticket) continue;
+    by_neighbour_.erase(entry);
+    break;
+  }
+  waiting_.erase(waiting);
+  if (waiting_.empty()) loop_.later([this] { stop_listening(); });
+}
+
+void Neighbours::finish(Ticket ticket, int error) {
+  const auto waiting = waiting_.find(ticket);
+  if (waiting == waiting_.end()) return;
+  const Done done = std::move(waiting->second.done);
+  cancel(ticket);
+  done(error);
+}
+
+void Neighbours::listen() {
+  if (events_) return;
+  events_.reset(mnl_socket_open2(NETLINK_ROUTE, SOCK_CLOEXEC));
+  if (!events_ || mnl_socket_bind(events_.get(), RTMGRP_NEIGH, MNL_SOCKET_AUTOPID) < 0) {
+    log_warning("neighbours cannot be watched: errno {}", errno);
+    events_.reset();
+    return;
+  }
+  loop_.watch(mnl_socket_get_fd(events_.get()), EPOLLIN, [this](uint32_t) { receive(); });
+}
+
+void Neighbours::stop_listening() {
+  if (!events_ || !waiting_.empty()) return;
+  loop_.forget(mnl_socket_get_fd(events_.get()));
+  events_.reset();
+}
+
+void Neighbours::receive() {
+  for (;;) {
+    alignas(nlmsghdr) char buffer[16 << 10];
+    const ssize_t bytes = ::recv(mnl_socket_get_fd(events_.get()), buffer, sizeof buffer, MSG_DONTWAIT);
+    if (bytes < 0 && errno == EINTR) continue;
+    if (bytes < 0 && errno == ENOBUFS) {
+      ask_for_all();
+      continue;
+    }
+    if (bytes <= 0) return;
+    const auto on_message = [](const nlmsghdr* message, void* self) {
+      auto& neighbours = *static_cast<Neighbours*>(self);
+      const auto neighbour = read_neighbour(message);
+      if (neighbour && neighbour->is_valid()) {
+        neighbours.found(neighbour->interface_index, neighbour->address);
+      } else if (neighbour && (neighbour->state & NUD_FAILED) != 0) {
+        neighbours.provoke_again(neighbour->interface_index, neighbour->address);
+      }
+      return MNL_CB_OK;
+    };
+    mnl_cb_run(buffer, static_cast<size_t>(bytes), 0, 0, on_message, this);
+  }
+}
+
+void Neighbours::found(uint32_t interface_index, const CmAddress& neighbour) {
+  std::vector<Ticket> tickets;
+  const auto [begin, end] = by_neighbour_.equal_range(key_of(interface_index, neighbour));
+  for (auto entry = begin; entry != end; ++entry) {
+    const Waiting& waiting = waiting_.at(entry->second);
+    const bool is_it =
+        waiting.interface_index == interface_index && waiting.neighbour.family == neighbour.family &&
+        std::memcmp(waiting.neighbour.address, neighbour.address, sizeof neighbour.address) == 0;
+    if (is_it) tickets.push_back(entry->second);
+  }
+  for (const Ticket ticket : tickets) finish(ticket, 0);
+}
+
+// The kernel had more to tell than the socket holds.
+void Neighbours::ask_for_all() {
+  std::vector<Ticket> known;
+  for (const auto& [ticket, waiting] : waiting_) {
+    if (routes_.knows_neighbour(waiting.interface_index, waiting.neighbour)) known.push_back(ticket);
+  }
+  for (const Ticket ticket : known) finish(ticket, 0);
+}
+
+// A neighbour that the kernel has given up on is looked for again while somebody waits: it may just be
+// booting.
+void Neighbours::provoke_again(uint32_t interface_index, const CmAddress& neighbour) {
+  if (!by_neighbour_.contains(key_of(interface_index, neighbour))) return;
+  loop_.at(MonotonicClock::now() + kPause,
+           [this, interface_index, neighbour] { provoke(interface_index, neighbour); });
+}
+
+void Neighbours::provoke(uint32_t interface_index, const CmAddress& neighbour) {
+  if (!by_neighbour_.contains(key_of(interface_index, neighbour))) return;
+  UniqueFd& socket = neighbour.family == AF_INET ? ipv4_ : ipv6_;
+  if (!socket) socket = open_prober(neighbour.family);
+  if (socket) send_nothing(socket.get(), interface_index, neighbour);
+}
+
+}  // namespace verbena::agent

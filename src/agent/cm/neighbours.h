@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <unordered_map>
+
+#include "agent/cm/address.h"
+#include "agent/cm/route_query.h"
+#include "agent/event_loop.h"
+#include "base/time.h"
+#include "base/unique_fd.h"
+
+struct mnl_socket;
+
+namespace verbena::agent {
+
+// Waits until the hardware addresses of neighbours are known, any number at a time. The kernel looks for a
+// neighbour when something is sent to it; so an empty datagram goes to its discard port, and rtnetlink tells
+// when it was found. Of the agent's thread.
+class Neighbours {
+ public:
+  // 0, or an errno value.
+  using Done = std::function<void(int error)>;
+  using Ticket = uint64_t;  // 0: none
+
+  // REQUIRES: both outlive this
+  Neighbours(EventLoop& loop, RouteQuery& routes) : loop_(loop), routes_(routes) {}
+  ~Neighbours();
+  Neighbours(const Neighbours&) = delete;
+  Neighbours& operator=(const Neighbours&) = delete;
+
+  // Calls `done` when the neighbour is known, or at the deadline with ETIMEDOUT; never before this returns.
+  Ticket await(uint32_t interface_index, const CmAddress& neighbour, TimePoint deadline, Done done);
+  // `done` will not be called.
+  void cancel(Ticket ticket);
+  size_t waiting() const { return waiting_.size(); }
+
+ private:
+  struct Waiting {
+    uint32_t interface_index;
+    CmAddress neighbour;
+    EventLoop::TimerId timer;
+    Done done;
+  };
+  using Key = uint64_t;  // a hash of netdev and address: those of one are looked at one by one
+  struct Closer {
+    void operator()(mnl_socket* socket) const;
+  };
+
+  static Key key_of(uint32_t interface_index, const CmAddress& neighbour);
+  void listen();
+  void stop_listening();
+  void receive();
+  void found(uint32_t interface_index, const CmAddress& neighbour);
+  void ask_for_all();
+  void provoke(uint32_t interface_index, const CmAddress& neighbour);
+  void provoke_again(uint32_t interface_index, const CmAddress& neighbour);
+  void finish(Ticket ticket, int error);
+
+  EventLoop& loop_;
+  RouteQuery& routes_;
+  Ticket next_ticket_ = 1;
+  std::unordered_map<Ticket, Waiting> waiting_;
+  std::unordered_multimap<Key, Ticket> by_neighbour_;
+  std::unique_ptr<mnl_socket, Closer> events_;  // while somebody waits
+  UniqueFd ipv4_;
+  UniqueFd ipv6_;
+};
+
+}  // namespace verbena::agent

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <unordered_map>
+#include <vector>
+
+#include "agent/cm/address.h"
+#include "base/random.h"
+#include "base/result.h"
+
+namespace verbena::agent {
+
+// Who may hold a port: an identifier as its port space sees it.
+struct PortBinding {
+  CmAddress source{};       // with the port, once it has one
+  CmAddress destination{};  // family 0: none yet
+  bool reuse_address = false;
+  bool own_family_only = false;
+  bool listening = false;
+};
+
+// net.ipv4.ip_local_port_range.
+struct PortRange {
+  uint16_t first = 32768;
+  uint16_t last = 60999;
+};
+
+// The ports of one RDMA port space, and who holds them. Pure. Rules and errors are those of the kernel's
+// rdma_cm: several may have a port when all of them said so (RDMA_OPTION_ID_REUSEADDR), or when their
+// addresses or families keep them apart; one that listens must be alone with what it listens to.
+class PortSpace {
+ public:
+  // Errors as rdma_bind_addr(3) has them: EADDRINUSE for the same address, EADDRNOTAVAIL where one of the two
+  // is a wildcard. REQUIRES: holder.source is set, its port is not 0; it holds none
+  Result<void> bind(PortBinding& holder);
+  // Finds a port that tells this one's connection from all others. EADDRNOTAVAIL: none is left.
+  Result<void> bind_any(PortBinding& holder, PortRange range, Random& random);
+  // Gives up sharing, as one that listens must. REQUIRES: bound
+  Result<void> claim(PortBinding& holder) const;
+  // REQUIRES: bound
+  void release(PortBinding& holder);
+
+  // Who listens where a request for `destination` (with its port) arrives; the most exact one.
+  PortBinding* find_listener(const CmAddress& destination) const;
+
+ private:
+  using Holders = std::vector<PortBinding*>;
+
+  static Result<void> check(const Holders& holders, const PortBinding& holder, bool reuse_address);
+  static bool is_unique(const Holders& holders, const PortBinding& holder);
+  bool take(PortBinding& holder, uint16_t port);
+
+  std::unordered_map<uint16_t, Holders> ports_;
+  uint16_t last_ = 0;  // given by bind_any()
+};
+
+}  // namespace verbena::agent

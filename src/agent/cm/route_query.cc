@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/cm/route_query.h"
+
+#include <cerrno>
+#include <cstring>
+
+#include <libmnl/libmnl.h>
+#include <linux/neighbour.h>
+#include <linux/rtnetlink.h>
+
+#include "agent/cm/neighbour_message.h"
+
+namespace verbena::agent {
+namespace {
+
+constexpr size_t kRequestBytes = 256;
+constexpr size_t kAnswerBytes = 8192;
+
+uint8_t address_bytes(const CmAddress& address) {
+  return address.family == AF_INET ? 4 : 16;
+}
+
+struct Attributes {
+  const nlattr* by_type[RTA_MAX + 1] = {};
+
+  static int collect(const nlattr* attribute, void* self) {
+    const uint16_t type = mnl_attr_get_type(attribute);
+    if (type <= RTA_MAX) static_cast<Attributes*>(self)->by_type[type] = attribute;
+    return MNL_CB_OK;
+  }
+};
+
+CmAddress read_address(uint16_t family, const void* bytes, size_t length, uint32_t interface_index) {
+  CmAddress address{};
+  if (length != (family == AF_INET ? 4u : 16u)) return address;
+  address.family = family;
+  std::memcpy(address.address, bytes, length);
+  if (is_link_local(address)) address.scope_id = interface_index;
+  return address;
+}
+
+CmAddress read_address(uint16_t family, const nlattr* attribute, uint32_t interface_index) {
+  if (attribute == nullptr) return {};
+  return read_address(family, mnl_attr_get_payload(attribute), mnl_attr_get_payload_len(attribute),
+                      interface_index);
+}
+
+// A gateway, which may be of the other family (RFC 5549).
+CmAddress gateway_of(const Attributes& route, uint16_t family, uint32_t interface_index) {
+  if (route.by_type[RTA_GATEWAY] != nullptr) {
+    return read_address(family, route.by_type[RTA_GATEWAY], interface_index);
+  }
+  const nlattr* via = route.by_type[RTA_VIA];
+  if (via == nullptr || mnl_attr_get_payload_len(via) < sizeof(rtvia)) return {};
+  const auto* header = static_cast<const rtvia*>(mnl_attr_get_payload(via));
+  return read_address(header->rtvia_family, header->rtvia_addr, mnl_attr_get_payload_len(via) - sizeof(rtvia),
+                      interface_index);
+}
+
+int read_hop_limit(const nlattr* metric, void* hop_limit) {
+  if (mnl_attr_get_type(metric) == RTAX_HOPLIMIT && mnl_attr_validate(metric, MNL_TYPE_U32) == 0) {
+    const uint32_t value = mnl_attr_get_u32(metric);
+    if (value >= 1 && value <= 255) *static_cast<uint8_t*>(hop_limit) = static_cast<uint8_t>(value);
+  }
+  return MNL_CB_OK;
+}
+
+struct RouteReader {
+  const RouteQuestion& question;
+  RouteAnswer answer;
+  int error = EPROTO;
+
+  static int on_message(const nlmsghdr* message, void* self) {
+    static_cast<RouteReader*>(self)->read(message);
+    return MNL_CB_OK;
+  }
+
+  void read(const nlmsghdr* message) {
+    if (message->nlmsg_type != RTM_NEWROUTE || mnl_nlmsg_get_payload_len(message) < sizeof(rtmsg)) return;
+    const auto* header = static_cast<const rtmsg*>(mnl_nlmsg_get_payload(message));
+    Attributes route;
+    if (mnl_attr_parse(message, sizeof *header, Attributes::collect, &route) < 0) return;
+    const nlattr* output = route.by_type[RTA_OIF];
+    if (output == nullptr || mnl_attr_validate(output, MNL_TYPE_U32) < 0) return;
+    answer.interface_index = mnl_attr_get_u32(output);
+    const uint16_t family = question.destination.family;
+    answer.source = read_address(family, route.by_type[RTA_PREFSRC], answer.interface_index);
+    const bool asked_from = question.source.family == family && !is_wildcard(question.source);
+    if (asked_from) {
+      answer.source = question.source;
+      answer.source.port = 0;
+    }
+    if (!has_known_family(answer.source)) return;
+    if (const nlattr* metrics = route.by_type[RTA_METRICS]; metrics != nullptr) {
+      mnl_attr_parse_nested(metrics, read_hop_limit, &answer.hop_limit);
+    }
+    read_kind(*header, gateway_of(route, family, answer.interface_index));
+  }
+
+  void read_kind(const rtmsg& header, const CmAddress& gateway) {
+    const CmAddress& destination = question.destination;
+    switch (header.rtm_type) {
+      case RTN_LOCAL:
+        answer.is_local = true;
+        error = 0;
+        break;
+      case RTN_UNICAST:
+        error = 0;
+        if (destination.family == AF_INET6 && destination.address[0] == 0xff) break;
+        answer.next_hop = has_known_family(gateway) ? gateway : destination;
+        answer.next_hop.port = 0;
+        break;
+      case RTN_MULTICAST:
+      case RTN_ANYCAST:
+        error = 0;
+        break;
+      case RTN_BROADCAST:  // no RDMA goes to everybody
+        error = ENETUNREACH;
+        break;
+      case RTN_PROHIBIT:
+        error = EACCES;
+        break;
+      default:
+        error = EHOSTUNREACH;
+        break;
+    }
+  }
+};
+
+struct NeighbourReader {
+  bool valid = false;
+
+  static int on_message(const nlmsghdr* message, void* self) {
+    if (const auto neighbour = read_neighbour(message)) {
+      static_cast<NeighbourReader*>(self)->valid = neighbour->is_valid();
+    }
+    return MNL_CB_OK;
+  }
+};
+
+void put_address(nlmsghdr* message, uint16_t type, const CmAddress& address) {
+  mnl_attr_put(message, type, address_bytes(address), address.address);
+}
+
+// The request is carried out within the call that sends it, so its answer lies there already.
+Result<void> exchange(mnl_socket* socket, nlmsghdr* request, uint32_t sequence, mnl_cb_t reader, void* self) {
+  request->nlmsg_seq = sequence;
+  request->nlmsg_flags = NLM_F_REQUEST;
+  if (mnl_socket_sendto(socket, request, request->nlmsg_len) < 0) return fail(errno);
+  for (;;) {
+    alignas(nlmsghdr) char buffer[kAnswerBytes];
+    const ssize_t bytes = ::recv(mnl_socket_get_fd(socket), buffer, sizeof buffer, MSG_DONTWAIT);
+    if (bytes < 0 && errno == EINTR) continue;
+    if (bytes < 0) return fail(errno);
+    const auto* first = reinterpret_cast<const nlmsghdr*>(buffer);
+    const bool is_ours = static_cast<size_t>(bytes) >= sizeof *first && first->nlmsg_seq == sequence;
+    if (!is_ours) continue;  // of a question whose answer was not awaited
+    const int run =
+        mnl_cb_run(buffer, static_cast<size_t>(bytes), sequence, mnl_socket_get_portid(socket), reader, self);
+    if (run == MNL_CB_ERROR) return fail(errno);
+    return {};
+  }
+}
+
+}  // namespace
+
+void RouteQuery::Closer::operator()(mnl_socket* socket) const {
+  mnl_socket_close(socket);
+}
+
+Result<RouteQuery> RouteQuery::open() {
+  RouteQuery query(mnl_socket_open2(NETLINK_ROUTE, SOCK_CLOEXEC));
+  if (!query.socket_ || mnl_socket_bind(query.socket_.get(), 0, MNL_SOCKET_AUTOPID) < 0) return fail(errno);
+  return query;
+}
+
+Result<RouteAnswer> RouteQuery::ask(const RouteQuestion& question) {
+  alignas(nlmsghdr) char buffer[kRequestBytes];
+  nlmsghdr* request = mnl_nlmsg_put_header(buffer);
+  request->nlmsg_type = RTM_GETROUTE;
+  auto* route = static_cast<rtmsg*>(mnl_nlmsg_put_extra_header(request, sizeof(rtmsg)));
+  const CmAddress& destination = question.destination;
+  route->rtm_family = static_cast<uint8_t>(destination.family);
+  route->rtm_dst_len = static_cast<uint8_t>(8 * address_bytes(destination));
+  // The kernel's route lookup takes the type of service without the ECN bits.
+  route->rtm_tos = destination.family == AF_INET ? question.type_of_service & 0x1c : 0;
+  put_address(request, RTA_DST, destination);
+  if (question.source.family == destination.family && !is_wildcard(question.source)) {
+    route->rtm_src_len = route->rtm_dst_len;
+    put_address(request, RTA_SRC, question.source);
+  }
+  if (question.interface_index != 0) mnl_attr_put_u32(request, RTA_OIF, question.interface_index);
+
+  RouteReader reader{question, {}};
+  const auto asked = exchange(socket_.get(), request, ++sequence_, RouteReader::on_message, &reader);
+  if (!asked) return fail(asked.error().code);
+  if (reader.error != 0) return fail(reader.error);
+  return reader.answer;
+}
+
+bool RouteQuery::knows_neighbour(uint32_t interface_index, const CmAddress& neighbour) {
+  alignas(nlmsghdr) char buffer[kRequestBytes];
+  nlmsghdr* request = mnl_nlmsg_put_header(buffer);
+  request->nlmsg_type = RTM_GETNEIGH;
+  auto* header = static_cast<ndmsg*>(mnl_nlmsg_put_extra_header(request, sizeof(ndmsg)));
+  header->ndm_family = static_cast<uint8_t>(neighbour.family);
+  header->ndm_ifindex = static_cast<int32_t>(interface_index);
+  put_address(request, NDA_DST, neighbour);
+  NeighbourReader reader;
+  const auto asked = exchange(socket_.get(), request, ++sequence_, NeighbourReader::on_message, &reader);
+  return asked && reader.valid;
+}
+
+}  // namespace verbena::agent

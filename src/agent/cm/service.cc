@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/cm/service.h"
+
+#include <cerrno>
+#include <stdexcept>
+#include <utility>
+
+#include <rdma/rdma_cma.h>
+#include <sys/random.h>
+
+#include "agent/cm/client.h"
+#include "base/log.h"
+
+namespace verbena::agent {
+namespace {
+
+uint64_t draw_seed() {
+  uint64_t seed = 0;
+  if (::getrandom(&seed, sizeof seed, 0) != sizeof seed) {
+    seed = static_cast<uint64_t>(MonotonicClock::now().time_since_epoch().count());
+  }
+  return seed;
+}
+
+}  // namespace
+
+const char* cm_state_name(CmState state) {
+  static constexpr const char* kNames[kCmStates] = {
+      "idle",    "bound",      "address query", "address resolved", "route resolved",
+      "connect", "disconnect", "listen",        "device removed"};
+  return kNames[static_cast<size_t>(state)];
+}
+
+CmService::CmService(EventLoop& loop, uint16_t udp_port, std::function<std::string()> no_wire_reason)
+    : loop_(loop),
+      udp_port_(udp_port),
+      no_wire_reason_(std::move(no_wire_reason)),
+      random_(draw_seed()),
+      gsi_(loop,
+           [this](ConstBytes mad, const cm::Arrival& arrival) {
+             manager_.on_mad(mad, arrival, MonotonicClock::now());
+             settle();
+           }),
+      manager_(cm::ManagerConfig{}, *this, *this, Random(draw_seed())) {
+  for (const uint16_t number : {RDMA_PS_IPOIB, RDMA_PS_TCP, RDMA_PS_UDP, RDMA_PS_IB}) port_spaces_[number];
+  if (auto routes = RouteQuery::open()) {
+    routes_ = std::move(*routes);
+    neighbours_.emplace(loop_, *routes_);
+  } else {
+    log_warning("the kernel's routes cannot be asked for: errno {}", routes.error().code);
+  }
+}
+
+CmService::~CmService() {
+  if (timer_) loop_.cancel(*timer_);
+}
+
+void CmService::open_wire(int slot_socket) {
+  if (has_wire() || slot_socket < 0) return;
+  if (const auto opened = gsi_.open(slot_socket, udp_port_); !opened) {
+    log_warning("no connection management: QP1 cannot be opened: errno {}", opened.error().code);
+  }
+}
+
+void CmService::links_changed(const std::vector<control::Link>& links) {
+  links_.update(links);
+  for (CmClient* client : clients_) client->links_changed();
+  settle();
+}
+
+bool CmService::owes_farewells() const {
+  return manager_.size() > manager_.waiting();
+}
+
+Result<PortSpace*> CmService::port_space(uint16_t number) {
+  const auto found = port_spaces_.find(number);
+  if (found == port_spaces_.end()) return fail(EPROTONOSUPPORT);
+  return &found->second;
+}
+
+void CmService::release_port(CmIdentifier& id) {
+  if (!std::exchange(id.holds_port, false)) return;
+  if (const auto ports = port_space(id.port_space)) (*ports)->release(id);
+}
+
+// At the end of the loop's round: so what was sent in it leaves together, and the timer is set once.
+void CmService::settle() {
+  if (std::exchange(settling_, true)) return;
+  loop_.later([this] {
+    settling_ = false;
+    gsi_.flush();
+    arm_timer();
+  });
+}
+
+// A timer that comes too early does no harm; moving it each time that a deadline is put off would.
+void CmService::arm_timer() {
+  const TimePoint deadline = manager_.deadline();
+  if (timer_ && timer_->first <= deadline) return;
+  if (timer_) loop_.cancel(*std::exchange(timer_, std::nullopt));
+  if (deadline == kNever) return;
+  timer_ = loop_.at(deadline, [this] {
+    timer_.reset();
+    on_timer();
+  });
+}
+
+void CmService::on_timer() {
+  manager_.on_timer(MonotonicClock::now());
+  settle();
+}
+
+}  // namespace verbena::agent

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+
+#include "agent/cm/gsi_port.h"
+#include "agent/cm/identifier.h"
+#include "agent/cm/link_directory.h"
+#include "agent/cm/neighbours.h"
+#include "agent/cm/port_limits.h"
+#include "agent/cm/port_space.h"
+#include "agent/cm/route_query.h"
+#include "agent/event_loop.h"
+#include "base/random.h"
+#include "base/result.h"
+#include "cm/manager.h"
+#include "control/link.h"
+
+namespace verbena::agent {
+
+class CmClient;
+
+// Connection management of a network namespace: owns QP1, the connection manager behind it, the port spaces,
+// and what is needed to resolve addresses. Clients (cm/client.h) have the identifiers; what peers do is
+// brought to them here. Of the agent's thread.
+class CmService final : private cm::Handler, private cm::Sink {
+ public:
+  // `no_wire_reason` says why there is no wire, when there is none.
+  CmService(EventLoop& loop, uint16_t udp_port, std::function<std::string()> no_wire_reason);
+  ~CmService() override;
+
+  // Slot 0's socket is there: receives from it. Does nothing when it does already.
+  void open_wire(int slot_socket);
+  bool has_wire() const { return gsi_.is_open(); }
+  std::string no_wire_reason() const { return no_wire_reason_(); }
+  // The agent ends, but its clients may go on: their connections stay, for the next agent to restore. Nothing
+  // is sent any more.
+  void abandon() { gsi_.close(); }
+  void links_changed(const std::vector<control::Link>& links);
+  // Peers are owed messages by identifiers that are gone: the agent shall not end yet. What only waits for
+  // TIMEWAIT to pass does not count.
+  bool owes_farewells() const;
+
+  // For clients.
+  void join(CmClient& client) { clients_.insert(&client); }
+  void leave(CmClient& client) { clients_.erase(&client); }
+  EventLoop& loop() { return loop_; }
+  // Whoever has called an operation of it calls settle() then.
+  cm::Manager& manager() { return manager_; }
+  void settle();
+  // EPROTONOSUPPORT: there is no such port space.
+  Result<PortSpace*> port_space(uint16_t number);
+  PortLimits& port_limits() { return port_limits_; }
+  const LinkDirectory& links() const { return links_; }
+  Neighbours& neighbours() { return *neighbours_; }
+  RouteQuery& routes() { return *routes_; }
+  bool can_resolve() const { return routes_.has_value(); }
+  Random& random() { return random_; }
+  void release_port(CmIdentifier& id);
+  size_t& identifiers_of(uid_t user) { return identifiers_[user]; }
+
+  const GsiPort& gsi() const { return gsi_; }
+  GsiPort& gsi() { return gsi_; }
+  const std::set<CmClient*>& clients() const { return clients_; }
+
+ private:
+  // cm::Sink
+  void send(const cm::Mad& mad, const roce::Path& path) override { gsi_.send(mad, path); }
+  // cm::Handler
+  cm::Admission admit(const cm::Req& req, const cm::Arrival& arrival) override;
+  cm::Admission admit(const cm::SidrReq& req, const cm::Arrival& arrival) override;
+  void on_request(cm::LocalId id, uint64_t context, const cm::Req& req, const cm::Arrival& arrival) override;
+  void on_reply(cm::LocalId id, uint64_t context, const cm::Rep& rep) override;
+  void on_ready(cm::LocalId id, uint64_t context, const cm::Rtu& rtu) override;
+  void on_rejected(cm::LocalId id, uint64_t context, const cm::Rej& rej) override;
+  void on_unreachable(cm::LocalId id, uint64_t context, cm::MessageType unanswered) override;
+  void on_delay(cm::LocalId, uint64_t, const cm::Mra&) override {}
+  void on_disconnect_request(cm::LocalId id, uint64_t context, const cm::Dreq& dreq) override;
+  void on_disconnected(cm::LocalId id, uint64_t context, const cm::Drep* drep) override;
+  void on_time_wait_exit(cm::LocalId id, uint64_t context) override;
+  void on_sidr_request(cm::LocalId id, uint64_t context, const cm::SidrReq& req,
+                       const cm::Arrival& arrival) override;
+  void on_sidr_reply(cm::LocalId id, uint64_t context, const cm::SidrRep& rep) override;
+
+  template <class Message>
+  cm::Admission admit_request(const Message& message, const cm::Arrival& arrival);
+  void take_in(cm::LocalId connection, const control::CmParameters& parameters);
+  void end_connection(CmIdentifier& id, int status);
+
+  void on_timer();
+  void arm_timer();
+
+  EventLoop& loop_;
+  const uint16_t udp_port_;
+  const std::function<std::string()> no_wire_reason_;
+  Random random_;
+  LinkDirectory links_;
+  PortLimits port_limits_;
+  std::map<uint16_t, PortSpace> port_spaces_;
+  std::optional<RouteQuery> routes_;
+  std::optional<Neighbours> neighbours_;
+  GsiPort gsi_;
+  cm::Manager manager_;
+  std::set<CmClient*> clients_;
+  std::map<uid_t, size_t> identifiers_;
+  std::unique_ptr<CmIdentifier> admitted_;  // between admit() and the request's event
+  bool settling_ = false;
+  std::optional<EventLoop::TimerId> timer_;
+};
+
+}  // namespace verbena::agent

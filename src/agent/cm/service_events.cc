@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: Apache-2.0
+// What peers and timers do to connections, as events of the agent protocol. They are those that the kernel's
+// rdma_cm makes of the same messages, with the same status.
+#include <algorithm>
+#include <cerrno>
+#include <type_traits>
+
+#include <infiniband/verbs.h>
+#include <rdma/rdma_cma.h>
+
+#include "agent/cm/client.h"
+#include "agent/cm/service.h"
+#include "cm/ip_service.h"
+#include "control/message_socket.h"
+#include "control/path_mtu.h"
+
+namespace verbena::agent {
+namespace {
+
+using cm::Admission;
+using control::CmParameters;
+
+// How long an application may take to answer a request before the peer gives up: the kernel asks for 4.096 us
+// * 2^24 = 69 s once the peer asks again.
+constexpr uint8_t kServiceTimeout = 24;
+
+CmIdentifier& identifier(uint64_t context) {
+  return *reinterpret_cast<CmIdentifier*>(context);
+}
+
+template <class Message>
+constexpr bool kIsDatagram = std::is_same_v<Message, cm::SidrReq>;
+
+// The type of QP that whoever is asked for must have.
+uint8_t passive_qp_type(const cm::Req& req) {
+  if (req.is_xrc()) return IBV_QPT_XRC_RECV;
+  return req.transport == cm::Transport::kUc ? IBV_QPT_UC : IBV_QPT_RC;
+}
+uint8_t passive_qp_type(const cm::SidrReq&) {
+  return IBV_QPT_UD;
+}
+
+// How packets to the peer travel. Over RoCE a REQ's path says it in GIDs.
+roce::Path path_to_peer(const cm::Req& req, const cm::Arrival& arrival) {
+  roce::Path path;
+  path.source = req.primary.remote_gid;
+  path.destination = req.primary.local_gid;
+  path.interface_index = arrival.path.interface_index;
+  path.flow_label = req.primary.flow_label;
+  path.traffic_class = req.primary.traffic_class;
+  path.hop_limit = req.primary.hop_limit;
+  return path;
+}
+roce::Path path_to_peer(const cm::SidrReq&, const cm::Arrival& arrival) {
+  return cm::answer_path(arrival.path);
+}
+
+// What the requester's words are to us: its responder resources are our initiator's depth.
+CmParameters parameters_of(const cm::Req& req) {
+  CmParameters parameters{};
+  parameters.qpn = req.local_qpn;
+  parameters.ece_vendor = req.ece.vendor;
+  parameters.ece_options = req.ece.options;
+  parameters.responder_resources = req.initiator_depth;
+  parameters.initiator_depth = req.responder_resources;
+  parameters.flow_control = req.flow_control ? 1 : 0;
+  parameters.retry_count = req.retry_count;
+  parameters.rnr_retry_count = req.rnr_retry_count;
+  parameters.srq = req.srq ? 1 : 0;
+  put_private_data(parameters, std::span(req.private_data).subspan(cm::IpHeader::kBytes));
+  return parameters;
+}
+CmParameters parameters_of(const cm::SidrReq& req) {
+  CmParameters parameters{};
+  put_private_data(parameters, std::span(req.private_data).subspan(cm::IpHeader::kBytes));
+  return parameters;
+}
+CmParameters parameters_of(const cm::Rep& rep, uint8_t qp_type) {
+  CmParameters parameters{};
+  parameters.qpn = qp_type == IBV_QPT_XRC_SEND ? rep.local_eecn : rep.local_qpn;
+  parameters.ece_vendor = rep.ece.vendor;
+  parameters.ece_options = rep.ece.options;
+  parameters.responder_resources = rep.initiator_depth;
+  parameters.initiator_depth = rep.responder_resources;
+  parameters.flow_control = rep.flow_control ? 1 : 0;
+  parameters.rnr_retry_count = rep.rnr_retry_count;
+  parameters.srq = rep.srq ? 1 : 0;
+  put_private_data(parameters, rep.private_data);
+  return parameters;
+}
+
+// The packet life time of which the peer has made its ACK timeout.
+uint8_t life_time_of(uint8_t ack_timeout) {
+  return ack_timeout > 0 ? static_cast<uint8_t>(ack_timeout - 1) : 0;
+}
+
+void fill_route(control::CmRoute& route, const LinkDirectory::Place& place, const roce::Path& path) {
+  control::store_text(route.link, place.link->name);
+  route.device_index = place.link->device_index;
+  route.gid_index = place.gid_index;
+  std::copy(path.source.bytes.begin(), path.source.bytes.end(), route.source_gid);
+  std::copy(path.destination.bytes.begin(), path.destination.bytes.end(), route.destination_gid);
+  route.flow_label = path.flow_label;
+  route.traffic_class = path.traffic_class;
+  route.hop_limit = path.hop_limit;
+}
+
+void fill_path(control::CmRoute& route, const cm::Req& req, const control::Link&) {
+  route.path_mtu = req.path_mtu;
+  route.packet_life_time = life_time_of(req.primary.local_ack_timeout);
+}
+void fill_path(control::CmRoute& route, const cm::SidrReq&, const control::Link& link) {
+  route.path_mtu = control::path_mtu_of(link.mtu);
+}
+
+}  // namespace
+
+template <class Message>
+Admission CmService::admit_request(const Message& message, const cm::Arrival& arrival) {
+  const auto nobody = [] {
+    return kIsDatagram<Message> ? Admission::refuse(cm::SidrStatus::kUnsupported)
+                                : Admission::refuse(cm::RejReason::kInvalidServiceId);
+  };
+  const auto refuse = [](cm::RejReason reason) {
+    return kIsDatagram<Message> ? Admission::refuse(cm::SidrStatus::kRejected) : Admission::refuse(reason);
+  };
+  const auto service = cm::parse_service_id(message.service_id);
+  if (!service) return nobody();
+  const auto header = cm::decode_ip_header(std::as_bytes(std::span(message.private_data)));
+  if (!header) return refuse(cm::RejReason::kConsumer);
+  const auto ports = port_space(static_cast<uint16_t>(service->space));
+  if (!ports) return nobody();
+  const roce::Path path = path_to_peer(message, arrival);
+  const CmAddress own = address_of(header->destination, service->port, path.interface_index);
+  auto* listener = static_cast<CmIdentifier*>((*ports)->find_listener(own));
+  if (listener == nullptr) return nobody();
+  const auto place = links_.find(path.source, path.interface_index);
+  const bool reachable = path.destination.is_ipv4() == path.source.is_ipv4() && !path.destination.is_zero() &&
+                         !path.destination.is_multicast();
+  if (!place || !reachable) return refuse(cm::RejReason::kInvalidGid);
+  if (listener->qp_type != passive_qp_type(message)) return refuse(cm::RejReason::kConsumer);
+  if (!listener->client->has_room(*listener)) return Admission::ignore();
+
+  admitted_ = std::make_unique<CmIdentifier>();
+  admitted_->client = listener->client;
+  admitted_->port_space = listener->port_space;
+  admitted_->qp_type = listener->qp_type;
+  admitted_->state = CmState::kConnect;
+  admitted_->source = own;
+  admitted_->destination = address_of(header->source, header->source_port, path.interface_index);
+  admitted_->starting_psn = static_cast<uint32_t>(random_.below(1u << 24));
+  admitted_->number = listener->number;  // until it gets its own
+  fill_route(admitted_->route, *place, path);
+  fill_path(admitted_->route, message, *place->link);
+  return Admission::admit(reinterpret_cast<uint64_t>(admitted_.get()));
+}
+
+Admission CmService::admit(const cm::Req& req, const cm::Arrival& arrival) {
+  return admit_request(req, arrival);
+}
+
+Admission CmService::admit(const cm::SidrReq& req, const cm::Arrival& arrival) {
+  return admit_request(req, arrival);
+}
+
+void CmService::take_in(cm::LocalId connection, const CmParameters& parameters) {
+  std::unique_ptr<CmIdentifier> id = std::move(admitted_);
+  id->connection = connection;
+  CmClient& client = *id->client;
+  client.add_request(std::move(id), parameters);
+}
+
+void CmService::on_request(cm::LocalId id, uint64_t, const cm::Req& req, const cm::Arrival&) {
+  const TimePoint now = MonotonicClock::now();
+  take_in(id, parameters_of(req));
+  [[maybe_unused]] const auto delayed =
+      manager_.delay(id, kServiceTimeout, cm::Manager::MraTime::kOnDuplicate, {}, now);
+}
+
+void CmService::on_sidr_request(cm::LocalId id, uint64_t, const cm::SidrReq& req, const cm::Arrival&) {
+  take_in(id, parameters_of(req));
+}
+
+void CmService::on_reply(cm::LocalId connection, uint64_t context, const cm::Rep& rep) {
+  CmIdentifier& id = identifier(context);
+  if (id.state != CmState::kConnect) return;
+  [[maybe_unused]] const auto delayed = manager_.delay(
+      connection, kServiceTimeout, cm::Manager::MraTime::kOnDuplicate, {}, MonotonicClock::now());
+  const CmParameters parameters = parameters_of(rep, id.qp_type);
+  id.client->emit(id, RDMA_CM_EVENT_CONNECT_RESPONSE, 0, &parameters);
+}
+
+void CmService::on_ready(cm::LocalId, uint64_t context, const cm::Rtu&) {
+  CmIdentifier& id = identifier(context);
+  if (id.state == CmState::kConnect) id.client->emit(id, RDMA_CM_EVENT_ESTABLISHED);
+}
+
+void CmService::on_rejected(cm::LocalId, uint64_t context, const cm::Rej& rej) {
+  CmIdentifier& id = identifier(context);
+  if (id.state != CmState::kConnect) return;
+  CmParameters parameters{};
+  put_private_data(parameters, rej.private_data);
+  id.client->emit(id, RDMA_CM_EVENT_REJECTED, rej.reason, &parameters);
+}
+
+void CmService::on_unreachable(cm::LocalId, uint64_t context, cm::MessageType) {
+  CmIdentifier& id = identifier(context);
+  if (id.state == CmState::kConnect) id.client->emit(id, RDMA_CM_EVENT_UNREACHABLE, -ETIMEDOUT);
+}
+
+void CmService::on_disconnect_request(cm::LocalId, uint64_t context, const cm::Dreq&) {
+  end_connection(identifier(context), 0);
+}
+
+void CmService::on_disconnected(cm::LocalId, uint64_t context, const cm::Drep* drep) {
+  end_connection(identifier(context), drep != nullptr ? 0 : -ETIMEDOUT);
+}
+
+void CmService::end_connection(CmIdentifier& id, int status) {
+  if (id.state != CmState::kConnect) return;
+  id.state = CmState::kDisconnect;
+  id.client->emit(id, RDMA_CM_EVENT_DISCONNECTED, status);
+}
+
+void CmService::on_time_wait_exit(cm::LocalId, uint64_t context) {
+  CmIdentifier& id = identifier(context);
+  if (id.state == CmState::kDisconnect) id.client->emit(id, RDMA_CM_EVENT_TIMEWAIT_EXIT);
+}
+
+void CmService::on_sidr_reply(cm::LocalId, uint64_t context, const cm::SidrRep& rep) {
+  CmIdentifier& id = identifier(context);
+  if (id.state != CmState::kConnect) return;
+  CmParameters parameters{};
+  parameters.qpn = rep.qpn;
+  parameters.qkey = rep.qkey;
+  parameters.ece_vendor = rep.ece.vendor;
+  parameters.ece_options = rep.ece.options;
+  put_private_data(parameters, rep.private_data);
+  const bool granted = rep.status == cm::SidrStatus::kValid;
+  id.client->emit(id, granted ? RDMA_CM_EVENT_ESTABLISHED : RDMA_CM_EVENT_UNREACHABLE,
+                  static_cast<int>(rep.status), &parameters);
+}
+
+}  // namespace verbena::agent

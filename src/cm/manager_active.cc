@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cm/manager_send.h"
+#include "cm/timeouts.h"
+
+namespace verbena::cm {
+namespace {
+
+// LIDs say nothing over RoCE; as in the kernel they are permissive once a router may be on the way.
+PathFields path_fields(const ConnectParameters& parameters) {
+  const bool is_local = parameters.path.hop_limit <= 1;
+  PathFields fields;
+  fields.local_lid = fields.remote_lid = is_local ? 0 : kPermissiveLid;
+  fields.local_gid = parameters.path.source;
+  fields.remote_gid = parameters.path.destination;
+  fields.flow_label = parameters.path.flow_label & 0xfffff;
+  fields.packet_rate = parameters.packet_rate;
+  fields.traffic_class = parameters.path.traffic_class;
+  fields.hop_limit = parameters.path.hop_limit;
+  fields.subnet_local = is_local;
+  fields.local_ack_timeout = ack_timeout(parameters.ack_delay, parameters.packet_life_time);
+  return fields;
+}
+
+Req make_req(const ConnectParameters& parameters, LocalId local_id) {
+  Req req;
+  req.local_id = local_id;
+  req.ece = parameters.ece;
+  req.service_id = parameters.service_id;
+  req.local_ca_guid = parameters.local_ca_guid;
+  req.local_qkey = parameters.qkey;
+  req.local_qpn = parameters.qpn;
+  req.initiator_depth = parameters.initiator_depth;
+  req.remote_response_timeout = parameters.remote_response_timeout;
+  req.flow_control = parameters.flow_control;
+  req.starting_psn = parameters.starting_psn;
+  req.local_response_timeout = parameters.local_response_timeout;
+  req.pkey = parameters.pkey;
+  req.path_mtu = parameters.path_mtu;
+  req.max_cm_retries = parameters.max_cm_retries;
+  if (parameters.qp_type == QpType::kXrcInitiator) {  // receives nothing: what a responder needs stays zero
+    req.transport = Transport::kExtended;
+    req.extended_transport = kExtendedXrc;
+  } else {
+    req.transport = parameters.qp_type == QpType::kUc ? Transport::kUc : Transport::kRc;
+    req.responder_resources = parameters.responder_resources;
+    req.retry_count = parameters.retry_count;
+    req.rnr_retry_count = parameters.rnr_retry_count;
+    req.srq = parameters.srq;
+  }
+  req.primary = path_fields(parameters);
+  return req;
+}
+
+bool waits_for_rep(State state) {
+  return state == State::kReqSent || state == State::kMraReqReceived;
+}
+
+uint32_t qpn_of(const Rep& rep, QpType qp_type) {
+  return qp_type == QpType::kXrcInitiator ? rep.local_eecn : rep.local_qpn;
+}
+
+void remember(const ConnectParameters& parameters, Connection& connection) {
+  ConnectionInfo& info = connection.info;
+  info.is_active = true;
+  info.qp_type = parameters.qp_type;
+  info.local_qpn = parameters.qpn;
+  info.receive_psn = parameters.starting_psn;
+  info.pkey = parameters.pkey;
+  info.path_mtu = parameters.path_mtu;
+  info.ack_timeout = static_cast<uint8_t>(std::min(parameters.packet_life_time + 1, 31));
+  info.retry_count = parameters.retry_count;
+  info.rnr_retry_count = parameters.rnr_retry_count;
+  info.responder_resources = parameters.responder_resources;
+  info.initiator_depth = parameters.initiator_depth;
+  info.peer_response_timeout = parameters.remote_response_timeout;
+  info.max_cm_retries = parameters.max_cm_retries;
+  connection.service_id = parameters.service_id;
+  connection.local_ca_guid = parameters.local_ca_guid;
+  connection.is_peer_to_peer = parameters.peer_to_peer;
+  connection.timeout = 2 * time_of(parameters.packet_life_time) + time_of(parameters.remote_response_timeout);
+}
+
+}  // namespace
+
+Result<LocalId> Manager::connect(const ConnectParameters& parameters, uint64_t context, TimePoint now) {
+  if (parameters.qp_type == QpType::kXrcTarget) return fail(EINVAL);
+  Req req = make_req(parameters, 0);
+  if (!put(parameters.private_data, req.private_data)) return fail(EINVAL);
+  Connection& connection = create(context, parameters.path);
+  req.local_id = connection.info.local_id;
+  remember(parameters, connection);
+  connection.transaction = new_transaction(connection);
+  enter(connection, State::kReqSent);
+  if (parameters.peer_to_peer) peer_to_peer_.push_back(&connection);
+  send_until_answered(connection, req, now);
+  return connection.info.local_id;
+}
+
+void Manager::handle(const Rep& rep, const Receipt& receipt) {
+  Connection* const connection = find(rep.remote_id);
+  if (connection == nullptr) {
+    // Forgotten: the peer's REQ_RCVD is of a REQ that was late. Told so, it need not try to the end.
+    drop(DropReason::kUnknownConnection);
+    answer_rej(rep.remote_id, rep.local_id, Answered::kRep, because(RejReason::kInvalidCommunicationId),
+               receipt);
+    return;
+  }
+  if (connection->info.path.destination != receipt.arrival.path.source) {
+    drop(DropReason::kWrongPeer);
+    return;
+  }
+  if (waits_for_rep(connection->info.state)) {
+    accept(rep, *connection, receipt);
+  } else {
+    repeat_answer(rep, *connection, receipt);
+  }
+}
+
+void Manager::accept(const Rep& rep, Connection& connection, const Receipt& receipt) {
+  const uint32_t remote_qpn = qpn_of(rep, connection.info.qp_type);
+  const roce::Address& peer = connection.info.path.destination;
+  if (remote_qpn == 0) {
+    drop(DropReason::kMalformed);
+    return;
+  }
+  if (by_remote_id_.find({peer, rep.local_id}) != nullptr) {  // of another connection
+    drop(DropReason::kUnexpected);
+    return;
+  }
+  if (is_stale(remote_qpn, receipt)) {
+    answer_rej(connection.info.local_id, rep.local_id, Answered::kRep, because(RejReason::kStaleConnection),
+               receipt);
+    return;
+  }
+  ConnectionInfo& info = connection.info;
+  enter(connection, State::kRepReceived);
+  info.remote_id = rep.local_id;
+  info.remote_qpn = remote_qpn;
+  info.send_psn = rep.starting_psn;
+  info.initiator_depth = rep.responder_resources;
+  info.responder_resources = rep.initiator_depth;
+  info.rnr_retry_count = rep.rnr_retry_count;
+  info.ack_timeout = ack_timeout(rep.target_ack_delay, static_cast<uint8_t>(info.ack_timeout - 1));
+  insert_remote_id(connection);
+  insert_remote_qpn(connection);
+  connection.last.kept = false;
+  if (tell(connection)) handler_.on_reply(info.local_id, info.context, rep);
+}
+
+// A REP again, or one for a connection that has ended.
+void Manager::repeat_answer(const Rep& rep, Connection& connection, const Receipt& receipt) {
+  const ConnectionInfo& info = connection.info;
+  const auto last_is = [&](MessageType type) {
+    return connection.last.kept && connection.last.type == type && info.remote_id == rep.local_id;
+  };
+  if (info.state == State::kIdle) {
+    if (last_is(MessageType::kRej)) {
+      send_again(connection);
+    } else {
+      answer_rej(rep.remote_id, rep.local_id, Answered::kRep, because(RejReason::kInvalidCommunicationId),
+                 receipt);
+    }
+    return;
+  }
+  if (info.remote_id != rep.local_id || !info.is_active) {
+    drop(DropReason::kWrongPeer);
+    return;
+  }
+  ++counters_.duplicates[static_cast<size_t>(MessageType::kRep)];
+  if (info.state == State::kMraRepSent || (info.state == State::kEstablished && last_is(MessageType::kRtu))) {
+    send_again(connection);
+  } else if (info.state == State::kEstablished) {
+    Rtu rtu;
+    rtu.local_id = info.local_id;
+    rtu.remote_id = info.remote_id;
+    answer(rtu, receipt);
+  }
+}
+
+Result<void> Manager::ready(LocalId id, ConstBytes private_data, TimePoint) {
+  const auto connection = find_in(id, {State::kRepReceived, State::kMraRepSent});
+  if (!connection) return tl::unexpected(connection.error());
+  Rtu rtu;
+  if (!put(private_data, rtu.private_data)) return fail(EINVAL);
+  rtu.local_id = (*connection)->info.local_id;
+  rtu.remote_id = (*connection)->info.remote_id;
+  enter(**connection, State::kEstablished);
+  send_and_keep(**connection, rtu);
+  return {};
+}
+
+Result<void> Manager::restore(const RestoreParameters& parameters, uint64_t context, TimePoint) {
+  if (parameters.local_id == 0 || parameters.remote_id == 0) return fail(EINVAL);
+  if (find(parameters.local_id) != nullptr) return fail(EEXIST);
+  auto* const connection = new Connection;
+  ConnectionInfo& info = connection->info;
+  info.context = context;
+  info.local_id = parameters.local_id;
+  info.remote_id = parameters.remote_id;
+  info.path = parameters.path;
+  info.is_active = parameters.is_active;
+  info.qp_type = parameters.qp_type;
+  info.local_qpn = parameters.local_qpn;
+  info.remote_qpn = parameters.remote_qpn;
+  info.send_psn = parameters.send_psn;
+  info.receive_psn = parameters.receive_psn;
+  info.path_mtu = parameters.path_mtu;
+  info.ack_timeout = parameters.ack_timeout & 31;
+  info.peer_response_timeout = parameters.peer_response_timeout;
+  info.max_cm_retries = parameters.max_cm_retries;
+  info.retry_count = parameters.retry_count;
+  info.rnr_retry_count = parameters.rnr_retry_count;
+  info.responder_resources = parameters.responder_resources;
+  info.initiator_depth = parameters.initiator_depth;
+  connection->local_ca_guid = parameters.local_ca_guid;
+  connection->transaction = new_transaction(*connection);
+  connection->timeout =
+      time_of(std::min(parameters.peer_response_timeout, config_.longest_response_timeout)) +
+      time_of(info.ack_timeout);
+  by_local_id_.insert(*connection);
+  enter(*connection, State::kEstablished);
+  insert_remote_id(*connection);
+  insert_remote_qpn(*connection);
+  return {};
+}
+
+}  // namespace verbena::cm

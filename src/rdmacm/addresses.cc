@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rdmacm/addresses.h"
+
+#include <cstring>
+
+namespace verbena::rdmacm {
+
+socklen_t address_length(const sockaddr* address) {
+  if (address == nullptr) return 0;
+  if (address->sa_family == AF_INET) return sizeof(sockaddr_in);
+  if (address->sa_family == AF_INET6) return sizeof(sockaddr_in6);
+  return 0;
+}
+
+control::CmAddress address_of(const sockaddr* address) {
+  control::CmAddress result{};
+  if (address == nullptr) return result;
+  result.family = address->sa_family;
+  if (address->sa_family == AF_INET) {
+    sockaddr_in in;
+    std::memcpy(&in, address, sizeof in);
+    result.port = in.sin_port;
+    std::memcpy(result.address, &in.sin_addr, sizeof in.sin_addr);
+  } else {
+    sockaddr_in6 in6;
+    std::memcpy(&in6, address, sizeof in6);
+    result.port = in6.sin6_port;
+    result.scope_id = in6.sin6_scope_id;
+    std::memcpy(result.address, &in6.sin6_addr, sizeof in6.sin6_addr);
+  }
+  return result;
+}
+
+void store_address(const control::CmAddress& address, sockaddr_storage& to) {
+  if (address.family == AF_INET) {
+    sockaddr_in in{};
+    in.sin_family = AF_INET;
+    in.sin_port = address.port;
+    std::memcpy(&in.sin_addr, address.address, sizeof in.sin_addr);
+    std::memcpy(&to, &in, sizeof in);
+  } else if (address.family == AF_INET6) {
+    sockaddr_in6 in6{};
+    in6.sin6_family = AF_INET6;
+    in6.sin6_port = address.port;
+    in6.sin6_scope_id = address.scope_id;
+    std::memcpy(&in6.sin6_addr, address.address, sizeof in6.sin6_addr);
+    std::memcpy(&to, &in6, sizeof in6);
+  }
+}
+
+in_port_t port_of(const sockaddr* address) {
+  return address_length(address) != 0 ? address_of(address).port : 0;
+}
+
+}  // namespace verbena::rdmacm

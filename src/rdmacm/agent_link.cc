@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rdmacm/agent_link.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <vector>
+
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "control/message_socket.h"
+#include "rdmacm/restoration.h"
+
+namespace verbena::rdmacm {
+namespace {
+
+using control::MessageType;
+using control::PlainReply;
+
+// While root's agent restarts, an ordinary user's process waits for it rather than start one of its own.
+constexpr Duration kRootGrace = std::chrono::seconds(1);
+constexpr Duration kFirstRetry = std::chrono::milliseconds(10);
+constexpr Duration kLongestRetry = std::chrono::seconds(1);
+constexpr Duration kForGood = Duration(-1);
+constexpr size_t kMonitorStack = 256 << 10;
+
+// Signals go to the application's threads. A fault of our own must not be blocked: the kernel would kill the
+// process without a word.
+class SignalsBlocked {
+ public:
+  SignalsBlocked() {
+    sigset_t all;
+    sigfillset(&all);
+    for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL}) sigdelset(&all, fault);
+    pthread_sigmask(SIG_SETMASK, &all, &before_);
+  }
+  ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  SignalsBlocked(const SignalsBlocked&) = delete;
+  SignalsBlocked& operator=(const SignalsBlocked&) = delete;
+
+ private:
+  sigset_t before_;
+};
+
+int milliseconds_of(Duration duration) {
+  if (duration < Duration::zero()) return -1;
+  return static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(duration).count());
+}
+
+}  // namespace
+
+AgentLink::AgentLink(Registry& registry) : registry_(registry) {}
+
+AgentLink::InCall::InCall(AgentLink& link, Identifier& identifier, std::optional<State> during)
+    : link_(link), identifier_(identifier), during_(during) {
+  const std::lock_guard lock(identifier.mutex);
+  link.calling_ = &identifier;
+  link.before_call_ = identifier.state;
+  if (during) identifier.state = *during;
+}
+
+void AgentLink::InCall::failed() const {
+  const std::lock_guard lock(identifier_.mutex);
+  if (during_ && identifier_.state == *during_) identifier_.state = link_.before_call_;
+}
+
+Result<void> AgentLink::open(const std::shared_ptr<Channel>& channel) {
+  const std::lock_guard lock(mutex_);
+  const int fd = channel->agents_end();
+  const auto reply = exchange<PlainReply>(MessageType::kCmOpenChannel,
+                                          [&] { return open_request(*channel, generation()); }, {&fd, 1});
+  if (!reply) return fail(reply.error().code);
+  registry_.add(channel);
+  return {};
+}
+
+Result<void> AgentLink::create(Identifier& identifier) {
+  const std::lock_guard lock(mutex_);
+  const auto request = create_request(identifier);
+  const auto reply = exchange<PlainReply>(MessageType::kCmCreateId, [&] { return request; });
+  if (!reply) return fail(reply.error().code);
+  registry_.add(identifier);
+  return {};
+}
+
+void AgentLink::post(Channel& channel, const control::CmEvent& event) {
+  if (!channel.post(event)) wake_monitor();
+}
+
+void AgentLink::close_in_child() {
+  for (const auto& socket : sockets_) {
+    if (const int fd = socket.load(); fd >= 0) ::close(fd);
+  }
+}
+
+Duration AgentLink::grace() const {
+  return known_ && agent_uid_ == 0 && ::geteuid() != 0 ? kRootGrace : Duration::zero();
+}
+
+void AgentLink::disconnect() {
+  for (auto& socket : sockets_) socket.store(-1);
+  connection_.reset();
+  agent_events_.reset();
+}
+
+Result<void> AgentLink::connect(TimePoint deadline) {
+  disconnect();
+  const TimePoint start_after = MonotonicClock::now() + grace();
+  for (;;) {
+    auto connection = control::Connection::open_or_start(options_, deadline, start_after);
+    if (!connection) return fail(connection.error().code);
+    const auto greeted = greet(std::move(*connection), deadline);
+    // An agent that was about to end when we came: there is another to be had.
+    const bool again = !greeted && (greeted.error().code == ECONNRESET || greeted.error().code == EPIPE);
+    if (!again || MonotonicClock::now() >= deadline) return greeted;
+  }
+}
+
+Result<void> AgentLink::greet(control::Connection connection, TimePoint deadline) {
+  control::HelloRequest hello{};
+  control::store_text(hello.program, program_invocation_short_name);
+  auto answer = connection.call<control::HelloReply>(MessageType::kHello, hello, 2, deadline);
+  if (!answer) return fail(answer.error().code);
+  const uint32_t generation = generation_.fetch_add(1) + 1;
+  Restoration restoration(connection, registry_, generation, deadline);
+  if (calling_ != nullptr) restoration.keep(*calling_, before_call_);
+  const std::vector<Told> told = restoration.run();
+  if (connection.lost()) return fail(ECONNRESET);
+
+  known_ = true;
+  agent_uid_ = connection.agent_uid();
+  connection_ = std::move(connection);
+  agent_events_ = std::move(answer->fds[0]);
+  sockets_[0].store(connection_->socket());
+  sockets_[1].store(agent_events_.get());
+  retry_ = Duration::zero();
+  for (const Told& each : told) post(*each.channel, each.event);
+  start_monitor();
+  wake_monitor();
+  return {};
+}
+
+void AgentLink::start_monitor() {
+  if (monitored_) return;
+  wakeup_.reset(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  const SignalsBlocked blocked;
+  pthread_attr_t attributes;
+  pthread_attr_init(&attributes);
+  pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+  pthread_attr_setstacksize(&attributes, kMonitorStack);
+  pthread_t thread;
+  const auto run = [](void* link) -> void* {
+    static_cast<AgentLink*>(link)->monitor();
+    return nullptr;
+  };
+  monitored_ = ::pthread_create(&thread, &attributes, run, this) == 0;
+  pthread_attr_destroy(&attributes);
+  // Calls still find an agent's death themselves; only whoever just waits for events does not.
+  if (!monitored_) log_error("no thread could be started: the agent's end will not be noticed at once");
+}
+
+void AgentLink::wake_monitor() {
+  const uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = ::write(wakeup_.get(), &one, sizeof one);
+}
+
+void AgentLink::monitor() {
+  ::pthread_setname_np(::pthread_self(), "verbena-rdmacm");
+  bool readable = false;
+  for (;;) {
+    const Duration wait = look_after_agent(readable);
+    std::vector<pollfd> entries{{wakeup_.get(), POLLIN, 0}, {sockets_[1].load(), POLLIN, 0}};
+    std::vector<std::shared_ptr<Channel>> full;
+    for (auto& channel : registry_.channels()) {
+      if (!channel->waits_for_room()) continue;
+      entries.push_back({channel->agents_end(), POLLOUT, 0});
+      full.push_back(std::move(channel));
+    }
+    ::poll(entries.data(), entries.size(), milliseconds_of(wait));
+    if (entries[0].revents != 0) {
+      uint64_t count;
+      [[maybe_unused]] const ssize_t got = ::read(wakeup_.get(), &count, sizeof count);
+    }
+    readable = entries[1].revents != 0;
+    for (const auto& channel : full) channel->flush();
+  }
+}
+
+// Answers how long to wait before the next look.
+Duration AgentLink::look_after_agent(bool readable) {
+  const std::lock_guard lock(mutex_);
+  while (readable && agent_events_) {
+    // Of links (control/protocol.h): libibverbs has its own eyes for them.
+    control::MessageHeader header{};
+    auto received =
+        control::receive_message(agent_events_.get(), std::as_writable_bytes(std::span(&header, 1)));
+    if (!received && received.error().code == EAGAIN) break;
+    if (!received || received->bytes == 0) disconnect();
+  }
+  if (connection_) return kForGood;
+  // Who has nothing there needs no agent.
+  if (registry_.empty()) return kForGood;
+  if (connect(MonotonicClock::now() + control::kCallTimeout)) return Duration::zero();
+  retry_ = std::clamp(retry_ * 2, kFirstRetry, kLongestRetry);
+  return retry_;
+}
+
+}  // namespace verbena::rdmacm

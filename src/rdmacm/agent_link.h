@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <utility>
+
+#include "base/result.h"
+#include "base/time.h"
+#include "base/unique_fd.h"
+#include "control/cm_protocol.h"
+#include "control/connection.h"
+#include "rdmacm/identifier.h"
+#include "rdmacm/registry.h"
+
+namespace verbena::rdmacm {
+
+// The process's connection to the agent, made at first use. When the agent dies, the next call or a thread of
+// ours, whoever comes first, reaches or starts another one and tells it what there is (restoration.h).
+//
+// Any thread may call; calls are serialized. Two locks: mutex_ is held for as long as the agent takes, and
+// taken before the registry's.
+class AgentLink {
+ public:
+  explicit AgentLink(Registry& registry);
+
+  // Opens a channel there and adds it to the registry.
+  Result<void> open(const std::shared_ptr<Channel>& channel);
+  // Makes the identifier known there, under the number it has, and adds it to the registry.
+  Result<void> create(Identifier& identifier);
+
+  template <class Reply = control::PlainReply, class Request>
+  Result<Reply> call(control::MessageType type, const Request& request) {
+    const std::lock_guard lock(mutex_);
+    return exchange<Reply>(type, [&]() -> const Request& { return request; });
+  }
+
+  // The same for an identifier, whose number is filled in. It is in state `during` from before the agent is
+  // asked, as the answering event may overtake the reply, and in its old one again if that fails.
+  template <class Reply = control::PlainReply, class Request>
+  Result<Reply> call(Identifier& identifier, control::MessageType type, Request request,
+                     std::optional<State> during = {}) {
+    const std::lock_guard lock(mutex_);
+    const InCall in_call(*this, identifier, during);
+    auto reply = exchange<Reply>(type, [&]() -> const Request& {
+      request.id = identifier.number;
+      return request;
+    });
+    if (!reply) in_call.failed();
+    // An agent that does not know it is the successor of the one that did.
+    if (!reply && reply.error().code == ENOENT) return fail(ECONNRESET);
+    return reply;
+  }
+
+  // Puts an event of our own into a channel, now or when there is room.
+  void post(Channel& channel, const control::CmEvent& event);
+  uint32_t generation() const { return generation_.load(std::memory_order_acquire); }
+
+  // In a child after fork(), instead of all else: the agent must see the end of the parent when it ends.
+  void close_in_child();
+
+ private:
+  // The identifier that is being asked about, for restorations that happen meanwhile.
+  class InCall {
+   public:
+    InCall(AgentLink& link, Identifier& identifier, std::optional<State> during);
+    ~InCall() { link_.calling_ = nullptr; }
+    InCall(const InCall&) = delete;
+    InCall& operator=(const InCall&) = delete;
+    void failed() const;
+
+   private:
+    AgentLink& link_;
+    Identifier& identifier_;
+    const std::optional<State> during_;
+  };
+
+  // REQUIRES: mutex_ is held
+  template <class Reply, class MakeRequest>
+  Result<Reply> exchange(control::MessageType type, const MakeRequest& request,
+                         std::span<const int> fds = {}) {
+    const TimePoint deadline = MonotonicClock::now() + control::kCallTimeout;
+    for (int attempt = 0;; ++attempt) {
+      if (!connection_ || connection_->lost()) {
+        if (const auto connected = connect(deadline); !connected) return fail(connected.error().code);
+      }
+      auto answer = connection_->call<Reply>(type, request(), 0, deadline, fds);
+      if (answer) return answer->message;
+      if (!connection_->lost() || attempt > 0) return fail(answer.error().code);
+    }
+  }
+
+  Result<void> connect(TimePoint deadline);                                // REQUIRES: mutex_ is held
+  Result<void> greet(control::Connection connection, TimePoint deadline);  // REQUIRES: mutex_ is held
+  void disconnect();                                                       // REQUIRES: mutex_ is held
+  Duration grace() const;
+
+  void start_monitor();
+  void monitor();
+  Duration look_after_agent(bool readable);
+  void wake_monitor();
+
+  Registry& registry_;
+  const control::ConnectOptions options_;
+  std::mutex mutex_;
+  std::optional<control::Connection> connection_;
+  UniqueFd agent_events_;                            // where its end shows first
+  std::array<std::atomic<int>, 2> sockets_{-1, -1};  // those two, for close_in_child()
+  std::atomic<uint32_t> generation_{0};
+  Identifier* calling_ = nullptr;
+  State before_call_{};
+  bool known_ = false;  // agent_uid_ is that of an agent we had
+  uid_t agent_uid_ = 0;
+  bool monitored_ = false;
+  UniqueFd wakeup_;
+  Duration retry_{};
+};
+
+}  // namespace verbena::rdmacm

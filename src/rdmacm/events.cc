@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rdmacm/events.h"
+
+#include <cerrno>
+#include <cstdlib>
+
+#include "rdmacm/calls.h"
+#include "rdmacm/lifetime.h"
+#include "rdmacm/restoration.h"
+
+namespace verbena::rdmacm {
+namespace {
+
+using control::CmEvent;
+
+// What a dead agent has sent and the application has not read yet is worth nothing where its successor would
+// have to know of it; the identifier has been told so (restoration.h). The peer's REQ comes again.
+bool died_with_its_agent(const CmEvent& message, const Identifier& identifier) {
+  if ((message.flags & control::kCmFromProgram) != 0) return false;
+  if (message.generation == identifier.process.agent.generation()) return false;
+  switch (message.type) {
+    case RDMA_CM_EVENT_ADDR_RESOLVED:
+    case RDMA_CM_EVENT_ROUTE_RESOLVED:
+    case RDMA_CM_EVENT_CONNECT_REQUEST:
+    case RDMA_CM_EVENT_CONNECT_RESPONSE:
+      return true;
+    default:
+      return false;
+  }
+}
+
+bool is_news(const CmEvent& message, Identifier& identifier) {
+  if (died_with_its_agent(message, identifier)) return false;
+  const State state = identifier.current_state();
+  // The kernel, too, keeps silent about a request until it is accepted; accepting it will fail.
+  if (state == State::kRequested && message.listener == 0) return false;
+  const bool told =
+      (message.flags & control::kCmFromProgram) != 0 && message.type <= RDMA_CM_EVENT_TIMEWAIT_EXIT;
+  return !told || still_concerns(state, static_cast<rdma_cm_event_type>(message.type));
+}
+
+}  // namespace
+
+Result<Event*> next_event(Channel& channel) {
+  auto event = std::make_unique<Event>();
+  for (;;) {
+    const auto message = channel.next();
+    if (!message) return fail(message.error().code);
+    Process& process_of = Process::current();
+    Identifier* identifier = process_of.registry.deliver(*message);
+    if (identifier == nullptr) {
+      abandon_request(process_of, *message);
+      continue;
+    }
+    *event = Event();
+    event->owner = identifier;
+    event->membership = message->multicast;
+    event->id = identifier;
+    event->event = static_cast<rdma_cm_event_type>(message->type);
+    event->status = message->status;
+    if (is_news(*message, *identifier) && process(*event, *message, *identifier)) return event.release();
+    identifier->acknowledge(message->multicast);
+  }
+}
+
+void acknowledge(Event& event) {
+  const std::unique_ptr<Event> done(&event);
+  event.owner->acknowledge(event.membership);
+}
+
+int complete(Identifier& identifier) {
+  if (!identifier.synchronous) return 0;
+  if (identifier.event != nullptr) {
+    acknowledge(Event::of(identifier.event));
+    identifier.event = nullptr;
+  }
+  const auto event = next_event(*identifier.events);
+  if (!event) return event.error().code;
+  identifier.event = *event;
+  const int status = identifier.event->status;
+  if (status == 0) return 0;
+  if (identifier.event->event == RDMA_CM_EVENT_REJECTED) return ECONNREFUSED;
+  return std::abs(status);
+}
+
+}  // namespace verbena::rdmacm
+
+VERBENA_ABI int rdma_get_cm_event(rdma_event_channel* channel, rdma_cm_event** event) {
+  using namespace verbena::rdmacm;
+  return answer([&] {
+    if (channel == nullptr || event == nullptr) return EINVAL;
+    // Held as long as we wait in it: another thread may destroy it.
+    const auto found = Process::current().registry.find(channel);
+    if (!found) return found.error().code;
+    const auto next = next_event(**found);
+    if (next) *event = *next;
+    return error_of(next);
+  });
+}
+
+VERBENA_ABI int rdma_ack_cm_event(rdma_cm_event* event) {
+  using namespace verbena::rdmacm;
+  return answer([&] {
+    if (event == nullptr) return EINVAL;
+    acknowledge(Event::of(event));
+    return 0;
+  });
+}

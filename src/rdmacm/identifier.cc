@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rdmacm/identifier.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <utility>
+
+namespace verbena::rdmacm {
+
+Identifier::Identifier(Process& process_of, std::shared_ptr<Channel> channel_of, void* context_of,
+                       rdma_port_space space, ibv_qp_type type)
+    : rdma_cm_id{}, process(process_of), events(std::move(channel_of)) {
+  channel = events.get();
+  context = context_of;
+  ps = space;
+  qp_type = type;
+}
+
+Identifier::~Identifier() {
+  if (device != nullptr) device->leave();
+  std::free(route.path_rec);
+  if (information != nullptr) rdma_freeaddrinfo(information);
+}
+
+bool Identifier::count_delivery(const control::CmEvent& message) {
+  const std::lock_guard lock(mutex);
+  if ((message.flags & control::kCmFromProgram) == 0) {
+    if (std::exchange(agents_generation, message.generation) != message.generation) agents_events = 0;
+    ++agents_events;
+  }
+  if (message.multicast != 0) {
+    const auto of_number = [&](const Membership& each) { return each.number == message.multicast; };
+    const auto found = std::find_if(memberships.begin(), memberships.end(), of_number);
+    if (found == memberships.end()) return false;
+    ++found->delivered;
+  }
+  ++delivered;
+  return true;
+}
+
+bool Identifier::has_all_events(uint32_t sent, uint32_t generation) {
+  const std::lock_guard lock(mutex);
+  return sent == 0 || (generation == agents_generation && sent == agents_events);
+}
+
+void Identifier::acknowledge(uint32_t membership) {
+  const std::lock_guard lock(mutex);
+  ++acknowledged;
+  for (Membership& each : memberships) {
+    if (membership != 0 && each.number == membership) ++each.acknowledged;
+  }
+  acknowledged_one.notify_all();
+}
+
+void Identifier::wait_until_acknowledged() {
+  std::unique_lock lock(mutex);
+  acknowledged_one.wait(lock, [&] { return acknowledged >= delivered; });
+}
+
+State Identifier::current_state() {
+  const std::lock_guard lock(mutex);
+  return state;
+}
+
+void Identifier::set_state(State next) {
+  const std::lock_guard lock(mutex);
+  state = next;
+}
+
+}  // namespace verbena::rdmacm

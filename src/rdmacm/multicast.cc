@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "rdmacm/addresses.h"
+#include "rdmacm/calls.h"
+#include "rdmacm/events.h"
+
+namespace {
+
+using namespace verbena::rdmacm;
+using verbena::control::CmJoinRequest;
+using verbena::control::CmLeaveRequest;
+using verbena::control::MessageType;
+
+void forget(Identifier& identifier, uint32_t number) {
+  const std::lock_guard lock(identifier.mutex);
+  std::erase_if(identifier.memberships, [&](const Membership& each) { return each.number == number; });
+}
+
+int join(Identifier& identifier, const sockaddr* address, uint32_t flags, void* context) {
+  const socklen_t length = address_length(address);
+  if (length == 0) return EINVAL;
+  Membership membership{};
+  membership.number = identifier.process.next_number();
+  membership.context = context;
+  membership.join_flags = flags;
+  std::memcpy(&membership.address, address, length);
+  {
+    const std::lock_guard lock(identifier.mutex);
+    identifier.memberships.push_front(membership);
+  }
+  CmJoinRequest request{};
+  request.multicast = membership.number;
+  request.join_flags = flags;
+  request.group = address_of(address);
+  const auto asked = identifier.process.agent.call(identifier, MessageType::kCmJoin, request);
+  if (!asked) {
+    forget(identifier, membership.number);
+    return asked.error().code;
+  }
+  return complete(identifier);
+}
+
+// The list is searched by what the application has given, byte by byte, as librdmacm does.
+std::optional<Membership> find(Identifier& identifier, const sockaddr* address, socklen_t length) {
+  const std::lock_guard lock(identifier.mutex);
+  for (const Membership& each : identifier.memberships) {
+    if (std::memcmp(&each.address, address, length) == 0) return each;
+  }
+  return std::nullopt;
+}
+
+int leave(Identifier& identifier, const sockaddr* address) {
+  const socklen_t length = address_length(address);
+  if (length == 0) return EINVAL;
+  auto membership = find(identifier, address, length);
+  if (!membership) return EADDRNOTAVAIL;
+  if (identifier.qp != nullptr && membership->joined &&
+      membership->join_flags != RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER) {
+    ibv_detach_mcast(identifier.qp, &membership->group, membership->lid);
+  }
+  CmLeaveRequest request{};
+  request.multicast = membership->number;
+  const auto left = identifier.process.agent.call(identifier, MessageType::kCmLeave, request);
+  const auto is_its = [&](const verbena::control::CmEvent& event) {
+    return event.multicast == membership->number;
+  };
+  [[maybe_unused]] const auto undelivered = identifier.events->take(is_its);
+  {
+    std::unique_lock lock(identifier.mutex);
+    const auto found =
+        std::find_if(identifier.memberships.begin(), identifier.memberships.end(),
+                     [&](const Membership& each) { return each.number == membership->number; });
+    identifier.acknowledged_one.wait(lock, [&] { return found->acknowledged >= found->delivered; });
+  }
+  forget(identifier, membership->number);
+  return left ? 0 : left.error().code;
+}
+
+}  // namespace
+
+VERBENA_ABI int rdma_join_multicast(rdma_cm_id* id, sockaddr* address, void* context) {
+  return answer_for(id, [&](Identifier& identifier) {
+    return join(identifier, address, RDMA_MC_JOIN_FLAG_FULLMEMBER, context);
+  });
+}
+
+VERBENA_ABI int rdma_join_multicast_ex(rdma_cm_id* id, rdma_cm_join_mc_attr_ex* attributes, void* context) {
+  return answer_for(id, [&](Identifier& identifier) {
+    constexpr uint32_t kBoth = RDMA_CM_JOIN_MC_ATTR_ADDRESS | RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS;
+    if (attributes == nullptr) return EINVAL;
+    if (attributes->comp_mask >= RDMA_CM_JOIN_MC_ATTR_RESERVED) return ENOTSUP;
+    if ((attributes->comp_mask & kBoth) != kBoth) return EINVAL;
+    if (attributes->join_flags >= RDMA_MC_JOIN_FLAG_RESERVED) return EINVAL;
+    return join(identifier, attributes->addr, attributes->join_flags, context);
+  });
+}
+
+VERBENA_ABI int rdma_leave_multicast(rdma_cm_id* id, sockaddr* address) {
+  return answer_for(id, [&](Identifier& identifier) { return leave(identifier, address); });
+}

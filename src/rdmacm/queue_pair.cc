@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+// rdma_cm_id::qp: librdmacm makes it, with whatever it lacks, and drives it through its states.
+#include <cerrno>
+#include <cstring>
+
+#include <rdma/rdma_cma.h>
+
+#include "rdmacm/calls.h"
+#include "rdmacm/completion_queues.h"
+#include "rdmacm/ece.h"
+#include "rdmacm/qp_attributes.h"
+
+namespace {
+
+using namespace verbena::rdmacm;
+
+bool clash(const ibv_cq* own, const ibv_cq* given) {
+  return own != nullptr && given != nullptr && own != given;
+}
+
+int add_defaults(Identifier& identifier, ibv_qp_init_attr_ex& attributes) {
+  if ((attributes.comp_mask & IBV_QP_INIT_ATTR_PD) == 0 || attributes.pd == nullptr) {
+    attributes.comp_mask |= IBV_QP_INIT_ATTR_PD;
+    attributes.pd = identifier.pd;
+  }
+  if (attributes.pd == nullptr || identifier.verbs != attributes.pd->context) return EINVAL;
+  if (clash(identifier.recv_cq, attributes.recv_cq) || clash(identifier.send_cq, attributes.send_cq)) {
+    return EINVAL;
+  }
+  const bool has_domain = (attributes.comp_mask & IBV_QP_INIT_ATTR_XRCD) != 0 && attributes.xrcd != nullptr;
+  if (identifier.qp_type == IBV_QPT_XRC_RECV && !has_domain) {
+    const auto domain = identifier.device->shared_xrc_domain();
+    if (!domain) return domain.error().code;
+    attributes.xrcd = *domain;
+    attributes.comp_mask |= IBV_QP_INIT_ATTR_XRCD;
+  }
+  const bool has_send = attributes.send_cq != nullptr || identifier.send_cq != nullptr;
+  const bool has_receive = attributes.recv_cq != nullptr || identifier.recv_cq != nullptr;
+  if (const int error = create_completion_queues(identifier, has_send ? 0 : attributes.cap.max_send_wr,
+                                                 has_receive ? 0 : attributes.cap.max_recv_wr)) {
+    return error;
+  }
+  if (attributes.send_cq == nullptr) attributes.send_cq = identifier.send_cq;
+  if (attributes.recv_cq == nullptr) attributes.recv_cq = identifier.recv_cq;
+  if (attributes.srq == nullptr) attributes.srq = identifier.srq;
+  return 0;
+}
+
+int prepare(Identifier& identifier, ibv_qp* qp) {
+  if (const int error = begin_ece(identifier, qp)) return error;
+  if (const int error = initialize(identifier, qp)) return error;
+  return note_local_ece(identifier, qp);
+}
+
+int create_qp(Identifier& identifier, ibv_qp_init_attr_ex& attributes) {
+  if (identifier.qp != nullptr || identifier.device == nullptr) return EINVAL;
+  if (const int error = add_defaults(identifier, attributes)) return error;
+  ibv_qp* const qp = ibv_create_qp_ex(identifier.verbs, &attributes);
+  int error = qp != nullptr ? prepare(identifier, qp) : errno;
+  if (error != 0) {
+    if (qp != nullptr) ibv_destroy_qp(qp);
+    destroy_completion_queues(identifier);
+    return error;
+  }
+  identifier.pd = qp->pd;
+  identifier.qp = qp;
+  return 0;
+}
+
+}  // namespace
+
+VERBENA_ABI int rdma_create_qp_ex(rdma_cm_id* id, ibv_qp_init_attr_ex* attributes) {
+  return answer_for(id, [&](Identifier& identifier) {
+    return attributes != nullptr ? create_qp(identifier, *attributes) : EINVAL;
+  });
+}
+
+VERBENA_ABI int rdma_create_qp(rdma_cm_id* id, ibv_pd* domain, ibv_qp_init_attr* attributes) {
+  return answer_for(id, [&](Identifier& identifier) {
+    if (attributes == nullptr) return EINVAL;
+    // ibv_qp_init_attr_ex begins with ibv_qp_init_attr.
+    ibv_qp_init_attr_ex extended{};
+    std::memcpy(static_cast<void*>(&extended), attributes, sizeof *attributes);
+    extended.comp_mask = IBV_QP_INIT_ATTR_PD;
+    extended.pd = domain != nullptr ? domain : identifier.pd;
+    const int error = create_qp(identifier, extended);
+    std::memcpy(static_cast<void*>(attributes), &extended, sizeof *attributes);
+    return error;
+  });
+}
+
+VERBENA_ABI void rdma_destroy_qp(rdma_cm_id* id) {
+  if (id == nullptr || id->qp == nullptr) return;
+  answer([&] {
+    Identifier& identifier = Identifier::of(id);
+    ibv_destroy_qp(identifier.qp);
+    identifier.qp = nullptr;
+    destroy_completion_queues(identifier);
+    return 0;
+  });
+}

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rdmacm/registry.h"
+
+#include <cerrno>
+#include <unordered_set>
+#include <utility>
+
+#include "rdmacm/identifier.h"
+
+namespace verbena::rdmacm {
+
+void Registry::add(std::shared_ptr<Channel> channel) {
+  const std::lock_guard lock(mutex_);
+  const rdma_event_channel* const key = channel.get();
+  channels_.emplace(key, std::move(channel));
+}
+
+void Registry::remove(const Channel& channel) {
+  std::shared_ptr<Channel> last;  // it goes after the lock
+  const std::lock_guard lock(mutex_);
+  const auto found = channels_.find(&channel);
+  if (found == channels_.end()) return;
+  last = std::move(found->second);
+  channels_.erase(found);
+}
+
+std::vector<std::shared_ptr<Channel>> Registry::channels() {
+  const std::lock_guard lock(mutex_);
+  std::vector<std::shared_ptr<Channel>> all;
+  for (const auto& [key, channel] : channels_) all.push_back(channel);
+  return all;
+}
+
+Result<std::shared_ptr<Channel>> Registry::find(const rdma_event_channel* channel) {
+  const std::lock_guard lock(mutex_);
+  const auto found = channels_.find(channel);
+  if (found == channels_.end()) return fail(EBADF);
+  return found->second;
+}
+
+void Registry::add(Identifier& identifier) {
+  const std::lock_guard lock(mutex_);
+  for (const uint64_t key : identifier.keys) identifiers_[key] = &identifier;
+}
+
+void Registry::remove(Identifier& identifier) {
+  const std::lock_guard lock(mutex_);
+  for (const uint64_t key : identifier.keys) {
+    const auto found = identifiers_.find(key);
+    if (found != identifiers_.end() && found->second == &identifier) identifiers_.erase(found);
+  }
+}
+
+void Registry::renumber(Identifier& identifier, uint32_t number) {
+  const uint64_t key = Identifier::key(number, 0);
+  identifiers_[key] = &identifier;
+  const std::lock_guard own(identifier.mutex);
+  identifier.number = number;
+  identifier.keys.push_back(key);
+}
+
+Identifier* Registry::deliver(const control::CmEvent& event) {
+  const uint32_t number = event.listener != 0 ? event.listener : event.id;
+  const std::lock_guard lock(mutex_);
+  const auto found = identifiers_.find(Identifier::key(number, event.generation));
+  if (found == identifiers_.end()) return nullptr;
+  return found->second->count_delivery(event) ? found->second : nullptr;
+}
+
+bool Registry::empty() {
+  const std::lock_guard lock(mutex_);
+  return identifiers_.empty() && channels_.empty();
+}
+
+void Registry::for_each(const std::function<void(Identifier&)>& visit) {
+  const std::lock_guard lock(mutex_);
+  std::unordered_set<Identifier*> each;
+  for (const auto& [key, identifier] : identifiers_) each.insert(identifier);
+  for (Identifier* identifier : each) visit(*identifier);
+}
+
+}  // namespace verbena::rdmacm

@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rdmacm/restoration.h"
+
+#include <algorithm>
+#include <cerrno>
+
+#include "rdmacm/addresses.h"
+#include "rdmacm/process.h"
+
+namespace verbena::rdmacm {
+namespace {
+
+using control::CmEvent;
+using control::MessageType;
+
+// What an identifier is restored as, what it is told, and for which states that is still news.
+constexpr int kNothing = -1;
+constexpr uint32_t kNot = ~0u;
+
+struct Row {
+  State state;
+  uint32_t restored;  // CmRestoreRequest::state, or kNot
+  int told;           // enum rdma_cm_event_type, or kNothing
+};
+constexpr Row kRows[] = {
+    {State::kIdle, control::kCmIdle, kNothing},
+    {State::kBound, control::kCmBound, kNothing},
+    {State::kResolvingAddress, control::kCmIdle, RDMA_CM_EVENT_ADDR_ERROR},
+    {State::kAddressResolved, control::kCmResolved, kNothing},
+    {State::kResolvingRoute, control::kCmResolved, RDMA_CM_EVENT_ROUTE_ERROR},
+    {State::kResolved, control::kCmResolved, kNothing},
+    {State::kConnecting, control::kCmResolved, RDMA_CM_EVENT_UNREACHABLE},
+    {State::kResponded, control::kCmResolved, RDMA_CM_EVENT_CONNECT_ERROR},
+    // The peer will send its REQ again, and that will be another request.
+    {State::kRequested, kNot, kNothing},
+    {State::kAccepting, control::kCmConnected, RDMA_CM_EVENT_CONNECT_ERROR},
+    {State::kConnected, control::kCmConnected, kNothing},
+    {State::kDisconnecting, control::kCmConnected, kNothing},
+    {State::kOver, control::kCmIdle, kNothing},
+    {State::kListening, control::kCmListening, kNothing},
+    {State::kLost, kNot, kNothing},
+};
+
+const Row& row_of(State state) {
+  return *std::find_if(std::begin(kRows), std::end(kRows),
+                       [&](const Row& row) { return row.state == state; });
+}
+
+bool has_connection(State state) {
+  return row_of(state).restored == control::kCmConnected;
+}
+
+}  // namespace
+
+struct Restoration::Plan {
+  uint32_t restored;
+  int told;
+};
+
+control::CmChannelRequest open_request(const Channel& channel, uint32_t generation) {
+  control::CmChannelRequest request{};
+  request.channel = channel.number();
+  request.generation = generation;
+  return request;
+}
+
+control::CmCreateRequest create_request(const Identifier& identifier) {
+  control::CmCreateRequest request{};
+  request.id = identifier.number;
+  request.channel = identifier.events->number();
+  request.port_space = static_cast<uint16_t>(identifier.ps);
+  request.qp_type = static_cast<uint8_t>(identifier.qp_type);
+  return request;
+}
+
+bool still_concerns(State state, rdma_cm_event_type type) {
+  if (type == RDMA_CM_EVENT_DISCONNECTED || type == RDMA_CM_EVENT_DEVICE_REMOVAL) {
+    return state == State::kLost;
+  }
+  return row_of(state).told == type;
+}
+
+std::vector<Told> Restoration::run() {
+  for (const auto& channel : registry_.channels()) {
+    const int fd = channel->agents_end();
+    call(MessageType::kCmOpenChannel, open_request(*channel, generation_), {&fd, 1});
+  }
+  registry_.for_each([&](Identifier& identifier) { restore(identifier); });
+  return std::move(told_);
+}
+
+Restoration::Plan Restoration::plan_for(State state, const Identifier& identifier) {
+  const Row& row = row_of(state);
+  Plan plan{row.restored, row.told};
+  // A datagram identifier has no connection; with an address resolved it can ask for another lookup.
+  const bool resolved = identifier.path.destination.family != 0 && identifier.path.link[0] != '\0';
+  if (identifier.is_datagram() && has_connection(state)) {
+    plan.restored = resolved ? control::kCmResolved : control::kCmIdle;
+  }
+  if (state == State::kResolvingAddress && identifier.path.source.port != 0) {
+    plan.restored = control::kCmBound;
+  }
+  return plan;
+}
+
+void Restoration::restore(Identifier& identifier) {
+  if (connection_.lost()) return;
+  const bool kept = kept_.first == &identifier;
+  State state;
+  Plan plan;
+  {
+    const std::lock_guard lock(identifier.mutex);
+    state = kept ? kept_.second : identifier.state;
+    plan = plan_for(state, identifier);
+  }
+  if (plan.restored == kNot) {
+    if (!kept) identifier.set_state(State::kLost);
+    return;
+  }
+  const bool created = create(identifier, plan);
+  if (connection_.lost()) return;
+  if (created) repeat(identifier, state);
+  if (plan.told != kNothing) {
+    tell(identifier, static_cast<rdma_cm_event_type>(plan.told));
+  } else if (!created) {  // its address or port is another's by now
+    identifier.set_state(State::kLost);
+    tell(identifier, has_connection(state) ? RDMA_CM_EVENT_DISCONNECTED : RDMA_CM_EVENT_DEVICE_REMOVAL);
+  }
+}
+
+bool Restoration::create(Identifier& identifier, const Plan& plan) {
+  if ((identifier.number & control::kCmAgentsNumber) != 0) {
+    registry_.renumber(identifier, identifier.process.next_number());
+  }
+  control::CmRestoreRequest request{};
+  {
+    const std::lock_guard lock(identifier.mutex);
+    request.create = create_request(identifier);
+    request.state = plan.restored;
+    request.backlog = identifier.backlog;
+    request.tos = identifier.type_of_service ? *identifier.type_of_service : ~0u;
+    request.options = (identifier.reuse_address.value_or(false) ? control::kCmReuseAddress : 0) |
+                      (identifier.own_family_only.value_or(false) ? control::kCmOwnFamilyOnly : 0);
+    request.route = identifier.path;
+    request.connection = identifier.connection;
+  }
+  if (connection_.lost()) return false;
+  return connection_.call<control::CmAddressReply>(MessageType::kCmRestoreId, request, 0, deadline_)
+      .has_value();
+}
+
+// What the new agent has to be asked for again.
+void Restoration::repeat(Identifier& identifier, State state) {
+  std::vector<control::CmJoinRequest> joins;
+  control::CmOptionRequest option{};
+  {
+    const std::lock_guard lock(identifier.mutex);
+    for (const Membership& each : identifier.memberships) {
+      control::CmJoinRequest join{};
+      join.id = identifier.number;
+      join.multicast = each.number;
+      join.join_flags = each.join_flags;
+      join.group = address_of(reinterpret_cast<const sockaddr*>(&each.address));
+      joins.push_back(join);
+    }
+    option.id = identifier.number;
+    option.option = RDMA_OPTION_ID_ACK_TIMEOUT;
+    option.value = identifier.ack_timeout.value_or(0);
+  }
+  if (identifier.ack_timeout) call(MessageType::kCmSetOption, option);
+  for (const auto& join : joins) call(MessageType::kCmJoin, join);
+  if (state != State::kDisconnecting) return;
+  control::CmIdRequest disconnect{};
+  disconnect.id = identifier.number;
+  call(MessageType::kCmDisconnect, disconnect);
+}
+
+void Restoration::tell(Identifier& identifier, rdma_cm_event_type type) {
+  CmEvent event{};
+  event.magic = CmEvent::kMagic;
+  event.type = type;
+  event.status = -ECONNRESET;
+  event.id = identifier.number;
+  event.flags = control::kCmFromProgram;
+  event.generation = generation_;
+  told_.push_back({identifier.events, event});
+}
+
+}  // namespace verbena::rdmacm

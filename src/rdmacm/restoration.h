@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "base/time.h"
+#include "control/cm_protocol.h"
+#include "control/connection.h"
+#include "rdmacm/identifier.h"
+#include "rdmacm/registry.h"
+
+namespace verbena::rdmacm {
+
+control::CmChannelRequest open_request(const Channel& channel, uint32_t generation);
+control::CmCreateRequest create_request(const Identifier& identifier);
+
+// An event to be put into a channel: an identifier's that was in the middle of something.
+struct Told {
+  std::shared_ptr<Channel> channel;
+  control::CmEvent event;
+};
+
+// Whether an event that a restoration told still says something new: what the dead agent had sent before may
+// have been read first.
+bool still_concerns(State state, rdma_cm_event_type type);
+
+// Tells a new agent what the process has: channels, and identifiers that are bound, listen, or are connected.
+// What was under way when the last one died cannot be saved; its identifiers are told so. One use, by
+// AgentLink under its lock.
+class Restoration {
+ public:
+  Restoration(control::Connection& connection, Registry& registry, uint32_t generation, TimePoint deadline)
+      : connection_(connection), registry_(registry), generation_(generation), deadline_(deadline) {}
+
+  // This one is being asked about, and will be again: it is restored as it was before.
+  void keep(Identifier& identifier, State before) { kept_ = {&identifier, before}; }
+  std::vector<Told> run();
+
+ private:
+  struct Plan;
+  static Plan plan_for(State state, const Identifier& identifier);
+  void restore(Identifier& identifier);
+  bool create(Identifier& identifier, const Plan& plan);
+  void repeat(Identifier& identifier, State state);
+  void tell(Identifier& identifier, rdma_cm_event_type type);
+
+  template <class Request>
+  bool call(control::MessageType type, const Request& request, std::span<const int> fds = {}) {
+    if (connection_.lost()) return false;
+    return connection_.call<control::PlainReply>(type, request, 0, deadline_, fds).has_value();
+  }
+
+  control::Connection& connection_;
+  Registry& registry_;
+  const uint32_t generation_;
+  const TimePoint deadline_;
+  std::pair<Identifier*, State> kept_{};
+  std::vector<Told> told_;
+};
+
+}  // namespace verbena::rdmacm

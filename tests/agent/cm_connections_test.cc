@@ -1,0 +1,437 @@
+// SPDX-License-Identifier: Apache-2.0
+// Two programs that connect through the agent.
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+
+#include "agent/agent_process.h"
+#include "agent/cm_program.h"
+#include "agent/network_namespace.h"
+
+namespace verbena {
+namespace {
+
+using control::CmEvent;
+using test::address;
+using test::CmProgram;
+using test::parameters;
+using test::text_of;
+
+constexpr uint16_t kPort = 7471;
+
+class CmConnections : public test::NamespaceTest {
+ protected:
+  void SetUp() override {
+    NamespaceTest::SetUp();
+    if (IsSkipped()) return;
+    agent_.emplace();
+    server_.emplace();
+    client_.emplace();
+    ASSERT_TRUE(server_->connected() && client_->connected());
+  }
+
+  uint32_t listen(const control::CmAddress& at, uint32_t backlog = 0) {
+    const uint32_t listener = server_->create();
+    EXPECT_EQ(server_->bind(listener, at), 0);
+    EXPECT_EQ(server_->listen(listener, backlog), 0);
+    return listener;
+  }
+  // The client's identifier and the server's of a connection that stands.
+  std::pair<uint32_t, uint32_t> establish(const control::CmAddress& to) {
+    const uint32_t active = client_->resolve(to);
+    EXPECT_EQ(client_->connect(active, parameters("hello")), 0);
+    const uint32_t passive = server_->expect(RDMA_CM_EVENT_CONNECT_REQUEST);
+    EXPECT_EQ(server_->accept(passive, parameters("welcome", 0x815)), 0);
+    client_->expect(RDMA_CM_EVENT_CONNECT_RESPONSE);
+    EXPECT_EQ(client_->accept(active), 0);
+    EXPECT_EQ(server_->expect(RDMA_CM_EVENT_ESTABLISHED), passive);
+    return {active, passive};
+  }
+
+  std::optional<test::AgentProcess> agent_;
+  std::optional<CmProgram> server_;
+  std::optional<CmProgram> client_;
+};
+
+TEST_F(CmConnections, AreEstablishedWithBothSidesParameters) {
+  const uint32_t listener = listen(address("0.0.0.0", kPort));
+  const uint32_t active = client_->resolve(address("127.0.0.1", kPort));
+  ASSERT_EQ(client_->connect(active, parameters("hello", 0x4711)), 0);
+
+  const CmEvent request = server_->event();
+  EXPECT_EQ(request.type, static_cast<uint32_t>(RDMA_CM_EVENT_CONNECT_REQUEST));
+  EXPECT_EQ(request.listener, listener);
+  EXPECT_NE(request.id & control::kCmAgentsNumber, 0u);
+  EXPECT_EQ(text_of(request), "hello");
+  EXPECT_EQ(request.parameters.private_length, 56);
+  EXPECT_EQ(request.parameters.qpn, 0x4711u);
+  EXPECT_EQ(request.parameters.responder_resources, 2);
+  EXPECT_EQ(request.parameters.initiator_depth, 4);
+  EXPECT_EQ(request.connection.remote_qpn, 0x4711u);
+  EXPECT_STREQ(request.route.link, "rxe_lo");
+  EXPECT_EQ(ntohs(request.route.source.port), kPort);
+  EXPECT_NE(request.route.destination.port, 0);
+
+  control::CmParameters answer = parameters("welcome", 0x815);
+  answer.responder_resources = 1;
+  ASSERT_EQ(server_->accept(request.id, answer), 0);
+  const CmEvent response = client_->event();
+  EXPECT_EQ(response.type, static_cast<uint32_t>(RDMA_CM_EVENT_CONNECT_RESPONSE));
+  EXPECT_EQ(response.id, active);
+  EXPECT_EQ(text_of(response), "welcome");
+  EXPECT_EQ(response.parameters.private_length, 196);
+  EXPECT_EQ(response.parameters.initiator_depth, 1);
+  EXPECT_EQ(response.connection.remote_qpn, 0x815u);
+  EXPECT_EQ(response.connection.local_qpn, 0x4711u);
+  EXPECT_EQ(response.connection.is_active, 1);
+  EXPECT_EQ(response.connection.send_psn, response.connection.send_psn & 0xffffff);
+
+  ASSERT_EQ(client_->accept(active), 0);
+  const CmEvent established = server_->event();
+  EXPECT_EQ(established.type, static_cast<uint32_t>(RDMA_CM_EVENT_ESTABLISHED));
+  EXPECT_EQ(established.id, request.id);
+  EXPECT_EQ(established.connection.send_psn, response.connection.receive_psn);
+  EXPECT_EQ(established.connection.receive_psn, response.connection.send_psn);
+}
+
+TEST_F(CmConnections, AreEndedByEitherSide) {
+  listen(address("0.0.0.0", kPort));
+  for (const bool by_client : {true, false}) {
+    const auto [active, passive] = establish(address("127.0.0.1", kPort));
+    CmProgram& first = by_client ? *client_ : *server_;
+    CmProgram& second = by_client ? *server_ : *client_;
+    ASSERT_EQ(first.disconnect(by_client ? active : passive), 0);
+    second.expect(RDMA_CM_EVENT_DISCONNECTED);
+    ASSERT_EQ(second.disconnect(by_client ? passive : active), 0);
+    first.expect(RDMA_CM_EVENT_DISCONNECTED);
+    EXPECT_EQ(client_->destroy(active), 0);
+    // Address, route, response, the end: by the number a program knows whether it has heard of everything.
+    EXPECT_EQ(client_->events_of_destroyed(), 4u);
+    EXPECT_EQ(server_->destroy(passive), 0);
+    // Established, the end. The request was its listener's.
+    EXPECT_EQ(server_->events_of_destroyed(), 2u);
+  }
+}
+
+TEST_F(CmConnections, AreRefusedByTheListenersProgram) {
+  listen(address("0.0.0.0", kPort));
+  const uint32_t active = client_->resolve(address("127.0.0.1", kPort));
+  ASSERT_EQ(client_->connect(active, parameters("hello")), 0);
+  const uint32_t passive = server_->expect(RDMA_CM_EVENT_CONNECT_REQUEST);
+  ASSERT_EQ(server_->reject(passive, "not now"), 0);
+  const CmEvent rejected = client_->event();
+  EXPECT_EQ(rejected.type, static_cast<uint32_t>(RDMA_CM_EVENT_REJECTED));
+  EXPECT_EQ(rejected.status, 28);
+  EXPECT_EQ(text_of(rejected), "not now");
+  EXPECT_EQ(rejected.parameters.private_length, 148);
+}
+
+TEST_F(CmConnections, AreRefusedWhereNobodyListens) {
+  const uint32_t active = client_->resolve(address("127.0.0.1", kPort));
+  ASSERT_EQ(client_->connect(active, parameters("hello")), 0);
+  client_->expect(RDMA_CM_EVENT_REJECTED, 8);
+}
+
+TEST_F(CmConnections, AreRefusedWhereSomebodyListensForOthersAlone) {
+  ASSERT_TRUE(test::shell("ip addr add 127.0.0.5/8 dev lo"));
+  ASSERT_TRUE(test::eventually([&] {
+    const uint32_t listener = server_->create();
+    return server_->bind(listener, address("127.0.0.5", kPort)) == 0 && server_->listen(listener) == 0;
+  }));
+  const uint32_t active = client_->resolve(address("127.0.0.1", kPort));
+  ASSERT_EQ(client_->connect(active, parameters("hello")), 0);
+  client_->expect(RDMA_CM_EVENT_REJECTED, 8);
+  const uint32_t other = client_->resolve(address("127.0.0.5", kPort));
+  ASSERT_EQ(client_->connect(other, parameters("hello")), 0);
+  server_->expect(RDMA_CM_EVENT_CONNECT_REQUEST);
+}
+
+TEST_F(CmConnections, AreRefusedToAnotherTypeOfQp) {
+  listen(address("0.0.0.0", kPort));  // RC
+  const uint32_t active = client_->resolve(address("127.0.0.1", kPort), RDMA_PS_IB, IBV_QPT_UC);
+  ASSERT_EQ(client_->connect(active, parameters("hello")), 0);
+  client_->expect(RDMA_CM_EVENT_REJECTED, 8);  // RDMA_PS_IB is another port space
+  const uint32_t listener = server_->create(RDMA_PS_IB, IBV_QPT_RC);
+  ASSERT_EQ(server_->bind(listener, address("0.0.0.0", kPort)), 0);
+  ASSERT_EQ(server_->listen(listener), 0);
+  const uint32_t again = client_->resolve(address("127.0.0.1", kPort), RDMA_PS_IB, IBV_QPT_UC);
+  ASSERT_EQ(client_->connect(again, parameters("hello")), 0);
+  client_->expect(RDMA_CM_EVENT_REJECTED, 28);
+}
+
+TEST_F(CmConnections, WaitWhileTheBacklogIsFull) {
+  listen(address("0.0.0.0", kPort), 2);
+  std::vector<uint32_t> active;
+  for (int i = 0; i < 3; ++i) {
+    active.push_back(client_->resolve(address("127.0.0.1", kPort)));
+    ASSERT_EQ(client_->connect(active.back(), parameters(std::to_string(i))), 0);
+  }
+  // The requests that the application has taken out of the channel count no more.
+  EXPECT_EQ(text_of(server_->event()), "0");
+  EXPECT_EQ(text_of(server_->event()), "1");
+  EXPECT_FALSE(server_->poll_event());
+  EXPECT_FALSE(client_->poll_event());  // the third was not refused: it asks again in a while
+  const uint32_t fourth = client_->resolve(address("127.0.0.1", kPort));
+  ASSERT_EQ(client_->connect(fourth, parameters("3")), 0);
+  EXPECT_EQ(text_of(server_->event()), "3");
+}
+
+TEST_F(CmConnections, OfAnUnansweredRequestTheClientHearsWhenItsListenerGoes) {
+  listen(address("0.0.0.0", kPort));
+  const uint32_t active = client_->resolve(address("127.0.0.1", kPort));
+  ASSERT_EQ(client_->connect(active, parameters("hello")), 0);
+  const uint32_t passive = server_->expect(RDMA_CM_EVENT_CONNECT_REQUEST);
+  ASSERT_EQ(server_->destroy(passive), 0);
+  EXPECT_EQ(client_->expect(RDMA_CM_EVENT_REJECTED, 28), active);
+}
+
+TEST_F(CmConnections, AreEstablishedByTheFirstMessageWhenTheRtuIsLate) {
+  listen(address("0.0.0.0", kPort));
+  const uint32_t active = client_->resolve(address("127.0.0.1", kPort));
+  ASSERT_EQ(client_->connect(active, parameters("hello")), 0);
+  const uint32_t passive = server_->expect(RDMA_CM_EVENT_CONNECT_REQUEST);
+  ASSERT_EQ(server_->accept(passive, parameters("")), 0);
+  client_->expect(RDMA_CM_EVENT_CONNECT_RESPONSE);
+  ASSERT_EQ(server_->establish(passive), 0);
+  EXPECT_EQ(server_->expect(RDMA_CM_EVENT_ESTABLISHED), passive);
+  EXPECT_EQ(server_->establish(passive), EISCONN);
+  ASSERT_EQ(client_->accept(active), 0);
+  EXPECT_FALSE(server_->poll_event(CmProgram::kChannel, 50));  // the RTU says nothing new
+}
+
+TEST_F(CmConnections, EndWithTheProcessThatHasThem) {
+  listen(address("0.0.0.0", kPort));
+  const auto [active, passive] = establish(address("127.0.0.1", kPort));
+  server_->hang_up();
+  const TimePoint begin = MonotonicClock::now();
+  EXPECT_EQ(client_->expect(RDMA_CM_EVENT_DISCONNECTED), active);
+  EXPECT_LT(MonotonicClock::now() - begin, std::chrono::seconds(1));
+  // Its port is free again.
+  CmProgram other;
+  const uint32_t listener = other.create();
+  EXPECT_EQ(other.bind(listener, address("0.0.0.0", kPort)), 0);
+}
+
+TEST_F(CmConnections, InTheMakingEndWithTheProcessToo) {
+  listen(address("0.0.0.0", kPort));
+  const uint32_t unanswered = client_->resolve(address("127.0.0.1", kPort));
+  ASSERT_EQ(client_->connect(unanswered, parameters("hello")), 0);
+  server_->expect(RDMA_CM_EVENT_CONNECT_REQUEST);
+  const uint32_t responded = client_->resolve(address("127.0.0.1", kPort));
+  ASSERT_EQ(client_->connect(responded, parameters("hello")), 0);
+  ASSERT_EQ(server_->accept(server_->expect(RDMA_CM_EVENT_CONNECT_REQUEST), parameters("")), 0);
+  EXPECT_EQ(client_->expect(RDMA_CM_EVENT_CONNECT_RESPONSE), responded);
+  server_->hang_up();
+  const uint32_t first = client_->expect(RDMA_CM_EVENT_REJECTED, 28);
+  const uint32_t second = client_->expect(RDMA_CM_EVENT_REJECTED, 28);
+  EXPECT_EQ(std::min(first, second), std::min(unanswered, responded));
+  EXPECT_EQ(std::max(first, second), std::max(unanswered, responded));
+}
+
+TEST_F(CmConnections, OfManyIdentifiersNoneIsLeftOfAClosedChannel) {
+  ASSERT_EQ(client_->open_channel(7), 0);
+  const uint32_t bound = client_->create(RDMA_PS_TCP, IBV_QPT_RC, 7);
+  ASSERT_EQ(client_->bind(bound, address("0.0.0.0", kPort)), 0);
+  EXPECT_EQ(client_->open_channel(7), EEXIST);
+  ASSERT_EQ(client_->close_channel(7), 0);
+  EXPECT_EQ(client_->destroy(bound), ENOENT);
+  EXPECT_EQ(client_->close_channel(7), ENOENT);
+  listen(address("0.0.0.0", kPort));
+}
+
+TEST_F(CmConnections, GoOnOnAnotherChannel) {
+  listen(address("0.0.0.0", kPort));
+  const auto [active, passive] = establish(address("127.0.0.1", kPort));
+  ASSERT_EQ(client_->open_channel(9), 0);
+  ASSERT_EQ(client_->migrate(active, 9), 0);
+  EXPECT_EQ(client_->migrate(active, 10), ENOENT);
+  ASSERT_EQ(server_->disconnect(passive), 0);
+  EXPECT_EQ(client_->expect(RDMA_CM_EVENT_DISCONNECTED, 0, 9), active);
+}
+
+TEST_F(CmConnections, KeepEventsThatTheSocketDoesNotTake) {
+  listen(address("0.0.0.0", kPort));
+  constexpr int kMany = 600;  // some 160 to 330 fit a Unix socket
+  for (int i = 0; i < kMany; ++i) {
+    const uint32_t id = client_->create();
+    ASSERT_EQ(client_->resolve_address(id, address("127.0.0.1", kPort)), 0);
+  }
+  for (int i = 1; i <= kMany; ++i)
+    ASSERT_EQ(client_->expect(RDMA_CM_EVENT_ADDR_RESOLVED), static_cast<uint32_t>(i));
+}
+
+TEST_F(CmConnections, AreRefusedInStatesInWhichTheyMakeNoSense) {
+  const uint32_t id = client_->create();
+  EXPECT_EQ(client_->connect(id, parameters("")), EINVAL);
+  EXPECT_EQ(client_->accept(id), EINVAL);
+  EXPECT_EQ(client_->reject(id, ""), EINVAL);
+  EXPECT_EQ(client_->disconnect(id), EINVAL);
+  EXPECT_EQ(client_->establish(id), EINVAL);
+  EXPECT_EQ(client_->create(id, RDMA_PS_TCP, IBV_QPT_RC, CmProgram::kChannel), EINVAL);
+  EXPECT_EQ(client_->create(77, 0x4711, IBV_QPT_RC, CmProgram::kChannel), EINVAL);
+  EXPECT_EQ(client_->create(77, RDMA_PS_TCP, IBV_QPT_RC, 4711), ENOENT);
+  EXPECT_EQ(client_->create(control::kCmAgentsNumber | 7, RDMA_PS_TCP, IBV_QPT_RC, CmProgram::kChannel),
+            EINVAL);
+  listen(address("0.0.0.0", kPort));
+  const uint32_t active = client_->resolve(address("127.0.0.1", kPort));
+  EXPECT_EQ(client_->connect(active, parameters(std::string(57, 'x'))), EINVAL);
+  EXPECT_EQ(client_->connect(active, parameters("", 0x1000000)), EINVAL);
+  EXPECT_EQ(client_->connect(active, parameters(std::string(56, 'x'))), 0);
+  EXPECT_EQ(client_->connect(active, parameters("")), EINVAL);
+  const uint32_t passive = server_->expect(RDMA_CM_EVENT_CONNECT_REQUEST);
+  EXPECT_EQ(server_->accept(passive, parameters(std::string(197, 'x'))), EINVAL);
+  EXPECT_EQ(server_->reject(passive, std::string(149, 'x')), EINVAL);
+  EXPECT_EQ(server_->accept(passive, parameters(std::string(196, 'x'))), 0);
+  EXPECT_EQ(text_of(client_->event()), std::string(196, 'x'));
+}
+
+class CmDatagrams : public CmConnections {
+ protected:
+  uint32_t listen_for_datagrams() {
+    const uint32_t listener = server_->create(RDMA_PS_UDP, IBV_QPT_UD);
+    EXPECT_EQ(server_->bind(listener, address("0.0.0.0", kPort)), 0);
+    EXPECT_EQ(server_->listen(listener), 0);
+    return listener;
+  }
+};
+
+TEST_F(CmDatagrams, AServiceTellsItsQpAndQkey) {
+  const uint32_t listener = listen_for_datagrams();
+  const uint32_t active = client_->resolve(address("127.0.0.1", kPort), RDMA_PS_UDP, IBV_QPT_UD);
+  ASSERT_EQ(client_->connect(active, parameters("hello")), 0);
+  const CmEvent request = server_->event();
+  EXPECT_EQ(request.type, static_cast<uint32_t>(RDMA_CM_EVENT_CONNECT_REQUEST));
+  EXPECT_EQ(request.listener, listener);
+  EXPECT_EQ(request.parameters.private_length, 180);
+  EXPECT_EQ(text_of(request), "hello");
+  ASSERT_EQ(server_->accept(request.id, parameters("welcome", 0x99)), 0);
+  const CmEvent established = client_->event();
+  EXPECT_EQ(established.type, static_cast<uint32_t>(RDMA_CM_EVENT_ESTABLISHED));
+  EXPECT_EQ(established.status, 0);
+  EXPECT_EQ(established.parameters.qpn, 0x99u);
+  EXPECT_EQ(established.parameters.qkey, static_cast<uint32_t>(RDMA_UDP_QKEY));
+  EXPECT_EQ(established.parameters.private_length, 136);
+  EXPECT_EQ(text_of(established), "welcome");
+  EXPECT_STREQ(established.route.link, "rxe_lo");
+}
+
+TEST_F(CmDatagrams, AServiceRefuses) {
+  listen_for_datagrams();
+  const uint32_t active = client_->resolve(address("127.0.0.1", kPort), RDMA_PS_UDP, IBV_QPT_UD);
+  ASSERT_EQ(client_->connect(active, parameters("hello")), 0);
+  ASSERT_EQ(server_->reject(server_->expect(RDMA_CM_EVENT_CONNECT_REQUEST), "no"), 0);
+  client_->expect(RDMA_CM_EVENT_UNREACHABLE, 2);
+}
+
+TEST_F(CmDatagrams, WithoutAServiceTheProgramHearsThatItIsUnsupported) {
+  const uint32_t active = client_->resolve(address("127.0.0.1", kPort), RDMA_PS_UDP, IBV_QPT_UD);
+  ASSERT_EQ(client_->connect(active, parameters("hello")), 0);
+  client_->expect(RDMA_CM_EVENT_UNREACHABLE, 1);
+}
+
+TEST_F(CmDatagrams, GroupsAreJoinedByTheirIpAddress) {
+  const uint32_t id = client_->create(RDMA_PS_UDP, IBV_QPT_UD);
+  EXPECT_EQ(client_->join(id, 1, address("239.1.2.3")), EINVAL);  // of which device?
+  ASSERT_EQ(client_->bind(id, address("127.0.0.1")), 0);
+  ASSERT_EQ(client_->join(id, 1, address("239.1.2.3")), 0);
+  const CmEvent joined = client_->event();
+  EXPECT_EQ(joined.type, static_cast<uint32_t>(RDMA_CM_EVENT_MULTICAST_JOIN));
+  EXPECT_EQ(joined.multicast, 1u);
+  EXPECT_EQ(joined.parameters.qpn, 0xffffffu);
+  EXPECT_EQ(joined.parameters.qkey, static_cast<uint32_t>(RDMA_UDP_QKEY));
+  const uint8_t mgid[16] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 239, 1, 2, 3};
+  EXPECT_EQ(std::memcmp(joined.route.destination_gid, mgid, sizeof mgid), 0);
+  EXPECT_EQ(client_->join(id, 1, address("239.1.2.4")), EINVAL);
+  EXPECT_EQ(client_->join(id, 2, address("10.1.2.3")), EINVAL);
+  EXPECT_EQ(client_->join(id, 2, address("239.1.2.4"), RDMA_MC_JOIN_FLAG_RESERVED), EINVAL);
+  EXPECT_EQ(client_->join(id, 2, address("239.1.2.4"), RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER), 0);
+  EXPECT_EQ(client_->leave(id, 1), 0);
+  EXPECT_EQ(client_->leave(id, 1), ENOENT);
+}
+
+control::CmRestoreRequest restoration(uint32_t id, uint32_t state, const CmEvent& last) {
+  control::CmRestoreRequest request{};
+  request.create.id = id;
+  request.create.channel = CmProgram::kChannel;
+  request.create.port_space = RDMA_PS_TCP;
+  request.create.qp_type = IBV_QPT_RC;
+  request.state = state;
+  request.tos = ~0u;
+  request.route = last.route;
+  request.connection = last.connection;
+  return request;
+}
+
+TEST_F(CmConnections, AreTakenUpByTheNextAgentWhenOneIsKilled) {
+  listen(address("0.0.0.0", kPort));
+  const uint32_t active = client_->resolve(address("127.0.0.1", kPort));
+  ASSERT_EQ(client_->connect(active, parameters("hello")), 0);
+  const CmEvent request = server_->event();
+  ASSERT_EQ(server_->accept(request.id, parameters("", 0x815)), 0);
+  const CmEvent response = client_->event();
+  ASSERT_EQ(client_->accept(active), 0);
+  const CmEvent established = server_->event();
+  ASSERT_EQ(established.type, static_cast<uint32_t>(RDMA_CM_EVENT_ESTABLISHED));
+  const uint32_t resolved = client_->resolve(address("127.0.0.1", kPort));
+  ASSERT_EQ(client_->destroy(resolved), 0);
+
+  agent_->stop(SIGKILL);
+  agent_.emplace();
+  server_->reconnect();
+  client_->reconnect();
+  auto listening = restoration(500, control::kCmListening, request);
+  std::memset(listening.route.source.address, 0, 4);
+  ASSERT_EQ(server_->restore(listening), 0);
+  ASSERT_EQ(server_->restore(restoration(501, control::kCmConnected, established)), 0);
+  EXPECT_EQ(server_->restore(restoration(502, control::kCmConnected, established)), EEXIST);
+  ASSERT_EQ(client_->restore(restoration(503, control::kCmConnected, response)), 0);
+
+  ASSERT_EQ(client_->disconnect(503), 0);
+  EXPECT_EQ(server_->expect(RDMA_CM_EVENT_DISCONNECTED), 501u);
+  ASSERT_EQ(server_->disconnect(501), 0);
+  EXPECT_EQ(client_->expect(RDMA_CM_EVENT_DISCONNECTED), 503u);
+
+  auto route = restoration(504, control::kCmResolved, response);
+  route.route.source.port = 0;
+  ASSERT_EQ(client_->restore(route), 0);
+  ASSERT_EQ(client_->connect(504, parameters("again", 0x4712)), 0);
+  EXPECT_EQ(text_of(server_->event()), "again");
+}
+
+TEST_F(CmConnections, AreNotEndedByAnAgentThatEndsItself) {
+  listen(address("0.0.0.0", kPort));
+  establish(address("127.0.0.1", kPort));
+  agent_->stop(SIGTERM);
+  agent_.emplace();
+  client_->reconnect();
+  EXPECT_FALSE(client_->poll_event(CmProgram::kChannel, 100));
+}
+
+TEST_F(CmConnections, NeedAWire) {
+  server_->hang_up();
+  client_->hang_up();
+  agent_.reset();
+  const UniqueFd holder(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  sockaddr_in taken{};
+  taken.sin_family = AF_INET;
+  taken.sin_port = htons(4791);
+  ASSERT_EQ(::bind(holder.get(), reinterpret_cast<const sockaddr*>(&taken), sizeof taken), 0);
+  agent_.emplace();
+  CmProgram program;
+  const uint32_t listener = program.create();
+  ASSERT_EQ(program.bind(listener, address("0.0.0.0", kPort)), 0);
+  EXPECT_EQ(program.listen(listener), ENETDOWN);
+  const uint32_t active = program.resolve(address("127.0.0.1", kPort));
+  EXPECT_EQ(program.connect(active, parameters("")), ENETDOWN);
+}
+
+}  // namespace
+}  // namespace verbena

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cerrno>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+
+#include "agent/cm/port_space.h"
+
+namespace verbena::agent {
+namespace {
+
+constexpr uint16_t kPort = 7471;
+
+CmAddress address(const std::string& host, uint16_t port = kPort, uint32_t scope_id = 0) {
+  CmAddress result{};
+  result.family = host.find(':') == std::string::npos ? AF_INET : AF_INET6;
+  result.scope_id = scope_id;
+  set_port(result, port);
+  ::inet_pton(result.family, host.c_str(), result.address);
+  return result;
+}
+
+PortBinding binding(const CmAddress& source) {
+  PortBinding result;
+  result.source = source;
+  result.own_family_only = source.family == AF_INET;
+  return result;
+}
+
+int error_of(const Result<void>& result) {
+  return result ? 0 : result.error().code;
+}
+
+class PortSpaceTest : public ::testing::Test {
+ protected:
+  int bind(PortBinding& binding) { return error_of(ports_.bind(binding)); }
+  PortSpace ports_;
+  Random random_{42};
+};
+
+TEST_F(PortSpaceTest, GivesAPortToOneOfAnAddress) {
+  auto one = binding(address("10.0.0.1"));
+  auto same = binding(address("10.0.0.1"));
+  auto other = binding(address("10.0.0.2"));
+  EXPECT_EQ(bind(one), 0);
+  EXPECT_EQ(bind(same), EADDRINUSE);
+  EXPECT_EQ(bind(other), 0);
+  ports_.release(one);
+  EXPECT_EQ(bind(same), 0);
+}
+
+TEST_F(PortSpaceTest, KeepsAWildcardAndAnAddressOfItsFamilyApart) {
+  auto any = binding(address("0.0.0.0"));
+  auto one = binding(address("10.0.0.1"));
+  auto ipv6 = binding(address("2001:db8::1"));
+  EXPECT_EQ(bind(any), 0);
+  EXPECT_EQ(bind(one), EADDRNOTAVAIL);
+  EXPECT_EQ(bind(ipv6), EADDRNOTAVAIL);  // it might be both families'
+  ipv6.own_family_only = true;
+  EXPECT_EQ(bind(ipv6), 0);
+}
+
+TEST_F(PortSpaceTest, KeepsLinkLocalAddressesOfTwoInterfacesApart) {
+  auto one = binding(address("fe80::1", kPort, 2));
+  auto other = binding(address("fe80::1", kPort, 3));
+  auto same = binding(address("fe80::1", kPort, 2));
+  EXPECT_EQ(bind(one), 0);
+  EXPECT_EQ(bind(other), 0);
+  EXPECT_EQ(bind(same), EADDRINUSE);
+}
+
+TEST_F(PortSpaceTest, LetsThoseShareWhoAllSaidSoUntilOneListens) {
+  auto one = binding(address("0.0.0.0"));
+  auto two = binding(address("0.0.0.0"));
+  auto three = binding(address("0.0.0.0"));
+  one.reuse_address = two.reuse_address = true;
+  EXPECT_EQ(bind(one), 0);
+  EXPECT_EQ(bind(two), 0);
+  EXPECT_EQ(bind(three), EADDRNOTAVAIL);
+  EXPECT_EQ(error_of(ports_.claim(one)), EADDRNOTAVAIL);
+  ports_.release(two);
+  EXPECT_EQ(error_of(ports_.claim(one)), 0);
+  EXPECT_EQ(bind(two), EADDRNOTAVAIL);  // the one that listens shares no more
+}
+
+TEST_F(PortSpaceTest, ChoosesPortsOfTheRangeThatTellConnectionsApart) {
+  constexpr PortRange kRange{5000, 5004};
+  std::vector<std::unique_ptr<PortBinding>> bindings;
+  std::set<uint16_t> used;
+  const auto choose = [&](const std::string& destination) {
+    auto& added = bindings.emplace_back(std::make_unique<PortBinding>(binding(address("0.0.0.0", 0))));
+    added->destination = address(destination, 1);
+    const int error = error_of(ports_.bind_any(*added, kRange, random_));
+    if (error == 0) used.insert(port_of(added->source));
+    return error;
+  };
+  for (int i = 0; i < 5; ++i) EXPECT_EQ(choose("10.0.0.1"), 0) << i;
+  EXPECT_EQ(used, (std::set<uint16_t>{5000, 5001, 5002, 5003, 5004}));
+  EXPECT_EQ(choose("10.0.0.1"), EADDRNOTAVAIL);
+  EXPECT_EQ(choose("10.0.0.2"), 0);  // another peer: the same port will do
+  ports_.release(*bindings[2]);
+  bindings.erase(bindings.begin() + 2);
+  EXPECT_EQ(choose("10.0.0.1"), 0);
+}
+
+TEST_F(PortSpaceTest, AvoidsThePortThatWasGivenLast) {
+  constexpr PortRange kRange{5000, 5001};
+  auto one = binding(address("0.0.0.0", 0));
+  uint16_t last = 0;
+  for (int i = 0; i < 20; ++i) {
+    set_port(one.source, 0);
+    ASSERT_EQ(error_of(ports_.bind_any(one, kRange, random_)), 0);
+    EXPECT_NE(port_of(one.source), last);
+    last = port_of(one.source);
+    ports_.release(one);
+  }
+}
+
+TEST_F(PortSpaceTest, FindsTheMostExactListener) {
+  auto any4 = binding(address("0.0.0.0"));
+  auto one = binding(address("10.0.0.1", kPort + 1));
+  auto dual = binding(address("::", kPort + 2));
+  auto any6 = binding(address("::"));
+  any6.own_family_only = true;
+  for (PortBinding* each : {&any4, &one, &dual, &any6}) {
+    ASSERT_EQ(bind(*each), 0);
+    EXPECT_EQ(ports_.find_listener(each->source), nullptr);  // only bound
+    each->listening = true;
+  }
+  EXPECT_EQ(ports_.find_listener(address("10.0.0.7")), &any4);
+  EXPECT_EQ(ports_.find_listener(address("2001:db8::7")), &any6);
+  EXPECT_EQ(ports_.find_listener(address("10.0.0.1", kPort + 1)), &one);
+  EXPECT_EQ(ports_.find_listener(address("10.0.0.2", kPort + 1)), nullptr);
+  EXPECT_EQ(ports_.find_listener(address("10.0.0.7", kPort + 2)), &dual);
+  EXPECT_EQ(ports_.find_listener(address("2001:db8::7", kPort + 2)), &dual);
+  EXPECT_EQ(ports_.find_listener(address("10.0.0.7", kPort + 3)), nullptr);
+}
+
+}  // namespace
+}  // namespace verbena::agent

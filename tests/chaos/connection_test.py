@@ -1,0 +1,236 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""connection_test.py BUILD [TEST...]: either end, its agent or the link goes away at every stage of a connection. The
+survivor hears of it, what the dead one held is free, and the next connection comes about."""
+
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "conformance"))
+import harness  # noqa: E402
+
+BUILD = None
+SOON = 5.0  # seconds; well below any timeout of the protocol's (CM: 4.3 s, sixteen times)
+
+# How far each end gets: what the client does, what the server does, and what each then has heard.
+STAGES = {
+    "listening": [],
+    "resolved": [("client", "resolve", "ADDR_RESOLVED"), ("client", "route", "ROUTE_RESOLVED")],
+    "requested": [("client", "connect", None), ("server", None, "CONNECT_REQUEST")],
+    "answered": [("server", "accept", None), ("client", None, "CONNECT_RESPONSE")],
+    "established": [("client", "establish", None), ("server", None, "ESTABLISHED")],
+    "leaving": [("client", "disconnect", None), ("server", None, "DISCONNECTED")],
+}
+ENDINGS = {"REJECTED", "CONNECT_ERROR", "UNREACHABLE", "DISCONNECTED", "ADDR_ERROR", "ROUTE_ERROR", "DEVICE_REMOVAL"}
+
+
+class Peer:
+    """A cm_peer, its commands and what it has said."""
+
+    def __init__(self, host, role, address, port):
+        command = [*host.enter(), *harness.ordinary_user(), host.hosts.build.program, "run", CM_PEER, role, address, port]
+        read, self._write = os.pipe()
+        self.process = subprocess.Popen([str(word) for word in command], stdin=read, stdout=subprocess.PIPE,
+                                        stderr=subprocess.STDOUT, cwd="/", start_new_session=True)
+        os.close(read)
+        os.set_blocking(self.process.stdout.fileno(), False)
+        self.said = []
+        self._rest = b""
+        self.role = role
+
+    def tell(self, command):
+        os.write(self._write, command.encode() + b"\n")
+        self.wait_for(lambda line: line == f"step {command} 0", f"step {command}")
+
+    def read(self):
+        while chunk := self.process.stdout.read():
+            self._rest += chunk
+        *lines, self._rest = self._rest.split(b"\n")
+        self.said += [line.decode() for line in lines]
+        return self.said
+
+    def wait_for(self, wanted, what, seconds=SOON):
+        """The first line not looked at yet for which wanted(line) is true; it and all before it are used up."""
+        def found():
+            lines = self.read()
+            for number, line in enumerate(lines):
+                if wanted(line):
+                    del lines[:number + 1]
+                    return line
+            return None
+        line = harness.poll_until(found, seconds)
+        if line is None:
+            raise AssertionError(f"the {self.role} does not say '{what}', only {self.said}")
+        return line
+
+    def wait_for_event(self, name):
+        return self.wait_for(lambda line: line.startswith(f"event {name} "), name)
+
+    def wait_for_ending(self, seconds=SOON):
+        return self.wait_for(lambda line: line.startswith("event ") and line.split()[1] in ENDINGS or
+                             line.startswith("error "), "an ending", seconds)
+
+    def kill(self):
+        if self.process.poll() is None:
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+    def close(self):
+        self.kill()
+        os.close(self._write)
+        self.process.stdout.close()
+
+
+class ConnectionChaos(unittest.TestCase):
+    def setUp(self):
+        self.hosts = harness.Hosts(BUILD)
+        self.hosts.__enter__()
+        self.addCleanup(self.hosts.__exit__)
+        self.server_host, self.client_host = self.hosts.two()
+
+    def begin(self, stage):
+        """A server and a client that have come as far as `stage`."""
+        port = self.hosts.port()
+        peers = {"server": Peer(self.server_host, "server", self.server_host.ipv4, port)}
+        self.addCleanup(peers["server"].close)
+        peers["server"].wait_for(lambda line: line == "step listening 0", "listening")
+        peers["client"] = Peer(self.client_host, "client", self.server_host.ipv4, port)
+        self.addCleanup(peers["client"].close)
+        for name, steps in STAGES.items():
+            for who, command, event in steps:
+                if command:
+                    peers[who].tell(command)
+                if event:
+                    peers[who].wait_for_event(event)
+            if name == stage:
+                return peers["server"], peers["client"]
+        raise KeyError(stage)
+
+    def assert_nothing_left(self, *hosts):
+        """No identifier, no port and no slot is held on these hosts, TIMEWAIT aside, which ends by itself."""
+        def held():
+            found = []
+            for host in hosts:
+                status = host.status()
+                found += [(host.namespace, process["pid"]) for process in status["processes"]]
+                if status["connection_management"]["identifiers"]:
+                    found.append((host.namespace, status["connection_management"]))
+            return found
+        left = harness.poll_until(lambda: not held(), 5, 0.05)
+        self.assertTrue(left, f"still held: {held()}")
+
+    def assert_connects_anew(self):
+        server, client = self.begin("established")
+        client.tell("disconnect")
+        server.wait_for_event("DISCONNECTED")
+        server.tell("disconnect")
+        client.wait_for_event("DISCONNECTED")
+        server.kill()
+        client.kill()
+
+    def kill_agent(self, host):
+        agents = host.agents()
+        self.assertEqual(len(agents), 1)
+        os.kill(agents[0], signal.SIGKILL)
+
+    def test_killed_client(self):
+        for stage in STAGES:
+            with self.subTest(stage=stage):
+                server, client = self.begin(stage)
+                client.kill()
+                if stage in ("requested", "answered", "established"):
+                    server.wait_for_ending()
+                server.kill()
+                self.assert_nothing_left(self.server_host, self.client_host)
+        self.assert_connects_anew()
+
+    def test_killed_server(self):
+        for stage in STAGES:
+            with self.subTest(stage=stage):
+                server, client = self.begin(stage)
+                server.kill()
+                if stage in ("requested", "answered", "established", "leaving"):
+                    client.wait_for_ending()
+                elif stage == "resolved":
+                    client.tell("connect")
+                    client.wait_for_event("REJECTED")  # nobody listens any more
+                client.kill()
+                self.assert_nothing_left(self.server_host, self.client_host)
+        self.assert_connects_anew()
+
+    def test_killed_agent_of_the_client(self):
+        for stage in STAGES:
+            with self.subTest(stage=stage):
+                server, client = self.begin(stage)
+                self.kill_agent(self.client_host)
+                if stage in ("requested", "answered"):
+                    client.wait_for_ending()
+                    if stage == "requested":
+                        server.tell("accept")
+                    client.tell("destroy")
+                    server.wait_for_ending(seconds=30)
+                elif stage == "established":
+                    # It stands without an agent, and is ended through the next one.
+                    client.tell("disconnect")
+                    server.wait_for_event("DISCONNECTED")
+                    server.tell("disconnect")
+                    client.wait_for_event("DISCONNECTED")
+                server.kill()
+                client.kill()
+                self.assert_nothing_left(self.server_host, self.client_host)
+        self.assert_connects_anew()
+
+    def test_killed_agent_of_the_server(self):
+        for stage in STAGES:
+            with self.subTest(stage=stage):
+                server, client = self.begin(stage)
+                self.kill_agent(self.server_host)
+                if stage in ("listening", "resolved"):
+                    # The next agent listens as the one before it did.
+                    self.server_host.run("ibv_devices")
+                    if stage == "listening":
+                        client.tell("resolve")
+                        client.wait_for_event("ADDR_RESOLVED")
+                        client.tell("route")
+                        client.wait_for_event("ROUTE_RESOLVED")
+                    client.tell("connect")
+                    server.wait_for_event("CONNECT_REQUEST")
+                elif stage in ("requested", "answered"):
+                    server.wait_for_ending()
+                elif stage == "established":
+                    server.tell("disconnect")
+                    client.wait_for_event("DISCONNECTED")
+                client.kill()
+                server.kill()
+                self.assert_nothing_left(self.server_host, self.client_host)
+        self.assert_connects_anew()
+
+    def test_lost_link(self):
+        for stage in STAGES:
+            with self.subTest(stage=stage):
+                server, client = self.begin(stage)
+                harness.sh("ip", "-n", self.client_host.namespace, "link", "set", "eth0", "down")
+                if stage == "listening":
+                    client.tell("resolve")
+                    client.wait_for_ending()
+                client.kill()
+                server.kill()
+                self.assert_nothing_left(self.server_host, self.client_host)
+                harness.sh("ip", "-n", self.client_host.namespace, "link", "set", "eth0", "up")
+                harness.poll_until(lambda: "state UP" in harness.sh("ip", "-n", self.client_host.namespace, "link", "show",
+                                                                    "eth0"), 10)
+                harness.sh("ip", "-n", self.client_host.namespace, "addr", "replace", f"{self.client_host.ipv6}/64", "dev",
+                           "eth0", "nodad")
+                self.assert_connects_anew()
+
+
+if __name__ == "__main__":
+    BUILD = sys.argv.pop(1)
+    CM_PEER = pathlib.Path(BUILD).resolve() / "tests" / "cm_peer"
+    harness.require_root()
+    harness.require_programs("ip", "setpriv")
+    unittest.main()

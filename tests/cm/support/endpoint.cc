@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cm/support/endpoint.h"
+
+#include <algorithm>
+#include <stdexcept>
+
+namespace verbena::cm {
+namespace {
+
+template <class Bytes>
+std::vector<uint8_t> copy_of(const Bytes& bytes) {
+  return {bytes.begin(), bytes.end()};
+}
+
+}  // namespace
+
+const char* heard_name(Heard heard) {
+  static constexpr std::array<const char*, 13> kNames = {"request",
+                                                         "reply",
+                                                         "ready",
+                                                         "rejected",
+                                                         "unreachable",
+                                                         "delay",
+                                                         "disconnect request",
+                                                         "disconnected",
+                                                         "time wait exit",
+                                                         "SIDR request",
+                                                         "SIDR reply",
+                                                         "alternate path",
+                                                         "alternate path answer"};
+  return kNames[static_cast<size_t>(heard)];
+}
+
+roce::Address address(uint8_t host) {
+  const uint8_t ipv4[4] = {10, 0, 0, host};
+  return roce::Address::from_ipv4(ipv4);
+}
+
+Endpoint::Endpoint(uint8_t number, ManagerConfig config, uint64_t seed)
+    : host(number), manager(config, *this, *this, Random(seed)) {}
+
+roce::Path Endpoint::path_to(const Endpoint& other) const {
+  roce::Path path;
+  path.source = address(host);
+  path.destination = address(other.host);
+  return path;
+}
+
+ConnectParameters Endpoint::parameters_to(const Endpoint& other, uint32_t qpn) const {
+  ConnectParameters parameters;
+  parameters.path = path_to(other);
+  parameters.service_id = 0x01060000 + 7174;
+  parameters.local_ca_guid = 0x1000u + host;
+  parameters.qpn = qpn;
+  parameters.starting_psn = 0x111111;
+  parameters.responder_resources = 4;
+  parameters.initiator_depth = 3;
+  parameters.retry_count = 7;
+  parameters.rnr_retry_count = 6;
+  return parameters;
+}
+
+ReplyParameters Endpoint::reply_parameters(uint32_t qpn) const {
+  ReplyParameters parameters;
+  parameters.local_ca_guid = 0x1000u + host;
+  parameters.qpn = qpn;
+  parameters.starting_psn = 0x222222;
+  parameters.responder_resources = 2;
+  parameters.initiator_depth = 1;
+  parameters.rnr_retry_count = 5;
+  return parameters;
+}
+
+void Endpoint::receive(const Datagram& datagram, TimePoint now) {
+  Arrival arrival;
+  arrival.path = datagram.path;
+  manager.on_mad(datagram.mad.bytes, arrival, now);
+}
+
+State Endpoint::state(LocalId id) const {
+  const auto info = manager.info(id);
+  if (!info) throw std::runtime_error("no such connection");
+  return info->state;
+}
+
+Datagram Endpoint::take() {
+  if (sent.size() != 1) throw std::runtime_error("sent " + std::to_string(sent.size()) + " datagrams");
+  const Datagram datagram = sent.front();
+  sent.pop_front();
+  return datagram;
+}
+
+void Endpoint::hear(Event event) {
+  heard.push_back(event);
+  react(event);
+}
+
+Admission Endpoint::admit(const Req&, const Arrival&) {
+  ++admissions_asked;
+  return admission;
+}
+Admission Endpoint::admit(const SidrReq&, const Arrival&) {
+  ++admissions_asked;
+  return admission;
+}
+
+void Endpoint::on_request(LocalId id, uint64_t context, const Req& req, const Arrival&) {
+  Event event{Heard::kRequest, id, context};
+  event.remote_id = req.local_id;
+  event.private_data = copy_of(req.private_data);
+  hear(event);
+}
+void Endpoint::on_reply(LocalId id, uint64_t context, const Rep& rep) {
+  Event event{Heard::kReply, id, context};
+  event.private_data = copy_of(rep.private_data);
+  hear(event);
+}
+void Endpoint::on_ready(LocalId id, uint64_t context, const Rtu& rtu) {
+  Event event{Heard::kReady, id, context};
+  event.private_data = copy_of(rtu.private_data);
+  hear(event);
+}
+void Endpoint::on_rejected(LocalId id, uint64_t context, const Rej& rej) {
+  Event event{Heard::kRejected, id, context};
+  event.reason = rej.reason;
+  event.private_data = copy_of(rej.private_data);
+  hear(event);
+}
+void Endpoint::on_unreachable(LocalId id, uint64_t context, MessageType unanswered) {
+  Event event{Heard::kUnreachable, id, context};
+  event.reason = static_cast<uint16_t>(unanswered);
+  hear(event);
+}
+void Endpoint::on_delay(LocalId id, uint64_t context, const Mra& mra) {
+  Event event{Heard::kDelay, id, context};
+  event.private_data = copy_of(mra.private_data);
+  hear(event);
+}
+void Endpoint::on_disconnect_request(LocalId id, uint64_t context, const Dreq& dreq) {
+  Event event{Heard::kDisconnectRequest, id, context};
+  event.private_data = copy_of(dreq.private_data);
+  hear(event);
+}
+void Endpoint::on_disconnected(LocalId id, uint64_t context, const Drep* drep) {
+  Event event{Heard::kDisconnected, id, context};
+  event.has_drep = drep != nullptr;
+  if (drep != nullptr) event.private_data = copy_of(drep->private_data);
+  hear(event);
+}
+void Endpoint::on_time_wait_exit(LocalId id, uint64_t context) {
+  hear({Heard::kTimeWaitExit, id, context});
+}
+void Endpoint::on_sidr_request(LocalId id, uint64_t context, const SidrReq& req, const Arrival&) {
+  Event event{Heard::kSidrRequest, id, context};
+  event.remote_id = req.request_id;
+  event.private_data = copy_of(req.private_data);
+  hear(event);
+}
+void Endpoint::on_sidr_reply(LocalId id, uint64_t context, const SidrRep& rep) {
+  Event event{Heard::kSidrReply, id, context};
+  event.reason = static_cast<uint16_t>(rep.status);
+  event.number = rep.qpn;
+  event.private_data = copy_of(rep.private_data);
+  hear(event);
+}
+void Endpoint::on_alternate_path(LocalId id, uint64_t context, const Lap& lap) {
+  Event event{Heard::kAlternatePath, id, context};
+  event.private_data = copy_of(lap.private_data);
+  hear(event);
+}
+void Endpoint::on_alternate_path_answer(LocalId id, uint64_t context, const Apr& apr) {
+  Event event{Heard::kAlternatePathAnswer, id, context};
+  event.reason = static_cast<uint16_t>(apr.status);
+  event.private_data = copy_of(apr.private_data);
+  hear(event);
+}
+
+void Pair::carry() {
+  while (!a.sent.empty() || !b.sent.empty()) {
+    Endpoint& sender = a.sent.empty() ? b : a;
+    const Datagram datagram = sender.sent.front();
+    sender.sent.pop_front();
+    for (Endpoint* receiver : {&a, &b}) {
+      if (datagram.path.destination == address(receiver->host)) receiver->receive(datagram, now);
+    }
+  }
+}
+
+void Pair::pass(Duration time) {
+  const TimePoint until = now + time;
+  carry();
+  for (;;) {
+    const TimePoint next = std::min(a.manager.deadline(), b.manager.deadline());
+    if (next > until) break;
+    now = std::max(now, next);
+    a.manager.on_timer(now);
+    b.manager.on_timer(now);
+    carry();
+  }
+  now = until;
+}
+
+void Pair::pass_in_silence(Duration time) {
+  const TimePoint until = now + time;
+  for (;;) {
+    const TimePoint next = std::min(a.manager.deadline(), b.manager.deadline());
+    if (next > until) break;
+    now = std::max(now, next);
+    a.manager.on_timer(now);
+    b.manager.on_timer(now);
+    a.sent.clear();
+    b.sent.clear();
+  }
+  now = until;
+}
+
+Pair::Ids Pair::connect(uint32_t qpn_of_a, uint32_t qpn_of_b) {
+  const auto id = a.manager.connect(a.parameters_to(b, qpn_of_a), 5, now);
+  carry();
+  const LocalId passive = b.last().id;
+  if (!b.manager.reply(passive, b.reply_parameters(qpn_of_b), now)) throw std::runtime_error("reply");
+  carry();
+  if (!a.manager.ready(*id, {}, now)) throw std::runtime_error("ready");
+  carry();
+  return {*id, passive};
+}
+
+}  // namespace verbena::cm

@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which of Debian's programs that connect by address (librdmacm, rsockets) are run, with which options, and what must be
+true of their output. Read by run_connections.py, and by the interoperability test, which runs a part of it against the kernel.
+
+In commands, {server}, {client}, {any} and {group} are addresses of the run's family, {port} is a port, {file} and {copy} are
+paths of files.
+"""
+
+import dataclasses
+import re
+from typing import Optional
+
+
+
+FAMILIES = ("ipv4", "ipv6")
+ANY = {"ipv4": "0.0.0.0", "ipv6": "::"}
+GROUP = {"ipv4": "239.47.91.3", "ipv6": "ff05::4793"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Connecting:
+    program: str
+    server: str
+    client: str
+    families: tuple = FAMILIES
+    seconds: int = 60
+    server_stays: bool = False       # it serves until it is killed
+    counts_listener: bool = True     # the agent sees it listen; else it is ready when its output says so
+    ready: str = ""
+    expect_server: str = ""          # patterns that the outputs must match
+    expect_client: str = ""
+    copies: bool = False             # {copy} must be like {file} in the end
+    topology: Optional[str] = None   # where alone it can be: "one_host", "two_hosts"
+    one_host_netdev: str = "lo"
+    preload: str = ""                # a library that both load before
+
+    @property
+    def name(self):
+        return " ".join(self.client.replace("{server}", "S").replace("{port}", "P").split())
+
+    def complaint(self, result):
+        """What is wrong with a finished run, or None."""
+        if result.client_status != 0 or (not self.server_stays and result.server_status != 0):
+            return f"server {result.server_status}, client {result.client_status}"
+        for pattern, output, who in ((self.expect_client, result.client.output, "client"),
+                                     (self.expect_server, result.server.output, "server")):
+            if pattern and not re.search(pattern, output):
+                return f"the {who}'s output has no '{pattern}'"
+        return None
+
+
+def rping(*options, count=10):
+    words = " ".join(options)
+    return Connecting("rping", f"rping -s -a {{any}} -p {{port}} -v -V -C {count} {words}",
+                      f"rping -c -a {{server}} -p {{port}} -v -V -C {count} {words}",
+                      expect_client=rf"(?s)(ping data: .*){{{count}}}")
+
+
+def ucmatose(*options, server=()):
+    """The server's own number of connections must be the client's."""
+    messages = "-C 0" not in " ".join(options)
+    return Connecting("ucmatose", f"ucmatose -b {{any}} -p {{port}} {' '.join([*options, *server])}",
+                      f"ucmatose -s {{server}} -p {{port}} {' '.join(options)}",
+                      expect_client=r"data transfers complete(?s:.*)return status 0" if messages else "return status 0",
+                      expect_server="return status 0")
+
+
+def udaddy(*options):
+    words = " ".join(options)
+    return Connecting("udaddy", f"udaddy -b {{any}} {words}", f"udaddy -s {{server}} {words}",
+                      expect_client=r"data transfers complete(?s:.*)return status 0", expect_server="return status 0")
+
+
+def mckey(*options):
+    """The sender waits three seconds before it sends. Its messages come back to the receivers of its own host, too."""
+    words = " ".join(options)
+    return Connecting("mckey", f"mckey -m {{group}} -b {{server}} {words}", f"mckey -m {{group}} -b {{client}} -s {words}",
+                      counts_listener=False, ready="joined dgid", one_host_netdev="eth0",
+                      expect_server=r"data transfers complete(?s:.*)return status 0")
+
+
+def stream(program, *options, **more):
+    words = " ".join(options)
+    return Connecting(program, f"{program} -b {{any}} -p {{port}} {words}", f"{program} -s {{server}} -p {{port}} {words}",
+                      seconds=120, expect_client=r"\d+k?\s.*\d+\.\d+", **more)
+
+
+def perftest(program, *options):
+    words = " ".join(options)
+    return Connecting(program, f"{program} -R -F -p {{port}} {words}", f"{program} -R -F -p {{port}} {words} {{server}}",
+                      families=("ipv4",), expect_client=r"\n\s*\d+\s+\d+\s")
+
+
+def connecting():
+    return [
+        rping(), rping("-S", "60000", count=5), rping("-q"), rping("-S", "23", count=1),
+        ucmatose(), ucmatose("-c", "10"), ucmatose("-c", "4", "-C", "50", "-S", "4096"), ucmatose("-m"), ucmatose("-C", "0"),
+        ucmatose("-P", "ib"), ucmatose("-a", "18"), ucmatose("-f", "ip"),
+        udaddy(), udaddy("-c", "5"), udaddy("-C", "20", "-S", "1000"), udaddy("-P", "ipoib"),
+        mckey(), mckey("-c", "3", "-C", "5"), mckey("-p", "0x2"),
+        Connecting("cmtime", "cmtime -b {any} -p {port} -c 100", "cmtime -s {server} -p {port} -c 100", server_stays=True,
+                   expect_client=r"disconnect\s*:"),
+        Connecting("rdma_client", "rdma_server -s {any} -p {port}", "rdma_client -s {server} -p {port}",
+                   expect_client="end 0", expect_server="end 0"),
+        # The server takes the first wildcard address that it is given, which is IPv4's.
+        Connecting("rdma_xclient", "rdma_xserver -p {port} -c r", "rdma_xclient -s {server} -p {port} -c r",
+                   families=("ipv4",), expect_client="end 0", expect_server="end 0"),
+        Connecting("rdma_xclient", "rdma_xserver -p {port} -c x", "rdma_xclient -s {server} -p {port} -c x",
+                   families=("ipv4",), expect_client="end 0", expect_server="end 0"),
+    ]
+
+
+def streams():
+    short = ("-I", "100", "-C", "4", "-S", "5000")
+    return [
+        stream("rstream", *short, "-T", "v"), stream("rstream", "-S", "all", families=("ipv4",)),
+        stream("rstream", *short, "-T", "b", "-T", "v"), stream("rstream", *short, "-T", "n", "-T", "v"),
+        stream("rstream", *short, "-T", "a", "-T", "v"), stream("rstream", *short, "-T", "r"),
+        stream("rstream", *short, "-B", "8192", "-i", "16"), stream("rstream", *short, "-k", "1"),
+        stream("rstream", *short, "-T", "s", "-T", "v", preload="rsocket/librspreload.so"),
+        stream("rstream", *short, "-T", "s", "-T", "f", preload="rsocket/librspreload.so"),
+        stream("riostream", *short, "-T", "v"), stream("riostream", *short, "-T", "b", "-T", "v"),
+        stream("riostream", *short, "-T", "n", "-T", "v"), stream("riostream", *short, "-T", "a", "-T", "v"),
+        Connecting("rcopy", "rcopy -p {port}", "rcopy {file} {server}:{copy} -p {port}", families=("ipv4",),
+                   server_stays=True, copies=True),
+        Connecting("udpong", "udpong -b {any} -p {port}", "udpong -s {server} -p {port} -C 200 -S 1000", server_stays=True,
+                   counts_listener=False, families=("ipv4",)),
+        Connecting("udpong", "udpong -b {any} -p {port} -T e", "udpong -s {server} -p {port} -T e -C 200 -S 500",
+                   server_stays=True, counts_listener=False, families=("ipv4",)),
+    ]
+
+
+def with_connection_manager():
+    """perftest with -R."""
+    cases = []
+    for operation in ("send", "write", "read", "atomic"):
+        cases += [perftest(f"ib_{operation}_bw", "-n", "500"), perftest(f"ib_{operation}_lat", "-n", "200"),
+                  perftest(f"ib_{operation}_bw", "-n", "200", "-q", "8")]
+    return cases + [
+        perftest("ib_send_bw", "-c", "UD", "-s", "1024", "-n", "500"), perftest("ib_send_bw", "-n", "300", "-b"),
+        perftest("ib_send_bw", "-n", "300", "-e"), perftest("ib_write_bw", "-a", "-n", "40"),
+        perftest("ib_send_lat", "-c", "UD", "-s", "1024", "-n", "200"), perftest("ib_send_bw", "--use-srq", "-n", "300"),
+        perftest("ib_send_bw", "-T", "104", "-n", "200"),
+    ]
+
+
+def all_cases():
+    return connecting() + streams() + with_connection_manager()
+
+
+def programs():
+    return list(dict.fromkeys(case.program for case in all_cases()))
+
+

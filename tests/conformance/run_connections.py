@@ -1,0 +1,132 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Runs Debian's programs that connect by address, unmodified, as an ordinary user, over Verbena: librdmacm's own, those of
+rsockets, perftest with -R.
+
+    run_connections.py --build build/release                       everything, once, on one host and on two
+    run_connections.py --build build/release --program rping --topology two_hosts --repeat 100
+"""
+
+import argparse
+import collections
+import filecmp
+import os
+import pathlib
+import sys
+import tempfile
+
+import connections
+import harness
+
+TOPOLOGIES = ("one_host", "two_hosts")
+LIBRARIES = pathlib.Path("/usr/lib") / f"{os.uname().machine}-linux-gnu"
+COPIED_BYTES = 3_000_000
+
+
+class Files:
+    """A file to be copied, and where to; whoever runs the programs may read and write them."""
+
+    def __init__(self):
+        self._folder = tempfile.TemporaryDirectory(prefix="verbena-rcopy-")
+        os.chmod(self._folder.name, 0o777)
+        self.file = pathlib.Path(self._folder.name) / "file"
+        self.copy = pathlib.Path(self._folder.name) / "copy"
+        self.file.write_bytes(bytes(number * 7 % 251 for number in range(COPIED_BYTES)))
+        self.file.chmod(0o644)
+
+    def close(self):
+        self._folder.cleanup()
+
+    def complaint(self):
+        if not self.copy.exists():
+            return "there is no copy"
+        return None if filecmp.cmp(self.file, self.copy, shallow=False) else "the copy differs"
+
+
+def listeners(host):
+    """How many identifiers listen on a host."""
+    return host.status()["connection_management"]["listening"]
+
+
+def wait_until_ready(case, host, process):
+    def ready():
+        if not process.running():
+            return True
+        if case.counts_listener:
+            return listeners(host) > 0
+        return case.ready in process.output
+    # What buffers its output says nothing before its end; the client's own patience must do then.
+    return harness.poll_until(ready, 20 if case.counts_listener else 3, 0.02)
+
+
+def run_once(hosts, case, server, client, family, files):
+    """One run: a complaint or None, and the report."""
+    words = {"server": getattr(server, family), "client": getattr(client, family), "any": connections.ANY[family],
+             "group": connections.GROUP[family], "port": hosts.port(), "file": files.file, "copy": files.copy}
+    environment = {"LD_PRELOAD": str(LIBRARIES / case.preload)} if case.preload else None
+    if case.copies:
+        files.copy.unlink(missing_ok=True)
+    # The agent hears of a killed server's end a moment later.
+    harness.poll_until(lambda: not case.counts_listener or listeners(server) == 0, 5)
+    # Line by line, so that a server can be seen to be ready.
+    serving = server.verbena("run", "stdbuf", "-oL", *case.server.format(**words).split(), environment=environment)
+    wait_until_ready(case, server, serving)
+    calling = client.verbena("run", *case.client.format(**words).split(), environment=environment)
+    client_status = calling.wait(case.seconds)
+    server_status = None if case.server_stays else serving.wait(10 if client_status == 0 else 1)
+    for process in (serving, calling):
+        process.kill()
+    result = harness.Result(serving, calling, server_status, client_status)
+    complaint = case.complaint(result) or (files.complaint() if case.copies else None)
+    return complaint, result
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--build", required=True, help="the build folder, such as build/release")
+    parser.add_argument("--topology", choices=TOPOLOGIES, action="append", help="default: both")
+    parser.add_argument("--program", action="append", choices=connections.programs(), help="default: all")
+    parser.add_argument("--family", action="append", choices=connections.FAMILIES, help="default: both")
+    parser.add_argument("--options", help="only cases whose options contain this")
+    parser.add_argument("--share", default=os.environ.get("VERBENA_CONFORMANCE_SHARE", ""), metavar="K/N",
+                        help="as in run_programs.py")
+    parser.add_argument("--repeat", type=int, default=1, help="runs of each case in a row")
+    options = parser.parse_args()
+    harness.require_root()
+    harness.require_programs("ip", "setpriv", "stdbuf", *(options.program or connections.programs()))
+
+    failures, runs = [], 0
+    files = Files()
+    for topology in options.topology or TOPOLOGIES:
+        with harness.Hosts(options.build) as hosts:
+            pairs = {}
+            for case in harness.share_of(connections.all_cases(), options.share):
+                if options.program and case.program not in options.program:
+                    continue
+                if options.options and options.options not in case.name or case.topology not in (None, topology):
+                    continue
+                which = case.one_host_netdev if topology == "one_host" else ""
+                if which not in pairs:
+                    pairs[which] = hosts.two() if which == "" else [hosts.one() if which == "lo" else hosts.two()[0]] * 2
+                for family in case.families:
+                    if options.family and family not in options.family:
+                        continue
+                    outcomes = collections.Counter()
+                    for _ in range(options.repeat):
+                        complaint, result = run_once(hosts, case, *pairs[which], family, files)
+                        runs += 1
+                        outcomes["bad" if complaint else "good"] += 1
+                        if complaint:
+                            failures.append(f"{topology} {family} {case.name}: {complaint}\n{result.report()}")
+                            print(f"=== {failures[-1]}", flush=True)
+                            if outcomes["bad"] == 3:
+                                break
+                    verdict = f"FAILED {outcomes['bad']}" if outcomes["bad"] else "ok"
+                    print(f"{topology:10} {family} {case.name:64} {outcomes['good']:4} good {verdict}", flush=True)
+    files.close()
+    print(f"\n{runs} runs, {len(failures)} failures")
+    sys.exit(1 if failures or not runs else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+// A peer that sends anything at all to a connection manager which has connections in every state: it answers
+// at most one datagram for each, never stops, and keeps to its limits. Address and undefined-behaviour
+// sanitizers watch.
+#include <algorithm>
+
+#include "cm/support/endpoint.h"
+#include "fuzz/require.h"
+
+namespace verbena::cm {
+namespace {
+
+constexpr size_t kMostHalfOpen = 8;
+constexpr size_t kMostWaiting = 8;
+
+ManagerConfig config() {
+  ManagerConfig config;
+  config.max_half_open = kMostHalfOpen;
+  config.max_waiting = kMostWaiting;
+  config.alternate_paths = true;
+  return config;
+}
+
+// A datagram that was decoded is the same message when it has been encoded.
+template <class Message>
+void require_round_trip(ConstBytes mad) {
+  const auto message = decode<Message>(mad);
+  if (!message) return;
+  const auto again = decode<Message>(encode(*message, 1).bytes);
+  VERBENA_REQUIRE(again && *again == *message);
+}
+
+void require_round_trips(ConstBytes mad) {
+  if (!decode_header(mad)) return;
+  require_round_trip<Req>(mad), require_round_trip<Mra>(mad), require_round_trip<Rej>(mad);
+  require_round_trip<Rep>(mad), require_round_trip<Rtu>(mad), require_round_trip<Dreq>(mad);
+  require_round_trip<Drep>(mad), require_round_trip<Lap>(mad), require_round_trip<Apr>(mad);
+  require_round_trip<SidrReq>(mad), require_round_trip<SidrRep>(mad);
+}
+
+// The input is a string of turns: what the owner does, the time that passes, a message and its fields.
+class Conversation {
+ public:
+  void run(ConstBytes input) {
+    while (!input.empty()) turn(input);
+  }
+
+ private:
+  static uint8_t take(ConstBytes& input) {
+    if (input.empty()) return 0;
+    const auto value = static_cast<uint8_t>(input[0]);
+    input = input.subspan(1);
+    return value;
+  }
+
+  void turn(ConstBytes& input) {
+    operate(take(input), take(input));
+    now_ += std::chrono::milliseconds(take(input) * take(input));
+    host_.manager.on_timer(now_);
+    host_.sent.clear();
+    receive(input);
+    VERBENA_REQUIRE(host_.sent.size() <= 2);  // an answer, and a DREQ for what it shows to be stale
+    VERBENA_REQUIRE(host_.manager.half_open() <= kMostHalfOpen);
+    VERBENA_REQUIRE(host_.manager.waiting() <= kMostWaiting);
+    for (const Event& event : host_.heard) remember(event.id);
+    host_.heard.clear();
+  }
+
+  void remember(LocalId id) {
+    if (std::find(ids_.begin(), ids_.end(), id) == ids_.end()) ids_.push_back(id);
+    if (ids_.size() > 32) {
+      std::ignore = host_.manager.destroy(ids_.front(), now_);
+      ids_.erase(ids_.begin());
+    }
+  }
+
+  LocalId pick(uint8_t which) const { return ids_.empty() ? 0 : ids_[which % ids_.size()]; }
+
+  void operate(uint8_t what, uint8_t which) {
+    Manager& manager = host_.manager;
+    const LocalId id = pick(which);
+    switch (what % 12) {
+      case 0:
+        return remember(*manager.connect(host_.parameters_to(peer_, 100u + which), 0, now_));
+      case 1:
+        return void(manager.reply(id, host_.reply_parameters(200u + which), now_));
+      case 2:
+        return void(manager.ready(id, {}, now_));
+      case 3:
+        return void(manager.reject(id, {}, now_));
+      case 4:
+        return void(manager.delay(id, which, Manager::MraTime::kOnDuplicate, {}, now_));
+      case 5:
+        return void(manager.disconnect(id, {}, now_));
+      case 6:
+        return void(manager.confirm_disconnect(id, {}, now_));
+      case 7:
+        return void(manager.destroy(id, now_));
+      case 8:
+        return void(manager.sidr_reply(id, {}, now_));
+      case 9:
+        return void(manager.load_alternate_path(id, {}, {}, now_));
+      case 10:
+        return void(manager.answer_alternate_path(id, AprStatus::kLoaded, {}, {}, now_));
+      default:
+        return void(manager.establish(id, now_));
+    }
+  }
+
+  // Fields at random, with IDs and addresses that fit where the input says so.
+  void receive(ConstBytes& input) {
+    Mad mad = encode(Rtu{}, 1);
+    const uint8_t type = take(input), help = take(input), which = take(input);
+    mad.bytes[17] = static_cast<std::byte>(0x10 + type % kMessageTypes);
+    const size_t size = std::min<size_t>(take(input), input.size());
+    std::copy_n(input.begin(), std::min(size, kMadDataBytes), mad.bytes.begin() + kMadHeaderBytes);
+    input = input.subspan(size);
+    const auto info = host_.manager.info(pick(which));
+    if (info && (help & 1) != 0) {
+      store_be(&mad.bytes[24], (help & 2) != 0 ? info->remote_id : 7u);
+      store_be(&mad.bytes[28], info->local_id);
+    }
+    if (type % kMessageTypes == 0 && (help & 4) != 0) {
+      std::copy_n(reinterpret_cast<const std::byte*>(address(2).bytes.data()), 16, &mad.bytes[24 + 56]);
+      std::copy_n(reinterpret_cast<const std::byte*>(address(1).bytes.data()), 16, &mad.bytes[24 + 72]);
+      mad.bytes[24 + 50] = std::byte{0x30};
+    }
+    require_round_trips(mad.bytes);
+    host_.receive({mad, (help & 8) != 0 ? stranger_.path_to(host_) : peer_.path_to(host_)}, now_);
+  }
+
+  Endpoint host_{1, config()};
+  Endpoint peer_{2};
+  Endpoint stranger_{3};
+  std::vector<LocalId> ids_;
+  TimePoint now_{};
+};
+
+}  // namespace
+}  // namespace verbena::cm
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  verbena::cm::Conversation().run(std::as_bytes(std::span(data, size)));
+  return 0;
+}

@@ -1,0 +1,107 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Programs that connect by address, between Verbena and the Linux kernel's rdma_cm over rdma_rxe: each as the server, over IPv4
+and over IPv6.
+
+    kernel_connections.py --build build/release
+    kernel_connections.py --build build/release --program rping --repeat 20
+"""
+
+import argparse
+import sys
+
+import kernel_vm
+from kernel_vm import harness
+
+sys.path.insert(0, str(kernel_vm.TOP / "tests" / "conformance"))
+import connections  # noqa: E402
+import run_connections  # noqa: E402
+
+EMULATION = 3  # times as long as a program may take elsewhere: the machine is emulated
+THEIRS = {"ipv4": kernel_vm.IPV4, "ipv6": kernel_vm.IPV6}
+OURS = {"ipv4": kernel_vm.OUR_IPV4, "ipv6": kernel_vm.OUR_IPV6}
+
+
+def cases():
+    return [
+        connections.rping(), connections.rping("-S", "60000", count=3),
+        connections.ucmatose(), connections.ucmatose("-c", "5"),
+        connections.udaddy(), connections.udaddy("-c", "3"),
+        connections.mckey(),
+        connections.stream("rstream", "-I", "20", "-C", "4", "-S", "5000", "-T", "v"),
+        connections.stream("rstream", "-I", "20", "-C", "4", "-S", "5000", "-T", "n"),
+    ]
+
+
+def wait_for_kernel_listener(machine, seconds=30):
+    """Whether an identifier of rdma_cm listens in the machine, as soon as it does."""
+    status, _ = machine.run(f"for i in $(seq {seconds * 10}); do rdma resource show cm_id | grep -qi listen && exit 0; "
+                            "sleep 0.1; done; exit 1", seconds + 5)
+    return status == 0
+
+
+def run_case(hosts, machine, case, family, kernel_serves):
+    """One run: a complaint or None."""
+    ours = machine.our_host
+    server, client = (THEIRS, OURS) if kernel_serves else (OURS, THEIRS)
+    words = {"server": server[family], "client": client[family], "any": connections.ANY[family],
+             "group": connections.GROUP[family], "port": hosts.port()}
+    serve, call = case.server.format(**words).split(), case.client.format(**words).split()
+    seconds = EMULATION * case.seconds
+    serve = ["stdbuf", "-oL", *serve]
+    if kernel_serves:
+        serving = machine.start(hosts, *serve, seconds=seconds)
+        if case.counts_listener:
+            wait_for_kernel_listener(machine)
+        else:
+            harness.poll_until(lambda: case.ready in serving.output or not serving.running(), 30)
+        calling = ours.verbena("run", *call)
+    else:
+        serving = ours.verbena("run", *serve)
+        run_connections.wait_until_ready(case, ours, serving)
+        calling = machine.start(hosts, *call, seconds=seconds)
+    client_status = calling.wait(seconds)
+    server_status = serving.wait(20 if client_status == 0 else 2)
+    for process in (serving, calling):
+        process.kill()
+    result = harness.Result(serving, calling, server_status, client_status)
+    complaint = case.complaint(result)
+    return f"{complaint}\n{result.report()}" if complaint else None
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--build", required=True)
+    parser.add_argument("--program", action="append", choices=sorted({case.program for case in cases()}))
+    parser.add_argument("--repeat", type=int, default=1)
+    options = parser.parse_args()
+    harness.require_root()
+    harness.require_programs(*(options.program or {case.program for case in cases()}))
+    kernel_vm.folder()
+
+    failures, runs = [], 0
+    with harness.Hosts(options.build) as hosts, kernel_vm.KernelVm(hosts) as machine:
+        status, output = machine.run("modprobe rdma_ucm && test -c /dev/infiniband/rdma_cm")
+        if status:
+            raise RuntimeError(f"no rdma_cm in the virtual machine: {output}")
+        for case in cases():
+            if options.program and case.program not in options.program:
+                continue
+            for family in case.families:
+                for kernel_serves in (False, True):
+                    name = f"{'kernel' if kernel_serves else 'verbena'} serves, {family}: {case.name}"
+                    for _ in range(options.repeat):
+                        complaint = run_case(hosts, machine, case, family, kernel_serves)
+                        runs += 1
+                        if complaint:
+                            failures.append(f"{name}: {complaint}")
+                            break
+                    print(f"{name:88} {'FAILED' if complaint else 'ok'}", flush=True)
+    for failure in failures:
+        print(f"\n=== {failure}")
+    print(f"\n{runs} runs, {len(failures)} failures")
+    sys.exit(1 if failures or not runs else 0)
+
+
+if __name__ == "__main__":
+    main()
