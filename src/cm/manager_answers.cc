@@ -48,7 +48,7 @@ void Manager::handle(const Mra& mra, const Receipt& receipt) {
     return;
   }
   const Duration patience =
-      time_of(std::min(mra.service_timeout, config_.longest_service_timeout)) + time_of(info.ack_timeout);
+      time_of(std::min(mra.service_timeout, config_.longest_service_timeout)) + at_most(info.ack_timeout);
   if (info.state == State::kReqSent && mra.delayed == Answered::kReq) {
     enter(*connection, State::kMraReqReceived);
   } else if (info.state == State::kRepSent && mra.delayed == Answered::kRep) {

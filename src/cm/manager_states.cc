@@ -97,7 +97,12 @@ void Manager::enter(Connection& connection, State state) {
 // timeout is that.
 void Manager::enter_time_wait(Connection& connection, TimePoint now) {
   enter(connection, State::kTimeWait);
-  wait_until(connection, now + time_of(connection.info.ack_timeout), now);
+  wait_until(connection, now + at_most(connection.info.ack_timeout), now);
+}
+
+// A time that a peer has named.
+Duration Manager::at_most(uint8_t exponent) const {
+  return time_of(std::min(exponent, config_.longest_response_timeout));
 }
 
 // Ends a connection that was refused, but keeps the refusal for whoever asks again.
@@ -142,6 +147,7 @@ void Manager::erase_remote_id(Connection& connection) {
 }
 
 void Manager::insert_remote_qpn(Connection& connection) {
+  if (connection.info.remote_qpn == 0) return;  // no QP
   by_remote_qpn_.insert(connection);
   connection.in_remote_qpns = true;
 }

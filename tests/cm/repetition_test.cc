@@ -93,6 +93,27 @@ TEST(Repetition, IsBoundedWhateverThePeerSays) {
   EXPECT_EQ(pair.b.manager.deadline(), pair.now + time_of(21));
 }
 
+TEST(Repetition, IsWaitedForInTimeWaitNoLongerThanIsSensible) {
+  ManagerConfig config;
+  config.longest_response_timeout = 21;
+  Pair pair(config);
+  auto parameters = pair.a.parameters_to(pair.b);
+  parameters.packet_life_time = 30;
+  const LocalId active = *pair.a.manager.connect(parameters, 5, pair.now);
+  pair.carry();
+  const LocalId passive = pair.b.last().id;
+  ASSERT_TRUE(pair.b.manager.reply(passive, pair.b.reply_parameters(), pair.now));
+  pair.carry();
+  ASSERT_TRUE(pair.a.manager.ready(active, {}, pair.now));
+  pair.carry();
+  EXPECT_EQ(pair.b.manager.info(passive)->ack_timeout, 31);
+  ASSERT_TRUE(pair.b.manager.disconnect(passive, {}, pair.now));
+  pair.carry();
+  ASSERT_TRUE(pair.a.manager.confirm_disconnect(active, {}, pair.now));
+  pair.carry();
+  EXPECT_EQ(pair.b.manager.deadline(), pair.now + time_of(21));
+}
+
 TEST(Repetition, OfARequestThatIsBeingThoughtAboutIsCountedAndNothingElse) {
   Pair pair;
   ASSERT_TRUE(pair.a.manager.connect(pair.a.parameters_to(pair.b), 5, pair.now));
