@@ -125,6 +125,21 @@ TEST(Ending, OfASentRepIsAConsumerReject) {
   expect_nothing_left(pair);
 }
 
+// The active side may take the connection for established, and say nothing more.
+TEST(Ending, OfASentRepIsToldRepeatedly) {
+  HalfOpen pair;
+  pair.reply();
+  ASSERT_TRUE(pair.a.manager.ready(pair.active, {}, pair.now));
+  pair.a.sent.clear();  // the RTU is lost
+  ASSERT_TRUE(pair.b.manager.destroy(pair.passive, pair.now));
+  pair.b.sent.clear();  // and so is the REJ
+  pair.pass(2 * time_of(19));
+  EXPECT_EQ(pair.a.last().heard, Heard::kTimeWaitExit);
+  EXPECT_EQ(pair.a.heard[pair.a.heard.size() - 2].heard, Heard::kRejected);
+  EXPECT_EQ(pair.b.manager.counters().sent[static_cast<size_t>(MessageType::kRej)], 4u);
+  EXPECT_EQ(pair.b.manager.size(), 0u);
+}
+
 TEST(Ending, OfAReceivedRepIsAConsumerReject) {
   HalfOpen pair;
   pair.reply();
