@@ -113,6 +113,7 @@ void Manager::linger(Connection& connection, TimePoint now) {
 }
 
 void Manager::wait_until(Connection& connection, TimePoint when, TimePoint now) {
+  connection.retries_left = 0;
   timers_.set(connection, when);
   waits_.push_back(connection);
   if (++waiting_ <= config_.max_waiting) return;
@@ -120,6 +121,7 @@ void Manager::wait_until(Connection& connection, TimePoint when, TimePoint now) 
   Connection& oldest = waits_.pop_front();
   --waiting_;
   if (oldest.has_owner && oldest.info.state == State::kTimeWait) {
+    oldest.retries_left = 0;
     timers_.set(oldest, now);  // its owner hears of it from on_timer(), as of everything
     return;
   }

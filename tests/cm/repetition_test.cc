@@ -190,6 +190,31 @@ TEST(Repetition, OfARepIsAnsweredByTheSameRtu) {
   EXPECT_EQ(count(pair.a.manager.counters().duplicates, MessageType::kRep), 1u);
 }
 
+// What a former manager said in its RTU is not known any more.
+TEST(Repetition, OfARepIsAnsweredByAnRtuAfterARestart) {
+  Pair pair;
+  const LocalId active = *pair.a.manager.connect(pair.a.parameters_to(pair.b), 5, pair.now);
+  pair.carry();
+  ASSERT_TRUE(pair.b.manager.reply(pair.b.last().id, pair.b.reply_parameters(), pair.now));
+  const Datagram rep = pair.b.take();
+  pair.a.receive(rep, pair.now);
+  ASSERT_TRUE(pair.a.manager.ready(active, {}, pair.now));
+  pair.a.sent.clear();  // lost
+  const ConnectionInfo was = *pair.a.manager.info(active);
+  ASSERT_TRUE(pair.a.manager.forget(active));
+  RestoreParameters restored;
+  restored.local_id = active;
+  restored.remote_id = was.remote_id;
+  restored.path = was.path;
+  restored.is_active = true;
+  restored.local_qpn = was.local_qpn;
+  restored.remote_qpn = was.remote_qpn;
+  ASSERT_TRUE(pair.a.manager.restore(restored, 5, pair.now));
+  pair.a.receive(rep, pair.now);
+  pair.carry();
+  EXPECT_EQ(pair.b.last().heard, Heard::kReady);
+}
+
 // The REP is lost, and found again sooner than by its own timer.
 TEST(Repetition, OfARequestIsAnsweredByTheSameRep) {
   Pair pair;
