@@ -66,7 +66,12 @@ class CmService final : private cm::Handler, private cm::Sink {
   bool can_resolve() const { return routes_.has_value(); }
   Random& random() { return random_; }
   void release_port(CmIdentifier& id);
-  size_t& identifiers_of(uid_t user) { return identifiers_[user]; }
+  // What a user's programs have together.
+  struct Usage {
+    size_t identifiers = 0;
+    size_t channels = 0;
+  };
+  Usage& usage_of(uid_t user) { return usage_[user]; }
 
   const GsiPort& gsi() const { return gsi_; }
   GsiPort& gsi() { return gsi_; }
@@ -112,7 +117,7 @@ class CmService final : private cm::Handler, private cm::Sink {
   GsiPort gsi_;
   cm::Manager manager_;
   std::set<CmClient*> clients_;
-  std::map<uid_t, size_t> identifiers_;
+  std::map<uid_t, Usage> usage_;
   std::unique_ptr<CmIdentifier> admitted_;  // between admit() and the request's event
   bool settling_ = false;
   std::optional<EventLoop::TimerId> timer_;
