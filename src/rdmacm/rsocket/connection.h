@@ -150,7 +150,7 @@ class Connection {
   std::mutex poll_mutex_;
   std::atomic<uint32_t> controls_posted_{0}, controls_done_{0};
   uint32_t peers_entry_ = 1;  // where the next buffer is granted: the first went with the connection data
-  uint32_t events_ = 0;  // taken and not acknowledged
+  uint32_t events_ = 0;       // taken and not acknowledged
   uint32_t receives_to_post_ = 0;
 };
 

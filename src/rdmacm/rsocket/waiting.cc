@@ -3,12 +3,14 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <utility>
 
 #include <poll.h>
 #include <sys/eventfd.h>
 
 #include "rdmacm/rsocket/configuration.h"
 #include "rdmacm/rsocket/socket.h"
+#include "rdmacm/rsocket/socket_table.h"
 
 namespace verbena::rsocket {
 namespace {
@@ -31,6 +33,8 @@ Result<Interest> sleep_for(Socket& socket, Interest interest, TimePoint deadline
 
 Waker* Waker::of_this_thread() {
   thread_local Waker waker;
+  // After fork() the descriptor is the parent's too: each would take the other's wake-ups.
+  if (std::exchange(waker.process_, current_process()) != current_process()) waker.fd_.reset();
   if (!waker.fd_) waker.fd_.reset(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
   return waker.fd_ ? &waker : nullptr;
 }
@@ -60,9 +64,10 @@ void WaitList::wake(Interest ready) {
   // A read-modify-write: it comes either after that of add(), and sees it, or before, and then whoever was
   // added sees what we have changed.
   if (count_.fetch_add(0, std::memory_order_acq_rel) == 0) return;
+  const Waker* own = Waker::of_this_thread();
   const std::lock_guard lock(lock_);
   for (Waiter& waiter : waiters_) {
-    if (waiter.interest_ & ready) waiter.waker_->wake();
+    if ((waiter.interest_ & ready) != 0 && waiter.waker_ != own) waiter.waker_->wake();
   }
 }
 

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <optional>
 
+#include <sys/types.h>
+
 #include "base/intrusive_list.h"
 #include "base/result.h"
 #include "base/spin_lock.h"
@@ -32,6 +34,7 @@ class Waker {
 
  private:
   UniqueFd fd_;
+  pid_t process_ = 0;
 };
 
 // A thread's place among those that wait for a socket.
@@ -52,7 +55,7 @@ class WaitList {
  public:
   void add(Waiter& waiter);
   void remove(Waiter& waiter);
-  // REQUIRES: `ready` was computed after what made it so
+  // All but the calling thread, which looks for itself. REQUIRES: `ready` was computed after what made it so
   void wake(Interest ready);
   // More than one: then nobody may take an event of the descriptor away without making sure of the next.
   bool is_shared();
