@@ -51,7 +51,8 @@ Agent::Agent(UniqueFd name, const AgentOptions& options)
       netlink_(links_),
       wire_(options.port),
       slots_(wire_),
-      cm_(loop_, options.port, [this] { return no_wire_reason(); }) {}
+      cm_(
+          loop_, options.port, [this] { return no_wire_reason(); }, [this] { consider_idle(); }) {}
 
 // Clients that see their connection end look for the next agent: by then the name must be free, and the state
 // directory must not be ours any more.

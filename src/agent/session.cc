@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "agent/cm/status.h"
 #include "agent/keeper.h"
 #include "agent/process.h"
 #include "base/log.h"
@@ -48,6 +49,7 @@ const Session::Request Session::kRequests[] = {
     {MessageType::kJoinGroup, sizeof(control::GroupRequest), &Session::join_group},
     {MessageType::kGetDeviceCounters, sizeof(control::DeviceRequest), &Session::get_device_counters},
     {MessageType::kGetStatus, sizeof(MessageHeader), &Session::get_status},
+    {MessageType::kGetCmStatus, sizeof(MessageHeader), &Session::get_cm_status},
     {MessageType::kGetSlotStatus, sizeof(control::SlotRequest), &Session::get_slot_status},
 };
 
@@ -264,6 +266,11 @@ void Session::get_device_counters(const MessageHeader& request, ConstBytes messa
   answer.header = reply_header(request);
   answer.link_downed = counters.link_downed;
   std::copy(counters.qps.begin(), counters.qps.end(), answer.qps);
+  reply(control::bytes_of(answer));
+}
+
+void Session::get_cm_status(const MessageHeader& request, ConstBytes) {
+  const control::CmStatusReply answer{reply_header(request), status_of(host_.connection_management())};
   reply(control::bytes_of(answer));
 }
 

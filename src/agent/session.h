@@ -89,6 +89,7 @@ class Session : private CmClient::Host {
   void get_device_counters(const control::MessageHeader& request, ConstBytes message);
   void join_group(const control::MessageHeader& request, ConstBytes message);
   void get_status(const control::MessageHeader& request, ConstBytes message);
+  void get_cm_status(const control::MessageHeader& request, ConstBytes message);
   void get_slot_status(const control::MessageHeader& request, ConstBytes message);
 
   void handle_cm(const control::MessageHeader& request, ConstBytes message, UniqueFd descriptor);

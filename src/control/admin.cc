@@ -53,6 +53,7 @@ class AgentAdmin final : public Admin {
       if (auto read = read_counters(one); !read) return tl::unexpected(std::move(read.error()));
     }
     if (auto slots = read_slots(status); !slots) return tl::unexpected(std::move(slots.error()));
+    if (auto read = read_connection_management(status); !read) return tl::unexpected(std::move(read.error()));
     return status;
   }
 
@@ -86,6 +87,17 @@ class AgentAdmin final : public Admin {
     static_assert(transport::kQpCounterCount <= DeviceCountersReply::kNumbers);
     std::copy_n(answer->message.qps, one.counters.qps.size(), one.counters.qps.begin());
     one.counters.link_downed = answer->message.link_downed;
+    return {};
+  }
+
+  AdminResult<void> read_connection_management(AgentStatus& status) {
+    auto answer =
+        connection_.call<CmStatusReply>(MessageType::kGetCmStatus, GetCmStatusRequest{}, 0, deadline());
+    if (answer) {
+      status.connection_management = answer->message.status;
+    } else if (connection_.lost()) {
+      return tl::unexpected(std::move(answer.error()));
+    }  // else an agent from before there was any
     return {};
   }
 

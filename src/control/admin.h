@@ -12,6 +12,7 @@
 #include <tl/expected.hpp>
 
 #include "control/client.h"
+#include "control/cm_status.h"
 #include "control/device_counters.h"
 #include "control/link.h"
 #include "control/status_page.h"
@@ -60,6 +61,7 @@ struct AgentStatus {
   std::string no_wire_reason;  // empty: UDP port 4791 is ours
   std::vector<LinkStatus> links;
   std::vector<SlotStatus> slots;  // lent ones, by index
+  CmStatus connection_management{};
 };
 
 // The administrator's side of the agent protocol, for the command line. Not thread-safe. Every call answers

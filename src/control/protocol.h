@@ -43,6 +43,7 @@ enum class MessageType : uint16_t {
 
   kJoinGroup = 32,     // GroupRequest -> header [socket]
   kGetDeviceCounters,  // DeviceRequest -> DeviceCountersReply
+  kGetCmStatus,        // header -> CmStatusReply (cm_status.h)
 
   // Connection management: cm_protocol.h
   kCmOpenChannel = 64,
@@ -169,6 +170,7 @@ struct Plain {
 using GetLinksRequest = Plain<MessageType::kGetLinks>;
 using TakeSlotRequest = Plain<MessageType::kTakeSlot>;
 using GetStatusRequest = Plain<MessageType::kGetStatus>;
+using GetCmStatusRequest = Plain<MessageType::kGetCmStatus>;
 
 struct PlainReply {
   MessageHeader header;

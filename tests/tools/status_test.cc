@@ -39,12 +39,20 @@ control::AgentStatus example() {
   counters[transport::kSentBytes] = 4096;
   counters[transport::kOutOfSequence] = 6;
   counters.link_downed = 2;
+  control::CmStatus cm{};
+  cm.identifiers = 4;
+  cm.listening = 1;
+  cm.connections[static_cast<size_t>(cm::State::kEstablished)] = 3;
+  cm.sent[static_cast<size_t>(cm::MessageType::kRep)] = 5;
+  cm.received[static_cast<size_t>(cm::MessageType::kReq)] = 6;
+  cm.dropped[static_cast<size_t>(cm::DropReason::kNotAdmitted)] = 1;
   return {.pid = 99,
           .uid = 1000,
           .version = "0.1.0",
           .no_wire_reason = "",
           .links = {{link, "up", counters}},
-          .slots = {slot}};
+          .slots = {slot},
+          .connection_management = cm};
 }
 
 TEST(StatusJson, TellsAllThereIs) {
@@ -65,6 +73,15 @@ TEST(StatusJson, TellsAllThereIs) {
   EXPECT_EQ(qp["state"], "RTS");
   EXPECT_EQ(qp["link"], "rxe_eth0");
   EXPECT_EQ(qp["counters"]["sent_packets"], 77);
+}
+
+TEST(StatusJson, CountsConnectionsAndTheirMessages) {
+  const json cm = json::parse(status_as_json(example()))["connection_management"];
+  EXPECT_EQ(cm["identifiers"], 4);
+  EXPECT_EQ(cm["connections"]["ESTABLISHED"], 3);
+  EXPECT_EQ(cm["connections"]["TIMEWAIT"], 0);
+  EXPECT_EQ(cm["messages"]["REP"], json({{"sent", 5}, {"received", 0}}));
+  EXPECT_EQ(cm["dropped"]["not_admitted"], 1);
 }
 
 TEST(StatusJson, HasCountersOfLinksByTheNamesInSys) {
@@ -106,6 +123,15 @@ TEST(StatusText, TellsWhatAPersonAsks) {
   EXPECT_THAT(text, HasSubstr("Process 1234 (ib_write_bw)"));
   EXPECT_THAT(text, HasSubstr("RTS"));
   EXPECT_THAT(text, HasSubstr("sent_packets 77"));
+}
+
+TEST(StatusText, CountsConnectionsWhereThereAreAny) {
+  const std::string text = status_as_text(example());
+  EXPECT_THAT(text, HasSubstr("ESTABLISHED 3, listening 1"));
+  EXPECT_THAT(text, HasSubstr("REQ 0/6, REP 5/0"));
+  auto status = example();
+  status.connection_management = {};
+  EXPECT_THAT(status_as_text(status), Not(HasSubstr("Connections")));
 }
 
 TEST(StatusText, SaysWhyThereIsNoWire) {

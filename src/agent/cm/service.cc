@@ -31,10 +31,12 @@ const char* cm_state_name(CmState state) {
   return kNames[static_cast<size_t>(state)];
 }
 
-CmService::CmService(EventLoop& loop, uint16_t udp_port, std::function<std::string()> no_wire_reason)
+CmService::CmService(EventLoop& loop, uint16_t udp_port, std::function<std::string()> no_wire_reason,
+                     std::function<void()> on_quiet)
     : loop_(loop),
       udp_port_(udp_port),
       no_wire_reason_(std::move(no_wire_reason)),
+      on_quiet_(std::move(on_quiet)),
       random_(draw_seed()),
       gsi_(loop,
            [this](ConstBytes mad, const cm::Arrival& arrival) {
@@ -90,6 +92,7 @@ void CmService::settle() {
     settling_ = false;
     gsi_.flush();
     arm_timer();
+    if (clients_.empty()) on_quiet_();
   });
 }
 

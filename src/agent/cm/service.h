@@ -32,8 +32,10 @@ class CmClient;
 // brought to them here. Of the agent's thread.
 class CmService final : private cm::Handler, private cm::Sink {
  public:
-  // `no_wire_reason` says why there is no wire, when there is none.
-  CmService(EventLoop& loop, uint16_t udp_port, std::function<std::string()> no_wire_reason);
+  // `no_wire_reason` says why there is no wire, when there is none. `on_quiet` is called when something was
+  // done while there was no client: owes_farewells() may have another answer now.
+  CmService(EventLoop& loop, uint16_t udp_port, std::function<std::string()> no_wire_reason,
+            std::function<void()> on_quiet);
   ~CmService() override;
 
   // Slot 0's socket is there: receives from it. Does nothing when it does already.
@@ -100,6 +102,7 @@ class CmService final : private cm::Handler, private cm::Sink {
   EventLoop& loop_;
   const uint16_t udp_port_;
   const std::function<std::string()> no_wire_reason_;
+  const std::function<void()> on_quiet_;
   Random random_;
   LinkDirectory links_;
   PortLimits port_limits_;

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/verbena/status_json.h"
 
+#include <algorithm>
+#include <string_view>
+
 #include <nlohmann/json.hpp>
 
 #include "net/port.h"
@@ -85,12 +88,46 @@ Json to_json(const control::AgentStatus& status, const control::SlotStatus& slot
   };
 }
 
+// The names are written for people.
+std::string key_of(std::string_view name) {
+  std::string key(name);
+  std::replace(key.begin(), key.end(), ' ', '_');
+  return key;
+}
+
+Json to_json(const control::CmStatus& status) {
+  Json connections = Json::object();
+  for (size_t i = 0; i < cm::kStates; ++i) {
+    connections[cm::state_name(static_cast<cm::State>(i))] = status.connections[i];
+  }
+  Json messages = Json::object();
+  for (size_t i = 0; i < cm::kMessageTypes; ++i) {
+    messages[cm::message_name(static_cast<cm::MessageType>(i))] = {{"sent", status.sent[i]},
+                                                                   {"received", status.received[i]}};
+  }
+  Json dropped = Json::object();
+  for (size_t i = 0; i < cm::kDropReasons; ++i) {
+    dropped[key_of(cm::drop_reason_name(static_cast<cm::DropReason>(i)))] = status.dropped[i];
+  }
+  dropped["bad_qkey"] = status.bad_qkey;
+  dropped["unknown_class"] = status.unknown_class;
+  return {
+      {"identifiers", status.identifiers},     {"listening", status.listening},
+      {"resolving", status.resolving},         {"waiting", status.waiting},
+      {"connections", std::move(connections)}, {"messages", std::move(messages)},
+      {"retransmitted", status.retransmitted}, {"duplicates", status.duplicates},
+      {"timed_out", status.timed_out},         {"stale_connections", status.stale_connections},
+      {"dropped", std::move(dropped)},
+  };
+}
+
 }  // namespace
 
 std::string status_as_json(const std::optional<control::AgentStatus>& status) {
   Json links = Json::array();
   Json processes = Json::array();
   Json agent;  // null
+  Json connection_management;
   if (status) {
     agent = {{"pid", status->pid},
              {"uid", status->uid},
@@ -98,12 +135,14 @@ std::string status_as_json(const std::optional<control::AgentStatus>& status) {
              {"wire", status->no_wire_reason.empty()},
              {"no_wire_reason", status->no_wire_reason}};
     for (const control::LinkStatus& one : status->links) links.push_back(to_json(one));
+    connection_management = to_json(status->connection_management);
     for (const control::SlotStatus& slot : status->slots) processes.push_back(to_json(*status, slot));
   }
   const Json whole = {{"version", VERBENA_VERSION},
                       {"agent", std::move(agent)},
                       {"links", std::move(links)},
-                      {"processes", std::move(processes)}};
+                      {"processes", std::move(processes)},
+                      {"connection_management", std::move(connection_management)}};
   // Names come from other processes and need not be UTF-8.
   return whole.dump(2, ' ', false, Json::error_handler_t::replace) + '\n';
 }

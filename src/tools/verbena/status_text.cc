@@ -77,6 +77,43 @@ std::string process_as_text(const control::AgentStatus& status, const control::S
   return text + (table.empty() ? "  no queue pairs\n" : table.text(2));
 }
 
+// What there is, and what has happened; nothing at all while nobody has connected.
+std::string connections_as_text(const control::CmStatus& status) {
+  std::string now;
+  const auto add = [](std::string& to, std::string_view name, uint64_t value) {
+    if (value != 0) to += fmt::format("{}{} {}", to.empty() ? "" : ", ", name, value);
+  };
+  for (size_t i = 0; i < cm::kStates; ++i) {
+    add(now, cm::state_name(static_cast<cm::State>(i)), status.connections[i]);
+  }
+  add(now, "listening", status.listening);
+  add(now, "resolving", status.resolving);
+  add(now, "waiting", status.waiting);
+  std::string messages;
+  for (size_t i = 0; i < cm::kMessageTypes; ++i) {
+    if (status.sent[i] + status.received[i] == 0) continue;
+    messages +=
+        fmt::format("{}{} {}/{}", messages.empty() ? "" : ", ",
+                    cm::message_name(static_cast<cm::MessageType>(i)), status.sent[i], status.received[i]);
+  }
+  std::string trouble;
+  add(trouble, "retransmitted", status.retransmitted);
+  add(trouble, "duplicates", status.duplicates);
+  add(trouble, "timed out", status.timed_out);
+  add(trouble, "stale connections", status.stale_connections);
+  for (size_t i = 0; i < cm::kDropReasons; ++i) {
+    add(trouble, fmt::format("dropped as {}", cm::drop_reason_name(static_cast<cm::DropReason>(i))),
+        status.dropped[i]);
+  }
+  add(trouble, "with a bad Q_Key", status.bad_qkey);
+  add(trouble, "of an unknown class", status.unknown_class);
+  std::string text;
+  if (!now.empty()) text += fmt::format("  identifiers: {}\n", now);
+  if (!messages.empty()) text += fmt::format("  messages sent/received: {}\n", messages);
+  if (!trouble.empty()) text += fmt::format("  of these: {}\n", trouble);
+  return text.empty() ? text : "\nConnections\n" + text;
+}
+
 }  // namespace
 
 std::string links_as_text(const control::AgentStatus& status) {
@@ -97,6 +134,7 @@ std::string status_as_text(const control::AgentStatus& status) {
   text += '\n' + links_as_text(status);
   text += '\n' + gids_as_text(status);
   text += link_counters_as_text(status);
+  text += connections_as_text(status.connection_management);
   if (status.slots.empty()) text += "\nNo process uses Verbena.\n";
   for (const control::SlotStatus& slot : status.slots) text += '\n' + process_as_text(status, slot);
   return text;

@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "agent/cm/service.h"
+#include "control/cm_status.h"
+
+namespace verbena::agent {
+
+// What the service has counted, and how its identifiers stand now. Looks at each of them: not for every day.
+control::CmStatus status_of(CmService& service);
+
+}  // namespace verbena::agent
