@@ -8,6 +8,9 @@ namespace verbena::rdmacm {
 namespace {
 
 int create(Identifier& identifier, uint32_t size, ibv_comp_channel*& channel, ibv_cq*& queue) {
+  if (queue != nullptr) {
+    identifier.superseded_queues.emplace_back(std::exchange(channel, nullptr), std::exchange(queue, nullptr));
+  }
   channel = ibv_create_comp_channel(identifier.verbs);
   if (channel == nullptr) return errno;
   // Its context is the identifier: rdma_get_recv_comp() insists on that.
@@ -41,6 +44,10 @@ void destroy_completion_queues(Identifier& identifier) {
   ibv_comp_channel* const send_channel = std::exchange(identifier.send_cq_channel, nullptr);
   if (receive_channel != nullptr) ibv_destroy_comp_channel(receive_channel);
   if (send_channel != nullptr && send_channel != receive_channel) ibv_destroy_comp_channel(send_channel);
+  for (const auto& [channel, queue] : std::exchange(identifier.superseded_queues, {})) {
+    ibv_destroy_cq(queue);
+    if (channel != nullptr) ibv_destroy_comp_channel(channel);
+  }
 }
 
 }  // namespace verbena::rdmacm

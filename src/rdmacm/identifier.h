@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include <rdma/rdma_cma.h>
@@ -96,6 +97,8 @@ class Identifier : public rdma_cm_id {
   std::shared_ptr<Device> device;  // what `verbs` and the default `pd` are of
   std::vector<std::byte> connect_data;
   std::optional<ibv_qp_init_attr> request_attributes;  // rdma_create_ep(3): for the QPs of its requests
+  // Of a QP that has got an XRC SRQ beside it: that brings a queue of its own.
+  std::vector<std::pair<ibv_comp_channel*, ibv_cq*>> superseded_queues;
   uint8_t initiator_depth = 0;
   uint8_t responder_resources = 0;
   ibv_ece local_ece{};

@@ -62,7 +62,7 @@ int create_qp(Identifier& identifier, ibv_qp_init_attr_ex& attributes) {
     destroy_completion_queues(identifier);
     return error;
   }
-  identifier.pd = qp->pd;
+  identifier.pd = attributes.pd;  // qp->pd is null for the target of an XRC connection
   identifier.qp = qp;
   return 0;
 }

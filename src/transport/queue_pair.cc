@@ -73,11 +73,18 @@ void QueuePair::fail_for_lost_completions() {
 }
 
 void QueuePair::complete_send(const queues::SendWqe& wqe, ibv_wc_status status) {
-  if ((wqe.flags & queues::kTagMatchingRequest) != 0) return complete_rendezvous(wqe, status);
+  if ((wqe.flags & queues::kTagMatchingRequest) != 0) {
+    complete_rendezvous(wqe, status);
+    send_queue_.consume();
+    return;
+  }
   const ibv_wc_opcode opcode =
       kCompletionOpcodes[std::min<size_t>(wqe.opcode, kCompletionOpcodes.size() - 1)];
   count_send(opcode, status);
-  if (status == IBV_WC_SUCCESS && !config_.signal_all && !wqe.has_flag(IBV_SEND_SIGNALED)) return;
+  if (status == IBV_WC_SUCCESS && !config_.signal_all && !wqe.has_flag(IBV_SEND_SIGNALED)) {
+    send_queue_.consume();
+    return;
+  }
   count(kCompletions);
   ibv_wc wc{};
   wc.wr_id = wqe.wr_id;
@@ -85,6 +92,8 @@ void QueuePair::complete_send(const queues::SendWqe& wqe, ibv_wc_status status) 
   wc.opcode = opcode;
   wc.byte_len = wqe.length;
   wc.qp_num = config_.qpn.value();
+  // First its place is free again, then the application may know: it may have a queue of one.
+  send_queue_.consume();
   if (!config_.send_cq->push(wc, status != IBV_WC_SUCCESS)) completion_lost_ = true;
 }
 
@@ -153,7 +162,6 @@ bool QueuePair::select_receives(uint32_t srq_number, bool in_message) {
 void QueuePair::flush_send_queue() {
   while (!send_queue_.empty()) {
     complete_send(send_queue_.at(send_queue_.consumed()), IBV_WC_WR_FLUSH_ERR);
-    send_queue_.consume();
   }
 }
 

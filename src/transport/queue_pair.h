@@ -192,6 +192,7 @@ class QueuePair {
   // To ERR because of what happened on the wire or in memory.
   void fail(std::optional<ibv_event_type> event = std::nullopt);
 
+  // Completes and consumes the oldest request of the send queue.
   void complete_send(const queues::SendWqe& wqe, ibv_wc_status status);
   void complete_rendezvous(const queues::SendWqe& wqe, ibv_wc_status status);
   // Completes the receive request at hand: `wc` says how. REQUIRES: receives().current() was not null

@@ -131,13 +131,11 @@ void RawQueuePair::finish(uint32_t frames, TimePoint now) {
     count(kSentBytes, wqe.length);
     limit_.sent(wqe.length, now);
     complete_send(wqe, IBV_WC_SUCCESS);
-    queue.consume();
   }
 }
 
 void RawQueuePair::fail_send(ibv_wc_status status) {
   complete_send(send_queue().at(send_queue().consumed()), status);
-  send_queue().consume();
   enter(IBV_QPS_SQE);
 }
 

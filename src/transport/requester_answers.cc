@@ -44,7 +44,6 @@ void Requester::settle(const SendWqe& wqe, Psn limit) {
 void Requester::retire(ibv_wc_status status) {
   const SendWqe& wqe = ring().at(head_);
   qp_.complete_send(wqe, status);
-  ring().consume();
   ++head_;
   if (status == IBV_WC_SUCCESS) retire_executed();
 }
@@ -53,7 +52,6 @@ void Requester::retire(ibv_wc_status status) {
 void Requester::retire_executed() {
   while (head_ != assigned_ && is_local(ring().at(head_)) && ring().at(head_).executed) {
     qp_.complete_send(ring().at(head_), IBV_WC_SUCCESS);
-    ring().consume();
     if (cursor_ == head_) ++cursor_;  // it was to be passed over after going back
     ++head_;
   }

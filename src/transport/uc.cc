@@ -105,7 +105,6 @@ TransmitResult UcQueuePair::transmit(PacketSink& sink, TimePoint now, uint32_t b
         break;
       }
       complete_send(wqe, IBV_WC_SUCCESS);
-      queue.consume();
       continue;
     }
     if (!is_data(wqe) || wqe.opcode == IBV_WR_SEND_WITH_INV) {
@@ -125,7 +124,6 @@ TransmitResult UcQueuePair::transmit(PacketSink& sink, TimePoint now, uint32_t b
     if (packet_ < packets_of(wqe, attributes().path_mtu)) continue;
     packet_ = 0;
     complete_send(wqe, IBV_WC_SUCCESS);
-    queue.consume();
     if (state() == IBV_QPS_SQD && attributes().notify_drained) emit(IBV_EVENT_SQ_DRAINED);
   }
   // A send error stops the send queue only (IBTA volume 1, 10.3.1: SQE).
@@ -150,7 +148,6 @@ SendStatus UcQueuePair::send_packet(const SendWqe& wqe, PacketSink& sink) {
 void UcQueuePair::fail_send(ibv_wc_status status) {
   packet_ = 0;
   complete_send(send_queue().at(send_queue().consumed()), status);
-  send_queue().consume();
   enter(IBV_QPS_SQE);
 }
 

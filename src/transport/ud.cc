@@ -135,7 +135,6 @@ TransmitResult UdQueuePair::transmit(PacketSink& sink, TimePoint, uint32_t budge
       break;
     }
     complete_send(wqe, IBV_WC_SUCCESS);
-    queue.consume();
   }
   // A send error stops the send queue only (IBTA volume 1, 10.3.1: SQE).
   if (state() == IBV_QPS_SQE || state() == IBV_QPS_ERR) flush_send_queue();
@@ -172,7 +171,6 @@ SendStatus UdQueuePair::send(const queues::SendWqe& wqe, PacketSink& sink) {
 
 void UdQueuePair::fail_send(ibv_wc_status status) {
   complete_send(send_queue().at(send_queue().consumed()), status);
-  send_queue().consume();
   enter(IBV_QPS_SQE);
 }
 

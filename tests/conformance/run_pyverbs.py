@@ -36,6 +36,7 @@ MODULES = (
     "test_pd",
     "test_qp",
     "test_qpex",
+    "test_rdmacm",
     "test_relaxed_ordering",
     "test_rss_traffic",
     "test_shared_pd",

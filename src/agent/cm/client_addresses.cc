@@ -249,6 +249,7 @@ CmClient::AddressOutcome CmClient::listen(const control::CmListenRequest& reques
   id->listening_state->backlog = as_many ? kMaxBacklog : request.backlog;
   id->listening = true;
   id->state = CmState::kListen;
+  service_.listening();
   return route_of(*id);
 }
 

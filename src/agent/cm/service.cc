@@ -40,8 +40,7 @@ CmService::CmService(EventLoop& loop, uint16_t udp_port, std::function<std::stri
       random_(draw_seed()),
       gsi_(loop,
            [this](ConstBytes mad, const cm::Arrival& arrival) {
-             manager_.on_mad(mad, arrival, MonotonicClock::now());
-             settle();
+             receive(mad, arrival, MonotonicClock::now() + EarlyRequests::kPatience, true);
            }),
       manager_(cm::ManagerConfig{}, *this, *this, Random(draw_seed())) {
   for (const uint16_t number : {RDMA_PS_IPOIB, RDMA_PS_TCP, RDMA_PS_UDP, RDMA_PS_IB}) port_spaces_[number];
@@ -55,6 +54,38 @@ CmService::CmService(EventLoop& loop, uint16_t udp_port, std::function<std::stri
 
 CmService::~CmService() {
   if (timer_) loop_.cancel(*timer_);
+  if (early_timer_) loop_.cancel(*early_timer_);
+}
+
+void CmService::receive(ConstBytes mad, const cm::Arrival& arrival, TimePoint deadline, bool patient) {
+  may_wait_ = patient && early_.has_room();
+  waits_ = false;
+  manager_.on_mad(mad, arrival, MonotonicClock::now());
+  may_wait_ = false;
+  settle();
+  if (!waits_) return;
+  early_.keep(mad, arrival, deadline);
+  if (!early_timer_) early_timer_ = loop_.at(early_.deadline(), [this] { refuse_early_requests(); });
+}
+
+void CmService::refuse_early_requests() {
+  early_timer_.reset();
+  const TimePoint now = MonotonicClock::now();
+  while (const auto request = early_.take_overdue(now)) {
+    receive(request->mad.bytes, request->arrival, request->deadline, false);
+  }
+  if (early_.deadline() == kNever) return;
+  early_timer_ = loop_.at(early_.deadline(), [this] { refuse_early_requests(); });
+}
+
+// In the loop's next round: the listener's program is to have its answer first.
+void CmService::listening() {
+  if (early_.deadline() == kNever) return;
+  loop_.later([this] {
+    for (const auto& request : early_.take_all()) {
+      receive(request.mad.bytes, request.arrival, request.deadline, true);
+    }
+  });
 }
 
 void CmService::open_wire(int slot_socket) {

@@ -10,6 +10,7 @@
 #include <set>
 #include <string>
 
+#include "agent/cm/early_requests.h"
 #include "agent/cm/gsi_port.h"
 #include "agent/cm/identifier.h"
 #include "agent/cm/link_directory.h"
@@ -66,6 +67,8 @@ class CmService final : private cm::Handler, private cm::Sink {
   bool can_resolve() const { return routes_.has_value(); }
   Random& random() { return random_; }
   void release_port(CmIdentifier& id);
+  // Somebody listens: maybe there is a request for it already.
+  void listening();
   size_t& identifiers_of(uid_t user) { return identifiers_[user]; }
 
   const GsiPort& gsi() const { return gsi_; }
@@ -96,6 +99,9 @@ class CmService final : private cm::Handler, private cm::Sink {
   void take_in(cm::LocalId connection, const control::CmParameters& parameters);
   void end_connection(CmIdentifier& id, int status);
 
+  // With `patient`, a request that nobody listens for is kept until `deadline`.
+  void receive(ConstBytes mad, const cm::Arrival& arrival, TimePoint deadline, bool patient);
+  void refuse_early_requests();
   void on_timer();
   void arm_timer();
 
@@ -114,6 +120,10 @@ class CmService final : private cm::Handler, private cm::Sink {
   std::set<CmClient*> clients_;
   std::map<uid_t, size_t> identifiers_;
   std::unique_ptr<CmIdentifier> admitted_;  // between admit() and the request's event
+  EarlyRequests early_;
+  bool may_wait_ = false;  // the datagram at hand may be kept,
+  bool waits_ = false;     // and is to be
+  std::optional<EventLoop::TimerId> early_timer_;
   bool settling_ = false;
   std::optional<EventLoop::TimerId> timer_;
 };

@@ -133,7 +133,10 @@ Admission CmService::admit_request(const Message& message, const cm::Arrival& ar
   const roce::Path path = path_to_peer(message, arrival);
   const CmAddress own = address_of(header->destination, service->port, path.interface_index);
   auto* listener = static_cast<CmIdentifier*>((*ports)->find_listener(own));
-  if (listener == nullptr) return nobody();
+  if (listener == nullptr) {
+    waits_ = may_wait_;
+    return waits_ ? Admission::ignore() : nobody();
+  }
   const auto place = links_.find(path.source, path.interface_index);
   const bool reachable = path.destination.is_ipv4() == path.source.is_ipv4() && !path.destination.is_zero() &&
                          !path.destination.is_multicast();
