@@ -13,15 +13,21 @@ inline constexpr uint32_t kReceiveBudget = 256;
 // Rounds of one engine visit before others get the lock.
 inline constexpr int kEngineRounds = 16;
 
-// An application that polls this often without the engine thread having received anything in between is
-// polling: packets need not wake anybody. Doubled each time the guess was wrong (it had polled a little and
-// then waited on its memory).
-inline constexpr uint32_t kPollsToTakeOver = 16;
-inline constexpr uint32_t kMostPollsToTakeOver = 1u << 14;
-inline constexpr uint32_t kSteadyLooks = 256;
+// An application that has attended to its shard for so long polls: packets need not wake anybody. Doubled
+// each time the guess was wrong (it went to wait on its memory, and packets waited for somebody to look),
+// halved after so many looks in a row that found it right.
+inline constexpr Duration kTakeOverAfter = std::chrono::microseconds(100);
+inline constexpr Duration kMostTakeOverAfter = std::chrono::microseconds(12'800);
+inline constexpr uint32_t kSteadyLooks = 16;
+// Longer than an application that polls stays away between two verbs, also when an engine thread, its own or
+// its peer's, has taken its processor for a moment.
+inline constexpr Duration kLongestAbsence = std::chrono::microseconds(50);
+inline constexpr Duration kWorkPerPacket = std::chrono::microseconds(1);
+inline constexpr Duration kLongestYield = std::chrono::milliseconds(1);
 // How often the engine thread looks whether the application still polls: rarer costs latency once, more often
 // costs a core.
-// Right after the application took over it looks sooner, and then ever rarer.
+// Right after the application took over it looks sooner, and then ever rarer; so too when it finds somebody
+// at work.
 inline constexpr Duration kFirstLook = std::chrono::microseconds(50);
 inline constexpr Duration kLookInterval = std::chrono::milliseconds(1);
 // Timers may be this late while the engine thread sleeps: the application would have to wake it for each

@@ -38,8 +38,10 @@ constexpr DropReason reason_of(Verdict verdict) {
 
 }  // namespace
 
-Shard::Shard(uint32_t slot, std::unique_ptr<net::Port> port, control::StatusPage& status, uint64_t secret)
+Shard::Shard(uint32_t slot, std::unique_ptr<net::Port> port, control::StatusPage& status, uint64_t secret,
+             Clock clock)
     : slot_(slot),
+      clock_(clock),
       port_(std::move(port)),
       status_(status),
       keys_(secret, kMaxRegions),
@@ -47,10 +49,11 @@ Shard::Shard(uint32_t slot, std::unique_ptr<net::Port> port, control::StatusPage
       qps_(roce::Qpn::kPerSlot, nullptr),
       reserved_(roce::Qpn::kPerSlot, false),
       next_index_(static_cast<uint32_t>(secret % roce::Qpn::kPerSlot)),
-      timers_(MonotonicClock::now()),
-      now_(MonotonicClock::now()),
-      polls_to_take_over_(kPollsToTakeOver),
-      look_interval_(kLookInterval) {
+      timers_(clock_()),
+      now_(clock_()),
+      take_over_after_(kTakeOverAfter),
+      look_interval_(kLookInterval),
+      busy_interval_(kFirstLook) {
   if (port_ != nullptr) port_->want_ip_details(false);
 }
 
@@ -60,12 +63,12 @@ Shard::~Shard() = default;
 
 void Shard::enter() {
   lock_.lock();
-  now_ = MonotonicClock::now();
+  now_ = clock_();
 }
 
 bool Shard::enter_if_free() {
   if (!lock_.try_lock()) return false;
-  now_ = MonotonicClock::now();
+  now_ = clock_();
   return true;
 }
 
@@ -73,7 +76,9 @@ bool Shard::enter_if_free() {
 void Shard::leave(Gathering gathering) {
   finish(gathering);
   // A doorbell that was rung after we answered and before we let go had no holder to rely on but us.
-  while (doorbells_.any() && enter_if_free()) finish(gathering);
+  while ((doorbells_.any() || engine_waits_.load(std::memory_order_seq_cst)) && enter_if_free()) {
+    finish(gathering);
+  }
 }
 
 void Shard::finish(Gathering gathering) {
@@ -82,10 +87,16 @@ void Shard::finish(Gathering gathering) {
     doorbells_.take([](QueuePair&) {});
   } else {
     answer_doorbells();
+    const bool for_engine = engine_waits_.exchange(false, std::memory_order_relaxed);
+    if (for_engine) receive(kReceiveBudget);
     // Only for an application that is sure to come back soon may anything wait.
     const bool returns = application_returns();
     transmit_ready(returns ? Acknowledgements::kHold : Acknowledgements::kSend,
                    returns ? gathering : Gathering::kNo);
+    if (std::exchange(attends_, false))
+      attendance_.leaves(now_, std::exchange(received_, 0), std::exchange(yields_, false));
+    // Last: it may wake the engine thread, which then finds nothing that would make it come again.
+    if (for_engine && listening_ && sleeper_ != nullptr) sleeper_->listen(true);
     must_wake = engine_must_know();
     engine_told_ |= must_wake;
   }
@@ -106,27 +117,31 @@ bool Shard::engine_must_know() {
 
 void Shard::ring(QueuePair& qp) {
   if (enter_if_free()) {
+    attend();
     if (!abandoned_) note(qp);
   } else {
     doorbells_.ring(qp);
+    wait_for_holder();
     if (!enter_if_free()) return;  // the holder answers it when leaving
   }
   leave(Gathering::kAllowed);
 }
 
 void Shard::poll() {
-  if (!enter_if_free()) return;
+  if (!enter_if_free()) return wait_for_holder();
+  attend();
   bool idle = false;
   if (!abandoned_) {
     answer_doorbells();
     // The application came back without a reply to send: what was held for one goes now.
     transmit_ready(Acknowledgements::kSend, Gathering::kNo);
-    const bool received = receive(kReceiveBudget) > 0;
-    if (received) now_ = MonotonicClock::now();
+    received_ = receive(kReceiveBudget);
+    if (received_ > 0) now_ = clock_();
     run_timers(now_);
-    on_application_poll();
-    idle_polls_ = received ? 0 : idle_polls_ + 1;
-    idle = idle_polls_ >= kIdlePolls && idle_polls_ % kPollsPerYield == 0;
+    take_over_if_steady();
+    idle_polls_ = received_ > 0 ? 0 : idle_polls_ + 1;
+    yields_ = idle_polls_ >= kIdlePolls && idle_polls_ % kPollsPerYield == 0;
+    idle = yields_;
   }
   leave(Gathering::kNo);
   // Whoever we wait for may need this processor: on a machine with more spinners than processors each message
@@ -134,10 +149,21 @@ void Shard::poll() {
   if (idle) ::sched_yield();
 }
 
-void Shard::on_application_poll() {
-  ++polls_;
-  if (!listening_ || sleeper_ == nullptr) return;
-  if (++quiet_polls_ < polls_to_take_over_) return;
+// The application is here.
+void Shard::attend() {
+  attendance_.enters(now_);
+  attends_ = true;
+}
+
+// It would be, were the lock free.
+void Shard::wait_for_holder() {
+  if (!application_waits_.load(std::memory_order_relaxed)) {
+    application_waits_.store(true, std::memory_order_relaxed);
+  }
+}
+
+void Shard::take_over_if_steady() {
+  if (!listening_ || sleeper_ == nullptr || attendance_.lasts(now_) < take_over_after_) return;
   listening_ = false;
   look_interval_ = kFirstLook;
   sleeper_->listen(false);
@@ -245,6 +271,7 @@ void Shard::transmit_ready(Acknowledgements acknowledgements, Gathering gatherin
   }
   ready_.splice_back(later);
   if (port_ != nullptr) port_full_ = !port_->flush();
+  now_ = clock_();
 }
 
 void Shard::count_drop(DropReason reason) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <vector>
 
@@ -11,6 +12,7 @@
 #include "control/client.h"
 #include "control/status_page.h"
 #include "engine/alarms.h"
+#include "engine/attendance.h"
 #include "engine/doorbells.h"
 #include "engine/input.h"
 #include "engine/timer_wheel.h"
@@ -41,8 +43,10 @@ class Sleeper {
 // long or must not fail to happen (adding a QP, registering memory, a state change) runs under exclusively().
 class Shard : private net::PacketHandler {
  public:
+  using Clock = TimePoint (*)();
   // `port` may be null: there is no wire, packets are lost. `secret` seeds keys and QPNs.
-  Shard(uint32_t slot, std::unique_ptr<net::Port> port, control::StatusPage& status, uint64_t secret);
+  Shard(uint32_t slot, std::unique_ptr<net::Port> port, control::StatusPage& status, uint64_t secret,
+        Clock clock = MonotonicClock::now);
   ~Shard() override;
 
   // Set once, before any other call.
@@ -148,6 +152,7 @@ class Shard : private net::PacketHandler {
   void on_packet(const transport::IncomingPacket& packet) override;
   void enter();
   bool enter_if_free();
+  bool engine_enters();
   void leave(Gathering gathering);
   void finish(Gathering gathering);
   bool application_returns() const { return sleeper_ != nullptr && !listening_; }
@@ -159,11 +164,14 @@ class Shard : private net::PacketHandler {
   void release_acknowledgements();
   uint32_t receive(uint32_t budget);
   void count_drop(net::DropReason reason);
-  void on_application_poll();
+  void attend();
+  void wait_for_holder();
+  void take_over_if_steady();
   bool application_polls();
   EngineView drive();
 
   const uint32_t slot_;
+  const Clock clock_;
   const std::unique_ptr<net::Port> port_;
   NoWire no_wire_;
   control::StatusPage& status_;
@@ -171,6 +179,8 @@ class Shard : private net::PacketHandler {
 
   SpinLock lock_;
   Doorbells doorbells_;
+  std::atomic<bool> application_waits_{false};  // a verb found the lock taken
+  std::atomic<bool> engine_waits_{false};       // the engine thread did
   bool abandoned_ = false;
 
   // Under the lock
@@ -191,16 +201,16 @@ class Shard : private net::PacketHandler {
   bool port_full_ = false;
   TimePoint paced_until_ = kNever;  // when a QP goes on that may not send faster; no timer may be late for it
 
-  // Who drives. 'polls_' counts the application's polls; the engine thread looks now and then whether it
-  // still grows.
-  uint32_t polls_ = 0;
-  uint32_t polls_seen_ = 0;
-  bool listening_ = false;  // the engine thread hears arriving packets
-  bool polled_since_last_round_ = false;
-  uint32_t quiet_polls_ = 0;  // polls since the application was last seen waiting without polling
-  uint32_t idle_polls_ = 0;   // polls since one last received something
-  uint32_t polls_to_take_over_;
+  // Who drives
+  Attendance attendance_;
+  bool attends_ = false;     // whoever holds the lock is the application, in a verb
+  bool yields_ = false;      // and will offer its processor to others
+  uint32_t received_ = 0;    // so many packets, by then
+  bool listening_ = false;   // the engine thread hears arriving packets
+  uint32_t idle_polls_ = 0;  // polls since one last received something
+  Duration take_over_after_;
   Duration look_interval_;
+  Duration busy_interval_;  // of the engine thread alone
   uint32_t steady_looks_ = 0;
   TimePoint engine_wakes_at_ = kNever;
   bool engine_told_ = false;

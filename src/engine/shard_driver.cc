@@ -18,7 +18,7 @@ constexpr Duration kPatience = std::chrono::milliseconds(100);
 void Shard::expect_sleep() {
   enter();
   if (!abandoned_ && sleeper_ != nullptr) {
-    quiet_polls_ = 0;
+    attendance_.ends();
     if (!std::exchange(listening_, true)) sleeper_->listen(true);
   }
   leave(Gathering::kNo);
@@ -26,9 +26,26 @@ void Shard::expect_sleep() {
 
 // ---- the engine thread
 
+// Whoever has the lock is at work, most likely the application, polling. To wait for it would take the
+// processor from the very thread that is to let go, or, with a yield, give up our own turns for milliseconds.
+// So it does for us what cannot wait: hearing the next packet.
+bool Shard::engine_enters() {
+  if (!enter_if_free()) {
+    engine_waits_.store(true, std::memory_order_seq_cst);
+    if (!enter_if_free()) return false;
+  }
+  engine_waits_.store(false, std::memory_order_relaxed);
+  return true;
+}
+
 Shard::EngineView Shard::run_engine() {
-  enter();
   EngineView view;
+  if (!engine_enters()) {
+    view.wake_at = clock_() + busy_interval_;
+    busy_interval_ = std::min(busy_interval_ * 2, kLookInterval);
+    return view;
+  }
+  busy_interval_ = kFirstLook;
   engine_told_ = false;
   if (abandoned_) {
     leave(Gathering::kNo);
@@ -54,17 +71,16 @@ Shard::EngineView Shard::drive() {
     answer_doorbells();
     const uint32_t received = receive(kReceiveBudget);
     received_any |= received > 0;
+    attendance_.is_given(now_, received);
     run_timers(now_);
     transmit_ready(Acknowledgements::kSend, Gathering::kNo);
+    now_ = clock_();
+    if (application_waits_.exchange(false, std::memory_order_relaxed)) attendance_.waits(now_);
     if (received == 0 && (ready_.empty() || port_full_)) break;
-    now_ = MonotonicClock::now();
   }
   const bool was_listening = std::exchange(listening_, true);
-  // It waits for its memory or an event, and calls no verb meanwhile.
-  if (!polled_since_last_round_ && (received_any || !was_listening)) quiet_polls_ = 0;
   // Packets waited while nobody listened: the application had not really taken over.
-  if (received_any && !was_listening)
-    polls_to_take_over_ = std::min(polls_to_take_over_ * 2, kMostPollsToTakeOver);
+  if (received_any && !was_listening) take_over_after_ = std::min(take_over_after_ * 2, kMostTakeOverAfter);
   if (sleeper_ != nullptr) sleeper_->listen(true);
 
   EngineView view;
@@ -82,22 +98,20 @@ Shard::EngineView Shard::drive() {
 
 // Whether the application has taken over and is still at it.
 bool Shard::application_polls() {
-  const bool grows = std::exchange(polls_seen_, polls_) != polls_;
-  polled_since_last_round_ = grows;
-  if (listening_ || !grows) {
+  if (listening_ || attendance_.is_over(now_)) {
     steady_looks_ = 0;
     return false;
   }
   if (++steady_looks_ >= kSteadyLooks) {
     steady_looks_ = 0;
-    polls_to_take_over_ = std::max(kPollsToTakeOver, polls_to_take_over_ / 2);
+    take_over_after_ = std::max(kTakeOverAfter, take_over_after_ / 2);
   }
   return true;
 }
 
 void Shard::flush_at_exit() {
   if (!lock_.try_lock_for(kPatience)) return;
-  now_ = MonotonicClock::now();
+  now_ = clock_();
   if (!abandoned_) release_acknowledgements();
   leave(Gathering::kNo);
 }
@@ -106,7 +120,7 @@ void Shard::flush_at_exit() {
 
 bool Shard::before_fork() {
   if (!lock_.try_lock_for(kPatience)) return false;
-  now_ = MonotonicClock::now();
+  now_ = clock_();
   return true;
 }
 

@@ -47,35 +47,67 @@ TEST_F(ShardDriver, EngineReceivesForAnApplicationThatCallsNoVerb) {
   EXPECT_THAT(sent(), ElementsAre(Operation::kAcknowledge));
 }
 
-TEST_F(ShardDriver, ApplicationTakesOverWithItsSixteenthQuietPoll) {
+TEST_F(ShardDriver, ApplicationTakesOverWhenItHasPolledForAWhile) {
   engine_starts();
-  for (uint32_t i = 1; i < kPollsToTakeOver; ++i) shard->poll();
+  polls_for(kTakeOverAfter - kBetweenPolls);
   EXPECT_THAT(sleeper.said(), IsEmpty());
+  passes(kBetweenPolls);
   shard->poll();
   EXPECT_THAT(sleeper.said(), ElementsAre("do not listen", "wake"));
   shard->poll();
   EXPECT_THAT(sleeper.said(), IsEmpty());
 }
 
-TEST_F(ShardDriver, WhoeverWaitsWithoutPollingDoesNotTakeOver) {
+// As ib_write_lat does: polls until its message is acknowledged, and then waits on its memory for the answer.
+TEST_F(ShardDriver, WhoeverPollsALittleAndThenWaitsOnItsMemoryDoesNotTakeOver) {
   engine_starts();
-  for (uint32_t i = 1; i < kPollsToTakeOver; ++i) shard->poll();
-  shard->run_engine();
-  packet_arrives();
-  shard->run_engine();  // no poll since
-  sleeper.said();
-  for (uint32_t i = 1; i < kPollsToTakeOver; ++i) shard->poll();
-  EXPECT_THAT(sleeper.said(), IsEmpty());
+  for (int message = 0; message < 1000; ++message) {
+    qp->post();
+    shard->ring(*qp);
+    polls_for(kTakeOverAfter / 2);
+    packet_arrives();
+    shard->poll();
+    passes(kAbsence);
+    packet_arrives();
+    shard->run_engine();
+    ASSERT_EQ(qp->received, static_cast<uint32_t>(2 * (message + 1))) << "by the engine thread, at once";
+  }
+  EXPECT_THAT(sleeper.said(), testing::Each("listen"));
 }
 
 TEST_F(ShardDriver, WhoeverPollsWhileTheEngineReceivesTakesOver) {
   engine_starts();
-  for (uint32_t i = 1; i < kPollsToTakeOver; ++i) shard->poll();
+  polls_for(kTakeOverAfter / 2);
   packet_arrives();
+  shard->run_engine();
+  sleeper.said();
+  polls_for(kTakeOverAfter / 2);
+  EXPECT_THAT(sleeper.said(), ElementsAre("do not listen", "wake"));
+}
+
+// Of what goes on while the engine thread holds the lock, a poll sees nothing.
+TEST_F(ShardDriver, WhoeverWaitsForTheEngineThreadIsStillPolling) {
+  engine_starts();
+  polls_for(kTakeOverAfter / 2);
+  packet_arrives();
+  qp->on_transmit = [&] {  // the acknowledgement
+    std::thread([&] { shard->poll(); }).join();
+    passes(10 * kAbsence);
+  };
   shard->run_engine();
   sleeper.said();
   shard->poll();
   EXPECT_THAT(sleeper.said(), ElementsAre("do not listen", "wake"));
+}
+
+TEST_F(ShardDriver, TimeInAVerbIsNoAbsence) {
+  engine_starts();
+  polls_for(kTakeOverAfter / 2);
+  qp->on_transmit = [&] { passes(10 * kAbsence); };
+  qp->post();
+  shard->ring(*qp);
+  shard->poll();
+  EXPECT_THAT(sleeper.said(), testing::Contains("do not listen"));
 }
 
 TEST_F(ShardDriver, EngineOnlyLooksWhileTheApplicationPollsEverMoreRarely) {
@@ -85,10 +117,7 @@ TEST_F(ShardDriver, EngineOnlyLooksWhileTheApplicationPollsEverMoreRarely) {
   for (const int interval : {100, 200, 400, 800, 1000, 1000}) {
     shard->poll();
     packet_arrives();
-    const TimePoint before = MonotonicClock::now();
-    const Shard::EngineView view = shard->run_engine();
-    EXPECT_GE(view.wake_at, before + microseconds(interval));
-    EXPECT_LE(view.wake_at, MonotonicClock::now() + microseconds(interval));
+    EXPECT_EQ(shard->run_engine().wake_at, now() + microseconds(interval));
     EXPECT_THAT(sleeper.said(), IsEmpty());
   }
   EXPECT_EQ(arriving_packets.size(), 1u) << "the engine thread received though the application polls";
@@ -98,6 +127,7 @@ TEST_F(ShardDriver, EngineTakesBackWhenPollingStops) {
   engine_starts();
   application_takes_over();
   packet_arrives();
+  passes(kAbsence);
   EXPECT_EQ(shard->run_engine().wake_at, kNever);
   EXPECT_EQ(qp->received, 1u);
   EXPECT_THAT(sleeper.said(), ElementsAre("listen"));
@@ -107,10 +137,11 @@ TEST_F(ShardDriver, TakingOverTakesLongerWhenPacketsHaveWaited) {
   engine_starts();
   application_takes_over();
   packet_arrives();
-  shard->run_engine();  // and finds that nobody polled
+  polling_stops();
   sleeper.said();
-  for (uint32_t i = 1; i < 2 * kPollsToTakeOver; ++i) shard->poll();
+  polls_for(2 * kTakeOverAfter - kBetweenPolls);
   EXPECT_THAT(sleeper.said(), IsEmpty());
+  passes(kBetweenPolls);
   shard->poll();
   EXPECT_THAT(sleeper.said(), ElementsAre("do not listen", "wake"));
 }
@@ -119,27 +150,25 @@ TEST_F(ShardDriver, TakingOverIsAsQuickAgainAfterSteadyPolling) {
   engine_starts();
   application_takes_over();
   packet_arrives();
-  shard->run_engine();
-  sleeper.said();
-  application_takes_over(2 * kPollsToTakeOver);
-  for (int look = 0; look < 256; ++look) {
+  polling_stops();
+  application_takes_over(2 * kTakeOverAfter);
+  for (int look = 0; look < 16; ++look) {
     shard->poll();
     shard->run_engine();
   }
-  shard->run_engine();  // polling stops
+  polling_stops();
   sleeper.said();
-  for (uint32_t i = 0; i < kPollsToTakeOver; ++i) shard->poll();
+  polls_for(kTakeOverAfter);
   EXPECT_THAT(sleeper.said(), ElementsAre("do not listen", "wake"));
 }
 
-TEST_F(ShardDriver, ApplicationThatPollsRarelyDoesNotTakeOverWithEachPoll) {
+TEST_F(ShardDriver, ApplicationThatPollsRarelyDoesNotTakeOver) {
   engine_starts();
-  application_takes_over();
-  shard->run_engine();  // nobody polled
-  sleeper.said();
-  shard->poll();
-  shard->run_engine();
-  EXPECT_THAT(sleeper.said(), ElementsAre("listen"));
+  for (int i = 0; i < 1000; ++i) {
+    shard->poll();
+    passes(kAbsence);
+  }
+  EXPECT_THAT(sleeper.said(), IsEmpty());
 }
 
 TEST_F(ShardDriver, WhoeverIsAboutToSleepIsListenedForAtOnce) {
@@ -153,6 +182,39 @@ TEST_F(ShardDriver, WhoeverIsAboutToSleepIsListenedForAtOnce) {
   shard->poll();  // between two sleeps
   shard->run_engine();
   EXPECT_EQ(qp->received, 1u);
+}
+
+TEST_F(ShardDriver, EngineThatFindsTheApplicationAtWorkDoesNotWaitForIt) {
+  engine_starts();
+  Shard::EngineView view;
+  qp->on_transmit = [&] { std::thread([&] { view = shard->run_engine(); }).join(); };
+  qp->post();
+  shard->ring(*qp);
+  EXPECT_THAT(sleeper.said(), ElementsAre("listen")) << "for the packets that come from now on";
+  EXPECT_GT(view.wake_at, now());
+  EXPECT_LE(view.wake_at, now() + milliseconds(1)) << "for all else";
+}
+
+// Else it would be woken for them, find the lock taken again, and so on.
+TEST_F(ShardDriver, WhatAnEngineThatFindsTheApplicationAtWorkCameForIsReceived) {
+  engine_starts();
+  qp->on_transmit = [&] {
+    packet_arrives();
+    std::thread([&] { shard->run_engine(); }).join();
+  };
+  qp->post();
+  shard->ring(*qp);
+  EXPECT_EQ(qp->received, 1u);
+  EXPECT_THAT(sent(), ElementsAre(Operation::kSendOnly, Operation::kAcknowledge));
+}
+
+TEST_F(ShardDriver, NobodyListensForAnEngineThatLooksWhileTheApplicationPolls) {
+  engine_starts();
+  application_takes_over();
+  qp->on_transmit = [&] { std::thread([&] { shard->run_engine(); }).join(); };
+  qp->post();
+  shard->ring(*qp);
+  EXPECT_THAT(sleeper.said(), IsEmpty());
 }
 
 // ---- doorbells
@@ -216,7 +278,7 @@ TEST_F(ShardDriver, DoorbellRungWhileTheEngineDrivesIsAnswered) {
     other.post();
     std::thread([&] { shard->ring(other); }).join();
   };
-  shard->run_engine();  // polling has stopped
+  polling_stops();
   EXPECT_EQ(qp->unsent(), 0u);
   EXPECT_EQ(other.unsent(), 0u);
 }
@@ -246,7 +308,7 @@ TEST_F(ShardDriver, RemovedQpSendsWhatItOwesAndIsForgotten) {
 TEST_F(ShardDriver, SleepingEngineIsToldOfATimer) {
   engine_starts();
   qp->post();
-  qp->due = MonotonicClock::now() + milliseconds(20);
+  qp->due = now() + milliseconds(20);
   const TimePoint due = qp->due;
   shard->ring(*qp);
   EXPECT_THAT(sleeper.said(), ElementsAre("wake"));
@@ -257,7 +319,7 @@ TEST_F(ShardDriver, SleepingEngineIsToldOfATimer) {
 
 TEST_F(ShardDriver, EngineIsNotToldTwiceNorOfALaterTimer) {
   engine_starts();
-  qp->due = MonotonicClock::now() + milliseconds(20);
+  qp->due = now() + milliseconds(20);
   shard->ring(*qp);
   EXPECT_THAT(sleeper.said(), ElementsAre("wake"));
   shard->ring(*qp);
@@ -273,15 +335,15 @@ TEST_F(ShardDriver, EngineIsNotToldTwiceNorOfALaterTimer) {
 
 TEST_F(ShardDriver, EngineCallsTheTimer) {
   engine_starts();
-  const TimePoint due = MonotonicClock::now() + milliseconds(3);
+  const TimePoint due = now() + milliseconds(3);
   qp->due = due;
   shard->ring(*qp);
   const TimePoint patience = due + seconds(10);
-  while (qp->timer_fired_at == kNever && MonotonicClock::now() < patience) {
+  while (qp->timer_fired_at == kNever && now() < patience) {
     const Shard::EngineView view = shard->run_engine();
     if (qp->timer_fired_at == kNever) {
       ASSERT_NE(view.wake_at, kNever);
-      std::this_thread::sleep_for(view.wake_at - MonotonicClock::now());
+      passes(view.wake_at - now());
     }
   }
   EXPECT_GE(qp->timer_fired_at, due);
@@ -291,10 +353,10 @@ TEST_F(ShardDriver, EngineCallsTheTimer) {
 TEST_F(ShardDriver, PollingApplicationCallsTheTimerAndWakesNobodyForIt) {
   engine_starts();
   application_takes_over();
-  qp->due = MonotonicClock::now() + milliseconds(3);
+  qp->due = now() + milliseconds(3);
   shard->ring(*qp);
   const TimePoint patience = qp->due + seconds(10);
-  while (qp->timer_fired_at == kNever && MonotonicClock::now() < patience) shard->poll();
+  for (; qp->timer_fired_at == kNever && now() < patience; passes(20 * kBetweenPolls)) shard->poll();
   EXPECT_NE(qp->timer_fired_at, kNever);
   EXPECT_THAT(sleeper.said(), IsEmpty());
 }

@@ -86,11 +86,11 @@ TEST_F(ShardInput, ItsPacketsCountForTakingOver) {
   engine_starts();
   application_takes_over();
   input.packet_arrives();
-  shard->run_engine();  // and finds that nobody polled
+  polling_stops();
   sleeper.said();
-  for (uint32_t i = 1; i < 2 * kPollsToTakeOver; ++i) shard->poll();
+  polls_for(kTakeOverAfter);
   EXPECT_THAT(sleeper.said(), IsEmpty());
-  shard->poll();
+  polls_for(kTakeOverAfter);
   EXPECT_THAT(sleeper.said(), ElementsAre("do not listen", "wake"));
 }
 

@@ -8,7 +8,10 @@
 namespace verbena::engine {
 namespace {
 
-class ShardThreads : public ShardTest {};
+class ShardThreads : public ShardTest {
+ protected:
+  ShardThreads() : ShardTest(MonotonicClock::now) {}
+};
 
 TEST_F(ShardThreads, ExclusiveSectionsExcludeEachOtherAndNoPostIsLost) {
   constexpr int kPosters = 3;

@@ -37,16 +37,20 @@ class RecordingSleeper : public Sleeper {
   int attach_error = 0;  // what attach() answers if not success
 };
 
-// A shard with a scripted QP, a wire in memory, and nobody awake but the test.
+// A shard with a scripted QP, a wire in memory, and nobody awake but the test, which also says what time it
+// is.
 class ShardTest : public testing::Test {
  protected:
   static constexpr uint32_t kSlot = 3;
-  static constexpr uint32_t kPollsToTakeOver = 16;
+  static constexpr Duration kTakeOverAfter = std::chrono::microseconds(100);
+  static constexpr Duration kBetweenPolls = std::chrono::microseconds(1);
+  // So long no application that polls calls no verb.
+  static constexpr Duration kAbsence = std::chrono::microseconds(60);
 
-  ShardTest() {
+  explicit ShardTest(Shard::Clock clock = now) {
     auto queue_port = std::make_unique<QueuePort>(sent_packets, arriving_packets);
     port = queue_port.get();
-    shard = std::make_unique<Shard>(kSlot, std::move(queue_port), *status, /*secret=*/5);
+    shard = std::make_unique<Shard>(kSlot, std::move(queue_port), *status, /*secret=*/5, clock);
     shard->set_sleeper(&sleeper);
     qp = std::make_unique<ScriptedQp>(add_qpn());
     add(*qp);
@@ -65,11 +69,24 @@ class ShardTest : public testing::Test {
     shard->run_engine();
     sleeper.said();
   }
+  static TimePoint now() { return time_; }
+  static void passes(Duration duration) { time_ += duration; }
+
+  // The application polls all the time, for so long.
+  void polls_for(Duration duration) {
+    for (const TimePoint end = now() + duration; now() < end; passes(kBetweenPolls)) shard->poll();
+    shard->poll();
+  }
   // The application polls until packets need not wake anybody, and the engine thread has noticed.
-  void application_takes_over(uint32_t polls = kPollsToTakeOver) {
-    for (uint32_t i = 0; i < polls; ++i) shard->poll();
+  void application_takes_over(Duration after = kTakeOverAfter) {
+    polls_for(after);
     shard->run_engine();
     sleeper.said();
+  }
+  // What the engine thread does when the application has stopped polling.
+  void polling_stops() {
+    passes(kAbsence);
+    shard->run_engine();
   }
 
   void packet_arrives_for(roce::Qpn destination) {
@@ -98,6 +115,9 @@ class ShardTest : public testing::Test {
   RecordingSleeper sleeper;
   std::unique_ptr<Shard> shard;
   std::unique_ptr<ScriptedQp> qp;
+
+ private:
+  static inline TimePoint time_{std::chrono::hours(1)};
 };
 
 }  // namespace verbena::engine
