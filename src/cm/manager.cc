@@ -85,15 +85,15 @@ void Manager::on_timer(TimePoint now) {
 }
 
 void Manager::expire(Connection& connection, TimePoint now) {
-  if (connection.wait_hook.is_linked() || connection.info.state == State::kTimeWait) {
-    end_wait(connection);
-  } else if (connection.retries_left == 0) {
-    give_up(connection, now);
-  } else {
+  if (connection.retries_left > 0) {
     --connection.retries_left;
     ++counters_.retransmitted[static_cast<size_t>(connection.last.type)];
     send_again(connection);
     timers_.set(connection, now + connection.repeat_after);
+  } else if (connection.wait_hook.is_linked() || connection.info.state == State::kTimeWait) {
+    end_wait(connection);
+  } else {
+    give_up(connection, now);
   }
 }
 

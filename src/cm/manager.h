@@ -26,7 +26,7 @@ struct ManagerConfig {
   // Connections in TIMEWAIT, and those refused a short while ago; beyond, the oldest are forgotten early.
   // REQUIRES: more than 0
   size_t max_waiting = 65536;
-  // The longest that a peer's word makes us wait: for each of its answers, and after an MRA.
+  // The longest that a peer's word makes us wait: for each of its answers and in TIMEWAIT, and after an MRA.
   uint8_t longest_response_timeout = 22;
   uint8_t longest_service_timeout = 24;
   // The high half of transaction IDs that begin here.
@@ -179,6 +179,7 @@ class Manager {
   Connection* find(LocalId id) { return by_local_id_.find(id); }
   Result<Connection*> find_in(LocalId id, std::initializer_list<State> states);
   void enter(Connection& connection, State state);
+  Duration at_most(uint8_t exponent) const;
   void enter_time_wait(Connection& connection, TimePoint now);
   void linger(Connection& connection, TimePoint now);
   void wait_until(Connection& connection, TimePoint when, TimePoint now);

@@ -63,8 +63,8 @@ void remember(const ConnectParameters& parameters, Connection& connection) {
   ConnectionInfo& info = connection.info;
   info.is_active = true;
   info.qp_type = parameters.qp_type;
-  info.local_qpn = parameters.qpn;
-  info.receive_psn = parameters.starting_psn;
+  info.local_qpn = parameters.qpn & 0xffffff;
+  info.receive_psn = parameters.starting_psn & 0xffffff;
   info.pkey = parameters.pkey;
   info.path_mtu = parameters.path_mtu;
   info.ack_timeout = static_cast<uint8_t>(std::min(parameters.packet_life_time + 1, 31));
@@ -73,7 +73,7 @@ void remember(const ConnectParameters& parameters, Connection& connection) {
   info.responder_resources = parameters.responder_resources;
   info.initiator_depth = parameters.initiator_depth;
   info.peer_response_timeout = parameters.remote_response_timeout;
-  info.max_cm_retries = parameters.max_cm_retries;
+  info.max_cm_retries = parameters.max_cm_retries & 15;
   connection.service_id = parameters.service_id;
   connection.local_ca_guid = parameters.local_ca_guid;
   connection.is_peer_to_peer = parameters.peer_to_peer;
@@ -119,10 +119,6 @@ void Manager::handle(const Rep& rep, const Receipt& receipt) {
 void Manager::accept(const Rep& rep, Connection& connection, const Receipt& receipt) {
   const uint32_t remote_qpn = qpn_of(rep, connection.info.qp_type);
   const roce::Address& peer = connection.info.path.destination;
-  if (remote_qpn == 0) {
-    drop(DropReason::kMalformed);
-    return;
-  }
   if (by_remote_id_.find({peer, rep.local_id}) != nullptr) {  // of another connection
     drop(DropReason::kUnexpected);
     return;

@@ -2,9 +2,14 @@
 #include "cm/manager_send.h"
 #include "cm/timeouts.h"
 
-namespace verbena::cm {
-
 // MRA and REJ: what either side may say to the other's REQ or REP.
+
+namespace verbena::cm {
+namespace {
+
+constexpr uint8_t kRejRepetitions = 3;
+
+}  // namespace
 
 Result<void> Manager::delay(LocalId id, uint8_t service_timeout, MraTime when, ConstBytes private_data,
                             TimePoint) {
@@ -48,7 +53,7 @@ void Manager::handle(const Mra& mra, const Receipt& receipt) {
     return;
   }
   const Duration patience =
-      time_of(std::min(mra.service_timeout, config_.longest_service_timeout)) + time_of(info.ack_timeout);
+      time_of(std::min(mra.service_timeout, config_.longest_service_timeout)) + at_most(info.ack_timeout);
   if (info.state == State::kReqSent && mra.delayed == Answered::kReq) {
     enter(*connection, State::kMraReqReceived);
   } else if (info.state == State::kRepSent && mra.delayed == Answered::kRep) {
@@ -83,8 +88,9 @@ Result<void> Manager::reject(LocalId id, const RejectParameters& parameters, Tim
   return {};
 }
 
-// A REQ's sender may not have heard the REJ, nor a REP's: what they repeat is answered so again. After a REP
-// the peer's QP may be sending already.
+// A REQ's sender who has not heard the REJ repeats the REQ, and is answered again. A REP's may take the
+// connection for established, and have no reason to say anything: so the REJ is repeated by itself, through
+// TIMEWAIT.
 void Manager::reject_in_state(Connection& connection, const RejectParameters& why, TimePoint now) {
   send_rej(connection, why);
   switch (connection.info.state) {
@@ -95,6 +101,9 @@ void Manager::reject_in_state(Connection& connection, const RejectParameters& wh
     case State::kRepSent:
     case State::kMraRepReceived:
       enter_time_wait(connection, now);
+      connection.retries_left = kRejRepetitions;
+      connection.repeat_after = at_most(connection.info.ack_timeout) / (kRejRepetitions + 1);
+      timers_.set(connection, now + connection.repeat_after);
       break;
     default:
       enter(connection, State::kIdle);

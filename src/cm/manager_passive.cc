@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cm/manager_send.h"
-#include "cm/timeouts.h"
 
 namespace verbena::cm {
 namespace {
@@ -129,7 +128,7 @@ void Manager::become_passive(Connection& connection, const Req& req, const Recei
   remember(req, receipt.arrival, connection);
   connection.transaction = receipt.transaction;
   connection.last.kept = false;
-  connection.timeout = time_of(std::min(req.local_response_timeout, config_.longest_response_timeout));
+  connection.timeout = at_most(req.local_response_timeout);
   insert_remote_id(connection);
   insert_remote_qpn(connection);
   if (tell(connection)) {
@@ -172,8 +171,8 @@ Result<void> Manager::reply(LocalId id, const ReplyParameters& parameters, TimeP
     rep.flow_control = parameters.flow_control;
     rep.srq = parameters.srq;
   }
-  connection.info.local_qpn = parameters.qpn;
-  connection.info.receive_psn = parameters.starting_psn;
+  connection.info.local_qpn = parameters.qpn & 0xffffff;
+  connection.info.receive_psn = parameters.starting_psn & 0xffffff;
   connection.info.initiator_depth = parameters.initiator_depth;
   connection.info.responder_resources = parameters.responder_resources;
   connection.local_ca_guid = parameters.local_ca_guid;

@@ -97,7 +97,12 @@ void Manager::enter(Connection& connection, State state) {
 // timeout is that.
 void Manager::enter_time_wait(Connection& connection, TimePoint now) {
   enter(connection, State::kTimeWait);
-  wait_until(connection, now + time_of(connection.info.ack_timeout), now);
+  wait_until(connection, now + at_most(connection.info.ack_timeout), now);
+}
+
+// A time that a peer has named.
+Duration Manager::at_most(uint8_t exponent) const {
+  return time_of(std::min(exponent, config_.longest_response_timeout));
 }
 
 // Ends a connection that was refused, but keeps the refusal for whoever asks again.
@@ -108,6 +113,7 @@ void Manager::linger(Connection& connection, TimePoint now) {
 }
 
 void Manager::wait_until(Connection& connection, TimePoint when, TimePoint now) {
+  connection.retries_left = 0;
   timers_.set(connection, when);
   waits_.push_back(connection);
   if (++waiting_ <= config_.max_waiting) return;
@@ -115,6 +121,7 @@ void Manager::wait_until(Connection& connection, TimePoint when, TimePoint now) 
   Connection& oldest = waits_.pop_front();
   --waiting_;
   if (oldest.has_owner && oldest.info.state == State::kTimeWait) {
+    oldest.retries_left = 0;
     timers_.set(oldest, now);  // its owner hears of it from on_timer(), as of everything
     return;
   }
@@ -142,6 +149,7 @@ void Manager::erase_remote_id(Connection& connection) {
 }
 
 void Manager::insert_remote_qpn(Connection& connection) {
+  if (connection.info.remote_qpn == 0) return;  // no QP
   by_remote_qpn_.insert(connection);
   connection.in_remote_qpns = true;
 }

@@ -2,6 +2,7 @@
 #include "cm/messages.h"
 
 #include "cm/layouts.h"
+#include "roce/qpn.h"
 
 namespace verbena::cm {
 namespace {
@@ -15,18 +16,16 @@ constexpr size_t kTransactionAt = 8;
 constexpr size_t kAttributeAt = 16;
 constexpr size_t kModifierAt = 20;
 
-// QPNs 0 and 1 are the management QPs, the last is multicast.
-bool can_connect(uint32_t qpn) {
-  return qpn > kGsiQpn && qpn < 0xffffff;
-}
+constexpr uint32_t kMulticastQpn = roce::kMulticastQpn.value();
 
 bool has_ids(const auto& message) {
   return message.local_id != 0 && message.remote_id != 0;
 }
 
-// What cannot be, whatever the state.
+// What cannot be, whatever the state. A QPN of 0 can: whoever connects without a QP, to talk by private data
+// alone, has that, and the kernel lets them.
 bool is_sound(const Req& m) {
-  return m.local_id != 0 && can_connect(m.local_qpn);
+  return m.local_id != 0 && m.local_qpn != kMulticastQpn;
 }
 bool is_sound(const Mra& m) {
   return m.remote_id != 0 && m.delayed <= Answered::kOther;
@@ -37,7 +36,7 @@ bool is_sound(const Rej& m) {
          m.ari_length <= m.ari.size();
 }
 bool is_sound(const Rep& m) {
-  return has_ids(m) && (can_connect(m.local_qpn) || can_connect(m.local_eecn));
+  return has_ids(m) && m.local_qpn != kMulticastQpn && m.local_eecn != kMulticastQpn;
 }
 bool is_sound(const Rtu& m) {
   return has_ids(m);

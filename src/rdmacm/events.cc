@@ -3,6 +3,7 @@
 
 #include <cerrno>
 #include <cstdlib>
+#include <cstring>
 
 #include "rdmacm/calls.h"
 #include "rdmacm/lifetime.h"
@@ -56,7 +57,7 @@ Result<Event*> next_event(Channel& channel) {
     event->owner = identifier;
     event->membership = message->multicast;
     event->id = identifier;
-    event->event = static_cast<rdma_cm_event_type>(message->type);
+    std::memcpy(&event->event, &message->type, sizeof event->event);  // it may be beyond our header's
     event->status = message->status;
     if (is_news(*message, *identifier) && process(*event, *message, *identifier)) return event.release();
     identifier->acknowledge(message->multicast);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <array>
+#include <cstring>
 
 #include "rdmacm/abi.h"
 #include "rdmacm/newer.h"
@@ -19,6 +20,7 @@ static_assert(kNames.size() == verbena::rdmacm::kAddressInformationError + 1);
 }  // namespace
 
 VERBENA_ABI const char* rdma_event_str(rdma_cm_event_type event) {
-  const auto index = static_cast<unsigned>(event);
+  unsigned index;  // which may be beyond the enumeration that we know
+  std::memcpy(&index, &event, sizeof index);
   return index < kNames.size() ? kNames[index] : "UNKNOWN EVENT";
 }

@@ -45,7 +45,9 @@ int resolve(Identifier& identifier, const char* node, const char* service, const
 
 VERBENA_ABI int rdma_write_cm_event(rdma_cm_id* id, rdma_cm_event_type event, int status, uint64_t argument) {
   return answer_for(id, [&](Identifier& identifier) {
-    if (static_cast<int>(event) != kUserEvent) return EINVAL;
+    int type;
+    std::memcpy(&type, &event, sizeof type);
+    if (type != kUserEvent) return EINVAL;
     write_event(identifier, kUserEvent, status, argument);
     return 0;
   });

@@ -196,6 +196,18 @@ TEST(Connection, OfXrcHasItsTargetWhereTheContextNumberIs) {
   EXPECT_EQ(pair.a.manager.info(*id)->remote_qpn, 321u);
 }
 
+// To talk by private data alone.
+TEST(Connection, NeedsNoQp) {
+  Pair pair;
+  const auto one = pair.connect(0, 0), other = pair.connect(0, 0);
+  EXPECT_EQ(pair.a.state(one.a), State::kEstablished);
+  EXPECT_EQ(pair.a.state(other.a), State::kEstablished);
+  ASSERT_TRUE(pair.a.manager.disconnect(one.a, {}, pair.now));
+  pair.carry();
+  EXPECT_EQ(pair.b.last().heard, Heard::kDisconnectRequest);
+  EXPECT_EQ(pair.b.last().id, one.b);
+}
+
 TEST(Connection, OfOneHostWithItselfHasTwoEnds) {
   Endpoint host(1);
   const TimePoint now{};

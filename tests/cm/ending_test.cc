@@ -125,6 +125,21 @@ TEST(Ending, OfASentRepIsAConsumerReject) {
   expect_nothing_left(pair);
 }
 
+// The active side may take the connection for established, and say nothing more.
+TEST(Ending, OfASentRepIsToldRepeatedly) {
+  HalfOpen pair;
+  pair.reply();
+  ASSERT_TRUE(pair.a.manager.ready(pair.active, {}, pair.now));
+  pair.a.sent.clear();  // the RTU is lost
+  ASSERT_TRUE(pair.b.manager.destroy(pair.passive, pair.now));
+  pair.b.sent.clear();  // and so is the REJ
+  pair.pass(2 * time_of(19));
+  EXPECT_EQ(pair.a.last().heard, Heard::kTimeWaitExit);
+  EXPECT_EQ(pair.a.heard[pair.a.heard.size() - 2].heard, Heard::kRejected);
+  EXPECT_EQ(pair.b.manager.counters().sent[static_cast<size_t>(MessageType::kRej)], 4u);
+  EXPECT_EQ(pair.b.manager.size(), 0u);
+}
+
 TEST(Ending, OfAReceivedRepIsAConsumerReject) {
   HalfOpen pair;
   pair.reply();
@@ -160,6 +175,45 @@ TEST(Ending, ByRejCarriesReasonAndPrivateData) {
   EXPECT_EQ(pair.a.last().reason, 35);
   EXPECT_EQ(pair.a.last().private_data[1], 0xbb);
   EXPECT_EQ(pair.b.manager.reject(pair.passive, why, pair.now).error(), Error{EINVAL});
+}
+
+// Linux: cm_format_rej(). Who has been told to wait may know our ID.
+TEST(Ending, ByRejTellsOurIdAfterAnMra) {
+  HalfOpen pair;
+  ASSERT_TRUE(pair.b.manager.delay(pair.passive, 20, Manager::MraTime::kNow, {}, pair.now));
+  pair.carry();
+  ASSERT_TRUE(pair.b.manager.reject(pair.passive, {}, pair.now));
+  const Rej rej = *decode<Rej>(pair.b.sent.front().mad.bytes);
+  EXPECT_EQ(rej.rejected, Answered::kReq);
+  EXPECT_EQ(rej.local_id, pair.passive);
+  pair.carry();
+  EXPECT_EQ(pair.a.last().heard, Heard::kRejected);
+}
+
+TEST(Ending, ByDreqMayBeAnsweredByRej) {
+  Pair pair;
+  const auto ids = pair.connect();
+  ASSERT_TRUE(pair.a.manager.disconnect(ids.a, {}, pair.now));
+  pair.a.sent.clear();
+  pair.a.receive({encode(Rej{.local_id = ids.b, .remote_id = ids.a, .reason = 6}, 1), pair.b.path_to(pair.a)},
+                 pair.now);
+  EXPECT_EQ(pair.a.last().heard, Heard::kDisconnected);
+  EXPECT_EQ(pair.a.state(ids.a), State::kTimeWait);
+}
+
+// b's comes late, and a has had its own answered meanwhile.
+TEST(Ending, AnswersADreqThatIsLateFromTimeWait) {
+  Pair pair;
+  const auto ids = pair.connect();
+  ASSERT_TRUE(pair.b.manager.disconnect(ids.b, {}, pair.now));
+  const Datagram late = pair.b.take();
+  ASSERT_TRUE(pair.a.manager.disconnect(ids.a, {}, pair.now));
+  pair.carry();
+  EXPECT_EQ(pair.a.state(ids.a), State::kTimeWait);
+  pair.a.receive(late, pair.now);
+  const Drep drep = pair.a.take_as<Drep>();
+  EXPECT_EQ(drep.local_id, ids.a);
+  EXPECT_EQ(drep.remote_id, ids.b);
 }
 
 TEST(Ending, OfARejectedRepIsRepeatedWhileThePeerRepeats) {
@@ -352,6 +406,19 @@ TEST(PeerToPeer, MakesOneConnectionOfReqsThatCross) {
   EXPECT_EQ(pair.a.state(a), State::kEstablished);
   EXPECT_EQ(pair.a.manager.info(a)->remote_id, b);
   EXPECT_EQ(pair.a.manager.size() + pair.b.manager.size(), 2u);
+}
+
+TEST(PeerToPeer, OfOneAdapterIsDecidedByTheQpns) {
+  Pair pair;
+  auto of_a = pair.a.parameters_to(pair.b, 300), of_b = pair.b.parameters_to(pair.a, 200);
+  of_a.peer_to_peer = of_b.peer_to_peer = true;
+  of_b.local_ca_guid = of_a.local_ca_guid;
+  ASSERT_TRUE(pair.a.manager.connect(of_a, 1, pair.now));
+  const LocalId b = *pair.b.manager.connect(of_b, 2, pair.now);
+  pair.carry();
+  EXPECT_TRUE(pair.a.heard.empty());
+  EXPECT_EQ(pair.b.last().heard, Heard::kRequest);
+  EXPECT_EQ(pair.b.last().id, b);
 }
 
 TEST(PeerToPeer, IsAskedForByBoth) {

@@ -107,6 +107,35 @@ TEST(HostileDatagram, OfThePeerWithAnotherIdOrQpDoesNotTouchAConnection) {
   EXPECT_TRUE(b.sent.empty());
 }
 
+TEST(HostileDatagram, IsNoReplyToOurReqUnlessThePeerSentIt) {
+  Attack attack;
+  const LocalId id = *attack.a.manager.connect(attack.a.parameters_to(attack.b), 0, attack.now);
+  const Rep rep{.local_id = 7, .remote_id = id, .local_qpn = 300};
+  attack.forge(rep, attack.a, attack.stranger);
+  EXPECT_EQ(attack.a.state(id), State::kReqSent);
+  EXPECT_EQ(attack.a.manager.counters().of(DropReason::kWrongPeer), 1u);
+  attack.forge(rep, attack.a, attack.b);
+  EXPECT_EQ(attack.a.state(id), State::kRepReceived);
+}
+
+TEST(HostileDatagram, CannotMakeTwoConnectionsShareAnId) {
+  Attack attack;
+  const auto ids = attack.connect(100, 200);
+  const LocalId other = *attack.a.manager.connect(attack.a.parameters_to(attack.b, 101), 0, attack.now);
+  attack.forge(Rep{.local_id = ids.b, .remote_id = other, .local_qpn = 300}, attack.a, attack.b);
+  EXPECT_EQ(attack.a.state(other), State::kReqSent);
+  EXPECT_EQ(attack.a.manager.counters().of(DropReason::kUnexpected), 1u);
+}
+
+TEST(HostileDatagram, CannotDisconnectWhatIsNotConnected) {
+  Attack attack;
+  attack.forge(attack.req(7, 17), attack.b, attack.stranger);
+  const LocalId id = attack.b.last().id;
+  attack.forge(Dreq{.local_id = 7, .remote_id = id}, attack.b, attack.stranger);
+  EXPECT_EQ(attack.b.state(id), State::kReqReceived);
+  EXPECT_EQ(attack.b.manager.counters().of(DropReason::kUnexpected), 1u);
+}
+
 TEST(HostileDatagram, ReplayedFromAFormerConnectionChangesNothing) {
   Pair pair;
   std::vector<Datagram> all;

@@ -93,6 +93,27 @@ TEST(Repetition, IsBoundedWhateverThePeerSays) {
   EXPECT_EQ(pair.b.manager.deadline(), pair.now + time_of(21));
 }
 
+TEST(Repetition, IsWaitedForInTimeWaitNoLongerThanIsSensible) {
+  ManagerConfig config;
+  config.longest_response_timeout = 21;
+  Pair pair(config);
+  auto parameters = pair.a.parameters_to(pair.b);
+  parameters.packet_life_time = 30;
+  const LocalId active = *pair.a.manager.connect(parameters, 5, pair.now);
+  pair.carry();
+  const LocalId passive = pair.b.last().id;
+  ASSERT_TRUE(pair.b.manager.reply(passive, pair.b.reply_parameters(), pair.now));
+  pair.carry();
+  ASSERT_TRUE(pair.a.manager.ready(active, {}, pair.now));
+  pair.carry();
+  EXPECT_EQ(pair.b.manager.info(passive)->ack_timeout, 31);
+  ASSERT_TRUE(pair.b.manager.disconnect(passive, {}, pair.now));
+  pair.carry();
+  ASSERT_TRUE(pair.a.manager.confirm_disconnect(active, {}, pair.now));
+  pair.carry();
+  EXPECT_EQ(pair.b.manager.deadline(), pair.now + time_of(21));
+}
+
 TEST(Repetition, OfARequestThatIsBeingThoughtAboutIsCountedAndNothingElse) {
   Pair pair;
   ASSERT_TRUE(pair.a.manager.connect(pair.a.parameters_to(pair.b), 5, pair.now));
@@ -167,6 +188,31 @@ TEST(Repetition, OfARepIsAnsweredByTheSameRtu) {
   EXPECT_EQ(pair.a.take().mad, rtu.mad);
   EXPECT_EQ(pair.a.heard.size(), 1u);
   EXPECT_EQ(count(pair.a.manager.counters().duplicates, MessageType::kRep), 1u);
+}
+
+// What a former manager said in its RTU is not known any more.
+TEST(Repetition, OfARepIsAnsweredByAnRtuAfterARestart) {
+  Pair pair;
+  const LocalId active = *pair.a.manager.connect(pair.a.parameters_to(pair.b), 5, pair.now);
+  pair.carry();
+  ASSERT_TRUE(pair.b.manager.reply(pair.b.last().id, pair.b.reply_parameters(), pair.now));
+  const Datagram rep = pair.b.take();
+  pair.a.receive(rep, pair.now);
+  ASSERT_TRUE(pair.a.manager.ready(active, {}, pair.now));
+  pair.a.sent.clear();  // lost
+  const ConnectionInfo was = *pair.a.manager.info(active);
+  ASSERT_TRUE(pair.a.manager.forget(active));
+  RestoreParameters restored;
+  restored.local_id = active;
+  restored.remote_id = was.remote_id;
+  restored.path = was.path;
+  restored.is_active = true;
+  restored.local_qpn = was.local_qpn;
+  restored.remote_qpn = was.remote_qpn;
+  ASSERT_TRUE(pair.a.manager.restore(restored, 5, pair.now));
+  pair.a.receive(rep, pair.now);
+  pair.carry();
+  EXPECT_EQ(pair.b.last().heard, Heard::kReady);
 }
 
 // The REP is lost, and found again sooner than by its own timer.

@@ -94,6 +94,51 @@ TEST(ServiceIdResolution, IsRejectedByDestruction) {
   EXPECT_EQ(static_cast<SidrStatus>(pair.a.last().reason), SidrStatus::kRejected);
 }
 
+TEST(ServiceIdResolution, IsForgottenByDestruction) {
+  Pair pair;
+  const auto id = pair.a.manager.sidr_request(request(pair.a, pair.b), 5, pair.now);
+  ASSERT_TRUE(pair.a.manager.destroy(*id, pair.now));
+  EXPECT_EQ(pair.a.manager.size(), 0u);
+  EXPECT_EQ(pair.a.manager.deadline(), kNever);
+}
+
+TEST(ServiceIdResolution, BeyondTheBacklogIsDroppedForThePeerToTryAgain) {
+  Pair pair;
+  pair.b.admission = Admission::ignore();
+  ASSERT_TRUE(pair.a.manager.sidr_request(request(pair.a, pair.b), 5, pair.now));
+  pair.carry();
+  EXPECT_TRUE(pair.a.heard.empty());
+  EXPECT_EQ(pair.b.manager.counters().of(DropReason::kNotAdmitted), 1u);
+}
+
+TEST(ServiceIdResolution, RefusesPrivateDataThatHasNoRoom) {
+  Pair pair;
+  const std::vector<std::byte> data(217);
+  auto parameters = request(pair.a, pair.b);
+  parameters.private_data = data;
+  EXPECT_EQ(pair.a.manager.sidr_request(parameters, 5, pair.now).error(), Error{EINVAL});
+  ASSERT_TRUE(pair.a.manager.sidr_request(request(pair.a, pair.b), 5, pair.now));
+  pair.carry();
+  SidrReplyParameters reply;
+  reply.private_data = ConstBytes(data).first(137);
+  EXPECT_EQ(pair.b.manager.sidr_reply(pair.b.last().id, reply, pair.now).error(), Error{EINVAL});
+  reply.private_data = {};
+  reply.info = ConstBytes(data).first(73);
+  EXPECT_EQ(pair.b.manager.sidr_reply(pair.b.last().id, reply, pair.now).error(), Error{EINVAL});
+}
+
+TEST(ServiceIdResolution, HearsItsAnswerOnce) {
+  Pair pair;
+  ASSERT_TRUE(pair.a.manager.sidr_request(request(pair.a, pair.b), 5, pair.now));
+  pair.carry();
+  ASSERT_TRUE(pair.b.manager.sidr_reply(pair.b.last().id, {}, pair.now));
+  const Datagram rep = pair.b.take();
+  pair.a.receive(rep, pair.now);
+  pair.a.receive(rep, pair.now);
+  EXPECT_EQ(pair.a.heard.size(), 1u);
+  EXPECT_EQ(pair.a.manager.counters().duplicates[static_cast<size_t>(MessageType::kSidrRep)], 1u);
+}
+
 TEST(ServiceIdResolution, TakesAnswersOnlyFromWhomItAsked) {
   Pair pair;
   const auto id = pair.a.manager.sidr_request(request(pair.a, pair.b), 5, pair.now);

@@ -14,6 +14,9 @@ namespace {
 
 constexpr uint32_t kLeastQueue = 16;
 constexpr uint32_t kMostQueue = 0xfffe;  // credits are 16-bit sequence numbers
+// Receives beyond the peer's credits, for messages that cost none: a sender that finds no receive waits for
+// long (the RNR timer of connections is its longest).
+constexpr uint32_t kSpareReceives = 8;
 
 }  // namespace
 
@@ -32,25 +35,20 @@ Result<void> Connection::open(const Sizes& wanted) {
   sizes_ = wanted;
   ibv_device_attr limits;
   if (const int code = ibv_query_device(id_->verbs, &limits); code != 0) return fail(code);
-  const uint32_t most = std::clamp(static_cast<uint32_t>(std::min(limits.max_qp_wr, limits.max_cqe / 2)),
-                                   kLeastQueue, kMostQueue);
+  const auto most = static_cast<uint32_t>(std::clamp<int64_t>(
+      int64_t{std::min(limits.max_qp_wr, limits.max_cqe / 2)} - kSpareReceives, kLeastQueue, kMostQueue));
   sizes_.send_queue = std::clamp(sizes_.send_queue, kLeastQueue, most);
   sizes_.receive_queue = std::clamp(sizes_.receive_queue, kLeastQueue, most);
   if (auto opened = open_queues(); !opened) return opened;
   if (auto opened = open_buffers(); !opened) return opened;
-  for (uint32_t left = sizes_.receive_queue; left > 0;) {
-    const uint32_t count = std::min(left, kLeastQueue);
-    if (auto posted = post_receives(count); !posted) return posted;
-    left -= count;
-  }
-  return {};
+  return post_receives(sizes_.receive_queue + kSpareReceives);
 }
 
 Result<void> Connection::open_queues() {
   channel_.reset(ibv_create_comp_channel(id_->verbs));
   if (!channel_) return fail(errno);
   ::fcntl(channel_->fd, F_SETFL, O_NONBLOCK);
-  const auto entries = static_cast<int>(sizes_.send_queue + sizes_.receive_queue);
+  const auto entries = static_cast<int>(sizes_.send_queue + sizes_.receive_queue + kSpareReceives);
   queue_.reset(ibv_create_cq(id_->verbs, entries, this, channel_.get(), 0));
   if (!queue_) return fail(errno);
   auto created = create_queue_pair();
@@ -67,7 +65,7 @@ Result<void> Connection::create_queue_pair() {
   attributes.qp_type = IBV_QPT_RC;
   attributes.sq_sig_all = 1;
   attributes.cap.max_send_wr = sizes_.send_queue;
-  attributes.cap.max_recv_wr = sizes_.receive_queue;
+  attributes.cap.max_recv_wr = sizes_.receive_queue + kSpareReceives;
   attributes.cap.max_send_sge = 2;
   attributes.cap.max_recv_sge = 1;
   attributes.cap.max_inline_data = sizes_.inline_bytes;

@@ -201,6 +201,9 @@ bool Datagram::poll_queue_pairs() {
 }
 
 Interest Datagram::ready(Interest interest) {
+  if (udp_looks_.load(std::memory_order_relaxed) > 0 && !read_udp()) {
+    udp_looks_.fetch_sub(1, std::memory_order_relaxed);
+  }
   if (poll_queue_pairs()) waiters().wake(POLLIN | POLLOUT);
   const std::lock_guard lock(poll_mutex_);
   Interest found = kOpened | kControlRoom;

@@ -76,6 +76,7 @@ class Datagram final : public Socket, public ServiceClient, public std::enable_s
   void learn(Destination& destination, uint32_t number);
 
   void on_readable() override;
+  bool read_udp();
   void on_udp(const Address& source, ConstBytes datagram);
   void on_path(const Address& address, const Result<UdPath>& path);
   void deliver(const Address& source, ConstBytes payload);
@@ -87,6 +88,8 @@ class Datagram final : public Socket, public ServiceClient, public std::enable_s
   UniqueFd epoll_;  // the completion channels of all queue pairs
   std::atomic<bool> closed_{false};
   std::atomic<bool> reading_shut_{false};
+  std::atomic<int> udp_looks_{
+      0};  // how often more the application's threads look at the UDP socket themselves
 
   std::mutex mutex_;
   bool started_ = false;

@@ -15,6 +15,7 @@ namespace {
 
 constexpr size_t kMostArrivals = 1024;  // copies of what came through the UDP socket
 constexpr int kUdpBatch = 64;
+constexpr int kUdpLooks = 1000;
 
 }  // namespace
 
@@ -95,19 +96,23 @@ Result<size_t> Datagram::send_udp(const Destination& to, UdpHeader::Kind kind, B
 }
 
 void Datagram::on_readable() {
-  for (int i = 0; i < kUdpBatch; ++i) {
-    std::array<std::byte, kDatagramBytes> datagram;
-    Address source;
-    socklen_t source_length = sizeof(sockaddr_in6);
-    const ssize_t length = ::recvfrom(udp_.get(), datagram.data(), datagram.size(), MSG_DONTWAIT | MSG_TRUNC,
-                                      source.get(), &source_length);
-    if (length < 0) {
-      if (errno == EAGAIN || errno == EINTR) return;
-      continue;  // a refused connection, told once
-    }
-    if (static_cast<size_t>(length) > datagram.size()) continue;
+  for (int i = 0; i < kUdpBatch && read_udp(); ++i) {
+  }
+}
+
+// One datagram, if there is one. Whoever is awake may read: the service's thread, or one of the application's
+// where data have come this way lately, as those do that fit no packet of the path.
+bool Datagram::read_udp() {
+  std::array<std::byte, kDatagramBytes> datagram;
+  Address source;
+  socklen_t source_length = sizeof(sockaddr_in6);
+  const ssize_t length = ::recvfrom(udp_.get(), datagram.data(), datagram.size(), MSG_DONTWAIT | MSG_TRUNC,
+                                    source.get(), &source_length);
+  if (length < 0) return errno != EAGAIN && errno != EINTR;  // a refused connection is told once
+  if (static_cast<size_t>(length) <= datagram.size()) {
     on_udp(source, ConstBytes(datagram).first(static_cast<size_t>(length)));
   }
+  return true;
 }
 
 void Datagram::on_udp(const Address& source, ConstBytes datagram) {
@@ -125,7 +130,9 @@ void Datagram::on_udp(const Address& source, ConstBytes datagram) {
     }
     learn(**found, header->qpn);
   }
-  if (header->kind == UdpHeader::Kind::kData) deliver(source, datagram.subspan(header->size()));
+  if (header->kind != UdpHeader::Kind::kData) return;
+  udp_looks_.store(kUdpLooks, std::memory_order_relaxed);
+  deliver(source, datagram.subspan(header->size()));
 }
 
 // The queue pair behind an address. The way there is that of the address, and asked for once.

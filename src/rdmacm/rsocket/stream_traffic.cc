@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sending and receiving.
-#include <algorithm>
 #include <cerrno>
 
 #include <poll.h>
@@ -10,13 +9,9 @@
 namespace verbena::rsocket {
 namespace {
 
-// The pieces of one call grow: the first ones are small so that the peer begins to read while we still write.
-constexpr uint32_t kFirstPiece = 2048;
-constexpr uint32_t kLargestPiece = 65536;
-
-uint32_t after(uint32_t piece) {
-  return std::min(2 * piece, kLargestPiece);
-}
+// At most so much goes with one message. Here a message costs its sender more than the wait for a larger one
+// costs the reader, so that pieces that grow from small ones, as an adapter likes them, would be slower.
+constexpr uint32_t kPiece = 65536;
 
 // For its turn among those that do the same; one who must not block does not wait for one who may.
 Result<std::unique_lock<std::mutex>> turn(std::mutex& mutex, bool may_block) {
@@ -119,12 +114,12 @@ Result<size_t> Stream::send(Buffers from, int flags, const Address* destination)
   Connection& peer = **connection;
   if (auto announced = announce_maps(peer, waits); !announced) return fail(announced.error().code);
   size_t done = 0;
-  for (uint32_t piece = kFirstPiece; from.size() > 0; piece = after(piece)) {
+  while (from.size() > 0) {
     auto sent = Result<uint32_t>(0);
     if (auto ready = await_sending(peer, waits); !ready) {
       sent = fail(ready.error().code);
     } else {
-      sent = peer.send(from, piece);
+      sent = peer.send(from, kPiece);
     }
     if (!sent) {
       if (done > 0) break;
@@ -154,7 +149,7 @@ Result<size_t> Stream::write_mapped(const void* from, size_t bytes, off_t offset
   if (auto announced = announce_maps(peer, waits); !announced) return fail(announced.error().code);
   const iovec all{const_cast<void*>(from), bytes};
   Buffers left(&all, 1);
-  for (uint32_t piece = kFirstPiece; left.size() > 0; piece = after(piece)) {
+  while (left.size() > 0) {
     const size_t done = bytes - left.size();
     const auto target = peer.mapped_by_peer().find(static_cast<uint64_t>(offset) + done);
     if (!target) break;
@@ -162,7 +157,7 @@ Result<size_t> Stream::write_mapped(const void* from, size_t bytes, off_t offset
     if (auto ready = await_sending(peer, waits); !ready) {
       sent = fail(ready.error().code);
     } else {
-      sent = peer.write(left, piece, *target);
+      sent = peer.write(left, kPiece, *target);
     }
     if (sent) continue;
     if (done > 0) break;

@@ -131,7 +131,7 @@ TEST_P(Simulation, OutlivesTheDeathOfAnApplicationAtEveryStep) {
       EXPECT_TRUE(fate.destroyed || fate.established || fate.over) << id;  // some came later
     }
     expect_all_decided(*play.a);
-    if (GetParam().loss == 0) expect_both_or_neither(*play.a, *play.b);
+    expect_both_or_neither(*play.a, *play.b);
     expect_nothing_left(play);
     if (HasFailure()) return;
   }

@@ -3,6 +3,7 @@
 #include <csignal>
 #include <thread>
 
+#include <sys/epoll.h>
 #include <unistd.h>
 
 #include "rdmacm/rsocket/support/rsockets.h"
@@ -134,6 +135,55 @@ TEST(Selecting, TimesOutWithEmptySets) {
   timeval time{0, 10000};
   EXPECT_EQ(::rselect(pair.client + 1, &reading, nullptr, nullptr, &time), 0);
   EXPECT_FALSE(FD_ISSET(pair.client, &reading));
+}
+
+// Calls of newer librdmacms, which the installed headers do not have.
+extern "C" {
+int repoll_create(int size);
+int repoll_ctl(int set, int operation, int fd, epoll_event* event);
+int repoll_wait(int set, epoll_event* events, int capacity, int timeout);
+}
+
+class EventSets : public ::testing::Test {
+ protected:
+  int control(int operation, int fd, uint32_t events) {
+    epoll_event event{};
+    event.events = events;
+    event.data.fd = fd;
+    return repoll_ctl(set_, operation, fd, &event);
+  }
+
+  Pair pair_;
+  Rsocket set_{repoll_create(1)};
+  epoll_event events_[4];
+};
+
+TEST_F(EventSets, RememberWhoIsInterestedInWhat) {
+  ASSERT_GE(set_, 0);
+  ASSERT_EQ(control(EPOLL_CTL_ADD, pair_.server, EPOLLIN), 0) << errno;
+  EXPECT_EQ(repoll_wait(set_, events_, 4, 0), 0);
+  std::thread sender([&] { send_text(pair_.client, "x"); });
+  ASSERT_EQ(repoll_wait(set_, events_, 4, 10000), 1);
+  sender.join();
+  EXPECT_EQ(events_[0].events, EPOLLIN);
+  EXPECT_EQ(events_[0].data.fd, pair_.server);
+  EXPECT_EQ(repoll_wait(set_, events_, 4, 0), 1) << "as long as it is there";
+  ASSERT_EQ(control(EPOLL_CTL_MOD, pair_.server, EPOLLIN | EPOLLONESHOT), 0);
+  EXPECT_EQ(repoll_wait(set_, events_, 4, 0), 1);
+  EXPECT_EQ(repoll_wait(set_, events_, 4, 0), 0) << "once";
+  ASSERT_EQ(control(EPOLL_CTL_DEL, pair_.server, 0), 0);
+}
+
+TEST_F(EventSets, AnswerWithTheErrorsOfEpoll) {
+  ASSERT_EQ(control(EPOLL_CTL_ADD, pair_.server, EPOLLIN), 0);
+  EXPECT_EQ(control(EPOLL_CTL_ADD, pair_.server, EPOLLIN), -1);
+  EXPECT_EQ(errno, EEXIST);
+  EXPECT_EQ(control(EPOLL_CTL_DEL, pair_.client, 0), -1);
+  EXPECT_EQ(errno, ENOENT);
+  EXPECT_EQ(control(EPOLL_CTL_MOD, pair_.server, EPOLLIN | EPOLLET), -1);
+  EXPECT_EQ(errno, EOPNOTSUPP);
+  EXPECT_EQ(repoll_wait(pair_.server, events_, 4, 0), -1);
+  EXPECT_EQ(errno, EBADF);
 }
 
 }  // namespace
