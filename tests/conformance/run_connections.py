@@ -44,8 +44,9 @@ class Files:
 
 
 def listeners(host):
-    """How many identifiers listen on a host."""
-    return host.status()["connection_management"]["listening"]
+    """How many identifiers listen on a host; none where no agent runs yet."""
+    management = host.status()["connection_management"]
+    return management["listening"] if management else 0
 
 
 def wait_until_ready(case, host, process):

@@ -108,7 +108,9 @@ class CmClient {
   CmIdentifier* find(uint32_t number);
   EventChannel* find_channel(uint32_t number);
   control::AdminResult<CmIdentifier*> make(const control::CmCreateRequest& request);
+  bool is_strangers() const;
   bool may_have_more() const;
+  CmService::Usage& usage() const { return service_.usage_of(host_.user()); }
   void erase(CmIdentifier& id);
   void discard(CmIdentifier& id);
 
@@ -124,7 +126,7 @@ class CmClient {
   Outcome connect_datagram(CmIdentifier& id, const control::CmParameters& parameters);
   Outcome accept_stream(CmIdentifier& id, const control::CmParameters& parameters);
   Outcome accept_datagram(CmIdentifier& id, const control::CmConnectRequest& request);
-  Outcome check_parameters(const control::CmParameters& parameters, size_t most) const;
+  Outcome check_qpn(uint32_t qpn) const;
 
   control::CmRoute route_of(const CmIdentifier& id) const;
   control::CmEvent event_of(const CmIdentifier& id, int type, int status) const;
