@@ -19,9 +19,9 @@ TOPOLOGIES = ("one_host", "two_hosts")
 
 
 def listeners(host):
-    """How many identifiers listen on a host."""
-    managed = host.status()["connection_management"]  # none: there is no agent
-    return managed["listening"] if managed else 0
+    """How many identifiers listen on a host; none where no agent runs yet."""
+    management = host.status()["connection_management"]
+    return management["listening"] if management else 0
 
 
 def wait_until_ready(case, host, process):
