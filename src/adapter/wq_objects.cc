@@ -58,7 +58,6 @@ void Wq::on_work_queue_fatal() {
 
 Result<ibv_wq*> SoftwareContext::create_wq(ibv_wq_init_attr* attr) {
   if (is_gone()) return fail(EIO);
-  if (is_gone()) return fail(EIO);
   if ((attr->comp_mask & ~uint32_t{IBV_WQ_INIT_ATTR_FLAGS}) != 0) return fail(EOPNOTSUPP);
   const uint32_t flags = (attr->comp_mask & IBV_WQ_INIT_ATTR_FLAGS) != 0 ? attr->create_flags : 0;
   if ((flags & ~kFlags) != 0) return fail(EOPNOTSUPP);

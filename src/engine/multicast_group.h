@@ -3,23 +3,15 @@
 
 #include <cstdint>
 #include <functional>
-#include <vector>
 
-#include "base/result.h"
 #include "base/unique_fd.h"
 #include "engine/input.h"
 #include "engine/shard.h"
 #include "net/udp/receiver.h"
 #include "roce/path.h"
+#include "transport/multicast.h"
 
 namespace verbena::engine {
-
-// How a QP is attached to a group.
-struct Attachment {
-  transport::QueuePair* qp = nullptr;
-  // What it sent itself is not for it (IBV_QP_CREATE_BLOCK_SELF_MCAST_LB).
-  bool blocks_own = false;
-};
 
 // A multicast group on one link, for the QPs of a shard that are attached to it: a copy of each datagram goes
 // to every one of them (IBTA volume 1, 10.5.2). With the shard's lock held, but for its
@@ -34,11 +26,7 @@ class MulticastGroup final : public Input, private net::PacketHandler {
 
   const roce::Address& address() const { return group_; }
 
-  // A QP may be attached several times, and detached as often. ENOMEM
-  Result<void> attach(const Attachment& attachment);
-  // False: it is not attached.
-  bool detach(const transport::QueuePair& qp);
-  bool has_members() const { return !members_.empty(); }
+  transport::MulticastMembers& members() { return members_; }
 
   // Input
   int fd() const override { return receiver_.fd(); }
@@ -47,12 +35,6 @@ class MulticastGroup final : public Input, private net::PacketHandler {
 
  private:
   void on_packet(const transport::IncomingPacket& packet) override;
-  bool is_echo(const Attachment& member, const transport::IncomingPacket& packet) const;
-
-  struct Member {
-    Attachment attachment;
-    uint32_t times = 1;
-  };
 
   Shard& shard_;
   const roce::Address group_;
@@ -61,7 +43,7 @@ class MulticastGroup final : public Input, private net::PacketHandler {
   net::PortCounters no_port_;  // counts in place of the port's where there is none
   net::PortCounters& counters_;
   net::Receiver receiver_;
-  std::vector<Member> members_;
+  transport::MulticastMembers members_;
 };
 
 }  // namespace verbena::engine

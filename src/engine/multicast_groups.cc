@@ -12,15 +12,15 @@ MulticastGroups::~MulticastGroups() {
   for (Entry& entry : groups_) shard_.exclusively([&] { shard_.remove_input(*entry.group); });
 }
 
-Result<void> MulticastGroups::attach(const Key& key, const Attachment& attachment) {
+Result<void> MulticastGroups::attach(const Key& key, const transport::Attachment& attachment) {
   const std::lock_guard guard(mutex_);
   const auto known = std::ranges::find(groups_, key, &Entry::key);
   if (known == groups_.end()) return join(key, attachment);
-  return shard_.exclusively([&] { return known->group->attach(attachment); });
+  return shard_.exclusively([&] { return known->group->members().attach(attachment); });
 }
 
 // REQUIRES: mutex_ is held
-Result<void> MulticastGroups::join(const Key& key, const Attachment& attachment) {
+Result<void> MulticastGroups::join(const Key& key, const transport::Attachment& attachment) {
   const uint32_t interface = surroundings_.interface_of(key.device_index);
   if (interface == 0) return fail(ENODEV);
   if (groups_.size() >= kMost) return fail(ENOMEM);
@@ -33,7 +33,7 @@ Result<void> MulticastGroups::join(const Key& key, const Attachment& attachment)
                                                     return surroundings_.is_address_of(device, a);
                                                   });
     const Result<void> added = shard_.exclusively([&]() -> Result<void> {
-      if (auto attached = group->attach(attachment); !attached) return attached;
+      if (auto attached = group->members().attach(attachment); !attached) return attached;
       return shard_.add_input(*group);
     });
     if (added) groups_.push_back({key, std::move(group)});
@@ -48,11 +48,11 @@ bool MulticastGroups::detach(const Key& key, const transport::QueuePair& qp) {
   const auto known = std::ranges::find(groups_, key, &Entry::key);
   if (known == groups_.end()) return false;
   const bool detached = shard_.exclusively([&] {
-    const bool was_attached = known->group->detach(qp);
-    if (!known->group->has_members()) shard_.remove_input(*known->group);
+    const bool was_attached = known->group->members().detach(qp);
+    if (known->group->members().empty()) shard_.remove_input(*known->group);
     return was_attached;
   });
-  if (!known->group->has_members()) groups_.erase(known);
+  if (known->group->members().empty()) groups_.erase(known);
   return detached;
 }
 

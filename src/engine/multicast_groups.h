@@ -43,7 +43,7 @@ class MulticastGroups {
   MulticastGroups& operator=(const MulticastGroups&) = delete;
 
   // ENODEV: the link is gone; ENETDOWN: there is no wire; ENOMEM: too many groups.
-  Result<void> attach(const Key& key, const Attachment& attachment);
+  Result<void> attach(const Key& key, const transport::Attachment& attachment);
   // False: the QP is not attached.
   bool detach(const Key& key, const transport::QueuePair& qp);
 
@@ -52,7 +52,7 @@ class MulticastGroups {
     Key key;
     std::unique_ptr<MulticastGroup> group;
   };
-  Result<void> join(const Key& key, const Attachment& attachment);
+  Result<void> join(const Key& key, const transport::Attachment& attachment);
 
   Shard& shard_;
   const Surroundings surroundings_;

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""verbs_page.py ROOT: docs/verbs.md has every function of verbs.h, once, and names tests that there are."""
+"""verbs_page.py ROOT: docs/verbs.md and docs/rdmacm.md have every function of their headers, once, and name tests that there
+are."""
 
 import os
 import pathlib
@@ -9,41 +10,56 @@ import sys
 
 import source_tree
 
-HEADER = pathlib.Path(os.environ.get("VERBENA_VERBS_HEADER", "/usr/include/infiniband/verbs.h"))
-ROW = re.compile(r"^\| (`ibv_\w+`.*?) \|.*\| ([^|]*) \|$")
+INCLUDE = pathlib.Path("/usr/include")
+VERBS = pathlib.Path(os.environ.get("VERBENA_VERBS_HEADER", INCLUDE / "infiniband/verbs.h"))
+# Each page: the functions' prefix, and where they are declared; what begins with src/ is ours, for newer ones.
+PAGES = {
+    "docs/verbs.md": ("ibv_", (VERBS,)),
+    "docs/rdmacm.md": ("rdma_", (INCLUDE / "rdma/rdma_cma.h", INCLUDE / "rdma/rdma_verbs.h", "src/rdmacm/newer.h")),
+}
 
 
-def functions(header):
+def functions(header, prefix):
     """What looks called or declared: a name before a bracket, and no type."""
-    text = re.sub(r"/\*.*?\*/", "", header, flags=re.DOTALL)
-    return {name for kind, name in re.findall(r"\b(enum |struct )?(ibv_[a-z0-9_]+)\s*\(", text) if not kind}
+    text = re.sub(r"/\*.*?\*/|//[^\n]*", "", header, flags=re.DOTALL)
+    return {name for kind, name in re.findall(rf"\b(enum |struct )?({prefix}[a-z0-9_]+)\s*\(", text) if not kind}
+
+
+def check(root, page, prefix, wanted):
+    row_of = re.compile(rf"^\| (`{prefix}\w+`.*?) \|.*\| ([^|]*) \|$")
+    broken, seen = [], set()
+    for number, line in enumerate((root / page).read_text(encoding="utf-8").splitlines(), 1):
+        row = row_of.match(line)
+        if not row:
+            continue
+        for name in re.findall(rf"`({prefix}\w+)`", row[1]):
+            if name in seen:
+                broken.append(f"{page}:{number}: {name} has a row already")
+            if name not in wanted:
+                broken.append(f"{page}:{number}: {name} is not in the header")
+            seen.add(name)
+        tests = re.findall(r"`([\w/]+(?:_test\.cc)?)`", row[2])
+        if not tests:
+            broken.append(f"{page}:{number}: no test")
+        for test in tests:
+            if "/" in test and not (root / "tests" / test).exists():
+                broken.append(f"{page}:{number}: there is no tests/{test}")
+    return broken + [f"{page}: {name} is missing" for name in sorted(wanted - seen)]
 
 
 def main(root):
-    if not HEADER.exists():
-        print(f"verbs_page: {HEADER} is not there")
-        sys.exit(77)
     root = pathlib.Path(root)
-    wanted = functions(HEADER.read_text(encoding="utf-8"))
-    broken, seen = [], set()
-    for number, line in enumerate((root / "docs/verbs.md").read_text(encoding="utf-8").splitlines(), 1):
-        row = ROW.match(line)
-        if not row:
-            continue
-        for verb in re.findall(r"`(ibv_\w+)`", row[1]):
-            if verb in seen:
-                broken.append(f"docs/verbs.md:{number}: {verb} has a row already")
-            if verb not in wanted:
-                broken.append(f"docs/verbs.md:{number}: {verb} is not in verbs.h")
-            seen.add(verb)
-        tests = re.findall(r"`([\w/]+(?:_test\.cc)?)`", row[2])
-        if not tests:
-            broken.append(f"docs/verbs.md:{number}: no test")
-        for test in tests:
-            if "/" in test and not (root / "tests" / test).exists():
-                broken.append(f"docs/verbs.md:{number}: there is no tests/{test}")
-    broken += [f"docs/verbs.md: {verb} is missing" for verb in sorted(wanted - seen)]
-    source_tree.report(broken, len(wanted), "verbs_page")
+    broken, checked = [], 0
+    for page, (prefix, headers) in PAGES.items():
+        paths = [root / header for header in headers]  # an absolute one stays as it is
+        absent = [path for path in paths if not path.exists()]
+        if absent:
+            print(f"verbs_page: {absent[0]} is not there")
+            sys.exit(77)
+        wanted = set().union(*(functions(path.read_text(encoding="utf-8"), prefix) for path in paths))
+        broken += check(root, page, prefix, wanted)
+        checked += len(wanted)
+    source_tree.report(broken, checked, "verbs_page")
 
 
 if __name__ == "__main__":

@@ -356,6 +356,7 @@ control::CmEvent CmClient::event_of(const CmIdentifier& id, int type, int status
 }
 
 void CmClient::emit(CmIdentifier& id, int type, int status, const control::CmParameters* parameters) {
+  if (id.is_unanswered) return;
   control::CmEvent event = event_of(id, type, status);
   if (parameters != nullptr) {
     event.parameters = *parameters;

@@ -125,6 +125,7 @@ class CmClient {
 
   Outcome connect_stream(CmIdentifier& id, const control::CmParameters& parameters);
   Outcome connect_datagram(CmIdentifier& id, const control::CmParameters& parameters);
+  Outcome answer_request(CmIdentifier& id, const control::CmConnectRequest& request);
   Outcome accept_stream(CmIdentifier& id, const control::CmParameters& parameters);
   Outcome accept_datagram(CmIdentifier& id, const control::CmConnectRequest& request);
   Outcome check_qpn(uint32_t qpn) const;

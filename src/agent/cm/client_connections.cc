@@ -2,6 +2,7 @@
 // What a client asks about connections: connect, accept, reject, establish, disconnect.
 #include <algorithm>
 #include <cerrno>
+#include <utility>
 #include <vector>
 
 #include <infiniband/verbs.h>
@@ -129,11 +130,18 @@ CmClient::Outcome CmClient::accept(const control::CmConnectRequest& request) {
   CmIdentifier* id = find(request.id);
   if (id == nullptr) return no_such_identifier();
   if (id->state != CmState::kConnect || id->connection == 0) return wrong_state();
-  if (id->qp_type == IBV_QPT_UD) return accept_datagram(*id, request);
-  if (!id->is_active) return accept_stream(*id, request.parameters);
+  if (!id->is_active) return answer_request(*id, request);
   const auto ready = service_.manager().ready(id->connection, {}, MonotonicClock::now());
   if (!ready) return refuse(ready.error().code, "there is nothing to accept");
   return {};
+}
+
+CmClient::Outcome CmClient::answer_request(CmIdentifier& id, const control::CmConnectRequest& request) {
+  const bool was_unanswered = std::exchange(id.is_unanswered, false);
+  Outcome answered =
+      id.qp_type == IBV_QPT_UD ? accept_datagram(id, request) : accept_stream(id, request.parameters);
+  if (!answered) id.is_unanswered = was_unanswered;
+  return answered;
 }
 
 CmClient::Outcome CmClient::accept_stream(CmIdentifier& id, const control::CmParameters& parameters) {

@@ -76,10 +76,11 @@ void EventChannel::watch(bool wanted) {
 
 void EventChannel::move_events(uint32_t id, EventChannel& other) {
   if (&other == this) return;
-  for (const control::CmEvent& event : queue_) {
-    if (event.id == id) other.send(event);
-  }
-  drop_events(id);
+  std::erase_if(queue_, [&](const control::CmEvent& event) {
+    const bool is_its = (event.listener != 0 ? event.listener : event.id) == id;
+    if (is_its) other.send(event);
+    return is_its;
+  });
 }
 
 size_t EventChannel::drop_events(uint32_t id) {

@@ -31,9 +31,24 @@ TimePoint SimulatedNetwork::next_arrival() const {
   return next;
 }
 
+void SimulatedNetwork::leave(SimulatedPort& port, const roce::Address& group) {
+  std::erase(memberships_, Membership{&port, group});
+}
+
 void SimulatedNetwork::dispatch(SimulatedPort& from, Frame* frame) {
   ++counters_.sent;
-  SimulatedPort* to = port_at(frame->path.destination);
+  if (frame->path.destination.is_multicast()) return dispatch_to_group(from, frame);
+  carry(from, port_at(frame->path.destination), frame);
+}
+
+void SimulatedNetwork::dispatch_to_group(SimulatedPort& from, Frame* frame) {
+  for (const Membership& membership : memberships_) {
+    if (membership.group == frame->path.destination) carry(from, membership.port, copy_of(*frame));
+  }
+  frames_.put(frame);
+}
+
+void SimulatedNetwork::carry(SimulatedPort& from, SimulatedPort* to, Frame* frame) {
   if (to == nullptr || from.isolated_ || to->isolated_) return lose(frame, counters_.cut_off);
 
   TimePoint leaves = now_;
@@ -72,12 +87,16 @@ void SimulatedNetwork::lose(Frame* frame, uint64_t& counter) {
 
 void SimulatedNetwork::duplicate(SimulatedPort& to, const Frame& frame, TimePoint at) {
   ++counters_.duplicated;
+  to.arrivals_.add(at, copy_of(frame));
+}
+
+Frame* SimulatedNetwork::copy_of(const Frame& frame) {
   Frame* copy = frames_.get();
   copy->path = frame.path;
   copy->flow = frame.flow;
   copy->length = frame.length;
   std::copy_n(frame.bytes.begin(), frame.length, copy->bytes.begin());
-  to.arrivals_.add(at, copy);
+  return copy;
 }
 
 void SimulatedNetwork::corrupt(Frame& frame) {

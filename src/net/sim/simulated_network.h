@@ -54,6 +54,10 @@ class SimulatedNetwork {
   // The port lives as long as the network. REQUIRES: no other port has the address
   SimulatedPort& add_port(const roce::Address& address);
 
+  // What is sent to the group comes to the port as well, also from itself; each copy has its own fate.
+  void join(SimulatedPort& port, const roce::Address& group) { memberships_.push_back({&port, group}); }
+  void leave(SimulatedPort& port, const roce::Address& group);
+
   Conditions& conditions() { return conditions_; }
   const NetworkCounters& counters() const { return counters_; }
 
@@ -73,7 +77,16 @@ class SimulatedNetwork {
   Duration up_to(Duration most) {
     return most.count() == 0 ? most : Duration(random_.below(static_cast<uint64_t>(most.count()) + 1));
   }
+  struct Membership {
+    SimulatedPort* port;
+    roce::Address group;
+    friend bool operator==(const Membership&, const Membership&) = default;
+  };
+
   void dispatch(SimulatedPort& from, Frame* frame);
+  void dispatch_to_group(SimulatedPort& from, Frame* frame);
+  void carry(SimulatedPort& from, SimulatedPort* to, Frame* frame);
+  Frame* copy_of(const Frame& frame);
   void lose(Frame* frame, uint64_t& counter);
   void corrupt(Frame& frame);
   void duplicate(SimulatedPort& to, const Frame& frame, TimePoint at);
@@ -84,6 +97,7 @@ class SimulatedNetwork {
   TimePoint now_{std::chrono::seconds(1)};
   FramePool frames_;
   std::vector<std::unique_ptr<SimulatedPort>> ports_;
+  std::vector<Membership> memberships_;
 };
 
 }  // namespace verbena::net

@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <rdma/rdma_verbs.h>
+#include <sched.h>
 
 namespace verbena::rsocket {
 namespace {
@@ -110,9 +111,15 @@ void Connection::meet(const ConnectData& peer) {
   flags_.store(kUp | kReadable | kWritable, std::memory_order_release);
 }
 
+// A peer that closed has said so before. One that just ended may have sent something that lies in our port
+// still, where the engine's thread has it in hand: it gets a chance.
 void Connection::end() {
+  constexpr int kQuietPolls = 16, kMostPolls = 1000;
   const std::lock_guard lock(poll_mutex_);
-  (void)poll();
+  for (int polls = 0, quiet = 0; quiet < kQuietPolls && polls < kMostPolls && is_up(); ++polls) {
+    quiet = poll() ? 0 : quiet + 1;
+    ::sched_yield();
+  }
   flags_.store(0, std::memory_order_release);
 }
 

@@ -63,8 +63,9 @@ TEST(Lifetime, ChildOfForkMakesRsocketsOfItsOwn) {
   const pid_t child = ::fork();
   ASSERT_GE(child, 0);
   if (child == 0) {
-    const Rsocket socket = connected_to(port);
+    Rsocket socket = connected_to(port);
     send_text(socket, "from the child");
+    socket.close();
     ::_exit(::testing::Test::HasFailure() ? 1 : 0);
   }
   const Rsocket server(::raccept(from, nullptr, nullptr));
@@ -138,7 +139,7 @@ TEST(Keepalive, DisturbsNobody) {
   set_option(pair.client, IPPROTO_TCP, TCP_KEEPIDLE, 1);
   set_option(pair.client, SOL_SOCKET, SO_KEEPALIVE, 1);
   EXPECT_EQ(option(pair.client, SOL_SOCKET, SO_KEEPALIVE), 1);
-  EXPECT_EQ(poll_for(pair.server, POLLIN, 2500), 0) << "the peer hears nothing of it";
+  EXPECT_EQ(poll_for(pair.server, POLLIN, 1500), 0) << "the peer hears nothing of it";
   send_text(pair.client, "still here");
   EXPECT_EQ(receive_text(pair.server), "still here");
 }
