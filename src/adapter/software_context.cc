@@ -7,6 +7,7 @@
 #include "adapter/limits.h"
 #include "base/device_clock.h"
 #include "base/log.h"
+#include "control/path_mtu.h"
 #include "memory/guarded.h"
 #include "roce/packet.h"
 #include "transport/tag_matching.h"
@@ -16,10 +17,6 @@ namespace {
 
 using control::Link;
 
-// What a RoCEv2 packet has at most besides its payload, as the kernel's rxe reckons it; a netdev of MTU 1500
-// gives a path MTU of 1024.
-constexpr uint32_t kMaxOverhead = 80;
-
 // Capabilities that later headers name IBV_DEVICE_FLUSH_GLOBAL and IBV_DEVICE_ATOMIC_WRITE (the kernel's
 // ib_user_verbs.h has them).
 constexpr uint64_t kFlushGlobalFlag = 1ull << 38;
@@ -28,10 +25,7 @@ constexpr uint64_t kAtomicWriteFlag = 1ull << 40;
 }  // namespace
 
 ibv_mtu path_mtu_of(uint32_t netdev_mtu) {
-  for (const ibv_mtu mtu : {IBV_MTU_4096, IBV_MTU_2048, IBV_MTU_1024, IBV_MTU_512}) {
-    if (netdev_mtu >= mtu_bytes(mtu) + kMaxOverhead) return mtu;
-  }
-  return IBV_MTU_256;
+  return static_cast<ibv_mtu>(control::path_mtu_of(netdev_mtu));
 }
 
 uint32_t mtu_bytes(ibv_mtu mtu) {

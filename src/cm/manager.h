@@ -3,7 +3,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <initializer_list>
 #include <optional>
 #include <vector>
 
@@ -15,6 +14,7 @@
 #include "cm/counters.h"
 #include "cm/events.h"
 #include "cm/parameters.h"
+#include "cm/state_set.h"
 #include "cm/timer_heap.h"
 
 namespace verbena::cm {
@@ -145,6 +145,7 @@ class Manager {
   bool is_stale(uint32_t remote_qpn, const Receipt& receipt);
   void accept(const Rep& rep, Connection& connection, const Receipt& receipt);
   void repeat_answer(const Rep& rep, Connection& connection, const Receipt& receipt);
+  void take(const Dreq& dreq, Connection& connection, const Receipt& receipt);
   Connection* rejected_by(const Rej& rej, const Arrival& arrival);
   Connection* of_peer(LocalId id, uint32_t remote_id, const Arrival& arrival);
 
@@ -164,6 +165,7 @@ class Manager {
   void answer(const Message& message, const Receipt& receipt);
   void answer_rej(uint32_t local_id, uint32_t remote_id, Answered rejected, const RejectParameters& why,
                   const Receipt& receipt);
+  void answer_drep(const Dreq& dreq, const Receipt& receipt);
   void send_rej(Connection& connection, const RejectParameters& why);
   void send_timeout_rej(Connection& connection);
   void send_dreq(Connection& connection, ConstBytes private_data, TimePoint now);
@@ -177,7 +179,7 @@ class Manager {
   LocalId draw_id();
   Connection& create(uint64_t context, const roce::Path& path);
   Connection* find(LocalId id) { return by_local_id_.find(id); }
-  Result<Connection*> find_in(LocalId id, std::initializer_list<State> states);
+  Result<Connection*> find_in(LocalId id, StateSet states);
   void enter(Connection& connection, State state);
   Duration at_most(uint8_t exponent) const;
   void enter_time_wait(Connection& connection, TimePoint now);

@@ -51,10 +51,6 @@ Req make_req(const ConnectParameters& parameters, LocalId local_id) {
   return req;
 }
 
-bool waits_for_rep(State state) {
-  return state == State::kReqSent || state == State::kMraReqReceived;
-}
-
 uint32_t qpn_of(const Rep& rep, QpType qp_type) {
   return qp_type == QpType::kXrcInitiator ? rep.local_eecn : rep.local_qpn;
 }
@@ -109,7 +105,7 @@ void Manager::handle(const Rep& rep, const Receipt& receipt) {
     drop(DropReason::kWrongPeer);
     return;
   }
-  if (waits_for_rep(connection->info.state)) {
+  if (kWaitsForRep.has(connection->info.state)) {
     accept(rep, *connection, receipt);
   } else {
     repeat_answer(rep, *connection, receipt);

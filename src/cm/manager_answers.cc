@@ -76,9 +76,7 @@ void Manager::handle(const Mra& mra, const Receipt& receipt) {
 }
 
 Result<void> Manager::reject(LocalId id, const RejectParameters& parameters, TimePoint now) {
-  const auto connection =
-      find_in(id, {State::kReqSent, State::kMraReqReceived, State::kReqReceived, State::kMraReqSent,
-                   State::kRepReceived, State::kMraRepSent, State::kRepSent, State::kMraRepReceived});
+  const auto connection = find_in(id, kRejectable);
   if (!connection) return tl::unexpected(connection.error());
   if (parameters.ari.size() > Rej{}.ari.size() ||
       parameters.private_data.size() > Rej{}.private_data.size()) {

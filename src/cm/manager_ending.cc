@@ -39,50 +39,47 @@ Result<void> Manager::confirm_disconnect(LocalId id, ConstBytes private_data, Ti
   return {};
 }
 
+void Manager::answer_drep(const Dreq& dreq, const Receipt& receipt) {
+  Drep drep;
+  drep.local_id = dreq.remote_id;
+  drep.remote_id = dreq.local_id;
+  answer(drep, receipt);
+}
+
 void Manager::handle(const Dreq& dreq, const Receipt& receipt) {
   Connection* const connection = of_peer(dreq.remote_id, dreq.local_id, receipt.arrival);
-  const State state = connection != nullptr ? connection->info.state : State::kIdle;
-  if (state == State::kIdle) {
-    // Over already, or never heard of: the peer shall not wait for an answer (as the kernel has it). Nor
-    // shall it take one from whoever guesses at the IDs of others.
-    if (connection == nullptr && find(dreq.remote_id) != nullptr) return;
-    Drep drep;
-    drep.local_id = dreq.remote_id;
-    drep.remote_id = dreq.local_id;
-    answer(drep, receipt);
-    return;
-  }
-  if (connection->info.local_qpn != dreq.remote_qpn) {
+  if (connection == nullptr) {
+    // Never heard of: the peer shall not wait for an answer, as the kernel has it. But whoever guesses at the
+    // IDs of others gets none.
+    if (find(dreq.remote_id) == nullptr) answer_drep(dreq, receipt);
+  } else if (connection->info.state == State::kIdle) {
+    answer_drep(dreq, receipt);
+  } else if (connection->info.local_qpn != dreq.remote_qpn) {
     drop(DropReason::kWrongPeer);
-    return;
+  } else {
+    take(dreq, *connection, receipt);
   }
-  switch (state) {
+}
+
+void Manager::take(const Dreq& dreq, Connection& connection, const Receipt& receipt) {
+  switch (connection.info.state) {
     case State::kRepSent:  // the RTU is lost, and the connection over before we knew of it
     case State::kMraRepReceived:
     case State::kEstablished:
-      enter(*connection, State::kDreqReceived);
-      connection->transaction = receipt.transaction;
-      connection->last.kept = false;
-      if (tell(*connection)) {
-        handler_.on_disconnect_request(connection->info.local_id, connection->info.context, dreq);
-      }
-      return;
+      enter(connection, State::kDreqReceived);
+      connection.transaction = receipt.transaction;
+      connection.last.kept = false;
+      break;
     case State::kDreqSent:  // both at once: ours says already that its owner agrees
-      connection->transaction = receipt.transaction;
-      send_drep(*connection, {}, receipt.now);
-      if (tell(*connection)) {
-        handler_.on_disconnect_request(connection->info.local_id, connection->info.context, dreq);
-      }
-      return;
+      connection.transaction = receipt.transaction;
+      send_drep(connection, {}, receipt.now);
+      break;
     case State::kTimeWait:
       ++counters_.duplicates[static_cast<size_t>(MessageType::kDreq)];
-      if (connection->last.kept && connection->last.type == MessageType::kDrep) {
-        send_again(*connection);
+      if (connection.last.kept && connection.last.type == MessageType::kDrep) {
+        send_again(connection);
       } else {
-        Drep drep;
-        drep.local_id = connection->info.local_id;
-        drep.remote_id = connection->info.remote_id;
-        answer(drep, receipt);
+        answer_drep(dreq, receipt);
       }
       return;
     case State::kDreqReceived:
@@ -91,6 +88,9 @@ void Manager::handle(const Dreq& dreq, const Receipt& receipt) {
     default:
       drop(DropReason::kUnexpected);
       return;
+  }
+  if (tell(connection)) {
+    handler_.on_disconnect_request(connection.info.local_id, connection.info.context, dreq);
   }
 }
 

@@ -11,41 +11,6 @@ namespace {
 // timeouts, which are 6 s apart.
 constexpr Duration kLinger = std::chrono::seconds(16);
 
-// Passive, and not yet established.
-bool is_half_open(State state) {
-  switch (state) {
-    case State::kReqReceived:
-    case State::kMraReqSent:
-    case State::kRepSent:
-    case State::kMraRepReceived:
-    case State::kSidrReqReceived:
-      return true;
-    default:
-      return false;
-  }
-}
-
-bool waits_for_rep(State state) {
-  return state == State::kReqSent || state == State::kMraReqReceived;
-}
-
-// Whether the remote QP belongs to this connection, so that nobody else can come with the same. A connection
-// that either side has begun to end gives it free: the peer may use it anew before we hear the end of it.
-bool holds_remote_qpn(State state) {
-  switch (state) {
-    case State::kReqReceived:
-    case State::kMraReqSent:
-    case State::kRepSent:
-    case State::kMraRepReceived:
-    case State::kRepReceived:
-    case State::kMraRepSent:
-    case State::kEstablished:
-      return true;
-    default:
-      return false;
-  }
-}
-
 }  // namespace
 
 // A count, so that none is used again soon, under a mask, so that none is guessed. The bytes are turned for
@@ -70,10 +35,10 @@ Connection& Manager::create(uint64_t context, const roce::Path& path) {
   return *connection;
 }
 
-Result<Connection*> Manager::find_in(LocalId id, std::initializer_list<State> states) {
+Result<Connection*> Manager::find_in(LocalId id, StateSet states) {
   Connection* const connection = find(id);
   if (connection == nullptr || !connection->has_owner) return fail(ENOENT);
-  if (std::find(states.begin(), states.end(), connection->info.state) == states.end()) return fail(EINVAL);
+  if (!states.has(connection->info.state)) return fail(EINVAL);
   return connection;
 }
 
@@ -81,12 +46,12 @@ Result<Connection*> Manager::find_in(LocalId id, std::initializer_list<State> st
 // of the state that is left ends.
 void Manager::enter(Connection& connection, State state) {
   State& current = connection.info.state;
-  half_open_ += is_half_open(state);
-  half_open_ -= is_half_open(current);
-  if (connection.is_peer_to_peer && waits_for_rep(current) && !waits_for_rep(state)) {
+  half_open_ += kHalfOpen.has(state);
+  half_open_ -= kHalfOpen.has(current);
+  if (connection.is_peer_to_peer && kWaitsForRep.has(current) && !kWaitsForRep.has(state)) {
     std::erase(peer_to_peer_, &connection);
   }
-  if (!holds_remote_qpn(state)) erase_remote_qpn(connection);
+  if (!kHoldsRemoteQpn.has(state)) erase_remote_qpn(connection);
   if (state == State::kIdle && !connection.lingers) erase_remote_id(connection);
   if (state != State::kEstablished) connection.lap = LapState::kNone;
   timers_.cancel(connection);

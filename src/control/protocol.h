@@ -12,7 +12,8 @@ namespace verbena::control {
 // The agent protocol: fixed-layout messages over an abstract SOCK_SEQPACKET socket (an abstract name belongs
 // to the network namespace, and so does an agent). Host byte order: both ends are on one machine. A request
 // is answered by one reply with the same sequence number and type | kReply; header.error != 0 makes it an
-// ErrorReply. Descriptors travel by SCM_RIGHTS; nothing but the vault goes from a client to the agent.
+// ErrorReply. Descriptors travel by SCM_RIGHTS; from a client to the agent go only the vault and event
+// channels (cm_protocol.h).
 //
 // A root agent listens on "@verbena/0" and serves everybody, a user's on "@verbena/<uid>" and serves that
 // user. Both ends check the other's credentials (SO_PEERCRED): an abstract name is free for anyone to take.

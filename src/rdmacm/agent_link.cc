@@ -103,7 +103,8 @@ Duration AgentLink::grace() const {
 }
 
 void AgentLink::disconnect() {
-  for (auto& socket : sockets_) socket.store(-1);
+  sockets_[0].store(-1);
+  sockets_[1].store(-1);
   connection_.reset();
   agent_events_.reset();
 }
@@ -124,7 +125,9 @@ Result<void> AgentLink::connect(TimePoint deadline) {
 Result<void> AgentLink::greet(control::Connection connection, TimePoint deadline) {
   control::HelloRequest hello{};
   control::store_text(hello.program, program_invocation_short_name);
-  auto answer = connection.call<control::HelloReply>(MessageType::kHello, hello, 2, deadline);
+  const int vault = vault_.get();
+  const std::span<const int> offered(&vault, vault >= 0 ? 1 : 0);
+  auto answer = connection.call<control::HelloReply>(MessageType::kHello, hello, 2, deadline, offered);
   if (!answer) return fail(answer.error().code);
   const uint32_t generation = generation_.fetch_add(1) + 1;
   Restoration restoration(connection, registry_, generation, deadline);
@@ -136,8 +139,11 @@ Result<void> AgentLink::greet(control::Connection connection, TimePoint deadline
   agent_uid_ = connection.agent_uid();
   connection_ = std::move(connection);
   agent_events_ = std::move(answer->fds[0]);
+  sockets_[2].store(-1);
+  vault_ = answer->fds.size() > 2 ? std::move(answer->fds[2]) : UniqueFd();
   sockets_[0].store(connection_->socket());
   sockets_[1].store(agent_events_.get());
+  sockets_[2].store(vault_.get());
   retry_ = Duration::zero();
   for (const Told& each : told) post(*each.channel, each.event);
   start_monitor();

@@ -110,8 +110,11 @@ class AgentLink {
   const control::ConnectOptions options_;
   std::mutex mutex_;
   std::optional<control::Connection> connection_;
-  UniqueFd agent_events_;                            // where its end shows first
-  std::array<std::atomic<int>, 2> sockets_{-1, -1};  // those two, for close_in_child()
+  UniqueFd agent_events_;  // where its end shows first
+  // What the next agent needs to have the wire again (agent/vault.h), where we are trusted with it: whoever
+  // greets it first should bring it, or it serves without.
+  UniqueFd vault_;
+  std::array<std::atomic<int>, 3> sockets_{-1, -1, -1};  // those three, for close_in_child()
   std::atomic<uint32_t> generation_{0};
   Identifier* calling_ = nullptr;
   State before_call_{};

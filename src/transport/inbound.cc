@@ -73,10 +73,7 @@ Reception Inbound::execute_send(const roce::Packet& packet) {
   }
   received_ += static_cast<uint32_t>(payload.size());
   if (!info.ends_message) return {Reception::Result::kTaken};
-  // Before the receiver may know of the message: it relies on the key being invalid (IBTA volume
-  // 1, 9.4.1.1.3).
-  if (info.has(roce::kIeth) && !invalidate(packet.headers.invalidate_rkey))
-    return refused(NakCode::kRemoteAccess);
+  if (!invalidate_named(packet.headers)) return refused(NakCode::kRemoteAccess);
   if (tagged_.is_tagged()) {
     message_ = Message::kNone;
     const uint8_t match = info.starts_message ? IBV_WC_TM_MATCH : 0;
@@ -111,6 +108,7 @@ Reception Inbound::begin_tagged(const roce::Packet& packet) {
 Reception Inbound::begin_rendezvous(const roce::Packet& packet) {
   Receives& receives = qp_.receives();
   if (!has_room_for_rendezvous(qp_)) return {Reception::Result::kNotReady};
+  if (!invalidate_named(packet.headers)) return refused(NakCode::kRemoteAccess);
   receives.take_tagged(tagged_.tag);
   const queues::RecvWqe& buffer = *receives.current();
   if (total_length(buffer.sges()) < tagged_.length) {
@@ -136,9 +134,11 @@ ibv_wc_opcode Inbound::receive_opcode() const {
   }
 }
 
-bool Inbound::invalidate(uint32_t rkey) const {
+// Before the receiver may know of the message: it relies on the key being invalid (IBTA volume 1, 9.4.1.1.3).
+bool Inbound::invalidate_named(const roce::Headers& headers) const {
+  if (!headers.info().has(roce::kIeth)) return true;
   const RemoteUser user = qp_.remote_user();
-  return memory::invalidate_window(*qp_.config().keys, rkey, user.pd, user.qpn.value());
+  return memory::invalidate_window(*qp_.config().keys, headers.invalidate_rkey, user.pd, user.qpn.value());
 }
 
 // Keys of empty messages are not looked at (IBTA volume 1, 9.7.4.1.5).

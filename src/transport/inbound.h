@@ -58,7 +58,8 @@ class Inbound {
   bool in_sequence(const roce::OpcodeInfo& info, Message kind) const;
   bool payload_fits_mtu(const roce::Packet& packet) const;
   bool write_is_allowed(const roce::Headers& headers) const;
-  bool invalidate(uint32_t rkey) const;
+  // The key that a message names is invalid from now on. False: it must not be invalidated.
+  bool invalidate_named(const roce::Headers& headers) const;
   void complete_receive(const roce::Headers& headers, ibv_wc_opcode opcode, uint32_t bytes);
   ibv_wc_opcode receive_opcode() const;
 

@@ -25,6 +25,7 @@
 #include <unistd.h>
 
 #include "agent/agent_process.h"
+#include "agent/cm_program.h"
 #include "agent/network_namespace.h"
 #include "agent/slot_packets.h"
 #include "base/random.h"
@@ -166,6 +167,71 @@ TEST_F(Robustness, AnswersRandomRequestsUnderAGoodHeader) {
   }
   EXPECT_TRUE(is_well());
   EXPECT_TRUE(eventually([&] { return descriptors_of(pid()) <= before + 2 * 100; }));
+}
+
+// Requests of connection management, of the right length and with numbers that may be there; beside them a
+// program that behaves.
+TEST_F(Robustness, AnswersRandomRequestsOfConnectionManagement) {
+  static constexpr size_t kLengths[] = {sizeof(control::CmChannelRequest), sizeof(control::CmChannelRequest),
+                                        sizeof(control::CmCreateRequest),  sizeof(control::CmIdRequest),
+                                        sizeof(control::CmBindRequest),    sizeof(control::CmResolveRequest),
+                                        sizeof(control::CmIdRequest),      sizeof(control::CmListenRequest),
+                                        sizeof(control::CmConnectRequest), sizeof(control::CmConnectRequest),
+                                        sizeof(control::CmRejectRequest),  sizeof(control::CmIdRequest),
+                                        sizeof(control::CmIdRequest),      sizeof(control::CmOptionRequest),
+                                        sizeof(control::CmJoinRequest),    sizeof(control::CmLeaveRequest),
+                                        sizeof(control::CmMigrateRequest), sizeof(control::CmRestoreRequest)};
+  constexpr auto kFirst = static_cast<uint16_t>(MessageType::kCmOpenChannel);
+  Random random(seed());
+  const size_t before = descriptors_of(pid());
+  for (int round = 0; round < 60; ++round) {
+    RawConnection connection;
+    ASSERT_TRUE(connection.connected() && connection.hello());
+    int pair[2];
+    ASSERT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
+    const UniqueFd application(pair[0]);
+    const UniqueFd agents(pair[1]);
+    const int fd = agents.get();
+    for (int i = 0; i < 300; ++i) {
+      const size_t request = random.below(std::size(kLengths));
+      std::vector<std::byte> message(kLengths[request]);
+      // Small numbers, so that they meet; families of addresses among them.
+      for (size_t at = 0; at + 4 <= message.size(); at += 4) {
+        const uint32_t word = random.one_in(4)   ? static_cast<uint32_t>(random.next())
+                              : random.one_in(3) ? AF_INET | uint32_t{0x9f1d} << 16
+                                                 : static_cast<uint32_t>(random.below(6));
+        std::memcpy(message.data() + at, &word, sizeof word);
+      }
+      // An identifier of this sort is what most of them are about.
+      if (request == 2) {
+        const uint16_t space[] = {RDMA_PS_TCP, IBV_QPT_RC};
+        std::memcpy(message.data() + offsetof(control::CmCreateRequest, port_space), space, sizeof space);
+      }
+      const auto header = control::request_header(static_cast<MessageType>(kFirst + request), 5);
+      std::memcpy(message.data(), &header, sizeof header);
+      const bool with_descriptor = request == 0 ? !random.one_in(4) : random.one_in(50);
+      ASSERT_TRUE(connection.send(message, {&fd, with_descriptor ? 1u : 0u}));
+      ASSERT_TRUE(connection.reply());
+    }
+  }
+  EXPECT_TRUE(is_well());
+  EXPECT_TRUE(eventually([&] { return descriptors_of(pid()) <= before + 8; }));  // its own sockets
+}
+
+TEST_F(Robustness, DropsAClientThatTakesNoEvents) {
+  test::CmProgram program;
+  ASSERT_TRUE(program.connected());
+  const uint32_t id = program.create();
+  ASSERT_EQ(program.bind(id, test::address("127.0.0.1")), 0);
+  const uint32_t group_member = program.create(RDMA_PS_UDP, IBV_QPT_UD);
+  ASSERT_EQ(program.bind(group_member, test::address("127.0.0.1")), 0);
+  int error = 0;
+  for (uint32_t i = 1; error == 0 && i < 100000; ++i) {
+    error = program.join(group_member, i, test::address("239.1.2.3"));
+    if (error == 0) error = program.leave(group_member, i);
+  }
+  EXPECT_EQ(error, ECONNRESET);
+  EXPECT_TRUE(is_well());
 }
 
 TEST_F(Robustness, TellsWhatIsWrongWithARequest) {

@@ -40,6 +40,7 @@ class Peer {
     channel_ = rdma_create_event_channel();
     check("create",
           channel_ != nullptr && rdma_create_id(channel_, &id_, nullptr, RDMA_PS_TCP) == 0 ? 0 : -1);
+    say("step", "created", 0);
   }
 
   void listen() {

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which of Debian's programs that connect by address (librdmacm, rsockets) are run, with which options, and what must be
-true of their output. Read by run_connections.py, and by the interoperability test, which runs a part of it against the kernel.
+"""Which of Debian's programs that connect by address are run, with which options, and what must be true of their output. Read
+by run_connections.py, and by the interoperability test, which runs a part of it against the kernel.
 
-In commands, {server}, {client}, {any} and {group} are addresses of the run's family, {port} is a port, {file} and {copy} are
-paths of files.
+In commands, {server}, {client}, {any} and {group} are addresses of the run's family, {port} is a port.
 """
 
 import dataclasses
@@ -29,10 +28,8 @@ class Connecting:
     ready: str = ""
     expect_server: str = ""          # patterns that the outputs must match
     expect_client: str = ""
-    copies: bool = False             # {copy} must be like {file} in the end
     topology: Optional[str] = None   # where alone it can be: "one_host", "two_hosts"
     one_host_netdev: str = "lo"
-    preload: str = ""                # a library that both load before
 
     @property
     def name(self):
@@ -110,26 +107,6 @@ def connecting():
     ]
 
 
-def streams():
-    short = ("-I", "100", "-C", "4", "-S", "5000")
-    return [
-        stream("rstream", *short, "-T", "v"), stream("rstream", "-S", "all", families=("ipv4",)),
-        stream("rstream", *short, "-T", "b", "-T", "v"), stream("rstream", *short, "-T", "n", "-T", "v"),
-        stream("rstream", *short, "-T", "a", "-T", "v"), stream("rstream", *short, "-T", "r"),
-        stream("rstream", *short, "-B", "8192", "-i", "16"), stream("rstream", *short, "-k", "1"),
-        stream("rstream", *short, "-T", "s", "-T", "v", preload="rsocket/librspreload.so"),
-        stream("rstream", *short, "-T", "s", "-T", "f", preload="rsocket/librspreload.so"),
-        stream("riostream", *short, "-T", "v"), stream("riostream", *short, "-T", "b", "-T", "v"),
-        stream("riostream", *short, "-T", "n", "-T", "v"), stream("riostream", *short, "-T", "a", "-T", "v"),
-        Connecting("rcopy", "rcopy -p {port}", "rcopy {file} {server}:{copy} -p {port}", families=("ipv4",),
-                   server_stays=True, copies=True),
-        Connecting("udpong", "udpong -b {any} -p {port}", "udpong -s {server} -p {port} -C 200 -S 1000", server_stays=True,
-                   counts_listener=False, families=("ipv4",)),
-        Connecting("udpong", "udpong -b {any} -p {port} -T e", "udpong -s {server} -p {port} -T e -C 200 -S 500",
-                   server_stays=True, counts_listener=False, families=("ipv4",)),
-    ]
-
-
 def with_connection_manager():
     """perftest with -R."""
     cases = []
@@ -145,7 +122,7 @@ def with_connection_manager():
 
 
 def all_cases():
-    return connecting() + streams() + with_connection_manager()
+    return connecting() + with_connection_manager()
 
 
 def programs():

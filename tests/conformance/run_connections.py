@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Runs Debian's programs that connect by address, unmodified, as an ordinary user, over Verbena: librdmacm's own, those of
-rsockets, perftest with -R.
+"""Runs Debian's programs that connect by address, unmodified, as an ordinary user, over Verbena: librdmacm's own, and
+perftest with -R. (Those of rsockets: run_rsockets.py.)
 
     run_connections.py --build build/release                       everything, once, on one host and on two
     run_connections.py --build build/release --program rping --topology two_hosts --repeat 100
@@ -9,43 +9,19 @@ rsockets, perftest with -R.
 
 import argparse
 import collections
-import filecmp
 import os
-import pathlib
 import sys
-import tempfile
 
 import connections
 import harness
 
 TOPOLOGIES = ("one_host", "two_hosts")
-LIBRARIES = pathlib.Path("/usr/lib") / f"{os.uname().machine}-linux-gnu"
-COPIED_BYTES = 3_000_000
-
-
-class Files:
-    """A file to be copied, and where to; whoever runs the programs may read and write them."""
-
-    def __init__(self):
-        self._folder = tempfile.TemporaryDirectory(prefix="verbena-rcopy-")
-        os.chmod(self._folder.name, 0o777)
-        self.file = pathlib.Path(self._folder.name) / "file"
-        self.copy = pathlib.Path(self._folder.name) / "copy"
-        self.file.write_bytes(bytes(number * 7 % 251 for number in range(COPIED_BYTES)))
-        self.file.chmod(0o644)
-
-    def close(self):
-        self._folder.cleanup()
-
-    def complaint(self):
-        if not self.copy.exists():
-            return "there is no copy"
-        return None if filecmp.cmp(self.file, self.copy, shallow=False) else "the copy differs"
 
 
 def listeners(host):
-    """How many identifiers listen on a host."""
-    return host.status()["connection_management"]["listening"]
+    """How many identifiers listen on a host; none where no agent runs yet."""
+    management = host.status()["connection_management"]
+    return management["listening"] if management else 0
 
 
 def wait_until_ready(case, host, process):
@@ -59,26 +35,22 @@ def wait_until_ready(case, host, process):
     return harness.poll_until(ready, 20 if case.counts_listener else 3, 0.02)
 
 
-def run_once(hosts, case, server, client, family, files):
+def run_once(hosts, case, server, client, family):
     """One run: a complaint or None, and the report."""
     words = {"server": getattr(server, family), "client": getattr(client, family), "any": connections.ANY[family],
-             "group": connections.GROUP[family], "port": hosts.port(), "file": files.file, "copy": files.copy}
-    environment = {"LD_PRELOAD": str(LIBRARIES / case.preload)} if case.preload else None
-    if case.copies:
-        files.copy.unlink(missing_ok=True)
+             "group": connections.GROUP[family], "port": hosts.port()}
     # The agent hears of a killed server's end a moment later.
     harness.poll_until(lambda: not case.counts_listener or listeners(server) == 0, 5)
     # Line by line, so that a server can be seen to be ready.
-    serving = server.verbena("run", "stdbuf", "-oL", *case.server.format(**words).split(), environment=environment)
+    serving = server.verbena("run", "stdbuf", "-oL", *case.server.format(**words).split())
     wait_until_ready(case, server, serving)
-    calling = client.verbena("run", *case.client.format(**words).split(), environment=environment)
+    calling = client.verbena("run", *case.client.format(**words).split())
     client_status = calling.wait(case.seconds)
     server_status = None if case.server_stays else serving.wait(10 if client_status == 0 else 1)
     for process in (serving, calling):
         process.kill()
     result = harness.Result(serving, calling, server_status, client_status)
-    complaint = case.complaint(result) or (files.complaint() if case.copies else None)
-    return complaint, result
+    return case.complaint(result), result
 
 
 def main():
@@ -96,7 +68,6 @@ def main():
     harness.require_programs("ip", "setpriv", "stdbuf", *(options.program or connections.programs()))
 
     failures, runs = [], 0
-    files = Files()
     for topology in options.topology or TOPOLOGIES:
         with harness.Hosts(options.build) as hosts:
             pairs = {}
@@ -113,7 +84,7 @@ def main():
                         continue
                     outcomes = collections.Counter()
                     for _ in range(options.repeat):
-                        complaint, result = run_once(hosts, case, *pairs[which], family, files)
+                        complaint, result = run_once(hosts, case, *pairs[which], family)
                         runs += 1
                         outcomes["bad" if complaint else "good"] += 1
                         if complaint:
@@ -123,7 +94,6 @@ def main():
                                 break
                     verdict = f"FAILED {outcomes['bad']}" if outcomes["bad"] else "ok"
                     print(f"{topology:10} {family} {case.name:64} {outcomes['good']:4} good {verdict}", flush=True)
-    files.close()
     print(f"\n{runs} runs, {len(failures)} failures")
     sys.exit(1 if failures or not runs else 0)
 

@@ -138,6 +138,19 @@ TEST_P(UdpPortPair, AnAcknowledgeRidesAsTheLastShorterSegment) {
   EXPECT_EQ(collector_.packets[3].headers.syndrome, 0x1f);
 }
 
+// As of an RDMA WRITE, whose First packet says where to write.
+TEST_P(UdpPortPair, ALongerFirstPacketLeavesTheOthersTheirSuperPacket) {
+  roce::Headers first = write_middle(2, 0, 4096);
+  first.opcode = roce::make_opcode(roce::Service::kRc, roce::Operation::kWriteFirst);
+  send(first, pattern(4096, 0));
+  for (uint32_t i = 1; i < 16; ++i) send(write_middle(2, i, 4096), pattern(4096, i));
+  group_[1].flush();
+  ASSERT_TRUE(wait_for(group_[2].receive_fd(), POLLIN));
+  EXPECT_EQ(group_[2].receive(collector_, 1), 1u);
+  ASSERT_TRUE(wait_for(group_[2].receive_fd(), POLLIN));
+  EXPECT_EQ(group_[2].receive(collector_, 1), 15u);
+}
+
 TEST_P(UdpPortPair, KeepsTheOrderOfAnyMixOfSizes) {
   const uint64_t seed = 7;
   SCOPED_TRACE(seed);

@@ -8,6 +8,7 @@
 
 #include <infiniband/verbs.h>
 #include <rdma/rdma_cma.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -17,8 +18,13 @@
 namespace verbena::agent {
 namespace {
 
-// A user whom a root agent serves has at most so many identifiers, in all his programs.
+// A user whom a root agent serves has at most so many identifiers in all his programs, and so many channels:
+// an eighth of the descriptors that the agent may have.
 constexpr size_t kMaxIdentifiersOfStranger = 262144;
+size_t max_channels_of_stranger() {
+  rlimit limit{};
+  return ::getrlimit(RLIMIT_NOFILE, &limit) == 0 ? limit.rlim_cur / 8 : 0;
+}
 
 // The QP type of an identifier, as the kernel's ucma_get_qp_type() has it; 0: none.
 uint8_t qp_type_of(const control::CmCreateRequest& request) {
@@ -98,6 +104,7 @@ CmClient::CmClient(CmService& service, Host& host) : service_(service), host_(ho
 CmClient::~CmClient() {
   service_.leave(*this);
   for (const auto& [number, id] : ids_) discard(*id);
+  usage().channels -= channels_.size();
   service_.settle();
 }
 
@@ -158,12 +165,15 @@ EventChannel* CmClient::find_channel(uint32_t number) {
 
 CmClient::Outcome CmClient::open_channel(const control::CmChannelRequest& request) {
   if (channels_.contains(request.channel)) return refuse(EEXIST, "the channel is open already");
-  if (channels_.size() >= kMaxChannels) return refuse(EMFILE, "too many event channels");
+  const bool too_many =
+      channels_.size() >= kMaxChannels || (is_strangers() && usage().channels >= max_channels_of_stranger());
+  if (too_many) return refuse(EMFILE, "too many event channels");
   if (!descriptor_ || !is_seqpacket(descriptor_.get())) {
     return refuse(EINVAL, "without a SOCK_SEQPACKET socket");
   }
   channels_[request.channel] =
       std::make_unique<EventChannel>(service_.loop(), std::move(descriptor_), request.generation);
+  ++usage().channels;
   return {};
 }
 
@@ -179,13 +189,17 @@ CmClient::Outcome CmClient::close_channel(const control::CmChannelRequest& reque
     entry = ids_.erase(entry);
   }
   channels_.erase(request.channel);
+  --usage().channels;
   return {};
 }
 
+bool CmClient::is_strangers() const {
+  return host_.user() != ::geteuid() && host_.user() != 0;
+}
+
 bool CmClient::may_have_more() const {
-  const bool is_stranger = host_.user() != ::geteuid() && host_.user() != 0;
   return ids_.size() < kMaxIdentifiers &&
-         (!is_stranger || service_.identifiers_of(host_.user()) < kMaxIdentifiersOfStranger);
+         (!is_strangers() || usage().identifiers < kMaxIdentifiersOfStranger);
 }
 
 control::AdminResult<CmIdentifier*> CmClient::make(const control::CmCreateRequest& request) {
@@ -202,7 +216,7 @@ control::AdminResult<CmIdentifier*> CmClient::make(const control::CmCreateReques
   id->port_space = request.port_space;
   id->qp_type = qp_type;
   id->starting_psn = static_cast<uint32_t>(service_.random().below(1u << 24));
-  ++service_.identifiers_of(host_.user());
+  ++usage().identifiers;
   return (ids_[request.id] = std::move(id)).get();
 }
 
@@ -237,7 +251,7 @@ void CmClient::discard(CmIdentifier& id) {
     [[maybe_unused]] const auto destroyed = service_.manager().destroy(id.connection, MonotonicClock::now());
   }
   id.connection = 0;
-  --service_.identifiers_of(host_.user());
+  --usage().identifiers;
 }
 
 CmClient::Outcome CmClient::set_option(const control::CmOptionRequest& request) {
@@ -294,7 +308,7 @@ void CmClient::add_request(std::unique_ptr<CmIdentifier> id, const control::CmPa
   CmIdentifier& listener = *find(id->number);
   id->number = control::kCmAgentsNumber | next_agents_number_++;
   id->channel = listener.channel;
-  ++service_.identifiers_of(host_.user());
+  ++usage().identifiers;
   CmIdentifier& added = *(ids_[id->number] = std::move(id));
   control::CmEvent event = event_of(added, RDMA_CM_EVENT_CONNECT_REQUEST, 0);
   event.listener = listener.number;
@@ -342,6 +356,7 @@ control::CmEvent CmClient::event_of(const CmIdentifier& id, int type, int status
 }
 
 void CmClient::emit(CmIdentifier& id, int type, int status, const control::CmParameters* parameters) {
+  if (id.is_unanswered) return;
   control::CmEvent event = event_of(id, type, status);
   if (parameters != nullptr) {
     event.parameters = *parameters;

@@ -108,12 +108,15 @@ class CmClient {
   CmIdentifier* find(uint32_t number);
   EventChannel* find_channel(uint32_t number);
   control::AdminResult<CmIdentifier*> make(const control::CmCreateRequest& request);
+  bool is_strangers() const;
   bool may_have_more() const;
+  CmService::Usage& usage() const { return service_.usage_of(host_.user()); }
   void erase(CmIdentifier& id);
   void discard(CmIdentifier& id);
 
   Outcome bind_to(CmIdentifier& id, CmAddress address);
   Outcome take_port(CmIdentifier& id);
+  Outcome start_listening(CmIdentifier& id, uint32_t backlog);
   Outcome check_local(const CmAddress& address) const;
   void set_device(CmIdentifier& id, const LinkDirectory::Place& place);
   void start_resolving(CmIdentifier& id, const RouteAnswer& route, uint32_t timeout_ms);
@@ -122,9 +125,10 @@ class CmClient {
 
   Outcome connect_stream(CmIdentifier& id, const control::CmParameters& parameters);
   Outcome connect_datagram(CmIdentifier& id, const control::CmParameters& parameters);
+  Outcome answer_request(CmIdentifier& id, const control::CmConnectRequest& request);
   Outcome accept_stream(CmIdentifier& id, const control::CmParameters& parameters);
   Outcome accept_datagram(CmIdentifier& id, const control::CmConnectRequest& request);
-  Outcome check_parameters(const control::CmParameters& parameters, size_t most) const;
+  Outcome check_qpn(uint32_t qpn) const;
 
   control::CmRoute route_of(const CmIdentifier& id) const;
   control::CmEvent event_of(const CmIdentifier& id, int type, int status) const;

@@ -2,6 +2,7 @@
 // What a client asks about connections: connect, accept, reject, establish, disconnect.
 #include <algorithm>
 #include <cerrno>
+#include <utility>
 #include <vector>
 
 #include <infiniband/verbs.h>
@@ -49,17 +50,19 @@ cm::QpType qp_type_of(const CmIdentifier& id) {
   }
 }
 
+tl::unexpected<control::AdminError> too_much_private_data() {
+  return refuse(EINVAL, "more private data than the message has room for");
+}
+
 uint64_t service_id_of(const CmIdentifier& id) {
   return cm::service_id(static_cast<cm::PortSpace>(id.port_space), port_of(id.destination));
 }
 
 }  // namespace
 
-CmClient::Outcome CmClient::check_parameters(const control::CmParameters& parameters, size_t most) const {
-  if (parameters.private_length > most)
-    return refuse(EINVAL, "more private data than the message has room for");
-  if (parameters.qpn > 0xffffff) return refuse(EINVAL, "no QP number");
-  if (!host_.may_use_qpn(parameters.qpn)) return refuse(EPERM, "the QP is another user's");
+CmClient::Outcome CmClient::check_qpn(uint32_t qpn) const {
+  if (qpn > 0xffffff) return refuse(EINVAL, "no QP number");
+  if (!host_.may_use_qpn(qpn)) return refuse(EPERM, "the QP is another user's");
   return {};
 }
 
@@ -79,7 +82,8 @@ CmClient::Outcome CmClient::connect(const control::CmConnectRequest& request) {
 }
 
 CmClient::Outcome CmClient::connect_stream(CmIdentifier& id, const control::CmParameters& parameters) {
-  if (const auto checked = check_parameters(parameters, cm::kIpReqPrivateBytes); !checked) return checked;
+  if (parameters.private_length > cm::kIpReqPrivateBytes) return too_much_private_data();
+  if (const auto checked = check_qpn(parameters.qpn); !checked) return checked;
   const control::Link* link = service_.links().by_device(id.route.device_index);
   if (link == nullptr) return refuse(ENODEV, "the device is gone");
   const auto data = with_ip_header(id, private_data_of(parameters));
@@ -108,7 +112,7 @@ CmClient::Outcome CmClient::connect_stream(CmIdentifier& id, const control::CmPa
 }
 
 CmClient::Outcome CmClient::connect_datagram(CmIdentifier& id, const control::CmParameters& parameters) {
-  if (const auto checked = check_parameters(parameters, cm::kIpSidrReqPrivateBytes); !checked) return checked;
+  if (parameters.private_length > cm::kIpSidrReqPrivateBytes) return too_much_private_data();
   const auto data = with_ip_header(id, private_data_of(parameters));
   cm::SidrRequestParameters resolve;
   resolve.path = path_of(id, service_.links());
@@ -126,15 +130,23 @@ CmClient::Outcome CmClient::accept(const control::CmConnectRequest& request) {
   CmIdentifier* id = find(request.id);
   if (id == nullptr) return no_such_identifier();
   if (id->state != CmState::kConnect || id->connection == 0) return wrong_state();
-  if (id->qp_type == IBV_QPT_UD) return accept_datagram(*id, request);
-  if (!id->is_active) return accept_stream(*id, request.parameters);
+  if (!id->is_active) return answer_request(*id, request);
   const auto ready = service_.manager().ready(id->connection, {}, MonotonicClock::now());
   if (!ready) return refuse(ready.error().code, "there is nothing to accept");
   return {};
 }
 
+CmClient::Outcome CmClient::answer_request(CmIdentifier& id, const control::CmConnectRequest& request) {
+  const bool was_unanswered = std::exchange(id.is_unanswered, false);
+  Outcome answered =
+      id.qp_type == IBV_QPT_UD ? accept_datagram(id, request) : accept_stream(id, request.parameters);
+  if (!answered) id.is_unanswered = was_unanswered;
+  return answered;
+}
+
 CmClient::Outcome CmClient::accept_stream(CmIdentifier& id, const control::CmParameters& parameters) {
-  if (const auto checked = check_parameters(parameters, kRepPrivateBytes); !checked) return checked;
+  if (parameters.private_length > kRepPrivateBytes) return too_much_private_data();
+  if (const auto checked = check_qpn(parameters.qpn); !checked) return checked;
   const control::Link* link = service_.links().by_device(id.route.device_index);
   if (link == nullptr) return refuse(ENODEV, "the device is gone");
   cm::ReplyParameters reply;
@@ -155,11 +167,12 @@ CmClient::Outcome CmClient::accept_stream(CmIdentifier& id, const control::CmPar
 
 CmClient::Outcome CmClient::accept_datagram(CmIdentifier& id, const control::CmConnectRequest& request) {
   const control::CmParameters& parameters = request.parameters;
-  if (const auto checked = check_parameters(parameters, kSidrRepPrivateBytes); !checked) return checked;
+  if (parameters.private_length > kSidrRepPrivateBytes) return too_much_private_data();
   if (request.refused > 0xff) return refuse(EINVAL, "no such status");
   cm::SidrReplyParameters reply;
   reply.status = static_cast<cm::SidrStatus>(request.refused);
   if (request.refused == 0) {
+    if (const auto checked = check_qpn(parameters.qpn); !checked) return checked;
     reply.qpn = parameters.qpn;
     reply.qkey = parameters.qkey != 0 ? parameters.qkey : RDMA_UDP_QKEY;
     reply.ece = {parameters.ece_vendor, parameters.ece_options};
@@ -176,7 +189,7 @@ CmClient::Outcome CmClient::reject(const control::CmRejectRequest& request) {
   if (id->connection == 0) return wrong_state();
   const bool is_datagram = id->qp_type == IBV_QPT_UD;
   if (request.private_length > (is_datagram ? kSidrRepPrivateBytes : kRejPrivateBytes)) {
-    return refuse(EINVAL, "more private data than the message has room for");
+    return too_much_private_data();
   }
   const ConstBytes data = std::as_bytes(std::span(request.private_data).first(request.private_length));
   const TimePoint now = MonotonicClock::now();

@@ -49,6 +49,10 @@ struct CmIdentifier : PortBinding {
   CmState state = CmState::kIdle;
   bool holds_port = false;
   bool is_active = false;
+  // A request that its program has neither accepted nor rejected: it hears nothing of it, and finds out when
+  // it answers. (So the kernel's ucma has it; and a channel must not be readable for an event that
+  // rdma_get_cm_event() would not return.)
+  bool is_unanswered = false;
   bool family_option_set = false;
 
   std::optional<uint8_t> type_of_service;

@@ -69,7 +69,12 @@ class CmService final : private cm::Handler, private cm::Sink {
   void release_port(CmIdentifier& id);
   // Somebody listens: maybe there is a request for it already.
   void listening();
-  size_t& identifiers_of(uid_t user) { return identifiers_[user]; }
+  // What a user's programs have together.
+  struct Usage {
+    size_t identifiers = 0;
+    size_t channels = 0;
+  };
+  Usage& usage_of(uid_t user) { return usage_[user]; }
 
   const GsiPort& gsi() const { return gsi_; }
   GsiPort& gsi() { return gsi_; }
@@ -118,7 +123,7 @@ class CmService final : private cm::Handler, private cm::Sink {
   GsiPort gsi_;
   cm::Manager manager_;
   std::set<CmClient*> clients_;
-  std::map<uid_t, size_t> identifiers_;
+  std::map<uid_t, Usage> usage_;
   std::unique_ptr<CmIdentifier> admitted_;  // between admit() and the request's event
   EarlyRequests early_;
   bool may_wait_ = false;  // the datagram at hand may be kept,

@@ -149,6 +149,7 @@ Admission CmService::admit_request(const Message& message, const cm::Arrival& ar
   admitted_->port_space = listener->port_space;
   admitted_->qp_type = listener->qp_type;
   admitted_->state = CmState::kConnect;
+  admitted_->is_unanswered = true;
   admitted_->source = own;
   admitted_->destination = address_of(header->source, header->source_port, path.interface_index);
   admitted_->starting_psn = static_cast<uint32_t>(random_.below(1u << 24));

@@ -36,7 +36,13 @@ class SendRun {
              uint32_t packet_bytes, uint32_t max_segments);
 
   bool is_for(const roce::Path& path, uint32_t slot) const { return slot_ == slot && path_ == path; }
-  bool accepts(uint32_t packet_bytes) const { return open_ && packet_bytes <= segment_bytes_; }
+  // `more`: others of its size are sure to follow. Then a shorter one begins a run of its own, which can take
+  // those, rather than ending that of a single longer one: the First packet of an RDMA WRITE is longer than
+  // the Middles.
+  bool accepts(uint32_t packet_bytes, bool more) const {
+    return open_ &&
+           (packet_bytes == segment_bytes_ || (packet_bytes < segment_bytes_ && !(more && segments_ == 1)));
+  }
   // Nothing is gained by keeping it back. (Single packets are: they wait for others, for one sendmmsg.)
   bool is_full() const { return segments_ > 1 && !open_; }
 

@@ -25,7 +25,8 @@ SendStatus Sender::send(const OutgoingPacket& packet) {
   const uint32_t packet_bytes = roce::header_bytes(packet.headers.opcode) + packet.payload_bytes +
                                 packet.headers.pad + roce::kIcrcBytes;
   const uint32_t slot = packet.headers.destination.slot();
-  SendRun* run = run_for(packet.path, slot, packet_bytes);
+  const bool more = !packet.headers.info().ends_message;
+  SendRun* run = run_for(packet.path, slot, packet_bytes, more);
   if (run == nullptr) {
     const SendSocket* socket = socket_for(packet.path, slot);
     if (socket == nullptr || packet_bytes > SendRun::kMaxBytes) {
@@ -44,11 +45,11 @@ SendStatus Sender::send(const OutgoingPacket& packet) {
 }
 
 // The run that the packet may join, or null: then it needs a new one.
-SendRun* Sender::run_for(const roce::Path& path, uint32_t slot, uint32_t packet_bytes) {
+SendRun* Sender::run_for(const roce::Path& path, uint32_t slot, uint32_t packet_bytes, bool more) {
   for (uint32_t i = staged_count_; i-- > 0;) {
     SendRun& run = runs_[staged_[i]];
     // Only the newest of a path and slot may grow, or packets would overtake each other.
-    if (run.is_for(path, slot)) return run.accepts(packet_bytes) ? &run : nullptr;
+    if (run.is_for(path, slot)) return run.accepts(packet_bytes, more) ? &run : nullptr;
   }
   return nullptr;
 }

@@ -33,7 +33,7 @@ class Sender {
   static constexpr uint32_t kRuns = 16;
   static constexpr uint32_t kRemembered = 8;
 
-  SendRun* run_for(const roce::Path& path, uint32_t slot, uint32_t packet_bytes);
+  SendRun* run_for(const roce::Path& path, uint32_t slot, uint32_t packet_bytes, bool more);
   const SendSocket* socket_for(const roce::Path& path, uint32_t slot);
   SendRun* begin_run(const roce::Path& path, uint32_t slot, const SendSocket& socket, uint32_t packet_bytes);
   void release(uint32_t run) { free_[free_count_++] = static_cast<uint8_t>(run); }
