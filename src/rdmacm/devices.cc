@@ -72,19 +72,21 @@ Result<void> Devices::require_any() {
 
 Result<std::shared_ptr<Device>> Devices::find(const std::string& name, uint32_t index) {
   const std::lock_guard lock(mutex_);
-  const auto is_it = [&](ibv_device* device) {
-    return ibv_get_device_index(device) == static_cast<int>(index) && name == ibv_get_device_name(device);
-  };
-  for (const auto& [device, opened] : opened_) {
-    if (is_it(device)) return opened;
-  }
+  const std::pair key(name, index);
+  if (const auto known = found_.find(key); known != found_.end()) return known->second;
+  auto device = look_for(name, index);
+  if (device) found_.emplace(key, *device);
+  return device;
+}
+
+Result<std::shared_ptr<Device>> Devices::look_for(const std::string& name, uint32_t index) {
   const DeviceList list;
   ibv_device* same_name = nullptr;
   for (ibv_device* device : list) {
-    if (is_it(device)) return open(device);
-    if (name == ibv_get_device_name(device)) same_name = device;
+    if (name != ibv_get_device_name(device)) continue;
+    same_name = device;
+    if (ibv_get_device_index(device) == static_cast<int>(index)) break;
   }
-  // The list and the agent may number it differently for a moment, when the agent has just been restarted.
   if (same_name == nullptr) return fail(ENODEV);
   return open(same_name);
 }

@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <infiniband/verbs.h>
@@ -45,10 +46,15 @@ class Devices {
   Result<std::vector<std::shared_ptr<Device>>> all();
 
  private:
-  Result<std::shared_ptr<Device>> open(ibv_device* device);  // REQUIRES: mutex_ is held
+  // REQUIRES: mutex_ is held
+  Result<std::shared_ptr<Device>> look_for(const std::string& name, uint32_t index);
+  Result<std::shared_ptr<Device>> open(ibv_device* device);
+
   std::mutex mutex_;
   bool any_ = false;
   std::map<ibv_device*, std::shared_ptr<Device>> opened_;
+  // What find() has answered. A restarted agent numbers devices anew, and libibverbs keeps the old number.
+  std::map<std::pair<std::string, uint32_t>, std::shared_ptr<Device>> found_;
 };
 
 }  // namespace verbena::rdmacm
