@@ -4,32 +4,14 @@
 #include <thread>
 
 #include <fcntl.h>
-#include <poll.h>
 
 #include "adapter/support/endpoint.h"
 #include "adapter/support/environment.h"
+#include "adapter/support/services.h"
 #include "control/admin.h"
 
 namespace verbena::adapter::testing {
 namespace {
-
-constexpr int kPatienceMs = 10'000;
-
-bool readable(int fd, int timeout_ms = 0) {
-  pollfd entry{fd, POLLIN, 0};
-  return ::poll(&entry, 1, timeout_ms) == 1 && (entry.revents & POLLIN) != 0;
-}
-
-ibv_async_event next_event(ibv_context* context) {
-  ibv_async_event event{};
-  EXPECT_TRUE(readable(context->async_fd, kPatienceMs)) << "no event within ten seconds";
-  if (readable(context->async_fd)) {
-    EXPECT_EQ(ibv_get_async_event(context, &event), 0);
-  } else {
-    event.event_type = IBV_EVENT_CLIENT_REREGISTER;  // which we never send
-  }
-  return event;
-}
 
 // Skips others, of which the port may have several at once.
 void await_port_event(ibv_context* context, ibv_event_type type) {
@@ -114,7 +96,7 @@ TEST(AsyncEvents, GoWithTheirQueuePair) {
   peer.rkey ^= 0x100;
   const ibv_sge piece = pair.a.piece(0, 8);
   ASSERT_EQ(pair.a.post_send(remote_request(IBV_WR_RDMA_WRITE, 1, peer), {&piece, 1}), 0);
-  EXPECT_TRUE(readable(pair.b.context->async_fd, kPatienceMs));
+  EXPECT_TRUE(readable(pair.b.context->async_fd, 10'000));
   pair.b.qp.reset();
   EXPECT_FALSE(readable(pair.b.context->async_fd));
 }

@@ -193,6 +193,16 @@ TEST_F(CmAddresses, WaitsForTheNeighbour) {
   EXPECT_EQ(std::memcmp(resolved.route.destination_gid + 12, address("10.9.0.2").address, 4), 0);
 }
 
+TEST_F(CmAddresses, WaitsForAnIpv6Neighbour) {
+  const uint32_t id = program_->create();
+  ASSERT_EQ(program_->resolve_address(id, address("2001:db8::2", kPort), {}, 60000), 0);
+  EXPECT_FALSE(program_->poll_event());
+  ASSERT_TRUE(shell("ip neigh replace 2001:db8::2 lladdr 02:00:00:00:00:02 dev v0 nud permanent"));
+  const CmEvent resolved = program_->event();
+  EXPECT_EQ(resolved.type, static_cast<uint32_t>(RDMA_CM_EVENT_ADDR_RESOLVED));
+  EXPECT_EQ(std::memcmp(resolved.route.source_gid, address("2001:db8::1").address, 16), 0);
+}
+
 TEST_F(CmAddresses, GivesUpOnANeighbourThatDoesNotAnswer) {
   const uint32_t id = program_->create();
   const TimePoint begin = MonotonicClock::now();

@@ -11,10 +11,14 @@
 
 #include <gtest/gtest.h>
 #include <netinet/in.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "agent/agent_process.h"
 #include "agent/cm_program.h"
 #include "agent/network_namespace.h"
+#include "control/client.h"
+#include "roce/qpn.h"
 
 namespace verbena {
 namespace {
@@ -205,6 +209,27 @@ TEST_F(CmConnections, AreEstablishedByTheFirstMessageWhenTheRtuIsLate) {
   EXPECT_EQ(server_->establish(passive), EISCONN);
   ASSERT_EQ(client_->accept(active), 0);
   EXPECT_FALSE(server_->poll_event(CmProgram::kChannel, 50));  // the RTU says nothing new
+}
+
+TEST_F(CmConnections, AnotherUserNamesOnlyQpsThatAreLentToHim) {
+  if (::getuid() != 0 || ::setegid(0) != 0) GTEST_SKIP() << "needs root";
+  listen(address("0.0.0.0", kPort));
+  const pid_t child = ::fork();
+  if (child == 0) {
+    if (::setgid(65534) != 0 || ::setuid(65534) != 0) ::_exit(99);
+    CmProgram other;
+    if (!other.connected()) ::_exit(98);
+    const uint32_t id = other.resolve(address("127.0.0.1", kPort));
+    if (other.connect(id, parameters("", 0x4711)) != EPERM) ::_exit(1);
+    const auto client = control::Client::connect({.start_agent = false, .agent_program = {}});
+    const auto slot = client ? (*client)->take_slot() : Result<control::Slot>(fail(ENOTCONN));
+    if (!slot) ::_exit(2);
+    const uint32_t own = roce::Qpn::in_slot(slot->index, 5).value();
+    ::_exit(other.connect(id, parameters("", own)) == 0 ? 0 : 3);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
 TEST_F(CmConnections, EndWithTheProcessThatHasThem) {

@@ -116,6 +116,7 @@ class CmClient {
 
   Outcome bind_to(CmIdentifier& id, CmAddress address);
   Outcome take_port(CmIdentifier& id);
+  Outcome start_listening(CmIdentifier& id, uint32_t backlog);
   Outcome check_local(const CmAddress& address) const;
   void set_device(CmIdentifier& id, const LinkDirectory::Place& place);
   void start_resolving(CmIdentifier& id, const RouteAnswer& route, uint32_t timeout_ms);

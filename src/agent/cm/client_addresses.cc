@@ -240,17 +240,25 @@ CmClient::AddressOutcome CmClient::listen(const control::CmListenRequest& reques
     if (const auto bound = bind_to(*id, wildcard(AF_INET)); !bound) return tl::unexpected(bound.error());
   }
   if (id->state != CmState::kBound) return wrong_state();
-  const auto ports = service_.port_space(id->port_space);
-  if (const auto claimed = (*ports)->claim(*id); !claimed) {
+  if (const auto started = start_listening(*id, request.backlog); !started) {
+    return tl::unexpected(started.error());
+  }
+  return route_of(*id);
+}
+
+// REQUIRES: the identifier is bound
+CmClient::Outcome CmClient::start_listening(CmIdentifier& id, uint32_t backlog) {
+  const auto ports = service_.port_space(id.port_space);
+  if (const auto claimed = (*ports)->claim(id); !claimed) {
     return refuse(claimed.error().code, "another has the port");
   }
-  const bool as_many = request.backlog == 0 || request.backlog > kMaxBacklog;
-  id->listening_state = std::make_unique<CmIdentifier::Listening>();
-  id->listening_state->backlog = as_many ? kMaxBacklog : request.backlog;
-  id->listening = true;
-  id->state = CmState::kListen;
+  const bool as_many = backlog == 0 || backlog > kMaxBacklog;
+  id.listening_state = std::make_unique<CmIdentifier::Listening>();
+  id.listening_state->backlog = as_many ? kMaxBacklog : backlog;
+  id.listening = true;
+  id.state = CmState::kListen;
   service_.listening();
-  return route_of(*id);
+  return {};
 }
 
 }  // namespace verbena::agent

@@ -57,11 +57,7 @@ CmClient::Outcome CmClient::restore_state(CmIdentifier& id, const control::CmRes
   if (const auto bound = bind_to(id, request.route.source); !bound) return bound;
   if (request.state == control::kCmBound) return {};
   if (resolved) return restore_route(id, request.route);
-  control::CmListenRequest again{};
-  again.id = id.number;
-  again.backlog = request.backlog;
-  if (const auto listening = listen(again); !listening) return tl::unexpected(listening.error());
-  return {};
+  return start_listening(id, request.backlog);  // whether there is a wire already or will be
 }
 
 CmClient::Outcome CmClient::restore_route(CmIdentifier& id, const control::CmRoute& route) {

@@ -41,12 +41,12 @@ uint64_t EventChannel::send(control::CmEvent event) {
 
 // False: no room now. A channel whose other end is closed takes everything.
 bool EventChannel::transmit(const control::CmEvent& event) {
+  const int before = message_cost_ == 0 ? unread_bytes(socket_.get()) : 0;
   const auto sent = control::send_message(socket_.get(), control::bytes_of(event));
-  if (sent || (sent.error().code != EAGAIN && sent.error().code != ENOBUFS)) {
-    if (message_cost_ == 0) message_cost_ = std::max(0, unread_bytes(socket_.get()));
-    return true;
-  }
-  return false;
+  if (!sent) return sent.error().code != EAGAIN && sent.error().code != ENOBUFS;
+  // Nothing, or less, if the program was quick to read: then the next one will tell.
+  if (message_cost_ == 0) message_cost_ = std::max(0, unread_bytes(socket_.get()) - before);
+  return true;
 }
 
 // All events are of one size, so the kernel's count of unread bytes says how many of them lie in the socket.

@@ -70,13 +70,6 @@ std::shared_ptr<Socket> SocketTable::remove(int number) {
   return std::move(place->socket);
 }
 
-bool SocketTable::is_inherited(int number) {
-  Entry* place = entry(number);
-  if (place == nullptr) return false;
-  const std::lock_guard lock(place->lock);
-  return place->socket && place->owner != current_process();
-}
-
 bool SocketTable::remove_inherited(int number) {
   Entry* place = entry(number);
   if (place == nullptr) return false;

@@ -30,7 +30,6 @@ class SocketTable {
   std::shared_ptr<Socket> remove(int number);
   // The descriptor of an rsocket that a parent process made: takes it out.
   bool remove_inherited(int number);
-  bool is_inherited(int number);
 
  private:
   struct Entry {
