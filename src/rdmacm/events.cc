@@ -4,7 +4,9 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <thread>
 
+#include "base/time.h"
 #include "rdmacm/calls.h"
 #include "rdmacm/lifetime.h"
 #include "rdmacm/restoration.h"
@@ -39,6 +41,11 @@ bool is_news(const CmEvent& message, Identifier& identifier) {
       (message.flags & control::kCmFromProgram) != 0 && message.type <= RDMA_CM_EVENT_TIMEWAIT_EXIT;
   return !told || still_concerns(state, static_cast<rdma_cm_event_type>(message.type));
 }
+
+// A program that ends may destroy its channel while a thread of its own is about to wait there again, as
+// rping does. A thread that had got so far as to wait would wait for ever, and the process end in peace; one
+// that was late by an instant must not turn that into a failure.
+constexpr Duration kEndOfProcess = std::chrono::milliseconds(500);
 
 }  // namespace
 
@@ -91,10 +98,13 @@ VERBENA_ABI int rdma_get_cm_event(rdma_event_channel* channel, rdma_cm_event** e
   return answer([&] {
     if (channel == nullptr || event == nullptr) return EINVAL;
     // Held as long as we wait in it: another thread may destroy it.
-    const auto found = Process::current().registry.find(channel);
-    if (!found) return found.error().code;
-    const auto next = next_event(**found);
+    Registry& registry = Process::current().registry;
+    const auto found = registry.find(channel);
+    const auto next = found ? next_event(**found) : verbena::Result<Event*>(tl::unexpected(found.error()));
     if (next) *event = *next;
+    if (error_of(next) == EBADF && registry.was_just_removed(channel)) {
+      std::this_thread::sleep_for(kEndOfProcess);
+    }
     return error_of(next);
   });
 }

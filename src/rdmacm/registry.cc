@@ -22,6 +22,14 @@ void Registry::remove(const Channel& channel) {
   if (found == channels_.end()) return;
   last = std::move(found->second);
   channels_.erase(found);
+  removed_ = &channel;
+  removed_at_ = MonotonicClock::now();
+}
+
+bool Registry::was_just_removed(const rdma_event_channel* channel) {
+  constexpr Duration kJust = std::chrono::milliseconds(100);
+  const std::lock_guard lock(mutex_);
+  return channel == removed_ && MonotonicClock::now() - removed_at_ < kJust;
 }
 
 std::vector<std::shared_ptr<Channel>> Registry::channels() {

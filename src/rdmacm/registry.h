@@ -8,6 +8,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/time.h"
 #include "control/cm_protocol.h"
 #include "rdmacm/channel.h"
 
@@ -21,6 +22,8 @@ class Registry {
  public:
   void add(std::shared_ptr<Channel> channel);
   void remove(const Channel& channel);
+  // Whether a channel at this address was removed a moment ago.
+  bool was_just_removed(const rdma_event_channel* channel);
   std::vector<std::shared_ptr<Channel>> channels();
   // The channel that the application means; it stays as long as the answer does. EBADF: there is none (any
   // more). Programs read a channel in one thread and destroy it in another.
@@ -44,6 +47,8 @@ class Registry {
  private:
   std::mutex mutex_;
   std::unordered_map<const rdma_event_channel*, std::shared_ptr<Channel>> channels_;
+  const rdma_event_channel* removed_ = nullptr;  // the last one
+  TimePoint removed_at_{};
   std::unordered_map<uint64_t, Identifier*> identifiers_;
 };
 

@@ -103,7 +103,15 @@ CmClient::CmClient(CmService& service, Host& host) : service_(service), host_(ho
 
 CmClient::~CmClient() {
   service_.leave(*this);
-  for (const auto& [number, id] : ids_) discard(*id);
+  for (const auto& [number, id] : ids_) {
+    // Of an XRC target that is destroyed nobody is told: other processes may have it open. Of one whose
+    // process has died the peer shall hear.
+    if (id->qp_type == IBV_QPT_XRC_RECV && id->connection != 0) {
+      [[maybe_unused]] const auto said =
+          service_.manager().disconnect(id->connection, {}, MonotonicClock::now());
+    }
+    discard(*id);
+  }
   usage().channels -= channels_.size();
   service_.settle();
 }
