@@ -2,6 +2,7 @@
 // Connections between two identifiers of one process, through the agent.
 #include <cerrno>
 #include <thread>
+#include <vector>
 
 #include "rdmacm/support/connection.h"
 
@@ -149,6 +150,20 @@ TEST(Connecting, EndsWithItsListener) {
   listener->id.reset();
   EXPECT_FALSE(readable(listener->channel.get(), 0));
   hear(caller.channel.get(), RDMA_CM_EVENT_REJECTED);
+}
+
+TEST(Connecting, IsDoneByManyThreadsAtOnce) {
+  const auto connect_and_end = [] {
+    for (int i = 0; i < 10; ++i) {
+      Connection connection;
+      exchange(connection.caller.id.get(), connection.accepted.get());
+      EXPECT_EQ(rdma_disconnect(connection.caller.id.get()), 0);
+      hear(connection.listener.channel.get(), RDMA_CM_EVENT_DISCONNECTED);
+    }
+  };
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i) threads.emplace_back(connect_and_end);
+  for (std::thread& thread : threads) thread.join();
 }
 
 // The application brings its QP, and moves it itself by rdma_init_qp_attr(3).

@@ -90,7 +90,7 @@ inline Heard hear(rdma_event_channel* channel) {
     heard.connection = event->param.conn;
   }
   const bool multicast =
-      event->event == RDMA_CM_EVENT_MULTICAST_JOIN || event->event == RDMA_CM_EVENT_MULTICAST_ERROR;
+      heard.type == RDMA_CM_EVENT_MULTICAST_JOIN || heard.type == RDMA_CM_EVENT_MULTICAST_ERROR;
   const void* data = datagram ? event->param.ud.private_data : event->param.conn.private_data;
   const size_t length = datagram ? event->param.ud.private_data_len : event->param.conn.private_data_len;
   if (data != nullptr && !multicast) heard.data.assign(static_cast<const char*>(data), length);
