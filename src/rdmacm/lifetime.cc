@@ -169,7 +169,8 @@ void abandon_request(Process& process, const CmEvent& message) {
     return;
   control::CmIdRequest request{};
   request.id = message.id;
-  [[maybe_unused]] const auto destroyed = process.agent.call(MessageType::kCmDestroyId, request);
+  [[maybe_unused]] const auto destroyed =
+      process.agent.call<control::CmDestroyReply>(MessageType::kCmDestroyId, request);
 }
 
 }  // namespace verbena::rdmacm

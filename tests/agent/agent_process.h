@@ -34,15 +34,16 @@ class AgentProcess {
   explicit AgentProcess(std::vector<std::string> options = {"--foreground"}) {
     int ready[2];
     if (::pipe(ready) != 0) return;
+    // All that allocates is done before fork(): another thread of a sanitized test may be in the allocator.
+    options.insert(options.begin(), VERBENA_AGENT_PROGRAM);
+    options.push_back("--ready-fd=" + std::to_string(ready[1]));
+    std::vector<char*> arguments;
+    for (std::string& option : options) arguments.push_back(option.data());
+    arguments.push_back(nullptr);
     pid_ = ::fork();
     if (pid_ == 0) {
       ::close(ready[0]);
       ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // also when the test is killed
-      options.insert(options.begin(), VERBENA_AGENT_PROGRAM);
-      options.push_back("--ready-fd=" + std::to_string(ready[1]));
-      std::vector<char*> arguments;
-      for (std::string& option : options) arguments.push_back(option.data());
-      arguments.push_back(nullptr);
       ::execv(arguments[0], arguments.data());
       ::_exit(127);
     }

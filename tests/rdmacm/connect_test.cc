@@ -150,6 +150,9 @@ TEST(Connecting, EndsWithItsListener) {
   listener->id.reset();
   EXPECT_FALSE(readable(listener->channel.get(), 0));
   hear(caller.channel.get(), RDMA_CM_EVENT_REJECTED);
+  // Nothing else: the agent is the same as before, and nobody was told otherwise.
+  Listener another;
+  EXPECT_FALSE(readable(caller.channel.get(), 0));
 }
 
 TEST(Connecting, IsDoneByManyThreadsAtOnce) {
