@@ -227,6 +227,18 @@ class ConnectionChaos(unittest.TestCase):
                 self.assert_nothing_left(self.server_host, self.client_host)
         self.assert_connects_anew()
 
+    def test_lost_address_and_device(self):
+        server, client = self.begin("established")
+        harness.sh("ip", "-n", self.client_host.namespace, "addr", "del", f"{self.client_host.ipv4}/24", "dev", "eth0")
+        client.wait_for_event("ADDR_CHANGE")
+        status, output = self.client_host.command("link", "del", "rxe_eth0")
+        self.assertEqual(status, 0, output)
+        client.wait_for_event("DEVICE_REMOVAL")
+        self.assertEqual([line for line in server.read() if line.startswith("event")], [])
+        client.kill()
+        server.kill()
+        self.assert_nothing_left(self.client_host)
+
     def test_lost_link(self):
         for stage in STAGES:
             with self.subTest(stage=stage):
