@@ -19,7 +19,7 @@ namespace verbena::agent {
 // some milliseconds later hurts nobody, while perftest does not survive one. Of the agent's thread.
 class EarlyRequests {
  public:
-  static constexpr Duration kPatience = std::chrono::milliseconds(30);
+  static constexpr Duration kPatience = std::chrono::milliseconds(100);
   static constexpr size_t kMost = 64;  // beyond, they are refused at once
 
   struct Request {
