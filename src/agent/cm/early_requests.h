@@ -16,10 +16,10 @@ namespace verbena::agent {
 // Requests for ports that nobody listens on, kept for a moment: the listener may be on its way. Programs that
 // agree on a port over another connection (perftest's -R) race for it, the one to listen, the other to
 // connect. Asking the kernel is so quick that the listener wins there; asking us is not. A refusal that comes
-// some milliseconds later hurts nobody, while perftest does not survive one. Of the agent's thread.
+// a moment later hurts nobody, while perftest does not survive one. Of the agent's thread.
 class EarlyRequests {
  public:
-  static constexpr Duration kPatience = std::chrono::milliseconds(30);
+  static constexpr Duration kPatience = std::chrono::milliseconds(100);
   static constexpr size_t kMost = 64;  // beyond, they are refused at once
 
   struct Request {
