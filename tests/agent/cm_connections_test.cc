@@ -6,6 +6,7 @@
 #include <cstring>
 #include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -178,6 +179,11 @@ TEST_F(CmConnections, WaitWhileTheBacklogIsFull) {
     active.push_back(client_->resolve(address("127.0.0.1", kPort)));
     ASSERT_EQ(client_->connect(active.back(), parameters(std::to_string(i))), 0);
   }
+  const auto is_dropped = [&] {
+    return client_->status().dropped[static_cast<size_t>(cm::DropReason::kNotAdmitted)] > 0;
+  };
+  const TimePoint deadline = MonotonicClock::now() + std::chrono::seconds(5);
+  while (!is_dropped() && MonotonicClock::now() < deadline) std::this_thread::yield();
   // The requests that the application has taken out of the channel count no more.
   EXPECT_EQ(text_of(server_->event()), "0");
   EXPECT_EQ(text_of(server_->event()), "1");

@@ -20,6 +20,7 @@
 #include "base/time.h"
 #include "base/unique_fd.h"
 #include "control/cm_protocol.h"
+#include "control/cm_status.h"
 #include "control/connection.h"
 
 namespace verbena::test {
@@ -114,6 +115,12 @@ class CmProgram {
                                                                    request, 0, deadline());
     if (answer) events_of_destroyed_ = answer->message.events;
     return code(answer);
+  }
+  // What the agent counts; all zeros if it does not answer.
+  control::CmStatus status() {
+    const auto answer = connection_->call<control::CmStatusReply>(
+        control::MessageType::kGetCmStatus, control::GetCmStatusRequest{}, 0, deadline());
+    return answer ? answer->message.status : control::CmStatus{};
   }
   // How many events the agent says it has sent for the identifier that was destroyed last.
   uint32_t events_of_destroyed() const { return events_of_destroyed_; }
