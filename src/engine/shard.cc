@@ -85,6 +85,7 @@ void Shard::finish(Gathering gathering) {
   bool must_wake = false;
   if (abandoned_) {
     doorbells_.take([](QueuePair&) {});
+    engine_waits_.store(false, std::memory_order_relaxed);  // it waited in the parent
   } else {
     answer_doorbells();
     const bool for_engine = engine_waits_.exchange(false, std::memory_order_relaxed);

@@ -45,6 +45,16 @@ TEST_F(ShardFork, LockThatCannotBeHadDoesNotHoldUpTheFork) {
   shard->after_fork_in_parent();
 }
 
+// The engine thread had come for the lock and gone when the process forked; in the child there is none.
+TEST_F(ShardFork, ChildOwesNothingToTheEngineThreadThatWaited) {
+  ASSERT_TRUE(shard->before_fork());
+  std::thread([&] { shard->run_engine(); }).join();
+  shard->abandon();
+  shard->poll();
+  shard->ring(*qp);
+  EXPECT_THAT(sent(), IsEmpty());
+}
+
 TEST_F(ShardFork, ChildNeitherHangsNorSendsAndTheParentGoesOn) {
   auto engine = EngineThread::start(*shard, -1, [] {});
   ASSERT_TRUE(engine);

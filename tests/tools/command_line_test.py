@@ -107,7 +107,7 @@ class Status(unittest.TestCase):
         ran = verbena("status", "--json")
         self.assertEqual(ran.returncode, 0, ran.stderr)
         whole = json.loads(ran.stdout)
-        self.assertEqual(set(whole), {"version", "agent", "links", "processes"})
+        self.assertEqual(set(whole), {"version", "agent", "links", "processes", "connection_management"})
 
     def test_answer_that_cannot_be_written_is_an_error(self):
         with open("/dev/full", "w", encoding="utf-8") as full:
