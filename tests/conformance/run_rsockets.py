@@ -102,13 +102,6 @@ def was_refused(output):
     return "refused" in output or "rpoll: Operation now in progress" in output
 
 
-def waits_for_client(host, process):
-    """Whether a program has come to sleep with an identifier that listens."""
-    managed = host.status()["connection_management"]  # none: there is no agent
-    state = pathlib.Path(f"/proc/{process.pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
-    return managed and managed["listening"] > 0 and state == "S"
-
-
 def run_case(case, server, client, folder):
     """What was wrong with a run, or None."""
     port, environment = server.hosts.port(), environment_of(case)
@@ -116,9 +109,6 @@ def run_case(case, server, client, folder):
     if case.fork:
         SEMAPHORE.unlink(missing_ok=True)
     serving = server.verbena("run", *command(case, server, port), environment=environment)
-    if case.program == "riostream":
-        # It tells its listener how many mappings to offer only when it listens already: no client may come before that.
-        harness.poll_until(lambda: waits_for_client(server, serving) or not serving.running(), STARTED)
     # Nothing outside shows that an rsocket listens: the client is refused until it does.
     attempts = []
 
