@@ -125,6 +125,17 @@ class Manager {
   void receive(ConstBytes mad, const Receipt& receipt);
 
   // What each message does. An event, if any, is the last thing.
+  // What becomes of a REQ or SIDR_REQ that nobody has answered before. What is to be ignored is counted.
+  template <class Request>
+  Admission admit(const Request& request, const Receipt& receipt) {
+    if (half_open_ >= config_.max_half_open) {
+      drop(DropReason::kTooManyHalfOpen);
+      return Admission::ignore();
+    }
+    const Admission admission = handler_.admit(request, receipt.arrival);
+    if (admission.verdict == Admission::kIgnore) drop(DropReason::kNotAdmitted);
+    return admission;
+  }
   void handle(const Req& req, const Receipt& receipt);
   void handle(const Mra& mra, const Receipt& receipt);
   void handle(const Rej& rej, const Receipt& receipt);

@@ -64,14 +64,9 @@ void Manager::handle(const Req& req, const Receipt& receipt) {
     answer_rej(0, req.local_id, Answered::kReq, because(RejReason::kStaleConnection), receipt);
     return;
   }
-  if (half_open_ >= config_.max_half_open) {
-    drop(DropReason::kTooManyHalfOpen);
-    return;
-  }
-  const Admission admission = handler_.admit(req, receipt.arrival);
-  if (admission.verdict == Admission::kIgnore) {
-    drop(DropReason::kNotAdmitted);
-  } else if (admission.verdict == Admission::kRefuse) {
+  const Admission admission = admit(req, receipt);
+  if (admission.verdict == Admission::kIgnore) return;
+  if (admission.verdict == Admission::kRefuse) {
     answer_rej(0, req.local_id, Answered::kReq, because(admission.reason), receipt);
   } else {
     become_passive(create(admission.context, receipt.arrival.path), req, receipt);

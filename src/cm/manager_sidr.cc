@@ -30,15 +30,8 @@ void Manager::handle(const SidrReq& req, const Receipt& receipt) {
     if (known->lingers) send_again(*known);
     return;
   }
-  if (half_open_ >= config_.max_half_open) {
-    drop(DropReason::kTooManyHalfOpen);
-    return;
-  }
-  const Admission admission = handler_.admit(req, receipt.arrival);
-  if (admission.verdict == Admission::kIgnore) {
-    drop(DropReason::kNotAdmitted);
-    return;
-  }
+  const Admission admission = admit(req, receipt);
+  if (admission.verdict == Admission::kIgnore) return;
   if (admission.verdict == Admission::kRefuse) {
     SidrRep rep;
     rep.request_id = req.request_id;

@@ -21,10 +21,6 @@
 namespace verbena::control {
 namespace {
 
-// While root's agent restarts, an ordinary user's process waits for it rather than start one of its own.
-constexpr Duration kRootGrace = std::chrono::seconds(1);
-constexpr Duration kFirstRetry = std::chrono::milliseconds(10);
-constexpr Duration kLongestRetry = std::chrono::seconds(1);
 constexpr Duration kStartInterval = std::chrono::seconds(1);
 
 // Two locks: a call may hold call_mutex_ for as long as the agent takes; event_mutex_ is never held across
@@ -143,26 +139,14 @@ class AgentClient final : public Client {
   // REQUIRES: call_mutex_ is held
   Result<void> reconnect(TimePoint deadline) {
     if (abandoned_) return fail(ECONNREFUSED);
-    const TimePoint start_after = MonotonicClock::now() + grace();
-    for (;;) {
-      auto connection = Connection::open_or_start(options_, deadline, start_after);
-      if (!connection) return fail(connection.error().code);
-      auto greeted = greet(std::move(*connection), deadline);
-      // An agent that was about to end when we came: there is another to be had.
-      const bool again = !greeted && (greeted.error().code == ECONNRESET || greeted.error().code == EPIPE);
-      if (!again || MonotonicClock::now() >= deadline) return greeted;
-    }
+    return Connection::open_and_greet(
+        options_, deadline, MonotonicClock::now() + grace_for_next(agent_uid_),
+        [this](Connection connection, TimePoint until) { return greet(std::move(connection), until); });
   }
-
-  Duration grace() const { return agent_uid_ == 0 && ::geteuid() != 0 ? kRootGrace : Duration::zero(); }
 
   // Says hello, and which slots we hold. REQUIRES: call_mutex_ is held
   Result<void> greet(Connection connection, TimePoint deadline) {
-    HelloRequest hello{};
-    store_text(hello.program, program_invocation_short_name);
-    const int vault = vault_.get();
-    const std::span<const int> fds(&vault, vault >= 0 ? 1 : 0);
-    auto answer = connection.call<HelloReply>(MessageType::kHello, hello, 2, deadline, fds);
+    auto answer = connection.say_hello(vault_, deadline);
     if (!answer) return fail(answer.error().code);
     auto snapshot = read_link_file(answer->fds[1].get());
     if (!snapshot) return fail(snapshot.error().code);
@@ -210,7 +194,7 @@ class AgentClient final : public Client {
       if (!good) {  // the agent died
         events_.reset();
         retry_interval_ = kFirstRetry;
-        next_start_ = MonotonicClock::now() + grace();
+        next_start_ = MonotonicClock::now() + grace_for_next(agent_uid_);
         return;
       }
       const auto seen = request_header(MessageType::kLinksSeen, header.sequence);
@@ -253,8 +237,6 @@ class AgentClient final : public Client {
     when.it_value.tv_nsec = delay.count() % 1'000'000'000;
     ::timerfd_settime(timer_.get(), 0, &when, nullptr);
   }
-
-  static constexpr uid_t kNoAgentYet = static_cast<uid_t>(-1);
 
   const ConnectOptions options_;
   UniqueFd poll_set_;  // of events_ and timer_: a number that stays when the agent changes

@@ -15,6 +15,7 @@
 namespace verbena::control {
 namespace {
 
+constexpr Duration kRootGrace = std::chrono::seconds(1);
 constexpr Duration kRetryInterval = std::chrono::milliseconds(5);
 constexpr Duration kStartInterval = std::chrono::milliseconds(500);
 // How long a receive waits in the kernel, which is a system call less than to wait in poll(2).
@@ -52,6 +53,18 @@ Result<UniqueFd> connect_to(uid_t uid, uid_t& server) {
 }
 
 }  // namespace
+
+Duration grace_for_next(uid_t former_agent) {
+  return former_agent == 0 && ::geteuid() != 0 ? kRootGrace : Duration::zero();
+}
+
+AdminResult<Answer<HelloReply>> Connection::say_hello(const UniqueFd& vault, TimePoint deadline) {
+  HelloRequest hello{};
+  store_text(hello.program, program_invocation_short_name);
+  const int offered = vault.get();
+  return call<HelloReply>(MessageType::kHello, hello, 2, deadline,
+                          std::span<const int>(&offered, offered >= 0 ? 1 : 0));
+}
 
 Result<Connection> Connection::open() {
   uid_t server = 0;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cerrno>
 #include <string>
 #include <utility>
 #include <vector>
@@ -17,6 +18,16 @@ namespace verbena::control {
 // How long a call may take, the start of an agent included.
 inline constexpr Duration kCallTimeout = std::chrono::seconds(2);
 
+// Between attempts to reach the next agent.
+inline constexpr Duration kFirstRetry = std::chrono::milliseconds(10);
+inline constexpr Duration kLongestRetry = std::chrono::seconds(1);
+
+// No agent's: whoever has not reached one yet.
+inline constexpr uid_t kNoAgentYet = static_cast<uid_t>(-1);
+// While root's agent restarts, an ordinary user's process waits so long for it rather than start one of its
+// own.
+Duration grace_for_next(uid_t former_agent);
+
 template <class Reply>
 struct Answer {
   Reply message{};
@@ -32,6 +43,23 @@ class Connection {
   // The same, and starts one if need be and allowed. Not before `start_after`: an agent may be on its way.
   static Result<Connection> open_or_start(const ConnectOptions& options, TimePoint deadline,
                                           TimePoint start_after = {});
+
+  // The same, and says hello by `greet(connection, deadline)`, a Result<void>; to another agent where the one
+  // that answered was about to end.
+  template <class Greet>
+  static Result<void> open_and_greet(const ConnectOptions& options, TimePoint deadline, TimePoint start_after,
+                                     Greet&& greet) {
+    for (;;) {
+      auto connection = open_or_start(options, deadline, start_after);
+      if (!connection) return fail(connection.error().code);
+      auto greeted = greet(std::move(*connection), deadline);
+      const bool again = !greeted && (greeted.error().code == ECONNRESET || greeted.error().code == EPIPE);
+      if (!again || MonotonicClock::now() >= deadline) return greeted;
+    }
+  }
+
+  // Says hello for this program, and offers the vault if there is one.
+  AdminResult<Answer<HelloReply>> say_hello(const UniqueFd& vault, TimePoint deadline);
 
   // Sends the request and waits for its reply. REQUIRES: request.header was not yet filled in
   template <class Reply, class Request>

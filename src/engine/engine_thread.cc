@@ -8,13 +8,13 @@
 #include <system_error>
 
 #include <pthread.h>
-#include <signal.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/signals_blocked.h"
 #include "memory/guarded.h"
 
 namespace verbena::engine {
@@ -38,24 +38,6 @@ epoll_event event_of(uint32_t events, Source source) {
 epoll_event packets_event(bool listening) {
   return event_of((listening ? EPOLLIN : 0u) | EPOLLONESHOT, kPackets);
 }
-
-// Signals go to the application's threads. A fault of our own must not be blocked: the kernel would kill the
-// process.
-class SignalsBlocked {
- public:
-  SignalsBlocked() {
-    sigset_t all;
-    sigfillset(&all);
-    for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL}) sigdelset(&all, fault);
-    pthread_sigmask(SIG_SETMASK, &all, &before_);
-  }
-  ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-  SignalsBlocked(const SignalsBlocked&) = delete;
-  SignalsBlocked& operator=(const SignalsBlocked&) = delete;
-
- private:
-  sigset_t before_;
-};
 
 }  // namespace
 

@@ -8,11 +8,11 @@
 
 #include <poll.h>
 #include <pthread.h>
-#include <signal.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/signals_blocked.h"
 #include "control/message_socket.h"
 #include "rdmacm/restoration.h"
 
@@ -22,30 +22,8 @@ namespace {
 using control::MessageType;
 using control::PlainReply;
 
-// While root's agent restarts, an ordinary user's process waits for it rather than start one of its own.
-constexpr Duration kRootGrace = std::chrono::seconds(1);
-constexpr Duration kFirstRetry = std::chrono::milliseconds(10);
-constexpr Duration kLongestRetry = std::chrono::seconds(1);
 constexpr Duration kForGood = Duration(-1);
 constexpr size_t kMonitorStack = 256 << 10;
-
-// Signals go to the application's threads. A fault of our own must not be blocked: the kernel would kill the
-// process without a word.
-class SignalsBlocked {
- public:
-  SignalsBlocked() {
-    sigset_t all;
-    sigfillset(&all);
-    for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL}) sigdelset(&all, fault);
-    pthread_sigmask(SIG_SETMASK, &all, &before_);
-  }
-  ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-  SignalsBlocked(const SignalsBlocked&) = delete;
-  SignalsBlocked& operator=(const SignalsBlocked&) = delete;
-
- private:
-  sigset_t before_;
-};
 
 int milliseconds_of(Duration duration) {
   if (duration < Duration::zero()) return -1;
@@ -98,10 +76,6 @@ void AgentLink::close_in_child() {
   }
 }
 
-Duration AgentLink::grace() const {
-  return known_ && agent_uid_ == 0 && ::geteuid() != 0 ? kRootGrace : Duration::zero();
-}
-
 void AgentLink::disconnect() {
   sockets_[0].store(-1);
   sockets_[1].store(-1);
@@ -111,23 +85,15 @@ void AgentLink::disconnect() {
 
 Result<void> AgentLink::connect(TimePoint deadline) {
   disconnect();
-  const TimePoint start_after = MonotonicClock::now() + grace();
-  for (;;) {
-    auto connection = control::Connection::open_or_start(options_, deadline, start_after);
-    if (!connection) return fail(connection.error().code);
-    const auto greeted = greet(std::move(*connection), deadline);
-    // An agent that was about to end when we came: there is another to be had.
-    const bool again = !greeted && (greeted.error().code == ECONNRESET || greeted.error().code == EPIPE);
-    if (!again || MonotonicClock::now() >= deadline) return greeted;
-  }
+  return control::Connection::open_and_greet(options_, deadline,
+                                             MonotonicClock::now() + control::grace_for_next(agent_uid_),
+                                             [this](control::Connection connection, TimePoint until) {
+                                               return greet(std::move(connection), until);
+                                             });
 }
 
 Result<void> AgentLink::greet(control::Connection connection, TimePoint deadline) {
-  control::HelloRequest hello{};
-  control::store_text(hello.program, program_invocation_short_name);
-  const int vault = vault_.get();
-  const std::span<const int> offered(&vault, vault >= 0 ? 1 : 0);
-  auto answer = connection.call<control::HelloReply>(MessageType::kHello, hello, 2, deadline, offered);
+  auto answer = connection.say_hello(vault_, deadline);
   if (!answer) return fail(answer.error().code);
   const uint32_t generation = generation_.fetch_add(1) + 1;
   Restoration restoration(connection, registry_, generation, deadline);
@@ -135,7 +101,6 @@ Result<void> AgentLink::greet(control::Connection connection, TimePoint deadline
   const std::vector<Told> told = restoration.run();
   if (connection.lost()) return fail(ECONNRESET);
 
-  known_ = true;
   agent_uid_ = connection.agent_uid();
   connection_ = std::move(connection);
   agent_events_ = std::move(answer->fds[0]);
@@ -212,7 +177,7 @@ Duration AgentLink::look_after_agent(bool readable) {
   // Who has nothing there needs no agent.
   if (registry_.empty()) return kForGood;
   if (connect(MonotonicClock::now() + control::kCallTimeout)) return Duration::zero();
-  retry_ = std::clamp(retry_ * 2, kFirstRetry, kLongestRetry);
+  retry_ = std::clamp(retry_ * 2, control::kFirstRetry, control::kLongestRetry);
   return retry_;
 }
 

@@ -99,7 +99,6 @@ class AgentLink {
   Result<void> connect(TimePoint deadline);                                // REQUIRES: mutex_ is held
   Result<void> greet(control::Connection connection, TimePoint deadline);  // REQUIRES: mutex_ is held
   void disconnect();                                                       // REQUIRES: mutex_ is held
-  Duration grace() const;
 
   void start_monitor();
   void monitor();
@@ -118,8 +117,7 @@ class AgentLink {
   std::atomic<uint32_t> generation_{0};
   Identifier* calling_ = nullptr;
   State before_call_{};
-  bool known_ = false;  // agent_uid_ is that of an agent we had
-  uid_t agent_uid_ = 0;
+  uid_t agent_uid_ = control::kNoAgentYet;
   bool monitored_ = false;
   UniqueFd wakeup_;
   Duration retry_{};

@@ -1,71 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <cerrno>
-#include <new>
-#include <system_error>
-#include <utility>
-
-#include <cxxabi.h>
-
 #include "adapter/provider.h"
-#include "base/log.h"
-#include "base/result.h"
+#include "base/c_abi.h"
 
-// A function of the C ABI. Its version comes from libibverbs.map; where a name has an older version beside
-// the default one, that older one carries a symver attribute (compat_1_0.cc).
-#define VERBENA_ABI extern "C" __attribute__((visibility("default")))
+// VERBENA_ABI: where a name has an older version beside the default one, that older one carries a symver
+// attribute (compat_1_0.cc).
 
 namespace verbena::verbs {
 
-// Runs `body`, which returns an errno value, and lets no exception out. The one thing that passes is the
-// forced unwinding by which pthread_cancel() ends a thread: rping and many others cancel a thread that sleeps
-// in ibv_get_cq_event(). It is caught by a reference to nothing, to which the sanitizer would object.
-template <class Body>
-__attribute__((noinline, no_sanitize("null"))) int without_exceptions(Body&& body) {
-  try {
-    return std::forward<Body>(body)();
-  } catch (abi::__forced_unwind&) {
-    throw;
-  } catch (const std::bad_alloc&) {
-    return ENOMEM;
-  } catch (const std::system_error& error) {
-    return error.code().value() != 0 ? error.code().value() : EIO;
-  } catch (const std::exception& error) {
-    log_error("a call failed unexpectedly: {}", error.what());
-    return EIO;
-  } catch (...) {
-    return EIO;
-  }
-}
-
-// For verbs that return 0 or an errno value. errno is set too, as it is where the value comes from a system
-// call.
-template <class Body>
-int answer_code(Body&& body) {
-  const int code = without_exceptions(std::forward<Body>(body));
-  if (code != 0) errno = code;
-  return code;
-}
-
-// For verbs that return 0, or -1 and errno.
-template <class Body>
-int answer_minus_one(Body&& body) {
-  return answer_code(std::forward<Body>(body)) == 0 ? 0 : -1;
-}
-
-// For verbs that return a pointer, or null and errno. `body` returns a Result<T*>.
-template <class Body>
-auto answer_pointer(Body&& body) -> typename decltype(body())::value_type {
-  typename decltype(body())::value_type pointer = nullptr;
-  answer_code([&] {
-    auto result = body();
-    if (!result) return result.error().code;
-    pointer = *result;
-    return 0;
-  });
-  return pointer;
-}
+using verbena::answer_code;
+using verbena::answer_minus_one;
+using verbena::answer_pointer;
+using verbena::without_exceptions;
 
 // The context of an object of the ABI, or null when there is none: a null object is the commonest mistake.
 inline provider::Context* owner(ibv_context* context) {

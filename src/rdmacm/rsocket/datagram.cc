@@ -231,14 +231,4 @@ void Datagram::take_event() {
   for (const auto& qp : queue_pairs_) qp->take_event(again);
 }
 
-Result<void> Datagram::await(Interest interest, bool may_block) {
-  if (!may_block) {
-    if (ready(interest) == 0) return fail(EAGAIN);
-    return {};
-  }
-  const auto waited = wait_for(*this, interest);
-  if (!waited) return fail(waited.error().code);
-  return {};
-}
-
 }  // namespace verbena::rsocket

@@ -81,7 +81,6 @@ class Datagram final : public Socket, public ServiceClient, public std::enable_s
   void on_path(const Address& address, const Result<UdPath>& path);
   void deliver(const Address& source, ConstBytes payload);
   bool poll_queue_pairs();
-  Result<void> await(Interest interest, bool may_block);
 
   Service& service_;
   UniqueFd udp_;

@@ -9,6 +9,7 @@
 
 #include "base/log.h"
 #include "rdmacm/rsocket/datagram.h"
+#include "rdmacm/rsocket/waiting.h"
 
 namespace verbena::rsocket {
 namespace {
@@ -47,7 +48,7 @@ Result<size_t> Datagram::receive(Buffers into, int flags, Address* source) {
     }
     if (closed_.load()) return fail(EBADF);
     if (reading_shut_.load()) return 0;
-    if (const auto waited = await(POLLIN, waits); !waited) return fail(waited.error().code);
+    if (const auto waited = await(*this, POLLIN, waits); !waited) return fail(waited.error().code);
   }
 }
 
@@ -77,7 +78,8 @@ Result<size_t> Datagram::send(Buffers from, int flags, const Address* destinatio
       }
     }
     if (closed_.load()) return fail(EBADF);
-    if (const auto waited = await(POLLOUT, may_block(flags)); !waited) return fail(waited.error().code);
+    if (const auto waited = await(*this, POLLOUT, may_block(flags)); !waited)
+      return fail(waited.error().code);
   }
 }
 

@@ -11,6 +11,7 @@
 #include <sys/eventfd.h>
 
 #include "base/log.h"
+#include "base/signals_blocked.h"
 
 namespace verbena::rsocket {
 namespace {
@@ -32,23 +33,6 @@ void after_fork_in_child() {
   making.unlock();
 }
 
-// All but those that a fault in this very thread raises.
-class SignalsBlocked {
- public:
-  SignalsBlocked() {
-    sigset_t blocked;
-    sigfillset(&blocked);
-    for (const int fault : {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGTRAP}) sigdelset(&blocked, fault);
-    pthread_sigmask(SIG_SETMASK, &blocked, &before_);
-  }
-  ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-  SignalsBlocked(const SignalsBlocked&) = delete;
-  SignalsBlocked& operator=(const SignalsBlocked&) = delete;
-
- private:
-  sigset_t before_;
-};
-
 }  // namespace
 
 Result<Service*> Service::instance() {
@@ -65,7 +49,7 @@ Result<Service*> Service::instance() {
 Result<Service*> Service::start() {
   std::unique_ptr<Service> service(new Service);
   if (const auto opened = service->open(); !opened) return fail(opened.error().code);
-  const SignalsBlocked signals;
+  const SignalsBlocked signals({SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGTRAP});
   std::thread([self = service.get()] { self->run(); }).detach();
   return service.release();
 }

@@ -106,7 +106,6 @@ class Stream final : public Socket,
 
   // Moving data.
   Result<Connection*> opened(int flags);
-  Result<void> await(Interest interest, bool may_block);
   Result<void> await_sending(Connection& connection, bool may_block);
   Result<void> announce_maps(Connection& connection, bool may_block);
   int sending_error(Connection& connection) const;

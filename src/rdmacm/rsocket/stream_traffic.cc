@@ -5,6 +5,7 @@
 #include <poll.h>
 
 #include "rdmacm/rsocket/stream.h"
+#include "rdmacm/rsocket/waiting.h"
 
 namespace verbena::rsocket {
 namespace {
@@ -37,16 +38,6 @@ Result<Connection*> Stream::opened(int flags) {
   return fail(error_ != 0 ? std::exchange(error_, 0) : ENOTCONN);
 }
 
-Result<void> Stream::await(Interest interest, bool may_block) {
-  if (!may_block) {
-    if (ready(interest) == 0) return fail(EAGAIN);
-    return {};
-  }
-  const auto waited = wait_for(*this, interest);
-  if (!waited) return fail(waited.error().code);
-  return {};
-}
-
 Result<size_t> Stream::receive(Buffers into, int flags, Address* source) {
   if ((flags & (MSG_OOB | MSG_ERRQUEUE)) != 0) return fail(EOPNOTSUPP);
   const auto connection = opened(flags);
@@ -68,7 +59,7 @@ Result<size_t> Stream::receive(Buffers into, int flags, Address* source) {
       if (error != 0) return fail(error);
       break;
     }
-    if (const auto waited = await(POLLIN, waits); !waited) {
+    if (const auto waited = await(*this, POLLIN, waits); !waited) {
       if (done > 0) break;
       return fail(waited.error().code);
     }
@@ -89,7 +80,7 @@ Result<void> Stream::await_sending(Connection& connection, bool may_block) {
   for (;;) {
     if (!connection.is_writable()) return fail(sending_error(connection));
     if (connection.window().may_send()) return {};
-    if (const auto waited = await(POLLOUT, may_block); !waited) return fail(waited.error().code);
+    if (const auto waited = await(*this, POLLOUT, may_block); !waited) return fail(waited.error().code);
   }
 }
 

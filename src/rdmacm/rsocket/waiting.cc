@@ -84,6 +84,16 @@ Result<Interest> wait_for(Socket& socket, Interest interest, TimePoint deadline)
   return sleep_for(socket, interest, deadline);
 }
 
+Result<void> await(Socket& socket, Interest interest, bool may_block) {
+  if (!may_block) {
+    if (socket.ready(interest) == 0) return fail(EAGAIN);
+    return {};
+  }
+  const auto waited = wait_for(socket, interest);
+  if (!waited) return fail(waited.error().code);
+  return {};
+}
+
 int sleep_time(TimePoint deadline) {
   using std::chrono::milliseconds;
   const auto longest = std::chrono::duration_cast<milliseconds>(configuration().wake_up_interval);

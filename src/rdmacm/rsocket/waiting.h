@@ -85,6 +85,9 @@ class Standing {
 // ETIMEDOUT at the deadline, those of poll(2).
 Result<Interest> wait_for(Socket& socket, Interest interest, TimePoint deadline = kNever);
 
+// The same for a call that may have been told not to block (EAGAIN), and has no deadline.
+Result<void> await(Socket& socket, Interest interest, bool may_block);
+
 // As poll(2) wants it: milliseconds, rounded up, -1 for never; at most the configured wake-up interval.
 int sleep_time(TimePoint deadline);
 
