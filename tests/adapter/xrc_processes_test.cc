@@ -134,6 +134,7 @@ class XrcProcesses : public ::testing::Test {
     EXPECT_TRUE(fd);
     domain = bench.make_domain(fd.get());
     fill_random(bench.buffer, 3);
+    connection = connect();
   }
   ~XrcProcesses() override { ::unlink(file.text); }
 
@@ -168,7 +169,7 @@ class XrcProcesses : public ::testing::Test {
   FileName file;
   UniqueFd fd;
   Xrcd domain;
-  Connection connection = connect();
+  Connection connection;
 };
 
 TEST_F(XrcProcesses, AMessageReachesTheQueueOfAnotherProcess) {
