@@ -98,6 +98,7 @@ class Stream final : public Socket,
 
   // Listening.
   void on_request(const rdma_cm_event& event);
+  void start_serving();
   void serve_requests();
   Result<void> answer(const Request& request);
   static void refuse(rdma_cm_id* id);
@@ -146,8 +147,9 @@ class Stream final : public Socket,
   LocalIomaps maps_;
   std::mutex receive_mutex_;
 
-  std::unique_ptr<Queue> queue_;    // of a listener
-  std::weak_ptr<Stream> listener_;  // of one being accepted
+  std::unique_ptr<Queue> queue_;      // of a listener
+  std::atomic<bool> serving_{false};  // its requests are answered
+  std::weak_ptr<Stream> listener_;    // of one being accepted
 
   struct Options {
     bool reuse_address = false, keep_alive = false, inline_urgent = false, no_delay = false,
