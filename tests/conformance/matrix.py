@@ -37,10 +37,14 @@ class Case:
         return " ".join([self.program, *words])
 
     def shortened(self, iterations):
-        """The same with so many messages a run, unless the options say how many."""
-        if "-n" in self.options or self.raw:
-            return self
-        return dataclasses.replace(self, options=(*self.options, "-n", str(iterations)))
+        """The same with so many messages a run, unless the options say how many; with so many of each size at most."""
+        options = list(self.options)
+        if "-a" in options:
+            count = options.index("-n") + 1
+            options[count] = str(min(iterations, int(options[count])))
+        elif "-n" not in options and not self.raw:
+            options += ["-n", str(iterations)]
+        return dataclasses.replace(self, options=tuple(options))
 
     def command(self):
         return [self.program, *self.options]
@@ -51,7 +55,7 @@ class Case:
             return f"server {result.server_status}, client {result.client_status}"
         if self.expect and not re.search(self.expect, result.client.output):
             return f"the client's output has no '{self.expect}'"
-        if self.figure and not self.figure(result.client.output):
+        if self.figure and self.figure(result.client.output) is None:
             return "the client's output has no figure"
         return None
 
