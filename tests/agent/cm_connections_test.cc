@@ -437,6 +437,29 @@ TEST_F(CmConnections, AreTakenUpByTheNextAgentWhenOneIsKilled) {
   EXPECT_EQ(text_of(server_->event()), "again");
 }
 
+// Connections to two destinations may have one local port, as there are more of them than ports.
+TEST_F(CmConnections, ShareALocalPortWithTheNextAgentToo) {
+  ASSERT_TRUE(test::shell("echo 40000 40000 > /proc/sys/net/ipv4/ip_local_port_range"));
+  const uint16_t ports[] = {kPort, kPort + 1, kPort + 2};
+  std::vector<CmEvent> responses;
+  for (const uint16_t port : ports) {
+    listen(address("0.0.0.0", port));
+    const uint32_t active = client_->resolve(address("127.0.0.1", port));
+    ASSERT_EQ(client_->connect(active, parameters("hello")), 0);
+    ASSERT_EQ(server_->accept(server_->expect(RDMA_CM_EVENT_CONNECT_REQUEST), parameters("")), 0);
+    responses.push_back(client_->event());
+    EXPECT_EQ(ntohs(responses.back().route.source.port), 40000);
+  }
+  agent_->stop(SIGKILL);
+  agent_.emplace();
+  client_->reconnect();
+  EXPECT_EQ(client_->restore(restoration(500, control::kCmConnected, responses[0])), 0);
+  EXPECT_EQ(client_->restore(restoration(501, control::kCmConnected, responses[1])), 0);
+  EXPECT_EQ(client_->restore(restoration(502, control::kCmResolved, responses[2])), 0);
+  // But not what cannot be told apart.
+  EXPECT_EQ(client_->restore(restoration(503, control::kCmResolved, responses[2])), EADDRINUSE);
+}
+
 TEST_F(CmConnections, AreNotEndedByAnAgentThatEndsItself) {
   listen(address("0.0.0.0", kPort));
   establish(address("127.0.0.1", kPort));

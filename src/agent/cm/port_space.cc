@@ -42,6 +42,13 @@ Result<void> PortSpace::bind(PortBinding& holder) {
   return {};
 }
 
+Result<void> PortSpace::resume(PortBinding& holder) {
+  const auto found = ports_.find(port_of(holder.source));
+  if (found == ports_.end() || !is_unique(found->second, holder)) return bind(holder);
+  found->second.push_back(&holder);
+  return {};
+}
+
 bool PortSpace::take(PortBinding& holder, uint16_t port) {
   const auto found = ports_.find(port);
   if (found != ports_.end() && !is_unique(found->second, holder)) return false;

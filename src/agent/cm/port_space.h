@@ -34,6 +34,9 @@ class PortSpace {
   // Errors as rdma_bind_addr(3) has them: EADDRINUSE for the same address, EADDRNOTAVAIL where one of the two
   // is a wildcard. REQUIRES: holder.source is set, its port is not 0; it holds none
   Result<void> bind(PortBinding& holder);
+  // The same for a holder that a former agent gave this port to, maybe by bind_any(): others may have it too,
+  // as long as all four addresses and ports tell their connections apart.
+  Result<void> resume(PortBinding& holder);
   // Finds a port that tells this one's connection from all others. EADDRNOTAVAIL: none is left.
   Result<void> bind_any(PortBinding& holder, PortRange range, Random& random);
   // Gives up sharing, as one that listens must. REQUIRES: bound
