@@ -118,4 +118,11 @@ PortBinding* PortSpace::find_listener(const CmAddress& destination) const {
   return best;
 }
 
+bool PortSpace::has_listener(uint16_t port, const std::function<bool(const PortBinding&)>& counts) const {
+  const auto found = ports_.find(port);
+  if (found == ports_.end()) return false;
+  return std::any_of(found->second.begin(), found->second.end(),
+                     [&](const PortBinding* holder) { return holder->listening && counts(*holder); });
+}
+
 }  // namespace verbena::agent

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <unordered_map>
 #include <vector>
 
@@ -46,6 +47,8 @@ class PortSpace {
 
   // Who listens where a request for `destination` (with its port) arrives; the most exact one.
   PortBinding* find_listener(const CmAddress& destination) const;
+  // Whether anybody for whom `counts` holds listens on the port at all.
+  bool has_listener(uint16_t port, const std::function<bool(const PortBinding&)>& counts) const;
 
  private:
   using Holders = std::vector<PortBinding*>;
