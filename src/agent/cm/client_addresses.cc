@@ -257,7 +257,7 @@ CmClient::Outcome CmClient::start_listening(CmIdentifier& id, uint32_t backlog) 
   id.listening_state->backlog = as_many ? kMaxBacklog : backlog;
   id.listening = true;
   id.state = CmState::kListen;
-  service_.listening();
+  service_.look_again();
   return {};
 }
 

@@ -119,6 +119,7 @@ CmClient::Outcome CmClient::restore_connection(CmIdentifier& id, const control::
       service_.manager().restore(restored, reinterpret_cast<uint64_t>(&id), MonotonicClock::now());
   if (!taken_up) return refuse(taken_up.error().code, "the connection cannot be taken up");
   id.connection = connection.local_id;
+  service_.look_again();
   return {};
 }
 

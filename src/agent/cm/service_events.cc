@@ -153,7 +153,7 @@ Admission CmService::admit_request(const Message& message, const cm::Arrival& ar
   }
   if (listener == nullptr) {
     waits_ = may_wait_;
-    if (waits_) return Admission::ignore();
+    if (waits_ || expects_returns()) return Admission::ignore();
     return is_service ? refuse(cm::RejReason::kConsumer) : nobody();
   }
   const bool reachable = path.destination.is_ipv4() == path.source.is_ipv4() && !path.destination.is_zero() &&
@@ -183,6 +183,14 @@ Admission CmService::admit(const cm::Req& req, const cm::Arrival& arrival) {
 
 Admission CmService::admit(const cm::SidrReq& req, const cm::Arrival& arrival) {
   return admit_request(req, arrival);
+}
+
+bool CmService::may_be_restored(uint32_t qpn) {
+  if (expects_returns()) {
+    waits_ = may_wait_;
+    return true;
+  }
+  return qpn != 0 && host_.is_orphan(qpn);
 }
 
 void CmService::take_in(cm::LocalId connection, const CmParameters& parameters) {
