@@ -109,6 +109,8 @@ class Stream final : public Socket,
   Result<Connection*> opened(int flags);
   Result<void> await_sending(Connection& connection, bool may_block);
   Result<void> announce_maps(Connection& connection, bool may_block);
+  template <class SendPiece>
+  Result<size_t> send_pieces(Buffers& from, int flags, SendPiece send_piece);
   int sending_error(Connection& connection) const;
   void wake_waiters();
   void part_if_broken();
