@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "verbs/abi.h"
+#include "verbs/event_element.h"
 
 #undef ibv_query_port
 #undef ibv_reg_mr
@@ -105,30 +106,6 @@ int post_recv(QueuePair* qp, RecvWr* wr, RecvWr** bad) {
       [&](ibv_recv_wr* list, ibv_recv_wr** bad_wr) { return ibv_post_recv(qp->real, list, bad_wr); });
 }
 
-// Which member of an event's element is meant.
-enum class Element { kNone, kCq, kQp, kSrq };
-
-Element element_of(ibv_event_type type) {
-  switch (type) {
-    case IBV_EVENT_CQ_ERR:
-      return Element::kCq;
-    case IBV_EVENT_QP_FATAL:
-    case IBV_EVENT_QP_REQ_ERR:
-    case IBV_EVENT_QP_ACCESS_ERR:
-    case IBV_EVENT_COMM_EST:
-    case IBV_EVENT_SQ_DRAINED:
-    case IBV_EVENT_PATH_MIG:
-    case IBV_EVENT_PATH_MIG_ERR:
-    case IBV_EVENT_QP_LAST_WQE_REACHED:
-      return Element::kQp;
-    case IBV_EVENT_SRQ_ERR:
-    case IBV_EVENT_SRQ_LIMIT_REACHED:
-      return Element::kSrq;
-    default:
-      return Element::kNone;
-  }
-}
-
 }  // namespace
 
 // A list's wrappers lie behind the list of today, which the entry before the first remembers.
@@ -195,16 +172,17 @@ COMPAT_1_0(ibv_close_device) int close_device_1_0(Context* context) {
 COMPAT_1_0(ibv_get_async_event) int get_async_event_1_0(Context* context, ibv_async_event* event) {
   if (const int code = ibv_get_async_event(context->real, event)) return code;
   switch (element_of(event->event_type)) {
-    case Element::kCq:
+    case EventElement::kCq:
       event->element.cq = static_cast<ibv_cq*>(event->element.cq->cq_context);
       break;
-    case Element::kQp:
+    case EventElement::kQp:
       event->element.qp = static_cast<ibv_qp*>(event->element.qp->qp_context);
       break;
-    case Element::kSrq:
+    case EventElement::kSrq:
       event->element.srq = static_cast<ibv_srq*>(event->element.srq->srq_context);
       break;
-    case Element::kNone:
+    case EventElement::kWq:  // which that ABI does not know
+    case EventElement::kNone:
       break;
   }
   return 0;
@@ -213,16 +191,17 @@ COMPAT_1_0(ibv_get_async_event) int get_async_event_1_0(Context* context, ibv_as
 COMPAT_1_0(ibv_ack_async_event) void ack_async_event_1_0(ibv_async_event* event) {
   ibv_async_event real = *event;
   switch (element_of(event->event_type)) {
-    case Element::kCq:
+    case EventElement::kCq:
       real.element.cq = reinterpret_cast<CompletionQueue*>(event->element.cq)->real;
       break;
-    case Element::kQp:
+    case EventElement::kQp:
       real.element.qp = reinterpret_cast<QueuePair*>(event->element.qp)->real;
       break;
-    case Element::kSrq:
+    case EventElement::kSrq:
       real.element.srq = reinterpret_cast<SharedReceiveQueue*>(event->element.srq)->real;
       break;
-    case Element::kNone:
+    case EventElement::kWq:  // which that ABI does not know
+    case EventElement::kNone:
       break;
   }
   ibv_ack_async_event(&real);

@@ -5,6 +5,7 @@
 #include "verbs/abi.h"
 #include "verbs/context_ops.h"
 #include "verbs/device_handle.h"
+#include "verbs/event_element.h"
 
 using namespace verbena::verbs;
 
@@ -77,26 +78,19 @@ VERBENA_ABI int ibv_get_async_event(ibv_context* context, ibv_async_event* event
 // An event names its object, and the object its context; an event of the port or the device needs no more
 // than to be forgotten, so nobody is told of it.
 static ibv_context* context_of(const ibv_async_event& event) {
-  switch (event.event_type) {
-    case IBV_EVENT_CQ_ERR:
+  switch (element_of(event.event_type)) {
+    case EventElement::kCq:
       return event.element.cq->context;
-    case IBV_EVENT_QP_FATAL:
-    case IBV_EVENT_QP_REQ_ERR:
-    case IBV_EVENT_QP_ACCESS_ERR:
-    case IBV_EVENT_COMM_EST:
-    case IBV_EVENT_SQ_DRAINED:
-    case IBV_EVENT_PATH_MIG:
-    case IBV_EVENT_PATH_MIG_ERR:
-    case IBV_EVENT_QP_LAST_WQE_REACHED:
+    case EventElement::kQp:
       return event.element.qp->context;
-    case IBV_EVENT_SRQ_ERR:
-    case IBV_EVENT_SRQ_LIMIT_REACHED:
+    case EventElement::kSrq:
       return event.element.srq->context;
-    case IBV_EVENT_WQ_FATAL:
+    case EventElement::kWq:
       return event.element.wq->context;
-    default:
-      return nullptr;
+    case EventElement::kNone:
+      break;
   }
+  return nullptr;
 }
 
 VERBENA_ABI void ibv_ack_async_event(ibv_async_event* event) {

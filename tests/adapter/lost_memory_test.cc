@@ -108,15 +108,27 @@ void count_fault(int, siginfo_t*, void*) {
 }
 
 // A crash reporter that the application installs when its devices are open already.
+class CrashReporter {
+ public:
+  CrashReporter() {
+    faults_of_the_application = 0;
+    struct sigaction reporter {};
+    reporter.sa_sigaction = count_fault;
+    reporter.sa_flags = SA_SIGINFO;
+    EXPECT_EQ(::sigaction(SIGSEGV, &reporter, &ours_), 0);
+  }
+  ~CrashReporter() { ::sigaction(SIGSEGV, &ours_, nullptr); }
+  CrashReporter(const CrashReporter&) = delete;
+  CrashReporter& operator=(const CrashReporter&) = delete;
+
+ private:
+  struct sigaction ours_ {};
+};
+
 TEST(LostMemory, IsSurvivedBesideHandlersInstalledLater) {
   Pair pair;
   LostMemory lost(pair.b);
-  faults_of_the_application = 0;
-  struct sigaction reporter {};
-  reporter.sa_sigaction = count_fault;
-  reporter.sa_flags = SA_SIGINFO;
-  struct sigaction ours {};
-  ASSERT_EQ(::sigaction(SIGSEGV, &reporter, &ours), 0);
+  const CrashReporter reporter;
   {
     LostMemory another(pair.b);  // registering puts the guard back in front
   }
@@ -127,18 +139,12 @@ TEST(LostMemory, IsSurvivedBesideHandlersInstalledLater) {
   EXPECT_EQ(faults_of_the_application, 0) << "a fault of ours is not shown to the application";
   ::raise(SIGSEGV);
   EXPECT_EQ(faults_of_the_application, 1) << "and its own still are";
-  ::sigaction(SIGSEGV, &ours, nullptr);
 }
 
 TEST(LostMemory, IsGuardedAgainByTheEngineThreadWithoutARegistration) {
   Pair pair;
   LostMemory lost(pair.b);
-  faults_of_the_application = 0;
-  struct sigaction reporter {};
-  reporter.sa_sigaction = count_fault;
-  reporter.sa_flags = SA_SIGINFO;
-  struct sigaction ours {};
-  ASSERT_EQ(::sigaction(SIGSEGV, &reporter, &ours), 0);
+  const CrashReporter reporter;
   // The thread looks when it is awake: traffic keeps it so.
   const auto replaced = [] {
     struct sigaction now {};
@@ -151,7 +157,6 @@ TEST(LostMemory, IsGuardedAgainByTheEngineThreadWithoutARegistration) {
     EXPECT_EQ(pair.a.completion().status, IBV_WC_SUCCESS);
     return replaced();
   }));
-  ::sigaction(SIGSEGV, &ours, nullptr);
 }
 
 }  // namespace

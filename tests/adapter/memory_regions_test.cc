@@ -4,8 +4,6 @@
 #include <functional>
 
 #include <fcntl.h>
-#include <linux/udmabuf.h>
-#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -403,66 +401,6 @@ TEST(NullRegion, CannotBeReregistered) {
   Mr null(ibv_alloc_null_mr(pd.get()));
   EXPECT_NE(ibv_rereg_mr(null.get(), IBV_REREG_MR_CHANGE_ACCESS, nullptr, nullptr, 0, 0), 0);
   EXPECT_EQ(errno, EINVAL);
-}
-
-// ---- dma-bufs
-
-// Memory of a file as a dma-buf; empty where the kernel cannot make one.
-UniqueFd make_dma_buf(int file, size_t bytes) {
-  const UniqueFd device(::open("/dev/udmabuf", O_RDWR | O_CLOEXEC));
-  if (!device) return {};
-  udmabuf_create request{};
-  request.memfd = static_cast<uint32_t>(file);
-  request.flags = UDMABUF_FLAGS_CLOEXEC;
-  request.size = bytes;
-  return UniqueFd(::ioctl(device.get(), UDMABUF_CREATE, &request));
-}
-
-TEST(DmaBuf, IsRegisteredLikeMemory) {
-  const UniqueFd file(::memfd_create("verbena-test", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  ASSERT_EQ(::ftruncate(file.get(), 4 * kPage), 0);
-  ASSERT_EQ(::fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK), 0);
-  const UniqueFd buffer = make_dma_buf(file.get(), 4 * kPage);
-  if (!buffer) GTEST_SKIP() << "this machine has no /dev/udmabuf";
-  Pair pair;
-  const uint64_t iova = 0x1000'0000 + kPage + 8;
-  Mr mr(ibv_reg_dmabuf_mr(pair.b.pd.get(), kPage + 8, 2 * kPage, iova, buffer.get(), kAll));
-  ASSERT_NE(mr, nullptr) << std::strerror(errno);
-  fill_random(pair.a.bytes(), 9);
-  ASSERT_EQ(write_to(pair, *mr, iova + 100), IBV_WC_SUCCESS);
-  std::byte contents[64];
-  ASSERT_EQ(::pread(file.get(), contents, sizeof contents, kPage + 108), 64);
-  EXPECT_EQ(std::memcmp(contents, pair.a.buffer(), sizeof contents), 0);
-  EXPECT_EQ(ibv_reg_dmabuf_mr(pair.b.pd.get(), 0, 4 * kPage + 1, 0, buffer.get(), 0), nullptr);
-  EXPECT_EQ(errno, EINVAL) << "more than there is";
-  EXPECT_EQ(write_to(pair, *mr, iova - 8), IBV_WC_REM_ACCESS_ERR);
-}
-
-TEST(DmaBuf, OfSomethingElseIsRefused) {
-  Context context = open_device();
-  Pd pd(ibv_alloc_pd(context.get()));
-  const UniqueFd file(::memfd_create("verbena-test", MFD_CLOEXEC));
-  ASSERT_EQ(::ftruncate(file.get(), kPage), 0);
-  const struct {
-    const char* what;
-    int fd;
-    uint64_t offset;
-    uint64_t iova;
-    int access;
-    int error;
-  } cases[] = {
-      {"no descriptor", -1, 0, 0, 0, EBADF},
-      {"a file that can be mapped", file.get(), 0, 0, 0, EINVAL},
-      {"places in the page that differ", file.get(), 0, 16, 0, EINVAL},
-      {"rights that need another", file.get(), 0, 0, IBV_ACCESS_REMOTE_WRITE, EINVAL},
-      {"rights that dma-bufs lack", file.get(), 0, 0, IBV_ACCESS_ON_DEMAND, EINVAL},
-      {"windows", file.get(), 0, 0, IBV_ACCESS_MW_BIND, EINVAL},
-  };
-  for (const auto& c : cases) {
-    SCOPED_TRACE(c.what);
-    EXPECT_EQ(ibv_reg_dmabuf_mr(pd.get(), c.offset, 64, c.iova, c.fd, c.access), nullptr);
-    EXPECT_EQ(errno, c.error);
-  }
 }
 
 }  // namespace

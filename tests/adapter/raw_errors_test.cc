@@ -23,6 +23,15 @@ int error_of(Object* made) {
   return made == nullptr ? errno : 0;
 }
 
+ibv_wq_init_attr wq_attributes(const RawEndpoint& endpoint, uint32_t max_wr) {
+  ibv_wq_init_attr attr{};
+  attr.max_wr = max_wr;
+  attr.max_sge = 1;
+  attr.pd = endpoint.pd.get();
+  attr.cq = endpoint.cq.get();
+  return attr;
+}
+
 // As a process without privilege has it.
 void drop_capability(uint32_t which) {
   __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
@@ -167,11 +176,7 @@ TEST(RawErrors, WorkQueueIsRefused) {
          }},
     };
     for (const Refusal& refusal : kRefusals) {
-      ibv_wq_init_attr attr{};
-      attr.max_wr = 4;
-      attr.max_sge = 1;
-      attr.pd = endpoint.pd.get();
-      attr.cq = endpoint.cq.get();
+      ibv_wq_init_attr attr = wq_attributes(endpoint, 4);
       refusal.change(attr);
       EXPECT_EQ(error_of(ibv_create_wq(endpoint.context.get(), &attr)), refusal.error) << refusal.name;
     }
@@ -180,11 +185,7 @@ TEST(RawErrors, WorkQueueIsRefused) {
 
 TEST(RawErrors, WorkQueueGoesFromStateToState) {
   with_endpoint([](RawEndpoint& endpoint) {
-    ibv_wq_init_attr init{};
-    init.max_wr = 4;
-    init.max_sge = 1;
-    init.pd = endpoint.pd.get();
-    init.cq = endpoint.cq.get();
+    ibv_wq_init_attr init = wq_attributes(endpoint, 4);
     const Wq wq(ibv_create_wq(endpoint.context.get(), &init));
     ASSERT_TRUE(wq);
     struct Step {
@@ -218,11 +219,7 @@ TEST(RawErrors, WorkQueueGoesFromStateToState) {
 
 TEST(RawErrors, ReceivesAreRefused) {
   with_endpoint([](RawEndpoint& endpoint) {
-    ibv_wq_init_attr init{};
-    init.max_wr = 2;
-    init.max_sge = 1;
-    init.pd = endpoint.pd.get();
-    init.cq = endpoint.cq.get();
+    ibv_wq_init_attr init = wq_attributes(endpoint, 2);
     const Wq wq(ibv_create_wq(endpoint.context.get(), &init));
     ASSERT_TRUE(wq);
     ibv_sge sges[] = {endpoint.slot(0), endpoint.slot(1)};
@@ -252,11 +249,7 @@ TEST(RawErrors, ReceivesAreRefused) {
 
 TEST(RawErrors, ScalingIsRefused) {
   with_endpoint([](RawEndpoint& endpoint) {
-    ibv_wq_init_attr init{};
-    init.max_wr = 4;
-    init.max_sge = 1;
-    init.pd = endpoint.pd.get();
-    init.cq = endpoint.cq.get();
+    ibv_wq_init_attr init = wq_attributes(endpoint, 4);
     const Wq wq(ibv_create_wq(endpoint.context.get(), &init));
     ibv_wq* entries[] = {wq.get(), nullptr};
     ibv_rwq_ind_table_init_attr of_table{};

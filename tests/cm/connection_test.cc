@@ -158,17 +158,13 @@ TEST(Connection, AnswersOperationsThatMakeNoSenseWithEinval) {
 
 // IBV_EVENT_COMM_EST; Linux: cm_establish().
 TEST(Connection, IsEstablishedByWhatItsQpReceivesWhenTheRtuIsLost) {
-  Pair pair;
-  const auto id = pair.a.manager.connect(pair.a.parameters_to(pair.b), 0, pair.now);
-  pair.carry();
-  const LocalId passive = pair.b.last().id;
-  ASSERT_TRUE(pair.b.manager.reply(passive, pair.b.reply_parameters(), pair.now));
-  pair.carry();
-  ASSERT_TRUE(pair.a.manager.ready(*id, {}, pair.now));
+  HalfOpen pair;
+  pair.reply();
+  ASSERT_TRUE(pair.a.manager.ready(pair.active, {}, pair.now));
   const Datagram rtu = pair.a.take();
-  ASSERT_TRUE(pair.b.manager.establish(passive, pair.now));
-  EXPECT_EQ(pair.b.state(passive), State::kEstablished);
-  EXPECT_EQ(pair.b.manager.establish(passive, pair.now).error(), Error{EISCONN});
+  ASSERT_TRUE(pair.b.manager.establish(pair.passive, pair.now));
+  EXPECT_EQ(pair.b.state(pair.passive), State::kEstablished);
+  EXPECT_EQ(pair.b.manager.establish(pair.passive, pair.now).error(), Error{EISCONN});
   const size_t heard = pair.b.heard.size();
   pair.b.receive(rtu, pair.now);
   EXPECT_EQ(pair.b.heard.size(), heard);  // a duplicate

@@ -9,21 +9,6 @@ namespace {
 
 using std::chrono::minutes;
 
-// A passive connection in REQ_RCVD and the active one that waits for it.
-struct HalfOpen : Pair {
-  HalfOpen() {
-    active = *a.manager.connect(a.parameters_to(b), 5, now);
-    carry();
-    passive = b.last().id;
-  }
-  void reply() {
-    ASSERT_TRUE(b.manager.reply(passive, b.reply_parameters(), now));
-    carry();
-  }
-  LocalId active = 0;
-  LocalId passive = 0;
-};
-
 void expect_nothing_left(Pair& pair) {
   pair.pass(minutes(3));
   EXPECT_EQ(pair.a.manager.size(), 0u);

@@ -47,13 +47,9 @@ TEST(Repetition, OfAReqEndsWithUnreachableAndATimeoutRej) {
 }
 
 TEST(Repetition, OfARepEndsWithUnreachableAndThePeerHearsOfIt) {
-  Pair pair;
-  const auto id = pair.a.manager.connect(pair.a.parameters_to(pair.b), 5, pair.now);
-  pair.carry();
-  const LocalId passive = pair.b.last().id;
-  ASSERT_TRUE(pair.b.manager.reply(passive, pair.b.reply_parameters(), pair.now));
-  pair.carry();
-  ASSERT_TRUE(pair.a.manager.ready(*id, {}, pair.now));
+  HalfOpen pair;
+  pair.reply();
+  ASSERT_TRUE(pair.a.manager.ready(pair.active, {}, pair.now));
   pair.a.sent.clear();
   while (pair.b.heard.size() == 1) {
     pair.b.manager.on_timer(pair.b.manager.deadline());
@@ -64,7 +60,7 @@ TEST(Repetition, OfARepEndsWithUnreachableAndThePeerHearsOfIt) {
   pair.carry();
   EXPECT_EQ(pair.a.last().heard, Heard::kRejected);
   EXPECT_EQ(pair.a.last().reason, static_cast<uint16_t>(RejReason::kTimeout));
-  EXPECT_EQ(pair.a.state(*id), State::kTimeWait);
+  EXPECT_EQ(pair.a.state(pair.active), State::kTimeWait);
 }
 
 // 12.9.8.7: the local response timeout of the REQ says how long its sender takes.
@@ -153,36 +149,31 @@ TEST(Repetition, OfARequestIsAnsweredByAnMraThatWasHeldBack) {
 }
 
 TEST(Repetition, OfARepIsAnsweredByAnMra) {
-  Pair pair;
-  const auto id = pair.a.manager.connect(pair.a.parameters_to(pair.b), 5, pair.now);
-  pair.carry();
-  const LocalId passive = pair.b.last().id;
-  ASSERT_TRUE(pair.b.manager.reply(passive, pair.b.reply_parameters(), pair.now));
+  HalfOpen pair;
+  ASSERT_TRUE(pair.b.manager.reply(pair.passive, pair.b.reply_parameters(), pair.now));
   const Datagram rep = pair.b.take();
   pair.a.receive(rep, pair.now);
   pair.a.receive(rep, pair.now);  // nothing to say yet
   EXPECT_TRUE(pair.a.sent.empty());
-  ASSERT_TRUE(pair.a.manager.delay(*id, 22, Manager::MraTime::kNow, {}, pair.now));
-  EXPECT_EQ(pair.a.state(*id), State::kMraRepSent);
+  ASSERT_TRUE(pair.a.manager.delay(pair.active, 22, Manager::MraTime::kNow, {}, pair.now));
+  EXPECT_EQ(pair.a.state(pair.active), State::kMraRepSent);
   pair.carry();
-  EXPECT_EQ(pair.b.state(passive), State::kMraRepReceived);
+  EXPECT_EQ(pair.b.state(pair.passive), State::kMraRepReceived);
   EXPECT_EQ(pair.b.manager.deadline(), pair.now + time_of(22) + time_of(19));
   pair.a.receive(rep, pair.now);
   EXPECT_EQ(pair.a.take().type(), MessageType::kMra);
-  ASSERT_TRUE(pair.a.manager.ready(*id, {}, pair.now));
+  ASSERT_TRUE(pair.a.manager.ready(pair.active, {}, pair.now));
   pair.carry();
-  EXPECT_EQ(pair.b.state(passive), State::kEstablished);
+  EXPECT_EQ(pair.b.state(pair.passive), State::kEstablished);
 }
 
 TEST(Repetition, OfARepIsAnsweredByTheSameRtu) {
-  Pair pair;
-  const auto id = pair.a.manager.connect(pair.a.parameters_to(pair.b), 5, pair.now);
-  pair.carry();
-  ASSERT_TRUE(pair.b.manager.reply(pair.b.last().id, pair.b.reply_parameters(), pair.now));
+  HalfOpen pair;
+  ASSERT_TRUE(pair.b.manager.reply(pair.passive, pair.b.reply_parameters(), pair.now));
   const Datagram rep = pair.b.take();
   pair.a.receive(rep, pair.now);
   const std::byte data[3] = {std::byte{1}, std::byte{2}, std::byte{3}};
-  ASSERT_TRUE(pair.a.manager.ready(*id, data, pair.now));
+  ASSERT_TRUE(pair.a.manager.ready(pair.active, data, pair.now));
   const Datagram rtu = pair.a.take();
   pair.a.receive(rep, pair.now);
   EXPECT_EQ(pair.a.take().mad, rtu.mad);
@@ -192,18 +183,16 @@ TEST(Repetition, OfARepIsAnsweredByTheSameRtu) {
 
 // What a former manager said in its RTU is not known any more.
 TEST(Repetition, OfARepIsAnsweredByAnRtuAfterARestart) {
-  Pair pair;
-  const LocalId active = *pair.a.manager.connect(pair.a.parameters_to(pair.b), 5, pair.now);
-  pair.carry();
-  ASSERT_TRUE(pair.b.manager.reply(pair.b.last().id, pair.b.reply_parameters(), pair.now));
+  HalfOpen pair;
+  ASSERT_TRUE(pair.b.manager.reply(pair.passive, pair.b.reply_parameters(), pair.now));
   const Datagram rep = pair.b.take();
   pair.a.receive(rep, pair.now);
-  ASSERT_TRUE(pair.a.manager.ready(active, {}, pair.now));
+  ASSERT_TRUE(pair.a.manager.ready(pair.active, {}, pair.now));
   pair.a.sent.clear();  // lost
-  const ConnectionInfo was = *pair.a.manager.info(active);
-  ASSERT_TRUE(pair.a.manager.forget(active));
+  const ConnectionInfo was = *pair.a.manager.info(pair.active);
+  ASSERT_TRUE(pair.a.manager.forget(pair.active));
   RestoreParameters restored;
-  restored.local_id = active;
+  restored.local_id = pair.active;
   restored.remote_id = was.remote_id;
   restored.path = was.path;
   restored.is_active = true;
@@ -248,14 +237,10 @@ TEST(Repetition, OfARequestIsAnsweredByTheSameRejForAWhile) {
 }
 
 TEST(Repetition, OfARepIsAnsweredByARejWhenTheConnectionIsForgotten) {
-  Pair pair;
-  const auto id = pair.a.manager.connect(pair.a.parameters_to(pair.b), 5, pair.now);
-  pair.carry();
-  const LocalId passive = pair.b.last().id;
-  ASSERT_TRUE(pair.a.manager.destroy(*id, pair.now));
+  HalfOpen pair;
+  ASSERT_TRUE(pair.a.manager.destroy(pair.active, pair.now));
   pair.a.sent.clear();  // the REJ is lost
-  ASSERT_TRUE(pair.b.manager.reply(passive, pair.b.reply_parameters(), pair.now));
-  pair.carry();
+  pair.reply();
   EXPECT_EQ(pair.b.last().heard, Heard::kRejected);
   EXPECT_EQ(pair.b.last().reason, static_cast<uint16_t>(RejReason::kInvalidCommunicationId));
 }
@@ -302,15 +287,11 @@ TEST(Repetition, OfADreqEndsWithDisconnectedAndTimeWait) {
 }
 
 TEST(Repetition, OfAnRtuThatComesTooLateIsAnsweredByTheRej) {
-  Pair pair;
-  const auto id = pair.a.manager.connect(pair.a.parameters_to(pair.b), 5, pair.now);
-  pair.carry();
-  const LocalId passive = pair.b.last().id;
-  ASSERT_TRUE(pair.b.manager.reply(passive, pair.b.reply_parameters(), pair.now));
-  pair.carry();
-  ASSERT_TRUE(pair.a.manager.ready(*id, {}, pair.now));
+  HalfOpen pair;
+  pair.reply();
+  ASSERT_TRUE(pair.a.manager.ready(pair.active, {}, pair.now));
   const Datagram rtu = pair.a.take();
-  ASSERT_TRUE(pair.b.manager.destroy(passive, pair.now));
+  ASSERT_TRUE(pair.b.manager.destroy(pair.passive, pair.now));
   pair.b.sent.clear();  // lost
   pair.b.receive(rtu, pair.now);
   pair.carry();

@@ -35,10 +35,14 @@ class Case:
         return " ".join([self.program, *words])
 
     def shortened(self, iterations):
-        """The same with so many messages a run, unless the options say how many."""
-        if "-n" in self.options or self.raw:
-            return self
-        return dataclasses.replace(self, options=(*self.options, "-n", str(iterations)))
+        """The same with so many messages a run, unless the options say how many; with so many of each size at most."""
+        options = list(self.options)
+        if "-a" in options:
+            count = options.index("-n") + 1
+            options[count] = str(min(iterations, int(options[count])))
+        elif "-n" not in options and not self.raw:
+            options += ["-n", str(iterations)]
+        return dataclasses.replace(self, options=tuple(options))
 
     def command(self):
         return [self.program, *self.options]

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs rdma-core's own tests (Debian's python3-pyverbs; the tests come with rdma-core's documentation), unmodified, as an
 ordinary user, over Verbena; those about raw packets as root, as they ask for it. None may fail, and what is skipped must be listed, with a reason, in
-docs/conformance.md, which must list nothing else.
+docs/conformance.md, which must list nothing else. (What Debian's pyverbs cannot do at all: run_pyverbs_dma_bufs.py.)
 
     run_pyverbs.py --build build/release --gid ipv4
     run_pyverbs.py --build build/release --gid ipv6 --module test_qp --module test_mr
@@ -104,11 +104,11 @@ def outcomes(output):
     return {match[0]: (match[2].split(" ")[0], match[3] or match[4]) for match in OUTCOME.findall(output)}
 
 
-def run_tests(tests, host, gid, user, patterns):
+def run_tests(tests, host, gid, user, patterns, python=(DEBIANS_PYTHON,)):
     """(outcomes, complaints, what was printed)."""
     index = host.gid_index(getattr(host, gid), user=user)
     status, output = host.run(
-        DEBIANS_PYTHON, f"{tests}/run_tests.py", "--dev", f"rxe_{host.netdev}", "--gid", index, "-v",
+        *python, f"{tests}/run_tests.py", "--dev", f"rxe_{host.netdev}", "--gid", index, "-v",
         *(word for pattern in patterns for word in ("-k", pattern)), seconds=300, user=user,
         environment={"PYTHONDONTWRITEBYTECODE": "1", "PYTHONWARNINGS": "ignore"})  # warnings would lie amid outcomes
     results, complaints = outcomes(output), []
@@ -162,8 +162,12 @@ def main():
                 results.update(found)
                 complaints += complained
                 output += printed
-    complaints += judge(results, modules)
-    if complaints or options.verbose:
+    report(results, complaints + judge(results, modules), output, options.verbose)
+
+
+def report(results, complaints, output, verbose):
+    """Ends the program."""
+    if complaints or verbose:
         print(output)
     for test, (outcome, reason) in sorted(results.items()):
         if outcome == "skipped":

@@ -51,6 +51,7 @@ def all_cases():
     cases = rstreams()
     cases += [Case("riostream", (*SHORT, "-S", size, *manner))
               for manner in ((), ("-T", "a"), ("-T", "b"), ("-T", "v")) for size in ("1000", "65536")]
+    cases += [Case("riostream", (*SHORT, "-S", "1000", *manner), "ipv6") for manner in ((), ("-T", "b", "-T", "v"))]
     cases += [Case("rcopy", serves_on=True)]
     cases += [Case("udpong", ("-C", "200", "-S", size, *manner), family, serves_on=True)
               for manner in ((), ("-T", "b")) for size in ("64", "1500") for family in ("ipv4", "ipv6")]

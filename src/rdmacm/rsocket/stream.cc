@@ -117,6 +117,7 @@ void Stream::close() {
 }
 
 void Stream::on_timer() {
+  if (phase() == Phase::kListening) return start_serving();
   if (phase() != Phase::kConnected) return;
   connection_->keep_alive();
   wake_waiters();
@@ -131,6 +132,7 @@ Interest Stream::ready(Interest interest) {
       return connection_->look(interest) | (interest & kOpened);
     }
     case Phase::kListening:
+      start_serving();
       return (interest & POLLIN) != 0 && queue_->has_ready() ? POLLIN : 0;
     case Phase::kFailed:
       return (interest & (POLLIN | POLLOUT | kOpened)) | POLLERR;

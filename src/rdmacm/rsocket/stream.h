@@ -98,6 +98,7 @@ class Stream final : public Socket,
 
   // Listening.
   void on_request(const rdma_cm_event& event);
+  void start_serving();
   void serve_requests();
   Result<void> answer(const Request& request);
   static void refuse(rdma_cm_id* id);
@@ -108,6 +109,8 @@ class Stream final : public Socket,
   Result<Connection*> opened(int flags);
   Result<void> await_sending(Connection& connection, bool may_block);
   Result<void> announce_maps(Connection& connection, bool may_block);
+  template <class SendPiece>
+  Result<size_t> send_pieces(Buffers& from, int flags, SendPiece send_piece);
   int sending_error(Connection& connection) const;
   void wake_waiters();
   void part_if_broken();
@@ -146,8 +149,9 @@ class Stream final : public Socket,
   LocalIomaps maps_;
   std::mutex receive_mutex_;
 
-  std::unique_ptr<Queue> queue_;    // of a listener
-  std::weak_ptr<Stream> listener_;  // of one being accepted
+  std::unique_ptr<Queue> queue_;      // of a listener
+  std::atomic<bool> serving_{false};  // its requests are answered
+  std::weak_ptr<Stream> listener_;    // of one being accepted
 
   struct Options {
     bool reuse_address = false, keep_alive = false, inline_urgent = false, no_delay = false,

@@ -12,6 +12,12 @@ namespace {
 
 constexpr int kMostBacklog = 4096;  // as net.core.somaxconn has it
 
+// How long the first requests wait for the application to turn to its listener. Programs set the listener's
+// options after rlisten() (riostream: the room for the peer's mappings), and what it has then is what a
+// request is answered with. Between hosts nobody comes that early; here a request may have waited for the
+// listener.
+constexpr Duration kFirstLook = std::chrono::milliseconds(100);
+
 size_t queue_length(int backlog) {
   // One more than was asked for, as TCP does it: even a backlog of nothing takes a connection.
   return static_cast<size_t>(backlog < 0 ? kMostBacklog : std::min(backlog, kMostBacklog)) + 1;
@@ -40,12 +46,21 @@ Result<void> Stream::listen(int backlog) {
     phase_.store(Phase::kBound, std::memory_order_release);
     return fail(code);
   }
+  service_.set_timer(shared_from_this(), kFirstLook);
   return {};
+}
+
+// The application waits for connections, or had time to say how it wants them.
+void Stream::start_serving() {
+  if (serving_.load(std::memory_order_acquire) || serving_.exchange(true)) return;
+  service_.set_timer(shared_from_this(), Duration::zero());
+  serve_requests();
 }
 
 Result<std::shared_ptr<Socket>> Stream::accept() {
   for (;;) {
     if (phase() != Phase::kListening) return fail(phase() == Phase::kClosed ? EBADF : EINVAL);
+    start_serving();
     if (auto stream = queue_->accept()) {
       serve_requests();
       return stream;
@@ -77,6 +92,7 @@ void Stream::on_request(const rdma_cm_event& event) {
 }
 
 void Stream::serve_requests() {
+  if (!serving_.load()) return;
   while (const auto request = queue_->next_request()) {
     if (answer(*request)) continue;
     refuse(request->id);
@@ -87,10 +103,13 @@ void Stream::serve_requests() {
 // A stream of its own for the request, which becomes acceptable when the connection stands.
 Result<void> Stream::answer(const Request& request) {
   std::shared_ptr<Stream> stream(new Stream(service_, family_));
-  stream->sizes_ = sizes_;
+  {
+    const std::lock_guard lock(mutex_);
+    stream->sizes_ = sizes_;
+  }
   auto prepared = stream->open_number();
   if (prepared) {
-    auto connection = Connection::create(request.id, sizes_);
+    auto connection = Connection::create(request.id, stream->sizes_);
     if (connection) {
       stream->connection_ = std::move(*connection);
     } else {

@@ -41,6 +41,7 @@ Result<void> Stream::set_identifier_option(int option, int value) {
 
 Result<void> Stream::update_keepalive() {
   if (options_.keep_alive_seconds == 0) options_.keep_alive_seconds = default_keepalive();
+  if (phase() == Phase::kListening) return {};  // there is nobody to be kept alive
   const auto period = std::chrono::seconds(options_.keep_alive ? options_.keep_alive_seconds : 0);
   service_.set_timer(shared_from_this(), period);
   return {};

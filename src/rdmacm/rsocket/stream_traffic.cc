@@ -94,9 +94,10 @@ Result<void> Stream::announce_maps(Connection& connection, bool may_block) {
   return {};
 }
 
-Result<size_t> Stream::send(Buffers from, int flags, const Address* destination) {
-  if ((flags & MSG_OOB) != 0) return fail(EOPNOTSUPP);
-  if (destination != nullptr) return fail(EISCONN);
+// Sends `from` piece by piece: `send_piece` takes a piece of it and gives how much that was, nothing where
+// there is no more to be done. What was sent before an error counts.
+template <class SendPiece>
+Result<size_t> Stream::send_pieces(Buffers& from, int flags, SendPiece send_piece) {
   const auto connection = opened(flags);
   if (!connection) return fail(connection.error().code);
   const bool waits = may_block(flags);
@@ -110,15 +111,19 @@ Result<size_t> Stream::send(Buffers from, int flags, const Address* destination)
     if (auto ready = await_sending(peer, waits); !ready) {
       sent = fail(ready.error().code);
     } else {
-      sent = peer.send(from, kPiece);
+      sent = send_piece(peer, done);
     }
-    if (!sent) {
-      if (done > 0) break;
-      return fail(sent.error().code);
-    }
+    if (!sent && done == 0) return fail(sent.error().code);
+    if (!sent || *sent == 0) break;
     done += *sent;
   }
   return done;
+}
+
+Result<size_t> Stream::send(Buffers from, int flags, const Address* destination) {
+  if ((flags & MSG_OOB) != 0) return fail(EOPNOTSUPP);
+  if (destination != nullptr) return fail(EISCONN);
+  return send_pieces(from, flags, [&](Connection& peer, size_t) { return peer.send(from, kPiece); });
 }
 
 Result<off_t> Stream::map(void* memory, size_t length, int protection, off_t offset) {
@@ -130,31 +135,15 @@ Result<void> Stream::unmap(void* memory, size_t length) {
   return maps_.unmap(memory, length);
 }
 
+// Ends early where the peer's mappings end.
 Result<size_t> Stream::write_mapped(const void* from, size_t bytes, off_t offset, int flags) {
-  const auto connection = opened(flags);
-  if (!connection) return fail(connection.error().code);
-  const bool waits = may_block(flags);
-  const auto lock = turn(send_mutex_, waits);
-  if (!lock) return fail(EAGAIN);
-  Connection& peer = **connection;
-  if (auto announced = announce_maps(peer, waits); !announced) return fail(announced.error().code);
   const iovec all{const_cast<void*>(from), bytes};
   Buffers left(&all, 1);
-  while (left.size() > 0) {
-    const size_t done = bytes - left.size();
+  return send_pieces(left, flags, [&](Connection& peer, size_t done) -> Result<uint32_t> {
     const auto target = peer.mapped_by_peer().find(static_cast<uint64_t>(offset) + done);
-    if (!target) break;
-    auto sent = Result<uint32_t>(0);
-    if (auto ready = await_sending(peer, waits); !ready) {
-      sent = fail(ready.error().code);
-    } else {
-      sent = peer.write(left, kPiece, *target);
-    }
-    if (sent) continue;
-    if (done > 0) break;
-    return fail(sent.error().code);
-  }
-  return bytes - left.size();
+    if (!target) return 0;
+    return peer.write(left, kPiece, *target);
+  });
 }
 
 }  // namespace verbena::rsocket

@@ -4,12 +4,16 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include <gtest/gtest.h>
+
 namespace verbena::cm {
 namespace {
 
 template <class Bytes>
-std::vector<uint8_t> copy_of(const Bytes& bytes) {
-  return {bytes.begin(), bytes.end()};
+Event with_data(Heard heard, LocalId id, uint64_t context, const Bytes& bytes) {
+  Event event{heard, id, context};
+  event.private_data.assign(bytes.begin(), bytes.end());
+  return event;
 }
 
 }  // namespace
@@ -105,25 +109,19 @@ Admission Endpoint::admit(const SidrReq&, const Arrival&) {
 }
 
 void Endpoint::on_request(LocalId id, uint64_t context, const Req& req, const Arrival&) {
-  Event event{Heard::kRequest, id, context};
+  Event event = with_data(Heard::kRequest, id, context, req.private_data);
   event.remote_id = req.local_id;
-  event.private_data = copy_of(req.private_data);
   hear(event);
 }
 void Endpoint::on_reply(LocalId id, uint64_t context, const Rep& rep) {
-  Event event{Heard::kReply, id, context};
-  event.private_data = copy_of(rep.private_data);
-  hear(event);
+  hear(with_data(Heard::kReply, id, context, rep.private_data));
 }
 void Endpoint::on_ready(LocalId id, uint64_t context, const Rtu& rtu) {
-  Event event{Heard::kReady, id, context};
-  event.private_data = copy_of(rtu.private_data);
-  hear(event);
+  hear(with_data(Heard::kReady, id, context, rtu.private_data));
 }
 void Endpoint::on_rejected(LocalId id, uint64_t context, const Rej& rej) {
-  Event event{Heard::kRejected, id, context};
+  Event event = with_data(Heard::kRejected, id, context, rej.private_data);
   event.reason = rej.reason;
-  event.private_data = copy_of(rej.private_data);
   hear(event);
 }
 void Endpoint::on_unreachable(LocalId id, uint64_t context, MessageType unanswered) {
@@ -132,46 +130,37 @@ void Endpoint::on_unreachable(LocalId id, uint64_t context, MessageType unanswer
   hear(event);
 }
 void Endpoint::on_delay(LocalId id, uint64_t context, const Mra& mra) {
-  Event event{Heard::kDelay, id, context};
-  event.private_data = copy_of(mra.private_data);
-  hear(event);
+  hear(with_data(Heard::kDelay, id, context, mra.private_data));
 }
 void Endpoint::on_disconnect_request(LocalId id, uint64_t context, const Dreq& dreq) {
-  Event event{Heard::kDisconnectRequest, id, context};
-  event.private_data = copy_of(dreq.private_data);
-  hear(event);
+  hear(with_data(Heard::kDisconnectRequest, id, context, dreq.private_data));
 }
 void Endpoint::on_disconnected(LocalId id, uint64_t context, const Drep* drep) {
-  Event event{Heard::kDisconnected, id, context};
-  event.has_drep = drep != nullptr;
-  if (drep != nullptr) event.private_data = copy_of(drep->private_data);
+  if (drep == nullptr) return hear({Heard::kDisconnected, id, context});
+  Event event = with_data(Heard::kDisconnected, id, context, drep->private_data);
+  event.has_drep = true;
   hear(event);
 }
 void Endpoint::on_time_wait_exit(LocalId id, uint64_t context) {
   hear({Heard::kTimeWaitExit, id, context});
 }
 void Endpoint::on_sidr_request(LocalId id, uint64_t context, const SidrReq& req, const Arrival&) {
-  Event event{Heard::kSidrRequest, id, context};
+  Event event = with_data(Heard::kSidrRequest, id, context, req.private_data);
   event.remote_id = req.request_id;
-  event.private_data = copy_of(req.private_data);
   hear(event);
 }
 void Endpoint::on_sidr_reply(LocalId id, uint64_t context, const SidrRep& rep) {
-  Event event{Heard::kSidrReply, id, context};
+  Event event = with_data(Heard::kSidrReply, id, context, rep.private_data);
   event.reason = static_cast<uint16_t>(rep.status);
   event.number = rep.qpn;
-  event.private_data = copy_of(rep.private_data);
   hear(event);
 }
 void Endpoint::on_alternate_path(LocalId id, uint64_t context, const Lap& lap) {
-  Event event{Heard::kAlternatePath, id, context};
-  event.private_data = copy_of(lap.private_data);
-  hear(event);
+  hear(with_data(Heard::kAlternatePath, id, context, lap.private_data));
 }
 void Endpoint::on_alternate_path_answer(LocalId id, uint64_t context, const Apr& apr) {
-  Event event{Heard::kAlternatePathAnswer, id, context};
+  Event event = with_data(Heard::kAlternatePathAnswer, id, context, apr.private_data);
   event.reason = static_cast<uint16_t>(apr.status);
-  event.private_data = copy_of(apr.private_data);
   hear(event);
 }
 
@@ -223,6 +212,17 @@ Pair::Ids Pair::connect(uint32_t qpn_of_a, uint32_t qpn_of_b) {
   if (!a.manager.ready(*id, {}, now)) throw std::runtime_error("ready");
   carry();
   return {*id, passive};
+}
+
+HalfOpen::HalfOpen(ManagerConfig config) : Pair(config) {
+  active = *a.manager.connect(a.parameters_to(b), 5, now);
+  carry();
+  passive = b.last().id;
+}
+
+void HalfOpen::reply() {
+  ASSERT_TRUE(b.manager.reply(passive, b.reply_parameters(), now));
+  carry();
 }
 
 }  // namespace verbena::cm

@@ -137,4 +137,15 @@ class Pair {
   Ids connect(uint32_t qpn_of_a = 100, uint32_t qpn_of_b = 200);
 };
 
+// A pair with a request on its way: a has sent it, b has heard of it and not answered yet.
+class HalfOpen : public Pair {
+ public:
+  explicit HalfOpen(ManagerConfig config = {});
+  // b accepts, and a has heard of it.
+  void reply();
+
+  LocalId active;
+  LocalId passive;
+};
+
 }  // namespace verbena::cm

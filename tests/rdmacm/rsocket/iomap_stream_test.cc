@@ -113,5 +113,29 @@ TEST(IomappingWithoutTable, HasNoPlaces) {
   EXPECT_EQ(errno, ENOMEM);
 }
 
+// As riostream does it: the request comes first, then the listener, then its options.
+TEST(IomappingOfAListener, MayBeSaidAfterListeningEvenToAClientThatWaits) {
+  Rsocket from(::rsocket(AF_INET, SOCK_STREAM, 0));
+  Loopback any(AF_INET);
+  ASSERT_EQ(::rbind(from, any.get(), any.size()), 0) << errno;
+  Rsocket client(::rsocket(AF_INET, SOCK_STREAM, 0));
+  set_nonblocking(client);
+  ASSERT_EQ(connect_to(client, port_of(from)), -1);
+  ASSERT_EQ(errno, EINPROGRESS);
+  ASSERT_EQ(::rlisten(from, 1), 0) << errno;
+  (void)poll_for(client, POLLOUT, 20);  // time in which it could be answered too early
+  set_option(from, SOL_RDMA, RDMA_IOMAPSIZE, 1);
+  const Rsocket server(::raccept(from, nullptr, nullptr));
+  ASSERT_GE(server, 0) << errno;
+  ASSERT_EQ(poll_for(client, POLLOUT), POLLOUT);
+  char memory[16];
+  EXPECT_EQ(::riomap(client, memory, sizeof memory, PROT_WRITE, 0, 0), 0) << errno;
+}
+
+TEST(Accepting, ListenerThatNobodyLooksAtTakesConnectionsAllTheSame) {
+  const Rsocket from = listener();
+  EXPECT_EQ(option(connected_to(port_of(from)), SOL_SOCKET, SO_ERROR), 0);
+}
+
 }  // namespace
 }  // namespace verbena::rsocket::testing
