@@ -32,6 +32,10 @@ constexpr Duration kCounterLifespan = std::chrono::milliseconds(10);
 constexpr Duration kCounterInterval = std::chrono::seconds(1);
 constexpr Duration kCounterPause = std::chrono::milliseconds(8);
 constexpr Duration kKeeperRetryInterval = std::chrono::seconds(1);
+// How long a client may take to bring back what it had on an agent that was killed; and, once it is back,
+// until its librdmacm has.
+constexpr Duration kReturnTime = std::chrono::seconds(3);
+constexpr Duration kReturnTimeOfOne = std::chrono::seconds(1);
 constexpr Duration kStateWait = std::chrono::seconds(1);
 constexpr Duration kWireRetryInterval = std::chrono::seconds(1);
 
@@ -51,8 +55,10 @@ Agent::Agent(UniqueFd name, const AgentOptions& options)
       netlink_(links_),
       wire_(options.port),
       slots_(wire_),
-      cm_(
-          loop_, options.port, [this] { return no_wire_reason(); }, [this] { consider_idle(); }) {}
+      cm_(loop_, options.port,
+          {.no_wire_reason = [this] { return no_wire_reason(); },
+           .on_quiet = [this] { consider_idle(); },
+           .is_orphan = [this](uint32_t qpn) { return orphans_.contains(roce::Qpn(qpn).slot()); }}) {}
 
 // Clients that see their connection end look for the next agent: by then the name must be free, and the state
 // directory must not be ours any more.
@@ -131,6 +137,7 @@ void Agent::offer_vault(UniqueFd vault) {
   if (contents.links && !anyone_greeted_) {
     if (const auto snapshot = control::read_link_file(contents.links.get())) links_.restore(*snapshot);
   }
+  cm_.expect_returns(now + kReturnTime);
   log_info("took over {} slots of an earlier agent", contents.slots.size());
   watch_orphans();
   if (awaiting_survivors_) {
@@ -249,6 +256,7 @@ Result<void> Agent::keep_slot(uint32_t index, const Borrower& borrower) {
   if (const auto orphan = orphans_.find(index); orphan != orphans_.end()) {
     loop_.forget(orphan->second.get());
     orphans_.erase(orphan);
+    cm_.expect_returns(MonotonicClock::now() + kReturnTimeOfOne);
   }
   record_slot(index);
   collect_counters_regularly();

@@ -63,6 +63,10 @@ class Handler {
   // Whether a REQ or SIDR_REQ is wanted, before there is any state of it. These two may not call the manager.
   virtual Admission admit(const Req& req, const Arrival& arrival) = 0;
   virtual Admission admit(const SidrReq& req, const Arrival& arrival) = 0;
+  // Whether a connection that the manager does not know may be a former one's, with the local QP `qpn` (0:
+  // the datagram does not say), and still be restored. Then its peer is not told that there is none, and asks
+  // again. May not call the manager either.
+  virtual bool may_be_restored(uint32_t qpn);
 
   // Passive: a new connection, numbered by the manager, that wants reply() or reject(). Peer to peer: `id` is
   // one that this side connects itself and which has become the passive one.

@@ -10,6 +10,9 @@ DropReason reason_of(DecodeError error) {
 
 }  // namespace
 
+bool Handler::may_be_restored(uint32_t) {
+  return false;
+}
 void Handler::on_alternate_path(LocalId, uint64_t, const Lap&) {}
 void Handler::on_alternate_path_answer(LocalId, uint64_t, const Apr&) {}
 

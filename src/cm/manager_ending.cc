@@ -51,7 +51,8 @@ void Manager::handle(const Dreq& dreq, const Receipt& receipt) {
   if (connection == nullptr) {
     // Never heard of: the peer shall not wait for an answer, as the kernel has it. But whoever guesses at the
     // IDs of others gets none.
-    if (find(dreq.remote_id) == nullptr) answer_drep(dreq, receipt);
+    const bool is_unknown = find(dreq.remote_id) == nullptr;
+    if (is_unknown && !handler_.may_be_restored(dreq.remote_qpn)) answer_drep(dreq, receipt);
   } else if (connection->info.state == State::kIdle) {
     answer_drep(dreq, receipt);
   } else if (connection->info.local_qpn != dreq.remote_qpn) {

@@ -180,7 +180,7 @@ void Manager::handle(const Rtu& rtu, const Receipt& receipt) {
   Connection* const connection = of_peer(rtu.remote_id, rtu.local_id, receipt.arrival);
   if (connection == nullptr) {
     // The peer believes in a connection that is not there.
-    if (find(rtu.remote_id) == nullptr) {
+    if (find(rtu.remote_id) == nullptr && !handler_.may_be_restored(0)) {
       answer_rej(rtu.remote_id, rtu.local_id, Answered::kOther, because(RejReason::kInvalidCommunicationId),
                  receipt);
     }

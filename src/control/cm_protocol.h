@@ -271,14 +271,16 @@ struct CmRestoreRequest {
   uint32_t state;  // kCmIdle, kCmBound, kCmListening, kCmConnected, kCmResolved
   uint32_t backlog;
   uint32_t tos;             // type of service; ~0: not set
-  uint32_t options;         // kCmReuseAddress, kCmOwnFamilyOnly
+  uint32_t options;         // kCmReuseAddress ...
   CmRoute route;            // from kCmBound on
   CmConnection connection;  // kCmConnected
 };
 // kCmResolved: bound, with address and route resolved: kCmResolveRoute or kCmConnect may follow. kCmConnected
 // without a known remote_id cannot be: such an identifier is restored as kCmResolved, or not at all.
 inline constexpr uint32_t kCmIdle = 0, kCmBound = 1, kCmListening = 2, kCmConnected = 3, kCmResolved = 4;
-inline constexpr uint32_t kCmReuseAddress = 1, kCmOwnFamilyOnly = 2;
+// kCmFamilyOptionSet: the program has said whether kCmOwnFamilyOnly; else the address says, as when it was
+// bound.
+inline constexpr uint32_t kCmReuseAddress = 1, kCmOwnFamilyOnly = 2, kCmFamilyOptionSet = 4;
 static_assert(sizeof(CmRestoreRequest) == 256);
 
 }  // namespace verbena::control

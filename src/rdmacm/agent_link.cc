@@ -50,8 +50,10 @@ void AgentLink::InCall::failed() const {
 Result<void> AgentLink::open(const std::shared_ptr<Channel>& channel) {
   const std::lock_guard lock(mutex_);
   const int fd = channel->agents_end();
-  const auto reply = exchange<PlainReply>(MessageType::kCmOpenChannel,
-                                          [&] { return open_request(*channel, generation()); }, {&fd, 1});
+  const auto request = [&]() -> Result<control::CmChannelRequest> {
+    return open_request(*channel, generation());
+  };
+  const auto reply = exchange<PlainReply>(MessageType::kCmOpenChannel, request, {&fd, 1});
   if (!reply) return fail(reply.error().code);
   registry_.add(channel);
   return {};
@@ -59,8 +61,8 @@ Result<void> AgentLink::open(const std::shared_ptr<Channel>& channel) {
 
 Result<void> AgentLink::create(Identifier& identifier) {
   const std::lock_guard lock(mutex_);
-  const auto request = create_request(identifier);
-  const auto reply = exchange<PlainReply>(MessageType::kCmCreateId, [&] { return request; });
+  const auto request = [&]() -> Result<control::CmCreateRequest> { return create_request(identifier); };
+  const auto reply = exchange<PlainReply>(MessageType::kCmCreateId, request);
   if (!reply) return fail(reply.error().code);
   registry_.add(identifier);
   return {};
@@ -96,21 +98,22 @@ Result<void> AgentLink::greet(control::Connection connection, TimePoint deadline
   auto answer = connection.say_hello(vault_, deadline);
   if (!answer) return fail(answer.error().code);
   const uint32_t generation = generation_.fetch_add(1) + 1;
-  Restoration restoration(connection, registry_, generation, deadline);
+  // It has emptied ours; should it die before it knows all, the next one needs its.
+  sockets_[2].store(-1);
+  vault_ = answer->fds.size() > 2 ? std::move(answer->fds[2]) : UniqueFd();
+  sockets_[2].store(vault_.get());
+  Restoration restoration(connection, registry_, generation);
   if (calling_ != nullptr) restoration.keep(*calling_, before_call_);
-  const std::vector<Told> told = restoration.run();
-  if (connection.lost()) return fail(ECONNRESET);
+  const auto restored = restoration.run();
+  for (const Told& each : restoration.told()) post(*each.channel, each.event);
+  if (!restored) return fail(restored.error().code);
 
   agent_uid_ = connection.agent_uid();
   connection_ = std::move(connection);
   agent_events_ = std::move(answer->fds[0]);
-  sockets_[2].store(-1);
-  vault_ = answer->fds.size() > 2 ? std::move(answer->fds[2]) : UniqueFd();
   sockets_[0].store(connection_->socket());
   sockets_[1].store(agent_events_.get());
-  sockets_[2].store(vault_.get());
   retry_ = Duration::zero();
-  for (const Told& each : told) post(*each.channel, each.event);
   start_monitor();
   wake_monitor();
   return {};

@@ -38,7 +38,18 @@ class AgentLink {
   template <class Reply = control::PlainReply, class Request>
   Result<Reply> call(control::MessageType type, const Request& request) {
     const std::lock_guard lock(mutex_);
-    return exchange<Reply>(type, [&]() -> const Request& { return request; });
+    return exchange<Reply>(type, [&]() -> Result<Request> { return request; });
+  }
+
+  // The same, for what only the agent of `generation` knows. ECONNRESET: it is dead; its successor gives the
+  // numbers that it gave to others.
+  template <class Reply = control::PlainReply, class Request>
+  Result<Reply> call_agent_of(uint32_t generation, control::MessageType type, const Request& request) {
+    const std::lock_guard lock(mutex_);
+    return exchange<Reply>(type, [&]() -> Result<Request> {
+      if (generation != generation_) return fail(ECONNRESET);
+      return request;
+    });
   }
 
   // The same for an identifier, whose number is filled in. It is in state `during` from before the agent is
@@ -48,7 +59,9 @@ class AgentLink {
                      std::optional<State> during = {}) {
     const std::lock_guard lock(mutex_);
     const InCall in_call(*this, identifier, during);
-    auto reply = exchange<Reply>(type, [&]() -> const Request& {
+    auto reply = exchange<Reply>(type, [&]() -> Result<Request> {
+      const uint32_t numbered_by = identifier.numbered_by;
+      if (numbered_by != 0 && numbered_by != generation_) return fail(ECONNRESET);
       request.id = identifier.number;
       return request;
     });
@@ -81,16 +94,19 @@ class AgentLink {
     const std::optional<State> during_;
   };
 
-  // REQUIRES: mutex_ is held
+  // `make_request` answers a Result, made for the agent that is there now. REQUIRES: mutex_ is held
   template <class Reply, class MakeRequest>
-  Result<Reply> exchange(control::MessageType type, const MakeRequest& request,
+  Result<Reply> exchange(control::MessageType type, const MakeRequest& make_request,
                          std::span<const int> fds = {}) {
-    const TimePoint deadline = MonotonicClock::now() + control::kCallTimeout;
+    // What a new agent has to be told first does not count.
+    const auto deadline = [] { return MonotonicClock::now() + control::kCallTimeout; };
     for (int attempt = 0;; ++attempt) {
       if (!connection_ || connection_->lost()) {
-        if (const auto connected = connect(deadline); !connected) return fail(connected.error().code);
+        if (const auto connected = connect(deadline()); !connected) return fail(connected.error().code);
       }
-      auto answer = connection_->call<Reply>(type, request(), 0, deadline, fds);
+      const auto request = make_request();
+      if (!request) return fail(request.error().code);
+      auto answer = connection_->call<Reply>(type, *request, 0, deadline(), fds);
       if (answer) return answer->message;
       if (!connection_->lost() || attempt > 0) return fail(answer.error().code);
     }

@@ -155,7 +155,8 @@ VERBENA_ABI int rdma_reject_ece(rdma_cm_id* id, const void* data, uint8_t length
 
 VERBENA_ABI int rdma_establish(rdma_cm_id* id) {
   return answer_for(id, [&](Identifier& identifier) {
-    if (identifier.qp != nullptr) return EINVAL;
+    // To the agent it is the same as to accept, which a request must not be without its parameters.
+    if (identifier.qp != nullptr || identifier.current_state() != State::kResponded) return EINVAL;
     return error_of(identifier.process.agent.call(identifier, MessageType::kCmAccept, CmConnectRequest{},
                                                   State::kConnected));
   });

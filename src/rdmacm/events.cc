@@ -39,7 +39,10 @@ bool is_news(const CmEvent& message, Identifier& identifier) {
   if (state == State::kRequested && message.listener == 0) return false;
   const bool told =
       (message.flags & control::kCmFromProgram) != 0 && message.type <= RDMA_CM_EVENT_TIMEWAIT_EXIT;
-  return !told || still_concerns(state, static_cast<rdma_cm_event_type>(message.type));
+  if (!told) return true;
+  // Of two agents that died one after the other, only the second's end is told.
+  return identifier.was_told_by(message.generation) &&
+         still_concerns(state, static_cast<rdma_cm_event_type>(message.type));
 }
 
 // A program that ends may destroy its channel while a thread of its own is about to wait there again, as

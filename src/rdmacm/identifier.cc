@@ -57,6 +57,11 @@ void Identifier::wait_until_acknowledged() {
   acknowledged_one.wait(lock, [&] { return acknowledged >= delivered; });
 }
 
+bool Identifier::was_told_by(uint32_t generation) {
+  const std::lock_guard lock(mutex);
+  return told_by == generation;
+}
+
 State Identifier::current_state() {
   const std::lock_guard lock(mutex);
   return state;

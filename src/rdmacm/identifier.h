@@ -87,6 +87,9 @@ class Identifier : public rdma_cm_id {
   // Whether all that the agent of `generation` has `sent` has been delivered.
   bool has_all_events(uint32_t sent, uint32_t generation);
 
+  // Whether what restoration said last is from that of `generation`.
+  bool was_told_by(uint32_t generation);
+
   State current_state();
   void set_state(State state);
 
@@ -110,6 +113,7 @@ class Identifier : public rdma_cm_id {
   std::mutex mutex;
   std::condition_variable acknowledged_one;
   uint32_t number = 0;
+  uint32_t numbered_by = 0;    // the generation of the agent whose number that is; 0: our own, good for all
   std::vector<uint64_t> keys;  // by which events may name it
   State state = State::kIdle;
   uint32_t backlog = 0;
@@ -118,6 +122,7 @@ class Identifier : public rdma_cm_id {
   control::CmRoute path{};
   control::CmConnection connection{};
   std::list<Membership> memberships;
+  uint32_t told_by = 0;  // the generation of the restoration that has told it something last
   uint64_t delivered = 0, acknowledged = 0;
   uint32_t agents_events = 0;      // of the delivered, those from the agent
   uint32_t agents_generation = 0;  // of that generation

@@ -145,6 +145,7 @@ Result<Identifier*> adopt_request(Identifier& listener, const CmEvent& message) 
   auto request =
       std::make_unique<Identifier>(process, listener.events, listener.context, listener.ps, listener.qp_type);
   request->number = message.id;
+  request->numbered_by = message.generation;
   request->keys.push_back(Identifier::key(message.id, message.generation));
   request->state = State::kRequested;
   request->connection = message.connection;
@@ -165,12 +166,11 @@ Result<Identifier*> adopt_request(Identifier& listener, const CmEvent& message) 
 }
 
 void abandon_request(Process& process, const CmEvent& message) {
-  if (message.type != RDMA_CM_EVENT_CONNECT_REQUEST || message.generation != process.agent.generation())
-    return;
+  if (message.type != RDMA_CM_EVENT_CONNECT_REQUEST) return;
   control::CmIdRequest request{};
   request.id = message.id;
-  [[maybe_unused]] const auto destroyed =
-      process.agent.call<control::CmDestroyReply>(MessageType::kCmDestroyId, request);
+  [[maybe_unused]] const auto destroyed = process.agent.call_agent_of<control::CmDestroyReply>(
+      message.generation, MessageType::kCmDestroyId, request);
 }
 
 }  // namespace verbena::rdmacm

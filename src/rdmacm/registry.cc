@@ -64,6 +64,7 @@ void Registry::renumber(Identifier& identifier, uint32_t number) {
   identifiers_[key] = &identifier;
   const std::lock_guard own(identifier.mutex);
   identifier.number = number;
+  identifier.numbered_by = 0;
   identifier.keys.push_back(key);
 }
 

@@ -80,21 +80,24 @@ bool still_concerns(State state, rdma_cm_event_type type) {
   return row_of(state).told == type;
 }
 
-std::vector<Told> Restoration::run() {
+Result<void> Restoration::run() {
   for (const auto& channel : registry_.channels()) {
     const int fd = channel->agents_end();
     call(MessageType::kCmOpenChannel, open_request(*channel, generation_), {&fd, 1});
   }
   registry_.for_each([&](Identifier& identifier) { restore(identifier); });
-  return std::move(told_);
+  if (timed_out_) return fail(ETIMEDOUT);
+  if (connection_.lost()) return fail(ECONNRESET);
+  return {};
 }
 
 Restoration::Plan Restoration::plan_for(State state, const Identifier& identifier) {
   const Row& row = row_of(state);
   Plan plan{row.restored, row.told};
-  // A datagram identifier has no connection; with an address resolved it can ask for another lookup.
+  // A datagram identifier that has asked has no connection; with an address resolved it can ask again. One
+  // that has answered stays as it is: the port that it names is its listener's.
   const bool resolved = identifier.path.destination.family != 0 && identifier.path.link[0] != '\0';
-  if (identifier.is_datagram() && has_connection(state)) {
+  if (identifier.is_datagram() && has_connection(state) && identifier.connection.is_active != 0) {
     plan.restored = resolved ? control::kCmResolved : control::kCmIdle;
   }
   if (state == State::kResolvingAddress && identifier.path.source.port != 0) {
@@ -104,7 +107,7 @@ Restoration::Plan Restoration::plan_for(State state, const Identifier& identifie
 }
 
 void Restoration::restore(Identifier& identifier) {
-  if (connection_.lost()) return;
+  if (is_over()) return;
   const bool kept = kept_.first == &identifier;
   State state;
   Plan plan;
@@ -118,7 +121,7 @@ void Restoration::restore(Identifier& identifier) {
     return;
   }
   const bool created = create(identifier, plan);
-  if (connection_.lost()) return;
+  if (is_over()) return;
   if (created) repeat(identifier, state);
   if (plan.told != kNothing) {
     tell(identifier, static_cast<rdma_cm_event_type>(plan.told));
@@ -140,13 +143,12 @@ bool Restoration::create(Identifier& identifier, const Plan& plan) {
     request.backlog = identifier.backlog;
     request.tos = identifier.type_of_service ? *identifier.type_of_service : ~0u;
     request.options = (identifier.reuse_address.value_or(false) ? control::kCmReuseAddress : 0) |
-                      (identifier.own_family_only.value_or(false) ? control::kCmOwnFamilyOnly : 0);
+                      (identifier.own_family_only.value_or(false) ? control::kCmOwnFamilyOnly : 0) |
+                      (identifier.own_family_only ? control::kCmFamilyOptionSet : 0);
     request.route = identifier.path;
     request.connection = identifier.connection;
   }
-  if (connection_.lost()) return false;
-  return connection_.call<control::CmAddressReply>(MessageType::kCmRestoreId, request, 0, deadline_)
-      .has_value();
+  return call<control::CmAddressReply>(MessageType::kCmRestoreId, request);
 }
 
 // What the new agent has to be asked for again.
@@ -176,6 +178,10 @@ void Restoration::repeat(Identifier& identifier, State state) {
 }
 
 void Restoration::tell(Identifier& identifier, rdma_cm_event_type type) {
+  {
+    const std::lock_guard lock(identifier.mutex);
+    identifier.told_by = generation_;
+  }
   CmEvent event{};
   event.magic = CmEvent::kMagic;
   event.type = type;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cerrno>
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -33,12 +35,15 @@ bool still_concerns(State state, rdma_cm_event_type type);
 // AgentLink under its lock.
 class Restoration {
  public:
-  Restoration(control::Connection& connection, Registry& registry, uint32_t generation, TimePoint deadline)
-      : connection_(connection), registry_(registry), generation_(generation), deadline_(deadline) {}
+  Restoration(control::Connection& connection, Registry& registry, uint32_t generation)
+      : connection_(connection), registry_(registry), generation_(generation) {}
 
   // This one is being asked about, and will be again: it is restored as it was before.
   void keep(Identifier& identifier, State before) { kept_ = {&identifier, before}; }
-  std::vector<Told> run();
+  // ECONNRESET: this agent, too, is dead. ETIMEDOUT: it has stopped to answer.
+  Result<void> run();
+  // What identifiers are to hear, whatever run() answered.
+  const std::vector<Told>& told() const { return told_; }
 
  private:
   struct Plan;
@@ -48,16 +53,23 @@ class Restoration {
   void repeat(Identifier& identifier, State state);
   void tell(Identifier& identifier, rdma_cm_event_type type);
 
-  template <class Request>
+  // All programs of the host come back at once, each with all it has: so an agent has time for each request,
+  // however long they take together.
+  static constexpr Duration kPatience = std::chrono::seconds(10);
+
+  bool is_over() const { return connection_.lost() || timed_out_; }
+  template <class Reply = control::PlainReply, class Request>
   bool call(control::MessageType type, const Request& request, std::span<const int> fds = {}) {
-    if (connection_.lost()) return false;
-    return connection_.call<control::PlainReply>(type, request, 0, deadline_, fds).has_value();
+    if (is_over()) return false;
+    const auto answer = connection_.call<Reply>(type, request, 0, MonotonicClock::now() + kPatience, fds);
+    if (!answer && answer.error().code == ETIMEDOUT) timed_out_ = true;
+    return answer.has_value();
   }
 
   control::Connection& connection_;
   Registry& registry_;
   const uint32_t generation_;
-  const TimePoint deadline_;
+  bool timed_out_ = false;
   std::pair<Identifier*, State> kept_{};
   std::vector<Told> told_;
 };

@@ -153,7 +153,7 @@ TEST_F(CmConnections, AreRefusedWhereSomebodyListensForOthersAlone) {
   }));
   const uint32_t active = client_->resolve(address("127.0.0.1", kPort));
   ASSERT_EQ(client_->connect(active, parameters("hello")), 0);
-  client_->expect(RDMA_CM_EVENT_REJECTED, 8);
+  client_->expect(RDMA_CM_EVENT_REJECTED, 28);  // as the kernel has it: the service is there
   const uint32_t other = client_->resolve(address("127.0.0.5", kPort));
   ASSERT_EQ(client_->connect(other, parameters("hello")), 0);
   server_->expect(RDMA_CM_EVENT_CONNECT_REQUEST);
@@ -435,6 +435,66 @@ TEST_F(CmConnections, AreTakenUpByTheNextAgentWhenOneIsKilled) {
   ASSERT_EQ(client_->restore(route), 0);
   ASSERT_EQ(client_->connect(504, parameters("again", 0x4712)), 0);
   EXPECT_EQ(text_of(server_->event()), "again");
+}
+
+// Programs come back one after the other; what the first does to the others' must not be lost.
+TEST_F(CmConnections, OfAProgramThatHasNotComeBackYetAreNotDenied) {
+  listen(address("0.0.0.0", kPort));
+  std::vector<CmEvent> responses, established;
+  for (int i = 0; i < 2; ++i) {
+    const uint32_t active = client_->resolve(address("127.0.0.1", kPort));
+    ASSERT_EQ(client_->connect(active, parameters("hello")), 0);
+    ASSERT_EQ(server_->accept(server_->expect(RDMA_CM_EVENT_CONNECT_REQUEST), parameters("")), 0);
+    responses.push_back(client_->event());
+    ASSERT_EQ(client_->accept(active), 0);
+    established.push_back(server_->event());
+  }
+  agent_->stop(SIGKILL);
+  agent_.emplace();
+  client_->reconnect();
+  ASSERT_EQ(client_->restore(restoration(500, control::kCmConnected, responses[0])), 0);
+  ASSERT_EQ(client_->restore(restoration(501, control::kCmConnected, responses[1])), 0);
+  ASSERT_EQ(client_->disconnect(500), 0);
+  ASSERT_EQ(client_->disconnect(501), 0);
+  const uint32_t caller = client_->resolve(address("127.0.0.1", kPort));
+  ASSERT_EQ(client_->connect(caller, parameters("again", 0x4712)), 0);
+  EXPECT_FALSE(client_->poll_event(CmProgram::kChannel, 300));
+
+  server_->reconnect();
+  ASSERT_EQ(server_->restore(restoration(600, control::kCmConnected, established[0])), 0);
+  EXPECT_EQ(server_->expect(RDMA_CM_EVENT_DISCONNECTED), 600u);
+  ASSERT_EQ(server_->disconnect(600), 0);
+  EXPECT_EQ(client_->expect(RDMA_CM_EVENT_DISCONNECTED), 500u);
+  listen(address("0.0.0.0", kPort));
+  EXPECT_EQ(text_of(server_->event()), "again");
+  // Nobody waits for ever for what does not come back.
+  CmEvent last = client_->event();
+  if (last.type == static_cast<uint32_t>(RDMA_CM_EVENT_TIMEWAIT_EXIT)) last = client_->event();
+  EXPECT_EQ(last.type, static_cast<uint32_t>(RDMA_CM_EVENT_DISCONNECTED));
+  EXPECT_EQ(last.id, 501u);
+}
+
+// Connections to two destinations may have one local port, as there are more of them than ports.
+TEST_F(CmConnections, ShareALocalPortWithTheNextAgentToo) {
+  ASSERT_TRUE(test::shell("echo 40000 40000 > /proc/sys/net/ipv4/ip_local_port_range"));
+  const uint16_t ports[] = {kPort, kPort + 1, kPort + 2};
+  std::vector<CmEvent> responses;
+  for (const uint16_t port : ports) {
+    listen(address("0.0.0.0", port));
+    const uint32_t active = client_->resolve(address("127.0.0.1", port));
+    ASSERT_EQ(client_->connect(active, parameters("hello")), 0);
+    ASSERT_EQ(server_->accept(server_->expect(RDMA_CM_EVENT_CONNECT_REQUEST), parameters("")), 0);
+    responses.push_back(client_->event());
+    EXPECT_EQ(ntohs(responses.back().route.source.port), 40000);
+  }
+  agent_->stop(SIGKILL);
+  agent_.emplace();
+  client_->reconnect();
+  EXPECT_EQ(client_->restore(restoration(500, control::kCmConnected, responses[0])), 0);
+  EXPECT_EQ(client_->restore(restoration(501, control::kCmConnected, responses[1])), 0);
+  EXPECT_EQ(client_->restore(restoration(502, control::kCmResolved, responses[2])), 0);
+  // But not what cannot be told apart.
+  EXPECT_EQ(client_->restore(restoration(503, control::kCmResolved, responses[2])), EADDRINUSE);
 }
 
 TEST_F(CmConnections, AreNotEndedByAnAgentThatEndsItself) {

@@ -177,6 +177,32 @@ TEST_F(CmGsi, RejectsWhatComesWithoutAddresses) {
   EXPECT_FALSE(program_->poll_event());
 }
 
+// Whoever listens on this host's own address alone must not be found from outside, nor anybody be taken for
+// another host: what the private data say counts for nothing where the path says otherwise.
+TEST_F(CmGsi, RejectsWhatNamesOtherAddressesThanItsPath) {
+  const uint32_t inner = program_->create();
+  ASSERT_EQ(program_->bind(inner, address("127.0.0.1", kPort)), 0);
+  ASSERT_EQ(program_->listen(inner), 0);
+  const uint8_t loopback[] = {127, 0, 0, 1};
+  cm::Req req = request_for(kPort, "hello");
+  cm::IpHeader header;
+  header.source = CmPeer::address(2);
+  header.destination = roce::Address::from_ipv4(loopback);
+  auto head = cm::encode_ip_header(header);
+  std::memcpy(req.private_data.data(), head.data(), head.size());
+  peer_->say(req, 1);
+  EXPECT_TRUE(peer_->expect<cm::Rej>().is(cm::RejReason::kInvalidServiceId));
+
+  listen();
+  header.source = CmPeer::address(77);
+  header.destination = CmPeer::address(1);
+  head = cm::encode_ip_header(header);
+  std::memcpy(req.private_data.data(), head.data(), head.size());
+  peer_->say(req, 2);
+  EXPECT_TRUE(peer_->expect<cm::Rej>().is(cm::RejReason::kConsumer));
+  EXPECT_FALSE(program_->poll_event());
+}
+
 TEST_F(CmGsi, TellsThePeersOfAProgramThatDied) {
   establish();
   program_->hang_up();

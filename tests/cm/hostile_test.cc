@@ -76,6 +76,22 @@ TEST(HostileDatagram, WithUnknownIdsLeavesNoState) {
   EXPECT_TRUE(b.heard.empty());
 }
 
+// After a restart: the connection may be one that comes back.
+TEST(UnknownConnection, IsNotDeniedWhileItMayBeRestored) {
+  Attack attack;
+  Endpoint& b = attack.b;
+  b.restorable_qpn = 200;
+  const Dreq dreq{.local_id = 5, .remote_id = 6, .remote_qpn = 200};
+  attack.forge(dreq, b, attack.a);
+  attack.forge(Rtu{.local_id = 5, .remote_id = 6}, b, attack.a);
+  EXPECT_TRUE(b.sent.empty());
+  attack.forge(Dreq{.local_id = 5, .remote_id = 6, .remote_qpn = 201}, b, attack.a);
+  EXPECT_EQ(b.take_as<Drep>().local_id, 6u);
+  b.restorable_qpn = 0;
+  attack.forge(dreq, b, attack.a);
+  EXPECT_EQ(b.take_as<Drep>().local_id, 6u);
+}
+
 TEST(HostileDatagram, FromAnotherHostDoesNotTouchAConnection) {
   Attack attack;
   const auto ids = attack.connect(100, 200);

@@ -53,7 +53,7 @@ class Case:
             return f"server {result.server_status}, client {result.client_status}"
         if self.expect and not re.search(self.expect, result.client.output):
             return f"the client's output has no '{self.expect}'"
-        if self.figure and not self.figure(result.client.output):
+        if self.figure and self.figure(result.client.output) is None:
             return "the client's output has no figure"
         return None
 

@@ -82,6 +82,16 @@ const Misuse kMisuses[] = {
     {"reject what is no request", EINVAL,
      [](Scene& s) { return rdma_reject(s.resolved.id.get(), nullptr, 0); }},
     {"establish before the response", EINVAL, [](Scene& s) { return rdma_establish(s.resolved.id.get()); }},
+    {"establish what one was asked for", EINVAL,
+     [](Scene& s) {
+       s.resolved.connect();
+       const OwnId request(hear(s.listener.channel.get(), RDMA_CM_EVENT_CONNECT_REQUEST).id);
+       const int answer = rdma_establish(request.get());
+       const int error = errno;
+       EXPECT_FALSE(readable(s.resolved.channel.get(), 50)) << "the caller was answered";
+       errno = error;
+       return answer;
+     }},
     {"disconnect without a device", EINVAL, [](Scene& s) { return rdma_disconnect(s.fresh.get()); }},
     {"notify of an event that is none of its", EINVAL,
      [](Scene& s) { return rdma_notify(s.resolved.id.get(), IBV_EVENT_SM_CHANGE); }},

@@ -114,8 +114,10 @@ class CmClient {
   void erase(CmIdentifier& id);
   void discard(CmIdentifier& id);
 
-  Outcome bind_to(CmIdentifier& id, CmAddress address);
-  Outcome take_port(CmIdentifier& id);
+  // Whether the port was the identifier's already, with a former agent.
+  enum class PortIs : uint8_t { kNew, kHeldBefore };
+  Outcome bind_to(CmIdentifier& id, CmAddress address, PortIs port = PortIs::kNew);
+  Outcome take_port(CmIdentifier& id, PortIs port_is);
   Outcome start_listening(CmIdentifier& id, uint32_t backlog);
   Outcome check_local(const CmAddress& address) const;
   void set_device(CmIdentifier& id, const LinkDirectory::Place& place);

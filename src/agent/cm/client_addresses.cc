@@ -93,7 +93,7 @@ void CmClient::set_device(CmIdentifier& id, const LinkDirectory::Place& place) {
   id.route.path_mtu = control::path_mtu_of(link.mtu);
 }
 
-CmClient::Outcome CmClient::take_port(CmIdentifier& id) {
+CmClient::Outcome CmClient::take_port(CmIdentifier& id, PortIs port_is) {
   const auto ports = service_.port_space(id.port_space);
   if (!ports) return refuse(ports.error().code, "no such port space");
   const uint16_t port = port_of(id.source);
@@ -103,7 +103,7 @@ CmClient::Outcome CmClient::take_port(CmIdentifier& id) {
   } else if (port < service_.port_limits().first_unprivileged() && host_.user() != 0) {
     return refuse(EACCES, "a privileged port");
   } else {
-    taken = (*ports)->bind(id);
+    taken = port_is == PortIs::kHeldBefore ? (*ports)->resume(id) : (*ports)->bind(id);
   }
   if (!taken) return refuse(taken.error().code, port == 0 ? "no port is free" : "the port is taken");
   id.holds_port = true;
@@ -111,13 +111,13 @@ CmClient::Outcome CmClient::take_port(CmIdentifier& id) {
 }
 
 // REQUIRES: the identifier is idle
-CmClient::Outcome CmClient::bind_to(CmIdentifier& id, CmAddress address) {
+CmClient::Outcome CmClient::bind_to(CmIdentifier& id, CmAddress address, PortIs port) {
   if (!has_known_family(address)) return refuse(EAFNOSUPPORT, "neither an IPv4 nor an IPv6 address");
   if (const auto checked = check_local(address); !checked) return checked;
   id.source = address;
   if (!id.family_option_set)
     id.own_family_only = address.family == AF_INET || service_.port_limits().ipv6_only();
-  if (const auto taken = take_port(id); !taken) {
+  if (const auto taken = take_port(id, port); !taken) {
     id.source = {};
     return taken;
   }
@@ -257,7 +257,7 @@ CmClient::Outcome CmClient::start_listening(CmIdentifier& id, uint32_t backlog) 
   id.listening_state->backlog = as_many ? kMaxBacklog : backlog;
   id.listening = true;
   id.state = CmState::kListen;
-  service_.listening();
+  service_.look_again();
   return {};
 }
 

@@ -48,13 +48,13 @@ CmClient::AddressOutcome CmClient::restore(const control::CmRestoreRequest& requ
 CmClient::Outcome CmClient::restore_state(CmIdentifier& id, const control::CmRestoreRequest& request) {
   id.reuse_address = (request.options & control::kCmReuseAddress) != 0;
   id.own_family_only = (request.options & control::kCmOwnFamilyOnly) != 0;
-  id.family_option_set = true;
+  id.family_option_set = (request.options & (control::kCmOwnFamilyOnly | control::kCmFamilyOptionSet)) != 0;
   if (request.tos != kNoTypeOfService) id.type_of_service = static_cast<uint8_t>(request.tos);
   if (request.state == control::kCmIdle) return {};
   if (request.state == control::kCmConnected) return restore_connection(id, request);
   const bool resolved = request.state == control::kCmResolved;
   if (resolved) id.destination = request.route.destination;
-  if (const auto bound = bind_to(id, request.route.source); !bound) return bound;
+  if (const auto bound = bind_to(id, request.route.source, PortIs::kHeldBefore); !bound) return bound;
   if (request.state == control::kCmBound) return {};
   if (resolved) return restore_route(id, request.route);
   return start_listening(id, request.backlog);  // whether there is a wire already or will be
@@ -90,7 +90,7 @@ CmClient::Outcome CmClient::restore_connection(CmIdentifier& id, const control::
   id.is_active = connection.is_active != 0;
   id.starting_psn = connection.receive_psn & 0xffffff;
   if (id.is_active && port_of(id.source) != 0) {
-    if (const auto taken = take_port(id); !taken) return taken;
+    if (const auto taken = take_port(id, PortIs::kHeldBefore); !taken) return taken;
   }
   id.route = route;
   set_device(id, *place);
@@ -119,6 +119,7 @@ CmClient::Outcome CmClient::restore_connection(CmIdentifier& id, const control::
       service_.manager().restore(restored, reinterpret_cast<uint64_t>(&id), MonotonicClock::now());
   if (!taken_up) return refuse(taken_up.error().code, "the connection cannot be taken up");
   id.connection = connection.local_id;
+  service_.look_again();
   return {};
 }
 

@@ -42,6 +42,13 @@ Result<void> PortSpace::bind(PortBinding& holder) {
   return {};
 }
 
+Result<void> PortSpace::resume(PortBinding& holder) {
+  const auto found = ports_.find(port_of(holder.source));
+  if (found == ports_.end() || !is_unique(found->second, holder)) return bind(holder);
+  found->second.push_back(&holder);
+  return {};
+}
+
 bool PortSpace::take(PortBinding& holder, uint16_t port) {
   const auto found = ports_.find(port);
   if (found != ports_.end() && !is_unique(found->second, holder)) return false;
@@ -109,6 +116,13 @@ PortBinding* PortSpace::find_listener(const CmAddress& destination) const {
     }
   }
   return best;
+}
+
+bool PortSpace::has_listener(uint16_t port, const std::function<bool(const PortBinding&)>& counts) const {
+  const auto found = ports_.find(port);
+  if (found == ports_.end()) return false;
+  return std::any_of(found->second.begin(), found->second.end(),
+                     [&](const PortBinding* holder) { return holder->listening && counts(*holder); });
 }
 
 }  // namespace verbena::agent

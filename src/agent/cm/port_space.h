@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <unordered_map>
 #include <vector>
 
@@ -34,6 +35,9 @@ class PortSpace {
   // Errors as rdma_bind_addr(3) has them: EADDRINUSE for the same address, EADDRNOTAVAIL where one of the two
   // is a wildcard. REQUIRES: holder.source is set, its port is not 0; it holds none
   Result<void> bind(PortBinding& holder);
+  // The same for a holder that a former agent gave this port to, maybe by bind_any(): others may have it too,
+  // as long as all four addresses and ports tell their connections apart.
+  Result<void> resume(PortBinding& holder);
   // Finds a port that tells this one's connection from all others. EADDRNOTAVAIL: none is left.
   Result<void> bind_any(PortBinding& holder, PortRange range, Random& random);
   // Gives up sharing, as one that listens must. REQUIRES: bound
@@ -43,6 +47,8 @@ class PortSpace {
 
   // Who listens where a request for `destination` (with its port) arrives; the most exact one.
   PortBinding* find_listener(const CmAddress& destination) const;
+  // Whether anybody for whom `counts` holds listens on the port at all.
+  bool has_listener(uint16_t port, const std::function<bool(const PortBinding&)>& counts) const;
 
  private:
   using Holders = std::vector<PortBinding*>;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/cm/service.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <stdexcept>
 #include <utility>
@@ -31,17 +32,12 @@ const char* cm_state_name(CmState state) {
   return kNames[static_cast<size_t>(state)];
 }
 
-CmService::CmService(EventLoop& loop, uint16_t udp_port, std::function<std::string()> no_wire_reason,
-                     std::function<void()> on_quiet)
+CmService::CmService(EventLoop& loop, uint16_t udp_port, Host host)
     : loop_(loop),
       udp_port_(udp_port),
-      no_wire_reason_(std::move(no_wire_reason)),
-      on_quiet_(std::move(on_quiet)),
+      host_(std::move(host)),
       random_(draw_seed()),
-      gsi_(loop,
-           [this](ConstBytes mad, const cm::Arrival& arrival) {
-             receive(mad, arrival, MonotonicClock::now() + EarlyRequests::kPatience, true);
-           }),
+      gsi_(loop, [this](ConstBytes mad, const cm::Arrival& arrival) { on_mad(mad, arrival); }),
       manager_(cm::ManagerConfig{}, *this, *this, Random(draw_seed())) {
   for (const uint16_t number : {RDMA_PS_IPOIB, RDMA_PS_TCP, RDMA_PS_UDP, RDMA_PS_IB}) port_spaces_[number];
   if (auto routes = RouteQuery::open()) {
@@ -57,6 +53,14 @@ CmService::~CmService() {
   if (early_timer_) loop_.cancel(*early_timer_);
 }
 
+void CmService::expect_returns(TimePoint until) {
+  returns_until_ = std::max(returns_until_, until);
+}
+
+void CmService::on_mad(ConstBytes mad, const cm::Arrival& arrival) {
+  receive(mad, arrival, std::max(MonotonicClock::now() + EarlyMessages::kPatience, returns_until_), true);
+}
+
 void CmService::receive(ConstBytes mad, const cm::Arrival& arrival, TimePoint deadline, bool patient) {
   may_wait_ = patient && early_.has_room();
   waits_ = false;
@@ -65,25 +69,26 @@ void CmService::receive(ConstBytes mad, const cm::Arrival& arrival, TimePoint de
   settle();
   if (!waits_) return;
   early_.keep(mad, arrival, deadline);
-  if (!early_timer_) early_timer_ = loop_.at(early_.deadline(), [this] { refuse_early_requests(); });
+  if (!early_timer_) early_timer_ = loop_.at(early_.deadline(), [this] { answer_early_messages(); });
 }
 
-void CmService::refuse_early_requests() {
+void CmService::answer_early_messages() {
   early_timer_.reset();
   const TimePoint now = MonotonicClock::now();
-  while (const auto request = early_.take_overdue(now)) {
-    receive(request->mad.bytes, request->arrival, request->deadline, false);
+  while (const auto message = early_.take_overdue(now)) {
+    receive(message->mad.bytes, message->arrival, message->deadline, false);
   }
   if (early_.deadline() == kNever) return;
-  early_timer_ = loop_.at(early_.deadline(), [this] { refuse_early_requests(); });
+  early_timer_ = loop_.at(early_.deadline(), [this] { answer_early_messages(); });
 }
 
-// In the loop's next round: the listener's program is to have its answer first.
-void CmService::listening() {
-  if (early_.deadline() == kNever) return;
+// In the loop's next round: the program that listens, or restores, is to have its answer first.
+void CmService::look_again() {
+  if (early_.deadline() == kNever || std::exchange(looking_again_, true)) return;
   loop_.later([this] {
-    for (const auto& request : early_.take_all()) {
-      receive(request.mad.bytes, request.arrival, request.deadline, true);
+    looking_again_ = false;
+    for (const auto& message : early_.take_all()) {
+      receive(message.mad.bytes, message.arrival, message.deadline, true);
     }
   });
 }
@@ -123,7 +128,7 @@ void CmService::settle() {
     settling_ = false;
     gsi_.flush();
     arm_timer();
-    if (clients_.empty()) on_quiet_();
+    if (clients_.empty()) host_.on_quiet();
   });
 }
 

@@ -10,7 +10,7 @@
 #include <set>
 #include <string>
 
-#include "agent/cm/early_requests.h"
+#include "agent/cm/early_messages.h"
 #include "agent/cm/gsi_port.h"
 #include "agent/cm/identifier.h"
 #include "agent/cm/link_directory.h"
@@ -33,20 +33,28 @@ class CmClient;
 // brought to them here. Of the agent's thread.
 class CmService final : private cm::Handler, private cm::Sink {
  public:
-  // `no_wire_reason` says why there is no wire, when there is none. `on_quiet` is called when something was
-  // done while there was no client: owes_farewells() may have another answer now.
-  CmService(EventLoop& loop, uint16_t udp_port, std::function<std::string()> no_wire_reason,
-            std::function<void()> on_quiet);
+  struct Host {
+    std::function<std::string()> no_wire_reason;  // why there is no wire, when there is none
+    // Something was done while there was no client: owes_farewells() may have another answer now.
+    std::function<void()> on_quiet;
+    // Whether the process that had this QP with a former agent lives and has not come back yet.
+    std::function<bool(uint32_t qpn)> is_orphan;
+  };
+
+  CmService(EventLoop& loop, uint16_t udp_port, Host host);
   ~CmService() override;
 
   // Slot 0's socket is there: receives from it. Does nothing when it does already.
   void open_wire(int slot_socket);
   bool has_wire() const { return gsi_.is_open(); }
-  std::string no_wire_reason() const { return no_wire_reason_(); }
+  std::string no_wire_reason() const { return host_.no_wire_reason(); }
   // The agent ends, but its clients may go on: their connections stay, for the next agent to restore. Nothing
   // is sent any more.
   void abandon() { gsi_.close(); }
   void links_changed(const std::vector<control::Link>& links);
+  // A former agent was killed, and its clients bring back what they have. Until then nobody is told that a
+  // connection or a listener is not there: what is said to them is kept, or has to be said again.
+  void expect_returns(TimePoint until);
   // Peers are owed messages by identifiers that are gone: the agent shall not end yet. What only waits for
   // TIMEWAIT to pass does not count.
   bool owes_farewells() const;
@@ -67,8 +75,8 @@ class CmService final : private cm::Handler, private cm::Sink {
   bool can_resolve() const { return routes_.has_value(); }
   Random& random() { return random_; }
   void release_port(CmIdentifier& id);
-  // Somebody listens: maybe there is a request for it already.
-  void listening();
+  // Somebody listens, or a connection was restored: maybe something for it has come already.
+  void look_again();
   // What a user's programs have together.
   struct Usage {
     size_t identifiers = 0;
@@ -86,6 +94,7 @@ class CmService final : private cm::Handler, private cm::Sink {
   // cm::Handler
   cm::Admission admit(const cm::Req& req, const cm::Arrival& arrival) override;
   cm::Admission admit(const cm::SidrReq& req, const cm::Arrival& arrival) override;
+  bool may_be_restored(uint32_t qpn) override;
   void on_request(cm::LocalId id, uint64_t context, const cm::Req& req, const cm::Arrival& arrival) override;
   void on_reply(cm::LocalId id, uint64_t context, const cm::Rep& rep) override;
   void on_ready(cm::LocalId id, uint64_t context, const cm::Rtu& rtu) override;
@@ -104,16 +113,17 @@ class CmService final : private cm::Handler, private cm::Sink {
   void take_in(cm::LocalId connection, const control::CmParameters& parameters);
   void end_connection(CmIdentifier& id, int status);
 
-  // With `patient`, a request that nobody listens for is kept until `deadline`.
+  // With `patient`, what is for nobody yet is kept until `deadline`.
   void receive(ConstBytes mad, const cm::Arrival& arrival, TimePoint deadline, bool patient);
-  void refuse_early_requests();
+  void on_mad(ConstBytes mad, const cm::Arrival& arrival);
+  bool expects_returns() const { return MonotonicClock::now() < returns_until_; }
+  void answer_early_messages();
   void on_timer();
   void arm_timer();
 
   EventLoop& loop_;
   const uint16_t udp_port_;
-  const std::function<std::string()> no_wire_reason_;
-  const std::function<void()> on_quiet_;
+  const Host host_;
   Random random_;
   LinkDirectory links_;
   PortLimits port_limits_;
@@ -125,7 +135,9 @@ class CmService final : private cm::Handler, private cm::Sink {
   std::set<CmClient*> clients_;
   std::map<uid_t, Usage> usage_;
   std::unique_ptr<CmIdentifier> admitted_;  // between admit() and the request's event
-  EarlyRequests early_;
+  EarlyMessages early_;
+  TimePoint returns_until_{};
+  bool looking_again_ = false;
   bool may_wait_ = false;  // the datagram at hand may be kept,
   bool waits_ = false;     // and is to be
   std::optional<EventLoop::TimerId> early_timer_;

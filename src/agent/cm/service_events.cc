@@ -55,6 +55,12 @@ roce::Path path_to_peer(const cm::SidrReq&, const cm::Arrival& arrival) {
   return cm::answer_path(arrival.path);
 }
 
+// Over RoCE a path's GIDs are the addresses of both ends. A request that names others would reach who listens
+// on this host's inside alone, or pass for another host's.
+bool names_ends_of(const roce::Path& path, const cm::IpHeader& header) {
+  return header.destination == path.source && header.source == path.destination;
+}
+
 // What the requester's words are to us: its responder resources are our initiator's depth.
 CmParameters parameters_of(const cm::Req& req) {
   CmParameters parameters{};
@@ -115,6 +121,9 @@ void fill_path(control::CmRoute& route, const cm::SidrReq&, const control::Link&
 
 }  // namespace
 
+// The kernel has one listener for a device, port space and port, whatever its address; if there is none, the
+// service ID is not valid. Those that its rdma_cm then finds no identifier for it refuses in the consumer's
+// name.
 template <class Message>
 Admission CmService::admit_request(const Message& message, const cm::Arrival& arrival) {
   const auto nobody = [] {
@@ -126,18 +135,27 @@ Admission CmService::admit_request(const Message& message, const cm::Arrival& ar
   };
   const auto service = cm::parse_service_id(message.service_id);
   if (!service) return nobody();
-  const auto header = cm::decode_ip_header(std::as_bytes(std::span(message.private_data)));
-  if (!header) return refuse(cm::RejReason::kConsumer);
   const auto ports = port_space(static_cast<uint16_t>(service->space));
   if (!ports) return nobody();
   const roce::Path path = path_to_peer(message, arrival);
-  const CmAddress own = address_of(header->destination, service->port, path.interface_index);
-  auto* listener = static_cast<CmIdentifier*>((*ports)->find_listener(own));
+  const auto place = links_.find(path.source, path.interface_index);
+  const bool is_service = (*ports)->has_listener(service->port, [&](const PortBinding& holder) {
+    const auto& id = static_cast<const CmIdentifier&>(holder);
+    return !id.has_device() || (place && id.route.device_index == place->link->device_index);
+  });
+  const auto header = cm::decode_ip_header(std::as_bytes(std::span(message.private_data)));
+  if (is_service && !(header && names_ends_of(path, *header))) return refuse(cm::RejReason::kConsumer);
+  CmIdentifier* listener = nullptr;
+  CmAddress own{};
+  if (is_service) {
+    own = address_of(header->destination, service->port, path.interface_index);
+    listener = static_cast<CmIdentifier*>((*ports)->find_listener(own));
+  }
   if (listener == nullptr) {
     waits_ = may_wait_;
-    return waits_ ? Admission::ignore() : nobody();
+    if (waits_ || expects_returns()) return Admission::ignore();
+    return is_service ? refuse(cm::RejReason::kConsumer) : nobody();
   }
-  const auto place = links_.find(path.source, path.interface_index);
   const bool reachable = path.destination.is_ipv4() == path.source.is_ipv4() && !path.destination.is_zero() &&
                          !path.destination.is_multicast();
   if (!place || !reachable) return refuse(cm::RejReason::kInvalidGid);
@@ -165,6 +183,14 @@ Admission CmService::admit(const cm::Req& req, const cm::Arrival& arrival) {
 
 Admission CmService::admit(const cm::SidrReq& req, const cm::Arrival& arrival) {
   return admit_request(req, arrival);
+}
+
+bool CmService::may_be_restored(uint32_t qpn) {
+  if (expects_returns()) {
+    waits_ = may_wait_;
+    return true;
+  }
+  return qpn != 0 && host_.is_orphan(qpn);
 }
 
 void CmService::take_in(cm::LocalId connection, const CmParameters& parameters) {

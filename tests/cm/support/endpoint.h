@@ -71,6 +71,7 @@ class Endpoint : public Sink, public Handler {
   std::vector<Event> heard;
   Admission admission = Admission::admit(77);
   int admissions_asked = 0;
+  uint32_t restorable_qpn = 0;  // of a connection that may be restored; 0: none may
 
   // A path to the other.
   roce::Path path_to(const Endpoint& other) const;
@@ -90,6 +91,9 @@ class Endpoint : public Sink, public Handler {
   void send(const Mad& mad, const roce::Path& path) override { sent.push_back({mad, path}); }
   Admission admit(const Req& req, const Arrival& arrival) override;
   Admission admit(const SidrReq& req, const Arrival& arrival) override;
+  bool may_be_restored(uint32_t qpn) override {
+    return restorable_qpn != 0 && (qpn == 0 || qpn == restorable_qpn);
+  }
   void on_request(LocalId id, uint64_t context, const Req& req, const Arrival& arrival) override;
   void on_reply(LocalId id, uint64_t context, const Rep& rep) override;
   void on_ready(LocalId id, uint64_t context, const Rtu& rtu) override;

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <deque>
+#include <optional>
+#include <utility>
+
+#include "base/bytes.h"
+#include "base/time.h"
+#include "cm/events.h"
+#include "cm/mad.h"
+
+namespace verbena::agent {
+
+// Messages for what is not there, kept for a moment: it may be on its way. Programs that agree on a port over
+// another connection (perftest's -R) race for it, the one to listen, the other to connect. Asking the kernel
+// is so quick that the listener wins there; asking us is not. A refusal that comes a moment later hurts
+// nobody, while perftest does not survive one. And after an agent was killed its clients bring their
+// listeners and connections to the next one; a peer that ends a connection meanwhile must not hear that it is
+// unknown, or its program would never hear of the end. Of the agent's thread.
+class EarlyMessages {
+ public:
+  static constexpr Duration kPatience = std::chrono::milliseconds(100);
+  static constexpr size_t kMost = 64;  // there is room for no more
+
+  struct Message {
+    cm::Mad mad;
+    cm::Arrival arrival;
+    TimePoint deadline;
+  };
+
+  bool has_room() const { return messages_.size() < kMost; }
+  // REQUIRES: a whole MAD; deadlines never go back
+  void keep(ConstBytes mad, const cm::Arrival& arrival, TimePoint deadline);
+  // When the first has waited long enough; kNever: there is none.
+  TimePoint deadline() const { return messages_.empty() ? kNever : messages_.front().deadline; }
+  std::optional<Message> take_overdue(TimePoint now);
+  std::deque<Message> take_all() { return std::exchange(messages_, {}); }
+
+ private:
+  std::deque<Message> messages_;
+};
+
+}  // namespace verbena::agent
