@@ -9,6 +9,7 @@
 #include "adapter/software_context.h"
 #include "memory/window.h"
 #include "transport/qp_state.h"
+#include "transport/queue_owners.h"
 #include "transport/rc.h"
 #include "transport/uc.h"
 #include "transport/ud.h"
@@ -197,6 +198,7 @@ Result<ibv_qp*> SoftwareContext::create_qp(ibv_qp_init_attr_ex* attr) {
   if (attr->qp_type == IBV_QPT_XRC_RECV) {
     config.srqs = &shard().srqs();
     config.xrc_domain = Xrcd::of(attr->xrcd).domain->id();
+    config.owners = Xrcd::of(attr->xrcd).domain->owners();
   }
   config.keys = &shard().keys();
   config.listener = core.get();
@@ -246,6 +248,8 @@ void SoftwareContext::retire(Qp& qp) {
     if (qp.xrcd != nullptr) Xrcd::of(qp.xrcd).domain->remove_target(qp.abi()->qp_num);
     // All under the lock: from the moment it is removed another QP may get the number.
     qp.shard.exclusively([&] {
+      transport::QueueOwners* owners = qp.transport->config().owners;
+      if (owners != nullptr) owners->end(*qp.transport);
       qp.shard.remove(*qp.transport);
       memory::unbind_all(qp.transport->bound_windows());
       forget_completions(qp);

@@ -141,6 +141,7 @@ void SoftwareContext::retire(Srq& srq) {
     shard().exclusively([&] {
       shard().srqs().remove(srq.queue->number());
       shard().for_each([&](transport::QueuePair& qp) { qp.receives().forget(*srq.queue); });
+      engine_->domain_peers().forget(*srq.queue);
     });
   }
   if (!engine_->inherited()) srq.async_events.withdraw(events());

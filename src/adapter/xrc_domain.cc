@@ -4,17 +4,33 @@
 #include <atomic>
 #include <tuple>
 
+#include <fcntl.h>
 #include <sys/stat.h>
 
 namespace verbena::adapter {
 namespace {
 
-// Device and inode of the file, and which of ours.
-using FileKey = std::tuple<dev_t, ino_t, uint32_t>;
+// Device and inode of the file, which device of ours, and whose process's: a child after fork() has an engine
+// of its own, and shares nothing with its parent but what the agent knows.
+using FileKey = std::tuple<const engine::Engine*, dev_t, ino_t, uint32_t>;
 
 struct Registry {
   std::mutex mutex;
   std::map<FileKey, std::weak_ptr<XrcDomain>> domains;
+
+  std::shared_ptr<XrcDomain> find(const FileKey& key) {
+    const std::lock_guard guard(mutex);
+    const auto known = domains.find(key);
+    return known == domains.end() ? nullptr : known->second.lock();
+  }
+  // This one, unless another thread was quicker: then its.
+  std::shared_ptr<XrcDomain> add(const FileKey& key, const std::shared_ptr<XrcDomain>& fresh) {
+    const std::lock_guard guard(mutex);
+    if (auto theirs = domains[key].lock()) return theirs;
+    std::erase_if(domains, [](const auto& entry) { return entry.second.expired(); });
+    domains[key] = fresh;
+    return fresh;
+  }
 };
 
 // Never destroyed: threads of the application may outlive every static object.
@@ -30,29 +46,34 @@ uint64_t next_id() {
 
 }  // namespace
 
-Result<std::shared_ptr<XrcDomain>> XrcDomain::of_file(int fd, uint32_t device_index, bool create,
-                                                      bool exclusive) {
-  struct stat file;
-  if (::fstat(fd, &file) != 0) return fail(errno);
-  Registry& all = registry();
-  const std::lock_guard guard(all.mutex);
-  std::weak_ptr<XrcDomain>& known = all.domains[{file.st_dev, file.st_ino, device_index}];
-  std::shared_ptr<XrcDomain> domain = known.lock();
-  if (domain != nullptr && exclusive) return fail(EINVAL);
-  if (domain == nullptr) {
-    if (!create) {
-      all.domains.erase({file.st_dev, file.st_ino, device_index});
-      return fail(EAGAIN);
-    }
-    domain = std::make_shared<XrcDomain>(next_id());
-    known = domain;
+// The agent is asked with no lock held: that may take its time.
+Result<std::shared_ptr<XrcDomain>> XrcDomain::of_file(const std::shared_ptr<engine::Engine>& engine,
+                                                      const File& file) {
+  struct stat status;
+  const int flags = ::fcntl(file.fd, F_GETFL);
+  if (flags < 0 || (flags & O_PATH) != 0) return fail(EBADF);  // it gives no right to the file
+  if (::fstat(file.fd, &status) != 0) return fail(errno);
+  const FileKey key{engine.get(), status.st_dev, status.st_ino, file.device_index};
+  if (auto known = registry().find(key)) {
+    if (file.exclusive) return fail(EINVAL);
+    return known;
   }
-  std::erase_if(all.domains, [](const auto& entry) { return entry.second.expired(); });
-  return domain;
+  const uint64_t id = next_id();
+  const auto opened = engine->open_domain(id, file);
+  const bool shared = opened.has_value();
+  // An agent of before domains were shared knows nothing of them: then this process is alone in its own.
+  if (!shared && opened.error().code != EOPNOTSUPP) return fail(opened.error().code);
+  if (!shared && !file.create) return fail(EAGAIN);
+  auto fresh = std::make_shared<XrcDomain>(id, shared ? engine : nullptr);
+  return registry().add(key, fresh);
 }
 
 std::shared_ptr<XrcDomain> XrcDomain::anonymous() {
-  return std::make_shared<XrcDomain>(next_id());
+  return std::make_shared<XrcDomain>(next_id(), nullptr);
+}
+
+XrcDomain::~XrcDomain() {
+  if (shared_by_ != nullptr) shared_by_->close_domain(id_);
 }
 
 void XrcDomain::add_target(uint32_t qpn, const std::shared_ptr<QpCore>& core) {

@@ -18,7 +18,10 @@ Result<ibv_xrcd*> SoftwareContext::open_xrcd(ibv_xrcd_init_attr* attr) {
     if (!create) return fail(EINVAL);
     domain = XrcDomain::anonymous();
   } else {
-    auto found = XrcDomain::of_file(attr->fd, device_index_, create, (attr->oflags & O_EXCL) != 0);
+    auto found = XrcDomain::of_file(engine_, {.fd = attr->fd,
+                                              .device_index = device_index_,
+                                              .create = create,
+                                              .exclusive = (attr->oflags & O_EXCL) != 0});
     if (!found) return tl::unexpected(found.error());
     domain = std::move(*found);
   }
@@ -32,8 +35,11 @@ Result<ibv_xrcd*> SoftwareContext::open_xrcd(ibv_xrcd_init_attr* attr) {
 
 int SoftwareContext::close_xrcd(ibv_xrcd* xrcd) {
   if (Xrcd::of(xrcd).users.load() != 0) return EBUSY;
-  const std::lock_guard guard(objects_mutex_);
-  delete &Xrcd::of(xrcd);
+  {
+    const std::lock_guard guard(objects_mutex_);
+    Xrcd::of(xrcd).owned.unlink();
+  }
+  delete &Xrcd::of(xrcd);  // may ask the agent, so under no lock
   return 0;
 }
 
@@ -46,7 +52,7 @@ Result<ibv_qp*> SoftwareContext::open_qp(ibv_qp_open_attr* attr) {
     return fail(EINVAL);
   }
   if (attr->qp_num > roce::Qpn::kMask) return fail(EINVAL);
-  // A number of another process's share: a domain does not reach beyond its process (docs/using.md).
+  // A number of another process's share: its targets are not to be had here (docs/using.md).
   if (roce::Qpn(attr->qp_num).slot() != shard().slot()) return fail(EOPNOTSUPP);
   std::shared_ptr<QpCore> core = Xrcd::of(attr->xrcd).domain->target(attr->qp_num);
   if (core == nullptr) return fail(EINVAL);

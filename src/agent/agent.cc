@@ -217,6 +217,7 @@ void Agent::close_session(uint64_t id) {
       counters_.finish(numbers_of(slot));
     }
     if (!indexes.empty()) show_counters();
+    domains_.close_all(id);
     slots_.take_back_all(id, MonotonicClock::now());
     for (const uint32_t index : indexes) record_slot(index);
     consider_keeper();  // it may have been the keeper
@@ -276,7 +277,10 @@ Result<void> Agent::take_back_slot(uint32_t index, uint64_t session) {
     show_counters();
   }
   auto taken = slots_.take_back(index, session, MonotonicClock::now());
-  if (taken) record_slot(index);
+  if (taken) {
+    domains_.close_slot(session, index);
+    record_slot(index);
+  }
   consider_idle();
   return taken;
 }
@@ -294,6 +298,45 @@ Result<UniqueFd> Agent::join_group(uint32_t device_index, const roce::Address& g
   });
   if (link == links.end()) return fail(ENODEV);
   return net::open_multicast_socket(group, link->interface_index, options_.port);
+}
+
+// ---- XRC domains
+
+Result<void> Agent::open_domain(const DomainTable::Member& member, int file, uint32_t device_index,
+                                DomainTable::Mode mode) {
+  const auto lent = slots_.find_lent(member.slot);
+  if (!lent || lent->index != member.slot || lent->borrower.session != member.session) return fail(EINVAL);
+  return domains_.open(member, file, device_index, mode);
+}
+
+Result<void> Agent::close_domain(uint64_t session, uint64_t name) {
+  return domains_.close(session, name);
+}
+
+void Agent::ask_for_peer(uint64_t session, uint64_t name, uint32_t slot) {
+  Session& asker = *sessions_.at(session);
+  const auto own_slot = domains_.slot_of(session, name);
+  const auto owner = domains_.find(session, name, slot);
+  if (!own_slot || !owner) {
+    asker.tell_peer({name, slot, true, ENOENT, {}});
+    return;
+  }
+  int ends[2];
+  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0) {
+    asker.tell_peer({name, slot, true, EAGAIN, {}});
+    return;
+  }
+  UniqueFd asking(ends[0]);
+  UniqueFd asked(ends[1]);
+  const auto other = sessions_.find(owner->session);
+  const bool told = other != sessions_.end() &&
+                    other->second->tell_peer({owner->name, *own_slot, false, 0, std::move(asked)});
+  // An end that nobody is told of is closed here, and the other sees it.
+  if (told) {
+    asker.tell_peer({name, slot, true, 0, std::move(asking)});
+  } else {
+    asker.tell_peer({name, slot, true, EAGAIN, {}});
+  }
 }
 
 // Slot 0 is our own: QP1 is in it.

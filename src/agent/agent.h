@@ -13,6 +13,7 @@
 
 #include "agent/cm/service.h"
 #include "agent/counter_collector.h"
+#include "agent/domain_table.h"
 #include "agent/event_loop.h"
 #include "agent/link_table.h"
 #include "agent/netlink_monitor.h"
@@ -67,6 +68,10 @@ class Agent final : public SessionHost {
   std::optional<LentSlot> find_lent_slot(uint32_t from) override;
   control::DeviceCounters device_counters(uint32_t device_index) override;
   Result<UniqueFd> join_group(uint32_t device_index, const roce::Address& group) override;
+  Result<void> open_domain(const DomainTable::Member& member, int file, uint32_t device_index,
+                           DomainTable::Mode mode) override;
+  Result<void> close_domain(uint64_t session, uint64_t name) override;
+  void ask_for_peer(uint64_t session, uint64_t name, uint32_t slot) override;
   control::AdminResult<void> add_link(std::string_view name, std::string_view netdev) override;
   control::AdminResult<void> delete_link(std::string_view name) override;
   CmService& connection_management() override { return cm_; }
@@ -102,6 +107,7 @@ class Agent final : public SessionHost {
   NetlinkMonitor netlink_;
   Wire wire_;
   SlotTable slots_;
+  DomainTable domains_;
   CmService cm_;
   Vault vault_;
   UniqueFd link_file_;

@@ -47,6 +47,8 @@ const Session::Request Session::kRequests[] = {
     {MessageType::kAddLink, sizeof(control::LinkRequest), &Session::add_link},
     {MessageType::kDeleteLink, sizeof(control::LinkRequest), &Session::delete_link},
     {MessageType::kJoinGroup, sizeof(control::GroupRequest), &Session::join_group},
+    {MessageType::kOpenDomain, sizeof(control::DomainRequest), &Session::open_domain},
+    {MessageType::kCloseDomain, sizeof(control::DomainRequest), &Session::close_domain},
     {MessageType::kGetDeviceCounters, sizeof(control::DeviceRequest), &Session::get_device_counters},
     {MessageType::kGetStatus, sizeof(MessageHeader), &Session::get_status},
     {MessageType::kGetCmStatus, sizeof(MessageHeader), &Session::get_cm_status},
@@ -102,12 +104,14 @@ void Session::handle(ConstBytes message, std::vector<UniqueFd> fds, bool truncat
   if (is_hello == greeted_) {
     return reply_error(header, EPROTO, is_hello ? "hello was said already" : "say hello first");
   }
-  const size_t most_fds = is_hello || CmClient::takes_descriptor(header.type) ? 1 : 0;
+  const bool is_open_domain = header.type == static_cast<uint16_t>(MessageType::kOpenDomain);
+  const size_t most_fds = is_hello || is_open_domain || CmClient::takes_descriptor(header.type) ? 1 : 0;
   if (fds.size() > most_fds) return reply_error(header, EBADMSG, "with unexpected descriptors");
   UniqueFd descriptor = fds.empty() ? UniqueFd() : std::move(fds.front());
   if (is_cm) return handle_cm(header, message, std::move(descriptor));
-  if (descriptor) offered_vault_ = std::move(descriptor);
+  descriptor_ = std::move(descriptor);
   (this->*request->handler)(header, message);
+  descriptor_.reset();
 }
 
 void Session::handle_cm(const MessageHeader& request, ConstBytes message, UniqueFd descriptor) {
@@ -125,7 +129,7 @@ bool Session::may_use_qpn(uint32_t qpn) const {
 void Session::hello(const MessageHeader& request, ConstBytes message) {
   program_ = control::load_text(read_as<control::HelloRequest>(message).program);
   // What lies in a vault becomes ours: only our own user's is taken.
-  UniqueFd vault = std::move(offered_vault_);
+  UniqueFd vault = std::move(descriptor_);
   if (vault && peer_.uid == ::geteuid()) host_.offer_vault(std::move(vault));
   pending_hello_ = request;
   if (host_.ready_for_clients()) {
@@ -217,6 +221,23 @@ void Session::join_group(const MessageHeader& request, ConstBytes message) {
   reply(control::bytes_of(answer), {&fd, 1});
 }
 
+void Session::open_domain(const MessageHeader& request, ConstBytes message) {
+  const auto wanted = read_as<control::DomainRequest>(message);
+  const DomainTable::Mode mode{.create = (wanted.flags & control::DomainRequest::kCreate) != 0,
+                               .exclusive = (wanted.flags & control::DomainRequest::kExclusive) != 0};
+  if (!descriptor_) return reply_error(request, EBADF, "without the domain's file");
+  const auto opened =
+      host_.open_domain({id_, wanted.domain, wanted.slot}, descriptor_.get(), wanted.device_index, mode);
+  if (!opened) return reply_error(request, opened.error().code, "the XRC domain cannot be opened so");
+  reply_plain(request);
+}
+
+void Session::close_domain(const MessageHeader& request, ConstBytes message) {
+  const auto closed = host_.close_domain(id_, read_as<control::DomainRequest>(message).domain);
+  if (!closed) return reply_error(request, closed.error().code, "no such XRC domain is open");
+  reply_plain(request);
+}
+
 bool Session::may_change_links() const {
   return peer_.uid == 0 || peer_.uid == ::geteuid();
 }
@@ -291,16 +312,40 @@ void Session::push_links() {
 }
 
 void Session::on_event_socket(uint32_t) {
-  for (int i = 0; i < kMessagesPerRound; ++i) {
-    MessageHeader header{};
+  for (int i = 0; i < kMessagesPerRound && !closing_; ++i) {
+    control::PeerMessage message{};
     const auto received =
-        control::receive_message(events_.get(), std::as_writable_bytes(std::span(&header, 1)), 0);
+        control::receive_message(events_.get(), std::as_writable_bytes(std::span(&message, 1)), 0);
     if (!received && received.error().code == EAGAIN) return;
     if (!received || received->bytes == 0) return close();
-    if (header.sequence != event_sequence_) continue;  // whatever it is, not what we wait for
+    take_event_answer(message, received->bytes);
+  }
+}
+
+void Session::take_event_answer(const control::PeerMessage& message, size_t bytes) {
+  if (message.header.type == static_cast<uint16_t>(MessageType::kAskPeer)) {
+    if (bytes == sizeof message) host_.ask_for_peer(id_, message.domain, message.slot);
+  } else if (message.header.type == static_cast<uint16_t>(MessageType::kPeerSeen)) {
+    if (peers_unseen_ > 0) --peers_unseen_;
+  } else if (message.header.sequence == event_sequence_) {  // else it is not what we wait for, whatever it is
     event_unseen_ = false;
     push_links();
   }
+}
+
+bool Session::tell_peer(control::DomainPeer peer) {
+  if (closing_ || peers_unseen_ >= control::kMostPeersUnseen) return false;
+  control::PeerMessage message{};
+  message.header = request_header(MessageType::kPeer, 0);
+  message.header.error = peer.error;
+  message.domain = peer.domain;
+  message.slot = peer.slot;
+  message.asked = peer.asked ? 1 : 0;
+  const int fd = peer.socket.get();
+  const auto sent =
+      control::send_message(events_.get(), control::bytes_of(message), {&fd, peer.socket ? 1u : 0u});
+  if (sent) ++peers_unseen_;
+  return sent.has_value();
 }
 
 void Session::reply(ConstBytes message, std::span<const int> fds) {

@@ -11,12 +11,14 @@
 #include <sys/socket.h>
 
 #include "agent/cm/client.h"
+#include "agent/domain_table.h"
 #include "agent/event_loop.h"
 #include "agent/slot_table.h"
 #include "base/bytes.h"
 #include "base/result.h"
 #include "base/unique_fd.h"
 #include "control/admin.h"
+#include "control/domain_peer.h"
 #include "control/message_socket.h"
 #include "control/protocol.h"
 
@@ -40,6 +42,10 @@ class SessionHost {
   virtual std::optional<LentSlot> find_lent_slot(uint32_t from) = 0;
   virtual control::DeviceCounters device_counters(uint32_t device_index) = 0;
   virtual Result<UniqueFd> join_group(uint32_t device_index, const roce::Address& group) = 0;
+  virtual Result<void> open_domain(const DomainTable::Member& member, int file, uint32_t device_index,
+                                   DomainTable::Mode mode) = 0;
+  virtual Result<void> close_domain(uint64_t session, uint64_t name) = 0;
+  virtual void ask_for_peer(uint64_t session, uint64_t name, uint32_t slot) = 0;
   virtual control::AdminResult<void> add_link(std::string_view name, std::string_view netdev) = 0;
   virtual control::AdminResult<void> delete_link(std::string_view name) = 0;
   virtual CmService& connection_management() = 0;
@@ -62,6 +68,9 @@ class Session : private CmClient::Host {
   void resume();
   // The link table is a new one.
   void links_changed();
+  // Tells of another process in a domain, or that there is none. False: the client has not read what it was
+  // told before, and will not hear of this.
+  bool tell_peer(control::DomainPeer peer);
   bool is_greeted() const { return greeted_; }
   uid_t uid() const { return peer_.uid; }
   pid_t pid() const { return peer_.pid; }
@@ -88,6 +97,8 @@ class Session : private CmClient::Host {
   void delete_link(const control::MessageHeader& request, ConstBytes message);
   void get_device_counters(const control::MessageHeader& request, ConstBytes message);
   void join_group(const control::MessageHeader& request, ConstBytes message);
+  void open_domain(const control::MessageHeader& request, ConstBytes message);
+  void close_domain(const control::MessageHeader& request, ConstBytes message);
   void get_status(const control::MessageHeader& request, ConstBytes message);
   void get_cm_status(const control::MessageHeader& request, ConstBytes message);
   void get_slot_status(const control::MessageHeader& request, ConstBytes message);
@@ -104,6 +115,7 @@ class Session : private CmClient::Host {
 
   void finish_hello();
   void on_event_socket(uint32_t events);
+  void take_event_answer(const control::PeerMessage& message, size_t bytes);
   void push_links();
   bool may_change_links() const;
   Borrower borrower() const;
@@ -124,12 +136,13 @@ class Session : private CmClient::Host {
   bool greeted_ = false;
   bool closing_ = false;
   std::optional<control::MessageHeader> pending_hello_;
-  UniqueFd offered_vault_;
+  UniqueFd descriptor_;  // that came with the request at hand
 
   UniqueFd events_;
   uint32_t event_sequence_ = 0;
   bool event_unseen_ = false;    // one is on its way, or lies unread
   bool links_outdated_ = false;  // and there is a newer table than it told of
+  uint32_t peers_unseen_ = 0;    // likewise, of peers
 
   std::optional<CmClient> cm_;  // from its first request of connection management on
 };

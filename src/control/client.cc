@@ -6,6 +6,7 @@
 #include <mutex>
 #include <utility>
 
+#include <fcntl.h>
 #include <sys/epoll.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
@@ -89,6 +90,44 @@ class AgentClient final : public Client {
     return std::move(answer->fds[0]);
   }
 
+  Result<void> open_domain(uint64_t domain, uint32_t slot, const DomainFile& file) override {
+    const std::lock_guard lock(call_mutex_);
+    OpenDomain opened{domain, slot, file.device_index, UniqueFd(::fcntl(file.fd, F_DUPFD_CLOEXEC, 0))};
+    if (!opened.file) return fail(errno);
+    const uint32_t flags =
+        (file.create ? DomainRequest::kCreate : 0) | (file.exclusive ? DomainRequest::kExclusive : 0);
+    const int fd = opened.file.get();
+    const auto answer =
+        call_locked<PlainReply>(MessageType::kOpenDomain, request_for(opened, flags), 0, {&fd, 1});
+    if (!answer) return fail(answer.error().code);
+    domains_.push_back(std::move(opened));
+    return {};
+  }
+
+  void close_domain(uint64_t domain) override {
+    const std::lock_guard lock(call_mutex_);
+    const auto known = std::ranges::find(domains_, domain, &OpenDomain::domain);
+    if (known == domains_.end()) return;
+    const DomainRequest request = request_for(*known, 0);
+    domains_.erase(known);
+    [[maybe_unused]] const auto answer = call_locked<PlainReply>(MessageType::kCloseDomain, request, 0);
+  }
+
+  void ask_for_peer(uint64_t domain, uint32_t slot) override {
+    const std::lock_guard lock(event_mutex_);
+    PeerMessage message{};
+    message.header = request_header(MessageType::kAskPeer, 0);
+    message.domain = domain;
+    message.slot = slot;
+    if (events_) [[maybe_unused]]
+      const auto sent = send_message(events_.get(), bytes_of(message));
+  }
+
+  std::vector<DomainPeer> next_peers() override {
+    const std::lock_guard lock(event_mutex_);
+    return std::exchange(peers_, {});
+  }
+
   int event_fd() const override { return poll_set_.get(); }
 
   std::optional<std::vector<Link>> next_links() override {
@@ -112,6 +151,8 @@ class AgentClient final : public Client {
 
   void abandon() override {
     abandoned_ = true;
+    domains_.clear();
+    peers_.clear();
     connection_.reset();
     events_.reset();
     timer_.reset();
@@ -123,7 +164,8 @@ class AgentClient final : public Client {
  private:
   // Calls the agent; when it is found dead, the next one. REQUIRES: call_mutex_ is held
   template <class Reply, class Request>
-  AdminResult<Answer<Reply>> call_locked(MessageType type, const Request& request, size_t min_fds) {
+  AdminResult<Answer<Reply>> call_locked(MessageType type, const Request& request, size_t min_fds,
+                                         std::span<const int> fds = {}) {
     const TimePoint deadline = MonotonicClock::now() + kCallTimeout;
     for (int attempt = 0;; ++attempt) {
       if (!connection_ || connection_->lost()) {
@@ -131,7 +173,7 @@ class AgentClient final : public Client {
           return tl::unexpected(AdminError{connected.error().code, {}});
         }
       }
-      auto answer = connection_->template call<Reply>(type, request, min_fds, deadline);
+      auto answer = connection_->template call<Reply>(type, request, min_fds, deadline, fds);
       if (answer || !connection_->lost() || attempt > 0) return answer;
     }
   }
@@ -160,6 +202,12 @@ class AgentClient final : public Client {
         log_warning("the restarted agent does not know our slot {}: {}", index, kept.error().text);
       }
     }
+    for (const OpenDomain& open : domains_) {
+      const int file = open.file.get();
+      const auto joined = connection.call<PlainReply>(
+          MessageType::kOpenDomain, request_for(open, DomainRequest::kCreate), 0, deadline, {&file, 1});
+      if (!joined && connection.lost()) return fail(joined.error().code);
+    }
     const bool again = agent_uid_ != kNoAgentYet;
     agent_uid_ = connection.agent_uid();
     connection_ = std::move(connection);
@@ -186,11 +234,18 @@ class AgentClient final : public Client {
   // REQUIRES: event_mutex_ is held
   void receive_events() {
     while (events_) {
-      MessageHeader header{};
-      auto received = receive_message(events_.get(), std::as_writable_bytes(std::span(&header, 1)));
+      PeerMessage message{};
+      auto received = receive_message(events_.get(), std::as_writable_bytes(std::span(&message, 1)));
       if (!received && received.error().code == EAGAIN) return;
-      const bool good = received && received->bytes == sizeof header && !received->truncated &&
-                        header.magic == kProtocolMagic && received->fds.size() == 1;
+      const MessageHeader& header = message.header;
+      const bool whole = received && received->bytes >= sizeof header && !received->truncated &&
+                         header.magic == kProtocolMagic;
+      if (whole && header.type == static_cast<uint16_t>(MessageType::kPeer) &&
+          received->bytes == sizeof message) {
+        take_peer(message, received->fds);
+        continue;
+      }
+      const bool good = whole && received->bytes == sizeof header && received->fds.size() == 1;
       if (!good) {  // the agent died
         events_.reset();
         retry_interval_ = kFirstRetry;
@@ -201,6 +256,15 @@ class AgentClient final : public Client {
       [[maybe_unused]] const auto answered = send_message(events_.get(), bytes_of(seen));
       if (auto snapshot = read_link_file(received->fds[0].get())) newest_ = std::move(snapshot->links);
     }
+  }
+
+  // REQUIRES: event_mutex_ is held
+  void take_peer(const PeerMessage& message, std::vector<UniqueFd>& fds) {
+    const auto seen = request_header(MessageType::kPeerSeen, message.header.sequence);
+    [[maybe_unused]] const auto answered = send_message(events_.get(), bytes_of(seen));
+    DomainPeer peer{message.domain, message.slot, message.asked != 0, message.header.error, {}};
+    if (!fds.empty()) peer.socket = std::move(fds.front());
+    peers_.push_back(std::move(peer));
   }
 
   // One step towards another agent: connects if one listens, else starts one and comes back later.
@@ -238,6 +302,21 @@ class AgentClient final : public Client {
     ::timerfd_settime(timer_.get(), 0, &when, nullptr);
   }
 
+  struct OpenDomain {
+    uint64_t domain;
+    uint32_t slot;
+    uint32_t device_index;
+    UniqueFd file;
+  };
+  static DomainRequest request_for(const OpenDomain& open, uint32_t flags) {
+    DomainRequest request{};
+    request.domain = open.domain;
+    request.device_index = open.device_index;
+    request.slot = open.slot;
+    request.flags = flags;
+    return request;
+  }
+
   const ConnectOptions options_;
   UniqueFd poll_set_;  // of events_ and timer_: a number that stays when the agent changes
   bool abandoned_ = false;
@@ -246,12 +325,14 @@ class AgentClient final : public Client {
   std::optional<Connection> connection_;
   UniqueFd vault_;  // keeps every socket of the agent alive, in order, when it dies
   std::vector<uint32_t> slots_;
+  std::vector<OpenDomain> domains_;
   uid_t agent_uid_ = kNoAgentYet;
 
   std::mutex event_mutex_;
   UniqueFd events_;
   UniqueFd timer_;
   std::optional<std::vector<Link>> newest_;
+  std::vector<DomainPeer> peers_;
   Duration retry_interval_ = kFirstRetry;
   TimePoint next_start_{};
 };

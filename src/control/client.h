@@ -8,6 +8,7 @@
 
 #include "base/result.h"
 #include "base/unique_fd.h"
+#include "control/domain_peer.h"
 #include "control/link.h"
 
 namespace verbena::control {
@@ -43,12 +44,30 @@ class Client {
   // no copy; we are a member for as long as we hold it. ENODEV: no such link; ENETDOWN: there is no wire.
   virtual Result<UniqueFd> join_group(uint32_t device_index, const roce::Address& group) = 0;
 
-  // Readable when next_links() has something; changes its meaning never, its number never (an epoll set may
-  // keep it).
+  // Joins the XRC domain of a file on a link, for the targets and queues of a slot of ours; `domain` is what
+  // we call it. A copy of the descriptor is kept until it is closed, to tell the next agent. As the kernel:
+  // EAGAIN when there is none and not `create`, EINVAL when there is one and `exclusive`. EOPNOTSUPP: the
+  // agent knows nothing of them.
+  struct DomainFile {
+    int fd = -1;
+    uint32_t device_index = 0;
+    bool create = false;
+    bool exclusive = false;
+  };
+  virtual Result<void> open_domain(uint64_t domain, uint32_t slot, const DomainFile& file) = 0;
+  virtual void close_domain(uint64_t domain) = 0;
+  // Asks for a link to the process at `slot`, which is to have the domain open. Never blocks; next_peers()
+  // has the answer, unless the agent ends before.
+  virtual void ask_for_peer(uint64_t domain, uint32_t slot) = 0;
+
+  // Readable when next_links() or next_peers() has something; changes its meaning never, its number never (an
+  // epoll set may keep it).
   virtual int event_fd() const = 0;
   // The newest link table, if it changed since last asked. Never blocks. Also notices the agent's death and,
   // without blocking longer than a connect, reaches the restarted one.
   virtual std::optional<std::vector<Link>> next_links() = 0;
+  // What the agent has said of other processes until the last next_links().
+  virtual std::vector<DomainPeer> next_peers() = 0;
 
   // In a child after fork(): drops descriptors without telling the agent anything.
   virtual void abandon() = 0;

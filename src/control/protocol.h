@@ -12,8 +12,8 @@ namespace verbena::control {
 // The agent protocol: fixed-layout messages over an abstract SOCK_SEQPACKET socket (an abstract name belongs
 // to the network namespace, and so does an agent). Host byte order: both ends are on one machine. A request
 // is answered by one reply with the same sequence number and type | kReply; header.error != 0 makes it an
-// ErrorReply. Descriptors travel by SCM_RIGHTS; from a client to the agent go only the vault and event
-// channels (cm_protocol.h).
+// ErrorReply. Descriptors travel by SCM_RIGHTS; from a client to the agent go only the vault, the files of
+// XRC domains and event channels (cm_protocol.h).
 //
 // A root agent listens on "@verbena/0" and serves everybody, a user's on "@verbena/<uid>" and serves that
 // user. Both ends check the other's credentials (SO_PEERCRED): an abstract name is free for anyone to take.
@@ -41,10 +41,15 @@ enum class MessageType : uint16_t {
   // On the event socket:
   kLinksChanged,  // agent to client: header [link table]. The next one is sent when this one was answered by
   kLinksSeen,     // client to agent: header. So a client that does not read costs one message, never more.
+  kAskPeer,       // client to agent: PeerMessage. The way to a slot in a domain; answered by kPeer.
+  kPeer,          // agent to client: PeerMessage [socket?]. At most kMostPeersUnseen lie unanswered.
+  kPeerSeen,      // client to agent: header
 
   kJoinGroup = 32,     // GroupRequest -> header [socket]
   kGetDeviceCounters,  // DeviceRequest -> DeviceCountersReply
   kGetCmStatus,        // header -> CmStatusReply (cm_status.h)
+  kOpenDomain,         // DomainRequest [file] -> header
+  kCloseDomain,        // DomainRequest -> header
 
   // Connection management: cm_protocol.h
   kCmOpenChannel = 64,
@@ -127,6 +132,32 @@ struct GroupRequest {
   uint8_t group[16];  // a multicast GID
 };
 static_assert(sizeof(GroupRequest) == 40);
+
+// An XRC domain: which it is says the file's inode, by which the agent calls it is its own affair, and by
+// which number the client calls it is the client's. EAGAIN: there is none, and none is to be made; EINVAL:
+// there is one, and it was to be new; EBADF: the descriptor gives no right to the file (O_PATH).
+struct DomainRequest {
+  static constexpr uint32_t kCreate = 1;
+  static constexpr uint32_t kExclusive = 2;
+  MessageHeader header;
+  uint64_t domain;
+  uint32_t device_index;
+  uint32_t slot;  // the client's, whose queues and targets are in it
+  uint32_t flags;
+  uint32_t reserved;
+};
+static_assert(sizeof(DomainRequest) == 40);
+
+// Two clients with a domain in common: the socket is for the requests of one, whom it makes the asker, and
+// the other's answers. Both get an end.
+struct PeerMessage {
+  MessageHeader header;  // header.error: why there is no socket; ENOENT: nobody has the domain open there
+  uint64_t domain;       // as the client calls it that sends this or gets it
+  uint32_t slot;         // the other's
+  uint32_t asked;        // in kPeer: the client is the one that asked
+};
+static_assert(sizeof(PeerMessage) == 32);
+inline constexpr uint32_t kMostPeersUnseen = 64;
 
 struct DeviceRequest {
   MessageHeader header;

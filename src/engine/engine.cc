@@ -203,6 +203,8 @@ Result<void> Engine::start() {
   }
   shard_ = std::make_unique<Shard>(slot_, std::move(port), *status_->page, random_secret());
   multicast_ = std::make_unique<MulticastGroups>(*shard_, surroundings());
+  domain_peers_ = std::make_unique<DomainPeers>(
+      *shard_, [this](const Peer::Key& owner) { client_->ask_for_peer(owner.domain, owner.slot); });
 
   auto links = client_->links();
   if (!links) return tl::unexpected(links.error());
@@ -216,6 +218,7 @@ Result<void> Engine::start() {
 Engine::~Engine() {
   thread_.reset();
   multicast_.reset();
+  domain_peers_.reset();
   shard_.reset();
   if (has_slot_) (void)client_->return_slot(slot_);
 }
@@ -250,8 +253,15 @@ MulticastGroups::Surroundings Engine::surroundings() {
           }};
 }
 
+void Engine::close_domain(uint64_t domain) {
+  if (inherited_) return;  // it is open in the parent
+  domain_peers_->leave(domain);
+  client_->close_domain(domain);
+}
+
 void Engine::on_control() {
   auto news = client_->next_links();
+  for (control::DomainPeer& peer : client_->next_peers()) domain_peers_->connect(std::move(peer));
   if (!news) return;
   std::vector<control::Link> before;
   for (const auto& link : links_) before.push_back(*link);  // nobody else changes them

@@ -10,6 +10,7 @@
 #include "base/result.h"
 #include "base/spin_lock.h"
 #include "control/client.h"
+#include "engine/domain_peers.h"
 #include "engine/engine_thread.h"
 #include "engine/multicast_groups.h"
 #include "engine/shard.h"
@@ -41,6 +42,15 @@ class Engine {
 
   Shard& shard() { return *shard_; }
   MulticastGroups& multicast() { return *multicast_; }
+  DomainPeers& domain_peers() { return *domain_peers_; }
+
+  // Joins the XRC domain of a file, which other processes may have open, under a number of our own; see
+  // control::Client.
+  Result<void> open_domain(uint64_t domain, const control::Client::DomainFile& file) {
+    return client_->open_domain(domain, slot_, file);
+  }
+  void close_domain(uint64_t domain);
+
   // Why packets can neither come nor go; empty when they can.
   const std::string& no_wire_reason() const { return no_wire_reason_; }
   // We are in a child after fork(), and all this was its parent's.
@@ -73,6 +83,7 @@ class Engine {
   std::unique_ptr<StatusMapping> status_;
   std::unique_ptr<Shard> shard_;
   std::unique_ptr<MulticastGroups> multicast_;
+  std::unique_ptr<DomainPeers> domain_peers_;
 
   mutable SpinLock links_lock_;
   std::vector<std::shared_ptr<const control::Link>> links_;

@@ -204,8 +204,12 @@ void Shard::on_packet(const transport::IncomingPacket& incoming) {
 void Shard::deliver(QueuePair& qp, const transport::IncomingPacket& incoming) {
   const ibv_qp_state before = qp.state();
   const Verdict verdict = qp.on_packet(incoming, now_);
-  qp.answer_lost_completions();
   if (verdict != Verdict::kAccepted) count_drop(reason_of(verdict));
+  acted_on(qp, before);
+}
+
+void Shard::acted_on(QueuePair& qp, ibv_qp_state before) {
+  qp.answer_lost_completions();
   if (qp.state() != before) {
     touched(qp);
   } else {

@@ -97,6 +97,11 @@ class Shard : private net::PacketHandler {
   void release_qpn(roce::Qpn qpn);
   control::QpStatus& status_of(roce::Qpn qpn) { return status_.qps[qpn.index()]; }
 
+  // The QP of this number; nullptr if there is none, or not here.
+  transport::QueuePair* find(roce::Qpn qpn) const {
+    return qpn.slot() == slot_ ? qps_[qpn.index()] : nullptr;
+  }
+
   void add(transport::QueuePair& qp);
   void remove(transport::QueuePair& qp);
   // After something changed the QP from outside: a state, an attribute.
@@ -108,6 +113,13 @@ class Shard : private net::PacketHandler {
   void remove_input(Input& input);
   // A packet that an input has for a QP. Not to be called but from Input::receive().
   void deliver(transport::QueuePair& qp, const transport::IncomingPacket& incoming);
+  // The same for whatever else an input does to a QP: calls action(), and does what comes of it.
+  template <class Action>
+  void act_on(transport::QueuePair& qp, Action action) {
+    const ibv_qp_state before = qp.state();
+    action();
+    acted_on(qp, before);
+  }
 
   // Has on_alarm() called `after` from now, by whoever drives the shard then. An alarm that is set is set
   // anew. Also from within what the shard calls with its lock held, as listeners of completion queues are.
@@ -159,6 +171,7 @@ class Shard : private net::PacketHandler {
   bool engine_must_know();
   void answer_doorbells();
   void note(transport::QueuePair& qp);
+  void acted_on(transport::QueuePair& qp, ibv_qp_state before);
   void run_timers(TimePoint now);
   void transmit_ready(Acknowledgements acknowledgements, Gathering gathering);
   void release_acknowledgements();

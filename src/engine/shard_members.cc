@@ -47,9 +47,11 @@ void Shard::remove(QueuePair& qp) {
 }
 
 void Shard::touched(QueuePair& qp) {
-  auto& status = status_of(qp.config().qpn);
-  status.state.store(qp.state(), std::memory_order_relaxed);
-  status.remote_qpn.store(qp.attributes().destination.value(), std::memory_order_relaxed);
+  if (qp.config().qpn.slot() == slot_) {  // else it stands in for another process's, which shows it
+    auto& status = status_of(qp.config().qpn);
+    status.state.store(qp.state(), std::memory_order_relaxed);
+    status.remote_qpn.store(qp.attributes().destination.value(), std::memory_order_relaxed);
+  }
   note(qp);
 }
 

@@ -33,8 +33,12 @@ class SharedReceiveQueueTable {
   void add(SharedReceiveQueue& queue) { entries_[queue.number() % kMost].queue = &queue; }
   void remove(uint32_t number) { entries_[number % kMost] = {}; }
 
+  static uint32_t slot_of(uint32_t number) { return number >> kIndexBits; }
+  // Whether the number is one of this shard's, if there is such a queue.
+  bool is_own(uint32_t number) const { return slot_of(number) == slot_; }
+
   SharedReceiveQueue* find(uint32_t number) const {
-    if (number >> kIndexBits != slot_ || entries_.empty()) return nullptr;
+    if (!is_own(number) || entries_.empty()) return nullptr;
     return entries_[number % kMost].queue;
   }
 

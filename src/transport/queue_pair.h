@@ -13,6 +13,7 @@
 #include "memory/key_table.h"
 #include "queues/completion_queue.h"
 #include "queues/work_queue.h"
+#include "roce/aeth.h"
 #include "transport/counters.h"
 #include "transport/gather.h"
 #include "transport/receives.h"
@@ -20,6 +21,8 @@
 
 namespace verbena::transport {
 
+struct OwnerAnswer;
+class QueueOwners;
 struct TaggedMessage;
 
 // Hears of asynchronous events of a QP (IBTA volume 1, 11.6.3). Called by the shard's lock holder.
@@ -59,6 +62,7 @@ struct QpConfig {
   // XRC targets: the shared receive queues there are, and the domain whose queues it may deliver to.
   const queues::SharedReceiveQueueTable* srqs = nullptr;
   uint64_t xrc_domain = 0;
+  QueueOwners* owners = nullptr;  // where queues of other processes are; null: the domain is in no other
   QpEventListener* listener = nullptr;
   QpCounters* counters = nullptr;
   // No ACK timeout is shorter: below it a busy machine's scheduling looks like loss.
@@ -149,6 +153,10 @@ class QueuePair {
   virtual TimePoint deadline() const = 0;
   virtual void on_timer(TimePoint now) = 0;
 
+  // XRC targets: what the owner of a queue says of requests that were passed on to it; that it has ended.
+  virtual void on_owner_answer(const OwnerAnswer&) {}
+  virtual void on_owner_gone(uint32_t, roce::NakCode) {}
+
   // Where the PSNs stand: what query_qp reports.
   virtual roce::Psn next_send_psn() const = 0;
   virtual roce::Psn next_receive_psn() const = 0;
@@ -186,6 +194,10 @@ class QueuePair {
   // XRC: from now on the peer's packets are for the shared receive queue of this number. False: there is none
   // in our domain, or it is not the one that the message at hand began with.
   bool select_receives(uint32_t srq_number, bool in_message);
+  // XRC: whether it is the number of another process's queue, which may be in our domain.
+  bool is_elsewhere(uint32_t srq_number) const {
+    return config_.owners != nullptr && !config_.srqs->is_own(srq_number);
+  }
 
   virtual void on_enter(ibv_qp_state from, ibv_qp_state to) = 0;
 

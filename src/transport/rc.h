@@ -29,11 +29,14 @@ class RcQueuePair : public QueuePair {
   bool has_outstanding() const override { return requester_.has_outstanding(); }
   TimePoint deadline() const override { return requester_.deadline(); }
   void on_timer(TimePoint now) override { requester_.on_timer(now); }
+  void on_owner_answer(const OwnerAnswer& answer) override { responder_.on_owner_answer(answer); }
+  void on_owner_gone(uint32_t owner, roce::NakCode code) override { responder_.on_owner_gone(owner, code); }
   roce::Psn next_send_psn() const override { return requester_.next_psn(); }
   roce::Psn next_receive_psn() const override { return responder_.expected_psn(); }
 
  protected:
   void on_enter(ibv_qp_state from, ibv_qp_state to) override;
+  void synchronize(roce::Psn expected, uint32_t msn) { responder_.synchronize(expected, msn); }
 
  private:
   // Whether requests, or answers, are for us at all.

@@ -42,11 +42,14 @@ void Responder::start() {
   acknowledgement_due_ = false;
   nak_.reset();
   replies_.start(attributes.max_dest_rd_atomic);
+  passed_ = run_ = 0;
+  message_elsewhere_ = false;
 }
 
 void Responder::halt(ibv_qp_state to) {
   running_ = false;
   nak_.reset();
+  end_passing();
   if (refusing_) return;
   // An acknowledgement must not overtake answers that will not be given.
   if (to == IBV_QPS_RESET || !replies_.empty()) acknowledgement_due_ = false;
@@ -60,14 +63,16 @@ void Responder::on_request(const roce::Packet& packet) {
   const int32_t ahead = packet.headers.psn - expected_;
   if (ahead > 0) {
     qp_.count(kOutOfSequence);
-    if (!gap_reported_) {
+    if (passed_ > 0) {  // a NAK would acknowledge them
+      hold_back();
+    } else if (!gap_reported_) {
       gap_reported_ = true;
       nak_ = Nak{roce::nak_syndrome(NakCode::kSequenceError), expected_};
       qp_.count(kSequenceNaksSent);
     }
   } else if (ahead < 0) {
     qp_.count(kDuplicateRequests);
-    repeat(packet);
+    if (ahead < -static_cast<int32_t>(passed_)) repeat(packet);
   } else {
     // The expected one: whatever was said of its absence is settled.
     gap_reported_ = false;
@@ -78,10 +83,15 @@ void Responder::on_request(const roce::Packet& packet) {
 
 void Responder::execute(const roce::Packet& packet) {
   const Operation operation = packet.headers.operation();
-  // In XRC each packet names the queue that its receive requests and keys come from (IBTA volume 1, annex
-  // A14): one that is not there, or of another domain, is an invalid request.
-  if (service_ == roce::Service::kXrc && !qp_.select_receives(packet.headers.xrc_srq, inbound_.in_message()))
-    return refuse(NakCode::kInvalidRequest);
+  if (service_ == roce::Service::kXrc) {
+    // In XRC each packet names the queue that its receive requests and keys come from (IBTA volume 1, annex
+    // A14): one that is not there, or of another domain, is an invalid request.
+    const uint32_t number = packet.headers.xrc_srq;
+    if (qp_.is_elsewhere(number)) return pass_on(packet);
+    if (passed_ > 0) return hold_back();
+    if (message_elsewhere_ || !qp_.select_receives(number, inbound_.in_message()))
+      return refuse(NakCode::kInvalidRequest);
+  }
   if (Inbound::takes(operation)) return receive(packet);
   if (operation == Operation::kReadRequest) return execute_read(packet);
   if (operation == Operation::kCompareSwap || operation == Operation::kFetchAdd)
@@ -176,6 +186,7 @@ void Responder::repeat(const roce::Packet& packet) {
     acknowledgement_due_ = true;
     return;
   }
+  if (service_ == roce::Service::kXrc && qp_.is_elsewhere(headers.xrc_srq)) return repeat_elsewhere(packet);
   const Replies::Resource* resource = replies_.saved(headers.psn, *kind);
   if (resource == nullptr) return;
   Replies::Resource answer = *resource;
@@ -261,7 +272,7 @@ TransmitResult Responder::transmit_urgent(PacketSink& sink, uint32_t& budget) {
 
 bool Responder::transmit_acknowledgement(PacketSink& sink) {
   if (!acknowledgement_due_) return true;
-  if (send_acknowledge(roce::ack_syndrome(), expected_ - 1, sink) == SendStatus::kBusy) return false;
+  if (send_acknowledge(roce::ack_syndrome(), answered(), sink) == SendStatus::kBusy) return false;
   acknowledgement_due_ = false;
   return true;
 }

@@ -6,6 +6,7 @@
 
 #include "roce/aeth.h"
 #include "transport/inbound.h"
+#include "transport/queue_owners.h"
 #include "transport/queue_pair.h"
 #include "transport/replies.h"
 
@@ -38,6 +39,13 @@ class Responder {
 
   roce::Psn expected_psn() const { return expected_; }
 
+  // ---- XRC: requests that other processes execute, whose queues they are for
+
+  void on_owner_answer(const OwnerAnswer& answer);
+  void on_owner_gone(uint32_t owner, roce::NakCode code);
+  // In such a process: the next request is this one.
+  void synchronize(roce::Psn expected, uint32_t msn);
+
  private:
   struct Nak {
     uint8_t syndrome;
@@ -56,6 +64,18 @@ class Responder {
   void refuse(roce::NakCode code);  // NAK and ERR
   void give_up(const Nak& nak, std::optional<ibv_event_type> event);
   void not_ready();  // RNR NAK
+
+  void pass_on(const roce::Packet& packet);
+  void note_asked();
+  void acknowledge_passed(roce::Psn answered);
+  void hold_back();
+  void take_back(uint32_t psns);
+  void ask_again();
+  void refuse_passed(roce::NakCode code, std::optional<ibv_event_type> event);
+  void repeat_elsewhere(const roce::Packet& packet);
+  void end_passing();
+  // The last PSN that may be acknowledged.
+  roce::Psn answered() const { return expected_ - 1 - passed_; }
 
   SendStatus send_read_response(const Replies::Reply& reply, PacketSink& sink);
   SendStatus send_atomic_acknowledge(const Replies::Reply& reply, PacketSink& sink);
@@ -77,6 +97,17 @@ class Responder {
   bool gap_reported_ = false;  // a NAK for expected_ has gone out; nothing more is said until it comes
   bool acknowledgement_due_ = false;
   std::optional<Nak> nak_;
+
+  // The last so many PSNs before expected_ were passed on to the queue's owner, and not answered yet.
+  uint32_t passed_ = 0;
+  uint32_t owner_ = 0;
+  uint32_t run_ = 0;                // 0: nothing was passed on
+  bool message_elsewhere_ = false;  // a message has begun there
+  // The requester wants to hear of the first of these as soon as it is answered, and then of the last.
+  bool asked_ = false;
+  roce::Psn asked_first_;
+  roce::Psn asked_last_;
+  bool ask_after_passed_ = false;  // what followed them was dropped
 };
 
 }  // namespace verbena::transport

@@ -312,19 +312,21 @@ def remove_leftovers():
 class Result:
     """How a server and its client ended."""
 
-    def __init__(self, server, client, server_status, client_status):
+    def __init__(self, server, client, server_status, client_status, others=()):
         self.server, self.client = server, client
         self.server_status, self.client_status = server_status, client_status
+        self.others = others  # further clients, each with its status
         self.seconds = time.monotonic() - client.began
 
     @property
     def good(self):
-        return self.server_status == 0 and self.client_status == 0
+        return self.server_status == 0 and self.client_status == 0 and all(status == 0 for _, status in self.others)
 
     def report(self):
         parts = []
         for name, process, status in (("server", self.server, self.server_status),
-                                      ("client", self.client, self.client_status)):
+                                      ("client", self.client, self.client_status),
+                                      *(("client", *other) for other in self.others)):
             how = "did not end in time" if status is None else f"exit status {status}"
             parts.append(f"--- {name}: {' '.join(process.command)}\n{process.output}--- {name}: {how}")
         return "\n".join(parts)
@@ -357,6 +359,24 @@ def pair(server, client, command, *, server_options=(), client_options=(), addre
     for process in (serving, calling):
         process.kill()
     return Result(serving, calling, server_status, client_status)
+
+
+def crowd(server, client, command, count, *, server_options=(), client_options=(), address=None, seconds=60,
+          environment=None):
+    """Runs `command` as a server on one host and, towards it, as so many clients on another."""
+    port = server.hosts.port()
+    words = ["run", *command, "-p", port]
+    serving = server.verbena(*words, *server_options, environment=environment)
+    if not poll_until(lambda: serving.listens(port) or not serving.running(), 20):
+        serving.kill()
+    calling = [client.verbena(*words, *client_options, address or server.ipv4, environment=environment)
+               for _ in range(count)]
+    deadline = time.monotonic() + seconds
+    statuses = [process.wait(max(0.0, deadline - time.monotonic())) for process in calling]
+    server_status = serving.wait(max(0.0, min(deadline - time.monotonic(), 10.0)) if not any(statuses) else 1)
+    for process in (serving, *calling):
+        process.kill()
+    return Result(serving, calling[0], server_status, statuses[0], list(zip(calling, statuses))[1:])
 
 
 def raw_pair(server, client, command, *, seconds=60, environment=None):

@@ -28,10 +28,12 @@ class Case:
     topology: Optional[str] = None   # where alone it can be: "one_host", "two_hosts"
     netdev: str = "lo"               # of one host
     raw: str = ""                    # raw Ethernet, as root, on the cable: "pair", or "alone" without a peer
+    clients: int = 1                 # so many, which the server is told by "-c"
 
     @property
     def name(self):
         words = [*self.options] + ([self.gid] if self.gid else []) + ([f"mtu{self.mtu}"] if self.mtu != 1500 else [])
+        words += [f"{self.clients} clients"] if self.clients > 1 else []
         return " ".join([self.program, *words])
 
     def shortened(self, iterations):
@@ -117,12 +119,20 @@ def service_pingpongs():
         pingpong(srq, "-c", "-n", "100", "-m", "256"),
         pingpong(srq, "-c", "-n", "200", "-q", "1"),
         pingpong(srq, "-c", "-n", "20", "-q", "100", "-r", "200"),
-        # With several clients a target of one process would deliver to the queues of another (docs/using.md).
         Case(xsrq, ("-m", "1024"), "ipv4"),
         Case(xsrq, ("-m", "1024"), "ipv6"),
         Case(xsrq, ("-m", "1024", "-e", "-n", "100"), "ipv4"),
         Case(xsrq, ("-m", "256", "-s", "65536", "-n", "20"), "ipv4"),
         Case(xsrq, ("-m", "4096", "-s", "65536"), "ipv4", 9000),
+        # With several clients the server reaches each by the targets of the others.
+        Case(xsrq, ("-m", "1024"), "ipv4", clients=2),
+        Case(xsrq, ("-m", "1024", "-n", "100"), "ipv4", clients=3),
+        Case(xsrq, ("-m", "1024", "-n", "50"), "ipv6", clients=4),
+        Case(xsrq, ("-m", "1024", "-e", "-n", "100"), "ipv4", clients=2),
+        Case(xsrq, ("-m", "1024", "-e", "-n", "50"), "ipv6", clients=4),
+        Case(xsrq, ("-m", "1024", "-o", "-n", "50"), "ipv4", clients=2),
+        Case(xsrq, ("-m", "256", "-s", "65536", "-n", "20"), "ipv4", clients=3),
+        Case(xsrq, ("-m", "4096", "-s", "65536", "-n", "20"), "ipv4", 9000, clients=3),
     ]
 
 

@@ -50,6 +50,7 @@ struct EndpointOptions {
   queues::SharedReceiveQueue* srq = nullptr;              // in place of its own receive queue
   const queues::SharedReceiveQueueTable* srqs = nullptr;  // of an XRC target, which has no protection domain
   uint64_t xrc_domain = 0;
+  QueueOwners* owners = nullptr;  // of an XRC target: where other processes' queues are
 };
 
 // One queue pair of type Qp with all it needs, its wire a recording.
@@ -65,6 +66,7 @@ class Endpoint {
     config.srq = options.srq;
     config.srqs = options.srqs;
     config.xrc_domain = options.xrc_domain;
+    config.owners = options.owners;
     config.signal_all = options.signal_all;
     config.send_cq = send_cq.get();
     config.recv_cq = recv_cq.get();

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/domain_table.h"
+
+#include <algorithm>
+#include <cerrno>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+
+namespace verbena::agent {
+namespace {
+
+// The inode and nothing else of what the descriptor stands for: no lock of it, no end of a pipe.
+UniqueFd inode_of(int file) {
+  return UniqueFd(::open(fmt::format("/proc/self/fd/{}", file).c_str(), O_PATH | O_CLOEXEC));
+}
+
+}  // namespace
+
+Result<void> DomainTable::open(const Member& member, int file, uint32_t device_index, Mode mode) {
+  struct stat status;
+  const int flags = ::fcntl(file, F_GETFL);
+  if (flags < 0 || (flags & O_PATH) != 0) return fail(EBADF);
+  if (::fstat(file, &status) != 0) return fail(errno);
+  size_t open = 0;
+  for (const auto& [id, domain] : domains_) {
+    open += static_cast<size_t>(std::ranges::count(domain.members, member.session, &Member::session));
+  }
+  if (open >= kMostOfSession) return fail(ENOMEM);
+  if (find_domain(member.session, member.name) != nullptr) return fail(EINVAL);
+  const FileId id{status.st_dev, status.st_ino, device_index};
+  const auto known = domains_.find(id);
+  if (known != domains_.end()) {
+    if (mode.exclusive) return fail(EINVAL);
+    known->second.members.push_back(member);
+    return {};
+  }
+  if (!mode.create) return fail(EAGAIN);
+  UniqueFd inode = inode_of(file);
+  if (!inode) return fail(errno);
+  domains_[id] = {std::move(inode), {member}};
+  return {};
+}
+
+template <class Leaves>
+size_t DomainTable::remove(Leaves leaves) {
+  size_t removed = 0;
+  for (auto& [id, domain] : domains_) removed += std::erase_if(domain.members, leaves);
+  std::erase_if(domains_, [](const auto& entry) { return entry.second.members.empty(); });
+  return removed;
+}
+
+Result<void> DomainTable::close(uint64_t session, uint64_t name) {
+  const size_t removed =
+      remove([&](const Member& member) { return member.session == session && member.name == name; });
+  if (removed == 0) return fail(EINVAL);
+  return {};
+}
+
+void DomainTable::close_all(uint64_t session) {
+  remove([&](const Member& member) { return member.session == session; });
+}
+
+void DomainTable::close_slot(uint64_t session, uint32_t slot) {
+  remove([&](const Member& member) { return member.session == session && member.slot == slot; });
+}
+
+const DomainTable::Domain* DomainTable::find_domain(uint64_t session, uint64_t name) const {
+  for (const auto& [id, domain] : domains_) {
+    for (const Member& member : domain.members) {
+      if (member.session == session && member.name == name) return &domain;
+    }
+  }
+  return nullptr;
+}
+
+std::optional<DomainTable::Member> DomainTable::find(uint64_t session, uint64_t name, uint32_t slot) const {
+  const Domain* domain = find_domain(session, name);
+  if (domain == nullptr) return std::nullopt;
+  const auto at = std::ranges::find(domain->members, slot, &Member::slot);
+  if (at == domain->members.end()) return std::nullopt;
+  return *at;
+}
+
+std::optional<uint32_t> DomainTable::slot_of(uint64_t session, uint64_t name) const {
+  const Domain* domain = find_domain(session, name);
+  if (domain == nullptr) return std::nullopt;
+  const auto at = std::ranges::find_if(domain->members, [&](const Member& member) {
+    return member.session == session && member.name == name;
+  });
+  return at->slot;
+}
+
+}  // namespace verbena::agent

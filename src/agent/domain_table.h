@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <vector>
+
+#include <sys/types.h>
+
+#include "base/result.h"
+#include "base/unique_fd.h"
+
+namespace verbena::agent {
+
+// The XRC domains that processes have open: one for each inode and device of ours, as with the kernel's
+// uverbs. Whoever can open the file may join; there is no other right to it.
+class DomainTable {
+ public:
+  // A process's place in a domain: where its queues and targets are, and what it calls the domain.
+  struct Member {
+    uint64_t session = 0;
+    uint64_t name = 0;
+    uint32_t slot = 0;
+  };
+  struct Mode {
+    bool create = false;
+    bool exclusive = false;
+  };
+
+  // A process has no use for more.
+  static constexpr size_t kMostOfSession = 256;
+
+  // Takes `member` into the domain of the file. EAGAIN: there is none, and it shall not be made; EINVAL:
+  // there is one and it was to be new, or the member has another domain of that name; ENOMEM: too many;
+  // EBADF: the descriptor does not show that its owner could open the file.
+  Result<void> open(const Member& member, int file, uint32_t device_index, Mode mode);
+  // EINVAL: the session has no domain of that name.
+  Result<void> close(uint64_t session, uint64_t name);
+  void close_all(uint64_t session);
+  // A session gives a slot back.
+  void close_slot(uint64_t session, uint32_t slot);
+
+  // Who has the domain open, with this slot, that the session calls so.
+  std::optional<Member> find(uint64_t session, uint64_t name, uint32_t slot) const;
+  // The slot that the session has joined it with.
+  std::optional<uint32_t> slot_of(uint64_t session, uint64_t name) const;
+
+ private:
+  struct FileId {
+    dev_t device = 0;
+    ino_t inode = 0;
+    uint32_t device_index = 0;
+    friend auto operator<=>(const FileId&, const FileId&) = default;
+  };
+  struct Domain {
+    UniqueFd inode;  // keeps its number from being used anew
+    std::vector<Member> members;
+  };
+
+  using Domains = std::map<FileId, Domain>;
+  const Domain* find_domain(uint64_t session, uint64_t name) const;
+  template <class Leaves>
+  size_t remove(Leaves leaves);
+
+  Domains domains_;
+};
+
+}  // namespace verbena::agent

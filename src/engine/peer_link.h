@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <deque>
+#include <span>
+#include <vector>
+
+#include <sys/uio.h>
+
+#include "base/bytes.h"
+#include "base/unique_fd.h"
+
+namespace verbena::engine {
+
+// Our end of a socket to another process: messages go out in order, and wait here while the socket is full or
+// not there yet. Never blocks, and allocates only for what has to wait. For the shard's lock holder.
+class PeerLink {
+ public:
+  // So much may wait.
+  static constexpr size_t kMostWaiting = 512 << 10;
+
+  PeerLink() = default;
+  explicit PeerLink(UniqueFd socket) : socket_(std::move(socket)) {}
+
+  int fd() const { return socket_.get(); }
+  bool is_open() const { return static_cast<bool>(socket_); }
+  // The other end is gone, or does not understand us: nothing goes out any more.
+  bool is_lost() const { return lost_; }
+  void lose() { lost_ = true; }
+  bool has_waiting() const { return !waiting_.empty(); }
+
+  // What waits goes out by it.
+  void open(UniqueFd socket);
+  void close() { socket_.reset(); }
+
+  // One message, of these pieces. False: there is no room, or the link is lost.
+  bool send(std::span<const iovec> pieces);
+  // Sends what waits, as far as there is room.
+  void flush();
+
+  // The next message; nothing: there is none (or the link is lost).
+  ConstBytes receive(Bytes buffer);
+
+ private:
+  bool keep(std::span<const iovec> pieces);
+
+  UniqueFd socket_;
+  bool lost_ = false;
+  std::deque<std::vector<std::byte>> waiting_;
+  size_t waiting_bytes_ = 0;
+};
+
+}  // namespace verbena::engine

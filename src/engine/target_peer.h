@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <map>
+#include <memory>
+
+#include "engine/peer.h"
+#include "engine/peer_messages.h"
+#include "engine/shard.h"
+#include "transport/delegate.h"
+
+namespace verbena::engine {
+
+// A process that has targets which are sent to our shared receive queues. A delegate stands in for each
+// target here. When the process ends, what it was in the midst of delivering ends with an error.
+class TargetPeer final : public Peer, private transport::DelegateAnswers {
+ public:
+  TargetPeer(Shard& shard, const Key& key, PeerKeeper& keeper, UniqueFd socket);
+  ~TargetPeer() override;
+
+  // The queue goes away.
+  void forget(const queues::SharedReceiveQueue& queue);
+
+ private:
+  using Delegates = std::map<uint32_t, std::unique_ptr<transport::Delegate>>;
+
+  transport::DelegateAnswers& answers() { return *this; }
+  bool take(ConstBytes message) override;
+  bool take_request(const RequestMessage& message, ConstBytes packet);
+  transport::Delegate* make(const RequestMessage& message);
+  void end(Delegates::iterator delegate);
+  void answer(const transport::Delegate& delegate, const transport::OwnerAnswer& answer,
+              bool after_packets) override;
+
+  Shard& shard_;
+  Delegates delegates_;  // by the target's QPN
+};
+
+}  // namespace verbena::engine
