@@ -22,6 +22,11 @@
 
 #include "base/log.h"
 
+// glibc's own name for clone(2). By the other name the thread sanitizer stands between, which takes the child
+// for one of fork(): it marks the calling thread, whose memory the child shares, as one it no longer follows,
+// and from then on reports as unlocked what that thread does under a lock.
+extern "C" int __clone(int (*body)(void*), void* stack, int flags, void* argument, ...) noexcept;
+
 namespace verbena::control {
 namespace {
 
@@ -80,9 +85,15 @@ std::string find_in_path() {
   return {};
 }
 
+#define VERBENA_UNSANITIZED __attribute__((no_sanitize("address", "thread", "undefined")))
+
 // Two small stacks and what the two short-lived processes need. They share our memory (CLONE_VM) while the
 // calling thread waits: copying the page tables of a large application would take long, and would mark its
 // registered memory copy-on-write.
+//
+// The two make bare system calls. Who stands in front of the C library's (a preloaded library with a table of
+// descriptors, a sanitizer with one of signal handlers) would note in our memory what the two do to
+// descriptors and handlers that are theirs alone.
 class Launch {
  public:
   Launch(const std::string& program, std::vector<std::string>& options, int ready)
@@ -116,7 +127,7 @@ class Launch {
     ::pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel_state);
 
     // Exit signal 0: the application gets no SIGCHLD, and its wait() calls do not see the child.
-    const int child = ::clone(child_main, child_stack_, CLONE_VM | CLONE_VFORK, this);
+    const int child = __clone(child_main, child_stack_, CLONE_VM | CLONE_VFORK, this);
     if (child < 0) error_ = errno;
     while (child > 0 && ::waitpid(child, nullptr, __WALL) < 0 && errno == EINTR) {
     }
@@ -129,50 +140,55 @@ class Launch {
 
  private:
   static constexpr size_t kStackBytes = 64 << 10;
+  static constexpr size_t kSignalSetBytes = _NSIG / 8;  // the kernel's
 
   // The child only makes the grandchild and is gone: so the agent's parent is init.
-  __attribute__((no_sanitize("address", "thread", "undefined"))) static int child_main(void* self) {
+  VERBENA_UNSANITIZED static int child_main(void* self) {
     auto* launch = static_cast<Launch*>(self);
-    const int pid = ::clone(grandchild_main, launch->grandchild_stack_, CLONE_VM | CLONE_VFORK, launch);
+    const int pid = __clone(grandchild_main, launch->grandchild_stack_, CLONE_VM | CLONE_VFORK, launch);
     if (pid < 0) launch->error_ = errno;
-    ::_exit(0);
+    exit_bare(0);
   }
 
-  __attribute__((no_sanitize("address", "thread", "undefined"))) static int grandchild_main(void* self) {
+  VERBENA_UNSANITIZED static int grandchild_main(void* self) {
     auto* launch = static_cast<Launch*>(self);
-    ::setsid();
-    struct sigaction normal {};
-    normal.sa_handler = SIG_DFL;
-    for (int signal = 1; signal <= SIGRTMAX; ++signal) ::sigaction(signal, &normal, nullptr);
-    sigset_t none;
-    sigemptyset(&none);
-    ::sigprocmask(SIG_SETMASK, &none, nullptr);
-    ::umask(022);
-    if (::chdir("/") != 0) ::_exit(127);
+    ::syscall(SYS_setsid);
+    // The kernel's struct sigaction and its signal set: all zeros are SIG_DFL, and no signal blocked.
+    const uint64_t zeros[4] = {};
+    for (int signal = 1; signal < _NSIG; ++signal) {
+      ::syscall(SYS_rt_sigaction, signal, zeros, nullptr, kSignalSetBytes);
+    }
+    ::syscall(SYS_rt_sigprocmask, SIG_SETMASK, zeros, nullptr, kSignalSetBytes);
+    ::syscall(SYS_umask, 022);
+    if (::syscall(SYS_chdir, "/") != 0) exit_bare(127);
 
     // Out of the way first: the application may have closed its standard descriptors.
-    const int ready = ::fcntl(launch->ready_, F_DUPFD, 16);
-    const int null = ::open("/dev/null", O_RDWR);
+    const long ready = ::syscall(SYS_fcntl, launch->ready_, F_DUPFD, 16);
+    const long null = ::syscall(SYS_openat, AT_FDCWD, "/dev/null", O_RDWR);
     if (ready < 0 || null < 0) launch->fail_and_exit();
-    const int null_high = ::fcntl(null, F_DUPFD, 16);
+    const long null_high = ::syscall(SYS_fcntl, null, F_DUPFD, 16);
     for (int fd = 0; fd <= 2; ++fd) {
       if (fd == 2 && launch->keep_stderr_ && null != 2) continue;
-      ::dup2(null_high, fd);
+      ::syscall(SYS_dup3, null_high, fd, 0);
     }
-    if (::dup2(ready, kReadyFd) < 0) launch->fail_and_exit();
+    if (::syscall(SYS_dup3, ready, kReadyFd, 0) < 0) launch->fail_and_exit();
     close_from(kReadyFd + 1);
-    ::execve(launch->program_.c_str(), launch->arguments_.data(), launch->environment_.data());
+    ::syscall(SYS_execve, launch->program_.c_str(), launch->arguments_.data(), launch->environment_.data());
     launch->fail_and_exit();
   }
 
-  static void close_from(int first) {
+  VERBENA_UNSANITIZED static void close_from(int first) {
     if (::syscall(SYS_close_range, static_cast<unsigned>(first), ~0u, 0) == 0) return;
-    for (int fd = first; fd < 65536; ++fd) ::close(fd);  // before Linux 5.9
+    for (int fd = first; fd < 65536; ++fd) ::syscall(SYS_close, fd);  // before Linux 5.9
   }
 
-  [[noreturn]] void fail_and_exit() {
+  [[noreturn]] VERBENA_UNSANITIZED void fail_and_exit() {
     error_ = errno;
-    ::_exit(127);
+    exit_bare(127);
+  }
+
+  [[noreturn]] VERBENA_UNSANITIZED static void exit_bare(int status) {
+    for (;;) ::syscall(SYS_exit_group, status);
   }
 
   const std::string& program_;

@@ -209,11 +209,12 @@ class AgentClient final : public Client {
       if (!joined && connection.lost()) return fail(joined.error().code);
     }
     const bool again = agent_uid_ != kNoAgentYet;
-    agent_uid_ = connection.agent_uid();
+    const uid_t uid = connection.agent_uid();
     connection_ = std::move(connection);
     vault_ = answer->fds.size() > 2 ? std::move(answer->fds[2]) : UniqueFd();
 
     const std::lock_guard lock(event_mutex_);
+    agent_uid_ = uid;
     watch_events(std::move(answer->fds[0]));
     if (again) {  // what we knew came from another agent
       newest_ = std::move(snapshot->links);
@@ -282,8 +283,7 @@ class AgentClient final : public Client {
     connection_.reset();
     if (auto connection = Connection::open()) {
       if (greet(std::move(*connection), MonotonicClock::now() + kCallTimeout)) return;
-    } else if (const TimePoint now = MonotonicClock::now(); options_.start_agent && now >= next_start_) {
-      next_start_ = now + kStartInterval;
+    } else if (options_.start_agent && may_start_now()) {
       const std::string program = find_agent_program(options_.agent_program);
       if (!program.empty()) {
         [[maybe_unused]] const auto started = start_agent(program);
@@ -292,6 +292,15 @@ class AgentClient final : public Client {
     const std::lock_guard events(event_mutex_);
     set_timer(retry_interval_);
     retry_interval_ = std::min(retry_interval_ * 2, kLongestRetry);
+  }
+
+  // Whether it is time to start an agent, once per interval.
+  bool may_start_now() {
+    const std::lock_guard events(event_mutex_);
+    const TimePoint now = MonotonicClock::now();
+    if (now < next_start_) return false;
+    next_start_ = now + kStartInterval;
+    return true;
   }
 
   // Makes event_fd() readable after `delay`. REQUIRES: event_mutex_ is held
@@ -326,9 +335,9 @@ class AgentClient final : public Client {
   UniqueFd vault_;  // keeps every socket of the agent alive, in order, when it dies
   std::vector<uint32_t> slots_;
   std::vector<OpenDomain> domains_;
-  uid_t agent_uid_ = kNoAgentYet;
+  uid_t agent_uid_ = kNoAgentYet;  // written under both locks
 
-  std::mutex event_mutex_;
+  std::mutex event_mutex_;  // taken after call_mutex_
   UniqueFd events_;
   UniqueFd timer_;
   std::optional<std::vector<Link>> newest_;

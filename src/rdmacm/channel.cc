@@ -37,6 +37,18 @@ Channel::Channel(uint32_t number, UniqueFd application, UniqueFd agent)
 
 Channel::~Channel() = default;
 
+Channel::Reading::Reading(Channel& channel) : channel_(channel) {
+  const std::lock_guard lock(channel_.mutex_);
+  ++channel_.readers_;
+  open_ = !channel_.closed_;
+}
+
+Channel::Reading::~Reading() {
+  const std::lock_guard lock(channel_.mutex_);
+  --channel_.readers_;
+  channel_.close_unread_locked();
+}
+
 Result<std::shared_ptr<Channel>> Channel::open(uint32_t number) {
   int ends[2];
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) return fail(errno);
@@ -45,13 +57,16 @@ Result<std::shared_ptr<Channel>> Channel::open(uint32_t number) {
 }
 
 Result<CmEvent> Channel::next() {
+  const Reading reading(*this);
+  if (!reading.is_open()) return fail(EBADF);
   for (;;) {
     CmEvent event;
-    const ssize_t got = ::recv(fd, &event, sizeof event, MSG_TRUNC);
+    const ssize_t got = ::recv(application_.get(), &event, sizeof event, MSG_TRUNC);
     if (got < 0) return fail(errno);
     // We hold the other end as long as there is a channel.
     if (got == 0) return fail(ENODATA);
     const std::lock_guard lock(mutex_);
+    if (closed_) return fail(EBADF);
     if (is_event(event, got)) early_.push_back(event);
     if (early_.empty()) continue;
     event = early_.front();
@@ -100,7 +115,7 @@ bool Channel::waits_for_room() {
 std::vector<CmEvent> Channel::take(const std::function<bool(const CmEvent&)>& wanted) {
   std::vector<CmEvent> taken;
   const std::lock_guard lock(mutex_);
-  if (!application_) return taken;
+  if (closed_) return taken;
   const size_t waiting = early_.size();
   size_t tokens = 0;
   for (;;) {
@@ -129,10 +144,15 @@ std::vector<CmEvent> Channel::take(const std::function<bool(const CmEvent&)>& wa
 
 void Channel::close() {
   const std::lock_guard lock(mutex_);
-  application_.reset();
+  closed_ = true;
   fd = -1;
   early_.clear();
   unsent_.clear();
+  close_unread_locked();
+}
+
+void Channel::close_unread_locked() {
+  if (closed_ && readers_ == 0) application_.reset();
 }
 
 }  // namespace verbena::rdmacm

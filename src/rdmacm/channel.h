@@ -36,7 +36,8 @@ class Channel : public rdma_event_channel {
   uint32_t number() const { return number_; }
   int agents_end() const { return agents_end_.get(); }
 
-  // The next event. Waits unless the application has set O_NONBLOCK (EAGAIN); EINTR as read(2) has it.
+  // The next event. Waits unless the application has set O_NONBLOCK (EAGAIN); EINTR as read(2) has it; EBADF
+  // when it is closed.
   Result<control::CmEvent> next();
 
   // Adds an event of our own at the end. False: there is no room now, and flush() is to be called when
@@ -51,13 +52,30 @@ class Channel : public rdma_event_channel {
   // Takes all events out for which `wanted` holds, in order.
   std::vector<control::CmEvent> take(const std::function<bool(const control::CmEvent&)>& wanted);
 
-  // The application's descriptor is closed: no more events.
+  // No more events. The application's descriptor is closed, by the last reader if there are any: one that is
+  // about to wait must not find another file under its number, and read what is not ours.
   void close();
 
  private:
+  // A thread in next(), which may be cancelled there.
+  class Reading {
+   public:
+    explicit Reading(Channel& channel);
+    ~Reading();
+    Reading(const Reading&) = delete;
+    Reading& operator=(const Reading&) = delete;
+
+    bool is_open() const { return open_; }
+
+   private:
+    Channel& channel_;
+    bool open_;
+  };
+
   Channel(uint32_t number, UniqueFd application, UniqueFd agent);
   bool flush_locked();
   void post_locked(const control::CmEvent& event);
+  void close_unread_locked();
 
   const uint32_t number_;
   UniqueFd application_;  // rdma_event_channel::fd
@@ -66,6 +84,8 @@ class Channel : public rdma_event_channel {
   std::deque<control::CmEvent> early_;
   std::deque<control::CmEvent> unsent_;
   bool has_own_events_ = false;
+  bool closed_ = false;
+  uint32_t readers_ = 0;
 };
 
 }  // namespace verbena::rdmacm

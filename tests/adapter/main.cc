@@ -2,8 +2,9 @@
 #include "adapter/support/environment.h"
 #include "adapter/support/helper.h"
 
-// Children of fork() start engines of their own here; by default ThreadSanitizer ends such a child.
-extern "C" const char* __tsan_default_options();
+// Children of fork() start engines of their own here; by default ThreadSanitizer ends such a child. (Its
+// library finds only what the program shows.)
+extern "C" __attribute__((visibility("default"))) const char* __tsan_default_options();
 extern "C" const char* __tsan_default_options() {
   return "die_after_fork=0";
 }

@@ -91,9 +91,6 @@ TEST(RawTraffic, FramesLoopBackToOthersOnTheDevice) {
 }
 
 TEST(RawTraffic, FramesReachOtherProcessesOnTheDevice) {
-#ifdef __SANITIZE_THREAD__
-  GTEST_SKIP() << "the thread sanitizer knows no threads in a child of a process with threads";
-#endif
   with_cable([] {
     RawEndpoint far("rxe_near");
     const Flow rule = far.for_port(6);

@@ -307,10 +307,6 @@ TEST_F(AgentStart, AForkedChildLeavesItsParentsSlotAlone) {
 }
 
 TEST_F(AgentStart, ThreadsMayUseAClientAtOnceWhileAgentsComeAndGo) {
-#ifdef __SANITIZE_THREAD__
-  GTEST_SKIP() << "agents are started by clone(CLONE_VM), after which the thread sanitizer takes one mutex "
-                  "for locked twice";
-#endif
   auto connected = Client::connect(kStarting);
   ASSERT_TRUE(connected);
   Client& client = **connected;

@@ -1,13 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rdmacm/channel.h"
 
+#include <atomic>
 #include <cerrno>
+#include <fstream>
+#include <string>
+#include <thread>
 #include <vector>
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 namespace verbena::rdmacm {
@@ -21,6 +26,13 @@ CmEvent event_of(uint32_t id, uint32_t type = RDMA_CM_EVENT_ESTABLISHED) {
   event.id = id;
   event.type = type;
   return event;
+}
+
+// Whether a thread of ours waits in a system call, as proc(5) has it.
+bool waits_in(long call, pid_t task) {
+  std::ifstream file("/proc/self/task/" + std::to_string(task) + "/syscall");
+  long current = -1;
+  return (file >> current) && current == call;
 }
 
 class ChannelTest : public ::testing::Test {
@@ -149,6 +161,30 @@ TEST_F(ChannelTest, HasNoEventsOnceClosed) {
   EXPECT_EQ(channel_->fd, -1);
   EXPECT_TRUE(take(1).empty());
   channel_->post(event_of(2));
+}
+
+TEST_F(ChannelTest, AnswersThatItIsClosed) {
+  channel_->close();
+  const auto closed = channel_->next();
+  ASSERT_FALSE(closed);
+  EXPECT_EQ(closed.error().code, EBADF);
+}
+
+// The number may be another file's by then, whose bytes are not the reader's.
+TEST_F(ChannelTest, KeepsItsNumberAsLongAsAThreadReads) {
+  const int number = channel_->fd;
+  ASSERT_EQ(::fcntl(number, F_SETFL, 0), 0);
+  std::atomic<pid_t> task = 0;
+  std::thread reader([&] {
+    task = ::gettid();
+    EXPECT_EQ(channel_->next().error().code, EBADF);
+  });
+  while (task == 0 || !waits_in(SYS_recvfrom, task)) std::this_thread::yield();
+  channel_->close();
+  EXPECT_NE(::fcntl(number, F_GETFD), -1);
+  send(event_of(1));  // wakes it
+  reader.join();
+  EXPECT_EQ(::fcntl(number, F_GETFD), -1);
 }
 
 }  // namespace

@@ -119,9 +119,9 @@ class Connection {
   void handle(const ibv_wc& completion);
   void handle_received(const ibv_wc& completion);
   void handle_sent(const ibv_wc& completion);
-  void handle_message(Message message);
+  void handle_message(Message message, uint32_t written);
   void handle_control(Control what);
-  void take_grants();
+  void take_grant();
   void answer_peer();
   void grant();
   bool has_control_room() const { return controls_posted_.load() - controls_done_.load() < kControlSlots; }

@@ -227,20 +227,20 @@ void Connection::handle_received(const ibv_wc& completion) {
                            ? Message::decode(load_be<uint32_t>(&completion.imm_data))
                            : std::nullopt;
   if (message) {
-    handle_message(*message);
+    handle_message(*message, completion.byte_len);
   } else {
     break_off(EPROTO);
   }
 }
 
-void Connection::handle_message(Message message) {
+void Connection::handle_message(Message message, uint32_t written) {
   switch (message.operation) {
     case Operation::kData:
       if (!receive_window_->arrive(message.value)) break_off(EPROTO);
       break;
     case Operation::kCredits:
       send_window_->set_limit(static_cast<uint16_t>(message.value));
-      take_grants();
+      if (written == BufferAddress::kBytes) take_grant();
       break;
     case Operation::kControl:
       handle_control(static_cast<Control>(message.value));
@@ -250,10 +250,9 @@ void Connection::handle_message(Message message) {
   }
 }
 
-void Connection::take_grants() {
-  while (const auto granted = grants_->take()) {
-    if (!send_window_->grant(*granted)) return break_off(EPROTO);
-  }
+void Connection::take_grant() {
+  const auto granted = grants_->take();
+  if (granted && !send_window_->grant(*granted)) break_off(EPROTO);
 }
 
 void Connection::handle_control(Control what) {

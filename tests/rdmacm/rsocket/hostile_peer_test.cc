@@ -176,5 +176,14 @@ TEST_F(HostilePeer, CreditsOutOfNowhereDoNoHarm) {
   (void)::rsend(victim_, "x", 1, MSG_DONTWAIT);
 }
 
+// As long as a grant, and written elsewhere.
+TEST_F(HostilePeer, GrantsOfNothingDoNoHarm) {
+  meet();
+  for (int i = 0; i < 40; ++i) peer_.write(BufferAddress::kBytes, Message{Operation::kCredits, 60}.encode());
+  peer_.write(3, Message{Operation::kData, 3}.encode());
+  EXPECT_EQ(receive_text(victim_), std::string(3, '\0'));
+  EXPECT_EQ(::rsend(victim_, "x", 1, MSG_DONTWAIT), 1);
+}
+
 }  // namespace
 }  // namespace verbena::rsocket::testing
