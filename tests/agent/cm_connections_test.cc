@@ -317,7 +317,7 @@ TEST_F(CmConnections, EndWhereAProgramLetsTooManyEventsWait) {
     error = client_->join(ids[i % ids.size()], i + 1, address("239.1.2.3"));
     joined += error == 0 ? 1 : 0;
   }
-  EXPECT_EQ(error, ECONNRESET);
+  EXPECT_TRUE(error == ECONNRESET || error == EPIPE) << error;  // whichever end saw it first
   EXPECT_LT(joined, 5 * 65536 / 4);
   CmProgram other;
   EXPECT_EQ(other.create(), 1u);
