@@ -318,7 +318,9 @@ void Agent::ask_for_peer(uint64_t session, uint64_t name, uint32_t slot) {
   const auto own_slot = domains_.slot_of(session, name);
   const auto owner = domains_.find(session, name, slot);
   if (!own_slot || !owner) {
-    asker.tell_peer({name, slot, true, ENOENT, {}});
+    // A process of before we were started may have the domain open, and is yet to come and say so.
+    const bool may_come = own_slot && orphans_.contains(slot);
+    asker.tell_peer({name, slot, true, may_come ? EAGAIN : ENOENT, {}});
     return;
   }
   int ends[2];
