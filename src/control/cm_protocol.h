@@ -24,10 +24,11 @@ namespace verbena::control {
 // put events of its own there. The agent sends one CmEvent a message, never blocks, and keeps what does not
 // fit until the socket is writable.
 //
-// Identifiers are numbered by the program from 1 up and never used again on one connection; those of incoming
-// requests are numbered by the agent, with kCmAgentsNumber set. Numbers of one connection mean nothing on
-// another. When a connection ends, its identifiers are destroyed as kCmDestroyId would: the peers of
-// connections that stand get a DREQ, those being set up a REJ, ports are free again.
+// Identifiers are numbered by the program from 1 up; those of incoming requests are numbered by the agent,
+// with kCmAgentsNumber set. A number is used again only after two billion others, and not while it is in use.
+// Numbers of one connection mean nothing on another. When a connection ends, its identifiers are destroyed as
+// kCmDestroyId would: the peers of connections that stand get a DREQ, those being set up a REJ, ports are
+// free again.
 
 inline constexpr uint32_t kCmAgentsNumber = 0x80000000u;
 inline constexpr size_t kCmPrivateBytes = 224;  // the most that any message carries (REP: 196, DREP: 224)

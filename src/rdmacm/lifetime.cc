@@ -44,7 +44,7 @@ Result<void> make_synchronous(Identifier& identifier) {
 
 Result<std::shared_ptr<Channel>> create_channel(Process& process) {
   if (const auto any = process.devices.require_any(); !any) return fail(any.error().code);
-  auto channel = Channel::open(process.next_number());
+  auto channel = Channel::open(process.registry.draw_number());
   if (!channel) return channel;
   if (const auto opened = process.agent.open(*channel); !opened) return fail(opened.error().code);
   return channel;
@@ -76,7 +76,7 @@ Result<Identifier*> create_identifier(rdma_event_channel* channel, void* context
   }
   auto identifier = std::make_unique<Identifier>(process, events, context, space, type);
   identifier->synchronous = channel == nullptr;
-  identifier->number = process.next_number();
+  identifier->number = process.registry.draw_number();
   identifier->keys.push_back(Identifier::key(identifier->number, 0));
   if (const auto created = process.agent.create(*identifier); !created) {
     if (channel == nullptr) destroy_channel(process, events);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rdmacm/process.h"
 
+#include <atomic>
 #include <mutex>
 
 #include <pthread.h>

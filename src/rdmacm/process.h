@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <atomic>
-#include <cstdint>
-
 #include "rdmacm/agent_link.h"
 #include "rdmacm/devices.h"
 #include "rdmacm/registry.h"
@@ -21,12 +18,8 @@ class Process {
   AgentLink agent{registry};
   Devices devices;
 
-  // Identifiers, channels and memberships are numbered from 1 up.
-  uint32_t next_number() { return numbers_.fetch_add(1, std::memory_order_relaxed) + 1; }
-
  private:
   Process() = default;
-  std::atomic<uint32_t> numbers_{0};
 };
 
 }  // namespace verbena::rdmacm

@@ -39,6 +39,11 @@ bool in_connection(State state) {
   }
 }
 
+// There was a connection, of which the kernel's CM says no more.
+bool after_connection(State state) {
+  return state == State::kDisconnecting || state == State::kOver || state == State::kLost;
+}
+
 bool has_peer(State state) {
   return in_connection(state) && state != State::kConnecting;
 }
@@ -107,10 +112,11 @@ int modify(ibv_qp* qp, ibv_qp_attr& attributes, int mask) {
 Result<int> qp_attributes(Identifier& identifier, ibv_qp_attr& attributes) {
   const ibv_qp_state wanted = attributes.qp_state;
   if (static_cast<unsigned>(wanted) > IBV_QPS_ERR) return fail(EINVAL);
-  if (identifier.device == nullptr) return fail(ENODEV);
+  if (identifier.device == nullptr) return fail(EINVAL);
   const Facts facts = facts_of(identifier);
   attributes = ibv_qp_attr{};
   attributes.qp_state = wanted;
+  if (facts.type != IBV_QPT_UD && after_connection(facts.state)) return fail(EINVAL);
   if (facts.type == IBV_QPT_UD || !in_connection(facts.state)) return without_connection(facts, attributes);
   switch (wanted) {
     case IBV_QPS_INIT:

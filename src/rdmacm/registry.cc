@@ -9,8 +9,23 @@
 
 namespace verbena::rdmacm {
 
+uint32_t Registry::draw_number() {
+  const std::lock_guard lock(mutex_);
+  return draw();
+}
+
+uint32_t Registry::draw() {
+  constexpr uint32_t kLast = control::kCmAgentsNumber - 1;
+  do {
+    last_number_ = last_number_ % kLast + 1;
+  } while (identifiers_.contains(Identifier::key(last_number_, 0)) ||
+           channel_numbers_.contains(last_number_));
+  return last_number_;
+}
+
 void Registry::add(std::shared_ptr<Channel> channel) {
   const std::lock_guard lock(mutex_);
+  channel_numbers_.insert(channel->number());
   const rdma_event_channel* const key = channel.get();
   channels_.emplace(key, std::move(channel));
 }
@@ -21,6 +36,7 @@ void Registry::remove(const Channel& channel) {
   const auto found = channels_.find(&channel);
   if (found == channels_.end()) return;
   last = std::move(found->second);
+  channel_numbers_.erase(channel.number());
   channels_.erase(found);
   removed_ = &channel;
   removed_at_ = MonotonicClock::now();
@@ -59,7 +75,8 @@ void Registry::remove(Identifier& identifier) {
   }
 }
 
-void Registry::renumber(Identifier& identifier, uint32_t number) {
+void Registry::renumber(Identifier& identifier) {
+  const uint32_t number = draw();
   const uint64_t key = Identifier::key(number, 0);
   identifiers_[key] = &identifier;
   const std::lock_guard own(identifier.mutex);

@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "base/time.h"
@@ -20,6 +21,13 @@ class Identifier;
 // taken before an identifier's, and nothing is asked of the agent under it but what restores identifiers.
 class Registry {
  public:
+  // Numbers go on after `last_number`.
+  explicit Registry(uint32_t last_number = 0) : last_number_(last_number) {}
+
+  // A number for an identifier, a channel or a membership: none that an identifier or a channel has. They are
+  // used again after two billion others, which a program that connects for each request comes to.
+  uint32_t draw_number();
+
   void add(std::shared_ptr<Channel> channel);
   void remove(const Channel& channel);
   // Whether a channel at this address was removed a moment ago.
@@ -32,9 +40,9 @@ class Registry {
   void add(Identifier& identifier);
   // No event finds it any more.
   void remove(Identifier& identifier);
-  // Gives it another number, for another agent; events with the old one still find it. Called by for_each()'s
-  // visitor only.
-  void renumber(Identifier& identifier, uint32_t number);
+  // Gives it a number of our own, for another agent; events with the old one still find it. Called by
+  // for_each()'s visitor only.
+  void renumber(Identifier& identifier);
 
   // Whose event this is; counted as delivered to it, so that it stays until that is acknowledged. Null: it
   // has been destroyed.
@@ -45,8 +53,12 @@ class Registry {
   void for_each(const std::function<void(Identifier&)>& visit);
 
  private:
+  uint32_t draw();  // REQUIRES: mutex_ is held
+
   std::mutex mutex_;
+  uint32_t last_number_;
   std::unordered_map<const rdma_event_channel*, std::shared_ptr<Channel>> channels_;
+  std::unordered_set<uint32_t> channel_numbers_;
   const rdma_event_channel* removed_ = nullptr;  // the last one
   TimePoint removed_at_{};
   std::unordered_map<uint64_t, Identifier*> identifiers_;

@@ -133,7 +133,7 @@ void Restoration::restore(Identifier& identifier) {
 
 bool Restoration::create(Identifier& identifier, const Plan& plan) {
   if ((identifier.number & control::kCmAgentsNumber) != 0) {
-    registry_.renumber(identifier, identifier.process.next_number());
+    registry_.renumber(identifier);
   }
   control::CmRestoreRequest request{};
   {

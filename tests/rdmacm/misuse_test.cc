@@ -102,12 +102,23 @@ const Misuse kMisuses[] = {
        EXPECT_EQ(rdma_create_qp(s.resolved.id.get(), nullptr, &s.qp), 0);
        return rdma_create_qp(s.resolved.id.get(), nullptr, &s.qp);
      }},
-    {"ask for attributes without a device", ENODEV,
+    {"ask for attributes without a device", EINVAL,
      [](Scene& s) {
        ibv_qp_attr attributes{};
        int mask;
        attributes.qp_state = IBV_QPS_INIT;
        return rdma_init_qp_attr(s.fresh.get(), &attributes, &mask);
+     }},
+    {"ask for attributes of a connection that was refused", EINVAL,
+     [](Scene& s) {
+       s.resolved.connect();
+       const OwnId request(hear(s.listener.channel.get(), RDMA_CM_EVENT_CONNECT_REQUEST).id);
+       EXPECT_EQ(rdma_reject(request.get(), nullptr, 0), 0);
+       hear(s.resolved.channel.get(), RDMA_CM_EVENT_REJECTED);
+       ibv_qp_attr attributes{};
+       int mask;
+       attributes.qp_state = IBV_QPS_INIT;
+       return rdma_init_qp_attr(s.resolved.id.get(), &attributes, &mask);
      }},
     {"join without an address", EINVAL,
      [](Scene& s) { return rdma_join_multicast(s.datagrams.get(), nullptr, nullptr); }},

@@ -112,5 +112,21 @@ TEST(Restoration, AnsweredLookupsLeaveThePortToTheirListener) {
   });
 }
 
+// The next agent is told of the group before it is asked again for it.
+TEST(Restoration, AGroupIsJoinedThoughTheAgentIsGone) {
+  isolated([] {
+    for (int i = 0; i < 8; ++i) {
+      const OwnChannel channel = make_channel();
+      const OwnId id = make_id(channel.get(), RDMA_PS_UDP);
+      sockaddr_in address = ipv4("127.0.0.1", 0), group = ipv4("239.1.2.3", 0);
+      ASSERT_EQ(rdma_bind_addr(id.get(), generic(address)), 0) << std::strerror(errno);
+      replace_agent();
+      ASSERT_EQ(rdma_join_multicast(id.get(), generic(group), nullptr), 0) << std::strerror(errno);
+      hear(channel.get(), RDMA_CM_EVENT_MULTICAST_JOIN);
+      EXPECT_EQ(rdma_leave_multicast(id.get(), generic(group)), 0) << std::strerror(errno);
+    }
+  });
+}
+
 }  // namespace
 }  // namespace verbena::rdmacm::testing

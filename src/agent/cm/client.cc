@@ -18,9 +18,10 @@
 namespace verbena::agent {
 namespace {
 
-// A user whom a root agent serves has at most so many identifiers in all his programs, and so many channels:
-// an eighth of the descriptors that the agent may have.
+// A user whom a root agent serves has at most so many identifiers in all his programs, so many events that
+// these do not read, and so many channels: an eighth of the descriptors that the agent may have.
 constexpr size_t kMaxIdentifiersOfStranger = 262144;
+constexpr size_t kMaxWaitingEventsOfStranger = 262144;
 size_t max_channels_of_stranger() {
   rlimit limit{};
   return ::getrlimit(RLIMIT_NOFILE, &limit) == 0 ? limit.rlim_cur / 8 : 0;
@@ -180,15 +181,17 @@ CmClient::Outcome CmClient::open_channel(const control::CmChannelRequest& reques
     return refuse(EINVAL, "without a SOCK_SEQPACKET socket");
   }
   channels_[request.channel] =
-      std::make_unique<EventChannel>(service_.loop(), std::move(descriptor_), request.generation);
+      std::make_unique<EventChannel>(service_.loop(), std::move(descriptor_), request.generation,
+                                     EventChannel::Tallies{waiting_events_, usage().waiting_events});
   ++usage().channels;
   return {};
 }
 
 // As when a program closes an event channel of the kernel's: the identifiers go with it.
 CmClient::Outcome CmClient::close_channel(const control::CmChannelRequest& request) {
-  if (find_channel(request.channel) == nullptr) return refuse(ENOENT, "no such channel");
-  for (auto entry = ids_.begin(); entry != ids_.end();) {
+  const EventChannel* channel = find_channel(request.channel);
+  if (channel == nullptr) return refuse(ENOENT, "no such channel");
+  for (auto entry = ids_.begin(); channel->identifiers > 0 && entry != ids_.end();) {
     if (entry->second->channel != request.channel) {
       ++entry;
       continue;
@@ -224,8 +227,14 @@ control::AdminResult<CmIdentifier*> CmClient::make(const control::CmCreateReques
   id->port_space = request.port_space;
   id->qp_type = qp_type;
   id->starting_psn = static_cast<uint32_t>(service_.random().below(1u << 24));
+  return &keep(std::move(id));
+}
+
+// REQUIRES: its channel is there, and its number is new
+CmIdentifier& CmClient::keep(std::unique_ptr<CmIdentifier> id) {
   ++usage().identifiers;
-  return (ids_[request.id] = std::move(id)).get();
+  ++find_channel(id->channel)->identifiers;
+  return *(ids_[id->number] = std::move(id));
 }
 
 CmClient::Outcome CmClient::create(const control::CmCreateRequest& request) {
@@ -259,7 +268,9 @@ void CmClient::discard(CmIdentifier& id) {
     [[maybe_unused]] const auto destroyed = service_.manager().destroy(id.connection, MonotonicClock::now());
   }
   id.connection = 0;
+  if (EventChannel* channel = find_channel(id.channel)) --channel->identifiers;
   --usage().identifiers;
+  usage().groups -= id.groups.size();
 }
 
 CmClient::Outcome CmClient::set_option(const control::CmOptionRequest& request) {
@@ -295,7 +306,11 @@ CmClient::Outcome CmClient::migrate(const control::CmMigrateRequest& request) {
   CmIdentifier* id = find(request.id);
   EventChannel* to = find_channel(request.channel);
   if (id == nullptr || to == nullptr) return refuse(ENOENT, "no such identifier or channel");
-  if (EventChannel* from = find_channel(id->channel)) from->move_events(id->number, *to);
+  if (EventChannel* from = find_channel(id->channel)) {
+    from->move_events(id->number, *to);
+    --from->identifiers;
+  }
+  ++to->identifiers;
   id->channel = request.channel;
   if (id->listening_state) id->listening_state->unseen.clear();  // they were numbers of the other channel
   return {};
@@ -314,10 +329,11 @@ bool CmClient::has_room(CmIdentifier& listener) {
 
 void CmClient::add_request(std::unique_ptr<CmIdentifier> id, const control::CmParameters& parameters) {
   CmIdentifier& listener = *find(id->number);
-  id->number = control::kCmAgentsNumber | next_agents_number_++;
+  do {  // after two billion requests the numbers begin again
+    id->number = control::kCmAgentsNumber | next_agents_number_++;
+  } while (find(id->number) != nullptr);
   id->channel = listener.channel;
-  ++usage().identifiers;
-  CmIdentifier& added = *(ids_[id->number] = std::move(id));
+  CmIdentifier& added = keep(std::move(id));
   control::CmEvent event = event_of(added, RDMA_CM_EVENT_CONNECT_REQUEST, 0);
   event.listener = listener.number;
   event.parameters = parameters;
@@ -382,7 +398,9 @@ uint64_t CmClient::send(CmIdentifier& id, const control::CmEvent& event) {
   if (channel == nullptr || hung_up_) return 0;
   ++id.events_sent;
   const uint64_t number = channel->send(event);
-  if (channel->waiting() > kMaxWaitingEvents) {
+  const bool too_many = waiting_events_ > kMaxWaitingEvents ||
+                        (is_strangers() && usage().waiting_events > kMaxWaitingEventsOfStranger);
+  if (too_many) {
     hung_up_ = true;
     host_.hang_up();
   }

@@ -28,8 +28,8 @@ class CmClient {
  public:
   static constexpr size_t kMaxIdentifiers = 131072;
   static constexpr size_t kMaxChannels = 16384;
-  static constexpr size_t kMaxWaitingEvents = 65536;
-  static constexpr uint32_t kMaxBacklog = 1024;  // as the kernel's rdma_ucm
+  static constexpr size_t kMaxWaitingEvents = 65536;  // in all its channels
+  static constexpr uint32_t kMaxBacklog = 1024;       // as the kernel's rdma_ucm
 
   // The connection it is on.
   class Host {
@@ -108,6 +108,7 @@ class CmClient {
   CmIdentifier* find(uint32_t number);
   EventChannel* find_channel(uint32_t number);
   control::AdminResult<CmIdentifier*> make(const control::CmCreateRequest& request);
+  CmIdentifier& keep(std::unique_ptr<CmIdentifier> id);
   bool is_strangers() const;
   bool may_have_more() const;
   CmService::Usage& usage() const { return service_.usage_of(host_.user()); }
@@ -140,6 +141,7 @@ class CmClient {
   CmService& service_;
   Host& host_;
   std::unordered_map<uint32_t, std::unique_ptr<CmIdentifier>> ids_;
+  size_t waiting_events_ = 0;
   std::unordered_map<uint32_t, std::unique_ptr<EventChannel>> channels_;
   uint32_t next_agents_number_ = 1;
   UniqueFd descriptor_;  // of the request that is being handled

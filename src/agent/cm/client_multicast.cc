@@ -13,7 +13,8 @@
 namespace verbena::agent {
 namespace {
 
-constexpr size_t kMaxGroups = 4096;  // of one identifier
+constexpr size_t kMaxGroups = 4096;              // of one identifier
+constexpr size_t kMaxGroupsOfStranger = 262144;  // of all programs of a user whom a root agent serves
 constexpr uint8_t kHopLimit = 64;
 
 }  // namespace
@@ -31,10 +32,15 @@ CmClient::Outcome CmClient::join(const control::CmJoinRequest& request) {
   if (!group.is_multicast() || request.group.family != id->source.family) {
     return refuse(EINVAL, "no multicast group of the identifier's family");
   }
+  // A program that comes back after an agent's death may not know whether it has asked already.
   const bool known = std::ranges::find(id->groups, request.multicast) != id->groups.end();
-  if (known) return refuse(EINVAL, "not a new number");
-  if (id->groups.size() >= kMaxGroups) return refuse(ENOMEM, "too many groups");
-  id->groups.push_back(request.multicast);
+  if (!known) {
+    const bool too_many =
+        id->groups.size() >= kMaxGroups || (is_strangers() && usage().groups >= kMaxGroupsOfStranger);
+    if (too_many) return refuse(ENOMEM, "too many groups");
+    id->groups.push_back(request.multicast);
+    ++usage().groups;
+  }
 
   control::CmEvent event = event_of(*id, RDMA_CM_EVENT_MULTICAST_JOIN, 0);
   event.multicast = request.multicast;
@@ -53,6 +59,7 @@ CmClient::Outcome CmClient::leave(const control::CmLeaveRequest& request) {
   CmIdentifier* id = find(request.id);
   if (id == nullptr) return no_such_identifier();
   if (std::erase(id->groups, request.multicast) == 0) return refuse(ENOENT, "no such group");
+  --usage().groups;
   return {};
 }
 

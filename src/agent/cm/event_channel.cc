@@ -22,11 +22,17 @@ int unread_bytes(int socket) {
 
 }  // namespace
 
-EventChannel::EventChannel(EventLoop& loop, UniqueFd socket, uint32_t generation)
-    : loop_(loop), socket_(std::move(socket)), generation_(generation) {}
+EventChannel::EventChannel(EventLoop& loop, UniqueFd socket, uint32_t generation, Tallies waiting)
+    : loop_(loop), socket_(std::move(socket)), generation_(generation), waiting_(waiting) {}
 
 EventChannel::~EventChannel() {
   watch(false);
+  tally(0, queue_.size());
+}
+
+void EventChannel::tally(size_t more, size_t less) {
+  waiting_.client += more - less;
+  waiting_.user += more - less;
 }
 
 uint64_t EventChannel::send(control::CmEvent event) {
@@ -34,6 +40,7 @@ uint64_t EventChannel::send(control::CmEvent event) {
   ++sent_;
   if (!queue_.empty() || !transmit(event)) {
     queue_.push_back(event);
+    tally(1, 0);
     watch(true);
   }
   return sent_;
@@ -60,7 +67,10 @@ uint64_t EventChannel::taken() const {
 }
 
 void EventChannel::on_writable() {
-  while (!queue_.empty() && transmit(queue_.front())) queue_.pop_front();
+  while (!queue_.empty() && transmit(queue_.front())) {
+    queue_.pop_front();
+    tally(0, 1);
+  }
   if (queue_.empty()) watch(false);
 }
 
@@ -76,16 +86,20 @@ void EventChannel::watch(bool wanted) {
 
 void EventChannel::move_events(uint32_t id, EventChannel& other) {
   if (&other == this) return;
-  std::erase_if(queue_, [&](const control::CmEvent& event) {
+  const size_t moved = std::erase_if(queue_, [&](const control::CmEvent& event) {
     const bool is_its = (event.listener != 0 ? event.listener : event.id) == id;
     if (is_its) other.send(event);
     return is_its;
   });
+  tally(0, moved);
 }
 
 size_t EventChannel::drop_events(uint32_t id) {
   if (queue_.empty()) return 0;
-  return std::erase_if(queue_, [id](const control::CmEvent& event) { return event.id == id; });
+  const size_t dropped =
+      std::erase_if(queue_, [id](const control::CmEvent& event) { return event.id == id; });
+  tally(0, dropped);
+  return dropped;
 }
 
 }  // namespace verbena::agent

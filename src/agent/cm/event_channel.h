@@ -15,8 +15,14 @@ namespace verbena::agent {
 // take. Of the agent's thread.
 class EventChannel {
  public:
-  // `generation` is the program's word for us, and goes into every event.
-  EventChannel(EventLoop& loop, UniqueFd socket, uint32_t generation);
+  // Of how many events a client, and its user, let wait.
+  struct Tallies {
+    size_t& client;
+    size_t& user;
+  };
+
+  // `generation` is the program's word for us, and goes into every event. REQUIRES: the tallies outlive this
+  EventChannel(EventLoop& loop, UniqueFd socket, uint32_t generation, Tallies waiting);
   ~EventChannel();
   EventChannel(const EventChannel&) = delete;
   EventChannel& operator=(const EventChannel&) = delete;
@@ -25,8 +31,9 @@ class EventChannel {
   uint64_t send(control::CmEvent event);
   // The number of the last event that the program has taken out, as far as can be told.
   uint64_t taken() const;
-  // Kept here because the program does not read.
-  size_t waiting() const { return queue_.size(); }
+  // How many identifiers have it: its client's account.
+  size_t identifiers = 0;
+
   // Passes the waiting events of an identifier on to another channel.
   void move_events(uint32_t id, EventChannel& other);
   // How many there were. Those of a listener are of other identifiers, and stay.
@@ -36,14 +43,16 @@ class EventChannel {
   bool transmit(const control::CmEvent& event);
   void on_writable();
   void watch(bool wanted);
+  void tally(size_t more, size_t less);
 
   EventLoop& loop_;
   UniqueFd socket_;
   const uint32_t generation_;
+  const Tallies waiting_;
   bool watching_ = false;
-  uint64_t sent_ = 0;     // all that send() was given
-  int message_cost_ = 0;  // what one unread event counts in SIOCOUTQ
-  std::deque<control::CmEvent> queue_;
+  uint64_t sent_ = 0;                   // all that send() was given
+  int message_cost_ = 0;                // what one unread event counts in SIOCOUTQ
+  std::deque<control::CmEvent> queue_;  // because the program does not read
 };
 
 }  // namespace verbena::agent

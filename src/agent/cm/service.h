@@ -81,6 +81,8 @@ class CmService final : private cm::Handler, private cm::Sink {
   struct Usage {
     size_t identifiers = 0;
     size_t channels = 0;
+    size_t waiting_events = 0;  // that they do not read
+    size_t groups = 0;
   };
   Usage& usage_of(uid_t user) { return usage_[user]; }
 

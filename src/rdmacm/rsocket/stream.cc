@@ -20,7 +20,9 @@ Result<std::shared_ptr<Stream>> Stream::create(int family) {
   if (!service) return fail(service.error().code);
   std::shared_ptr<Stream> stream(new Stream(**service, family));
   if (auto opened = stream->open_number(); !opened) return fail(opened.error().code);
-  if (auto created = stream->create_identifier(); !created) return fail(created.error().code);
+  const auto created = stream->create_identifier();
+  if (!created) return fail(created.error().code);
+  stream->id_ = *created;
   return stream;
 }
 
@@ -41,10 +43,11 @@ Result<void> Stream::open_number() {
   return {};
 }
 
-Result<void> Stream::create_identifier() {
+Result<rdma_cm_id*> Stream::create_identifier() {
   auto* self = static_cast<CmHandler*>(this);
-  if (::rdma_create_id(service_.channel(), &id_, self, RDMA_PS_TCP) != 0) return fail(errno);
-  return {};
+  rdma_cm_id* id = nullptr;
+  if (::rdma_create_id(service_.channel(), &id, self, RDMA_PS_TCP) != 0) return fail(errno);
+  return id;
 }
 
 Result<void> Stream::bind(const Address& address) {

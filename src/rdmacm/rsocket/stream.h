@@ -78,7 +78,8 @@ class Stream final : public Socket,
 
   explicit Stream(Service& service, int family) : service_(service), family_(family) {}
   Result<void> open_number();
-  Result<void> create_identifier();
+  Result<rdma_cm_id*> create_identifier();
+  Result<void> begin_again();
 
   // Opening, in the service's thread and in connect(). REQUIRES: mutex_ is held
   Result<void> resolve_address();

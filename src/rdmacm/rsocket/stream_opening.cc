@@ -34,22 +34,8 @@ bool Stream::is_opening() const {
 }
 
 Result<void> Stream::connect(const Address& address) {
-  rdma_cm_id* old = nullptr;
-  {
-    const std::scoped_lock lock(event_mutex_, mutex_);
-    if (phase() == Phase::kFailed) {
-      // An identifier that failed is of no more use; the address that was bound is kept.
-      old = std::exchange(id_, nullptr);
-    }
-  }
-  if (old != nullptr) {
-    parted_.store(false);
-    connection_.reset();
-    ::rdma_destroy_id(old);
-    const std::lock_guard lock(mutex_);
-    if (auto created = create_identifier(); !created) return created;
-    if (bound_.family() != 0) ::rdma_bind_addr(id_, bound_.get());
-    phase_.store(Phase::kNew, std::memory_order_release);
+  if (phase() == Phase::kFailed) {
+    if (auto begun = begin_again(); !begun) return begun;
   }
   {
     const std::lock_guard lock(mutex_);
@@ -75,6 +61,32 @@ Result<void> Stream::connect(const Address& address) {
   const std::lock_guard lock(mutex_);
   if (phase() != Phase::kConnected) return fail(error_ != 0 ? std::exchange(error_, 0) : ECONNABORTED);
   reported_ = true;
+  return {};
+}
+
+// An identifier that failed is of no more use; the address that was bound is kept.
+Result<void> Stream::begin_again() {
+  const auto fresh = create_identifier();
+  if (!fresh) return fail(fresh.error().code);
+  rdma_cm_id* other = *fresh;
+  bool ours = false;
+  {
+    const std::scoped_lock lock(event_mutex_, mutex_);
+    ours = phase() == Phase::kFailed;  // and not another thread's that does the same
+    if (ours) {
+      std::swap(id_, other);
+      phase_.store(Phase::kResolvingAddress, std::memory_order_release);
+    }
+  }
+  if (ours) {
+    parted_.store(false);
+    connection_.reset();
+  }
+  ::rdma_destroy_id(other);
+  if (!ours) return {};
+  const std::lock_guard lock(mutex_);
+  if (bound_.family() != 0) ::rdma_bind_addr(id_, bound_.get());
+  phase_.store(Phase::kNew, std::memory_order_release);
   return {};
 }
 

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Connections come to stand, or fail with the error of a socket.
 #include <atomic>
+#include <csignal>
 #include <thread>
 
+#include "adapter/support/environment.h"
 #include "agent/agent_process.h"
 #include "rdmacm/rsocket/support/rsockets.h"
 
@@ -38,6 +40,23 @@ TEST(Opening, CanBeTriedAgainAfterARefusal) {
   ASSERT_EQ(connect_to(socket, deserted_port()), -1);
   const Rsocket from = listener();
   EXPECT_EQ(connect_to(socket, port_of(from)), 0) << errno;
+}
+
+TEST(Opening, CanBeTriedAgainAfterNoAgentWasThere) {
+  using adapter::testing::Environment;
+  adapter::testing::isolated([] {
+    Rsocket socket(::rsocket(AF_INET, SOCK_STREAM, 0));
+    ASSERT_EQ(connect_to(socket, deserted_port()), -1);
+    Environment::kill_agent(SIGKILL);
+    EXPECT_EQ(connect_to(socket, 7471), -1);
+    EXPECT_EQ(errno, ECONNREFUSED);
+    sockaddr_in name{};
+    socklen_t length = sizeof name;
+    EXPECT_EQ(::rgetsockname(socket, reinterpret_cast<sockaddr*>(&name), &length), 0);
+    Environment::start_agent();
+    const Rsocket from = listener();
+    EXPECT_EQ(connect_to(socket, port_of(from)), 0) << errno;
+  });
 }
 
 TEST(Opening, WithoutBlockingIsInProgressThenWritable) {
