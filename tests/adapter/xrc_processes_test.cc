@@ -3,11 +3,10 @@
 // another.
 #include <csignal>
 #include <cstring>
-#include <filesystem>
 #include <numeric>
-#include <thread>
 
 #include <fcntl.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "adapter/support/environment.h"
@@ -114,6 +113,10 @@ class Queue {
     helper_.line().tell(Order{Order::kEnd, 0});
     EXPECT_EQ(helper_.wait(), 0);
   }
+  void stop() {
+    helper_.kill(SIGSTOP);
+    EXPECT_EQ(::waitpid(helper_.pid(), nullptr, WUNTRACED), helper_.pid());
+  }
   void kill(int signal) { helper_.kill(signal); }
   void reap() { helper_.wait(); }
 
@@ -162,6 +165,13 @@ class XrcProcesses : public ::testing::Test {
   ibv_wc_status execute(const ibv_send_wr& wr, ibv_sge piece) {
     EXPECT_EQ(bench.post(connection.requester.get(), wr, piece), 0);
     return next_completion(bench.cq.get()).status;
+  }
+  // What the target expects next.
+  uint32_t next_psn() {
+    ibv_qp_attr attr{};
+    ibv_qp_init_attr init{};
+    EXPECT_EQ(ibv_query_qp(connection.target.get(), &attr, IBV_QP_RQ_PSN, &init), 0);
+    return attr.rq_psn;
   }
   uint64_t sum(size_t offset, size_t bytes) { return sum_of(bench.buffer.data() + offset, bytes); }
 
@@ -287,8 +297,14 @@ TEST_F(XrcProcesses, AProcessThatDiesAnswersForWhatItOwes) {
   Queue other(file);
   queue.post(1);
   EXPECT_EQ(execute(request(IBV_WR_SEND, queue), bench.piece(0, 64)), IBV_WC_SUCCESS);
-  queue.kill(SIGSTOP);
+  queue.stop();
+  const uint32_t before = next_psn();
   ASSERT_EQ(bench.post(connection.requester.get(), request(IBV_WR_SEND, queue), bench.piece(0, 64)), 0);
+  ASSERT_TRUE(eventually([&] {
+    ibv_wc wc;
+    EXPECT_EQ(ibv_poll_cq(bench.cq.get(), 1, &wc), 0);
+    return next_psn() != before;  // it has been passed on
+  }));
   queue.kill(SIGKILL);
   EXPECT_EQ(next_completion(bench.cq.get()).status, IBV_WC_REM_OP_ERR);
   queue.reap();

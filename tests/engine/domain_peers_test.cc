@@ -5,10 +5,12 @@
 
 #include <array>
 #include <optional>
+#include <random>
 
 #include <poll.h>
 #include <sys/socket.h>
 
+#include "base/random.h"
 #include "engine/peer_messages.h"
 #include "engine/support/shard_test.h"
 #include "memory/guarded.h"
@@ -289,6 +291,51 @@ TEST_F(QueueOfOurs, HangsUpOnPiecesOfMessages) {
   }
 }
 
+// Right ones with some bytes changed, so that they come far.
+TEST_F(QueueOfOurs, AnyMessageIsBorne) {
+  const uint64_t seed = std::random_device()();
+  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  Random random(seed);
+  constexpr Operation kOperations[] = {Operation::kSendOnly,    Operation::kSendFirst,
+                                       Operation::kSendMiddle,  Operation::kWriteOnlyImmediate,
+                                       Operation::kReadRequest, Operation::kFetchAdd};
+  for (int i = 0; i < 20'000; ++i) {
+    if (hung_up()) {
+      Ends fresh;
+      ends.theirs = std::move(fresh.theirs);
+      connect(false, std::move(fresh.ours));
+    }
+    if (srq->ring().room() > 0) post(1);
+    RequestMessage m = message(random.below(20) == 0 ? PeerMessage::kEnd : PeerMessage::kRequest);
+    m.qpn += static_cast<uint32_t>(random.below(8));
+    m.run = static_cast<uint32_t>(random.below(1000));
+    roce::Headers h = headers(kOperations[random.below(std::size(kOperations))],
+                              static_cast<uint32_t>(500 + random.below(4)));
+    h.address = region.iova + random.below(16);
+    h.rkey = region.key;
+    h.dma_length = static_cast<uint32_t>(random.below(2000));
+    const std::vector<std::byte> payload(random.below(2) == 0 ? kMtu : random.below(2000), std::byte{7});
+    const ConstBytes piece = payload;
+    h.pad = roce::padding_of(static_cast<uint32_t>(payload.size()));
+    std::vector<std::byte> whole(sizeof m);
+    std::memcpy(whole.data(), &m, sizeof m);
+    const auto packet = datagram(h, {&piece, 1});
+    whole.insert(whole.end(), packet.begin(), packet.end());
+    for (uint64_t flips = random.below(4); flips > 0; --flips) {
+      whole[random.below(std::min<size_t>(whole.size(), 150))] ^= static_cast<std::byte>(random.next());
+    }
+    say(whole);
+    shard->poll();
+    while (!hear().empty()) {
+    }
+    ibv_wc wc;
+    while (cq->poll(1, &wc) == 1) {
+    }
+    sent_packets.drain();
+    passes(milliseconds(2));
+  }
+}
+
 TEST_F(QueueOfOurs, PacketsOfOtherServicesAreDropped) {
   post(1);
   roce::Headers h = headers(Operation::kSendOnly, 500);
@@ -483,6 +530,41 @@ TEST_F(TargetOfOurs, TellsTheOwnerOfItsEnd) {
   ASSERT_TRUE(end);
   EXPECT_EQ(end->type, PeerMessage::kEnd);
   EXPECT_EQ(end->qpn, target->config().qpn.value());
+}
+
+TEST_F(TargetOfOurs, AnyAnswerIsBorne) {
+  const uint64_t seed = std::random_device()();
+  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  Random random(seed);
+  for (int i = 0; i < 20'000; ++i) {
+    if (target->state() == IBV_QPS_ERR) {
+      shard->exclusively([&] {
+        target->enter(IBV_QPS_RESET);
+        bring_up();
+      });
+    }
+    packet_arrives(target->next_receive_psn().value());
+    Ends fresh;
+    if (asked.size() > 0) {
+      asked.clear();
+      ends.theirs = std::move(fresh.theirs);
+      connect(true, std::move(fresh.ours));
+    }
+    const auto request = hear_as<RequestMessage>();
+    AnswerMessage m{};
+    m.magic = kPeerMagic;
+    m.type = PeerMessage::kAnswer;
+    m.qpn = target->config().qpn.value();
+    m.run = request ? request->run : 0;
+    m.psn = target->next_receive_psn().value() - static_cast<uint32_t>(random.below(3));
+    m.syndrome = static_cast<uint8_t>(random.next());
+    auto bytes = std::as_writable_bytes(std::span(&m, 1));
+    if (random.below(3) == 0) bytes[random.below(bytes.size())] ^= static_cast<std::byte>(random.next());
+    say(bytes.first(random.below(50) == 0 ? random.below(bytes.size()) : bytes.size()));
+    shard->poll();
+    sent_packets.drain();
+    passes(milliseconds(2));
+  }
 }
 
 // A reader that does not read costs a bounded amount of memory, and packets; nothing waits for it.
