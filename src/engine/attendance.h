@@ -28,7 +28,10 @@ class Attendance {
     if (!is_over(now)) expected_by_ += received * kWorkPerPacket;
   }
   // It waits for somebody else to let go of the shard.
-  void waits(TimePoint now) { expected_by_ = std::max(expected_by_, now + kLongestAbsence); }
+  void waits(TimePoint now) {
+    enters(now);
+    expected_by_ = std::max(expected_by_, now + kLongestAbsence);
+  }
   // It is about to sleep.
   void ends() { expected_by_ = TimePoint::min(); }
 
