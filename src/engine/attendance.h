@@ -27,18 +27,23 @@ class Attendance {
   void is_given(TimePoint now, uint32_t received) {
     if (!is_over(now)) expected_by_ += received * kWorkPerPacket;
   }
-  // It waits for somebody else to let go of the shard.
-  void waits(TimePoint now) { expected_by_ = std::max(expected_by_, now + kLongestAbsence); }
+  // It waits for somebody else to let go of the shard: however long that takes, it is no absence.
+  void waits(TimePoint now) {
+    if (expected_by_ == kNotAtAll) since_ = now;
+    expected_by_ = std::max(expected_by_, now + kLongestAbsence);
+  }
   // It is about to sleep.
-  void ends() { expected_by_ = TimePoint::min(); }
+  void ends() { expected_by_ = kNotAtAll; }
 
   bool is_over(TimePoint now) const { return now > expected_by_; }
   // REQUIRES: the application is in a verb
   Duration lasts(TimePoint now) const { return now - since_; }
 
  private:
-  TimePoint since_ = TimePoint::min();
-  TimePoint expected_by_ = TimePoint::min();
+  static constexpr TimePoint kNotAtAll = TimePoint::min();
+
+  TimePoint since_{};
+  TimePoint expected_by_ = kNotAtAll;
 };
 
 }  // namespace verbena::engine

@@ -3,19 +3,13 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
-#include <random>
 
 #include "adapter/support/endpoint.h"
 #include "base/random.h"
+#include "base/seed.h"
 
 namespace verbena::adapter::testing {
 namespace {
-
-// VERBENA_SEED=n repeats a run.
-uint64_t seed_of_this_run() {
-  const char* asked = std::getenv("VERBENA_SEED");  // NOLINT(concurrency-mt-unsafe): nobody sets it
-  return asked != nullptr ? std::stoull(asked) : std::random_device()();
-}
 
 bool equal(std::span<const std::byte> a, std::span<const std::byte> b) {
   return std::equal(a.begin(), a.end(), b.begin(), b.end());
@@ -34,8 +28,7 @@ std::vector<ibv_sge> random_pieces(Endpoint& endpoint, size_t length, size_t mos
 
 TEST(RcTraffic, MovesEveryByteOfMessagesOfAnySizeAndShape) {
   Pair pair({.bytes = 300'000});
-  const uint64_t seed = seed_of_this_run();
-  SCOPED_TRACE("VERBENA_SEED=" + std::to_string(seed));
+  const uint64_t seed = test::seed();
   Random random(seed);
   for (uint64_t i = 0; i < 60; ++i) {
     const size_t length = random.below(2) == 0 ? random.below(300) : random.below(300'000);

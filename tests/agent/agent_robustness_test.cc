@@ -29,6 +29,7 @@
 #include "agent/network_namespace.h"
 #include "agent/slot_packets.h"
 #include "base/random.h"
+#include "base/seed.h"
 #include "control/admin.h"
 #include "control/client.h"
 #include "control/message_socket.h"
@@ -47,15 +48,6 @@ using test::eventually;
 using test::shell;
 
 const ConnectOptions kOnlyRunning{.start_agent = false, .agent_program = {}};
-
-// VERBENA_TEST_SEED=n replays.
-uint64_t seed() {
-  const char* given = std::getenv("VERBENA_TEST_SEED");  // NOLINT(concurrency-mt-unsafe)
-  const uint64_t value = given != nullptr ? std::strtoull(given, nullptr, 0) : 20260601;
-  ::testing::Test::RecordProperty("seed", std::to_string(value));
-  std::printf("VERBENA_TEST_SEED=%llu\n", static_cast<unsigned long long>(value));
-  return value;
-}
 
 // A connection on which anything can be said.
 class RawConnection {
@@ -128,7 +120,7 @@ class Robustness : public test::NamespaceTest {
 };
 
 TEST_F(Robustness, AnswersRandomBytesWithErrors) {
-  Random random(seed());
+  Random random(test::seed());
   const size_t before = descriptors_of(pid());
   for (int round = 0; round < 200; ++round) {
     RawConnection connection;
@@ -148,7 +140,7 @@ TEST_F(Robustness, AnswersRandomBytesWithErrors) {
 }
 
 TEST_F(Robustness, AnswersRandomRequestsUnderAGoodHeader) {
-  Random random(seed());
+  Random random(test::seed());
   const size_t before = descriptors_of(pid());
   for (int round = 0; round < 100; ++round) {
     RawConnection connection;
@@ -182,7 +174,7 @@ TEST_F(Robustness, AnswersRandomRequestsOfConnectionManagement) {
                                         sizeof(control::CmJoinRequest),    sizeof(control::CmLeaveRequest),
                                         sizeof(control::CmMigrateRequest), sizeof(control::CmRestoreRequest)};
   constexpr auto kFirst = static_cast<uint16_t>(MessageType::kCmOpenChannel);
-  Random random(seed());
+  Random random(test::seed());
   const size_t before = descriptors_of(pid());
   for (int round = 0; round < 60; ++round) {
     RawConnection connection;
@@ -292,7 +284,7 @@ TEST_F(Robustness, TakesAnythingForAVaultWithoutHarm) {
   const UniqueFd null(::open("/dev/null", O_RDONLY | O_CLOEXEC));
   const UniqueFd memory(::memfd_create("x", MFD_CLOEXEC));
   const UniqueFd listening(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  Random random(seed());
+  Random random(test::seed());
   for (int i = 0; i < 50; ++i) {
     std::vector<std::byte> garbage(1 + random.below(300));
     for (std::byte& byte : garbage) byte = static_cast<std::byte>(random.next());

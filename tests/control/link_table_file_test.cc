@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/random.h"
+#include "base/seed.h"
 
 namespace verbena::control {
 namespace {
@@ -43,15 +44,8 @@ LinkSnapshot some_snapshot(Random& random) {
   return snapshot;
 }
 
-uint64_t seed() {                                        // VERBENA_TEST_SEED=n replays
-  const char* given = std::getenv("VERBENA_TEST_SEED");  // NOLINT(concurrency-mt-unsafe)
-  const uint64_t value = given != nullptr ? std::strtoull(given, nullptr, 0) : 4791;
-  std::printf("VERBENA_TEST_SEED=%llu\n", static_cast<unsigned long long>(value));
-  return value;
-}
-
 TEST(LinkTableFile, ComesBackAsItWas) {
-  Random random(seed());
+  Random random(test::seed());
   for (int i = 0; i < 200; ++i) {
     const LinkSnapshot snapshot = some_snapshot(random);
     const auto file = write_link_file(snapshot);
@@ -63,7 +57,7 @@ TEST(LinkTableFile, ComesBackAsItWas) {
 }
 
 TEST(LinkTableFile, IsRefusedAtAnyOtherLength) {
-  Random random(seed());
+  Random random(test::seed());
   const auto bytes = encode_links(some_snapshot(random));
   for (size_t length = 0; length < bytes.size(); ++length) {
     EXPECT_FALSE(decode_links(ConstBytes(bytes).first(length))) << length;
@@ -74,7 +68,7 @@ TEST(LinkTableFile, IsRefusedAtAnyOtherLength) {
 }
 
 TEST(LinkTableFile, MayBeDamagedWithoutHarm) {
-  Random random(seed());
+  Random random(test::seed());
   for (int i = 0; i < 5000; ++i) {
     auto bytes = encode_links(some_snapshot(random));
     for (uint64_t n = 1 + random.below(4); n > 0; --n) {

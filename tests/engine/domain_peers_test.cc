@@ -5,12 +5,12 @@
 
 #include <array>
 #include <optional>
-#include <random>
 
 #include <poll.h>
 #include <sys/socket.h>
 
 #include "base/random.h"
+#include "base/seed.h"
 #include "engine/peer_messages.h"
 #include "engine/support/shard_test.h"
 #include "memory/guarded.h"
@@ -101,6 +101,9 @@ class QueueOfOurs : public DomainPeersTest, private queues::CompletionListener {
       shard->srqs().add(*srq);
     });
     connect(false, std::move(ends.ours));
+  }
+  ~QueueOfOurs() override {
+    shard->exclusively([&] { peers->forget(*srq); });
   }
 
   void post(uint64_t wr_id) {
@@ -293,9 +296,7 @@ TEST_F(QueueOfOurs, HangsUpOnPiecesOfMessages) {
 
 // Right ones with some bytes changed, so that they come far.
 TEST_F(QueueOfOurs, AnyMessageIsBorne) {
-  const uint64_t seed = std::random_device()();
-  SCOPED_TRACE(testing::Message() << "seed " << seed);
-  Random random(seed);
+  Random random(test::seed());
   constexpr Operation kOperations[] = {Operation::kSendOnly,    Operation::kSendFirst,
                                        Operation::kSendMiddle,  Operation::kWriteOnlyImmediate,
                                        Operation::kReadRequest, Operation::kFetchAdd};
@@ -533,9 +534,7 @@ TEST_F(TargetOfOurs, TellsTheOwnerOfItsEnd) {
 }
 
 TEST_F(TargetOfOurs, AnyAnswerIsBorne) {
-  const uint64_t seed = std::random_device()();
-  SCOPED_TRACE(testing::Message() << "seed " << seed);
-  Random random(seed);
+  Random random(test::seed());
   for (int i = 0; i < 20'000; ++i) {
     if (target->state() == IBV_QPS_ERR) {
       shard->exclusively([&] {

@@ -4,8 +4,8 @@
 // once, in order, and where it is meant for.
 #include <array>
 #include <map>
-#include <random>
 
+#include "base/seed.h"
 #include "transport/support/queue_owner.h"
 #include "transport/support/shared_test.h"
 
@@ -208,9 +208,7 @@ class PassingSimulation : public SharedTest, protected QueueOwners {
 };
 
 TEST_F(PassingSimulation, EveryMessageIsExecutedOnce) {
-  const uint64_t seed = std::random_device()();
-  SCOPED_TRACE(testing::Message() << "seed " << seed);
-  prepare(seed);
+  prepare(test::seed());
   uint32_t posted = 0;
   uint32_t completed = 0;
   for (uint64_t steps = 0; completed < kMessages; ++steps) {

@@ -6,6 +6,7 @@
 
 #include <sys/uio.h>
 
+#include "base/seed.h"
 #include "rdmacm/rsocket/support/rsockets.h"
 
 namespace verbena::rsocket::testing {
@@ -79,8 +80,7 @@ class StreamIntegrity : public ::testing::TestWithParam<Manner> {};
 
 TEST_P(StreamIntegrity, HoldsBothWaysAtOnce) {
   constexpr uint64_t kBytes = 8 << 20;
-  const uint32_t seed = std::random_device{}();
-  SCOPED_TRACE(::testing::Message() << "seed " << seed);
+  const auto seed = static_cast<uint32_t>(test::seed());
   Pair pair;
   const Manner manner = GetParam();
   if (!manner.blocking) {

@@ -10,6 +10,7 @@
 
 #include <gtest/gtest.h>
 
+#include "base/seed.h"
 #include "rdmacm/rsocket/grant_table.h"
 #include "rdmacm/rsocket/receive_window.h"
 #include "rdmacm/rsocket/send_window.h"
@@ -46,9 +47,7 @@ struct Pair {
 };
 
 TEST(RsocketWindows, CarryAnyStreamWhole) {
-  const auto seed = std::random_device{}();
-  SCOPED_TRACE(::testing::Message() << "seed " << seed);
-  std::mt19937 generator(seed);
+  std::mt19937 generator(static_cast<uint32_t>(test::seed()));
   const auto random = [&] { return static_cast<uint32_t>(generator()); };
   for (int round = 0; round < 50; ++round) {
     Pair pair(2 + random() % 40, 1 + random() % 300);
