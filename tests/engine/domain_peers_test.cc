@@ -103,7 +103,7 @@ class QueueOfOurs : public DomainPeersTest, private queues::CompletionListener {
     connect(false, std::move(ends.ours));
   }
   ~QueueOfOurs() override {
-    shard->exclusively([&] { peers->forget(*srq); });
+    if (srq != nullptr) shard->exclusively([&] { peers->forget(*srq); });
   }
 
   void post(uint64_t wr_id) {
