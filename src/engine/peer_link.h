@@ -20,9 +20,6 @@ class PeerLink {
   // So much may wait.
   static constexpr size_t kMostWaiting = 512 << 10;
 
-  PeerLink() = default;
-  explicit PeerLink(UniqueFd socket) : socket_(std::move(socket)) {}
-
   int fd() const { return socket_.get(); }
   bool is_open() const { return static_cast<bool>(socket_); }
   // The other end is gone, or does not understand us: nothing goes out any more.

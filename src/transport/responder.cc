@@ -132,7 +132,7 @@ void Responder::execute_read(const roce::Packet& packet) {
                     IBV_ACCESS_REMOTE_READ) == nullptr) {
     return refuse(NakCode::kRemoteAccess);
   }
-  const uint32_t packets = std::max<uint32_t>(1, (headers.dma_length + mtu() - 1) / mtu());
+  const uint32_t packets = packets_for(headers.dma_length, mtu());
   message_ended();
   Replies::Resource resource;
   resource.valid = true;
@@ -197,7 +197,7 @@ void Responder::repeat(const roce::Packet& packet) {
                         headers.rkey == resource->rkey && headers.address == resource->address + skipped;
     if (!within) return;
     answer.first = headers.psn;
-    answer.last = headers.psn + (std::max<uint32_t>(1, (headers.dma_length + mtu() - 1) / mtu()) - 1);
+    answer.last = headers.psn + (packets_for(headers.dma_length, mtu()) - 1);
     answer.address = headers.address;
     answer.length = headers.dma_length;
   }

@@ -5,7 +5,6 @@
 // Only the requests of one owner are unanswered at a time: were a later one of another's executed already
 // when an earlier one has to be repeated, it would be executed twice. What has to wait for that reason is
 // dropped, and asked for again by a NAK as soon as everything before it is answered.
-#include <algorithm>
 #include <utility>
 
 #include "transport/queue_owners.h"
@@ -23,12 +22,6 @@ using roce::Psn;
 // PSNs unanswered at a time: far from half of what there are, beyond which old and new are not told apart.
 constexpr uint32_t kMostPassed = 1u << 22;
 
-// How many PSNs a request has.
-uint32_t psns_of(const roce::Headers& headers, uint32_t mtu) {
-  if (headers.operation() != Operation::kReadRequest) return 1;
-  return std::max<uint32_t>(1, static_cast<uint32_t>((uint64_t{headers.dma_length} + mtu - 1) / mtu));
-}
-
 }  // namespace
 
 void Responder::pass_on(const roce::Packet& packet) {
@@ -37,10 +30,10 @@ void Responder::pass_on(const roce::Packet& packet) {
   if (passed_ > 0 && owner != owner_) return hold_back();
   // All packets of a message name one queue. (Whether two queues of one owner are the same is his to say.)
   const bool in_others_message = inbound_.in_message() || (message_elsewhere_ && owner != owner_);
-  const bool too_long =
-      headers.operation() == Operation::kReadRequest && headers.dma_length > kMaxMessageBytes;
+  const bool is_read = headers.operation() == Operation::kReadRequest;
+  const bool too_long = is_read && headers.dma_length > kMaxMessageBytes;
   if (in_others_message || too_long) return passed_ > 0 ? hold_back() : refuse(NakCode::kInvalidRequest);
-  const uint32_t psns = psns_of(headers, mtu());
+  const uint32_t psns = is_read ? packets_for(headers.dma_length, mtu()) : 1;
   if (passed_ > 0 && passed_ + psns > kMostPassed) return hold_back();
   QueueOwners& owners = *qp_.config().owners;
   if (passed_ == 0) {

@@ -56,9 +56,14 @@ inline uint32_t offset_of(const queues::SendWqe& wqe, uint32_t index, uint32_t m
   return static_cast<uint32_t>(std::min<uint64_t>(uint64_t{index} * mtu, wqe.length));
 }
 
+// How many packets have so many bytes; nothing needs one, too. REQUIRES: bytes <= kMaxMessageBytes
+constexpr uint32_t packets_for(uint32_t bytes, uint32_t mtu) {
+  return std::max<uint32_t>(1, (bytes + mtu - 1) / mtu);
+}
+
 // How many PSNs the request owns.
 inline uint32_t packets_of(const queues::SendWqe& wqe, uint32_t mtu) {
-  return is_atomic(wqe) || is_placement(wqe) ? 1 : std::max<uint32_t>(1, (wqe.length + mtu - 1) / mtu);
+  return is_atomic(wqe) || is_placement(wqe) ? 1 : packets_for(wqe.length, mtu);
 }
 
 // One packet of a SEND or RDMA WRITE, all but its acknowledgement request.

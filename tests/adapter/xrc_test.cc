@@ -7,18 +7,13 @@
 #include <unistd.h>
 
 #include "adapter/support/services.h"
+#include "base/temporary_file.h"
 #include "base/unique_fd.h"
 
 namespace verbena::adapter::testing {
 namespace {
 
-UniqueFd temporary_file() {
-  char name[] = "/tmp/verbena-xrc-XXXXXX";
-  UniqueFd fd(::mkstemp(name));
-  EXPECT_GE(fd.get(), 0);
-  ::unlink(name);
-  return fd;
-}
+using test::temporary_file;
 
 uint32_t number_of(ibv_srq* srq) {
   uint32_t number = 0;

@@ -8,16 +8,12 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+#include "base/temporary_file.h"
+
 namespace verbena::agent {
 namespace {
 
-UniqueFd temporary_file() {
-  char name[] = "/tmp/verbena-domain-XXXXXX";
-  UniqueFd fd(::mkstemp(name));
-  EXPECT_TRUE(fd);
-  ::unlink(name);
-  return fd;
-}
+using test::temporary_file;
 
 class DomainTableTest : public ::testing::Test {
  protected:

@@ -12,6 +12,7 @@
 
 #include "agent/agent_process.h"
 #include "agent/network_namespace.h"
+#include "base/temporary_file.h"
 #include "control/client.h"
 #include "control/message_socket.h"
 #include "control/protocol.h"
@@ -23,16 +24,9 @@ using control::Client;
 using control::DomainPeer;
 using test::AgentProcess;
 using test::eventually;
+using test::temporary_file;
 
 constexpr uint32_t kDevice = 0;
-
-UniqueFd temporary_file() {
-  char name[] = "/tmp/verbena-domain-XXXXXX";
-  UniqueFd fd(::mkstemp(name));
-  EXPECT_TRUE(fd);
-  ::unlink(name);
-  return fd;
-}
 
 // A process with a slot, as an engine is one.
 struct Member {

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdlib>
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include "base/unique_fd.h"
+
+namespace verbena::test {
+
+// A file that has no name any more, open for reading and writing.
+inline UniqueFd temporary_file() {
+  char name[] = "/tmp/verbena-test-XXXXXX";
+  UniqueFd fd(::mkstemp(name));
+  EXPECT_TRUE(fd);
+  ::unlink(name);
+  return fd;
+}
+
+}  // namespace verbena::test
