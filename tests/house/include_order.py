@@ -16,11 +16,11 @@ FLOORS = {
     "engine": 6,
     "adapter": 7,
     "verbs": 8, "rdmacm": 8, "umad": 8, "facade": 8, "agent": 8,
-    "tools": 9,
+    "rsockets": 9, "tools": 9,
 }
 # The C ABI knows devices through this interface only, so that another provider can take the adapter's place.
 PROVIDER = "adapter/provider.h"
-ONLY_PROVIDER = {"verbs", "rdmacm", "umad"}
+ONLY_PROVIDER = {"verbs", "rdmacm", "rsockets", "umad"}
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
 
 
