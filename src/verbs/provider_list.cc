@@ -28,18 +28,16 @@ void append(Devices& all, Devices more) {
 
 Result<Devices> merged_devices(std::span<provider::Provider* const> providers) {
   Devices all;
-  bool any_succeeded = false;
   int first_error = 0;
   for (provider::Provider* provider : providers) {
     auto devices = provider->devices();
     if (devices) {
-      any_succeeded = true;
       append(all, std::move(*devices));
     } else if (first_error == 0) {
       first_error = devices.error().code;
     }
   }
-  if (!any_succeeded && first_error != 0) return fail(first_error);
+  if (all.empty() && first_error != 0) return fail(first_error);
   return all;
 }
 

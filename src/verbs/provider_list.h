@@ -13,7 +13,7 @@ namespace verbena::verbs {
 
 // The devices of all, provider after provider. A name belongs to the provider that comes first, as the names
 // of the kernel's devices are unique. A provider that fails takes nothing from the others: its error is the
-// answer only if there is no device at all and none of the others succeeded.
+// answer only if there is no device at all.
 Result<std::vector<std::shared_ptr<provider::Device>>> merged_devices(
     std::span<provider::Provider* const> providers);
 
