@@ -15,7 +15,9 @@
 #include "agent/cm_program.h"
 #include "agent/network_namespace.h"
 #include "agent_client/admin.h"
+#include "cm/counters.h"
 #include "cm/ip_service.h"
+#include "cm/parameters.h"
 
 namespace verbena {
 namespace {

@@ -4,6 +4,8 @@
 #include <infiniband/verbs.h>
 #include <nlohmann/json.hpp>
 
+#include "cm/counters.h"
+#include "cm/parameters.h"
 #include "net/port.h"
 #include "tools/verbena/names.h"
 #include "tools/verbena/status_json.h"
