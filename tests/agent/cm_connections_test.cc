@@ -19,6 +19,7 @@
 #include "agent/cm_program.h"
 #include "agent/network_namespace.h"
 #include "agent_client/client.h"
+#include "cm/counters.h"
 #include "cm/parameters.h"
 #include "roce/qpn.h"
 
