@@ -74,7 +74,7 @@ Kind kind_of(unsigned access) {
 ibv_mr* MemoryRegions::add(std::unique_ptr<Mr> mr, std::shared_ptr<Registration> registration, ibv_pd* pd,
                            void* addr, uint32_t handle) {
   const memory::Region& region = registration->region;
-  mr->context = &abi().context;
+  mr->context = device_.context();
   mr->pd = pd;
   mr->addr = addr;
   mr->length = region.length;
