@@ -77,7 +77,7 @@ int DeviceQueries::port(uint8_t port, ibv_port_attr& attr) const {
   attr.state = up ? IBV_PORT_ACTIVE : IBV_PORT_DOWN;
   attr.max_mtu = IBV_MTU_4096;
   attr.active_mtu = path_mtu_of(now != nullptr ? now->mtu : 0);
-  attr.gid_tbl_len = static_cast<int>(control::kGidTableLength);
+  attr.gid_tbl_len = static_cast<int>(agent_client::kGidTableLength);
   attr.port_cap_flags = IBV_PORT_CM_SUP;
   attr.max_msg_sz = kMaxMessageBytes;
   attr.pkey_tbl_len = kPkeyTableLength;
@@ -91,18 +91,18 @@ int DeviceQueries::port(uint8_t port, ibv_port_attr& attr) const {
 }
 
 int DeviceQueries::gid(uint8_t port, int index, ibv_gid& gid) const {
-  if (port != 1 || index < 0 || index >= static_cast<int>(control::kGidTableLength)) return EINVAL;
+  if (port != 1 || index < 0 || index >= static_cast<int>(agent_client::kGidTableLength)) return EINVAL;
   gid = {};
   const auto now = device_.link();
   if (now == nullptr) return 0;
-  for (const control::GidEntry& entry : now->gids) {
+  for (const agent_client::GidEntry& entry : now->gids) {
     if (entry.index == static_cast<uint32_t>(index)) std::memcpy(gid.raw, entry.gid.bytes.data(), 16);
   }
   return 0;
 }
 
 int DeviceQueries::gid_entry(uint8_t port, uint32_t index, ibv_gid_entry& entry) const {
-  if (port != 1 || index >= control::kGidTableLength) return EINVAL;
+  if (port != 1 || index >= agent_client::kGidTableLength) return EINVAL;
   for (const ibv_gid_entry& found : gid_table()) {
     if (found.gid_index != index) continue;
     entry = found;
@@ -115,7 +115,7 @@ std::vector<ibv_gid_entry> DeviceQueries::gid_table() const {
   std::vector<ibv_gid_entry> table;
   const auto now = device_.link();
   if (now == nullptr) return table;
-  for (const control::GidEntry& entry : now->gids) {
+  for (const agent_client::GidEntry& entry : now->gids) {
     ibv_gid_entry out{};
     std::memcpy(out.gid.raw, entry.gid.bytes.data(), 16);
     out.gid_index = entry.index;

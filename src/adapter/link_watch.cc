@@ -17,14 +17,16 @@ LinkWatch::~LinkWatch() {
   if (!device_.inherited()) events_.withdraw(device_.events());
 }
 
-void LinkWatch::on_links(const std::vector<control::Link>& before, const std::vector<control::Link>& now) {
-  const auto find = [&](const std::vector<control::Link>& links) -> const control::Link* {
-    const auto at = std::find_if(links.begin(), links.end(),
-                                 [&](const control::Link& l) { return l.device_index == device_.index(); });
+void LinkWatch::on_links(const std::vector<agent_client::Link>& before,
+                         const std::vector<agent_client::Link>& now) {
+  const auto find = [&](const std::vector<agent_client::Link>& links) -> const agent_client::Link* {
+    const auto at = std::find_if(links.begin(), links.end(), [&](const agent_client::Link& l) {
+      return l.device_index == device_.index();
+    });
     return at == links.end() ? nullptr : &*at;
   };
-  const control::Link* was = find(before);
-  const control::Link* is = find(now);
+  const agent_client::Link* was = find(before);
+  const agent_client::Link* is = find(now);
   if (was == nullptr) return;
   if (is == nullptr) {
     disappear();

@@ -5,14 +5,14 @@
 
 #include <infiniband/verbs.h>
 
-#include "control/path_mtu.h"
+#include "agent_client/path_mtu.h"
 
 namespace verbena::adapter {
 
 // The path MTU that a netdev of this MTU can carry (as the kernel's rxe counts: IP, UDP and all headers off),
 // as an enum value.
 inline ibv_mtu path_mtu_of(uint32_t netdev_mtu) {
-  return static_cast<ibv_mtu>(control::path_mtu_of(netdev_mtu));
+  return static_cast<ibv_mtu>(agent_client::path_mtu_of(netdev_mtu));
 }
 
 // Bytes of an enum ibv_mtu, 0 for none such.

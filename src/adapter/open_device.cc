@@ -23,8 +23,9 @@ Result<roce::Path> OpenDevice::resolve(const ibv_ah_attr& attr) const {
   if (attr.is_global == 0 || attr.port_num != 1) return fail(EINVAL);
   const auto now = link();
   if (now == nullptr) return fail(ENODEV);
-  const auto entry = std::find_if(now->gids.begin(), now->gids.end(),
-                                  [&](const control::GidEntry& e) { return e.index == attr.grh.sgid_index; });
+  const auto entry = std::find_if(now->gids.begin(), now->gids.end(), [&](const agent_client::GidEntry& e) {
+    return e.index == attr.grh.sgid_index;
+  });
   if (entry == now->gids.end()) return fail(EINVAL);
   roce::Path path;
   path.source = entry->gid;
@@ -33,8 +34,9 @@ Result<roce::Path> OpenDevice::resolve(const ibv_ah_attr& attr) const {
   if (multicast && path.destination.is_ipv4() != path.source.is_ipv4()) {
     // Programs choose their GID by one measure and the group by another (perftest's is an IPv6 address by
     // default): the datagram leaves from the link's address of the group's family.
-    const auto other = std::ranges::find_if(
-        now->gids, [&](const control::GidEntry& e) { return e.gid.is_ipv4() == path.destination.is_ipv4(); });
+    const auto other = std::ranges::find_if(now->gids, [&](const agent_client::GidEntry& e) {
+      return e.gid.is_ipv4() == path.destination.is_ipv4();
+    });
     if (other != now->gids.end()) path.source = other->gid;
   }
   if (path.destination.is_zero() || path.destination.is_ipv4() != path.source.is_ipv4()) return fail(EINVAL);

@@ -7,7 +7,7 @@
 #include <infiniband/verbs.h>
 
 #include "adapter/command_file.h"
-#include "control/link.h"
+#include "agent_client/link.h"
 #include "engine/engine.h"
 #include "queues/event_channel.h"
 #include "roce/path.h"
@@ -53,9 +53,9 @@ class OpenDevice {
   bool become_gone() { return !gone_.exchange(true); }
 
   // The link as it is now; nullptr when it is gone.
-  std::shared_ptr<const control::Link> link() const { return engine_->link(index_); }
+  std::shared_ptr<const agent_client::Link> link() const { return engine_->link(index_); }
   // Whether packets can come and go.
-  bool is_up(const control::Link& link) const { return link.up && engine_->no_wire_reason().empty(); }
+  bool is_up(const agent_client::Link& link) const { return link.up && engine_->no_wire_reason().empty(); }
 
   // The way to an address vector's destination. EINVAL when it names no GID of ours or no destination.
   Result<roce::Path> resolve(const ibv_ah_attr& attr) const;

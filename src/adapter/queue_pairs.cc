@@ -133,7 +133,7 @@ Result<roce::Qpn> QueuePairs::reserve_number(ibv_qp_type type) {
   engine::Shard& shard = device_.shard();
   auto qpn = shard.exclusively([&] { return shard.reserve_qpn(); });
   if (!qpn) return qpn;
-  control::QpStatus& status = shard.status_of(*qpn);
+  protocol::QpStatus& status = shard.status_of(*qpn);
   status.type.store(type, std::memory_order_relaxed);
   status.device_index.store(device_.index(), std::memory_order_relaxed);
   return qpn;

@@ -14,7 +14,7 @@
 
 namespace verbena::adapter {
 
-using control::Link;
+using agent_client::Link;
 
 Result<std::unique_ptr<provider::Context>> SoftwareContext::open(const Link& link, uint64_t guid) {
   auto file = CommandFile::create(link.name);

@@ -23,8 +23,8 @@
 #include "adapter/shared_receive_queues.h"
 #include "adapter/thread_domains.h"
 #include "adapter/xrc_domain_handles.h"
+#include "agent_client/link.h"
 #include "base/unique_fd.h"
-#include "control/link.h"
 #include "provider/provider.h"
 
 namespace verbena::adapter {
@@ -34,9 +34,9 @@ namespace verbena::adapter {
 // may come from any thread.
 class SoftwareContext : public provider::Context {
  public:
-  static Result<std::unique_ptr<provider::Context>> open(const control::Link& link, uint64_t guid);
+  static Result<std::unique_ptr<provider::Context>> open(const agent_client::Link& link, uint64_t guid);
   // One that shares the objects of a command file. Takes the descriptor if it succeeds.
-  static Result<std::unique_ptr<provider::Context>> import(const control::Link& link, uint64_t guid,
+  static Result<std::unique_ptr<provider::Context>> import(const agent_client::Link& link, uint64_t guid,
                                                            std::shared_ptr<CommandFile> file, int cmd_fd);
   ~SoftwareContext() override;
 
@@ -123,7 +123,7 @@ class SoftwareContext : public provider::Context {
 
  private:
   explicit SoftwareContext(std::unique_ptr<OpenDevice> device);
-  static Result<std::unique_ptr<SoftwareContext>> make(const control::Link& link, uint64_t guid,
+  static Result<std::unique_ptr<SoftwareContext>> make(const agent_client::Link& link, uint64_t guid,
                                                        std::shared_ptr<CommandFile> file);
 
   const std::unique_ptr<OpenDevice> device_;
