@@ -14,7 +14,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// By the names that the kernel's files have: {"counters": {"port_xmit_data": 1, ...}, "hw_counters": {...}}.
+// With the names of the kernel's files: {"counters": {"port_xmit_data": 1, ...}, "hw_counters": {...}}.
 void add_counters(Json& link, const control::DeviceCounters& counters) {
   for (const control::NamedCounter& counter : control::kNamedCounters) {
     const size_t slash = counter.path.find('/');
