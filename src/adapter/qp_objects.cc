@@ -202,7 +202,7 @@ Result<ibv_qp*> SoftwareContext::create_qp(ibv_qp_init_attr_ex* attr) {
   }
   config.keys = &shard().keys();
   config.listener = core.get();
-  control::QpStatus& status = shard().status_of(*qpn);
+  protocol::QpStatus& status = shard().status_of(*qpn);
   config.counters = &status.counters;
   status.type.store(attr->qp_type, std::memory_order_relaxed);
   status.device_index.store(device_index_, std::memory_order_relaxed);

@@ -133,7 +133,7 @@ Result<ibv_qp*> SoftwareContext::create_raw_qp(ibv_qp_init_attr_ex* attr) {
   auto core = std::make_shared<QpCore>();
   auto qpn = shard().exclusively([&] { return shard().reserve_qpn(); });
   if (!qpn) return tl::unexpected(qpn.error());
-  control::QpStatus& status = shard().status_of(*qpn);
+  protocol::QpStatus& status = shard().status_of(*qpn);
   status.type.store(attr->qp_type, std::memory_order_relaxed);
   status.device_index.store(device_index_, std::memory_order_relaxed);
 

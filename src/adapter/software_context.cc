@@ -5,9 +5,9 @@
 #include <cstring>
 
 #include "adapter/limits.h"
+#include "agent_client/path_mtu.h"
 #include "base/device_clock.h"
 #include "base/log.h"
-#include "control/path_mtu.h"
 #include "memory/guarded.h"
 #include "roce/packet.h"
 #include "transport/tag_matching.h"
@@ -15,7 +15,7 @@
 namespace verbena::adapter {
 namespace {
 
-using control::Link;
+using agent_client::Link;
 
 // Capabilities that later headers name IBV_DEVICE_FLUSH_GLOBAL and IBV_DEVICE_ATOMIC_WRITE (the kernel's
 // ib_user_verbs.h has them).
@@ -25,7 +25,7 @@ constexpr uint64_t kAtomicWriteFlag = 1ull << 40;
 }  // namespace
 
 ibv_mtu path_mtu_of(uint32_t netdev_mtu) {
-  return static_cast<ibv_mtu>(control::path_mtu_of(netdev_mtu));
+  return static_cast<ibv_mtu>(agent_client::path_mtu_of(netdev_mtu));
 }
 
 uint32_t mtu_bytes(ibv_mtu mtu) {
@@ -180,7 +180,7 @@ int SoftwareContext::query_port(uint8_t port, ibv_port_attr* attr) {
   attr->state = up ? IBV_PORT_ACTIVE : IBV_PORT_DOWN;
   attr->max_mtu = IBV_MTU_4096;
   attr->active_mtu = path_mtu_of(now != nullptr ? now->mtu : 0);
-  attr->gid_tbl_len = static_cast<int>(control::kGidTableLength);
+  attr->gid_tbl_len = static_cast<int>(agent_client::kGidTableLength);
   attr->port_cap_flags = IBV_PORT_CM_SUP;
   attr->max_msg_sz = kMaxMessageBytes;
   attr->pkey_tbl_len = kPkeyTableLength;
@@ -194,18 +194,18 @@ int SoftwareContext::query_port(uint8_t port, ibv_port_attr* attr) {
 }
 
 int SoftwareContext::query_gid(uint8_t port, int index, ibv_gid* gid) {
-  if (port != 1 || index < 0 || index >= static_cast<int>(control::kGidTableLength)) return EINVAL;
+  if (port != 1 || index < 0 || index >= static_cast<int>(agent_client::kGidTableLength)) return EINVAL;
   std::memset(gid, 0, sizeof *gid);
   const auto now = link();
   if (now == nullptr) return 0;
-  for (const control::GidEntry& entry : now->gids) {
+  for (const agent_client::GidEntry& entry : now->gids) {
     if (entry.index == static_cast<uint32_t>(index)) std::memcpy(gid->raw, entry.gid.bytes.data(), 16);
   }
   return 0;
 }
 
 int SoftwareContext::query_gid_entry(uint8_t port, uint32_t index, ibv_gid_entry* entry) {
-  if (port != 1 || index >= control::kGidTableLength) return EINVAL;
+  if (port != 1 || index >= agent_client::kGidTableLength) return EINVAL;
   for (const ibv_gid_entry& found : gid_table()) {
     if (found.gid_index != index) continue;
     *entry = found;
@@ -218,7 +218,7 @@ std::vector<ibv_gid_entry> SoftwareContext::gid_table() {
   std::vector<ibv_gid_entry> table;
   const auto now = link();
   if (now == nullptr) return table;
-  for (const control::GidEntry& entry : now->gids) {
+  for (const agent_client::GidEntry& entry : now->gids) {
     ibv_gid_entry out{};
     std::memcpy(out.gid.raw, entry.gid.bytes.data(), 16);
     out.gid_index = entry.index;
@@ -292,8 +292,9 @@ Result<roce::Path> SoftwareContext::resolve(const ibv_ah_attr& attr) const {
   if (attr.is_global == 0 || attr.port_num != 1) return fail(EINVAL);
   const auto now = link();
   if (now == nullptr) return fail(ENODEV);
-  const auto entry = std::find_if(now->gids.begin(), now->gids.end(),
-                                  [&](const control::GidEntry& e) { return e.index == attr.grh.sgid_index; });
+  const auto entry = std::find_if(now->gids.begin(), now->gids.end(), [&](const agent_client::GidEntry& e) {
+    return e.index == attr.grh.sgid_index;
+  });
   if (entry == now->gids.end()) return fail(EINVAL);
   roce::Path path;
   path.source = entry->gid;
@@ -302,8 +303,9 @@ Result<roce::Path> SoftwareContext::resolve(const ibv_ah_attr& attr) const {
   if (multicast && path.destination.is_ipv4() != path.source.is_ipv4()) {
     // Programs choose their GID by one measure and the group by another (perftest's is an IPv6 address by
     // default): the datagram leaves from the link's address of the group's family.
-    const auto other = std::ranges::find_if(
-        now->gids, [&](const control::GidEntry& e) { return e.gid.is_ipv4() == path.destination.is_ipv4(); });
+    const auto other = std::ranges::find_if(now->gids, [&](const agent_client::GidEntry& e) {
+      return e.gid.is_ipv4() == path.destination.is_ipv4();
+    });
     if (other != now->gids.end()) path.source = other->gid;
   }
   if (path.destination.is_zero() || path.destination.is_ipv4() != path.source.is_ipv4()) return fail(EINVAL);

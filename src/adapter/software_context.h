@@ -9,9 +9,9 @@
 #include "adapter/command_file.h"
 #include "adapter/objects.h"
 #include "adapter/raw_objects.h"
+#include "agent_client/link.h"
 #include "base/intrusive_list.h"
 #include "base/unique_fd.h"
-#include "control/link.h"
 #include "engine/engine.h"
 #include "provider/provider.h"
 
@@ -21,9 +21,9 @@ namespace verbena::adapter {
 // objects and tells the engine. Calls may come from any thread.
 class SoftwareContext : public provider::Context, private engine::LinkListener {
  public:
-  static Result<std::unique_ptr<provider::Context>> open(const control::Link& link, uint64_t guid);
+  static Result<std::unique_ptr<provider::Context>> open(const agent_client::Link& link, uint64_t guid);
   // One that shares the objects of a command file. Takes the descriptor if it succeeds.
-  static Result<std::unique_ptr<provider::Context>> import(const control::Link& link, uint64_t guid,
+  static Result<std::unique_ptr<provider::Context>> import(const agent_client::Link& link, uint64_t guid,
                                                            std::shared_ptr<CommandFile> file, int cmd_fd);
   ~SoftwareContext() override;
 
@@ -121,18 +121,19 @@ class SoftwareContext : public provider::Context, private engine::LinkListener {
 
   SoftwareContext(std::shared_ptr<engine::Engine> engine, std::unique_ptr<queues::EventChannel> events,
                   std::shared_ptr<CommandFile> command_file, uint32_t device_index, uint64_t guid);
-  static Result<std::unique_ptr<SoftwareContext>> make(const control::Link& link, uint64_t guid,
+  static Result<std::unique_ptr<SoftwareContext>> make(const agent_client::Link& link, uint64_t guid,
                                                        std::shared_ptr<CommandFile> file);
 
-  void on_links(const std::vector<control::Link>& before, const std::vector<control::Link>& now) override;
+  void on_links(const std::vector<agent_client::Link>& before,
+                const std::vector<agent_client::Link>& now) override;
 
   void disappear();
   bool is_gone() const { return gone_.load(std::memory_order_relaxed); }
 
   // The link as it is now; nullptr when it is gone.
-  std::shared_ptr<const control::Link> link() const;
+  std::shared_ptr<const agent_client::Link> link() const;
   // Whether packets can come and go.
-  bool is_up(const control::Link& link) const { return link.up && engine_->no_wire_reason().empty(); }
+  bool is_up(const agent_client::Link& link) const { return link.up && engine_->no_wire_reason().empty(); }
   // The way to an address vector's destination. EINVAL when it names no GID of ours or no destination.
   Result<roce::Path> resolve(const ibv_ah_attr& attr) const;
 

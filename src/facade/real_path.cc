@@ -15,7 +15,7 @@ namespace {
 // every other function accepts it. Where it left the agent's directory (a link to /dev/null) it is already
 // right.
 void show_again(char* real, std::string_view home) {
-  control::PathText target(home);
+  paths::PathText target(home);
   char simple_home[PATH_MAX];
   if (::realpath(target.c_str(), simple_home) == nullptr) return;
   const size_t size = std::strlen(simple_home);

@@ -8,12 +8,12 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "control/state_path.h"
+#include "paths/state_path.h"
 
 namespace verbena::facade {
 namespace {
 
-using control::PathText;
+using paths::PathText;
 
 constexpr const char* kRoots[] = {"/sys/class/infiniband", "/sys/class/infiniband_verbs",
                                   "/sys/class/infiniband_mad", "/sys/class/infiniband_cm", "/dev/infiniband"};
@@ -135,7 +135,7 @@ ShownPath::ShownPath(const char* chosen, int directory, const char* path) {
 // Where a relative path starts, as the program sees it.
 PathText ShownPath::start(const char* chosen, int directory) {
   PathText base = base_of(directory);
-  const PathText home = control::find_state_path(chosen);
+  const PathText home = paths::find_state_path(chosen);
   const size_t size = home.view().size();
   const bool below_home = base.valid() && home.valid() && std::strncmp(base.c_str(), home.c_str(), size) == 0;
   if (!below_home || root_of(base.c_str() + size) == nullptr) return base;
@@ -146,7 +146,7 @@ PathText ShownPath::start(const char* chosen, int directory) {
 bool ShownPath::look_up(const char* chosen, const PathText& simple) {
   const char* root = root_of(simple.view());
   if (root == nullptr) return false;
-  target_ = control::find_state_path(chosen);
+  target_ = paths::find_state_path(chosen);
   home_size_ = target_.view().size();
   // The first name below the root decides for all that is below it.
   const char* below = simple.c_str() + std::strlen(root);

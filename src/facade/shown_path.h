@@ -8,7 +8,7 @@
 
 #include <fcntl.h>
 
-#include "control/path_text.h"
+#include "paths/path_text.h"
 
 namespace verbena::facade {
 
@@ -55,10 +55,10 @@ class ShownPath {
   const char* merged_root() const { return merged_root_; }
 
  private:
-  bool look_up(const char* chosen, const control::PathText& simple);
-  control::PathText start(const char* chosen, int directory);
+  bool look_up(const char* chosen, const paths::PathText& simple);
+  paths::PathText start(const char* chosen, int directory);
 
-  control::PathText target_;
+  paths::PathText target_;
   size_t home_size_ = 0;
   const char* merged_root_ = nullptr;
   bool shown_ = false;

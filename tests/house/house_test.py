@@ -67,6 +67,15 @@ class HouseRules(unittest.TestCase):
         self.write("src/attic/a.cc", "\n")
         self.assert_broken("include_order.py", "'attic' is no room")
 
+    def test_headers_of_a_room_may_not_include_each_other_in_a_circle(self):
+        self.write("src/queues/a.h", LICENCE + '#include "queues/b.h"\n')
+        self.write("src/queues/b.h", LICENCE + '#include "queues/deep/c.h"\n')
+        self.write("src/queues/deep/c.h", LICENCE + "#pragma once\n")
+        self.write("src/queues/b.cc", LICENCE + '#include "queues/a.h"\n#include "queues/b.h"\n')
+        self.assert_kept("include_order.py")
+        self.write("src/queues/deep/c.h", LICENCE + '#include "queues/a.h"\n')
+        self.assert_broken("include_order.py", "queues/a.h -> queues/b.h -> queues/deep/c.h -> queues/a.h")
+
     def test_empty_tree_shows_nothing(self):
         self.assert_broken("include_order.py", "nothing to check")
 

@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "control/client.h"
+#include "agent_client/client.h"
 #include "tools/verbena/commands.h"
 #include "tools/verbena/help.h"
 #include "tools/verbena/installation.h"
@@ -83,7 +83,8 @@ bool prepare_environment(const Installation& installation) {
 // The program starts an agent itself when it needs one; starting it here shows the user what is wrong before
 // a program finds "no devices". Programs that need no agent still run, so this only warns.
 void start_agent(const Installation& installation) {
-  const auto client = control::Client::connect({.start_agent = true, .agent_program = installation.agent});
+  const auto client =
+      agent_client::Client::connect({.start_agent = true, .agent_program = installation.agent});
   if (!client) {
     complain(
         "warning: no agent can be started ({}), so programs will find no RDMA device; "
