@@ -112,7 +112,7 @@ class Harness(unittest.TestCase):
         self.assertFalse(sleeper.running())
 
     def run_and_signal(self, number):
-        """Ends a process that has made two hosts by a signal; returns the namespaces that are left."""
+        """Signals a process that has made two hosts; returns the namespaces that are left when it has ended."""
         code = ("import harness, sys, time\n"
                 f"with harness.Hosts({str(self.fake.folder)!r}) as hosts:\n"
                 "    print(*[host.namespace for host in hosts.two()], flush=True)\n"

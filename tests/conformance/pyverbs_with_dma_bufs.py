@@ -3,8 +3,8 @@
 """pyverbs_with_dma_bufs.py RUN_TESTS [ARGUMENT...]: runs pyverbs' tests with a method that its DmaBufMR needs and does not find.
 
 A DmaBufMR that has allocated its buffer calls the buffer's add_ref(). The class DmaBuf has that method, but only for Cython code
-that knows the object's type. Since rdma-core 44 this code does not know it, and every such DmaBufMR ends in an AttributeError, on
-any adapter and machine. Here the method becomes visible to Python.
+that knows the object's type. Since rdma-core 44 this code does not know the type, and every such DmaBufMR ends in an AttributeError,
+on any adapter and machine. Here the method becomes visible to Python.
 """
 
 import ctypes
