@@ -100,7 +100,8 @@ void Shard::finish(Gathering gathering) {
 }
 
 DrivingPolicy::Pending Shard::pending() {
-  return {.now = !ready_.empty() || port_full_,
+  return {.now = !ready_.empty(),
+          .port_full = port_full_,
           .exact = std::min(alarms_.next(), paced_until_),
           .timers = timers_.next()};
 }
