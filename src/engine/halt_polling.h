@@ -26,8 +26,8 @@ class HaltPolling {
   static constexpr Duration kFirstBar = std::chrono::milliseconds(1);
   static constexpr Duration kMostBar = std::chrono::milliseconds(256);
   static constexpr int kPeaceInBars = 8;
-  static constexpr Duration kSoonestAgain = std::chrono::microseconds(40);
-  static constexpr Duration kLatestAgain = std::chrono::microseconds(500);
+  static constexpr Duration kSoonestAgain = std::chrono::microseconds(300);
+  static constexpr Duration kLatestAgain = std::chrono::microseconds(900);
 
   // Packets were found. Before rests().
   void served(TimePoint now) {
