@@ -82,7 +82,7 @@ Result<ibv_mr*> SoftwareContext::reg_dm_mr(ibv_pd* pd, ibv_dm* dm, uint64_t offs
   if (offset > size || length > size - offset) return fail(EINVAL);
   memory::install_fault_guard();
   auto registration =
-      std::make_shared<Registration>(shard(), Registration::Kind::kDeviceMemory, Pd::of(pd).state);
+      std::make_shared<Registration>(engine_->keys(), Registration::Kind::kDeviceMemory, Pd::of(pd).state);
   registration->device_memory = memory;
   memory::Region& region = registration->region;
   region.base = memory->mapping.data() + offset;

@@ -91,7 +91,7 @@ Result<ibv_mr*> SoftwareContext::reg_mr(ibv_pd* pd, void* addr, size_t length, u
   if (auto checked = check_user_memory(to, access); !checked) return tl::unexpected(checked.error());
   // Again, because the application may have put handlers of its own over ours since.
   memory::install_fault_guard();
-  auto registration = std::make_shared<Registration>(shard(), kind_of(access), Pd::of(pd).state);
+  auto registration = std::make_shared<Registration>(engine_->keys(), kind_of(access), Pd::of(pd).state);
   translate(registration->region, to, access);
   registration->region.access = access;
   if (auto entered = registration->enter(); !entered) return tl::unexpected(entered.error());
@@ -124,18 +124,23 @@ int SoftwareContext::rereg_mr(ibv_mr* mr, int flags, ibv_pd* pd, void* addr, siz
   }
 
   memory::install_fault_guard();
-  return shard().exclusively([&] {
+  const int error = engine_->keys().locked([&] {
     if (!region.windows.empty()) return EBUSY;  // IBTA volume 1, 11.2.8.5
     if (moves) translate(region, to, rights);
     region.access = rights;
     if (registration.kind != Kind::kDmaBuf) registration.kind = kind_of(rights);
-    if (!changes_pd) return 0;
-    ++Pd::of(pd).users;
-    --registration.pd->users;
-    registration.pd = Pd::of(pd).state;
-    region.pd = registration.pd->id;
+    if (changes_pd) {
+      ++Pd::of(pd).users;
+      --registration.pd->users;
+      registration.pd = Pd::of(pd).state;
+      region.pd = registration.pd->id;
+    }
+    region.publish();
     return 0;
   });
+  // What it was before nobody uses any more.
+  if (error == 0) engine_->keys().await_readers();
+  return error;
 }
 
 Result<ibv_mr*> SoftwareContext::reg_dmabuf_mr(ibv_pd* pd, uint64_t offset, size_t length, uint64_t iova,
@@ -146,7 +151,7 @@ Result<ibv_mr*> SoftwareContext::reg_dmabuf_mr(ibv_pd* pd, uint64_t offset, size
   auto mapping = memory::map_dma_buf(fd, offset, length, (rights & IBV_ACCESS_LOCAL_WRITE) != 0);
   if (!mapping) return tl::unexpected(mapping.error());
   memory::install_fault_guard();
-  auto registration = std::make_shared<Registration>(shard(), Kind::kDmaBuf, Pd::of(pd).state);
+  auto registration = std::make_shared<Registration>(engine_->keys(), Kind::kDmaBuf, Pd::of(pd).state);
   registration->dma_buf = std::move(*mapping);
   translate(registration->region, {registration->dma_buf.data(), length, iova}, rights);
   registration->region.access = rights;
@@ -155,7 +160,7 @@ Result<ibv_mr*> SoftwareContext::reg_dmabuf_mr(ibv_pd* pd, uint64_t offset, size
 }
 
 Result<ibv_mr*> SoftwareContext::alloc_null_mr(ibv_pd* pd) {
-  auto registration = std::make_shared<Registration>(shard(), Kind::kNull, Pd::of(pd).state);
+  auto registration = std::make_shared<Registration>(engine_->keys(), Kind::kNull, Pd::of(pd).state);
   if (auto made = memory::make_null(registration->region, Pd::of(pd).id); !made)
     return tl::unexpected(made.error());
   if (auto entered = registration->enter(); !entered) return tl::unexpected(entered.error());

@@ -9,7 +9,7 @@ Result<ibv_mw*> SoftwareContext::alloc_mw(ibv_pd* pd, ibv_mw_type type) {
   auto mw = std::make_unique<Mw>();
   const auto kind = type == IBV_MW_TYPE_1 ? memory::RegionKind::kWindow1 : memory::RegionKind::kWindow2;
   memory::make_window(mw->window, kind, Pd::of(pd).id);
-  const auto key = shard().exclusively([&] { return shard().keys().insert(&mw->window); });
+  const auto key = engine_->keys().insert(&mw->window);
   if (!key) return tl::unexpected(key.error());
   mw->context = &abi().context;
   mw->pd = pd;
@@ -23,10 +23,12 @@ Result<ibv_mw*> SoftwareContext::alloc_mw(ibv_pd* pd, ibv_mw_type type) {
 }
 
 void SoftwareContext::retire(Mw& mw) {
-  shard().exclusively([&] {
+  memory::KeyTable& keys = engine_->keys();
+  keys.locked([&] {
     memory::unbind_window(mw.window);
-    shard().keys().remove(mw.window.key);
+    keys.unlink(mw.window);
   });
+  keys.await_readers();
 }
 
 int SoftwareContext::dealloc_mw(ibv_mw* mw) {

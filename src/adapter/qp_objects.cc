@@ -200,7 +200,7 @@ Result<ibv_qp*> SoftwareContext::create_qp(ibv_qp_init_attr_ex* attr) {
     config.xrc_domain = Xrcd::of(attr->xrcd).domain->id();
     config.owners = Xrcd::of(attr->xrcd).domain->owners();
   }
-  config.keys = &shard().keys();
+  config.keys = &engine_->keys();
   config.listener = core.get();
   control::QpStatus& status = shard().status_of(*qpn);
   config.counters = &status.counters;
@@ -251,7 +251,7 @@ void SoftwareContext::retire(Qp& qp) {
       transport::QueueOwners* owners = qp.transport->config().owners;
       if (owners != nullptr) owners->end(*qp.transport);
       qp.shard.remove(*qp.transport);
-      memory::unbind_all(qp.transport->bound_windows());
+      memory::unbind_all(engine_->keys(), qp.transport->bound_windows());
       forget_completions(qp);
     });
   }

@@ -141,7 +141,7 @@ Result<ibv_qp*> SoftwareContext::create_raw_qp(ibv_qp_init_attr_ex* attr) {
   config.qpn = *qpn;
   config.pd = Pd::of(attr->pd).id;
   config.signal_all = attr->sq_sig_all != 0;
-  config.keys = &shard().keys();
+  config.keys = &engine_->keys();
   config.listener = core.get();
   config.counters = &status.counters;
   if (scales) {

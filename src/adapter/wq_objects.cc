@@ -74,7 +74,7 @@ Result<ibv_wq*> SoftwareContext::create_wq(ibv_wq_init_attr* attr) {
   auto number = shard().exclusively([&] { return shard().reserve_qpn(); });
   if (!number) return tl::unexpected(number.error());
   const transport::FrameReceiptConfig config{Pd::of(attr->pd).id, number->value(),
-                                             (flags & IBV_WQ_FLAGS_CVLAN_STRIPPING) != 0, &shard().keys(),
+                                             (flags & IBV_WQ_FLAGS_CVLAN_STRIPPING) != 0, &engine_->keys(),
                                              Cq::of(attr->cq).queue.get()};
   wq->queue = std::make_unique<transport::ReceiveWorkQueue>(config, std::move(*ring), wq.get());
   wq->max_sge = max_sge;

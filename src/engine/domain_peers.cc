@@ -27,8 +27,9 @@ constexpr uint32_t kMostAsked = 20;
 
 }  // namespace
 
-DomainPeers::DomainPeers(Shard& shard, Ask ask)
+DomainPeers::DomainPeers(Shard& shard, memory::KeyTable& keys, Ask ask)
     : shard_(shard),
+      keys_(keys),
       ask_(std::move(ask)),
       flushing_([this] { take_care(); }),
       asking_([this] { ask_again(); }) {}
@@ -139,7 +140,7 @@ void DomainPeers::connect_owner(control::DomainPeer& news) {
 void DomainPeers::connect_target(control::DomainPeer& news) {
   const Peer::Key key{news.domain, news.slot};
   targets_.erase(key);
-  auto target = std::make_unique<TargetPeer>(shard_, key, keeper(), std::move(news.socket));
+  auto target = std::make_unique<TargetPeer>(shard_, keys_, key, keeper(), std::move(news.socket));
   if (listen_to(*target)) targets_[key] = std::move(target);
 }
 

@@ -16,7 +16,6 @@ using transport::QueuePair;
 using transport::TransmitResult;
 using transport::Verdict;
 
-constexpr uint32_t kMaxRegions = 1u << 23;  // memory regions and windows, 2^22 of each
 // Packets one QP may send before others get their turn.
 constexpr uint32_t kTransmitBudget = 256;
 // After so many polls without a packet the application's thread offers its processor to others, now and then.
@@ -44,7 +43,6 @@ Shard::Shard(uint32_t slot, std::unique_ptr<net::Port> port, control::StatusPage
       clock_(clock),
       port_(std::move(port)),
       status_(status),
-      keys_(secret, kMaxRegions),
       srqs_(slot),
       qps_(roce::Qpn::kPerSlot, nullptr),
       reserved_(roce::Qpn::kPerSlot, false),
