@@ -28,11 +28,9 @@ constexpr uint32_t kMostAsked = 20;
 }  // namespace
 
 DomainPeers::DomainPeers(Shard& shard, memory::KeyTable& keys, Ask ask)
-    : shard_(shard),
-      keys_(keys),
-      ask_(std::move(ask)),
-      flushing_([this] { take_care(); }),
-      asking_([this] { ask_again(); }) {}
+    : shard_(shard), keys_(keys), ask_(std::move(ask)), flushing_([this] { take_care(); }), asking_([this] {
+        ask_again();
+      }) {}
 
 DomainPeers::~DomainPeers() {
   shard_.exclusively([&] {

@@ -59,7 +59,8 @@ Region* KeyTable::find_identity(uint32_t key) const {
 void KeyTable::unlink(Region& region) {
   const Table& table = *current_;
   uint32_t at = home(region.key) & table.mask;
-  while (table.slots[at].identity.load(std::memory_order_relaxed) != home(region.key)) at = (at + 1) & table.mask;
+  while (table.slots[at].identity.load(std::memory_order_relaxed) != home(region.key))
+    at = (at + 1) & table.mask;
   table.slots[at].identity.store(kPassed, std::memory_order_seq_cst);
   table.slots[at].region.store(nullptr, std::memory_order_release);
   --size_;

@@ -14,9 +14,9 @@ namespace verbena::memory {
 // and must be invalidated before they are bound again.
 //
 // Pure, and thread-safe by the key table's lock. A bind or invalidation that is done holds for every lookup
-// from then on. A window of type 2 is one QP's, and so one shard's: nobody is in the middle of using it. Of one
-// of type 1 the packet that another shard has at hand may still be carried out; its region is registered as
-// before, and deregistering that waits for the packet.
+// from then on. A window of type 2 is one QP's, and so one shard's: nobody is in the middle of using it. Of
+// one of type 1 the packet that another shard has at hand may still be carried out; its region is registered
+// as before, and deregistering that waits for the packet.
 
 // What a bind request asks for, and the QP it was posted to.
 struct WindowBinding {

@@ -22,7 +22,8 @@ struct HeldReceive {
 };
 static_assert(offsetof(HeldReceive, list) == sizeof(RecvWqe));
 
-// Hears that a shared receive queue has fewer requests than its limit. Called with the queue's lock for taking.
+// Hears that a shared receive queue has fewer requests than its limit. Called with the queue's lock for
+// taking.
 class LimitListener {
  public:
   virtual ~LimitListener() = default;

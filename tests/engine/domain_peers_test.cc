@@ -46,8 +46,8 @@ class DomainPeersTest : public ShardTest {
  protected:
   DomainPeersTest() {
     memory::install_fault_guard();
-    peers = std::make_unique<DomainPeers>(*shard, keys,
-                                          [this](const Peer::Key& key) { asked.push_back(key); });
+    peers =
+        std::make_unique<DomainPeers>(*shard, keys, [this](const Peer::Key& key) { asked.push_back(key); });
   }
 
   void connect(bool asked_for, UniqueFd socket, int error = 0) {
