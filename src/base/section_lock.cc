@@ -26,9 +26,9 @@ void wake_on(std::atomic<uint32_t>& word) {
 
 }  // namespace
 
-// Nobody is forgotten: kWoken is cleared after the turn was read and before the lock is tried. Whoever
-// unlocks after that try either finds kWoken clear and counts the turn up, so that we do not sleep, or finds
-// it set by another unlocking, after our clearing, which has counted the turn up already.
+// Nobody is forgotten: kWoken is cleared after the turn was read and before the lock is tried. The thread
+// that unlocks after that try either finds kWoken clear and counts the turn up, so that we do not sleep, or
+// finds it set by another unlocking, after our clearing, which has counted the turn up already.
 void SectionLock::lock_slowly() {
   waiting_.fetch_add(1, std::memory_order_seq_cst);
   for (uint32_t tries = 0;; ++tries) {

@@ -138,7 +138,7 @@ TEST(SectionLock, IsNotAwaitedBeyondThatSection) {
   busy.join();
 }
 
-TEST(SectionLock, IsFreeInAChildWhoeverHeldIt) {
+TEST(SectionLock, IsFreeInAChildThoughItWasHeld) {
   SectionLock lock;
   lock.lock();
   lock.free_in_child();

@@ -63,8 +63,8 @@ TEST(KeyTableReaders, FindWhatWasPublishedLast) {
   EXPECT_FALSE(keys.open(key));
 }
 
-// Whoever deregisters waits for the section in which somebody may have found the key, and no longer.
-TEST(KeyTableReaders, AreWaitedForByWhoeverRemovesAKey) {
+// A thread that deregisters waits for the section in which somebody may have found the key, and no longer.
+TEST(KeyTableReaders, AreWaitedForWhenAKeyIsRemoved) {
   KeyTable keys(1, 10);
   Reader reader(keys);
   Reader idle(keys);
