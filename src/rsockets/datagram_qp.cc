@@ -60,8 +60,8 @@ Result<void> DatagramQp::open(Service& service, const Sizes& sizes) {
   return {};
 }
 
-// 127.0.0.1 and ::1 name no device: the way there tells which one it is. To wait for the answer, the identifier
-// leaves the service's channel for a moment.
+// 127.0.0.1 and ::1 name no device: the way there tells which one it is. To wait for the answer, the
+// identifier leaves the service's channel for a moment.
 Result<void> DatagramQp::find_loopback_device(Service& service, Address address) {
   constexpr int kTimeout = 2000;  // milliseconds
   if (::rdma_migrate_id(id_, nullptr) != 0) return fail(errno);

@@ -45,9 +45,9 @@ class PortSpace {
   // REQUIRES: bound
   void release(PortBinding& holder);
 
-  // Who listens where a request for `destination` (with its port) arrives; the most exact one. A listener on a
-  // loopback address hears of this host's own requests only, whichever link they come by; the kernel's hears of
-  // everybody's, which no program that binds to 127.0.0.1 wants.
+  // Who listens where a request for `destination` (with its port) arrives; the most exact one. A listener on
+  // a loopback address hears of this host's own requests only, whichever link they come by; the kernel's
+  // hears of everybody's, which no program that binds to 127.0.0.1 wants.
   enum class Origin : uint8_t { kThisHost, kElsewhere };
   PortBinding* find_listener(const CmAddress& destination, Origin origin) const;
   // Whether anybody for whom `counts` holds listens on the port at all.
