@@ -15,7 +15,7 @@ Result<roce::Qpn> Shard::reserve_qpn() {
     if (qpn.value() < 2 || qpn == roce::kMulticastQpn) continue;
     if (reserved_[index]) continue;
     reserved_[index] = true;
-    control::QpStatus& status = status_.qps[index];
+    protocol::QpStatus& status = status_.qps[index];
     status.in_use.store(1, std::memory_order_relaxed);
     status.qpn.store(qpn.value(), std::memory_order_relaxed);
     for (auto& counter : status.counters) counter.store(0, std::memory_order_relaxed);
@@ -59,7 +59,8 @@ void Shard::touched(QueuePair& qp) {
 
 Result<void> Shard::add_input(Input& input) {
   if (sleeper_ != nullptr) {
-    if (const auto attached = sleeper_->attach(input.fd(), listening_); !attached) return attached;
+    if (const auto attached = sleeper_->attach(input.fd(), policy_.engine_drives()); !attached)
+      return attached;
   }
   inputs_.push_back(input);
   return {};

@@ -17,8 +17,8 @@ roce::Address gid(const std::string& text) {
   return gid_of(address);
 }
 
-control::Link link(uint32_t index, bool up, const std::vector<std::string>& addresses) {
-  control::Link link;
+agent_client::Link link(uint32_t index, bool up, const std::vector<std::string>& addresses) {
+  agent_client::Link link;
   link.device_index = link.interface_index = index;
   link.up = up;
   for (uint32_t i = 0; i < addresses.size(); ++i) link.gids.push_back({i, gid(addresses[i])});
