@@ -61,6 +61,10 @@ class Agent final : public SessionHost {
   int vault_for_clients() override { return vault_.client_end(); }
   int link_file() override { return link_file_.get(); }
   void greeted() override;
+  void refused_version(pid_t pid, uint16_t version) override {
+    refused_ = {refused_.count + 1, pid, version};
+  }
+  RefusedPrograms refused_programs() override { return refused_; }
   std::string no_wire_reason() override;
   Result<LentSlot> lend_slot(const Borrower& borrower) override;
   Result<void> keep_slot(uint32_t index, const Borrower& borrower) override;
@@ -120,6 +124,7 @@ class Agent final : public SessionHost {
   TimePoint keeper_retry_{};
   bool awaiting_survivors_ = false;
   bool anyone_greeted_ = false;
+  RefusedPrograms refused_;
   std::optional<EventLoop::TimerId> wait_timer_;
   std::optional<EventLoop::TimerId> idle_timer_;
   TimePoint wire_retry_{};

@@ -223,7 +223,8 @@ TEST_F(Robustness, DropsAClientThatTakesNoEvents) {
     error = program.join(group_member, i, test::address("239.1.2.3"));
     if (error == 0) error = program.leave(group_member, i);
   }
-  EXPECT_EQ(error, ECONNRESET);
+  // The agent hangs up before we send the next request, or after.
+  EXPECT_TRUE(error == EPIPE || error == ECONNRESET) << error;
   EXPECT_TRUE(is_well());
 }
 
@@ -242,7 +243,7 @@ TEST_F(Robustness, TellsWhatIsWrongWithARequest) {
   MessageHeader unknown = protocol::request_header(static_cast<MessageType>(999), 1);
   EXPECT_EQ(answer_to(unknown, sizeof unknown), EOPNOTSUPP);
   MessageHeader newer = links;
-  ++newer.version;
+  newer.version += 2;
   EXPECT_EQ(answer_to(newer, sizeof newer), EPROTONOSUPPORT);
   protocol::SlotRequest slot{};
   slot.header = protocol::request_header(MessageType::kReturnSlot, 1);
