@@ -57,7 +57,7 @@ agent_client::AgentStatus example() {
           .connection_management = cm};
 }
 
-TEST(StatusJson, TellsAllThereIs) {
+TEST(StatusJson, ShowsEverything) {
   const json whole = json::parse(status_as_json(example()));
   EXPECT_EQ(whole["agent"]["pid"], 99);
   EXPECT_EQ(whole["agent"]["wire"], true);
@@ -102,14 +102,14 @@ TEST(StatusJson, HasTheSameMembersWithoutAnAgent) {
   EXPECT_EQ(whole["processes"], json::array());
 }
 
-TEST(StatusJson, NamesThatAreNoUtf8StayValidJson) {
+TEST(StatusJson, StaysValidWhenNamesAreNoUtf8) {
   auto status = example();
   status.slots[0].program = "\xff\"\n\\";
   const json whole = json::parse(status_as_json(status));
   EXPECT_EQ(whole["processes"][0]["program"], "\xEF\xBF\xBD\"\n\\");
 }
 
-TEST(StatusJson, NumbersThatMeanNothingAreShownAsSuch) {
+TEST(StatusJson, ShowsUnknownNumbersAsUnknown) {
   auto status = example();
   status.slots[0].qps[0].state = 4711;
   status.slots[0].qps[0].device_index = 8;
@@ -118,7 +118,7 @@ TEST(StatusJson, NumbersThatMeanNothingAreShownAsSuch) {
   EXPECT_EQ(qp["link"], "-");
 }
 
-TEST(StatusText, TellsWhatAPersonAsks) {
+TEST(StatusText, ShowsWhatPeopleAskFor) {
   const std::string text = status_as_text(example());
   EXPECT_THAT(text, HasSubstr("rxe_eth0"));
   EXPECT_THAT(text, HasSubstr("::ffff:192.0.2.1"));

@@ -26,14 +26,14 @@ constexpr const char* kLinkExamples =
     "  verbena link add rxe0 type rxe netdev eth0\n"
     "  verbena link del rxe0                    eth0 has no link then until one is added\n"
     "\n"
-    "A user changes the links of his own agent, root those of an agent that serves all.\n";
+    "A user changes the links of their own agent, root those of an agent that serves all.\n";
 
 int report(const agent_client::AdminError& error) {
   complain("{}", error.text);
   return kFailed;
 }
 
-// Calls `request` with the agent, started if there is none.
+// Calls `request` with the agent; starts one if there is none.
 template <class Request>
 int with_agent(Request request) {
   agent_client::ConnectOptions options;

@@ -10,8 +10,8 @@
 
 namespace verbena::tools {
 
-// Names for the numbers that processes publish. Those numbers are whatever a process wrote; one that means
-// nothing becomes "unknown(7)".
+// Names for the numbers that processes publish. A process may write any number; one without a meaning
+// becomes "unknown(7)".
 std::string qp_type_name(uint32_t type);    // enum ibv_qp_type: "RC"
 std::string qp_state_name(uint32_t state);  // enum ibv_qp_state: "RTS"
 
@@ -23,7 +23,7 @@ std::string guid_as_text(const agent_client::Link& link);
 std::string mac_as_text(const agent_client::Link& link);
 std::string_view link_state(const agent_client::Link& link);  // "ACTIVE" or "DOWN"
 
-// A string that another process chose, fit for a terminal: control characters become '?'.
+// A string that another process chose, made safe for a terminal: control characters become '?'.
 std::string printable(std::string_view text);
 
 // The name of the link that a QP belongs to; "-" if that link is gone.

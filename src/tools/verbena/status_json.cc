@@ -16,7 +16,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// By the names that the kernel's files have: {"counters": {"port_xmit_data": 1, ...}, "hw_counters": {...}}.
+// With the names of the kernel's files: {"counters": {"port_xmit_data": 1, ...}, "hw_counters": {...}}.
 void add_counters(Json& link, const agent_client::DeviceCounters& counters) {
   for (const agent_client::NamedCounter& counter : agent_client::kNamedCounters) {
     const size_t slash = counter.path.find('/');

@@ -26,7 +26,7 @@ std::string gids_as_text(const agent_client::AgentStatus& status) {
   return table.empty() ? "No link has a GID.\n" : table.text();
 }
 
-// By their names in /sys; only what has happened.
+// By their names in /sys; only counts that are not zero.
 std::string link_counters_as_text(const agent_client::AgentStatus& status) {
   std::string text;
   for (const agent_client::LinkStatus& one : status.links) {
@@ -40,7 +40,7 @@ std::string link_counters_as_text(const agent_client::AgentStatus& status) {
   return text.empty() ? text : "\nCounters\n" + text;
 }
 
-// Only what has happened: a line of zeros tells nothing.
+// Only counts that are not zero: a line of zeros says nothing.
 std::string port_as_text(const agent_client::SlotStatus& slot) {
   std::string text;
   for (size_t i = 0; i < protocol::kPortFirstDropReason; ++i) {
@@ -79,7 +79,7 @@ std::string process_as_text(const agent_client::AgentStatus& status, const agent
   return text + (table.empty() ? "  no queue pairs\n" : table.text(2));
 }
 
-// What there is, and what has happened; nothing at all while nobody has connected.
+// What exists, and what has happened; empty as long as nobody has connected.
 std::string connections_as_text(const protocol::CmStatus& status) {
   std::string now;
   const auto add = [](std::string& to, std::string_view name, uint64_t value) {

@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // QPs for raw Ethernet.
+#include "adapter/raw_queue_pairs.h"
+
 #include <algorithm>
 
+#include "adapter/completion_queues.h"
+#include "adapter/indirection_tables.h"
 #include "adapter/limits.h"
+#include "adapter/protection_domains.h"
 #include "adapter/qp_capacities.h"
-#include "adapter/qp_extras.h"
+#include "adapter/queue_pairs.h"
 #include "adapter/send_rules.h"
-#include "adapter/software_context.h"
 #include "transport/raw.h"
 
 namespace verbena::adapter {
@@ -74,115 +78,89 @@ void RawSide::limit_rate(Qp& qp, uint32_t rate, uint32_t burst) {
   qp.attributes.rate_limit = rate;
 }
 
-int SoftwareContext::modify_qp_rate_limit(ibv_qp* abi_qp, const ibv_qp_rate_limit_attr* attr) {
+int QueuePairs::modify_rate_limit(ibv_qp* abi_qp, const ibv_qp_rate_limit_attr& attr) {
   Qp& qp = Qp::of(abi_qp);
   if (qp.raw == nullptr || qp.raw->table != nullptr) return EOPNOTSUPP;
-  if (attr->comp_mask != 0) return EINVAL;
+  if (attr.comp_mask != 0) return EINVAL;
   const std::lock_guard modifying(qp.modifying);
   return qp.shard.exclusively([&] {
     if (qp.transport->state() != IBV_QPS_RTS) return EINVAL;
-    qp.raw->limit_rate(qp, attr->rate_limit, attr->max_burst_sz);
+    qp.raw->limit_rate(qp, attr.rate_limit, attr.max_burst_sz);
     qp.shard.touched(*qp.transport);
     return 0;
   });
 }
 
-Result<ibv_qp*> SoftwareContext::create_raw_qp(ibv_qp_init_attr_ex* attr) {
-  if (attr->srq != nullptr) return fail(EOPNOTSUPP);
-  if ((attr->comp_mask & IBV_QP_INIT_ATTR_PD) == 0 || attr->pd == nullptr) return fail(EINVAL);
-  if (attr->pd->context != &abi().context) return fail(EINVAL);
-
-  // One that spreads what it receives has no queue of its own, nor does it send (as the kernel has it).
-  const bool scales = (attr->comp_mask & kScaling) != 0;
-  if (scales) {
-    if ((attr->comp_mask & kScaling) != kScaling || attr->rwq_ind_tbl == nullptr) return fail(EINVAL);
-    if (attr->rwq_ind_tbl->context != &abi().context) return fail(EINVAL);
-    const ibv_qp_cap& cap = attr->cap;
-    if (cap.max_send_wr != 0 || cap.max_recv_wr != 0 || cap.max_send_sge != 0 || cap.max_recv_sge != 0)
-      return fail(EINVAL);
-  } else {
-    for (const ibv_cq* cq : {attr->send_cq, attr->recv_cq}) {
-      if (cq == nullptr || cq->context != &abi().context) return fail(EINVAL);
-    }
+int QueuePairs::check_raw(const ibv_qp_init_attr_ex& attr) const {
+  if (attr.srq != nullptr) return EOPNOTSUPP;
+  if ((attr.comp_mask & IBV_QP_INIT_ATTR_PD) == 0 || !device_.made(attr.pd)) return EINVAL;
+  if ((attr.comp_mask & kScaling) == 0) {
+    if (!device_.made(attr.send_cq) || !device_.made(attr.recv_cq)) return EINVAL;
+    return check_capacities(attr.cap);
   }
-  if (const int error = check_capacities(attr->cap); error != 0) return fail(error);
+  // One that spreads what it receives has no queue of its own, nor does it send (as the kernel has it).
+  if ((attr.comp_mask & kScaling) != kScaling || !device_.made(attr.rwq_ind_tbl)) return EINVAL;
+  const ibv_qp_cap& cap = attr.cap;
+  if (cap.max_send_wr != 0 || cap.max_recv_wr != 0 || cap.max_send_sge != 0 || cap.max_recv_sge != 0)
+    return EINVAL;
+  return check_capacities(cap);
+}
 
-  const auto now = link();
+Result<ibv_qp*> QueuePairs::create_raw(ibv_qp_init_attr_ex& attr) {
+  if (const int error = check_raw(attr); error != 0) return fail(error);
+  const bool scales = (attr.comp_mask & kScaling) != 0;
+  const auto now = device_.link();
   if (now == nullptr) return fail(ENODEV);
-  auto ethernet = EthernetLink::acquire(shard(), now->interface_index);
+  auto ethernet = EthernetLink::acquire(device_.shard(), now->interface_index);
   if (!ethernet) return tl::unexpected(ethernet.error());
-
-  ibv_qp_cap cap = attr->cap;
-  if (!scales) round_up(cap);
-  const uint32_t send_extra = std::max<uint32_t>(cap.max_send_sge * sizeof(ibv_sge), cap.max_inline_data);
-  CustomMemory* memory = Pd::of(attr->pd).memory.get();
-  auto send_queue = queues::SendQueue::create(cap.max_send_wr, send_extra, {memory, queues::RingKind::kSend});
-  if (!send_queue) return tl::unexpected(send_queue.error());
-  auto recv_queue =
-      queues::RecvQueue::create(cap.max_recv_wr, cap.max_recv_sge * static_cast<uint32_t>(sizeof(ibv_sge)),
-                                {memory, queues::RingKind::kReceive});
-  if (!recv_queue) return tl::unexpected(recv_queue.error());
   transport::ReceiveScaling scaling;
   if (scales) {
-    auto wanted = scaling_of(*attr);
+    auto wanted = scaling_of(attr);
     if (!wanted) return tl::unexpected(wanted.error());
     scaling = std::move(*wanted);
   }
+  auto place = object_limits().qps.take();
+  if (!place) return tl::unexpected(place.error());
+  ibv_qp_cap cap = attr.cap;
+  if (!scales) round_up(cap);
+  auto rings = QpRings::create(cap, Pd::of(attr.pd).memory.get());
+  if (!rings) return tl::unexpected(rings.error());
+  auto qpn = reserve_number(attr.qp_type);
+  if (!qpn) return tl::unexpected(qpn.error());
 
   auto raw = std::make_unique<RawSide>(std::move(*ethernet));
   auto core = std::make_shared<QpCore>();
-  auto qpn = shard().exclusively([&] { return shard().reserve_qpn(); });
-  if (!qpn) return tl::unexpected(qpn.error());
-  protocol::QpStatus& status = shard().status_of(*qpn);
-  status.type.store(attr->qp_type, std::memory_order_relaxed);
-  status.device_index.store(device_index_, std::memory_order_relaxed);
-
-  transport::QpConfig config;
-  config.qpn = *qpn;
-  config.pd = Pd::of(attr->pd).id;
-  config.signal_all = attr->sq_sig_all != 0;
-  config.keys = &shard().keys();
-  config.listener = core.get();
-  config.counters = &status.counters;
+  transport::QpConfig config = common_config(attr, *qpn, *core);
   if (scales) {
     core->transport = std::make_unique<transport::RawQueuePair>(config, std::move(scaling));
-    raw->table = &RwqIndTable::of(attr->rwq_ind_tbl);
+    raw->table = &RwqIndTable::of(attr.rwq_ind_tbl);
   } else {
-    config.send_cq = Cq::of(attr->send_cq).queue.get();
-    config.recv_cq = Cq::of(attr->recv_cq).queue.get();
+    config.send_cq = Cq::of(attr.send_cq).queue.get();
+    config.recv_cq = Cq::of(attr.recv_cq).queue.get();
     auto transport = std::make_unique<transport::RawQueuePair>(
-        config, std::move(*send_queue), std::move(*recv_queue), &raw->sender, strips_vlan(*attr));
+        config, std::move(rings->send), std::move(rings->recv), &raw->sender, strips_vlan(attr));
     raw->sender.set_owner(transport.get());
     core->transport = std::move(transport);
   }
 
-  auto qp = std::make_unique<Qp>(*this, core);
+  auto qp = std::make_unique<Qp>(device_, core);
+  core->add(*qp);
+  qp->place = std::move(*place);
   qp->raw = std::move(raw);
-  attr->cap = cap;
-  qp->init = {attr->qp_context,
-              scales ? nullptr : attr->send_cq,
-              scales ? nullptr : attr->recv_cq,
+  attr.cap = cap;
+  qp->init = {attr.qp_context,
+              scales ? nullptr : attr.send_cq,
+              scales ? nullptr : attr.recv_cq,
               nullptr,
               cap,
-              attr->qp_type,
-              attr->sq_sig_all};
+              attr.qp_type,
+              attr.sq_sig_all};
   qp->send_opcodes = scales ? 0 : executed_opcodes(kRawService);
-  apply_extras(*qp, *attr);
   ibv_qp& abi_qp = *qp->abi();
-  abi_qp.context = &abi().context;
-  abi_qp.qp_context = attr->qp_context;
-  abi_qp.pd = attr->pd;
+  abi_qp.pd = attr.pd;
   abi_qp.send_cq = qp->init.send_cq;
   abi_qp.recv_cq = qp->init.recv_cq;
-  abi_qp.qp_num = qpn->value();
-  abi_qp.state = IBV_QPS_RESET;
-  abi_qp.qp_type = attr->qp_type;
-  abi_qp.handle = next_handle();
-  count_users(*qp, +1);
-  shard().exclusively([&] { shard().add(*qp->transport); });
-  const std::lock_guard guard(objects_mutex_);
-  qps_.push_back(*qp);
-  return qp.release()->abi();
+  return add(std::move(qp), attr);
 }
 
 }  // namespace verbena::adapter
