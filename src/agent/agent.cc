@@ -191,6 +191,7 @@ bool Agent::accept_one() {
     return true;
   }
   const uint64_t id = next_session_++;
+  if (links_.has_automatic_loopback()) loopback_viewers_.insert(id);
   sessions_[id] = std::make_unique<Session>(*this, id, std::move(socket), *peer);
   loop_.at(MonotonicClock::now() + kHelloTimeout, [this, id] {
     const auto found = sessions_.find(id);
@@ -210,6 +211,8 @@ void Agent::pause_listening() {
 void Agent::close_session(uint64_t id) {
   loop_.later([this, id] {
     if (sessions_.erase(id) == 0) return;
+    loopback_viewers_.erase(id);
+    consider_loopback();
     std::vector<uint32_t> indexes;
     for (const LentSlot& slot : slots_.lent()) {
       if (slot.borrower.session != id) continue;
@@ -260,6 +263,7 @@ Result<void> Agent::keep_slot(uint32_t index, const Borrower& borrower) {
     cm_.expect_returns(MonotonicClock::now() + kReturnTimeOfOne);
   }
   record_slot(index);
+  consider_loopback();
   collect_counters_regularly();
   return kept;
 }
@@ -269,6 +273,7 @@ Result<void> Agent::take_back_slot(uint32_t index, uint64_t session) {
     if (const auto orphan = orphans_.find(index); orphan != orphans_.end()) {
       loop_.forget(orphan->second.get());
       orphans_.erase(orphan);
+      consider_loopback();
     }
   }
   if (const auto lent = slots_.find_lent(index);
@@ -366,8 +371,14 @@ agent_client::AdminResult<void> Agent::delete_link(std::string_view name) {
   return deleted;
 }
 
+// Whether anyone who has seen it is left.
+void Agent::consider_loopback() {
+  if (!awaiting_survivors_ && links_.has_automatic_loopback()) publish_links();
+}
+
 void Agent::publish_links() {
   const std::vector<agent_client::Link> before = links_.snapshot().links;
+  links_.keep_loopback(!loopback_viewers_.empty() || !orphans_.empty());
   if (!links_.settle() && published_) return;
   count_downed(before, links_.snapshot().links);
   auto file = agent_client::write_link_file(links_.snapshot());
@@ -380,6 +391,9 @@ void Agent::publish_links() {
   if (!vault_.put_links(link_file_.get()) || vault_.is_long()) rewrite_vault();
   if (state_) state_->show(links_.snapshot().links);
   cm_.links_changed(links_.snapshot().links);
+  if (links_.has_automatic_loopback()) {
+    for (const auto& [id, session] : sessions_) loopback_viewers_.insert(id);
+  }
   collect_counters();
   for (const auto& [id, session] : sessions_) session->links_changed();
   consider_idle();

@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 
@@ -90,6 +91,7 @@ class Agent final : public SessionHost {
   void watch_orphans();
   void open_gsi();
   void publish_links();
+  void consider_loopback();
   static agent_client::SlotStatus numbers_of(const LentSlot& lent);
   void collect_counters();
   void show_counters();
@@ -130,6 +132,7 @@ class Agent final : public SessionHost {
   TimePoint wire_retry_{};
   uint64_t next_session_ = 1;
   std::map<uint64_t, std::unique_ptr<Session>> sessions_;
+  std::set<uint64_t> loopback_viewers_;   // sessions that have seen the link that loopback got by itself
   std::map<uint32_t, UniqueFd> orphans_;  // processes that hold a slot and did not come back yet, by slot
 };
 

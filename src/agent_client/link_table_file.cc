@@ -16,6 +16,7 @@
 namespace verbena::agent_client {
 namespace {
 
+constexpr uint32_t kSpeedUnit = 100;  // Mb/s
 constexpr size_t kMaxFileBytes = 64u << 20;
 
 template <class T>
@@ -69,6 +70,7 @@ Link take_link(Reader& reader, const RecordLengths& lengths, bool& valid) {
   link.device_index = record.device_index;
   link.interface_index = record.interface_index;
   link.mtu = record.mtu;
+  link.speed = record.speed * kSpeedUnit;
   link.up = (record.flags & protocol::kLinkUp) != 0;
   link.automatic = (record.flags & protocol::kLinkAutomatic) != 0;
   std::copy_n(record.mac, link.mac.size(), link.mac.begin());
@@ -101,6 +103,7 @@ std::vector<std::byte> encode_links(const LinkSnapshot& snapshot) {
     record.device_index = link.device_index;
     record.interface_index = link.interface_index;
     record.mtu = link.mtu;
+    record.speed = static_cast<uint16_t>(std::min<uint32_t>(link.speed / kSpeedUnit, UINT16_MAX));
     record.flags = (link.up ? protocol::kLinkUp : 0) | (link.automatic ? protocol::kLinkAutomatic : 0);
     record.gid_count = static_cast<uint32_t>(link.gids.size());
     std::copy(link.mac.begin(), link.mac.end(), record.mac);

@@ -38,7 +38,7 @@ struct LinkRecord {
   uint32_t flags;  // kLinkUp, kLinkAutomatic
   uint32_t gid_count;
   uint8_t mac[6];
-  uint8_t reserved[2];
+  uint16_t speed;  // 100 Mb/s; 0: not known
 };
 static_assert(sizeof(LinkRecord) == 108);
 
