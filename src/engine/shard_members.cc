@@ -59,7 +59,8 @@ void Shard::touched(QueuePair& qp) {
 
 Result<void> Shard::add_input(Input& input) {
   if (sleeper_ != nullptr) {
-    if (const auto attached = sleeper_->attach(input.fd(), listening_); !attached) return attached;
+    if (const auto attached = sleeper_->attach(input.fd(), policy_.engine_drives()); !attached)
+      return attached;
   }
   inputs_.push_back(input);
   return {};
