@@ -62,9 +62,10 @@ void raise_descriptor_limit() {
   limit.rlim_cur = limit.rlim_max;
   ::setrlimit(RLIMIT_NOFILE, &limit);
   if (limit.rlim_max < kFewDescriptors) {
-    log_warning("at most {} descriptors may be open (RLIMIT_NOFILE of the program that started the agent): "
-                "only few programs can be served; start verbena-agent from a shell with a higher limit",
-                limit.rlim_max);
+    log_warning(
+        "at most {} descriptors may be open (RLIMIT_NOFILE of the program that started the agent): "
+        "only few programs can be served; start verbena-agent from a shell with a higher limit",
+        limit.rlim_max);
   }
 }
 
