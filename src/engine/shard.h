@@ -8,14 +8,13 @@
 #include "agent_client/client.h"
 #include "base/intrusive_list.h"
 #include "base/result.h"
-#include "base/spin_lock.h"
+#include "base/section_lock.h"
 #include "base/time.h"
 #include "engine/alarms.h"
 #include "engine/doorbells.h"
 #include "engine/driving_policy.h"
 #include "engine/input.h"
 #include "engine/timer_wheel.h"
-#include "memory/key_table.h"
 #include "net/port.h"
 #include "protocol/status_page.h"
 #include "queues/shared_receive_queue_table.h"
@@ -39,7 +38,7 @@ class Sleeper {
   virtual void detach(int fd) = 0;
 };
 
-// A shard: one port, one QPN slot, all state of its QPs, the regions they may touch.
+// A shard: one port, one QPN slot, all state of its QPs.
 //
 // Whoever is awake drives it. The application's threads do in ring() and poll(): they take the lock if it is
 // free, else leave their work to the holder. The engine thread does in run_engine(). Everything that takes
@@ -47,7 +46,7 @@ class Sleeper {
 class Shard : private net::PacketHandler {
  public:
   using Clock = TimePoint (*)();
-  // `port` may be null: there is no wire, packets are lost. `secret` seeds keys and QPNs.
+  // `port` may be null: there is no wire, packets are lost. `secret` says where QPNs begin.
   Shard(uint32_t slot, std::unique_ptr<net::Port> port, protocol::StatusPage& status, uint64_t secret,
         Clock clock = MonotonicClock::now);
   ~Shard() override;
@@ -59,6 +58,8 @@ class Shard : private net::PacketHandler {
   }
 
   uint32_t slot() const { return slot_; }
+  // Whoever is in a section of it may be using memory that he found by a key (memory/readers.h).
+  const SectionLock& sections() const { return lock_; }
   net::Port* port() { return port_.get(); }
 
   // ---- any thread
@@ -86,7 +87,6 @@ class Shard : private net::PacketHandler {
 
   // ---- inside exclusively()
 
-  memory::KeyTable& keys() { return keys_; }
   // Those for XRC.
   queues::SharedReceiveQueueTable& srqs() { return srqs_; }
 
@@ -192,7 +192,7 @@ class Shard : private net::PacketHandler {
   protocol::StatusPage& status_;
   Sleeper* sleeper_ = nullptr;
 
-  SpinLock lock_;
+  SectionLock lock_;
   Doorbells doorbells_;
   std::atomic<bool> application_waits_{false};  // a verb found the lock taken
   std::atomic<bool> engine_waits_{false};       // the engine thread did
@@ -202,7 +202,6 @@ class Shard : private net::PacketHandler {
   using ReadyList = IntrusiveList<transport::QueuePair, &transport::QueuePair::ready_hook>;
   using AcknowledgementList =
       IntrusiveList<transport::QueuePair, &transport::QueuePair::acknowledgement_hook>;
-  memory::KeyTable keys_;
   queues::SharedReceiveQueueTable srqs_;
   std::vector<transport::QueuePair*> qps_;  // by Qpn::index()
   std::vector<bool> reserved_;              // likewise
