@@ -10,12 +10,14 @@
 #include <unistd.h>
 
 #include "agent/process.h"
+#include "agent/state_sweeper.h"
 #include "agent_client/agent_starter.h"
 #include "agent_client/message_socket.h"
 #include "agent_client/status_reader.h"
 #include "base/log.h"
 #include "net/udp/multicast_socket.h"
 #include "paths/state_directory.h"
+#include "paths/state_path.h"
 
 namespace verbena::agent {
 namespace {
@@ -37,6 +39,8 @@ constexpr Duration kKeeperRetryInterval = std::chrono::seconds(1);
 constexpr Duration kReturnTime = std::chrono::seconds(3);
 constexpr Duration kReturnTimeOfOne = std::chrono::seconds(1);
 constexpr Duration kStateWait = std::chrono::seconds(1);
+constexpr Duration kSweepInterval = std::chrono::seconds(1);
+constexpr size_t kMostSwept = 4;
 constexpr Duration kWireRetryInterval = std::chrono::seconds(1);
 
 }  // namespace
@@ -74,7 +78,9 @@ Result<void> Agent::start() {
   if (!vault) return fail(vault.error().code);
   vault_ = std::move(*vault);
   if (const auto directory = paths::make_state_directory()) {
+    state_lock_ = lock_state_directory(*directory);
     state_.emplace(*directory);
+    sweep_later();
   } else {
     log_warning("no state directory (errno {}): programs that look into /sys see no devices",
                 directory.error().code);
@@ -99,6 +105,15 @@ Result<void> Agent::start() {
   loop_.watch(listener_.get(), EPOLLIN, [this](uint32_t) { accept_clients(); });
   consider_idle();
   return {};
+}
+
+// Little by little: clients wait meanwhile.
+void Agent::sweep_later() {
+  loop_.at(MonotonicClock::now() + kSweepInterval, [this] {
+    const std::string home = paths::state_home_for(::geteuid()).c_str();
+    const size_t removed = sweep_state_directories(home, living_network_namespaces(), kMostSwept);
+    if (removed == kMostSwept) sweep_later();
+  });
 }
 
 void Agent::await_survivors() {

@@ -90,6 +90,7 @@ class Agent final : public SessionHost {
   void end_wait();
   void watch_orphans();
   void open_gsi();
+  void sweep_later();
   void publish_links();
   void consider_loopback();
   static agent_client::SlotStatus numbers_of(const LentSlot& lent);
@@ -119,6 +120,7 @@ class Agent final : public SessionHost {
   Vault vault_;
   UniqueFd link_file_;
   bool published_ = false;  // the link file says what the table says
+  UniqueFd state_lock_;
   std::optional<StateWriter> state_;
   CounterCollector counters_;
   TimePoint counters_collected_{};
