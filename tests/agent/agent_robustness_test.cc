@@ -217,7 +217,8 @@ TEST_F(Robustness, DropsAClientThatTakesNoEvents) {
   const uint32_t id = program.create();
   ASSERT_EQ(program.bind(id, test::address("127.0.0.1")), 0);
   const uint32_t group_member = program.create(RDMA_PS_UDP, IBV_QPT_UD);
-  ASSERT_EQ(program.bind(group_member, test::address("127.0.0.1")), 0);
+  ASSERT_EQ(program.resolve_address(group_member, test::address("127.0.0.1", 7471)), 0);
+  program.expect(RDMA_CM_EVENT_ADDR_RESOLVED);
   int error = 0;
   for (uint32_t i = 1; error == 0 && i < 100000; ++i) {
     error = program.join(group_member, i, test::address("239.1.2.3"));
