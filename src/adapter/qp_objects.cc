@@ -201,6 +201,7 @@ Result<ibv_qp*> SoftwareContext::create_qp(ibv_qp_init_attr_ex* attr) {
     config.owners = Xrcd::of(attr->xrcd).domain->owners();
   }
   config.keys = &shard().keys();
+  config.routes = &shard().routes();
   config.listener = core.get();
   control::QpStatus& status = shard().status_of(*qpn);
   config.counters = &status.counters;

@@ -43,6 +43,8 @@ Shard::Shard(uint32_t slot, std::unique_ptr<net::Port> port, control::StatusPage
     : slot_(slot),
       clock_(clock),
       port_(std::move(port)),
+      route_(port_ != nullptr ? transport::Route{.traits = port_->traits(), .sink = port_.get()}
+                              : transport::no_route()),
       status_(status),
       keys_(secret, kMaxRegions),
       srqs_(slot),
@@ -58,6 +60,10 @@ Shard::Shard(uint32_t slot, std::unique_ptr<net::Port> port, control::StatusPage
 }
 
 Shard::~Shard() = default;
+
+const transport::Route& Shard::find(const roce::Path&, roce::Qpn) {
+  return route_;
+}
 
 // ---- the lock
 
@@ -251,7 +257,6 @@ void Shard::release_acknowledgements() {
 void Shard::transmit_ready(Acknowledgements acknowledgements, Gathering gathering) {
   if (acknowledgements == Acknowledgements::kSend) release_acknowledgements();
   if (ready_.empty() && !port_full_) return;
-  transport::PacketSink& sink = port_ != nullptr ? static_cast<transport::PacketSink&>(*port_) : no_wire_;
   ReadyList later;
   bool full = false;
   while (!ready_.empty() && !full) {
@@ -262,7 +267,7 @@ void Shard::transmit_ready(Acknowledgements acknowledgements, Gathering gatherin
     }
     const ibv_qp_state before = qp.state();
     // A reply takes the acknowledgement along: as the last segment of a super-packet it costs nothing.
-    const TransmitResult result = qp.transmit(sink, now_, kTransmitBudget, true);
+    const TransmitResult result = qp.transmit(now_, kTransmitBudget, true);
     qp.answer_lost_completions();
     if (!qp.has_acknowledgement()) qp.acknowledgement_hook.unlink();
     if (qp.state() != before) touched(qp);

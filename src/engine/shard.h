@@ -41,7 +41,7 @@ class Sleeper {
 // Whoever is awake drives it. The application's threads do in ring() and poll(): they take the lock if it is
 // free, else leave their work to the holder. The engine thread does in run_engine(). Everything that takes
 // long or must not fail to happen (adding a QP, registering memory, a state change) runs under exclusively().
-class Shard : private net::PacketHandler {
+class Shard : private net::PacketHandler, private transport::Routes {
  public:
   using Clock = TimePoint (*)();
   // `port` may be null: there is no wire, packets are lost. `secret` seeds keys and QPNs.
@@ -83,6 +83,8 @@ class Shard : private net::PacketHandler {
   memory::KeyTable& keys() { return keys_; }
   // Those for XRC.
   queues::SharedReceiveQueueTable& srqs() { return srqs_; }
+  // For the QPs that the shard is to have.
+  transport::Routes& routes() { return *this; }
 
   // Calls visit(QueuePair&) for each QP there is.
   template <class Visit>
@@ -154,14 +156,8 @@ class Shard : private net::PacketHandler {
   // them.
   enum class Acknowledgements : uint8_t { kHold, kSend };
   enum class Gathering : uint8_t { kNo, kAllowed };
-  // Where packets go when there is no wire: they are lost, and the timers find out.
-  struct NoWire : transport::PacketSink {
-    transport::SendStatus send(const transport::OutgoingPacket&) override {
-      return transport::SendStatus::kSent;
-    }
-  };
-
   void on_packet(const transport::IncomingPacket& packet) override;
+  const transport::Route& find(const roce::Path& path, roce::Qpn destination) override;
   void enter();
   bool enter_if_free();
   bool engine_enters();
@@ -186,7 +182,7 @@ class Shard : private net::PacketHandler {
   const uint32_t slot_;
   const Clock clock_;
   const std::unique_ptr<net::Port> port_;
-  NoWire no_wire_;
+  transport::Route route_;
   control::StatusPage& status_;
   Sleeper* sleeper_ = nullptr;
 

@@ -94,6 +94,7 @@ transport::Delegate* TargetPeer::make(const RequestMessage& message) {
   transport::QpConfig config;
   config.qpn = roce::Qpn(message.qpn);
   config.keys = &shard_.keys();
+  config.routes = &shard_.routes();
   config.srqs = &shard_.srqs();
   config.xrc_domain = key().domain;
   try {

@@ -6,7 +6,8 @@
 #include <cstdint>
 
 #include "roce/packet.h"
-#include "transport/wire.h"
+#include "transport/packet_io.h"
+#include "transport/route.h"
 
 namespace verbena::net {
 
@@ -83,6 +84,9 @@ class Port : public transport::PacketSink {
   // A descriptor that is writable when a flush() that answered false may go on; -1: none. Ask after each such
   // flush(): it need not be the same one.
   virtual int send_fd() const = 0;
+
+  // What its way is like. The same for the port's life.
+  virtual const transport::Traits& traits() const = 0;
 
   virtual PortCounters& counters() = 0;
 };

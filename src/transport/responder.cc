@@ -237,13 +237,12 @@ roce::Headers Responder::headers_for(Operation operation, Psn psn) const {
   return headers;
 }
 
-TransmitResult Responder::transmit_urgent(PacketSink& sink, uint32_t& budget) {
+TransmitResult Responder::transmit_urgent(uint32_t& budget) {
   while (!replies_.empty()) {
     if (budget == 0) return TransmitResult::kMore;
     Replies::Reply& reply = replies_.front();
-    const SendStatus status = reply.resource.kind == Replies::Kind::kAtomic
-                                  ? send_atomic_acknowledge(reply, sink)
-                                  : send_read_response(reply, sink);
+    const SendStatus status = reply.resource.kind == Replies::Kind::kAtomic ? send_atomic_acknowledge(reply)
+                                                                            : send_read_response(reply);
     if (status == SendStatus::kBusy) return TransmitResult::kBusy;
     if (status == SendStatus::kFault) {  // the region went away after the request was taken
       const Nak nak{roce::nak_syndrome(NakCode::kRemoteAccess), reply.next};
@@ -262,7 +261,7 @@ TransmitResult Responder::transmit_urgent(PacketSink& sink, uint32_t& budget) {
   }
   if (nak_) {
     if (budget == 0) return TransmitResult::kMore;
-    if (send_acknowledge(nak_->syndrome, nak_->psn, sink) == SendStatus::kBusy) return TransmitResult::kBusy;
+    if (send_acknowledge(nak_->syndrome, nak_->psn) == SendStatus::kBusy) return TransmitResult::kBusy;
     --budget;
     nak_.reset();
     acknowledgement_due_ = false;  // a NAK acknowledges everything before it
@@ -270,14 +269,14 @@ TransmitResult Responder::transmit_urgent(PacketSink& sink, uint32_t& budget) {
   return TransmitResult::kIdle;
 }
 
-bool Responder::transmit_acknowledgement(PacketSink& sink) {
+bool Responder::transmit_acknowledgement() {
   if (!acknowledgement_due_) return true;
-  if (send_acknowledge(roce::ack_syndrome(), answered(), sink) == SendStatus::kBusy) return false;
+  if (send_acknowledge(roce::ack_syndrome(), answered()) == SendStatus::kBusy) return false;
   acknowledgement_due_ = false;
   return true;
 }
 
-SendStatus Responder::send_read_response(const Replies::Reply& reply, PacketSink& sink) {
+SendStatus Responder::send_read_response(const Replies::Reply& reply) {
   const Replies::Resource& r = reply.resource;
   const bool first = reply.next == r.first;
   const bool last = reply.next == r.last;
@@ -296,24 +295,24 @@ SendStatus Responder::send_read_response(const Replies::Reply& reply, PacketSink
   headers.pad = roce::padding_of(bytes);
   headers.syndrome = roce::ack_syndrome();
   headers.msn = r.msn;
-  const SendStatus status = sink.send({qp_.attributes().path, headers, pieces.get(), bytes});
+  const SendStatus status = qp_.send_out({qp_.attributes().path, headers, pieces.get(), bytes});
   if (status == SendStatus::kSent) qp_.count(kSentBytes, bytes);
   return status;
 }
 
-SendStatus Responder::send_atomic_acknowledge(const Replies::Reply& reply, PacketSink& sink) {
+SendStatus Responder::send_atomic_acknowledge(const Replies::Reply& reply) {
   roce::Headers headers = headers_for(Operation::kAtomicAcknowledge, reply.resource.first);
   headers.syndrome = roce::ack_syndrome();
   headers.msn = reply.resource.msn;
   headers.atomic_original = reply.resource.original;
-  return sink.send({qp_.attributes().path, headers, {}, 0});
+  return qp_.send_out({qp_.attributes().path, headers, {}, 0});
 }
 
-SendStatus Responder::send_acknowledge(uint8_t syndrome, Psn psn, PacketSink& sink) {
+SendStatus Responder::send_acknowledge(uint8_t syndrome, Psn psn) {
   roce::Headers headers = headers_for(Operation::kAcknowledge, psn);
   headers.syndrome = syndrome;
   headers.msn = msn_;
-  const SendStatus status = sink.send({qp_.attributes().path, headers, {}, 0});
+  const SendStatus status = qp_.send_out({qp_.attributes().path, headers, {}, 0});
   if (status == SendStatus::kSent) qp_.count(kSentPackets);
   return status;
 }

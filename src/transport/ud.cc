@@ -115,7 +115,7 @@ bool UdQueuePair::has_urgent() const {
   return (state() == IBV_QPS_RTS || state() == IBV_QPS_SQE) && !send_queue_empty();
 }
 
-TransmitResult UdQueuePair::transmit(PacketSink& sink, TimePoint, uint32_t budget, bool) {
+TransmitResult UdQueuePair::transmit(TimePoint, uint32_t budget, bool) {
   queues::SendQueue& queue = send_queue();
   while (state() == IBV_QPS_RTS && !queue.empty()) {
     if (budget-- == 0) return TransmitResult::kMore;
@@ -124,11 +124,12 @@ TransmitResult UdQueuePair::transmit(PacketSink& sink, TimePoint, uint32_t budge
       fail_send(IBV_WC_LOC_QP_OP_ERR);
       break;
     }
+    route_to(wqe);
     if (wqe.length > attributes().path_mtu) {
       fail_send(IBV_WC_LOC_LEN_ERR);
       break;
     }
-    const SendStatus status = send(wqe, sink);
+    const SendStatus status = send(wqe);
     if (status == SendStatus::kBusy) return TransmitResult::kBusy;
     if (status == SendStatus::kFault) {
       fail_send(IBV_WC_LOC_PROT_ERR);
@@ -142,7 +143,15 @@ TransmitResult UdQueuePair::transmit(PacketSink& sink, TimePoint, uint32_t budge
   return TransmitResult::kIdle;
 }
 
-SendStatus UdQueuePair::send(const queues::SendWqe& wqe, PacketSink& sink) {
+// A handle's route is looked up when a request first goes to it, and again after one to another.
+void UdQueuePair::route_to(const queues::SendWqe& wqe) {
+  const uint32_t slot = wqe.remote_qpn.slot();
+  if (routed_to_ && routed_to_->slot == slot && routed_to_->path == wqe.path) return;
+  find_route(wqe.path, wqe.remote_qpn);
+  routed_to_ = {wqe.path, slot};
+}
+
+SendStatus UdQueuePair::send(const queues::SendWqe& wqe) {
   Pieces pieces;
   if (wqe.is_inline()) {
     if (wqe.length > 0) pieces.add({wqe.inline_data(), wqe.length});
@@ -160,7 +169,7 @@ SendStatus UdQueuePair::send(const queues::SendWqe& wqe, PacketSink& sink) {
   headers.qkey = (wqe.remote_qkey & kControlledQkey) != 0 ? attributes().qkey : wqe.remote_qkey;
   headers.source = config().qpn;
   headers.immediate = byteswap(wqe.immediate);
-  const SendStatus status = sink.send({wqe.path, headers, pieces.get(), wqe.length});
+  const SendStatus status = send_out({wqe.path, headers, pieces.get(), wqe.length});
   if (status != SendStatus::kSent) return status;
   ++next_;
   count(kSentPackets);
@@ -176,6 +185,7 @@ void UdQueuePair::fail_send(ibv_wc_status status) {
 
 void UdQueuePair::on_enter(ibv_qp_state from, ibv_qp_state to) {
   if (to == IBV_QPS_RTS && from == IBV_QPS_RTR) next_ = attributes().send_psn;
+  if (to == IBV_QPS_RESET) routed_to_.reset();
   // Each request is complete as soon as it is sent, so nothing is left to drain.
   if (to == IBV_QPS_SQD && attributes().notify_drained) emit(IBV_EVENT_SQ_DRAINED);
 }

@@ -74,7 +74,7 @@ TEST_F(ShardPort, FullPortWithoutADescriptorIsTriedAgain) {
 
 TEST_F(ShardPort, QueuePairsTakeTurnsAtAFullPort) {
   engine_starts();
-  ScriptedQp other(add_qpn());
+  ScriptedQp other(add_qpn(), &shard->routes());
   add(other);
   fill();
   other.post();
@@ -164,7 +164,7 @@ TEST(ShardWithoutPort, LosesPacketsAndLivesOn) {
   RecordingSleeper sleeper;
   Shard shard(1, nullptr, *status, 5);
   shard.set_sleeper(&sleeper);
-  ScriptedQp qp(roce::Qpn::in_slot(1, 7));
+  ScriptedQp qp(roce::Qpn::in_slot(1, 7), &shard->routes());
   shard.exclusively([&] { shard.add(qp); });
   qp.post();
   shard.ring(qp);

@@ -44,6 +44,7 @@ class Host : public queues::CompletionListener, private transport::QpEventListen
       config.send_cq = send_cq.get();
       config.recv_cq = recv_cq.get();
       config.keys = &shard->keys();
+      config.routes = &shard->routes();
       config.listener = this;
       config.counters = &shard->status_of(config.qpn).counters;
       config.least_ack_timeout = std::chrono::milliseconds(30);

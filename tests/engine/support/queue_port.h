@@ -12,6 +12,7 @@
 
 #include "base/unique_fd.h"
 #include "net/port.h"
+#include "net/udp/udp_traits.h"
 #include "roce/packet.h"
 
 namespace verbena::engine {
@@ -135,6 +136,7 @@ class QueuePort : public net::Port {
 
   int receive_fd() const override { return in_.readable_fd(); }
   int send_fd() const override { return has_send_fd && !staged_.empty() ? out_.writable_fd() : -1; }
+  const transport::Traits& traits() const override { return net::kUdpTraits; }
   net::PortCounters& counters() override { return counters_; }
 
   // Whether a packet is to be lost on its way out.

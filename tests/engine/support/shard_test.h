@@ -52,7 +52,7 @@ class ShardTest : public testing::Test {
     port = queue_port.get();
     shard = std::make_unique<Shard>(kSlot, std::move(queue_port), *status, /*secret=*/5, clock);
     shard->set_sleeper(&sleeper);
-    qp = std::make_unique<ScriptedQp>(add_qpn());
+    qp = std::make_unique<ScriptedQp>(add_qpn(), &shard->routes());
     add(*qp);
   }
   ~ShardTest() override { shard->set_sleeper(nullptr); }
