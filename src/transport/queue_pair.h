@@ -67,7 +67,8 @@ struct QpConfig {
   QueueOwners* owners = nullptr;  // where queues of other processes are; null: the domain is in no other
   QpEventListener* listener = nullptr;
   QpCounters* counters = nullptr;
-  // No ACK timeout is shorter: below it a busy machine's scheduling looks like loss.
+  // No ACK timeout is shorter, though a program may ask for as little as 8 us: threads share processors, and
+  // what answers may not run for some milliseconds. Below that a busy machine's scheduling looks like loss.
   Duration least_ack_timeout = std::chrono::milliseconds(16);
 };
 

@@ -113,6 +113,15 @@ void Responder::receive(const roce::Packet& packet) {
       return;
     case Reception::Result::kNotReady:
       return not_ready();
+    case Reception::Result::kKeyStays:
+      // An error of class J (IBTA volume 1, 9.9.6.3): the QP ends, but there is no NAK, as the message has
+      // been received. Like Linux rxe we acknowledge it, and the receive request fails: silence would cost
+      // the sender all its retries, and it would blame the network.
+      inbound_.fail_receive(IBV_WC_REM_INV_REQ_ERR);
+      message_ended();
+      ++expected_;
+      if (packet.headers.ack_request) acknowledgement_due_ = true;
+      return stop(std::nullopt);
     case Reception::Result::kRefused:
       if (reception.receive_status == IBV_WC_SUCCESS) return refuse(reception.code);
       inbound_.fail_receive(reception.receive_status);
@@ -215,10 +224,15 @@ void Responder::refuse(NakCode code) {
 
 // To ERR; the answers that come before the refusal still go out, and then the refusal.
 void Responder::give_up(const Nak& nak, std::optional<ibv_event_type> event) {
+  stop(event);
+  nak_ = nak;
+}
+
+// To ERR; the answers to what has been executed still go out.
+void Responder::stop(std::optional<ibv_event_type> event) {
   refusing_ = true;
   qp_.fail(event);
   refusing_ = false;
-  nak_ = nak;
 }
 
 void Responder::not_ready() {

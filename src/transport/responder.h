@@ -63,6 +63,7 @@ class Responder {
 
   void refuse(roce::NakCode code);  // NAK and ERR
   void give_up(const Nak& nak, std::optional<ibv_event_type> event);
+  void stop(std::optional<ibv_event_type> event);
   void not_ready();  // RNR NAK
 
   void pass_on(const roce::Packet& packet);
