@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "roce/ip_header.h"
 #include "transport/gather.h"
 #include "transport/qp_state.h"
 
@@ -15,47 +16,14 @@ using roce::Operation;
 // are not for everyone.
 constexpr uint32_t kControlledQkey = 0x80000000;
 
-constexpr uint8_t kUdpProtocol = 17;
-constexpr uint32_t kUdpHeaderBytes = 8;
-constexpr uint32_t kIpv4HeaderBytes = 20;
-
-uint16_t ipv4_checksum(const uint8_t* header) {
-  uint32_t sum = 0;
-  for (uint32_t i = 0; i < kIpv4HeaderBytes; i += 2) sum += load_be<uint16_t>(header + i);
-  while (sum > 0xffff) sum = (sum & 0xffff) + (sum >> 16);
-  return static_cast<uint16_t>(~sum);
-}
-
-void write_ipv4_header(const roce::Path& path, uint32_t udp_bytes, uint8_t* header) {
-  header[0] = 0x45;
-  header[1] = path.traffic_class;
-  store_be<uint16_t>(header + 2, static_cast<uint16_t>(kIpv4HeaderBytes + kUdpHeaderBytes + udp_bytes));
-  store_be<uint16_t>(header + 6, 0x4000);  // don't fragment
-  header[8] = path.hop_limit;
-  header[9] = kUdpProtocol;
-  std::memcpy(header + 12, path.source.ipv4(), 4);
-  std::memcpy(header + 16, path.destination.ipv4(), 4);
-  store_be<uint16_t>(header + 10, ipv4_checksum(header));
-}
-
-void write_ipv6_header(const roce::Path& path, uint32_t udp_bytes, uint8_t* header) {
-  store_be<uint32_t>(header, 6u << 28 | uint32_t{path.traffic_class} << 20 | (path.flow_label & 0xfffff));
-  store_be<uint16_t>(header + 4, static_cast<uint16_t>(kUdpHeaderBytes + udp_bytes));
-  header[6] = kUdpProtocol;
-  header[7] = path.hop_limit;
-  std::memcpy(header + 8, path.source.bytes.data(), 16);
-  std::memcpy(header + 24, path.destination.bytes.data(), 16);
-}
-
 }  // namespace
 
 void write_grh(const roce::Path& path, uint32_t udp_bytes, std::byte (&grh)[kGrhBytes]) {
   std::memset(grh, 0, sizeof grh);
-  auto* bytes = reinterpret_cast<uint8_t*>(grh);
   if (path.destination.is_ipv4()) {
-    write_ipv4_header(path, udp_bytes, bytes + kGrhBytes - kIpv4HeaderBytes);
+    roce::write_ipv4_header(path, udp_bytes, grh + kGrhBytes - roce::kIpv4HeaderBytes);
   } else {
-    write_ipv6_header(path, udp_bytes, bytes);
+    roce::write_ipv6_header(path, udp_bytes, grh);
   }
 }
 

@@ -19,10 +19,8 @@ class RequesterLoss : public RequesterTest {
     e.bring_up();
     post(IBV_WR_SEND, 10);
     const TimePoint began = e.now;
-    while (e.send_cq->empty() && e.qp->deadline() != kNever) {
-      e.transmitted();
-      e.wait_for_timer();
-    }
+    for (e.transmit(); e.send_cq->empty() && e.qp->deadline() != kNever; e.transmit()) e.wait_for_timer();
+    e.sink.packets.clear();
     EXPECT_EQ(e.sent().status, IBV_WC_RETRY_EXC_ERR);
     return e.now - began;
   }
