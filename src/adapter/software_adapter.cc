@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <mutex>
+#include "adapter/software_adapter.h"
+
+#include <cstring>
 
 #include <fmt/format.h>
 

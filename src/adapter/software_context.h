@@ -8,12 +8,12 @@
 #include "adapter/async_events.h"
 #include "adapter/command_file.h"
 #include "adapter/objects.h"
-#include "adapter/provider.h"
 #include "adapter/raw_objects.h"
 #include "base/intrusive_list.h"
 #include "base/unique_fd.h"
 #include "control/link.h"
 #include "engine/engine.h"
+#include "provider/provider.h"
 
 namespace verbena::adapter {
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "adapter/provider.h"
 #include "base/c_abi.h"
+#include "provider/provider.h"
 
 // VERBENA_ABI: where a name has an older version beside the default one, that older one carries a symver
 // attribute (compat_1_0.cc).

@@ -6,7 +6,8 @@
 #include <string>
 
 #include "base/log.h"
-#include "verbs/active_provider.h"
+#include "verbs/provider_list.h"
+#include "verbs/registered_providers.h"
 
 namespace verbena::verbs {
 namespace {
@@ -89,7 +90,7 @@ void DeviceHandle::release() {
 }
 
 Result<std::vector<DeviceHandle*>> hold_devices() {
-  auto devices = active_provider().devices();
+  auto devices = merged_devices(registered_providers());
   if (!devices) return fail(devices.error().code);
 
   Registry& registered = registry();

@@ -10,7 +10,7 @@
 
 #include <infiniband/verbs.h>
 
-#include "adapter/provider.h"
+#include "provider/provider.h"
 
 namespace verbena::verbs {
 

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Objects shared through the descriptor of the context that made them.
 #include "verbs/abi.h"
-#include "verbs/active_provider.h"
 #include "verbs/context_ops.h"
 #include "verbs/device_handle.h"
+#include "verbs/provider_list.h"
+#include "verbs/registered_providers.h"
 
 using verbena::fail;
 using verbena::Result;
@@ -30,7 +31,7 @@ DeviceHandle* hold_device(const verbena::provider::DeviceInfo& info) {
 
 VERBENA_ABI ibv_context* ibv_import_device(int cmd_fd) {
   return answer_pointer([&]() -> Result<ibv_context*> {
-    auto imported = active_provider().import(cmd_fd);
+    auto imported = import_device(registered_providers(), cmd_fd);
     if (!imported) return fail(imported.error().code);
     DeviceHandle* handle = hold_device(imported->device->info());
     if (handle == nullptr) return fail(ENODEV);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "adapter/provider.h"
+#include "provider/provider.h"
 
 namespace verbena::verbs {
 

@@ -8,6 +8,7 @@
 #include "adapter/support/endpoint.h"
 #include "adapter/support/environment.h"
 #include "adapter/support/services.h"
+#include "base/watched_thread.h"
 #include "control/admin.h"
 
 namespace verbena::adapter::testing {
@@ -108,13 +109,8 @@ TEST(AsyncEvents, DestroyingAQueuePairWaitsForThoseThatWereTaken) {
   const ibv_sge piece = pair.a.piece(0, 8);
   ASSERT_EQ(pair.a.post_send(remote_request(IBV_WR_RDMA_WRITE, 1, peer), {&piece, 1}), 0);
   ibv_async_event event = next_event(pair.b.context.get());
-  std::atomic<bool> destroyed{false};
-  std::thread destroyer([&] {
-    pair.b.qp.reset();
-    destroyed = true;
-  });
-  std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  EXPECT_FALSE(destroyed);
+  test::WatchedThread destroyer([&] { pair.b.qp.reset(); });
+  EXPECT_TRUE(destroyer.falls_asleep());
   ibv_ack_async_event(&event);
   destroyer.join();
 }

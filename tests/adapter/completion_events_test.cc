@@ -9,6 +9,7 @@
 
 #include "adapter/support/endpoint.h"
 #include "adapter/support/environment.h"
+#include "base/watched_thread.h"
 
 namespace verbena::adapter::testing {
 namespace {
@@ -189,14 +190,8 @@ TEST_F(CompletionEvents, DestroyingTheQueueWaitsForThoseThatWereTaken) {
   void* cq_context = nullptr;
   ASSERT_EQ(ibv_get_cq_event(endpoint->channel.get(), &cq, &cq_context), 0);
   endpoint->qp.reset();
-  std::atomic<bool> destroyed{false};
-  std::thread destroyer([&] {
-    endpoint->cq.reset();
-    destroyed = true;
-  });
-  // It cannot be shown that it would wait for ever; that it has not returned by now, it can.
-  std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  EXPECT_FALSE(destroyed);
+  test::WatchedThread destroyer([&] { endpoint->cq.reset(); });
+  EXPECT_TRUE(destroyer.falls_asleep());
   ibv_ack_cq_events(cq, 1);
   destroyer.join();
 }
@@ -213,15 +208,11 @@ TEST_F(CompletionEvents, ManyAreAcknowledgedAtOnce) {
     EXPECT_EQ(a.completion().status, IBV_WC_SUCCESS);
   }
   b.qp.reset();
-  std::atomic<bool> destroyed{false};
   ibv_cq* cq = b.cq.get();
-  std::thread destroyer([&] {
-    b.cq.reset();
-    destroyed = true;
-  });
+  test::WatchedThread destroyer([&] { b.cq.reset(); });
+  EXPECT_TRUE(destroyer.falls_asleep());
   ibv_ack_cq_events(cq, kEvents - 1);
-  std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  EXPECT_FALSE(destroyed) << "one is missing";
+  EXPECT_TRUE(destroyer.falls_asleep()) << "one is missing";
   ibv_ack_cq_events(cq, 1);
   destroyer.join();
 }

@@ -7,6 +7,7 @@
 #include <poll.h>
 
 #include "adapter/support/endpoint.h"
+#include "base/watched_thread.h"
 
 namespace verbena::adapter::testing {
 namespace {
@@ -48,14 +49,8 @@ TEST(CompletionOverrun, DestroyingTheQueueWaitsUntilItsEventIsAcknowledged) {
   ASSERT_EQ(ibv_get_async_event(endpoint.context.get(), &event), 0);
   ASSERT_EQ(event.event_type, IBV_EVENT_CQ_ERR);
   endpoint.qp.reset();
-  std::atomic<bool> destroyed{false};
-  std::thread destroyer([&] {
-    endpoint.cq.reset();
-    destroyed = true;
-  });
-  // It cannot be shown that it would wait for ever; that it has not returned by now, it can.
-  std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  EXPECT_FALSE(destroyed);
+  test::WatchedThread destroyer([&] { endpoint.cq.reset(); });
+  EXPECT_TRUE(destroyer.falls_asleep());
   ibv_ack_async_event(&event);
   destroyer.join();
 }

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "adapter/support/services.h"
+#include "base/watched_thread.h"
 
 namespace verbena::adapter::testing {
 namespace {
@@ -301,13 +302,8 @@ TEST_F(SharedReceiveQueues, GoWithTheirEvents) {
 TEST_F(SharedReceiveQueues, DestroyingOneWaitsForEventsThatWereTaken) {
   Srq srq = bench.make_srq(16, 4);
   ibv_async_event event = next_event(bench.context.get());
-  std::atomic<bool> destroyed{false};
-  std::thread destroyer([&] {
-    srq.reset();
-    destroyed = true;
-  });
-  std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  EXPECT_FALSE(destroyed);
+  test::WatchedThread destroyer([&] { srq.reset(); });
+  EXPECT_TRUE(destroyer.falls_asleep());
   ibv_ack_async_event(&event);
   destroyer.join();
 }

@@ -14,18 +14,21 @@ FLOORS = {
     "transport": 4, "cm": 4,
     "net": 5, "local": 5, "control": 5,
     "engine": 6,
+    "provider": 6.5,
     "adapter": 7,
     "verbs": 8, "rdmacm": 8, "umad": 8, "facade": 8, "agent": 8,
     "tools": 9,
 }
-# The C ABI knows devices through this interface only, so that another provider can take the adapter's place.
-PROVIDER = "adapter/provider.h"
-ONLY_PROVIDER = {"verbs", "rdmacm", "umad"}
+# The C ABI knows devices through provider/ only, so that another provider is an addition. One file lists which
+# providers there are.
+PROVIDERS = {"adapter"}
+ONLY_INTERFACE = {"verbs", "rdmacm", "umad"}
+LIST_OF_PROVIDERS = "src/verbs/registered_providers.cc"
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
 
 
-def broken_rule(room, included):
-    """Why `room` may not include "included", or None."""
+def broken_rule(name, room, included):
+    """Why the file `name` of `room` may not include "included", or None."""
     other = included.split("/")[0]
     if "/" not in included:
         return "is not written as \"room/header.h\""
@@ -37,8 +40,8 @@ def broken_rule(room, included):
         return None
     if FLOORS[other] >= FLOORS[room]:
         return f"is on floor {FLOORS[other]}, {room}/ on floor {FLOORS[room]}"
-    if other == "adapter" and room in ONLY_PROVIDER and included != PROVIDER:
-        return f"is the adapter's own: {room}/ may include {PROVIDER} only"
+    if other in PROVIDERS and room in ONLY_INTERFACE and name != LIST_OF_PROVIDERS:
+        return f"is a provider's own: only {LIST_OF_PROVIDERS} names providers"
     return None
 
 
@@ -59,7 +62,7 @@ def main(root):
             bracket, included = match.groups()
             if bracket == "<" and ("/" not in included or included.split("/")[0] not in FLOORS):
                 continue  # a library's header
-            why = broken_rule(room, included)
+            why = broken_rule(name.as_posix(), room, included)
             if why:
                 line = text.count("\n", 0, match.start(2)) + 1
                 broken.append(f"{name}:{line}: {included} {why}")

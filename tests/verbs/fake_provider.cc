@@ -2,6 +2,7 @@
 #include "verbs/fake_provider.h"
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 
@@ -9,12 +10,14 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include "verbs/active_provider.h"
+#include "verbs/registered_providers.h"
 
 namespace verbena::verbs {
 
-provider::Provider& active_provider() {
-  return fake::FakeProvider::instance();
+std::span<provider::Provider* const> registered_providers() {
+  static const std::array<provider::Provider*, 2> providers{&fake::FakeProvider::instance(),
+                                                            &fake::FakeProvider::second()};
+  return providers;
 }
 
 }  // namespace verbena::verbs
@@ -427,20 +430,42 @@ Result<std::unique_ptr<provider::Context>> FakeDevice::open() {
 }
 
 FakeProvider& FakeProvider::instance() {
-  static FakeProvider& provider = *new FakeProvider;
+  static FakeProvider& provider = *new FakeProvider({{"rxe_eth0", 0}, {"rxe_lo", 1}});
   return provider;
 }
 
+FakeProvider& FakeProvider::second() {
+  static FakeProvider& provider = *new FakeProvider({});
+  return provider;
+}
+
+void FakeProvider::reset_all() {
+  instance().reset();
+  second().reset();
+}
+
 void FakeProvider::reset() {
-  list = {std::make_shared<FakeDevice>("rxe_eth0", 0), std::make_shared<FakeDevice>("rxe_lo", 1)};
+  list.clear();
+  for (const auto& [name, index] : names_) list.push_back(std::make_shared<FakeDevice>(name, index));
   refuse_with = 0;
   before_each_call = nullptr;
+  importable_fd = -1;
+  refuse_import_with = EOPNOTSUPP;
+  import_calls = 0;
 }
 
 Result<std::vector<std::shared_ptr<provider::Device>>> FakeProvider::devices() {
   if (before_each_call) before_each_call();
   if (refuse_with != 0) return fail(refuse_with);
   return std::vector<std::shared_ptr<provider::Device>>(list.begin(), list.end());
+}
+
+Result<provider::Provider::Imported> FakeProvider::import(int cmd_fd) {
+  ++import_calls;
+  if (cmd_fd != importable_fd) return fail(refuse_import_with);
+  auto context = list.front()->open();
+  if (!context) return tl::unexpected(context.error());
+  return Imported{list.front(), std::move(*context)};
 }
 
 ibv_gid_entry gid_entry(uint32_t index, const std::string& address, uint32_t type) {

@@ -2,16 +2,18 @@
 #pragma once
 
 #include <atomic>
+#include <cerrno>
 #include <deque>
 #include <functional>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
-#include "adapter/provider.h"
 #include "base/unique_fd.h"
+#include "provider/provider.h"
 
 namespace verbena::fake {
 
@@ -126,19 +128,32 @@ class FakeDevice final : public provider::Device {
   int refuse_with = 0;
 };
 
-// What active_provider() answers in tests. Has two devices at first.
 class FakeProvider final : public provider::Provider {
  public:
+  // The two that registered_providers() names in tests. The first has two devices, rxe_eth0 and rxe_lo, the
+  // second none, until a test changes that; reset() brings it back.
   static FakeProvider& instance();
+  static FakeProvider& second();
+  static void reset_all();
+
   Result<std::vector<std::shared_ptr<provider::Device>>> devices() override;
+  Result<Imported> import(int cmd_fd) override;
 
   void reset();
   std::vector<std::shared_ptr<FakeDevice>> list;
   int refuse_with = 0;
   std::function<void()> before_each_call;
+  // The descriptor that import() takes for the first device's, and what it answers to any other.
+  int importable_fd = -1;
+  int refuse_import_with = EOPNOTSUPP;
+  int import_calls = 0;
 
  private:
-  FakeProvider() { reset(); }
+  explicit FakeProvider(std::vector<std::pair<std::string, int>> names) : names_(std::move(names)) {
+    reset();
+  }
+
+  const std::vector<std::pair<std::string, int>> names_;  // and indexes, of the devices it has at first
 };
 
 // A GID table entry of port 1: "::ffff:10.0.0.1" or "fe80::1".

@@ -13,7 +13,7 @@
 namespace verbena::provider {
 
 // What the C ABI (verbs/) knows of devices. The software adapter is the first provider. Every call may come
-// from any thread; two calls that destroy and use one object at once are the application's error, as with
+// from any thread. Two calls that destroy and use one object at once are the application's error, as with
 // libibverbs.
 //
 // Objects are the ABI's own structs (ibv_pd, ibv_cq, ...), allocated by the provider inside larger ones of
@@ -156,7 +156,8 @@ class Provider {
   // The devices there are now, in the order in which programs shall see them.
   virtual Result<std::vector<std::shared_ptr<Device>>> devices() = 0;
   // The device behind another context's cmd_fd, opened to share that context's objects. The new context takes
-  // the descriptor. Errors: EBADF, EINVAL for a descriptor of something else, ENODEV.
+  // the descriptor. Errors: EBADF; EINVAL for a descriptor of something else, perhaps of another provider's;
+  // ENODEV.
   struct Imported {
     std::shared_ptr<Device> device;
     std::unique_ptr<Context> context;
@@ -165,11 +166,3 @@ class Provider {
 };
 
 }  // namespace verbena::provider
-
-namespace verbena::adapter {
-
-// The software adapter: the devices of the agent's links. One per process, made at the first call, never
-// destroyed (threads of the application may outlive every static object).
-provider::Provider& software_adapter();
-
-}  // namespace verbena::adapter

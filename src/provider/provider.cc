@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "adapter/provider.h"
+#include "provider/provider.h"
 
 #include <cerrno>
 
