@@ -164,7 +164,7 @@ TEST(ShardWithoutPort, LosesPacketsAndLivesOn) {
   RecordingSleeper sleeper;
   Shard shard(1, nullptr, *status, 5);
   shard.set_sleeper(&sleeper);
-  ScriptedQp qp(roce::Qpn::in_slot(1, 7), &shard->routes());
+  ScriptedQp qp(roce::Qpn::in_slot(1, 7), &shard.routes());
   shard.exclusively([&] { shard.add(qp); });
   qp.post();
   shard.ring(qp);
