@@ -12,17 +12,17 @@ FLOORS = {
     "roce": 2, "memory": 2, "ethernet": 2,
     "queues": 3,
     "transport": 4, "cm": 4,
-    "net": 5, "local": 5, "control": 5,
+    "net": 5, "control": 5,
     "engine": 6,
     "provider": 6.5,
     "adapter": 7,
-    "verbs": 8, "rdmacm": 8, "umad": 8, "facade": 8, "agent": 8,
-    "tools": 9,
+    "verbs": 8, "rdmacm": 8, "facade": 8, "agent": 8,
+    "rsockets": 9, "tools": 9,
 }
 # The C ABI knows devices through provider/ only, so that another provider is an addition. One file lists which
 # providers there are.
 PROVIDERS = {"adapter"}
-ONLY_INTERFACE = {"verbs", "rdmacm", "umad"}
+ONLY_INTERFACE = {"verbs", "rdmacm", "rsockets"}
 LIST_OF_PROVIDERS = "src/verbs/registered_providers.cc"
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
 

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <cstring>
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include "base/result.h"
+
+namespace verbena::rsockets {
+
+// An IPv4 or IPv6 address and port, or none.
+class Address {
+ public:
+  Address() { std::memset(&storage_, 0, sizeof storage_); }
+
+  // Errors: EINVAL for what is too short, EAFNOSUPPORT.
+  static Result<Address> from(const sockaddr* address, socklen_t length);
+  // REQUIRES: a whole address of its family; another family gives none
+  static Address from(const sockaddr* address);
+  static Address ipv4(in_addr_t address, in_port_t port);
+  static Address ipv6(const in6_addr& address, in_port_t port, uint32_t flow_info = 0);
+  // The wildcard address of a family.
+  static Address any(int family);
+
+  const sockaddr* get() const { return &storage_.any; }
+  sockaddr* get() { return &storage_.any; }
+  socklen_t size() const;
+  int family() const { return storage_.any.sa_family; }
+  in_port_t port() const { return storage_.v4.sin_port; }  // network order; the same place in both
+  void set_port(in_port_t port) { storage_.v4.sin_port = port; }
+  const sockaddr_in& v4() const { return storage_.v4; }
+  const sockaddr_in6& v6() const { return storage_.v6; }
+  bool is_wildcard() const;
+
+  // As the getsockname(2) family does it: cut to the room there is, but with the whole length told.
+  void copy_to(sockaddr* to, socklen_t* length) const;
+
+  // By family, address and port: flow labels say nothing of who it is.
+  friend bool operator==(const Address& a, const Address& b) { return (a <=> b) == 0; }
+  friend std::strong_ordering operator<=>(const Address& a, const Address& b);
+
+ private:
+  union {
+    sockaddr any;
+    sockaddr_in v4;
+    sockaddr_in6 v6;
+  } storage_;
+};
+
+}  // namespace verbena::rsockets

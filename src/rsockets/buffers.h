@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+
+#include <sys/uio.h>
+
+namespace verbena::rsockets {
+
+// The application's list of buffers, walked from beginning to end.
+class Buffers {
+ public:
+  Buffers(const iovec* pieces, size_t count) : piece_(pieces), left_(count) {
+    for (size_t i = 0; i < count; ++i) bytes_ += pieces[i].iov_len;
+    settle();
+  }
+
+  // Bytes that were not walked over yet.
+  size_t size() const { return bytes_; }
+  // Those of them that lie in a row.
+  std::byte* data() const { return left_ == 0 ? nullptr : static_cast<std::byte*>(piece_->iov_base) + at_; }
+  size_t in_a_row() const { return left_ == 0 ? 0 : piece_->iov_len - at_; }
+
+  // REQUIRES: bytes <= in_a_row()
+  void skip(size_t bytes) {
+    at_ += bytes;
+    bytes_ -= bytes;
+    settle();
+  }
+  // REQUIRES: bytes <= size()
+  void read(void* to, size_t bytes) {
+    for (auto* at = static_cast<std::byte*>(to); bytes > 0;) {
+      const size_t part = std::min(bytes, in_a_row());
+      std::memcpy(at, data(), part);
+      skip(part);
+      at += part;
+      bytes -= part;
+    }
+  }
+  void write(const void* from, size_t bytes) {
+    for (const auto* at = static_cast<const std::byte*>(from); bytes > 0;) {
+      const size_t part = std::min(bytes, in_a_row());
+      std::memcpy(data(), at, part);
+      skip(part);
+      at += part;
+      bytes -= part;
+    }
+  }
+
+ private:
+  void settle() {
+    while (left_ > 0 && at_ == piece_->iov_len) {
+      ++piece_;
+      --left_;
+      at_ = 0;
+    }
+  }
+
+  const iovec* piece_;
+  size_t left_;
+  size_t at_ = 0;
+  size_t bytes_ = 0;
+};
+
+}  // namespace verbena::rsockets

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <span>
+
+#include <sys/epoll.h>
+
+#include "base/result.h"
+#include "base/time.h"
+#include "base/unique_fd.h"
+
+namespace verbena::rsockets {
+
+// What epoll(7) is for descriptors, for rsockets and descriptors mixed: who is interested in what stays here
+// between the calls that wait. Level-triggered, with EPOLLONESHOT. Thread-safe, but for the rest of a change:
+// who waits already goes on with what was there when he began.
+class EventSet {
+ public:
+  static Result<std::shared_ptr<EventSet>> create();
+  // Null if there is none.
+  static std::shared_ptr<EventSet> find(int number);
+  // Forgets it; false if there is none.
+  static bool close(int number);
+
+  int number() const { return number_.get(); }
+  // As epoll_ctl(2). Errors: EEXIST, ENOENT, EINVAL, EBADF, EFAULT; EOPNOTSUPP for EPOLLET.
+  Result<void> control(int operation, int fd, const epoll_event* event);
+  // As epoll_wait(2).
+  Result<int> wait(std::span<epoll_event> events, TimePoint deadline);
+
+ private:
+  EventSet() = default;
+
+  UniqueFd number_;
+  std::mutex mutex_;
+  std::map<int, epoll_event> interests_;
+};
+
+}  // namespace verbena::rsockets

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <vector>
+
+namespace verbena::rsockets {
+
+// What has arrived and what we owe the peer: new buffers and new credits. The receive buffer is a ring of two
+// halves; the peer gets a half at a time, fills it from beginning to end, and gets it again when the
+// application has read it. Two threads use a window: the *reader* (one at a time) and the *poller* (one at a
+// time, whoever reads completions). Each number has one writer.
+class ReceiveWindow {
+ public:
+  // REQUIRES: messages > 0, half_bytes > 0
+  ReceiveWindow(uint32_t messages, uint32_t half_bytes)
+      : half_(half_bytes), ends_(messages), announce_at_(static_cast<uint16_t>(messages / 2)) {}
+
+  // The bytes at hand that lie in a row in the ring.
+  struct Piece {
+    uint32_t offset;
+    uint32_t length;
+  };
+
+  uint32_t ring_bytes() const { return 2 * half_; }
+  uint64_t available() const {
+    return arrived_bytes_.load(std::memory_order_acquire) - read_bytes_.load(std::memory_order_relaxed);
+  }
+
+  // Reader: what comes after the first `skip` bytes, at most `wanted`; length 0 if there is nothing.
+  Piece peek(uint64_t wanted, uint64_t skip = 0) const {
+    const uint64_t at_hand = available();
+    if (skip >= at_hand) return {0, 0};
+    const auto offset =
+        static_cast<uint32_t>((read_bytes_.load(std::memory_order_relaxed) + skip) % ring_bytes());
+    const uint64_t in_a_row = std::min<uint64_t>(at_hand - skip, ring_bytes() - offset);
+    return {offset, static_cast<uint32_t>(std::min(wanted, in_a_row))};
+  }
+  // Reader. REQUIRES: bytes <= available()
+  void consume(uint64_t bytes) {
+    const uint64_t read = read_bytes_.load(std::memory_order_relaxed) + bytes;
+    uint32_t messages = messages_read_.load(std::memory_order_relaxed);
+    const uint32_t arrived = messages_arrived_.load(std::memory_order_acquire);
+    while (messages != arrived && ends_[messages % ends_.size()] <= read) ++messages;
+    messages_read_.store(messages, std::memory_order_release);
+    read_bytes_.store(read, std::memory_order_release);
+  }
+
+  // Poller: a message says that so many bytes were written. False if that cannot be: the peer has broken the
+  // protocol, and nothing it says of this connection can be believed.
+  bool arrive(uint32_t bytes) {
+    const uint32_t count = messages_arrived_.load(std::memory_order_relaxed);
+    if (count - messages_read_.load(std::memory_order_acquire) == ends_.size()) return false;
+    const uint64_t end = arrived_bytes_.load(std::memory_order_relaxed) + bytes;
+    if (bytes == 0 || end > granted_bytes_.load(std::memory_order_relaxed)) return false;
+    ends_[count % ends_.size()] = end;
+    messages_arrived_.store(count + 1, std::memory_order_release);
+    arrived_bytes_.store(end, std::memory_order_release);
+    return true;
+  }
+
+  // Poller, and as a hint anyone: the peer should hear from us.
+  bool owes_buffer() const {
+    return granted_bytes_.load(std::memory_order_relaxed) + half_ <=
+           read_bytes_.load(std::memory_order_acquire) + ring_bytes();
+  }
+  bool owes_credits() const {
+    return static_cast<int16_t>(sequence() - announce_at_.load(std::memory_order_relaxed)) >= 0;
+  }
+  // Poller: grants the next half; where it begins. REQUIRES: owes_buffer()
+  uint32_t grant_buffer() {
+    const uint64_t granted = granted_bytes_.load(std::memory_order_relaxed);
+    granted_bytes_.store(granted + half_, std::memory_order_relaxed);
+    return static_cast<uint32_t>(granted % ring_bytes());
+  }
+  // Poller: the limit to announce to the peer.
+  uint16_t grant_credits() {
+    const uint16_t read = sequence();
+    announce_at_.store(static_cast<uint16_t>(read + ends_.size() / 2), std::memory_order_relaxed);
+    return static_cast<uint16_t>(read + ends_.size());
+  }
+
+ private:
+  uint16_t sequence() const { return static_cast<uint16_t>(messages_read_.load(std::memory_order_acquire)); }
+
+  const uint32_t half_;
+  std::vector<uint64_t> ends_;  // for each message not read: the sum of all bytes up to its end
+
+  // The reader's.
+  std::atomic<uint64_t> read_bytes_{0};
+  std::atomic<uint32_t> messages_read_{0};
+
+  // The poller's.
+  std::atomic<uint64_t> arrived_bytes_{0};
+  std::atomic<uint32_t> messages_arrived_{0};
+  std::atomic<uint64_t> granted_bytes_{half_};  // the first half goes out with the connection data
+  std::atomic<uint16_t> announce_at_;
+};
+
+}  // namespace verbena::rsockets

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rsockets/service.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+
+#include "base/log.h"
+#include "base/signals_blocked.h"
+
+namespace verbena::rsockets {
+namespace {
+
+thread_local bool in_service = false;  // this is the service's thread
+
+std::mutex making;
+std::atomic<Service*> made{nullptr};
+
+// A fork must not happen while another thread holds the lock: the child would never get it.
+void before_fork() {
+  making.lock();
+}
+void after_fork_in_parent() {
+  making.unlock();
+}
+void after_fork_in_child() {
+  made.store(nullptr, std::memory_order_relaxed);  // its thread is not here
+  making.unlock();
+}
+
+}  // namespace
+
+Result<Service*> Service::instance() {
+  if (Service* service = made.load(std::memory_order_acquire)) return service;
+  const std::lock_guard lock(making);
+  if (Service* service = made.load(std::memory_order_acquire)) return service;
+  static const int watched = ::pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
+  if (watched != 0) return fail(watched);
+  auto started = start();
+  if (started) made.store(*started, std::memory_order_release);
+  return started;
+}
+
+Result<Service*> Service::start() {
+  std::unique_ptr<Service> service(new Service);
+  if (const auto opened = service->open(); !opened) return fail(opened.error().code);
+  const SignalsBlocked signals({SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGTRAP});
+  std::thread([self = service.get()] { self->run(); }).detach();
+  return service.release();
+}
+
+Result<void> Service::open() {
+  epoll_.reset(::epoll_create1(EPOLL_CLOEXEC));
+  wakeup_.reset(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+  if (!epoll_ || !wakeup_) return fail(errno);
+  channel_ = ::rdma_create_event_channel();
+  if (channel_ == nullptr) return fail(errno);
+  ::fcntl(channel_->fd, F_SETFL, O_NONBLOCK);
+  for (const int fd : {wakeup_.get(), channel_->fd}) {
+    epoll_event event{};
+    event.events = EPOLLIN;
+    event.data.fd = fd;
+    if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) {
+      const int code = errno;
+      ::rdma_destroy_event_channel(channel_);
+      return fail(code);
+    }
+  }
+  return {};
+}
+
+Result<void> Service::watch(int fd, std::weak_ptr<ServiceClient> client) {
+  const std::lock_guard lock(mutex_);
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.fd = fd;
+  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) return fail(errno);
+  clients_[fd] = std::move(client);
+  return {};
+}
+
+void Service::forget(int fd) {
+  const std::lock_guard lock(mutex_);
+  if (clients_.erase(fd) == 0) return;
+  ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
+}
+
+void Service::set_timer(const std::shared_ptr<ServiceClient>& client, Duration period) {
+  {
+    const std::lock_guard lock(mutex_);
+    // Compared without making it live: a client must not end here, under the lock.
+    std::erase_if(timers_, [&](const Timer& timer) {
+      return timer.client.expired() ||
+             (!timer.client.owner_before(client) && !client.owner_before(timer.client));
+    });
+    if (period > Duration::zero()) timers_.push_back({client, period, MonotonicClock::now() + period});
+  }
+  wake();
+}
+
+void Service::retire(std::shared_ptr<void> what) {
+  if (what && in_service) retired_.push_back(std::move(what));
+}
+
+void Service::wake() {
+  ::eventfd_write(wakeup_.get(), 1);
+}
+
+void Service::run() {
+  in_service = true;
+  pthread_setname_np(pthread_self(), "rsocket");
+  for (;;) {
+    epoll_event events[16];
+    const int count = ::epoll_wait(epoll_.get(), events, 16, milliseconds_to_timer());
+    if (count < 0 && errno != EINTR) return log_error("rsocket: epoll_wait: error {}", errno);
+    try {
+      for (int i = 0; i < count; ++i) {
+        const int fd = events[i].data.fd;
+        if (fd == wakeup_.get()) {
+          eventfd_t unused;
+          ::eventfd_read(fd, &unused);
+        } else if (fd == channel_->fd) {
+          handle_cm_events();
+        } else {
+          handle_readable(fd);
+        }
+        retired_.clear();
+      }
+      handle_timers();
+    } catch (const std::exception& error) {
+      log_error("rsocket: {}", error.what());
+    }
+  }
+}
+
+void Service::handle_cm_events() {
+  rdma_cm_event* event;
+  while (::rdma_get_cm_event(channel_, &event) == 0) {
+    rdma_cm_id* id = event->event == RDMA_CM_EVENT_CONNECT_REQUEST ? event->listen_id : event->id;
+    if (auto* handler = static_cast<CmHandler*>(id->context)) {
+      try {
+        handler->on_cm_event(*event);
+      } catch (const std::exception& error) {
+        log_error("rsocket: a connection event: {}", error.what());
+      }
+    }
+    ::rdma_ack_cm_event(event);
+    retired_.clear();
+  }
+}
+
+void Service::handle_readable(int fd) {
+  std::shared_ptr<ServiceClient> client;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = clients_.find(fd);
+    if (found != clients_.end()) client = found->second.lock();
+  }
+  if (client) client->on_readable();
+}
+
+void Service::handle_timers() {
+  std::vector<std::shared_ptr<ServiceClient>> due;
+  {
+    const std::lock_guard lock(mutex_);
+    const TimePoint now = MonotonicClock::now();
+    for (Timer& timer : timers_) {
+      if (timer.next > now) continue;
+      timer.next = now + timer.period;
+      if (auto client = timer.client.lock()) due.push_back(std::move(client));
+    }
+    std::erase_if(timers_, [](const Timer& timer) { return timer.client.expired(); });
+  }
+  for (const auto& client : due) client->on_timer();
+}
+
+int Service::milliseconds_to_timer() {
+  const std::lock_guard lock(mutex_);
+  TimePoint first = kNever;
+  for (const Timer& timer : timers_) first = std::min(first, timer.next);
+  if (first == kNever) return -1;
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(first - MonotonicClock::now());
+  return static_cast<int>(std::clamp<int64_t>(left.count(), 0, 1 << 30));
+}
+
+}  // namespace verbena::rsockets

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rsockets/socket_table.h"
+
+#include <pthread.h>
+#include <unistd.h>
+
+namespace verbena::rsockets {
+namespace {
+
+std::atomic<pid_t> process{0};
+
+void note_process() {
+  process.store(::getpid(), std::memory_order_relaxed);
+}
+
+}  // namespace
+
+pid_t current_process() {
+  static const bool watched = [] {
+    note_process();
+    return ::pthread_atfork(nullptr, nullptr, note_process) == 0;
+  }();
+  return watched ? process.load(std::memory_order_relaxed) : ::getpid();
+}
+
+SocketTable& SocketTable::instance() {
+  // Never destroyed: other threads may use rsockets while the process ends.
+  static auto* table = new SocketTable;
+  return *table;
+}
+
+SocketTable::Entry* SocketTable::entry(int number) {
+  const auto page = static_cast<size_t>(number) / kPageEntries;
+  if (number < 0 || page >= kPages) return nullptr;
+  Page* entries = pages_[page].load(std::memory_order_acquire);
+  return entries != nullptr ? &(*entries)[static_cast<size_t>(number) % kPageEntries] : nullptr;
+}
+
+Result<void> SocketTable::insert(std::shared_ptr<Socket> socket) {
+  const int number = socket->number();
+  const auto page = static_cast<size_t>(number) / kPageEntries;
+  if (number < 0 || page >= kPages) return fail(EMFILE);
+  if (pages_[page].load(std::memory_order_acquire) == nullptr) {
+    auto fresh = std::make_unique<Page>();
+    Page* expected = nullptr;
+    if (pages_[page].compare_exchange_strong(expected, fresh.get(), std::memory_order_acq_rel)) {
+      (void)fresh.release();  // the table's from now on
+    }
+  }
+  Entry& place = *entry(number);
+  const std::lock_guard lock(place.lock);
+  place.socket.swap(socket);
+  place.owner = current_process();
+  return {};
+}
+
+std::shared_ptr<Socket> SocketTable::find(int number) {
+  Entry* place = entry(number);
+  if (place == nullptr) return nullptr;
+  const std::lock_guard lock(place->lock);
+  if (!place->socket || place->owner != current_process()) return nullptr;
+  return place->socket;
+}
+
+std::shared_ptr<Socket> SocketTable::remove(int number) {
+  Entry* place = entry(number);
+  if (place == nullptr) return nullptr;
+  const std::lock_guard lock(place->lock);
+  if (!place->socket || place->owner != current_process()) return nullptr;
+  return std::move(place->socket);
+}
+
+bool SocketTable::remove_inherited(int number) {
+  Entry* place = entry(number);
+  if (place == nullptr) return false;
+  const std::lock_guard lock(place->lock);
+  if (!place->socket || place->owner == current_process()) return false;
+  // What is behind it is the parent's: not even its destructor may run here.
+  (void)new std::shared_ptr<Socket>(std::move(place->socket));
+  return true;
+}
+
+}  // namespace verbena::rsockets

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cerrno>
+#include <cstddef>
+#include <memory>
+#include <utility>
+
+#include <infiniband/verbs.h>
+#include <sys/mman.h>
+
+#include "base/result.h"
+
+namespace verbena::rsockets {
+
+// Owners of what the verbs hand out.
+
+struct CloseChannel {
+  void operator()(ibv_comp_channel* channel) const { ibv_destroy_comp_channel(channel); }
+};
+using CompletionChannel = std::unique_ptr<ibv_comp_channel, CloseChannel>;
+
+struct DestroyCq {
+  void operator()(ibv_cq* cq) const { ibv_destroy_cq(cq); }
+};
+using CompletionQueue = std::unique_ptr<ibv_cq, DestroyCq>;
+
+struct DestroyAddressHandle {
+  void operator()(ibv_ah* handle) const { ibv_destroy_ah(handle); }
+};
+using AddressHandle = std::unique_ptr<ibv_ah, DestroyAddressHandle>;
+
+struct DeregisterMemory {
+  void operator()(ibv_mr* region) const { ibv_dereg_mr(region); }
+};
+using Region = std::unique_ptr<ibv_mr, DeregisterMemory>;
+
+// Zeroed pages of our own, registered: nothing of the application's shares a page with what a peer may write.
+class RegisteredPages {
+ public:
+  RegisteredPages() = default;
+  ~RegisteredPages() {
+    region_.reset();
+    if (memory_ != nullptr) ::munmap(memory_, bytes_);
+  }
+  RegisteredPages(const RegisteredPages&) = delete;
+  RegisteredPages& operator=(const RegisteredPages&) = delete;
+
+  Result<void> open(ibv_pd* domain, size_t bytes, int access) {
+    void* memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) return fail(ENOMEM);
+    memory_ = static_cast<std::byte*>(memory);
+    bytes_ = bytes;
+    region_.reset(ibv_reg_mr(domain, memory_, bytes_, static_cast<unsigned>(access)));
+    if (!region_) return fail(errno);
+    return {};
+  }
+
+  std::byte* data() const { return memory_; }
+  uint64_t address() const { return reinterpret_cast<uintptr_t>(memory_); }
+  uint32_t lkey() const { return region_->lkey; }
+  uint32_t rkey() const { return region_->rkey; }
+
+ private:
+  std::byte* memory_ = nullptr;
+  size_t bytes_ = 0;
+  Region region_;
+};
+
+}  // namespace verbena::rsockets

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rsockets/waiting.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include <poll.h>
+#include <sys/eventfd.h>
+
+#include "rsockets/configuration.h"
+#include "rsockets/socket.h"
+#include "rsockets/socket_table.h"
+
+namespace verbena::rsockets {
+namespace {
+
+Result<Interest> sleep_for(Socket& socket, Interest interest, TimePoint deadline) {
+  Waker* waker = Waker::of_this_thread();
+  if (waker == nullptr) return fail(ENOMEM);
+  const Standing standing(socket.waiters(), *waker, interest);
+  for (;;) {
+    if (const Interest ready = socket.arm(interest)) return ready;
+    if (MonotonicClock::now() >= deadline) return fail(ETIMEDOUT);
+    pollfd fds[] = {{waker->fd(), POLLIN, 0}, {socket.event_descriptor(), POLLIN, 0}};
+    if (::poll(fds, 2, sleep_time(deadline)) < 0) return fail(errno);
+    if (fds[0].revents != 0) waker->reset();
+    if (fds[1].revents != 0) socket.take_event();
+  }
+}
+
+}  // namespace
+
+Waker* Waker::of_this_thread() {
+  thread_local Waker waker;
+  // After fork() the descriptor is the parent's too: each would take the other's wake-ups.
+  if (std::exchange(waker.process_, current_process()) != current_process()) waker.fd_.reset();
+  if (!waker.fd_) waker.fd_.reset(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+  return waker.fd_ ? &waker : nullptr;
+}
+
+void Waker::wake() {
+  ::eventfd_write(fd_.get(), 1);
+}
+
+void Waker::reset() {
+  eventfd_t count;
+  ::eventfd_read(fd_.get(), &count);
+}
+
+void WaitList::add(Waiter& waiter) {
+  const std::lock_guard lock(lock_);
+  waiters_.push_back(waiter);
+  count_.fetch_add(1, std::memory_order_acq_rel);
+}
+
+void WaitList::remove(Waiter& waiter) {
+  const std::lock_guard lock(lock_);
+  waiter.hook_.unlink();
+  count_.fetch_sub(1, std::memory_order_relaxed);
+}
+
+void WaitList::wake(Interest ready) {
+  // A read-modify-write: it comes either after that of add(), and sees it, or before, and then whoever was
+  // added sees what we have changed.
+  if (count_.fetch_add(0, std::memory_order_acq_rel) == 0) return;
+  const Waker* own = Waker::of_this_thread();
+  const std::lock_guard lock(lock_);
+  for (Waiter& waiter : waiters_) {
+    if ((waiter.interest_ & ready) != 0 && waiter.waker_ != own) waiter.waker_->wake();
+  }
+}
+
+bool WaitList::is_shared() {
+  return count_.load(std::memory_order_relaxed) > 1;
+}
+
+Result<Interest> wait_for(Socket& socket, Interest interest, TimePoint deadline) {
+  interest |= POLLERR | POLLHUP;
+  const TimePoint end = MonotonicClock::now() + configuration().polling_time;
+  do {
+    if (const Interest ready = socket.ready(interest)) return ready;
+  } while (MonotonicClock::now() < end);
+  return sleep_for(socket, interest, deadline);
+}
+
+Result<void> await(Socket& socket, Interest interest, bool may_block) {
+  if (!may_block) {
+    if (socket.ready(interest) == 0) return fail(EAGAIN);
+    return {};
+  }
+  const auto waited = wait_for(socket, interest);
+  if (!waited) return fail(waited.error().code);
+  return {};
+}
+
+int sleep_time(TimePoint deadline) {
+  using std::chrono::milliseconds;
+  const auto longest = std::chrono::duration_cast<milliseconds>(configuration().wake_up_interval);
+  if (deadline == kNever) return static_cast<int>(longest.count());
+  const auto left = std::chrono::ceil<milliseconds>(deadline - MonotonicClock::now());
+  return static_cast<int>(std::clamp(left, milliseconds(0), longest).count());
+}
+
+}  // namespace verbena::rsockets
