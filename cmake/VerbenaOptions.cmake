@@ -29,7 +29,7 @@ if(VERBENA_SANITIZE)
   endif()
 endif()
 
-# Tests are compiled more often than they run: little optimization, and line numbers for whoever debugs them.
+# Tests are compiled more often than they run: little optimization, and line numbers for debugging.
 set(VERBENA_TEST_OPTIONS $<$<NOT:$<CONFIG:Debug>>:-O1> $<$<NOT:$<CONFIG:Debug>>:-g1>)
 
 find_program(CCACHE ccache)

@@ -15,7 +15,7 @@ function(verbena_room name)
 endfunction()
 
 # What nearly every test includes, compiled once: half of what compiling a test takes. ccache keeps nothing that was
-# built with it, so whoever has ccache does without.
+# built with it, so machines with ccache do without.
 if(VERBENA_TESTS AND NOT CCACHE)
   file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/test_headers.cc CONTENT "int main() {}\n")
   add_executable(verbena_test_headers EXCLUDE_FROM_ALL ${PROJECT_BINARY_DIR}/test_headers.cc)

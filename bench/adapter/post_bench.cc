@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What it costs to post: ibv_post_send() beside the ibv_wr_*() calls, for the same requests, in one run. The
-// QP is in SQD, so that posting is all that happens; rounds of the two alternate, as a shared machine
-// disturbs both, and the medians make the ratio. Wants an unprivileged user namespace, or root, for an agent
+// QP is in SQD, so that nothing but posting happens. Rounds of the two alternate, because a shared machine
+// disturbs both, and the medians make the ratio. Needs an unprivileged user namespace, or root, for an agent
 // of its own.
 #include <algorithm>
 #include <chrono>
@@ -16,7 +16,7 @@
 namespace verbena::adapter::testing {
 namespace {
 
-constexpr uint32_t kRequests = 1 << 13;  // a round: the queue is full then
+constexpr uint32_t kRequests = 1 << 13;  // in a round, which fills the queue
 constexpr int kRounds = 41;
 constexpr uint32_t kLargestBatch = 16;
 
@@ -48,7 +48,7 @@ void fail(const char* what) {
   std::exit(1);
 }
 
-// What a program does for each request of a batch that it keeps: it says what is new.
+// What a program does for each request of a batch that it reuses: it sets what has changed.
 void post_list(Bench& bench, uint32_t batch, bool is_inline) {
   static ibv_send_wr requests[kLargestBatch];
   static ibv_sge pieces[kLargestBatch];

@@ -33,7 +33,7 @@ struct Load {
   uint32_t window_bytes = 128 << 10;
   Clock::duration duration = std::chrono::milliseconds(500);
 
-  // What one super-packet takes, and what is in flight at most: whole super-packets, or the rest would travel
+  // The bytes of one super-packet, and the most in flight: whole super-packets, or the rest would travel
   // alone each time.
   uint32_t packets_per_send() const { return std::min(64u, 65507 / packet_bytes); }
   uint32_t packets_in_flight() const {
@@ -45,12 +45,12 @@ struct Rate {
   double gigabits_per_second = 0;  // of UDP payload
   double packets_per_second = 0;
   uint64_t lost = 0;
-  // Time spent at work per packet, waiting not counted; 0 where not measured.
+  // Busy time per packet, without waiting; 0 where not measured.
   double sender_ns = 0;
   double receiver_ns = 0;
 };
 
-// Runs both ends at once, each in a thread pinned to a processor of its own and in its own namespace. `stop`
+// Runs both ends at once, each in a thread pinned to its own processor and in its own namespace. `stop`
 // is set when the time is over.
 void run_pinned(const Ends& ends, const std::function<void()>& sender, const std::function<void()>& receiver);
 

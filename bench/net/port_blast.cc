@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The same through two UdpPorts, as RDMA WRITEs travel: payload copied and its ICRC computed at one end,
-// checked and copied into its place at the other.
+// The same through two UdpPorts, as RDMA WRITEs travel: one end copies the payload and computes its ICRC, the
+// other checks it and copies the payload into its place.
 #include <atomic>
 #include <cstring>
 #include <vector>
@@ -47,7 +47,7 @@ class Target : public net::PacketHandler {
   size_t places_;
 };
 
-// Takes the acknowledgements: each carries in its PSN how many packets have come.
+// Takes the acknowledgements: the PSN of each is the number of packets that have arrived.
 class Window : public net::PacketHandler {
  public:
   void on_packet(const transport::IncomingPacket& packet) override {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the kernel's UDP can do at most: super-packets from one buffer to one buffer, nobody looking at the
-// bytes.
+// The most that the kernel's UDP can do: super-packets from one buffer to one buffer, and nothing looks at
+// the bytes.
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
@@ -38,7 +38,7 @@ UniqueFd open_end(const roce::Path& path, uint16_t local, uint16_t remote) {
 constexpr uint16_t kSenderPort = 47910;
 constexpr uint16_t kReceiverPort = 47911;
 
-// Tells the sender, by small datagrams, how many bytes have come; an empty datagram ends it.
+// Reports to the sender, in small datagrams, how many bytes have arrived; an empty datagram is the end.
 void receive_and_acknowledge(int fd) {
   std::vector<std::byte> buffer(65536);
   uint64_t received = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How much of what the kernel's UDP can do a UdpPort keeps. Raw and port alternate, and the best of each
-// counts, since a shared machine disturbs both.
+// How much of the kernel's UDP speed a UdpPort keeps. Raw and port alternate, and the best of each counts,
+// because a shared machine disturbs both.
 #include <algorithm>
 #include <string>
 

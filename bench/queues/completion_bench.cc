@@ -44,7 +44,7 @@ void poll_cq(benchmark::State& state) {
   benchmark::DoNotOptimize(sum);
 }
 
-// As through the function pointers of an ibv_cq_ex: calls that the compiler cannot see into.
+// Like the function pointers of an ibv_cq_ex: calls that the compiler cannot see into.
 struct Extended {
   const Completion* (*begin)(CompletionQueue&) = [](CompletionQueue& q) { return q.begin_batch(); };
   const Completion* (*next)(CompletionQueue&) = [](CompletionQueue& q) { return q.next_in_batch(); };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // How many connections a second are set up and torn down through librdmacm, one after the other and many at a
-// time, and what open ones cost in memory. A process of its own listens; both have one event channel.
+// time, and what open ones cost in memory. A second process listens; each of the two has one event channel.
 //
 //     verbena run -- build/release/bin/connection_rate --address 127.0.0.1
 #include <algorithm>
@@ -35,7 +35,7 @@ void require(bool good, const char* what) {
   std::exit(1);
 }
 
-// Bytes of a process that are in memory, those that it shares with others left out.
+// Bytes of a process that are in memory, without those that it shares with others.
 double resident_bytes(const std::string& pid) {
   std::ifstream statm("/proc/" + pid + "/statm");
   long total = 0, resident = 0, shared = 0;
@@ -43,7 +43,7 @@ double resident_bytes(const std::string& pid) {
   return static_cast<double>(resident - shared) * static_cast<double>(::sysconf(_SC_PAGESIZE));
 }
 
-// The agent of our network namespace; empty when we may not see it.
+// The agent of our network namespace; empty when we are not allowed to see it.
 std::string find_agent() {
   struct stat ours {
   }, other{};
@@ -62,7 +62,7 @@ std::string find_agent() {
   return {};
 }
 
-// A QP as small as may be, on queues that all connections of the process share.
+// The smallest possible QP, on queues that all connections of the process share.
 class Queues {
  public:
   void create_qp(rdma_cm_id* id) {
@@ -104,7 +104,7 @@ sockaddr_storage address_of(const std::string& text, uint16_t port) {
   return address;
 }
 
-// Accepts whatever comes, until it is killed.
+// Accepts every request, until it is killed.
 [[noreturn]] void serve(const std::string& text, int ready) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   Queues queues;
@@ -140,7 +140,7 @@ sockaddr_storage address_of(const std::string& text, uint16_t port) {
   }
 }
 
-// Sets connections up, so many at a time, and takes them down again at once or when told to.
+// Sets up connections, a given number at a time, and takes them down at once or on request.
 class Caller {
  public:
   Caller(const std::string& address, uint16_t port)
@@ -148,7 +148,7 @@ class Caller {
     require(channel_ != nullptr, "rdma_create_event_channel");
   }
 
-  // Seconds until `count` connections have been, or stand if `keep`.
+  // Seconds until `count` connections have been set up and taken down, or only set up if `keep`.
   double run(size_t count, size_t at_a_time, bool keep) {
     const auto start = Clock::now();
     size_t begun = 0, done = 0;
@@ -182,7 +182,7 @@ class Caller {
             "rdma_resolve_addr");
   }
 
-  // Answers how many connections have come to their end.
+  // Returns how many connections have ended.
   size_t handle_event(bool keep) {
     rdma_cm_event* event = nullptr;
     require(rdma_get_cm_event(channel_, &event) == 0, "rdma_get_cm_event");
@@ -249,7 +249,7 @@ int main(int argc, char** argv) {
   if (::read(ready[0], &port, sizeof port) != sizeof port) return 1;
 
   Caller caller(address, port);
-  caller.run(std::min<size_t>(count, 50), 1, false);  // what is made once is made
+  caller.run(std::min<size_t>(count, 50), 1, false);  // for everything that is made only once
   for (const size_t width : {size_t{1}, at_a_time}) {
     const double seconds = caller.run(count, width, false);
     fmt::print("{:>6} connections, {:>4} at a time: {:>8.0f} a second, {:>7.1f} us each\n", count, width,

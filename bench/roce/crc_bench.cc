@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The CRC, alone and fused with the copy that stages a payload, beside memcpy and ISA-L. Ends with a table of
-// ratios, which say more than rates do: those move with the machine.
+// ratios, which say more than rates: rates change with the machine.
 #include <cstring>
 #include <map>
 #include <string>

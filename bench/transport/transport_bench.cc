@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the RC state machines themselves cost: no wire, no CRC, no copy but into the receiver's memory. One
+// What the RC state machines themselves cost: no wire, no CRC, no copy except into the receiver's memory. One
 // iteration is one packet, from the posted request to the polled completion on its side.
 #include <vector>
 
@@ -15,7 +15,7 @@ using roce::Operation;
 
 constexpr uint32_t kBatch = 32;  // requests posted together, and acknowledged together
 
-// A wire on which everything is lost, but the last PSN is remembered.
+// A wire that loses everything, but remembers the last PSN.
 class NullSink : public PacketSink {
  public:
   SendStatus send(const OutgoingPacket& packet) override {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What many objects in one process cost: QPs brought to RTS and used, regions, completion queues. Prints the
-// time and the memory of each, for the first and the second half apart, so that one sees whether they grow
-// with their number.
+// time and the memory of each, separately for the first and the second half, which shows whether they grow
+// with the number.
 //
 //     verbena run -- build/release/bin/object_census --qps 10000 --regions 100000 --cqs 1000
 #include <chrono>
@@ -36,7 +36,7 @@ void require(bool good, const char* what) {
   std::exit(1);
 }
 
-// Does `count` things and prints what one of each half took.
+// Does `count` steps and prints what one step took in each half.
 void measure(const char* what, size_t count, const std::function<void(size_t)>& one) {
   struct Half {
     double microseconds, bytes;
@@ -82,7 +82,7 @@ Device open(const std::string& name, int gid_index) {
   return device;
 }
 
-// Connects a QP to itself, so that each can be used without another.
+// Connects a QP to itself, so that it can be used without a second QP.
 void connect(ibv_qp* qp, const ibv_gid& gid, int gid_index) {
   ibv_qp_attr attr{};
   attr.qp_state = IBV_QPS_INIT;

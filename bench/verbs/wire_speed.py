@@ -4,8 +4,8 @@
 
     wire_speed.py --build build/release [--rounds 3] [--realtime]
 
-Each round measures bare sockets and perftest's programs in turn, as a shared machine disturbs both; the medians of the rounds
-make the ratio. --realtime runs all of it with the kernel's round-robin priority, which keeps other load out of the figures.
+Each round measures bare sockets and perftest's programs in turn, because a shared machine disturbs both; the medians of the
+rounds make the ratio. --realtime runs all of it with the kernel's round-robin priority, which keeps other load out of the figures.
 """
 
 import argparse

@@ -1,7 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "adapter/data_path.h"
+
+#include "adapter/completion_queues.h"
+#include "adapter/memory_windows.h"
+#include "adapter/queue_pair.h"
 #include "adapter/receive_posting.h"
 #include "adapter/send_request.h"
-#include "adapter/software_context.h"
+#include "adapter/shared_receive_queues.h"
 #include "transport/qp_state.h"
 
 namespace verbena::adapter {

@@ -4,8 +4,7 @@
 
 #include <cerrno>
 
-#include "adapter/objects.h"
-#include "adapter/software_context.h"
+#include "adapter/completion_queues.h"
 
 namespace verbena::adapter {
 namespace {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "adapter/object_limit.h"
 #include "queues/work_queue.h"
 
 namespace verbena::adapter {
@@ -32,5 +33,25 @@ inline constexpr uint32_t kMaxMessageBytes = 1u << 30;
 inline constexpr int kCompletionVectors = 8;
 inline constexpr uint8_t kPorts = 1;
 inline constexpr uint16_t kPkeyTableLength = 1;
+
+// What this process has of each kind of which ibv_query_device() reports a greatest number: all devices and
+// contexts together, as its shares of keys and numbers are for all of them.
+struct ObjectLimits {
+  ObjectLimit pds{kMaxPd};
+  ObjectLimit mrs{kMaxMr};
+  ObjectLimit mws{kMaxMw};
+  ObjectLimit cqs{kMaxCq};
+  ObjectLimit qps{kMaxQp};
+  ObjectLimit srqs{kMaxSrq};
+  ObjectLimit ahs{kMaxAh};
+  ObjectLimit wqs{kMaxWq};
+  ObjectLimit rwq_tables{kMaxRwqTables};
+};
+
+// Never destroyed: threads of the application may outlive every static object.
+inline ObjectLimits& object_limits() {
+  static auto* limits = new ObjectLimits;
+  return *limits;
+}
 
 }  // namespace verbena::adapter

@@ -1,39 +1,43 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory windows: what binds and invalidates them are requests, and memory/window.h has the rules.
-#include "adapter/software_context.h"
+#include "adapter/memory_windows.h"
+
+#include "adapter/memory_regions.h"
+#include "adapter/protection_domains.h"
 #include "memory/window.h"
 
 namespace verbena::adapter {
-Result<ibv_mw*> SoftwareContext::alloc_mw(ibv_pd* pd, ibv_mw_type type) {
+
+Result<ibv_mw*> MemoryWindows::alloc(ibv_pd* pd, ibv_mw_type type) {
   if (type != IBV_MW_TYPE_1 && type != IBV_MW_TYPE_2) return fail(EINVAL);
-  auto mw = std::make_unique<Mw>();
+  auto made = table_.make();
+  if (!made) return tl::unexpected(made.error());
+  std::unique_ptr<Mw> mw = std::move(*made);
   const auto kind = type == IBV_MW_TYPE_1 ? memory::RegionKind::kWindow1 : memory::RegionKind::kWindow2;
   memory::make_window(mw->window, kind, Pd::of(pd).id);
-  const auto key = shard().exclusively([&] { return shard().keys().insert(&mw->window); });
+  engine::Shard& shard = device_.shard();
+  const auto key = shard.exclusively([&] { return shard.keys().insert(&mw->window); });
   if (!key) return tl::unexpected(key.error());
-  mw->context = &abi().context;
+  mw->context = device_.context();
   mw->pd = pd;
   mw->rkey = *key;
-  mw->handle = next_handle();
+  mw->handle = device_.next_handle();
   mw->type = type;
   ++Pd::of(pd).users;
-  const std::lock_guard guard(objects_mutex_);
-  mws_.push_back(*mw);
-  return mw.release();
+  return table_.add(std::move(mw));
 }
 
-void SoftwareContext::retire(Mw& mw) {
-  shard().exclusively([&] {
+void MemoryWindows::retire(Mw& mw) {
+  engine::Shard& shard = device_.shard();
+  shard.exclusively([&] {
     memory::unbind_window(mw.window);
-    shard().keys().remove(mw.window.key);
+    shard.keys().remove(mw.window.key);
   });
 }
 
-int SoftwareContext::dealloc_mw(ibv_mw* mw) {
+int MemoryWindows::dealloc(ibv_mw* mw) {
   retire(Mw::of(mw));
   --Pd::of(mw->pd).users;
-  const std::lock_guard guard(objects_mutex_);
-  delete &Mw::of(mw);
+  table_.destroy(Mw::of(mw));
   return 0;
 }
 

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "adapter/multicast.h"
+
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <mutex>
 #include <new>
 
-#include "adapter/software_context.h"
+#include "adapter/queue_pair.h"
 
 namespace verbena::adapter {
 namespace {
@@ -20,12 +22,12 @@ roce::Address address_of(const ibv_gid& gid) {
 
 // The LID is only remembered: RoCE has none (IBTA annex A16, 16.5.2), and the kernel, too, tells by it what
 // is attached already and what is to be detached.
-int SoftwareContext::attach_mcast(ibv_qp* abi_qp, const ibv_gid* gid, uint16_t lid) {
-  Qp& qp = Qp::of(abi_qp);
-  const MulticastBinding binding{address_of(*gid), lid};
+int attach_to_group(Qp& qp, const ibv_gid& gid, uint16_t lid) {
+  OpenDevice& device = qp.owner;
+  const MulticastBinding binding{address_of(gid), lid};
   if (!binding.group.is_multicast() || qp.init.qp_type != IBV_QPT_UD) return EINVAL;
-  if (is_gone()) return EIO;
-  if (engine_->inherited()) return ENODEV;
+  if (device.is_gone()) return EIO;
+  if (device.inherited()) return ENODEV;
   const std::lock_guard modifying(qp.modifying);
   if (std::ranges::find(qp.multicast, binding) != qp.multicast.end()) return 0;
   try {
@@ -33,27 +35,28 @@ int SoftwareContext::attach_mcast(ibv_qp* abi_qp, const ibv_gid* gid, uint16_t l
   } catch (const std::bad_alloc&) {
     return ENOMEM;
   }
-  const auto attached =
-      engine_->multicast().attach({device_index_, binding.group},
-                                  {qp.transport, (qp.create_flags & IBV_QP_CREATE_BLOCK_SELF_MCAST_LB) != 0});
+  const auto attached = device.engine()->multicast().attach(
+      {device.index(), binding.group},
+      {qp.transport, (qp.create_flags & IBV_QP_CREATE_BLOCK_SELF_MCAST_LB) != 0});
   if (!attached) return attached.error().code;
   qp.multicast.push_back(binding);
   return 0;
 }
 
-int SoftwareContext::detach_mcast(ibv_qp* abi_qp, const ibv_gid* gid, uint16_t lid) {
-  Qp& qp = Qp::of(abi_qp);
+int detach_from_group(Qp& qp, const ibv_gid& gid, uint16_t lid) {
   const std::lock_guard modifying(qp.modifying);
-  const auto bound = std::ranges::find(qp.multicast, MulticastBinding{address_of(*gid), lid});
+  const auto bound = std::ranges::find(qp.multicast, MulticastBinding{address_of(gid), lid});
   if (bound == qp.multicast.end()) return EINVAL;
-  leave(qp, *bound);
+  leave_group(qp, *bound);
   qp.multicast.erase(bound);
   return 0;
 }
 
-void SoftwareContext::leave(Qp& qp, const MulticastBinding& binding) {
+void leave_group(Qp& qp, const MulticastBinding& binding) {
   // In a child after fork() the groups are its parent's, and nothing comes from them.
-  if (!engine_->inherited()) engine_->multicast().detach({device_index_, binding.group}, *qp.transport);
+  OpenDevice& device = qp.owner;
+  if (!device.inherited())
+    device.engine()->multicast().detach({device.index(), binding.group}, *qp.transport);
 }
 
 }  // namespace verbena::adapter

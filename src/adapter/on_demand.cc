@@ -6,7 +6,10 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "adapter/software_context.h"
+#include "adapter/memory_regions.h"
+#include "adapter/protection_domains.h"
+#include "memory/guarded.h"
+#include "memory/key_table.h"
 
 namespace verbena::adapter {
 namespace {
@@ -42,15 +45,16 @@ void prefetch_later(const Range& range) {
 
 }  // namespace
 
-int SoftwareContext::advise_mr(ibv_pd* pd, ibv_advise_mr_advice advice, uint32_t flags,
-                               std::span<const ibv_sge> list) {
+int MemoryRegions::advise(ibv_pd* pd, ibv_advise_mr_advice advice, uint32_t flags,
+                          std::span<const ibv_sge> list) {
   if ((flags & ~uint32_t{IBV_ADVISE_MR_FLAG_FLUSH}) != 0 || list.empty()) return EINVAL;
   if (!is_known(advice)) return EOPNOTSUPP;
   const bool writable = advice == IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE;
   const bool now = (flags & IBV_ADVISE_MR_FLAG_FLUSH) != 0;
   for (const ibv_sge& sge : list) {
+    engine::Shard& shard = device_.shard();
     const auto range =
-        shard().exclusively([&] { return find_range(shard().keys(), Pd::of(pd).id, sge, writable); });
+        shard.exclusively([&] { return find_range(shard.keys(), Pd::of(pd).id, sge, writable); });
     if (!range) return range.error().code;
     // Advice that need not be carried out at once cannot fail either.
     if (range->at == nullptr) {

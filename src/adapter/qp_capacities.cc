@@ -26,4 +26,15 @@ void round_up(ibv_qp_cap& cap) {
   if (cap.max_recv_wr > 0) cap.max_recv_wr = std::bit_ceil(cap.max_recv_wr);
 }
 
+Result<QpRings> QpRings::create(const ibv_qp_cap& cap, CustomMemory* memory) {
+  const uint32_t send_extra = std::max<uint32_t>(cap.max_send_sge * sizeof(ibv_sge), cap.max_inline_data);
+  auto send = queues::SendQueue::create(cap.max_send_wr, send_extra, {memory, queues::RingKind::kSend});
+  if (!send) return tl::unexpected(send.error());
+  auto recv =
+      queues::RecvQueue::create(cap.max_recv_wr, cap.max_recv_sge * static_cast<uint32_t>(sizeof(ibv_sge)),
+                                {memory, queues::RingKind::kReceive});
+  if (!recv) return tl::unexpected(recv.error());
+  return QpRings{std::move(*send), std::move(*recv)};
+}
+
 }  // namespace verbena::adapter

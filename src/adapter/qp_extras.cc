@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "adapter/qp_extras.h"
 
+#include "adapter/protection_domains.h"
 #include "adapter/send_rules.h"
-#include "adapter/software_context.h"
 
 namespace verbena::adapter {
 namespace {
@@ -51,12 +51,6 @@ void apply_extras(Qp& qp, const ibv_qp_init_attr_ex& attr) {
   if (!has(attr, IBV_QP_INIT_ATTR_SEND_OPS_FLAGS)) return;
   qp.extended = true;
   fill_send_operations(qp, attr.send_ops_flags);
-}
-
-// Null for a QP that was not made for it (ibv_create_qp_ex(3)).
-ibv_qp_ex* SoftwareContext::qp_to_qp_ex(ibv_qp* abi_qp) {
-  Qp& qp = Qp::of(abi_qp);
-  return qp.extended ? &qp : nullptr;
 }
 
 }  // namespace verbena::adapter

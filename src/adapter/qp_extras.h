@@ -3,7 +3,7 @@
 
 #include <infiniband/verbs.h>
 
-#include "adapter/objects.h"
+#include "adapter/queue_pair.h"
 
 namespace verbena::adapter {
 

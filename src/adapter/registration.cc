@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "adapter/registration.h"
 
-#include "adapter/objects.h"
+#include "adapter/protection_domains.h"
 #include "memory/window.h"
 
 namespace verbena::adapter {

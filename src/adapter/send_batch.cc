@@ -4,8 +4,11 @@
 #include <algorithm>
 #include <cstring>
 
+#include "adapter/address_handles.h"
 #include "adapter/limits.h"
-#include "adapter/objects.h"
+#include "adapter/memory_windows.h"
+#include "adapter/protection_domains.h"
+#include "adapter/queue_pair.h"
 #include "adapter/send_request.h"
 #include "memory/guarded.h"
 #include "memory/placement.h"

@@ -5,7 +5,9 @@
 #include <array>
 #include <cstring>
 
+#include "adapter/address_handles.h"
 #include "adapter/limits.h"
+#include "adapter/protection_domains.h"
 #include "adapter/send_rules.h"
 #include "memory/guarded.h"
 #include "transport/gather.h"

@@ -14,12 +14,12 @@ namespace {
 // A link of the agent as a device.
 class SoftwareDevice : public provider::Device {
  public:
-  explicit SoftwareDevice(const control::Link& link) : link_(link) {
+  explicit SoftwareDevice(const agent_client::Link& link) : link_(link) {
     info_.name = link.name;
     info_.dev_name = fmt::format("uverbs{}", link.device_index);
     info_.dev_path = fmt::format("/sys/class/infiniband_verbs/{}", info_.dev_name);
     info_.ibdev_path = fmt::format("/sys/class/infiniband/{}", info_.name);
-    const auto guid = control::guid_of(link);
+    const auto guid = agent_client::guid_of(link);
     std::memcpy(&info_.guid, guid.data(), sizeof info_.guid);
     info_.index = static_cast<int>(link.device_index);
   }
@@ -30,7 +30,7 @@ class SoftwareDevice : public provider::Device {
   }
 
  private:
-  const control::Link link_;
+  const agent_client::Link link_;
   provider::DeviceInfo info_;
 };
 
@@ -44,7 +44,7 @@ class SoftwareAdapter : public provider::Provider {
     }
     std::vector<std::shared_ptr<provider::Device>> devices;
     devices.reserve(links->size());
-    for (const control::Link& link : *links) devices.push_back(std::make_shared<SoftwareDevice>(link));
+    for (const agent_client::Link& link : *links) devices.push_back(std::make_shared<SoftwareDevice>(link));
     return devices;
   }
 
@@ -53,7 +53,7 @@ class SoftwareAdapter : public provider::Provider {
     if (!file) return tl::unexpected(file.error());
     auto links = engine::Engine::list_links();
     if (!links) return tl::unexpected(links.error());
-    for (const control::Link& link : *links) {
+    for (const agent_client::Link& link : *links) {
       if (link.name != (*file)->device_memory()->device()) continue;
       auto device = std::make_shared<SoftwareDevice>(link);
       auto context = SoftwareContext::import(link, device->info().guid, *file, cmd_fd);

@@ -4,33 +4,17 @@
 #include <algorithm>
 #include <cstring>
 
+#include "adapter/async_event_delivery.h"
+#include "adapter/data_path.h"
+#include "adapter/device_queries.h"
 #include "adapter/limits.h"
-#include "base/device_clock.h"
-#include "base/log.h"
-#include "control/path_mtu.h"
+#include "adapter/multicast.h"
+#include "adapter/raw_queue_pairs.h"
 #include "memory/guarded.h"
-#include "roce/packet.h"
-#include "transport/tag_matching.h"
 
 namespace verbena::adapter {
-namespace {
 
-using control::Link;
-
-// Capabilities that later headers name IBV_DEVICE_FLUSH_GLOBAL and IBV_DEVICE_ATOMIC_WRITE (the kernel's
-// ib_user_verbs.h has them).
-constexpr uint64_t kFlushGlobalFlag = 1ull << 38;
-constexpr uint64_t kAtomicWriteFlag = 1ull << 40;
-
-}  // namespace
-
-ibv_mtu path_mtu_of(uint32_t netdev_mtu) {
-  return static_cast<ibv_mtu>(control::path_mtu_of(netdev_mtu));
-}
-
-uint32_t mtu_bytes(ibv_mtu mtu) {
-  return mtu < IBV_MTU_256 || mtu > IBV_MTU_4096 ? 0 : 128u << mtu;
-}
+using agent_client::Link;
 
 Result<std::unique_ptr<provider::Context>> SoftwareContext::open(const Link& link, uint64_t guid) {
   auto file = CommandFile::create(link.name);
@@ -50,303 +34,341 @@ Result<std::unique_ptr<provider::Context>> SoftwareContext::import(const Link& l
 
 Result<std::unique_ptr<SoftwareContext>> SoftwareContext::make(const Link& link, uint64_t guid,
                                                                std::shared_ptr<CommandFile> file) {
-  auto engine = engine::Engine::acquire();
-  if (!engine) return tl::unexpected(engine.error());
-  auto events = queues::EventChannel::create();
-  if (!events) return tl::unexpected(events.error());
+  auto device = OpenDevice::open(link.device_index, guid, std::move(file));
+  if (!device) return tl::unexpected(device.error());
   memory::install_fault_guard();
-  std::unique_ptr<SoftwareContext> context(
-      new SoftwareContext(std::move(*engine), std::move(*events), std::move(file), link.device_index, guid));
-  if (context->link() == nullptr) return fail(ENODEV);  // gone since it was listed
-  (*context).engine_->subscribe(*context);
-  context->command_file_->join(*context);
+  std::unique_ptr<SoftwareContext> context(new SoftwareContext(std::move(*device)));
+  context->device_->command_file().join(*context);
   return context;
 }
 
-SoftwareContext::SoftwareContext(std::shared_ptr<engine::Engine> engine,
-                                 std::unique_ptr<queues::EventChannel> events,
-                                 std::shared_ptr<CommandFile> command_file, uint32_t device_index,
-                                 uint64_t guid)
-    : engine_(std::move(engine)),
-      events_(std::move(events)),
-      command_file_(std::move(command_file)),
-      device_index_(device_index),
-      guid_(guid),
-      port_events_(kPortEvents, {.element = {.port_num = 1}, .event_type = {}}, nullptr) {
+SoftwareContext::SoftwareContext(std::unique_ptr<OpenDevice> device)
+    : device_(std::move(device)),
+      threads_(*device_),
+      domains_(*device_),
+      device_memories_(*device_),
+      regions_(*device_),
+      windows_(*device_),
+      channels_(*device_),
+      completion_queues_(*device_),
+      address_handles_(*device_),
+      xrc_domains_(*device_),
+      shared_queues_(*device_),
+      counters_(*device_),
+      work_queues_(*device_),
+      indirection_tables_(*device_),
+      queue_pairs_(*device_),
+      flows_(*device_),
+      link_watch_(*device_, [this] { queue_pairs_.fail_all(); }) {
   ibv_context& abi_context = abi().context;
-  abi_context.async_fd = events_->fd();
+  device_->set_context(abi_context);
+  abi_context.async_fd = device_->events().fd();
   // Nothing is ever told through it; but programs poll, dup and keep it as they would /dev/infiniband's.
-  abi_context.cmd_fd = command_file_->device_memory()->fd();
+  abi_context.cmd_fd = device_->command_file().device_memory()->fd();
   abi_context.num_comp_vectors = kCompletionVectors;
   fill_data_path(abi_context.ops);
 }
 
-// Users before what they use. Nobody waits for events to be acknowledged: whoever closes a device has given
-// them up.
 SoftwareContext::~SoftwareContext() {
-  engine_->unsubscribe(*this);
-  command_file_->leave(*this);
-  const auto destroy_all = [](auto& list, auto before) {
-    while (!list.empty()) {
-      auto& object = list.pop_front();
-      before(object);
-      delete &object;
-    }
-  };
-  destroy_all(flows_, [&](Flow& flow) { uproot(flow); });
-  destroy_all(qps_, [&](Qp& qp) { retire(qp); });
-  destroy_all(rwq_tables_, [](RwqIndTable&) {});
-  destroy_all(wqs_, [&](Wq& wq) { retire(wq); });
-  destroy_all(counters_, [](Counters&) {});
-  destroy_all(srqs_, [&](Srq& srq) { retire(srq); });
-  destroy_all(xrcds_, [](Xrcd&) {});
-  destroy_all(ahs_, [](Ah&) {});
-  destroy_all(cqs_, [&](Cq& cq) { withdraw_events(cq); });
-  destroy_all(channels_, [](CompChannel&) {});
-  destroy_all(mws_, [&](Mw& mw) { retire(mw); });
-  destroy_all(mrs_, [](Mr&) {});
-  destroy_all(dms_, [&](Dm& dm) {
-    if (engine_->inherited()) dm.memory->abandon();
-  });
-  destroy_all(pds_, [](Pd&) {});
-  destroy_all(tds_, [](Td&) {});
-  if (!engine_->inherited()) port_events_.withdraw(events());
-}
-
-std::shared_ptr<const Link> SoftwareContext::link() const {
-  return engine_->link(device_index_);
+  device_->command_file().leave(*this);
 }
 
 // ---- queries
 
 int SoftwareContext::query_device(ibv_device_attr_ex* attr, size_t attr_size) {
-  if (is_gone()) return EIO;
-  ibv_device_attr_ex all{};
-  ibv_device_attr& a = all.orig_attr;
-  std::strncpy(a.fw_ver, "0.1.0", sizeof a.fw_ver - 1);
-  a.node_guid = a.sys_image_guid = guid_;
-  a.max_mr_size = UINT64_MAX;
-  a.page_size_cap = 0xfffff000;
-  a.vendor_id = 0xffffff;  // as rxe: no vendor
-  a.max_qp = kMaxQp;
-  a.max_qp_wr = kMaxQpWr;
-  a.device_cap_flags = IBV_DEVICE_BAD_PKEY_CNTR | IBV_DEVICE_BAD_QKEY_CNTR | IBV_DEVICE_UD_AV_PORT_ENFORCE |
-                       IBV_DEVICE_PORT_ACTIVE_EVENT | IBV_DEVICE_SYS_IMAGE_GUID | IBV_DEVICE_RC_RNR_NAK_GEN |
-                       IBV_DEVICE_SRQ_RESIZE | IBV_DEVICE_XRC;
+  if (device_->is_gone()) return EIO;
+  ibv_device_attr_ex all = DeviceQueries(*device_).device();
+  regions_.fill_attributes(all);
   fill_raw_packet_capabilities(all);
-  all.device_cap_flags_ex = a.device_cap_flags | kFlushGlobalFlag | kAtomicWriteFlag;
-  a.max_sge = kMaxSge;
-  a.max_sge_rd = kMaxSge;
-  a.max_cq = kMaxCq;
-  a.max_cqe = kMaxCqe;
-  a.max_pd = kMaxPd;
-  a.max_qp_rd_atom = kMaxReadAtomic;
-  a.max_res_rd_atom = kMaxReadAtomic * kMaxQp;
-  a.max_qp_init_rd_atom = kMaxReadAtomic;
-  a.atomic_cap = IBV_ATOMIC_GLOB;  // they are the processor's own
-  a.max_ah = kMaxAh;
-  a.max_srq = kMaxSrq;
-  a.max_srq_wr = kMaxSrqWr;
-  a.max_srq_sge = kMaxSge;
-  a.max_pkeys = kPkeyTableLength;
-  a.max_mcast_grp = static_cast<int>(engine::MulticastGroups::kMost);
-  a.max_mcast_qp_attach = kMaxQp;
-  a.max_total_mcast_qp_attach = a.max_mcast_grp * a.max_mcast_qp_attach;
-  a.local_ca_ack_delay = 15;
-  a.phys_port_cnt = kPorts;
-  all.phys_port_cnt_ex = kPorts;
-  all.tm_caps.max_rndv_hdr_size = transport::kMaxRendezvousMessage;
-  all.tm_caps.max_num_tags = kMaxTags;
-  all.tm_caps.max_ops = kMaxTagOperations;
-  all.tm_caps.max_sge = kMaxSge;
-  all.tm_caps.flags = IBV_TM_CAP_RC;
-  all.completion_timestamp_mask = ~uint64_t{0};
-  all.hca_core_clock = kDeviceClockKhz;
-  all.cq_mod_caps = {.max_cq_count = UINT16_MAX, .max_cq_period = UINT16_MAX};
-  fill_memory_attributes(all);
   std::memcpy(attr, &all, std::min(attr_size, sizeof all));
   return 0;
 }
 
 int SoftwareContext::query_port(uint8_t port, ibv_port_attr* attr) {
-  if (is_gone()) return EIO;
-  if (port != 1) return EINVAL;
-  const auto now = link();
-  const bool up = now != nullptr && is_up(*now);
-  if (now != nullptr && now->up && !up) {
-    log_warning("port 1 of {} is down: {}", now->name, engine_->no_wire_reason());
-  }
-  std::memset(attr, 0, sizeof *attr);
-  attr->state = up ? IBV_PORT_ACTIVE : IBV_PORT_DOWN;
-  attr->max_mtu = IBV_MTU_4096;
-  attr->active_mtu = path_mtu_of(now != nullptr ? now->mtu : 0);
-  attr->gid_tbl_len = static_cast<int>(control::kGidTableLength);
-  attr->port_cap_flags = IBV_PORT_CM_SUP;
-  attr->max_msg_sz = kMaxMessageBytes;
-  attr->pkey_tbl_len = kPkeyTableLength;
-  attr->max_vl_num = 1;
-  attr->active_width = 1;
-  attr->active_speed = 1;
-  // As rxe: LinkUp, Polling, Disabled (IBTA volume 1, 14.2.5.6).
-  attr->phys_state = up ? 5 : now != nullptr && now->up ? 2 : 3;
-  attr->link_layer = IBV_LINK_LAYER_ETHERNET;
-  return 0;
+  return DeviceQueries(*device_).port(port, *attr);
 }
 
 int SoftwareContext::query_gid(uint8_t port, int index, ibv_gid* gid) {
-  if (port != 1 || index < 0 || index >= static_cast<int>(control::kGidTableLength)) return EINVAL;
-  std::memset(gid, 0, sizeof *gid);
-  const auto now = link();
-  if (now == nullptr) return 0;
-  for (const control::GidEntry& entry : now->gids) {
-    if (entry.index == static_cast<uint32_t>(index)) std::memcpy(gid->raw, entry.gid.bytes.data(), 16);
-  }
-  return 0;
+  return DeviceQueries(*device_).gid(port, index, *gid);
 }
 
 int SoftwareContext::query_gid_entry(uint8_t port, uint32_t index, ibv_gid_entry* entry) {
-  if (port != 1 || index >= control::kGidTableLength) return EINVAL;
-  for (const ibv_gid_entry& found : gid_table()) {
-    if (found.gid_index != index) continue;
-    *entry = found;
-    return 0;
-  }
-  return ENODATA;
-}
-
-std::vector<ibv_gid_entry> SoftwareContext::gid_table() {
-  std::vector<ibv_gid_entry> table;
-  const auto now = link();
-  if (now == nullptr) return table;
-  for (const control::GidEntry& entry : now->gids) {
-    ibv_gid_entry out{};
-    std::memcpy(out.gid.raw, entry.gid.bytes.data(), 16);
-    out.gid_index = entry.index;
-    out.port_num = 1;
-    out.gid_type = IBV_GID_TYPE_ROCE_V2;
-    out.ndev_ifindex = now->interface_index;
-    table.push_back(out);
-  }
-  return table;
+  return DeviceQueries(*device_).gid_entry(port, index, *entry);
 }
 
 int SoftwareContext::query_pkey(uint8_t port, int index, __be16* pkey) {
-  if (port != 1 || index < 0 || index >= kPkeyTableLength) return EINVAL;
-  *pkey = byteswap(roce::kDefaultPkey);
-  return 0;
+  return DeviceQueries(*device_).pkey(port, index, *pkey);
 }
 
-// The clock in one number, as hardware drivers tell it: programs read tv_nsec alone and compare it with
-// timestamps.
+std::vector<ibv_gid_entry> SoftwareContext::gid_table() {
+  return DeviceQueries(*device_).gid_table();
+}
+
 int SoftwareContext::query_rt_values(ibv_values_ex* values) {
-  if ((values->comp_mask & ~uint32_t{IBV_VALUES_MASK_RAW_CLOCK}) != 0) return EINVAL;
-  if ((values->comp_mask & IBV_VALUES_MASK_RAW_CLOCK) != 0)
-    values->raw_clock = {.tv_sec = 0, .tv_nsec = static_cast<long>(device_clock())};
-  return 0;
+  return DeviceQueries::clock(*values);
 }
 
-// ---- events of the port
+// ---- domains and memory
 
-void SoftwareContext::on_links(const std::vector<Link>& before, const std::vector<Link>& now) {
-  const auto find = [&](const std::vector<Link>& links) -> const Link* {
-    const auto at = std::find_if(links.begin(), links.end(),
-                                 [&](const Link& l) { return l.device_index == device_index_; });
-    return at == links.end() ? nullptr : &*at;
-  };
-  const Link* was = find(before);
-  const Link* is = find(now);
-  if (was == nullptr) return;
-  if (is == nullptr) {
-    disappear();
-    return;
-  }
-  if (is_up(*was) != is_up(*is)) {
-    port_events_.post(is_up(*is) ? IBV_EVENT_PORT_ACTIVE : IBV_EVENT_PORT_ERR, events());
-  }
-  if (was->gids != is->gids) port_events_.post(IBV_EVENT_GID_CHANGE, events());
+Result<ibv_pd*> SoftwareContext::alloc_pd() {
+  return domains_.alloc();
 }
 
-// The link was deleted. As when the kernel takes a device away: the application is told, once and for all,
-// its requests are flushed, and whatever it asks for from here on answers EIO; what it has it may destroy.
-void SoftwareContext::disappear() {
-  if (gone_.exchange(true)) return;
-  {
-    const std::lock_guard guard(objects_mutex_);
-    for (Qp& qp : qps_) {
-      qp.shard.exclusively([&] {
-        const ibv_qp_state state = qp.transport->state();
-        if (state == IBV_QPS_RESET || state == IBV_QPS_ERR) return;
-        qp.transport->enter(IBV_QPS_ERR);
-        qp.shard.touched(*qp.transport);
-      });
-    }
-  }
-  port_events_.post(IBV_EVENT_DEVICE_FATAL, events());
-  events().end();
+int SoftwareContext::dealloc_pd(ibv_pd* pd) {
+  return domains_.dealloc(pd);
 }
 
-// ---- addresses
+Result<ibv_pd*> SoftwareContext::alloc_parent_domain(ibv_parent_domain_init_attr* attr) {
+  return domains_.alloc_parent(*attr);
+}
 
-Result<roce::Path> SoftwareContext::resolve(const ibv_ah_attr& attr) const {
-  // RoCE knows global addresses only.
-  if (attr.is_global == 0 || attr.port_num != 1) return fail(EINVAL);
-  const auto now = link();
-  if (now == nullptr) return fail(ENODEV);
-  const auto entry = std::find_if(now->gids.begin(), now->gids.end(),
-                                  [&](const control::GidEntry& e) { return e.index == attr.grh.sgid_index; });
-  if (entry == now->gids.end()) return fail(EINVAL);
-  roce::Path path;
-  path.source = entry->gid;
-  std::memcpy(path.destination.bytes.data(), attr.grh.dgid.raw, 16);
-  const bool multicast = path.destination.is_multicast();
-  if (multicast && path.destination.is_ipv4() != path.source.is_ipv4()) {
-    // Programs choose their GID by one measure and the group by another (perftest's is an IPv6 address by
-    // default): the datagram leaves from the link's address of the group's family.
-    const auto other = std::ranges::find_if(
-        now->gids, [&](const control::GidEntry& e) { return e.gid.is_ipv4() == path.destination.is_ipv4(); });
-    if (other != now->gids.end()) path.source = other->gid;
-  }
-  if (path.destination.is_zero() || path.destination.is_ipv4() != path.source.is_ipv4()) return fail(EINVAL);
-  if (path.destination.is_link_local() || multicast) path.interface_index = now->interface_index;
-  path.flow_label = attr.grh.flow_label & 0xfffff;
-  path.traffic_class = attr.grh.traffic_class;
-  // The kernel, too, takes the hop limit of the route and not the attribute's (ibv_rc_pingpong asks for 1).
-  // For a group there is no such route.
-  path.hop_limit = multicast ? std::max<uint8_t>(attr.grh.hop_limit, 1) : 64;
-  return path;
+Result<ibv_td*> SoftwareContext::alloc_td(ibv_td_init_attr* attr) {
+  return threads_.alloc(*attr);
+}
+
+int SoftwareContext::dealloc_td(ibv_td* td) {
+  return threads_.dealloc(td);
+}
+
+Result<ibv_mr*> SoftwareContext::reg_mr(ibv_pd* pd, void* addr, size_t length, uint64_t iova,
+                                        unsigned access) {
+  return regions_.reg(pd, addr, length, iova, access);
+}
+
+int SoftwareContext::rereg_mr(ibv_mr* mr, int flags, ibv_pd* pd, void* addr, size_t length, int access) {
+  return regions_.rereg(mr, flags, pd, addr, length, access);
+}
+
+Result<ibv_mr*> SoftwareContext::reg_dmabuf_mr(ibv_pd* pd, uint64_t offset, size_t length, uint64_t iova,
+                                               int fd, int access) {
+  return regions_.reg_dmabuf(pd, offset, length, iova, fd, access);
+}
+
+int SoftwareContext::dereg_mr(ibv_mr* mr) {
+  return regions_.dereg(mr);
+}
+
+Result<ibv_mr*> SoftwareContext::alloc_null_mr(ibv_pd* pd) {
+  return regions_.alloc_null(pd);
+}
+
+int SoftwareContext::advise_mr(ibv_pd* pd, ibv_advise_mr_advice advice, uint32_t flags,
+                               std::span<const ibv_sge> list) {
+  return regions_.advise(pd, advice, flags, list);
+}
+
+Result<ibv_mw*> SoftwareContext::alloc_mw(ibv_pd* pd, ibv_mw_type type) {
+  return windows_.alloc(pd, type);
+}
+
+int SoftwareContext::dealloc_mw(ibv_mw* mw) {
+  return windows_.dealloc(mw);
+}
+
+Result<ibv_dm*> SoftwareContext::alloc_dm(ibv_alloc_dm_attr* attr) {
+  return device_memories_.alloc(*attr);
+}
+
+int SoftwareContext::free_dm(ibv_dm* dm) {
+  return device_memories_.free(dm);
+}
+
+Result<ibv_mr*> SoftwareContext::reg_dm_mr(ibv_pd* pd, ibv_dm* dm, uint64_t offset, size_t length,
+                                           unsigned access) {
+  return regions_.reg_device_memory(pd, dm, offset, length, access);
+}
+
+// What is imported comes in imports.cc.
+
+void SoftwareContext::unimport_pd(ibv_pd* pd) {
+  domains_.unimport(pd);
+}
+
+void SoftwareContext::unimport_mr(ibv_mr* mr) {
+  regions_.unimport(mr);
+}
+
+void SoftwareContext::unimport_dm(ibv_dm* dm) {
+  device_memories_.unimport(dm);
+}
+
+// ---- completion
+
+Result<ibv_comp_channel*> SoftwareContext::create_comp_channel() {
+  return channels_.create();
+}
+
+int SoftwareContext::destroy_comp_channel(ibv_comp_channel* channel) {
+  return channels_.destroy(channel);
+}
+
+Result<ibv_cq*> SoftwareContext::create_cq(int cqe, void* cq_context, ibv_comp_channel* channel,
+                                           int comp_vector) {
+  return completion_queues_.create(cqe, cq_context, channel, comp_vector);
+}
+
+Result<ibv_cq_ex*> SoftwareContext::create_cq_ex(ibv_cq_init_attr_ex* attr) {
+  return completion_queues_.create_ex(*attr);
+}
+
+int SoftwareContext::resize_cq(ibv_cq* cq, int cqe) {
+  return completion_queues_.resize(cq, cqe);
+}
+
+int SoftwareContext::modify_cq(ibv_cq* cq, ibv_modify_cq_attr* attr) {
+  return completion_queues_.modify(cq, *attr);
+}
+
+int SoftwareContext::destroy_cq(ibv_cq* cq) {
+  return completion_queues_.destroy(cq);
+}
+
+int SoftwareContext::get_cq_event(ibv_comp_channel* channel, ibv_cq** cq, void** cq_context) {
+  return CompletionQueues::get_event(channel, cq, cq_context);
+}
+
+void SoftwareContext::ack_cq_events(ibv_cq* cq, unsigned count) {
+  CompletionQueues::acknowledge_events(cq, count);
+}
+
+int SoftwareContext::get_async_event(ibv_async_event* event) {
+  return adapter::get_async_event(device_->events(), event);
+}
+
+void SoftwareContext::ack_async_event(ibv_async_event* event) {
+  acknowledge_async_event(*event);
+}
+
+// ---- queue pairs
+
+Result<ibv_qp*> SoftwareContext::create_qp(ibv_qp_init_attr_ex* attr) {
+  return queue_pairs_.create(*attr);
+}
+
+Result<ibv_qp*> SoftwareContext::open_qp(ibv_qp_open_attr* attr) {
+  return queue_pairs_.open(*attr);
+}
+
+int SoftwareContext::modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask) {
+  return queue_pairs_.modify(qp, *attr, mask);
+}
+
+int SoftwareContext::query_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask, ibv_qp_init_attr* init_attr) {
+  return queue_pairs_.query(qp, *attr, mask, *init_attr);
+}
+
+int SoftwareContext::destroy_qp(ibv_qp* qp) {
+  return queue_pairs_.destroy(qp);
+}
+
+// Null for a QP that was not made for it (ibv_create_qp_ex(3)).
+ibv_qp_ex* SoftwareContext::qp_to_qp_ex(ibv_qp* qp) {
+  return Qp::of(qp).extended ? &Qp::of(qp) : nullptr;
+}
+
+int SoftwareContext::attach_mcast(ibv_qp* qp, const ibv_gid* gid, uint16_t lid) {
+  return attach_to_group(Qp::of(qp), *gid, lid);
+}
+
+int SoftwareContext::detach_mcast(ibv_qp* qp, const ibv_gid* gid, uint16_t lid) {
+  return detach_from_group(Qp::of(qp), *gid, lid);
+}
+
+// ---- raw packets
+
+int SoftwareContext::modify_qp_rate_limit(ibv_qp* qp, const ibv_qp_rate_limit_attr* attr) {
+  return queue_pairs_.modify_rate_limit(qp, *attr);
+}
+
+Result<ibv_flow*> SoftwareContext::create_flow(ibv_qp* qp, const ibv_flow_attr* attr) {
+  return flows_.create(qp, *attr);
+}
+
+int SoftwareContext::destroy_flow(ibv_flow* flow) {
+  return flows_.destroy(flow);
+}
+
+Result<ibv_wq*> SoftwareContext::create_wq(ibv_wq_init_attr* attr) {
+  return work_queues_.create(*attr);
+}
+
+int SoftwareContext::modify_wq(ibv_wq* wq, const ibv_wq_attr* attr) {
+  return work_queues_.modify(wq, *attr);
+}
+
+int SoftwareContext::destroy_wq(ibv_wq* wq) {
+  return work_queues_.destroy(wq);
+}
+
+Result<ibv_rwq_ind_table*> SoftwareContext::create_rwq_ind_table(const ibv_rwq_ind_table_init_attr* attr) {
+  return indirection_tables_.create(*attr);
+}
+
+int SoftwareContext::destroy_rwq_ind_table(ibv_rwq_ind_table* table) {
+  return indirection_tables_.destroy(table);
+}
+
+Result<ibv_counters*> SoftwareContext::create_counters(const ibv_counters_init_attr* attr) {
+  return counters_.create(*attr);
+}
+
+int SoftwareContext::destroy_counters(ibv_counters* counters) {
+  return counters_.destroy(counters);
+}
+
+int SoftwareContext::attach_counters(ibv_counters* counters, const ibv_counter_attach_attr* attr,
+                                     ibv_flow* flow) {
+  return counters_.attach(counters, *attr, flow);
+}
+
+int SoftwareContext::read_counters(ibv_counters* counters, uint64_t* values, uint32_t count, uint32_t flags) {
+  return counters_.read(counters, values, count, flags);
+}
+
+// ---- shared receive queues, XRC domains, addresses
+
+Result<ibv_srq*> SoftwareContext::create_srq(ibv_srq_init_attr_ex* attr) {
+  return shared_queues_.create(*attr);
+}
+
+int SoftwareContext::modify_srq(ibv_srq* srq, ibv_srq_attr* attr, int mask) {
+  return shared_queues_.modify(srq, *attr, mask);
+}
+
+int SoftwareContext::query_srq(ibv_srq* srq, ibv_srq_attr* attr) {
+  return shared_queues_.query(srq, *attr);
+}
+
+int SoftwareContext::post_srq_ops(ibv_srq* srq, ibv_ops_wr* wr, ibv_ops_wr** bad_wr) {
+  return shared_queues_.post_operations(srq, wr, bad_wr);
+}
+
+int SoftwareContext::get_srq_num(ibv_srq* srq, uint32_t* number) {
+  return shared_queues_.number(srq, *number);
+}
+
+int SoftwareContext::destroy_srq(ibv_srq* srq) {
+  return shared_queues_.destroy(srq);
+}
+
+Result<ibv_xrcd*> SoftwareContext::open_xrcd(ibv_xrcd_init_attr* attr) {
+  return xrc_domains_.open(*attr);
+}
+
+int SoftwareContext::close_xrcd(ibv_xrcd* xrcd) {
+  return xrc_domains_.close(xrcd);
 }
 
 Result<ibv_ah*> SoftwareContext::create_ah(ibv_pd* pd, ibv_ah_attr* attr) {
-  if (is_gone()) return fail(EIO);
-  auto path = resolve(*attr);
-  if (!path) return tl::unexpected(path.error());
-  auto ah = std::make_unique<Ah>();
-  ah->context = &abi().context;
-  ah->pd = pd;
-  ah->handle = next_handle();
-  ah->path = *path;
-  ++Pd::of(pd).users;
-  const std::lock_guard guard(objects_mutex_);
-  ahs_.push_back(*ah);
-  return ah.release();
+  return address_handles_.create(pd, *attr);
 }
 
 int SoftwareContext::destroy_ah(ibv_ah* ah) {
-  --Pd::of(ah->pd).users;
-  const std::lock_guard guard(objects_mutex_);
-  delete &Ah::of(ah);
-  return 0;
+  return address_handles_.destroy(ah);
 }
 
 int SoftwareContext::resolve_eth_l2_from_gid(ibv_ah_attr* attr, uint8_t mac[6], uint16_t* vlan) {
-  if (auto path = resolve(*attr); !path) return path.error().code;
-  // Below IP the operating system finds the way; our own address is as good an answer as any and always
-  // there.
-  const auto now = link();
-  if (now == nullptr) return ENODEV;
-  std::memcpy(mac, now->mac.data(), 6);
-  if (vlan != nullptr) *vlan = 0xffff;
-  return 0;
+  return address_handles_.resolve_ethernet(*attr, mac, vlan);
 }
 
 }  // namespace verbena::adapter

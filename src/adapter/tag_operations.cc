@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The list of tagged buffers of a shared receive queue for tag matching: ibv_post_srq_ops(3).
 #include "adapter/limits.h"
-#include "adapter/software_context.h"
+#include "adapter/shared_receive_queues.h"
 #include "queues/tag_list.h"
 
 namespace verbena::adapter {
@@ -37,13 +37,13 @@ Outcome execute(queues::TagList& tags, ibv_ops_wr& wr) {
 
 }  // namespace
 
-int SoftwareContext::post_srq_ops(ibv_srq* abi_srq, ibv_ops_wr* wr, ibv_ops_wr** bad_wr) {
+int SharedReceiveQueues::post_operations(ibv_srq* abi_srq, ibv_ops_wr* wr, ibv_ops_wr** bad_wr) {
   Srq& srq = Srq::of(abi_srq);
   if (srq.type != IBV_SRQT_TM) {
     *bad_wr = wr;
     return EINVAL;
   }
-  return shard().exclusively([&] {
+  return device_.shard().exclusively([&] {
     queues::TagList& tags = *srq.queue->tags();
     for (; wr != nullptr; wr = wr->next) {
       const Outcome outcome = execute(tags, *wr);

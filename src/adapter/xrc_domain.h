@@ -18,7 +18,7 @@ struct QpCore;
 // by the agent; a handle without a descriptor has one of its own. Thread-safe.
 class XrcDomain {
  public:
-  using File = control::Client::DomainFile;
+  using File = agent_client::Client::DomainFile;
 
   // The domain of a descriptor's inode, made if there is none and `create`. Errors: EBADF and others of
   // fstat(2), and of the agent's; as the kernel answers, EAGAIN when there is none and not `create`, EINVAL

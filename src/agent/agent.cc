@@ -10,12 +10,12 @@
 #include <unistd.h>
 
 #include "agent/process.h"
+#include "agent_client/agent_starter.h"
+#include "agent_client/message_socket.h"
+#include "agent_client/status_reader.h"
 #include "base/log.h"
-#include "control/agent_starter.h"
-#include "control/message_socket.h"
-#include "control/state_directory.h"
-#include "control/status_reader.h"
 #include "net/udp/multicast_socket.h"
+#include "paths/state_directory.h"
 
 namespace verbena::agent {
 namespace {
@@ -44,7 +44,7 @@ constexpr Duration kWireRetryInterval = std::chrono::seconds(1);
 Result<UniqueFd> Agent::take_name() {
   UniqueFd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!socket) return fail(errno);
-  const control::AgentAddress address(::geteuid());
+  const agent_client::AgentAddress address(::geteuid());
   if (::bind(socket.get(), address.address(), address.length) != 0) return fail(errno);
   return socket;
 }
@@ -73,7 +73,7 @@ Result<void> Agent::start() {
   auto vault = Vault::create();
   if (!vault) return fail(vault.error().code);
   vault_ = std::move(*vault);
-  if (const auto directory = control::make_state_directory()) {
+  if (const auto directory = paths::make_state_directory()) {
     state_.emplace(*directory);
   } else {
     log_warning("no state directory (errno {}): programs that look into /sys see no devices",
@@ -135,7 +135,7 @@ void Agent::offer_vault(UniqueFd vault) {
     return;
   }
   if (contents.links && !anyone_greeted_) {
-    if (const auto snapshot = control::read_link_file(contents.links.get())) links_.restore(*snapshot);
+    if (const auto snapshot = agent_client::read_link_file(contents.links.get())) links_.restore(*snapshot);
   }
   cm_.expect_returns(now + kReturnTime);
   log_info("took over {} slots of an earlier agent", contents.slots.size());
@@ -176,7 +176,7 @@ bool Agent::accept_one() {
     if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) pause_listening();
     return errno == EINTR || errno == ECONNABORTED;
   }
-  const auto peer = control::peer_credentials(socket.get());
+  const auto peer = agent_client::peer_credentials(socket.get());
   if (!peer) return true;
   const uid_t own = ::geteuid();
   if (own != 0 && peer->uid != own && peer->uid != 0) {
@@ -293,7 +293,7 @@ Result<UniqueFd> Agent::join_group(uint32_t device_index, const roce::Address& g
   if (!group.is_multicast()) return fail(EINVAL);
   if (!wire_.has_sockets()) return fail(ENETDOWN);
   const auto& links = links_.snapshot().links;
-  const auto link = std::find_if(links.begin(), links.end(), [&](const control::Link& known) {
+  const auto link = std::find_if(links.begin(), links.end(), [&](const agent_client::Link& known) {
     return known.device_index == device_index;
   });
   if (link == links.end()) return fail(ENODEV);
@@ -354,23 +354,23 @@ bool Agent::is_qpn_of(uint32_t qpn, uid_t user) {
   return lent && lent->index == slot && lent->borrower.uid == user;
 }
 
-control::AdminResult<void> Agent::add_link(std::string_view name, std::string_view netdev) {
+agent_client::AdminResult<void> Agent::add_link(std::string_view name, std::string_view netdev) {
   auto added = links_.add_link(name, netdev);
   if (added) publish_links();
   return added;
 }
 
-control::AdminResult<void> Agent::delete_link(std::string_view name) {
+agent_client::AdminResult<void> Agent::delete_link(std::string_view name) {
   auto deleted = links_.delete_link(name);
   if (deleted) publish_links();
   return deleted;
 }
 
 void Agent::publish_links() {
-  const std::vector<control::Link> before = links_.snapshot().links;
+  const std::vector<agent_client::Link> before = links_.snapshot().links;
   if (!links_.settle() && published_) return;
   count_downed(before, links_.snapshot().links);
-  auto file = control::write_link_file(links_.snapshot());
+  auto file = agent_client::write_link_file(links_.snapshot());
   published_ = file.has_value();
   if (!published_) {
     log_error("the link table cannot be written: errno {}", file.error().code);
@@ -385,11 +385,11 @@ void Agent::publish_links() {
   consider_idle();
 }
 
-control::SlotStatus Agent::numbers_of(const LentSlot& lent) {
-  control::SlotStatus slot;
+agent_client::SlotStatus Agent::numbers_of(const LentSlot& lent) {
+  agent_client::SlotStatus slot;
   slot.index = lent.index;
   slot.pid = lent.borrower.pid;
-  control::read_status_page(lent.page, slot, control::QpChoice::kAll);
+  agent_client::read_status_page(lent.page, slot, agent_client::QpChoice::kAll);
   return slot;
 }
 
@@ -404,17 +404,17 @@ void Agent::collect_counters() {
 void Agent::show_counters() {
   if (!state_) return;
   std::map<std::string, DeviceCounters> by_link;
-  for (const control::Link& link : links_.snapshot().links) {
+  for (const agent_client::Link& link : links_.snapshot().links) {
     const auto sums = counters_.devices().find(link.device_index);
     if (sums != counters_.devices().end()) by_link[link.name] = sums->second;
   }
   state_->show_counters(std::move(by_link));
 }
 
-control::DeviceCounters Agent::device_counters(uint32_t device_index) {
+agent_client::DeviceCounters Agent::device_counters(uint32_t device_index) {
   collect_counters();
   const auto sums = counters_.devices().find(device_index);
-  return sums != counters_.devices().end() ? sums->second : control::DeviceCounters{};
+  return sums != counters_.devices().end() ? sums->second : agent_client::DeviceCounters{};
 }
 
 void Agent::collect_counters_regularly() {
@@ -437,9 +437,10 @@ void Agent::on_counter_readers() {
   collect_counters_regularly();
 }
 
-void Agent::count_downed(const std::vector<control::Link>& before, const std::vector<control::Link>& now) {
-  for (const control::Link& link : now) {
-    const auto was = std::ranges::find(before, link.device_index, &control::Link::device_index);
+void Agent::count_downed(const std::vector<agent_client::Link>& before,
+                         const std::vector<agent_client::Link>& now) {
+  for (const agent_client::Link& link : now) {
+    const auto was = std::ranges::find(before, link.device_index, &agent_client::Link::device_index);
     if (was != before.end() && was->up && !link.up) counters_.link_downed(link.device_index);
   }
 }
@@ -473,7 +474,7 @@ void Agent::consider_keeper() {
   const TimePoint now = MonotonicClock::now();
   if (keeper != nullptr || !wanted || now < keeper_retry_) return;
   keeper_retry_ = now + kKeeperRetryInterval;
-  const auto started = control::start_agent("/proc/self/exe", {"--keep-vault"});
+  const auto started = agent_client::start_agent("/proc/self/exe", {"--keep-vault"});
   if (!started) log_warning("no keeper can be started: errno {}", started.error().code);
 }
 

@@ -66,14 +66,14 @@ class Agent final : public SessionHost {
   Result<void> keep_slot(uint32_t index, const Borrower& borrower) override;
   Result<void> take_back_slot(uint32_t index, uint64_t session) override;
   std::optional<LentSlot> find_lent_slot(uint32_t from) override;
-  control::DeviceCounters device_counters(uint32_t device_index) override;
+  agent_client::DeviceCounters device_counters(uint32_t device_index) override;
   Result<UniqueFd> join_group(uint32_t device_index, const roce::Address& group) override;
   Result<void> open_domain(const DomainTable::Member& member, int file, uint32_t device_index,
                            DomainTable::Mode mode) override;
   Result<void> close_domain(uint64_t session, uint64_t name) override;
   void ask_for_peer(uint64_t session, uint64_t name, uint32_t slot) override;
-  control::AdminResult<void> add_link(std::string_view name, std::string_view netdev) override;
-  control::AdminResult<void> delete_link(std::string_view name) override;
+  agent_client::AdminResult<void> add_link(std::string_view name, std::string_view netdev) override;
+  agent_client::AdminResult<void> delete_link(std::string_view name) override;
   CmService& connection_management() override { return cm_; }
   bool is_qpn_of(uint32_t qpn, uid_t user) override;
   void close_session(uint64_t id) override;
@@ -86,12 +86,13 @@ class Agent final : public SessionHost {
   void watch_orphans();
   void open_gsi();
   void publish_links();
-  static control::SlotStatus numbers_of(const LentSlot& lent);
+  static agent_client::SlotStatus numbers_of(const LentSlot& lent);
   void collect_counters();
   void show_counters();
   void collect_counters_regularly();
   void on_counter_readers();
-  void count_downed(const std::vector<control::Link>& before, const std::vector<control::Link>& now);
+  void count_downed(const std::vector<agent_client::Link>& before,
+                    const std::vector<agent_client::Link>& now);
   void record_slot(uint32_t index);
   void rewrite_vault();
   void consider_keeper();

@@ -5,8 +5,8 @@
 
 namespace verbena::agent {
 
-void CounterCollector::collect(const control::SlotStatus& slot) {
-  for (const control::QpNumbers& qp : slot.qps) {
+void CounterCollector::collect(const agent_client::SlotStatus& slot) {
+  for (const agent_client::QpNumbers& qp : slot.qps) {
     const auto before = seen_.find(qp.qpn);
     const bool is_known = before != seen_.end() && before->second.pid == slot.pid;
     DeviceCounters& sums = devices_[qp.device_index];
@@ -19,7 +19,7 @@ void CounterCollector::collect(const control::SlotStatus& slot) {
   }
 }
 
-void CounterCollector::finish(const control::SlotStatus& slot) {
+void CounterCollector::finish(const agent_client::SlotStatus& slot) {
   collect(slot);
   seen_.erase(seen_.lower_bound(roce::Qpn::in_slot(slot.index, 0).value()),
               seen_.upper_bound(roce::Qpn::in_slot(slot.index, roce::Qpn::kPerSlot - 1).value()));

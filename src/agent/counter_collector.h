@@ -6,12 +6,12 @@
 #include <utility>
 #include <vector>
 
-#include "control/admin.h"
-#include "control/device_counters.h"
+#include "agent_client/admin.h"
+#include "agent_client/device_counters.h"
 
 namespace verbena::agent {
 
-using control::DeviceCounters;
+using agent_client::DeviceCounters;
 
 // Sums what processes publish of their QPs into counters of devices that only ever grow, also when QPs and
 // processes go.
@@ -19,9 +19,9 @@ class CounterCollector {
  public:
   // Adds what the QPs of a lent slot have counted since the last call. What a QP counted is to be had until
   // its number is given to another, which is late: read_status_page() with QpChoice::kAll.
-  void collect(const control::SlotStatus& slot);
+  void collect(const agent_client::SlotStatus& slot);
   // The same for the last time: the slot will be another's.
-  void finish(const control::SlotStatus& slot);
+  void finish(const agent_client::SlotStatus& slot);
   void link_downed(uint32_t device_index) { ++devices_[device_index].link_downed; }
   // By Link::device_index.
   const std::map<uint32_t, DeviceCounters>& devices() const { return devices_; }

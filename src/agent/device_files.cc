@@ -5,12 +5,12 @@
 
 #include <fmt/format.h>
 
-#include "control/device_counters.h"
+#include "agent_client/device_counters.h"
 
 namespace verbena::agent {
 namespace {
 
-using control::Link;
+using agent_client::Link;
 
 // The kernel numbers its uverbs devices from here; which number they have means nothing to programs.
 constexpr unsigned kUverbsMajor = 231;
@@ -40,7 +40,7 @@ void add_link(Folder& folder, std::string path, std::string target) {
 }
 
 void add_device_attributes(Folder& folder, const Link& link, std::string_view version) {
-  const std::string guid = groups_of_four(control::guid_of(link));
+  const std::string guid = groups_of_four(agent_client::guid_of(link));
   add(folder, "node_type", "1: CA");
   add(folder, "node_guid", guid);
   add(folder, "sys_image_guid", guid);
@@ -63,7 +63,7 @@ void add_port_attributes(Folder& folder, const Link& link) {
   add(folder, "ports/1/link_layer", "Ethernet");
   add(folder, "ports/1/pkeys/0", "0xffff");
   add(folder, "ports/1/hw_counters/lifespan", "10");  // milliseconds
-  for (const control::NamedCounter& counter : control::kNamedCounters)
+  for (const agent_client::NamedCounter& counter : agent_client::kNamedCounters)
     add(folder, fmt::format("ports/1/{}", counter.path), "0");
 }
 
@@ -74,7 +74,7 @@ void add_gids(Folder& folder, const Link& link) {
   const std::string nothing = groups_of_four(roce::Address{}.bytes);
   const uint32_t used = link.gids.empty() ? 0 : link.gids.back().index + 1;
   const uint32_t shown =
-      std::min((used + kGidFileStep - 1) / kGidFileStep * kGidFileStep, control::kGidTableLength);
+      std::min((used + kGidFileStep - 1) / kGidFileStep * kGidFileStep, agent_client::kGidTableLength);
   auto entry = link.gids.begin();
   for (uint32_t index = 0; index < shown; ++index) {
     const bool present = entry != link.gids.end() && entry->index == index;

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "control/link.h"
+#include "agent_client/link.h"
 
 namespace verbena::agent {
 
@@ -21,10 +21,10 @@ using Folder = std::vector<FolderEntry>;
 // and sw/rxe; Documentation/ABI/stable/sysfs-class-infiniband). Pure.
 
 // /sys/class/infiniband/<link>
-Folder device_folder(const control::Link& link, std::string_view version);
+Folder device_folder(const agent_client::Link& link, std::string_view version);
 // /sys/class/infiniband_verbs/<uverbs_name(link)>
-Folder uverbs_folder(const control::Link& link);
+Folder uverbs_folder(const agent_client::Link& link);
 // As in ibv_device::dev_name.
-std::string uverbs_name(const control::Link& link);
+std::string uverbs_name(const agent_client::Link& link);
 
 }  // namespace verbena::agent

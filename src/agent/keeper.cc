@@ -8,8 +8,8 @@
 #include <poll.h>
 #include <sys/prctl.h>
 
+#include "agent_client/client.h"
 #include "base/time.h"
-#include "control/client.h"
 
 namespace verbena::agent {
 namespace {
@@ -21,10 +21,10 @@ constexpr Duration kPatience = std::chrono::minutes(1);
 int keep_vault() {
   static char name[] = "verbena-keeper";
   program_invocation_short_name = name;  // what the client says in its hello
-  control::ConnectOptions options;
+  agent_client::ConnectOptions options;
   options.start_agent = std::getenv("NOTIFY_SOCKET") == nullptr;
   options.agent_program = "/proc/self/exe";
-  const auto client = control::Client::connect(options);
+  const auto client = agent_client::Client::connect(options);
   if (!client) return 1;
   ::prctl(PR_SET_NAME, name);  // from now on it is one
   TimePoint last_seen = MonotonicClock::now();

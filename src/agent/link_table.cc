@@ -9,13 +9,13 @@
 #include <fmt/format.h>
 
 #include "base/log.h"
-#include "control/protocol.h"
+#include "protocol/messages.h"
 
 namespace verbena::agent {
 namespace {
 
-tl::unexpected<control::AdminError> refuse(int code, std::string text) {
-  return tl::unexpected(control::AdminError{code, std::move(text)});
+tl::unexpected<agent_client::AdminError> refuse(int code, std::string text) {
+  return tl::unexpected(agent_client::AdminError{code, std::move(text)});
 }
 
 // The order in which the addresses of a netdev get their indexes when they come together: as with the
@@ -26,7 +26,7 @@ int class_of(const roce::Address& address) {
 }
 
 bool is_valid_name(std::string_view name) {
-  if (name.empty() || name.size() >= control::kLinkNameBytes || name == "." || name == "..") return false;
+  if (name.empty() || name.size() >= protocol::kLinkNameBytes || name == "." || name == "..") return false;
   return std::all_of(name.begin(), name.end(), [](unsigned char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
            c == '-' || c == '.' || c == ':' || c == '@';
@@ -81,7 +81,7 @@ void LinkTable::end_dump() {
   }
 }
 
-control::AdminResult<void> LinkTable::add_link(std::string_view name, std::string_view netdev) {
+agent_client::AdminResult<void> LinkTable::add_link(std::string_view name, std::string_view netdev) {
   if (!is_valid_name(name)) {
     return refuse(EINVAL,
                   fmt::format("'{}' is no name for a link: up to 63 letters, digits and any of _-.:@", name));
@@ -117,7 +117,7 @@ control::AdminResult<void> LinkTable::add_link(std::string_view name, std::strin
   return {};
 }
 
-control::AdminResult<void> LinkTable::delete_link(std::string_view name) {
+agent_client::AdminResult<void> LinkTable::delete_link(std::string_view name) {
   KnownLink* link = find_link(name);
   if (link == nullptr) return refuse(ENODEV, fmt::format("there is no link '{}'", name));
   netdevs_[link->interface_index].link_deleted = true;
@@ -125,21 +125,21 @@ control::AdminResult<void> LinkTable::delete_link(std::string_view name) {
   return {};
 }
 
-void LinkTable::restore(const control::LinkSnapshot& snapshot) {
+void LinkTable::restore(const agent_client::LinkSnapshot& snapshot) {
   links_.clear();
   next_device_index_ = snapshot.next_device_index;
   for (const uint32_t interface_index : snapshot.deleted) {
     const auto found = netdevs_.find(interface_index);
     if (found != netdevs_.end()) found->second.link_deleted = true;
   }
-  for (const control::Link& link : snapshot.links) {
+  for (const agent_client::Link& link : snapshot.links) {
     if (find_link(link.name) != nullptr || find_link_over(link.interface_index) != nullptr) continue;
     KnownLink& known = links_.emplace_back();
     known.name = link.name;
     known.device_index = link.device_index;
     known.interface_index = link.interface_index;
     known.automatic = link.automatic;
-    for (const control::GidEntry& entry : link.gids) known.gids.emplace(entry.index, entry.gid);
+    for (const agent_client::GidEntry& entry : link.gids) known.gids.emplace(entry.index, entry.gid);
     next_device_index_ = std::max(next_device_index_, link.device_index + 1);
   }
 }
@@ -152,7 +152,7 @@ bool LinkTable::settle() {
   make_automatic_links();
   for (KnownLink& link : links_) settle_gids(link, netdevs_[link.interface_index]);
 
-  control::LinkSnapshot now;
+  agent_client::LinkSnapshot now;
   now.generation = settled_.generation;
   now.next_device_index = next_device_index_;
   for (const auto& [index, known] : netdevs_) {
@@ -160,12 +160,13 @@ bool LinkTable::settle() {
   }
   for (const KnownLink& link : links_) now.links.push_back(describe(link));
   // Programs that take the first device shall get one that reaches other hosts.
-  std::sort(now.links.begin(), now.links.end(), [&](const control::Link& a, const control::Link& b) {
-    const auto rank = [&](const control::Link& link) {
-      return std::pair(netdevs_.at(link.interface_index).netdev.loopback, link.interface_index);
-    };
-    return rank(a) < rank(b);
-  });
+  std::sort(now.links.begin(), now.links.end(),
+            [&](const agent_client::Link& a, const agent_client::Link& b) {
+              const auto rank = [&](const agent_client::Link& link) {
+                return std::pair(netdevs_.at(link.interface_index).netdev.loopback, link.interface_index);
+              };
+              return rank(a) < rank(b);
+            });
   if (now == settled_) return false;
   ++now.generation;
   settled_ = std::move(now);
@@ -247,7 +248,7 @@ void LinkTable::settle_gids(KnownLink& link, const KnownNetdev& known) {
   uint32_t index = 0;
   for (const roce::Address& address : fresh) {
     while (link.gids.contains(index)) ++index;
-    if (index >= control::kGidTableLength) {
+    if (index >= agent_client::kGidTableLength) {
       log_warning("link {}: the GID table is full", link.name);
       return;
     }
@@ -255,9 +256,9 @@ void LinkTable::settle_gids(KnownLink& link, const KnownNetdev& known) {
   }
 }
 
-control::Link LinkTable::describe(const KnownLink& link) const {
+agent_client::Link LinkTable::describe(const KnownLink& link) const {
   const KnownNetdev& known = netdevs_.at(link.interface_index);
-  control::Link described;
+  agent_client::Link described;
   described.name = link.name;
   described.device_index = link.device_index;
   described.netdev = known.netdev.name;

@@ -8,9 +8,9 @@
 #include <string_view>
 #include <vector>
 
-#include "control/admin.h"
-#include "control/link.h"
-#include "control/link_table_file.h"
+#include "agent_client/admin.h"
+#include "agent_client/link.h"
+#include "agent_client/link_table_file.h"
 #include "roce/path.h"
 
 namespace verbena::agent {
@@ -50,16 +50,16 @@ class LinkTable {
   void begin_dump();
   void end_dump();
 
-  control::AdminResult<void> add_link(std::string_view name, std::string_view netdev);
-  control::AdminResult<void> delete_link(std::string_view name);
+  agent_client::AdminResult<void> add_link(std::string_view name, std::string_view netdev);
+  agent_client::AdminResult<void> delete_link(std::string_view name);
 
   // Goes on where the agent before this one stopped: device indexes, names, GID indexes. Netdevs that are
   // gone lose their links at the next settle(). REQUIRES: nobody has seen the table yet
-  void restore(const control::LinkSnapshot& snapshot);
+  void restore(const agent_client::LinkSnapshot& snapshot);
 
   // Works all changes since the last call into the table. True: the table is another one now.
   bool settle();
-  const control::LinkSnapshot& snapshot() const { return settled_; }
+  const agent_client::LinkSnapshot& snapshot() const { return settled_; }
 
   // The user added or deleted something that would be forgotten with this table.
   bool holds_user_changes() const;
@@ -90,12 +90,12 @@ class LinkTable {
   std::string automatic_name(const Netdev& netdev);
   void make_automatic_links();
   void settle_gids(KnownLink& link, const KnownNetdev& known);
-  control::Link describe(const KnownLink& link) const;
+  agent_client::Link describe(const KnownLink& link) const;
 
   std::map<uint32_t, KnownNetdev> netdevs_;  // by interface index
   std::vector<KnownLink> links_;
   uint32_t next_device_index_ = 0;
-  control::LinkSnapshot settled_;
+  agent_client::LinkSnapshot settled_;
 };
 
 }  // namespace verbena::agent

@@ -23,9 +23,9 @@
 
 #include "agent/agent.h"
 #include "agent/keeper.h"
+#include "agent_client/agent_starter.h"
 #include "base/log.h"
 #include "base/unique_fd.h"
-#include "control/agent_starter.h"
 
 namespace verbena::agent {
 namespace {
@@ -91,7 +91,7 @@ void tell_service_manager(const char* state) {
 // Without --foreground, and not started by a client: leaves a copy running and returns when it listens.
 int detach(const Settings& settings) {
   const auto ready =
-      control::start_agent("/proc/self/exe", {fmt::format("--idle-timeout={}", settings.idle_seconds)});
+      agent_client::start_agent("/proc/self/exe", {fmt::format("--idle-timeout={}", settings.idle_seconds)});
   if (!ready) {
     std::fprintf(stderr, "verbena-agent: cannot start: %s\n", std::strerror(ready.error().code));
     return 1;

@@ -14,12 +14,13 @@
 #include "agent/keeper.h"
 #include "agent/process.h"
 #include "base/log.h"
+#include "protocol/text.h"
 
 namespace verbena::agent {
 namespace {
 
-using control::MessageHeader;
-using control::MessageType;
+using protocol::MessageHeader;
+using protocol::MessageType;
 
 // So that one client's flood leaves time for the others.
 constexpr int kMessagesPerRound = 16;
@@ -39,20 +40,20 @@ UniqueFd reopen_read_only(int fd) {
 }  // namespace
 
 const Session::Request Session::kRequests[] = {
-    {MessageType::kHello, sizeof(control::HelloRequest), &Session::hello},
+    {MessageType::kHello, sizeof(protocol::HelloRequest), &Session::hello},
     {MessageType::kGetLinks, sizeof(MessageHeader), &Session::get_links},
     {MessageType::kTakeSlot, sizeof(MessageHeader), &Session::take_slot},
-    {MessageType::kKeepSlot, sizeof(control::SlotRequest), &Session::keep_slot},
-    {MessageType::kReturnSlot, sizeof(control::SlotRequest), &Session::return_slot},
-    {MessageType::kAddLink, sizeof(control::LinkRequest), &Session::add_link},
-    {MessageType::kDeleteLink, sizeof(control::LinkRequest), &Session::delete_link},
-    {MessageType::kJoinGroup, sizeof(control::GroupRequest), &Session::join_group},
-    {MessageType::kOpenDomain, sizeof(control::DomainRequest), &Session::open_domain},
-    {MessageType::kCloseDomain, sizeof(control::DomainRequest), &Session::close_domain},
-    {MessageType::kGetDeviceCounters, sizeof(control::DeviceRequest), &Session::get_device_counters},
+    {MessageType::kKeepSlot, sizeof(protocol::SlotRequest), &Session::keep_slot},
+    {MessageType::kReturnSlot, sizeof(protocol::SlotRequest), &Session::return_slot},
+    {MessageType::kAddLink, sizeof(protocol::LinkRequest), &Session::add_link},
+    {MessageType::kDeleteLink, sizeof(protocol::LinkRequest), &Session::delete_link},
+    {MessageType::kJoinGroup, sizeof(protocol::GroupRequest), &Session::join_group},
+    {MessageType::kOpenDomain, sizeof(protocol::DomainRequest), &Session::open_domain},
+    {MessageType::kCloseDomain, sizeof(protocol::DomainRequest), &Session::close_domain},
+    {MessageType::kGetDeviceCounters, sizeof(protocol::DeviceRequest), &Session::get_device_counters},
     {MessageType::kGetStatus, sizeof(MessageHeader), &Session::get_status},
     {MessageType::kGetCmStatus, sizeof(MessageHeader), &Session::get_cm_status},
-    {MessageType::kGetSlotStatus, sizeof(control::SlotRequest), &Session::get_slot_status},
+    {MessageType::kGetSlotStatus, sizeof(protocol::SlotRequest), &Session::get_slot_status},
 };
 
 Session::Session(SessionHost& host, uint64_t id, UniqueFd socket, const ucred& peer)
@@ -76,8 +77,8 @@ Session::~Session() {
 
 void Session::on_readable(uint32_t events) {
   for (int i = 0; i < kMessagesPerRound && !closing_ && !pending_hello_; ++i) {
-    std::byte buffer[control::kMaxMessageBytes];
-    auto received = control::receive_message(socket_.get(), buffer);
+    std::byte buffer[protocol::kMaxMessageBytes];
+    auto received = agent_client::receive_message(socket_.get(), buffer);
     if (!received && received.error().code == EAGAIN) return;
     if (!received || received->bytes == 0) return close();
     handle(ConstBytes(buffer, received->bytes), std::move(received->fds), received->truncated);
@@ -89,7 +90,7 @@ void Session::handle(ConstBytes message, std::vector<UniqueFd> fds, bool truncat
   MessageHeader header{};
   std::memcpy(&header, message.data(), std::min(message.size(), sizeof header));
   if (message.size() < sizeof header) return reply_error(header, EBADMSG, "shorter than a header");
-  if (header.magic != control::kProtocolMagic || header.version != control::kProtocolVersion) {
+  if (header.magic != protocol::kProtocolMagic || header.version != protocol::kProtocolVersion) {
     return reply_error(header, EPROTONOSUPPORT, "this agent speaks another version of the protocol");
   }
   if (truncated) return reply_error(header, EMSGSIZE, "longer, or with more descriptors, than any request");
@@ -127,7 +128,7 @@ bool Session::may_use_qpn(uint32_t qpn) const {
 }
 
 void Session::hello(const MessageHeader& request, ConstBytes message) {
-  program_ = control::load_text(read_as<control::HelloRequest>(message).program);
+  program_ = protocol::load_text(read_as<protocol::HelloRequest>(message).program);
   // What lies in a vault becomes ours: only our own user's is taken.
   UniqueFd vault = std::move(descriptor_);
   if (vault && peer_.uid == ::geteuid()) host_.offer_vault(std::move(vault));
@@ -156,22 +157,22 @@ void Session::finish_hello() {
   host_.event_loop().watch(events_.get(), EPOLLIN, [this](uint32_t events) { on_event_socket(events); });
   greeted_ = true;
 
-  control::HelloReply answer{};
+  protocol::HelloReply answer{};
   answer.header = reply_header(request);
   answer.agent_pid = static_cast<uint32_t>(::getpid());
   answer.agent_uid = ::geteuid();
-  control::store_text(answer.agent_version, VERBENA_VERSION);
+  protocol::store_text(answer.agent_version, VERBENA_VERSION);
   // The vault holds every user's sockets: it is for our own user's processes only.
   const int fds[] = {client_end.get(), host_.link_file(), host_.vault_for_clients()};
   const size_t count = peer_.uid == ::geteuid() && host_.vault_for_clients() >= 0 ? 3 : 2;
-  reply(control::bytes_of(answer), {fds, count});
+  reply(protocol::bytes_of(answer), {fds, count});
   host_.greeted();
 }
 
 void Session::get_links(const MessageHeader& request, ConstBytes) {
   const int file = host_.link_file();
-  const control::PlainReply answer{reply_header(request)};
-  reply(control::bytes_of(answer), {&file, 1});
+  const protocol::PlainReply answer{reply_header(request)};
+  reply(protocol::bytes_of(answer), {&file, 1});
 }
 
 bool Session::is_keeper() const {
@@ -188,43 +189,43 @@ void Session::take_slot(const MessageHeader& request, ConstBytes) {
     return reply_error(request, slot.error().code,
                        slot.error().code == ENOSPC ? "all slots are lent" : "no status page could be made");
   }
-  control::TakeSlotReply answer{};
+  protocol::TakeSlotReply answer{};
   answer.header = reply_header(request);
   answer.index = slot->index;
   answer.has_socket = slot->socket >= 0 ? 1 : 0;
-  if (slot->socket < 0) control::store_text(answer.no_wire_reason, host_.no_wire_reason());
+  if (slot->socket < 0) protocol::store_text(answer.no_wire_reason, host_.no_wire_reason());
   const int fds[] = {slot->page, slot->socket};
-  reply(control::bytes_of(answer), {fds, slot->socket >= 0 ? 2u : 1u});
+  reply(protocol::bytes_of(answer), {fds, slot->socket >= 0 ? 2u : 1u});
 }
 
 void Session::keep_slot(const MessageHeader& request, ConstBytes message) {
-  const auto kept = host_.keep_slot(read_as<control::SlotRequest>(message).index, borrower());
+  const auto kept = host_.keep_slot(read_as<protocol::SlotRequest>(message).index, borrower());
   if (!kept) return reply_error(request, kept.error().code, "the slot is not known to be lent to this user");
   reply_plain(request);
 }
 
 void Session::return_slot(const MessageHeader& request, ConstBytes message) {
-  const auto taken = host_.take_back_slot(read_as<control::SlotRequest>(message).index, id_);
+  const auto taken = host_.take_back_slot(read_as<protocol::SlotRequest>(message).index, id_);
   if (!taken) return reply_error(request, taken.error().code, "the slot is not lent to this process");
   reply_plain(request);
 }
 
 // Whoever may have a slot may listen to groups: the kernel lets anyone join them.
 void Session::join_group(const MessageHeader& request, ConstBytes message) {
-  const auto wanted = read_as<control::GroupRequest>(message);
+  const auto wanted = read_as<protocol::GroupRequest>(message);
   roce::Address group;
   std::copy(std::begin(wanted.group), std::end(wanted.group), group.bytes.begin());
   const auto socket = host_.join_group(wanted.device_index, group);
   if (!socket) return reply_error(request, socket.error().code, "the multicast group cannot be joined");
-  const control::PlainReply answer{reply_header(request)};
+  const protocol::PlainReply answer{reply_header(request)};
   const int fd = socket->get();
-  reply(control::bytes_of(answer), {&fd, 1});
+  reply(protocol::bytes_of(answer), {&fd, 1});
 }
 
 void Session::open_domain(const MessageHeader& request, ConstBytes message) {
-  const auto wanted = read_as<control::DomainRequest>(message);
-  const DomainTable::Mode mode{.create = (wanted.flags & control::DomainRequest::kCreate) != 0,
-                               .exclusive = (wanted.flags & control::DomainRequest::kExclusive) != 0};
+  const auto wanted = read_as<protocol::DomainRequest>(message);
+  const DomainTable::Mode mode{.create = (wanted.flags & protocol::DomainRequest::kCreate) != 0,
+                               .exclusive = (wanted.flags & protocol::DomainRequest::kExclusive) != 0};
   if (!descriptor_) return reply_error(request, EBADF, "without the domain's file");
   const auto opened =
       host_.open_domain({id_, wanted.domain, wanted.slot}, descriptor_.get(), wanted.device_index, mode);
@@ -233,7 +234,7 @@ void Session::open_domain(const MessageHeader& request, ConstBytes message) {
 }
 
 void Session::close_domain(const MessageHeader& request, ConstBytes message) {
-  const auto closed = host_.close_domain(id_, read_as<control::DomainRequest>(message).domain);
+  const auto closed = host_.close_domain(id_, read_as<protocol::DomainRequest>(message).domain);
   if (!closed) return reply_error(request, closed.error().code, "no such XRC domain is open");
   reply_plain(request);
 }
@@ -244,55 +245,56 @@ bool Session::may_change_links() const {
 
 void Session::add_link(const MessageHeader& request, ConstBytes message) {
   if (!may_change_links()) return reply_error(request, EPERM, "only root may change root's links");
-  const auto wanted = read_as<control::LinkRequest>(message);
-  reply_outcome(request, host_.add_link(control::load_text(wanted.name), control::load_text(wanted.netdev)));
+  const auto wanted = read_as<protocol::LinkRequest>(message);
+  reply_outcome(request,
+                host_.add_link(protocol::load_text(wanted.name), protocol::load_text(wanted.netdev)));
 }
 
 void Session::delete_link(const MessageHeader& request, ConstBytes message) {
   if (!may_change_links()) return reply_error(request, EPERM, "only root may change root's links");
-  const auto wanted = read_as<control::LinkRequest>(message);
-  reply_outcome(request, host_.delete_link(control::load_text(wanted.name)));
+  const auto wanted = read_as<protocol::LinkRequest>(message);
+  reply_outcome(request, host_.delete_link(protocol::load_text(wanted.name)));
 }
 
 void Session::get_status(const MessageHeader& request, ConstBytes) {
-  control::StatusReply answer{};
+  protocol::StatusReply answer{};
   answer.header = reply_header(request);
   answer.agent_pid = static_cast<uint32_t>(::getpid());
   answer.agent_uid = ::geteuid();
-  control::store_text(answer.agent_version, VERBENA_VERSION);
-  control::store_text(answer.no_wire_reason, host_.no_wire_reason());
+  protocol::store_text(answer.agent_version, VERBENA_VERSION);
+  protocol::store_text(answer.no_wire_reason, host_.no_wire_reason());
   const int file = host_.link_file();
-  reply(control::bytes_of(answer), {&file, 1});
+  reply(protocol::bytes_of(answer), {&file, 1});
 }
 
 void Session::get_slot_status(const MessageHeader& request, ConstBytes message) {
-  const auto slot = host_.find_lent_slot(read_as<control::SlotRequest>(message).index);
+  const auto slot = host_.find_lent_slot(read_as<protocol::SlotRequest>(message).index);
   if (!slot) return reply_error(request, ENOENT, "no more slots are lent");
   const UniqueFd page = reopen_read_only(slot->page);
   if (!page) return reply_error(request, errno, "the status page cannot be opened (is /proc mounted?)");
-  control::SlotStatusReply answer{};
+  protocol::SlotStatusReply answer{};
   answer.header = reply_header(request);
   answer.index = slot->index;
   answer.pid = slot->borrower.pid;
   answer.uid = slot->borrower.uid;
   answer.has_socket = slot->socket >= 0 ? 1 : 0;
-  control::store_text(answer.program, slot->borrower.program);
+  protocol::store_text(answer.program, slot->borrower.program);
   const int fd = page.get();
-  reply(control::bytes_of(answer), {&fd, 1});
+  reply(protocol::bytes_of(answer), {&fd, 1});
 }
 
 void Session::get_device_counters(const MessageHeader& request, ConstBytes message) {
-  const auto counters = host_.device_counters(read_as<control::DeviceRequest>(message).device_index);
-  control::DeviceCountersReply answer{};
+  const auto counters = host_.device_counters(read_as<protocol::DeviceRequest>(message).device_index);
+  protocol::DeviceCountersReply answer{};
   answer.header = reply_header(request);
   answer.link_downed = counters.link_downed;
   std::copy(counters.qps.begin(), counters.qps.end(), answer.qps);
-  reply(control::bytes_of(answer));
+  reply(protocol::bytes_of(answer));
 }
 
 void Session::get_cm_status(const MessageHeader& request, ConstBytes) {
-  const control::CmStatusReply answer{reply_header(request), status_of(host_.connection_management())};
-  reply(control::bytes_of(answer));
+  const protocol::CmStatusReply answer{reply_header(request), status_of(host_.connection_management())};
+  reply(protocol::bytes_of(answer));
 }
 
 void Session::links_changed() {
@@ -305,7 +307,7 @@ void Session::push_links() {
   if (!links_outdated_ || event_unseen_) return;
   const auto event = request_header(MessageType::kLinksChanged, ++event_sequence_);
   const int file = host_.link_file();
-  if (control::send_message(events_.get(), control::bytes_of(event), {&file, 1})) {
+  if (agent_client::send_message(events_.get(), protocol::bytes_of(event), {&file, 1})) {
     links_outdated_ = false;
     event_unseen_ = true;
   }
@@ -313,16 +315,16 @@ void Session::push_links() {
 
 void Session::on_event_socket(uint32_t) {
   for (int i = 0; i < kMessagesPerRound && !closing_; ++i) {
-    control::PeerMessage message{};
+    protocol::PeerMessage message{};
     const auto received =
-        control::receive_message(events_.get(), std::as_writable_bytes(std::span(&message, 1)), 0);
+        agent_client::receive_message(events_.get(), std::as_writable_bytes(std::span(&message, 1)), 0);
     if (!received && received.error().code == EAGAIN) return;
     if (!received || received->bytes == 0) return close();
     take_event_answer(message, received->bytes);
   }
 }
 
-void Session::take_event_answer(const control::PeerMessage& message, size_t bytes) {
+void Session::take_event_answer(const protocol::PeerMessage& message, size_t bytes) {
   if (message.header.type == static_cast<uint16_t>(MessageType::kAskPeer)) {
     if (bytes == sizeof message) host_.ask_for_peer(id_, message.domain, message.slot);
   } else if (message.header.type == static_cast<uint16_t>(MessageType::kPeerSeen)) {
@@ -333,9 +335,9 @@ void Session::take_event_answer(const control::PeerMessage& message, size_t byte
   }
 }
 
-bool Session::tell_peer(control::DomainPeer peer) {
-  if (closing_ || peers_unseen_ >= control::kMostPeersUnseen) return false;
-  control::PeerMessage message{};
+bool Session::tell_peer(agent_client::DomainPeer peer) {
+  if (closing_ || peers_unseen_ >= protocol::kMostPeersUnseen) return false;
+  protocol::PeerMessage message{};
   message.header = request_header(MessageType::kPeer, 0);
   message.header.error = peer.error;
   message.domain = peer.domain;
@@ -343,31 +345,31 @@ bool Session::tell_peer(control::DomainPeer peer) {
   message.asked = peer.asked ? 1 : 0;
   const int fd = peer.socket.get();
   const auto sent =
-      control::send_message(events_.get(), control::bytes_of(message), {&fd, peer.socket ? 1u : 0u});
+      agent_client::send_message(events_.get(), protocol::bytes_of(message), {&fd, peer.socket ? 1u : 0u});
   if (sent) ++peers_unseen_;
   return sent.has_value();
 }
 
 void Session::reply(ConstBytes message, std::span<const int> fds) {
-  if (const auto sent = control::send_message(socket_.get(), message, fds); !sent) {
+  if (const auto sent = agent_client::send_message(socket_.get(), message, fds); !sent) {
     log_info("client {} does not take its answer (errno {}): dropped", peer_.pid, sent.error().code);
     close();
   }
 }
 
 void Session::reply_plain(const MessageHeader& request) {
-  const control::PlainReply answer{reply_header(request)};
-  reply(control::bytes_of(answer));
+  const protocol::PlainReply answer{reply_header(request)};
+  reply(protocol::bytes_of(answer));
 }
 
 void Session::reply_error(const MessageHeader& request, int error, std::string_view text) {
-  control::ErrorReply answer{};
+  protocol::ErrorReply answer{};
   answer.header = reply_header(request, error);
-  control::store_text(answer.text, text);
-  reply(control::bytes_of(answer));
+  protocol::store_text(answer.text, text);
+  reply(protocol::bytes_of(answer));
 }
 
-void Session::reply_outcome(const MessageHeader& request, const control::AdminResult<void>& outcome) {
+void Session::reply_outcome(const MessageHeader& request, const agent_client::AdminResult<void>& outcome) {
   if (!outcome) return reply_error(request, outcome.error().code, outcome.error().text);
   reply_plain(request);
 }

@@ -14,13 +14,13 @@
 #include "agent/domain_table.h"
 #include "agent/event_loop.h"
 #include "agent/slot_table.h"
+#include "agent_client/admin.h"
+#include "agent_client/domain_peer.h"
+#include "agent_client/message_socket.h"
 #include "base/bytes.h"
 #include "base/result.h"
 #include "base/unique_fd.h"
-#include "control/admin.h"
-#include "control/domain_peer.h"
-#include "control/message_socket.h"
-#include "control/protocol.h"
+#include "protocol/messages.h"
 
 namespace verbena::agent {
 
@@ -40,14 +40,14 @@ class SessionHost {
   virtual Result<void> keep_slot(uint32_t index, const Borrower& borrower) = 0;
   virtual Result<void> take_back_slot(uint32_t index, uint64_t session) = 0;
   virtual std::optional<LentSlot> find_lent_slot(uint32_t from) = 0;
-  virtual control::DeviceCounters device_counters(uint32_t device_index) = 0;
+  virtual agent_client::DeviceCounters device_counters(uint32_t device_index) = 0;
   virtual Result<UniqueFd> join_group(uint32_t device_index, const roce::Address& group) = 0;
   virtual Result<void> open_domain(const DomainTable::Member& member, int file, uint32_t device_index,
                                    DomainTable::Mode mode) = 0;
   virtual Result<void> close_domain(uint64_t session, uint64_t name) = 0;
   virtual void ask_for_peer(uint64_t session, uint64_t name, uint32_t slot) = 0;
-  virtual control::AdminResult<void> add_link(std::string_view name, std::string_view netdev) = 0;
-  virtual control::AdminResult<void> delete_link(std::string_view name) = 0;
+  virtual agent_client::AdminResult<void> add_link(std::string_view name, std::string_view netdev) = 0;
+  virtual agent_client::AdminResult<void> delete_link(std::string_view name) = 0;
   virtual CmService& connection_management() = 0;
   // Whether the QP is in a slot that is lent to this user.
   virtual bool is_qpn_of(uint32_t qpn, uid_t user) = 0;
@@ -70,7 +70,7 @@ class Session : private CmClient::Host {
   void links_changed();
   // Tells of another process in a domain, or that there is none. False: the client has not read what it was
   // told before, and will not hear of this.
-  bool tell_peer(control::DomainPeer peer);
+  bool tell_peer(agent_client::DomainPeer peer);
   bool is_greeted() const { return greeted_; }
   uid_t uid() const { return peer_.uid; }
   pid_t pid() const { return peer_.pid; }
@@ -78,9 +78,9 @@ class Session : private CmClient::Host {
   bool is_keeper() const;
 
  private:
-  using Handler = void (Session::*)(const control::MessageHeader& request, ConstBytes message);
+  using Handler = void (Session::*)(const protocol::MessageHeader& request, ConstBytes message);
   struct Request {
-    control::MessageType type;
+    protocol::MessageType type;
     size_t bytes;
     Handler handler;
   };
@@ -88,25 +88,25 @@ class Session : private CmClient::Host {
 
   void on_readable(uint32_t events);
   void handle(ConstBytes message, std::vector<UniqueFd> fds, bool truncated);
-  void hello(const control::MessageHeader& request, ConstBytes message);
-  void get_links(const control::MessageHeader& request, ConstBytes message);
-  void take_slot(const control::MessageHeader& request, ConstBytes message);
-  void keep_slot(const control::MessageHeader& request, ConstBytes message);
-  void return_slot(const control::MessageHeader& request, ConstBytes message);
-  void add_link(const control::MessageHeader& request, ConstBytes message);
-  void delete_link(const control::MessageHeader& request, ConstBytes message);
-  void get_device_counters(const control::MessageHeader& request, ConstBytes message);
-  void join_group(const control::MessageHeader& request, ConstBytes message);
-  void open_domain(const control::MessageHeader& request, ConstBytes message);
-  void close_domain(const control::MessageHeader& request, ConstBytes message);
-  void get_status(const control::MessageHeader& request, ConstBytes message);
-  void get_cm_status(const control::MessageHeader& request, ConstBytes message);
-  void get_slot_status(const control::MessageHeader& request, ConstBytes message);
+  void hello(const protocol::MessageHeader& request, ConstBytes message);
+  void get_links(const protocol::MessageHeader& request, ConstBytes message);
+  void take_slot(const protocol::MessageHeader& request, ConstBytes message);
+  void keep_slot(const protocol::MessageHeader& request, ConstBytes message);
+  void return_slot(const protocol::MessageHeader& request, ConstBytes message);
+  void add_link(const protocol::MessageHeader& request, ConstBytes message);
+  void delete_link(const protocol::MessageHeader& request, ConstBytes message);
+  void get_device_counters(const protocol::MessageHeader& request, ConstBytes message);
+  void join_group(const protocol::MessageHeader& request, ConstBytes message);
+  void open_domain(const protocol::MessageHeader& request, ConstBytes message);
+  void close_domain(const protocol::MessageHeader& request, ConstBytes message);
+  void get_status(const protocol::MessageHeader& request, ConstBytes message);
+  void get_cm_status(const protocol::MessageHeader& request, ConstBytes message);
+  void get_slot_status(const protocol::MessageHeader& request, ConstBytes message);
 
-  void handle_cm(const control::MessageHeader& request, ConstBytes message, UniqueFd descriptor);
+  void handle_cm(const protocol::MessageHeader& request, ConstBytes message, UniqueFd descriptor);
   // CmClient::Host
   void send_reply(ConstBytes message) override { reply(message); }
-  void send_error(const control::MessageHeader& request, int error, std::string_view text) override {
+  void send_error(const protocol::MessageHeader& request, int error, std::string_view text) override {
     reply_error(request, error, text);
   }
   void hang_up() override { close(); }
@@ -115,15 +115,15 @@ class Session : private CmClient::Host {
 
   void finish_hello();
   void on_event_socket(uint32_t events);
-  void take_event_answer(const control::PeerMessage& message, size_t bytes);
+  void take_event_answer(const protocol::PeerMessage& message, size_t bytes);
   void push_links();
   bool may_change_links() const;
   Borrower borrower() const;
 
   void reply(ConstBytes message, std::span<const int> fds = {});
-  void reply_plain(const control::MessageHeader& request);
-  void reply_error(const control::MessageHeader& request, int error, std::string_view text);
-  void reply_outcome(const control::MessageHeader& request, const control::AdminResult<void>& outcome);
+  void reply_plain(const protocol::MessageHeader& request);
+  void reply_error(const protocol::MessageHeader& request, int error, std::string_view text);
+  void reply_outcome(const protocol::MessageHeader& request, const agent_client::AdminResult<void>& outcome);
   void close();
 
   SessionHost& host_;
@@ -135,7 +135,7 @@ class Session : private CmClient::Host {
   std::string program_;
   bool greeted_ = false;
   bool closing_ = false;
-  std::optional<control::MessageHeader> pending_hello_;
+  std::optional<protocol::MessageHeader> pending_hello_;
   UniqueFd descriptor_;  // that came with the request at hand
 
   UniqueFd events_;

@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
-#include "control/status_page.h"
+#include "protocol/status_page.h"
 
 namespace verbena::agent {
 namespace {
@@ -21,7 +21,7 @@ namespace {
 Result<UniqueFd> make_status_page() {
   UniqueFd page(::memfd_create("verbena-status", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!page) return fail(errno);
-  if (::ftruncate(page.get(), sizeof(control::StatusPage)) != 0) return fail(errno);
+  if (::ftruncate(page.get(), sizeof(protocol::StatusPage)) != 0) return fail(errno);
   ::fchmod(page.get(), 0600);
   if (::fcntl(page.get(), F_ADD_SEALS, F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW) != 0) return fail(errno);
   return page;

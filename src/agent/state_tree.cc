@@ -77,7 +77,7 @@ StateTree::~StateTree() {
   });
 }
 
-void StateTree::show(const std::vector<control::Link>& links) {
+void StateTree::show(const std::vector<agent_client::Link>& links) {
   without_failing([&] {
     for (const std::string_view folder : {kDevices, kUverbs, kNodes}) {
       fs::create_directories(fmt::format("{}/{}", directory_, folder));
@@ -89,7 +89,7 @@ void StateTree::show(const std::vector<control::Link>& links) {
     std::vector<std::string> uverbs{"abi_version"};
     // No rdma_cm: a node that takes every command and does nothing leads librdmacm into a deadlock.
     std::vector<std::string> nodes;
-    for (const control::Link& link : links) {
+    for (const agent_client::Link& link : links) {
       const std::string verbs_name = uverbs_name(link);
       devices.push_back(link.name);
       uverbs.push_back(verbs_name);
@@ -122,7 +122,7 @@ void StateTree::show_counters(const std::string& link, const DeviceCounters& cou
   if (!shown_.contains(link)) return;
   const auto [known, is_new] = counters_.try_emplace(link, DeviceCounters{});
   without_failing([&] {
-    for (const control::NamedCounter& counter : control::kNamedCounters) {
+    for (const agent_client::NamedCounter& counter : agent_client::kNamedCounters) {
       const uint64_t value = counter.value(counters);
       if (counter.value(known->second) == value) continue;
       write_counter(fmt::format("{}/{}/{}/ports/1/{}", directory_, kDevices, link, counter.path), value);

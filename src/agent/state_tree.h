@@ -9,15 +9,15 @@
 
 #include "agent/counter_readers.h"
 #include "agent/device_files.h"
-#include "control/device_counters.h"
-#include "control/link.h"
+#include "agent_client/device_counters.h"
+#include "agent_client/link.h"
 
 namespace verbena::agent {
 
-using control::DeviceCounters;
+using agent_client::DeviceCounters;
 
 // Keeps the directory in which programs see the devices as they would in /sys and /dev (see
-// control/state_directory.h). A device's folder changes as a whole: a reader sees the old one or the new one.
+// paths/state_directory.h). A device's folder changes as a whole: a reader sees the old one or the new one.
 //
 // The directory belongs to us alone (make_state_directory() saw to that), so what lies in it may be believed,
 // but it may be out of date: an agent that was killed leaves it behind. No failure here is serious: it is
@@ -30,7 +30,7 @@ class StateTree {
   StateTree(const StateTree&) = delete;
   StateTree& operator=(const StateTree&) = delete;
 
-  void show(const std::vector<control::Link>& links);
+  void show(const std::vector<agent_client::Link>& links);
   void show_counters(const std::string& link, const DeviceCounters& counters);
   // Of another thread, but for what we have it watch.
   CounterReaders& readers() { return readers_; }
@@ -43,7 +43,7 @@ class StateTree {
   void remove_strangers(const std::string& path, const std::vector<std::string>& known);
 
   std::string directory_;
-  std::map<std::string, control::Link> shown_;  // by name
+  std::map<std::string, agent_client::Link> shown_;  // by name
   std::map<std::string, DeviceCounters> counters_;
   CounterReaders readers_;
   bool begun_ = false;

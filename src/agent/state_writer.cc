@@ -18,7 +18,7 @@ StateWriter::~StateWriter() {
   thread_.join();
 }
 
-void StateWriter::show(const std::vector<control::Link>& links) {
+void StateWriter::show(const std::vector<agent_client::Link>& links) {
   {
     const std::lock_guard lock(mutex_);
     links_ = links;

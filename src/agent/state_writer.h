@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "agent/state_tree.h"
+#include "agent_client/link.h"
 #include "base/time.h"
-#include "control/link.h"
 
 namespace verbena::agent {
 
@@ -23,7 +23,7 @@ class StateWriter {
   // Removes the tree.
   ~StateWriter();
 
-  void show(const std::vector<control::Link>& links);
+  void show(const std::vector<agent_client::Link>& links);
   void show_counters(std::map<std::string, DeviceCounters> by_link);
   // Who reads the counters; for the thread that calls us.
   CounterReaders& readers() { return tree_.readers(); }
@@ -36,7 +36,7 @@ class StateWriter {
   StateTree tree_;  // of the thread
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::optional<std::vector<control::Link>> links_;
+  std::optional<std::vector<agent_client::Link>> links_;
   std::map<std::string, DeviceCounters> counters_;
   bool writing_ = false;
   bool stop_ = false;

@@ -10,13 +10,14 @@
 
 #include <sys/socket.h>
 
-#include "control/message_socket.h"
+#include "agent_client/message_socket.h"
+#include "protocol/text.h"
 #include "roce/qpn.h"
 
 namespace verbena::agent {
 namespace {
 
-using control::kProgramBytes;
+using protocol::kProgramBytes;
 
 constexpr uint32_t kVaultMagic = 0x746c7576;  // "vult"
 constexpr uint32_t kLent = 1;
@@ -50,7 +51,7 @@ SlotEntry entry_of(const SlotRecord& slot) {
       (slot.lent ? kLent : 0) | (slot.socket >= 0 ? kHasSocket : 0) | (slot.page >= 0 ? kHasPage : 0);
   entry.uid = slot.uid;
   entry.pid = slot.pid;
-  control::store_text(entry.program, slot.program);
+  protocol::store_text(entry.program, slot.program);
   return entry;
 }
 
@@ -61,7 +62,7 @@ SlotRecord record_of(const SlotEntry& entry) {
   slot.uid = entry.uid;
   slot.pid = entry.pid;
   slot.start_time = entry.start_time;
-  slot.program = control::load_text(entry.program);
+  slot.program = protocol::load_text(entry.program);
   return slot;
 }
 
@@ -106,7 +107,7 @@ Result<void> Vault::put(std::span<const SlotRecord> slots) {
     if (slot.socket >= 0) fds.push_back(slot.socket);
     if (slot.page >= 0) fds.push_back(slot.page);
   }
-  auto sent = control::send_message(in_.get(), ConstBytes(message, bytes), fds);
+  auto sent = agent_client::send_message(in_.get(), ConstBytes(message, bytes), fds);
   if (sent) ++messages_;
   return sent;
 }
@@ -117,7 +118,7 @@ Result<void> Vault::put_slot(const SlotRecord& slot) {
 
 Result<void> Vault::put_links(int link_file) {
   const VaultHeader header{kVaultMagic, 0};
-  auto sent = control::send_message(in_.get(), control::bytes_of(header), {&link_file, 1});
+  auto sent = agent_client::send_message(in_.get(), protocol::bytes_of(header), {&link_file, 1});
   if (sent) ++messages_;
   return sent;
 }
@@ -137,7 +138,8 @@ Result<void> Vault::rewrite(std::span<const SlotRecord> slots, int link_file) {
   }
   std::byte message[kMaxVaultMessage];
   for (size_t i = 0; i < old; ++i) {
-    [[maybe_unused]] const auto dropped = control::receive_message(out_.get(), message, control::kMaxScmFds);
+    [[maybe_unused]] const auto dropped =
+        agent_client::receive_message(out_.get(), message, agent_client::kMaxScmFds);
   }
   return {};
 }
@@ -148,7 +150,7 @@ Vault::Contents Vault::take(int client_end) {
   // A vault has at most some seventy messages; a stranger's socket may never run dry.
   for (size_t i = 0; i < 4 * kLong; ++i) {
     std::byte message[kMaxVaultMessage];
-    auto received = control::receive_message(client_end, message, control::kMaxScmFds);
+    auto received = agent_client::receive_message(client_end, message, agent_client::kMaxScmFds);
     if (!received || received->bytes == 0) break;
     VaultHeader header;
     if (received->bytes < sizeof header || received->truncated) continue;

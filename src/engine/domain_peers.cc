@@ -109,7 +109,7 @@ void DomainPeers::ask_again() {
   }
 }
 
-void DomainPeers::connect(control::DomainPeer news) {
+void DomainPeers::connect(agent_client::DomainPeer news) {
   shard_.exclusively([&] {
     if (news.asked) {
       connect_owner(news);
@@ -119,7 +119,7 @@ void DomainPeers::connect(control::DomainPeer news) {
   });
 }
 
-void DomainPeers::connect_owner(control::DomainPeer& news) {
+void DomainPeers::connect_owner(agent_client::DomainPeer& news) {
   const Peer::Key key{news.domain, news.slot};
   const auto at = owners_.find(key);
   if (at == owners_.end() || at->second->link().is_open()) return;
@@ -136,7 +136,7 @@ void DomainPeers::connect_owner(control::DomainPeer& news) {
 }
 
 // A process that comes with a second link has given up its first.
-void DomainPeers::connect_target(control::DomainPeer& news) {
+void DomainPeers::connect_target(agent_client::DomainPeer& news) {
   const Peer::Key key{news.domain, news.slot};
   targets_.erase(key);
   auto target = std::make_unique<TargetPeer>(shard_, key, keeper(), std::move(news.socket));

@@ -5,8 +5,8 @@
 #include <map>
 #include <memory>
 
+#include "agent_client/domain_peer.h"
 #include "base/unique_fd.h"
-#include "control/domain_peer.h"
 #include "engine/input.h"
 #include "engine/owner_peer.h"
 #include "engine/shard.h"
@@ -29,7 +29,7 @@ class DomainPeers final : public Input, public transport::QueueOwners, private P
   // ---- any thread, not inside Shard::exclusively()
 
   // From the agent: a link, or the answer that there is none.
-  void connect(control::DomainPeer news);
+  void connect(agent_client::DomainPeer news);
   // We have closed the domain.
   void leave(uint64_t domain);
 
@@ -63,8 +63,8 @@ class DomainPeers final : public Input, public transport::QueueOwners, private P
   void ask(OwnerPeer& owner);
   void ask_again();
   OwnerPeer* find_owner(const Peer::Key& key);
-  void connect_owner(control::DomainPeer& news);
-  void connect_target(control::DomainPeer& news);
+  void connect_owner(agent_client::DomainPeer& news);
+  void connect_target(agent_client::DomainPeer& news);
   bool listen_to(Peer& peer);
   void remove_lost();
   void tell_gone(const Peer::Key& owner, roce::NakCode code);

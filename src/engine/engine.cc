@@ -27,7 +27,8 @@ constexpr Duration kPatience = std::chrono::milliseconds(100);
 // Whether a file can be mapped without ever giving SIGBUS: it is large enough and stays so.
 bool is_safe_status_page(int fd) {
   struct stat file;
-  if (::fstat(fd, &file) != 0 || file.st_size < static_cast<off_t>(sizeof(control::StatusPage))) return false;
+  if (::fstat(fd, &file) != 0 || file.st_size < static_cast<off_t>(sizeof(protocol::StatusPage)))
+    return false;
   const int seals = ::fcntl(fd, F_GET_SEALS);
   return seals >= 0 && (seals & F_SEAL_SHRINK) != 0;
 }
@@ -41,24 +42,24 @@ struct Engine::StatusMapping {
     if (!shared) log_warning("the agent gave no usable status page: this process is not shown in full");
     const int flags = shared ? MAP_SHARED : kPrivate;
     void* at =
-        ::mmap(nullptr, sizeof(control::StatusPage), PROT_READ | PROT_WRITE, flags, shared ? fd : -1, 0);
+        ::mmap(nullptr, sizeof(protocol::StatusPage), PROT_READ | PROT_WRITE, flags, shared ? fd : -1, 0);
     if (at == MAP_FAILED) return fail(errno);
-    return std::make_unique<StatusMapping>(static_cast<control::StatusPage*>(at));
+    return std::make_unique<StatusMapping>(static_cast<protocol::StatusPage*>(at));
   }
-  explicit StatusMapping(control::StatusPage* p) : page(p) {
-    page->magic.store(control::StatusPage::kMagic, std::memory_order_relaxed);
+  explicit StatusMapping(protocol::StatusPage* p) : page(p) {
+    page->magic.store(protocol::StatusPage::kMagic, std::memory_order_relaxed);
   }
-  ~StatusMapping() { ::munmap(page, sizeof(control::StatusPage)); }
+  ~StatusMapping() { ::munmap(page, sizeof(protocol::StatusPage)); }
   StatusMapping(const StatusMapping&) = delete;
   StatusMapping& operator=(const StatusMapping&) = delete;
 
   // Private from now on: what a child does to its inherited QPs is not to be seen in its parent's.
   void detach() {
-    ::mmap(page, sizeof(control::StatusPage), PROT_READ | PROT_WRITE, kPrivate | MAP_FIXED, -1, 0);
+    ::mmap(page, sizeof(protocol::StatusPage), PROT_READ | PROT_WRITE, kPrivate | MAP_FIXED, -1, 0);
   }
 
   static constexpr int kPrivate = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
-  control::StatusPage* const page;
+  protocol::StatusPage* const page;
 };
 
 namespace {
@@ -92,7 +93,7 @@ struct Process {
     return *process;
   }
 
-  Result<std::shared_ptr<control::Client>> control() {
+  Result<std::shared_ptr<agent_client::Client>> control() {
     const std::lock_guard guard(mutex);
     return connect();
   }
@@ -110,9 +111,9 @@ struct Process {
   }
 
  private:
-  Result<std::shared_ptr<control::Client>> connect() {
+  Result<std::shared_ptr<agent_client::Client>> connect() {
     if (client == nullptr) {
-      auto connected = control::Client::connect();
+      auto connected = agent_client::Client::connect();
       if (!connected) return tl::unexpected(connected.error());
       const std::lock_guard visible(pointers_lock);
       client = std::move(*connected);
@@ -162,7 +163,7 @@ struct Process {
 
   std::mutex mutex;  // nobody starts what somebody else is starting
   SpinLock pointers_lock;
-  std::shared_ptr<control::Client> client;
+  std::shared_ptr<agent_client::Client> client;
   std::weak_ptr<Engine> running_engine;
   std::shared_ptr<Engine> forking_engine;
   bool engine_is_locked = false;
@@ -172,13 +173,13 @@ Result<std::shared_ptr<Engine>> Engine::acquire() {
   return Process::current().engine();
 }
 
-Result<std::vector<control::Link>> Engine::list_links() {
+Result<std::vector<agent_client::Link>> Engine::list_links() {
   auto client = Process::current().control();
   if (!client) return tl::unexpected(client.error());
   return (*client)->links();
 }
 
-Engine::Engine(std::shared_ptr<control::Client> client) : client_(std::move(client)) {}
+Engine::Engine(std::shared_ptr<agent_client::Client> client) : client_(std::move(client)) {}
 
 Result<void> Engine::start() {
   auto slot = client_->take_slot();
@@ -223,15 +224,15 @@ Engine::~Engine() {
   if (has_slot_) (void)client_->return_slot(slot_);
 }
 
-void Engine::set_links(std::vector<control::Link> links) {
-  std::vector<std::shared_ptr<const control::Link>> fresh;
+void Engine::set_links(std::vector<agent_client::Link> links) {
+  std::vector<std::shared_ptr<const agent_client::Link>> fresh;
   fresh.reserve(links.size());
-  for (auto& link : links) fresh.push_back(std::make_shared<const control::Link>(std::move(link)));
+  for (auto& link : links) fresh.push_back(std::make_shared<const agent_client::Link>(std::move(link)));
   const std::lock_guard guard(links_lock_);
   links_.swap(fresh);
 }
 
-std::shared_ptr<const control::Link> Engine::link(uint32_t device_index) const {
+std::shared_ptr<const agent_client::Link> Engine::link(uint32_t device_index) const {
   const std::lock_guard guard(links_lock_);
   for (const auto& link : links_) {
     if (link->device_index == device_index) return link;
@@ -249,7 +250,7 @@ MulticastGroups::Surroundings Engine::surroundings() {
           [this](uint32_t device, const roce::Address& address) {
             const auto known = link(device);
             return known != nullptr &&
-                   std::ranges::find(known->gids, address, &control::GidEntry::gid) != known->gids.end();
+                   std::ranges::find(known->gids, address, &agent_client::GidEntry::gid) != known->gids.end();
           }};
 }
 
@@ -261,11 +262,11 @@ void Engine::close_domain(uint64_t domain) {
 
 void Engine::on_control() {
   auto news = client_->next_links();
-  for (control::DomainPeer& peer : client_->next_peers()) domain_peers_->connect(std::move(peer));
+  for (agent_client::DomainPeer& peer : client_->next_peers()) domain_peers_->connect(std::move(peer));
   if (!news) return;
-  std::vector<control::Link> before;
+  std::vector<agent_client::Link> before;
   for (const auto& link : links_) before.push_back(*link);  // nobody else changes them
-  const std::vector<control::Link> now = *news;
+  const std::vector<agent_client::Link> now = *news;
   set_links(std::move(*news));
   const std::lock_guard guard(listeners_lock_);
   for (LinkListener& listener : listeners_) listener.on_links(before, now);

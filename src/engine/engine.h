@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
+#include "agent_client/client.h"
 #include "base/intrusive_list.h"
 #include "base/result.h"
 #include "base/spin_lock.h"
-#include "control/client.h"
 #include "engine/domain_peers.h"
 #include "engine/engine_thread.h"
 #include "engine/multicast_groups.h"
@@ -21,7 +21,8 @@ namespace verbena::engine {
 class LinkListener {
  public:
   virtual ~LinkListener() = default;
-  virtual void on_links(const std::vector<control::Link>& before, const std::vector<control::Link>& now) = 0;
+  virtual void on_links(const std::vector<agent_client::Link>& before,
+                        const std::vector<agent_client::Link>& now) = 0;
   ListHook link_hook;
 };
 
@@ -34,7 +35,7 @@ class Engine {
   // The process's engine: started if there is none, stopped when the last reference goes.
   static Result<std::shared_ptr<Engine>> acquire();
   // The links there are, asked of the agent.
-  static Result<std::vector<control::Link>> list_links();
+  static Result<std::vector<agent_client::Link>> list_links();
 
   ~Engine();
   Engine(const Engine&) = delete;
@@ -45,8 +46,8 @@ class Engine {
   DomainPeers& domain_peers() { return *domain_peers_; }
 
   // Joins the XRC domain of a file, which other processes may have open, under a number of our own; see
-  // control::Client.
-  Result<void> open_domain(uint64_t domain, const control::Client::DomainFile& file) {
+  // agent_client::Client.
+  Result<void> open_domain(uint64_t domain, const agent_client::Client::DomainFile& file) {
     return client_->open_domain(domain, slot_, file);
   }
   void close_domain(uint64_t domain);
@@ -57,7 +58,7 @@ class Engine {
   bool inherited() const { return inherited_; }
 
   // The newest known state of a link; nullptr when it is gone.
-  std::shared_ptr<const control::Link> link(uint32_t device_index) const;
+  std::shared_ptr<const agent_client::Link> link(uint32_t device_index) const;
 
   void subscribe(LinkListener& listener);
   void unsubscribe(LinkListener& listener);
@@ -66,16 +67,16 @@ class Engine {
   struct StatusMapping;
   friend struct Process;
 
-  explicit Engine(std::shared_ptr<control::Client> client);
+  explicit Engine(std::shared_ptr<agent_client::Client> client);
   Result<void> start();
   MulticastGroups::Surroundings surroundings();
-  void set_links(std::vector<control::Link> links);
+  void set_links(std::vector<agent_client::Link> links);
   void on_control();
   bool before_fork();
   void after_fork_in_parent();
   void abandon();
 
-  const std::shared_ptr<control::Client> client_;
+  const std::shared_ptr<agent_client::Client> client_;
   uint32_t slot_ = 0;
   bool has_slot_ = false;
   bool inherited_ = false;
@@ -86,7 +87,7 @@ class Engine {
   std::unique_ptr<DomainPeers> domain_peers_;
 
   mutable SpinLock links_lock_;
-  std::vector<std::shared_ptr<const control::Link>> links_;
+  std::vector<std::shared_ptr<const agent_client::Link>> links_;
   SpinLock listeners_lock_;
   IntrusiveList<LinkListener, &LinkListener::link_hook> listeners_;
 

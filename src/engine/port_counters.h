@@ -4,23 +4,23 @@
 #include <cstddef>
 #include <new>
 
-#include "control/status_page.h"
 #include "net/port.h"
+#include "protocol/status_page.h"
 
 namespace verbena::engine {
 
 // A port's counters in the status page, so that whoever reads the page reads what is true now, and nobody has
 // to copy. From zero. REQUIRES: nothing else writes the page's port numbers
-inline net::PortCounters& port_counters_in(control::StatusPage& page) {
+inline net::PortCounters& port_counters_in(protocol::StatusPage& page) {
   using net::PortCounters;
-  constexpr size_t kNumber = sizeof(control::SharedNumber);
+  constexpr size_t kNumber = sizeof(protocol::SharedNumber);
   static_assert(sizeof(PortCounters) <= sizeof page.port && alignof(PortCounters) <= kNumber);
-  static_assert(offsetof(PortCounters, sent_packets) == control::kPortSentPackets * kNumber);
-  static_assert(offsetof(PortCounters, sent_bytes) == control::kPortSentBytes * kNumber);
-  static_assert(offsetof(PortCounters, received_packets) == control::kPortReceivedPackets * kNumber);
-  static_assert(offsetof(PortCounters, received_bytes) == control::kPortReceivedBytes * kNumber);
-  static_assert(offsetof(PortCounters, send_errors) == control::kPortSendErrors * kNumber);
-  static_assert(offsetof(PortCounters, dropped) == control::kPortFirstDropReason * kNumber);
+  static_assert(offsetof(PortCounters, sent_packets) == protocol::kPortSentPackets * kNumber);
+  static_assert(offsetof(PortCounters, sent_bytes) == protocol::kPortSentBytes * kNumber);
+  static_assert(offsetof(PortCounters, received_packets) == protocol::kPortReceivedPackets * kNumber);
+  static_assert(offsetof(PortCounters, received_bytes) == protocol::kPortReceivedBytes * kNumber);
+  static_assert(offsetof(PortCounters, send_errors) == protocol::kPortSendErrors * kNumber);
+  static_assert(offsetof(PortCounters, dropped) == protocol::kPortFirstDropReason * kNumber);
   return *new (page.port.data()) PortCounters;
 }
 

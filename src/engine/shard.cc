@@ -38,7 +38,7 @@ constexpr DropReason reason_of(Verdict verdict) {
 
 }  // namespace
 
-Shard::Shard(uint32_t slot, std::unique_ptr<net::Port> port, control::StatusPage& status, uint64_t secret,
+Shard::Shard(uint32_t slot, std::unique_ptr<net::Port> port, protocol::StatusPage& status, uint64_t secret,
              Clock clock)
     : slot_(slot),
       clock_(clock),

@@ -5,12 +5,11 @@
 #include <memory>
 #include <vector>
 
+#include "agent_client/client.h"
 #include "base/intrusive_list.h"
 #include "base/result.h"
 #include "base/spin_lock.h"
 #include "base/time.h"
-#include "control/client.h"
-#include "control/status_page.h"
 #include "engine/alarms.h"
 #include "engine/attendance.h"
 #include "engine/doorbells.h"
@@ -18,10 +17,14 @@
 #include "engine/timer_wheel.h"
 #include "memory/key_table.h"
 #include "net/port.h"
+#include "protocol/status_page.h"
 #include "queues/shared_receive_queue_table.h"
 #include "transport/queue_pair.h"
 
 namespace verbena::engine {
+
+static_assert(protocol::kQpNumbers == transport::kQpCounterCount);
+static_assert(protocol::kQpsPerSlot == roce::Qpn::kPerSlot);
 
 // Told by the shard when somebody who sleeps should look.
 class Sleeper {
@@ -45,7 +48,7 @@ class Shard : private net::PacketHandler, private transport::Routes {
  public:
   using Clock = TimePoint (*)();
   // `port` may be null: there is no wire, packets are lost. `secret` seeds keys and QPNs.
-  Shard(uint32_t slot, std::unique_ptr<net::Port> port, control::StatusPage& status, uint64_t secret,
+  Shard(uint32_t slot, std::unique_ptr<net::Port> port, protocol::StatusPage& status, uint64_t secret,
         Clock clock = MonotonicClock::now);
   ~Shard() override;
 
@@ -97,7 +100,7 @@ class Shard : private net::PacketHandler, private transport::Routes {
   // A QPN that no QP has, not used for as long as possible. ENOMEM when the slot is full.
   Result<roce::Qpn> reserve_qpn();
   void release_qpn(roce::Qpn qpn);
-  control::QpStatus& status_of(roce::Qpn qpn) { return status_.qps[qpn.index()]; }
+  protocol::QpStatus& status_of(roce::Qpn qpn) { return status_.qps[qpn.index()]; }
 
   // The QP of this number; nullptr if there is none, or not here.
   transport::QueuePair* find(roce::Qpn qpn) const {
@@ -183,7 +186,7 @@ class Shard : private net::PacketHandler, private transport::Routes {
   const Clock clock_;
   const std::unique_ptr<net::Port> port_;
   transport::Route route_;
-  control::StatusPage& status_;
+  protocol::StatusPage& status_;
   Sleeper* sleeper_ = nullptr;
 
   SpinLock lock_;

@@ -15,7 +15,7 @@ Result<roce::Qpn> Shard::reserve_qpn() {
     if (qpn.value() < 2 || qpn == roce::kMulticastQpn) continue;
     if (reserved_[index]) continue;
     reserved_[index] = true;
-    control::QpStatus& status = status_.qps[index];
+    protocol::QpStatus& status = status_.qps[index];
     status.in_use.store(1, std::memory_order_relaxed);
     status.qpn.store(qpn.value(), std::memory_order_relaxed);
     for (auto& counter : status.counters) counter.store(0, std::memory_order_relaxed);

@@ -13,8 +13,8 @@ const uint8_t* at(ConstBytes frame, uint32_t offset) {
   return reinterpret_cast<const uint8_t*>(frame.data()) + offset;
 }
 
-// Where a frame's TCP or UDP part lies and where in it the checksum; no bytes when it is not there in full,
-// as with a fragment.
+// Where a frame's TCP or UDP part is, and where its checksum is in it; no bytes when the part is incomplete,
+// as in a fragment.
 struct Transport {
   uint32_t bytes = 0;
   uint32_t checksum_at = 0;
@@ -56,8 +56,8 @@ uint16_t as_sent(uint16_t checksum, bool udp) {
 
 }  // namespace
 
-// The order of bytes does not matter to the sum (RFC 1071, 2B): it is taken as the machine reads, four bytes
-// at a time, and turned round in the end.
+// The byte order does not matter to the sum (RFC 1071, 2B): it is taken in the machine's order, four bytes at
+// a time, and swapped at the end.
 uint64_t sum_words(ConstBytes bytes, uint64_t sum) {
   const uint8_t* data = at(bytes, 0);
   size_t left = bytes.size();

@@ -27,14 +27,14 @@ inline constexpr uint32_t kPortBytes = 4;
 inline constexpr uint8_t kProtocolTcp = 6;
 inline constexpr uint8_t kProtocolUdp = 17;
 
-// Headers that a frame has; a flow rule names those it is about.
+// Headers that a frame has; a flow rule names those that it matches.
 enum Layer : uint32_t { kVlan = 1, kIpv4 = 2, kIpv6 = 4, kTcp = 8, kUdp = 16 };
 
 // IPv4's fragmentation flags as flow rules have them (the kernel's enum ib_ipv4_flags).
 enum FragmentFlag : uint8_t { kDontFragment = 2, kMoreFragments = 4 };
 
 // Everything in a frame's headers that a flow rule may ask for, as on the wire (network order); what the
-// frame has not is zero. A rule is a value and a mask of this: it matches when the masked key is the value.
+// frame lacks is zero. A rule is a value and a mask of this: it matches when the masked key is the value.
 struct FlowKey {
   std::array<uint8_t, 6> destination{};
   std::array<uint8_t, 6> source{};
@@ -67,15 +67,15 @@ struct FlowKeyHash {
   size_t operator()(const FlowKey& key) const;
 };
 
-// A frame's headers, found without trusting a byte of them: a header that is not there in full, or
-// contradicts itself, is not there.
+// A frame's headers, found without trust in any byte of them: a header that is incomplete, or contradicts
+// itself, counts as absent.
 struct FrameHeaders {
   FlowKey key;
   uint32_t network_offset = 0;    // of what the ether type names
   uint32_t transport_offset = 0;  // 0 unless the frame has an IP header
 };
 
-// Nothing when the bytes are no frame, being shorter than an Ethernet header.
+// Nothing when the bytes are no frame because they are shorter than an Ethernet header.
 std::optional<FrameHeaders> parse_headers(ConstBytes frame);
 
 }  // namespace verbena::ethernet

@@ -14,7 +14,7 @@ inline constexpr size_t kHashKeyBytes = 40;
 // The Toeplitz hash of up to 36 bytes (the receive side scaling of NDIS, which every adapter computes).
 uint32_t toeplitz(const std::array<uint8_t, kHashKeyBytes>& key, ConstBytes input);
 
-// Which header fields take part, in the order in which they stand: addresses, then ports, source first.
+// Which header fields are hashed, in this order: addresses, then ports, source first.
 enum HashField : uint8_t {
   kHashSourceIpv4 = 1,
   kHashDestinationIpv4 = 2,
@@ -26,7 +26,7 @@ enum HashField : uint8_t {
   kHashDestinationUdp = 128,
 };
 
-// A frame's hash over those of the fields that it has; 0 when it has none.
+// The hash over those of the fields that the frame has; 0 when it has none.
 uint32_t receive_hash(const std::array<uint8_t, kHashKeyBytes>& key, uint8_t fields, const FlowKey& frame);
 
 }  // namespace verbena::ethernet

@@ -14,7 +14,7 @@ constexpr uint8_t kTcpFin = 0x01;
 constexpr uint8_t kTcpPush = 0x08;
 constexpr uint8_t kTcpWindowReduced = 0x80;
 
-// 0 when it is not there in full.
+// 0 when it is incomplete.
 uint32_t transport_header_bytes(ConstBytes frame, const FrameHeaders& headers) {
   const size_t left = frame.size() - headers.transport_offset;
   if (headers.key.has(kUdp)) return left >= kUdpHeaderBytes ? kUdpHeaderBytes : 0;

@@ -8,8 +8,8 @@
 
 namespace verbena::ethernet {
 
-// Cuts a frame that the kernel merged (GRO), or has not cut yet (GSO), into those that are or would be on the
-// wire. Made for one frame; segment(k) for k = 0 ... count() - 1.
+// Cuts a frame that the kernel merged (GRO), or has not cut yet (GSO), into the frames that are or would be
+// on the wire. Made for one frame; segment(k) for k = 0 ... count() - 1.
 class Segmentation {
  public:
   // `payload_bytes` of TCP or UDP payload to a segment. A frame that cannot be cut is one segment: itself.

@@ -10,7 +10,7 @@
 
 namespace verbena::ethernet {
 
-// What a rule is for (enum ibv_flow_attr_type): frames that match, or what no such rule took.
+// What a rule is for (enum ibv_flow_attr_type): frames that match, or frames that no such rule took.
 enum class RuleKind : uint8_t { kMatch, kAllDefault, kMulticastDefault };
 
 // A rule of a steering table, part of what installed it. Not changed while it is in a table.
@@ -22,12 +22,12 @@ struct SteeringRule {
   FlowKey mask;
 };
 
-// Where frames go: the rules of one device. The first rule that matches takes the frame, in the order of
-// their priorities; among rules of one priority the one that asks for more comes first, and rules that ask
-// for the same get a copy each. What none of them takes goes to every default rule that is for it.
+// Where frames go: the rules of one device. The first rule that matches takes the frame, in order of
+// priority. Among rules of one priority the more specific one comes first, and rules that ask for the same
+// get a copy each. A frame that no rule takes goes to every default rule that accepts it.
 //
-// Rules with the same mask stand in one hash table, so that a frame costs a look-up for each mask there is
-// and not for each rule. Not thread-safe.
+// Rules with the same mask are in one hash table, so that a frame costs one look-up for each mask and not one
+// for each rule. Not thread-safe.
 class SteeringTable {
  public:
   bool empty() const { return count_ == 0; }
@@ -73,7 +73,7 @@ class SteeringTable {
     std::unordered_map<FlowKey, std::vector<SteeringRule*>, FlowKeyHash> rules;
   };
 
-  std::vector<Group> groups_;  // in the order in which they are asked
+  std::vector<Group> groups_;  // in the order in which they are tried
   std::vector<SteeringRule*> defaults_;
   size_t count_ = 0;
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Functions that list a directory. A root that the machine has as well (it has RDMA hardware) is listed
-// merged: first what the agent shows, then what else there is.
+// Functions that list a directory. A root that the machine also has (because it has RDMA hardware) is listed
+// merged: first what the agent shows, then what else is there.
 #include "facade/directories.h"
 
 #include <atomic>
@@ -17,7 +17,7 @@
 namespace verbena::facade {
 namespace {
 
-// The second directory behind a DIR of the program's.
+// The second directory behind one of the program's DIRs.
 struct Pair {
   std::atomic<DIR*> first{nullptr};  // the agent's, which the program holds; nullptr: a free entry
   std::atomic<DIR*> second{nullptr};
@@ -144,7 +144,7 @@ bool holds_name(dirent** list, int count, const char* name) {
   return false;
 }
 
-// Moves what is in none of `list` from `more` to it. Both are the C library's, made by malloc(3).
+// Moves the entries of `more` that `list` lacks to `list`. Both are the C library's, made by malloc(3).
 int append(dirent*** list, int count, dirent** more, int more_count) {
   const auto room = static_cast<size_t>(count) + static_cast<size_t>(more_count);
   auto** grown = static_cast<dirent**>(std::realloc(*list, (room + 1) * sizeof(dirent*)));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// glob(3) goes through the file system inside the C library, unseen by us, unless it is given functions to do
-// so.
+// glob(3) walks the file system inside the C library, where we do not see it, unless it is given functions
+// for that.
 #include <glob.h>
 #include <sys/stat.h>
 

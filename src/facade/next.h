@@ -9,8 +9,8 @@
 
 namespace verbena::facade {
 
-// The definition of a function that we stand before: the C library's, or another preload's. Looked up at
-// first use, which may come before any constructor of ours ran.
+// The next definition of a function that we interpose: the C library's, or another preload's. Looked up at
+// first use, which may be before any of our constructors ran.
 template <class Function>
 class NextDefinition {
  public:
@@ -30,7 +30,7 @@ class NextDefinition {
   Result call(Arguments... arguments) {
     Function* function = find();
     if (function != nullptr) return function(arguments...);
-    // A C library without this function: a program that runs on it does not expect much.
+    // A C library without this function: programs that run on it cannot need it.
     errno = ENOSYS;
     if constexpr (std::is_pointer_v<Result>) {
       return nullptr;
@@ -65,8 +65,8 @@ class Next<Result(Arguments..., ...)> : public NextDefinition<Result(Arguments..
 };
 
 // INTERPOSE(int, chdir, (const char* path)) { ... }
-//   defines the C library's function of that name, and next_chdir for the one behind it. The C++ name is
-//   another, so that the header's attributes (nonnull above all: programs do pass null) do not bind us.
+//   defines the C library's function of that name, and next_chdir for the one behind it. The C++ name
+//   differs, so that the header's attributes (above all nonnull: programs do pass null) do not apply to us.
 #define INTERPOSE(result, name, parameters)                                                \
   extern "C" [[gnu::visibility("default")]] result shown_##name parameters __asm__(#name); \
   static constinit ::verbena::facade::Next<result parameters> next_##name(#name);          \

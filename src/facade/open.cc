@@ -69,7 +69,7 @@ OPEN(__open)
 OPEN(__open64)
 OPEN_AT(openat)
 OPEN_AT(openat64)
-// What _FORTIFY_SOURCE makes of calls without a mode.
+// _FORTIFY_SOURCE turns calls without a mode into these.
 OPEN_CHECKED(__open_2)
 OPEN_CHECKED(__open64_2)
 OPEN_AT_CHECKED(__openat_2)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Functions that simplify a path. The C library follows links inside itself, unseen by us, so the work is
-// done on the real place and the answer told in the terms of the question.
+// Functions that simplify a path. The C library follows links inside itself, where we do not see it, so the
+// work is done on the real path and the answer is translated back to the shown one.
 #include <climits>
 #include <cstdlib>
 #include <cstring>
@@ -12,10 +12,10 @@ namespace verbena::facade {
 namespace {
 
 // The answer for a shown path: `real` is what the system says, changed in place into what we show, so that
-// every other function accepts it. Where it left the agent's directory (a link to /dev/null) it is right
-// already.
+// every other function accepts it. Where it left the agent's directory (a link to /dev/null) it is already
+// right.
 void show_again(char* real, std::string_view home) {
-  control::PathText target(home);
+  paths::PathText target(home);
   char simple_home[PATH_MAX];
   if (::realpath(target.c_str(), simple_home) == nullptr) return;
   const size_t size = std::strlen(simple_home);

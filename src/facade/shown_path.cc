@@ -8,12 +8,12 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "control/state_path.h"
+#include "paths/state_path.h"
 
 namespace verbena::facade {
 namespace {
 
-using control::PathText;
+using paths::PathText;
 
 constexpr const char* kRoots[] = {"/sys/class/infiniband", "/sys/class/infiniband_verbs",
                                   "/sys/class/infiniband_mad", "/sys/class/infiniband_cm", "/dev/infiniband"};
@@ -29,7 +29,7 @@ class ErrnoKeeper {
   const int saved_;
 };
 
-// Straight to the kernel, not through the functions that we stand before.
+// Straight to the kernel, not through the functions that we interpose.
 bool status_of(const char* path, struct stat& status) {
   return syscall(SYS_newfstatat, AT_FDCWD, path, &status, AT_SYMLINK_NOFOLLOW) == 0;
 }
@@ -45,7 +45,7 @@ bool is_directory(const char* path) {
   return *path == '\0' || (status_of(path, status) && S_ISDIR(status.st_mode));
 }
 
-// The absolute path of what a relative one starts from.
+// The absolute path of the directory that a relative path starts from.
 PathText base_of(int directory) {
   PathText base;
   long size = 0;
@@ -107,7 +107,7 @@ ShownPath::ShownPath(const char* chosen, int directory, const char* path) {
   for (Component next = next_component(rest); !next.name.empty(); next = next_component(rest)) {
     ends_in_dot = is(next.name, ".");
     if (is(next.name, "..")) {
-      // Where ".." leads from a symbolic link only the kernel knows: leave it the rest.
+      // Only the kernel knows where ".." leads from a symbolic link: leave the rest to it.
       if (!is_directory(look_up(chosen, simple) ? target() : simple.c_str())) break;
       through_root_ |= root_of(simple.view()) != nullptr;
       simple.shorten(parent_size(simple.view()));
@@ -116,7 +116,7 @@ ShownPath::ShownPath(const char* chosen, int directory, const char* path) {
     }
     rest = next.rest;
   }
-  if (ends_in_dot && *rest == '\0') rest = "/";  // which insists on a directory, as the dot does
+  if (ends_in_dot && *rest == '\0') rest = "/";  // which demands a directory, as the dot does
   if (!simple.valid()) {
     through_root_ = false;
   } else if (look_up(chosen, simple)) {
@@ -135,7 +135,7 @@ ShownPath::ShownPath(const char* chosen, int directory, const char* path) {
 // Where a relative path starts, as the program sees it.
 PathText ShownPath::start(const char* chosen, int directory) {
   PathText base = base_of(directory);
-  const PathText home = control::find_state_path(chosen);
+  const PathText home = paths::find_state_path(chosen);
   const size_t size = home.view().size();
   const bool below_home = base.valid() && home.valid() && std::strncmp(base.c_str(), home.c_str(), size) == 0;
   if (!below_home || root_of(base.c_str() + size) == nullptr) return base;
@@ -146,7 +146,7 @@ PathText ShownPath::start(const char* chosen, int directory) {
 bool ShownPath::look_up(const char* chosen, const PathText& simple) {
   const char* root = root_of(simple.view());
   if (root == nullptr) return false;
-  target_ = control::find_state_path(chosen);
+  target_ = paths::find_state_path(chosen);
   home_size_ = target_.view().size();
   // The first name below the root decides for all that is below it.
   const char* below = simple.c_str() + std::strlen(root);
@@ -163,7 +163,7 @@ const char* merged_root_open_as(int fd) {
 
 namespace {
 
-// In its simplest form, for that is how the kernel tells working directories; as it is when it is not there
+// In its simplest form, because the kernel reports working directories so; unchanged when it does not exist
 // (yet).
 void simplify(const char* value, char* simple) {
   const size_t size = strnlen(value, PATH_MAX);
@@ -191,7 +191,7 @@ const char* chosen_directory() {
 
 namespace {
 
-// Before the program's threads, and before it changes its environment.
+// Runs before the program starts threads or changes its environment.
 [[gnu::constructor]] void look_around() {
   const ErrnoKeeper keeper;
   chosen_directory();

@@ -8,12 +8,12 @@
 
 #include <fcntl.h>
 
-#include "control/path_text.h"
+#include "paths/path_text.h"
 
 namespace verbena::facade {
 
-// Set once relative paths may start inside what we show: the working directory is there, or a root was asked
-// for that the machine has as well.
+// Set once relative paths may start inside what we show: the working directory is there, or the program asked
+// for a root that the machine also has.
 extern constinit std::atomic<bool> relative_paths_matter;
 
 // The check that every call of every program pays: every path that we show has this word in it.
@@ -28,11 +28,11 @@ inline bool may_be_shown(const char* path) {
 // Where a path that a program uses really leads.
 //
 // The agent's directory mirrors /sys/class/infiniband (and _verbs, _mad, _cm) and /dev/infiniband: "the
-// roots". A path below a root leads into the directory when its name exists there; any other goes where it
-// always went. So a machine with RDMA hardware shows both, and the agent's names win.
+// roots". A path below a root leads into the directory when its name exists there; any other path is
+// unchanged. So a machine with RDMA hardware shows both, and the agent's names win.
 //
 // A path is understood as the kernel would: relative to a working directory or descriptor, with doubled
-// slashes, "." and "..". Not seen through: symbolic links outside the roots that lead into them. No
+// slashes, "." and "..". Symbolic links outside the roots that lead into them are not followed. No
 // allocation; errno stays as it is.
 class ShownPath {
  public:
@@ -42,23 +42,23 @@ class ShownPath {
   // Whether the path leads into the agent's directory.
   bool shown() const { return shown_; }
 
-  // Whether the system needs another path than the program's: target(). Also where it starts in a root or
-  // goes through one, but leads out of what the agent shows.
+  // Whether the system needs target() instead of the program's path. Also true where the path starts in a
+  // root or goes through one, but leads out of what the agent shows.
   bool replaced() const { return shown_ || through_root_; }
   const char* target() const { return target_.c_str(); }
 
   // The agent's directory, a prefix of target(). REQUIRES: shown()
   std::string_view home() const { return {target_.c_str(), home_size_}; }
 
-  // The root of which target() is the image when it is a whole root that the machine has as well: then a
-  // listing has to show both. nullptr otherwise.
+  // When target() mirrors a whole root that the machine also has: that root, because a listing must show
+  // both. nullptr otherwise.
   const char* merged_root() const { return merged_root_; }
 
  private:
-  bool look_up(const char* chosen, const control::PathText& simple);
-  control::PathText start(const char* chosen, int directory);
+  bool look_up(const char* chosen, const paths::PathText& simple);
+  paths::PathText start(const char* chosen, int directory);
 
-  control::PathText target_;
+  paths::PathText target_;
   size_t home_size_ = 0;
   const char* merged_root_ = nullptr;
   bool shown_ = false;
@@ -69,8 +69,8 @@ class ShownPath {
 // form
 const char* root_of(std::string_view path);
 
-// The root that has to be listed merged and that `fd` has open, else nullptr. A single load as long as no
-// such root was ever asked for.
+// The root that `fd` has open if it must be listed merged, else nullptr. A single load as long as the program
+// never asked for such a root.
 const char* merged_root_open_as(int fd);
 
 // What VERBENA_SYS_DIR said when first asked for; nullptr when it was not set.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Functions that ask about a path: status, access, links, extended attributes, file systems. What they answer
-// into is not looked at here, so it is void.
+// Functions that ask about a path: status, access, links, extended attributes, file systems. The
+// buffers that they fill are not looked at here, so they are void.
 #include <cstdint>
 
 #include <sys/types.h>
@@ -32,7 +32,7 @@ ASK_AT(int, fstatat, (int at, const char* path, void* status, int flags), direct
 ASK_AT(int, fstatat64, (int at, const char* path, void* status, int flags), directory, target, status, flags)
 ASK_AT(int, statx, (int at, const char* path, int flags, unsigned mask, void* status), directory, target,
        flags, mask, status)
-// What programs built against a C library before 2.33 call for the above.
+// Programs built against a C library before 2.33 call these instead of the above.
 ASK(__xstat, (int version, const char* path, void* status), version, target, status)
 ASK(__xstat64, (int version, const char* path, void* status), version, target, status)
 ASK(__lxstat, (int version, const char* path, void* status), version, target, status)

@@ -12,8 +12,8 @@ socklen_t address_length(const sockaddr* address) {
   return 0;
 }
 
-control::CmAddress address_of(const sockaddr* address) {
-  control::CmAddress result{};
+protocol::CmAddress address_of(const sockaddr* address) {
+  protocol::CmAddress result{};
   if (address == nullptr) return result;
   result.family = address->sa_family;
   if (address->sa_family == AF_INET) {
@@ -31,7 +31,7 @@ control::CmAddress address_of(const sockaddr* address) {
   return result;
 }
 
-void store_address(const control::CmAddress& address, sockaddr_storage& to) {
+void store_address(const protocol::CmAddress& address, sockaddr_storage& to) {
   if (address.family == AF_INET) {
     sockaddr_in in{};
     in.sin_family = AF_INET;

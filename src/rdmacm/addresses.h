@@ -4,7 +4,7 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
-#include "control/cm_protocol.h"
+#include "protocol/connection_messages.h"
 
 namespace verbena::rdmacm {
 
@@ -12,10 +12,10 @@ namespace verbena::rdmacm {
 socklen_t address_length(const sockaddr* address);
 
 // As the agent has it. REQUIRES: address_length(address) != 0, or a null address, which becomes "none"
-control::CmAddress address_of(const sockaddr* address);
+protocol::CmAddress address_of(const sockaddr* address);
 
 // As the application has it; leaves `to` alone if there is none.
-void store_address(const control::CmAddress& address, sockaddr_storage& to);
+void store_address(const protocol::CmAddress& address, sockaddr_storage& to);
 
 // In network order; 0: no port.
 in_port_t port_of(const sockaddr* address);

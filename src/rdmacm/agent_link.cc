@@ -11,16 +11,16 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "agent_client/message_socket.h"
 #include "base/log.h"
 #include "base/signals_blocked.h"
-#include "control/message_socket.h"
 #include "rdmacm/restoration.h"
 
 namespace verbena::rdmacm {
 namespace {
 
-using control::MessageType;
-using control::PlainReply;
+using protocol::MessageType;
+using protocol::PlainReply;
 
 constexpr Duration kForGood = Duration(-1);
 constexpr size_t kMonitorStack = 256 << 10;
@@ -50,7 +50,7 @@ void AgentLink::InCall::failed() const {
 Result<void> AgentLink::open(const std::shared_ptr<Channel>& channel) {
   const std::lock_guard lock(mutex_);
   const int fd = channel->agents_end();
-  const auto request = [&]() -> Result<control::CmChannelRequest> {
+  const auto request = [&]() -> Result<protocol::CmChannelRequest> {
     return open_request(*channel, generation());
   };
   const auto reply = exchange<PlainReply>(MessageType::kCmOpenChannel, request, {&fd, 1});
@@ -61,14 +61,14 @@ Result<void> AgentLink::open(const std::shared_ptr<Channel>& channel) {
 
 Result<void> AgentLink::create(Identifier& identifier) {
   const std::lock_guard lock(mutex_);
-  const auto request = [&]() -> Result<control::CmCreateRequest> { return create_request(identifier); };
+  const auto request = [&]() -> Result<protocol::CmCreateRequest> { return create_request(identifier); };
   const auto reply = exchange<PlainReply>(MessageType::kCmCreateId, request);
   if (!reply) return fail(reply.error().code);
   registry_.add(identifier);
   return {};
 }
 
-void AgentLink::post(Channel& channel, const control::CmEvent& event) {
+void AgentLink::post(Channel& channel, const protocol::CmEvent& event) {
   if (!channel.post(event)) wake_monitor();
 }
 
@@ -87,14 +87,14 @@ void AgentLink::disconnect() {
 
 Result<void> AgentLink::connect(TimePoint deadline) {
   disconnect();
-  return control::Connection::open_and_greet(options_, deadline,
-                                             MonotonicClock::now() + control::grace_for_next(agent_uid_),
-                                             [this](control::Connection connection, TimePoint until) {
-                                               return greet(std::move(connection), until);
-                                             });
+  return agent_client::Connection::open_and_greet(
+      options_, deadline, MonotonicClock::now() + agent_client::grace_for_next(agent_uid_),
+      [this](agent_client::Connection connection, TimePoint until) {
+        return greet(std::move(connection), until);
+      });
 }
 
-Result<void> AgentLink::greet(control::Connection connection, TimePoint deadline) {
+Result<void> AgentLink::greet(agent_client::Connection connection, TimePoint deadline) {
   auto answer = connection.say_hello(vault_, deadline);
   if (!answer) return fail(answer.error().code);
   const uint32_t generation = generation_.fetch_add(1) + 1;
@@ -169,18 +169,18 @@ void AgentLink::monitor() {
 Duration AgentLink::look_after_agent(bool readable) {
   const std::lock_guard lock(mutex_);
   while (readable && agent_events_) {
-    // Of links (control/protocol.h): libibverbs has its own eyes for them.
-    control::MessageHeader header{};
+    // Of links (protocol/messages.h): libibverbs has its own eyes for them.
+    protocol::MessageHeader header{};
     auto received =
-        control::receive_message(agent_events_.get(), std::as_writable_bytes(std::span(&header, 1)));
+        agent_client::receive_message(agent_events_.get(), std::as_writable_bytes(std::span(&header, 1)));
     if (!received && received.error().code == EAGAIN) break;
     if (!received || received->bytes == 0) disconnect();
   }
   if (connection_) return kForGood;
   // Who has nothing there needs no agent.
   if (registry_.empty()) return kForGood;
-  if (connect(MonotonicClock::now() + control::kCallTimeout)) return Duration::zero();
-  retry_ = std::clamp(retry_ * 2, control::kFirstRetry, control::kLongestRetry);
+  if (connect(MonotonicClock::now() + agent_client::kCallTimeout)) return Duration::zero();
+  retry_ = std::clamp(retry_ * 2, agent_client::kFirstRetry, agent_client::kLongestRetry);
   return retry_;
 }
 

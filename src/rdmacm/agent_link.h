@@ -11,11 +11,11 @@
 #include <span>
 #include <utility>
 
+#include "agent_client/connection.h"
 #include "base/result.h"
 #include "base/time.h"
 #include "base/unique_fd.h"
-#include "control/cm_protocol.h"
-#include "control/connection.h"
+#include "protocol/connection_messages.h"
 #include "rdmacm/identifier.h"
 #include "rdmacm/registry.h"
 
@@ -35,16 +35,16 @@ class AgentLink {
   // Makes the identifier known there, under the number it has, and adds it to the registry.
   Result<void> create(Identifier& identifier);
 
-  template <class Reply = control::PlainReply, class Request>
-  Result<Reply> call(control::MessageType type, const Request& request) {
+  template <class Reply = protocol::PlainReply, class Request>
+  Result<Reply> call(protocol::MessageType type, const Request& request) {
     const std::lock_guard lock(mutex_);
     return exchange<Reply>(type, [&]() -> Result<Request> { return request; });
   }
 
   // The same, for what only the agent of `generation` knows. ECONNRESET: it is dead; its successor gives the
   // numbers that it gave to others.
-  template <class Reply = control::PlainReply, class Request>
-  Result<Reply> call_agent_of(uint32_t generation, control::MessageType type, const Request& request) {
+  template <class Reply = protocol::PlainReply, class Request>
+  Result<Reply> call_agent_of(uint32_t generation, protocol::MessageType type, const Request& request) {
     const std::lock_guard lock(mutex_);
     return exchange<Reply>(type, [&]() -> Result<Request> {
       if (generation != generation_) return fail(ECONNRESET);
@@ -54,8 +54,8 @@ class AgentLink {
 
   // The same for an identifier, whose number is filled in. It is in state `during` from before the agent is
   // asked, as the answering event may overtake the reply, and in its old one again if that fails.
-  template <class Reply = control::PlainReply, class Request>
-  Result<Reply> call(Identifier& identifier, control::MessageType type, Request request,
+  template <class Reply = protocol::PlainReply, class Request>
+  Result<Reply> call(Identifier& identifier, protocol::MessageType type, Request request,
                      std::optional<State> during = {}) {
     const std::lock_guard lock(mutex_);
     const InCall in_call(*this, identifier, during);
@@ -72,7 +72,7 @@ class AgentLink {
   }
 
   // Puts an event of our own into a channel, now or when there is room.
-  void post(Channel& channel, const control::CmEvent& event);
+  void post(Channel& channel, const protocol::CmEvent& event);
   uint32_t generation() const { return generation_.load(std::memory_order_acquire); }
 
   // In a child after fork(), instead of all else: the agent must see the end of the parent when it ends.
@@ -96,10 +96,10 @@ class AgentLink {
 
   // `make_request` answers a Result, made for the agent that is there now. REQUIRES: mutex_ is held
   template <class Reply, class MakeRequest>
-  Result<Reply> exchange(control::MessageType type, const MakeRequest& make_request,
+  Result<Reply> exchange(protocol::MessageType type, const MakeRequest& make_request,
                          std::span<const int> fds = {}) {
     // What a new agent has to be told first does not count.
-    const auto deadline = [] { return MonotonicClock::now() + control::kCallTimeout; };
+    const auto deadline = [] { return MonotonicClock::now() + agent_client::kCallTimeout; };
     for (int attempt = 0;; ++attempt) {
       if (!connection_ || connection_->lost()) {
         if (const auto connected = connect(deadline()); !connected) return fail(connected.error().code);
@@ -112,9 +112,9 @@ class AgentLink {
     }
   }
 
-  Result<void> connect(TimePoint deadline);                                // REQUIRES: mutex_ is held
-  Result<void> greet(control::Connection connection, TimePoint deadline);  // REQUIRES: mutex_ is held
-  void disconnect();                                                       // REQUIRES: mutex_ is held
+  Result<void> connect(TimePoint deadline);                                     // REQUIRES: mutex_ is held
+  Result<void> greet(agent_client::Connection connection, TimePoint deadline);  // REQUIRES: mutex_ is held
+  void disconnect();                                                            // REQUIRES: mutex_ is held
 
   void start_monitor();
   void monitor();
@@ -122,9 +122,9 @@ class AgentLink {
   void wake_monitor();
 
   Registry& registry_;
-  const control::ConnectOptions options_;
+  const agent_client::ConnectOptions options_;
   std::mutex mutex_;
-  std::optional<control::Connection> connection_;
+  std::optional<agent_client::Connection> connection_;
   UniqueFd agent_events_;  // where its end shows first
   // What the next agent needs to have the wire again (agent/vault.h), where we are trusted with it: whoever
   // greets it first should bring it, or it serves without.
@@ -133,7 +133,7 @@ class AgentLink {
   std::atomic<uint32_t> generation_{0};
   Identifier* calling_ = nullptr;
   State before_call_{};
-  uid_t agent_uid_ = control::kNoAgentYet;
+  uid_t agent_uid_ = agent_client::kNoAgentYet;
   bool monitored_ = false;
   UniqueFd wakeup_;
   Duration retry_{};

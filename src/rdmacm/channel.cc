@@ -10,7 +10,7 @@
 namespace verbena::rdmacm {
 namespace {
 
-using control::CmEvent;
+using protocol::CmEvent;
 
 constexpr uint32_t kToken = ~0u;  // CmEvent::type of what stands for an event in early_
 
@@ -18,13 +18,13 @@ CmEvent token() {
   CmEvent event{};
   event.magic = CmEvent::kMagic;
   event.type = kToken;
-  event.flags = control::kCmFromProgram;
+  event.flags = protocol::kCmFromProgram;
   return event;
 }
 
 bool is_event(const CmEvent& event, ssize_t bytes) {
   return bytes == sizeof event && event.magic == CmEvent::kMagic && event.type != kToken &&
-         event.parameters.private_length <= control::kCmPrivateBytes;
+         event.parameters.private_length <= protocol::kCmPrivateBytes;
 }
 
 }  // namespace

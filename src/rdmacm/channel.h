@@ -12,12 +12,12 @@
 
 #include "base/result.h"
 #include "base/unique_fd.h"
-#include "control/cm_protocol.h"
+#include "protocol/connection_messages.h"
 
 namespace verbena::rdmacm {
 
 // An event channel: what the application knows as rdma_event_channel, and the pair of sockets behind it
-// (control/cm_protocol.h). The application reads `fd`; the other end is the agent's, and ours.
+// (protocol/connection_messages.h). The application reads `fd`; the other end is the agent's, and ours.
 //
 // Taking events back out (for an identifier that is destroyed or moves to another channel) must not lose the
 // order of the others, nor make a descriptor readable that has nothing to read, or the other way round. So
@@ -38,11 +38,11 @@ class Channel : public rdma_event_channel {
 
   // The next event. Waits unless the application has set O_NONBLOCK (EAGAIN); EINTR as read(2) has it; EBADF
   // when it is closed.
-  Result<control::CmEvent> next();
+  Result<protocol::CmEvent> next();
 
   // Adds an event of our own at the end. False: there is no room now, and flush() is to be called when
   // agents_end() is writable.
-  bool post(const control::CmEvent& event);
+  bool post(const protocol::CmEvent& event);
   bool flush();
   bool waits_for_room();
 
@@ -50,7 +50,7 @@ class Channel : public rdma_event_channel {
   bool has_own_events();
 
   // Takes all events out for which `wanted` holds, in order.
-  std::vector<control::CmEvent> take(const std::function<bool(const control::CmEvent&)>& wanted);
+  std::vector<protocol::CmEvent> take(const std::function<bool(const protocol::CmEvent&)>& wanted);
 
   // No more events. The application's descriptor is closed, by the last reader if there are any: one that is
   // about to wait must not find another file under its number, and read what is not ours.
@@ -74,15 +74,15 @@ class Channel : public rdma_event_channel {
 
   Channel(uint32_t number, UniqueFd application, UniqueFd agent);
   bool flush_locked();
-  void post_locked(const control::CmEvent& event);
+  void post_locked(const protocol::CmEvent& event);
   void close_unread_locked();
 
   const uint32_t number_;
   UniqueFd application_;  // rdma_event_channel::fd
   UniqueFd agents_end_;
   std::mutex mutex_;
-  std::deque<control::CmEvent> early_;
-  std::deque<control::CmEvent> unsent_;
+  std::deque<protocol::CmEvent> early_;
+  std::deque<protocol::CmEvent> unsent_;
   bool has_own_events_ = false;
   bool closed_ = false;
   uint32_t readers_ = 0;

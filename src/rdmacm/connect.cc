@@ -11,11 +11,11 @@
 namespace {
 
 using namespace verbena::rdmacm;
-using verbena::control::CmConnectRequest;
-using verbena::control::CmIdRequest;
-using verbena::control::CmParameters;
-using verbena::control::CmRejectRequest;
-using verbena::control::MessageType;
+using verbena::protocol::CmConnectRequest;
+using verbena::protocol::CmIdRequest;
+using verbena::protocol::CmParameters;
+using verbena::protocol::CmRejectRequest;
+using verbena::protocol::MessageType;
 
 // IBTA volume 1, 12.6.7.2: reasons of a REJ
 constexpr uint8_t kConsumerReject = 28;

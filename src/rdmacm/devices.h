@@ -40,7 +40,7 @@ class Devices {
  public:
   // ENODEV: there is none at all. What librdmacm finds out before anything else.
   Result<void> require_any();
-  // By name, as control::CmRoute::link has it; of several of that name (one is gone), that of `index`.
+  // By name, as protocol::CmRoute::link has it; of several of that name (one is gone), that of `index`.
   Result<std::shared_ptr<Device>> find(const std::string& name, uint32_t index);
   // All there are now.
   Result<std::vector<std::shared_ptr<Device>>> all();

@@ -17,10 +17,10 @@
 namespace verbena::rdmacm {
 namespace {
 
-using control::CmEvent;
+using protocol::CmEvent;
 
 // Private data has room for what no message of the agent may exceed.
-static_assert(sizeof(Event::private_data) >= control::kCmPrivateBytes);
+static_assert(sizeof(Event::private_data) >= protocol::kCmPrivateBytes);
 
 uint8_t copy_private_data(Event& event, const CmEvent& message, const void*& data) {
   const uint8_t length = message.parameters.private_length;
@@ -31,8 +31,8 @@ uint8_t copy_private_data(Event& event, const CmEvent& message, const void*& dat
 }
 
 void copy_connection_parameters(Event& event, const CmEvent& message) {
-  if ((message.flags & control::kCmHasParameters) == 0) return;
-  const control::CmParameters& from = message.parameters;
+  if ((message.flags & protocol::kCmHasParameters) == 0) return;
+  const protocol::CmParameters& from = message.parameters;
   rdma_conn_param& to = event.param.conn;
   to.private_data_len = copy_private_data(event, message, to.private_data);
   to.responder_resources = from.responder_resources;
@@ -46,12 +46,12 @@ void copy_connection_parameters(Event& event, const CmEvent& message) {
 
 void copy_datagram_parameters(Event& event, const CmEvent& message) {
   rdma_ud_param& to = event.param.ud;
-  if ((message.flags & control::kCmHasParameters) != 0) {
+  if ((message.flags & protocol::kCmHasParameters) != 0) {
     to.private_data_len = copy_private_data(event, message, to.private_data);
     to.qp_num = message.parameters.qpn;
     to.qkey = message.parameters.qkey;
   }
-  if ((message.flags & control::kCmHasRoute) != 0) to.ah_attr = address_handle_of(message.route);
+  if ((message.flags & protocol::kCmHasRoute) != 0) to.ah_attr = address_handle_of(message.route);
 }
 
 void copy_parameters(Event& event, const CmEvent& message, const Identifier& identifier) {
@@ -65,7 +65,7 @@ void copy_parameters(Event& event, const CmEvent& message, const Identifier& ide
 // What the message says of the connection, and the state that follows from it.
 void advance(Identifier& identifier, const CmEvent& message, State next) {
   const std::lock_guard lock(identifier.mutex);
-  if ((message.flags & control::kCmHasConnection) != 0) identifier.connection = message.connection;
+  if ((message.flags & protocol::kCmHasConnection) != 0) identifier.connection = message.connection;
   identifier.state = next;
 }
 
@@ -90,7 +90,7 @@ bool address_error(Event&, const CmEvent&, Identifier& identifier) {
 bool route_resolved(Event& event, const CmEvent& message, Identifier& identifier) {
   identifier.set_state(State::kResolved);
   auto set =
-      (message.flags & control::kCmHasRoute) != 0 ? set_path(identifier, message.route) : Result<void>();
+      (message.flags & protocol::kCmHasRoute) != 0 ? set_path(identifier, message.route) : Result<void>();
   if (set) set = set_path_record(identifier);
   if (!set) fail_event(event, RDMA_CM_EVENT_ROUTE_ERROR, set.error().code);
   return true;
@@ -121,8 +121,8 @@ int finish_connection(Identifier& identifier, const CmEvent& message) {
   if (const int error = settle_ece(identifier, answered)) return error;
   if (const int error = make_ready_to_receive(identifier, RDMA_MAX_RESP_RES)) return error;
   if (const int error = make_ready_to_send(identifier, RDMA_MAX_INIT_DEPTH)) return error;
-  const auto sent = identifier.process.agent.call(identifier, control::MessageType::kCmAccept,
-                                                  control::CmConnectRequest{}, State::kConnected);
+  const auto sent = identifier.process.agent.call(identifier, protocol::MessageType::kCmAccept,
+                                                  protocol::CmConnectRequest{}, State::kConnected);
   if (!sent) return sent.error().code;
   return read_back_ece(identifier);
 }

@@ -14,12 +14,12 @@
 namespace verbena::rdmacm {
 namespace {
 
-using control::CmEvent;
+using protocol::CmEvent;
 
 // What a dead agent has sent and the application has not read yet is worth nothing where its successor would
 // have to know of it; the identifier has been told so (restoration.h). The peer's REQ comes again.
 bool died_with_its_agent(const CmEvent& message, const Identifier& identifier) {
-  if ((message.flags & control::kCmFromProgram) != 0) return false;
+  if ((message.flags & protocol::kCmFromProgram) != 0) return false;
   if (message.generation == identifier.process.agent.generation()) return false;
   switch (message.type) {
     case RDMA_CM_EVENT_ADDR_RESOLVED:
@@ -38,7 +38,7 @@ bool is_news(const CmEvent& message, Identifier& identifier) {
   // The kernel, too, keeps silent about a request until it is accepted; accepting it will fail.
   if (state == State::kRequested && message.listener == 0) return false;
   const bool told =
-      (message.flags & control::kCmFromProgram) != 0 && message.type <= RDMA_CM_EVENT_TIMEWAIT_EXIT;
+      (message.flags & protocol::kCmFromProgram) != 0 && message.type <= RDMA_CM_EVENT_TIMEWAIT_EXIT;
   if (!told) return true;
   // Of two agents that died one after the other, only the second's end is told.
   return identifier.was_told_by(message.generation) &&

@@ -8,7 +8,7 @@
 #include <rdma/rdma_cma.h>
 
 #include "base/result.h"
-#include "control/cm_protocol.h"
+#include "protocol/connection_messages.h"
 #include "rdmacm/identifier.h"
 
 namespace verbena::rdmacm {
@@ -29,7 +29,7 @@ Result<Event*> next_event(Channel& channel);
 void acknowledge(Event& event);
 
 // What rdma_get_cm_event() does with a message from the agent. False: the application is not to see it.
-bool process(Event& event, const control::CmEvent& message, Identifier& identifier);
+bool process(Event& event, const protocol::CmEvent& message, Identifier& identifier);
 
 // The end of a call that starts something: for a synchronous identifier, the event that finishes it. An errno
 // value.

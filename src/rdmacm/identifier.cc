@@ -22,9 +22,9 @@ Identifier::~Identifier() {
   if (information != nullptr) rdma_freeaddrinfo(information);
 }
 
-bool Identifier::count_delivery(const control::CmEvent& message) {
+bool Identifier::count_delivery(const protocol::CmEvent& message) {
   const std::lock_guard lock(mutex);
-  if ((message.flags & control::kCmFromProgram) == 0) {
+  if ((message.flags & protocol::kCmFromProgram) == 0) {
     if (std::exchange(agents_generation, message.generation) != message.generation) agents_events = 0;
     ++agents_events;
   }

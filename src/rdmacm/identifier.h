@@ -14,7 +14,7 @@
 #include <rdma/rdma_cma.h>
 
 #include "base/result.h"
-#include "control/cm_protocol.h"
+#include "protocol/connection_messages.h"
 #include "rdmacm/channel.h"
 #include "rdmacm/devices.h"
 
@@ -74,14 +74,14 @@ class Identifier : public rdma_cm_id {
   // Its number with the agent of `generation`, as a key of the registry: the program's own numbers hold for
   // every agent.
   static uint64_t key(uint32_t number, uint32_t generation) {
-    const bool agents = (number & control::kCmAgentsNumber) != 0;
+    const bool agents = (number & protocol::kCmAgentsNumber) != 0;
     return (agents ? static_cast<uint64_t>(generation) << 32 : 0) | number;
   }
 
   // The events of rdma_get_cm_event(3) and rdma_ack_cm_event(3). Destruction waits until as many are
   // acknowledged as were delivered.
   // False: the membership that the event is about has ended.
-  bool count_delivery(const control::CmEvent& message);
+  bool count_delivery(const protocol::CmEvent& message);
   void acknowledge(uint32_t membership);
   void wait_until_acknowledged();
   // Whether all that the agent of `generation` has `sent` has been delivered.
@@ -119,8 +119,8 @@ class Identifier : public rdma_cm_id {
   uint32_t backlog = 0;
   std::optional<uint8_t> type_of_service, ack_timeout;
   std::optional<bool> reuse_address, own_family_only;
-  control::CmRoute path{};
-  control::CmConnection connection{};
+  protocol::CmRoute path{};
+  protocol::CmConnection connection{};
   std::list<Membership> memberships;
   uint32_t told_by = 0;  // the generation of the restoration that has told it something last
   uint64_t delivered = 0, acknowledged = 0;

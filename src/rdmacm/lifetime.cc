@@ -10,8 +10,8 @@
 
 namespace verbena::rdmacm {
 
-using control::CmEvent;
-using control::MessageType;
+using protocol::CmEvent;
+using protocol::MessageType;
 
 namespace {
 
@@ -53,7 +53,7 @@ Result<std::shared_ptr<Channel>> create_channel(Process& process) {
 void destroy_channel(Process& process, const std::shared_ptr<Channel>& channel) {
   process.registry.remove(*channel);
   channel->close();
-  control::CmChannelRequest request{};
+  protocol::CmChannelRequest request{};
   request.channel = channel->number();
   // An agent that is gone has closed it.
   [[maybe_unused]] const auto closed = process.agent.call(MessageType::kCmCloseChannel, request);
@@ -94,8 +94,8 @@ void destroy_identifier(Identifier& identifier) {
   }
   process.registry.remove(identifier);
   // An agent that is gone has destroyed it.
-  const auto destroyed = process.agent.call<control::CmDestroyReply>(identifier, MessageType::kCmDestroyId,
-                                                                     control::CmIdRequest{});
+  const auto destroyed = process.agent.call<protocol::CmDestroyReply>(identifier, MessageType::kCmDestroyId,
+                                                                      protocol::CmIdRequest{});
   // As a rule nothing is left in the channel, and the others' events need not be taken out for a look.
   const bool has_all = destroyed && !identifier.events->has_own_events() &&
                        identifier.has_all_events(destroyed->events, process.agent.generation());
@@ -110,7 +110,7 @@ void destroy_identifier(Identifier& identifier) {
 }
 
 Result<void> migrate(Identifier& identifier, std::shared_ptr<Channel> channel) {
-  control::CmMigrateRequest request{};
+  protocol::CmMigrateRequest request{};
   request.channel = channel->number();
   const auto exchange = [&](std::shared_ptr<Channel> other) {
     const std::lock_guard lock(identifier.mutex);
@@ -167,9 +167,9 @@ Result<Identifier*> adopt_request(Identifier& listener, const CmEvent& message) 
 
 void abandon_request(Process& process, const CmEvent& message) {
   if (message.type != RDMA_CM_EVENT_CONNECT_REQUEST) return;
-  control::CmIdRequest request{};
+  protocol::CmIdRequest request{};
   request.id = message.id;
-  [[maybe_unused]] const auto destroyed = process.agent.call_agent_of<control::CmDestroyReply>(
+  [[maybe_unused]] const auto destroyed = process.agent.call_agent_of<protocol::CmDestroyReply>(
       message.generation, MessageType::kCmDestroyId, request);
 }
 

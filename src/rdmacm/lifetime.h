@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "base/result.h"
-#include "control/cm_protocol.h"
+#include "protocol/connection_messages.h"
 #include "rdmacm/identifier.h"
 
 namespace verbena::rdmacm {
@@ -24,8 +24,8 @@ void destroy_identifier(Identifier& identifier);
 Result<void> migrate(Identifier& identifier, std::shared_ptr<Channel> channel);
 
 // The identifier of an incoming request.
-Result<Identifier*> adopt_request(Identifier& listener, const control::CmEvent& message);
+Result<Identifier*> adopt_request(Identifier& listener, const protocol::CmEvent& message);
 // Nobody wants it: its listener is gone.
-void abandon_request(Process& process, const control::CmEvent& message);
+void abandon_request(Process& process, const protocol::CmEvent& message);
 
 }  // namespace verbena::rdmacm

@@ -10,9 +10,9 @@
 namespace {
 
 using namespace verbena::rdmacm;
-using verbena::control::CmJoinRequest;
-using verbena::control::CmLeaveRequest;
-using verbena::control::MessageType;
+using verbena::protocol::CmJoinRequest;
+using verbena::protocol::CmLeaveRequest;
+using verbena::protocol::MessageType;
 
 void forget(Identifier& identifier, uint32_t number) {
   const std::lock_guard lock(identifier.mutex);
@@ -64,7 +64,7 @@ int leave(Identifier& identifier, const sockaddr* address) {
   CmLeaveRequest request{};
   request.multicast = membership->number;
   const auto left = identifier.process.agent.call(identifier, MessageType::kCmLeave, request);
-  const auto is_its = [&](const verbena::control::CmEvent& event) {
+  const auto is_its = [&](const verbena::protocol::CmEvent& event) {
     return event.multicast == membership->number;
   };
   [[maybe_unused]] const auto undelivered = identifier.events->take(is_its);

@@ -11,14 +11,14 @@
 namespace {
 
 using namespace verbena::rdmacm;
-using verbena::control::CmEvent;
+using verbena::protocol::CmEvent;
 
 void write_event(Identifier& identifier, int type, int status, uint64_t argument) {
   CmEvent event{};
   event.magic = CmEvent::kMagic;
   event.type = static_cast<uint32_t>(type);
   event.status = status;
-  event.flags = verbena::control::kCmFromProgram;
+  event.flags = verbena::protocol::kCmFromProgram;
   event.generation = identifier.process.agent.generation();
   std::memcpy(event.parameters.private_data, &argument, sizeof argument);
   {

@@ -38,11 +38,11 @@ int set_option(Identifier& identifier, int name, const void* value, size_t lengt
     if (row.name != name) continue;
     const auto number = row.value_of(value, length);
     if (!number) return EINVAL;
-    verbena::control::CmOptionRequest request{};
+    verbena::protocol::CmOptionRequest request{};
     request.option = static_cast<uint32_t>(name);
     request.value = *number;
     const auto set =
-        identifier.process.agent.call(identifier, verbena::control::MessageType::kCmSetOption, request);
+        identifier.process.agent.call(identifier, verbena::protocol::MessageType::kCmSetOption, request);
     if (!set) return set.error().code;
     const std::lock_guard lock(identifier.mutex);
     row.keep(identifier, *number);

@@ -7,16 +7,17 @@
 
 #include <arpa/inet.h>
 
-#include "control/message_socket.h"
+#include "agent_client/message_socket.h"
+#include "protocol/text.h"
 #include "rdmacm/addresses.h"
 #include "rdmacm/process.h"
 
 namespace verbena::rdmacm {
 namespace {
 
-Result<void> set_device(Identifier& identifier, const control::CmRoute& path) {
+Result<void> set_device(Identifier& identifier, const protocol::CmRoute& path) {
   if (identifier.device != nullptr || path.link[0] == '\0') return {};
-  auto device = identifier.process.devices.find(control::load_text(path.link), path.device_index);
+  auto device = identifier.process.devices.find(protocol::load_text(path.link), path.device_index);
   if (!device) return fail(device.error().code);
   const auto domain = (*device)->use();
   if (!domain) return fail(domain.error().code);
@@ -30,7 +31,7 @@ Result<void> set_device(Identifier& identifier, const control::CmRoute& path) {
 
 }  // namespace
 
-Result<void> set_path(Identifier& identifier, const control::CmRoute& path) {
+Result<void> set_path(Identifier& identifier, const protocol::CmRoute& path) {
   {
     const std::lock_guard lock(identifier.mutex);
     identifier.path = path;
@@ -47,7 +48,7 @@ Result<void> set_path_record(Identifier& identifier) {
   constexpr uint8_t kExactly = 2;  // IBTA volume 1, 15.2.5.16: selectors
   auto* record = static_cast<ibv_sa_path_rec*>(std::calloc(1, sizeof(ibv_sa_path_rec)));
   if (record == nullptr) return fail(ENOMEM);
-  control::CmRoute path;
+  protocol::CmRoute path;
   {
     const std::lock_guard lock(identifier.mutex);
     path = identifier.path;
@@ -72,7 +73,7 @@ Result<void> set_path_record(Identifier& identifier) {
   return {};
 }
 
-ibv_ah_attr address_handle_of(const control::CmRoute& path) {
+ibv_ah_attr address_handle_of(const protocol::CmRoute& path) {
   ibv_ah_attr attributes{};
   std::memcpy(attributes.grh.dgid.raw, path.destination_gid, sizeof path.destination_gid);
   attributes.grh.flow_label = path.flow_label;

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "base/result.h"
-#include "control/cm_protocol.h"
+#include "protocol/connection_messages.h"
 #include "rdmacm/identifier.h"
 
 namespace verbena::rdmacm {
@@ -13,12 +13,12 @@ inline constexpr uint16_t kDefaultPartition = 0xffff;
 
 // Takes over what the agent says about addresses and device: rdma_cm_id::route.addr, and, once the device is
 // known, `verbs`, `pd` and `port_num`. ENODEV: libibverbs does not know that device.
-Result<void> set_path(Identifier& identifier, const control::CmRoute& path);
+Result<void> set_path(Identifier& identifier, const protocol::CmRoute& path);
 
 // rdma_cm_id::route.path_rec, as the kernel describes a RoCE path.
 Result<void> set_path_record(Identifier& identifier);
 
 // How packets travel, as an address handle.
-ibv_ah_attr address_handle_of(const control::CmRoute& path);
+ibv_ah_attr address_handle_of(const protocol::CmRoute& path);
 
 }  // namespace verbena::rdmacm

@@ -12,8 +12,8 @@ namespace {
 // What the attributes are made from, copied under the identifier's lock.
 struct Facts {
   State state;
-  control::CmRoute path;
-  control::CmConnection connection;
+  protocol::CmRoute path;
+  protocol::CmConnection connection;
   std::optional<uint8_t> ack_timeout;
   ibv_qp_type type;
   uint8_t responder_resources;  // as rdma_connect() asked for them, until the peer has answered

@@ -15,7 +15,7 @@ uint32_t Registry::draw_number() {
 }
 
 uint32_t Registry::draw() {
-  constexpr uint32_t kLast = control::kCmAgentsNumber - 1;
+  constexpr uint32_t kLast = protocol::kCmAgentsNumber - 1;
   do {
     last_number_ = last_number_ % kLast + 1;
   } while (identifiers_.contains(Identifier::key(last_number_, 0)) ||
@@ -85,7 +85,7 @@ void Registry::renumber(Identifier& identifier) {
   identifier.keys.push_back(key);
 }
 
-Identifier* Registry::deliver(const control::CmEvent& event) {
+Identifier* Registry::deliver(const protocol::CmEvent& event) {
   const uint32_t number = event.listener != 0 ? event.listener : event.id;
   const std::lock_guard lock(mutex_);
   const auto found = identifiers_.find(Identifier::key(number, event.generation));

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/time.h"
-#include "control/cm_protocol.h"
+#include "protocol/connection_messages.h"
 #include "rdmacm/channel.h"
 
 namespace verbena::rdmacm {
@@ -46,7 +46,7 @@ class Registry {
 
   // Whose event this is; counted as delivered to it, so that it stays until that is acknowledged. Null: it
   // has been destroyed.
-  Identifier* deliver(const control::CmEvent& event);
+  Identifier* deliver(const protocol::CmEvent& event);
 
   bool empty();
   // Every identifier, none of which goes away meanwhile.

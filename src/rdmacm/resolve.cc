@@ -11,8 +11,8 @@
 namespace {
 
 using namespace verbena::rdmacm;
-using verbena::control::CmAddressReply;
-using verbena::control::MessageType;
+using verbena::protocol::CmAddressReply;
+using verbena::protocol::MessageType;
 
 // Answers of the agent about addresses are taken over at once, as librdmacm asks for them at once.
 int take_over(Identifier& identifier, const verbena::Result<CmAddressReply>& reply) {
@@ -25,7 +25,7 @@ int take_over(Identifier& identifier, const verbena::Result<CmAddressReply>& rep
 VERBENA_ABI int rdma_bind_addr(rdma_cm_id* id, sockaddr* address) {
   return answer_for(id, [&](Identifier& identifier) {
     if (address_length(address) == 0) return EINVAL;
-    verbena::control::CmBindRequest request{};
+    verbena::protocol::CmBindRequest request{};
     request.address = address_of(address);
     return take_over(identifier, identifier.process.agent.call<CmAddressReply>(
                                      identifier, MessageType::kCmBind, request, State::kBound));
@@ -36,7 +36,7 @@ VERBENA_ABI int rdma_resolve_addr(rdma_cm_id* id, sockaddr* source, sockaddr* de
   return answer_for(id, [&](Identifier& identifier) {
     const socklen_t length = address_length(destination);
     if (length == 0 || (source != nullptr && address_length(source) == 0)) return EINVAL;
-    verbena::control::CmResolveRequest request{};
+    verbena::protocol::CmResolveRequest request{};
     request.timeout_ms = static_cast<uint32_t>(timeout_ms);
     request.source = address_of(source);
     request.destination = address_of(destination);
@@ -50,15 +50,15 @@ VERBENA_ABI int rdma_resolve_addr(rdma_cm_id* id, sockaddr* source, sockaddr* de
 
 VERBENA_ABI int rdma_resolve_route(rdma_cm_id* id, int) {
   return answer_for(id, [&](Identifier& identifier) {
-    const auto asked = identifier.process.agent.call(identifier, MessageType::kCmResolveRoute,
-                                                     verbena::control::CmIdRequest{}, State::kResolvingRoute);
+    const auto asked = identifier.process.agent.call(
+        identifier, MessageType::kCmResolveRoute, verbena::protocol::CmIdRequest{}, State::kResolvingRoute);
     return asked ? complete(identifier) : asked.error().code;
   });
 }
 
 VERBENA_ABI int rdma_listen(rdma_cm_id* id, int backlog) {
   return answer_for(id, [&](Identifier& identifier) {
-    verbena::control::CmListenRequest request{};
+    verbena::protocol::CmListenRequest request{};
     request.backlog = backlog > 0 ? static_cast<uint32_t>(backlog) : 0;
     {
       const std::lock_guard lock(identifier.mutex);

@@ -10,8 +10,8 @@
 namespace verbena::rdmacm {
 namespace {
 
-using control::CmEvent;
-using control::MessageType;
+using protocol::CmEvent;
+using protocol::MessageType;
 
 // What an identifier is restored as, what it is told, and for which states that is still news.
 constexpr int kNothing = -1;
@@ -23,21 +23,21 @@ struct Row {
   int told;           // enum rdma_cm_event_type, or kNothing
 };
 constexpr Row kRows[] = {
-    {State::kIdle, control::kCmIdle, kNothing},
-    {State::kBound, control::kCmBound, kNothing},
-    {State::kResolvingAddress, control::kCmIdle, RDMA_CM_EVENT_ADDR_ERROR},
-    {State::kAddressResolved, control::kCmResolved, kNothing},
-    {State::kResolvingRoute, control::kCmResolved, RDMA_CM_EVENT_ROUTE_ERROR},
-    {State::kResolved, control::kCmResolved, kNothing},
-    {State::kConnecting, control::kCmResolved, RDMA_CM_EVENT_UNREACHABLE},
-    {State::kResponded, control::kCmResolved, RDMA_CM_EVENT_CONNECT_ERROR},
+    {State::kIdle, protocol::kCmIdle, kNothing},
+    {State::kBound, protocol::kCmBound, kNothing},
+    {State::kResolvingAddress, protocol::kCmIdle, RDMA_CM_EVENT_ADDR_ERROR},
+    {State::kAddressResolved, protocol::kCmResolved, kNothing},
+    {State::kResolvingRoute, protocol::kCmResolved, RDMA_CM_EVENT_ROUTE_ERROR},
+    {State::kResolved, protocol::kCmResolved, kNothing},
+    {State::kConnecting, protocol::kCmResolved, RDMA_CM_EVENT_UNREACHABLE},
+    {State::kResponded, protocol::kCmResolved, RDMA_CM_EVENT_CONNECT_ERROR},
     // The peer will send its REQ again, and that will be another request.
     {State::kRequested, kNot, kNothing},
-    {State::kAccepting, control::kCmConnected, RDMA_CM_EVENT_CONNECT_ERROR},
-    {State::kConnected, control::kCmConnected, kNothing},
-    {State::kDisconnecting, control::kCmConnected, kNothing},
-    {State::kOver, control::kCmIdle, kNothing},
-    {State::kListening, control::kCmListening, kNothing},
+    {State::kAccepting, protocol::kCmConnected, RDMA_CM_EVENT_CONNECT_ERROR},
+    {State::kConnected, protocol::kCmConnected, kNothing},
+    {State::kDisconnecting, protocol::kCmConnected, kNothing},
+    {State::kOver, protocol::kCmIdle, kNothing},
+    {State::kListening, protocol::kCmListening, kNothing},
     {State::kLost, kNot, kNothing},
 };
 
@@ -47,7 +47,7 @@ const Row& row_of(State state) {
 }
 
 bool has_connection(State state) {
-  return row_of(state).restored == control::kCmConnected;
+  return row_of(state).restored == protocol::kCmConnected;
 }
 
 }  // namespace
@@ -57,15 +57,15 @@ struct Restoration::Plan {
   int told;
 };
 
-control::CmChannelRequest open_request(const Channel& channel, uint32_t generation) {
-  control::CmChannelRequest request{};
+protocol::CmChannelRequest open_request(const Channel& channel, uint32_t generation) {
+  protocol::CmChannelRequest request{};
   request.channel = channel.number();
   request.generation = generation;
   return request;
 }
 
-control::CmCreateRequest create_request(const Identifier& identifier) {
-  control::CmCreateRequest request{};
+protocol::CmCreateRequest create_request(const Identifier& identifier) {
+  protocol::CmCreateRequest request{};
   request.id = identifier.number;
   request.channel = identifier.events->number();
   request.port_space = static_cast<uint16_t>(identifier.ps);
@@ -98,10 +98,10 @@ Restoration::Plan Restoration::plan_for(State state, const Identifier& identifie
   // that has answered stays as it is: the port that it names is its listener's.
   const bool resolved = identifier.path.destination.family != 0 && identifier.path.link[0] != '\0';
   if (identifier.is_datagram() && has_connection(state) && identifier.connection.is_active != 0) {
-    plan.restored = resolved ? control::kCmResolved : control::kCmIdle;
+    plan.restored = resolved ? protocol::kCmResolved : protocol::kCmIdle;
   }
   if (state == State::kResolvingAddress && identifier.path.source.port != 0) {
-    plan.restored = control::kCmBound;
+    plan.restored = protocol::kCmBound;
   }
   return plan;
 }
@@ -132,33 +132,33 @@ void Restoration::restore(Identifier& identifier) {
 }
 
 bool Restoration::create(Identifier& identifier, const Plan& plan) {
-  if ((identifier.number & control::kCmAgentsNumber) != 0) {
+  if ((identifier.number & protocol::kCmAgentsNumber) != 0) {
     registry_.renumber(identifier);
   }
-  control::CmRestoreRequest request{};
+  protocol::CmRestoreRequest request{};
   {
     const std::lock_guard lock(identifier.mutex);
     request.create = create_request(identifier);
     request.state = plan.restored;
     request.backlog = identifier.backlog;
     request.tos = identifier.type_of_service ? *identifier.type_of_service : ~0u;
-    request.options = (identifier.reuse_address.value_or(false) ? control::kCmReuseAddress : 0) |
-                      (identifier.own_family_only.value_or(false) ? control::kCmOwnFamilyOnly : 0) |
-                      (identifier.own_family_only ? control::kCmFamilyOptionSet : 0);
+    request.options = (identifier.reuse_address.value_or(false) ? protocol::kCmReuseAddress : 0) |
+                      (identifier.own_family_only.value_or(false) ? protocol::kCmOwnFamilyOnly : 0) |
+                      (identifier.own_family_only ? protocol::kCmFamilyOptionSet : 0);
     request.route = identifier.path;
     request.connection = identifier.connection;
   }
-  return call<control::CmAddressReply>(MessageType::kCmRestoreId, request);
+  return call<protocol::CmAddressReply>(MessageType::kCmRestoreId, request);
 }
 
 // What the new agent has to be asked for again.
 void Restoration::repeat(Identifier& identifier, State state) {
-  std::vector<control::CmJoinRequest> joins;
-  control::CmOptionRequest option{};
+  std::vector<protocol::CmJoinRequest> joins;
+  protocol::CmOptionRequest option{};
   {
     const std::lock_guard lock(identifier.mutex);
     for (const Membership& each : identifier.memberships) {
-      control::CmJoinRequest join{};
+      protocol::CmJoinRequest join{};
       join.id = identifier.number;
       join.multicast = each.number;
       join.join_flags = each.join_flags;
@@ -172,7 +172,7 @@ void Restoration::repeat(Identifier& identifier, State state) {
   if (identifier.ack_timeout) call(MessageType::kCmSetOption, option);
   for (const auto& join : joins) call(MessageType::kCmJoin, join);
   if (state != State::kDisconnecting) return;
-  control::CmIdRequest disconnect{};
+  protocol::CmIdRequest disconnect{};
   disconnect.id = identifier.number;
   call(MessageType::kCmDisconnect, disconnect);
 }
@@ -187,7 +187,7 @@ void Restoration::tell(Identifier& identifier, rdma_cm_event_type type) {
   event.type = type;
   event.status = -ECONNRESET;
   event.id = identifier.number;
-  event.flags = control::kCmFromProgram;
+  event.flags = protocol::kCmFromProgram;
   event.generation = generation_;
   told_.push_back({identifier.events, event});
 }

@@ -9,21 +9,21 @@
 #include <utility>
 #include <vector>
 
+#include "agent_client/connection.h"
 #include "base/time.h"
-#include "control/cm_protocol.h"
-#include "control/connection.h"
+#include "protocol/connection_messages.h"
 #include "rdmacm/identifier.h"
 #include "rdmacm/registry.h"
 
 namespace verbena::rdmacm {
 
-control::CmChannelRequest open_request(const Channel& channel, uint32_t generation);
-control::CmCreateRequest create_request(const Identifier& identifier);
+protocol::CmChannelRequest open_request(const Channel& channel, uint32_t generation);
+protocol::CmCreateRequest create_request(const Identifier& identifier);
 
 // An event to be put into a channel: an identifier's that was in the middle of something.
 struct Told {
   std::shared_ptr<Channel> channel;
-  control::CmEvent event;
+  protocol::CmEvent event;
 };
 
 // Whether an event that a restoration told still says something new: what the dead agent had sent before may
@@ -35,7 +35,7 @@ bool still_concerns(State state, rdma_cm_event_type type);
 // AgentLink under its lock.
 class Restoration {
  public:
-  Restoration(control::Connection& connection, Registry& registry, uint32_t generation)
+  Restoration(agent_client::Connection& connection, Registry& registry, uint32_t generation)
       : connection_(connection), registry_(registry), generation_(generation) {}
 
   // This one is being asked about, and will be again: it is restored as it was before.
@@ -58,15 +58,15 @@ class Restoration {
   static constexpr Duration kPatience = std::chrono::seconds(10);
 
   bool is_over() const { return connection_.lost() || timed_out_; }
-  template <class Reply = control::PlainReply, class Request>
-  bool call(control::MessageType type, const Request& request, std::span<const int> fds = {}) {
+  template <class Reply = protocol::PlainReply, class Request>
+  bool call(protocol::MessageType type, const Request& request, std::span<const int> fds = {}) {
     if (is_over()) return false;
     const auto answer = connection_.call<Reply>(type, request, 0, MonotonicClock::now() + kPatience, fds);
     if (!answer && answer.error().code == ETIMEDOUT) timed_out_ = true;
     return answer.has_value();
   }
 
-  control::Connection& connection_;
+  agent_client::Connection& connection_;
   Registry& registry_;
   const uint32_t generation_;
   bool timed_out_ = false;

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "base/unique_fd.h"
-#include "control/state_directory.h"
+#include "paths/state_directory.h"
 #include "verbs/abi.h"
 
 namespace {
@@ -27,7 +27,7 @@ std::string chosen_sysfs() {
 
 // Where the agent shows the devices, or nothing while there is no agent.
 std::string agents_sysfs() {
-  const auto directory = verbena::control::find_state_directory();
+  const auto directory = verbena::paths::find_state_directory();
   if (!directory) return {};
   const std::string path = *directory + "/sys";
   return ::access((path + "/class/infiniband").c_str(), R_OK) == 0 ? path : std::string();

@@ -8,8 +8,8 @@
 #include "adapter/support/endpoint.h"
 #include "adapter/support/environment.h"
 #include "adapter/support/services.h"
+#include "agent_client/admin.h"
 #include "base/watched_thread.h"
-#include "control/admin.h"
 
 namespace verbena::adapter::testing {
 namespace {
@@ -185,7 +185,7 @@ TEST(PortEvents, EveryContextIsTold) {
 }
 
 void delete_link(const char* name) {
-  const auto admin = control::Admin::connect({.start_agent = false, .agent_program = {}});
+  const auto admin = agent_client::Admin::connect({.start_agent = false, .agent_program = {}});
   ASSERT_TRUE(admin);
   ASSERT_TRUE((*admin)->delete_link(name));
 }

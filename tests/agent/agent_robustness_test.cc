@@ -28,21 +28,21 @@
 #include "agent/cm_program.h"
 #include "agent/network_namespace.h"
 #include "agent/slot_packets.h"
+#include "agent_client/admin.h"
+#include "agent_client/client.h"
+#include "agent_client/message_socket.h"
 #include "base/random.h"
 #include "base/seed.h"
-#include "control/admin.h"
-#include "control/client.h"
-#include "control/message_socket.h"
-#include "control/protocol.h"
+#include "protocol/messages.h"
 
 namespace verbena {
 namespace {
 
-using control::Admin;
-using control::Client;
-using control::ConnectOptions;
-using control::MessageHeader;
-using control::MessageType;
+using agent_client::Admin;
+using agent_client::Client;
+using agent_client::ConnectOptions;
+using protocol::MessageHeader;
+using protocol::MessageType;
 using test::AgentProcess;
 using test::eventually;
 using test::shell;
@@ -53,21 +53,21 @@ const ConnectOptions kOnlyRunning{.start_agent = false, .agent_program = {}};
 class RawConnection {
  public:
   RawConnection() : socket_(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0)) {
-    const control::AgentAddress address(::geteuid());
+    const agent_client::AgentAddress address(::geteuid());
     connected_ = ::connect(socket_.get(), address.address(), address.length) == 0;
   }
   bool connected() const { return connected_; }
   int fd() const { return socket_.get(); }
 
   bool send(ConstBytes message, std::span<const int> fds = {}) {
-    return control::send_message(socket_.get(), message, fds).has_value();
+    return agent_client::send_message(socket_.get(), message, fds).has_value();
   }
   // The error code of the next reply; nothing when the agent has hung up.
   std::optional<int> reply() {
     pollfd entry{socket_.get(), POLLIN, 0};
     if (::poll(&entry, 1, 2000) != 1) return std::nullopt;
-    std::array<std::byte, control::kMaxMessageBytes> buffer;
-    auto received = control::receive_message(socket_.get(), buffer);
+    std::array<std::byte, protocol::kMaxMessageBytes> buffer;
+    auto received = agent_client::receive_message(socket_.get(), buffer);
     if (!received || received->bytes < sizeof(MessageHeader)) return std::nullopt;
     MessageHeader header;
     std::memcpy(&header, buffer.data(), sizeof header);
@@ -79,9 +79,9 @@ class RawConnection {
   }
   size_t last_fds() const { return last_fds_; }
   bool hello(std::span<const int> fds = {}) {
-    control::HelloRequest request{};
-    request.header = control::request_header(MessageType::kHello, 1);
-    return send(control::bytes_of(request), fds) && reply() == 0;
+    protocol::HelloRequest request{};
+    request.header = protocol::request_header(MessageType::kHello, 1);
+    return send(protocol::bytes_of(request), fds) && reply() == 0;
   }
 
  private:
@@ -151,7 +151,7 @@ TEST_F(Robustness, AnswersRandomRequestsUnderAGoodHeader) {
       std::vector<std::byte> message(random.one_in(2) ? kLengths[random.below(std::size(kLengths))]
                                                       : 16 + random.below(490));
       for (std::byte& byte : message) byte = static_cast<std::byte>(random.next());
-      const auto header = control::request_header(static_cast<MessageType>(random.below(14)), 5);
+      const auto header = protocol::request_header(static_cast<MessageType>(random.below(14)), 5);
       std::memcpy(message.data(), &header, sizeof header);
       ASSERT_TRUE(connection.send(message));
       ASSERT_TRUE(connection.reply());
@@ -164,15 +164,16 @@ TEST_F(Robustness, AnswersRandomRequestsUnderAGoodHeader) {
 // Requests of connection management, of the right length and with numbers that may be there; beside them a
 // program that behaves.
 TEST_F(Robustness, AnswersRandomRequestsOfConnectionManagement) {
-  static constexpr size_t kLengths[] = {sizeof(control::CmChannelRequest), sizeof(control::CmChannelRequest),
-                                        sizeof(control::CmCreateRequest),  sizeof(control::CmIdRequest),
-                                        sizeof(control::CmBindRequest),    sizeof(control::CmResolveRequest),
-                                        sizeof(control::CmIdRequest),      sizeof(control::CmListenRequest),
-                                        sizeof(control::CmConnectRequest), sizeof(control::CmConnectRequest),
-                                        sizeof(control::CmRejectRequest),  sizeof(control::CmIdRequest),
-                                        sizeof(control::CmIdRequest),      sizeof(control::CmOptionRequest),
-                                        sizeof(control::CmJoinRequest),    sizeof(control::CmLeaveRequest),
-                                        sizeof(control::CmMigrateRequest), sizeof(control::CmRestoreRequest)};
+  static constexpr size_t kLengths[] = {
+      sizeof(protocol::CmChannelRequest), sizeof(protocol::CmChannelRequest),
+      sizeof(protocol::CmCreateRequest),  sizeof(protocol::CmIdRequest),
+      sizeof(protocol::CmBindRequest),    sizeof(protocol::CmResolveRequest),
+      sizeof(protocol::CmIdRequest),      sizeof(protocol::CmListenRequest),
+      sizeof(protocol::CmConnectRequest), sizeof(protocol::CmConnectRequest),
+      sizeof(protocol::CmRejectRequest),  sizeof(protocol::CmIdRequest),
+      sizeof(protocol::CmIdRequest),      sizeof(protocol::CmOptionRequest),
+      sizeof(protocol::CmJoinRequest),    sizeof(protocol::CmLeaveRequest),
+      sizeof(protocol::CmMigrateRequest), sizeof(protocol::CmRestoreRequest)};
   constexpr auto kFirst = static_cast<uint16_t>(MessageType::kCmOpenChannel);
   Random random(test::seed());
   const size_t before = descriptors_of(pid());
@@ -197,9 +198,9 @@ TEST_F(Robustness, AnswersRandomRequestsOfConnectionManagement) {
       // An identifier of this sort is what most of them are about.
       if (request == 2) {
         const uint16_t space[] = {RDMA_PS_TCP, IBV_QPT_RC};
-        std::memcpy(message.data() + offsetof(control::CmCreateRequest, port_space), space, sizeof space);
+        std::memcpy(message.data() + offsetof(protocol::CmCreateRequest, port_space), space, sizeof space);
       }
-      const auto header = control::request_header(static_cast<MessageType>(kFirst + request), 5);
+      const auto header = protocol::request_header(static_cast<MessageType>(kFirst + request), 5);
       std::memcpy(message.data(), &header, sizeof header);
       const bool with_descriptor = request == 0 ? !random.one_in(4) : random.one_in(50);
       ASSERT_TRUE(connection.send(message, {&fd, with_descriptor ? 1u : 0u}));
@@ -229,29 +230,29 @@ TEST_F(Robustness, DropsAClientThatTakesNoEvents) {
 TEST_F(Robustness, TellsWhatIsWrongWithARequest) {
   RawConnection connection;
   const auto answer_to = [&](auto request, size_t bytes) {
-    EXPECT_TRUE(connection.send(control::bytes_of(request).first(bytes)));
+    EXPECT_TRUE(connection.send(protocol::bytes_of(request).first(bytes)));
     return connection.reply().value_or(-1);
   };
-  MessageHeader links = control::request_header(MessageType::kGetLinks, 1);
+  MessageHeader links = protocol::request_header(MessageType::kGetLinks, 1);
   EXPECT_EQ(answer_to(links, sizeof links), EPROTO);  // no hello yet
   ASSERT_TRUE(connection.hello());
   EXPECT_EQ(answer_to(links, sizeof links), 0);
   EXPECT_EQ(connection.last_fds(), 1u);
   EXPECT_EQ(answer_to(links, sizeof links - 1), EBADMSG);
-  MessageHeader unknown = control::request_header(static_cast<MessageType>(999), 1);
+  MessageHeader unknown = protocol::request_header(static_cast<MessageType>(999), 1);
   EXPECT_EQ(answer_to(unknown, sizeof unknown), EOPNOTSUPP);
   MessageHeader newer = links;
   ++newer.version;
   EXPECT_EQ(answer_to(newer, sizeof newer), EPROTONOSUPPORT);
-  control::SlotRequest slot{};
-  slot.header = control::request_header(MessageType::kReturnSlot, 1);
+  protocol::SlotRequest slot{};
+  slot.header = protocol::request_header(MessageType::kReturnSlot, 1);
   slot.index = 0xffffffff;
   EXPECT_EQ(answer_to(slot, sizeof slot - 4), EBADMSG);
   EXPECT_EQ(answer_to(slot, sizeof slot), ENOENT);
-  slot.header = control::request_header(MessageType::kKeepSlot, 1);
+  slot.header = protocol::request_header(MessageType::kKeepSlot, 1);
   EXPECT_EQ(answer_to(slot, sizeof slot), ENOENT);
-  control::HelloRequest hello{};
-  hello.header = control::request_header(MessageType::kHello, 1);
+  protocol::HelloRequest hello{};
+  hello.header = protocol::request_header(MessageType::kHello, 1);
   EXPECT_EQ(answer_to(hello, sizeof hello), EPROTO);  // once is enough
 }
 
@@ -262,11 +263,11 @@ TEST_F(Robustness, KeepsNoDescriptorThatItDidNotAskFor) {
   RawConnection connection;
   ASSERT_TRUE(connection.hello());
   for (const size_t count : {1u, 4u, 5u, 250u}) {
-    const MessageHeader request = control::request_header(MessageType::kGetLinks, 1);
-    ASSERT_TRUE(connection.send(control::bytes_of(request), std::span(many).first(count)));
+    const MessageHeader request = protocol::request_header(MessageType::kGetLinks, 1);
+    ASSERT_TRUE(connection.send(protocol::bytes_of(request), std::span(many).first(count)));
     const auto error = connection.reply();
     ASSERT_TRUE(error);
-    EXPECT_EQ(*error, count <= control::kMaxMessageFds ? EBADMSG : EMSGSIZE);
+    EXPECT_EQ(*error, count <= protocol::kMaxMessageFds ? EBADMSG : EMSGSIZE);
   }
   EXPECT_TRUE(eventually([&] { return descriptors_of(pid()) <= before + 3; }));  // the session's own
   EXPECT_TRUE(is_well());
@@ -291,7 +292,7 @@ TEST_F(Robustness, TakesAnythingForAVaultWithoutHarm) {
     const uint32_t looks_right[2] = {0x746c7576, static_cast<uint32_t>(random.below(4))};
     if (garbage.size() >= sizeof looks_right) std::memcpy(garbage.data(), looks_right, sizeof looks_right);
     const int fds[] = {null.get(), memory.get()};
-    ASSERT_TRUE(control::send_message(in.get(), garbage, {fds, random.below(3)}));
+    ASSERT_TRUE(agent_client::send_message(in.get(), garbage, {fds, random.below(3)}));
   }
   for (const int fd : {out.get(), pipe_out.get(), null.get(), memory.get(), listening.get()}) {
     RawConnection connection;
@@ -313,11 +314,11 @@ TEST_F(Robustness, OutlivesAFloodOfConnections) {
 TEST_F(Robustness, DropsAClientThatDoesNotTakeItsAnswers) {
   RawConnection connection;
   ASSERT_TRUE(connection.hello());
-  const MessageHeader request = control::request_header(MessageType::kGetStatus, 1);
+  const MessageHeader request = protocol::request_header(MessageType::kGetStatus, 1);
   // Until the agent hangs up, or we have said more than any buffer holds.
   bool dropped = false;
   for (int i = 0; i < 200000 && !dropped; ++i) {
-    const auto sent = control::send_message(connection.fd(), control::bytes_of(request));
+    const auto sent = agent_client::send_message(connection.fd(), protocol::bytes_of(request));
     if (sent) continue;
     dropped = sent.error().code == EPIPE || sent.error().code == ECONNRESET;
     if (sent.error().code == EAGAIN) {
@@ -415,24 +416,24 @@ TEST_F(Robustness, NobodyButItsOwnUserGetsTheVault) {
   if (!may_become_others()) GTEST_SKIP() << "needs root";
   const auto descriptors_at_hello = [] {
     RawConnection connection;
-    control::HelloRequest request{};
-    request.header = control::request_header(MessageType::kHello, 1);
-    const bool greeted = connection.send(control::bytes_of(request)) && connection.reply() == 0;
+    protocol::HelloRequest request{};
+    request.header = protocol::request_header(MessageType::kHello, 1);
+    const bool greeted = connection.send(protocol::bytes_of(request)) && connection.reply() == 0;
     return greeted ? static_cast<int>(connection.last_fds()) : -1;
   };
   EXPECT_EQ(descriptors_at_hello(), 3);
   EXPECT_EQ(as_user(65534,
                     [] {
                       const UniqueFd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
-                      const control::AgentAddress address(0);
+                      const agent_client::AgentAddress address(0);
                       if (::connect(socket.get(), address.address(), address.length) != 0) return 90;
-                      control::HelloRequest request{};
-                      request.header = control::request_header(MessageType::kHello, 1);
-                      if (!control::send_message(socket.get(), control::bytes_of(request))) return 91;
+                      protocol::HelloRequest request{};
+                      request.header = protocol::request_header(MessageType::kHello, 1);
+                      if (!agent_client::send_message(socket.get(), protocol::bytes_of(request))) return 91;
                       pollfd entry{socket.get(), POLLIN, 0};
                       ::poll(&entry, 1, 2000);
-                      std::array<std::byte, control::kMaxMessageBytes> buffer;
-                      const auto received = control::receive_message(socket.get(), buffer);
+                      std::array<std::byte, protocol::kMaxMessageBytes> buffer;
+                      const auto received = agent_client::receive_message(socket.get(), buffer);
                       return received ? static_cast<int>(received->fds.size()) : 92;
                     }),
             2);
@@ -467,12 +468,12 @@ TEST_F(Robustness, AUsersAgentDoesNotServeAnotherUser) {
   EXPECT_EQ(as_user(65533,
                     [] {
                       const UniqueFd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
-                      const control::AgentAddress address(65534);
+                      const agent_client::AgentAddress address(65534);
                       if (::connect(socket.get(), address.address(), address.length) != 0) return 1;
-                      control::HelloRequest request{};
-                      request.header = control::request_header(MessageType::kHello, 1);
+                      protocol::HelloRequest request{};
+                      request.header = protocol::request_header(MessageType::kHello, 1);
                       [[maybe_unused]] const auto sent =
-                          control::send_message(socket.get(), control::bytes_of(request));
+                          agent_client::send_message(socket.get(), protocol::bytes_of(request));
                       char answer;
                       return ::recv(socket.get(), &answer, 1, 0) <= 0 ? 0 : 2;
                     }),
@@ -490,7 +491,7 @@ TEST_F(Robustness, AStrangerUnderRootsNameIsNotBelieved) {
   if (stranger == 0) {
     if (::setgid(65534) != 0 || ::setuid(65534) != 0) ::_exit(99);
     const UniqueFd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
-    const control::AgentAddress address(0);
+    const agent_client::AgentAddress address(0);
     if (::bind(socket.get(), address.address(), address.length) != 0) ::_exit(98);
     ::listen(socket.get(), 5);
     [[maybe_unused]] const ssize_t told = ::write(ready[1], "r", 1);
@@ -543,7 +544,7 @@ int hold_slots_through_a_restart(int ready, int go_on) {
   if (!test::send_to_slot(1, 11) || !test::send_to_slot(2, 12)) return 4;
   if (test::received_tags(*one) != std::vector<uint32_t>{11}) return 5;
   if (test::received_tags(*two) != std::vector<uint32_t>{12}) return 6;
-  control::Slot three;
+  agent_client::Slot three;
   const bool lent = eventually([&] {
     auto slot = (*client)->take_slot();
     if (slot) three = std::move(*slot);

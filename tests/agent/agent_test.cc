@@ -22,20 +22,20 @@
 #include "agent/agent_process.h"
 #include "agent/network_namespace.h"
 #include "agent/slot_packets.h"
-#include "control/admin.h"
-#include "control/client.h"
-#include "control/state_directory.h"
-#include "control/status_page.h"
+#include "agent_client/admin.h"
+#include "agent_client/client.h"
+#include "paths/state_directory.h"
+#include "protocol/status_page.h"
 #include "roce/packet.h"
 
 namespace verbena {
 namespace {
 
-using control::Admin;
-using control::Client;
-using control::ConnectOptions;
-using control::Link;
-using control::Slot;
+using agent_client::Admin;
+using agent_client::Client;
+using agent_client::ConnectOptions;
+using agent_client::Link;
+using agent_client::Slot;
 using test::AgentProcess;
 using test::eventually;
 using test::received_tags;
@@ -140,13 +140,13 @@ TEST_F(Agent, GivesEverySlotAnEmptyStatusPageOfItsOwn) {
   ASSERT_TRUE(client);
   auto slot = (*client)->take_slot();
   ASSERT_TRUE(slot);
-  void* memory = ::mmap(nullptr, sizeof(control::StatusPage), PROT_READ | PROT_WRITE, MAP_SHARED,
+  void* memory = ::mmap(nullptr, sizeof(protocol::StatusPage), PROT_READ | PROT_WRITE, MAP_SHARED,
                         slot->status_page.get(), 0);
   ASSERT_NE(memory, MAP_FAILED);
-  auto& page = *static_cast<control::StatusPage*>(memory);
+  auto& page = *static_cast<protocol::StatusPage*>(memory);
   EXPECT_EQ(page.magic, 0u);
-  page.magic = control::StatusPage::kMagic;
-  page.port[control::kPortSentPackets] = 7;
+  page.magic = protocol::StatusPage::kMagic;
+  page.port[protocol::kPortSentPackets] = 7;
   page.qps[9000].in_use = 1;
   page.qps[9000].qpn = 1234;
   page.qps[9000].counters[transport::kRnrNaksSent] = 5;
@@ -162,11 +162,11 @@ TEST_F(Agent, GivesEverySlotAnEmptyStatusPageOfItsOwn) {
   EXPECT_EQ(status->slots[0].pid, ::getpid());
   EXPECT_EQ(status->slots[0].program, program_invocation_short_name);
   EXPECT_TRUE(status->slots[0].has_wire);
-  EXPECT_EQ(status->slots[0].port[control::kPortSentPackets], 7u);
+  EXPECT_EQ(status->slots[0].port[protocol::kPortSentPackets], 7u);
   ASSERT_EQ(status->slots[0].qps.size(), 1u);
   EXPECT_EQ(status->slots[0].qps[0].qpn, 1234u);
   EXPECT_EQ(status->slots[0].qps[0].counters[transport::kRnrNaksSent], 5u);
-  ::munmap(memory, sizeof(control::StatusPage));
+  ::munmap(memory, sizeof(protocol::StatusPage));
 }
 
 TEST_F(Agent, TakesBackWhatAKilledProcessHeld) {
@@ -291,24 +291,24 @@ TEST_F(Agent, ShowsItsDevicesAndTheirCountersInTheStateDirectory) {
   auto agent = std::make_unique<AgentProcess>();
   auto client = Client::connect(kOnlyRunning);
   ASSERT_TRUE(client);
-  const auto directory = control::find_state_directory();
+  const auto directory = paths::find_state_directory();
   ASSERT_TRUE(directory);
   const fs::path device = *directory + "/sys/class/infiniband/rxe_lo";
   EXPECT_TRUE(fs::exists(device / "ports/1/gids/0"));
 
   auto slot = (*client)->take_slot();
   ASSERT_TRUE(slot);
-  void* memory = ::mmap(nullptr, sizeof(control::StatusPage), PROT_READ | PROT_WRITE, MAP_SHARED,
+  void* memory = ::mmap(nullptr, sizeof(protocol::StatusPage), PROT_READ | PROT_WRITE, MAP_SHARED,
                         slot->status_page.get(), 0);
   ASSERT_NE(memory, MAP_FAILED);
-  auto& page = *static_cast<control::StatusPage*>(memory);
+  auto& page = *static_cast<protocol::StatusPage*>(memory);
   page.qps[3].qpn = 77;
   const auto links = (*client)->links();
   ASSERT_TRUE(links && !links->empty());
   page.qps[3].device_index = links->front().device_index;
   page.qps[3].counters[transport::kSentPackets] = 1234;
   page.qps[3].in_use = 1;
-  page.magic = control::StatusPage::kMagic;
+  page.magic = protocol::StatusPage::kMagic;
   // As perftest does it: the file is opened once and read again and again.
   const UniqueFd file(::open((device / "ports/1/hw_counters/sent_pkts").c_str(), O_RDONLY | O_CLOEXEC));
   ASSERT_TRUE(file);
@@ -332,7 +332,7 @@ TEST_F(Agent, ShowsItsDevicesAndTheirCountersInTheStateDirectory) {
   page.qps[3].counters[transport::kSentPackets] = 100000;
   ASSERT_TRUE((*client)->return_slot(slot->index));
   EXPECT_TRUE(eventually([&] { return shown() == "100000\n"; })) << shown();
-  ::munmap(memory, sizeof(control::StatusPage));
+  ::munmap(memory, sizeof(protocol::StatusPage));
   EXPECT_EQ(agent->stop(SIGTERM), 0);
   EXPECT_FALSE(fs::exists(*directory));
 }

@@ -20,7 +20,7 @@
 namespace verbena {
 namespace {
 
-using control::CmEvent;
+using protocol::CmEvent;
 using test::address;
 using test::CmProgram;
 using test::eventually;
@@ -43,7 +43,7 @@ class CmAddresses : public test::NamespaceTest {
     ASSERT_TRUE(program_->connected());
   }
   // A new identifier that is asked to bind: 0 or the error.
-  int bind(const control::CmAddress& to, uint16_t port_space = RDMA_PS_TCP) {
+  int bind(const protocol::CmAddress& to, uint16_t port_space = RDMA_PS_TCP) {
     return program_->bind(program_->create(port_space), to);
   }
 
@@ -79,7 +79,7 @@ TEST_F(CmAddresses, BindRefusesAsTheKernelDoes) {
   EXPECT_EQ(bind(address("10.9.0.1", kPort), RDMA_PS_UDP), 0);  // another port space
   EXPECT_EQ(bind(address("10.9.0.77", kPort)), EADDRNOTAVAIL);
   EXPECT_EQ(bind(address("fe80::1", kPort)), EINVAL);  // of which interface?
-  control::CmAddress strange = address("10.9.0.1");
+  protocol::CmAddress strange = address("10.9.0.1");
   strange.family = AF_UNIX;
   EXPECT_EQ(bind(strange), EAFNOSUPPORT);
   const uint32_t id = program_->create();

@@ -18,13 +18,15 @@
 #include "agent/agent_process.h"
 #include "agent/cm_program.h"
 #include "agent/network_namespace.h"
-#include "control/client.h"
+#include "agent_client/client.h"
+#include "cm/counters.h"
+#include "cm/parameters.h"
 #include "roce/qpn.h"
 
 namespace verbena {
 namespace {
 
-using control::CmEvent;
+using protocol::CmEvent;
 using test::address;
 using test::CmProgram;
 using test::parameters;
@@ -43,14 +45,14 @@ class CmConnections : public test::NamespaceTest {
     ASSERT_TRUE(server_->connected() && client_->connected());
   }
 
-  uint32_t listen(const control::CmAddress& at, uint32_t backlog = 0) {
+  uint32_t listen(const protocol::CmAddress& at, uint32_t backlog = 0) {
     const uint32_t listener = server_->create();
     EXPECT_EQ(server_->bind(listener, at), 0);
     EXPECT_EQ(server_->listen(listener, backlog), 0);
     return listener;
   }
   // The client's identifier and the server's of a connection that stands.
-  std::pair<uint32_t, uint32_t> establish(const control::CmAddress& to) {
+  std::pair<uint32_t, uint32_t> establish(const protocol::CmAddress& to) {
     const uint32_t active = client_->resolve(to);
     EXPECT_EQ(client_->connect(active, parameters("hello")), 0);
     const uint32_t passive = server_->expect(RDMA_CM_EVENT_CONNECT_REQUEST);
@@ -74,7 +76,7 @@ TEST_F(CmConnections, AreEstablishedWithBothSidesParameters) {
   const CmEvent request = server_->event();
   EXPECT_EQ(request.type, static_cast<uint32_t>(RDMA_CM_EVENT_CONNECT_REQUEST));
   EXPECT_EQ(request.listener, listener);
-  EXPECT_NE(request.id & control::kCmAgentsNumber, 0u);
+  EXPECT_NE(request.id & protocol::kCmAgentsNumber, 0u);
   EXPECT_EQ(text_of(request), "hello");
   EXPECT_EQ(request.parameters.private_length, 56);
   EXPECT_EQ(request.parameters.qpn, 0x4711u);
@@ -85,7 +87,7 @@ TEST_F(CmConnections, AreEstablishedWithBothSidesParameters) {
   EXPECT_EQ(ntohs(request.route.source.port), kPort);
   EXPECT_NE(request.route.destination.port, 0);
 
-  control::CmParameters answer = parameters("welcome", 0x815);
+  protocol::CmParameters answer = parameters("welcome", 0x815);
   answer.responder_resources = 1;
   ASSERT_EQ(server_->accept(request.id, answer), 0);
   const CmEvent response = client_->event();
@@ -227,8 +229,8 @@ TEST_F(CmConnections, AnotherUserNamesOnlyQpsThatAreLentToHim) {
     if (!other.connected()) ::_exit(98);
     const uint32_t id = other.resolve(address("127.0.0.1", kPort));
     if (other.connect(id, parameters("", 0x4711)) != EPERM) ::_exit(1);
-    const auto client = control::Client::connect({.start_agent = false, .agent_program = {}});
-    const auto slot = client ? (*client)->take_slot() : Result<control::Slot>(fail(ENOTCONN));
+    const auto client = agent_client::Client::connect({.start_agent = false, .agent_program = {}});
+    const auto slot = client ? (*client)->take_slot() : Result<agent_client::Slot>(fail(ENOTCONN));
     if (!slot) ::_exit(2);
     const uint32_t own = roce::Qpn::in_slot(slot->index, 5).value();
     ::_exit(other.connect(id, parameters("", own)) == 0 ? 0 : 3);
@@ -333,7 +335,7 @@ TEST_F(CmConnections, AreRefusedInStatesInWhichTheyMakeNoSense) {
   EXPECT_EQ(client_->create(id, RDMA_PS_TCP, IBV_QPT_RC, CmProgram::kChannel), EINVAL);
   EXPECT_EQ(client_->create(77, 0x4711, IBV_QPT_RC, CmProgram::kChannel), EINVAL);
   EXPECT_EQ(client_->create(77, RDMA_PS_TCP, IBV_QPT_RC, 4711), ENOENT);
-  EXPECT_EQ(client_->create(control::kCmAgentsNumber | 7, RDMA_PS_TCP, IBV_QPT_RC, CmProgram::kChannel),
+  EXPECT_EQ(client_->create(protocol::kCmAgentsNumber | 7, RDMA_PS_TCP, IBV_QPT_RC, CmProgram::kChannel),
             EINVAL);
   listen(address("0.0.0.0", kPort));
   const uint32_t active = client_->resolve(address("127.0.0.1", kPort));
@@ -413,8 +415,8 @@ TEST_F(CmDatagrams, GroupsAreJoinedByTheirIpAddress) {
   EXPECT_EQ(client_->leave(id, 1), ENOENT);
 }
 
-control::CmRestoreRequest restoration(uint32_t id, uint32_t state, const CmEvent& last) {
-  control::CmRestoreRequest request{};
+protocol::CmRestoreRequest restoration(uint32_t id, uint32_t state, const CmEvent& last) {
+  protocol::CmRestoreRequest request{};
   request.create.id = id;
   request.create.channel = CmProgram::kChannel;
   request.create.port_space = RDMA_PS_TCP;
@@ -443,19 +445,19 @@ TEST_F(CmConnections, AreTakenUpByTheNextAgentWhenOneIsKilled) {
   agent_.emplace();
   server_->reconnect();
   client_->reconnect();
-  auto listening = restoration(500, control::kCmListening, request);
+  auto listening = restoration(500, protocol::kCmListening, request);
   std::memset(listening.route.source.address, 0, 4);
   ASSERT_EQ(server_->restore(listening), 0);
-  ASSERT_EQ(server_->restore(restoration(501, control::kCmConnected, established)), 0);
-  EXPECT_EQ(server_->restore(restoration(502, control::kCmConnected, established)), EEXIST);
-  ASSERT_EQ(client_->restore(restoration(503, control::kCmConnected, response)), 0);
+  ASSERT_EQ(server_->restore(restoration(501, protocol::kCmConnected, established)), 0);
+  EXPECT_EQ(server_->restore(restoration(502, protocol::kCmConnected, established)), EEXIST);
+  ASSERT_EQ(client_->restore(restoration(503, protocol::kCmConnected, response)), 0);
 
   ASSERT_EQ(client_->disconnect(503), 0);
   EXPECT_EQ(server_->expect(RDMA_CM_EVENT_DISCONNECTED), 501u);
   ASSERT_EQ(server_->disconnect(501), 0);
   EXPECT_EQ(client_->expect(RDMA_CM_EVENT_DISCONNECTED), 503u);
 
-  auto route = restoration(504, control::kCmResolved, response);
+  auto route = restoration(504, protocol::kCmResolved, response);
   route.route.source.port = 0;
   ASSERT_EQ(client_->restore(route), 0);
   ASSERT_EQ(client_->connect(504, parameters("again", 0x4712)), 0);
@@ -477,8 +479,8 @@ TEST_F(CmConnections, OfAProgramThatHasNotComeBackYetAreNotDenied) {
   agent_->stop(SIGKILL);
   agent_.emplace();
   client_->reconnect();
-  ASSERT_EQ(client_->restore(restoration(500, control::kCmConnected, responses[0])), 0);
-  ASSERT_EQ(client_->restore(restoration(501, control::kCmConnected, responses[1])), 0);
+  ASSERT_EQ(client_->restore(restoration(500, protocol::kCmConnected, responses[0])), 0);
+  ASSERT_EQ(client_->restore(restoration(501, protocol::kCmConnected, responses[1])), 0);
   ASSERT_EQ(client_->disconnect(500), 0);
   ASSERT_EQ(client_->disconnect(501), 0);
   const uint32_t caller = client_->resolve(address("127.0.0.1", kPort));
@@ -486,7 +488,7 @@ TEST_F(CmConnections, OfAProgramThatHasNotComeBackYetAreNotDenied) {
   EXPECT_FALSE(client_->poll_event(CmProgram::kChannel, 300));
 
   server_->reconnect();
-  ASSERT_EQ(server_->restore(restoration(600, control::kCmConnected, established[0])), 0);
+  ASSERT_EQ(server_->restore(restoration(600, protocol::kCmConnected, established[0])), 0);
   EXPECT_EQ(server_->expect(RDMA_CM_EVENT_DISCONNECTED), 600u);
   ASSERT_EQ(server_->disconnect(600), 0);
   EXPECT_EQ(client_->expect(RDMA_CM_EVENT_DISCONNECTED), 500u);
@@ -515,11 +517,11 @@ TEST_F(CmConnections, ShareALocalPortWithTheNextAgentToo) {
   agent_->stop(SIGKILL);
   agent_.emplace();
   client_->reconnect();
-  EXPECT_EQ(client_->restore(restoration(500, control::kCmConnected, responses[0])), 0);
-  EXPECT_EQ(client_->restore(restoration(501, control::kCmConnected, responses[1])), 0);
-  EXPECT_EQ(client_->restore(restoration(502, control::kCmResolved, responses[2])), 0);
+  EXPECT_EQ(client_->restore(restoration(500, protocol::kCmConnected, responses[0])), 0);
+  EXPECT_EQ(client_->restore(restoration(501, protocol::kCmConnected, responses[1])), 0);
+  EXPECT_EQ(client_->restore(restoration(502, protocol::kCmResolved, responses[2])), 0);
   // But not what cannot be told apart.
-  EXPECT_EQ(client_->restore(restoration(503, control::kCmResolved, responses[2])), EADDRINUSE);
+  EXPECT_EQ(client_->restore(restoration(503, protocol::kCmResolved, responses[2])), EADDRINUSE);
 }
 
 TEST_F(CmConnections, AreNotEndedByAnAgentThatEndsItself) {

@@ -14,13 +14,15 @@
 #include "agent/cm_peer.h"
 #include "agent/cm_program.h"
 #include "agent/network_namespace.h"
+#include "agent_client/admin.h"
+#include "cm/counters.h"
 #include "cm/ip_service.h"
-#include "control/admin.h"
+#include "cm/parameters.h"
 
 namespace verbena {
 namespace {
 
-using control::CmEvent;
+using protocol::CmEvent;
 using test::address;
 using test::CmPeer;
 using test::CmProgram;
@@ -80,7 +82,7 @@ class CmGsi : public test::NamespaceTest {
     agent_.emplace();
     program_.emplace();
     ASSERT_TRUE(program_->connected());
-    auto admin = control::Admin::connect({.start_agent = false, .agent_program = {}});
+    auto admin = agent_client::Admin::connect({.start_agent = false, .agent_program = {}});
     ASSERT_TRUE(admin);
     admin_ = std::move(*admin);
     peer_.emplace(agent_->pid());
@@ -113,15 +115,15 @@ class CmGsi : public test::NamespaceTest {
     EXPECT_EQ(program_->expect(RDMA_CM_EVENT_ESTABLISHED), passive);
     return passive;
   }
-  control::CmStatus status() {
+  protocol::CmStatus status() {
     const auto status = admin_->status();
     EXPECT_TRUE(status);
-    return status ? status->connection_management : control::CmStatus{};
+    return status ? status->connection_management : protocol::CmStatus{};
   }
 
   std::optional<test::AgentProcess> agent_;
   std::optional<CmProgram> program_;
-  std::unique_ptr<control::Admin> admin_;
+  std::unique_ptr<agent_client::Admin> admin_;
   std::optional<CmPeer> peer_;
   cm::Rep rep_;
 };
@@ -149,7 +151,7 @@ TEST_F(CmGsi, AcceptsAConnectionOfAnotherHost) {
   EXPECT_EQ(std::string(reinterpret_cast<const char*>(rep.private_data.data())), "welcome");
   peer_->say(cm::Rtu{kPeersId, rep.local_id, {}}, 0x4711);
   program_->expect(RDMA_CM_EVENT_ESTABLISHED);
-  const control::CmStatus counted = status();
+  const protocol::CmStatus counted = status();
   EXPECT_EQ(counted.connections[static_cast<size_t>(cm::State::kEstablished)], 1u);
   EXPECT_EQ(counted.listening, 1u);
   EXPECT_EQ(counted.received[static_cast<size_t>(cm::MessageType::kReq)], 1u);
@@ -274,7 +276,7 @@ TEST_F(CmGsi, CountsWhatIsMalformed) {
   mad.bytes[17] = std::byte{0x99};  // no such attribute
   peer_->send(mad);
   ASSERT_TRUE(eventually([&] {
-    const control::CmStatus counted = status();
+    const protocol::CmStatus counted = status();
     return counted.dropped[static_cast<size_t>(cm::DropReason::kNotOurs)] == 1;
   }));
 }

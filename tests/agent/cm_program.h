@@ -17,30 +17,30 @@
 #include <rdma/rdma_cma.h>
 #include <sys/socket.h>
 
+#include "agent_client/connection.h"
 #include "base/time.h"
 #include "base/unique_fd.h"
-#include "control/cm_protocol.h"
-#include "control/cm_status.h"
-#include "control/connection.h"
+#include "protocol/connection_messages.h"
+#include "protocol/connection_status.h"
 
 namespace verbena::test {
 
 // "10.0.0.1" or "fe80::1", with a port.
-inline control::CmAddress address(const std::string& host, uint16_t port = 0, uint32_t scope_id = 0) {
-  control::CmAddress result{};
+inline protocol::CmAddress address(const std::string& host, uint16_t port = 0, uint32_t scope_id = 0) {
+  protocol::CmAddress result{};
   result.family = host.find(':') == std::string::npos ? AF_INET : AF_INET6;
   result.port = htons(port);
   result.scope_id = scope_id;
   EXPECT_EQ(::inet_pton(result.family, host.c_str(), result.address), 1) << host;
   return result;
 }
-inline uint16_t port_of(const control::CmRoute& route) {
+inline uint16_t port_of(const protocol::CmRoute& route) {
   return ntohs(route.source.port);
 }
 // Without a number of its own, a QP that no other connection has.
-inline control::CmParameters parameters(const std::string& private_data, uint32_t qpn = 0) {
+inline protocol::CmParameters parameters(const std::string& private_data, uint32_t qpn = 0) {
   static uint32_t next = 0x4000;
-  control::CmParameters result{};
+  protocol::CmParameters result{};
   result.qpn = qpn != 0 ? qpn : next++;
   result.responder_resources = 4;
   result.initiator_depth = 2;
@@ -51,14 +51,14 @@ inline control::CmParameters parameters(const std::string& private_data, uint32_
   return result;
 }
 // The private data of an event, without the zeros behind.
-inline std::string text_of(const control::CmEvent& event) {
+inline std::string text_of(const protocol::CmEvent& event) {
   const auto* data = reinterpret_cast<const char*>(event.parameters.private_data);
   const std::string all(data, event.parameters.private_length);
   return all.substr(0, all.find('\0'));
 }
 
-// A program as the agent sees it: a connection that speaks control/cm_protocol.h. Requests answer 0 or the
-// errno value.
+// A program as the agent sees it: a connection that speaks protocol/connection_messages.h. Requests answer 0
+// or the errno value.
 class CmProgram {
  public:
   static constexpr uint32_t kChannel = 1;
@@ -89,9 +89,9 @@ class CmProgram {
     return tell_of_channel(number, pair[1]);
   }
   int close_channel(uint32_t number) {
-    control::CmChannelRequest request{};
+    protocol::CmChannelRequest request{};
     request.channel = number;
-    return plain(control::MessageType::kCmCloseChannel, request);
+    return plain(protocol::MessageType::kCmCloseChannel, request);
   }
 
   // A new identifier's number.
@@ -101,128 +101,128 @@ class CmProgram {
     return next_id_++;
   }
   int create(uint32_t number, uint16_t port_space, uint8_t qp_type, uint32_t channel) {
-    control::CmCreateRequest request{};
+    protocol::CmCreateRequest request{};
     request.id = number;
     request.channel = channel;
     request.port_space = port_space;
     request.qp_type = qp_type;
-    return plain(control::MessageType::kCmCreateId, request);
+    return plain(protocol::MessageType::kCmCreateId, request);
   }
   int destroy(uint32_t id) {
-    control::CmIdRequest request{};
+    protocol::CmIdRequest request{};
     request.id = id;
-    const auto answer = connection_->call<control::CmDestroyReply>(control::MessageType::kCmDestroyId,
-                                                                   request, 0, deadline());
+    const auto answer = connection_->call<protocol::CmDestroyReply>(protocol::MessageType::kCmDestroyId,
+                                                                    request, 0, deadline());
     if (answer) events_of_destroyed_ = answer->message.events;
     return code(answer);
   }
   // What the agent counts; all zeros if it does not answer.
-  control::CmStatus status() {
-    const auto answer = connection_->call<control::CmStatusReply>(
-        control::MessageType::kGetCmStatus, control::GetCmStatusRequest{}, 0, deadline());
-    return answer ? answer->message.status : control::CmStatus{};
+  protocol::CmStatus status() {
+    const auto answer = connection_->call<protocol::CmStatusReply>(
+        protocol::MessageType::kGetCmStatus, protocol::GetCmStatusRequest{}, 0, deadline());
+    return answer ? answer->message.status : protocol::CmStatus{};
   }
   // How many events the agent says it has sent for the identifier that was destroyed last.
   uint32_t events_of_destroyed() const { return events_of_destroyed_; }
-  int bind(uint32_t id, const control::CmAddress& to) {
-    control::CmBindRequest request{};
+  int bind(uint32_t id, const protocol::CmAddress& to) {
+    protocol::CmBindRequest request{};
     request.id = id;
     request.address = to;
-    return with_address(control::MessageType::kCmBind, request);
+    return with_address(protocol::MessageType::kCmBind, request);
   }
   int listen(uint32_t id, uint32_t backlog = 0) {
-    control::CmListenRequest request{};
+    protocol::CmListenRequest request{};
     request.id = id;
     request.backlog = backlog;
-    return with_address(control::MessageType::kCmListen, request);
+    return with_address(protocol::MessageType::kCmListen, request);
   }
-  int resolve_address(uint32_t id, const control::CmAddress& to, const control::CmAddress& from = {},
+  int resolve_address(uint32_t id, const protocol::CmAddress& to, const protocol::CmAddress& from = {},
                       uint32_t timeout_ms = 2000) {
-    control::CmResolveRequest request{};
+    protocol::CmResolveRequest request{};
     request.id = id;
     request.timeout_ms = timeout_ms;
     request.source = from;
     request.destination = to;
-    return with_address(control::MessageType::kCmResolveAddress, request);
+    return with_address(protocol::MessageType::kCmResolveAddress, request);
   }
-  int resolve_route(uint32_t id) { return of_id(control::MessageType::kCmResolveRoute, id); }
-  int connect(uint32_t id, const control::CmParameters& with) {
-    return connect_or_accept(control::MessageType::kCmConnect, id, with);
+  int resolve_route(uint32_t id) { return of_id(protocol::MessageType::kCmResolveRoute, id); }
+  int connect(uint32_t id, const protocol::CmParameters& with) {
+    return connect_or_accept(protocol::MessageType::kCmConnect, id, with);
   }
-  int accept(uint32_t id, const control::CmParameters& with = {}, uint32_t refused = 0) {
-    return connect_or_accept(control::MessageType::kCmAccept, id, with, refused);
+  int accept(uint32_t id, const protocol::CmParameters& with = {}, uint32_t refused = 0) {
+    return connect_or_accept(protocol::MessageType::kCmAccept, id, with, refused);
   }
   int reject(uint32_t id, const std::string& private_data, uint8_t reason = 28) {
-    control::CmRejectRequest request{};
+    protocol::CmRejectRequest request{};
     request.id = id;
     request.reason = reason;
     request.private_length = static_cast<uint8_t>(private_data.size());
     std::memcpy(request.private_data, private_data.data(), private_data.size());
-    return plain(control::MessageType::kCmReject, request);
+    return plain(protocol::MessageType::kCmReject, request);
   }
-  int establish(uint32_t id) { return of_id(control::MessageType::kCmEstablish, id); }
-  int disconnect(uint32_t id) { return of_id(control::MessageType::kCmDisconnect, id); }
+  int establish(uint32_t id) { return of_id(protocol::MessageType::kCmEstablish, id); }
+  int disconnect(uint32_t id) { return of_id(protocol::MessageType::kCmDisconnect, id); }
   int set_option(uint32_t id, uint32_t option, uint32_t value) {
-    control::CmOptionRequest request{};
+    protocol::CmOptionRequest request{};
     request.id = id;
     request.option = option;
     request.value = value;
-    return plain(control::MessageType::kCmSetOption, request);
+    return plain(protocol::MessageType::kCmSetOption, request);
   }
-  int join(uint32_t id, uint32_t number, const control::CmAddress& group, uint32_t flags = 0) {
-    control::CmJoinRequest request{};
+  int join(uint32_t id, uint32_t number, const protocol::CmAddress& group, uint32_t flags = 0) {
+    protocol::CmJoinRequest request{};
     request.id = id;
     request.multicast = number;
     request.join_flags = flags;
     request.group = group;
-    return plain(control::MessageType::kCmJoin, request);
+    return plain(protocol::MessageType::kCmJoin, request);
   }
   int leave(uint32_t id, uint32_t number) {
-    control::CmLeaveRequest request{};
+    protocol::CmLeaveRequest request{};
     request.id = id;
     request.multicast = number;
-    return plain(control::MessageType::kCmLeave, request);
+    return plain(protocol::MessageType::kCmLeave, request);
   }
   int migrate(uint32_t id, uint32_t channel) {
-    control::CmMigrateRequest request{};
+    protocol::CmMigrateRequest request{};
     request.id = id;
     request.channel = channel;
-    return plain(control::MessageType::kCmMigrateId, request);
+    return plain(protocol::MessageType::kCmMigrateId, request);
   }
-  int restore(const control::CmRestoreRequest& request) {
-    return with_address(control::MessageType::kCmRestoreId, request);
+  int restore(const protocol::CmRestoreRequest& request) {
+    return with_address(protocol::MessageType::kCmRestoreId, request);
   }
   // What the last request that has one said.
-  const control::CmRoute& route() const { return route_; }
+  const protocol::CmRoute& route() const { return route_; }
 
   // The next event; fails the test and answers one of type -1 when none comes.
-  control::CmEvent event(uint32_t channel = kChannel, int timeout_ms = 5000) {
+  protocol::CmEvent event(uint32_t channel = kChannel, int timeout_ms = 5000) {
     const auto next = poll_event(channel, timeout_ms);
     if (next) return *next;
     ADD_FAILURE() << "no event";
-    control::CmEvent none{};
+    protocol::CmEvent none{};
     none.type = ~0u;
     return none;
   }
-  std::optional<control::CmEvent> poll_event(uint32_t channel = kChannel, int timeout_ms = 0) {
+  std::optional<protocol::CmEvent> poll_event(uint32_t channel = kChannel, int timeout_ms = 0) {
     pollfd entry{channels_[channel].application.get(), POLLIN, 0};
     if (::poll(&entry, 1, timeout_ms) != 1) return std::nullopt;
-    control::CmEvent event{};
+    protocol::CmEvent event{};
     if (::recv(entry.fd, &event, sizeof event, 0) != sizeof event) return std::nullopt;
-    EXPECT_EQ(event.magic, control::CmEvent::kMagic);
+    EXPECT_EQ(event.magic, protocol::CmEvent::kMagic);
     EXPECT_EQ(event.generation, generation_);
     return event;
   }
   // The next event, of which only this is wanted.
   uint32_t expect(int type, int status = 0, uint32_t channel = kChannel) {
-    const control::CmEvent next = event(channel);
+    const protocol::CmEvent next = event(channel);
     EXPECT_EQ(static_cast<int>(next.type), type) << ::testing::PrintToString(next.status);
     EXPECT_EQ(next.status, status);
     return next.id;
   }
 
   // Up to ROUTE_RESOLVED.
-  uint32_t resolve(const control::CmAddress& to, uint16_t port_space = RDMA_PS_TCP,
+  uint32_t resolve(const protocol::CmAddress& to, uint16_t port_space = RDMA_PS_TCP,
                    uint8_t qp_type = IBV_QPT_RC) {
     const uint32_t id = create(port_space, qp_type);
     EXPECT_EQ(resolve_address(id, to), 0);
@@ -233,8 +233,8 @@ class CmProgram {
   }
 
   template <class Request>
-  int plain(control::MessageType type, const Request& request) {
-    return code(connection_->call<control::PlainReply>(type, request, 0, deadline()));
+  int plain(protocol::MessageType type, const Request& request) {
+    return code(connection_->call<protocol::PlainReply>(type, request, 0, deadline()));
   }
 
  private:
@@ -244,19 +244,19 @@ class CmProgram {
     return answer ? 0 : answer.error().code;
   }
   template <class Request>
-  int with_address(control::MessageType type, const Request& request) {
-    const auto answer = connection_->call<control::CmAddressReply>(type, request, 0, deadline());
+  int with_address(protocol::MessageType type, const Request& request) {
+    const auto answer = connection_->call<protocol::CmAddressReply>(type, request, 0, deadline());
     if (answer) route_ = answer->message.route;
     return code(answer);
   }
-  int of_id(control::MessageType type, uint32_t id) {
-    control::CmIdRequest request{};
+  int of_id(protocol::MessageType type, uint32_t id) {
+    protocol::CmIdRequest request{};
     request.id = id;
     return plain(type, request);
   }
-  int connect_or_accept(control::MessageType type, uint32_t id, const control::CmParameters& with,
+  int connect_or_accept(protocol::MessageType type, uint32_t id, const protocol::CmParameters& with,
                         uint32_t refused = 0) {
-    control::CmConnectRequest request{};
+    protocol::CmConnectRequest request{};
     request.id = id;
     request.refused = refused;
     request.parameters = with;
@@ -264,36 +264,36 @@ class CmProgram {
   }
 
   void connect_to_agent() {
-    auto connection = control::Connection::open();
+    auto connection = agent_client::Connection::open();
     if (!connection) return;
     connection_.emplace(std::move(*connection));
-    control::HelloRequest hello{};
+    protocol::HelloRequest hello{};
     std::strcpy(hello.program, "test");
     const int vault = greeting_.size() == 3 ? greeting_[2].get() : -1;
-    auto greeting = connection_->call<control::HelloReply>(control::MessageType::kHello, hello, 2, deadline(),
-                                                           {&vault, vault >= 0 ? 1u : 0u});
+    auto greeting = connection_->call<protocol::HelloReply>(protocol::MessageType::kHello, hello, 2,
+                                                            deadline(), {&vault, vault >= 0 ? 1u : 0u});
     ASSERT_TRUE(greeting);
     greeting_ = std::move(greeting->fds);
   }
   int tell_of_channel(uint32_t number, int agents_end) {
-    control::CmChannelRequest request{};
+    protocol::CmChannelRequest request{};
     request.channel = number;
     request.generation = generation_;
-    return code(connection_->call<control::PlainReply>(control::MessageType::kCmOpenChannel, request, 0,
-                                                       deadline(), {&agents_end, 1}));
+    return code(connection_->call<protocol::PlainReply>(protocol::MessageType::kCmOpenChannel, request, 0,
+                                                        deadline(), {&agents_end, 1}));
   }
 
   struct Ends {
     UniqueFd application;
     UniqueFd agents;
   };
-  std::optional<control::Connection> connection_;
+  std::optional<agent_client::Connection> connection_;
   std::vector<UniqueFd> greeting_;
   std::map<uint32_t, Ends> channels_;
   uint32_t generation_ = 1;
   uint32_t next_id_ = 1;
   uint32_t events_of_destroyed_ = 0;
-  control::CmRoute route_{};
+  protocol::CmRoute route_{};
 };
 
 }  // namespace verbena::test

@@ -11,8 +11,8 @@
 namespace verbena::agent {
 namespace {
 
-control::Link example() {
-  control::Link link;
+agent_client::Link example() {
+  agent_client::Link link;
   link.name = "rxe_eth0";
   link.device_index = 3;
   link.netdev = "eth0";
@@ -64,7 +64,7 @@ TEST(DeviceFiles, AreInTheKernelsFormats) {
 }
 
 TEST(DeviceFiles, SayWhenThePortIsDown) {
-  control::Link link = example();
+  agent_client::Link link = example();
   link.up = false;
   const auto files = contents(device_folder(link, "1"));
   EXPECT_EQ(files.at("ports/1/state"), "1: DOWN\n");
@@ -80,19 +80,19 @@ TEST(DeviceFiles, NameTheDeviceOfAVerbsDevice) {
 }
 
 TEST(Guid, OfANetdevWithoutAMacAddressIsMadeFromItsIndex) {
-  control::Link link = example();
+  agent_client::Link link = example();
   link.mac = {};
-  const auto guid = control::guid_of(link);
+  const auto guid = agent_client::guid_of(link);
   EXPECT_EQ(guid[0] & 2, 2);
   EXPECT_EQ(guid[7], 2);
   link.interface_index = 3;
-  EXPECT_NE(control::guid_of(link), guid);
+  EXPECT_NE(agent_client::guid_of(link), guid);
 }
 
-control::SlotStatus slot_with(pid_t pid, uint32_t qpn, uint64_t sent) {
-  control::SlotStatus slot;
+agent_client::SlotStatus slot_with(pid_t pid, uint32_t qpn, uint64_t sent) {
+  agent_client::SlotStatus slot;
   slot.pid = pid;
-  control::QpNumbers& qp = slot.qps.emplace_back();
+  agent_client::QpNumbers& qp = slot.qps.emplace_back();
   qp.qpn = qpn;
   qp.device_index = 3;
   qp.counters[transport::kSentPackets] = sent;
@@ -125,10 +125,10 @@ TEST(CounterCollector, CountsAFinishedSlotOnce) {
 }
 
 TEST(NamedCounters, DoNotGoBelowZero) {
-  control::DeviceCounters counters;
+  agent_client::DeviceCounters counters;
   counters[transport::kMulticastSent] = 5;  // read a moment later than the packets in all
   counters[transport::kSentPackets] = 4;
-  for (const control::NamedCounter& counter : control::kNamedCounters) {
+  for (const agent_client::NamedCounter& counter : agent_client::kNamedCounters) {
     EXPECT_LT(counter.value(counters), 6u) << counter.path;
   }
 }

@@ -12,16 +12,16 @@
 
 #include "agent/agent_process.h"
 #include "agent/network_namespace.h"
+#include "agent_client/client.h"
+#include "agent_client/message_socket.h"
 #include "base/temporary_file.h"
-#include "control/client.h"
-#include "control/message_socket.h"
-#include "control/protocol.h"
+#include "protocol/messages.h"
 
 namespace verbena {
 namespace {
 
-using control::Client;
-using control::DomainPeer;
+using agent_client::Client;
+using agent_client::DomainPeer;
 using test::AgentProcess;
 using test::eventually;
 using test::temporary_file;
@@ -63,7 +63,7 @@ struct Member {
   }
 
   std::unique_ptr<Client> client;
-  control::Slot slot;
+  agent_client::Slot slot;
   std::vector<DomainPeer> waiting;
 };
 
@@ -158,7 +158,7 @@ TEST_F(Domains, AClientThatDoesNotReadHoldsNobodyUp) {
   ASSERT_EQ(a.open(10, file.get()), 0);
   ASSERT_EQ(b.open(10, file.get()), 0);
   uint32_t refused = 0;
-  for (uint32_t i = 0; i < control::kMostPeersUnseen + 10; ++i) {
+  for (uint32_t i = 0; i < protocol::kMostPeersUnseen + 10; ++i) {
     a.client->ask_for_peer(10, b.slot.index);
     refused += a.hear().error == EAGAIN ? 1 : 0;
   }

@@ -12,7 +12,7 @@
 namespace verbena::agent {
 namespace {
 
-using control::Link;
+using agent_client::Link;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
@@ -49,7 +49,7 @@ std::vector<std::string> names(const LinkTable& table) {
 // "0 fe80::1" for each GID of the link at this place.
 std::vector<std::string> gids(const LinkTable& table, size_t place = 0) {
   std::vector<std::string> gids;
-  for (const control::GidEntry& entry : table.snapshot().links.at(place).gids) {
+  for (const agent_client::GidEntry& entry : table.snapshot().links.at(place).gids) {
     char text[INET6_ADDRSTRLEN];
     ::inet_ntop(AF_INET6, entry.gid.bytes.data(), text, sizeof text);
     gids.push_back(std::to_string(entry.index) + " " + text);
@@ -169,11 +169,11 @@ TEST(LinkTable, StopsAtTheEndOfTheGidTable) {
         2, address(("10.0." + std::to_string(i / 200) + "." + std::to_string(i % 200)).c_str()));
   }
   table.settle();
-  EXPECT_EQ(gids(table).size(), control::kGidTableLength);
+  EXPECT_EQ(gids(table).size(), agent_client::kGidTableLength);
   // A place that becomes free goes to one that waits.
   table.address_removed(2, address("10.0.0.5"));
   table.settle();
-  EXPECT_EQ(gids(table).size(), control::kGidTableLength);
+  EXPECT_EQ(gids(table).size(), agent_client::kGidTableLength);
   EXPECT_EQ(gids(table)[5], "5 ::ffff:10.0.5.24");
 }
 

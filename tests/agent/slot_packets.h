@@ -9,9 +9,9 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+#include "agent_client/client.h"
 #include "base/bytes.h"
 #include "base/unique_fd.h"
-#include "control/client.h"
 #include "roce/packet.h"
 #include "roce/qpn.h"
 
@@ -34,7 +34,7 @@ inline bool send_to_slot(uint32_t slot, uint32_t tag) {
 
 // The tags of what lies in the socket. Loopback delivers before sendto() returns, so nothing is on its way.
 // Waits for the first: on a busy machine the kernel may deliver even on loopback a little later.
-inline std::vector<uint32_t> received_tags(const control::Slot& slot) {
+inline std::vector<uint32_t> received_tags(const agent_client::Slot& slot) {
   std::vector<uint32_t> tags;
   pollfd readable{slot.socket.get(), POLLIN, 0};
   ::poll(&readable, 1, 2000);

@@ -56,7 +56,7 @@ TEST_F(SlotTableTest, NeverLendsOneUsersSocketToAnother) {
 }
 
 TEST_F(SlotTableTest, LendsASocketWithoutWhatCameForItsLastOwner) {
-  control::Slot slot;
+  agent_client::Slot slot;
   slot.socket = UniqueFd(::dup(slots_.lend(borrower(1), kStart)->socket));
   ASSERT_TRUE(test::send_to_slot(1, 10));
   EXPECT_THAT(test::received_tags(slot), ElementsAre(10u));

@@ -27,8 +27,8 @@ class StateTreeTest : public ::testing::Test {
   }
   void TearDown() override { fs::remove_all(home_); }
 
-  static control::Link link(std::string name, uint32_t index) {
-    control::Link link;
+  static agent_client::Link link(std::string name, uint32_t index) {
+    agent_client::Link link;
     link.name = std::move(name);
     link.device_index = index;
     link.netdev = "eth" + std::to_string(index);
@@ -65,7 +65,7 @@ TEST_F(StateTreeTest, ShowsDevicesWhereProgramsLook) {
 TEST_F(StateTreeTest, FollowsTheLinks) {
   StateTree tree(directory_);
   tree.show({link("rxe_eth0", 0), link("rxe_eth1", 1)});
-  control::Link up = link("rxe_eth0", 0);
+  agent_client::Link up = link("rxe_eth0", 0);
   up.up = true;
   tree.show({up});
   EXPECT_EQ(read("sys/class/infiniband/rxe_eth0/ports/1/state"), "4: ACTIVE\n");
@@ -99,7 +99,7 @@ TEST_F(StateTreeTest, ShowsCountersAlsoAfterTheLinkHasChanged) {
   tree.show_counters("rxe_eth0", counters);
   EXPECT_EQ(read("sys/class/infiniband/rxe_eth0/ports/1/hw_counters/sent_pkts"), "12\n");
   EXPECT_EQ(read("sys/class/infiniband/rxe_eth0/ports/1/counters/port_xmit_data"), "1024\n");
-  control::Link up = link("rxe_eth0", 0);
+  agent_client::Link up = link("rxe_eth0", 0);
   up.up = true;
   tree.show({up});
   EXPECT_EQ(read("sys/class/infiniband/rxe_eth0/ports/1/hw_counters/sent_pkts"), "12\n");

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// One end of a connection that goes step by step, so that a test can end whatever it likes in between.
+// One end of a connection that goes step by step, so that a test can end either side in between.
 //
 //     cm_peer server ADDRESS PORT        listens at once
 //     cm_peer client ADDRESS PORT
 //
 // Reads commands, one a line: resolve, route, connect, establish (client); accept, reject (server);
 // disconnect, destroy, quit. Prints a line for each step that failed, "error STEP ERRNO", and for each event,
-// "event NAME STATUS". There is no QP: set-up needs none, only its number.
+// "event NAME STATUS". There is no QP: set-up needs only a QP number.
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -112,7 +112,7 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "usage: cm_peer server|client ADDRESS PORT\n");
     return 2;
   }
-  ::setvbuf(stdin, nullptr, _IONBF, 0);  // poll() must see what is there
+  ::setvbuf(stdin, nullptr, _IONBF, 0);  // poll() must see all input
   Peer peer(argv[2], argv[3]);
   if (std::string(argv[1]) == "server") peer.listen();
   return peer.run();

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """connection_test.py BUILD [TEST...]: either end, its agent or the link goes away at every stage of a connection. The
-survivor hears of it, what the dead one held is free, and the next connection comes about."""
+survivor gets an event, what the dead one held is freed, and the next connection succeeds."""
 
 import os
 import pathlib
@@ -14,9 +14,9 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "conformanc
 import harness  # noqa: E402
 
 BUILD = None
-SOON = 8.0  # seconds; one lost message is sent again after 4.3, a peer given up after sixteen times that
+SOON = 8.0  # seconds; a lost message is sent again after 4.3, a peer given up after sixteen times that
 
-# How far each end gets: what the client does, what the server does, and what each then has heard.
+# How far each end gets: what the client does, what the server does, and which event each then gets.
 STAGES = {
     "listening": [],
     "resolved": [("client", "resolve", "ADDR_RESOLVED"), ("client", "route", "ROUTE_RESOLVED")],
@@ -100,8 +100,8 @@ class ConnectionChaos(unittest.TestCase):
         return peer
 
     def begin(self, stage):
-        """A server and a client that have come as far as `stage`."""
-        for peer in self.peers:  # of a stage that failed
+        """A server and a client that have reached `stage`."""
+        for peer in self.peers:  # left by a stage that failed
             peer.kill()
         port = self.hosts.port()
         peers = {"server": self.start(self.server_host, "server", port)}
@@ -119,13 +119,13 @@ class ConnectionChaos(unittest.TestCase):
         raise KeyError(stage)
 
     def assert_nothing_left(self, *hosts):
-        """No identifier, no port and no slot is held on these hosts, TIMEWAIT aside, which ends by itself."""
+        """No identifier, no port and no slot is held on these hosts, except in TIMEWAIT, which ends by itself."""
         def held():
             found = []
             for host in hosts:
                 status = host.status()
                 found += [(host.namespace, process["pid"]) for process in status["processes"]]
-                managed = status["connection_management"]  # none: there is no agent
+                managed = status["connection_management"]  # None: there is no agent
                 if managed and managed["identifiers"]:
                     found.append((host.namespace, managed))
             return found
@@ -157,7 +157,7 @@ class ConnectionChaos(unittest.TestCase):
                 server, client = self.begin(stage)
                 client.kill()
                 if stage == "requested":
-                    server.tell("accept")  # of a request not yet accepted nobody hears, as with the kernel
+                    server.tell("accept")  # nobody gets an event for a request not yet accepted, as with the kernel
                 if stage in ("requested", "answered", "established"):
                     server.wait_for_ending()
                 server.kill()
@@ -190,7 +190,7 @@ class ConnectionChaos(unittest.TestCase):
                     client.tell("destroy")
                     server.wait_for_ending(seconds=30)
                 elif stage == "established":
-                    # It stands without an agent, and is ended through the next one.
+                    # It survives without an agent, and ends through the next one.
                     client.tell("disconnect")
                     server.wait_for_event("DISCONNECTED")
                     server.tell("disconnect")
@@ -206,7 +206,7 @@ class ConnectionChaos(unittest.TestCase):
                 server, client = self.begin(stage)
                 self.kill_agent(self.server_host)
                 if stage in ("listening", "resolved"):
-                    # The next agent listens as the one before it did.
+                    # The next agent goes on listening.
                     self.server_host.run("ibv_devices")
                     if stage == "listening":
                         client.tell("resolve")
@@ -252,7 +252,7 @@ class ConnectionChaos(unittest.TestCase):
                 server.kill()
                 self.assert_nothing_left(self.client_host)
                 self.set_link("up")
-                # What the server's side still owed the lost one is owed no longer.
+                # The server's side has given up what it still had to send to the lost one.
                 self.assert_nothing_left(self.server_host, self.client_host)
                 self.assert_connects_anew()
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """kill_test.py BUILD [TEST...]: programs and agents die by SIGKILL in the middle of traffic; what must go on goes on,
-the survivor hears of it, and what the dead held is free within a second."""
+the survivor notices, and what the dead held is free within a second."""
 
 import os
 import pathlib
@@ -77,10 +77,10 @@ class Kill(unittest.TestCase):
         self.assertIn(RETRY_EXCEEDED, traffic.client.output)
         self.assert_traffic_works(server, client)
 
-    def test_client_hears_of_a_killed_server_on_another_host(self):
+    def test_client_notices_a_killed_server_on_another_host(self):
         self.kill_the_server(*self.hosts.two())
 
-    def test_client_hears_of_a_killed_server_on_its_own_host(self):
+    def test_client_notices_a_killed_server_on_its_own_host(self):
         host = self.hosts.one()
         self.kill_the_server(host, host)
 
@@ -89,7 +89,7 @@ class Kill(unittest.TestCase):
         traffic = Traffic(server, client, 60)
         since = self.kill(traffic.client)
         self.assert_reclaimed(client, traffic.client.pid, since)
-        # A responder has no timer (IBTA volume 1, 9.7.5): its end hears nothing, and stays whole.
+        # A responder has no timer (IBTA volume 1, 9.7.5): the server notices nothing, and stays whole.
         self.assert_traffic_works(server, client)
 
     def test_traffic_goes_on_without_its_agents(self):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which of Debian's programs that connect by address are run, with which options, and what must be true of their output. Read
+"""Which of Debian's programs that connect by address are run, with which options, and what must be true of their output. Used
 by run_connections.py, and by the interoperability test, which runs a part of it against the kernel.
 
 In commands, {server}, {client}, {any} and {group} are addresses of the run's family, {port} is a port.
@@ -28,7 +28,7 @@ class Connecting:
     ready: str = ""
     expect_server: str = ""          # patterns that the outputs must match
     expect_client: str = ""
-    topology: Optional[str] = None   # where alone it can be: "one_host", "two_hosts"
+    topology: Optional[str] = None   # the only one it runs on: "one_host", "two_hosts"
     one_host_netdev: str = "lo"
 
     @property
@@ -54,7 +54,7 @@ def rping(*options, count=10):
 
 
 def ucmatose(*options, server=()):
-    """The server's own number of connections must be the client's."""
+    """The server and the client must have the same number of connections."""
     messages = "-C 0" not in " ".join(options)
     return Connecting("ucmatose", f"ucmatose -b {{any}} -p {{port}} {' '.join([*options, *server])}",
                       f"ucmatose -s {{server}} -p {{port}} {' '.join(options)}",

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What tshark makes of a capture."""
+"""How tshark dissects a capture."""
 
 import subprocess
 
 SEND_ONLY = {"4", "5", "36", "37", "100", "101"}
-# tshark 4.0 looks into the payload of a SEND for another protocol's type field without asking how long the payload
-# is, and calls the packet malformed when there are no more than four bytes. It does so for the kernel's packets too.
+# tshark 4.0 looks into the payload of a SEND for another protocol's type field without checking how long the payload
+# is, and calls the packet malformed when it has four bytes or fewer. It does so for the kernel's packets too.
 PAYLOAD_TOO_SHORT_FOR_TSHARK = 4
 
 FIELDS = ("frame.number", "frame.protocols", "infiniband.bth.opcode", "udp.length", "infiniband.bth.padcnt",
@@ -31,7 +31,7 @@ def payload_bytes(row):
 
 
 def check(path):
-    """(frames, what is wrong): every frame must be RoCEv2, and none malformed."""
+    """(frames, complaints): every frame must be RoCEv2, and none malformed."""
     wrong = []
     table = rows(path)
     for row in table:

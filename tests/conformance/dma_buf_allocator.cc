@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The functions by which pyverbs allocates dma-bufs from a graphics device (pyverbs/dmabuf_alloc.h), for
-// machines without one. Debian builds pyverbs without DRM: its own do nothing but fail with EOPNOTSUPP, on
-// any machine. Preloaded, these take their place, as pyverbs' module calls them by name. The device has the
-// number 0, and memory of one kind.
+// machines without one. Debian builds pyverbs without DRM: its own functions only fail with EOPNOTSUPP, on
+// any machine. When preloaded, these replace them, because pyverbs' module calls them by name. The device has
+// the number 0, and memory of one kind.
 #include <cerrno>
 #include <new>
 
@@ -33,7 +33,7 @@ PYVERBS_CALLS void dmabuf_free(dmabuf* allocated) {
   delete allocated;
 }
 
-// The device, which pyverbs maps the buffer from.
+// The device from which pyverbs maps the buffer.
 PYVERBS_CALLS int dmabuf_get_drm_fd(dmabuf* allocated) {
   return allocated != nullptr ? allocated->buffer.memory.get() : -1;
 }
@@ -42,7 +42,7 @@ PYVERBS_CALLS int dmabuf_get_fd(dmabuf* allocated) {
   return allocated != nullptr ? allocated->buffer.dma_buf.get() : -1;
 }
 
-// Where the buffer lies in what the device shows to mmap(2).
+// The buffer's offset for mmap(2) of the device.
 PYVERBS_CALLS uint64_t dmabuf_get_offset(dmabuf* allocated) {
   return allocated != nullptr ? 0 : UINT64_MAX;
 }

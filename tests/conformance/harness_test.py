@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The harness itself, with programs of a few lines in place of RDMA programs: what it makes it takes away, and nothing
-that hangs or fails passes for success."""
+"""The harness itself, with programs of a few lines in place of RDMA programs: it removes what it makes, and a program
+that hangs or fails does not count as a success."""
 
 import pathlib
 import signal
@@ -41,7 +41,7 @@ def namespaces():
 
 
 class FakeBuild:
-    """A build folder whose `verbena run` only runs."""
+    """A build folder whose `verbena run` only runs the program."""
 
     def __init__(self):
         self._folder = tempfile.TemporaryDirectory(prefix="verbena-harness-")
@@ -112,7 +112,7 @@ class Harness(unittest.TestCase):
         self.assertFalse(sleeper.running())
 
     def run_and_signal(self, number):
-        """A process that makes two hosts and is ended by a signal; the namespaces that are left."""
+        """Signals a process that has made two hosts; returns the namespaces that are left when it has ended."""
         code = ("import harness, sys, time\n"
                 f"with harness.Hosts({str(self.fake.folder)!r}) as hosts:\n"
                 "    print(*[host.namespace for host in hosts.two()], flush=True)\n"
@@ -143,7 +143,7 @@ class Harness(unittest.TestCase):
 
 
 class Figures(unittest.TestCase):
-    """On what perftest 4.5 and ibv_rc_pingpong 44 print."""
+    """With the output of perftest 4.5 and ibv_rc_pingpong 44."""
 
     def test_bandwidth(self):
         text = (" #bytes     #iterations    BW peak[MB/sec]    BW average[MB/sec]   MsgRate[Mpps]\n"

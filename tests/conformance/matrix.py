@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which of Debian's programs are run, with which options, and what must be true of their output.
 
-A run is right when server and client end with status 0 in time and each `expect` holds. What is listed here is read by
-run_programs.py; the interoperability test uses a part of it against the kernel.
+A run is right when server and client end with status 0 in time and each `expect` holds. run_programs.py uses all
+of this list; the interoperability test uses a part of it against the kernel.
 """
 
 import dataclasses
@@ -25,10 +25,10 @@ class Case:
     figure: Optional[Callable] = None  # reads the speed from the client's output
     unit: str = ""
     expect: str = ""                 # a pattern that the client's output must match
-    topology: Optional[str] = None   # where alone it can be: "one_host", "two_hosts"
+    topology: Optional[str] = None   # the only one it runs on: "one_host", "two_hosts"
     netdev: str = "lo"               # of one host
     raw: str = ""                    # raw Ethernet, as root, on the cable: "pair", or "alone" without a peer
-    clients: int = 1                 # so many, which the server is told by "-c"
+    clients: int = 1                 # how many; the server gets the number with "-c"
 
     @property
     def name(self):
@@ -37,7 +37,7 @@ class Case:
         return " ".join([self.program, *words])
 
     def shortened(self, iterations):
-        """The same with so many messages a run, unless the options say how many; with so many of each size at most."""
+        """The same with this many messages a run, unless the options say how many; with at most this many of each size."""
         options = list(self.options)
         if "-a" in options:
             count = options.index("-n") + 1
@@ -73,7 +73,7 @@ def delay(program, *options, **more):
 
 
 def group(address):
-    """A multicast group as perftest wants it: sixteen numbers."""
+    """A multicast group in perftest's form: sixteen numbers."""
     return ":".join(str(byte) for byte in ipaddress.IPv6Address(address).packed)
 
 
@@ -102,7 +102,7 @@ def pingpongs():
 
 
 def service_pingpongs():
-    """UC, and receives that queue pairs share. A lost UC message would stop the exchange for good."""
+    """UC, and shared receive queues. A lost UC message would stop the exchange for good."""
     uc, srq, xsrq = "ibv_uc_pingpong", "ibv_srq_pingpong", "ibv_xsrq_pingpong"
     return [
         pingpong(uc, "-c"),
@@ -139,8 +139,8 @@ def service_pingpongs():
 def services():
     """perftest over UC and XRC, and with shared receive queues.
 
-    A UC message that finds no receive posted is lost, and a server that waits for all of them never ends: so no more
-    are sent than are posted before (512).
+    A UC message that finds no receive posted is lost, and a server that waits for all of them never ends. So no more
+    messages are sent than receives were posted before (512).
     """
     cases = []
     for program in ("ib_send", "ib_write"):
@@ -172,13 +172,13 @@ def services():
 
 
 def multicasts(measure, program):
-    """To a group: perftest's own, which Linux keeps on the host, and others that go from host to host.
+    """To a group: perftest's default, which Linux keeps on the host, and others that go from host to host.
 
     Linux has no route for IPv6 groups over the loopback device.
     """
     to_group = ("-c", "UD", "-g", "-s", "1024")
     cases = [measure(program, *to_group, gid="ipv6", topology="one_host", netdev="eth0")]
-    if program == "ib_send_bw":  # for the latency each end needs a group of its own, which -M cannot say
+    if program == "ib_send_bw":  # for latency each end needs its own group, which -M cannot express
         cases += [measure(program, *to_group, "-M", group("::ffff:239.47.91.1"), gid="ipv4"),
                   measure(program, *to_group, "-M", group("ff05::4791"), gid="ipv6", topology="two_hosts")]
     return cases
@@ -210,7 +210,7 @@ def bandwidths():
             rate(program, "--use_old_post_send", "-s", "2", "-l", "16", "-t", "256", "-n", "1600") if sized else
             rate(program, "--use_old_post_send", "-A", "CMP_AND_SWAP"),
         ]
-        if program != "ib_write_bw":  # a write's target hears of nothing: perftest has no event mode for it
+        if program != "ib_write_bw":  # a write's target gets no event: perftest has no event mode for it
             cases.append(rate(program, "-e", "-n", "500"))
     cases += [
         rate("ib_send_bw", "-c", "UD", "-s", "1024"),
@@ -245,8 +245,8 @@ def latencies():
 
 
 def raw_packets():
-    """perftest's programs for raw Ethernet. There is no flow control: what is sent faster than it is received is lost,
-    and a receiver that waits for all of it never ends; so few frames are in flight, or the receiver gives up in time."""
+    """perftest's programs for raw Ethernet. There is no flow control: frames sent faster than they are received are lost,
+    and a receiver that waits for all of them never ends. So few frames are in flight, or the receiver gives up in time."""
     def lat(*options, **more):
         return Case("raw_ethernet_lat", options, figure=harness.latency, unit="us", raw="pair", **more)
 
@@ -258,7 +258,7 @@ def raw_packets():
         lat(), lat("-s", "1500"), lat("-s", "9000", mtu=9000), lat(*ports), lat("--promiscuous"),
         bandwidth("-n", "500", "-r", "1024"), bandwidth("-s", "64", "-n", "500", "-r", "1024"), bandwidth(*ports, "-n", "500", "-r", "1024"),
         bandwidth("-b", "-n", "200", "-r", "512"),
-        # It waits for a completion of every send, and asks for one of each only when told so.
+        # It waits for a completion of every send, but requests one for each only with -Q 1.
         Case("raw_ethernet_burst_lat", ("-n", "500", "--rate_limit_type=PP", "--rate_limit=100", "--rate_units=M",
                                         "--burst_size=16", "-Q", "1"), raw="pair", expect=r"\n \d+ +500 "),
         Case("raw_ethernet_fs_rate", ("-n", "1000"), raw="alone", expect=r"\n ?1000 +[0-9.]+\s+[0-9.]+"),

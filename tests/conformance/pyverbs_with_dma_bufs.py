@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""pyverbs_with_dma_bufs.py RUN_TESTS [ARGUMENT...]: runs pyverbs' tests with a method that its DmaBufMR looks for in vain.
+"""pyverbs_with_dma_bufs.py RUN_TESTS [ARGUMENT...]: runs pyverbs' tests with a method that its DmaBufMR needs and does not find.
 
-A DmaBufMR that has allocated its buffer calls add_ref() of it. The class DmaBuf has that method, but for Cython code only
-that knows what it calls; since rdma-core 44 this code does not, and every such DmaBufMR ends in an AttributeError, whatever the
-adapter and the machine. Here the method becomes one that Python finds.
+A DmaBufMR that has allocated its buffer calls the buffer's add_ref(). The class DmaBuf has that method, but only for Cython code
+that knows the object's type. Since rdma-core 44 this code does not know the type, and every such DmaBufMR ends in an AttributeError,
+on any adapter and machine. Here the method becomes visible to Python.
 """
 
 import ctypes
@@ -19,7 +19,7 @@ ADD_REF = 0  # its place among the class's methods for Cython
 
 
 def show_add_ref():
-    """As a class made by Cython takes no new attribute, it goes into the dictionary behind it."""
+    """A class made by Cython takes no new attribute, so it goes into the class's dictionary."""
     python = ctypes.pythonapi
     python.PyCapsule_GetPointer.restype = ctypes.c_void_p
     python.PyCapsule_GetPointer.argtypes = (ctypes.py_object, ctypes.c_char_p)

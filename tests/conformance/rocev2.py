@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""RoCEv2 read off a capture with nothing of Verbena's: an independent judge of the invariant CRC."""
+"""Reads RoCEv2 from a capture without any code of Verbena's: an independent judge of the invariant CRC."""
 
 import struct
 import zlib
@@ -9,7 +9,7 @@ ETHERNET, IPV4, IPV6, VLAN = 1, 0x0800, 0x86DD, 0x8100
 
 
 class NotRoce(ValueError):
-    """The packet is not what a RoCEv2 packet can be."""
+    """The packet cannot be a RoCEv2 packet."""
 
 
 def frames(path):
@@ -51,7 +51,7 @@ def packets(path):
 
 
 def identification(packet):
-    """Of IPv4; 0 of IPv6, which has none."""
+    """The IPv4 identification; 0 for IPv6, which has none."""
     return struct.unpack_from(">H", packet, 4)[0] if packet[0] >> 4 == 4 else 0
 
 
@@ -60,7 +60,7 @@ def ip_header_length(packet):
 
 
 def is_roce(packet):
-    """UDP to RoCEv2's port."""
+    """Whether this is UDP to RoCEv2's port."""
     header = ip_header_length(packet)
     protocol = packet[9] if packet[0] >> 4 == 4 else packet[6]
     return protocol == 17 and struct.unpack_from(">H", packet, header + 2)[0] == PORT
@@ -93,7 +93,7 @@ def opcode(packet):
 
 
 def check(path):
-    """(opcodes seen, what is wrong) of every RoCEv2 packet in a capture."""
+    """(opcodes seen, complaints) for every RoCEv2 packet in a capture."""
     seen, wrong = {}, []
     for number, packet in enumerate(packets(path), 1):
         try:

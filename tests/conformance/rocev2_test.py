@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The judges of captures are judged first: on packets of the Linux kernel and on the same packets damaged.
+"""Tests the judges of captures first: on packets of the Linux kernel and on the same packets damaged.
 
 VERBENA_CAPTURES names a folder with captures of kernel traffic; without it only the packets below are used.
 """
@@ -15,7 +15,7 @@ import unittest
 import dissection
 import rocev2
 
-# RC SEND ONLY of two bytes' padding and none, ACKNOWLEDGE, RDMA WRITE ONLY over IPv6, as Linux 6.1's rdma_rxe sent them.
+# RC SEND ONLY with two bytes of padding and with none, ACKNOWLEDGE, RDMA WRITE ONLY over IPv6, as Linux 6.1's rdma_rxe sent them.
 KERNEL_FRAMES = [bytes.fromhex(text) for text in (
     "52540077000152540077000208004500002c520040004011d4100a4d000c0a4d000bca2912b7001800000400ffff0000003380fffff004f15b97",
     "5254007700025254007700010800450000307d5140004011a8bb0a4d000b0a4d000cca2912b7001c00001100ffff0000003300fffff01f000001"
@@ -45,7 +45,7 @@ class InvariantCrc(unittest.TestCase):
             packet = rocev2.packet_of(frame)
             header = rocev2.ip_header_length(packet)
             ipv4 = packet[0] >> 4 == 4
-            # What routers and the network may change, and the lengths, which icrc() needs to find the packet's end.
+            # Fields that routers may change, and the lengths, which icrc() needs to find the packet's end.
             free = {1, 8, 10, 11, 0, 2, 3} if ipv4 else {0, 1, 2, 3, 4, 5, 7}
             free |= {header + 4, header + 5, header + 6, header + 7, header + 12}
             for position in set(range(len(packet))) - free:

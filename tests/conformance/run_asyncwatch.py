@@ -17,7 +17,7 @@ EVENT = re.compile(r"event_type (IBV_EVENT_\w+) \((\d+)\), port (\d+)")
 
 
 class Watch:
-    """A running ibv_asyncwatch, and which of its events were looked at."""
+    """A running ibv_asyncwatch, and which of its events have been checked."""
 
     def __init__(self, host):
         self.process = host.verbena("run", "ibv_asyncwatch", "-d", f"rxe_{host.netdev}")
@@ -29,7 +29,7 @@ class Watch:
         return EVENT.findall(self.process.output)
 
     def await_event(self, name, port="1"):
-        """Whether the event comes, whatever others come before it."""
+        """Whether the event comes; others may come before it."""
         def found():
             for index, (kind, _, of_port) in enumerate(self.events()[self.seen:], self.seen + 1):
                 if kind == name and of_port == port:

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Captures what Debian's programs send over Verbena between two hosts and has it judged twice: tshark must dissect every
+"""Captures what Debian's programs send over Verbena between two hosts and judges it twice: tshark must dissect every
 packet as well-formed RoCEv2, and an independent computation must find every invariant CRC exact. Segments that the
 kernel cuts from one large send are captured as they leave, each on its own.
 
@@ -18,7 +18,7 @@ import harness
 import matrix
 import rocev2
 
-# Opcodes of IBTA volume 1, table 38, by which programs bring them about: what is not seen was not judged.
+# Opcodes of IBTA volume 1, table 38, by the programs that cause them: an opcode not seen was not judged.
 RC_SEND = {0x00: "SEND First", 0x01: "SEND Middle", 0x02: "SEND Last", 0x04: "SEND Only"}
 RC_WRITE = {0x06: "RDMA WRITE First", 0x07: "RDMA WRITE Middle", 0x08: "RDMA WRITE Last", 0x0A: "RDMA WRITE Only"}
 RC_READ = {0x0C: "RDMA READ Request", 0x0D: "RDMA READ response First", 0x0E: "RDMA READ response Middle",
@@ -53,7 +53,7 @@ class Capture:
 
     def __init__(self, host, path):
         self.path = path
-        # What leaves with segmentation still to be done would be captured whole, so the device must not offer it.
+        # A send that leaves before its segmentation would be captured whole, so the device must not offer segmentation.
         harness.sh(*host.enter(), "ethtool", "-K", host.netdev, "tx-udp-segmentation", "off")
         self._tcpdump = host.start(
             ["tcpdump", "--immediate-mode", "-i", host.netdev, "-Q", "out", "-s", "9500", "-B", "65536", "-U", "-w", path,
@@ -62,13 +62,13 @@ class Capture:
             raise RuntimeError(f"tcpdump does not start: {self._tcpdump.output}")
 
     def end(self):
-        """(captured, seen, dropped): what this host sent, what passed here in both directions, what was lost."""
+        """(captured, seen, dropped): packets that this host sent, that passed here in both directions, that were lost."""
         self._tcpdump.kill(2)
         self._tcpdump.wait(10)
         counts = [re.search(rf"^(\d+) packets? {what}", self._tcpdump.output, re.MULTILINE)
                   for what in ("captured", "received by filter", "dropped by kernel")]
         if None in counts:
-            raise RuntimeError(f"tcpdump says not how many packets it took: {self._tcpdump.output}")
+            raise RuntimeError(f"tcpdump does not say how many packets it took: {self._tcpdump.output}")
         return [int(count[1]) for count in counts]
 
 
@@ -97,7 +97,7 @@ def judge(paths, complaints):
     seen = {}
     for path in paths:
         opcodes, wrong = rocev2.check(path)
-        # The k-th segment of a large send has identification k: without any, that case was not judged.
+        # The k-th segment of a large send has identification k: without such a packet that case was not judged.
         if path.name.startswith("ipv4") and not any(map(rocev2.identification, rocev2.packets(path))):
             complaints.append(f"{path.name}: no packet was cut from a larger send")
         frames, malformed = dissection.check(path)

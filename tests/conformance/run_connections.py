@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Runs Debian's programs that connect by address, unmodified, as an ordinary user, over Verbena: librdmacm's own, and
+"""Runs Debian's programs that connect by address, unmodified, as an ordinary user, over Verbena: librdmacm's own programs, and
 perftest with -R. (Those of rsockets: run_rsockets.py.)
 
     run_connections.py --build build/release                       everything, once, on one host and on two
@@ -19,7 +19,7 @@ TOPOLOGIES = ("one_host", "two_hosts")
 
 
 def listeners(host):
-    """How many identifiers listen on a host; none where no agent runs yet."""
+    """How many identifiers listen on a host; 0 where no agent runs yet."""
     management = host.status()["connection_management"]
     return management["listening"] if management else 0
 
@@ -31,7 +31,7 @@ def wait_until_ready(case, host, process):
         if case.counts_listener:
             return listeners(host) > 0
         return case.ready in process.output
-    # What buffers its output says nothing before its end; the client's own patience must do then.
+    # A program that buffers its output prints nothing before its end; then the client's own retries must be enough.
     return harness.poll_until(ready, 20 if case.counts_listener else 3, 0.02)
 
 
@@ -39,9 +39,9 @@ def run_once(hosts, case, server, client, family):
     """One run: a complaint or None, and the report."""
     words = {"server": getattr(server, family), "client": getattr(client, family), "any": connections.ANY[family],
              "group": connections.GROUP[family], "port": hosts.port()}
-    # The agent hears of a killed server's end a moment later.
+    # The agent notices a killed server's end a moment later.
     harness.poll_until(lambda: not case.counts_listener or listeners(server) == 0, 5)
-    # Line by line, so that a server can be seen to be ready.
+    # Line by line, so that the test sees when a server is ready.
     serving = server.verbena("run", "stdbuf", "-oL", *case.server.format(**words).split())
     wait_until_ready(case, server, serving)
     calling = client.verbena("run", *case.client.format(**words).split())

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Runs Debian's RDMA programs, unmodified, as an ordinary user, over Verbena, and reports how they fared.
+"""Runs Debian's RDMA programs, unmodified, as an ordinary user, over Verbena, and reports the results.
 
     run_programs.py --build build/release                          everything, once, on one host and on two
     run_programs.py --build build/release --repeat 100             a hundred times in a row
@@ -64,7 +64,7 @@ def run_case(hosts, case, server, client, repeat, environment):
 
 
 def make_domain_file_usable():
-    """ibv_xsrq_pingpong's clients meet by a file, and go on alone, each for itself, where they may not open it."""
+    """ibv_xsrq_pingpong's clients share a file, and each goes on alone where it may not open the file."""
     name = "/tmp/xrc_domain"
     if os.path.exists(name) and subprocess.run([*harness.ordinary_user(), "test", "-r", name], check=False).returncode:
         os.unlink(name)
@@ -129,7 +129,7 @@ def main():
             if "devices" in programs:
                 run_devices(hosts, topology, failures)
                 runs += 1
-            pairs = {}  # hosts by the cable, and who uses them: agents and addresses are made once
+            pairs = {}  # hosts by their cable and user: agents and addresses are made once
             for case in harness.share_of(matrix.all_cases(), options.share):
                 if case.program not in programs or (options.options and options.options not in case.name):
                     continue
@@ -138,13 +138,13 @@ def main():
                 if options.iterations:
                     case = case.shortened(options.iterations)
                 if options.quick:
-                    case = dataclasses.replace(case, figure=None)  # at times it finds no frequency, and prints none
-                # A loopback device has one MTU only; the cases with another are those of the cable.
+                    case = dataclasses.replace(case, figure=None)  # sometimes it finds no frequency, and prints none
+                # A loopback device has only one MTU; cases with another MTU need the cable.
                 if topology == "one_host" and (case.mtu != 1500 or case.raw):
                     continue
                 if case.topology not in (None, topology):
                     continue
-                # Root has hosts of its own: the agent is that of whoever comes first.
+                # Root has its own hosts: the first user of a host starts its agent.
                 which = (case.mtu, case.netdev, bool(case.raw))
                 if which not in pairs:
                     pairs[which] = hosts_for(hosts, topology, case.mtu, case.netdev)

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Runs rdma-core's own tests (Debian's python3-pyverbs; the tests come with rdma-core's documentation), unmodified, as an
-ordinary user, over Verbena; those about raw packets as root, as they ask for it. None may fail, and what is skipped must be listed, with a reason, in
-docs/conformance.md, which must list nothing else. (What Debian's pyverbs cannot do at all: run_pyverbs_dma_bufs.py.)
+ordinary user, over Verbena; those about raw packets as root, because they need it. None may fail. Skipped tests must be
+listed, with a reason, in docs/conformance.md, which must list nothing else.
+(What Debian's pyverbs cannot do at all: run_pyverbs_dma_bufs.py.)
 
     run_pyverbs.py --build build/release --gid ipv4
     run_pyverbs.py --build build/release --gid ipv6 --module test_qp --module test_mr
@@ -42,7 +43,7 @@ MODULES = (
     "test_shared_pd",
     "test_tag_matching",
 )
-# What skips itself for an ordinary user, by module, as patterns of the tests' names.
+# Tests that skip themselves for an ordinary user, by module, as patterns of their names.
 AS_ROOT = {"test_flow": "*", "test_rss_traffic": "*", "test_qp": "*raw*"}
 DEBIANS_TESTS = "/usr/share/doc/rdma-core/tests"
 DEBIANS_PYTHON = "/usr/bin/python3"  # the one that Debian's pyverbs is built for
@@ -72,13 +73,13 @@ def unpack_tests(folder):
 
 @contextlib.contextmanager
 def huge_pages():
-    """Has a few huge pages set aside, which some tests skip themselves without; the last of several runs at once puts back
-    what there was."""
+    """Reserves a few huge pages, without which some tests skip themselves; of several runs at once the last one restores the
+    old number."""
     with open("/run/lock/verbena-huge-pages", "a+", encoding="ascii") as lock:
         fcntl.flock(lock, fcntl.LOCK_SH)
         before = int(HUGE_PAGES.read_text()) if HUGE_PAGES.exists() else None
         if before is not None and before < HUGE_PAGES_WANTED:
-            with contextlib.suppress(OSError):  # a container's root may not
+            with contextlib.suppress(OSError):  # not allowed for a container's root
                 HUGE_PAGES.write_text(str(HUGE_PAGES_WANTED))
                 lock.truncate(0)
                 lock.write(str(before))
@@ -110,7 +111,7 @@ def run_tests(tests, host, gid, user, patterns, python=(DEBIANS_PYTHON,)):
     status, output = host.run(
         *python, f"{tests}/run_tests.py", "--dev", f"rxe_{host.netdev}", "--gid", index, "-v",
         *(word for pattern in patterns for word in ("-k", pattern)), seconds=300, user=user,
-        environment={"PYTHONDONTWRITEBYTECODE": "1", "PYTHONWARNINGS": "ignore"})  # warnings would lie amid outcomes
+        environment={"PYTHONDONTWRITEBYTECODE": "1", "PYTHONWARNINGS": "ignore"})  # warnings would mix with outcomes
     results, complaints = outcomes(output), []
     total = re.search(r"^Ran (\d+) tests? in", output, re.MULTILINE)
     ran = int(total.group(1)) if total else -1
@@ -122,7 +123,7 @@ def run_tests(tests, host, gid, user, patterns, python=(DEBIANS_PYTHON,)):
 
 
 def judge(results, modules):
-    """What is wrong, a line each."""
+    """Complaints, a line each."""
     complaints = []
     for module in modules:
         if not any(test.startswith(f"tests.{module}.") for test in results):
@@ -153,7 +154,7 @@ def main():
     with tempfile.TemporaryDirectory(prefix="verbena-pyverbs-") as temporary, harness.Hosts(options.build) as hosts, \
             huge_pages():
         unpack_tests(pathlib.Path(temporary))
-        # A host each: the agent is that of whoever comes first.
+        # A host each: the first user of a host starts its agent.
         ordinary, roots = hosts.two()
         for host, user, patterns in ((ordinary, None, [f"tests.{module}.*" for module in plain]),
                                      (roots, [], [f"tests.{module}.*.{AS_ROOT[module]}" for module in as_root])):

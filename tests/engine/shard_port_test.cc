@@ -146,21 +146,21 @@ TEST_F(ShardPort, RemovedQpReceivesNothing) {
 }
 
 TEST(PortCounters, InTheStatusPageAreWhatItsReadersLookFor) {
-  auto status = std::make_unique<control::StatusPage>();
+  auto status = std::make_unique<protocol::StatusPage>();
   net::PortCounters& counters = port_counters_in(*status);
   ++counters.sent_packets;
   counters.received_packets += 2;
   ++counters.dropped[static_cast<size_t>(DropReason::kForeignSlot)];
-  EXPECT_EQ(status->port[control::kPortSentPackets].load(), 1u);
-  EXPECT_EQ(status->port[control::kPortReceivedPackets].load(), 2u);
-  const auto foreign = control::kPortFirstDropReason + static_cast<size_t>(DropReason::kForeignSlot);
+  EXPECT_EQ(status->port[protocol::kPortSentPackets].load(), 1u);
+  EXPECT_EQ(status->port[protocol::kPortReceivedPackets].load(), 2u);
+  const auto foreign = protocol::kPortFirstDropReason + static_cast<size_t>(DropReason::kForeignSlot);
   EXPECT_EQ(status->port[foreign].load(), 1u);
 }
 
 // ---- no wire
 
 TEST(ShardWithoutPort, LosesPacketsAndLivesOn) {
-  auto status = std::make_unique<control::StatusPage>();
+  auto status = std::make_unique<protocol::StatusPage>();
   RecordingSleeper sleeper;
   Shard shard(1, nullptr, *status, 5);
   shard.set_sleeper(&sleeper);

@@ -20,7 +20,7 @@ TEST_F(ShardQpn, LiesInTheSlotAndIsShownInTheStatusPage) {
   const auto qpn = reserve();
   ASSERT_TRUE(qpn);
   EXPECT_EQ(qpn->slot(), kSlot);
-  const control::QpStatus& shown = status->qps[qpn->index()];
+  const protocol::QpStatus& shown = status->qps[qpn->index()];
   EXPECT_EQ(shown.in_use.load(), 1u);
   EXPECT_EQ(shown.qpn.load(), qpn->value());
   release(*qpn);
@@ -56,7 +56,7 @@ TEST_F(ShardQpn, DoesNotDependOnWhatTheStatusPageSays) {
 TEST(ShardQpnOfTheFirstSlot, AvoidsTheSpecialOnes) {
   for (const auto& [slot, avoided] : {std::pair{0u, std::set<uint32_t>{0, 1}},
                                       std::pair{roce::Qpn::kSlots - 1, std::set<uint32_t>{0xffffff}}}) {
-    auto status = std::make_unique<control::StatusPage>();
+    auto status = std::make_unique<protocol::StatusPage>();
     Shard shard(slot, nullptr, *status, 5);
     size_t count = 0;
     for (;; ++count) {

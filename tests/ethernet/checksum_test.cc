@@ -20,7 +20,7 @@ Frame filled(Frame frame) {
   return frame;
 }
 
-// The sum as RFC 1071 writes it down.
+// The sum as RFC 1071 defines it.
 uint16_t plain_sum(ConstBytes bytes) {
   uint64_t sum = 0;
   for (size_t i = 0; i < bytes.size(); ++i) sum += static_cast<uint64_t>(bytes[i]) << (i % 2 == 0 ? 8 : 0);
@@ -46,7 +46,7 @@ TEST(Checksum, KnownIpv4Header) {
   EXPECT_EQ(static_cast<uint16_t>(~folded(sum_words(header))), 0xb861);
 }
 
-TEST(Checksum, FilledInIsGood) {
+TEST(Checksum, IsGoodAfterItIsFilledIn) {
   for (const Frame& frame :
        {testing::udp4(), testing::tcp4(), testing::tcp4(33), testing::udp6(), testing::tcp6(7),
         FrameBuilder().addresses().vlan(3).ipv4(6, 25, 0, 4).tcp(5).build()}) {
@@ -55,7 +55,7 @@ TEST(Checksum, FilledInIsGood) {
   }
 }
 
-TEST(Checksum, AnyChangedBitIsBad) {
+TEST(Checksum, IsBadAfterAnyBitChanges) {
   const Frame frame = filled(testing::tcp6(9));
   for (size_t at = 54; at < frame.size(); ++at) {
     for (int bit = 0; bit < 8; ++bit) {
@@ -66,13 +66,13 @@ TEST(Checksum, AnyChangedBitIsBad) {
   }
 }
 
-TEST(Checksum, PaddingTakesNoPart) {
+TEST(Checksum, LeavesPaddingOut) {
   Frame frame = filled(testing::udp4(3));
   frame.resize(60, std::byte{0x77});
   EXPECT_TRUE(good(frame));
 }
 
-TEST(Checksum, UdpMayBeWithoutOverIpv4Only) {
+TEST(Checksum, MayBeAbsentForUdpOverIpv4Only) {
   Frame frame = filled(testing::udp4());
   store_be<uint16_t>(frame.data() + 40, 0);
   EXPECT_TRUE(good(frame));
@@ -81,30 +81,30 @@ TEST(Checksum, UdpMayBeWithoutOverIpv4Only) {
   EXPECT_FALSE(good(other));
 }
 
-TEST(Checksum, WhatSomebodyCheckedIsNotCheckedAgain) {
+TEST(Checksum, IsNotCheckedAgainAboveIp) {
   Frame frame = filled(testing::tcp4());
   frame.back() ^= std::byte{1};
   EXPECT_FALSE(checksums_good(frame, *parse_headers(frame)));
   EXPECT_TRUE(checksums_good(frame, *parse_headers(frame), true));
-  frame[30] ^= std::byte{1};  // the IP header is looked at all the same
+  frame[30] ^= std::byte{1};  // the IP header is still checked
   EXPECT_FALSE(checksums_good(frame, *parse_headers(frame), true));
 }
 
-TEST(Checksum, FragmentHasNoneOfItsTransport) {
+TEST(Checksum, OfTransportIsNotFilledInForAFragment) {
   const Frame frame = FrameBuilder().addresses().ipv4(17, 28, 0x2000).udp(20).build();
   const Frame done = filled(frame);
   EXPECT_EQ(load_be<uint16_t>(done.data() + 40), 0);
   EXPECT_NE(load_be<uint16_t>(done.data() + 24), 0);
 }
 
-TEST(Checksum, WithoutIpThereIsNoneToBeGood) {
+TEST(Checksum, IsNeverGoodWithoutIp) {
   EXPECT_FALSE(good(FrameBuilder().addresses().half(0x88b5).fill(50).build()));
 }
 
 TEST(Checksum, CompletesWhatTheKernelLeft) {
   Frame frame = filled(testing::tcp4(31));
   const Frame wanted = frame;
-  // The kernel leaves the sum of the pseudo header.
+  // The kernel has filled in the pseudo header's sum.
   uint64_t pseudo = 6 + 20 + 31;
   pseudo = sum_words({frame.data() + 26, 8}, pseudo);
   store_be<uint16_t>(frame.data() + 50, folded(pseudo));
@@ -125,7 +125,7 @@ TEST(Checksum, CompletesNothingOutsideTheFrame) {
   EXPECT_TRUE(complete_checksum(frame, 34, length - 34 - 2));
 }
 
-TEST(Checksum, AnyBytesAreBorne) {
+TEST(Checksum, SurvivesAnyBytes) {
   Random random(5);
   for (int i = 0; i < 20'000; ++i) {
     Frame frame = testing::random_frame(random);

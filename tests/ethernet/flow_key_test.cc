@@ -91,11 +91,11 @@ TEST(FlowKey, ShorterThanAnEthernetHeaderIsNoFrame) {
 struct Cut {
   const char* name;
   Frame frame;
-  size_t bytes;  // the header is there with so many, and not with one fewer
+  size_t bytes;  // the header is complete with this many, and not with one fewer
   Layer layer;
 };
 
-TEST(FlowKey, HeaderThatIsNotThereInFullIsNotThere) {
+TEST(FlowKey, IncompleteHeaderCountsAsAbsent) {
   const Frame tagged = FrameBuilder().addresses().vlan(5).half(0x88b5).build();
   const Cut cuts[] = {
       {"vlan", tagged, 18, kVlan},

@@ -75,7 +75,7 @@ inline Frame tcp6(uint32_t payload = 20) {
   return FrameBuilder().addresses().ipv6(6, 20 + payload).tcp(payload).build();
 }
 
-// A frame of some kind, sometimes cut short or with a byte changed.
+// A frame of any kind, sometimes cut short or with a byte changed.
 inline Frame random_frame(Random& random) {
   FrameBuilder builder;
   builder.addresses();
@@ -104,8 +104,8 @@ inline Frame random_frame(Random& random) {
   return frame;
 }
 
-// A rule's value and mask that have something to do with `key`: some of its fields, some of them changed,
-// about those layers that it has or not.
+// A rule's value and mask that are related to `key`: some of its fields, some of them changed, for layers
+// that it has or lacks.
 struct RandomRule {
   FlowKey value;
   FlowKey mask;

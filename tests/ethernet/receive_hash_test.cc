@@ -65,7 +65,7 @@ TEST(ReceiveHash, GivesThePublishedResultsForIpv6) {
   }
 }
 
-TEST(ReceiveHash, LeavesOutWhatTheFrameHasNot) {
+TEST(ReceiveHash, LeavesOutFieldsThatTheFrameLacks) {
   const auto udp = parse_headers(testing::udp4())->key;
   constexpr uint8_t kAddresses = kHashSourceIpv4 | kHashDestinationIpv4;
   EXPECT_EQ(receive_hash(kKey, kAddresses | kHashSourceTcp, udp), receive_hash(kKey, kAddresses, udp));

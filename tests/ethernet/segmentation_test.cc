@@ -66,7 +66,7 @@ TEST(Segmentation, CutsUdpIntoDatagrams) {
   EXPECT_EQ(load_be<uint16_t>(segments[2].data() + 38), 58);
 }
 
-TEST(Segmentation, LeavesAloneWhatCannotBeCut) {
+TEST(Segmentation, LeavesFramesThatCannotBeCutUnchanged) {
   EXPECT_EQ(Segmentation(testing::tcp4(200), 0).count(), 1u);
   EXPECT_EQ(Segmentation(testing::tcp4(200), 200).count(), 1u);
   EXPECT_EQ(Segmentation(testing::tcp4(200), 0xffff).count(), 1u);
@@ -75,13 +75,13 @@ TEST(Segmentation, LeavesAloneWhatCannotBeCut) {
   EXPECT_EQ(Segmentation(Frame(5), 50).count(), 1u);
   EXPECT_EQ(Segmentation(FrameBuilder().addresses().ipv4(17, 208, 0x2000).udp(200).build(), 50).count(), 1u);
   Frame frame = testing::tcp4(200);
-  frame[46] = std::byte{0xf0};  // a header of 60 bytes is there
+  frame[46] = std::byte{0xf0};  // a TCP header of 60 bytes, which fits
   EXPECT_GT(Segmentation(frame, 50).count(), 1u);
-  frame[46] = std::byte{0x40};  // one of 16 there is not
+  frame[46] = std::byte{0x40};  // no TCP header has 16 bytes
   EXPECT_EQ(Segmentation(frame, 50).count(), 1u);
 }
 
-TEST(Segmentation, AnyFrameIsCutWithinItsBounds) {
+TEST(Segmentation, StaysWithinTheBoundsOfAnyFrame) {
   Random random(17);
   for (int i = 0; i < 20'000; ++i) {
     const Frame frame = testing::random_frame(random);

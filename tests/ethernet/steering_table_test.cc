@@ -64,7 +64,7 @@ testing::Frame multicast() {
   return frame;
 }
 
-TEST_F(SteeringTableTest, WithoutARuleNothingGoesAnywhere) {
+TEST_F(SteeringTableTest, SteersNothingWithoutARule) {
   EXPECT_TRUE(table_.empty());
   EXPECT_THAT(steer(testing::udp4()), IsEmpty());
 }
@@ -82,19 +82,19 @@ TEST_F(SteeringTableTest, LowerPriorityNumberComesFirst) {
   EXPECT_THAT(steer(testing::udp4()), ElementsAre(2));
 }
 
-TEST_F(SteeringTableTest, AmongEqualsTheMoreSpecificComesFirst) {
+TEST_F(SteeringTableTest, MoreSpecificRuleComesFirstAtEqualPriority) {
   table_.add(for_port(1, 2000));
   table_.add(for_all_of_our_address(2));
   EXPECT_THAT(steer(testing::udp4()), ElementsAre(2)) << "48 bits are more than 17";
 }
 
-TEST_F(SteeringTableTest, SameRuleOfSeveralGivesEachACopy) {
+TEST_F(SteeringTableTest, EqualRulesGetACopyEach) {
   table_.add(for_port(1, 2000));
   table_.add(for_port(2, 2000));
   EXPECT_THAT(steer(testing::udp4()), UnorderedElementsAre(1, 2));
 }
 
-TEST_F(SteeringTableTest, RuleThatDoesNotTrapLetsLaterOnesHaveACopy) {
+TEST_F(SteeringTableTest, RuleThatDoesNotTrapLeavesACopyForLaterRules) {
   NamedRule& first = for_all_of_our_address(1, 0);
   first.traps = false;
   table_.add(first);
@@ -129,12 +129,12 @@ TEST_F(SteeringTableTest, RemovedRuleIsGone) {
   table_.remove(all);
   EXPECT_THAT(steer(testing::udp4()), IsEmpty());
   EXPECT_TRUE(table_.empty());
-  table_.remove(one);  // once more does no harm
+  table_.remove(one);  // a second time does no harm
   EXPECT_EQ(table_.size(), 0u);
 }
 
 // The table against the definition: all rules of the first priority and weight that match.
-TEST_F(SteeringTableTest, FindsWhatLookingAtEveryRuleFinds) {
+TEST_F(SteeringTableTest, FindsTheSameRulesAsALinearSearch) {
   const uint64_t seed = 20'240;
   SCOPED_TRACE(seed);
   Random random(seed);

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The preload, seen by programs that know nothing of it.
+"""The preload, as programs see it that do not know about it.
 
 facade_test.py LIBRARY PROBE VERSION_SCRIPT [SUITE...]
 """
@@ -230,7 +230,7 @@ class Paths(Facade):
     def test_missing_directories_are_not_passed_through(self):
         self.assertEqual(self.probe("stat", CLASS + "/missing/../rxe_test0"), "ENOENT")
 
-    def test_links_on_the_way_are_the_kernels_matter(self):
+    def test_links_on_the_way_are_left_to_the_kernel(self):
         link = self.home + "/link"
         os.symlink("/usr/bin", link)  # link/.. is /usr, not the place of the link
         self.assertEqual(self.probe("stat", link + "/../.." + DEVICE), "ENOENT" if not HARDWARE else "ok directory")
@@ -274,7 +274,7 @@ class Transparency(Facade):
                 self.assertEqual(self.probe("opendir", CLASS, home=home), "ENOENT")
                 self.assertEqual(self.probe("realpath", NODE, home=home), "ENOENT")
 
-    def test_everything_else_is_as_ever(self):
+    def test_everything_else_is_unchanged(self):
         command = ("ls", "-l", "/sys/class", "/usr/include")
         self.assertEqual(self.output_of(*command), self.output_of(*command, preload=None))
 

@@ -131,7 +131,7 @@ STREAM(freopen64, freopen64(path, "r", stdin))
 SUCCESS(creat, creat(path, 0600) >= 0)
 SUCCESS(creat64, creat64(path, 0600) >= 0)
 
-// The mode must arrive.
+// The mode must reach the kernel.
 static int try_create(void) {
   umask(0);
   const int fd = open(path, O_CREAT | O_EXCL | O_RDWR, 0641);
@@ -173,7 +173,7 @@ static int compare(const void* a, const void* b) {
   return strcmp(*(char* const*)a, *(char* const*)b);
 }
 
-// Names, sorted, but for "." and "..".
+// Names, sorted, without "." and "..".
 static char* names[100];
 static size_t name_count;
 static void add_name(const char* name) {
@@ -219,7 +219,7 @@ static int try_readdir_r(void) {
   closedir(directory);
   return say_names();
 }
-// More directories open at once than anything could remember.
+// More directories open at once than the preload has room for.
 static int try_many(void) {
   DIR* held[40];
   for (int i = 0; i < 40; ++i) held[i] = opendir(path);
@@ -229,7 +229,7 @@ static int try_many(void) {
 static struct dirent** found;
 static int say_found(int count) {
   if (count < 0) return say(0);
-  printf("ok");  // in the order that we got
+  printf("ok");  // in the order received
   for (int i = 0; i < count; ++i) {
     if (found[i]->d_name[0] != '.') printf(" %s", found[i]->d_name);
     free(found[i]);
@@ -286,7 +286,7 @@ static int try_keeps_errno(void) {
   return say(result && errno == EXDEV);
 }
 
-// What a program does to its environment later changes nothing.
+// Later changes of the program's environment have no effect.
 static int try_without_environment(void) {
   clearenv();
   return try_stat();

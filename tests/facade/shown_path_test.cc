@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where paths lead; in one process, so that the sanitizers see it. facade_test.py has what programs see.
+// Where paths lead; in one process, so that the sanitizers see it. facade_test.py tests what programs see.
 #include "facade/shown_path.h"
 
 #include <cstdlib>
@@ -64,7 +64,7 @@ TEST_F(Shown, LeadsIntoTheHome) {
   EXPECT_EQ(target_of("/dev/infiniband/rxe_x"), "/dev/infiniband/rxe_x");
 }
 
-TEST_F(Shown, LeavesAloneWhatIsNotThere) {
+TEST_F(Shown, LeavesMissingPathsUnchanged) {
   EXPECT_EQ(target_of("/sys/class/infiniband/rxe_y"), "");
   EXPECT_EQ(target_of("/sys/class/infiniband_cm"), "");
   EXPECT_EQ(target_of("/sys/class/net"), "");
@@ -72,7 +72,7 @@ TEST_F(Shown, LeavesAloneWhatIsNotThere) {
   EXPECT_EQ(target_of(""), "");
 }
 
-TEST_F(Shown, TakesDotsAway) {
+TEST_F(Shown, RemovesDots) {
   EXPECT_EQ(target_of("/sys/class/infiniband/rxe_x/ports/.."), "/sys/class/infiniband/rxe_x");
   EXPECT_EQ(target_of("/sys/class/infiniband/.."), "");
   EXPECT_EQ(target_of("/sys/../../sys/class/infiniband/."), "/sys/class/infiniband/");
@@ -138,7 +138,7 @@ TEST_F(Shown, KeepsErrno) {
   EXPECT_EQ(errno, EXDEV);
 }
 
-// Whatever is put together from these pieces: never outside the home, never out of bounds.
+// No path made of these pieces leads outside the home or out of bounds.
 TEST_F(Shown, SurvivesAnyPath) {
   constexpr const char* kPieces[] = {"/",          "//",    ".",
                                      "..",         "sys",   "class",

@@ -21,7 +21,7 @@ ManagerConfig config() {
   return config;
 }
 
-// A datagram that was decoded is the same message when it has been encoded.
+// A decoded datagram, encoded again, is the same message.
 template <class Message>
 void require_round_trip(ConstBytes mad) {
   const auto message = decode<Message>(mad);
@@ -38,7 +38,7 @@ void require_round_trips(ConstBytes mad) {
   require_round_trip<SidrReq>(mad), require_round_trip<SidrRep>(mad);
 }
 
-// The input is a string of turns: what the owner does, the time that passes, a message and its fields.
+// The input is a list of turns: what the owner does, the time that passes, a message and its fields.
 class Conversation {
  public:
   void run(ConstBytes input) {
@@ -59,7 +59,7 @@ class Conversation {
     host_.manager.on_timer(now_);
     host_.sent.clear();
     receive(input);
-    VERBENA_REQUIRE(host_.sent.size() <= 2);  // an answer, and a DREQ for what it shows to be stale
+    VERBENA_REQUIRE(host_.sent.size() <= 2);  // an answer, and a DREQ for a stale connection
     VERBENA_REQUIRE(host_.manager.half_open() <= kMostHalfOpen);
     VERBENA_REQUIRE(host_.manager.waiting() <= kMostWaiting);
     for (const Event& event : host_.heard) remember(event.id);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any bytes as an Ethernet frame, and the rest of them as a flow rule: nothing is read or written beside
-// them, steering keeps its definition, segments stay within their bounds.
+// Any bytes as an Ethernet frame, and the rest of them as a flow rule: nothing outside them is read or
+// written, steering keeps its definition, segments stay within their bounds.
 #include <algorithm>
 #include <cstring>
 #include <vector>
@@ -40,7 +40,7 @@ void check_steering(const FlowKey& key, ConstBytes rule_bytes) {
 void check_segments(ConstBytes frame, uint32_t payload_bytes) {
   const Segmentation segments(frame, payload_bytes);
   if (segments.count() == 1) return;
-  // A room of just that size: the address sanitizer sees a byte too many.
+  // A buffer of exactly that size: the address sanitizer sees one byte too many.
   std::vector<std::byte> room(segments.segment_bytes());
   for (uint32_t k = 0; k < segments.count(); ++k) {
     const uint32_t bytes = segments.segment(k, room.data());
@@ -51,7 +51,7 @@ void check_segments(ConstBytes frame, uint32_t payload_bytes) {
 }
 
 void check_frame(ConstBytes input) {
-  // On the heap, so that reading beside it is seen.
+  // On the heap, so that reads outside it are seen.
   std::vector<std::byte> frame(input.begin(), input.end());
   const auto headers = parse_headers(frame);
   VERBENA_REQUIRE(headers.has_value() == (frame.size() >= kHeaderBytes));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A peer that sends anything at all to an RC, a UC and a UD queue pair: they answer, fail or drop, and touch
-// no memory but what they were given. Address and undefined-behaviour sanitizers watch.
+// only the memory that they were given. Address and undefined-behaviour sanitizers watch.
 #include <algorithm>
 
 #include "fuzz/require.h"
@@ -10,7 +10,7 @@
 namespace verbena::transport {
 namespace {
 
-// The input as a string of choices; zeros when it is used up.
+// The input as a list of choices; zeros after its end.
 class Choices {
  public:
   explicit Choices(ConstBytes input) : input_(input) {}
@@ -31,7 +31,7 @@ class Choices {
   ConstBytes input_;
 };
 
-// How a packet is made to reach further than random numbers would let it.
+// How a packet is made to get further than random numbers would.
 enum Help : uint8_t {
   kExpectedPsn = 1,   // the PSN that the responder waits for
   kAwaitedPsn = 2,    // one that the requester waits for

@@ -4,7 +4,7 @@
 #include <cstdio>
 #include <cstdlib>
 
-// What must be so; if it is not, the fuzzer keeps the input.
+// A condition that must hold; if it does not, the fuzzer keeps the input.
 #define VERBENA_REQUIRE(condition)                                                 \
   do {                                                                             \
     if (!(condition)) {                                                            \

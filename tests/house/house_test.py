@@ -67,6 +67,15 @@ class HouseRules(unittest.TestCase):
         self.write("src/attic/a.cc", "\n")
         self.assert_broken("include_order.py", "'attic' is no room")
 
+    def test_headers_of_a_room_may_not_include_each_other_in_a_circle(self):
+        self.write("src/queues/a.h", LICENCE + '#include "queues/b.h"\n')
+        self.write("src/queues/b.h", LICENCE + '#include "queues/deep/c.h"\n')
+        self.write("src/queues/deep/c.h", LICENCE + "#pragma once\n")
+        self.write("src/queues/b.cc", LICENCE + '#include "queues/a.h"\n#include "queues/b.h"\n')
+        self.assert_kept("include_order.py")
+        self.write("src/queues/deep/c.h", LICENCE + '#include "queues/a.h"\n')
+        self.assert_broken("include_order.py", "queues/a.h -> queues/b.h -> queues/deep/c.h -> queues/a.h")
+
     def test_empty_tree_shows_nothing(self):
         self.assert_broken("include_order.py", "nothing to check")
 
@@ -83,6 +92,33 @@ class HouseRules(unittest.TestCase):
     def test_machine_path_is_found(self):
         self.write("docs/a.md", "see /wo" "rk/elsewhere\n")
         self.assert_broken("words.py", "docs/a.md:1")
+
+    def test_word_that_the_house_does_not_use_is_found(self):
+        words = ("who" "ever", "Who" "soever", "le" "st", "is bor" "ne", "how-mani" "eth", "him" "self")
+        for name, comment in (("src/base/a.h", "//"), ("a.py", "#"), ("docs/a.md", "-"), ("CMakeLists.txt", "#")):
+            self.write(name, "".join(f"{comment} He {word} reads\n" for word in words))
+            ran = self.rule("words.py")
+            for number, word in enumerate(words, 1):
+                self.assertIn(f"{name}:{number}: '{word}'", ran.stdout)
+            self.assertEqual(ran.returncode, 1)
+            self.write(name, f"{comment} The caller reads\n")
+            self.assert_kept("words.py")
+
+    def test_word_that_the_house_does_not_use_is_found_in_a_test_name(self):
+        self.write("tests/base/a_test.cc", "TEST(Log, AnyLineIsBor" "ne) {}\n")
+        self.assert_broken("words.py", "tests/base/a_test.cc:1")
+        self.write("tests/base/a_test.cc", "TEST(Log, ReachesWho" "everReads) {}\n")
+        self.assert_broken("words.py", "tests/base/a_test.cc:1")
+
+    def test_common_words_like_those_are_kept(self):
+        self.write("docs/a.md", "The smallest, largest and newest; airborne. The thread itself. However.\n")
+        self.assert_kept("words.py")
+
+    def test_word_may_stand_in_a_folder_that_is_exempt(self):
+        self.write("src/engine/shard.h", LICENCE + "// who" "ever\n")
+        self.assert_kept("words.py")
+        self.write("src/engineering.h", LICENCE + "// who" "ever\n")
+        self.assert_broken("words.py", "src/engineering.h:2")
 
     @unittest.skipUnless(shutil.which("clang-format"), "no clang-format here")
     def test_bad_format_is_found(self):

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""include_order.py ROOT: no room of src/ includes a room on its own floor or above (docs/architecture.md)."""
+"""include_order.py ROOT: no room of src/ includes a room on its own floor or above, and the headers of a room do not
+include each other in a circle (docs/architecture.md)."""
 
 import re
 import sys
@@ -9,10 +10,10 @@ import source_tree
 
 FLOORS = {
     "base": 1,
-    "roce": 2, "memory": 2, "ethernet": 2,
+    "paths": 2, "protocol": 2, "roce": 2, "memory": 2, "ethernet": 2,
     "queues": 3,
     "transport": 4, "cm": 4,
-    "net": 5, "control": 5,
+    "net": 5, "agent_client": 5,
     "engine": 6,
     "provider": 6.5,
     "adapter": 7,
@@ -45,8 +46,34 @@ def broken_rule(name, room, included):
     return None
 
 
+def first_circle(includes):
+    """The headers of one circle, first and last the same; or None. `includes`: header -> those it includes."""
+    done, path = set(), []
+
+    def visit(header):
+        if header in path:
+            return path[path.index(header):] + [header]
+        if header in done:
+            return None
+        path.append(header)
+        for other in includes.get(header, ()):
+            circle = visit(other)
+            if circle:
+                return circle
+        path.pop()
+        done.add(header)
+        return None
+
+    for header in sorted(includes):
+        circle = visit(header)
+        if circle:
+            return circle
+    return None
+
+
 def main(root):
     broken, checked = [], 0
+    headers = {}  # room -> header -> what it includes of its own room
     for path in source_tree.sources(root):
         parts = path.relative_to(root).parts
         if parts[0] != "src":
@@ -62,10 +89,16 @@ def main(root):
             bracket, included = match.groups()
             if bracket == "<" and ("/" not in included or included.split("/")[0] not in FLOORS):
                 continue  # a library's header
+            if path.suffix == ".h" and included.split("/")[0] == room:
+                headers.setdefault(room, {}).setdefault("/".join(parts[1:]), []).append(included)
             why = broken_rule(name.as_posix(), room, included)
             if why:
                 line = text.count("\n", 0, match.start(2)) + 1
                 broken.append(f"{name}:{line}: {included} {why}")
+    for room in sorted(headers):
+        circle = first_circle(headers[room])
+        if circle:
+            broken.append(f"src/{circle[0]}: headers include each other in a circle: {' -> '.join(circle)}")
     source_tree.report(broken, checked, "include order")
 
 

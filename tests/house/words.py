@@ -1,17 +1,54 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""words.py ROOT: the project speaks of itself alone: no path of the machine it was written on, no notes left."""
+"""words.py ROOT: the project speaks of itself alone, with no path of the machine it was written on and no notes left; and it
+speaks plain English, without the words that the house does not use."""
 
+import pathlib
 import re
 import sys
 
 import source_tree
 
-# Written in pieces, so that this file does not break its own rule.
+# Both lists are written in pieces, so that this file does not break its own rules.
 FORBIDDEN = [re.compile(pattern) for pattern in (
     r"/wo" r"rk/", r"/ro" r"ot/", r"/ho" r"me/\w", r"/tm" r"p/rc\b", r"\bTO" r"DO\b", r"\bFIX" r"ME\b", r"\bXX" r"X\b",
 )]
+# Name the role ("the caller", "the application thread"), and take the common word. Found inside test names too.
+NOT_PLAIN = [re.compile(pattern, re.IGNORECASE) for pattern in (
+    r"who" r"ever", r"who" r"soever", r"\ble" r"st\b", r"\b(?:is|are|be) bor" r"ne\b", r"(?:Is|Are)Bor" r"ne",
+    r"\bhow-?many" r"th\b", r"\bhow-?mani" r"eth\b", r"\bhim" r"self\b",
+)]
+# Folders and files that may still have these words. Each is to be emptied: replace the words there, then delete its line. Add
+# no line.
+NOT_YET_PLAIN = (
+    "docs/architecture.md",  # to be emptied
+    "docs/connection-management.md",  # to be emptied
+    "docs/rsockets.md",  # to be emptied
+    "src/adapter",  # to be emptied
+    "src/agent",  # to be emptied
+    "src/agent_client",  # to be emptied
+    "src/cm",  # to be emptied
+    "src/engine",  # to be emptied
+    "src/memory",  # to be emptied
+    "src/net",  # to be emptied
+    "src/paths",  # to be emptied
+    "src/protocol",  # to be emptied
+    "src/queues",  # to be emptied
+    "src/rdmacm",  # to be emptied
+    "src/rsockets",  # to be emptied
+    "src/transport",  # to be emptied
+    "tests/adapter",  # to be emptied
+    "tests/agent",  # to be emptied
+    "tests/agent_client",  # to be emptied
+    "tests/cm",  # to be emptied
+    "tests/engine",  # to be emptied
+    "tests/rsockets",  # to be emptied
+)
 PROSE = {".md", ".txt", ".json", ".pc", ".in", ".yml", ".service"}
+
+
+def not_yet_plain(name):
+    return any(pathlib.PurePath(name).is_relative_to(exempt) for exempt in NOT_YET_PLAIN)
 
 
 def main(root):
@@ -19,10 +56,12 @@ def main(root):
     for path in sorted(set(source_tree.commented(root))
                        | {path for path in source_tree.files(root) if path.suffix in PROSE}):
         checked += 1
+        name = path.relative_to(root)
+        patterns = FORBIDDEN if not_yet_plain(name) else FORBIDDEN + NOT_PLAIN
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-            for pattern in FORBIDDEN:
+            for pattern in patterns:
                 if found := pattern.search(line):
-                    broken.append(f"{path.relative_to(root)}:{number}: '{found.group()}'")
+                    broken.append(f"{name}:{number}: '{found.group()}'")
     source_tree.report(broken, checked, "words")
 
 

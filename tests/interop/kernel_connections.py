@@ -18,7 +18,7 @@ sys.path.insert(0, str(kernel_vm.TOP / "tests" / "conformance"))
 import connections  # noqa: E402
 import run_connections  # noqa: E402
 
-EMULATION = 3  # times as long as a program may take elsewhere: the machine is emulated
+EMULATION = 3  # a program may take this many times as long as elsewhere: the machine is emulated
 THEIRS = {"ipv4": kernel_vm.IPV4, "ipv6": kernel_vm.IPV6}
 OURS = {"ipv4": kernel_vm.OUR_IPV4, "ipv6": kernel_vm.OUR_IPV6}
 

@@ -15,7 +15,7 @@ from kernel_vm import harness
 sys.path.insert(0, str(kernel_vm.TOP / "tests" / "conformance"))
 import matrix  # noqa: E402
 
-EMULATION = 3  # times as long as a program may take elsewhere: the machine is emulated
+EMULATION = 3  # a program may take this many times as long as elsewhere: the machine is emulated
 
 
 def cases():

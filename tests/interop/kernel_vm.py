@@ -72,7 +72,7 @@ class KernelVm:
         return ran.returncode, ran.stdout
 
     def start(self, hosts, *words, seconds=60):
-        """Starts a program in the machine; the process here ends with it and has its output and exit status."""
+        """Starts a program in the machine; the returned process ends with it and has its output and exit status."""
         process = harness.Process([self._vm, "exec", self.name, f"timeout {seconds} {' '.join(map(str, words))}"],
                                   self._environment)
         hosts.processes.append(process)

@@ -25,7 +25,7 @@ constexpr size_t kIpv6HeaderBytes = 40;
 constexpr size_t kUdpHeaderBytes = 8;
 constexpr uint8_t kUdp = 17;
 
-// Reads an IP packet by the letter of RFC 791, 8200 and 768, on its own: nothing of the port under test is
+// Reads an IP packet as RFC 791, 8200 and 768 define it, independently: no code of the port under test is
 // used.
 std::optional<Captured> read_udp(std::span<const uint8_t> ip) {
   Captured result;

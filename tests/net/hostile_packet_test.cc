@@ -10,7 +10,7 @@
 namespace verbena::net::testing {
 namespace {
 
-// What a stranger may send: each is dropped, counted by its reason, and reaches nobody.
+// Packets that a stranger may send: each is dropped, counted by its reason, and reaches no queue pair.
 class HostilePacket : public ::testing::TestWithParam<const char*> {
  protected:
   void expect_drop(ConstBytes udp_payload, DropReason reason) {
@@ -30,7 +30,7 @@ class HostilePacket : public ::testing::TestWithParam<const char*> {
   Collector collector_;
 };
 
-TEST_P(HostilePacket, IsRealOnlyBecauseTheGoodOneArrives) {
+TEST_P(HostilePacket, GoodPacketArrives) {
   stranger_.send(good());
   ASSERT_TRUE(collector_.receive(group_[1], 1));
   EXPECT_EQ(collector_.packets[0].payload, pattern(64, 1));
@@ -84,8 +84,8 @@ TEST_P(HostilePacket, AcknowledgeWithPayload) {
   expect_drop(stranger_.encode(acknowledge(1, 0), pattern(16, 1)), DropReason::kUnexpectedPayload);
 }
 
-TEST_P(HostilePacket, ForAnotherSlotReachesNobody) {
-  // Slot 9 is nobody's: slot 0 gets it.
+TEST_P(HostilePacket, ForAnotherSlotIsDropped) {
+  // Nobody has slot 9: slot 0 gets the packet.
   Collector collector;
   stranger_.send(stranger_.encode(write_middle(9, 0, 16), pattern(16, 1)));
   EXPECT_TRUE(Collector::receive_drops(group_[0], DropReason::kForeignSlot, 1));
@@ -96,7 +96,7 @@ TEST_P(HostilePacket, EmptyDatagramAtSlotZero) {
   EXPECT_TRUE(Collector::receive_drops(group_[0], DropReason::kTruncated, 1));
 }
 
-TEST_P(HostilePacket, OfRandomBytesIsCountedAndDropped) {
+TEST_P(HostilePacket, RandomBytesAreCountedAndDropped) {
   const uint64_t seed = 20240229;
   SCOPED_TRACE(seed);
   Random random(seed);

@@ -75,7 +75,7 @@ InNamespace::InNamespace(const NetNamespace& where) : before_(open(kThisThreads,
 }
 
 InNamespace::~InNamespace() {
-  // Going on in the wrong namespace would have the tests that follow talk to the wrong network.
+  // In the wrong namespace the tests that follow would talk to the wrong network.
   if (setns(before_.get(), CLONE_NEWNET) != 0) std::abort();
 }
 

@@ -28,7 +28,7 @@ TEST_P(Steering, BringsAPacketToTheSocketOfItsSlot) {
   }
 }
 
-TEST_P(Steering, BringsAPacketForNobodysSlotToSlotZeroWhichCountsIt) {
+TEST_P(Steering, BringsAPacketForAnUnusedSlotToSlotZeroWhichCountsIt) {
   PortGroup group(3);
   const roce::Path path = testing::path(GetParam(), GetParam());
   for (const uint32_t slot : {3u, 100u, roce::Qpn::kSlots - 1}) {
@@ -40,7 +40,7 @@ TEST_P(Steering, BringsAPacketForNobodysSlotToSlotZeroWhichCountsIt) {
   EXPECT_EQ(group[2].counters().received_packets, 0u);
 }
 
-TEST_P(Steering, BringsWhatIsTooShortForAQpnToSlotZero) {
+TEST_P(Steering, BringsAPacketTooShortForAQpnToSlotZero) {
   PortGroup group(2);
   Stranger stranger(GetParam(), GetParam(), group.port);
   stranger.send(pattern(6, 1));
@@ -49,7 +49,7 @@ TEST_P(Steering, BringsWhatIsTooShortForAQpnToSlotZero) {
 
 INSTANTIATE_TEST_SUITE_P(Loopback, Steering, ::testing::Values("127.0.0.1", "::1"));
 
-TEST(Steering, OfMoreSlotsThanOneRunHoldsKeepsThemApart) {
+TEST(Steering, KeepsMoreSlotsApartThanAPortHasRuns) {
   // More destinations than the port has runs: it must flush by itself, and no super-packet may mix slots.
   constexpr uint32_t kSlots = 40;
   constexpr uint32_t kRounds = 3;
@@ -74,7 +74,7 @@ TEST(Steering, OfMoreSlotsThanOneRunHoldsKeepsThemApart) {
   }
 }
 
-TEST(Steering, OfMoreSlotsThanDescriptorsAllowSharesThem) {
+TEST(Steering, SharesSocketsWhenThereAreMoreSlotsThanDescriptors) {
   constexpr uint32_t kSlots = 40;
   constexpr rlim_t kDescriptors = 96;
   rlimit before{};
@@ -109,7 +109,7 @@ TEST(Steering, OfMoreSlotsThanDescriptorsAllowSharesThem) {
   }
 }
 
-TEST(Steering, IsRefusedForWhatIsNoSocketOfAGroup) {
+TEST(Steering, RefusesADescriptorThatIsNoSocket) {
   EXPECT_EQ(attach_slot_steering(-1, 1).error().code, EBADF);
 }
 

@@ -109,7 +109,7 @@ TEST_P(UdpPortPair, SendsNothingBeforeFlush) {
   EXPECT_TRUE(collector_.receive(group_[2], 1));
 }
 
-TEST_P(UdpPortPair, FlushWithNothingStagedIsDone) {
+TEST_P(UdpPortPair, FlushSucceedsWithNothingStaged) {
   EXPECT_TRUE(group_[1].flush());
   EXPECT_EQ(group_[1].send_fd(), -1);
 }
@@ -127,7 +127,7 @@ TEST_P(UdpPortPair, ManyPacketsOfOneSizeArriveInOneRead) {
   }
 }
 
-TEST_P(UdpPortPair, AnAcknowledgeRidesAsTheLastShorterSegment) {
+TEST_P(UdpPortPair, AnAcknowledgeTravelsAsTheLastShorterSegment) {
   for (uint32_t i = 0; i < 3; ++i) send(write_middle(2, i, 1024), pattern(1024, i));
   send(acknowledge(2, 77), {});
   group_[1].flush();
@@ -138,7 +138,7 @@ TEST_P(UdpPortPair, AnAcknowledgeRidesAsTheLastShorterSegment) {
   EXPECT_EQ(collector_.packets[3].headers.syndrome, 0x1f);
 }
 
-// As of an RDMA WRITE, whose First packet says where to write.
+// As with an RDMA WRITE, whose First packet says where to write.
 TEST_P(UdpPortPair, ALongerFirstPacketLeavesTheOthersTheirSuperPacket) {
   roce::Headers first = write_middle(2, 0, 4096);
   first.opcode = roce::make_opcode(roce::Service::kRc, roce::Operation::kWriteFirst);
@@ -191,7 +191,7 @@ TEST_P(UdpPortPair, ReceivesAboutABudget) {
   EXPECT_EQ(group_[2].receive(collector_, 3), 0u);
 }
 
-TEST_P(UdpPortPair, AFaultInThePayloadSendsNothingAndHarmsNothing) {
+TEST_P(UdpPortPair, AFaultInThePayloadSendsNothingAndDoesNoHarm) {
   const size_t page = 4096;
   void* memory = mmap(nullptr, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   ASSERT_NE(memory, MAP_FAILED);
@@ -221,7 +221,7 @@ TEST_P(UdpPortPair, ManyFaultsLeaveRoomForOthers) {
 
 INSTANTIATE_TEST_SUITE_P(Loopback, UdpPortPair, ::testing::Values("127.0.0.1", "::1"));
 
-TEST(UdpPort, CountsWhatHasNoRouteAndGoesOn) {
+TEST(UdpPort, CountsPacketsWithoutARouteAndGoesOn) {
   PortGroup group(2);
   // The source is no address of ours.
   EXPECT_EQ(send(group[1], path("198.51.100.1", "127.0.0.1"), write_middle(1, 0, 8), pattern(8, 1)),
@@ -241,7 +241,7 @@ TEST(UdpPort, CountsWhatHasNoRouteAndGoesOn) {
   EXPECT_TRUE(collector.receive(group[1], 1));
 }
 
-TEST(UdpPort, RefusesWhatIsNoReceiveSocket) {
+TEST(UdpPort, RefusesADescriptorThatIsNoReceiveSocket) {
   EXPECT_EQ(UdpPort::create(UniqueFd(), {}).error().code, EBADF);
   EXPECT_EQ(UdpPort::create(UniqueFd(socket(AF_UNIX, SOCK_DGRAM, 0)), {}).error().code, EAFNOSUPPORT);
   Result<UniqueFd> fd = open_receive_socket(0);
@@ -271,7 +271,7 @@ TEST(UdpPort, WorksOverAnIpv4OnlySocket) {
   EXPECT_EQ(collector.packets[0].path.hop_limit, 64);
 }
 
-TEST(ReceiveSocket, SaysWhenSomebodyElseHasThePort) {
+TEST(ReceiveSocket, ReportsThatThePortIsTaken) {
   UniqueFd other(socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   SocketAddress any{};
   any.ipv6 = {};
@@ -282,7 +282,7 @@ TEST(ReceiveSocket, SaysWhenSomebodyElseHasThePort) {
   EXPECT_EQ(open_receive_socket(port_of(any)).error().code, EADDRINUSE);
 }
 
-TEST(DropReason, HasANameEach) {
+TEST(DropReason, EachHasAName) {
   EXPECT_STREQ(drop_reason_name(DropReason::kTruncated), "truncated");
   EXPECT_STREQ(drop_reason_name(DropReason::kForeignSlot), "foreign_slot");
   EXPECT_STREQ(drop_reason_name(DropReason::kBadSource), "bad_source");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is on the wire, seen from beside it: two network namespaces, a veth pair, a packet socket.
+// What is on the wire, as an observer sees it: two network namespaces, a veth pair, a packet socket.
 #include <gtest/gtest.h>
 #include <net/if.h>
 #include <netinet/udp.h>
@@ -26,7 +26,7 @@ struct Family {
 class Wire : public ::testing::TestWithParam<Family> {
  protected:
   void SetUp() override {
-    if (!can_make_namespaces()) GTEST_SKIP() << "making a network namespace takes root";
+    if (!can_make_namespaces()) GTEST_SKIP() << "making a network namespace needs root";
   }
 
   void join(int mtu) {
@@ -156,7 +156,7 @@ TEST_P(Wire, MergesArrivalsByGroAndChecksThemAll) {
 
 TEST_P(Wire, LosesAndCountsWhatIsTooLongForItsPath) {
   join(9000);
-  // A route MTU below the device's refuses segments of 4112 bytes, singly too; those of 1040 pass either way.
+  // A route MTU below the device's refuses segments of 4112 bytes, even single ones; 1040 bytes always pass.
   run(std::string("ip route add ") + GetParam().b + " dev veth-a mtu 2000");
   for (uint32_t i = 0; i < 3; ++i) send(*sender_, path(), write_middle(0, i, 4096), pattern(4096, i));
   send(*sender_, path(), write_middle(0, 3, 1024), pattern(1024, 3));
@@ -176,7 +176,7 @@ TEST_P(Wire, SendsSinglyWithExactIcrcsWhereSuperPacketsAreRefused) {
   send(*sender_, path(), write_middle(0, 0, 8), pattern(8, 0));  // makes the socket
   ASSERT_TRUE(sender_->flush());
   refuse_super_packets();
-  const int on = 1;  // an IPv6 receiver must agree to having no checksums
+  const int on = 1;  // an IPv6 receiver must allow packets without checksums
   setsockopt(receiver_->receive_fd(), SOL_UDP, UDP_NO_CHECK6_RX, &on, sizeof on);
   for (uint32_t i = 1; i < 40; ++i) {
     send(*sender_, path(), write_middle(0, i, 1024), pattern(1024, i));
@@ -205,7 +205,7 @@ TEST_P(Wire, LeavesByTheDeviceOfThePath) {
     send(*sender_, wanted, write_middle(0, arrives, 64), pattern(64, 1));
     sender_->flush();
   }
-  // By the right one last: what came before it has had its chance.
+  // The right device last: by then packets on the others have had time to arrive.
   wanted.interface_index = if_nametoindex("veth-a");
   send(*sender_, wanted, write_middle(0, 2, 64), pattern(64, 1));
   ASSERT_TRUE(sender_->flush());
@@ -226,7 +226,7 @@ TEST_P(Wire, ReachesItsOwnHostByTheDeviceOfThePath) {
 
 TEST_P(Wire, AnswersBusyWhenFullAndRecovers) {
   join(1500);
-  // A queue that lets hardly anything out keeps what is in it charged to the socket.
+  // A queue that lets almost nothing out: what is in it stays charged to the socket.
   run("tc qdisc add dev veth-a root tbf rate 8kbit burst 2kb limit 100mb");
   const std::vector<std::byte> payload = pattern(1024, 1);
   SendStatus status = SendStatus::kSent;
@@ -240,7 +240,7 @@ TEST_P(Wire, AnswersBusyWhenFullAndRecovers) {
   EXPECT_GE(sender_->send_fd(), 0);
   EXPECT_EQ(send(*sender_, path(), write_middle(0, accepted, 1024), payload), SendStatus::kBusy);
   EXPECT_EQ(sender_->counters().send_errors, 0u);
-  // Nothing that was accepted is forgotten: what is not with the kernel is staged.
+  // No accepted packet is lost: those that the kernel does not have are staged.
   const uint64_t staged = accepted - sender_->counters().sent_packets;
   EXPECT_GT(staged, 0u);
 

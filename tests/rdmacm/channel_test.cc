@@ -18,7 +18,7 @@
 namespace verbena::rdmacm {
 namespace {
 
-using control::CmEvent;
+using protocol::CmEvent;
 
 CmEvent event_of(uint32_t id, uint32_t type = RDMA_CM_EVENT_ESTABLISHED) {
   CmEvent event{};

@@ -7,7 +7,7 @@ namespace verbena::rdmacm {
 namespace {
 
 TEST(Registry, BeginsAgainWithNumbersThatAreFree) {
-  constexpr uint32_t kLast = control::kCmAgentsNumber - 1;
+  constexpr uint32_t kLast = protocol::kCmAgentsNumber - 1;
   Registry registry(kLast - 1);
   const auto first = Channel::open(1), third = Channel::open(3);
   ASSERT_TRUE(first && third);

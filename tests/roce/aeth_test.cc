@@ -24,7 +24,7 @@ TEST(Aeth, AckTimeouts) {
   EXPECT_EQ(ack_timeout(31), 8796093022208ns);  // 2.4 hours
 }
 
-// The values seen from the kernel: shared captures rc_rnr (44), rc_nak_* (98, 99), rc_reorder_netem (96).
+// The values that the kernel sent: captures rc_rnr (44), rc_nak_* (98, 99), rc_reorder_netem (96).
 TEST(Aeth, Syndromes) {
   EXPECT_EQ(ack_syndrome(), 31);
   EXPECT_EQ(rnr_syndrome(12), 44);

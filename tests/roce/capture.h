@@ -20,8 +20,8 @@ struct CapturedPacket {
   ConstBytes udp_payload() const { return ConstBytes(ip).subspan(ip_header_bytes + 8); }
 };
 
-// Every packet of every file in tests/roce/captures. Throws std::runtime_error where a file is not what it
-// should be, so that no packet is left out in silence.
+// Every packet of every file in tests/roce/captures. Throws std::runtime_error where a file is not as it
+// should be, so that no packet is left out silently.
 const std::vector<CapturedPacket>& captured_packets();
 
 // The ICRC straight from its definition (IBTA annex A17, 17.3.4), bit by bit over a masked copy of the whole

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernel's packets, every one: they parse, encode to the same bytes, and their ICRC is ours.
+// All packets of the kernel: they parse, encode to the same bytes, and have the ICRC that we compute.
 #include "roce/capture.h"
 
 #include <map>
@@ -34,7 +34,7 @@ TEST(Captures, AreAllThere) {
   }
   EXPECT_GT(ipv6, 50u);
   EXPECT_GT(opcodes.size(), 30u);
-  EXPECT_GT(identifications.size(), 100u) << "identification 0 throughout would test nothing";
+  EXPECT_GT(identifications.size(), 100u) << "with identification 0 everywhere this would test nothing";
 }
 
 TEST(Captures, ParseAndEncodeToTheSameBytes) {

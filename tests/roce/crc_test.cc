@@ -88,8 +88,8 @@ TEST_P(CrcKernel, MultipliesResidues) {
   }
 }
 
-// Reads and writes stay inside the buffers, to the byte: each lies against an inaccessible page, once with
-// its end and once with its start.
+// Reads and writes stay exactly inside the buffers: each lies next to an inaccessible page, once with its end
+// and once with its start.
 TEST_P(CrcKernel, StaysInsideItsBuffers) {
   const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
   const size_t room = 2 * page;
@@ -113,9 +113,9 @@ TEST_P(CrcKernel, StaysInsideItsBuffers) {
   munmap(to_map, room + 2 * page);
 }
 
-#if !defined(__SANITIZE_THREAD__)  // the race is the subject
+#if !defined(__SANITIZE_THREAD__)  // the race is what this tests
 // An application may write to memory that a peer reads: whatever bytes leave, their CRC is right.
-TEST_P(CrcKernel, CrcIsOfTheBytesWrittenThoughTheSourceChanges) {
+TEST_P(CrcKernel, CrcMatchesTheCopyThoughTheSourceChanges) {
   std::vector<std::byte> source(4096);
   std::vector<std::byte> to(source.size());
   std::atomic<bool> stop = false;
@@ -166,7 +166,7 @@ TEST(Crc, DispatchGivesTheSameFromTheFirstCallOn) {
 
 TEST(CrcPolynomial, PowersOfX) {
   EXPECT_EQ(crc::x_to(0), crc::kOne);
-  EXPECT_EQ(crc::x_to(32), crc::kPolynomial) << "x^32 is the polynomial's own rest";
+  EXPECT_EQ(crc::x_to(32), crc::kPolynomial) << "x^32 is the polynomial's own remainder";
   for (const int64_t n : {1, 7, 8, 31, 33, 4096 * 8, 65535 * 8}) {
     EXPECT_EQ(crc::multiply(crc::x_to(n), crc::x_to(-n)), crc::kOne) << n;
     EXPECT_EQ(crc::times_x(crc::x_to(n - 1)), crc::x_to(n)) << n;

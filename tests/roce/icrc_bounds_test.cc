@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the ICRC finds, and what the form with the identification hidden lets through: the promises of
-// roce/icrc.h, held exactly.
+// Which errors the ICRC finds, and which it misses when the identification is hidden: exact tests of the
+// promises in roce/icrc.h.
 #include <array>
 #include <cmath>
 #include <map>
@@ -26,7 +26,7 @@ std::vector<std::byte> payload_of(const CapturedPacket& packet) {
 
 constexpr size_t kMaskedByte = 4;
 
-// Every packet shape of the captures once: all opcodes, both IP versions, all lengths.
+// One packet of every shape in the captures: all opcodes, both IP versions, all lengths.
 std::vector<const CapturedPacket*> one_of_each_shape() {
   std::map<std::array<size_t, 3>, const CapturedPacket*> shapes;
   for (const CapturedPacket& packet : captured_packets()) {
@@ -113,7 +113,7 @@ TEST(IcrcBounds, MaskedBitsDoNotMatter) {
   }
 }
 
-// Whatever the identification was, hidden it is found: all 2^16 of them.
+// A hidden identification is found, each of all 2^16.
 TEST(IcrcBounds, EveryIdentificationIsAccepted) {
   const CapturedPacket& sample = captured_packets().front();
   ASSERT_FALSE(sample.flow.ipv6);
@@ -127,7 +127,7 @@ TEST(IcrcBounds, EveryIdentificationIsAccepted) {
   }
 }
 
-// And no other ICRC: of 2^20 values drawn at random about 2^4 pass, each for one identification.
+// Of random ICRC values about one in 2^16 passes, each for one identification.
 TEST(IcrcBounds, RandomIcrcsPassOnceIn65536) {
   const CapturedPacket& sample = captured_packets().front();
   auto bytes = payload_of(sample);
@@ -155,9 +155,9 @@ TEST(IcrcBounds, Ipv6AcceptsTheExactIcrcOnly) {
   }
 }
 
-// The rest is about the code itself and holds for every packet: an error passes when it is, moved back to the
-// identification, a residue that two bytes can make. As a bit t places behind the identification's first is
-// x^(31 - t) there, the smallest errors that pass can be listed.
+// The rest is about the code itself and holds for every packet. An error passes when, moved back to the
+// identification, it is a residue that two bytes can make. A bit t places behind the identification's first
+// bit is x^(31 - t) there, so the smallest errors that pass can be listed.
 constexpr size_t kBthBit = 16 + 8 * 22;  // from the identification's first bit to the BTH's first
 
 std::vector<uint32_t> residues(size_t bits) {
@@ -171,7 +171,7 @@ bool passes(uint32_t residue) {
   return residue <= 0xffff;
 }
 
-TEST(IcrcBounds, FirstSingleBitThatPassesIsBehindAnyRocePacket) {
+TEST(IcrcBounds, FirstSingleBitThatPassesIsBeyondAnyRocePacket) {
   const auto powers = residues(8 * 65536);
   size_t first = kBthBit;
   while (!passes(powers[first])) ++first;
@@ -196,7 +196,7 @@ TEST(IcrcBounds, BurstsOfThreeBitsAreRejectedAndTheFirstOfFourIsKnown) {
   EXPECT_EQ((first - kBthBit) / 8, 93u);
 }
 
-// The listing above is not about another code than ours: the very burst it names passes icrc_check().
+// The listing above is about our code: the burst that it names passes icrc_check().
 TEST(IcrcBounds, TheListedBurstPassesTheRealCheck) {
   const auto powers = residues(kBthBit + 8 * 4200);
   std::vector<std::byte> bytes(256);
@@ -218,7 +218,7 @@ TEST(IcrcBounds, TheListedBurstPassesTheRealCheck) {
   }
 }
 
-// Two flipped bits: the exact form finds every pair; hidden, about one pair in 2^16 passes.
+// Two flipped bits: the exact form finds every pair; with the identification hidden about one in 2^16 passes.
 TEST(IcrcBounds, PairsOfBits) {
   const size_t bits = 8 * 1044;
   const auto powers = residues(kBthBit + bits);

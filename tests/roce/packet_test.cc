@@ -109,8 +109,8 @@ RC_GTEST_PROP(Packet, EncodingIgnoresFieldsTheOpcodeLacks, ()) {
   }
 }
 
-// Any bytes at all: an answer, and never a look outside of them (the buffer has their exact size, for
-// AddressSanitizer to see).
+// Any bytes get an answer, and nothing outside them is read (the buffer has their exact size, so that
+// AddressSanitizer would see it).
 RC_GTEST_PROP(Packet, ParsingArbitraryBytesIsSafe, (const std::vector<uint8_t>& input)) {
   std::vector<std::byte> bytes(input.size());
   for (size_t i = 0; i < input.size(); ++i) bytes[i] = std::byte{input[i]};
@@ -189,7 +189,7 @@ TEST(Packet, ReservedBitsAreIgnored) {
   EXPECT_EQ(packet->headers.psn, Psn(0));
 }
 
-// One packet by hand: each field where the specification has it.
+// One packet written by hand, with each field where the specification puts it.
 TEST(Packet, AtomicRequestOverXrcByteForByte) {
   Headers h;
   h.opcode = make_opcode(Service::kXrc, Operation::kCompareSwap);

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""command_line_test.py VERBENA: the command as a user meets it: exit statuses, help, and what wrong usage is told."""
+"""command_line_test.py VERBENA: the command as a user sees it: exit statuses, help, and the messages for wrong usage."""
 
 import json
 import os
@@ -117,7 +117,7 @@ class Status(unittest.TestCase):
 
 
 def enter_a_network_of_our_own():
-    """`verbena run` starts an agent, which takes UDP port 4791: not on the network of whoever runs the tests."""
+    """`verbena run` starts an agent, which takes UDP port 4791: not on the network of the user who runs the tests."""
     if os.environ.get("VERBENA_TEST_NETWORK"):
         return
     for unshare in (["unshare", "--net"], ["unshare", "--net", "--map-root-user"]):

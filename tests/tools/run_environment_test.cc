@@ -19,11 +19,11 @@ TEST(LibraryPath, OursComesFirst) {
   EXPECT_EQ(library_path_with("/opt/v", "/a:/b"), "/opt/v:/a:/b");
 }
 
-TEST(LibraryPath, NestedRunsDoNotPileUp) {
+TEST(LibraryPath, NestedRunsNameItOnce) {
   EXPECT_EQ(library_path_with("/opt/v", "/a:/opt/v:/b"), "/opt/v:/a:/b");
 }
 
-TEST(LibraryPath, EmptyItemsWhichMeanTheCurrentFolderAreDropped) {
+TEST(LibraryPath, DropsEmptyItemsWhichMeanTheCurrentFolder) {
   EXPECT_EQ(library_path_with("/opt/v", "/a::/b:"), "/opt/v:/a:/b");
 }
 

@@ -4,6 +4,8 @@
 #include <infiniband/verbs.h>
 #include <nlohmann/json.hpp>
 
+#include "cm/counters.h"
+#include "cm/parameters.h"
 #include "net/port.h"
 #include "tools/verbena/names.h"
 #include "tools/verbena/status_json.h"
@@ -17,29 +19,29 @@ using nlohmann::json;
 using testing::HasSubstr;
 using testing::Not;
 
-control::AgentStatus example() {
+agent_client::AgentStatus example() {
   constexpr uint8_t kAddress[] = {192, 0, 2, 1};
-  control::Link link{.name = "rxe_eth0",
-                     .device_index = 3,
-                     .netdev = "eth0",
-                     .interface_index = 2,
-                     .mac = {0x52, 0x54, 0, 0x77, 0, 1},
-                     .mtu = 1500,
-                     .up = true,
-                     .automatic = true,
-                     .gids = {{.index = 1, .gid = roce::Address::from_ipv4(kAddress)}}};
-  control::QpNumbers qp{
+  agent_client::Link link{.name = "rxe_eth0",
+                          .device_index = 3,
+                          .netdev = "eth0",
+                          .interface_index = 2,
+                          .mac = {0x52, 0x54, 0, 0x77, 0, 1},
+                          .mtu = 1500,
+                          .up = true,
+                          .automatic = true,
+                          .gids = {{.index = 1, .gid = roce::Address::from_ipv4(kAddress)}}};
+  agent_client::QpNumbers qp{
       .qpn = 0x1011, .type = IBV_QPT_RC, .state = IBV_QPS_RTS, .remote_qpn = 0x2012, .device_index = 3};
   qp.counters[transport::kSentPackets] = 77;
-  control::SlotStatus slot{
+  agent_client::SlotStatus slot{
       .index = 1, .pid = 1234, .uid = 1000, .program = "ib_write_bw", .has_wire = true, .qps = {qp}};
-  slot.port[control::kPortSentPackets] = 78;
-  slot.port[control::kPortFirstDropReason + static_cast<size_t>(net::DropReason::kBadIcrc)] = 5;
-  control::DeviceCounters counters;
+  slot.port[protocol::kPortSentPackets] = 78;
+  slot.port[protocol::kPortFirstDropReason + static_cast<size_t>(net::DropReason::kBadIcrc)] = 5;
+  agent_client::DeviceCounters counters;
   counters[transport::kSentBytes] = 4096;
   counters[transport::kOutOfSequence] = 6;
   counters.link_downed = 2;
-  control::CmStatus cm{};
+  protocol::CmStatus cm{};
   cm.identifiers = 4;
   cm.listening = 1;
   cm.connections[static_cast<size_t>(cm::State::kEstablished)] = 3;
@@ -55,7 +57,7 @@ control::AgentStatus example() {
           .connection_management = cm};
 }
 
-TEST(StatusJson, TellsAllThereIs) {
+TEST(StatusJson, ShowsEverything) {
   const json whole = json::parse(status_as_json(example()));
   EXPECT_EQ(whole["agent"]["pid"], 99);
   EXPECT_EQ(whole["agent"]["wire"], true);
@@ -90,7 +92,7 @@ TEST(StatusJson, HasCountersOfLinksByTheNamesInSys) {
   EXPECT_EQ(link["counters"]["link_downed"], 2);
   EXPECT_EQ(link["hw_counters"]["out_of_seq_request"], 6);
   EXPECT_EQ(link["hw_counters"]["out_of_sequence"], 6);
-  EXPECT_EQ(link["hw_counters"].size() + link["counters"].size(), control::kNamedCounters.size());
+  EXPECT_EQ(link["hw_counters"].size() + link["counters"].size(), agent_client::kNamedCounters.size());
 }
 
 TEST(StatusJson, HasTheSameMembersWithoutAnAgent) {
@@ -100,14 +102,14 @@ TEST(StatusJson, HasTheSameMembersWithoutAnAgent) {
   EXPECT_EQ(whole["processes"], json::array());
 }
 
-TEST(StatusJson, NamesThatAreNoUtf8StayValidJson) {
+TEST(StatusJson, StaysValidWhenNamesAreNoUtf8) {
   auto status = example();
   status.slots[0].program = "\xff\"\n\\";
   const json whole = json::parse(status_as_json(status));
   EXPECT_EQ(whole["processes"][0]["program"], "\xEF\xBF\xBD\"\n\\");
 }
 
-TEST(StatusJson, NumbersThatMeanNothingAreShownAsSuch) {
+TEST(StatusJson, ShowsUnknownNumbersAsUnknown) {
   auto status = example();
   status.slots[0].qps[0].state = 4711;
   status.slots[0].qps[0].device_index = 8;
@@ -116,7 +118,7 @@ TEST(StatusJson, NumbersThatMeanNothingAreShownAsSuch) {
   EXPECT_EQ(qp["link"], "-");
 }
 
-TEST(StatusText, TellsWhatAPersonAsks) {
+TEST(StatusText, ShowsWhatPeopleAskFor) {
   const std::string text = status_as_text(example());
   EXPECT_THAT(text, HasSubstr("rxe_eth0"));
   EXPECT_THAT(text, HasSubstr("::ffff:192.0.2.1"));

@@ -5,12 +5,12 @@
 
 #include <sys/socket.h>
 
-#include "control/cm_protocol.h"
+#include "protocol/connection_messages.h"
 #include "roce/path.h"
 
 namespace verbena::agent {
 
-using control::CmAddress;
+using protocol::CmAddress;
 
 // What the kernel's rdma_cm says of socket addresses, for those of the agent protocol. Ports are in host
 // order here. Pure.

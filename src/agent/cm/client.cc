@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "agent/cm/refusals.h"
-#include "control/message_socket.h"
+#include "agent_client/message_socket.h"
 
 namespace verbena::agent {
 namespace {
@@ -28,7 +28,7 @@ size_t max_channels_of_stranger() {
 }
 
 // The QP type of an identifier, as the kernel's ucma_get_qp_type() has it; 0: none.
-uint8_t qp_type_of(const control::CmCreateRequest& request) {
+uint8_t qp_type_of(const protocol::CmCreateRequest& request) {
   switch (request.port_space) {
     case RDMA_PS_TCP:
       return IBV_QPT_RC;
@@ -58,13 +58,13 @@ bool is_seqpacket(int socket) {
 }  // namespace
 
 struct CmClient::Request {
-  control::MessageType type;
+  protocol::MessageType type;
   size_t bytes;
-  void (*carry_out)(CmClient& client, const control::MessageHeader& header, ConstBytes message);
+  void (*carry_out)(CmClient& client, const protocol::MessageHeader& header, ConstBytes message);
 };
 
 template <class Message, auto Method>
-void CmClient::carry_out(CmClient& client, const control::MessageHeader& header, ConstBytes message) {
+void CmClient::carry_out(CmClient& client, const protocol::MessageHeader& header, ConstBytes message) {
   Message request;
   std::memcpy(&request, message.data(), sizeof request);  // the length was checked
   client.answer(header, (client.*Method)(request));
@@ -72,10 +72,10 @@ void CmClient::carry_out(CmClient& client, const control::MessageHeader& header,
 
 // In the order of their numbers.
 const CmClient::Request CmClient::kRequests[] = {
-#define VERBENA_REQUEST(type, message, method)                    \
-  {                                                               \
-    control::MessageType::type, sizeof(control::message),         \
-        &CmClient::carry_out<control::message, &CmClient::method> \
+#define VERBENA_REQUEST(type, message, method)                     \
+  {                                                                \
+    protocol::MessageType::type, sizeof(protocol::message),        \
+        &CmClient::carry_out<protocol::message, &CmClient::method> \
   }
     VERBENA_REQUEST(kCmOpenChannel, CmChannelRequest, open_channel),
     VERBENA_REQUEST(kCmCloseChannel, CmChannelRequest, close_channel),
@@ -129,12 +129,12 @@ size_t CmClient::request_bytes(uint16_t type) {
 }
 
 bool CmClient::takes_descriptor(uint16_t type) {
-  return type == static_cast<uint16_t>(control::MessageType::kCmOpenChannel);
+  return type == static_cast<uint16_t>(protocol::MessageType::kCmOpenChannel);
 }
 
 // Events that a request brings about come after its reply: so they find the program with its own state in
 // order.
-void CmClient::handle(const control::MessageHeader& header, ConstBytes message, UniqueFd descriptor) {
+void CmClient::handle(const protocol::MessageHeader& header, ConstBytes message, UniqueFd descriptor) {
   descriptor_ = std::move(descriptor);
   handling_ = true;
   find_request(header.type)->carry_out(*this, header, message);
@@ -144,22 +144,22 @@ void CmClient::handle(const control::MessageHeader& header, ConstBytes message, 
   service_.settle();
 }
 
-void CmClient::answer(const control::MessageHeader& header, const Outcome& outcome) {
+void CmClient::answer(const protocol::MessageHeader& header, const Outcome& outcome) {
   if (!outcome) return host_.send_error(header, outcome.error().code, outcome.error().text);
-  const control::PlainReply reply{control::reply_header(header)};
-  host_.send_reply(control::bytes_of(reply));
+  const protocol::PlainReply reply{protocol::reply_header(header)};
+  host_.send_reply(protocol::bytes_of(reply));
 }
 
-void CmClient::answer(const control::MessageHeader& header, const AddressOutcome& outcome) {
+void CmClient::answer(const protocol::MessageHeader& header, const AddressOutcome& outcome) {
   if (!outcome) return host_.send_error(header, outcome.error().code, outcome.error().text);
-  const control::CmAddressReply reply{control::reply_header(header), *outcome};
-  host_.send_reply(control::bytes_of(reply));
+  const protocol::CmAddressReply reply{protocol::reply_header(header), *outcome};
+  host_.send_reply(protocol::bytes_of(reply));
 }
 
-void CmClient::answer(const control::MessageHeader& header, const CountOutcome& outcome) {
+void CmClient::answer(const protocol::MessageHeader& header, const CountOutcome& outcome) {
   if (!outcome) return host_.send_error(header, outcome.error().code, outcome.error().text);
-  const control::CmDestroyReply reply{control::reply_header(header), *outcome, 0};
-  host_.send_reply(control::bytes_of(reply));
+  const protocol::CmDestroyReply reply{protocol::reply_header(header), *outcome, 0};
+  host_.send_reply(protocol::bytes_of(reply));
 }
 
 CmIdentifier* CmClient::find(uint32_t number) {
@@ -172,7 +172,7 @@ EventChannel* CmClient::find_channel(uint32_t number) {
   return found == channels_.end() ? nullptr : found->second.get();
 }
 
-CmClient::Outcome CmClient::open_channel(const control::CmChannelRequest& request) {
+CmClient::Outcome CmClient::open_channel(const protocol::CmChannelRequest& request) {
   if (channels_.contains(request.channel)) return refuse(EEXIST, "the channel is open already");
   const bool too_many =
       channels_.size() >= kMaxChannels || (is_strangers() && usage().channels >= max_channels_of_stranger());
@@ -188,7 +188,7 @@ CmClient::Outcome CmClient::open_channel(const control::CmChannelRequest& reques
 }
 
 // As when a program closes an event channel of the kernel's: the identifiers go with it.
-CmClient::Outcome CmClient::close_channel(const control::CmChannelRequest& request) {
+CmClient::Outcome CmClient::close_channel(const protocol::CmChannelRequest& request) {
   const EventChannel* channel = find_channel(request.channel);
   if (channel == nullptr) return refuse(ENOENT, "no such channel");
   for (auto entry = ids_.begin(); channel->identifiers > 0 && entry != ids_.end();) {
@@ -213,8 +213,8 @@ bool CmClient::may_have_more() const {
          (!is_strangers() || usage().identifiers < kMaxIdentifiersOfStranger);
 }
 
-control::AdminResult<CmIdentifier*> CmClient::make(const control::CmCreateRequest& request) {
-  const bool is_own = request.id != 0 && (request.id & control::kCmAgentsNumber) == 0;
+agent_client::AdminResult<CmIdentifier*> CmClient::make(const protocol::CmCreateRequest& request) {
+  const bool is_own = request.id != 0 && (request.id & protocol::kCmAgentsNumber) == 0;
   if (!is_own || find(request.id) != nullptr) return refuse(EINVAL, "not a new number of the program's");
   if (find_channel(request.channel) == nullptr) return refuse(ENOENT, "no such channel");
   const uint8_t qp_type = qp_type_of(request);
@@ -237,13 +237,13 @@ CmIdentifier& CmClient::keep(std::unique_ptr<CmIdentifier> id) {
   return *(ids_[id->number] = std::move(id));
 }
 
-CmClient::Outcome CmClient::create(const control::CmCreateRequest& request) {
+CmClient::Outcome CmClient::create(const protocol::CmCreateRequest& request) {
   const auto made = make(request);
   if (!made) return tl::unexpected(made.error());
   return {};
 }
 
-CmClient::CountOutcome CmClient::destroy(const control::CmIdRequest& request) {
+CmClient::CountOutcome CmClient::destroy(const protocol::CmIdRequest& request) {
   CmIdentifier* id = find(request.id);
   if (id == nullptr) return no_such_identifier();
   if (EventChannel* channel = find_channel(id->channel)) {
@@ -273,7 +273,7 @@ void CmClient::discard(CmIdentifier& id) {
   usage().groups -= id.groups.size();
 }
 
-CmClient::Outcome CmClient::set_option(const control::CmOptionRequest& request) {
+CmClient::Outcome CmClient::set_option(const protocol::CmOptionRequest& request) {
   CmIdentifier* id = find(request.id);
   if (id == nullptr) return no_such_identifier();
   const bool is_new = id->state == CmState::kIdle;
@@ -302,7 +302,7 @@ CmClient::Outcome CmClient::set_option(const control::CmOptionRequest& request) 
   }
 }
 
-CmClient::Outcome CmClient::migrate(const control::CmMigrateRequest& request) {
+CmClient::Outcome CmClient::migrate(const protocol::CmMigrateRequest& request) {
   CmIdentifier* id = find(request.id);
   EventChannel* to = find_channel(request.channel);
   if (id == nullptr || to == nullptr) return refuse(ENOENT, "no such identifier or channel");
@@ -327,41 +327,41 @@ bool CmClient::has_room(CmIdentifier& listener) {
   return state.unseen.size() < state.backlog;
 }
 
-void CmClient::add_request(std::unique_ptr<CmIdentifier> id, const control::CmParameters& parameters) {
+void CmClient::add_request(std::unique_ptr<CmIdentifier> id, const protocol::CmParameters& parameters) {
   CmIdentifier& listener = *find(id->number);
   do {  // after two billion requests the numbers begin again
-    id->number = control::kCmAgentsNumber | next_agents_number_++;
+    id->number = protocol::kCmAgentsNumber | next_agents_number_++;
   } while (find(id->number) != nullptr);
   id->channel = listener.channel;
   CmIdentifier& added = keep(std::move(id));
-  control::CmEvent event = event_of(added, RDMA_CM_EVENT_CONNECT_REQUEST, 0);
+  protocol::CmEvent event = event_of(added, RDMA_CM_EVENT_CONNECT_REQUEST, 0);
   event.listener = listener.number;
   event.parameters = parameters;
-  event.flags |= control::kCmHasParameters;
+  event.flags |= protocol::kCmHasParameters;
   listener.listening_state->unseen.push_back(send(listener, event));
 }
 
-control::CmRoute CmClient::route_of(const CmIdentifier& id) const {
-  control::CmRoute route = id.route;
+protocol::CmRoute CmClient::route_of(const CmIdentifier& id) const {
+  protocol::CmRoute route = id.route;
   route.source = id.source;
   route.destination = id.destination;
   return route;
 }
 
-control::CmEvent CmClient::event_of(const CmIdentifier& id, int type, int status) const {
-  control::CmEvent event{};
-  event.magic = control::CmEvent::kMagic;
+protocol::CmEvent CmClient::event_of(const CmIdentifier& id, int type, int status) const {
+  protocol::CmEvent event{};
+  event.magic = protocol::CmEvent::kMagic;
   event.type = static_cast<uint32_t>(type);
   event.status = status;
   event.id = id.number;
   if (has_known_family(id.source)) {
     event.route = route_of(id);
-    event.flags |= control::kCmHasRoute;
+    event.flags |= protocol::kCmHasRoute;
   }
   if (id.connection == 0) return event;
   const auto info = service_.manager().info(id.connection);
   if (!info) return event;
-  event.flags |= control::kCmHasConnection;
+  event.flags |= protocol::kCmHasConnection;
   event.connection = {info->local_id,
                       info->remote_id,
                       info->remote_qpn,
@@ -379,12 +379,12 @@ control::CmEvent CmClient::event_of(const CmIdentifier& id, int type, int status
   return event;
 }
 
-void CmClient::emit(CmIdentifier& id, int type, int status, const control::CmParameters* parameters) {
+void CmClient::emit(CmIdentifier& id, int type, int status, const protocol::CmParameters* parameters) {
   if (id.is_unanswered) return;
-  control::CmEvent event = event_of(id, type, status);
+  protocol::CmEvent event = event_of(id, type, status);
   if (parameters != nullptr) {
     event.parameters = *parameters;
-    event.flags |= control::kCmHasParameters;
+    event.flags |= protocol::kCmHasParameters;
   }
   if (handling_) {
     after_reply_.push_back(event);
@@ -393,7 +393,7 @@ void CmClient::emit(CmIdentifier& id, int type, int status, const control::CmPar
   }
 }
 
-uint64_t CmClient::send(CmIdentifier& id, const control::CmEvent& event) {
+uint64_t CmClient::send(CmIdentifier& id, const protocol::CmEvent& event) {
   EventChannel* channel = find_channel(id.channel);
   if (channel == nullptr || hung_up_) return 0;
   ++id.events_sent;
@@ -409,7 +409,7 @@ uint64_t CmClient::send(CmIdentifier& id, const control::CmEvent& event) {
 
 void CmClient::flush_events() {
   if (after_reply_.empty()) return;
-  for (const control::CmEvent& event : std::exchange(after_reply_, {})) {
+  for (const protocol::CmEvent& event : std::exchange(after_reply_, {})) {
     if (CmIdentifier* id = find(event.id)) send(*id, event);
   }
 }
@@ -418,7 +418,7 @@ void CmClient::links_changed() {
   const LinkDirectory& links = service_.links();
   for (const auto& [number, id] : ids_) {
     if (!id->has_device() || id->state == CmState::kDeviceRemoved) continue;
-    const control::Link* link = links.by_device(id->route.device_index);
+    const agent_client::Link* link = links.by_device(id->route.device_index);
     if (link == nullptr) {
       if (id->resolving != 0) service_.neighbours().cancel(std::exchange(id->resolving, 0));
       if (id->connection != 0) {
@@ -431,13 +431,13 @@ void CmClient::links_changed() {
     }
     roce::Address own;
     std::copy_n(id->route.source_gid, own.bytes.size(), own.bytes.begin());
-    const bool there = std::ranges::find(link->gids, own, &control::GidEntry::gid) != link->gids.end();
+    const bool there = std::ranges::find(link->gids, own, &agent_client::GidEntry::gid) != link->gids.end();
     if (!there && !std::exchange(id->address_lost, true)) emit(*id, RDMA_CM_EVENT_ADDR_CHANGE);
     if (there) id->address_lost = false;
   }
 }
 
-void put_private_data(control::CmParameters& parameters, std::span<const uint8_t> data) {
+void put_private_data(protocol::CmParameters& parameters, std::span<const uint8_t> data) {
   const size_t length = std::min(data.size(), std::size(parameters.private_data));
   std::copy_n(data.begin(), length, parameters.private_data);
   parameters.private_length = static_cast<uint8_t>(length);

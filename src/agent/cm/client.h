@@ -14,16 +14,16 @@
 #include "agent/cm/event_channel.h"
 #include "agent/cm/identifier.h"
 #include "agent/cm/service.h"
+#include "agent_client/admin.h"
 #include "base/unique_fd.h"
 #include "cm/messages.h"
-#include "control/admin.h"
-#include "control/cm_protocol.h"
+#include "protocol/connection_messages.h"
 
 namespace verbena::agent {
 
 // One client's part of connection management: its identifiers and event channels, and the requests of
-// control/cm_protocol.h. Trusts nothing in them. When it goes, its identifiers are destroyed. Of the agent's
-// thread.
+// protocol/connection_messages.h. Trusts nothing in them. When it goes, its identifiers are destroyed. Of the
+// agent's thread.
 class CmClient {
  public:
   static constexpr size_t kMaxIdentifiers = 131072;
@@ -36,7 +36,7 @@ class CmClient {
    public:
     virtual ~Host() = default;
     virtual void send_reply(ConstBytes message) = 0;
-    virtual void send_error(const control::MessageHeader& request, int error, std::string_view text) = 0;
+    virtual void send_error(const protocol::MessageHeader& request, int error, std::string_view text) = 0;
     // The client does not take its events.
     virtual void hang_up() = 0;
     virtual uid_t user() const = 0;
@@ -53,61 +53,61 @@ class CmClient {
   static size_t request_bytes(uint16_t type);
   static bool takes_descriptor(uint16_t type);
   // Carries a request out and answers it. REQUIRES: request_bytes() says its length
-  void handle(const control::MessageHeader& header, ConstBytes message, UniqueFd descriptor);
+  void handle(const protocol::MessageHeader& header, ConstBytes message, UniqueFd descriptor);
 
   // For the service, which brings what peers do.
   // Whether a listener has room for another request now.
   bool has_room(CmIdentifier& listener);
   // Takes a new connection in, and tells of it. REQUIRES: its number is that of its listener
-  void add_request(std::unique_ptr<CmIdentifier> id, const control::CmParameters& parameters);
-  void emit(CmIdentifier& id, int type, int status = 0, const control::CmParameters* parameters = nullptr);
+  void add_request(std::unique_ptr<CmIdentifier> id, const protocol::CmParameters& parameters);
+  void emit(CmIdentifier& id, int type, int status = 0, const protocol::CmParameters* parameters = nullptr);
   void links_changed();
 
   const std::unordered_map<uint32_t, std::unique_ptr<CmIdentifier>>& identifiers() const { return ids_; }
 
  private:
-  using Outcome = control::AdminResult<void>;
-  using AddressOutcome = control::AdminResult<control::CmRoute>;
-  using CountOutcome = control::AdminResult<uint32_t>;
+  using Outcome = agent_client::AdminResult<void>;
+  using AddressOutcome = agent_client::AdminResult<protocol::CmRoute>;
+  using CountOutcome = agent_client::AdminResult<uint32_t>;
   struct Request;
   static const Request kRequests[];
   static const Request* find_request(uint16_t type);
   template <class Message, auto Method>
-  static void carry_out(CmClient& client, const control::MessageHeader& header, ConstBytes message);
-  void answer(const control::MessageHeader& header, const Outcome& outcome);
-  void answer(const control::MessageHeader& header, const AddressOutcome& outcome);
-  void answer(const control::MessageHeader& header, const CountOutcome& outcome);
+  static void carry_out(CmClient& client, const protocol::MessageHeader& header, ConstBytes message);
+  void answer(const protocol::MessageHeader& header, const Outcome& outcome);
+  void answer(const protocol::MessageHeader& header, const AddressOutcome& outcome);
+  void answer(const protocol::MessageHeader& header, const CountOutcome& outcome);
 
   // client.cc
-  Outcome open_channel(const control::CmChannelRequest& request);
-  Outcome close_channel(const control::CmChannelRequest& request);
-  Outcome create(const control::CmCreateRequest& request);
-  CountOutcome destroy(const control::CmIdRequest& request);
-  Outcome set_option(const control::CmOptionRequest& request);
-  Outcome migrate(const control::CmMigrateRequest& request);
+  Outcome open_channel(const protocol::CmChannelRequest& request);
+  Outcome close_channel(const protocol::CmChannelRequest& request);
+  Outcome create(const protocol::CmCreateRequest& request);
+  CountOutcome destroy(const protocol::CmIdRequest& request);
+  Outcome set_option(const protocol::CmOptionRequest& request);
+  Outcome migrate(const protocol::CmMigrateRequest& request);
   // client_addresses.cc
-  AddressOutcome bind(const control::CmBindRequest& request);
-  AddressOutcome resolve_address(const control::CmResolveRequest& request);
-  Outcome resolve_route(const control::CmIdRequest& request);
-  AddressOutcome listen(const control::CmListenRequest& request);
+  AddressOutcome bind(const protocol::CmBindRequest& request);
+  AddressOutcome resolve_address(const protocol::CmResolveRequest& request);
+  Outcome resolve_route(const protocol::CmIdRequest& request);
+  AddressOutcome listen(const protocol::CmListenRequest& request);
   // client_connections.cc
-  Outcome connect(const control::CmConnectRequest& request);
-  Outcome accept(const control::CmConnectRequest& request);
-  Outcome reject(const control::CmRejectRequest& request);
-  Outcome establish(const control::CmIdRequest& request);
-  Outcome disconnect(const control::CmIdRequest& request);
+  Outcome connect(const protocol::CmConnectRequest& request);
+  Outcome accept(const protocol::CmConnectRequest& request);
+  Outcome reject(const protocol::CmRejectRequest& request);
+  Outcome establish(const protocol::CmIdRequest& request);
+  Outcome disconnect(const protocol::CmIdRequest& request);
   // client_multicast.cc
-  Outcome join(const control::CmJoinRequest& request);
-  Outcome leave(const control::CmLeaveRequest& request);
+  Outcome join(const protocol::CmJoinRequest& request);
+  Outcome leave(const protocol::CmLeaveRequest& request);
   // client_restore.cc
-  AddressOutcome restore(const control::CmRestoreRequest& request);
-  Outcome restore_state(CmIdentifier& id, const control::CmRestoreRequest& request);
-  Outcome restore_route(CmIdentifier& id, const control::CmRoute& route);
-  Outcome restore_connection(CmIdentifier& id, const control::CmRestoreRequest& request);
+  AddressOutcome restore(const protocol::CmRestoreRequest& request);
+  Outcome restore_state(CmIdentifier& id, const protocol::CmRestoreRequest& request);
+  Outcome restore_route(CmIdentifier& id, const protocol::CmRoute& route);
+  Outcome restore_connection(CmIdentifier& id, const protocol::CmRestoreRequest& request);
 
   CmIdentifier* find(uint32_t number);
   EventChannel* find_channel(uint32_t number);
-  control::AdminResult<CmIdentifier*> make(const control::CmCreateRequest& request);
+  agent_client::AdminResult<CmIdentifier*> make(const protocol::CmCreateRequest& request);
   CmIdentifier& keep(std::unique_ptr<CmIdentifier> id);
   bool is_strangers() const;
   bool may_have_more() const;
@@ -126,16 +126,16 @@ class CmClient {
   void finish_resolving(CmIdentifier& id, const RouteAnswer& route, int error);
   void complete_route(CmIdentifier& id);
 
-  Outcome connect_stream(CmIdentifier& id, const control::CmParameters& parameters);
-  Outcome connect_datagram(CmIdentifier& id, const control::CmParameters& parameters);
-  Outcome answer_request(CmIdentifier& id, const control::CmConnectRequest& request);
-  Outcome accept_stream(CmIdentifier& id, const control::CmParameters& parameters);
-  Outcome accept_datagram(CmIdentifier& id, const control::CmConnectRequest& request);
+  Outcome connect_stream(CmIdentifier& id, const protocol::CmParameters& parameters);
+  Outcome connect_datagram(CmIdentifier& id, const protocol::CmParameters& parameters);
+  Outcome answer_request(CmIdentifier& id, const protocol::CmConnectRequest& request);
+  Outcome accept_stream(CmIdentifier& id, const protocol::CmParameters& parameters);
+  Outcome accept_datagram(CmIdentifier& id, const protocol::CmConnectRequest& request);
   Outcome check_qpn(uint32_t qpn) const;
 
-  control::CmRoute route_of(const CmIdentifier& id) const;
-  control::CmEvent event_of(const CmIdentifier& id, int type, int status) const;
-  uint64_t send(CmIdentifier& id, const control::CmEvent& event);
+  protocol::CmRoute route_of(const CmIdentifier& id) const;
+  protocol::CmEvent event_of(const CmIdentifier& id, int type, int status) const;
+  uint64_t send(CmIdentifier& id, const protocol::CmEvent& event);
   void flush_events();
 
   CmService& service_;
@@ -146,13 +146,13 @@ class CmClient {
   uint32_t next_agents_number_ = 1;
   UniqueFd descriptor_;  // of the request that is being handled
   bool handling_ = false;
-  std::vector<control::CmEvent> after_reply_;  // events that its carrying out has brought about
+  std::vector<protocol::CmEvent> after_reply_;  // events that its carrying out has brought about
   bool hung_up_ = false;
 };
 
 // A path as the connection manager wants it. REQUIRES: id.has_device()
 roce::Path path_of(const CmIdentifier& id, const LinkDirectory& links);
 // Parameters of a message, as events have them, with the private data whole.
-void put_private_data(control::CmParameters& parameters, std::span<const uint8_t> data);
+void put_private_data(protocol::CmParameters& parameters, std::span<const uint8_t> data);
 
 }  // namespace verbena::agent

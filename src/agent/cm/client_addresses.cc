@@ -11,8 +11,9 @@
 
 #include "agent/cm/client.h"
 #include "agent/cm/refusals.h"
-#include "control/message_socket.h"
-#include "control/path_mtu.h"
+#include "agent_client/message_socket.h"
+#include "agent_client/path_mtu.h"
+#include "protocol/text.h"
 
 namespace verbena::agent {
 namespace {
@@ -65,7 +66,7 @@ roce::Path path_of(const CmIdentifier& id, const LinkDirectory& links) {
   roce::Path path;
   std::copy_n(id.route.source_gid, 16, path.source.bytes.begin());
   std::copy_n(id.route.destination_gid, 16, path.destination.bytes.begin());
-  const control::Link* link = links.by_device(id.route.device_index);
+  const agent_client::Link* link = links.by_device(id.route.device_index);
   path.interface_index = link != nullptr ? link->interface_index : 0;
   path.flow_label = id.route.flow_label;
   path.traffic_class = id.route.traffic_class;
@@ -84,13 +85,13 @@ CmClient::Outcome CmClient::check_local(const CmAddress& address) const {
 
 // The device whose address the identifier has as its own.
 void CmClient::set_device(CmIdentifier& id, const LinkDirectory::Place& place) {
-  const control::Link& link = *place.link;
-  control::store_text(id.route.link, link.name);
+  const agent_client::Link& link = *place.link;
+  protocol::store_text(id.route.link, link.name);
   id.route.device_index = link.device_index;
   id.route.gid_index = place.gid_index;
   const roce::Address own = gid_of(id.source);
   std::copy(own.bytes.begin(), own.bytes.end(), id.route.source_gid);
-  id.route.path_mtu = control::path_mtu_of(link.mtu);
+  id.route.path_mtu = agent_client::path_mtu_of(link.mtu);
 }
 
 CmClient::Outcome CmClient::take_port(CmIdentifier& id, PortIs port_is) {
@@ -128,7 +129,7 @@ CmClient::Outcome CmClient::bind_to(CmIdentifier& id, CmAddress address, PortIs 
   return {};
 }
 
-CmClient::AddressOutcome CmClient::bind(const control::CmBindRequest& request) {
+CmClient::AddressOutcome CmClient::bind(const protocol::CmBindRequest& request) {
   CmIdentifier* id = find(request.id);
   if (id == nullptr) return no_such_identifier();
   if (!has_known_family(request.address)) return refuse(EAFNOSUPPORT, "neither IPv4 nor IPv6");
@@ -137,7 +138,7 @@ CmClient::AddressOutcome CmClient::bind(const control::CmBindRequest& request) {
   return route_of(*id);
 }
 
-CmClient::AddressOutcome CmClient::resolve_address(const control::CmResolveRequest& request) {
+CmClient::AddressOutcome CmClient::resolve_address(const protocol::CmResolveRequest& request) {
   CmIdentifier* id = find(request.id);
   if (id == nullptr) return no_such_identifier();
   CmAddress destination = request.destination;
@@ -219,20 +220,20 @@ void CmClient::complete_route(CmIdentifier& id) {
   id.route.packet_life_time = ack_timeout != 0 ? static_cast<uint8_t>(ack_timeout - 1) : kPacketLifeTime;
 }
 
-CmClient::Outcome CmClient::resolve_route(const control::CmIdRequest& request) {
+CmClient::Outcome CmClient::resolve_route(const protocol::CmIdRequest& request) {
   CmIdentifier* id = find(request.id);
   if (id == nullptr) return no_such_identifier();
   if (id->state != CmState::kAddressResolved) return wrong_state();
-  const control::Link* link = service_.links().by_device(id->route.device_index);
+  const agent_client::Link* link = service_.links().by_device(id->route.device_index);
   if (link == nullptr) return refuse(ENODEV, "the device is gone");
-  id->route.path_mtu = control::path_mtu_of(link->mtu);
+  id->route.path_mtu = agent_client::path_mtu_of(link->mtu);
   complete_route(*id);
   id->state = CmState::kRouteResolved;
   emit(*id, RDMA_CM_EVENT_ROUTE_RESOLVED);
   return {};
 }
 
-CmClient::AddressOutcome CmClient::listen(const control::CmListenRequest& request) {
+CmClient::AddressOutcome CmClient::listen(const protocol::CmListenRequest& request) {
   CmIdentifier* id = find(request.id);
   if (id == nullptr) return no_such_identifier();
   if (!service_.has_wire()) return refuse(ENETDOWN, service_.no_wire_reason());

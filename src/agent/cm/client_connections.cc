@@ -20,7 +20,7 @@ constexpr size_t kRepPrivateBytes = 196;
 constexpr size_t kRejPrivateBytes = 148;
 constexpr size_t kSidrRepPrivateBytes = 136;
 
-ConstBytes private_data_of(const control::CmParameters& parameters) {
+ConstBytes private_data_of(const protocol::CmParameters& parameters) {
   return std::as_bytes(std::span(parameters.private_data).first(parameters.private_length));
 }
 
@@ -50,7 +50,7 @@ cm::QpType qp_type_of(const CmIdentifier& id) {
   }
 }
 
-tl::unexpected<control::AdminError> too_much_private_data() {
+tl::unexpected<agent_client::AdminError> too_much_private_data() {
   return refuse(EINVAL, "more private data than the message has room for");
 }
 
@@ -66,7 +66,7 @@ CmClient::Outcome CmClient::check_qpn(uint32_t qpn) const {
   return {};
 }
 
-CmClient::Outcome CmClient::connect(const control::CmConnectRequest& request) {
+CmClient::Outcome CmClient::connect(const protocol::CmConnectRequest& request) {
   CmIdentifier* id = find(request.id);
   if (id == nullptr) return no_such_identifier();
   const bool resolved =
@@ -81,16 +81,16 @@ CmClient::Outcome CmClient::connect(const control::CmConnectRequest& request) {
   return {};
 }
 
-CmClient::Outcome CmClient::connect_stream(CmIdentifier& id, const control::CmParameters& parameters) {
+CmClient::Outcome CmClient::connect_stream(CmIdentifier& id, const protocol::CmParameters& parameters) {
   if (parameters.private_length > cm::kIpReqPrivateBytes) return too_much_private_data();
   if (const auto checked = check_qpn(parameters.qpn); !checked) return checked;
-  const control::Link* link = service_.links().by_device(id.route.device_index);
+  const agent_client::Link* link = service_.links().by_device(id.route.device_index);
   if (link == nullptr) return refuse(ENODEV, "the device is gone");
   const auto data = with_ip_header(id, private_data_of(parameters));
   cm::ConnectParameters connect;
   connect.path = path_of(id, service_.links());
   connect.service_id = service_id_of(id);
-  connect.local_ca_guid = load_be<uint64_t>(control::guid_of(*link).data());
+  connect.local_ca_guid = load_be<uint64_t>(agent_client::guid_of(*link).data());
   connect.qp_type = qp_type_of(id);
   connect.qpn = parameters.qpn;
   connect.starting_psn = id.starting_psn;
@@ -111,7 +111,7 @@ CmClient::Outcome CmClient::connect_stream(CmIdentifier& id, const control::CmPa
   return {};
 }
 
-CmClient::Outcome CmClient::connect_datagram(CmIdentifier& id, const control::CmParameters& parameters) {
+CmClient::Outcome CmClient::connect_datagram(CmIdentifier& id, const protocol::CmParameters& parameters) {
   if (parameters.private_length > cm::kIpSidrReqPrivateBytes) return too_much_private_data();
   const auto data = with_ip_header(id, private_data_of(parameters));
   cm::SidrRequestParameters resolve;
@@ -126,7 +126,7 @@ CmClient::Outcome CmClient::connect_datagram(CmIdentifier& id, const control::Cm
   return {};
 }
 
-CmClient::Outcome CmClient::accept(const control::CmConnectRequest& request) {
+CmClient::Outcome CmClient::accept(const protocol::CmConnectRequest& request) {
   CmIdentifier* id = find(request.id);
   if (id == nullptr) return no_such_identifier();
   if (id->state != CmState::kConnect || id->connection == 0) return wrong_state();
@@ -136,7 +136,7 @@ CmClient::Outcome CmClient::accept(const control::CmConnectRequest& request) {
   return {};
 }
 
-CmClient::Outcome CmClient::answer_request(CmIdentifier& id, const control::CmConnectRequest& request) {
+CmClient::Outcome CmClient::answer_request(CmIdentifier& id, const protocol::CmConnectRequest& request) {
   const bool was_unanswered = std::exchange(id.is_unanswered, false);
   Outcome answered =
       id.qp_type == IBV_QPT_UD ? accept_datagram(id, request) : accept_stream(id, request.parameters);
@@ -144,13 +144,13 @@ CmClient::Outcome CmClient::answer_request(CmIdentifier& id, const control::CmCo
   return answered;
 }
 
-CmClient::Outcome CmClient::accept_stream(CmIdentifier& id, const control::CmParameters& parameters) {
+CmClient::Outcome CmClient::accept_stream(CmIdentifier& id, const protocol::CmParameters& parameters) {
   if (parameters.private_length > kRepPrivateBytes) return too_much_private_data();
   if (const auto checked = check_qpn(parameters.qpn); !checked) return checked;
-  const control::Link* link = service_.links().by_device(id.route.device_index);
+  const agent_client::Link* link = service_.links().by_device(id.route.device_index);
   if (link == nullptr) return refuse(ENODEV, "the device is gone");
   cm::ReplyParameters reply;
-  reply.local_ca_guid = load_be<uint64_t>(control::guid_of(*link).data());
+  reply.local_ca_guid = load_be<uint64_t>(agent_client::guid_of(*link).data());
   reply.qpn = parameters.qpn;
   reply.starting_psn = id.starting_psn;
   reply.responder_resources = parameters.responder_resources;
@@ -165,8 +165,8 @@ CmClient::Outcome CmClient::accept_stream(CmIdentifier& id, const control::CmPar
   return {};
 }
 
-CmClient::Outcome CmClient::accept_datagram(CmIdentifier& id, const control::CmConnectRequest& request) {
-  const control::CmParameters& parameters = request.parameters;
+CmClient::Outcome CmClient::accept_datagram(CmIdentifier& id, const protocol::CmConnectRequest& request) {
+  const protocol::CmParameters& parameters = request.parameters;
   if (parameters.private_length > kSidrRepPrivateBytes) return too_much_private_data();
   if (request.refused > 0xff) return refuse(EINVAL, "no such status");
   cm::SidrReplyParameters reply;
@@ -183,7 +183,7 @@ CmClient::Outcome CmClient::accept_datagram(CmIdentifier& id, const control::CmC
   return {};
 }
 
-CmClient::Outcome CmClient::reject(const control::CmRejectRequest& request) {
+CmClient::Outcome CmClient::reject(const protocol::CmRejectRequest& request) {
   CmIdentifier* id = find(request.id);
   if (id == nullptr) return no_such_identifier();
   if (id->connection == 0) return wrong_state();
@@ -209,7 +209,7 @@ CmClient::Outcome CmClient::reject(const control::CmRejectRequest& request) {
   return {};
 }
 
-CmClient::Outcome CmClient::establish(const control::CmIdRequest& request) {
+CmClient::Outcome CmClient::establish(const protocol::CmIdRequest& request) {
   CmIdentifier* id = find(request.id);
   if (id == nullptr) return no_such_identifier();
   if (id->connection == 0) return wrong_state();
@@ -220,7 +220,7 @@ CmClient::Outcome CmClient::establish(const control::CmIdRequest& request) {
 }
 
 // Begins to disconnect, or agrees to it; of what is neither the kernel's rdma_cm says nothing either.
-CmClient::Outcome CmClient::disconnect(const control::CmIdRequest& request) {
+CmClient::Outcome CmClient::disconnect(const protocol::CmIdRequest& request) {
   CmIdentifier* id = find(request.id);
   if (id == nullptr) return no_such_identifier();
   if (id->connection == 0) return wrong_state();

@@ -21,7 +21,7 @@ constexpr uint8_t kHopLimit = 64;
 
 // Over RoCE nobody need be asked: the group's MGID is its IP address, and the process that attaches a QP
 // joins it on the netdev.
-CmClient::Outcome CmClient::join(const control::CmJoinRequest& request) {
+CmClient::Outcome CmClient::join(const protocol::CmJoinRequest& request) {
   CmIdentifier* id = find(request.id);
   if (id == nullptr) return no_such_identifier();
   if (id->state != CmState::kBound && id->state != CmState::kAddressResolved) return wrong_state();
@@ -42,9 +42,9 @@ CmClient::Outcome CmClient::join(const control::CmJoinRequest& request) {
     ++usage().groups;
   }
 
-  control::CmEvent event = event_of(*id, RDMA_CM_EVENT_MULTICAST_JOIN, 0);
+  protocol::CmEvent event = event_of(*id, RDMA_CM_EVENT_MULTICAST_JOIN, 0);
   event.multicast = request.multicast;
-  event.flags |= control::kCmHasParameters;
+  event.flags |= protocol::kCmHasParameters;
   event.parameters.qpn = roce::kMulticastQpn.value();
   event.parameters.qkey = RDMA_UDP_QKEY;
   event.route.destination = request.group;
@@ -55,7 +55,7 @@ CmClient::Outcome CmClient::join(const control::CmJoinRequest& request) {
   return {};
 }
 
-CmClient::Outcome CmClient::leave(const control::CmLeaveRequest& request) {
+CmClient::Outcome CmClient::leave(const protocol::CmLeaveRequest& request) {
   CmIdentifier* id = find(request.id);
   if (id == nullptr) return no_such_identifier();
   if (std::erase(id->groups, request.multicast) == 0) return refuse(ENOENT, "no such group");

@@ -22,7 +22,7 @@ cm::QpType qp_type_of(uint8_t type, bool is_active) {
 }
 
 // Whether packets can travel so at all.
-bool is_route(const control::CmRoute& route) {
+bool is_route(const protocol::CmRoute& route) {
   if (!has_known_family(route.source) || !has_known_family(route.destination)) return false;
   roce::Address peer;
   std::copy_n(route.destination_gid, peer.bytes.size(), peer.bytes.begin());
@@ -32,8 +32,8 @@ bool is_route(const control::CmRoute& route) {
 
 }  // namespace
 
-CmClient::AddressOutcome CmClient::restore(const control::CmRestoreRequest& request) {
-  if (request.state > control::kCmResolved) return refuse(EINVAL, "no such state");
+CmClient::AddressOutcome CmClient::restore(const protocol::CmRestoreRequest& request) {
+  if (request.state > protocol::kCmResolved) return refuse(EINVAL, "no such state");
   const auto made = make(request.create);
   if (!made) return tl::unexpected(made.error());
   CmIdentifier& id = **made;
@@ -45,24 +45,24 @@ CmClient::AddressOutcome CmClient::restore(const control::CmRestoreRequest& requ
   return route_of(id);
 }
 
-CmClient::Outcome CmClient::restore_state(CmIdentifier& id, const control::CmRestoreRequest& request) {
-  id.reuse_address = (request.options & control::kCmReuseAddress) != 0;
-  id.own_family_only = (request.options & control::kCmOwnFamilyOnly) != 0;
-  id.family_option_set = (request.options & (control::kCmOwnFamilyOnly | control::kCmFamilyOptionSet)) != 0;
+CmClient::Outcome CmClient::restore_state(CmIdentifier& id, const protocol::CmRestoreRequest& request) {
+  id.reuse_address = (request.options & protocol::kCmReuseAddress) != 0;
+  id.own_family_only = (request.options & protocol::kCmOwnFamilyOnly) != 0;
+  id.family_option_set = (request.options & (protocol::kCmOwnFamilyOnly | protocol::kCmFamilyOptionSet)) != 0;
   if (request.tos != kNoTypeOfService) id.type_of_service = static_cast<uint8_t>(request.tos);
-  if (request.state == control::kCmIdle) return {};
-  if (request.state == control::kCmConnected) return restore_connection(id, request);
-  const bool resolved = request.state == control::kCmResolved;
+  if (request.state == protocol::kCmIdle) return {};
+  if (request.state == protocol::kCmConnected) return restore_connection(id, request);
+  const bool resolved = request.state == protocol::kCmResolved;
   if (resolved) id.destination = request.route.destination;
   if (const auto bound = bind_to(id, request.route.source, PortIs::kHeldBefore); !bound) return bound;
-  if (request.state == control::kCmBound) return {};
+  if (request.state == protocol::kCmBound) return {};
   if (resolved) return restore_route(id, request.route);
   return start_listening(id, request.backlog);  // whether there is a wire already or will be
 }
 
-CmClient::Outcome CmClient::restore_route(CmIdentifier& id, const control::CmRoute& route) {
+CmClient::Outcome CmClient::restore_route(CmIdentifier& id, const protocol::CmRoute& route) {
   if (!id.has_device() || !is_route(route)) return refuse(EINVAL, "no route between these addresses");
-  const control::CmRoute bound = id.route;
+  const protocol::CmRoute bound = id.route;
   id.route = route;
   std::copy(std::begin(bound.link), std::end(bound.link), id.route.link);
   std::copy(std::begin(bound.source_gid), std::end(bound.source_gid), id.route.source_gid);
@@ -76,9 +76,9 @@ CmClient::Outcome CmClient::restore_route(CmIdentifier& id, const control::CmRou
 
 // Its peer may be heard of again under the same communication IDs. A passive connection has no port of its
 // own, its listener has.
-CmClient::Outcome CmClient::restore_connection(CmIdentifier& id, const control::CmRestoreRequest& request) {
-  const control::CmRoute& route = request.route;
-  const control::CmConnection& connection = request.connection;
+CmClient::Outcome CmClient::restore_connection(CmIdentifier& id, const protocol::CmRestoreRequest& request) {
+  const protocol::CmRoute& route = request.route;
+  const protocol::CmConnection& connection = request.connection;
   if (!is_route(route)) return refuse(EINVAL, "no route between these addresses");
   const auto place = service_.links().find(gid_of(route.source), route.source.scope_id);
   if (!place) return refuse(ENODEV, "no RDMA link has this address");
@@ -101,7 +101,7 @@ CmClient::Outcome CmClient::restore_connection(CmIdentifier& id, const control::
   restored.local_id = connection.local_id;
   restored.remote_id = connection.remote_id;
   restored.path = path_of(id, service_.links());
-  restored.local_ca_guid = load_be<uint64_t>(control::guid_of(*place->link).data());
+  restored.local_ca_guid = load_be<uint64_t>(agent_client::guid_of(*place->link).data());
   restored.is_active = id.is_active;
   restored.qp_type = qp_type_of(id.qp_type, id.is_active);
   restored.local_qpn = connection.local_qpn;

@@ -8,8 +8,8 @@
 #include <linux/sockios.h>
 #include <sys/ioctl.h>
 
+#include "agent_client/message_socket.h"
 #include "base/log.h"
-#include "control/message_socket.h"
 
 namespace verbena::agent {
 namespace {
@@ -35,7 +35,7 @@ void EventChannel::tally(size_t more, size_t less) {
   waiting_.user += more - less;
 }
 
-uint64_t EventChannel::send(control::CmEvent event) {
+uint64_t EventChannel::send(protocol::CmEvent event) {
   event.generation = generation_;
   ++sent_;
   if (!queue_.empty() || !transmit(event)) {
@@ -47,9 +47,9 @@ uint64_t EventChannel::send(control::CmEvent event) {
 }
 
 // False: no room now. A channel whose other end is closed takes everything.
-bool EventChannel::transmit(const control::CmEvent& event) {
+bool EventChannel::transmit(const protocol::CmEvent& event) {
   const int before = message_cost_ == 0 ? unread_bytes(socket_.get()) : 0;
-  const auto sent = control::send_message(socket_.get(), control::bytes_of(event));
+  const auto sent = agent_client::send_message(socket_.get(), protocol::bytes_of(event));
   if (!sent) return sent.error().code != EAGAIN && sent.error().code != ENOBUFS;
   // Nothing, or less, if the program was quick to read: then the next one will tell.
   if (message_cost_ == 0) message_cost_ = std::max(0, unread_bytes(socket_.get()) - before);
@@ -86,7 +86,7 @@ void EventChannel::watch(bool wanted) {
 
 void EventChannel::move_events(uint32_t id, EventChannel& other) {
   if (&other == this) return;
-  const size_t moved = std::erase_if(queue_, [&](const control::CmEvent& event) {
+  const size_t moved = std::erase_if(queue_, [&](const protocol::CmEvent& event) {
     const bool is_its = (event.listener != 0 ? event.listener : event.id) == id;
     if (is_its) other.send(event);
     return is_its;
@@ -97,7 +97,7 @@ void EventChannel::move_events(uint32_t id, EventChannel& other) {
 size_t EventChannel::drop_events(uint32_t id) {
   if (queue_.empty()) return 0;
   const size_t dropped =
-      std::erase_if(queue_, [id](const control::CmEvent& event) { return event.id == id; });
+      std::erase_if(queue_, [id](const protocol::CmEvent& event) { return event.id == id; });
   tally(0, dropped);
   return dropped;
 }

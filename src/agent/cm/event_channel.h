@@ -7,7 +7,7 @@
 
 #include "agent/event_loop.h"
 #include "base/unique_fd.h"
-#include "control/cm_protocol.h"
+#include "protocol/connection_messages.h"
 
 namespace verbena::agent {
 
@@ -28,7 +28,7 @@ class EventChannel {
   EventChannel& operator=(const EventChannel&) = delete;
 
   // Never blocks. The number of the event, counted from 1.
-  uint64_t send(control::CmEvent event);
+  uint64_t send(protocol::CmEvent event);
   // The number of the last event that the program has taken out, as far as can be told.
   uint64_t taken() const;
   // How many identifiers have it: its client's account.
@@ -40,7 +40,7 @@ class EventChannel {
   size_t drop_events(uint32_t id);
 
  private:
-  bool transmit(const control::CmEvent& event);
+  bool transmit(const protocol::CmEvent& event);
   void on_writable();
   void watch(bool wanted);
   void tally(size_t more, size_t less);
@@ -50,9 +50,9 @@ class EventChannel {
   const uint32_t generation_;
   const Tallies waiting_;
   bool watching_ = false;
-  uint64_t sent_ = 0;                   // all that send() was given
-  int message_cost_ = 0;                // what one unread event counts in SIOCOUTQ
-  std::deque<control::CmEvent> queue_;  // because the program does not read
+  uint64_t sent_ = 0;                    // all that send() was given
+  int message_cost_ = 0;                 // what one unread event counts in SIOCOUTQ
+  std::deque<protocol::CmEvent> queue_;  // because the program does not read
 };
 
 }  // namespace verbena::agent

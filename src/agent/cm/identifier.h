@@ -12,7 +12,7 @@
 #include "agent/cm/neighbours.h"
 #include "agent/cm/port_space.h"
 #include "cm/events.h"
-#include "control/cm_protocol.h"
+#include "protocol/connection_messages.h"
 
 namespace verbena::agent {
 
@@ -60,7 +60,7 @@ struct CmIdentifier : PortBinding {
 
   // The device and the path, once known: route.link is not empty then. Its addresses are filled in when it is
   // told of; those above count.
-  control::CmRoute route{};
+  protocol::CmRoute route{};
   bool may_connect = false;   // its route was resolved with a former agent
   bool address_lost = false;  // ADDR_CHANGE was sent
 

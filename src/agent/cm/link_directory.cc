@@ -11,13 +11,14 @@ size_t LinkDirectory::Hash::operator()(const roce::Address& gid) const {
   return std::hash<std::string_view>()({reinterpret_cast<const char*>(gid.bytes.data()), gid.bytes.size()});
 }
 
-void LinkDirectory::update(std::vector<control::Link> links) {
+void LinkDirectory::update(std::vector<agent_client::Link> links) {
   by_gid_.clear();
   by_device_.clear();
   links_ = std::move(links);
-  for (const control::Link& link : links_) {
+  for (const agent_client::Link& link : links_) {
     by_device_[link.device_index] = &link;
-    for (const control::GidEntry& entry : link.gids) by_gid_.emplace(entry.gid, Place{&link, entry.index});
+    for (const agent_client::GidEntry& entry : link.gids)
+      by_gid_.emplace(entry.gid, Place{&link, entry.index});
   }
 }
 
@@ -26,7 +27,7 @@ std::optional<LinkDirectory::Place> LinkDirectory::find(const roce::Address& gid
   std::optional<Place> found;
   const auto [begin, end] = by_gid_.equal_range(gid);
   for (auto place = begin; place != end; ++place) {
-    const control::Link& link = *place->second.link;
+    const agent_client::Link& link = *place->second.link;
     if (link.interface_index == interface_index) return place->second;
     const bool better = !found || link.device_index < found->link->device_index;
     if (better) found = place->second;
@@ -34,13 +35,13 @@ std::optional<LinkDirectory::Place> LinkDirectory::find(const roce::Address& gid
   return found;
 }
 
-const control::Link* LinkDirectory::by_device(uint32_t device_index) const {
+const agent_client::Link* LinkDirectory::by_device(uint32_t device_index) const {
   const auto found = by_device_.find(device_index);
   return found == by_device_.end() ? nullptr : found->second;
 }
 
-const control::Link* LinkDirectory::by_interface(uint32_t interface_index) const {
-  const auto found = std::ranges::find(links_, interface_index, &control::Link::interface_index);
+const agent_client::Link* LinkDirectory::by_interface(uint32_t interface_index) const {
+  const auto found = std::ranges::find(links_, interface_index, &agent_client::Link::interface_index);
   return found == links_.end() ? nullptr : &*found;
 }
 

@@ -7,7 +7,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "control/link.h"
+#include "agent_client/link.h"
 #include "roce/path.h"
 
 namespace verbena::agent {
@@ -17,26 +17,26 @@ namespace verbena::agent {
 class LinkDirectory {
  public:
   struct Place {
-    const control::Link* link;
+    const agent_client::Link* link;
     uint32_t gid_index;
   };
 
-  void update(std::vector<control::Link> links);
+  void update(std::vector<agent_client::Link> links);
 
   // The link that has the address; where several have it (link-local ones), the one over this netdev.
   std::optional<Place> find(const roce::Address& gid, uint32_t interface_index = 0) const;
-  const control::Link* by_device(uint32_t device_index) const;
-  const control::Link* by_interface(uint32_t interface_index) const;
-  const std::vector<control::Link>& links() const { return links_; }
+  const agent_client::Link* by_device(uint32_t device_index) const;
+  const agent_client::Link* by_interface(uint32_t interface_index) const;
+  const std::vector<agent_client::Link>& links() const { return links_; }
 
  private:
   struct Hash {
     size_t operator()(const roce::Address& gid) const;
   };
 
-  std::vector<control::Link> links_;
+  std::vector<agent_client::Link> links_;
   std::unordered_multimap<roce::Address, Place, Hash> by_gid_;
-  std::unordered_map<uint32_t, const control::Link*> by_device_;
+  std::unordered_map<uint32_t, const agent_client::Link*> by_device_;
 };
 
 }  // namespace verbena::agent

@@ -100,7 +100,7 @@ void CmService::open_wire(int slot_socket) {
   }
 }
 
-void CmService::links_changed(const std::vector<control::Link>& links) {
+void CmService::links_changed(const std::vector<agent_client::Link>& links) {
   links_.update(links);
   for (CmClient* client : clients_) client->links_changed();
   settle();

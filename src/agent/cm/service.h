@@ -19,10 +19,10 @@
 #include "agent/cm/port_space.h"
 #include "agent/cm/route_query.h"
 #include "agent/event_loop.h"
+#include "agent_client/link.h"
 #include "base/random.h"
 #include "base/result.h"
 #include "cm/manager.h"
-#include "control/link.h"
 
 namespace verbena::agent {
 
@@ -51,7 +51,7 @@ class CmService final : private cm::Handler, private cm::Sink {
   // The agent ends, but its clients may go on: their connections stay, for the next agent to restore. Nothing
   // is sent any more.
   void abandon() { gsi_.close(); }
-  void links_changed(const std::vector<control::Link>& links);
+  void links_changed(const std::vector<agent_client::Link>& links);
   // A former agent was killed, and its clients bring back what they have. Until then nobody is told that a
   // connection or a listener is not there: what is said to them is kept, or has to be said again.
   void expect_returns(TimePoint until);
@@ -112,7 +112,7 @@ class CmService final : private cm::Handler, private cm::Sink {
 
   template <class Message>
   cm::Admission admit_request(const Message& message, const cm::Arrival& arrival);
-  void take_in(cm::LocalId connection, const control::CmParameters& parameters);
+  void take_in(cm::LocalId connection, const protocol::CmParameters& parameters);
   void end_connection(CmIdentifier& id, int status);
 
   // With `patient`, what is for nobody yet is kept until `deadline`.

@@ -10,15 +10,16 @@
 
 #include "agent/cm/client.h"
 #include "agent/cm/service.h"
+#include "agent_client/message_socket.h"
+#include "agent_client/path_mtu.h"
 #include "cm/ip_service.h"
-#include "control/message_socket.h"
-#include "control/path_mtu.h"
+#include "protocol/text.h"
 
 namespace verbena::agent {
 namespace {
 
 using cm::Admission;
-using control::CmParameters;
+using protocol::CmParameters;
 
 // How long an application may take to answer a request before the peer gives up: the kernel asks for 4.096 us
 // * 2^24 = 69 s once the peer asks again.
@@ -100,8 +101,8 @@ uint8_t life_time_of(uint8_t ack_timeout) {
   return ack_timeout > 0 ? static_cast<uint8_t>(ack_timeout - 1) : 0;
 }
 
-void fill_route(control::CmRoute& route, const LinkDirectory::Place& place, const roce::Path& path) {
-  control::store_text(route.link, place.link->name);
+void fill_route(protocol::CmRoute& route, const LinkDirectory::Place& place, const roce::Path& path) {
+  protocol::store_text(route.link, place.link->name);
   route.device_index = place.link->device_index;
   route.gid_index = place.gid_index;
   std::copy(path.source.bytes.begin(), path.source.bytes.end(), route.source_gid);
@@ -111,12 +112,12 @@ void fill_route(control::CmRoute& route, const LinkDirectory::Place& place, cons
   route.hop_limit = path.hop_limit;
 }
 
-void fill_path(control::CmRoute& route, const cm::Req& req, const control::Link&) {
+void fill_path(protocol::CmRoute& route, const cm::Req& req, const agent_client::Link&) {
   route.path_mtu = req.path_mtu;
   route.packet_life_time = life_time_of(req.primary.local_ack_timeout);
 }
-void fill_path(control::CmRoute& route, const cm::SidrReq&, const control::Link& link) {
-  route.path_mtu = control::path_mtu_of(link.mtu);
+void fill_path(protocol::CmRoute& route, const cm::SidrReq&, const agent_client::Link& link) {
+  route.path_mtu = agent_client::path_mtu_of(link.mtu);
 }
 
 }  // namespace

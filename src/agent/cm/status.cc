@@ -9,7 +9,11 @@
 namespace verbena::agent {
 namespace {
 
-void count(control::CmStatus& status, const CmIdentifier& id, const cm::Manager& manager) {
+static_assert(protocol::kConnectionStates == cm::kStates);
+static_assert(protocol::kConnectionMads == cm::kMessageTypes);
+static_assert(protocol::kDatagramDropReasons == cm::kDropReasons);
+
+void count(protocol::CmStatus& status, const CmIdentifier& id, const cm::Manager& manager) {
   ++status.identifiers;
   status.listening += id.listening ? 1 : 0;
   status.resolving += id.resolving != 0 ? 1 : 0;
@@ -23,8 +27,8 @@ uint64_t sum(const cm::Counters::ByMessage& counts) {
 
 }  // namespace
 
-control::CmStatus status_of(CmService& service) {
-  control::CmStatus status{};
+protocol::CmStatus status_of(CmService& service) {
+  protocol::CmStatus status{};
   const cm::Manager& manager = service.manager();
   for (const CmClient* client : service.clients()) {
     for (const auto& [number, id] : client->identifiers()) count(status, *id, manager);

@@ -2,11 +2,11 @@
 #pragma once
 
 #include "agent/cm/service.h"
-#include "control/cm_status.h"
+#include "protocol/connection_status.h"
 
 namespace verbena::agent {
 
 // What the service has counted, and how its identifiers stand now. Looks at each of them: not for every day.
-control::CmStatus status_of(CmService& service);
+protocol::CmStatus status_of(CmService& service);
 
 }  // namespace verbena::agent

@@ -31,7 +31,7 @@ int exec_agent() {
     complain("verbena-agent is not beside this program: is it copied out of its installation?");
     return kFailed;
   }
-  // Who looks at an agent wants to hear of it.
+  // A user who starts an agent in the foreground wants to see what it does.
   setenv("VERBENA_LOG", "info", 0);
   std::string program = installation->agent.string();
   std::string foreground = "--foreground";

@@ -11,13 +11,13 @@ namespace verbena::tools {
 // What `verbena` exits with. `verbena run` exits with its program's own status once the program has started.
 enum ExitStatus : int {
   kDone = 0,
-  kFailed = 1,           // the request was understood and could not be done
+  kFailed = 1,           // the request was understood but failed
   kUsage = 2,            // the command line is wrong
-  kNotExecutable = 126,  // the program is there and does not start; the shells' number for it
+  kNotExecutable = 126,  // the program exists but does not start; the shells' number for it
   kNotFound = 127,       // there is no such program; the shells' number for it
 };
 
-// The words of a command line, cut in two: ours, and for `run` the program's, which are none of our business.
+// The words of a command line, cut in two: ours, and for `run` the program's, which we do not interpret.
 struct Words {
   std::vector<std::string> ours;     // without the command's own name
   std::vector<std::string> program;  // from its name on

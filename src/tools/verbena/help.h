@@ -10,7 +10,7 @@
 
 namespace verbena::tools {
 
-// CLI11 2.1 writes the usage line itself and cannot know what follows a program's name; this says it.
+// CLI11 2.1 writes the usage line itself and cannot know what follows a program's name, so it is given here.
 class HelpWithUsage : public CLI::Formatter {
  public:
   explicit HelpWithUsage(std::string usage) : usage_(std::move(usage)) { column_width(kColumn); }

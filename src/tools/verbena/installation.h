@@ -7,7 +7,7 @@
 
 namespace verbena::tools {
 
-// Where Verbena's own files are, found from where the running program is: the same program works installed
+// Where Verbena's own files are, found from the running program's place: the same program works installed
 // under any prefix and in its build folder.
 struct Installation {
   std::filesystem::path libraries;  // holds libibverbs.so.1 and its siblings

@@ -6,7 +6,7 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
-#include "control/admin.h"
+#include "agent_client/admin.h"
 #include "tools/verbena/commands.h"
 #include "tools/verbena/help.h"
 #include "tools/verbena/installation.h"
@@ -26,28 +26,29 @@ constexpr const char* kLinkExamples =
     "  verbena link add rxe0 type rxe netdev eth0\n"
     "  verbena link del rxe0                    eth0 has no link then until one is added\n"
     "\n"
-    "A user changes the links of his own agent, root those of an agent that serves all.\n";
+    "A user changes the links of their own agent, root those of an agent that serves all.\n";
 
-int report(const control::AdminError& error) {
+int report(const agent_client::AdminError& error) {
   complain("{}", error.text);
   return kFailed;
 }
 
-// Calls `request` with the agent, started if there is none.
+// Calls `request` with the agent; starts one if there is none.
 template <class Request>
 int with_agent(Request request) {
-  control::ConnectOptions options;
+  agent_client::ConnectOptions options;
   if (const auto installation = Installation::of_this_program()) options.agent_program = installation->agent;
-  const auto admin = control::Admin::connect(options);
+  const auto admin = agent_client::Admin::connect(options);
   return admin ? request(**admin) : report(admin.error());
 }
 
 int show(const std::string& name) {
-  return with_agent([&](control::Admin& admin) -> int {
+  return with_agent([&](agent_client::Admin& admin) -> int {
     auto status = admin.status();
     if (!status) return report(status.error());
     if (!name.empty()) {
-      std::erase_if(status->links, [&](const control::LinkStatus& one) { return one.link.name != name; });
+      std::erase_if(status->links,
+                    [&](const agent_client::LinkStatus& one) { return one.link.name != name; });
       if (status->links.empty()) {
         complain("there is no link '{}'; 'verbena link show' names those there are", name);
         return kFailed;
@@ -59,14 +60,14 @@ int show(const std::string& name) {
 }
 
 int add(const LinkAddition& addition) {
-  return with_agent([&](control::Admin& admin) {
+  return with_agent([&](agent_client::Admin& admin) {
     const auto done = admin.add_link(addition.name, addition.netdev);
     return done ? kDone : report(done.error());
   });
 }
 
 int remove(const std::string& name) {
-  return with_agent([&](control::Admin& admin) {
+  return with_agent([&](agent_client::Admin& admin) {
     const auto done = admin.delete_link(name);
     return done ? kDone : report(done.error());
   });

@@ -42,7 +42,7 @@ std::string reached(const CLI::App& verbena) {
   return name;
 }
 
-// CLI11's sentence, or a better one for the words that nothing took.
+// CLI11's sentence, or a better one for words that no command took.
 std::string what_is_wrong(const CLI::App& verbena, const CLI::ParseError& error) {
   const std::vector<std::string> words = verbena.remaining(true);
   if (words.empty())

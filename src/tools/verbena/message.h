@@ -7,7 +7,7 @@
 
 namespace verbena::tools {
 
-// One line on standard error, in the voice of the command: "verbena: ...".
+// One line on standard error, from the command: "verbena: ...".
 template <class... Args>
 void complain(fmt::format_string<Args...> format, Args&&... args) {
   fmt::print(stderr, "verbena: {}\n", fmt::format(format, std::forward<Args>(args)...));

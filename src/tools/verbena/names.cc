@@ -29,7 +29,7 @@ constexpr std::array kStates = {
     Name{IBV_QPS_RTS, "RTS"},     Name{IBV_QPS_SQD, "SQD"},   Name{IBV_QPS_SQE, "SQE"},
     Name{IBV_QPS_ERR, "ERR"},
 };
-constexpr std::array<std::string_view, control::kPortFirstDropReason> kPortCounters = {
+constexpr std::array<std::string_view, protocol::kPortFirstDropReason> kPortCounters = {
     "sent_packets", "sent_bytes", "received_packets", "received_bytes", "send_errors",
 };
 
@@ -61,17 +61,17 @@ std::string gid_as_text(const roce::Address& gid) {
   return text;
 }
 
-std::string guid_as_text(const control::Link& link) {
-  const auto guid = control::guid_of(link);
+std::string guid_as_text(const agent_client::Link& link) {
+  const auto guid = agent_client::guid_of(link);
   return fmt::format("{:02x}{:02x}:{:02x}{:02x}:{:02x}{:02x}:{:02x}{:02x}", guid[0], guid[1], guid[2],
                      guid[3], guid[4], guid[5], guid[6], guid[7]);
 }
 
-std::string mac_as_text(const control::Link& link) {
+std::string mac_as_text(const agent_client::Link& link) {
   return fmt::format("{:02x}", fmt::join(link.mac, ":"));
 }
 
-std::string_view link_state(const control::Link& link) {
+std::string_view link_state(const agent_client::Link& link) {
   return link.up ? "ACTIVE" : "DOWN";
 }
 
@@ -84,8 +84,8 @@ std::string printable(std::string_view text) {
   return result;
 }
 
-std::string link_name_of(const control::AgentStatus& status, const control::QpNumbers& qp) {
-  for (const control::LinkStatus& one : status.links) {
+std::string link_name_of(const agent_client::AgentStatus& status, const agent_client::QpNumbers& qp) {
+  for (const agent_client::LinkStatus& one : status.links) {
     if (one.link.device_index == qp.device_index) return one.link.name;
   }
   return "-";

@@ -5,28 +5,28 @@
 #include <string>
 #include <string_view>
 
-#include "control/admin.h"
+#include "agent_client/admin.h"
 #include "roce/path.h"
 
 namespace verbena::tools {
 
-// Names for the numbers that processes publish. Those numbers are whatever a process wrote; one that means
-// nothing becomes "unknown(7)".
+// Names for the numbers that processes publish. A process may write any number; one without a meaning
+// becomes "unknown(7)".
 std::string qp_type_name(uint32_t type);    // enum ibv_qp_type: "RC"
 std::string qp_state_name(uint32_t state);  // enum ibv_qp_state: "RTS"
 
-// "eth0's" counters of a port beyond the reasons for drops, by control::PortCounter.
+// "eth0's" counters of a port beyond the reasons for drops, by protocol::PortCounter.
 std::string_view port_counter_name(size_t counter);
 
 std::string gid_as_text(const roce::Address& gid);  // as ibv_devinfo -v: ::ffff:192.0.2.1
-std::string guid_as_text(const control::Link& link);
-std::string mac_as_text(const control::Link& link);
-std::string_view link_state(const control::Link& link);  // "ACTIVE" or "DOWN"
+std::string guid_as_text(const agent_client::Link& link);
+std::string mac_as_text(const agent_client::Link& link);
+std::string_view link_state(const agent_client::Link& link);  // "ACTIVE" or "DOWN"
 
-// A string that another process chose, fit for a terminal: control characters become '?'.
+// A string that another process chose, made safe for a terminal: control characters become '?'.
 std::string printable(std::string_view text);
 
 // The name of the link that a QP belongs to; "-" if that link is gone.
-std::string link_name_of(const control::AgentStatus& status, const control::QpNumbers& qp);
+std::string link_name_of(const agent_client::AgentStatus& status, const agent_client::QpNumbers& qp);
 
 }  // namespace verbena::tools

@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "control/client.h"
+#include "agent_client/client.h"
 #include "tools/verbena/commands.h"
 #include "tools/verbena/help.h"
 #include "tools/verbena/installation.h"
@@ -63,7 +63,7 @@ void put_first_in_preload(const fs::path& library) {
   setenv("LD_PRELOAD", preload_with(library, environment("LD_PRELOAD")).c_str(), 1);
 }
 
-// False, and said why, if the libraries cannot be put in front of the system's.
+// False, after a message, if the libraries cannot be put in front of the system's.
 bool prepare_environment(const Installation& installation) {
   if (installation.libraries.string().find_first_of(":;") != std::string::npos) {
     complain("the libraries are in '{}'; the loader cannot take a folder with ':' or ';' in its name",
@@ -80,10 +80,11 @@ bool prepare_environment(const Installation& installation) {
   return true;
 }
 
-// The program starts an agent itself when it needs one; doing it here tells the user what is wrong before a
-// program finds "no devices". Programs that need none still run, so this only warns.
+// The program starts an agent itself when it needs one; starting it here shows the user what is wrong before
+// a program finds "no devices". Programs that need no agent still run, so this only warns.
 void start_agent(const Installation& installation) {
-  const auto client = control::Client::connect({.start_agent = true, .agent_program = installation.agent});
+  const auto client =
+      agent_client::Client::connect({.start_agent = true, .agent_program = installation.agent});
   if (!client) {
     complain(
         "warning: no agent can be started ({}), so programs will find no RDMA device; "

@@ -8,12 +8,12 @@
 
 namespace verbena::tools {
 
-// LD_LIBRARY_PATH for a program under `verbena run`: our libraries first, then what was there. Ours are not
-// named twice, however often `verbena run` is nested.
+// LD_LIBRARY_PATH for a program under `verbena run`: our libraries first, then what was there. Ours are named
+// only once, however often `verbena run` is nested.
 std::string library_path_with(const std::filesystem::path& libraries, std::string_view current);
 
-// LD_PRELOAD likewise. The loader splits it at spaces and colons and knows no quoting, so a preload whose
-// path has one is named by its file name alone, to be found through the library path.
+// The same for LD_PRELOAD. The loader splits it at spaces and colons and knows no quoting, so a preload whose
+// path has one is given by its file name alone, and the loader finds it through the library path.
 std::string preload_with(const std::filesystem::path& preload, std::string_view current);
 
 }  // namespace verbena::tools

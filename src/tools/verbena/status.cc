@@ -6,7 +6,7 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
-#include "control/admin.h"
+#include "agent_client/admin.h"
 #include "tools/verbena/commands.h"
 #include "tools/verbena/help.h"
 #include "tools/verbena/message.h"
@@ -23,13 +23,13 @@ constexpr const char* kExamples =
     "\n"
     "Shows what is there and starts nothing: without a running agent there is nothing to show.\n";
 
-bool no_agent(const control::AdminError& error) {
+bool no_agent(const agent_client::AdminError& error) {
   return error.code == ECONNREFUSED || error.code == ENOENT;
 }
 
 int show(bool json) {
-  std::optional<control::AgentStatus> status;
-  const auto admin = control::Admin::connect({.start_agent = false, .agent_program = {}});
+  std::optional<agent_client::AgentStatus> status;
+  const auto admin = agent_client::Admin::connect({.start_agent = false, .agent_program = {}});
   if (admin) {
     auto answer = (*admin)->status();
     if (!answer) {

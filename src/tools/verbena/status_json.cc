@@ -6,6 +6,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "cm/counters.h"
+#include "cm/parameters.h"
 #include "net/port.h"
 #include "tools/verbena/names.h"
 
@@ -14,18 +16,18 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// By the names that the kernel's files have: {"counters": {"port_xmit_data": 1, ...}, "hw_counters": {...}}.
-void add_counters(Json& link, const control::DeviceCounters& counters) {
-  for (const control::NamedCounter& counter : control::kNamedCounters) {
+// With the names of the kernel's files: {"counters": {"port_xmit_data": 1, ...}, "hw_counters": {...}}.
+void add_counters(Json& link, const agent_client::DeviceCounters& counters) {
+  for (const agent_client::NamedCounter& counter : agent_client::kNamedCounters) {
     const size_t slash = counter.path.find('/');
     link[std::string(counter.path.substr(0, slash))][std::string(counter.path.substr(slash + 1))] =
         counter.value(counters);
   }
 }
 
-Json to_json(const control::LinkStatus& one) {
+Json to_json(const agent_client::LinkStatus& one) {
   Json gids = Json::array();
-  for (const control::GidEntry& entry : one.link.gids) {
+  for (const agent_client::GidEntry& entry : one.link.gids) {
     gids.push_back({{"index", entry.index}, {"gid", gid_as_text(entry.gid)}, {"type", "RoCE v2"}});
   }
   Json link = {
@@ -45,21 +47,21 @@ Json to_json(const control::LinkStatus& one) {
   return link;
 }
 
-Json port_to_json(const control::SlotStatus& slot) {
+Json port_to_json(const agent_client::SlotStatus& slot) {
   Json port = Json::object();
-  for (size_t i = 0; i < control::kPortFirstDropReason; ++i) {
+  for (size_t i = 0; i < protocol::kPortFirstDropReason; ++i) {
     port[std::string(port_counter_name(i))] = slot.port[i];
   }
   Json dropped = Json::object();
   for (size_t i = 0; i < static_cast<size_t>(net::DropReason::kCount); ++i) {
     dropped[net::drop_reason_name(static_cast<net::DropReason>(i))] =
-        slot.port[control::kPortFirstDropReason + i];
+        slot.port[protocol::kPortFirstDropReason + i];
   }
   port["dropped"] = std::move(dropped);
   return port;
 }
 
-Json to_json(const control::AgentStatus& status, const control::QpNumbers& qp) {
+Json to_json(const agent_client::AgentStatus& status, const agent_client::QpNumbers& qp) {
   Json counters = Json::object();
   for (size_t i = 0; i < transport::kQpCounterCount; ++i) {
     counters[transport::qp_counter_name(static_cast<transport::QpCounter>(i))] = qp.counters[i];
@@ -74,9 +76,9 @@ Json to_json(const control::AgentStatus& status, const control::QpNumbers& qp) {
   };
 }
 
-Json to_json(const control::AgentStatus& status, const control::SlotStatus& slot) {
+Json to_json(const agent_client::AgentStatus& status, const agent_client::SlotStatus& slot) {
   Json qps = Json::array();
-  for (const control::QpNumbers& qp : slot.qps) qps.push_back(to_json(status, qp));
+  for (const agent_client::QpNumbers& qp : slot.qps) qps.push_back(to_json(status, qp));
   return {
       {"slot", slot.index},
       {"pid", slot.pid},
@@ -95,7 +97,7 @@ std::string key_of(std::string_view name) {
   return key;
 }
 
-Json to_json(const control::CmStatus& status) {
+Json to_json(const protocol::CmStatus& status) {
   Json connections = Json::object();
   for (size_t i = 0; i < cm::kStates; ++i) {
     connections[cm::state_name(static_cast<cm::State>(i))] = status.connections[i];
@@ -123,7 +125,7 @@ Json to_json(const control::CmStatus& status) {
 
 }  // namespace
 
-std::string status_as_json(const std::optional<control::AgentStatus>& status) {
+std::string status_as_json(const std::optional<agent_client::AgentStatus>& status) {
   Json links = Json::array();
   Json processes = Json::array();
   Json agent;  // null
@@ -134,9 +136,9 @@ std::string status_as_json(const std::optional<control::AgentStatus>& status) {
              {"version", status->version},
              {"wire", status->no_wire_reason.empty()},
              {"no_wire_reason", status->no_wire_reason}};
-    for (const control::LinkStatus& one : status->links) links.push_back(to_json(one));
+    for (const agent_client::LinkStatus& one : status->links) links.push_back(to_json(one));
     connection_management = to_json(status->connection_management);
-    for (const control::SlotStatus& slot : status->slots) processes.push_back(to_json(*status, slot));
+    for (const agent_client::SlotStatus& slot : status->slots) processes.push_back(to_json(*status, slot));
   }
   const Json whole = {{"version", VERBENA_VERSION},
                       {"agent", std::move(agent)},

@@ -4,12 +4,12 @@
 #include <optional>
 #include <string>
 
-#include "control/admin.h"
+#include "agent_client/admin.h"
 
 namespace verbena::tools {
 
 // `verbena status --json`: one JSON object; docs/using.md describes its members. Members are added over time,
 // never taken away. Without an agent "agent" is null and the lists are empty. Always valid UTF-8.
-std::string status_as_json(const std::optional<control::AgentStatus>& status);
+std::string status_as_json(const std::optional<agent_client::AgentStatus>& status);
 
 }  // namespace verbena::tools

@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include "cm/counters.h"
+#include "cm/parameters.h"
 #include "net/port.h"
 #include "tools/verbena/names.h"
 #include "tools/verbena/table.h"
@@ -14,22 +16,22 @@ std::string number(uint64_t value) {
   return fmt::format("{}", value);
 }
 
-std::string gids_as_text(const control::AgentStatus& status) {
+std::string gids_as_text(const agent_client::AgentStatus& status) {
   Table table({"LINK", "GID", "", "TYPE"});
-  for (const control::LinkStatus& one : status.links) {
-    for (const control::GidEntry& entry : one.link.gids) {
+  for (const agent_client::LinkStatus& one : status.links) {
+    for (const agent_client::GidEntry& entry : one.link.gids) {
       table.add({one.link.name, number(entry.index), gid_as_text(entry.gid), "RoCE v2"});
     }
   }
   return table.empty() ? "No link has a GID.\n" : table.text();
 }
 
-// By their names in /sys; only what has happened.
-std::string link_counters_as_text(const control::AgentStatus& status) {
+// By their names in /sys; only counts that are not zero.
+std::string link_counters_as_text(const agent_client::AgentStatus& status) {
   std::string text;
-  for (const control::LinkStatus& one : status.links) {
+  for (const agent_client::LinkStatus& one : status.links) {
     std::string counted;
-    for (const control::NamedCounter& counter : control::kNamedCounters) {
+    for (const agent_client::NamedCounter& counter : agent_client::kNamedCounters) {
       const uint64_t value = counter.value(one.counters);
       if (value) counted += fmt::format(" {} {}", counter.path.substr(counter.path.find('/') + 1), value);
     }
@@ -38,14 +40,14 @@ std::string link_counters_as_text(const control::AgentStatus& status) {
   return text.empty() ? text : "\nCounters\n" + text;
 }
 
-// Only what has happened: a line of zeros tells nothing.
-std::string port_as_text(const control::SlotStatus& slot) {
+// Only counts that are not zero: a line of zeros says nothing.
+std::string port_as_text(const agent_client::SlotStatus& slot) {
   std::string text;
-  for (size_t i = 0; i < control::kPortFirstDropReason; ++i) {
+  for (size_t i = 0; i < protocol::kPortFirstDropReason; ++i) {
     if (slot.port[i]) text += fmt::format(" {} {}", port_counter_name(i), slot.port[i]);
   }
   for (size_t i = 0; i < static_cast<size_t>(net::DropReason::kCount); ++i) {
-    const uint64_t dropped = slot.port[control::kPortFirstDropReason + i];
+    const uint64_t dropped = slot.port[protocol::kPortFirstDropReason + i];
     if (dropped) {
       text += fmt::format(" dropped_{} {}", net::drop_reason_name(static_cast<net::DropReason>(i)), dropped);
     }
@@ -53,7 +55,7 @@ std::string port_as_text(const control::SlotStatus& slot) {
   return text.empty() ? text : fmt::format("  packets:{}\n", text);
 }
 
-std::string counters_as_text(const control::QpNumbers& qp) {
+std::string counters_as_text(const agent_client::QpNumbers& qp) {
   std::string text;
   for (size_t i = 0; i < transport::kQpCounterCount; ++i) {
     if (!qp.counters[i]) continue;
@@ -64,12 +66,12 @@ std::string counters_as_text(const control::QpNumbers& qp) {
   return text;
 }
 
-std::string process_as_text(const control::AgentStatus& status, const control::SlotStatus& slot) {
+std::string process_as_text(const agent_client::AgentStatus& status, const agent_client::SlotStatus& slot) {
   std::string text = fmt::format("Process {} ({}), user {}, slot {}{}\n", slot.pid, printable(slot.program),
                                  slot.uid, slot.index, slot.has_wire ? "" : ", without a wire");
   text += port_as_text(slot);
   Table table({"QP", "TYPE", "STATE", "LINK", "PEER", "COUNTERS"});
-  for (const control::QpNumbers& qp : slot.qps) {
+  for (const agent_client::QpNumbers& qp : slot.qps) {
     table.add({fmt::format("{:#08x}", qp.qpn), qp_type_name(qp.type), qp_state_name(qp.state),
                printable(link_name_of(status, qp)),
                qp.remote_qpn ? fmt::format("{:#08x}", qp.remote_qpn) : "-", counters_as_text(qp)});
@@ -77,8 +79,8 @@ std::string process_as_text(const control::AgentStatus& status, const control::S
   return text + (table.empty() ? "  no queue pairs\n" : table.text(2));
 }
 
-// What there is, and what has happened; nothing at all while nobody has connected.
-std::string connections_as_text(const control::CmStatus& status) {
+// What exists, and what has happened; empty as long as nobody has connected.
+std::string connections_as_text(const protocol::CmStatus& status) {
   std::string now;
   const auto add = [](std::string& to, std::string_view name, uint64_t value) {
     if (value != 0) to += fmt::format("{}{} {}", to.empty() ? "" : ", ", name, value);
@@ -116,9 +118,9 @@ std::string connections_as_text(const control::CmStatus& status) {
 
 }  // namespace
 
-std::string links_as_text(const control::AgentStatus& status) {
+std::string links_as_text(const agent_client::AgentStatus& status) {
   Table table({"LINK", "NETDEV", "STATE", "MTU", "GIDS", "WIRE"});
-  for (const control::LinkStatus& one : status.links) {
+  for (const agent_client::LinkStatus& one : status.links) {
     table.add({one.link.name, one.link.netdev, std::string(link_state(one.link)), number(one.link.mtu),
                number(one.link.gids.size()), one.wire});
   }
@@ -126,7 +128,7 @@ std::string links_as_text(const control::AgentStatus& status) {
   return table.text();
 }
 
-std::string status_as_text(const control::AgentStatus& status) {
+std::string status_as_text(const agent_client::AgentStatus& status) {
   std::string text =
       fmt::format("Agent {} (verbena {}), user {}\n", status.pid, printable(status.version), status.uid);
   text += status.no_wire_reason.empty() ? "Wire: UDP port 4791\n"
@@ -136,7 +138,7 @@ std::string status_as_text(const control::AgentStatus& status) {
   text += link_counters_as_text(status);
   text += connections_as_text(status.connection_management);
   if (status.slots.empty()) text += "\nNo process uses Verbena.\n";
-  for (const control::SlotStatus& slot : status.slots) text += '\n' + process_as_text(status, slot);
+  for (const agent_client::SlotStatus& slot : status.slots) text += '\n' + process_as_text(status, slot);
   return text;
 }
 

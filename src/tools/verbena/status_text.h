@@ -3,13 +3,13 @@
 
 #include <string>
 
-#include "control/admin.h"
+#include "agent_client/admin.h"
 
 namespace verbena::tools {
 
 // What `verbena link show` and `verbena status` print. The text is for people and may change; programs read
 // the JSON.
-std::string links_as_text(const control::AgentStatus& status);
-std::string status_as_text(const control::AgentStatus& status);
+std::string links_as_text(const agent_client::AgentStatus& status);
+std::string status_as_text(const agent_client::AgentStatus& status);
 
 }  // namespace verbena::tools

@@ -7,9 +7,9 @@
 
 /*
  * A stand-in for a vendor's library: perftest, UCX, libfabric and pyverbs are linked to it whether or not
- * there is such a device. Every function says "not my device", by what kind of value it returns; a test holds
+ * there is such a device. Every function says "not my device", by the kind of value it returns; a test checks
  * the kinds against the vendor's header. Arguments are not read; in the C calling conventions the caller
- * takes them back.
+ * removes them.
  */
 #define STAND_IN __attribute__((visibility("default")))
 

@@ -8,10 +8,10 @@
 
 #include <gtest/gtest.h>
 
-#include "control/status_page.h"
 #include "engine/engine_thread.h"
 #include "engine/support/queue_port.h"
 #include "memory/guarded.h"
+#include "protocol/status_page.h"
 #include "transport/rc.h"
 
 namespace verbena::engine {
@@ -147,7 +147,7 @@ class Host : public queues::CompletionListener, private transport::QpEventListen
   void on_overflow() override { ADD_FAILURE() << "completion queue overflow"; }
   void on_qp_event(ibv_event_type) override {}
 
-  std::unique_ptr<control::StatusPage> status_ = std::make_unique<control::StatusPage>();
+  std::unique_ptr<protocol::StatusPage> status_ = std::make_unique<protocol::StatusPage>();
   memory::Region region_;
   std::unique_ptr<EngineThread> engine_;
 };

@@ -10,10 +10,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "control/status_page.h"
 #include "engine/shard.h"
 #include "engine/support/queue_port.h"
 #include "engine/support/scripted_qp.h"
+#include "protocol/status_page.h"
 
 namespace verbena::engine {
 
@@ -108,7 +108,7 @@ class ShardTest : public testing::Test {
     return port->counters().dropped[static_cast<size_t>(reason)];
   }
 
-  std::unique_ptr<control::StatusPage> status = std::make_unique<control::StatusPage>();
+  std::unique_ptr<protocol::StatusPage> status = std::make_unique<protocol::StatusPage>();
   PacketQueue sent_packets;
   PacketQueue arriving_packets;
   QueuePort* port = nullptr;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The program runs in the kernel, on the socket pair of a test: what arrives is what it let pass. There is no
-// packet socket here and no privilege; the kernel takes no VLAN tag out of what such a socket carries.
+// packet socket here and no privilege; the kernel removes no VLAN tag from what such a socket carries.
 #include "net/packet/flow_filter.h"
 
 #include <list>
@@ -41,7 +41,7 @@ class Filtered {
   }
 
   bool lets_pass(const Frame& frame) {
-    // What the filter drops is a failed send here, or one that nothing comes of.
+    // When the filter drops a frame, the send fails here, or nothing arrives.
     (void)::send(from_.get(), frame.data(), frame.size(), 0);
     std::byte buffer[2048];
     const ssize_t got = ::recv(to_.get(), buffer, sizeof buffer, 0);
@@ -74,7 +74,7 @@ TEST(FlowFilter, WithoutRulesNothingPasses) {
   EXPECT_FALSE(filtered.lets_pass(ethernet::testing::udp4()));
 }
 
-TEST(FlowFilter, DefaultsLetPassWhatTheyAreFor) {
+TEST(FlowFilter, DefaultRulesLetTheirFramesPass) {
   SteeringRule all, multicast;
   all.kind = RuleKind::kAllDefault;
   multicast.kind = RuleKind::kMulticastDefault;
@@ -92,7 +92,7 @@ TEST(FlowFilter, DefaultsLetPassWhatTheyAreFor) {
   EXPECT_FALSE(filtered.lets_pass(Frame(13))) << "no frame";
 }
 
-// What the table steers anywhere passes, and nothing else: over random frames and rules that nearly match.
+// Only what the table steers to a rule passes: over random frames and rules that nearly match.
 TEST(FlowFilter, PassesWhatTheTableWants) {
   const uint64_t seed = 91'011;
   SCOPED_TRACE(seed);

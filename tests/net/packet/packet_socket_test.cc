@@ -59,7 +59,7 @@ class PacketSocketTest : public ::testing::Test {
     return socket.send();
   }
 
-  // Frames of ours, by their ether type or port, until there are as many.
+  // Our own frames, by their ether type or port, until there are that many.
   static std::vector<Frame> receive(PacketSocket& socket, size_t count,
                                     const std::function<bool(const Frame&)>& ours, Collector* all = nullptr) {
     std::vector<Frame> found;
@@ -86,7 +86,7 @@ class PacketSocketTest : public ::testing::Test {
     return headers && headers->key.destination_port == byteswap(port);
   }
 
-  // By the kernel of host a, to host b.
+  // Sent by the kernel of host a, to host b.
   void send_datagram(uint16_t port) {
     const InNamespace in(hosts_->a);
     const UniqueFd udp(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
@@ -156,9 +156,9 @@ TEST_F(PacketSocketTest, VlanTagStaysInTheFrame) {
   EXPECT_THAT(receive(*b_, 2, is_test_frame), ::testing::ElementsAre(frame, twice));
 }
 
-// What steering wants and what the kernel's filter lets pass are the same for tagged frames, too, whose
-// outermost tag the kernel has taken out when the filter looks.
-TEST_F(PacketSocketTest, FilterSeesTheTagThatTheKernelTookOut) {
+// The kernel's filter lets pass what steering wants for tagged frames, too, although the kernel has removed
+// their outermost tag before the filter sees them.
+TEST_F(PacketSocketTest, FilterSeesTheTagThatTheKernelRemoved) {
   ethernet::SteeringRule rule;
   rule.value.vlan_tag = byteswap(uint16_t{100});
   rule.mask.vlan_tag = byteswap(uint16_t{0xfff});
@@ -201,7 +201,7 @@ TEST_F(PacketSocketTest, SaysHowManyWentBeforeABadOne) {
   EXPECT_THAT(receive(*b_, 2, is_test_frame), ::testing::ElementsAre(good, good));
 }
 
-TEST_F(PacketSocketTest, FramesOfADeviceThatIsDownAreLost) {
+TEST_F(PacketSocketTest, LosesFramesWhenTheDeviceIsDown) {
   const InNamespace in(hosts_->a);
   testing::run("ip link set veth-a down");
   EXPECT_EQ(send(*a_, test_frame(80)).frames, 1u);
@@ -209,10 +209,10 @@ TEST_F(PacketSocketTest, FramesOfADeviceThatIsDownAreLost) {
   while (a_->receive(leftovers, 64) > 0) {
   }
   EXPECT_EQ(send(*a_, test_frame(80)).frames, 1u);
-  EXPECT_EQ(a_->receive(leftovers, 64), 0u) << "news of the device is no frame";
+  EXPECT_EQ(a_->receive(leftovers, 64), 0u) << "an event of the device is no frame";
 }
 
-TEST_F(PacketSocketTest, DoesNotHearItself) {
+TEST_F(PacketSocketTest, DoesNotReceiveItsOwnFrames) {
   send(*a_, test_frame(80));
   ASSERT_EQ(receive(*b_, 1, is_test_frame).size(), 1u);
   Collector heard;
@@ -220,7 +220,7 @@ TEST_F(PacketSocketTest, DoesNotHearItself) {
   for (const Frame& frame : heard.frames) EXPECT_FALSE(is_test_frame(frame));
 }
 
-TEST_F(PacketSocketTest, OthersOnTheDeviceHearItsRawFramesAndNotTheKernels) {
+TEST_F(PacketSocketTest, OthersOnTheDeviceSeeItsRawFramesButNotTheKernels) {
   const auto other = open(hosts_->a, "veth-a");
   ethernet::SteeringRule all;
   all.kind = ethernet::RuleKind::kAllDefault;
@@ -241,8 +241,8 @@ TEST_F(PacketSocketTest, OthersOnTheDeviceHearItsRawFramesAndNotTheKernels) {
   }
 }
 
-// A frame that the kernel of a host sends as one and leaves to the device to cut and to sum.
-TEST_F(PacketSocketTest, CutsAndSumsWhatTheKernelLeftToTheDevice) {
+// A frame that a host's kernel sends whole and leaves to the device to cut and to checksum.
+TEST_F(PacketSocketTest, CutsAndChecksumsWhatTheKernelLeftToTheDevice) {
   constexpr uint16_t kPort = 7777;
   constexpr int kSegment = 1000;
   {
@@ -264,7 +264,7 @@ TEST_F(PacketSocketTest, CutsAndSumsWhatTheKernelLeftToTheDevice) {
   }
 }
 
-TEST_F(PacketSocketTest, SaysThatTheKernelMadeTheChecksum) {
+TEST_F(PacketSocketTest, ReportsThatTheKernelMadeTheChecksum) {
   constexpr uint16_t kPort = 7778;
   send_datagram(kPort);
   Collector all;
@@ -287,7 +287,7 @@ TEST_F(PacketSocketTest, LoopbackGivesEachFrameOnce) {
   EXPECT_THAT(receive(*lo, 2, is_test_frame), ::testing::ElementsAre(test_frame(80), test_frame(90)));
 }
 
-TEST_F(PacketSocketTest, OnlyEthernetWillDo) {
+TEST_F(PacketSocketTest, RefusesDevicesOtherThanEthernet) {
   const InNamespace in(hosts_->a);
   testing::run("ip tuntap add mode tun name tunnel");
   const auto refused = PacketSocket::open(::if_nametoindex("tunnel"));

@@ -147,7 +147,7 @@ TEST_F(SimulatedNetworkTest, NeverDeliversWhatItCorrupted) {
   network.conditions().corruption = 1'000'000;
   send_many(10'000);
   run();
-  // What is left are packets whose reserved byte alone was hit: the ICRC does not cover it.
+  // The rest are packets in which only the reserved byte was hit: the ICRC does not cover it.
   expect_intact();
   EXPECT_LT(arrived.size(), 10'000u / 20);
   const uint64_t bad = to.counters().dropped[static_cast<size_t>(DropReason::kBadIcrc)];
@@ -167,7 +167,7 @@ TEST_F(SimulatedNetworkTest, LimitsTheRateAndLosesWhatDoesNotFitTheQueue) {
   EXPECT_NEAR(took.count(), static_cast<double>(arrived.size()), 0.1);
 }
 
-TEST_F(SimulatedNetworkTest, IsBusyNowAndThen) {
+TEST_F(SimulatedNetworkTest, IsBusySometimes) {
   network.conditions().busy = 500'000;
   uint32_t busy = 0;
   for (uint32_t psn = 0; psn < 1000; ++psn) busy += send(psn, {}) == transport::SendStatus::kBusy ? 1 : 0;

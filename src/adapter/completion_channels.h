@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <memory>
+
+#include <infiniband/verbs.h>
+
+#include "adapter/object_table.h"
+#include "adapter/open_device.h"
+#include "queues/event_channel.h"
+
+namespace verbena::adapter {
+
+struct CompChannel : ibv_comp_channel {
+  static CompChannel& of(ibv_comp_channel* channel) { return *static_cast<CompChannel*>(channel); }
+
+  // Completion queues tell of their events here. Programs may read the count, so it is the C struct's.
+  void add_user() { std::atomic_ref(refcnt).fetch_add(1); }
+  void remove_user() { std::atomic_ref(refcnt).fetch_sub(1); }
+  bool has_users() { return std::atomic_ref(refcnt).load() != 0; }
+
+  ListHook owned;
+  std::unique_ptr<queues::EventChannel> events;
+};
+
+// The completion channels of a context.
+class CompletionChannels {
+ public:
+  explicit CompletionChannels(OpenDevice& device) : device_(device) {}
+
+  Result<ibv_comp_channel*> create();
+  int destroy(ibv_comp_channel* channel);
+
+ private:
+  OpenDevice& device_;
+  ObjectTable<CompChannel> table_;
+};
+
+}  // namespace verbena::adapter

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "adapter/completion_queues.h"
+
+#include "adapter/extended_polling.h"
+#include "adapter/limits.h"
+
+namespace verbena::adapter {
+
+Cq::Cq(OpenDevice& device)
+    : ibv_cq_ex{},
+      owner(device),
+      account(mutex, cond),
+      async_events(kCqEvents, {.element = {.cq = abi()}, .event_type = {}}, &async_events_taken) {}
+
+// All four come from within the shard, which completes requests, or from modify_cq(): under the shard's lock.
+
+void Cq::on_completion_event() {
+  if (moderation != Duration::zero()) owner.shard().cancel_alarm(*this);
+  if (comp_channel != nullptr) comp_channel->events->post(*this);
+}
+
+void Cq::on_overflow() {
+  async_events.post(IBV_EVENT_CQ_ERR, owner.events());
+}
+
+void Cq::on_event_held() {
+  owner.shard().set_alarm(*this, moderation);
+}
+
+void Cq::on_alarm() {
+  queue->release_event();
+}
+
+Result<ibv_cq*> CompletionQueues::create(int cqe, void* cq_context, ibv_comp_channel* channel,
+                                         int comp_vector) {
+  ibv_cq_init_attr_ex attr{};
+  attr.cqe = static_cast<uint32_t>(cqe);  // a negative one is too large
+  attr.cq_context = cq_context;
+  attr.channel = channel;
+  attr.comp_vector = static_cast<uint32_t>(comp_vector);
+  auto cq = make(attr);
+  if (!cq) return tl::unexpected(cq.error());
+  return (*cq)->abi();
+}
+
+Result<ibv_cq_ex*> CompletionQueues::create_ex(const ibv_cq_init_attr_ex& attr) {
+  constexpr uint32_t kUnderstood = IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD;
+  constexpr uint32_t kFlags = IBV_CREATE_CQ_ATTR_SINGLE_THREADED | IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN;
+  ibv_cq_init_attr_ex asked = attr;
+  if ((asked.comp_mask & ~kUnderstood) != 0) return fail(EOPNOTSUPP);
+  if ((asked.comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS) == 0) asked.flags = 0;
+  if ((asked.flags & ~kFlags) != 0 || (asked.wc_flags & ~kReadableFields) != 0) return fail(EOPNOTSUPP);
+  if ((asked.comp_mask & IBV_CQ_INIT_ATTR_MASK_PD) == 0) {
+    asked.parent_domain = nullptr;
+  } else if (!device_.made(asked.parent_domain) || Pd::of(asked.parent_domain).parent_of == nullptr) {
+    return fail(EINVAL);
+  }
+  auto cq = make(asked);
+  if (!cq) return tl::unexpected(cq.error());
+  fill_extended_polling(**cq, asked.wc_flags);
+  return *cq;
+}
+
+Result<Cq*> CompletionQueues::make(const ibv_cq_init_attr_ex& attr) {
+  if (device_.is_gone()) return fail(EIO);
+  if (attr.cqe < 1 || attr.cqe > uint32_t{kMaxCqe} || attr.comp_vector >= uint32_t{kCompletionVectors})
+    return fail(EINVAL);
+  ibv_comp_channel* channel = attr.channel;
+  if (channel != nullptr && !device_.made(channel)) return fail(EINVAL);
+  queues::CompletionQueue::Options options;
+  options.device_clock = (attr.wc_flags & IBV_WC_EX_WITH_COMPLETION_TIMESTAMP) != 0;
+  options.wall_clock = (attr.wc_flags & IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK) != 0;
+  options.single_threaded = (attr.flags & IBV_CREATE_CQ_ATTR_SINGLE_THREADED) != 0;
+  options.ignore_overrun = (attr.flags & IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN) != 0;
+  auto made = table_.make(device_);
+  if (!made) return tl::unexpected(made.error());
+  std::unique_ptr<Cq> cq = std::move(*made);
+  if (attr.parent_domain != nullptr) {
+    cq->parent_domain = &Pd::of(attr.parent_domain);
+    options.memory = cq->parent_domain->memory.get();
+    options.single_threaded |= cq->parent_domain->thread != nullptr;
+  }
+  auto queue = queues::CompletionQueue::create(attr.cqe, cq.get(), options);
+  if (!queue) return tl::unexpected(queue.error());
+  cq->queue = std::move(*queue);
+  cq->context = device_.context();
+  cq->channel = channel;
+  cq->cq_context = attr.cq_context;
+  cq->handle = device_.next_handle();
+  cq->cqe = static_cast<int>(cq->queue->capacity());
+  if (cq->parent_domain != nullptr) ++cq->parent_domain->users;
+  if (channel != nullptr) {
+    cq->comp_channel = &CompChannel::of(channel);
+    cq->comp_channel->add_user();
+  }
+  return table_.add(std::move(cq));
+}
+
+int CompletionQueues::resize(ibv_cq* cq, int cqe) {
+  if (cqe < 1 || cqe > kMaxCqe) return EINVAL;
+  Cq& object = Cq::of(cq);
+  if (auto resized = object.queue->resize(static_cast<uint32_t>(cqe)); !resized) return resized.error().code;
+  cq->cqe = static_cast<int>(object.queue->capacity());
+  return 0;
+}
+
+// A count and a period, or the event is not held back at all, as with hardware.
+int CompletionQueues::modify(ibv_cq* cq, const ibv_modify_cq_attr& attr) {
+  if (attr.attr_mask == 0) return EINVAL;
+  if ((attr.attr_mask & ~uint32_t{IBV_CQ_ATTR_MODERATE}) != 0) return EOPNOTSUPP;
+  const ibv_moderate_cq& wanted = attr.moderate;
+  const bool holds = wanted.cq_count > 1 && wanted.cq_period > 0;
+  Cq& object = Cq::of(cq);
+  device_.shard().exclusively([&] {
+    object.queue->moderate(holds ? wanted.cq_count : 0);
+    object.moderation = holds ? std::chrono::microseconds(wanted.cq_period) : Duration::zero();
+  });
+  return 0;
+}
+
+int CompletionQueues::destroy(ibv_cq* abi_cq) {
+  Cq& cq = Cq::of(abi_cq);
+  if (cq.users.load() != 0) return EBUSY;
+  withdraw_events(cq);
+  // Events that the application holds must come back first (ibv_get_cq_event(3)).
+  cq.account.await(cq.comp_events_completed, cq.comp_events_taken);
+  cq.account.await(cq.async_events_completed, cq.async_events_taken);
+  if (cq.comp_channel != nullptr) cq.comp_channel->remove_user();
+  Pd* const domain = cq.parent_domain;
+  table_.destroy(cq);  // its ring goes back to the domain's allocator
+  if (domain != nullptr) --domain->users;
+  return 0;
+}
+
+void CompletionQueues::withdraw_events(Cq& cq) {
+  if (device_.inherited()) return;  // the counts in the descriptors are our parent's
+  if (cq.moderation != Duration::zero())
+    device_.shard().exclusively([&] { device_.shard().cancel_alarm(cq); });
+  if (cq.comp_channel != nullptr) cq.comp_channel->events->withdraw(cq);
+  cq.async_events.withdraw(device_.events());
+}
+
+// ---- their events
+
+int CompletionQueues::get_event(ibv_comp_channel* channel, ibv_cq** cq, void** cq_context) {
+  const auto taken = CompChannel::of(channel).events->take([&](queues::EventSource& source) {
+    Cq& found = Cq::of(source);
+    ++found.comp_events_taken;
+    *cq = found.abi();
+    *cq_context = found.cq_context;
+  });
+  return taken ? 0 : taken.error().code;
+}
+
+void CompletionQueues::acknowledge_events(ibv_cq* cq, unsigned count) {
+  Cq::of(cq).account.acknowledge(cq->comp_events_completed, count);
+}
+
+}  // namespace verbena::adapter

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <memory>
+
+#include <infiniband/verbs.h>
+
+#include "adapter/async_events.h"
+#include "adapter/completion_channels.h"
+#include "adapter/event_account.h"
+#include "adapter/limits.h"
+#include "adapter/object_table.h"
+#include "adapter/open_device.h"
+#include "adapter/protection_domains.h"
+#include "queues/completion_queue.h"
+
+namespace verbena::adapter {
+
+// The C struct is an ibv_cq_ex, whose first part is an ibv_cq.
+struct Cq : ibv_cq_ex, queues::EventSource, queues::CompletionListener, engine::Alarm {
+  explicit Cq(OpenDevice& device);
+  static Cq& of(ibv_cq* cq) { return *static_cast<Cq*>(reinterpret_cast<ibv_cq_ex*>(cq)); }
+  static Cq& of(queues::EventSource& source) { return static_cast<Cq&>(source); }
+  ibv_cq* abi() { return reinterpret_cast<ibv_cq*>(static_cast<ibv_cq_ex*>(this)); }
+
+  void on_completion_event() override;
+  void on_overflow() override;
+  void on_event_held() override;
+  void on_alarm() override;
+
+  OpenDevice& owner;
+  ListHook owned;
+  ObjectLimit::Place place;
+  EventAccount account;
+  // Events handed to the application; the ones it acknowledged are counted in the C struct.
+  std::atomic<uint32_t> comp_events_taken{0};
+  std::atomic<uint32_t> async_events_taken{0};
+  AsyncEvents<kCqEvents.size()> async_events;
+  CompChannel* comp_channel = nullptr;
+  Pd* parent_domain = nullptr;
+  std::unique_ptr<queues::CompletionQueue> queue;
+  const queues::Completion* current = nullptr;  // of the batch that is being polled
+  Duration moderation{0};                       // how long an event is held back; under the shard's lock
+  std::atomic<uint32_t> users{0};               // QPs, each counted for each of its two roles
+};
+
+// The completion queues of a context.
+class CompletionQueues {
+ public:
+  explicit CompletionQueues(OpenDevice& device) : device_(device) {}
+  ~CompletionQueues() {
+    table_.destroy_all([&](Cq& cq) { withdraw_events(cq); });
+  }
+
+  Result<ibv_cq*> create(int cqe, void* cq_context, ibv_comp_channel* channel, int comp_vector);
+  Result<ibv_cq_ex*> create_ex(const ibv_cq_init_attr_ex& attr);
+  int resize(ibv_cq* cq, int cqe);
+  int modify(ibv_cq* cq, const ibv_modify_cq_attr& attr);
+  int destroy(ibv_cq* cq);
+
+  // Blocks unless the channel's descriptor is O_NONBLOCK.
+  static int get_event(ibv_comp_channel* channel, ibv_cq** cq, void** cq_context);
+  static void acknowledge_events(ibv_cq* cq, unsigned count);
+
+ private:
+  Result<Cq*> make(const ibv_cq_init_attr_ex& attr);
+  // What the application was not told of yet it will not be told.
+  void withdraw_events(Cq& cq);
+
+  OpenDevice& device_;
+  ObjectTable<Cq> table_{object_limits().cqs};
+};
+
+}  // namespace verbena::adapter

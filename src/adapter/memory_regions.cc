@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "adapter/memory_regions.h"
+
+#include "adapter/device_memory.h"
+#include "adapter/limits.h"
+#include "adapter/protection_domains.h"
+#include "memory/dma_buf.h"
+#include "memory/guarded.h"
+#include "memory/placement.h"
+
+namespace verbena::adapter {
+namespace {
+
+using Kind = Registration::Kind;
+
+constexpr unsigned kUserAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
+                                 IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND | IBV_ACCESS_ZERO_BASED |
+                                 IBV_ACCESS_ON_DEMAND | IBV_ACCESS_HUGETLB | memory::kFlushGlobal;
+constexpr unsigned kDmaBufAccess =
+    IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
+constexpr unsigned kDeviceMemoryAccess = kDmaBufAccess | IBV_ACCESS_ZERO_BASED;
+constexpr unsigned kWritesRemotely = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
+// What a dma-buf's place and its addresses must agree in, whatever the pages of this machine.
+constexpr uint64_t kPageOffset = 4095;
+
+// Implicit on-demand paging: all addresses there are (ibv_reg_mr(3)).
+bool is_implicit(const void* addr, size_t length, unsigned access) {
+  return (access & IBV_ACCESS_ON_DEMAND) != 0 && addr == nullptr && length == SIZE_MAX;
+}
+
+// Where user memory lies and how it is counted.
+struct Translation {
+  void* addr;
+  size_t length;
+  uint64_t iova;
+};
+
+// The rights that a registration may ask for: 0, or the errno value that says why not. As
+// ib_check_mr_access(): what peers may write the owner may, too. Rights that a device may ignore, of which
+// relaxed ordering is one, are ignored.
+int check_access(unsigned access, unsigned known) {
+  if ((access & ~(known | IBV_ACCESS_OPTIONAL_RANGE)) != 0) return EINVAL;
+  if ((access & kWritesRemotely) != 0 && (access & IBV_ACCESS_LOCAL_WRITE) == 0) return EINVAL;
+  return 0;
+}
+
+// What a registration of user memory must be, to be allowed. Pages of on-demand regions come and go as they
+// like; a fault is an error of whoever has caused it then.
+Result<void> check_user_memory(const Translation& to, unsigned access) {
+  if (const int error = check_access(access, kUserAccess); error != 0) return fail(error);
+  if (to.length == 0) return fail(EINVAL);
+  if (is_implicit(to.addr, to.length, access)) {
+    return (access & IBV_ACCESS_HUGETLB) != 0 || to.iova != 0 ? Result<void>(fail(EINVAL)) : Result<void>();
+  }
+  if ((access & IBV_ACCESS_ON_DEMAND) == 0) {
+    return memory::check_pages(to.addr, to.length, (access & IBV_ACCESS_LOCAL_WRITE) != 0);
+  }
+  const bool wraps = to.length - 1 > UINTPTR_MAX - reinterpret_cast<uintptr_t>(to.addr);
+  return wraps ? Result<void>(fail(EINVAL)) : Result<void>();
+}
+
+void translate(memory::Region& region, const Translation& to, unsigned access) {
+  region.base = static_cast<std::byte*>(to.addr);
+  region.iova = (access & IBV_ACCESS_ZERO_BASED) != 0 ? 0 : to.iova;
+  region.length = to.length;
+}
+
+Kind kind_of(unsigned access) {
+  return (access & IBV_ACCESS_ON_DEMAND) != 0 ? Kind::kOnDemand : Kind::kUser;
+}
+
+}  // namespace
+
+ibv_mr* MemoryRegions::add(std::unique_ptr<Mr> mr, std::shared_ptr<Registration> registration, ibv_pd* pd,
+                           void* addr, uint32_t handle) {
+  const memory::Region& region = registration->region;
+  mr->context = device_.context();
+  mr->pd = pd;
+  mr->addr = addr;
+  mr->length = region.length;
+  mr->handle = handle;
+  mr->lkey = region.key;
+  mr->rkey = registration->kind == Kind::kNull ? 0 : region.key;  // ibv_alloc_null_mr(3)
+  mr->registration = std::move(registration);
+  return table_.add(std::move(mr));
+}
+
+Result<ibv_mr*> MemoryRegions::enter(std::shared_ptr<Registration> registration, ibv_pd* pd, void* addr) {
+  auto mr = table_.make();
+  if (!mr) return tl::unexpected(mr.error());
+  if (auto entered = registration->enter(); !entered) return tl::unexpected(entered.error());
+  return add(std::move(*mr), std::move(registration), pd, addr, device_.next_handle());
+}
+
+Result<ibv_mr*> MemoryRegions::reg(ibv_pd* pd, void* addr, size_t length, uint64_t iova, unsigned access) {
+  if (device_.is_gone()) return fail(EIO);
+  const Translation to{addr, length, iova};
+  if (auto checked = check_user_memory(to, access); !checked) return tl::unexpected(checked.error());
+  // Again, because the application may have put handlers of its own over ours since.
+  memory::install_fault_guard();
+  auto registration = std::make_shared<Registration>(device_.shard(), kind_of(access), Pd::of(pd).state);
+  translate(registration->region, to, access);
+  registration->region.access = access;
+  return enter(std::move(registration), pd, addr);
+}
+
+// Keeps the keys, as rxe does and mlx5 where it can. What is not changed is checked again with what is: new
+// rights must hold in the old memory.
+int MemoryRegions::rereg(ibv_mr* mr, int flags, ibv_pd* pd, void* addr, size_t length, int access) {
+  Registration& registration = *Mr::of(mr).registration;
+  memory::Region& region = registration.region;
+  if (device_.is_gone()) return EIO;
+  if (flags == 0 || Mr::of(mr).imported) return EINVAL;
+  const bool moves = (flags & IBV_REREG_MR_CHANGE_TRANSLATION) != 0;
+  const bool changes_pd = (flags & IBV_REREG_MR_CHANGE_PD) != 0;
+  if (registration.kind == Kind::kNull || registration.kind == Kind::kDeviceMemory) return EINVAL;
+  if (registration.kind == Kind::kDmaBuf && moves) return EOPNOTSUPP;
+  if (changes_pd && !device_.made(pd)) return EINVAL;
+
+  const unsigned rights =
+      (flags & IBV_REREG_MR_CHANGE_ACCESS) != 0 ? static_cast<unsigned>(access) : region.access;
+  Translation to{region.base, region.length, region.iova};
+  if (moves) to = {addr, length, reinterpret_cast<uintptr_t>(addr)};
+  if (registration.kind == Kind::kDmaBuf) {
+    if (const int error = check_access(rights, kDmaBufAccess); error != 0) return error;
+    const bool more = (rights & ~region.access & IBV_ACCESS_LOCAL_WRITE) != 0;
+    if (more && !memory::check_pages(region.base, region.length, true)) return EACCES;
+  } else if (auto checked = check_user_memory(to, rights); !checked) {
+    return checked.error().code;
+  }
+
+  memory::install_fault_guard();
+  return device_.shard().exclusively([&] {
+    if (!region.windows.empty()) return EBUSY;  // IBTA volume 1, 11.2.8.5
+    if (moves) translate(region, to, rights);
+    region.access = rights;
+    if (registration.kind != Kind::kDmaBuf) registration.kind = kind_of(rights);
+    if (!changes_pd) return 0;
+    ++Pd::of(pd).users;
+    --registration.pd->users;
+    registration.pd = Pd::of(pd).state;
+    region.pd = registration.pd->id;
+    return 0;
+  });
+}
+
+Result<ibv_mr*> MemoryRegions::reg_dmabuf(ibv_pd* pd, uint64_t offset, size_t length, uint64_t iova, int fd,
+                                          int access) {
+  const auto rights = static_cast<unsigned>(access);
+  if (const int error = check_access(rights, kDmaBufAccess); error != 0) return fail(error);
+  if (((offset ^ iova) & kPageOffset) != 0) return fail(EINVAL);
+  auto mapping = memory::map_dma_buf(fd, offset, length, (rights & IBV_ACCESS_LOCAL_WRITE) != 0);
+  if (!mapping) return tl::unexpected(mapping.error());
+  memory::install_fault_guard();
+  auto registration = std::make_shared<Registration>(device_.shard(), Kind::kDmaBuf, Pd::of(pd).state);
+  registration->dma_buf = std::move(*mapping);
+  translate(registration->region, {registration->dma_buf.data(), length, iova}, rights);
+  registration->region.access = rights;
+  return enter(std::move(registration), pd, reinterpret_cast<void*>(offset));
+}
+
+Result<ibv_mr*> MemoryRegions::reg_device_memory(ibv_pd* pd, ibv_dm* dm, uint64_t offset, size_t length,
+                                                 unsigned access) {
+  const std::shared_ptr<DeviceMemory>& memory = Dm::of(dm).memory;
+  if ((access & IBV_ACCESS_ZERO_BASED) == 0) return fail(EINVAL);
+  if (const int error = check_access(access, kDeviceMemoryAccess); error != 0) return fail(error);
+  const uint64_t size = memory->allocation.length;
+  if (offset > size || length > size - offset) return fail(EINVAL);
+  memory::install_fault_guard();
+  auto registration = std::make_shared<Registration>(device_.shard(), Kind::kDeviceMemory, Pd::of(pd).state);
+  registration->device_memory = memory;
+  memory::Region& region = registration->region;
+  region.base = memory->mapping.data() + offset;
+  region.length = length;
+  region.access = access;
+  return enter(std::move(registration), pd, nullptr);
+}
+
+Result<ibv_mr*> MemoryRegions::alloc_null(ibv_pd* pd) {
+  auto registration = std::make_shared<Registration>(device_.shard(), Kind::kNull, Pd::of(pd).state);
+  if (auto made = memory::make_null(registration->region, Pd::of(pd).id); !made)
+    return tl::unexpected(made.error());
+  return enter(std::move(registration), pd, nullptr);
+}
+
+int MemoryRegions::dereg(ibv_mr* mr) {
+  if (const int error = Mr::of(mr).registration->leave(); error != 0) return error;
+  table_.destroy(Mr::of(mr));
+  return 0;
+}
+
+// ---- imports
+
+std::shared_ptr<Registration> MemoryRegions::find(uint32_t handle) {
+  return table_.find_by_handle(handle, [](Mr& mr) { return mr.registration; });
+}
+
+ibv_mr* MemoryRegions::import(std::shared_ptr<Registration> registration, ibv_pd* pd, uint32_t handle) {
+  auto mr = std::make_unique<Mr>();
+  mr->imported = true;
+  return add(std::move(mr), std::move(registration), pd, nullptr, handle);
+}
+
+void MemoryRegions::fill_attributes(ibv_device_attr_ex& attr) const {
+  constexpr uint32_t kMessages = IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV | IBV_ODP_SUPPORT_SRQ_RECV;
+  constexpr uint32_t kReliable =
+      kMessages | IBV_ODP_SUPPORT_WRITE | IBV_ODP_SUPPORT_READ | IBV_ODP_SUPPORT_ATOMIC;
+  attr.orig_attr.max_mr = kMaxMr;
+  attr.orig_attr.max_mw = kMaxMw;
+  constexpr uint32_t kWindows = IBV_DEVICE_MEM_WINDOW | IBV_DEVICE_MEM_WINDOW_TYPE_2B;
+  attr.orig_attr.device_cap_flags |= kWindows;
+  attr.device_cap_flags_ex |= kWindows;
+  attr.odp_caps.general_caps = IBV_ODP_SUPPORT | IBV_ODP_SUPPORT_IMPLICIT;
+  attr.odp_caps.per_transport_caps.rc_odp_caps = kReliable;
+  attr.odp_caps.per_transport_caps.uc_odp_caps = kMessages | IBV_ODP_SUPPORT_WRITE;
+  attr.odp_caps.per_transport_caps.ud_odp_caps = kMessages;
+  attr.xrc_odp_caps = kReliable;
+  attr.max_dm_size = device_.command_file().device_memory()->capacity();
+}
+
+}  // namespace verbena::adapter

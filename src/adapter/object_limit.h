@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <utility>
+
+#include "base/result.h"
+
+namespace verbena::adapter {
+
+// How many objects of a kind there may be. Thread-safe.
+class ObjectLimit {
+ public:
+  explicit ObjectLimit(uint32_t most) : most_(most) {}
+
+  // The place of one object, given back with it. Objects that count for nothing have none.
+  class Place {
+   public:
+    Place() = default;
+    Place(Place&& other) noexcept : of_(std::exchange(other.of_, nullptr)) {}
+    Place& operator=(Place&& other) noexcept {
+      std::swap(of_, other.of_);
+      return *this;
+    }
+    ~Place() {
+      if (of_ != nullptr) of_->taken_.fetch_sub(1, std::memory_order_relaxed);
+    }
+
+   private:
+    friend class ObjectLimit;
+    explicit Place(ObjectLimit* of) : of_(of) {}
+
+    ObjectLimit* of_ = nullptr;
+  };
+
+  uint32_t most() const { return most_; }
+
+  // ENOMEM when there are as many as may be, as the kernel's drivers answer.
+  Result<Place> take() {
+    if (taken_.fetch_add(1, std::memory_order_relaxed) < most_) return Place(this);
+    taken_.fetch_sub(1, std::memory_order_relaxed);
+    return fail(ENOMEM);
+  }
+
+ private:
+  const uint32_t most_;
+  std::atomic<uint32_t> taken_{0};
+};
+
+}  // namespace verbena::adapter

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <utility>
+
+#include "adapter/object_limit.h"
+#include "base/intrusive_list.h"
+
+namespace verbena::adapter {
+
+// The objects of one kind that one context has. It owns them; the application holds pointers to their first
+// part, the C struct. An Object has a hook `owned` and, if their number is limited, a `place`.
+//
+// Thread-safe. Its lock is held for no longer than it takes to link an object, and never while one is
+// destroyed: that may ask the application's allocator, or the agent.
+template <class Object>
+class ObjectTable {
+ public:
+  ObjectTable() = default;  // of a kind of which there may be any number
+  explicit ObjectTable(ObjectLimit& limit) : limit_(&limit) {}
+  ObjectTable(const ObjectTable&) = delete;
+  ObjectTable& operator=(const ObjectTable&) = delete;
+  ~ObjectTable() {
+    destroy_all([](Object&) {});
+  }
+
+  // An object with a place of its own. ENOMEM when there are as many as may be. REQUIRES: there is a limit
+  template <class... Args>
+  Result<std::unique_ptr<Object>> make(Args&&... args) {
+    auto place = limit_->take();
+    if (!place) return tl::unexpected(place.error());
+    auto object = std::make_unique<Object>(std::forward<Args>(args)...);
+    object->place = std::move(*place);
+    return object;
+  }
+
+  // From now on the object is the context's.
+  Object* add(std::unique_ptr<Object> object) {
+    const std::lock_guard guard(mutex_);
+    objects_.push_back(*object);
+    return object.release();
+  }
+
+  // From now on it is the caller's.
+  std::unique_ptr<Object> take(Object& object) {
+    const std::lock_guard guard(mutex_);
+    object.owned.unlink();
+    return std::unique_ptr<Object>(&object);
+  }
+
+  void destroy(Object& object) { take(object); }
+
+  // Destroys what is left, each after before(object).
+  template <class Before>
+  void destroy_all(Before before) {
+    while (Object* object = first()) {
+      before(*object);
+      destroy(*object);
+    }
+  }
+
+  template <class Visit>
+  void for_each(Visit visit) {
+    const std::lock_guard guard(mutex_);
+    for (Object& object : objects_) visit(object);
+  }
+
+  // What `state` takes of the object with this handle; nothing when there is none.
+  template <class State>
+  auto find_by_handle(uint32_t handle, State state) -> decltype(state(std::declval<Object&>())) {
+    const std::lock_guard guard(mutex_);
+    for (Object& object : objects_) {
+      if (object.handle == handle) return state(object);
+    }
+    return {};
+  }
+
+ private:
+  Object* first() {
+    const std::lock_guard guard(mutex_);
+    return objects_.empty() ? nullptr : &*objects_.begin();
+  }
+
+  ObjectLimit* const limit_ = nullptr;
+  std::mutex mutex_;
+  IntrusiveList<Object, &Object::owned> objects_;
+};
+
+}  // namespace verbena::adapter

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "adapter/open_device.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace verbena::adapter {
+
+Result<std::unique_ptr<OpenDevice>> OpenDevice::open(uint32_t index, uint64_t guid,
+                                                     std::shared_ptr<CommandFile> command_file) {
+  auto engine = engine::Engine::acquire();
+  if (!engine) return tl::unexpected(engine.error());
+  auto events = queues::EventChannel::create();
+  if (!events) return tl::unexpected(events.error());
+  std::unique_ptr<OpenDevice> device(
+      new OpenDevice(index, guid, std::move(*engine), std::move(*events), std::move(command_file)));
+  if (device->link() == nullptr) return fail(ENODEV);
+  return device;
+}
+
+Result<roce::Path> OpenDevice::resolve(const ibv_ah_attr& attr) const {
+  // RoCE knows global addresses only.
+  if (attr.is_global == 0 || attr.port_num != 1) return fail(EINVAL);
+  const auto now = link();
+  if (now == nullptr) return fail(ENODEV);
+  const auto entry = std::find_if(now->gids.begin(), now->gids.end(), [&](const agent_client::GidEntry& e) {
+    return e.index == attr.grh.sgid_index;
+  });
+  if (entry == now->gids.end()) return fail(EINVAL);
+  roce::Path path;
+  path.source = entry->gid;
+  std::memcpy(path.destination.bytes.data(), attr.grh.dgid.raw, 16);
+  const bool multicast = path.destination.is_multicast();
+  if (multicast && path.destination.is_ipv4() != path.source.is_ipv4()) {
+    // Programs choose their GID by one measure and the group by another (perftest's is an IPv6 address by
+    // default): the datagram leaves from the link's address of the group's family.
+    const auto other = std::ranges::find_if(now->gids, [&](const agent_client::GidEntry& e) {
+      return e.gid.is_ipv4() == path.destination.is_ipv4();
+    });
+    if (other != now->gids.end()) path.source = other->gid;
+  }
+  if (path.destination.is_zero() || path.destination.is_ipv4() != path.source.is_ipv4()) return fail(EINVAL);
+  if (path.destination.is_link_local() || multicast) path.interface_index = now->interface_index;
+  path.flow_label = attr.grh.flow_label & 0xfffff;
+  path.traffic_class = attr.grh.traffic_class;
+  // The kernel, too, takes the hop limit of the route and not the attribute's (ibv_rc_pingpong asks for 1).
+  // For a group there is no such route.
+  path.hop_limit = multicast ? std::max<uint8_t>(attr.grh.hop_limit, 1) : 64;
+  return path;
+}
+
+}  // namespace verbena::adapter

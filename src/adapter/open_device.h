@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <memory>
+
+#include <infiniband/verbs.h>
+
+#include "adapter/command_file.h"
+#include "agent_client/link.h"
+#include "engine/engine.h"
+#include "queues/event_channel.h"
+#include "roce/path.h"
+
+namespace verbena::adapter {
+
+// An opened device as the objects made from it see it: the engine that carries them out, the link it stands
+// for, where its asynchronous events go. One for each context; it outlives the context's objects.
+//
+// Thread-safe.
+class OpenDevice {
+ public:
+  // Errors: those of starting the engine; ENODEV when the link is gone since it was listed.
+  static Result<std::unique_ptr<OpenDevice>> open(uint32_t index, uint64_t guid,
+                                                  std::shared_ptr<CommandFile> command_file);
+
+  // The C struct that the application knows it by. Set once, before any object is made.
+  void set_context(ibv_context& context) { context_ = &context; }
+  ibv_context* context() const { return context_; }
+  uint32_t index() const { return index_; }
+  uint64_t guid() const { return guid_; }
+
+  const std::shared_ptr<engine::Engine>& engine() const { return engine_; }
+  engine::Shard& shard() const { return engine_->shard(); }
+  queues::EventChannel& events() const { return *events_; }
+  CommandFile& command_file() const { return *command_file_; }
+
+  // The number of a new object, which no other object made through the command file has.
+  uint32_t next_handle() const { return command_file_->next_handle(); }
+
+  // Whether an object that the application names is there and was made from this device.
+  template <class Object>
+  bool made(const Object* object) const {
+    return object != nullptr && object->context == context_;
+  }
+
+  // We are in a child after fork(), and what is told through descriptors is told to our parent.
+  bool inherited() const { return engine_->inherited(); }
+
+  // The link was deleted: nothing new is made any more.
+  bool is_gone() const { return gone_.load(std::memory_order_relaxed); }
+  // False: it was so already.
+  bool become_gone() { return !gone_.exchange(true); }
+
+  // The link as it is now; nullptr when it is gone.
+  std::shared_ptr<const agent_client::Link> link() const { return engine_->link(index_); }
+  // Whether packets can come and go.
+  bool is_up(const agent_client::Link& link) const { return link.up && engine_->no_wire_reason().empty(); }
+
+  // The way to an address vector's destination. EINVAL when it names no GID of ours or no destination.
+  Result<roce::Path> resolve(const ibv_ah_attr& attr) const;
+
+ private:
+  OpenDevice(uint32_t index, uint64_t guid, std::shared_ptr<engine::Engine> engine,
+             std::unique_ptr<queues::EventChannel> events, std::shared_ptr<CommandFile> command_file)
+      : index_(index),
+        guid_(guid),
+        engine_(std::move(engine)),
+        events_(std::move(events)),
+        command_file_(std::move(command_file)) {}
+
+  ibv_context* context_ = nullptr;
+  const uint32_t index_;
+  const uint64_t guid_;
+  const std::shared_ptr<engine::Engine> engine_;
+  const std::unique_ptr<queues::EventChannel> events_;  // asynchronous ones
+  const std::shared_ptr<CommandFile> command_file_;
+  std::atomic<bool> gone_{false};
+};
+
+}  // namespace verbena::adapter

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+// Protection domains and parent domains.
+#include "adapter/protection_domains.h"
+
+#include <atomic>
+
+namespace verbena::adapter {
+namespace {
+
+// Unique in the process: regions and QPs of all contexts meet in one engine.
+memory::PdId next_pd_id() {
+  static std::atomic<memory::PdId> next{1};
+  return next.fetch_add(1, std::memory_order_relaxed);
+}
+
+}  // namespace
+
+Result<ibv_pd*> ProtectionDomains::alloc() {
+  if (device_.is_gone()) return fail(EIO);
+  auto state = std::make_shared<PdState>();
+  state->id = next_pd_id();
+  auto pd = table_.make(std::move(state));
+  if (!pd) return tl::unexpected(pd.error());
+  return add(std::move(*pd), device_.next_handle());
+}
+
+ibv_pd* ProtectionDomains::add(std::unique_ptr<Pd> pd, uint32_t handle) {
+  pd->context = device_.context();
+  pd->handle = handle;
+  return table_.add(std::move(pd));
+}
+
+int ProtectionDomains::dealloc(ibv_pd* abi_pd) {
+  Pd& pd = Pd::of(abi_pd);
+  if (pd.users.load() != 0) return EBUSY;
+  if (pd.parent_of != nullptr) --pd.parent_of->users;
+  if (pd.thread != nullptr) --pd.thread->users;
+  table_.destroy(pd);
+  return 0;
+}
+
+Result<ibv_pd*> ProtectionDomains::alloc_parent(const ibv_parent_domain_init_attr& attr) {
+  constexpr uint32_t kUnderstood =
+      IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS | IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT;
+  if (!device_.made(attr.pd)) return fail(EINVAL);
+  if ((attr.comp_mask & ~kUnderstood) != 0) return fail(EINVAL);
+  if (attr.td != nullptr && !device_.made(attr.td)) return fail(EINVAL);
+  const bool allocates = (attr.comp_mask & IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS) != 0;
+  if (allocates && (attr.alloc == nullptr || attr.free == nullptr)) return fail(EINVAL);
+
+  Pd& real = Pd::of(attr.pd);
+  auto state = std::make_shared<PdState>();
+  state->id = real.id;
+  auto made = table_.make(std::move(state));
+  if (!made) return tl::unexpected(made.error());
+  std::unique_ptr<Pd> pd = std::move(*made);
+  pd->parent_of = &real;
+  if (allocates) {
+    const bool has_context = (attr.comp_mask & IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT) != 0;
+    pd->memory = std::make_unique<CustomMemory>(pd.get(), attr.alloc, attr.free,
+                                                has_context ? attr.pd_context : nullptr);
+  }
+  if (attr.td != nullptr) {
+    pd->thread = &Td::of(attr.td);
+    ++pd->thread->users;
+  }
+  ++real.users;
+  return add(std::move(pd), real.handle);
+}
+
+// ---- imports
+
+std::shared_ptr<PdState> ProtectionDomains::find(uint32_t handle) {
+  return table_.find_by_handle(handle, [](Pd& pd) { return pd.state; });
+}
+
+ibv_pd* ProtectionDomains::import(std::shared_ptr<PdState> state, uint32_t handle) {
+  return add(std::make_unique<Pd>(std::move(state)), handle);
+}
+
+}  // namespace verbena::adapter

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+// ibv_modify_qp(3) and ibv_query_qp(3).
+#include <algorithm>
+
+#include "adapter/limits.h"
+#include "adapter/mtu_values.h"
+#include "adapter/queue_pairs.h"
+#include "transport/qp_state.h"
+
+namespace verbena::adapter {
+namespace {
+
+// PSNs have 24 bits; like the kernel we take them from any number. A QPN with more is a mistake.
+constexpr uint32_t kPsnMask = 0xffffff;
+constexpr uint32_t kMostQpn = 0xffffff;
+// What goes beyond, rate limits, is for raw packets only; and queries know nothing of it (nor do
+// rdma-core's).
+constexpr int kPlainMask = IBV_QP_RATE_LIMIT - 1;
+
+// How large each attribute may be (ib_modify_qp_is_ok() and modify_qp() of the kernel's uverbs and rxe).
+struct Bound {
+  int mask;
+  uint32_t (*value)(const ibv_qp_attr&);
+  uint32_t most;
+};
+constexpr Bound kBounds[] = {
+    {IBV_QP_PKEY_INDEX, [](const ibv_qp_attr& a) { return uint32_t{a.pkey_index}; }, kPkeyTableLength - 1},
+    {IBV_QP_DEST_QPN, [](const ibv_qp_attr& a) { return a.dest_qp_num; }, kMostQpn},
+    {IBV_QP_TIMEOUT, [](const ibv_qp_attr& a) { return uint32_t{a.timeout}; }, 31},
+    {IBV_QP_RETRY_CNT, [](const ibv_qp_attr& a) { return uint32_t{a.retry_cnt}; }, 7},
+    {IBV_QP_RNR_RETRY, [](const ibv_qp_attr& a) { return uint32_t{a.rnr_retry}; }, 7},
+    {IBV_QP_MIN_RNR_TIMER, [](const ibv_qp_attr& a) { return uint32_t{a.min_rnr_timer}; }, 31},
+    {IBV_QP_MAX_QP_RD_ATOMIC, [](const ibv_qp_attr& a) { return uint32_t{a.max_rd_atomic}; }, kMaxReadAtomic},
+    {IBV_QP_MAX_DEST_RD_ATOMIC, [](const ibv_qp_attr& a) { return uint32_t{a.max_dest_rd_atomic}; },
+     kMaxReadAtomic},
+};
+
+// Programs give both halves of XRC what they give an RC QP. Each passes over what is the other's, as with the
+// kernel's uverbs (modify_qp_mask()).
+int without_the_other_half(ibv_qp_type type, int mask) {
+  if (type == IBV_QPT_XRC_SEND) return mask & ~(IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+  if (type == IBV_QPT_XRC_RECV)
+    return mask & ~(IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY);
+  return mask;
+}
+
+}  // namespace
+
+int QueuePairs::check_attributes(const Qp& qp, const ibv_qp_attr& attr, int mask) const {
+  const ibv_qp_state from = qp.transport->state();
+  const ibv_qp_state assumed = (mask & IBV_QP_CUR_STATE) != 0 ? attr.cur_qp_state : from;
+  if (assumed != from) return EINVAL;
+  const ibv_qp_state to = (mask & IBV_QP_STATE) != 0 ? attr.qp_state : from;
+  if (const int error = transport::check_transition(qp.init.qp_type, from, to, mask); error != 0)
+    return error;
+  if ((mask & IBV_QP_PORT) != 0 && (attr.port_num < 1 || attr.port_num > kPorts)) return EINVAL;
+  for (const Bound& bound : kBounds) {
+    if ((mask & bound.mask) != 0 && bound.value(attr) > bound.most) return EINVAL;
+  }
+  if ((mask & IBV_QP_PATH_MTU) != 0) {
+    const auto now = device_.link();
+    const uint32_t bytes = mtu_bytes(attr.path_mtu);
+    if (bytes == 0 || (now != nullptr && bytes > mtu_bytes(path_mtu_of(now->mtu)))) return EINVAL;
+  }
+  // RoCE has no alternate paths: the kernel refuses them, and only keeps what is said of migration.
+  if ((mask & IBV_QP_ALT_PATH) != 0) return EINVAL;
+  if ((mask & IBV_QP_PATH_MIG_STATE) != 0 && attr.path_mig_state > IBV_MIG_ARMED) return EINVAL;
+  return 0;
+}
+
+// Takes over the attributes. Nothing is changed when one of them is wrong.
+Result<void> QueuePairs::apply(Qp& qp, const ibv_qp_attr& attr, int mask) {
+  transport::QpAttributes& t = qp.transport->attributes();
+  ibv_qp_attr& kept = qp.attributes;
+  if ((mask & IBV_QP_AV) != 0) {
+    auto path = device_.resolve(attr.ah_attr);
+    if (!path) return tl::unexpected(path.error());
+    t.path = *path;
+    kept.ah_attr = attr.ah_attr;
+  }
+  if ((mask & IBV_QP_PORT) != 0) kept.port_num = attr.port_num;
+  if ((mask & IBV_QP_PATH_MIG_STATE) != 0) kept.path_mig_state = attr.path_mig_state;
+  if ((mask & IBV_QP_PKEY_INDEX) != 0) kept.pkey_index = attr.pkey_index;
+  if ((mask & IBV_QP_ACCESS_FLAGS) != 0) t.access = attr.qp_access_flags;
+  if ((mask & IBV_QP_QKEY) != 0) t.qkey = attr.qkey;
+  if ((mask & IBV_QP_PATH_MTU) != 0) t.path_mtu = mtu_bytes(kept.path_mtu = attr.path_mtu);
+  if ((mask & IBV_QP_TIMEOUT) != 0) t.timeout = attr.timeout;
+  if ((mask & IBV_QP_RETRY_CNT) != 0) t.retry_count = attr.retry_cnt;
+  if ((mask & IBV_QP_RNR_RETRY) != 0) t.rnr_retry = attr.rnr_retry;
+  if ((mask & IBV_QP_RQ_PSN) != 0) t.receive_psn = roce::Psn(attr.rq_psn & kPsnMask);
+  if ((mask & IBV_QP_SQ_PSN) != 0) t.send_psn = roce::Psn(attr.sq_psn & kPsnMask);
+  if ((mask & IBV_QP_DEST_QPN) != 0) t.destination = roce::Qpn(attr.dest_qp_num);
+  if ((mask & IBV_QP_MAX_QP_RD_ATOMIC) != 0) t.max_rd_atomic = attr.max_rd_atomic;
+  if ((mask & IBV_QP_MAX_DEST_RD_ATOMIC) != 0) t.max_dest_rd_atomic = attr.max_dest_rd_atomic;
+  if ((mask & IBV_QP_MIN_RNR_TIMER) != 0) t.min_rnr_timer = attr.min_rnr_timer;
+  if ((mask & IBV_QP_RATE_LIMIT) != 0) qp.raw->limit_rate(qp, attr.rate_limit, 0);
+  if ((mask & IBV_QP_STATE) != 0 && attr.qp_state == IBV_QPS_SQD) {
+    t.notify_drained = (mask & IBV_QP_EN_SQD_ASYNC_NOTIFY) != 0 && attr.en_sqd_async_notify != 0;
+  }
+  return {};
+}
+
+int QueuePairs::modify(ibv_qp* abi_qp, const ibv_qp_attr& attr, int mask) {
+  if (device_.is_gone()) return EIO;
+  Qp& qp = Qp::of(abi_qp);
+  mask = without_the_other_half(qp.init.qp_type, mask);
+  if ((mask & ~(qp.raw != nullptr ? kPlainMask | IBV_QP_RATE_LIMIT : kPlainMask)) != 0) return EOPNOTSUPP;
+  const std::lock_guard modifying(qp.modifying);
+  return qp.shard.exclusively([&]() -> int {
+    if (const int error = check_attributes(qp, attr, mask); error != 0) return error;
+    if (auto applied = apply(qp, attr, mask); !applied) return applied.error().code;
+    if (qp.init.qp_type == IBV_QPT_UD && (mask & IBV_QP_STATE) != 0 && attr.qp_state == IBV_QPS_RTR) {
+      // A datagram is one packet of at most the port's MTU.
+      const auto now = device_.link();
+      qp.transport->attributes().path_mtu = mtu_bytes(path_mtu_of(now != nullptr ? now->mtu : 0));
+    }
+    const ibv_qp_state from = qp.transport->state();
+    const ibv_qp_state to = (mask & IBV_QP_STATE) != 0 ? attr.qp_state : from;
+    if (to == IBV_QPS_RESET) {
+      qp.transport->attributes() = {};
+      qp.attributes = {};
+    }
+    if (to != from || to == IBV_QPS_RESET) qp.transport->enter(to);
+    // As hardware drivers do: who begins anew finds nothing of before (pyverbs counts on it).
+    if (to == IBV_QPS_RESET) forget_completions(qp);
+    if ((mask & IBV_QP_STATE) != 0) abi_qp->state = to;
+    qp.shard.touched(*qp.transport);
+    return 0;
+  });
+}
+
+int QueuePairs::query(ibv_qp* abi_qp, ibv_qp_attr& attr, int mask, ibv_qp_init_attr& init_attr) {
+  if ((mask & ~kPlainMask) != 0) return EOPNOTSUPP;
+  Qp& qp = Qp::of(abi_qp);
+  const std::lock_guard modifying(qp.modifying);
+  qp.shard.exclusively([&] {
+    const transport::QpAttributes& t = qp.transport->attributes();
+    attr = qp.attributes;
+    attr.qp_state = attr.cur_qp_state = qp.transport->state();
+    attr.qkey = t.qkey;
+    attr.rq_psn = qp.transport->next_receive_psn().value();
+    attr.sq_psn = qp.transport->next_send_psn().value();
+    attr.dest_qp_num = t.destination.value();
+    attr.qp_access_flags = t.access;
+    attr.cap = qp.init.cap;
+    attr.max_rd_atomic = t.max_rd_atomic;
+    attr.max_dest_rd_atomic = t.max_dest_rd_atomic;
+    attr.min_rnr_timer = t.min_rnr_timer;
+    attr.timeout = t.timeout;
+    attr.retry_cnt = t.retry_count;
+    attr.rnr_retry = t.rnr_retry;
+    attr.sq_draining = attr.qp_state == IBV_QPS_SQD && qp.transport->has_outstanding();
+    abi_qp->state = attr.qp_state;
+  });
+  init_attr = qp.init;
+  return 0;
+}
+
+}  // namespace verbena::adapter

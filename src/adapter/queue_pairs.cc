@@ -1,0 +1,281 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "adapter/queue_pairs.h"
+
+#include <algorithm>
+
+#include "adapter/completion_queues.h"
+#include "adapter/indirection_tables.h"
+#include "adapter/limits.h"
+#include "adapter/multicast.h"
+#include "adapter/protection_domains.h"
+#include "adapter/qp_capacities.h"
+#include "adapter/qp_extras.h"
+#include "adapter/send_rules.h"
+#include "adapter/shared_receive_queues.h"
+#include "adapter/xrc_domain_handles.h"
+#include "memory/window.h"
+#include "transport/queue_owners.h"
+#include "transport/rc.h"
+#include "transport/uc.h"
+#include "transport/ud.h"
+
+namespace verbena::adapter {
+namespace {
+
+// What a QP of a type is made with.
+struct TypeRule {
+  ibv_qp_type type;
+  bool pd;         // else an XRC domain
+  bool send_side;  // a send queue and its CQ
+  bool recv_side;  // a receive queue, or an SRQ, and its CQ
+};
+constexpr TypeRule kTypes[] = {
+    {.type = IBV_QPT_RC, .pd = true, .send_side = true, .recv_side = true},
+    {.type = IBV_QPT_UC, .pd = true, .send_side = true, .recv_side = true},
+    {.type = IBV_QPT_UD, .pd = true, .send_side = true, .recv_side = true},
+    {.type = IBV_QPT_XRC_SEND, .pd = true, .send_side = true, .recv_side = false},
+    {.type = IBV_QPT_XRC_RECV, .pd = false, .send_side = false, .recv_side = false},
+};
+
+const TypeRule* rule_of(ibv_qp_type type) {
+  const auto* at = std::find_if(std::begin(kTypes), std::end(kTypes),
+                                [&](const TypeRule& rule) { return rule.type == type; });
+  return at == std::end(kTypes) ? nullptr : at;
+}
+
+bool matches_tags(ibv_srq* srq) {
+  return srq != nullptr && Srq::of(srq).type == IBV_SRQT_TM;
+}
+
+int check_objects(const ibv_qp_init_attr_ex& attr, const TypeRule& rule, const OpenDevice& device) {
+  const auto ours = [&](const auto* object) { return device.made(object); };
+  const bool has_pd = (attr.comp_mask & IBV_QP_INIT_ATTR_PD) != 0;
+  const bool has_xrcd = (attr.comp_mask & IBV_QP_INIT_ATTR_XRCD) != 0;
+  if (rule.pd ? !has_pd || !ours(attr.pd) : !has_xrcd || !ours(attr.xrcd)) return EINVAL;
+  if (rule.send_side && !ours(attr.send_cq)) return EINVAL;
+  if (rule.recv_side && !ours(attr.recv_cq)) return EINVAL;
+  // Queues for XRC belong to no QP. Of a QP that receives nothing by itself, the kernel does not look at it.
+  if (rule.recv_side && attr.srq != nullptr && (!ours(attr.srq) || Srq::of(attr.srq).type == IBV_SRQT_XRC)) {
+    return EINVAL;
+  }
+  // The send queue would be the shared queue's, for its rendezvous.
+  const bool extended = (attr.comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) != 0;
+  if (matches_tags(attr.srq) && (rule.type != IBV_QPT_RC || extended)) return EINVAL;
+  return 0;
+}
+
+std::unique_ptr<transport::QueuePair> make_transport(ibv_qp_type type, const transport::QpConfig& config,
+                                                     queues::SendQueue send, queues::RecvQueue recv) {
+  using transport::RcQueuePair;
+  switch (type) {
+    case IBV_QPT_RC:
+      return std::make_unique<RcQueuePair>(config, std::move(send), std::move(recv));
+    case IBV_QPT_UC:
+      return std::make_unique<transport::UcQueuePair>(config, std::move(send), std::move(recv));
+    case IBV_QPT_XRC_SEND:
+      return std::make_unique<RcQueuePair>(config, std::move(send), std::move(recv),
+                                           RcQueuePair::Role::kXrcInitiator);
+    case IBV_QPT_XRC_RECV:
+      return std::make_unique<RcQueuePair>(config, std::move(send), std::move(recv),
+                                           RcQueuePair::Role::kXrcTarget);
+    default:
+      return std::make_unique<transport::UdQueuePair>(config, std::move(send), std::move(recv));
+  }
+}
+
+// What a QP of this type has room for: what it has no use for is left out, whatever was asked for. A shared
+// queue stands in place of one's own.
+ibv_qp_cap capacities_of(const ibv_qp_init_attr_ex& attr, const TypeRule& rule) {
+  ibv_qp_cap cap = attr.cap;
+  if (!rule.send_side) cap.max_send_wr = cap.max_send_sge = cap.max_inline_data = 0;
+  if (!rule.recv_side || attr.srq != nullptr) cap.max_recv_wr = cap.max_recv_sge = 0;
+  round_up(cap);
+  return cap;
+}
+
+// The send queue of a QP with tag matching is the shared queue's, which fetches with it.
+ibv_qp_cap for_tag_matching(ibv_qp_cap cap) {
+  cap.max_send_wr = kTagMatchingSends;
+  cap.max_send_sge = kMaxSge;
+  cap.max_inline_data = 0;
+  return cap;
+}
+
+void use_objects(transport::QpConfig& config, const ibv_qp_init_attr_ex& attr, const TypeRule& rule,
+                 engine::Shard& shard) {
+  if (rule.send_side) config.send_cq = Cq::of(attr.send_cq).queue.get();
+  if (rule.recv_side) config.recv_cq = Cq::of(attr.recv_cq).queue.get();
+  if (rule.recv_side && attr.srq != nullptr) config.srq = Srq::of(attr.srq).queue.get();
+  if (attr.qp_type == IBV_QPT_XRC_RECV) {
+    config.srqs = &shard.srqs();
+    config.xrc_domain = Xrcd::of(attr.xrcd).domain->id();
+    config.owners = Xrcd::of(attr.xrcd).domain->owners();
+  }
+}
+
+// The objects that a QP uses cannot go before it.
+void count_users(const Qp& qp, int by) {
+  const auto add = [by](std::atomic<uint32_t>& users) { users += static_cast<uint32_t>(by); };
+  const ibv_qp& abi = qp.qp_base;
+  if (abi.pd != nullptr) add(Pd::of(abi.pd).users);
+  if (abi.send_cq != nullptr) add(Cq::of(abi.send_cq).users);
+  if (abi.recv_cq != nullptr) add(Cq::of(abi.recv_cq).users);
+  if (abi.srq != nullptr) add(Srq::of(abi.srq).users);
+  if (qp.xrcd != nullptr) add(Xrcd::of(qp.xrcd).users);
+  if (qp.raw != nullptr && qp.raw->table != nullptr) add(qp.raw->table->users);
+}
+
+}  // namespace
+
+// ---- creation
+
+Result<roce::Qpn> QueuePairs::reserve_number(ibv_qp_type type) {
+  engine::Shard& shard = device_.shard();
+  auto qpn = shard.exclusively([&] { return shard.reserve_qpn(); });
+  if (!qpn) return qpn;
+  protocol::QpStatus& status = shard.status_of(*qpn);
+  status.type.store(type, std::memory_order_relaxed);
+  status.device_index.store(device_.index(), std::memory_order_relaxed);
+  return qpn;
+}
+
+transport::QpConfig QueuePairs::common_config(const ibv_qp_init_attr_ex& attr, roce::Qpn qpn, QpCore& core) {
+  transport::QpConfig config;
+  config.qpn = qpn;
+  if ((attr.comp_mask & IBV_QP_INIT_ATTR_PD) != 0) config.pd = Pd::of(attr.pd).id;
+  config.signal_all = attr.sq_sig_all != 0;
+  config.keys = &device_.shard().keys();
+  config.routes = &device_.shard().routes();
+  config.listener = &core;
+  config.counters = &device_.shard().status_of(qpn).counters;
+  return config;
+}
+
+Result<ibv_qp*> QueuePairs::create(ibv_qp_init_attr_ex& attr) {
+  if (device_.is_gone()) return fail(EIO);
+  if (const int error = check_extras(attr); error != 0) return fail(error);
+  if (attr.qp_type == IBV_QPT_RAW_PACKET) return create_raw(attr);
+  const TypeRule* rule = rule_of(attr.qp_type);
+  if (rule == nullptr) return fail(EOPNOTSUPP);
+  if (const int error = check_objects(attr, *rule, device_); error != 0) return fail(error);
+  if (const int error = check_capacities(attr.cap); error != 0) return fail(error);
+
+  auto place = object_limits().qps.take();
+  if (!place) return tl::unexpected(place.error());
+  const bool with_tags = matches_tags(attr.srq);
+  ibv_qp_cap cap = capacities_of(attr, *rule);
+  auto rings = QpRings::create(with_tags ? for_tag_matching(cap) : cap,
+                               rule->pd ? Pd::of(attr.pd).memory.get() : nullptr);
+  if (!rings) return tl::unexpected(rings.error());
+  if (with_tags) cap.max_send_wr = cap.max_send_sge = cap.max_inline_data = 0;
+  auto qpn = reserve_number(attr.qp_type);
+  if (!qpn) return tl::unexpected(qpn.error());
+
+  auto core = std::make_shared<QpCore>();
+  transport::QpConfig config = common_config(attr, *qpn, *core);
+  use_objects(config, attr, *rule, device_.shard());
+  core->transport = make_transport(attr.qp_type, config, std::move(rings->send), std::move(rings->recv));
+  auto qp = std::make_unique<Qp>(device_, core);
+  core->add(*qp);
+  qp->place = std::move(*place);
+  attr.cap = cap;
+  qp->init = {attr.qp_context, attr.send_cq, attr.recv_cq, attr.srq, cap, attr.qp_type, attr.sq_sig_all};
+  if (!with_tags) qp->send_opcodes = executed_opcodes(service_bit(attr.qp_type));
+  ibv_qp& abi_qp = *qp->abi();
+  if (rule->pd) abi_qp.pd = attr.pd;
+  if (rule->send_side) abi_qp.send_cq = attr.send_cq;
+  if (rule->recv_side) abi_qp.recv_cq = attr.recv_cq;
+  if (rule->recv_side) abi_qp.srq = attr.srq;
+  if (!rule->pd) {
+    qp->xrcd = attr.xrcd;
+    Xrcd::of(attr.xrcd).domain->add_target(qpn->value(), core);
+  }
+  return add(std::move(qp), attr);
+}
+
+ibv_qp* QueuePairs::add(std::unique_ptr<Qp> qp, const ibv_qp_init_attr_ex& attr) {
+  apply_extras(*qp, attr);
+  ibv_qp& abi_qp = *qp->abi();
+  abi_qp.context = device_.context();
+  abi_qp.qp_context = attr.qp_context;
+  abi_qp.qp_num = qp->transport->config().qpn.value();
+  abi_qp.state = IBV_QPS_RESET;
+  abi_qp.qp_type = attr.qp_type;
+  abi_qp.handle = device_.next_handle();
+  count_users(*qp, +1);
+  qp->shard.exclusively([&] { qp->shard.add(*qp->transport); });
+  return table_.add(std::move(qp))->abi();
+}
+
+Result<ibv_qp*> QueuePairs::open(const ibv_qp_open_attr& attr) {
+  if (device_.is_gone()) return fail(EIO);
+  constexpr uint32_t kNeeded = IBV_QP_OPEN_ATTR_NUM | IBV_QP_OPEN_ATTR_XRCD | IBV_QP_OPEN_ATTR_TYPE;
+  if (attr.comp_mask >= IBV_QP_OPEN_ATTR_RESERVED) return fail(EOPNOTSUPP);
+  if ((attr.comp_mask & kNeeded) != kNeeded || attr.qp_type != IBV_QPT_XRC_RECV || !device_.made(attr.xrcd))
+    return fail(EINVAL);
+  if (attr.qp_num > roce::Qpn::kMask) return fail(EINVAL);
+  // A number of another process's share: its targets are not to be had here (docs/using.md).
+  if (roce::Qpn(attr.qp_num).slot() != device_.shard().slot()) return fail(EOPNOTSUPP);
+  std::shared_ptr<QpCore> core = Xrcd::of(attr.xrcd).domain->target(attr.qp_num);
+  if (core == nullptr) return fail(EINVAL);
+  auto qp = std::make_unique<Qp>(device_, std::move(core));
+  if (!qp->core->add(*qp)) return fail(EINVAL);  // its last handle was just closed
+  ibv_qp& abi_qp = *qp->abi();
+  abi_qp.context = device_.context();
+  abi_qp.qp_context = (attr.comp_mask & IBV_QP_OPEN_ATTR_CONTEXT) != 0 ? attr.qp_context : nullptr;
+  abi_qp.qp_num = attr.qp_num;
+  abi_qp.qp_type = IBV_QPT_XRC_RECV;
+  abi_qp.state = qp->transport->state();
+  abi_qp.handle = device_.next_handle();
+  qp->init.qp_type = IBV_QPT_XRC_RECV;
+  qp->init.qp_context = abi_qp.qp_context;
+  qp->xrcd = attr.xrcd;
+  ++Xrcd::of(attr.xrcd).users;
+  return table_.add(std::move(qp))->abi();
+}
+
+// ---- the end
+
+void QueuePairs::fail_all() {
+  table_.for_each([](Qp& qp) {
+    qp.shard.exclusively([&] {
+      const ibv_qp_state state = qp.transport->state();
+      if (state == IBV_QPS_RESET || state == IBV_QPS_ERR) return;
+      qp.transport->enter(IBV_QPS_ERR);
+      qp.shard.touched(*qp.transport);
+    });
+  });
+}
+
+void QueuePairs::retire(Qp& qp) {
+  for (const MulticastBinding& binding : qp.multicast) leave_group(qp, binding);
+  if (qp.core->remove(qp)) {
+    if (qp.xrcd != nullptr) Xrcd::of(qp.xrcd).domain->remove_target(qp.abi()->qp_num);
+    // All under the lock: from the moment it is removed another QP may get the number.
+    qp.shard.exclusively([&] {
+      transport::QueueOwners* owners = qp.transport->config().owners;
+      if (owners != nullptr) owners->end(*qp.transport);
+      qp.shard.remove(*qp.transport);
+      memory::unbind_all(qp.transport->bound_windows());
+      forget_completions(qp);
+    });
+  }
+  if (!device_.inherited()) qp.async_events.withdraw(device_.events());
+}
+
+int QueuePairs::destroy(ibv_qp* abi_qp) {
+  Qp& qp = Qp::of(abi_qp);
+  if (!qp.multicast.empty()) return EBUSY;
+  if (qp.raw != nullptr && qp.raw->flows.load() != 0) return EBUSY;
+  retire(qp);
+  // Events that the application holds must come back first (ibv_get_async_event(3)).
+  qp.account.await(abi_qp->events_completed, qp.async_events_taken);
+  Pd* pd = abi_qp->pd != nullptr ? &Pd::of(abi_qp->pd) : nullptr;
+  count_users(qp, -1);
+  if (pd != nullptr) ++pd->users;  // as long as its memory is in use
+  table_.destroy(qp);
+  if (pd != nullptr) --pd->users;
+  return 0;
+}
+
+}  // namespace verbena::adapter

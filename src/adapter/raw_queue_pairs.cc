@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+// QPs for raw Ethernet.
+#include "adapter/raw_queue_pairs.h"
+
+#include <algorithm>
+
+#include "adapter/completion_queues.h"
+#include "adapter/indirection_tables.h"
+#include "adapter/limits.h"
+#include "adapter/protection_domains.h"
+#include "adapter/qp_capacities.h"
+#include "adapter/queue_pairs.h"
+#include "adapter/send_rules.h"
+#include "transport/raw.h"
+
+namespace verbena::adapter {
+namespace {
+
+constexpr uint64_t kHashFields = IBV_RX_HASH_SRC_IPV4 | IBV_RX_HASH_DST_IPV4 | IBV_RX_HASH_SRC_IPV6 |
+                                 IBV_RX_HASH_DST_IPV6 | IBV_RX_HASH_SRC_PORT_TCP | IBV_RX_HASH_DST_PORT_TCP |
+                                 IBV_RX_HASH_SRC_PORT_UDP | IBV_RX_HASH_DST_PORT_UDP;
+static_assert(int{ethernet::kHashSourceIpv4} == IBV_RX_HASH_SRC_IPV4 &&
+              int{ethernet::kHashDestinationIpv6} == IBV_RX_HASH_DST_IPV6 &&
+              int{ethernet::kHashDestinationTcp} == IBV_RX_HASH_DST_PORT_TCP &&
+              int{ethernet::kHashDestinationUdp} == IBV_RX_HASH_DST_PORT_UDP);
+
+// Fields that exclude each other (enum ibv_rx_hash_fields).
+constexpr uint64_t kExclusive[][2] = {
+    {IBV_RX_HASH_SRC_IPV4 | IBV_RX_HASH_DST_IPV4, IBV_RX_HASH_SRC_IPV6 | IBV_RX_HASH_DST_IPV6},
+    {IBV_RX_HASH_SRC_PORT_TCP | IBV_RX_HASH_DST_PORT_TCP,
+     IBV_RX_HASH_SRC_PORT_UDP | IBV_RX_HASH_DST_PORT_UDP},
+};
+
+constexpr uint32_t kScaling = IBV_QP_INIT_ATTR_IND_TABLE | IBV_QP_INIT_ATTR_RX_HASH;
+
+Result<transport::ReceiveScaling> scaling_of(const ibv_qp_init_attr_ex& attr) {
+  const ibv_rx_hash_conf& hash = attr.rx_hash_conf;
+  if (hash.rx_hash_function != IBV_RX_HASH_FUNC_TOEPLITZ) return fail(EOPNOTSUPP);
+  if (hash.rx_hash_key_len != ethernet::kHashKeyBytes || hash.rx_hash_key == nullptr) return fail(EINVAL);
+  if ((hash.rx_hash_fields_mask & ~kHashFields) != 0) return fail(EOPNOTSUPP);
+  for (const auto& [one, other] : kExclusive) {
+    if ((hash.rx_hash_fields_mask & one) != 0 && (hash.rx_hash_fields_mask & other) != 0) return fail(EINVAL);
+  }
+  transport::ReceiveScaling scaling;
+  scaling.fields = static_cast<uint8_t>(hash.rx_hash_fields_mask);
+  std::copy_n(hash.rx_hash_key, scaling.key.size(), scaling.key.begin());
+  for (const Wq* wq : RwqIndTable::of(attr.rwq_ind_tbl).queues) scaling.table.push_back(wq->queue.get());
+  return scaling;
+}
+
+bool strips_vlan(const ibv_qp_init_attr_ex& attr) {
+  return (attr.comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS) != 0 &&
+         (attr.create_flags & IBV_QP_CREATE_CVLAN_STRIPPING) != 0;
+}
+
+}  // namespace
+
+void fill_raw_packet_capabilities(ibv_device_attr_ex& attr) {
+  attr.orig_attr.device_cap_flags |= IBV_DEVICE_MANAGED_FLOW_STEERING | IBV_DEVICE_RAW_IP_CSUM;
+  attr.orig_attr.max_raw_ethy_qp = kMaxQp;
+  attr.rss_caps.supported_qpts = 1u << IBV_QPT_RAW_PACKET;
+  attr.rss_caps.max_rwq_indirection_tables = kMaxRwqTables;
+  attr.rss_caps.max_rwq_indirection_table_size = 1u << kMaxLogRwqTable;
+  attr.rss_caps.rx_hash_fields_mask = kHashFields;
+  attr.rss_caps.rx_hash_function = IBV_RX_HASH_FUNC_TOEPLITZ;
+  attr.max_wq_type_rq = kMaxWq;
+  attr.packet_pacing_caps = {1, UINT32_MAX, 1u << IBV_QPT_RAW_PACKET};
+  attr.raw_packet_caps = IBV_RAW_PACKET_CAP_CVLAN_STRIPPING | IBV_RAW_PACKET_CAP_IP_CSUM;
+}
+
+void RawSide::after_receives(Qp& qp) {
+  if (!static_cast<transport::RawQueuePair*>(qp.transport)->waited_for()) return;
+  qp.shard.exclusively([&] { link->resume(); });
+}
+
+void RawSide::limit_rate(Qp& qp, uint32_t rate, uint32_t burst) {
+  static_cast<transport::RawQueuePair*>(qp.transport)->limit_rate(rate, burst);
+  qp.attributes.rate_limit = rate;
+}
+
+int QueuePairs::modify_rate_limit(ibv_qp* abi_qp, const ibv_qp_rate_limit_attr& attr) {
+  Qp& qp = Qp::of(abi_qp);
+  if (qp.raw == nullptr || qp.raw->table != nullptr) return EOPNOTSUPP;
+  if (attr.comp_mask != 0) return EINVAL;
+  const std::lock_guard modifying(qp.modifying);
+  return qp.shard.exclusively([&] {
+    if (qp.transport->state() != IBV_QPS_RTS) return EINVAL;
+    qp.raw->limit_rate(qp, attr.rate_limit, attr.max_burst_sz);
+    qp.shard.touched(*qp.transport);
+    return 0;
+  });
+}
+
+int QueuePairs::check_raw(const ibv_qp_init_attr_ex& attr) const {
+  if (attr.srq != nullptr) return EOPNOTSUPP;
+  if ((attr.comp_mask & IBV_QP_INIT_ATTR_PD) == 0 || !device_.made(attr.pd)) return EINVAL;
+  if ((attr.comp_mask & kScaling) == 0) {
+    if (!device_.made(attr.send_cq) || !device_.made(attr.recv_cq)) return EINVAL;
+    return check_capacities(attr.cap);
+  }
+  // One that spreads what it receives has no queue of its own, nor does it send (as the kernel has it).
+  if ((attr.comp_mask & kScaling) != kScaling || !device_.made(attr.rwq_ind_tbl)) return EINVAL;
+  const ibv_qp_cap& cap = attr.cap;
+  if (cap.max_send_wr != 0 || cap.max_recv_wr != 0 || cap.max_send_sge != 0 || cap.max_recv_sge != 0)
+    return EINVAL;
+  return check_capacities(cap);
+}
+
+Result<ibv_qp*> QueuePairs::create_raw(ibv_qp_init_attr_ex& attr) {
+  if (const int error = check_raw(attr); error != 0) return fail(error);
+  const bool scales = (attr.comp_mask & kScaling) != 0;
+  const auto now = device_.link();
+  if (now == nullptr) return fail(ENODEV);
+  auto ethernet = EthernetLink::acquire(device_.shard(), now->interface_index);
+  if (!ethernet) return tl::unexpected(ethernet.error());
+  transport::ReceiveScaling scaling;
+  if (scales) {
+    auto wanted = scaling_of(attr);
+    if (!wanted) return tl::unexpected(wanted.error());
+    scaling = std::move(*wanted);
+  }
+  auto place = object_limits().qps.take();
+  if (!place) return tl::unexpected(place.error());
+  ibv_qp_cap cap = attr.cap;
+  if (!scales) round_up(cap);
+  auto rings = QpRings::create(cap, Pd::of(attr.pd).memory.get());
+  if (!rings) return tl::unexpected(rings.error());
+  auto qpn = reserve_number(attr.qp_type);
+  if (!qpn) return tl::unexpected(qpn.error());
+
+  auto raw = std::make_unique<RawSide>(std::move(*ethernet));
+  auto core = std::make_shared<QpCore>();
+  transport::QpConfig config = common_config(attr, *qpn, *core);
+  if (scales) {
+    core->transport = std::make_unique<transport::RawQueuePair>(config, std::move(scaling));
+    raw->table = &RwqIndTable::of(attr.rwq_ind_tbl);
+  } else {
+    config.send_cq = Cq::of(attr.send_cq).queue.get();
+    config.recv_cq = Cq::of(attr.recv_cq).queue.get();
+    auto transport = std::make_unique<transport::RawQueuePair>(
+        config, std::move(rings->send), std::move(rings->recv), &raw->sender, strips_vlan(attr));
+    raw->sender.set_owner(transport.get());
+    core->transport = std::move(transport);
+  }
+
+  auto qp = std::make_unique<Qp>(device_, core);
+  core->add(*qp);
+  qp->place = std::move(*place);
+  qp->raw = std::move(raw);
+  attr.cap = cap;
+  qp->init = {attr.qp_context,
+              scales ? nullptr : attr.send_cq,
+              scales ? nullptr : attr.recv_cq,
+              nullptr,
+              cap,
+              attr.qp_type,
+              attr.sq_sig_all};
+  qp->send_opcodes = scales ? 0 : executed_opcodes(kRawService);
+  ibv_qp& abi_qp = *qp->abi();
+  abi_qp.pd = attr.pd;
+  abi_qp.send_cq = qp->init.send_cq;
+  abi_qp.recv_cq = qp->init.recv_cq;
+  return add(std::move(qp), attr);
+}
+
+}  // namespace verbena::adapter

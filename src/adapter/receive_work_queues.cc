@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "adapter/receive_work_queues.h"
+
+#include <algorithm>
+#include <bit>
+#include <mutex>
+
+#include "adapter/completion_queues.h"
+#include "adapter/protection_domains.h"
+#include "adapter/receive_posting.h"
+
+namespace verbena::adapter {
+namespace {
+
+constexpr uint32_t kFlags = IBV_WQ_FLAGS_CVLAN_STRIPPING;
+
+uint32_t flags_of(const ibv_wq_init_attr& attr) {
+  return (attr.comp_mask & IBV_WQ_INIT_ATTR_FLAGS) != 0 ? attr.create_flags : 0;
+}
+
+int post_recv(ibv_wq* abi, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
+  Wq& wq = Wq::of(abi);
+  transport::ReceiveWorkQueue& queue = *wq.queue;
+  Posted posted;
+  bool flush = false;
+  {
+    const std::lock_guard guard(queue.lock());
+    if (queue.state() == IBV_WQS_RESET) {
+      posted.error = EINVAL;
+      posted.failed = wr;
+    } else {
+      posted = fill_receives(queue.queue(), wq.max_sge, wr);
+      queue.queue().publish(posted.count);
+    }
+    flush = queue.state() == IBV_WQS_ERR;
+  }
+  if (posted.error != 0 && bad_wr != nullptr) *bad_wr = posted.failed;
+  if (flush) wq.shard.exclusively([&] { queue.flush(); });
+  return posted.error;
+}
+
+// The state machine of ibv_modify_wq(3): from RESET to RDY, from RDY and ERR to anything but that RDY is not
+// reached from ERR.
+bool may_go(ibv_wq_state from, ibv_wq_state to) {
+  if (to == IBV_WQS_RESET) return true;
+  if (to == IBV_WQS_RDY) return from != IBV_WQS_ERR;
+  return to == IBV_WQS_ERR && from != IBV_WQS_RESET;
+}
+
+}  // namespace
+
+Wq::Wq(OpenDevice& device)
+    : ibv_wq{},
+      owner(device),
+      shard(device.shard()),
+      account(mutex, cond),
+      async_events(kWqEvents, {.element = {.wq = this}, .event_type = {}}, &async_events_taken) {}
+
+void Wq::on_work_queue_fatal() {
+  state = IBV_WQS_ERR;
+  async_events.post(IBV_EVENT_WQ_FATAL, owner.events());
+}
+
+int ReceiveWorkQueues::check(const ibv_wq_init_attr& attr) const {
+  if ((attr.comp_mask & ~uint32_t{IBV_WQ_INIT_ATTR_FLAGS}) != 0) return EOPNOTSUPP;
+  if ((flags_of(attr) & ~kFlags) != 0) return EOPNOTSUPP;
+  if (attr.wq_type != IBV_WQT_RQ || !device_.made(attr.pd) || !device_.made(attr.cq)) return EINVAL;
+  return attr.max_wr == 0 || attr.max_wr > kMaxQpWr || attr.max_sge > kMaxSge ? EINVAL : 0;
+}
+
+Result<ibv_wq*> ReceiveWorkQueues::create(ibv_wq_init_attr& attr) {
+  if (device_.is_gone()) return fail(EIO);
+  if (const int error = check(attr); error != 0) return fail(error);
+  const uint32_t max_wr = std::bit_ceil(attr.max_wr);
+  const uint32_t max_sge = std::max(attr.max_sge, 1u);
+  auto ring = queues::RecvQueue::create(max_wr, max_sge * static_cast<uint32_t>(sizeof(ibv_sge)));
+  if (!ring) return tl::unexpected(ring.error());
+  auto made = table_.make(device_);
+  if (!made) return tl::unexpected(made.error());
+  std::unique_ptr<Wq> wq = std::move(*made);
+  // Numbered among the QPs: completions of both name their queue by that number.
+  auto number = wq->shard.exclusively([&] { return wq->shard.reserve_qpn(); });
+  if (!number) return tl::unexpected(number.error());
+  const transport::FrameReceiptConfig config{Pd::of(attr.pd).id, number->value(),
+                                             (flags_of(attr) & IBV_WQ_FLAGS_CVLAN_STRIPPING) != 0,
+                                             &wq->shard.keys(), Cq::of(attr.cq).queue.get()};
+  wq->queue = std::make_unique<transport::ReceiveWorkQueue>(config, std::move(*ring), wq.get());
+  wq->max_sge = max_sge;
+  wq->context = device_.context();
+  wq->wq_context = attr.wq_context;
+  wq->pd = attr.pd;
+  wq->cq = attr.cq;
+  wq->wq_num = number->value();
+  wq->handle = device_.next_handle();
+  wq->state = IBV_WQS_RESET;
+  wq->wq_type = attr.wq_type;
+  wq->post_recv = post_recv;
+  attr.max_wr = max_wr;
+  attr.max_sge = max_sge;
+  ++Pd::of(attr.pd).users;
+  ++Cq::of(attr.cq).users;
+  return table_.add(std::move(wq));
+}
+
+int ReceiveWorkQueues::modify(ibv_wq* abi_wq, const ibv_wq_attr& attr) {
+  if (device_.is_gone()) return EIO;
+  constexpr uint32_t kKnown = IBV_WQ_ATTR_STATE | IBV_WQ_ATTR_CURR_STATE | IBV_WQ_ATTR_FLAGS;
+  if ((attr.attr_mask & ~kKnown) != 0) return EINVAL;
+  Wq& wq = Wq::of(abi_wq);
+  const std::lock_guard modifying(wq.modifying);
+  return wq.shard.exclusively([&]() -> int {
+    const ibv_wq_state from = wq.queue->state();
+    if ((attr.attr_mask & IBV_WQ_ATTR_CURR_STATE) != 0 && attr.curr_wq_state != from) return EINVAL;
+    const bool moves = (attr.attr_mask & IBV_WQ_ATTR_STATE) != 0;
+    if (moves && !may_go(from, attr.wq_state)) return EINVAL;
+    const bool sets_flags = (attr.attr_mask & IBV_WQ_ATTR_FLAGS) != 0;
+    if (sets_flags && (attr.flags_mask & ~kFlags) != 0) return EOPNOTSUPP;
+
+    if (sets_flags && (attr.flags_mask & IBV_WQ_FLAGS_CVLAN_STRIPPING) != 0)
+      wq.queue->strip_vlan((attr.flags & IBV_WQ_FLAGS_CVLAN_STRIPPING) != 0);
+    if (!moves) return 0;
+    if (attr.wq_state != from || attr.wq_state == IBV_WQS_RESET) wq.queue->enter(attr.wq_state);
+    if (attr.wq_state == IBV_WQS_RESET) Cq::of(wq.cq).queue->remove_entries_of(wq.wq_num);
+    abi_wq->state = attr.wq_state;
+    return 0;
+  });
+}
+
+void ReceiveWorkQueues::retire(Wq& wq) {
+  // All under the lock: from the moment the number is given back another may get it.
+  wq.shard.exclusively([&] {
+    Cq::of(wq.cq).queue->remove_entries_of(wq.wq_num);
+    wq.shard.release_qpn(roce::Qpn(wq.wq_num));
+  });
+  if (!device_.inherited()) wq.async_events.withdraw(device_.events());
+}
+
+int ReceiveWorkQueues::destroy(ibv_wq* abi_wq) {
+  Wq& wq = Wq::of(abi_wq);
+  if (wq.users.load() != 0) return EBUSY;
+  retire(wq);
+  wq.account.await(wq.events_completed, wq.async_events_taken);
+  --Cq::of(wq.cq).users;
+  --Pd::of(wq.pd).users;
+  table_.destroy(wq);
+  return 0;
+}
+
+}  // namespace verbena::adapter

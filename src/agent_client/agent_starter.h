@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "base/unique_fd.h"
+
+namespace verbena::agent_client {
+
+// The agent's program: VERBENA_AGENT if set, else `wanted` if not empty, else beside the shared object (or
+// program) that this code is part of, as installed or in a build tree, else in PATH. Empty: there is none. A
+// program that gained privileges (AT_SECURE) heeds neither the environment nor PATH.
+std::string find_agent_program(const std::string& wanted);
+
+// Starts it as a process of its own: no child of the caller's (so no SIGCHLD and no zombie), with none of its
+// descriptors, signal settings or session. Takes about a millisecond. The answer becomes readable (end of
+// file) when the agent listens, or when it has given up: then another may be listening.
+Result<UniqueFd> start_agent(const std::string& program, std::vector<std::string> options = {});
+
+}  // namespace verbena::agent_client

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "agent_client/domain_peer.h"
+#include "agent_client/link.h"
+#include "base/result.h"
+#include "base/unique_fd.h"
+
+namespace verbena::agent_client {
+
+// A slot lent by the agent: the shard's receive socket and its share of the QPN space.
+struct Slot {
+  uint32_t index = 0;
+  UniqueFd socket;             // bound to UDP 4791, steered by slot; empty when there is no wire
+  std::string no_wire_reason;  // why there is none, a sentence for the user: "UDP port 4791 is taken by ..."
+  UniqueFd status_page;        // a memfd of sizeof(StatusPage)
+};
+
+struct ConnectOptions {
+  bool start_agent = true;    // start one if none answers
+  std::string agent_program;  // empty: found beside this library, then in PATH (VERBENA_AGENT overrides)
+};
+
+// The process's side of the agent protocol.
+//
+// Thread-safe: calls are serialized inside. Calls may block for as long as the agent takes, at most two
+// seconds; they answer ETIMEDOUT then, and ECONNREFUSED when no agent can be had. When the agent died, a call
+// starts or finds another and tells it of the slots this process holds. Never called on the data path.
+class Client {
+ public:
+  static Result<std::unique_ptr<Client>> connect(const ConnectOptions& options = {});
+  virtual ~Client() = default;
+
+  virtual Result<std::vector<Link>> links() = 0;
+  virtual Result<Slot> take_slot() = 0;
+  virtual Result<void> return_slot(uint32_t index) = 0;
+
+  // A socket for the packets of a multicast group on a link: see net/udp/multicast_socket.h. The agent keeps
+  // no copy; we are a member for as long as we hold it. ENODEV: no such link; ENETDOWN: there is no wire.
+  virtual Result<UniqueFd> join_group(uint32_t device_index, const roce::Address& group) = 0;
+
+  // Joins the XRC domain of a file on a link, for the targets and queues of a slot of ours; `domain` is what
+  // we call it. A copy of the descriptor is kept until it is closed, to tell the next agent. As the kernel:
+  // EAGAIN when there is none and not `create`, EINVAL when there is one and `exclusive`. EOPNOTSUPP: the
+  // agent knows nothing of them.
+  struct DomainFile {
+    int fd = -1;
+    uint32_t device_index = 0;
+    bool create = false;
+    bool exclusive = false;
+  };
+  virtual Result<void> open_domain(uint64_t domain, uint32_t slot, const DomainFile& file) = 0;
+  virtual void close_domain(uint64_t domain) = 0;
+  // Asks for a link to the process at `slot`, which is to have the domain open. Never blocks; next_peers()
+  // has the answer, unless the agent ends before.
+  virtual void ask_for_peer(uint64_t domain, uint32_t slot) = 0;
+
+  // Readable when next_links() or next_peers() has something; changes its meaning never, its number never (an
+  // epoll set may keep it).
+  virtual int event_fd() const = 0;
+  // The newest link table, if it changed since last asked. Never blocks. Also notices the agent's death and,
+  // without blocking longer than a connect, reaches the restarted one.
+  virtual std::optional<std::vector<Link>> next_links() = 0;
+  // What the agent has said of other processes until the last next_links().
+  virtual std::vector<DomainPeer> next_peers() = 0;
+
+  // In a child after fork(): drops descriptors without telling the agent anything.
+  virtual void abandon() = 0;
+};
+
+}  // namespace verbena::agent_client

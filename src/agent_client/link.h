@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "roce/path.h"
+
+namespace verbena::agent_client {
+
+inline constexpr uint32_t kGidTableLength = 1024;
+
+// One entry of a link's GID table. Its index stays the same as long as the address does; an entry that is
+// gone leaves a hole.
+struct GidEntry {
+  uint32_t index = 0;
+  roce::Address gid;
+
+  friend bool operator==(const GidEntry&, const GidEntry&) = default;
+};
+
+// An RDMA link over a netdev: what becomes one ibv_device with one port.
+struct Link {
+  std::string name;           // the device's name: rxe_eth0, or what `link add` said
+  uint32_t device_index = 0;  // unique while the agent lives; never used again for another device
+  std::string netdev;
+  uint32_t interface_index = 0;
+  std::array<uint8_t, 6> mac{};
+  uint32_t mtu = 0;            // of the netdev
+  bool up = false;             // the netdev is up and has carrier
+  bool automatic = false;      // appeared by itself
+  std::vector<GidEntry> gids;  // by index, without the holes
+
+  friend bool operator==(const Link&, const Link&) = default;
+};
+
+// The link's 64-bit GUID in wire order: EUI-64 from the MAC address; for a netdev without one, made from the
+// interface index with the "local" bit set.
+std::array<uint8_t, 8> guid_of(const Link& link);
+
+}  // namespace verbena::agent_client

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent_client/link_table_file.h"
+
+#include <algorithm>
+#include <cstring>
+#include <span>
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include "agent_client/message_socket.h"
+#include "protocol/link_table_layout.h"
+#include "protocol/text.h"
+
+namespace verbena::agent_client {
+namespace {
+
+constexpr size_t kMaxFileBytes = 64u << 20;
+
+template <class T>
+void append(std::vector<std::byte>& to, const T& record) {
+  const auto bytes = std::as_bytes(std::span(&record, 1));
+  to.insert(to.end(), bytes.begin(), bytes.end());
+}
+
+// Takes records off the front; once it has run short it stays failed.
+class Reader {
+ public:
+  explicit Reader(ConstBytes bytes) : bytes_(bytes) {}
+
+  template <class T>
+  T take() {
+    T record{};
+    if (bytes_.size() < sizeof record) {
+      failed_ = true;
+      return record;
+    }
+    std::memcpy(&record, bytes_.data(), sizeof record);
+    bytes_ = bytes_.subspan(sizeof record);
+    return record;
+  }
+  bool failed() const { return failed_; }
+  bool at_end() const { return bytes_.empty(); }
+
+ private:
+  ConstBytes bytes_;
+  bool failed_ = false;
+};
+
+Link take_link(Reader& reader, bool& valid) {
+  const auto record = reader.take<protocol::LinkRecord>();
+  Link link;
+  link.name = protocol::load_text(record.name);
+  link.netdev = protocol::load_text(record.netdev);
+  link.device_index = record.device_index;
+  link.interface_index = record.interface_index;
+  link.mtu = record.mtu;
+  link.up = (record.flags & protocol::kLinkUp) != 0;
+  link.automatic = (record.flags & protocol::kLinkAutomatic) != 0;
+  std::copy_n(record.mac, link.mac.size(), link.mac.begin());
+  if (link.name.empty() || record.gid_count > kGidTableLength) valid = false;
+  for (uint32_t i = 0; valid && !reader.failed() && i < record.gid_count; ++i) {
+    const auto gid = reader.take<protocol::GidRecord>();
+    const bool ascending = link.gids.empty() || link.gids.back().index < gid.index;
+    if (!ascending || gid.index >= kGidTableLength) valid = false;
+    GidEntry& entry = link.gids.emplace_back();
+    entry.index = gid.index;
+    std::copy_n(gid.gid, entry.gid.bytes.size(), entry.gid.bytes.begin());
+  }
+  return link;
+}
+
+}  // namespace
+
+std::vector<std::byte> encode_links(const LinkSnapshot& snapshot) {
+  std::vector<std::byte> bytes;
+  append(bytes, protocol::LinkTableHeader{protocol::kLinkTableMagic, protocol::kLinkTableVersion,
+                                          snapshot.generation, snapshot.next_device_index,
+                                          static_cast<uint32_t>(snapshot.deleted.size()),
+                                          static_cast<uint32_t>(snapshot.links.size()), 0});
+  for (const uint32_t interface_index : snapshot.deleted) append(bytes, interface_index);
+  for (const Link& link : snapshot.links) {
+    protocol::LinkRecord record{};
+    protocol::store_text(record.name, link.name);
+    protocol::store_text(record.netdev, link.netdev);
+    record.device_index = link.device_index;
+    record.interface_index = link.interface_index;
+    record.mtu = link.mtu;
+    record.flags = (link.up ? protocol::kLinkUp : 0) | (link.automatic ? protocol::kLinkAutomatic : 0);
+    record.gid_count = static_cast<uint32_t>(link.gids.size());
+    std::copy(link.mac.begin(), link.mac.end(), record.mac);
+    append(bytes, record);
+    for (const GidEntry& entry : link.gids) {
+      protocol::GidRecord gid{entry.index, {}};
+      std::copy(entry.gid.bytes.begin(), entry.gid.bytes.end(), gid.gid);
+      append(bytes, gid);
+    }
+  }
+  return bytes;
+}
+
+Result<LinkSnapshot> decode_links(ConstBytes bytes) {
+  Reader reader(bytes);
+  const auto header = reader.take<protocol::LinkTableHeader>();
+  if (reader.failed() || header.magic != protocol::kLinkTableMagic ||
+      header.version != protocol::kLinkTableVersion) {
+    return fail(EPROTO);
+  }
+  LinkSnapshot snapshot;
+  snapshot.generation = header.generation;
+  snapshot.next_device_index = header.next_device_index;
+  for (uint32_t i = 0; !reader.failed() && i < header.deleted_count; ++i) {
+    snapshot.deleted.push_back(reader.take<uint32_t>());
+  }
+  bool valid = true;
+  for (uint32_t i = 0; valid && !reader.failed() && i < header.link_count; ++i) {
+    snapshot.links.push_back(take_link(reader, valid));
+  }
+  if (!valid || reader.failed() || !reader.at_end()) return fail(EPROTO);
+  return snapshot;
+}
+
+Result<UniqueFd> write_link_file(const LinkSnapshot& snapshot) {
+  const std::vector<std::byte> bytes = encode_links(snapshot);
+  UniqueFd file(::memfd_create("verbena-links", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!file) return fail(errno);
+  for (size_t done = 0; done < bytes.size();) {
+    const ssize_t written = ::write(file.get(), bytes.data() + done, bytes.size() - done);
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) return fail(written < 0 ? errno : EIO);
+    done += static_cast<size_t>(written);
+  }
+  constexpr int kSeals = F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE;
+  if (::fcntl(file.get(), F_ADD_SEALS, kSeals) != 0) return fail(errno);
+  return file;
+}
+
+Result<LinkSnapshot> read_link_file(int fd) {
+  constexpr int kNeeded = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE;
+  const int seals = ::fcntl(fd, F_GET_SEALS);
+  if (seals < 0 || (seals & kNeeded) != kNeeded) return fail(EPROTO);
+  struct stat info {};
+  if (::fstat(fd, &info) != 0) return fail(errno);
+  if (info.st_size < 0 || static_cast<size_t>(info.st_size) > kMaxFileBytes) return fail(EPROTO);
+
+  std::vector<std::byte> bytes(static_cast<size_t>(info.st_size));
+  for (size_t done = 0; done < bytes.size();) {
+    const ssize_t got = ::pread(fd, bytes.data() + done, bytes.size() - done, static_cast<off_t>(done));
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) return fail(got < 0 ? errno : EPROTO);
+    done += static_cast<size_t>(got);
+  }
+  return decode_links(bytes);
+}
+
+}  // namespace verbena::agent_client

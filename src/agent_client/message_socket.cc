@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent_client/message_socket.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include <fmt/format.h>
+
+namespace verbena::agent_client {
+namespace {
+
+// Room for the most descriptors that one message can carry, aligned as a cmsghdr must be.
+union ControlBuffer {
+  cmsghdr alignment;
+  char bytes[CMSG_SPACE(kMaxScmFds * sizeof(int))];
+};
+
+}  // namespace
+
+Result<void> send_message(int socket, ConstBytes message, std::span<const int> fds) {
+  iovec data{const_cast<std::byte*>(message.data()), message.size()};
+  msghdr header{};
+  header.msg_iov = &data;
+  header.msg_iovlen = 1;
+  ControlBuffer control;
+  if (!fds.empty()) {
+    if (fds.size() > kMaxScmFds) return fail(EINVAL);
+    header.msg_control = control.bytes;
+    header.msg_controllen = CMSG_SPACE(fds.size_bytes());
+    std::memset(control.bytes, 0, header.msg_controllen);
+    cmsghdr* cmsg = CMSG_FIRSTHDR(&header);
+    cmsg->cmsg_level = SOL_SOCKET;
+    cmsg->cmsg_type = SCM_RIGHTS;
+    cmsg->cmsg_len = CMSG_LEN(fds.size_bytes());
+    std::memcpy(CMSG_DATA(cmsg), fds.data(), fds.size_bytes());
+  }
+  for (;;) {
+    if (::sendmsg(socket, &header, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0) return {};
+    if (errno != EINTR) return fail(errno);
+  }
+}
+
+namespace {
+
+Result<Received> receive(int socket, Bytes buffer, size_t max_fds, int flags) {
+  iovec data{buffer.data(), buffer.size()};
+  ControlBuffer control;
+  msghdr header{};
+  header.msg_iov = &data;
+  header.msg_iovlen = 1;
+  header.msg_control = max_fds > 0 ? control.bytes : nullptr;
+  // CMSG_LEN and not CMSG_SPACE: alignment would make room for one descriptor more than asked for.
+  header.msg_controllen = max_fds > 0 ? CMSG_LEN(std::min(max_fds, kMaxScmFds) * sizeof(int)) : 0;
+  ssize_t bytes;
+  do {
+    bytes = ::recvmsg(socket, &header, flags | MSG_CMSG_CLOEXEC);
+  } while (bytes < 0 && errno == EINTR);
+  if (bytes < 0) return fail(errno);
+
+  Received received;
+  received.bytes = static_cast<size_t>(bytes);
+  received.truncated = (header.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0;
+  for (cmsghdr* cmsg = CMSG_FIRSTHDR(&header); cmsg != nullptr; cmsg = CMSG_NXTHDR(&header, cmsg)) {
+    if (cmsg->cmsg_level != SOL_SOCKET || cmsg->cmsg_type != SCM_RIGHTS) continue;
+    const size_t count = (cmsg->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    for (size_t i = 0; i < count; ++i) {
+      int fd;
+      std::memcpy(&fd, CMSG_DATA(cmsg) + i * sizeof fd, sizeof fd);
+      received.fds.emplace_back(fd);
+    }
+  }
+  return received;
+}
+
+}  // namespace
+
+Result<Received> receive_message(int socket, Bytes buffer, size_t max_fds) {
+  return receive(socket, buffer, max_fds, MSG_DONTWAIT);
+}
+
+Result<Received> wait_for_message(int socket, Bytes buffer, size_t max_fds) {
+  return receive(socket, buffer, max_fds, 0);
+}
+
+AgentAddress::AgentAddress(uid_t uid) {
+  storage.sun_family = AF_UNIX;
+  const auto end = fmt::format_to_n(storage.sun_path + 1, sizeof storage.sun_path - 1, "verbena/{}", uid).out;
+  length = static_cast<socklen_t>(end - reinterpret_cast<char*>(&storage));
+}
+
+Result<ucred> peer_credentials(int socket) {
+  ucred credentials{};
+  socklen_t length = sizeof credentials;
+  if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &credentials, &length) != 0) return fail(errno);
+  return credentials;
+}
+
+}  // namespace verbena::agent_client

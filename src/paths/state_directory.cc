@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "paths/state_directory.h"
+
+#include <cstdlib>
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "paths/state_path.h"
+
+namespace verbena::paths {
+namespace {
+
+// The mode does not pass through the umask: the directory is made private and opened up after.
+Result<void> make_directory(const std::string& path, mode_t mode) {
+  if (mkdir(path.c_str(), 0700) != 0) {
+    if (errno != EEXIST) return fail(errno);
+    if (!is_trusted_directory(path.c_str())) return fail(EPERM);
+    return {};
+  }
+  if (chmod(path.c_str(), mode) != 0) return fail(errno);
+  return {};
+}
+
+}  // namespace
+
+std::string state_directory_for(uid_t owner) {
+  const PathText path = state_path_for(owner);
+  return path.valid() ? path.c_str() : std::string();
+}
+
+std::optional<std::string> find_state_directory() {
+  const PathText path = find_state_path(secure_getenv("VERBENA_SYS_DIR"));
+  if (!path.valid()) return std::nullopt;
+  return path.c_str();
+}
+
+Result<std::string> make_state_directory() {
+  const uid_t owner = geteuid();
+  const mode_t mode = owner == 0 ? 0755 : 0700;
+  const std::string path = state_directory_for(owner);
+  if (path.empty()) return fail(ENOENT);
+  if (const Result<void> made = make_directory(state_home_for(owner).c_str(), mode); !made) {
+    return tl::unexpected(made.error());
+  }
+  if (const Result<void> made = make_directory(path, mode); !made) return tl::unexpected(made.error());
+  return path;
+}
+
+}  // namespace verbena::paths

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "paths/state_path.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+namespace verbena::paths {
+namespace {
+
+bool is_private_directory(const char* path, uid_t owner) {
+  struct stat status;
+  return lstat(path, &status) == 0 && S_ISDIR(status.st_mode) && status.st_uid == owner &&
+         (status.st_mode & (S_IWGRP | S_IWOTH)) == 0;
+}
+
+// home/<inode of the network namespace>: what tells namespaces apart, for whoever shares a file system.
+void add_namespace(PathText& home) {
+  struct stat status;
+  if (stat("/proc/self/ns/net", &status) != 0) {
+    home.invalidate();
+  } else {
+    home.add("/").add_number(status.st_ino);
+  }
+}
+
+}  // namespace
+
+// Not from XDG_RUNTIME_DIR: the processes of a user must agree whatever their environment.
+PathText state_home_for(uid_t owner) {
+  if (owner == 0) return PathText("/run/verbena");
+  PathText runtime("/run/user/");
+  runtime.add_number(owner);
+  if (is_private_directory(runtime.c_str(), owner)) return runtime.add("/verbena");
+  return PathText("/tmp/verbena-").add_number(owner);
+}
+
+PathText state_path_for(uid_t owner) {
+  PathText path = state_home_for(owner);
+  add_namespace(path);
+  return path;
+}
+
+bool is_trusted_directory(const char* path) {
+  return is_private_directory(path, 0) || is_private_directory(path, geteuid());
+}
+
+PathText find_state_path(const char* chosen) {
+  PathText path;
+  if (chosen != nullptr) {
+    struct stat status;
+    path.add(chosen);
+    if (chosen[0] != '/' || stat(chosen, &status) != 0 || !S_ISDIR(status.st_mode)) path.invalidate();
+    return path;
+  }
+  // Root's agent serves everyone.
+  for (uid_t owner : {uid_t{0}, geteuid()}) {
+    path = state_home_for(owner);
+    if (!is_trusted_directory(path.c_str())) continue;
+    add_namespace(path);
+    if (path.valid() && is_trusted_directory(path.c_str())) return path;
+  }
+  path.invalidate();
+  return path;
+}
+
+}  // namespace verbena::paths

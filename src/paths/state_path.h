@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <sys/types.h>
+
+#include "paths/path_text.h"
+
+namespace verbena::paths {
+
+// What paths/state_directory.h offers, for code that may neither allocate nor need the C++ library: the
+// preload, which is loaded into every program. Async-signal-safe.
+
+// Where the agents of `owner` keep their directories, one for each network namespace.
+PathText state_home_for(uid_t owner);
+
+// Invalid when the network namespace cannot be told (no /proc).
+PathText state_path_for(uid_t owner);
+
+// Nobody but root and ourselves can have put anything there. A symbolic link is not a directory here.
+bool is_trusted_directory(const char* path);
+
+// Invalid when there is none. `chosen`: what VERBENA_SYS_DIR says, or nullptr when it is not set.
+PathText find_state_path(const char* chosen);
+
+}  // namespace verbena::paths

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "protocol/messages.h"
+
+namespace verbena::protocol {
+
+inline constexpr size_t kConnectionStates = 15;    // cm::State
+inline constexpr size_t kConnectionMads = 11;      // cm::MessageType
+inline constexpr size_t kDatagramDropReasons = 9;  // cm::DropReason
+
+// What an agent counts of connection management, for whoever looks at it.
+struct CmStatus {
+  // Identifiers of programs: all; those that listen; those that wait for a neighbour.
+  uint32_t identifiers;
+  uint32_t listening;
+  uint32_t resolving;
+  // Connections without a program, that only wait until no packet of theirs can be on its way.
+  uint32_t waiting;
+  uint32_t connections[kConnectionStates];  // of programs, by cm::State
+  uint32_t reserved;
+  uint64_t sent[kConnectionMads];  // by cm::MessageType
+  uint64_t received[kConnectionMads];
+  uint64_t retransmitted;
+  uint64_t duplicates;
+  uint64_t timed_out;
+  uint64_t stale_connections;
+  uint64_t dropped[kDatagramDropReasons];  // by cm::DropReason
+  uint64_t bad_qkey;                       // and datagrams to QP1 that were none of connection management
+  uint64_t unknown_class;
+};
+
+struct CmStatusReply {
+  MessageHeader header;
+  CmStatus status;
+};
+static_assert(sizeof(CmStatus) == 376);
+static_assert(sizeof(CmStatusReply) == 392);
+
+}  // namespace verbena::protocol

@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <type_traits>
+
+#include "base/bytes.h"
+
+namespace verbena::protocol {
+
+// The agent protocol: fixed-layout messages over an abstract SOCK_SEQPACKET socket (an abstract name belongs
+// to the network namespace, and so does an agent). Host byte order: both ends are on one machine. A request
+// is answered by one reply with the same sequence number and type | kReply; header.error != 0 makes it an
+// ErrorReply. Descriptors travel by SCM_RIGHTS; from a client to the agent go only the vault, the files of
+// XRC domains and event channels (connection_messages.h).
+//
+// A root agent listens on "@verbena/0" and serves everybody, a user's on "@verbena/<uid>" and serves that
+// user. Both ends check the other's credentials (SO_PEERCRED): an abstract name is free for anyone to take.
+
+inline constexpr uint32_t kProtocolMagic = 0x6e627276;  // "vrbn"
+inline constexpr uint16_t kProtocolVersion = 1;
+inline constexpr size_t kMaxMessageBytes = 512;
+inline constexpr size_t kMaxMessageFds = 4;
+inline constexpr size_t kTextBytes = 240;
+inline constexpr size_t kLinkNameBytes = 64;    // IB_DEVICE_NAME_MAX
+inline constexpr size_t kNetdevNameBytes = 16;  // IFNAMSIZ
+inline constexpr size_t kProgramBytes = 64;
+inline constexpr size_t kVersionBytes = 32;
+
+enum class MessageType : uint16_t {
+  kHello = 1,      // HelloRequest [vault] -> HelloReply [event socket, link table, vault?]
+  kGetLinks,       // header -> header [link table]
+  kTakeSlot,       // header -> TakeSlotReply [status page, socket?]
+  kKeepSlot,       // SlotRequest -> header: after the agent was restarted
+  kReturnSlot,     // SlotRequest -> header
+  kAddLink,        // LinkRequest -> header
+  kDeleteLink,     // LinkRequest -> header
+  kGetStatus,      // header -> StatusReply [link table]
+  kGetSlotStatus,  // SlotRequest -> SlotStatusReply [status page]: the first lent slot from `index` on
+  // On the event socket:
+  kLinksChanged,  // agent to client: header [link table]. The next one is sent when this one was answered by
+  kLinksSeen,     // client to agent: header. So a client that does not read costs one message, never more.
+  kAskPeer,       // client to agent: PeerMessage. The way to a slot in a domain; answered by kPeer.
+  kPeer,          // agent to client: PeerMessage [socket?]. At most kMostPeersUnseen lie unanswered.
+  kPeerSeen,      // client to agent: header
+
+  kJoinGroup = 32,     // GroupRequest -> header [socket]
+  kGetDeviceCounters,  // DeviceRequest -> DeviceCountersReply
+  kGetCmStatus,        // header -> CmStatusReply (connection_status.h)
+  kOpenDomain,         // DomainRequest [file] -> header
+  kCloseDomain,        // DomainRequest -> header
+
+  // Connection management: connection_messages.h
+  kCmOpenChannel = 64,
+  kCmCloseChannel,
+  kCmCreateId,
+  kCmDestroyId,
+  kCmBind,
+  kCmResolveAddress,
+  kCmResolveRoute,
+  kCmListen,
+  kCmConnect,
+  kCmAccept,
+  kCmReject,
+  kCmEstablish,
+  kCmDisconnect,
+  kCmSetOption,
+  kCmJoin,
+  kCmLeave,
+  kCmMigrateId,
+  kCmRestoreId,
+};
+inline constexpr uint16_t kReply = 0x8000;
+
+struct MessageHeader {
+  uint32_t magic;
+  uint16_t version;
+  uint16_t type;
+  uint32_t sequence;
+  int32_t error;  // 0 or an errno value; only in replies
+};
+static_assert(sizeof(MessageHeader) == 16);
+
+struct ErrorReply {
+  MessageHeader header;
+  char text[kTextBytes];  // why, for the user; may be empty
+};
+static_assert(sizeof(ErrorReply) == 256);
+
+struct HelloRequest {
+  static constexpr MessageType kType = MessageType::kHello;
+  MessageHeader header;
+  char program[kProgramBytes];
+};
+static_assert(sizeof(HelloRequest) == 80);
+
+struct HelloReply {
+  MessageHeader header;
+  uint32_t agent_pid;
+  uint32_t agent_uid;
+  char agent_version[kVersionBytes];
+};
+static_assert(sizeof(HelloReply) == 56);
+
+struct TakeSlotReply {
+  MessageHeader header;
+  uint32_t index;
+  uint32_t has_socket;
+  char no_wire_reason[kTextBytes];
+};
+static_assert(sizeof(TakeSlotReply) == 264);
+
+struct SlotRequest {
+  MessageHeader header;
+  uint32_t index;
+  uint32_t reserved;
+};
+static_assert(sizeof(SlotRequest) == 24);
+
+struct LinkRequest {
+  MessageHeader header;
+  char name[kLinkNameBytes];
+  char netdev[kNetdevNameBytes];  // empty in kDeleteLink
+};
+static_assert(sizeof(LinkRequest) == 96);
+
+struct GroupRequest {
+  MessageHeader header;
+  uint32_t device_index;
+  uint32_t reserved;
+  uint8_t group[16];  // a multicast GID
+};
+static_assert(sizeof(GroupRequest) == 40);
+
+// An XRC domain: which it is says the file's inode, by which the agent calls it is its own affair, and by
+// which number the client calls it is the client's. EAGAIN: there is none, and none is to be made; EINVAL:
+// there is one, and it was to be new; EBADF: the descriptor gives no right to the file (O_PATH).
+struct DomainRequest {
+  static constexpr uint32_t kCreate = 1;
+  static constexpr uint32_t kExclusive = 2;
+  MessageHeader header;
+  uint64_t domain;
+  uint32_t device_index;
+  uint32_t slot;  // the client's, whose queues and targets are in it
+  uint32_t flags;
+  uint32_t reserved;
+};
+static_assert(sizeof(DomainRequest) == 40);
+
+// Two clients with a domain in common: the socket is for the requests of one, whom it makes the asker, and
+// the other's answers. Both get an end.
+struct PeerMessage {
+  MessageHeader header;  // header.error: why there is no socket; ENOENT: nobody has the domain open there
+  uint64_t domain;       // as the client calls it that sends this or gets it
+  uint32_t slot;         // the other's
+  uint32_t asked;        // in kPeer: the client is the one that asked
+};
+static_assert(sizeof(PeerMessage) == 32);
+inline constexpr uint32_t kMostPeersUnseen = 64;
+
+struct DeviceRequest {
+  MessageHeader header;
+  uint32_t device_index;
+  uint32_t reserved;
+};
+static_assert(sizeof(DeviceRequest) == 24);
+
+struct DeviceCountersReply {
+  static constexpr size_t kNumbers = 48;
+  MessageHeader header;
+  uint64_t link_downed;
+  uint64_t qps[kNumbers];  // by transport::QpCounter; zeros beyond
+};
+static_assert(sizeof(DeviceCountersReply) == 408);
+
+struct StatusReply {
+  MessageHeader header;
+  uint32_t agent_pid;
+  uint32_t agent_uid;
+  char agent_version[kVersionBytes];
+  char no_wire_reason[kTextBytes];  // empty: there is a wire
+};
+static_assert(sizeof(StatusReply) == 296);
+
+struct SlotStatusReply {
+  MessageHeader header;
+  uint32_t index;
+  int32_t pid;  // 0: in a pid namespace that the agent does not see
+  uint32_t uid;
+  uint32_t has_socket;
+  char program[kProgramBytes];
+};
+static_assert(sizeof(SlotStatusReply) == 96);
+
+// A message that is a header and nothing else, under a type of its own.
+template <MessageType T>
+struct Plain {
+  static constexpr MessageType kType = T;
+  MessageHeader header;
+};
+using GetLinksRequest = Plain<MessageType::kGetLinks>;
+using TakeSlotRequest = Plain<MessageType::kTakeSlot>;
+using GetStatusRequest = Plain<MessageType::kGetStatus>;
+using GetCmStatusRequest = Plain<MessageType::kGetCmStatus>;
+
+struct PlainReply {
+  MessageHeader header;
+};
+static_assert(sizeof(PlainReply) == 16);
+
+template <class Message>
+ConstBytes bytes_of(const Message& message) {
+  static_assert(std::is_trivially_copyable_v<Message>);
+  return std::as_bytes(std::span(&message, 1));
+}
+
+inline MessageHeader request_header(MessageType type, uint32_t sequence) {
+  return {kProtocolMagic, kProtocolVersion, static_cast<uint16_t>(type), sequence, 0};
+}
+
+inline MessageHeader reply_header(const MessageHeader& request, int error = 0) {
+  return {kProtocolMagic, kProtocolVersion, static_cast<uint16_t>(request.type | kReply), request.sequence,
+          error};
+}
+
+}  // namespace verbena::protocol

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent_client/link_table_file.h"
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/random.h"
+#include "base/seed.h"
+
+namespace verbena::agent_client {
+namespace {
+
+LinkSnapshot some_snapshot(Random& random) {
+  LinkSnapshot snapshot;
+  snapshot.generation = random.next();
+  snapshot.next_device_index = static_cast<uint32_t>(random.next());
+  for (uint64_t i = random.below(4); i > 0; --i)
+    snapshot.deleted.push_back(static_cast<uint32_t>(random.next()));
+  for (uint64_t i = random.below(5); i > 0; --i) {
+    Link& link = snapshot.links.emplace_back();
+    link.name = "rxe_" + std::to_string(random.next());
+    link.netdev = "eth" + std::to_string(random.below(1000));
+    link.device_index = static_cast<uint32_t>(random.next());
+    link.interface_index = static_cast<uint32_t>(random.next());
+    link.mtu = static_cast<uint32_t>(random.next());
+    link.up = random.one_in(2);
+    link.automatic = random.one_in(2);
+    for (uint8_t& byte : link.mac) byte = static_cast<uint8_t>(random.next());
+    uint32_t index = 0;
+    for (uint64_t gids = random.below(20); gids > 0; --gids) {
+      GidEntry& entry = link.gids.emplace_back();
+      entry.index = index;
+      for (uint8_t& byte : entry.gid.bytes) byte = static_cast<uint8_t>(random.next());
+      index += 1 + static_cast<uint32_t>(random.below(30));
+    }
+  }
+  return snapshot;
+}
+
+TEST(LinkTableFile, ComesBackAsItWas) {
+  Random random(test::seed());
+  for (int i = 0; i < 200; ++i) {
+    const LinkSnapshot snapshot = some_snapshot(random);
+    const auto file = write_link_file(snapshot);
+    ASSERT_TRUE(file);
+    const auto back = read_link_file(file->get());
+    ASSERT_TRUE(back);
+    EXPECT_EQ(*back, snapshot);
+  }
+}
+
+TEST(LinkTableFile, IsRefusedAtAnyOtherLength) {
+  Random random(test::seed());
+  const auto bytes = encode_links(some_snapshot(random));
+  for (size_t length = 0; length < bytes.size(); ++length) {
+    EXPECT_FALSE(decode_links(ConstBytes(bytes).first(length))) << length;
+  }
+  auto longer = bytes;
+  longer.push_back(std::byte{0});
+  EXPECT_FALSE(decode_links(longer));
+}
+
+TEST(LinkTableFile, MayBeDamagedWithoutHarm) {
+  Random random(test::seed());
+  for (int i = 0; i < 5000; ++i) {
+    auto bytes = encode_links(some_snapshot(random));
+    for (uint64_t n = 1 + random.below(4); n > 0; --n) {
+      bytes[random.below(bytes.size())] = static_cast<std::byte>(random.next());
+    }
+    const auto decoded = decode_links(bytes);
+    if (!decoded) continue;
+    for (const Link& link : decoded->links) {
+      ASSERT_FALSE(link.name.empty());
+      ASSERT_LE(link.gids.size(), kGidTableLength);
+    }
+  }
+}
+
+TEST(LinkTableFile, MustBeSealed) {
+  const UniqueFd file(::memfd_create("table", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  const auto bytes = encode_links({});
+  ASSERT_EQ(::write(file.get(), bytes.data(), bytes.size()), static_cast<ssize_t>(bytes.size()));
+  EXPECT_EQ(read_link_file(file.get()).error().code, EPROTO);
+  ASSERT_EQ(::fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE), 0);
+  EXPECT_TRUE(read_link_file(file.get()));
+  const UniqueFd null(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  EXPECT_FALSE(read_link_file(null.get()));
+}
+
+TEST(LinkTableFile, CannotBeChangedByWhoeverHasIt) {
+  const auto file = write_link_file({});
+  ASSERT_TRUE(file);
+  EXPECT_EQ(::pwrite(file->get(), "x", 1, 0), -1);
+  EXPECT_EQ(::ftruncate(file->get(), 0), -1);
+}
+
+}  // namespace
+}  // namespace verbena::agent_client

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "paths/state_directory.h"
+
+#include <cstdlib>
+#include <filesystem>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "paths/state_path.h"
+
+namespace verbena::paths {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::Optional;
+
+std::string namespace_inode() {
+  struct stat status;
+  stat("/proc/self/ns/net", &status);
+  return std::to_string(status.st_ino);
+}
+
+class StateDirectory : public testing::Test {
+ protected:
+  void SetUp() override {
+    char name[] = "/tmp/verbena-test-XXXXXX";
+    ASSERT_NE(mkdtemp(name), nullptr);
+    directory_ = name;
+    unsetenv("VERBENA_SYS_DIR");
+  }
+  void TearDown() override {
+    unsetenv("VERBENA_SYS_DIR");
+    fs::remove_all(directory_);
+  }
+  fs::path directory_;
+};
+
+TEST_F(StateDirectory, OfRootLiesInRun) {
+  EXPECT_EQ(state_directory_for(0), "/run/verbena/" + namespace_inode());
+}
+
+TEST_F(StateDirectory, OfAUserWithoutRuntimeDirectoryLiesInTmp) {
+  EXPECT_EQ(state_directory_for(123456), "/tmp/verbena-123456/" + namespace_inode());
+}
+
+TEST_F(StateDirectory, IsTheOneThatTheEnvironmentNames) {
+  setenv("VERBENA_SYS_DIR", directory_.c_str(), 1);
+  EXPECT_THAT(find_state_directory(), Optional(directory_.string()));
+}
+
+TEST_F(StateDirectory, IsNoneWhenTheEnvironmentNamesNothingUsable) {
+  for (const char* name : {"", "relative", "/nonexistent", "/etc/passwd"}) {
+    setenv("VERBENA_SYS_DIR", name, 1);
+    EXPECT_EQ(find_state_directory(), std::nullopt) << name;
+  }
+}
+
+TEST_F(StateDirectory, IsTrustedOnlyWhenNoOtherUserCouldWrite) {
+  EXPECT_TRUE(is_trusted_directory(directory_.c_str()));
+  for (fs::perms open : {fs::perms::group_write, fs::perms::others_write}) {
+    fs::permissions(directory_, fs::perms::owner_all | open);
+    EXPECT_FALSE(is_trusted_directory(directory_.c_str()));
+  }
+  fs::permissions(directory_, fs::perms::owner_all);
+  const fs::path link = directory_ / "link";
+  fs::create_directory_symlink("/usr", link);
+  EXPECT_FALSE(is_trusted_directory(link.c_str()));
+  EXPECT_FALSE(is_trusted_directory((directory_ / "missing").c_str()));
+}
+
+TEST_F(StateDirectory, OfAnotherUserIsNotTrusted) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can give a directory away";
+  ASSERT_EQ(chown(directory_.c_str(), 12345, 12345), 0);
+  EXPECT_FALSE(is_trusted_directory(directory_.c_str()));
+}
+
+// As a user that nobody is, so that nothing of the machine's is touched.
+TEST_F(StateDirectory, IsMadeAndFoundAgain) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can become another user";
+  constexpr uid_t kNobodysUid = 3999999997;
+  const fs::path home = "/tmp/verbena-" + std::to_string(kNobodysUid);
+  ASSERT_FALSE(fs::exists(home));
+  const pid_t child = fork();
+  if (child == 0) {
+    if (setresuid(kNobodysUid, kNobodysUid, kNobodysUid) != 0) _exit(1);
+    umask(0);
+    const Result<std::string> made = make_state_directory();
+    if (!made || *made != home / namespace_inode()) _exit(2);
+    struct stat status;
+    if (stat(made->c_str(), &status) != 0 || (status.st_mode & 0777) != 0700) _exit(3);
+    if (make_state_directory() != made) _exit(4);
+    const auto found = find_state_directory();  // a root agent of this machine goes first
+    if (found != *made && !(found && found->starts_with("/run/verbena/"))) _exit(5);
+    chmod(made->c_str(), 0770);
+    if (const auto again = make_state_directory(); again || again.error().code != EPERM) _exit(6);
+    _exit(0);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0) << "exit status " << WEXITSTATUS(status);
+  fs::remove_all(home);
+}
+
+TEST(PathText, GrowsUntilItDoesNotFit) {
+  PathText path("/a");
+  path.add("/b").add_number(0).add_number(18446744073709551615ull);
+  EXPECT_EQ(path.view(), "/a/b018446744073709551615");
+  EXPECT_TRUE(path.valid());
+  const std::string filler(PathText::capacity() - path.view().size(), 'x');
+  EXPECT_TRUE(path.add(filler).valid());
+  EXPECT_EQ(path.view().size(), PathText::capacity());
+  EXPECT_FALSE(path.add("y").valid());
+}
+
+}  // namespace
+}  // namespace verbena::paths

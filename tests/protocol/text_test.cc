@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "protocol/text.h"
+
+#include <array>
+
+#include <gtest/gtest.h>
+
+namespace verbena::protocol {
+namespace {
+
+TEST(Text, IsCutToItsFieldAndMadePrintable) {
+  std::array<char, 8> field;
+  field.fill('z');
+  store_text(field, "abc");
+  EXPECT_EQ(load_text(field), "abc");
+  EXPECT_EQ(field[7], '\0');
+  store_text(field, "0123456789");
+  EXPECT_EQ(load_text(field), "0123456");
+  field.fill('a');  // without an end
+  EXPECT_EQ(load_text(field), "aaaaaaaa");
+  store_text(field, "\x1b[31m\n");
+  EXPECT_EQ(load_text(field), "?[31m?");
+  store_text(field, {});
+  EXPECT_EQ(load_text(field), "");
+}
+
+}  // namespace
+}  // namespace verbena::protocol
