@@ -136,8 +136,8 @@ TEST_F(ShardInput, ChildAfterForkGivesItUp) {
 
 TEST(ShardInputWithoutPort, Receives) {
   auto status = std::make_unique<control::StatusPage>();
-  Shard shard(1, nullptr, *status, 5);
-  ScriptedQp qp(roce::Qpn::in_slot(1, 7), &shard->routes());
+  Shard shard(1, {}, *status, 5);
+  ScriptedQp qp(roce::Qpn::in_slot(1, 7), &shard.routes());
   QueueInput input(shard, qp);
   shard.exclusively([&] {
     shard.add(qp);

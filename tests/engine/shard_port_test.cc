@@ -162,9 +162,9 @@ TEST(PortCounters, InTheStatusPageAreWhatItsReadersLookFor) {
 TEST(ShardWithoutPort, LosesPacketsAndLivesOn) {
   auto status = std::make_unique<control::StatusPage>();
   RecordingSleeper sleeper;
-  Shard shard(1, nullptr, *status, 5);
+  Shard shard(1, {}, *status, 5);
   shard.set_sleeper(&sleeper);
-  ScriptedQp qp(roce::Qpn::in_slot(1, 7), &shard->routes());
+  ScriptedQp qp(roce::Qpn::in_slot(1, 7), &shard.routes());
   shard.exclusively([&] { shard.add(qp); });
   qp.post();
   shard.ring(qp);

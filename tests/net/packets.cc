@@ -8,6 +8,7 @@
 #include <arpa/inet.h>
 #include <poll.h>
 
+#include "net/udp/socket_address.h"
 #include "roce/icrc.h"
 #include "roce/ip_header.h"
 
