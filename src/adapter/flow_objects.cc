@@ -19,7 +19,7 @@ Result<ibv_flow*> SoftwareContext::create_flow(ibv_qp* abi_qp, const ibv_flow_at
   flow->context = &abi().context;
   flow->handle = next_handle();
   flow->qp = &qp;
-  FlowTarget& target = flow->target;
+  engine::FlowTarget& target = flow->target;
   static_cast<ethernet::SteeringRule&>(target) = request->rule;
   target.receiver = request->drops ? nullptr : static_cast<transport::RawQueuePair*>(qp.transport);
   target.tag = request->tag;

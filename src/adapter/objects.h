@@ -11,11 +11,11 @@
 
 #include "adapter/async_events.h"
 #include "adapter/custom_memory.h"
-#include "adapter/ethernet_link.h"
 #include "adapter/registration.h"
 #include "adapter/send_batch.h"
 #include "adapter/xrc_domain.h"
 #include "base/intrusive_list.h"
+#include "engine/ethernet_link.h"
 #include "engine/shard.h"
 #include "memory/region.h"
 #include "queues/completion_queue.h"
@@ -217,10 +217,11 @@ struct RwqIndTable;
 
 // What a raw QP has besides.
 struct RawSide {
-  explicit RawSide(std::shared_ptr<EthernetLink> ethernet) : link(std::move(ethernet)), sender(*link) {}
+  explicit RawSide(std::shared_ptr<engine::EthernetLink> ethernet)
+      : link(std::move(ethernet)), sender(*link) {}
 
-  const std::shared_ptr<EthernetLink> link;
-  EthernetLink::Sender sender;
+  const std::shared_ptr<engine::EthernetLink> link;
+  engine::EthernetLink::Sender sender;
   RwqIndTable* table = nullptr;    // it spreads what it receives over this one's queues
   std::atomic<uint32_t> flows{0};  // rules that name it
 

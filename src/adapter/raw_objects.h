@@ -24,7 +24,7 @@ struct Counters : ibv_counters {
   };
 
   ListHook owned;
-  FlowTotals totals;
+  engine::FlowTotals totals;
   std::mutex attaching;
   std::vector<Point> points;
   std::atomic<uint32_t> users{0};  // flows
@@ -34,7 +34,7 @@ struct Flow : ibv_flow {
   static Flow& of(ibv_flow* flow) { return *static_cast<Flow*>(flow); }
 
   ListHook owned;
-  FlowTarget target;
+  engine::FlowTarget target;
   Qp* qp = nullptr;
   Counters* counters = nullptr;
 };

@@ -109,7 +109,7 @@ Result<ibv_qp*> SoftwareContext::create_raw_qp(ibv_qp_init_attr_ex* attr) {
 
   const auto now = link();
   if (now == nullptr) return fail(ENODEV);
-  auto ethernet = EthernetLink::acquire(shard(), now->interface_index);
+  auto ethernet = engine::EthernetLink::acquire(shard(), now->interface_index);
   if (!ethernet) return tl::unexpected(ethernet.error());
 
   ibv_qp_cap cap = attr->cap;
