@@ -38,32 +38,25 @@ constexpr DropReason reason_of(Verdict verdict) {
 
 }  // namespace
 
-Shard::Shard(uint32_t slot, std::unique_ptr<net::Port> port, protocol::StatusPage& status, uint64_t secret,
-             Clock clock)
+Shard::Shard(uint32_t slot, net::PortList ports, protocol::StatusPage& status, uint64_t secret, Clock clock)
     : slot_(slot),
       clock_(clock),
-      port_(std::move(port)),
-      route_(port_ != nullptr ? transport::Route{.traits = port_->traits(), .sink = port_.get()}
-                              : transport::no_route()),
       status_(status),
       keys_(secret, kMaxRegions),
       srqs_(slot),
       qps_(roce::Qpn::kPerSlot, nullptr),
       reserved_(roce::Qpn::kPerSlot, false),
       next_index_(static_cast<uint32_t>(secret % roce::Qpn::kPerSlot)),
+      ports_(std::move(ports)),
       timers_(clock_()),
       now_(clock_()),
       take_over_after_(kTakeOverAfter),
       look_interval_(kLookInterval),
       busy_interval_(kFirstLook) {
-  if (port_ != nullptr) port_->want_ip_details(false);
+  ports_.want_ip_details(false);
 }
 
 Shard::~Shard() = default;
-
-const transport::Route& Shard::find(const roce::Path&, roce::Qpn) {
-  return route_;
-}
 
 // ---- the lock
 
@@ -114,7 +107,8 @@ void Shard::finish(Gathering gathering) {
 // The engine thread sleeps too long for what has come up. (While the application polls it never sleeps long.)
 bool Shard::engine_must_know() {
   if (sleeper_ == nullptr || engine_told_ || !listening_) return false;
-  if (!ready_.empty() || port_full_ || alarms_.next() < engine_wakes_at_ || paced_until_ < engine_wakes_at_)
+  if (!ready_.empty() || ports_.any_full() || alarms_.next() < engine_wakes_at_ ||
+      paced_until_ < engine_wakes_at_)
     return true;
   const TimePoint next = timers_.next();
   return next != kNever && next + kTimerSlack < engine_wakes_at_;
@@ -224,7 +218,7 @@ void Shard::acted_on(QueuePair& qp, ibv_qp_state before) {
 }
 
 uint32_t Shard::receive(uint32_t budget) {
-  uint32_t received = port_ == nullptr ? 0 : port_->receive(*this, budget);
+  uint32_t received = ports_.receive(*this, budget);
   for (Input& input : inputs_) received += input.receive(budget, now_);
   return received;
 }
@@ -256,11 +250,16 @@ void Shard::release_acknowledgements() {
 
 void Shard::transmit_ready(Acknowledgements acknowledgements, Gathering gathering) {
   if (acknowledgements == Acknowledgements::kSend) release_acknowledgements();
-  if (ready_.empty() && !port_full_) return;
+  if (ports_.any_full()) ports_.flush(ready_);
+  if (ready_.empty()) return;
   ReadyList later;
-  bool full = false;
-  while (!ready_.empty() && !full) {
+  ReadyList stopped;  // in the midst of what they have to send: behind those that have not had their turn
+  while (!ready_.empty()) {
     QueuePair& qp = ready_.pop_front();
+    if (ports_.is_full(qp)) {
+      ports_.wait(qp);
+      continue;
+    }
     if (gathering == Gathering::kAllowed && qp.may_gather()) {
       later.push_back(qp);
       continue;
@@ -275,17 +274,18 @@ void Shard::transmit_ready(Acknowledgements acknowledgements, Gathering gatherin
     if (result == TransmitResult::kPaced) {
       paced_until_ = std::min(paced_until_, qp.deadline());
     } else if (result != TransmitResult::kIdle && !qp.ready_hook.is_linked()) {
-      later.push_back(qp);
+      if (result == TransmitResult::kBusy) ports_.note_full(qp);
+      (result == TransmitResult::kBusy ? stopped : later).push_back(qp);
     }
-    full = result == TransmitResult::kBusy;
   }
+  while (!stopped.empty()) ports_.wait(stopped.pop_front());
   ready_.splice_back(later);
-  if (port_ != nullptr) port_full_ = !port_->flush();
+  ports_.flush(ready_);
   now_ = clock_();
 }
 
 void Shard::count_drop(DropReason reason) {
-  if (port_ != nullptr) ++port_->counters().dropped[static_cast<size_t>(reason)];
+  ++ports_.counters().dropped[static_cast<size_t>(reason)];
 }
 
 }  // namespace verbena::engine

@@ -14,6 +14,7 @@
 #include "engine/attendance.h"
 #include "engine/doorbells.h"
 #include "engine/input.h"
+#include "engine/ports.h"
 #include "engine/timer_wheel.h"
 #include "memory/key_table.h"
 #include "net/port.h"
@@ -39,16 +40,16 @@ class Sleeper {
   virtual void detach(int fd) = 0;
 };
 
-// A shard: one port, one QPN slot, all state of its QPs, the regions they may touch.
+// A shard: some ports, one QPN slot, all state of its QPs, the regions they may touch.
 //
 // Whoever is awake drives it. The application's threads do in ring() and poll(): they take the lock if it is
 // free, else leave their work to the holder. The engine thread does in run_engine(). Everything that takes
 // long or must not fail to happen (adding a QP, registering memory, a state change) runs under exclusively().
-class Shard : private net::PacketHandler, private transport::Routes {
+class Shard : private net::PacketHandler {
  public:
   using Clock = TimePoint (*)();
-  // `port` may be null: there is no wire, packets are lost. `secret` seeds keys and QPNs.
-  Shard(uint32_t slot, std::unique_ptr<net::Port> port, protocol::StatusPage& status, uint64_t secret,
+  // Without a port there is no wire, and packets are lost. `secret` seeds keys and QPNs.
+  Shard(uint32_t slot, net::PortList ports, protocol::StatusPage& status, uint64_t secret,
         Clock clock = MonotonicClock::now);
   ~Shard() override;
 
@@ -56,7 +57,11 @@ class Shard : private net::PacketHandler, private transport::Routes {
   void set_sleeper(Sleeper* sleeper) { sleeper_ = sleeper; }
 
   uint32_t slot() const { return slot_; }
-  net::Port* port() { return port_.get(); }
+  // Calls visit(descriptor) for each port that has one by which packets are heard of.
+  template <class Visit>
+  void for_each_receive_fd(Visit visit) const {
+    ports_.for_each_receive_fd(visit);
+  }
 
   // ---- any thread
 
@@ -87,7 +92,11 @@ class Shard : private net::PacketHandler, private transport::Routes {
   // Those for XRC.
   queues::SharedReceiveQueueTable& srqs() { return srqs_; }
   // For the QPs that the shard is to have.
-  transport::Routes& routes() { return *this; }
+  transport::Routes& routes() { return ports_; }
+  // Where what comes in by no port is counted.
+  net::PortCounters& counters() { return ports_.counters(); }
+  // Sends at once what QPs have given to the ports.
+  void push() { ports_.push(); }
 
   // Calls visit(QueuePair&) for each QP there is.
   template <class Visit>
@@ -160,7 +169,6 @@ class Shard : private net::PacketHandler, private transport::Routes {
   enum class Acknowledgements : uint8_t { kHold, kSend };
   enum class Gathering : uint8_t { kNo, kAllowed };
   void on_packet(const transport::IncomingPacket& packet) override;
-  const transport::Route& find(const roce::Path& path, roce::Qpn destination) override;
   void enter();
   bool enter_if_free();
   bool engine_enters();
@@ -184,8 +192,6 @@ class Shard : private net::PacketHandler, private transport::Routes {
 
   const uint32_t slot_;
   const Clock clock_;
-  const std::unique_ptr<net::Port> port_;
-  transport::Route route_;
   protocol::StatusPage& status_;
   Sleeper* sleeper_ = nullptr;
 
@@ -196,21 +202,22 @@ class Shard : private net::PacketHandler, private transport::Routes {
   bool abandoned_ = false;
 
   // Under the lock
-  using ReadyList = IntrusiveList<transport::QueuePair, &transport::QueuePair::ready_hook>;
+  using ReadyList = Ports::ReadyList;
   using AcknowledgementList =
       IntrusiveList<transport::QueuePair, &transport::QueuePair::acknowledgement_hook>;
   memory::KeyTable keys_;
   queues::SharedReceiveQueueTable srqs_;
   std::vector<transport::QueuePair*> qps_;  // by Qpn::index()
   std::vector<bool> reserved_;              // likewise
+  uint32_t qp_count_ = 0;
   uint32_t next_index_;
+  Ports ports_;
   IntrusiveList<Input, &Input::input_hook> inputs_;
-  ReadyList ready_;
+  ReadyList ready_;  // of which none waits for its port
   AcknowledgementList acknowledging_;
   TimerWheel<transport::QueuePair> timers_;
   Alarms alarms_;
   TimePoint now_;
-  bool port_full_ = false;
   TimePoint paced_until_ = kNever;  // when a QP goes on that may not send faster; no timer may be late for it
 
   // Who drives

@@ -76,7 +76,7 @@ Shard::EngineView Shard::drive() {
     transmit_ready(Acknowledgements::kSend, Gathering::kNo);
     now_ = clock_();
     if (application_waits_.exchange(false, std::memory_order_relaxed)) attendance_.waits(now_);
-    if (received == 0 && (ready_.empty() || port_full_)) break;
+    if (received == 0 && ready_.empty()) break;
   }
   const bool was_listening = std::exchange(listening_, true);
   // Packets waited while nobody listened: the application had not really taken over.
@@ -85,12 +85,12 @@ Shard::EngineView Shard::drive() {
 
   EngineView view;
   view.wake_at = std::min(timers_.next(), alarms_.next());
-  if (port_full_) {
-    view.send_fd = port_->send_fd();
+  if (ports_.any_full()) {
+    view.send_fd = ports_.send_fd();
     if (view.send_fd < 0) view.wake_at = std::min(view.wake_at, now_ + kFullPortInterval);
-  } else if (!ready_.empty()) {
-    view.wake_at = now_;
   }
+  if (!ready_.empty()) view.wake_at = now_;
+  if (ports_.must_be_asked() && qp_count_ > 0) view.wake_at = std::min(view.wake_at, now_ + kLookInterval);
   engine_wakes_at_ = view.wake_at;
   paced_until_ = kNever;
   return view;

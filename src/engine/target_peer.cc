@@ -113,7 +113,7 @@ transport::Delegate* TargetPeer::make(const RequestMessage& message) {
 void TargetPeer::answer(const transport::Delegate& delegate, const transport::OwnerAnswer& answer,
                         bool after_packets) {
   // What is not flushed now is late, and the requester asks again.
-  if (after_packets && shard_.port() != nullptr) shard_.port()->flush();
+  if (after_packets) shard_.push();
   AnswerMessage message{};
   message.magic = kPeerMagic;
   message.type = PeerMessage::kAnswer;

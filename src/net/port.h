@@ -4,6 +4,8 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <memory>
+#include <vector>
 
 #include "roce/packet.h"
 #include "transport/packet_io.h"
@@ -66,6 +68,12 @@ class PacketHandler {
 // packet.
 class Port : public transport::PacketSink {
  public:
+  // Whether packets of the path may leave by it. Of a shard's ports the first is taken.
+  virtual bool leads_to(const roce::Path& path) const {
+    (void)path;
+    return true;
+  }
+
   // Pushes staged packets to the wire. False: the wire is full, some wait; call again later.
   virtual bool flush() = 0;
 
@@ -90,5 +98,8 @@ class Port : public transport::PacketSink {
 
   virtual PortCounters& counters() = 0;
 };
+
+// Those of one shard, in order of preference.
+using PortList = std::vector<std::unique_ptr<Port>>;
 
 }  // namespace verbena::net

@@ -162,7 +162,7 @@ TEST(PortCounters, InTheStatusPageAreWhatItsReadersLookFor) {
 TEST(ShardWithoutPort, LosesPacketsAndLivesOn) {
   auto status = std::make_unique<protocol::StatusPage>();
   RecordingSleeper sleeper;
-  Shard shard(1, nullptr, *status, 5);
+  Shard shard(1, {}, *status, 5);
   shard.set_sleeper(&sleeper);
   ScriptedQp qp(roce::Qpn::in_slot(1, 7), &shard.routes());
   shard.exclusively([&] { shard.add(qp); });

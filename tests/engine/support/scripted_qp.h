@@ -12,9 +12,10 @@ namespace verbena::engine {
 // their number is what counts.
 class ScriptedQp : public transport::QueuePair, private transport::QpEventListener {
  public:
-  explicit ScriptedQp(roce::Qpn qpn, transport::Routes* routes = nullptr)
+  explicit ScriptedQp(roce::Qpn qpn, transport::Routes* routes = nullptr, const roce::Path& path = {})
       : QueuePair(config_for(qpn, routes, *this), {}, {}) {
     attributes().destination = roce::Qpn(0x22);
+    attributes().path = path;
     find_route(attributes().path, attributes().destination);
   }
 
