@@ -96,6 +96,7 @@ class PacketSocket {
   };
 
   PacketSocket(UniqueFd socket, UniqueFd epoll, bool loopback);
+  int fd() const { return socket_.get(); }
   Result<void> change_membership(int option, uint16_t what, std::span<const uint8_t> address);
   int read(uint32_t most);
   void take(FrameHandler& handler, uint32_t message);
