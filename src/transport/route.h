@@ -50,9 +50,11 @@ struct Traits {
 // This is a wire's: a port that takes packets. Another process of this machine may be reached by memory
 // instead, without packets; that would be another kind of route, and `Routes` the place that chooses it.
 struct Route {
+  static constexpr uint32_t kNoPort = UINT32_MAX;
+
   Traits traits;
   PacketSink* sink = nullptr;
-  uint32_t port = 0;  // which of its shard's ports; a copy of a route keeps it
+  uint32_t port = kNoPort;  // which of its shard's ports; a copy of a route keeps it
 };
 
 // Chooses routes. With the shard's lock held.

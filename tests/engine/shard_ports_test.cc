@@ -132,6 +132,18 @@ TEST_F(ShardPorts, AFullOneStopsOnlyItsOwnQueuePairs) {
   EXPECT_EQ(linked.qp->unsent(), 0u);
 }
 
+TEST_F(ShardPorts, AFullOneStopsNobodyWhoHasNoRoute) {
+  ScriptedQp raw(*shard->exclusively([&] { return shard->reserve_qpn(); }));
+  shard->exclusively([&] { shard->add(raw); });
+  shard->run_engine();
+  linked.sent.set_capacity(2);
+  post(linked, 10);
+  raw.post();
+  shard->ring(raw);
+  EXPECT_EQ(raw.unsent(), 0u);
+  shard->exclusively([&] { shard->remove(raw); });
+}
+
 TEST_F(ShardPorts, SeveralFullOnesAreTriedAgainSoon) {
   shard->run_engine();
   for (Way* way : {&linked, &other}) {
