@@ -19,9 +19,6 @@ using transport::Verdict;
 constexpr uint32_t kMaxRegions = 1u << 23;  // memory regions and windows, 2^22 of each
 // Packets one QP may send before others get their turn.
 constexpr uint32_t kTransmitBudget = 256;
-// After so many polls without a packet the application's thread offers its processor to others, now and then.
-constexpr uint32_t kIdlePolls = 64;
-constexpr uint32_t kPollsPerYield = 8;
 
 constexpr DropReason reason_of(Verdict verdict) {
   switch (verdict) {
@@ -49,10 +46,7 @@ Shard::Shard(uint32_t slot, net::PortList ports, protocol::StatusPage& status, u
       next_index_(static_cast<uint32_t>(secret % roce::Qpn::kPerSlot)),
       ports_(std::move(ports)),
       timers_(clock_()),
-      now_(clock_()),
-      take_over_after_(kTakeOverAfter),
-      look_interval_(kLookInterval),
-      busy_interval_(kFirstLook) {
+      now_(clock_()) {
   ports_.want_ip_details(false);
 }
 
@@ -90,35 +84,29 @@ void Shard::finish(Gathering gathering) {
     const bool for_engine = engine_waits_.exchange(false, std::memory_order_relaxed);
     if (for_engine) receive(kReceiveBudget);
     // Only for an application that is sure to come back soon may anything wait.
-    const bool returns = application_returns();
+    const bool returns = policy_.application_drives();
     transmit_ready(returns ? Acknowledgements::kHold : Acknowledgements::kSend,
                    returns ? gathering : Gathering::kNo);
-    if (std::exchange(attends_, false))
-      attendance_.leaves(now_, std::exchange(received_, 0), std::exchange(yields_, false));
+    policy_.leaves(now_);
     // Last: it may wake the engine thread, which then finds nothing that would make it come again.
-    if (for_engine && listening_ && sleeper_ != nullptr) sleeper_->listen(true);
-    must_wake = engine_must_know();
-    engine_told_ |= must_wake;
+    if (for_engine && policy_.engine_drives()) sleeper_->listen(true);
+    must_wake = policy_.engine_may_oversleep() && policy_.must_wake_engine(pending());
   }
   lock_.unlock_and_look();
   if (must_wake) sleeper_->wake();
 }
 
-// The engine thread sleeps too long for what has come up. (While the application polls it never sleeps long.)
-bool Shard::engine_must_know() {
-  if (sleeper_ == nullptr || engine_told_ || !listening_) return false;
-  if (!ready_.empty() || ports_.any_full() || alarms_.next() < engine_wakes_at_ ||
-      paced_until_ < engine_wakes_at_)
-    return true;
-  const TimePoint next = timers_.next();
-  return next != kNever && next + kTimerSlack < engine_wakes_at_;
+DrivingPolicy::Pending Shard::pending() {
+  return {.now = !ready_.empty() || ports_.any_full(),
+          .exact = std::min(alarms_.next(), paced_until_),
+          .timers = timers_.next()};
 }
 
 // ---- the application's threads
 
 void Shard::ring(QueuePair& qp) {
   if (enter_if_free()) {
-    attend();
+    policy_.enters(now_);
     if (!abandoned_) note(qp);
   } else {
     doorbells_.ring(qp);
@@ -130,45 +118,33 @@ void Shard::ring(QueuePair& qp) {
 
 void Shard::poll() {
   if (!enter_if_free()) return wait_for_holder();
-  attend();
-  bool idle = false;
+  policy_.enters(now_);
+  bool yields = false;
   if (!abandoned_) {
     answer_doorbells();
     // The application came back without a reply to send: what was held for one goes now.
     transmit_ready(Acknowledgements::kSend, Gathering::kNo);
-    received_ = receive(kReceiveBudget);
-    if (received_ > 0) now_ = clock_();
+    const uint32_t received = receive(kReceiveBudget);
+    if (received > 0) now_ = clock_();
     run_timers(now_);
-    take_over_if_steady();
-    idle_polls_ = received_ > 0 ? 0 : idle_polls_ + 1;
-    yields_ = idle_polls_ >= kIdlePolls && idle_polls_ % kPollsPerYield == 0;
-    idle = yields_;
+    const DrivingPolicy::Polled verdict = policy_.polled(now_, received);
+    yields = verdict.yields;
+    if (verdict.takes_over) {
+      sleeper_->listen(false);
+      sleeper_->wake();  // from its long sleep, to look now and then from here on
+    }
   }
   leave(Gathering::kNo);
   // Whoever we wait for may need this processor: on a machine with more spinners than processors each message
   // would cost a time slice. With nobody waiting it costs next to nothing.
-  if (idle) ::sched_yield();
+  if (yields) ::sched_yield();
 }
 
-// The application is here.
-void Shard::attend() {
-  attendance_.enters(now_);
-  attends_ = true;
-}
-
-// It would be, were the lock free.
+// The application would be here, were the lock free.
 void Shard::wait_for_holder() {
   if (!application_waits_.load(std::memory_order_relaxed)) {
     application_waits_.store(true, std::memory_order_relaxed);
   }
-}
-
-void Shard::take_over_if_steady() {
-  if (!listening_ || sleeper_ == nullptr || attendance_.lasts(now_) < take_over_after_) return;
-  listening_ = false;
-  look_interval_ = kFirstLook;
-  sleeper_->listen(false);
-  sleeper_->wake();  // from its long sleep, to look now and then from here on
 }
 
 // ---- work, under the lock

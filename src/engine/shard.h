@@ -11,8 +11,8 @@
 #include "base/spin_lock.h"
 #include "base/time.h"
 #include "engine/alarms.h"
-#include "engine/attendance.h"
 #include "engine/doorbells.h"
+#include "engine/driving_policy.h"
 #include "engine/input.h"
 #include "engine/ports.h"
 #include "engine/timer_wheel.h"
@@ -54,7 +54,10 @@ class Shard : private net::PacketHandler {
   ~Shard() override;
 
   // Set once, before any other call.
-  void set_sleeper(Sleeper* sleeper) { sleeper_ = sleeper; }
+  void set_sleeper(Sleeper* sleeper) {
+    sleeper_ = sleeper;
+    policy_.set_engine(sleeper != nullptr);
+  }
 
   uint32_t slot() const { return slot_; }
   // Calls visit(descriptor) for each port that has one by which packets are heard of.
@@ -174,9 +177,9 @@ class Shard : private net::PacketHandler {
   bool engine_enters();
   void leave(Gathering gathering);
   void finish(Gathering gathering);
-  bool application_returns() const { return sleeper_ != nullptr && !listening_; }
-  bool engine_must_know();
+  DrivingPolicy::Pending pending();
   void answer_doorbells();
+  void ask_ports(bool wanted);
   void note(transport::QueuePair& qp);
   void acted_on(transport::QueuePair& qp, ibv_qp_state before);
   void run_timers(TimePoint now);
@@ -184,10 +187,7 @@ class Shard : private net::PacketHandler {
   void release_acknowledgements();
   uint32_t receive(uint32_t budget);
   void count_drop(net::DropReason reason);
-  void attend();
   void wait_for_holder();
-  void take_over_if_steady();
-  bool application_polls();
   EngineView drive();
 
   const uint32_t slot_;
@@ -219,20 +219,7 @@ class Shard : private net::PacketHandler {
   Alarms alarms_;
   TimePoint now_;
   TimePoint paced_until_ = kNever;  // when a QP goes on that may not send faster; no timer may be late for it
-
-  // Who drives
-  Attendance attendance_;
-  bool attends_ = false;     // whoever holds the lock is the application, in a verb
-  bool yields_ = false;      // and will offer its processor to others
-  uint32_t received_ = 0;    // so many packets, by then
-  bool listening_ = false;   // the engine thread hears arriving packets
-  uint32_t idle_polls_ = 0;  // polls since one last received something
-  Duration take_over_after_;
-  Duration look_interval_;
-  Duration busy_interval_;  // of the engine thread alone
-  uint32_t steady_looks_ = 0;
-  TimePoint engine_wakes_at_ = kNever;
-  bool engine_told_ = false;
+  DrivingPolicy policy_;            // who drives
 };
 
 }  // namespace verbena::engine

@@ -17,10 +17,7 @@ constexpr Duration kPatience = std::chrono::milliseconds(100);
 
 void Shard::expect_sleep() {
   enter();
-  if (!abandoned_ && sleeper_ != nullptr) {
-    attendance_.ends();
-    if (!std::exchange(listening_, true)) sleeper_->listen(true);
-  }
+  if (!abandoned_ && policy_.expects_sleep()) sleeper_->listen(true);
   leave(Gathering::kNo);
 }
 
@@ -41,19 +38,15 @@ bool Shard::engine_enters() {
 Shard::EngineView Shard::run_engine() {
   EngineView view;
   if (!engine_enters()) {
-    view.wake_at = clock_() + busy_interval_;
-    busy_interval_ = std::min(busy_interval_ * 2, kLookInterval);
+    view.wake_at = policy_.finds_shard_busy(clock_());
     return view;
   }
-  busy_interval_ = kFirstLook;
-  engine_told_ = false;
   if (abandoned_) {
     leave(Gathering::kNo);
     return view;
   }
-  if (application_polls()) {
-    view.wake_at = engine_wakes_at_ = now_ + look_interval_;
-    look_interval_ = std::min(look_interval_ * 2, kLookInterval);
+  if (const auto next_look = policy_.comes(now_)) {
+    view.wake_at = *next_look;
     leave(Gathering::kNo);
     return view;
   }
@@ -66,47 +59,28 @@ Shard::EngineView Shard::run_engine() {
 
 // Progress without the application.
 Shard::EngineView Shard::drive() {
-  bool received_any = false;
   for (int round = 0; round < kEngineRounds; ++round) {
     answer_doorbells();
     const uint32_t received = receive(kReceiveBudget);
-    received_any |= received > 0;
-    attendance_.is_given(now_, received);
+    policy_.served(now_, received);
     run_timers(now_);
     transmit_ready(Acknowledgements::kSend, Gathering::kNo);
     now_ = clock_();
-    if (application_waits_.exchange(false, std::memory_order_relaxed)) attendance_.waits(now_);
+    if (application_waits_.exchange(false, std::memory_order_relaxed)) policy_.application_waited(now_);
     if (received == 0 && ready_.empty()) break;
   }
-  const bool was_listening = std::exchange(listening_, true);
-  // Packets waited while nobody listened: the application had not really taken over.
-  if (received_any && !was_listening) take_over_after_ = std::min(take_over_after_ * 2, kMostTakeOverAfter);
   if (sleeper_ != nullptr) sleeper_->listen(true);
 
   EngineView view;
-  view.wake_at = std::min(timers_.next(), alarms_.next());
+  paced_until_ = kNever;  // who paused has a timer, and the engine thread comes for it
+  DrivingPolicy::Pending left = pending();
   if (ports_.any_full()) {
+    left.now = !ready_.empty();
     view.send_fd = ports_.send_fd();
-    if (view.send_fd < 0) view.wake_at = std::min(view.wake_at, now_ + kFullPortInterval);
+    if (view.send_fd < 0) left.exact = std::min(left.exact, now_ + kFullPortInterval);
   }
-  if (!ready_.empty()) view.wake_at = now_;
-  if (ports_.must_be_asked() && qp_count_ > 0) view.wake_at = std::min(view.wake_at, now_ + kLookInterval);
-  engine_wakes_at_ = view.wake_at;
-  paced_until_ = kNever;
+  view.wake_at = policy_.rests(now_, left);
   return view;
-}
-
-// Whether the application has taken over and is still at it.
-bool Shard::application_polls() {
-  if (listening_ || attendance_.is_over(now_)) {
-    steady_looks_ = 0;
-    return false;
-  }
-  if (++steady_looks_ >= kSteadyLooks) {
-    steady_looks_ = 0;
-    take_over_after_ = std::max(kTakeOverAfter, take_over_after_ / 2);
-  }
-  return true;
 }
 
 void Shard::flush_at_exit() {

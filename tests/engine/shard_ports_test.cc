@@ -206,5 +206,19 @@ TEST_F(ShardPortsThatMustBeAsked, AreAskedWhileThereAreQueuePairs) {
   EXPECT_EQ(shard->run_engine().wake_at, kNever) << "nobody can be waiting for packets";
 }
 
+TEST_F(ShardPortsThatMustBeAsked, AreAskedAsSoonAsThereIsAQueuePair) {
+  shard->exclusively([&] {
+    shard->remove(*linked.qp);
+    shard->remove(*other.qp);
+  });
+  ASSERT_EQ(shard->run_engine().wake_at, kNever);
+  sleeper.said();
+  ScriptedQp first(*shard->exclusively([&] { return shard->reserve_qpn(); }), &shard->routes());
+  shard->exclusively([&] { shard->add(first); });
+  EXPECT_THAT(sleeper.said(), ElementsAre("wake"));
+  EXPECT_LE(shard->run_engine().wake_at, now() + milliseconds(1));
+  shard->exclusively([&] { shard->remove(first); });
+}
+
 }  // namespace
 }  // namespace verbena::engine

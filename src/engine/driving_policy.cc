@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/driving_policy.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace verbena::engine {
+namespace {
+
+// After so many polls without a packet the application's thread offers its processor to others, now and then.
+constexpr uint32_t kIdlePolls = 64;
+constexpr uint32_t kPollsPerYield = 8;
+
+// The interval that has just been waited for, and doubles for the next time.
+Duration next_of(Duration& interval) {
+  return std::exchange(interval, std::min(interval * 2, kLookInterval));
+}
+
+}  // namespace
+
+// ---- the application's threads
+
+void DrivingPolicy::enters(TimePoint now) {
+  attendance_.enters(now);
+  visit_.emplace();
+}
+
+DrivingPolicy::Polled DrivingPolicy::polled(TimePoint now, uint32_t received) {
+  Polled verdict;
+  verdict.takes_over = engine_drives() && attendance_.lasts(now) >= take_over_after_;
+  if (verdict.takes_over) {
+    engine_drives_ = false;
+    look_interval_ = kFirstLook;
+  }
+  idle_polls_ = received > 0 ? 0 : idle_polls_ + 1;
+  verdict.yields = idle_polls_ >= kIdlePolls && idle_polls_ % kPollsPerYield == 0;
+  visit_ = Visit{verdict.yields, received};
+  return verdict;
+}
+
+void DrivingPolicy::leaves(TimePoint now) {
+  if (!visit_) return;
+  attendance_.leaves(now, visit_->received, visit_->yields);
+  visit_.reset();
+}
+
+bool DrivingPolicy::expects_sleep() {
+  if (!engine_present_) return false;
+  attendance_.ends();
+  return !std::exchange(engine_drives_, true);
+}
+
+bool DrivingPolicy::must_wake_engine(const Pending& pending) {
+  engine_told_ = pending.now || pending.exact < engine_comes_at_ ||
+                 (pending.timers != kNever && pending.timers + kTimerSlack < engine_comes_at_);
+  return engine_told_;
+}
+
+// ---- the engine thread
+
+TimePoint DrivingPolicy::finds_shard_busy(TimePoint now) {
+  return now + next_of(busy_interval_);
+}
+
+std::optional<TimePoint> DrivingPolicy::comes(TimePoint now) {
+  busy_interval_ = kFirstLook;
+  engine_told_ = false;
+  if (engine_drives_ || attendance_.is_over(now)) {
+    steady_looks_ = 0;
+    brought_something_ = false;
+    return std::nullopt;
+  }
+  if (++steady_looks_ >= kSteadyLooks) {
+    steady_looks_ = 0;
+    take_over_after_ = std::max(kTakeOverAfter, take_over_after_ / 2);
+  }
+  engine_comes_at_ = now + next_of(look_interval_);
+  return engine_comes_at_;
+}
+
+void DrivingPolicy::served(TimePoint now, uint32_t received) {
+  brought_something_ |= received > 0;
+  attendance_.is_given(now, received);
+}
+
+TimePoint DrivingPolicy::rests(TimePoint now, const Pending& pending) {
+  const bool drove_already = std::exchange(engine_drives_, true);
+  // Packets waited while nobody listened: the application had not really taken over.
+  if (brought_something_ && !drove_already) {
+    take_over_after_ = std::min(take_over_after_ * 2, kMostTakeOverAfter);
+  }
+  engine_comes_at_ = pending.now ? now : std::min(pending.exact, pending.timers);
+  if (must_be_asked_) {
+    if (brought_something_) ask_interval_ = kFirstLook;
+    engine_comes_at_ = std::min(engine_comes_at_, now + next_of(ask_interval_));
+  }
+  return engine_comes_at_;
+}
+
+}  // namespace verbena::engine

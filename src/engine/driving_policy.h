@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "base/time.h"
+#include "engine/attendance.h"
+#include "engine/driving.h"
+
+namespace verbena::engine {
+
+// Decides who drives a shard: the application, from within its verbs, or the engine thread. Events come in
+// with the time at which they happen, decisions go out. It reads no clock, does no I/O and wakes nobody: that
+// is the shard's part, which calls it with its lock held.
+//
+// An application that has called verbs without a pause for a while drives: nobody listens for packets, and
+// the engine thread only looks, now and then, whether the application is still there. At all other times the
+// engine thread drives: it listens, that is, it sleeps until a packet arrives.
+class DrivingPolicy {
+ public:
+  // What is left to do in the shard.
+  struct Pending {
+    bool now = false;  // somebody could go on at once, or the port is full
+    TimePoint exact =
+        kNever;  // the next moment for which nobody may be late: an alarm, a pause between packets
+    TimePoint timers = kNever;  // the next timer of a QP, which may be kTimerSlack late
+  };
+
+  // There is an engine thread, or none any more. Without one the decisions are as if it drove, and wake
+  // nobody.
+  void set_engine(bool present) { engine_present_ = present; }
+  // A source of packets has no descriptor that would tell of them: the engine thread has to ask it.
+  void set_must_be_asked(bool must) { must_be_asked_ = must; }
+
+  // ---- the application's threads, in a verb
+
+  void enters(TimePoint now);
+
+  // It has polled, and received so many packets.
+  struct Polled {
+    bool takes_over = false;  // the engine thread stops listening, and is woken to look from here on
+    bool yields = false;      // the application's thread offers its processor to others
+  };
+  Polled polled(TimePoint now, uint32_t received);
+
+  // It leaves the verb. Nothing, if it has not entered one.
+  void leaves(TimePoint now);
+
+  // It is about to sleep until an event. True: the engine thread is to listen from now on.
+  bool expects_sleep();
+
+  // Whether the application is sure to come back soon, so that what gains by its next verb may wait for it.
+  bool application_drives() const { return engine_present_ && !engine_drives_; }
+  bool engine_drives() const { return engine_present_ && engine_drives_; }
+
+  // Whether the engine thread may sleep too long for what comes up, and has not been told to come sooner.
+  bool engine_may_oversleep() const { return engine_drives() && !engine_told_; }
+  // Whether it does, given what is pending: then it is woken. REQUIRES: engine_may_oversleep()
+  bool must_wake_engine(const Pending& pending);
+
+  // ---- the engine thread
+
+  // It finds the shard's lock taken. Returns when it comes again. (The one call without the lock: it concerns
+  // nobody else.)
+  TimePoint finds_shard_busy(TimePoint now);
+
+  // It has come. A time: the application drives, and the engine thread looks again by then. None: it drives.
+  std::optional<TimePoint> comes(TimePoint now);
+
+  // It has received so many packets for the application.
+  void served(TimePoint now, uint32_t received);
+  // Meanwhile a thread of the application found the shard's lock taken.
+  void application_waited(TimePoint now) { attendance_.waits(now); }
+
+  // It is done, and will listen. Returns when it comes again if nothing arrives.
+  TimePoint rests(TimePoint now, const Pending& pending);
+
+ private:
+  // What a thread of the application does in the verb that it is in.
+  struct Visit {
+    bool yields = false;
+    uint32_t received = 0;
+  };
+
+  bool engine_present_ = false;
+  bool must_be_asked_ = false;
+  bool engine_drives_ = false;
+
+  Attendance attendance_;
+  std::optional<Visit> visit_;
+  uint32_t idle_polls_ = 0;  // polls since one last received something
+  Duration take_over_after_ = kTakeOverAfter;
+
+  Duration look_interval_ = kLookInterval;
+  Duration busy_interval_ = kFirstLook;
+  Duration ask_interval_ = kFirstLook;
+  uint32_t steady_looks_ = 0;
+  bool brought_something_ = false;  // the engine thread's visit has, so far
+  TimePoint engine_comes_at_ = kNever;
+  bool engine_told_ = false;  // that it is to come sooner
+};
+
+}  // namespace verbena::engine
