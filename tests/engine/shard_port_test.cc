@@ -77,13 +77,16 @@ TEST_F(ShardPort, QueuePairsTakeTurnsAtAFullPort) {
   ScriptedQp other(add_qpn(), &shard->routes());
   add(other);
   fill();
+  for (uint32_t i = 0; i < 100; ++i) qp->post();
+  shard->ring(*qp);
   other.post();
   shard->ring(other);
-  for (int i = 0; i < 3; ++i) {
+  for (int i = 0; i < 6; ++i) {  // what was staged, what the first still gets in, and then the other
     sent();
     shard->run_engine();
   }
   EXPECT_EQ(other.unsent(), 0u);
+  EXPECT_GT(qp->unsent(), 0u);
 }
 
 TEST_F(ShardPort, FullPortKeepsTheAcknowledgementForLater) {
