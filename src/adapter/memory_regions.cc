@@ -98,7 +98,7 @@ Result<ibv_mr*> MemoryRegions::reg(ibv_pd* pd, void* addr, size_t length, uint64
   if (auto checked = check_user_memory(to, access); !checked) return tl::unexpected(checked.error());
   // Again, because the application may have put handlers of its own over ours since.
   memory::install_fault_guard();
-  auto registration = std::make_shared<Registration>(device_.shard(), kind_of(access), Pd::of(pd).state);
+  auto registration = std::make_shared<Registration>(device_.keys(), kind_of(access), Pd::of(pd).state);
   translate(registration->region, to, access);
   registration->region.access = access;
   return enter(std::move(registration), pd, addr);
@@ -130,18 +130,23 @@ int MemoryRegions::rereg(ibv_mr* mr, int flags, ibv_pd* pd, void* addr, size_t l
   }
 
   memory::install_fault_guard();
-  return device_.shard().exclusively([&] {
+  const int error = device_.keys().locked([&] {
     if (!region.windows.empty()) return EBUSY;  // IBTA volume 1, 11.2.8.5
     if (moves) translate(region, to, rights);
     region.access = rights;
     if (registration.kind != Kind::kDmaBuf) registration.kind = kind_of(rights);
-    if (!changes_pd) return 0;
-    ++Pd::of(pd).users;
-    --registration.pd->users;
-    registration.pd = Pd::of(pd).state;
-    region.pd = registration.pd->id;
+    if (changes_pd) {
+      ++Pd::of(pd).users;
+      --registration.pd->users;
+      registration.pd = Pd::of(pd).state;
+      region.pd = registration.pd->id;
+    }
+    region.publish();
     return 0;
   });
+  // What it was before nobody uses any more.
+  if (error == 0) device_.keys().await_readers();
+  return error;
 }
 
 Result<ibv_mr*> MemoryRegions::reg_dmabuf(ibv_pd* pd, uint64_t offset, size_t length, uint64_t iova, int fd,
@@ -152,7 +157,7 @@ Result<ibv_mr*> MemoryRegions::reg_dmabuf(ibv_pd* pd, uint64_t offset, size_t le
   auto mapping = memory::map_dma_buf(fd, offset, length, (rights & IBV_ACCESS_LOCAL_WRITE) != 0);
   if (!mapping) return tl::unexpected(mapping.error());
   memory::install_fault_guard();
-  auto registration = std::make_shared<Registration>(device_.shard(), Kind::kDmaBuf, Pd::of(pd).state);
+  auto registration = std::make_shared<Registration>(device_.keys(), Kind::kDmaBuf, Pd::of(pd).state);
   registration->dma_buf = std::move(*mapping);
   translate(registration->region, {registration->dma_buf.data(), length, iova}, rights);
   registration->region.access = rights;
@@ -167,7 +172,7 @@ Result<ibv_mr*> MemoryRegions::reg_device_memory(ibv_pd* pd, ibv_dm* dm, uint64_
   const uint64_t size = memory->allocation.length;
   if (offset > size || length > size - offset) return fail(EINVAL);
   memory::install_fault_guard();
-  auto registration = std::make_shared<Registration>(device_.shard(), Kind::kDeviceMemory, Pd::of(pd).state);
+  auto registration = std::make_shared<Registration>(device_.keys(), Kind::kDeviceMemory, Pd::of(pd).state);
   registration->device_memory = memory;
   memory::Region& region = registration->region;
   region.base = memory->mapping.data() + offset;
@@ -177,7 +182,7 @@ Result<ibv_mr*> MemoryRegions::reg_device_memory(ibv_pd* pd, ibv_dm* dm, uint64_
 }
 
 Result<ibv_mr*> MemoryRegions::alloc_null(ibv_pd* pd) {
-  auto registration = std::make_shared<Registration>(device_.shard(), Kind::kNull, Pd::of(pd).state);
+  auto registration = std::make_shared<Registration>(device_.keys(), Kind::kNull, Pd::of(pd).state);
   if (auto made = memory::make_null(registration->region, Pd::of(pd).id); !made)
     return tl::unexpected(made.error());
   return enter(std::move(registration), pd, nullptr);

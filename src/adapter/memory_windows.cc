@@ -14,8 +14,7 @@ Result<ibv_mw*> MemoryWindows::alloc(ibv_pd* pd, ibv_mw_type type) {
   std::unique_ptr<Mw> mw = std::move(*made);
   const auto kind = type == IBV_MW_TYPE_1 ? memory::RegionKind::kWindow1 : memory::RegionKind::kWindow2;
   memory::make_window(mw->window, kind, Pd::of(pd).id);
-  engine::Shard& shard = device_.shard();
-  const auto key = shard.exclusively([&] { return shard.keys().insert(&mw->window); });
+  const auto key = device_.keys().insert(&mw->window);
   if (!key) return tl::unexpected(key.error());
   mw->context = device_.context();
   mw->pd = pd;
@@ -27,11 +26,12 @@ Result<ibv_mw*> MemoryWindows::alloc(ibv_pd* pd, ibv_mw_type type) {
 }
 
 void MemoryWindows::retire(Mw& mw) {
-  engine::Shard& shard = device_.shard();
-  shard.exclusively([&] {
+  memory::KeyTable& keys = device_.keys();
+  keys.locked([&] {
     memory::unbind_window(mw.window);
-    shard.keys().remove(mw.window.key);
+    keys.unlink(mw.window);
   });
+  keys.await_readers();
 }
 
 int MemoryWindows::dealloc(ibv_mw* mw) {

@@ -25,7 +25,7 @@ struct Range {
   uint64_t bytes = 0;
 };
 
-// The checks of the kernel's mlx5, which is the one driver that has this call. REQUIRES: the shard's lock
+// The checks of the kernel's mlx5, which is the one driver that has this call. REQUIRES: the table's lock
 Result<Range> find_range(const memory::KeyTable& keys, memory::PdId pd, const ibv_sge& sge, bool writable) {
   const memory::Region* region = keys.find(sge.lkey);
   if (region == nullptr || (region->access & IBV_ACCESS_ON_DEMAND) == 0) return fail(ENOENT);
@@ -52,9 +52,8 @@ int MemoryRegions::advise(ibv_pd* pd, ibv_advise_mr_advice advice, uint32_t flag
   const bool writable = advice == IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE;
   const bool now = (flags & IBV_ADVISE_MR_FLAG_FLUSH) != 0;
   for (const ibv_sge& sge : list) {
-    engine::Shard& shard = device_.shard();
-    const auto range =
-        shard.exclusively([&] { return find_range(shard.keys(), Pd::of(pd).id, sge, writable); });
+    memory::KeyTable& keys = device_.keys();
+    const auto range = keys.locked([&] { return find_range(keys, Pd::of(pd).id, sge, writable); });
     if (!range) return range.error().code;
     // Advice that need not be carried out at once cannot fail either.
     if (range->at == nullptr) {

@@ -32,6 +32,7 @@ class OpenDevice {
 
   const std::shared_ptr<engine::Engine>& engine() const { return engine_; }
   engine::Shard& shard() const { return engine_->shard(); }
+  memory::KeyTable& keys() const { return engine_->keys(); }
   queues::EventChannel& events() const { return *events_; }
   CommandFile& command_file() const { return *command_file_; }
 

@@ -144,7 +144,7 @@ transport::QpConfig QueuePairs::common_config(const ibv_qp_init_attr_ex& attr, r
   config.qpn = qpn;
   if ((attr.comp_mask & IBV_QP_INIT_ATTR_PD) != 0) config.pd = Pd::of(attr.pd).id;
   config.signal_all = attr.sq_sig_all != 0;
-  config.keys = &device_.shard().keys();
+  config.keys = &device_.keys();
   config.routes = &device_.shard().routes();
   config.listener = &core;
   config.counters = &device_.shard().status_of(qpn).counters;
@@ -256,7 +256,7 @@ void QueuePairs::retire(Qp& qp) {
       transport::QueueOwners* owners = qp.transport->config().owners;
       if (owners != nullptr) owners->end(*qp.transport);
       qp.shard.remove(*qp.transport);
-      memory::unbind_all(qp.transport->bound_windows());
+      memory::unbind_all(device_.keys(), qp.transport->bound_windows());
       forget_completions(qp);
     });
   }

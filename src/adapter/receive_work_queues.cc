@@ -83,7 +83,7 @@ Result<ibv_wq*> ReceiveWorkQueues::create(ibv_wq_init_attr& attr) {
   if (!number) return tl::unexpected(number.error());
   const transport::FrameReceiptConfig config{Pd::of(attr.pd).id, number->value(),
                                              (flags_of(attr) & IBV_WQ_FLAGS_CVLAN_STRIPPING) != 0,
-                                             &wq->shard.keys(), Cq::of(attr.cq).queue.get()};
+                                             &device_.keys(), Cq::of(attr.cq).queue.get()};
   wq->queue = std::make_unique<transport::ReceiveWorkQueue>(config, std::move(*ring), wq.get());
   wq->max_sge = max_sge;
   wq->context = device_.context();

@@ -6,39 +6,36 @@
 
 namespace verbena::adapter {
 
-Registration::Registration(engine::Shard& shard, Kind what, std::shared_ptr<PdState> domain)
-    : kind(what), pd(std::move(domain)), shard_(shard) {
+Registration::Registration(memory::KeyTable& keys, Kind what, std::shared_ptr<PdState> domain)
+    : kind(what), pd(std::move(domain)), keys_(keys) {
   region.pd = pd->id;
 }
 
 // With the last context that has it; a window of another context may still be bound.
 Registration::~Registration() {
-  shard_.exclusively([&] { memory::unbind_all(region.windows); });
+  memory::unbind_all(keys_, region.windows);
   leave();
 }
 
 Result<void> Registration::enter() {
-  const auto key = shard_.exclusively([&] {
-    auto drawn = shard_.keys().insert(&region);
-    entered_ = drawn.has_value();
-    return drawn;
-  });
-  if (!key) return tl::unexpected(key.error());
+  if (const auto key = keys_.insert(&region); !key) return tl::unexpected(key.error());
+  keys_.locked([&] { entered_ = true; });
   ++pd->users;
   if (device_memory) ++device_memory->users;
   return {};
 }
 
-// With the shard's lock: nobody is in the middle of a copy, and nobody begins another.
+// When it returns, no shard is in the middle of a copy, and none begins another.
 int Registration::leave() {
-  const int error = shard_.exclusively([&] {
+  const int error = keys_.locked([&] {
     if (!entered_) return ENOENT;
     if (!region.windows.empty()) return EBUSY;
-    shard_.keys().remove(region.key);
+    keys_.unlink(region);
     entered_ = false;
     return 0;
   });
   if (error != 0) return error;
+  keys_.await_readers();
   --pd->users;
   if (device_memory) --device_memory->users;
   return 0;

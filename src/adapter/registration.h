@@ -5,8 +5,8 @@
 #include <memory>
 
 #include "adapter/device_memory_file.h"
-#include "engine/shard.h"
 #include "memory/file_mapping.h"
+#include "memory/key_table.h"
 #include "memory/region.h"
 
 namespace verbena::adapter {
@@ -53,26 +53,26 @@ class Registration {
   // Where the memory comes from, which decides what may be done with it later.
   enum class Kind : uint8_t { kUser, kOnDemand, kNull, kDmaBuf, kDeviceMemory };
 
-  Registration(engine::Shard& shard, Kind kind, std::shared_ptr<PdState> pd);
+  Registration(memory::KeyTable& keys, Kind kind, std::shared_ptr<PdState> pd);
   ~Registration();
   Registration(const Registration&) = delete;
   Registration& operator=(const Registration&) = delete;
 
-  // Enters the region, which must have been filled in, into the shard's table. Errors: ENOMEM.
+  // Enters the region, which must have been filled in, into the table. Errors: ENOMEM.
   Result<void> enter();
   // ENOENT when it was left before, EBUSY while windows are bound to it.
   int leave();
 
   Kind kind;
-  // The shard's, once entered: under its lock.
+  // Once entered, under the table's lock.
   memory::Region region;
   std::shared_ptr<PdState> pd;
   memory::FileMapping dma_buf;
   std::shared_ptr<DeviceMemory> device_memory;
 
  private:
-  engine::Shard& shard_;
-  bool entered_ = false;  // under the shard's lock
+  memory::KeyTable& keys_;
+  bool entered_ = false;  // under the table's lock
 };
 
 }  // namespace verbena::adapter

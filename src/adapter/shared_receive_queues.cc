@@ -116,16 +116,14 @@ int SharedReceiveQueues::modify(ibv_srq* abi_srq, const ibv_srq_attr& attr, int 
     ring = std::move(*made);
   }
   // All of it or nothing; and no limit is above what the queue can hold (as in the kernel's rxe).
-  return device_.shard().exclusively([&] {
-    const uint32_t capacity = resizes ? ring.capacity() : queue.capacity();
-    if ((arms ? attr.srq_limit : queue.limit()) > capacity) return EINVAL;
-    if (resizes) {
-      const std::lock_guard posting(queue.lock());
-      if (const auto exchanged = queue.exchange(ring); !exchanged) return exchanged.error().code;
-    }
-    if (arms) queue.arm(attr.srq_limit);
-    return 0;
-  });
+  const std::lock_guard posting(queue.lock());
+  const uint32_t capacity = resizes ? ring.capacity() : queue.capacity();
+  if ((arms ? attr.srq_limit : queue.limit()) > capacity) return EINVAL;
+  if (resizes) {
+    if (const auto exchanged = queue.exchange(ring); !exchanged) return exchanged.error().code;
+  }
+  if (arms) queue.arm(attr.srq_limit);
+  return 0;
 }
 
 int SharedReceiveQueues::query(ibv_srq* abi_srq, ibv_srq_attr& attr) const {

@@ -27,11 +27,10 @@ constexpr uint32_t kMostAsked = 20;
 
 }  // namespace
 
-DomainPeers::DomainPeers(Shard& shard, Ask ask)
-    : shard_(shard),
-      ask_(std::move(ask)),
-      flushing_([this] { take_care(); }),
-      asking_([this] { ask_again(); }) {}
+DomainPeers::DomainPeers(Shard& shard, memory::KeyTable& keys, Ask ask)
+    : shard_(shard), keys_(keys), ask_(std::move(ask)), flushing_([this] { take_care(); }), asking_([this] {
+        ask_again();
+      }) {}
 
 DomainPeers::~DomainPeers() {
   shard_.exclusively([&] {
@@ -139,7 +138,7 @@ void DomainPeers::connect_owner(agent_client::DomainPeer& news) {
 void DomainPeers::connect_target(agent_client::DomainPeer& news) {
   const Peer::Key key{news.domain, news.slot};
   targets_.erase(key);
-  auto target = std::make_unique<TargetPeer>(shard_, key, keeper(), std::move(news.socket));
+  auto target = std::make_unique<TargetPeer>(shard_, keys_, key, keeper(), std::move(news.socket));
   if (listen_to(*target)) targets_[key] = std::move(target);
 }
 

@@ -23,7 +23,7 @@ class DomainPeers final : public Input, public transport::QueueOwners, private P
   // Asks the agent for the way to an owner of queues; connect() brings the answer. Never blocks.
   using Ask = std::function<void(const Peer::Key&)>;
 
-  DomainPeers(Shard& shard, Ask ask);
+  DomainPeers(Shard& shard, memory::KeyTable& keys, Ask ask);
   ~DomainPeers() override;
 
   // ---- any thread, not inside Shard::exclusively()
@@ -72,6 +72,7 @@ class DomainPeers final : public Input, public transport::QueueOwners, private P
   void for_each_peer(Visit visit);
 
   Shard& shard_;
+  memory::KeyTable& keys_;
   const Ask ask_;
   UniqueFd poll_set_;  // of the links' sockets; from the first on
   bool is_input_ = false;

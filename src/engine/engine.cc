@@ -23,6 +23,7 @@ namespace {
 // Longer than anybody holds these locks, unless it is the very thread that forks or exits, in a signal's
 // handler.
 constexpr Duration kPatience = std::chrono::milliseconds(100);
+constexpr uint32_t kMostRegions = 1u << 23;  // memory regions and windows, 2^22 of each
 
 // Whether a file can be mapped without ever giving SIGBUS: it is large enough and stays so.
 bool is_safe_status_page(int fd) {
@@ -179,7 +180,8 @@ Result<std::vector<agent_client::Link>> Engine::list_links() {
   return (*client)->links();
 }
 
-Engine::Engine(std::shared_ptr<agent_client::Client> client) : client_(std::move(client)) {}
+Engine::Engine(std::shared_ptr<agent_client::Client> client)
+    : client_(std::move(client)), keys_(random_secret(), kMostRegions) {}
 
 Result<void> Engine::start() {
   auto slot = client_->take_slot();
@@ -198,9 +200,10 @@ Result<void> Engine::start() {
     log_warning("no wire, all ports are down: {}", no_wire_reason_);
   }
   shard_ = std::make_unique<Shard>(slot_, std::move(*ports), *status_->page, random_secret());
+  keys_.readers().add(shard_->sections());
   multicast_ = std::make_unique<MulticastGroups>(*shard_, surroundings());
   domain_peers_ = std::make_unique<DomainPeers>(
-      *shard_, [this](const Peer::Key& owner) { client_->ask_for_peer(owner.domain, owner.slot); });
+      *shard_, keys_, [this](const Peer::Key& owner) { client_->ask_for_peer(owner.domain, owner.slot); });
 
   auto links = client_->links();
   if (!links) return tl::unexpected(links.error());
@@ -281,10 +284,13 @@ void Engine::unsubscribe(LinkListener& listener) {
 
 // Takes our locks, so that the child finds everything whole and nothing locked for ever. False: none of them.
 bool Engine::before_fork() {
-  if (!shard_->before_fork()) return false;  // first: who has it may want the links
-  if (links_lock_.try_lock_for(kPatience)) {
-    if (listeners_lock_.try_lock_for(kPatience)) return true;
-    links_lock_.unlock();
+  if (!shard_->before_fork()) return false;  // first: who has it may want the others
+  if (keys_.lock_for_fork(kPatience)) {
+    if (links_lock_.try_lock_for(kPatience)) {
+      if (listeners_lock_.try_lock_for(kPatience)) return true;
+      links_lock_.unlock();
+    }
+    keys_.unlock_in_parent();
   }
   shard_->after_fork_in_parent();
   return false;
@@ -293,6 +299,7 @@ bool Engine::before_fork() {
 void Engine::after_fork_in_parent() {
   listeners_lock_.unlock();
   links_lock_.unlock();
+  keys_.unlock_in_parent();
   shard_->after_fork_in_parent();
 }
 
@@ -300,6 +307,7 @@ void Engine::after_fork_in_parent() {
 void Engine::abandon() {
   listeners_lock_.unlock();
   links_lock_.unlock();
+  keys_.free_in_child();
   shard_->abandon();
   thread_->abandon();
   status_->detach();

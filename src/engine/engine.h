@@ -14,6 +14,7 @@
 #include "engine/engine_thread.h"
 #include "engine/multicast_groups.h"
 #include "engine/shard.h"
+#include "memory/key_table.h"
 
 namespace verbena::engine {
 
@@ -42,6 +43,8 @@ class Engine {
   Engine& operator=(const Engine&) = delete;
 
   Shard& shard() { return *shard_; }
+  // What all shards may touch.
+  memory::KeyTable& keys() { return keys_; }
   MulticastGroups& multicast() { return *multicast_; }
   DomainPeers& domain_peers() { return *domain_peers_; }
 
@@ -81,6 +84,7 @@ class Engine {
   bool has_slot_ = false;
   bool inherited_ = false;
   std::string no_wire_reason_;
+  memory::KeyTable keys_;
   std::unique_ptr<StatusMapping> status_;
   std::unique_ptr<Shard> shard_;
   std::unique_ptr<MulticastGroups> multicast_;

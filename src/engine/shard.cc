@@ -16,7 +16,6 @@ using transport::QueuePair;
 using transport::TransmitResult;
 using transport::Verdict;
 
-constexpr uint32_t kMaxRegions = 1u << 23;  // memory regions and windows, 2^22 of each
 // Packets one QP may send before others get their turn.
 constexpr uint32_t kTransmitBudget = 256;
 
@@ -39,7 +38,6 @@ Shard::Shard(uint32_t slot, net::PortList ports, protocol::StatusPage& status, u
     : slot_(slot),
       clock_(clock),
       status_(status),
-      keys_(secret, kMaxRegions),
       srqs_(slot),
       qps_(roce::Qpn::kPerSlot, nullptr),
       reserved_(roce::Qpn::kPerSlot, false),

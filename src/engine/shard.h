@@ -8,7 +8,7 @@
 #include "agent_client/client.h"
 #include "base/intrusive_list.h"
 #include "base/result.h"
-#include "base/spin_lock.h"
+#include "base/section_lock.h"
 #include "base/time.h"
 #include "engine/alarms.h"
 #include "engine/doorbells.h"
@@ -16,7 +16,6 @@
 #include "engine/input.h"
 #include "engine/ports.h"
 #include "engine/timer_wheel.h"
-#include "memory/key_table.h"
 #include "net/port.h"
 #include "protocol/status_page.h"
 #include "queues/shared_receive_queue_table.h"
@@ -40,7 +39,7 @@ class Sleeper {
   virtual void detach(int fd) = 0;
 };
 
-// A shard: some ports, one QPN slot, all state of its QPs, the regions they may touch.
+// A shard: some ports, one QPN slot, all state of its QPs.
 //
 // Whoever is awake drives it. The application's threads do in ring() and poll(): they take the lock if it is
 // free, else leave their work to the holder. The engine thread does in run_engine(). Everything that takes
@@ -48,7 +47,7 @@ class Sleeper {
 class Shard : private net::PacketHandler {
  public:
   using Clock = TimePoint (*)();
-  // Without a port there is no wire, and packets are lost. `secret` seeds keys and QPNs.
+  // Without a port there is no wire, and packets are lost. `secret` says where QPNs begin.
   Shard(uint32_t slot, net::PortList ports, protocol::StatusPage& status, uint64_t secret,
         Clock clock = MonotonicClock::now);
   ~Shard() override;
@@ -60,6 +59,8 @@ class Shard : private net::PacketHandler {
   }
 
   uint32_t slot() const { return slot_; }
+  // Whoever is in a section of it may be using memory that he found by a key (memory/readers.h).
+  const SectionLock& sections() const { return lock_; }
   // Calls visit(descriptor) for each port that has one by which packets are heard of.
   template <class Visit>
   void for_each_receive_fd(Visit visit) const {
@@ -91,7 +92,6 @@ class Shard : private net::PacketHandler {
 
   // ---- inside exclusively()
 
-  memory::KeyTable& keys() { return keys_; }
   // Those for XRC.
   queues::SharedReceiveQueueTable& srqs() { return srqs_; }
   // For the QPs that the shard is to have.
@@ -195,7 +195,7 @@ class Shard : private net::PacketHandler {
   protocol::StatusPage& status_;
   Sleeper* sleeper_ = nullptr;
 
-  SpinLock lock_;
+  SectionLock lock_;
   Doorbells doorbells_;
   std::atomic<bool> application_waits_{false};  // a verb found the lock taken
   std::atomic<bool> engine_waits_{false};       // the engine thread did
@@ -205,7 +205,6 @@ class Shard : private net::PacketHandler {
   using ReadyList = Ports::ReadyList;
   using AcknowledgementList =
       IntrusiveList<transport::QueuePair, &transport::QueuePair::acknowledgement_hook>;
-  memory::KeyTable keys_;
   queues::SharedReceiveQueueTable srqs_;
   std::vector<transport::QueuePair*> qps_;  // by Qpn::index()
   std::vector<bool> reserved_;              // likewise

@@ -101,7 +101,7 @@ bool Shard::before_fork() {
 void Shard::abandon() {
   abandoned_ = true;
   for (Input& input : inputs_) input.abandon();
-  lock_.unlock();  // whoever held it, if not we, is a thread that is not in this process
+  lock_.free_in_child();  // whoever held it, if not we, is a thread that is not in this process
 }
 
 }  // namespace verbena::engine

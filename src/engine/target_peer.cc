@@ -39,8 +39,9 @@ void set_changeable(transport::QpAttributes& attributes, const RequestMessage& m
 
 }  // namespace
 
-TargetPeer::TargetPeer(Shard& shard, const Key& key, PeerKeeper& keeper, UniqueFd socket)
-    : Peer(key, keeper), shard_(shard) {
+TargetPeer::TargetPeer(Shard& shard, memory::KeyTable& keys, const Key& key, PeerKeeper& keeper,
+                       UniqueFd socket)
+    : Peer(key, keeper), shard_(shard), keys_(keys) {
   link().open(std::move(socket));
 }
 
@@ -93,7 +94,7 @@ bool TargetPeer::take_request(const RequestMessage& message, ConstBytes bytes) {
 transport::Delegate* TargetPeer::make(const RequestMessage& message) {
   transport::QpConfig config;
   config.qpn = roce::Qpn(message.qpn);
-  config.keys = &shard_.keys();
+  config.keys = &keys_;
   config.routes = &shard_.routes();
   config.srqs = &shard_.srqs();
   config.xrc_domain = key().domain;

@@ -7,6 +7,7 @@
 #include "engine/peer.h"
 #include "engine/peer_messages.h"
 #include "engine/shard.h"
+#include "memory/key_table.h"
 #include "transport/delegate.h"
 
 namespace verbena::engine {
@@ -15,7 +16,7 @@ namespace verbena::engine {
 // target here. When the process ends, what it was in the midst of delivering ends with an error.
 class TargetPeer final : public Peer, private transport::DelegateAnswers {
  public:
-  TargetPeer(Shard& shard, const Key& key, PeerKeeper& keeper, UniqueFd socket);
+  TargetPeer(Shard& shard, memory::KeyTable& keys, const Key& key, PeerKeeper& keeper, UniqueFd socket);
   ~TargetPeer() override;
 
   // The queue goes away.
@@ -33,6 +34,7 @@ class TargetPeer final : public Peer, private transport::DelegateAnswers {
               bool after_packets) override;
 
   Shard& shard_;
+  memory::KeyTable& keys_;
   Delegates delegates_;  // by the target's QPN
 };
 

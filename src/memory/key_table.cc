@@ -2,7 +2,9 @@
 #include "memory/key_table.h"
 
 #include <algorithm>
+#include <bit>
 #include <new>
+#include <utility>
 
 #include "memory/permutation.h"
 
@@ -12,12 +14,12 @@ namespace {
 constexpr uint32_t kIdentityBits = 24;
 constexpr uint32_t kIdentities = 1u << kIdentityBits;
 constexpr uint32_t kTagBits = 8;
-constexpr uint32_t kTagMask = (1u << kTagBits) - 1;
 constexpr uint32_t kFirstSlots = 64;
 
 }  // namespace
 
-KeyTable::Slot KeyTable::nothing_[1];
+KeyTable::Slot KeyTable::no_slot_;
+KeyTable::Table KeyTable::nothing_(1, &KeyTable::no_slot_);
 
 KeyTable::KeyTable(uint64_t secret, uint32_t capacity)
     : secret_(secret), capacity_(std::min(capacity, kIdentities - 1)) {}
@@ -25,33 +27,50 @@ KeyTable::KeyTable(uint64_t secret, uint32_t capacity)
 KeyTable::~KeyTable() = default;
 
 Result<uint32_t> KeyTable::insert(Region* region) {
+  const std::lock_guard guard(lock_);
   if (size_ >= capacity_) return fail(ENOMEM);
-  if (2 * (size_ + 1) > mask_ + 1 && !grow()) return fail(ENOMEM);
+  if (!make_room()) return fail(ENOMEM);
   region->key = draw_key();
-  place(region, region->key);
+  region->publish();
+  if (place(*current_, region)) ++used_;
   ++size_;
   return region->key;
 }
 
 void KeyTable::remove(uint32_t key) {
-  uint32_t hole = home(key);
-  while (slots_[hole].key != key) hole = (hole + 1) & mask_;
-  // Pull back what was pushed beyond the hole, so that searches need no tombstones.
-  for (uint32_t at = (hole + 1) & mask_; slots_[at].region != nullptr; at = (at + 1) & mask_) {
-    const uint32_t displaced = (at - home(slots_[at].key)) & mask_;
-    if (displaced < ((at - hole) & mask_)) continue;  // it would land before its home
-    slots_[hole] = slots_[at];
-    hole = at;
-  }
-  slots_[hole] = Slot{};
-  --size_;
+  locked([&] { unlink(*find(key)); });
+  await_readers();
 }
 
-void KeyTable::set_tag(Region* region, uint8_t tag) {
-  const uint32_t key = (region->key & ~kTagMask) | tag;
-  uint32_t at = home(key);
-  while (slots_[at].region != region) at = (at + 1) & mask_;
-  slots_[at].key = region->key = key;
+void KeyTable::await_readers() {
+  const std::unique_ptr<Table> unreachable = locked([&] { return std::move(replaced_); });
+  readers_.await();
+}
+
+Region* KeyTable::find_identity(uint32_t key) const {
+  const Table& table = *table_.load(std::memory_order_relaxed);
+  for (uint32_t at = home(key) & table.mask;; at = (at + 1) & table.mask) {
+    const uint32_t identity = table.slots[at].identity.load(std::memory_order_relaxed);
+    if (identity == home(key)) return table.slots[at].region.load(std::memory_order_relaxed);
+    if (identity == kFree) return nullptr;
+  }
+}
+
+void KeyTable::unlink(Region& region) {
+  const Table& table = *current_;
+  uint32_t at = home(region.key) & table.mask;
+  while (table.slots[at].identity.load(std::memory_order_relaxed) != home(region.key))
+    at = (at + 1) & table.mask;
+  table.slots[at].identity.store(kPassed, std::memory_order_seq_cst);
+  table.slots[at].region.store(nullptr, std::memory_order_release);
+  --size_;
+  // At the end of a run nobody needs to pass.
+  const auto identity_at = [&](uint32_t index) -> std::atomic<uint32_t>& {
+    return table.slots[index & table.mask].identity;
+  };
+  if (identity_at(at + 1).load(std::memory_order_relaxed) != kFree) return;
+  for (; identity_at(at).load(std::memory_order_relaxed) == kPassed; --at, --used_)
+    identity_at(at).store(kFree, std::memory_order_seq_cst);
 }
 
 uint32_t KeyTable::draw_key() {
@@ -64,22 +83,37 @@ uint32_t KeyTable::draw_key() {
   }
 }
 
-void KeyTable::place(Region* region, uint32_t key) {
-  uint32_t at = home(key);
-  while (slots_[at].region != nullptr) at = (at + 1) & mask_;
-  slots_[at] = {region, key};
+// The region first: whoever sees the identity finds it, or one that came later. Whether the slot was free.
+bool KeyTable::place(const Table& table, Region* region) {
+  const auto is_taken = [](uint32_t identity) { return identity != kFree && identity != kPassed; };
+  uint32_t at = home(region->key) & table.mask;
+  while (is_taken(table.slots[at].identity.load(std::memory_order_relaxed))) at = (at + 1) & table.mask;
+  const bool was_free = table.slots[at].identity.load(std::memory_order_relaxed) == kFree;
+  table.slots[at].region.store(region, std::memory_order_release);
+  table.slots[at].identity.store(home(region->key), std::memory_order_seq_cst);
+  return was_free;
 }
 
-bool KeyTable::grow() {
-  const uint32_t old_slots = storage_ ? mask_ + 1 : 0;
-  const uint32_t new_slots = std::max(2 * old_slots, kFirstSlots);
-  std::unique_ptr<Slot[]> old(new (std::nothrow) Slot[new_slots]);
-  if (old == nullptr) return false;
-  old.swap(storage_);
-  slots_ = storage_.get();
-  mask_ = new_slots - 1;
-  for (uint32_t i = 0; i < old_slots; ++i) {
-    if (old[i].region != nullptr) place(old[i].region, old[i].key);
+// For one more, in a larger table if need be, or in one without slots to be passed over.
+bool KeyTable::make_room() {
+  if (current_ != nullptr && 2 * (used_ + 1) <= current_->mask + 1) return true;
+  const uint32_t slots = std::max(std::bit_ceil(3 * (size_ + 1)), kFirstSlots);
+  std::unique_ptr<Slot[]> storage(new (std::nothrow) Slot[slots]);
+  if (storage == nullptr) return false;
+  std::unique_ptr<Table> made(new (std::nothrow) Table(slots, storage.get()));
+  if (made == nullptr) return false;
+  made->storage = std::move(storage);
+  if (current_ != nullptr) {
+    for (uint32_t at = 0; at <= current_->mask; ++at) {
+      if (Region* region = current_->slots[at].region.load(std::memory_order_relaxed)) place(*made, region);
+    }
+  }
+  used_ = size_;
+  table_.store(made.get(), std::memory_order_seq_cst);
+  std::swap(current_, made);
+  if (made != nullptr) {  // somebody may be searching it
+    made->older = std::move(replaced_);
+    replaced_ = std::move(made);
   }
   return true;
 }

@@ -1,24 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
+#include <mutex>
+#include <optional>
 
 #include "base/result.h"
+#include "base/section_lock.h"
+#include "memory/readers.h"
 #include "memory/region.h"
 
 namespace verbena::memory {
 
-// Draws keys and finds regions by them.
+// Draws keys and finds what they open. One for a process, whatever the number of its shards.
 //
 // A key is 24 bits of identity and 8 bits of tag (the part that a consumer may choose for type 2 windows).
 // Identities come from a secret permutation of a counter: 16.7 million registrations pass before one comes
 // again, and knowing some tells nothing of the others. An identity's tags come from a secret permutation of
 // its own, so that no whole key repeats in 2^32 registrations. So a stale or guessed key does not match:
-// find() compares all 32 bits. No key is below 256, so none is 0.
+// open() compares all 32 bits. No key is below 256, so none is 0.
 //
-// Not thread-safe: a shard's lock guards it; find() is on the data path and neither allocates nor branches on
-// the table's size.
+// Thread-safe. open() is on the data path of every shard at once: it takes no lock, writes nothing, allocates
+// nothing and does not branch on the table's size. Who calls it is in a section of a lock that is among
+// readers(), and uses what he found in that section only. Those who change something have a lock of their
+// own; who takes away waits with await_readers() for those who may still be using it.
 class KeyTable {
  public:
   // `secret` seeds the permutations: getrandom(2)'s in production, a test's seed in tests.
@@ -28,55 +35,105 @@ class KeyTable {
   KeyTable(const KeyTable&) = delete;
   KeyTable& operator=(const KeyTable&) = delete;
 
-  // Gives the region a fresh key (region->key) and enters it. The region must stay where it is until removed.
-  // Errors: ENOMEM.
+  Readers& readers() { return readers_; }
+
+  // ---- readers
+
+  // What exactly this key opens now; nothing if there is no such key.
+  std::optional<Opening> open(uint32_t key) const {
+    const Table& table = *table_.load(std::memory_order_seq_cst);
+    for (uint32_t at = home(key) & table.mask;; at = (at + 1) & table.mask) {
+      const Slot& slot = table.slots[at];
+      const uint32_t identity = slot.identity.load(std::memory_order_seq_cst);
+      if (identity == kFree) return std::nullopt;
+      if (identity != home(key)) continue;
+      const Region* region = slot.region.load(std::memory_order_acquire);
+      // Another one, if the slot has been given away since: then the key is gone.
+      if (region == nullptr) return std::nullopt;
+      const Opening found = region->published.read();
+      return found.key == key ? std::optional(found) : std::nullopt;
+    }
+  }
+
+  // ---- writers, who are in no section of a reader unless it says so
+
+  // Gives the region a fresh key (region->key) and publishes it. The region must stay where it is until it is
+  // removed. Also inside a section. Errors: ENOMEM.
   Result<uint32_t> insert(Region* region);
 
-  // REQUIRES: the key is in the table
+  // The key opens nothing any more, and nobody uses what it opened. REQUIRES: the key is in the table
   void remove(uint32_t key);
 
-  // Gives the region, which is in the table, this tag: its key's low 8 bits.
-  void set_tag(Region* region, uint8_t tag);
+  // Nobody uses any more what was taken away before. Not with the writers' lock.
+  void await_readers();
+
+  // Runs `action` with the writers' lock: for whatever looks at regions of the table, or changes them. Also
+  // inside a section.
+  template <class Action>
+  auto locked(Action action) {
+    const std::lock_guard guard(lock_);
+    return action();
+  }
+  // So that a child after fork() gets the table whole; see Engine. False: the lock could not be had soon.
+  bool lock_for_fork(Duration patience) { return lock_.try_lock_for(patience); }
+  void unlock_in_parent() { lock_.unlock(); }
+  void free_in_child() { lock_.free_in_child(); }
+
+  // ---- with the writers' lock
 
   // The region with exactly this key, or nullptr.
   Region* find(uint32_t key) const {
-    for (uint32_t at = home(key);; at = (at + 1) & mask_) {
-      const Slot& slot = slots_[at];
-      if (slot.region == nullptr || slot.key == key) return slot.region;
-    }
+    Region* region = find_identity(key);
+    return region != nullptr && region->key == key ? region : nullptr;
   }
-
   // The region whose key has the identity of this one, whatever the tags, or nullptr.
-  Region* find_identity(uint32_t key) const {
-    for (uint32_t at = home(key);; at = (at + 1) & mask_) {
-      const Slot& slot = slots_[at];
-      if (slot.region == nullptr || (slot.key ^ key) >> 8 == 0) return slot.region;
-    }
-  }
+  Region* find_identity(uint32_t key) const;
+
+  // Gives the region, which is in the table, this tag: its key's low 8 bits. To be published.
+  void set_tag(Region* region, uint8_t tag) { region->key = (region->key & ~0xffu) | tag; }
+
+  // Takes the region out. It must stay where it is until await_readers(). REQUIRES: it is in the table
+  void unlink(Region& region);
 
   uint32_t size() const { return size_; }
 
  private:
   // Open addressing with linear probing, at most half full. Identities are random already, so their low bits
-  // serve as the hash.
+  // serve as the hash. Entries never move, so that a reader who is on his way does not miss one; what is
+  // taken out in the middle of a run leaves its slot to be passed over.
+  static constexpr uint32_t kFree = 0;
+  static constexpr uint32_t kPassed = UINT32_MAX;
   struct Slot {
-    Region* region = nullptr;  // nullptr: free
-    uint32_t key = 0;
+    std::atomic<uint32_t> identity{kFree};
+    std::atomic<Region*> region{nullptr};
   };
-  static Slot nothing_[1];  // what an empty table searches
+  struct Table {
+    Table(uint32_t slot_count, Slot* from) : mask(slot_count - 1), slots(from) {}
+    const uint32_t mask;
+    Slot* const slots;
+    std::unique_ptr<Slot[]> storage;
+    std::unique_ptr<Table> older;  // replaced before, and not freed yet
+  };
+  static Table nothing_;  // what an empty table searches
+  static Slot no_slot_;
 
-  uint32_t home(uint32_t key) const { return (key >> 8) & mask_; }
-  void place(Region* region, uint32_t key);
-  bool grow();
+  static uint32_t home(uint32_t key) { return key >> 8; }
+  static bool place(const Table& table, Region* region);
+  bool make_room();
   uint32_t draw_key();
 
   const uint64_t secret_;
   const uint32_t capacity_;
+  std::atomic<const Table*> table_{&nothing_};
+  Readers readers_;
+
+  // Under the lock
+  SectionLock lock_;
   uint32_t counter_ = 0;  // low 24 bits: which identity; high 8: the how-manieth time
   uint32_t size_ = 0;
-  uint32_t mask_ = 0;
-  Slot* slots_ = nothing_;
-  std::unique_ptr<Slot[]> storage_;
+  uint32_t used_ = 0;  // slots that are not free
+  std::unique_ptr<Table> current_;
+  std::unique_ptr<Table> replaced_;
 };
 
 }  // namespace verbena::memory

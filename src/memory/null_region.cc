@@ -27,7 +27,6 @@ Result<void> make_null(Region& region, PdId pd) {
   region.base = zeros();
   if (region.base == nullptr) return fail(ENOMEM);
   region.length = UINT64_MAX;
-  region.offset_mask = 0;
   region.access = IBV_ACCESS_LOCAL_WRITE;
   region.pd = pd;
   return {};

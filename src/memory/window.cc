@@ -39,6 +39,31 @@ bool may_bind(const Region& window, const WindowBinding& binding) {
   return !is_bound(window) && binding.length > 0;
 }
 
+void unbind(Region& window) {
+  if (!is_bound(window)) return;
+  window.parent = nullptr;
+  window.bound_to_region.unlink();
+  window.bound_to_qp.unlink();
+  window.base = nullptr;
+  window.iova = window.length = 0;
+  window.access = kRemoteOnly;
+  window.qpn = window.qpn_mask = 0;
+}
+
+void open_window(Region& window, Region& region, const WindowBinding& binding, BoundWindows& of_qp) {
+  window.base = region.at(binding.address, binding.length);
+  window.iova = (binding.access & IBV_ACCESS_ZERO_BASED) != 0 ? 0 : binding.address;
+  window.length = binding.length;
+  window.access = (binding.access & kWindowAccess) | kRemoteOnly;
+  window.parent = &region;
+  region.windows.push_back(window);
+  if (window.kind == RegionKind::kWindow2) {
+    window.qpn = binding.qpn;
+    window.qpn_mask = kWholeQpn;
+    of_qp.push_back(window);
+  }
+}
+
 }  // namespace
 
 void make_window(Region& window, RegionKind type, PdId pd) {
@@ -48,50 +73,37 @@ void make_window(Region& window, RegionKind type, PdId pd) {
 }
 
 bool bind_window(KeyTable& keys, const WindowBinding& binding, BoundWindows& of_qp) {
-  Region* window = keys.find_identity(binding.window_key);
-  if (window == nullptr || !is_window(*window) || window->pd != binding.pd) return false;
-  if ((binding.access & ~(kWindowAccess | kMeaningless)) != 0 || !may_bind(*window, binding)) return false;
-  Region* region = nullptr;
-  if (binding.length > 0) {
-    region = keys.find(binding.region_key);
-    if (region == nullptr || !may_open(*region, binding)) return false;
-  }
-
-  unbind_window(*window);
-  keys.set_tag(window, static_cast<uint8_t>(binding.new_key));
-  if (region == nullptr) return true;
-  window->base = region->at(binding.address, binding.length);
-  window->iova = (binding.access & IBV_ACCESS_ZERO_BASED) != 0 ? 0 : binding.address;
-  window->length = binding.length;
-  window->access = (binding.access & kWindowAccess) | kRemoteOnly;
-  window->parent = region;
-  region->windows.push_back(*window);
-  if (window->kind == RegionKind::kWindow2) {
-    window->qpn = binding.qpn;
-    window->qpn_mask = kWholeQpn;
-    of_qp.push_back(*window);
-  }
-  return true;
+  return keys.locked([&] {
+    Region* window = keys.find_identity(binding.window_key);
+    if (window == nullptr || !is_window(*window) || window->pd != binding.pd) return false;
+    if ((binding.access & ~(kWindowAccess | kMeaningless)) != 0 || !may_bind(*window, binding)) return false;
+    Region* region = nullptr;
+    if (binding.length > 0) {
+      region = keys.find(binding.region_key);
+      if (region == nullptr || !may_open(*region, binding)) return false;
+    }
+    unbind(*window);
+    keys.set_tag(window, static_cast<uint8_t>(binding.new_key));
+    if (region != nullptr) open_window(*window, *region, binding, of_qp);
+    window->publish();
+    return true;
+  });
 }
 
 bool invalidate_window(KeyTable& keys, uint32_t key, PdId pd, uint32_t qpn) {
-  Region* window = keys.find(key);
-  if (window == nullptr || window->kind != RegionKind::kWindow2) return false;  // o10-37.2.26
-  if (window->pd != pd) return false;
-  if (is_bound(*window) && window->qpn != qpn) return false;
-  unbind_window(*window);
-  return true;
+  return keys.locked([&] {
+    Region* window = keys.find(key);
+    if (window == nullptr || window->kind != RegionKind::kWindow2) return false;  // o10-37.2.26
+    if (window->pd != pd) return false;
+    if (is_bound(*window) && window->qpn != qpn) return false;
+    unbind_window(*window);
+    return true;
+  });
 }
 
 void unbind_window(Region& window) {
-  if (!is_bound(window)) return;
-  window.parent = nullptr;
-  window.bound_to_region.unlink();
-  window.bound_to_qp.unlink();
-  window.base = nullptr;
-  window.iova = window.length = 0;
-  window.access = kRemoteOnly;
-  window.qpn = window.qpn_mask = 0;
+  unbind(window);
+  window.publish();
 }
 
 }  // namespace verbena::memory

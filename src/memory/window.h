@@ -13,7 +13,10 @@ namespace verbena::memory {
 // new key; those of type 2 belong, while bound, to a QP too (type 2B), take the key that the request names,
 // and must be invalidated before they are bound again.
 //
-// Pure. Everything here is for whoever guards the key table: the shard's lock holder.
+// Pure, and thread-safe by the key table's lock. A bind or invalidation that is done holds for every lookup
+// from then on. A window of type 2 is one QP's, and so one shard's: nobody is in the middle of using it. Of
+// one of type 1 the packet that another shard has at hand may still be carried out; its region is registered
+// as before, and deregistering that waits for the packet.
 
 // What a bind request asks for, and the QP it was posted to.
 struct WindowBinding {
@@ -42,10 +45,14 @@ bool bind_window(KeyTable& keys, const WindowBinding& binding, BoundWindows& of_
 bool invalidate_window(KeyTable& keys, uint32_t key, PdId pd, uint32_t qpn);
 
 // Takes a window's bytes and rights, whatever its state: before it is deallocated, or its QP or region ends.
+// With the key table's lock.
 void unbind_window(Region& window);
+// The same for all of a list. Takes the lock itself.
 template <class Windows>
-void unbind_all(Windows& windows) {
-  while (!windows.empty()) unbind_window(windows.front());
+void unbind_all(KeyTable& keys, Windows& windows) {
+  keys.locked([&] {
+    while (!windows.empty()) unbind_window(windows.front());
+  });
 }
 
 }  // namespace verbena::memory

@@ -2,6 +2,7 @@
 #include "queues/shared_receive_queue.h"
 
 #include <algorithm>
+#include <mutex>
 
 #include "queues/tag_list.h"
 
@@ -31,6 +32,7 @@ Result<std::unique_ptr<SharedReceiveQueue>> SharedReceiveQueue::create(const Con
 }
 
 bool SharedReceiveQueue::take(HeldReceive& into) {
+  const std::lock_guard guard(taking_);
   if (ring_.empty()) return false;
   const RecvWqe& wqe = ring_.at(ring_.consumed());
   into.wqe = wqe;
@@ -41,10 +43,12 @@ bool SharedReceiveQueue::take(HeldReceive& into) {
 }
 
 void SharedReceiveQueue::arm(uint32_t limit) {
+  const std::lock_guard guard(taking_);
   limit_.store(limit, std::memory_order_relaxed);
   if (limit != 0) look_at_limit();
 }
 
+// REQUIRES: taking_ is held
 void SharedReceiveQueue::look_at_limit() {
   if (limit() == 0 || ring_.posted() - ring_.consumed() >= limit()) return;
   limit_.store(0, std::memory_order_relaxed);  // it is told once
@@ -52,6 +56,7 @@ void SharedReceiveQueue::look_at_limit() {
 }
 
 Result<void> SharedReceiveQueue::exchange(RecvQueue& ring) {
+  const std::lock_guard guard(taking_);
   const uint32_t waiting = ring_.posted() - ring_.consumed();
   if (waiting > ring.capacity()) return fail(EINVAL);
   for (uint32_t i = 0; i < waiting; ++i) {

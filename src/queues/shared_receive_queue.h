@@ -22,7 +22,8 @@ struct HeldReceive {
 };
 static_assert(offsetof(HeldReceive, list) == sizeof(RecvWqe));
 
-// Hears that a shared receive queue has fewer requests than its limit. Called by the shard's lock holder.
+// Hears that a shared receive queue has fewer requests than its limit. Called with the queue's lock for
+// taking.
 class LimitListener {
  public:
   virtual ~LimitListener() = default;
@@ -33,7 +34,8 @@ class TagList;
 
 // Receive requests that several QPs share (IBTA volume 1, 10.2.9).
 //
-// Any thread posts, under lock(). The shard's lock holder takes and modifies.
+// Thread-safe: QPs of several shards may take from it. Those who post and those who take have a lock each, so
+// that neither waits for the other. (Tagged buffers are for one shard's lock holder.)
 class SharedReceiveQueue {
  public:
   struct Config {
@@ -57,7 +59,7 @@ class SharedReceiveQueue {
   uint32_t capacity() const { return capacity_.load(std::memory_order_relaxed); }
   uint32_t sges() const { return config_.sges; }
 
-  // ---- any thread
+  // ---- posting
 
   SpinLock& lock() { return lock_; }
   // The ring, for posting. REQUIRES: lock() is held
@@ -68,7 +70,7 @@ class SharedReceiveQueue {
 
   uint32_t limit() const { return limit_.load(std::memory_order_relaxed); }
 
-  // ---- the shard
+  // ---- taking
 
   // Tells the listener, once, when fewer than `limit` requests are left; 0: not at all. At once when so few
   // are there already.
@@ -91,7 +93,8 @@ class SharedReceiveQueue {
   void look_at_limit();
 
   const Config config_;
-  SpinLock lock_;
+  alignas(64) SpinLock lock_;
+  alignas(64) SpinLock taking_;  // after lock_, where both are held
   RecvQueue ring_;
   std::atomic<uint32_t> capacity_;  // the ring's
   const std::unique_ptr<TagList> tags_;

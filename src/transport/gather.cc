@@ -27,14 +27,15 @@ uint64_t walk(std::span<const ibv_sge> list, uint64_t offset, uint64_t bytes, Vi
   return covered;
 }
 
-const memory::Region* local_region(const memory::KeyTable& keys, memory::PdId pd, uint32_t lkey,
-                                   memory::Access wanted) {
-  const memory::Region* region = keys.find(lkey);
-  return region != nullptr && region->allows_local(wanted, pd) ? region : nullptr;
+std::optional<memory::Opening> local_region(const memory::KeyTable& keys, memory::PdId pd, uint32_t lkey,
+                                            memory::Access wanted) {
+  auto region = keys.open(lkey);
+  if (region && !region->allows_local(wanted, pd)) region.reset();
+  return region;
 }
 
 // False: a fault, or the region does not hold it. What is written to a null region goes nowhere.
-bool store(const memory::Region& region, uint64_t address, ConstBytes data) {
+bool store(const memory::Opening& region, uint64_t address, ConstBytes data) {
   if (region.kind == memory::RegionKind::kNull) return true;
   std::byte* to = region.at(address, data.size());
   return to != nullptr && memory::copy_guarded(to, data);
@@ -45,8 +46,8 @@ bool store(const memory::Region& region, uint64_t address, ConstBytes data) {
 bool gather(const memory::KeyTable& keys, memory::PdId pd, std::span<const ibv_sge> list, uint64_t offset,
             uint32_t bytes, memory::Access wanted, Pieces& pieces) {
   return walk(list, offset, bytes, [&](uint64_t address, uint32_t length, uint32_t lkey) {
-           const memory::Region* region = local_region(keys, pd, lkey, wanted);
-           const std::byte* at = region != nullptr ? region->at(address, length) : nullptr;
+           const auto region = local_region(keys, pd, lkey, wanted);
+           const std::byte* at = region ? region->at(address, length) : nullptr;
            if (at == nullptr) return false;
            pieces.add({at, length});
            return true;
@@ -64,8 +65,8 @@ ScatterResult scatter(const memory::KeyTable& keys, memory::PdId pd, std::span<c
   const std::byte* from = data.data();
   const uint64_t covered =
       walk(list, offset, data.size(), [&](uint64_t address, uint32_t length, uint32_t lkey) {
-        const memory::Region* region = local_region(keys, pd, lkey, IBV_ACCESS_LOCAL_WRITE);
-        if (region == nullptr || !store(*region, address, {from, length})) return false;
+        const auto region = local_region(keys, pd, lkey, IBV_ACCESS_LOCAL_WRITE);
+        if (!region || !store(*region, address, {from, length})) return false;
         from += length;
         return true;
       });
@@ -75,8 +76,8 @@ ScatterResult scatter(const memory::KeyTable& keys, memory::PdId pd, std::span<c
 
 std::byte* remote_memory(const memory::KeyTable& keys, const RemoteUser& user, uint32_t rkey,
                          uint64_t address, uint64_t bytes, memory::Access wanted) {
-  const memory::Region* region = keys.find(rkey);
-  if (region == nullptr || !region->allows_remote(wanted, user.pd, user.qpn.value())) return nullptr;
+  const auto region = keys.open(rkey);
+  if (!region || !region->allows_remote(wanted, user.pd, user.qpn.value())) return nullptr;
   return region->at(address, bytes);
 }
 

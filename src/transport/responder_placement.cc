@@ -48,8 +48,8 @@ void Responder::execute_flush(const roce::Packet& packet) {
     return refuse(NakCode::kInvalidRequest);
   }
   const RemoteUser user = qp_.remote_user();
-  const memory::Region* region = qp_.config().keys->find(headers.rkey);
-  const bool allowed = region != nullptr && region->allows_remote(wanted, user.pd, user.qpn.value());
+  const auto region = qp_.config().keys->open(headers.rkey);
+  const bool allowed = region.has_value() && region->allows_remote(wanted, user.pd, user.qpn.value());
   // Of a whole region the range says nothing (annex A19.3.1).
   const bool inside = headers.flush_selectivity == memory::kSelectRegion ||
                       (allowed && region->at(headers.address, headers.dma_length) != nullptr);

@@ -46,7 +46,8 @@ class DomainPeersTest : public ShardTest {
  protected:
   DomainPeersTest() {
     memory::install_fault_guard();
-    peers = std::make_unique<DomainPeers>(*shard, [this](const Peer::Key& key) { asked.push_back(key); });
+    peers =
+        std::make_unique<DomainPeers>(*shard, keys, [this](const Peer::Key& key) { asked.push_back(key); });
   }
 
   void connect(bool asked_for, UniqueFd socket, int error = 0) {
@@ -76,6 +77,7 @@ class DomainPeersTest : public ShardTest {
 
   Ends ends;
   std::vector<Peer::Key> asked;
+  memory::KeyTable keys{1, 16};
   std::unique_ptr<DomainPeers> peers;
 };
 
@@ -91,7 +93,7 @@ class QueueOfOurs : public DomainPeersTest, private queues::CompletionListener {
     region.access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ;
     region.pd = kPd;
     shard->exclusively([&] {
-      EXPECT_TRUE(shard->keys().insert(&region));
+      EXPECT_TRUE(keys.insert(&region));
       srq = *queues::SharedReceiveQueue::create({.requests = 8,
                                                  .sges = 1,
                                                  .pd = kPd,
@@ -389,7 +391,7 @@ class TargetOfOurs : public DomainPeersTest, private transport::QpEventListener 
   TargetOfOurs() {
     transport::QpConfig config;
     config.qpn = add_qpn();
-    config.keys = &shard->keys();
+    config.keys = &keys;
     config.routes = &shard->routes();
     config.srqs = &shard->srqs();
     config.xrc_domain = kDomain;

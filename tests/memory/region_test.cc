@@ -21,7 +21,7 @@ int code_of(const Result<void>& result) {
 
 TEST(RegionAt, AnswersPlacesInside) {
   std::byte memory[100];
-  const Region region{.base = memory, .iova = 0x1000, .length = 100};
+  const Opening region{.base = memory, .iova = 0x1000, .length = 100};
   EXPECT_EQ(region.at(0x1000, 100), memory);
   EXPECT_EQ(region.at(0x1063, 1), memory + 99);
   EXPECT_EQ(region.at(0x1064, 0), memory + 100);
@@ -29,7 +29,7 @@ TEST(RegionAt, AnswersPlacesInside) {
 
 TEST(RegionAt, AnswersNothingOutside) {
   std::byte memory[100];
-  const Region region{.base = memory, .iova = 0x1000, .length = 100};
+  const Opening region{.base = memory, .iova = 0x1000, .length = 100};
   EXPECT_EQ(region.at(0xfff, 1), nullptr);
   EXPECT_EQ(region.at(0xfff, 0), nullptr);
   EXPECT_EQ(region.at(0x1000, 101), nullptr);
@@ -41,14 +41,14 @@ TEST(RegionAt, AnswersNothingOutside) {
 
 TEST(RegionAt, SurvivesARegionAtTheEndOfTheAddresses) {
   std::byte memory[16];
-  const Region region{.base = memory, .iova = UINT64_MAX - 15, .length = 16};
+  const Opening region{.base = memory, .iova = UINT64_MAX - 15, .length = 16};
   EXPECT_EQ(region.at(UINT64_MAX, 1), memory + 15);
   EXPECT_EQ(region.at(UINT64_MAX, 2), nullptr);
 }
 
 TEST(RegionAt, AnswersAddressesAsTheyAreForARegionOfAllOfThem) {
   std::byte here{};
-  const Region region{.length = UINT64_MAX};
+  const Opening region{.length = UINT64_MAX};
   EXPECT_EQ(region.at(reinterpret_cast<uint64_t>(&here), 1), &here);
   EXPECT_EQ(region.at(UINT64_MAX, 2), nullptr);
 }

@@ -59,8 +59,8 @@ class Window : public testing::Test {
   // What a QP finds with a key.
   std::byte* remote(uint32_t key, uint64_t address, uint64_t length, Access wanted = kWrite,
                     uint32_t qpn = kQpn, PdId pd = kPd) const {
-    const Region* found = keys.find(key);
-    return found != nullptr && found->allows_remote(wanted, pd, qpn) ? found->at(address, length) : nullptr;
+    const auto found = keys.open(key);
+    return found && found->allows_remote(wanted, pd, qpn) ? found->at(address, length) : nullptr;
   }
 
   std::array<std::byte, 1000> bytes{};
@@ -230,7 +230,7 @@ TEST_F(Window, ThatIsUnknownCannotBeBound) {
 
 TEST_F(Window, IsUnboundWithItsQp) {
   ASSERT_TRUE(bind(two));
-  unbind_all(windows);
+  unbind_all(keys, windows);
   EXPECT_EQ(remote(two.key, 0x1100, 1), nullptr);
   EXPECT_EQ(bound_windows(), 0u);
   EXPECT_TRUE(bind(two)) << "and is free for another";
@@ -320,15 +320,17 @@ TEST(WindowRules, HoldForAnyRequestsInAnyOrder) {
           const bool open = model[i].bound && (model[i].bound->access & kRead) != 0 &&
                             (i % 2 == 0 || model[i].bound->qpn == q);
           const uint64_t at = model[i].bound ? model[i].bound->address : 16;
+          const auto opening = keys.open(windows[i].key);
+          RC_ASSERT(opening.has_value());
           const std::byte* found =
-              windows[i].allows_remote(kRead, windows[i].pd, q) ? windows[i].at(at, 1) : nullptr;
+              opening->allows_remote(kRead, windows[i].pd, q) ? opening->at(at, 1) : nullptr;
           const std::byte* expected = open ? regions[model[i].bound->region].base + (at - 16) : nullptr;
           RC_ASSERT(found == expected);
         }
       }
       for (size_t i = 0; i < kRegions; ++i) RC_ASSERT(count(regions[i]) == bound_to[i]);
     }
-    for (BoundWindows& list : of_qp) unbind_all(list);
+    for (BoundWindows& list : of_qp) unbind_all(keys, list);
   }));
 }
 

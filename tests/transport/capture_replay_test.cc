@@ -126,6 +126,7 @@ class CaptureReplay : public testing::TestWithParam<const char*> {
   // Makes our endpoint one of the two sides.
   void become(const Side& self, const Side& peer, const roce::Address& own, const roce::Address& other) {
     region.region().iova = self.address;
+    region.region().publish();
     QpAttributes& a = e.attributes();
     a.path = path_between(own, other);
     a.destination = roce::Qpn(peer.qpn);

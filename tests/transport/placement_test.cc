@@ -19,6 +19,7 @@ class PlacementResponder : public ResponderTest {
   void tune(QpAttributes& attributes) override {
     attributes.access = kAllAccess | memory::kFlushGlobal;
     target.region().access |= memory::kFlushGlobal;
+    target.region().publish();
   }
 
   void atomic_write(uint32_t psn, uint64_t value, uint64_t address, uint32_t rkey, uint32_t length = 8) {

@@ -11,6 +11,7 @@
 #include "engine/engine_thread.h"
 #include "engine/support/queue_port.h"
 #include "memory/guarded.h"
+#include "memory/key_table.h"
 #include "protocol/status_page.h"
 #include "transport/rc.h"
 
@@ -37,14 +38,14 @@ class Host : public queues::CompletionListener, private transport::QpEventListen
     region_.access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
     region_.pd = kPd;
     shard->exclusively([&] {
-      EXPECT_TRUE(shard->keys().insert(&region_));
+      EXPECT_TRUE(keys_.insert(&region_));
       transport::QpConfig config;
       config.qpn = shard->reserve_qpn().value();
       config.pd = kPd;
       config.signal_all = true;
       config.send_cq = send_cq.get();
       config.recv_cq = recv_cq.get();
-      config.keys = &shard->keys();
+      config.keys = &keys_;
       config.routes = &shard->routes();
       config.listener = this;
       config.counters = &shard->status_of(config.qpn).counters;
@@ -149,6 +150,7 @@ class Host : public queues::CompletionListener, private transport::QpEventListen
   void on_qp_event(ibv_event_type) override {}
 
   std::unique_ptr<protocol::StatusPage> status_ = std::make_unique<protocol::StatusPage>();
+  memory::KeyTable keys_{1, 16};
   memory::Region region_;
   std::unique_ptr<EngineThread> engine_;
 };

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "base/bytes.h"
+#include "base/spin_lock.h"
+
+namespace verbena::memory {
+
+// Rights in a region: the bits of enum ibv_access_flags, and one of our own.
+using Access = uint32_t;
+
+// The key is no L_Key: it is a memory window's. Above all bits that applications may pass.
+inline constexpr Access kRemoteOnly = 1u << 31;
+
+// Identifies a protection domain: what a key and a QP must share.
+using PdId = uint32_t;
+
+// What stands behind a key.
+enum class RegionKind : uint8_t {
+  kMemory,   // a memory region
+  kNull,     // a null memory region: reads as zeros, and what is written to it is dropped
+  kWindow1,  // a memory window of type 1
+  kWindow2,  // of type 2B: bound to a QP as well
+};
+
+// What a key opens, and to whom: a stretch of user memory, with rights. A plain value.
+//
+// A window that is not bound has its key, and no rights, in no bytes: so whoever looks a key up need not know
+// whether there is a region or a window behind it.
+struct Opening {
+  std::byte* base = nullptr;  // where iova lies in this process
+  uint64_t iova = 0;          // what remote and local addresses are relative to
+  uint64_t length = 0;
+  Access access = 0;
+  PdId pd = 0;
+  uint32_t key = 0;
+  // The QPs that may use it: those whose number is `qpn` in the bits of `qpn_mask`. Mask 0: every QP.
+  uint32_t qpn = 0;
+  uint32_t qpn_mask = 0;
+  RegionKind kind = RegionKind::kMemory;
+
+  // Whether a QP of this protection domain may use the key as an L_Key, for what is wanted.
+  bool allows_local(Access wanted, PdId of_pd) const {
+    return ((~access & wanted) | (access & kRemoteOnly) | (pd ^ of_pd)) == 0;
+  }
+  // Whether the peer of a QP with this protection domain and number may use the key as an R_Key.
+  bool allows_remote(Access wanted, PdId of_pd, uint32_t of_qpn) const {
+    return ((~access & wanted) | (pd ^ of_pd) | ((qpn ^ of_qpn) & qpn_mask)) == 0;
+  }
+
+  // The bytes [address, address + bytes) in this process, or nullptr when they do not all lie in the region.
+  // Zero bytes lie in it anywhere from its start to its end. (For a region that holds all addresses, as
+  // implicit on-demand paging makes them, null is also where address 0 lies; nothing does.)
+  std::byte* at(uint64_t address, uint64_t bytes) const {
+    if (address < iova) return nullptr;
+    const uint64_t offset = address - iova;
+    if (offset > length || bytes > length - offset) return nullptr;
+    // All of a null region is the same place.
+    const uint64_t kept = kind == RegionKind::kNull ? 0 : offset;
+    return reinterpret_cast<std::byte*>(reinterpret_cast<uintptr_t>(base) + kept);
+  }
+};
+
+// An Opening that any thread may read while one thread writes it: the reader gets one that was whole. In one
+// cache line, and no writing by readers.
+class alignas(64) PublishedOpening {
+ public:
+  // One thread at a time.
+  void write(const Opening& from) {
+    const uint32_t before = sequence_.load(std::memory_order_relaxed);
+    sequence_.store(before + 1, std::memory_order_relaxed);
+    // Each release keeps the odd number before the word; each acquire below keeps the word before the number
+    // that is read last. (A bare fence would do, but ThreadSanitizer knows none.)
+    const auto put = [this](size_t word, uint64_t value) {
+      words_[word].store(value, std::memory_order_release);
+    };
+    put(0, reinterpret_cast<uintptr_t>(from.base));
+    put(1, from.iova);
+    put(2, from.length);
+    put(3, uint64_t{from.access} << 32 | from.pd);
+    put(4, uint64_t{from.key} << 32 | from.qpn);
+    put(5, uint64_t{from.qpn_mask} << 32 | static_cast<uint32_t>(from.kind));
+    sequence_.store(before + 2, std::memory_order_release);
+  }
+
+  Opening read() const {
+    for (int tries = 0;; ++tries) {
+      const uint32_t before = sequence_.load(std::memory_order_acquire);
+      const auto get = [this](size_t word) { return words_[word].load(std::memory_order_acquire); };
+      const uint64_t words[] = {get(0), get(1), get(2), get(3), get(4), get(5)};
+      if ((before & 1) == 0 && sequence_.load(std::memory_order_relaxed) == before) {
+        return {.base = reinterpret_cast<std::byte*>(words[0]),
+                .iova = words[1],
+                .length = words[2],
+                .access = static_cast<Access>(words[3] >> 32),
+                .pd = static_cast<PdId>(words[3]),
+                .key = static_cast<uint32_t>(words[4] >> 32),
+                .qpn = static_cast<uint32_t>(words[4]),
+                .qpn_mask = static_cast<uint32_t>(words[5] >> 32),
+                .kind = static_cast<RegionKind>(static_cast<uint32_t>(words[5]))};
+      }
+      pause(tries);
+    }
+  }
+
+ private:
+  // Writing takes some nanoseconds, unless the writer has lost its processor.
+  static void pause(int tries) {
+    if (tries < 100) {
+      cpu_relax();
+    } else {
+      sched_yield();
+    }
+  }
+
+  std::atomic<uint32_t> sequence_{0};  // odd while it is being written
+  std::array<std::atomic<uint64_t>, 6> words_{};
+};
+static_assert(sizeof(PublishedOpening) == 64);
+
+}  // namespace verbena::memory
