@@ -31,6 +31,7 @@ struct Cq : ibv_cq_ex, queues::EventSource, queues::CompletionListener, engine::
 
   OpenDevice& owner;
   ListHook owned;
+  provider::LiveObject live;
   ObjectLimit::Place place;
   EventAccount account;
   // Events handed to the application; the ones it acknowledged are counted in the C struct.

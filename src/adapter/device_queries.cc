@@ -42,7 +42,9 @@ ibv_device_attr_ex DeviceQueries::device() const {
   a.max_qp_rd_atom = kMaxReadAtomic;
   a.max_res_rd_atom = kMaxReadAtomic * kMaxQp;
   a.max_qp_init_rd_atom = kMaxReadAtomic;
-  a.atomic_cap = IBV_ATOMIC_GLOB;  // they are the processor's own
+  // They are the processor's own, and so atomic for it, too, which IBV_ATOMIC_GLOB would say. But rxe says
+  // HCA, and UCX asks for exactly that.
+  a.atomic_cap = IBV_ATOMIC_HCA;
   a.max_ah = kMaxAh;
   a.max_srq = kMaxSrq;
   a.max_srq_wr = kMaxSrqWr;
