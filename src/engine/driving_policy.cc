@@ -90,14 +90,14 @@ DrivingPolicy::Rest DrivingPolicy::rests(TimePoint now, const Pending& pending) 
   if (brought_something_ && !drove_already) {
     take_over_after_ = std::min(take_over_after_ * 2, kMostTakeOverAfter);
   }
-  engine_comes_at_ = pending.now && !pending.port_full ? now : std::min(pending.exact, pending.timers);
+  engine_comes_at_ = pending.now ? now : std::min(pending.exact, pending.timers);
   if (must_be_asked_) {
     if (brought_something_) ask_interval_ = kFirstLook;
     engine_comes_at_ = std::min(engine_comes_at_, now + next_of(ask_interval_));
   }
   halt_polling_.rests(now, brought_something_);
   // An application that is in and out of verbs finds what arrives itself, and sooner if nobody is in its way.
-  if (pending.port_full || !attendance_.is_over(now)) halt_polling_.stops();
+  if (!halt_polling_on_ || pending.port_full || !attendance_.is_over(now)) halt_polling_.stops();
   return {engine_comes_at_, halt_polling_.asks() && !pending.now};
 }
 

@@ -73,13 +73,13 @@ Shard::EngineView Shard::drive() {
     transmit_ready(Acknowledgements::kSend, Gathering::kNo);
     now_ = clock_();
     if (application_waits_.exchange(false, std::memory_order_relaxed)) policy_.application_waited(now_);
-    if (received == 0 && (ready_.empty() || port_full_)) break;
+    if (received == 0 && ready_.empty()) break;
   }
 
   paced_until_ = kNever;  // who paused has a timer, and the engine thread comes for it
   DrivingPolicy::Pending left = pending();
-  if (port_full_) {
-    view.send_fd = port_->send_fd();
+  if (ports_.any_full()) {
+    view.send_fd = ports_.send_fd();
     if (view.send_fd < 0) left.exact = std::min(left.exact, now_ + kFullPortInterval);
   }
   const DrivingPolicy::Rest rest = policy_.rests(now_, left);
