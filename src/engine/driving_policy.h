@@ -24,7 +24,7 @@ class DrivingPolicy {
   // What is left to do in the shard.
   struct Pending {
     bool now = false;        // somebody could go on at once
-    bool port_full = false;  // ... if the port were not full
+    bool port_full = false;  // somebody waits for room in a port
     TimePoint exact =
         kNever;  // the next moment for which nobody may be late: an alarm, a pause between packets
     TimePoint timers = kNever;  // the next timer of a QP, which may be kTimerSlack late
@@ -33,6 +33,8 @@ class DrivingPolicy {
   // There is an engine thread, or none any more. Without one the decisions are as if it drove, and wake
   // nobody.
   void set_engine(bool present) { engine_present_ = present; }
+  // Whether the engine thread may ask on after it has served a packet. Off at first.
+  void set_halt_polling(bool on) { halt_polling_on_ = on; }
   // A source of packets has no descriptor that would tell of them: the engine thread has to ask it.
   void set_must_be_asked(bool must) { must_be_asked_ = must; }
 
@@ -100,6 +102,7 @@ class DrivingPolicy {
   bool engine_present_ = false;
   bool must_be_asked_ = false;
   bool engine_drives_ = false;
+  bool halt_polling_on_ = false;
 
   Attendance attendance_;
   HaltPolling halt_polling_;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstdlib>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -57,6 +58,8 @@ class Shard : private net::PacketHandler {
   void set_sleeper(Sleeper* sleeper) {
     sleeper_ = sleeper;
     policy_.set_engine(sleeper != nullptr);
+    policy_.set_halt_polling(std::getenv("VERBENA_HALT_POLLING") !=
+                             nullptr);  // NOLINT(concurrency-mt-unsafe)
   }
 
   uint32_t slot() const { return slot_; }

@@ -23,7 +23,10 @@ class ModelProcess {
   static constexpr Duration kWire{3000};
   static constexpr Duration kTakenAway{50'000};
 
-  explicit ModelProcess(Machine& machine) : machine_(machine), engine_(*this) { policy_.set_engine(true); }
+  explicit ModelProcess(Machine& machine) : machine_(machine), engine_(*this) {
+    policy_.set_engine(true);
+    policy_.set_halt_polling(true);
+  }
 
   DrivingPolicy& policy() { return policy_; }
   // A packet leaves for this process.
