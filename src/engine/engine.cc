@@ -15,7 +15,7 @@
 
 #include "base/log.h"
 #include "engine/port_counters.h"
-#include "net/udp/udp_port.h"
+#include "net/port_factory.h"
 
 namespace verbena::engine {
 namespace {
@@ -192,19 +192,14 @@ Result<void> Engine::start() {
   if (!mapping) return tl::unexpected(mapping.error());
   status_ = std::move(*mapping);
 
-  std::unique_ptr<net::Port> port;
-  if (slot->socket) {
-    net::UdpPortOptions options;
-    options.slot = slot_;
-    options.counters = &port_counters_in(*status_->page);
-    auto opened = net::UdpPort::create(std::move(slot->socket), options);
-    if (!opened) return tl::unexpected(opened.error());
-    port = std::move(*opened);
-  } else {
+  auto ports = net::open_ports({.slot = slot_, .udp_socket = std::move(slot->socket)},
+                               port_counters_in(*status_->page));
+  if (!ports) return tl::unexpected(ports.error());
+  if (ports->empty()) {
     no_wire_reason_ = slot->no_wire_reason.empty() ? "the agent gave no socket" : slot->no_wire_reason;
     log_warning("no wire, all ports are down: {}", no_wire_reason_);
   }
-  shard_ = std::make_unique<Shard>(slot_, std::move(port), *status_->page, random_secret());
+  shard_ = std::make_unique<Shard>(slot_, std::move(*ports), *status_->page, random_secret());
   keys_.readers().add(shard_->sections());
   multicast_ = std::make_unique<MulticastGroups>(*shard_, surroundings());
   domain_peers_ = std::make_unique<DomainPeers>(
