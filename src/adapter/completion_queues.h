@@ -8,6 +8,7 @@
 
 #include "adapter/async_events.h"
 #include "adapter/completion_channels.h"
+#include "adapter/cq_shards.h"
 #include "adapter/event_account.h"
 #include "adapter/limits.h"
 #include "adapter/object_table.h"
@@ -18,7 +19,7 @@
 namespace verbena::adapter {
 
 // The C struct is an ibv_cq_ex, whose first part is an ibv_cq.
-struct Cq : ibv_cq_ex, queues::EventSource, queues::CompletionListener, engine::Alarm {
+struct Cq : ibv_cq_ex, queues::EventSource, queues::CompletionListener {
   explicit Cq(OpenDevice& device);
   static Cq& of(ibv_cq* cq) { return *static_cast<Cq*>(reinterpret_cast<ibv_cq_ex*>(cq)); }
   static Cq& of(queues::EventSource& source) { return static_cast<Cq&>(source); }
@@ -27,7 +28,11 @@ struct Cq : ibv_cq_ex, queues::EventSource, queues::CompletionListener, engine::
   void on_completion_event() override;
   void on_overflow() override;
   void on_event_held() override;
-  void on_alarm() override;
+
+  // What an application's thread that finds the queue empty does for it.
+  void drive() {
+    shards.for_each(owner.home(), [](engine::Shard& shard) { shard.poll(); });
+  }
 
   OpenDevice& owner;
   ListHook owned;
@@ -40,9 +45,10 @@ struct Cq : ibv_cq_ex, queues::EventSource, queues::CompletionListener, engine::
   CompChannel* comp_channel = nullptr;
   Pd* parent_domain = nullptr;
   std::unique_ptr<queues::CompletionQueue> queue;
-  const queues::Completion* current = nullptr;  // of the batch that is being polled
-  Duration moderation{0};                       // how long an event is held back; under the shard's lock
-  std::atomic<uint32_t> users{0};               // QPs, each counted for each of its two roles
+  const queues::Completion* current = nullptr;    // of the batch that is being polled
+  std::atomic<Duration> moderation{Duration{0}};  // how long an event is held back
+  CqShards shards;
+  std::atomic<uint32_t> users{0};  // QPs, each counted for each of its two roles
 };
 
 // The completion queues of a context.

@@ -92,14 +92,14 @@ int poll_cq(ibv_cq* abi, int count, ibv_wc* wc) {
   Cq& cq = Cq::of(abi);
   const int found = cq.queue->poll(count, wc);
   if (found != 0) return found;
-  cq.owner.shard().poll();
+  cq.drive();
   return cq.queue->poll(count, wc);
 }
 
 int req_notify_cq(ibv_cq* abi, int solicited_only) {
   Cq& cq = Cq::of(abi);
   cq.queue->arm(solicited_only != 0);
-  cq.owner.shard().expect_sleep();
+  cq.shards.for_each(cq.owner.home(), [](engine::Shard& shard) { shard.expect_sleep(); });
   return 0;
 }
 

@@ -85,6 +85,12 @@ class Shard : private net::PacketHandler {
     return action();
   }
 
+  // The shard in whose section the calling thread is; nullptr if it is in none.
+  static Shard* current() { return current_; }
+
+  // How many QPs there are.
+  uint32_t qp_count() const { return qp_count_.load(std::memory_order_relaxed); }
+
   // ---- inside exclusively()
 
   // Those for XRC.
@@ -170,6 +176,7 @@ class Shard : private net::PacketHandler {
   void on_packet(const transport::IncomingPacket& packet) override;
   void enter();
   bool enter_if_free();
+  void let_go();
   bool engine_enters();
   void leave(Gathering gathering);
   void finish(Gathering gathering);
@@ -192,6 +199,8 @@ class Shard : private net::PacketHandler {
   protocol::StatusPage& status_;
   Sleeper* sleeper_ = nullptr;
 
+  static inline thread_local Shard* current_ = nullptr;
+
   SectionLock lock_;
   Doorbells doorbells_;
   std::atomic<bool> application_waits_{false};  // a verb found the lock taken
@@ -206,6 +215,7 @@ class Shard : private net::PacketHandler {
   std::vector<transport::QueuePair*> qps_;  // by Qpn::index()
   std::vector<bool> reserved_;              // likewise
   uint32_t next_index_;
+  std::atomic<uint32_t> qp_count_{0};
   IntrusiveList<Input, &Input::input_hook> inputs_;
   ReadyList ready_;
   AcknowledgementList acknowledging_;

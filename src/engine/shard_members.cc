@@ -31,6 +31,7 @@ void Shard::release_qpn(roce::Qpn qpn) {
 
 void Shard::add(QueuePair& qp) {
   qps_[qp.config().qpn.index()] = &qp;
+  qp_count_.fetch_add(1, std::memory_order_relaxed);
   if (port_ != nullptr && qp.wants_ip_details()) port_->want_ip_details(true);
   touched(qp);
 }
@@ -40,6 +41,7 @@ void Shard::remove(QueuePair& qp) {
   // The peer must not wait for what only we can tell it.
   if (!abandoned_) transmit_ready(Acknowledgements::kSend, Gathering::kNo);
   qps_[qp.config().qpn.index()] = nullptr;
+  qp_count_.fetch_sub(1, std::memory_order_relaxed);
   timers_.cancel(qp);
   qp.ready_hook.unlink();
   qp.acknowledgement_hook.unlink();
