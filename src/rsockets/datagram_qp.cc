@@ -40,7 +40,9 @@ Result<void> DatagramQp::open(Service& service, const Sizes& sizes) {
   Address address = local();
   address.set_port(0);
   if (::rdma_bind_addr(id_, address.get()) != 0) return fail(errno);
-  if (id_->verbs == nullptr) return fail(ENODEV);
+  if (id_->verbs == nullptr) {
+    if (auto found = find_loopback_device(service, address); !found) return found;
+  }
   ibv_port_attr port;
   if (const int code = ibv_query_port(id_->verbs, id_->port_num, &port); code != 0) return fail(code);
   mtu_ = 128u << port.active_mtu;
@@ -56,6 +58,16 @@ Result<void> DatagramQp::open(Service& service, const Sizes& sizes) {
   for (uint32_t slot = 0; slot < receives_; ++slot) give_back(slot);
   arm();
   return {};
+}
+
+// 127.0.0.1 and ::1 name no device: the way there tells which one it is. To wait for the answer, the
+// identifier leaves the service's channel for a moment.
+Result<void> DatagramQp::find_loopback_device(Service& service, Address address) {
+  constexpr int kTimeout = 2000;  // milliseconds
+  if (::rdma_migrate_id(id_, nullptr) != 0) return fail(errno);
+  if (::rdma_resolve_addr(id_, nullptr, address.get(), kTimeout) != 0) return fail(errno);
+  if (::rdma_migrate_id(id_, service.channel()) != 0) return fail(errno);
+  return id_->verbs != nullptr ? Result<void>() : fail(ENODEV);
 }
 
 Result<void> DatagramQp::open_queues(const Sizes& sizes) {

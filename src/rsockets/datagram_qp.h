@@ -55,6 +55,7 @@ class DatagramQp final : public CmHandler {
  private:
   explicit DatagramQp(const Address& local) : header_{local} {}
   Result<void> open(Service& service, const Sizes& sizes);
+  Result<void> find_loopback_device(Service& service, Address address);
   Result<void> open_queues(const Sizes& sizes);
   void on_cm_event(const rdma_cm_event&) override {}
   void receive(const ibv_wc& completion, const Arrived& arrived);

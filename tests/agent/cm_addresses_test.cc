@@ -56,14 +56,32 @@ TEST_F(CmAddresses, BindNamesTheDevice) {
   EXPECT_STREQ(program_->route().link, "rxe_v0");
   EXPECT_EQ(port_of(program_->route()), kPort);
   EXPECT_EQ(program_->route().path_mtu, IBV_MTU_1024);
-  ASSERT_EQ(bind(address("127.0.0.1", kPort)), 0);
-  EXPECT_STREQ(program_->route().link, "rxe_lo");
-  ASSERT_EQ(bind(address("::1", kPort)), 0);
-  EXPECT_STREQ(program_->route().link, "rxe_lo");
   ASSERT_EQ(bind(address("2001:db8::1", kPort)), 0);
   EXPECT_STREQ(program_->route().link, "rxe_v0");
   ASSERT_EQ(bind(address("0.0.0.0", kPort + 1)), 0);
   EXPECT_STREQ(program_->route().link, "");
+}
+
+// As the kernel's rdma_cm does (cma_any_addr()). libfabric asks 127.0.0.1 for its device, and where there is
+// none takes them all.
+TEST_F(CmAddresses, LoopbackNamesNoDevice) {
+  ASSERT_EQ(bind(address("127.0.0.1", kPort)), 0);
+  EXPECT_STREQ(program_->route().link, "");
+  EXPECT_EQ(std::memcmp(program_->route().source.address, address("127.0.0.1").address, 4), 0);
+  EXPECT_EQ(bind(address("10.9.0.1", kPort)), EADDRNOTAVAIL);
+  EXPECT_EQ(bind(address("127.0.0.2", kPort)), EADDRNOTAVAIL);
+  ASSERT_EQ(bind(address("::1", kPort + 1)), 0);
+  EXPECT_STREQ(program_->route().link, "");
+}
+
+// A program bound to 127.0.0.1 is not on the loopback link alone: it reaches others.
+TEST_F(CmAddresses, ResolvesFromLoopbackToAnotherLink) {
+  const uint32_t id = program_->create();
+  ASSERT_EQ(program_->bind(id, address("127.0.0.1", kPort)), 0);
+  ASSERT_EQ(program_->resolve_address(id, address("10.9.0.1", kPort)), 0);
+  const CmEvent resolved = program_->event();
+  EXPECT_EQ(resolved.type, static_cast<uint32_t>(RDMA_CM_EVENT_ADDR_RESOLVED));
+  EXPECT_STREQ(resolved.route.link, "rxe_v0");
 }
 
 TEST_F(CmAddresses, BindChoosesAnEphemeralPort) {
@@ -281,7 +299,7 @@ TEST_F(CmAddresses, TellsOfALinkThatIsGone) {
   const uint32_t bound = program_->create();
   ASSERT_EQ(program_->bind(bound, address("10.9.0.1", kPort)), 0);
   const uint32_t elsewhere = program_->create();
-  ASSERT_EQ(program_->bind(elsewhere, address("127.0.0.1", kPort)), 0);
+  ASSERT_EQ(program_->bind(elsewhere, address("127.0.0.1", kPort + 1)), 0);
   ASSERT_TRUE(shell("ip addr del 10.9.0.1/24 dev v0"));
   EXPECT_EQ(program_->expect(RDMA_CM_EVENT_ADDR_CHANGE), bound);
   ASSERT_TRUE(shell("ip link del v0"));

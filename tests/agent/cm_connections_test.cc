@@ -39,6 +39,7 @@ class CmConnections : public test::NamespaceTest {
   void SetUp() override {
     NamespaceTest::SetUp();
     if (IsSkipped()) return;
+    ASSERT_TRUE(test::shell("ip addr add 10.7.0.1/32 dev lo"));  // of a device, which 127.0.0.1 is not
     agent_.emplace();
     server_.emplace();
     client_.emplace();
@@ -148,17 +149,20 @@ TEST_F(CmConnections, AreRefusedWhereNobodyListens) {
 }
 
 TEST_F(CmConnections, AreRefusedWhereSomebodyListensForOthersAlone) {
-  ASSERT_TRUE(test::shell("ip addr add 127.0.0.5/8 dev lo"));
-  ASSERT_TRUE(test::eventually([&] {
-    const uint32_t listener = server_->create();
-    return server_->bind(listener, address("127.0.0.5", kPort)) == 0 && server_->listen(listener) == 0;
-  }));
+  listen(address("10.7.0.1", kPort));
   const uint32_t active = client_->resolve(address("127.0.0.1", kPort));
   ASSERT_EQ(client_->connect(active, parameters("hello")), 0);
   client_->expect(RDMA_CM_EVENT_REJECTED, 28);  // as the kernel has it: the service is there
-  const uint32_t other = client_->resolve(address("127.0.0.5", kPort));
+  const uint32_t other = client_->resolve(address("10.7.0.1", kPort));
   ASSERT_EQ(client_->connect(other, parameters("hello")), 0);
   server_->expect(RDMA_CM_EVENT_CONNECT_REQUEST);
+}
+
+// Whichever address of this host the caller names.
+TEST_F(CmConnections, ReachAListenerOnLoopback) {
+  listen(address("127.0.0.1", kPort));
+  establish(address("127.0.0.1", kPort));
+  establish(address("10.7.0.1", kPort));
 }
 
 TEST_F(CmConnections, AreRefusedToAnotherTypeOfQp) {
@@ -311,7 +315,7 @@ TEST_F(CmConnections, EndWhereAProgramLetsTooManyEventsWait) {
       ASSERT_EQ(client_->open_channel(channel), 0);
     }
     ids.push_back(client_->create(RDMA_PS_UDP, IBV_QPT_UD, channel));
-    ASSERT_EQ(client_->bind(ids.back(), address("127.0.0.1")), 0);
+    ASSERT_EQ(client_->bind(ids.back(), address("10.7.0.1")), 0);
   }
   int error = 0;
   uint32_t joined = 0;
@@ -398,6 +402,9 @@ TEST_F(CmDatagrams, GroupsAreJoinedByTheirIpAddress) {
   const uint32_t id = client_->create(RDMA_PS_UDP, IBV_QPT_UD);
   EXPECT_EQ(client_->join(id, 1, address("239.1.2.3")), EINVAL);  // of which device?
   ASSERT_EQ(client_->bind(id, address("127.0.0.1")), 0);
+  EXPECT_EQ(client_->join(id, 1, address("239.1.2.3")), EINVAL);  // nor does loopback name one
+  ASSERT_EQ(client_->resolve_address(id, address("127.0.0.1", kPort)), 0);
+  client_->expect(RDMA_CM_EVENT_ADDR_RESOLVED);
   ASSERT_EQ(client_->join(id, 1, address("239.1.2.3")), 0);
   const CmEvent joined = client_->event();
   EXPECT_EQ(joined.type, static_cast<uint32_t>(RDMA_CM_EVENT_MULTICAST_JOIN));
@@ -521,7 +528,7 @@ TEST_F(CmConnections, ShareALocalPortWithTheNextAgentToo) {
   EXPECT_EQ(client_->restore(restoration(501, protocol::kCmConnected, responses[1])), 0);
   EXPECT_EQ(client_->restore(restoration(502, protocol::kCmResolved, responses[2])), 0);
   // But not what cannot be told apart.
-  EXPECT_EQ(client_->restore(restoration(503, protocol::kCmResolved, responses[2])), EADDRINUSE);
+  EXPECT_EQ(client_->restore(restoration(503, protocol::kCmResolved, responses[2])), EADDRNOTAVAIL);
 }
 
 TEST_F(CmConnections, AreNotEndedByAnAgentThatEndsItself) {

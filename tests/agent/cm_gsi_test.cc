@@ -195,6 +195,7 @@ TEST_F(CmGsi, RejectsWhatNamesOtherAddressesThanItsPath) {
   peer_->say(req, 1);
   EXPECT_TRUE(peer_->expect<cm::Rej>().is(cm::RejReason::kInvalidServiceId));
 
+  ASSERT_EQ(program_->destroy(inner), 0);
   listen();
   header.source = CmPeer::address(77);
   header.destination = CmPeer::address(1);

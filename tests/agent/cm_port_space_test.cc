@@ -128,16 +128,33 @@ TEST_F(PortSpaceTest, FindsTheMostExactListener) {
   any6.own_family_only = true;
   for (PortBinding* each : {&any4, &one, &dual, &any6}) {
     ASSERT_EQ(bind(*each), 0);
-    EXPECT_EQ(ports_.find_listener(each->source), nullptr);  // only bound
+    EXPECT_EQ(ports_.find_listener(each->source, PortSpace::Origin::kElsewhere), nullptr);  // only bound
     each->listening = true;
   }
-  EXPECT_EQ(ports_.find_listener(address("10.0.0.7")), &any4);
-  EXPECT_EQ(ports_.find_listener(address("2001:db8::7")), &any6);
-  EXPECT_EQ(ports_.find_listener(address("10.0.0.1", kPort + 1)), &one);
-  EXPECT_EQ(ports_.find_listener(address("10.0.0.2", kPort + 1)), nullptr);
-  EXPECT_EQ(ports_.find_listener(address("10.0.0.7", kPort + 2)), &dual);
-  EXPECT_EQ(ports_.find_listener(address("2001:db8::7", kPort + 2)), &dual);
-  EXPECT_EQ(ports_.find_listener(address("10.0.0.7", kPort + 3)), nullptr);
+  EXPECT_EQ(ports_.find_listener(address("10.0.0.7"), PortSpace::Origin::kElsewhere), &any4);
+  EXPECT_EQ(ports_.find_listener(address("2001:db8::7"), PortSpace::Origin::kElsewhere), &any6);
+  EXPECT_EQ(ports_.find_listener(address("10.0.0.1", kPort + 1), PortSpace::Origin::kElsewhere), &one);
+  EXPECT_EQ(ports_.find_listener(address("10.0.0.2", kPort + 1), PortSpace::Origin::kElsewhere), nullptr);
+  EXPECT_EQ(ports_.find_listener(address("10.0.0.7", kPort + 2), PortSpace::Origin::kElsewhere), &dual);
+  EXPECT_EQ(ports_.find_listener(address("2001:db8::7", kPort + 2), PortSpace::Origin::kElsewhere), &dual);
+  EXPECT_EQ(ports_.find_listener(address("10.0.0.7", kPort + 3), PortSpace::Origin::kElsewhere), nullptr);
+}
+
+// As the kernel's rdma_cm has it: loopback is a wildcard, of a port as of a device.
+TEST_F(PortSpaceTest, TakesLoopbackForAWildcard) {
+  auto loopback = binding(address("127.0.0.1"));
+  auto one = binding(address("10.0.0.1"));
+  ASSERT_EQ(bind(loopback), 0);
+  EXPECT_EQ(bind(one), EADDRNOTAVAIL);
+}
+
+TEST_F(PortSpaceTest, BringsAListenerOnLoopbackThisHostsRequestsOnly) {
+  auto loopback = binding(address("127.0.0.1"));
+  ASSERT_EQ(bind(loopback), 0);
+  loopback.listening = true;
+  EXPECT_EQ(ports_.find_listener(address("127.0.0.1"), PortSpace::Origin::kThisHost), &loopback);
+  EXPECT_EQ(ports_.find_listener(address("10.0.0.1"), PortSpace::Origin::kThisHost), &loopback);
+  EXPECT_EQ(ports_.find_listener(address("10.0.0.1"), PortSpace::Origin::kElsewhere), nullptr);
 }
 
 }  // namespace

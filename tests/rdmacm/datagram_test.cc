@@ -63,7 +63,7 @@ TEST(Datagrams, AreRefusedByALookup) {
 struct Member {
   explicit Member(void* context = nullptr) : id(make_id(channel.get(), RDMA_PS_UDP)) {
     sockaddr_in address = ipv4("127.0.0.1", 0);
-    EXPECT_EQ(rdma_bind_addr(id.get(), generic(address)), 0) << std::strerror(errno);
+    resolve_to(channel.get(), id.get(), address);
     ibv_qp_init_attr attributes = small_qp(IBV_QPT_UD);
     EXPECT_EQ(rdma_create_qp(id.get(), nullptr, &attributes), 0) << std::strerror(errno);
     EXPECT_EQ(rdma_join_multicast(id.get(), generic(group), context), 0) << std::strerror(errno);
@@ -105,7 +105,7 @@ TEST(Multicast, CanBeSentToOnly) {
   const OwnChannel channel = make_channel();
   const OwnId id = make_id(channel.get(), RDMA_PS_UDP);
   sockaddr_in address = ipv4("127.0.0.1", 0), group = ipv4("239.1.2.4", 0);
-  ASSERT_EQ(rdma_bind_addr(id.get(), generic(address)), 0);
+  resolve_to(channel.get(), id.get(), address);
   ibv_qp_init_attr attributes = small_qp(IBV_QPT_UD);
   ASSERT_EQ(rdma_create_qp(id.get(), nullptr, &attributes), 0);
   rdma_cm_join_mc_attr_ex join{};

@@ -33,7 +33,7 @@ TEST(Devices, AreListedOpen) {
   const OwnChannel channel = make_channel();
   const OwnId id = make_id(channel.get());
   sockaddr_in address = ipv4("127.0.0.1", 0);
-  ASSERT_EQ(rdma_bind_addr(id.get(), generic(address)), 0);
+  resolve_to(channel.get(), id.get(), address);
   bool listed = false;
   for (int i = 0; i < count; ++i) listed |= devices[i] == id->verbs;
   EXPECT_TRUE(listed);

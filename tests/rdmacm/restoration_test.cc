@@ -119,7 +119,7 @@ TEST(Restoration, AGroupIsJoinedThoughTheAgentIsGone) {
       const OwnChannel channel = make_channel();
       const OwnId id = make_id(channel.get(), RDMA_PS_UDP);
       sockaddr_in address = ipv4("127.0.0.1", 0), group = ipv4("239.1.2.3", 0);
-      ASSERT_EQ(rdma_bind_addr(id.get(), generic(address)), 0) << std::strerror(errno);
+      resolve_to(channel.get(), id.get(), address);
       replace_agent();
       ASSERT_EQ(rdma_join_multicast(id.get(), generic(group), nullptr), 0) << std::strerror(errno);
       hear(channel.get(), RDMA_CM_EVENT_MULTICAST_JOIN);

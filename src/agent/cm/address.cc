@@ -55,6 +55,10 @@ bool is_loopback(const CmAddress& address) {
          std::all_of(address.address, address.address + 15, [](uint8_t byte) { return byte == 0; });
 }
 
+bool is_any_address(const CmAddress& address) {
+  return is_wildcard(address) || is_loopback(address);
+}
+
 bool is_link_local(const CmAddress& address) {
   return address.family == AF_INET6 && gid_of(address).is_link_local();
 }

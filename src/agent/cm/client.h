@@ -120,6 +120,7 @@ class CmClient {
   Outcome bind_to(CmIdentifier& id, CmAddress address, PortIs port = PortIs::kNew);
   Outcome take_port(CmIdentifier& id, PortIs port_is);
   Outcome start_listening(CmIdentifier& id, uint32_t backlog);
+  std::optional<CmAddress> this_host(const CmIdentifier& id) const;
   Outcome check_local(const CmAddress& address) const;
   void set_device(CmIdentifier& id, const LinkDirectory::Place& place);
   void start_resolving(CmIdentifier& id, const RouteAnswer& route, uint32_t timeout_ms);

@@ -27,17 +27,6 @@ CmAddress wildcard(uint16_t family) {
   return address;
 }
 
-CmAddress loopback(uint16_t family) {
-  CmAddress address = wildcard(family);
-  if (family == AF_INET) {
-    address.address[0] = 127;
-    address.address[3] = 1;
-  } else {
-    address.address[15] = 1;
-  }
-  return address;
-}
-
 // Whether any netdev has the address.
 bool is_of_this_host(const CmAddress& address) {
   const UniqueFd socket(::socket(address.family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
@@ -78,7 +67,7 @@ CmClient::Outcome CmClient::check_local(const CmAddress& address) const {
   if (is_link_local(address) && address.scope_id == 0) {
     return refuse(EINVAL, "a link-local address without an interface");
   }
-  if (is_wildcard(address) || service_.links().find(gid_of(address), scope_of(address))) return {};
+  if (is_any_address(address) || service_.links().find(gid_of(address), scope_of(address))) return {};
   if (is_of_this_host(address)) return refuse(ENODEV, "no RDMA link has this address");
   return refuse(EADDRNOTAVAIL, "no address of this host");
 }
@@ -122,7 +111,7 @@ CmClient::Outcome CmClient::bind_to(CmIdentifier& id, CmAddress address, PortIs 
     id.source = {};
     return taken;
   }
-  if (!is_wildcard(address)) {
+  if (!is_any_address(address)) {
     if (const auto place = service_.links().find(gid_of(address), scope_of(address))) set_device(id, *place);
   }
   id.state = CmState::kBound;
@@ -156,12 +145,15 @@ CmClient::AddressOutcome CmClient::resolve_address(const protocol::CmResolveRequ
     }
   }
   if (id->source.family != destination.family) return refuse(EINVAL, "addresses of two families");
-  if (is_wildcard(destination)) {  // this host, as with TCP
+  if (is_any_address(destination)) {
+    const auto own = this_host(*id);
+    if (!own) return refuse(ENODEV, "no RDMA link by which this host reaches itself");
     const uint16_t port = destination.port;
-    destination = is_wildcard(id->source) ? loopback(destination.family) : id->source;
+    destination = *own;
     destination.port = port;
   }
-  RouteQuestion question{id->source, destination, 0, id->type_of_service.value_or(0)};
+  const CmAddress source = is_any_address(id->source) ? wildcard(destination.family) : id->source;
+  RouteQuestion question{source, destination, 0, id->type_of_service.value_or(0)};
   question.interface_index = destination.family != AF_INET6 ? 0
                              : destination.scope_id != 0    ? destination.scope_id
                              : is_link_local(id->source)    ? id->source.scope_id
@@ -175,6 +167,14 @@ CmClient::AddressOutcome CmClient::resolve_address(const protocol::CmResolveRequ
   id->destination = destination;
   start_resolving(*id, *route, request.timeout_ms);
   return route_of(*id);
+}
+
+// The address by which an identifier reaches its own host: the one it is bound to, else that of a link.
+std::optional<CmAddress> CmClient::this_host(const CmIdentifier& id) const {
+  if (!is_any_address(id.source)) return id.source;
+  const auto own = service_.links().loopback(id.source.family == AF_INET);
+  if (!own) return std::nullopt;
+  return address_of(own->address, 0, own->link->interface_index);
 }
 
 void CmClient::start_resolving(CmIdentifier& id, const RouteAnswer& route, uint32_t timeout_ms) {

@@ -61,7 +61,9 @@ CmClient::Outcome CmClient::restore_state(CmIdentifier& id, const protocol::CmRe
 }
 
 CmClient::Outcome CmClient::restore_route(CmIdentifier& id, const protocol::CmRoute& route) {
-  if (!id.has_device() || !is_route(route)) return refuse(EINVAL, "no route between these addresses");
+  const auto place = service_.links().find(gid_of(id.source), id.source.scope_id);
+  if (!place || !is_route(route)) return refuse(EINVAL, "no route between these addresses");
+  set_device(id, *place);
   const protocol::CmRoute bound = id.route;
   id.route = route;
   std::copy(std::begin(bound.link), std::end(bound.link), id.route.link);

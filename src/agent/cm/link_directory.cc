@@ -5,6 +5,8 @@
 #include <string_view>
 #include <utility>
 
+#include "agent/cm/address.h"
+
 namespace verbena::agent {
 
 size_t LinkDirectory::Hash::operator()(const roce::Address& gid) const {
@@ -33,6 +35,24 @@ std::optional<LinkDirectory::Place> LinkDirectory::find(const roce::Address& gid
     if (better) found = place->second;
   }
   return found;
+}
+
+std::optional<LinkDirectory::Loopback> LinkDirectory::loopback(bool ipv4) const {
+  std::optional<Loopback> best;
+  int best_rank = 0;
+  for (const agent_client::Link& link : links_) {
+    for (const agent_client::GidEntry& entry : link.gids) {
+      if (entry.gid.is_ipv4() != ipv4) continue;
+      const int rank = is_loopback(address_of(entry.gid)) ? 4
+                       : !link.up                         ? 1
+                       : entry.gid.is_link_local()        ? 2
+                                                          : 3;
+      if (rank <= best_rank) continue;
+      best = Loopback{&link, entry.gid};
+      best_rank = rank;
+    }
+  }
+  return best;
 }
 
 const agent_client::Link* LinkDirectory::by_device(uint32_t device_index) const {

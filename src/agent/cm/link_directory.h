@@ -26,6 +26,14 @@ class LinkDirectory {
   // The link that has the address; where several have it (link-local ones), the one over this netdev.
   std::optional<Place> find(const roce::Address& gid, uint32_t interface_index = 0) const;
   const agent_client::Link* by_device(uint32_t device_index) const;
+  // Where this host speaks to itself, when only the family is known (as the kernel's cma_bind_loopback()):
+  // the loopback link if there is one, else the first that is up. Its first address that means something by
+  // itself, else a link-local one.
+  struct Loopback {
+    const agent_client::Link* link;
+    roce::Address address;
+  };
+  std::optional<Loopback> loopback(bool ipv4) const;
   const agent_client::Link* by_interface(uint32_t interface_index) const;
   const std::vector<agent_client::Link>& links() const { return links_; }
 

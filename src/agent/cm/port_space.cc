@@ -12,7 +12,7 @@ Result<void> PortSpace::check(const Holders& holders, const PortBinding& holder,
     const bool apart_by_family =
         holder.own_family_only && other->own_family_only && holder.source.family != other->source.family;
     if (apart_by_family) continue;
-    if (is_wildcard(holder.source) || is_wildcard(other->source)) return fail(EADDRNOTAVAIL);
+    if (is_any_address(holder.source) || is_any_address(other->source)) return fail(EADDRNOTAVAIL);
     if (is_same_host(holder.source, other->source)) return fail(EADDRINUSE);
   }
   return {};
@@ -21,7 +21,7 @@ Result<void> PortSpace::check(const Holders& holders, const PortBinding& holder,
 // Two connections may share a local port if something else of their four addresses and ports differs.
 bool PortSpace::is_unique(const Holders& holders, const PortBinding& holder) {
   const auto differ = [](const CmAddress& a, const CmAddress& b) {
-    return has_known_family(a) && has_known_family(b) && !is_wildcard(a) && !is_wildcard(b) &&
+    return has_known_family(a) && has_known_family(b) && !is_any_address(a) && !is_any_address(b) &&
            !is_same_host(a, b);
   };
   return std::all_of(holders.begin(), holders.end(), [&](const PortBinding* other) {
@@ -94,20 +94,20 @@ void PortSpace::release(PortBinding& holder) {
   if (holders.empty()) ports_.erase(found);
 }
 
-PortBinding* PortSpace::find_listener(const CmAddress& destination) const {
+PortBinding* PortSpace::find_listener(const CmAddress& destination, Origin origin) const {
   const auto found = ports_.find(port_of(destination));
   if (found == ports_.end()) return nullptr;
   PortBinding* best = nullptr;
   int best_rank = 0;
   for (PortBinding* holder : found->second) {
-    if (!holder->listening) continue;
     const CmAddress& source = holder->source;
+    if (!holder->listening || (is_loopback(source) && origin == Origin::kElsewhere)) continue;
     int rank = 0;
     if (is_same_host(source, destination)) {
       rank = 3;
-    } else if (is_wildcard(source) && source.family == destination.family) {
+    } else if (is_any_address(source) && source.family == destination.family) {
       rank = 2;
-    } else if (is_wildcard(source) && !holder->own_family_only) {
+    } else if (is_any_address(source) && !holder->own_family_only) {
       rank = 1;
     }
     if (rank > best_rank) {

@@ -33,7 +33,7 @@ struct PortRange {
 class PortSpace {
  public:
   // Errors as rdma_bind_addr(3) has them: EADDRINUSE for the same address, EADDRNOTAVAIL where one of the two
-  // is a wildcard. REQUIRES: holder.source is set, its port is not 0; it holds none
+  // names no device (is_any_address()). REQUIRES: holder.source is set, its port is not 0; it holds none
   Result<void> bind(PortBinding& holder);
   // The same for a holder that a former agent gave this port to, maybe by bind_any(): others may have it too,
   // as long as all four addresses and ports tell their connections apart.
@@ -45,8 +45,11 @@ class PortSpace {
   // REQUIRES: bound
   void release(PortBinding& holder);
 
-  // Who listens where a request for `destination` (with its port) arrives; the most exact one.
-  PortBinding* find_listener(const CmAddress& destination) const;
+  // Who listens where a request for `destination` (with its port) arrives; the most exact one. A listener on
+  // a loopback address hears of this host's own requests only, whichever link they come by; the kernel's
+  // hears of everybody's, which no program that binds to 127.0.0.1 wants.
+  enum class Origin : uint8_t { kThisHost, kElsewhere };
+  PortBinding* find_listener(const CmAddress& destination, Origin origin) const;
   // Whether anybody for whom `counts` holds listens on the port at all.
   bool has_listener(uint16_t port, const std::function<bool(const PortBinding&)>& counts) const;
 

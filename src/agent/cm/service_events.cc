@@ -140,8 +140,11 @@ Admission CmService::admit_request(const Message& message, const cm::Arrival& ar
   if (!ports) return nobody();
   const roce::Path path = path_to_peer(message, arrival);
   const auto place = links_.find(path.source, path.interface_index);
+  const bool is_own = links_.find(path.destination, path.interface_index).has_value();
+  const auto origin = is_own ? PortSpace::Origin::kThisHost : PortSpace::Origin::kElsewhere;
   const bool is_service = (*ports)->has_listener(service->port, [&](const PortBinding& holder) {
     const auto& id = static_cast<const CmIdentifier&>(holder);
+    if (is_loopback(id.source)) return is_own;
     return !id.has_device() || (place && id.route.device_index == place->link->device_index);
   });
   const auto header = cm::decode_ip_header(std::as_bytes(std::span(message.private_data)));
@@ -150,7 +153,7 @@ Admission CmService::admit_request(const Message& message, const cm::Arrival& ar
   CmAddress own{};
   if (is_service) {
     own = address_of(header->destination, service->port, path.interface_index);
-    listener = static_cast<CmIdentifier*>((*ports)->find_listener(own));
+    listener = static_cast<CmIdentifier*>((*ports)->find_listener(own, origin));
   }
   if (listener == nullptr) {
     waits_ = may_wait_;

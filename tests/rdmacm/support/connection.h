@@ -130,6 +130,13 @@ inline rdma_conn_param with_data(std::string_view data) {
   return parameters;
 }
 
+// Until the identifier has a device, which no loopback address names by itself.
+inline void resolve_to(rdma_event_channel* channel, rdma_cm_id* id, sockaddr_in address) {
+  EXPECT_EQ(rdma_resolve_addr(id, nullptr, generic(address), 2000), 0) << std::strerror(errno);
+  hear(channel, RDMA_CM_EVENT_ADDR_RESOLVED);
+  EXPECT_NE(id->verbs, nullptr);
+}
+
 // An asynchronous listener on 127.0.0.1, on a port that was free.
 struct Listener {
   explicit Listener(rdma_port_space space = RDMA_PS_TCP, int backlog = 8)
