@@ -29,6 +29,9 @@ struct Cq : ibv_cq_ex, queues::EventSource, queues::CompletionListener {
   void on_overflow() override;
   void on_event_held() override;
 
+  // Holds events back until so many entries have come, at most so long; 0: not at all.
+  void moderate(uint32_t count, uint32_t microseconds);
+
   // What an application's thread that finds the queue empty does for it.
   void drive() {
     shards.for_each(owner.home(), [](engine::Shard& shard) { shard.poll(); });
@@ -45,8 +48,8 @@ struct Cq : ibv_cq_ex, queues::EventSource, queues::CompletionListener {
   CompChannel* comp_channel = nullptr;
   Pd* parent_domain = nullptr;
   std::unique_ptr<queues::CompletionQueue> queue;
-  const queues::Completion* current = nullptr;    // of the batch that is being polled
-  std::atomic<Duration> moderation{Duration{0}};  // how long an event is held back
+  const queues::Completion* current = nullptr;  // of the batch that is being polled
+  std::atomic<int64_t> moderation_ns{0};        // how long an event is held back
   CqShards shards;
   std::atomic<uint32_t> users{0};  // QPs, each counted for each of its two roles
 };
