@@ -11,9 +11,11 @@
 namespace verbena::adapter {
 
 struct Ah : ibv_ah {
+  using Abi = ibv_ah;
   static Ah& of(ibv_ah* ah) { return *static_cast<Ah*>(ah); }
 
   ListHook owned;
+  provider::LiveObject live;
   ObjectLimit::Place place;
   roce::Path path;
 };

@@ -11,24 +11,24 @@ namespace verbena::adapter {
 namespace {
 
 // Those of this process, by identity of the file.
-struct Registry {
+struct OpenFiles {
   std::mutex mutex;
   std::vector<std::weak_ptr<CommandFile>> files;
 };
 
-Registry& registry() {
-  static auto* the_registry = new Registry;  // never destroyed: threads outlive static objects
-  return *the_registry;
+OpenFiles& open_files() {
+  static auto* the_files = new OpenFiles;  // never destroyed: threads outlive static objects
+  return *the_files;
 }
 
 bool same_file(const struct stat& a, const struct stat& b) {
   return a.st_dev == b.st_dev && a.st_ino == b.st_ino;
 }
 
-// REQUIRES: the registry's mutex is held
-void enter(Registry& registered, const std::shared_ptr<CommandFile>& file) {
-  std::erase_if(registered.files, [](const auto& weak) { return weak.expired(); });
-  registered.files.push_back(file);
+// REQUIRES: the mutex of `open` is held
+void enter(OpenFiles& open, const std::shared_ptr<CommandFile>& file) {
+  std::erase_if(open.files, [](const auto& weak) { return weak.expired(); });
+  open.files.push_back(file);
 }
 
 }  // namespace
@@ -37,18 +37,18 @@ Result<std::shared_ptr<CommandFile>> CommandFile::create(const std::string& devi
   auto memory = DeviceMemoryFile::create(device);
   if (!memory) return tl::unexpected(memory.error());
   auto file = std::make_shared<CommandFile>(std::make_shared<DeviceMemoryFile>(std::move(*memory)), false);
-  Registry& registered = registry();
-  const std::lock_guard guard(registered.mutex);
-  enter(registered, file);
+  OpenFiles& open = open_files();
+  const std::lock_guard guard(open.mutex);
+  enter(open, file);
   return file;
 }
 
 Result<std::shared_ptr<CommandFile>> CommandFile::import(int fd) {
   struct stat wanted {};
   if (::fstat(fd, &wanted) != 0) return fail(errno);
-  Registry& registered = registry();
-  const std::lock_guard guard(registered.mutex);
-  for (const auto& weak : registered.files) {
+  OpenFiles& open = open_files();
+  const std::lock_guard guard(open.mutex);
+  for (const auto& weak : open.files) {
     const auto file = weak.lock();
     struct stat is {};
     if (file && ::fstat(file->device_memory_->fd(), &is) == 0 && same_file(is, wanted)) return file;
@@ -58,7 +58,7 @@ Result<std::shared_ptr<CommandFile>> CommandFile::import(int fd) {
   auto memory = DeviceMemoryFile::open(std::move(own));
   if (!memory) return tl::unexpected(memory.error());
   auto file = std::make_shared<CommandFile>(std::make_shared<DeviceMemoryFile>(std::move(*memory)), true);
-  enter(registered, file);
+  enter(open, file);
   return file;
 }
 

@@ -13,6 +13,7 @@
 namespace verbena::adapter {
 
 struct CompChannel : ibv_comp_channel {
+  using Abi = ibv_comp_channel;
   static CompChannel& of(ibv_comp_channel* channel) { return *static_cast<CompChannel*>(channel); }
 
   // Completion queues tell of their events here. Programs may read the count, so it is the C struct's.
@@ -21,6 +22,7 @@ struct CompChannel : ibv_comp_channel {
   bool has_users() { return std::atomic_ref(refcnt).load() != 0; }
 
   ListHook owned;
+  provider::LiveObject live;
   std::unique_ptr<queues::EventChannel> events;
 };
 

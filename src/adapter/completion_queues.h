@@ -32,6 +32,12 @@ struct Cq : ibv_cq_ex, queues::EventSource, queues::CompletionListener {
   // Holds events back until so many entries have come, at most so long; 0: not at all.
   void moderate(uint32_t count, uint32_t microseconds);
 
+  // An event is held back from now on; told by none of the shards.
+  void hold_event() {
+    engine::Shard* shard = shards.first();
+    (shard != nullptr ? *shard : owner.home()).exclusively([&] { on_event_held(); });
+  }
+
   // What an application's thread that finds the queue empty does for it.
   void drive() {
     shards.for_each(owner.home(), [](engine::Shard& shard) { shard.poll(); });
@@ -39,6 +45,7 @@ struct Cq : ibv_cq_ex, queues::EventSource, queues::CompletionListener {
 
   OpenDevice& owner;
   ListHook owned;
+  provider::LiveObject live;
   ObjectLimit::Place place;
   EventAccount account;
   // Events handed to the application; the ones it acknowledged are counted in the C struct.

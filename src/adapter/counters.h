@@ -15,6 +15,7 @@ namespace verbena::adapter {
 
 // What flows count (ibv_create_counters(3)).
 struct Counters : ibv_counters {
+  using Abi = ibv_counters;
   static Counters& of(ibv_counters* counters) { return *static_cast<Counters*>(counters); }
 
   // What a reader finds at which index.
@@ -24,6 +25,7 @@ struct Counters : ibv_counters {
   };
 
   ListHook owned;
+  provider::LiveObject live;
   FlowTotals totals;
   std::mutex attaching;
   std::vector<Point> points;

@@ -98,7 +98,17 @@ int poll_cq(ibv_cq* abi, int count, ibv_wc* wc) {
 
 int req_notify_cq(ibv_cq* abi, int solicited_only) {
   Cq& cq = Cq::of(abi);
-  cq.queue->arm(solicited_only != 0);
+  using Event = queues::CompletionQueue::Event;
+  switch (cq.queue->arm(solicited_only != 0)) {
+    case Event::kNow:
+      if (cq.comp_channel != nullptr) cq.comp_channel->events->post(cq);
+      break;
+    case Event::kHeld:
+      cq.hold_event();
+      break;
+    case Event::kNone:
+      break;
+  }
   cq.shards.for_each(cq.owner.home(), [](engine::Shard& shard) { shard.expect_sleep(); });
   return 0;
 }

@@ -12,9 +12,11 @@
 namespace verbena::adapter {
 
 struct Dm : ibv_dm {
+  using Abi = ibv_dm;
   static Dm& of(ibv_dm* dm) { return *static_cast<Dm*>(dm); }
 
   ListHook owned;
+  provider::LiveObject live;
   std::shared_ptr<DeviceMemory> memory;
 };
 

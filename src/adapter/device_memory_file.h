@@ -12,7 +12,7 @@
 namespace verbena::adapter {
 
 // Device memory: what ibv_alloc_dm() hands out. It is a file in memory, sealed at its full size and without
-// pages where nothing is allocated; the table of what is lies in it too. So whoever gets the descriptor,
+// pages where nothing is allocated; the table of what is lies in it too. So every holder of the descriptor,
 // which is the context's cmd_fd, has the same device memory: another context, a child after fork(), another
 // process (ibv_import_dm(3)). They trust each other as those who share a device's descriptor do; whatever one
 // of them writes into the table, the others stay within the file.

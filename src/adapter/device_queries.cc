@@ -5,6 +5,7 @@
 
 #include "adapter/limits.h"
 #include "adapter/mtu_values.h"
+#include "agent_client/port_speed.h"
 #include "base/device_clock.h"
 #include "base/log.h"
 #include "roce/packet.h"
@@ -42,7 +43,9 @@ ibv_device_attr_ex DeviceQueries::device() const {
   a.max_qp_rd_atom = kMaxReadAtomic;
   a.max_res_rd_atom = kMaxReadAtomic * kMaxQp;
   a.max_qp_init_rd_atom = kMaxReadAtomic;
-  a.atomic_cap = IBV_ATOMIC_GLOB;  // they are the processor's own
+  // They are the processor's own, and so atomic for it, too, which IBV_ATOMIC_GLOB would say. But rxe says
+  // HCA, and UCX asks for exactly that.
+  a.atomic_cap = IBV_ATOMIC_HCA;
   a.max_ah = kMaxAh;
   a.max_srq = kMaxSrq;
   a.max_srq_wr = kMaxSrqWr;
@@ -82,8 +85,9 @@ int DeviceQueries::port(uint8_t port, ibv_port_attr& attr) const {
   attr.max_msg_sz = kMaxMessageBytes;
   attr.pkey_tbl_len = kPkeyTableLength;
   attr.max_vl_num = 1;
-  attr.active_width = 1;
-  attr.active_speed = 1;
+  const agent_client::PortSpeed& speed = agent_client::port_speed_of(now != nullptr ? now->speed : 0);
+  attr.active_width = speed.width;
+  attr.active_speed = speed.speed;
   // As rxe: LinkUp, Polling, Disabled (IBTA volume 1, 14.2.5.6).
   attr.phys_state = up ? 5 : now != nullptr && now->up ? 2 : 3;
   attr.link_layer = IBV_LINK_LAYER_ETHERNET;

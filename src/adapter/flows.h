@@ -13,9 +13,11 @@ namespace verbena::adapter {
 struct Qp;
 
 struct Flow : ibv_flow {
+  using Abi = ibv_flow;
   static Flow& of(ibv_flow* flow) { return *static_cast<Flow*>(flow); }
 
   ListHook owned;
+  provider::LiveObject live;
   FlowTarget target;
   Qp* qp = nullptr;
   Counters* counters = nullptr;

@@ -15,9 +15,11 @@ namespace verbena::adapter {
 
 // Over which receive queues a raw QP spreads its packets (ibv_create_rwq_ind_table(3)).
 struct RwqIndTable : ibv_rwq_ind_table {
+  using Abi = ibv_rwq_ind_table;
   static RwqIndTable& of(ibv_rwq_ind_table* table) { return *static_cast<RwqIndTable*>(table); }
 
   ListHook owned;
+  provider::LiveObject live;
   ObjectLimit::Place place;
   std::vector<Wq*> queues;         // 2^n
   std::atomic<uint32_t> users{0};  // QPs

@@ -45,7 +45,7 @@ int check_access(unsigned access, unsigned known) {
 }
 
 // What a registration of user memory must be, to be allowed. Pages of on-demand regions come and go as they
-// like; a fault is an error of whoever has caused it then.
+// like; a fault is then an error of the request that met it.
 Result<void> check_user_memory(const Translation& to, unsigned access) {
   if (const int error = check_access(access, kUserAccess); error != 0) return fail(error);
   if (to.length == 0) return fail(EINVAL);

@@ -14,9 +14,11 @@
 namespace verbena::adapter {
 
 struct Mr : ibv_mr {
+  using Abi = ibv_mr;
   static Mr& of(ibv_mr* mr) { return *static_cast<Mr*>(mr); }
 
   ListHook owned;
+  provider::LiveObject live;
   ObjectLimit::Place place;
   std::shared_ptr<Registration> registration;
   bool imported = false;

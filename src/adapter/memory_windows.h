@@ -11,9 +11,11 @@
 namespace verbena::adapter {
 
 struct Mw : ibv_mw {
+  using Abi = ibv_mw;
   static Mw& of(ibv_mw* mw) { return *static_cast<Mw*>(mw); }
 
   ListHook owned;
+  provider::LiveObject live;
   ObjectLimit::Place place;
   memory::Region window;
 };

@@ -7,11 +7,14 @@
 
 #include "adapter/object_limit.h"
 #include "base/intrusive_list.h"
+#include "provider/live_objects.h"
+#include "provider/provider.h"
 
 namespace verbena::adapter {
 
 // The objects of one kind that one context has. It owns them; the application holds pointers to their first
-// part, the C struct. An Object has a hook `owned` and, if their number is limited, a `place`.
+// part, the C struct. An Object has a hook `owned`, an entry `live` among the process's live objects and, if
+// their number is limited, a `place`.
 //
 // Thread-safe. Its lock is held for no longer than it takes to link an object, and never while one is
 // destroyed: that may ask the application's allocator, or the agent.
@@ -36,8 +39,11 @@ class ObjectTable {
     return object;
   }
 
-  // From now on the object is the context's.
+  // From now on the object is the context's, and the application may name it. REQUIRES: its C struct is
+  // filled in
   Object* add(std::unique_ptr<Object> object) {
+    const auto* abi = abi_of(*object);
+    object->live.enter(abi, provider::Context::of(abi->context));
     const std::lock_guard guard(mutex_);
     objects_.push_back(*object);
     return object.release();
@@ -45,6 +51,7 @@ class ObjectTable {
 
   // From now on it is the caller's.
   std::unique_ptr<Object> take(Object& object) {
+    object.live.leave();
     const std::lock_guard guard(mutex_);
     object.owned.unlink();
     return std::unique_ptr<Object>(&object);
@@ -81,6 +88,15 @@ class ObjectTable {
   Object* first() {
     const std::lock_guard guard(mutex_);
     return objects_.empty() ? nullptr : &*objects_.begin();
+  }
+
+  // An object's C struct.
+  static const auto* abi_of(Object& object) {
+    if constexpr (requires { object.abi(); }) {
+      return object.abi();
+    } else {
+      return static_cast<const typename Object::Abi*>(&object);
+    }
   }
 
   ObjectLimit* const limit_ = nullptr;

@@ -34,10 +34,13 @@ Result<roce::Path> OpenDevice::resolve(const ibv_ah_attr& attr) const {
   if (multicast && path.destination.is_ipv4() != path.source.is_ipv4()) {
     // Programs choose their GID by one measure and the group by another (perftest's is an IPv6 address by
     // default): the datagram leaves from the link's address of the group's family.
-    const auto other = std::ranges::find_if(now->gids, [&](const agent_client::GidEntry& e) {
-      return e.gid.is_ipv4() == path.destination.is_ipv4();
-    });
-    if (other != now->gids.end()) path.source = other->gid;
+    // Not by the default GID, if there is another: the network device may not have that address.
+    for (const bool link_local : {true, false}) {
+      const auto other = std::ranges::find_if(now->gids, [&](const agent_client::GidEntry& e) {
+        return e.gid.is_ipv4() == path.destination.is_ipv4() && e.gid.is_link_local() == link_local;
+      });
+      if (other != now->gids.end()) path.source = other->gid;
+    }
   }
   if (path.destination.is_zero() || path.destination.is_ipv4() != path.source.is_ipv4()) return fail(EINVAL);
   if (path.destination.is_link_local() || multicast) path.interface_index = now->interface_index;

@@ -9,6 +9,8 @@
 #include "adapter/command_file.h"
 #include "agent_client/link.h"
 #include "engine/engine.h"
+#include "provider/live_objects.h"
+#include "provider/provider.h"
 #include "queues/event_channel.h"
 #include "roce/path.h"
 
@@ -43,7 +45,8 @@ class OpenDevice {
   // Whether an object that the application names is there and was made from this device.
   template <class Object>
   bool made(const Object* object) const {
-    return object != nullptr && object->context == context_;
+    const provider::Context* const maker = provider::find_owner(object);
+    return maker != nullptr && maker == &provider::Context::of(context_);
   }
 
   // We are in a child after fork(), and what is told through descriptors is told to our parent.

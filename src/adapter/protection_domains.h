@@ -24,11 +24,13 @@ struct PdState {
 // A protection domain; or a parent domain, which is one with more to it (ibv_alloc_parent_domain(3)). A
 // parent domain has the id of the domain it was made of, and so the same rights: compare ids, never pointers.
 struct Pd : ibv_pd {
+  using Abi = ibv_pd;
   explicit Pd(std::shared_ptr<PdState> shared)
       : ibv_pd{}, state(std::move(shared)), id(state->id), users(state->users) {}
   static Pd& of(ibv_pd* pd) { return *static_cast<Pd*>(pd); }
 
   ListHook owned;
+  provider::LiveObject live;
   ObjectLimit::Place place;
   const std::shared_ptr<PdState> state;
   const memory::PdId id;

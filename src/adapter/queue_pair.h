@@ -17,6 +17,7 @@
 #include "base/intrusive_list.h"
 #include "base/spin_lock.h"
 #include "engine/shard.h"
+#include "provider/live_objects.h"
 #include "roce/path.h"
 #include "transport/queue_pair.h"
 
@@ -60,6 +61,7 @@ struct Qp : ExtendedQp {
   OpenDevice& owner;
   engine::Shard& shard;
   ListHook owned;
+  provider::LiveObject live;
   ObjectLimit::Place place;
   EventAccount account;
   std::atomic<uint32_t> async_events_taken{0};

@@ -18,6 +18,7 @@ namespace verbena::adapter {
 
 // A receive queue outside of QPs (ibv_create_wq(3)).
 struct Wq : ibv_wq, transport::WorkQueueListener {
+  using Abi = ibv_wq;
   explicit Wq(OpenDevice& device);
   static Wq& of(ibv_wq* wq) { return *static_cast<Wq*>(wq); }
 
@@ -26,6 +27,7 @@ struct Wq : ibv_wq, transport::WorkQueueListener {
   OpenDevice& owner;
   engine::Shard& shard;
   ListHook owned;
+  provider::LiveObject live;
   ObjectLimit::Place place;
   EventAccount account;
   std::atomic<uint32_t> async_events_taken{0};

@@ -57,8 +57,10 @@ enum class Data : uint8_t {
 };
 
 // What is known of one opcode of a send request. The whole knowledge of who may post what is here: a service
-// in `services` but not in `executed` answers EOPNOTSUPP, and whoever teaches its transport the operation
-// adds the bit; any other service answers EINVAL.
+// in `services` but not in `executed` answers EOPNOTSUPP, and a transport that learns the
+// operation gets the bit; any other service answers EINVAL. Both are immediate errors: "invalid operation
+// type" (IBTA volume 1, 11.4.1.1), as with the kernel's rxe; mlx5 lets the adapter find out, and completes
+// with an error.
 struct SendRule {
   uint8_t services = 0;  // by which verbs offer it (ibv_post_send(3), ibv_wr_post(3))
   uint8_t executed = 0;  // and of these, by which we carry it out

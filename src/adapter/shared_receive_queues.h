@@ -16,6 +16,7 @@
 namespace verbena::adapter {
 
 struct Srq : ibv_srq, queues::LimitListener {
+  using Abi = ibv_srq;
   explicit Srq(OpenDevice& device);
   static Srq& of(ibv_srq* srq) { return *static_cast<Srq*>(srq); }
 
@@ -23,6 +24,7 @@ struct Srq : ibv_srq, queues::LimitListener {
 
   OpenDevice& owner;
   ListHook owned;
+  provider::LiveObject live;
   ObjectLimit::Place place;
   EventAccount account;
   std::atomic<uint32_t> async_events_taken{0};

@@ -12,9 +12,11 @@ namespace verbena::adapter {
 
 // A thread domain: what is made under it is used by one thread at a time.
 struct Td : ibv_td {
+  using Abi = ibv_td;
   static Td& of(ibv_td* td) { return *static_cast<Td*>(td); }
 
   ListHook owned;
+  provider::LiveObject live;
   std::atomic<uint32_t> users{0};  // parent domains
 };
 

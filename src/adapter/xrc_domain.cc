@@ -14,7 +14,7 @@ namespace {
 // of its own, and shares nothing with its parent but what the agent knows.
 using FileKey = std::tuple<const engine::Engine*, dev_t, ino_t, uint32_t>;
 
-struct Registry {
+struct OpenDomains {
   std::mutex mutex;
   std::map<FileKey, std::weak_ptr<XrcDomain>> domains;
 
@@ -34,8 +34,8 @@ struct Registry {
 };
 
 // Never destroyed: threads of the application may outlive every static object.
-Registry& registry() {
-  static Registry& the = *new Registry;
+OpenDomains& open_domains() {
+  static OpenDomains& the = *new OpenDomains;
   return the;
 }
 
@@ -54,7 +54,7 @@ Result<std::shared_ptr<XrcDomain>> XrcDomain::of_file(const std::shared_ptr<engi
   if (flags < 0 || (flags & O_PATH) != 0) return fail(EBADF);  // it gives no right to the file
   if (::fstat(file.fd, &status) != 0) return fail(errno);
   const FileKey key{engine.get(), status.st_dev, status.st_ino, file.device_index};
-  if (auto known = registry().find(key)) {
+  if (auto known = open_domains().find(key)) {
     if (file.exclusive) return fail(EINVAL);
     return known;
   }
@@ -65,7 +65,7 @@ Result<std::shared_ptr<XrcDomain>> XrcDomain::of_file(const std::shared_ptr<engi
   if (!shared && opened.error().code != EOPNOTSUPP) return fail(opened.error().code);
   if (!shared && !file.create) return fail(EAGAIN);
   auto fresh = std::make_shared<XrcDomain>(id, shared ? engine : nullptr);
-  return registry().add(key, fresh);
+  return open_domains().add(key, fresh);
 }
 
 std::shared_ptr<XrcDomain> XrcDomain::anonymous() {

@@ -13,9 +13,11 @@
 namespace verbena::adapter {
 
 struct Xrcd : ibv_xrcd {
+  using Abi = ibv_xrcd;
   static Xrcd& of(ibv_xrcd* xrcd) { return *static_cast<Xrcd*>(xrcd); }
 
   ListHook owned;
+  provider::LiveObject live;
   std::shared_ptr<XrcDomain> domain;
   std::atomic<uint32_t> users{0};  // SRQs and QPs made or opened through this handle
 };

@@ -10,12 +10,14 @@
 #include <unistd.h>
 
 #include "agent/process.h"
+#include "agent/state_sweeper.h"
 #include "agent_client/agent_starter.h"
 #include "agent_client/message_socket.h"
 #include "agent_client/status_reader.h"
 #include "base/log.h"
 #include "net/udp/multicast_socket.h"
 #include "paths/state_directory.h"
+#include "paths/state_path.h"
 
 namespace verbena::agent {
 namespace {
@@ -37,6 +39,8 @@ constexpr Duration kKeeperRetryInterval = std::chrono::seconds(1);
 constexpr Duration kReturnTime = std::chrono::seconds(3);
 constexpr Duration kReturnTimeOfOne = std::chrono::seconds(1);
 constexpr Duration kStateWait = std::chrono::seconds(1);
+constexpr Duration kSweepInterval = std::chrono::seconds(1);
+constexpr size_t kMostSwept = 4;
 constexpr Duration kWireRetryInterval = std::chrono::seconds(1);
 
 }  // namespace
@@ -74,7 +78,9 @@ Result<void> Agent::start() {
   if (!vault) return fail(vault.error().code);
   vault_ = std::move(*vault);
   if (const auto directory = paths::make_state_directory()) {
+    state_lock_ = lock_state_directory(*directory);
     state_.emplace(*directory);
+    sweep_later();
   } else {
     log_warning("no state directory (errno {}): programs that look into /sys see no devices",
                 directory.error().code);
@@ -99,6 +105,15 @@ Result<void> Agent::start() {
   loop_.watch(listener_.get(), EPOLLIN, [this](uint32_t) { accept_clients(); });
   consider_idle();
   return {};
+}
+
+// Little by little: clients wait meanwhile.
+void Agent::sweep_later() {
+  loop_.at(MonotonicClock::now() + kSweepInterval, [this] {
+    const std::string home = paths::state_home_for(::geteuid()).c_str();
+    const size_t removed = sweep_state_directories(home, living_network_namespaces(), kMostSwept);
+    if (removed == kMostSwept) sweep_later();
+  });
 }
 
 void Agent::await_survivors() {
@@ -191,6 +206,7 @@ bool Agent::accept_one() {
     return true;
   }
   const uint64_t id = next_session_++;
+  if (links_.has_automatic_loopback()) loopback_viewers_.insert(id);
   sessions_[id] = std::make_unique<Session>(*this, id, std::move(socket), *peer);
   loop_.at(MonotonicClock::now() + kHelloTimeout, [this, id] {
     const auto found = sessions_.find(id);
@@ -210,6 +226,8 @@ void Agent::pause_listening() {
 void Agent::close_session(uint64_t id) {
   loop_.later([this, id] {
     if (sessions_.erase(id) == 0) return;
+    loopback_viewers_.erase(id);
+    consider_loopback();
     std::vector<uint32_t> indexes;
     for (const LentSlot& slot : slots_.lent()) {
       if (slot.borrower.session != id) continue;
@@ -260,6 +278,7 @@ Result<void> Agent::keep_slot(uint32_t index, const Borrower& borrower) {
     cm_.expect_returns(MonotonicClock::now() + kReturnTimeOfOne);
   }
   record_slot(index);
+  consider_loopback();
   collect_counters_regularly();
   return kept;
 }
@@ -269,6 +288,7 @@ Result<void> Agent::take_back_slot(uint32_t index, uint64_t session) {
     if (const auto orphan = orphans_.find(index); orphan != orphans_.end()) {
       loop_.forget(orphan->second.get());
       orphans_.erase(orphan);
+      consider_loopback();
     }
   }
   if (const auto lent = slots_.find_lent(index);
@@ -366,8 +386,14 @@ agent_client::AdminResult<void> Agent::delete_link(std::string_view name) {
   return deleted;
 }
 
+// Whether anyone who has seen it is left.
+void Agent::consider_loopback() {
+  if (!awaiting_survivors_ && links_.has_automatic_loopback()) publish_links();
+}
+
 void Agent::publish_links() {
   const std::vector<agent_client::Link> before = links_.snapshot().links;
+  links_.keep_loopback(!loopback_viewers_.empty() || !orphans_.empty());
   if (!links_.settle() && published_) return;
   count_downed(before, links_.snapshot().links);
   auto file = agent_client::write_link_file(links_.snapshot());
@@ -380,6 +406,9 @@ void Agent::publish_links() {
   if (!vault_.put_links(link_file_.get()) || vault_.is_long()) rewrite_vault();
   if (state_) state_->show(links_.snapshot().links);
   cm_.links_changed(links_.snapshot().links);
+  if (links_.has_automatic_loopback()) {
+    for (const auto& [id, session] : sessions_) loopback_viewers_.insert(id);
+  }
   collect_counters();
   for (const auto& [id, session] : sessions_) session->links_changed();
   consider_idle();

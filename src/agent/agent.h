@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 
@@ -61,6 +62,10 @@ class Agent final : public SessionHost {
   int vault_for_clients() override { return vault_.client_end(); }
   int link_file() override { return link_file_.get(); }
   void greeted() override;
+  void refused_version(pid_t pid, uint16_t version) override {
+    refused_ = {refused_.count + 1, pid, version};
+  }
+  RefusedPrograms refused_programs() override { return refused_; }
   std::string no_wire_reason() override;
   Result<LentSlot> lend_slot(const Borrower& borrower) override;
   Result<void> keep_slot(uint32_t index, const Borrower& borrower) override;
@@ -85,7 +90,9 @@ class Agent final : public SessionHost {
   void end_wait();
   void watch_orphans();
   void open_gsi();
+  void sweep_later();
   void publish_links();
+  void consider_loopback();
   static agent_client::SlotStatus numbers_of(const LentSlot& lent);
   void collect_counters();
   void show_counters();
@@ -113,6 +120,7 @@ class Agent final : public SessionHost {
   Vault vault_;
   UniqueFd link_file_;
   bool published_ = false;  // the link file says what the table says
+  UniqueFd state_lock_;
   std::optional<StateWriter> state_;
   CounterCollector counters_;
   TimePoint counters_collected_{};
@@ -120,11 +128,13 @@ class Agent final : public SessionHost {
   TimePoint keeper_retry_{};
   bool awaiting_survivors_ = false;
   bool anyone_greeted_ = false;
+  RefusedPrograms refused_;
   std::optional<EventLoop::TimerId> wait_timer_;
   std::optional<EventLoop::TimerId> idle_timer_;
   TimePoint wire_retry_{};
   uint64_t next_session_ = 1;
   std::map<uint64_t, std::unique_ptr<Session>> sessions_;
+  std::set<uint64_t> loopback_viewers_;   // sessions that have seen the link that loopback got by itself
   std::map<uint32_t, UniqueFd> orphans_;  // processes that hold a slot and did not come back yet, by slot
 };
 

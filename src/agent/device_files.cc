@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "agent_client/device_counters.h"
+#include "agent_client/port_speed.h"
 
 namespace verbena::agent {
 namespace {
@@ -54,7 +55,7 @@ void add_device_attributes(Folder& folder, const Link& link, std::string_view ve
 void add_port_attributes(Folder& folder, const Link& link) {
   add(folder, "ports/1/state", link.up ? "4: ACTIVE" : "1: DOWN");
   add(folder, "ports/1/phys_state", link.up ? "5: LinkUp" : "3: Disabled");
-  add(folder, "ports/1/rate", "2.5 Gb/sec (1X SDR)");
+  add(folder, "ports/1/rate", agent_client::port_speed_of(link.speed).text);
   add(folder, "ports/1/lid", "0x0");
   add(folder, "ports/1/lid_mask_count", "0");
   add(folder, "ports/1/sm_lid", "0x0");

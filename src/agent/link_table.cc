@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <iterator>
+#include <optional>
 #include <utility>
 
 #include <fmt/format.h>
@@ -18,11 +19,17 @@ tl::unexpected<agent_client::AdminError> refuse(int code, std::string text) {
   return tl::unexpected(agent_client::AdminError{code, std::move(text)});
 }
 
-// The order in which the addresses of a netdev get their indexes when they come together: as with the
-// kernel's rxe, IPv6 link-local, then IPv4, then the other IPv6.
-int class_of(const roce::Address& address) {
-  if (address.is_ipv4()) return 1;
-  return address.is_link_local() ? 0 : 2;
+// fe80:: and the MAC address as EUI-64, as the kernel makes a port's default GID.
+std::optional<roce::Address> default_gid_of(const Netdev& netdev) {
+  if (netdev.mac == std::array<uint8_t, 6>{}) return std::nullopt;
+  agent_client::Link link;
+  link.mac = netdev.mac;
+  const auto guid = agent_client::guid_of(link);
+  roce::Address gid;
+  gid.bytes[0] = 0xfe;
+  gid.bytes[1] = 0x80;
+  std::copy(guid.begin(), guid.end(), gid.bytes.begin() + 8);
+  return gid;
 }
 
 bool is_valid_name(std::string_view name) {
@@ -102,6 +109,10 @@ agent_client::AdminResult<void> LinkTable::add_link(std::string_view name, std::
         EEXIST, fmt::format("netdev '{}' has the link '{}' already; delete that first", netdev, over->name));
   }
   if (over != nullptr && named == over) {
+    if (known.netdev.loopback) {  // it is there for the time being only, and is to stay
+      over->automatic = false;
+      return {};
+    }
     return refuse(EEXIST, fmt::format("there is a link '{}' already", name));
   }
   known.link_deleted = false;
@@ -110,8 +121,8 @@ agent_client::AdminResult<void> LinkTable::add_link(std::string_view name, std::
     over->automatic = false;
     return {};
   }
-  // Adding what would be there by itself only undoes its deletion.
-  if (name != automatic_name(known.netdev) || !known.netdev.up || known.addresses.empty()) {
+  // Adding what would be there by itself only undoes its deletion. Loopback's would not be there always.
+  if (name != automatic_name(known.netdev) || !wants_automatic_link(known) || known.netdev.loopback) {
     make_link(std::string(name), interface_index, false);
   }
   return {};
@@ -140,6 +151,10 @@ void LinkTable::restore(const agent_client::LinkSnapshot& snapshot) {
     known.interface_index = link.interface_index;
     known.automatic = link.automatic;
     for (const agent_client::GidEntry& entry : link.gids) known.gids.emplace(entry.index, entry.gid);
+    const auto netdev = netdevs_.find(link.interface_index);
+    const auto first = known.gids.find(0);
+    known.first_is_taken = netdev != netdevs_.end() && first != known.gids.end() &&
+                           first->second != default_gid_of(netdev->second.netdev);
     next_device_index_ = std::max(next_device_index_, link.device_index + 1);
   }
 }
@@ -150,6 +165,7 @@ bool LinkTable::settle() {
     return netdev == netdevs_.end() || !netdev->second.present;
   });
   make_automatic_links();
+  settle_loopback();
   for (KnownLink& link : links_) settle_gids(link, netdevs_[link.interface_index]);
 
   agent_client::LinkSnapshot now;
@@ -212,29 +228,64 @@ std::string LinkTable::automatic_name(const Netdev& netdev) {
   return fmt::format("rxe_if{}", netdev.index);
 }
 
-void LinkTable::make_automatic_links() {
-  std::vector<const KnownNetdev*> wanted;
-  for (const auto& [index, known] : netdevs_) {
-    const Netdev& netdev = known.netdev;
-    if (!known.present || !netdev.up || netdev.enslaved || known.link_deleted || known.addresses.empty())
-      continue;
-    if (find_link_over(index) == nullptr) wanted.push_back(&known);
+bool LinkTable::is_loopback(const KnownLink& link) const {
+  return netdevs_.at(link.interface_index).netdev.loopback;
+}
+
+bool LinkTable::has_automatic_loopback() const {
+  return std::any_of(links_.begin(), links_.end(),
+                     [&](const KnownLink& link) { return link.automatic && is_loopback(link); });
+}
+
+bool LinkTable::wants_automatic_link(const KnownNetdev& known) const {
+  const Netdev& netdev = known.netdev;
+  if (!known.present || !netdev.up || netdev.enslaved || known.link_deleted || known.addresses.empty()) {
+    return false;
   }
-  std::stable_partition(wanted.begin(), wanted.end(),
-                        [](const KnownNetdev* known) { return !known->netdev.loopback; });
-  for (const KnownNetdev* known : wanted) {
-    std::string name = automatic_name(known->netdev);
-    if (find_link(name) != nullptr) continue;  // somebody gave another link even the second choice
-    make_link(std::move(name), known->netdev.index, true);
+  if (!netdev.loopback) return true;
+  return std::none_of(links_.begin(), links_.end(), [&](const KnownLink& link) {
+    const Netdev& other = netdevs_.at(link.interface_index).netdev;
+    return !other.loopback && other.up && other.carrier;
+  });
+}
+
+void LinkTable::make_automatic_links() {
+  for (const bool loopback : {false, true}) {  // whether it gets one depends on the others
+    for (const auto& [index, known] : netdevs_) {
+      if (known.netdev.loopback != loopback || !wants_automatic_link(known)) continue;
+      if (find_link_over(index) != nullptr) continue;
+      std::string name = automatic_name(known.netdev);
+      if (find_link(name) != nullptr) continue;  // somebody gave another link even the second choice
+      make_link(std::move(name), index, true);
+    }
   }
 }
 
+void LinkTable::settle_loopback() {
+  if (keep_loopback_) return;
+  std::erase_if(links_, [&](const KnownLink& link) {
+    return link.automatic && is_loopback(link) && !wants_automatic_link(netdevs_.at(link.interface_index));
+  });
+}
+
+void LinkTable::settle_default_gid(KnownLink& link, const KnownNetdev& known) {
+  const auto wanted = default_gid_of(known.netdev);
+  const auto first = link.gids.find(0);
+  if (first == link.gids.end()) link.first_is_taken = false;
+  if (!wanted || link.first_is_taken) return;
+  std::erase_if(link.gids, [&](const auto& entry) { return entry.first != 0 && entry.second == *wanted; });
+  link.gids[0] = *wanted;
+}
+
 void LinkTable::settle_gids(KnownLink& link, const KnownNetdev& known) {
+  const auto default_gid = default_gid_of(known.netdev);
   const auto exists = [&](const roce::Address& address) {
-    return std::any_of(known.addresses.begin(), known.addresses.end(),
+    return address == default_gid ||
+           std::any_of(known.addresses.begin(), known.addresses.end(),
                        [&](const KnownAddress& entry) { return entry.address.address == address; });
   };
   std::erase_if(link.gids, [&](const auto& entry) { return !exists(entry.second); });
+  settle_default_gid(link, known);
 
   std::vector<roce::Address> fresh;
   for (const KnownAddress& entry : known.addresses) {
@@ -243,8 +294,8 @@ void LinkTable::settle_gids(KnownLink& link, const KnownNetdev& known) {
                                     [&](const auto& gid) { return gid.second == address; });
     if (!placed && std::find(fresh.begin(), fresh.end(), address) == fresh.end()) fresh.push_back(address);
   }
-  std::stable_sort(fresh.begin(), fresh.end(),
-                   [](const roce::Address& a, const roce::Address& b) { return class_of(a) < class_of(b); });
+  std::stable_partition(fresh.begin(), fresh.end(),
+                        [](const roce::Address& address) { return address.is_ipv4(); });
   uint32_t index = 0;
   for (const roce::Address& address : fresh) {
     while (link.gids.contains(index)) ++index;
@@ -265,14 +316,10 @@ agent_client::Link LinkTable::describe(const KnownLink& link) const {
   described.interface_index = link.interface_index;
   described.mac = known.netdev.mac;
   described.mtu = known.netdev.mtu;
+  described.speed = known.netdev.speed / 100 * 100;
   described.up = known.netdev.up && known.netdev.carrier;
   described.automatic = link.automatic;
-  for (const auto& [index, address] : link.gids) {
-    const bool usable = std::any_of(
-        known.addresses.begin(), known.addresses.end(),
-        [&](const KnownAddress& entry) { return entry.address.usable && entry.address.address == address; });
-    if (usable) described.gids.push_back({index, address});
-  }
+  for (const auto& [index, address] : link.gids) described.gids.push_back({index, address});
   return described;
 }
 

@@ -24,6 +24,7 @@ struct Netdev {
   bool loopback = false;
   bool enslaved = false;  // to a bridge or bond, which speaks IP in its place
   uint32_t mtu = 0;
+  uint32_t speed = 0;  // Mb/s; 0: it does not say
   std::array<uint8_t, 6> mac{};
 };
 
@@ -31,15 +32,21 @@ struct Netdev {
 struct NetdevAddress {
   roce::Address address;
   uint8_t prefix = 0;
-  bool usable = true;  // not tentative, not a duplicate
 };
 
 // The links of this network namespace, and their GID tables. Pure: what netlink and the user say comes in,
 // the table comes out.
 //
 // A netdev that is up and has an address gets the link rxe_<netdev> by itself, and keeps it until the netdev
-// is gone or the user deletes it (then it gets none until the user adds one). A GID keeps its index for as
-// long as the address exists, be it tentative for a while; a new one takes the first hole.
+// is gone or the user deletes it (then it gets none until the user adds one). Loopback gets one by itself
+// only while no other link is up: programs that look at all devices take it for a way to other hosts. It goes
+// again when another is up, but not while programs may be using it (keep_loopback()).
+//
+// GIDs have the order that the kernel's have. Index 0 is the default GID, made from the MAC address, whether
+// the netdev has that address or not; a netdev without a MAC address (loopback) has none. Then come the
+// addresses: IPv4 before IPv6 when they come together, later ones in the first hole. An address that is still
+// tentative has its GID at once, so that the indexes do not depend on who was quicker. A GID keeps its index
+// for as long as its address exists.
 class LinkTable {
  public:
   void netdev_changed(const Netdev& netdev);
@@ -56,6 +63,10 @@ class LinkTable {
   // Goes on where the agent before this one stopped: device indexes, names, GID indexes. Netdevs that are
   // gone lose their links at the next settle(). REQUIRES: nobody has seen the table yet
   void restore(const agent_client::LinkSnapshot& snapshot);
+
+  // Programs run that may be using the link that loopback got by itself: it stays until they are gone.
+  void keep_loopback(bool keep) { keep_loopback_ = keep; }
+  bool has_automatic_loopback() const;
 
   // Works all changes since the last call into the table. True: the table is another one now.
   bool settle();
@@ -81,20 +92,27 @@ class LinkTable {
     uint32_t device_index = 0;
     uint32_t interface_index = 0;
     bool automatic = false;
-    std::map<uint32_t, roce::Address> gids;  // by index; tentative ones hold theirs too
+    std::map<uint32_t, roce::Address> gids;  // by index
+    // An agent before this one had put an address at index 0, and programs know it by that.
+    bool first_is_taken = false;
   };
 
   KnownLink* find_link(std::string_view name);
   KnownLink* find_link_over(uint32_t interface_index);
   KnownLink& make_link(std::string name, uint32_t interface_index, bool automatic);
   std::string automatic_name(const Netdev& netdev);
+  bool is_loopback(const KnownLink& link) const;
+  bool wants_automatic_link(const KnownNetdev& known) const;
   void make_automatic_links();
+  void settle_loopback();
+  void settle_default_gid(KnownLink& link, const KnownNetdev& known);
   void settle_gids(KnownLink& link, const KnownNetdev& known);
   agent_client::Link describe(const KnownLink& link) const;
 
   std::map<uint32_t, KnownNetdev> netdevs_;  // by interface index
   std::vector<KnownLink> links_;
   uint32_t next_device_index_ = 0;
+  bool keep_loopback_ = false;
   agent_client::LinkSnapshot settled_;
 };
 

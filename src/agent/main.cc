@@ -46,12 +46,27 @@ struct Settings {
   bool keeper = false;
 };
 
-// A slot costs two descriptors here and two more in the vault.
+// What it takes to serve a dozen programs. A slot costs two descriptors here and two more in the vault, a
+// client three.
+constexpr rlim_t kFewDescriptors = 128;
+
+// The program that started us may have set a low limit for itself; who may raise the hard limit does so too.
 void raise_descriptor_limit() {
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  constexpr rlim_t kWanted = 65536;
+  if (limit.rlim_max < kWanted) {
+    const rlimit more{kWanted, kWanted};
+    if (::setrlimit(RLIMIT_NOFILE, &more) == 0) return;
+  }
   limit.rlim_cur = limit.rlim_max;
   ::setrlimit(RLIMIT_NOFILE, &limit);
+  if (limit.rlim_max < kFewDescriptors) {
+    log_warning(
+        "at most {} descriptors may be open (RLIMIT_NOFILE of the program that started the agent): "
+        "only few programs can be served; start verbena-agent from a shell with a higher limit",
+        limit.rlim_max);
+  }
 }
 
 // The program that started us may be pinned to one processor, or run in real time; that is not for us.

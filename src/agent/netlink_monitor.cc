@@ -4,15 +4,21 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <string>
 #include <string_view>
 
 #include <libmnl/libmnl.h>
+#include <linux/ethtool.h>
 #include <linux/if.h>
 #include <linux/if_arp.h>
 #include <linux/if_link.h>
 #include <linux/rtnetlink.h>
+#include <linux/sockios.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
 
 #include "base/log.h"
+#include "base/unique_fd.h"
 
 namespace verbena::agent {
 namespace {
@@ -44,6 +50,20 @@ bool hides_netdev(const nlattr* link_info) {
                           strnlen(mnl_attr_get_str(kind), mnl_attr_get_payload_len(kind))) != "vrf";
 }
 
+// What ethtool(8) says: not by netlink, and not from /sys, which may be another namespace's.
+uint32_t netdev_speed(const std::string& name) {
+  const UniqueFd socket(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  ethtool_cmd settings{};
+  settings.cmd = ETHTOOL_GSET;
+  ifreq request{};
+  if (!socket || name.size() >= sizeof request.ifr_name) return 0;
+  std::copy(name.begin(), name.end(), request.ifr_name);
+  request.ifr_data = reinterpret_cast<char*>(&settings);
+  if (::ioctl(socket.get(), SIOCETHTOOL, &request) != 0) return 0;
+  const uint32_t speed = ethtool_cmd_speed(&settings);
+  return speed == static_cast<uint32_t>(SPEED_UNKNOWN) ? 0 : speed;
+}
+
 void on_netdev(const nlmsghdr* message, LinkTable& table) {
   if (mnl_nlmsg_get_payload_len(message) < sizeof(ifinfomsg)) return;
   const auto* info = static_cast<const ifinfomsg*>(mnl_nlmsg_get_payload(message));
@@ -71,6 +91,7 @@ void on_netdev(const nlmsghdr* message, LinkTable& table) {
   if (has_mac && mac != nullptr && mnl_attr_get_payload_len(mac) == netdev.mac.size()) {
     std::memcpy(netdev.mac.data(), mnl_attr_get_payload(mac), netdev.mac.size());
   }
+  netdev.speed = netdev_speed(netdev.name);
   table.netdev_changed(netdev);
 }
 
@@ -96,12 +117,6 @@ void on_address(const nlmsghdr* message, LinkTable& table) {
     if (length != address.address.bytes.size()) return;
     std::copy_n(bytes, length, address.address.bytes.begin());
   }
-  uint32_t flags = info->ifa_flags;
-  const nlattr* wide = attributes[IFA_FLAGS];
-  if (wide != nullptr && mnl_attr_validate(wide, MNL_TYPE_U32) == 0) flags = mnl_attr_get_u32(wide);
-  // An optimistic address may be used while it is still being checked (RFC 4429).
-  const bool tentative = (flags & IFA_F_TENTATIVE) != 0 && (flags & IFA_F_OPTIMISTIC) == 0;
-  address.usable = !tentative && (flags & IFA_F_DADFAILED) == 0;
   if (message->nlmsg_type == RTM_DELADDR) {
     table.address_removed(info->ifa_index, address);
   } else {

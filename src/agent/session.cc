@@ -25,10 +25,11 @@ using protocol::MessageType;
 // So that one client's flood leaves time for the others.
 constexpr int kMessagesPerRound = 16;
 
+// The length was checked: shorter is what an older library sends, longer what a newer one does.
 template <class Message>
-Message read_as(ConstBytes bytes) {  // the length was checked
-  Message message;
-  std::memcpy(&message, bytes.data(), sizeof message);
+Message read_as(ConstBytes bytes) {
+  Message message{};
+  std::memcpy(&message, bytes.data(), std::min(bytes.size(), sizeof message));
   return message;
 }
 
@@ -90,9 +91,10 @@ void Session::handle(ConstBytes message, std::vector<UniqueFd> fds, bool truncat
   MessageHeader header{};
   std::memcpy(&header, message.data(), std::min(message.size(), sizeof header));
   if (message.size() < sizeof header) return reply_error(header, EBADMSG, "shorter than a header");
-  if (header.magic != protocol::kProtocolMagic || header.version != protocol::kProtocolVersion) {
-    return reply_error(header, EPROTONOSUPPORT, "this agent speaks another version of the protocol");
+  if (header.magic != protocol::kProtocolMagic) {
+    return reply_error(header, EPROTONOSUPPORT, "this is no message of the agent's protocol");
   }
+  if (!protocol::is_neighbour(header.version)) return refuse_version(header);
   if (truncated) return reply_error(header, EMSGSIZE, "longer, or with more descriptors, than any request");
   const auto* request = std::find_if(std::begin(kRequests), std::end(kRequests), [&](const Request& known) {
     return static_cast<uint16_t>(known.type) == header.type;
@@ -100,7 +102,9 @@ void Session::handle(ConstBytes message, std::vector<UniqueFd> fds, bool truncat
   const bool is_cm = CmClient::request_bytes(header.type) != 0;
   if (!is_cm && request == std::end(kRequests)) return reply_error(header, EOPNOTSUPP, "no such request");
   const size_t bytes = is_cm ? CmClient::request_bytes(header.type) : request->bytes;
-  if (message.size() != bytes) return reply_error(header, EBADMSG, "of the wrong length");
+  const bool fits =
+      header.version > protocol::kProtocolVersion ? message.size() >= bytes : message.size() == bytes;
+  if (!fits) return reply_error(header, EBADMSG, "of the wrong length");
   const bool is_hello = header.type == static_cast<uint16_t>(MessageType::kHello);
   if (is_hello == greeted_) {
     return reply_error(header, EPROTO, is_hello ? "hello was said already" : "say hello first");
@@ -113,6 +117,19 @@ void Session::handle(ConstBytes message, std::vector<UniqueFd> fds, bool truncat
   descriptor_ = std::move(descriptor);
   (this->*request->handler)(header, message);
   descriptor_.reset();
+}
+
+// Of the two the one that was upgraded last has to be told: both are, here and in the reply.
+void Session::refuse_version(const MessageHeader& request) {
+  log_warning(
+      "process {} speaks version {} of the agent's protocol, this agent (Verbena {}) version {}: refused",
+      peer_.pid, request.version, VERBENA_VERSION, protocol::kProtocolVersion);
+  host_.refused_version(peer_.pid, request.version);
+  reply_error(
+      request, EPROTONOSUPPORT,
+      fmt::format("the agent is of Verbena {} and speaks version {} of its protocol, this program version "
+                  "{}: end the older of the two, and start it anew",
+                  VERBENA_VERSION, protocol::kProtocolVersion, request.version));
 }
 
 void Session::handle_cm(const MessageHeader& request, ConstBytes message, UniqueFd descriptor) {
@@ -129,6 +146,7 @@ bool Session::may_use_qpn(uint32_t qpn) const {
 
 void Session::hello(const MessageHeader& request, ConstBytes message) {
   program_ = protocol::load_text(read_as<protocol::HelloRequest>(message).program);
+  version_ = protocol::common_version(request.version);
   // What lies in a vault becomes ours: only our own user's is taken.
   UniqueFd vault = std::move(descriptor_);
   if (vault && peer_.uid == ::geteuid()) host_.offer_vault(std::move(vault));
@@ -162,10 +180,11 @@ void Session::finish_hello() {
   answer.agent_pid = static_cast<uint32_t>(::getpid());
   answer.agent_uid = ::geteuid();
   protocol::store_text(answer.agent_version, VERBENA_VERSION);
+  answer.capabilities = protocol::kServesXrcDomains | protocol::kServesConnectionManagement;
   // The vault holds every user's sockets: it is for our own user's processes only.
   const int fds[] = {client_end.get(), host_.link_file(), host_.vault_for_clients()};
   const size_t count = peer_.uid == ::geteuid() && host_.vault_for_clients() >= 0 ? 3 : 2;
-  reply(protocol::bytes_of(answer), {fds, count});
+  reply(protocol::reply_bytes(answer), {fds, count});
   host_.greeted();
 }
 
@@ -180,7 +199,7 @@ bool Session::is_keeper() const {
 }
 
 Borrower Session::borrower() const {
-  return {id_, peer_.uid, peer_.pid, start_time_, program_};
+  return {id_, peer_.uid, peer_.pid, start_time_, program_, version_};
 }
 
 void Session::take_slot(const MessageHeader& request, ConstBytes) {
@@ -263,8 +282,13 @@ void Session::get_status(const MessageHeader& request, ConstBytes) {
   answer.agent_uid = ::geteuid();
   protocol::store_text(answer.agent_version, VERBENA_VERSION);
   protocol::store_text(answer.no_wire_reason, host_.no_wire_reason());
+  answer.protocol_version = protocol::kProtocolVersion;
+  const RefusedPrograms refused = host_.refused_programs();
+  answer.refused = refused.count;
+  answer.refused_pid = refused.last_pid;
+  answer.refused_version = refused.last_version;
   const int file = host_.link_file();
-  reply(protocol::bytes_of(answer), {&file, 1});
+  reply(protocol::reply_bytes(answer), {&file, 1});
 }
 
 void Session::get_slot_status(const MessageHeader& request, ConstBytes message) {
@@ -279,8 +303,9 @@ void Session::get_slot_status(const MessageHeader& request, ConstBytes message) 
   answer.uid = slot->borrower.uid;
   answer.has_socket = slot->socket >= 0 ? 1 : 0;
   protocol::store_text(answer.program, slot->borrower.program);
+  answer.protocol_version = slot->borrower.protocol_version;
   const int fd = page.get();
-  reply(protocol::bytes_of(answer), {&fd, 1});
+  reply(protocol::reply_bytes(answer), {&fd, 1});
 }
 
 void Session::get_device_counters(const MessageHeader& request, ConstBytes message) {
@@ -305,7 +330,7 @@ void Session::links_changed() {
 
 void Session::push_links() {
   if (!links_outdated_ || event_unseen_) return;
-  const auto event = request_header(MessageType::kLinksChanged, ++event_sequence_);
+  const auto event = request_header(MessageType::kLinksChanged, ++event_sequence_, version_);
   const int file = host_.link_file();
   if (agent_client::send_message(events_.get(), protocol::bytes_of(event), {&file, 1})) {
     links_outdated_ = false;
@@ -338,7 +363,7 @@ void Session::take_event_answer(const protocol::PeerMessage& message, size_t byt
 bool Session::tell_peer(agent_client::DomainPeer peer) {
   if (closing_ || peers_unseen_ >= protocol::kMostPeersUnseen) return false;
   protocol::PeerMessage message{};
-  message.header = request_header(MessageType::kPeer, 0);
+  message.header = request_header(MessageType::kPeer, 0, version_);
   message.header.error = peer.error;
   message.domain = peer.domain;
   message.slot = peer.slot;

@@ -24,6 +24,13 @@
 
 namespace verbena::agent {
 
+// Programs that were refused for the version of the protocol that they speak.
+struct RefusedPrograms {
+  uint32_t count = 0;
+  pid_t last_pid = 0;
+  uint16_t last_version = 0;
+};
+
 // What sessions ask of the agent.
 class SessionHost {
  public:
@@ -35,6 +42,8 @@ class SessionHost {
   virtual int vault_for_clients() = 0;
   virtual int link_file() = 0;
   virtual void greeted() = 0;
+  virtual void refused_version(pid_t pid, uint16_t version) = 0;
+  virtual RefusedPrograms refused_programs() = 0;
   virtual std::string no_wire_reason() = 0;
   virtual Result<LentSlot> lend_slot(const Borrower& borrower) = 0;
   virtual Result<void> keep_slot(uint32_t index, const Borrower& borrower) = 0;
@@ -103,6 +112,7 @@ class Session : private CmClient::Host {
   void get_cm_status(const protocol::MessageHeader& request, ConstBytes message);
   void get_slot_status(const protocol::MessageHeader& request, ConstBytes message);
 
+  void refuse_version(const protocol::MessageHeader& request);
   void handle_cm(const protocol::MessageHeader& request, ConstBytes message, UniqueFd descriptor);
   // CmClient::Host
   void send_reply(ConstBytes message) override { reply(message); }
@@ -133,6 +143,7 @@ class Session : private CmClient::Host {
   const ucred peer_;
   uint64_t start_time_ = 0;
   std::string program_;
+  uint16_t version_ = protocol::kProtocolVersion;  // that both speak; from hello on
   bool greeted_ = false;
   bool closing_ = false;
   std::optional<protocol::MessageHeader> pending_hello_;

@@ -24,6 +24,7 @@ struct Borrower {
   pid_t pid = 0;
   uint64_t start_time = 0;
   std::string program;
+  uint16_t protocol_version = 0;  // of its library; 0: not known yet
 };
 
 struct LentSlot {

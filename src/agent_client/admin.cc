@@ -18,10 +18,7 @@ class AgentAdmin final : public Admin {
   explicit AgentAdmin(Connection connection) : connection_(std::move(connection)) {}
 
   AdminResult<void> hello() {
-    protocol::HelloRequest request{};
-    protocol::store_text(request.program, program_invocation_short_name);
-    auto answer =
-        connection_.call<protocol::HelloReply>(protocol::MessageType::kHello, request, 2, deadline());
+    auto answer = connection_.say_hello(UniqueFd(), deadline());
     if (!answer) return tl::unexpected(std::move(answer.error()));
     events_ = std::move(answer->fds[0]);
     return {};
@@ -44,6 +41,11 @@ class AgentAdmin final : public Admin {
     status.uid = answer->message.agent_uid;
     status.version = protocol::load_text(answer->message.agent_version);
     status.no_wire_reason = protocol::load_text(answer->message.no_wire_reason);
+    if (connection_.version() > 1) {
+      const protocol::StatusReply& message = answer->message;
+      status.protocol_version = message.protocol_version;
+      status.refused = {message.refused, message.refused_pid, message.refused_version};
+    }
     auto snapshot = read_link_file(answer->fds[0].get());
     if (!snapshot)
       return tl::unexpected(AdminError{snapshot.error().code, "the agent's link table is broken"});
@@ -123,6 +125,7 @@ class AgentAdmin final : public Admin {
       slot.uid = message.uid;
       slot.program = protocol::load_text(message.program);
       slot.has_wire = message.has_socket != 0;
+      slot.protocol_version = message.protocol_version;
       read_status_page(answer->fds[0].get(), slot);
       status.slots.push_back(std::move(slot));
       request.index = message.index + 1;

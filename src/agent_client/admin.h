@@ -49,6 +49,7 @@ struct SlotStatus {
   pid_t pid = 0;  // 0: in a pid namespace that the agent does not see
   uid_t uid = 0;
   std::string program;
+  uint16_t protocol_version = 0;  // that its library and the agent speak; 0: not known
   bool has_wire = false;
   std::array<uint64_t, protocol::kPortNumbers> port{};  // by PortCounter
   std::vector<QpNumbers> qps;                           // those in use
@@ -58,6 +59,13 @@ struct AgentStatus {
   pid_t pid = 0;
   uid_t uid = 0;
   std::string version;
+  uint16_t protocol_version = 1;  // the agent's own
+  // Programs whose version of the protocol the agent does not speak: how many came, and the last of them.
+  struct Refused {
+    uint32_t count = 0;
+    pid_t last_pid = 0;
+    uint16_t last_version = 0;
+  } refused{};
   std::string no_wire_reason;  // empty: UDP port 4791 is ours
   std::vector<LinkStatus> links;
   std::vector<SlotStatus> slots;  // lent ones, by index

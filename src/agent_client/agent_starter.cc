@@ -15,6 +15,7 @@
 #include <sched.h>
 #include <sys/auxv.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -83,6 +84,18 @@ std::string find_in_path() {
     if (is_program(candidate)) return candidate;
   }
   return {};
+}
+
+// An agent inherits the limits of the program that starts it. Its own soft limit it can raise; nobody but
+// root raises the hard one.
+void warn_of_low_limit() {
+  constexpr rlim_t kFew = 128;  // a dozen programs
+  rlimit limit{};
+  if (::geteuid() == 0 || ::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_max >= kFew) return;
+  log_warning(
+      "the agent is started with a limit of {} open descriptors (ulimit -Hn) and may not be able to "
+      "work: start verbena-agent beforehand, from a shell with a higher limit",
+      limit.rlim_max);
 }
 
 #define VERBENA_UNSANITIZED __attribute__((no_sanitize("address", "thread", "undefined")))
@@ -212,6 +225,7 @@ std::string find_agent_program(const std::string& wanted) {
 }
 
 Result<UniqueFd> start_agent(const std::string& program, std::vector<std::string> options) {
+  warn_of_low_limit();
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) return fail(errno);
   UniqueFd ready(ends[0]);

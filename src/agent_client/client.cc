@@ -95,6 +95,7 @@ class AgentClient final : public Client {
 
   Result<void> open_domain(uint64_t domain, uint32_t slot, const DomainFile& file) override {
     const std::lock_guard lock(call_mutex_);
+    if ((capabilities_ & protocol::kServesXrcDomains) == 0) return fail(EOPNOTSUPP);
     OpenDomain opened{domain, slot, file.device_index, UniqueFd(::fcntl(file.fd, F_DUPFD_CLOEXEC, 0))};
     if (!opened.file) return fail(errno);
     const uint32_t flags = (file.create ? protocol::DomainRequest::kCreate : 0) |
@@ -217,6 +218,7 @@ class AgentClient final : public Client {
     const bool again = agent_uid_ != kNoAgentYet;
     const uid_t uid = connection.agent_uid();
     connection_ = std::move(connection);
+    capabilities_ = answer->message.capabilities;
     vault_ = answer->fds.size() > 2 ? std::move(answer->fds[2]) : UniqueFd();
 
     const std::lock_guard lock(event_mutex_);
@@ -338,6 +340,7 @@ class AgentClient final : public Client {
 
   std::mutex call_mutex_;
   std::optional<Connection> connection_;
+  uint64_t capabilities_ = 0;
   UniqueFd vault_;  // keeps every socket of the agent alive, in order, when it dies
   std::vector<uint32_t> slots_;
   std::vector<OpenDomain> domains_;

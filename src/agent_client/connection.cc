@@ -2,10 +2,12 @@
 #include "agent_client/connection.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <thread>
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <poll.h>
 #include <unistd.h>
 
@@ -63,8 +65,25 @@ AdminResult<Answer<protocol::HelloReply>> Connection::say_hello(const UniqueFd& 
   protocol::HelloRequest hello{};
   protocol::store_text(hello.program, program_invocation_short_name);
   const int offered = vault.get();
-  return call<protocol::HelloReply>(protocol::MessageType::kHello, hello, 2, deadline,
-                                    std::span<const int>(&offered, offered >= 0 ? 1 : 0));
+  const auto say = [&] {
+    return call<protocol::HelloReply>(protocol::MessageType::kHello, hello, 2, deadline,
+                                      std::span<const int>(&offered, offered >= 0 ? 1 : 0));
+  };
+  auto answer = say();
+  if (answer || answer.error().code != EPROTONOSUPPORT) return answer;
+  // The agent is of the version before and cannot know ours: it says which it speaks.
+  const bool older = agents_version_ < version_ && protocol::is_neighbour(agents_version_);
+  if (older) {
+    version_ = agents_version_;
+    answer = say();
+    if (answer) {
+      answer->message.capabilities = protocol::kServesXrcDomains | protocol::kServesConnectionManagement;
+      return answer;
+    }
+  }
+  static std::atomic<bool> said{false};  // and not again whenever we look for an agent
+  if (!said.exchange(true)) log_error("no RDMA devices: {}", answer.error().text);
+  return answer;
 }
 
 Result<Connection> Connection::open() {
@@ -108,6 +127,16 @@ Result<Connection> Connection::open_or_start(const ConnectOptions& options, Time
   }
 }
 
+tl::unexpected<AdminError> Connection::lose_to_stranger(uint16_t version) {
+  lost_ = true;
+  socket_.reset();
+  return tl::unexpected(
+      AdminError{EPROTONOSUPPORT,
+                 fmt::format("the agent speaks version {} of its protocol, this program (Verbena {}) version "
+                             "{}: end the older of the two, and start it anew",
+                             version, VERBENA_VERSION, version_)});
+}
+
 tl::unexpected<AdminError> Connection::lose(int code) {
   lost_ = true;
   socket_.reset();
@@ -139,9 +168,12 @@ AdminResult<std::vector<UniqueFd>> Connection::exchange(const protocol::MessageH
     protocol::MessageHeader answer{};
     if (received->bytes < sizeof answer || received->truncated) return lose(EPROTO);
     std::memcpy(&answer, buffer, sizeof answer);
-    if (answer.magic != protocol::kProtocolMagic || answer.version != protocol::kProtocolVersion)
-      return lose(EPROTONOSUPPORT);
+    if (answer.magic != protocol::kProtocolMagic) return lose(EPROTO);
     if (answer.sequence != header.sequence) continue;  // of a call that timed out
+    agents_version_ = answer.version;
+    // One that refuses our version says so in its own.
+    if (answer.version != version_ && answer.error != EPROTONOSUPPORT)
+      return lose_to_stranger(answer.version);
     if (answer.error != 0) {
       protocol::ErrorReply error{};
       std::memcpy(&error, buffer, std::min(received->bytes, sizeof error));

@@ -37,6 +37,9 @@ struct Answer {
 // One connection to an agent, and one request at a time on it. Not thread-safe.
 class Connection {
  public:
+  // Over a socket that leads to an agent of this user.
+  Connection(UniqueFd socket, uid_t agent_uid) : socket_(std::move(socket)), agent_uid_(agent_uid) {}
+
   // To the agent that listens now: root's, else our own user's. ECONNREFUSED: none does (or only a stranger
   // who took the name).
   static Result<Connection> open();
@@ -58,17 +61,20 @@ class Connection {
     }
   }
 
-  // Says hello for this program, and offers the vault if there is one.
+  // Says hello for this program, and offers the vault if there is one. From then on both speak the version of
+  // the protocol that both know. EPROTONOSUPPORT: there is none; the user was told.
   AdminResult<Answer<protocol::HelloReply>> say_hello(const UniqueFd& vault, TimePoint deadline);
 
   // Sends the request and waits for its reply. REQUIRES: request.header was not yet filled in
   template <class Reply, class Request>
   AdminResult<Answer<Reply>> call(protocol::MessageType type, Request request, size_t min_fds,
                                   TimePoint deadline, std::span<const int> fds = {}) {
-    request.header = protocol::request_header(type, ++sequence_);
+    request.header = protocol::request_header(type, ++sequence_, version_);
     Answer<Reply> answer;
-    auto result = exchange(request.header, protocol::bytes_of(request), fds,
-                           std::as_writable_bytes(std::span(&answer.message, 1)), deadline);
+    auto result = exchange(
+        request.header, protocol::bytes_of(request), fds,
+        std::as_writable_bytes(std::span(&answer.message, 1)).first(protocol::bytes_in<Reply>(version_)),
+        deadline);
     if (!result) return tl::unexpected(std::move(result.error()));
     answer.fds = std::move(*result);
     if (answer.fds.size() < min_fds) return lose(EPROTO);
@@ -77,19 +83,23 @@ class Connection {
 
   // The other end is gone, or does not speak the protocol: the connection is of no more use.
   bool lost() const { return lost_; }
+  // Of the protocol, as spoken here.
+  uint16_t version() const { return version_; }
   uid_t agent_uid() const { return agent_uid_; }
   // For whoever waits for the agent's death, or closes it in a child after fork().
   int socket() const { return socket_.get(); }
 
  private:
-  Connection(UniqueFd socket, uid_t agent_uid) : socket_(std::move(socket)), agent_uid_(agent_uid) {}
   AdminResult<std::vector<UniqueFd>> exchange(const protocol::MessageHeader& header, ConstBytes request,
                                               std::span<const int> fds, Bytes reply, TimePoint deadline);
   tl::unexpected<AdminError> lose(int code);
+  tl::unexpected<AdminError> lose_to_stranger(uint16_t version);
 
   UniqueFd socket_;
   uid_t agent_uid_;
   uint32_t sequence_ = 0;
+  uint16_t version_ = protocol::kProtocolVersion;
+  uint16_t agents_version_ = protocol::kProtocolVersion;  // of its last answer
   bool lost_ = false;
 };
 

@@ -16,6 +16,7 @@
 namespace verbena::agent_client {
 namespace {
 
+constexpr uint32_t kSpeedUnit = 100;  // Mb/s
 constexpr size_t kMaxFileBytes = 64u << 20;
 
 template <class T>
@@ -29,15 +30,16 @@ class Reader {
  public:
   explicit Reader(ConstBytes bytes) : bytes_(bytes) {}
 
+  // A record that is `length` bytes long there. REQUIRES: length >= sizeof(T)
   template <class T>
-  T take() {
+  T take(size_t length = sizeof(T)) {
     T record{};
-    if (bytes_.size() < sizeof record) {
+    if (bytes_.size() < length) {
       failed_ = true;
       return record;
     }
     std::memcpy(&record, bytes_.data(), sizeof record);
-    bytes_ = bytes_.subspan(sizeof record);
+    bytes_ = bytes_.subspan(length);
     return record;
   }
   bool failed() const { return failed_; }
@@ -48,20 +50,33 @@ class Reader {
   bool failed_ = false;
 };
 
-Link take_link(Reader& reader, bool& valid) {
-  const auto record = reader.take<protocol::LinkRecord>();
+struct RecordLengths {
+  size_t link = sizeof(protocol::LinkRecord);
+  size_t gid = sizeof(protocol::GidRecord);
+};
+
+// False: shorter than they ever were.
+bool take_lengths(const protocol::LinkTableHeader& header, RecordLengths& lengths) {
+  if (header.link_record_bytes == 0 && header.gid_record_bytes == 0) return true;
+  lengths = {header.link_record_bytes, header.gid_record_bytes};
+  return lengths.link >= sizeof(protocol::LinkRecord) && lengths.gid >= sizeof(protocol::GidRecord);
+}
+
+Link take_link(Reader& reader, const RecordLengths& lengths, bool& valid) {
+  const auto record = reader.take<protocol::LinkRecord>(lengths.link);
   Link link;
   link.name = protocol::load_text(record.name);
   link.netdev = protocol::load_text(record.netdev);
   link.device_index = record.device_index;
   link.interface_index = record.interface_index;
   link.mtu = record.mtu;
+  link.speed = record.speed * kSpeedUnit;
   link.up = (record.flags & protocol::kLinkUp) != 0;
   link.automatic = (record.flags & protocol::kLinkAutomatic) != 0;
   std::copy_n(record.mac, link.mac.size(), link.mac.begin());
   if (link.name.empty() || record.gid_count > kGidTableLength) valid = false;
   for (uint32_t i = 0; valid && !reader.failed() && i < record.gid_count; ++i) {
-    const auto gid = reader.take<protocol::GidRecord>();
+    const auto gid = reader.take<protocol::GidRecord>(lengths.gid);
     const bool ascending = link.gids.empty() || link.gids.back().index < gid.index;
     if (!ascending || gid.index >= kGidTableLength) valid = false;
     GidEntry& entry = link.gids.emplace_back();
@@ -78,7 +93,8 @@ std::vector<std::byte> encode_links(const LinkSnapshot& snapshot) {
   append(bytes, protocol::LinkTableHeader{protocol::kLinkTableMagic, protocol::kLinkTableVersion,
                                           snapshot.generation, snapshot.next_device_index,
                                           static_cast<uint32_t>(snapshot.deleted.size()),
-                                          static_cast<uint32_t>(snapshot.links.size()), 0});
+                                          static_cast<uint32_t>(snapshot.links.size()),
+                                          sizeof(protocol::LinkRecord), sizeof(protocol::GidRecord)});
   for (const uint32_t interface_index : snapshot.deleted) append(bytes, interface_index);
   for (const Link& link : snapshot.links) {
     protocol::LinkRecord record{};
@@ -87,6 +103,7 @@ std::vector<std::byte> encode_links(const LinkSnapshot& snapshot) {
     record.device_index = link.device_index;
     record.interface_index = link.interface_index;
     record.mtu = link.mtu;
+    record.speed = static_cast<uint16_t>(std::min<uint32_t>(link.speed / kSpeedUnit, UINT16_MAX));
     record.flags = (link.up ? protocol::kLinkUp : 0) | (link.automatic ? protocol::kLinkAutomatic : 0);
     record.gid_count = static_cast<uint32_t>(link.gids.size());
     std::copy(link.mac.begin(), link.mac.end(), record.mac);
@@ -113,9 +130,10 @@ Result<LinkSnapshot> decode_links(ConstBytes bytes) {
   for (uint32_t i = 0; !reader.failed() && i < header.deleted_count; ++i) {
     snapshot.deleted.push_back(reader.take<uint32_t>());
   }
-  bool valid = true;
+  RecordLengths lengths;
+  bool valid = take_lengths(header, lengths);
   for (uint32_t i = 0; valid && !reader.failed() && i < header.link_count; ++i) {
-    snapshot.links.push_back(take_link(reader, valid));
+    snapshot.links.push_back(take_link(reader, lengths, valid));
   }
   if (!valid || reader.failed() || !reader.at_end()) return fail(EPROTO);
   return snapshot;

@@ -54,7 +54,7 @@ class alignas(64) SectionLock {
   }
   void unlock() { unlock_and_look(); }
 
-  // In a child after fork(), where the thread that held the lock or waited for it is not there: it is free.
+  // In a child after fork(), where the threads that held the lock or waited for it are not: it is free.
   void free_in_child();
 
   // ---- any thread that is not in a section itself

@@ -9,7 +9,8 @@ namespace verbena::protocol {
 
 // The link table as bytes of a sealed file: a header, the deleted interface indexes, a record for each link,
 // and behind each link's record those of its GIDs. Every client has the same file, and the next agent goes on
-// from it.
+// from it. The file says how long its records are: those of a later version may be longer, and are read as
+// far as they are known.
 inline constexpr uint32_t kLinkTableMagic = 0x6b6e6c76;  // "vlnk"
 inline constexpr uint32_t kLinkTableVersion = 1;
 
@@ -20,7 +21,8 @@ struct LinkTableHeader {
   uint32_t next_device_index;
   uint32_t deleted_count;  // interface indexes, 4 bytes each, follow at once
   uint32_t link_count;
-  uint32_t reserved;
+  uint16_t link_record_bytes;  // 0: an agent of protocol version 1 wrote it, as long as they are here
+  uint16_t gid_record_bytes;
 };
 static_assert(sizeof(LinkTableHeader) == 32);
 
@@ -36,7 +38,7 @@ struct LinkRecord {
   uint32_t flags;  // kLinkUp, kLinkAutomatic
   uint32_t gid_count;
   uint8_t mac[6];
-  uint8_t reserved[2];
+  uint16_t speed;  // 100 Mb/s; 0: not known
 };
 static_assert(sizeof(LinkRecord) == 108);
 

@@ -20,7 +20,8 @@ namespace verbena::protocol {
 // user. Both ends check the other's credentials (SO_PEERCRED): an abstract name is free for anyone to take.
 
 inline constexpr uint32_t kProtocolMagic = 0x6e627276;  // "vrbn"
-inline constexpr uint16_t kProtocolVersion = 1;
+inline constexpr uint16_t kProtocolVersion = 2;
+inline constexpr uint16_t kOldestProtocolVersion = 1;
 inline constexpr size_t kMaxMessageBytes = 512;
 inline constexpr size_t kMaxMessageFds = 4;
 inline constexpr size_t kTextBytes = 240;
@@ -28,6 +29,30 @@ inline constexpr size_t kLinkNameBytes = 64;    // IB_DEVICE_NAME_MAX
 inline constexpr size_t kNetdevNameBytes = 16;  // IFNAMSIZ
 inline constexpr size_t kProgramBytes = 64;
 inline constexpr size_t kVersionBytes = 32;
+
+// Versions. A library and an agent of neighbouring versions work together: programs run on while the package
+// is upgraded. The messages of a connection are of the version that both know; an agent answers in the
+// version of the request. What a version adds stands at the end of a struct, or has a type of its own, which
+// who does not know it answers by EOPNOTSUPP. A request of the next version, which we cannot know, may be
+// longer than ours. Any other version is refused by EPROTONOSUPPORT, in a reply that bears the version of who
+// refuses.
+//
+// Version 2: HelloReply, StatusReply and SlotStatusReply are longer.
+constexpr bool is_neighbour(uint16_t version) {
+  return version >= kOldestProtocolVersion && version <= kProtocolVersion + 1;
+}
+constexpr uint16_t common_version(uint16_t theirs) {
+  return theirs < kProtocolVersion ? theirs : kProtocolVersion;
+}
+
+// How long a message is in a version that we know.
+template <class Message>
+constexpr size_t bytes_in(uint16_t version) {
+  if constexpr (requires { Message::kBytesInVersion1; }) {
+    if (version == 1) return Message::kBytesInVersion1;
+  }
+  return sizeof(Message);
+}
 
 enum class MessageType : uint16_t {
   kHello = 1,      // HelloRequest [vault] -> HelloReply [event socket, link table, vault?]
@@ -96,13 +121,19 @@ struct HelloRequest {
 };
 static_assert(sizeof(HelloRequest) == 80);
 
+// What an agent can do that another of the same version may be built without. One of version 1 can do both.
+inline constexpr uint64_t kServesXrcDomains = 1;
+inline constexpr uint64_t kServesConnectionManagement = 2;
+
 struct HelloReply {
+  static constexpr size_t kBytesInVersion1 = 56;
   MessageHeader header;
   uint32_t agent_pid;
   uint32_t agent_uid;
   char agent_version[kVersionBytes];
+  uint64_t capabilities;
 };
-static_assert(sizeof(HelloReply) == 56);
+static_assert(sizeof(HelloReply) == 64);
 
 struct TakeSlotReply {
   MessageHeader header;
@@ -176,23 +207,32 @@ struct DeviceCountersReply {
 static_assert(sizeof(DeviceCountersReply) == 408);
 
 struct StatusReply {
+  static constexpr size_t kBytesInVersion1 = 296;
   MessageHeader header;
   uint32_t agent_pid;
   uint32_t agent_uid;
   char agent_version[kVersionBytes];
   char no_wire_reason[kTextBytes];  // empty: there is a wire
+  uint16_t protocol_version;        // the agent's own
+  uint16_t refused_version;         // of the last program that was refused for its version
+  uint32_t refused;                 // how many were
+  int32_t refused_pid;
+  uint32_t reserved;
 };
-static_assert(sizeof(StatusReply) == 296);
+static_assert(sizeof(StatusReply) == 312);
 
 struct SlotStatusReply {
+  static constexpr size_t kBytesInVersion1 = 96;
   MessageHeader header;
   uint32_t index;
   int32_t pid;  // 0: in a pid namespace that the agent does not see
   uint32_t uid;
   uint32_t has_socket;
   char program[kProgramBytes];
+  uint16_t protocol_version;  // that the program's library and the agent speak; 0: not known yet
+  uint16_t reserved[3];
 };
-static_assert(sizeof(SlotStatusReply) == 96);
+static_assert(sizeof(SlotStatusReply) == 104);
 
 // A message that is a header and nothing else, under a type of its own.
 template <MessageType T>
@@ -216,13 +256,20 @@ ConstBytes bytes_of(const Message& message) {
   return std::as_bytes(std::span(&message, 1));
 }
 
-inline MessageHeader request_header(MessageType type, uint32_t sequence) {
-  return {kProtocolMagic, kProtocolVersion, static_cast<uint16_t>(type), sequence, 0};
+inline MessageHeader request_header(MessageType type, uint32_t sequence,
+                                    uint16_t version = kProtocolVersion) {
+  return {kProtocolMagic, version, static_cast<uint16_t>(type), sequence, 0};
 }
 
 inline MessageHeader reply_header(const MessageHeader& request, int error = 0) {
-  return {kProtocolMagic, kProtocolVersion, static_cast<uint16_t>(request.type | kReply), request.sequence,
-          error};
+  const uint16_t version = is_neighbour(request.version) ? common_version(request.version) : kProtocolVersion;
+  return {kProtocolMagic, version, static_cast<uint16_t>(request.type | kReply), request.sequence, error};
+}
+
+// A reply as it was in the version of the request that it answers.
+template <class Reply>
+ConstBytes reply_bytes(const Reply& reply) {
+  return bytes_of(reply).first(bytes_in<Reply>(reply.header.version));
 }
 
 }  // namespace verbena::protocol

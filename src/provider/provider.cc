@@ -13,9 +13,11 @@ Context::Context() {
   pthread_mutex_init(&context.mutex, nullptr);
   abi_.sz = sizeof abi_;
   abi_.priv = reinterpret_cast<verbs_ex_private*>(this);
+  live_.enter(&context, *this);
 }
 
 Context::~Context() {
+  live_.leave();
   pthread_mutex_destroy(&abi_.context.mutex);
 }
 

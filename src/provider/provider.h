@@ -9,6 +9,7 @@
 #include <infiniband/verbs.h>
 
 #include "base/result.h"
+#include "provider/live_objects.h"
 
 namespace verbena::provider {
 
@@ -17,8 +18,10 @@ namespace verbena::provider {
 // libibverbs.
 //
 // Objects are the ABI's own structs (ibv_pd, ibv_cq, ...), allocated by the provider inside larger ones of
-// its own, with all public fields filled in. int results are 0 or an errno value; what a provider does not
-// override answers EOPNOTSUPP.
+// its own, with all public fields filled in, and entered among the live ones (live_objects.h). A call about
+// an object reaches its provider only while it is there. Other objects that a call names (the CQ of a QP to
+// be) are the provider's to check. int results are 0 or an errno value; what a provider does not override
+// answers EOPNOTSUPP.
 
 struct DeviceInfo {
   std::string name;        // ibv_device::name: rxe_eth0
@@ -148,6 +151,7 @@ class Context {
 
  private:
   verbs_context abi_{};
+  LiveObject live_;
 };
 
 class Provider {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "queues/completion_queue.h"
 
+#include <algorithm>
 #include <bit>
 #include <mutex>
 
@@ -61,6 +62,7 @@ bool CompletionQueue::add(const Entry& entry, bool solicited) {
       place = Completion(entry);
       if (options_.device_clock) place.timestamp = device_clock();
       if (options_.wall_clock) place.wallclock = wall_clock();
+      if (solicited || entry.status != IBV_WC_SUCCESS) notable_until_ = tail + 1;
       tail_.store(tail + 1, std::memory_order_release);
       event = event_of(entry.status != IBV_WC_SUCCESS, solicited);
     } else if (!options_.ignore_overrun) {
@@ -152,13 +154,31 @@ void CompletionQueue::end_batch() {
 
 // ---- events
 
-void CompletionQueue::arm(bool solicited_only) {
+// How many entries before `until` have not been taken yet; none if it is not positive. The one that an open
+// batch has come to has been taken.
+int32_t CompletionQueue::waiting(uint32_t until) const {
+  const uint32_t taken = on_entry_.load(std::memory_order_relaxed) ? 1 : 0;
+  return static_cast<int32_t>(until - head_.load(std::memory_order_acquire) - taken);
+}
+
+CompletionQueue::Event CompletionQueue::arm(bool solicited_only) {
   const std::lock_guard guard(push_lock_);
   if (!solicited_only) {
     armed_ = Armed::kAny;
   } else if (armed_ == Armed::kNo) {
     armed_ = Armed::kSolicited;
   }
+  // After so many entries without a notable one the comparison of indexes would turn over.
+  if (waiting(notable_until_) <= 0) notable_until_ = head_.load(std::memory_order_relaxed);
+  const bool any = armed_ == Armed::kAny;
+  const int32_t count = waiting(any ? tail_.load(std::memory_order_relaxed) : notable_until_);
+  if (count <= 0) return Event::kNone;
+  const bool is_held = held_ != 0;
+  held_ = std::max(held_, static_cast<uint32_t>(any ? count : 1));
+  if (held_ < entries_per_event_) return is_held ? Event::kNone : Event::kHeld;
+  held_ = 0;
+  armed_ = Armed::kNo;
+  return Event::kNow;
 }
 
 void CompletionQueue::moderate(uint32_t entries_per_event) {
@@ -230,6 +250,7 @@ void CompletionQueue::compact_without(uint32_t qp_num) {
     ++kept;
   }
   tail_.store(kept, std::memory_order_release);
+  if (static_cast<int32_t>(notable_until_ - kept) > 0) notable_until_ = kept;
 }
 
 // A batch is open, perhaps by the very thread that destroys the QP: nothing may move. The entries keep their

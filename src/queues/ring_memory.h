@@ -14,7 +14,7 @@ enum class RingKind : uint32_t { kSend, kReceive, kSharedReceive, kCompletion };
 // code runs inside.
 class RingMemory {
  public:
-  // An answer that is no place: whoever asked takes the system's memory.
+  // An answer that is no place: the caller takes the system's memory.
   static inline std::byte* const kUseDefault = reinterpret_cast<std::byte*>(-1);
 
   virtual ~RingMemory() = default;

@@ -15,7 +15,8 @@ namespace verbena::transport {
 int check_transition(ibv_qp_type type, ibv_qp_state from, ibv_qp_state to, int mask);
 
 // Posting rules of the verbs: a send may be posted in RTS, SQD, SQE and ERR, a receive in any state but
-// RESET.
+// RESET; in another state posting is an immediate error (IBTA volume 1, 10.8.2 and 11.4.1.1). The kernel's
+// rxe_post_send() answers EINVAL, and so do we; mlx5's library does not look at the state at all.
 constexpr bool accepts_sends(ibv_qp_state state) {
   return state == IBV_QPS_RTS || state == IBV_QPS_SQD || state == IBV_QPS_SQE || state == IBV_QPS_ERR;
 }

@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <type_traits>
+#include <utility>
+
 #include "base/c_abi.h"
+#include "provider/live_objects.h"
 #include "provider/provider.h"
 
 // VERBENA_ABI: where a name has an older version beside the default one, that older one carries a symver
@@ -14,13 +18,39 @@ using verbena::answer_minus_one;
 using verbena::answer_pointer;
 using verbena::without_exceptions;
 
-// The context of an object of the ABI, or null when there is none: a null object is the commonest mistake.
-inline provider::Context* owner(ibv_context* context) {
-  return context != nullptr ? &provider::Context::of(context) : nullptr;
-}
+// The context of an object, or of a context itself. Null when it is none: a null pointer, which is the
+// commonest mistake, one that was destroyed, or one whose handle was spoiled. Nothing of it is read before
+// that is known.
 template <class Object>
 provider::Context* owner(const Object* object) {
-  return object != nullptr ? owner(object->context) : nullptr;
+  return provider::find_owner(object);
+}
+
+// What a call with something that is no object answers: EINVAL. A call that would destroy it answers ENOENT,
+// as the kernel does when its table has no such handle.
+template <class Object>
+int no_such(const Object* object) {
+  return object == nullptr ? EINVAL : ENOENT;
+}
+
+// What action(provider::Context&) answers for the context of `object`; EINVAL without one.
+template <class Object, class Action>
+auto with_owner(const Object* object, Action action) {
+  using Answer = decltype(action(std::declval<provider::Context&>()));
+  provider::Context* const context = owner(object);
+  if (context != nullptr) return action(*context);
+  if constexpr (std::is_same_v<Answer, int>) {
+    return EINVAL;
+  } else {
+    return Answer(fail(EINVAL));
+  }
+}
+
+// The same for an action that destroys the object.
+template <class Object, class Action>
+int destroy(Object* object, Action action) {
+  provider::Context* const context = owner(object);
+  return context != nullptr ? action(*context) : no_such(object);
 }
 
 }  // namespace verbena::verbs

@@ -150,8 +150,5 @@ VERBENA_ABI ibv_ah* ibv_create_ah_from_wc(ibv_pd* pd, ibv_wc* wc, ibv_grh* grh, 
 }
 
 VERBENA_ABI int ibv_destroy_ah(ibv_ah* ah) {
-  return answer_code([&] {
-    auto* provider = owner(ah);
-    return provider != nullptr ? provider->destroy_ah(ah) : EINVAL;
-  });
+  return answer_code([&] { return destroy(ah, [&](auto& provider) { return provider.destroy_ah(ah); }); });
 }

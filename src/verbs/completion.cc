@@ -18,8 +18,7 @@ VERBENA_ABI ibv_comp_channel* ibv_create_comp_channel(ibv_context* context) {
 
 VERBENA_ABI int ibv_destroy_comp_channel(ibv_comp_channel* channel) {
   return answer_code([&] {
-    auto* provider = owner(channel);
-    return provider != nullptr ? provider->destroy_comp_channel(channel) : EINVAL;
+    return destroy(channel, [&](auto& provider) { return provider.destroy_comp_channel(channel); });
   });
 }
 
@@ -40,10 +39,7 @@ VERBENA_ABI int ibv_resize_cq(ibv_cq* cq, int cqe) {
 }
 
 VERBENA_ABI int ibv_destroy_cq(ibv_cq* cq) {
-  return answer_code([&] {
-    auto* provider = owner(cq);
-    return provider != nullptr ? provider->destroy_cq(cq) : EINVAL;
-  });
+  return answer_code([&] { return destroy(cq, [&](auto& provider) { return provider.destroy_cq(cq); }); });
 }
 
 VERBENA_ABI int ibv_get_cq_event(ibv_comp_channel* channel, ibv_cq** cq, void** cq_context) {

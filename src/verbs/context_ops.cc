@@ -47,64 +47,80 @@ int query_device_ex(ibv_context* context, const ibv_query_device_ex_input* input
                     size_t attr_size) {
   return answer_code([&] {
     if (input != nullptr && input->comp_mask != 0) return EINVAL;
-    return query_device(*owner(context), attr, attr_size);
+    return with_owner(context, [&](auto& provider) { return query_device(provider, attr, attr_size); });
   });
 }
 
 int query_port_of_any_size(ibv_context* context, uint8_t port, ibv_port_attr* attr, size_t attr_size) {
-  return answer_code([&] { return query_port(*owner(context), port, attr, attr_size); });
+  return answer_code([&] {
+    return with_owner(context, [&](auto& provider) { return query_port(provider, port, attr, attr_size); });
+  });
 }
 
 ibv_cq_ex* create_cq_ex(ibv_context* context, ibv_cq_init_attr_ex* attr) {
-  return answer_pointer([&] { return owner(context)->create_cq_ex(attr); });
+  return answer_pointer(
+      [&] { return with_owner(context, [&](auto& provider) { return provider.create_cq_ex(attr); }); });
 }
 
 int modify_cq(ibv_cq* cq, ibv_modify_cq_attr* attr) {
-  return answer_code([&] { return owner(cq)->modify_cq(cq, attr); });
+  return answer_code(
+      [&] { return with_owner(cq, [&](auto& provider) { return provider.modify_cq(cq, attr); }); });
 }
 
 int query_rt_values(ibv_context* context, ibv_values_ex* values) {
-  return answer_code([&] { return owner(context)->query_rt_values(values); });
+  return answer_code(
+      [&] { return with_owner(context, [&](auto& provider) { return provider.query_rt_values(values); }); });
 }
 
 ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* attr) {
-  return answer_pointer([&] { return create_qp(*owner(context), *attr); });
+  return answer_pointer(
+      [&] { return with_owner(context, [&](auto& provider) { return create_qp(provider, *attr); }); });
 }
 
 ibv_srq* create_srq_ex(ibv_context* context, ibv_srq_init_attr_ex* attr) {
-  return answer_pointer([&] { return owner(context)->create_srq(attr); });
+  return answer_pointer(
+      [&] { return with_owner(context, [&](auto& provider) { return provider.create_srq(attr); }); });
 }
 
 int post_srq_ops(ibv_srq* srq, ibv_ops_wr* wr, ibv_ops_wr** bad_wr) {
-  return answer_code([&] { return owner(srq)->post_srq_ops(srq, wr, bad_wr); });
+  return answer_code([&] {
+    return with_owner(srq, [&](auto& provider) { return provider.post_srq_ops(srq, wr, bad_wr); });
+  });
 }
 
 ibv_pd* alloc_parent_domain(ibv_context* context, ibv_parent_domain_init_attr* attr) {
-  return answer_pointer([&] { return owner(context)->alloc_parent_domain(attr); });
+  return answer_pointer([&] {
+    return with_owner(context, [&](auto& provider) { return provider.alloc_parent_domain(attr); });
+  });
 }
 
 ibv_td* alloc_td(ibv_context* context, ibv_td_init_attr* attr) {
-  return answer_pointer([&] { return owner(context)->alloc_td(attr); });
+  return answer_pointer(
+      [&] { return with_owner(context, [&](auto& provider) { return provider.alloc_td(attr); }); });
 }
 
 int dealloc_td(ibv_td* td) {
-  return answer_code([&] { return owner(td)->dealloc_td(td); });
+  return answer_code([&] { return destroy(td, [&](auto& provider) { return provider.dealloc_td(td); }); });
 }
 
 int get_srq_num(ibv_srq* srq, uint32_t* number) {
-  return answer_code([&] { return owner(srq)->get_srq_num(srq, number); });
+  return answer_code(
+      [&] { return with_owner(srq, [&](auto& provider) { return provider.get_srq_num(srq, number); }); });
 }
 
 ibv_xrcd* open_xrcd(ibv_context* context, ibv_xrcd_init_attr* attr) {
-  return answer_pointer([&] { return owner(context)->open_xrcd(attr); });
+  return answer_pointer(
+      [&] { return with_owner(context, [&](auto& provider) { return provider.open_xrcd(attr); }); });
 }
 
 int close_xrcd(ibv_xrcd* xrcd) {
-  return answer_code([&] { return owner(xrcd)->close_xrcd(xrcd); });
+  return answer_code(
+      [&] { return destroy(xrcd, [&](auto& provider) { return provider.close_xrcd(xrcd); }); });
 }
 
 ibv_qp* open_qp(ibv_context* context, ibv_qp_open_attr* attr) {
-  return answer_pointer([&] { return owner(context)->open_qp(attr); });
+  return answer_pointer(
+      [&] { return with_owner(context, [&](auto& provider) { return provider.open_qp(attr); }); });
 }
 
 template <class Operation>

@@ -8,6 +8,7 @@
 #include "verbs/event_element.h"
 
 using namespace verbena::verbs;
+namespace provider = verbena::provider;
 
 VERBENA_ABI ibv_device** ibv_get_device_list(int* num_devices) {
   if (num_devices != nullptr) *num_devices = 0;
@@ -58,10 +59,11 @@ VERBENA_ABI ibv_context* ibv_open_device(ibv_device* device) {
 }
 
 VERBENA_ABI int ibv_close_device(ibv_context* context) {
-  if (context == nullptr) return answer_code([] { return EINVAL; });
+  provider::Context* const opened = owner(context);
+  if (opened == nullptr) return answer_code([] { return EINVAL; });
   DeviceHandle& handle = DeviceHandle::of(context->device);
   const int code = answer_code([&] {
-    delete owner(context);
+    delete opened;
     return 0;
   });
   handle.release();
@@ -77,16 +79,16 @@ VERBENA_ABI int ibv_get_async_event(ibv_context* context, ibv_async_event* event
 
 // An event names its object, and the object its context; an event of the port or the device needs no more
 // than to be forgotten, so nobody is told of it.
-static ibv_context* context_of(const ibv_async_event& event) {
+static provider::Context* context_of(const ibv_async_event& event) {
   switch (element_of(event.event_type)) {
     case EventElement::kCq:
-      return event.element.cq->context;
+      return owner(event.element.cq);
     case EventElement::kQp:
-      return event.element.qp->context;
+      return owner(event.element.qp);
     case EventElement::kSrq:
-      return event.element.srq->context;
+      return owner(event.element.srq);
     case EventElement::kWq:
-      return event.element.wq->context;
+      return owner(event.element.wq);
     case EventElement::kNone:
       break;
   }
@@ -95,7 +97,7 @@ static ibv_context* context_of(const ibv_async_event& event) {
 
 VERBENA_ABI void ibv_ack_async_event(ibv_async_event* event) {
   without_exceptions([&] {
-    if (auto* provider = owner(context_of(*event))) provider->ack_async_event(event);
+    if (auto* provider = context_of(*event)) provider->ack_async_event(event);
     return 0;
   });
 }

@@ -23,14 +23,14 @@ bool fits_the_abi(const provider::DeviceInfo& info) {
 }
 
 // The devices seen last, each with one reference of ours.
-struct Registry {
+struct KnownDevices {
   std::mutex mutex;
   std::vector<DeviceHandle*> handles;
 };
 
-Registry& registry() {
-  static Registry& the_registry = *new Registry;  // never destroyed: threads outlive static objects
-  return the_registry;
+KnownDevices& known_devices() {
+  static KnownDevices& the_devices = *new KnownDevices;  // never destroyed: threads outlive static objects
+  return the_devices;
 }
 
 DeviceHandle* find_or_make(const std::vector<DeviceHandle*>& known,
@@ -93,20 +93,20 @@ Result<std::vector<DeviceHandle*>> hold_devices() {
   auto devices = merged_devices(registered_providers());
   if (!devices) return fail(devices.error().code);
 
-  Registry& registered = registry();
-  const std::lock_guard lock(registered.mutex);
+  KnownDevices& known = known_devices();
+  const std::lock_guard lock(known.mutex);
   std::vector<DeviceHandle*> held;
   held.reserve(devices->size());
   std::vector<DeviceHandle*> now;
   now.reserve(devices->size());
   for (auto& device : *devices) {
-    DeviceHandle* handle = find_or_make(registered.handles, std::move(device));
+    DeviceHandle* handle = find_or_make(known.handles, std::move(device));
     if (handle == nullptr) continue;
     now.push_back(handle);
     handle->hold();
     held.push_back(handle);
   }
-  now.swap(registered.handles);
+  now.swap(known.handles);
   for (DeviceHandle* handle : now) handle->release();
   return held;
 }

@@ -15,7 +15,7 @@
 namespace verbena::verbs {
 
 // What an application holds as ibv_device*. Counted: by each list it is in, each context opened from it, and
-// the registry while the device exists; so the pointer of a device stays the same as long as the device does
+// the known devices while it exists; so the pointer of a device stays the same as long as the device does
 // (UCX compares them), and stays valid while anyone uses it.
 class DeviceHandle : public ibv_device {
  public:

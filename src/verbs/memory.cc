@@ -18,10 +18,7 @@ VERBENA_ABI ibv_pd* ibv_alloc_pd(ibv_context* context) {
 }
 
 VERBENA_ABI int ibv_dealloc_pd(ibv_pd* pd) {
-  return answer_code([&] {
-    auto* provider = owner(pd);
-    return provider != nullptr ? provider->dealloc_pd(pd) : EINVAL;
-  });
+  return answer_code([&] { return destroy(pd, [&](auto& provider) { return provider.dealloc_pd(pd); }); });
 }
 
 VERBENA_ABI ibv_mr* ibv_reg_mr_iova2(ibv_pd* pd, void* addr, size_t length, uint64_t iova, unsigned access) {
@@ -62,7 +59,10 @@ VERBENA_ABI int ibv_rereg_mr(ibv_mr* mr, int flags, ibv_pd* pd, void* addr, size
     errno = EINVAL;
     return IBV_REREG_MR_ERR_INPUT;
   }
-  const int code = answer_code([&] { return owner(mr)->rereg_mr(mr, flags, pd, addr, length, access); });
+  const int code = answer_code([&] {
+    return with_owner(mr,
+                      [&](auto& provider) { return provider.rereg_mr(mr, flags, pd, addr, length, access); });
+  });
   if (code != 0) return IBV_REREG_MR_ERR_CMD;
   if ((flags & IBV_REREG_MR_CHANGE_PD) != 0) mr->pd = pd;
   if (moves) {
@@ -73,8 +73,5 @@ VERBENA_ABI int ibv_rereg_mr(ibv_mr* mr, int flags, ibv_pd* pd, void* addr, size
 }
 
 VERBENA_ABI int ibv_dereg_mr(ibv_mr* mr) {
-  return answer_code([&] {
-    auto* provider = owner(mr);
-    return provider != nullptr ? provider->dereg_mr(mr) : EINVAL;
-  });
+  return answer_code([&] { return destroy(mr, [&](auto& provider) { return provider.dereg_mr(mr); }); });
 }

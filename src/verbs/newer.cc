@@ -19,7 +19,9 @@ constexpr uint64_t kKnownMask = kRegMrIova | kRegMrAddr | kRegMrFd | kRegMrFdOff
 Result<ibv_mr*> register_by_fd(ibv_pd* pd, const MrInitAttr& attr) {
   constexpr uint64_t kNeeded = kRegMrFdOffset | kRegMrIova;
   if ((attr.comp_mask & kRegMrAddr) != 0 || (attr.comp_mask & kNeeded) != kNeeded) return fail(EINVAL);
-  return owner(pd)->reg_dmabuf_mr(pd, attr.fd_offset, attr.length, attr.iova, attr.fd, attr.access);
+  return with_owner(pd, [&](auto& provider) {
+    return provider.reg_dmabuf_mr(pd, attr.fd_offset, attr.length, attr.iova, attr.fd, attr.access);
+  });
 }
 
 Result<ibv_mr*> register_by_address(ibv_pd* pd, const MrInitAttr& attr) {
@@ -27,7 +29,8 @@ Result<ibv_mr*> register_by_address(ibv_pd* pd, const MrInitAttr& attr) {
   const uint64_t iova =
       (attr.comp_mask & kRegMrIova) != 0 ? attr.iova : reinterpret_cast<uintptr_t>(attr.addr);
   const unsigned access = static_cast<unsigned>(attr.access) & ~unsigned{IBV_ACCESS_OPTIONAL_RANGE};
-  return owner(pd)->reg_mr(pd, attr.addr, attr.length, iova, access);
+  return with_owner(
+      pd, [&](auto& provider) { return provider.reg_mr(pd, attr.addr, attr.length, iova, access); });
 }
 
 // The range must lie within the buffer, and the buffer belong to this protection domain.

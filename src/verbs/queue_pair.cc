@@ -100,10 +100,7 @@ VERBENA_ABI int ibv_modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask) {
 }
 
 VERBENA_ABI int ibv_destroy_qp(ibv_qp* qp) {
-  return answer_code([&] {
-    auto* provider = owner(qp);
-    return provider != nullptr ? provider->destroy_qp(qp) : EINVAL;
-  });
+  return answer_code([&] { return destroy(qp, [&](auto& provider) { return provider.destroy_qp(qp); }); });
 }
 
 // A payload is copied by several instructions, in no promised order.

@@ -22,16 +22,14 @@ ibv_flow* create_flow(ibv_qp* qp, ibv_flow_attr* attr) {
 }
 
 int destroy_flow(ibv_flow* flow) {
-  return answer_code([&] {
-    auto* provider = owner(flow);
-    return provider != nullptr ? provider->destroy_flow(flow) : EINVAL;
-  });
+  return answer_code(
+      [&] { return destroy(flow, [&](auto& provider) { return provider.destroy_flow(flow); }); });
 }
 
 ibv_wq* create_wq(ibv_context* context, ibv_wq_init_attr* attr) {
   return answer_pointer([&]() -> Result<ibv_wq*> {
     if (attr == nullptr) return fail(EINVAL);
-    return owner(context)->create_wq(attr);
+    return with_owner(context, [&](auto& provider) { return provider.create_wq(attr); });
   });
 }
 
@@ -43,38 +41,31 @@ int modify_wq(ibv_wq* wq, ibv_wq_attr* attr) {
 }
 
 int destroy_wq(ibv_wq* wq) {
-  return answer_code([&] {
-    auto* provider = owner(wq);
-    return provider != nullptr ? provider->destroy_wq(wq) : EINVAL;
-  });
+  return answer_code([&] { return destroy(wq, [&](auto& provider) { return provider.destroy_wq(wq); }); });
 }
 
 ibv_rwq_ind_table* create_rwq_ind_table(ibv_context* context, ibv_rwq_ind_table_init_attr* attr) {
   return answer_pointer([&]() -> Result<ibv_rwq_ind_table*> {
     if (attr == nullptr) return fail(EINVAL);
-    return owner(context)->create_rwq_ind_table(attr);
+    return with_owner(context, [&](auto& provider) { return provider.create_rwq_ind_table(attr); });
   });
 }
 
 int destroy_rwq_ind_table(ibv_rwq_ind_table* table) {
-  return answer_code([&] {
-    auto* provider = owner(table);
-    return provider != nullptr ? provider->destroy_rwq_ind_table(table) : EINVAL;
-  });
+  return answer_code(
+      [&] { return destroy(table, [&](auto& provider) { return provider.destroy_rwq_ind_table(table); }); });
 }
 
 ibv_counters* create_counters(ibv_context* context, ibv_counters_init_attr* attr) {
   return answer_pointer([&]() -> Result<ibv_counters*> {
     if (attr == nullptr) return fail(EINVAL);
-    return owner(context)->create_counters(attr);
+    return with_owner(context, [&](auto& provider) { return provider.create_counters(attr); });
   });
 }
 
 int destroy_counters(ibv_counters* counters) {
-  return answer_code([&] {
-    auto* provider = owner(counters);
-    return provider != nullptr ? provider->destroy_counters(counters) : EINVAL;
-  });
+  return answer_code(
+      [&] { return destroy(counters, [&](auto& provider) { return provider.destroy_counters(counters); }); });
 }
 
 int attach_counters(ibv_counters* counters, ibv_counter_attach_attr* attr, ibv_flow* flow) {

@@ -37,8 +37,5 @@ VERBENA_ABI int ibv_query_srq(ibv_srq* srq, ibv_srq_attr* attr) {
 }
 
 VERBENA_ABI int ibv_destroy_srq(ibv_srq* srq) {
-  return answer_code([&] {
-    auto* provider = owner(srq);
-    return provider != nullptr ? provider->destroy_srq(srq) : EINVAL;
-  });
+  return answer_code([&] { return destroy(srq, [&](auto& provider) { return provider.destroy_srq(srq); }); });
 }

@@ -203,7 +203,7 @@ TEST(DeviceFatal, IsTheLastEventOfADeletedLink) {
       errno = 0;
       EXPECT_EQ(ibv_get_async_event(context.get(), &event), -1);
       EXPECT_EQ(errno, EIO);
-      EXPECT_TRUE(readable(context->async_fd)) << "whoever polls finds out";
+      EXPECT_TRUE(readable(context->async_fd)) << "a thread that polls finds out";
     }
     ibv_free_device_list(list);
   });

@@ -127,6 +127,26 @@ TEST(PostSend, DependsOnTheState) {
   EXPECT_EQ(endpoint.completion().status, IBV_WC_WR_FLUSH_ERR);
 }
 
+// The state is looked at before the request: an operation that UD does not have gets the same answer.
+TEST(PostSend, DependsOnTheStateForDatagrams) {
+  Endpoint endpoint({.type = IBV_QPT_UD});
+  const ibv_sge piece = endpoint.piece(0, 8);
+  const auto expect_refusals = [&] {
+    EXPECT_EQ(endpoint.post_send(send_request(1), {&piece, 1}), EINVAL);
+    ibv_send_wr write = send_request(1);
+    write.opcode = IBV_WR_RDMA_WRITE;
+    EXPECT_EQ(endpoint.post_send(write, {&piece, 1}), EINVAL);
+  };
+  expect_refusals();  // RESET
+  ibv_qp_attr attr = init_attributes(endpoint.options);
+  attr.qkey = kQkey;
+  ASSERT_EQ(ibv_modify_qp(endpoint.qp.get(), &attr, init_mask(IBV_QPT_UD)), 0);
+  expect_refusals();  // INIT
+  endpoint.modify_to(IBV_QPS_RTR);
+  expect_refusals();  // RTR
+  EXPECT_TRUE(endpoint.quiet());
+}
+
 TEST(PostReceive, DependsOnTheState) {
   Endpoint endpoint;
   EXPECT_EQ(endpoint.post_receive(1, endpoint.piece(0, 8)), EINVAL);  // RESET

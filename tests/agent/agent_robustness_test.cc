@@ -217,13 +217,15 @@ TEST_F(Robustness, DropsAClientThatTakesNoEvents) {
   const uint32_t id = program.create();
   ASSERT_EQ(program.bind(id, test::address("127.0.0.1")), 0);
   const uint32_t group_member = program.create(RDMA_PS_UDP, IBV_QPT_UD);
-  ASSERT_EQ(program.bind(group_member, test::address("127.0.0.1")), 0);
+  ASSERT_EQ(program.resolve_address(group_member, test::address("127.0.0.1", 7471)), 0);
+  program.expect(RDMA_CM_EVENT_ADDR_RESOLVED);
   int error = 0;
   for (uint32_t i = 1; error == 0 && i < 100000; ++i) {
     error = program.join(group_member, i, test::address("239.1.2.3"));
     if (error == 0) error = program.leave(group_member, i);
   }
-  EXPECT_EQ(error, ECONNRESET);
+  // The agent hangs up before we send the next request, or after.
+  EXPECT_TRUE(error == EPIPE || error == ECONNRESET) << error;
   EXPECT_TRUE(is_well());
 }
 
@@ -242,7 +244,7 @@ TEST_F(Robustness, TellsWhatIsWrongWithARequest) {
   MessageHeader unknown = protocol::request_header(static_cast<MessageType>(999), 1);
   EXPECT_EQ(answer_to(unknown, sizeof unknown), EOPNOTSUPP);
   MessageHeader newer = links;
-  ++newer.version;
+  newer.version += 2;
   EXPECT_EQ(answer_to(newer, sizeof newer), EPROTONOSUPPORT);
   protocol::SlotRequest slot{};
   slot.header = protocol::request_header(MessageType::kReturnSlot, 1);

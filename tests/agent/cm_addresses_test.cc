@@ -15,6 +15,7 @@
 #include "agent/agent_process.h"
 #include "agent/cm_program.h"
 #include "agent/network_namespace.h"
+#include "agent_client/admin.h"
 #include "base/time.h"
 
 namespace verbena {
@@ -39,6 +40,8 @@ class CmAddresses : public test::NamespaceTest {
               "ip addr add 2001:db8::1/64 dev v0 nodad && ip link set v0 up && ip link set v1 up && "
               "sysctl -qw net.ipv4.ip_local_port_range='40000 40099'"));
     agent_.emplace();
+    const auto admin = agent_client::Admin::connect({.start_agent = false, .agent_program = {}});
+    ASSERT_TRUE(admin && (*admin)->add_link("rxe_lo", "lo"));
     program_.emplace();
     ASSERT_TRUE(program_->connected());
   }
@@ -172,6 +175,19 @@ TEST_F(CmAddresses, ResolvesAnAddressOfThisHost) {
     EXPECT_EQ(routed.route.packet_life_time, 16);
     EXPECT_EQ(routed.route.flow_label, (31u * ntohs(routed.route.source.port) + kPort) & 0xfffff);
     EXPECT_EQ(program_->resolve_route(id), EINVAL);  // once
+  }
+}
+
+// Loopback has no link by itself where another is up.
+TEST_F(CmAddresses, ResolvesLoopbackByAnotherLinkWhereItHasNone) {
+  const auto admin = agent_client::Admin::connect({.start_agent = false, .agent_program = {}});
+  ASSERT_TRUE(admin && (*admin)->delete_link("rxe_lo"));
+  for (const char* host : {"127.0.0.1", "::1", "0.0.0.0"}) {
+    const uint32_t id = program_->create();
+    ASSERT_EQ(program_->resolve_address(id, address(host, kPort)), 0) << host;
+    const CmEvent resolved = program_->event();
+    EXPECT_EQ(resolved.type, static_cast<uint32_t>(RDMA_CM_EVENT_ADDR_RESOLVED)) << host;
+    EXPECT_STREQ(resolved.route.link, "rxe_v0") << host;
   }
 }
 

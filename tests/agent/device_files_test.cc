@@ -43,7 +43,7 @@ TEST(DeviceFiles, AreInTheKernelsFormats) {
       {"parent", "eth0\n"},
       {"ports/1/state", "4: ACTIVE\n"},
       {"ports/1/phys_state", "5: LinkUp\n"},
-      {"ports/1/rate", "2.5 Gb/sec (1X SDR)\n"},
+      {"ports/1/rate", "10 Gb/sec (1X FDR10)\n"},
       {"ports/1/lid", "0x0\n"},
       {"ports/1/cap_mask", "0x00010000\n"},
       {"ports/1/link_layer", "Ethernet\n"},

@@ -16,9 +16,8 @@ using agent_client::Link;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-NetdevAddress address(const char* text, bool usable = true) {
+NetdevAddress address(const char* text) {
   NetdevAddress result;
-  result.usable = usable;
   uint8_t ipv4[4];
   if (::inet_pton(AF_INET, text, ipv4) == 1) {
     result.address = roce::Address::from_ipv4(ipv4);
@@ -93,30 +92,174 @@ TEST(LinkTable, GivesNoneToANetdevThatIsDownOrAPortOfABridge) {
   EXPECT_THAT(names(table), ElementsAre("rxe_eth0"));
 }
 
-TEST(LinkTable, PutsLoopbackLast) {
-  LinkTable table;
+Netdev loopback() {
   Netdev loopback = netdev(1, "lo");
   loopback.loopback = true;
-  table.netdev_changed(loopback);
+  loopback.mac = {};
+  return loopback;
+}
+
+TEST(LinkTable, GivesLoopbackALinkOnlyWhileNoOtherIsUp) {
+  LinkTable table;
+  table.netdev_changed(loopback());
   table.address_changed(1, address("127.0.0.1"));
+  table.settle();
+  EXPECT_THAT(names(table), ElementsAre("rxe_lo"));
+  EXPECT_TRUE(table.has_automatic_loopback());
+
+  Netdev other = netdev(2, "eth0");
+  other.carrier = false;
+  table.netdev_changed(other);
+  table.address_changed(2, address("10.0.0.1"));
+  table.settle();
+  EXPECT_THAT(names(table), ElementsAre("rxe_eth0", "rxe_lo")) << "the other is not up yet";
+  other.carrier = true;
+  table.netdev_changed(other);
+  table.settle();
+  EXPECT_THAT(names(table), ElementsAre("rxe_eth0"));
+  other.up = other.carrier = false;
+  table.netdev_changed(other);
+  table.settle();
+  EXPECT_THAT(names(table), ElementsAre("rxe_eth0", "rxe_lo"));
+  EXPECT_FALSE(table.holds_user_changes());
+}
+
+TEST(LinkTable, LeavesLoopbackItsLinkWhileProgramsMayBeUsingIt) {
+  LinkTable table;
+  table.netdev_changed(loopback());
+  table.address_changed(1, address("127.0.0.1"));
+  table.settle();
+  const uint32_t index = table.snapshot().links.at(0).device_index;
+  table.keep_loopback(true);
+  table.netdev_changed(netdev(2, "eth0"));
+  table.address_changed(2, address("10.0.0.1"));
+  table.settle();
+  ASSERT_THAT(names(table), ElementsAre("rxe_eth0", "rxe_lo"));
+  EXPECT_EQ(table.snapshot().links[1].device_index, index);
+  table.keep_loopback(false);
+  EXPECT_TRUE(table.settle());
+  EXPECT_THAT(names(table), ElementsAre("rxe_eth0"));
+}
+
+TEST(LinkTable, GivesLoopbackALinkWhereverTheUserWantsOne) {
+  LinkTable table;
+  table.netdev_changed(loopback());
+  table.address_changed(1, address("127.0.0.1"));
+  table.netdev_changed(netdev(2, "eth0"));
+  table.address_changed(2, address("10.0.0.1"));
+  table.settle();
+  ASSERT_THAT(names(table), ElementsAre("rxe_eth0"));
+  ASSERT_TRUE(table.add_link("rxe_lo", "lo"));
+  table.settle();
+  EXPECT_THAT(names(table), ElementsAre("rxe_eth0", "rxe_lo"));
+  EXPECT_TRUE(table.holds_user_changes());
+}
+
+TEST(LinkTable, MakesTheLinkOfLoopbackLastingWhenTheUserAddsIt) {
+  LinkTable table;
+  table.netdev_changed(loopback());
+  table.address_changed(1, address("127.0.0.1"));
+  table.settle();
+  ASSERT_TRUE(table.add_link("rxe_lo", "lo"));
+  table.netdev_changed(netdev(2, "eth0"));
+  table.address_changed(2, address("10.0.0.1"));
+  table.settle();
+  EXPECT_THAT(names(table), ElementsAre("rxe_eth0", "rxe_lo"));
+}
+
+TEST(LinkTable, PutsLoopbackLast) {
+  LinkTable table;
+  table.netdev_changed(loopback());
+  table.address_changed(1, address("127.0.0.1"));
+  ASSERT_TRUE(table.add_link("rxe_lo", "lo"));
   table.netdev_changed(netdev(7, "eth1"));
   table.address_changed(7, address("10.0.1.1"));
   table.netdev_changed(netdev(2, "eth0"));
   table.address_changed(2, address("10.0.0.1"));
   table.settle();
   EXPECT_THAT(names(table), ElementsAre("rxe_eth0", "rxe_eth1", "rxe_lo"));
-  EXPECT_EQ(table.snapshot().links[0].device_index, 0u);
-  EXPECT_EQ(table.snapshot().links[2].device_index, 2u);
 }
+
+// Of the MAC address 52:54:00:00:00:02.
+constexpr const char* kDefaultGid = "fe80::5054:ff:fe00:2";
 
 TEST(LinkTable, OrdersAddressesThatComeTogetherAsTheKernelDoes) {
   LinkTable table;
   table.netdev_changed(netdev(2, "eth0"));
-  table.address_changed(2, address("10.0.0.1"));
   table.address_changed(2, address("fd00::1"));
-  table.address_changed(2, address("fe80::1"));
+  table.address_changed(2, address(kDefaultGid));
+  table.address_changed(2, address("10.0.0.1"));
   table.settle();
-  EXPECT_THAT(gids(table), ElementsAre("0 fe80::1", "1 ::ffff:10.0.0.1", "2 fd00::1"));
+  EXPECT_THAT(gids(table), ElementsAre("0 fe80::5054:ff:fe00:2", "1 ::ffff:10.0.0.1", "2 fd00::1"));
+}
+
+TEST(LinkTable, HasTheDefaultGidAtIndexZeroThoughNoNetdevHasTheAddress) {
+  LinkTable table;
+  table.netdev_changed(netdev(2, "eth0"));
+  table.address_changed(2, address("10.0.0.1"));
+  table.settle();
+  EXPECT_THAT(gids(table), ElementsAre("0 fe80::5054:ff:fe00:2", "1 ::ffff:10.0.0.1"));
+  // A link-local address of another making (RFC 7217) is an address as others are.
+  table.address_changed(2, address("fe80::1234"));
+  table.settle();
+  EXPECT_THAT(gids(table), ElementsAre("0 fe80::5054:ff:fe00:2", "1 ::ffff:10.0.0.1", "2 fe80::1234"));
+}
+
+TEST(LinkTable, HasTheSameIndexesWheneverTheDefaultAddressComes) {
+  for (const bool early : {false, true}) {
+    LinkTable table;
+    table.netdev_changed(netdev(2, "eth0"));
+    if (early) table.address_changed(2, address(kDefaultGid));
+    table.address_changed(2, address("10.0.0.1"));
+    table.settle();
+    if (!early) table.address_changed(2, address(kDefaultGid));
+    table.settle();
+    EXPECT_THAT(gids(table), ElementsAre("0 fe80::5054:ff:fe00:2", "1 ::ffff:10.0.0.1"));
+    table.address_removed(2, address(kDefaultGid));
+    table.settle();
+    EXPECT_THAT(gids(table), ElementsAre("0 fe80::5054:ff:fe00:2", "1 ::ffff:10.0.0.1"));
+  }
+}
+
+TEST(LinkTable, RemakesTheDefaultGidWhenTheMacAddressChanges) {
+  LinkTable table;
+  table.netdev_changed(netdev(2, "eth0"));
+  table.address_changed(2, address("10.0.0.1"));
+  table.settle();
+  Netdev changed = netdev(2, "eth0");
+  changed.mac[5] = 9;
+  table.netdev_changed(changed);
+  table.settle();
+  EXPECT_THAT(gids(table), ElementsAre("0 fe80::5054:ff:fe00:9", "1 ::ffff:10.0.0.1"));
+}
+
+TEST(LinkTable, HasNoDefaultGidWithoutAMacAddress) {
+  LinkTable table;
+  table.netdev_changed(loopback());
+  table.address_changed(1, address("::1"));
+  table.address_changed(1, address("127.0.0.1"));
+  table.settle();
+  EXPECT_THAT(gids(table), ElementsAre("0 ::ffff:127.0.0.1", "1 ::1"));
+}
+
+// A table of an agent that had other rules: programs that run know the address by its index.
+TEST(LinkTable, LeavesAnAddressThatARestoredTableHasAtIndexZeroThere) {
+  agent_client::LinkSnapshot before;
+  before.links.resize(1);
+  before.links[0].name = "rxe_eth0";
+  before.links[0].interface_index = 2;
+  before.links[0].automatic = true;
+  before.links[0].gids = {{0, address("10.0.0.1").address}};
+  LinkTable table;
+  table.netdev_changed(netdev(2, "eth0"));
+  table.address_changed(2, address("10.0.0.1"));
+  table.restore(before);
+  table.settle();
+  EXPECT_THAT(gids(table), ElementsAre("0 ::ffff:10.0.0.1"));
+  table.address_removed(2, address("10.0.0.1"));
+  table.address_changed(2, address("10.0.0.2"));
+  table.settle();
+  EXPECT_THAT(gids(table), ElementsAre("0 fe80::5054:ff:fe00:2", "1 ::ffff:10.0.0.2"));
 }
 
 TEST(LinkTable, KeepsEveryGidAtItsIndexAndFillsTheFirstHole) {
@@ -126,23 +269,12 @@ TEST(LinkTable, KeepsEveryGidAtItsIndexAndFillsTheFirstHole) {
   table.settle();
   table.address_removed(2, address("10.0.0.2"));
   EXPECT_TRUE(table.settle());
-  EXPECT_THAT(gids(table), ElementsAre("0 ::ffff:10.0.0.1", "2 ::ffff:10.0.0.3"));
+  EXPECT_THAT(gids(table), ElementsAre("0 fe80::5054:ff:fe00:2", "1 ::ffff:10.0.0.1", "3 ::ffff:10.0.0.3"));
   table.address_changed(2, address("fd00::9"));
   table.address_changed(2, address("fd00::a"));
   table.settle();
-  EXPECT_THAT(gids(table), ElementsAre("0 ::ffff:10.0.0.1", "1 fd00::9", "2 ::ffff:10.0.0.3", "3 fd00::a"));
-}
-
-TEST(LinkTable, HidesATentativeAddressButKeepsItsIndex) {
-  LinkTable table;
-  table.netdev_changed(netdev(2, "eth0"));
-  table.address_changed(2, address("10.0.0.1"));
-  table.address_changed(2, address("fe80::1", false));
-  table.settle();
-  EXPECT_THAT(gids(table), ElementsAre("1 ::ffff:10.0.0.1"));
-  table.address_changed(2, address("fe80::1", true));
-  EXPECT_TRUE(table.settle());
-  EXPECT_THAT(gids(table), ElementsAre("0 fe80::1", "1 ::ffff:10.0.0.1"));
+  EXPECT_THAT(gids(table), ElementsAre("0 fe80::5054:ff:fe00:2", "1 ::ffff:10.0.0.1", "2 fd00::9",
+                                       "3 ::ffff:10.0.0.3", "4 fd00::a"));
 }
 
 TEST(LinkTable, AnAddressWithTwoPrefixesStaysUntilBothAreGone) {
@@ -153,12 +285,12 @@ TEST(LinkTable, AnAddressWithTwoPrefixesStaysUntilBothAreGone) {
   table.address_changed(2, address("10.0.0.1"));
   table.address_changed(2, wide);
   table.settle();
-  EXPECT_THAT(gids(table), ElementsAre("0 ::ffff:10.0.0.1"));
+  EXPECT_THAT(gids(table), ElementsAre("0 fe80::5054:ff:fe00:2", "1 ::ffff:10.0.0.1"));
   table.address_removed(2, address("10.0.0.1"));
   EXPECT_FALSE(table.settle());
   table.address_removed(2, wide);
   EXPECT_TRUE(table.settle());
-  EXPECT_THAT(gids(table), IsEmpty());
+  EXPECT_THAT(gids(table), ElementsAre("0 fe80::5054:ff:fe00:2"));
 }
 
 TEST(LinkTable, StopsAtTheEndOfTheGidTable) {
@@ -174,7 +306,7 @@ TEST(LinkTable, StopsAtTheEndOfTheGidTable) {
   table.address_removed(2, address("10.0.0.5"));
   table.settle();
   EXPECT_EQ(gids(table).size(), agent_client::kGidTableLength);
-  EXPECT_EQ(gids(table)[5], "5 ::ffff:10.0.5.24");
+  EXPECT_EQ(gids(table)[6], "6 ::ffff:10.0.5.23");
 }
 
 TEST(LinkTable, KeepsALinkWhileItsNetdevIsDownOrWithoutAddresses) {
@@ -286,7 +418,7 @@ TEST(LinkTable, ADumpRemovesWhatItDoesNotName) {
   table.end_dump();
   table.settle();
   EXPECT_THAT(names(table), ElementsAre("rxe_eth3"));
-  EXPECT_THAT(gids(table), ElementsAre("1 ::ffff:10.0.0.2"));
+  EXPECT_THAT(gids(table), ElementsAre("0 fe80::5054:ff:fe00:3", "2 ::ffff:10.0.0.2"));
 }
 
 TEST(LinkTable, GoesOnWhereAnEarlierOneStopped) {

@@ -2,8 +2,10 @@
 #include "agent_client/link_table_file.h"
 
 #include <cerrno>
+#include <cstddef>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <string>
 
 #include <fcntl.h>
@@ -13,6 +15,7 @@
 
 #include "base/random.h"
 #include "base/seed.h"
+#include "protocol/link_table_layout.h"
 
 namespace verbena::agent_client {
 namespace {
@@ -81,6 +84,52 @@ TEST(LinkTableFile, MayBeDamagedWithoutHarm) {
       ASSERT_LE(link.gids.size(), kGidTableLength);
     }
   }
+}
+
+// As an agent of the next version may write it: each record has something more at its end.
+TEST(LinkTableFile, ReadsLongerRecordsAsFarAsItKnowsThem) {
+  LinkSnapshot snapshot;
+  snapshot.links.resize(2);
+  snapshot.links[0].name = "rxe_eth0";
+  snapshot.links[0].gids = {{0, {}}, {3, {}}};
+  snapshot.links[1].name = "rxe_eth1";
+  const auto bytes = encode_links(snapshot);
+  protocol::LinkTableHeader header;
+  std::memcpy(&header, bytes.data(), sizeof header);
+  constexpr size_t kMore = 12;
+  header.link_record_bytes += kMore;
+  header.gid_record_bytes += kMore;
+  std::vector<std::byte> longer(sizeof header);
+  std::memcpy(longer.data(), &header, sizeof header);
+  size_t at = sizeof header;
+  const auto copy_record = [&](size_t length) {
+    longer.insert(longer.end(), bytes.begin() + at, bytes.begin() + at + length);
+    longer.resize(longer.size() + kMore, std::byte{0x5a});
+    at += length;
+  };
+  copy_record(sizeof(protocol::LinkRecord));
+  copy_record(sizeof(protocol::GidRecord));
+  copy_record(sizeof(protocol::GidRecord));
+  copy_record(sizeof(protocol::LinkRecord));
+  const auto decoded = decode_links(longer);
+  ASSERT_TRUE(decoded);
+  EXPECT_EQ(*decoded, snapshot);
+
+  header.gid_record_bytes = sizeof(protocol::GidRecord) - 1;
+  std::memcpy(longer.data(), &header, sizeof header);
+  EXPECT_EQ(decode_links(longer).error().code, EPROTO);
+}
+
+TEST(LinkTableFile, ReadsWhatAnAgentOfVersionOneWrote) {
+  LinkSnapshot snapshot;
+  snapshot.links.resize(1);
+  snapshot.links[0].name = "rxe_eth0";
+  snapshot.links[0].gids = {{0, {}}};
+  auto bytes = encode_links(snapshot);
+  std::memset(bytes.data() + offsetof(protocol::LinkTableHeader, link_record_bytes), 0, 4);
+  const auto decoded = decode_links(bytes);
+  ASSERT_TRUE(decoded);
+  EXPECT_EQ(*decoded, snapshot);
 }
 
 TEST(LinkTableFile, MustBeSealed) {

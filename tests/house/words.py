@@ -24,7 +24,6 @@ NOT_YET_PLAIN = (
     "docs/architecture.md",  # to be emptied
     "docs/connection-management.md",  # to be emptied
     "docs/rsockets.md",  # to be emptied
-    "src/adapter",  # to be emptied
     "src/agent",  # to be emptied
     "src/agent_client",  # to be emptied
     "src/cm",  # to be emptied
@@ -33,11 +32,9 @@ NOT_YET_PLAIN = (
     "src/net",  # to be emptied
     "src/paths",  # to be emptied
     "src/protocol",  # to be emptied
-    "src/queues",  # to be emptied
     "src/rdmacm",  # to be emptied
     "src/rsockets",  # to be emptied
     "src/transport",  # to be emptied
-    "tests/adapter",  # to be emptied
     "tests/agent",  # to be emptied
     "tests/agent_client",  # to be emptied
     "tests/cm",  # to be emptied

@@ -236,7 +236,7 @@ TEST_F(SingleThreadedBatch, StillHasPushersInOtherThreads) {
 
 TEST_F(CompletionBatch, IgnoredOverrunsLoseWhatDoesNotFitAndNothingElse) {
   create(3, {.ignore_overrun = true});
-  queue->arm(false);
+  EXPECT_EQ(queue->arm(false), CompletionQueue::Event::kNone);
   push({1, 2, 3, 4, 5});
   EXPECT_EQ(listener.overflows, 0);
   EXPECT_FALSE(queue->in_error());

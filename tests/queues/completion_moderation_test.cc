@@ -16,6 +16,8 @@ class Listener : public CompletionListener {
   int held = 0;
 };
 
+using Event = CompletionQueue::Event;
+
 class CompletionModeration : public testing::Test {
  protected:
   CompletionModeration() { queue->moderate(4); }
@@ -24,13 +26,17 @@ class CompletionModeration : public testing::Test {
     wc.status = status;
     for (int i = 0; i < count; ++i) queue->push(wc, solicited);
   }
+  void take_all() {
+    ibv_wc wc[100];
+    queue->poll(100, wc);
+  }
 
   Listener listener;
   std::unique_ptr<CompletionQueue> queue = *CompletionQueue::create(100, &listener);
 };
 
 TEST_F(CompletionModeration, HoldsTheEventBackUntilThereAreEnough) {
-  queue->arm(false);
+  EXPECT_EQ(queue->arm(false), Event::kNone);
   push(1);
   EXPECT_EQ(listener.held, 1);
   push(2);
@@ -46,7 +52,7 @@ TEST_F(CompletionModeration, HoldsTheEventBackUntilThereAreEnough) {
 TEST_F(CompletionModeration, ReleasesWhatItHolds) {
   queue->release_event();
   EXPECT_EQ(listener.events, 0) << "nothing is held";
-  queue->arm(false);
+  EXPECT_EQ(queue->arm(false), Event::kNone);
   queue->release_event();
   EXPECT_EQ(listener.events, 0) << "nothing has come";
   push(2);
@@ -60,17 +66,18 @@ TEST_F(CompletionModeration, ReleasesWhatItHolds) {
 
 TEST_F(CompletionModeration, CountsAnewForEachEvent) {
   for (int round = 1; round <= 3; ++round) {
-    queue->arm(false);
+    EXPECT_EQ(queue->arm(false), Event::kNone);
     push(3);
     EXPECT_EQ(listener.events, round - 1);
     push(1);
     EXPECT_EQ(listener.events, round);
+    take_all();
   }
 }
 
 TEST_F(CompletionModeration, CountsOnlyWhatCounts) {
   push(3);
-  queue->arm(true);
+  EXPECT_EQ(queue->arm(true), Event::kNone);
   push(10);
   EXPECT_EQ(listener.held, 0);
   push(3, true);
@@ -79,19 +86,34 @@ TEST_F(CompletionModeration, CountsOnlyWhatCounts) {
   EXPECT_EQ(listener.events, 1);
 }
 
+// As if they came after it was armed.
+TEST_F(CompletionModeration, HoldsBackWhatWaitsWhenItIsArmed) {
+  push(2);
+  EXPECT_EQ(queue->arm(false), Event::kHeld);
+  EXPECT_EQ(queue->arm(false), Event::kNone) << "held back already";
+  push(1);
+  EXPECT_EQ(listener.events, 0);
+  push(1);
+  EXPECT_EQ(listener.events, 1);
+  EXPECT_EQ(queue->arm(false), Event::kNow) << "four wait";
+  EXPECT_EQ(listener.held, 0) << "who arms it hears of it";
+}
+
 TEST_F(CompletionModeration, DoesNotKeepErrorsWaiting) {
-  queue->arm(true);
+  EXPECT_EQ(queue->arm(true), Event::kNone);
   push(1, true);
   push(1, false, IBV_WC_WR_FLUSH_ERR);
   EXPECT_EQ(listener.events, 1);
 }
 
 TEST_F(CompletionModeration, EndsWithWhatItHeld) {
-  queue->arm(false);
+  EXPECT_EQ(queue->arm(false), Event::kNone);
   push(2);
   queue->moderate(0);
   EXPECT_EQ(listener.events, 1);
-  queue->arm(false);
+  EXPECT_EQ(queue->arm(false), Event::kNow) << "two wait, and nothing is held back any more";
+  take_all();
+  EXPECT_EQ(queue->arm(false), Event::kNone);
   push(1);
   EXPECT_EQ(listener.events, 2);
   EXPECT_EQ(listener.held, 1);

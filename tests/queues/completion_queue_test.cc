@@ -14,6 +14,7 @@ namespace verbena::queues {
 namespace {
 
 using testing::ElementsAre;
+using Event = CompletionQueue::Event;
 
 class CompletionQueueTest : public testing::Test {
  protected:
@@ -24,6 +25,11 @@ class CompletionQueueTest : public testing::Test {
     std::vector<uint64_t> ids;
     for (int i = 0; i < got; ++i) ids.push_back(wcs[static_cast<size_t>(i)].wr_id);
     return ids;
+  }
+
+  void take_all() {
+    while (!poll().empty()) {
+    }
   }
 
   Listener listener;
@@ -85,36 +91,87 @@ TEST_F(CompletionQueueTest, TellsOnceOfTheNextEntryWhenArmed) {
   create(15);
   queue->push(entry(1), false);
   EXPECT_EQ(listener.events, 0);
-  queue->arm(false);
-  EXPECT_EQ(listener.events, 0) << "what is there already makes no event";
+  take_all();
+  EXPECT_EQ(queue->arm(false), Event::kNone);
   queue->push(entry(2), false);
   queue->push(entry(3), false);
   EXPECT_EQ(listener.events, 1);
-  queue->arm(false);
+  take_all();
+  EXPECT_EQ(queue->arm(false), Event::kNone);
   queue->push(entry(4), false);
   EXPECT_EQ(listener.events, 2);
 }
 
+TEST_F(CompletionQueueTest, OwesTheEventAtOnceWhenArmedWhileAnEntryWaits) {
+  create(15);
+  queue->push(entry(1), false);
+  queue->push(entry(2), false);
+  ibv_wc wc;
+  ASSERT_EQ(queue->poll(1, &wc), 1);
+  EXPECT_EQ(queue->arm(false), Event::kNow);
+  queue->push(entry(3), false);
+  EXPECT_EQ(listener.events, 0) << "that was the one event it was armed for";
+  take_all();
+  EXPECT_EQ(queue->arm(false), Event::kNone);
+}
+
+TEST_F(CompletionQueueTest, OwesItForSolicitedEntriesAndErrorsOnlyWhenArmedSo) {
+  create(15);
+  queue->push(entry(1), false);
+  EXPECT_EQ(queue->arm(true), Event::kNone);
+  take_all();
+  queue->push(entry(2), true);
+  EXPECT_EQ(listener.events, 1);
+  queue->push(entry(3), false);
+  EXPECT_EQ(queue->arm(true), Event::kNow);
+  take_all();
+  EXPECT_EQ(queue->arm(true), Event::kNone);
+  queue->push(entry(4, 1, IBV_WC_WR_FLUSH_ERR), false);
+  EXPECT_EQ(listener.events, 2);
+  EXPECT_EQ(queue->arm(true), Event::kNow);
+}
+
+TEST_F(CompletionQueueTest, OwesNoneForTheEntryThatABatchHasComeTo) {
+  create(15);
+  queue->push(entry(1), false);
+  ASSERT_NE(queue->begin_batch(), nullptr);
+  EXPECT_EQ(queue->arm(false), Event::kNone);
+  queue->push(entry(2), false);
+  EXPECT_EQ(listener.events, 1);
+  EXPECT_EQ(queue->arm(false), Event::kNow);
+  queue->end_batch();
+}
+
+TEST_F(CompletionQueueTest, OwesNoneForEntriesOfAQpThatIsGone) {
+  create(15);
+  queue->push(entry(1, 5), true);
+  queue->remove_entries_of(5);
+  EXPECT_EQ(queue->arm(false), Event::kNone);
+  EXPECT_EQ(queue->arm(true), Event::kNone);
+}
+
 TEST_F(CompletionQueueTest, TellsOfSolicitedEntriesAndErrorsOnlyWhenArmedSo) {
   create(15);
-  queue->arm(true);
+  EXPECT_EQ(queue->arm(true), Event::kNone);
   queue->push(entry(1), false);
   EXPECT_EQ(listener.events, 0);
   queue->push(entry(2), true);
   EXPECT_EQ(listener.events, 1);
-  queue->arm(true);
+  take_all();
+  EXPECT_EQ(queue->arm(true), Event::kNone);
   queue->push(entry(3, 1, IBV_WC_WR_FLUSH_ERR), false);
   EXPECT_EQ(listener.events, 2);
 }
 
 TEST_F(CompletionQueueTest, LetsTheRequestForAnyEntryOutweighTheOther) {
   create(15);
-  queue->arm(true);
-  queue->arm(false);
+  EXPECT_EQ(queue->arm(true), Event::kNone);
+  EXPECT_EQ(queue->arm(false), Event::kNone);
   queue->push(entry(1), false);
   EXPECT_EQ(listener.events, 1);
-  queue->arm(false);
-  queue->arm(true);
+  take_all();
+  EXPECT_EQ(queue->arm(false), Event::kNone);
+  EXPECT_EQ(queue->arm(true), Event::kNone);
   queue->push(entry(2), false);
   EXPECT_EQ(listener.events, 2);
 }
@@ -149,7 +206,7 @@ TEST_F(CompletionQueueTest, IsNotMadeSmallerThanItsEntries) {
 
 TEST_F(CompletionQueueTest, StaysArmedWhenResized) {
   create(7);
-  queue->arm(false);
+  EXPECT_EQ(queue->arm(false), Event::kNone);
   ASSERT_TRUE(queue->resize(31));
   queue->push(entry(1), false);
   EXPECT_EQ(listener.events, 1);
@@ -188,7 +245,7 @@ TEST_F(CompletionQueueTest, LosesAndDoublesNothingBetweenThreads) {
   }
   std::thread resizer([&] {
     for (uint32_t i = 0; taken.load() < kPushers * kEach; ++i) {
-      queue->arm(i % 2 == 0);
+      if (queue->arm(i % 2 == 0) == Event::kNow) listener.on_completion_event();
       if (i % 16 == 0) {
         EXPECT_TRUE(queue->resize(i % 32 == 0 ? 1023 : 255));
       }
@@ -231,7 +288,7 @@ TEST_F(CompletionQueueTest, NeverMissesAnEntryBetweenArmingAndPolling) {
       continue;
     }
     const int seen = listener.events;
-    queue->arm(false);
+    if (queue->arm(false) == Event::kNow) listener.on_completion_event();
     if (queue->poll(1, &wc) == 1) {
       ++taken;
       continue;

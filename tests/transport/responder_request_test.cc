@@ -149,7 +149,7 @@ TEST_F(ResponderRequests, TellsOfTheFirstPacketInRtr) {
 
 TEST_F(ResponderRequests, WakesForSolicitedMessages) {
   for (int i = 0; i < 2; ++i) post();
-  e.recv_cq->arm(true);
+  EXPECT_EQ(e.recv_cq->arm(true), queues::CompletionQueue::Event::kNone);
   send(Op::kSendOnly, 200, data(1));
   EXPECT_EQ(e.log.completion_events, 0);
   roce::Headers headers = request(Op::kSendOnly, 201, data(1));

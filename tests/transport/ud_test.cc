@@ -239,7 +239,7 @@ TEST_F(Ud, PutsAnIpv6HeaderInFrontOfADatagram) {
 
 TEST_F(Ud, GivesTheImmediateAndWakesForSolicitedDatagrams) {
   post_receive(200);
-  e.recv_cq->arm(true);
+  EXPECT_EQ(e.recv_cq->arm(true), queues::CompletionQueue::Event::kNone);
   roce::Headers headers = datagram({});
   headers.opcode = roce::make_opcode(roce::Service::kUd, Op::kSendOnlyImmediate);
   headers.immediate = 7;

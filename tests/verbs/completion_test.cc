@@ -44,8 +44,9 @@ TEST_F(Completion, AnExtendedQueueIsMadeAsAsked) {
 }
 
 TEST_F(Completion, AQueueIsModerated) {
-  ibv_cq* cq = ibv_cq_ex_to_cq(&fake().extended_cq);
-  cq->context = context_;
+  ibv_cq_init_attr_ex wanted{};
+  wanted.cqe = 1;
+  ibv_cq* cq = ibv_cq_ex_to_cq(ibv_create_cq_ex(context_, &wanted));
   ibv_modify_cq_attr attr{};
   attr.attr_mask = IBV_CQ_ATTR_MODERATE;
   attr.moderate = {.cq_count = 7, .cq_period = 30};

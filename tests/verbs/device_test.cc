@@ -213,6 +213,8 @@ TEST_F(Context, AnswersEopnotsuppToWhatTheProviderLacks) {
   window.context = context_;
   window.pd = pd;
   window.type = IBV_MW_TYPE_1;
+  provider::LiveObject live;
+  live.enter(&window, fake());
   ibv_mw_bind bind{};
   EXPECT_EQ(ibv_bind_mw(nullptr, &window, &bind), EOPNOTSUPP);
   EXPECT_EQ(ibv_dealloc_mw(&window), EOPNOTSUPP);

@@ -35,6 +35,13 @@ FakeSrq& fake(ibv_srq* srq) {
   return *static_cast<FakeSrq*>(srq);
 }
 
+// Enters a new object, which is filled in, among the live ones.
+template <class Object>
+Object* live(Object* object) {
+  object->live.enter(object, provider::Context::of(object->context));
+  return object;
+}
+
 int poll_cq(ibv_cq* cq, int count, ibv_wc* wc) {
   auto& completions = fake(cq).completions;
   int given = 0;
@@ -201,12 +208,15 @@ std::vector<ibv_gid_entry> FakeContext::gid_table() {
 
 Result<ibv_pd*> FakeContext::alloc_pd() {
   if (const int code = refused()) return fail(code);
-  return new ibv_pd{&abi().context, next_handle_++};
+  auto* pd = new FakePd{};
+  pd->context = &abi().context;
+  pd->handle = next_handle_++;
+  return live(pd);
 }
 
 int FakeContext::dealloc_pd(ibv_pd* pd) {
   if (const int code = refused()) return code;
-  delete pd;
+  delete static_cast<FakePd*>(pd);
   return 0;
 }
 
@@ -222,7 +232,7 @@ Result<ibv_mr*> FakeContext::reg_mr(ibv_pd* pd, void* addr, size_t length, uint6
   mr->rkey = 0x2000 + mr->handle;
   mr->iova = iova;
   mr->access = access;
-  return mr;
+  return live(mr);
 }
 
 int FakeContext::rereg_mr(ibv_mr*, int, ibv_pd*, void*, size_t, int) {
@@ -239,9 +249,11 @@ Result<ibv_comp_channel*> FakeContext::create_comp_channel() {
   if (const int code = refused()) return fail(code);
   UniqueFd reader, writer;
   make_pipe(reader, writer);
-  auto* channel = new ibv_comp_channel{&abi().context, reader.release(), 0};
+  auto* channel = new FakeChannel{};
+  channel->context = &abi().context;
+  channel->fd = reader.release();
   channel_writers_[channel] = std::move(writer);
-  return channel;
+  return live(channel);
 }
 
 int FakeContext::destroy_comp_channel(ibv_comp_channel* channel) {
@@ -249,7 +261,7 @@ int FakeContext::destroy_comp_channel(ibv_comp_channel* channel) {
   if (channel->refcnt > 0) return EBUSY;
   ::close(channel->fd);
   channel_writers_.erase(channel);
-  delete channel;
+  delete static_cast<FakeChannel*>(channel);
   return 0;
 }
 
@@ -264,13 +276,15 @@ Result<ibv_cq*> FakeContext::create_cq(int cqe, void* cq_context, ibv_comp_chann
   cq->handle = next_handle_++;
   cq->cqe = cqe;
   if (channel != nullptr) ++channel->refcnt;
-  return cq;
+  return live(cq);
 }
 
 Result<ibv_cq_ex*> FakeContext::create_cq_ex(ibv_cq_init_attr_ex* attr) {
   if (const int code = refused()) return fail(code);
   extended_cq_attr = *attr;
   extended_cq.context = &abi().context;
+  extended_cq_live.leave();
+  extended_cq_live.enter(ibv_cq_ex_to_cq(&extended_cq), *this);
   return &extended_cq;
 }
 
@@ -332,7 +346,7 @@ Result<ibv_qp*> FakeContext::create_qp(ibv_qp_init_attr_ex* attr) {
   qp->state = IBV_QPS_RESET;
   qp->qp_type = attr->qp_type;
   qp->init_attr = *attr;
-  return qp;
+  return live(qp);
 }
 
 // Keeps what the mask names, of the attributes that tests look at.
@@ -372,7 +386,7 @@ Result<ibv_srq*> FakeContext::create_srq(ibv_srq_init_attr_ex* attr) {
   srq->pd = attr->pd;
   srq->handle = next_handle_++;
   srq->init_attr = *attr;
-  return srq;
+  return live(srq);
 }
 
 int FakeContext::modify_srq(ibv_srq* srq, ibv_srq_attr* attr, int mask) {
@@ -400,7 +414,7 @@ Result<ibv_ah*> FakeContext::create_ah(ibv_pd* pd, ibv_ah_attr* attr) {
   ah->pd = pd;
   ah->handle = next_handle_++;
   ah->attr = *attr;
-  return ah;
+  return live(ah);
 }
 
 int FakeContext::destroy_ah(ibv_ah* ah) {

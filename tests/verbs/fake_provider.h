@@ -20,12 +20,20 @@ namespace verbena::fake {
 class FakeContext;
 
 // Objects of the ABI with what the fake keeps of them behind.
+struct FakePd : ibv_pd {
+  provider::LiveObject live;
+};
+struct FakeChannel : ibv_comp_channel {
+  provider::LiveObject live;
+};
 struct FakeCq : ibv_cq {
+  provider::LiveObject live;
   std::deque<ibv_wc> completions;
   int solicited_only = -1;
   unsigned acked = 0;
 };
 struct FakeQp : ibv_qp {
+  provider::LiveObject live;
   ibv_qp_init_attr_ex init_attr;
   ibv_qp_attr attr;
   std::deque<ibv_recv_wr> received;
@@ -33,13 +41,16 @@ struct FakeQp : ibv_qp {
   std::vector<ibv_gid> groups;
 };
 struct FakeSrq : ibv_srq {
+  provider::LiveObject live;
   ibv_srq_init_attr_ex init_attr;
   std::deque<ibv_recv_wr> received;
 };
 struct FakeAh : ibv_ah {
+  provider::LiveObject live;
   ibv_ah_attr attr;
 };
 struct FakeMr : ibv_mr {
+  provider::LiveObject live;
   uint64_t iova;
   unsigned access;
 };
@@ -71,6 +82,7 @@ class FakeContext final : public provider::Context {
 
   // The one extended CQ there is, as it was asked for, and what it was told.
   ibv_cq_ex extended_cq{};
+  provider::LiveObject extended_cq_live;
   ibv_cq_init_attr_ex extended_cq_attr{};
   ibv_moderate_cq moderation{};
   timespec raw_clock{};

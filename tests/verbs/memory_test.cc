@@ -152,6 +152,8 @@ TEST_F(Memory, AllocatedBuffersAreRegisteredWithinTheirBounds) {
   EXPECT_EQ(errno, EINVAL);
   ibv_dealloc_pd(another);
   ibv_pd parent{pd_->context, pd_->handle};  // as parent domains have it
+  provider::LiveObject live;
+  live.enter(&parent, fake());
   mr = ibv_reg_buf_mr(&parent, buffer, base, 10, 0);
   EXPECT_NE(mr, nullptr);
   ibv_dereg_mr(mr);

@@ -66,7 +66,7 @@ struct CmClient::Request {
 template <class Message, auto Method>
 void CmClient::carry_out(CmClient& client, const protocol::MessageHeader& header, ConstBytes message) {
   Message request;
-  std::memcpy(&request, message.data(), sizeof request);  // the length was checked
+  std::memcpy(&request, message.data(), sizeof request);  // it is not shorter: the session has checked
   client.answer(header, (client.*Method)(request));
 }
 

@@ -86,6 +86,7 @@ Json to_json(const agent_client::AgentStatus& status, const ProcessStatus& slot)
       {"pid", slot.pid},
       {"uid", slot.uid},
       {"program", slot.program},
+      {"protocol_version", slot.protocol_version},
       {"wire", slot.has_wire},
       {"port", port_to_json(slot)},
       {"queue_pairs", std::move(qps)},
@@ -136,6 +137,8 @@ std::string status_as_json(const std::optional<agent_client::AgentStatus>& statu
     agent = {{"pid", status->pid},
              {"uid", status->uid},
              {"version", status->version},
+             {"protocol_version", status->protocol_version},
+             {"refused_programs", status->refused.count},
              {"wire", status->no_wire_reason.empty()},
              {"no_wire_reason", status->no_wire_reason}};
     for (const agent_client::LinkStatus& one : status->links) links.push_back(to_json(one));

@@ -136,6 +136,16 @@ std::string status_as_text(const agent_client::AgentStatus& status) {
       fmt::format("Agent {} (verbena {}), user {}\n", status.pid, printable(status.version), status.uid);
   text += status.no_wire_reason.empty() ? "Wire: UDP port 4791\n"
                                         : fmt::format("Wire: none. {}\n", printable(status.no_wire_reason));
+  if (status.protocol_version != protocol::kProtocolVersion) {
+    text += fmt::format("Versions: the agent speaks version {} of its protocol, this command version {}\n",
+                        status.protocol_version, protocol::kProtocolVersion);
+  }
+  if (status.refused.count != 0) {
+    text += fmt::format(
+        "Refused: {} programs that speak another version of the protocol; the last was process {}, "
+        "with version {}: start it anew\n",
+        status.refused.count, status.refused.last_pid, status.refused.last_version);
+  }
   text += '\n' + links_as_text(status);
   text += '\n' + gids_as_text(status);
   text += link_counters_as_text(status);

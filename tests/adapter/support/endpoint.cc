@@ -55,6 +55,7 @@ int find_gid(ibv_context* context, bool ipv4) {
     ibv_gid gid;
     if (ibv_query_gid(context, 1, index, &gid) != 0) break;
     if (std::memcmp(gid.raw, kNothing, 16) == 0) continue;
+    if (gid.raw[0] == 0xfe && gid.raw[1] == 0x80) continue;  // the default GID, which may be nobody's address
     if ((std::memcmp(gid.raw, kMapped, sizeof kMapped) == 0) == ipv4) return index;
   }
   return -1;

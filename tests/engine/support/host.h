@@ -123,7 +123,7 @@ class Host : public queues::CompletionListener, private transport::QpEventListen
   }
 
   void request_notification(queues::CompletionQueue& cq) {
-    cq.arm(false);
+    EXPECT_EQ(cq.arm(false), queues::CompletionQueue::Event::kNone);
     shard->expect_sleep();
   }
 

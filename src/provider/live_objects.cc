@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "provider/live_objects.h"
+
+#include <array>
+#include <cstddef>
+#include <mutex>
+#include <new>
+#include <vector>
+
+#include <pthread.h>
+
+namespace verbena::provider {
+
+// A part of the table, with a lock of its own: hashed, chained through the objects. It grows when chains get
+// long; without memory to grow they stay long.
+class LiveObjectTable {
+ public:
+  void add(LiveObject& entry) {
+    const std::lock_guard guard(mutex_);
+    if (++count_ > buckets_.size()) grow();
+    push(entry);
+  }
+
+  void remove(LiveObject& entry) {
+    const std::lock_guard guard(mutex_);
+    LiveObject** at = &bucket(entry.object_);
+    while (*at != &entry) at = &(*at)->next_;
+    *at = entry.next_;
+    --count_;
+  }
+
+  Context* find(const void* object, ObjectKind kind, uint32_t& handle) {
+    const std::lock_guard guard(mutex_);
+    for (const LiveObject* entry = bucket(object); entry != nullptr; entry = entry->next_) {
+      if (entry->object_ != object || entry->kind_ != kind) continue;
+      handle = entry->handle_;
+      return entry->owner_;
+    }
+    return nullptr;
+  }
+
+  std::mutex& mutex() { return mutex_; }
+
+ private:
+  static constexpr size_t kFirstBuckets = 64;
+
+  LiveObject*& bucket(const void* object) { return buckets_[hash_of(object) & (buckets_.size() - 1)]; }
+
+  void push(LiveObject& entry) {
+    LiveObject*& first = bucket(entry.object_);
+    entry.next_ = first;
+    first = &entry;
+  }
+
+  void grow() {
+    std::vector<LiveObject*> old;
+    try {
+      old.resize(buckets_.size() * 2);
+    } catch (const std::bad_alloc&) {
+      return;
+    }
+    old.swap(buckets_);
+    for (LiveObject* entry : old) {
+      while (entry != nullptr) {
+        LiveObject* const next = entry->next_;
+        push(*entry);
+        entry = next;
+      }
+    }
+  }
+
+ public:
+  // Objects are some hundred bytes and lie at multiples of 16.
+  static size_t hash_of(const void* object) {
+    return static_cast<size_t>((reinterpret_cast<uintptr_t>(object) >> 4) * 0x9e3779b97f4a7c15 >> 24);
+  }
+
+ private:
+  std::mutex mutex_;
+  size_t count_ = 0;
+  std::vector<LiveObject*> buckets_ = std::vector<LiveObject*>(kFirstBuckets);
+};
+
+namespace {
+
+// So many parts that threads which create and destroy objects seldom meet.
+constexpr size_t kParts = 16;
+using Parts = std::array<LiveObjectTable, kParts>;
+
+// A child after fork() must find no part locked by a thread that it does not have.
+void lock_all();
+void unlock_all();
+
+// Never destroyed: threads of the application may outlive every static object.
+Parts& parts() {
+  static Parts* const the_parts = [] {
+    ::pthread_atfork(lock_all, unlock_all, unlock_all);
+    return new Parts;
+  }();
+  return *the_parts;
+}
+
+void lock_all() {
+  for (LiveObjectTable& part : parts()) part.mutex().lock();
+}
+
+void unlock_all() {
+  for (LiveObjectTable& part : parts()) part.mutex().unlock();
+}
+
+LiveObjectTable& part_of(const void* object) {
+  return parts()[LiveObjectTable::hash_of(object) >> 20 & (kParts - 1)];
+}
+
+}  // namespace
+
+void LiveObject::enter(const void* object, ObjectKind kind, uint32_t handle, Context& owner) {
+  object_ = object;
+  kind_ = kind;
+  handle_ = handle;
+  owner_ = &owner;
+  part_of(object).add(*this);
+}
+
+void LiveObject::leave() {
+  if (object_ == nullptr) return;
+  part_of(object_).remove(*this);
+  object_ = nullptr;
+}
+
+Context* find_live(const void* object, ObjectKind kind, uint32_t& handle) {
+  return object == nullptr ? nullptr : part_of(object).find(object, kind, handle);
+}
+
+}  // namespace verbena::provider

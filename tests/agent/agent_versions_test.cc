@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+// An agent and programs of other versions of the protocol, as they meet when the package is upgraded.
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <optional>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "agent/agent_process.h"
+#include "agent/network_namespace.h"
+#include "agent_client/admin.h"
+#include "agent_client/message_socket.h"
+#include "base/bytes.h"
+#include "base/unique_fd.h"
+#include "protocol/messages.h"
+#include "protocol/text.h"
+
+namespace verbena {
+namespace {
+
+using protocol::MessageHeader;
+using protocol::MessageType;
+using ::testing::HasSubstr;
+
+constexpr uint16_t kOwn = protocol::kProtocolVersion;
+
+// A program that speaks a version of its own choice.
+class Program {
+ public:
+  explicit Program(uint16_t version) : version_(version) {
+    socket_.reset(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+    const agent_client::AgentAddress address(::geteuid());
+    EXPECT_EQ(::connect(socket_.get(), address.address(), address.length), 0);
+  }
+
+  struct Reply {
+    MessageHeader header{};
+    size_t bytes = 0;
+    std::array<std::byte, protocol::kMaxMessageBytes> message{};
+    template <class Message>
+    Message as() const {
+      Message result;
+      std::memcpy(&result, message.data(), sizeof result);
+      return result;
+    }
+  };
+  // A request with some zeros more, as a later version may have them.
+  template <class Request>
+  Reply ask(MessageType type, Request request, size_t more = 0) {
+    request.header = protocol::request_header(type, ++sequence_, version_);
+    std::vector<std::byte> bytes(sizeof request + more);
+    std::memcpy(bytes.data(), &request, sizeof request);
+    EXPECT_TRUE(agent_client::send_message(socket_.get(), bytes));
+    Reply reply;
+    auto received = agent_client::wait_for_message(socket_.get(), reply.message);
+    EXPECT_TRUE(received);
+    if (!received) return reply;
+    reply.bytes = received->bytes;
+    std::memcpy(&reply.header, reply.message.data(), sizeof reply.header);
+    for (UniqueFd& fd : received->fds) kept_.push_back(std::move(fd));  // the event socket must stay open
+    return reply;
+  }
+  Reply hello(size_t more = 0) { return ask(MessageType::kHello, protocol::HelloRequest{}, more); }
+
+ private:
+  const uint16_t version_;
+  uint32_t sequence_ = 0;
+  UniqueFd socket_;
+  std::vector<UniqueFd> kept_;
+};
+
+class AgentVersions : public test::NamespaceTest {
+ protected:
+  void SetUp() override {
+    NamespaceTest::SetUp();
+    if (!IsSkipped()) agent_.emplace();
+  }
+  std::optional<test::AgentProcess> agent_;
+};
+
+TEST_F(AgentVersions, AnOlderProgramGetsMessagesOfItsOwnVersion) {
+  Program program(1);
+  const auto hello = program.hello();
+  EXPECT_EQ(hello.header.error, 0);
+  EXPECT_EQ(hello.header.version, 1);
+  EXPECT_EQ(hello.bytes, 56u);
+  const auto status = program.ask(MessageType::kGetStatus, protocol::GetStatusRequest{});
+  EXPECT_EQ(status.header.version, 1);
+  EXPECT_EQ(status.bytes, 296u);
+  ASSERT_EQ(program.ask(MessageType::kTakeSlot, protocol::TakeSlotRequest{}).header.error, 0);
+  protocol::SlotRequest any{};
+  EXPECT_EQ(program.ask(MessageType::kGetSlotStatus, any).bytes, 96u);
+
+  const auto admin = agent_client::Admin::connect({.start_agent = false, .agent_program = {}});
+  ASSERT_TRUE(admin);
+  const auto shown = (*admin)->status();
+  ASSERT_TRUE(shown);
+  ASSERT_EQ(shown->slots.size(), 1u);
+  EXPECT_EQ(shown->slots[0].protocol_version, 1);
+}
+
+TEST_F(AgentVersions, ANewerProgramIsAnsweredInTheAgentsVersion) {
+  Program program(kOwn + 1);
+  const auto hello = program.hello(16);
+  EXPECT_EQ(hello.header.error, 0);
+  EXPECT_EQ(hello.header.version, kOwn);
+  EXPECT_EQ(hello.bytes, sizeof(protocol::HelloReply));
+  EXPECT_EQ(program.ask(static_cast<MessageType>(999), protocol::PlainReply{}).header.error, EOPNOTSUPP);
+}
+
+TEST_F(AgentVersions, ALongerRequestIsTakenFromANewerProgramOnly) {
+  Program same(kOwn);
+  EXPECT_EQ(same.hello(16).header.error, EBADMSG);
+}
+
+TEST_F(AgentVersions, AProgramOfAnyOtherVersionIsRefusedAndTheUserIsTold) {
+  for (const uint16_t version : {uint16_t{0}, static_cast<uint16_t>(kOwn + 2), uint16_t{0xffff}}) {
+    Program program(version);
+    const auto hello = program.hello();
+    EXPECT_EQ(hello.header.error, EPROTONOSUPPORT);
+    EXPECT_EQ(hello.header.version, kOwn) << "the program is to learn what the agent speaks";
+    EXPECT_THAT(protocol::load_text(hello.as<protocol::ErrorReply>().text), HasSubstr("end the older"));
+  }
+  const auto admin = agent_client::Admin::connect({.start_agent = false, .agent_program = {}});
+  ASSERT_TRUE(admin);
+  const auto status = (*admin)->status();
+  ASSERT_TRUE(status);
+  EXPECT_EQ(status->protocol_version, kOwn);
+  EXPECT_EQ(status->refused.count, 3u);
+  EXPECT_EQ(status->refused.last_version, 0xffff);
+  EXPECT_EQ(status->refused.last_pid, ::getpid());
+}
+
+}  // namespace
+}  // namespace verbena
