@@ -31,6 +31,7 @@ class NullSink : public PacketSink {
 struct Bench {
   Bench() {
     e.attributes().path_mtu = 4096;
+    e.routes.route.sink = &sink;
     e.bring_up();
   }
   roce::Headers headers(Operation operation, roce::Psn psn) {
@@ -65,7 +66,7 @@ void requester(benchmark::State& state, ibv_wr_opcode opcode, uint32_t length, u
     for (uint32_t i = 0; i < kBatch; ++i) post_send(*b.e.qp, wr);
     uint32_t done = 0;
     while (done < kBatch) {
-      b.e.qp->transmit(b.sink, b.e.now, 1000, true);
+      b.e.qp->transmit(b.e.now, 1000, true);
       b.feed(b.headers(Operation::kAcknowledge, b.sink.last));
       done += b.drain(*b.e.send_cq);
     }
@@ -88,7 +89,7 @@ void requester_long_write(benchmark::State& state) {
   while (state.KeepRunningBatch(kPackets)) {
     post_send(*b.e.qp, wr);
     while (b.e.send_cq->empty()) {
-      b.e.qp->transmit(b.sink, b.e.now, 1000, true);
+      b.e.qp->transmit(b.e.now, 1000, true);
       b.feed(b.headers(Operation::kAcknowledge, b.sink.last));
     }
     b.drain(*b.e.send_cq);
@@ -106,7 +107,7 @@ void requester_read_response(benchmark::State& state) {
   wr.num_sge = 1;
   for (auto _ : state) {
     post_send(*b.e.qp, wr);
-    b.e.qp->transmit(b.sink, b.e.now, 1000, true);
+    b.e.qp->transmit(b.e.now, 1000, true);
     b.feed(b.headers(Operation::kReadResponseOnly, b.sink.last), payload);
     b.drain(*b.e.send_cq);
   }
@@ -129,7 +130,7 @@ void responder_send(benchmark::State& state) {
       b.feed(h, payload);
       ++psn;
     }
-    b.e.qp->transmit(b.sink, b.e.now, 1000, true);
+    b.e.qp->transmit(b.e.now, 1000, true);
     b.drain(*b.e.recv_cq);
   }
 }
@@ -149,7 +150,7 @@ void responder_write(benchmark::State& state) {
       b.feed(h, payload);
       ++psn;
     }
-    b.e.qp->transmit(b.sink, b.e.now, 1000, true);
+    b.e.qp->transmit(b.e.now, 1000, true);
   }
 }
 BENCHMARK(responder_write)->Arg(64)->Arg(4096);
@@ -164,7 +165,7 @@ void responder_read_response(benchmark::State& state) {
     h.rkey = b.memory.key();
     h.dma_length = kPackets * 4096;
     b.feed(h);
-    b.e.qp->transmit(b.sink, b.e.now, 1000, true);
+    b.e.qp->transmit(b.e.now, 1000, true);
     psn = psn + kPackets;
   }
 }

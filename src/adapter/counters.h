@@ -7,9 +7,9 @@
 
 #include <infiniband/verbs.h>
 
-#include "adapter/ethernet_link.h"
 #include "adapter/object_table.h"
 #include "adapter/open_device.h"
+#include "engine/ethernet_link.h"
 
 namespace verbena::adapter {
 
@@ -26,7 +26,7 @@ struct Counters : ibv_counters {
 
   ListHook owned;
   provider::LiveObject live;
-  FlowTotals totals;
+  engine::FlowTotals totals;
   std::mutex attaching;
   std::vector<Point> points;
   std::atomic<uint32_t> users{0};  // flows

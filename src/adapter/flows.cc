@@ -20,7 +20,7 @@ Result<ibv_flow*> Flows::create(ibv_qp* abi_qp, const ibv_flow_attr& attr) {
   flow->context = device_.context();
   flow->handle = device_.next_handle();
   flow->qp = &qp;
-  FlowTarget& target = flow->target;
+  engine::FlowTarget& target = flow->target;
   static_cast<ethernet::SteeringRule&>(target) = request->rule;
   target.receiver = request->drops ? nullptr : static_cast<transport::RawQueuePair*>(qp.transport);
   target.tag = request->tag;

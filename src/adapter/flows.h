@@ -4,9 +4,9 @@
 #include <infiniband/verbs.h>
 
 #include "adapter/counters.h"
-#include "adapter/ethernet_link.h"
 #include "adapter/object_table.h"
 #include "adapter/open_device.h"
+#include "engine/ethernet_link.h"
 
 namespace verbena::adapter {
 
@@ -18,7 +18,7 @@ struct Flow : ibv_flow {
 
   ListHook owned;
   provider::LiveObject live;
-  FlowTarget target;
+  engine::FlowTarget target;
   Qp* qp = nullptr;
   Counters* counters = nullptr;
 };

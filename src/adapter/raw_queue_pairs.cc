@@ -111,7 +111,7 @@ Result<ibv_qp*> QueuePairs::create_raw(ibv_qp_init_attr_ex& attr) {
   const bool scales = (attr.comp_mask & kScaling) != 0;
   const auto now = device_.link();
   if (now == nullptr) return fail(ENODEV);
-  auto ethernet = EthernetLink::acquire(device_.home(), now->interface_index);
+  auto ethernet = engine::EthernetLink::acquire(device_.home(), now->interface_index);
   if (!ethernet) return tl::unexpected(ethernet.error());
   transport::ReceiveScaling scaling;
   if (scales) {

@@ -4,7 +4,7 @@
 #include <atomic>
 #include <memory>
 
-#include "adapter/ethernet_link.h"
+#include "engine/ethernet_link.h"
 
 namespace verbena::adapter {
 
@@ -13,10 +13,11 @@ struct RwqIndTable;
 
 // What a raw QP has besides.
 struct RawSide {
-  explicit RawSide(std::shared_ptr<EthernetLink> ethernet) : link(std::move(ethernet)), sender(*link) {}
+  explicit RawSide(std::shared_ptr<engine::EthernetLink> ethernet)
+      : link(std::move(ethernet)), sender(*link) {}
 
-  const std::shared_ptr<EthernetLink> link;
-  EthernetLink::Sender sender;
+  const std::shared_ptr<engine::EthernetLink> link;
+  engine::EthernetLink::Sender sender;
   RwqIndTable* table = nullptr;    // it spreads what it receives over this one's queues
   std::atomic<uint32_t> flows{0};  // rules that name it
 

@@ -125,26 +125,20 @@ struct Make {
     remote<IBV_WR_RDMA_READ>(abi, rkey, address);
   }
 
-  template <uint8_t kOpcode>
-  static SendWqe* word(ibv_qp_ex* abi, uint32_t rkey, uint64_t address) {
-    if (address % sizeof(uint64_t) != 0) fail(of(abi), EINVAL);
-    return remote<kOpcode>(abi, rkey, address);
-  }
-
   static void compare_swap(ibv_qp_ex* abi, uint32_t rkey, uint64_t address, uint64_t compare, uint64_t swap) {
-    SendWqe* wqe = word<IBV_WR_ATOMIC_CMP_AND_SWP>(abi, rkey, address);
+    SendWqe* wqe = remote<IBV_WR_ATOMIC_CMP_AND_SWP>(abi, rkey, address);
     if (wqe == nullptr) return;
     wqe->compare_add = compare;
     wqe->swap = swap;
   }
 
   static void fetch_add(ibv_qp_ex* abi, uint32_t rkey, uint64_t address, uint64_t add) {
-    if (SendWqe* wqe = word<IBV_WR_ATOMIC_FETCH_AND_ADD>(abi, rkey, address)) wqe->compare_add = add;
+    if (SendWqe* wqe = remote<IBV_WR_ATOMIC_FETCH_AND_ADD>(abi, rkey, address)) wqe->compare_add = add;
   }
 
   // The eight bytes come with the call, and so go inline.
   static void atomic_write(ibv_qp_ex* abi, uint32_t rkey, uint64_t address, const void* value) {
-    SendWqe* wqe = word<IBV_WR_ATOMIC_WRITE>(abi, rkey, address);
+    SendWqe* wqe = remote<IBV_WR_ATOMIC_WRITE>(abi, rkey, address);
     if (wqe == nullptr) return;
     wqe->flags |= IBV_SEND_INLINE;
     wqe->length = sizeof(uint64_t);

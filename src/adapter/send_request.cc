@@ -27,7 +27,6 @@ int take_remote(SendWqe& wqe, const ibv_send_wr& wr) {
 }
 
 int take_atomic(SendWqe& wqe, const ibv_send_wr& wr) {
-  if (wr.wr.atomic.remote_addr % sizeof(uint64_t) != 0) return EINVAL;
   wqe.remote_address = wr.wr.atomic.remote_addr;
   wqe.rkey = wr.wr.atomic.rkey;
   wqe.compare_add = wr.wr.atomic.compare_add;
@@ -90,7 +89,7 @@ int check_data(Data data, uint64_t length, const ibv_send_wr& wr, uint32_t max_i
     case Data::kNone:
       return wr.num_sge == 0 ? 0 : EINVAL;
     case Data::kWord:
-      return length == sizeof(uint64_t) && wr.wr.rdma.remote_addr % sizeof(uint64_t) == 0 ? 0 : EINVAL;
+      return length == sizeof(uint64_t) ? 0 : EINVAL;
     case Data::kOriginal:
       return length >= sizeof(uint64_t) && length <= kMaxMessageBytes ? 0 : EINVAL;
     default:

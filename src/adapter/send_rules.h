@@ -41,7 +41,7 @@ constexpr uint8_t service_bit(ibv_qp_type type) {
 enum class Operand : uint8_t {
   kNone,
   kRemote,      // a remote address and key
-  kAtomic,      // the same, aligned to eight bytes, and operands
+  kAtomic,      // the same and operands; whether the address is aligned is the responder's to say
   kInvalidate,  // the key to be made invalid here
   kWindow,      // a memory window and what to bind it to
   kFlush,       // a range and how to flush it

@@ -17,6 +17,14 @@ using LocalId = uint32_t;
 struct Arrival {
   roce::Path path;
   uint16_t pkey = 0xffff;
+  // Whether the owner can keep the datagram and bring it again, should it be for what may come in a moment.
+  bool may_wait = false;
+};
+
+// What becomes of a datagram when on_mad() is through with it.
+enum class Disposal : uint8_t {
+  kDone,
+  kKeep,  // the handler wants it brought again: nothing has been done
 };
 
 // What an answer to `arrival` travels by.
@@ -34,6 +42,7 @@ struct Admission {
     kAdmit,
     kRefuse,  // REJ or SIDR_REP, with the reason
     kIgnore,  // no answer, so that the peer tries again: a full backlog
+    kWait,    // no answer yet: the owner brings the datagram again. REQUIRES: Arrival::may_wait
   };
   Verdict verdict = kRefuse;
   RejReason reason = RejReason::kInvalidServiceId;
@@ -44,6 +53,7 @@ struct Admission {
   static Admission refuse(RejReason reason) { return {kRefuse, reason, SidrStatus::kRejected, 0}; }
   static Admission refuse(SidrStatus status) { return {kRefuse, RejReason::kConsumer, status, 0}; }
   static Admission ignore() { return {kIgnore, {}, {}, 0}; }
+  static Admission wait() { return {kWait, {}, {}, 0}; }
 };
 
 // Whoever owns the connections: hears of what peers and timers do to them. `context` is the word that the
@@ -64,11 +74,14 @@ class Handler {
   virtual Admission admit(const Req& req, const Arrival& arrival) = 0;
   virtual Admission admit(const SidrReq& req, const Arrival& arrival) = 0;
   // Whether a connection that the manager does not know may be a former one's, with the local QP `qpn` (0:
-  // the datagram does not say), and still be restored. Then its peer is not told that there is none, and asks
-  // again. May not call the manager either.
-  virtual bool may_be_restored(uint32_t qpn);
+  // the datagram does not say), and still be restored. Then its peer is not told that there is none: it asks
+  // again, or (kWait, for an arrival that may wait) the owner brings the datagram again. May not call the
+  // manager either.
+  enum class Return : uint8_t { kNever, kPossible, kWait };
+  virtual Return may_return(uint32_t qpn, const Arrival& arrival);
 
-  // Passive: a new connection, numbered by the manager, that wants reply() or reject(). Peer to peer: `id` is
+  // Passive: a new connection, numbered by the manager, that wants reply() or reject(); at once after it was
+  // admitted. Peer to peer: `id` is
   // one that this side connects itself and which has become the passive one.
   virtual void on_request(LocalId id, uint64_t context, const Req& req, const Arrival& arrival) = 0;
   // Active: wants ready() or reject().

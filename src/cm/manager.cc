@@ -10,8 +10,8 @@ DropReason reason_of(DecodeError error) {
 
 }  // namespace
 
-bool Handler::may_be_restored(uint32_t) {
-  return false;
+Handler::Return Handler::may_return(uint32_t, const Arrival&) {
+  return Return::kNever;
 }
 void Handler::on_alternate_path(LocalId, uint64_t, const Lap&) {}
 void Handler::on_alternate_path_answer(LocalId, uint64_t, const Apr&) {}
@@ -37,15 +37,17 @@ const Manager::Receiver Manager::kReceivers[kMessageTypes] = {
     &Manager::receive<Rtu>,     &Manager::receive<Dreq>, &Manager::receive<Drep>, &Manager::receive<SidrReq>,
     &Manager::receive<SidrRep>, &Manager::receive<Lap>,  &Manager::receive<Apr>};
 
-void Manager::on_mad(ConstBytes mad, const Arrival& arrival, TimePoint now) {
+Disposal Manager::on_mad(ConstBytes mad, const Arrival& arrival, TimePoint now) {
   const auto header = decode_header(mad);
   if (!header) {
     drop(reason_of(header.error()));
-    return;
+    return Disposal::kDone;
   }
   const auto type = static_cast<size_t>(header->type);
   ++counters_.received[type];
-  (this->*kReceivers[type])(mad, Receipt{header->transaction, arrival, now});
+  Disposal disposal = Disposal::kDone;
+  (this->*kReceivers[type])(mad, Receipt{header->transaction, arrival, now, disposal});
+  return disposal;
 }
 
 template <class Message>
@@ -56,6 +58,13 @@ void Manager::receive(ConstBytes mad, const Receipt& receipt) {
     return;
   }
   handle(*message, receipt);
+}
+
+// Whether a connection that is not here may yet be restored, so that nobody is told that there is none.
+bool Manager::may_return(uint32_t qpn, const Receipt& receipt) {
+  const Handler::Return verdict = handler_.may_return(qpn, receipt.arrival);
+  if (verdict == Handler::Return::kWait) receipt.disposal = Disposal::kKeep;
+  return verdict != Handler::Return::kNever;
 }
 
 bool Manager::drop(DropReason reason) {

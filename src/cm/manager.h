@@ -53,15 +53,15 @@ class Manager {
   Manager& operator=(const Manager&) = delete;
 
   // A datagram that came to QP1, from the MAD's first byte to its last.
-  void on_mad(ConstBytes mad, const Arrival& arrival, TimePoint now);
+  Disposal on_mad(ConstBytes mad, const Arrival& arrival, TimePoint now);
   // When on_timer() is next wanted; kNever: not before something else happens.
   TimePoint deadline() const { return timers_.next(); }
   void on_timer(TimePoint now);
 
   // Active: sends the REQ. on_reply(), on_rejected() or on_unreachable() follows.
-  Result<LocalId> connect(const ConnectParameters& parameters, uint64_t context, TimePoint now);
+  Result<LocalId> connect(const ConnectRequest& request, uint64_t context, TimePoint now);
   // Passive, after on_request(): the REP. on_ready(), on_rejected() or on_unreachable() follows.
-  Result<void> reply(LocalId id, const ReplyParameters& parameters, TimePoint now);
+  Result<void> reply(LocalId id, const ConnectReply& reply, TimePoint now);
   // Active, after on_reply(): the RTU; the connection is established.
   Result<void> ready(LocalId id, ConstBytes private_data, TimePoint now);
   // Passive: the connection is established as its QP has received something, so the RTU must be late or lost
@@ -88,13 +88,13 @@ class Manager {
   Result<void> forget(LocalId id);
 
   // Takes up a connection that was established with a former manager, under the same ID. EEXIST if that is
-  // taken.
-  Result<void> restore(const RestoreParameters& parameters, uint64_t context, TimePoint now);
+  // taken. Its state is not looked at.
+  Result<void> restore(const ConnectionInfo& agreed, uint64_t context, TimePoint now);
 
   // Service ID resolution: on_sidr_reply() or on_unreachable() follows.
-  Result<LocalId> sidr_request(const SidrRequestParameters& parameters, uint64_t context, TimePoint now);
+  Result<LocalId> sidr_request(const SidrRequest& request, uint64_t context, TimePoint now);
   // After on_sidr_request(). The owner need not keep the ID for the sake of a repeated SIDR_REQ.
-  Result<void> sidr_reply(LocalId id, const SidrReplyParameters& parameters, TimePoint now);
+  Result<void> sidr_reply(LocalId id, const SidrReply& reply, TimePoint now);
 
   // The LAP: on_alternate_path_answer(), on_rejected() or on_unreachable(kLap) follows. Active side only.
   Result<void> load_alternate_path(LocalId id, const PathFields& path, ConstBytes private_data,
@@ -118,13 +118,13 @@ class Manager {
     uint64_t transaction;
     const Arrival& arrival;
     TimePoint now;
+    Disposal& disposal;
   };
   using Receiver = void (Manager::*)(ConstBytes mad, const Receipt& receipt);
   static const Receiver kReceivers[kMessageTypes];
   template <class Message>
   void receive(ConstBytes mad, const Receipt& receipt);
 
-  // What each message does. An event, if any, is the last thing.
   // What becomes of a REQ or SIDR_REQ that nobody has answered before. What is to be ignored is counted.
   template <class Request>
   Admission admit(const Request& request, const Receipt& receipt) {
@@ -134,8 +134,11 @@ class Manager {
     }
     const Admission admission = handler_.admit(request, receipt.arrival);
     if (admission.verdict == Admission::kIgnore) drop(DropReason::kNotAdmitted);
+    if (admission.verdict == Admission::kWait) receipt.disposal = Disposal::kKeep;
     return admission;
   }
+
+  // What each message does. An event, if any, is the last thing.
   void handle(const Req& req, const Receipt& receipt);
   void handle(const Mra& mra, const Receipt& receipt);
   void handle(const Rej& rej, const Receipt& receipt);
@@ -158,6 +161,7 @@ class Manager {
   void repeat_answer(const Rep& rep, Connection& connection, const Receipt& receipt);
   void take(const Dreq& dreq, Connection& connection, const Receipt& receipt);
   Connection* rejected_by(const Rej& rej, const Arrival& arrival);
+  bool may_return(uint32_t qpn, const Receipt& receipt);
   Connection* of_peer(LocalId id, uint32_t remote_id, const Arrival& arrival);
 
   // Timers.
@@ -181,7 +185,7 @@ class Manager {
   void send_timeout_rej(Connection& connection);
   void send_dreq(Connection& connection, ConstBytes private_data, TimePoint now);
   void send_drep(Connection& connection, ConstBytes private_data, TimePoint now);
-  void send_sidr_rep(Connection& connection, const SidrReplyParameters& parameters, TimePoint now);
+  void send_sidr_rep(Connection& connection, const SidrReply& reply, TimePoint now);
   void reject_in_state(Connection& connection, const RejectParameters& why, TimePoint now);
   uint64_t new_transaction(const Connection& connection) const;
   bool drop(DropReason reason);

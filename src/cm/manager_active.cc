@@ -6,88 +6,75 @@ namespace verbena::cm {
 namespace {
 
 // LIDs say nothing over RoCE; as in the kernel they are permissive once a router may be on the way.
-PathFields path_fields(const ConnectParameters& parameters) {
-  const bool is_local = parameters.path.hop_limit <= 1;
+PathFields path_fields(const ConnectRequest& request) {
+  const bool is_local = request.path.hop_limit <= 1;
   PathFields fields;
   fields.local_lid = fields.remote_lid = is_local ? 0 : kPermissiveLid;
-  fields.local_gid = parameters.path.source;
-  fields.remote_gid = parameters.path.destination;
-  fields.flow_label = parameters.path.flow_label & 0xfffff;
-  fields.packet_rate = parameters.packet_rate;
-  fields.traffic_class = parameters.path.traffic_class;
-  fields.hop_limit = parameters.path.hop_limit;
+  fields.local_gid = request.path.source;
+  fields.remote_gid = request.path.destination;
+  fields.flow_label = request.path.flow_label & 0xfffff;
+  fields.packet_rate = request.packet_rate;
+  fields.traffic_class = request.path.traffic_class;
+  fields.hop_limit = request.path.hop_limit;
   fields.subnet_local = is_local;
-  fields.local_ack_timeout = ack_timeout(parameters.ack_delay, parameters.packet_life_time);
+  fields.local_ack_timeout = ack_timeout(request.ack_delay, request.packet_life_time);
   return fields;
 }
 
-Req make_req(const ConnectParameters& parameters, LocalId local_id) {
+Req make_req(const ConnectRequest& request) {
   Req req;
-  req.local_id = local_id;
-  req.ece = parameters.ece;
-  req.service_id = parameters.service_id;
-  req.local_ca_guid = parameters.local_ca_guid;
-  req.local_qkey = parameters.qkey;
-  req.local_qpn = parameters.qpn;
-  req.initiator_depth = parameters.initiator_depth;
-  req.remote_response_timeout = parameters.remote_response_timeout;
-  req.flow_control = parameters.flow_control;
-  req.starting_psn = parameters.starting_psn;
-  req.local_response_timeout = parameters.local_response_timeout;
-  req.pkey = parameters.pkey;
-  req.path_mtu = parameters.path_mtu;
-  req.max_cm_retries = parameters.max_cm_retries;
-  if (parameters.qp_type == QpType::kXrcInitiator) {  // receives nothing: what a responder needs stays zero
+  req.service_id = request.service_id;
+  req.local_ca_guid = request.local_ca_guid;
+  req.remote_response_timeout = request.remote_response_timeout;
+  req.starting_psn = request.starting_psn;
+  req.local_response_timeout = request.local_response_timeout;
+  req.pkey = request.pkey;
+  req.path_mtu = request.path_mtu;
+  req.max_cm_retries = request.max_cm_retries;
+  if (request.qp_type == QpType::kXrcInitiator) {
     req.transport = Transport::kExtended;
     req.extended_transport = kExtendedXrc;
   } else {
-    req.transport = parameters.qp_type == QpType::kUc ? Transport::kUc : Transport::kRc;
-    req.responder_resources = parameters.responder_resources;
-    req.retry_count = parameters.retry_count;
-    req.rnr_retry_count = parameters.rnr_retry_count;
-    req.srq = parameters.srq;
+    req.transport = request.qp_type == QpType::kUc ? Transport::kUc : Transport::kRc;
   }
-  req.primary = path_fields(parameters);
+  req.primary = path_fields(request);
   return req;
 }
 
-uint32_t qpn_of(const Rep& rep, QpType qp_type) {
-  return qp_type == QpType::kXrcInitiator ? rep.local_eecn : rep.local_qpn;
-}
-
-void remember(const ConnectParameters& parameters, Connection& connection) {
+void remember(const ConnectRequest& request, Connection& connection) {
+  const ConnectionParameters& parameters = request.parameters;
   ConnectionInfo& info = connection.info;
   info.is_active = true;
-  info.qp_type = parameters.qp_type;
+  info.qp_type = request.qp_type;
   info.local_qpn = parameters.qpn & 0xffffff;
-  info.receive_psn = parameters.starting_psn & 0xffffff;
-  info.pkey = parameters.pkey;
-  info.path_mtu = parameters.path_mtu;
-  info.ack_timeout = static_cast<uint8_t>(std::min(parameters.packet_life_time + 1, 31));
-  info.retry_count = parameters.retry_count;
-  info.rnr_retry_count = parameters.rnr_retry_count;
+  info.receive_psn = request.starting_psn & 0xffffff;
+  info.pkey = request.pkey;
+  info.path_mtu = request.path_mtu;
+  info.ack_timeout = static_cast<uint8_t>(std::min(request.packet_life_time + 1, 31));
+  info.retry_count = std::min<uint8_t>(parameters.retry_count, 7);
+  info.rnr_retry_count = std::min<uint8_t>(parameters.rnr_retry_count, 7);
   info.responder_resources = parameters.responder_resources;
   info.initiator_depth = parameters.initiator_depth;
-  info.peer_response_timeout = parameters.remote_response_timeout;
-  info.max_cm_retries = parameters.max_cm_retries & 15;
-  connection.service_id = parameters.service_id;
-  connection.local_ca_guid = parameters.local_ca_guid;
-  connection.is_peer_to_peer = parameters.peer_to_peer;
-  connection.timeout = 2 * time_of(parameters.packet_life_time) + time_of(parameters.remote_response_timeout);
+  info.peer_response_timeout = request.remote_response_timeout;
+  info.max_cm_retries = request.max_cm_retries & 15;
+  connection.service_id = request.service_id;
+  connection.local_ca_guid = request.local_ca_guid;
+  connection.is_peer_to_peer = request.peer_to_peer;
+  connection.timeout = 2 * time_of(request.packet_life_time) + time_of(request.remote_response_timeout);
 }
 
 }  // namespace
 
-Result<LocalId> Manager::connect(const ConnectParameters& parameters, uint64_t context, TimePoint now) {
-  if (parameters.qp_type == QpType::kXrcTarget) return fail(EINVAL);
-  Req req = make_req(parameters, 0);
-  if (!put(parameters.private_data, req.private_data)) return fail(EINVAL);
-  Connection& connection = create(context, parameters.path);
+Result<LocalId> Manager::connect(const ConnectRequest& request, uint64_t context, TimePoint now) {
+  if (request.qp_type == QpType::kXrcTarget) return fail(EINVAL);
+  Req req = make_req(request);
+  if (!say(request.parameters, req)) return fail(EINVAL);
+  Connection& connection = create(context, request.path);
   req.local_id = connection.info.local_id;
-  remember(parameters, connection);
+  remember(request, connection);
   connection.transaction = new_transaction(connection);
   enter(connection, State::kReqSent);
-  if (parameters.peer_to_peer) peer_to_peer_.push_back(&connection);
+  if (request.peer_to_peer) peer_to_peer_.push_back(&connection);
   send_until_answered(connection, req, now);
   return connection.info.local_id;
 }
@@ -113,7 +100,8 @@ void Manager::handle(const Rep& rep, const Receipt& receipt) {
 }
 
 void Manager::accept(const Rep& rep, Connection& connection, const Receipt& receipt) {
-  const uint32_t remote_qpn = qpn_of(rep, connection.info.qp_type);
+  const ConnectionParameters answer = heard_in(rep, connection.info.qp_type == QpType::kXrcInitiator);
+  const uint32_t remote_qpn = answer.qpn;
   const roce::Address& peer = connection.info.path.destination;
   if (by_remote_id_.find({peer, rep.local_id}) != nullptr) {  // of another connection
     drop(DropReason::kUnexpected);
@@ -129,9 +117,9 @@ void Manager::accept(const Rep& rep, Connection& connection, const Receipt& rece
   info.remote_id = rep.local_id;
   info.remote_qpn = remote_qpn;
   info.send_psn = rep.starting_psn;
-  info.initiator_depth = rep.responder_resources;
-  info.responder_resources = rep.initiator_depth;
-  info.rnr_retry_count = rep.rnr_retry_count;
+  info.initiator_depth = answer.initiator_depth;
+  info.responder_resources = answer.responder_resources;
+  info.rnr_retry_count = answer.rnr_retry_count;
   info.ack_timeout = ack_timeout(rep.target_ack_delay, static_cast<uint8_t>(info.ack_timeout - 1));
   insert_remote_id(connection);
   insert_remote_qpn(connection);
@@ -181,34 +169,17 @@ Result<void> Manager::ready(LocalId id, ConstBytes private_data, TimePoint) {
   return {};
 }
 
-Result<void> Manager::restore(const RestoreParameters& parameters, uint64_t context, TimePoint) {
-  if (parameters.local_id == 0 || parameters.remote_id == 0) return fail(EINVAL);
-  if (find(parameters.local_id) != nullptr) return fail(EEXIST);
+Result<void> Manager::restore(const ConnectionInfo& agreed, uint64_t context, TimePoint) {
+  if (agreed.local_id == 0 || agreed.remote_id == 0) return fail(EINVAL);
+  if (find(agreed.local_id) != nullptr) return fail(EEXIST);
   auto* const connection = new Connection;
   ConnectionInfo& info = connection->info;
+  info = agreed;
+  info.state = State::kIdle;
   info.context = context;
-  info.local_id = parameters.local_id;
-  info.remote_id = parameters.remote_id;
-  info.path = parameters.path;
-  info.is_active = parameters.is_active;
-  info.qp_type = parameters.qp_type;
-  info.local_qpn = parameters.local_qpn;
-  info.remote_qpn = parameters.remote_qpn;
-  info.send_psn = parameters.send_psn;
-  info.receive_psn = parameters.receive_psn;
-  info.path_mtu = parameters.path_mtu;
-  info.ack_timeout = parameters.ack_timeout & 31;
-  info.peer_response_timeout = parameters.peer_response_timeout;
-  info.max_cm_retries = parameters.max_cm_retries;
-  info.retry_count = parameters.retry_count;
-  info.rnr_retry_count = parameters.rnr_retry_count;
-  info.responder_resources = parameters.responder_resources;
-  info.initiator_depth = parameters.initiator_depth;
-  connection->local_ca_guid = parameters.local_ca_guid;
+  info.ack_timeout &= 31;
   connection->transaction = new_transaction(*connection);
-  connection->timeout =
-      time_of(std::min(parameters.peer_response_timeout, config_.longest_response_timeout)) +
-      time_of(info.ack_timeout);
+  connection->timeout = at_most(info.peer_response_timeout) + time_of(info.ack_timeout);
   by_local_id_.insert(*connection);
   enter(*connection, State::kEstablished);
   insert_remote_id(*connection);

@@ -52,7 +52,7 @@ void Manager::handle(const Dreq& dreq, const Receipt& receipt) {
     // Never heard of: the peer shall not wait for an answer, as the kernel has it. But whoever guesses at the
     // IDs of others gets none.
     const bool is_unknown = find(dreq.remote_id) == nullptr;
-    if (is_unknown && !handler_.may_be_restored(dreq.remote_qpn)) answer_drep(dreq, receipt);
+    if (is_unknown && !may_return(dreq.remote_qpn, receipt)) answer_drep(dreq, receipt);
   } else if (connection->info.state == State::kIdle) {
     answer_drep(dreq, receipt);
   } else if (connection->info.local_qpn != dreq.remote_qpn) {
@@ -140,7 +140,7 @@ Result<void> Manager::destroy(LocalId id, TimePoint now) {
       enter(*connection, State::kIdle);
       break;
     case State::kSidrReqReceived: {
-      SidrReplyParameters refused;
+      SidrReply refused;
       refused.status = SidrStatus::kRejected;
       send_sidr_rep(*connection, refused, now);
       break;

@@ -30,10 +30,11 @@ void remember(const Req& req, const Arrival& arrival, Connection& connection) {
   info.pkey = req.pkey;
   info.path_mtu = req.path_mtu;
   info.ack_timeout = req.primary.local_ack_timeout;
-  info.retry_count = req.retry_count;
-  info.rnr_retry_count = req.rnr_retry_count;
-  info.initiator_depth = req.responder_resources;
-  info.responder_resources = req.initiator_depth;
+  const ConnectionParameters asked = heard_in(req);
+  info.retry_count = asked.retry_count;
+  info.rnr_retry_count = asked.rnr_retry_count;
+  info.initiator_depth = asked.initiator_depth;
+  info.responder_resources = asked.responder_resources;
   info.peer_response_timeout = req.local_response_timeout;
   info.max_cm_retries = req.max_cm_retries;
   connection.service_id = req.service_id;
@@ -65,10 +66,9 @@ void Manager::handle(const Req& req, const Receipt& receipt) {
     return;
   }
   const Admission admission = admit(req, receipt);
-  if (admission.verdict == Admission::kIgnore) return;
   if (admission.verdict == Admission::kRefuse) {
     answer_rej(0, req.local_id, Answered::kReq, because(admission.reason), receipt);
-  } else {
+  } else if (admission.verdict == Admission::kAdmit) {
     become_passive(create(admission.context, receipt.arrival.path), req, receipt);
   }
 }
@@ -141,36 +141,24 @@ bool Manager::is_stale(uint32_t remote_qpn, const Receipt& receipt) {
   return true;
 }
 
-Result<void> Manager::reply(LocalId id, const ReplyParameters& parameters, TimePoint now) {
+Result<void> Manager::reply(LocalId id, const ConnectReply& reply, TimePoint now) {
   const auto found = find_in(id, {State::kReqReceived, State::kMraReqSent});
   if (!found) return tl::unexpected(found.error());
   Connection& connection = **found;
+  ConnectionInfo& info = connection.info;
   Rep rep;
-  if (!put(parameters.private_data, rep.private_data)) return fail(EINVAL);
-  rep.local_id = connection.info.local_id;
-  rep.remote_id = connection.info.remote_id;
-  rep.local_qkey = parameters.qkey;
-  rep.ece = parameters.ece;
-  rep.starting_psn = parameters.starting_psn;
-  rep.responder_resources = parameters.responder_resources;
-  rep.target_ack_delay = parameters.ack_delay;
-  rep.failover_accepted = parameters.failover_accepted;
-  rep.rnr_retry_count = parameters.rnr_retry_count;
-  rep.local_ca_guid = parameters.local_ca_guid;
-  if (connection.info.qp_type == QpType::kXrcTarget) {  // sends nothing of its own, receives by SRQs
-    rep.local_eecn = parameters.qpn;
-    rep.srq = true;
-  } else {
-    rep.local_qpn = parameters.qpn;
-    rep.initiator_depth = parameters.initiator_depth;
-    rep.flow_control = parameters.flow_control;
-    rep.srq = parameters.srq;
-  }
-  connection.info.local_qpn = parameters.qpn & 0xffffff;
-  connection.info.receive_psn = parameters.starting_psn & 0xffffff;
-  connection.info.initiator_depth = parameters.initiator_depth;
-  connection.info.responder_resources = parameters.responder_resources;
-  connection.local_ca_guid = parameters.local_ca_guid;
+  if (!say(reply.parameters, info.qp_type == QpType::kXrcTarget, rep)) return fail(EINVAL);
+  rep.local_id = info.local_id;
+  rep.remote_id = info.remote_id;
+  rep.starting_psn = reply.starting_psn;
+  rep.target_ack_delay = reply.ack_delay;
+  rep.failover_accepted = reply.failover_accepted;
+  rep.local_ca_guid = reply.local_ca_guid;
+  info.local_qpn = reply.parameters.qpn & 0xffffff;
+  info.receive_psn = reply.starting_psn & 0xffffff;
+  info.initiator_depth = reply.parameters.initiator_depth;
+  info.responder_resources = reply.parameters.responder_resources;
+  connection.local_ca_guid = reply.local_ca_guid;
   enter(connection, State::kRepSent);
   send_until_answered(connection, rep, now);
   return {};
@@ -180,7 +168,7 @@ void Manager::handle(const Rtu& rtu, const Receipt& receipt) {
   Connection* const connection = of_peer(rtu.remote_id, rtu.local_id, receipt.arrival);
   if (connection == nullptr) {
     // The peer believes in a connection that is not there.
-    if (find(rtu.remote_id) == nullptr && !handler_.may_be_restored(0)) {
+    if (find(rtu.remote_id) == nullptr && !may_return(0, receipt)) {
       answer_rej(rtu.remote_id, rtu.local_id, Answered::kOther, because(RejReason::kInvalidCommunicationId),
                  receipt);
     }

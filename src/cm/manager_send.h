@@ -2,21 +2,13 @@
 #pragma once
 
 #include <algorithm>
-#include <cstring>
 
 #include "cm/manager.h"
+#include "cm/private_data.h"
 
 namespace verbena::cm {
 
 // The sending half of Manager, for the files that carry it out.
-
-// Puts private data in its place. False if there is more than room.
-template <size_t N>
-bool put(ConstBytes from, PrivateData<N>& to) {
-  if (from.size() > N) return false;
-  if (!from.empty()) std::memcpy(to.data(), from.data(), from.size());
-  return true;
-}
 
 inline RejectParameters because(RejReason reason) {
   RejectParameters why;

@@ -4,20 +4,19 @@
 
 namespace verbena::cm {
 
-Result<LocalId> Manager::sidr_request(const SidrRequestParameters& parameters, uint64_t context,
-                                      TimePoint now) {
+Result<LocalId> Manager::sidr_request(const SidrRequest& request, uint64_t context, TimePoint now) {
   SidrReq req;
-  if (!put(parameters.private_data, req.private_data)) return fail(EINVAL);
-  Connection& connection = create(context, parameters.path);
+  if (!say(request.parameters, req)) return fail(EINVAL);
+  Connection& connection = create(context, request.path);
   connection.info.is_active = true;
-  connection.info.pkey = parameters.pkey;
-  connection.info.max_cm_retries = parameters.max_cm_retries;
-  connection.service_id = parameters.service_id;
-  connection.timeout = 2 * time_of(parameters.packet_life_time) + time_of(parameters.remote_response_timeout);
+  connection.info.pkey = request.pkey;
+  connection.info.max_cm_retries = request.max_cm_retries;
+  connection.service_id = request.service_id;
+  connection.timeout = 2 * time_of(request.packet_life_time) + time_of(request.remote_response_timeout);
   connection.transaction = new_transaction(connection);
   req.request_id = connection.info.local_id;
-  req.pkey = parameters.pkey;
-  req.service_id = parameters.service_id;
+  req.pkey = request.pkey;
+  req.service_id = request.service_id;
   enter(connection, State::kSidrReqSent);
   send_until_answered(connection, req, now);
   return connection.info.local_id;
@@ -31,15 +30,14 @@ void Manager::handle(const SidrReq& req, const Receipt& receipt) {
     return;
   }
   const Admission admission = admit(req, receipt);
-  if (admission.verdict == Admission::kIgnore) return;
   if (admission.verdict == Admission::kRefuse) {
     SidrRep rep;
     rep.request_id = req.request_id;
     rep.status = admission.sidr_status;
     rep.service_id = req.service_id;
     answer(rep, receipt);
-    return;
   }
+  if (admission.verdict != Admission::kAdmit) return;
   Connection& connection = create(admission.context, answer_path(receipt.arrival.path));
   connection.info.remote_id = req.request_id;
   connection.info.pkey = req.pkey;
@@ -51,28 +49,25 @@ void Manager::handle(const SidrReq& req, const Receipt& receipt) {
   handler_.on_sidr_request(connection.info.local_id, connection.info.context, req, receipt.arrival);
 }
 
-Result<void> Manager::sidr_reply(LocalId id, const SidrReplyParameters& parameters, TimePoint now) {
+Result<void> Manager::sidr_reply(LocalId id, const SidrReply& reply, TimePoint now) {
   const auto connection = find_in(id, {State::kSidrReqReceived});
   if (!connection) return tl::unexpected(connection.error());
-  if (parameters.info.size() > SidrRep{}.info.size() ||
-      parameters.private_data.size() > SidrRep{}.private_data.size()) {
+  if (reply.info.size() > SidrRep{}.info.size() ||
+      reply.parameters.data().size() > SidrRep{}.private_data.size()) {
     return fail(EINVAL);
   }
-  send_sidr_rep(**connection, parameters, now);
+  send_sidr_rep(**connection, reply, now);
   return {};
 }
 
-void Manager::send_sidr_rep(Connection& connection, const SidrReplyParameters& parameters, TimePoint now) {
+void Manager::send_sidr_rep(Connection& connection, const SidrReply& reply, TimePoint now) {
   SidrRep rep;
+  say(reply.parameters, rep);
   rep.request_id = connection.info.remote_id;
-  rep.status = parameters.status;
-  rep.info_length = static_cast<uint8_t>(parameters.info.size());
-  rep.ece = parameters.ece;
-  rep.qpn = parameters.qpn;
+  rep.status = reply.status;
+  rep.info_length = static_cast<uint8_t>(reply.info.size());
   rep.service_id = connection.service_id;
-  rep.qkey = parameters.qkey;
-  put(parameters.info, rep.info);
-  put(parameters.private_data, rep.private_data);
+  put(reply.info, rep.info);
   send_and_keep(connection, rep);
   linger(connection, now);
 }

@@ -7,6 +7,7 @@
 #include "base/bytes.h"
 #include "cm/events.h"
 #include "cm/messages.h"
+#include "cm/spoken_parameters.h"
 #include "roce/path.h"
 
 namespace verbena::cm {
@@ -21,47 +22,32 @@ enum class QpType : uint8_t {
   kXrcTarget,     // of the passive side; the manager knows by the REQ
 };
 
-struct ConnectParameters {
+// A connection that we ask for.
+struct ConnectRequest {
   roce::Path path;
   uint64_t service_id = 0;
   uint64_t local_ca_guid = 0;  // of the device
   QpType qp_type = QpType::kRc;
-  uint32_t qpn = 0;
   uint32_t starting_psn = 0;  // that our responder expects first
-  uint32_t qkey = 0;
-  uint8_t path_mtu = 3;  // enum ibv_mtu
+  uint8_t path_mtu = 3;       // enum ibv_mtu
   uint8_t packet_life_time = 18;
   uint8_t packet_rate = 0;
   uint8_t ack_delay = 15;  // of our device
   uint16_t pkey = 0xffff;
-  uint8_t responder_resources = 0;
-  uint8_t initiator_depth = 0;
-  bool flow_control = false;
-  uint8_t retry_count = 0;
-  uint8_t rnr_retry_count = 0;
-  bool srq = false;
   uint8_t remote_response_timeout = 20;
   uint8_t local_response_timeout = 20;
   uint8_t max_cm_retries = 15;
-  bool peer_to_peer = false;  // a REQ for the same service that crosses ours is the same connection
-  Ece ece;
-  ConstBytes private_data;  // at most 92 bytes
+  bool peer_to_peer = false;          // a REQ for the same service that crosses ours is the same connection
+  ConnectionParameters parameters{};  // private data: at most 92 bytes
 };
 
-struct ReplyParameters {
+// Our answer to one that is asked of us.
+struct ConnectReply {
   uint64_t local_ca_guid = 0;
-  uint32_t qpn = 0;
   uint32_t starting_psn = 0;
-  uint32_t qkey = 0;
-  uint8_t responder_resources = 0;
-  uint8_t initiator_depth = 0;
   uint8_t ack_delay = 15;
-  uint8_t failover_accepted = 0;  // 0: yes or no alternate path; 1: not supported; 2: path rejected
-  bool flow_control = false;
-  uint8_t rnr_retry_count = 0;
-  bool srq = false;
-  Ece ece;
-  ConstBytes private_data;  // at most 196 bytes
+  uint8_t failover_accepted = 0;      // 0: yes or no alternate path; 1: not supported; 2: path rejected
+  ConnectionParameters parameters{};  // private data: at most 196 bytes
 };
 
 struct RejectParameters {
@@ -70,45 +56,20 @@ struct RejectParameters {
   ConstBytes private_data;  // at most 148 bytes
 };
 
-struct SidrRequestParameters {
+struct SidrRequest {
   roce::Path path;
   uint64_t service_id = 0;
   uint16_t pkey = 0xffff;
   uint8_t packet_life_time = 18;
   uint8_t remote_response_timeout = 20;
   uint8_t max_cm_retries = 15;
-  ConstBytes private_data;  // at most 216 bytes
+  ConnectionParameters parameters{};  // nothing but private data counts: at most 216 bytes
 };
 
-struct SidrReplyParameters {
+struct SidrReply {
   SidrStatus status = SidrStatus::kValid;
-  uint32_t qpn = 0;
-  uint32_t qkey = 0;
-  Ece ece;
-  ConstBytes info;          // at most 72 bytes
-  ConstBytes private_data;  // at most 136 bytes
-};
-
-// A connection that a former manager had established.
-struct RestoreParameters {
-  LocalId local_id = 0;
-  uint32_t remote_id = 0;
-  roce::Path path;
-  uint64_t local_ca_guid = 0;
-  bool is_active = false;
-  QpType qp_type = QpType::kRc;
-  uint32_t local_qpn = 0;
-  uint32_t remote_qpn = 0;
-  uint32_t send_psn = 0;
-  uint32_t receive_psn = 0;
-  uint8_t path_mtu = 3;
-  uint8_t ack_timeout = 19;
-  uint8_t peer_response_timeout = 20;
-  uint8_t max_cm_retries = 15;
-  uint8_t retry_count = 0;
-  uint8_t rnr_retry_count = 0;
-  uint8_t responder_resources = 0;
-  uint8_t initiator_depth = 0;
+  ConstBytes info;                    // at most 72 bytes
+  ConnectionParameters parameters{};  // private data: at most 136 bytes
 };
 
 // States of a connection, as the specification's diagrams (IBTA volume 1, 12.9) and the kernel have them.
@@ -132,8 +93,9 @@ enum class State : uint8_t {
 inline constexpr size_t kStates = 15;
 const char* state_name(State state);
 
-// Of a connection, what a QP needs to become RTR and RTS (ibv_modify_qp(3)) and what restore() wants. Of
-// what is not negotiated yet, zeros.
+// Of a connection, what both ends have agreed on: what a QP needs to become RTR and RTS (ibv_modify_qp(3)),
+// and all that another manager has to know to take it up (Manager::restore()). Of what is not negotiated yet,
+// zeros.
 struct ConnectionInfo {
   State state = State::kIdle;
   uint64_t context = 0;

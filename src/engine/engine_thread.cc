@@ -65,10 +65,12 @@ Result<void> EngineThread::open() {
     epoll_event event = event_of(events, source);
     return fd < 0 || ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) == 0;
   };
-  const bool added = add(wakeup_.get(), EPOLLIN, kWakeup) && add(control_fd_, EPOLLIN, kControl) &&
-                     (shard_.port() == nullptr || add(shard_.port()->receive_fd(), EPOLLONESHOT, kPackets));
-  if (!added) return fail(errno);
-  return {};
+  if (!add(wakeup_.get(), EPOLLIN, kWakeup) || !add(control_fd_, EPOLLIN, kControl)) return fail(errno);
+  Result<void> attached;
+  shard_.for_each_receive_fd([&](int fd) {
+    if (attached) attached = attach(fd, false);
+  });
+  return attached;
 }
 
 EngineThread::~EngineThread() {
@@ -95,9 +97,6 @@ void EngineThread::wake() {
 
 void EngineThread::listen(bool on) {
   epoll_event event = packets_event(on);
-  if (shard_.port() != nullptr && shard_.port()->receive_fd() >= 0) {
-    ::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, shard_.port()->receive_fd(), &event);
-  }
   for (const int fd : attached_) ::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, fd, &event);
 }
 

@@ -40,7 +40,6 @@ class MulticastGroup final : public Input, private net::PacketHandler {
   const roce::Address group_;
   const uint32_t interface_index_;
   const std::function<bool(const roce::Address&)> is_ours_;
-  net::PortCounters no_port_;  // counts in place of the port's where there is none
   net::PortCounters& counters_;
   net::Receiver receiver_;
   transport::MulticastMembers members_;

@@ -10,7 +10,7 @@
 #include "base/log.h"
 #include "engine/port_counters.h"
 #include "engine/secret.h"
-#include "net/udp/udp_port.h"
+#include "net/port_factory.h"
 
 namespace verbena::engine {
 namespace {
@@ -69,26 +69,17 @@ Result<void> RunningShard::take_slot() {
   auto mapping = StatusMapping::create(slot->status_page.get());
   if (!mapping) return tl::unexpected(mapping.error());
   status_ = std::move(*mapping);
-  auto port = make_port(*slot);
-  if (!port) return tl::unexpected(port.error());
-  shard_ = std::make_unique<Shard>(slot_, std::move(*port), *status_->page, random_secret());
+  auto ports = net::open_ports({.slot = slot_, .udp_socket = std::move(slot->socket)},
+                               port_counters_in(*status_->page));
+  if (!ports) return tl::unexpected(ports.error());
+  if (ports->empty()) {
+    no_wire_reason_ = slot->no_wire_reason.empty() ? "the agent gave no socket" : slot->no_wire_reason;
+    log_warning("no wire, all ports are down: {}", no_wire_reason_);
+  }
+  shard_ = std::make_unique<Shard>(slot_, std::move(*ports), *status_->page, random_secret());
   surroundings_.readers.add(shard_->sections());
   multicast_ = std::make_unique<MulticastGroups>(*shard_, surroundings_.groups);
   return {};
-}
-
-Result<std::unique_ptr<net::Port>> RunningShard::make_port(agent_client::Slot& slot) {
-  if (!slot.socket) {
-    no_wire_reason_ = slot.no_wire_reason.empty() ? "the agent gave no socket" : slot.no_wire_reason;
-    log_warning("no wire, all ports are down: {}", no_wire_reason_);
-    return nullptr;
-  }
-  net::UdpPortOptions options;
-  options.slot = slot_;
-  options.counters = &port_counters_in(*status_->page);
-  auto opened = net::UdpPort::create(std::move(slot.socket), options);
-  if (!opened) return tl::unexpected(opened.error());
-  return std::move(*opened);
 }
 
 Result<void> RunningShard::start_thread(int control_fd, std::function<void()> on_control) {

@@ -46,7 +46,6 @@ class RunningShard {
 
   explicit RunningShard(Surroundings surroundings);
   Result<void> take_slot();
-  Result<std::unique_ptr<net::Port>> make_port(agent_client::Slot& slot);
 
   const Surroundings surroundings_;
   uint32_t slot_ = 0;

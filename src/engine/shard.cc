@@ -34,21 +34,18 @@ constexpr DropReason reason_of(Verdict verdict) {
 
 }  // namespace
 
-Shard::Shard(uint32_t slot, std::unique_ptr<net::Port> port, protocol::StatusPage& status, uint64_t secret,
-             Clock clock)
+Shard::Shard(uint32_t slot, net::PortList ports, protocol::StatusPage& status, uint64_t secret, Clock clock)
     : slot_(slot),
       clock_(clock),
-      port_(std::move(port)),
       status_(status),
       srqs_(slot),
       qps_(roce::Qpn::kPerSlot, nullptr),
       reserved_(roce::Qpn::kPerSlot, false),
       next_index_(static_cast<uint32_t>(secret % roce::Qpn::kPerSlot)),
+      ports_(std::move(ports)),
       timers_(clock_()),
       now_(clock_()) {
-  if (port_ == nullptr) return;
-  port_->want_ip_details(false);
-  policy_.set_must_be_asked(port_->receive_fd() < 0);
+  ports_.want_ip_details(false);
 }
 
 Shard::~Shard() = default;
@@ -105,7 +102,7 @@ void Shard::finish(Gathering gathering) {
 }
 
 DrivingPolicy::Pending Shard::pending() {
-  return {.now = !ready_.empty() || port_full_,
+  return {.now = !ready_.empty() || ports_.any_full(),
           .exact = std::min(alarms_.next(), paced_until_),
           .timers = timers_.next()};
 }
@@ -202,7 +199,7 @@ void Shard::acted_on(QueuePair& qp, ibv_qp_state before) {
 }
 
 uint32_t Shard::receive(uint32_t budget) {
-  uint32_t received = port_ == nullptr ? 0 : port_->receive(*this, budget);
+  uint32_t received = ports_.receive(*this, budget);
   for (Input& input : inputs_) received += input.receive(budget, now_);
   return received;
 }
@@ -234,19 +231,23 @@ void Shard::release_acknowledgements() {
 
 void Shard::transmit_ready(Acknowledgements acknowledgements, Gathering gathering) {
   if (acknowledgements == Acknowledgements::kSend) release_acknowledgements();
-  if (ready_.empty() && !port_full_) return;
-  transport::PacketSink& sink = port_ != nullptr ? static_cast<transport::PacketSink&>(*port_) : no_wire_;
+  if (ports_.any_full()) ports_.flush(ready_);
+  if (ready_.empty()) return;
   ReadyList later;
-  bool full = false;
-  while (!ready_.empty() && !full) {
+  ReadyList stopped;  // in the midst of what they have to send: behind those that have not had their turn
+  while (!ready_.empty()) {
     QueuePair& qp = ready_.pop_front();
+    if (ports_.is_full(qp)) {
+      ports_.wait(qp);
+      continue;
+    }
     if (gathering == Gathering::kAllowed && qp.may_gather()) {
       later.push_back(qp);
       continue;
     }
     const ibv_qp_state before = qp.state();
     // A reply takes the acknowledgement along: as the last segment of a super-packet it costs nothing.
-    const TransmitResult result = qp.transmit(sink, now_, kTransmitBudget, true);
+    const TransmitResult result = qp.transmit(now_, kTransmitBudget, true);
     qp.answer_lost_completions();
     if (!qp.has_acknowledgement()) qp.acknowledgement_hook.unlink();
     if (qp.state() != before) touched(qp);
@@ -254,17 +255,18 @@ void Shard::transmit_ready(Acknowledgements acknowledgements, Gathering gatherin
     if (result == TransmitResult::kPaced) {
       paced_until_ = std::min(paced_until_, qp.deadline());
     } else if (result != TransmitResult::kIdle && !qp.ready_hook.is_linked()) {
-      later.push_back(qp);
+      if (result == TransmitResult::kBusy) ports_.note_full(qp);
+      (result == TransmitResult::kBusy ? stopped : later).push_back(qp);
     }
-    full = result == TransmitResult::kBusy;
   }
+  while (!stopped.empty()) ports_.wait(stopped.pop_front());
   ready_.splice_back(later);
-  if (port_ != nullptr) port_full_ = !port_->flush();
+  ports_.flush(ready_);
   now_ = clock_();
 }
 
 void Shard::count_drop(DropReason reason) {
-  if (port_ != nullptr) ++port_->counters().dropped[static_cast<size_t>(reason)];
+  ++ports_.counters().dropped[static_cast<size_t>(reason)];
 }
 
 }  // namespace verbena::engine

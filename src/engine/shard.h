@@ -14,6 +14,7 @@
 #include "engine/doorbells.h"
 #include "engine/driving_policy.h"
 #include "engine/input.h"
+#include "engine/ports.h"
 #include "engine/timer_wheel.h"
 #include "net/port.h"
 #include "protocol/status_page.h"
@@ -38,7 +39,7 @@ class Sleeper {
   virtual void detach(int fd) = 0;
 };
 
-// A shard: one port, one QPN slot, all state of its QPs.
+// A shard: some ports, one QPN slot, all state of its QPs.
 //
 // Whoever is awake drives it. The application's threads do in ring() and poll(): they take the lock if it is
 // free, else leave their work to the holder. The engine thread does in run_engine(). Everything that takes
@@ -46,8 +47,8 @@ class Sleeper {
 class Shard : private net::PacketHandler {
  public:
   using Clock = TimePoint (*)();
-  // `port` may be null: there is no wire, packets are lost. `secret` says where QPNs begin.
-  Shard(uint32_t slot, std::unique_ptr<net::Port> port, protocol::StatusPage& status, uint64_t secret,
+  // Without a port there is no wire, and packets are lost. `secret` says where QPNs begin.
+  Shard(uint32_t slot, net::PortList ports, protocol::StatusPage& status, uint64_t secret,
         Clock clock = MonotonicClock::now);
   ~Shard() override;
 
@@ -60,7 +61,11 @@ class Shard : private net::PacketHandler {
   uint32_t slot() const { return slot_; }
   // Whoever is in a section of it may be using memory that he found by a key (memory/readers.h).
   const SectionLock& sections() const { return lock_; }
-  net::Port* port() { return port_.get(); }
+  // Calls visit(descriptor) for each port that has one by which packets are heard of.
+  template <class Visit>
+  void for_each_receive_fd(Visit visit) const {
+    ports_.for_each_receive_fd(visit);
+  }
 
   // ---- any thread
 
@@ -95,6 +100,12 @@ class Shard : private net::PacketHandler {
 
   // Those for XRC.
   queues::SharedReceiveQueueTable& srqs() { return srqs_; }
+  // For the QPs that the shard is to have.
+  transport::Routes& routes() { return ports_; }
+  // Where what comes in by no port is counted.
+  net::PortCounters& counters() { return ports_.counters(); }
+  // Sends at once what QPs have given to the ports.
+  void push() { ports_.push(); }
 
   // Calls visit(QueuePair&) for each QP there is.
   template <class Visit>
@@ -166,13 +177,6 @@ class Shard : private net::PacketHandler {
   // them.
   enum class Acknowledgements : uint8_t { kHold, kSend };
   enum class Gathering : uint8_t { kNo, kAllowed };
-  // Where packets go when there is no wire: they are lost, and the timers find out.
-  struct NoWire : transport::PacketSink {
-    transport::SendStatus send(const transport::OutgoingPacket&) override {
-      return transport::SendStatus::kSent;
-    }
-  };
-
   void on_packet(const transport::IncomingPacket& packet) override;
   void enter();
   bool enter_if_free();
@@ -182,6 +186,7 @@ class Shard : private net::PacketHandler {
   void finish(Gathering gathering);
   DrivingPolicy::Pending pending();
   void answer_doorbells();
+  void ask_ports(bool wanted);
   void note(transport::QueuePair& qp);
   void acted_on(transport::QueuePair& qp, ibv_qp_state before);
   void run_timers(TimePoint now);
@@ -194,8 +199,6 @@ class Shard : private net::PacketHandler {
 
   const uint32_t slot_;
   const Clock clock_;
-  const std::unique_ptr<net::Port> port_;
-  NoWire no_wire_;
   protocol::StatusPage& status_;
   Sleeper* sleeper_ = nullptr;
 
@@ -208,7 +211,7 @@ class Shard : private net::PacketHandler {
   bool abandoned_ = false;
 
   // Under the lock
-  using ReadyList = IntrusiveList<transport::QueuePair, &transport::QueuePair::ready_hook>;
+  using ReadyList = Ports::ReadyList;
   using AcknowledgementList =
       IntrusiveList<transport::QueuePair, &transport::QueuePair::acknowledgement_hook>;
   queues::SharedReceiveQueueTable srqs_;
@@ -216,13 +219,13 @@ class Shard : private net::PacketHandler {
   std::vector<bool> reserved_;              // likewise
   uint32_t next_index_;
   std::atomic<uint32_t> qp_count_{0};
+  Ports ports_;
   IntrusiveList<Input, &Input::input_hook> inputs_;
-  ReadyList ready_;
+  ReadyList ready_;  // of which none waits for its port
   AcknowledgementList acknowledging_;
   TimerWheel<transport::QueuePair> timers_;
   Alarms alarms_;
   TimePoint now_;
-  bool port_full_ = false;
   TimePoint paced_until_ = kNever;  // when a QP goes on that may not send faster; no timer may be late for it
   DrivingPolicy policy_;            // who drives
 };

@@ -67,16 +67,16 @@ Shard::EngineView Shard::drive() {
     transmit_ready(Acknowledgements::kSend, Gathering::kNo);
     now_ = clock_();
     if (application_waits_.exchange(false, std::memory_order_relaxed)) policy_.application_waited(now_);
-    if (received == 0 && (ready_.empty() || port_full_)) break;
+    if (received == 0 && ready_.empty()) break;
   }
   if (sleeper_ != nullptr) sleeper_->listen(true);
 
   EngineView view;
   paced_until_ = kNever;  // who paused has a timer, and the engine thread comes for it
   DrivingPolicy::Pending left = pending();
-  if (port_full_) {
-    left.now = false;
-    view.send_fd = port_->send_fd();
+  if (ports_.any_full()) {
+    left.now = !ready_.empty();
+    view.send_fd = ports_.send_fd();
     if (view.send_fd < 0) left.exact = std::min(left.exact, now_ + kFullPortInterval);
   }
   view.wake_at = policy_.rests(now_, left);

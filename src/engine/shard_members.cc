@@ -29,10 +29,17 @@ void Shard::release_qpn(roce::Qpn qpn) {
   status_.qps[qpn.index()].in_use.store(0, std::memory_order_relaxed);
 }
 
+// Ports without a descriptor are asked while there are QPs; nobody else can be waiting for packets.
+void Shard::ask_ports(bool wanted) {
+  if (!ports_.must_be_asked()) return;
+  policy_.set_must_be_asked(wanted);
+  if (wanted && sleeper_ != nullptr) sleeper_->wake();  // it knows of no reason to come
+}
+
 void Shard::add(QueuePair& qp) {
   qps_[qp.config().qpn.index()] = &qp;
-  qp_count_.fetch_add(1, std::memory_order_relaxed);
-  if (port_ != nullptr && qp.wants_ip_details()) port_->want_ip_details(true);
+  if (++qp_count_ == 1) ask_ports(true);
+  if (qp.wants_ip_details()) ports_.want_ip_details(true);
   touched(qp);
 }
 
@@ -41,7 +48,7 @@ void Shard::remove(QueuePair& qp) {
   // The peer must not wait for what only we can tell it.
   if (!abandoned_) transmit_ready(Acknowledgements::kSend, Gathering::kNo);
   qps_[qp.config().qpn.index()] = nullptr;
-  qp_count_.fetch_sub(1, std::memory_order_relaxed);
+  if (--qp_count_ == 0) ask_ports(false);
   timers_.cancel(qp);
   qp.ready_hook.unlink();
   qp.acknowledgement_hook.unlink();

@@ -95,6 +95,7 @@ transport::Delegate* TargetPeer::make(const RequestMessage& message) {
   transport::QpConfig config;
   config.qpn = roce::Qpn(message.qpn);
   config.keys = &keys_;
+  config.routes = &shard_.routes();
   config.srqs = &shard_.srqs();
   config.xrc_domain = key().domain;
   try {
@@ -113,7 +114,7 @@ transport::Delegate* TargetPeer::make(const RequestMessage& message) {
 void TargetPeer::answer(const transport::Delegate& delegate, const transport::OwnerAnswer& answer,
                         bool after_packets) {
   // What is not flushed now is late, and the requester asks again.
-  if (after_packets && shard_.port() != nullptr) shard_.port()->flush();
+  if (after_packets) shard_.push();
   AnswerMessage message{};
   message.magic = kPeerMagic;
   message.type = PeerMessage::kAnswer;

@@ -4,9 +4,12 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <memory>
+#include <vector>
 
 #include "roce/packet.h"
-#include "transport/wire.h"
+#include "transport/packet_io.h"
+#include "transport/route.h"
 
 namespace verbena::net {
 
@@ -65,6 +68,12 @@ class PacketHandler {
 // packet.
 class Port : public transport::PacketSink {
  public:
+  // Whether packets of the path may leave by it. Of a shard's ports the first is taken.
+  virtual bool leads_to(const roce::Path& path) const {
+    (void)path;
+    return true;
+  }
+
   // Pushes staged packets to the wire. False: the wire is full, some wait; call again later.
   virtual bool flush() = 0;
 
@@ -84,7 +93,13 @@ class Port : public transport::PacketSink {
   // flush(): it need not be the same one.
   virtual int send_fd() const = 0;
 
+  // What its way is like. The same for the port's life.
+  virtual const transport::Traits& traits() const = 0;
+
   virtual PortCounters& counters() = 0;
 };
+
+// Those of one shard, in order of preference.
+using PortList = std::vector<std::unique_ptr<Port>>;
 
 }  // namespace verbena::net

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "protocol/connection_parameters.h"
 #include "protocol/messages.h"
 
 namespace verbena::protocol {
@@ -29,7 +30,6 @@ namespace verbena::protocol {
 // free again.
 
 inline constexpr uint32_t kCmAgentsNumber = 0x80000000u;
-inline constexpr size_t kCmPrivateBytes = 224;  // the most that any message carries (REP: 196, DREP: 224)
 
 // Types of these messages begin here (MessageType in messages.h lists the numbers).
 //
@@ -90,24 +90,6 @@ struct CmRoute {
 };
 static_assert(sizeof(CmRoute) == 160);
 
-// What rdma_conn_param says.
-struct CmParameters {
-  uint32_t qpn;
-  uint32_t qkey;        // UD: of the accepting side
-  uint32_t ece_vendor;  // 0: no enhanced connection establishment
-  uint32_t ece_options;
-  uint8_t responder_resources;
-  uint8_t initiator_depth;
-  uint8_t flow_control;
-  uint8_t retry_count;
-  uint8_t rnr_retry_count;
-  uint8_t srq;
-  uint8_t private_length;
-  uint8_t reserved;
-  uint8_t private_data[kCmPrivateBytes];
-};
-static_assert(sizeof(CmParameters) == 248);
-
 // What the QP of a connection needs to become RTR and RTS, beside the route; and what a restarted agent needs
 // to end it.
 struct CmConnection {
@@ -139,9 +121,9 @@ struct CmEvent {
   uint32_t multicast;  // MULTICAST_*: CmJoinRequest::multicast
   CmConnection connection;
   CmRoute route;
-  CmParameters parameters;  // of the peer, seen from our side as rdma_get_cm_event(3) has them
-  uint32_t flags;           // kCmHasRoute, kCmHasParameters ...
-  uint32_t generation;      // CmChannelRequest::generation of the channel
+  ConnectionParameters parameters;  // of the peer, seen from our side as rdma_get_cm_event(3) has them
+  uint32_t flags;                   // kCmHasRoute, kCmHasParameters ...
+  uint32_t generation;              // CmChannelRequest::generation of the channel
 };
 inline constexpr uint32_t kCmHasRoute = 1;
 inline constexpr uint32_t kCmHasParameters = 2;
@@ -216,7 +198,7 @@ struct CmConnectRequest {
   MessageHeader header;
   uint32_t id;
   uint32_t refused;  // kCmAccept of UD: 0, or why not (enum ib_cm_sidr_status)
-  CmParameters parameters;
+  ConnectionParameters parameters;
 };
 static_assert(sizeof(CmConnectRequest) == 272);
 

@@ -11,15 +11,27 @@
 namespace {
 
 using namespace verbena::rdmacm;
+using verbena::ConstBytes;
+using verbena::Result;
 using verbena::protocol::CmConnectRequest;
 using verbena::protocol::CmIdRequest;
-using verbena::protocol::CmParameters;
 using verbena::protocol::CmRejectRequest;
+using verbena::protocol::ConnectionParameters;
 using verbena::protocol::MessageType;
 
 // IBTA volume 1, 12.6.7.2: reasons of a REJ
 constexpr uint8_t kConsumerReject = 28;
 constexpr uint8_t kVendorOptionNotSupported = 35;
+
+// What a program without parameters of its own wants.
+constexpr rdma_conn_param defaults() {
+  rdma_conn_param defaults{};
+  defaults.initiator_depth = RDMA_MAX_INIT_DEPTH;
+  defaults.responder_resources = RDMA_MAX_RESP_RES;
+  defaults.retry_count = defaults.rnr_retry_count = 7;
+  return defaults;
+}
+constexpr rdma_conn_param kDefaults = defaults();
 
 // What librdmacm checks; of port spaces other than TCP, nothing.
 bool are_valid(const Identifier& identifier, const rdma_conn_param* parameters) {
@@ -32,33 +44,42 @@ bool are_valid(const Identifier& identifier, const rdma_conn_param* parameters) 
           parameters->initiator_depth <= identifier.device->max_initiator_depth);
 }
 
-int add_private_data(CmParameters& to, const void* data, size_t length) {
-  if (data == nullptr || length == 0) return 0;
-  if (to.private_length + length > sizeof to.private_data) return EINVAL;
-  std::memcpy(to.private_data + to.private_length, data, length);
-  to.private_length = static_cast<uint8_t>(to.private_length + length);
-  return 0;
+ConstBytes bytes_of(const void* data, size_t length) {
+  return data != nullptr ? ConstBytes(static_cast<const std::byte*>(data), length) : ConstBytes();
 }
 
-// The QP is id->qp if there is one, else what the application says of its own.
-int fill_parameters(CmParameters& to, const Identifier& identifier, const rdma_conn_param* from) {
-  to.qpn = from != nullptr ? from->qp_num : 0;
-  to.srq = from != nullptr ? from->srq : 0;
+// The least of what the peer asks for and the device can, unless the application says how much.
+uint8_t agreed(uint8_t asked, uint8_t limit, bool said, uint8_t value) {
+  return said ? value : std::min(asked, limit);
+}
+
+// What we say, to a peer that has asked for so much (`asked`; of one that is asked itself: the most). The QP
+// is id->qp if there is one, else what the application says of its own. EINVAL: too much private data.
+Result<ConnectionParameters> own_parameters(const Identifier& identifier, const rdma_conn_param* from,
+                                            const ConnectionParameters& asked) {
+  const rdma_conn_param wanted = from != nullptr ? *from : kDefaults;
+  const Device& device = *identifier.device;
+  ConnectionParameters own{};
+  own.qpn = wanted.qp_num;
+  own.srq = wanted.srq;
   if (identifier.qp != nullptr) {
-    to.qpn = identifier.qp->qp_num;
-    to.srq = identifier.qp->srq != nullptr ? 1 : 0;
+    own.qpn = identifier.qp->qp_num;
+    own.srq = identifier.qp->srq != nullptr ? 1 : 0;
   }
-  to.qkey = RDMA_UDP_QKEY;
-  to.responder_resources = identifier.responder_resources;
-  to.initiator_depth = identifier.initiator_depth;
-  to.retry_count = from != nullptr ? from->retry_count : 7;
-  to.rnr_retry_count = from != nullptr ? from->rnr_retry_count : 7;
-  to.flow_control = from != nullptr ? from->flow_control : 0;
-  if (const int error =
-          add_private_data(to, identifier.connect_data.data(), identifier.connect_data.size())) {
-    return error;
+  own.qkey = RDMA_UDP_QKEY;
+  own.initiator_depth = agreed(asked.initiator_depth, device.max_initiator_depth,
+                               wanted.initiator_depth != RDMA_MAX_INIT_DEPTH, wanted.initiator_depth);
+  own.responder_resources =
+      agreed(asked.responder_resources, device.max_responder_resources,
+             wanted.responder_resources != RDMA_MAX_RESP_RES, wanted.responder_resources);
+  own.retry_count = wanted.retry_count;
+  own.rnr_retry_count = wanted.rnr_retry_count;
+  own.flow_control = wanted.flow_control;
+  if (!own.set_data(identifier.connect_data) ||
+      !own.append(bytes_of(wanted.private_data, wanted.private_data_len))) {
+    return verbena::fail(EINVAL);
   }
-  return from != nullptr ? add_private_data(to, from->private_data, from->private_data_len) : 0;
+  return own;
 }
 
 int reject(rdma_cm_id* id, const void* data, uint8_t length, uint8_t reason) {
@@ -74,26 +95,10 @@ int reject(rdma_cm_id* id, const void* data, uint8_t length, uint8_t reason) {
   });
 }
 
-// The least of what the peer asks for and the device can, unless the application says how much.
-uint8_t agreed(uint8_t asked, uint8_t limit, bool said, uint8_t value) {
-  return said ? value : std::min(asked, limit);
-}
-
-void agree_on_depths(Identifier& identifier, const rdma_conn_param* parameters) {
-  const Device& device = *identifier.device;
-  const bool says_depth = parameters != nullptr && parameters->initiator_depth != RDMA_MAX_INIT_DEPTH;
-  const bool says_resources = parameters != nullptr && parameters->responder_resources != RDMA_MAX_RESP_RES;
-  identifier.initiator_depth = agreed(identifier.initiator_depth, device.max_initiator_depth, says_depth,
-                                      says_depth ? parameters->initiator_depth : 0);
-  identifier.responder_resources =
-      agreed(identifier.responder_resources, device.max_responder_resources, says_resources,
-             says_resources ? parameters->responder_resources : 0);
-}
-
 int prepare_qp(Identifier& identifier) {
   if (identifier.is_datagram()) return 0;
-  if (const int error = make_ready_to_receive(identifier, identifier.responder_resources)) return error;
-  return make_ready_to_send(identifier, identifier.initiator_depth);
+  if (const int error = make_ready_to_receive(identifier, identifier.own.responder_resources)) return error;
+  return make_ready_to_send(identifier, identifier.own.initiator_depth);
 }
 
 }  // namespace
@@ -101,12 +106,15 @@ int prepare_qp(Identifier& identifier) {
 VERBENA_ABI int rdma_connect(rdma_cm_id* id, rdma_conn_param* parameters) {
   return answer_for(id, [&](Identifier& identifier) {
     if (!are_valid(identifier, parameters)) return EINVAL;
-    identifier.initiator_depth = identifier.responder_resources = 0xff;
-    agree_on_depths(identifier, parameters);
+    ConnectionParameters most{};
+    most.initiator_depth = most.responder_resources = 0xff;
+    const auto own = own_parameters(identifier, parameters, most);
+    if (!own) return own.error().code;
+    identifier.own = *own;
+    identifier.own.ece_vendor = identifier.local_ece.vendor_id;
+    identifier.own.ece_options = identifier.local_ece.options;
     CmConnectRequest request{};
-    if (const int error = fill_parameters(request.parameters, identifier, parameters)) return error;
-    request.parameters.ece_vendor = identifier.local_ece.vendor_id;
-    request.parameters.ece_options = identifier.local_ece.options;
+    request.parameters = identifier.own;
     identifier.connect_failed = false;
     const auto asked =
         identifier.process.agent.call(identifier, MessageType::kCmConnect, request, State::kConnecting);
@@ -121,17 +129,19 @@ VERBENA_ABI int rdma_accept(rdma_cm_id* id, rdma_conn_param* parameters) {
     if (!are_valid(identifier, parameters) || (identifier.qp == nullptr && parameters == nullptr))
       return EINVAL;
     if (identifier.current_state() != State::kRequested) return EINVAL;
-    agree_on_depths(identifier, parameters);
-    CmConnectRequest request{};
-    if (const int error = fill_parameters(request.parameters, identifier, parameters)) return error;
+    const auto own = own_parameters(identifier, parameters, identifier.peers);
+    if (!own) return own.error().code;
+    identifier.own = *own;
     // Under the vendor of the REQ, as the peer expects it.
-    request.parameters.ece_vendor = identifier.remote_ece.vendor_id;
-    request.parameters.ece_options = identifier.local_ece.options;
+    identifier.own.ece_vendor = identifier.peers.ece_vendor;
+    identifier.own.ece_options = identifier.local_ece.options;
+    CmConnectRequest request{};
+    request.parameters = identifier.own;
     if (const int error = prepare_qp(identifier)) return error;
     {
       const std::lock_guard lock(identifier.mutex);
-      identifier.connection.responder_resources = identifier.responder_resources;
-      identifier.connection.initiator_depth = identifier.initiator_depth;
+      identifier.connection.responder_resources = identifier.own.responder_resources;
+      identifier.connection.initiator_depth = identifier.own.initiator_depth;
       identifier.connection.local_qpn = request.parameters.qpn;
     }
     const auto sent =

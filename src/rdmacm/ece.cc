@@ -18,6 +18,13 @@ int set(ibv_qp* qp, ibv_ece ece) {
   return error == EOPNOTSUPP ? 0 : error;
 }
 
+ibv_ece ece_of(const protocol::ConnectionParameters& parameters) {
+  ibv_ece ece{};
+  ece.vendor_id = parameters.ece_vendor;
+  ece.options = parameters.ece_options;
+  return ece;
+}
+
 ibv_ece nothing_of(uint32_t vendor) {
   ibv_ece ece{};
   ece.vendor_id = vendor;
@@ -31,25 +38,25 @@ int begin_ece(Identifier& identifier, ibv_qp* qp) {
   if (const int error = query(qp, ece)) return error;
   identifier.local_ece = ece;
   identifier.local_ece.comp_mask = 0;
-  const uint32_t remote = identifier.remote_ece.vendor_id;
+  const uint32_t remote = identifier.peers.ece_vendor;
   if (remote == 0) return 0;  // the QP is not for a request
-  return set(qp, remote == ece.vendor_id ? identifier.remote_ece : nothing_of(ece.vendor_id));
+  return set(qp, remote == ece.vendor_id ? ece_of(identifier.peers) : nothing_of(ece.vendor_id));
 }
 
 int note_local_ece(Identifier& identifier, ibv_qp* qp) {
-  if (identifier.remote_ece.vendor_id == 0) return 0;
+  if (identifier.peers.ece_vendor == 0) return 0;
   ibv_ece ece{};
   if (const int error = query(qp, ece)) return error;
   identifier.local_ece.options = ece.options;
   return 0;
 }
 
-int settle_ece(Identifier& identifier, const ibv_ece& answered) {
+int settle_ece(Identifier& identifier, const protocol::ConnectionParameters& answer) {
   const uint32_t own = identifier.local_ece.vendor_id;
   // The peer has to answer in the terms of our vendor, or not at all.
-  if (answered.vendor_id != 0 && answered.vendor_id != own) return EINVAL;
-  identifier.remote_ece.vendor_id = answered.vendor_id;
-  return set(identifier.qp, answered.vendor_id != 0 ? answered : nothing_of(own));
+  if (answer.ece_vendor != 0 && answer.ece_vendor != own) return EINVAL;
+  identifier.peers = answer;
+  return set(identifier.qp, answer.ece_vendor != 0 ? ece_of(answer) : nothing_of(own));
 }
 
 int read_back_ece(Identifier& identifier) {
@@ -75,8 +82,7 @@ VERBENA_ABI int rdma_get_remote_ece(rdma_cm_id* id, ibv_ece* ece) {
   using namespace verbena::rdmacm;
   return answer_for(id, [&](Identifier& identifier) {
     if (identifier.qp != nullptr || ece == nullptr) return EINVAL;
-    *ece = identifier.remote_ece;
-    ece->comp_mask = 0;
+    *ece = ece_of(identifier.peers);
     return 0;
   });
 }

@@ -32,7 +32,7 @@ uint8_t copy_private_data(Event& event, const CmEvent& message, const void*& dat
 
 void copy_connection_parameters(Event& event, const CmEvent& message) {
   if ((message.flags & protocol::kCmHasParameters) == 0) return;
-  const protocol::CmParameters& from = message.parameters;
+  const protocol::ConnectionParameters& from = message.parameters;
   rdma_conn_param& to = event.param.conn;
   to.private_data_len = copy_private_data(event, message, to.private_data);
   to.responder_resources = from.responder_resources;
@@ -115,10 +115,7 @@ bool connect_request(Event& event, const CmEvent& message, Identifier& listener)
 }
 
 int finish_connection(Identifier& identifier, const CmEvent& message) {
-  ibv_ece answered{};
-  answered.vendor_id = message.parameters.ece_vendor;
-  answered.options = message.parameters.ece_options;
-  if (const int error = settle_ece(identifier, answered)) return error;
+  if (const int error = settle_ece(identifier, message.parameters)) return error;
   if (const int error = make_ready_to_receive(identifier, RDMA_MAX_RESP_RES)) return error;
   if (const int error = make_ready_to_send(identifier, RDMA_MAX_INIT_DEPTH)) return error;
   const auto sent = identifier.process.agent.call(identifier, protocol::MessageType::kCmAccept,
@@ -132,8 +129,7 @@ bool connect_response(Event& event, const CmEvent& message, Identifier& identifi
   if (identifier.current_state() != State::kConnecting) return false;
   advance(identifier, message, State::kResponded);
   if (identifier.qp == nullptr) {
-    identifier.remote_ece.vendor_id = message.parameters.ece_vendor;
-    identifier.remote_ece.options = message.parameters.ece_options;
+    identifier.peers = message.parameters;
     return true;
   }
   event.event = RDMA_CM_EVENT_ESTABLISHED;

@@ -102,11 +102,10 @@ class Identifier : public rdma_cm_id {
   std::optional<ibv_qp_init_attr> request_attributes;  // rdma_create_ep(3): for the QPs of its requests
   // Of a QP that has got an XRC SRQ beside it: that brings a queue of its own.
   std::vector<std::pair<ibv_comp_channel*, ibv_cq*>> superseded_queues;
-  uint8_t initiator_depth = 0;
-  uint8_t responder_resources = 0;
-  ibv_ece local_ece{};
-  ibv_ece remote_ece{};
-  bool connect_failed = false;  // CONNECT_ERROR was told already
+  protocol::ConnectionParameters own{};    // what we have said last, in the REQ or the REP
+  protocol::ConnectionParameters peers{};  // what the peer has
+  ibv_ece local_ece{};                     // of the QP, or rdma_set_local_ece(3)
+  bool connect_failed = false;             // CONNECT_ERROR was told already
   bool resolving_information = false;
   rdma_addrinfo* information = nullptr;
 

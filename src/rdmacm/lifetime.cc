@@ -149,10 +149,7 @@ Result<Identifier*> adopt_request(Identifier& listener, const CmEvent& message) 
   request->keys.push_back(Identifier::key(message.id, message.generation));
   request->state = State::kRequested;
   request->connection = message.connection;
-  request->initiator_depth = message.parameters.initiator_depth;
-  request->responder_resources = message.parameters.responder_resources;
-  request->remote_ece.vendor_id = message.parameters.ece_vendor;
-  request->remote_ece.options = message.parameters.ece_options;
+  request->peers = message.parameters;
   if (const auto set = set_path(*request, message.route); !set) return fail(set.error().code);
   if (const auto set = set_path_record(*request); !set) return fail(set.error().code);
   process.registry.add(*request);

@@ -22,7 +22,7 @@ struct Facts {
 Facts facts_of(Identifier& identifier) {
   const std::lock_guard lock(identifier.mutex);
   return {identifier.state,       identifier.path,    identifier.connection,
-          identifier.ack_timeout, identifier.qp_type, identifier.responder_resources};
+          identifier.ack_timeout, identifier.qp_type, identifier.own.responder_resources};
 }
 
 // The CM knows the connection: from the REQ on.

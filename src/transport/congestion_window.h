@@ -6,30 +6,39 @@
 
 namespace verbena::transport {
 
-// Bounds the bytes a requester may have unacknowledged. It starts where throughput is best on one machine
-// (two super-packets in flight stay in cache; measured up to twice as fast as megabytes), halves at a loss
-// and grows by one packet per window acknowledged.
+// Bounds the bytes a requester may have unacknowledged. It starts with two bursts, where throughput is best
+// on one machine (they stay in the cache; measured up to twice as fast as megabytes), halves at a loss and
+// grows by one packet per window acknowledged, up to four bursts.
 class CongestionWindow {
  public:
-  static constexpr uint32_t kStart = 136 * 1024;
-  static constexpr uint32_t kMost = 272 * 1024;
+  // All in bytes that packets cost in flight: one packet of the path MTU, as many of those as leave best
+  // together (a run), and the most that may leave together whatever the MTU.
+  struct Sizes {
+    uint32_t packet;
+    uint32_t run;
+    uint32_t burst;
+  };
 
-  // `run_bytes`: of the packets that one super-packet takes.
-  void reset(uint32_t packet_bytes, uint32_t run_bytes) {
-    packet_bytes_ = packet_bytes;
-    run_bytes_ = run_bytes;
-    slow_start_until_ = kStart;
+  void reset(const Sizes& sizes) {
+    packet_bytes_ = sizes.packet;
+    run_bytes_ = sizes.run;
+    start_ = std::max(2 * sizes.burst, least());
+    most_ = 2 * start_;
+    slow_start_until_ = start_;
     credit_ = 0;
-    set(kStart);
+    set(start_);
   }
 
+  uint32_t start() const { return start_; }
+  uint32_t most() const { return most_; }
+
   uint32_t bytes() const { return bytes_; }
-  // As much of it as is whole super-packets, once it holds one: a packet left over would cost as much on its
-  // way as all the others together.
+  // As much of it as is whole runs, once it holds one: a packet left over would cost as much on its way as
+  // all the others together.
   uint32_t usable() const { return usable_; }
 
   void on_acknowledged(uint32_t bytes) {
-    if (bytes_ >= kMost) return;
+    if (bytes_ >= most_) return;
     if (bytes_ < slow_start_until_) {
       set(std::min(bytes_ + bytes, slow_start_until_));
       return;
@@ -37,7 +46,7 @@ class CongestionWindow {
     credit_ += bytes;
     if (credit_ < bytes_) return;
     credit_ -= bytes_;
-    set(std::min(bytes_ + packet_bytes_, kMost));
+    set(std::min(bytes_ + packet_bytes_, most_));
   }
 
   // A gap that the peer reported: some packets got through.
@@ -61,9 +70,11 @@ class CongestionWindow {
 
   uint32_t packet_bytes_ = 0;
   uint32_t run_bytes_ = 0;
-  uint32_t bytes_ = kStart;
-  uint32_t usable_ = kStart;
-  uint32_t slow_start_until_ = kStart;
+  uint32_t start_ = 0;
+  uint32_t most_ = 0;
+  uint32_t bytes_ = 0;
+  uint32_t usable_ = 0;
+  uint32_t slow_start_until_ = 0;
   uint32_t credit_ = 0;
 };
 

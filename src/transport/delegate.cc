@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/delegate.h"
 
+#include <utility>
+
 #include "roce/aeth.h"
 
 namespace verbena::transport {
@@ -11,52 +13,48 @@ using roce::Operation;
 
 namespace {
 
-QpConfig with_parts(QpConfig config, QpEventListener& listener, QpCounters& counters) {
-  config.listener = &listener;
-  config.counters = &counters;
+QpConfig with_parts(QpConfig config, delegate_detail::Parts& parts) {
+  config.listener = &parts;
+  config.counters = &parts.own_counters;
+  config.routes = &parts.splitter;
   config.owners = nullptr;  // nothing is passed on twice
   return config;
 }
 
 }  // namespace
 
-// Sends responses to the requester, and acknowledgements to the target.
-class Delegate::Splitter final : public PacketSink {
- public:
-  Splitter(Delegate& delegate, PacketSink& wire) : delegate_(delegate), wire_(wire) {}
+namespace delegate_detail {
 
-  SendStatus send(const OutgoingPacket& packet) override {
-    const roce::Headers& headers = packet.headers;
-    if (headers.operation() == Operation::kAcknowledge) {
-      delegate_.answer(headers.syndrome, headers.psn, headers.msn, responded_);
-      responded_ = false;
-      return SendStatus::kSent;
-    }
-    const SendStatus status = wire_.send(packet);
-    if (status == SendStatus::kSent) {
-      responded_ = true;
-      psn_ = headers.psn;
-      msn_ = headers.msn;
-    }
-    return status;
+const Route& Splitter::find(const roce::Path& path, roce::Qpn destination) {
+  route_ = routes_ != nullptr ? routes_->find(path, destination) : no_route();
+  wire_ = std::exchange(route_.sink, this);
+  return route_;
+}
+
+SendStatus Splitter::send(const OutgoingPacket& packet) {
+  const roce::Headers& headers = packet.headers;
+  if (headers.operation() == Operation::kAcknowledge) {
+    delegate_.answer(headers.syndrome, headers.psn, headers.msn, std::exchange(responded_, false));
+    return SendStatus::kSent;
   }
-
-  // A response is an acknowledgement, too: of what was not acknowledged besides.
-  void finish() {
-    if (responded_) delegate_.answer(roce::ack_syndrome(), psn_, msn_, true);
+  const SendStatus status = wire_->send(packet);
+  if (status == SendStatus::kSent) {
+    responded_ = true;
+    psn_ = headers.psn;
+    msn_ = headers.msn;
   }
+  return status;
+}
 
- private:
-  Delegate& delegate_;
-  PacketSink& wire_;
-  bool responded_ = false;
-  roce::Psn psn_;
-  uint32_t msn_ = 0;
-};
+void Splitter::finish() {
+  if (std::exchange(responded_, false)) delegate_.answer(roce::ack_syndrome(), psn_, msn_, true);
+}
+
+}  // namespace delegate_detail
 
 Delegate::Delegate(const QpConfig& config, DelegateAnswers& answers)
-    : RcQueuePair(with_parts(config, *this, own_counters), queues::SendQueue(), queues::RecvQueue(),
-                  Role::kXrcTarget),
+    : Parts(*this, config.routes),
+      RcQueuePair(with_parts(config, *this), queues::SendQueue(), queues::RecvQueue(), Role::kXrcTarget),
       answers_(answers) {}
 
 void Delegate::begin() {
@@ -74,9 +72,8 @@ bool Delegate::has_urgent() const {
   return RcQueuePair::has_urgent() || RcQueuePair::has_acknowledgement() || owes_failure();
 }
 
-TransmitResult Delegate::transmit(PacketSink& sink, TimePoint now, uint32_t budget, bool) {
-  Splitter splitter(*this, sink);
-  const TransmitResult result = RcQueuePair::transmit(splitter, now, budget, true);
+TransmitResult Delegate::transmit(TimePoint now, uint32_t budget, bool) {
+  const TransmitResult result = RcQueuePair::transmit(now, budget, true);
   splitter.finish();
   // It failed for a reason that the requester would hear nothing of (a completion queue in error): the target
   // must know.

@@ -22,12 +22,36 @@ class DelegateAnswers {
 
 namespace delegate_detail {
 
+// Stands before a delegate's route: responses go on to the requester, acknowledgements to the target.
+class Splitter final : public PacketSink, public Routes {
+ public:
+  Splitter(Delegate& delegate, Routes* routes) : delegate_(delegate), routes_(routes) {}
+
+  const Route& find(const roce::Path& path, roce::Qpn destination) override;
+  SendStatus send(const OutgoingPacket& packet) override;
+  // To be called when everything was sent that could be. A response is an acknowledgement, too: of what was
+  // not acknowledged besides.
+  void finish();
+
+ private:
+  Delegate& delegate_;
+  Routes* const routes_;
+  PacketSink* wire_ = no_route().sink;
+  Route route_;
+  bool responded_ = false;
+  roce::Psn psn_;
+  uint32_t msn_ = 0;
+};
+
 // What a delegate's QueuePair needs at its making.
 struct Parts : QpEventListener {
+  Parts(Delegate& delegate, Routes* routes) : splitter(delegate, routes) {}
+
   void on_qp_event(ibv_event_type event) override {
     if (event == IBV_EVENT_QP_ACCESS_ERR || event == IBV_EVENT_QP_REQ_ERR || event == IBV_EVENT_QP_FATAL)
       failure = event;
   }
+  Splitter splitter;
   QpCounters own_counters{};  // of nobody's interest: the target counts
   std::optional<ibv_event_type> failure;
 };
@@ -49,14 +73,13 @@ class Delegate final : private delegate_detail::Parts, public RcQueuePair {
   // The next request is of this run. REQUIRES: begin()
   void follow(uint32_t run, roce::Psn next, uint32_t msn);
 
-  TransmitResult transmit(PacketSink& sink, TimePoint now, uint32_t budget,
-                          bool with_acknowledgements) override;
+  TransmitResult transmit(TimePoint now, uint32_t budget, bool with_acknowledgements) override;
   bool has_urgent() const override;
   // Nobody's next verb is waited for: the target does that.
   bool has_acknowledgement() const override { return false; }
 
  private:
-  class Splitter;
+  friend class delegate_detail::Splitter;
 
   void answer(uint8_t syndrome, roce::Psn psn, uint32_t msn, bool after_packets);
   bool owes_failure() const { return state() == IBV_QPS_ERR && !failure_told_; }

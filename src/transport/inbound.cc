@@ -73,7 +73,7 @@ Reception Inbound::execute_send(const roce::Packet& packet) {
   }
   received_ += static_cast<uint32_t>(payload.size());
   if (!info.ends_message) return {Reception::Result::kTaken};
-  if (!invalidate_named(packet.headers)) return refused(NakCode::kRemoteAccess);
+  if (!invalidate_named(packet.headers)) return {Reception::Result::kKeyStays};
   if (tagged_.is_tagged()) {
     message_ = Message::kNone;
     const uint8_t match = info.starts_message ? IBV_WC_TM_MATCH : 0;

@@ -17,6 +17,9 @@ struct Reception {
     kEnded,     // executed, and its message is whole
     kNotReady,  // there is no receive request; nothing has changed
     kRefused,   // for the reason in `code`
+    // Executed and whole, but the key it names must not be invalidated: the receive request is to fail with
+    // IBV_WC_REM_INV_REQ_ERR.
+    kKeyStays,
   };
   Result result;
   roce::NakCode code = roce::NakCode::kInvalidRequest;

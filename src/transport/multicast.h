@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "base/result.h"
+#include "transport/packet_io.h"
 #include "transport/queue_pair.h"
-#include "transport/wire.h"
 
 namespace verbena::transport {
 

@@ -5,40 +5,49 @@
 #include <cstdint>
 
 #include "base/time.h"
+#include "transport/route.h"
 
 namespace verbena::transport {
 
 // Bounds how fast a service without acknowledgements sends. Nothing tells such a sender that the receiver's
-// socket is full, and a receiver takes longer over a packet than a sender does: unbounded, all of a large
-// message beyond the first hundreds of kilobytes is lost. So a burst that an ordinary socket buffer holds
-// leaves at once, and more at a rate that one processor receives.
+// buffer is full, and a receiver takes longer over a packet than a sender does: unbounded, all of a large
+// message beyond the first hundreds of kilobytes is lost. So a burst leaves at once, and more at a rate that
+// the receiver can follow. Both are the route's; on one that loses nothing there is no bound.
 class Pacer {
  public:
-  static constexpr uint32_t kBurstBytes = 160 * 1024;
-  static constexpr uint64_t kBytesPerMicrosecond = 1250;  // 10 Gb/s
-
-  void reset() { debt_ = 0; }
+  void reset(const Traits& traits) {
+    debt_ = 0;
+    unbounded_ = traits.lossless;
+    burst_bytes_ = std::max(traits.blind_burst_bytes, 1u);
+    bytes_per_microsecond_ = std::max(traits.blind_bytes_per_microsecond, 1u);
+  }
 
   // Whether a packet may leave now.
   bool allows(TimePoint now) {
+    if (unbounded_) return true;
     settle(now);
-    return debt_ < kBurstBytes;
+    return debt_ < burst_bytes_;
   }
   // When the next may, after allows() said no: when half the burst is free again, for packets travel cheaper
   // together.
   TimePoint next() const {
-    return settled_at_ + std::chrono::microseconds((debt_ - kBurstBytes / 2) / kBytesPerMicrosecond + 1);
+    return settled_at_ + std::chrono::microseconds((debt_ - burst_bytes_ / 2) / bytes_per_microsecond_ + 1);
   }
-  void sent(uint32_t bytes) { debt_ += bytes; }
+  void sent(uint32_t bytes) {
+    if (!unbounded_) debt_ += bytes;
+  }
 
  private:
   void settle(TimePoint now) {
     const auto passed = std::chrono::duration_cast<std::chrono::microseconds>(now - settled_at_).count();
     if (passed <= 0) return;
-    debt_ -= std::min<uint64_t>(debt_, static_cast<uint64_t>(passed) * kBytesPerMicrosecond);
+    debt_ -= std::min<uint64_t>(debt_, static_cast<uint64_t>(passed) * bytes_per_microsecond_);
     settled_at_ += std::chrono::microseconds(passed);
   }
 
+  bool unbounded_ = false;
+  uint64_t burst_bytes_ = 1;
+  uint64_t bytes_per_microsecond_ = 1;
   uint64_t debt_ = 0;  // bytes sent and not yet worked off
   TimePoint settled_at_{};
 };

@@ -37,6 +37,7 @@ void QueuePair::enter(ibv_qp_state next) {
     receives_.clear();
     completion_lost_ = false;
   };
+  if (next == IBV_QPS_RESET) route_ = &no_route();
   // What was published by somebody who had not yet seen RESET. Before the state is: who sees that may post.
   if (from == IBV_QPS_RESET) forget();
   state_.store(next, std::memory_order_seq_cst);  // see publish_receives()

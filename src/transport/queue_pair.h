@@ -16,8 +16,9 @@
 #include "roce/aeth.h"
 #include "transport/counters.h"
 #include "transport/gather.h"
+#include "transport/packet_io.h"
 #include "transport/receives.h"
-#include "transport/wire.h"
+#include "transport/route.h"
 
 namespace verbena::transport {
 
@@ -62,10 +63,12 @@ struct QpConfig {
   // XRC targets: the shared receive queues there are, and the domain whose queues it may deliver to.
   const queues::SharedReceiveQueueTable* srqs = nullptr;
   uint64_t xrc_domain = 0;
+  Routes* routes = nullptr;       // null: packets go nowhere, as without a wire
   QueueOwners* owners = nullptr;  // where queues of other processes are; null: the domain is in no other
   QpEventListener* listener = nullptr;
   QpCounters* counters = nullptr;
-  // No ACK timeout is shorter: below it a busy machine's scheduling looks like loss.
+  // No ACK timeout is shorter, though a program may ask for as little as 8 us: threads share processors, and
+  // what answers may not run for some milliseconds. Below that a busy machine's scheduling looks like loss.
   Duration least_ack_timeout = std::chrono::milliseconds(16);
 };
 
@@ -73,7 +76,7 @@ enum class TransmitResult : uint8_t {
   kIdle,   // nothing to send until something happens
   kMore,   // the budget is used up, there is more
   kPaced,  // there is more, from deadline() on
-  kBusy,   // the sink is full
+  kBusy,   // its route is full
 };
 
 // Why a packet that reached its QP was not taken; kAccepted counts also what the protocol then answers with a
@@ -105,6 +108,10 @@ class QueuePair {
   QpAttributes& attributes() { return attributes_; }
   const QpAttributes& attributes() const { return attributes_; }
 
+  // What its packets leave by: found at the transition to RTR and the same until RESET. Of a datagram QP,
+  // where each request has an address of its own, that of the latest.
+  const Route& route() const { return *route_; }
+
   // Publishes receive requests that were filled in. True: the shard must be rung, as nothing else will flush
   // them. (Whoever posts sends rings always.)
   //
@@ -128,8 +135,7 @@ class QueuePair {
   // Sends what may be sent now, at most `budget` packets. Acknowledgements that nothing urgent needs are left
   // out unless `with_acknowledgements`: they may wait for the application's next verb and travel with its
   // reply.
-  virtual TransmitResult transmit(PacketSink& sink, TimePoint now, uint32_t budget,
-                                  bool with_acknowledgements) = 0;
+  virtual TransmitResult transmit(TimePoint now, uint32_t budget, bool with_acknowledgements) = 0;
 
   // Whether transmit() would have something to send: urgent, or just an acknowledgement.
   virtual bool has_urgent() const = 0;
@@ -186,6 +192,11 @@ class QueuePair {
   bool has_to_flush() const { return !send_queue_.empty() || receives_.any_to_flush(); }
   bool send_queue_empty() const { return send_queue_.empty(); }
 
+  void find_route(const roce::Path& path, roce::Qpn destination) {
+    if (config_.routes != nullptr) route_ = &config_.routes->find(path, destination);
+  }
+  SendStatus send_out(const OutgoingPacket& packet) { return route_->sink->send(packet); }
+
   bool may(memory::Access access) const { return (attributes_.access & access) != 0; }
   // Whose keys its peer may use: in XRC those of the queue that is delivered to (IBTA volume 1, annex A14).
   RemoteUser remote_user() const {
@@ -224,6 +235,7 @@ class QueuePair {
 
   const QpConfig config_;
   QpAttributes attributes_;
+  const Route* route_ = &no_route();
   std::atomic<ibv_qp_state> state_{IBV_QPS_RESET};
   SpinLock send_lock_;
   SpinLock recv_lock_;

@@ -62,7 +62,7 @@ void RawQueuePair::on_timer(TimePoint now) {
   if (retry_at_ <= now) retry_at_ = kNever;
 }
 
-TransmitResult RawQueuePair::transmit(PacketSink&, TimePoint now, uint32_t budget, bool) {
+TransmitResult RawQueuePair::transmit(TimePoint now, uint32_t budget, bool) {
   while (state() == IBV_QPS_RTS && !send_queue_empty() && retry_at_ == kNever) {
     if (budget == 0) return TransmitResult::kMore;
     budget -= send_batch(now, budget);

@@ -44,9 +44,8 @@ class RawQueuePair : public QueuePair {
   }
 
   Verdict on_packet(const IncomingPacket&, TimePoint) override { return Verdict::kWrongService; }
-  // `sink` is that of RoCEv2; frames go to the QP's own.
-  TransmitResult transmit(PacketSink& sink, TimePoint now, uint32_t budget,
-                          bool with_acknowledgements) override;
+  // Frames go to the QP's own sink: it has no route.
+  TransmitResult transmit(TimePoint now, uint32_t budget, bool with_acknowledgements) override;
   bool has_urgent() const override;
   bool has_acknowledgement() const override { return false; }
   bool has_outstanding() const override { return false; }

@@ -35,17 +35,14 @@ bool RcQueuePair::has_urgent() const {
   return state() == IBV_QPS_ERR && has_to_flush();
 }
 
-TransmitResult RcQueuePair::transmit(PacketSink& sink, TimePoint now, uint32_t budget,
-                                     bool with_acknowledgements) {
+TransmitResult RcQueuePair::transmit(TimePoint now, uint32_t budget, bool with_acknowledgements) {
   if (state() == IBV_QPS_ERR) {
     flush_send_queue();
     flush_recv_queue();
   }
-  if (const auto result = responder_.transmit_urgent(sink, budget); result != TransmitResult::kIdle)
-    return result;
-  if (const auto result = requester_.transmit(sink, now, budget); result != TransmitResult::kIdle)
-    return result;
-  if (with_acknowledgements && !responder_.transmit_acknowledgement(sink)) return TransmitResult::kBusy;
+  if (const auto result = responder_.transmit_urgent(budget); result != TransmitResult::kIdle) return result;
+  if (const auto result = requester_.transmit(now, budget); result != TransmitResult::kIdle) return result;
+  if (with_acknowledgements && !responder_.transmit_acknowledgement()) return TransmitResult::kBusy;
   return TransmitResult::kIdle;
 }
 
@@ -55,6 +52,7 @@ void RcQueuePair::on_enter(ibv_qp_state from, ibv_qp_state to) {
     responder_.halt(to);
     established_ = false;
   } else if (to == IBV_QPS_RTR && from == IBV_QPS_INIT) {
+    find_route(attributes().path, attributes().destination);
     responder_.start();
   } else if (to == IBV_QPS_RTS && from == IBV_QPS_RTR) {
     requester_.start();

@@ -21,8 +21,7 @@ class RcQueuePair : public QueuePair {
         service_(role == Role::kRc ? roce::Service::kRc : roce::Service::kXrc) {}
 
   Verdict on_packet(const IncomingPacket& packet, TimePoint now) override;
-  TransmitResult transmit(PacketSink& sink, TimePoint now, uint32_t budget,
-                          bool with_acknowledgements) override;
+  TransmitResult transmit(TimePoint now, uint32_t budget, bool with_acknowledgements) override;
   bool has_urgent() const override;
   bool has_acknowledgement() const override { return responder_.has_acknowledgement(); }
   bool may_gather() const override { return !responder_.has_urgent() && requester_.may_gather(); }

@@ -13,20 +13,9 @@ using queues::SendWqe;
 using roce::Operation;
 using roce::Psn;
 
-// What a packet costs in flight beside its payload: headers, and the kernel's book-keeping.
-constexpr uint32_t kPacketOverhead = 64;
-// What UDP_SEGMENT takes at once: the kernel's limits.
-constexpr uint32_t kMostSegments = 64;
-constexpr uint32_t kSuperPacketBytes = 65507;
-// READ data asked for with one request: what one GSO super-packet brings, 64 segments in 64 KiB.
-constexpr uint32_t kReadChunkBytes = 60 * 1024;
-constexpr uint32_t kReadChunkPackets = 64;
-// More packets than this are never in flight, however small: the receiving socket's buffer counts packets
+// More bursts than this are never in flight, however small their packets: a receiver's buffer counts packets,
 // too.
-constexpr int32_t kMostPackets = 1024;
-// Requests of at most so many bytes may wait until so many are together: what fits one GSO super-packet.
-constexpr uint32_t kGatherBytes = 1024;
-constexpr uint32_t kGatherRequests = 64;
+constexpr uint32_t kMostBursts = 16;
 
 // What is wrong with a request by itself; such a one is never sent. (Posting refuses what it can see; the
 // rest ends here.)
@@ -38,21 +27,27 @@ std::optional<ibv_wc_status> fault_of(const SendWqe& wqe) {
   return std::nullopt;
 }
 
-uint32_t packets_in_chunk(uint32_t mtu) {
-  return std::min(kReadChunkBytes / mtu, kReadChunkPackets);
-}
-
 }  // namespace
+
+Requester::Sizes Requester::sizes_of(const Traits& traits, uint32_t mtu) {
+  Sizes sizes;
+  sizes.charge = traits.charge_per_packet;
+  sizes.run_packets = traits.packets_in_burst(mtu);
+  sizes.run_bytes = sizes.run_packets * (mtu + sizes.charge);
+  sizes.most_packets = static_cast<int32_t>(kMostBursts * traits.burst_packets);
+  sizes.gather_requests = traits.burst_packets;
+  sizes.gather_bytes = (traits.burst_bytes + traits.burst_packets - 1) / traits.burst_packets;
+  return sizes;
+}
 
 void Requester::start() {
   const QpAttributes& attributes = qp_.attributes();
+  const Traits& traits = qp_.route().traits;
   running_ = true;
   head_ = cursor_ = assigned_ = ring().consumed();
   unacked_ = next_ = next_new_ = highest_ = attributes.send_psn;
-  const uint32_t run =
-      std::min(kMostSegments, kSuperPacketBytes / (attributes.path_mtu + roce::kBthBytes + roce::kIcrcBytes));
-  run_bytes_ = run * (attributes.path_mtu + kPacketOverhead);
-  window_.reset(attributes.path_mtu + kPacketOverhead, run_bytes_);
+  sizes_ = sizes_of(traits, attributes.path_mtu);
+  window_.reset({attributes.path_mtu + sizes_.charge, sizes_.run_bytes, traits.burst_charge()});
   inflight_ = since_ack_request_ = reads_outstanding_ = 0;
   stopped_.reset();
   unsendable_.reset();
@@ -85,7 +80,7 @@ roce::Headers Requester::headers_for(Operation operation) const {
 uint32_t Requester::flight_bytes(const SendWqe& wqe, Psn from, Psn limit) const {
   const auto begin = static_cast<uint32_t>(from - wqe.first_psn);
   const auto end = static_cast<uint32_t>(limit - wqe.first_psn);
-  return offset_of(wqe, end, mtu()) - offset_of(wqe, begin, mtu()) + (end - begin) * kPacketOverhead;
+  return offset_of(wqe, end, mtu()) - offset_of(wqe, begin, mtu()) + (end - begin) * sizes_.charge;
 }
 
 // ---- transmission
@@ -103,17 +98,17 @@ bool Requester::can_transmit() const {
   if (cursor_ == ring().posted()) return false;
   // In SQD requests that have begun go on, no new one begins.
   if (qp_.state() != IBV_QPS_RTS && cursor_ == assigned_) return false;
-  if (next_ - unacked_ >= kMostPackets && inflight_ > 0) return false;
+  if (next_ - unacked_ >= sizes_.most_packets && inflight_ > 0) return false;
   const SendWqe& wqe = ring().at(cursor_);
   if (!may_start(wqe)) return false;
-  return is_local(wqe) || window_allows(std::min(wqe.length, mtu()) + kPacketOverhead);
+  return is_local(wqe) || window_allows(std::min(wqe.length, mtu()) + sizes_.charge);
 }
 
 bool Requester::may_gather() const {
   if (!running_ || !has_outstanding() || next_.is_before(highest_)) return false;
   const uint32_t unsent = ring().posted() - cursor_;
-  return unsent > 0 && unsent < kGatherRequests && unsent < ring().capacity() / 4 &&
-         ring().at(cursor_ + unsent - 1).length <= kGatherBytes;
+  return unsent > 0 && unsent < sizes_.gather_requests && unsent < ring().capacity() / 4 &&
+         ring().at(cursor_ + unsent - 1).length <= sizes_.gather_bytes;
 }
 
 void Requester::assign(SendWqe& wqe) {
@@ -125,7 +120,7 @@ void Requester::assign(SendWqe& wqe) {
   ++assigned_;
 }
 
-TransmitResult Requester::transmit(PacketSink& sink, TimePoint now, uint32_t& budget) {
+TransmitResult Requester::transmit(TimePoint now, uint32_t& budget) {
   while (can_transmit()) {
     if (budget == 0) return TransmitResult::kMore;
     SendWqe& wqe = ring().at(cursor_);
@@ -140,10 +135,10 @@ TransmitResult Requester::transmit(PacketSink& sink, TimePoint now, uint32_t& bu
         continue;
       }
     }
-    const SendStatus status = is_read(wqe)        ? send_read(wqe, sink)
-                              : is_atomic(wqe)    ? send_atomic(wqe, sink)
-                              : is_placement(wqe) ? send_placement(wqe, sink)
-                                                  : send_data(wqe, sink);
+    const SendStatus status = is_read(wqe)        ? send_read(wqe)
+                              : is_atomic(wqe)    ? send_atomic(wqe)
+                              : is_placement(wqe) ? send_placement(wqe)
+                                                  : send_data(wqe);
     if (status == SendStatus::kBusy) return TransmitResult::kBusy;
     if (status == SendStatus::kFault) {
       stop_at_cursor(IBV_WC_LOC_PROT_ERR);
@@ -209,8 +204,8 @@ void Requester::announce_drained() {
 // acknowledgement.
 bool Requester::more_follows(bool ends_message, uint32_t bytes) const {
   if (unsendable_ && (cursor_ == *unsendable_ || cursor_ + 1 == *unsendable_)) return false;
-  if (inflight_ + bytes + mtu() + 2 * kPacketOverhead > window_.usable()) return false;
-  if (next_ - unacked_ + 1 >= kMostPackets) return false;
+  if (inflight_ + bytes + mtu() + 2 * sizes_.charge > window_.usable()) return false;
+  if (next_ - unacked_ + 1 >= sizes_.most_packets) return false;
   if (!ends_message) return true;
   if (cursor_ + 1 == ring().posted()) return false;
   if (qp_.state() != IBV_QPS_RTS && cursor_ + 1 == assigned_) return false;
@@ -218,16 +213,16 @@ bool Requester::more_follows(bool ends_message, uint32_t bytes) const {
   return is_data(following) && !following.has_flag(IBV_SEND_FENCE);
 }
 
-SendStatus Requester::send_data(SendWqe& wqe, PacketSink& sink) {
+SendStatus Requester::send_data(SendWqe& wqe) {
   DataPacket packet;
   const auto index = static_cast<uint32_t>(next_ - wqe.first_psn);
   if (!make_data_packet(qp_, service_, wqe, index, next_, packet)) return SendStatus::kFault;
-  const uint32_t cost = packet.bytes + kPacketOverhead;
+  const uint32_t cost = packet.bytes + sizes_.charge;
   packet.headers.ack_request = !more_follows(packet.ends, packet.bytes) ||
-                               since_ack_request_ + cost >= std::min(run_bytes_, window_.usable() / 2);
+                               since_ack_request_ + cost >= std::min(sizes_.run_bytes, window_.usable() / 2);
 
   const SendStatus status =
-      sink.send({qp_.attributes().path, packet.headers, packet.pieces.get(), packet.bytes});
+      qp_.send_out({qp_.attributes().path, packet.headers, packet.pieces.get(), packet.bytes});
   if (status != SendStatus::kSent) return status;
   since_ack_request_ = packet.headers.ack_request ? 0 : since_ack_request_ + cost;
   sent(wqe, next_ + 1, packet.bytes);
@@ -236,11 +231,11 @@ SendStatus Requester::send_data(SendWqe& wqe, PacketSink& sink) {
 
 bool Requester::is_chunk_end(const SendWqe& wqe, Psn psn) const {
   if (psn == wqe.last_psn) return true;
-  return (static_cast<uint32_t>(psn - wqe.first_psn) + 1) % packets_in_chunk(mtu()) == 0;
+  return (static_cast<uint32_t>(psn - wqe.first_psn) + 1) % sizes_.run_packets == 0;
 }
 
-SendStatus Requester::send_read(SendWqe& wqe, PacketSink& sink) {
-  const uint32_t packets = packets_in_chunk(mtu());
+SendStatus Requester::send_read(SendWqe& wqe) {
+  const uint32_t packets = sizes_.run_packets;
   const auto index = static_cast<uint32_t>(next_ - wqe.first_psn);
   const auto total = static_cast<uint32_t>(wqe.last_psn - wqe.first_psn) + 1;
   const uint32_t limit = std::min(total, (index / packets + 1) * packets);
@@ -260,7 +255,7 @@ SendStatus Requester::send_read(SendWqe& wqe, PacketSink& sink) {
   headers.address = wqe.remote_address + offset;
   headers.rkey = wqe.rkey;
   headers.dma_length = bytes;
-  const SendStatus status = sink.send({qp_.attributes().path, headers, {}, 0});
+  const SendStatus status = qp_.send_out({qp_.attributes().path, headers, {}, 0});
   if (status != SendStatus::kSent) return status;
   since_ack_request_ = 0;
   ++reads_outstanding_;
@@ -268,7 +263,7 @@ SendStatus Requester::send_read(SendWqe& wqe, PacketSink& sink) {
   return status;
 }
 
-SendStatus Requester::send_atomic(SendWqe& wqe, PacketSink& sink) {
+SendStatus Requester::send_atomic(SendWqe& wqe) {
   Pieces pieces;
   if (!gather(*qp_.config().keys, qp_.config().pd, wqe.sges(), 0, sizeof(uint64_t), IBV_ACCESS_LOCAL_WRITE,
               pieces)) {
@@ -282,7 +277,7 @@ SendStatus Requester::send_atomic(SendWqe& wqe, PacketSink& sink) {
   headers.rkey = wqe.rkey;
   headers.swap_add = compares ? wqe.swap : wqe.compare_add;
   headers.compare = compares ? wqe.compare_add : 0;
-  const SendStatus status = sink.send({qp_.attributes().path, headers, {}, 0});
+  const SendStatus status = qp_.send_out({qp_.attributes().path, headers, {}, 0});
   if (status != SendStatus::kSent) return status;
   since_ack_request_ = 0;
   ++reads_outstanding_;
@@ -290,7 +285,7 @@ SendStatus Requester::send_atomic(SendWqe& wqe, PacketSink& sink) {
   return status;
 }
 
-SendStatus Requester::send_placement(SendWqe& wqe, PacketSink& sink) {
+SendStatus Requester::send_placement(SendWqe& wqe) {
   Pieces pieces;
   roce::Headers headers;
   if (wqe.opcode == queues::kFlushOpcode) {
@@ -312,7 +307,7 @@ SendStatus Requester::send_placement(SendWqe& wqe, PacketSink& sink) {
   headers.xrc_srq = wqe.remote_srqn;
   headers.address = wqe.remote_address;
   headers.rkey = wqe.rkey;
-  const SendStatus status = sink.send({qp_.attributes().path, headers, pieces.get(), wqe.length});
+  const SendStatus status = qp_.send_out({qp_.attributes().path, headers, pieces.get(), wqe.length});
   if (status != SendStatus::kSent) return status;
   since_ack_request_ = 0;
   ++reads_outstanding_;

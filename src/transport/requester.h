@@ -35,7 +35,7 @@ class Requester {
   // Stops for good (ERR, RESET); the ring's requests are no longer ours.
   void halt();
 
-  TransmitResult transmit(PacketSink& sink, TimePoint now, uint32_t& budget);
+  TransmitResult transmit(TimePoint now, uint32_t& budget);
   bool can_transmit() const;
   bool may_gather() const;
   bool has_outstanding() const { return unacked_.is_before(highest_); }
@@ -50,15 +50,28 @@ class Requester {
   roce::Psn next_psn() const { return next_new_; }
 
  private:
+  // What the route's traits come to at our path MTU.
+  struct Sizes {
+    uint32_t charge = 0;  // what a packet costs in flight beside its payload
+    // Packets that leave best together. READ data is asked for in chunks of as many.
+    uint32_t run_packets = 1;
+    uint32_t run_bytes = 0;
+    int32_t most_packets = 0;  // in flight
+    // Requests of at most so many bytes may wait until so many are together: a burst.
+    uint32_t gather_requests = 0;
+    uint32_t gather_bytes = 0;
+  };
+  static Sizes sizes_of(const Traits& traits, uint32_t mtu);
+
   // Transmission
   bool may_start(const queues::SendWqe& wqe) const;
   bool window_allows(uint32_t bytes) const { return inflight_ == 0 || inflight_ + bytes <= window_.usable(); }
   void assign(queues::SendWqe& wqe);
   void execute_here(queues::SendWqe& wqe);
-  SendStatus send_data(queues::SendWqe& wqe, PacketSink& sink);
-  SendStatus send_read(queues::SendWqe& wqe, PacketSink& sink);
-  SendStatus send_atomic(queues::SendWqe& wqe, PacketSink& sink);
-  SendStatus send_placement(queues::SendWqe& wqe, PacketSink& sink);
+  SendStatus send_data(queues::SendWqe& wqe);
+  SendStatus send_read(queues::SendWqe& wqe);
+  SendStatus send_atomic(queues::SendWqe& wqe);
+  SendStatus send_placement(queues::SendWqe& wqe);
   bool more_follows(bool ends_message, uint32_t bytes) const;
   void sent(queues::SendWqe& wqe, roce::Psn past, uint32_t payload_bytes);
   void stop_at_cursor(ibv_wc_status status);
@@ -98,8 +111,8 @@ class Requester {
   roce::Psn next_new_;  // the first PSN no request has
   roce::Psn highest_;   // past the highest PSN ever sent (or, of a READ, asked for)
 
+  Sizes sizes_;
   CongestionWindow window_;
-  uint32_t run_bytes_ = 0;          // of the packets that one super-packet takes
   uint32_t inflight_ = 0;           // bytes between unacked_ and next_
   uint32_t since_ack_request_ = 0;  // bytes
   uint32_t reads_outstanding_ = 0;  // READ chunks and atomics between unacked_ and next_

@@ -113,6 +113,15 @@ void Responder::receive(const roce::Packet& packet) {
       return;
     case Reception::Result::kNotReady:
       return not_ready();
+    case Reception::Result::kKeyStays:
+      // An error of class J (IBTA volume 1, 9.9.6.3): the QP ends, but there is no NAK, as the message has
+      // been received. Like Linux rxe we acknowledge it, and the receive request fails: silence would cost
+      // the sender all its retries, and it would blame the network.
+      inbound_.fail_receive(IBV_WC_REM_INV_REQ_ERR);
+      message_ended();
+      ++expected_;
+      if (packet.headers.ack_request) acknowledgement_due_ = true;
+      return stop(std::nullopt);
     case Reception::Result::kRefused:
       if (reception.receive_status == IBV_WC_SUCCESS) return refuse(reception.code);
       inbound_.fail_receive(reception.receive_status);
@@ -215,10 +224,15 @@ void Responder::refuse(NakCode code) {
 
 // To ERR; the answers that come before the refusal still go out, and then the refusal.
 void Responder::give_up(const Nak& nak, std::optional<ibv_event_type> event) {
+  stop(event);
+  nak_ = nak;
+}
+
+// To ERR; the answers to what has been executed still go out.
+void Responder::stop(std::optional<ibv_event_type> event) {
   refusing_ = true;
   qp_.fail(event);
   refusing_ = false;
-  nak_ = nak;
 }
 
 void Responder::not_ready() {
@@ -237,13 +251,12 @@ roce::Headers Responder::headers_for(Operation operation, Psn psn) const {
   return headers;
 }
 
-TransmitResult Responder::transmit_urgent(PacketSink& sink, uint32_t& budget) {
+TransmitResult Responder::transmit_urgent(uint32_t& budget) {
   while (!replies_.empty()) {
     if (budget == 0) return TransmitResult::kMore;
     Replies::Reply& reply = replies_.front();
-    const SendStatus status = reply.resource.kind == Replies::Kind::kAtomic
-                                  ? send_atomic_acknowledge(reply, sink)
-                                  : send_read_response(reply, sink);
+    const SendStatus status = reply.resource.kind == Replies::Kind::kAtomic ? send_atomic_acknowledge(reply)
+                                                                            : send_read_response(reply);
     if (status == SendStatus::kBusy) return TransmitResult::kBusy;
     if (status == SendStatus::kFault) {  // the region went away after the request was taken
       const Nak nak{roce::nak_syndrome(NakCode::kRemoteAccess), reply.next};
@@ -262,7 +275,7 @@ TransmitResult Responder::transmit_urgent(PacketSink& sink, uint32_t& budget) {
   }
   if (nak_) {
     if (budget == 0) return TransmitResult::kMore;
-    if (send_acknowledge(nak_->syndrome, nak_->psn, sink) == SendStatus::kBusy) return TransmitResult::kBusy;
+    if (send_acknowledge(nak_->syndrome, nak_->psn) == SendStatus::kBusy) return TransmitResult::kBusy;
     --budget;
     nak_.reset();
     acknowledgement_due_ = false;  // a NAK acknowledges everything before it
@@ -270,14 +283,14 @@ TransmitResult Responder::transmit_urgent(PacketSink& sink, uint32_t& budget) {
   return TransmitResult::kIdle;
 }
 
-bool Responder::transmit_acknowledgement(PacketSink& sink) {
+bool Responder::transmit_acknowledgement() {
   if (!acknowledgement_due_) return true;
-  if (send_acknowledge(roce::ack_syndrome(), answered(), sink) == SendStatus::kBusy) return false;
+  if (send_acknowledge(roce::ack_syndrome(), answered()) == SendStatus::kBusy) return false;
   acknowledgement_due_ = false;
   return true;
 }
 
-SendStatus Responder::send_read_response(const Replies::Reply& reply, PacketSink& sink) {
+SendStatus Responder::send_read_response(const Replies::Reply& reply) {
   const Replies::Resource& r = reply.resource;
   const bool first = reply.next == r.first;
   const bool last = reply.next == r.last;
@@ -296,24 +309,24 @@ SendStatus Responder::send_read_response(const Replies::Reply& reply, PacketSink
   headers.pad = roce::padding_of(bytes);
   headers.syndrome = roce::ack_syndrome();
   headers.msn = r.msn;
-  const SendStatus status = sink.send({qp_.attributes().path, headers, pieces.get(), bytes});
+  const SendStatus status = qp_.send_out({qp_.attributes().path, headers, pieces.get(), bytes});
   if (status == SendStatus::kSent) qp_.count(kSentBytes, bytes);
   return status;
 }
 
-SendStatus Responder::send_atomic_acknowledge(const Replies::Reply& reply, PacketSink& sink) {
+SendStatus Responder::send_atomic_acknowledge(const Replies::Reply& reply) {
   roce::Headers headers = headers_for(Operation::kAtomicAcknowledge, reply.resource.first);
   headers.syndrome = roce::ack_syndrome();
   headers.msn = reply.resource.msn;
   headers.atomic_original = reply.resource.original;
-  return sink.send({qp_.attributes().path, headers, {}, 0});
+  return qp_.send_out({qp_.attributes().path, headers, {}, 0});
 }
 
-SendStatus Responder::send_acknowledge(uint8_t syndrome, Psn psn, PacketSink& sink) {
+SendStatus Responder::send_acknowledge(uint8_t syndrome, Psn psn) {
   roce::Headers headers = headers_for(Operation::kAcknowledge, psn);
   headers.syndrome = syndrome;
   headers.msn = msn_;
-  const SendStatus status = sink.send({qp_.attributes().path, headers, {}, 0});
+  const SendStatus status = qp_.send_out({qp_.attributes().path, headers, {}, 0});
   if (status == SendStatus::kSent) qp_.count(kSentPackets);
   return status;
 }

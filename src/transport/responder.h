@@ -30,9 +30,9 @@ class Responder {
 
   void on_request(const roce::Packet& packet);
 
-  TransmitResult transmit_urgent(PacketSink& sink, uint32_t& budget);
-  // False: the sink is full.
-  bool transmit_acknowledgement(PacketSink& sink);
+  TransmitResult transmit_urgent(uint32_t& budget);
+  // False: the route is full.
+  bool transmit_acknowledgement();
 
   bool has_urgent() const { return !replies_.empty() || nak_.has_value(); }
   bool has_acknowledgement() const { return acknowledgement_due_; }
@@ -63,6 +63,7 @@ class Responder {
 
   void refuse(roce::NakCode code);  // NAK and ERR
   void give_up(const Nak& nak, std::optional<ibv_event_type> event);
+  void stop(std::optional<ibv_event_type> event);
   void not_ready();  // RNR NAK
 
   void pass_on(const roce::Packet& packet);
@@ -77,9 +78,9 @@ class Responder {
   // The last PSN that may be acknowledged.
   roce::Psn answered() const { return expected_ - 1 - passed_; }
 
-  SendStatus send_read_response(const Replies::Reply& reply, PacketSink& sink);
-  SendStatus send_atomic_acknowledge(const Replies::Reply& reply, PacketSink& sink);
-  SendStatus send_acknowledge(uint8_t syndrome, roce::Psn psn, PacketSink& sink);
+  SendStatus send_read_response(const Replies::Reply& reply);
+  SendStatus send_atomic_acknowledge(const Replies::Reply& reply);
+  SendStatus send_acknowledge(uint8_t syndrome, roce::Psn psn);
   roce::Headers headers_for(roce::Operation operation, roce::Psn psn) const;
 
   void message_ended() { msn_ = (msn_ + 1) & 0xffffff; }

@@ -13,8 +13,6 @@ using roce::Psn;
 // A packet of at most so many PSNs ago has been overtaken on its way; one from longer ago is of a peer that
 // has begun anew.
 constexpr int32_t kOvertaken = 4096;
-// What a packet costs the receiver beside its payload.
-constexpr uint32_t kPacketOverhead = 64;
 
 }  // namespace
 
@@ -90,7 +88,7 @@ bool UcQueuePair::has_urgent() const {
   return may_send() || (state() == IBV_QPS_SQE && !send_queue_empty());
 }
 
-TransmitResult UcQueuePair::transmit(PacketSink& sink, TimePoint now, uint32_t budget, bool) {
+TransmitResult UcQueuePair::transmit(TimePoint now, uint32_t budget, bool) {
   queues::SendQueue& queue = send_queue();
   while (may_send()) {
     if (!pacer_.allows(now)) {
@@ -115,7 +113,7 @@ TransmitResult UcQueuePair::transmit(PacketSink& sink, TimePoint now, uint32_t b
       fail_send(IBV_WC_LOC_LEN_ERR);
       break;
     }
-    const SendStatus status = send_packet(wqe, sink);
+    const SendStatus status = send_packet(wqe);
     if (status == SendStatus::kBusy) return TransmitResult::kBusy;
     if (status == SendStatus::kFault) {
       fail_send(IBV_WC_LOC_PROT_ERR);
@@ -132,14 +130,14 @@ TransmitResult UcQueuePair::transmit(PacketSink& sink, TimePoint now, uint32_t b
   return TransmitResult::kIdle;
 }
 
-SendStatus UcQueuePair::send_packet(const SendWqe& wqe, PacketSink& sink) {
+SendStatus UcQueuePair::send_packet(const SendWqe& wqe) {
   DataPacket packet;
   if (!make_data_packet(*this, roce::Service::kUc, wqe, packet_, next_, packet)) return SendStatus::kFault;
-  const SendStatus status = sink.send({attributes().path, packet.headers, packet.pieces.get(), packet.bytes});
+  const SendStatus status = send_out({attributes().path, packet.headers, packet.pieces.get(), packet.bytes});
   if (status != SendStatus::kSent) return status;
   ++packet_;
   ++next_;
-  pacer_.sent(packet.bytes + kPacketOverhead);
+  pacer_.sent(packet.bytes + route().traits.charge_per_packet);
   count(kSentPackets);
   count(kSentBytes, packet.bytes);
   return status;
@@ -157,13 +155,14 @@ void UcQueuePair::on_timer(TimePoint now) {
 
 void UcQueuePair::on_enter(ibv_qp_state from, ibv_qp_state to) {
   if (to == IBV_QPS_RTR && from == IBV_QPS_INIT) {
+    find_route(attributes().path, attributes().destination);
     expected_ = attributes().receive_psn;
     inbound_.abandon();
     established_ = false;
   }
   if (to == IBV_QPS_RTS && from == IBV_QPS_RTR) {
     next_ = attributes().send_psn;
-    pacer_.reset();
+    pacer_.reset(route().traits);
   }
   if (to == IBV_QPS_RESET || to == IBV_QPS_ERR) {
     packet_ = 0;

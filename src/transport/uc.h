@@ -16,8 +16,7 @@ class UcQueuePair : public QueuePair {
       : QueuePair(config, std::move(send_queue), std::move(recv_queue)) {}
 
   Verdict on_packet(const IncomingPacket& packet, TimePoint now) override;
-  TransmitResult transmit(PacketSink& sink, TimePoint now, uint32_t budget,
-                          bool with_acknowledgements) override;
+  TransmitResult transmit(TimePoint now, uint32_t budget, bool with_acknowledgements) override;
   bool has_urgent() const override;
   bool has_acknowledgement() const override { return false; }
   bool has_outstanding() const override { return false; }
@@ -33,7 +32,7 @@ class UcQueuePair : public QueuePair {
   bool is_late(roce::Psn psn) const;
   void receive(const roce::Packet& packet);
   void drop_message();
-  SendStatus send_packet(const queues::SendWqe& wqe, PacketSink& sink);
+  SendStatus send_packet(const queues::SendWqe& wqe);
   void fail_send(ibv_wc_status status);
   bool may_send() const;
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "roce/ip_header.h"
 #include "transport/gather.h"
 #include "transport/qp_state.h"
 
@@ -15,47 +16,14 @@ using roce::Operation;
 // are not for everyone.
 constexpr uint32_t kControlledQkey = 0x80000000;
 
-constexpr uint8_t kUdpProtocol = 17;
-constexpr uint32_t kUdpHeaderBytes = 8;
-constexpr uint32_t kIpv4HeaderBytes = 20;
-
-uint16_t ipv4_checksum(const uint8_t* header) {
-  uint32_t sum = 0;
-  for (uint32_t i = 0; i < kIpv4HeaderBytes; i += 2) sum += load_be<uint16_t>(header + i);
-  while (sum > 0xffff) sum = (sum & 0xffff) + (sum >> 16);
-  return static_cast<uint16_t>(~sum);
-}
-
-void write_ipv4_header(const roce::Path& path, uint32_t udp_bytes, uint8_t* header) {
-  header[0] = 0x45;
-  header[1] = path.traffic_class;
-  store_be<uint16_t>(header + 2, static_cast<uint16_t>(kIpv4HeaderBytes + kUdpHeaderBytes + udp_bytes));
-  store_be<uint16_t>(header + 6, 0x4000);  // don't fragment
-  header[8] = path.hop_limit;
-  header[9] = kUdpProtocol;
-  std::memcpy(header + 12, path.source.ipv4(), 4);
-  std::memcpy(header + 16, path.destination.ipv4(), 4);
-  store_be<uint16_t>(header + 10, ipv4_checksum(header));
-}
-
-void write_ipv6_header(const roce::Path& path, uint32_t udp_bytes, uint8_t* header) {
-  store_be<uint32_t>(header, 6u << 28 | uint32_t{path.traffic_class} << 20 | (path.flow_label & 0xfffff));
-  store_be<uint16_t>(header + 4, static_cast<uint16_t>(kUdpHeaderBytes + udp_bytes));
-  header[6] = kUdpProtocol;
-  header[7] = path.hop_limit;
-  std::memcpy(header + 8, path.source.bytes.data(), 16);
-  std::memcpy(header + 24, path.destination.bytes.data(), 16);
-}
-
 }  // namespace
 
 void write_grh(const roce::Path& path, uint32_t udp_bytes, std::byte (&grh)[kGrhBytes]) {
   std::memset(grh, 0, sizeof grh);
-  auto* bytes = reinterpret_cast<uint8_t*>(grh);
   if (path.destination.is_ipv4()) {
-    write_ipv4_header(path, udp_bytes, bytes + kGrhBytes - kIpv4HeaderBytes);
+    roce::write_ipv4_header(path, udp_bytes, grh + kGrhBytes - roce::kIpv4HeaderBytes);
   } else {
-    write_ipv6_header(path, udp_bytes, bytes);
+    roce::write_ipv6_header(path, udp_bytes, grh);
   }
 }
 
@@ -115,7 +83,7 @@ bool UdQueuePair::has_urgent() const {
   return (state() == IBV_QPS_RTS || state() == IBV_QPS_SQE) && !send_queue_empty();
 }
 
-TransmitResult UdQueuePair::transmit(PacketSink& sink, TimePoint, uint32_t budget, bool) {
+TransmitResult UdQueuePair::transmit(TimePoint, uint32_t budget, bool) {
   queues::SendQueue& queue = send_queue();
   while (state() == IBV_QPS_RTS && !queue.empty()) {
     if (budget-- == 0) return TransmitResult::kMore;
@@ -124,11 +92,12 @@ TransmitResult UdQueuePair::transmit(PacketSink& sink, TimePoint, uint32_t budge
       fail_send(IBV_WC_LOC_QP_OP_ERR);
       break;
     }
+    route_to(wqe);
     if (wqe.length > attributes().path_mtu) {
       fail_send(IBV_WC_LOC_LEN_ERR);
       break;
     }
-    const SendStatus status = send(wqe, sink);
+    const SendStatus status = send(wqe);
     if (status == SendStatus::kBusy) return TransmitResult::kBusy;
     if (status == SendStatus::kFault) {
       fail_send(IBV_WC_LOC_PROT_ERR);
@@ -142,7 +111,15 @@ TransmitResult UdQueuePair::transmit(PacketSink& sink, TimePoint, uint32_t budge
   return TransmitResult::kIdle;
 }
 
-SendStatus UdQueuePair::send(const queues::SendWqe& wqe, PacketSink& sink) {
+// A handle's route is looked up when a request first goes to it, and again after one to another.
+void UdQueuePair::route_to(const queues::SendWqe& wqe) {
+  const uint32_t slot = wqe.remote_qpn.slot();
+  if (routed_to_ && routed_to_->slot == slot && routed_to_->path == wqe.path) return;
+  find_route(wqe.path, wqe.remote_qpn);
+  routed_to_ = {wqe.path, slot};
+}
+
+SendStatus UdQueuePair::send(const queues::SendWqe& wqe) {
   Pieces pieces;
   if (wqe.is_inline()) {
     if (wqe.length > 0) pieces.add({wqe.inline_data(), wqe.length});
@@ -160,7 +137,7 @@ SendStatus UdQueuePair::send(const queues::SendWqe& wqe, PacketSink& sink) {
   headers.qkey = (wqe.remote_qkey & kControlledQkey) != 0 ? attributes().qkey : wqe.remote_qkey;
   headers.source = config().qpn;
   headers.immediate = byteswap(wqe.immediate);
-  const SendStatus status = sink.send({wqe.path, headers, pieces.get(), wqe.length});
+  const SendStatus status = send_out({wqe.path, headers, pieces.get(), wqe.length});
   if (status != SendStatus::kSent) return status;
   ++next_;
   count(kSentPackets);
@@ -176,6 +153,7 @@ void UdQueuePair::fail_send(ibv_wc_status status) {
 
 void UdQueuePair::on_enter(ibv_qp_state from, ibv_qp_state to) {
   if (to == IBV_QPS_RTS && from == IBV_QPS_RTR) next_ = attributes().send_psn;
+  if (to == IBV_QPS_RESET) routed_to_.reset();
   // Each request is complete as soon as it is sent, so nothing is left to drain.
   if (to == IBV_QPS_SQD && attributes().notify_drained) emit(IBV_EVENT_SQ_DRAINED);
 }

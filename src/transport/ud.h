@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
+#include <optional>
+
 #include "transport/queue_pair.h"
 
 namespace verbena::transport {
@@ -19,8 +22,7 @@ class UdQueuePair : public QueuePair {
   using QueuePair::QueuePair;
 
   Verdict on_packet(const IncomingPacket& packet, TimePoint now) override;
-  TransmitResult transmit(PacketSink& sink, TimePoint now, uint32_t budget,
-                          bool with_acknowledgements) override;
+  TransmitResult transmit(TimePoint now, uint32_t budget, bool with_acknowledgements) override;
   bool has_urgent() const override;
   bool has_acknowledgement() const override { return false; }
   bool wants_ip_details() const override { return true; }
@@ -34,12 +36,19 @@ class UdQueuePair : public QueuePair {
   void on_enter(ibv_qp_state from, ibv_qp_state to) override;
 
  private:
-  SendStatus send(const queues::SendWqe& wqe, PacketSink& sink);
+  struct Destination {
+    roce::Path path;
+    uint32_t slot;
+  };
+
+  void route_to(const queues::SendWqe& wqe);
+  SendStatus send(const queues::SendWqe& wqe);
   void fail_send(ibv_wc_status status);
   bool fits(size_t payload_bytes);
   void receive(const IncomingPacket& incoming);
 
   roce::Psn next_;
+  std::optional<Destination> routed_to_;  // where route() leads
 };
 
 }  // namespace verbena::transport

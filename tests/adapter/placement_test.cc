@@ -73,19 +73,25 @@ TEST(Placement, AtomicWritesArePostedInEitherWay) {
 
 TEST(Placement, BadAtomicWritesAreRefusedWhenPosted) {
   Pair pair({.send_operations = IBV_QP_EX_WITH_ATOMIC_WRITE});
-  const ibv_sge word = pair.a.piece(0, 8);
   const ibv_sge longer = pair.a.piece(0, 16);
   ibv_send_wr request = remote_request(IBV_WR_ATOMIC_WRITE, 1, pair.b.address());
   EXPECT_EQ(pair.a.post_send(request, {&longer, 1}), EINVAL);
   EXPECT_EQ(pair.a.post_send(request, {}), EINVAL);
-  request.wr.rdma.remote_addr += 4;
-  EXPECT_EQ(pair.a.post_send(request, {&word, 1}), EINVAL);
   ibv_qp_ex* qp = ibv_qp_to_qp_ex(pair.a.qp.get());
   ASSERT_NE(qp, nullptr);
   ibv_wr_start(qp);
   ibv_wr_atomic_write(qp, pair.b.mr->rkey, pair.b.address().buffer, reinterpret_cast<void*>(8));
   EXPECT_EQ(ibv_wr_complete(qp), EFAULT);
   EXPECT_TRUE(pair.a.quiet());
+}
+
+TEST(Placement, AnAtomicWriteToAnUnalignedAddressIsAnInvalidRequestToTheResponder) {
+  Pair pair({.send_operations = IBV_QP_EX_WITH_ATOMIC_WRITE});
+  const ibv_sge word = pair.a.piece(0, 8);
+  ibv_send_wr request = remote_request(IBV_WR_ATOMIC_WRITE, 1, pair.b.address());
+  request.wr.rdma.remote_addr += 4;
+  ASSERT_EQ(pair.a.post_send(request, {&word, 1}), 0);
+  EXPECT_EQ(pair.a.completion().status, IBV_WC_REM_INV_REQ_ERR);
 }
 
 TEST(Placement, AFlushFollowsTheWritesBeforeIt) {

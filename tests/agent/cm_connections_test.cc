@@ -88,7 +88,7 @@ TEST_F(CmConnections, AreEstablishedWithBothSidesParameters) {
   EXPECT_EQ(ntohs(request.route.source.port), kPort);
   EXPECT_NE(request.route.destination.port, 0);
 
-  protocol::CmParameters answer = parameters("welcome", 0x815);
+  protocol::ConnectionParameters answer = parameters("welcome", 0x815);
   answer.responder_resources = 1;
   ASSERT_EQ(server_->accept(request.id, answer), 0);
   const CmEvent response = client_->event();

@@ -38,9 +38,9 @@ inline uint16_t port_of(const protocol::CmRoute& route) {
   return ntohs(route.source.port);
 }
 // Without a number of its own, a QP that no other connection has.
-inline protocol::CmParameters parameters(const std::string& private_data, uint32_t qpn = 0) {
+inline protocol::ConnectionParameters parameters(const std::string& private_data, uint32_t qpn = 0) {
   static uint32_t next = 0x4000;
-  protocol::CmParameters result{};
+  protocol::ConnectionParameters result{};
   result.qpn = qpn != 0 ? qpn : next++;
   result.responder_resources = 4;
   result.initiator_depth = 2;
@@ -146,10 +146,10 @@ class CmProgram {
     return with_address(protocol::MessageType::kCmResolveAddress, request);
   }
   int resolve_route(uint32_t id) { return of_id(protocol::MessageType::kCmResolveRoute, id); }
-  int connect(uint32_t id, const protocol::CmParameters& with) {
+  int connect(uint32_t id, const protocol::ConnectionParameters& with) {
     return connect_or_accept(protocol::MessageType::kCmConnect, id, with);
   }
-  int accept(uint32_t id, const protocol::CmParameters& with = {}, uint32_t refused = 0) {
+  int accept(uint32_t id, const protocol::ConnectionParameters& with = {}, uint32_t refused = 0) {
     return connect_or_accept(protocol::MessageType::kCmAccept, id, with, refused);
   }
   int reject(uint32_t id, const std::string& private_data, uint8_t reason = 28) {
@@ -254,7 +254,7 @@ class CmProgram {
     request.id = id;
     return plain(type, request);
   }
-  int connect_or_accept(protocol::MessageType type, uint32_t id, const protocol::CmParameters& with,
+  int connect_or_accept(protocol::MessageType type, uint32_t id, const protocol::ConnectionParameters& with,
                         uint32_t refused = 0) {
     protocol::CmConnectRequest request{};
     request.id = id;

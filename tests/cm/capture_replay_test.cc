@@ -104,7 +104,7 @@ class Player : public Sink, public Handler {
     }
     manager_.emplace(config, *this, *this, Random(1));
     for (; drawn_before > 0; --drawn_before) {
-      ConnectParameters other;
+      ConnectRequest other;
       other.path.source = self_;
       const auto id = manager_->connect(other, 0, now_);
       ASSERT_TRUE(id && manager_->forget(*id));
@@ -149,50 +149,49 @@ class Player : public Sink, public Handler {
   }
 
   void connect(const Req& like) {
-    ConnectParameters parameters;
-    parameters.path.source = like.primary.local_gid;
-    parameters.path.destination = like.primary.remote_gid;
-    parameters.path.flow_label = like.primary.flow_label;
-    parameters.service_id = like.service_id;
-    parameters.local_ca_guid = like.local_ca_guid;
-    parameters.qpn = like.local_qpn;
-    parameters.starting_psn = like.starting_psn;
-    parameters.responder_resources = like.responder_resources;
-    parameters.initiator_depth = like.initiator_depth;
-    parameters.retry_count = like.retry_count;
-    parameters.rnr_retry_count = like.rnr_retry_count;
-    parameters.private_data = std::as_bytes(std::span(like.private_data));
-    ASSERT_TRUE(manager_->connect(parameters, 0, now_));
+    ConnectRequest request;
+    request.path.source = like.primary.local_gid;
+    request.path.destination = like.primary.remote_gid;
+    request.path.flow_label = like.primary.flow_label;
+    request.service_id = like.service_id;
+    request.local_ca_guid = like.local_ca_guid;
+    request.parameters.qpn = like.local_qpn;
+    request.starting_psn = like.starting_psn;
+    request.parameters.responder_resources = like.responder_resources;
+    request.parameters.initiator_depth = like.initiator_depth;
+    request.parameters.retry_count = like.retry_count;
+    request.parameters.rnr_retry_count = like.rnr_retry_count;
+    ASSERT_TRUE(request.parameters.set_data(std::as_bytes(std::span(like.private_data))));
+    ASSERT_TRUE(manager_->connect(request, 0, now_));
   }
 
   void reply(const Rep& like) {
-    ReplyParameters parameters;
-    parameters.local_ca_guid = like.local_ca_guid;
-    parameters.qpn = like.local_qpn;
-    parameters.starting_psn = like.starting_psn;
-    parameters.responder_resources = like.responder_resources;
-    parameters.initiator_depth = like.initiator_depth;
-    parameters.rnr_retry_count = like.rnr_retry_count;
-    ASSERT_TRUE(manager_->reply(by_remote_id_.at(like.remote_id), parameters, now_));
+    ConnectReply request;
+    request.local_ca_guid = like.local_ca_guid;
+    request.parameters.qpn = like.local_qpn;
+    request.starting_psn = like.starting_psn;
+    request.parameters.responder_resources = like.responder_resources;
+    request.parameters.initiator_depth = like.initiator_depth;
+    request.parameters.rnr_retry_count = like.rnr_retry_count;
+    ASSERT_TRUE(manager_->reply(by_remote_id_.at(like.remote_id), request, now_));
   }
 
   void sidr_request(const SidrReq& like) {
-    SidrRequestParameters parameters;
-    parameters.path.source = self_;
+    SidrRequest request;
+    request.path.source = self_;
     for (const CapturedMad& captured : captured_mads(file_)) {
-      if (captured.arrival.path.source == self_)
-        parameters.path.destination = captured.arrival.path.destination;
+      if (captured.arrival.path.source == self_) request.path.destination = captured.arrival.path.destination;
     }
-    parameters.service_id = like.service_id;
-    parameters.private_data = std::as_bytes(std::span(like.private_data));
-    ASSERT_TRUE(manager_->sidr_request(parameters, 0, now_));
+    request.service_id = like.service_id;
+    ASSERT_TRUE(request.parameters.set_data(std::as_bytes(std::span(like.private_data))));
+    ASSERT_TRUE(manager_->sidr_request(request, 0, now_));
   }
 
   void sidr_reply(const SidrRep& like) {
-    SidrReplyParameters parameters;
-    parameters.qpn = like.qpn;
-    parameters.qkey = like.qkey;
-    ASSERT_TRUE(manager_->sidr_reply(by_remote_id_.at(like.request_id), parameters, now_));
+    SidrReply request;
+    request.parameters.qpn = like.qpn;
+    request.parameters.qkey = like.qkey;
+    ASSERT_TRUE(manager_->sidr_reply(by_remote_id_.at(like.request_id), request, now_));
   }
 
   const std::string file_;

@@ -87,13 +87,13 @@ TEST(Connection, CarriesPrivateDataOfExactlyTheRoomThereIs) {
   auto parameters = pair.a.parameters_to(pair.b);
   const auto req_data = bytes_of(92, 1), rep_data = bytes_of(196, 2), rtu_data = bytes_of(224, 3),
              dreq_data = bytes_of(220, 4), drep_data = bytes_of(224, 5);
-  parameters.private_data = req_data;
+  ASSERT_TRUE(parameters.parameters.set_data(req_data));
   const auto id = pair.a.manager.connect(parameters, 0, pair.now);
   pair.carry();
   expect_begins_with(pair.b.last().private_data, req_data);
   const LocalId passive = pair.b.last().id;
   auto reply = pair.b.reply_parameters();
-  reply.private_data = rep_data;
+  ASSERT_TRUE(reply.parameters.set_data(rep_data));
   ASSERT_TRUE(pair.b.manager.reply(passive, reply, pair.now));
   pair.carry();
   expect_begins_with(pair.a.last().private_data, rep_data);
@@ -114,14 +114,14 @@ TEST(Connection, RefusesPrivateDataThatHasNoRoom) {
   const auto data = bytes_of(225, 0);
   const ConstBytes all(data);
   auto parameters = pair.a.parameters_to(pair.b);
-  parameters.private_data = all.first(93);
+  ASSERT_TRUE(parameters.parameters.set_data(all.first(93)));
   EXPECT_EQ(pair.a.manager.connect(parameters, 0, pair.now).error(), Error{EINVAL});
   EXPECT_EQ(pair.a.manager.size(), 0u);
   const auto id = pair.a.manager.connect(pair.a.parameters_to(pair.b), 0, pair.now);
   pair.carry();
   const LocalId passive = pair.b.last().id;
   auto reply = pair.b.reply_parameters();
-  reply.private_data = all.first(197);
+  ASSERT_TRUE(reply.parameters.set_data(all.first(197)));
   EXPECT_EQ(pair.b.manager.reply(passive, reply, pair.now).error(), Error{EINVAL});
   RejectParameters rejection;
   rejection.private_data = all.first(149);
@@ -248,17 +248,10 @@ TEST(Connection, DrawsIdsThatDoNotRepeat) {
 TEST(Connection, IsTakenUpUnderItsOldIdAfterARestart) {
   Pair pair;
   const auto ids = pair.connect();
-  const ConnectionInfo was = *pair.a.manager.info(ids.a);
+  const ConnectionInfo agreed = *pair.a.manager.info(ids.a);
   ASSERT_TRUE(pair.a.manager.forget(ids.a));
-  RestoreParameters restored;
-  restored.local_id = was.local_id;
-  restored.remote_id = was.remote_id;
-  restored.path = was.path;
-  restored.is_active = true;
-  restored.local_qpn = was.local_qpn;
-  restored.remote_qpn = was.remote_qpn;
-  ASSERT_TRUE(pair.a.manager.restore(restored, 9, pair.now));
-  EXPECT_EQ(pair.a.manager.restore(restored, 9, pair.now).error(), Error{EEXIST});
+  ASSERT_TRUE(pair.a.manager.restore(agreed, 9, pair.now));
+  EXPECT_EQ(pair.a.manager.restore(agreed, 9, pair.now).error(), Error{EEXIST});
   EXPECT_EQ(pair.a.state(ids.a), State::kEstablished);
 
   ASSERT_TRUE(pair.b.manager.disconnect(ids.b, {}, pair.now));
@@ -273,15 +266,9 @@ TEST(Connection, IsTakenUpUnderItsOldIdAfterARestart) {
 TEST(Connection, ThatWasTakenUpCanBeEnded) {
   Pair pair;
   const auto ids = pair.connect();
-  const ConnectionInfo was = *pair.b.manager.info(ids.b);
+  const ConnectionInfo agreed = *pair.b.manager.info(ids.b);
   ASSERT_TRUE(pair.b.manager.forget(ids.b));
-  RestoreParameters restored;
-  restored.local_id = was.local_id;
-  restored.remote_id = was.remote_id;
-  restored.path = was.path;
-  restored.local_qpn = was.local_qpn;
-  restored.remote_qpn = was.remote_qpn;
-  ASSERT_TRUE(pair.b.manager.restore(restored, 9, pair.now));
+  ASSERT_TRUE(pair.b.manager.restore(agreed, 9, pair.now));
   ASSERT_TRUE(pair.b.manager.destroy(ids.b, pair.now));
   pair.carry();
   EXPECT_EQ(pair.a.last().heard, Heard::kDisconnectRequest);

@@ -189,16 +189,9 @@ TEST(Repetition, OfARepIsAnsweredByAnRtuAfterARestart) {
   pair.a.receive(rep, pair.now);
   ASSERT_TRUE(pair.a.manager.ready(pair.active, {}, pair.now));
   pair.a.sent.clear();  // lost
-  const ConnectionInfo was = *pair.a.manager.info(pair.active);
+  const ConnectionInfo agreed = *pair.a.manager.info(pair.active);
   ASSERT_TRUE(pair.a.manager.forget(pair.active));
-  RestoreParameters restored;
-  restored.local_id = pair.active;
-  restored.remote_id = was.remote_id;
-  restored.path = was.path;
-  restored.is_active = true;
-  restored.local_qpn = was.local_qpn;
-  restored.remote_qpn = was.remote_qpn;
-  ASSERT_TRUE(pair.a.manager.restore(restored, 5, pair.now));
+  ASSERT_TRUE(pair.a.manager.restore(agreed, 5, pair.now));
   pair.a.receive(rep, pair.now);
   pair.carry();
   EXPECT_EQ(pair.b.last().heard, Heard::kReady);

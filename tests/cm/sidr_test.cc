@@ -7,8 +7,8 @@
 namespace verbena::cm {
 namespace {
 
-SidrRequestParameters request(const Endpoint& from, const Endpoint& to) {
-  SidrRequestParameters parameters;
+SidrRequest request(const Endpoint& from, const Endpoint& to) {
+  SidrRequest parameters;
   parameters.path = from.path_to(to);
   parameters.service_id = 0x01110000 + 7174;
   return parameters;
@@ -18,7 +18,7 @@ TEST(ServiceIdResolution, AnswersWithQpnAndQkey) {
   Pair pair;
   const std::byte data[2] = {std::byte{7}, std::byte{8}};
   auto parameters = request(pair.a, pair.b);
-  parameters.private_data = data;
+  ASSERT_TRUE(parameters.parameters.set_data(data));
   const auto id = pair.a.manager.sidr_request(parameters, 5, pair.now);
   ASSERT_TRUE(id);
   EXPECT_EQ(pair.a.state(*id), State::kSidrReqSent);
@@ -27,10 +27,10 @@ TEST(ServiceIdResolution, AnswersWithQpnAndQkey) {
   EXPECT_EQ(pair.b.last().private_data[1], 8);
   EXPECT_EQ(pair.b.manager.half_open(), 1u);
   const LocalId passive = pair.b.last().id;
-  SidrReplyParameters reply;
-  reply.qpn = 321;
-  reply.qkey = 0x11223344;
-  reply.private_data = data;
+  SidrReply reply;
+  reply.parameters.qpn = 321;
+  reply.parameters.qkey = 0x11223344;
+  ASSERT_TRUE(reply.parameters.set_data(data));
   ASSERT_TRUE(pair.b.manager.sidr_reply(passive, reply, pair.now));
   pair.carry();
   EXPECT_EQ(pair.a.last().heard, Heard::kSidrReply);
@@ -115,14 +115,14 @@ TEST(ServiceIdResolution, RefusesPrivateDataThatHasNoRoom) {
   Pair pair;
   const std::vector<std::byte> data(217);
   auto parameters = request(pair.a, pair.b);
-  parameters.private_data = data;
+  ASSERT_TRUE(parameters.parameters.set_data(data));
   EXPECT_EQ(pair.a.manager.sidr_request(parameters, 5, pair.now).error(), Error{EINVAL});
   ASSERT_TRUE(pair.a.manager.sidr_request(request(pair.a, pair.b), 5, pair.now));
   pair.carry();
-  SidrReplyParameters reply;
-  reply.private_data = ConstBytes(data).first(137);
+  SidrReply reply;
+  ASSERT_TRUE(reply.parameters.set_data(ConstBytes(data).first(137)));
   EXPECT_EQ(pair.b.manager.sidr_reply(pair.b.last().id, reply, pair.now).error(), Error{EINVAL});
-  reply.private_data = {};
+  ASSERT_TRUE(reply.parameters.set_data({}));
   reply.info = ConstBytes(data).first(73);
   EXPECT_EQ(pair.b.manager.sidr_reply(pair.b.last().id, reply, pair.now).error(), Error{EINVAL});
 }

@@ -392,6 +392,7 @@ class TargetOfOurs : public DomainPeersTest, private transport::QpEventListener 
     transport::QpConfig config;
     config.qpn = add_qpn();
     config.keys = &keys;
+    config.routes = &shard->routes();
     config.srqs = &shard->srqs();
     config.xrc_domain = kDomain;
     config.owners = peers.get();

@@ -231,7 +231,7 @@ class ShardDoorbell : public ShardTest, public testing::WithParamInterface<WayTo
 
 // Rung during the last transmission, by a thread that finds the lock taken and goes its way.
 TEST_P(ShardDoorbell, IsAnsweredByWhoeverHasTheLock) {
-  ScriptedQp other(add_qpn());
+  ScriptedQp other(add_qpn(), &shard->routes());
   add(other);
   engine_starts();
   application_takes_over();
@@ -266,7 +266,7 @@ INSTANTIATE_TEST_SUITE_P(EveryWay, ShardDoorbell, testing::ValuesIn(kWays),
 
 // During the last thing that the engine thread does before it sleeps.
 TEST_F(ShardDriver, DoorbellRungWhileTheEngineDrivesIsAnswered) {
-  ScriptedQp other(add_qpn());
+  ScriptedQp other(add_qpn(), &shard->routes());
   add(other);
   engine_starts();
   application_takes_over();
@@ -286,7 +286,7 @@ TEST_F(ShardDriver, DoorbellRungWhileTheEngineDrivesIsAnswered) {
 TEST_F(ShardDriver, RemovedQpSendsWhatItOwesAndIsForgotten) {
   engine_starts();
   application_takes_over();
-  ScriptedQp other(add_qpn());
+  ScriptedQp other(add_qpn(), &shard->routes());
   add(other);
   packet_arrives_for(other.config().qpn);
   shard->poll();
@@ -326,7 +326,7 @@ TEST_F(ShardDriver, EngineIsNotToldTwiceNorOfALaterTimer) {
   EXPECT_THAT(sleeper.said(), IsEmpty());
   shard->run_engine();
   sleeper.said();
-  ScriptedQp other(add_qpn());
+  ScriptedQp other(add_qpn(), &shard->routes());
   other.due = qp->due - milliseconds(2);  // it may be late by that
   add(other);
   shard->ring(other);

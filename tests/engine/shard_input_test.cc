@@ -136,8 +136,8 @@ TEST_F(ShardInput, ChildAfterForkGivesItUp) {
 
 TEST(ShardInputWithoutPort, Receives) {
   auto status = std::make_unique<protocol::StatusPage>();
-  Shard shard(1, nullptr, *status, 5);
-  ScriptedQp qp(roce::Qpn::in_slot(1, 7));
+  Shard shard(1, {}, *status, 5);
+  ScriptedQp qp(roce::Qpn::in_slot(1, 7), &shard.routes());
   QueueInput input(shard, qp);
   shard.exclusively([&] {
     shard.add(qp);

@@ -74,16 +74,19 @@ TEST_F(ShardPort, FullPortWithoutADescriptorIsTriedAgain) {
 
 TEST_F(ShardPort, QueuePairsTakeTurnsAtAFullPort) {
   engine_starts();
-  ScriptedQp other(add_qpn());
+  ScriptedQp other(add_qpn(), &shard->routes());
   add(other);
   fill();
+  for (uint32_t i = 0; i < 100; ++i) qp->post();
+  shard->ring(*qp);
   other.post();
   shard->ring(other);
-  for (int i = 0; i < 3; ++i) {
+  for (int i = 0; i < 6; ++i) {  // what was staged, what the first still gets in, and then the other
     sent();
     shard->run_engine();
   }
   EXPECT_EQ(other.unsent(), 0u);
+  EXPECT_GT(qp->unsent(), 0u);
 }
 
 TEST_F(ShardPort, FullPortKeepsTheAcknowledgementForLater) {
@@ -162,9 +165,9 @@ TEST(PortCounters, InTheStatusPageAreWhatItsReadersLookFor) {
 TEST(ShardWithoutPort, LosesPacketsAndLivesOn) {
   auto status = std::make_unique<protocol::StatusPage>();
   RecordingSleeper sleeper;
-  Shard shard(1, nullptr, *status, 5);
+  Shard shard(1, {}, *status, 5);
   shard.set_sleeper(&sleeper);
-  ScriptedQp qp(roce::Qpn::in_slot(1, 7));
+  ScriptedQp qp(roce::Qpn::in_slot(1, 7), &shard.routes());
   shard.exclusively([&] { shard.add(qp); });
   qp.post();
   shard.ring(qp);

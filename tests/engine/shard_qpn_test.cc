@@ -57,7 +57,7 @@ TEST(ShardQpnOfTheFirstSlot, AvoidsTheSpecialOnes) {
   for (const auto& [slot, avoided] : {std::pair{0u, std::set<uint32_t>{0, 1}},
                                       std::pair{roce::Qpn::kSlots - 1, std::set<uint32_t>{0xffffff}}}) {
     auto status = std::make_unique<protocol::StatusPage>();
-    Shard shard(slot, nullptr, *status, 5);
+    Shard shard(slot, {}, *status, 5);
     size_t count = 0;
     for (;; ++count) {
       const auto qpn = shard.exclusively([&] { return shard.reserve_qpn(); });

@@ -20,7 +20,7 @@ TEST_F(ShardThreads, ExclusiveSectionsExcludeEachOtherAndNoPostIsLost) {
   ASSERT_TRUE(engine);
   std::vector<std::unique_ptr<ScriptedQp>> qps;
   for (int i = 0; i < kPosters; ++i) {
-    qps.push_back(std::make_unique<ScriptedQp>(add_qpn()));
+    qps.push_back(std::make_unique<ScriptedQp>(add_qpn(), &shard->routes()));
     add(*qps.back());
   }
   std::latch begin(kPosters + 2);

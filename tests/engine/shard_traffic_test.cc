@@ -55,7 +55,8 @@ class ShardTraffic : public testing::Test {
   }
 
   // Without retries there is no timer that could hide a hang: where nothing is lost nothing is sent again.
-  explicit ShardTraffic(uint8_t retries = 0) : hosts(retries) {}
+  explicit ShardTraffic(uint8_t retries = 0, const transport::Traits& traits = net::kUdpTraits)
+      : hosts(retries, traits) {}
 
   TwoHosts hosts;
   Host& a = hosts.a;
@@ -66,6 +67,12 @@ class ShardTraffic : public testing::Test {
 class ShardTrafficWithLoss : public ShardTraffic {
  protected:
   ShardTrafficWithLoss() : ShardTraffic(100) {}
+};
+
+// By ports without a descriptor: nobody is told of a packet.
+class ShardTrafficThatMustBeAskedFor : public ShardTraffic {
+ protected:
+  ShardTrafficThatMustBeAskedFor() : ShardTraffic(0, kMustBeAsked) {}
 };
 
 class ShardTrafficWithoutPeer : public ShardTraffic {
@@ -129,6 +136,41 @@ TEST_F(ShardTraffic, ReadIsAnsweredForATargetThatCallsNoVerb) {
   ASSERT_TRUE(eventually([&] { return a.poll(*a.send_cq, wc); }));
   expect_success(wc, 1);
   EXPECT_EQ(a.buffer, b.buffer);
+}
+
+TEST_F(ShardTrafficThatMustBeAskedFor, ProgressesForATargetThatCallsNoVerb) {
+  b.start_engine();
+  Random random(3);
+  for (std::byte& byte : a.buffer) byte = static_cast<std::byte>(random.next());
+  for (uint64_t id = 0; id < 10; ++id) {
+    const auto bytes = static_cast<uint32_t>(random.below(Host::kBufferBytes)) + 1;
+    ASSERT_TRUE(a.post_send(IBV_WR_RDMA_WRITE, 2 * id, 0, bytes, &b));
+    ASSERT_TRUE(a.post_send(IBV_WR_RDMA_READ, 2 * id + 1, 0, bytes, &b));
+    ibv_wc wc{};
+    for (const uint64_t expected : {2 * id, 2 * id + 1}) {
+      ASSERT_TRUE(eventually([&] { return a.poll(*a.send_cq, wc); })) << expected;
+      expect_success(wc, expected);
+    }
+    b.stop_engine();  // so that its memory is ours to look at
+    EXPECT_EQ(std::memcmp(a.buffer.data(), b.buffer.data(), bytes), 0);
+    b.start_engine();
+  }
+}
+
+TEST_F(ShardTrafficThatMustBeAskedFor, ProgressesForApplicationsThatSleep) {
+  a.start_engine();
+  b.start_engine();
+  for (int round = 0; round < 20; ++round) {
+    const auto id = static_cast<uint64_t>(round);
+    b.post_recv(id, 0, 64);
+    b.request_notification(*b.recv_cq);
+    ASSERT_TRUE(a.post_send(IBV_WR_SEND, id, 0, 64));
+    ASSERT_TRUE(eventually([&] { return b.completion_events == round + 1; }));
+    ibv_wc wc{};
+    ASSERT_EQ(b.recv_cq->poll(1, &wc), 1);
+    expect_success(wc, id);
+    ASSERT_TRUE(eventually([&] { return a.send_cq->poll(1, &wc) == 1; }));
+  }
 }
 
 TEST_F(ShardTraffic, SleepingReceiverIsWokenByItsCompletionEvent) {

@@ -39,7 +39,7 @@ TEST_F(ShardWait, AcknowledgementGoesWithTheNextPoll) {
 
 TEST_F(ShardWait, AcknowledgementDoesNotGoWithAnothersRequest) {
   received_by_polling();
-  ScriptedQp other(add_qpn());
+  ScriptedQp other(add_qpn(), &shard->routes());
   add(other);
   other.post();
   shard->ring(other);
@@ -105,7 +105,7 @@ TEST_F(ShardWait, GatheredRequestsHoldUpNobodyElse) {
   qp->gathers = true;
   qp->post();
   shard->ring(*qp);
-  ScriptedQp other(add_qpn());
+  ScriptedQp other(add_qpn(), &shard->routes());
   add(other);
   qp->gathers = true;
   sent();

@@ -10,6 +10,7 @@
 
 #include "net/udp/socket_address.h"
 #include "roce/icrc.h"
+#include "roce/ip_header.h"
 
 namespace verbena::net::testing {
 namespace {
@@ -86,7 +87,7 @@ std::vector<std::byte> encode(const roce::Path& path, uint16_t source_port, uint
   const size_t covered = header_bytes + payload.size() + headers.pad;
   bytes.resize(covered + roce::kIcrcBytes);
   std::memset(bytes.data() + header_bytes + payload.size(), 0, headers.pad);
-  const roce::IcrcFlow flow = icrc_flow(path, source_port, destination_port);
+  const roce::IcrcFlow flow = roce::icrc_flow(path, source_port, destination_port);
   roce::icrc_store(~roce::icrc_of(flow, identification, ConstBytes(bytes).first(covered)), &bytes[covered]);
   return bytes;
 }

@@ -10,10 +10,13 @@ namespace {
 
 constexpr uint32_t kPacket = 1088;
 constexpr uint32_t kRun = 60 * kPacket;
+constexpr uint32_t kBurst = 64 * kPacket;
+constexpr uint32_t kStart = 2 * kBurst;
+constexpr uint32_t kMost = 4 * kBurst;
 
 class CongestionWindowTest : public testing::Test {
  protected:
-  void SetUp() override { window.reset(kPacket, kRun); }
+  void SetUp() override { window.reset({kPacket, kRun, kBurst}); }
   void acknowledge_windows(uint32_t count) {
     for (uint32_t i = 0; i < count; ++i) {
       const uint32_t whole = window.bytes();
@@ -25,33 +28,33 @@ class CongestionWindowTest : public testing::Test {
 };
 
 TEST_F(CongestionWindowTest, GrowsByAboutOnePacketAWindow) {
-  EXPECT_EQ(window.bytes(), CongestionWindow::kStart);
+  EXPECT_EQ(window.bytes(), kStart);
   acknowledge_windows(10);
-  EXPECT_NEAR(window.bytes(), CongestionWindow::kStart + 10 * kPacket, kPacket);
+  EXPECT_NEAR(window.bytes(), kStart + 10 * kPacket, kPacket);
 }
 
 TEST_F(CongestionWindowTest, GrowsNoFurtherThanItsMost) {
   acknowledge_windows(1000);
-  EXPECT_EQ(window.bytes(), CongestionWindow::kMost);
+  EXPECT_EQ(window.bytes(), kMost);
 }
 
 TEST_F(CongestionWindowTest, HalvesAtALoss) {
   window.on_loss();
-  EXPECT_EQ(window.bytes(), CongestionWindow::kStart / 2);
+  EXPECT_EQ(window.bytes(), kStart / 2);
   acknowledge_windows(4);
-  EXPECT_NEAR(window.bytes(), CongestionWindow::kStart / 2 + 4 * kPacket, kPacket) << "no leap back";
+  EXPECT_NEAR(window.bytes(), kStart / 2 + 4 * kPacket, kPacket) << "no leap back";
 }
 
 TEST_F(CongestionWindowTest, BeginsSmallAfterATimeoutAndIsSoonAtHalf) {
   window.on_timeout();
   EXPECT_EQ(window.bytes(), 4 * kPacket);
   uint32_t windows = 0;
-  while (window.bytes() < CongestionWindow::kStart / 2 && windows < 100) {
+  while (window.bytes() < kStart / 2 && windows < 100) {
     acknowledge_windows(1);
     ++windows;
   }
   EXPECT_LE(windows, 6u) << "it doubles with each window";
-  EXPECT_LE(window.bytes(), CongestionWindow::kStart / 2 + kPacket);
+  EXPECT_LE(window.bytes(), kStart / 2 + kPacket);
 }
 
 TEST_F(CongestionWindowTest, AlwaysLetsAFewPacketsThrough) {
@@ -63,7 +66,7 @@ TEST_F(CongestionWindowTest, AlwaysLetsAFewPacketsThrough) {
   }
 }
 
-TEST_F(CongestionWindowTest, IsUsedInWholeSuperPacketsOnceItHoldsOne) {
+TEST_F(CongestionWindowTest, IsUsedInWholeRunsOnceItHoldsOne) {
   EXPECT_EQ(window.usable(), 2 * kRun);
   window.on_loss();
   EXPECT_EQ(window.usable(), kRun);
@@ -87,14 +90,21 @@ TEST_F(CongestionWindowTest, StaysWithinItsBoundsWhateverHappens) {
         window.on_acknowledged(static_cast<uint32_t>(random.below(64 * 1024)));
     }
     ASSERT_GE(window.bytes(), 4 * kPacket);
-    ASSERT_LE(window.bytes(), CongestionWindow::kMost);
+    ASSERT_LE(window.bytes(), kMost);
   }
 }
 
 TEST_F(CongestionWindowTest, BeginsAnewWhenReset) {
   window.on_timeout();
-  window.reset(300, 64 * 300);
-  EXPECT_EQ(window.bytes(), CongestionWindow::kStart);
+  window.reset({300, 64 * 300, kBurst});
+  EXPECT_EQ(window.bytes(), kStart);
+}
+
+TEST_F(CongestionWindowTest, HoldsAFewPacketsWhereNothingIsGainedTogether) {
+  window.reset({4096, 4096, 0});
+  EXPECT_EQ(window.bytes(), 4 * 4096u);
+  acknowledge_windows(100);
+  EXPECT_EQ(window.bytes(), 8 * 4096u);
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 
 #include "ethernet/frames.h"
 #include "transport/support/endpoint.h"
+#include "transport/support/test_routes.h"
 
 namespace verbena::transport {
 namespace {
@@ -73,6 +74,7 @@ class RawTest : public ::testing::Test {
     config.send_cq = send_cq_.get();
     config.recv_cq = recv_cq_.get();
     config.keys = &memory_.keys();
+    config.routes = &routes_;
     config.listener = &log_;
     config.counters = &counters_;
     return config;
@@ -102,7 +104,7 @@ class RawTest : public ::testing::Test {
     wr.num_sge = 1;
     ASSERT_TRUE(post_recv(*qp_, wr));
   }
-  TransmitResult transmit(uint32_t budget = 100) { return qp_->transmit(no_wire_, now_, budget, true); }
+  TransmitResult transmit(uint32_t budget = 100) { return qp_->transmit(now_, budget, true); }
   void deliver(const Frame& frame, bool checksums_good = false) {
     const auto headers = ethernet::parse_headers(frame);
     qp_->on_frame({frame, *headers, 0, checksums_good});
@@ -128,6 +130,7 @@ class RawTest : public ::testing::Test {
   std::unique_ptr<queues::CompletionQueue> send_cq_, recv_cq_;
   RecordingFrames frames_;
   RecordingSink no_wire_;
+  TestRoutes routes_{no_wire_};
   std::unique_ptr<RawQueuePair> qp_;
   TimePoint now_{std::chrono::seconds(1)};
 };

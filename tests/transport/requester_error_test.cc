@@ -64,6 +64,32 @@ TEST_F(RequesterErrors, FailsARequestThatLeavesItsRegion) {
   expect_sent(1, IBV_WC_LOC_PROT_ERR);
 }
 
+// Before the peer is asked: an adapter looks at the key when the answer comes, and then an atomic has been
+// executed for nothing. The completion is the same.
+TEST_F(RequesterErrors, AsksForNothingThatItHasNoPlaceFor) {
+  for (const ibv_wr_opcode opcode :
+       {IBV_WR_RDMA_READ, IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_ATOMIC_CMP_AND_SWP}) {
+    SCOPED_TRACE(opcode);
+    e.qp->enter(IBV_QPS_RESET);
+    e.bring_up();
+    post_with_key(opcode, 8, 0xdead);
+    EXPECT_TRUE(e.transmitted().empty());
+    EXPECT_EQ(e.sent().status, IBV_WC_LOC_PROT_ERR);
+    EXPECT_EQ(e.qp->state(), IBV_QPS_ERR);
+  }
+}
+
+TEST_F(RequesterErrors, LooksAtTheKeyAgainWhenTheAnswerComes) {
+  Buffer& fleeting = e.memory.add(64);
+  ibv_send_wr wr = request(IBV_WR_ATOMIC_FETCH_AND_ADD, 8);
+  *wr.sg_list = fleeting.sge(0, 8);
+  ASSERT_TRUE(post_send(*e.qp, wr));
+  ASSERT_EQ(e.transmitted().size(), 1u);
+  e.memory.deregister(fleeting);
+  respond_atomic(100, 5);
+  EXPECT_EQ(e.sent().status, IBV_WC_LOC_PROT_ERR);
+}
+
 TEST_F(RequesterErrors, DoesNotReadIntoMemoryThatMayNotBeWritten) {
   Buffer& constant = e.memory.add(100, IBV_ACCESS_REMOTE_READ);
   for (const ibv_wr_opcode opcode : {IBV_WR_RDMA_READ, IBV_WR_ATOMIC_FETCH_AND_ADD}) {

@@ -9,7 +9,22 @@ using testing::ElementsAre;
 using Op = roce::Operation;
 using std::chrono::milliseconds;
 
-class RequesterLoss : public RequesterTest {};
+class RequesterLoss : public RequesterTest {
+ protected:
+  // From a request that nobody answers to its failure.
+  Duration time_to_give_up(uint8_t timeout, uint8_t retries) {
+    e.qp->enter(IBV_QPS_RESET);
+    e.attributes().timeout = timeout;
+    e.attributes().retry_count = retries;
+    e.bring_up();
+    post(IBV_WR_SEND, 10);
+    const TimePoint began = e.now;
+    for (e.transmit(); e.send_cq->empty() && e.qp->deadline() != kNever; e.transmit()) e.wait_for_timer();
+    e.sink.packets.clear();
+    EXPECT_EQ(e.sent().status, IBV_WC_RETRY_EXC_ERR);
+    return e.now - began;
+  }
+};
 
 TEST_F(RequesterLoss, GoesBackToTheOldestUnacknowledgedAtASequenceNak) {
   for (int i = 0; i < 4; ++i) post(IBV_WR_SEND, 300);  // PSNs 100 to 107
@@ -102,6 +117,31 @@ TEST_F(RequesterLoss, FailsWhenItsRetriesAreUsedUp) {
   EXPECT_EQ(e.qp->state(), IBV_QPS_ERR);
   EXPECT_EQ(e.qp->deadline(), kNever);
   EXPECT_TRUE(e.transmitted().empty());
+}
+
+// What a program asks for is (retry_cnt + 1) times the timeout. IBTA volume 1, 9.7.6.1.3 would allow four
+// times as long; programs count on less.
+TEST_F(RequesterLoss, GivesUpAfterTheTimeThatWasAskedFor) {
+  for (const uint8_t timeout :
+       {uint8_t{12}, uint8_t{13}, uint8_t{14}, uint8_t{17}, uint8_t{20}, uint8_t{31}}) {
+    for (const uint8_t retries : {uint8_t{0}, uint8_t{1}, uint8_t{3}, uint8_t{7}}) {
+      SCOPED_TRACE(testing::Message() << "timeout " << int{timeout} << ", retry_cnt " << int{retries});
+      const Duration took = time_to_give_up(timeout, retries);
+      const Duration nominal = std::chrono::nanoseconds(int64_t{4096} << timeout) * (retries + 1);
+      EXPECT_GE(took, nominal);
+      EXPECT_LE(took, nominal * 3 / 2);
+    }
+  }
+}
+
+// Below some milliseconds a busy machine's scheduling looks like loss.
+TEST_F(RequesterLoss, GivesUpNoSoonerThanAMachineCanBeBusy) {
+  for (const uint8_t timeout : {uint8_t{1}, uint8_t{8}, uint8_t{11}}) {
+    const Duration floor = e.qp->config().least_ack_timeout * 8;
+    const Duration took = time_to_give_up(timeout, 7);
+    EXPECT_GE(took, floor);
+    EXPECT_LE(took, floor * 3 / 2);
+  }
 }
 
 TEST_F(RequesterLoss, HasAllItsRetriesAgainAfterProgress) {

@@ -186,7 +186,7 @@ TEST_F(RequesterSending, KeepsWithinItsWindowAndTheLastPacketOfItAsks) {
   auto packets = e.transmitted();
   uint32_t bytes = 0;
   for (const SentPacket& p : packets) bytes += static_cast<uint32_t>(p.payload.size());
-  EXPECT_LE(bytes, CongestionWindow::kStart);
+  EXPECT_LE(bytes, 2 * kSocketTraits.burst_charge());
   EXPECT_TRUE(packets.back().asks());
   EXPECT_FALSE(e.qp->has_urgent());
   acknowledge(packets.back().psn() - 10);

@@ -236,8 +236,8 @@ TEST_F(UcPacing, SendsABurstAndThenWaits) {
   post(IBV_WR_SEND, 1 << 20);
   EXPECT_EQ(e.transmit(), TransmitResult::kPaced);
   const size_t burst = e.sink.packets.size();
-  EXPECT_GE(burst * 4096, Pacer::kBurstBytes - 2 * 4096);
-  EXPECT_LE(burst * 4096, Pacer::kBurstBytes + 4096);
+  EXPECT_GE(burst * 4096, kSocketTraits.blind_burst_bytes - 2 * 4096);
+  EXPECT_LE(burst * 4096, kSocketTraits.blind_burst_bytes + 4096);
   EXPECT_FALSE(e.qp->has_urgent()) << "until its time has come";
   EXPECT_GT(e.qp->deadline(), e.now);
   EXPECT_EQ(e.transmit(), TransmitResult::kIdle) << "asking does not help";
@@ -258,16 +258,16 @@ TEST_F(UcPacing, KeepsToItsRateInTheLongRun) {
   }
   const auto took =
       static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::microseconds>(e.now - began).count());
-  const uint64_t sustained = bytes - Pacer::kBurstBytes;
-  EXPECT_GE(took * Pacer::kBytesPerMicrosecond, sustained);
-  EXPECT_LE(took * Pacer::kBytesPerMicrosecond, sustained * 11 / 10);
+  const uint64_t sustained = bytes - kSocketTraits.blind_burst_bytes;
+  EXPECT_GE(took * kSocketTraits.blind_bytes_per_microsecond, sustained);
+  EXPECT_LE(took * kSocketTraits.blind_bytes_per_microsecond, sustained * 11 / 10);
 }
 
 TEST_F(UcPacing, OwesNothingAfterAWhile) {
   post(IBV_WR_SEND, 1 << 20);
   run_dry();
   e.now += std::chrono::seconds(1);
-  post(IBV_WR_SEND, Pacer::kBurstBytes / 2);
+  post(IBV_WR_SEND, kSocketTraits.blind_burst_bytes / 2);
   EXPECT_EQ(e.transmit(), TransmitResult::kIdle);
 }
 

@@ -276,23 +276,46 @@ TEST_F(WindowsOfAResponder, StayAsTheyAreWhileTheReceiverIsNotReady) {
   EXPECT_TRUE(w.is_bound());
 }
 
+// IBTA volume 1, 9.9.6.3, class J.
 TEST_F(WindowsOfAResponder, AreAllThatASendMayInvalidate) {
   memory::Region& type1 = e.memory.add_window(memory::RegionKind::kWindow1);
   const uint32_t others = 0x12;
   for (const uint32_t key : {w.window.key ^ 1, w.buffer.key(), target.key(), type1.key, 0u}) {
     SCOPED_TRACE(key);
     post();
+    post();
     send_invalidating(Op::kSendOnlyInvalidate, 200, data(10), key);
-    expect_refused(200);
+    EXPECT_EQ(e.qp->state(), IBV_QPS_ERR);
+    EXPECT_EQ(e.received().status, IBV_WC_REM_INV_REQ_ERR);
     EXPECT_EQ(e.received().status, IBV_WC_WR_FLUSH_ERR);
     EXPECT_TRUE(w.is_bound());
+    expect_ack(200, 1);
     reset();
   }
   rebind(IBV_ACCESS_REMOTE_WRITE, others);
   post();
   send_invalidating(Op::kSendOnlyInvalidate, 200, data(10), w.window.key);
-  expect_refused(200);
+  EXPECT_EQ(e.received().status, IBV_WC_REM_INV_REQ_ERR);
+  expect_ack(200, 1);
   EXPECT_TRUE(w.is_bound());
+}
+
+TEST_F(WindowsOfAResponder, StayBoundAfterAMessageInPartsThatNamesAnotherKey) {
+  post();
+  send(Op::kSendFirst, 200, data(256));
+  send_invalidating(Op::kSendLastInvalidate, 201, data(10), target.key());
+  EXPECT_EQ(e.received().status, IBV_WC_REM_INV_REQ_ERR);
+  expect_ack(201, 1);
+  EXPECT_TRUE(w.is_bound());
+}
+
+TEST_F(WindowsOfAResponder, AnswersGivenBeforeSuchAMessageStillGoOut) {
+  post();
+  read(200, w.buffer.address(256), 300, w.window.key);
+  send_invalidating(Op::kSendOnlyInvalidate, 202, data(10), target.key());
+  EXPECT_EQ(e.qp->state(), IBV_QPS_ERR);
+  EXPECT_THAT(operations(e.transmitted()),
+              ElementsAre(Op::kReadResponseFirst, Op::kReadResponseLast, Op::kAcknowledge));
 }
 
 TEST_F(WindowsOfAResponder, ThatGoWhileTheyAreReadAreARemoteAccessError) {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <type_traits>
 #include <utility>
 
 #include <infiniband/verbs.h>
@@ -12,6 +13,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "agent/cm/connection_record.h"
 #include "agent/cm/refusals.h"
 #include "agent_client/message_socket.h"
 
@@ -60,14 +62,20 @@ bool is_seqpacket(int socket) {
 struct CmClient::Request {
   protocol::MessageType type;
   size_t bytes;
-  void (*carry_out)(CmClient& client, const protocol::MessageHeader& header, ConstBytes message);
+  void (*carry_out)(CmClient& client, const protocol::MessageHeader& header, ConstBytes message,
+                    UniqueFd descriptor);
 };
 
 template <class Message, auto Method>
-void CmClient::carry_out(CmClient& client, const protocol::MessageHeader& header, ConstBytes message) {
+void CmClient::carry_out(CmClient& client, const protocol::MessageHeader& header, ConstBytes message,
+                         [[maybe_unused]] UniqueFd descriptor) {
   Message request;
   std::memcpy(&request, message.data(), sizeof request);  // it is not shorter: the session has checked
-  client.answer(header, (client.*Method)(request));
+  if constexpr (std::is_invocable_v<decltype(Method), CmClient&, const Message&, UniqueFd>) {
+    client.answer(header, (client.*Method)(request, std::move(descriptor)));
+  } else {
+    client.answer(header, (client.*Method)(request));
+  }
 }
 
 // In the order of their numbers.
@@ -135,11 +143,9 @@ bool CmClient::takes_descriptor(uint16_t type) {
 // Events that a request brings about come after its reply: so they find the program with its own state in
 // order.
 void CmClient::handle(const protocol::MessageHeader& header, ConstBytes message, UniqueFd descriptor) {
-  descriptor_ = std::move(descriptor);
   handling_ = true;
-  find_request(header.type)->carry_out(*this, header, message);
+  find_request(header.type)->carry_out(*this, header, message, std::move(descriptor));
   handling_ = false;
-  descriptor_.reset();
   flush_events();
   service_.settle();
 }
@@ -172,16 +178,16 @@ EventChannel* CmClient::find_channel(uint32_t number) {
   return found == channels_.end() ? nullptr : found->second.get();
 }
 
-CmClient::Outcome CmClient::open_channel(const protocol::CmChannelRequest& request) {
+CmClient::Outcome CmClient::open_channel(const protocol::CmChannelRequest& request, UniqueFd events) {
   if (channels_.contains(request.channel)) return refuse(EEXIST, "the channel is open already");
   const bool too_many =
       channels_.size() >= kMaxChannels || (is_strangers() && usage().channels >= max_channels_of_stranger());
   if (too_many) return refuse(EMFILE, "too many event channels");
-  if (!descriptor_ || !is_seqpacket(descriptor_.get())) {
+  if (!events || !is_seqpacket(events.get())) {
     return refuse(EINVAL, "without a SOCK_SEQPACKET socket");
   }
   channels_[request.channel] =
-      std::make_unique<EventChannel>(service_.loop(), std::move(descriptor_), request.generation,
+      std::make_unique<EventChannel>(service_.loop(), std::move(events), request.generation,
                                      EventChannel::Tallies{waiting_events_, usage().waiting_events});
   ++usage().channels;
   return {};
@@ -327,7 +333,8 @@ bool CmClient::has_room(CmIdentifier& listener) {
   return state.unseen.size() < state.backlog;
 }
 
-void CmClient::add_request(std::unique_ptr<CmIdentifier> id, const protocol::CmParameters& parameters) {
+void CmClient::add_request(std::unique_ptr<CmIdentifier> id,
+                           const protocol::ConnectionParameters& parameters) {
   CmIdentifier& listener = *find(id->number);
   do {  // after two billion requests the numbers begin again
     id->number = protocol::kCmAgentsNumber | next_agents_number_++;
@@ -362,24 +369,12 @@ protocol::CmEvent CmClient::event_of(const CmIdentifier& id, int type, int statu
   const auto info = service_.manager().info(id.connection);
   if (!info) return event;
   event.flags |= protocol::kCmHasConnection;
-  event.connection = {info->local_id,
-                      info->remote_id,
-                      info->remote_qpn,
-                      info->send_psn,
-                      id.starting_psn,  // the accepting side's QP is made ready before its REP says it
-                      info->local_qpn,
-                      info->ack_timeout,
-                      info->retry_count,
-                      info->rnr_retry_count,
-                      info->responder_resources,
-                      info->initiator_depth,
-                      info->peer_response_timeout,
-                      static_cast<uint8_t>(info->is_active ? 1 : 0),
-                      id.qp_type};
+  event.connection = record_of(*info, id);
   return event;
 }
 
-void CmClient::emit(CmIdentifier& id, int type, int status, const protocol::CmParameters* parameters) {
+void CmClient::emit(CmIdentifier& id, int type, int status,
+                    const protocol::ConnectionParameters* parameters) {
   if (id.is_unanswered) return;
   protocol::CmEvent event = event_of(id, type, status);
   if (parameters != nullptr) {
@@ -435,12 +430,6 @@ void CmClient::links_changed() {
     if (!there && !std::exchange(id->address_lost, true)) emit(*id, RDMA_CM_EVENT_ADDR_CHANGE);
     if (there) id->address_lost = false;
   }
-}
-
-void put_private_data(protocol::CmParameters& parameters, std::span<const uint8_t> data) {
-  const size_t length = std::min(data.size(), std::size(parameters.private_data));
-  std::copy_n(data.begin(), length, parameters.private_data);
-  parameters.private_length = static_cast<uint8_t>(length);
 }
 
 }  // namespace verbena::agent

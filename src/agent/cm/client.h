@@ -59,8 +59,9 @@ class CmClient {
   // Whether a listener has room for another request now.
   bool has_room(CmIdentifier& listener);
   // Takes a new connection in, and tells of it. REQUIRES: its number is that of its listener
-  void add_request(std::unique_ptr<CmIdentifier> id, const protocol::CmParameters& parameters);
-  void emit(CmIdentifier& id, int type, int status = 0, const protocol::CmParameters* parameters = nullptr);
+  void add_request(std::unique_ptr<CmIdentifier> id, const protocol::ConnectionParameters& parameters);
+  void emit(CmIdentifier& id, int type, int status = 0,
+            const protocol::ConnectionParameters* parameters = nullptr);
   void links_changed();
 
   const std::unordered_map<uint32_t, std::unique_ptr<CmIdentifier>>& identifiers() const { return ids_; }
@@ -73,13 +74,14 @@ class CmClient {
   static const Request kRequests[];
   static const Request* find_request(uint16_t type);
   template <class Message, auto Method>
-  static void carry_out(CmClient& client, const protocol::MessageHeader& header, ConstBytes message);
+  static void carry_out(CmClient& client, const protocol::MessageHeader& header, ConstBytes message,
+                        UniqueFd descriptor);
   void answer(const protocol::MessageHeader& header, const Outcome& outcome);
   void answer(const protocol::MessageHeader& header, const AddressOutcome& outcome);
   void answer(const protocol::MessageHeader& header, const CountOutcome& outcome);
 
   // client.cc
-  Outcome open_channel(const protocol::CmChannelRequest& request);
+  Outcome open_channel(const protocol::CmChannelRequest& request, UniqueFd events);
   Outcome close_channel(const protocol::CmChannelRequest& request);
   Outcome create(const protocol::CmCreateRequest& request);
   CountOutcome destroy(const protocol::CmIdRequest& request);
@@ -127,10 +129,10 @@ class CmClient {
   void finish_resolving(CmIdentifier& id, const RouteAnswer& route, int error);
   void complete_route(CmIdentifier& id);
 
-  Outcome connect_stream(CmIdentifier& id, const protocol::CmParameters& parameters);
-  Outcome connect_datagram(CmIdentifier& id, const protocol::CmParameters& parameters);
+  Outcome connect_stream(CmIdentifier& id, const protocol::ConnectionParameters& parameters);
+  Outcome connect_datagram(CmIdentifier& id, const protocol::ConnectionParameters& parameters);
   Outcome answer_request(CmIdentifier& id, const protocol::CmConnectRequest& request);
-  Outcome accept_stream(CmIdentifier& id, const protocol::CmParameters& parameters);
+  Outcome accept_stream(CmIdentifier& id, const protocol::ConnectionParameters& parameters);
   Outcome accept_datagram(CmIdentifier& id, const protocol::CmConnectRequest& request);
   Outcome check_qpn(uint32_t qpn) const;
 
@@ -145,7 +147,6 @@ class CmClient {
   size_t waiting_events_ = 0;
   std::unordered_map<uint32_t, std::unique_ptr<EventChannel>> channels_;
   uint32_t next_agents_number_ = 1;
-  UniqueFd descriptor_;  // of the request that is being handled
   bool handling_ = false;
   std::vector<protocol::CmEvent> after_reply_;  // events that its carrying out has brought about
   bool hung_up_ = false;
@@ -153,7 +154,5 @@ class CmClient {
 
 // A path as the connection manager wants it. REQUIRES: id.has_device()
 roce::Path path_of(const CmIdentifier& id, const LinkDirectory& links);
-// Parameters of a message, as events have them, with the private data whole.
-void put_private_data(protocol::CmParameters& parameters, std::span<const uint8_t> data);
 
 }  // namespace verbena::agent

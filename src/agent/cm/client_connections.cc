@@ -15,26 +15,29 @@
 namespace verbena::agent {
 namespace {
 
-constexpr uint8_t kMostRetries = 7;  // three bits
+using protocol::ConnectionParameters;
+
 constexpr size_t kRepPrivateBytes = 196;
 constexpr size_t kRejPrivateBytes = 148;
 constexpr size_t kSidrRepPrivateBytes = 136;
 
-ConstBytes private_data_of(const protocol::CmParameters& parameters) {
-  return std::as_bytes(std::span(parameters.private_data).first(parameters.private_length));
-}
-
-// The addresses of both ends, and then what the application says (annex A11).
-std::vector<std::byte> with_ip_header(const CmIdentifier& id, ConstBytes data) {
+// Before what the application says go the addresses of both ends (annex A11).
+// REQUIRES: there is room
+ConnectionParameters with_ip_header(const CmIdentifier& id, const ConnectionParameters& parameters) {
   cm::IpHeader header;
   header.source_port = port_of(id.source);
   header.source = gid_of(id.source);
   header.destination = gid_of(id.destination);
   const auto head = cm::encode_ip_header(header);
-  std::vector<std::byte> all(head.size() + data.size());
-  std::ranges::copy(std::as_bytes(std::span(head)), all.begin());
-  std::ranges::copy(data, all.begin() + static_cast<std::ptrdiff_t>(head.size()));
-  return all;
+  ConnectionParameters whole = parameters;
+  [[maybe_unused]] const bool fits = whole.prepend(std::as_bytes(std::span(head)));
+  return whole;
+}
+
+// Of a connection, whose QP has no Q_Key.
+ConnectionParameters without_qkey(ConnectionParameters parameters) {
+  parameters.qkey = 0;
+  return parameters;
 }
 
 cm::QpType qp_type_of(const CmIdentifier& id) {
@@ -81,29 +84,21 @@ CmClient::Outcome CmClient::connect(const protocol::CmConnectRequest& request) {
   return {};
 }
 
-CmClient::Outcome CmClient::connect_stream(CmIdentifier& id, const protocol::CmParameters& parameters) {
+CmClient::Outcome CmClient::connect_stream(CmIdentifier& id,
+                                           const protocol::ConnectionParameters& parameters) {
   if (parameters.private_length > cm::kIpReqPrivateBytes) return too_much_private_data();
   if (const auto checked = check_qpn(parameters.qpn); !checked) return checked;
   const agent_client::Link* link = service_.links().by_device(id.route.device_index);
   if (link == nullptr) return refuse(ENODEV, "the device is gone");
-  const auto data = with_ip_header(id, private_data_of(parameters));
-  cm::ConnectParameters connect;
+  cm::ConnectRequest connect;
   connect.path = path_of(id, service_.links());
   connect.service_id = service_id_of(id);
   connect.local_ca_guid = load_be<uint64_t>(agent_client::guid_of(*link).data());
   connect.qp_type = qp_type_of(id);
-  connect.qpn = parameters.qpn;
   connect.starting_psn = id.starting_psn;
   connect.path_mtu = id.route.path_mtu;
   connect.packet_life_time = id.route.packet_life_time;
-  connect.responder_resources = parameters.responder_resources;
-  connect.initiator_depth = parameters.initiator_depth;
-  connect.flow_control = parameters.flow_control != 0;
-  connect.retry_count = std::min(parameters.retry_count, kMostRetries);
-  connect.rnr_retry_count = std::min(parameters.rnr_retry_count, kMostRetries);
-  connect.srq = parameters.srq != 0;
-  connect.ece = {parameters.ece_vendor, parameters.ece_options};
-  connect.private_data = data;
+  connect.parameters = with_ip_header(id, without_qkey(parameters));
   const auto connection =
       service_.manager().connect(connect, reinterpret_cast<uint64_t>(&id), MonotonicClock::now());
   if (!connection) return refuse(connection.error().code, "the connection request cannot be sent");
@@ -111,14 +106,14 @@ CmClient::Outcome CmClient::connect_stream(CmIdentifier& id, const protocol::CmP
   return {};
 }
 
-CmClient::Outcome CmClient::connect_datagram(CmIdentifier& id, const protocol::CmParameters& parameters) {
+CmClient::Outcome CmClient::connect_datagram(CmIdentifier& id,
+                                             const protocol::ConnectionParameters& parameters) {
   if (parameters.private_length > cm::kIpSidrReqPrivateBytes) return too_much_private_data();
-  const auto data = with_ip_header(id, private_data_of(parameters));
-  cm::SidrRequestParameters resolve;
+  cm::SidrRequest resolve;
   resolve.path = path_of(id, service_.links());
   resolve.service_id = service_id_of(id);
   resolve.packet_life_time = id.route.packet_life_time;
-  resolve.private_data = data;
+  resolve.parameters = with_ip_header(id, parameters);
   const auto connection =
       service_.manager().sidr_request(resolve, reinterpret_cast<uint64_t>(&id), MonotonicClock::now());
   if (!connection) return refuse(connection.error().code, "the service ID request cannot be sent");
@@ -144,40 +139,35 @@ CmClient::Outcome CmClient::answer_request(CmIdentifier& id, const protocol::CmC
   return answered;
 }
 
-CmClient::Outcome CmClient::accept_stream(CmIdentifier& id, const protocol::CmParameters& parameters) {
+CmClient::Outcome CmClient::accept_stream(CmIdentifier& id,
+                                          const protocol::ConnectionParameters& parameters) {
   if (parameters.private_length > kRepPrivateBytes) return too_much_private_data();
   if (const auto checked = check_qpn(parameters.qpn); !checked) return checked;
   const agent_client::Link* link = service_.links().by_device(id.route.device_index);
   if (link == nullptr) return refuse(ENODEV, "the device is gone");
-  cm::ReplyParameters reply;
+  cm::ConnectReply reply;
   reply.local_ca_guid = load_be<uint64_t>(agent_client::guid_of(*link).data());
-  reply.qpn = parameters.qpn;
   reply.starting_psn = id.starting_psn;
-  reply.responder_resources = parameters.responder_resources;
-  reply.initiator_depth = parameters.initiator_depth;
-  reply.flow_control = parameters.flow_control != 0;
-  reply.rnr_retry_count = std::min(parameters.rnr_retry_count, kMostRetries);
-  reply.srq = parameters.srq != 0;
-  reply.ece = {parameters.ece_vendor, parameters.ece_options};
-  reply.private_data = private_data_of(parameters);
+  reply.parameters = without_qkey(parameters);
   const auto replied = service_.manager().reply(id.connection, reply, MonotonicClock::now());
   if (!replied) return refuse(replied.error().code, "there is nothing to accept");
   return {};
 }
 
 CmClient::Outcome CmClient::accept_datagram(CmIdentifier& id, const protocol::CmConnectRequest& request) {
-  const protocol::CmParameters& parameters = request.parameters;
+  const protocol::ConnectionParameters& parameters = request.parameters;
   if (parameters.private_length > kSidrRepPrivateBytes) return too_much_private_data();
   if (request.refused > 0xff) return refuse(EINVAL, "no such status");
-  cm::SidrReplyParameters reply;
+  cm::SidrReply reply;
   reply.status = static_cast<cm::SidrStatus>(request.refused);
+  reply.parameters = parameters;
   if (request.refused == 0) {
     if (const auto checked = check_qpn(parameters.qpn); !checked) return checked;
-    reply.qpn = parameters.qpn;
-    reply.qkey = parameters.qkey != 0 ? parameters.qkey : RDMA_UDP_QKEY;
-    reply.ece = {parameters.ece_vendor, parameters.ece_options};
+    if (parameters.qkey == 0) reply.parameters.qkey = RDMA_UDP_QKEY;
+  } else {  // there is no QP to tell of
+    reply.parameters.qpn = reply.parameters.qkey = 0;
+    reply.parameters.ece_vendor = reply.parameters.ece_options = 0;
   }
-  reply.private_data = private_data_of(parameters);
   const auto replied = service_.manager().sidr_reply(id.connection, reply, MonotonicClock::now());
   if (!replied) return refuse(replied.error().code, "there is nothing to accept");
   return {};
@@ -195,9 +185,9 @@ CmClient::Outcome CmClient::reject(const protocol::CmRejectRequest& request) {
   const TimePoint now = MonotonicClock::now();
   Result<void> rejected;
   if (is_datagram) {
-    cm::SidrReplyParameters reply;
+    cm::SidrReply reply;
     reply.status = cm::SidrStatus::kRejected;
-    reply.private_data = data;
+    [[maybe_unused]] const bool fits = reply.parameters.set_data(data);
     rejected = service_.manager().sidr_reply(id->connection, reply, now);
   } else {
     cm::RejectParameters reply;

@@ -6,20 +6,13 @@
 #include <infiniband/verbs.h>
 
 #include "agent/cm/client.h"
+#include "agent/cm/connection_record.h"
 #include "agent/cm/refusals.h"
 
 namespace verbena::agent {
 namespace {
 
 constexpr uint32_t kNoTypeOfService = ~0u;
-
-cm::QpType qp_type_of(uint8_t type, bool is_active) {
-  if (type == IBV_QPT_UC) return cm::QpType::kUc;
-  if (type == IBV_QPT_XRC_SEND || type == IBV_QPT_XRC_RECV) {
-    return is_active ? cm::QpType::kXrcInitiator : cm::QpType::kXrcTarget;
-  }
-  return cm::QpType::kRc;
-}
 
 // Whether packets can travel so at all.
 bool is_route(const protocol::CmRoute& route) {
@@ -99,26 +92,9 @@ CmClient::Outcome CmClient::restore_connection(CmIdentifier& id, const protocol:
   id.state = CmState::kConnect;
   if (id.qp_type == IBV_QPT_UD) return {};
 
-  cm::RestoreParameters restored;
-  restored.local_id = connection.local_id;
-  restored.remote_id = connection.remote_id;
-  restored.path = path_of(id, service_.links());
-  restored.local_ca_guid = load_be<uint64_t>(agent_client::guid_of(*place->link).data());
-  restored.is_active = id.is_active;
-  restored.qp_type = qp_type_of(id.qp_type, id.is_active);
-  restored.local_qpn = connection.local_qpn;
-  restored.remote_qpn = connection.remote_qpn & 0xffffff;
-  restored.send_psn = connection.send_psn & 0xffffff;
-  restored.receive_psn = id.starting_psn;
-  restored.path_mtu = id.route.path_mtu;
-  restored.ack_timeout = connection.ack_timeout & 31;
-  restored.peer_response_timeout = connection.peer_cm_timeout & 31;
-  restored.retry_count = connection.retry_count & 7;
-  restored.rnr_retry_count = connection.rnr_retry_count & 7;
-  restored.responder_resources = connection.responder_resources;
-  restored.initiator_depth = connection.initiator_depth;
+  const cm::ConnectionInfo agreed = agreed_in(connection, id, path_of(id, service_.links()));
   const auto taken_up =
-      service_.manager().restore(restored, reinterpret_cast<uint64_t>(&id), MonotonicClock::now());
+      service_.manager().restore(agreed, reinterpret_cast<uint64_t>(&id), MonotonicClock::now());
   if (!taken_up) return refuse(taken_up.error().code, "the connection cannot be taken up");
   id.connection = connection.local_id;
   service_.look_again();

@@ -62,12 +62,11 @@ void CmService::on_mad(ConstBytes mad, const cm::Arrival& arrival) {
 }
 
 void CmService::receive(ConstBytes mad, const cm::Arrival& arrival, TimePoint deadline, bool patient) {
-  may_wait_ = patient && early_.has_room();
-  waits_ = false;
-  manager_.on_mad(mad, arrival, MonotonicClock::now());
-  may_wait_ = false;
+  cm::Arrival this_time = arrival;
+  this_time.may_wait = patient && early_.has_room();
+  const cm::Disposal disposal = manager_.on_mad(mad, this_time, MonotonicClock::now());
   settle();
-  if (!waits_) return;
+  if (disposal == cm::Disposal::kDone) return;
   early_.keep(mad, arrival, deadline);
   if (!early_timer_) early_timer_ = loop_.at(early_.deadline(), [this] { answer_early_messages(); });
 }

@@ -96,7 +96,7 @@ class CmService final : private cm::Handler, private cm::Sink {
   // cm::Handler
   cm::Admission admit(const cm::Req& req, const cm::Arrival& arrival) override;
   cm::Admission admit(const cm::SidrReq& req, const cm::Arrival& arrival) override;
-  bool may_be_restored(uint32_t qpn) override;
+  Return may_return(uint32_t qpn, const cm::Arrival& arrival) override;
   void on_request(cm::LocalId id, uint64_t context, const cm::Req& req, const cm::Arrival& arrival) override;
   void on_reply(cm::LocalId id, uint64_t context, const cm::Rep& rep) override;
   void on_ready(cm::LocalId id, uint64_t context, const cm::Rtu& rtu) override;
@@ -112,7 +112,8 @@ class CmService final : private cm::Handler, private cm::Sink {
 
   template <class Message>
   cm::Admission admit_request(const Message& message, const cm::Arrival& arrival);
-  void take_in(cm::LocalId connection, const protocol::CmParameters& parameters);
+  static void take_in(cm::LocalId connection, uint64_t context,
+                      const protocol::ConnectionParameters& parameters);
   void end_connection(CmIdentifier& id, int status);
 
   // With `patient`, what is for nobody yet is kept until `deadline`.
@@ -136,12 +137,9 @@ class CmService final : private cm::Handler, private cm::Sink {
   cm::Manager manager_;
   std::set<CmClient*> clients_;
   std::map<uid_t, Usage> usage_;
-  std::unique_ptr<CmIdentifier> admitted_;  // between admit() and the request's event
   EarlyMessages early_;
   TimePoint returns_until_{};
   bool looking_again_ = false;
-  bool may_wait_ = false;  // the datagram at hand may be kept,
-  bool waits_ = false;     // and is to be
   std::optional<EventLoop::TimerId> early_timer_;
   bool settling_ = false;
   std::optional<EventLoop::TimerId> timer_;

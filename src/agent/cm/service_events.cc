@@ -13,13 +13,14 @@
 #include "agent_client/message_socket.h"
 #include "agent_client/path_mtu.h"
 #include "cm/ip_service.h"
+#include "cm/spoken_parameters.h"
 #include "protocol/text.h"
 
 namespace verbena::agent {
 namespace {
 
 using cm::Admission;
-using protocol::CmParameters;
+using protocol::ConnectionParameters;
 
 // How long an application may take to answer a request before the peer gives up: the kernel asks for 4.096 us
 // * 2^24 = 69 s once the peer asks again.
@@ -60,40 +61,6 @@ roce::Path path_to_peer(const cm::SidrReq&, const cm::Arrival& arrival) {
 // on this host's inside alone, or pass for another host's.
 bool names_ends_of(const roce::Path& path, const cm::IpHeader& header) {
   return header.destination == path.source && header.source == path.destination;
-}
-
-// What the requester's words are to us: its responder resources are our initiator's depth.
-CmParameters parameters_of(const cm::Req& req) {
-  CmParameters parameters{};
-  parameters.qpn = req.local_qpn;
-  parameters.ece_vendor = req.ece.vendor;
-  parameters.ece_options = req.ece.options;
-  parameters.responder_resources = req.initiator_depth;
-  parameters.initiator_depth = req.responder_resources;
-  parameters.flow_control = req.flow_control ? 1 : 0;
-  parameters.retry_count = req.retry_count;
-  parameters.rnr_retry_count = req.rnr_retry_count;
-  parameters.srq = req.srq ? 1 : 0;
-  put_private_data(parameters, std::span(req.private_data).subspan(cm::IpHeader::kBytes));
-  return parameters;
-}
-CmParameters parameters_of(const cm::SidrReq& req) {
-  CmParameters parameters{};
-  put_private_data(parameters, std::span(req.private_data).subspan(cm::IpHeader::kBytes));
-  return parameters;
-}
-CmParameters parameters_of(const cm::Rep& rep, uint8_t qp_type) {
-  CmParameters parameters{};
-  parameters.qpn = qp_type == IBV_QPT_XRC_SEND ? rep.local_eecn : rep.local_qpn;
-  parameters.ece_vendor = rep.ece.vendor;
-  parameters.ece_options = rep.ece.options;
-  parameters.responder_resources = rep.initiator_depth;
-  parameters.initiator_depth = rep.responder_resources;
-  parameters.flow_control = rep.flow_control ? 1 : 0;
-  parameters.rnr_retry_count = rep.rnr_retry_count;
-  parameters.srq = rep.srq ? 1 : 0;
-  put_private_data(parameters, rep.private_data);
-  return parameters;
 }
 
 // The packet life time of which the peer has made its ACK timeout.
@@ -156,8 +123,8 @@ Admission CmService::admit_request(const Message& message, const cm::Arrival& ar
     listener = static_cast<CmIdentifier*>((*ports)->find_listener(own, origin));
   }
   if (listener == nullptr) {
-    waits_ = may_wait_;
-    if (waits_ || expects_returns()) return Admission::ignore();
+    if (arrival.may_wait) return Admission::wait();
+    if (expects_returns()) return Admission::ignore();
     return is_service ? refuse(cm::RejReason::kConsumer) : nobody();
   }
   const bool reachable = path.destination.is_ipv4() == path.source.is_ipv4() && !path.destination.is_zero() &&
@@ -166,19 +133,19 @@ Admission CmService::admit_request(const Message& message, const cm::Arrival& ar
   if (listener->qp_type != passive_qp_type(message)) return refuse(cm::RejReason::kConsumer);
   if (!listener->client->has_room(*listener)) return Admission::ignore();
 
-  admitted_ = std::make_unique<CmIdentifier>();
-  admitted_->client = listener->client;
-  admitted_->port_space = listener->port_space;
-  admitted_->qp_type = listener->qp_type;
-  admitted_->state = CmState::kConnect;
-  admitted_->is_unanswered = true;
-  admitted_->source = own;
-  admitted_->destination = address_of(header->source, header->source_port, path.interface_index);
-  admitted_->starting_psn = static_cast<uint32_t>(random_.below(1u << 24));
-  admitted_->number = listener->number;  // until it gets its own
-  fill_route(admitted_->route, *place, path);
-  fill_path(admitted_->route, message, *place->link);
-  return Admission::admit(reinterpret_cast<uint64_t>(admitted_.get()));
+  auto admitted = std::make_unique<CmIdentifier>();
+  admitted->client = listener->client;
+  admitted->port_space = listener->port_space;
+  admitted->qp_type = listener->qp_type;
+  admitted->state = CmState::kConnect;
+  admitted->is_unanswered = true;
+  admitted->source = own;
+  admitted->destination = address_of(header->source, header->source_port, path.interface_index);
+  admitted->starting_psn = static_cast<uint32_t>(random_.below(1u << 24));
+  admitted->number = listener->number;  // until it gets its own
+  fill_route(admitted->route, *place, path);
+  fill_path(admitted->route, message, *place->link);
+  return Admission::admit(reinterpret_cast<uint64_t>(admitted.release()));
 }
 
 Admission CmService::admit(const cm::Req& req, const cm::Arrival& arrival) {
@@ -189,30 +156,29 @@ Admission CmService::admit(const cm::SidrReq& req, const cm::Arrival& arrival) {
   return admit_request(req, arrival);
 }
 
-bool CmService::may_be_restored(uint32_t qpn) {
-  if (expects_returns()) {
-    waits_ = may_wait_;
-    return true;
-  }
-  return qpn != 0 && host_.is_orphan(qpn);
+cm::Handler::Return CmService::may_return(uint32_t qpn, const cm::Arrival& arrival) {
+  if (expects_returns()) return arrival.may_wait ? Return::kWait : Return::kPossible;
+  return qpn != 0 && host_.is_orphan(qpn) ? Return::kPossible : Return::kNever;
 }
 
-void CmService::take_in(cm::LocalId connection, const CmParameters& parameters) {
-  std::unique_ptr<CmIdentifier> id = std::move(admitted_);
+// The identifier is nobody's since it was admitted: the context alone has it.
+void CmService::take_in(cm::LocalId connection, uint64_t context, const ConnectionParameters& parameters) {
+  std::unique_ptr<CmIdentifier> id(&identifier(context));
   id->connection = connection;
   CmClient& client = *id->client;
   client.add_request(std::move(id), parameters);
 }
 
-void CmService::on_request(cm::LocalId id, uint64_t, const cm::Req& req, const cm::Arrival&) {
+void CmService::on_request(cm::LocalId id, uint64_t context, const cm::Req& req, const cm::Arrival&) {
   const TimePoint now = MonotonicClock::now();
-  take_in(id, parameters_of(req));
+  take_in(id, context, cm::without_ip_header(cm::heard_in(req)));
   [[maybe_unused]] const auto delayed =
       manager_.delay(id, kServiceTimeout, cm::Manager::MraTime::kOnDuplicate, {}, now);
 }
 
-void CmService::on_sidr_request(cm::LocalId id, uint64_t, const cm::SidrReq& req, const cm::Arrival&) {
-  take_in(id, parameters_of(req));
+void CmService::on_sidr_request(cm::LocalId id, uint64_t context, const cm::SidrReq& req,
+                                const cm::Arrival&) {
+  take_in(id, context, cm::without_ip_header(cm::heard_in(req)));
 }
 
 void CmService::on_reply(cm::LocalId connection, uint64_t context, const cm::Rep& rep) {
@@ -220,7 +186,7 @@ void CmService::on_reply(cm::LocalId connection, uint64_t context, const cm::Rep
   if (id.state != CmState::kConnect) return;
   [[maybe_unused]] const auto delayed = manager_.delay(
       connection, kServiceTimeout, cm::Manager::MraTime::kOnDuplicate, {}, MonotonicClock::now());
-  const CmParameters parameters = parameters_of(rep, id.qp_type);
+  const ConnectionParameters parameters = cm::heard_in(rep, id.qp_type == IBV_QPT_XRC_SEND);
   id.client->emit(id, RDMA_CM_EVENT_CONNECT_RESPONSE, 0, &parameters);
 }
 
@@ -232,8 +198,7 @@ void CmService::on_ready(cm::LocalId, uint64_t context, const cm::Rtu&) {
 void CmService::on_rejected(cm::LocalId, uint64_t context, const cm::Rej& rej) {
   CmIdentifier& id = identifier(context);
   if (id.state != CmState::kConnect) return;
-  CmParameters parameters{};
-  put_private_data(parameters, rej.private_data);
+  const ConnectionParameters parameters = cm::heard_in(rej);
   id.client->emit(id, RDMA_CM_EVENT_REJECTED, rej.reason, &parameters);
 }
 
@@ -264,12 +229,7 @@ void CmService::on_time_wait_exit(cm::LocalId, uint64_t context) {
 void CmService::on_sidr_reply(cm::LocalId, uint64_t context, const cm::SidrRep& rep) {
   CmIdentifier& id = identifier(context);
   if (id.state != CmState::kConnect) return;
-  CmParameters parameters{};
-  parameters.qpn = rep.qpn;
-  parameters.qkey = rep.qkey;
-  parameters.ece_vendor = rep.ece.vendor;
-  parameters.ece_options = rep.ece.options;
-  put_private_data(parameters, rep.private_data);
+  const ConnectionParameters parameters = cm::heard_in(rep);
   const bool granted = rep.status == cm::SidrStatus::kValid;
   id.client->emit(id, granted ? RDMA_CM_EVENT_ESTABLISHED : RDMA_CM_EVENT_UNREACHABLE,
                   static_cast<int>(rep.status), &parameters);

@@ -9,6 +9,7 @@
 #include <linux/if_packet.h>
 #include <net/ethernet.h>
 #include <net/if_arp.h>
+#include <sys/epoll.h>
 
 #include "base/log.h"
 #include "base/plain_socket.h"
@@ -100,11 +101,15 @@ Result<std::unique_ptr<PacketSocket>> PacketSocket::open(uint32_t interface_inde
   const bool loopback = address.sll_hatype == ARPHRD_LOOPBACK;
   if (!loopback && address.sll_hatype != ARPHRD_ETHER) return fail(EOPNOTSUPP);
   if (loopback && !set(fd, SOL_PACKET, PACKET_IGNORE_OUTGOING, on)) return fail(errno);
-  return std::unique_ptr<PacketSocket>(new PacketSocket(std::move(socket), loopback));
+  UniqueFd epoll(::epoll_create1(EPOLL_CLOEXEC));
+  epoll_event readable{.events = EPOLLIN, .data = {}};
+  if (!epoll || ::epoll_ctl(epoll.get(), EPOLL_CTL_ADD, fd, &readable) != 0) return fail(errno);
+  return std::unique_ptr<PacketSocket>(new PacketSocket(std::move(socket), std::move(epoll), loopback));
 }
 
-PacketSocket::PacketSocket(UniqueFd socket, bool loopback)
+PacketSocket::PacketSocket(UniqueFd socket, UniqueFd epoll, bool loopback)
     : socket_(std::move(socket)),
+      epoll_(std::move(epoll)),
       loopback_(loopback),
       buffers_(new std::byte[kReads * (kFrontBytes + kFrameBytes)]),
       segment_(new std::byte[kFrontBytes + kFrameBytes]) {
@@ -112,6 +117,14 @@ PacketSocket::PacketSocket(UniqueFd socket, bool loopback)
     read_pieces_[i] = {iovec{&read_headers_[i], sizeof read_headers_[i]},
                        iovec{buffers_.get() + i * (kFrontBytes + kFrameBytes) + kFrontBytes, kFrameBytes}};
   }
+}
+
+void PacketSocket::pause(bool on) {
+  if (paused_ == on) return;
+  paused_ = on;
+  // Taken out altogether: an error of the socket would be told even if nothing is asked for.
+  epoll_event readable{.events = EPOLLIN, .data = {}};
+  ::epoll_ctl(epoll_.get(), on ? EPOLL_CTL_DEL : EPOLL_CTL_ADD, socket_.get(), &readable);
 }
 
 Result<void> PacketSocket::set_filter(const FilterProgram& filter) {

@@ -48,9 +48,15 @@ class PacketSocket {
   // EOPNOTSUPP when its frames are not Ethernet's.
   static Result<std::unique_ptr<PacketSocket>> open(uint32_t interface_index);
 
-  int fd() const { return socket_.get(); }
+  // Readable when receive() would find something, and it is not paused.
+  int readable_fd() const { return epoll_.get(); }
+  // Frames wait in the kernel, and nobody is woken for them; until they do not.
+  void pause(bool on);
   // Ends it for this process; nothing comes or goes any more.
-  void close() { socket_.reset(); }
+  void close() {
+    socket_.reset();
+    epoll_.reset();
+  }
   // What leaves through it comes back to it, as to everyone.
   bool is_loopback() const { return loopback_; }
 
@@ -89,13 +95,16 @@ class PacketSocket {
     std::array<std::byte, 64> bytes;
   };
 
-  PacketSocket(UniqueFd socket, bool loopback);
+  PacketSocket(UniqueFd socket, UniqueFd epoll, bool loopback);
+  int fd() const { return socket_.get(); }
   Result<void> change_membership(int option, uint16_t what, std::span<const uint8_t> address);
   int read(uint32_t most);
   void take(FrameHandler& handler, uint32_t message);
   void cut(FrameHandler& handler, ConstBytes frame, uint32_t payload_bytes);
 
   UniqueFd socket_;
+  UniqueFd epoll_;  // of the socket alone
+  bool paused_ = false;
   const bool loopback_;
   uint32_t wanted_ = 1;  // frames to ask for in the next read
 

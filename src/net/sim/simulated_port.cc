@@ -2,11 +2,11 @@
 #include "net/sim/simulated_port.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "memory/guarded.h"
 #include "net/sim/simulated_network.h"
 #include "roce/icrc.h"
+#include "roce/ip_header.h"
 #include "roce/packet.h"
 
 namespace verbena::net {
@@ -51,18 +51,7 @@ bool SimulatedPort::flush() {
 
 void SimulatedPort::set_path(const roce::Path& path) {
   path_ = path;
-  flow_.ipv6 = !path.destination.is_ipv4();
-  const auto set = [this](std::array<uint8_t, 16>& to, const roce::Address& from) {
-    to = {};
-    if (flow_.ipv6) {
-      to = from.bytes;
-    } else {
-      std::memcpy(to.data(), from.ipv4(), 4);
-    }
-  };
-  set(flow_.source, path.source);
-  set(flow_.destination, path.destination);
-  flow_.destination_port = roce::kUdpPort;
+  flow_ = roce::icrc_flow(path, kFirstSourcePort, roce::kUdpPort);
 }
 
 // The bytes of a packet, as they would leave a UDP socket. False: its payload's memory is gone.

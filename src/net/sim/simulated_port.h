@@ -6,14 +6,15 @@
 #include "base/time.h"
 #include "net/port.h"
 #include "net/sim/arrivals.h"
+#include "net/udp/udp_traits.h"
 #include "roce/path.h"
 
 namespace verbena::net {
 
 class SimulatedNetwork;
 
-// A Port on a simulated network. What is sent leaves at once; what has arrived by the network's time is there
-// to be received.
+// A Port on a simulated network, in place of a UDP port and with its figures. What is sent leaves at once;
+// what has arrived by the network's time is there to be received.
 class SimulatedPort : public Port {
  public:
   SimulatedPort(SimulatedNetwork& network, const roce::Address& address)
@@ -28,6 +29,7 @@ class SimulatedPort : public Port {
   uint32_t receive(PacketHandler& handler, uint32_t budget) override;
   int receive_fd() const override { return -1; }
   int send_fd() const override { return -1; }
+  const transport::Traits& traits() const override { return kUdpTraits; }
   PortCounters& counters() override { return counters_; }
 
  private:

@@ -7,6 +7,7 @@
 #include <netinet/udp.h>
 
 #include "net/udp/system_calls.h"
+#include "roce/ip_header.h"
 
 namespace verbena::net {
 namespace {
@@ -119,7 +120,7 @@ Receiver::Origin Receiver::origin_of(msghdr& message) const {
     }
   }
   const uint16_t source_port = port_of(*static_cast<const SocketAddress*>(message.msg_name));
-  origin.flow = icrc_flow(origin.path, source_port, port_);
+  origin.flow = roce::icrc_flow(origin.path, source_port, port_);
   return origin;
 }
 

@@ -7,6 +7,7 @@
 
 #include "memory/guarded.h"
 #include "net/udp/system_calls.h"
+#include "roce/ip_header.h"
 
 namespace verbena::net {
 namespace {
@@ -60,7 +61,7 @@ void SendRun::set_path(const roce::Path& path, const SendSocket& socket, uint16_
   path_ = path;
   socket_ = &socket;
   name_ = destination_of(path, destination_port);
-  flow_ = icrc_flow(path, socket.port, destination_port);
+  flow_ = roce::icrc_flow(path, socket.port, destination_port);
   write_controls();
 }
 

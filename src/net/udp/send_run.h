@@ -12,8 +12,9 @@
 #include "net/udp/control_message.h"
 #include "net/udp/send_sockets.h"
 #include "net/udp/socket_address.h"
+#include "net/udp/udp_traits.h"
 #include "roce/icrc.h"
-#include "transport/wire.h"
+#include "transport/packet_io.h"
 
 namespace verbena::net {
 
@@ -22,9 +23,8 @@ namespace verbena::net {
 // identification that the kernel will give it, which is its index in the run.
 class SendRun {
  public:
-  // The kernel's UDP_MAX_SEGMENTS, and the most that fits an IPv4 datagram before segmentation.
-  static constexpr uint32_t kMaxSegments = 64;
-  static constexpr uint32_t kMaxBytes = 65535 - 20 - 8;
+  static constexpr uint32_t kMaxSegments = kMostSegments;
+  static constexpr uint32_t kMaxBytes = kMostSuperPacketBytes;
   // encode() may ask for room for the longest headers.
   static constexpr size_t kBlockBytes = 65536 + 64;
 

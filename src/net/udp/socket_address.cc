@@ -37,19 +37,4 @@ uint16_t port_of(const SocketAddress& address) {
   return ntohs(address.generic.sa_family == AF_INET ? address.ipv4.sin_port : address.ipv6.sin6_port);
 }
 
-roce::IcrcFlow icrc_flow(const roce::Path& path, uint16_t source_port, uint16_t destination_port) {
-  roce::IcrcFlow flow;
-  flow.ipv6 = !path.destination.is_ipv4();
-  flow.source_port = source_port;
-  flow.destination_port = destination_port;
-  if (flow.ipv6) {
-    flow.source = path.source.bytes;
-    flow.destination = path.destination.bytes;
-  } else {
-    std::memcpy(flow.source.data(), path.source.ipv4(), 4);
-    std::memcpy(flow.destination.data(), path.destination.ipv4(), 4);
-  }
-  return flow;
-}
-
 }  // namespace verbena::net

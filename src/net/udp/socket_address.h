@@ -6,7 +6,6 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
-#include "roce/icrc.h"
 #include "roce/path.h"
 
 namespace verbena::net {
@@ -33,8 +32,5 @@ SocketAddress destination_of(const roce::Path& path, uint16_t port);
 // The address in GID form: an IPv4 address comes out mapped, whichever family the socket has.
 roce::Address address_of(const SocketAddress& address);
 uint16_t port_of(const SocketAddress& address);
-
-// What the ICRC covers of a path's IP and UDP headers.
-roce::IcrcFlow icrc_flow(const roce::Path& path, uint16_t source_port, uint16_t destination_port);
 
 }  // namespace verbena::net

@@ -9,6 +9,7 @@
 #include "net/udp/receiver.h"
 #include "net/udp/sender.h"
 #include "net/udp/socket_address.h"
+#include "net/udp/udp_traits.h"
 
 namespace verbena::net {
 namespace {
@@ -30,6 +31,7 @@ class SocketPort final : public UdpPort {
   void want_ip_details(bool wanted) override { set_ip_details(receiver_.fd(), wanted); }
   int receive_fd() const override { return receiver_.fd(); }
   int send_fd() const override { return sender_.blocked_fd(); }
+  const transport::Traits& traits() const override { return kUdpTraits; }
   PortCounters& counters() override { return counters_; }
 
  private:

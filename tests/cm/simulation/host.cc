@@ -33,14 +33,14 @@ void Host::connect_to(const Host& other, uint32_t qpn) {
 }
 
 void Host::resolve(const Host& other) {
-  SidrRequestParameters parameters;
+  SidrRequest parameters;
   parameters.path = path_to(other);
   const LocalId id = *manager.sidr_request(parameters, 0, world_.now());
   fates_[id].is_active = true;
 }
 
 void Host::meet(const Host& other, uint32_t qpn) {
-  ConnectParameters parameters = parameters_to(other, qpn);
+  ConnectRequest parameters = parameters_to(other, qpn);
   parameters.service_id += qpn;
   parameters.peer_to_peer = true;
   fates_[*manager.connect(parameters, 0, world_.now())].is_active = true;
@@ -51,14 +51,7 @@ void Host::take_up(const Host& old) {
   for (const auto& [id, fate] : old.fates()) {
     if (!old.is_standing(id)) continue;
     const ConnectionInfo info = *old.manager.info(id);
-    RestoreParameters parameters;
-    parameters.local_id = id;
-    parameters.remote_id = info.remote_id;
-    parameters.path = info.path;
-    parameters.is_active = info.is_active;
-    parameters.local_qpn = info.local_qpn;
-    parameters.remote_qpn = info.remote_qpn;
-    ASSERT_TRUE(manager.restore(parameters, 0, world_.now()));
+    ASSERT_TRUE(manager.restore(info, 0, world_.now()));
     fates_[id] = fate;
   }
 }

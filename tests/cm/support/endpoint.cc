@@ -50,29 +50,29 @@ roce::Path Endpoint::path_to(const Endpoint& other) const {
   return path;
 }
 
-ConnectParameters Endpoint::parameters_to(const Endpoint& other, uint32_t qpn) const {
-  ConnectParameters parameters;
-  parameters.path = path_to(other);
-  parameters.service_id = 0x01060000 + 7174;
-  parameters.local_ca_guid = 0x1000u + host;
-  parameters.qpn = qpn;
-  parameters.starting_psn = 0x111111;
-  parameters.responder_resources = 4;
-  parameters.initiator_depth = 3;
-  parameters.retry_count = 7;
-  parameters.rnr_retry_count = 6;
-  return parameters;
+ConnectRequest Endpoint::parameters_to(const Endpoint& other, uint32_t qpn) const {
+  ConnectRequest request;
+  request.path = path_to(other);
+  request.service_id = 0x01060000 + 7174;
+  request.local_ca_guid = 0x1000u + host;
+  request.parameters.qpn = qpn;
+  request.starting_psn = 0x111111;
+  request.parameters.responder_resources = 4;
+  request.parameters.initiator_depth = 3;
+  request.parameters.retry_count = 7;
+  request.parameters.rnr_retry_count = 6;
+  return request;
 }
 
-ReplyParameters Endpoint::reply_parameters(uint32_t qpn) const {
-  ReplyParameters parameters;
-  parameters.local_ca_guid = 0x1000u + host;
-  parameters.qpn = qpn;
-  parameters.starting_psn = 0x222222;
-  parameters.responder_resources = 2;
-  parameters.initiator_depth = 1;
-  parameters.rnr_retry_count = 5;
-  return parameters;
+ConnectReply Endpoint::reply_parameters(uint32_t qpn) const {
+  ConnectReply reply;
+  reply.local_ca_guid = 0x1000u + host;
+  reply.parameters.qpn = qpn;
+  reply.starting_psn = 0x222222;
+  reply.parameters.responder_resources = 2;
+  reply.parameters.initiator_depth = 1;
+  reply.parameters.rnr_retry_count = 5;
+  return reply;
 }
 
 void Endpoint::receive(const Datagram& datagram, TimePoint now) {

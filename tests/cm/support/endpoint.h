@@ -75,8 +75,8 @@ class Endpoint : public Sink, public Handler {
 
   // A path to the other.
   roce::Path path_to(const Endpoint& other) const;
-  ConnectParameters parameters_to(const Endpoint& other, uint32_t qpn = 100) const;
-  ReplyParameters reply_parameters(uint32_t qpn = 200) const;
+  ConnectRequest parameters_to(const Endpoint& other, uint32_t qpn = 100) const;
+  ConnectReply reply_parameters(uint32_t qpn = 200) const;
 
   void receive(const Datagram& datagram, TimePoint now);
   State state(LocalId id) const;
@@ -91,8 +91,9 @@ class Endpoint : public Sink, public Handler {
   void send(const Mad& mad, const roce::Path& path) override { sent.push_back({mad, path}); }
   Admission admit(const Req& req, const Arrival& arrival) override;
   Admission admit(const SidrReq& req, const Arrival& arrival) override;
-  bool may_be_restored(uint32_t qpn) override {
-    return restorable_qpn != 0 && (qpn == 0 || qpn == restorable_qpn);
+  Return may_return(uint32_t qpn, const Arrival&) override {
+    const bool is_it = qpn == 0 || qpn == restorable_qpn;
+    return restorable_qpn != 0 && is_it ? Return::kPossible : Return::kNever;
   }
   void on_request(LocalId id, uint64_t context, const Req& req, const Arrival& arrival) override;
   void on_reply(LocalId id, uint64_t context, const Rep& rep) override;

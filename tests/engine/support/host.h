@@ -24,11 +24,12 @@ class Host : public queues::CompletionListener, private transport::QpEventListen
   static constexpr size_t kBufferBytes = 1 << 20;
   static constexpr uint32_t kRequests = 64;
 
-  Host(uint32_t slot, PacketQueue& out, PacketQueue& in) : buffer(kBufferBytes) {
+  Host(uint32_t slot, PacketQueue& out, PacketQueue& in, const transport::Traits& traits = net::kUdpTraits)
+      : buffer(kBufferBytes) {
     memory::install_fault_guard();
-    auto queue_port = std::make_unique<QueuePort>(out, in);
+    auto queue_port = std::make_unique<QueuePort>(out, in, traits);
     port = queue_port.get();
-    shard = std::make_unique<Shard>(slot, std::move(queue_port), *status_, slot);
+    shard = std::make_unique<Shard>(slot, only(std::move(queue_port)), *status_, slot);
     send_cq = *queues::CompletionQueue::create(4 * kRequests, this);
     recv_cq = *queues::CompletionQueue::create(4 * kRequests, this);
     region_.base = buffer.data();
@@ -45,6 +46,7 @@ class Host : public queues::CompletionListener, private transport::QpEventListen
       config.send_cq = send_cq.get();
       config.recv_cq = recv_cq.get();
       config.keys = &keys_;
+      config.routes = &shard->routes();
       config.listener = this;
       config.counters = &shard->status_of(config.qpn).counters;
       config.least_ack_timeout = std::chrono::milliseconds(30);
@@ -155,14 +157,15 @@ class Host : public queues::CompletionListener, private transport::QpEventListen
 
 // Two of them and the wire between.
 struct TwoHosts {
-  explicit TwoHosts(uint8_t retries) {
+  explicit TwoHosts(uint8_t retries, const transport::Traits& traits = net::kUdpTraits)
+      : a(1, a_to_b, b_to_a, traits), b(2, b_to_a, a_to_b, traits) {
     a.connect_to(b, retries);
     b.connect_to(a, retries);
   }
   PacketQueue a_to_b;
   PacketQueue b_to_a;
-  Host a{1, a_to_b, b_to_a};
-  Host b{2, b_to_a, a_to_b};
+  Host a;
+  Host b;
 };
 
 }  // namespace verbena::engine

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <deque>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <vector>
 
@@ -12,6 +13,7 @@
 
 #include "base/unique_fd.h"
 #include "net/port.h"
+#include "net/udp/udp_traits.h"
 #include "roce/packet.h"
 
 namespace verbena::engine {
@@ -101,13 +103,30 @@ inline std::vector<std::byte> datagram(const roce::Headers& headers,
   return bytes;
 }
 
+// As of sockets, but it must be asked.
+inline constexpr transport::Traits kMustBeAsked = [] {
+  transport::Traits traits = net::kUdpTraits;
+  traits.progress = transport::Traits::Progress::kAsked;
+  return traits;
+}();
+
+// A shard's only port.
+inline net::PortList only(std::unique_ptr<net::Port> port) {
+  net::PortList ports;
+  ports.push_back(std::move(port));
+  return ports;
+}
+
 // A Port over two queues.
 class QueuePort : public net::Port {
  public:
   // Packets that may be staged at once.
   static constexpr size_t kMostStaged = 4;
 
-  QueuePort(PacketQueue& out, PacketQueue& in) : out_(out), in_(in) {}
+  QueuePort(PacketQueue& out, PacketQueue& in, const transport::Traits& traits = net::kUdpTraits)
+      : out_(out), in_(in), traits_(traits) {}
+
+  bool leads_to(const roce::Path& path) const override { return !leads || leads(path); }
 
   transport::SendStatus send(const transport::OutgoingPacket& packet) override {
     if (staged_.size() >= kMostStaged) flush();
@@ -133,10 +152,15 @@ class QueuePort : public net::Port {
     return received;
   }
 
-  int receive_fd() const override { return in_.readable_fd(); }
+  int receive_fd() const override {
+    return traits_.progress == transport::Traits::Progress::kAsked ? -1 : in_.readable_fd();
+  }
   int send_fd() const override { return has_send_fd && !staged_.empty() ? out_.writable_fd() : -1; }
+  const transport::Traits& traits() const override { return traits_; }
   net::PortCounters& counters() override { return counters_; }
 
+  // Which paths it leads to; empty: all.
+  std::function<bool(const roce::Path&)> leads;
   // Whether a packet is to be lost on its way out.
   std::function<bool(const roce::Headers&)> lose;
   bool has_send_fd = true;
@@ -147,6 +171,7 @@ class QueuePort : public net::Port {
 
   PacketQueue& out_;
   PacketQueue& in_;
+  const transport::Traits traits_;
   std::deque<std::vector<std::byte>> staged_;
   roce::Path path_;
   net::PortCounters counters_;

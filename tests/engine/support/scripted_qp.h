@@ -12,8 +12,11 @@ namespace verbena::engine {
 // their number is what counts.
 class ScriptedQp : public transport::QueuePair, private transport::QpEventListener {
  public:
-  explicit ScriptedQp(roce::Qpn qpn) : QueuePair(config_for(qpn, *this), {}, {}) {
+  explicit ScriptedQp(roce::Qpn qpn, transport::Routes* routes = nullptr, const roce::Path& path = {})
+      : QueuePair(config_for(qpn, routes, *this), {}, {}) {
     attributes().destination = roce::Qpn(0x22);
+    attributes().path = path;
+    find_route(attributes().path, attributes().destination);
   }
 
   // Any thread: one more request.
@@ -26,15 +29,14 @@ class ScriptedQp : public transport::QueuePair, private transport::QpEventListen
     return transport::Verdict::kAccepted;
   }
 
-  transport::TransmitResult transmit(transport::PacketSink& sink, TimePoint, uint32_t budget,
-                                     bool with_acknowledgements) override {
+  transport::TransmitResult transmit(TimePoint, uint32_t budget, bool with_acknowledgements) override {
     if (on_transmit) std::exchange(on_transmit, nullptr)();
     for (; unsent() > 0; sent_.fetch_add(1)) {
       if (budget-- == 0) return transport::TransmitResult::kMore;
-      if (!send(sink, roce::Operation::kSendOnly)) return transport::TransmitResult::kBusy;
+      if (!send(roce::Operation::kSendOnly)) return transport::TransmitResult::kBusy;
     }
     if (!with_acknowledgements || !owes_acknowledgement) return transport::TransmitResult::kIdle;
-    if (!send(sink, roce::Operation::kAcknowledge)) return transport::TransmitResult::kBusy;
+    if (!send(roce::Operation::kAcknowledge)) return transport::TransmitResult::kBusy;
     owes_acknowledgement = false;
     return transport::TransmitResult::kIdle;
   }
@@ -61,19 +63,20 @@ class ScriptedQp : public transport::QueuePair, private transport::QpEventListen
   std::function<void()> on_transmit;  // called once
 
  private:
-  static transport::QpConfig config_for(roce::Qpn qpn, ScriptedQp& self) {
+  static transport::QpConfig config_for(roce::Qpn qpn, transport::Routes* routes, ScriptedQp& self) {
     transport::QpConfig config;
+    config.routes = routes;
     config.qpn = qpn;
     config.listener = &self;
     config.counters = &self.counters_;
     return config;
   }
 
-  bool send(transport::PacketSink& sink, roce::Operation operation) {
+  bool send(roce::Operation operation) {
     roce::Headers headers;
     headers.opcode = roce::make_opcode(roce::Service::kRc, operation);
     headers.destination = attributes().destination;
-    return sink.send({attributes().path, headers, {}, 0}) == transport::SendStatus::kSent;
+    return send_out({attributes().path, headers, {}, 0}) == transport::SendStatus::kSent;
   }
 
   void on_enter(ibv_qp_state, ibv_qp_state) override {}

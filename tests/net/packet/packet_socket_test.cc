@@ -65,7 +65,7 @@ class PacketSocketTest : public ::testing::Test {
     std::vector<Frame> found;
     const TimePoint deadline = MonotonicClock::now() + kPatience;
     while (found.size() < count && MonotonicClock::now() < deadline) {
-      pollfd waiting{socket.fd(), POLLIN, 0};
+      pollfd waiting{socket.readable_fd(), POLLIN, 0};
       ::poll(&waiting, 1, 100);
       Collector collected;
       socket.receive(collected, 64);

@@ -36,7 +36,7 @@ bool Host::transmit(QueuePair& qp, TimePoint now) {
   if ((mood & 3) == 0 && qp.may_gather()) return true;
   const bool with_acknowledgements = (mood & 4) == 0;
   const auto budget = static_cast<uint32_t>((mood & 0x18) == 0 ? 1 + (mood >> 8) % 4 : 1 + (mood >> 8) % 256);
-  const TransmitResult result = qp.transmit(port_, now, budget, with_acknowledgements);
+  const TransmitResult result = qp.transmit(now, budget, with_acknowledgements);
   if (result != TransmitResult::kIdle) return true;
   if (qp.has_urgent()) complaint_ = "idle, yet something urgent is left";
   if (with_acknowledgements && qp.has_acknowledgement()) complaint_ = "idle, yet an acknowledgement is left";

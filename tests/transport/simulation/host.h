@@ -10,6 +10,7 @@
 #include "transport/rc.h"
 #include "transport/support/memory.h"
 #include "transport/support/post.h"
+#include "transport/support/test_routes.h"
 
 namespace verbena::transport {
 
@@ -63,6 +64,7 @@ class Host : public net::PacketHandler {
     config.send_cq = s.send_cq.get();
     config.recv_cq = s.recv_cq.get();
     config.keys = &memory_.keys();
+    config.routes = &routes_;
     config.listener = &s;
     config.counters = &s.counters;
     config.least_ack_timeout = sizes.least_ack_timeout;
@@ -92,6 +94,7 @@ class Host : public net::PacketHandler {
 
   net::SimulatedNetwork& network_;
   net::SimulatedPort& port_;
+  TestRoutes routes_{port_, port_.traits()};
   TestMemory memory_;
   Random random_;
   std::vector<std::unique_ptr<SimulatedQp>> qps_;

@@ -112,7 +112,7 @@ class Station : public Host {
     // The outbox is used again, so it leaves now, however busy the port.
     for (int tries = 0; qp(index).has_urgent(); ++tries) {
       ASSERT_LT(tries, 1000);
-      qp(index).transmit(port(), network_.now(), 1, true);
+      qp(index).transmit(network_.now(), 1, true);
     }
   }
 

@@ -13,6 +13,7 @@
 #include "transport/support/memory.h"
 #include "transport/support/post.h"
 #include "transport/support/recording_sink.h"
+#include "transport/support/test_routes.h"
 #include "transport/support/xrc_halves.h"
 #include "transport/ud.h"
 
@@ -71,6 +72,7 @@ class Endpoint {
     config.send_cq = send_cq.get();
     config.recv_cq = recv_cq.get();
     config.keys = options.keys != nullptr ? options.keys : &memory.keys();
+    config.routes = &routes;
     config.listener = &log;
     config.counters = &counters;
     constexpr uint32_t kLists = queues::kMaxSge * sizeof(ibv_sge);
@@ -111,7 +113,7 @@ class Endpoint {
   ibv_wc received() { return completion(*recv_cq); }
 
   TransmitResult transmit(uint32_t budget = 100000, bool with_acknowledgements = true) {
-    return qp->transmit(sink, now, budget, with_acknowledgements);
+    return qp->transmit(now, budget, with_acknowledgements);
   }
   std::vector<SentPacket> transmitted() {
     transmit();
@@ -136,13 +138,14 @@ class Endpoint {
     qp->on_timer(now);
   }
 
+  RecordingSink sink;
+  TestRoutes routes{sink};
   TestMemory memory;
   EventLog log;
   QpCounters counters{};
   std::unique_ptr<queues::CompletionQueue> send_cq;
   std::unique_ptr<queues::CompletionQueue> recv_cq;
   std::unique_ptr<Qp> qp;
-  RecordingSink sink;
   TimePoint now{std::chrono::seconds(1)};
 };
 

@@ -60,6 +60,7 @@ class QueueOwner final : public DelegateAnswers {
       config.keys = &memory.keys();
       config.srqs = &table;
       config.xrc_domain = kDomain;
+      config.routes = &routes;
       delegate = std::make_unique<Delegate>(config, *this);
       delegate->attributes() = next.attributes;
       delegate->begin();
@@ -73,7 +74,7 @@ class QueueOwner final : public DelegateAnswers {
     delegate->answer_lost_completions();
   }
   void transmit(uint32_t budget = 1000) {
-    if (delegate != nullptr && delegate->has_urgent()) delegate->transmit(wire, TimePoint{}, budget, true);
+    if (delegate != nullptr && delegate->has_urgent()) delegate->transmit(TimePoint{}, budget, true);
   }
   void end_target() {
     if (delegate != nullptr && delegate->state() != IBV_QPS_ERR) delegate->enter(IBV_QPS_ERR);
@@ -98,6 +99,7 @@ class QueueOwner final : public DelegateAnswers {
   std::deque<Arriving> arriving;
   std::deque<OwnerAnswer> answers;
   RecordingSink wire;  // to the requester
+  TestRoutes routes{wire};
 
  private:
   void answer(const Delegate&, const OwnerAnswer& answer, bool) override {

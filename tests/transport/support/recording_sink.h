@@ -4,7 +4,7 @@
 #include <deque>
 #include <vector>
 
-#include "transport/wire.h"
+#include "transport/packet_io.h"
 
 namespace verbena::transport {
 

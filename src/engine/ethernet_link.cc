@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "adapter/ethernet_link.h"
+#include "engine/ethernet_link.h"
 
 #include <algorithm>
 #include <map>
@@ -7,13 +7,12 @@
 #include <utility>
 
 #include <linux/if_packet.h>
-#include <sys/epoll.h>
 
 #include "base/log.h"
 #include "ethernet/checksum.h"
 #include "memory/guarded.h"
 
-namespace verbena::adapter {
+namespace verbena::engine {
 namespace {
 
 using ethernet::FlowKey;
@@ -25,7 +24,7 @@ constexpr size_t kHeadersBytes = 128;
 
 struct Registry {
   std::mutex mutex;
-  std::map<std::pair<const engine::Shard*, uint32_t>, std::weak_ptr<EthernetLink>> links;
+  std::map<std::pair<const Shard*, uint32_t>, std::weak_ptr<EthernetLink>> links;
 };
 Registry& registry() {
   static Registry& the_registry = *new Registry;  // never destroyed: threads outlive static objects
@@ -69,7 +68,7 @@ bool is_whole(const std::array<uint8_t, 6>& mask) {
 
 }  // namespace
 
-Result<std::shared_ptr<EthernetLink>> EthernetLink::acquire(engine::Shard& shard, uint32_t interface_index) {
+Result<std::shared_ptr<EthernetLink>> EthernetLink::acquire(Shard& shard, uint32_t interface_index) {
   Registry& registered = registry();
   const std::lock_guard guard(registered.mutex);
   auto& place = registered.links[{&shard, interface_index}];
@@ -100,11 +99,7 @@ EthernetLink::~EthernetLink() {
 Result<std::unique_ptr<EthernetLink::Port>> EthernetLink::open_port(bool sniffs) {
   auto socket = net::PacketSocket::open(interface_index_);
   if (!socket) return tl::unexpected(socket.error());
-  UniqueFd epoll(::epoll_create1(EPOLL_CLOEXEC));
-  if (!epoll) return fail(errno);
-  epoll_event readable{.events = EPOLLIN, .data = {}};
-  if (::epoll_ctl(epoll.get(), EPOLL_CTL_ADD, (*socket)->fd(), &readable) != 0) return fail(errno);
-  auto port = std::make_unique<Port>(*this, std::move(*socket), std::move(epoll), sniffs);
+  auto port = std::make_unique<Port>(*this, std::move(*socket), sniffs);
   if (const auto added = shard_.add_input(*port); !added) return tl::unexpected(added.error());
   return port;
 }
@@ -217,14 +212,6 @@ uint32_t EthernetLink::Port::receive(uint32_t budget, TimePoint) {
   return socket_->receive(*this, budget);
 }
 
-void EthernetLink::Port::pause(bool on) {
-  if (paused_ == on) return;
-  paused_ = on;
-  // Taken out altogether: an error of the socket would be told even if nothing is asked for.
-  epoll_event readable{.events = EPOLLIN, .data = {}};
-  ::epoll_ctl(epoll_.get(), on ? EPOLL_CTL_DEL : EPOLL_CTL_ADD, socket_->fd(), &readable);
-}
-
 void EthernetLink::Port::on_frame(ConstBytes frame, bool checked) {
   if (!sniffs_) {
     link_.steer(frame, checked);
@@ -320,4 +307,4 @@ void EthernetLink::loop_back(std::span<const iovec> pieces, const transport::Raw
   });
 }
 
-}  // namespace verbena::adapter
+}  // namespace verbena::engine

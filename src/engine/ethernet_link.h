@@ -9,12 +9,13 @@
 #include <vector>
 
 #include "base/result.h"
+#include "engine/input.h"
 #include "engine/shard.h"
 #include "ethernet/steering_table.h"
 #include "net/packet/packet_socket.h"
 #include "transport/raw.h"
 
-namespace verbena::adapter {
+namespace verbena::engine {
 
 // What flows count (ibv_create_counters(3)): read by anyone, written by the shard.
 struct FlowTotals {
@@ -38,7 +39,7 @@ class EthernetLink {
  public:
   // The one that all QPs of a shard share. EPERM without CAP_NET_RAW, EOPNOTSUPP when the netdev is none of
   // Ethernet.
-  static Result<std::shared_ptr<EthernetLink>> acquire(engine::Shard& shard, uint32_t interface_index);
+  static Result<std::shared_ptr<EthernetLink>> acquire(Shard& shard, uint32_t interface_index);
   ~EthernetLink();
   EthernetLink(const EthernetLink&) = delete;
   EthernetLink& operator=(const EthernetLink&) = delete;
@@ -65,33 +66,26 @@ class EthernetLink {
 
  private:
   // A packet socket as an input of the shard.
-  class Port : public engine::Input, private net::FrameHandler {
+  class Port : public Input, private net::FrameHandler {
    public:
-    Port(EthernetLink& link, std::unique_ptr<net::PacketSocket> socket, UniqueFd epoll, bool sniffs)
-        : link_(link), socket_(std::move(socket)), epoll_(std::move(epoll)), sniffs_(sniffs) {}
+    Port(EthernetLink& link, std::unique_ptr<net::PacketSocket> socket, bool sniffs)
+        : link_(link), socket_(std::move(socket)), sniffs_(sniffs) {}
 
     net::PacketSocket& socket() { return *socket_; }
-    int fd() const override { return epoll_.get(); }
+    int fd() const override { return socket_->readable_fd(); }
     uint32_t receive(uint32_t budget, TimePoint now) override;
-    void abandon() override {
-      socket_->close();
-      epoll_.reset();
-    }
-    // Frames wait in the kernel, and nobody is woken for them; until they do not.
-    void pause(bool on);
+    void abandon() override { socket_->close(); }
+    void pause(bool on) { socket_->pause(on); }
 
    private:
     void on_frame(ConstBytes frame, bool checked) override;
 
     EthernetLink& link_;
     const std::unique_ptr<net::PacketSocket> socket_;
-    UniqueFd epoll_;  // of the socket alone
     const bool sniffs_;
-    bool paused_ = false;
   };
 
-  EthernetLink(engine::Shard& shard, uint32_t interface_index)
-      : shard_(shard), interface_index_(interface_index) {}
+  EthernetLink(Shard& shard, uint32_t interface_index) : shard_(shard), interface_index_(interface_index) {}
 
   Result<std::unique_ptr<Port>> open_port(bool sniffs);
   Result<void> add_sniffer(FlowTarget& target);
@@ -108,7 +102,7 @@ class EthernetLink {
   static constexpr size_t kStagingBytes = 256 * 1024;
   static constexpr size_t kFrameBytes = 65536 + 64;
 
-  engine::Shard& shard_;
+  Shard& shard_;
   const uint32_t interface_index_;
   std::unique_ptr<Port> port_;
   std::unique_ptr<Port> sniffer_;  // while there is a rule for it
@@ -123,4 +117,4 @@ class EthernetLink {
   std::unique_ptr<std::byte[]> looped_;
 };
 
-}  // namespace verbena::adapter
+}  // namespace verbena::engine

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "cm/messages.h"
+#include "protocol/connection_parameters.h"
+
+namespace verbena::cm {
+
+using protocol::ConnectionParameters;
+
+// Connection parameters as the messages say them, and as who hears a message has them: the speaker's
+// initiator depth is the hearer's responder resources, and the other way round.
+
+// Writes them into a message; of a REQ what its transport has use for. False if the private data has no room.
+// REQUIRES: the transport of a REQ is set
+bool say(const ConnectionParameters& parameters, Req& req);
+// `from_xrc_target`: it sends nothing of its own and receives by SRQs; its QPN has a field of its own.
+bool say(const ConnectionParameters& parameters, bool from_xrc_target, Rep& rep);
+bool say(const ConnectionParameters& parameters, SidrReq& req);
+bool say(const ConnectionParameters& parameters, SidrRep& rep);
+
+// Private data is whole, with the zeros that end it.
+ConnectionParameters heard_in(const Req& req);
+ConnectionParameters heard_in(const Rep& rep, bool from_xrc_target);
+ConnectionParameters heard_in(const Rej& rej);
+ConnectionParameters heard_in(const SidrReq& req);
+ConnectionParameters heard_in(const SidrRep& rep);
+// Of a REQ or SIDR_REQ of the kernel's rdma_cm, whose private data begins with the IP addresses (annex A11):
+// what comes after these.
+ConnectionParameters without_ip_header(const ConnectionParameters& parameters);
+
+}  // namespace verbena::cm

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/ports.h"
+
+#include <utility>
+
+namespace verbena::engine {
+
+using transport::Route;
+using transport::Traits;
+
+Ports::Ports(net::PortList ports) : ways_(ports.size()) {
+  for (uint32_t i = 0; i < ways_.size(); ++i) {
+    Way& way = ways_[i];
+    way.port = std::move(ports[i]);
+    way.route = {.traits = way.port->traits(), .sink = way.port.get(), .port = i};
+    must_be_asked_ |= way.route.traits.progress == Traits::Progress::kAsked;
+  }
+  if (!ways_.empty()) counters_ = &ways_.front().port->counters();
+}
+
+Ports::~Ports() = default;
+
+const Route& Ports::find(const roce::Path& path, roce::Qpn) {
+  for (const Way& way : ways_) {
+    if (way.port->leads_to(path)) return way.route;
+  }
+  return transport::no_route();
+}
+
+uint32_t Ports::receive(net::PacketHandler& handler, uint32_t budget) {
+  uint32_t received = 0;
+  for (Way& way : ways_) {
+    counters_ = &way.port->counters();
+    received += way.port->receive(handler, budget);
+  }
+  if (!ways_.empty()) counters_ = &ways_.front().port->counters();
+  return received;
+}
+
+void Ports::want_ip_details(bool wanted) {
+  for (Way& way : ways_) way.port->want_ip_details(wanted);
+}
+
+void Ports::flush(ReadyList& ready) {
+  any_full_ = false;
+  for (Way& way : ways_) {
+    way.full = !way.port->flush();
+    any_full_ |= way.full;
+    if (!way.full) ready.splice_back(way.waiting);
+  }
+}
+
+void Ports::push() {
+  for (Way& way : ways_) way.port->flush();
+}
+
+int Ports::send_fd() const {
+  int found = -1;
+  for (const Way& way : ways_) {
+    if (!way.full) continue;
+    if (found >= 0) return -1;  // only one is waited for
+    found = way.port->send_fd();
+    if (found < 0) return -1;
+  }
+  return found;
+}
+
+}  // namespace verbena::engine

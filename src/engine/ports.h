@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "base/intrusive_list.h"
+#include "net/port.h"
+#include "transport/queue_pair.h"
+#include "transport/route.h"
+
+namespace verbena::engine {
+
+// The ports of a shard, and a route by each. A port that is full stops only the QPs that go by it: they wait
+// in a list of its own until it has room.
+//
+// Made and ended with the shard; all else with the shard's lock held.
+class Ports final : public transport::Routes {
+ public:
+  using ReadyList = IntrusiveList<transport::QueuePair, &transport::QueuePair::ready_hook>;
+
+  // In order of preference. Without any, packets are lost.
+  explicit Ports(net::PortList ports);
+  ~Ports() override;
+
+  bool empty() const { return ways_.empty(); }
+  // The first port that packets of the path may leave by.
+  const transport::Route& find(const roce::Path& path, roce::Qpn destination) override;
+
+  // ---- receiving
+
+  // Takes what has arrived, at most about `budget` packets from each.
+  uint32_t receive(net::PacketHandler& handler, uint32_t budget);
+  // While receive() hands on a packet: of the port that it came in by. Else of the first, which what comes in
+  // by no port counts with.
+  net::PortCounters& counters() { return *counters_; }
+  void want_ip_details(bool wanted);
+  // Calls visit(descriptor) for each port that has one to be heard.
+  template <class Visit>
+  void for_each_receive_fd(Visit visit) const {
+    for (const Way& way : ways_) {
+      if (way.port->receive_fd() >= 0) visit(way.port->receive_fd());
+    }
+  }
+  // Whether some port has none, and must be asked.
+  bool must_be_asked() const { return must_be_asked_; }
+
+  // ---- sending
+
+  // Whether the QP would find its port full.
+  bool is_full(const transport::QueuePair& qp) const {
+    return any_full_ && qp.route().port < ways_.size() && ways_[qp.route().port].full;
+  }
+  // The QP has found its port full.
+  void note_full(const transport::QueuePair& qp) { ways_[qp.route().port].full = any_full_ = true; }
+  // It waits until its port has room. REQUIRES: is_full(qp), it is in no list of QPs that are ready
+  void wait(transport::QueuePair& qp) { ways_[qp.route().port].waiting.push_back(qp); }
+  // Pushes what is staged to the wires. QPs whose port has room again go to `ready`.
+  void flush(ReadyList& ready);
+  // The same for somebody who is in the midst of sending: no QP goes anywhere.
+  void push();
+  bool any_full() const { return any_full_; }
+  // A descriptor that is writable when the full port may go on; -1 if there is none, or several are full.
+  int send_fd() const;
+
+ private:
+  struct Way {
+    std::unique_ptr<net::Port> port;
+    transport::Route route;
+    ReadyList waiting;
+    bool full = false;
+  };
+
+  std::vector<Way> ways_;  // never changes
+  bool any_full_ = false;
+  bool must_be_asked_ = false;
+  net::PortCounters no_counters_;  // where there is no port
+  net::PortCounters* counters_ = &no_counters_;
+};
+
+}  // namespace verbena::engine

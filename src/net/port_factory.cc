@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "net/port_factory.h"
+
+#include <new>
+#include <utility>
+
+#include "net/udp/udp_port.h"
+
+namespace verbena::net {
+
+Result<PortList> open_ports(Ways ways, PortCounters& counters) {
+  PortList ports;
+  if (!ways.udp_socket) return ports;
+  UdpPortOptions options;
+  options.slot = ways.slot;
+  options.counters = &counters;
+  auto opened = UdpPort::create(std::move(ways.udp_socket), options);
+  if (!opened) return tl::unexpected(opened.error());
+  try {
+    ports.push_back(std::move(*opened));
+  } catch (const std::bad_alloc&) {
+    return fail(ENOMEM);
+  }
+  return ports;
+}
+
+}  // namespace verbena::net
