@@ -161,7 +161,7 @@ transport::QpConfig QueuePairs::common_config(const ibv_qp_init_attr_ex& attr, r
   if ((attr.comp_mask & IBV_QP_INIT_ATTR_PD) != 0) config.pd = Pd::of(attr.pd).id;
   config.signal_all = attr.sq_sig_all != 0;
   config.keys = &device_.keys();
-  config.routes = &device_.shard().routes();
+  config.routes = &shard.routes();
   config.listener = &core;
   config.counters = &shard.status_of(qpn).counters;
   return config;
