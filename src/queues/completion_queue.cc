@@ -36,6 +36,7 @@ Result<std::unique_ptr<CompletionQueue>> CompletionQueue::create(uint32_t entrie
 bool CompletionQueue::has_room(uint32_t tail) {
   if (tail - known_head_ < mask_) return true;
   known_head_ = head_.load(std::memory_order_acquire);
+  catch_up(known_head_);
   return tail - known_head_ < mask_;
 }
 
@@ -43,8 +44,7 @@ CompletionQueue::Event CompletionQueue::event_of(bool error, bool solicited) {
   if (armed_ == Armed::kNo || (armed_ == Armed::kSolicited && !solicited && !error)) return Event::kNone;
   ++held_;
   if (held_ < entries_per_event_ && !error) return held_ == 1 ? Event::kHeld : Event::kNone;
-  held_ = 0;
-  armed_ = Armed::kNo;
+  tell();
   return Event::kNow;
 }
 
@@ -154,11 +154,26 @@ void CompletionQueue::end_batch() {
 
 // ---- events
 
-// How many entries before `until` have not been taken yet; none if it is not positive. The one that an open
-// batch has come to has been taken.
-int32_t CompletionQueue::waiting(uint32_t until) const {
-  const uint32_t taken = on_entry_.load(std::memory_order_relaxed) ? 1 : 0;
-  return static_cast<int32_t>(until - head_.load(std::memory_order_acquire) - taken);
+// How many entries before `until` are there that no event has told of; none if it is not positive. The one
+// that an open batch has come to has been taken.
+int32_t CompletionQueue::untold(uint32_t until) const {
+  const uint32_t head = head_.load(std::memory_order_acquire);
+  const uint32_t taken = head + (on_entry_.load(std::memory_order_relaxed) ? 1 : 0);
+  return std::min(static_cast<int32_t>(until - taken), static_cast<int32_t>(until - told_until_));
+}
+
+// Takes along the indexes that fell behind, so that comparing them never turns over.
+void CompletionQueue::catch_up(uint32_t head) {
+  for (uint32_t* index : {&notable_until_, &told_until_}) {
+    if (static_cast<int32_t>(*index - head) < 0) *index = head;
+  }
+}
+
+// The event is raised now, for all that is there.
+void CompletionQueue::tell() {
+  held_ = 0;
+  armed_ = Armed::kNo;
+  told_until_ = tail_.load(std::memory_order_relaxed);
 }
 
 CompletionQueue::Event CompletionQueue::arm(bool solicited_only) {
@@ -168,16 +183,14 @@ CompletionQueue::Event CompletionQueue::arm(bool solicited_only) {
   } else if (armed_ == Armed::kNo) {
     armed_ = Armed::kSolicited;
   }
-  // After so many entries without a notable one the comparison of indexes would turn over.
-  if (waiting(notable_until_) <= 0) notable_until_ = head_.load(std::memory_order_relaxed);
+  catch_up(head_.load(std::memory_order_relaxed));
   const bool any = armed_ == Armed::kAny;
-  const int32_t count = waiting(any ? tail_.load(std::memory_order_relaxed) : notable_until_);
+  const int32_t count = untold(any ? tail_.load(std::memory_order_relaxed) : notable_until_);
   if (count <= 0) return Event::kNone;
   const bool is_held = held_ != 0;
   held_ = std::max(held_, static_cast<uint32_t>(any ? count : 1));
   if (held_ < entries_per_event_) return is_held ? Event::kNone : Event::kHeld;
-  held_ = 0;
-  armed_ = Armed::kNo;
+  tell();
   return Event::kNow;
 }
 
@@ -193,8 +206,7 @@ void CompletionQueue::release_event() {
   {
     const std::lock_guard guard(push_lock_);
     if (held_ == 0) return;
-    held_ = 0;
-    armed_ = Armed::kNo;
+    tell();
   }
   listener_->on_completion_event();
 }
@@ -250,7 +262,9 @@ void CompletionQueue::compact_without(uint32_t qp_num) {
     ++kept;
   }
   tail_.store(kept, std::memory_order_release);
-  if (static_cast<int32_t>(notable_until_ - kept) > 0) notable_until_ = kept;
+  for (uint32_t* index : {&notable_until_, &told_until_}) {
+    if (static_cast<int32_t>(*index - kept) > 0) *index = kept;
+  }
 }
 
 // A batch is open, perhaps by the very thread that destroys the QP: nothing may move. The entries keep their

@@ -19,7 +19,9 @@ Result<std::shared_ptr<Stream>> Stream::create(int family) {
   const auto service = Service::instance();
   if (!service) return fail(service.error().code);
   std::shared_ptr<Stream> stream(new Stream(**service, family));
-  if (auto opened = stream->open_number(); !opened) return fail(opened.error().code);
+  auto number = open_number();
+  if (!number) return fail(number.error().code);
+  stream->number_ = std::move(*number);
   const auto created = stream->create_identifier();
   if (!created) return fail(created.error().code);
   stream->id_ = *created;
@@ -37,10 +39,10 @@ Stream::~Stream() {
   if (id_ != nullptr) ::rdma_destroy_id(id_);
 }
 
-Result<void> Stream::open_number() {
-  number_.reset(::eventfd(0, EFD_NONBLOCK));
-  if (!number_) return fail(errno);
-  return {};
+Result<UniqueFd> Stream::open_number() {
+  UniqueFd number(::eventfd(0, EFD_NONBLOCK));
+  if (!number) return fail(errno);
+  return number;
 }
 
 Result<rdma_cm_id*> Stream::create_identifier() {

@@ -7,6 +7,7 @@
 #include <mutex>
 #include <vector>
 
+#include <netinet/tcp.h>
 #include <rdma/rdma_cma.h>
 
 #include "base/result.h"
@@ -77,7 +78,7 @@ class Stream final : public Socket,
   using Queue = AcceptQueue<Request, Stream>;
 
   explicit Stream(Service& service, int family) : service_(service), family_(family) {}
-  Result<void> open_number();
+  static Result<UniqueFd> open_number();
   Result<rdma_cm_id*> create_identifier();
   Result<void> begin_again();
 
@@ -122,13 +123,15 @@ class Stream final : public Socket,
   Result<void> set_identifier_option(int option, int value);
   Result<void> get_socket_option(int name, OptionValue& value);
   Result<void> get_tcp_option(int name, OptionValue& value);
+  tcp_info information() const;
+  uint32_t largest_segment() const;
   Result<void> get_rdma_option(int name, OptionValue& value);
   Result<void> get_route(OptionValue& value);
   Result<void> update_keepalive();
 
   Service& service_;
   const int family_;
-  UniqueFd number_;  // a descriptor that keeps the number for us
+  UniqueFd number_;  // a descriptor that keeps the number for us; of one accepted, from accept() on
 
   std::mutex event_mutex_;
   bool detached_ = false;  // no event is handled any more

@@ -61,9 +61,17 @@ Result<std::shared_ptr<Socket>> Stream::accept() {
   for (;;) {
     if (phase() != Phase::kListening) return fail(phase() == Phase::kClosed ? EBADF : EINVAL);
     start_serving();
-    if (auto stream = queue_->accept()) {
-      serve_requests();
-      return stream;
+    if (queue_->has_ready()) {
+      // A number that is new now, as accept(2) gives one. librspreload relies on it: its select() tells
+      // sockets apart only where an rsocket's number is greater than the one that it gave the application
+      // before.
+      auto number = open_number();
+      if (!number) return fail(number.error().code);
+      if (auto stream = queue_->accept()) {
+        stream->number_ = std::move(*number);
+        serve_requests();
+        return stream;
+      }
     }
     if (!may_block(0)) return fail(EAGAIN);
     if (const auto waited = wait_for(*this, POLLIN); !waited) return fail(waited.error().code);
@@ -107,19 +115,12 @@ Result<void> Stream::answer(const Request& request) {
     const std::lock_guard lock(mutex_);
     stream->sizes_ = sizes_;
   }
-  auto prepared = stream->open_number();
-  if (prepared) {
-    auto connection = Connection::create(request.id, stream->sizes_);
-    if (connection) {
-      stream->connection_ = std::move(*connection);
-    } else {
-      prepared = fail(connection.error().code);
-    }
-  }
-  if (!prepared) {
+  auto connection = Connection::create(request.id, stream->sizes_);
+  if (!connection) {
     queue_->given_up();
-    return prepared;
+    return fail(connection.error().code);
   }
+  stream->connection_ = std::move(*connection);
   stream->id_ = request.id;
   stream->listener_ = weak_from_this();
   stream->phase_.store(Phase::kAccepting, std::memory_order_release);

@@ -211,13 +211,30 @@ Result<void> Stream::get_tcp_option(int name, OptionValue& value) {
       return value.set(options_.keep_alive_seconds);
     case TCP_NODELAY:
       return value.set(int{options_.no_delay});
-    case TCP_MAXSEG: {
-      const rdma_route& route = id_->route;
-      return value.set(route.num_paths > 0 ? 1 << (7 + route.path_rec->mtu) : 2048);
+    case TCP_MAXSEG:
+      return value.set(static_cast<int>(largest_segment()));
+    case TCP_INFO: {  // what is known of it: iperf3 asks, and takes a refusal for an answer that it has got
+      const tcp_info info = information();
+      return value.set(&info, std::min<size_t>(value.room(), sizeof info));
     }
     default:
       return fail(EOPNOTSUPP);
   }
+}
+
+// Retransmissions, round trips and windows are the queue pair's own affair: zeros.
+tcp_info Stream::information() const {
+  tcp_info info{};
+  info.tcpi_state = phase() == Phase::kConnected   ? TCP_ESTABLISHED
+                    : phase() == Phase::kListening ? TCP_LISTEN
+                                                   : TCP_CLOSE;
+  info.tcpi_snd_mss = info.tcpi_rcv_mss = info.tcpi_advmss = info.tcpi_pmtu = largest_segment();
+  return info;
+}
+
+uint32_t Stream::largest_segment() const {
+  const rdma_route& route = id_->route;
+  return route.num_paths > 0 ? 1u << (7 + route.path_rec->mtu) : 2048;
 }
 
 Result<void> Stream::get_rdma_option(int name, OptionValue& value) {

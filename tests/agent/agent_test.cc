@@ -6,9 +6,12 @@
 #include <filesystem>
 #include <fstream>
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include <arpa/inet.h>
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -114,6 +117,71 @@ TEST_F(Agent, TellsClientsOfNewNetdevsAndAddresses) {
   ASSERT_TRUE(eventually([&] {
     if (auto newest = (*client)->next_links()) links = std::move(*newest);
     return links.size() == 1;
+  }));
+}
+
+// Whether a program started first on the one host or the other must not show in the indexes.
+TEST_F(Agent, HasTheSameGidsBeforeDuringAndAfterDuplicateAddressDetection) {
+  const auto make_netdev = [] {
+    return shell(
+        "ip link add v0 address 02:00:00:00:00:01 type veth peer name v1 && ip link set v1 up && "
+        "sysctl -qw net.ipv6.conf.v0.accept_dad=1");
+  };
+  const auto configure = [] {
+    return shell("ip link set v0 up && ip addr add 10.9.0.1/24 dev v0 && ip addr add fd00::1/64 dev v0");
+  };
+  const auto is_tentative = [] { return shell("ip -6 addr show dev v0 tentative | grep -q tentative"); };
+  const auto gids_of = [](Client& client) {
+    std::vector<std::string> gids;
+    for (const Link& link : client.links().value_or(std::vector<Link>())) {
+      if (link.netdev != "v0") continue;
+      for (const auto& entry : link.gids) {
+        char text[INET6_ADDRSTRLEN];
+        ::inet_ntop(AF_INET6, entry.gid.bytes.data(), text, sizeof text);
+        gids.push_back(std::to_string(entry.index) + " " + text);
+      }
+    }
+    return gids;
+  };
+  const std::vector<std::string> expected{"0 fe80::ff:fe00:1", "1 ::ffff:10.9.0.1", "2 fd00::1"};
+  for (const char* moment : {"before", "during", "after"}) {
+    SCOPED_TRACE(moment);
+    std::optional<AgentProcess> agent;
+    ASSERT_TRUE(make_netdev());
+    if (moment == std::string_view("before")) agent.emplace();
+    ASSERT_TRUE(configure());
+    if (moment == std::string_view("after")) {
+      ASSERT_TRUE(eventually([&] { return !is_tentative(); }));
+    }
+    if (!agent) agent.emplace();
+    auto client = Client::connect(kOnlyRunning);
+    ASSERT_TRUE(client);
+    EXPECT_TRUE(eventually([&] { return gids_of(**client) == expected; }));
+    ASSERT_TRUE(eventually([&] { return !is_tentative(); }));
+    EXPECT_EQ(gids_of(**client), expected);
+    client->reset();
+    agent.reset();
+    ASSERT_TRUE(shell("ip link del v0"));
+  }
+}
+
+TEST_F(Agent, LosesTheLinkOfLoopbackOnlyWhenNobodyIsLeftWhoHasSeenIt) {
+  AgentProcess agent;
+  auto early = Client::connect(kOnlyRunning);
+  ASSERT_TRUE(early);
+  ASSERT_THAT(names(**early), ElementsAre("rxe_lo"));
+  ASSERT_TRUE(
+      shell("ip link add v0 type veth peer name v1 && ip addr add 10.9.0.1/24 dev v0 && "
+            "ip link set v0 up && ip link set v1 up"));
+  ASSERT_TRUE(eventually([&] { return names(**early).size() == 3; }));
+  auto late = Client::connect(kOnlyRunning);
+  ASSERT_TRUE(late);
+  EXPECT_THAT(names(**late), ElementsAre("rxe_v1", "rxe_v0", "rxe_lo"));
+  early->reset();
+  late->reset();
+  ASSERT_TRUE(eventually([&] {
+    auto client = Client::connect(kOnlyRunning);
+    return client && names(**client) == std::vector<std::string>{"rxe_v1", "rxe_v0"};
   }));
 }
 

@@ -63,6 +63,7 @@ def all_cases():
               for manner in ((), ("-T", "a"), ("-T", "b"), ("-T", "v"))]
     cases += [Case("rstream", (*SHORT, "-S", "1000", "-T", "f", "-T", "b"), preload=True, fork=True)]
     cases += [Case("udpong", ("-C", "200", "-S", "64", "-T", "s"), preload=True, serves_on=True)]
+    cases += [Case("iperf3", preload=True)]
     return cases
 
 
@@ -70,6 +71,8 @@ def command(case, host, port, destination=None, copy=None):
     """What is run, as a server without a destination."""
     if case.program == "rcopy":
         return [case.program, *([copy[0], f"{destination}:{copy[1]}"] if destination else []), "-p", port]
+    if case.program == "iperf3":
+        return [case.program, "-p", port, *(["-c", destination, "-t", "1"] if destination else ["-s", "-1"])]
     side = ["-s", destination] if destination else ["-b", getattr(host, case.family)]
     return [case.program, "-p", port, *side, *case.options]
 
@@ -93,6 +96,8 @@ def complaint(case, client, status, files):
         return f"client {status}"
     if case.program == "rcopy":
         return None if files[1].exists() and filecmp.cmp(*files, shallow=False) else "the copy differs"
+    if case.program == "iperf3":
+        return None if re.search(r"[1-9]\S* [MG]Bytes .* receiver$", client.output, re.MULTILINE) else "nothing came"
     if "verification failed" in client.output:
         return "the data differ"
     return None if re.search(r"^custom .* \d+\.\d\ds ", client.output, re.MULTILINE) else "no figures"

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Debian's UCX over Verbena, on one host: what ucx_info shows, and ucx_perftest over its verbs transports.
+"""Debian's UCX over Verbena: what ucx_info shows, ucx_perftest over its verbs transports, and as users start it, with no
+environment variables or the usual few, on one host and between two.
 
     run_ucx.py --build build/release
 """
@@ -32,6 +33,17 @@ def measure(host, device, transport, test):
     return result.report()
 
 
+# What users say; {} is what UCX takes by itself.
+AS_STARTED = ({}, {"UCX_TLS": "ib,self"}, {"UCX_TLS": "rc,self"}, {"UCX_TLS": "tcp,ib,self"})
+
+
+def as_started(server, client, environment, test):
+    """Runs ucx_perftest as a user would; answers what is wrong, or None."""
+    result = harness.pair(server, client, ["ucx_perftest"], client_options=("-t", test, *LENGTH),
+                          seconds=SECONDS, environment=environment)
+    return None if result.good and "Final:" in result.client.output else result.report()
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", required=True, help="the build folder, such as build/release")
@@ -41,7 +53,8 @@ def main():
 
     failures = []
     with harness.Hosts(options.build) as hosts:
-        host, _ = hosts.two()
+        host, other = hosts.two()
+        alone = hosts.one()
         device = f"rxe_{host.netdev}"
         status, output = host.run("ucx_info", "-d", seconds=SECONDS)
         found = transports(output, device)
@@ -55,6 +68,15 @@ def main():
                 print(f"{f'ucx_perftest {transport} {test}':40} {'FAILED' if wrong else 'ok'}", flush=True)
                 if wrong:
                     failures.append(wrong)
+        for where, server, client in (("two hosts", host, other), ("one host", host, host),
+                                      ("loopback alone", alone, alone)):
+            for environment in AS_STARTED:
+                for test in ("tag_bw", "tag_lat"):
+                    wrong = as_started(server, client, environment, test)
+                    said = " ".join(f"{name}={value}" for name, value in environment.items()) or "as it is"
+                    print(f"{f'{where}: {test}, {said}':60} {'FAILED' if wrong else 'ok'}", flush=True)
+                    if wrong:
+                        failures.append(f"{where}, {said}\n{wrong}")
     for failure in failures:
         print(f"\n=== {failure}")
     sys.exit(1 if failures else 0)

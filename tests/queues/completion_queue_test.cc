@@ -123,12 +123,28 @@ TEST_F(CompletionQueueTest, OwesItForSolicitedEntriesAndErrorsOnlyWhenArmedSo) {
   queue->push(entry(2), true);
   EXPECT_EQ(listener.events, 1);
   queue->push(entry(3), false);
-  EXPECT_EQ(queue->arm(true), Event::kNow);
-  take_all();
   EXPECT_EQ(queue->arm(true), Event::kNone);
   queue->push(entry(4, 1, IBV_WC_WR_FLUSH_ERR), false);
   EXPECT_EQ(listener.events, 2);
+  queue->push(entry(5), true);
+  queue->push(entry(6), false);
   EXPECT_EQ(queue->arm(true), Event::kNow);
+  take_all();
+  EXPECT_EQ(queue->arm(true), Event::kNone);
+}
+
+// get_cq_event, req_notify_cq, poll_cq: perftest polls but once for each event.
+TEST_F(CompletionQueueTest, TellsOfAnEntryOnce) {
+  create(15);
+  EXPECT_EQ(queue->arm(false), Event::kNone);
+  queue->push(entry(1), false);
+  EXPECT_EQ(listener.events, 1);
+  EXPECT_EQ(queue->arm(false), Event::kNone) << "the event told of the entry that waits";
+  queue->push(entry(2), false);
+  EXPECT_EQ(listener.events, 2);
+  queue->push(entry(3), false);
+  EXPECT_EQ(queue->arm(false), Event::kNow) << "the third came after that";
+  EXPECT_EQ(queue->arm(false), Event::kNone);
 }
 
 TEST_F(CompletionQueueTest, OwesNoneForTheEntryThatABatchHasComeTo) {
@@ -138,6 +154,7 @@ TEST_F(CompletionQueueTest, OwesNoneForTheEntryThatABatchHasComeTo) {
   EXPECT_EQ(queue->arm(false), Event::kNone);
   queue->push(entry(2), false);
   EXPECT_EQ(listener.events, 1);
+  queue->push(entry(3), false);
   EXPECT_EQ(queue->arm(false), Event::kNow);
   queue->end_batch();
 }

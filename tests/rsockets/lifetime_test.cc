@@ -134,6 +134,36 @@ TEST(Options, OfTheDeviceAreSettledOnceConnected) {
   EXPECT_GE(option(pair.client, IPPROTO_TCP, TCP_MAXSEG), 256);
 }
 
+// iperf3 asks every second, of both ends.
+TEST(Options, TellOfTheConnectionAsTcpInfo) {
+  Pair pair;
+  tcp_info info{};
+  socklen_t length = sizeof info;
+  ASSERT_EQ(::rgetsockopt(pair.server, IPPROTO_TCP, TCP_INFO, &info, &length), 0) << errno;
+  EXPECT_EQ(info.tcpi_state, TCP_ESTABLISHED);
+  EXPECT_GE(info.tcpi_snd_mss, 256u);
+  uint8_t state = 0;
+  length = sizeof state;  // as much as there is room for, as in the kernel
+  ASSERT_EQ(::rgetsockopt(pair.client, IPPROTO_TCP, TCP_INFO, &state, &length), 0) << errno;
+  EXPECT_EQ(length, sizeof state);
+  EXPECT_EQ(state, TCP_ESTABLISHED);
+}
+
+// As accept(2) gives the lowest number that is free then, whenever the connection came. librspreload takes
+// one of its own just before, and relies on that the rsocket's is greater.
+TEST(Accepting, GivesANumberThatIsFreeAtThatTime) {
+  const Rsocket listening = listener();
+  Rsocket client(::rsocket(AF_INET, SOCK_STREAM, 0));
+  Loopback there(AF_INET, port_of(listening));
+  ASSERT_EQ(::rconnect(client, there.get(), there.size()), 0) << errno;
+  pollfd entry{listening, POLLIN, 0};
+  ASSERT_EQ(::rpoll(&entry, 1, 5000), 1);
+  const int before = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+  const Rsocket accepted(::raccept(listening, nullptr, nullptr));
+  EXPECT_GT(accepted, before);
+  ::close(before);
+}
+
 TEST(Keepalive, DisturbsNobody) {
   Pair pair;
   set_option(pair.client, IPPROTO_TCP, TCP_KEEPIDLE, 1);

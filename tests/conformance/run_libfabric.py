@@ -1,0 +1,65 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Debian's libfabric over Verbena with no environment variables, on one host and between two: fi_info lists endpoints
+of messages and datagrams, fi_pingpong runs over its provider of reliable datagrams.
+
+    run_libfabric.py --build build/release
+"""
+
+import argparse
+import sys
+import time
+
+import harness
+
+SECONDS = 120
+PROVIDER = "verbs;ofi_rxm"
+
+
+def pingpong(server, client):
+    """Answers what is wrong, or None."""
+    port = server.hosts.port()
+    words = ("fi_pingpong", "-p", PROVIDER, "-e", "rdm", "-I", 100)
+    serving = server.verbena("run", *words, "-B", port)
+    harness.poll_until(lambda: serving.listens(port) or not serving.running(), 20)
+    deadline = time.monotonic() + SECONDS
+    calling = client.verbena("run", *words, "-P", port, server.ipv4)
+    client_status = calling.wait(SECONDS)
+    server_status = serving.wait(max(0.0, min(deadline - time.monotonic(), 10.0)))
+    for process in (serving, calling):
+        process.kill()
+    result = harness.Result(serving, calling, server_status, client_status)
+    return None if result.good else result.report()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--build", required=True, help="the build folder, such as build/release")
+    options = parser.parse_args()
+    harness.require_root()
+    harness.require_programs("ip", "setpriv", "fi_info", "fi_pingpong")
+
+    failures = []
+
+    def judge(what, wrong):
+        print(f"{what:50} {'FAILED' if wrong else 'ok'}", flush=True)
+        if wrong:
+            failures.append(f"{what}\n{wrong}")
+
+    with harness.Hosts(options.build) as hosts:
+        first, second = hosts.two()
+        alone = hosts.one()
+        # libfabric makes endpoints of messages of no loopback interface: where there is only that, of datagrams.
+        for where, host, kind in (("with a link", first, "FI_EP_MSG"), ("with a link", first, "FI_EP_DGRAM"),
+                                  ("loopback alone", alone, "FI_EP_DGRAM")):
+            status, output = host.run("fi_info", "-p", "verbs", "-t", kind, seconds=SECONDS)
+            judge(f"fi_info {kind}, {where}", None if status == 0 and kind in output else output)
+        for where, server, client in (("two hosts", first, second), ("one host", first, first)):
+            judge(f"fi_pingpong {PROVIDER}, {where}", pingpong(server, client))
+    for failure in failures:
+        print(f"\n=== {failure}")
+    sys.exit(1 if failures else 0)
+
+
+if __name__ == "__main__":
+    main()
