@@ -12,10 +12,11 @@ Cq::Cq(OpenDevice& device)
       account(mutex, cond),
       async_events(kCqEvents, {.element = {.cq = abi()}, .event_type = {}}, &async_events_taken) {}
 
-// All four come from within the shard, which completes requests, or from modify_cq(): under the shard's lock.
+// These come from within a shard that completes requests, with its lock held; the first from modify_cq() too.
 
 void Cq::on_completion_event() {
-  if (moderation != Duration::zero()) owner.shard().cancel_alarm(*this);
+  engine::Shard* shard = engine::Shard::current();
+  if (shard != nullptr && moderation_ns.load() != 0) shards.cancel_alarm(*shard);
   if (comp_channel != nullptr) comp_channel->events->post(*this);
 }
 
@@ -24,11 +25,9 @@ void Cq::on_overflow() {
 }
 
 void Cq::on_event_held() {
-  owner.shard().set_alarm(*this, moderation);
-}
-
-void Cq::on_alarm() {
-  queue->release_event();
+  engine::Shard* shard = engine::Shard::current();
+  const bool set = shard != nullptr && shards.set_alarm(*shard, *queue, Duration(moderation_ns.load()));
+  if (!set) queue->release_event();
 }
 
 Result<ibv_cq*> CompletionQueues::create(int cqe, void* cq_context, ibv_comp_channel* channel,
@@ -104,6 +103,14 @@ int CompletionQueues::resize(ibv_cq* cq, int cqe) {
   return 0;
 }
 
+// The period first: an event that is held back from now on is held that long. (Inlined, GCC 12 takes the C
+// struct for all there is of the object, and warns of a store beyond it.)
+[[gnu::noinline]] void Cq::moderate(uint32_t count, uint32_t microseconds) {
+  if (count > 0) moderation_ns.store(int64_t{microseconds} * 1000);
+  queue->moderate(count);
+  if (count == 0) moderation_ns.store(0);
+}
+
 // A count and a period, or the event is not held back at all, as with hardware.
 int CompletionQueues::modify(ibv_cq* cq, const ibv_modify_cq_attr& attr) {
   if (attr.attr_mask == 0) return EINVAL;
@@ -111,10 +118,7 @@ int CompletionQueues::modify(ibv_cq* cq, const ibv_modify_cq_attr& attr) {
   const ibv_moderate_cq& wanted = attr.moderate;
   const bool holds = wanted.cq_count > 1 && wanted.cq_period > 0;
   Cq& object = Cq::of(cq);
-  device_.shard().exclusively([&] {
-    object.queue->moderate(holds ? wanted.cq_count : 0);
-    object.moderation = holds ? std::chrono::microseconds(wanted.cq_period) : Duration::zero();
-  });
+  object.moderate(holds ? wanted.cq_count : 0, holds ? wanted.cq_period : 0);
   return 0;
 }
 
@@ -134,8 +138,7 @@ int CompletionQueues::destroy(ibv_cq* abi_cq) {
 
 void CompletionQueues::withdraw_events(Cq& cq) {
   if (device_.inherited()) return;  // the counts in the descriptors are our parent's
-  if (cq.moderation != Duration::zero())
-    device_.shard().exclusively([&] { device_.shard().cancel_alarm(cq); });
+  cq.shards.cancel_alarms();
   if (cq.comp_channel != nullptr) cq.comp_channel->events->withdraw(cq);
   cq.async_events.withdraw(device_.events());
 }

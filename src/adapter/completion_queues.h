@@ -8,6 +8,7 @@
 
 #include "adapter/async_events.h"
 #include "adapter/completion_channels.h"
+#include "adapter/cq_shards.h"
 #include "adapter/event_account.h"
 #include "adapter/limits.h"
 #include "adapter/object_table.h"
@@ -18,7 +19,7 @@
 namespace verbena::adapter {
 
 // The C struct is an ibv_cq_ex, whose first part is an ibv_cq.
-struct Cq : ibv_cq_ex, queues::EventSource, queues::CompletionListener, engine::Alarm {
+struct Cq : ibv_cq_ex, queues::EventSource, queues::CompletionListener {
   explicit Cq(OpenDevice& device);
   static Cq& of(ibv_cq* cq) { return *static_cast<Cq*>(reinterpret_cast<ibv_cq_ex*>(cq)); }
   static Cq& of(queues::EventSource& source) { return static_cast<Cq&>(source); }
@@ -27,7 +28,20 @@ struct Cq : ibv_cq_ex, queues::EventSource, queues::CompletionListener, engine::
   void on_completion_event() override;
   void on_overflow() override;
   void on_event_held() override;
-  void on_alarm() override;
+
+  // Holds events back until so many entries have come, at most so long; 0: not at all.
+  void moderate(uint32_t count, uint32_t microseconds);
+
+  // An event is held back from now on; told by none of the shards.
+  void hold_event() {
+    engine::Shard* shard = shards.first();
+    (shard != nullptr ? *shard : owner.home()).exclusively([&] { on_event_held(); });
+  }
+
+  // What an application's thread that finds the queue empty does for it.
+  void drive() {
+    shards.for_each(owner.home(), [](engine::Shard& shard) { shard.poll(); });
+  }
 
   OpenDevice& owner;
   ListHook owned;
@@ -42,8 +56,9 @@ struct Cq : ibv_cq_ex, queues::EventSource, queues::CompletionListener, engine::
   Pd* parent_domain = nullptr;
   std::unique_ptr<queues::CompletionQueue> queue;
   const queues::Completion* current = nullptr;  // of the batch that is being polled
-  Duration moderation{0};                       // how long an event is held back; under the shard's lock
-  std::atomic<uint32_t> users{0};               // QPs, each counted for each of its two roles
+  std::atomic<int64_t> moderation_ns{0};        // how long an event is held back
+  CqShards shards;
+  std::atomic<uint32_t> users{0};  // QPs, each counted for each of its two roles
 };
 
 // The completion queues of a context.

@@ -92,7 +92,7 @@ int poll_cq(ibv_cq* abi, int count, ibv_wc* wc) {
   Cq& cq = Cq::of(abi);
   const int found = cq.queue->poll(count, wc);
   if (found != 0) return found;
-  cq.owner.shard().poll();
+  cq.drive();
   return cq.queue->poll(count, wc);
 }
 
@@ -104,12 +104,12 @@ int req_notify_cq(ibv_cq* abi, int solicited_only) {
       if (cq.comp_channel != nullptr) cq.comp_channel->events->post(cq);
       break;
     case Event::kHeld:
-      cq.owner.shard().exclusively([&] { cq.on_event_held(); });
+      cq.hold_event();
       break;
     case Event::kNone:
       break;
   }
-  cq.owner.shard().expect_sleep();
+  cq.shards.for_each(cq.owner.home(), [](engine::Shard& shard) { shard.expect_sleep(); });
   return 0;
 }
 

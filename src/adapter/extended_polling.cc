@@ -30,7 +30,7 @@ int start_poll(ibv_cq_ex* abi, ibv_poll_cq_attr* attr) {
   Cq& cq = object(abi);
   const Completion* first = cq.queue->begin_batch();
   if (first == nullptr) {
-    cq.owner.shard().poll();
+    cq.drive();
     first = cq.queue->begin_batch();
     if (first == nullptr) return cq.queue->in_error() && cq.queue->empty() ? EIO : ENOENT;
   }

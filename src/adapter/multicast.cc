@@ -35,7 +35,7 @@ int attach_to_group(Qp& qp, const ibv_gid& gid, uint16_t lid) {
   } catch (const std::bad_alloc&) {
     return ENOMEM;
   }
-  const auto attached = device.engine()->multicast().attach(
+  const auto attached = device.engine()->multicast(qp.shard).attach(
       {device.index(), binding.group},
       {qp.transport, (qp.create_flags & IBV_QP_CREATE_BLOCK_SELF_MCAST_LB) != 0});
   if (!attached) return attached.error().code;
@@ -56,7 +56,7 @@ void leave_group(Qp& qp, const MulticastBinding& binding) {
   // In a child after fork() the groups are its parent's, and nothing comes from them.
   OpenDevice& device = qp.owner;
   if (!device.inherited())
-    device.engine()->multicast().detach({device.index(), binding.group}, *qp.transport);
+    device.engine()->multicast(qp.shard).detach({device.index(), binding.group}, *qp.transport);
 }
 
 }  // namespace verbena::adapter

@@ -33,7 +33,8 @@ class OpenDevice {
   uint64_t guid() const { return guid_; }
 
   const std::shared_ptr<engine::Engine>& engine() const { return engine_; }
-  engine::Shard& shard() const { return engine_->shard(); }
+  // The shard of all that is one for the process; see engine::Engine.
+  engine::Shard& home() const { return engine_->home(); }
   memory::KeyTable& keys() const { return engine_->keys(); }
   queues::EventChannel& events() const { return *events_; }
   CommandFile& command_file() const { return *command_file_; }

@@ -24,10 +24,10 @@ bool QpCore::remove(Qp& handle) {
   return ended_;
 }
 
-Qp::Qp(OpenDevice& device, std::shared_ptr<QpCore> shared)
+Qp::Qp(OpenDevice& device, engine::Shard& on, std::shared_ptr<QpCore> shared)
     : ExtendedQp{},
       owner(device),
-      shard(device.shard()),
+      shard(on),
       account(qp_base.mutex, qp_base.cond),
       async_events(kQpEvents, {.element = {.qp = abi()}, .event_type = {}}, &async_events_taken),
       core(std::move(shared)),

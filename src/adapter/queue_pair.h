@@ -54,7 +54,7 @@ struct MulticastBinding {
 
 // The C struct is an ibv_qp_ex, whose first member is an ibv_qp.
 struct Qp : ExtendedQp {
-  Qp(OpenDevice& device, std::shared_ptr<QpCore> shared);
+  Qp(OpenDevice& device, engine::Shard& on, std::shared_ptr<QpCore> shared);
   static Qp& of(ibv_qp* qp) { return *static_cast<Qp*>(reinterpret_cast<ibv_qp_ex*>(qp)); }
   ibv_qp* abi() { return &qp_base; }
 

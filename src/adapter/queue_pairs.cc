@@ -115,8 +115,13 @@ void use_objects(transport::QpConfig& config, const ibv_qp_init_attr_ex& attr, c
 
 // The objects that a QP uses cannot go before it.
 void count_users(const Qp& qp, int by) {
-  const auto add = [by](std::atomic<uint32_t>& users) { users += static_cast<uint32_t>(by); };
   const ibv_qp& abi = qp.qp_base;
+  const auto add = [by](std::atomic<uint32_t>& users) { users += static_cast<uint32_t>(by); };
+  for (ibv_cq* cq : {abi.send_cq, abi.recv_cq}) {
+    if (cq == nullptr) continue;
+    if (by > 0) Cq::of(cq).shards.join(qp.shard);
+    if (by < 0) Cq::of(cq).shards.leave(qp.shard);
+  }
   if (abi.pd != nullptr) add(Pd::of(abi.pd).users);
   if (abi.send_cq != nullptr) add(Cq::of(abi.send_cq).users);
   if (abi.recv_cq != nullptr) add(Cq::of(abi.recv_cq).users);
@@ -129,8 +134,18 @@ void count_users(const Qp& qp, int by) {
 
 // ---- creation
 
-Result<roce::Qpn> QueuePairs::reserve_number(ibv_qp_type type) {
-  engine::Shard& shard = device_.shard();
+// Where one of its CQs is filled from already, so that polling it drives one shard; else the calling
+// thread's.
+engine::Shard& QueuePairs::choose_shard(const ibv_qp_init_attr_ex& attr, bool with_tags) {
+  if (attr.qp_type == IBV_QPT_XRC_RECV || with_tags) return device_.home();
+  for (ibv_cq* cq : {attr.send_cq, attr.recv_cq}) {
+    if (cq == nullptr || !device_.made(cq)) continue;
+    if (engine::Shard* shard = Cq::of(cq).shards.first()) return *shard;
+  }
+  return device_.engine()->shard_for_new_qp();
+}
+
+Result<roce::Qpn> QueuePairs::reserve_number(engine::Shard& shard, ibv_qp_type type) {
   auto qpn = shard.exclusively([&] { return shard.reserve_qpn(); });
   if (!qpn) return qpn;
   protocol::QpStatus& status = shard.status_of(*qpn);
@@ -139,15 +154,16 @@ Result<roce::Qpn> QueuePairs::reserve_number(ibv_qp_type type) {
   return qpn;
 }
 
-transport::QpConfig QueuePairs::common_config(const ibv_qp_init_attr_ex& attr, roce::Qpn qpn, QpCore& core) {
+transport::QpConfig QueuePairs::common_config(const ibv_qp_init_attr_ex& attr, roce::Qpn qpn, QpCore& core,
+                                              engine::Shard& shard) {
   transport::QpConfig config;
   config.qpn = qpn;
   if ((attr.comp_mask & IBV_QP_INIT_ATTR_PD) != 0) config.pd = Pd::of(attr.pd).id;
   config.signal_all = attr.sq_sig_all != 0;
   config.keys = &device_.keys();
-  config.routes = &device_.shard().routes();
+  config.routes = &shard.routes();
   config.listener = &core;
-  config.counters = &device_.shard().status_of(qpn).counters;
+  config.counters = &shard.status_of(qpn).counters;
   return config;
 }
 
@@ -168,14 +184,15 @@ Result<ibv_qp*> QueuePairs::create(ibv_qp_init_attr_ex& attr) {
                                rule->pd ? Pd::of(attr.pd).memory.get() : nullptr);
   if (!rings) return tl::unexpected(rings.error());
   if (with_tags) cap.max_send_wr = cap.max_send_sge = cap.max_inline_data = 0;
-  auto qpn = reserve_number(attr.qp_type);
+  engine::Shard& shard = choose_shard(attr, with_tags);
+  auto qpn = reserve_number(shard, attr.qp_type);
   if (!qpn) return tl::unexpected(qpn.error());
 
   auto core = std::make_shared<QpCore>();
-  transport::QpConfig config = common_config(attr, *qpn, *core);
-  use_objects(config, attr, *rule, device_.shard());
+  transport::QpConfig config = common_config(attr, *qpn, *core, shard);
+  use_objects(config, attr, *rule, shard);
   core->transport = make_transport(attr.qp_type, config, std::move(rings->send), std::move(rings->recv));
-  auto qp = std::make_unique<Qp>(device_, core);
+  auto qp = std::make_unique<Qp>(device_, shard, core);
   core->add(*qp);
   qp->place = std::move(*place);
   attr.cap = cap;
@@ -215,10 +232,10 @@ Result<ibv_qp*> QueuePairs::open(const ibv_qp_open_attr& attr) {
     return fail(EINVAL);
   if (attr.qp_num > roce::Qpn::kMask) return fail(EINVAL);
   // A number of another process's share: its targets are not to be had here (docs/using.md).
-  if (roce::Qpn(attr.qp_num).slot() != device_.shard().slot()) return fail(EOPNOTSUPP);
+  if (roce::Qpn(attr.qp_num).slot() != device_.home().slot()) return fail(EOPNOTSUPP);
   std::shared_ptr<QpCore> core = Xrcd::of(attr.xrcd).domain->target(attr.qp_num);
   if (core == nullptr) return fail(EINVAL);
-  auto qp = std::make_unique<Qp>(device_, std::move(core));
+  auto qp = std::make_unique<Qp>(device_, device_.home(), std::move(core));
   if (!qp->core->add(*qp)) return fail(EINVAL);  // its last handle was just closed
   ibv_qp& abi_qp = *qp->abi();
   abi_qp.context = device_.context();

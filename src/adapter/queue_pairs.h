@@ -36,8 +36,10 @@ class QueuePairs {
   int check_raw(const ibv_qp_init_attr_ex& attr) const;
 
   // What QPs of all kinds are made with. The number is theirs to give back.
-  Result<roce::Qpn> reserve_number(ibv_qp_type type);
-  transport::QpConfig common_config(const ibv_qp_init_attr_ex& attr, roce::Qpn qpn, QpCore& core);
+  engine::Shard& choose_shard(const ibv_qp_init_attr_ex& attr, bool with_tags);
+  Result<roce::Qpn> reserve_number(engine::Shard& shard, ibv_qp_type type);
+  transport::QpConfig common_config(const ibv_qp_init_attr_ex& attr, roce::Qpn qpn, QpCore& core,
+                                    engine::Shard& shard);
   // Fills in what all have of the C struct, and lets packets reach the QP.
   ibv_qp* add(std::unique_ptr<Qp> qp, const ibv_qp_init_attr_ex& attr);
 

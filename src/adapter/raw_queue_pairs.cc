@@ -111,7 +111,7 @@ Result<ibv_qp*> QueuePairs::create_raw(ibv_qp_init_attr_ex& attr) {
   const bool scales = (attr.comp_mask & kScaling) != 0;
   const auto now = device_.link();
   if (now == nullptr) return fail(ENODEV);
-  auto ethernet = engine::EthernetLink::acquire(device_.shard(), now->interface_index);
+  auto ethernet = engine::EthernetLink::acquire(device_.home(), now->interface_index);
   if (!ethernet) return tl::unexpected(ethernet.error());
   transport::ReceiveScaling scaling;
   if (scales) {
@@ -125,12 +125,12 @@ Result<ibv_qp*> QueuePairs::create_raw(ibv_qp_init_attr_ex& attr) {
   if (!scales) round_up(cap);
   auto rings = QpRings::create(cap, Pd::of(attr.pd).memory.get());
   if (!rings) return tl::unexpected(rings.error());
-  auto qpn = reserve_number(attr.qp_type);
+  auto qpn = reserve_number(device_.home(), attr.qp_type);
   if (!qpn) return tl::unexpected(qpn.error());
 
   auto raw = std::make_unique<RawSide>(std::move(*ethernet));
   auto core = std::make_shared<QpCore>();
-  transport::QpConfig config = common_config(attr, *qpn, *core);
+  transport::QpConfig config = common_config(attr, *qpn, *core, device_.home());
   if (scales) {
     core->transport = std::make_unique<transport::RawQueuePair>(config, std::move(scaling));
     raw->table = &RwqIndTable::of(attr.rwq_ind_tbl);
@@ -143,7 +143,7 @@ Result<ibv_qp*> QueuePairs::create_raw(ibv_qp_init_attr_ex& attr) {
     core->transport = std::move(transport);
   }
 
-  auto qp = std::make_unique<Qp>(device_, core);
+  auto qp = std::make_unique<Qp>(device_, device_.home(), core);
   core->add(*qp);
   qp->place = std::move(*place);
   qp->raw = std::move(raw);

@@ -51,7 +51,7 @@ Result<ibv_srq_type> SharedReceiveQueues::check(const ibv_srq_init_attr_ex& attr
 
 Result<std::unique_ptr<queues::SharedReceiveQueue>> SharedReceiveQueues::make_queue(
     const ibv_srq_init_attr_ex& attr, Srq& srq) {
-  engine::Shard& shard = device_.shard();
+  engine::Shard& shard = device_.home();
   const bool xrc = srq.type == IBV_SRQT_XRC;
   queues::SharedReceiveQueue::Config config;
   config.requests = std::bit_ceil(attr.attr.max_wr);
@@ -91,11 +91,12 @@ Result<ibv_srq*> SharedReceiveQueues::create(ibv_srq_init_attr_ex& attr) {
   if (*type != IBV_SRQT_BASIC) {
     srq->cq = attr.cq;
     ++Cq::of(srq->cq).users;
+    Cq::of(srq->cq).shards.join(device_.home());
   }
   if (*type == IBV_SRQT_XRC) {
     srq->xrcd = attr.xrcd;
     ++Xrcd::of(srq->xrcd).users;
-    device_.shard().exclusively([&] { device_.shard().srqs().add(*srq->queue); });
+    device_.home().exclusively([&] { device_.home().srqs().add(*srq->queue); });
   }
   attr.attr.max_wr = srq->queue->capacity();
   attr.attr.max_sge = srq->queue->sges();
@@ -142,7 +143,7 @@ int SharedReceiveQueues::number(ibv_srq* srq, uint32_t& number) const {
 
 void SharedReceiveQueues::retire(Srq& srq) {
   if (srq.type == IBV_SRQT_XRC) {
-    engine::Shard& shard = device_.shard();
+    engine::Shard& shard = device_.home();
     shard.exclusively([&] {
       shard.srqs().remove(srq.queue->number());
       shard.for_each([&](transport::QueuePair& qp) { qp.receives().forget(*srq.queue); });
@@ -157,7 +158,10 @@ int SharedReceiveQueues::destroy(ibv_srq* abi_srq) {
   if (srq.users.load() != 0) return EBUSY;
   retire(srq);
   srq.account.await(srq.events_completed, srq.async_events_taken);
-  if (srq.cq != nullptr) --Cq::of(srq.cq).users;
+  if (srq.cq != nullptr) {
+    Cq::of(srq.cq).shards.leave(device_.home());
+    --Cq::of(srq.cq).users;
+  }
   if (srq.xrcd != nullptr) --Xrcd::of(srq.xrcd).users;
   Pd& pd = Pd::of(srq.pd);
   table_.destroy(srq);

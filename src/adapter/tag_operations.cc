@@ -43,7 +43,7 @@ int SharedReceiveQueues::post_operations(ibv_srq* abi_srq, ibv_ops_wr* wr, ibv_o
     *bad_wr = wr;
     return EINVAL;
   }
-  return device_.shard().exclusively([&] {
+  return device_.home().exclusively([&] {
     queues::TagList& tags = *srq.queue->tags();
     for (; wr != nullptr; wr = wr->next) {
       const Outcome outcome = execute(tags, *wr);

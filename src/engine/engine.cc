@@ -7,15 +7,12 @@
 #include <mutex>
 #include <utility>
 
-#include <fcntl.h>
 #include <pthread.h>
-#include <sys/mman.h>
-#include <sys/random.h>
-#include <sys/stat.h>
+#include <sched.h>
 
 #include "base/log.h"
-#include "engine/port_counters.h"
-#include "net/port_factory.h"
+#include "engine/secret.h"
+#include "engine/shard_dealing.h"
 
 namespace verbena::engine {
 namespace {
@@ -24,54 +21,30 @@ namespace {
 // handler.
 constexpr Duration kPatience = std::chrono::milliseconds(100);
 constexpr uint32_t kMostRegions = 1u << 23;  // memory regions and windows, 2^22 of each
+// The agent said that it had no further slot, or no thread could be had: asked again after so long.
+constexpr Duration kSlotInterval = std::chrono::seconds(1);
 
-// Whether a file can be mapped without ever giving SIGBUS: it is large enough and stays so.
-bool is_safe_status_page(int fd) {
-  struct stat file;
-  if (::fstat(fd, &file) != 0 || file.st_size < static_cast<off_t>(sizeof(protocol::StatusPage)))
-    return false;
-  const int seals = ::fcntl(fd, F_GET_SEALS);
-  return seals >= 0 && (seals & F_SEAL_SHRINK) != 0;
+size_t processors() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  return ::sched_getaffinity(0, sizeof set, &set) == 0 ? static_cast<size_t>(CPU_COUNT(&set)) : 1;
 }
 
-}  // namespace
+size_t most_shards_here() {
+  const char* wish = std::getenv("VERBENA_SHARDS");  // NOLINT(concurrency-mt-unsafe): read once, early
+  return most_shards(wish != nullptr ? std::optional<std::string_view>(wish) : std::nullopt, processors());
+}
 
-// The page that `verbena status` reads; private memory when the agent gave none.
-struct Engine::StatusMapping {
-  static Result<std::unique_ptr<StatusMapping>> create(int fd) {
-    const bool shared = is_safe_status_page(fd);
-    if (!shared) log_warning("the agent gave no usable status page: this process is not shown in full");
-    const int flags = shared ? MAP_SHARED : kPrivate;
-    void* at =
-        ::mmap(nullptr, sizeof(protocol::StatusPage), PROT_READ | PROT_WRITE, flags, shared ? fd : -1, 0);
-    if (at == MAP_FAILED) return fail(errno);
-    return std::make_unique<StatusMapping>(static_cast<protocol::StatusPage*>(at));
-  }
-  explicit StatusMapping(protocol::StatusPage* p) : page(p) {
-    page->magic.store(protocol::StatusPage::kMagic, std::memory_order_relaxed);
-  }
-  ~StatusMapping() { ::munmap(page, sizeof(protocol::StatusPage)); }
-  StatusMapping(const StatusMapping&) = delete;
-  StatusMapping& operator=(const StatusMapping&) = delete;
-
-  // Private from now on: what a child does to its inherited QPs is not to be seen in its parent's.
-  void detach() {
-    ::mmap(page, sizeof(protocol::StatusPage), PROT_READ | PROT_WRITE, kPrivate | MAP_FIXED, -1, 0);
-  }
-
-  static constexpr int kPrivate = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
-  protocol::StatusPage* const page;
+// Where a thread's QPs go.
+struct Dealt {
+  uint64_t engine = 0;  // Engine::id_; 0: nowhere yet
+  Shard* shard = nullptr;
 };
+thread_local Dealt dealt;
 
-namespace {
-
-uint64_t random_secret() {
-  uint64_t secret = 0;
-  if (::getrandom(&secret, sizeof secret, 0) != sizeof secret) {
-    secret = static_cast<uint64_t>(MonotonicClock::now().time_since_epoch().count()) ^
-             reinterpret_cast<uintptr_t>(&secret);
-  }
-  return secret;
+uint64_t next_engine() {
+  static std::atomic<uint64_t> next{1};
+  return next.fetch_add(1, std::memory_order_relaxed);
 }
 
 }  // namespace
@@ -156,7 +129,7 @@ struct Process {
     if (process == nullptr || !process->pointers_lock.try_lock_for(kPatience)) return;
     const std::shared_ptr<Engine> running = process->running_engine.lock();
     process->pointers_lock.unlock();
-    if (running != nullptr) running->shard().flush_at_exit();
+    if (running != nullptr) running->for_each([](RunningShard& each) { each.shard().flush_at_exit(); });
   }
 
   static inline std::atomic<Process*> current_{nullptr};
@@ -181,45 +154,78 @@ Result<std::vector<agent_client::Link>> Engine::list_links() {
 }
 
 Engine::Engine(std::shared_ptr<agent_client::Client> client)
-    : client_(std::move(client)), keys_(random_secret(), kMostRegions) {}
+    : client_(std::move(client)),
+      id_(next_engine()),
+      most_(most_shards_here()),
+      keys_(random_secret(), kMostRegions) {}
 
 Result<void> Engine::start() {
-  auto slot = client_->take_slot();
-  if (!slot) return tl::unexpected(slot.error());
-  slot_ = slot->index;
-  has_slot_ = true;
-  auto mapping = StatusMapping::create(slot->status_page.get());
-  if (!mapping) return tl::unexpected(mapping.error());
-  status_ = std::move(*mapping);
-
-  auto ports = net::open_ports({.slot = slot_, .udp_socket = std::move(slot->socket)},
-                               port_counters_in(*status_->page));
-  if (!ports) return tl::unexpected(ports.error());
-  if (ports->empty()) {
-    no_wire_reason_ = slot->no_wire_reason.empty() ? "the agent gave no socket" : slot->no_wire_reason;
-    log_warning("no wire, all ports are down: {}", no_wire_reason_);
-  }
-  shard_ = std::make_unique<Shard>(slot_, std::move(*ports), *status_->page, random_secret());
-  keys_.readers().add(shard_->sections());
-  multicast_ = std::make_unique<MulticastGroups>(*shard_, surroundings());
+  auto first = RunningShard::create({*client_, keys_.readers(), surroundings()});
+  if (!first) return tl::unexpected(first.error());
+  Shard& home = (*first)->shard();
+  shards_[0] = std::move(*first);
   domain_peers_ = std::make_unique<DomainPeers>(
-      *shard_, keys_, [this](const Peer::Key& owner) { client_->ask_for_peer(owner.domain, owner.slot); });
+      home, keys_, [this](const Peer::Key& owner) { client_->ask_for_peer(owner.domain, owner.slot); });
 
   auto links = client_->links();
   if (!links) return tl::unexpected(links.error());
   set_links(std::move(*links));
-  auto thread = EngineThread::start(*shard_, client_->event_fd(), [this] { on_control(); });
-  if (!thread) return tl::unexpected(thread.error());
-  thread_ = std::move(*thread);
+  auto started = shards_[0]->start_thread(client_->event_fd(), [this] { on_control(); });
+  if (!started) return started;
+  started_.store(1, std::memory_order_release);
   return {};
 }
 
 Engine::~Engine() {
-  thread_.reset();
-  multicast_.reset();
+  for (const auto& each : shards_) {
+    if (each != nullptr) each->stop_thread();
+  }
   domain_peers_.reset();
-  shard_.reset();
-  if (has_slot_) (void)client_->return_slot(slot_);
+}
+
+// ---- shards
+
+Shard& Engine::shard_for_new_qp() {
+  if (most_ == 1 || inherited_) return home();
+  if (dealt.engine != id_) dealt = {id_, &deal_shard()};
+  return *dealt.shard;
+}
+
+// Under the mutex: of two threads that come at once the second sees what the first has got only with its QP.
+// So they take turns among equals by the number of threads that came before.
+Shard& Engine::deal_shard() {
+  const std::lock_guard guard(dealing_);
+  std::array<uint32_t, kMostShards> loads{};
+  const size_t running = started_.load(std::memory_order_relaxed);
+  for (size_t i = 0; i < running; ++i) loads[i] = shards_[i]->shard().qp_count() + threads_[i];
+  const TimePoint now = MonotonicClock::now();
+  size_t chosen = deal({loads.data(), running}, now < next_start_ ? running : most_);
+  if (chosen == running && !start_another()) {
+    next_start_ = now + kSlotInterval;
+    chosen = deal({loads.data(), running}, running);
+  }
+  ++threads_[chosen];
+  return shards_[chosen]->shard();
+}
+
+bool Engine::start_another() {
+  const size_t index = started_.load(std::memory_order_relaxed);
+  auto made = RunningShard::create({*client_, keys_.readers(), surroundings()});
+  if (!made) return false;
+  // Without a wire where the first has one it would be of no use.
+  if ((*made)->no_wire_reason().empty() != no_wire_reason().empty()) return false;
+  if (!(*made)->start_thread(-1, [] {})) return false;
+  shards_[index] = std::move(*made);
+  started_.store(index + 1, std::memory_order_release);
+  return true;
+}
+
+RunningShard& Engine::running(const Shard& shard) {
+  const size_t count = started_.load(std::memory_order_acquire);
+  for (size_t i = 1; i < count; ++i) {
+    if (&shards_[i]->shard() == &shard) return *shards_[i];
+  }
+  return *shards_[0];
 }
 
 void Engine::set_links(std::vector<agent_client::Link> links) {
@@ -284,7 +290,7 @@ void Engine::unsubscribe(LinkListener& listener) {
 
 // Takes our locks, so that the child finds everything whole and nothing locked for ever. False: none of them.
 bool Engine::before_fork() {
-  if (!shard_->before_fork()) return false;  // first: who has it may want the others
+  if (!lock_shards()) return false;  // first: who has one may want the others
   if (keys_.lock_for_fork(kPatience)) {
     if (links_lock_.try_lock_for(kPatience)) {
       if (listeners_lock_.try_lock_for(kPatience)) return true;
@@ -292,15 +298,30 @@ bool Engine::before_fork() {
     }
     keys_.unlock_in_parent();
   }
-  shard_->after_fork_in_parent();
+  unlock_shards();
   return false;
+}
+
+// All or none. Those that are started meanwhile have nothing of the application's yet.
+bool Engine::lock_shards() {
+  const size_t count = started_.load(std::memory_order_acquire);
+  for (locked_shards_ = 0; locked_shards_ < count; ++locked_shards_) {
+    if (shards_[locked_shards_]->shard().before_fork()) continue;
+    unlock_shards();
+    return false;
+  }
+  return true;
+}
+
+void Engine::unlock_shards() {
+  while (locked_shards_ > 0) shards_[--locked_shards_]->shard().after_fork_in_parent();
 }
 
 void Engine::after_fork_in_parent() {
   listeners_lock_.unlock();
   links_lock_.unlock();
   keys_.unlock_in_parent();
-  shard_->after_fork_in_parent();
+  unlock_shards();
 }
 
 // In the child. Nobody else is left who could hold a lock.
@@ -308,10 +329,7 @@ void Engine::abandon() {
   listeners_lock_.unlock();
   links_lock_.unlock();
   keys_.free_in_child();
-  shard_->abandon();
-  thread_->abandon();
-  status_->detach();
-  has_slot_ = false;
+  for_each([](RunningShard& each) { each.abandon(); });
   inherited_ = true;
 }
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -11,9 +13,10 @@
 #include "base/result.h"
 #include "base/spin_lock.h"
 #include "engine/domain_peers.h"
-#include "engine/engine_thread.h"
 #include "engine/multicast_groups.h"
+#include "engine/running_shard.h"
 #include "engine/shard.h"
+#include "engine/shard_dealing.h"
 #include "memory/key_table.h"
 
 namespace verbena::engine {
@@ -27,8 +30,18 @@ class LinkListener {
   ListHook link_hook;
 };
 
-// What runs in this process while it has a device open: its shards, each with an engine thread. One shard
-// now; the QPs of a device are dealt out among them.
+// What runs in this process while it has a device open: the memory keys, which are the process's, and its
+// shards, each with an engine thread.
+//
+// QPs are dealt out by thread: the QPs that one thread makes are on one shard, so that a thread which uses
+// what it has made shares no lock with another. (A QP whose completion queue is filled by a shard already
+// goes there instead: who polls that queue drives one shard then. That is the adapter's to see.) The
+// processor of a thread says less, as threads move, and are often made and set up by one. Each further thread
+// gets a shard without QPs, one newly started, or the one with the fewest. How many there may be at most:
+// VERBENA_SHARDS, see shard_dealing.h. If the agent has no further slot, those that run are shared.
+//
+// The first shard is the home of all that is one for the process: what the agent says, XRC targets and their
+// queues (other processes know them by its slot), tag matching, raw Ethernet.
 //
 // Thread-safe.
 class Engine {
@@ -42,21 +55,24 @@ class Engine {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  Shard& shard() { return *shard_; }
+  Shard& home() { return shards_[0]->shard(); }
+  // The one for a QP that the calling thread makes.
+  Shard& shard_for_new_qp();
   // What all shards may touch.
   memory::KeyTable& keys() { return keys_; }
-  MulticastGroups& multicast() { return *multicast_; }
+  // The groups that QPs of a shard are attached to.
+  MulticastGroups& multicast(const Shard& shard) { return running(shard).multicast(); }
   DomainPeers& domain_peers() { return *domain_peers_; }
 
   // Joins the XRC domain of a file, which other processes may have open, under a number of our own; see
   // agent_client::Client.
   Result<void> open_domain(uint64_t domain, const agent_client::Client::DomainFile& file) {
-    return client_->open_domain(domain, slot_, file);
+    return client_->open_domain(domain, home().slot(), file);
   }
   void close_domain(uint64_t domain);
 
   // Why packets can neither come nor go; empty when they can.
-  const std::string& no_wire_reason() const { return no_wire_reason_; }
+  const std::string& no_wire_reason() const { return shards_[0]->no_wire_reason(); }
   // We are in a child after fork(), and all this was its parent's.
   bool inherited() const { return inherited_; }
 
@@ -67,7 +83,6 @@ class Engine {
   void unsubscribe(LinkListener& listener);
 
  private:
-  struct StatusMapping;
   friend struct Process;
 
   explicit Engine(std::shared_ptr<agent_client::Client> client);
@@ -75,27 +90,40 @@ class Engine {
   MulticastGroups::Surroundings surroundings();
   void set_links(std::vector<agent_client::Link> links);
   void on_control();
+  Shard& deal_shard();
+  bool start_another();
+  RunningShard& running(const Shard& shard);
+  template <class Visit>
+  void for_each(Visit visit) {
+    const size_t count = started_.load(std::memory_order_acquire);
+    for (size_t i = 0; i < count; ++i) visit(*shards_[i]);
+  }
   bool before_fork();
+  bool lock_shards();
+  void unlock_shards();
   void after_fork_in_parent();
   void abandon();
 
   const std::shared_ptr<agent_client::Client> client_;
-  uint32_t slot_ = 0;
-  bool has_slot_ = false;
-  bool inherited_ = false;
-  std::string no_wire_reason_;
+  const uint64_t id_;
+  const size_t most_;
+  std::atomic<bool> inherited_{false};
   memory::KeyTable keys_;
-  std::unique_ptr<StatusMapping> status_;
-  std::unique_ptr<Shard> shard_;
-  std::unique_ptr<MulticastGroups> multicast_;
-  std::unique_ptr<DomainPeers> domain_peers_;
 
   mutable SpinLock links_lock_;
   std::vector<std::shared_ptr<const agent_client::Link>> links_;
   SpinLock listeners_lock_;
   IntrusiveList<LinkListener, &LinkListener::link_hook> listeners_;
 
-  std::unique_ptr<EngineThread> thread_;  // last: stops first
+  // Filled from the front; those that count are there until the end.
+  std::array<std::unique_ptr<RunningShard>, kMostShards> shards_;
+  std::atomic<size_t> started_{0};
+  std::unique_ptr<DomainPeers> domain_peers_;
+  size_t locked_shards_ = 0;  // by the thread that forks
+
+  std::mutex dealing_;  // held while the agent is asked for a slot
+  std::array<uint32_t, kMostShards> threads_{};
+  TimePoint next_start_{};
 };
 
 }  // namespace verbena::engine

@@ -3,8 +3,10 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <memory>
 #include <new>
+#include <string_view>
 #include <system_error>
 
 #include <pthread.h>
@@ -34,6 +36,12 @@ constexpr Duration kNewsInterval = std::chrono::milliseconds(1);
 
 constexpr Duration kBrokenInterval = std::chrono::milliseconds(10);
 
+// Off unless the user asks for it: what it brings and what it costs is not known well enough on all machines.
+bool halt_polling_wanted() {
+  const char* value = std::getenv("VERBENA_HALT_POLLING");  // NOLINT(concurrency-mt-unsafe)
+  return value != nullptr && std::string_view(value) == "1";
+}
+
 epoll_event event_of(uint32_t events, Source source) {
   epoll_event event{};
   event.events = events;
@@ -53,6 +61,10 @@ Result<std::unique_ptr<EngineThread>> EngineThread::start(Shard& shard, int cont
   std::unique_ptr<EngineThread> engine(new EngineThread(shard, control_fd, std::move(on_control)));
   if (auto opened = engine->open(); !opened) return tl::unexpected(opened.error());
   shard.set_sleeper(engine.get());
+  if (halt_polling_wanted()) {
+    engine->demand_.emplace();
+    shard.set_halt_polling(true);
+  }
   try {
     const SignalsBlocked blocked;  // inherited by the new thread
     engine->thread_ = std::thread([raw = engine.get()] { raw->run(); });
@@ -94,7 +106,7 @@ void EngineThread::abandon() {
   std::construct_at(&thread_);
   epoll_.reset();
   wakeup_.reset();
-  demand_.abandon();
+  if (demand_) demand_->abandon();
 }
 
 void EngineThread::wake() {
@@ -170,14 +182,14 @@ void EngineThread::answer(uint32_t source) {
 std::optional<Duration> EngineThread::pause_between_asks() {
   const TimePoint began = MonotonicClock::now();
   for (int i = 0; i < kRelaxesBetweenAsks; ++i) cpu_relax();
-  const bool wanted = demand_.wanted(began);
+  const bool wanted = demand_->wanted(began);
   const Duration took = MonotonicClock::now() - began;
   if (took >= kTakenAway) return took;
   return wanted ? std::optional(Duration::zero()) : std::nullopt;
 }
 
 void EngineThread::run() {
-  demand_.look_again();  // in this thread, whose processors they are
+  if (demand_) demand_->look_again();  // in this thread, whose processors they are
   TimePoint guard_checked = MonotonicClock::now();
   TimePoint news_heard = guard_checked;
   std::optional<Duration> wanted;
@@ -187,7 +199,7 @@ void EngineThread::run() {
     if (now - guard_checked >= kGuardInterval) {
       guard_checked = now;
       if (!memory::fault_guard_in_place()) memory::install_fault_guard();
-      demand_.look_again();
+      if (demand_) demand_->look_again();
     }
     const Shard::EngineView view = shard_.run_engine(wanted);
     wanted.reset();

@@ -50,7 +50,8 @@ class EngineThread : private Sleeper {
   std::atomic<bool> stopping_{false};
   std::vector<int> attached_;  // under the shard's lock
   int watched_ = -1;           // the descriptor whose EPOLLOUT we wait for
-  ProcessorDemand demand_;     // of the thread alone
+  // Where the thread may ask on after it has served a packet. Of the thread alone.
+  std::optional<ProcessorDemand> demand_;
   std::thread thread_;
 };
 

@@ -54,13 +54,20 @@ Shard::~Shard() = default;
 
 void Shard::enter() {
   lock_.lock();
+  current_ = this;
   now_ = clock_();
 }
 
 bool Shard::enter_if_free() {
   if (!lock_.try_lock()) return false;
+  current_ = this;
   now_ = clock_();
   return true;
+}
+
+void Shard::let_go() {
+  current_ = nullptr;
+  lock_.unlock_and_look();
 }
 
 // Whoever has the lock leaves through here: no doorbell unanswered, nothing unsent that nobody would send.
@@ -90,7 +97,7 @@ void Shard::finish(Gathering gathering) {
     if (for_engine && policy_.engine_drives()) sleeper_->listen(true);
     must_wake = policy_.engine_may_oversleep() && policy_.must_wake_engine(pending());
   }
-  lock_.unlock_and_look();
+  let_go();
   if (must_wake) sleeper_->wake();
 }
 

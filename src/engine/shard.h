@@ -2,7 +2,6 @@
 #pragma once
 
 #include <atomic>
-#include <cstdlib>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -58,9 +57,10 @@ class Shard : private net::PacketHandler {
   void set_sleeper(Sleeper* sleeper) {
     sleeper_ = sleeper;
     policy_.set_engine(sleeper != nullptr);
-    policy_.set_halt_polling(std::getenv("VERBENA_HALT_POLLING") !=
-                             nullptr);  // NOLINT(concurrency-mt-unsafe)
   }
+
+  // Whether the engine thread may ask on after it has served a packet. Set once, likewise; off at first.
+  void set_halt_polling(bool on) { policy_.set_halt_polling(on); }
 
   uint32_t slot() const { return slot_; }
   // Whoever is in a section of it may be using memory that he found by a key (memory/readers.h).
@@ -93,6 +93,12 @@ class Shard : private net::PacketHandler {
     } section(*this);
     return action();
   }
+
+  // The shard in whose section the calling thread is; nullptr if it is in none.
+  static Shard* current() { return current_; }
+
+  // How many QPs there are.
+  uint32_t qp_count() const { return qp_count_.load(std::memory_order_relaxed); }
 
   // ---- inside exclusively()
 
@@ -181,6 +187,7 @@ class Shard : private net::PacketHandler {
   void on_packet(const transport::IncomingPacket& packet) override;
   void enter();
   bool enter_if_free();
+  void let_go();
   bool engine_enters();
   void leave(Gathering gathering);
   void finish(Gathering gathering);
@@ -202,6 +209,8 @@ class Shard : private net::PacketHandler {
   protocol::StatusPage& status_;
   Sleeper* sleeper_ = nullptr;
 
+  static inline thread_local Shard* current_ = nullptr;
+
   SectionLock lock_;
   Doorbells doorbells_;
   std::atomic<bool> application_waits_{false};  // a verb found the lock taken
@@ -215,8 +224,8 @@ class Shard : private net::PacketHandler {
   queues::SharedReceiveQueueTable srqs_;
   std::vector<transport::QueuePair*> qps_;  // by Qpn::index()
   std::vector<bool> reserved_;              // likewise
-  uint32_t qp_count_ = 0;
   uint32_t next_index_;
+  std::atomic<uint32_t> qp_count_{0};
   Ports ports_;
   IntrusiveList<Input, &Input::input_hook> inputs_;
   ReadyList ready_;  // of which none waits for its port

@@ -56,7 +56,7 @@ Shard::EngineView Shard::run_engine(std::optional<Duration> wanted) {
   }
   do {
     view = drive();
-    lock_.unlock_and_look();
+    let_go();
   } while (doorbells_.any() && enter_if_free());
   return view;
 }
@@ -91,6 +91,7 @@ Shard::EngineView Shard::drive() {
 
 void Shard::flush_at_exit() {
   if (!lock_.try_lock_for(kPatience)) return;
+  current_ = this;
   now_ = clock_();
   if (!abandoned_) release_acknowledgements();
   leave(Gathering::kNo);
@@ -100,6 +101,7 @@ void Shard::flush_at_exit() {
 
 bool Shard::before_fork() {
   if (!lock_.try_lock_for(kPatience)) return false;
+  current_ = this;
   now_ = clock_();
   return true;
 }
@@ -107,6 +109,7 @@ bool Shard::before_fork() {
 void Shard::abandon() {
   abandoned_ = true;
   for (Input& input : inputs_) input.abandon();
+  current_ = nullptr;
   lock_.free_in_child();  // whoever held it, if not we, is a thread that is not in this process
 }
 

@@ -8,6 +8,7 @@
 #include "cm/parameters.h"
 #include "net/port.h"
 #include "tools/verbena/names.h"
+#include "tools/verbena/process_status.h"
 #include "tools/verbena/status_json.h"
 #include "tools/verbena/status_text.h"
 #include "transport/counters.h"
@@ -146,6 +147,22 @@ TEST(StatusText, KeepsControlCharactersFromTheTerminal) {
   auto status = example();
   status.slots[0].program = "evil\x1b[2J";
   EXPECT_THAT(status_as_text(status), Not(HasSubstr("\x1b")));
+}
+
+TEST(Status, ShowsAProcessWithSeveralSlotsAsOne) {
+  agent_client::AgentStatus status = example();
+  status.slots.push_back(status.slots[0]);
+  status.slots[1].index = 4;
+  status.slots.push_back(status.slots[0]);
+  status.slots[2].index = 5;
+  status.slots[2].pid = 4321;
+  const std::vector<ProcessStatus> processes = processes_of(status.slots);
+  ASSERT_EQ(processes.size(), 2u);
+  EXPECT_EQ(processes[0].slots, (std::vector<uint32_t>{1, 4}));
+  EXPECT_EQ(processes[0].qps.size(), 2u);
+  EXPECT_EQ(processes[0].port[protocol::kPortSentPackets], 2 * 78u);
+  EXPECT_EQ(processes[1].pid, 4321);
+  EXPECT_THAT(status_as_text(status), HasSubstr("slots 1, 4"));
 }
 
 }  // namespace

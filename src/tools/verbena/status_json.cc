@@ -10,6 +10,7 @@
 #include "cm/parameters.h"
 #include "net/port.h"
 #include "tools/verbena/names.h"
+#include "tools/verbena/process_status.h"
 
 namespace verbena::tools {
 namespace {
@@ -76,18 +77,13 @@ Json to_json(const agent_client::AgentStatus& status, const agent_client::QpNumb
   };
 }
 
-Json to_json(const agent_client::AgentStatus& status, const agent_client::SlotStatus& slot) {
+Json to_json(const agent_client::AgentStatus& status, const ProcessStatus& slot) {
   Json qps = Json::array();
   for (const agent_client::QpNumbers& qp : slot.qps) qps.push_back(to_json(status, qp));
   return {
-      {"slot", slot.index},
-      {"pid", slot.pid},
-      {"uid", slot.uid},
-      {"program", slot.program},
-      {"protocol_version", slot.protocol_version},
-      {"wire", slot.has_wire},
-      {"port", port_to_json(slot)},
-      {"queue_pairs", std::move(qps)},
+      {"slot", slot.index},    {"slots", slot.slots},        {"pid", slot.pid},
+      {"uid", slot.uid},       {"program", slot.program},    {"protocol_version", slot.protocol_version},
+      {"wire", slot.has_wire}, {"port", port_to_json(slot)}, {"queue_pairs", std::move(qps)},
   };
 }
 
@@ -141,7 +137,8 @@ std::string status_as_json(const std::optional<agent_client::AgentStatus>& statu
              {"no_wire_reason", status->no_wire_reason}};
     for (const agent_client::LinkStatus& one : status->links) links.push_back(to_json(one));
     connection_management = to_json(status->connection_management);
-    for (const agent_client::SlotStatus& slot : status->slots) processes.push_back(to_json(*status, slot));
+    for (const ProcessStatus& process : processes_of(status->slots))
+      processes.push_back(to_json(*status, process));
   }
   const Json whole = {{"version", VERBENA_VERSION},
                       {"agent", std::move(agent)},

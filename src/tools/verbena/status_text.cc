@@ -2,11 +2,13 @@
 #include "tools/verbena/status_text.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "cm/counters.h"
 #include "cm/parameters.h"
 #include "net/port.h"
 #include "tools/verbena/names.h"
+#include "tools/verbena/process_status.h"
 #include "tools/verbena/table.h"
 
 namespace verbena::tools {
@@ -66,9 +68,10 @@ std::string counters_as_text(const agent_client::QpNumbers& qp) {
   return text;
 }
 
-std::string process_as_text(const agent_client::AgentStatus& status, const agent_client::SlotStatus& slot) {
-  std::string text = fmt::format("Process {} ({}), user {}, slot {}{}\n", slot.pid, printable(slot.program),
-                                 slot.uid, slot.index, slot.has_wire ? "" : ", without a wire");
+std::string process_as_text(const agent_client::AgentStatus& status, const ProcessStatus& slot) {
+  std::string text = fmt::format("Process {} ({}), user {}, {} {}{}\n", slot.pid, printable(slot.program),
+                                 slot.uid, slot.slots.size() == 1 ? "slot" : "slots",
+                                 fmt::join(slot.slots, ", "), slot.has_wire ? "" : ", without a wire");
   text += port_as_text(slot);
   Table table({"QP", "TYPE", "STATE", "LINK", "PEER", "COUNTERS"});
   for (const agent_client::QpNumbers& qp : slot.qps) {
@@ -148,7 +151,8 @@ std::string status_as_text(const agent_client::AgentStatus& status) {
   text += link_counters_as_text(status);
   text += connections_as_text(status.connection_management);
   if (status.slots.empty()) text += "\nNo process uses Verbena.\n";
-  for (const agent_client::SlotStatus& slot : status.slots) text += '\n' + process_as_text(status, slot);
+  for (const ProcessStatus& process : processes_of(status.slots))
+    text += '\n' + process_as_text(status, process);
   return text;
 }
 

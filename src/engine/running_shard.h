@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "agent_client/client.h"
+#include "engine/engine_thread.h"
+#include "engine/multicast_groups.h"
+#include "engine/shard.h"
+#include "memory/readers.h"
+
+namespace verbena::engine {
+
+// A shard with all that it runs on: the slot that the agent lends it, the page that `verbena status` reads,
+// its port, its multicast groups and its engine thread. Ends with everything, and gives the slot back.
+class RunningShard {
+ public:
+  struct Surroundings {
+    agent_client::Client& client;
+    memory::Readers& readers;  // the shard becomes one
+    MulticastGroups::Surroundings groups;
+  };
+
+  // Without the thread. Errors: the agent's, which may have no slot left.
+  static Result<std::unique_ptr<RunningShard>> create(Surroundings surroundings);
+  ~RunningShard();
+  RunningShard(const RunningShard&) = delete;
+  RunningShard& operator=(const RunningShard&) = delete;
+
+  // Starts the engine thread; see EngineThread::start().
+  Result<void> start_thread(int control_fd, std::function<void()> on_control);
+  void stop_thread() { thread_.reset(); }
+
+  Shard& shard() { return *shard_; }
+  MulticastGroups& multicast() { return *multicast_; }
+  // Why packets can neither come nor go; empty when they can.
+  const std::string& no_wire_reason() const { return no_wire_reason_; }
+
+  // In a child after fork(): all of it is the parent's.
+  void abandon();
+
+ private:
+  struct StatusMapping;
+
+  explicit RunningShard(Surroundings surroundings);
+  Result<void> take_slot();
+
+  const Surroundings surroundings_;
+  uint32_t slot_ = 0;
+  bool has_slot_ = false;
+  std::string no_wire_reason_;
+  std::unique_ptr<StatusMapping> status_;
+  std::unique_ptr<Shard> shard_;
+  std::unique_ptr<MulticastGroups> multicast_;
+  std::unique_ptr<EngineThread> thread_;  // last: stops first
+};
+
+}  // namespace verbena::engine

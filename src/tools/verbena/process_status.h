@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "agent_client/admin.h"
+
+namespace verbena::tools {
+
+// A process as the user sees it: one, whatever the number of slots that its shards have. Its numbers are
+// those of all of them.
+struct ProcessStatus : agent_client::SlotStatus {
+  explicit ProcessStatus(const agent_client::SlotStatus& first) : SlotStatus(first), slots{first.index} {}
+
+  void add(const agent_client::SlotStatus& another) {
+    slots.push_back(another.index);
+    has_wire |= another.has_wire;
+    for (size_t i = 0; i < port.size(); ++i) port[i] += another.port[i];
+    qps.insert(qps.end(), another.qps.begin(), another.qps.end());
+  }
+
+  std::vector<uint32_t> slots;
+};
+
+// In the order of their first slots. Processes that the agent cannot tell apart, for want of a pid, stay as
+// many as they have slots.
+inline std::vector<ProcessStatus> processes_of(std::span<const agent_client::SlotStatus> slots) {
+  std::vector<ProcessStatus> processes;
+  for (const agent_client::SlotStatus& slot : slots) {
+    const auto is_its = [&](const ProcessStatus& p) {
+      return slot.pid != 0 && p.pid == slot.pid && p.uid == slot.uid;
+    };
+    const auto known = std::ranges::find_if(processes, is_its);
+    if (known != processes.end()) {
+      known->add(slot);
+    } else {
+      processes.emplace_back(slot);
+    }
+  }
+  return processes;
+}
+
+}  // namespace verbena::tools
