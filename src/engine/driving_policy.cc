@@ -51,7 +51,7 @@ bool DrivingPolicy::expects_sleep() {
 }
 
 bool DrivingPolicy::must_wake_engine(const Pending& pending) {
-  engine_told_ = pending.now || pending.exact < engine_comes_at_ ||
+  engine_told_ = pending.now || pending.port_full || pending.exact < engine_comes_at_ ||
                  (pending.timers != kNever && pending.timers + kTimerSlack < engine_comes_at_);
   return engine_told_;
 }
@@ -74,16 +74,17 @@ std::optional<TimePoint> DrivingPolicy::comes(TimePoint now) {
     steady_looks_ = 0;
     take_over_after_ = std::max(kTakeOverAfter, take_over_after_ / 2);
   }
+  halt_polling_.stops();
   engine_comes_at_ = now + next_of(look_interval_);
   return engine_comes_at_;
 }
 
 void DrivingPolicy::served(TimePoint now, uint32_t received) {
-  brought_something_ |= received > 0;
+  if (received > 0 && !std::exchange(brought_something_, true)) halt_polling_.served(now);
   attendance_.is_given(now, received);
 }
 
-TimePoint DrivingPolicy::rests(TimePoint now, const Pending& pending) {
+DrivingPolicy::Rest DrivingPolicy::rests(TimePoint now, const Pending& pending) {
   const bool drove_already = std::exchange(engine_drives_, true);
   // Packets waited while nobody listened: the application had not really taken over.
   if (brought_something_ && !drove_already) {
@@ -94,7 +95,10 @@ TimePoint DrivingPolicy::rests(TimePoint now, const Pending& pending) {
     if (brought_something_) ask_interval_ = kFirstLook;
     engine_comes_at_ = std::min(engine_comes_at_, now + next_of(ask_interval_));
   }
-  return engine_comes_at_;
+  halt_polling_.rests(now, brought_something_);
+  // An application that is in and out of verbs finds what arrives itself, and sooner if nobody is in its way.
+  if (!halt_polling_on_ || pending.port_full || !attendance_.is_over(now)) halt_polling_.stops();
+  return {engine_comes_at_, halt_polling_.asks() && !pending.now};
 }
 
 }  // namespace verbena::engine

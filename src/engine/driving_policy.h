@@ -7,6 +7,7 @@
 #include "base/time.h"
 #include "engine/attendance.h"
 #include "engine/driving.h"
+#include "engine/halt_polling.h"
 
 namespace verbena::engine {
 
@@ -16,12 +17,14 @@ namespace verbena::engine {
 //
 // An application that has called verbs without a pause for a while drives: nobody listens for packets, and
 // the engine thread only looks, now and then, whether the application is still there. At all other times the
-// engine thread drives: it listens, that is, it sleeps until a packet arrives.
+// engine thread drives: it listens, that is, it sleeps until a packet arrives, or for a moment it asks
+// (HaltPolling).
 class DrivingPolicy {
  public:
   // What is left to do in the shard.
   struct Pending {
-    bool now = false;  // somebody could go on at once, or the port is full
+    bool now = false;        // somebody could go on at once
+    bool port_full = false;  // somebody waits for room in a port
     TimePoint exact =
         kNever;  // the next moment for which nobody may be late: an alarm, a pause between packets
     TimePoint timers = kNever;  // the next timer of a QP, which may be kTimerSlack late
@@ -30,6 +33,8 @@ class DrivingPolicy {
   // There is an engine thread, or none any more. Without one the decisions are as if it drove, and wake
   // nobody.
   void set_engine(bool present) { engine_present_ = present; }
+  // Whether the engine thread may ask on after it has served a packet. Off at first.
+  void set_halt_polling(bool on) { halt_polling_on_ = on; }
   // A source of packets has no descriptor that would tell of them: the engine thread has to ask it.
   void set_must_be_asked(bool must) { must_be_asked_ = must; }
 
@@ -55,7 +60,7 @@ class DrivingPolicy {
   bool engine_drives() const { return engine_present_ && engine_drives_; }
 
   // Whether the engine thread may sleep too long for what comes up, and has not been told to come sooner.
-  bool engine_may_oversleep() const { return engine_drives() && !engine_told_; }
+  bool engine_may_oversleep() const { return engine_drives() && !engine_told_ && !halt_polling_.asks(); }
   // Whether it does, given what is pending: then it is woken. REQUIRES: engine_may_oversleep()
   bool must_wake_engine(const Pending& pending);
 
@@ -73,8 +78,19 @@ class DrivingPolicy {
   // Meanwhile a thread of the application found the shard's lock taken.
   void application_waited(TimePoint now) { attendance_.waits(now); }
 
-  // It is done, and will listen. Returns when it comes again if nothing arrives.
-  TimePoint rests(TimePoint now, const Pending& pending);
+  // Others want the processors, as the engine thread has noticed; `lost` is how long they had the one it ran
+  // on.
+  void processors_are_wanted(TimePoint now, Duration lost) { halt_polling_.gives_way(now, lost); }
+
+  // It is done.
+  struct Rest {
+    TimePoint comes_at = kNever;  // at the latest
+    bool asks = false;            // it does not listen but asks on, with the lock free in between
+  };
+  Rest rests(TimePoint now, const Pending& pending);
+
+  // Whether it asks on at present. For the engine thread, which alone changes it, without the lock too.
+  bool asks(TimePoint now) const { return halt_polling_.asks() && !halt_polling_.is_over(now); }
 
  private:
   // What a thread of the application does in the verb that it is in.
@@ -86,8 +102,10 @@ class DrivingPolicy {
   bool engine_present_ = false;
   bool must_be_asked_ = false;
   bool engine_drives_ = false;
+  bool halt_polling_on_ = false;
 
   Attendance attendance_;
+  HaltPolling halt_polling_;
   std::optional<Visit> visit_;
   uint32_t idle_polls_ = 0;  // polls since one last received something
   Duration take_over_after_ = kTakeOverAfter;

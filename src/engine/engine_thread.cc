@@ -3,8 +3,10 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <memory>
 #include <new>
+#include <string_view>
 #include <system_error>
 
 #include <pthread.h>
@@ -25,7 +27,20 @@ constexpr Duration kGuardInterval = std::chrono::milliseconds(100);
 
 enum Source : uint32_t { kWakeup, kPackets, kSending, kControl };
 
+// Between two questions to the port the shard is free for the application. A question takes about as long.
+constexpr int kRelaxesBetweenAsks = 8;
+// Where less than that is lost between two of them it was an interrupt, not somebody who wants the processor.
+constexpr Duration kTakenAway = std::chrono::microseconds(50);
+// While it asks, the thread looks so often what else there is.
+constexpr Duration kNewsInterval = std::chrono::milliseconds(1);
+
 constexpr Duration kBrokenInterval = std::chrono::milliseconds(10);
+
+// Off unless the user asks for it: what it brings and what it costs is not known well enough on all machines.
+bool halt_polling_wanted() {
+  const char* value = std::getenv("VERBENA_HALT_POLLING");  // NOLINT(concurrency-mt-unsafe)
+  return value != nullptr && std::string_view(value) == "1";
+}
 
 epoll_event event_of(uint32_t events, Source source) {
   epoll_event event{};
@@ -46,6 +61,10 @@ Result<std::unique_ptr<EngineThread>> EngineThread::start(Shard& shard, int cont
   std::unique_ptr<EngineThread> engine(new EngineThread(shard, control_fd, std::move(on_control)));
   if (auto opened = engine->open(); !opened) return tl::unexpected(opened.error());
   shard.set_sleeper(engine.get());
+  if (halt_polling_wanted()) {
+    engine->demand_.emplace();
+    shard.set_halt_polling(true);
+  }
   try {
     const SignalsBlocked blocked;  // inherited by the new thread
     engine->thread_ = std::thread([raw = engine.get()] { raw->run(); });
@@ -87,6 +106,7 @@ void EngineThread::abandon() {
   std::construct_at(&thread_);
   epoll_.reset();
   wakeup_.reset();
+  if (demand_) demand_->abandon();
 }
 
 void EngineThread::wake() {
@@ -157,17 +177,40 @@ void EngineThread::answer(uint32_t source) {
   }
 }
 
+// Leaves the shard to others for a moment. Returns whether somebody wants the processor, and for how long
+// others had it just now.
+std::optional<Duration> EngineThread::pause_between_asks() {
+  const TimePoint began = MonotonicClock::now();
+  for (int i = 0; i < kRelaxesBetweenAsks; ++i) cpu_relax();
+  const bool wanted = demand_->wanted(began);
+  const Duration took = MonotonicClock::now() - began;
+  if (took >= kTakenAway) return took;
+  return wanted ? std::optional(Duration::zero()) : std::nullopt;
+}
+
 void EngineThread::run() {
+  if (demand_) demand_->look_again();  // in this thread, whose processors they are
   TimePoint guard_checked = MonotonicClock::now();
+  TimePoint news_heard = guard_checked;
+  std::optional<Duration> wanted;
   while (!stopping_.load(std::memory_order_acquire)) {
+    const TimePoint now = MonotonicClock::now();
     // A handler that the application has installed since would get the faults of our copies.
-    if (const TimePoint now = MonotonicClock::now(); now - guard_checked >= kGuardInterval) {
+    if (now - guard_checked >= kGuardInterval) {
       guard_checked = now;
       if (!memory::fault_guard_in_place()) memory::install_fault_guard();
+      if (demand_) demand_->look_again();
     }
-    const Shard::EngineView view = shard_.run_engine();
-    watch_sending(view.send_fd);
-    wait_until(view.wake_at);
+    const Shard::EngineView view = shard_.run_engine(wanted);
+    wanted.reset();
+    const bool asks = view.asks && now - news_heard < kNewsInterval;
+    if (asks) {
+      wanted = pause_between_asks();
+    } else {
+      watch_sending(view.send_fd);
+      wait_until(view.asks ? now : view.wake_at);
+      news_heard = MonotonicClock::now();
+    }
   }
 }
 

@@ -3,11 +3,13 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <thread>
 #include <vector>
 
 #include "base/result.h"
 #include "base/unique_fd.h"
+#include "engine/processor_demand.h"
 #include "engine/shard.h"
 
 namespace verbena::engine {
@@ -31,6 +33,7 @@ class EngineThread : private Sleeper {
   Result<void> open();
   void run();
   void wait_until(TimePoint deadline);
+  std::optional<Duration> pause_between_asks();
   void answer(uint32_t source);
   void watch_sending(int fd);
 
@@ -47,6 +50,8 @@ class EngineThread : private Sleeper {
   std::atomic<bool> stopping_{false};
   std::vector<int> attached_;  // under the shard's lock
   int watched_ = -1;           // the descriptor whose EPOLLOUT we wait for
+  // Where the thread may ask on after it has served a packet. Of the thread alone.
+  std::optional<ProcessorDemand> demand_;
   std::thread thread_;
 };
 

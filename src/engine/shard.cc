@@ -106,7 +106,8 @@ void Shard::finish(Gathering gathering) {
 }
 
 DrivingPolicy::Pending Shard::pending() {
-  return {.now = !ready_.empty() || ports_.any_full(),
+  return {.now = !ready_.empty(),
+          .port_full = ports_.any_full(),
           .exact = std::min(alarms_.next(), paced_until_),
           .timers = timers_.next()};
 }

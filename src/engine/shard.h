@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "agent_client/client.h"
@@ -57,6 +58,9 @@ class Shard : private net::PacketHandler {
     sleeper_ = sleeper;
     policy_.set_engine(sleeper != nullptr);
   }
+
+  // Whether the engine thread may ask on after it has served a packet. Set once, likewise; off at first.
+  void set_halt_polling(bool on) { policy_.set_halt_polling(on); }
 
   uint32_t slot() const { return slot_; }
   // Whoever is in a section of it may be using memory that he found by a key (memory/readers.h).
@@ -154,9 +158,12 @@ class Shard : private net::PacketHandler {
   struct EngineView {
     TimePoint wake_at = kNever;  // the latest moment at which to come again
     int send_fd = -1;            // the port is full until this descriptor is writable
+    bool asks = false;           // it does not wait, but comes again at once: nobody listens
+    bool received = false;       // packets, this time
   };
-  // Progress if the application has stopped polling, and what to wait for next.
-  EngineView run_engine();
+  // Progress if the application has stopped polling, and what to wait for next. `wanted`: others want the
+  // processors, and have had that of the engine thread for so long.
+  EngineView run_engine(std::optional<Duration> wanted = std::nullopt);
 
   // The process is about to exit: sends the acknowledgements that are held back.
   void flush_at_exit();

@@ -28,6 +28,7 @@ void Shard::expect_sleep() {
 // So it does for us what cannot wait: hearing the next packet.
 bool Shard::engine_enters() {
   if (!enter_if_free()) {
+    if (policy_.asks(clock_())) return false;
     engine_waits_.store(true, std::memory_order_seq_cst);
     if (!enter_if_free()) return false;
   }
@@ -35,12 +36,15 @@ bool Shard::engine_enters() {
   return true;
 }
 
-Shard::EngineView Shard::run_engine() {
+Shard::EngineView Shard::run_engine(std::optional<Duration> wanted) {
   EngineView view;
   if (!engine_enters()) {
-    view.wake_at = policy_.finds_shard_busy(clock_());
+    const TimePoint now = clock_();
+    view.asks = policy_.asks(now);
+    if (!view.asks) view.wake_at = policy_.finds_shard_busy(now);
     return view;
   }
+  if (wanted) policy_.processors_are_wanted(now_, *wanted);
   if (abandoned_) {
     leave(Gathering::kNo);
     return view;
@@ -59,27 +63,29 @@ Shard::EngineView Shard::run_engine() {
 
 // Progress without the application.
 Shard::EngineView Shard::drive() {
+  EngineView view;
   for (int round = 0; round < kEngineRounds; ++round) {
     answer_doorbells();
     const uint32_t received = receive(kReceiveBudget);
     policy_.served(now_, received);
+    view.received |= received > 0;
     run_timers(now_);
     transmit_ready(Acknowledgements::kSend, Gathering::kNo);
     now_ = clock_();
     if (application_waits_.exchange(false, std::memory_order_relaxed)) policy_.application_waited(now_);
     if (received == 0 && ready_.empty()) break;
   }
-  if (sleeper_ != nullptr) sleeper_->listen(true);
 
-  EngineView view;
   paced_until_ = kNever;  // who paused has a timer, and the engine thread comes for it
   DrivingPolicy::Pending left = pending();
   if (ports_.any_full()) {
-    left.now = !ready_.empty();
     view.send_fd = ports_.send_fd();
     if (view.send_fd < 0) left.exact = std::min(left.exact, now_ + kFullPortInterval);
   }
-  view.wake_at = policy_.rests(now_, left);
+  const DrivingPolicy::Rest rest = policy_.rests(now_, left);
+  view.wake_at = rest.comes_at;
+  view.asks = rest.asks;
+  if (sleeper_ != nullptr && !view.asks) sleeper_->listen(true);
   return view;
 }
 

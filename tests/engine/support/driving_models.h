@@ -19,9 +19,14 @@ class ModelProcess {
   static constexpr Duration kAsk{250};
   static constexpr Duration kPerPacket{1000};
   static constexpr Duration kPost{1500};
+  static constexpr Duration kPause{250};  // between two asks
   static constexpr Duration kWire{3000};
+  static constexpr Duration kTakenAway{50'000};
 
-  explicit ModelProcess(Machine& machine) : machine_(machine), engine_(*this) { policy_.set_engine(true); }
+  explicit ModelProcess(Machine& machine) : machine_(machine), engine_(*this) {
+    policy_.set_engine(true);
+    policy_.set_halt_polling(true);
+  }
 
   DrivingPolicy& policy() { return policy_; }
   // A packet leaves for this process.
@@ -97,7 +102,17 @@ class ModelProcess {
 
   Duration run_engine(TimePoint now) {
     ++visits_;
+    // A thread that was away while it asked, or sees more threads than processors, says so.
+    if (policy_.asks(now)) {
+      const Duration away = now - comes_back_at_;
+      if (away >= kTakenAway) {
+        policy_.processors_are_wanted(now, away);
+      } else if (machine_.runnable() > machine_.processors()) {
+        policy_.processors_are_wanted(now, {});
+      }
+    }
     if (now < locked_until_) {
+      if (policy_.asks(now)) return kPause;
       engine_.sleep_until(policy_.finds_shard_busy(now));
       return kAsk;
     }
@@ -109,9 +124,13 @@ class ModelProcess {
     const Duration took = kAsk + received * (kPerPacket + kAsk);
     policy_.served(now, received);
     if (std::exchange(application_waits_, false)) policy_.application_waited(now + took);
-    engine_.sleep_until(policy_.rests(now + took, {}));
-    listen(now + took);
+    const DrivingPolicy::Rest rest = policy_.rests(now + took, {});
     locked_until_ = now + took;
+    listening_ = false;
+    comes_back_at_ = now + took + kPause;
+    if (rest.asks) return took + kPause;
+    engine_.sleep_until(rest.comes_at);
+    listen(now + took);
     return took;
   }
 
@@ -121,6 +140,7 @@ class ModelProcess {
   std::deque<TimePoint> arriving_;
   ModelProcess* requester_ = nullptr;
   TimePoint locked_until_{};
+  TimePoint comes_back_at_{};
   bool application_waits_ = false;
   bool listening_ = false;
   uint64_t received_ = 0;

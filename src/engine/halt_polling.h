@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+
+#include "base/time.h"
+
+namespace verbena::engine {
+
+// Whether an engine thread that has served a packet asks for the next one for a while, in place of sleeping
+// until it arrives: to be woken takes longer than the packet itself. How long it asks adapts to what that
+// brings, as KVM's halt_poll_ns does: it grows while packets follow each other closely and ends when one does
+// not. In vain it asks only a small part of the time. Pure; the engine thread alone changes it.
+class HaltPolling {
+ public:
+  // Longer than this it never asks for one packet.
+  static constexpr Duration kLimit = std::chrono::microseconds(50);
+  static constexpr Duration kFirstWindow = std::chrono::microseconds(10);
+  // What it takes to wake a thread: a packet that was slept for has come earlier by that.
+  static constexpr Duration kWaking = std::chrono::microseconds(20);
+  // The part of all time that may be spent on asking in vain, and what of it may be saved up.
+  static constexpr int64_t kVainPart = 16;
+  static constexpr Duration kMostCredit = std::chrono::milliseconds(1);
+  // For so long it does not ask after somebody wanted the processor: twice as long each time, until there has
+  // been peace for a multiple of that. And the longer, the longer others had the processor.
+  static constexpr Duration kFirstBar = std::chrono::milliseconds(1);
+  static constexpr Duration kMostBar = std::chrono::milliseconds(256);
+  static constexpr int kPeaceInBars = 8;
+  static constexpr Duration kSoonestAgain = std::chrono::microseconds(300);
+  static constexpr Duration kLatestAgain = std::chrono::microseconds(900);
+
+  // Packets were found. Before rests().
+  void served(TimePoint now) {
+    if (rests_since_ == kNotYet) return;
+    const Duration gap = now - rests_since_;
+    if (gap > kLimit + (asking_ ? Duration::zero() : kWaking)) {
+      window_ = {};
+    } else if (gap > window_) {
+      window_ = std::clamp(window_ * 2, kFirstWindow, kLimit);
+    }
+  }
+
+  // Nothing is left to do, after a visit that found packets, or not.
+  void rests(TimePoint now, bool found) {
+    if (found) {
+      rests_since_ = now;
+      credit_ = std::min(kMostCredit, credit_ + (now - credited_at_) / kVainPart);
+      credited_at_ = now;
+      asking_ = window_ > Duration::zero() && credit_ >= window_ && now >= barred_until_;
+    } else if (asking_ && now - rests_since_ >= window_) {
+      credit_ -= now - rests_since_;
+      asking_ = false;
+    }
+  }
+
+  // Others want the processors; `lost` is how long they have taken this thread's. Where they have taken none,
+  // they are to be seen a second time: a thread that only looks at something has done so by then.
+  void gives_way(TimePoint now, Duration lost) {
+    asking_ = false;
+    if (lost == Duration::zero() && !seen_again(now)) return;
+    const bool peace = now - barred_until_ > kPeaceInBars * bar_;
+    bar_ = peace ? kFirstBar : std::min(bar_ * 2, kMostBar);
+    barred_until_ = now + std::max(bar_, kPeaceInBars * lost);
+  }
+
+  void stops() { asking_ = false; }
+
+  bool asks() const { return asking_; }
+  // Not to be asked any more for want of a visit: the shard was busy all the time.
+  bool is_over(TimePoint now) const { return !asking_ || now - rests_since_ >= window_; }
+
+ private:
+  static constexpr TimePoint kNotYet = TimePoint::min();
+
+  bool seen_again(TimePoint now) {
+    const Duration since = now - seen_at_;
+    if (since >= kSoonestAgain) seen_at_ = now;
+    return since >= kSoonestAgain && since <= kLatestAgain;
+  }
+
+  TimePoint rests_since_ = kNotYet;  // since a packet was served
+  Duration window_{};
+  bool asking_ = false;
+  Duration credit_ = kMostCredit;
+  TimePoint credited_at_{};
+  Duration bar_ = kFirstBar;
+  TimePoint barred_until_{};
+  TimePoint seen_at_{};  // somebody who wants the processors
+};
+
+}  // namespace verbena::engine

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/halt_polling.h"
+
+#include <gtest/gtest.h>
+
+namespace verbena::engine {
+namespace {
+
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr Duration kLimit = HaltPolling::kLimit;
+
+// An engine thread in virtual time.
+struct Asker {
+  void packet_after(Duration gap) {
+    now += gap;
+    polling.served(now);
+    polling.rests(now, true);
+  }
+  // Asks until it asks no more; returns how long.
+  Duration asks_in_vain() {
+    const TimePoint began = now;
+    while (polling.asks()) {
+      now += microseconds(1);
+      polling.rests(now, false);
+    }
+    return now - began;
+  }
+  // As seen twice.
+  void processors_are_wanted() {
+    polling.gives_way(now, {});
+    for (const TimePoint end = now + HaltPolling::kSoonestAgain; now < end;) packet_after(kLimit);
+    polling.gives_way(now, {});
+    EXPECT_FALSE(polling.asks());
+  }
+  void grows_to_the_limit() {
+    for (int i = 0; i < 5; ++i) packet_after(kLimit);
+  }
+
+  HaltPolling polling;
+  TimePoint now{std::chrono::hours(1)};
+};
+
+class HaltPollingTest : public testing::Test, protected Asker {};
+
+TEST_F(HaltPollingTest, SleepsAfterTheFirstPacket) {
+  packet_after({});
+  EXPECT_FALSE(polling.asks());
+}
+
+TEST_F(HaltPollingTest, AsksLongerWhilePacketsFollowEachOther) {
+  packet_after({});
+  for (const int window : {10, 20, 40, 50, 50}) {
+    packet_after(kLimit);
+    Asker copy = *this;
+    EXPECT_EQ(copy.asks_in_vain(), microseconds(window));
+  }
+}
+
+TEST_F(HaltPollingTest, StaysAtAWindowThatSuffices) {
+  packet_after({});
+  packet_after(microseconds(5));
+  packet_after(microseconds(5));
+  EXPECT_EQ(asks_in_vain(), microseconds(10));
+}
+
+TEST_F(HaltPollingTest, SleepsAtOnceAfterAPacketThatCameLate) {
+  grows_to_the_limit();
+  asks_in_vain();
+  packet_after(kLimit + HaltPolling::kWaking);
+  EXPECT_FALSE(polling.asks());
+}
+
+TEST_F(HaltPollingTest, CountsTheWakingOfAPacketThatWasSleptFor) {
+  packet_after({});
+  packet_after(kLimit + HaltPolling::kWaking);
+  EXPECT_TRUE(polling.asks());
+}
+
+// The worst that a peer can do: as many packets as make it ask, and then none until it has given up.
+TEST_F(HaltPollingTest, AsksInVainForASmallPartOfTheTimeAtMost) {
+  const TimePoint began = now;
+  Duration vain{};
+  while (now - began < seconds(1)) {
+    for (int i = 0; i < 6; ++i) packet_after(microseconds(1));
+    vain += asks_in_vain();
+    packet_after(kLimit + HaltPolling::kWaking + microseconds(1));
+  }
+  EXPECT_LE(vain, (now - began) / HaltPolling::kVainPart + HaltPolling::kMostCredit);
+  EXPECT_GE(vain, (now - began) / HaltPolling::kVainPart / 4) << "it gave up altogether";
+}
+
+TEST_F(HaltPollingTest, GivesWayForALongerTimeEachTime) {
+  grows_to_the_limit();
+  for (const int bar : {1, 2, 4, 8}) {
+    processors_are_wanted();
+    for (const TimePoint end = now + milliseconds(bar); now + kLimit < end;) {
+      packet_after(kLimit);
+      ASSERT_FALSE(polling.asks());
+    }
+    packet_after(kLimit);
+    EXPECT_TRUE(polling.asks());
+  }
+}
+
+TEST_F(HaltPollingTest, GivesWayForAShortTimeAgainAfterPeace) {
+  grows_to_the_limit();
+  for (int i = 0; i < 4; ++i) processors_are_wanted();
+  for (const TimePoint end = now + seconds(1); now < end;) packet_after(kLimit);
+  processors_are_wanted();
+  for (const TimePoint end = now + milliseconds(1); now < end;) packet_after(kLimit);
+  EXPECT_TRUE(polling.asks());
+}
+
+// As an engine thread that looks whether its application still polls.
+TEST_F(HaltPollingTest, GivesWayForOnePacketToOneWhoIsGoneAtOnce) {
+  grows_to_the_limit();
+  for (int i = 0; i < 100; ++i) {
+    polling.gives_way(now, {});
+    polling.gives_way(now + microseconds(10), {});  // still there
+    EXPECT_FALSE(polling.asks());
+    for (const TimePoint end = now + milliseconds(1); now < end;) {
+      packet_after(kLimit);
+      ASSERT_TRUE(polling.asks());
+    }
+  }
+}
+
+// As in a group whose share of processors is used up.
+TEST_F(HaltPollingTest, GivesWayTheLongerTheLongerItHadNoProcessor) {
+  grows_to_the_limit();
+  polling.gives_way(now, milliseconds(50));
+  for (const TimePoint end = now + milliseconds(390); now < end;) {
+    packet_after(kLimit);
+    ASSERT_FALSE(polling.asks());
+  }
+}
+
+}  // namespace
+}  // namespace verbena::engine

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/processor_demand.h"
+
+#include <atomic>
+#include <cstdlib>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+#include <sched.h>
+#include <unistd.h>
+
+namespace verbena::engine {
+namespace {
+
+TEST(ProcessorDemand, ReadsHowManyThreadsWantToRun) {
+  EXPECT_EQ(ProcessorDemand::runnable_in("0.20 0.18 0.12 3/80 11206\n"), 3);
+  EXPECT_EQ(ProcessorDemand::runnable_in("125.20 90.18 60.12 130/4711 4194304\n"), 130);
+}
+
+TEST(ProcessorDemand, KnowsWhenItIsNotTold) {
+  for (const char* text : {"", "0.20 0.18 0.12\n", "0.20 0.18 0.12 x/80 1\n", "/", "0.2 3x/80"}) {
+    EXPECT_EQ(ProcessorDemand::runnable_in(text), -1) << text;
+  }
+}
+
+// More threads spin on the processors of this one than there are.
+TEST(ProcessorDemand, SeesThatProcessorsAreWanted) {
+  cpu_set_t allowed;
+  ASSERT_EQ(::sched_getaffinity(0, sizeof allowed, &allowed), 0);
+  std::atomic<bool> stop{false};
+  std::atomic<int> running{0};
+  std::vector<std::thread> spinners;
+  for (int i = 0; i <= CPU_COUNT(&allowed); ++i) {
+    spinners.emplace_back([&] {
+      ++running;
+      while (!stop) continue;
+    });
+  }
+  while (running < static_cast<int>(spinners.size())) std::this_thread::yield();
+  ProcessorDemand demand;
+  EXPECT_TRUE(demand.wanted(MonotonicClock::now()));
+  stop = true;
+  for (std::thread& spinner : spinners) spinner.join();
+}
+
+TEST(ProcessorDemand, SeesThatNobodyElseWantsOne) {
+  char path[] = "/tmp/processor_demand_test.XXXXXX";
+  const UniqueFd file(::mkstemp(path));
+  constexpr std::string_view kOnlyThisThread = "0.20 0.18 0.12 1/80 11206\n";
+  ASSERT_EQ(::write(file.get(), kOnlyThisThread.data(), kOnlyThisThread.size()), std::ssize(kOnlyThisThread));
+  ProcessorDemand demand(path);
+  ::unlink(path);
+  EXPECT_FALSE(demand.wanted(MonotonicClock::now()));
+}
+
+TEST(ProcessorDemand, TakesThemForWantedWhereItIsNotTold) {
+  ProcessorDemand demand("/nonexistent/loadavg");
+  EXPECT_TRUE(demand.wanted(MonotonicClock::now()));
+}
+
+}  // namespace
+}  // namespace verbena::engine
