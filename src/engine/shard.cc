@@ -32,6 +32,10 @@ constexpr DropReason reason_of(Verdict verdict) {
   }
 }
 
+// A poll that finds the lock taken so often in a row offers its processor to the holder.
+constexpr uint32_t kMissesPerYield = 4;
+thread_local uint32_t misses = 0;
+
 }  // namespace
 
 Shard::Shard(uint32_t slot, net::PortList ports, protocol::StatusPage& status, uint64_t secret, Clock clock)
@@ -123,7 +127,8 @@ void Shard::ring(QueuePair& qp) {
 }
 
 void Shard::poll() {
-  if (!enter_if_free()) return wait_for_holder();
+  if (!enter_if_free()) return wait_in_poll();
+  misses = 0;
   policy_.enters(now_);
   bool yields = false;
   if (!abandoned_) {
@@ -147,6 +152,13 @@ void Shard::poll() {
 }
 
 // The application would be here, were the lock free.
+// The holder may have lost its processor to us, or to others that poll as we do: each of them would poll
+// for a whole time slice, in vain, while there are more of them than processors.
+void Shard::wait_in_poll() {
+  wait_for_holder();
+  if (++misses % kMissesPerYield == 0) ::sched_yield();
+}
+
 void Shard::wait_for_holder() {
   if (!application_waits_.load(std::memory_order_relaxed)) {
     application_waits_.store(true, std::memory_order_relaxed);

@@ -202,6 +202,7 @@ class Shard : private net::PacketHandler {
   uint32_t receive(uint32_t budget);
   void count_drop(net::DropReason reason);
   void wait_for_holder();
+  void wait_in_poll();
   EngineView drive();
 
   const uint32_t slot_;
