@@ -151,7 +151,6 @@ void Shard::poll() {
   if (yields) ::sched_yield();
 }
 
-// The application would be here, were the lock free.
 // The holder may have lost its processor to us, or to others that poll as we do: each of them would poll
 // for a whole time slice, in vain, while there are more of them than processors.
 void Shard::wait_in_poll() {
@@ -159,6 +158,7 @@ void Shard::wait_in_poll() {
   if (++misses % kMissesPerYield == 0) ::sched_yield();
 }
 
+// The application would be here, were the lock free.
 void Shard::wait_for_holder() {
   if (!application_waits_.load(std::memory_order_relaxed)) {
     application_waits_.store(true, std::memory_order_relaxed);
