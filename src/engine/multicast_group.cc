@@ -13,7 +13,7 @@ MulticastGroup::MulticastGroup(Shard& shard, const roce::Address& group, uint32_
       group_(group),
       interface_index_(interface_index),
       is_ours_(std::move(is_ours)),
-      counters_(shard.counters()),
+      counters_(*shard.exclusively([&] { return &shard.counters(); })),
       receiver_(std::move(socket), roce::kUdpPort, roce::kMulticastQpn.slot(), counters_) {}
 
 // The agent, which made the socket, may close its own descriptor of it later than we do.
