@@ -77,10 +77,10 @@ struct Process {
     if (auto running = running_engine.lock()) return running;
     auto connected = connect();
     if (!connected) return tl::unexpected(connected.error());
-    std::shared_ptr<Engine> started(new Engine(*connected));
-    if (auto result = started->start(); !result) return tl::unexpected(result.error());
+    auto started = Engine::start_with(*connected);
+    if (!started) return started;
     const std::lock_guard visible(pointers_lock);
-    running_engine = started;
+    running_engine = *started;
     return started;
   }
 
@@ -145,6 +145,12 @@ struct Process {
 
 Result<std::shared_ptr<Engine>> Engine::acquire() {
   return Process::current().engine();
+}
+
+Result<std::shared_ptr<Engine>> Engine::start_with(std::shared_ptr<agent_client::Client> client) {
+  std::shared_ptr<Engine> engine(new Engine(std::move(client)));
+  if (auto started = engine->start(); !started) return tl::unexpected(started.error());
+  return engine;
 }
 
 Result<std::vector<agent_client::Link>> Engine::list_links() {

@@ -48,6 +48,9 @@ class Engine {
  public:
   // The process's engine: started if there is none, stopped when the last reference goes.
   static Result<std::shared_ptr<Engine>> acquire();
+  // One that is not the process's, over a client of its own: for tests, whose agent may be a fake one. A fork
+  // does not know of it.
+  static Result<std::shared_ptr<Engine>> start_with(std::shared_ptr<agent_client::Client> client);
   // The links there are, asked of the agent.
   static Result<std::vector<agent_client::Link>> list_links();
 
