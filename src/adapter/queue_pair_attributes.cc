@@ -75,6 +75,10 @@ Result<void> QueuePairs::apply(Qp& qp, const ibv_qp_attr& attr, int mask) {
   if ((mask & IBV_QP_AV) != 0) {
     auto path = device_.resolve(attr.ah_attr);
     if (!path) return tl::unexpected(path.error());
+    if ((mask & IBV_QP_PATH_MTU) != 0) {
+      const transport::Route& route = qp.shard.routes().find(*path, roce::Qpn(attr.dest_qp_num));
+      if (mtu_bytes(attr.path_mtu) > route.traits.max_payload) return fail(EINVAL);
+    }
     t.path = *path;
     kept.ah_attr = attr.ah_attr;
   }
@@ -121,7 +125,7 @@ int QueuePairs::modify(ibv_qp* abi_qp, const ibv_qp_attr& attr, int mask) {
       qp.attributes = {};
     }
     if (to != from || to == IBV_QPS_RESET) qp.transport->enter(to);
-    // As hardware drivers do: who begins anew finds nothing of before (pyverbs counts on it).
+    // As hardware drivers do: after a reset nothing is left of what was (pyverbs counts on it).
     if (to == IBV_QPS_RESET) forget_completions(qp);
     if ((mask & IBV_QP_STATE) != 0) abi_qp->state = to;
     qp.shard.touched(*qp.transport);

@@ -18,6 +18,7 @@
 #include "engine/shard.h"
 #include "engine/shard_dealing.h"
 #include "memory/key_table.h"
+#include "net/port_factory.h"
 
 namespace verbena::engine {
 
@@ -50,7 +51,11 @@ class Engine {
   static Result<std::shared_ptr<Engine>> acquire();
   // One that is not the process's, over a client of its own: for tests, whose agent may be a fake one. A fork
   // does not know of it.
-  static Result<std::shared_ptr<Engine>> start_with(std::shared_ptr<agent_client::Client> client);
+  static Result<std::shared_ptr<Engine>> start_with(std::shared_ptr<agent_client::Client> client,
+                                                    net::PortFactory open_ports = net::open_ports);
+  // What makes the ports of the engine that acquire() starts next; net::open_ports() if nothing is set. For
+  // tests and benches, which give simulated ports. REQUIRES: no engine runs
+  static void set_port_factory(net::PortFactory open_ports);
   // The links there are, asked of the agent.
   static Result<std::vector<agent_client::Link>> list_links();
 
@@ -88,9 +93,9 @@ class Engine {
  private:
   friend struct Process;
 
-  explicit Engine(std::shared_ptr<agent_client::Client> client);
+  Engine(std::shared_ptr<agent_client::Client> client, net::PortFactory open_ports);
   Result<void> start();
-  MulticastGroups::Surroundings surroundings();
+  RunningShard::Surroundings surroundings();
   void set_links(std::vector<agent_client::Link> links);
   void on_control();
   Shard& deal_shard();
@@ -108,6 +113,7 @@ class Engine {
   void abandon();
 
   const std::shared_ptr<agent_client::Client> client_;
+  const net::PortFactory open_ports_;
   const uint64_t id_;
   const size_t most_;
   std::atomic<bool> inherited_{false};

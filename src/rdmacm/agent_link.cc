@@ -23,8 +23,8 @@ constexpr size_t kMonitorStack = 256 << 10;
 
 }  // namespace
 
-AgentLink::AgentLink(Registry& registry, std::unique_ptr<agent_client::AgentDialer> dialer)
-    : registry_(registry), session_(std::move(dialer), {this}, nullptr, {.restoring_is_free = true}) {}
+AgentLink::AgentLink(IdentifierTable& identifiers, std::unique_ptr<agent_client::AgentDialer> dialer)
+    : identifiers_(identifiers), session_(std::move(dialer), {this}, nullptr, {.restoring_is_free = true}) {}
 
 AgentLink::InCall::InCall(AgentLink& link, Identifier& identifier, std::optional<State> during)
     : link_(link), identifier_(identifier), during_(during) {
@@ -47,7 +47,7 @@ Result<void> AgentLink::open(const std::shared_ptr<Channel>& channel) {
   };
   const auto reply = exchange<PlainReply>(turn, MessageType::kCmOpenChannel, request, {&fd, 1});
   if (!reply) return fail(reply.error().code);
-  registry_.add(channel);
+  identifiers_.add(channel);
   return {};
 }
 
@@ -56,7 +56,7 @@ Result<void> AgentLink::create(Identifier& identifier) {
   const auto request = [&]() -> Result<protocol::CmCreateRequest> { return create_request(identifier); };
   const auto reply = exchange<PlainReply>(turn, MessageType::kCmCreateId, request);
   if (!reply) return fail(reply.error().code);
-  registry_.add(identifier);
+  identifiers_.add(identifier);
   return {};
 }
 
@@ -65,7 +65,7 @@ void AgentLink::post(Channel& channel, const protocol::CmEvent& event) {
 }
 
 Result<void> AgentLink::restore(const agent_client::NewAgent& agent) {
-  Restoration restoration(agent.connection, registry_, agent.generation);
+  Restoration restoration(agent.connection, identifiers_, agent.generation);
   if (calling_ != nullptr) restoration.keep(*calling_, before_call_);
   const auto restored = restoration.run();
   for (const Told& each : restoration.told()) post(*each.channel, each.event);
@@ -102,7 +102,7 @@ void AgentLink::monitor() {
   for (;;) {
     std::vector<pollfd> entries{{wakeup_.get(), POLLIN, 0}, {session_.event_fd(), POLLIN, 0}};
     std::vector<std::shared_ptr<Channel>> full;
-    for (auto& channel : registry_.channels()) {
+    for (auto& channel : identifiers_.channels()) {
       if (!channel->waits_for_room()) continue;
       entries.push_back({channel->agents_end(), POLLOUT, 0});
       full.push_back(std::move(channel));

@@ -13,7 +13,7 @@
 #include "base/unique_fd.h"
 #include "protocol/connection_messages.h"
 #include "rdmacm/identifier.h"
-#include "rdmacm/registry.h"
+#include "rdmacm/identifier_table.h"
 
 namespace verbena::rdmacm {
 
@@ -21,15 +21,16 @@ namespace verbena::rdmacm {
 // made at first use. When the agent dies, the next call or a thread of ours reaches or starts another one,
 // and it is told what there is (restoration.h).
 //
-// Any thread may call; calls are serialized. A turn of the session is taken before the registry's lock.
+// Any thread may call; calls are serialized. A turn of the session is taken before the lock of the table of
+// identifiers.
 class AgentLink final : private agent_client::Restorer {
  public:
-  explicit AgentLink(Registry& registry, std::unique_ptr<agent_client::AgentDialer> dialer =
-                                             std::make_unique<agent_client::NamespaceDialer>());
+  explicit AgentLink(IdentifierTable& identifiers, std::unique_ptr<agent_client::AgentDialer> dialer =
+                                                       std::make_unique<agent_client::NamespaceDialer>());
 
-  // Opens a channel there and adds it to the registry.
+  // Opens a channel there and adds it to the table of identifiers.
   Result<void> open(const std::shared_ptr<Channel>& channel);
-  // Makes the identifier known there, under the number it has, and adds it to the registry.
+  // Makes the identifier known there, under the number it has, and adds it to the table of identifiers.
   Result<void> create(Identifier& identifier);
 
   template <class Reply = protocol::PlainReply, class Request>
@@ -104,13 +105,13 @@ class AgentLink final : private agent_client::Restorer {
 
   // Restorer
   Result<void> restore(const agent_client::NewAgent& agent) override;
-  bool needs_agent() override { return !registry_.empty(); }
+  bool needs_agent() override { return !identifiers_.empty(); }
 
   void start_monitor();
   void monitor();
   void wake_monitor();
 
-  Registry& registry_;
+  Registry& identifiers_;
   agent_client::AgentSession session_;
   // In turns of the session:
   Identifier* calling_ = nullptr;
