@@ -111,7 +111,7 @@ class AgentLink final : private agent_client::Restorer {
   void monitor();
   void wake_monitor();
 
-  Registry& identifiers_;
+  IdentifierTable& identifiers_;
   agent_client::AgentSession session_;
   // In turns of the session:
   Identifier* calling_ = nullptr;

@@ -67,7 +67,7 @@ class Restoration {
   }
 
   agent_client::AgentConnection& connection_;
-  Registry& identifiers_;
+  IdentifierTable& identifiers_;
   const uint32_t generation_;
   bool timed_out_ = false;
   std::pair<Identifier*, State> kept_{};
