@@ -203,15 +203,20 @@ TEST_F(AgentSessionTest, GivesUpByTheDeadlineWhenTheAgentDoesNotAnswer) {
   EXPECT_EQ(session->generation(), 1u) << "it may be slow and is not dead";
 }
 
-TEST_F(AgentSessionTest, RestoringTakesOfTheTimeOfTheCall) {
-  host.run(agree);
+TEST_F(AgentSessionTest, RestorersHaveTheDeadlineOfTheCall) {
+  host.run([](const FakeAgent::Request& request) {
+    return request.type() == MessageType::kHello ? FakeAgent::greet(request) : FakeAgent::Answer();
+  });
   const auto session = this->session(kHasty);
-  first.act = [](const NewAgent& agent) {
-    while (MonotonicClock::now() < agent.deadline) {
-    }
+  TimePoint deadline{};
+  first.act = [&](const NewAgent& agent) {
+    deadline = agent.deadline;
     return Result<void>();
   };
+  const TimePoint before = MonotonicClock::now();
   EXPECT_EQ(call(*session), ETIMEDOUT);
+  EXPECT_GE(MonotonicClock::now(), deadline);
+  EXPECT_GE(deadline, before + kHasty.call_timeout);
 }
 
 TEST_F(AgentSessionTest, RestoringTakesNothingOfTheTimeOfTheCallWhereItIsFree) {
