@@ -2,7 +2,7 @@
 #include "adapter/async_event_delivery.h"
 
 #include "adapter/completion_queues.h"
-#include "adapter/queue_pair.h"
+#include "adapter/qp.h"
 #include "adapter/receive_work_queues.h"
 #include "adapter/shared_receive_queues.h"
 

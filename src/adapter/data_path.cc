@@ -3,7 +3,7 @@
 
 #include "adapter/completion_queues.h"
 #include "adapter/memory_windows.h"
-#include "adapter/queue_pair.h"
+#include "adapter/qp.h"
 #include "adapter/receive_posting.h"
 #include "adapter/send_request.h"
 #include "adapter/shared_receive_queues.h"

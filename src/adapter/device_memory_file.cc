@@ -77,7 +77,7 @@ Result<DeviceMemoryFile> DeviceMemoryFile::open(UniqueFd fd) {
   return file;
 }
 
-// Pages are claimed one by one, so that nobody ever holds a lock that dies with him.
+// Pages are claimed one by one, so that no process ever dies holding a lock.
 bool DeviceMemoryFile::claim(uint64_t first, uint64_t pages, uint32_t owner) {
   for (uint64_t i = 0; i < pages; ++i) {
     uint32_t free_page = 0;

@@ -2,7 +2,7 @@
 #include "adapter/flows.h"
 
 #include "adapter/flow_specs.h"
-#include "adapter/queue_pair.h"
+#include "adapter/qp.h"
 #include "transport/raw.h"
 
 namespace verbena::adapter {

@@ -7,7 +7,7 @@
 #include <mutex>
 #include <new>
 
-#include "adapter/queue_pair.h"
+#include "adapter/qp.h"
 
 namespace verbena::adapter {
 namespace {

@@ -3,13 +3,13 @@
 
 #include <infiniband/verbs.h>
 
-#include "adapter/queue_pair.h"
+#include "adapter/qp.h"
 
 namespace verbena::adapter {
 
 // What ibv_create_qp_ex(3) offers beyond ibv_create_qp(3).
 
-// 0, or why the additional fields that comp_mask names cannot be had: EINVAL for what makes no sense,
+// 0, or why the additional fields that comp_mask names are refused: EINVAL for what makes no sense,
 // EOPNOTSUPP for what this adapter does not do.
 int check_extras(const ibv_qp_init_attr_ex& attr);
 

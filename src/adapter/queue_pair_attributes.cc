@@ -121,7 +121,7 @@ int QueuePairs::modify(ibv_qp* abi_qp, const ibv_qp_attr& attr, int mask) {
       qp.attributes = {};
     }
     if (to != from || to == IBV_QPS_RESET) qp.transport->enter(to);
-    // As hardware drivers do: who begins anew finds nothing of before (pyverbs counts on it).
+    // As hardware drivers do: after a reset nothing is left of what was (pyverbs counts on it).
     if (to == IBV_QPS_RESET) forget_completions(qp);
     if ((mask & IBV_QP_STATE) != 0) abi_qp->state = to;
     qp.shard.touched(*qp.transport);

@@ -231,7 +231,7 @@ Result<ibv_qp*> QueuePairs::open(const ibv_qp_open_attr& attr) {
   if ((attr.comp_mask & kNeeded) != kNeeded || attr.qp_type != IBV_QPT_XRC_RECV || !device_.made(attr.xrcd))
     return fail(EINVAL);
   if (attr.qp_num > roce::Qpn::kMask) return fail(EINVAL);
-  // A number of another process's share: its targets are not to be had here (docs/using.md).
+  // A number of another process's share: its targets cannot be opened here (docs/using.md).
   if (roce::Qpn(attr.qp_num).slot() != device_.home().slot()) return fail(EOPNOTSUPP);
   std::shared_ptr<QpCore> core = Xrcd::of(attr.xrcd).domain->target(attr.qp_num);
   if (core == nullptr) return fail(EINVAL);

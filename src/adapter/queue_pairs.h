@@ -7,7 +7,7 @@
 
 #include "adapter/object_table.h"
 #include "adapter/open_device.h"
-#include "adapter/queue_pair.h"
+#include "adapter/qp.h"
 
 namespace verbena::adapter {
 

@@ -8,7 +8,7 @@
 #include "adapter/limits.h"
 #include "adapter/memory_windows.h"
 #include "adapter/protection_domains.h"
-#include "adapter/queue_pair.h"
+#include "adapter/qp.h"
 #include "adapter/send_request.h"
 #include "memory/guarded.h"
 #include "memory/placement.h"

@@ -3,7 +3,7 @@
 
 #include <infiniband/verbs.h>
 
-#include "adapter/queue_pair.h"
+#include "adapter/qp.h"
 #include "queues/work_queue.h"
 
 namespace verbena::adapter {

@@ -13,7 +13,7 @@ bool is_private_directory(const char* path, uid_t owner) {
          (status.st_mode & (S_IWGRP | S_IWOTH)) == 0;
 }
 
-// home/<inode of the network namespace>: what tells namespaces apart, for whoever shares a file system.
+// home/<inode of the network namespace>: tells namespaces apart that share a file system.
 void add_namespace(PathText& home) {
   struct stat status;
   if (stat("/proc/self/ns/net", &status) != 0) {

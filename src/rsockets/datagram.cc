@@ -14,7 +14,7 @@
 namespace verbena::rsockets {
 namespace {
 
-constexpr size_t kMostDestinations = 65536;  // anyone can make us know him by a datagram
+constexpr size_t kMostDestinations = 65536;  // a datagram from anyone makes us keep its sender
 constexpr Duration kCloseLinger = std::chrono::seconds(1);
 
 Result<Address> name_of(int fd, int (*ask)(int, sockaddr*, socklen_t*)) {

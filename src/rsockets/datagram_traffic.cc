@@ -102,8 +102,8 @@ void Datagram::on_readable() {
   }
 }
 
-// One datagram, if there is one. Whoever is awake may read: the service's thread, or one of the application's
-// where data have come this way lately, as those do that fit no packet of the path.
+// One datagram, if there is one. The service's thread reads, or a thread of the application where data have
+// come this way lately, as data do that fit no packet of the path.
 bool Datagram::read_udp() {
   std::array<std::byte, kDatagramBytes> datagram;
   Address source;

@@ -14,9 +14,9 @@
 
 namespace verbena::rsockets {
 
-// What epoll(7) is for descriptors, for rsockets and descriptors mixed: who is interested in what stays here
-// between the calls that wait. Level-triggered, with EPOLLONESHOT. Thread-safe, but for the rest of a change:
-// who waits already goes on with what was there when he began.
+// What epoll(7) is for descriptors, for rsockets and descriptors mixed: what each is watched for stays
+// here between the calls that wait. Level-triggered, with EPOLLONESHOT. Thread-safe. A call that waits
+// already does not see a change.
 class EventSet {
  public:
   static Result<std::shared_ptr<EventSet>> create();

@@ -11,10 +11,10 @@
 namespace verbena::rsockets {
 
 // The table in our memory that the peer writes whenever it grants a buffer, entry after entry in turn.
-// Whoever reads completions looks here after each message of credits that came with as many bytes as an entry
-// has, and never ahead of it: the entry's bytes arrive in no order that a reader could count on, the message
-// comes after all of them (IBTA volume 1, section 9.5). An entry is taken out at once: what the peer may
-// write later is none of our business any more.
+// The thread that reads completions looks here after each message of credits that came with as many bytes as
+// an entry has, and never ahead of it: the entry's bytes arrive in no order that a reader could count on, the
+// message comes after all of them (IBTA volume 1, section 9.5). An entry is taken out at once: what the peer
+// may write later is none of our business any more.
 class GrantTable {
  public:
   static constexpr size_t kBytes = kTableEntries * BufferAddress::kBytes;

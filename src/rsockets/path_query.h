@@ -21,7 +21,7 @@ struct UdPath {
 };
 
 // Asks the connection manager for the way from a local address to another. The answer comes in the service's
-// thread, once; until then, or for ever, the query may be dropped (Service::retire() in that thread).
+// thread, once. Before that the query may be dropped (Service::retire() in that thread), and afterwards too.
 class PathQuery final : public CmHandler {
  public:
   using Answer = std::function<void(Result<UdPath>)>;

@@ -10,8 +10,8 @@ namespace verbena::rsockets {
 
 // What has arrived and what we owe the peer: new buffers and new credits. The receive buffer is a ring of two
 // halves; the peer gets a half at a time, fills it from beginning to end, and gets it again when the
-// application has read it. Two threads use a window: the *reader* (one at a time) and the *poller* (one at a
-// time, whoever reads completions). Each number has one writer.
+// application has read it. Two threads use a window: the *reader* (one at a time) and the *poller* (the one
+// that reads completions, one at a time). Each number has one writer.
 class ReceiveWindow {
  public:
   // REQUIRES: messages > 0, half_bytes > 0

@@ -15,8 +15,8 @@ inline constexpr uint32_t kSendLowWater = 2048;
 
 // What may be sent now. A message needs a free place in the send queue, room in the ring of bytes, a credit
 // of the peer's, and a buffer that the peer has granted. Two threads use a window: the *sender* (one at a
-// time) takes, the *poller* (one at a time, whoever reads completions) gives back and grants. Each number has
-// one writer.
+// time) takes, the *poller* (the one that reads completions, one at a time) gives back and grants. Each
+// number has one writer.
 class SendWindow {
  public:
   // REQUIRES: requests > 0

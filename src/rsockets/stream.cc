@@ -35,7 +35,7 @@ Stream::~Stream() {
     detached_ = true;
   }
   maps_.clear();
-  connection_.reset();
+  qp_.reset();
   if (id_ != nullptr) ::rdma_destroy_id(id_);
 }
 
@@ -77,20 +77,20 @@ Result<Address> Stream::peer_address() {
 Result<void> Stream::shutdown(int how) {
   if (how != SHUT_RD && how != SHUT_WR && how != SHUT_RDWR) return fail(EINVAL);
   if (phase() != Phase::kConnected) return fail(ENOTCONN);
-  Connection& connection = *connection_;
+  StreamQp& qp = *qp_;
   if (how != SHUT_RD) {
     shut_.store(true, std::memory_order_relaxed);
-    connection.stop_writing();
+    qp.stop_writing();
   }
-  if (how != SHUT_WR) connection.stop_reading();
+  if (how != SHUT_WR) qp.stop_reading();
   wake_waiters();
   // Readers of ours only: the peer need not know until we do not write either.
-  if (!connection.is_up() || connection.is_writable()) return {};
-  const Control what = connection.is_readable() ? Control::kShutdown : Control::kDisconnect;
+  if (!qp.is_up() || qp.is_writable()) return {};
+  const Control what = qp.is_readable() ? Control::kShutdown : Control::kDisconnect;
   const TimePoint deadline = MonotonicClock::now() + kCloseLinger;
-  for (bool sent = false; connection.is_up();) {
+  for (bool sent = false; qp.is_up();) {
     if (!sent) {
-      const auto done = connection.control(what);
+      const auto done = qp.control(what);
       if (!done) return fail(done.error().code);
       sent = *done;
     }
@@ -103,8 +103,8 @@ Result<void> Stream::shutdown(int how) {
 void Stream::close() {
   service_.set_timer(shared_from_this(), Duration::zero());
   if (phase() == Phase::kConnected) {
-    if (connection_->is_up()) (void)shutdown(SHUT_RDWR);
-    connection_->break_off(0);
+    if (qp_->is_up()) (void)shutdown(SHUT_RDWR);
+    qp_->break_off(0);
     wake_waiters();
     return;
   }
@@ -124,7 +124,7 @@ void Stream::close() {
 void Stream::on_timer() {
   if (phase() == Phase::kListening) return start_serving();
   if (phase() != Phase::kConnected) return;
-  connection_->keep_alive();
+  qp_->keep_alive();
   wake_waiters();
   part_if_broken();
 }
@@ -132,9 +132,9 @@ void Stream::on_timer() {
 Interest Stream::ready(Interest interest) {
   switch (phase()) {
     case Phase::kConnected: {
-      if (connection_->progress()) wake_waiters();
+      if (qp_->progress()) wake_waiters();
       part_if_broken();
-      return connection_->look(interest) | (interest & kOpened);
+      return qp_->look(interest) | (interest & kOpened);
     }
     case Phase::kListening:
       start_serving();
@@ -149,25 +149,25 @@ Interest Stream::ready(Interest interest) {
 }
 
 Interest Stream::arm(Interest interest) {
-  if (phase() == Phase::kConnected) connection_->arm();
+  if (phase() == Phase::kConnected) qp_->arm();
   return ready(interest);
 }
 
 int Stream::event_descriptor() {
-  return phase() == Phase::kConnected ? connection_->event_descriptor() : -1;
+  return phase() == Phase::kConnected ? qp_->event_descriptor() : -1;
 }
 
 void Stream::take_event() {
-  if (phase() == Phase::kConnected) connection_->take_event(waiters().is_shared());
+  if (phase() == Phase::kConnected) qp_->take_event(waiters().is_shared());
 }
 
 void Stream::wake_waiters() {
-  waiters().wake(phase() == Phase::kConnected ? connection_->look(~0u) | kOpened : ~0u);
+  waiters().wake(phase() == Phase::kConnected ? qp_->look(~0u) | kOpened : ~0u);
 }
 
 // A connection that broke on our side: the peer hears of it by the connection manager.
 void Stream::part_if_broken() {
-  if (!connection_->is_broken() || parted_.exchange(true)) return;
+  if (!qp_->is_broken() || parted_.exchange(true)) return;
   ::rdma_disconnect(id_);
 }
 

@@ -13,17 +13,17 @@
 #include "base/result.h"
 #include "base/unique_fd.h"
 #include "rsockets/accept_queue.h"
-#include "rsockets/connection.h"
 #include "rsockets/local_iomaps.h"
 #include "rsockets/service.h"
 #include "rsockets/socket.h"
+#include "rsockets/stream_qp.h"
 
 namespace verbena::rsockets {
 
 // A stream rsocket: what a TCP socket is, over one reliable connection.
 //
 // The service's thread drives a connection until it stands; from then on the application's threads do all
-// (connection.h). Locks, none of which is held while an identifier is destroyed: `event_mutex_` while an
+// (stream_qp.h). Locks, none of which is held while an identifier is destroyed: `event_mutex_` while an
 // event is handled; then `mutex_` for the phase and the identifier; one for senders, one for readers, each
 // held while its owner waits.
 class Stream final : public Socket,
@@ -108,12 +108,12 @@ class Stream final : public Socket,
   void leave_listener(bool opened);
 
   // Moving data.
-  Result<Connection*> opened(int flags);
-  Result<void> await_sending(Connection& connection, bool may_block);
-  Result<void> announce_maps(Connection& connection, bool may_block);
+  Result<StreamQp*> opened(int flags);
+  Result<void> await_sending(StreamQp& qp, bool may_block);
+  Result<void> announce_maps(StreamQp& qp, bool may_block);
   template <class SendPiece>
   Result<size_t> send_pieces(Buffers& from, int flags, SendPiece send_piece);
-  int sending_error(Connection& connection) const;
+  int sending_error(StreamQp& qp) const;
   void wake_waiters();
   void part_if_broken();
 
@@ -144,8 +144,8 @@ class Stream final : public Socket,
   int error_ = 0;          // what SO_ERROR says of an opening that failed
   bool reported_ = false;  // connect() has said that the connection stands
   Sizes sizes_;
-  std::vector<std::byte> route_;            // RDMA_ROUTE
-  std::unique_ptr<Connection> connection_;  // once there, as long as the stream
+  std::vector<std::byte> route_;  // RDMA_ROUTE
+  std::unique_ptr<StreamQp> qp_;  // once there, as long as the stream
   std::atomic<bool> parted_{false};
   std::atomic<bool> shut_{false};  // for writing, by ourselves
 

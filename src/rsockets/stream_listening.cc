@@ -115,22 +115,22 @@ Result<void> Stream::answer(const Request& request) {
     const std::lock_guard lock(mutex_);
     stream->sizes_ = sizes_;
   }
-  auto connection = Connection::create(request.id, stream->sizes_);
-  if (!connection) {
+  auto qp = StreamQp::create(request.id, stream->sizes_);
+  if (!qp) {
     queue_->given_up();
-    return fail(connection.error().code);
+    return fail(qp.error().code);
   }
-  stream->connection_ = std::move(*connection);
+  stream->qp_ = std::move(*qp);
   stream->id_ = request.id;
   stream->listener_ = weak_from_this();
   stream->phase_.store(Phase::kAccepting, std::memory_order_release);
-  stream->connection_->meet(request.peer);
+  stream->qp_->meet(request.peer);
   request.id->context = static_cast<CmHandler*>(stream.get());
   if (!queue_->opening(stream)) {
     service_.retire(stream);
     return {};
   }
-  const auto introduction = stream->connection_->introduction().encode();
+  const auto introduction = stream->qp_->introduction().encode();
   rdma_conn_param parameters = request.parameters;
   parameters.private_data = introduction.data();
   parameters.private_data_len = introduction.size();

@@ -80,7 +80,7 @@ Result<void> Stream::begin_again() {
   }
   if (ours) {
     parted_.store(false);
-    connection_.reset();
+    qp_.reset();
   }
   ::rdma_destroy_id(other);
   if (!ours) return {};
@@ -111,16 +111,16 @@ Result<void> Stream::resolve_route() {
 
 Result<void> Stream::request_connection() {
   phase_.store(Phase::kConnecting, std::memory_order_release);
-  auto connection = Connection::create(id_, sizes_);
-  if (!connection) return fail(connection.error().code);
-  connection_ = std::move(*connection);
-  const auto introduction = connection_->introduction().encode();
+  auto qp = StreamQp::create(id_, sizes_);
+  if (!qp) return fail(qp.error().code);
+  qp_ = std::move(*qp);
+  const auto introduction = qp_->introduction().encode();
   rdma_conn_param parameters{};
   parameters.private_data = introduction.data();
   parameters.private_data_len = introduction.size();
   parameters.flow_control = 1;
   parameters.retry_count = 7;
-  parameters.rnr_retry_count = 7;  // for ever: a peer that does not take messages is slow, not gone
+  parameters.rnr_retry_count = 7;  // without end: a peer that does not take messages is slow, not gone
   if (::rdma_connect(id_, &parameters) != 0) return fail(errno);
   return {};
 }
@@ -129,7 +129,7 @@ Result<void> Stream::established(const rdma_conn_param& parameters) {
   if (phase() == Phase::kConnecting) {
     const auto peer = ConnectData::decode(private_data(parameters));
     if (!peer) return fail(peer.error().code);
-    connection_->meet(*peer);
+    qp_->meet(*peer);
   }
   phase_.store(Phase::kConnected, std::memory_order_release);
   return {};
@@ -144,7 +144,7 @@ void Stream::on_cm_event(const rdma_cm_event& event) {
   }
   if (event.event == RDMA_CM_EVENT_CONNECT_REQUEST) return on_request(event);
   if (event.id == id_) return on_event_of_mine(event);
-  // A request that was not answered yet: whoever sent it has given up.
+  // A request that was not answered yet: its sender has given up.
   if (queue_ && queue_->withdraw([&](const Request& request) { return request.id == event.id; })) {
     service_.retire(destroyed_later(event.id));
   }
@@ -192,7 +192,7 @@ void Stream::on_event_of_mine(const rdma_cm_event& event) {
       return;  // changed addresses, the end of TIMEWAIT: nothing to us
   }
   if (phase() != Phase::kConnected) {
-    // What the peer has introduced itself with is of no use; it shall know.
+    // What the peer has introduced itself with is of no use. Tell it so.
     if (!parted_.exchange(true)) ::rdma_disconnect(id_);
     return;
   }
@@ -215,7 +215,7 @@ void Stream::fail_opening(int error) {
 
 void Stream::on_failure(const rdma_cm_event& event, int fallback) {
   if (phase() == Phase::kConnected) {
-    connection_->break_off(fallback);
+    qp_->break_off(fallback);
     return wake_waiters();
   }
   {
@@ -229,7 +229,7 @@ void Stream::on_failure(const rdma_cm_event& event, int fallback) {
 
 void Stream::on_disconnected() {
   if (phase() == Phase::kConnected) {
-    connection_->end();
+    qp_->end();
     wake_waiters();
   } else {
     {

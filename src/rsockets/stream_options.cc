@@ -89,10 +89,10 @@ Result<void> Stream::set_socket_option(int name, const void* value, socklen_t le
       return set;
     }
     case SO_RCVBUF:
-      if (!connection_) sizes_.receive_bytes = buffer_size(*number, 2);
+      if (!qp_) sizes_.receive_bytes = buffer_size(*number, 2);
       return {};
     case SO_SNDBUF:
-      if (!connection_) sizes_.send_bytes = buffer_size(*number, 2 * kSendLowWater);
+      if (!qp_) sizes_.send_bytes = buffer_size(*number, 2 * kSendLowWater);
       return {};
     case SO_KEEPALIVE:
       options_.keep_alive = *number != 0;
@@ -171,7 +171,7 @@ Result<void> Stream::get_option(int level, int name, OptionValue value) {
 }
 
 Result<void> Stream::get_socket_option(int name, OptionValue& value) {
-  const Sizes& sizes = connection_ ? connection_->sizes() : sizes_;
+  const Sizes& sizes = qp_ ? qp_->sizes() : sizes_;
   switch (name) {
     case SO_REUSEADDR:
       return value.set(int{options_.reuse_address});
@@ -194,7 +194,7 @@ Result<void> Stream::get_socket_option(int name, OptionValue& value) {
     case SO_ACCEPTCONN:
       return value.set(int{phase() == Phase::kListening});
     case SO_ERROR: {
-      const int error = phase() == Phase::kConnected ? connection_->take_error() : std::exchange(error_, 0);
+      const int error = phase() == Phase::kConnected ? qp_->take_error() : std::exchange(error_, 0);
       return value.set(error);
     }
     default:
@@ -238,7 +238,7 @@ uint32_t Stream::largest_segment() const {
 }
 
 Result<void> Stream::get_rdma_option(int name, OptionValue& value) {
-  const Sizes& sizes = connection_ ? connection_->sizes() : sizes_;
+  const Sizes& sizes = qp_ ? qp_->sizes() : sizes_;
   switch (name) {
     case RDMA_SQSIZE:
       return value.set(static_cast<int>(sizes.send_queue));

@@ -28,25 +28,25 @@ Result<std::unique_lock<std::mutex>> turn(std::mutex& mutex, bool may_block) {
 }  // namespace
 
 // The connection, when it stands or has stood; waits for one that is being opened.
-Result<Connection*> Stream::opened(int flags) {
+Result<StreamQp*> Stream::opened(int flags) {
   while (is_opening()) {
     if (!may_block(flags)) return fail(EAGAIN);
     if (const auto waited = wait_for(*this, kOpened); !waited) return fail(waited.error().code);
   }
-  if (phase() == Phase::kConnected) return connection_.get();
+  if (phase() == Phase::kConnected) return qp_.get();
   const std::lock_guard lock(mutex_);
   return fail(error_ != 0 ? std::exchange(error_, 0) : ENOTCONN);
 }
 
 Result<size_t> Stream::receive(Buffers into, int flags, Address* source) {
   if ((flags & (MSG_OOB | MSG_ERRQUEUE)) != 0) return fail(EOPNOTSUPP);
-  const auto connection = opened(flags);
-  if (!connection) return fail(connection.error().code);
+  const auto qp = opened(flags);
+  if (!qp) return fail(qp.error().code);
   if (into.size() == 0) return 0;
   const bool waits = may_block(flags);
   const auto lock = turn(receive_mutex_, waits);
   if (!lock) return fail(EAGAIN);
-  Connection& peer = **connection;
+  StreamQp& peer = **qp;
   size_t done = 0;
   for (;;) {
     // Asked before the bytes are looked for: those that came before the end must not be missed.
@@ -70,26 +70,26 @@ Result<size_t> Stream::receive(Buffers into, int flags, Address* source) {
   return done;
 }
 
-int Stream::sending_error(Connection& connection) const {
-  if (const int error = connection.take_error(); error != 0) return error;
+int Stream::sending_error(StreamQp& qp) const {
+  if (const int error = qp.take_error(); error != 0) return error;
   return shut_.load(std::memory_order_relaxed) ? EPIPE : ECONNRESET;
 }
 
 // Until a message may be sent.
-Result<void> Stream::await_sending(Connection& connection, bool may_block) {
+Result<void> Stream::await_sending(StreamQp& qp, bool may_block) {
   for (;;) {
-    if (!connection.is_writable()) return fail(sending_error(connection));
-    if (connection.window().may_send()) return {};
+    if (!qp.is_writable()) return fail(sending_error(qp));
+    if (qp.window().may_send()) return {};
     if (const auto waited = await(*this, POLLOUT, may_block); !waited) return fail(waited.error().code);
   }
 }
 
-Result<void> Stream::announce_maps(Connection& connection, bool may_block) {
+Result<void> Stream::announce_maps(StreamQp& qp, bool may_block) {
   while (maps_.has_news()) {
-    if (auto ready = await_sending(connection, may_block); !ready) return ready;
+    if (auto ready = await_sending(qp, may_block); !ready) return ready;
     const auto news = maps_.next_news();
     if (!news) break;
-    if (auto sent = connection.announce(news->index, news->entry); !sent) return sent;
+    if (auto sent = qp.announce(news->index, news->entry); !sent) return sent;
   }
   return {};
 }
@@ -98,12 +98,12 @@ Result<void> Stream::announce_maps(Connection& connection, bool may_block) {
 // there is no more to be done. What was sent before an error counts.
 template <class SendPiece>
 Result<size_t> Stream::send_pieces(Buffers& from, int flags, SendPiece send_piece) {
-  const auto connection = opened(flags);
-  if (!connection) return fail(connection.error().code);
+  const auto qp = opened(flags);
+  if (!qp) return fail(qp.error().code);
   const bool waits = may_block(flags);
   const auto lock = turn(send_mutex_, waits);
   if (!lock) return fail(EAGAIN);
-  Connection& peer = **connection;
+  StreamQp& peer = **qp;
   if (auto announced = announce_maps(peer, waits); !announced) return fail(announced.error().code);
   size_t done = 0;
   while (from.size() > 0) {
@@ -123,12 +123,12 @@ Result<size_t> Stream::send_pieces(Buffers& from, int flags, SendPiece send_piec
 Result<size_t> Stream::send(Buffers from, int flags, const Address* destination) {
   if ((flags & MSG_OOB) != 0) return fail(EOPNOTSUPP);
   if (destination != nullptr) return fail(EISCONN);
-  return send_pieces(from, flags, [&](Connection& peer, size_t) { return peer.send(from, kPiece); });
+  return send_pieces(from, flags, [&](StreamQp& peer, size_t) { return peer.send(from, kPiece); });
 }
 
 Result<off_t> Stream::map(void* memory, size_t length, int protection, off_t offset) {
   if (phase() != Phase::kConnected) return fail(EINVAL);
-  return maps_.map(id_->qp->pd, memory, length, protection, offset, connection_->peers_iomap_entries());
+  return maps_.map(id_->qp->pd, memory, length, protection, offset, qp_->peers_iomap_entries());
 }
 
 Result<void> Stream::unmap(void* memory, size_t length) {
@@ -139,7 +139,7 @@ Result<void> Stream::unmap(void* memory, size_t length) {
 Result<size_t> Stream::write_mapped(const void* from, size_t bytes, off_t offset, int flags) {
   const iovec all{const_cast<void*>(from), bytes};
   Buffers left(&all, 1);
-  return send_pieces(left, flags, [&](Connection& peer, size_t done) -> Result<uint32_t> {
+  return send_pieces(left, flags, [&](StreamQp& peer, size_t done) -> Result<uint32_t> {
     const auto target = peer.mapped_by_peer().find(static_cast<uint64_t>(offset) + done);
     if (!target) return 0;
     return peer.write(left, kPiece, *target);

@@ -61,8 +61,8 @@ void WaitList::remove(Waiter& waiter) {
 }
 
 void WaitList::wake(Interest ready) {
-  // A read-modify-write: it comes either after that of add(), and sees it, or before, and then whoever was
-  // added sees what we have changed.
+  // A read-modify-write: it comes either after that of add(), and sees it, or before, and then the waiter
+  // that was added sees what we have changed.
   if (count_.fetch_add(0, std::memory_order_acq_rel) == 0) return;
   const Waker* own = Waker::of_this_thread();
   const std::lock_guard lock(lock_);

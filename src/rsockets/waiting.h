@@ -50,7 +50,7 @@ class Waiter {
 };
 
 // Those that wait for one socket. Completions and connection events are shared by all threads that use a
-// socket: whoever handles them wakes the others whom they concern. Thread-safe.
+// socket: the one that handles them wakes the others that they concern. Thread-safe.
 class WaitList {
  public:
   void add(Waiter& waiter);

@@ -5,9 +5,9 @@
 #include <cstring>
 
 #include "verbs/abi.h"
+#include "verbs/create_qp.h"
 #include "verbs/memory_operations.h"
 #include "verbs/queries.h"
-#include "verbs/queue_pair.h"
 #include "verbs/raw_packet.h"
 
 #undef ibv_query_port

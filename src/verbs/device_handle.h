@@ -25,7 +25,7 @@ class DeviceHandle : public ibv_device {
 
   const provider::DeviceInfo& info() const { return info_; }
   bool is(const provider::DeviceInfo& other) const;
-  // The provider made its object for the same device anew.
+  // The provider made another object for the same device.
   void renew(std::shared_ptr<provider::Device> device);
   Result<std::unique_ptr<provider::Context>> open();
 

@@ -48,7 +48,8 @@ Result<provider::Provider::Imported> import_device(std::span<provider::Provider*
     auto imported = provider->import(cmd_fd);
     if (imported) return imported;
     const int why = imported.error().code;
-    if (why != EINVAL && why != EOPNOTSUPP) return fail(why);  // it is this provider's, and cannot be had
+    if (why != EINVAL && why != EOPNOTSUPP)
+      return fail(why);  // it is this provider's, and it cannot serve it
     if (why == EINVAL) error = EINVAL;
   }
   return fail(error);

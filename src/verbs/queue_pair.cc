@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Queue pairs.
-#include "verbs/queue_pair.h"
-
 #include "verbs/abi.h"
+#include "verbs/create_qp.h"
 
 namespace verbena::verbs {
 namespace {

@@ -22,23 +22,19 @@ NOT_PLAIN = [re.compile(pattern, re.IGNORECASE) for pattern in (
 # no line.
 NOT_YET_PLAIN = (
     "docs/connection-management.md",  # to be emptied
-    "docs/rsockets.md",  # to be emptied
     "src/agent",  # to be emptied
     "src/agent_client",  # to be emptied
     "src/cm",  # to be emptied
     "src/engine",  # to be emptied
     "src/memory",  # to be emptied
     "src/net",  # to be emptied
-    "src/paths",  # to be emptied
     "src/protocol",  # to be emptied
     "src/rdmacm",  # to be emptied
-    "src/rsockets",  # to be emptied
     "src/transport",  # to be emptied
     "tests/agent",  # to be emptied
     "tests/agent_client",  # to be emptied
     "tests/cm",  # to be emptied
     "tests/engine",  # to be emptied
-    "tests/rsockets",  # to be emptied
 )
 PROSE = {".md", ".txt", ".json", ".pc", ".in", ".yml", ".service"}
 

@@ -84,7 +84,7 @@ TEST_P(Datagrams, CarryAsMuchAsABufferHolds) {
   EXPECT_EQ(errno, EMSGSIZE);
 }
 
-TEST_P(Datagrams, WakeWhoeverWaits) {
+TEST_P(Datagrams, WakeAThreadThatWaits) {
   const Rsocket one = bound();
   const Rsocket other = bound();
   std::thread reader([&] {

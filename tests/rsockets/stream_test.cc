@@ -219,7 +219,7 @@ TEST(StreamEnd, SendingToOneWhoIsGoneFails) {
   EXPECT_EQ(errno, ECONNRESET);
 }
 
-TEST(StreamEnd, WakesWhoeverWaits) {
+TEST(StreamEnd, WakesAThreadThatWaits) {
   Pair pair;
   std::thread reader([&] { EXPECT_EQ(receive_text(pair.server), ""); });
   pair.client.close();

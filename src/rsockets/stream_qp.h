@@ -26,17 +26,17 @@ namespace verbena::rsockets {
 
 // The data path of a stream rsocket: a queue pair, its buffers, and the accounts of both directions.
 //
-// One thread at a time sends, one at a time reads; completions are handled by whoever comes along, one at a
-// time (poll_mutex_). Nothing here waits.
-class Connection {
+// One thread at a time sends, one at a time reads. Any thread handles completions, one at a time
+// (poll_mutex_). Nothing here waits.
+class StreamQp {
  public:
   // Makes a queue pair on the identifier, which is bound to a device, and posts its receives. Errors: those
   // of the verbs.
-  static Result<std::unique_ptr<Connection>> create(rdma_cm_id* id, const Sizes& wanted);
+  static Result<std::unique_ptr<StreamQp>> create(rdma_cm_id* id, const Sizes& wanted);
   // The identifier must still be there.
-  ~Connection();
-  Connection(const Connection&) = delete;
-  Connection& operator=(const Connection&) = delete;
+  ~StreamQp();
+  StreamQp(const StreamQp&) = delete;
+  StreamQp& operator=(const StreamQp&) = delete;
 
   // What the peer is to know, and what the peer has said. REQUIRES: meet() comes before all that follows
   ConnectData introduction() const;
@@ -57,7 +57,7 @@ class Connection {
   // What broke it, once.
   int take_error() { return error_.exchange(0, std::memory_order_acq_rel); }
 
-  // Whoever comes along. Handles completions; true if there were any.
+  // Any thread. Handles completions; true if there were any.
   bool progress();
   // What of `interest` is there.
   Interest look(Interest interest) const;
@@ -98,7 +98,7 @@ class Connection {
     BufferAddress to{};
   };
 
-  explicit Connection(rdma_cm_id* id) : id_(id) {}
+  explicit StreamQp(rdma_cm_id* id) : id_(id) {}
   Result<void> open(const Sizes& wanted);
   Result<void> open_queues();
   Result<void> create_queue_pair();

@@ -4,7 +4,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "rsockets/connection.h"
+#include "rsockets/stream_qp.h"
 
 namespace verbena::rsockets {
 namespace {
@@ -31,7 +31,7 @@ int error_of(ibv_wc_status status) {
 
 }  // namespace
 
-Result<void> Connection::post_receives(uint32_t count) {
+Result<void> StreamQp::post_receives(uint32_t count) {
   constexpr uint32_t kBatch = 16;
   while (count > 0) {
     const uint32_t batch = std::min(count, kBatch);
@@ -48,7 +48,7 @@ Result<void> Connection::post_receives(uint32_t count) {
   return {};
 }
 
-Result<void> Connection::post(const Write& write, const ibv_sge* pieces, int count, unsigned flags) {
+Result<void> StreamQp::post(const Write& write, const ibv_sge* pieces, int count, unsigned flags) {
   ibv_send_wr request{};
   request.wr_id = work_id(write.operation, write.bytes);
   request.sg_list = const_cast<ibv_sge*>(pieces);
@@ -67,7 +67,7 @@ Result<void> Connection::post(const Write& write, const ibv_sge* pieces, int cou
 }
 
 // Small data in a row goes along in the request itself; all else by way of the ring.
-Connection::Staged Connection::stage(Buffers& from, uint32_t length) {
+StreamQp::Staged StreamQp::stage(Buffers& from, uint32_t length) {
   Staged staged{};
   if (length <= sizes_.inline_bytes && from.in_a_row() >= length) {
     staged.pieces[0] = {reinterpret_cast<uintptr_t>(from.data()), length, 0};
@@ -87,13 +87,13 @@ Connection::Staged Connection::stage(Buffers& from, uint32_t length) {
   return staged;
 }
 
-Connection::Staged Connection::stage(const void* from, uint32_t length) {
+StreamQp::Staged StreamQp::stage(const void* from, uint32_t length) {
   const iovec all{const_cast<void*>(from), length};
   Buffers buffers(&all, 1);
   return stage(buffers, length);
 }
 
-Result<uint32_t> Connection::send(Buffers& from, uint32_t most) {
+Result<uint32_t> StreamQp::send(Buffers& from, uint32_t most) {
   const auto wanted =
       static_cast<uint32_t>(std::min<size_t>({from.size(), most, send_window_->free_ring_bytes()}));
   const BufferAddress to = send_window_->take(wanted);
@@ -106,7 +106,7 @@ Result<uint32_t> Connection::send(Buffers& from, uint32_t most) {
   return to.length;
 }
 
-Result<uint32_t> Connection::write(Buffers& from, uint32_t most, const BufferAddress& to) {
+Result<uint32_t> StreamQp::write(Buffers& from, uint32_t most, const BufferAddress& to) {
   const auto length = static_cast<uint32_t>(
       std::min<size_t>({from.size(), most, send_window_->free_ring_bytes(), to.length}));
   const Staged staged = stage(from, length);
@@ -118,7 +118,7 @@ Result<uint32_t> Connection::write(Buffers& from, uint32_t most, const BufferAdd
   return length;
 }
 
-Result<void> Connection::announce(uint32_t index, const IomapEntry& entry) {
+Result<void> StreamQp::announce(uint32_t index, const IomapEntry& entry) {
   const auto bytes = entry.encode(peer_.order);
   const uint64_t behind_table = peer_.table.address + uint64_t{peer_.table.length} * BufferAddress::kBytes;
   const BufferAddress to{behind_table + index * IomapEntry::kBytes, peer_.table.key, IomapEntry::kBytes};
@@ -129,7 +129,7 @@ Result<void> Connection::announce(uint32_t index, const IomapEntry& entry) {
   return post(write, staged.pieces.data(), staged.count, staged.flags);
 }
 
-size_t Connection::peek(Buffers into) const {
+size_t StreamQp::peek(Buffers into) const {
   size_t done = 0;
   while (into.size() > 0) {
     const auto piece = receive_window_->peek(into.size(), done);
@@ -140,7 +140,7 @@ size_t Connection::peek(Buffers into) const {
   return done;
 }
 
-size_t Connection::read(Buffers& into) {
+size_t StreamQp::read(Buffers& into) {
   const size_t done = peek(into);
   if (done == 0) return 0;
   receive_window_->consume(done);
@@ -157,7 +157,7 @@ size_t Connection::read(Buffers& into) {
   return done;
 }
 
-Result<bool> Connection::control(Control what) {
+Result<bool> StreamQp::control(Control what) {
   const std::lock_guard lock(poll_mutex_);
   if (!is_up() || !has_control_room()) return false;
   controls_posted_.fetch_add(1);
@@ -168,7 +168,7 @@ Result<bool> Connection::control(Control what) {
 }
 
 // A write of nothing: the peer's queue pair acknowledges it, the peer itself hears nothing of it.
-void Connection::keep_alive() {
+void StreamQp::keep_alive() {
   const std::lock_guard lock(poll_mutex_);
   (void)poll();
   if (!is_up() || !has_control_room()) return;
@@ -177,7 +177,7 @@ void Connection::keep_alive() {
              0);
 }
 
-bool Connection::poll() {
+bool StreamQp::poll() {
   constexpr int kBatch = 16;
   bool any = false;
   for (int count = kBatch; count == kBatch;) {
@@ -197,7 +197,7 @@ bool Connection::poll() {
   return any;
 }
 
-void Connection::handle(const ibv_wc& completion) {
+void StreamQp::handle(const ibv_wc& completion) {
   if (completion.status != IBV_WC_SUCCESS) break_off(error_of(completion.status));
   if (completion.wr_id == kReceiveId) {
     if (completion.status == IBV_WC_SUCCESS) handle_received(completion);
@@ -206,7 +206,7 @@ void Connection::handle(const ibv_wc& completion) {
   }
 }
 
-void Connection::handle_sent(const ibv_wc& completion) {
+void StreamQp::handle_sent(const ibv_wc& completion) {
   const auto bytes = static_cast<uint32_t>(completion.wr_id);
   switch (static_cast<Operation>(completion.wr_id >> 32)) {
     case Operation::kControl:
@@ -221,7 +221,7 @@ void Connection::handle_sent(const ibv_wc& completion) {
   }
 }
 
-void Connection::handle_received(const ibv_wc& completion) {
+void StreamQp::handle_received(const ibv_wc& completion) {
   ++receives_to_post_;
   const auto message = (completion.wc_flags & IBV_WC_WITH_IMM) != 0
                            ? Message::decode(load_be<uint32_t>(&completion.imm_data))
@@ -233,7 +233,7 @@ void Connection::handle_received(const ibv_wc& completion) {
   }
 }
 
-void Connection::handle_message(Message message, uint32_t written) {
+void StreamQp::handle_message(Message message, uint32_t written) {
   switch (message.operation) {
     case Operation::kData:
       if (!receive_window_->arrive(message.value)) break_off(EPROTO);
@@ -250,12 +250,12 @@ void Connection::handle_message(Message message, uint32_t written) {
   }
 }
 
-void Connection::take_grant() {
+void StreamQp::take_grant() {
   const auto granted = grants_->take();
   if (granted && !send_window_->grant(*granted)) break_off(EPROTO);
 }
 
-void Connection::handle_control(Control what) {
+void StreamQp::handle_control(Control what) {
   if (what == Control::kDisconnect || (what == Control::kShutdown && !is_writable())) {
     drop(kUp | kReadable | kWritable);
   } else if (what == Control::kShutdown) {
@@ -263,7 +263,7 @@ void Connection::handle_control(Control what) {
   }
 }
 
-void Connection::answer_peer() {
+void StreamQp::answer_peer() {
   while (is_up() && has_control_room() &&
          (receive_window_->owes_buffer() || receive_window_->owes_credits())) {
     grant();
@@ -271,7 +271,7 @@ void Connection::answer_peer() {
 }
 
 // Credits, and half of the buffer with them if it is free.
-void Connection::grant() {
+void StreamQp::grant() {
   const uint32_t slot = controls_posted_.fetch_add(1) % kControlSlots;
   Write write{Operation::kCredits, 0, std::nullopt, {}};
   ibv_sge piece{};

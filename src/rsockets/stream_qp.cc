@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The making of a connection, and its ups and downs.
-#include "rsockets/connection.h"
+#include "rsockets/stream_qp.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -21,18 +21,18 @@ constexpr uint32_t kSpareReceives = 8;
 
 }  // namespace
 
-Result<std::unique_ptr<Connection>> Connection::create(rdma_cm_id* id, const Sizes& wanted) {
-  std::unique_ptr<Connection> connection(new Connection(id));
-  if (const auto opened = connection->open(wanted); !opened) return fail(opened.error().code);
-  return connection;
+Result<std::unique_ptr<StreamQp>> StreamQp::create(rdma_cm_id* id, const Sizes& wanted) {
+  std::unique_ptr<StreamQp> qp(new StreamQp(id));
+  if (const auto opened = qp->open(wanted); !opened) return fail(opened.error().code);
+  return qp;
 }
 
-Connection::~Connection() {
+StreamQp::~StreamQp() {
   if (queue_ && events_ > 0) ibv_ack_cq_events(queue_.get(), events_);
   if (id_->qp != nullptr) ::rdma_destroy_qp(id_);
 }
 
-Result<void> Connection::open(const Sizes& wanted) {
+Result<void> StreamQp::open(const Sizes& wanted) {
   sizes_ = wanted;
   ibv_device_attr limits;
   if (const int code = ibv_query_device(id_->verbs, &limits); code != 0) return fail(code);
@@ -45,7 +45,7 @@ Result<void> Connection::open(const Sizes& wanted) {
   return post_receives(sizes_.receive_queue + kSpareReceives);
 }
 
-Result<void> Connection::open_queues() {
+Result<void> StreamQp::open_queues() {
   channel_.reset(ibv_create_comp_channel(id_->verbs));
   if (!channel_) return fail(errno);
   ::fcntl(channel_->fd, F_SETFL, O_NONBLOCK);
@@ -59,7 +59,7 @@ Result<void> Connection::open_queues() {
   return create_queue_pair();
 }
 
-Result<void> Connection::create_queue_pair() {
+Result<void> StreamQp::create_queue_pair() {
   ibv_qp_init_attr attributes{};
   attributes.qp_context = this;
   attributes.send_cq = attributes.recv_cq = queue_.get();
@@ -75,7 +75,7 @@ Result<void> Connection::create_queue_pair() {
   return {};
 }
 
-Result<void> Connection::open_buffers() {
+Result<void> StreamQp::open_buffers() {
   const uint32_t half = std::max(sizes_.receive_bytes / 2, 1u);
   sizes_.receive_bytes = 2 * half;
   sizes_.send_bytes = std::max(sizes_.send_bytes, 2 * kSendLowWater);
@@ -94,7 +94,7 @@ Result<void> Connection::open_buffers() {
   return {};
 }
 
-ConnectData Connection::introduction() const {
+ConnectData StreamQp::introduction() const {
   ConnectData data;
   data.credits = static_cast<uint16_t>(sizes_.receive_queue);
   data.iomap_entries = sizes_.iomap_entries;
@@ -103,7 +103,7 @@ ConnectData Connection::introduction() const {
   return data;
 }
 
-void Connection::meet(const ConnectData& peer) {
+void StreamQp::meet(const ConnectData& peer) {
   const std::lock_guard lock(poll_mutex_);
   peer_ = peer;
   send_window_->set_limit(peer.credits);
@@ -113,7 +113,7 @@ void Connection::meet(const ConnectData& peer) {
 
 // A peer that closed has said so before. One that just ended may have sent something that lies in our port
 // still, where the engine's thread has it in hand: it gets a chance.
-void Connection::end() {
+void StreamQp::end() {
   constexpr int kQuietPolls = 16, kMostPolls = 1000;
   const std::lock_guard lock(poll_mutex_);
   for (int polls = 0, quiet = 0; quiet < kQuietPolls && polls < kMostPolls && is_up(); ++polls) {
@@ -123,7 +123,7 @@ void Connection::end() {
   flags_.store(0, std::memory_order_release);
 }
 
-void Connection::break_off(int error) {
+void StreamQp::break_off(int error) {
   // What SO_ERROR has to say is the first thing that went wrong.
   if (is_up() && error != 0) {
     int none = 0;
@@ -133,12 +133,12 @@ void Connection::break_off(int error) {
   flags_.store(0, std::memory_order_release);
 }
 
-bool Connection::progress() {
+bool StreamQp::progress() {
   const std::lock_guard lock(poll_mutex_);
   return poll();
 }
 
-Interest Connection::look(Interest interest) const {
+Interest StreamQp::look(Interest interest) const {
   Interest ready = 0;
   const bool up = is_up();
   const bool readable = is_readable();
@@ -156,12 +156,12 @@ Interest Connection::look(Interest interest) const {
 }
 
 // Each time, though it be armed: that is how a device hears that nobody polls any more.
-void Connection::arm() {
+void StreamQp::arm() {
   const std::lock_guard lock(poll_mutex_);
   ibv_req_notify_cq(queue_.get(), 0);
 }
 
-void Connection::take_event(bool again) {
+void StreamQp::take_event(bool again) {
   constexpr uint32_t kAcknowledgeAt = 256;  // a lock each time would be for nothing
   const std::lock_guard lock(poll_mutex_);
   ibv_cq* queue;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "adapter/queue_pair.h"
+#include "adapter/qp.h"
 
 #include "adapter/completion_queues.h"
 
