@@ -11,7 +11,7 @@
 
 namespace verbena::cm {
 
-// A connection that does not come about: REJ out and in, and nobody there to answer a REQ or REP. Operations
+// A connection that cannot be set up: REJ out and in, and no answer to a REQ or REP. Operations
 // are those of Manager.
 class Rejection : private Role {
  public:
