@@ -75,6 +75,10 @@ Result<void> QueuePairs::apply(Qp& qp, const ibv_qp_attr& attr, int mask) {
   if ((mask & IBV_QP_AV) != 0) {
     auto path = device_.resolve(attr.ah_attr);
     if (!path) return tl::unexpected(path.error());
+    if ((mask & IBV_QP_PATH_MTU) != 0) {
+      const transport::Route& route = qp.shard.routes().find(*path, roce::Qpn(attr.dest_qp_num));
+      if (mtu_bytes(attr.path_mtu) > route.traits.max_payload) return fail(EINVAL);
+    }
     t.path = *path;
     kept.ah_attr = attr.ah_attr;
   }

@@ -50,12 +50,6 @@ bool DrivingPolicy::expects_sleep() {
   return !std::exchange(engine_drives_, true);
 }
 
-bool DrivingPolicy::must_wake_engine(const Pending& pending) {
-  engine_told_ = pending.now || pending.port_full || pending.exact < engine_comes_at_ ||
-                 (pending.timers != kNever && pending.timers + kTimerSlack < engine_comes_at_);
-  return engine_told_;
-}
-
 // ---- the engine thread
 
 TimePoint DrivingPolicy::finds_shard_busy(TimePoint now) {
@@ -84,13 +78,13 @@ void DrivingPolicy::served(TimePoint now, uint32_t received) {
   attendance_.is_given(now, received);
 }
 
-DrivingPolicy::Rest DrivingPolicy::rests(TimePoint now, const Pending& pending) {
+DrivingPolicy::Rest DrivingPolicy::rests(TimePoint now, const Pending& pending, TimePoint next_timer) {
   const bool drove_already = std::exchange(engine_drives_, true);
   // Packets waited while nobody listened: the application had not really taken over.
   if (brought_something_ && !drove_already) {
     take_over_after_ = std::min(take_over_after_ * 2, kMostTakeOverAfter);
   }
-  engine_comes_at_ = pending.now ? now : std::min(pending.exact, pending.timers);
+  engine_comes_at_ = pending.now ? now : std::min(pending.exact, next_timer);
   if (must_be_asked_) {
     if (brought_something_) ask_interval_ = kFirstLook;
     engine_comes_at_ = std::min(engine_comes_at_, now + next_of(ask_interval_));

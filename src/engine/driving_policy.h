@@ -21,13 +21,18 @@ namespace verbena::engine {
 // (HaltPolling).
 class DrivingPolicy {
  public:
-  // What is left to do in the shard.
+  // What is left to do in the shard, apart from the timers of QPs.
   struct Pending {
-    bool now = false;        // somebody could go on at once
-    bool port_full = false;  // somebody waits for room in a port
-    TimePoint exact =
-        kNever;  // the next moment for which nobody may be late: an alarm, a pause between packets
-    TimePoint timers = kNever;  // the next timer of a QP, which may be kTimerSlack late
+    bool now = false;        // a QP could go on at once
+    bool port_full = false;  // a QP waits for room in a port
+    // The next moment for which nobody may be late: an alarm, a pause between packets.
+    TimePoint exact = kNever;
+  };
+
+  // What an engine thread that asks on has noticed of the processors.
+  struct Demand {
+    bool wanted = false;  // others want them
+    Duration lost{};      // and have had the one it ran on for so long
   };
 
   // There is an engine thread, or none any more. Without one the decisions are as if it drove, and wake
@@ -61,8 +66,15 @@ class DrivingPolicy {
 
   // Whether the engine thread may sleep too long for what comes up, and has not been told to come sooner.
   bool engine_may_oversleep() const { return engine_drives() && !engine_told_ && !halt_polling_.asks(); }
-  // Whether it does, given what is pending: then it is woken. REQUIRES: engine_may_oversleep()
-  bool must_wake_engine(const Pending& pending);
+  // Whether it does, given what is pending: then it is woken. `next_timer()` says when the next timer of a QP
+  // is due, which may be kTimerSlack late; to find out costs more than all else, so it is asked last.
+  // REQUIRES: engine_may_oversleep()
+  template <class NextTimer>
+  bool must_wake_engine(const Pending& pending, NextTimer next_timer) {
+    engine_told_ =
+        pending.now || pending.port_full || pending.exact < engine_comes_at_ || is_too_late_for(next_timer());
+    return engine_told_;
+  }
 
   // ---- the engine thread
 
@@ -78,21 +90,26 @@ class DrivingPolicy {
   // Meanwhile a thread of the application found the shard's lock taken.
   void application_waited(TimePoint now) { attendance_.waits(now); }
 
-  // Others want the processors, as the engine thread has noticed; `lost` is how long they had the one it ran
-  // on.
-  void processors_are_wanted(TimePoint now, Duration lost) { halt_polling_.gives_way(now, lost); }
+  // It asked on, and this is what it noticed meanwhile.
+  void asked_on(TimePoint now, const Demand& demand) {
+    if (demand.wanted) halt_polling_.gives_way(now, demand.lost);
+  }
 
   // It is done.
   struct Rest {
     TimePoint comes_at = kNever;  // at the latest
     bool asks = false;            // it does not listen but asks on, with the lock free in between
   };
-  Rest rests(TimePoint now, const Pending& pending);
+  Rest rests(TimePoint now, const Pending& pending, TimePoint next_timer = kNever);
 
   // Whether it asks on at present. For the engine thread, which alone changes it, without the lock too.
   bool asks(TimePoint now) const { return halt_polling_.asks() && !halt_polling_.is_over(now); }
 
  private:
+  bool is_too_late_for(TimePoint timer) const {
+    return timer != kNever && timer + kTimerSlack < engine_comes_at_;
+  }
+
   // What a thread of the application does in the verb that it is in.
   struct Visit {
     bool yields = false;

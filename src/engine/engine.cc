@@ -77,11 +77,16 @@ struct Process {
     if (auto running = running_engine.lock()) return running;
     auto connected = connect();
     if (!connected) return tl::unexpected(connected.error());
-    std::shared_ptr<Engine> started(new Engine(*connected));
+    std::shared_ptr<Engine> started(new Engine(*connected, open_ports));
     if (auto result = started->start(); !result) return tl::unexpected(result.error());
     const std::lock_guard visible(pointers_lock);
     running_engine = started;
     return started;
+  }
+
+  void set_port_factory(net::PortFactory factory) {
+    const std::lock_guard guard(mutex);
+    open_ports = std::move(factory);
   }
 
  private:
@@ -136,6 +141,7 @@ struct Process {
   static inline thread_local Process* forking_ = nullptr;  // whose pointers_lock this thread holds
 
   std::mutex mutex;  // nobody starts what somebody else is starting
+  net::PortFactory open_ports = net::open_ports;
   SpinLock pointers_lock;
   std::shared_ptr<agent_client::Client> client;
   std::weak_ptr<Engine> running_engine;
@@ -147,20 +153,25 @@ Result<std::shared_ptr<Engine>> Engine::acquire() {
   return Process::current().engine();
 }
 
+void Engine::set_port_factory(net::PortFactory open_ports) {
+  Process::current().set_port_factory(std::move(open_ports));
+}
+
 Result<std::vector<agent_client::Link>> Engine::list_links() {
   auto client = Process::current().control();
   if (!client) return tl::unexpected(client.error());
   return (*client)->links();
 }
 
-Engine::Engine(std::shared_ptr<agent_client::Client> client)
+Engine::Engine(std::shared_ptr<agent_client::Client> client, net::PortFactory open_ports)
     : client_(std::move(client)),
+      open_ports_(std::move(open_ports)),
       id_(next_engine()),
       most_(most_shards_here()),
       keys_(random_secret(), kMostRegions) {}
 
 Result<void> Engine::start() {
-  auto first = RunningShard::create({*client_, keys_.readers(), surroundings()});
+  auto first = RunningShard::create(surroundings());
   if (!first) return tl::unexpected(first.error());
   Shard& home = (*first)->shard();
   shards_[0] = std::move(*first);
@@ -210,7 +221,7 @@ Shard& Engine::deal_shard() {
 
 bool Engine::start_another() {
   const size_t index = started_.load(std::memory_order_relaxed);
-  auto made = RunningShard::create({*client_, keys_.readers(), surroundings()});
+  auto made = RunningShard::create(surroundings());
   if (!made) return false;
   // Without a wire where the first has one it would be of no use.
   if ((*made)->no_wire_reason().empty() != no_wire_reason().empty()) return false;
@@ -244,18 +255,20 @@ std::shared_ptr<const agent_client::Link> Engine::link(uint32_t device_index) co
   return nullptr;
 }
 
-MulticastGroups::Surroundings Engine::surroundings() {
+RunningShard::Surroundings Engine::surroundings() {
   using Key = MulticastGroups::Key;
-  return {[this](const Key& key) { return client_->join_group(key.device_index, key.group); },
-          [this](uint32_t device) {
-            const auto known = link(device);
-            return known == nullptr ? 0 : known->interface_index;
-          },
-          [this](uint32_t device, const roce::Address& address) {
-            const auto known = link(device);
-            return known != nullptr &&
-                   std::ranges::find(known->gids, address, &agent_client::GidEntry::gid) != known->gids.end();
-          }};
+  MulticastGroups::Surroundings groups{
+      [this](const Key& key) { return client_->join_group(key.device_index, key.group); },
+      [this](uint32_t device) {
+        const auto known = link(device);
+        return known == nullptr ? 0 : known->interface_index;
+      },
+      [this](uint32_t device, const roce::Address& address) {
+        const auto known = link(device);
+        return known != nullptr &&
+               std::ranges::find(known->gids, address, &agent_client::GidEntry::gid) != known->gids.end();
+      }};
+  return {*client_, keys_.readers(), std::move(groups), open_ports_};
 }
 
 void Engine::close_domain(uint64_t domain) {

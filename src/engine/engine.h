@@ -18,6 +18,7 @@
 #include "engine/shard.h"
 #include "engine/shard_dealing.h"
 #include "memory/key_table.h"
+#include "net/port_factory.h"
 
 namespace verbena::engine {
 
@@ -48,6 +49,9 @@ class Engine {
  public:
   // The process's engine: started if there is none, stopped when the last reference goes.
   static Result<std::shared_ptr<Engine>> acquire();
+  // What makes the ports of the engine that acquire() starts next; net::open_ports() if nothing is set. For
+  // tests and benches, which give simulated ports. REQUIRES: no engine runs
+  static void set_port_factory(net::PortFactory open_ports);
   // The links there are, asked of the agent.
   static Result<std::vector<agent_client::Link>> list_links();
 
@@ -85,9 +89,9 @@ class Engine {
  private:
   friend struct Process;
 
-  explicit Engine(std::shared_ptr<agent_client::Client> client);
+  Engine(std::shared_ptr<agent_client::Client> client, net::PortFactory open_ports);
   Result<void> start();
-  MulticastGroups::Surroundings surroundings();
+  RunningShard::Surroundings surroundings();
   void set_links(std::vector<agent_client::Link> links);
   void on_control();
   Shard& deal_shard();
@@ -105,6 +109,7 @@ class Engine {
   void abandon();
 
   const std::shared_ptr<agent_client::Client> client_;
+  const net::PortFactory open_ports_;
   const uint64_t id_;
   const size_t most_;
   std::atomic<bool> inherited_{false};

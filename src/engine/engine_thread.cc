@@ -177,22 +177,21 @@ void EngineThread::answer(uint32_t source) {
   }
 }
 
-// Leaves the shard to others for a moment. Returns whether somebody wants the processor, and for how long
-// others had it just now.
-std::optional<Duration> EngineThread::pause_between_asks() {
+// Leaves the shard to others for a moment.
+DrivingPolicy::Demand EngineThread::pause_between_asks() {
   const TimePoint began = MonotonicClock::now();
   for (int i = 0; i < kRelaxesBetweenAsks; ++i) cpu_relax();
   const bool wanted = demand_->wanted(began);
   const Duration took = MonotonicClock::now() - began;
-  if (took >= kTakenAway) return took;
-  return wanted ? std::optional(Duration::zero()) : std::nullopt;
+  if (took >= kTakenAway) return {.wanted = true, .lost = took};
+  return {.wanted = wanted};
 }
 
 void EngineThread::run() {
   if (demand_) demand_->look_again();  // in this thread, whose processors they are
   TimePoint guard_checked = MonotonicClock::now();
   TimePoint news_heard = guard_checked;
-  std::optional<Duration> wanted;
+  DrivingPolicy::Demand demand;
   while (!stopping_.load(std::memory_order_acquire)) {
     const TimePoint now = MonotonicClock::now();
     // A handler that the application has installed since would get the faults of our copies.
@@ -201,11 +200,11 @@ void EngineThread::run() {
       if (!memory::fault_guard_in_place()) memory::install_fault_guard();
       if (demand_) demand_->look_again();
     }
-    const Shard::EngineView view = shard_.run_engine(wanted);
-    wanted.reset();
+    const Shard::EngineView view = shard_.run_engine(demand);
+    demand = {};
     const bool asks = view.asks && now - news_heard < kNewsInterval;
     if (asks) {
-      wanted = pause_between_asks();
+      demand = pause_between_asks();
     } else {
       watch_sending(view.send_fd);
       wait_until(view.asks ? now : view.wake_at);

@@ -33,7 +33,7 @@ class EngineThread : private Sleeper {
   Result<void> open();
   void run();
   void wait_until(TimePoint deadline);
-  std::optional<Duration> pause_between_asks();
+  DrivingPolicy::Demand pause_between_asks();
   void answer(uint32_t source);
   void watch_sending(int fd);
 

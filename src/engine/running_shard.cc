@@ -10,7 +10,6 @@
 #include "base/log.h"
 #include "engine/port_counters.h"
 #include "engine/secret.h"
-#include "net/port_factory.h"
 
 namespace verbena::engine {
 namespace {
@@ -69,8 +68,8 @@ Result<void> RunningShard::take_slot() {
   auto mapping = StatusMapping::create(slot->status_page.get());
   if (!mapping) return tl::unexpected(mapping.error());
   status_ = std::move(*mapping);
-  auto ports = net::open_ports({.slot = slot_, .udp_socket = std::move(slot->socket)},
-                               port_counters_in(*status_->page));
+  auto ports = surroundings_.open_ports({.slot = slot_, .udp_socket = std::move(slot->socket)},
+                                        port_counters_in(*status_->page));
   if (!ports) return tl::unexpected(ports.error());
   if (ports->empty()) {
     no_wire_reason_ = slot->no_wire_reason.empty() ? "the agent gave no socket" : slot->no_wire_reason;

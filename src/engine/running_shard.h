@@ -10,6 +10,7 @@
 #include "engine/multicast_groups.h"
 #include "engine/shard.h"
 #include "memory/readers.h"
+#include "net/port_factory.h"
 
 namespace verbena::engine {
 
@@ -21,6 +22,7 @@ class RunningShard {
     agent_client::Client& client;
     memory::Readers& readers;  // the shard becomes one
     MulticastGroups::Surroundings groups;
+    net::PortFactory open_ports = net::open_ports;
   };
 
   // Without the thread. Errors: the agent's, which may have no slot left.

@@ -2,11 +2,13 @@
 #include "engine/shard.h"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include <sched.h>
 
 #include "engine/driving.h"
+#include "engine/shard_dealing.h"
 
 namespace verbena::engine {
 namespace {
@@ -32,9 +34,15 @@ constexpr DropReason reason_of(Verdict verdict) {
   }
 }
 
-// A poll that finds the lock taken so often in a row offers its processor to the holder.
+// A poll that finds the lock taken so often in a row offers its processor to the holder. Counted for each
+// thread, and for each shard, as a thread may poll several in turn: shards whose slots differ by a multiple
+// share a count.
 constexpr uint32_t kMissesPerYield = 4;
-thread_local uint32_t misses = 0;
+thread_local std::array<uint32_t, kMostShards> misses{};
+
+uint32_t& misses_of(uint32_t slot) {
+  return misses[slot % kMostShards];
+}
 
 }  // namespace
 
@@ -99,7 +107,8 @@ void Shard::finish(Gathering gathering) {
     policy_.leaves(now_);
     // Last: it may wake the engine thread, which then finds nothing that would make it come again.
     if (for_engine && policy_.engine_drives()) sleeper_->listen(true);
-    must_wake = policy_.engine_may_oversleep() && policy_.must_wake_engine(pending());
+    must_wake = policy_.engine_may_oversleep() &&
+                policy_.must_wake_engine(pending(), [this] { return timers_.next(); });
   }
   let_go();
   if (must_wake) sleeper_->wake();
@@ -108,8 +117,7 @@ void Shard::finish(Gathering gathering) {
 DrivingPolicy::Pending Shard::pending() {
   return {.now = !ready_.empty(),
           .port_full = ports_.any_full(),
-          .exact = std::min(alarms_.next(), paced_until_),
-          .timers = timers_.next()};
+          .exact = std::min(alarms_.next(), paced_until_)};
 }
 
 // ---- the application's threads
@@ -128,7 +136,7 @@ void Shard::ring(QueuePair& qp) {
 
 void Shard::poll() {
   if (!enter_if_free()) return wait_in_poll();
-  misses = 0;
+  misses_of(slot_) = 0;
   policy_.enters(now_);
   bool yields = false;
   if (!abandoned_) {
@@ -155,7 +163,7 @@ void Shard::poll() {
 // for a whole time slice, in vain, while there are more of them than processors.
 void Shard::wait_in_poll() {
   wait_for_holder();
-  if (++misses % kMissesPerYield == 0) ::sched_yield();
+  if (++misses_of(slot_) % kMissesPerYield == 0) ::sched_yield();
 }
 
 // The application would be here, were the lock free.

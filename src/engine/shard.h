@@ -3,7 +3,6 @@
 
 #include <atomic>
 #include <memory>
-#include <optional>
 #include <vector>
 
 #include "agent_client/client.h"
@@ -159,11 +158,10 @@ class Shard : private net::PacketHandler {
     TimePoint wake_at = kNever;  // the latest moment at which to come again
     int send_fd = -1;            // the port is full until this descriptor is writable
     bool asks = false;           // it does not wait, but comes again at once: nobody listens
-    bool received = false;       // packets, this time
   };
-  // Progress if the application has stopped polling, and what to wait for next. `wanted`: others want the
-  // processors, and have had that of the engine thread for so long.
-  EngineView run_engine(std::optional<Duration> wanted = std::nullopt);
+  // Progress if the application has stopped polling, and what to wait for next. `demand`: what it noticed
+  // since it was here last, if it asked on.
+  EngineView run_engine(const DrivingPolicy::Demand& demand = {});
 
   // The process is about to exit: sends the acknowledgements that are held back.
   void flush_at_exit();

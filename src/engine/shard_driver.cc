@@ -36,7 +36,7 @@ bool Shard::engine_enters() {
   return true;
 }
 
-Shard::EngineView Shard::run_engine(std::optional<Duration> wanted) {
+Shard::EngineView Shard::run_engine(const DrivingPolicy::Demand& demand) {
   EngineView view;
   if (!engine_enters()) {
     const TimePoint now = clock_();
@@ -44,7 +44,7 @@ Shard::EngineView Shard::run_engine(std::optional<Duration> wanted) {
     if (!view.asks) view.wake_at = policy_.finds_shard_busy(now);
     return view;
   }
-  if (wanted) policy_.processors_are_wanted(now_, *wanted);
+  policy_.asked_on(now_, demand);
   if (abandoned_) {
     leave(Gathering::kNo);
     return view;
@@ -68,7 +68,6 @@ Shard::EngineView Shard::drive() {
     answer_doorbells();
     const uint32_t received = receive(kReceiveBudget);
     policy_.served(now_, received);
-    view.received |= received > 0;
     run_timers(now_);
     transmit_ready(Acknowledgements::kSend, Gathering::kNo);
     now_ = clock_();
@@ -82,7 +81,7 @@ Shard::EngineView Shard::drive() {
     view.send_fd = ports_.send_fd();
     if (view.send_fd < 0) left.exact = std::min(left.exact, now_ + kFullPortInterval);
   }
-  const DrivingPolicy::Rest rest = policy_.rests(now_, left);
+  const DrivingPolicy::Rest rest = policy_.rests(now_, left, timers_.next());
   view.wake_at = rest.comes_at;
   view.asks = rest.asks;
   if (sleeper_ != nullptr && !view.asks) sleeper_->listen(true);

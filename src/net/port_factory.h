@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 
 #include "base/result.h"
 #include "base/unique_fd.h"
@@ -17,5 +18,8 @@ struct Ways {
 
 // Makes ports of them, in order of preference. All count in `counters`, for the life of the ports.
 Result<PortList> open_ports(Ways ways, PortCounters& counters);
+
+// open_ports(), or what stands in its place: simulated ports for a test or a bench.
+using PortFactory = std::function<Result<PortList>(Ways ways, PortCounters& counters)>;
 
 }  // namespace verbena::net

@@ -32,7 +32,7 @@ int milliseconds_of(Duration duration) {
 
 }  // namespace
 
-AgentLink::AgentLink(Registry& registry) : registry_(registry) {}
+AgentLink::AgentLink(IdentifierTable& identifiers) : identifiers_(identifiers) {}
 
 AgentLink::InCall::InCall(AgentLink& link, Identifier& identifier, std::optional<State> during)
     : link_(link), identifier_(identifier), during_(during) {
@@ -55,7 +55,7 @@ Result<void> AgentLink::open(const std::shared_ptr<Channel>& channel) {
   };
   const auto reply = exchange<PlainReply>(MessageType::kCmOpenChannel, request, {&fd, 1});
   if (!reply) return fail(reply.error().code);
-  registry_.add(channel);
+  identifiers_.add(channel);
   return {};
 }
 
@@ -64,7 +64,7 @@ Result<void> AgentLink::create(Identifier& identifier) {
   const auto request = [&]() -> Result<protocol::CmCreateRequest> { return create_request(identifier); };
   const auto reply = exchange<PlainReply>(MessageType::kCmCreateId, request);
   if (!reply) return fail(reply.error().code);
-  registry_.add(identifier);
+  identifiers_.add(identifier);
   return {};
 }
 
@@ -102,7 +102,7 @@ Result<void> AgentLink::greet(agent_client::Connection connection, TimePoint dea
   sockets_[2].store(-1);
   vault_ = answer->fds.size() > 2 ? std::move(answer->fds[2]) : UniqueFd();
   sockets_[2].store(vault_.get());
-  Restoration restoration(connection, registry_, generation);
+  Restoration restoration(connection, identifiers_, generation);
   if (calling_ != nullptr) restoration.keep(*calling_, before_call_);
   const auto restored = restoration.run();
   for (const Told& each : restoration.told()) post(*each.channel, each.event);
@@ -150,7 +150,7 @@ void AgentLink::monitor() {
     const Duration wait = look_after_agent(readable);
     std::vector<pollfd> entries{{wakeup_.get(), POLLIN, 0}, {sockets_[1].load(), POLLIN, 0}};
     std::vector<std::shared_ptr<Channel>> full;
-    for (auto& channel : registry_.channels()) {
+    for (auto& channel : identifiers_.channels()) {
       if (!channel->waits_for_room()) continue;
       entries.push_back({channel->agents_end(), POLLOUT, 0});
       full.push_back(std::move(channel));
@@ -178,7 +178,7 @@ Duration AgentLink::look_after_agent(bool readable) {
   }
   if (connection_) return kForGood;
   // Who has nothing there needs no agent.
-  if (registry_.empty()) return kForGood;
+  if (identifiers_.empty()) return kForGood;
   if (connect(MonotonicClock::now() + agent_client::kCallTimeout)) return Duration::zero();
   retry_ = std::clamp(retry_ * 2, agent_client::kFirstRetry, agent_client::kLongestRetry);
   return retry_;

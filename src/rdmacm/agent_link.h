@@ -17,7 +17,7 @@
 #include "base/unique_fd.h"
 #include "protocol/connection_messages.h"
 #include "rdmacm/identifier.h"
-#include "rdmacm/registry.h"
+#include "rdmacm/identifier_table.h"
 
 namespace verbena::rdmacm {
 
@@ -25,14 +25,14 @@ namespace verbena::rdmacm {
 // ours, whoever comes first, reaches or starts another one and tells it what there is (restoration.h).
 //
 // Any thread may call; calls are serialized. Two locks: mutex_ is held for as long as the agent takes, and
-// taken before the registry's.
+// taken before that of the table of identifiers.
 class AgentLink {
  public:
-  explicit AgentLink(Registry& registry);
+  explicit AgentLink(IdentifierTable& identifiers);
 
-  // Opens a channel there and adds it to the registry.
+  // Opens a channel there and adds it to the table of identifiers.
   Result<void> open(const std::shared_ptr<Channel>& channel);
-  // Makes the identifier known there, under the number it has, and adds it to the registry.
+  // Makes the identifier known there, under the number it has, and adds it to the table of identifiers.
   Result<void> create(Identifier& identifier);
 
   template <class Reply = protocol::PlainReply, class Request>
@@ -121,7 +121,7 @@ class AgentLink {
   Duration look_after_agent(bool readable);
   void wake_monitor();
 
-  Registry& registry_;
+  IdentifierTable& identifiers_;
   const agent_client::ConnectOptions options_;
   std::mutex mutex_;
   std::optional<agent_client::Connection> connection_;

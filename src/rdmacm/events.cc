@@ -58,7 +58,7 @@ Result<Event*> next_event(Channel& channel) {
     const auto message = channel.next();
     if (!message) return fail(message.error().code);
     Process& process_of = Process::current();
-    Identifier* identifier = process_of.registry.deliver(*message);
+    Identifier* identifier = process_of.identifiers.deliver(*message);
     if (identifier == nullptr) {
       abandon_request(process_of, *message);
       continue;
@@ -101,11 +101,11 @@ VERBENA_ABI int rdma_get_cm_event(rdma_event_channel* channel, rdma_cm_event** e
   return answer([&] {
     if (channel == nullptr || event == nullptr) return EINVAL;
     // Held as long as we wait in it: another thread may destroy it.
-    Registry& registry = Process::current().registry;
-    const auto found = registry.find(channel);
+    IdentifierTable& identifiers = Process::current().identifiers;
+    const auto found = identifiers.find(channel);
     const auto next = found ? next_event(**found) : verbena::Result<Event*>(tl::unexpected(found.error()));
     if (next) *event = *next;
-    if (error_of(next) == EBADF && registry.was_just_removed(channel)) {
+    if (error_of(next) == EBADF && identifiers.was_just_removed(channel)) {
       std::this_thread::sleep_for(kEndOfProcess);
     }
     return error_of(next);

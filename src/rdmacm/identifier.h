@@ -71,8 +71,8 @@ class Identifier : public rdma_cm_id {
 
   bool is_datagram() const { return qp_type == IBV_QPT_UD; }
 
-  // Its number with the agent of `generation`, as a key of the registry: the program's own numbers hold for
-  // every agent.
+  // Its number with the agent of `generation`, as a key of the table of identifiers: the program's own
+  // numbers hold for every agent.
   static uint64_t key(uint32_t number, uint32_t generation) {
     const bool agents = (number & protocol::kCmAgentsNumber) != 0;
     return (agents ? static_cast<uint64_t>(generation) << 32 : 0) | number;

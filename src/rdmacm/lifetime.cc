@@ -44,14 +44,14 @@ Result<void> make_synchronous(Identifier& identifier) {
 
 Result<std::shared_ptr<Channel>> create_channel(Process& process) {
   if (const auto any = process.devices.require_any(); !any) return fail(any.error().code);
-  auto channel = Channel::open(process.registry.draw_number());
+  auto channel = Channel::open(process.identifiers.draw_number());
   if (!channel) return channel;
   if (const auto opened = process.agent.open(*channel); !opened) return fail(opened.error().code);
   return channel;
 }
 
 void destroy_channel(Process& process, const std::shared_ptr<Channel>& channel) {
-  process.registry.remove(*channel);
+  process.identifiers.remove(*channel);
   channel->close();
   protocol::CmChannelRequest request{};
   request.channel = channel->number();
@@ -66,7 +66,7 @@ Result<Identifier*> create_identifier(rdma_event_channel* channel, void* context
   if (const auto any = process.devices.require_any(); !any) return fail(any.error().code);
   std::shared_ptr<Channel> events;
   if (channel != nullptr) {
-    auto given = process.registry.find(channel);
+    auto given = process.identifiers.find(channel);
     if (!given) return fail(given.error().code);
     events = std::move(*given);
   } else {
@@ -76,7 +76,7 @@ Result<Identifier*> create_identifier(rdma_event_channel* channel, void* context
   }
   auto identifier = std::make_unique<Identifier>(process, events, context, space, type);
   identifier->synchronous = channel == nullptr;
-  identifier->number = process.registry.draw_number();
+  identifier->number = process.identifiers.draw_number();
   identifier->keys.push_back(Identifier::key(identifier->number, 0));
   if (const auto created = process.agent.create(*identifier); !created) {
     if (channel == nullptr) destroy_channel(process, events);
@@ -92,7 +92,7 @@ void destroy_identifier(Identifier& identifier) {
     identifier.device.reset();
     return;
   }
-  process.registry.remove(identifier);
+  process.identifiers.remove(identifier);
   // An agent that is gone has destroyed it.
   const auto destroyed = process.agent.call<protocol::CmDestroyReply>(identifier, MessageType::kCmDestroyId,
                                                                       protocol::CmIdRequest{});
@@ -133,7 +133,7 @@ Result<void> migrate(Identifier& identifier, std::shared_ptr<Channel> channel) {
 namespace {
 
 Result<void> migrate_to(Identifier& identifier, const rdma_event_channel* channel) {
-  auto found = identifier.process.registry.find(channel);
+  auto found = identifier.process.identifiers.find(channel);
   if (!found) return fail(found.error().code);
   return migrate(identifier, std::move(*found));
 }
@@ -152,10 +152,10 @@ Result<Identifier*> adopt_request(Identifier& listener, const CmEvent& message) 
   request->peers = message.parameters;
   if (const auto set = set_path(*request, message.route); !set) return fail(set.error().code);
   if (const auto set = set_path_record(*request); !set) return fail(set.error().code);
-  process.registry.add(*request);
+  process.identifiers.add(*request);
   if (listener.synchronous) {
     if (const auto made = make_synchronous(*request); !made) {
-      process.registry.remove(*request);
+      process.identifiers.remove(*request);
       return fail(made.error().code);
     }
   }
@@ -195,7 +195,7 @@ VERBENA_ABI void rdma_destroy_event_channel(rdma_event_channel* channel) {
   if (channel == nullptr) return;
   answer([&] {
     Process& process = Process::current();
-    const auto found = process.registry.find(channel);
+    const auto found = process.identifiers.find(channel);
     if (found) destroy_channel(process, *found);
     return error_of(found);
   });

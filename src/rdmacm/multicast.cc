@@ -23,7 +23,7 @@ int join(Identifier& identifier, const sockaddr* address, uint32_t flags, void* 
   const socklen_t length = address_length(address);
   if (length == 0) return EINVAL;
   Membership membership{};
-  membership.number = identifier.process.registry.draw_number();
+  membership.number = identifier.process.identifiers.draw_number();
   membership.context = context;
   membership.join_flags = flags;
   std::memcpy(&membership.address, address, length);

@@ -3,7 +3,7 @@
 
 #include "rdmacm/agent_link.h"
 #include "rdmacm/devices.h"
-#include "rdmacm/registry.h"
+#include "rdmacm/identifier_table.h"
 
 namespace verbena::rdmacm {
 
@@ -14,8 +14,8 @@ class Process {
   static Process& current();
   bool is_current() const;
 
-  Registry registry;
-  AgentLink agent{registry};
+  IdentifierTable identifiers;
+  AgentLink agent{identifiers};
   Devices devices;
 
  private:

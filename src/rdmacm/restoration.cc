@@ -81,11 +81,11 @@ bool still_concerns(State state, rdma_cm_event_type type) {
 }
 
 Result<void> Restoration::run() {
-  for (const auto& channel : registry_.channels()) {
+  for (const auto& channel : identifiers_.channels()) {
     const int fd = channel->agents_end();
     call(MessageType::kCmOpenChannel, open_request(*channel, generation_), {&fd, 1});
   }
-  registry_.for_each([&](Identifier& identifier) { restore(identifier); });
+  identifiers_.for_each([&](Identifier& identifier) { restore(identifier); });
   if (timed_out_) return fail(ETIMEDOUT);
   if (connection_.lost()) return fail(ECONNRESET);
   return {};
@@ -133,7 +133,7 @@ void Restoration::restore(Identifier& identifier) {
 
 bool Restoration::create(Identifier& identifier, const Plan& plan) {
   if ((identifier.number & protocol::kCmAgentsNumber) != 0) {
-    registry_.renumber(identifier);
+    identifiers_.renumber(identifier);
   }
   protocol::CmRestoreRequest request{};
   {

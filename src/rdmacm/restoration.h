@@ -13,7 +13,7 @@
 #include "base/time.h"
 #include "protocol/connection_messages.h"
 #include "rdmacm/identifier.h"
-#include "rdmacm/registry.h"
+#include "rdmacm/identifier_table.h"
 
 namespace verbena::rdmacm {
 
@@ -35,8 +35,8 @@ bool still_concerns(State state, rdma_cm_event_type type);
 // AgentLink under its lock.
 class Restoration {
  public:
-  Restoration(agent_client::Connection& connection, Registry& registry, uint32_t generation)
-      : connection_(connection), registry_(registry), generation_(generation) {}
+  Restoration(agent_client::Connection& connection, IdentifierTable& identifiers, uint32_t generation)
+      : connection_(connection), identifiers_(identifiers), generation_(generation) {}
 
   // This one is being asked about, and will be again: it is restored as it was before.
   void keep(Identifier& identifier, State before) { kept_ = {&identifier, before}; }
@@ -67,7 +67,7 @@ class Restoration {
   }
 
   agent_client::Connection& connection_;
-  Registry& registry_;
+  IdentifierTable& identifiers_;
   const uint32_t generation_;
   bool timed_out_ = false;
   std::pair<Identifier*, State> kept_{};

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reliable connections through two shards, with the real transport.
+#include <functional>
 #include <thread>
 
 #include "base/random.h"
@@ -52,6 +53,23 @@ class ShardTraffic : public testing::Test {
       host.poll(*host.send_cq, wc);
       return host.qp->send_queue().empty();
     }));
+  }
+
+  // b sleeps until its completion event. How a's application finds the end of its request: `completed(wc)`.
+  void send_to_a_sleeping_receiver(int rounds, const std::function<bool(ibv_wc&)>& completed) {
+    a.start_engine();
+    b.start_engine();
+    for (int round = 0; round < rounds; ++round) {
+      const auto id = static_cast<uint64_t>(round);
+      b.post_recv(id, 0, 64);
+      b.request_notification(*b.recv_cq);
+      ASSERT_TRUE(a.post_send(IBV_WR_SEND, id, 0, 64));
+      ASSERT_TRUE(eventually([&] { return b.completion_events == round + 1; }));
+      ibv_wc wc{};
+      ASSERT_EQ(b.recv_cq->poll(1, &wc), 1);
+      expect_success(wc, id);
+      ASSERT_TRUE(eventually([&] { return completed(wc); }));
+    }
   }
 
   // Without retries there is no timer that could hide a hang: where nothing is lost nothing is sent again.
@@ -158,35 +176,11 @@ TEST_F(ShardTrafficThatMustBeAskedFor, ProgressesForATargetThatCallsNoVerb) {
 }
 
 TEST_F(ShardTrafficThatMustBeAskedFor, ProgressesForApplicationsThatSleep) {
-  a.start_engine();
-  b.start_engine();
-  for (int round = 0; round < 20; ++round) {
-    const auto id = static_cast<uint64_t>(round);
-    b.post_recv(id, 0, 64);
-    b.request_notification(*b.recv_cq);
-    ASSERT_TRUE(a.post_send(IBV_WR_SEND, id, 0, 64));
-    ASSERT_TRUE(eventually([&] { return b.completion_events == round + 1; }));
-    ibv_wc wc{};
-    ASSERT_EQ(b.recv_cq->poll(1, &wc), 1);
-    expect_success(wc, id);
-    ASSERT_TRUE(eventually([&] { return a.send_cq->poll(1, &wc) == 1; }));
-  }
+  send_to_a_sleeping_receiver(20, [&](ibv_wc& wc) { return a.send_cq->poll(1, &wc) == 1; });
 }
 
 TEST_F(ShardTraffic, SleepingReceiverIsWokenByItsCompletionEvent) {
-  a.start_engine();
-  b.start_engine();
-  for (int round = 0; round < 50; ++round) {
-    const auto id = static_cast<uint64_t>(round);
-    b.post_recv(id, 0, 64);
-    b.request_notification(*b.recv_cq);
-    ASSERT_TRUE(a.post_send(IBV_WR_SEND, id, 0, 64));
-    ASSERT_TRUE(eventually([&] { return b.completion_events == round + 1; }));
-    ibv_wc wc{};
-    ASSERT_EQ(b.recv_cq->poll(1, &wc), 1);
-    expect_success(wc, id);
-    ASSERT_TRUE(eventually([&] { return a.poll(*a.send_cq, wc); }));
-  }
+  send_to_a_sleeping_receiver(50, [&](ibv_wc& wc) { return a.poll(*a.send_cq, wc); });
 }
 
 // The acknowledgement of a message that was received by polling must not wait for another verb, nor for the

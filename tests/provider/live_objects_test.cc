@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "provider/live_objects.h"
 
-#include <atomic>
 #include <deque>
 #include <memory>
 #include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
-#include <sys/wait.h>
-#include <unistd.h>
+
+#include "base/forked_children.h"
 
 namespace verbena::provider {
 namespace {
@@ -97,34 +96,19 @@ TEST(LiveObjects, ComeAndGoInManyThreadsAtOnce) {
   for (std::thread& thread : threads) thread.join();
 }
 
-// No part of the table may stay locked in a child by a thread that it does not have.
 TEST(LiveObjects, AreThereInAChildThatIsForkedWhileThreadsComeAndGo) {
-#if defined(__SANITIZE_THREAD__)
-  GTEST_SKIP() << "the thread sanitizer follows no child of a process with threads";
-#endif
-  std::atomic<bool> stop{false};
-  std::thread busy([&] {
-    while (!stop) {
-      Cq cq{};
-      cq.live.enter(&cq, owner(1));
-    }
-  });
   Cq mine{};
   mine.live.enter(&mine, owner(2));
-  for (int i = 0; i < 50; ++i) {
-    const pid_t child = ::fork();
-    ASSERT_GE(child, 0);
-    if (child == 0) {
-      Cq another{};
-      another.live.enter(&another, owner(3));
-      ::_exit(find_owner(&mine) == &owner(2) && find_owner(&another) == &owner(3) ? 0 : 1);
-    }
-    int status = 0;
-    ASSERT_EQ(::waitpid(child, &status, 0), child);
-    EXPECT_EQ(status, 0);
-  }
-  stop = true;
-  busy.join();
+  test::expect_in_children_forked_while(
+      [] {
+        Cq cq{};
+        cq.live.enter(&cq, owner(1));
+      },
+      [&] {
+        Cq another{};
+        another.live.enter(&another, owner(3));
+        return find_owner(&mine) == &owner(2) && find_owner(&another) == &owner(3);
+      });
 }
 
 }  // namespace

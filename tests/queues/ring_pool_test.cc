@@ -2,7 +2,6 @@
 #include "queues/ring_pool.h"
 
 #include <algorithm>
-#include <atomic>
 #include <bit>
 #include <cstring>
 #include <fstream>
@@ -12,9 +11,8 @@
 #include <vector>
 
 #include <gtest/gtest.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
+#include "base/forked_children.h"
 #include "base/seed.h"
 #include "queues/mapped_array.h"
 
@@ -119,23 +117,7 @@ TEST(RingPool, ServesManyThreadsAtOnce) {
 }
 
 TEST(RingPool, WorksInAChildThatIsForkedWhileThreadsUseIt) {
-#if defined(__SANITIZE_THREAD__)
-  GTEST_SKIP() << "the thread sanitizer follows no child of a process with threads";
-#endif
-  std::atomic<bool> stop{false};
-  std::thread busy([&] {
-    while (!stop) array_of(256);
-  });
-  for (int i = 0; i < 50; ++i) {
-    const pid_t child = ::fork();
-    ASSERT_GE(child, 0);
-    if (child == 0) ::_exit(is_zero(array_of(256)) ? 0 : 1);
-    int status = 0;
-    ASSERT_EQ(::waitpid(child, &status, 0), child);
-    EXPECT_EQ(status, 0);
-  }
-  stop = true;
-  busy.join();
+  test::expect_in_children_forked_while([] { array_of(256); }, [] { return is_zero(array_of(256)); });
 }
 
 }  // namespace

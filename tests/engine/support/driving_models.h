@@ -106,9 +106,9 @@ class ModelProcess {
     if (policy_.asks(now)) {
       const Duration away = now - comes_back_at_;
       if (away >= kTakenAway) {
-        policy_.processors_are_wanted(now, away);
+        policy_.asked_on(now, {.wanted = true, .lost = away});
       } else if (machine_.runnable() > machine_.processors()) {
-        policy_.processors_are_wanted(now, {});
+        policy_.asked_on(now, {.wanted = true});
       }
     }
     if (now < locked_until_) {

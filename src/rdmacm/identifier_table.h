@@ -17,12 +17,13 @@ namespace verbena::rdmacm {
 
 class Identifier;
 
-// The channels and identifiers of a process, by the numbers that events give them. Thread-safe. Its lock is
-// taken before an identifier's, and nothing is asked of the agent under it but what restores identifiers.
-class Registry {
+// The identifiers of a process, and the event channels they have, by the numbers that events name.
+// Thread-safe. Its lock is taken before an identifier's. Under it nothing is asked of the agent except to
+// restore identifiers.
+class IdentifierTable {
  public:
   // Numbers go on after `last_number`.
-  explicit Registry(uint32_t last_number = 0) : last_number_(last_number) {}
+  explicit IdentifierTable(uint32_t last_number = 0) : last_number_(last_number) {}
 
   // A number for an identifier, a channel or a membership: none that an identifier or a channel has. They are
   // used again after two billion others, which a program that connects for each request comes to.

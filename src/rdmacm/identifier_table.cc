@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "rdmacm/registry.h"
+#include "rdmacm/identifier_table.h"
 
 #include <cerrno>
 #include <unordered_set>
@@ -9,12 +9,12 @@
 
 namespace verbena::rdmacm {
 
-uint32_t Registry::draw_number() {
+uint32_t IdentifierTable::draw_number() {
   const std::lock_guard lock(mutex_);
   return draw();
 }
 
-uint32_t Registry::draw() {
+uint32_t IdentifierTable::draw() {
   constexpr uint32_t kLast = protocol::kCmAgentsNumber - 1;
   do {
     last_number_ = last_number_ % kLast + 1;
@@ -23,14 +23,14 @@ uint32_t Registry::draw() {
   return last_number_;
 }
 
-void Registry::add(std::shared_ptr<Channel> channel) {
+void IdentifierTable::add(std::shared_ptr<Channel> channel) {
   const std::lock_guard lock(mutex_);
   channel_numbers_.insert(channel->number());
   const rdma_event_channel* const key = channel.get();
   channels_.emplace(key, std::move(channel));
 }
 
-void Registry::remove(const Channel& channel) {
+void IdentifierTable::remove(const Channel& channel) {
   std::shared_ptr<Channel> last;  // it goes after the lock
   const std::lock_guard lock(mutex_);
   const auto found = channels_.find(&channel);
@@ -42,32 +42,32 @@ void Registry::remove(const Channel& channel) {
   removed_at_ = MonotonicClock::now();
 }
 
-bool Registry::was_just_removed(const rdma_event_channel* channel) {
+bool IdentifierTable::was_just_removed(const rdma_event_channel* channel) {
   constexpr Duration kJust = std::chrono::milliseconds(100);
   const std::lock_guard lock(mutex_);
   return channel == removed_ && MonotonicClock::now() - removed_at_ < kJust;
 }
 
-std::vector<std::shared_ptr<Channel>> Registry::channels() {
+std::vector<std::shared_ptr<Channel>> IdentifierTable::channels() {
   const std::lock_guard lock(mutex_);
   std::vector<std::shared_ptr<Channel>> all;
   for (const auto& [key, channel] : channels_) all.push_back(channel);
   return all;
 }
 
-Result<std::shared_ptr<Channel>> Registry::find(const rdma_event_channel* channel) {
+Result<std::shared_ptr<Channel>> IdentifierTable::find(const rdma_event_channel* channel) {
   const std::lock_guard lock(mutex_);
   const auto found = channels_.find(channel);
   if (found == channels_.end()) return fail(EBADF);
   return found->second;
 }
 
-void Registry::add(Identifier& identifier) {
+void IdentifierTable::add(Identifier& identifier) {
   const std::lock_guard lock(mutex_);
   for (const uint64_t key : identifier.keys) identifiers_[key] = &identifier;
 }
 
-void Registry::remove(Identifier& identifier) {
+void IdentifierTable::remove(Identifier& identifier) {
   const std::lock_guard lock(mutex_);
   for (const uint64_t key : identifier.keys) {
     const auto found = identifiers_.find(key);
@@ -75,7 +75,7 @@ void Registry::remove(Identifier& identifier) {
   }
 }
 
-void Registry::renumber(Identifier& identifier) {
+void IdentifierTable::renumber(Identifier& identifier) {
   const uint32_t number = draw();
   const uint64_t key = Identifier::key(number, 0);
   identifiers_[key] = &identifier;
@@ -85,7 +85,7 @@ void Registry::renumber(Identifier& identifier) {
   identifier.keys.push_back(key);
 }
 
-Identifier* Registry::deliver(const protocol::CmEvent& event) {
+Identifier* IdentifierTable::deliver(const protocol::CmEvent& event) {
   const uint32_t number = event.listener != 0 ? event.listener : event.id;
   const std::lock_guard lock(mutex_);
   const auto found = identifiers_.find(Identifier::key(number, event.generation));
@@ -93,12 +93,12 @@ Identifier* Registry::deliver(const protocol::CmEvent& event) {
   return found->second->count_delivery(event) ? found->second : nullptr;
 }
 
-bool Registry::empty() {
+bool IdentifierTable::empty() {
   const std::lock_guard lock(mutex_);
   return identifiers_.empty() && channels_.empty();
 }
 
-void Registry::for_each(const std::function<void(Identifier&)>& visit) {
+void IdentifierTable::for_each(const std::function<void(Identifier&)>& visit) {
   const std::lock_guard lock(mutex_);
   std::unordered_set<Identifier*> each;
   for (const auto& [key, identifier] : identifiers_) each.insert(identifier);
