@@ -56,9 +56,9 @@ class HaltPolling {
 
   // It looked, while it asked, whether others want the processors: they do not.
   void has_room() { wanted_since_ = kNotYet; }
-  // They do; `lost` is how long they have taken this thread's. Where they have taken none it ends for this time
-  // only, unless they want them at every look for a while: a thread that this very packet has woken is gone by
-  // then, or has a processor.
+  // They do; `lost` is how long they have taken this thread's. Where they have taken none it ends for this
+  // time only, unless they want them at every look for a while: a thread that this very packet has woken is
+  // gone by then, or has a processor.
   void gives_way(TimePoint now, Duration lost) {
     asking_ = false;
     if (lost == Duration::zero() && !wanted_for_a_while(now)) return;
