@@ -98,7 +98,7 @@ class Identifier : public rdma_cm_id {
   std::shared_ptr<Channel> events;
   bool synchronous = false;  // the channel is its own: calls wait for their events
 
-  std::shared_ptr<Device> device;  // what `verbs` and the default `pd` are of
+  std::shared_ptr<Device> device;       // what `verbs` and the default `pd` are of
   std::vector<std::byte> connect_data;  // of rdma_create_ep(3): the REQ's private data begins with it
   std::optional<ibv_qp_init_attr> request_attributes;  // rdma_create_ep(3): for the QPs of its requests
   // Of a QP that has got an XRC SRQ beside it: that brings a queue of its own.
