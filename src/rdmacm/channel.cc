@@ -102,7 +102,7 @@ bool Channel::flush_locked() {
     const ssize_t sent =
         ::send(agents_end_.get(), &unsent_.front(), sizeof(CmEvent), MSG_DONTWAIT | MSG_NOSIGNAL);
     if (sent < 0 && (errno == EAGAIN || errno == EINTR)) return false;
-    unsent_.pop_front();  // sent, or nobody is there to read it
+    unsent_.pop_front();  // sent, or the reader is gone
   }
   return true;
 }

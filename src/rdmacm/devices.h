@@ -53,7 +53,7 @@ class Devices {
   std::mutex mutex_;
   bool any_ = false;
   std::map<ibv_device*, std::shared_ptr<Device>> opened_;
-  // What find() has answered. A restarted agent numbers devices anew, and libibverbs keeps the old number.
+  // What find() has answered. A restarted agent gives devices new numbers, and libibverbs keeps the old ones.
   std::map<std::pair<std::string, uint32_t>, std::shared_ptr<Device>> found_;
 };
 

@@ -46,8 +46,8 @@ bool is_news(const CmEvent& message, Identifier& identifier) {
 }
 
 // A program that ends may destroy its channel while a thread of its own is about to wait there again, as
-// rping does. A thread that had got so far as to wait would wait for ever, and the process end in peace; one
-// that was late by an instant must not turn that into a failure.
+// rping does. A thread that waits already goes on waiting until the process ends, as it should; one that
+// comes an instant late must not make a failure of that.
 constexpr Duration kEndOfProcess = std::chrono::milliseconds(500);
 
 }  // namespace

@@ -25,7 +25,7 @@ Result<void> migrate(Identifier& identifier, std::shared_ptr<Channel> channel);
 
 // The identifier of an incoming request.
 Result<Identifier*> adopt_request(Identifier& listener, const protocol::CmEvent& message);
-// Nobody wants it: its listener is gone.
+// Its listener is gone, so no program will accept it.
 void abandon_request(Process& process, const protocol::CmEvent& message);
 
 }  // namespace verbena::rdmacm

@@ -24,7 +24,7 @@ Process& Process::current() {
   std::call_once(once, [] { ::pthread_atfork(nullptr, nullptr, after_fork_in_child); });
   Process* process = current_process.load(std::memory_order_acquire);
   while (process == nullptr) {
-    auto* fresh = new Process;  // for ever: threads of the application may outlive static objects
+    auto* fresh = new Process;  // never destroyed: threads of the application may outlive static objects
     if (current_process.compare_exchange_strong(process, fresh)) return *fresh;
     delete fresh;
   }

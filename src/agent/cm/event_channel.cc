@@ -14,7 +14,7 @@
 namespace verbena::agent {
 namespace {
 
-// Bytes of unread messages in the socket, as the kernel reckons them (unix(7)); -1: not to be had.
+// Bytes of unread messages in the socket, as the kernel counts them (unix(7)); -1: it does not say.
 int unread_bytes(int socket) {
   int bytes = 0;
   return ::ioctl(socket, SIOCOUTQ, &bytes) == 0 ? bytes : -1;

@@ -104,7 +104,7 @@ void GsiPort::on_packet(const transport::IncomingPacket& incoming) {
 }
 
 // A Get or Set wants an answer, if only that we do not know it (IBTA volume 1, 13.4.6.4); the kernel's is the
-// same. To anything else there is none, lest two managers answer each other's answers.
+// same. To anything else there is none, or two managers might answer each other's answers.
 void GsiPort::answer_unknown(ConstBytes mad, const cm::Arrival& arrival) {
   const bool wants_answer = mad[kBaseVersionAt] == std::byte{cm::kMadBaseVersion} &&
                             (mad[kMethodAt] == kMethodGet || mad[kMethodAt] == kMethodSet);

@@ -185,7 +185,7 @@ void Neighbours::ask_for_all() {
   for (const Ticket ticket : known) finish(ticket, 0);
 }
 
-// A neighbour that the kernel has given up on is looked for again while somebody waits: it may just be
+// A neighbour that the kernel has given up on is looked for again while anyone waits: it may just be
 // booting.
 void Neighbours::provoke_again(uint32_t interface_index, const CmAddress& neighbour) {
   if (!by_neighbour_.contains(key_of(interface_index, neighbour))) return;

@@ -64,7 +64,7 @@ class Neighbours {
   Ticket next_ticket_ = 1;
   std::unordered_map<Ticket, Waiting> waiting_;
   std::unordered_multimap<Key, Ticket> by_neighbour_;
-  std::unique_ptr<mnl_socket, Closer> events_;  // while somebody waits
+  std::unique_ptr<mnl_socket, Closer> events_;  // while anyone waits
   UniqueFd ipv4_;
   UniqueFd ipv6_;
 };

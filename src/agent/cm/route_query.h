@@ -23,7 +23,7 @@ struct RouteAnswer {
   CmAddress source{};            // without a port
   uint32_t interface_index = 0;  // the netdev it leaves by; the loopback netdev for addresses of this host
   bool is_local = false;         // an address of this host
-  CmAddress next_hop{};          // family 0: nobody need be found, as for a multicast group
+  CmAddress next_hop{};          // family 0: no neighbour is needed, as for a multicast group
   uint8_t hop_limit = 64;
 };
 

@@ -38,7 +38,7 @@ CmService::CmService(EventLoop& loop, uint16_t udp_port, Host host)
       host_(std::move(host)),
       random_(draw_seed()),
       gsi_(loop, [this](ConstBytes mad, const cm::Arrival& arrival) { on_mad(mad, arrival); }),
-      manager_(cm::ManagerConfig{}, *this, *this, Random(draw_seed())) {
+      manager_(cm::ManagerConfig{}, *this, peer_events_, Random(draw_seed())) {
   for (const uint16_t number : {RDMA_PS_IPOIB, RDMA_PS_TCP, RDMA_PS_UDP, RDMA_PS_IB}) port_spaces_[number];
   if (auto routes = RouteQuery::open()) {
     routes_ = std::move(*routes);

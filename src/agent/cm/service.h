@@ -15,6 +15,7 @@
 #include "agent/cm/identifier.h"
 #include "agent/cm/link_directory.h"
 #include "agent/cm/neighbours.h"
+#include "agent/cm/peer_events.h"
 #include "agent/cm/port_limits.h"
 #include "agent/cm/port_space.h"
 #include "agent/cm/route_query.h"
@@ -29,9 +30,10 @@ namespace verbena::agent {
 class CmClient;
 
 // Connection management of a network namespace: owns QP1, the connection manager behind it, the port spaces,
-// and what is needed to resolve addresses. Clients (cm/client.h) have the identifiers; what peers do is
-// brought to them here. Of the agent's thread.
-class CmService final : private cm::Handler, private cm::Sink {
+// and what is needed to resolve addresses. Carries datagrams and timers to the manager, and keeps messages
+// that come too early. Clients (cm/client.h) have the identifiers; what peers do to them is told by
+// PeerEvents. Of the agent's thread.
+class CmService final : private cm::Sink {
  public:
   struct Host {
     std::function<std::string()> no_wire_reason;  // why there is no wire, when there is none
@@ -52,10 +54,13 @@ class CmService final : private cm::Handler, private cm::Sink {
   // is sent any more.
   void abandon() { gsi_.close(); }
   void links_changed(const std::vector<agent_client::Link>& links);
-  // A former agent was killed, and its clients bring back what they have. Until then nobody is told that a
+  // A former agent was killed, and its clients bring back what they have. Until then no peer is told that a
   // connection or a listener is not there: what is said to them is kept, or has to be said again.
   void expect_returns(TimePoint until);
-  // Peers are owed messages by identifiers that are gone: the agent shall not end yet. What only waits for
+  bool expects_returns() const { return MonotonicClock::now() < returns_until_; }
+  // Whether the process that had this QP with a former agent lives and has not come back yet.
+  bool is_orphan(uint32_t qpn) const { return host_.is_orphan(qpn); }
+  // Peers are owed messages by identifiers that are gone: the agent must not end yet. What only waits for
   // TIMEWAIT to pass does not count.
   bool owes_farewells() const;
 
@@ -63,7 +68,7 @@ class CmService final : private cm::Handler, private cm::Sink {
   void join(CmClient& client) { clients_.insert(&client); }
   void leave(CmClient& client) { clients_.erase(&client); }
   EventLoop& loop() { return loop_; }
-  // Whoever has called an operation of it calls settle() then.
+  // After an operation of the manager, settle() is called.
   cm::Manager& manager() { return manager_; }
   void settle();
   // EPROTONOSUPPORT: there is no such port space.
@@ -75,7 +80,7 @@ class CmService final : private cm::Handler, private cm::Sink {
   bool can_resolve() const { return routes_.has_value(); }
   Random& random() { return random_; }
   void release_port(CmIdentifier& id);
-  // Somebody listens, or a connection was restored: maybe something for it has come already.
+  // A program listens now, or a connection was restored: a message for it may have come already.
   void look_again();
   // What a user's programs have together.
   struct Usage {
@@ -93,33 +98,9 @@ class CmService final : private cm::Handler, private cm::Sink {
  private:
   // cm::Sink
   void send(const cm::Mad& mad, const roce::Path& path) override { gsi_.send(mad, path); }
-  // cm::Handler
-  cm::Admission admit(const cm::Req& req, const cm::Arrival& arrival) override;
-  cm::Admission admit(const cm::SidrReq& req, const cm::Arrival& arrival) override;
-  Return may_return(uint32_t qpn, const cm::Arrival& arrival) override;
-  void on_request(cm::LocalId id, uint64_t context, const cm::Req& req, const cm::Arrival& arrival) override;
-  void on_reply(cm::LocalId id, uint64_t context, const cm::Rep& rep) override;
-  void on_ready(cm::LocalId id, uint64_t context, const cm::Rtu& rtu) override;
-  void on_rejected(cm::LocalId id, uint64_t context, const cm::Rej& rej) override;
-  void on_unreachable(cm::LocalId id, uint64_t context, cm::MessageType unanswered) override;
-  void on_delay(cm::LocalId, uint64_t, const cm::Mra&) override {}
-  void on_disconnect_request(cm::LocalId id, uint64_t context, const cm::Dreq& dreq) override;
-  void on_disconnected(cm::LocalId id, uint64_t context, const cm::Drep* drep) override;
-  void on_time_wait_exit(cm::LocalId id, uint64_t context) override;
-  void on_sidr_request(cm::LocalId id, uint64_t context, const cm::SidrReq& req,
-                       const cm::Arrival& arrival) override;
-  void on_sidr_reply(cm::LocalId id, uint64_t context, const cm::SidrRep& rep) override;
-
-  template <class Message>
-  cm::Admission admit_request(const Message& message, const cm::Arrival& arrival);
-  static void take_in(cm::LocalId connection, uint64_t context,
-                      const protocol::ConnectionParameters& parameters);
-  void end_connection(CmIdentifier& id, int status);
-
-  // With `patient`, what is for nobody yet is kept until `deadline`.
+  // With `patient`, a message for what is not there yet is kept until `deadline`.
   void receive(ConstBytes mad, const cm::Arrival& arrival, TimePoint deadline, bool patient);
   void on_mad(ConstBytes mad, const cm::Arrival& arrival);
-  bool expects_returns() const { return MonotonicClock::now() < returns_until_; }
   void answer_early_messages();
   void on_timer();
   void arm_timer();
@@ -134,6 +115,7 @@ class CmService final : private cm::Handler, private cm::Sink {
   std::optional<RouteQuery> routes_;
   std::optional<Neighbours> neighbours_;
   GsiPort gsi_;
+  PeerEvents peer_events_{*this};
   cm::Manager manager_;
   std::set<CmClient*> clients_;
   std::map<uid_t, Usage> usage_;

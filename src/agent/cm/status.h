@@ -6,7 +6,8 @@
 
 namespace verbena::agent {
 
-// What the service has counted, and how its identifiers stand now. Looks at each of them: not for every day.
+// What the service has counted, and how its identifiers stand now. Looks at each of them, so it takes a
+// while.
 protocol::CmStatus status_of(CmService& service);
 
 }  // namespace verbena::agent

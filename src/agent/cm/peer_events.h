@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+#include "agent/cm/identifier.h"
+#include "agent/cm/request_admission.h"
+#include "cm/events.h"
+#include "protocol/connection_messages.h"
+
+namespace verbena::agent {
+
+class CmService;
+
+// What peers and timers do to connections, as events of the agent protocol. They are those that the kernel's
+// rdma_cm makes of the same messages, with the same status. Of the agent's thread.
+class PeerEvents final : public cm::Handler {
+ public:
+  // REQUIRES: service outlives this
+  explicit PeerEvents(CmService& service) : service_(service), admission_(service) {}
+
+  cm::Admission admit(const cm::Req& req, const cm::Arrival& arrival) override {
+    return admission_.admit(req, arrival);
+  }
+  cm::Admission admit(const cm::SidrReq& req, const cm::Arrival& arrival) override {
+    return admission_.admit(req, arrival);
+  }
+  Return may_return(uint32_t qpn, const cm::Arrival& arrival) override;
+  void on_request(cm::LocalId id, uint64_t context, const cm::Req& req, const cm::Arrival& arrival) override;
+  void on_reply(cm::LocalId id, uint64_t context, const cm::Rep& rep) override;
+  void on_ready(cm::LocalId id, uint64_t context, const cm::Rtu& rtu) override;
+  void on_rejected(cm::LocalId id, uint64_t context, const cm::Rej& rej) override;
+  void on_unreachable(cm::LocalId id, uint64_t context, cm::MessageType unanswered) override;
+  void on_delay(cm::LocalId, uint64_t, const cm::Mra&) override {}
+  void on_disconnect_request(cm::LocalId id, uint64_t context, const cm::Dreq& dreq) override;
+  void on_disconnected(cm::LocalId id, uint64_t context, const cm::Drep* drep) override;
+  void on_time_wait_exit(cm::LocalId id, uint64_t context) override;
+  void on_sidr_request(cm::LocalId id, uint64_t context, const cm::SidrReq& req,
+                       const cm::Arrival& arrival) override;
+  void on_sidr_reply(cm::LocalId id, uint64_t context, const cm::SidrRep& rep) override;
+
+ private:
+  static void take_in(cm::LocalId connection, uint64_t context,
+                      const protocol::ConnectionParameters& parameters);
+  static void end_connection(CmIdentifier& id, int status);
+
+  CmService& service_;
+  RequestAdmission admission_;
+};
+
+}  // namespace verbena::agent
