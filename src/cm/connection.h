@@ -21,8 +21,9 @@ struct Repetition {
   MessageType type = MessageType::kReq;  // kept
 };
 
-// All that a manager knows of one communication ID. The manager's tables, lists and timers hold it by its
-// hooks; only the manager touches it.
+// All that a manager knows of one communication ID: a connection in IBTA's sense, between two QPs, or a
+// service ID resolution. (agent_client::Connection is a socket to the agent, and rsockets has streams.) The
+// table of connections owns it and holds it by its hooks; only the manager's roles touch it.
 struct Connection {
   ConnectionInfo info;
 
@@ -43,7 +44,7 @@ struct Connection {
   // Hooks.
   static constexpr size_t kNoTimer = ~size_t{0};
   size_t timer_position = kNoTimer;
-  ListHook wait_hook;                      // connections in TIMEWAIT and those that linger, oldest first
+  ListHook wait_hook;                      // connections in TIMEWAIT and those that linger
   Connection* next_by_local_id = nullptr;  // chains of the tables
   Connection* next_by_remote_id = nullptr;
   Connection* next_by_remote_qpn = nullptr;

@@ -32,7 +32,7 @@ struct Counters {
   ByMessage duplicates{};  // received again, answered again where that is the rule
   ByMessage timed_out{};   // given up
   std::array<uint64_t, kDropReasons> dropped{};
-  uint64_t stale_connections = 0;    // found by the peer's using their QPN anew
+  uint64_t stale_connections = 0;    // found when the peer uses their QPN again
   uint64_t time_wait_cut_short = 0;  // by the limit
   uint64_t peer_to_peer = 0;         // REQs that crossed
 

@@ -21,7 +21,7 @@ struct Arrival {
   bool may_wait = false;
 };
 
-// What becomes of a datagram when on_mad() is through with it.
+// What becomes of a datagram after on_mad().
 enum class Disposal : uint8_t {
   kDone,
   kKeep,  // the handler wants it brought again: nothing has been done
@@ -56,8 +56,8 @@ struct Admission {
   static Admission wait() { return {kWait, {}, {}, 0}; }
 };
 
-// Whoever owns the connections: hears of what peers and timers do to them. `context` is the word that the
-// owner gave with the connection.
+// The owner of the connections, which hears of what peers and timers do to them. `context` is the word that
+// the owner gave with the connection.
 //
 // Events come from on_mad() and on_timer() only, never out of an operation, and each is the last thing that
 // is done about a datagram or an expired timer. So a handler may call any operation on any connection, that
@@ -81,8 +81,7 @@ class Handler {
   virtual Return may_return(uint32_t qpn, const Arrival& arrival);
 
   // Passive: a new connection, numbered by the manager, that wants reply() or reject(); at once after it was
-  // admitted. Peer to peer: `id` is
-  // one that this side connects itself and which has become the passive one.
+  // admitted. Peer to peer: `id` is one that this side connects itself and that has become the passive one.
   virtual void on_request(LocalId id, uint64_t context, const Req& req, const Arrival& arrival) = 0;
   // Active: wants ready() or reject().
   virtual void on_reply(LocalId id, uint64_t context, const Rep& rep) = 0;

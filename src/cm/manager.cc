@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cm/manager.h"
 
+#include <cerrno>
+
 namespace verbena::cm {
 namespace {
 
@@ -10,142 +12,169 @@ DropReason reason_of(DecodeError error) {
 
 }  // namespace
 
-Handler::Return Handler::may_return(uint32_t, const Arrival&) {
-  return Return::kNever;
-}
-void Handler::on_alternate_path(LocalId, uint64_t, const Lap&) {}
-void Handler::on_alternate_path_answer(LocalId, uint64_t, const Apr&) {}
-
 Manager::Manager(const ManagerConfig& config, Sink& sink, Handler& handler, Random random)
     : config_(config),
-      sink_(sink),
-      handler_(handler),
-      random_(random),
-      id_mask_(config.id_mask.value_or(static_cast<uint32_t>(random_.next()))),
-      by_local_id_(random_.next()),
-      by_remote_id_(random_.next()),
-      by_remote_qpn_(random_.next()),
-      sidr_requests_(random_.next()) {}
+      table_(config_, counters_, random),
+      sender_(config_, sink, table_, counters_),
+      owner_(config_, handler, table_, counters_),
+      parts_{config_, counters_, table_, sender_, owner_} {}
 
-Manager::~Manager() {
-  by_local_id_.drain([](Connection& connection) { delete &connection; });
+template <class Message, auto Role>
+void Manager::receive(Manager& manager, ConstBytes mad, const Receipt& receipt) {
+  const auto message = decode<Message>(mad);
+  if (!message) {
+    ++manager.counters_.of(DropReason::kMalformed);
+    return;
+  }
+  (manager.*Role).handle(*message, receipt);
 }
 
-// In the order of MessageType.
+// Whose each message is, in the order of MessageType.
 const Manager::Receiver Manager::kReceivers[kMessageTypes] = {
-    &Manager::receive<Req>,     &Manager::receive<Mra>,  &Manager::receive<Rej>,  &Manager::receive<Rep>,
-    &Manager::receive<Rtu>,     &Manager::receive<Dreq>, &Manager::receive<Drep>, &Manager::receive<SidrReq>,
-    &Manager::receive<SidrRep>, &Manager::receive<Lap>,  &Manager::receive<Apr>};
+    &Manager::receive<Req, &Manager::passive_side_>,
+    &Manager::receive<Mra, &Manager::delay_>,
+    &Manager::receive<Rej, &Manager::rejection_>,
+    &Manager::receive<Rep, &Manager::active_side_>,
+    &Manager::receive<Rtu, &Manager::passive_side_>,
+    &Manager::receive<Dreq, &Manager::ending_>,
+    &Manager::receive<Drep, &Manager::ending_>,
+    &Manager::receive<SidrReq, &Manager::service_resolution_>,
+    &Manager::receive<SidrRep, &Manager::service_resolution_>,
+    &Manager::receive<Lap, &Manager::migration_>,
+    &Manager::receive<Apr, &Manager::migration_>,
+};
 
 Disposal Manager::on_mad(ConstBytes mad, const Arrival& arrival, TimePoint now) {
   const auto header = decode_header(mad);
   if (!header) {
-    drop(reason_of(header.error()));
+    ++counters_.of(reason_of(header.error()));
     return Disposal::kDone;
   }
   const auto type = static_cast<size_t>(header->type);
   ++counters_.received[type];
   Disposal disposal = Disposal::kDone;
-  (this->*kReceivers[type])(mad, Receipt{header->transaction, arrival, now, disposal});
+  kReceivers[type](*this, mad, Receipt{header->transaction, arrival, now, disposal});
   return disposal;
 }
 
-template <class Message>
-void Manager::receive(ConstBytes mad, const Receipt& receipt) {
-  const auto message = decode<Message>(mad);
-  if (!message) {
-    drop(DropReason::kMalformed);
-    return;
-  }
-  handle(*message, receipt);
-}
-
-// Whether a connection that is not here may yet be restored, so that nobody is told that there is none.
-bool Manager::may_return(uint32_t qpn, const Receipt& receipt) {
-  const Handler::Return verdict = handler_.may_return(qpn, receipt.arrival);
-  if (verdict == Handler::Return::kWait) receipt.disposal = Disposal::kKeep;
-  return verdict != Handler::Return::kNever;
-}
-
-bool Manager::drop(DropReason reason) {
-  ++counters_.of(reason);
-  return false;
-}
-
-// The connection of a message that names both IDs, and comes from where it should.
-Connection* Manager::of_peer(LocalId id, uint32_t remote_id, const Arrival& arrival) {
-  Connection* const connection = find(id);
-  if (connection == nullptr) {
-    drop(DropReason::kUnknownConnection);
-    return nullptr;
-  }
-  if (connection->info.path.destination != arrival.path.source || connection->info.remote_id != remote_id) {
-    drop(DropReason::kWrongPeer);
-    return nullptr;
-  }
-  return connection;
-}
-
-Result<ConnectionInfo> Manager::info(LocalId id) const {
-  const Connection* const connection = by_local_id_.find(id);
-  if (connection == nullptr || !connection->has_owner) return fail(ENOENT);
-  return connection->info;
-}
-
 void Manager::on_timer(TimePoint now) {
-  while (timers_.next() <= now) expire(timers_.front(), now);
+  while (table_.deadline() <= now) expire(table_.next_due(), now);
 }
 
 void Manager::expire(Connection& connection, TimePoint now) {
   if (connection.retries_left > 0) {
-    --connection.retries_left;
-    ++counters_.retransmitted[static_cast<size_t>(connection.last.type)];
-    send_again(connection);
-    timers_.set(connection, now + connection.repeat_after);
+    sender_.repeat(connection, now);
   } else if (connection.wait_hook.is_linked() || connection.info.state == State::kTimeWait) {
-    end_wait(connection);
+    ending_.end_wait(connection);
   } else {
     give_up(connection, now);
   }
 }
 
-// Nobody has answered.
+// The peer has not answered what we sent last.
 void Manager::give_up(Connection& connection, TimePoint now) {
-  const MessageType unanswered = connection.last.type;
-  ++counters_.timed_out[static_cast<size_t>(unanswered)];
+  ++counters_.timed_out[static_cast<size_t>(connection.last.type)];
   switch (connection.info.state) {
     case State::kDreqSent:
-      enter_time_wait(connection, now);
-      if (tell(connection)) {
-        handler_.on_disconnected(connection.info.local_id, connection.info.context, nullptr);
-      }
-      return;
-    case State::kEstablished:  // a LAP: the connection stands as it was
-      timers_.cancel(connection);
-      connection.lap = LapState::kNone;
-      connection.last.kept = false;
-      break;
+      return ending_.give_up(connection, now);
+    case State::kEstablished:
+      return migration_.give_up(connection);
     case State::kSidrReqSent:
-      enter(connection, State::kIdle);
-      break;
+      return service_resolution_.give_up(connection);
     default:
-      send_timeout_rej(connection);
-      enter(connection, State::kIdle);
-      break;
-  }
-  if (tell(connection)) {
-    handler_.on_unreachable(connection.info.local_id, connection.info.context, unanswered);
+      return rejection_.give_up(connection);
   }
 }
 
-// TIMEWAIT is over, or the time in which a refused peer might ask again.
-void Manager::end_wait(Connection& connection) {
-  const bool was_time_wait = connection.info.state == State::kTimeWait;
-  stop_waiting(connection);
-  enter(connection, State::kIdle);
-  if (tell(connection) && was_time_wait) {
-    handler_.on_time_wait_exit(connection.info.local_id, connection.info.context);
-  }
+Result<LocalId> Manager::connect(const ConnectRequest& request, uint64_t context, TimePoint now) {
+  return active_side_.connect(request, context, now);
+}
+
+Result<void> Manager::reply(LocalId id, const ConnectReply& reply, TimePoint now) {
+  return passive_side_.reply(id, reply, now);
+}
+
+Result<void> Manager::ready(LocalId id, ConstBytes private_data, TimePoint) {
+  return active_side_.ready(id, private_data);
+}
+
+Result<void> Manager::establish(LocalId id, TimePoint) {
+  return passive_side_.establish(id);
+}
+
+Result<void> Manager::reject(LocalId id, const RejectParameters& parameters, TimePoint now) {
+  return rejection_.reject(id, parameters, now);
+}
+
+Result<void> Manager::delay(LocalId id, uint8_t service_timeout, MraTime when, ConstBytes private_data,
+                            TimePoint) {
+  return delay_.delay(id, service_timeout, when, private_data);
+}
+
+Result<void> Manager::disconnect(LocalId id, ConstBytes private_data, TimePoint now) {
+  return ending_.disconnect(id, private_data, now);
+}
+
+Result<void> Manager::confirm_disconnect(LocalId id, ConstBytes private_data, TimePoint now) {
+  return ending_.confirm_disconnect(id, private_data, now);
+}
+
+Result<LocalId> Manager::sidr_request(const SidrRequest& request, uint64_t context, TimePoint now) {
+  return service_resolution_.request(request, context, now);
+}
+
+Result<void> Manager::sidr_reply(LocalId id, const SidrReply& reply, TimePoint now) {
+  return service_resolution_.reply(id, reply, now);
+}
+
+Result<void> Manager::load_alternate_path(LocalId id, const PathFields& path, ConstBytes private_data,
+                                          TimePoint now) {
+  return migration_.load_alternate_path(id, path, private_data, now);
+}
+
+Result<void> Manager::answer_alternate_path(LocalId id, AprStatus status, ConstBytes info,
+                                            ConstBytes private_data, TimePoint) {
+  return migration_.answer_alternate_path(id, status, info, private_data);
+}
+
+Result<void> Manager::destroy(LocalId id, TimePoint now) {
+  const auto connection = table_.find_owned(id);
+  if (!connection) return tl::unexpected(connection.error());
+  (*connection)->has_owner = false;
+  abandon(**connection, now);
+  table_.release_if_done(**connection);
+  return {};
+}
+
+// Whose a connection in each state is when its owner wants to hear no more of it.
+void Manager::abandon(Connection& connection, TimePoint now) {
+  if (kRejectable.has(connection.info.state)) return rejection_.abandon(connection, now);
+  if (kResolves.has(connection.info.state)) return service_resolution_.abandon(connection, now);
+  ending_.abandon(connection, now);
+}
+
+Result<void> Manager::forget(LocalId id) {
+  const auto connection = table_.find_owned(id);
+  if (!connection) return tl::unexpected(connection.error());
+  table_.release(**connection);
+  return {};
+}
+
+Result<void> Manager::restore(const ConnectionInfo& agreed, uint64_t context, TimePoint) {
+  if (agreed.local_id == 0 || agreed.remote_id == 0) return fail(EINVAL);
+  if (table_.find(agreed.local_id) != nullptr) return fail(EEXIST);
+  Connection& connection = table_.take_up(agreed, context);
+  ConnectionInfo& info = connection.info;
+  info.ack_timeout &= 31;
+  connection.timeout = config_.response_time(info.peer_response_timeout) + time_of(info.ack_timeout);
+  sender_.begin_transaction(connection);
+  return {};
+}
+
+Result<ConnectionInfo> Manager::info(LocalId id) const {
+  const Connection* const connection = table_.find(id);
+  if (connection == nullptr || !connection->has_owner) return fail(ENOENT);
+  return connection->info;
 }
 
 }  // namespace verbena::cm

@@ -22,8 +22,8 @@ bool has_ids(const auto& message) {
   return message.local_id != 0 && message.remote_id != 0;
 }
 
-// What cannot be, whatever the state. A QPN of 0 can: whoever connects without a QP, to talk by private data
-// alone, has that, and the kernel lets them.
+// What cannot be, whatever the state. A QPN of 0 can: a program that connects without a QP, to talk by
+// private data alone, has that, and the kernel lets them.
 bool is_sound(const Req& m) {
   return m.local_id != 0 && m.local_qpn != kMulticastQpn;
 }

@@ -28,8 +28,8 @@ inline constexpr StateSet kWaitsForRep{State::kReqSent, State::kMraReqReceived};
 inline constexpr StateSet kHalfOpen{State::kReqReceived, State::kMraReqSent, State::kRepSent,
                                     State::kMraRepReceived, State::kSidrReqReceived};
 
-// The remote QP belongs to the connection, so that nobody else can come with the same. A connection that
-// either side has begun to end gives it free: the peer may use it anew before we hear the end of it.
+// The remote QP belongs to the connection, so that no other connection can come with the same. One that
+// either side has begun to end frees it: the peer may use it again before we hear the end of it.
 inline constexpr StateSet kHoldsRemoteQpn{State::kReqReceived,    State::kMraReqSent,  State::kRepSent,
                                           State::kMraRepReceived, State::kRepReceived, State::kMraRepSent,
                                           State::kEstablished};
@@ -38,5 +38,8 @@ inline constexpr StateSet kHoldsRemoteQpn{State::kReqReceived,    State::kMraReq
 inline constexpr StateSet kRejectable{State::kReqSent,    State::kMraReqReceived, State::kReqReceived,
                                       State::kMraReqSent, State::kRepReceived,    State::kMraRepSent,
                                       State::kRepSent,    State::kMraRepReceived};
+
+// A service ID resolution under way.
+inline constexpr StateSet kResolves{State::kSidrReqSent, State::kSidrReqReceived};
 
 }  // namespace verbena::cm

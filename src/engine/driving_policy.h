@@ -31,6 +31,7 @@ class DrivingPolicy {
 
   // What an engine thread that asks on has noticed of the processors.
   struct Demand {
+    bool looked = false;  // it has asked on, and looked
     bool wanted = false;  // others want them
     Duration lost{};      // and have had the one it ran on for so long
   };
@@ -38,7 +39,7 @@ class DrivingPolicy {
   // There is an engine thread, or none any more. Without one the decisions are as if it drove, and wake
   // nobody.
   void set_engine(bool present) { engine_present_ = present; }
-  // Whether the engine thread may ask on after it has served a packet. Off at first.
+  // Whether the engine thread may ask on after it has served a packet. Not at first.
   void set_halt_polling(bool on) { halt_polling_on_ = on; }
   // A source of packets has no descriptor that would tell of them: the engine thread has to ask it.
   void set_must_be_asked(bool must) { must_be_asked_ = must; }
@@ -92,7 +93,12 @@ class DrivingPolicy {
 
   // It asked on, and this is what it noticed meanwhile.
   void asked_on(TimePoint now, const Demand& demand) {
-    if (demand.wanted) halt_polling_.gives_way(now, demand.lost);
+    if (!demand.looked) return;
+    if (demand.wanted) {
+      halt_polling_.gives_way(now, demand.lost);
+    } else {
+      halt_polling_.has_room();
+    }
   }
 
   // It is done.

@@ -36,10 +36,11 @@ constexpr Duration kNewsInterval = std::chrono::milliseconds(1);
 
 constexpr Duration kBrokenInterval = std::chrono::milliseconds(10);
 
-// Off unless the user asks for it: what it brings and what it costs is not known well enough on all machines.
+// On unless the user says otherwise: where processors are scarce or shared in a way that the kernel does not
+// tell of, the user knows better.
 bool halt_polling_wanted() {
   const char* value = std::getenv("VERBENA_HALT_POLLING");  // NOLINT(concurrency-mt-unsafe)
-  return value != nullptr && std::string_view(value) == "1";
+  return value == nullptr || std::string_view(value) != "0";
 }
 
 epoll_event event_of(uint32_t events, Source source) {
@@ -183,8 +184,8 @@ DrivingPolicy::Demand EngineThread::pause_between_asks() {
   for (int i = 0; i < kRelaxesBetweenAsks; ++i) cpu_relax();
   const bool wanted = demand_->wanted(began);
   const Duration took = MonotonicClock::now() - began;
-  if (took >= kTakenAway) return {.wanted = true, .lost = took};
-  return {.wanted = wanted};
+  if (took >= kTakenAway) return {.looked = true, .wanted = true, .lost = took};
+  return {.looked = true, .wanted = wanted};
 }
 
 void EngineThread::run() {

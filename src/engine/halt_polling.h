@@ -26,7 +26,8 @@ class HaltPolling {
   static constexpr Duration kFirstBar = std::chrono::milliseconds(1);
   static constexpr Duration kMostBar = std::chrono::milliseconds(256);
   static constexpr int kPeaceInBars = 8;
-  static constexpr Duration kSoonestAgain = std::chrono::microseconds(300);
+  // What counts as a while, and after how long without a look it begins again.
+  static constexpr Duration kWhile = std::chrono::microseconds(300);
   static constexpr Duration kLatestAgain = std::chrono::microseconds(900);
 
   // Packets were found. Before rests().
@@ -53,11 +54,15 @@ class HaltPolling {
     }
   }
 
-  // Others want the processors; `lost` is how long they have taken this thread's. Where they have taken none,
-  // they are to be seen a second time: a thread that only looks at something has done so by then.
+  // It looked, while it asked, whether others want the processors: they do not.
+  void has_room() { wanted_since_ = kNotYet; }
+  // They do; `lost` is how long they have taken this thread's. Where they have taken none it ends for this
+  // time only, unless they want them at every look for a while: a thread that this very packet has woken is
+  // gone by then, or has a processor.
   void gives_way(TimePoint now, Duration lost) {
     asking_ = false;
-    if (lost == Duration::zero() && !seen_again(now)) return;
+    if (lost == Duration::zero() && !wanted_for_a_while(now)) return;
+    wanted_since_ = kNotYet;
     const bool peace = now - barred_until_ > kPeaceInBars * bar_;
     bar_ = peace ? kFirstBar : std::min(bar_ * 2, kMostBar);
     barred_until_ = now + std::max(bar_, kPeaceInBars * lost);
@@ -72,10 +77,10 @@ class HaltPolling {
  private:
   static constexpr TimePoint kNotYet = TimePoint::min();
 
-  bool seen_again(TimePoint now) {
-    const Duration since = now - seen_at_;
-    if (since >= kSoonestAgain) seen_at_ = now;
-    return since >= kSoonestAgain && since <= kLatestAgain;
+  bool wanted_for_a_while(TimePoint now) {
+    if (wanted_since_ == kNotYet || now - looked_at_ > kLatestAgain) wanted_since_ = now;
+    looked_at_ = now;
+    return now - wanted_since_ >= kWhile;
   }
 
   TimePoint rests_since_ = kNotYet;  // since a packet was served
@@ -85,7 +90,8 @@ class HaltPolling {
   TimePoint credited_at_{};
   Duration bar_ = kFirstBar;
   TimePoint barred_until_{};
-  TimePoint seen_at_{};  // somebody who wants the processors
+  TimePoint wanted_since_ = kNotYet;  // at every look since, the processors were wanted
+  TimePoint looked_at_{};
 };
 
 }  // namespace verbena::engine

@@ -115,7 +115,6 @@ VERBENA_ABI int rdma_connect(rdma_cm_id* id, rdma_conn_param* parameters) {
     identifier.own.ece_options = identifier.local_ece.options;
     CmConnectRequest request{};
     request.parameters = identifier.own;
-    identifier.connect_failed = false;
     const auto asked =
         identifier.process.agent.call(identifier, MessageType::kCmConnect, request, State::kConnecting);
     if (!asked) return asked.error().code;

@@ -136,7 +136,7 @@ bool connect_response(Event& event, const CmEvent& message, Identifier& identifi
   if (const int error = finish_connection(identifier, message)) {
     make_unusable(identifier);
     fail_event(event, RDMA_CM_EVENT_CONNECT_ERROR, error);
-    identifier.connect_failed = true;
+    identifier.set_state(State::kFailed);
   }
   return true;
 }
@@ -150,7 +150,7 @@ bool established(Event& event, const CmEvent& message, Identifier& identifier) {
 }
 
 bool rejected(Event& event, const CmEvent& message, Identifier& identifier) {
-  if (identifier.connect_failed) return false;
+  if (identifier.current_state() == State::kFailed) return false;
   copy_connection_parameters(event, message);
   identifier.set_state(State::kOver);
   make_unusable(identifier);
@@ -158,7 +158,7 @@ bool rejected(Event& event, const CmEvent& message, Identifier& identifier) {
 }
 
 bool disconnected(Event& event, const CmEvent& message, Identifier& identifier) {
-  if (identifier.connect_failed) return false;
+  if (identifier.current_state() == State::kFailed) return false;
   copy_connection_parameters(event, message);
   if (identifier.current_state() != State::kLost) identifier.set_state(State::kOver);
   return true;

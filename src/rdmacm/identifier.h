@@ -37,6 +37,7 @@ enum class State : uint8_t {
   kAccepting,   // passive: the REP is under way
   kConnected,
   kDisconnecting,  // we have said so
+  kFailed,         // CONNECT_ERROR was told: how the peer ends it is no news any more
   kOver,           // disconnected, refused, unreachable
   kListening,
   kLost,  // the agent that knew it is dead, and none can have it back
@@ -97,15 +98,14 @@ class Identifier : public rdma_cm_id {
   std::shared_ptr<Channel> events;
   bool synchronous = false;  // the channel is its own: calls wait for their events
 
-  std::shared_ptr<Device> device;  // what `verbs` and the default `pd` are of
-  std::vector<std::byte> connect_data;
+  std::shared_ptr<Device> device;       // what `verbs` and the default `pd` are of
+  std::vector<std::byte> connect_data;  // of rdma_create_ep(3): the REQ's private data begins with it
   std::optional<ibv_qp_init_attr> request_attributes;  // rdma_create_ep(3): for the QPs of its requests
   // Of a QP that has got an XRC SRQ beside it: that brings a queue of its own.
   std::vector<std::pair<ibv_comp_channel*, ibv_cq*>> superseded_queues;
   protocol::ConnectionParameters own{};    // what we have said last, in the REQ or the REP
   protocol::ConnectionParameters peers{};  // what the peer has
   ibv_ece local_ece{};                     // of the QP, or rdma_set_local_ece(3)
-  bool connect_failed = false;             // CONNECT_ERROR was told already
   bool resolving_information = false;
   rdma_addrinfo* information = nullptr;
 

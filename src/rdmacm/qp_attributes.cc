@@ -30,6 +30,7 @@ bool in_connection(State state) {
   switch (state) {
     case State::kConnecting:
     case State::kResponded:
+    case State::kFailed:
     case State::kRequested:
     case State::kAccepting:
     case State::kConnected:

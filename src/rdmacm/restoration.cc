@@ -36,6 +36,7 @@ constexpr Row kRows[] = {
     {State::kAccepting, protocol::kCmConnected, RDMA_CM_EVENT_CONNECT_ERROR},
     {State::kConnected, protocol::kCmConnected, kNothing},
     {State::kDisconnecting, protocol::kCmConnected, kNothing},
+    {State::kFailed, protocol::kCmResolved, kNothing},
     {State::kOver, protocol::kCmIdle, kNothing},
     {State::kListening, protocol::kCmListening, kNothing},
     {State::kLost, kNot, kNothing},

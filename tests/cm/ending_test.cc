@@ -298,7 +298,7 @@ TEST(TimeWait, IsLimitedAndTheOldestLeaveFirst) {
 TEST(StaleConnection, IsFoundByTheRemoteQpnAndEnds) {
   Pair pair;
   const auto ids = pair.connect(100, 200);
-  ASSERT_TRUE(pair.a.manager.forget(ids.a));  // the host starts anew, its QPNs too
+  ASSERT_TRUE(pair.a.manager.forget(ids.a));  // the host starts again, and so do its QPNs
   const auto again = pair.a.manager.connect(pair.a.parameters_to(pair.b, 100), 6, pair.now);
   pair.carry();
   EXPECT_EQ(pair.a.last().heard, Heard::kRejected);
@@ -306,13 +306,13 @@ TEST(StaleConnection, IsFoundByTheRemoteQpnAndEnds) {
   EXPECT_EQ(pair.a.last().reason, static_cast<uint16_t>(RejReason::kStaleConnection));
   EXPECT_EQ(pair.a.state(*again), State::kTimeWait);
   EXPECT_EQ(pair.b.manager.counters().stale_connections, 1u);
-  // The old one got a DREQ, which nobody knew.
+  // The old one got a DREQ; its host knew nothing of it.
   EXPECT_EQ(pair.b.last().heard, Heard::kDisconnected);
   EXPECT_EQ(pair.b.last().id, ids.b);
   ASSERT_TRUE(pair.a.manager.destroy(*again, pair.now));
   ASSERT_TRUE(pair.b.manager.destroy(ids.b, pair.now));
-  const auto anew = pair.connect(100, 200);
-  EXPECT_EQ(pair.b.state(anew.b), State::kEstablished);
+  const auto second = pair.connect(100, 200);
+  EXPECT_EQ(pair.b.state(second.b), State::kEstablished);
 }
 
 TEST(StaleConnection, IsFoundByTheQpnOfARepToo) {

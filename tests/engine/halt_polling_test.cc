@@ -28,10 +28,12 @@ struct Asker {
     }
     return now - began;
   }
-  // As seen twice.
+  // At every look for a while.
   void processors_are_wanted() {
-    polling.gives_way(now, {});
-    for (const TimePoint end = now + HaltPolling::kSoonestAgain; now < end;) packet_after(kLimit);
+    for (const TimePoint end = now + HaltPolling::kWhile; now < end;) {
+      polling.gives_way(now, {});
+      packet_after(kLimit);
+    }
     polling.gives_way(now, {});
     EXPECT_FALSE(polling.asks());
   }
@@ -125,6 +127,17 @@ TEST_F(HaltPollingTest, GivesWayForOnePacketToOneWhoIsGoneAtOnce) {
       packet_after(kLimit);
       ASSERT_TRUE(polling.asks());
     }
+  }
+}
+
+// As where each packet wakes a thread that soon sleeps again.
+TEST_F(HaltPollingTest, AsksOnBesideThreadsThatComeAndGo) {
+  grows_to_the_limit();
+  for (int i = 0; i < 1000; ++i) {
+    polling.gives_way(now, {});
+    packet_after(kLimit);
+    ASSERT_TRUE(polling.asks());
+    if (i % 4 == 3) polling.has_room();
   }
 }
 

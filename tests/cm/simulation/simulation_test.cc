@@ -39,7 +39,7 @@ struct Play {
   std::unique_ptr<Host> b;
 };
 
-// Whoever takes a connection for standing has a peer who does so too, under the same IDs.
+// An end that takes its connection for established has a peer that does so too, under the same IDs.
 void expect_both_or_neither(const Host& one, const Host& other) {
   for (const auto& [id, fate] : one.fates()) {
     if (!one.is_standing(id)) continue;
@@ -50,7 +50,7 @@ void expect_both_or_neither(const Host& one, const Host& other) {
   }
 }
 
-// Nobody waits for anything: each connection stands or its owner has heard the end.
+// Nothing waits any more: each connection is established, or its owner has heard of its end.
 void expect_all_decided(const Host& host) {
   for (const auto& [id, fate] : host.fates()) {
     EXPECT_TRUE(fate.established || fate.over) << "undecided: " << id;

@@ -106,9 +106,9 @@ class ModelProcess {
     if (policy_.asks(now)) {
       const Duration away = now - comes_back_at_;
       if (away >= kTakenAway) {
-        policy_.asked_on(now, {.wanted = true, .lost = away});
-      } else if (machine_.runnable() > machine_.processors()) {
-        policy_.asked_on(now, {.wanted = true});
+        policy_.asked_on(now, {.looked = true, .wanted = true, .lost = away});
+      } else {
+        policy_.asked_on(now, {.looked = true, .wanted = machine_.runnable() > machine_.processors()});
       }
     }
     if (now < locked_until_) {

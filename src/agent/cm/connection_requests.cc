@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a client asks about connections: connect, accept, reject, establish, disconnect.
-#include <algorithm>
+#include "agent/cm/connection_requests.h"
+
 #include <cerrno>
 #include <utility>
-#include <vector>
 
 #include <infiniband/verbs.h>
 #include <rdma/rdma_cma.h>
 
-#include "agent/cm/client.h"
+#include "agent/cm/binding.h"
+#include "agent/cm/event_message.h"
 #include "agent/cm/refusals.h"
 #include "cm/ip_service.h"
 
@@ -63,13 +63,7 @@ uint64_t service_id_of(const CmIdentifier& id) {
 
 }  // namespace
 
-CmClient::Outcome CmClient::check_qpn(uint32_t qpn) const {
-  if (qpn > 0xffffff) return refuse(EINVAL, "no QP number");
-  if (!host_.may_use_qpn(qpn)) return refuse(EPERM, "the QP is another user's");
-  return {};
-}
-
-CmClient::Outcome CmClient::connect(const protocol::CmConnectRequest& request) {
+Outcome ConnectionRequests::connect(const protocol::CmConnectRequest& request) {
   CmIdentifier* id = find(request.id);
   if (id == nullptr) return no_such_identifier();
   const bool resolved =
@@ -84,7 +78,7 @@ CmClient::Outcome CmClient::connect(const protocol::CmConnectRequest& request) {
   return {};
 }
 
-CmClient::Outcome CmClient::connect_stream(CmIdentifier& id,
+Outcome ConnectionRequests::connect_stream(CmIdentifier& id,
                                            const protocol::ConnectionParameters& parameters) {
   if (parameters.private_length > cm::kIpReqPrivateBytes) return too_much_private_data();
   if (const auto checked = check_qpn(parameters.qpn); !checked) return checked;
@@ -99,14 +93,13 @@ CmClient::Outcome CmClient::connect_stream(CmIdentifier& id,
   connect.path_mtu = id.route.path_mtu;
   connect.packet_life_time = id.route.packet_life_time;
   connect.parameters = with_ip_header(id, without_qkey(parameters));
-  const auto connection =
-      service_.manager().connect(connect, reinterpret_cast<uint64_t>(&id), MonotonicClock::now());
+  const auto connection = manager().connect(connect, reinterpret_cast<uint64_t>(&id), MonotonicClock::now());
   if (!connection) return refuse(connection.error().code, "the connection request cannot be sent");
   id.connection = *connection;
   return {};
 }
 
-CmClient::Outcome CmClient::connect_datagram(CmIdentifier& id,
+Outcome ConnectionRequests::connect_datagram(CmIdentifier& id,
                                              const protocol::ConnectionParameters& parameters) {
   if (parameters.private_length > cm::kIpSidrReqPrivateBytes) return too_much_private_data();
   cm::SidrRequest resolve;
@@ -115,23 +108,23 @@ CmClient::Outcome CmClient::connect_datagram(CmIdentifier& id,
   resolve.packet_life_time = id.route.packet_life_time;
   resolve.parameters = with_ip_header(id, parameters);
   const auto connection =
-      service_.manager().sidr_request(resolve, reinterpret_cast<uint64_t>(&id), MonotonicClock::now());
+      manager().sidr_request(resolve, reinterpret_cast<uint64_t>(&id), MonotonicClock::now());
   if (!connection) return refuse(connection.error().code, "the service ID request cannot be sent");
   id.connection = *connection;
   return {};
 }
 
-CmClient::Outcome CmClient::accept(const protocol::CmConnectRequest& request) {
+Outcome ConnectionRequests::accept(const protocol::CmConnectRequest& request) {
   CmIdentifier* id = find(request.id);
   if (id == nullptr) return no_such_identifier();
   if (id->state != CmState::kConnect || id->connection == 0) return wrong_state();
   if (!id->is_active) return answer_request(*id, request);
-  const auto ready = service_.manager().ready(id->connection, {}, MonotonicClock::now());
+  const auto ready = manager().ready(id->connection, {}, MonotonicClock::now());
   if (!ready) return refuse(ready.error().code, "there is nothing to accept");
   return {};
 }
 
-CmClient::Outcome CmClient::answer_request(CmIdentifier& id, const protocol::CmConnectRequest& request) {
+Outcome ConnectionRequests::answer_request(CmIdentifier& id, const protocol::CmConnectRequest& request) {
   const bool was_unanswered = std::exchange(id.is_unanswered, false);
   Outcome answered =
       id.qp_type == IBV_QPT_UD ? accept_datagram(id, request) : accept_stream(id, request.parameters);
@@ -139,7 +132,7 @@ CmClient::Outcome CmClient::answer_request(CmIdentifier& id, const protocol::CmC
   return answered;
 }
 
-CmClient::Outcome CmClient::accept_stream(CmIdentifier& id,
+Outcome ConnectionRequests::accept_stream(CmIdentifier& id,
                                           const protocol::ConnectionParameters& parameters) {
   if (parameters.private_length > kRepPrivateBytes) return too_much_private_data();
   if (const auto checked = check_qpn(parameters.qpn); !checked) return checked;
@@ -149,12 +142,12 @@ CmClient::Outcome CmClient::accept_stream(CmIdentifier& id,
   reply.local_ca_guid = load_be<uint64_t>(agent_client::guid_of(*link).data());
   reply.starting_psn = id.starting_psn;
   reply.parameters = without_qkey(parameters);
-  const auto replied = service_.manager().reply(id.connection, reply, MonotonicClock::now());
+  const auto replied = manager().reply(id.connection, reply, MonotonicClock::now());
   if (!replied) return refuse(replied.error().code, "there is nothing to accept");
   return {};
 }
 
-CmClient::Outcome CmClient::accept_datagram(CmIdentifier& id, const protocol::CmConnectRequest& request) {
+Outcome ConnectionRequests::accept_datagram(CmIdentifier& id, const protocol::CmConnectRequest& request) {
   const protocol::ConnectionParameters& parameters = request.parameters;
   if (parameters.private_length > kSidrRepPrivateBytes) return too_much_private_data();
   if (request.refused > 0xff) return refuse(EINVAL, "no such status");
@@ -168,12 +161,12 @@ CmClient::Outcome CmClient::accept_datagram(CmIdentifier& id, const protocol::Cm
     reply.parameters.qpn = reply.parameters.qkey = 0;
     reply.parameters.ece_vendor = reply.parameters.ece_options = 0;
   }
-  const auto replied = service_.manager().sidr_reply(id.connection, reply, MonotonicClock::now());
+  const auto replied = manager().sidr_reply(id.connection, reply, MonotonicClock::now());
   if (!replied) return refuse(replied.error().code, "there is nothing to accept");
   return {};
 }
 
-CmClient::Outcome CmClient::reject(const protocol::CmRejectRequest& request) {
+Outcome ConnectionRequests::reject(const protocol::CmRejectRequest& request) {
   CmIdentifier* id = find(request.id);
   if (id == nullptr) return no_such_identifier();
   if (id->connection == 0) return wrong_state();
@@ -188,35 +181,35 @@ CmClient::Outcome CmClient::reject(const protocol::CmRejectRequest& request) {
     cm::SidrReply reply;
     reply.status = cm::SidrStatus::kRejected;
     [[maybe_unused]] const bool fits = reply.parameters.set_data(data);
-    rejected = service_.manager().sidr_reply(id->connection, reply, now);
+    rejected = manager().sidr_reply(id->connection, reply, now);
   } else {
     cm::RejectParameters reply;
     reply.reason = request.reason;
     reply.private_data = data;
-    rejected = service_.manager().reject(id->connection, reply, now);
+    rejected = manager().reject(id->connection, reply, now);
   }
   if (!rejected) return refuse(rejected.error().code, "there is nothing to reject");
   return {};
 }
 
-CmClient::Outcome CmClient::establish(const protocol::CmIdRequest& request) {
+EventOutcome ConnectionRequests::establish(const protocol::CmIdRequest& request) {
   CmIdentifier* id = find(request.id);
   if (id == nullptr) return no_such_identifier();
   if (id->connection == 0) return wrong_state();
-  const auto established = service_.manager().establish(id->connection, MonotonicClock::now());
+  const auto established = manager().establish(id->connection, MonotonicClock::now());
   if (!established) return refuse(established.error().code, "not a connection that waits for its peer");
-  emit(*id, RDMA_CM_EVENT_ESTABLISHED);
-  return {};
+  if (id->is_unanswered) return Done{};
+  return Done{event_of(*id, manager(), RDMA_CM_EVENT_ESTABLISHED)};
 }
 
 // Begins to disconnect, or agrees to it; of what is neither the kernel's rdma_cm says nothing either.
-CmClient::Outcome CmClient::disconnect(const protocol::CmIdRequest& request) {
+Outcome ConnectionRequests::disconnect(const protocol::CmIdRequest& request) {
   CmIdentifier* id = find(request.id);
   if (id == nullptr) return no_such_identifier();
   if (id->connection == 0) return wrong_state();
   const TimePoint now = MonotonicClock::now();
-  if (!service_.manager().disconnect(id->connection, {}, now)) {
-    [[maybe_unused]] const auto confirmed = service_.manager().confirm_disconnect(id->connection, {}, now);
+  if (!manager().disconnect(id->connection, {}, now)) {
+    [[maybe_unused]] const auto confirmed = manager().confirm_disconnect(id->connection, {}, now);
   }
   return {};
 }

@@ -1,5 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cm/manager_send.h"
+#include "cm/active_side.h"
+
+#include <algorithm>
+#include <cerrno>
+
+#include "cm/private_data.h"
+#include "cm/spoken_parameters.h"
 #include "cm/timeouts.h"
 
 namespace verbena::cm {
@@ -65,33 +71,30 @@ void remember(const ConnectRequest& request, Connection& connection) {
 
 }  // namespace
 
-Result<LocalId> Manager::connect(const ConnectRequest& request, uint64_t context, TimePoint now) {
+Result<LocalId> ActiveSide::connect(const ConnectRequest& request, uint64_t context, TimePoint now) {
   if (request.qp_type == QpType::kXrcTarget) return fail(EINVAL);
   Req req = make_req(request);
   if (!say(request.parameters, req)) return fail(EINVAL);
-  Connection& connection = create(context, request.path);
+  Connection& connection = table_.create(context, request.path);
   req.local_id = connection.info.local_id;
   remember(request, connection);
-  connection.transaction = new_transaction(connection);
-  enter(connection, State::kReqSent);
-  if (request.peer_to_peer) peer_to_peer_.push_back(&connection);
-  send_until_answered(connection, req, now);
+  sender_.begin_transaction(connection);
+  table_.enter(connection, State::kReqSent);
+  if (request.peer_to_peer) table_.insert_peer_to_peer(connection);
+  sender_.send_until_answered(connection, req, now);
   return connection.info.local_id;
 }
 
-void Manager::handle(const Rep& rep, const Receipt& receipt) {
-  Connection* const connection = find(rep.remote_id);
+void ActiveSide::handle(const Rep& rep, const Receipt& receipt) {
+  Connection* const connection = table_.find(rep.remote_id);
   if (connection == nullptr) {
     // Forgotten: the peer's REQ_RCVD is of a REQ that was late. Told so, it need not try to the end.
     drop(DropReason::kUnknownConnection);
-    answer_rej(rep.remote_id, rep.local_id, Answered::kRep, because(RejReason::kInvalidCommunicationId),
-               receipt);
+    sender_.answer_rej(rep.remote_id, rep.local_id, Answered::kRep,
+                       because(RejReason::kInvalidCommunicationId), receipt);
     return;
   }
-  if (connection->info.path.destination != receipt.arrival.path.source) {
-    drop(DropReason::kWrongPeer);
-    return;
-  }
+  if (connection->info.path.destination != receipt.peer()) return drop(DropReason::kWrongPeer);
   if (kWaitsForRep.has(connection->info.state)) {
     accept(rep, *connection, receipt);
   } else {
@@ -99,91 +102,68 @@ void Manager::handle(const Rep& rep, const Receipt& receipt) {
   }
 }
 
-void Manager::accept(const Rep& rep, Connection& connection, const Receipt& receipt) {
+void ActiveSide::accept(const Rep& rep, Connection& connection, const Receipt& receipt) {
   const ConnectionParameters answer = heard_in(rep, connection.info.qp_type == QpType::kXrcInitiator);
-  const uint32_t remote_qpn = answer.qpn;
-  const roce::Address& peer = connection.info.path.destination;
-  if (by_remote_id_.find({peer, rep.local_id}) != nullptr) {  // of another connection
-    drop(DropReason::kUnexpected);
-    return;
+  if (table_.find_by_remote_id({receipt.peer(), rep.local_id}) != nullptr) {  // of another connection
+    return drop(DropReason::kUnexpected);
   }
-  if (is_stale(remote_qpn, receipt)) {
-    answer_rej(connection.info.local_id, rep.local_id, Answered::kRep, because(RejReason::kStaleConnection),
-               receipt);
+  if (is_stale(answer.qpn, receipt)) {
+    sender_.answer_rej(connection.info.local_id, rep.local_id, Answered::kRep,
+                       because(RejReason::kStaleConnection), receipt);
     return;
   }
   ConnectionInfo& info = connection.info;
-  enter(connection, State::kRepReceived);
+  table_.enter(connection, State::kRepReceived);
   info.remote_id = rep.local_id;
-  info.remote_qpn = remote_qpn;
+  info.remote_qpn = answer.qpn;
   info.send_psn = rep.starting_psn;
   info.initiator_depth = answer.initiator_depth;
   info.responder_resources = answer.responder_resources;
   info.rnr_retry_count = answer.rnr_retry_count;
   info.ack_timeout = ack_timeout(rep.target_ack_delay, static_cast<uint8_t>(info.ack_timeout - 1));
-  insert_remote_id(connection);
-  insert_remote_qpn(connection);
+  table_.insert_remote_numbers(connection);
   connection.last.kept = false;
-  if (tell(connection)) handler_.on_reply(info.local_id, info.context, rep);
+  owner_.tell(connection, &Handler::on_reply, rep);
 }
 
 // A REP again, or one for a connection that has ended.
-void Manager::repeat_answer(const Rep& rep, Connection& connection, const Receipt& receipt) {
+void ActiveSide::repeat_answer(const Rep& rep, Connection& connection, const Receipt& receipt) {
   const ConnectionInfo& info = connection.info;
   const auto last_is = [&](MessageType type) {
     return connection.last.kept && connection.last.type == type && info.remote_id == rep.local_id;
   };
   if (info.state == State::kIdle) {
     if (last_is(MessageType::kRej)) {
-      send_again(connection);
+      sender_.send_again(connection);
     } else {
-      answer_rej(rep.remote_id, rep.local_id, Answered::kRep, because(RejReason::kInvalidCommunicationId),
-                 receipt);
+      sender_.answer_rej(rep.remote_id, rep.local_id, Answered::kRep,
+                         because(RejReason::kInvalidCommunicationId), receipt);
     }
     return;
   }
   if (info.remote_id != rep.local_id || !info.is_active) {
-    drop(DropReason::kWrongPeer);
-    return;
+    return drop(DropReason::kWrongPeer);
   }
-  ++counters_.duplicates[static_cast<size_t>(MessageType::kRep)];
+  count_duplicate(MessageType::kRep);
   if (info.state == State::kMraRepSent || (info.state == State::kEstablished && last_is(MessageType::kRtu))) {
-    send_again(connection);
+    sender_.send_again(connection);
   } else if (info.state == State::kEstablished) {
     Rtu rtu;
     rtu.local_id = info.local_id;
     rtu.remote_id = info.remote_id;
-    answer(rtu, receipt);
+    sender_.answer(rtu, receipt);
   }
 }
 
-Result<void> Manager::ready(LocalId id, ConstBytes private_data, TimePoint) {
-  const auto connection = find_in(id, {State::kRepReceived, State::kMraRepSent});
+Result<void> ActiveSide::ready(LocalId id, ConstBytes private_data) {
+  const auto connection = table_.find_owned(id, {State::kRepReceived, State::kMraRepSent});
   if (!connection) return tl::unexpected(connection.error());
   Rtu rtu;
   if (!put(private_data, rtu.private_data)) return fail(EINVAL);
   rtu.local_id = (*connection)->info.local_id;
   rtu.remote_id = (*connection)->info.remote_id;
-  enter(**connection, State::kEstablished);
-  send_and_keep(**connection, rtu);
-  return {};
-}
-
-Result<void> Manager::restore(const ConnectionInfo& agreed, uint64_t context, TimePoint) {
-  if (agreed.local_id == 0 || agreed.remote_id == 0) return fail(EINVAL);
-  if (find(agreed.local_id) != nullptr) return fail(EEXIST);
-  auto* const connection = new Connection;
-  ConnectionInfo& info = connection->info;
-  info = agreed;
-  info.state = State::kIdle;
-  info.context = context;
-  info.ack_timeout &= 31;
-  connection->transaction = new_transaction(*connection);
-  connection->timeout = at_most(info.peer_response_timeout) + time_of(info.ack_timeout);
-  by_local_id_.insert(*connection);
-  enter(*connection, State::kEstablished);
-  insert_remote_id(*connection);
-  insert_remote_qpn(*connection);
+  table_.enter(**connection, State::kEstablished);
+  sender_.send_and_keep(**connection, rtu);
   return {};
 }
 

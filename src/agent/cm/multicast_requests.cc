@@ -1,27 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a client asks about multicast groups.
+#include "agent/cm/multicast_requests.h"
+
 #include <algorithm>
 #include <cerrno>
 
 #include <infiniband/verbs.h>
 #include <rdma/rdma_cma.h>
 
-#include "agent/cm/client.h"
+#include "agent/cm/event_message.h"
 #include "agent/cm/refusals.h"
 #include "roce/qpn.h"
 
 namespace verbena::agent {
 namespace {
 
-constexpr size_t kMaxGroups = 4096;              // of one identifier
-constexpr size_t kMaxGroupsOfStranger = 262144;  // of all programs of a user whom a root agent serves
 constexpr uint8_t kHopLimit = 64;
 
 }  // namespace
 
-// Over RoCE nobody need be asked: the group's MGID is its IP address, and the process that attaches a QP
+// Over RoCE there is nobody to ask: the group's MGID is its IP address, and the process that attaches a QP
 // joins it on the netdev.
-CmClient::Outcome CmClient::join(const protocol::CmJoinRequest& request) {
+EventOutcome MulticastRequests::join(const protocol::CmJoinRequest& request) {
   CmIdentifier* id = find(request.id);
   if (id == nullptr) return no_such_identifier();
   if (id->state != CmState::kBound && id->state != CmState::kAddressResolved) return wrong_state();
@@ -35,14 +34,12 @@ CmClient::Outcome CmClient::join(const protocol::CmJoinRequest& request) {
   // A program that comes back after an agent's death may not know whether it has asked already.
   const bool known = std::ranges::find(id->groups, request.multicast) != id->groups.end();
   if (!known) {
-    const bool too_many =
-        id->groups.size() >= kMaxGroups || (is_strangers() && usage().groups >= kMaxGroupsOfStranger);
-    if (too_many) return refuse(ENOMEM, "too many groups");
+    if (!limits_.allows_group(id->groups.size())) return refuse(ENOMEM, "too many groups");
     id->groups.push_back(request.multicast);
-    ++usage().groups;
+    ++limits_.usage().groups;
   }
 
-  protocol::CmEvent event = event_of(*id, RDMA_CM_EVENT_MULTICAST_JOIN, 0);
+  protocol::CmEvent event = event_of(*id, manager(), RDMA_CM_EVENT_MULTICAST_JOIN);
   event.multicast = request.multicast;
   event.flags |= protocol::kCmHasParameters;
   event.parameters.qpn = roce::kMulticastQpn.value();
@@ -51,15 +48,14 @@ CmClient::Outcome CmClient::join(const protocol::CmJoinRequest& request) {
   std::copy(group.bytes.begin(), group.bytes.end(), event.route.destination_gid);
   event.route.hop_limit = kHopLimit;
   event.route.traffic_class = id->type_of_service.value_or(0);
-  after_reply_.push_back(event);
-  return {};
+  return Done{event};
 }
 
-CmClient::Outcome CmClient::leave(const protocol::CmLeaveRequest& request) {
+Outcome MulticastRequests::leave(const protocol::CmLeaveRequest& request) {
   CmIdentifier* id = find(request.id);
   if (id == nullptr) return no_such_identifier();
   if (std::erase(id->groups, request.multicast) == 0) return refuse(ENOENT, "no such group");
-  --usage().groups;
+  --limits_.usage().groups;
   return {};
 }
 

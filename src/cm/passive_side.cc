@@ -1,5 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cm/manager_send.h"
+#include "cm/passive_side.h"
+
+#include <cerrno>
+
+#include "cm/private_data.h"
+#include "cm/spoken_parameters.h"
 
 namespace verbena::cm {
 namespace {
@@ -40,41 +45,8 @@ void remember(const Req& req, const Arrival& arrival, Connection& connection) {
   connection.service_id = req.service_id;
 }
 
-}  // namespace
-
-void Manager::handle(const Req& req, const Receipt& receipt) {
-  const roce::Address& peer = receipt.arrival.path.source;
-  if (Connection* const known = by_remote_id_.find({peer, req.local_id})) {
-    repeat_answer(req, *known, receipt);
-    return;
-  }
-  if (const auto why = refusal_of(req, receipt.arrival)) {
-    answer_rej(0, req.local_id, Answered::kReq, *why, receipt);
-    return;
-  }
-  if (Connection* const mine = crossing(req, receipt.arrival)) {
-    ++counters_.peer_to_peer;
-    if (stays_active(*mine, req)) {
-      drop(DropReason::kPeerToPeerLost);
-    } else {
-      become_passive(*mine, req, receipt);
-    }
-    return;
-  }
-  if (is_stale(req.local_qpn, receipt)) {
-    answer_rej(0, req.local_id, Answered::kReq, because(RejReason::kStaleConnection), receipt);
-    return;
-  }
-  const Admission admission = admit(req, receipt);
-  if (admission.verdict == Admission::kRefuse) {
-    answer_rej(0, req.local_id, Answered::kReq, because(admission.reason), receipt);
-  } else if (admission.verdict == Admission::kAdmit) {
-    become_passive(create(admission.context, receipt.arrival.path), req, receipt);
-  }
-}
-
 // Why no listener could take this REQ.
-std::optional<RejectParameters> Manager::refusal_of(const Req& req, const Arrival& arrival) const {
+std::optional<RejectParameters> refusal_of(const Req& req, const Arrival& arrival) {
   if (req.transport == Transport::kRd || (req.transport == Transport::kExtended && !req.is_xrc())) {
     return because(RejReason::kInvalidTransportServiceType);
   }
@@ -88,61 +60,69 @@ std::optional<RejectParameters> Manager::refusal_of(const Req& req, const Arriva
   return std::nullopt;
 }
 
+}  // namespace
+
+void PassiveSide::handle(const Req& req, const Receipt& receipt) {
+  if (Connection* const known = table_.find_by_remote_id({receipt.peer(), req.local_id})) {
+    return repeat_answer(req, *known, receipt);
+  }
+  const auto refuse = [&](const RejectParameters& why) {
+    sender_.answer_rej(0, req.local_id, Answered::kReq, why, receipt);
+  };
+  if (const auto why = refusal_of(req, receipt.arrival)) return refuse(*why);
+  if (Connection* const mine =
+          table_.find_crossing(req.service_id, receipt.arrival.path.destination, receipt.peer())) {
+    return settle_crossing(*mine, req, receipt);
+  }
+  if (is_stale(req.local_qpn, receipt)) return refuse(because(RejReason::kStaleConnection));
+  const Admission admission = owner_.admit(req, receipt);
+  if (admission.verdict == Admission::kRefuse) {
+    refuse(because(admission.reason));
+  } else if (admission.verdict == Admission::kAdmit) {
+    begin(table_.create(admission.context, receipt.arrival.path), req, receipt);
+  }
+}
+
+void PassiveSide::settle_crossing(Connection& mine, const Req& req, const Receipt& receipt) {
+  ++counters_.peer_to_peer;
+  if (stays_active(mine, req)) {
+    drop(DropReason::kPeerToPeerLost);
+  } else {
+    begin(mine, req, receipt);
+  }
+}
+
 // The REQ again: so is our answer, if there was one.
-void Manager::repeat_answer(const Req& req, Connection& connection, const Receipt& receipt) {
-  ++counters_.duplicates[static_cast<size_t>(MessageType::kReq)];
+void PassiveSide::repeat_answer(const Req& req, Connection& connection, const Receipt& receipt) {
+  count_duplicate(MessageType::kReq);
   switch (connection.info.state) {
     case State::kMraReqSent:
     case State::kRepSent:
-      send_again(connection);
+      sender_.send_again(connection);
       break;
     case State::kIdle:  // lingers
-      if (connection.last.kept) send_again(connection);
+      if (connection.last.kept) sender_.send_again(connection);
       break;
     case State::kTimeWait:
-      answer_rej(0, req.local_id, Answered::kReq, because(RejReason::kStaleConnection), receipt);
+      sender_.answer_rej(0, req.local_id, Answered::kReq, because(RejReason::kStaleConnection), receipt);
       break;
     default:
       break;
   }
 }
 
-// That of ours which the peer's REQ is the other half of.
-Connection* Manager::crossing(const Req& req, const Arrival& arrival) {
-  for (Connection* const mine : peer_to_peer_) {
-    if (mine->service_id == req.service_id && mine->info.path.destination == arrival.path.source &&
-        mine->info.path.source == arrival.path.destination) {
-      return mine;
-    }
-  }
-  return nullptr;
-}
-
-void Manager::become_passive(Connection& connection, const Req& req, const Receipt& receipt) {
-  enter(connection, State::kReqReceived);
+void PassiveSide::begin(Connection& connection, const Req& req, const Receipt& receipt) {
+  table_.enter(connection, State::kReqReceived);
   remember(req, receipt.arrival, connection);
   connection.transaction = receipt.transaction;
   connection.last.kept = false;
-  connection.timeout = at_most(req.local_response_timeout);
-  insert_remote_id(connection);
-  insert_remote_qpn(connection);
-  if (tell(connection)) {
-    handler_.on_request(connection.info.local_id, connection.info.context, req, receipt.arrival);
-  }
+  connection.timeout = config_.response_time(req.local_response_timeout);
+  table_.insert_remote_numbers(connection);
+  owner_.tell(connection, &Handler::on_request, req, receipt.arrival);
 }
 
-// Whether the peer's QP is of a connection that stands on our side. It cannot be of two: the peer has lost
-// the old one, which therefore ends (IBTA volume 1, 12.9.8.3.1).
-bool Manager::is_stale(uint32_t remote_qpn, const Receipt& receipt) {
-  Connection* const old = by_remote_qpn_.find({receipt.arrival.path.source, remote_qpn});
-  if (old == nullptr) return false;
-  ++counters_.stale_connections;
-  if (old->info.state == State::kEstablished) send_dreq(*old, {}, receipt.now);
-  return true;
-}
-
-Result<void> Manager::reply(LocalId id, const ConnectReply& reply, TimePoint now) {
-  const auto found = find_in(id, {State::kReqReceived, State::kMraReqSent});
+Result<void> PassiveSide::reply(LocalId id, const ConnectReply& reply, TimePoint now) {
+  const auto found = table_.find_owned(id, {State::kReqReceived, State::kMraReqSent});
   if (!found) return tl::unexpected(found.error());
   Connection& connection = **found;
   ConnectionInfo& info = connection.info;
@@ -159,43 +139,45 @@ Result<void> Manager::reply(LocalId id, const ConnectReply& reply, TimePoint now
   info.initiator_depth = reply.parameters.initiator_depth;
   info.responder_resources = reply.parameters.responder_resources;
   connection.local_ca_guid = reply.local_ca_guid;
-  enter(connection, State::kRepSent);
-  send_until_answered(connection, rep, now);
+  table_.enter(connection, State::kRepSent);
+  sender_.send_until_answered(connection, rep, now);
   return {};
 }
 
-void Manager::handle(const Rtu& rtu, const Receipt& receipt) {
+void PassiveSide::handle(const Rtu& rtu, const Receipt& receipt) {
   Connection* const connection = of_peer(rtu.remote_id, rtu.local_id, receipt.arrival);
   if (connection == nullptr) {
     // The peer believes in a connection that is not there.
-    if (find(rtu.remote_id) == nullptr && !may_return(0, receipt)) {
-      answer_rej(rtu.remote_id, rtu.local_id, Answered::kOther, because(RejReason::kInvalidCommunicationId),
-                 receipt);
+    if (table_.find(rtu.remote_id) == nullptr && !owner_.may_restore(0, receipt)) {
+      sender_.answer_rej(rtu.remote_id, rtu.local_id, Answered::kOther,
+                         because(RejReason::kInvalidCommunicationId), receipt);
     }
     return;
   }
   switch (connection->info.state) {
     case State::kRepSent:
     case State::kMraRepReceived:
-      enter(*connection, State::kEstablished);
+      table_.enter(*connection, State::kEstablished);
       connection->last.kept = false;
-      if (tell(*connection)) handler_.on_ready(connection->info.local_id, connection->info.context, rtu);
+      owner_.tell(*connection, &Handler::on_ready, rtu);
       return;
     case State::kIdle:
     case State::kTimeWait:
-      if (connection->last.kept && connection->last.type == MessageType::kRej) send_again(*connection);
+      if (connection->last.kept && connection->last.type == MessageType::kRej)
+        sender_.send_again(*connection);
       [[fallthrough]];
     default:
-      ++counters_.duplicates[static_cast<size_t>(MessageType::kRtu)];
+      count_duplicate(MessageType::kRtu);
       return;
   }
 }
 
-Result<void> Manager::establish(LocalId id, TimePoint) {
-  const auto connection = find_in(id, {State::kRepSent, State::kMraRepReceived, State::kEstablished});
+Result<void> PassiveSide::establish(LocalId id) {
+  const auto connection =
+      table_.find_owned(id, {State::kRepSent, State::kMraRepReceived, State::kEstablished});
   if (!connection) return tl::unexpected(connection.error());
   if ((*connection)->info.state == State::kEstablished) return fail(EISCONN);
-  enter(**connection, State::kEstablished);
+  table_.enter(**connection, State::kEstablished);
   (*connection)->last.kept = false;
   return {};
 }

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// A client comes back with what it had on an agent that has died.
+#include "agent/cm/restore_requests.h"
+
 #include <algorithm>
 #include <cerrno>
 
 #include <infiniband/verbs.h>
 
-#include "agent/cm/client.h"
 #include "agent/cm/connection_record.h"
+#include "agent/cm/event_message.h"
 #include "agent/cm/refusals.h"
 
 namespace verbena::agent {
@@ -25,20 +26,20 @@ bool is_route(const protocol::CmRoute& route) {
 
 }  // namespace
 
-CmClient::AddressOutcome CmClient::restore(const protocol::CmRestoreRequest& request) {
+RouteOutcome RestoreRequests::restore(const protocol::CmRestoreRequest& request) {
   if (request.state > protocol::kCmResolved) return refuse(EINVAL, "no such state");
-  const auto made = make(request.create);
+  const auto made = identifiers_.make(request.create);
   if (!made) return tl::unexpected(made.error());
   CmIdentifier& id = **made;
   const auto restored = restore_state(id, request);
   if (!restored) {
-    erase(id);
+    identifiers_.erase(id);
     return tl::unexpected(restored.error());
   }
   return route_of(id);
 }
 
-CmClient::Outcome CmClient::restore_state(CmIdentifier& id, const protocol::CmRestoreRequest& request) {
+Outcome RestoreRequests::restore_state(CmIdentifier& id, const protocol::CmRestoreRequest& request) {
   id.reuse_address = (request.options & protocol::kCmReuseAddress) != 0;
   id.own_family_only = (request.options & protocol::kCmOwnFamilyOnly) != 0;
   id.family_option_set = (request.options & (protocol::kCmOwnFamilyOnly | protocol::kCmFamilyOptionSet)) != 0;
@@ -47,13 +48,14 @@ CmClient::Outcome CmClient::restore_state(CmIdentifier& id, const protocol::CmRe
   if (request.state == protocol::kCmConnected) return restore_connection(id, request);
   const bool resolved = request.state == protocol::kCmResolved;
   if (resolved) id.destination = request.route.destination;
-  if (const auto bound = bind_to(id, request.route.source, PortIs::kHeldBefore); !bound) return bound;
+  if (const auto bound = binding_.bind(id, request.route.source, Binding::PortIs::kHeldBefore); !bound)
+    return bound;
   if (request.state == protocol::kCmBound) return {};
   if (resolved) return restore_route(id, request.route);
-  return start_listening(id, request.backlog);  // whether there is a wire already or will be
+  return binding_.listen(id, request.backlog);  // whether there is a wire already or will be
 }
 
-CmClient::Outcome CmClient::restore_route(CmIdentifier& id, const protocol::CmRoute& route) {
+Outcome RestoreRequests::restore_route(CmIdentifier& id, const protocol::CmRoute& route) {
   const auto place = service_.links().find(gid_of(id.source), id.source.scope_id);
   if (!place || !is_route(route)) return refuse(EINVAL, "no route between these addresses");
   set_device(id, *place);
@@ -71,7 +73,7 @@ CmClient::Outcome CmClient::restore_route(CmIdentifier& id, const protocol::CmRo
 
 // Its peer may be heard of again under the same communication IDs. A passive connection has no port of its
 // own, its listener has.
-CmClient::Outcome CmClient::restore_connection(CmIdentifier& id, const protocol::CmRestoreRequest& request) {
+Outcome RestoreRequests::restore_connection(CmIdentifier& id, const protocol::CmRestoreRequest& request) {
   const protocol::CmRoute& route = request.route;
   const protocol::CmConnection& connection = request.connection;
   if (!is_route(route)) return refuse(EINVAL, "no route between these addresses");
@@ -85,7 +87,7 @@ CmClient::Outcome CmClient::restore_connection(CmIdentifier& id, const protocol:
   id.is_active = connection.is_active != 0;
   id.starting_psn = connection.receive_psn & 0xffffff;
   if (id.is_active && port_of(id.source) != 0) {
-    if (const auto taken = take_port(id, PortIs::kHeldBefore); !taken) return taken;
+    if (const auto taken = binding_.take_port(id, Binding::PortIs::kHeldBefore); !taken) return taken;
   }
   id.route = route;
   set_device(id, *place);
@@ -93,8 +95,7 @@ CmClient::Outcome CmClient::restore_connection(CmIdentifier& id, const protocol:
   if (id.qp_type == IBV_QPT_UD) return {};
 
   const cm::ConnectionInfo agreed = agreed_in(connection, id, path_of(id, service_.links()));
-  const auto taken_up =
-      service_.manager().restore(agreed, reinterpret_cast<uint64_t>(&id), MonotonicClock::now());
+  const auto taken_up = manager().restore(agreed, reinterpret_cast<uint64_t>(&id), MonotonicClock::now());
   if (!taken_up) return refuse(taken_up.error().code, "the connection cannot be taken up");
   id.connection = connection.local_id;
   service_.look_again();

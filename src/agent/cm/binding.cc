@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/cm/binding.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <memory>
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include "agent/cm/refusals.h"
+#include "agent_client/path_mtu.h"
+#include "base/unique_fd.h"
+#include "protocol/text.h"
+
+namespace verbena::agent {
+namespace {
+
+constexpr uint32_t kMaxBacklog = 1024;  // as the kernel's rdma_ucm
+
+// Whether any netdev has the address.
+bool is_of_this_host(const CmAddress& address) {
+  const UniqueFd socket(::socket(address.family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  sockaddr_in6 name{};
+  socklen_t length = sizeof name;
+  if (address.family == AF_INET) {
+    auto& ipv4 = reinterpret_cast<sockaddr_in&>(name);
+    ipv4.sin_family = AF_INET;
+    std::memcpy(&ipv4.sin_addr, address.address, 4);
+    length = sizeof ipv4;
+  } else {
+    name.sin6_family = AF_INET6;
+    name.sin6_scope_id = address.scope_id;
+    std::memcpy(&name.sin6_addr, address.address, 16);
+  }
+  return ::bind(socket.get(), reinterpret_cast<const sockaddr*>(&name), length) == 0;
+}
+
+uint32_t scope_of(const CmAddress& address) {
+  return is_link_local(address) ? address.scope_id : 0;
+}
+
+}  // namespace
+
+CmAddress wildcard(uint16_t family) {
+  CmAddress address{};
+  address.family = family;
+  return address;
+}
+
+void set_device(CmIdentifier& id, const LinkDirectory::Place& place) {
+  const agent_client::Link& link = *place.link;
+  protocol::store_text(id.route.link, link.name);
+  id.route.device_index = link.device_index;
+  id.route.gid_index = place.gid_index;
+  const roce::Address own = gid_of(id.source);
+  std::copy(own.bytes.begin(), own.bytes.end(), id.route.source_gid);
+  id.route.path_mtu = agent_client::path_mtu_of(link.mtu);
+}
+
+roce::Path path_of(const CmIdentifier& id, const LinkDirectory& links) {
+  roce::Path path;
+  std::copy_n(id.route.source_gid, 16, path.source.bytes.begin());
+  std::copy_n(id.route.destination_gid, 16, path.destination.bytes.begin());
+  const agent_client::Link* link = links.by_device(id.route.device_index);
+  path.interface_index = link != nullptr ? link->interface_index : 0;
+  path.flow_label = id.route.flow_label;
+  path.traffic_class = id.route.traffic_class;
+  path.hop_limit = id.route.hop_limit;
+  return path;
+}
+
+Binding::Outcome Binding::check_local(const CmAddress& address) const {
+  if (is_link_local(address) && address.scope_id == 0) {
+    return refuse(EINVAL, "a link-local address without an interface");
+  }
+  if (is_any_address(address) || service_.links().find(gid_of(address), scope_of(address))) return {};
+  if (is_of_this_host(address)) return refuse(ENODEV, "no RDMA link has this address");
+  return refuse(EADDRNOTAVAIL, "no address of this host");
+}
+
+Binding::Outcome Binding::take_port(CmIdentifier& id, PortIs port_is) {
+  const auto ports = service_.port_space(id.port_space);
+  if (!ports) return refuse(ports.error().code, "no such port space");
+  const uint16_t port = port_of(id.source);
+  Result<void> taken;
+  if (port == 0) {
+    taken = (*ports)->bind_any(id, service_.port_limits().ephemeral(), service_.random());
+  } else if (port < service_.port_limits().first_unprivileged() && user_ != 0) {
+    return refuse(EACCES, "a privileged port");
+  } else {
+    taken = port_is == PortIs::kHeldBefore ? (*ports)->resume(id) : (*ports)->bind(id);
+  }
+  if (!taken) return refuse(taken.error().code, port == 0 ? "no port is free" : "the port is taken");
+  id.holds_port = true;
+  return {};
+}
+
+Binding::Outcome Binding::bind(CmIdentifier& id, const CmAddress& address, PortIs port) {
+  if (!has_known_family(address)) return refuse(EAFNOSUPPORT, "neither an IPv4 nor an IPv6 address");
+  if (const auto checked = check_local(address); !checked) return checked;
+  id.source = address;
+  if (!id.family_option_set)
+    id.own_family_only = address.family == AF_INET || service_.port_limits().ipv6_only();
+  if (const auto taken = take_port(id, port); !taken) {
+    id.source = {};
+    return taken;
+  }
+  if (!is_any_address(address)) {
+    if (const auto place = service_.links().find(gid_of(address), scope_of(address))) set_device(id, *place);
+  }
+  id.state = CmState::kBound;
+  return {};
+}
+
+Binding::Outcome Binding::listen(CmIdentifier& id, uint32_t backlog) {
+  const auto ports = service_.port_space(id.port_space);
+  if (const auto claimed = (*ports)->claim(id); !claimed) {
+    return refuse(claimed.error().code, "another has the port");
+  }
+  const bool as_many = backlog == 0 || backlog > kMaxBacklog;
+  id.listening_state = std::make_unique<CmIdentifier::Listening>();
+  id.listening_state->backlog = as_many ? kMaxBacklog : backlog;
+  id.listening = true;
+  id.state = CmState::kListen;
+  service_.look_again();
+  return {};
+}
+
+}  // namespace verbena::agent

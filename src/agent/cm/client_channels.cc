@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/cm/client_channels.h"
+
+#include <cerrno>
+#include <utility>
+
+#include <sys/socket.h>
+
+#include "agent/cm/refusals.h"
+
+namespace verbena::agent {
+namespace {
+
+bool is_seqpacket(int socket) {
+  int type = 0;
+  socklen_t length = sizeof type;
+  if (::getsockopt(socket, SOL_SOCKET, SO_TYPE, &type, &length) != 0 || type != SOCK_SEQPACKET) return false;
+  int domain = 0;
+  length = sizeof domain;
+  return ::getsockopt(socket, SOL_SOCKET, SO_DOMAIN, &domain, &length) == 0 && domain == AF_UNIX;
+}
+
+}  // namespace
+
+ClientChannels::~ClientChannels() {
+  limits_.usage().channels -= channels_.size();
+}
+
+agent_client::AdminResult<void> ClientChannels::open(const protocol::CmChannelRequest& request,
+                                                     UniqueFd events) {
+  if (channels_.contains(request.channel)) return refuse(EEXIST, "the channel is open already");
+  if (!limits_.allows_channel(channels_.size())) return refuse(EMFILE, "too many event channels");
+  if (!events || !is_seqpacket(events.get())) return refuse(EINVAL, "without a SOCK_SEQPACKET socket");
+  const EventChannel::Tallies waiting{waiting_events_, limits_.usage().waiting_events};
+  channels_[request.channel] =
+      std::make_unique<EventChannel>(loop_, std::move(events), request.generation, waiting);
+  ++limits_.usage().channels;
+  return {};
+}
+
+void ClientChannels::close(uint32_t number) {
+  channels_.erase(number);
+  --limits_.usage().channels;
+}
+
+EventChannel* ClientChannels::find(uint32_t number) {
+  const auto found = channels_.find(number);
+  return found == channels_.end() ? nullptr : found->second.get();
+}
+
+uint64_t ClientChannels::send(CmIdentifier& id, const protocol::CmEvent& event) {
+  EventChannel* channel = find(id.channel);
+  if (channel == nullptr || hung_up_) return 0;
+  ++id.events_sent;
+  const uint64_t number = channel->send(event);
+  if (!limits_.allow_waiting_events(waiting_events_)) {
+    hung_up_ = true;
+    host_.hang_up();
+  }
+  return number;
+}
+
+}  // namespace verbena::agent

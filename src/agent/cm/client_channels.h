@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <unordered_map>
+
+#include "agent/cm/client_host.h"
+#include "agent/cm/client_limits.h"
+#include "agent/cm/event_channel.h"
+#include "agent/cm/identifier.h"
+#include "agent/event_loop.h"
+#include "agent_client/admin.h"
+#include "base/unique_fd.h"
+#include "protocol/connection_messages.h"
+
+namespace verbena::agent {
+
+// The event channels of one client, and how events leave by them. A client that does not read its events is
+// hung up on. Of the agent's thread.
+class ClientChannels {
+ public:
+  // REQUIRES: all of them outlive this
+  ClientChannels(EventLoop& loop, CmClientHost& host, const ClientLimits& limits)
+      : loop_(loop), host_(host), limits_(limits) {}
+  ~ClientChannels();
+  ClientChannels(const ClientChannels&) = delete;
+  ClientChannels& operator=(const ClientChannels&) = delete;
+
+  agent_client::AdminResult<void> open(const protocol::CmChannelRequest& request, UniqueFd events);
+  // REQUIRES: the channel is there, and no identifier has it
+  void close(uint32_t number);
+  EventChannel* find(uint32_t number);
+
+  // Sends the event by the identifier's channel. Its number there; 0: it was not sent.
+  uint64_t send(CmIdentifier& id, const protocol::CmEvent& event);
+
+ private:
+  EventLoop& loop_;
+  CmClientHost& host_;
+  const ClientLimits& limits_;
+  size_t waiting_events_ = 0;
+  std::unordered_map<uint32_t, std::unique_ptr<EventChannel>> channels_;
+  bool hung_up_ = false;
+};
+
+}  // namespace verbena::agent

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/cm/client_limits.h"
+
+#include <sys/resource.h>
+#include <unistd.h>
+
+namespace verbena::agent {
+namespace {
+
+// What a user whom a root agent serves has at most in all programs together: identifiers, events that they do
+// not read, multicast groups, and of the descriptors that the agent may have an eighth for channels.
+constexpr size_t kMaxIdentifiersOfStranger = 262144;
+constexpr size_t kMaxWaitingEventsOfStranger = 262144;
+constexpr size_t kMaxGroupsOfStranger = 262144;
+size_t max_channels_of_stranger() {
+  rlimit limit{};
+  return ::getrlimit(RLIMIT_NOFILE, &limit) == 0 ? limit.rlim_cur / 8 : 0;
+}
+
+}  // namespace
+
+bool ClientLimits::is_strangers() const {
+  return host_.user() != ::geteuid() && host_.user() != 0;
+}
+
+bool ClientLimits::allows_identifier(size_t held) const {
+  return held < kMaxIdentifiers && (!is_strangers() || usage().identifiers < kMaxIdentifiersOfStranger);
+}
+
+bool ClientLimits::allows_channel(size_t held) const {
+  return held < kMaxChannels && (!is_strangers() || usage().channels < max_channels_of_stranger());
+}
+
+bool ClientLimits::allows_group(size_t held_by_identifier) const {
+  return held_by_identifier < kMaxGroups && (!is_strangers() || usage().groups < kMaxGroupsOfStranger);
+}
+
+bool ClientLimits::allow_waiting_events(size_t waiting) const {
+  return waiting <= kMaxWaitingEvents &&
+         (!is_strangers() || usage().waiting_events <= kMaxWaitingEventsOfStranger);
+}
+
+}  // namespace verbena::agent

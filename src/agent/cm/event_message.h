@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "agent/cm/identifier.h"
+#include "cm/manager.h"
+#include "protocol/connection_messages.h"
+
+namespace verbena::agent {
+
+// What a program is told of an identifier: its route, and events.
+protocol::CmRoute route_of(const CmIdentifier& id);
+protocol::CmEvent event_of(const CmIdentifier& id, const cm::Manager& manager, int type, int status = 0,
+                           const protocol::ConnectionParameters* parameters = nullptr);
+
+}  // namespace verbena::agent

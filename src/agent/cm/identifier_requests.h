@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "agent/cm/client_role.h"
+#include "base/unique_fd.h"
+#include "protocol/connection_messages.h"
+
+namespace verbena::agent {
+
+// What a client asks about its event channels and identifiers themselves: make and destroy them, set their
+// options, move an identifier to another channel.
+class IdentifierRequests : private ClientRole {
+ public:
+  explicit IdentifierRequests(const ClientParts& parts) : ClientRole(parts) {}
+
+  Outcome open_channel(const protocol::CmChannelRequest& request, UniqueFd events);
+  Outcome close_channel(const protocol::CmChannelRequest& request);
+  Outcome create(const protocol::CmCreateRequest& request);
+  DestroyOutcome destroy(const protocol::CmIdRequest& request);
+  Outcome set_option(const protocol::CmOptionRequest& request);
+  Outcome migrate(const protocol::CmMigrateRequest& request);
+};
+
+}  // namespace verbena::agent

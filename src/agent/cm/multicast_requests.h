@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "agent/cm/client_role.h"
+#include "protocol/connection_messages.h"
+
+namespace verbena::agent {
+
+// What a client asks about multicast groups.
+class MulticastRequests : private ClientRole {
+ public:
+  explicit MulticastRequests(const ClientParts& parts) : ClientRole(parts) {}
+
+  EventOutcome join(const protocol::CmJoinRequest& request);
+  Outcome leave(const protocol::CmLeaveRequest& request);
+};
+
+}  // namespace verbena::agent

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cm/role.h"
+
+namespace verbena::cm {
+
+Connection* Role::of_peer(LocalId id, uint32_t remote_id, const Arrival& arrival) {
+  Connection* const connection = table_.find(id);
+  if (connection == nullptr) {
+    drop(DropReason::kUnknownConnection);
+    return nullptr;
+  }
+  if (connection->info.path.destination != arrival.path.source || connection->info.remote_id != remote_id) {
+    drop(DropReason::kWrongPeer);
+    return nullptr;
+  }
+  return connection;
+}
+
+bool Role::is_stale(uint32_t remote_qpn, const Receipt& receipt) {
+  Connection* const old = table_.find_by_remote_qpn({receipt.peer(), remote_qpn});
+  if (old == nullptr) return false;
+  ++counters_.stale_connections;
+  if (old->info.state == State::kEstablished) sender_.send_dreq(*old, {}, receipt.now);
+  return true;
+}
+
+}  // namespace verbena::cm

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "cm/connection_table.h"
+#include "cm/counters.h"
+#include "cm/manager_config.h"
+#include "cm/owner.h"
+#include "cm/receipt.h"
+#include "cm/sender.h"
+
+namespace verbena::cm {
+
+// What all roles of a manager work with.
+struct RoleParts {
+  const ManagerConfig& config;
+  Counters& counters;
+  ConnectionTable& table;
+  Sender& sender;
+  Owner& owner;
+};
+
+// One side of what a connection manager does: the operations and messages that belong together. A role
+// carries out operations of the owner and receives messages by its handle() functions. Roles do not know one
+// another; what two of them need lies below both, in the parts and here.
+class Role {
+ protected:
+  // REQUIRES: the parts outlive the role
+  explicit Role(const RoleParts& parts)
+      : config_(parts.config),
+        counters_(parts.counters),
+        table_(parts.table),
+        sender_(parts.sender),
+        owner_(parts.owner) {}
+  ~Role() = default;
+
+  void drop(DropReason reason) { ++counters_.of(reason); }
+  void count_duplicate(MessageType type) { ++counters_.duplicates[static_cast<size_t>(type)]; }
+
+  // The connection of a message that names both IDs, and comes from where it should. Null is counted.
+  Connection* of_peer(LocalId id, uint32_t remote_id, const Arrival& arrival);
+  // Whether the peer's QP is of a connection that stands on our side. It cannot be of two: the peer has lost
+  // the old one, which therefore ends (IBTA volume 1, 12.9.8.3.1).
+  bool is_stale(uint32_t remote_qpn, const Receipt& receipt);
+
+  const ManagerConfig& config_;
+  Counters& counters_;
+  ConnectionTable& table_;
+  Sender& sender_;
+  Owner& owner_;
+};
+
+}  // namespace verbena::cm

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cm/sender.h"
+
+#include "base/bytes.h"
+#include "cm/private_data.h"
+
+namespace verbena::cm {
+
+RejectParameters because(RejReason reason) {
+  RejectParameters why;
+  why.reason = static_cast<uint16_t>(reason);
+  return why;
+}
+
+void Sender::send(const Mad& mad, MessageType type, const roce::Path& path) {
+  ++counters_.sent[static_cast<size_t>(type)];
+  sink_.send(mad, path);
+}
+
+void Sender::begin_transaction(Connection& connection) const {
+  connection.transaction =
+      static_cast<uint64_t>(config_.transaction_prefix) << 32 | byteswap(connection.info.local_id);
+}
+
+void Sender::await_answer(Connection& connection, TimePoint now) {
+  connection.retries_left = connection.info.max_cm_retries;
+  connection.repeat_after = connection.timeout;
+  table_.set_timer(connection, now + connection.timeout);
+}
+
+void Sender::repeat(Connection& connection, TimePoint now) {
+  --connection.retries_left;
+  ++counters_.retransmitted[static_cast<size_t>(connection.last.type)];
+  send_again(connection);
+  table_.set_timer(connection, now + connection.repeat_after);
+}
+
+void Sender::answer_rej(uint32_t local_id, uint32_t remote_id, Answered rejected, const RejectParameters& why,
+                        const Receipt& receipt) {
+  Rej rej;
+  rej.local_id = local_id;
+  rej.remote_id = remote_id;
+  rej.rejected = rejected;
+  rej.reason = why.reason;
+  rej.ari_length = static_cast<uint8_t>(why.ari.size());
+  put(why.ari, rej.ari);
+  answer(rej, receipt);
+}
+
+void Sender::send_rej(Connection& connection, const RejectParameters& why) {
+  Rej rej;
+  rej.local_id = connection.info.local_id;
+  rej.remote_id = connection.info.remote_id;
+  rej.rejected = Answered::kOther;
+  rej.reason = why.reason;
+  rej.ari_length = static_cast<uint8_t>(why.ari.size());
+  put(why.ari, rej.ari);
+  put(why.private_data, rej.private_data);
+  switch (connection.info.state) {
+    case State::kReqReceived:
+      rej.local_id = 0;
+      rej.rejected = Answered::kReq;
+      break;
+    case State::kMraReqSent:
+      rej.rejected = Answered::kReq;
+      break;
+    case State::kRepReceived:
+    case State::kMraRepSent:
+      rej.rejected = Answered::kRep;
+      break;
+    default:
+      break;
+  }
+  send_and_keep(connection, rej);
+}
+
+// The ARI is the sender's CA GUID (IBTA volume 1, table 109): the peer may not know our ID yet.
+void Sender::send_timeout_rej(Connection& connection) {
+  std::byte guid[8];
+  store_be(guid, connection.local_ca_guid);
+  RejectParameters why = because(RejReason::kTimeout);
+  why.ari = guid;
+  send_rej(connection, why);
+}
+
+void Sender::send_dreq(Connection& connection, ConstBytes private_data, TimePoint now) {
+  Dreq dreq;
+  dreq.local_id = connection.info.local_id;
+  dreq.remote_id = connection.info.remote_id;
+  dreq.remote_qpn = connection.info.remote_qpn;
+  put(private_data, dreq.private_data);
+  begin_transaction(connection);
+  table_.enter(connection, State::kDreqSent);
+  send_until_answered(connection, dreq, now);
+}
+
+}  // namespace verbena::cm

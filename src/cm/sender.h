@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+#include "base/time.h"
+#include "cm/connection.h"
+#include "cm/connection_table.h"
+#include "cm/counters.h"
+#include "cm/events.h"
+#include "cm/manager_config.h"
+#include "cm/messages.h"
+#include "cm/parameters.h"
+#include "cm/receipt.h"
+
+namespace verbena::cm {
+
+RejectParameters because(RejReason reason);
+
+// Sends a manager's datagrams: those of a connection, which it keeps to repeat them by timer or when the peer
+// repeats its question, and answers to datagrams that are of no connection. The messages that more than one
+// role has cause to send (REJ, DREQ) are made here. One thread.
+class Sender {
+ public:
+  // REQUIRES: all of them outlive the sender
+  Sender(const ManagerConfig& config, Sink& sink, ConnectionTable& table, Counters& counters)
+      : config_(config), sink_(sink), table_(table), counters_(counters) {}
+
+  // For the next request of ours about this connection; answers carry the transaction of the request.
+  void begin_transaction(Connection& connection) const;
+
+  // Sends, and keeps the datagram to answer a duplicate with.
+  template <class Message>
+  void send_and_keep(Connection& connection, const Message& message) {
+    connection.last = {encode(message, connection.transaction), true, Message::kType};
+    send_again(connection);
+  }
+  // REQUIRES: the state has been entered in which the answer is awaited
+  template <class Message>
+  void send_until_answered(Connection& connection, const Message& message, TimePoint now) {
+    send_and_keep(connection, message);
+    await_answer(connection, now);
+  }
+  // What was kept.
+  void send_again(Connection& connection) {
+    send(connection.last.mad, connection.last.type, connection.info.path);
+  }
+  // The same, as the time for an answer is over. REQUIRES: connection.retries_left > 0
+  void repeat(Connection& connection, TimePoint now);
+
+  // To the sender of a datagram that is of no connection, or only seems to be.
+  template <class Message>
+  void answer(const Message& message, const Receipt& receipt) {
+    send(encode(message, receipt.transaction), Message::kType, answer_path(receipt.arrival.path));
+  }
+  void answer_rej(uint32_t local_id, uint32_t remote_id, Answered rejected, const RejectParameters& why,
+                  const Receipt& receipt);
+
+  // What is rejected follows from the state; a REQ that nothing has answered yet does not learn our ID.
+  void send_rej(Connection& connection, const RejectParameters& why);
+  // Because the peer has not answered.
+  void send_timeout_rej(Connection& connection);
+  // Begins to disconnect: the state is DREQ_SENT after this.
+  void send_dreq(Connection& connection, ConstBytes private_data, TimePoint now);
+
+ private:
+  void send(const Mad& mad, MessageType type, const roce::Path& path);
+  void await_answer(Connection& connection, TimePoint now);
+
+  const ManagerConfig& config_;
+  Sink& sink_;
+  ConnectionTable& table_;
+  Counters& counters_;
+};
+
+}  // namespace verbena::cm

@@ -1,0 +1,75 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Debian's Open MPI over Verbena, with no environment variables, on one host and between two: as mpirun takes its transports by
+itself, and each transport that is made for verbs by name. The program is mpi4py's ring of messages.
+
+    run_open_mpi.py --build build/release
+"""
+
+import argparse
+import pathlib
+import shlex
+import sys
+import tempfile
+
+import harness
+
+SECONDS = 90
+RING = ("/usr/bin/python3", "-m", "mpi4py.bench", "ringtest", "-l", "20", "-n", "16384")
+# What mpirun is told; () is what it takes by itself. (Debian's openib component connects queue pairs only on InfiniBand.)
+OFI = ("--mca", "pml", "cm", "--mca", "mtl", "ofi")
+TRANSPORTS = ((), ("--mca", "pml", "ucx"), OFI)
+
+
+def remote_shell(folder, build, host):
+    """What mpirun calls in place of ssh: starts the command on the other host, which has a name of its own."""
+    script = pathlib.Path(folder) / "remote_shell"
+    enter = " ".join(host.enter())
+    program = shlex.quote(str(build.program))
+    script.write_text(f"#!/bin/sh\nshift  # the host's address: there is only one\n"
+                      f"exec {enter} unshare --uts sh -c 'hostname second; exec {program} run sh -c \"$*\"' sh \"$@\"\n",
+                      encoding="utf-8")
+    script.chmod(0o755)
+    return script
+
+
+def ring(host, ranks, options, user=None):
+    """Answers what is wrong, or None."""
+    status, output = host.run("mpirun", "-np", ranks, *options, *RING, seconds=SECONDS, user=user)
+    good = status == 0 and "time for" in output
+    return None if good else f"exit {status}\n{output}"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--build", required=True, help="the build folder, such as build/release")
+    options = parser.parse_args()
+    harness.require_root()
+    harness.require_programs("ip", "setpriv", "unshare", "mpirun")
+
+    failures = []
+
+    def judge(what, wrong):
+        print(f"{what:70} {'FAILED' if wrong else 'ok'}", flush=True)
+        if wrong:
+            failures.append(f"{what}\n{wrong}")
+
+    with harness.Hosts(options.build) as hosts, tempfile.TemporaryDirectory() as folder:
+        first, second = hosts.two()
+        alone = hosts.one()
+        shell = remote_shell(folder, hosts.build, second)
+        for transport in TRANSPORTS:
+            said = " ".join(transport) or "as it is"
+            judge(f"two hosts, {said}",
+                  ring(first, 2, ("--allow-run-as-root", "--host", f"{first.ipv4}:1,{second.ipv4}:1",
+                                  "--mca", "plm_rsh_agent", shell, *transport), user=[]))
+            judge(f"one host, {said}", ring(first, 2, ("--oversubscribe", *transport)))
+            if transport is not OFI:  # libfabric makes no endpoints of messages over loopback
+                judge(f"loopback alone, {said}", ring(alone, 2, ("--oversubscribe", *transport)))
+    for failure in failures:
+        print(f"\n=== {failure}")
+    sys.exit(1 if failures else 0)
+
+
+if __name__ == "__main__":
+    main()
