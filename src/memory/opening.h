@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "base/bytes.h"
+#include "base/cache_line.h"
 #include "base/spin_lock.h"
 
 namespace verbena::memory {
@@ -68,7 +69,7 @@ struct Opening {
 
 // An Opening that any thread may read while one thread writes it: the reader gets one that was whole. In one
 // cache line, and no writing by readers.
-class alignas(64) PublishedOpening {
+class alignas(kCacheLine) PublishedOpening {
  public:
   // One thread at a time.
   void write(const Opening& from) {
@@ -132,6 +133,6 @@ class alignas(64) PublishedOpening {
   std::atomic<uint32_t> sequence_{0};  // odd while it is being written
   std::array<std::atomic<uint64_t>, 6> words_{};
 };
-static_assert(sizeof(PublishedOpening) == 64);
+static_assert(sizeof(PublishedOpening) == kCacheLine);
 
 }  // namespace verbena::memory
