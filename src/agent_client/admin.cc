@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent_client/admin.h"
 
+#include <algorithm>
+#include <cerrno>
+
 #include <fmt/format.h>
 
-#include "agent_client/connection.h"
+#include "agent_client/agent_session.h"
 #include "agent_client/link_table_file.h"
-#include "agent_client/message_socket.h"
 #include "agent_client/status_reader.h"
 #include "protocol/text.h"
 #include "roce/qpn.h"
@@ -13,147 +15,129 @@
 namespace verbena::agent_client {
 namespace {
 
-class AgentAdmin final : public Admin {
- public:
-  explicit AgentAdmin(Connection connection) : connection_(std::move(connection)) {}
-
-  AdminResult<void> hello() {
-    auto answer = connection_.say_hello(UniqueFd(), deadline());
-    if (!answer) return tl::unexpected(std::move(answer.error()));
-    events_ = std::move(answer->fds[0]);
-    return {};
-  }
-
-  AdminResult<void> add_link(std::string_view name, std::string_view netdev) override {
-    return change(protocol::MessageType::kAddLink, name, netdev);
-  }
-
-  AdminResult<void> delete_link(std::string_view name) override {
-    return change(protocol::MessageType::kDeleteLink, name, {});
-  }
-
-  AdminResult<AgentStatus> status() override {
-    auto answer = connection_.call<protocol::StatusReply>(protocol::MessageType::kGetStatus,
-                                                          protocol::GetStatusRequest{}, 1, deadline());
-    if (!answer) return tl::unexpected(std::move(answer.error()));
-    AgentStatus status;
-    status.pid = static_cast<pid_t>(answer->message.agent_pid);
-    status.uid = answer->message.agent_uid;
-    status.version = protocol::load_text(answer->message.agent_version);
-    status.no_wire_reason = protocol::load_text(answer->message.no_wire_reason);
-    if (connection_.version() > 1) {
-      const protocol::StatusReply& message = answer->message;
-      status.protocol_version = message.protocol_version;
-      status.refused = {message.refused, message.refused_pid, message.refused_version};
-    }
-    auto snapshot = read_link_file(answer->fds[0].get());
-    if (!snapshot)
-      return tl::unexpected(AdminError{snapshot.error().code, "the agent's link table is broken"});
-    for (Link& link : snapshot->links) {
-      std::string wire = !status.no_wire_reason.empty() ? "down: " + status.no_wire_reason
-                         : link.up                      ? "up"
-                                                        : fmt::format("down: {} has no carrier", link.netdev);
-      status.links.push_back({std::move(link), std::move(wire), {}});
-    }
-    for (LinkStatus& one : status.links) {
-      if (auto read = read_counters(one); !read) return tl::unexpected(std::move(read.error()));
-    }
-    if (auto slots = read_slots(status); !slots) return tl::unexpected(std::move(slots.error()));
-    if (auto read = read_connection_management(status); !read) return tl::unexpected(std::move(read.error()));
-    return status;
-  }
-
- private:
-  static TimePoint deadline() { return MonotonicClock::now() + kCallTimeout; }
-
-  AdminResult<void> change(protocol::MessageType type, std::string_view name, std::string_view netdev) {
-    if (name.size() >= protocol::kLinkNameBytes) {
-      return tl::unexpected(AdminError{EINVAL, "a link's name has at most 63 characters"});
-    }
-    if (netdev.size() >= protocol::kNetdevNameBytes) {
-      return tl::unexpected(AdminError{ENODEV, fmt::format("there is no netdev {}", netdev)});
-    }
-    protocol::LinkRequest request{};
-    protocol::store_text(request.name, name);
-    protocol::store_text(request.netdev, netdev);
-    auto answer = connection_.call<protocol::PlainReply>(type, request, 0, deadline());
-    if (!answer) return tl::unexpected(std::move(answer.error()));
-    return {};
-  }
-
-  AdminResult<void> read_counters(LinkStatus& one) {
-    protocol::DeviceRequest request{};
-    request.device_index = one.link.device_index;
-    auto answer = connection_.call<protocol::DeviceCountersReply>(protocol::MessageType::kGetDeviceCounters,
-                                                                  request, 0, deadline());
-    if (!answer) {
-      if (!connection_.lost()) return {};  // gone since, or an agent from before there were any
-      return tl::unexpected(std::move(answer.error()));
-    }
-    static_assert(transport::kQpCounterCount <= protocol::DeviceCountersReply::kNumbers);
-    std::copy_n(answer->message.qps, one.counters.qps.size(), one.counters.qps.begin());
-    one.counters.link_downed = answer->message.link_downed;
-    return {};
-  }
-
-  AdminResult<void> read_connection_management(AgentStatus& status) {
-    auto answer = connection_.call<protocol::CmStatusReply>(protocol::MessageType::kGetCmStatus,
-                                                            protocol::GetCmStatusRequest{}, 0, deadline());
-    if (answer) {
-      status.connection_management = answer->message.status;
-    } else if (connection_.lost()) {
-      return tl::unexpected(std::move(answer.error()));
-    }  // else an agent from before there was any
-    return {};
-  }
-
-  // Asks slot by slot: each brings its status page as a descriptor.
-  AdminResult<void> read_slots(AgentStatus& status) {
-    protocol::SlotRequest request{};
-    while (request.index < roce::Qpn::kSlots) {
-      auto answer = connection_.call<protocol::SlotStatusReply>(protocol::MessageType::kGetSlotStatus,
-                                                                request, 1, deadline());
-      if (!answer) {
-        if (answer.error().code == ENOENT) break;  // no more
-        return tl::unexpected(std::move(answer.error()));
-      }
-      const protocol::SlotStatusReply& message = answer->message;
-      if (message.index < request.index) return tl::unexpected(AdminError{EPROTO, "the agent is confused"});
-      SlotStatus slot;
-      slot.index = message.index;
-      slot.pid = message.pid;
-      slot.uid = message.uid;
-      slot.program = protocol::load_text(message.program);
-      slot.has_wire = message.has_socket != 0;
-      slot.protocol_version = message.protocol_version;
-      read_status_page(answer->fds[0].get(), slot);
-      status.slots.push_back(std::move(slot));
-      request.index = message.index + 1;
-    }
-    return {};
-  }
-
-  Connection connection_;
-  UniqueFd events_;  // the agent takes its end's closing for ours
-};
+TimePoint deadline() {
+  return MonotonicClock::now() + kCallTimeout;
+}
 
 }  // namespace
 
 AdminResult<std::unique_ptr<Admin>> Admin::connect(const ConnectOptions& options) {
-  const TimePoint deadline = MonotonicClock::now() + kCallTimeout;
-  for (;;) {
-    auto connection = Connection::open_or_start(options, deadline);
-    if (!connection) {
-      return tl::unexpected(AdminError{connection.error().code, "no agent runs, and none could be started"});
-    }
-    auto admin = std::make_unique<AgentAdmin>(std::move(*connection));
-    auto greeted = admin->hello();
-    if (greeted) return admin;
-    // An agent that was about to end when we came: there is another to be had.
-    const int code = greeted.error().code;
-    const bool again = code == ECONNRESET || code == EPIPE;
-    if (!again || MonotonicClock::now() >= deadline) return tl::unexpected(std::move(greeted.error()));
+  std::unique_ptr<Admin> admin;
+  NamespaceDialer dialer(options);
+  auto greeted =
+      dialer.open_and_greet(deadline(), {}, [&](AgentConnection connection, TimePoint) -> AdminResult<void> {
+        auto answer = connection.say_hello(UniqueFd(), deadline());
+        if (!answer) return tl::unexpected(std::move(answer.error()));
+        admin.reset(new Admin(std::move(connection), std::move(answer->fds[0])));
+        return {};
+      });
+  if (!greeted) return tl::unexpected(std::move(greeted.error()));
+  return admin;
+}
+
+AdminResult<void> Admin::add_link(std::string_view name, std::string_view netdev) {
+  return change(protocol::MessageType::kAddLink, name, netdev);
+}
+
+AdminResult<void> Admin::delete_link(std::string_view name) {
+  return change(protocol::MessageType::kDeleteLink, name, {});
+}
+
+AdminResult<AgentStatus> Admin::status() {
+  auto answer = connection_.call<protocol::StatusReply>(protocol::MessageType::kGetStatus,
+                                                        protocol::GetStatusRequest{}, 1, deadline());
+  if (!answer) return tl::unexpected(std::move(answer.error()));
+  AgentStatus status;
+  status.pid = static_cast<pid_t>(answer->message.agent_pid);
+  status.uid = answer->message.agent_uid;
+  status.version = protocol::load_text(answer->message.agent_version);
+  status.no_wire_reason = protocol::load_text(answer->message.no_wire_reason);
+  if (connection_.version() > 1) {
+    const protocol::StatusReply& message = answer->message;
+    status.protocol_version = message.protocol_version;
+    status.refused = {message.refused, message.refused_pid, message.refused_version};
   }
+  auto snapshot = read_link_file(answer->fds[0].get());
+  if (!snapshot) return tl::unexpected(AdminError{snapshot.error().code, "the agent's link table is broken"});
+  for (Link& link : snapshot->links) {
+    std::string wire = !status.no_wire_reason.empty() ? "down: " + status.no_wire_reason
+                       : link.up                      ? "up"
+                                                      : fmt::format("down: {} has no carrier", link.netdev);
+    status.links.push_back({std::move(link), std::move(wire), {}});
+  }
+  for (LinkStatus& one : status.links) {
+    if (auto read = read_counters(one); !read) return tl::unexpected(std::move(read.error()));
+  }
+  if (auto slots = read_slots(status); !slots) return tl::unexpected(std::move(slots.error()));
+  if (auto read = read_connection_management(status); !read) return tl::unexpected(std::move(read.error()));
+  return status;
+}
+
+AdminResult<void> Admin::change(protocol::MessageType type, std::string_view name, std::string_view netdev) {
+  if (name.size() >= protocol::kLinkNameBytes) {
+    return tl::unexpected(AdminError{EINVAL, "a link's name has at most 63 characters"});
+  }
+  if (netdev.size() >= protocol::kNetdevNameBytes) {
+    return tl::unexpected(AdminError{ENODEV, fmt::format("there is no netdev {}", netdev)});
+  }
+  protocol::LinkRequest request{};
+  protocol::store_text(request.name, name);
+  protocol::store_text(request.netdev, netdev);
+  auto answer = connection_.call<protocol::PlainReply>(type, request, 0, deadline());
+  if (!answer) return tl::unexpected(std::move(answer.error()));
+  return {};
+}
+
+AdminResult<void> Admin::read_counters(LinkStatus& one) {
+  protocol::DeviceRequest request{};
+  request.device_index = one.link.device_index;
+  auto answer = connection_.call<protocol::DeviceCountersReply>(protocol::MessageType::kGetDeviceCounters,
+                                                                request, 0, deadline());
+  if (!answer) {
+    if (!connection_.lost()) return {};  // gone since, or an agent from before there were any
+    return tl::unexpected(std::move(answer.error()));
+  }
+  static_assert(transport::kQpCounterCount <= protocol::DeviceCountersReply::kNumbers);
+  std::copy_n(answer->message.qps, one.counters.qps.size(), one.counters.qps.begin());
+  one.counters.link_downed = answer->message.link_downed;
+  return {};
+}
+
+AdminResult<void> Admin::read_connection_management(AgentStatus& status) {
+  auto answer = connection_.call<protocol::CmStatusReply>(protocol::MessageType::kGetCmStatus,
+                                                          protocol::GetCmStatusRequest{}, 0, deadline());
+  if (answer) {
+    status.connection_management = answer->message.status;
+  } else if (connection_.lost()) {
+    return tl::unexpected(std::move(answer.error()));
+  }  // else an agent from before there was any
+  return {};
+}
+
+// Asks slot by slot: each brings its status page as a descriptor.
+AdminResult<void> Admin::read_slots(AgentStatus& status) {
+  protocol::SlotRequest request{};
+  while (request.index < roce::Qpn::kSlots) {
+    auto answer = connection_.call<protocol::SlotStatusReply>(protocol::MessageType::kGetSlotStatus, request,
+                                                              1, deadline());
+    if (!answer) {
+      if (answer.error().code == ENOENT) break;  // no more
+      return tl::unexpected(std::move(answer.error()));
+    }
+    const protocol::SlotStatusReply& message = answer->message;
+    if (message.index < request.index) return tl::unexpected(AdminError{EPROTO, "the agent is confused"});
+    SlotStatus slot;
+    slot.index = message.index;
+    slot.pid = message.pid;
+    slot.uid = message.uid;
+    slot.program = protocol::load_text(message.program);
+    slot.has_wire = message.has_socket != 0;
+    slot.protocol_version = message.protocol_version;
+    read_status_page(answer->fds[0].get(), slot);
+    status.slots.push_back(std::move(slot));
+    request.index = message.index + 1;
+  }
+  return {};
 }
 
 }  // namespace verbena::agent_client

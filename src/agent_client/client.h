@@ -6,10 +6,16 @@
 #include <string>
 #include <vector>
 
+#include "agent_client/agent_dialer.h"
+#include "agent_client/agent_news.h"
+#include "agent_client/agent_session.h"
 #include "agent_client/domain_peer.h"
+#include "agent_client/held_slots.h"
 #include "agent_client/link.h"
+#include "agent_client/open_domains.h"
 #include "base/result.h"
 #include "base/unique_fd.h"
+#include "roce/path.h"
 
 namespace verbena::agent_client {
 
@@ -21,28 +27,25 @@ struct Slot {
   UniqueFd status_page;        // a memfd of sizeof(StatusPage)
 };
 
-struct ConnectOptions {
-  bool start_agent = true;    // start one if none answers
-  std::string agent_program;  // empty: found beside this library, then in PATH (VERBENA_AGENT overrides)
-};
-
-// The process's side of the agent protocol.
+// What a process with devices asks of the agent: links, slots, multicast groups, XRC domains.
 //
 // Thread-safe: calls are serialized inside. Calls may block for as long as the agent takes, at most two
-// seconds; they answer ETIMEDOUT then, and ECONNREFUSED when no agent can be had. When the agent died, a call
-// starts or finds another and tells it of the slots this process holds. Never called on the data path.
+// seconds; they answer ETIMEDOUT then, and ECONNREFUSED when there is no agent and none can be started. When
+// the agent died, a call starts or finds another and tells it of the slots this process holds. Never called
+// on the data path.
 class Client {
  public:
+  // With an agent that has been reached.
   static Result<std::unique_ptr<Client>> connect(const ConnectOptions& options = {});
-  virtual ~Client() = default;
+  static Result<std::unique_ptr<Client>> connect(std::unique_ptr<AgentDialer> dialer);
 
-  virtual Result<std::vector<Link>> links() = 0;
-  virtual Result<Slot> take_slot() = 0;
-  virtual Result<void> return_slot(uint32_t index) = 0;
+  Result<std::vector<Link>> links();
+  Result<Slot> take_slot();
+  Result<void> return_slot(uint32_t index);
 
   // A socket for the packets of a multicast group on a link: see net/udp/multicast_socket.h. The agent keeps
   // no copy; we are a member for as long as we hold it. ENODEV: no such link; ENETDOWN: there is no wire.
-  virtual Result<UniqueFd> join_group(uint32_t device_index, const roce::Address& group) = 0;
+  Result<UniqueFd> join_group(uint32_t device_index, const roce::Address& group);
 
   // Joins the XRC domain of a file on a link, for the targets and queues of a slot of ours; `domain` is what
   // we call it. A copy of the descriptor is kept until it is closed, to tell the next agent. As the kernel:
@@ -54,23 +57,31 @@ class Client {
     bool create = false;
     bool exclusive = false;
   };
-  virtual Result<void> open_domain(uint64_t domain, uint32_t slot, const DomainFile& file) = 0;
-  virtual void close_domain(uint64_t domain) = 0;
+  Result<void> open_domain(uint64_t domain, uint32_t slot, const DomainFile& file);
+  void close_domain(uint64_t domain);
   // Asks for a link to the process at `slot`, which is to have the domain open. Never blocks; next_peers()
   // has the answer, unless the agent ends before.
-  virtual void ask_for_peer(uint64_t domain, uint32_t slot) = 0;
+  void ask_for_peer(uint64_t domain, uint32_t slot);
 
-  // Readable when next_links() or next_peers() has something; changes its meaning never, its number never (an
+  // Readable when next_links() or next_peers() has something. Its meaning and its number never change (an
   // epoll set may keep it).
-  virtual int event_fd() const = 0;
+  int event_fd() const { return session_.event_fd(); }
   // The newest link table, if it changed since last asked. Never blocks. Also notices the agent's death and,
   // without blocking longer than a connect, reaches the restarted one.
-  virtual std::optional<std::vector<Link>> next_links() = 0;
+  std::optional<std::vector<Link>> next_links();
   // What the agent has said of other processes until the last next_links().
-  virtual std::vector<DomainPeer> next_peers() = 0;
+  std::vector<DomainPeer> next_peers() { return news_.take_peers(); }
 
   // In a child after fork(): drops descriptors without telling the agent anything.
-  virtual void abandon() = 0;
+  void abandon();
+
+ private:
+  explicit Client(std::unique_ptr<AgentDialer> dialer);
+
+  HeldSlots slots_;
+  OpenDomains domains_;
+  AgentNews news_;
+  AgentSession session_;  // of those three
 };
 
 }  // namespace verbena::agent_client

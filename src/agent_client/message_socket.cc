@@ -2,9 +2,11 @@
 #include "agent_client/message_socket.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 
 #include <fmt/format.h>
+#include <poll.h>
 
 namespace verbena::agent_client {
 namespace {
@@ -80,6 +82,16 @@ Result<Received> receive_message(int socket, Bytes buffer, size_t max_fds) {
 
 Result<Received> wait_for_message(int socket, Bytes buffer, size_t max_fds) {
   return receive(socket, buffer, max_fds, 0);
+}
+
+bool wait_until_ready(int fd, short events, TimePoint deadline) {
+  for (;;) {
+    const Duration left = deadline - MonotonicClock::now();
+    if (left <= Duration::zero()) return false;
+    const auto ms = std::chrono::ceil<std::chrono::milliseconds>(left).count();
+    pollfd entry{fd, events, 0};
+    if (::poll(&entry, 1, static_cast<int>(ms)) > 0) return true;
+  }
 }
 
 AgentAddress::AgentAddress(uid_t uid) {

@@ -10,6 +10,7 @@
 
 #include "base/bytes.h"
 #include "base/result.h"
+#include "base/time.h"
 #include "base/unique_fd.h"
 #include "protocol/messages.h"
 
@@ -31,6 +32,9 @@ Result<void> send_message(int socket, ConstBytes message, std::span<const int> f
 Result<Received> receive_message(int socket, Bytes buffer, size_t max_fds = protocol::kMaxMessageFds);
 // The same, but waits as the socket says (O_NONBLOCK, SO_RCVTIMEO: EAGAIN when the time is over).
 Result<Received> wait_for_message(int socket, Bytes buffer, size_t max_fds = protocol::kMaxMessageFds);
+
+// Waits until poll(2) says one of `events` of the descriptor. False: the deadline came first.
+bool wait_until_ready(int fd, short events, TimePoint deadline);
 
 // The abstract address of the agent of `uid`.
 struct AgentAddress {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "agent_client/admin.h"
+#include "agent_client/agent_status.h"
 
 namespace verbena::agent_client {
 

@@ -77,10 +77,10 @@ struct Process {
     if (auto running = running_engine.lock()) return running;
     auto connected = connect();
     if (!connected) return tl::unexpected(connected.error());
-    std::shared_ptr<Engine> started(new Engine(*connected, open_ports));
-    if (auto result = started->start(); !result) return tl::unexpected(result.error());
+    auto started = Engine::start_with(*connected, open_ports);
+    if (!started) return started;
     const std::lock_guard visible(pointers_lock);
-    running_engine = started;
+    running_engine = *started;
     return started;
   }
 
@@ -151,6 +151,13 @@ struct Process {
 
 Result<std::shared_ptr<Engine>> Engine::acquire() {
   return Process::current().engine();
+}
+
+Result<std::shared_ptr<Engine>> Engine::start_with(std::shared_ptr<agent_client::Client> client,
+                                                   net::PortFactory open_ports) {
+  std::shared_ptr<Engine> engine(new Engine(std::move(client), std::move(open_ports)));
+  if (auto started = engine->start(); !started) return tl::unexpected(started.error());
+  return engine;
 }
 
 void Engine::set_port_factory(net::PortFactory open_ports) {

@@ -49,6 +49,10 @@ class Engine {
  public:
   // The process's engine: started if there is none, stopped when the last reference goes.
   static Result<std::shared_ptr<Engine>> acquire();
+  // One that is not the process's, over a client of its own: for tests, whose agent may be a fake one. A fork
+  // does not know of it.
+  static Result<std::shared_ptr<Engine>> start_with(std::shared_ptr<agent_client::Client> client,
+                                                    net::PortFactory open_ports = net::open_ports);
   // What makes the ports of the engine that acquire() starts next; net::open_ports() if nothing is set. For
   // tests and benches, which give simulated ports. REQUIRES: no engine runs
   static void set_port_factory(net::PortFactory open_ports);

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "agent_client/connection.h"
+#include "agent_client/agent_connection.h"
 #include "base/time.h"
 #include "protocol/connection_messages.h"
 #include "rdmacm/identifier.h"
@@ -32,10 +32,10 @@ bool still_concerns(State state, rdma_cm_event_type type);
 
 // Tells a new agent what the process has: channels, and identifiers that are bound, listen, or are connected.
 // What was under way when the last one died cannot be saved; its identifiers are told so. One use, by
-// AgentLink under its lock.
+// AgentLink in a turn of its session.
 class Restoration {
  public:
-  Restoration(agent_client::Connection& connection, IdentifierTable& identifiers, uint32_t generation)
+  Restoration(agent_client::AgentConnection& connection, IdentifierTable& identifiers, uint32_t generation)
       : connection_(connection), identifiers_(identifiers), generation_(generation) {}
 
   // This one is being asked about, and will be again: it is restored as it was before.
@@ -66,7 +66,7 @@ class Restoration {
     return answer.has_value();
   }
 
-  agent_client::Connection& connection_;
+  agent_client::AgentConnection& connection_;
   IdentifierTable& identifiers_;
   const uint32_t generation_;
   bool timed_out_ = false;

@@ -17,7 +17,8 @@
 #include <rdma/rdma_cma.h>
 #include <sys/socket.h>
 
-#include "agent_client/connection.h"
+#include "agent_client/agent_connection.h"
+#include "agent_client/agent_dialer.h"
 #include "base/time.h"
 #include "base/unique_fd.h"
 #include "protocol/connection_messages.h"
@@ -264,7 +265,7 @@ class CmProgram {
   }
 
   void connect_to_agent() {
-    auto connection = agent_client::Connection::open();
+    auto connection = agent_client::NamespaceDialer().open();
     if (!connection) return;
     connection_.emplace(std::move(*connection));
     protocol::HelloRequest hello{};
@@ -287,7 +288,7 @@ class CmProgram {
     UniqueFd application;
     UniqueFd agents;
   };
-  std::optional<agent_client::Connection> connection_;
+  std::optional<agent_client::AgentConnection> connection_;
   std::vector<UniqueFd> greeting_;
   std::map<uint32_t, Ends> channels_;
   uint32_t generation_ = 1;

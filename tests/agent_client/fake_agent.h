@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <array>
-#include <atomic>
+#include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <list>
 #include <mutex>
+#include <span>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -13,47 +17,80 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "agent_client/connection.h"
+#include "agent_client/agent_connection.h"
 #include "agent_client/link_table_file.h"
 #include "agent_client/message_socket.h"
 #include "protocol/messages.h"
 
 namespace verbena::agent_client::test {
 
-// The other end of a client's connection, in a thread of its own: it answers what a test says, in the version
-// of the protocol that the test wants.
+// An agent that answers what a test says, in the version of the protocol that the test wants. It serves any
+// number of connections, each in a thread of its own, one request at a time, until it dies.
 class FakeAgent {
  public:
-  // What came: the header, and how long the message was.
+  // What came: the message, and how many descriptors with it.
   struct Request {
     protocol::MessageHeader header;
-    size_t bytes;
+    std::vector<std::byte> message;
+    size_t fds;
     protocol::MessageType type() const { return static_cast<protocol::MessageType>(header.type); }
+    template <class Message>
+    Message as() const {
+      Message read{};
+      std::memcpy(&read, message.data(), std::min(message.size(), sizeof read));
+      return read;
+    }
   };
   // What to answer: bytes (a reply with its header) and descriptors; nothing: no answer.
   struct Answer {
     std::vector<std::byte> bytes;
     std::vector<UniqueFd> fds;
+    UniqueFd events;    // our end of the client's event socket
+    bool dies = false;  // and answers nobody any more
   };
   using Script = std::function<Answer(const Request&)>;
 
-  explicit FakeAgent(Script script) : script_(std::move(script)) {
-    int ends[2];
-    if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) return;
-    clients_.reset(ends[0]);
-    own_.reset(ends[1]);
-    thread_ = std::thread([this] { run(); });
-  }
+  explicit FakeAgent(Script script) : script_(std::move(script)) {}
   ~FakeAgent() {
-    ::shutdown(own_.get(), SHUT_RDWR);
-    thread_.join();
+    die();
+    for (Client& client : clients_) client.thread.join();
+  }
+  FakeAgent(const FakeAgent&) = delete;
+  FakeAgent& operator=(const FakeAgent&) = delete;
+
+  AgentConnection connection() {
+    int ends[2] = {-1, -1};
+    if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) std::abort();
+    const std::lock_guard lock(mutex_);
+    Client& client = clients_.emplace_back();
+    client.socket.reset(ends[1]);
+    if (dead_) ::shutdown(ends[1], SHUT_RDWR);
+    client.thread = std::thread([this, &client] { serve(client.socket.get()); });
+    return AgentConnection(UniqueFd(ends[0]), ::geteuid());
   }
 
-  // Once.
-  Connection connection() { return Connection(std::move(clients_), ::geteuid()); }
+  // Clients see all that they have of it end.
+  void die() {
+    const std::lock_guard lock(mutex_);
+    die_locked();
+  }
+  bool is_dead() {
+    const std::lock_guard lock(mutex_);
+    return dead_;
+  }
   std::vector<Request> requests() {
     const std::lock_guard lock(mutex_);
     return requests_;
+  }
+  size_t count(protocol::MessageType type) {
+    const std::lock_guard lock(mutex_);
+    return static_cast<size_t>(std::ranges::count(requests_, type, &Request::type));
+  }
+  // To every client that was greeted.
+  void send_event(ConstBytes message, std::span<const int> fds = {}) {
+    const std::lock_guard lock(mutex_);
+    for (const UniqueFd& events : events_)
+      [[maybe_unused]] const auto sent = send_message(events.get(), message, fds);
   }
 
   template <class Reply>
@@ -67,8 +104,12 @@ class FakeAgent {
     return {protocol::kProtocolMagic, version, static_cast<uint16_t>(request.header.type | protocol::kReply),
             request.header.sequence, error};
   }
-  // As an agent of `version` greets; as long as the message was in version `bytes_as`.
-  static Answer greet(const Request& request, uint16_t version, uint64_t capabilities = 0) {
+  static Answer agree(const Request& request) {
+    return say(protocol::PlainReply{header(request, protocol::kProtocolVersion)});
+  }
+  // As an agent of `version` greets; as long as the message was in that version.
+  static Answer greet(const Request& request, uint16_t version = protocol::kProtocolVersion,
+                      uint64_t capabilities = 0, const LinkSnapshot& links = {}) {
     protocol::HelloReply reply{};
     reply.header = header(request, version);
     reply.capabilities = capabilities;
@@ -76,9 +117,9 @@ class FakeAgent {
     int events[2];
     if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, events) == 0) {
       answer.fds.emplace_back(events[0]);
-      ::close(events[1]);
+      answer.events.reset(events[1]);
     }
-    answer.fds.push_back(std::move(*write_link_file({})));
+    answer.fds.push_back(std::move(*write_link_file(links)));
     return answer;
   }
   static Answer refuse(const Request& request, uint16_t version, int error, std::string_view text = {}) {
@@ -87,33 +128,56 @@ class FakeAgent {
     std::copy(text.begin(), text.end(), reply.text);
     return say(reply);
   }
+  static Answer death() {
+    Answer answer;
+    answer.dies = true;
+    return answer;
+  }
 
  private:
-  void run() {
+  struct Client {
+    UniqueFd socket;
+    std::thread thread;
+  };
+
+  void serve(int socket) {
     for (;;) {
       std::array<std::byte, protocol::kMaxMessageBytes> buffer;
-      const auto received = wait_for_message(own_.get(), buffer);
+      const auto received = wait_for_message(socket, buffer);
       if (!received || received->bytes < sizeof(protocol::MessageHeader)) return;
-      Request request{{}, received->bytes};
+      Request request{{}, {buffer.begin(), buffer.begin() + received->bytes}, received->fds.size()};
       std::memcpy(&request.header, buffer.data(), sizeof request.header);
-      {
-        const std::lock_guard lock(mutex_);
-        requests_.push_back(request);
-      }
-      const Answer answer = script_(request);
-      if (answer.bytes.empty()) continue;
-      std::vector<int> fds;
-      for (const UniqueFd& fd : answer.fds) fds.push_back(fd.get());
-      if (!send_message(own_.get(), answer.bytes, fds)) return;
+      if (!carry_out(socket, request)) return;
     }
   }
 
+  bool carry_out(int socket, const Request& request) {
+    const std::lock_guard lock(mutex_);
+    if (dead_) return false;
+    requests_.push_back(request);
+    Answer answer = script_(request);
+    if (answer.events) events_.push_back(std::move(answer.events));
+    if (answer.dies) die_locked();
+    if (answer.bytes.empty()) return true;
+    std::vector<int> fds;
+    for (const UniqueFd& fd : answer.fds) fds.push_back(fd.get());
+    return send_message(socket, answer.bytes, fds).has_value();
+  }
+
+  void die_locked() {
+    dead_ = true;
+    // Not only closed: a child of the test may have a copy.
+    for (const UniqueFd& events : events_) ::shutdown(events.get(), SHUT_RDWR);
+    events_.clear();
+    for (const Client& client : clients_) ::shutdown(client.socket.get(), SHUT_RDWR);
+  }
+
   const Script script_;
-  UniqueFd clients_;
-  UniqueFd own_;
   std::mutex mutex_;
+  bool dead_ = false;
   std::vector<Request> requests_;
-  std::thread thread_;
+  std::vector<UniqueFd> events_;
+  std::list<Client> clients_;
 };
 
 }  // namespace verbena::agent_client::test

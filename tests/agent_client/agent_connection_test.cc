@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent_client/connection.h"
+#include "agent_client/agent_connection.h"
 
 #include <cerrno>
 #include <chrono>
@@ -22,12 +22,12 @@ TimePoint soon() {
   return MonotonicClock::now() + std::chrono::seconds(10);
 }
 
-TEST(Connection, SpeaksItsOwnVersionToAnAgentOfTheSame) {
+TEST(AgentConnection, SpeaksItsOwnVersionToAnAgentOfTheSame) {
   FakeAgent agent([](const FakeAgent::Request& request) {
     if (request.type() == MessageType::kHello) return FakeAgent::greet(request, kOwn, 5);
     return FakeAgent::say(protocol::PlainReply{FakeAgent::header(request, kOwn)});
   });
-  Connection connection = agent.connection();
+  AgentConnection connection = agent.connection();
   const auto greeted = connection.say_hello({}, soon());
   ASSERT_TRUE(greeted) << greeted.error().text;
   EXPECT_EQ(greeted->message.capabilities, 5u);
@@ -35,7 +35,7 @@ TEST(Connection, SpeaksItsOwnVersionToAnAgentOfTheSame) {
 }
 
 // As the agents of version 1 are: they refuse what is not version 1, and know messages of one length only.
-TEST(Connection, StepsDownToTheVersionOfAnOlderAgent) {
+TEST(AgentConnection, StepsDownToTheVersionOfAnOlderAgent) {
   FakeAgent agent([](const FakeAgent::Request& request) {
     if (request.header.version != 1) return FakeAgent::refuse(request, 1, EPROTONOSUPPORT, "another version");
     if (request.type() == MessageType::kHello) return FakeAgent::greet(request, 1);
@@ -44,7 +44,7 @@ TEST(Connection, StepsDownToTheVersionOfAnOlderAgent) {
     reply.agent_pid = 7;
     return FakeAgent::say(reply, protocol::bytes_in<protocol::StatusReply>(1));
   });
-  Connection connection = agent.connection();
+  AgentConnection connection = agent.connection();
   const auto greeted = connection.say_hello({}, soon());
   ASSERT_TRUE(greeted) << greeted.error().text;
   EXPECT_EQ(connection.version(), 1);
@@ -57,18 +57,18 @@ TEST(Connection, StepsDownToTheVersionOfAnOlderAgent) {
   EXPECT_EQ(agent.requests().back().header.version, 1);
 }
 
-TEST(Connection, TakesANewerAgentThatSpeaksOurVersion) {
+TEST(AgentConnection, TakesANewerAgentThatSpeaksOurVersion) {
   FakeAgent agent([](const FakeAgent::Request& request) { return FakeAgent::greet(request, kOwn); });
-  Connection connection = agent.connection();
+  AgentConnection connection = agent.connection();
   ASSERT_TRUE(connection.say_hello({}, soon()));
   EXPECT_EQ(connection.version(), kOwn);
 }
 
-TEST(Connection, SaysWhatAnAgentSaysThatRefusesItsVersion) {
+TEST(AgentConnection, SaysWhatAnAgentSaysThatRefusesItsVersion) {
   FakeAgent agent([](const FakeAgent::Request& request) {
     return FakeAgent::refuse(request, kOwn + 2, EPROTONOSUPPORT, "end the older of the two");
   });
-  Connection connection = agent.connection();
+  AgentConnection connection = agent.connection();
   const auto greeted = connection.say_hello({}, soon());
   ASSERT_FALSE(greeted);
   EXPECT_EQ(greeted.error().code, EPROTONOSUPPORT);
@@ -76,34 +76,34 @@ TEST(Connection, SaysWhatAnAgentSaysThatRefusesItsVersion) {
   EXPECT_EQ(agent.requests().size(), 1u) << "there is no version that both know";
 }
 
-TEST(Connection, IsLostToAnAgentThatAnswersInAVersionThatWasNotAsked) {
+TEST(AgentConnection, IsLostToAnAgentThatAnswersInAVersionThatWasNotAsked) {
   FakeAgent agent([](const FakeAgent::Request& request) { return FakeAgent::greet(request, kOwn + 1); });
-  Connection connection = agent.connection();
+  AgentConnection connection = agent.connection();
   const auto greeted = connection.say_hello({}, soon());
   ASSERT_FALSE(greeted);
   EXPECT_EQ(greeted.error().code, EPROTONOSUPPORT);
   EXPECT_TRUE(connection.lost());
 }
 
-TEST(Connection, IsLostWhenAReplyIsOfAnotherLength) {
+TEST(AgentConnection, IsLostWhenAReplyIsOfAnotherLength) {
   FakeAgent agent([](const FakeAgent::Request& request) {
     protocol::HelloReply reply{};
     reply.header = FakeAgent::header(request, kOwn);
     return FakeAgent::say(reply, sizeof reply - 8);
   });
-  Connection connection = agent.connection();
+  AgentConnection connection = agent.connection();
   const auto greeted = connection.say_hello({}, soon());
   ASSERT_FALSE(greeted);
   EXPECT_EQ(greeted.error().code, EPROTO);
   EXPECT_TRUE(connection.lost());
 }
 
-TEST(Connection, LivesOnWhenARequestIsNotKnownThere) {
+TEST(AgentConnection, LivesOnWhenARequestIsNotKnownThere) {
   FakeAgent agent([](const FakeAgent::Request& request) {
     if (request.type() == MessageType::kHello) return FakeAgent::greet(request, kOwn);
     return FakeAgent::refuse(request, kOwn, EOPNOTSUPP, "no such request");
   });
-  Connection connection = agent.connection();
+  AgentConnection connection = agent.connection();
   ASSERT_TRUE(connection.say_hello({}, soon()));
   const auto asked =
       connection.call<protocol::PlainReply>(MessageType::kGetStatus, protocol::GetStatusRequest{}, 0, soon());

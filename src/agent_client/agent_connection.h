@@ -1,32 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <cerrno>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "agent_client/admin.h"
-#include "agent_client/message_socket.h"
-#include "base/result.h"
+#include <sys/types.h>
+
+#include "agent_client/admin_error.h"
+#include "base/bytes.h"
 #include "base/time.h"
 #include "base/unique_fd.h"
 #include "protocol/messages.h"
 
 namespace verbena::agent_client {
-
-// How long a call may take, the start of an agent included.
-inline constexpr Duration kCallTimeout = std::chrono::seconds(2);
-
-// Between attempts to reach the next agent.
-inline constexpr Duration kFirstRetry = std::chrono::milliseconds(10);
-inline constexpr Duration kLongestRetry = std::chrono::seconds(1);
-
-// No agent's: whoever has not reached one yet.
-inline constexpr uid_t kNoAgentYet = static_cast<uid_t>(-1);
-// While root's agent restarts, an ordinary user's process waits so long for it rather than start one of its
-// own.
-Duration grace_for_next(uid_t former_agent);
 
 template <class Reply>
 struct Answer {
@@ -35,31 +23,10 @@ struct Answer {
 };
 
 // One connection to an agent, and one request at a time on it. Not thread-safe.
-class Connection {
+class AgentConnection {
  public:
-  // Over a socket that leads to an agent of this user.
-  Connection(UniqueFd socket, uid_t agent_uid) : socket_(std::move(socket)), agent_uid_(agent_uid) {}
-
-  // To the agent that listens now: root's, else our own user's. ECONNREFUSED: none does (or only a stranger
-  // who took the name).
-  static Result<Connection> open();
-  // The same, and starts one if need be and allowed. Not before `start_after`: an agent may be on its way.
-  static Result<Connection> open_or_start(const ConnectOptions& options, TimePoint deadline,
-                                          TimePoint start_after = {});
-
-  // The same, and says hello by `greet(connection, deadline)`, a Result<void>; to another agent where the one
-  // that answered was about to end.
-  template <class Greet>
-  static Result<void> open_and_greet(const ConnectOptions& options, TimePoint deadline, TimePoint start_after,
-                                     Greet&& greet) {
-    for (;;) {
-      auto connection = open_or_start(options, deadline, start_after);
-      if (!connection) return fail(connection.error().code);
-      auto greeted = greet(std::move(*connection), deadline);
-      const bool again = !greeted && (greeted.error().code == ECONNRESET || greeted.error().code == EPIPE);
-      if (!again || MonotonicClock::now() >= deadline) return greeted;
-    }
-  }
+  // Over a socket (SOCK_SEQPACKET, blocking) that leads to an agent of this user.
+  AgentConnection(UniqueFd socket, uid_t agent_uid);
 
   // Says hello for this program, and offers the vault if there is one. From then on both speak the version of
   // the protocol that both know. EPROTONOSUPPORT: there is none; the user was told.
@@ -86,8 +53,9 @@ class Connection {
   // Of the protocol, as spoken here.
   uint16_t version() const { return version_; }
   uid_t agent_uid() const { return agent_uid_; }
-  // For whoever waits for the agent's death, or closes it in a child after fork().
-  int socket() const { return socket_.get(); }
+
+  // In a child after fork(): closes our copy of the socket. The agent goes on with the parent.
+  void abandon();
 
  private:
   AdminResult<std::vector<UniqueFd>> exchange(const protocol::MessageHeader& header, ConstBytes request,

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent_client/agent_connection.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+
+#include "agent_client/message_socket.h"
+#include "base/log.h"
+#include "protocol/text.h"
+
+namespace verbena::agent_client {
+namespace {
+
+// How long a receive waits in the kernel, which is a system call less than to wait in poll(2).
+constexpr auto kReceiveTimeout = std::chrono::seconds(1);
+
+}  // namespace
+
+AgentConnection::AgentConnection(UniqueFd socket, uid_t agent_uid)
+    : socket_(std::move(socket)), agent_uid_(agent_uid) {
+  const timeval timeout{kReceiveTimeout.count(), 0};
+  ::setsockopt(socket_.get(), SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout);
+}
+
+void AgentConnection::abandon() {
+  socket_.reset();
+  lost_ = true;
+}
+
+AdminResult<Answer<protocol::HelloReply>> AgentConnection::say_hello(const UniqueFd& vault,
+                                                                     TimePoint deadline) {
+  protocol::HelloRequest hello{};
+  protocol::store_text(hello.program, program_invocation_short_name);
+  const int offered = vault.get();
+  const auto say = [&] {
+    return call<protocol::HelloReply>(protocol::MessageType::kHello, hello, 2, deadline,
+                                      std::span<const int>(&offered, offered >= 0 ? 1 : 0));
+  };
+  auto answer = say();
+  if (answer || answer.error().code != EPROTONOSUPPORT) return answer;
+  // The agent is of the version before and cannot know ours: it says which it speaks.
+  const bool older = agents_version_ < version_ && protocol::is_neighbour(agents_version_);
+  if (older) {
+    version_ = agents_version_;
+    answer = say();
+    if (answer) {
+      answer->message.capabilities = protocol::kServesXrcDomains | protocol::kServesConnectionManagement;
+      return answer;
+    }
+  }
+  static std::atomic<bool> said{false};  // and not again each time we look for an agent
+  if (!said.exchange(true)) log_error("no RDMA devices: {}", answer.error().text);
+  return answer;
+}
+
+tl::unexpected<AdminError> AgentConnection::lose_to_stranger(uint16_t version) {
+  lost_ = true;
+  socket_.reset();
+  return tl::unexpected(
+      AdminError{EPROTONOSUPPORT,
+                 fmt::format("the agent speaks version {} of its protocol, this program (Verbena {}) version "
+                             "{}: end the older of the two, and start it again",
+                             version, VERBENA_VERSION, version_)});
+}
+
+tl::unexpected<AdminError> AgentConnection::lose(int code) {
+  lost_ = true;
+  socket_.reset();
+  return tl::unexpected(AdminError{code, "the connection to the agent is lost"});
+}
+
+AdminResult<std::vector<UniqueFd>> AgentConnection::exchange(const protocol::MessageHeader& header,
+                                                             ConstBytes request, std::span<const int> fds,
+                                                             Bytes reply, TimePoint deadline) {
+  if (lost_) return lose(ECONNRESET);
+  const auto timed_out = tl::unexpected(AdminError{ETIMEDOUT, "the agent does not answer"});
+  for (;;) {
+    const auto sent = send_message(socket_.get(), request, fds);
+    if (sent) break;
+    if (sent.error().code != EAGAIN) return lose(sent.error().code);
+    if (!wait_until_ready(socket_.get(), POLLOUT, deadline)) return timed_out;
+  }
+  for (;;) {
+    alignas(protocol::MessageHeader) std::byte buffer[protocol::kMaxMessageBytes];
+    const bool may_wait = MonotonicClock::now() + kReceiveTimeout < deadline;
+    auto received =
+        may_wait ? wait_for_message(socket_.get(), buffer) : receive_message(socket_.get(), buffer);
+    if (!received) {
+      if (received.error().code != EAGAIN) return lose(received.error().code);
+      if (!may_wait && !wait_until_ready(socket_.get(), POLLIN, deadline)) return timed_out;
+      continue;
+    }
+    if (received->bytes == 0) return lose(ECONNRESET);
+    protocol::MessageHeader answer{};
+    if (received->bytes < sizeof answer || received->truncated) return lose(EPROTO);
+    std::memcpy(&answer, buffer, sizeof answer);
+    if (answer.magic != protocol::kProtocolMagic) return lose(EPROTO);
+    if (answer.sequence != header.sequence) continue;  // of a call that timed out
+    agents_version_ = answer.version;
+    // One that refuses our version says so in its own.
+    if (answer.version != version_ && answer.error != EPROTONOSUPPORT)
+      return lose_to_stranger(answer.version);
+    if (answer.error != 0) {
+      protocol::ErrorReply error{};
+      std::memcpy(&error, buffer, std::min(received->bytes, sizeof error));
+      return tl::unexpected(AdminError{answer.error, protocol::load_text(error.text)});
+    }
+    if (answer.type != (header.type | protocol::kReply) || received->bytes != reply.size())
+      return lose(EPROTO);
+    std::memcpy(reply.data(), buffer, reply.size());
+    return std::move(received->fds);
+  }
+}
+
+}  // namespace verbena::agent_client

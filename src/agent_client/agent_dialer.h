@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cerrno>
+#include <string>
+#include <utility>
+
+#include "agent_client/admin_error.h"
+#include "agent_client/agent_connection.h"
+#include "base/result.h"
+#include "base/time.h"
+#include "base/unique_fd.h"
+
+namespace verbena::agent_client {
+
+// The way to an agent: to the one that runs, or to one that is started. Tests put a fake agent at its end.
+// Used by one thread at a time.
+class AgentDialer {
+ public:
+  virtual ~AgentDialer() = default;
+
+  // To the agent that listens now. ECONNREFUSED: none does; EAGAIN: it is busy.
+  virtual Result<AgentConnection> open() = 0;
+  // Whether one may be started where none listens.
+  virtual bool may_start() const = 0;
+  // Starts one. The answer becomes readable when it listens, or has given up: then another may be listening.
+  virtual Result<UniqueFd> start() = 0;
+
+  // open(), and start() if need be and allowed, until the deadline. Does not start one before `start_after`:
+  // an agent may be on its way.
+  Result<AgentConnection> open_or_start(TimePoint deadline, TimePoint start_after = {});
+
+  // The same, and says hello by `greet(connection, deadline)`, an AdminResult<void>; to another agent where
+  // the one that answered was about to end.
+  template <class Greet>
+  AdminResult<void> open_and_greet(TimePoint deadline, TimePoint start_after, Greet&& greet) {
+    for (;;) {
+      auto connection = open_or_start(deadline, start_after);
+      if (!connection) {
+        return tl::unexpected(
+            AdminError{connection.error().code, "no agent runs, and none could be started"});
+      }
+      auto greeted = greet(std::move(*connection), deadline);
+      const bool again = !greeted && (greeted.error().code == ECONNRESET || greeted.error().code == EPIPE);
+      if (!again || MonotonicClock::now() >= deadline) return greeted;
+    }
+  }
+};
+
+struct ConnectOptions {
+  bool start_agent = true;    // start one if none answers
+  std::string agent_program;  // empty: found beside this library, then in PATH (VERBENA_AGENT overrides)
+};
+
+// To the agent of this network namespace: root's, or that of our own user.
+class NamespaceDialer final : public AgentDialer {
+ public:
+  explicit NamespaceDialer(ConnectOptions options = {}) : options_(std::move(options)) {}
+
+  // ECONNREFUSED also where only a stranger has taken the agent's name.
+  Result<AgentConnection> open() override;
+  bool may_start() const override { return options_.start_agent; }
+  Result<UniqueFd> start() override;
+
+ private:
+  const ConnectOptions options_;
+  bool missed_program_ = false;  // the user was told
+};
+
+}  // namespace verbena::agent_client

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent_client/agent_news.h"
+
+#include <cstring>
+#include <utility>
+
+#include "agent_client/link_table_file.h"
+#include "agent_client/message_socket.h"
+
+namespace verbena::agent_client {
+namespace {
+
+using protocol::MessageType;
+
+void answer(const AgentEvent& event, MessageType type) {
+  const auto seen = protocol::request_header(type, event.header.sequence);
+  [[maybe_unused]] const auto answered = send_message(event.socket, protocol::bytes_of(seen));
+}
+
+}  // namespace
+
+std::optional<std::vector<Link>> AgentNews::take_links() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(links_, std::nullopt);
+}
+
+std::vector<DomainPeer> AgentNews::take_peers() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(peers_, {});
+}
+
+Result<void> AgentNews::restore(const NewAgent& agent) {
+  auto snapshot = read_link_file(agent.link_table);
+  if (!snapshot) return fail(snapshot.error().code);
+  if (!std::exchange(knows_an_agent_, true)) return {};  // links() is asked first
+  const std::lock_guard lock(mutex_);
+  links_ = std::move(snapshot->links);
+  return {};
+}
+
+bool AgentNews::on_event(AgentEvent event) {
+  protocol::PeerMessage peer{};
+  if (event.header.type == static_cast<uint16_t>(MessageType::kPeer) && event.message.size() == sizeof peer) {
+    std::memcpy(&peer, event.message.data(), sizeof peer);
+    on_peer(peer, event);
+    return true;
+  }
+  if (event.message.size() != sizeof event.header || event.fds.size() != 1) return false;
+  answer(event, MessageType::kLinksSeen);
+  auto snapshot = read_link_file(event.fds[0].get());
+  if (!snapshot) return true;
+  const std::lock_guard lock(mutex_);
+  links_ = std::move(snapshot->links);
+  return true;
+}
+
+void AgentNews::on_peer(const protocol::PeerMessage& message, AgentEvent& event) {
+  answer(event, MessageType::kPeerSeen);
+  DomainPeer peer{message.domain, message.slot, message.asked != 0, message.header.error, {}};
+  if (!event.fds.empty()) peer.socket = std::move(event.fds.front());
+  const std::lock_guard lock(mutex_);
+  peers_.push_back(std::move(peer));
+}
+
+}  // namespace verbena::agent_client

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "agent_client/agent_session.h"
+#include "agent_client/domain_peer.h"
+#include "agent_client/link.h"
+#include "protocol/messages.h"
+
+namespace verbena::agent_client {
+
+// What the agent has said of links and of other processes, until it is asked for. A new agent's link table is
+// news too. Thread-safe.
+class AgentNews final : public Restorer, public AgentListener {
+ public:
+  // The newest link table, if it changed since last asked.
+  std::optional<std::vector<Link>> take_links();
+  std::vector<DomainPeer> take_peers();
+
+  Result<void> restore(const NewAgent& agent) override;
+  // Link changes are heard of from an agent only.
+  bool needs_agent() override { return true; }
+  bool on_event(AgentEvent event) override;
+
+ private:
+  void on_peer(const protocol::PeerMessage& message, AgentEvent& event);
+
+  bool knows_an_agent_ = false;  // in turns of the session
+  std::mutex mutex_;
+  std::optional<std::vector<Link>> links_;
+  std::vector<DomainPeer> peers_;
+};
+
+}  // namespace verbena::agent_client

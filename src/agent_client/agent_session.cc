@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent_client/agent_session.h"
+
+#include <algorithm>
+#include <cerrno>
+
+#include <sys/epoll.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+#include "agent_client/message_socket.h"
+#include "base/log.h"
+
+namespace verbena::agent_client {
+namespace {
+
+constexpr uid_t kNoAgentYet = static_cast<uid_t>(-1);
+// Between attempts to reach the next agent, and to start one.
+constexpr Duration kFirstRetry = std::chrono::milliseconds(10);
+constexpr Duration kLongestRetry = std::chrono::seconds(1);
+constexpr Duration kStartInterval = std::chrono::seconds(1);
+constexpr Duration kRootGrace = std::chrono::seconds(1);
+
+// While root's agent restarts, an ordinary user's process waits so long for it rather than start one of its
+// own.
+Duration grace_for_next(uid_t former_agent) {
+  return former_agent == 0 && ::geteuid() != 0 ? kRootGrace : Duration::zero();
+}
+
+tl::unexpected<AdminError> admin_error(int code) {
+  return tl::unexpected(AdminError{code, {}});
+}
+
+}  // namespace
+
+AgentSession::AgentSession(std::unique_ptr<AgentDialer> dialer, std::vector<Restorer*> restorers,
+                           AgentListener* listener, SessionOptions options)
+    : dialer_(std::move(dialer)),
+      restorers_(std::move(restorers)),
+      listener_(listener),
+      options_(options),
+      agent_uid_(kNoAgentYet),
+      retry_(kFirstRetry) {}
+
+// A lock may be held for ever in a child after fork().
+AgentSession::Turn::Turn(AgentSession& session)
+    : session_(session), lock_(session.turn_mutex_, std::defer_lock) {
+  if (!session.abandoned_) lock_.lock();
+}
+
+AdminResult<void> AgentSession::Turn::connect() {
+  return session_.reach(session_.deadline());
+}
+
+AdminResult<void> AgentSession::reach(TimePoint deadline) {
+  if (abandoned_) return admin_error(ECONNREFUSED);
+  if (connection_ && !connection_->lost()) return {};
+  if (const auto made = make_poll_set(); !made) return admin_error(made.error().code);
+  return dialer_->open_and_greet(
+      deadline, MonotonicClock::now() + grace_for_next(agent_uid_),
+      [this](AgentConnection connection, TimePoint until) { return greet(std::move(connection), until); });
+}
+
+Result<void> AgentSession::make_poll_set() {
+  if (poll_set_) return {};
+  UniqueFd poll_set(::epoll_create1(EPOLL_CLOEXEC));
+  if (!poll_set) return fail(errno);
+  UniqueFd timer(::timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC));
+  if (!timer) return fail(errno);
+  epoll_event interest{EPOLLIN, {.fd = timer.get()}};
+  if (::epoll_ctl(poll_set.get(), EPOLL_CTL_ADD, timer.get(), &interest) != 0) return fail(errno);
+  const std::lock_guard lock(event_mutex_);
+  poll_set_ = std::move(poll_set);
+  timer_ = std::move(timer);
+  return {};
+}
+
+AdminResult<void> AgentSession::greet(AgentConnection connection, TimePoint deadline) {
+  connection_ = std::move(connection);
+  auto answer = connection_->say_hello(vault_, deadline);
+  if (!answer) {
+    connection_.reset();
+    return tl::unexpected(std::move(answer.error()));
+  }
+  generation_.fetch_add(1);
+  // It has emptied ours; should it die before it knows all, the next one needs its.
+  vault_ = answer->fds.size() > 2 ? std::move(answer->fds[2]) : UniqueFd();
+  capabilities_ = answer->message.capabilities;
+  if (auto restored = restore(deadline, answer->fds[1].get()); !restored) {
+    connection_.reset();
+    return restored;
+  }
+  const std::lock_guard lock(event_mutex_);
+  const bool is_successor = std::exchange(agent_uid_, connection_->agent_uid()) != kNoAgentYet;
+  watch_events(std::move(answer->fds[0]));
+  retry_ = kFirstRetry;
+  // The thread that attends should look: what the agent before said holds no more.
+  if (is_successor) set_timer(Duration(1));
+  return {};
+}
+
+AdminResult<void> AgentSession::restore(TimePoint deadline, int link_table) {
+  const NewAgent agent{*connection_, generation(), deadline, link_table};
+  for (Restorer* each : restorers_) {
+    if (const auto restored = each->restore(agent); !restored) return admin_error(restored.error().code);
+  }
+  if (connection_->lost()) return admin_error(ECONNRESET);
+  return {};
+}
+
+void AgentSession::attend() {
+  if (abandoned_) return;
+  bool connected;
+  {
+    const std::lock_guard lock(event_mutex_);
+    uint64_t expirations;
+    [[maybe_unused]] const ssize_t got = ::read(timer_.get(), &expirations, sizeof expirations);
+    receive_events();
+    connected = static_cast<bool>(events_);
+  }
+  if (!connected) seek_agent();
+}
+
+void AgentSession::receive_events() {
+  while (events_) {
+    protocol::PeerMessage buffer{};
+    auto received = receive_message(events_.get(), std::as_writable_bytes(std::span(&buffer, 1)));
+    if (!received && received.error().code == EAGAIN) return;
+    const bool whole = received && received->bytes >= sizeof buffer.header && !received->truncated &&
+                       buffer.header.magic == protocol::kProtocolMagic;
+    if (whole) {
+      const ConstBytes message = protocol::bytes_of(buffer).first(received->bytes);
+      if (listener_ == nullptr ||
+          listener_->on_event({buffer.header, message, received->fds, events_.get()})) {
+        continue;
+      }
+    }
+    forget_events();  // the agent died
+    retry_ = kFirstRetry;
+    next_start_ = MonotonicClock::now() + grace_for_next(agent_uid_);
+  }
+}
+
+void AgentSession::watch_events(UniqueFd socket) {
+  forget_events();
+  events_ = std::move(socket);
+  epoll_event interest{EPOLLIN, {.fd = events_.get()}};
+  if (::epoll_ctl(poll_set_.get(), EPOLL_CTL_ADD, events_.get(), &interest) != 0) {
+    log_error("the agent's events cannot be watched: errno {}", errno);
+  }
+}
+
+// Closing it would not do while a child after fork() has a copy.
+void AgentSession::forget_events() {
+  if (events_) ::epoll_ctl(poll_set_.get(), EPOLL_CTL_DEL, events_.get(), nullptr);
+  events_.reset();
+}
+
+void AgentSession::seek_agent() {
+  const std::unique_lock turn(turn_mutex_, std::try_to_lock);
+  if (!turn.owns_lock()) {  // a call is under way and finds the same
+    const std::lock_guard lock(event_mutex_);
+    set_timer(kFirstRetry);
+    return;
+  }
+  {
+    const std::lock_guard lock(event_mutex_);
+    if (events_) return;  // a call has been quicker
+  }
+  connection_.reset();
+  if (!needs_agent()) return;
+  if (auto connection = dialer_->open()) {
+    if (greet(std::move(*connection), deadline())) return;
+  } else if (dialer_->may_start() && may_start_now()) {
+    [[maybe_unused]] const auto started = dialer_->start();
+  }
+  const std::lock_guard lock(event_mutex_);
+  set_timer(retry_);
+  retry_ = std::min(retry_ * 2, kLongestRetry);
+}
+
+bool AgentSession::needs_agent() const {
+  return std::ranges::any_of(restorers_, [](Restorer* each) { return each->needs_agent(); });
+}
+
+// Once per interval.
+bool AgentSession::may_start_now() {
+  const std::lock_guard lock(event_mutex_);
+  const TimePoint now = MonotonicClock::now();
+  if (now < next_start_) return false;
+  next_start_ = now + kStartInterval;
+  return true;
+}
+
+// Makes event_fd() readable after `delay`.
+void AgentSession::set_timer(Duration delay) {
+  itimerspec when{};
+  when.it_value.tv_sec = delay.count() / 1'000'000'000;
+  when.it_value.tv_nsec = delay.count() % 1'000'000'000;
+  ::timerfd_settime(timer_.get(), 0, &when, nullptr);
+}
+
+void AgentSession::send_event(ConstBytes message) {
+  const std::lock_guard lock(event_mutex_);
+  if (events_) [[maybe_unused]]
+    const auto sent = send_message(events_.get(), message);
+}
+
+void AgentSession::abandon() {
+  abandoned_ = true;
+  if (connection_) connection_->abandon();
+  // Closed and no more: the poll set is the parent's too.
+  for (UniqueFd* each : {&events_, &timer_, &poll_set_, &vault_}) each->reset();
+}
+
+}  // namespace verbena::agent_client

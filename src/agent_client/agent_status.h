@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <sys/types.h>
+
+#include "agent_client/device_counters.h"
+#include "agent_client/link.h"
+#include "protocol/connection_status.h"
+#include "protocol/status_page.h"
+#include "transport/counters.h"
+
+namespace verbena::agent_client {
+
+struct LinkStatus {
+  Link link;
+  std::string wire;  // "up", or "down: why"
+  DeviceCounters counters{};
+};
+
+// Numbers that a process published about one QP. No one checks them.
+struct QpNumbers {
+  uint32_t qpn = 0;
+  uint32_t type = 0;   // enum ibv_qp_type
+  uint32_t state = 0;  // enum ibv_qp_state
+  uint32_t remote_qpn = 0;
+  uint32_t device_index = 0;
+  std::array<uint64_t, transport::kQpCounterCount> counters{};  // by transport::QpCounter
+};
+
+struct SlotStatus {
+  uint32_t index = 0;
+  pid_t pid = 0;  // 0: in a pid namespace that the agent does not see
+  uid_t uid = 0;
+  std::string program;
+  uint16_t protocol_version = 0;  // that its library and the agent speak; 0: not known
+  bool has_wire = false;
+  std::array<uint64_t, protocol::kPortNumbers> port{};  // by PortCounter
+  std::vector<QpNumbers> qps;                           // those in use
+};
+
+struct AgentStatus {
+  pid_t pid = 0;
+  uid_t uid = 0;
+  std::string version;
+  uint16_t protocol_version = 1;  // the agent's own
+  // Programs whose version of the protocol the agent does not speak: how many came, and the last of them.
+  struct Refused {
+    uint32_t count = 0;
+    pid_t last_pid = 0;
+    uint16_t last_version = 0;
+  } refused{};
+  std::string no_wire_reason;  // empty: UDP port 4791 is ours
+  std::vector<LinkStatus> links;
+  std::vector<SlotStatus> slots;  // lent ones, by index
+  protocol::CmStatus connection_management{};
+};
+
+}  // namespace verbena::agent_client

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent_client/client.h"
+
+#include <cerrno>
+#include <optional>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/mman.h>
+
+#include "agent_client/fake_host.h"
+
+namespace verbena::agent_client {
+namespace {
+
+using protocol::MessageType;
+using test::FakeAgent;
+using test::FakeHost;
+using test::lend_slots;
+
+Link link_named(std::string name) {
+  Link link;
+  link.name = std::move(name);
+  link.netdev = "eth0";
+  return link;
+}
+
+template <class Message>
+std::optional<Message> find(FakeAgent& agent, MessageType type) {
+  for (const FakeAgent::Request& each : agent.requests()) {
+    if (each.type() == type) return each.as<Message>();
+  }
+  return {};
+}
+
+TEST(Client, TakesASlotAndGivesItBack) {
+  FakeHost host;
+  FakeAgent& agent = host.run(lend_slots());
+  const auto client = Client::connect(host.dialer());
+  ASSERT_TRUE(client);
+  const auto slot = (*client)->take_slot();
+  ASSERT_TRUE(slot);
+  EXPECT_EQ(slot->index, 1u);
+  EXPECT_FALSE(slot->socket);
+  EXPECT_EQ(slot->no_wire_reason, test::kNoWire);
+  EXPECT_FALSE((*client)->return_slot(slot->index + 1));
+  EXPECT_TRUE((*client)->return_slot(slot->index));
+  EXPECT_EQ(agent.count(MessageType::kReturnSlot), 1u) << "what is not ours is not given back";
+}
+
+TEST(Client, TellsTheNextAgentOfItsSlotsAndDomains) {
+  FakeHost host;
+  host.run(lend_slots());
+  const auto client = Client::connect(host.dialer());
+  ASSERT_TRUE(client);
+  ASSERT_TRUE((*client)->take_slot());
+  const auto kept = (*client)->take_slot();
+  ASSERT_TRUE(kept);
+  ASSERT_TRUE((*client)->return_slot(1));
+  const UniqueFd file(::memfd_create("domain", MFD_CLOEXEC));
+  ASSERT_TRUE((*client)->open_domain(7, kept->index, {file.get(), 3, true, true}));
+  ASSERT_TRUE((*client)->open_domain(8, kept->index, {file.get(), 3, true, false}));
+  (*client)->close_domain(8);
+
+  host.agent().die();
+  FakeAgent& successor = host.run(lend_slots());
+  ASSERT_TRUE((*client)->links());
+  EXPECT_EQ(successor.count(MessageType::kKeepSlot), 1u);
+  EXPECT_EQ(find<protocol::SlotRequest>(successor, MessageType::kKeepSlot)->index, kept->index);
+  ASSERT_EQ(successor.count(MessageType::kOpenDomain), 1u);
+  const auto opened = find<protocol::DomainRequest>(successor, MessageType::kOpenDomain);
+  EXPECT_EQ(opened->domain, 7u);
+  EXPECT_EQ(opened->slot, kept->index);
+  EXPECT_EQ(opened->device_index, 3u);
+  EXPECT_EQ(opened->flags, protocol::DomainRequest::kCreate) << "another process may have been quicker";
+}
+
+TEST(Client, TheNextAgentsLinksAreNews) {
+  FakeHost host;
+  host.run(lend_slots({link_named("before")}));
+  const auto client = Client::connect(host.dialer());
+  ASSERT_TRUE(client);
+  EXPECT_FALSE((*client)->next_links()) << "the first agent's are asked for";
+  host.agent().die();
+  host.run(lend_slots({link_named("after")}));
+  std::optional<std::vector<Link>> links;
+  while (!links) {
+    pollfd entry{(*client)->event_fd(), POLLIN, 0};
+    ASSERT_EQ(::poll(&entry, 1, 10'000), 1);
+    links = (*client)->next_links();
+  }
+  ASSERT_EQ(links->size(), 1u);
+  EXPECT_EQ(links->front().name, "after");
+}
+
+TEST(Client, HearsOfLinksAndPeers) {
+  FakeHost host;
+  FakeAgent& agent = host.run(lend_slots());
+  const auto client = Client::connect(host.dialer());
+  ASSERT_TRUE(client);
+  LinkSnapshot snapshot;
+  snapshot.links = {link_named("new")};
+  const UniqueFd file = std::move(*write_link_file(snapshot));
+  const int fd = file.get();
+  agent.send_event(protocol::bytes_of(protocol::request_header(MessageType::kLinksChanged, 1)), {&fd, 1});
+  protocol::PeerMessage peer{};
+  peer.header = protocol::request_header(MessageType::kPeer, 2);
+  peer.header.error = ENOENT;
+  peer.domain = 7;
+  agent.send_event(protocol::bytes_of(peer));
+  const auto links = (*client)->next_links();
+  ASSERT_TRUE(links);
+  EXPECT_EQ(links->front().name, "new");
+  const auto peers = (*client)->next_peers();
+  ASSERT_EQ(peers.size(), 1u);
+  EXPECT_EQ(peers[0].domain, 7u);
+  EXPECT_EQ(peers[0].error, ENOENT);
+}
+
+}  // namespace
+}  // namespace verbena::agent_client

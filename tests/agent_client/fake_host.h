@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cerrno>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "agent_client/agent_dialer.h"
+#include "agent_client/fake_agent.h"
+#include "protocol/status_page.h"
+#include "protocol/text.h"
+
+namespace verbena::agent_client::test {
+
+// A host on which a test says which agent runs, one after the other; its dialers lead there. Outlives them.
+class FakeHost {
+ public:
+  // From now on this agent listens.
+  FakeAgent& run(FakeAgent::Script script) {
+    const std::lock_guard lock(mutex_);
+    return agents_.emplace_back(std::move(script));
+  }
+  // What listens once a client has started an agent. Without it clients may not start one.
+  void let_start(FakeAgent::Script script) {
+    const std::lock_guard lock(mutex_);
+    startable_.push_back(std::move(script));
+  }
+  // Clients may start agents, but none comes to listen.
+  void let_start_in_vain() {
+    const std::lock_guard lock(mutex_);
+    in_vain_ = true;
+  }
+  FakeAgent& agent() {
+    const std::lock_guard lock(mutex_);
+    return agents_.back();
+  }
+  // How often one was looked for, and started.
+  int opened() {
+    const std::lock_guard lock(mutex_);
+    return opened_;
+  }
+  int started() {
+    const std::lock_guard lock(mutex_);
+    return started_;
+  }
+
+  std::unique_ptr<AgentDialer> dialer() { return std::make_unique<Dialer>(*this); }
+
+ private:
+  class Dialer final : public AgentDialer {
+   public:
+    explicit Dialer(FakeHost& host) : host_(host) {}
+    Result<AgentConnection> open() override { return host_.open(); }
+    bool may_start() const override { return host_.may_start(); }
+    Result<UniqueFd> start() override { return host_.start(); }
+
+   private:
+    FakeHost& host_;
+  };
+
+  Result<AgentConnection> open() {
+    const std::lock_guard lock(mutex_);
+    ++opened_;
+    if (agents_.empty() || agents_.back().is_dead()) return fail(ECONNREFUSED);
+    return agents_.back().connection();
+  }
+  bool may_start() {
+    const std::lock_guard lock(mutex_);
+    return in_vain_ || !startable_.empty();
+  }
+  Result<UniqueFd> start() {
+    const std::lock_guard lock(mutex_);
+    ++started_;
+    if (!startable_.empty()) {
+      agents_.emplace_back(std::move(startable_.front()));
+      startable_.erase(startable_.begin());
+    }
+    int ends[2];
+    if (::pipe2(ends, O_CLOEXEC) != 0) return fail(errno);
+    ::close(ends[1]);
+    return UniqueFd(ends[0]);
+  }
+
+  std::mutex mutex_;
+  std::list<FakeAgent> agents_;  // the last one listens
+  std::vector<FakeAgent::Script> startable_;
+  bool in_vain_ = false;
+  int opened_ = 0;
+  int started_ = 0;
+};
+
+inline constexpr char kNoWire[] = "this agent has no wire";
+
+// An agent without a wire: it has these links and lends slots, from 1 on; all else it agrees to.
+inline FakeAgent::Script lend_slots(std::vector<Link> links = {}) {
+  LinkSnapshot snapshot;
+  snapshot.links = std::move(links);
+  return [snapshot, next = uint32_t{1}](const FakeAgent::Request& request) mutable {
+    using protocol::MessageType;
+    if (request.type() == MessageType::kHello) {
+      return FakeAgent::greet(request, protocol::kProtocolVersion, protocol::kServesXrcDomains, snapshot);
+    }
+    FakeAgent::Answer answer = FakeAgent::agree(request);
+    if (request.type() == MessageType::kGetLinks) answer.fds.push_back(std::move(*write_link_file(snapshot)));
+    if (request.type() == MessageType::kTakeSlot) {
+      protocol::TakeSlotReply reply{};
+      reply.header = FakeAgent::header(request, protocol::kProtocolVersion);
+      reply.index = next++;
+      protocol::store_text(reply.no_wire_reason, kNoWire);
+      answer = FakeAgent::say(reply);
+      UniqueFd page(::memfd_create("status", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+      if (::ftruncate(page.get(), sizeof(protocol::StatusPage)) != 0 ||
+          ::fcntl(page.get(), F_ADD_SEALS, F_SEAL_SHRINK) != 0) {
+        std::abort();
+      }
+      answer.fds.push_back(std::move(page));
+    }
+    return answer;
+  };
+}
+
+}  // namespace verbena::agent_client::test
