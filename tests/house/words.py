@@ -27,7 +27,6 @@ NOT_YET_PLAIN = (
     "src/memory",  # to be emptied
     "src/net",  # to be emptied
     "src/protocol",  # to be emptied
-    "src/rdmacm",  # to be emptied
     "src/transport",  # to be emptied
     "tests/agent",  # to be emptied
     "tests/agent_client",  # to be emptied
