@@ -14,12 +14,13 @@
 #include "adapter/object_table.h"
 #include "adapter/open_device.h"
 #include "adapter/protection_domains.h"
+#include "base/cache_line.h"
 #include "queues/completion_queue.h"
 
 namespace verbena::adapter {
 
 // The C struct is an ibv_cq_ex, whose first part is an ibv_cq.
-struct Cq : ibv_cq_ex, queues::EventSource, queues::CompletionListener {
+struct alignas(kCacheLine) Cq : ibv_cq_ex, queues::EventSource, queues::CompletionListener {
   explicit Cq(OpenDevice& device);
   static Cq& of(ibv_cq* cq) { return *static_cast<Cq*>(reinterpret_cast<ibv_cq_ex*>(cq)); }
   static Cq& of(queues::EventSource& source) { return static_cast<Cq&>(source); }

@@ -14,6 +14,7 @@
 #include "adapter/open_device.h"
 #include "adapter/raw_side.h"
 #include "adapter/send_batch.h"
+#include "base/cache_line.h"
 #include "base/intrusive_list.h"
 #include "base/spin_lock.h"
 #include "engine/shard.h"
@@ -53,7 +54,7 @@ struct MulticastBinding {
 };
 
 // The C struct is an ibv_qp_ex, whose first member is an ibv_qp.
-struct Qp : ExtendedQp {
+struct alignas(kCacheLine) Qp : ExtendedQp {
   Qp(OpenDevice& device, engine::Shard& on, std::shared_ptr<QpCore> shared);
   static Qp& of(ibv_qp* qp) { return *static_cast<Qp*>(reinterpret_cast<ibv_qp_ex*>(qp)); }
   ibv_qp* abi() { return &qp_base; }

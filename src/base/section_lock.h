@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdint>
 
+#include "base/cache_line.h"
 #include "base/spin_lock.h"
 #include "base/time.h"
 
@@ -19,7 +20,7 @@ namespace verbena {
 //
 // Sections are counted. So somebody who has made something unreachable can wait, without taking the lock,
 // until nobody can still be using it: await_section().
-class alignas(64) SectionLock {
+class alignas(kCacheLine) SectionLock {
  public:
   SectionLock() = default;
   SectionLock(const SectionLock&) = delete;
@@ -84,5 +85,6 @@ class alignas(64) SectionLock {
   std::atomic<uint32_t> turn_{0};
   std::atomic<uint32_t> claimed_turn_{0};
 };
+static_assert(sizeof(SectionLock) == kCacheLine);
 
 }  // namespace verbena

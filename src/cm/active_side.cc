@@ -88,7 +88,7 @@ Result<LocalId> ActiveSide::connect(const ConnectRequest& request, uint64_t cont
 void ActiveSide::handle(const Rep& rep, const Receipt& receipt) {
   Connection* const connection = table_.find(rep.remote_id);
   if (connection == nullptr) {
-    // Forgotten: the peer's REQ_RCVD is of a REQ that was late. Told so, it need not try to the end.
+    // We have forgotten it: our REQ came to the peer late. When the peer hears so, it need not go on trying.
     drop(DropReason::kUnknownConnection);
     sender_.answer_rej(rep.remote_id, rep.local_id, Answered::kRep,
                        because(RejReason::kInvalidCommunicationId), receipt);

@@ -42,8 +42,8 @@ void Ending::answer_drep(const Dreq& dreq, const Receipt& receipt) {
 void Ending::handle(const Dreq& dreq, const Receipt& receipt) {
   Connection* const connection = of_peer(dreq.remote_id, dreq.local_id, receipt.arrival);
   if (connection == nullptr) {
-    // Never heard of: the peer shall not wait for an answer, as the kernel has it. But a host that guesses at
-    // the IDs of others gets none.
+    // We know no such connection. The peer gets its answer all the same, as the kernel does it, and need not
+    // wait. But a host that guesses at the IDs of others gets none.
     const bool is_unknown = table_.find(dreq.remote_id) == nullptr;
     if (is_unknown && !owner_.may_restore(dreq.remote_qpn, receipt)) answer_drep(dreq, receipt);
   } else if (connection->info.state == State::kIdle) {

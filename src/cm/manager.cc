@@ -29,7 +29,7 @@ void Manager::receive(Manager& manager, ConstBytes mad, const Receipt& receipt) 
   (manager.*Role).handle(*message, receipt);
 }
 
-// Whose each message is, in the order of MessageType.
+// Which role each message goes to, in the order of MessageType.
 const Manager::Receiver Manager::kReceivers[kMessageTypes] = {
     &Manager::receive<Req, &Manager::passive_side_>,
     &Manager::receive<Mra, &Manager::delay_>,
@@ -146,7 +146,7 @@ Result<void> Manager::destroy(LocalId id, TimePoint now) {
   return {};
 }
 
-// Whose a connection in each state is when its owner wants to hear no more of it.
+// Which role ends a connection that its owner destroys: the state says.
 void Manager::abandon(Connection& connection, TimePoint now) {
   if (kRejectable.has(connection.info.state)) return rejection_.abandon(connection, now);
   if (kResolves.has(connection.info.state)) return service_resolution_.abandon(connection, now);

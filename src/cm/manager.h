@@ -30,8 +30,8 @@ namespace verbena::cm {
 // and sends through its sink. One thread: it calls on_mad() for each datagram to QP1 and on_timer() when
 // deadline() has come. What happens is told to the handler; see there when it may call back.
 //
-// This class is the way in, and no more: each message, operation and expired timer goes to the role whose it
-// is (role.h). What the roles share is the table of connections, the sender and the owner.
+// This class is the way in, and no more: each message, operation and expired timer goes to a role (role.h).
+// What the roles share is the table of connections, the sender and the owner.
 //
 // Every operation answers ENOENT for an ID that is not there, EINVAL for a state in which it makes no sense
 // or private data that has no room.

@@ -210,7 +210,7 @@ struct SidrRep {
   friend bool operator==(const SidrRep&, const SidrRep&) = default;
 };
 
-// Why a datagram is none of ours; also the reasons under which drops are counted.
+// Why a datagram is not for us; also the reasons under which drops are counted.
 enum class DecodeError : uint8_t { kSize, kVersion, kClass, kMethod, kAttribute, kField };
 
 // Reads the header, and refuses what is no CM message.

@@ -88,7 +88,7 @@ void Migration::give_up(Connection& connection) {
   owner_.tell(connection, &Handler::on_unreachable, MessageType::kLap);
 }
 
-// The next LAP may come or go.
+// After this another LAP is possible.
 void Migration::end(Connection& connection) {
   table_.cancel_timer(connection);
   connection.lap = LapState::kNone;

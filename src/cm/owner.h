@@ -13,7 +13,7 @@
 
 namespace verbena::cm {
 
-// The owner of a manager's connections, as the roles meet it: they ask it what to admit and tell it what
+// The owner of a manager's connections, as the roles see it: they ask it what to admit and tell it what
 // happens. One thread.
 class Owner {
  public:
@@ -34,7 +34,8 @@ class Owner {
     return admission;
   }
 
-  // Whether a connection that is not here may yet be restored, so that nobody is told that there is none.
+  // Whether a connection that is not here may still be restored. If so, its peer must not be told that there
+  // is none.
   bool may_restore(uint32_t qpn, const Receipt& receipt) {
     const Handler::Return verdict = handler_.may_return(qpn, receipt.arrival);
     if (verdict == Handler::Return::kWait) receipt.disposal = Disposal::kKeep;

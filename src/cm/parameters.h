@@ -93,9 +93,9 @@ enum class State : uint8_t {
 inline constexpr size_t kStates = 15;
 const char* state_name(State state);
 
-// Of a connection, what both ends have agreed on: what a QP needs to become RTR and RTS (ibv_modify_qp(3)),
-// and all that another manager has to know to take it up (Manager::restore()). Of what is not negotiated yet,
-// zeros.
+// What both ends of a connection have agreed on: what a QP needs to become RTR and RTS (ibv_modify_qp(3)),
+// and all that another manager has to know to take it up (Manager::restore()). Fields that are not negotiated
+// yet are zero.
 struct ConnectionInfo {
   State state = State::kIdle;
   uint64_t context = 0;

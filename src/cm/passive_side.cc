@@ -14,14 +14,14 @@ QpType qp_type_of(const Req& req) {
   return req.transport == Transport::kUc ? QpType::kUc : QpType::kRc;
 }
 
-// Of two REQs that cross (IBTA volume 1, 12.10.4) that of the greater CA GUID stands; on one adapter, that of
-// the greater QPN. Its sender takes no notice of the other.
+// Of two REQs that cross (IBTA volume 1, 12.10.4) the one with the greater CA GUID stands; on one adapter,
+// the one with the greater QPN. Its sender ignores the other.
 bool stays_active(const Connection& mine, const Req& req) {
   if (mine.local_ca_guid != req.local_ca_guid) return mine.local_ca_guid > req.local_ca_guid;
   return mine.info.local_qpn > req.local_qpn;
 }
 
-// What both sides come to see alike: their names for it differ.
+// What the REQ says, from our side: the peer's local QPN is our remote QPN.
 void remember(const Req& req, const Arrival& arrival, Connection& connection) {
   ConnectionInfo& info = connection.info;
   info.path = answer_path(arrival.path);
@@ -92,7 +92,7 @@ void PassiveSide::settle_crossing(Connection& mine, const Req& req, const Receip
   }
 }
 
-// The REQ again: so is our answer, if there was one.
+// The REQ again: we repeat our answer, if there was one.
 void PassiveSide::repeat_answer(const Req& req, Connection& connection, const Receipt& receipt) {
   count_duplicate(MessageType::kReq);
   switch (connection.info.state) {
@@ -147,7 +147,7 @@ Result<void> PassiveSide::reply(LocalId id, const ConnectReply& reply, TimePoint
 void PassiveSide::handle(const Rtu& rtu, const Receipt& receipt) {
   Connection* const connection = of_peer(rtu.remote_id, rtu.local_id, receipt.arrival);
   if (connection == nullptr) {
-    // The peer believes in a connection that is not there.
+    // The peer takes a connection for established that is not there.
     if (table_.find(rtu.remote_id) == nullptr && !owner_.may_restore(0, receipt)) {
       sender_.answer_rej(rtu.remote_id, rtu.local_id, Answered::kOther,
                          because(RejReason::kInvalidCommunicationId), receipt);

@@ -21,9 +21,9 @@ Result<void> Rejection::reject(LocalId id, const RejectParameters& parameters, T
   return {};
 }
 
-// A REQ's sender who has not heard the REJ repeats the REQ, and is answered again. A REP's may take the
-// connection for established, and have no reason to say anything: so the REJ is repeated by itself, through
-// TIMEWAIT.
+// If the sender of a REQ has not heard the REJ, it repeats the REQ and is answered again. The sender of a REP
+// may take the connection for established and have no reason to say anything: so the REJ is repeated by timer
+// until TIMEWAIT is over.
 void Rejection::reject(Connection& connection, const RejectParameters& why, TimePoint now) {
   sender_.send_rej(connection, why);
   switch (connection.info.state) {
@@ -65,7 +65,7 @@ void Rejection::give_up(Connection& connection) {
   owner_.tell(connection, &Handler::on_unreachable, unanswered);
 }
 
-// A REJ names our ID, except when its sender timed out before it knew it; then theirs must do.
+// A REJ names our ID, except when its sender gave up before it knew that; then its own ID must do.
 Connection* Rejection::rejected_by(const Rej& rej, const Receipt& receipt) {
   const roce::Address& peer = receipt.peer();
   Connection* const connection =

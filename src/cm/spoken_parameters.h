@@ -8,10 +8,10 @@ namespace verbena::cm {
 
 using protocol::ConnectionParameters;
 
-// Connection parameters as the messages say them, and as who hears a message has them: the speaker's
-// initiator depth is the hearer's responder resources, and the other way round.
+// Connection parameters as the sender of a message says them and as its receiver takes them: the sender's
+// initiator depth is the receiver's responder resources, and the other way round.
 
-// Writes them into a message; of a REQ what its transport has use for. False if the private data has no room.
+// Writes them into a message; into a REQ only what its transport uses. False if the private data has no room.
 // REQUIRES: the transport of a REQ is set
 bool say(const ConnectionParameters& parameters, Req& req);
 // `from_xrc_target`: it sends nothing of its own and receives by SRQs; its QPN has a field of its own.

@@ -9,8 +9,8 @@
 
 namespace verbena::cm {
 
-// When something is next due of many connections: a binary heap by Connection::expires. Most connections have
-// no timer: an established one waits for nothing.
+// The connections that have a timer, the one that expires first at the front: a binary heap by
+// Connection::expires. Most connections have no timer: an established one waits for nothing.
 class TimerHeap {
  public:
   TimePoint next() const { return heap_.empty() ? kNever : heap_.front()->expires; }

@@ -5,6 +5,7 @@
 #include <memory>
 #include <vector>
 
+#include "base/cache_line.h"
 #include "base/intrusive_list.h"
 #include "net/port.h"
 #include "transport/queue_pair.h"
@@ -65,7 +66,7 @@ class Ports final : public transport::Routes {
   int send_fd() const;
 
  private:
-  struct Way {
+  struct alignas(kCacheLine) Way {
     std::unique_ptr<net::Port> port;
     transport::Route route;
     ReadyList waiting;

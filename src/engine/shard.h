@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "agent_client/client.h"
+#include "base/cache_line.h"
 #include "base/intrusive_list.h"
 #include "base/result.h"
 #include "base/section_lock.h"
@@ -44,7 +45,7 @@ class Sleeper {
 // Whoever is awake drives it. The application's threads do in ring() and poll(): they take the lock if it is
 // free, else leave their work to the holder. The engine thread does in run_engine(). Everything that takes
 // long or must not fail to happen (adding a QP, registering memory, a state change) runs under exclusively().
-class Shard : private net::PacketHandler {
+class alignas(kCacheLine) Shard : private net::PacketHandler {
  public:
   using Clock = TimePoint (*)();
   // Without a port there is no wire, and packets are lost. `secret` says where QPNs begin.

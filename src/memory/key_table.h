@@ -39,20 +39,26 @@ class KeyTable {
 
   // ---- readers
 
-  // What exactly this key opens now; nothing if there is no such key.
-  std::optional<Opening> open(uint32_t key) const {
+  // Calls use(opening) with what exactly this key opens now, and answers what it answers; `otherwise` if
+  // there is no such key. (To hand out the opening itself would cost more than to find it: it is written to
+  // memory in pieces and read back whole, which the processor has to wait for.)
+  template <class Answer, class Use>
+  Answer open(uint32_t key, Answer otherwise, Use use) const {
     const Table& table = *table_.load(std::memory_order_seq_cst);
     for (uint32_t at = home(key) & table.mask;; at = (at + 1) & table.mask) {
       const Slot& slot = table.slots[at];
       const uint32_t identity = slot.identity.load(std::memory_order_seq_cst);
-      if (identity == kFree) return std::nullopt;
+      if (identity == kFree) return otherwise;
       if (identity != home(key)) continue;
       const Region* region = slot.region.load(std::memory_order_acquire);
       // Another one, if the slot has been given away since: then the key is gone.
-      if (region == nullptr) return std::nullopt;
+      if (region == nullptr) return otherwise;
       const Opening found = region->published.read();
-      return found.key == key ? std::optional(found) : std::nullopt;
+      return found.key == key ? use(found) : otherwise;
     }
+  }
+  std::optional<Opening> open(uint32_t key) const {
+    return open(key, std::optional<Opening>(), [](const Opening& found) { return std::optional(found); });
   }
 
   // ---- writers, who are in no section of a reader unless it says so

@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "base/bytes.h"
+#include "base/cache_line.h"
 #include "base/spin_lock.h"
 
 namespace verbena::memory {
@@ -68,7 +69,7 @@ struct Opening {
 
 // An Opening that any thread may read while one thread writes it: the reader gets one that was whole. In one
 // cache line, and no writing by readers.
-class alignas(64) PublishedOpening {
+class alignas(kCacheLine) PublishedOpening {
  public:
   // One thread at a time.
   void write(const Opening& from) {
@@ -89,26 +90,37 @@ class alignas(64) PublishedOpening {
   }
 
   Opening read() const {
-    for (int tries = 0;; ++tries) {
-      const uint32_t before = sequence_.load(std::memory_order_acquire);
-      const auto get = [this](size_t word) { return words_[word].load(std::memory_order_acquire); };
-      const uint64_t words[] = {get(0), get(1), get(2), get(3), get(4), get(5)};
-      if ((before & 1) == 0 && sequence_.load(std::memory_order_relaxed) == before) {
-        return {.base = reinterpret_cast<std::byte*>(words[0]),
-                .iova = words[1],
-                .length = words[2],
-                .access = static_cast<Access>(words[3] >> 32),
-                .pd = static_cast<PdId>(words[3]),
-                .key = static_cast<uint32_t>(words[4] >> 32),
-                .qpn = static_cast<uint32_t>(words[4]),
-                .qpn_mask = static_cast<uint32_t>(words[5] >> 32),
-                .kind = static_cast<RegionKind>(static_cast<uint32_t>(words[5]))};
-      }
-      pause(tries);
-    }
+    Opening found;
+    if (try_read(found)) [[likely]]
+      return found;
+    return read_while_written();
   }
 
  private:
+  // False: it was written meanwhile.
+  bool try_read(Opening& found) const {
+    const uint32_t before = sequence_.load(std::memory_order_acquire);
+    const auto get = [this](size_t word) { return words_[word].load(std::memory_order_acquire); };
+    const uint64_t words[] = {get(0), get(1), get(2), get(3), get(4), get(5)};
+    if ((before & 1) != 0 || sequence_.load(std::memory_order_relaxed) != before) return false;
+    found = {.base = reinterpret_cast<std::byte*>(words[0]),
+             .iova = words[1],
+             .length = words[2],
+             .access = static_cast<Access>(words[3] >> 32),
+             .pd = static_cast<PdId>(words[3]),
+             .key = static_cast<uint32_t>(words[4] >> 32),
+             .qpn = static_cast<uint32_t>(words[4]),
+             .qpn_mask = static_cast<uint32_t>(words[5] >> 32),
+             .kind = static_cast<RegionKind>(static_cast<uint32_t>(words[5]))};
+    return true;
+  }
+
+  [[gnu::noinline]] Opening read_while_written() const {
+    Opening found;
+    for (int tries = 0; !try_read(found); ++tries) pause(tries);
+    return found;
+  }
+
   // Writing takes some nanoseconds, unless the writer has lost its processor.
   static void pause(int tries) {
     if (tries < 100) {
@@ -121,6 +133,6 @@ class alignas(64) PublishedOpening {
   std::atomic<uint32_t> sequence_{0};  // odd while it is being written
   std::array<std::atomic<uint64_t>, 6> words_{};
 };
-static_assert(sizeof(PublishedOpening) == 64);
+static_assert(sizeof(PublishedOpening) == kCacheLine);
 
 }  // namespace verbena::memory

@@ -7,6 +7,7 @@
 #include <memory>
 #include <vector>
 
+#include "base/cache_line.h"
 #include "roce/packet.h"
 #include "transport/packet_io.h"
 #include "transport/route.h"
@@ -66,7 +67,7 @@ class PacketHandler {
 // One thread at a time (the shard's lock holder). send() stages; what is staged leaves at flush() at the
 // latest, in the order of send() among packets of one path and destination slot. Nothing is allocated per
 // packet.
-class Port : public transport::PacketSink {
+class alignas(kCacheLine) Port : public transport::PacketSink {
  public:
   // Whether packets of the path may leave by it. Of a shard's ports the first is taken.
   virtual bool leads_to(const roce::Path& path) const {

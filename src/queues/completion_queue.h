@@ -7,6 +7,7 @@
 
 #include <infiniband/verbs.h>
 
+#include "base/cache_line.h"
 #include "base/result.h"
 #include "base/spin_lock.h"
 #include "queues/completion.h"
@@ -124,13 +125,13 @@ class CompletionQueue {
   CompletionListener* const listener_;
 
   // The pollers'
-  alignas(64) SpinLock poll_lock_;
+  alignas(kCacheLine) SpinLock poll_lock_;
   bool polling_ = false;               // instead of the lock, where one thread does all the polling
   std::atomic<bool> on_entry_{false};  // in a batch: the entry at head_ is the application's
   std::atomic<uint32_t> head_{0};      // next to poll
 
   // The pushers'
-  alignas(64) SpinLock push_lock_;
+  alignas(kCacheLine) SpinLock push_lock_;
   Armed armed_ = Armed::kNo;
   std::atomic<bool> overflowed_{false};
   std::atomic<uint32_t> tail_{0};   // next to fill

@@ -7,6 +7,7 @@
 
 #include <infiniband/verbs.h>
 
+#include "base/cache_line.h"
 #include "base/result.h"
 #include "base/spin_lock.h"
 #include "memory/region.h"
@@ -16,7 +17,7 @@
 namespace verbena::queues {
 
 // A receive request taken out of a shared queue, with room for its scatter list.
-struct HeldReceive {
+struct alignas(kCacheLine) HeldReceive {
   RecvWqe wqe;
   ibv_sge list[kMaxSge];
 };
@@ -93,8 +94,8 @@ class SharedReceiveQueue {
   void look_at_limit();
 
   const Config config_;
-  alignas(64) SpinLock lock_;
-  alignas(64) SpinLock taking_;  // after lock_, where both are held
+  alignas(kCacheLine) SpinLock lock_;
+  alignas(kCacheLine) SpinLock taking_;  // after lock_, where both are held
   RecvQueue ring_;
   std::atomic<uint32_t> capacity_;  // the ring's
   const std::unique_ptr<TagList> tags_;

@@ -8,6 +8,7 @@
 
 #include <infiniband/verbs.h>
 
+#include "base/cache_line.h"
 #include "base/result.h"
 #include "memory/window.h"
 #include "queues/mapped_array.h"
@@ -170,8 +171,8 @@ class WorkQueue {
   MappedArray ring_;
   uint32_t slots_ = 0;
   uint32_t stride_ = 0;
-  alignas(64) std::atomic<uint32_t> posted_{0};
-  alignas(64) std::atomic<uint32_t> consumed_{0};
+  alignas(kCacheLine) std::atomic<uint32_t> posted_{0};
+  alignas(kCacheLine) std::atomic<uint32_t> consumed_{0};
 };
 
 using SendQueue = WorkQueue<SendWqe>;

@@ -53,7 +53,7 @@ uint8_t agreed(uint8_t asked, uint8_t limit, bool said, uint8_t value) {
   return said ? value : std::min(asked, limit);
 }
 
-// What we say, to a peer that has asked for so much (`asked`; of one that is asked itself: the most). The QP
+// What we say to a peer that has asked for `asked`; when we ask first, that is the most there can be. The QP
 // is id->qp if there is one, else what the application says of its own. EINVAL: too much private data.
 Result<ConnectionParameters> own_parameters(const Identifier& identifier, const rdma_conn_param* from,
                                             const ConnectionParameters& asked) {

@@ -88,7 +88,7 @@ class Identifier : public rdma_cm_id {
   // Whether all that the agent of `generation` has `sent` has been delivered.
   bool has_all_events(uint32_t sent, uint32_t generation);
 
-  // Whether what restoration said last is from that of `generation`.
+  // Whether the restoration with the agent of `generation` was the last to tell it something.
   bool was_told_by(uint32_t generation);
 
   State current_state();
@@ -101,7 +101,7 @@ class Identifier : public rdma_cm_id {
   std::shared_ptr<Device> device;       // what `verbs` and the default `pd` are of
   std::vector<std::byte> connect_data;  // of rdma_create_ep(3): the REQ's private data begins with it
   std::optional<ibv_qp_init_attr> request_attributes;  // rdma_create_ep(3): for the QPs of its requests
-  // Of a QP that has got an XRC SRQ beside it: that brings a queue of its own.
+  // The receive queues that were made before an XRC SRQ brought one of its own.
   std::vector<std::pair<ibv_comp_channel*, ibv_cq*>> superseded_queues;
   protocol::ConnectionParameters own{};    // what we have said last, in the REQ or the REP
   protocol::ConnectionParameters peers{};  // what the peer has

@@ -5,7 +5,8 @@
 
 #include <rdma/rdma_cma.h>
 
-// What rdma_cma.h has got since the headers that we build with (RDMACM_1.4, rdma-core 60 and later).
+// What has been added to rdma_cma.h since the headers that we build with (RDMACM_1.4, rdma-core 60 and
+// later).
 
 namespace verbena::rdmacm {
 

@@ -7,7 +7,7 @@
 
 namespace verbena::rdmacm {
 
-// What there is once in a process. A child after fork() gets a fresh one: identifiers and channels that it
+// What a process has one of. A child after fork() gets a fresh one: identifiers and channels that it
 // inherited are its parent's, and calls for them answer ENODEV there.
 class Process {
  public:

@@ -27,18 +27,17 @@ uint64_t walk(std::span<const ibv_sge> list, uint64_t offset, uint64_t bytes, Vi
   return covered;
 }
 
-std::optional<memory::Opening> local_region(const memory::KeyTable& keys, memory::PdId pd, uint32_t lkey,
-                                            memory::Access wanted) {
-  auto region = keys.open(lkey);
-  if (region && !region->allows_local(wanted, pd)) region.reset();
-  return region;
-}
+// Where a piece of a list is written to: nowhere, if it is in a null region.
+struct Place {
+  std::byte* to = nullptr;
+  bool valid = false;
+};
 
-// False: a fault, or the region does not hold it. What is written to a null region goes nowhere.
-bool store(const memory::Opening& region, uint64_t address, ConstBytes data) {
-  if (region.kind == memory::RegionKind::kNull) return true;
-  std::byte* to = region.at(address, data.size());
-  return to != nullptr && memory::copy_guarded(to, data);
+Place place_of(const memory::Opening& region, memory::PdId pd, uint64_t address, uint64_t bytes) {
+  if (!region.allows_local(IBV_ACCESS_LOCAL_WRITE, pd)) return {};
+  if (region.kind == memory::RegionKind::kNull) return {.valid = true};
+  std::byte* const to = region.at(address, bytes);
+  return {to, to != nullptr};
 }
 
 }  // namespace
@@ -46,8 +45,10 @@ bool store(const memory::Opening& region, uint64_t address, ConstBytes data) {
 bool gather(const memory::KeyTable& keys, memory::PdId pd, std::span<const ibv_sge> list, uint64_t offset,
             uint32_t bytes, memory::Access wanted, Pieces& pieces) {
   return walk(list, offset, bytes, [&](uint64_t address, uint32_t length, uint32_t lkey) {
-           const auto region = local_region(keys, pd, lkey, wanted);
-           const std::byte* at = region ? region->at(address, length) : nullptr;
+           const std::byte* none = nullptr;
+           const std::byte* at = keys.open(lkey, none, [&](const memory::Opening& region) {
+             return region.allows_local(wanted, pd) ? region.at(address, length) : nullptr;
+           });
            if (at == nullptr) return false;
            pieces.add({at, length});
            return true;
@@ -65,8 +66,12 @@ ScatterResult scatter(const memory::KeyTable& keys, memory::PdId pd, std::span<c
   const std::byte* from = data.data();
   const uint64_t covered =
       walk(list, offset, data.size(), [&](uint64_t address, uint32_t length, uint32_t lkey) {
-        const auto region = local_region(keys, pd, lkey, IBV_ACCESS_LOCAL_WRITE);
-        if (!region || !store(*region, address, {from, length})) return false;
+        const Place place = keys.open(lkey, Place{}, [&](const memory::Opening& region) {
+          return place_of(region, pd, address, length);
+        });
+        // False: a fault, or the region does not hold it.
+        if (!place.valid || (place.to != nullptr && !memory::copy_guarded(place.to, {from, length})))
+          return false;
         from += length;
         return true;
       });
@@ -76,9 +81,10 @@ ScatterResult scatter(const memory::KeyTable& keys, memory::PdId pd, std::span<c
 
 std::byte* remote_memory(const memory::KeyTable& keys, const RemoteUser& user, uint32_t rkey,
                          uint64_t address, uint64_t bytes, memory::Access wanted) {
-  const auto region = keys.open(rkey);
-  if (!region || !region->allows_remote(wanted, user.pd, user.qpn.value())) return nullptr;
-  return region->at(address, bytes);
+  std::byte* none = nullptr;
+  return keys.open(rkey, none, [&](const memory::Opening& region) {
+    return region.allows_remote(wanted, user.pd, user.qpn.value()) ? region.at(address, bytes) : nullptr;
+  });
 }
 
 }  // namespace verbena::transport

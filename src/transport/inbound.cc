@@ -141,11 +141,8 @@ bool Inbound::invalidate_named(const roce::Headers& headers) const {
   return memory::invalidate_window(*qp_.config().keys, headers.invalidate_rkey, user.pd, user.qpn.value());
 }
 
-// Keys of empty messages are not looked at (IBTA volume 1, 9.7.4.1.5).
-bool Inbound::write_is_allowed(const roce::Headers& headers) const {
-  return headers.dma_length == 0 ||
-         remote_memory(*qp_.config().keys, qp_.remote_user(), headers.rkey, headers.address,
-                       headers.dma_length, IBV_ACCESS_REMOTE_WRITE) != nullptr;
+std::byte* Inbound::writable(uint32_t rkey, uint64_t address, uint32_t bytes) const {
+  return remote_memory(*qp_.config().keys, qp_.remote_user(), rkey, address, bytes, IBV_ACCESS_REMOTE_WRITE);
 }
 
 Reception Inbound::execute_write(const roce::Packet& packet) {
@@ -156,9 +153,14 @@ Reception Inbound::execute_write(const roce::Packet& packet) {
     return refused(NakCode::kInvalidRequest);
   }
   uint32_t received = received_;
+  std::byte* to = nullptr;
   if (info.starts_message) {
     if (headers.dma_length > kMaxMessageBytes) return refused(NakCode::kInvalidRequest);
-    if (!write_is_allowed(headers)) return refused(NakCode::kRemoteAccess);
+    // The whole range must be allowed. Keys of empty messages are not looked at (IBTA volume 1, 9.7.4.1.5).
+    if (headers.dma_length > 0) {
+      to = writable(headers.rkey, headers.address, headers.dma_length);
+      if (to == nullptr) return refused(NakCode::kRemoteAccess);
+    }
     write_address_ = headers.address;
     write_rkey_ = headers.rkey;
     write_length_ = headers.dma_length;
@@ -169,8 +171,7 @@ Reception Inbound::execute_write(const roce::Packet& packet) {
   const bool takes_receive = info.has(roce::kImmediate);
   if (takes_receive && qp_.receives().current() == nullptr) return {Reception::Result::kNotReady};
   if (bytes > 0) {
-    std::byte* to = remote_memory(*qp_.config().keys, qp_.remote_user(), write_rkey_,
-                                  write_address_ + received, bytes, IBV_ACCESS_REMOTE_WRITE);
+    if (!info.starts_message) to = writable(write_rkey_, write_address_ + received, bytes);
     if (to == nullptr || !memory::copy_guarded(to, packet.payload)) return refused(NakCode::kRemoteAccess);
   }
   message_ = info.ends_message ? Message::kNone : Message::kWrite;

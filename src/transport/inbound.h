@@ -60,7 +60,8 @@ class Inbound {
   Reception execute_write(const roce::Packet& packet);
   bool in_sequence(const roce::OpcodeInfo& info, Message kind) const;
   bool payload_fits_mtu(const roce::Packet& packet) const;
-  bool write_is_allowed(const roce::Headers& headers) const;
+  // Where the peer may write; nullptr where it may not.
+  std::byte* writable(uint32_t rkey, uint64_t address, uint32_t bytes) const;
   // The key that a message names is invalid from now on. False: it must not be invalidated.
   bool invalidate_named(const roce::Headers& headers) const;
   void complete_receive(const roce::Headers& headers, ibv_wc_opcode opcode, uint32_t bytes);

@@ -7,6 +7,7 @@
 
 #include <infiniband/verbs.h>
 
+#include "base/cache_line.h"
 #include "base/intrusive_list.h"
 #include "base/spin_lock.h"
 #include "base/time.h"
@@ -87,7 +88,7 @@ enum class Verdict : uint8_t { kAccepted, kNotReady, kWrongService, kBadPkey, kB
 //
 // Who may call: everything is for the shard's lock holder, but posting (send_queue, recv_queue under their
 // locks, from any thread) and state(), which anyone may read.
-class QueuePair {
+class alignas(kCacheLine) QueuePair {
  public:
   QueuePair(const QpConfig& config, queues::SendQueue send_queue, queues::RecvQueue recv_queue)
       : config_(config),

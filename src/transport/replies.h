@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/cache_line.h"
 #include "memory/region.h"
 #include "roce/psn.h"
 #include "transport/gather.h"
@@ -19,7 +20,7 @@ class Replies {
     kAtomic,
     kEmpty,  // a READ response without payload, to an ATOMIC WRITE or a FLUSH
   };
-  struct Resource {
+  struct alignas(kCacheLine) Resource {
     bool valid = false;
     Kind kind = Kind::kRead;
     roce::Psn first;

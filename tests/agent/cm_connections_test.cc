@@ -223,7 +223,7 @@ TEST_F(CmConnections, AreEstablishedByTheFirstMessageWhenTheRtuIsLate) {
   EXPECT_FALSE(server_->poll_event(CmProgram::kChannel, 50));  // the RTU says nothing new
 }
 
-TEST_F(CmConnections, AnotherUserNamesOnlyQpsThatAreLentToHim) {
+TEST_F(CmConnections, AnotherUserNamesOnlyQpsThatAreLentToThatUser) {
   if (::getuid() != 0 || ::setegid(0) != 0) GTEST_SKIP() << "needs root";
   listen(address("0.0.0.0", kPort));
   const pid_t child = ::fork();

@@ -18,7 +18,7 @@ void expect_begins_with(const std::vector<uint8_t>& whole, const std::vector<std
   for (size_t i = head.size(); i < whole.size(); ++i) EXPECT_EQ(whole[i], 0);
 }
 
-TEST(Connection, ComesAboutByReqRepAndRtu) {
+TEST(Connection, IsSetUpByReqRepAndRtu) {
   Pair pair;
   const auto id = pair.a.manager.connect(pair.a.parameters_to(pair.b), 5, pair.now);
   ASSERT_TRUE(id);

@@ -111,7 +111,7 @@ TEST(Ending, OfASentRepIsAConsumerReject) {
 }
 
 // The active side may take the connection for established, and say nothing more.
-TEST(Ending, OfASentRepIsToldRepeatedly) {
+TEST(Ending, OfASentRepRepeatsTheRej) {
   HalfOpen pair;
   pair.reply();
   ASSERT_TRUE(pair.a.manager.ready(pair.active, {}, pair.now));
@@ -242,7 +242,7 @@ TEST(Ending, OfAnXrcTargetByDestructionIsSilent) {
 }
 
 // A handler may destroy what an event is about.
-TEST(Ending, MayBeOrderedFromWithinAnEvent) {
+TEST(Ending, MayBeginInsideAnEvent) {
   struct Impatient : Endpoint {
     using Endpoint::Endpoint;
     void react(const Event& event) override { ASSERT_TRUE(manager.destroy(event.id, TimePoint{})); }

@@ -109,7 +109,7 @@ TEST(HostileDatagram, FromAnotherHostDoesNotTouchAConnection) {
   EXPECT_TRUE(b.sent.empty());
 }
 
-TEST(HostileDatagram, OfThePeerWithAnotherIdOrQpDoesNotTouchAConnection) {
+TEST(HostileDatagram, FromThePeerWithAnotherIdOrQpDoesNotTouchAConnection) {
   Attack attack;
   const auto ids = attack.connect(100, 200);
   Endpoint& b = attack.b;
@@ -289,7 +289,7 @@ TEST(HostileReq, InAFloodThatIsRefusedByTheOwnerMeetsTheLimitOfWhatWaits) {
   EXPECT_EQ(target.sent.size(), 10000u);
 }
 
-TEST(HostileMra, CannotHoldARequestForEver) {
+TEST(HostileMra, CannotDelayARequestWithoutEnd) {
   Attack attack;
   const LocalId id = *attack.a.manager.connect(attack.a.parameters_to(attack.b), 0, attack.now);
   Mra mra;
@@ -306,7 +306,7 @@ TEST(HostileMra, CannotHoldARequestForEver) {
 }
 
 // Every byte of every message, whatever the state of what it names: nothing happens but events and answers.
-TEST(HostileDatagram, OfAnyContentIsSurvived) {
+TEST(HostileDatagram, WithAnyContentDoesNoHarm) {
   for (uint64_t seed = 1; seed <= 20; ++seed) {
     SCOPED_TRACE(seed);
     Random random(seed);

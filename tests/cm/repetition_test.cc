@@ -89,7 +89,7 @@ TEST(Repetition, IsBoundedWhateverThePeerSays) {
   EXPECT_EQ(pair.b.manager.deadline(), pair.now + time_of(21));
 }
 
-TEST(Repetition, IsWaitedForInTimeWaitNoLongerThanIsSensible) {
+TEST(Repetition, IsBoundedInTimeWaitWhateverThePeerSays) {
   ManagerConfig config;
   config.longest_response_timeout = 21;
   Pair pair(config);
@@ -110,7 +110,7 @@ TEST(Repetition, IsWaitedForInTimeWaitNoLongerThanIsSensible) {
   EXPECT_EQ(pair.b.manager.deadline(), pair.now + time_of(21));
 }
 
-TEST(Repetition, OfARequestThatIsBeingThoughtAboutIsCountedAndNothingElse) {
+TEST(Repetition, OfAReqThatTheOwnerHasNotAnsweredIsCountedAndNothingElse) {
   Pair pair;
   ASSERT_TRUE(pair.a.manager.connect(pair.a.parameters_to(pair.b), 5, pair.now));
   const Datagram req = pair.a.take();

@@ -139,7 +139,7 @@ TEST(ServiceIdResolution, HearsItsAnswerOnce) {
   EXPECT_EQ(pair.a.manager.counters().duplicates[static_cast<size_t>(MessageType::kSidrRep)], 1u);
 }
 
-TEST(ServiceIdResolution, TakesAnswersOnlyFromWhomItAsked) {
+TEST(ServiceIdResolution, TakesAnswersOnlyFromTheHostThatItAsked) {
   Pair pair;
   const auto id = pair.a.manager.sidr_request(request(pair.a, pair.b), 5, pair.now);
   SidrRep rep;

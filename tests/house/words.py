@@ -24,7 +24,6 @@ NOT_YET_PLAIN = (
     "src/engine",  # to be emptied
     "src/memory",  # to be emptied
     "src/net",  # to be emptied
-    "src/rdmacm",  # to be emptied
     "src/transport",  # to be emptied
     "tests/engine",  # to be emptied
 )

@@ -58,7 +58,7 @@ TEST(AgentLoss, LetsARouteBeUsed) {
   });
 }
 
-TEST(AgentLoss, IsHeardOfByWhoWasConnecting) {
+TEST(AgentLoss, IsToldToAnIdentifierThatWasConnecting) {
   isolated([] {
     Listener listener;
     Caller caller(listener.port);

@@ -106,7 +106,7 @@ TEST_F(ChannelTest, IsNotReadableWhenItsLastEventWasTakenOut) {
   EXPECT_EQ(read_all(), Ids());
 }
 
-TEST_F(ChannelTest, TakesOutOfWhatWasSetAsideToo) {
+TEST_F(ChannelTest, TakesOutEventsThatWereSetAside) {
   for (const uint32_t id : {1, 2, 3}) send(event_of(id));
   EXPECT_EQ(take(2).size(), 1U);
   send(event_of(1, RDMA_CM_EVENT_DISCONNECTED));

@@ -40,7 +40,7 @@ TEST(Connecting, MovesDataBothWaysAndEnds) {
   hear(connection.caller.channel.get(), RDMA_CM_EVENT_DISCONNECTED);
 }
 
-TEST(Connecting, EndsWhenBothSaySoAtOnce) {
+TEST(Connecting, EndsWhenBothSidesDisconnectAtOnce) {
   Connection connection;
   ASSERT_EQ(rdma_disconnect(connection.caller.id.get()), 0);
   ASSERT_EQ(rdma_disconnect(connection.accepted.get()), 0);
@@ -306,7 +306,7 @@ TEST(Endpoints, ConnectAndMoveData) {
   rdma_destroy_ep(listener);
 }
 
-TEST(Endpoints, ThatNobodyAwaitsAreRefused) {
+TEST(Endpoints, AreRefusedWithoutAListener) {
   rdma_addrinfo hints{};
   hints.ai_port_space = RDMA_PS_TCP;
   rdma_addrinfo* remote = nullptr;

@@ -30,8 +30,8 @@ void set_port(CmAddress& address, uint16_t port);
 bool is_wildcard(const CmAddress& address);
 bool is_loopback(const CmAddress& address);
 // An address that names no device: the wildcard, and loopback. The kernel's rdma_cm takes them for the same
-// (cma_any_addr()): who binds to 127.0.0.1 is reached by every link, and libfabric chooses its devices by
-// that.
+// (cma_any_addr()): an identifier that is bound to 127.0.0.1 is reached by every link, and libfabric chooses
+// its devices that way.
 bool is_any_address(const CmAddress& address);
 // An IPv6 address that says nothing without an interface.
 bool is_link_local(const CmAddress& address);

@@ -20,7 +20,7 @@ class ClientLimits {
   // REQUIRES: both outlive this
   ClientLimits(CmService& service, const CmClientHost& host) : service_(service), host_(host) {}
 
-  // Whether there may be another one, of which the client has so many.
+  // Whether the client may have another one when it has so many already.
   bool allows_identifier(size_t held) const;
   bool allows_channel(size_t held) const;
   bool allows_group(size_t held_by_identifier) const;

@@ -13,12 +13,12 @@
 
 namespace verbena::agent {
 
-// Messages for what is not there, kept for a moment: it may be on its way. Programs that agree on a port over
-// another connection (perftest's -R) race for it, the one to listen, the other to connect. Asking the kernel
-// is so quick that the listener wins there; asking us is not. A refusal that comes a moment later hurts
-// nobody, while perftest does not survive one. And after an agent was killed its clients bring their
-// listeners and connections to the next one; a peer that ends a connection meanwhile must not hear that it is
-// unknown, or its program would never hear of the end. Of the agent's thread.
+// Messages for a listener or a connection that is not there, kept for a moment: it may be on its way.
+// Programs that agree on a port over another connection (perftest's -R) race: one is about to listen, the
+// other to connect. The kernel answers so quickly that the listener wins; we are slower. A refusal that comes
+// a moment later does no harm, while perftest does not survive one. And after an agent was killed its clients
+// bring their listeners and connections to the next one; a peer that ends a connection meanwhile must not
+// hear that it is unknown, or its program would never hear of the end. Of the agent's thread.
 class EarlyMessages {
  public:
   static constexpr Duration kPatience = std::chrono::milliseconds(100);

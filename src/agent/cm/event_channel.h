@@ -15,13 +15,14 @@ namespace verbena::agent {
 // take. Of the agent's thread.
 class EventChannel {
  public:
-  // Of how many events a client, and its user, let wait.
+  // How many events a client, and its user, let wait.
   struct Tallies {
     size_t& client;
     size_t& user;
   };
 
-  // `generation` is the program's word for us, and goes into every event. REQUIRES: the tallies outlive this
+  // `generation` is the program's number for this agent, and goes into every event. REQUIRES: the tallies
+  // outlive this
   EventChannel(EventLoop& loop, UniqueFd socket, uint32_t generation, Tallies waiting);
   ~EventChannel();
   EventChannel(const EventChannel&) = delete;

@@ -35,7 +35,7 @@ const char* cm_state_name(CmState state);
 
 // What rdma_cm_id is to the kernel. Belongs to one client.
 struct CmIdentifier : PortBinding {
-  // What is held of CONNECT_REQUESTs that the application may not have seen yet, to honour the backlog.
+  // The CONNECT_REQUESTs that the application may not have seen yet, for the backlog.
   struct Listening {
     uint32_t backlog = 0;
     std::deque<uint64_t> unseen;  // their numbers in the channel
@@ -49,9 +49,9 @@ struct CmIdentifier : PortBinding {
   CmState state = CmState::kIdle;
   bool holds_port = false;
   bool is_active = false;
-  // A request that its program has neither accepted nor rejected: it hears nothing of it, and finds out when
-  // it answers. (So the kernel's ucma has it; and a channel must not be readable for an event that
-  // rdma_get_cm_event() would not return.)
+  // A request that its program has neither accepted nor rejected: the program hears of no event of it, and
+  // finds out when it answers. (The kernel's ucma does so; and a channel must not be readable for an event
+  // that rdma_get_cm_event() would not return.)
   bool is_unanswered = false;
   bool family_option_set = false;
 

@@ -47,10 +47,10 @@ class PortSpace {
 
   // Who listens where a request for `destination` (with its port) arrives; the most exact one. A listener on
   // a loopback address hears of this host's own requests only, whichever link they come by; the kernel's
-  // hears of everybody's, which no program that binds to 127.0.0.1 wants.
+  // hears of other hosts' too, which no program that binds to 127.0.0.1 wants.
   enum class Origin : uint8_t { kThisHost, kElsewhere };
   PortBinding* find_listener(const CmAddress& destination, Origin origin) const;
-  // Whether anybody for whom `counts` holds listens on the port at all.
+  // Whether any holder for which `counts` is true listens on the port.
   bool has_listener(uint16_t port, const std::function<bool(const PortBinding&)>& counts) const;
 
  private:

@@ -83,7 +83,7 @@ constexpr Weather kRepetitive{.duplication = 300};
 constexpr Weather kLate{.lateness = 150};
 constexpr Weather kFoul{.loss = 200, .duplication = 200, .lateness = 100};
 
-TEST_P(Simulation, EndsWithBothSidesOfOneMind) {
+TEST_P(Simulation, EndsWithBothSidesInAgreement) {
   for (uint64_t seed = 1; seed <= 300; ++seed) {
     SCOPED_TRACE(seed);
     Play play(seed, GetParam(), Habits{});
@@ -119,7 +119,7 @@ TEST_P(Simulation, ConnectsWheneverBothSidesWant) {
 }
 
 // After each step of the play another time: first, second, third ...
-TEST_P(Simulation, OutlivesTheDeathOfAnApplicationAtEveryStep) {
+TEST_P(Simulation, SurvivesTheDeathOfAnApplicationAtEveryStep) {
   for (size_t step = 0; step < 150; ++step) {
     SCOPED_TRACE(step);
     Play play(1000 + step, GetParam(), Habits{});
@@ -138,7 +138,7 @@ TEST_P(Simulation, OutlivesTheDeathOfAnApplicationAtEveryStep) {
 }
 
 // The host forgets everything, and comes back at once under the same address.
-TEST_P(Simulation, OutlivesTheCrashOfAHostAtEveryStep) {
+TEST_P(Simulation, SurvivesTheCrashOfAHostAtEveryStep) {
   for (size_t step = 0; step < 150; ++step) {
     SCOPED_TRACE(step);
     Play play(2000 + step, GetParam(), Habits{});
@@ -154,7 +154,7 @@ TEST_P(Simulation, OutlivesTheCrashOfAHostAtEveryStep) {
 }
 
 // A restarted agent knows only what its clients tell it: the connections that stood.
-TEST_P(Simulation, KeepsWhatStoodWhenAnAgentRestartsAtEveryStep) {
+TEST_P(Simulation, KeepsEstablishedConnectionsWhenAnAgentRestartsAtEveryStep) {
   for (size_t step = 0; step < 150; ++step) {
     SCOPED_TRACE(step);
     Habits steady;
@@ -201,7 +201,7 @@ TEST_P(Simulation, MakesOneConnectionOfPeersThatMeet) {
   }
 }
 
-TEST_P(Simulation, OutlivesALinkThatIsCutAtEveryStep) {
+TEST_P(Simulation, SurvivesALinkThatIsCutAtEveryStep) {
   for (size_t step = 0; step < 150; ++step) {
     SCOPED_TRACE(step);
     Play play(3000 + step, GetParam(), Habits{});
