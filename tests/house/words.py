@@ -23,14 +23,9 @@ NOT_PLAIN = [re.compile(pattern, re.IGNORECASE) for pattern in (
 NOT_YET_PLAIN = (
     "src/agent",  # to be emptied
     "src/agent_client",  # to be emptied
-    "src/engine",  # to be emptied
-    "src/memory",  # to be emptied
-    "src/net",  # to be emptied
     "src/protocol",  # to be emptied
-    "src/transport",  # to be emptied
     "tests/agent",  # to be emptied
     "tests/agent_client",  # to be emptied
-    "tests/engine",  # to be emptied
 )
 PROSE = {".md", ".txt", ".json", ".pc", ".in", ".yml", ".service"}
 
