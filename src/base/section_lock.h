@@ -27,7 +27,7 @@ class alignas(kCacheLine) SectionLock {
   SectionLock& operator=(const SectionLock&) = delete;
 
   // Sequentially consistent, also when it fails, for the sake of unlock_and_look(). It fails too while the
-  // lock is free but claimed: the thread that has claimed it is going to have a section of his own.
+  // lock is free but claimed: the thread that has claimed it is going to have a section of its own.
   bool try_lock() {
     uint64_t seen = state_.load(std::memory_order_seq_cst);
     while ((seen & (kHeld | kClaimed)) == 0) {

@@ -38,7 +38,7 @@ class Doorbells {
     }
     while (oldest != nullptr) {
       transport::QueuePair* next = oldest->doorbell_next.load(std::memory_order_relaxed);
-      // Cleared before answering: whoever posts from here on rings again.
+      // Cleared before answering: a thread that posts from here on rings again.
       oldest->doorbell_rung.exchange(false, std::memory_order_acq_rel);
       answer(*oldest);
       oldest = next;

@@ -17,11 +17,11 @@
 namespace verbena::engine {
 namespace {
 
-// Longer than anybody holds these locks, unless it is the very thread that forks or exits, in a signal's
+// Longer than any thread holds these locks, except the very thread that forks or exits, in a signal's
 // handler.
 constexpr Duration kPatience = std::chrono::milliseconds(100);
 constexpr uint32_t kMostRegions = 1u << 23;  // memory regions and windows, 2^22 of each
-// The agent said that it had no further slot, or no thread could be had: asked again after so long.
+// The agent said that it had no further slot, or no thread could be started: asked again after so long.
 constexpr Duration kSlotInterval = std::chrono::seconds(1);
 
 size_t processors() {
@@ -60,7 +60,7 @@ struct Process {
     });
     Process* process = current_.load(std::memory_order_acquire);
     while (process == nullptr) {
-      auto* fresh = new Process;  // for ever: threads of the application may outlive static objects
+      auto* fresh = new Process;  // never deleted: threads of the application may outlive static objects
       if (current_.compare_exchange_strong(process, fresh)) return *fresh;
       delete fresh;
     }
@@ -308,7 +308,8 @@ void Engine::unsubscribe(LinkListener& listener) {
 
 // ---- fork()
 
-// Takes our locks, so that the child finds everything whole and nothing locked for ever. False: none of them.
+// Takes our locks, so that the child finds everything whole and nothing that stays locked. False: none of
+// them.
 bool Engine::before_fork() {
   if (!lock_shards()) return false;  // first: who has one may want the others
   if (keys_.lock_for_fork(kPatience)) {

@@ -36,7 +36,7 @@ class LinkListener {
 //
 // QPs are dealt out by thread: the QPs that one thread makes are on one shard, so that a thread which uses
 // what it has made shares no lock with another. (A QP whose completion queue is filled by a shard already
-// goes there instead: who polls that queue drives one shard then. That is the adapter's to see.) The
+// goes there instead, so that polling that queue drives one shard only. The adapter sees to that.) The
 // processor of a thread says less, as threads move, and are often made and set up by one. Each further thread
 // gets a shard without QPs, one newly started, or the one with the fewest. How many there may be at most:
 // VERBENA_SHARDS, see shard_dealing.h. If the agent has no further slot, those that run are shared.

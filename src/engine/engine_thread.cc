@@ -50,7 +50,7 @@ epoll_event event_of(uint32_t events, Source source) {
   return event;
 }
 
-// Told once of arriving packets, and then not again until asked anew.
+// Told once of arriving packets, and then not until the next call.
 epoll_event packets_event(bool listening) {
   return event_of((listening ? EPOLLIN : 0u) | EPOLLONESHOT, kPackets);
 }

@@ -152,7 +152,7 @@ void EthernetLink::update_filter() {
   }
 }
 
-// A device lets in what is for its own address, and what somebody says that he wants besides.
+// A device lets in what is for its own address, and what else it is asked to let in.
 void EthernetLink::change_membership(const FlowTarget& target, bool join) {
   const FlowKey& mask = target.mask;
   uint16_t what = PACKET_MR_PROMISC;

@@ -8,9 +8,9 @@
 
 namespace verbena::engine {
 
-// A source of packets for a shard beside its port: the socket of a multicast group, of a raw QP. Whoever
-// drives the shard asks it after the port, and the engine thread hears its descriptor by the same rule as the
-// port's. Added and removed inside Shard::exclusively(); all calls come with the shard's lock held.
+// A source of packets for a shard beside its port: the socket of a multicast group, of a raw QP. The thread
+// that drives the shard asks it after the port, and the engine thread hears its descriptor by the same rule
+// as the port's. Added and removed inside Shard::exclusively(); all calls come with the shard's lock held.
 //
 // It hands packets to QPs itself: those of RoCE by Shard::deliver(); after any other change to a QP it calls
 // Shard::touched().

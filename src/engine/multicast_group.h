@@ -14,8 +14,8 @@
 namespace verbena::engine {
 
 // A multicast group on one link, for the QPs of a shard that are attached to it: a copy of each datagram goes
-// to every one of them (IBTA volume 1, 10.5.2). With the shard's lock held, but for its
-// making and its end.
+// to every one of them (IBTA volume 1, 10.5.2). With the shard's lock held, except when it
+// is made and destroyed.
 class MulticastGroup final : public Input, private net::PacketHandler {
  public:
   // `socket` is joined to the group on the interface. `is_ours` says whether an address is the link's.

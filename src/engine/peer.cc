@@ -9,7 +9,7 @@
 
 namespace verbena::engine {
 
-// Taken out by name: whoever has inherited the socket keeps it in the set though we close it.
+// Taken out by name: a process that has inherited the socket keeps it in the set though we close it.
 Peer::~Peer() {
   if (poll_set_ >= 0 && link_.is_open()) ::epoll_ctl(poll_set_, EPOLL_CTL_DEL, link_.fd(), nullptr);
 }
@@ -32,7 +32,7 @@ uint32_t Peer::receive(uint32_t budget) {
     ++received;
     if (!take(message)) link_.lose();
   }
-  if (received > 0) link_.flush();  // whoever writes has read
+  if (received > 0) link_.flush();  // a peer that writes has read
   return received;
 }
 

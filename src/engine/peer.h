@@ -37,7 +37,7 @@ class Peer {
   PeerLink& link() { return link_; }
 
   // From now on this epoll set tells when there is something to receive, its data a Peer*. It must outlive
-  // the peer. False: it cannot be had.
+  // the peer. False: that cannot be.
   bool announce_in(int poll_set);
   // Takes what has arrived, at most `budget` messages; returns how many.
   uint32_t receive(uint32_t budget);

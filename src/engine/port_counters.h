@@ -9,8 +9,8 @@
 
 namespace verbena::engine {
 
-// A port's counters in the status page, so that whoever reads the page reads what is true now, and nobody has
-// to copy. From zero. REQUIRES: nothing else writes the page's port numbers
+// A port's counters in the status page, so that the page's reader finds what is true now, and nothing has to
+// be copied. From zero. REQUIRES: nothing else writes the page's port numbers
 inline net::PortCounters& port_counters_in(protocol::StatusPage& page) {
   using net::PortCounters;
   constexpr size_t kNumber = sizeof(protocol::SharedNumber);

@@ -19,7 +19,7 @@ class ProcessorDemand {
  public:
   explicit ProcessorDemand(const char* path = "/proc/loadavg") : path_(path) { look_again(); }
 
-  // Counts the processors that this thread may use, and opens the file anew if it is gone.
+  // Counts the processors that this thread may use, and opens the file again if it is gone.
   void look_again();
   // REQUIRES: the caller is running, and so is one of those counted
   bool wanted(TimePoint now);

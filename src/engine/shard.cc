@@ -82,7 +82,8 @@ void Shard::let_go() {
   lock_.unlock_and_look();
 }
 
-// Whoever has the lock leaves through here: no doorbell unanswered, nothing unsent that nobody would send.
+// The lock's holder leaves through here: no doorbell is left unanswered, and nothing unsent that nobody would
+// send.
 void Shard::leave(Gathering gathering) {
   finish(gathering);
   // A doorbell that was rung after we answered and before we let go had no holder to rely on but us.
@@ -154,8 +155,8 @@ void Shard::poll() {
     }
   }
   leave(Gathering::kNo);
-  // Whoever we wait for may need this processor: on a machine with more spinners than processors each message
-  // would cost a time slice. With nobody waiting it costs next to nothing.
+  // The thread that we wait for may need this processor: on a machine with more spinners than processors each
+  // message would cost a time slice. With nobody waiting it costs next to nothing.
   if (yields) ::sched_yield();
 }
 

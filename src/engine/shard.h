@@ -27,7 +27,7 @@ namespace verbena::engine {
 static_assert(protocol::kQpNumbers == transport::kQpCounterCount);
 static_assert(protocol::kQpsPerSlot == roce::Qpn::kPerSlot);
 
-// Told by the shard when somebody who sleeps should look.
+// Told by the shard when its engine thread, asleep, should look.
 class Sleeper {
  public:
   virtual ~Sleeper() = default;
@@ -42,9 +42,10 @@ class Sleeper {
 
 // A shard: some ports, one QPN slot, all state of its QPs.
 //
-// Whoever is awake drives it. The application's threads do in ring() and poll(): they take the lock if it is
-// free, else leave their work to the holder. The engine thread does in run_engine(). Everything that takes
-// long or must not fail to happen (adding a QP, registering memory, a state change) runs under exclusively().
+// A thread that is awake drives it: one of the application's in ring() and poll(), which take the lock if it
+// is free and else leave their work to the holder, or the engine thread in run_engine(). Everything that
+// takes long or must not fail to happen (adding a QP, registering memory, a state change) runs under
+// exclusively().
 class alignas(kCacheLine) Shard : private net::PacketHandler {
  public:
   using Clock = TimePoint (*)();
@@ -63,7 +64,7 @@ class alignas(kCacheLine) Shard : private net::PacketHandler {
   void set_halt_polling(bool on) { policy_.set_halt_polling(on); }
 
   uint32_t slot() const { return slot_; }
-  // Whoever is in a section of it may be using memory that he found by a key (memory/readers.h).
+  // A thread in a section of it may be using memory that it found by a key (memory/readers.h).
   const SectionLock& sections() const { return lock_; }
   // Calls visit(descriptor) for each port that has one by which packets are heard of.
   template <class Visit>
@@ -148,8 +149,8 @@ class alignas(kCacheLine) Shard : private net::PacketHandler {
     acted_on(qp, before);
   }
 
-  // Has on_alarm() called `after` from now, by whoever drives the shard then. An alarm that is set is set
-  // anew. Also from within what the shard calls with its lock held, as listeners of completion queues are.
+  // Has on_alarm() called `after` from now, by the thread that drives the shard then. An alarm that is set
+  // moves. Also from within what the shard calls with its lock held, as listeners of completion queues are.
   void set_alarm(Alarm& alarm, Duration after);
   void cancel_alarm(Alarm& alarm) { alarms_.cancel(alarm); }
 
@@ -169,7 +170,7 @@ class alignas(kCacheLine) Shard : private net::PacketHandler {
 
   // ---- around fork()
 
-  // Takes the lock, so that the child gets everything here whole. False: it could not be had soon, as when a
+  // Takes the lock, so that the child gets everything here whole. False: it was not free soon, as when a
   // signal's handler forks while its own thread holds it.
   bool before_fork();
   // REQUIRES: before_fork() answered true

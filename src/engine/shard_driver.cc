@@ -23,9 +23,9 @@ void Shard::expect_sleep() {
 
 // ---- the engine thread
 
-// Whoever has the lock is at work, most likely the application, polling. To wait for it would take the
-// processor from the very thread that is to let go, or, with a yield, give up our own turns for milliseconds.
-// So it does for us what cannot wait: hearing the next packet.
+// The thread that has the lock is at work, most likely the application's, polling. To wait for it would take
+// the processor from the very thread that is to let go, or, with a yield, give up our own turns for
+// milliseconds. So it does for us what cannot wait: it listens for the next packet.
 bool Shard::engine_enters() {
   if (!enter_if_free()) {
     if (policy_.asks(clock_())) return false;
@@ -109,7 +109,7 @@ void Shard::abandon() {
   abandoned_ = true;
   for (Input& input : inputs_) input.abandon();
   current_ = nullptr;
-  lock_.free_in_child();  // whoever held it, if not we, is a thread that is not in this process
+  lock_.free_in_child();  // if not held by us, then by a thread that is not in this process
 }
 
 }  // namespace verbena::engine

@@ -126,7 +126,7 @@ void TargetPeer::answer(const transport::Delegate& delegate, const transport::Ow
   message.has_event = answer.event.has_value() ? 1 : 0;
   message.event = answer.event.has_value() ? static_cast<uint32_t>(*answer.event) : 0;
   const iovec piece{&message, sizeof message};
-  // Whoever passes on so much and reads so little is not waited for.
+  // A target that passes on so much and reads so little is not waited for.
   if (!say({&piece, 1})) link().lose();
 }
 

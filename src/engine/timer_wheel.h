@@ -13,7 +13,7 @@ namespace verbena::engine {
 
 // Deadlines of many objects, set and cancelled in constant time. One turn is 67 ms in steps of 66 us. An
 // object is asked once, up to one step after its deadline. What lies more than a turn ahead is asked once a
-// turn, early: it is for whoever answers to look at his deadline and to arm again.
+// turn, early: the object looks at its own deadline and arms again.
 //
 // T needs a member 'ListHook timer_hook' and 'TimePoint timer_armed_for', which is kNever while it is not on
 // the wheel.

@@ -31,7 +31,7 @@ class FileMapping {
     return mapping;
   }
 
-  // Zeros of this process's own, where there is no file to be had.
+  // Zeros of this process's own, where no file can be mapped.
   static Result<FileMapping> anonymous(uint64_t length) {
     FileMapping mapping;
     mapping.mapped_ = length;

@@ -17,8 +17,8 @@ namespace verbena::memory {
 // there, say in an application's signal handler that interrupted a copy, is the application's own.
 //
 // Works in any thread, nests, costs no system call, and lives beside handlers of the application: faults that
-// are not ours go on to whoever had the signal before. One thing cannot be helped: the kernel kills a process
-// that faults in a thread which blocks SIGSEGV or SIGBUS. The engine's threads leave both open; an
+// are not ours go on to the handler that was there before. One thing cannot be helped: the kernel kills a
+// process that faults in a thread which blocks SIGSEGV or SIGBUS. The engine's threads leave both open; an
 // application's thread that blocks them has no guard.
 //
 // REQUIRES: install_fault_guard() was called

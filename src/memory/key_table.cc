@@ -83,7 +83,8 @@ uint32_t KeyTable::draw_key() {
   }
 }
 
-// The region first: whoever sees the identity finds it, or one that came later. Whether the slot was free.
+// The region first: a reader that sees the identity finds it, or one that came later. Whether the slot was
+// free.
 bool KeyTable::place(const Table& table, Region* region) {
   const auto is_taken = [](uint32_t identity) { return identity != kFree && identity != kPassed; };
   uint32_t at = home(region->key) & table.mask;

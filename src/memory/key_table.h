@@ -23,9 +23,9 @@ namespace verbena::memory {
 // open() compares all 32 bits. No key is below 256, so none is 0.
 //
 // Thread-safe. open() is on the data path of every shard at once: it takes no lock, writes nothing, allocates
-// nothing and does not branch on the table's size. Who calls it is in a section of a lock that is among
-// readers(), and uses what he found in that section only. Those who change something have a lock of their
-// own; who takes away waits with await_readers() for those who may still be using it.
+// nothing and does not branch on the table's size. Its caller is in a section of a lock that is among
+// readers(), and uses what it found in that section only. Writers have a lock of their own; a writer that
+// takes something away waits with await_readers() for the readers that may still be using it.
 class KeyTable {
  public:
   // `secret` seeds the permutations: getrandom(2)'s in production, a test's seed in tests.
@@ -61,7 +61,7 @@ class KeyTable {
     return open(key, std::optional<Opening>(), [](const Opening& found) { return std::optional(found); });
   }
 
-  // ---- writers, who are in no section of a reader unless it says so
+  // ---- writers, which are in no section of a reader unless it says so
 
   // Gives the region a fresh key (region->key) and publishes it. The region must stay where it is until it is
   // removed. Also inside a section. Errors: ENOMEM.
@@ -80,7 +80,7 @@ class KeyTable {
     const std::lock_guard guard(lock_);
     return action();
   }
-  // So that a child after fork() gets the table whole; see Engine. False: the lock could not be had soon.
+  // So that a child after fork() gets the table whole; see Engine. False: the lock was not free soon.
   bool lock_for_fork(Duration patience) { return lock_.try_lock_for(patience); }
   void unlock_in_parent() { lock_.unlock(); }
   void free_in_child() { lock_.free_in_child(); }
@@ -105,7 +105,7 @@ class KeyTable {
 
  private:
   // Open addressing with linear probing, at most half full. Identities are random already, so their low bits
-  // serve as the hash. Entries never move, so that a reader who is on his way does not miss one; what is
+  // serve as the hash. Entries never move, so that a reader that is searching does not miss one; what is
   // taken out in the middle of a run leaves its slot to be passed over.
   static constexpr uint32_t kFree = 0;
   static constexpr uint32_t kPassed = UINT32_MAX;
@@ -135,7 +135,7 @@ class KeyTable {
 
   // Under the lock
   SectionLock lock_;
-  uint32_t counter_ = 0;  // low 24 bits: which identity; high 8: the how-manieth time
+  uint32_t counter_ = 0;  // low 24 bits: which identity; high 8: how often it has been drawn before
   uint32_t size_ = 0;
   uint32_t used_ = 0;  // slots that are not free
   std::unique_ptr<Table> current_;

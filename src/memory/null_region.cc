@@ -13,7 +13,7 @@ namespace {
 constexpr size_t kZeros = size_t{1} << 30;
 
 // Zeros that cost address space alone: pages that were never written are all the kernel's one page of zeros.
-// Kept for ever, as they are all the same.
+// Never unmapped: one serves all null regions.
 std::byte* zeros() {
   static void* const at =
       ::mmap(nullptr, kZeros, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);

@@ -31,7 +31,7 @@ enum class RegionKind : uint8_t {
 
 // What a key opens, and to whom: a stretch of user memory, with rights. A plain value.
 //
-// A window that is not bound has its key, and no rights, in no bytes: so whoever looks a key up need not know
+// A window that is not bound has its key, and no rights, in no bytes: so a lookup need not know
 // whether there is a region or a window behind it.
 struct Opening {
   std::byte* base = nullptr;  // where iova lies in this process

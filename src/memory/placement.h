@@ -28,7 +28,7 @@ constexpr Access flush_access(uint8_t placement) {
          ((placement & kPlacementPersistent) != 0 ? kFlushPersistent : 0);
 }
 
-// Writes eight bytes at once: whoever reads them sees all or none. Under guard; false: the access faulted.
+// Writes eight bytes at once: a reader sees all or none. Under guard; false: the access faulted.
 // REQUIRES: `to` is a multiple of 8; install_fault_guard() was called
 bool write_word_guarded(std::byte* to, const std::byte* from);
 

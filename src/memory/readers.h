@@ -10,8 +10,8 @@
 
 namespace verbena::memory {
 
-// Who may be using what was found in a table without a lock: everybody in a section of one of these locks, of
-// which each shard has one. What is found is used in the same section and not beyond it.
+// Who may be using what was found in a table without a lock: each thread in a section of one of these locks,
+// of which each shard has one. What is found is used in the same section and not beyond it.
 //
 // So a table's writer makes an entry unreachable, waits until every section that was open has ended, and
 // knows then that nobody has it any more. The readers pay nothing for it.

@@ -19,7 +19,7 @@ struct Region : Opening {
   ListHook bound_to_qp{};                                     // and one of type 2 in its QP's
   IntrusiveList<Region, &Region::bound_to_region> windows{};  // onto this region
 
-  // From now on whoever finds the key finds it as it is now.
+  // From now on a reader of the key finds it as it is now.
   void publish() { published.write(*this); }
   PublishedOpening published;
 };

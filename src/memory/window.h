@@ -9,8 +9,8 @@
 namespace verbena::memory {
 
 // Memory windows: rights in a part of a region, given and taken by requests in a send queue (IBTA volume 1,
-// 10.6.7). Windows of type 1 belong to a protection domain and are bound anew at any time, which gives them a
-// new key; those of type 2 belong, while bound, to a QP too (type 2B), take the key that the request names,
+// 10.6.7). Windows of type 1 belong to a protection domain and are bound again at any time, which gives them
+// a new key; those of type 2 belong, while bound, to a QP too (type 2B), take the key that the request names,
 // and must be invalidated before they are bound again.
 //
 // Pure, and thread-safe by the key table's lock. A bind or invalidation that is done holds for every lookup

@@ -16,7 +16,7 @@ class DelegateAnswers {
  public:
   virtual ~DelegateAnswers() = default;
   // `after_packets`: it covers responses that have just been given to the wire; they should be the first to
-  // arrive. (answer.owner is for the receiver to fill in: he knows who speaks.)
+  // arrive. (The receiver fills in answer.owner: it knows which peer speaks.)
   virtual void answer(const Delegate& delegate, const OwnerAnswer& answer, bool after_packets) = 0;
 };
 

@@ -18,7 +18,7 @@ struct Attachment {
   bool blocks_own = false;
 };
 
-// The QPs that are attached to a multicast group: a copy of each of its datagrams is for every one of them
+// The QPs that are attached to a multicast group: each of them gets a copy of its datagrams
 // (IBTA volume 1, 10.5.2). Pure; for the shard's lock holder.
 class MulticastMembers {
  public:
@@ -32,7 +32,7 @@ class MulticastMembers {
   // the packet is for nobody. `is_ours(address)` says whether an address is this machine's.
   template <class IsOurs, class Deliver>
   bool fan_out(const IncomingPacket& packet, IsOurs is_ours, Deliver deliver) const {
-    // To a group's address, but for one QP: no such packet is valid (IBTA volume 1, 9.6.1.2).
+    // To a group's address, and for one QP: no such packet is valid (IBTA volume 1, 9.6.1.2).
     if (packet.packet.headers.destination != roce::kMulticastQpn) return false;
     for (const Member& member : members_) {
       if (!may_be_echo(member.attachment, packet) || !is_ours(packet.path.source)) {

@@ -123,7 +123,7 @@ void QueuePair::complete_tagged(uint64_t wr_id, ibv_wc_status status, uint8_t fl
   entry.opcode = IBV_WC_TM_RECV;
   entry.wc_flags = flags;
   entry.byte_len = bytes;
-  // The tag goes with the match; whoever hears of the data has heard of that.
+  // The tag goes with the match: a program that hears of the data has heard of that.
   if ((flags & IBV_WC_TM_MATCH) != 0) {
     entry.tag = message.tag;
     entry.tag_private = message.application;

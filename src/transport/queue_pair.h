@@ -114,14 +114,14 @@ class alignas(kCacheLine) QueuePair {
   const Route& route() const { return *route_; }
 
   // Publishes receive requests that were filled in. True: the shard must be rung, as nothing else will flush
-  // them. (Whoever posts sends rings always.)
+  // them. (Posting sends rings always.)
   //
-  // Nobody who changes the state waits for those who post: they may be in the middle of a batch of their own
-  // (ibv_wr_start), which only their own thread can end. So a request may be published by somebody who saw
-  // the state before ERR. He publishes and then looks at the state; fail() and enter() store the state and
+  // A thread that changes the state does not wait for those that post: they may be in the middle of a batch
+  // (ibv_wr_start), which only their own thread can end. So a request may be published by a thread that saw
+  // the state before ERR. It publishes and then looks at the state; fail() and enter() store the state and
   // then look for requests. All four are sequentially consistent, so that one of the two sees the other:
-  // either the flush finds the request, or he finds ERR and rings. With two plain stores, each held back in
-  // its processor's store buffer, both could miss.
+  // either the flush finds the request, or the poster finds ERR and rings. With two plain stores, each held
+  // back in its processor's store buffer, both could miss.
   bool publish_receives(uint32_t count) {
     recv_queue().publish_and_look(count);
     return state_.load(std::memory_order_seq_cst) == IBV_QPS_ERR;
@@ -142,7 +142,7 @@ class alignas(kCacheLine) QueuePair {
   virtual bool has_urgent() const = 0;
   virtual bool has_acknowledgement() const = 0;
   // Its next request is small, and earlier ones are on their way: sending may wait for more to be posted, as
-  // whoever waits for the earlier ones will come back.
+  // the application, which waits for the earlier ones, will come back.
   virtual bool may_gather() const { return false; }
   // Received packets must say their traffic class and hop limit: they go into a GRH.
   virtual bool wants_ip_details() const { return false; }
@@ -173,7 +173,7 @@ class alignas(kCacheLine) QueuePair {
   void flush_send_queue();
   void flush_recv_queue();
 
-  // The memory windows that are bound to it. Whoever destroys the QP must unbind them before.
+  // The memory windows that are bound to it. They are to be unbound before the QP is destroyed.
   memory::BoundWindows& bound_windows() { return bound_windows_; }
 
   // For the shard: its lists of QPs that want to send, or owe an acknowledgement.

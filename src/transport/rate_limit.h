@@ -9,7 +9,7 @@
 namespace verbena::transport {
 
 // Packet pacing (ibv_modify_qp_rate_limit(3)): how soon what is to be sent may be. Each byte takes its time
-// at the rate, whether it is used or not, but for a burst that may have been saved up.
+// at the rate, whether it is used or not, except for a burst that may have been saved up.
 class RateLimit {
  public:
   // What may be saved up where nothing is said: the time for which a busy machine keeps a sender waiting.

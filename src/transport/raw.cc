@@ -43,8 +43,8 @@ uint32_t RawQueuePair::room_for_frames() {
   if (scaling_ || !receives_packets(state())) return UINT32_MAX;
   const auto left = [this] { return recv_queue().posted() - recv_queue().consumed(); };
   if (left() == 0) {
-    // Whoever posts publishes (publish_receives()) and then looks at waited_for(); we say that we wait and
-    // then look at posted(). All four are sequentially consistent: one of the two sees it.
+    // The thread that posts publishes (publish_receives()) and then looks at waited_for(); we say that we
+    // wait and then look at posted(). All four are sequentially consistent: one of the two sees it.
     starving_.store(true, std::memory_order_seq_cst);
     if (left() == 0) return 0;
   }

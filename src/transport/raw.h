@@ -27,8 +27,8 @@ class RawQueuePair : public QueuePair {
 
   void on_frame(const IncomingFrame& frame);
 
-  // How many frames it can take now. When there are none, whoever posts a request hears that it is waited for
-  // (waited_for()). One that does not receive, or spreads what it does, can always drop some.
+  // How many frames it can take now. When there are none, the thread that posts a request hears that it is
+  // waited for (waited_for()). One that does not receive, or spreads what it does, can always drop some.
   uint32_t room_for_frames();
 
   // Any thread, after posting: whether frames wait for what was posted. True once.

@@ -13,8 +13,8 @@ void Replies::start(uint32_t most) {
   next_saved_ = first_ = count_ = 0;
 }
 
-// A repeated answer makes room: whoever sends a new request beyond max_dest_rd_atomic has got the old answer,
-// and whoever has not will ask again.
+// A repeated answer makes room: a requester that sends a new request beyond max_dest_rd_atomic has got the
+// old answer, and one that has not will ask again.
 bool Replies::has_room() {
   if (count_ < ring_.size()) return true;
   for (uint32_t place = 0; place < count_; ++place) {

@@ -57,7 +57,7 @@ void Requester::retire_executed() {
   }
 }
 
-// After unacked_ and head_ have moved: whoever is now behind them catches up.
+// After unacked_ and head_ have moved: next_ and cursor_ catch up, if they are behind now.
 void Requester::progressed(TimePoint now) {
   if (next_.is_before(unacked_)) {
     next_ = unacked_;
@@ -125,7 +125,7 @@ void Requester::on_rnr(uint8_t timer_code, TimePoint now) {
     return;
   }
   if (qp_.attributes().rnr_retry != kInfiniteRnrRetry) --rnr_retries_left_;
-  retries_left_ = qp_.attributes().retry_count;  // whoever says that he is not ready is not silent
+  retries_left_ = qp_.attributes().retry_count;  // a peer that says it is not ready is not silent
   go_back();
   ack_deadline_ = kNever;
   rnr_deadline_ = now + roce::rnr_delay(timer_code);

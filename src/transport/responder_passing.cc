@@ -28,7 +28,7 @@ void Responder::pass_on(const roce::Packet& packet) {
   const roce::Headers& headers = packet.headers;
   const uint32_t owner = SharedReceiveQueueTable::slot_of(headers.xrc_srq);
   if (passed_ > 0 && owner != owner_) return hold_back();
-  // All packets of a message name one queue. (Whether two queues of one owner are the same is his to say.)
+  // All packets of a message name one queue. (Whether two queues of one owner are the same, the owner says.)
   const bool in_others_message = inbound_.in_message() || (message_elsewhere_ && owner != owner_);
   const bool is_read = headers.operation() == Operation::kReadRequest;
   const bool too_long = is_read && headers.dma_length > kMaxMessageBytes;
@@ -118,7 +118,7 @@ void Responder::ask_again() {
   qp_.count(kSequenceNaksSent);
 }
 
-// A READ or an atomic is answered again by whoever answered it first.
+// A READ or an atomic is answered again by the process that answered it first.
 void Responder::repeat_elsewhere(const roce::Packet& packet) {
   [[maybe_unused]] const bool passed = qp_.config().owners->pass({qp_, packet, run_, msn_, true});
 }

@@ -12,7 +12,7 @@
 namespace verbena::transport {
 
 // What a way out is like. Transport knows nothing else of it: a service asks these figures and not what the
-// way is made of. Whoever makes the way fills them in (net/udp for its sockets).
+// way is made of. The maker of the way fills them in (net/udp for its sockets).
 struct Traits {
   // How the receiving side learns that something has arrived.
   enum class Progress : uint8_t {

@@ -11,7 +11,7 @@ using queues::SendWqe;
 using roce::Psn;
 
 // A packet of at most so many PSNs ago has been overtaken on its way; one from longer ago is of a peer that
-// has begun anew.
+// has begun again.
 constexpr int32_t kOvertaken = 4096;
 
 }  // namespace

@@ -1,15 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 // Life without an agent, and without the wire.
+#include <algorithm>
 #include <csignal>
+#include <cstdlib>
 #include <cstring>
+#include <memory>
+#include <set>
+#include <thread>
+#include <vector>
 
 #include <netinet/in.h>
 #include <sys/socket.h>
 
 #include "adapter/support/endpoint.h"
 #include "adapter/support/environment.h"
+#include "agent_client/admin.h"
 #include "base/log.h"
 #include "base/unique_fd.h"
+#include "roce/qpn.h"
 
 namespace verbena::adapter::testing {
 namespace {
@@ -33,6 +41,37 @@ TEST(AgentLoss, TrafficGoesOnAndANewOpenReachesTheNextAgent) {
     Pair fresh;
     exchange(fresh);
     exchange(pair);
+  });
+}
+
+// How many slots the agent says this process has; -1 when it does not say.
+int slots_of_this_process() {
+  const auto admin = agent_client::Admin::connect({.start_agent = false, .agent_program = {}});
+  if (!admin) return -1;
+  const auto status = (*admin)->status();
+  if (!status) return -1;
+  return static_cast<int>(std::ranges::count(status->slots, ::getpid(), &agent_client::SlotStatus::pid));
+}
+
+// A process with several shards has as many slots: the next agent must learn of each.
+TEST(AgentLoss, EverySlotOfAProcessIsKnownToTheNextAgent) {
+  isolated([] {
+    ::setenv("VERBENA_SHARDS", "3", 1);  // NOLINT(concurrency-mt-unsafe): one thread
+    std::vector<std::unique_ptr<Pair>> pairs(3);
+    for (auto& pair : pairs) std::thread([&] { pair = std::make_unique<Pair>(); }).join();
+    std::set<uint32_t> slots;
+    for (const auto& pair : pairs) slots.insert(roce::Qpn(pair->a.qp->qp_num).slot());
+    ASSERT_EQ(slots.size(), 3u);
+    for (int restart = 0; restart < 2; ++restart) {
+      Environment::kill_agent(SIGKILL);
+      for (const auto& pair : pairs) exchange(*pair);
+      Environment::start_agent();
+      for (const auto& pair : pairs) exchange(*pair);
+      EXPECT_TRUE(eventually([] { return slots_of_this_process() == 3; })) << slots_of_this_process();
+    }
+    // And what the process gives back at its end, the agent takes.
+    pairs.clear();
+    EXPECT_TRUE(eventually([] { return slots_of_this_process() == 0; })) << slots_of_this_process();
   });
 }
 

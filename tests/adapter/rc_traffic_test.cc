@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "adapter/support/endpoint.h"
+#include "adapter/support/environment.h"
 #include "base/random.h"
 #include "base/seed.h"
 
@@ -346,6 +347,47 @@ TEST(RcTraffic, TellsBothEndsWhenAMessageIsTooLongForItsReceive) {
   ASSERT_EQ(pair.a.post_send(send_request(2), {&piece, 1}), 0);
   EXPECT_EQ(pair.a.completion().status, IBV_WC_REM_INV_REQ_ERR);
   EXPECT_EQ(pair.b.completion().status, IBV_WC_LOC_LEN_ERR);
+}
+
+// ---- the default GID
+
+// A network device without a link-local address: GID 0 is made from its MAC, and is nobody's address.
+void with_unassigned_default_gid() {
+  for (const char* command : {"ip link add v0 type veth peer name v1", "ip link set v0 addrgenmode none",
+                              "ip addr add 10.47.93.1/24 dev v0", "ip link set v0 up", "ip link set v1 up"}) {
+    if (!test::shell(command)) std::abort();
+  }
+}
+
+// The kernel sends nothing from an address that it has not got. To the QP that is a loss, as when a cable is
+// out: its request ends when its retries do, and the QPs that use an address of the device are not disturbed.
+TEST(DefaultGid, ThatIsNoAddressSendsNothing) {
+  isolated(
+      [] {
+        const Options options{.timeout = 4, .retries = 1, .device = "rxe_v0"};
+        Pair pair(options);
+        Endpoint lost(options);
+        Address to = lost.address();
+        ASSERT_EQ(ibv_query_gid(lost.context.get(), 1, 0, &to.gid), 0);
+        ASSERT_EQ(to.gid.raw[0], 0xfe) << "the default GID is link-local";
+        ibv_qp_attr attr = init_attributes(options);
+        ASSERT_EQ(ibv_modify_qp(lost.qp.get(), &attr, init_mask(IBV_QPT_RC)), 0);
+        attr = rtr_attributes(lost, to);
+        attr.ah_attr.grh.sgid_index = 0;
+        ASSERT_EQ(ibv_modify_qp(lost.qp.get(), &attr, rtr_mask(IBV_QPT_RC)), 0);
+        attr = rts_attributes(lost);
+        ASSERT_EQ(ibv_modify_qp(lost.qp.get(), &attr, rts_mask(IBV_QPT_RC)), 0);
+
+        const ibv_sge piece = lost.piece(0, 64);
+        ASSERT_EQ(lost.post_send(send_request(1), {&piece, 1}), 0);
+        EXPECT_EQ(lost.completion().status, IBV_WC_RETRY_EXC_ERR);
+        EXPECT_EQ(lost.state(), IBV_QPS_ERR);
+
+        const ibv_sge from = pair.a.piece(0, 64);
+        ASSERT_EQ(pair.a.post_send(remote_request(IBV_WR_RDMA_WRITE, 2, pair.b.address()), {&from, 1}), 0);
+        EXPECT_EQ(pair.a.completion().status, IBV_WC_SUCCESS);
+      },
+      with_unassigned_default_gid);
 }
 
 }  // namespace

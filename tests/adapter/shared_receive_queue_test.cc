@@ -1,12 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // Shared receive queues through the verbs: their calls' errors (ibv_create_srq(3), ibv_modify_srq(3), the
 // kernel's rxe), messages, events.
+#include <array>
 #include <atomic>
+#include <cstdlib>
 #include <cstring>
+#include <set>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "adapter/support/services.h"
 #include "base/watched_thread.h"
+#include "roce/qpn.h"
 
 namespace verbena::adapter::testing {
 namespace {
@@ -407,6 +413,94 @@ TEST_F(SharedReceiveQueues, MayBePostedToByManyThreads) {
     ++received;
   }
   for (std::thread& thread : threads) thread.join();
+}
+
+// ---- several shards
+
+// Threads that each have a shard, and on it a QP that takes its messages from the one queue there is.
+class ReceiveQueueOfSeveralShards : public ::testing::Test {
+ protected:
+  static constexpr uint32_t kThreads = 3;
+  static constexpr uint32_t kRounds = 100;
+  static constexpr uint32_t kAtOnce = 8;  // messages that each thread has on their way
+  static constexpr uint32_t kBuffers = 2 * kThreads * kAtOnce;
+  static constexpr uint32_t kBytes = 64;
+
+  ReceiveQueueOfSeveralShards() { ::setenv("VERBENA_SHARDS", std::to_string(kThreads).c_str(), 1); }
+  ~ReceiveQueueOfSeveralShards() override { ::unsetenv("VERBENA_SHARDS"); }
+
+  void SetUp() override {
+    bench = std::make_unique<Bench>();
+    srq = bench->make_srq(kBuffers);
+    ASSERT_NE(srq, nullptr);
+    for (uint32_t id = 0; id < kBuffers; ++id) post(id);
+  }
+  void post(uint64_t id) {
+    posted[id] = true;
+    ASSERT_EQ(bench->post_receive(srq.get(), id, bench->piece(id * kBytes, kBytes)), 0);
+  }
+
+  Qp make_receiver(ibv_cq* cq) {
+    ibv_qp_init_attr init{};
+    init.qp_type = IBV_QPT_RC;
+    init.send_cq = init.recv_cq = cq;
+    init.srq = srq.get();
+    init.cap = {
+        .max_send_wr = 1, .max_recv_wr = 0, .max_send_sge = 1, .max_recv_sge = 0, .max_inline_data = 0};
+    return Qp(ibv_create_qp(bench->pd.get(), &init));
+  }
+
+  // The completion is of a request that was posted and that nobody else has taken. Returns what the message
+  // says, and posts the request again.
+  uint32_t take(const ibv_wc& wc) {
+    EXPECT_EQ(wc.status, IBV_WC_SUCCESS);
+    EXPECT_LT(wc.wr_id, kBuffers);
+    EXPECT_TRUE(posted[wc.wr_id].exchange(false)) << "taken twice";
+    uint32_t number = 0;
+    std::memcpy(&number, bench->buffer.data() + wc.wr_id * kBytes, sizeof number);
+    post(wc.wr_id);
+    return number;
+  }
+
+  // One thread: sends messages of its own numbers, and receives them.
+  void run(uint32_t thread) {
+    Bench own;
+    Cq cq(ibv_create_cq(bench->context.get(), 2 * kAtOnce, nullptr, nullptr, 0));
+    Qp sender = own.make_qp(IBV_QPT_RC);
+    Qp receiver = make_receiver(cq.get());
+    ASSERT_NE(sender, nullptr);
+    ASSERT_NE(receiver, nullptr);
+    own.connect_both(sender.get(), receiver.get());
+    slots[thread] = roce::Qpn(receiver->qp_num).slot();
+    uint32_t next = thread << 16;
+    for (uint32_t round = 0; round < kRounds; ++round) {
+      for (uint32_t i = 0; i < kAtOnce; ++i) {
+        const uint32_t number = next + i;
+        std::memcpy(own.buffer.data() + i * kBytes, &number, sizeof number);
+        ASSERT_EQ(own.post(sender.get(), send_to(i), own.piece(i * kBytes, kBytes)), 0);
+      }
+      // A QP's messages come in order, whichever requests they take.
+      for (uint32_t i = 0; i < kAtOnce; ++i) ASSERT_EQ(take(next_completion(cq.get())), next + i);
+      for (uint32_t i = 0; i < kAtOnce; ++i) ASSERT_EQ(next_completion(own.cq.get()).status, IBV_WC_SUCCESS);
+      next += kAtOnce;
+    }
+    ibv_wc more;
+    EXPECT_EQ(ibv_poll_cq(cq.get(), 1, &more), 0) << "a message came twice";
+  }
+
+  std::unique_ptr<Bench> bench;
+  Srq srq;
+  std::array<std::atomic<bool>, kBuffers> posted{};
+  std::array<uint32_t, kThreads> slots{};
+};
+
+TEST_F(ReceiveQueueOfSeveralShards, GivesEachMessageOneRequest) {
+  std::vector<std::thread> threads;
+  for (uint32_t thread = 0; thread < kThreads; ++thread)
+    threads.emplace_back([this, thread] { run(thread); });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(std::set<uint32_t>(slots.begin(), slots.end()).size(), kThreads) << "a shard each";
+  for (const auto& waits : posted) EXPECT_TRUE(waits) << "a request was lost";
 }
 
 }  // namespace

@@ -474,5 +474,41 @@ TEST_F(Agent, SurvivesBeingKilledWithoutMovingASlot) {
   EXPECT_EQ(lent_slots(**admin), 1);
 }
 
+// As a process with several shards has them.
+TEST_F(Agent, LearnsEachSlotOfAClientThatHasSeveralWhenItIsKilled) {
+  auto agent = std::make_unique<AgentProcess>();
+  auto many = Client::connect(kOnlyRunning);
+  auto single = Client::connect(kOnlyRunning);
+  ASSERT_TRUE(many && single);
+  std::vector<Slot> held;
+  for (int i = 0; i < 3; ++i) {
+    auto slot = (*many)->take_slot();
+    ASSERT_TRUE(slot);
+    held.push_back(std::move(*slot));
+  }
+  ASSERT_TRUE((*many)->return_slot(2)) << "a gap, which is nobody's";
+  held.erase(held.begin() + 1);
+  agent->stop(SIGKILL);
+  agent = std::make_unique<AgentProcess>();
+
+  // The client comes back with all that it has before anybody is lent something.
+  for (auto* client : {&*single, &*many}) {
+    auto another = (*client)->take_slot();
+    ASSERT_TRUE(another);
+    for (const Slot& slot : held) EXPECT_NE(another->index, slot.index);
+    held.push_back(std::move(*another));
+  }
+  for (const Slot& slot : held) {
+    ASSERT_TRUE(send_to_slot(slot.index, 100 + slot.index));
+    EXPECT_THAT(received_tags(slot), ElementsAre(100 + slot.index));
+  }
+  auto admin = Admin::connect(kOnlyRunning);
+  ASSERT_TRUE(admin);
+  EXPECT_EQ(lent_slots(**admin), 4);
+  // All of them end with the client, and no other.
+  many->reset();
+  EXPECT_TRUE(eventually([&] { return lent_slots(**admin) == 1; }));
+}
+
 }  // namespace
 }  // namespace verbena

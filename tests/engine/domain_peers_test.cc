@@ -247,7 +247,7 @@ TEST_F(QueueOfOurs, ADestroyedQueueIsUnknownThoughAMessageHadBegun) {
   EXPECT_EQ(completion(), std::nullopt);
 }
 
-TEST_F(QueueOfOurs, HangsUpOnWhoeverMakesNoSense) {
+TEST_F(QueueOfOurs, HangsUpOnATargetThatMakesNoSense) {
   struct Case {
     const char* what;
     void (*spoil)(RequestMessage&, roce::Headers&);
@@ -297,7 +297,7 @@ TEST_F(QueueOfOurs, HangsUpOnPiecesOfMessages) {
 }
 
 // Right ones with some bytes changed, so that they come far.
-TEST_F(QueueOfOurs, AnyMessageIsBorne) {
+TEST_F(QueueOfOurs, AnyMessageIsSurvived) {
   Random random(test::seed());
   constexpr Operation kOperations[] = {Operation::kSendOnly,    Operation::kSendFirst,
                                        Operation::kSendMiddle,  Operation::kWriteOnlyImmediate,
@@ -360,7 +360,7 @@ TEST_F(QueueOfOurs, IsNotReachedByWhoHasAnotherDomainOpen) {
   EXPECT_EQ(completion(), std::nullopt);
 }
 
-TEST_F(QueueOfOurs, WhoeverDoesNotReadItsAnswersIsGivenUp) {
+TEST_F(QueueOfOurs, ATargetThatDoesNotReadItsAnswersIsGivenUp) {
   RequestMessage m = message();
   uint32_t requests = 0;
   for (; requests < 100'000; ++requests) {
@@ -536,7 +536,7 @@ TEST_F(TargetOfOurs, TellsTheOwnerOfItsEnd) {
   EXPECT_EQ(end->qpn, target->config().qpn.value());
 }
 
-TEST_F(TargetOfOurs, AnyAnswerIsBorne) {
+TEST_F(TargetOfOurs, AnyAnswerIsSurvived) {
   Random random(test::seed());
   for (int i = 0; i < 20'000; ++i) {
     if (target->state() == IBV_QPS_ERR) {

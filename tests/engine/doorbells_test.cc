@@ -45,7 +45,7 @@ TEST(Doorbells, RungWhileAnsweringCountsForTheNextTime) {
   EXPECT_EQ(answers, 1);
 }
 
-// As the shard does it: whoever finds the lock free answers for all.
+// As the shard does it: the thread that finds the lock free answers for all.
 class Combiner {
  public:
   void ring(ScriptedQp& qp) {
@@ -116,7 +116,7 @@ TEST(Doorbells, NoneIsLostBetweenTheLastLookAndLettingGo) {
   EXPECT_EQ(lost, 0);
 }
 
-TEST(Doorbells, WhatIsPostedBeforeRingingIsSeenByWhoeverAnswers) {
+TEST(Doorbells, WhatIsPostedBeforeRingingIsSeenByTheThreadThatAnswers) {
   constexpr int kThreads = 4;
   constexpr int kPosts = 20000;
   std::array<std::unique_ptr<ScriptedQp>, 2> qps;

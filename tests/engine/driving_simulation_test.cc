@@ -94,7 +94,7 @@ TEST(Driving, ThreeSpinnersOnTwoProcessorsAreLeftAlone) {
   EXPECT_GE(client.latencies.count(), 3000u);
 }
 
-// The way there and back takes 11 us here when both poll; woken anew for each the target would take 12 more.
+// The way there and back takes 11 us here when both poll; woken for each the target would take 12 more.
 TEST(Driving, TargetThatCallsNoVerbAnswersAtOnceWhereAProcessorIsFree) {
   TwoProcesses two(2);
   two.target.answers_to(two.requester);
@@ -114,7 +114,7 @@ TEST(Driving, TargetOfBurstsAsksDuringThemOnly) {
   two.machine.run_for(milliseconds(200));
   EXPECT_GE(client.latencies.count(), 500u);
   EXPECT_LE(client.latencies.percentile(50), microseconds(16))
-      << "but for the time until the client takes over";
+      << "except for the time until the client takes over";
   const Duration bursts = client.latencies.count() * client.latencies.percentile(50);
   EXPECT_LE(share(two.target.engine_used(), milliseconds(200)), share(bursts, milliseconds(200)) + 0.02);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whoever drives the shard rings its alarms in time.
+// The thread that drives the shard rings its alarms in time.
 #include "engine/support/shard_test.h"
 
 namespace verbena::engine {

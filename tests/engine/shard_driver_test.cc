@@ -59,7 +59,7 @@ TEST_F(ShardDriver, ApplicationTakesOverWhenItHasPolledForAWhile) {
 }
 
 // As ib_write_lat does: polls until its message is acknowledged, and then waits on its memory for the answer.
-TEST_F(ShardDriver, WhoeverPollsALittleAndThenWaitsOnItsMemoryDoesNotTakeOver) {
+TEST_F(ShardDriver, ApplicationThatPollsALittleAndThenWaitsOnItsMemoryDoesNotTakeOver) {
   engine_starts();
   for (int message = 0; message < 1000; ++message) {
     qp->post();
@@ -75,7 +75,7 @@ TEST_F(ShardDriver, WhoeverPollsALittleAndThenWaitsOnItsMemoryDoesNotTakeOver) {
   EXPECT_THAT(sleeper.said(), testing::Each("listen"));
 }
 
-TEST_F(ShardDriver, WhoeverPollsWhileTheEngineReceivesTakesOver) {
+TEST_F(ShardDriver, ApplicationThatPollsWhileTheEngineReceivesTakesOver) {
   engine_starts();
   polls_for(kTakeOverAfter / 2);
   packet_arrives();
@@ -86,7 +86,7 @@ TEST_F(ShardDriver, WhoeverPollsWhileTheEngineReceivesTakesOver) {
 }
 
 // Of what goes on while the engine thread holds the lock, a poll sees nothing.
-TEST_F(ShardDriver, WhoeverWaitsForTheEngineThreadIsStillPolling) {
+TEST_F(ShardDriver, ApplicationThatWaitsForTheEngineThreadIsStillPolling) {
   engine_starts();
   polls_for(kTakeOverAfter / 2);
   packet_arrives();
@@ -171,7 +171,7 @@ TEST_F(ShardDriver, ApplicationThatPollsRarelyDoesNotTakeOver) {
   EXPECT_THAT(sleeper.said(), IsEmpty());
 }
 
-TEST_F(ShardDriver, WhoeverIsAboutToSleepIsListenedForAtOnce) {
+TEST_F(ShardDriver, ForAnApplicationAboutToSleepTheEngineListensAtOnce) {
   engine_starts();
   application_takes_over();
   shard->expect_sleep();
@@ -230,7 +230,7 @@ void PrintTo(const WayToHoldTheLock& way, std::ostream* out) {
 class ShardDoorbell : public ShardTest, public testing::WithParamInterface<WayToHoldTheLock> {};
 
 // Rung during the last transmission, by a thread that finds the lock taken and goes its way.
-TEST_P(ShardDoorbell, IsAnsweredByWhoeverHasTheLock) {
+TEST_P(ShardDoorbell, IsAnsweredByTheHolderOfTheLock) {
   ScriptedQp other(add_qpn(), &shard->routes());
   add(other);
   engine_starts();

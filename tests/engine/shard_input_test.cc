@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Further sources of packets of a shard: driven by whoever drives it, heard of by the rule of its port.
+// Further sources of packets of a shard: driven by the thread that drives it, heard of by the rule of its
+// port.
 #include <atomic>
 
 #include "engine/engine_thread.h"

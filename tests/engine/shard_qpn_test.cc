@@ -47,7 +47,7 @@ TEST_F(ShardQpn, IsRefusedWhenAllAreInUse) {
   EXPECT_EQ(reserve().value(), freed);
 }
 
-// Others can write it, and whoever had the slot before may have died.
+// Other processes can write it, and the one that had the slot before may have died.
 TEST_F(ShardQpn, DoesNotDependOnWhatTheStatusPageSays) {
   for (auto& shown : status->qps) shown.in_use.store(1);
   EXPECT_TRUE(reserve());

@@ -117,7 +117,7 @@ TEST_F(TimerWheelTest, WhatLiesBeyondATurnIsAskedEachTurn) {
   EXPECT_LE(early, 8);  // 67 ms a turn
 }
 
-TEST_F(TimerWheelTest, WhoeverAnswersMayArmAgainAndCancelOthers) {
+TEST_F(TimerWheelTest, AnObjectThatIsAskedMayArmAgainAndCancelOthers) {
   arm(alarm, milliseconds(5));
   arm(other, milliseconds(5));
   int asked = 0;
@@ -154,7 +154,7 @@ TEST_F(TimerWheelTest, TimeThatDoesNotPassAsksNobody) {
   EXPECT_EQ(pass(-seconds(1)), 0);
 }
 
-// Against a plain map of deadlines. Whoever is asked early arms again, as the shard does.
+// Against a plain map of deadlines. An object that is asked early arms again, as in the shard.
 RC_GTEST_PROP(TimerWheelProperty, AsksAsASortedListWould, ()) {
   constexpr size_t kAlarms = 12;
   TimePoint now{seconds(*rc::gen::inRange<int64_t>(0, 100000))};
@@ -201,7 +201,7 @@ RC_GTEST_PROP(TimerWheelProperty, AsksAsASortedListWould, ()) {
       default:
         if (wheel.next() != kNever) advance(std::max(now, wheel.next()));
     }
-    // Whoever sleeps until next() is late for nobody.
+    // A thread that sleeps until next() is late for nobody.
     for (const auto& [armed, due] : model) {
       RC_ASSERT(wheel.next() <= std::max(due, now) + 2 * kStep);
     }

@@ -13,7 +13,7 @@ namespace verbena::net {
 using FilterProgram = std::vector<sock_filter>;
 
 // Frames that raw QPs of other processes send through the same device carry this mark (SO_MARK). A network
-// adapter hands such frames to whoever has a rule for them, as if they had come from the wire.
+// adapter hands such frames to the QPs that have a rule for them, as if they had come from the wire.
 inline constexpr uint32_t kRawFrameMark = 0x5eba0e7a;
 
 // A classic BPF program for a packet socket that drops in the kernel what no rule of the table wants; it may

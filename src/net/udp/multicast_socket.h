@@ -17,7 +17,7 @@ namespace verbena::net {
 // REQUIRES: group.is_multicast(), interface_index != 0
 Result<UniqueFd> open_multicast_socket(const roce::Address& group, uint32_t interface_index, uint16_t port);
 
-// Ends the membership of such a socket, whoever else still has a descriptor of it.
+// Ends the membership of such a socket, also while another process has a descriptor of it.
 void leave_multicast(int fd, const roce::Address& group, uint32_t interface_index);
 
 // Keeps a socket that is bound to no group from receiving what other sockets of the machine have joined,

@@ -40,7 +40,7 @@ class SendSockets {
   explicit SendSockets(uint32_t send_buffer_bytes);
 
   // A socket for the path's source and the slot; when there are as many as we allow ourselves, or no more can
-  // be had, some other of the family: what GRO then merges wrongly is lost at the receiver and sent again.
+  // be opened, some other of the family: what GRO then merges wrongly is lost at the receiver and sent again.
   // Null: there is none, or the source is no address of this machine.
   const SendSocket* get(const roce::Path& path, uint32_t slot) {
     for (const SendSocket* socket = by_slot_[slot].get(); socket != nullptr; socket = socket->next.get()) {

@@ -17,7 +17,7 @@
 
 namespace verbena::engine {
 
-// Writes down what the shard tells whoever sleeps for it.
+// Writes down what the shard tells its sleeper.
 class RecordingSleeper : public Sleeper {
  public:
   void wake() override { calls.push_back("wake"); }
