@@ -17,7 +17,7 @@ using agent_client::DeviceCounters;
 // processes go.
 class CounterCollector {
  public:
-  // Adds what the QPs of a lent slot have counted since the last call. What a QP counted is to be had until
+  // Adds what the QPs of a lent slot have counted since the last call. What a QP counted can be read until
   // its number is given to another, which is late: read_status_page() with QpChoice::kAll.
   void collect(const agent_client::SlotStatus& slot);
   // The same for the last time: the slot will be another's.

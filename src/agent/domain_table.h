@@ -15,7 +15,7 @@
 namespace verbena::agent {
 
 // The XRC domains that processes have open: one for each inode and device of ours, as with the kernel's
-// uverbs. Whoever can open the file may join; there is no other right to it.
+// uverbs. A process that can open the file may join; there is no other right to it.
 class DomainTable {
  public:
   // A process's place in a domain: where its queues and targets are, and what it calls the domain.
@@ -32,7 +32,7 @@ class DomainTable {
   // A process has no use for more.
   static constexpr size_t kMostOfSession = 256;
 
-  // Takes `member` into the domain of the file. EAGAIN: there is none, and it shall not be made; EINVAL:
+  // Takes `member` into the domain of the file. EAGAIN: there is none, and it is not to be made; EINVAL:
   // there is one and it was to be new, or the member has another domain of that name; ENOMEM: too many;
   // EBADF: the descriptor does not show that its owner could open the file.
   Result<void> open(const Member& member, int file, uint32_t device_index, Mode mode);
@@ -55,7 +55,7 @@ class DomainTable {
     friend auto operator<=>(const FileId&, const FileId&) = default;
   };
   struct Domain {
-    UniqueFd inode;  // keeps its number from being used anew
+    UniqueFd inode;  // keeps its number from being used again
     std::vector<Member> members;
   };
 

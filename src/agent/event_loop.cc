@@ -12,7 +12,7 @@
 namespace verbena::agent {
 namespace {
 
-// A descriptor's number may be closed and used anew within one round of events, so an event names the watch
+// A descriptor's number may be closed and used again within one round of events, so an event names the watch
 // by its generation too.
 uint64_t key_of(int fd, uint32_t generation) {
   return static_cast<uint64_t>(generation) << 32 | static_cast<uint32_t>(fd);

@@ -175,7 +175,7 @@ bool LinkTable::settle() {
     if (known.link_deleted) now.deleted.push_back(index);
   }
   for (const KnownLink& link : links_) now.links.push_back(describe(link));
-  // Programs that take the first device shall get one that reaches other hosts.
+  // Programs that take the first device are to get one that reaches other hosts.
   std::sort(now.links.begin(), now.links.end(),
             [&](const agent_client::Link& a, const agent_client::Link& b) {
               const auto rank = [&](const agent_client::Link& link) {

@@ -19,7 +19,7 @@ class NetlinkMonitor {
   // Subscribes first and then asks for all there is, so that nothing falls between.
   Result<void> start();
   int fd() const;
-  // Takes what has arrived. When the kernel had to drop some of it (ENOBUFS), asks for everything anew.
+  // Takes what has arrived. When the kernel had to drop some of it (ENOBUFS), asks for everything again.
   void receive();
 
  private:

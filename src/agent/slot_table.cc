@@ -16,8 +16,8 @@
 namespace verbena::agent {
 namespace {
 
-// Of fixed size, so that whoever maps it cannot be hurt by another's truncation; no other user may open it
-// anew through /proc.
+// Of fixed size, so that a process that maps it cannot be hurt by another's truncation; no other user may
+// open it again through /proc.
 Result<UniqueFd> make_status_page() {
   UniqueFd page(::memfd_create("verbena-status", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!page) return fail(errno);
@@ -57,7 +57,7 @@ std::optional<uint32_t> SlotTable::choose(uid_t uid, TimePoint now) {
   while (wire_.size() < kEnd) {
     const auto added = wire_.add();
     if (!added) {
-      log_warning("another socket for UDP port 4791 cannot be had: errno {}", added.error().code);
+      log_warning("another socket for UDP port 4791 cannot be opened: errno {}", added.error().code);
       break;
     }
     const auto found = entries_.find(*added);

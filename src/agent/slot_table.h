@@ -37,8 +37,8 @@ struct LentSlot {
 // The slots: which are lent and to whom, and their sockets and status pages.
 //
 // A slot that came back rests a while before it is lent again, so that QPNs do not reappear at once. It is
-// lent only to the user who had it: he may have kept a copy of the socket. Without a wire, slots are numbered
-// from the top down, so that they are in nobody's way when sockets come after all.
+// lent only to the user who had it, who may have kept a copy of the socket. Without a wire, slots are
+// numbered from the top down, so that they are in nobody's way when sockets come after all.
 class SlotTable {
  public:
   explicit SlotTable(Wire& wire) : wire_(wire) {}

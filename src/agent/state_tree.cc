@@ -138,7 +138,8 @@ void StateTree::put_folder(const std::string& path, const Folder& folder) {
   replace(fresh, directory_ + '/' + path);
 }
 
-// In place, as whoever reads it has it open for long; and at one go, so that he finds no half of a number.
+// In place, as programs that read it have it open for long; and at one go, so that they find no half of a
+// number.
 void StateTree::write_counter(const std::string& path, uint64_t value) {
   const UniqueFd file(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
   const std::string text = fmt::format("{}\n", value);

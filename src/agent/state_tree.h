@@ -32,7 +32,7 @@ class StateTree {
 
   void show(const std::vector<agent_client::Link>& links);
   void show_counters(const std::string& link, const DeviceCounters& counters);
-  // Of another thread, but for what we have it watch.
+  // Of another thread; what we have it watch is ours.
   CounterReaders& readers() { return readers_; }
 
  private:

@@ -18,7 +18,7 @@ namespace verbena::agent {
 struct SlotRecord {
   uint32_t index = 0;
   bool lent = false;
-  uid_t uid = 0;  // whom it is or was lent to; kNobody: to none yet
+  uid_t uid = 0;  // the user it is or was lent to; kNobody: to none yet
   pid_t pid = 0;
   uint64_t start_time = 0;  // of the process: tells it from a later one of the same pid
   std::string program;
@@ -32,8 +32,8 @@ inline constexpr uid_t kNobody = static_cast<uid_t>(-1);
 // sockets stay open, so that their order in the SO_REUSEPORT group (which is the slots' steering) does not
 // change, and the next agent gets everything from the first of these clients that says hello.
 //
-// The vault is a log: each put() appends what changed; from time to time it is written anew, and then the old
-// part is taken out, so that at no moment anything is missing.
+// The vault is a log: each put() appends what changed; from time to time it is written again in full, and
+// then the old part is taken out, so that at no moment anything is missing.
 class Vault {
  public:
   struct Contents {
@@ -49,7 +49,7 @@ class Vault {
 
   Result<void> put_slot(const SlotRecord& slot);
   Result<void> put_links(int link_file);
-  // So many messages lie in it that it should be written anew.
+  // So many messages lie in it that it should be written again in full.
   bool is_long() const { return messages_ > kLong; }
   Result<void> rewrite(std::span<const SlotRecord> slots, int link_file);
 

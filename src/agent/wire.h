@@ -34,6 +34,8 @@ class Wire {
   int socket(uint32_t slot) const { return slot < size() ? sockets_[slot].get() : -1; }
   // Why there are none: a sentence for the user.
   const std::string& reason() const { return reason_; }
+  // The same as long as there are none, else empty.
+  std::string no_wire_reason() const { return has_sockets() ? std::string() : reason_; }
   // Somebody of our own user has the port: perhaps the clients of an agent that died.
   bool may_be_ours() const { return may_be_ours_; }
 

@@ -42,7 +42,7 @@ AgentSession::AgentSession(std::unique_ptr<AgentDialer> dialer, std::vector<Rest
       agent_uid_(kNoAgentYet),
       retry_(kFirstRetry) {}
 
-// A lock may be held for ever in a child after fork().
+// In a child after fork() a lock may be held that no thread will let go of.
 AgentSession::Turn::Turn(AgentSession& session)
     : session_(session), lock_(session.turn_mutex_, std::defer_lock) {
   if (!session.abandoned_) lock_.lock();

@@ -12,7 +12,7 @@
 namespace verbena::agent_client {
 
 // The link table as it travels: a memfd that nobody can change any more, so that one file serves every client
-// and whoever reads it needs no lock. It also carries what the next agent needs to go on after this one.
+// and a reader needs no lock. It also carries what the next agent needs to go on after this one.
 struct LinkSnapshot {
   uint64_t generation = 0;
   uint32_t next_device_index = 0;

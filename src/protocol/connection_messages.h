@@ -149,7 +149,7 @@ struct CmChannelRequest {
   MessageHeader header;
   uint32_t channel;  // numbered by the program
   // kCmOpenChannel: repeated in every event of the channel. The program counts its agents with it, so that
-  // events that a dead agent left there are told from its successor's, whose numbers begin anew.
+  // events that a dead agent left there are told from its successor's, whose numbers begin again.
   uint32_t generation;
 };
 static_assert(sizeof(CmChannelRequest) == 24);

@@ -12,7 +12,7 @@ inline constexpr size_t kConnectionStates = 15;    // cm::State
 inline constexpr size_t kConnectionMads = 11;      // cm::MessageType
 inline constexpr size_t kDatagramDropReasons = 9;  // cm::DropReason
 
-// What an agent counts of connection management, for whoever looks at it.
+// What an agent counts of connection management, to be looked at.
 struct CmStatus {
   // Identifiers of programs: all; those that listen; those that wait for a neighbour.
   uint32_t identifiers;

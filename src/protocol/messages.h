@@ -13,7 +13,7 @@ namespace verbena::protocol {
 // The agent protocol: fixed-layout messages over an abstract SOCK_SEQPACKET socket (an abstract name belongs
 // to the network namespace, and so does an agent). Host byte order: both ends are on one machine. A request
 // is answered by one reply with the same sequence number and type | kReply; header.error != 0 makes it an
-// ErrorReply. Descriptors travel by SCM_RIGHTS; from a client to the agent go only the vault, the files of
+// ErrorReply. Descriptors travel by SCM_RIGHTS; from a client to the agent only the vault, the files of
 // XRC domains and event channels (connection_messages.h).
 //
 // A root agent listens on "@verbena/0" and serves everybody, a user's on "@verbena/<uid>" and serves that
@@ -33,9 +33,9 @@ inline constexpr size_t kVersionBytes = 32;
 // Versions. A library and an agent of neighbouring versions work together: programs run on while the package
 // is upgraded. The messages of a connection are of the version that both know; an agent answers in the
 // version of the request. What a version adds stands at the end of a struct, or has a type of its own, which
-// who does not know it answers by EOPNOTSUPP. A request of the next version, which we cannot know, may be
-// longer than ours. Any other version is refused by EPROTONOSUPPORT, in a reply that bears the version of who
-// refuses.
+// an end that does not know it answers by EOPNOTSUPP. A request of the next version, which we cannot know,
+// may be longer than ours. Any other version is refused by EPROTONOSUPPORT, in a reply that has the version
+// of the end that refuses.
 //
 // Version 2: HelloReply, StatusReply and SlotStatusReply are longer.
 constexpr bool is_neighbour(uint16_t version) {
@@ -165,9 +165,9 @@ struct GroupRequest {
 };
 static_assert(sizeof(GroupRequest) == 40);
 
-// An XRC domain: which it is says the file's inode, by which the agent calls it is its own affair, and by
-// which number the client calls it is the client's. EAGAIN: there is none, and none is to be made; EINVAL:
-// there is one, and it was to be new; EBADF: the descriptor gives no right to the file (O_PATH).
+// An XRC domain: the file's inode says which it is. The agent and each client call it by numbers of their
+// own. EAGAIN: there is none, and none is to be made; EINVAL: there is one, and it was to be new; EBADF: the
+// descriptor gives no right to the file (O_PATH).
 struct DomainRequest {
   static constexpr uint32_t kCreate = 1;
   static constexpr uint32_t kExclusive = 2;
@@ -180,8 +180,8 @@ struct DomainRequest {
 };
 static_assert(sizeof(DomainRequest) == 40);
 
-// Two clients with a domain in common: the socket is for the requests of one, whom it makes the asker, and
-// the other's answers. Both get an end.
+// Two clients with a domain in common: the socket carries the requests of one, the asker, and the
+// other's answers. Both get an end.
 struct PeerMessage {
   MessageHeader header;  // header.error: why there is no socket; ENOENT: nobody has the domain open there
   uint64_t domain;       // as the client calls it that sends this or gets it

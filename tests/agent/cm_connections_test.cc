@@ -413,7 +413,8 @@ TEST_F(CmDatagrams, GroupsAreJoinedByTheirIpAddress) {
   EXPECT_EQ(joined.parameters.qkey, static_cast<uint32_t>(RDMA_UDP_QKEY));
   const uint8_t mgid[16] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 239, 1, 2, 3};
   EXPECT_EQ(std::memcmp(joined.route.destination_gid, mgid, sizeof mgid), 0);
-  EXPECT_EQ(client_->join(id, 1, address("239.1.2.3")), 0);  // whoever does not know whether it was heard
+  EXPECT_EQ(client_->join(id, 1, address("239.1.2.3")),
+            0);  // as a program does that does not know whether it was heard
   client_->expect(RDMA_CM_EVENT_MULTICAST_JOIN);
   EXPECT_EQ(client_->join(id, 2, address("10.1.2.3")), EINVAL);
   EXPECT_EQ(client_->join(id, 2, address("239.1.2.4"), RDMA_MC_JOIN_FLAG_RESERVED), EINVAL);
@@ -501,7 +502,7 @@ TEST_F(CmConnections, OfAProgramThatHasNotComeBackYetAreNotDenied) {
   EXPECT_EQ(client_->expect(RDMA_CM_EVENT_DISCONNECTED), 500u);
   listen(address("0.0.0.0", kPort));
   EXPECT_EQ(text_of(server_->event()), "again");
-  // Nobody waits for ever for what does not come back.
+  // What does not come back is not waited for without end.
   CmEvent last = client_->event();
   if (last.type == static_cast<uint32_t>(RDMA_CM_EVENT_TIMEWAIT_EXIT)) last = client_->event();
   EXPECT_EQ(last.type, static_cast<uint32_t>(RDMA_CM_EVENT_DISCONNECTED));

@@ -179,8 +179,8 @@ TEST_F(CmGsi, RejectsWhatComesWithoutAddresses) {
   EXPECT_FALSE(program_->poll_event());
 }
 
-// Whoever listens on this host's own address alone must not be found from outside, nor anybody be taken for
-// another host: what the private data say counts for nothing where the path says otherwise.
+// A program that listens on this host's own address alone must not be found from outside, nor anybody be
+// taken for another host: what the private data say counts for nothing where the path says otherwise.
 TEST_F(CmGsi, RejectsWhatNamesOtherAddressesThanItsPath) {
   const uint32_t inner = program_->create();
   ASSERT_EQ(program_->bind(inner, address("127.0.0.1", kPort)), 0);

@@ -120,7 +120,7 @@ TEST(CounterCollector, CountsAFinishedSlotOnce) {
   collector.collect(slot_with(10, 7, 100));
   collector.finish(slot_with(10, 7, 130));
   EXPECT_EQ(sent(), 130u);
-  collector.collect(slot_with(10, 7, 200));  // the same process has been lent the slot anew
+  collector.collect(slot_with(10, 7, 200));  // the same process has been lent the slot again
   EXPECT_EQ(sent(), 330u);
 }
 

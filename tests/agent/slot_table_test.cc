@@ -112,7 +112,7 @@ TEST_F(SlotTableTest, ComesOutOfTheVaultAsItWentIn) {
   auto vault = Vault::create();
   ASSERT_TRUE(vault);
   ASSERT_TRUE(vault->rewrite(slots_.records(), -1));
-  // Often enough that the vault has to be written anew several times.
+  // Often enough that the vault has to be written again several times.
   TimePoint now = kStart;
   for (int i = 0; i < 300; ++i) {
     now += std::chrono::seconds(1);

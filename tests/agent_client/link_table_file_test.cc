@@ -143,7 +143,7 @@ TEST(LinkTableFile, MustBeSealed) {
   EXPECT_FALSE(read_link_file(null.get()));
 }
 
-TEST(LinkTableFile, CannotBeChangedByWhoeverHasIt) {
+TEST(LinkTableFile, CannotBeChangedByItsReaders) {
   const auto file = write_link_file({});
   ASSERT_TRUE(file);
   EXPECT_EQ(::pwrite(file->get(), "x", 1, 0), -1);

@@ -63,7 +63,7 @@ TEST_F(StatusPageFile, IsReadWhereverQpsAre) {
   EXPECT_EQ(qpns(), expected);
 }
 
-TEST_F(StatusPageFile, NumbersOfAQpThatIsGoneAreThereForWhoeverWantsThem) {
+TEST_F(StatusPageFile, NumbersOfAQpThatIsGoneAreThereOnRequest) {
   page_->magic = protocol::StatusPage::kMagic;
   page_->qps[7].qpn = 4711;
   page_->qps[7].counters[0] = 12;

@@ -18,20 +18,7 @@ NOT_PLAIN = [re.compile(pattern, re.IGNORECASE) for pattern in (
     r"who" r"ever", r"who" r"soever", r"\ble" r"st\b", r"\b(?:is|are|be) bor" r"ne\b", r"(?:Is|Are)Bor" r"ne",
     r"\bhow-?many" r"th\b", r"\bhow-?mani" r"eth\b", r"\bhim" r"self\b",
 )]
-# Folders and files that may still have these words. Each is to be emptied: replace the words there, then delete its line. Add
-# no line.
-NOT_YET_PLAIN = (
-    "src/agent",  # to be emptied
-    "src/agent_client",  # to be emptied
-    "src/protocol",  # to be emptied
-    "tests/agent",  # to be emptied
-    "tests/agent_client",  # to be emptied
-)
 PROSE = {".md", ".txt", ".json", ".pc", ".in", ".yml", ".service"}
-
-
-def not_yet_plain(name):
-    return any(pathlib.PurePath(name).is_relative_to(exempt) for exempt in NOT_YET_PLAIN)
 
 
 def main(root):
@@ -40,9 +27,8 @@ def main(root):
                        | {path for path in source_tree.files(root) if path.suffix in PROSE}):
         checked += 1
         name = path.relative_to(root)
-        patterns = FORBIDDEN if not_yet_plain(name) else FORBIDDEN + NOT_PLAIN
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-            for pattern in patterns:
+            for pattern in FORBIDDEN + NOT_PLAIN:
                 if found := pattern.search(line):
                     broken.append(f"{name}:{number}: '{found.group()}'")
     source_tree.report(broken, checked, "words")

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/client_events.h"
+
+#include <cerrno>
+#include <span>
+#include <utility>
+
+#include <sys/socket.h>
+
+#include "agent_client/message_socket.h"
+
+namespace verbena::agent {
+namespace {
+
+using protocol::MessageType;
+
+// So that one client's flood leaves time for the others.
+constexpr int kMessagesPerRound = 16;
+
+}  // namespace
+
+ClientEvents::ClientEvents(EventLoop& loop, const LinkPublisher& links, Surroundings surroundings)
+    : loop_(loop), links_(links), surroundings_(std::move(surroundings)) {}
+
+ClientEvents::~ClientEvents() {
+  if (socket_) loop_.forget(socket_.get());
+}
+
+Result<UniqueFd> ClientEvents::open(uint16_t version) {
+  int ends[2];
+  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0) return fail(errno);
+  socket_.reset(ends[0]);
+  version_ = version;
+  loop_.watch(socket_.get(), EPOLLIN, [this](uint32_t) { on_readable(); });
+  return UniqueFd(ends[1]);
+}
+
+void ClientEvents::links_changed() {
+  if (!socket_ || stopped_) return;
+  links_outdated_ = true;
+  push_links();
+}
+
+void ClientEvents::push_links() {
+  if (!links_outdated_ || links_unseen_) return;
+  const auto event = protocol::request_header(MessageType::kLinksChanged, ++sequence_, version_);
+  const int file = links_.file();
+  if (agent_client::send_message(socket_.get(), protocol::bytes_of(event), {&file, 1})) {
+    links_outdated_ = false;
+    links_unseen_ = true;
+  }
+}
+
+bool ClientEvents::tell_peer(agent_client::DomainPeer peer) {
+  if (stopped_ || peers_unseen_ >= protocol::kMostPeersUnseen) return false;
+  protocol::PeerMessage message{};
+  message.header = protocol::request_header(MessageType::kPeer, 0, version_);
+  message.header.error = peer.error;
+  message.domain = peer.domain;
+  message.slot = peer.slot;
+  message.asked = peer.asked ? 1 : 0;
+  const int fd = peer.socket.get();
+  const auto sent =
+      agent_client::send_message(socket_.get(), protocol::bytes_of(message), {&fd, peer.socket ? 1u : 0u});
+  if (sent) ++peers_unseen_;
+  return sent.has_value();
+}
+
+void ClientEvents::on_readable() {
+  for (int i = 0; i < kMessagesPerRound && !stopped_; ++i) {
+    protocol::PeerMessage message{};
+    const auto received =
+        agent_client::receive_message(socket_.get(), std::as_writable_bytes(std::span(&message, 1)), 0);
+    if (!received && received.error().code == EAGAIN) return;
+    if (!received || received->bytes == 0) return surroundings_.on_end();
+    take(message, received->bytes);
+  }
+}
+
+void ClientEvents::take(const protocol::PeerMessage& message, size_t bytes) {
+  if (message.header.type == static_cast<uint16_t>(MessageType::kAskPeer)) {
+    if (bytes == sizeof message) surroundings_.on_ask_peer(message.domain, message.slot);
+  } else if (message.header.type == static_cast<uint16_t>(MessageType::kPeerSeen)) {
+    if (peers_unseen_ > 0) --peers_unseen_;
+  } else if (message.header.sequence == sequence_) {  // else it is not what we wait for, whatever it is
+    links_unseen_ = false;
+    push_links();
+  }
+}
+
+}  // namespace verbena::agent

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <functional>
+
+#include "agent/event_loop.h"
+#include "agent/link_publisher.h"
+#include "agent_client/domain_peer.h"
+#include "base/result.h"
+#include "base/unique_fd.h"
+#include "protocol/messages.h"
+
+namespace verbena::agent {
+
+// A client's event socket: what it is told without having asked, and what it says to that. A client that does
+// not read costs one message of links and a bounded number of peers.
+class ClientEvents {
+ public:
+  struct Surroundings {
+    std::function<void(uint64_t domain, uint32_t slot)> on_ask_peer;
+    std::function<void()> on_end;  // the client has closed its end
+  };
+  ClientEvents(EventLoop& loop, const LinkPublisher& links, Surroundings surroundings);
+  ~ClientEvents();
+  ClientEvents(const ClientEvents&) = delete;
+  ClientEvents& operator=(const ClientEvents&) = delete;
+
+  // Begins; answers the client's end. `version`: of the protocol, that both speak.
+  Result<UniqueFd> open(uint16_t version);
+  // Nothing more is read or said.
+  void stop() { stopped_ = true; }
+
+  // The link table is a new one.
+  void links_changed();
+  // Tells of another process in a domain, or that there is none. False: the client has not read what it was
+  // told before, and will not hear of this.
+  bool tell_peer(agent_client::DomainPeer peer);
+
+ private:
+  void on_readable();
+  void take(const protocol::PeerMessage& message, size_t bytes);
+  void push_links();
+
+  EventLoop& loop_;
+  const LinkPublisher& links_;
+  const Surroundings surroundings_;
+  UniqueFd socket_;
+  uint16_t version_ = protocol::kProtocolVersion;
+  bool stopped_ = false;
+  uint32_t sequence_ = 0;
+  bool links_unseen_ = false;    // one is on its way, or lies unread
+  bool links_outdated_ = false;  // and there is a newer table than it told of
+  uint32_t peers_unseen_ = 0;
+};
+
+}  // namespace verbena::agent

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+
+#include <sys/socket.h>
+#include <sys/types.h>
+
+#include "agent/event_loop.h"
+#include "agent/session.h"
+#include "base/result.h"
+#include "base/unique_fd.h"
+
+namespace verbena::agent {
+
+// Lets clients in, as many as there is room for, and has their sessions until they end.
+class ClientTable {
+ public:
+  struct Surroundings {
+    std::function<std::unique_ptr<Session>(uint64_t id, UniqueFd socket, const ucred& peer)> make_session;
+    std::function<void(uint64_t id)> on_come;  // it was made
+    std::function<void(uint64_t id)> on_go;    // it is gone
+  };
+  ClientTable(EventLoop& loop, Surroundings surroundings);
+
+  // From now on clients come by this socket, which has the agent's name.
+  Result<void> listen(UniqueFd name);
+  // Takes the next one in. False: there is none.
+  bool accept_one();
+  // The session is destroyed, but not before its handler has returned.
+  void close(uint64_t id);
+  // First the name is free, then clients see their connection end.
+  void clear();
+
+  Session* find(uint64_t id) const;
+  template <class Visit>
+  void for_each(Visit visit) const {
+    for (const auto& [id, session] : sessions_) visit(*session);
+  }
+
+ private:
+  void accept_some();
+  bool has_room_for(uid_t user) const;
+  void pause();
+
+  EventLoop& loop_;
+  const Surroundings surroundings_;
+  UniqueFd listener_;
+  uint64_t next_ = 1;
+  std::map<uint64_t, std::unique_ptr<Session>> sessions_;
+};
+
+}  // namespace verbena::agent

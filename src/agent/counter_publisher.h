@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "agent/counter_collector.h"
+#include "agent/event_loop.h"
+#include "agent/link_table.h"
+#include "agent/slot_table.h"
+#include "agent/state_writer.h"
+#include "base/time.h"
+
+namespace verbena::agent {
+
+// Sums what the QPs of all lent slots count, regularly while slots are lent, and shows it in the state
+// directory; more often while a program has one of the files open.
+class CounterPublisher {
+ public:
+  CounterPublisher(EventLoop& loop, const SlotTable& slots, const LinkTable& links)
+      : loop_(loop), slots_(slots), links_(links) {}
+
+  // Where to show them. REQUIRES: called before all else, if at all
+  void show_in(StateWriter& state);
+  // A state directory that is about to end.
+  void hide() { state_ = nullptr; }
+
+  void collect();
+  DeviceCounters of(uint32_t device_index);
+  // A slot was lent: from now on there is something to collect.
+  void collect_regularly();
+  // The same for the last time: the slot will be another's. What it brings is seen after show().
+  void finish(const LentSlot& slot);
+  void show();
+  void links_changed(const std::vector<agent_client::Link>& before);
+
+ private:
+  void on_readers();
+
+  EventLoop& loop_;
+  const SlotTable& slots_;
+  const LinkTable& links_;
+  StateWriter* state_ = nullptr;
+  CounterCollector counters_;
+  TimePoint collected_{};
+  std::optional<EventLoop::TimerId> next_;
+};
+
+}  // namespace verbena::agent

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <functional>
+
+#include "agent/domain_table.h"
+#include "agent/session_reply.h"
+#include "agent/slot_lending.h"
+#include "agent/slot_table.h"
+#include "agent_client/domain_peer.h"
+#include "base/unique_fd.h"
+#include "protocol/messages.h"
+
+namespace verbena::agent {
+
+// What clients ask of XRC domains: to open and close them, and to meet another process that has one open.
+class DomainRequests {
+ public:
+  // Tells a session of another process. False: it does not hear of this.
+  using Tell = std::function<bool(uint64_t session, agent_client::DomainPeer peer)>;
+  DomainRequests(DomainTable& domains, const SlotLending& slots, Tell tell)
+      : domains_(domains), slots_(slots), tell_(std::move(tell)) {}
+
+  RequestResult<> open_domain(const Borrower& client, const protocol::DomainRequest& request, UniqueFd file);
+  RequestResult<> close_domain(const Borrower& client, const protocol::DomainRequest& request);
+
+  // The session asks for a link to the process at `slot` in its domain `name`. Both are told.
+  void ask_for_peer(uint64_t session, uint64_t name, uint32_t slot);
+
+ private:
+  DomainTable& domains_;
+  const SlotLending& slots_;
+  const Tell tell_;
+};
+
+}  // namespace verbena::agent

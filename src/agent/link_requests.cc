@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/link_requests.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include <unistd.h>
+
+#include "agent/cm/refusals.h"
+#include "net/udp/multicast_socket.h"
+#include "protocol/text.h"
+
+namespace verbena::agent {
+namespace {
+
+bool may_change_links(const Borrower& client) {
+  return client.uid == 0 || client.uid == ::geteuid();
+}
+
+RequestResult<> plain(const agent_client::AdminResult<void>& outcome) {
+  if (!outcome) return tl::unexpected(outcome.error());
+  return {};
+}
+
+}  // namespace
+
+RequestResult<> LinkRequests::get_links(const Borrower&, const protocol::GetLinksRequest&) {
+  return Reply<>{.fds = {links_.file()}};
+}
+
+RequestResult<> LinkRequests::add_link(const Borrower& client, const protocol::LinkRequest& request) {
+  if (!may_change_links(client)) return refuse(EPERM, "only root may change root's links");
+  return plain(links_.add(protocol::load_text(request.name), protocol::load_text(request.netdev)));
+}
+
+RequestResult<> LinkRequests::delete_link(const Borrower& client, const protocol::LinkRequest& request) {
+  if (!may_change_links(client)) return refuse(EPERM, "only root may change root's links");
+  return plain(links_.remove(protocol::load_text(request.name)));
+}
+
+// Each client that may have a slot may listen to groups: the kernel lets every process join them.
+RequestResult<> LinkRequests::join_group(const Borrower&, const protocol::GroupRequest& request) {
+  constexpr const char* kRefused = "the multicast group cannot be joined";
+  roce::Address group;
+  std::copy(std::begin(request.group), std::end(request.group), group.bytes.begin());
+  if (!group.is_multicast()) return refuse(EINVAL, kRefused);
+  if (!wire_.has_sockets()) return refuse(ENETDOWN, kRefused);
+  const auto& links = links_.links();
+  const auto link = std::ranges::find(links, request.device_index, &agent_client::Link::device_index);
+  if (link == links.end()) return refuse(ENODEV, kRefused);
+  auto socket = net::open_multicast_socket(group, link->interface_index, port_);
+  if (!socket) return refuse(socket.error().code, kRefused);
+  Reply<> reply;
+  reply.last_fd = std::move(*socket);
+  return reply;
+}
+
+}  // namespace verbena::agent

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+#include "agent/link_publisher.h"
+#include "agent/session_reply.h"
+#include "agent/slot_table.h"
+#include "agent/wire.h"
+#include "protocol/messages.h"
+
+namespace verbena::agent {
+
+// What clients ask of links.
+class LinkRequests {
+ public:
+  LinkRequests(LinkPublisher& links, const Wire& wire, uint16_t port)
+      : links_(links), wire_(wire), port_(port) {}
+
+  RequestResult<> get_links(const Borrower& client, const protocol::GetLinksRequest& request);
+  // EPERM: the client is neither root nor our own user.
+  RequestResult<> add_link(const Borrower& client, const protocol::LinkRequest& request);
+  RequestResult<> delete_link(const Borrower& client, const protocol::LinkRequest& request);
+  // A socket of a multicast group. EINVAL: it is none; ENETDOWN; ENODEV.
+  RequestResult<> join_group(const Borrower& client, const protocol::GroupRequest& request);
+
+ private:
+  LinkPublisher& links_;
+  const Wire& wire_;
+  const uint16_t port_;
+};
+
+}  // namespace verbena::agent

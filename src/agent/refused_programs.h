@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+#include <sys/types.h>
+
+namespace verbena::agent {
+
+// Programs that were refused for the version of the protocol that they speak.
+struct RefusedPrograms {
+  uint32_t count = 0;
+  pid_t last_pid = 0;
+  uint16_t last_version = 0;
+};
+
+}  // namespace verbena::agent

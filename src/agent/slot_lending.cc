@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/slot_lending.h"
+
+#include <cerrno>
+#include <chrono>
+#include <utility>
+#include <vector>
+
+#include "roce/qpn.h"
+
+namespace verbena::agent {
+namespace {
+
+constexpr Duration kWireRetryInterval = std::chrono::seconds(1);
+
+}  // namespace
+
+SlotLending::SlotLending(EventLoop& loop, Wire& wire, SlotTable& slots, CounterPublisher& counters,
+                         DomainTable& domains, Surroundings surroundings)
+    : wire_(wire),
+      slots_(slots),
+      counters_(counters),
+      domains_(domains),
+      surroundings_(std::move(surroundings)),
+      orphans_(loop) {}
+
+void SlotLending::pause_wire() {
+  wire_retry_ = MonotonicClock::now() + kWireRetryInterval;
+}
+
+// The program that had the port may have gone.
+void SlotLending::seek_wire(TimePoint now) {
+  if (wire_.has_sockets() || now < wire_retry_) return;
+  pause_wire();
+  wire_.open();
+  if (!wire_.has_sockets()) return;
+  surroundings_.on_slot(0);
+  surroundings_.on_wire();
+}
+
+Result<LentSlot> SlotLending::lend(const Borrower& borrower) {
+  const TimePoint now = MonotonicClock::now();
+  seek_wire(now);
+  auto slot = slots_.lend(borrower, now);
+  if (slot) surroundings_.on_slot(slot->index);
+  counters_.collect_regularly();
+  return slot;
+}
+
+Result<void> SlotLending::keep(uint32_t index, const Borrower& borrower) {
+  auto kept = slots_.keep(index, borrower);
+  if (!kept) return kept;
+  if (orphans_.remove(index)) surroundings_.on_survivor();
+  surroundings_.on_slot(index);
+  counters_.collect_regularly();
+  return kept;
+}
+
+Result<void> SlotLending::take_back(uint32_t index, uint64_t session) {
+  if (session == 0) orphans_.remove(index);
+  if (is_lent_to_session(index, session)) {
+    counters_.finish(*slots_.find_lent(index));
+    counters_.show();
+  }
+  auto taken = slots_.take_back(index, session, MonotonicClock::now());
+  if (taken) {
+    domains_.close_slot(session, index);
+    surroundings_.on_slot(index);
+  }
+  surroundings_.on_return();
+  return taken;
+}
+
+void SlotLending::take_back_all(uint64_t session) {
+  std::vector<uint32_t> indexes;
+  for (const LentSlot& slot : slots_.lent()) {
+    if (slot.borrower.session != session) continue;
+    indexes.push_back(slot.index);
+    counters_.finish(slot);
+  }
+  if (!indexes.empty()) counters_.show();
+  domains_.close_all(session);
+  slots_.take_back_all(session, MonotonicClock::now());
+  for (const uint32_t index : indexes) surroundings_.on_slot(index);
+}
+
+void SlotLending::watch_orphans() {
+  const auto take = [this](uint32_t index) { [[maybe_unused]] const auto taken = take_back(index, 0); };
+  for (const LentSlot& slot : slots_.lent()) {
+    if (slot.borrower.session != 0 || slot.borrower.pid <= 0) continue;
+    if (!orphans_.watch(slot, take)) take(slot.index);
+  }
+}
+
+bool SlotLending::is_lent_to_session(uint32_t index, uint64_t session) const {
+  const auto lent = slots_.find_lent(index);
+  return lent && lent->index == index && lent->borrower.session == session;
+}
+
+bool SlotLending::is_qpn_of(uint32_t qpn, uid_t user) const {
+  const uint32_t slot = roce::Qpn(qpn).slot();
+  const auto lent = slots_.find_lent(slot);
+  return lent && lent->index == slot && lent->borrower.uid == user;
+}
+
+}  // namespace verbena::agent

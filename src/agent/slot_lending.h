@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+
+#include <sys/types.h>
+
+#include "agent/counter_publisher.h"
+#include "agent/domain_table.h"
+#include "agent/event_loop.h"
+#include "agent/orphans.h"
+#include "agent/slot_table.h"
+#include "agent/vault.h"
+#include "agent/wire.h"
+#include "base/result.h"
+#include "base/time.h"
+
+namespace verbena::agent {
+
+// Lends slots to sessions and takes them back, also from processes that end before they have come back from a
+// former agent.
+class SlotLending {
+ public:
+  struct Surroundings {
+    std::function<void()> on_wire;               // it was down until now
+    std::function<void(uint32_t slot)> on_slot;  // has another owner, or none: the vault is to know
+    std::function<void()> on_survivor;           // a process has come back for its slot
+    std::function<void()> on_return;             // a slot was given back, or an orphan is gone
+  };
+  // What there is on a slot ends with it: counters and XRC domains.
+  SlotLending(EventLoop& loop, Wire& wire, SlotTable& slots, CounterPublisher& counters, DomainTable& domains,
+              Surroundings surroundings);
+
+  Result<LentSlot> lend(const Borrower& borrower);
+  Result<void> keep(uint32_t index, const Borrower& borrower);
+  Result<void> take_back(uint32_t index, uint64_t session);
+  // The session is gone.
+  void take_back_all(uint64_t session);
+  // The slots of a former agent, some of whose processes live; these are watched from then on.
+  Result<void> adopt(Vault::Contents& contents) { return slots_.adopt(contents, MonotonicClock::now()); }
+  void watch_orphans();
+  // Looks for the wire again only after a while.
+  void pause_wire();
+
+  // The first lent slot from `index` on.
+  std::optional<LentSlot> find(uint32_t from) const { return slots_.find_lent(from); }
+  bool is_lent_to_session(uint32_t index, uint64_t session) const;
+  // Whether the QP is in a slot that is lent to this user.
+  bool is_qpn_of(uint32_t qpn, uid_t user) const;
+  const Orphans& orphans() const { return orphans_; }
+
+ private:
+  void seek_wire(TimePoint now);
+
+  Wire& wire_;
+  SlotTable& slots_;
+  CounterPublisher& counters_;
+  DomainTable& domains_;
+  const Surroundings surroundings_;
+  Orphans orphans_;
+  TimePoint wire_retry_{};
+};
+
+}  // namespace verbena::agent

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "agent/session_reply.h"
+#include "agent/slot_lending.h"
+#include "agent/slot_table.h"
+#include "agent/wire.h"
+#include "protocol/messages.h"
+
+namespace verbena::agent {
+
+// What clients ask of slots.
+class SlotRequests {
+ public:
+  SlotRequests(SlotLending& slots, const Wire& wire) : slots_(slots), wire_(wire) {}
+
+  RequestResult<protocol::TakeSlotReply> take_slot(const Borrower& client,
+                                                   const protocol::TakeSlotRequest& request);
+  RequestResult<> keep_slot(const Borrower& client, const protocol::SlotRequest& request);
+  RequestResult<> return_slot(const Borrower& client, const protocol::SlotRequest& request);
+
+ private:
+  SlotLending& slots_;
+  const Wire& wire_;
+};
+
+}  // namespace verbena::agent

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/status_requests.h"
+
+#include <algorithm>
+#include <cerrno>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include "agent/cm/refusals.h"
+#include "agent/cm/status.h"
+#include "protocol/text.h"
+
+namespace verbena::agent {
+namespace {
+
+// The same file for reading only: a status page is written by its owner alone.
+UniqueFd reopen_read_only(int fd) {
+  return UniqueFd(::open(fmt::format("/proc/self/fd/{}", fd).c_str(), O_RDONLY | O_CLOEXEC));
+}
+
+}  // namespace
+
+RequestResult<protocol::StatusReply> StatusRequests::get_status(const Borrower&,
+                                                                const protocol::GetStatusRequest&) {
+  Reply<protocol::StatusReply> reply;
+  protocol::StatusReply& status = reply.message;
+  status.agent_pid = static_cast<uint32_t>(::getpid());
+  status.agent_uid = ::geteuid();
+  protocol::store_text(status.agent_version, VERBENA_VERSION);
+  protocol::store_text(status.no_wire_reason, of_.wire.no_wire_reason());
+  status.protocol_version = protocol::kProtocolVersion;
+  status.refused = of_.refused.count;
+  status.refused_pid = of_.refused.last_pid;
+  status.refused_version = of_.refused.last_version;
+  reply.fds = {of_.links.file()};
+  return reply;
+}
+
+RequestResult<protocol::SlotStatusReply> StatusRequests::get_slot_status(
+    const Borrower&, const protocol::SlotRequest& request) {
+  const auto slot = of_.slots.find(request.index);
+  if (!slot) return refuse(ENOENT, "no more slots are lent");
+  Reply<protocol::SlotStatusReply> reply;
+  reply.last_fd = reopen_read_only(slot->page);
+  if (!reply.last_fd) return refuse(errno, "the status page cannot be opened (is /proc mounted?)");
+  protocol::SlotStatusReply& status = reply.message;
+  status.index = slot->index;
+  status.pid = slot->borrower.pid;
+  status.uid = slot->borrower.uid;
+  status.has_socket = slot->socket >= 0 ? 1 : 0;
+  protocol::store_text(status.program, slot->borrower.program);
+  status.protocol_version = slot->borrower.protocol_version;
+  return reply;
+}
+
+RequestResult<protocol::DeviceCountersReply> StatusRequests::get_device_counters(
+    const Borrower&, const protocol::DeviceRequest& request) {
+  const DeviceCounters counters = of_.counters.of(request.device_index);
+  Reply<protocol::DeviceCountersReply> reply;
+  reply.message.link_downed = counters.link_downed;
+  std::copy(counters.qps.begin(), counters.qps.end(), reply.message.qps);
+  return reply;
+}
+
+RequestResult<protocol::CmStatusReply> StatusRequests::get_cm_status(const Borrower&,
+                                                                     const protocol::GetCmStatusRequest&) {
+  Reply<protocol::CmStatusReply> reply;
+  reply.message.status = status_of(of_.connection_management);
+  return reply;
+}
+
+}  // namespace verbena::agent

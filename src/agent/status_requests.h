@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "agent/cm/service.h"
+#include "agent/counter_publisher.h"
+#include "agent/link_publisher.h"
+#include "agent/refused_programs.h"
+#include "agent/session_reply.h"
+#include "agent/slot_lending.h"
+#include "agent/slot_table.h"
+#include "agent/wire.h"
+#include "protocol/connection_status.h"
+#include "protocol/messages.h"
+
+namespace verbena::agent {
+
+// What `verbena status` asks; any client may.
+class StatusRequests {
+ public:
+  struct Subjects {
+    const LinkPublisher& links;
+    const Wire& wire;
+    const SlotLending& slots;
+    CounterPublisher& counters;
+    const RefusedPrograms& refused;
+    CmService& connection_management;
+  };
+  explicit StatusRequests(Subjects subjects) : of_(subjects) {}
+
+  RequestResult<protocol::StatusReply> get_status(const Borrower& client,
+                                                  const protocol::GetStatusRequest& request);
+  RequestResult<protocol::SlotStatusReply> get_slot_status(const Borrower& client,
+                                                           const protocol::SlotRequest& request);
+  RequestResult<protocol::DeviceCountersReply> get_device_counters(const Borrower& client,
+                                                                   const protocol::DeviceRequest& request);
+  RequestResult<protocol::CmStatusReply> get_cm_status(const Borrower& client,
+                                                       const protocol::GetCmStatusRequest& request);
+
+ private:
+  const Subjects of_;
+};
+
+}  // namespace verbena::agent

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/succession.h"
+
+#include <chrono>
+#include <utility>
+
+#include "agent/vault.h"
+#include "agent_client/link_table_file.h"
+#include "base/log.h"
+#include "base/time.h"
+
+namespace verbena::agent {
+namespace {
+
+constexpr Duration kSurvivorWait = std::chrono::milliseconds(300);
+// How long a client may take to bring back what it had on an agent that was killed.
+constexpr Duration kReturnTime = std::chrono::seconds(3);
+
+}  // namespace
+
+Succession::Succession(Subjects subjects, std::function<void()> on_settled)
+    : of_(subjects), on_settled_(std::move(on_settled)) {}
+
+void Succession::begin() {
+  if (!of_.wire.may_be_ours()) return settle();
+  log_info("{}: waiting for a client of an earlier agent", of_.wire.reason());
+  waiting_ = true;
+  timer_ = of_.loop.at(MonotonicClock::now() + kSurvivorWait, [this] {
+    timer_.reset();
+    settle();
+  });
+}
+
+void Succession::settle() {
+  if (timer_) of_.loop.cancel(*std::exchange(timer_, std::nullopt));
+  waiting_ = false;
+  of_.slots.pause_wire();
+  if (!of_.wire.has_sockets()) log_warning("no wire: {}", of_.wire.reason());
+  on_settled_();
+}
+
+void Succession::offer_vault(UniqueFd vault) {
+  if (of_.wire.has_sockets() && !waiting_ && has_greeted_) return;
+  Vault::Contents contents = Vault::take(vault.get());
+  if (contents.slots.empty()) return;
+  if (of_.wire.has_sockets()) {  // only slots without a wire can be from before
+    std::erase_if(contents.slots, [](const SlotRecord& slot) { return slot.socket >= 0; });
+  }
+  if (const auto adopted = of_.slots.adopt(contents); !adopted) {
+    log_warning("an earlier agent's slots cannot be taken over: errno {}", adopted.error().code);
+    return;
+  }
+  if (contents.links && !has_greeted_) {
+    if (const auto snapshot = agent_client::read_link_file(contents.links.get()))
+      of_.links.restore(*snapshot);
+  }
+  of_.connection_management.expect_returns(MonotonicClock::now() + kReturnTime);
+  log_info("took over {} slots of an earlier agent", contents.slots.size());
+  of_.slots.watch_orphans();
+  if (!waiting_) {
+    on_settled_();
+  } else if (of_.wire.has_sockets()) {
+    settle();
+  }
+}
+
+}  // namespace verbena::agent
