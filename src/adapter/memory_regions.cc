@@ -144,7 +144,7 @@ int MemoryRegions::rereg(ibv_mr* mr, int flags, ibv_pd* pd, void* addr, size_t l
     region.publish();
     return 0;
   });
-  // What it was before nobody uses any more.
+  // From here on no thread uses the old translation or rights.
   if (error == 0) device_.keys().await_readers();
   return error;
 }

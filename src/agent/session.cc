@@ -153,7 +153,8 @@ void Session::handle(ConstBytes message, std::span<UniqueFd> fds, bool truncated
   request->carry_out(*this, header, message, std::move(descriptor));
 }
 
-// Of the two the one that was upgraded last has to be told: both are, here and in the reply.
+// Either end may be the one to upgrade or restart, so both are told: the agent's log here, the program by the
+// reply.
 void Session::refuse_version(const MessageHeader& request) {
   log_warning(
       "process {} speaks version {} of the agent's protocol, this agent (Verbena {}) version {}: refused",

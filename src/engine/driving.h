@@ -25,9 +25,8 @@ inline constexpr Duration kLongestAbsence = std::chrono::microseconds(50);
 inline constexpr Duration kWorkPerPacket = std::chrono::microseconds(1);
 inline constexpr Duration kLongestYield = std::chrono::milliseconds(1);
 // How often the engine thread looks whether the application still polls: rarer costs latency once, more often
-// costs a core.
-// Right after the application took over it looks sooner, and then ever rarer; so too when it finds somebody
-// at work.
+// costs a core. Right after the application took over it looks after kFirstLook, then after twice that, up to
+// kLookInterval. It does the same when it finds the lock taken.
 inline constexpr Duration kFirstLook = std::chrono::microseconds(50);
 inline constexpr Duration kLookInterval = std::chrono::milliseconds(1);
 // Timers may be this late while the engine thread sleeps: the application would have to wake it for each

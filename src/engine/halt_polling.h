@@ -71,7 +71,7 @@ class HaltPolling {
   void stops() { asking_ = false; }
 
   bool asks() const { return asking_; }
-  // Not to be asked any more for want of a visit: the shard was busy all the time.
+  // True also when the time is up and rests() was never called: the shard was busy all the time.
   bool is_over(TimePoint now) const { return !asking_ || now - rests_since_ >= window_; }
 
  private:

@@ -65,7 +65,7 @@ class Context {
                               ibv_gid_entry* entry) = 0;  // ENODATA for an empty index
   virtual int query_pkey(uint8_t port, int index, __be16* pkey) = 0;
   virtual std::vector<ibv_gid_entry> gid_table() = 0;  // without holes
-  virtual int query_rt_values(ibv_values_ex* values);  // comp_mask: which are asked for, and were had
+  virtual int query_rt_values(ibv_values_ex* values);  // comp_mask: in, those asked for; out, those filled in
 
   // Protection domains and memory
   virtual Result<ibv_pd*> alloc_pd() = 0;

@@ -8,8 +8,8 @@
 
 namespace verbena::queues {
 
-// A completion as it lies in the ring: one cache line. It has what ibv_wc has, but for what is always zero on
-// Ethernet (slid, dlid_path_bits: a RoCE port has no LID), and what only extended polling can ask for.
+// A completion as it lies in the ring: one cache line. It has what ibv_wc has, without what is always zero on
+// Ethernet (slid, dlid_path_bits: a RoCE port has no LID), and also what only extended polling can ask for.
 struct Completion {
   Completion() = default;
   // NOLINTNEXTLINE(google-explicit-constructor): it is the same thing, and most have no more to say

@@ -38,7 +38,8 @@ void QueuePair::enter(ibv_qp_state next) {
     completion_lost_ = false;
   };
   if (next == IBV_QPS_RESET) route_ = &no_route();
-  // What was published by somebody who had not yet seen RESET. Before the state is: who sees that may post.
+  // Drops what a thread posted that had not yet seen RESET. It must come before the new state is stored: a
+  // thread that sees that state may post.
   if (from == IBV_QPS_RESET) forget();
   state_.store(next, std::memory_order_seq_cst);  // see publish_receives()
   if (next == IBV_QPS_RESET) forget();

@@ -631,7 +631,7 @@ TEST(ErrorReturns, OfUsingWhatThereIsWrongly) {
   for (const Row& row : kUsed) check(row);
 }
 
-// ---- the maxima are what can be had
+// ---- no more objects than the device reports
 
 TEST(ErrorReturns, OfMoreQueuePairsThanTheDeviceHas) {
   World w;

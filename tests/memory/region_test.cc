@@ -74,7 +74,7 @@ TEST(NullRegion, IsForLocalUseAlone) {
   }
 }
 
-// Both ways of checking must agree, save for what is said otherwise.
+// Both ways of checking must agree, except where a test says otherwise.
 class CheckPages : public testing::TestWithParam<bool> {
  protected:
   static int check(const void* at, uint64_t bytes, bool writable) {

@@ -26,8 +26,8 @@ struct ProcessStatus : agent_client::SlotStatus {
   std::vector<uint32_t> slots;
 };
 
-// In the order of their first slots. Processes that the agent cannot tell apart, for want of a pid, stay as
-// many as they have slots.
+// In the order of their first slots. Where the agent does not know the pid, each slot counts as a process of
+// its own.
 inline std::vector<ProcessStatus> processes_of(std::span<const agent_client::SlotStatus> slots) {
   std::vector<ProcessStatus> processes;
   for (const agent_client::SlotStatus& slot : slots) {
