@@ -8,7 +8,7 @@
 
 namespace verbena::queues {
 
-// A completion as it lies in the ring: one cache line. It has what ibv_wc has, but for what is always zero on
+// A completion as it lies in the ring: one cache line. It has what ibv_wc has, without what is always zero on
 // Ethernet (slid, dlid_path_bits: a RoCE port has no LID), and what only extended polling can ask for.
 struct Completion {
   Completion() = default;

@@ -44,7 +44,8 @@ class RingSlab {
     if (base_ == nullptr) return;
     const size_t bytes = slab_bytes(block_bytes_);
     ASAN_UNPOISON_MEMORY_REGION(base_, bytes);
-    // A hole between mappings is one mapping more, so that even this may fail. The memory can always be had.
+    // A hole between mappings is one mapping more, so that even this may fail. The memory can always be
+    // mapped.
     if (::munmap(base_, bytes) != 0) ::madvise(base_, bytes, MADV_DONTNEED);
   }
   RingSlab(const RingSlab&) = delete;

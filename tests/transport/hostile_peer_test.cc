@@ -306,7 +306,7 @@ class Siege {
       }
     }
   }
-  // In error everything of the QP has come back; it begins anew.
+  // In error everything of the QP has come back; it begins again.
   void revive() {
     if (endpoint_.qp->state() == IBV_QPS_SQE) endpoint_.transmit();
     if (endpoint_.qp->state() == IBV_QPS_RTS) return;

@@ -83,7 +83,7 @@ TEST_F(DeviceList, GivesTheSamePointerForTheSameDevice) {
   ibv_device** first = ibv_get_device_list(nullptr);
   ibv_device* device = first[1];
   ibv_free_device_list(first);
-  // A provider may make its device objects anew.
+  // A provider may make its device objects again.
   provider_.list = {std::make_shared<FakeDevice>("rxe_lo", 1)};
   ibv_device** second = ibv_get_device_list(nullptr);
   EXPECT_EQ(second[0], device);

@@ -55,7 +55,7 @@ struct FakeMr : ibv_mr {
   unsigned access;
 };
 
-// A device that remembers what it was told and does nothing with it, but for completing what is posted. One
+// A device that remembers what it was told and does nothing with it; it only completes what is posted. One
 // thread at a time, except get_cq_event and get_async_event.
 class FakeContext final : public provider::Context {
  public:
