@@ -102,12 +102,12 @@ ibv_qp_cap for_tag_matching(ibv_qp_cap cap) {
 }
 
 void use_objects(transport::QpConfig& config, const ibv_qp_init_attr_ex& attr, const TypeRule& rule,
-                 engine::Shard& shard) {
+                 engine::Engine& engine) {
   if (rule.send_side) config.send_cq = Cq::of(attr.send_cq).queue.get();
   if (rule.recv_side) config.recv_cq = Cq::of(attr.recv_cq).queue.get();
   if (rule.recv_side && attr.srq != nullptr) config.srq = Srq::of(attr.srq).queue.get();
   if (attr.qp_type == IBV_QPT_XRC_RECV) {
-    config.srqs = &shard.srqs();
+    config.srqs = &engine.xrc_queues();
     config.xrc_domain = Xrcd::of(attr.xrcd).domain->id();
     config.owners = Xrcd::of(attr.xrcd).domain->owners();
   }
@@ -190,7 +190,7 @@ Result<ibv_qp*> QueuePairs::create(ibv_qp_init_attr_ex& attr) {
 
   auto core = std::make_shared<QpCore>();
   transport::QpConfig config = common_config(attr, *qpn, *core, shard);
-  use_objects(config, attr, *rule, shard);
+  use_objects(config, attr, *rule, *device_.engine());
   core->transport = make_transport(attr.qp_type, config, std::move(rings->send), std::move(rings->recv));
   auto qp = std::make_unique<Qp>(device_, shard, core);
   core->add(*qp);

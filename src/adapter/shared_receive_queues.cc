@@ -51,7 +51,7 @@ Result<ibv_srq_type> SharedReceiveQueues::check(const ibv_srq_init_attr_ex& attr
 
 Result<std::unique_ptr<queues::SharedReceiveQueue>> SharedReceiveQueues::make_queue(
     const ibv_srq_init_attr_ex& attr, Srq& srq) {
-  engine::Shard& shard = device_.home();
+  engine::Engine& engine = *device_.engine();
   const bool xrc = srq.type == IBV_SRQT_XRC;
   queues::SharedReceiveQueue::Config config;
   config.requests = std::bit_ceil(attr.attr.max_wr);
@@ -62,13 +62,13 @@ Result<std::unique_ptr<queues::SharedReceiveQueue>> SharedReceiveQueues::make_qu
   if (srq.type != IBV_SRQT_BASIC) config.cq = Cq::of(attr.cq).queue.get();
   if (srq.type == IBV_SRQT_TM) config.tags = attr.tm_cap.max_num_tags;
   if (xrc) {
-    auto number = shard.exclusively([&] { return shard.srqs().reserve(); });
+    auto number = engine.home().exclusively([&] { return engine.xrc_queues().reserve(); });
     if (!number) return tl::unexpected(number.error());
     config.number = *number;
     config.xrc_domain = Xrcd::of(attr.xrcd).domain->id();
   }
   auto queue = queues::SharedReceiveQueue::create(config);
-  if (!queue && xrc) shard.exclusively([&] { shard.srqs().remove(config.number); });
+  if (!queue && xrc) engine.home().exclusively([&] { engine.xrc_queues().remove(config.number); });
   return queue;
 }
 
@@ -96,7 +96,7 @@ Result<ibv_srq*> SharedReceiveQueues::create(ibv_srq_init_attr_ex& attr) {
   if (*type == IBV_SRQT_XRC) {
     srq->xrcd = attr.xrcd;
     ++Xrcd::of(srq->xrcd).users;
-    device_.home().exclusively([&] { device_.home().srqs().add(*srq->queue); });
+    device_.home().exclusively([&] { device_.engine()->xrc_queues().add(*srq->queue); });
   }
   attr.attr.max_wr = srq->queue->capacity();
   attr.attr.max_sge = srq->queue->sges();
@@ -145,7 +145,7 @@ void SharedReceiveQueues::retire(Srq& srq) {
   if (srq.type == IBV_SRQT_XRC) {
     engine::Shard& shard = device_.home();
     shard.exclusively([&] {
-      shard.srqs().remove(srq.queue->number());
+      device_.engine()->xrc_queues().remove(srq.queue->number());
       shard.for_each([&](transport::QueuePair& qp) { qp.receives().forget(*srq.queue); });
       device_.engine()->domain_peers().forget(*srq.queue);
     });

@@ -12,8 +12,6 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "queues/shared_receive_queue_table.h"
-
 namespace verbena::engine {
 namespace {
 
@@ -27,10 +25,14 @@ constexpr uint32_t kMostAsked = 20;
 
 }  // namespace
 
-DomainPeers::DomainPeers(Shard& shard, memory::KeyTable& keys, Ask ask)
-    : shard_(shard), keys_(keys), ask_(std::move(ask)), flushing_([this] { take_care(); }), asking_([this] {
-        ask_again();
-      }) {}
+DomainPeers::DomainPeers(Shard& shard, memory::KeyTable& keys, const queues::SharedReceiveQueueTable& queues,
+                         Ask ask)
+    : shard_(shard),
+      keys_(keys),
+      queues_(queues),
+      ask_(std::move(ask)),
+      flushing_([this] { take_care(); }),
+      asking_([this] { ask_again(); }) {}
 
 DomainPeers::~DomainPeers() {
   shard_.exclusively([&] {
@@ -138,7 +140,8 @@ void DomainPeers::connect_owner(agent_client::DomainPeer& news) {
 void DomainPeers::connect_target(agent_client::DomainPeer& news) {
   const Peer::Key key{news.domain, news.slot};
   targets_.erase(key);
-  auto target = std::make_unique<TargetPeer>(shard_, keys_, key, keeper(), std::move(news.socket));
+  auto target = std::make_unique<TargetPeer>(TargetPeer::Surroundings{shard_, keys_, queues_}, key, keeper(),
+                                             std::move(news.socket));
   if (listen_to(*target)) targets_[key] = std::move(target);
 }
 

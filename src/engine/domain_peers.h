@@ -11,6 +11,7 @@
 #include "engine/owner_peer.h"
 #include "engine/shard.h"
 #include "engine/target_peer.h"
+#include "queues/shared_receive_queue_table.h"
 #include "transport/queue_owners.h"
 
 namespace verbena::engine {
@@ -23,7 +24,8 @@ class DomainPeers final : public Input, public transport::QueueOwners, private P
   // Asks the agent for the way to an owner of queues; connect() brings the answer. Never blocks.
   using Ask = std::function<void(const Peer::Key&)>;
 
-  DomainPeers(Shard& shard, memory::KeyTable& keys, Ask ask);
+  // `queues`: ours, for XRC.
+  DomainPeers(Shard& shard, memory::KeyTable& keys, const queues::SharedReceiveQueueTable& queues, Ask ask);
   ~DomainPeers() override;
 
   // ---- any thread, not inside Shard::exclusively()
@@ -73,6 +75,7 @@ class DomainPeers final : public Input, public transport::QueueOwners, private P
 
   Shard& shard_;
   memory::KeyTable& keys_;
+  const queues::SharedReceiveQueueTable& queues_;
   const Ask ask_;
   UniqueFd poll_set_;  // of the links' sockets; from the first on
   bool is_input_ = false;

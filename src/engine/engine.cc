@@ -182,8 +182,10 @@ Result<void> Engine::start() {
   if (!first) return tl::unexpected(first.error());
   Shard& home = (*first)->shard();
   shards_[0] = std::move(*first);
-  domain_peers_ = std::make_unique<DomainPeers>(
-      home, keys_, [this](const Peer::Key& owner) { client_->ask_for_peer(owner.domain, owner.slot); });
+  xrc_queues_.emplace(home.slot());
+  domain_peers_ = std::make_unique<DomainPeers>(home, keys_, *xrc_queues_, [this](const Peer::Key& owner) {
+    client_->ask_for_peer(owner.domain, owner.slot);
+  });
 
   auto links = client_->links();
   if (!links) return tl::unexpected(links.error());

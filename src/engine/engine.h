@@ -5,6 +5,7 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,7 @@
 #include "engine/shard_dealing.h"
 #include "memory/key_table.h"
 #include "net/port_factory.h"
+#include "queues/shared_receive_queue_table.h"
 
 namespace verbena::engine {
 
@@ -71,6 +73,8 @@ class Engine {
   // The groups that QPs of a shard are attached to.
   MulticastGroups& multicast(const Shard& shard) { return running(shard).multicast(); }
   DomainPeers& domain_peers() { return *domain_peers_; }
+  // The process's shared receive queues for XRC. Inside home().exclusively().
+  queues::SharedReceiveQueueTable& xrc_queues() { return *xrc_queues_; }
 
   // Joins the XRC domain of a file, which other processes may have open, under a number of our own; see
   // agent_client::Client.
@@ -127,6 +131,7 @@ class Engine {
   // Filled from the front; those that count are there until the end.
   std::array<std::unique_ptr<RunningShard>, kMostShards> shards_;
   std::atomic<size_t> started_{0};
+  std::optional<queues::SharedReceiveQueueTable> xrc_queues_;  // from start() on
   std::unique_ptr<DomainPeers> domain_peers_;
   size_t locked_shards_ = 0;  // by the thread that forks
 

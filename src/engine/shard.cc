@@ -50,7 +50,6 @@ Shard::Shard(uint32_t slot, net::PortList ports, protocol::StatusPage& status, u
     : slot_(slot),
       clock_(clock),
       status_(status),
-      srqs_(slot),
       qps_(roce::Qpn::kPerSlot, nullptr),
       reserved_(roce::Qpn::kPerSlot, false),
       next_index_(static_cast<uint32_t>(secret % roce::Qpn::kPerSlot)),

@@ -19,7 +19,6 @@
 #include "engine/timer_wheel.h"
 #include "net/port.h"
 #include "protocol/status_page.h"
-#include "queues/shared_receive_queue_table.h"
 #include "transport/queue_pair.h"
 
 namespace verbena::engine {
@@ -103,8 +102,6 @@ class alignas(kCacheLine) Shard : private net::PacketHandler {
 
   // ---- inside exclusively()
 
-  // Those for XRC.
-  queues::SharedReceiveQueueTable& srqs() { return srqs_; }
   // For the QPs that the shard is to have.
   transport::Routes& routes() { return ports_; }
   // Where what comes in by no port is counted.
@@ -222,7 +219,6 @@ class alignas(kCacheLine) Shard : private net::PacketHandler {
   using ReadyList = Ports::ReadyList;
   using AcknowledgementList =
       IntrusiveList<transport::QueuePair, &transport::QueuePair::acknowledgement_hook>;
-  queues::SharedReceiveQueueTable srqs_;
   std::vector<transport::QueuePair*> qps_;  // by Qpn::index()
   std::vector<bool> reserved_;              // likewise
   uint32_t next_index_;

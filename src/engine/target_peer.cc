@@ -39,9 +39,8 @@ void set_changeable(transport::QpAttributes& attributes, const RequestMessage& m
 
 }  // namespace
 
-TargetPeer::TargetPeer(Shard& shard, memory::KeyTable& keys, const Key& key, PeerKeeper& keeper,
-                       UniqueFd socket)
-    : Peer(key, keeper), shard_(shard), keys_(keys) {
+TargetPeer::TargetPeer(const Surroundings& surroundings, const Key& key, PeerKeeper& keeper, UniqueFd socket)
+    : Peer(key, keeper), shard_(surroundings.shard), keys_(surroundings.keys), queues_(surroundings.queues) {
   link().open(std::move(socket));
 }
 
@@ -96,7 +95,7 @@ transport::Delegate* TargetPeer::make(const RequestMessage& message) {
   config.qpn = roce::Qpn(message.qpn);
   config.keys = &keys_;
   config.routes = &shard_.routes();
-  config.srqs = &shard_.srqs();
+  config.srqs = &queues_;
   config.xrc_domain = key().domain;
   try {
     auto made = std::make_unique<transport::Delegate>(config, answers());

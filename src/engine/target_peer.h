@@ -16,7 +16,14 @@ namespace verbena::engine {
 // target here. When the process ends, what it was in the midst of delivering ends with an error.
 class TargetPeer final : public Peer, private transport::DelegateAnswers {
  public:
-  TargetPeer(Shard& shard, memory::KeyTable& keys, const Key& key, PeerKeeper& keeper, UniqueFd socket);
+  // What delegates work with.
+  struct Surroundings {
+    Shard& shard;
+    memory::KeyTable& keys;
+    const queues::SharedReceiveQueueTable& queues;  // ours, for XRC
+  };
+
+  TargetPeer(const Surroundings& surroundings, const Key& key, PeerKeeper& keeper, UniqueFd socket);
   ~TargetPeer() override;
 
   // The queue goes away.
@@ -35,6 +42,7 @@ class TargetPeer final : public Peer, private transport::DelegateAnswers {
 
   Shard& shard_;
   memory::KeyTable& keys_;
+  const queues::SharedReceiveQueueTable& queues_;
   Delegates delegates_;  // by the target's QPN
 };
 

@@ -87,16 +87,9 @@ namespace {
 constexpr size_t kParts = 16;
 using Parts = std::array<LiveObjectTable, kParts>;
 
-// A child after fork() must find no part locked by a thread that it does not have.
-void lock_all();
-void unlock_all();
-
 // Never destroyed: threads of the application may outlive every static object.
 Parts& parts() {
-  static Parts* const the_parts = [] {
-    ::pthread_atfork(lock_all, unlock_all, unlock_all);
-    return new Parts;
-  }();
+  static Parts* const the_parts = new Parts;
   return *the_parts;
 }
 
@@ -107,6 +100,11 @@ void lock_all() {
 void unlock_all() {
   for (LiveObjectTable& part : parts()) part.mutex().unlock();
 }
+
+// A child after fork() must find no part locked by a thread that it does not have. Said as soon as the
+// library is loaded: what is said first is locked last, as it has to be with locks under which no other is
+// taken.
+[[maybe_unused]] const int watched = ::pthread_atfork(lock_all, unlock_all, unlock_all);
 
 LiveObjectTable& part_of(const void* object) {
   return parts()[LiveObjectTable::hash_of(object) >> 20 & (kParts - 1)];

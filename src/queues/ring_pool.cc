@@ -113,9 +113,12 @@ constexpr int kSmallestBits = std::countr_zero(RingPool::kSmallestBlock);
 constexpr int kClasses = std::countr_zero(RingPool::kLargestBlock) - kSmallestBits + 1;
 using Classes = std::array<SizeClass, kClasses>;
 
-Classes& classes();
+// Never destroyed: threads of the application may outlive every static object.
+Classes& classes() {
+  static Classes* const the_classes = new Classes;
+  return *the_classes;
+}
 
-// A child after fork() must find no lock held by a thread that it does not have.
 void lock_all() {
   for (SizeClass& size : classes()) size.mutex.lock();
 }
@@ -123,14 +126,9 @@ void unlock_all() {
   for (SizeClass& size : classes()) size.mutex.unlock();
 }
 
-// Never destroyed: threads of the application may outlive every static object.
-Classes& classes() {
-  static Classes* const the_classes = [] {
-    ::pthread_atfork(lock_all, unlock_all, unlock_all);
-    return new Classes;
-  }();
-  return *the_classes;
-}
+// A child after fork() must find no lock held by a thread that it does not have. Said as soon as the library
+// is loaded: what is said first is locked last, as it has to be with locks under which no other is taken.
+[[maybe_unused]] const int watched = ::pthread_atfork(lock_all, unlock_all, unlock_all);
 
 SizeClass& class_of(size_t block_bytes) {
   return classes()[static_cast<size_t>(std::countr_zero(block_bytes) - kSmallestBits)];

@@ -9,8 +9,9 @@
 
 namespace verbena::queues {
 
-// The numbered shared receive queues of a shard, those for XRC. A number is 24 bits, the slot and an index
-// like a QPN's. For the shard's lock holder.
+// The numbered shared receive queues of a process, those for XRC. A number is 24 bits, a slot of the process
+// and an index like a QPN's: by the slot other processes know whose queue it is. For the holder of one lock,
+// which is that of the shard with this slot.
 class SharedReceiveQueueTable {
  public:
   static constexpr uint32_t kIndexBits = 14;
@@ -34,7 +35,7 @@ class SharedReceiveQueueTable {
   void remove(uint32_t number) { entries_[number % kMost] = {}; }
 
   static uint32_t slot_of(uint32_t number) { return number >> kIndexBits; }
-  // Whether the number is one of this shard's, if there is such a queue.
+  // Whether the number is one of this process's, if there is such a queue.
   bool is_own(uint32_t number) const { return slot_of(number) == slot_; }
 
   SharedReceiveQueue* find(uint32_t number) const {

@@ -46,8 +46,8 @@ class DomainPeersTest : public ShardTest {
  protected:
   DomainPeersTest() {
     memory::install_fault_guard();
-    peers =
-        std::make_unique<DomainPeers>(*shard, keys, [this](const Peer::Key& key) { asked.push_back(key); });
+    peers = std::make_unique<DomainPeers>(*shard, keys, srqs,
+                                          [this](const Peer::Key& key) { asked.push_back(key); });
   }
 
   void connect(bool asked_for, UniqueFd socket, int error = 0) {
@@ -78,6 +78,7 @@ class DomainPeersTest : public ShardTest {
   Ends ends;
   std::vector<Peer::Key> asked;
   memory::KeyTable keys{1, 16};
+  queues::SharedReceiveQueueTable srqs{shard->slot()};
   std::unique_ptr<DomainPeers> peers;
 };
 
@@ -98,9 +99,9 @@ class QueueOfOurs : public DomainPeersTest, private queues::CompletionListener {
                                                  .sges = 1,
                                                  .pd = kPd,
                                                  .cq = cq.get(),
-                                                 .number = *shard->srqs().reserve(),
+                                                 .number = *srqs.reserve(),
                                                  .xrc_domain = kDomain});
-      shard->srqs().add(*srq);
+      srqs.add(*srq);
     });
     connect(false, std::move(ends.ours));
   }
@@ -235,7 +236,7 @@ TEST_F(QueueOfOurs, ADestroyedQueueIsUnknownThoughAMessageHadBegun) {
   hear();
   const uint32_t number = srq->number();
   shard->exclusively([&] {
-    shard->srqs().remove(number);
+    srqs.remove(number);
     peers->forget(*srq);
   });
   roce::Headers h = headers(Operation::kSendLast, 501);
@@ -393,7 +394,7 @@ class TargetOfOurs : public DomainPeersTest, private transport::QpEventListener 
     config.qpn = add_qpn();
     config.keys = &keys;
     config.routes = &shard->routes();
-    config.srqs = &shard->srqs();
+    config.srqs = &srqs;
     config.xrc_domain = kDomain;
     config.owners = peers.get();
     config.listener = this;
