@@ -82,14 +82,16 @@ int EventLoop::timeout_ms() const {
 }
 
 void EventLoop::run() {
-  while (!stopped_) {
-    epoll_event events[64];
-    const int count = ::epoll_wait(epoll_.get(), events, std::size(events), timeout_ms());
-    if (count < 0 && errno != EINTR) throw std::system_error(errno, std::generic_category(), "epoll_wait");
-    for (int i = 0; i < count; ++i) dispatch(events[i]);
-    run_timers();
-    run_later();
-  }
+  while (!stopped_) run_round();
+}
+
+void EventLoop::run_round() {
+  epoll_event events[64];
+  const int count = ::epoll_wait(epoll_.get(), events, std::size(events), timeout_ms());
+  if (count < 0 && errno != EINTR) throw std::system_error(errno, std::generic_category(), "epoll_wait");
+  for (int i = 0; i < count; ++i) dispatch(events[i]);
+  run_timers();
+  run_later();
 }
 
 void EventLoop::stop() {

@@ -36,7 +36,10 @@ class EventLoop {
   // Runs after the handlers of this round: for destroying an object from within its own handler.
   void later(Task task) { later_.push_back(std::move(task)); }
 
+  // Round after round until it is stopped.
   void run();
+  // Waits until there is something to do, and does it.
+  void run_round();
   // From any thread or signal handler.
   void stop();
 

@@ -42,7 +42,7 @@ class alignas(kCacheLine) SectionLock {
     }
     lock_slowly();
   }
-  // Gives up when it has not got the lock after so long.
+  // Gives up when the lock cannot be taken for so long.
   bool try_lock_for(Duration patience);
 
   // For a holder who does what others, finding the lock taken, have left for it. They leave it and then fail

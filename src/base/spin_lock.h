@@ -34,7 +34,7 @@ class SpinLock {
   }
   // Sequentially consistent, for the sake of unlock_and_look().
   bool try_lock() { return !held_.exchange(true, std::memory_order_seq_cst); }
-  // Gives up when it has not got the lock after so long.
+  // Gives up when the lock cannot be taken for so long.
   bool try_lock_for(Duration patience) {
     for (const TimePoint end = MonotonicClock::now() + patience; !try_lock();) {
       if (MonotonicClock::now() >= end) return false;

@@ -41,7 +41,7 @@ constexpr uint8_t aeth_value(uint8_t syndrome) {
 // longest).
 Duration rnr_delay(uint8_t timer_code);
 
-// The local ACK timeout of a 5-bit code: 4.096 us * 2^code; zero for code 0, which means "wait forever"
+// The local ACK timeout of a 5-bit code: 4.096 us * 2^code; zero for code 0, which means "infinite"
 // (9.7.6.1.3).
 constexpr Duration ack_timeout(uint8_t code) {
   return code == 0 ? Duration::zero() : Duration(int64_t{4096} << (code & 0x1f));

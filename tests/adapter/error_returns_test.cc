@@ -390,7 +390,7 @@ const Row kMade[] = {
        const UniqueFd file(::open("/tmp", O_TMPFILE | O_RDWR, 0600));
        return w.make_xrcd(file.get(), 0);
      }},
-    {"ibv_open_xrcd", "anew, of a file that has one", EINVAL,
+    {"ibv_open_xrcd", "again, of a file that has one", EINVAL,
      [](World& w) {
        const UniqueFd file(::open("/tmp", O_TMPFILE | O_RDWR, 0600));
        Xrcd first = w.bench.make_domain(file.get());
@@ -631,7 +631,7 @@ TEST(ErrorReturns, OfUsingWhatThereIsWrongly) {
   for (const Row& row : kUsed) check(row);
 }
 
-// ---- no more objects than the device reports
+// ---- the maxima are what can be made
 
 TEST(ErrorReturns, OfMoreQueuePairsThanTheDeviceHas) {
   World w;

@@ -354,7 +354,7 @@ def pair(server, client, command, *, server_options=(), client_options=(), addre
     calling = start(client, *words, *client_options, address or server.ipv4)
     deadline = time.monotonic() + seconds
     client_status = calling.wait(seconds)
-    # A server whose client failed may wait forever; one whose client is through has little left to do.
+    # A server whose client failed may wait without end; one whose client is through has little left to do.
     server_status = serving.wait(max(0.0, min(deadline - time.monotonic(), 10.0)) if client_status == 0 else 1)
     for process in (serving, calling):
         process.kill()

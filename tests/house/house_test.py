@@ -94,7 +94,8 @@ class HouseRules(unittest.TestCase):
         self.assert_broken("words.py", "docs/a.md:1")
 
     def test_word_that_the_house_does_not_use_is_found(self):
-        words = ("who" "ever", "Who" "soever", "le" "st", "is bor" "ne", "how-mani" "eth", "him" "self")
+        words = ("who" "ever", "Who" "soever", "le" "st", "is bor" "ne", "how-mani" "eth", "him" "self", "for ev" "er",
+                 "be ha" "d", "ane" "w")
         for name, comment in (("src/base/a.h", "//"), ("a.py", "#"), ("docs/a.md", "-"), ("CMakeLists.txt", "#")):
             self.write(name, "".join(f"{comment} He {word} reads\n" for word in words))
             ran = self.rule("words.py")

@@ -3,7 +3,6 @@
 """words.py ROOT: the project speaks of itself alone, with no path of the machine it was written on and no notes left; and it
 speaks plain English, without the words that the house does not use."""
 
-import pathlib
 import re
 import sys
 
@@ -16,6 +15,7 @@ FORBIDDEN = [re.compile(pattern) for pattern in (
 # Name the role ("the caller", "the application thread"), and take the common word. Found inside test names too.
 NOT_PLAIN = [re.compile(pattern, re.IGNORECASE) for pattern in (
     r"who" r"ever", r"who" r"soever", r"\ble" r"st\b", r"\b(?:is|are|be) bor" r"ne\b", r"(?:Is|Are)Bor" r"ne",
+    r"\bfor ev" r"er\b", r"\bbe ha" r"d\b", r"\bane" r"w\b",
     r"\bhow-?many" r"th\b", r"\bhow-?mani" r"eth\b", r"\bhim" r"self\b",
 )]
 PROSE = {".md", ".txt", ".json", ".pc", ".in", ".yml", ".service"}

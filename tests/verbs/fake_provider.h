@@ -55,8 +55,8 @@ struct FakeMr : ibv_mr {
   unsigned access;
 };
 
-// A device that remembers what it was told and does nothing with it, except that it completes what is posted.
-// One thread at a time, except get_cq_event and get_async_event.
+// A device that remembers what it was told and does nothing with it; it only completes what is posted. One
+// thread at a time, except get_cq_event and get_async_event.
 class FakeContext final : public provider::Context {
  public:
   FakeContext();

@@ -143,7 +143,7 @@ std::string status_as_text(const agent_client::AgentStatus& status) {
   if (status.refused.count != 0) {
     text += fmt::format(
         "Refused: {} programs that speak another version of the protocol; the last was process {}, "
-        "with version {}: start it anew\n",
+        "with version {}: start it again\n",
         status.refused.count, status.refused.last_pid, status.refused.last_version);
   }
   text += '\n' + links_as_text(status);

@@ -33,7 +33,7 @@ inline constexpr unsigned kAllAccess =
     IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
 inline constexpr uint32_t kQkey = 0x11111111;
 
-// Throws, which fails the test, when it cannot be opened.
+// Throws, which fails the test, when there is none.
 Context open_device(const std::string& name = "rxe_lo");
 // The index of the GID of an IPv4 (or else IPv6) address; -1 when there is none.
 int find_gid(ibv_context* context, bool ipv4 = true);

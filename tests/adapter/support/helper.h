@@ -42,8 +42,7 @@ class Line {
   UniqueFd fd_;
 };
 
-// Another process of this program, by fork() and execv(), which runs a registered body with the other end of
-// a line.
+// Another process of this program, executed again, which runs a registered body with the other end of a line.
 class Helper {
  public:
   static Helper start(const std::string& name);

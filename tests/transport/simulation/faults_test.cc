@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Two hosts and one request that goes wrong, or a network that falls silent: everything before it is done,
-// it ends with the right status, everything after it is flushed, and neither end waits forever.
+// it ends with the right status, everything after it is flushed, and neither end waits without end.
 //
 // VERBENA_SEED=n runs that seed alone.
 #include <cstdlib>

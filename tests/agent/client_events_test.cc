@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/client_events.h"
+
+#include <cerrno>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "agent_client/message_socket.h"
+
+namespace verbena::agent {
+namespace {
+
+using agent_client::receive_message;
+using agent_client::send_message;
+using protocol::MessageType;
+using ::testing::ElementsAre;
+
+// Word that no process has the domain open.
+agent_client::DomainPeer no_peer(uint64_t domain) {
+  agent_client::DomainPeer peer;
+  peer.domain = domain;
+  peer.error = ENOENT;
+  return peer;
+}
+
+class ClientEventsTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    publisher.begin();
+    auto end = events.open(protocol::kProtocolVersion);
+    ASSERT_TRUE(end);
+    client = std::move(*end);
+  }
+  // The next event that the client finds; none.
+  std::optional<protocol::PeerMessage> read() {
+    protocol::PeerMessage message{};
+    const auto received = receive_message(client.get(), std::as_writable_bytes(std::span(&message, 1)));
+    return received && received->bytes > 0 ? std::optional(message) : std::nullopt;
+  }
+  void say(MessageType type, uint32_t sequence) {
+    ASSERT_TRUE(send_message(client.get(), protocol::bytes_of(protocol::request_header(type, sequence))));
+    loop.run_round();
+  }
+
+  EventLoop loop;
+  LinkTable table;
+  LinkPublisher publisher{table, {.awaits_programs = [] { return false; }, .on_change = [](const auto&) {}}};
+  std::vector<uint64_t> asked;
+  bool ended = false;
+  ClientEvents events{loop,
+                      publisher,
+                      {.on_ask_peer = [this](uint64_t domain, uint32_t) { asked.push_back(domain); },
+                       .on_end = [this] { ended = true; }}};
+  UniqueFd client;
+};
+
+TEST_F(ClientEventsTest, AClientThatDoesNotReadCostsOneMessageOfLinks) {
+  events.links_changed();
+  events.links_changed();
+  events.links_changed();
+  const auto first = read();
+  ASSERT_TRUE(first);
+  EXPECT_EQ(first->header.type, static_cast<uint16_t>(MessageType::kLinksChanged));
+  EXPECT_FALSE(read());
+  say(MessageType::kLinksSeen, first->header.sequence);
+  EXPECT_TRUE(read()) << "there is a newer table than it was told of";
+  EXPECT_FALSE(read());
+}
+
+TEST_F(ClientEventsTest, AnAnswerToAnotherMessageIsNone) {
+  events.links_changed();
+  const auto first = read();
+  ASSERT_TRUE(first);
+  events.links_changed();
+  say(MessageType::kLinksSeen, first->header.sequence + 1);
+  EXPECT_FALSE(read());
+}
+
+TEST_F(ClientEventsTest, TellsOfNoMorePeersThanTheClientHasReadOf) {
+  for (uint32_t i = 0; i < protocol::kMostPeersUnseen; ++i) {
+    ASSERT_TRUE(events.tell_peer(no_peer(i)));
+  }
+  EXPECT_FALSE(events.tell_peer(no_peer(99)));
+  ASSERT_TRUE(read());
+  say(MessageType::kPeerSeen, 0);
+  EXPECT_TRUE(events.tell_peer(no_peer(100)));
+}
+
+TEST_F(ClientEventsTest, PassesOnWhatTheClientAsksAndThatItIsGone) {
+  protocol::PeerMessage message{};
+  message.header = protocol::request_header(MessageType::kAskPeer, 0);
+  message.domain = 7;
+  ASSERT_TRUE(send_message(client.get(), protocol::bytes_of(message)));
+  loop.run_round();
+  EXPECT_THAT(asked, ElementsAre(7u));
+  EXPECT_FALSE(ended);
+  client.reset();
+  loop.run_round();
+  EXPECT_TRUE(ended);
+}
+
+TEST_F(ClientEventsTest, IsSilentOnceItIsStopped) {
+  events.stop();
+  events.links_changed();
+  EXPECT_FALSE(events.tell_peer(no_peer(1)));
+  EXPECT_FALSE(read());
+}
+
+}  // namespace
+}  // namespace verbena::agent
