@@ -92,7 +92,7 @@ class Agent {
   Succession succession_;
   RefusedPrograms refused_;
   Requests requests_;
-  const Session::Agents for_sessions_;
+  const Session::Parts for_sessions_;
   ClientTable clients_;
   TimePoint keeper_retry_{};
   std::optional<EventLoop::TimerId> idle_timer_;

@@ -50,7 +50,7 @@ template <class Message, auto Role, auto Method>
 void Session::carry_out(Session& session, const MessageHeader& header, ConstBytes message,
                         [[maybe_unused]] UniqueFd descriptor) {
   const auto request = read_as<Message>(message);
-  auto& role = session.agents_.requests.*Role;
+  auto& role = session.parts_.requests.*Role;
   if constexpr (takes_descriptor<decltype(role), Message, decltype(Method)>) {
     session.answer(header, (role.*Method)(session.client_, request, std::move(descriptor)));
   } else {
@@ -81,24 +81,24 @@ const Session::Request Session::kRequests[] = {
 #undef VERBENA_REQUEST
 };
 
-Session::Session(const Agents& agents, uint64_t id, UniqueFd socket, const ucred& peer)
-    : agents_(agents),
+Session::Session(const Parts& parts, uint64_t id, UniqueFd socket, const ucred& peer)
+    : parts_(parts),
       client_{id, peer.uid, peer.pid, start_time_of(peer.pid), {}, protocol::kProtocolVersion},
       socket_(std::move(socket)),
       process_(watch_peer(socket_.get(), peer.pid)),
-      events_(agents.loop, agents.links,
+      events_(parts.loop, parts.links,
               {.on_ask_peer =
                    [this](uint64_t domain, uint32_t slot) {
-                     agents_.requests.domains.ask_for_peer(client_.session, domain, slot);
+                     parts_.requests.domains.ask_for_peer(client_.session, domain, slot);
                    },
                .on_end = [this] { close(); }}) {
-  agents_.loop.watch(socket_.get(), EPOLLIN, [this](uint32_t events) { on_readable(events); });
-  if (process_) agents_.loop.watch(process_.get(), EPOLLIN, [this](uint32_t) { close(); });
+  parts_.loop.watch(socket_.get(), EPOLLIN, [this](uint32_t events) { on_readable(events); });
+  if (process_) parts_.loop.watch(process_.get(), EPOLLIN, [this](uint32_t) { close(); });
 }
 
 Session::~Session() {
-  agents_.loop.forget(socket_.get());
-  if (process_) agents_.loop.forget(process_.get());
+  parts_.loop.forget(socket_.get());
+  if (process_) parts_.loop.forget(process_.get());
 }
 
 void Session::on_readable(uint32_t events) {
@@ -159,7 +159,7 @@ void Session::refuse_version(const MessageHeader& request) {
   log_warning(
       "process {} speaks version {} of the agent's protocol, this agent (Verbena {}) version {}: refused",
       client_.pid, request.version, VERBENA_VERSION, protocol::kProtocolVersion);
-  agents_.refused = {agents_.refused.count + 1, client_.pid, request.version};
+  parts_.refused = {parts_.refused.count + 1, client_.pid, request.version};
   send_error(
       request, EPROTONOSUPPORT,
       fmt::format("the agent is of Verbena {} and speaks version {} of its protocol, this program version "
@@ -169,32 +169,32 @@ void Session::refuse_version(const MessageHeader& request) {
 
 void Session::handle_cm(const MessageHeader& request, ConstBytes message, UniqueFd descriptor) {
   CmClient::Host& host = *this;
-  if (!cm_) cm_.emplace(agents_.connection_management, host);
+  if (!cm_) cm_.emplace(parts_.connection_management, host);
   cm_->handle(request, message, std::move(descriptor));
 }
 
 // A REQ for another's QP would end its owner's connection: the peer takes the QPN for one that is used again.
 // Among processes of one user that is their own affair.
 bool Session::may_use_qpn(uint32_t qpn) const {
-  return client_.uid == 0 || client_.uid == ::geteuid() || agents_.slots.is_qpn_of(qpn, client_.uid);
+  return client_.uid == 0 || client_.uid == ::geteuid() || parts_.slots.is_qpn_of(qpn, client_.uid);
 }
 
 void Session::hello(const protocol::HelloRequest& request, UniqueFd vault) {
   client_.program = protocol::load_text(request.program);
   client_.protocol_version = protocol::common_version(request.header.version);
   // What lies in a vault becomes ours: only our own user's is taken.
-  if (vault && client_.uid == ::geteuid()) agents_.succession.offer_vault(std::move(vault));
+  if (vault && client_.uid == ::geteuid()) parts_.succession.offer_vault(std::move(vault));
   pending_hello_ = request.header;
-  if (agents_.succession.is_settled()) {
+  if (parts_.succession.is_settled()) {
     finish_hello();
   } else {
-    agents_.loop.set_events(socket_.get(), 0);
+    parts_.loop.set_events(socket_.get(), 0);
   }
 }
 
 void Session::resume() {
   if (!pending_hello_) return;
-  agents_.loop.set_events(socket_.get(), EPOLLIN);
+  parts_.loop.set_events(socket_.get(), EPOLLIN);
   finish_hello();
 }
 
@@ -211,14 +211,14 @@ void Session::finish_hello() {
   reply.message.agent_uid = ::geteuid();
   protocol::store_text(reply.message.agent_version, VERBENA_VERSION);
   reply.message.capabilities = protocol::kServesXrcDomains | protocol::kServesConnectionManagement;
-  reply.fds = {client_end->get(), agents_.links.file()};
+  reply.fds = {client_end->get(), parts_.links.file()};
   // The vault holds every user's sockets: it is for our own user's processes only.
-  if (client_.uid == ::geteuid() && agents_.vault.client_end() >= 0) {
-    reply.fds.push_back(agents_.vault.client_end());
+  if (client_.uid == ::geteuid() && parts_.vault.client_end() >= 0) {
+    reply.fds.push_back(parts_.vault.client_end());
   }
   answer(request, RequestResult<protocol::HelloReply>(std::move(reply)));
-  agents_.succession.greeted();
-  agents_.on_greeted();
+  parts_.succession.greeted();
+  parts_.on_greeted();
 }
 
 bool Session::is_keeper() const {
@@ -250,7 +250,7 @@ void Session::send(ConstBytes message, std::span<const int> fds) {
 void Session::close() {
   if (std::exchange(closing_, true)) return;
   events_.stop();
-  agents_.close(client_.session);
+  parts_.close(client_.session);
 }
 
 }  // namespace verbena::agent

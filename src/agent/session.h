@@ -40,7 +40,7 @@ struct Requests {
 class Session : private CmClient::Host {
  public:
   // The parts of the agent that a session knows.
-  struct Agents {
+  struct Parts {
     EventLoop& loop;
     Requests& requests;
     Succession& succession;
@@ -52,7 +52,7 @@ class Session : private CmClient::Host {
     std::function<void()> on_greeted;
     std::function<void(uint64_t session)> close;
   };
-  Session(const Agents& agents, uint64_t id, UniqueFd socket, const ucred& peer);
+  Session(const Parts& parts, uint64_t id, UniqueFd socket, const ucred& peer);
   ~Session() override;
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
@@ -100,7 +100,7 @@ class Session : private CmClient::Host {
   void send(ConstBytes message, std::span<const int> fds = {});
   void close();
 
-  const Agents& agents_;
+  const Parts& parts_;
   Borrower client_;
   UniqueFd socket_;
   UniqueFd
