@@ -108,7 +108,7 @@ AdminResult<std::vector<UniqueFd>> AgentConnection::exchange(const protocol::Mes
     if (!wait_until_ready(socket_.get(), POLLOUT, deadline)) return timed_out;
   }
   for (;;) {
-    alignas(protocol::MessageHeader) std::byte buffer[protocol::kMaxMessageBytes];
+    alignas(protocol::MessageHeader) std::byte buffer[protocol::kMaxAgentMessageBytes];
     const bool may_wait = MonotonicClock::now() + kReceiveTimeout < deadline;
     auto received =
         may_wait ? wait_for_message(socket_.get(), buffer) : receive_message(socket_.get(), buffer);

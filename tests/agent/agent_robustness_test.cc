@@ -66,7 +66,7 @@ class RawConnection {
   std::optional<int> reply() {
     pollfd entry{socket_.get(), POLLIN, 0};
     if (::poll(&entry, 1, 2000) != 1) return std::nullopt;
-    std::array<std::byte, protocol::kMaxMessageBytes> buffer;
+    std::array<std::byte, protocol::kMaxAgentMessageBytes> buffer;
     auto received = agent_client::receive_message(socket_.get(), buffer);
     if (!received || received->bytes < sizeof(MessageHeader)) return std::nullopt;
     MessageHeader header;
@@ -454,7 +454,7 @@ TEST_F(Robustness, NobodyButItsOwnUserGetsTheVault) {
                       if (!agent_client::send_message(socket.get(), protocol::bytes_of(request))) return 91;
                       pollfd entry{socket.get(), POLLIN, 0};
                       ::poll(&entry, 1, 2000);
-                      std::array<std::byte, protocol::kMaxMessageBytes> buffer;
+                      std::array<std::byte, protocol::kMaxAgentMessageBytes> buffer;
                       const auto received = agent_client::receive_message(socket.get(), buffer);
                       return received ? static_cast<int>(received->fds.size()) : 92;
                     }),
