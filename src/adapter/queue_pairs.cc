@@ -155,11 +155,11 @@ Result<roce::Qpn> QueuePairs::reserve_number(engine::Shard& shard, ibv_qp_type t
   return qpn;
 }
 
-transport::QpConfig QueuePairs::common_config(const ibv_qp_init_attr_ex& attr, roce::Qpn qpn, QpCore& core,
-                                              engine::Shard& shard) {
+transport::QpConfig QueuePairs::common_config(const ibv_qp_init_attr_ex& attr, ibv_pd* pd, roce::Qpn qpn,
+                                              QpCore& core, engine::Shard& shard) {
   transport::QpConfig config;
   config.qpn = qpn;
-  if ((attr.comp_mask & IBV_QP_INIT_ATTR_PD) != 0) config.pd = Pd::of(attr.pd).id;
+  if (pd != nullptr) config.pd = Pd::of(pd).id;
   config.signal_all = attr.sq_sig_all != 0;
   config.keys = &device_.keys();
   config.routes = &shard.routes();
@@ -178,7 +178,7 @@ Result<QueuePairs::Parts> QueuePairs::reserve(const ibv_qp_init_attr_ex& attr, i
   auto qpn = reserve_number(shard, attr.qp_type);
   if (!qpn) return tl::unexpected(qpn.error());
   auto core = std::make_shared<QpCore>();
-  const transport::QpConfig config = common_config(attr, *qpn, *core, shard);
+  const transport::QpConfig config = common_config(attr, pd, *qpn, *core, shard);
   return Parts{shard, pd, std::move(*place), std::move(*made), std::move(core), config};
 }
 

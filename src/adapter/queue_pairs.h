@@ -57,7 +57,7 @@ class QueuePairs {
   std::unique_ptr<Qp> make(Parts parts, ibv_qp_init_attr_ex& attr, const ibv_qp_cap& cap);
   engine::Shard& choose_shard(const ibv_qp_init_attr_ex& attr);
   Result<roce::Qpn> reserve_number(engine::Shard& shard, ibv_qp_type type);
-  transport::QpConfig common_config(const ibv_qp_init_attr_ex& attr, roce::Qpn qpn, QpCore& core,
+  transport::QpConfig common_config(const ibv_qp_init_attr_ex& attr, ibv_pd* pd, roce::Qpn qpn, QpCore& core,
                                     engine::Shard& shard);
   // Fills in what all have of the C struct, and lets packets reach the QP.
   ibv_qp* add(std::unique_ptr<Qp> qp, const ibv_qp_init_attr_ex& attr);

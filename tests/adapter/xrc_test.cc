@@ -115,6 +115,8 @@ TEST_F(Xrc, CreatingQueuePairs) {
   };
   const Case cases[] = {
       {"a target", IBV_QPT_XRC_RECV, IBV_QP_INIT_ATTR_XRCD, nullptr, domain.get(), nullptr, 0},
+      {"a target that names a PD, which it does not use", IBV_QPT_XRC_RECV,
+       IBV_QP_INIT_ATTR_XRCD | IBV_QP_INIT_ATTR_PD, reinterpret_cast<ibv_pd*>(8), domain.get(), nullptr, 0},
       {"a target without a domain", IBV_QPT_XRC_RECV, 0, nullptr, nullptr, nullptr, EINVAL},
       {"a target whose domain is null", IBV_QPT_XRC_RECV, IBV_QP_INIT_ATTR_XRCD, nullptr, nullptr, nullptr,
        EINVAL},
