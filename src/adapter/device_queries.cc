@@ -9,6 +9,7 @@
 #include "base/device_clock.h"
 #include "base/log.h"
 #include "roce/packet.h"
+#include "transport/send_request.h"
 #include "transport/tag_matching.h"
 
 namespace verbena::adapter {
@@ -82,7 +83,7 @@ int DeviceQueries::port(uint8_t port, ibv_port_attr& attr) const {
   attr.active_mtu = path_mtu_of(now != nullptr ? now->mtu : 0);
   attr.gid_tbl_len = static_cast<int>(agent_client::kGidTableLength);
   attr.port_cap_flags = IBV_PORT_CM_SUP;
-  attr.max_msg_sz = kMaxMessageBytes;
+  attr.max_msg_sz = transport::kMaxMessageBytes;
   attr.pkey_tbl_len = kPkeyTableLength;
   attr.max_vl_num = 1;
   const agent_client::PortSpeed& speed = agent_client::port_speed_of(now != nullptr ? now->speed : 0);

@@ -4,7 +4,9 @@
 #include <cstdint>
 
 #include "adapter/object_limit.h"
+#include "engine/most_regions.h"
 #include "queues/work_queue.h"
+#include "roce/qpn.h"
 
 namespace verbena::adapter {
 
@@ -29,10 +31,13 @@ inline constexpr uint32_t kMaxTagOperations = 1u << 14;
 // Requests that such a queue may have on a QP's way to its rendezvous' data.
 inline constexpr uint32_t kTagMatchingSends = 128;
 inline constexpr int kMaxReadAtomic = 128;
-inline constexpr uint32_t kMaxMessageBytes = 1u << 30;
 inline constexpr int kCompletionVectors = 8;
 inline constexpr uint8_t kPorts = 1;
 inline constexpr uint16_t kPkeyTableLength = 1;
+
+static_assert(uint32_t{kMaxMr} + uint32_t{kMaxMw} <= engine::kMostRegions, "one table holds both");
+// Two numbers of slot 0 and one of the last slot are no QP's. One shard, of one slot, may have to do.
+static_assert(kMaxQp + 3 <= roce::Qpn::kPerSlot);
 
 // What this process has of each kind of which ibv_query_device() reports a greatest number: all devices and
 // contexts together, as its shares of keys and numbers are for all of them.

@@ -69,6 +69,32 @@ Kind kind_of(unsigned access) {
   return (access & IBV_ACCESS_ON_DEMAND) != 0 ? Kind::kOnDemand : Kind::kUser;
 }
 
+// What ibv_rereg_mr() is to make of a registration.
+struct Change {
+  Change(const memory::Region& region, int flags, void* addr, size_t length, int access)
+      : moves((flags & IBV_REREG_MR_CHANGE_TRANSLATION) != 0),
+        to(moves ? Translation{addr, length, reinterpret_cast<uintptr_t>(addr)}
+                 : Translation{region.base, region.length, region.iova}),
+        rights((flags & IBV_REREG_MR_CHANGE_ACCESS) != 0 ? static_cast<unsigned>(access) : region.access) {}
+
+  bool moves;
+  Translation to;
+  unsigned rights;
+};
+
+// What is not changed is checked again with what is: new rights must hold in the old memory. 0, or the errno
+// value that says why not.
+int check_rereg(const Registration& registration, const Change& change) {
+  const memory::Region& region = registration.region;
+  if (registration.kind != Kind::kDmaBuf) {
+    const auto checked = check_user_memory(change.to, change.rights);
+    return checked ? 0 : checked.error().code;
+  }
+  if (const int error = check_access(change.rights, kDmaBufAccess); error != 0) return error;
+  const bool more = (change.rights & ~region.access & IBV_ACCESS_LOCAL_WRITE) != 0;
+  return more && !memory::check_pages(region.base, region.length, true) ? EACCES : 0;
+}
+
 }  // namespace
 
 ibv_mr* MemoryRegions::add(std::unique_ptr<Mr> mr, std::shared_ptr<Registration> registration, ibv_pd* pd,
@@ -104,37 +130,25 @@ Result<ibv_mr*> MemoryRegions::reg(ibv_pd* pd, void* addr, size_t length, uint64
   return enter(std::move(registration), pd, addr);
 }
 
-// Keeps the keys, as rxe does and mlx5 where it can. What is not changed is checked again with what is: new
-// rights must hold in the old memory.
+// Keeps the keys, as rxe does and mlx5 where it can.
 int MemoryRegions::rereg(ibv_mr* mr, int flags, ibv_pd* pd, void* addr, size_t length, int access) {
   Registration& registration = *Mr::of(mr).registration;
   memory::Region& region = registration.region;
   if (device_.is_gone()) return EIO;
   if (flags == 0 || Mr::of(mr).imported) return EINVAL;
-  const bool moves = (flags & IBV_REREG_MR_CHANGE_TRANSLATION) != 0;
   const bool changes_pd = (flags & IBV_REREG_MR_CHANGE_PD) != 0;
+  const Change change(region, flags, addr, length, access);
   if (registration.kind == Kind::kNull || registration.kind == Kind::kDeviceMemory) return EINVAL;
-  if (registration.kind == Kind::kDmaBuf && moves) return EOPNOTSUPP;
+  if (registration.kind == Kind::kDmaBuf && change.moves) return EOPNOTSUPP;
   if (changes_pd && !device_.made(pd)) return EINVAL;
-
-  const unsigned rights =
-      (flags & IBV_REREG_MR_CHANGE_ACCESS) != 0 ? static_cast<unsigned>(access) : region.access;
-  Translation to{region.base, region.length, region.iova};
-  if (moves) to = {addr, length, reinterpret_cast<uintptr_t>(addr)};
-  if (registration.kind == Kind::kDmaBuf) {
-    if (const int error = check_access(rights, kDmaBufAccess); error != 0) return error;
-    const bool more = (rights & ~region.access & IBV_ACCESS_LOCAL_WRITE) != 0;
-    if (more && !memory::check_pages(region.base, region.length, true)) return EACCES;
-  } else if (auto checked = check_user_memory(to, rights); !checked) {
-    return checked.error().code;
-  }
+  if (const int error = check_rereg(registration, change); error != 0) return error;
 
   memory::install_fault_guard();
   const int error = device_.keys().locked([&] {
     if (!region.windows.empty()) return EBUSY;  // IBTA volume 1, 11.2.8.5
-    if (moves) translate(region, to, rights);
-    region.access = rights;
-    if (registration.kind != Kind::kDmaBuf) registration.kind = kind_of(rights);
+    if (change.moves) translate(region, change.to, change.rights);
+    region.access = change.rights;
+    if (registration.kind != Kind::kDmaBuf) registration.kind = kind_of(change.rights);
     if (changes_pd) {
       ++Pd::of(pd).users;
       --registration.pd->users;

@@ -136,8 +136,9 @@ void count_users(const Qp& qp, int by) {
 
 // Where one of its CQs is filled from already, so that polling it drives one shard; else the calling
 // thread's.
-engine::Shard& QueuePairs::choose_shard(const ibv_qp_init_attr_ex& attr, bool with_tags) {
-  if (attr.qp_type == IBV_QPT_XRC_RECV || with_tags) return device_.home();
+engine::Shard& QueuePairs::choose_shard(const ibv_qp_init_attr_ex& attr) {
+  const bool stays_home = attr.qp_type == IBV_QPT_XRC_RECV || attr.qp_type == IBV_QPT_RAW_PACKET;
+  if (stays_home || matches_tags(attr.srq)) return device_.home();
   for (ibv_cq* cq : {attr.send_cq, attr.recv_cq}) {
     if (cq == nullptr || !device_.made(cq)) continue;
     if (engine::Shard* shard = Cq::of(cq).shards.first()) return *shard;
@@ -167,45 +168,60 @@ transport::QpConfig QueuePairs::common_config(const ibv_qp_init_attr_ex& attr, r
   return config;
 }
 
+Result<QueuePairs::Parts> QueuePairs::reserve(const ibv_qp_init_attr_ex& attr, ibv_pd* pd,
+                                              const ibv_qp_cap& rings) {
+  auto place = object_limits().qps.take();
+  if (!place) return tl::unexpected(place.error());
+  auto made = QpRings::create(rings, pd != nullptr ? Pd::of(pd).memory.get() : nullptr);
+  if (!made) return tl::unexpected(made.error());
+  engine::Shard& shard = choose_shard(attr);
+  auto qpn = reserve_number(shard, attr.qp_type);
+  if (!qpn) return tl::unexpected(qpn.error());
+  auto core = std::make_shared<QpCore>();
+  const transport::QpConfig config = common_config(attr, *qpn, *core, shard);
+  return Parts{shard, pd, std::move(*place), std::move(*made), std::move(core), config};
+}
+
+std::unique_ptr<Qp> QueuePairs::make(Parts parts, ibv_qp_init_attr_ex& attr, const ibv_qp_cap& cap) {
+  auto qp = std::make_unique<Qp>(device_, parts.shard, parts.core);
+  parts.core->add(*qp);
+  qp->place = std::move(parts.place);
+  attr.cap = cap;
+  qp->init = {attr.qp_context, attr.send_cq, attr.recv_cq, attr.srq, cap, attr.qp_type, attr.sq_sig_all};
+  const transport::QpConfig& uses = qp->transport->config();
+  ibv_qp& abi_qp = *qp->abi();
+  abi_qp.pd = parts.pd;
+  if (uses.send_cq != nullptr) abi_qp.send_cq = attr.send_cq;
+  if (uses.recv_cq != nullptr) abi_qp.recv_cq = attr.recv_cq;
+  if (uses.srq != nullptr) abi_qp.srq = attr.srq;
+  return qp;
+}
+
 Result<ibv_qp*> QueuePairs::create(ibv_qp_init_attr_ex& attr) {
   if (device_.is_gone()) return fail(EIO);
   if (const int error = check_extras(attr); error != 0) return fail(error);
-  if (attr.qp_type == IBV_QPT_RAW_PACKET) return create_raw(attr);
+  return attr.qp_type == IBV_QPT_RAW_PACKET ? create_raw(attr) : create_transport(attr);
+}
+
+Result<ibv_qp*> QueuePairs::create_transport(ibv_qp_init_attr_ex& attr) {
   const TypeRule* rule = rule_of(attr.qp_type);
   if (rule == nullptr) return fail(EOPNOTSUPP);
   if (const int error = check_objects(attr, *rule, device_); error != 0) return fail(error);
   if (const int error = check_capacities(attr.cap); error != 0) return fail(error);
 
-  auto place = object_limits().qps.take();
-  if (!place) return tl::unexpected(place.error());
   const bool with_tags = matches_tags(attr.srq);
   ibv_qp_cap cap = capacities_of(attr, *rule);
-  auto rings = QpRings::create(with_tags ? for_tag_matching(cap) : cap,
-                               rule->pd ? Pd::of(attr.pd).memory.get() : nullptr);
-  if (!rings) return tl::unexpected(rings.error());
+  auto parts = reserve(attr, rule->pd ? attr.pd : nullptr, with_tags ? for_tag_matching(cap) : cap);
+  if (!parts) return tl::unexpected(parts.error());
   if (with_tags) cap.max_send_wr = cap.max_send_sge = cap.max_inline_data = 0;
-  engine::Shard& shard = choose_shard(attr, with_tags);
-  auto qpn = reserve_number(shard, attr.qp_type);
-  if (!qpn) return tl::unexpected(qpn.error());
-
-  auto core = std::make_shared<QpCore>();
-  transport::QpConfig config = common_config(attr, *qpn, *core, shard);
-  use_objects(config, attr, *rule, *device_.engine());
-  core->transport = make_transport(attr.qp_type, config, std::move(rings->send), std::move(rings->recv));
-  auto qp = std::make_unique<Qp>(device_, shard, core);
-  core->add(*qp);
-  qp->place = std::move(*place);
-  attr.cap = cap;
-  qp->init = {attr.qp_context, attr.send_cq, attr.recv_cq, attr.srq, cap, attr.qp_type, attr.sq_sig_all};
+  use_objects(parts->config, attr, *rule, *device_.engine());
+  parts->core->transport =
+      make_transport(attr.qp_type, parts->config, std::move(parts->rings.send), std::move(parts->rings.recv));
+  auto qp = make(std::move(*parts), attr, cap);
   if (!with_tags) qp->send_opcodes = executed_opcodes(service_bit(attr.qp_type));
-  ibv_qp& abi_qp = *qp->abi();
-  if (rule->pd) abi_qp.pd = attr.pd;
-  if (rule->send_side) abi_qp.send_cq = attr.send_cq;
-  if (rule->recv_side) abi_qp.recv_cq = attr.recv_cq;
-  if (rule->recv_side) abi_qp.srq = attr.srq;
   if (!rule->pd) {
     qp->xrcd = attr.xrcd;
-    Xrcd::of(attr.xrcd).domain->add_target(qpn->value(), core);
+    Xrcd::of(attr.xrcd).domain->add_target(qp->transport->config().qpn.value(), qp->core);
   }
   return add(std::move(qp), attr);
 }

@@ -8,6 +8,7 @@
 #include "adapter/object_table.h"
 #include "adapter/open_device.h"
 #include "adapter/qp.h"
+#include "adapter/qp_capacities.h"
 
 namespace verbena::adapter {
 
@@ -32,11 +33,29 @@ class QueuePairs {
   void fail_all();
 
  private:
-  Result<ibv_qp*> create_raw(ibv_qp_init_attr_ex& attr);
-  int check_raw(const ibv_qp_init_attr_ex& attr) const;
+  // What QPs of all kinds are made of.
+  struct Parts {
+    engine::Shard& shard;
+    ibv_pd* pd;  // null: it has none
+    ObjectLimit::Place place;
+    QpRings rings;
+    std::shared_ptr<QpCore> core;
+    transport::QpConfig config;
+  };
 
-  // What QPs of all kinds are made with. The number is theirs to give back.
-  engine::Shard& choose_shard(const ibv_qp_init_attr_ex& attr, bool with_tags);
+  // A QP with a transport: all but those for raw packets.
+  Result<ibv_qp*> create_transport(ibv_qp_init_attr_ex& attr);
+  int check_raw(const ibv_qp_init_attr_ex& attr) const;
+  Result<ibv_qp*> create_raw(ibv_qp_init_attr_ex& attr);
+  Result<ibv_qp*> create_plain_raw(ibv_qp_init_attr_ex& attr, std::unique_ptr<RawSide> raw);
+  // One that spreads what it receives over the receive queues of a table.
+  Result<ibv_qp*> create_scaling(ibv_qp_init_attr_ex& attr, std::unique_ptr<RawSide> raw);
+
+  // The parts of a new QP, with rings of these capacities. The number is the QP's to give back.
+  Result<Parts> reserve(const ibv_qp_init_attr_ex& attr, ibv_pd* pd, const ibv_qp_cap& rings);
+  // The QP of these parts, with these capacities, which `attr` gets too. REQUIRES: the core has its transport
+  std::unique_ptr<Qp> make(Parts parts, ibv_qp_init_attr_ex& attr, const ibv_qp_cap& cap);
+  engine::Shard& choose_shard(const ibv_qp_init_attr_ex& attr);
   Result<roce::Qpn> reserve_number(engine::Shard& shard, ibv_qp_type type);
   transport::QpConfig common_config(const ibv_qp_init_attr_ex& attr, roce::Qpn qpn, QpCore& core,
                                     engine::Shard& shard);

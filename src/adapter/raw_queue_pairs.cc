@@ -108,58 +108,44 @@ int QueuePairs::check_raw(const ibv_qp_init_attr_ex& attr) const {
 
 Result<ibv_qp*> QueuePairs::create_raw(ibv_qp_init_attr_ex& attr) {
   if (const int error = check_raw(attr); error != 0) return fail(error);
-  const bool scales = (attr.comp_mask & kScaling) != 0;
   const auto now = device_.link();
   if (now == nullptr) return fail(ENODEV);
   auto ethernet = engine::EthernetLink::acquire(device_.home(), now->interface_index);
   if (!ethernet) return tl::unexpected(ethernet.error());
-  transport::ReceiveScaling scaling;
-  if (scales) {
-    auto wanted = scaling_of(attr);
-    if (!wanted) return tl::unexpected(wanted.error());
-    scaling = std::move(*wanted);
-  }
-  auto place = object_limits().qps.take();
-  if (!place) return tl::unexpected(place.error());
-  ibv_qp_cap cap = attr.cap;
-  if (!scales) round_up(cap);
-  auto rings = QpRings::create(cap, Pd::of(attr.pd).memory.get());
-  if (!rings) return tl::unexpected(rings.error());
-  auto qpn = reserve_number(device_.home(), attr.qp_type);
-  if (!qpn) return tl::unexpected(qpn.error());
-
   auto raw = std::make_unique<RawSide>(std::move(*ethernet));
-  auto core = std::make_shared<QpCore>();
-  transport::QpConfig config = common_config(attr, *qpn, *core, device_.home());
-  if (scales) {
-    core->transport = std::make_unique<transport::RawQueuePair>(config, std::move(scaling));
-    raw->table = &RwqIndTable::of(attr.rwq_ind_tbl);
-  } else {
-    config.send_cq = Cq::of(attr.send_cq).queue.get();
-    config.recv_cq = Cq::of(attr.recv_cq).queue.get();
-    auto transport = std::make_unique<transport::RawQueuePair>(
-        config, std::move(rings->send), std::move(rings->recv), &raw->sender, strips_vlan(attr));
-    raw->sender.set_owner(transport.get());
-    core->transport = std::move(transport);
-  }
+  const bool scales = (attr.comp_mask & kScaling) != 0;
+  return scales ? create_scaling(attr, std::move(raw)) : create_plain_raw(attr, std::move(raw));
+}
 
-  auto qp = std::make_unique<Qp>(device_, device_.home(), core);
-  core->add(*qp);
-  qp->place = std::move(*place);
+Result<ibv_qp*> QueuePairs::create_plain_raw(ibv_qp_init_attr_ex& attr, std::unique_ptr<RawSide> raw) {
+  ibv_qp_cap cap = attr.cap;
+  round_up(cap);
+  auto parts = reserve(attr, attr.pd, cap);
+  if (!parts) return tl::unexpected(parts.error());
+  parts->config.send_cq = Cq::of(attr.send_cq).queue.get();
+  parts->config.recv_cq = Cq::of(attr.recv_cq).queue.get();
+  auto transport = std::make_unique<transport::RawQueuePair>(parts->config, std::move(parts->rings.send),
+                                                             std::move(parts->rings.recv), &raw->sender,
+                                                             strips_vlan(attr));
+  raw->sender.set_owner(transport.get());
+  parts->core->transport = std::move(transport);
+  auto qp = make(std::move(*parts), attr, cap);
   qp->raw = std::move(raw);
-  attr.cap = cap;
-  qp->init = {attr.qp_context,
-              scales ? nullptr : attr.send_cq,
-              scales ? nullptr : attr.recv_cq,
-              nullptr,
-              cap,
-              attr.qp_type,
-              attr.sq_sig_all};
-  qp->send_opcodes = scales ? 0 : executed_opcodes(kRawService);
-  ibv_qp& abi_qp = *qp->abi();
-  abi_qp.pd = attr.pd;
-  abi_qp.send_cq = qp->init.send_cq;
-  abi_qp.recv_cq = qp->init.recv_cq;
+  qp->send_opcodes = executed_opcodes(kRawService);
+  return add(std::move(qp), attr);
+}
+
+Result<ibv_qp*> QueuePairs::create_scaling(ibv_qp_init_attr_ex& attr, std::unique_ptr<RawSide> raw) {
+  auto scaling = scaling_of(attr);
+  if (!scaling) return tl::unexpected(scaling.error());
+  auto parts = reserve(attr, attr.pd, attr.cap);
+  if (!parts) return tl::unexpected(parts.error());
+  parts->core->transport = std::make_unique<transport::RawQueuePair>(parts->config, std::move(*scaling));
+  raw->table = &RwqIndTable::of(attr.rwq_ind_tbl);
+  auto qp = make(std::move(*parts), attr, attr.cap);
+  qp->raw = std::move(raw);
+  // Whatever was asked: the queues of its table have CQs of their own.
+  qp->init.send_cq = qp->init.recv_cq = nullptr;
   return add(std::move(qp), attr);
 }
 

@@ -14,6 +14,7 @@
 #include "memory/placement.h"
 #include "transport/gather.h"
 #include "transport/qp_state.h"
+#include "transport/send_request.h"
 
 namespace verbena::adapter {
 namespace {
@@ -205,7 +206,7 @@ bool accept_data(Qp& qp, uint64_t length) {
     if (length < sizeof(uint64_t)) return fail(qp, EINVAL), false;
     length = sizeof(uint64_t);
   }
-  if (batch.data == Data::kNone || length > kMaxMessageBytes) return fail(qp, EINVAL), false;
+  if (batch.data == Data::kNone || length > transport::kMaxMessageBytes) return fail(qp, EINVAL), false;
   batch.wqe->length = static_cast<uint32_t>(length);
   return true;
 }

@@ -11,6 +11,7 @@
 #include "adapter/send_rules.h"
 #include "memory/guarded.h"
 #include "transport/gather.h"
+#include "transport/send_request.h"
 
 namespace verbena::adapter {
 namespace {
@@ -91,9 +92,9 @@ int check_data(Data data, uint64_t length, const ibv_send_wr& wr, uint32_t max_i
     case Data::kWord:
       return length == sizeof(uint64_t) ? 0 : EINVAL;
     case Data::kOriginal:
-      return length >= sizeof(uint64_t) && length <= kMaxMessageBytes ? 0 : EINVAL;
+      return length >= sizeof(uint64_t) && length <= transport::kMaxMessageBytes ? 0 : EINVAL;
     default:
-      return length <= kMaxMessageBytes ? 0 : EINVAL;
+      return length <= transport::kMaxMessageBytes ? 0 : EINVAL;
   }
 }
 

@@ -14,7 +14,8 @@ namespace {
 // of its own, and shares nothing with its parent but what the agent knows.
 using FileKey = std::tuple<const engine::Engine*, dev_t, ino_t, uint32_t>;
 
-struct OpenDomains {
+// The domains of files that are open in this process.
+struct SharedDomains {
   std::mutex mutex;
   std::map<FileKey, std::weak_ptr<XrcDomain>> domains;
 
@@ -34,8 +35,8 @@ struct OpenDomains {
 };
 
 // Never destroyed: threads of the application may outlive every static object.
-OpenDomains& open_domains() {
-  static OpenDomains& the = *new OpenDomains;
+SharedDomains& shared_domains() {
+  static SharedDomains& the = *new SharedDomains;
   return the;
 }
 
@@ -54,7 +55,7 @@ Result<std::shared_ptr<XrcDomain>> XrcDomain::of_file(const std::shared_ptr<engi
   if (flags < 0 || (flags & O_PATH) != 0) return fail(EBADF);  // it gives no right to the file
   if (::fstat(file.fd, &status) != 0) return fail(errno);
   const FileKey key{engine.get(), status.st_dev, status.st_ino, file.device_index};
-  if (auto known = open_domains().find(key)) {
+  if (auto known = shared_domains().find(key)) {
     if (file.exclusive) return fail(EINVAL);
     return known;
   }
@@ -65,7 +66,7 @@ Result<std::shared_ptr<XrcDomain>> XrcDomain::of_file(const std::shared_ptr<engi
   if (!shared && opened.error().code != EOPNOTSUPP) return fail(opened.error().code);
   if (!shared && !file.create) return fail(EAGAIN);
   auto fresh = std::make_shared<XrcDomain>(id, shared ? engine : nullptr);
-  return open_domains().add(key, fresh);
+  return shared_domains().add(key, fresh);
 }
 
 std::shared_ptr<XrcDomain> XrcDomain::anonymous() {

@@ -103,7 +103,7 @@ Session::~Session() {
 
 void Session::on_readable(uint32_t events) {
   for (int i = 0; i < kMessagesPerRound && !closing_ && !pending_hello_; ++i) {
-    std::byte buffer[protocol::kMaxMessageBytes];
+    std::byte buffer[protocol::kMaxAgentMessageBytes];
     auto received = agent_client::receive_message(socket_.get(), buffer);
     if (!received && received.error().code == EAGAIN) return;
     if (!received || received->bytes == 0) return close();

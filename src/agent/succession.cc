@@ -27,6 +27,7 @@ void Succession::begin() {
   waiting_ = true;
   timer_ = of_.loop.at(MonotonicClock::now() + kSurvivorWait, [this] {
     timer_.reset();
+    of_.wire.open();  // those that had the port may have ended meanwhile
     settle();
   });
 }

@@ -63,7 +63,7 @@ bool is_bound_to(int socket, uint16_t port) {
 }
 
 void drain(int socket) {
-  // What can have queued is bounded, and nothing new comes in; still, never loop on another's word.
+  // The queue is bounded, and nothing new comes in. The loop ends all the same if that is not so.
   char byte;
   for (int i = 0; i < 1 << 20; ++i) {
     if (::recv(socket, &byte, sizeof byte, MSG_DONTWAIT | MSG_TRUNC) < 0 && errno != EINTR) return;

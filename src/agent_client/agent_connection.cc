@@ -77,6 +77,25 @@ tl::unexpected<AdminError> AgentConnection::lose(int code) {
   return tl::unexpected(AdminError{code, "the connection to the agent is lost"});
 }
 
+AdminResult<bool> AgentConnection::judge(ConstBytes message, const protocol::MessageHeader& request,
+                                         size_t reply_bytes) {
+  protocol::MessageHeader answer{};
+  if (message.size() < sizeof answer) return lose(EPROTO);
+  std::memcpy(&answer, message.data(), sizeof answer);
+  if (answer.magic != protocol::kProtocolMagic) return lose(EPROTO);
+  if (answer.sequence != request.sequence) return false;
+  agents_version_ = answer.version;
+  // One that refuses our version says so in its own.
+  if (answer.version != version_ && answer.error != EPROTONOSUPPORT) return lose_to_stranger(answer.version);
+  if (answer.error != 0) {
+    protocol::ErrorReply error{};
+    std::memcpy(&error, message.data(), std::min(message.size(), sizeof error));
+    return tl::unexpected(AdminError{answer.error, protocol::load_text(error.text)});
+  }
+  if (answer.type != (request.type | protocol::kReply) || message.size() != reply_bytes) return lose(EPROTO);
+  return true;
+}
+
 AdminResult<std::vector<UniqueFd>> AgentConnection::exchange(const protocol::MessageHeader& header,
                                                              ConstBytes request, std::span<const int> fds,
                                                              Bytes reply, TimePoint deadline) {
@@ -89,7 +108,7 @@ AdminResult<std::vector<UniqueFd>> AgentConnection::exchange(const protocol::Mes
     if (!wait_until_ready(socket_.get(), POLLOUT, deadline)) return timed_out;
   }
   for (;;) {
-    alignas(protocol::MessageHeader) std::byte buffer[protocol::kMaxMessageBytes];
+    alignas(protocol::MessageHeader) std::byte buffer[protocol::kMaxAgentMessageBytes];
     const bool may_wait = MonotonicClock::now() + kReceiveTimeout < deadline;
     auto received =
         may_wait ? wait_for_message(socket_.get(), buffer) : receive_message(socket_.get(), buffer);
@@ -99,22 +118,10 @@ AdminResult<std::vector<UniqueFd>> AgentConnection::exchange(const protocol::Mes
       continue;
     }
     if (received->bytes == 0) return lose(ECONNRESET);
-    protocol::MessageHeader answer{};
-    if (received->bytes < sizeof answer || received->truncated) return lose(EPROTO);
-    std::memcpy(&answer, buffer, sizeof answer);
-    if (answer.magic != protocol::kProtocolMagic) return lose(EPROTO);
-    if (answer.sequence != header.sequence) continue;  // of a call that timed out
-    agents_version_ = answer.version;
-    // One that refuses our version says so in its own.
-    if (answer.version != version_ && answer.error != EPROTONOSUPPORT)
-      return lose_to_stranger(answer.version);
-    if (answer.error != 0) {
-      protocol::ErrorReply error{};
-      std::memcpy(&error, buffer, std::min(received->bytes, sizeof error));
-      return tl::unexpected(AdminError{answer.error, protocol::load_text(error.text)});
-    }
-    if (answer.type != (header.type | protocol::kReply) || received->bytes != reply.size())
-      return lose(EPROTO);
+    if (received->truncated) return lose(EPROTO);
+    const auto answers = judge(ConstBytes(buffer, received->bytes), header, reply.size());
+    if (!answers) return tl::unexpected(answers.error());
+    if (!*answers) continue;
     std::memcpy(reply.data(), buffer, reply.size());
     return std::move(received->fds);
   }

@@ -60,6 +60,9 @@ class AgentConnection {
  private:
   AdminResult<std::vector<UniqueFd>> exchange(const protocol::MessageHeader& header, ConstBytes request,
                                               std::span<const int> fds, Bytes reply, TimePoint deadline);
+  // Whether a message is the request's reply, of so many bytes. False: it answers a call that timed out. An
+  // error: the agent refuses, or does not speak the protocol.
+  AdminResult<bool> judge(ConstBytes message, const protocol::MessageHeader& request, size_t reply_bytes);
   tl::unexpected<AdminError> lose(int code);
   tl::unexpected<AdminError> lose_to_stranger(uint16_t version);
 

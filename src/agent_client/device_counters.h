@@ -20,7 +20,8 @@ struct DeviceCounters {
   friend bool operator==(const DeviceCounters&, const DeviceCounters&) = default;
 };
 
-// What is left of a sum without a part of it, which may have been looked at a moment later.
+// The sum without one of its parts. The part may have been read a moment later than the sum, and be larger by
+// now: then nothing is left.
 constexpr uint64_t rest_of(uint64_t sum, uint64_t part) {
   return sum > part ? sum - part : 0;
 }

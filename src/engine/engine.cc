@@ -11,6 +11,7 @@
 #include <sched.h>
 
 #include "base/log.h"
+#include "engine/most_regions.h"
 #include "engine/secret.h"
 #include "engine/shard_dealing.h"
 
@@ -20,7 +21,6 @@ namespace {
 // Longer than any thread holds these locks, except the very thread that forks or exits, in a signal's
 // handler.
 constexpr Duration kPatience = std::chrono::milliseconds(100);
-constexpr uint32_t kMostRegions = 1u << 23;  // memory regions and windows, 2^22 of each
 // The agent said that it had no further slot, or no thread could be started: asked again after so long.
 constexpr Duration kSlotInterval = std::chrono::seconds(1);
 

@@ -146,7 +146,8 @@ void EthernetLink::update_filter() {
       rules_.empty() ? net::FlowFilter{net::make_closed_filter(), true} : net::make_flow_filter(rules_);
   filter_full_at_ = filter.exact ? SIZE_MAX : rules_.size();
   if (const auto set = port_->socket().set_filter(filter.program); !set) {
-    // As when the memory for it is lacking: the table alone is enough to be right.
+    // For example, memory is lacking. Without a filter more frames come in; the table still sorts them
+    // rightly.
     log_warning("no filter for raw packets in the kernel: error {}", set.error().code);
     (void)port_->socket().set_filter(net::make_open_filter());
   }

@@ -23,9 +23,10 @@ void Shard::expect_sleep() {
 
 // ---- the engine thread
 
-// The thread that has the lock is at work, most likely the application's, polling. To wait for it would take
-// the processor from the very thread that is to let go, or, with a yield, give up our own turns for
-// milliseconds. So it does for us what cannot wait: it listens for the next packet.
+// The engine thread does not wait for the lock. The thread that holds it is at work: most likely the
+// application's, polling. Spinning would take the processor from the thread that is to let go. Yielding would
+// cost the engine thread its turns for milliseconds. Instead the holder does what cannot wait: it listens for
+// the next packet.
 bool Shard::engine_enters() {
   if (!enter_if_free()) {
     if (policy_.asks(clock_())) return false;

@@ -129,7 +129,7 @@ inline constexpr uint32_t kCmHasRoute = 1;
 inline constexpr uint32_t kCmHasParameters = 2;
 inline constexpr uint32_t kCmHasConnection = 4;
 inline constexpr uint32_t kCmFromProgram = 0x80000000u;  // not the agent's: the program wrote it itself
-static_assert(sizeof(CmEvent) == 472 && sizeof(CmEvent) <= kMaxMessageBytes);
+static_assert(sizeof(CmEvent) == 472 && sizeof(CmEvent) <= kMaxAgentMessageBytes);
 
 struct CmIdRequest {
   MessageHeader header;

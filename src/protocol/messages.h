@@ -22,7 +22,7 @@ namespace verbena::protocol {
 inline constexpr uint32_t kProtocolMagic = 0x6e627276;  // "vrbn"
 inline constexpr uint16_t kProtocolVersion = 2;
 inline constexpr uint16_t kOldestProtocolVersion = 1;
-inline constexpr size_t kMaxMessageBytes = 512;
+inline constexpr size_t kMaxAgentMessageBytes = 512;
 inline constexpr size_t kMaxMessageFds = 4;
 inline constexpr size_t kTextBytes = 240;
 inline constexpr size_t kLinkNameBytes = 64;    // IB_DEVICE_NAME_MAX

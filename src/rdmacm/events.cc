@@ -16,8 +16,8 @@ namespace {
 
 using protocol::CmEvent;
 
-// What a dead agent has sent and the application has not read yet is worth nothing where its successor would
-// have to know of it; the identifier has been told so (restoration.h). The peer's REQ comes again.
+// Whether the event was sent by an agent that is dead, and has no use without it: the agent's successor does
+// not know of what it tells. The identifier has been told so (restoration.h). The peer sends its REQ again.
 bool died_with_its_agent(const CmEvent& message, const Identifier& identifier) {
   if ((message.flags & protocol::kCmFromProgram) != 0) return false;
   if (message.generation == identifier.process.agent.generation()) return false;

@@ -72,14 +72,17 @@ Reception Inbound::execute_send(const roce::Packet& packet) {
       return refused(NakCode::kRemoteOperational, IBV_WC_LOC_PROT_ERR);
   }
   received_ += static_cast<uint32_t>(payload.size());
-  if (!info.ends_message) return {Reception::Result::kTaken};
-  if (!invalidate_named(packet.headers)) return {Reception::Result::kKeyStays};
+  return info.ends_message ? end_send(packet.headers) : Reception{Reception::Result::kTaken};
+}
+
+Reception Inbound::end_send(const roce::Headers& headers) {
+  if (!invalidate_named(headers)) return {Reception::Result::kKeyStays};
   if (tagged_.is_tagged()) {
     message_ = Message::kNone;
-    const uint8_t match = info.starts_message ? IBV_WC_TM_MATCH : 0;
+    const uint8_t match = headers.info().starts_message ? IBV_WC_TM_MATCH : 0;
     qp_.complete_match(tagged_, IBV_WC_SUCCESS, match | IBV_WC_TM_DATA_VALID, received_);
   } else {
-    complete_receive(packet.headers, receive_opcode(), received_);
+    complete_receive(headers, receive_opcode(), received_);
   }
   return {Reception::Result::kEnded};
 }

@@ -55,6 +55,8 @@ class Inbound {
   enum class Message : uint8_t { kNone, kSend, kWrite };
 
   Reception execute_send(const roce::Packet& packet);
+  // All its packets are executed: completes the receive request.
+  Reception end_send(const roce::Headers& headers);
   Reception begin_tagged(const roce::Packet& packet);
   Reception begin_rendezvous(const roce::Packet& packet);
   Reception execute_write(const roce::Packet& packet);

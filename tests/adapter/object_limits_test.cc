@@ -5,6 +5,7 @@
 
 #include "adapter/limits.h"
 #include "adapter/support/endpoint.h"
+#include "adapter/support/raw_endpoint.h"
 
 namespace verbena::adapter::testing {
 namespace {
@@ -43,9 +44,17 @@ struct World {
     return ibv_create_wq(context.get(), &init);
   }
 
+  ibv_rwq_ind_table* make_rwq_table() {
+    if (!wq) wq.reset(make_wq());
+    ibv_wq* queue = wq.get();
+    ibv_rwq_ind_table_init_attr init{.log_ind_tbl_size = 0, .ind_tbl = &queue, .comp_mask = 0};
+    return ibv_create_rwq_ind_table(context.get(), &init);
+  }
+
   Context context = open_device();
   Pd pd;
   Cq cq;
+  Wq wq;
   ibv_ah_attr ah_attr{};
   ibv_device_attr_ex device{};
   alignas(64) std::byte memory[64]{};
@@ -86,6 +95,9 @@ std::vector<Kind> kinds() {
        [](World& w) { return make_and_destroy<ibv_destroy_ah>(ibv_create_ah(w.pd.get(), &w.ah_attr)); }},
       {"receive queues outside of QPs", limits.wqs, [](const auto& d) { return d.max_wq_type_rq; },
        [](World& w) { return make_and_destroy<ibv_destroy_wq>(w.make_wq()); }},
+      {"tables of receive queues", limits.rwq_tables,
+       [](const auto& d) { return d.rss_caps.max_rwq_indirection_tables; },
+       [](World& w) { return make_and_destroy<ibv_destroy_rwq_ind_table>(w.make_rwq_table()); }},
   };
 }
 

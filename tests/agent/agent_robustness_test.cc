@@ -66,7 +66,7 @@ class RawConnection {
   std::optional<int> reply() {
     pollfd entry{socket_.get(), POLLIN, 0};
     if (::poll(&entry, 1, 2000) != 1) return std::nullopt;
-    std::array<std::byte, protocol::kMaxMessageBytes> buffer;
+    std::array<std::byte, protocol::kMaxAgentMessageBytes> buffer;
     auto received = agent_client::receive_message(socket_.get(), buffer);
     if (!received || received->bytes < sizeof(MessageHeader)) return std::nullopt;
     MessageHeader header;
@@ -139,6 +139,25 @@ TEST_F(Robustness, AnswersRandomBytesWithErrors) {
   EXPECT_TRUE(eventually([&] { return descriptors_of(pid()) == before; }));
 }
 
+// Any type that the protocol has: its runs are MessageType's.
+MessageType any_type(Random& random) {
+  struct Run {
+    MessageType first, last;
+    uint16_t size() const {
+      return static_cast<uint16_t>(static_cast<int>(last) - static_cast<int>(first) + 1);
+    }
+  };
+  static constexpr Run kRuns[] = {{MessageType::kHello, MessageType::kPeerSeen},
+                                  {MessageType::kJoinGroup, MessageType::kCloseDomain},
+                                  {MessageType::kCmOpenChannel, MessageType::kCmRestoreId}};
+  uint64_t types = 0;
+  for (const Run& run : kRuns) types += run.size();
+  uint64_t index = random.below(types);
+  const Run* run = kRuns;
+  for (; index >= run->size(); ++run) index -= run->size();
+  return static_cast<MessageType>(static_cast<uint64_t>(run->first) + index);
+}
+
 TEST_F(Robustness, AnswersRandomRequestsUnderAGoodHeader) {
   Random random(test::seed());
   const size_t before = descriptors_of(pid());
@@ -151,7 +170,7 @@ TEST_F(Robustness, AnswersRandomRequestsUnderAGoodHeader) {
       std::vector<std::byte> message(random.one_in(2) ? kLengths[random.below(std::size(kLengths))]
                                                       : 16 + random.below(490));
       for (std::byte& byte : message) byte = static_cast<std::byte>(random.next());
-      const auto header = protocol::request_header(static_cast<MessageType>(random.below(14)), 5);
+      const auto header = protocol::request_header(any_type(random), 5);
       std::memcpy(message.data(), &header, sizeof header);
       ASSERT_TRUE(connection.send(message));
       ASSERT_TRUE(connection.reply());
@@ -435,7 +454,7 @@ TEST_F(Robustness, NobodyButItsOwnUserGetsTheVault) {
                       if (!agent_client::send_message(socket.get(), protocol::bytes_of(request))) return 91;
                       pollfd entry{socket.get(), POLLIN, 0};
                       ::poll(&entry, 1, 2000);
-                      std::array<std::byte, protocol::kMaxMessageBytes> buffer;
+                      std::array<std::byte, protocol::kMaxAgentMessageBytes> buffer;
                       const auto received = agent_client::receive_message(socket.get(), buffer);
                       return received ? static_cast<int>(received->fds.size()) : 92;
                     }),

@@ -41,7 +41,7 @@ class Program {
   struct Reply {
     MessageHeader header{};
     size_t bytes = 0;
-    std::array<std::byte, protocol::kMaxMessageBytes> message{};
+    std::array<std::byte, protocol::kMaxAgentMessageBytes> message{};
     template <class Message>
     Message as() const {
       Message result;

@@ -142,7 +142,7 @@ class FakeAgent {
 
   void serve(int socket) {
     for (;;) {
-      std::array<std::byte, protocol::kMaxMessageBytes> buffer;
+      std::array<std::byte, protocol::kMaxAgentMessageBytes> buffer;
       const auto received = wait_for_message(socket, buffer);
       if (!received || received->bytes < sizeof(protocol::MessageHeader)) return;
       Request request{{}, {buffer.begin(), buffer.begin() + received->bytes}, received->fds.size()};

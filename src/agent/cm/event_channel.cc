@@ -51,7 +51,7 @@ bool EventChannel::transmit(const protocol::CmEvent& event) {
   const int before = message_cost_ == 0 ? unread_bytes(socket_.get()) : 0;
   const auto sent = agent_client::send_message(socket_.get(), protocol::bytes_of(event));
   if (!sent) return sent.error().code != EAGAIN && sent.error().code != ENOBUFS;
-  // Nothing, or less, if the program was quick to read: then the next one will tell.
+  // If the program has read meanwhile, the difference may be zero or less. Then the next event is measured.
   if (message_cost_ == 0) message_cost_ = std::max(0, unread_bytes(socket_.get()) - before);
   return true;
 }
