@@ -42,14 +42,14 @@ void Responder::start() {
   acknowledgement_due_ = false;
   nak_.reset();
   replies_.start(attributes.max_dest_rd_atomic);
-  passed_ = run_ = 0;
-  message_elsewhere_ = false;
+  passed_.start();
 }
 
 void Responder::halt(ibv_qp_state to) {
   running_ = false;
   nak_.reset();
-  end_passing();
+  expected_ = expected_ - passed_.take_back();
+  passed_.end();
   if (refusing_) return;
   // An acknowledgement must not overtake answers that will not be given.
   if (to == IBV_QPS_RESET || !replies_.empty()) acknowledgement_due_ = false;
@@ -63,16 +63,14 @@ void Responder::on_request(const roce::Packet& packet) {
   const int32_t ahead = packet.headers.psn - expected_;
   if (ahead > 0) {
     qp_.count(kOutOfSequence);
-    if (passed_ > 0) {  // a NAK would acknowledge them
-      hold_back();
+    if (passed_.any()) {  // a NAK would acknowledge them
+      passed_.hold_back();
     } else if (!gap_reported_) {
-      gap_reported_ = true;
-      nak_ = Nak{roce::nak_syndrome(NakCode::kSequenceError), expected_};
-      qp_.count(kSequenceNaksSent);
+      ask_for_expected();
     }
   } else if (ahead < 0) {
     qp_.count(kDuplicateRequests);
-    if (ahead < -static_cast<int32_t>(passed_)) repeat(packet);
+    if (ahead < -static_cast<int32_t>(passed_.count())) repeat(packet);
   } else {
     // The expected one: whatever was said of its absence is settled.
     gap_reported_ = false;
@@ -88,8 +86,8 @@ void Responder::execute(const roce::Packet& packet) {
     // A14): one that is not there, or of another domain, is an invalid request.
     const uint32_t number = packet.headers.xrc_srq;
     if (qp_.is_elsewhere(number)) return pass_on(packet);
-    if (passed_ > 0) return hold_back();
-    if (message_elsewhere_ || !qp_.select_receives(number, inbound_.in_message()))
+    if (passed_.any()) return passed_.hold_back();
+    if (passed_.in_message() || !qp_.select_receives(number, inbound_.in_message()))
       return refuse(NakCode::kInvalidRequest);
   }
   if (Inbound::takes(operation)) return receive(packet);
@@ -195,7 +193,8 @@ void Responder::repeat(const roce::Packet& packet) {
     acknowledgement_due_ = true;
     return;
   }
-  if (service_ == roce::Service::kXrc && qp_.is_elsewhere(headers.xrc_srq)) return repeat_elsewhere(packet);
+  if (service_ == roce::Service::kXrc && qp_.is_elsewhere(headers.xrc_srq))
+    return passed_.pass_again(packet, msn_);
   const Replies::Resource* resource = replies_.saved(headers.psn, *kind);
   if (resource == nullptr) return;
   Replies::Resource answer = *resource;
@@ -239,6 +238,55 @@ void Responder::not_ready() {
   qp_.count(kRnrNaksSent);
   gap_reported_ = true;  // what follows is out of sequence now, and need not be told
   nak_ = Nak{roce::rnr_syndrome(qp_.attributes().min_rnr_timer), expected_};
+}
+
+void Responder::ask_for_expected() {
+  gap_reported_ = true;
+  nak_ = Nak{roce::nak_syndrome(NakCode::kSequenceError), expected_};
+  qp_.count(kSequenceNaksSent);
+}
+
+// ---- requests that other processes execute
+
+void Responder::pass_on(const roce::Packet& packet) {
+  using Result = PassedRequests::Result;
+  const auto [result, psns] = passed_.pass(packet, {expected_, msn_, inbound_.in_message()});
+  if (result == Result::kNotReady) return not_ready();
+  if (result == Result::kInvalid) return refuse(NakCode::kInvalidRequest);
+  expected_ = expected_ + psns;
+}
+
+void Responder::on_owner_answer(const OwnerAnswer& answer) {
+  if (running_) take(passed_.on_owner_answer(answer, expected_));
+}
+
+void Responder::on_owner_gone(uint32_t owner, NakCode code) {
+  if (running_) take(passed_.on_owner_gone(owner, code));
+}
+
+void Responder::take(const PassedRequests::Verdict& verdict) {
+  expected_ = expected_ - verdict.taken_back;
+  if (verdict.msn) msn_ = *verdict.msn;
+  if (verdict.acknowledge) acknowledgement_due_ = true;
+  switch (verdict.next) {
+    case PassedRequests::Verdict::Next::kNothing:
+      return;
+    case PassedRequests::Verdict::Next::kAskAgain:
+      return ask_for_expected();
+    case PassedRequests::Verdict::Next::kNotReady:
+      return not_ready();
+    case PassedRequests::Verdict::Next::kRefuse:
+      qp_.count(kErrorNaksSent);
+      return give_up({roce::nak_syndrome(verdict.code), expected_}, verdict.event);
+  }
+}
+
+void Responder::synchronize(Psn expected, uint32_t msn) {
+  expected_ = expected;
+  msn_ = msn & 0xffffff;
+  gap_reported_ = false;
+  acknowledgement_due_ = false;
+  nak_.reset();
 }
 
 // ---- transmission

@@ -6,6 +6,7 @@
 
 #include "roce/aeth.h"
 #include "transport/inbound.h"
+#include "transport/passed_requests.h"
 #include "transport/queue_owners.h"
 #include "transport/queue_pair.h"
 #include "transport/replies.h"
@@ -20,7 +21,7 @@ namespace verbena::transport {
 // and one coalesced acknowledgement that covers everything up to the expected PSN and follows all of it.
 class Responder {
  public:
-  Responder(QueuePair& qp, roce::Service service) : qp_(qp), service_(service), inbound_(qp) {}
+  Responder(QueuePair& qp, roce::Service service) : qp_(qp), service_(service), inbound_(qp), passed_(qp) {}
 
   // Enters RTR: the expected PSN from the attributes, room for max_dest_rd_atomic answers.
   void start();
@@ -64,19 +65,13 @@ class Responder {
   void refuse(roce::NakCode code);  // NAK and ERR
   void give_up(const Nak& nak, std::optional<ibv_event_type> event);
   void stop(std::optional<ibv_event_type> event);
-  void not_ready();  // RNR NAK
+  void not_ready();         // RNR NAK
+  void ask_for_expected();  // sequence error NAK
 
   void pass_on(const roce::Packet& packet);
-  void note_asked();
-  void acknowledge_passed(roce::Psn answered);
-  void hold_back();
-  void take_back(uint32_t psns);
-  void ask_again();
-  void refuse_passed(roce::NakCode code, std::optional<ibv_event_type> event);
-  void repeat_elsewhere(const roce::Packet& packet);
-  void end_passing();
+  void take(const PassedRequests::Verdict& verdict);
   // The last PSN that may be acknowledged.
-  roce::Psn answered() const { return expected_ - 1 - passed_; }
+  roce::Psn answered() const { return expected_ - 1 - passed_.count(); }
 
   SendStatus send_read_response(const Replies::Reply& reply);
   SendStatus send_atomic_acknowledge(const Replies::Reply& reply);
@@ -91,6 +86,7 @@ class Responder {
   const roce::Service service_;
   Inbound inbound_;
   Replies replies_;
+  PassedRequests passed_;
   bool running_ = false;
   bool refusing_ = false;
   roce::Psn expected_;
@@ -98,17 +94,6 @@ class Responder {
   bool gap_reported_ = false;  // a NAK for expected_ has gone out; nothing more is said until it comes
   bool acknowledgement_due_ = false;
   std::optional<Nak> nak_;
-
-  // The last so many PSNs before expected_ were passed on to the queue's owner, and not answered yet.
-  uint32_t passed_ = 0;
-  uint32_t owner_ = 0;
-  uint32_t run_ = 0;                // 0: nothing was passed on
-  bool message_elsewhere_ = false;  // a message has begun there
-  // The requester wants to hear of the first of these as soon as it is answered, and then of the last.
-  bool asked_ = false;
-  roce::Psn asked_first_;
-  roce::Psn asked_last_;
-  bool ask_after_passed_ = false;  // what followed them was dropped
 };
 
 }  // namespace verbena::transport
