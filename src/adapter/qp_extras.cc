@@ -47,7 +47,7 @@ int check_extras(const ibv_qp_init_attr_ex& attr) {
 
 void apply_extras(Qp& qp, const ibv_qp_init_attr_ex& attr) {
   if (has(attr, IBV_QP_INIT_ATTR_CREATE_FLAGS)) qp.create_flags = attr.create_flags;
-  if (has(attr, IBV_QP_INIT_ATTR_PD)) qp.one_thread = Pd::of(attr.pd).thread != nullptr;
+  if (ibv_pd* pd = qp.abi()->pd; pd != nullptr) qp.one_thread = Pd::of(pd).thread != nullptr;
   if (!has(attr, IBV_QP_INIT_ATTR_SEND_OPS_FLAGS)) return;
   qp.extended = true;
   fill_send_operations(qp, attr.send_ops_flags);
