@@ -94,6 +94,7 @@ class Stream final : public Socket,
 
   void on_cm_event(const rdma_cm_event& event) override;
   void on_event_of_mine(const rdma_cm_event& event);
+  void on_established();
   void on_failure(const rdma_cm_event& event, int fallback);
   void on_disconnected();
   void on_timer() override;

@@ -173,10 +173,12 @@ void Stream::on_event_of_mine(const rdma_cm_event& event) {
                             : fail(event.status != 0 ? std::abs(event.status) : EHOSTUNREACH));
     }
     case RDMA_CM_EVENT_ESTABLISHED: {
-      const std::unique_lock lock(mutex_);
-      if (!is_opening()) return;
-      step(established(event.param.conn));
-      break;
+      {
+        const std::lock_guard lock(mutex_);
+        if (!is_opening()) return;
+        step(established(event.param.conn));
+      }
+      return on_established();
     }
     case RDMA_CM_EVENT_REJECTED:
       return on_failure(event, ECONNREFUSED);
@@ -191,6 +193,10 @@ void Stream::on_event_of_mine(const rdma_cm_event& event) {
     default:
       return;  // changed addresses, the end of TIMEWAIT: nothing to us
   }
+}
+
+// The peer has said that the connection stands, and established() has looked at its introduction.
+void Stream::on_established() {
   if (phase() != Phase::kConnected) {
     // What the peer has introduced itself with is of no use. Tell it so.
     if (!parted_.exchange(true)) ::rdma_disconnect(id_);
