@@ -16,6 +16,7 @@
 #include "rsockets/local_iomaps.h"
 #include "rsockets/service.h"
 #include "rsockets/socket.h"
+#include "rsockets/stream_options.h"
 #include "rsockets/stream_qp.h"
 
 namespace verbena::rsockets {
@@ -118,17 +119,10 @@ class Stream final : public Socket,
   void wake_waiters();
   void part_if_broken();
 
-  Result<void> set_socket_option(int name, const void* value, socklen_t length);
-  Result<void> set_tcp_option(int name, const void* value, socklen_t length);
-  Result<void> set_rdma_option(int name, const void* value, socklen_t length);
-  Result<void> set_identifier_option(int option, int value);
-  Result<void> get_socket_option(int name, OptionValue& value);
-  Result<void> get_tcp_option(int name, OptionValue& value);
+  // REQUIRES: mutex_ is held
+  StreamOptions::Stage stage() const;
   tcp_info information() const;
   uint32_t largest_segment() const;
-  Result<void> get_rdma_option(int name, OptionValue& value);
-  Result<void> get_route(OptionValue& value);
-  Result<void> update_keepalive();
 
   Service& service_;
   const int family_;
@@ -144,8 +138,7 @@ class Stream final : public Socket,
   int retries_ = 0;
   int error_ = 0;          // what SO_ERROR says of an opening that failed
   bool reported_ = false;  // connect() has said that the connection stands
-  Sizes sizes_;
-  std::vector<std::byte> route_;  // RDMA_ROUTE
+  StreamOptions options_;
   std::unique_ptr<StreamQp> qp_;  // once there, as long as the stream
   std::atomic<bool> parted_{false};
   std::atomic<bool> shut_{false};  // for writing, by ourselves
@@ -157,13 +150,6 @@ class Stream final : public Socket,
   std::unique_ptr<Queue> queue_;      // of a listener
   std::atomic<bool> serving_{false};  // its requests are answered
   std::weak_ptr<Stream> listener_;    // of one being accepted
-
-  struct Options {
-    bool reuse_address = false, keep_alive = false, inline_urgent = false, no_delay = false,
-         own_family = false;
-    bool lingers = true;
-    int keep_alive_seconds = 0;
-  } options_;
 };
 
 }  // namespace verbena::rsockets

@@ -113,9 +113,9 @@ Result<void> Stream::answer(const Request& request) {
   std::shared_ptr<Stream> stream(new Stream(service_, family_));
   {
     const std::lock_guard lock(mutex_);
-    stream->sizes_ = sizes_;
+    stream->options_.take_sizes_of(options_);
   }
-  auto qp = StreamQp::create(request.id, stream->sizes_);
+  auto qp = StreamQp::create(request.id, stream->options_.sizes());
   if (!qp) {
     queue_->given_up();
     return fail(qp.error().code);

@@ -101,8 +101,7 @@ Result<void> Stream::resolve_address() {
 Result<void> Stream::resolve_route() {
   phase_.store(Phase::kResolvingRoute, std::memory_order_release);
   // A route of the application's own takes the place of the resolved one, where the provider can use it.
-  if (!route_.empty() &&
-      ::rdma_set_option(id_, RDMA_OPTION_IB, RDMA_OPTION_IB_PATH, route_.data(), route_.size()) == 0) {
+  if (options_.set_route_of(*id_)) {
     return {};
   }
   if (::rdma_resolve_route(id_, resolve_timeout(retries_++)) != 0) return fail(errno);
@@ -111,7 +110,7 @@ Result<void> Stream::resolve_route() {
 
 Result<void> Stream::request_connection() {
   phase_.store(Phase::kConnecting, std::memory_order_release);
-  auto qp = StreamQp::create(id_, sizes_);
+  auto qp = StreamQp::create(id_, options_.sizes());
   if (!qp) return fail(qp.error().code);
   qp_ = std::move(*qp);
   const auto introduction = qp_->introduction().encode();
