@@ -37,7 +37,7 @@ def number_in(pattern, result):
 
 def perftest_latency(pair, *command):
     """The mean of its latencies, which for READ and atomics are those of the whole way there and back."""
-    return wire_speed.perftest(pair, False, [*command, "-n", "5000"])[5 if command[0] == "ib_read_lat" else 5]
+    return wire_speed.perftest(pair, False, [*command, "-n", "5000"])[5]
 
 
 def served(server, client, port, serve, call, seconds=SECONDS):

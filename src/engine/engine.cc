@@ -329,7 +329,9 @@ bool Engine::before_fork() {
 bool Engine::lock_shards() {
   const size_t count = started_.load(std::memory_order_acquire);
   for (locked_shards_ = 0; locked_shards_ < count; ++locked_shards_) {
-    if (shards_[locked_shards_]->shard().before_fork()) continue;
+    RunningShard& each = *shards_[locked_shards_];
+    each.await_thread(kPatience);
+    if (each.shard().before_fork()) continue;
     unlock_shards();
     return false;
   }

@@ -10,6 +10,7 @@
 #include <system_error>
 
 #include <pthread.h>
+#include <sched.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/syscall.h>
@@ -102,6 +103,11 @@ EngineThread::~EngineThread() {
   shard_.set_sleeper(nullptr);
 }
 
+void EngineThread::await_beginning(Duration patience) const {
+  const TimePoint end = MonotonicClock::now() + patience;
+  while (!begun_.load(std::memory_order_acquire) && MonotonicClock::now() < end) ::sched_yield();
+}
+
 void EngineThread::abandon() {
   // Forgotten, and neither joined nor detached: what the handle names is not in this process.
   std::construct_at(&thread_);
@@ -190,6 +196,7 @@ DrivingPolicy::Demand EngineThread::pause_between_asks() {
 
 void EngineThread::run() {
   if (demand_) demand_->look_again();  // in this thread, whose processors they are
+  begun_.store(true, std::memory_order_release);
   TimePoint guard_checked = MonotonicClock::now();
   TimePoint news_heard = guard_checked;
   DrivingPolicy::Demand demand;

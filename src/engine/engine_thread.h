@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -8,6 +9,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "base/time.h"
 #include "base/unique_fd.h"
 #include "engine/processor_demand.h"
 #include "engine/shard.h"
@@ -22,6 +24,11 @@ class EngineThread : private Sleeper {
   static Result<std::unique_ptr<EngineThread>> start(Shard& shard, int control_fd,
                                                      std::function<void()> on_control);
   ~EngineThread() override;
+
+  // Before fork(), until the thread runs, for as long as `patience`: while it starts it may hold locks of the
+  // allocator that a child would never get. The C library frees its own in a child; those of the sanitizers
+  // of GCC 12 it does not know.
+  void await_beginning(Duration patience) const;
 
   // In a child after fork(): the thread does not exit here, it is just not there.
   void abandon();
@@ -47,6 +54,7 @@ class EngineThread : private Sleeper {
   const std::function<void()> on_control_;
   UniqueFd epoll_;
   UniqueFd wakeup_;  // an eventfd
+  std::atomic<bool> begun_{false};
   std::atomic<bool> stopping_{false};
   std::vector<int> attached_;  // under the shard's lock
   int watched_ = -1;           // the descriptor whose EPOLLOUT we wait for

@@ -40,6 +40,10 @@ class RunningShard {
   // Why packets can neither come nor go; empty when they can.
   const std::string& no_wire_reason() const { return no_wire_reason_; }
 
+  // Before fork(): see EngineThread::await_beginning().
+  void await_thread(Duration patience) const {
+    if (thread_ != nullptr) thread_->await_beginning(patience);
+  }
   // In a child after fork(): all of it is the parent's.
   void abandon();
 
