@@ -219,6 +219,24 @@ class Host:
         return re.search(r"link/\w+ ([0-9a-f:]{17})", sh("ip", "-n", self.namespace, "link", "show", self.netdev)).group(1)
 
 
+class Judge:
+    """Prints what each check came to, keeps what failed, and ends the program with it."""
+
+    def __init__(self):
+        self.failures = []
+
+    def say(self, what, wrong):
+        """`wrong`: what is wrong, or None."""
+        print(f"{what:70} {'FAILED' if wrong else 'ok'}", flush=True)
+        if wrong:
+            self.failures.append(f"{what}\n{wrong}")
+
+    def exit(self):
+        for failure in self.failures:
+            print(f"\n=== {failure}")
+        sys.exit(1 if self.failures else 0)
+
+
 class Hosts:
     """Makes hosts, and takes them away again."""
 

@@ -7,7 +7,6 @@ of messages and datagrams, fi_pingpong runs over its provider of reliable datagr
 """
 
 import argparse
-import sys
 import time
 
 import harness
@@ -39,13 +38,7 @@ def main():
     harness.require_root()
     harness.require_programs("ip", "setpriv", "fi_info", "fi_pingpong")
 
-    failures = []
-
-    def judge(what, wrong):
-        print(f"{what:50} {'FAILED' if wrong else 'ok'}", flush=True)
-        if wrong:
-            failures.append(f"{what}\n{wrong}")
-
+    judge = harness.Judge()
     with harness.Hosts(options.build) as hosts:
         first, second = hosts.two()
         alone = hosts.one()
@@ -53,12 +46,10 @@ def main():
         for where, host, kind in (("with a link", first, "FI_EP_MSG"), ("with a link", first, "FI_EP_DGRAM"),
                                   ("loopback alone", alone, "FI_EP_DGRAM")):
             status, output = host.run("fi_info", "-p", "verbs", "-t", kind, seconds=SECONDS)
-            judge(f"fi_info {kind}, {where}", None if status == 0 and kind in output else output)
+            judge.say(f"fi_info {kind}, {where}", None if status == 0 and kind in output else output)
         for where, server, client in (("two hosts", first, second), ("one host", first, first)):
-            judge(f"fi_pingpong {PROVIDER}, {where}", pingpong(server, client))
-    for failure in failures:
-        print(f"\n=== {failure}")
-    sys.exit(1 if failures else 0)
+            judge.say(f"fi_pingpong {PROVIDER}, {where}", pingpong(server, client))
+    judge.exit()
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ itself, and each transport that is made for verbs by name. The program is mpi4py
 import argparse
 import pathlib
 import shlex
-import sys
 import tempfile
 
 import harness
@@ -47,28 +46,20 @@ def main():
     harness.require_root()
     harness.require_programs("ip", "setpriv", "unshare", "mpirun")
 
-    failures = []
-
-    def judge(what, wrong):
-        print(f"{what:70} {'FAILED' if wrong else 'ok'}", flush=True)
-        if wrong:
-            failures.append(f"{what}\n{wrong}")
-
+    judge = harness.Judge()
     with harness.Hosts(options.build) as hosts, tempfile.TemporaryDirectory() as folder:
         first, second = hosts.two()
         alone = hosts.one()
         shell = remote_shell(folder, hosts.build, second)
         for transport in TRANSPORTS:
             said = " ".join(transport) or "as it is"
-            judge(f"two hosts, {said}",
-                  ring(first, 2, ("--allow-run-as-root", "--host", f"{first.ipv4}:1,{second.ipv4}:1",
-                                  "--mca", "plm_rsh_agent", shell, *transport), user=[]))
-            judge(f"one host, {said}", ring(first, 2, ("--oversubscribe", *transport)))
+            judge.say(f"two hosts, {said}",
+                      ring(first, 2, ("--allow-run-as-root", "--host", f"{first.ipv4}:1,{second.ipv4}:1",
+                                      "--mca", "plm_rsh_agent", shell, *transport), user=[]))
+            judge.say(f"one host, {said}", ring(first, 2, ("--oversubscribe", *transport)))
             if transport is not OFI:  # libfabric makes no endpoints of messages over loopback
-                judge(f"loopback alone, {said}", ring(alone, 2, ("--oversubscribe", *transport)))
-    for failure in failures:
-        print(f"\n=== {failure}")
-    sys.exit(1 if failures else 0)
+                judge.say(f"loopback alone, {said}", ring(alone, 2, ("--oversubscribe", *transport)))
+    judge.exit()
 
 
 if __name__ == "__main__":

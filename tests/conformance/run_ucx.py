@@ -8,7 +8,6 @@ environment variables or the usual few, on one host and between two.
 
 import argparse
 import re
-import sys
 
 import harness
 
@@ -51,7 +50,7 @@ def main():
     harness.require_root()
     harness.require_programs("ip", "setpriv", "ucx_info", "ucx_perftest")
 
-    failures = []
+    judge = harness.Judge()
     with harness.Hosts(options.build) as hosts:
         host, other = hosts.two()
         alone = hosts.one()
@@ -59,27 +58,17 @@ def main():
         status, output = host.run("ucx_info", "-d", seconds=SECONDS)
         found = transports(output, device)
         good = status == 0 and {"rc_verbs", "ud_verbs"} <= found
-        print(f"{'ucx_info -d':40} {'ok' if good else 'FAILED'} {' '.join(sorted(found))}", flush=True)
-        if not good:
-            failures.append(f"ucx_info -d: exit {status}\n{output}")
+        judge.say("ucx_info -d", None if good else f"exit {status}\n{output}")
         for transport in ("rc_v", "ud_v"):
             for test in ("tag_lat", "tag_bw", "ucp_put_lat", "stream_bw"):
-                wrong = measure(host, device, transport, test)
-                print(f"{f'ucx_perftest {transport} {test}':40} {'FAILED' if wrong else 'ok'}", flush=True)
-                if wrong:
-                    failures.append(wrong)
+                judge.say(f"ucx_perftest {transport} {test}", measure(host, device, transport, test))
         for where, server, client in (("two hosts", host, other), ("one host", host, host),
                                       ("loopback alone", alone, alone)):
             for environment in AS_STARTED:
                 for test in ("tag_bw", "tag_lat"):
-                    wrong = as_started(server, client, environment, test)
                     said = " ".join(f"{name}={value}" for name, value in environment.items()) or "as it is"
-                    print(f"{f'{where}: {test}, {said}':60} {'FAILED' if wrong else 'ok'}", flush=True)
-                    if wrong:
-                        failures.append(f"{where}, {said}\n{wrong}")
-    for failure in failures:
-        print(f"\n=== {failure}")
-    sys.exit(1 if failures else 0)
+                    judge.say(f"{where}: {test}, {said}", as_started(server, client, environment, test))
+    judge.exit()
 
 
 if __name__ == "__main__":
