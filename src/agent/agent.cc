@@ -60,6 +60,11 @@ Agent::Agent(UniqueFd name, const AgentOptions& options)
                               Session* told = clients_.find(session);
                               return told != nullptr && told->events().tell_peer(std::move(peer));
                             }},
+                .channels = {slots_,
+                             [this](uint64_t session, agent_client::SlotChannel channel) {
+                               Session* told = clients_.find(session);
+                               return told != nullptr && told->events().tell_channel(std::move(channel));
+                             }},
                 .status = StatusRequests({links_, wire_, slots_, counters_, refused_, cm_})},
       for_sessions_{.loop = loop_,
                     .requests = requests_,

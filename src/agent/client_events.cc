@@ -2,7 +2,6 @@
 #include "agent/client_events.h"
 
 #include <cerrno>
-#include <span>
 #include <utility>
 
 #include <sys/socket.h>
@@ -66,23 +65,46 @@ bool ClientEvents::tell_peer(agent_client::DomainPeer peer) {
   return sent.has_value();
 }
 
+bool ClientEvents::tell_channel(agent_client::SlotChannel channel) {
+  if (stopped_ || !knows_channels() || channels_unseen_ >= protocol::kMostChannelsUnseen) return false;
+  protocol::ChannelMessage message{};
+  message.header = protocol::request_header(MessageType::kChannel, 0, version_);
+  message.header.error = channel.error;
+  message.own_slot = channel.own_slot;
+  message.peer_slot = channel.peer_slot;
+  message.asked = channel.asked ? 1 : 0;
+  const int fd = channel.socket.get();
+  const auto sent = agent_client::send_message(socket_.get(), protocol::bytes_of(message),
+                                               {&fd, channel.socket ? 1u : 0u});
+  if (sent) ++channels_unseen_;
+  return sent.has_value();
+}
+
 void ClientEvents::on_readable() {
   for (int i = 0; i < kMessagesPerRound && !stopped_; ++i) {
-    protocol::PeerMessage message{};
-    const auto received =
-        agent_client::receive_message(socket_.get(), std::as_writable_bytes(std::span(&message, 1)), 0);
+    std::byte buffer[protocol::kMaxEventBytes];
+    const auto received = agent_client::receive_message(socket_.get(), buffer, 0);
     if (!received && received.error().code == EAGAIN) return;
     if (!received || received->bytes == 0) return surroundings_.on_end();
-    take(message, received->bytes);
+    take(ConstBytes(buffer, received->bytes));
   }
 }
 
-void ClientEvents::take(const protocol::PeerMessage& message, size_t bytes) {
-  if (message.header.type == static_cast<uint16_t>(MessageType::kAskPeer)) {
-    if (bytes == sizeof message) surroundings_.on_ask_peer(message.domain, message.slot);
-  } else if (message.header.type == static_cast<uint16_t>(MessageType::kPeerSeen)) {
+void ClientEvents::take(ConstBytes message) {
+  const auto header = protocol::read_as<protocol::MessageHeader>(message);
+  const auto is = [&](MessageType type) { return header.type == static_cast<uint16_t>(type); };
+  if (is(MessageType::kAskPeer)) {
+    const auto ask = protocol::read_as<protocol::PeerMessage>(message);
+    if (message.size() == sizeof ask) surroundings_.on_ask_peer(ask.domain, ask.slot);
+  } else if (is(MessageType::kPeerSeen)) {
     if (peers_unseen_ > 0) --peers_unseen_;
-  } else if (message.header.sequence == sequence_) {  // else it is not what we wait for, whatever it is
+  } else if (is(MessageType::kAskChannel)) {
+    const auto ask = protocol::read_as<protocol::ChannelMessage>(message);
+    const bool whole = message.size() == sizeof ask;
+    if (whole && knows_channels()) surroundings_.on_ask_channel(ask.own_slot, ask.peer_slot);
+  } else if (is(MessageType::kChannelSeen)) {
+    if (channels_unseen_ > 0) --channels_unseen_;
+  } else if (header.sequence == sequence_) {  // else it is not what we wait for, whatever it is
     links_unseen_ = false;
     push_links();
   }

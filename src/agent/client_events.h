@@ -7,6 +7,8 @@
 #include "agent/event_loop.h"
 #include "agent/link_publisher.h"
 #include "agent_client/domain_peer.h"
+#include "agent_client/slot_channel.h"
+#include "base/bytes.h"
 #include "base/result.h"
 #include "base/unique_fd.h"
 #include "protocol/messages.h"
@@ -14,11 +16,12 @@
 namespace verbena::agent {
 
 // A client's event socket: what it is told without having asked, and what it says to that. A client that does
-// not read costs one message of links and a bounded number of peers.
+// not read costs one message of links and a bounded number of peers and channels.
 class ClientEvents {
  public:
   struct Surroundings {
     std::function<void(uint64_t domain, uint32_t slot)> on_ask_peer;
+    std::function<void(uint32_t own_slot, uint32_t peer_slot)> on_ask_channel;
     std::function<void()> on_end;  // the client has closed its end
   };
   ClientEvents(EventLoop& loop, const LinkPublisher& links, Surroundings surroundings);
@@ -36,10 +39,14 @@ class ClientEvents {
   // Tells of another process in a domain, or that there is none. False: the client has not read what it was
   // told before, and will not hear of this.
   bool tell_peer(agent_client::DomainPeer peer);
+  // Tells of a channel to another slot, or that there is none. False: as above, or the client speaks a
+  // version without channels.
+  bool tell_channel(agent_client::SlotChannel channel);
 
  private:
+  bool knows_channels() const { return version_ >= protocol::kFirstVersionWithChannels; }
   void on_readable();
-  void take(const protocol::PeerMessage& message, size_t bytes);
+  void take(ConstBytes message);
   void push_links();
 
   EventLoop& loop_;
@@ -52,6 +59,7 @@ class ClientEvents {
   bool links_unseen_ = false;    // one is on its way, or lies unread
   bool links_outdated_ = false;  // and there is a newer table than it told of
   uint32_t peers_unseen_ = 0;
+  uint32_t channels_unseen_ = 0;
 };
 
 }  // namespace verbena::agent

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <type_traits>
 #include <utility>
 
@@ -21,17 +20,10 @@ namespace {
 
 using protocol::MessageHeader;
 using protocol::MessageType;
+using protocol::read_as;
 
 // So that one client's flood leaves time for the others.
 constexpr int kMessagesPerRound = 16;
-
-// The length was checked: shorter is what an older library sends, longer what a newer one does.
-template <class Message>
-Message read_as(ConstBytes bytes) {
-  Message message{};
-  std::memcpy(&message, bytes.data(), std::min(bytes.size(), sizeof message));
-  return message;
-}
 
 template <class Role, class Message, class Method>
 constexpr bool takes_descriptor =
@@ -90,6 +82,10 @@ Session::Session(const Parts& parts, uint64_t id, UniqueFd socket, const ucred& 
               {.on_ask_peer =
                    [this](uint64_t domain, uint32_t slot) {
                      parts_.requests.domains.ask_for_peer(client_.session, domain, slot);
+                   },
+               .on_ask_channel =
+                   [this](uint32_t own_slot, uint32_t peer_slot) {
+                     parts_.requests.channels.ask_for_channel(client_.session, own_slot, peer_slot);
                    },
                .on_end = [this] { close(); }}) {
   parts_.loop.watch(socket_.get(), EPOLLIN, [this](uint32_t events) { on_readable(events); });

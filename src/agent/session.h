@@ -9,6 +9,7 @@
 
 #include <sys/socket.h>
 
+#include "agent/channel_requests.h"
 #include "agent/client_events.h"
 #include "agent/cm/client.h"
 #include "agent/domain_requests.h"
@@ -31,6 +32,7 @@ struct Requests {
   LinkRequests links;
   SlotRequests slots;
   DomainRequests domains;
+  ChannelRequests channels;
   StatusRequests status;
 };
 

@@ -46,13 +46,15 @@ AdminResult<Answer<protocol::HelloReply>> AgentConnection::say_hello(const Uniqu
   };
   auto answer = say();
   if (answer || answer.error().code != EPROTONOSUPPORT) return answer;
-  // The agent is of the version before and cannot know ours: it says which it speaks.
+  // The agent is too old to take ours: it says which version it speaks.
   const bool older = agents_version_ < version_ && protocol::is_neighbour(agents_version_);
   if (older) {
     version_ = agents_version_;
     answer = say();
     if (answer) {
-      answer->message.capabilities = protocol::kServesXrcDomains | protocol::kServesConnectionManagement;
+      if (version_ == 1) {
+        answer->message.capabilities = protocol::kServesXrcDomains | protocol::kServesConnectionManagement;
+      }
       return answer;
     }
   }
@@ -77,14 +79,21 @@ tl::unexpected<AdminError> AgentConnection::lose(int code) {
   return tl::unexpected(AdminError{code, "the connection to the agent is lost"});
 }
 
+// An agent of the version before takes our hello, and answers in its own version.
+void AgentConnection::consider_version_of(const protocol::MessageHeader& answer) {
+  const bool taken = answer.error != EPROTONOSUPPORT && protocol::is_neighbour(answer.version);
+  if (taken && answer.version < version_) version_ = answer.version;
+}
+
 AdminResult<bool> AgentConnection::judge(ConstBytes message, const protocol::MessageHeader& request,
-                                         size_t reply_bytes) {
+                                         const ReplyPlace& reply) {
   protocol::MessageHeader answer{};
   if (message.size() < sizeof answer) return lose(EPROTO);
   std::memcpy(&answer, message.data(), sizeof answer);
   if (answer.magic != protocol::kProtocolMagic) return lose(EPROTO);
   if (answer.sequence != request.sequence) return false;
   agents_version_ = answer.version;
+  if (request.type == static_cast<uint16_t>(protocol::MessageType::kHello)) consider_version_of(answer);
   // One that refuses our version says so in its own.
   if (answer.version != version_ && answer.error != EPROTONOSUPPORT) return lose_to_stranger(answer.version);
   if (answer.error != 0) {
@@ -92,13 +101,14 @@ AdminResult<bool> AgentConnection::judge(ConstBytes message, const protocol::Mes
     std::memcpy(&error, message.data(), std::min(message.size(), sizeof error));
     return tl::unexpected(AdminError{answer.error, protocol::load_text(error.text)});
   }
-  if (answer.type != (request.type | protocol::kReply) || message.size() != reply_bytes) return lose(EPROTO);
+  const bool fits = message.size() == reply.length_in(version_);
+  if (answer.type != (request.type | protocol::kReply) || !fits) return lose(EPROTO);
   return true;
 }
 
 AdminResult<std::vector<UniqueFd>> AgentConnection::exchange(const protocol::MessageHeader& header,
                                                              ConstBytes request, std::span<const int> fds,
-                                                             Bytes reply, TimePoint deadline) {
+                                                             const ReplyPlace& reply, TimePoint deadline) {
   if (lost_) return lose(ECONNRESET);
   const auto timed_out = tl::unexpected(AdminError{ETIMEDOUT, "the agent does not answer"});
   for (;;) {
@@ -119,10 +129,10 @@ AdminResult<std::vector<UniqueFd>> AgentConnection::exchange(const protocol::Mes
     }
     if (received->bytes == 0) return lose(ECONNRESET);
     if (received->truncated) return lose(EPROTO);
-    const auto answers = judge(ConstBytes(buffer, received->bytes), header, reply.size());
+    const auto answers = judge(ConstBytes(buffer, received->bytes), header, reply);
     if (!answers) return tl::unexpected(answers.error());
     if (!*answers) continue;
-    std::memcpy(reply.data(), buffer, reply.size());
+    std::memcpy(reply.bytes.data(), buffer, received->bytes);
     return std::move(received->fds);
   }
 }

@@ -38,10 +38,9 @@ class AgentConnection {
                                   TimePoint deadline, std::span<const int> fds = {}) {
     request.header = protocol::request_header(type, ++sequence_, version_);
     Answer<Reply> answer;
-    auto result = exchange(
-        request.header, protocol::bytes_of(request), fds,
-        std::as_writable_bytes(std::span(&answer.message, 1)).first(protocol::bytes_in<Reply>(version_)),
-        deadline);
+    auto result = exchange(request.header, protocol::bytes_of(request), fds,
+                           {std::as_writable_bytes(std::span(&answer.message, 1)), &protocol::bytes_in<Reply>},
+                           deadline);
     if (!result) return tl::unexpected(std::move(result.error()));
     answer.fds = std::move(*result);
     if (answer.fds.size() < min_fds) return lose(EPROTO);
@@ -58,11 +57,20 @@ class AgentConnection {
   void abandon();
 
  private:
+  // Where a reply goes, and how long it is in a version.
+  struct ReplyPlace {
+    Bytes bytes;
+    size_t (*length_in)(uint16_t version);
+  };
   AdminResult<std::vector<UniqueFd>> exchange(const protocol::MessageHeader& header, ConstBytes request,
-                                              std::span<const int> fds, Bytes reply, TimePoint deadline);
-  // Whether a message is the request's reply, of so many bytes. False: it answers a call that timed out. An
-  // error: the agent refuses, or does not speak the protocol.
-  AdminResult<bool> judge(ConstBytes message, const protocol::MessageHeader& request, size_t reply_bytes);
+                                              std::span<const int> fds, const ReplyPlace& reply,
+                                              TimePoint deadline);
+  // Whether a message is the request's reply. False: it answers a call that timed out. An error: the agent
+  // refuses, or does not speak the protocol.
+  AdminResult<bool> judge(ConstBytes message, const protocol::MessageHeader& request,
+                          const ReplyPlace& reply);
+  // Of the version that the agent has answered hello in, if that is the one to speak from now on.
+  void consider_version_of(const protocol::MessageHeader& answer);
   tl::unexpected<AdminError> lose(int code);
   tl::unexpected<AdminError> lose_to_stranger(uint16_t version);
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent_client/agent_news.h"
 
-#include <cstring>
 #include <utility>
 
 #include "agent_client/link_table_file.h"
@@ -17,6 +16,11 @@ void answer(const AgentEvent& event, MessageType type) {
   [[maybe_unused]] const auto answered = send_message(event.socket, protocol::bytes_of(seen));
 }
 
+template <class Message>
+bool is_a(const AgentEvent& event, MessageType type) {
+  return event.header.type == static_cast<uint16_t>(type) && event.message.size() == sizeof(Message);
+}
+
 }  // namespace
 
 std::optional<std::vector<Link>> AgentNews::take_links() {
@@ -29,6 +33,11 @@ std::vector<DomainPeer> AgentNews::take_peers() {
   return std::exchange(peers_, {});
 }
 
+std::vector<SlotChannel> AgentNews::take_channels() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(channels_, {});
+}
+
 Result<void> AgentNews::restore(const NewAgent& agent) {
   auto snapshot = read_link_file(agent.link_table);
   if (!snapshot) return fail(snapshot.error().code);
@@ -39,10 +48,12 @@ Result<void> AgentNews::restore(const NewAgent& agent) {
 }
 
 bool AgentNews::on_event(AgentEvent event) {
-  protocol::PeerMessage peer{};
-  if (event.header.type == static_cast<uint16_t>(MessageType::kPeer) && event.message.size() == sizeof peer) {
-    std::memcpy(&peer, event.message.data(), sizeof peer);
-    on_peer(peer, event);
+  if (is_a<protocol::PeerMessage>(event, MessageType::kPeer)) {
+    on_peer(protocol::read_as<protocol::PeerMessage>(event.message), event);
+    return true;
+  }
+  if (is_a<protocol::ChannelMessage>(event, MessageType::kChannel)) {
+    on_channel(protocol::read_as<protocol::ChannelMessage>(event.message), event);
     return true;
   }
   if (event.message.size() != sizeof event.header || event.fds.size() != 1) return false;
@@ -60,6 +71,14 @@ void AgentNews::on_peer(const protocol::PeerMessage& message, AgentEvent& event)
   if (!event.fds.empty()) peer.socket = std::move(event.fds.front());
   const std::lock_guard lock(mutex_);
   peers_.push_back(std::move(peer));
+}
+
+void AgentNews::on_channel(const protocol::ChannelMessage& message, AgentEvent& event) {
+  answer(event, MessageType::kChannelSeen);
+  SlotChannel channel{message.own_slot, message.peer_slot, message.asked != 0, message.header.error, {}};
+  if (!event.fds.empty()) channel.socket = std::move(event.fds.front());
+  const std::lock_guard lock(mutex_);
+  channels_.push_back(std::move(channel));
 }
 
 }  // namespace verbena::agent_client

@@ -93,6 +93,7 @@ AdminResult<void> AgentSession::greet(AgentConnection connection, TimePoint dead
   const std::lock_guard lock(event_mutex_);
   const bool is_successor = std::exchange(agent_uid_, connection_->agent_uid()) != kNoAgentYet;
   watch_events(std::move(answer->fds[0]));
+  version_ = connection_->version();
   retry_ = kFirstRetry;
   // The thread that attends should look: what the agent before said holds no more.
   if (is_successor) set_timer(Duration(1));
@@ -123,17 +124,15 @@ void AgentSession::attend() {
 
 void AgentSession::receive_events() {
   while (events_) {
-    protocol::PeerMessage buffer{};
-    auto received = receive_message(events_.get(), std::as_writable_bytes(std::span(&buffer, 1)));
+    std::byte buffer[protocol::kMaxEventBytes];
+    auto received = receive_message(events_.get(), buffer);
     if (!received && received.error().code == EAGAIN) return;
-    const bool whole = received && received->bytes >= sizeof buffer.header && !received->truncated &&
-                       buffer.header.magic == protocol::kProtocolMagic;
-    if (whole) {
-      const ConstBytes message = protocol::bytes_of(buffer).first(received->bytes);
-      if (listener_ == nullptr ||
-          listener_->on_event({buffer.header, message, received->fds, events_.get()})) {
-        continue;
-      }
+    if (received && !received->truncated) {
+      const ConstBytes message(buffer, received->bytes);
+      const auto header = protocol::read_as<protocol::MessageHeader>(message);
+      const bool whole = message.size() >= sizeof header && header.magic == protocol::kProtocolMagic;
+      const bool dropped = whole && listener_ == nullptr;
+      if (dropped || (whole && listener_->on_event({header, message, received->fds, events_.get()}))) continue;
     }
     forget_events();  // the agent died
     retry_ = kFirstRetry;
@@ -200,10 +199,11 @@ void AgentSession::set_timer(Duration delay) {
   ::timerfd_settime(timer_.get(), 0, &when, nullptr);
 }
 
-void AgentSession::send_event(ConstBytes message) {
+Result<void> AgentSession::send_event(ConstBytes message, uint16_t since) {
   const std::lock_guard lock(event_mutex_);
-  if (events_) [[maybe_unused]]
-    const auto sent = send_message(events_.get(), message);
+  if (!events_) return fail(ENOTCONN);
+  if (version_ < since) return fail(EOPNOTSUPP);
+  return send_message(events_.get(), message);
 }
 
 void AgentSession::abandon() {

@@ -49,7 +49,7 @@ class Restorer {
 // What the agent says without being asked.
 struct AgentEvent {
   protocol::MessageHeader header;
-  ConstBytes message;  // the header included; at most a PeerMessage
+  ConstBytes message;  // the header included; at most protocol::kMaxEventBytes
   std::vector<UniqueFd>& fds;
   int socket;  // where to answer
 };
@@ -137,9 +137,9 @@ class AgentSession {
   // needs one: connects if one listens, else starts one and comes back later. Called by one thread at a time;
   // blocks no longer than a connect and what restorers take.
   void attend();
-  // To the agent, on the socket that its events come by. Never blocks; nothing is sent where there is no
-  // agent.
-  void send_event(ConstBytes message);
+  // To the agent, on the socket that its events come by. Never blocks. ENOTCONN: there is no agent now;
+  // EOPNOTSUPP: it speaks a version before `since`, that of the message; EAGAIN: it is behind with its events.
+  Result<void> send_event(ConstBytes message, uint16_t since = protocol::kOldestProtocolVersion);
 
   // In a child after fork(): closes our copies of the descriptors and tells the agent nothing. Takes no lock
   // and frees nothing: a thread of the parent may have been in the middle of anything. Calls are refused from
@@ -177,6 +177,7 @@ class AgentSession {
 
   std::mutex event_mutex_;  // taken after turn_mutex_
   UniqueFd events_;         // where the agent's end shows first
+  uint16_t version_ = 0;    // that the agent at events_ and we speak
   UniqueFd timer_;
   Duration retry_;
   TimePoint next_start_{};

@@ -103,7 +103,15 @@ void Client::ask_for_peer(uint64_t domain, uint32_t slot) {
   message.header = protocol::request_header(MessageType::kAskPeer, 0);
   message.domain = domain;
   message.slot = slot;
-  session_.send_event(protocol::bytes_of(message));
+  [[maybe_unused]] const auto sent = session_.send_event(protocol::bytes_of(message));
+}
+
+Result<void> Client::ask_for_channel(uint32_t own_slot, uint32_t peer_slot) {
+  protocol::ChannelMessage message{};
+  message.header = protocol::request_header(MessageType::kAskChannel, 0);
+  message.own_slot = own_slot;
+  message.peer_slot = peer_slot;
+  return session_.send_event(protocol::bytes_of(message), protocol::kFirstVersionWithChannels);
 }
 
 std::optional<std::vector<Link>> Client::next_links() {

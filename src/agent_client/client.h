@@ -13,6 +13,7 @@
 #include "agent_client/held_slots.h"
 #include "agent_client/link.h"
 #include "agent_client/open_domains.h"
+#include "agent_client/slot_channel.h"
 #include "base/result.h"
 #include "base/unique_fd.h"
 #include "roce/path.h"
@@ -27,7 +28,8 @@ struct Slot {
   UniqueFd status_page;        // a memfd of sizeof(StatusPage)
 };
 
-// What a process with devices asks of the agent: links, slots, multicast groups, XRC domains.
+// What a process with devices asks of the agent: links, slots, multicast groups, XRC domains, channels to other
+// slots.
 //
 // Thread-safe: calls are serialized inside. Calls may block for as long as the agent takes, at most two
 // seconds; they answer ETIMEDOUT then, and ECONNREFUSED when there is no agent and none can be started. When
@@ -63,14 +65,22 @@ class Client {
   // has the answer, unless the agent ends before.
   void ask_for_peer(uint64_t domain, uint32_t slot);
 
-  // Readable when next_links() or next_peers() has something. Its meaning and its number never change (an
-  // epoll set may keep it).
+  // Asks for a channel from a slot of ours to another, whatever process has that one. Never blocks;
+  // next_channels() has the answer, unless the agent ends before: then the question is lost, and the asker
+  // asks again after a while, as it does after EAGAIN. Errors, to which no answer comes: EOPNOTSUPP: the agent
+  // is of a version without channels; ENOTCONN: there is none now; EAGAIN: it is behind.
+  Result<void> ask_for_channel(uint32_t own_slot, uint32_t peer_slot);
+
+  // Readable when next_links(), next_peers() or next_channels() has something. Its meaning and its number
+  // never change (an epoll set may keep it).
   int event_fd() const { return session_.event_fd(); }
   // The newest link table, if it changed since last asked. Never blocks. Also notices the agent's death and,
   // without blocking longer than a connect, reaches the restarted one.
   std::optional<std::vector<Link>> next_links();
   // What the agent has said of other processes until the last next_links().
   std::vector<DomainPeer> next_peers() { return news_.take_peers(); }
+  // What it has said of channels until then: those that we asked for, and those that others did.
+  std::vector<SlotChannel> next_channels() { return news_.take_channels(); }
 
   // In a child after fork(): drops descriptors without telling the agent anything.
   void abandon();

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <span>
 #include <type_traits>
 
@@ -20,7 +22,7 @@ namespace verbena::protocol {
 // user. Both ends check the other's credentials (SO_PEERCRED): an abstract name is free for anyone to take.
 
 inline constexpr uint32_t kProtocolMagic = 0x6e627276;  // "vrbn"
-inline constexpr uint16_t kProtocolVersion = 2;
+inline constexpr uint16_t kProtocolVersion = 3;
 inline constexpr uint16_t kOldestProtocolVersion = 1;
 inline constexpr size_t kMaxAgentMessageBytes = 512;
 inline constexpr size_t kMaxMessageFds = 4;
@@ -38,6 +40,8 @@ inline constexpr size_t kVersionBytes = 32;
 // of the end that refuses.
 //
 // Version 2: HelloReply, StatusReply and SlotStatusReply are longer.
+// Version 3: channels between two slots, kAskChannel to kChannelSeen. On the event socket there is nobody to
+// answer EOPNOTSUPP, so neither end says any of these to one of an older version.
 constexpr bool is_neighbour(uint16_t version) {
   return version >= kOldestProtocolVersion && version <= kProtocolVersion + 1;
 }
@@ -70,6 +74,9 @@ enum class MessageType : uint16_t {
   kAskPeer,       // client to agent: PeerMessage. The way to a slot in a domain; answered by kPeer.
   kPeer,          // agent to client: PeerMessage [socket?]. At most kMostPeersUnseen lie unanswered.
   kPeerSeen,      // client to agent: header
+  kAskChannel,    // client to agent: ChannelMessage. The way to another slot; answered by kChannel.
+  kChannel,       // agent to client: ChannelMessage [socket?]. At most kMostChannelsUnseen lie unanswered.
+  kChannelSeen,   // client to agent: header
 
   kJoinGroup = 32,     // GroupRequest -> header [socket]
   kGetDeviceCounters,  // DeviceRequest -> DeviceCountersReply
@@ -191,6 +198,27 @@ struct PeerMessage {
 static_assert(sizeof(PeerMessage) == 32);
 inline constexpr uint32_t kMostPeersUnseen = 64;
 
+inline constexpr uint16_t kFirstVersionWithChannels = 3;
+
+// A channel between two slots: the socket joins the processes that have them, which may be of different
+// users, or one and the same. Both get an end; what goes over it is between the two.
+struct ChannelMessage {
+  // header.error: why there is no socket. ENOENT: nobody has the other slot now. EAGAIN: not now; its process
+  // is yet to come back from a former agent, or does not read its events. EOPNOTSUPP: its library is of a
+  // version without channels. EINVAL: own_slot is not the asker's, or is the other one, too.
+  MessageHeader header;
+  uint32_t own_slot;   // of the client that sends this or gets it
+  uint32_t peer_slot;  // the other's
+  uint32_t asked;      // in kChannel: the client is the one that asked
+  uint32_t reserved;
+};
+static_assert(sizeof(ChannelMessage) == 32);
+inline constexpr uint32_t kMostChannelsUnseen = 64;
+
+// No message on the event socket is longer.
+inline constexpr size_t kMaxEventBytes = 32;
+static_assert(sizeof(PeerMessage) <= kMaxEventBytes && sizeof(ChannelMessage) <= kMaxEventBytes);
+
 struct DeviceRequest {
   MessageHeader header;
   uint32_t device_index;
@@ -254,6 +282,15 @@ template <class Message>
 ConstBytes bytes_of(const Message& message) {
   static_assert(std::is_trivially_copyable_v<Message>);
   return std::as_bytes(std::span(&message, 1));
+}
+
+// Of a message whose length was checked: shorter is what an older version sends, longer what a newer one does.
+template <class Message>
+Message read_as(ConstBytes bytes) {
+  static_assert(std::is_trivially_copyable_v<Message>);
+  Message message{};
+  std::memcpy(&message, bytes.data(), std::min(bytes.size(), sizeof message));
+  return message;
 }
 
 inline MessageHeader request_header(MessageType type, uint32_t sequence,
