@@ -74,8 +74,8 @@ bool ClientEvents::tell_channel(agent_client::SlotChannel channel) {
   message.peer_slot = channel.peer_slot;
   message.asked = channel.asked ? 1 : 0;
   const int fd = channel.socket.get();
-  const auto sent = agent_client::send_message(socket_.get(), protocol::bytes_of(message),
-                                               {&fd, channel.socket ? 1u : 0u});
+  const auto sent =
+      agent_client::send_message(socket_.get(), protocol::bytes_of(message), {&fd, channel.socket ? 1u : 0u});
   if (sent) ++channels_unseen_;
   return sent.has_value();
 }

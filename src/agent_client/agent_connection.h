@@ -38,9 +38,9 @@ class AgentConnection {
                                   TimePoint deadline, std::span<const int> fds = {}) {
     request.header = protocol::request_header(type, ++sequence_, version_);
     Answer<Reply> answer;
-    auto result = exchange(request.header, protocol::bytes_of(request), fds,
-                           {std::as_writable_bytes(std::span(&answer.message, 1)), &protocol::bytes_in<Reply>},
-                           deadline);
+    auto result = exchange(
+        request.header, protocol::bytes_of(request), fds,
+        {std::as_writable_bytes(std::span(&answer.message, 1)), &protocol::bytes_in<Reply>}, deadline);
     if (!result) return tl::unexpected(std::move(result.error()));
     answer.fds = std::move(*result);
     if (answer.fds.size() < min_fds) return lose(EPROTO);

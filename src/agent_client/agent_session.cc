@@ -132,7 +132,8 @@ void AgentSession::receive_events() {
       const auto header = protocol::read_as<protocol::MessageHeader>(message);
       const bool whole = message.size() >= sizeof header && header.magic == protocol::kProtocolMagic;
       const bool dropped = whole && listener_ == nullptr;
-      if (dropped || (whole && listener_->on_event({header, message, received->fds, events_.get()}))) continue;
+      if (dropped || (whole && listener_->on_event({header, message, received->fds, events_.get()})))
+        continue;
     }
     forget_events();  // the agent died
     retry_ = kFirstRetry;

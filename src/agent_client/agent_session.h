@@ -138,7 +138,8 @@ class AgentSession {
   // blocks no longer than a connect and what restorers take.
   void attend();
   // To the agent, on the socket that its events come by. Never blocks. ENOTCONN: there is no agent now;
-  // EOPNOTSUPP: it speaks a version before `since`, that of the message; EAGAIN: it is behind with its events.
+  // EOPNOTSUPP: it speaks a version before `since`, that of the message; EAGAIN: it is behind with its
+  // events.
   Result<void> send_event(ConstBytes message, uint16_t since = protocol::kOldestProtocolVersion);
 
   // In a child after fork(): closes our copies of the descriptors and tells the agent nothing. Takes no lock

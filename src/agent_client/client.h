@@ -28,8 +28,8 @@ struct Slot {
   UniqueFd status_page;        // a memfd of sizeof(StatusPage)
 };
 
-// What a process with devices asks of the agent: links, slots, multicast groups, XRC domains, channels to other
-// slots.
+// What a process with devices asks of the agent: links, slots, multicast groups, XRC domains, channels to
+// other slots.
 //
 // Thread-safe: calls are serialized inside. Calls may block for as long as the agent takes, at most two
 // seconds; they answer ETIMEDOUT then, and ECONNREFUSED when there is no agent and none can be started. When
@@ -67,8 +67,8 @@ class Client {
 
   // Asks for a channel from a slot of ours to another, whatever process has that one. Never blocks;
   // next_channels() has the answer, unless the agent ends before: then the question is lost, and the asker
-  // asks again after a while, as it does after EAGAIN. Errors, to which no answer comes: EOPNOTSUPP: the agent
-  // is of a version without channels; ENOTCONN: there is none now; EAGAIN: it is behind.
+  // asks again after a while, as it does after EAGAIN. Errors, to which no answer comes: EOPNOTSUPP: the
+  // agent is of a version without channels; ENOTCONN: there is none now; EAGAIN: it is behind.
   Result<void> ask_for_channel(uint32_t own_slot, uint32_t peer_slot);
 
   // Readable when next_links(), next_peers() or next_channels() has something. Its meaning and its number

@@ -284,7 +284,7 @@ ConstBytes bytes_of(const Message& message) {
   return std::as_bytes(std::span(&message, 1));
 }
 
-// Of a message whose length was checked: shorter is what an older version sends, longer what a newer one does.
+// Of a message whose length was checked: an older version's is shorter, a newer one's longer.
 template <class Message>
 Message read_as(ConstBytes bytes) {
   static_assert(std::is_trivially_copyable_v<Message>);

@@ -58,6 +58,7 @@ class RawConnection {
   }
   bool connected() const { return connected_; }
   int fd() const { return socket_.get(); }
+  int events() const { return greeting_.at(0).get(); }
 
   bool send(ConstBytes message, std::span<const int> fds = {}) {
     return agent_client::send_message(socket_.get(), message, fds).has_value();
@@ -147,7 +148,7 @@ MessageType any_type(Random& random) {
       return static_cast<uint16_t>(static_cast<int>(last) - static_cast<int>(first) + 1);
     }
   };
-  static constexpr Run kRuns[] = {{MessageType::kHello, MessageType::kPeerSeen},
+  static constexpr Run kRuns[] = {{MessageType::kHello, MessageType::kChannelSeen},
                                   {MessageType::kJoinGroup, MessageType::kCloseDomain},
                                   {MessageType::kCmOpenChannel, MessageType::kCmRestoreId}};
   uint64_t types = 0;
@@ -432,6 +433,76 @@ TEST_F(Robustness, RootsAgentServesOthersButLetsThemChangeNothing) {
                       return 0;
                     }),
             0);
+}
+
+// A child of the test below: asks for a channel to the slot, and says a word over it. The number says where
+// it failed.
+int greet_over_channel(uint32_t peer_slot) {
+  auto client = Client::connect(kOnlyRunning);
+  if (!client) return 1;
+  const auto slot = (*client)->take_slot();
+  if (!slot) return 2;
+  if (!(*client)->ask_for_channel(slot->index, peer_slot)) return 3;
+  std::vector<agent_client::SlotChannel> channels;
+  const bool heard = eventually([&] {
+    (*client)->next_links();
+    channels = (*client)->next_channels();
+    return !channels.empty();
+  });
+  if (!heard || channels[0].error != 0 || !channels[0].socket) return 4;
+  return ::send(channels[0].socket.get(), "hello", 5, MSG_NOSIGNAL) == 5 ? 0 : 5;
+}
+
+TEST_F(Robustness, RootsAgentJoinsTheProcessesOfAllUsersByChannels) {
+  if (!may_become_others()) GTEST_SKIP() << "needs root";
+  auto client = Client::connect(kOnlyRunning);
+  ASSERT_TRUE(client);
+  const auto slot = (*client)->take_slot();
+  ASSERT_TRUE(slot);
+  EXPECT_EQ(as_user(65534, [&] { return greet_over_channel(slot->index); }), 0);
+  std::vector<agent_client::SlotChannel> channels;
+  ASSERT_TRUE(eventually([&] {
+    (*client)->next_links();
+    channels = (*client)->next_channels();
+    return !channels.empty();
+  }));
+  EXPECT_EQ(channels[0].own_slot, slot->index);
+  EXPECT_FALSE(channels[0].asked);
+  char word[5];
+  ASSERT_EQ(::recv(channels[0].socket.get(), word, sizeof word, 0), 5);
+  EXPECT_EQ(::recv(channels[0].socket.get(), word, sizeof word, 0), 0) << "the other process has ended";
+}
+
+TEST_F(Robustness, RandomWordsOnAnEventSocketHarmNobody) {
+  Random random(test::seed());
+  auto victim = Client::connect(kOnlyRunning);
+  ASSERT_TRUE(victim);
+  ASSERT_TRUE((*victim)->take_slot());
+  const size_t before = descriptors_of(pid());
+  for (int round = 0; round < 50; ++round) {
+    RawConnection connection;
+    ASSERT_TRUE(connection.connected() && connection.hello());
+    const MessageHeader take = protocol::request_header(MessageType::kTakeSlot, 2);
+    ASSERT_TRUE(connection.send(protocol::bytes_of(take)));
+    ASSERT_TRUE(connection.reply());
+    for (int i = 0; i < 100; ++i) {
+      std::vector<std::byte> message(random.one_in(4) ? 1 + random.below(64) : sizeof(protocol::PeerMessage));
+      // Small numbers, so that they meet.
+      for (std::byte& byte : message) byte = static_cast<std::byte>(random.one_in(4) ? random.below(4) : 0);
+      constexpr auto kFirst = static_cast<uint64_t>(MessageType::kLinksChanged);
+      constexpr auto kLast = static_cast<uint64_t>(MessageType::kChannelSeen);
+      const auto type = static_cast<MessageType>(kFirst + random.below(kLast - kFirst + 1));
+      const auto header = protocol::request_header(type, static_cast<uint32_t>(random.below(3)));
+      std::memcpy(message.data(), &header, std::min(message.size(), sizeof header));
+      // The agent does not take more than its socket holds, and reads little by little.
+      [[maybe_unused]] const auto sent = agent_client::send_message(connection.events(), message);
+    }
+    (*victim)->next_links();
+    for (const auto& channel : (*victim)->next_channels()) EXPECT_TRUE(channel.socket);
+  }
+  EXPECT_TRUE(is_well());
+  EXPECT_TRUE((*victim)->links());
+  EXPECT_TRUE(eventually([&] { return descriptors_of(pid()) <= before + 2 * 50; }));
 }
 
 TEST_F(Robustness, NobodyButItsOwnUserGetsTheVault) {

@@ -8,12 +8,14 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "agent/agent_process.h"
 #include "agent/network_namespace.h"
 #include "agent_client/admin.h"
+#include "agent_client/client.h"
 #include "agent_client/message_socket.h"
 #include "base/bytes.h"
 #include "base/unique_fd.h"
@@ -66,6 +68,19 @@ class Program {
     return reply;
   }
   Reply hello(size_t more = 0) { return ask(MessageType::kHello, protocol::HelloRequest{}, more); }
+  // The socket of its events, once it has said hello.
+  int events() const { return kept_.at(0).get(); }
+  // The type of the next event that is not news of links; waits for it.
+  MessageType next_event() {
+    for (;;) {
+      pollfd entry{events(), POLLIN, 0};
+      EXPECT_EQ(::poll(&entry, 1, 10'000), 1);
+      std::array<std::byte, protocol::kMaxEventBytes> message{};
+      EXPECT_TRUE(agent_client::receive_message(events(), message));
+      const auto type = static_cast<MessageType>(protocol::read_as<MessageHeader>(message).type);
+      if (type != MessageType::kLinksChanged) return type;
+    }
+  }
 
  private:
   const uint16_t version_;
@@ -102,6 +117,50 @@ TEST_F(AgentVersions, AnOlderProgramGetsMessagesOfItsOwnVersion) {
   ASSERT_TRUE(shown);
   ASSERT_EQ(shown->slots.size(), 1u);
   EXPECT_EQ(shown->slots[0].protocol_version, 1);
+}
+
+TEST_F(AgentVersions, AProgramOfVersion2GetsTheLongerMessages) {
+  Program program(2);
+  const auto hello = program.hello();
+  EXPECT_EQ(hello.header.error, 0);
+  EXPECT_EQ(hello.header.version, 2);
+  EXPECT_EQ(hello.bytes, 64u);
+  const auto status = program.ask(MessageType::kGetStatus, protocol::GetStatusRequest{});
+  EXPECT_EQ(status.header.version, 2);
+  EXPECT_EQ(status.bytes, 312u);
+}
+
+TEST_F(AgentVersions, AProgramOfBeforeChannelsIsNotToldOfOne) {
+  auto asker = agent_client::Client::connect({.start_agent = false, .agent_program = {}});
+  ASSERT_TRUE(asker);
+  const auto own = (*asker)->take_slot();
+  ASSERT_TRUE(own);
+  for (const uint16_t version : {uint16_t{1}, uint16_t{2}}) {
+    Program program(version);
+    program.hello();
+    const auto taken = program.ask(MessageType::kTakeSlot, protocol::TakeSlotRequest{});
+    ASSERT_EQ(taken.header.error, 0);
+    const uint32_t slot = taken.as<protocol::TakeSlotReply>().index;
+    ASSERT_TRUE((*asker)->ask_for_channel(own->index, slot));
+    std::vector<agent_client::SlotChannel> answers;
+    ASSERT_TRUE(test::eventually([&] {
+      (*asker)->next_links();
+      answers = (*asker)->next_channels();
+      return !answers.empty();
+    }));
+    EXPECT_EQ(answers[0].error, EOPNOTSUPP);
+    EXPECT_FALSE(answers[0].socket);
+
+    // Nor is its own question answered: what comes first answers the one after it.
+    const protocol::ChannelMessage question{protocol::request_header(MessageType::kAskChannel, 0, version),
+                                            slot, own->index, 0, 0};
+    const protocol::PeerMessage next{protocol::request_header(MessageType::kAskPeer, 0, version), 7, 0, 0};
+    ASSERT_TRUE(agent_client::send_message(program.events(), protocol::bytes_of(question)));
+    ASSERT_TRUE(agent_client::send_message(program.events(), protocol::bytes_of(next)));
+    EXPECT_EQ(program.next_event(), MessageType::kPeer);
+    (*asker)->next_links();
+    EXPECT_TRUE((*asker)->next_channels().empty());
+  }
 }
 
 TEST_F(AgentVersions, ANewerProgramIsAnsweredInTheAgentsVersion) {

@@ -19,6 +19,7 @@ using agent_client::receive_message;
 using agent_client::send_message;
 using protocol::MessageType;
 using ::testing::ElementsAre;
+using ::testing::IsEmpty;
 
 // Word that no process has the domain open.
 agent_client::DomainPeer no_peer(uint64_t domain) {
@@ -28,18 +29,37 @@ agent_client::DomainPeer no_peer(uint64_t domain) {
   return peer;
 }
 
+// Word that nobody has the slot.
+agent_client::SlotChannel no_channel(uint32_t peer_slot) {
+  return {1, peer_slot, true, ENOENT, {}};
+}
+
+protocol::ChannelMessage ask_for_channel(uint32_t own_slot, uint32_t peer_slot) {
+  return {protocol::request_header(MessageType::kAskChannel, 0), own_slot, peer_slot, 0, 0};
+}
+
 class ClientEventsTest : public ::testing::Test {
  protected:
   void SetUp() override {
     publisher.begin();
-    auto end = events.open(protocol::kProtocolVersion);
-    ASSERT_TRUE(end);
-    client = std::move(*end);
+    client = open(events);
+  }
+  static UniqueFd open(ClientEvents& events, uint16_t version = protocol::kProtocolVersion) {
+    auto end = events.open(version);
+    EXPECT_TRUE(end);
+    return end ? std::move(*end) : UniqueFd();
+  }
+  ClientEvents::Surroundings surroundings() {
+    return {.on_ask_peer = [this](uint64_t domain, uint32_t) { asked.push_back(domain); },
+            .on_ask_channel = [this](uint32_t own_slot,
+                                     uint32_t peer_slot) { channels.emplace_back(own_slot, peer_slot); },
+            .on_end = [this] { ended = true; }};
   }
   // The next event that the client finds; none.
-  std::optional<protocol::PeerMessage> read() {
+  std::optional<protocol::PeerMessage> read() { return read(client); }
+  static std::optional<protocol::PeerMessage> read(const UniqueFd& from) {
     protocol::PeerMessage message{};
-    const auto received = receive_message(client.get(), std::as_writable_bytes(std::span(&message, 1)));
+    const auto received = receive_message(from.get(), std::as_writable_bytes(std::span(&message, 1)));
     return received && received->bytes > 0 ? std::optional(message) : std::nullopt;
   }
   void say(MessageType type, uint32_t sequence) {
@@ -51,11 +71,9 @@ class ClientEventsTest : public ::testing::Test {
   LinkTable table;
   LinkPublisher publisher{table, {.awaits_programs = [] { return false; }, .on_change = [](const auto&) {}}};
   std::vector<uint64_t> asked;
+  std::vector<std::pair<uint32_t, uint32_t>> channels;  // that were asked for: own slot, the other
   bool ended = false;
-  ClientEvents events{loop,
-                      publisher,
-                      {.on_ask_peer = [this](uint64_t domain, uint32_t) { asked.push_back(domain); },
-                       .on_end = [this] { ended = true; }}};
+  ClientEvents events{loop, publisher, surroundings()};
   UniqueFd client;
 };
 
@@ -104,10 +122,41 @@ TEST_F(ClientEventsTest, PassesOnWhatTheClientAsksAndThatItIsGone) {
   EXPECT_TRUE(ended);
 }
 
+TEST_F(ClientEventsTest, TellsOfNoMoreChannelsThanTheClientHasReadOf) {
+  for (uint32_t i = 0; i < protocol::kMostChannelsUnseen; ++i) {
+    ASSERT_TRUE(events.tell_channel(no_channel(i)));
+  }
+  EXPECT_FALSE(events.tell_channel(no_channel(99)));
+  EXPECT_TRUE(events.tell_peer(no_peer(1))) << "these are counted apart";
+  ASSERT_TRUE(read());
+  say(MessageType::kChannelSeen, 0);
+  EXPECT_TRUE(events.tell_channel(no_channel(100)));
+  EXPECT_FALSE(events.tell_channel(no_channel(101)));
+}
+
+TEST_F(ClientEventsTest, PassesOnWhatChannelsAreAskedFor) {
+  ASSERT_TRUE(send_message(client.get(), protocol::bytes_of(ask_for_channel(3, 4))));
+  ASSERT_TRUE(send_message(client.get(), protocol::bytes_of(ask_for_channel(5, 6)).first(28)));
+  loop.run_round();
+  EXPECT_THAT(channels, ElementsAre(std::pair(3u, 4u))) << "half a message is none";
+}
+
+TEST_F(ClientEventsTest, AClientOfAVersionWithoutChannelsIsNeverToldOfOne) {
+  ClientEvents old_events(loop, publisher, surroundings());
+  const UniqueFd old_client = open(old_events, protocol::kFirstVersionWithChannels - 1);
+  EXPECT_FALSE(old_events.tell_channel(no_channel(1)));
+  EXPECT_FALSE(read(old_client));
+  ASSERT_TRUE(send_message(old_client.get(), protocol::bytes_of(ask_for_channel(3, 4))));
+  loop.run_round();
+  EXPECT_THAT(channels, IsEmpty());
+  EXPECT_FALSE(ended);
+}
+
 TEST_F(ClientEventsTest, IsSilentOnceItIsStopped) {
   events.stop();
   events.links_changed();
   EXPECT_FALSE(events.tell_peer(no_peer(1)));
+  EXPECT_FALSE(events.tell_channel(no_channel(1)));
   EXPECT_FALSE(read());
 }
 

@@ -57,6 +57,49 @@ TEST(AgentConnection, StepsDownToTheVersionOfAnOlderAgent) {
   EXPECT_EQ(agent.requests().back().header.version, 1);
 }
 
+// As agents from version 2 on are: they take a hello of the next version, and answer in their own.
+TEST(AgentConnection, SpeaksTheVersionOfAnAgentThatIsOneOlder) {
+  constexpr uint16_t kOlder = kOwn - 1;
+  FakeAgent agent([](const FakeAgent::Request& request) {
+    if (request.type() == MessageType::kHello) return FakeAgent::greet(request, kOlder, 5);
+    return FakeAgent::say(protocol::PlainReply{FakeAgent::header(request, kOlder)});
+  });
+  AgentConnection connection = agent.connection();
+  const auto greeted = connection.say_hello({}, soon());
+  ASSERT_TRUE(greeted) << greeted.error().text;
+  EXPECT_EQ(connection.version(), kOlder);
+  EXPECT_EQ(greeted->message.capabilities, 5u) << "it has said so itself";
+  EXPECT_TRUE(
+      connection.call<protocol::PlainReply>(MessageType::kGetLinks, protocol::GetLinksRequest{}, 0, soon()));
+  EXPECT_EQ(agent.count(MessageType::kHello), 1u);
+  EXPECT_EQ(agent.requests().back().header.version, kOlder);
+}
+
+TEST(AgentConnection, SaysWhatErrorAnOlderAgentAnswersHelloWith) {
+  FakeAgent agent(
+      [](const FakeAgent::Request& request) { return FakeAgent::refuse(request, kOwn - 1, EMFILE, "full"); });
+  AgentConnection connection = agent.connection();
+  const auto greeted = connection.say_hello({}, soon());
+  ASSERT_FALSE(greeted);
+  EXPECT_EQ(greeted.error().code, EMFILE);
+  EXPECT_FALSE(connection.lost());
+}
+
+// The version was settled by hello.
+TEST(AgentConnection, IsLostToAnAgentThatChangesItsVersionLater) {
+  FakeAgent agent([](const FakeAgent::Request& request) {
+    if (request.type() == MessageType::kHello) return FakeAgent::greet(request, kOwn);
+    return FakeAgent::say(protocol::PlainReply{FakeAgent::header(request, kOwn - 1)});
+  });
+  AgentConnection connection = agent.connection();
+  ASSERT_TRUE(connection.say_hello({}, soon()));
+  const auto asked =
+      connection.call<protocol::PlainReply>(MessageType::kGetLinks, protocol::GetLinksRequest{}, 0, soon());
+  ASSERT_FALSE(asked);
+  EXPECT_EQ(asked.error().code, EPROTONOSUPPORT);
+  EXPECT_TRUE(connection.lost());
+}
+
 TEST(AgentConnection, TakesANewerAgentThatSpeaksOurVersion) {
   FakeAgent agent([](const FakeAgent::Request& request) { return FakeAgent::greet(request, kOwn); });
   AgentConnection connection = agent.connection();

@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 
 #include "agent_client/fake_host.h"
 
@@ -116,6 +117,82 @@ TEST(Client, HearsOfLinksAndPeers) {
   ASSERT_EQ(peers.size(), 1u);
   EXPECT_EQ(peers[0].domain, 7u);
   EXPECT_EQ(peers[0].error, ENOENT);
+}
+
+TEST(Client, AsksForChannelsAndHearsOfThem) {
+  FakeHost host;
+  FakeAgent& agent = host.run(lend_slots());
+  const auto client = Client::connect(host.dialer());
+  ASSERT_TRUE(client);
+  ASSERT_TRUE((*client)->ask_for_channel(3, 4));
+  const auto question = agent.read_event();
+  ASSERT_EQ(question.size(), sizeof(protocol::ChannelMessage));
+  const auto asked = protocol::read_as<protocol::ChannelMessage>(question);
+  EXPECT_EQ(asked.header.type, static_cast<uint16_t>(MessageType::kAskChannel));
+  EXPECT_EQ(asked.own_slot, 3u);
+  EXPECT_EQ(asked.peer_slot, 4u);
+
+  int ends[2];
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends), 0);
+  UniqueFd theirs(ends[0]);
+  const UniqueFd ours(ends[1]);
+  protocol::ChannelMessage answer{protocol::request_header(MessageType::kChannel, 6), 3, 4, 1, 0};
+  const int fd = theirs.get();
+  agent.send_event(protocol::bytes_of(answer), {&fd, 1});
+  theirs.reset();
+  answer.header.error = ENOENT;
+  answer.peer_slot = 5;
+  agent.send_event(protocol::bytes_of(answer));
+  pollfd entry{(*client)->event_fd(), POLLIN, 0};
+  EXPECT_EQ(::poll(&entry, 1, 10'000), 1);
+  EXPECT_FALSE((*client)->next_links());
+  const auto channels = (*client)->next_channels();
+  ASSERT_EQ(channels.size(), 2u);
+  EXPECT_EQ(channels[0].own_slot, 3u);
+  EXPECT_EQ(channels[0].peer_slot, 4u);
+  EXPECT_TRUE(channels[0].asked);
+  EXPECT_EQ(channels[0].error, 0);
+  ASSERT_TRUE(channels[0].socket);
+  EXPECT_EQ(::send(ours.get(), "x", 1, MSG_NOSIGNAL), 1);
+  char heard = 0;
+  EXPECT_EQ(::recv(channels[0].socket.get(), &heard, 1, 0), 1);
+  EXPECT_EQ(channels[1].peer_slot, 5u);
+  EXPECT_EQ(channels[1].error, ENOENT);
+  EXPECT_FALSE(channels[1].socket);
+  EXPECT_TRUE((*client)->next_channels().empty());
+
+  for (int i = 0; i < 2; ++i) {  // both were answered
+    const auto seen = agent.read_event();
+    ASSERT_EQ(seen.size(), sizeof(protocol::MessageHeader));
+    const auto header = protocol::read_as<protocol::MessageHeader>(seen);
+    EXPECT_EQ(header.type, static_cast<uint16_t>(MessageType::kChannelSeen));
+    EXPECT_EQ(header.sequence, 6u);
+  }
+}
+
+TEST(Client, AsksAnAgentOfBeforeChannelsForNone) {
+  FakeHost host;
+  FakeAgent& agent = host.run([](const FakeAgent::Request& request) {
+    return FakeAgent::greet(request, protocol::kFirstVersionWithChannels - 1);
+  });
+  const auto client = Client::connect(host.dialer());
+  ASSERT_TRUE(client);
+  const auto asked = (*client)->ask_for_channel(3, 4);
+  ASSERT_FALSE(asked);
+  EXPECT_EQ(asked.error().code, EOPNOTSUPP);
+  EXPECT_TRUE(agent.read_event().empty());
+}
+
+TEST(Client, AsksForNoChannelWhereThereIsNoAgent) {
+  FakeHost host;
+  host.run(lend_slots());
+  const auto client = Client::connect(host.dialer());
+  ASSERT_TRUE(client);
+  host.agent().die();
+  (*client)->next_links();  // notices it
+  const auto asked = (*client)->ask_for_channel(3, 4);
+  ASSERT_FALSE(asked);
+  EXPECT_EQ(asked.error().code, ENOTCONN);
 }
 
 }  // namespace

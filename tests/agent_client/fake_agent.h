@@ -93,6 +93,17 @@ class FakeAgent {
       [[maybe_unused]] const auto sent = send_message(events.get(), message, fds);
   }
 
+  // The next message that a greeted client has said on its event socket; empty: none has come.
+  std::vector<std::byte> read_event() {
+    const std::lock_guard lock(mutex_);
+    for (const UniqueFd& events : events_) {
+      std::array<std::byte, protocol::kMaxAgentMessageBytes> buffer;
+      const auto received = receive_message(events.get(), buffer);
+      if (received && received->bytes > 0) return {buffer.begin(), buffer.begin() + received->bytes};
+    }
+    return {};
+  }
+
   template <class Reply>
   static Answer say(const Reply& reply, size_t bytes = sizeof(Reply)) {
     Answer answer;
