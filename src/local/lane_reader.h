@@ -22,8 +22,6 @@ class BasicLaneReader {
  public:
   using Lane = BasicLane<Format>;
 
-  static constexpr uint32_t kMostCopied = 256;  // longer payloads are read where they lie
-
   struct Read {
     EntryKind kind;
     ConstBytes head;     // a private copy
@@ -111,7 +109,7 @@ class BasicLaneReader {
     const PayloadPlace place = place_payload<Format>(payload_next_, bytes);
     payload_next_ = place.end;
     const std::byte* from = lane_->payload + place.begin % Format::kPayloadRingBytes;
-    if (bytes > kMostCopied) return {from, bytes};
+    if (bytes > Format::kMostCopied) return {from, bytes};
     std::memcpy(copied_.data(), from, bytes);
     std::atomic_signal_fence(std::memory_order_seq_cst);
     return {copied_.data(), bytes};
@@ -125,7 +123,7 @@ class BasicLaneReader {
   bool asleep_ = false;          // reader_sleeps may be set
   bool broken_ = false;
   alignas(kCacheLine) EntryContent content_{};
-  alignas(kCacheLine) std::array<std::byte, kMostCopied> copied_;
+  alignas(kCacheLine) std::array<std::byte, Format::kMostCopied> copied_;
 };
 
 using LaneReader = BasicLaneReader<LaneFormat>;

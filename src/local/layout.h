@@ -22,6 +22,7 @@ inline constexpr uint32_t kEntryBytes = 64;
 inline constexpr uint32_t kPayloadRingBytes = 64 * 1024;
 inline constexpr uint32_t kMostPayload = 8 * 1024;  // of one entry
 inline constexpr uint32_t kMostHead = 56;           // an entry's line less what describes it
+inline constexpr uint32_t kMostCopied = 256;        // longer payloads are read where they lie
 inline constexpr uint32_t kPayloadUnit = 64;        // payloads begin at multiples of it in their ring
 
 enum class EntryKind : uint8_t { kPacket = 1, kPath = 2 };
@@ -50,6 +51,7 @@ struct LaneFormat {
   static constexpr uint32_t kEntries = local::kEntries;
   static constexpr uint32_t kPayloadRingBytes = local::kPayloadRingBytes;
   static constexpr uint32_t kMostPayload = local::kMostPayload;
+  static constexpr uint32_t kMostCopied = local::kMostCopied;
 
   // No load after it happens before a store ahead of it.
   static void full_fence() {
