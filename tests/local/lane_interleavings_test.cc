@@ -345,16 +345,16 @@ TEST(LaneInterleavings, NobodyWaitsForEverWhenThereIsRoom) {
 }
 
 TEST(LaneInterleavings, NobodyWaitsForEverWhenEntriesRunOut) {
-  expect_right<TinyFormat<2>>({.entries = 4});
-  expect_right<TinyFormat<2>>({.entries = 4, .gives_back_each = true});
+  expect_right<TinyFormat<2>>({.entries = 3});
+  expect_right<TinyFormat<2>>({.entries = 3, .gives_back_each = true});
 }
 
 TEST(LaneInterleavings, NobodyWaitsForEverWhenEntriesAreOne) {
-  expect_right<TinyFormat<1>>({.entries = 4});
+  expect_right<TinyFormat<1>>({.entries = 3});
 }
 
 TEST(LaneInterleavings, NobodyWaitsForEverWhenWriterAsksOncePerBatch) {
-  expect_right<TinyFormat<2>>({.entries = 5, .batch = 3});
+  expect_right<TinyFormat<2>>({.entries = 4, .batch = 3});
 }
 
 TEST(LaneInterleavings, NobodyWaitsForEverWhenPayloadRoomRunsOut) {
