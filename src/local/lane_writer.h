@@ -91,7 +91,7 @@ class BasicLaneWriter {
   }
 
   // After kFull: asks the reader to ring when it has given something back. False: there is room for that
-  // entry already. (True for ever when the lane is broken.)
+  // entry already. (True forever when the lane is broken.)
   bool wait_for_room() {
     if (broken_) return true;
     waits_ = true;

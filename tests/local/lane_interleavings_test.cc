@@ -23,7 +23,8 @@ struct TinyFormat {
   static constexpr uint32_t kEntries = kOfEntries;
   static constexpr uint32_t kPayloadRingBytes = 512;
   static constexpr uint32_t kMostPayload = 128;
-  static constexpr uint32_t kMostCopied = 0;  // a payload given back too early would be seen to change
+  static constexpr uint32_t kMostCopied =
+      64;  // a longer payload that is given back too early is seen to change
   static void full_fence() {
     if (!kHasFence) return;
     Stepping::access([](SteppedThread& thread) {
@@ -169,9 +170,9 @@ class Explorer {
       wrong_ = "one does not rest";
     if (world_.crashed[0] || world_.crashed[1]) return;
     if (world_.writer_at != WriterAt::kDone)
-      wrong_ = "the writer waits for ever";
+      wrong_ = "the writer waits forever";
     else if (world_.read != scenario_.entries)
-      wrong_ = "the reader sleeps for ever";
+      wrong_ = "the reader sleeps forever";
   }
 
   // Runs a step of an operation on the writer or the reader. True: it has ended, and what it did is kept.
@@ -367,7 +368,7 @@ TEST(LaneInterleavings, NobodyWaitsForEverWhenCountersOverflow) {
 
 // That the explorer finds what it is for.
 TEST(LaneInterleavings, LostWakeUpIsFoundWithoutTheWritersFence) {
-  EXPECT_EQ((what_goes_wrong<TinyFormat<4, false>>({.entries = 2})), "the reader sleeps for ever");
+  EXPECT_EQ((what_goes_wrong<TinyFormat<4, false>>({.entries = 2})), "the reader sleeps forever");
 }
 
 TEST(LaneInterleavings, LostWakeUpIsFoundWhenStoresAreNotSequentiallyConsistent) {

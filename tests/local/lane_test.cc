@@ -289,7 +289,7 @@ TEST_P(LaneTest, ReaderWhoClaimsWhatWasNotPutBreaksTheLane) {
     EXPECT_FALSE(at_it.has_room(0));
     EXPECT_EQ(at_it.put(EntryKind::kPacket, {}), Put::kFull);
     EXPECT_TRUE(at_it.is_broken());
-    EXPECT_TRUE(at_it.wait_for_room());  // for ever
+    EXPECT_TRUE(at_it.wait_for_room());  // forever
     broken->consumed = GetParam() + 1;   // too late
     EXPECT_FALSE(at_it.has_room(0));
     EXPECT_EQ(at_it.put(EntryKind::kPacket, {}), Put::kFull);
