@@ -39,9 +39,8 @@ class BasicLaneReader {
   // The next entry; it is valid until the next call of next() or take_back(). False: nothing is there, or the
   // lane is broken.
   bool next(Read& read) {
-    const auto& entry = lane_->entries[next_ % Format::kEntries];
-    if (entry.sequence.load(std::memory_order_acquire) != next_ + 1 || broken_) return false;
-    std::memcpy(&content_, &entry.content, sizeof content_);
+    if (entry().sequence.load(std::memory_order_acquire) != next_ + 1 || broken_) return false;
+    std::memcpy(&content_, &entry().content, sizeof content_);
     // From here on only the copy counts: the compiler must not look at the original again.
     std::atomic_signal_fence(std::memory_order_seq_cst);
     if (!is_valid(content_)) {
@@ -80,13 +79,12 @@ class BasicLaneReader {
     if (broken_) return true;
     asleep_ = true;
     lane_->reader_sleeps.store(1, std::memory_order_seq_cst);
-    if (lane_->entries[next_ % Format::kEntries].sequence.load(std::memory_order_seq_cst) != next_ + 1)
-      return true;
+    if (entry().sequence.load(std::memory_order_seq_cst) != next_ + 1) return true;
     wake();
     return false;
   }
 
-  // Need not be rung any more. (The writer may just be about to.)
+  // Need not be rung any more. (The writer may just be about to ring.)
   void wake() {
     if (!asleep_) return;
     asleep_ = false;
@@ -101,6 +99,8 @@ class BasicLaneReader {
     return is_known(content.kind) && content.head_bytes <= kMostHead &&
            content.payload_bytes <= Format::kMostPayload;
   }
+
+  const BasicEntry<Format>& entry() const { return lane_->entries[next_ % Format::kEntries]; }
 
   // That of the entry in content_.
   ConstBytes payload() {
