@@ -2,7 +2,10 @@
 // The other process writes what it likes into the lane, between any two accesses and while they happen. What
 // is promised: nothing outside the lane is touched, each call ends, and what is delivered is within bounds.
 #include <atomic>
+#include <functional>
+#include <memory>
 #include <thread>
+#include <utility>
 
 #include <gtest/gtest.h>
 

@@ -3,8 +3,11 @@
 // accesses to the shared words can happen and their stores become visible, and with a crash of either
 // between any two of them. Every state is visited once; so what holds here holds for these programs.
 #include <cstring>
+#include <new>
 #include <string>
+#include <type_traits>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
