@@ -156,7 +156,7 @@ void stream(benchmark::State& state) {
     for (size_t at = 0; !ends.load(std::memory_order_relaxed);) {
       while (!channel.reader.is_much_read() && channel.read(at)) {
         ++count;
-        at = at + 2 * bytes > (1 << 20) ? 0 : at + bytes;
+        at = at + size_t{2} * bytes > (1 << 20) ? 0 : at + bytes;
       }
       channel.reader.take_back();
       received.store(count, std::memory_order_release);
@@ -168,7 +168,7 @@ void stream(benchmark::State& state) {
     while (!channel.put(bytes, at)) {
     }
     ++sent;
-    at = at + 2 * bytes > (1 << 20) ? 0 : at + bytes;
+    at = at + size_t{2} * bytes > (1 << 20) ? 0 : at + bytes;
   }
   while (received.load(std::memory_order_acquire) != sent) {
   }
@@ -185,7 +185,7 @@ void memcpy_rate(benchmark::State& state) {
   for (auto _ : state) {
     std::memcpy(to.data() + at, from.data() + at, bytes);
     benchmark::ClobberMemory();
-    at = at + 2 * bytes > from.size() ? 0 : at + bytes;
+    at = at + size_t{2} * bytes > from.size() ? 0 : at + bytes;
   }
   state.SetBytesProcessed(state.iterations() * state.range(0));
 }

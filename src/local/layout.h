@@ -20,10 +20,11 @@ inline constexpr uint32_t kLayoutVersion = 1;           // a change of anything 
 inline constexpr uint32_t kEntries = 256;
 inline constexpr uint32_t kEntryBytes = 64;
 inline constexpr uint32_t kPayloadRingBytes = 64 * 1024;
-inline constexpr uint32_t kMostPayload = 8 * 1024;  // of one entry
-inline constexpr uint32_t kMostHead = 56;           // an entry's line less what describes it
-inline constexpr uint32_t kMostCopied = 256;        // longer payloads are read where they lie
-inline constexpr uint32_t kPayloadUnit = 64;        // payloads begin at multiples of it in their ring
+inline constexpr uint32_t kMostPayload = 8 * 1024;         // of one entry
+inline constexpr uint32_t kMostHead = 56;                  // an entry's line less what describes it
+inline constexpr uint32_t kMostCopied = 256;               // longer payloads are read where they lie
+inline constexpr uint32_t kMostChannelBytes = 256 * 1024;  // what a pair of processes may cost
+inline constexpr uint32_t kPayloadUnit = 64;               // payloads begin at multiples of it in their ring
 
 enum class EntryKind : uint8_t { kPacket = 1, kPath = 2 };
 
@@ -128,10 +129,10 @@ static_assert(std::atomic<uint32_t>::is_always_lock_free && sizeof(std::atomic<u
 static_assert(sizeof(EntryContent) == 60 && offsetof(EntryContent, body) == 4);
 static_assert(sizeof(Entry) == kEntryBytes && offsetof(Entry, content) == 4);
 static_assert(offsetof(Lane, reader_sleeps) == 64 && offsetof(Lane, writer_waits) == 128);
-static_assert(offsetof(Lane, entries) == 256 && offsetof(Lane, payload) == 256 + 16 * 1024);
-static_assert(sizeof(Lane) == 256 + 16 * 1024 + 64 * 1024);
+static_assert(offsetof(Lane, entries) == 256 && offsetof(Lane, payload) == 256 + kEntries * kEntryBytes);
+static_assert(sizeof(Lane) == offsetof(Lane, payload) + kPayloadRingBytes);
 static_assert(offsetof(ChannelMemory, lanes) == 128 && sizeof(ChannelMemory) == 128 + 2 * sizeof(Lane));
-static_assert(sizeof(ChannelMemory) <= 256 * 1024);
+static_assert(sizeof(ChannelMemory) <= kMostChannelBytes);
 static_assert(std::is_standard_layout_v<ChannelMemory> && std::is_trivially_destructible_v<ChannelMemory>);
 
 // Makes memory that is all zero, as that of a new file is, a channel. It touches one page of it, so that a
