@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // A writer and a reader who run at the same time, and who sleep in the kernel when they have nothing to do: a
 // lost wake-up is a wait that does not end.
+#include <algorithm>
 #include <csignal>
+#include <span>
 #include <thread>
+#include <utility>
 
 #include <gtest/gtest.h>
 #include <poll.h>
@@ -153,30 +156,42 @@ TEST(LaneStress, LongPayloadsFillTheRing) {
   EXPECT_EQ(exchange_between_threads(kScale * 3'000, kMostPayload, 40), kScale * 3'000);
 }
 
-// A request and its answer, each of which wakes the other side.
+// A request and its answer. Each side polls for a moment and then sleeps, often just when the other answers;
+// and no later entry makes good a wake-up that was lost.
 TEST(LaneStress, PingPongNeverHangs) {
   const Zeroed<ChannelMemory> memory;
   format(*memory);
   const Doorbell bells[2];
-  const uint32_t rounds = kScale * 5'000;
+  const uint32_t rounds = kScale * 20'000;
+  const uint64_t seed = test::seed();
   const auto play = [&](uint32_t side) {
+    Random random(seed + side);
+    bool slept = false;
     LaneWriter writer(memory->lanes[side]);
     LaneReader reader(memory->lanes[1 - side]);
+    const auto put = [&](uint32_t number) {
+      // Nothing between the two: it would give the store the time that a fence does.
+      if (writer.put(EntryKind::kPacket, std::as_bytes(std::span(&number, 1))) != Put::kDone) return false;
+      if (writer.must_ring()) bells[1 - side].ring();
+      return true;
+    };
     for (uint32_t i = 0; i < rounds; ++i) {
-      if (side == 0) {
-        if (writer.put(EntryKind::kPacket, pattern(i, 8)) != Put::kDone) return false;
-        if (writer.must_ring()) bells[1].ring();
-      }
+      if (side == 0 && !put(i)) return false;
       LaneReader::Read read{};
+      // About as long as an answer takes, so that it often comes just when we go to sleep; after a sleep as
+      // long as a wake-up takes, else both would sleep each time.
+      uint64_t polls = std::exchange(slept, false) ? 20'000 : random.below(400);
       while (!reader.next(read)) {
-        if (reader.sleep() && !bells[side].hear()) return false;
+        if (polls > 0) {
+          --polls;
+          continue;
+        }
+        slept = reader.sleep();
+        if (slept && !bells[side].hear()) return false;
         reader.wake();
       }
-      if (!is_pattern(read.head, i, 8) || reader.take_back()) return false;
-      if (side == 1) {
-        if (writer.put(EntryKind::kPacket, pattern(i, 8)) != Put::kDone) return false;
-        if (writer.must_ring()) bells[0].ring();
-      }
+      if (!std::ranges::equal(read.head, std::as_bytes(std::span(&i, 1))) || reader.take_back()) return false;
+      if (side == 1 && !put(i)) return false;
     }
     return true;
   };
