@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <cstring>
+#include <span>
+
+#include "base/bytes.h"
+#include "local/layout.h"
+#include "memory/guarded.h"
+
+namespace verbena::local {
+
+enum class Put : uint8_t {
+  kDone,
+  kFull,   // no room, or the lane is broken
+  kFault,  // the payload's memory is gone; nothing has been put
+};
+
+// The writing end of a lane. One thread at a time.
+//
+// put() makes an entry visible at once. After some of them the caller asks must_ring(), and rings the reader
+// if so: before it does anything that may take long, and before wait_for_room(). When put() finds the lane
+// full, wait_for_room() asks the reader to ring.
+//
+// The reader is untrusted: what is read of it is its counter alone, and one that cannot be breaks the lane.
+template <class Format>
+class BasicLaneWriter {
+ public:
+  using Put = local::Put;
+  using Lane = BasicLane<Format>;
+
+  // `first`: as given to format().
+  explicit BasicLaneWriter(Lane& lane, uint32_t first = 0)
+      : lane_(&lane),
+        next_(first),
+        looked_at_(first),
+        consumed_(first),
+        payload_next_(first_payload_position(first)),
+        payload_freed_(payload_next_) {}
+
+  // `payload` is user memory, and may fault.
+  // REQUIRES: head.size() <= kMostHead, payload_bytes <= kMostPayload, and is what the pieces have together
+  Put put(EntryKind kind, ConstBytes head, std::span<const ConstBytes> payload = {},
+          uint32_t payload_bytes = 0) {
+    const bool in_line = fits_in_line(head.size(), payload_bytes);
+    const PayloadPlace place = in_line ? PayloadPlace{payload_next_, payload_next_}
+                                       : place_payload<Format>(payload_next_, payload_bytes);
+    if (!fits(place.end) && !find_room(place.end)) return Put::kFull;
+
+    auto& entry = lane_->entries[next_ % Format::kEntries];
+    EntryContent& content = entry.content;
+    std::byte* to =
+        in_line ? content.body + head.size() : lane_->payload + place.begin % Format::kPayloadRingBytes;
+    for (const ConstBytes piece : payload) {
+      if (!memory::copy_guarded(to, piece)) return Put::kFault;
+      to += piece.size();
+    }
+    if (!head.empty()) std::memcpy(content.body, head.data(), head.size());
+    content.payload_bytes = static_cast<uint16_t>(payload_bytes);
+    content.head_bytes = static_cast<uint8_t>(head.size());
+    content.kind = kind;
+
+    payload_ends_[next_ % Format::kEntries] = place.end;
+    payload_next_ = place.end;
+    ++next_;
+    entry.sequence.store(next_, std::memory_order_release);
+    return Put::kDone;
+  }
+
+  // Whether an entry with this much payload, and any head, finds room now.
+  bool has_room(uint32_t payload_bytes) const {
+    const uint32_t end = place_payload<Format>(payload_next_, payload_bytes).end;
+    if (fits(end)) return true;
+    const uint32_t consumed = lane_->consumed.load(std::memory_order_acquire);
+    return !broken_ && is_possible(consumed) && fits(end, consumed, payload_freed_at(consumed));
+  }
+
+  // Whether the reader sleeps and is to be rung, by the caller, now. At most once for each time that it goes
+  // to sleep.
+  //
+  // The reader says that it sleeps and then looks for an entry; we have put the entry and then look whether
+  // it sleeps. With a full fence between the two on either side, one sees the other.
+  bool must_ring() {
+    if (looked_at_ == next_) return false;  // it looked itself, after what was put until then
+    looked_at_ = next_;
+    Format::full_fence();
+    return lane_->reader_sleeps.load(std::memory_order_seq_cst) != 0 &&
+           lane_->reader_sleeps.exchange(0, std::memory_order_seq_cst) != 0;
+  }
+
+  // After kFull: asks the reader to ring when it has given something back. False: there is room for that
+  // entry already. (True forever when the lane is broken.)
+  bool wait_for_room() {
+    if (broken_) return true;
+    waits_ = true;
+    // As in must_ring(), the other way round: we say that we wait, and then look.
+    lane_->writer_waits.store(1, std::memory_order_seq_cst);
+    return !find_room(wanted_);
+  }
+
+  // The reader claims to have taken what was never put. Nothing more can be put.
+  bool is_broken() const { return broken_; }
+
+ private:
+  static bool fits_ring(uint32_t end, uint32_t freed) { return end - freed <= Format::kPayloadRingBytes; }
+  bool fits(uint32_t end, uint32_t consumed, uint32_t freed) const {
+    return next_ - consumed < Format::kEntries && fits_ring(end, freed);
+  }
+  bool fits(uint32_t end) const { return fits(end, consumed_, payload_freed_); }
+
+  bool is_possible(uint32_t consumed) const { return consumed - consumed_ <= next_ - consumed_; }
+
+  // Until where the payload ring is free when this many entries have been consumed.
+  uint32_t payload_freed_at(uint32_t consumed) const {
+    return consumed == consumed_ ? payload_freed_ : payload_ends_[(consumed - 1) % Format::kEntries];
+  }
+
+  // Looks how far the reader is. True: there is room for an entry whose payload ends at `end`.
+  bool find_room(uint32_t end) {
+    if (broken_) return false;
+    wanted_ = end;
+    const uint32_t consumed = lane_->consumed.load(std::memory_order_seq_cst);
+    if (!is_possible(consumed)) {
+      broken_ = true;
+      consumed_ = next_ - Format::kEntries;  // full
+      return false;
+    }
+    payload_freed_ = payload_freed_at(consumed);
+    consumed_ = consumed;
+    if (!fits(end)) return false;
+    if (waits_) {
+      waits_ = false;
+      lane_->writer_waits.store(0, std::memory_order_relaxed);
+    }
+    return true;
+  }
+
+  Lane* lane_;
+  uint32_t next_;           // the index of the next entry
+  uint32_t looked_at_;      // next_ when must_ring() looked
+  uint32_t consumed_;       // the reader's counter, as last seen
+  uint32_t payload_next_;   // free-running positions in the payload ring: the next payload,
+  uint32_t payload_freed_;  // and until where the reader has given it back
+  uint32_t wanted_ = 0;     // where the payload that found no room would have ended
+  bool waits_ = false;      // writer_waits may be set
+  bool broken_ = false;
+  // Where the payload of each entry ends, or that of the one before if it has none in the ring.
+  std::array<uint32_t, Format::kEntries> payload_ends_{};
+};
+
+using LaneWriter = BasicLaneWriter<LaneFormat>;
+
+}  // namespace verbena::local

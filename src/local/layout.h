@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include "base/cache_line.h"
+
+namespace verbena::local {
+
+// How a channel lies in the memory that two processes share: a lane for each direction. A lane is a ring of
+// entries, one cache line each, and a ring of bytes for payloads that do not fit into the line.
+//
+// Nothing in it says where something else lies: writer and reader compute every place by the same rule from
+// counters of their own. So neither can lead the other out of the lane.
+inline constexpr uint32_t kChannelMagic = 0x4c42'5256;  // "VRBL"
+inline constexpr uint32_t kLayoutVersion = 1;           // a change of anything below is another version
+inline constexpr uint32_t kEntries = 256;
+inline constexpr uint32_t kEntryBytes = 64;
+inline constexpr uint32_t kPayloadRingBytes = 64 * 1024;
+inline constexpr uint32_t kMostPayload = 8 * 1024;         // of one entry
+inline constexpr uint32_t kMostHead = 56;                  // an entry's line less what describes it
+inline constexpr uint32_t kMostCopied = 256;               // longer payloads are read where they lie
+inline constexpr uint32_t kMostChannelBytes = 256 * 1024;  // what a pair of processes may cost
+inline constexpr uint32_t kPayloadUnit = 64;               // payloads begin at multiples of it in their ring
+
+enum class EntryKind : uint8_t { kPacket = 1, kPath = 2 };
+
+constexpr bool is_known(EntryKind kind) {
+  return kind == EntryKind::kPacket || kind == EntryKind::kPath;
+}
+
+// What an entry says. The head lies at the beginning of the body; the payload behind it where both fit, else
+// in the payload ring.
+struct EntryContent {
+  uint16_t payload_bytes;
+  uint8_t head_bytes;
+  EntryKind kind;  // as the other process wrote it: anything
+  std::byte body[kMostHead];
+};
+
+constexpr bool fits_in_line(size_t head_bytes, size_t payload_bytes) {
+  return head_bytes + payload_bytes <= kMostHead;
+}
+
+// What a lane is made of. Tests make lanes that are smaller, and of words that let a scheduler step in
+// between any two accesses; the writer and the reader are templates for that reason alone.
+struct LaneFormat {
+  using Word = std::atomic<uint32_t>;
+  static constexpr uint32_t kEntries = local::kEntries;
+  static constexpr uint32_t kPayloadRingBytes = local::kPayloadRingBytes;
+  static constexpr uint32_t kMostPayload = local::kMostPayload;
+  static constexpr uint32_t kMostCopied = local::kMostCopied;
+
+  // No load after it happens before a store ahead of it.
+  static void full_fence() {
+#ifdef __SANITIZE_THREAD__  // which knows no fences: a read-modify-write does the same to the processor
+    std::atomic<uint32_t> own{0};
+    own.exchange(1, std::memory_order_seq_cst);
+#else
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+#endif
+  }
+};
+
+template <class Format>
+struct BasicEntry {
+  // index + 1, when the entry with this free-running index is complete. Written last, with release.
+  typename Format::Word sequence;
+  EntryContent content;
+};
+
+template <class Format>
+struct BasicLane {
+  static_assert((Format::kEntries & (Format::kEntries - 1)) == 0);
+  static_assert((Format::kPayloadRingBytes & (Format::kPayloadRingBytes - 1)) == 0);
+  // The longest payload finds room when a quarter of the ring has been given back, wherever it must begin.
+  static_assert(Format::kMostPayload % kPayloadUnit == 0 &&
+                Format::kMostPayload <= Format::kPayloadRingBytes / 4);
+
+  // The reader's: how many entries it has given back. Free-running.
+  alignas(kCacheLine) typename Format::Word consumed;
+  // 1 while the reader wants to be rung. Set by the reader, taken back by the writer who rings.
+  alignas(kCacheLine) typename Format::Word reader_sleeps;
+  // 1 while the writer wants to be rung. Set by the writer, taken back by the reader who rings.
+  alignas(kCacheLine) typename Format::Word writer_waits;
+
+  // From an even line on: processors fetch lines in pairs.
+  alignas(2 * kCacheLine) BasicEntry<Format> entries[Format::kEntries];
+  std::byte payload[Format::kPayloadRingBytes];
+};
+
+// Where a payload lies, as free-running byte positions: contiguous, so one that would cross the end of the
+// ring begins at the ring's start.
+struct PayloadPlace {
+  uint32_t begin;
+  uint32_t end;
+};
+
+template <class Format>
+constexpr PayloadPlace place_payload(uint32_t position, uint32_t payload_bytes) {
+  constexpr uint32_t kRing = Format::kPayloadRingBytes;
+  const uint32_t bytes = (payload_bytes + kPayloadUnit - 1) & ~(kPayloadUnit - 1);
+  const uint32_t left = kRing - (position & (kRing - 1));
+  const uint32_t begin = bytes <= left ? position : position + left;
+  return {begin, begin + bytes};
+}
+
+// Where the payload ring begins to be used if the entries are counted from `first`; 0 except in tests of the
+// counters' overflow.
+constexpr uint32_t first_payload_position(uint32_t first) {
+  return first & ~(kPayloadUnit - 1);
+}
+
+using Entry = BasicEntry<LaneFormat>;
+using Lane = BasicLane<LaneFormat>;
+
+struct ChannelMemory {
+  std::atomic<uint32_t> magic;
+  std::atomic<uint32_t> version;
+  std::atomic<uint32_t> bytes;  // of all
+  Lane lanes[2];                // [0] from the channel's maker to the other, [1] back
+};
+
+// Two processes share these words, so no lock of a library may stand behind them.
+static_assert(std::atomic<uint32_t>::is_always_lock_free && sizeof(std::atomic<uint32_t>) == 4);
+static_assert(sizeof(EntryContent) == 60 && offsetof(EntryContent, body) == 4);
+static_assert(sizeof(Entry) == kEntryBytes && offsetof(Entry, content) == 4);
+static_assert(offsetof(Lane, reader_sleeps) == 64 && offsetof(Lane, writer_waits) == 128);
+static_assert(offsetof(Lane, entries) == 256 && offsetof(Lane, payload) == 256 + kEntries * kEntryBytes);
+static_assert(sizeof(Lane) == offsetof(Lane, payload) + kPayloadRingBytes);
+static_assert(offsetof(ChannelMemory, lanes) == 128 && sizeof(ChannelMemory) == 128 + 2 * sizeof(Lane));
+static_assert(sizeof(ChannelMemory) <= kMostChannelBytes);
+static_assert(std::is_standard_layout_v<ChannelMemory> && std::is_trivially_destructible_v<ChannelMemory>);
+
+// Makes memory that is all zero, as that of a new file is, a channel. It touches one page of it, so that a
+// channel that is not used yet takes no more. `first`: where the entries' counters begin (tests).
+void format(ChannelMemory& memory, uint32_t first = 0);
+
+// Whether it says that it is a channel of this layout. REQUIRES: there are sizeof(ChannelMemory) bytes, and
+// the other process cannot take them away
+bool is_formatted(const ChannelMemory& memory);
+
+// The same for one lane.
+template <class Format>
+void format_lane(BasicLane<Format>& lane, uint32_t first) {
+  if (first == 0) return;
+  lane.consumed.store(first, std::memory_order_relaxed);
+  for (auto& entry : lane.entries) entry.sequence.store(first, std::memory_order_relaxed);
+}
+
+}  // namespace verbena::local

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "local/layout.h"
+
+#include <algorithm>
+
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/random.h"
+#include "base/seed.h"
+#include "local/lane_support.h"
+
+namespace verbena::local {
+namespace {
+
+TEST(Channel, IsNoneBeforeItIsFormatted) {
+  const Zeroed<ChannelMemory> memory;
+  EXPECT_FALSE(is_formatted(*memory));
+  format(*memory);
+  EXPECT_TRUE(is_formatted(*memory));
+}
+
+TEST(Channel, OfAnotherLayoutIsNone) {
+  const Zeroed<ChannelMemory> memory;
+  format(*memory);
+  memory->version = kLayoutVersion + 1;
+  EXPECT_FALSE(is_formatted(*memory));
+  format(*memory);
+  memory->bytes = sizeof(ChannelMemory) - 64;
+  EXPECT_FALSE(is_formatted(*memory));
+  format(*memory);
+  memory->magic = 0;
+  EXPECT_FALSE(is_formatted(*memory));
+}
+
+TEST(Channel, TakesOnePageUntilItIsUsed) {
+  const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  void* at = mmap(nullptr, sizeof(ChannelMemory), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(at, MAP_FAILED);
+  madvise(at, sizeof(ChannelMemory), MADV_NOHUGEPAGE);  // fails where there are none
+  auto& memory = *static_cast<ChannelMemory*>(at);
+  format(memory);
+  std::vector<unsigned char> resident((sizeof(ChannelMemory) + page - 1) / page);
+  ASSERT_EQ(mincore(at, sizeof(ChannelMemory), resident.data()), 0);
+  EXPECT_EQ(std::ranges::count_if(resident, [](unsigned char r) { return (r & 1) != 0; }), 1);
+  munmap(at, sizeof(ChannelMemory));
+}
+
+TEST(PayloadPlace, IsContiguousAndBeginsAtAUnit) {
+  const uint64_t seed = test::seed();
+  Random random(seed);
+  uint32_t position = static_cast<uint32_t>(random.next()) & ~(kPayloadUnit - 1);
+  for (int i = 0; i < 100'000; ++i) {
+    const uint32_t bytes = static_cast<uint32_t>(random.below(kMostPayload + 1));
+    const PayloadPlace place = place_payload<LaneFormat>(position, bytes);
+    ASSERT_EQ(place.begin % kPayloadUnit, 0u);
+    ASSERT_GE(place.end - place.begin, bytes);
+    ASSERT_LT(place.end - place.begin, bytes + kPayloadUnit);
+    ASSERT_LE(place.begin % kPayloadRingBytes + bytes, kPayloadRingBytes);
+    // What is left out is less than the payload, and only at the end of the ring.
+    if (place.begin != position) {
+      ASSERT_EQ(place.begin % kPayloadRingBytes, 0u);
+      ASSERT_LT(place.begin - position, bytes);
+    }
+    position = place.end;
+  }
+}
+
+TEST(PayloadPlace, MayEndWhereTheRingEnds) {
+  const PayloadPlace place = place_payload<LaneFormat>(kPayloadRingBytes - 128, 128);
+  EXPECT_EQ(place.begin, kPayloadRingBytes - 128);
+  EXPECT_EQ(place.end, kPayloadRingBytes);
+}
+
+TEST(PayloadPlace, GoesOnWhenPositionsOverflow) {
+  const uint32_t last = 0u - 128;
+  const PayloadPlace over = place_payload<LaneFormat>(last, 192);  // does not fit before the ring's end
+  EXPECT_EQ(over.begin, 0u);
+  EXPECT_EQ(over.end, 192u);
+  const PayloadPlace exact = place_payload<LaneFormat>(last, 128);
+  EXPECT_EQ(exact.begin, last);
+  EXPECT_EQ(exact.end, 0u);
+}
+
+}  // namespace
+}  // namespace verbena::local
