@@ -26,6 +26,16 @@ NOBODY = 65534
 NAMESPACE = re.compile(r"verbena-(\d+)-\w+$")
 
 
+# How the programs of one host reach each other, and what their environment says of it. None: nothing, even if ours does.
+ROUTES = {"local": {"VERBENA_LOCAL": None}, "wire": {"VERBENA_LOCAL": "off"}}
+
+
+def add_route_option(parser):
+    parser.add_argument("--route", choices=ROUTES, default="local",
+                        help="how the programs of one host reach each other: by memory, as they do by default, or by UDP, as "
+                        "those of two hosts do (VERBENA_LOCAL=off)")
+
+
 def skip(why):
     print(f"SKIPPED: {why}")
     sys.exit(SKIPPED)
@@ -93,7 +103,8 @@ def ordinary_user():
 
 
 class Process:
-    """A program that was started, with its output; the namespace and user prefixes exec it, so pid is its own."""
+    """A program that was started, with its output; the namespace and user prefixes exec it, so pid is its own. What its
+    environment adds to ours is given; a value of None takes a variable away."""
 
     def __init__(self, command, environment=None):
         self.command = [str(word) for word in command]
@@ -101,7 +112,8 @@ class Process:
         self._final = None  # the output, once the process is gone and the file closed
         self._popen = subprocess.Popen(
             self.command, stdin=subprocess.DEVNULL, stdout=self._output, stderr=subprocess.STDOUT,
-            env={**os.environ, **(environment or {})}, cwd="/", start_new_session=True)
+            env={name: value for name, value in {**os.environ, **(environment or {})}.items() if value is not None},
+            cwd="/", start_new_session=True)
         self.pid = self._popen.pid
         self.began = time.monotonic()
 
@@ -163,7 +175,8 @@ class Host:
     def start(self, command, user=None, environment=None):
         """Starts a command as it stands, as an ordinary user unless user=[]."""
         prefix = self.enter() + (ordinary_user() if user is None else user)
-        process = Process(prefix + [str(word) for word in command], {**self.environment, **(environment or {})})
+        process = Process(prefix + [str(word) for word in command],
+                          {**self.hosts.environment, **self.environment, **(environment or {})})
         self.hosts.processes.append(process)
         return process
 
@@ -240,7 +253,8 @@ class Judge:
 class Hosts:
     """Makes hosts, and takes them away again."""
 
-    def __init__(self, build):
+    def __init__(self, build, route="local"):
+        self.environment = ROUTES[route]  # of every program that is started on them
         self.build = build if isinstance(build, Build) else Build(build)
         self.processes = []
         self._namespaces = []
@@ -350,14 +364,23 @@ class Result:
         return "\n".join(parts)
 
 
-def share_of(cases, share):
-    """Which cases a share such as "1/3" has: the first of each program, and of the others every third, from number 1."""
-    if not share:
+def share_of(cases, share, every=1):
+    """Which cases a share such as "1/3" has: the first of each program, and of the others every third, from number 1. `every`
+    makes a smaller share of it: with 4 every twelfth. A larger first number, such as 4 in "4/3", takes others of the twelve."""
+    part, parts = (int(word) for word in (share or "0/1").split("/"))
+    parts *= every
+    if parts == 1:
         return cases
-    part, parts = (int(word) for word in share.split("/"))
     firsts = {case.program: case for case in reversed(cases)}
     return [case for number, case in enumerate(cases)
             if case is firsts[case.program] or number % parts == part % parts]
+
+
+def add_share_options(parser):
+    parser.add_argument("--share", default=os.environ.get("VERBENA_CONFORMANCE_SHARE", ""), metavar="K/N",
+                        help="only the first case of each program and the K-th of N parts of the others; default: "
+                        "$VERBENA_CONFORMANCE_SHARE, or all")
+    parser.add_argument("--every", type=int, default=1, metavar="M", help="of these (or of all) only one of M")
 
 
 def pair(server, client, command, *, server_options=(), client_options=(), address=None, seconds=60, port=None,
@@ -421,6 +444,29 @@ def raw_pair(server, client, command, *, seconds=60, environment=None):
     for process in (serving, calling):
         process.kill()
     return Result(serving, calling, server_status, client_status)
+
+
+def routes(server, client, *, server_environment=None, client_environment=None):
+    """What `verbena status` says of the routes of two queue pairs that exchange messages: names, in order, each once. Empty
+    if they do not get that far; [None] if it says nothing of routes."""
+    port = server.hosts.port()
+    words = ("run", "ib_write_bw", "-F", "-D", "60", "-p", port)
+    serving = server.verbena(*words, environment=server_environment)
+    poll_until(lambda: serving.listens(port) or not serving.running(), 20)
+    calling = client.verbena(*words, server.ipv4, environment=client_environment)
+
+    def connected():
+        """Both queue pairs, once so much has gone between them that their route is found."""
+        processes = [process for host in dict.fromkeys((server, client)) for process in host.status()["processes"]
+                     if process["pid"] in (serving.pid, calling.pid)]
+        pairs = [pair for process in processes for pair in process["queue_pairs"]]
+        sent = sum(pair["counters"]["sent_packets"] for pair in pairs)
+        return pairs if len(pairs) == 2 and sent >= 10000 else None
+
+    pairs = poll_until(lambda: not (serving.running() and calling.running()) or connected(), 20, step=0.1)
+    for process in (serving, calling):
+        process.kill()
+    return sorted({pair.get("route") for pair in pairs}, key=str) if isinstance(pairs, list) else []
 
 
 # What the programs say of speed. Each answers None where the output has no such figure.

@@ -3,6 +3,7 @@
 """The harness itself, with programs of a few lines in place of RDMA programs: it removes what it makes, and a program
 that hangs or fails does not count as a success."""
 
+import os
 import pathlib
 import signal
 import subprocess
@@ -10,7 +11,9 @@ import sys
 import tempfile
 import textwrap
 import time
+import types
 import unittest
+import unittest.mock
 
 import harness
 import matrix
@@ -134,12 +137,48 @@ class Harness(unittest.TestCase):
         with harness.Hosts(self.fake.folder):
             self.assertEqual(left & namespaces(), set())
 
+    def test_the_route_is_in_the_environment_of_the_programs(self):
+        for route, said in (("local", "unset"), ("wire", "off")):
+            # What our own environment says of it does not reach them.
+            with unittest.mock.patch.dict(os.environ, {"VERBENA_LOCAL": "ours"}), \
+                    harness.Hosts(self.fake.folder, route) as hosts:
+                status, output = hosts.one().run("sh", "-c", "echo ${VERBENA_LOCAL-unset}")
+            self.assertEqual((status, output.strip()), (0, said))
+
     def test_case_complaints(self):
         case = matrix.rate("ib_write_bw")
         result = self.pair("well")
         self.assertIsNone(case.complaint(result))
         self.assertIn("no figure", matrix.delay("ib_write_lat").complaint(result))
         self.assertIn("iters in", matrix.pingpong("ibv_rc_pingpong").complaint(result))
+
+
+class Shares(unittest.TestCase):
+    def shares(self, *arguments):
+        cases = [types.SimpleNamespace(program=program, number=number) for program in "ab" for number in range(48)]
+        return [f"{case.program}{case.number}" for case in harness.share_of(cases, *arguments)]
+
+    def test_without_a_share_all(self):
+        self.assertEqual(len(self.shares("")), 96)
+
+    def test_each_share_has_the_first_of_each_program_and_all_shares_have_all(self):
+        shares = [self.shares(f"{part}/4") for part in range(4)]
+        self.assertEqual({case for share in shares for case in share}, set(self.shares("")))
+        for share in shares:
+            self.assertLessEqual({"a0", "b0"}, set(share))
+            self.assertLessEqual(len(share), 26)
+
+    def test_one_of_four_of_a_share_is_a_part_of_it_and_further_numbers_give_the_others(self):
+        found = set()
+        for part in range(16):
+            smaller = self.shares(f"{part}/4", 4)
+            self.assertLessEqual(set(smaller), set(self.shares(f"{part}/4")))
+            self.assertLessEqual(len(smaller), 8)
+            found |= set(smaller)
+        self.assertEqual(found, set(self.shares("")))
+
+    def test_one_of_four_of_all(self):
+        self.assertEqual(len(self.shares("", 4)), 24)
 
 
 class Figures(unittest.TestCase):

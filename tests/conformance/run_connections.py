@@ -9,7 +9,6 @@ perftest with -R. (Those of rsockets: run_rsockets.py.)
 
 import argparse
 import collections
-import os
 import sys
 
 import connections
@@ -60,8 +59,8 @@ def main():
     parser.add_argument("--program", action="append", choices=connections.programs(), help="default: all")
     parser.add_argument("--family", action="append", choices=connections.FAMILIES, help="default: both")
     parser.add_argument("--options", help="only cases whose options contain this")
-    parser.add_argument("--share", default=os.environ.get("VERBENA_CONFORMANCE_SHARE", ""), metavar="K/N",
-                        help="as in run_programs.py")
+    harness.add_share_options(parser)
+    harness.add_route_option(parser)
     parser.add_argument("--repeat", type=int, default=1, help="runs of each case in a row")
     options = parser.parse_args()
     harness.require_root()
@@ -69,9 +68,9 @@ def main():
 
     failures, runs = [], 0
     for topology in options.topology or TOPOLOGIES:
-        with harness.Hosts(options.build) as hosts:
+        with harness.Hosts(options.build, options.route) as hosts:
             pairs = {}
-            for case in harness.share_of(connections.all_cases(), options.share):
+            for case in harness.share_of(connections.all_cases(), options.share, options.every):
                 if options.program and case.program not in options.program:
                     continue
                 if options.options and options.options not in case.name or case.topology not in (None, topology):

@@ -34,12 +34,13 @@ def pingpong(server, client):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", required=True, help="the build folder, such as build/release")
+    harness.add_route_option(parser)
     options = parser.parse_args()
     harness.require_root()
     harness.require_programs("ip", "setpriv", "fi_info", "fi_pingpong")
 
     judge = harness.Judge()
-    with harness.Hosts(options.build) as hosts:
+    with harness.Hosts(options.build, options.route) as hosts:
         first, second = hosts.two()
         alone = hosts.one()
         # libfabric makes endpoints of messages of no loopback interface: where there is only that, of datagrams.

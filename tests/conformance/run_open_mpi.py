@@ -42,12 +42,13 @@ def ring(host, ranks, options, user=None):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", required=True, help="the build folder, such as build/release")
+    harness.add_route_option(parser)
     options = parser.parse_args()
     harness.require_root()
     harness.require_programs("ip", "setpriv", "unshare", "mpirun")
 
     judge = harness.Judge()
-    with harness.Hosts(options.build) as hosts, tempfile.TemporaryDirectory() as folder:
+    with harness.Hosts(options.build, options.route) as hosts, tempfile.TemporaryDirectory() as folder:
         first, second = hosts.two()
         alone = hosts.one()
         shell = remote_shell(folder, hosts.build, second)

@@ -7,6 +7,7 @@
     run_programs.py --build build/release --repeat 100 --iterations 50      the same in short runs
     run_programs.py --build build/release --repeat 100 --quick --options -a  every size, without most of perftest's waiting
     run_programs.py --build build/release --program ib_write_bw --topology two_hosts --options -a
+    run_programs.py --build build/release --topology one_host --route wire         on one host, by UDP all the same
 """
 
 import argparse
@@ -111,9 +112,8 @@ def main():
     parser.add_argument("--quick", action="store_true",
                         help="perftest's clock goes faster, so that it is done sooner; its figures are wrong then")
     parser.add_argument("--without", action="append", default=[], help="leave out cases whose options contain this")
-    parser.add_argument("--share", default=os.environ.get("VERBENA_CONFORMANCE_SHARE", ""), metavar="K/N",
-                        help="only the first case of each program and the K-th of N parts of the others; default: "
-                        "$VERBENA_CONFORMANCE_SHARE, or all")
+    harness.add_share_options(parser)
+    harness.add_route_option(parser)
     parser.add_argument("--log", help="VERBENA_LOG for the programs: error, warning, info, debug")
     options = parser.parse_args()
     harness.require_root()
@@ -125,12 +125,12 @@ def main():
 
     failures, runs = [], 0
     for topology in options.topology or TOPOLOGIES:
-        with harness.Hosts(options.build) as hosts:
+        with harness.Hosts(options.build, options.route) as hosts:
             if "devices" in programs:
                 run_devices(hosts, topology, failures)
                 runs += 1
             pairs = {}  # hosts by their cable and user: agents and addresses are made once
-            for case in harness.share_of(matrix.all_cases(), options.share):
+            for case in harness.share_of(matrix.all_cases(), options.share, options.every):
                 if case.program not in programs or (options.options and options.options not in case.name):
                     continue
                 if any(word in case.name for word in options.without):

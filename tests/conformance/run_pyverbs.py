@@ -143,6 +143,7 @@ def main():
     parser.add_argument("--build", required=True)
     parser.add_argument("--gid", choices=("ipv4", "ipv6"), default="ipv4")
     parser.add_argument("--module", action="append", help=f"default: {' '.join(MODULES)}")
+    harness.add_route_option(parser)
     parser.add_argument("--verbose", action="store_true", help="print what the tests print")
     options = parser.parse_args()
     harness.require_root()
@@ -151,7 +152,7 @@ def main():
     plain = [module for module in modules if AS_ROOT.get(module) != "*"]
     as_root = [module for module in modules if module in AS_ROOT]
     results, complaints, output = {}, [], ""
-    with tempfile.TemporaryDirectory(prefix="verbena-pyverbs-") as temporary, harness.Hosts(options.build) as hosts, \
+    with tempfile.TemporaryDirectory(prefix="verbena-pyverbs-") as temporary, harness.Hosts(options.build, options.route) as hosts, \
             huge_pages():
         unpack_tests(pathlib.Path(temporary))
         # A host each: the first user of a host starts its agent.

@@ -144,6 +144,8 @@ def main():
     parser.add_argument("--topology", choices=("one_host", "two_hosts"), action="append", help="default: both")
     parser.add_argument("--case", default="", help="only cases whose name contains this")
     parser.add_argument("--repeat", type=int, default=1, help="runs of each case in a row")
+    parser.add_argument("--every", type=int, default=1, metavar="M", help="only the first case of each program and one of M others")
+    harness.add_route_option(parser)
     options = parser.parse_args()
     harness.require_root()
     harness.require_programs("ip", "setpriv", "rstream", "riostream", "rcopy", "udpong")
@@ -151,10 +153,10 @@ def main():
         harness.skip(f"not installed: {PRELOAD}")
     failures, runs = [], 0
     for topology in options.topology or ("one_host", "two_hosts"):
-        with harness.Hosts(options.build) as hosts, tempfile.TemporaryDirectory() as folder:
+        with harness.Hosts(options.build, options.route) as hosts, tempfile.TemporaryDirectory() as folder:
             os.chmod(folder, 0o777)
             server, client = (hosts.one(),) * 2 if topology == "one_host" else hosts.two()
-            for case in all_cases():
+            for case in harness.share_of(all_cases(), "", options.every):
                 if options.case not in case.name:
                     continue
                 bad = [wrong for wrong in (run_case(case, server, client, folder) for _ in range(options.repeat)) if wrong]

@@ -46,12 +46,13 @@ def as_started(server, client, environment, test):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", required=True, help="the build folder, such as build/release")
+    harness.add_route_option(parser)
     options = parser.parse_args()
     harness.require_root()
     harness.require_programs("ip", "setpriv", "ucx_info", "ucx_perftest")
 
     judge = harness.Judge()
-    with harness.Hosts(options.build) as hosts:
+    with harness.Hosts(options.build, options.route) as hosts:
         host, other = hosts.two()
         alone = hosts.one()
         device = f"rxe_{host.netdev}"

@@ -1,0 +1,42 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""By which route the queue pairs of Debian's programs reach each other, as `verbena status` says: by memory on one host, unless one
+end does not want that, and by the wire between two.
+
+    run_routes.py --build build/release
+"""
+
+import argparse
+
+import harness
+
+OFF = harness.ROUTES["wire"]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--build", required=True, help="the build folder, such as build/release")
+    options = parser.parse_args()
+    harness.require_root()
+    harness.require_programs("ip", "setpriv", "ib_write_bw")
+
+    judge = harness.Judge()
+    with harness.Hosts(options.build) as hosts:
+        alone = hosts.one()
+        first, second = hosts.two()
+        for what, server, client, server_says, client_says, wanted in (
+                ("one host, loopback alone", alone, alone, {}, {}, "local"),
+                ("one host, by the address of its link", first, first, {}, {}, "local"),
+                ("one host, VERBENA_LOCAL=off for the server", alone, alone, OFF, {}, "wire"),
+                ("one host, VERBENA_LOCAL=off for the client", alone, alone, {}, OFF, "wire"),
+                ("one host, VERBENA_LOCAL=off for both", alone, alone, OFF, OFF, "wire"),
+                ("two hosts", first, second, {}, {}, "wire")):
+            found = harness.routes(server, client, server_environment=server_says, client_environment=client_says)
+            if found == [None]:
+                harness.skip("this build's verbena status says nothing of routes")
+            judge.say(what, None if found == [wanted] else f"{wanted} wanted, and status says {found or 'nothing: no traffic'}")
+    judge.exit()
+
+
+if __name__ == "__main__":
+    main()
