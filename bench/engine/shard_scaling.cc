@@ -176,6 +176,7 @@ Result<net::PortList> loopback_ports(net::Ways, net::PortCounters& counters) {
 // A process with so many workers, the first of which has this number.
 [[noreturn]] void run_process(Board& board, size_t first, size_t threads,
                               std::chrono::milliseconds duration) {
+  ::setenv("VERBENA_LOCAL", "off", 1);  // by these ports, though both ends are of this host
   engine::Engine::set_port_factory(loopback_ports);
   std::vector<std::thread> workers;
   for (size_t i = 0; i < threads; ++i) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // ibv_modify_qp(3) and ibv_query_qp(3).
 #include <algorithm>
+#include <optional>
 
 #include "adapter/limits.h"
 #include "adapter/mtu_values.h"
@@ -34,6 +35,10 @@ constexpr Bound kBounds[] = {
     {IBV_QP_MAX_DEST_RD_ATOMIC, [](const ibv_qp_attr& a) { return uint32_t{a.max_dest_rd_atomic}; },
      kMaxReadAtomic},
 };
+
+bool is_connected(ibv_qp_type type) {
+  return type == IBV_QPT_RC || type == IBV_QPT_UC || type == IBV_QPT_XRC_SEND || type == IBV_QPT_XRC_RECV;
+}
 
 // Programs give both halves of XRC what they give an RC QP. Each passes over what is the other's, as with the
 // kernel's uverbs (modify_qp_mask()).
@@ -110,8 +115,9 @@ int QueuePairs::modify(ibv_qp* abi_qp, const ibv_qp_attr& attr, int mask) {
   mask = without_the_other_half(qp.init.qp_type, mask);
   if ((mask & ~(qp.raw != nullptr ? kPlainMask | IBV_QP_RATE_LIMIT : kPlainMask)) != 0) return EOPNOTSUPP;
   const std::lock_guard modifying(qp.modifying);
-  return qp.shard.exclusively([&]() -> int {
-    if (const int error = check_attributes(qp, attr, mask); error != 0) return error;
+  std::optional<transport::QpAttributes> connected;
+  const int error = qp.shard.exclusively([&]() -> int {
+    if (const int wrong = check_attributes(qp, attr, mask); wrong != 0) return wrong;
     if (auto applied = apply(qp, attr, mask); !applied) return applied.error().code;
     if (qp.init.qp_type == IBV_QPT_UD && (mask & IBV_QP_STATE) != 0 && attr.qp_state == IBV_QPS_RTR) {
       // A datagram is one packet of at most the port's MTU.
@@ -129,8 +135,13 @@ int QueuePairs::modify(ibv_qp* abi_qp, const ibv_qp_attr& attr, int mask) {
     if (to == IBV_QPS_RESET) forget_completions(qp);
     if ((mask & IBV_QP_STATE) != 0) abi_qp->state = to;
     qp.shard.touched(*qp.transport);
+    if (to == IBV_QPS_RTR && to != from && is_connected(qp.init.qp_type))
+      connected = qp.transport->attributes();
     return 0;
   });
+  // Outside the section: the other process answers by way of our engine thread.
+  if (connected) device_.engine()->await_local_way(qp.shard, connected->path, connected->destination);
+  return error;
 }
 
 int QueuePairs::query(ibv_qp* abi_qp, ibv_qp_attr& attr, int mask, ibv_qp_init_attr& init_attr) {

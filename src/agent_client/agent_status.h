@@ -28,6 +28,7 @@ struct QpNumbers {
   uint32_t type = 0;   // enum ibv_qp_type
   uint32_t state = 0;  // enum ibv_qp_state
   uint32_t remote_qpn = 0;
+  bool by_memory = false;  // its packets do not leave the host's memory
   uint32_t device_index = 0;
   std::array<uint64_t, transport::kQpCounterCount> counters{};  // by transport::QpCounter
 };

@@ -39,6 +39,7 @@ void append_qp(const QpWords& words, QpChoice choice, SlotStatus& slot) {
   qp.type = static_cast<uint32_t>(word_at(words, offsetof(protocol::QpStatus, type)));
   qp.state = static_cast<uint32_t>(word_at(words, offsetof(protocol::QpStatus, state)));
   qp.remote_qpn = static_cast<uint32_t>(word_at(words, offsetof(protocol::QpStatus, remote_qpn)));
+  qp.by_memory = word_at(words, offsetof(protocol::QpStatus, by_memory)) != 0;
   qp.device_index = static_cast<uint32_t>(word_at(words, offsetof(protocol::QpStatus, device_index)));
   std::copy_n(&words[offsetof(protocol::QpStatus, counters) / 8], qp.counters.size(), qp.counters.begin());
 }

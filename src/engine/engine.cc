@@ -11,6 +11,7 @@
 #include <sched.h>
 
 #include "base/log.h"
+#include "engine/host_addresses.h"
 #include "engine/most_regions.h"
 #include "engine/secret.h"
 #include "engine/shard_dealing.h"
@@ -190,6 +191,7 @@ Result<void> Engine::start() {
   auto links = client_->links();
   if (!links) return tl::unexpected(links.error());
   set_links(std::move(*links));
+  tell_addresses(*shards_[0]);
   auto started = shards_[0]->start_thread(client_->event_fd(), [this] { on_control(); });
   if (!started) return started;
   started_.store(1, std::memory_order_release);
@@ -237,6 +239,7 @@ bool Engine::start_another() {
   if (!(*made)->start_thread(-1, [] {})) return false;
   shards_[index] = std::move(*made);
   started_.store(index + 1, std::memory_order_release);
+  tell_addresses(*shards_[index]);
   return true;
 }
 
@@ -252,8 +255,36 @@ void Engine::set_links(std::vector<agent_client::Link> links) {
   std::vector<std::shared_ptr<const agent_client::Link>> fresh;
   fresh.reserve(links.size());
   for (auto& link : links) fresh.push_back(std::make_shared<const agent_client::Link>(std::move(link)));
-  const std::lock_guard guard(links_lock_);
-  links_.swap(fresh);
+  {
+    const std::lock_guard guard(links_lock_);
+    links_.swap(fresh);
+  }
+  for_each([&](RunningShard& each) { tell_addresses(each); });
+}
+
+// Without a wire the ports are down, and nothing goes by them in any way.
+void Engine::tell_addresses(RunningShard& shard) const {
+  if (shard.local_peers() == nullptr) return;
+  std::vector<agent_client::Link> links;
+  if (shard.no_wire_reason().empty()) {
+    const std::lock_guard guard(links_lock_);
+    for (const auto& link : links_) links.push_back(*link);
+  }
+  shard.local_peers()->set_addresses(host_addresses(links));
+}
+
+void Engine::connect(agent_client::SlotChannel news) {
+  const size_t count = started_.load(std::memory_order_acquire);
+  for (size_t i = 0; i < count; ++i) {
+    if (shards_[i]->shard().slot() != news.own_slot || shards_[i]->local_peers() == nullptr) continue;
+    shards_[i]->local_peers()->connect(std::move(news));
+    return;
+  }
+}
+
+void Engine::await_local_way(const Shard& shard, const roce::Path& path, roce::Qpn destination) {
+  LocalPeers* const peers = running(shard).local_peers();
+  if (peers != nullptr && !inherited_) peers->await(path, destination);
 }
 
 std::shared_ptr<const agent_client::Link> Engine::link(uint32_t device_index) const {
@@ -289,6 +320,7 @@ void Engine::close_domain(uint64_t domain) {
 void Engine::on_control() {
   auto news = client_->next_links();
   for (agent_client::DomainPeer& peer : client_->next_peers()) domain_peers_->connect(std::move(peer));
+  for (agent_client::SlotChannel& channel : client_->next_channels()) connect(std::move(channel));
   if (!news) return;
   std::vector<agent_client::Link> before;
   for (const auto& link : links_) before.push_back(*link);  // nobody else changes them

@@ -73,6 +73,8 @@ class Engine {
   // The groups that QPs of a shard are attached to.
   MulticastGroups& multicast(const Shard& shard) { return running(shard).multicast(); }
   DomainPeers& domain_peers() { return *domain_peers_; }
+  // A QP of the shard has been connected. Waits a moment for a way by memory, if there is to be one.
+  void await_local_way(const Shard& shard, const roce::Path& path, roce::Qpn destination);
   // The process's shared receive queues for XRC. Inside home().exclusively().
   queues::SharedReceiveQueueTable& xrc_queues() { return *xrc_queues_; }
 
@@ -102,6 +104,8 @@ class Engine {
   RunningShard::Surroundings surroundings();
   void set_links(std::vector<agent_client::Link> links);
   void on_control();
+  void connect(agent_client::SlotChannel news);
+  void tell_addresses(RunningShard& shard) const;
   Shard& deal_shard();
   bool start_another();
   RunningShard& running(const Shard& shard);

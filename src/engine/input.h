@@ -25,6 +25,17 @@ class Input {
   // bad ones included: 0 means that nothing was there.
   virtual uint32_t receive(uint32_t budget, TimePoint now) = 0;
 
+  // Whether receive() costs no system call: what it brings is told apart from what ports bring.
+  virtual bool is_memory() const { return false; }
+  // The engine thread has come, perhaps woken by the descriptor.
+  virtual void on_woken() {}
+  // From now on the descriptor is heard, or not: who fills the input need not make it readable while it is
+  // not. True: something is there already.
+  virtual bool listen(bool on) {
+    (void)on;
+    return false;
+  }
+
   // In a child after fork(): closes its descriptors, so that what they stand for ends with the parent.
   virtual void abandon() = 0;
 

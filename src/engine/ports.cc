@@ -20,7 +20,10 @@ Ports::Ports(net::PortList ports) : ways_(ports.size()) {
 
 Ports::~Ports() = default;
 
-const Route& Ports::find(const roce::Path& path, roce::Qpn) {
+const Route& Ports::find(const roce::Path& path, roce::Qpn destination) {
+  if (local_ != nullptr) {
+    if (const Route* route = local_->find(path, destination)) return *route;
+  }
   for (const Way& way : ways_) {
     if (way.port->leads_to(path)) return way.route;
   }
@@ -41,8 +44,25 @@ void Ports::want_ip_details(bool wanted) {
   for (Way& way : ways_) way.port->want_ip_details(wanted);
 }
 
+void Ports::note_full(const transport::QueuePair& qp) {
+  any_full_ = true;
+  if (!goes_by_memory(qp)) {
+    ways_[qp.route().port].full = true;
+  } else if (local_ != nullptr) {
+    local_->note_full(qp.route().port);
+  }
+}
+
+void Ports::wait(transport::QueuePair& qp) {
+  if (!goes_by_memory(qp)) {
+    ways_[qp.route().port].waiting.push_back(qp);
+  } else if (local_ != nullptr) {
+    local_->wait(qp);
+  }
+}
+
 void Ports::flush(ReadyList& ready) {
-  any_full_ = false;
+  any_full_ = local_ != nullptr && local_->flush(ready);
   for (Way& way : ways_) {
     way.full = !way.port->flush();
     any_full_ |= way.full;
@@ -51,6 +71,7 @@ void Ports::flush(ReadyList& ready) {
 }
 
 void Ports::push() {
+  if (local_ != nullptr) local_->push();
   for (Way& way : ways_) way.port->flush();
 }
 

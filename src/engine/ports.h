@@ -7,26 +7,29 @@
 
 #include "base/cache_line.h"
 #include "base/intrusive_list.h"
+#include "engine/local_ways.h"
 #include "net/port.h"
 #include "transport/queue_pair.h"
 #include "transport/route.h"
 
 namespace verbena::engine {
 
-// The ports of a shard, and a route by each. A port that is full stops only the QPs that go by it: they wait
-// in a list of its own until it has room.
+// The ports of a shard, and a route by each; and in front of them the ways by memory, if it has some. A way
+// that is full stops only the QPs that go by it: they wait in a list of its own until it has room.
 //
 // Made and ended with the shard; all else with the shard's lock held.
 class Ports final : public transport::Routes {
  public:
-  using ReadyList = IntrusiveList<transport::QueuePair, &transport::QueuePair::ready_hook>;
+  using ReadyList = engine::ReadyList;
 
   // In order of preference. Without any, packets are lost.
   explicit Ports(net::PortList ports);
   ~Ports() override;
 
   bool empty() const { return ways_.empty(); }
-  // The first port that packets of the path may leave by.
+  // What is preferred to ports; nullptr: nothing (any more).
+  void prefer(LocalWays* local) { local_ = local; }
+  // A way by memory, or the first port that packets of the path may leave by.
   const transport::Route& find(const roce::Path& path, roce::Qpn destination) override;
 
   // ---- receiving
@@ -51,17 +54,21 @@ class Ports final : public transport::Routes {
 
   // Whether the QP would find its port full.
   bool is_full(const transport::QueuePair& qp) const {
-    return any_full_ && qp.route().port < ways_.size() && ways_[qp.route().port].full;
+    if (!any_full_) return false;
+    if (goes_by_memory(qp)) return local_ != nullptr && local_->is_full(qp.route().port);
+    return qp.route().port < ways_.size() && ways_[qp.route().port].full;
   }
   // The QP has found its port full.
-  void note_full(const transport::QueuePair& qp) { ways_[qp.route().port].full = any_full_ = true; }
+  void note_full(const transport::QueuePair& qp);
   // It waits until its port has room. REQUIRES: is_full(qp), it is in no list of QPs that are ready
-  void wait(transport::QueuePair& qp) { ways_[qp.route().port].waiting.push_back(qp); }
+  void wait(transport::QueuePair& qp);
   // Pushes what is staged to the wires. QPs whose port has room again go to `ready`.
   void flush(ReadyList& ready);
   // The same for somebody who is in the midst of sending: no QP goes anywhere.
   void push();
   bool any_full() const { return any_full_; }
+  // Whether there are ways by memory, and nothing has come by them.
+  bool memory_is_quiet() const { return local_ != nullptr && local_->is_quiet(); }
   // A descriptor that is writable when the full port may go on; -1 if there is none, or several are full.
   int send_fd() const;
 
@@ -74,6 +81,7 @@ class Ports final : public transport::Routes {
   };
 
   std::vector<Way> ways_;  // never changes
+  LocalWays* local_ = nullptr;
   bool any_full_ = false;
   bool must_be_asked_ = false;
   net::PortCounters no_counters_;  // where there is no port

@@ -78,6 +78,10 @@ Result<void> RunningShard::take_slot() {
   shard_ = std::make_unique<Shard>(slot_, std::move(*ports), *status_->page, random_secret());
   surroundings_.readers.add(shard_->sections());
   multicast_ = std::make_unique<MulticastGroups>(*shard_, surroundings_.groups);
+  if (LocalPeers::is_wanted()) {
+    local_peers_ = std::make_unique<LocalPeers>(
+        *shard_, [this](uint32_t other) { return surroundings_.client.ask_for_channel(slot_, other); });
+  }
   return {};
 }
 
@@ -90,6 +94,7 @@ Result<void> RunningShard::start_thread(int control_fd, std::function<void()> on
 
 RunningShard::~RunningShard() {
   thread_.reset();
+  local_peers_.reset();
   multicast_.reset();
   if (shard_ != nullptr) surroundings_.readers.remove(shard_->sections());
   shard_.reset();

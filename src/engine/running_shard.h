@@ -7,6 +7,7 @@
 
 #include "agent_client/client.h"
 #include "engine/engine_thread.h"
+#include "engine/local_peers.h"
 #include "engine/multicast_groups.h"
 #include "engine/shard.h"
 #include "memory/readers.h"
@@ -37,6 +38,8 @@ class RunningShard {
 
   Shard& shard() { return *shard_; }
   MulticastGroups& multicast() { return *multicast_; }
+  // nullptr: the user does not want any (VERBENA_LOCAL=off).
+  LocalPeers* local_peers() { return local_peers_.get(); }
   // Why packets can neither come nor go; empty when they can.
   const std::string& no_wire_reason() const { return no_wire_reason_; }
 
@@ -60,6 +63,7 @@ class RunningShard {
   std::unique_ptr<StatusMapping> status_;
   std::unique_ptr<Shard> shard_;
   std::unique_ptr<MulticastGroups> multicast_;
+  std::unique_ptr<LocalPeers> local_peers_;
   std::unique_ptr<EngineThread> thread_;  // last: stops first
 };
 

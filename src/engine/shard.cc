@@ -48,14 +48,14 @@ uint32_t& misses_of(uint32_t slot) {
 
 Shard::Shard(uint32_t slot, net::PortList ports, protocol::StatusPage& status, uint64_t secret, Clock clock)
     : slot_(slot),
-      clock_(clock),
       status_(status),
+      clock_(clock),
       qps_(roce::Qpn::kPerSlot, nullptr),
       reserved_(roce::Qpn::kPerSlot, false),
       next_index_(static_cast<uint32_t>(secret % roce::Qpn::kPerSlot)),
       ports_(std::move(ports)),
-      timers_(clock_()),
-      now_(clock_()) {
+      now_(clock_.now()),
+      timers_(now_) {
   ports_.want_ip_details(false);
 }
 
@@ -66,13 +66,13 @@ Shard::~Shard() = default;
 void Shard::enter() {
   lock_.lock();
   current_ = this;
-  now_ = clock_();
+  now_ = clock_.now();
 }
 
 bool Shard::enter_if_free() {
   if (!lock_.try_lock()) return false;
   current_ = this;
-  now_ = clock_();
+  now_ = clock_.now();
   return true;
 }
 
@@ -86,9 +86,11 @@ void Shard::let_go() {
 void Shard::leave(Gathering gathering) {
   finish(gathering);
   // A doorbell that was rung after we answered and before we let go had no holder to rely on but us.
-  while ((doorbells_.any() || engine_waits_.load(std::memory_order_seq_cst)) && enter_if_free()) {
-    finish(gathering);
-  }
+  while (must_come_back() && enter_if_free()) finish(gathering);
+}
+
+bool Shard::must_come_back() const {
+  return doorbells_.any() || engine_waits_.load(std::memory_order_seq_cst);
 }
 
 void Shard::finish(Gathering gathering) {
@@ -98,7 +100,8 @@ void Shard::finish(Gathering gathering) {
     engine_waits_.store(false, std::memory_order_relaxed);  // it waited in the parent
   } else {
     answer_doorbells();
-    const bool for_engine = engine_waits_.exchange(false, std::memory_order_relaxed);
+    const bool for_engine = engine_waits_.load(std::memory_order_relaxed) &&
+                            engine_waits_.exchange(false, std::memory_order_relaxed);
     if (for_engine) receive(kReceiveBudget);
     // Only for an application that is sure to come back soon may anything wait.
     const bool returns = policy_.application_drives();
@@ -106,9 +109,10 @@ void Shard::finish(Gathering gathering) {
                    returns ? gathering : Gathering::kNo);
     policy_.leaves(now_);
     // Last: it may wake the engine thread, which then finds nothing that would make it come again.
-    if (for_engine && policy_.engine_drives()) sleeper_->listen(true);
-    must_wake = policy_.engine_may_oversleep() &&
-                policy_.must_wake_engine(pending(), [this] { return timers_.next(); });
+    const bool is_something_there = for_engine && policy_.engine_drives() && listen(true);
+    must_wake =
+        is_something_there || (policy_.engine_may_oversleep() &&
+                               policy_.must_wake_engine(pending(), [this] { return timers_.next(); }));
   }
   let_go();
   if (must_wake) sleeper_->wake();
@@ -134,8 +138,22 @@ void Shard::ring(QueuePair& qp) {
   leave(Gathering::kAllowed);
 }
 
+// Of the many polls for one message most find nothing. Where messages come by memory such a poll is over at
+// once: what else there is to do in a poll is done when a moment has passed.
+bool Shard::finds_nothing() const {
+  return port_asking_.memory_is_used() && ready_.empty() && acknowledging_.empty() && !ports_.any_full() &&
+         !doorbells_.any() && !engine_waits_.load(std::memory_order_relaxed) && ports_.memory_is_quiet() &&
+         clock_.is_recent();
+}
+
 void Shard::poll() {
-  if (!enter_if_free()) return wait_in_poll();
+  if (!lock_.try_lock()) return wait_in_poll();
+  if (finds_nothing()) {
+    lock_.unlock_and_look();
+    if (!must_come_back() || !lock_.try_lock()) return;
+  }
+  current_ = this;
+  now_ = clock_.now();
   misses_of(slot_) = 0;
   policy_.enters(now_);
   bool yields = false;
@@ -143,13 +161,13 @@ void Shard::poll() {
     answer_doorbells();
     // The application came back without a reply to send: what was held for one goes now.
     transmit_ready(Acknowledgements::kSend, Gathering::kNo);
-    const uint32_t received = receive(kReceiveBudget);
-    if (received > 0) now_ = clock_();
+    const uint32_t received = receive(kReceiveBudget, Visitor::kPoller);
+    if (received > 0) now_ = clock_.now();
     run_timers(now_);
     const DrivingPolicy::Polled verdict = policy_.polled(now_, received);
     yields = verdict.yields;
     if (verdict.takes_over) {
-      sleeper_->listen(false);
+      listen(false);
       sleeper_->wake();  // from its long sleep, to look now and then from here on
     }
   }
@@ -219,10 +237,25 @@ void Shard::acted_on(QueuePair& qp, ibv_qp_state before) {
   }
 }
 
-uint32_t Shard::receive(uint32_t budget) {
-  uint32_t received = ports_.receive(*this, budget);
-  for (Input& input : inputs_) received += input.receive(budget, now_);
-  return received;
+uint32_t Shard::receive(uint32_t budget, Visitor visitor) {
+  uint32_t by_memory = 0;
+  uint32_t received = 0;
+  for (Input& input : inputs_) (input.is_memory() ? by_memory : received) += input.receive(budget, now_);
+  port_asking_.memory_brought(by_memory);
+  if (visitor == Visitor::kOther || port_asking_.asks()) {
+    const uint32_t by_ports = ports_.receive(*this, budget);
+    port_asking_.ports_brought(by_ports);
+    received += by_ports;
+  }
+  return received + by_memory;
+}
+
+// True: something has come by a way that would not make the descriptor readable any more.
+bool Shard::listen(bool on) {
+  sleeper_->listen(on);
+  bool is_something_there = false;
+  for (Input& input : inputs_) is_something_there |= input.listen(on);
+  return is_something_there;
 }
 
 void Shard::run_timers(TimePoint now) {
@@ -267,11 +300,12 @@ void Shard::transmit_ready(Acknowledgements acknowledgements, Gathering gatherin
       continue;
     }
     const ibv_qp_state before = qp.state();
+    const transport::Route* const route = &qp.route();
     // A reply takes the acknowledgement along: as the last segment of a super-packet it costs nothing.
     const TransmitResult result = qp.transmit(now_, kTransmitBudget, true);
     qp.answer_lost_completions();
     if (!qp.has_acknowledgement()) qp.acknowledgement_hook.unlink();
-    if (qp.state() != before) touched(qp);
+    if (qp.state() != before || &qp.route() != route) touched(qp);
     timers_.arm(qp, qp.deadline());
     if (result == TransmitResult::kPaced) {
       paced_until_ = std::min(paced_until_, qp.deadline());
@@ -283,7 +317,7 @@ void Shard::transmit_ready(Acknowledgements acknowledgements, Gathering gatherin
   while (!stopped.empty()) ports_.wait(stopped.pop_front());
   ready_.splice_back(later);
   ports_.flush(ready_);
-  now_ = clock_();
+  now_ = clock_.now();
 }
 
 void Shard::count_drop(DropReason reason) {

@@ -8,6 +8,7 @@
 #include "agent_client/client.h"
 #include "base/cache_line.h"
 #include "base/intrusive_list.h"
+#include "base/recent_clock.h"
 #include "base/result.h"
 #include "base/section_lock.h"
 #include "base/time.h"
@@ -15,6 +16,7 @@
 #include "engine/doorbells.h"
 #include "engine/driving_policy.h"
 #include "engine/input.h"
+#include "engine/port_asking.h"
 #include "engine/ports.h"
 #include "engine/timer_wheel.h"
 #include "net/port.h"
@@ -106,6 +108,12 @@ class alignas(kCacheLine) Shard : private net::PacketHandler {
   transport::Routes& routes() { return ports_; }
   // Where what comes in by no port is counted.
   net::PortCounters& counters() { return ports_.counters(); }
+  // What QPs go by rather than by ports; nullptr: nothing (any more).
+  void set_local_ways(LocalWays* ways) { ports_.prefer(ways); }
+  // The engine thread looks as soon as it can.
+  void wake_engine() {
+    if (sleeper_ != nullptr) sleeper_->wake();
+  }
   // Sends at once what QPs have given to the ports.
   void push() { ports_.push(); }
 
@@ -187,7 +195,9 @@ class alignas(kCacheLine) Shard : private net::PacketHandler {
   void let_go();
   bool engine_enters();
   void leave(Gathering gathering);
+  bool must_come_back() const;
   void finish(Gathering gathering);
+  bool finds_nothing() const;
   DrivingPolicy::Pending pending();
   void answer_doorbells();
   void ask_ports(bool wanted);
@@ -196,14 +206,16 @@ class alignas(kCacheLine) Shard : private net::PacketHandler {
   void run_timers(TimePoint now);
   void transmit_ready(Acknowledgements acknowledgements, Gathering gathering);
   void release_acknowledgements();
-  uint32_t receive(uint32_t budget);
+  // Whose visit it is: a thread that polls need not ask the ports each time.
+  enum class Visitor : uint8_t { kPoller, kOther };
+  uint32_t receive(uint32_t budget, Visitor visitor = Visitor::kOther);
+  bool listen(bool on);
   void count_drop(net::DropReason reason);
   void wait_for_holder();
   void wait_in_poll();
   EngineView drive();
 
   const uint32_t slot_;
-  const Clock clock_;
   protocol::StatusPage& status_;
   Sleeper* sleeper_ = nullptr;
 
@@ -216,6 +228,7 @@ class alignas(kCacheLine) Shard : private net::PacketHandler {
   bool abandoned_ = false;
 
   // Under the lock
+  RecentClock clock_;
   using ReadyList = Ports::ReadyList;
   using AcknowledgementList =
       IntrusiveList<transport::QueuePair, &transport::QueuePair::acknowledgement_hook>;
@@ -224,12 +237,13 @@ class alignas(kCacheLine) Shard : private net::PacketHandler {
   uint32_t next_index_;
   std::atomic<uint32_t> qp_count_{0};
   Ports ports_;
+  PortAsking port_asking_;
   IntrusiveList<Input, &Input::input_hook> inputs_;
   ReadyList ready_;  // of which none waits for its port
   AcknowledgementList acknowledging_;
+  TimePoint now_;
   TimerWheel<transport::QueuePair> timers_;
   Alarms alarms_;
-  TimePoint now_;
   TimePoint paced_until_ = kNever;  // when a QP goes on that may not send faster; no timer may be late for it
   DrivingPolicy policy_;            // who drives
 };

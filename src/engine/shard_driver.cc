@@ -17,7 +17,7 @@ constexpr Duration kPatience = std::chrono::milliseconds(100);
 
 void Shard::expect_sleep() {
   enter();
-  if (!abandoned_ && policy_.expects_sleep()) sleeper_->listen(true);
+  if (!abandoned_ && policy_.expects_sleep() && listen(true)) sleeper_->wake();
   leave(Gathering::kNo);
 }
 
@@ -29,7 +29,7 @@ void Shard::expect_sleep() {
 // the next packet.
 bool Shard::engine_enters() {
   if (!enter_if_free()) {
-    if (policy_.asks(clock_())) return false;
+    if (policy_.asks(clock_.exact())) return false;
     engine_waits_.store(true, std::memory_order_seq_cst);
     if (!enter_if_free()) return false;
   }
@@ -40,7 +40,7 @@ bool Shard::engine_enters() {
 Shard::EngineView Shard::run_engine(const DrivingPolicy::Demand& demand) {
   EngineView view;
   if (!engine_enters()) {
-    const TimePoint now = clock_();
+    const TimePoint now = clock_.exact();
     view.asks = policy_.asks(now);
     if (!view.asks) view.wake_at = policy_.finds_shard_busy(now);
     return view;
@@ -65,13 +65,14 @@ Shard::EngineView Shard::run_engine(const DrivingPolicy::Demand& demand) {
 // Progress without the application.
 Shard::EngineView Shard::drive() {
   EngineView view;
+  for (Input& input : inputs_) input.on_woken();
   for (int round = 0; round < kEngineRounds; ++round) {
     answer_doorbells();
     const uint32_t received = receive(kReceiveBudget);
     policy_.served(now_, received);
     run_timers(now_);
     transmit_ready(Acknowledgements::kSend, Gathering::kNo);
-    now_ = clock_();
+    now_ = clock_.now();
     if (application_waits_.exchange(false, std::memory_order_relaxed)) policy_.application_waited(now_);
     if (received == 0 && ready_.empty()) break;
   }
@@ -85,14 +86,14 @@ Shard::EngineView Shard::drive() {
   const DrivingPolicy::Rest rest = policy_.rests(now_, left, timers_.next());
   view.wake_at = rest.comes_at;
   view.asks = rest.asks;
-  if (sleeper_ != nullptr && !view.asks) sleeper_->listen(true);
+  if (sleeper_ != nullptr && !view.asks && listen(true)) view.wake_at = now_;
   return view;
 }
 
 void Shard::flush_at_exit() {
   if (!lock_.try_lock_for(kPatience)) return;
   current_ = this;
-  now_ = clock_();
+  now_ = clock_.now();
   if (!abandoned_) release_acknowledgements();
   leave(Gathering::kNo);
 }
@@ -102,7 +103,7 @@ void Shard::flush_at_exit() {
 bool Shard::before_fork() {
   if (!lock_.try_lock_for(kPatience)) return false;
   current_ = this;
-  now_ = clock_();
+  now_ = clock_.now();
   return true;
 }
 

@@ -18,6 +18,7 @@ Result<roce::Qpn> Shard::reserve_qpn() {
     protocol::QpStatus& status = status_.qps[index];
     status.in_use.store(1, std::memory_order_relaxed);
     status.qpn.store(qpn.value(), std::memory_order_relaxed);
+    status.by_memory.store(0, std::memory_order_relaxed);
     for (auto& counter : status.counters) counter.store(0, std::memory_order_relaxed);
     return qpn;
   }
@@ -60,6 +61,7 @@ void Shard::touched(QueuePair& qp) {
     auto& status = status_of(qp.config().qpn);
     status.state.store(qp.state(), std::memory_order_relaxed);
     status.remote_qpn.store(qp.attributes().destination.value(), std::memory_order_relaxed);
+    status.by_memory.store(goes_by_memory(qp) ? 1 : 0, std::memory_order_relaxed);
   }
   note(qp);
 }
@@ -72,6 +74,7 @@ Result<void> Shard::add_input(Input& input) {
       return attached;
   }
   inputs_.push_back(input);
+  if (sleeper_ != nullptr && policy_.engine_drives() && input.listen(true)) sleeper_->wake();
   return {};
 }
 

@@ -36,6 +36,11 @@ class BasicLaneReader {
         payload_next_(first_payload_position(first)),
         payload_given_back_(payload_next_) {}
 
+  // Whether next() would find something.
+  bool is_something_there() const {
+    return lane_->entries[next_ % Format::kEntries].sequence.load(std::memory_order_acquire) == next_ + 1;
+  }
+
   // The next entry; it is valid until the next call of next() or take_back(). False: nothing is there, or the
   // lane is broken.
   bool next(Read& read) {

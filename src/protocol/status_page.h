@@ -25,6 +25,7 @@ struct alignas(64) QpStatus {
   SharedNumber remote_qpn;
   SharedNumber device_index;                      // Link::device_index
   std::array<SharedNumber, kQpNumbers> counters;  // transport::QpCounters
+  SharedNumber by_memory;                         // 1: its packets do not leave the host's memory
 };
 static_assert(sizeof(QpStatus) == 256);
 

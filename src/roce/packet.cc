@@ -159,6 +159,18 @@ const char* parse_error_name(ParseError error) {
   return index < kNames.size() ? kNames[index] : "?";
 }
 
+tl::expected<Headers, ParseError> parse_headers(ConstBytes encoded) {
+  if (encoded.size() < kBthBytes) return tl::unexpected(ParseError::kTruncated);
+  tl::expected<Headers, ParseError> headers;
+  parse_bth(encoded.data(), *headers);
+  const OpcodeInfo& info = headers->info();
+  if (!info.exists()) return tl::unexpected(ParseError::kUnknownOpcode);
+  if (headers->header_version != 0) return tl::unexpected(ParseError::kBadVersion);
+  if (encoded.size() != header_bytes(headers->opcode)) return tl::unexpected(ParseError::kTruncated);
+  parse_extensions(info, encoded.data() + kBthBytes, *headers);
+  return headers;
+}
+
 tl::expected<Packet, ParseError> parse(ConstBytes udp_payload) {
   if (udp_payload.size() < kBthBytes + kIcrcBytes) return tl::unexpected(ParseError::kTruncated);
   tl::expected<Packet, ParseError> packet;

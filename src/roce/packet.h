@@ -83,10 +83,16 @@ const char* parse_error_name(ParseError error);
 struct Packet {
   Headers headers;
   ConstBytes payload;
+  // It stands for so many packets of one message that follow each other: the headers' opcode says whether the
+  // first begins the message and the last ends it, the PSN is the first one's. Always 1 on a network.
+  uint32_t count = 1;
 };
 
 // Reads one RoCEv2 packet: `udp_payload` from the BTH to the ICRC's last byte. Does not check the ICRC.
 tl::expected<Packet, ParseError> parse(ConstBytes udp_payload);
+
+// Reads the headers alone, as encode() wrote them; there may be nothing behind them.
+tl::expected<Headers, ParseError> parse_headers(ConstBytes encoded);
 
 // Bytes of the BTH and extension headers of an opcode. REQUIRES: kOpcodes[opcode].exists()
 uint32_t header_bytes(uint8_t opcode);

@@ -31,13 +31,15 @@ bool Inbound::in_sequence(const roce::OpcodeInfo& info, Message kind) const {
   return info.starts_message ? message_ == Message::kNone : message_ == kind;
 }
 
-// All packets but the last are full; a Last is not empty (IBTA volume 1, 9.7.4.1.6).
+// All packets but the last are full; a Last is not empty (IBTA volume 1, 9.7.4.1.6), nor is one that is
+// joined to others.
 bool Inbound::payload_fits_mtu(const roce::Packet& packet) const {
   const roce::OpcodeInfo& info = packet.headers.info();
   const size_t bytes = packet.payload.size();
-  const uint32_t mtu = qp_.attributes().path_mtu;
-  if (!info.ends_message) return bytes == mtu;
-  return bytes <= mtu && (info.starts_message || bytes > 0);
+  const size_t full = size_t{packet.count} * qp_.attributes().path_mtu;
+  if (!info.ends_message) return bytes == full;
+  const bool may_be_empty = info.starts_message && packet.count == 1;
+  return bytes <= full && (may_be_empty || bytes > full - qp_.attributes().path_mtu);
 }
 
 Reception Inbound::execute_send(const roce::Packet& packet) {

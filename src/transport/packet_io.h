@@ -16,6 +16,7 @@ struct OutgoingPacket {
   const roce::Headers& headers;         // `pad` is set
   std::span<const ConstBytes> payload;  // pieces of user memory, in order; may fault
   uint32_t payload_bytes;               // their sum
+  uint32_t count = 1;                   // of packets that are joined; see Traits::joined_bytes
 };
 
 enum class SendStatus : uint8_t {

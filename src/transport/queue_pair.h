@@ -109,9 +109,12 @@ class alignas(kCacheLine) QueuePair {
   QpAttributes& attributes() { return attributes_; }
   const QpAttributes& attributes() const { return attributes_; }
 
-  // What its packets leave by: found at the transition to RTR and the same until RESET. Of a datagram QP,
-  // where each request has an address of its own, that of the latest.
+  // What its packets leave by: found at the transition to RTR, and the same until RESET or reroute(). Of a
+  // datagram QP, where each request has an address of its own, that of the latest.
   const Route& route() const { return *route_; }
+  // There may be a better way to its peer now. It is looked for when nothing is under way that what goes by
+  // the new one could overtake. REQUIRES: Shard::touched() follows
+  virtual void reroute() {}
 
   // Publishes receive requests that were filled in. True: the shard must be rung, as nothing else will flush
   // them. (Posting sends rings always.)

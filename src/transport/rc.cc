@@ -35,10 +35,29 @@ bool RcQueuePair::has_urgent() const {
   return state() == IBV_QPS_ERR && has_to_flush();
 }
 
+void RcQueuePair::reroute() {
+  if (state() != IBV_QPS_RTR && state() != IBV_QPS_RTS && state() != IBV_QPS_SQD) return;
+  reroute_wanted_ = true;
+  requester_.hold_new(true);
+  if (!requester_.has_outstanding()) find_route_anew();
+}
+
+void RcQueuePair::find_route_anew() {
+  reroute_wanted_ = false;
+  requester_.hold_new(false);
+  find_route(attributes().path, attributes().destination);
+  requester_.on_route();
+}
+
 TransmitResult RcQueuePair::transmit(TimePoint now, uint32_t budget, bool with_acknowledgements) {
   if (state() == IBV_QPS_ERR) {
     flush_send_queue();
     flush_recv_queue();
+  }
+  if (reroute_wanted_ && !requester_.has_outstanding()) find_route_anew();
+  if (with_acknowledgements && route().traits.carries_acknowledgements && !responder_.has_urgent() &&
+      !responder_.transmit_acknowledgement()) {
+    return TransmitResult::kBusy;
   }
   if (const auto result = responder_.transmit_urgent(budget); result != TransmitResult::kIdle) return result;
   if (const auto result = requester_.transmit(now, budget); result != TransmitResult::kIdle) return result;
@@ -50,7 +69,8 @@ void RcQueuePair::on_enter(ibv_qp_state from, ibv_qp_state to) {
   if (to == IBV_QPS_RESET || to == IBV_QPS_ERR) {
     requester_.halt();
     responder_.halt(to);
-    established_ = false;
+    established_ = reroute_wanted_ = false;
+    requester_.hold_new(false);
   } else if (to == IBV_QPS_RTR && from == IBV_QPS_INIT) {
     find_route(attributes().path, attributes().destination);
     responder_.start();

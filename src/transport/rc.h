@@ -26,6 +26,7 @@ class RcQueuePair : public QueuePair {
   bool has_acknowledgement() const override { return responder_.has_acknowledgement(); }
   bool may_gather() const override { return !responder_.has_urgent() && requester_.may_gather(); }
   bool has_outstanding() const override { return requester_.has_outstanding(); }
+  void reroute() override;
   TimePoint deadline() const override { return requester_.deadline(); }
   void on_timer(TimePoint now) override { requester_.on_timer(now); }
   void on_owner_answer(const OwnerAnswer& answer) override { responder_.on_owner_answer(answer); }
@@ -43,11 +44,14 @@ class RcQueuePair : public QueuePair {
     return role_ != (headers.info().is_request ? Role::kXrcInitiator : Role::kXrcTarget);
   }
 
+  void find_route_anew();
+
   const Role role_;
   const roce::Service service_;
   Requester requester_{*this, service_};
   Responder responder_{*this, service_};
-  bool established_ = false;  // the peer has been heard of in RTR
+  bool established_ = false;     // the peer has been heard of in RTR
+  bool reroute_wanted_ = false;  // as soon as nothing is outstanding
 };
 
 }  // namespace verbena::transport

@@ -29,25 +29,26 @@ std::optional<ibv_wc_status> fault_of(const SendWqe& wqe) {
 
 }  // namespace
 
-Requester::Sizes Requester::sizes_of(const Traits& traits, uint32_t mtu) {
+Requester::Sizes Requester::sizes_of(const Traits& traits, uint32_t mtu) const {
   Sizes sizes;
   sizes.charge = traits.charge_per_packet;
   sizes.run_packets = traits.packets_in_burst(mtu);
   sizes.run_bytes = sizes.run_packets * (mtu + sizes.charge);
+  // Where another process has the queues of XRC, packets are passed on one by one.
+  sizes.joined = service_ == roce::Service::kRc ? traits.packets_joined(mtu) : 1;
   sizes.most_packets = static_cast<int32_t>(kMostBursts * traits.burst_packets);
-  sizes.gather_requests = traits.burst_packets;
+  // Where nothing is lost a packet costs the same alone as in company.
+  sizes.gather_requests = traits.lossless ? 0 : traits.burst_packets;
   sizes.gather_bytes = (traits.burst_bytes + traits.burst_packets - 1) / traits.burst_packets;
   return sizes;
 }
 
 void Requester::start() {
   const QpAttributes& attributes = qp_.attributes();
-  const Traits& traits = qp_.route().traits;
   running_ = true;
   head_ = cursor_ = assigned_ = ring().consumed();
   unacked_ = next_ = next_new_ = highest_ = attributes.send_psn;
-  sizes_ = sizes_of(traits, attributes.path_mtu);
-  window_.reset({attributes.path_mtu + sizes_.charge, sizes_.run_bytes, traits.burst_charge()});
+  on_route();
   inflight_ = since_ack_request_ = reads_outstanding_ = 0;
   stopped_.reset();
   unsendable_.reset();
@@ -55,6 +56,12 @@ void Requester::start() {
   ack_deadline_ = rnr_deadline_ = kNever;
   retries_left_ = attributes.retry_count;
   rnr_retries_left_ = attributes.rnr_retry;
+}
+
+void Requester::on_route() {
+  const Traits& traits = qp_.route().traits;
+  sizes_ = sizes_of(traits, mtu());
+  window_.reset({mtu() + sizes_.charge, sizes_.run_bytes, traits.burst_charge()});
 }
 
 void Requester::halt() {
@@ -99,6 +106,7 @@ bool Requester::can_transmit() const {
   // In SQD requests that have begun go on, no new one begins.
   if (qp_.state() != IBV_QPS_RTS && cursor_ == assigned_) return false;
   if (next_ - unacked_ >= sizes_.most_packets && inflight_ > 0) return false;
+  if (holds_new_ && has_outstanding() && !next_.is_before(highest_)) return false;
   const SendWqe& wqe = ring().at(cursor_);
   if (!may_start(wqe)) return false;
   return is_local(wqe) || window_allows(std::min(wqe.length, mtu()) + sizes_.charge);
@@ -202,11 +210,12 @@ void Requester::announce_drained() {
 
 // Whether another packet will surely be sent right after this one, which can then carry the request for an
 // acknowledgement.
-bool Requester::more_follows(bool ends_message, uint32_t bytes) const {
+bool Requester::more_follows(const DataPacket& packet) const {
   if (unsendable_ && (cursor_ == *unsendable_ || cursor_ + 1 == *unsendable_)) return false;
-  if (inflight_ + bytes + mtu() + 2 * sizes_.charge > window_.usable()) return false;
-  if (next_ - unacked_ + 1 >= sizes_.most_packets) return false;
-  if (!ends_message) return true;
+  const uint32_t cost = packet.bytes + packet.count * sizes_.charge;
+  if (inflight_ + cost + mtu() + sizes_.charge > window_.usable()) return false;
+  if (next_ + packet.count - unacked_ >= sizes_.most_packets) return false;
+  if (!packet.ends) return true;
   if (cursor_ + 1 == ring().posted()) return false;
   if (qp_.state() != IBV_QPS_RTS && cursor_ + 1 == assigned_) return false;
   const SendWqe& following = ring().at(cursor_ + 1);
@@ -216,16 +225,17 @@ bool Requester::more_follows(bool ends_message, uint32_t bytes) const {
 SendStatus Requester::send_data(SendWqe& wqe) {
   DataPacket packet;
   const auto index = static_cast<uint32_t>(next_ - wqe.first_psn);
-  if (!make_data_packet(qp_, service_, wqe, index, next_, packet)) return SendStatus::kFault;
-  const uint32_t cost = packet.bytes + sizes_.charge;
-  packet.headers.ack_request = !more_follows(packet.ends, packet.bytes) ||
-                               since_ack_request_ + cost >= std::min(sizes_.run_bytes, window_.usable() / 2);
+  if (!make_data_packet(qp_, service_, wqe, index, next_, sizes_.joined, packet)) return SendStatus::kFault;
+  const uint32_t cost = packet.bytes + packet.count * sizes_.charge;
+  packet.headers.ack_request =
+      !more_follows(packet) || since_ack_request_ + cost >= std::min(sizes_.run_bytes, window_.usable() / 2);
 
   const SendStatus status =
-      qp_.send_out({qp_.attributes().path, packet.headers, packet.pieces.get(), packet.bytes});
+      qp_.send_out({qp_.attributes().path, packet.headers, packet.pieces.get(), packet.bytes, packet.count});
   if (status != SendStatus::kSent) return status;
   since_ack_request_ = packet.headers.ack_request ? 0 : since_ack_request_ + cost;
-  sent(wqe, next_ + 1, packet.bytes);
+  if (packet.count > 1) qp_.count(kSentPackets, packet.count - 1);
+  sent(wqe, next_ + packet.count, packet.bytes);
   return status;
 }
 

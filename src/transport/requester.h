@@ -10,6 +10,8 @@
 
 namespace verbena::transport {
 
+struct DataPacket;
+
 // The sending half of a QP of a reliable service, RC or XRC (IBTA volume 1, 9.7): turns send requests into
 // packets, takes acknowledgements and responses, sends again from the oldest unacknowledged packet after a
 // loss (go-back-N), and completes requests in order.
@@ -32,6 +34,10 @@ class Requester {
   void start();
   // Enters SQD: what has begun goes on to its end, which is announced.
   void drain();
+  // The QP has got another route. REQUIRES: !has_outstanding()
+  void on_route();
+  // While something is outstanding nothing new is sent.
+  void hold_new(bool on) { holds_new_ = on; }
   // Stops for good (ERR, RESET); the ring's requests are no longer ours.
   void halt();
 
@@ -56,12 +62,13 @@ class Requester {
     // Packets that leave best together. READ data is asked for in chunks of as many.
     uint32_t run_packets = 1;
     uint32_t run_bytes = 0;
+    uint32_t joined = 1;       // packets of one message that go as one
     int32_t most_packets = 0;  // in flight
     // Requests of at most so many bytes may wait until so many are together: a burst.
     uint32_t gather_requests = 0;
     uint32_t gather_bytes = 0;
   };
-  static Sizes sizes_of(const Traits& traits, uint32_t mtu);
+  Sizes sizes_of(const Traits& traits, uint32_t mtu) const;
 
   // Transmission
   bool may_start(const queues::SendWqe& wqe) const;
@@ -72,7 +79,7 @@ class Requester {
   SendStatus send_read(queues::SendWqe& wqe);
   SendStatus send_atomic(queues::SendWqe& wqe);
   SendStatus send_placement(queues::SendWqe& wqe);
-  bool more_follows(bool ends_message, uint32_t bytes) const;
+  bool more_follows(const DataPacket& packet) const;
   void sent(queues::SendWqe& wqe, roce::Psn past, uint32_t payload_bytes);
   void stop_at_cursor(ibv_wc_status status);
   void ask_again();
@@ -102,6 +109,7 @@ class Requester {
   QueuePair& qp_;
   const roce::Service service_;
   bool running_ = false;
+  bool holds_new_ = false;
 
   uint32_t head_ = 0;
   uint32_t cursor_ = 0;

@@ -158,7 +158,9 @@ void Requester::on_read_response(const roce::Packet& packet, TimePoint now) {
   const auto index = static_cast<uint32_t>(psn - wqe->first_psn);
   const uint32_t offset = offset_of(*wqe, index, mtu());
   const bool ends = packet.headers.info().ends_message;
-  if (packet.payload.size() != std::min(mtu(), wqe->length - offset) || ends != is_chunk_end(*wqe, psn)) {
+  const Psn last = psn + (packet.count - 1);
+  if (packet.payload.size() != std::min(packet.count * mtu(), wqe->length - offset) ||
+      last.is_after(wqe->last_psn) || ends != is_chunk_end(*wqe, last)) {
     fail_head(IBV_WC_BAD_RESP_ERR);
     return;
   }
@@ -167,9 +169,9 @@ void Requester::on_read_response(const roce::Packet& packet, TimePoint now) {
     fail_head(IBV_WC_LOC_PROT_ERR);
     return;
   }
-  if (psn.is_before(next_) && is_chunk_end(*wqe, psn) && reads_outstanding_ > 0) --reads_outstanding_;
-  settle(*wqe, psn + 1);
-  if (psn == wqe->last_psn) retire(IBV_WC_SUCCESS);
+  if (last.is_before(next_) && is_chunk_end(*wqe, last) && reads_outstanding_ > 0) --reads_outstanding_;
+  settle(*wqe, last + 1);
+  if (last == wqe->last_psn) retire(IBV_WC_SUCCESS);
   progressed(now);
 }
 

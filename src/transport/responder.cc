@@ -106,7 +106,7 @@ void Responder::receive(const roce::Packet& packet) {
       message_ended();
       [[fallthrough]];
     case Reception::Result::kTaken:
-      ++expected_;
+      expected_ = expected_ + packet.count;
       if (packet.headers.ack_request) acknowledgement_due_ = true;
       return;
     case Reception::Result::kNotReady:
@@ -117,7 +117,7 @@ void Responder::receive(const roce::Packet& packet) {
       // the sender all its retries, and it would blame the network.
       inbound_.fail_receive(IBV_WC_REM_INV_REQ_ERR);
       message_ended();
-      ++expected_;
+      expected_ = expected_ + packet.count;
       if (packet.headers.ack_request) acknowledgement_due_ = true;
       return stop(std::nullopt);
     case Reception::Result::kRefused:
@@ -315,11 +315,7 @@ TransmitResult Responder::transmit_urgent(uint32_t& budget) {
     }
     --budget;
     qp_.count(kSentPackets);
-    if (reply.next == reply.resource.last) {
-      replies_.pop_front();
-    } else {
-      ++reply.next;
-    }
+    if (reply.next.is_after(reply.resource.last)) replies_.pop_front();
   }
   if (nak_) {
     if (budget == 0) return TransmitResult::kMore;
@@ -338,12 +334,16 @@ bool Responder::transmit_acknowledgement() {
   return true;
 }
 
-SendStatus Responder::send_read_response(const Replies::Reply& reply) {
+// One packet of it, or several joined.
+SendStatus Responder::send_read_response(Replies::Reply& reply) {
   const Replies::Resource& r = reply.resource;
-  const bool first = reply.next == r.first;
-  const bool last = reply.next == r.last;
+  const uint32_t most = service_ == roce::Service::kRc ? qp_.route().traits.packets_joined(mtu()) : 1;
   const uint32_t offset = static_cast<uint32_t>(reply.next - r.first) * mtu();
-  const uint32_t bytes = std::min(mtu(), r.length - offset);
+  const uint32_t bytes = std::min(most * mtu(), r.length - offset);
+  const uint32_t count = packets_for(bytes, mtu());
+  const Psn past = reply.next + count;
+  const bool first = reply.next == r.first;
+  const bool last = past.is_after(r.last);
   Pieces pieces;
   if (bytes > 0) {
     const std::byte* at =
@@ -357,17 +357,21 @@ SendStatus Responder::send_read_response(const Replies::Reply& reply) {
   headers.pad = roce::padding_of(bytes);
   headers.syndrome = roce::ack_syndrome();
   headers.msn = r.msn;
-  const SendStatus status = qp_.send_out({qp_.attributes().path, headers, pieces.get(), bytes});
-  if (status == SendStatus::kSent) qp_.count(kSentBytes, bytes);
+  const SendStatus status = qp_.send_out({qp_.attributes().path, headers, pieces.get(), bytes, count});
+  if (status != SendStatus::kSent) return status;
+  qp_.count(kSentBytes, bytes);
+  reply.next = past;
   return status;
 }
 
-SendStatus Responder::send_atomic_acknowledge(const Replies::Reply& reply) {
+SendStatus Responder::send_atomic_acknowledge(Replies::Reply& reply) {
   roce::Headers headers = headers_for(Operation::kAtomicAcknowledge, reply.resource.first);
   headers.syndrome = roce::ack_syndrome();
   headers.msn = reply.resource.msn;
   headers.atomic_original = reply.resource.original;
-  return qp_.send_out({qp_.attributes().path, headers, {}, 0});
+  const SendStatus status = qp_.send_out({qp_.attributes().path, headers, {}, 0});
+  if (status == SendStatus::kSent) ++reply.next;
+  return status;
 }
 
 SendStatus Responder::send_acknowledge(uint8_t syndrome, Psn psn) {

@@ -73,8 +73,8 @@ class Responder {
   // The last PSN that may be acknowledged.
   roce::Psn answered() const { return expected_ - 1 - passed_.count(); }
 
-  SendStatus send_read_response(const Replies::Reply& reply);
-  SendStatus send_atomic_acknowledge(const Replies::Reply& reply);
+  SendStatus send_read_response(Replies::Reply& reply);
+  SendStatus send_atomic_acknowledge(Replies::Reply& reply);
   SendStatus send_acknowledge(uint8_t syndrome, roce::Psn psn);
   roce::Headers headers_for(roce::Operation operation, roce::Psn psn) const;
 

@@ -27,6 +27,11 @@ struct Traits {
   uint32_t burst_packets = 1;  // at least 1
   // What a packet in flight costs beside its payload, in bytes of the receiver's buffer.
   uint32_t charge_per_packet = 0;
+  // Packets of one message that follow each other may be sent, and then arrive, as one: so many bytes of
+  // payload at most. 0: each by itself. It pays where what a packet costs does not depend on its length.
+  uint32_t joined_bytes = 0;
+  // An acknowledgement that is followed by a packet to the same QP travels in that.
+  bool carries_acknowledgements = false;
   // Nothing is lost: a way that is full says so (SendStatus::kBusy).
   bool lossless = false;
   Progress progress = Progress::kDescriptor;
@@ -39,6 +44,8 @@ struct Traits {
   uint32_t packets_in_burst(uint32_t payload) const {
     return std::clamp(burst_bytes / (payload + roce::kBthBytes + roce::kIcrcBytes), 1u, burst_packets);
   }
+  // How many packets of this payload may be joined. At least one.
+  uint32_t packets_joined(uint32_t payload) const { return std::max(joined_bytes / payload, 1u); }
   // What a full burst costs in flight.
   uint32_t burst_charge() const { return burst_bytes + burst_packets * charge_per_packet; }
 };

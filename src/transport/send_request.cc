@@ -34,10 +34,10 @@ constexpr std::array<Shape, 10> kShapes = [] {
 }  // namespace
 
 bool make_data_packet(const QueuePair& qp, roce::Service service, const SendWqe& wqe, uint32_t index,
-                      roce::Psn psn, DataPacket& packet) {
+                      roce::Psn psn, uint32_t most, DataPacket& packet) {
   const uint32_t mtu = qp.attributes().path_mtu;
   const uint32_t offset = offset_of(wqe, index, mtu);
-  const uint32_t bytes = std::min(mtu, wqe.length - offset);
+  const uint32_t bytes = std::min(most * mtu, wqe.length - offset);
   const bool starts = index == 0;
   const bool ends = offset + bytes == wqe.length;
 
@@ -63,6 +63,7 @@ bool make_data_packet(const QueuePair& qp, roce::Service service, const SendWqe&
     headers.rkey = wqe.rkey;
     headers.dma_length = wqe.length;
   }
+  packet.count = packets_for(bytes, mtu);
   packet.bytes = bytes;
   packet.ends = ends;
   return true;

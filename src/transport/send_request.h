@@ -66,18 +66,20 @@ inline uint32_t packets_of(const queues::SendWqe& wqe, uint32_t mtu) {
   return is_atomic(wqe) || is_placement(wqe) ? 1 : packets_for(wqe.length, mtu);
 }
 
-// One packet of a SEND or RDMA WRITE, all but its acknowledgement request.
+// One packet of a SEND or RDMA WRITE, or several joined, all but its acknowledgement request.
 struct DataPacket {
   roce::Headers headers;
   Pieces pieces;
+  uint32_t count;  // of packets
   uint32_t bytes;  // of payload
   bool ends;       // the message
 };
 
-// Makes packet number `index` of the request. False: the memory it is to come from is not ours to read.
-// REQUIRES: is_data(wqe), index < packets_of(wqe, path MTU)
+// Makes packet number `index` of the request, joined with as many of the next that `most` are together.
+// False: the memory it is to come from is not ours to read.
+// REQUIRES: is_data(wqe), index < packets_of(wqe, path MTU), most > 0
 bool make_data_packet(const QueuePair& qp, roce::Service service, const queues::SendWqe& wqe, uint32_t index,
-                      roce::Psn psn, DataPacket& packet);
+                      roce::Psn psn, uint32_t most, DataPacket& packet);
 
 // Executes a request that needs no packet. Answers why it fails.
 // REQUIRES: is_local(wqe), the requests before it have been begun

@@ -132,7 +132,7 @@ TransmitResult UcQueuePair::transmit(TimePoint now, uint32_t budget, bool) {
 
 SendStatus UcQueuePair::send_packet(const SendWqe& wqe) {
   DataPacket packet;
-  if (!make_data_packet(*this, roce::Service::kUc, wqe, packet_, next_, packet)) return SendStatus::kFault;
+  if (!make_data_packet(*this, roce::Service::kUc, wqe, packet_, next_, 1, packet)) return SendStatus::kFault;
   const SendStatus status = send_out({attributes().path, packet.headers, packet.pieces.get(), packet.bytes});
   if (status != SendStatus::kSent) return status;
   ++packet_;
@@ -147,6 +147,14 @@ void UcQueuePair::fail_send(ibv_wc_status status) {
   packet_ = 0;
   complete_send(send_queue().at(send_queue().consumed()), status);
   enter(IBV_QPS_SQE);
+}
+
+// Only before the first packet: what goes by the new way would overtake what went by the old, and be lost.
+void UcQueuePair::reroute() {
+  const bool has_begun = state() != IBV_QPS_RTR && next_ != attributes().send_psn;
+  if (!receives_packets(state()) || has_begun) return;
+  find_route(attributes().path, attributes().destination);
+  pacer_.reset(route().traits);
 }
 
 void UcQueuePair::on_timer(TimePoint now) {

@@ -20,6 +20,7 @@ class UcQueuePair : public QueuePair {
   bool has_urgent() const override;
   bool has_acknowledgement() const override { return false; }
   bool has_outstanding() const override { return false; }
+  void reroute() override;
   TimePoint deadline() const override { return paced_until_; }
   void on_timer(TimePoint now) override;
   roce::Psn next_send_psn() const override { return next_; }

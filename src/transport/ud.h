@@ -27,6 +27,7 @@ class UdQueuePair : public QueuePair {
   bool has_acknowledgement() const override { return false; }
   bool wants_ip_details() const override { return true; }
   bool has_outstanding() const override { return false; }
+  void reroute() override { routed_to_.reset(); }
   TimePoint deadline() const override { return kNever; }
   void on_timer(TimePoint) override {}
   roce::Psn next_send_psn() const override { return next_; }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Verbs over ports that are not the agent's socket: the engine takes those of the factory that it is given.
 #include <algorithm>
+#include <cstdlib>
 #include <vector>
 
 #include "adapter/support/endpoint.h"
@@ -14,6 +15,7 @@ namespace {
 class OverLoopbackPorts : public ::testing::Test {
  protected:
   OverLoopbackPorts() {
+    ::setenv("VERBENA_LOCAL", "off", 1);
     engine::Engine::set_port_factory([this](net::Ways, net::PortCounters& counters) -> Result<net::PortList> {
       counters_.push_back(&counters);
       net::PortList ports;
@@ -21,7 +23,10 @@ class OverLoopbackPorts : public ::testing::Test {
       return ports;
     });
   }
-  ~OverLoopbackPorts() override { engine::Engine::set_port_factory(net::open_ports); }
+  ~OverLoopbackPorts() override {
+    engine::Engine::set_port_factory(net::open_ports);
+    ::unsetenv("VERBENA_LOCAL");
+  }
 
   static constexpr uint32_t kMaxPayload = 2048;
   std::vector<net::PortCounters*> counters_;  // of each port that was made

@@ -32,8 +32,6 @@ def main():
                 ("one host, VERBENA_LOCAL=off for both", alone, alone, OFF, OFF, "wire"),
                 ("two hosts", first, second, {}, {}, "wire")):
             found = harness.routes(server, client, server_environment=server_says, client_environment=client_says)
-            if found == [None]:
-                harness.skip("this build's verbena status says nothing of routes")
             judge.say(what, None if found == [wanted] else f"{wanted} wanted, and status says {found or 'nothing: no traffic'}")
     judge.exit()
 

@@ -73,6 +73,7 @@ Json to_json(const agent_client::AgentStatus& status, const agent_client::QpNumb
       {"state", qp_state_name(qp.state)},
       {"link", link_name_of(status, qp)},
       {"remote_qpn", qp.remote_qpn},
+      {"route", qp.by_memory ? "local" : "wire"},
       {"counters", std::move(counters)},
   };
 }

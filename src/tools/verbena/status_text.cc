@@ -73,11 +73,12 @@ std::string process_as_text(const agent_client::AgentStatus& status, const Proce
                                  slot.uid, slot.slots.size() == 1 ? "slot" : "slots",
                                  fmt::join(slot.slots, ", "), slot.has_wire ? "" : ", without a wire");
   text += port_as_text(slot);
-  Table table({"QP", "TYPE", "STATE", "LINK", "PEER", "COUNTERS"});
+  Table table({"QP", "TYPE", "STATE", "LINK", "PEER", "ROUTE", "COUNTERS"});
   for (const agent_client::QpNumbers& qp : slot.qps) {
     table.add({fmt::format("{:#08x}", qp.qpn), qp_type_name(qp.type), qp_state_name(qp.state),
                printable(link_name_of(status, qp)),
-               qp.remote_qpn ? fmt::format("{:#08x}", qp.remote_qpn) : "-", counters_as_text(qp)});
+               qp.remote_qpn ? fmt::format("{:#08x}", qp.remote_qpn) : "-",
+               qp.by_memory ? "local" : "wire", counters_as_text(qp)});
   }
   return text + (table.empty() ? "  no queue pairs\n" : table.text(2));
 }

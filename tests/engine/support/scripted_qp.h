@@ -12,9 +12,10 @@ namespace verbena::engine {
 // their number is what counts.
 class ScriptedQp : public transport::QueuePair, private transport::QpEventListener {
  public:
-  explicit ScriptedQp(roce::Qpn qpn, transport::Routes* routes = nullptr, const roce::Path& path = {})
+  explicit ScriptedQp(roce::Qpn qpn, transport::Routes* routes = nullptr, const roce::Path& path = {},
+                      roce::Qpn destination = roce::Qpn(0x22))
       : QueuePair(config_for(qpn, routes, *this), {}, {}) {
-    attributes().destination = roce::Qpn(0x22);
+    attributes().destination = destination;
     attributes().path = path;
     find_route(attributes().path, attributes().destination);
   }
@@ -41,6 +42,7 @@ class ScriptedQp : public transport::QueuePair, private transport::QpEventListen
     return transport::TransmitResult::kIdle;
   }
 
+  void reroute() override { find_route(attributes().path, attributes().destination); }
   bool has_urgent() const override { return unsent() > 0; }
   bool has_acknowledgement() const override { return owes_acknowledgement; }
   bool may_gather() const override { return gathers; }

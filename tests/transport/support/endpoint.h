@@ -123,8 +123,9 @@ class Endpoint {
     return all;
   }
 
-  Verdict receive(const roce::Headers& headers, ConstBytes payload = {}) {
-    const roce::Packet packet{headers, payload};
+  // `count`: so many packets, joined.
+  Verdict receive(const roce::Headers& headers, ConstBytes payload = {}, uint32_t count = 1) {
+    const roce::Packet packet{headers, payload, count};
     const roce::Path path = path_between(attributes().path.destination, attributes().path.source);
     const auto udp_bytes = static_cast<uint32_t>(roce::header_bytes(headers.opcode) + payload.size() +
                                                  headers.pad + roce::kIcrcBytes);

@@ -13,6 +13,7 @@ struct SentPacket {
   roce::Path path;
   roce::Headers headers;
   std::vector<std::byte> payload;
+  uint32_t count = 1;
 
   roce::Operation operation() const { return headers.operation(); }
   uint32_t psn() const { return headers.psn.value(); }
@@ -25,7 +26,7 @@ class RecordingSink : public PacketSink {
   SendStatus send(const OutgoingPacket& packet) override {
     if (room == 0) return SendStatus::kBusy;
     if (room > 0) --room;
-    SentPacket sent{packet.path, packet.headers, {}};
+    SentPacket sent{packet.path, packet.headers, {}, packet.count};
     for (const ConstBytes piece : packet.payload) {
       sent.payload.insert(sent.payload.end(), piece.begin(), piece.end());
     }

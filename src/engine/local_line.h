@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "base/result.h"
+#include "base/unique_fd.h"
+#include "engine/channel_memory.h"
+#include "engine/local_packets.h"
+
+namespace verbena::engine {
+
+// A channel to another slot of this host: memory that both processes have, and a socket between them. By the
+// socket the memory is offered and accepted; then it rings (a byte, for who sleeps) and shows that the other
+// process is there. When the other hangs up, what it has written is still taken.
+//
+// Nothing that comes by either is trusted. For the shard's lock holder; nothing blocks.
+class LocalLine {
+ public:
+  enum class State : uint8_t {
+    kOffered,   // our memory; the other has not answered
+    kAwaiting,  // the other is to offer its memory
+    kOpen,
+    kLost,  // the other has hung up, refused, or does not keep to the rules
+  };
+
+  // Makes the memory and offers it. Errors: ENOMEM, EMFILE, EPIPE when the other has hung up already.
+  static Result<std::unique_ptr<LocalLine>> offer(UniqueFd socket);
+  // To ourselves: one lane, which is written and read here.
+  static Result<std::unique_ptr<LocalLine>> loop();
+  // The other will offer its own.
+  static std::unique_ptr<LocalLine> await(UniqueFd socket);
+
+  State state() const { return state_; }
+  bool is_open() const { return state_ == State::kOpen; }
+  int fd() const { return socket_.get(); }
+  // Takes what has come by the socket: the offer, the answer, bells, the end.
+  void read_socket();
+  // Wakes the other, who sleeps.
+  void ring();
+  // It is of no use any more. The socket tells of it, to us as well.
+  void lose();
+  // Whether packets ever went by it.
+  bool was_open() const { return was_open_; }
+  // In a child after fork(): the line is the parent's.
+  void abandon() { socket_.reset(); }
+
+  // REQUIRES for both: the line is or was open
+  PacketWriter& writer() { return *writer_; }
+  PacketReader& reader() { return *reader_; }
+  bool has_lanes() const { return writer_.has_value(); }
+
+ private:
+  LocalLine(UniqueFd socket, State state) : socket_(std::move(socket)), state_(state) {}
+  bool send(ConstBytes message, std::span<const int> files = {});
+  bool take(ConstBytes message, std::span<UniqueFd> files);
+  bool take_offer(int file);
+  void use(ChannelMapping mapping, size_t ours, size_t theirs);
+  void open();
+
+  UniqueFd socket_;
+  UniqueFd own_end_;  // of the socket, of a line to ourselves
+  State state_;
+  bool was_open_ = false;
+  std::optional<ChannelMapping> mapping_;
+  std::optional<PacketWriter> writer_;
+  std::optional<PacketReader> reader_;
+};
+
+}  // namespace verbena::engine

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "local/lane_reader.h"
+#include "local/lane_writer.h"
+#include "roce/packet.h"
+#include "roce/path.h"
+#include "transport/packet_io.h"
+#include "transport/route.h"
+
+namespace verbena::engine {
+
+// What a channel between two processes of a host is like for transport.
+inline constexpr transport::Traits kLocalTraits{
+    .max_payload = roce::kMaxPathMtu,
+    // No system call is saved, so a burst is just what may be on its way.
+    .burst_bytes = 1 << 20,
+    .burst_packets = 256,
+    .charge_per_packet = 0,
+    .joined_bytes = local::kMostPayload,
+    .carries_acknowledgements = true,
+    .lossless = true,
+    .progress = transport::Traits::Progress::kDescriptor,
+};
+
+// Puts packets into a lane: headers as on a network, without UDP and ICRC. The path of a packet goes ahead of
+// it as an entry of its own, when it is another one than that of the packet before. An acknowledgement waits
+// for the next packet to the same QP, into whose entry it goes, or for flush().
+//
+// For the shard's lock holder, as PacketReader.
+class PacketWriter {
+ public:
+  explicit PacketWriter(local::Lane& lane) : lane_(lane) {}
+
+  transport::SendStatus send(const transport::OutgoingPacket& packet);
+  // Nothing waits any more. False: there is no room.
+  bool flush() { return !waiting_ || put_waiting(); }
+  local::LaneWriter& lane() { return lane_; }
+
+ private:
+  bool put_path(const roce::Path& path);
+  bool put_waiting();
+  transport::SendStatus put(const transport::OutgoingPacket& packet, const roce::Headers* acknowledgement);
+
+  local::LaneWriter lane_;
+  std::optional<roce::Path> path_;        // of the packet before
+  std::optional<roce::Headers> waiting_;  // an acknowledgement, by that path
+};
+
+// Takes packets out of a lane. The process that writes it is not trusted: what comes out is as what comes
+// from a network.
+class PacketReader {
+ public:
+  explicit PacketReader(local::Lane& lane) : lane_(lane) {}
+
+  struct Received {
+    uint32_t packets = 0;
+    bool must_ring = false;  // the other waits for room that there is now
+  };
+  // Calls take(IncomingPacket) for each packet that is there, at most `budget`, and refuse(ParseError) for
+  // each that is none.
+  template <class Take, class Refuse>
+  Received receive(uint32_t budget, Take take, Refuse refuse) {
+    Received received;
+    local::LaneReader::Read read;
+    while (received.packets < budget && lane_.next(read)) {
+      if (read.kind == local::EntryKind::kPath) {
+        set_path(read.head);
+        continue;
+      }
+      ++received.packets;
+      if (const auto error = parse(read)) {
+        refuse(*error);
+      } else {
+        if (carried_.count > 0) give(carried_, take);
+        give(packet_, take);
+      }
+      // The other may go on while the rest is read.
+      if (lane_.is_much_read()) received.must_ring |= lane_.take_back();
+    }
+    received.must_ring |= lane_.take_back();
+    return received;
+  }
+  local::LaneReader& lane() { return lane_; }
+
+ private:
+  template <class Take>
+  void give(const roce::Packet& packet, Take& take) {
+    const uint32_t bytes = roce::header_bytes(packet.headers.opcode) + roce::kIcrcBytes +
+                           static_cast<uint32_t>(packet.payload.size()) + packet.headers.pad;
+    take(transport::IncomingPacket{packet, path_, bytes});
+  }
+  void set_path(ConstBytes encoded);
+  // Fills in packet_ and carried_, unless it answers why not.
+  std::optional<roce::ParseError> parse(const local::LaneReader::Read& read);
+
+  local::LaneReader lane_;
+  roce::Path path_;  // of the packets that follow
+  roce::Packet packet_;
+  roce::Packet carried_;  // an acknowledgement that came before it; count 0: there is none
+};
+
+}  // namespace verbena::engine

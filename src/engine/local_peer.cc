@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/local_peer.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace verbena::engine {
+
+using transport::SendStatus;
+
+LocalPeer::LocalPeer(uint32_t slot, net::PortCounters& counters)
+    : slot_(slot),
+      counters_(counters),
+      route_{.traits = kLocalTraits, .sink = this, .port = LocalWays::kFirst + slot} {}
+
+void LocalPeer::set_line(Side side, std::unique_ptr<LocalLine> line) {
+  lines_[side] = std::move(line);
+  lines_changed();
+}
+
+// Not to another while the one is open: what went by one must not be overtaken by the other.
+void LocalPeer::lines_changed() {
+  const auto is_open = [](const auto& line) { return line != nullptr && line->is_open(); };
+  const auto is_used = [this](const auto& line) { return line.get() == sends_by_; };
+  if (std::ranges::any_of(lines_, [&](const auto& line) { return is_used(line) && is_open(line); })) return;
+  const auto found = std::ranges::find_if(lines_, is_open);
+  sends_by_ = found != lines_.end() ? found->get() : nullptr;
+}
+
+SendStatus LocalPeer::send(const transport::OutgoingPacket& packet) {
+  if (sends_by_ == nullptr) return SendStatus::kSent;
+  const SendStatus status = sends_by_->writer().send(packet);
+  if (status == SendStatus::kSent) {
+    counters_.sent_packets += packet.count;
+    counters_.sent_bytes += packet.payload_bytes;
+    if (!staged_hook.is_linked()) staged_in->push_back(*this);
+  } else if (sends_by_->writer().lane().is_broken()) {
+    sends_by_->lose();
+    return SendStatus::kSent;
+  }
+  return status;
+}
+
+bool LocalPeer::push() {
+  if (sends_by_ == nullptr) return true;
+  const bool all_out = sends_by_->writer().flush();
+  if (sends_by_->writer().lane().must_ring()) sends_by_->ring();
+  return all_out;
+}
+
+bool LocalPeer::has_room() {
+  return sends_by_ == nullptr || sends_by_->writer().lane().has_room(local::kMostPayload);
+}
+
+bool LocalPeer::wait_for_room() {
+  return sends_by_ != nullptr && sends_by_->writer().lane().wait_for_room();
+}
+
+}  // namespace verbena::engine

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+
+#include "base/intrusive_list.h"
+#include "base/time.h"
+#include "engine/local_line.h"
+#include "engine/local_ways.h"
+#include "net/port.h"
+#include "transport/packet_io.h"
+#include "transport/route.h"
+
+namespace verbena::engine {
+
+// Another slot of this host, and the way to it by memory. There may be two lines: the one that we asked for,
+// and the one that the other did, when both asked at once. Packets are taken from both and sent by one. While
+// there is none that is open, what is sent is lost, and the timers of the QPs find out.
+//
+// It lives as long as the shard, as QPs keep its route; the process at the slot may change. For the shard's
+// lock holder.
+class LocalPeer final : public transport::PacketSink {
+ public:
+  enum Side : uint8_t { kAskedByUs, kAskedByThem };
+
+  LocalPeer(uint32_t slot, net::PortCounters& counters);
+
+  uint32_t slot() const { return slot_; }
+  const transport::Route& route() const { return route_; }
+  bool is_open() const { return sends_by_ != nullptr; }
+  transport::SendStatus send(const transport::OutgoingPacket& packet) override;
+
+  LocalLine* line(Side side) const { return lines_[side].get(); }
+  // Another line in place of the one there, or none.
+  void set_line(Side side, std::unique_ptr<LocalLine> line);
+  // A line has opened, or was lost.
+  void lines_changed();
+
+  // Puts out what the writer keeps back, and rings the other if it sleeps and has got something. False: there
+  // is no room for it.
+  bool push();
+  bool has_room();
+  // Asks to be rung when there is room. False: there is.
+  bool wait_for_room();
+
+  // Until when an answer is awaited, or there is no use in asking again.
+  TimePoint asked_until = TimePoint::min();
+  TimePoint refused_until = TimePoint::min();
+
+  bool was_open = false;  // when its QPs were last moved
+  bool full = false;
+  ReadyList waiting;     // QPs, while it is full
+  ListHook staged_hook;  // in the list of those that have got something
+  IntrusiveList<LocalPeer, &LocalPeer::staged_hook>* staged_in = nullptr;
+
+ private:
+  const uint32_t slot_;
+  net::PortCounters& counters_;
+  transport::Route route_;
+  std::array<std::unique_ptr<LocalLine>, 2> lines_;
+  LocalLine* sends_by_ = nullptr;
+};
+
+}  // namespace verbena::engine

@@ -1,0 +1,355 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/local_peers.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <new>
+#include <string_view>
+#include <utility>
+
+#include <sys/epoll.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/cancellation_off.h"
+#include "base/log.h"
+
+namespace verbena::engine {
+namespace {
+
+using net::DropReason;
+using transport::IncomingPacket;
+using transport::QueuePair;
+
+// How long somebody who connects a QP waits for the other process. It answers within a fraction of a
+// millisecond if it runs at all; and a QP that goes by its port meanwhile is moved later.
+constexpr Duration kPatience = std::chrono::milliseconds(20);
+// An agent may be restarted, and our question with it be lost.
+constexpr Duration kAskTimeout = std::chrono::seconds(1);
+// After a refusal. The process at the slot may be another by then.
+constexpr Duration kRefusalLasts = std::chrono::seconds(1);
+// While nobody sleeps no bell is rung, but lines are offered, and end.
+constexpr uint32_t kRoundsPerLook = 1024;
+// To look at more of them takes longer than all else in a poll.
+constexpr size_t kFew = 4;
+
+}  // namespace
+
+bool LocalPeers::is_wanted() {
+  const char* value = std::getenv("VERBENA_LOCAL");  // NOLINT(concurrency-mt-unsafe): read early
+  return value == nullptr || (std::string_view(value) != "off" && std::string_view(value) != "0");
+}
+
+LocalPeers::LocalPeers(Shard& shard, Ask ask) : shard_(shard), ask_(std::move(ask)) {
+  shard_.set_local_ways(this);
+}
+
+LocalPeers::~LocalPeers() {
+  shard_.exclusively([&] {
+    shard_.set_local_ways(nullptr);
+    if (is_input_) shard_.remove_input(*this);
+    sources_.clear();
+  });
+}
+
+// ---- routes
+
+bool LocalPeers::is_candidate(const roce::Path& path, roce::Qpn destination) const {
+  if (abandoned_ || destination.value() < 2 || destination == roce::kMulticastQpn) return false;
+  return std::ranges::find(addresses_, path.destination) != addresses_.end();
+}
+
+LocalPeer* LocalPeers::peer_at(uint32_t slot) {
+  try {
+    if (peers_.empty()) peers_.resize(roce::Qpn::kSlots);
+    auto& peer = peers_[slot];
+    if (peer == nullptr) {
+      peer = std::make_unique<LocalPeer>(slot, shard_.counters());
+      peer->staged_in = &staged_;
+    }
+    return peer.get();
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+}
+
+const transport::Route* LocalPeers::find(const roce::Path& path, roce::Qpn destination) {
+  if (!is_candidate(path, destination)) return nullptr;
+  if (is_pending(path, destination)) return nullptr;  // who asks is moved when there is a line
+  const LocalPeer* const peer = peer_at(destination.slot());
+  return peer != nullptr && peer->is_open() ? &peer->route() : nullptr;
+}
+
+// Whether an answer is to come. Asks, if there is a point in it.
+bool LocalPeers::is_pending(const roce::Path& path, roce::Qpn destination) {
+  if (!is_candidate(path, destination)) return false;
+  LocalPeer* const peer = peer_at(destination.slot());
+  if (peer == nullptr || peer->is_open()) return false;
+  const TimePoint now = MonotonicClock::now();
+  if (now < peer->refused_until) return false;
+  if (now < peer->asked_until) return true;
+  if (peer->slot() == shard_.slot()) {
+    loop(*peer);
+    return false;
+  }
+  if (!ask_(peer->slot())) {
+    peer->refused_until = now + kRefusalLasts;
+    return false;
+  }
+  peer->asked_until = now + kAskTimeout;
+  return true;
+}
+
+void LocalPeers::await(const roce::Path& path, roce::Qpn destination) {
+  const CancellationOff whole;
+  const auto pending = [&] { return shard_.exclusively([&] { return is_pending(path, destination); }); };
+  const TimePoint end = MonotonicClock::now() + kPatience;
+  for (bool first = true;; first = false) {
+    uint32_t seen;
+    {
+      const std::lock_guard guard(news_mutex_);
+      seen = news_count_;
+    }
+    if (!pending()) return;
+    if (first) shard_.expect_sleep();  // so that the engine thread takes the answer
+    std::unique_lock lock(news_mutex_);
+    if (!news_.wait_until(lock, end, [&] { return news_count_ != seen; })) return;
+  }
+}
+
+void LocalPeers::tell_waiters() {
+  const std::lock_guard guard(news_mutex_);
+  ++news_count_;
+  news_.notify_all();
+}
+
+void LocalPeers::set_addresses(std::vector<roce::Address> addresses) {
+  shard_.exclusively([&] { addresses_.swap(addresses); });
+}
+
+// ---- lines
+
+void LocalPeers::connect(agent_client::SlotChannel news) {
+  shard_.exclusively([&] {
+    LocalPeer* const peer =
+        abandoned_ || news.peer_slot >= roce::Qpn::kSlots ? nullptr : peer_at(news.peer_slot);
+    if (peer == nullptr) return;
+    if (news.asked) {
+      take_asked(*peer, news);
+    } else if (news.socket) {
+      set_line(*peer, LocalPeer::kAskedByThem, LocalLine::await(std::move(news.socket)));
+    }
+  });
+  tell_waiters();
+}
+
+void LocalPeers::take_asked(LocalPeer& peer, agent_client::SlotChannel& news) {
+  peer.asked_until = TimePoint::min();
+  int error = news.error;
+  if (news.socket) {
+    auto line = LocalLine::offer(std::move(news.socket));
+    if (line) {
+      peer.asked_until = MonotonicClock::now() + kAskTimeout;
+      return set_line(peer, LocalPeer::kAskedByUs, std::move(*line));
+    }
+    error = line.error().code;
+  }
+  log_debug("slot {} is not reached by memory: error {}", peer.slot(), error);
+  peer.refused_until = MonotonicClock::now() + kRefusalLasts;
+}
+
+// A process that comes with another line has given up its first; what it wrote there came before.
+void LocalPeers::set_line(LocalPeer& peer, LocalPeer::Side side, std::unique_ptr<LocalLine> line) {
+  if (!watch(*line)) return;
+  if (LocalLine* const before = peer.line(side); before != nullptr && before->has_lanes()) {
+    read({&peer, before}, local::kEntries);
+  }
+  peer.set_line(side, std::move(line));
+  must_read_sockets_ = true;
+  lines_changed();
+}
+
+// QPs of one shard that are connected to each other.
+void LocalPeers::loop(LocalPeer& peer) {
+  auto line = LocalLine::loop();
+  if (!line || !watch(**line)) return;
+  peer.set_line(LocalPeer::kAskedByUs, std::move(*line));
+  lines_changed();
+}
+
+bool LocalPeers::watch(LocalLine& line) {
+  if (!poll_set_) poll_set_.reset(::epoll_create1(EPOLL_CLOEXEC));
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.ptr = &line;
+  if (::epoll_ctl(poll_set_.get(), EPOLL_CTL_ADD, line.fd(), &event) != 0) return false;
+  if (!is_input_) is_input_ = shard_.add_input(*this).has_value();
+  return is_input_;
+}
+
+void LocalPeers::read_sockets() {
+  must_read_sockets_ = false;
+  std::array<epoll_event, 16> events;
+  bool changed = false;
+  bool lost = false;
+  const CancellationOff whole;
+  for (;;) {
+    const long ready = ::syscall(SYS_epoll_pwait, poll_set_.get(), events.data(),
+                                 static_cast<int>(events.size()), 0, nullptr, 0);
+    for (long i = 0; i < ready; ++i) {
+      auto& line = *static_cast<LocalLine*>(events[static_cast<size_t>(i)].data.ptr);
+      const LocalLine::State before = line.state();
+      line.read_socket();
+      changed |= line.state() != before;
+      lost |= line.state() == LocalLine::State::kLost;
+    }
+    if (lost) remove_lost();
+    if (ready < static_cast<long>(events.size())) break;
+  }
+  if (!changed) return;
+  lines_changed();
+  tell_waiters();
+}
+
+void LocalPeers::remove_lost() {
+  for (const auto& peer : peers_) {
+    if (peer == nullptr) continue;
+    for (const LocalPeer::Side side : {LocalPeer::kAskedByUs, LocalPeer::kAskedByThem}) {
+      LocalLine* const line = peer->line(side);
+      if (line == nullptr || line->state() != LocalLine::State::kLost) continue;
+      // Its last words.
+      if (line->has_lanes()) read({peer.get(), line}, local::kEntries);
+      if (!line->was_open()) peer->refused_until = MonotonicClock::now() + kRefusalLasts;
+      peer->asked_until = TimePoint::min();
+      peer->set_line(side, nullptr);
+    }
+  }
+}
+
+// Lists again what there is to read, and moves QPs to ways that have opened.
+void LocalPeers::lines_changed() {
+  sources_.clear();
+  for (const auto& peer : peers_) {
+    if (peer == nullptr) continue;
+    peer->lines_changed();
+    for (const LocalPeer::Side side : {LocalPeer::kAskedByUs, LocalPeer::kAskedByThem}) {
+      LocalLine* const line = peer->line(side);
+      if (line != nullptr && line->is_open()) sources_.push_back({peer.get(), line});
+    }
+  }
+  for (const auto& peer : peers_) {
+    if (peer == nullptr || peer->is_open() == std::exchange(peer->was_open, peer->is_open())) continue;
+    if (peer->is_open()) reroute_to(*peer);
+  }
+  // What is there already is read by the caller, or by the engine thread.
+  if (listening_ && listen(true)) shard_.wake_engine();
+}
+
+void LocalPeers::reroute_to(const LocalPeer& peer) {
+  shard_.for_each([&](QueuePair& qp) {
+    const roce::Qpn destination = qp.attributes().destination;
+    const bool is_datagram = destination.value() == 0;
+    if (goes_by_memory(qp) || (!is_datagram && destination.slot() != peer.slot())) return;
+    shard_.act_on(qp, [&] { qp.reroute(); });
+    shard_.touched(qp);
+  });
+}
+
+// ---- receiving
+
+uint32_t LocalPeers::receive(uint32_t budget, TimePoint) {
+  if (must_read_sockets_ || ++rounds_ % kRoundsPerLook == 0) read_sockets();
+  uint32_t received = 0;
+  for (size_t i = 0; i < sources_.size(); ++i) received += read(sources_[i], budget);
+  return received;
+}
+
+bool LocalPeers::is_quiet() const {
+  if (sources_.empty() || sources_.size() > kFew) return false;
+  return std::ranges::none_of(
+      sources_, [](const Source& source) { return source.line->reader().lane().is_something_there(); });
+}
+
+uint32_t LocalPeers::read(const Source& source, uint32_t budget) {
+  net::PortCounters& counters = shard_.counters();
+  PacketReader& reader = source.line->reader();
+  const PacketReader::Received received = reader.receive(
+      budget, [&](const IncomingPacket& incoming) { take(*source.peer, incoming); },
+      [&](roce::ParseError error) { ++counters.dropped[static_cast<size_t>(error)]; });
+  if (received.must_ring) source.line->ring();
+  if (received.packets > 0) counters.received_packets += received.packets;
+  if (reader.lane().is_broken()) source.line->lose();
+  return received.packets;
+}
+
+// Who writes a channel is known, unlike the sender of a datagram: QPs that are connected to somebody else do
+// not hear it. (In XRC the owner of a queue answers for a target of another process.)
+void LocalPeers::take(const LocalPeer& peer, const IncomingPacket& incoming) {
+  net::PortCounters& counters = shard_.counters();
+  const auto drop = [&](DropReason reason) { ++counters.dropped[static_cast<size_t>(reason)]; };
+  counters.received_bytes += incoming.packet.payload.size();
+  const roce::Qpn destination = incoming.packet.headers.destination;
+  if (destination.slot() != shard_.slot()) return drop(DropReason::kForeignSlot);
+  QueuePair* const qp = shard_.find(destination);
+  if (qp == nullptr) return drop(DropReason::kNoQueuePair);
+  const roce::Service service = incoming.packet.headers.service();
+  const bool is_connected = service == roce::Service::kRc || service == roce::Service::kUc;
+  if (is_connected && qp->attributes().destination.slot() != peer.slot()) return drop(DropReason::kBadSource);
+  shard_.deliver(*qp, incoming);
+}
+
+// ---- sending
+
+void LocalPeers::wait(QueuePair& qp) {
+  peers_[qp.route().port - kFirst]->waiting.push_back(qp);
+}
+
+void LocalPeers::push() {
+  while (!staged_.empty()) {
+    LocalPeer& peer = staged_.pop_front();
+    if (!peer.push()) peer.full = some_full_ = true;
+  }
+}
+
+bool LocalPeers::flush(ReadyList& ready) {
+  push();
+  bool any_full = false;
+  if (!some_full_) return false;
+  for (const auto& peer : peers_) {
+    if (peer == nullptr || !peer->full) continue;
+    peer->full = !peer->push() || !peer->has_room();
+    any_full |= peer->full;
+    if (!peer->full) ready.splice_back(peer->waiting);
+  }
+  return some_full_ = any_full;
+}
+
+// ---- sleeping
+
+bool LocalPeers::listen(bool on) {
+  listening_ = on;
+  bool is_something_there = false;
+  for (const Source& source : sources_) {
+    if (on) {
+      is_something_there |= !source.line->reader().lane().sleep();
+    } else {
+      source.line->reader().lane().wake();
+    }
+  }
+  if (on && some_full_) {
+    for (const auto& peer : peers_) {
+      if (peer != nullptr && peer->full) is_something_there |= !peer->wait_for_room();
+    }
+  }
+  return is_something_there;
+}
+
+// The lines are the parent's.
+void LocalPeers::abandon() {
+  abandoned_ = true;
+  for (const Source& source : sources_) source.line->abandon();
+  poll_set_.reset();
+}
+
+}  // namespace verbena::engine

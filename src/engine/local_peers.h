@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "agent_client/slot_channel.h"
+#include "base/unique_fd.h"
+#include "engine/input.h"
+#include "engine/local_peer.h"
+#include "engine/local_ways.h"
+#include "engine/shard.h"
+
+namespace verbena::engine {
+
+// The other slots of this host that a shard reaches by memory, and what comes from them. A QP that is
+// connected to an address of this host goes by memory as soon as both processes have agreed to a channel,
+// which the agent makes them meet for; until then, and with a process that does not want one, by its port.
+class LocalPeers final : public Input, public LocalWays {
+ public:
+  // Asks the agent for the way to a slot; connect() brings the answer, if this is no error. Never blocks.
+  using Ask = std::function<Result<void>(uint32_t slot)>;
+
+  // VERBENA_LOCAL=off: everything goes by ports.
+  static bool is_wanted();
+
+  LocalPeers(Shard& shard, Ask ask);
+  ~LocalPeers() override;
+
+  // ---- any thread, not inside Shard::exclusively()
+
+  // From the agent: the socket to a slot, asked for by us or by the other; or why there is none.
+  void connect(agent_client::SlotChannel news);
+  // The addresses of this host's links.
+  void set_addresses(std::vector<roce::Address> addresses);
+  // Before a QP is connected: sees to it that there is a channel, if there can be one, and waits for the
+  // other process's answer, some milliseconds at most.
+  void await(const roce::Path& path, roce::Qpn destination);
+
+  // ---- inside Shard::exclusively()
+
+  // LocalWays
+  const transport::Route* find(const roce::Path& path, roce::Qpn destination) override;
+  bool is_full(uint32_t port) const override { return peers_[port - kFirst]->full; }
+  void note_full(uint32_t port) override { peers_[port - kFirst]->full = some_full_ = true; }
+  void wait(transport::QueuePair& qp) override;
+  bool flush(ReadyList& ready) override;
+  void push() override;
+  bool is_quiet() const override;
+
+  // Input
+  int fd() const override { return poll_set_.get(); }
+  bool is_memory() const override { return true; }
+  uint32_t receive(uint32_t budget, TimePoint now) override;
+  void on_woken() override { must_read_sockets_ = true; }
+  bool listen(bool on) override;
+  void abandon() override;
+
+ private:
+  // A line that packets come by.
+  struct Source {
+    LocalPeer* peer;
+    LocalLine* line;
+  };
+
+  bool is_candidate(const roce::Path& path, roce::Qpn destination) const;
+  LocalPeer* peer_at(uint32_t slot);
+  bool is_pending(const roce::Path& path, roce::Qpn destination);
+  void loop(LocalPeer& peer);
+  void take_asked(LocalPeer& peer, agent_client::SlotChannel& news);
+  bool watch(LocalLine& line);
+  void set_line(LocalPeer& peer, LocalPeer::Side side, std::unique_ptr<LocalLine> line);
+  void read_sockets();
+  uint32_t read(const Source& source, uint32_t budget);
+  void take(const LocalPeer& peer, const transport::IncomingPacket& incoming);
+  void remove_lost();
+  void lines_changed();
+  void reroute_to(const LocalPeer& peer);
+  void tell_waiters();
+
+  Shard& shard_;
+  const Ask ask_;
+  UniqueFd poll_set_;  // of the lines' sockets
+  bool is_input_ = false;
+  bool abandoned_ = false;
+  bool listening_ = false;
+  bool must_read_sockets_ = false;
+  bool some_full_ = false;
+  uint32_t rounds_ = 0;
+  std::vector<std::unique_ptr<LocalPeer>> peers_;  // by slot
+  std::vector<Source> sources_;
+  std::vector<roce::Address> addresses_;
+  IntrusiveList<LocalPeer, &LocalPeer::staged_hook> staged_;
+
+  // For those who wait in await().
+  std::mutex news_mutex_;
+  std::condition_variable news_;
+  uint32_t news_count_ = 0;
+};
+
+}  // namespace verbena::engine

@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: Apache-2.0
+// Packets through a lane: what goes in comes out, and what is no packet is refused.
+#include "engine/local_packets.h"
+
+#include <memory>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "memory/guarded.h"
+
+namespace verbena::engine {
+namespace {
+
+using roce::Operation;
+using roce::Service;
+using testing::ElementsAre;
+using transport::IncomingPacket;
+using transport::SendStatus;
+
+class LocalPackets : public testing::Test {
+ protected:
+  LocalPackets() {
+    memory::install_fault_guard();
+    path.source.bytes[15] = 1;
+    path.destination.bytes[15] = 2;
+    path.traffic_class = 7;
+    path.flow_label = 0x12345;
+  }
+
+  struct Arrived {
+    roce::Headers headers;
+    std::vector<std::byte> payload;
+    uint32_t count;
+    roce::Path path;
+    uint32_t udp_bytes;
+  };
+
+  SendStatus send(Operation operation, size_t bytes, uint32_t count = 1, Service service = Service::kRc) {
+    payload.assign(bytes, std::byte{0x5a});
+    headers.opcode = roce::make_opcode(service, operation);
+    headers.pad = roce::padding_of(static_cast<uint32_t>(bytes));
+    const ConstBytes piece = payload;
+    return writer.send({path, headers, {&piece, 1}, static_cast<uint32_t>(bytes), count});
+  }
+
+  uint32_t receive(uint32_t budget = 1000) {
+    return reader
+        .receive(
+            budget,
+            [this](const IncomingPacket& incoming) {
+              arrived.push_back({incoming.packet.headers,
+                                 {incoming.packet.payload.begin(), incoming.packet.payload.end()},
+                                 incoming.packet.count,
+                                 incoming.path,
+                                 incoming.udp_bytes});
+            },
+            [this](roce::ParseError error) { refused.push_back(error); })
+        .packets;
+  }
+
+  // An entry as somebody would write it who does not keep to the rules.
+  void put(std::vector<uint8_t> head, size_t payload_bytes = 0) {
+    payload.assign(payload_bytes, std::byte{});
+    const ConstBytes piece = payload;
+    ASSERT_EQ(writer.lane().put(local::EntryKind::kPacket, std::as_bytes(std::span(head)), {&piece, 1},
+                                static_cast<uint32_t>(payload_bytes)),
+              local::Put::kDone);
+  }
+
+  std::unique_ptr<local::ChannelMemory> memory = std::make_unique<local::ChannelMemory>();
+  PacketWriter writer{memory->lanes[0]};
+  PacketReader reader{memory->lanes[0]};
+  roce::Path path;
+  roce::Headers headers;
+  std::vector<std::byte> payload;
+  std::vector<Arrived> arrived;
+  std::vector<roce::ParseError> refused;
+};
+
+TEST_F(LocalPackets, ArriveWithHeadersPayloadAndPath) {
+  headers.destination = roce::Qpn(0x1234);
+  headers.psn = roce::Psn(77);
+  headers.address = 0x1122334455667788;
+  headers.rkey = 9;
+  headers.dma_length = 5;
+  headers.ack_request = true;
+  ASSERT_EQ(send(Operation::kWriteOnly, 5), SendStatus::kSent);
+  ASSERT_EQ(receive(), 1u);
+  const Arrived& packet = arrived.front();
+  EXPECT_EQ(packet.headers.destination, headers.destination);
+  EXPECT_EQ(packet.headers.psn, headers.psn);
+  EXPECT_EQ(packet.headers.address, headers.address);
+  EXPECT_TRUE(packet.headers.ack_request);
+  EXPECT_EQ(packet.payload, payload);
+  EXPECT_EQ(packet.path, path);
+  EXPECT_EQ(packet.udp_bytes, 12u + 16 + 5 + 3 + 4) << "as on a network: headers, payload, padding, ICRC";
+}
+
+TEST_F(LocalPackets, EveryOpcodeFitsAnEntry) {
+  for (uint32_t opcode = 0; opcode < 256; ++opcode) {
+    if (!roce::kOpcodes[opcode].exists()) continue;
+    headers.opcode = static_cast<uint8_t>(opcode);
+    headers.pad = 0;
+    ASSERT_EQ(writer.send({path, headers, {}, 0}), SendStatus::kSent);
+    ASSERT_TRUE(writer.flush());
+    ASSERT_EQ(receive(), 1u);
+    EXPECT_EQ(arrived.back().headers.opcode, opcode);
+  }
+  EXPECT_TRUE(refused.empty());
+}
+
+TEST_F(LocalPackets, JoinedPacketsArriveAsOne) {
+  ASSERT_EQ(send(Operation::kSendFirst, 8192, 8), SendStatus::kSent);
+  ASSERT_EQ(receive(), 1u);
+  EXPECT_EQ(arrived.front().count, 8u);
+  EXPECT_EQ(arrived.front().payload.size(), 8192u);
+}
+
+TEST_F(LocalPackets, EachHasThePathItWasSentBy) {
+  send(Operation::kSendOnly, 1);
+  path.traffic_class = 9;
+  send(Operation::kSendOnly, 1);
+  send(Operation::kSendOnly, 1);
+  ASSERT_EQ(receive(), 3u);
+  EXPECT_EQ(arrived[0].path.traffic_class, 7);
+  EXPECT_EQ(arrived[1].path.traffic_class, 9);
+  EXPECT_EQ(arrived[2].path, arrived[1].path);
+}
+
+TEST_F(LocalPackets, TheInterfaceIsNotTheSendersToSay) {
+  path.interface_index = 5;
+  send(Operation::kSendOnly, 1);
+  ASSERT_EQ(receive(), 1u);
+  EXPECT_EQ(arrived.front().path.interface_index, 0u);
+}
+
+// ---- acknowledgements
+
+TEST_F(LocalPackets, AnAcknowledgementWaitsForThePacketBehindIt) {
+  headers.destination = roce::Qpn(7);
+  headers.psn = roce::Psn(100);
+  headers.msn = 5;
+  headers.syndrome = 0x1f;
+  ASSERT_EQ(send(Operation::kAcknowledge, 0), SendStatus::kSent);
+  EXPECT_EQ(receive(), 0u);
+  headers.psn = roce::Psn(3);
+  ASSERT_EQ(send(Operation::kSendOnly, 8), SendStatus::kSent);
+  EXPECT_EQ(receive(), 1u) << "one entry";
+  ASSERT_EQ(arrived.size(), 2u);
+  EXPECT_EQ(arrived[0].headers.operation(), Operation::kAcknowledge);
+  EXPECT_EQ(arrived[0].headers.destination, roce::Qpn(7));
+  EXPECT_EQ(arrived[0].headers.psn, roce::Psn(100));
+  EXPECT_EQ(arrived[0].headers.msn, 5u);
+  EXPECT_EQ(arrived[0].headers.syndrome, 0x1f);
+  EXPECT_EQ(arrived[1].headers.psn, roce::Psn(3));
+  EXPECT_EQ(arrived[1].payload.size(), 8u);
+}
+
+TEST_F(LocalPackets, AnAcknowledgementThatNothingFollowsGoesWithTheFlush) {
+  send(Operation::kAcknowledge, 0);
+  EXPECT_TRUE(writer.flush());
+  EXPECT_EQ(receive(), 1u);
+  EXPECT_TRUE(writer.flush());
+  EXPECT_EQ(receive(), 0u);
+}
+
+TEST_F(LocalPackets, AnAcknowledgementGoesAheadOfAPacketToAnotherQp) {
+  headers.destination = roce::Qpn(7);
+  send(Operation::kAcknowledge, 0);
+  headers.destination = roce::Qpn(8);
+  send(Operation::kSendOnly, 8);
+  EXPECT_EQ(receive(), 2u);
+  EXPECT_EQ(arrived[0].headers.destination, roce::Qpn(7));
+}
+
+TEST_F(LocalPackets, TheLongestHeadersLeaveRoomForAnAcknowledgement) {
+  send(Operation::kAcknowledge, 0);
+  ASSERT_EQ(send(Operation::kCompareSwap, 0), SendStatus::kSent);
+  EXPECT_EQ(receive(), 1u);
+  EXPECT_EQ(arrived.size(), 2u);
+}
+
+TEST_F(LocalPackets, AFullLaneIsBusyAndLosesNothing) {
+  uint32_t sent = 0;
+  while (send(Operation::kSendOnly, 4096) == SendStatus::kSent) ++sent;
+  EXPECT_GT(sent, 10u);
+  EXPECT_EQ(receive(), sent);
+  EXPECT_EQ(send(Operation::kSendOnly, 4096), SendStatus::kSent);
+}
+
+TEST_F(LocalPackets, NoMoreAreTakenThanTheBudgetSays) {
+  for (int i = 0; i < 5; ++i) send(Operation::kSendOnly, 1);
+  EXPECT_EQ(receive(3), 3u);
+  EXPECT_EQ(receive(), 2u);
+}
+
+TEST_F(LocalPackets, MemoryThatIsGoneIsAFault) {
+  headers.opcode = roce::make_opcode(Service::kRc, Operation::kSendOnly);
+  const ConstBytes nowhere(reinterpret_cast<const std::byte*>(16), 8);
+  EXPECT_EQ(writer.send({path, headers, {&nowhere, 1}, 8}), SendStatus::kFault);
+  EXPECT_EQ(send(Operation::kSendOnly, 8), SendStatus::kSent);
+  EXPECT_EQ(receive(), 1u);
+}
+
+TEST_F(LocalPackets, WhatIsNoPacketIsRefusedAndTheNextTaken) {
+  using roce::ParseError;
+  const uint8_t send_only = roce::make_opcode(Service::kRc, Operation::kSendOnly);
+  put({});
+  put({1});
+  put({1, send_only, 0, 0xff, 0xff, 0, 0, 0, 0, 0, 0, 0});        // a byte short
+  put({1, send_only, 0, 0xff, 0xff, 0, 0, 0, 0, 0, 0, 0, 0, 0});  // one too many
+  put({1, 0xff, 0, 0xff, 0xff, 0, 0, 0, 0, 0, 0, 0, 0});          // no opcode
+  put({1, send_only, 0x0f, 0xff, 0xff, 0, 0, 0, 0, 0, 0, 0, 0});  // header version
+  put({0, send_only, 0, 0xff, 0xff, 0, 0, 0, 0, 0, 0, 0, 0});     // no packet at all
+  put({200, send_only, 0, 0xff, 0xff, 0, 0, 0, 0, 0, 0, 0, 0});   // more than ever are joined
+  put({1,    roce::make_opcode(Service::kRc, Operation::kReadRequest),
+       0,    0xff,
+       0xff, 0,
+       0,    0,
+       0,    0,
+       0,    0,
+       0,    0,
+       0,    0,
+       0,    0,
+       0,    0,
+       0,    0,
+       0,    0,
+       0,    0,
+       0,    0,
+       0},
+      4);  // a payload where there is none
+  EXPECT_EQ(receive(), 9u);
+  EXPECT_TRUE(arrived.empty());
+  EXPECT_THAT(refused,
+              ElementsAre(ParseError::kTruncated, ParseError::kTruncated, ParseError::kTruncated,
+                          ParseError::kTruncated, ParseError::kUnknownOpcode, ParseError::kBadVersion,
+                          ParseError::kTruncated, ParseError::kTruncated, ParseError::kUnexpectedPayload));
+  send(Operation::kSendOnly, 1);
+  EXPECT_EQ(receive(), 1u);
+  EXPECT_EQ(arrived.size(), 1u);
+}
+
+TEST_F(LocalPackets, OnlyThoseOfRcAreJoined) {
+  ASSERT_EQ(send(Operation::kSendOnly, 2048, 2, Service::kUd), SendStatus::kSent);
+  receive();
+  EXPECT_TRUE(arrived.empty());
+}
+
+}  // namespace
+}  // namespace verbena::engine

@@ -1,0 +1,359 @@
+// SPDX-License-Identifier: Apache-2.0
+// A shard and other slots of its host. The test is the agent, and the other process.
+#include "engine/local_peers.h"
+
+#include <array>
+#include <optional>
+
+#include <sys/socket.h>
+
+#include "engine/support/shard_test.h"
+#include "memory/guarded.h"
+
+namespace verbena::engine {
+namespace {
+
+using roce::Operation;
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+constexpr uint32_t kOtherSlot = 9;
+constexpr roce::Qpn kOtherQpn = roce::Qpn::in_slot(kOtherSlot, 4);
+
+roce::Address address(uint8_t last) {
+  const uint8_t ipv4[] = {10, 0, 0, last};
+  return roce::Address::from_ipv4(ipv4);
+}
+
+struct Ends {
+  Ends() {
+    int fds[2];
+    EXPECT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds), 0);
+    ours = UniqueFd(fds[0]);
+    theirs = UniqueFd(fds[1]);
+  }
+  UniqueFd ours;
+  UniqueFd theirs;
+};
+
+class LocalPeersTest : public ShardTest {
+ protected:
+  LocalPeersTest() {
+    memory::install_fault_guard();
+    path.source = address(1);
+    path.destination = address(1);
+    peers = std::make_unique<LocalPeers>(*shard, [this](uint32_t slot) -> Result<void> {
+      asked.push_back(slot);
+      return {};
+    });
+    peers->set_addresses({address(1), address(7)});
+  }
+  ~LocalPeersTest() override { local_qp.reset(); }
+
+  const transport::Route* find(roce::Qpn destination = kOtherQpn) {
+    return shard->exclusively([&] { return peers->find(path, destination); });
+  }
+  void answer(Ends& ends, bool asked_by_us = true) {
+    peers->connect({shard->slot(), kOtherSlot, asked_by_us, 0, std::move(ends.ours)});
+  }
+  void refuse(int error) { peers->connect({shard->slot(), kOtherSlot, true, error, {}}); }
+  // What came by the sockets is read.
+  void look() {
+    shard->exclusively([&] {
+      peers->on_woken();
+      peers->receive(64, {});
+    });
+  }
+  // The other process takes what we offer, and answers.
+  std::unique_ptr<LocalLine> accept(Ends& ends) {
+    auto line = LocalLine::await(std::move(ends.theirs));
+    line->read_socket();
+    look();
+    return line;
+  }
+  std::unique_ptr<LocalLine> open() {
+    find();
+    Ends ends;
+    answer(ends);
+    return accept(ends);
+  }
+  static std::vector<Operation> read(LocalLine& line) {
+    std::vector<Operation> operations;
+    line.reader().receive(
+        100, [&](const auto& incoming) { operations.push_back(incoming.packet.headers.operation()); },
+        [](roce::ParseError) { ADD_FAILURE(); });
+    return operations;
+  }
+  void send_to(LocalLine& line, roce::Qpn destination, Operation operation = Operation::kSendOnly,
+               roce::Service service = roce::Service::kRc) {
+    roce::Headers headers;
+    headers.opcode = roce::make_opcode(service, operation);
+    headers.destination = destination;
+    ASSERT_EQ(line.writer().send({path, headers, {}, 0}), transport::SendStatus::kSent);
+  }
+  // A QP that is connected to the other process.
+  ScriptedQp& connect_qp() {
+    local_qp = std::make_unique<ScriptedQp>(roce::Qpn(add_qpn()), &shard->routes(), path, kOtherQpn);
+    add(*local_qp);
+    return *local_qp;
+  }
+
+  roce::Path path;
+  std::vector<uint32_t> asked;
+  std::unique_ptr<LocalPeers> peers;
+  std::unique_ptr<ScriptedQp> local_qp;
+};
+
+// ---- who is reached so
+
+TEST_F(LocalPeersTest, AsksTheAgentOnceForASlotOfThisHost) {
+  EXPECT_EQ(find(), nullptr);
+  EXPECT_EQ(find(), nullptr);
+  EXPECT_THAT(asked, ElementsAre(kOtherSlot));
+}
+
+TEST_F(LocalPeersTest, AnAddressOfAnotherHostIsNotAskedFor) {
+  path.destination = address(2);
+  EXPECT_EQ(find(), nullptr);
+  EXPECT_THAT(asked, IsEmpty());
+}
+
+TEST_F(LocalPeersTest, AnyAddressOfTheHostWillDo) {
+  const auto line = open();
+  path.destination = address(7);
+  EXPECT_NE(find(), nullptr);
+}
+
+TEST_F(LocalPeersTest, NeitherMulticastNorTheGeneralServiceGoesByMemory) {
+  EXPECT_EQ(find(roce::kMulticastQpn), nullptr);
+  EXPECT_EQ(find(roce::Qpn(1)), nullptr);
+  EXPECT_THAT(asked, IsEmpty());
+}
+
+TEST_F(LocalPeersTest, IsReachedWhenTheOtherHasAccepted) {
+  find();
+  Ends ends;
+  answer(ends);
+  EXPECT_EQ(find(), nullptr) << "only offered";
+  const auto line = accept(ends);
+  EXPECT_TRUE(line->is_open());
+  ASSERT_NE(find(), nullptr);
+  EXPECT_TRUE(find()->traits.lossless);
+  EXPECT_THAT(asked, ElementsAre(kOtherSlot));
+}
+
+TEST_F(LocalPeersTest, IsReachedByALineThatTheOtherAskedFor) {
+  Ends ends;
+  answer(ends, false);
+  auto line = LocalLine::offer(std::move(ends.theirs));
+  ASSERT_TRUE(line);
+  look();
+  (*line)->read_socket();
+  EXPECT_TRUE((*line)->is_open());
+  EXPECT_NE(find(), nullptr);
+  EXPECT_THAT(asked, IsEmpty());
+}
+
+TEST_F(LocalPeersTest, ARefusalIsRememberedForAWhile) {
+  find();
+  refuse(ENOENT);
+  EXPECT_EQ(find(), nullptr);
+  EXPECT_THAT(asked, ElementsAre(kOtherSlot));
+}
+
+TEST_F(LocalPeersTest, WhoClosesTheSocketDoesNotWantIt) {
+  find();
+  Ends ends;
+  answer(ends);
+  ends.theirs.reset();
+  look();
+  EXPECT_EQ(find(), nullptr);
+  EXPECT_THAT(asked, ElementsAre(kOtherSlot));
+}
+
+TEST_F(LocalPeersTest, WhatIsNoOfferIsHungUpOn) {
+  for (const size_t bytes : {2, 16, 100}) {
+    Ends ends;
+    answer(ends, false);
+    const std::vector<char> nonsense(bytes, 'x');
+    ASSERT_GT(::send(ends.theirs.get(), nonsense.data(), bytes, 0), 0);
+    look();
+    char byte;
+    EXPECT_EQ(::recv(ends.theirs.get(), &byte, 1, 0), 0) << bytes;
+  }
+  EXPECT_EQ(find(), nullptr);
+}
+
+TEST_F(LocalPeersTest, ReachesItsOwnSlotWithoutTheAgent) {
+  const roce::Qpn own = qp->config().qpn;
+  EXPECT_NE(find(own), nullptr);
+  EXPECT_THAT(asked, IsEmpty());
+}
+
+// ---- packets
+
+TEST_F(LocalPeersTest, AQpSendsByTheLineAndReceivesFromIt) {
+  const auto line = open();
+  ScriptedQp& connected = connect_qp();
+  connected.post();
+  shard->ring(connected);
+  EXPECT_THAT(read(*line), ElementsAre(Operation::kSendOnly));
+  EXPECT_THAT(sent(), IsEmpty()) << "not by the port";
+  send_to(*line, connected.config().qpn);
+  shard->poll();
+  EXPECT_EQ(connected.received, 1u);
+}
+
+TEST_F(LocalPeersTest, AQpIsMovedWhenTheLineOpens) {
+  ScriptedQp& connected = connect_qp();
+  connected.post();
+  shard->ring(connected);
+  EXPECT_THAT(sent(), ElementsAre(Operation::kSendOnly));
+  EXPECT_THAT(asked, ElementsAre(kOtherSlot));
+  Ends ends;
+  answer(ends);
+  const auto line = accept(ends);
+  connected.post();
+  shard->ring(connected);
+  EXPECT_THAT(sent(), IsEmpty());
+  EXPECT_THAT(read(*line), ElementsAre(Operation::kSendOnly));
+}
+
+TEST_F(LocalPeersTest, QpsOfOneShardReachEachOther) {
+  local_qp = std::make_unique<ScriptedQp>(add_qpn(), &shard->routes(), path, qp->config().qpn);
+  add(*local_qp);
+  qp->attributes().destination = local_qp->config().qpn;
+  local_qp->post();
+  shard->ring(*local_qp);
+  shard->poll();
+  EXPECT_EQ(qp->received, 1u);
+  EXPECT_THAT(sent(), IsEmpty());
+}
+
+TEST_F(LocalPeersTest, APacketOfAnotherProcessThanTheQpsPeerIsDropped) {
+  const auto line = open();
+  qp->attributes().destination = roce::Qpn::in_slot(kOtherSlot + 1, 4);
+  send_to(*line, qp->config().qpn);
+  shard->poll();
+  EXPECT_EQ(qp->received, 0u);
+  EXPECT_EQ(shard->exclusively([&] { return uint64_t{dropped(net::DropReason::kBadSource)}; }), 1u);
+}
+
+TEST_F(LocalPeersTest, APacketForAQpThatThereIsNotIsDropped) {
+  const auto line = open();
+  send_to(*line, roce::Qpn::in_slot(shard->slot(), 77));
+  send_to(*line, roce::Qpn::in_slot(shard->slot() + 1, 77));
+  shard->poll();
+  EXPECT_EQ(shard->exclusively([&] { return uint64_t{dropped(net::DropReason::kNoQueuePair)}; }), 1u);
+  EXPECT_EQ(shard->exclusively([&] { return uint64_t{dropped(net::DropReason::kForeignSlot)}; }), 1u);
+}
+
+TEST_F(LocalPeersTest, TheLastWordsOfAProcessAreHeard) {
+  auto line = open();
+  ScriptedQp& connected = connect_qp();
+  send_to(*line, connected.config().qpn);
+  line.reset();
+  look();
+  EXPECT_EQ(connected.received, 1u);
+  EXPECT_EQ(find(), nullptr);
+}
+
+TEST_F(LocalPeersTest, WhatIsSentToAProcessThatHasEndedIsLost) {
+  auto line = open();
+  ScriptedQp& connected = connect_qp();
+  line.reset();
+  look();
+  connected.post();
+  shard->ring(connected);
+  EXPECT_EQ(connected.unsent(), 0u);
+  EXPECT_THAT(sent(), IsEmpty());
+}
+
+TEST_F(LocalPeersTest, AQpWaitsWhileTheLaneIsFull) {
+  const auto line = open();
+  ScriptedQp& connected = connect_qp();
+  for (int i = 0; i < 1000; ++i) connected.post();
+  shard->ring(connected);
+  shard->poll();
+  EXPECT_GT(connected.unsent(), 0u);
+  size_t arrived = 0;
+  for (int round = 0; round < 20; ++round) {
+    arrived += read(*line).size();
+    shard->poll();
+  }
+  EXPECT_EQ(arrived, 1000u);
+  EXPECT_EQ(connected.unsent(), 0u);
+}
+
+TEST_F(LocalPeersTest, AnotherProcessAtTheSlotGetsALineOfItsOwn) {
+  auto line = open();
+  line.reset();
+  look();
+  Ends ends;
+  answer(ends, false);
+  auto next = LocalLine::offer(std::move(ends.theirs));
+  ASSERT_TRUE(next);
+  look();
+  (*next)->read_socket();
+  ScriptedQp& connected = connect_qp();
+  connected.post();
+  shard->ring(connected);
+  EXPECT_THAT(read(**next), ElementsAre(Operation::kSendOnly));
+}
+
+// ---- sleeping
+
+bool is_rung(LocalLine& line) {
+  char byte;
+  return ::recv(line.fd(), &byte, 1, MSG_DONTWAIT | MSG_PEEK) == 1;
+}
+
+TEST_F(LocalPeersTest, WhoSleepsIsRungOnce) {
+  const auto line = open();
+  ScriptedQp& connected = connect_qp();
+  ASSERT_TRUE(line->reader().lane().sleep());
+  for (int i = 0; i < 3; ++i) {
+    connected.post();
+    shard->ring(connected);
+  }
+  char bells[8];
+  EXPECT_EQ(::recv(line->fd(), bells, sizeof bells, MSG_DONTWAIT), 1);
+  EXPECT_EQ(::recv(line->fd(), bells, sizeof bells, MSG_DONTWAIT), -1);
+}
+
+TEST_F(LocalPeersTest, WhoIsAwakeIsNotRung) {
+  const auto line = open();
+  ScriptedQp& connected = connect_qp();
+  connected.post();
+  shard->ring(connected);
+  EXPECT_FALSE(is_rung(*line));
+}
+
+TEST_F(LocalPeersTest, AListeningShardAsksToBeRung) {
+  const auto line = open();
+  EXPECT_FALSE(shard->exclusively([&] { return peers->listen(true); }));
+  send_to(*line, qp->config().qpn);
+  EXPECT_TRUE(line->writer().lane().must_ring());
+}
+
+TEST_F(LocalPeersTest, AShardThatFindsSomethingDoesNotSleep) {
+  const auto line = open();
+  send_to(*line, qp->config().qpn);
+  EXPECT_TRUE(shard->exclusively([&] { return peers->listen(true); }));
+  shard->poll();
+  EXPECT_FALSE(shard->exclusively([&] { return peers->listen(true); }));
+}
+
+TEST_F(LocalPeersTest, AChildAfterForkLeavesTheLinesToItsParent) {
+  const auto line = open();
+  ScriptedQp& connected = connect_qp();
+  shard->before_fork();
+  shard->abandon();
+  connected.post();
+  shard->ring(connected);
+  EXPECT_THAT(read(*line), IsEmpty());
+  EXPECT_EQ(find(), nullptr);
+}
+
+}  // namespace
+}  // namespace verbena::engine
