@@ -146,16 +146,17 @@ int MemoryRegions::rereg(ibv_mr* mr, int flags, ibv_pd* pd, void* addr, size_t l
   memory::install_fault_guard();
   const int error = device_.keys().locked([&] {
     if (!region.windows.empty()) return EBUSY;  // IBTA volume 1, 11.2.8.5
-    if (change.moves) translate(region, change.to, change.rights);
-    region.access = change.rights;
-    if (registration.kind != Kind::kDmaBuf) registration.kind = kind_of(change.rights);
-    if (changes_pd) {
-      ++Pd::of(pd).users;
-      --registration.pd->users;
-      registration.pd = Pd::of(pd).state;
-      region.pd = registration.pd->id;
-    }
-    region.publish();
+    device_.keys().republish(region, [&] {
+      if (change.moves) translate(region, change.to, change.rights);
+      region.access = change.rights;
+      if (registration.kind != Kind::kDmaBuf) registration.kind = kind_of(change.rights);
+      if (changes_pd) {
+        ++Pd::of(pd).users;
+        --registration.pd->users;
+        registration.pd = Pd::of(pd).state;
+        region.pd = registration.pd->id;
+      }
+    });
     return 0;
   });
   // From here on no thread uses the old translation or rights.

@@ -292,6 +292,7 @@ void QueuePairs::retire(Qp& qp) {
       memory::unbind_all(device_.keys(), qp.transport->bound_windows());
       forget_completions(qp);
     });
+    device_.engine()->await_direct_accesses();
   }
   if (!device_.inherited()) qp.async_events.withdraw(device_.events());
 }

@@ -5,6 +5,7 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 namespace verbena::engine {
@@ -22,6 +23,11 @@ bool has_sealed_size(int file) {
 
 }  // namespace
 
+bool may_make_file_of(size_t bytes) {
+  rlimit limit;
+  return ::getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur >= bytes;
+}
+
 Result<ChannelMapping> ChannelMapping::map_file(int file) {
   void* const at = ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
   if (at == MAP_FAILED) return fail(errno);
@@ -29,6 +35,7 @@ Result<ChannelMapping> ChannelMapping::map_file(int file) {
 }
 
 Result<std::pair<ChannelMapping, UniqueFd>> ChannelMapping::make() {
+  if (!may_make_file_of(kBytes)) return fail(EFBIG);
   UniqueFd file(::memfd_create("verbena-channel", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!file) return fail(errno);
   // All of it now: memory that is short later would be a SIGBUS.

@@ -176,7 +176,10 @@ Engine::Engine(std::shared_ptr<agent_client::Client> client, net::PortFactory op
       open_ports_(std::move(open_ports)),
       id_(next_engine()),
       most_(most_shards_here()),
-      keys_(random_secret(), kMostRegions) {}
+      board_(LocalPeers::is_wanted() ? OwnBoard::make() : nullptr),
+      keys_(random_secret(), kMostRegions) {
+  if (board_ != nullptr) keys_.set_publisher(*board_);
+}
 
 Result<void> Engine::start() {
   auto first = RunningShard::create(surroundings());
@@ -308,7 +311,7 @@ RunningShard::Surroundings Engine::surroundings() {
         return known != nullptr &&
                std::ranges::find(known->gids, address, &agent_client::GidEntry::gid) != known->gids.end();
       }};
-  return {*client_, keys_.readers(), std::move(groups), open_ports_};
+  return {*client_, keys_.readers(), std::move(groups), open_ports_, board_.get()};
 }
 
 void Engine::close_domain(uint64_t domain) {
@@ -386,6 +389,7 @@ void Engine::abandon() {
   listeners_lock_.unlock();
   links_lock_.unlock();
   keys_.free_in_child();
+  if (board_ != nullptr) board_->abandon();
   for_each([](RunningShard& each) { each.abandon(); });
   inherited_ = true;
 }

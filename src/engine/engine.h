@@ -15,6 +15,7 @@
 #include "base/spin_lock.h"
 #include "engine/domain_peers.h"
 #include "engine/multicast_groups.h"
+#include "engine/own_board.h"
 #include "engine/running_shard.h"
 #include "engine/shard.h"
 #include "engine/shard_dealing.h"
@@ -75,6 +76,10 @@ class Engine {
   DomainPeers& domain_peers() { return *domain_peers_; }
   // A QP of the shard has been connected. Waits a moment for a way by memory, if there is to be one.
   void await_local_way(const Shard& shard, const roce::Path& path, roce::Qpn destination);
+  // Rights have been taken away, of a QP: nobody goes by what it had. Not inside Shard::exclusively().
+  void await_direct_accesses() {
+    if (board_ != nullptr) board_->await_users();
+  }
   // The process's shared receive queues for XRC. Inside home().exclusively().
   queues::SharedReceiveQueueTable& xrc_queues() { return *xrc_queues_; }
 
@@ -125,6 +130,7 @@ class Engine {
   const uint64_t id_;
   const size_t most_;
   std::atomic<bool> inherited_{false};
+  const std::unique_ptr<OwnBoard> board_;  // null: others have no direct access to our memory
   memory::KeyTable keys_;
 
   mutable SpinLock links_lock_;

@@ -14,7 +14,8 @@ namespace verbena::engine {
 namespace {
 
 // What goes over the socket but bells, which are of one byte. With an offer comes the file.
-enum class HandshakeType : uint32_t { kOffer = 1, kAccept };
+// kPresent: Presentation (peer_memory.h), with the file of the board.
+enum class HandshakeType : uint32_t { kOffer = 1, kAccept, kPresent };
 struct Handshake {
   uint32_t magic;
   uint32_t version;  // of the memory's layout
@@ -33,10 +34,20 @@ constexpr size_t kOthersLane = 1;
 
 }  // namespace
 
-Result<std::unique_ptr<LocalLine>> LocalLine::offer(UniqueFd socket) {
+LocalLine::LocalLine(UniqueFd socket, State state, OwnBoard* board)
+    : socket_(std::move(socket)), state_(state), board_(board), awaits_presentation_(board != nullptr) {
+  if (awaits_presentation_) ask_for_credentials(socket_.get(), true);
+}
+
+LocalLine::~LocalLine() {
+  peer_memory_.reset();
+  if (visitor_ != nullptr && socket_) board_->dismiss(visitor_, hung_up_);
+}
+
+Result<std::unique_ptr<LocalLine>> LocalLine::offer(UniqueFd socket, OwnBoard* board) {
   auto made = ChannelMapping::make();
   if (!made) return tl::unexpected(made.error());
-  std::unique_ptr<LocalLine> line(new LocalLine(std::move(socket), State::kOffered));
+  std::unique_ptr<LocalLine> line(new LocalLine(std::move(socket), State::kOffered, board));
   line->use(std::move(made->first), kMakersLane, kOthersLane);
   const Handshake message = handshake(HandshakeType::kOffer);
   const int file = made->second.get();
@@ -56,18 +67,23 @@ Result<std::unique_ptr<LocalLine>> LocalLine::loop() {
   return line;
 }
 
-std::unique_ptr<LocalLine> LocalLine::await(UniqueFd socket) {
-  return std::unique_ptr<LocalLine>(new LocalLine(std::move(socket), State::kAwaiting));
+std::unique_ptr<LocalLine> LocalLine::await(UniqueFd socket, OwnBoard* board) {
+  return std::unique_ptr<LocalLine>(new LocalLine(std::move(socket), State::kAwaiting, board));
 }
 
 void LocalLine::use(ChannelMapping mapping, size_t ours, size_t theirs) {
-  mapping_.emplace(std::move(mapping));
-  writer_.emplace(mapping_->memory().lanes[ours]);
-  reader_.emplace(mapping_->memory().lanes[theirs]);
+  mapping_ = std::make_shared<ChannelMapping>(std::move(mapping));
+  our_lane_ = &mapping_->memory().lanes[ours];
+  their_lane_ = &mapping_->memory().lanes[theirs];
+  writer_.emplace(*our_lane_);
+  reader_.emplace(*their_lane_);
 }
 
 bool LocalLine::send(ConstBytes message, std::span<const int> files) {
-  const auto sent = agent_client::send_message(socket_.get(), message, files);
+  const auto sent = board_ == nullptr
+                        ? agent_client::send_message(socket_.get(), message, files)
+                        : send_with_credentials(socket_.get(), message,
+                                                files.empty() ? std::nullopt : std::optional(files[0]));
   if (!sent) state_ = State::kLost;
   return sent.has_value();
 }
@@ -80,22 +96,70 @@ void LocalLine::ring() {
 }
 
 void LocalLine::read_socket() {
-  std::array<std::byte, sizeof(Handshake)> buffer;
-  while (state_ != State::kLost) {
-    auto received = agent_client::receive_message(socket_.get(), buffer, 1);
-    if (!received && received.error().code == EAGAIN) return;
-    const bool good = received && received->bytes > 0 && !received->truncated &&
-                      take(std::span(buffer).first(received->bytes), received->fds);
-    if (!good) state_ = State::kLost;
+  std::array<std::byte, sizeof(Presentation)> buffer;
+  bool more = true;
+  while (state_ != State::kLost && more) {
+    if (!receive(buffer, more)) state_ = State::kLost;
   }
+}
+
+// One message. False: the other has hung up, or said what makes no sense.
+bool LocalLine::receive(Bytes buffer, bool& more) {
+  if (!awaits_presentation_) {
+    auto received = agent_client::receive_message(socket_.get(), buffer, 1);
+    more = received.has_value() || received.error().code != EAGAIN;
+    if (!received) return !more;
+    hung_up_ = received->bytes == 0;
+    return !hung_up_ && !received->truncated && take(buffer.first(received->bytes), received->fds);
+  }
+  auto received = receive_with_credentials(socket_.get(), buffer);
+  more = received.has_value() || received.error().code != EAGAIN;
+  if (!received) return !more;
+  hung_up_ = received->bytes == 0;
+  if (hung_up_ || received->truncated) return false;
+  is_ours_ = is_of_our_user(received->sender);
+  if (received->bytes == sizeof(Presentation)) {
+    Presentation said;
+    std::memcpy(&said, buffer.data(), sizeof said);
+    meet(said, *received);
+  }
+  return take(buffer.first(received->bytes), {&received->file, received->file ? 1u : 0u});
+}
+
+// The other may come to our memory by itself. What is shown are keys, which are nobody's business but of
+// those who are told them: no other user's, at any rate.
+void LocalLine::present_ourselves() {
+  if (board_ == nullptr) return;
+  if (!is_ours_) return expect_no_presentation();
+  visitor_ = board_->admit(mapping_, *their_lane_);
+  const Handshake kind = handshake(HandshakeType::kPresent);
+  Presentation said{};
+  std::memcpy(&said, &kind, sizeof kind);
+  said.cookie_address = reinterpret_cast<uintptr_t>(board_->cookie().bytes.data());
+  std::memcpy(said.cookie, board_->cookie().bytes.data(), sizeof said.cookie);
+  // If it fails, the other does not come.
+  (void)send_with_credentials(socket_.get(), std::as_bytes(std::span(&said, 1)), board_->file());
+}
+
+void LocalLine::expect_no_presentation() {
+  awaits_presentation_ = false;
+  ask_for_credentials(socket_.get(), false);
+}
+
+// So says the other of itself.
+void LocalLine::meet(const Presentation& said, const ReceivedPresentation& received) {
+  expect_no_presentation();
+  if (state_ != State::kOpen || !received.sender || !received.file) return;
+  peer_memory_ = PeerMemory::open(said, received.file.get(), *received.sender, *our_lane_);
 }
 
 bool LocalLine::take(ConstBytes message, std::span<UniqueFd> files) {
   if (message.size() == 1) return true;
   Handshake said;
-  if (message.size() != sizeof said) return false;
+  if (message.size() < sizeof said) return false;
   std::memcpy(&said, message.data(), sizeof said);
   if (said.magic != local::kChannelMagic || said.version != local::kLayoutVersion) return false;
+  if (said.type == HandshakeType::kPresent) return state_ == State::kOpen;  // meet() has taken it
   if (said.type == HandshakeType::kOffer) {
     return state_ == State::kAwaiting && files.size() == 1 && take_offer(files[0].get());
   }
@@ -120,6 +184,7 @@ bool LocalLine::take_offer(int file) {
 void LocalLine::open() {
   state_ = State::kOpen;
   was_open_ = true;
+  if (!own_end_) present_ourselves();
 }
 
 void LocalLine::lose() {

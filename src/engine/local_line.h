@@ -8,6 +8,8 @@
 #include "base/unique_fd.h"
 #include "engine/channel_memory.h"
 #include "engine/local_packets.h"
+#include "engine/own_board.h"
+#include "engine/peer_memory.h"
 
 namespace verbena::engine {
 
@@ -26,11 +28,15 @@ class LocalLine {
   };
 
   // Makes the memory and offers it. Errors: ENOMEM, EMFILE, EPIPE when the other has hung up already.
-  static Result<std::unique_ptr<LocalLine>> offer(UniqueFd socket);
+  // `board`: what the other is shown, so that it may come to our memory by itself; null: it may not.
+  static Result<std::unique_ptr<LocalLine>> offer(UniqueFd socket, OwnBoard* board = nullptr);
   // To ourselves: one lane, which is written and read here.
   static Result<std::unique_ptr<LocalLine>> loop();
   // The other will offer its own.
-  static std::unique_ptr<LocalLine> await(UniqueFd socket);
+  static std::unique_ptr<LocalLine> await(UniqueFd socket, OwnBoard* board = nullptr);
+  ~LocalLine();
+  LocalLine(const LocalLine&) = delete;
+  LocalLine& operator=(const LocalLine&) = delete;
 
   State state() const { return state_; }
   bool is_open() const { return state_ == State::kOpen; }
@@ -50,12 +56,20 @@ class LocalLine {
   PacketWriter& writer() { return *writer_; }
   PacketReader& reader() { return *reader_; }
   bool has_lanes() const { return writer_.has_value(); }
+  // The other's memory; nullptr: it is not reached but by packets.
+  PeerMemory* peer_memory() { return peer_memory_.get(); }
+  // The other has been in our memory for too long.
+  bool is_overdue() const { return visitor_ != nullptr && visitor_->is_overdue(); }
 
  private:
-  LocalLine(UniqueFd socket, State state) : socket_(std::move(socket)), state_(state) {}
+  LocalLine(UniqueFd socket, State state, OwnBoard* board = nullptr);
   bool send(ConstBytes message, std::span<const int> files = {});
   bool take(ConstBytes message, std::span<UniqueFd> files);
   bool take_offer(int file);
+  bool receive(Bytes buffer, bool& more);
+  void present_ourselves();
+  void expect_no_presentation();
+  void meet(const Presentation& said, const ReceivedPresentation& received);
   void use(ChannelMapping mapping, size_t ours, size_t theirs);
   void open();
 
@@ -63,7 +77,15 @@ class LocalLine {
   UniqueFd own_end_;  // of the socket, of a line to ourselves
   State state_;
   bool was_open_ = false;
-  std::optional<ChannelMapping> mapping_;
+  OwnBoard* const board_;
+  bool awaits_presentation_ = false;
+  bool is_ours_ = false;  // the other is a process of our user
+  bool hung_up_ = false;  // it
+  std::shared_ptr<ChannelMapping> mapping_;
+  local::Lane* our_lane_ = nullptr;
+  local::Lane* their_lane_ = nullptr;
+  std::shared_ptr<AccessWatch::Visitor> visitor_;  // the other, in our memory
+  std::unique_ptr<PeerMemory> peer_memory_;
   std::optional<PacketWriter> writer_;
   std::optional<PacketReader> reader_;
 };

@@ -4,14 +4,30 @@
 #include <algorithm>
 #include <utility>
 
+#include <infiniband/verbs.h>
+
 namespace verbena::engine {
 
 using transport::SendStatus;
 
+namespace {
+
+local::AccessRequest request_for(const transport::PeerRange& range, memory::Access wanted) {
+  return {.qpn = range.to.value(),
+          .from = range.from.value(),
+          .first_psn = range.first_psn.value(),
+          .rkey = range.rkey,
+          .address = range.address,
+          .bytes = range.length,
+          .wanted = wanted};
+}
+
+}  // namespace
+
 LocalPeer::LocalPeer(uint32_t slot, net::PortCounters& counters)
     : slot_(slot),
       counters_(counters),
-      route_{.traits = kLocalTraits, .sink = this, .port = LocalWays::kFirst + slot} {}
+      route_{.traits = kLocalTraits, .sink = this, .direct = this, .port = LocalWays::kFirst + slot} {}
 
 void LocalPeer::set_line(Side side, std::unique_ptr<LocalLine> line) {
   lines_[side] = std::move(line);
@@ -39,6 +55,23 @@ SendStatus LocalPeer::send(const transport::OutgoingPacket& packet) {
     return SendStatus::kSent;
   }
   return status;
+}
+
+bool LocalPeer::read(const transport::PeerRange& range, uint32_t offset, uint32_t bytes,
+                     std::span<const ConstBytes> to) {
+  PeerMemory* const memory = sends_by_ != nullptr ? sends_by_->peer_memory() : nullptr;
+  if (memory == nullptr) return false;
+  if (!memory->read(request_for(range, IBV_ACCESS_REMOTE_READ), offset, bytes, to)) return false;
+  counters_.received_bytes += bytes;
+  return true;
+}
+
+bool LocalPeer::write(const transport::PeerRange& range, std::span<const ConstBytes> from) {
+  PeerMemory* const memory = sends_by_ != nullptr ? sends_by_->peer_memory() : nullptr;
+  if (memory == nullptr) return false;
+  if (!memory->write(request_for(range, IBV_ACCESS_REMOTE_WRITE), from)) return false;
+  counters_.sent_bytes += range.length;
+  return true;
 }
 
 bool LocalPeer::push() {

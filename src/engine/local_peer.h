@@ -21,7 +21,7 @@ namespace verbena::engine {
 //
 // It lives as long as the shard, as QPs keep its route; the process at the slot may change. For the shard's
 // lock holder.
-class LocalPeer final : public transport::PacketSink {
+class LocalPeer final : public transport::PacketSink, public transport::DirectAccess {
  public:
   enum Side : uint8_t { kAskedByUs, kAskedByThem };
 
@@ -31,6 +31,9 @@ class LocalPeer final : public transport::PacketSink {
   const transport::Route& route() const { return route_; }
   bool is_open() const { return sends_by_ != nullptr; }
   transport::SendStatus send(const transport::OutgoingPacket& packet) override;
+  bool read(const transport::PeerRange& range, uint32_t offset, uint32_t bytes,
+            std::span<const ConstBytes> to) override;
+  bool write(const transport::PeerRange& range, std::span<const ConstBytes> from) override;
 
   LocalLine* line(Side side) const { return lines_[side].get(); }
   // Another line in place of the one there, or none.

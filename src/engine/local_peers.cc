@@ -41,7 +41,8 @@ bool LocalPeers::is_wanted() {
   return value == nullptr || (std::string_view(value) != "off" && std::string_view(value) != "0");
 }
 
-LocalPeers::LocalPeers(Shard& shard, Ask ask) : shard_(shard), ask_(std::move(ask)) {
+LocalPeers::LocalPeers(Shard& shard, Ask ask, OwnBoard* board)
+    : shard_(shard), ask_(std::move(ask)), board_(board) {
   shard_.set_local_ways(this);
 }
 
@@ -138,7 +139,7 @@ void LocalPeers::connect(agent_client::SlotChannel news) {
     if (news.asked) {
       take_asked(*peer, news);
     } else if (news.socket) {
-      set_line(*peer, LocalPeer::kAskedByThem, LocalLine::await(std::move(news.socket)));
+      set_line(*peer, LocalPeer::kAskedByThem, LocalLine::await(std::move(news.socket), board_));
     }
   });
   tell_waiters();
@@ -148,7 +149,7 @@ void LocalPeers::take_asked(LocalPeer& peer, agent_client::SlotChannel& news) {
   peer.asked_until = TimePoint::min();
   int error = news.error;
   if (news.socket) {
-    auto line = LocalLine::offer(std::move(news.socket));
+    auto line = LocalLine::offer(std::move(news.socket), board_);
     if (line) {
       peer.asked_until = MonotonicClock::now() + kAskTimeout;
       return set_line(peer, LocalPeer::kAskedByUs, std::move(*line));
@@ -190,6 +191,9 @@ bool LocalPeers::watch(LocalLine& line) {
 
 void LocalPeers::read_sockets() {
   must_read_sockets_ = false;
+  for (const Source& source : sources_) {
+    if (source.line->is_overdue() && source.line->is_open()) source.line->lose();
+  }
   std::array<epoll_event, 16> events;
   bool changed = false;
   bool lost = false;

@@ -30,7 +30,8 @@ class LocalPeers final : public Input, public LocalWays {
   // VERBENA_LOCAL=off: everything goes by ports.
   static bool is_wanted();
 
-  LocalPeers(Shard& shard, Ask ask);
+  // `board`: what others are shown of this process; null: nothing.
+  LocalPeers(Shard& shard, Ask ask, OwnBoard* board = nullptr);
   ~LocalPeers() override;
 
   // ---- any thread, not inside Shard::exclusively()
@@ -86,6 +87,7 @@ class LocalPeers final : public Input, public LocalWays {
 
   Shard& shard_;
   const Ask ask_;
+  OwnBoard* const board_;
   UniqueFd poll_set_;  // of the lines' sockets
   bool is_input_ = false;
   bool abandoned_ = false;

@@ -80,7 +80,9 @@ Result<void> RunningShard::take_slot() {
   multicast_ = std::make_unique<MulticastGroups>(*shard_, surroundings_.groups);
   if (LocalPeers::is_wanted()) {
     local_peers_ = std::make_unique<LocalPeers>(
-        *shard_, [this](uint32_t other) { return surroundings_.client.ask_for_channel(slot_, other); });
+        *shard_, [this](uint32_t other) { return surroundings_.client.ask_for_channel(slot_, other); },
+        surroundings_.board);
+    shard_->set_board(surroundings_.board);
   }
   return {};
 }

@@ -24,6 +24,7 @@ class RunningShard {
     memory::Readers& readers;  // the shard becomes one
     MulticastGroups::Surroundings groups;
     net::PortFactory open_ports = net::open_ports;
+    OwnBoard* board = nullptr;
   };
 
   // Without the thread. Errors: the agent's, which may have no slot left.

@@ -18,6 +18,9 @@ using transport::QueuePair;
 using transport::TransmitResult;
 using transport::Verdict;
 
+// An application that posts so many requests and never polls in vain: what has come is looked for.
+constexpr uint32_t kRequestsPerLook = 16;
+
 // Packets one QP may send before others get their turn.
 constexpr uint32_t kTransmitBudget = 256;
 
@@ -129,13 +132,25 @@ DrivingPolicy::Pending Shard::pending() {
 void Shard::ring(QueuePair& qp) {
   if (enter_if_free()) {
     policy_.enters(now_);
-    if (!abandoned_) note(qp);
+    if (!abandoned_) {
+      note(qp);
+      if (qp.route().direct != nullptr) look_beside_requests();
+    }
   } else {
     doorbells_.ring(qp);
     wait_for_holder();
     if (!enter_if_free()) return;  // the holder answers it when leaving
   }
   leave(Gathering::kAllowed);
+}
+
+// Requests that are carried out without the peer's help complete at once. So an application that goes on
+// posting them polls a completion queue that is never empty, and never drives us.
+void Shard::look_beside_requests() {
+  if (++requests_since_look_ < kRequestsPerLook) return;
+  requests_since_look_ = 0;
+  if (receive(kReceiveBudget, Visitor::kPoller) > 0) now_ = clock_.now();
+  run_timers(now_);
 }
 
 // Of the many polls for one message most find nothing. Where messages come by memory such a poll is over at

@@ -16,6 +16,7 @@
 #include "engine/doorbells.h"
 #include "engine/driving_policy.h"
 #include "engine/input.h"
+#include "engine/own_board.h"
 #include "engine/port_asking.h"
 #include "engine/ports.h"
 #include "engine/timer_wheel.h"
@@ -108,6 +109,8 @@ class alignas(kCacheLine) Shard : private net::PacketHandler {
   transport::Routes& routes() { return ports_; }
   // Where what comes in by no port is counted.
   net::PortCounters& counters() { return ports_.counters(); }
+  // Where other processes see what QPs take. Set once, before there are QPs.
+  void set_board(OwnBoard* board) { board_ = board; }
   // What QPs go by rather than by ports; nullptr: nothing (any more).
   void set_local_ways(LocalWays* ways) { ports_.prefer(ways); }
   // The engine thread looks as soon as it can.
@@ -211,6 +214,7 @@ class alignas(kCacheLine) Shard : private net::PacketHandler {
   uint32_t receive(uint32_t budget, Visitor visitor = Visitor::kOther);
   bool listen(bool on);
   void count_drop(net::DropReason reason);
+  void look_beside_requests();
   void wait_for_holder();
   void wait_in_poll();
   EngineView drive();
@@ -218,6 +222,7 @@ class alignas(kCacheLine) Shard : private net::PacketHandler {
   const uint32_t slot_;
   protocol::StatusPage& status_;
   Sleeper* sleeper_ = nullptr;
+  OwnBoard* board_ = nullptr;
 
   static inline thread_local Shard* current_ = nullptr;
 
@@ -244,6 +249,7 @@ class alignas(kCacheLine) Shard : private net::PacketHandler {
   TimePoint now_;
   TimerWheel<transport::QueuePair> timers_;
   Alarms alarms_;
+  uint32_t requests_since_look_ = 0;
   TimePoint paced_until_ = kNever;  // when a QP goes on that may not send faster; no timer may be late for it
   DrivingPolicy policy_;            // who drives
 };

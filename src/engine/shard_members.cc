@@ -48,6 +48,7 @@ void Shard::remove(QueuePair& qp) {
   answer_doorbells();
   // The peer must not wait for what only we can tell it.
   if (!abandoned_) transmit_ready(Acknowledgements::kSend, Gathering::kNo);
+  if (board_ != nullptr) board_->hide(qp.config().qpn);
   qps_[qp.config().qpn.index()] = nullptr;
   if (--qp_count_ == 0) ask_ports(false);
   timers_.cancel(qp);
@@ -62,6 +63,7 @@ void Shard::touched(QueuePair& qp) {
     status.state.store(qp.state(), std::memory_order_relaxed);
     status.remote_qpn.store(qp.attributes().destination.value(), std::memory_order_relaxed);
     status.by_memory.store(goes_by_memory(qp) ? 1 : 0, std::memory_order_relaxed);
+    if (board_ != nullptr) board_->show(qp);
   }
   note(qp);
 }

@@ -16,7 +16,7 @@ namespace verbena::local {
 // Nothing in it says where something else lies: writer and reader compute every place by the same rule from
 // counters of their own. So neither can lead the other out of the lane.
 inline constexpr uint32_t kChannelMagic = 0x4c42'5256;  // "VRBL"
-inline constexpr uint32_t kLayoutVersion = 1;           // a change of anything below is another version
+inline constexpr uint32_t kLayoutVersion = 2;           // a change of anything below is another version
 inline constexpr uint32_t kEntries = 256;
 inline constexpr uint32_t kEntryBytes = 64;
 inline constexpr uint32_t kPayloadRingBytes = 64 * 1024;
@@ -84,8 +84,12 @@ struct BasicLane {
   alignas(kCacheLine) typename Format::Word consumed;
   // 1 while the reader wants to be rung. Set by the reader, taken back by the writer who rings.
   alignas(kCacheLine) typename Format::Word reader_sleeps;
+  // 1 when the reader looks at `in_access` no more. Set by the reader, for good.
+  typename Format::Word refuses_access;
   // 1 while the writer wants to be rung. Set by the writer, taken back by the reader who rings.
   alignas(kCacheLine) typename Format::Word writer_waits;
+  // Odd while the writer is at the reader's memory by itself (board.h). Counted up by the writer.
+  alignas(kCacheLine) typename Format::Word in_access;
 
   // From an even line on: processors fetch lines in pairs.
   alignas(2 * kCacheLine) BasicEntry<Format> entries[Format::kEntries];
@@ -129,6 +133,7 @@ static_assert(std::atomic<uint32_t>::is_always_lock_free && sizeof(std::atomic<u
 static_assert(sizeof(EntryContent) == 60 && offsetof(EntryContent, body) == 4);
 static_assert(sizeof(Entry) == kEntryBytes && offsetof(Entry, content) == 4);
 static_assert(offsetof(Lane, reader_sleeps) == 64 && offsetof(Lane, writer_waits) == 128);
+static_assert(offsetof(Lane, refuses_access) == 68 && offsetof(Lane, in_access) == 192);
 static_assert(offsetof(Lane, entries) == 256 && offsetof(Lane, payload) == 256 + kEntries * kEntryBytes);
 static_assert(sizeof(Lane) == offsetof(Lane, payload) + kPayloadRingBytes);
 static_assert(offsetof(ChannelMemory, lanes) == 128 && sizeof(ChannelMemory) == 128 + 2 * sizeof(Lane));

@@ -34,6 +34,7 @@ Result<uint32_t> KeyTable::insert(Region* region) {
   region->publish();
   if (place(*current_, region)) ++used_;
   ++size_;
+  if (publisher_ != nullptr) publisher_->publish(*region);
   return region->key;
 }
 
@@ -45,6 +46,7 @@ void KeyTable::remove(uint32_t key) {
 void KeyTable::await_readers() {
   const std::unique_ptr<Table> unreachable = locked([&] { return std::move(replaced_); });
   readers_.await();
+  if (publisher_ != nullptr) publisher_->await_users();
 }
 
 Region* KeyTable::find_identity(uint32_t key) const {
@@ -57,6 +59,7 @@ Region* KeyTable::find_identity(uint32_t key) const {
 }
 
 void KeyTable::unlink(Region& region) {
+  if (publisher_ != nullptr) publisher_->withdraw(region.key);
   const Table& table = *current_;
   uint32_t at = home(region.key) & table.mask;
   while (table.slots[at].identity.load(std::memory_order_relaxed) != home(region.key))

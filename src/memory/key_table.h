@@ -9,6 +9,7 @@
 
 #include "base/result.h"
 #include "base/section_lock.h"
+#include "memory/key_publisher.h"
 #include "memory/readers.h"
 #include "memory/region.h"
 
@@ -36,6 +37,8 @@ class KeyTable {
   KeyTable& operator=(const KeyTable&) = delete;
 
   Readers& readers() { return readers_; }
+  // Hears of every key from now on; await_readers() waits for its users, too. Set once, before the first key.
+  void set_publisher(KeyPublisher& publisher) { publisher_ = &publisher; }
 
   // ---- readers
 
@@ -98,6 +101,15 @@ class KeyTable {
   // Gives the region, which is in the table, this tag: its key's low 8 bits. To be published.
   void set_tag(Region* region, uint8_t tag) { region->key = (region->key & ~0xffu) | tag; }
 
+  // Calls change(), which makes another of the region, and publishes that. REQUIRES: it is in the table
+  template <class Change>
+  void republish(Region& region, Change change) {
+    if (publisher_ != nullptr) publisher_->withdraw(region.key);
+    change();
+    region.publish();
+    if (publisher_ != nullptr) publisher_->publish(region);
+  }
+
   // Takes the region out. It must stay where it is until await_readers(). REQUIRES: it is in the table
   void unlink(Region& region);
 
@@ -132,6 +144,7 @@ class KeyTable {
   const uint32_t capacity_;
   std::atomic<const Table*> table_{&nothing_};
   Readers readers_;
+  KeyPublisher* publisher_ = nullptr;
 
   // Under the lock
   SectionLock lock_;

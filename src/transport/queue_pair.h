@@ -149,6 +149,8 @@ class alignas(kCacheLine) QueuePair {
   virtual bool may_gather() const { return false; }
   // Received packets must say their traffic class and hop limit: they go into a GRH.
   virtual bool wants_ip_details() const { return false; }
+  // Its peer may carry out READs and WRITEs in our memory by itself now, if our keys allow it.
+  virtual bool takes_direct_access() const { return false; }
   // Packets are on their way and unanswered.
   virtual bool has_outstanding() const = 0;
 

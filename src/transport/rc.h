@@ -26,6 +26,9 @@ class RcQueuePair : public QueuePair {
   bool has_acknowledgement() const override { return responder_.has_acknowledgement(); }
   bool may_gather() const override { return !responder_.has_urgent() && requester_.may_gather(); }
   bool has_outstanding() const override { return requester_.has_outstanding(); }
+  bool takes_direct_access() const override {
+    return role_ == Role::kRc && (state() == IBV_QPS_RTR || state() == IBV_QPS_RTS);
+  }
   void reroute() override;
   TimePoint deadline() const override { return requester_.deadline(); }
   void on_timer(TimePoint now) override { requester_.on_timer(now); }

@@ -49,7 +49,8 @@ void Requester::start() {
   head_ = cursor_ = assigned_ = ring().consumed();
   unacked_ = next_ = next_new_ = highest_ = attributes.send_psn;
   on_route();
-  inflight_ = since_ack_request_ = reads_outstanding_ = 0;
+  inflight_ = since_ack_request_ = reads_outstanding_ = direct_bytes_ = 0;
+  heard_ = false;
   stopped_.reset();
   unsendable_.reset();
   implied_loss_at_.reset();
@@ -132,6 +133,7 @@ TransmitResult Requester::transmit(TimePoint now, uint32_t& budget) {
   while (can_transmit()) {
     if (budget == 0) return TransmitResult::kMore;
     SendWqe& wqe = ring().at(cursor_);
+    if (may_go_direct(wqe) && go_direct(wqe, budget)) continue;
     if (cursor_ == assigned_) assign(wqe);
     if (is_local(wqe)) {
       execute_here(wqe);
@@ -166,8 +168,12 @@ void Requester::execute_here(SendWqe& wqe) {
       stop_at_cursor(*fault);
       return;
     }
-    wqe.executed = true;
   }
+  executed(wqe);
+}
+
+void Requester::executed(SendWqe& wqe) {
+  wqe.executed = true;
   ++cursor_;
   retire_executed();
 }

@@ -75,6 +75,9 @@ class Requester {
   bool window_allows(uint32_t bytes) const { return inflight_ == 0 || inflight_ + bytes <= window_.usable(); }
   void assign(queues::SendWqe& wqe);
   void execute_here(queues::SendWqe& wqe);
+  void executed(queues::SendWqe& wqe);
+  bool may_go_direct(const queues::SendWqe& wqe) const;
+  bool go_direct(queues::SendWqe& wqe, uint32_t& budget);
   SendStatus send_data(queues::SendWqe& wqe);
   SendStatus send_read(queues::SendWqe& wqe);
   SendStatus send_atomic(queues::SendWqe& wqe);
@@ -110,6 +113,8 @@ class Requester {
   const roce::Service service_;
   bool running_ = false;
   bool holds_new_ = false;
+  bool heard_ = false;         // the peer has answered: both know where they are
+  uint32_t direct_bytes_ = 0;  // of the READ at the cursor, which have been read without the peer's help
 
   uint32_t head_ = 0;
   uint32_t cursor_ = 0;

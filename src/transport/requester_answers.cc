@@ -50,7 +50,7 @@ void Requester::retire(ibv_wc_status status) {
 
 // Requests without packets are complete as soon as all before them are.
 void Requester::retire_executed() {
-  while (head_ != assigned_ && is_local(ring().at(head_)) && ring().at(head_).executed) {
+  while (head_ != assigned_ && ring().at(head_).executed) {
     qp_.complete_send(ring().at(head_), IBV_WC_SUCCESS);
     if (cursor_ == head_) ++cursor_;  // it was to be passed over after going back
     ++head_;
@@ -64,6 +64,7 @@ void Requester::progressed(TimePoint now) {
     cursor_ = head_;
   }
   const QpAttributes& attributes = qp_.attributes();
+  heard_ = true;
   retries_left_ = attributes.retry_count;
   rnr_retries_left_ = attributes.rnr_retry;
   rnr_deadline_ = kNever;

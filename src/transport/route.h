@@ -7,6 +7,7 @@
 #include "roce/packet.h"
 #include "roce/path.h"
 #include "roce/qpn.h"
+#include "transport/direct_access.h"
 #include "transport/packet_io.h"
 
 namespace verbena::transport {
@@ -61,7 +62,8 @@ struct Route {
 
   Traits traits;
   PacketSink* sink = nullptr;
-  uint32_t port = kNoPort;  // which of its shard's ports; a copy of a route keeps it
+  DirectAccess* direct = nullptr;  // beside it; null: there is none
+  uint32_t port = kNoPort;         // which of its shard's ports; a copy of a route keeps it
 };
 
 // Chooses routes. With the shard's lock held.

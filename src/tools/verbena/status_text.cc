@@ -77,8 +77,8 @@ std::string process_as_text(const agent_client::AgentStatus& status, const Proce
   for (const agent_client::QpNumbers& qp : slot.qps) {
     table.add({fmt::format("{:#08x}", qp.qpn), qp_type_name(qp.type), qp_state_name(qp.state),
                printable(link_name_of(status, qp)),
-               qp.remote_qpn ? fmt::format("{:#08x}", qp.remote_qpn) : "-",
-               qp.by_memory ? "local" : "wire", counters_as_text(qp)});
+               qp.remote_qpn ? fmt::format("{:#08x}", qp.remote_qpn) : "-", qp.by_memory ? "local" : "wire",
+               counters_as_text(qp)});
   }
   return text + (table.empty() ? "  no queue pairs\n" : table.text(2));
 }

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "base/time.h"
+#include "engine/channel_memory.h"
+
+namespace verbena::engine {
+
+// The processes that may be at our memory by themselves, each of which says in its channel when it is. What
+// they look at before, the board, is changed first; then one waits here until nobody goes by what it was.
+//
+// Thread-safe. No lock is held while waiting, and none of the others' is needed for their accesses to end. So
+// two processes may wait for each other.
+class AccessWatch {
+ public:
+  // One channel, by which another process may come.
+  class Visitor {
+   public:
+    Visitor(std::shared_ptr<ChannelMapping> memory, local::Lane& lane)
+        : memory_(std::move(memory)), lane_(lane) {}
+    // It stayed so long that it is waited for no more, and has been told to stay away. The channel is to be
+    // given up.
+    bool is_overdue() const { return overdue_.load(std::memory_order_relaxed); }
+
+   private:
+    friend class AccessWatch;
+    uint32_t access() const { return lane_.in_access.load(std::memory_order_seq_cst); }
+    static bool is_under_way(uint32_t access) { return (access & 1) != 0; }
+
+    const std::shared_ptr<ChannelMapping> memory_;
+    local::Lane& lane_;  // which the other writes
+    std::atomic<bool> gone_{false};
+    std::atomic<bool> overdue_{false};
+    bool ended_ = false;  // it can begin nothing; under the watch's lock
+  };
+
+  // The most that anybody is waited for. An access takes microseconds, unless its process is stopped in the
+  // midst of it, or says what is not so.
+  static constexpr Duration kPatience = std::chrono::seconds(2);
+
+  // REQUIRES: the other may not come yet
+  std::shared_ptr<Visitor> add(std::shared_ptr<ChannelMapping> memory, local::Lane& lane);
+  // We give the channel up. An access that has begun is waited for all the same, unless the other process is
+  // `gone`.
+  void end(const std::shared_ptr<Visitor>& visitor, bool gone);
+
+  // Returns when the accesses that are under way now have ended. False: one was given up, which has been
+  // logged.
+  bool await(Duration patience = kPatience);
+
+ private:
+  std::mutex lock_;
+  std::vector<std::shared_ptr<Visitor>> visitors_;
+};
+
+}  // namespace verbena::engine

@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/peer_memory.h"
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "queues/work_queue.h"
+
+namespace verbena::engine {
+namespace {
+
+constexpr size_t kBoardBytes = sizeof(local::Board);
+// Up to here /proc/PID/mem is faster, which copies twice.
+constexpr uint64_t kMostShort = 8192;
+
+using Vectors = std::array<iovec, queues::kMaxSge + 1>;
+
+// Behind `begin` of them that are there.
+int fill(Vectors& vectors, size_t begin, std::span<const ConstBytes> pieces) {
+  for (const ConstBytes piece : pieces) {
+    vectors[begin++] = {const_cast<std::byte*>(piece.data()), piece.size()};
+  }
+  return static_cast<int>(begin);
+}
+
+// By syscall(2): no thread is cancelled here, as it holds the shard's lock.
+ssize_t move_vectors(long call, int file, const Vectors& vectors, int count, uint64_t at) {
+  return ::syscall(call, file, vectors.data(), static_cast<long>(count), static_cast<long>(at), 0L);
+}
+
+const local::Board* map_board(int file) {
+  struct stat found;
+  if (::fstat(file, &found) != 0 || found.st_size != static_cast<off_t>(kBoardBytes)) return nullptr;
+  const int seals = ::fcntl(file, F_GET_SEALS);
+  if (seals < 0 || (seals & F_SEAL_SHRINK) == 0) return nullptr;
+  void* const at = ::mmap(nullptr, kBoardBytes, PROT_READ, MAP_SHARED, file, 0);
+  if (at == MAP_FAILED) return nullptr;
+  const auto* const board = static_cast<const local::Board*>(at);
+  if (local::is_formatted(*board)) return board;
+  ::munmap(at, kBoardBytes);
+  return nullptr;
+}
+
+union ControlBuffer {
+  cmsghdr alignment;
+  char bytes[CMSG_SPACE(sizeof(int)) + CMSG_SPACE(sizeof(ucred))];
+};
+
+template <class Value>
+void put(cmsghdr* at, int type, const Value& value) {
+  at->cmsg_level = SOL_SOCKET;
+  at->cmsg_type = type;
+  at->cmsg_len = CMSG_LEN(sizeof value);
+  std::memcpy(CMSG_DATA(at), &value, sizeof value);
+}
+
+}  // namespace
+
+// ---- messages
+
+void ask_for_credentials(int socket, bool on) {
+  const int value = on ? 1 : 0;
+  ::setsockopt(socket, SOL_SOCKET, SO_PASSCRED, &value, sizeof value);
+}
+
+bool is_of_our_user(const std::optional<ucred>& sender) {
+  return sender && sender->pid > 0 && sender->uid == ::getuid() && ::geteuid() == ::getuid();
+}
+
+Result<void> send_with_credentials(int socket, ConstBytes message, std::optional<int> file) {
+  iovec data{const_cast<std::byte*>(message.data()), message.size()};
+  ControlBuffer control{};
+  msghdr header{};
+  header.msg_iov = &data;
+  header.msg_iovlen = 1;
+  header.msg_control = control.bytes;
+  header.msg_controllen = sizeof control.bytes;
+  cmsghdr* at = CMSG_FIRSTHDR(&header);
+  put(at, SCM_CREDENTIALS, ucred{::getpid(), ::getuid(), ::getgid()});
+  if (file) {
+    at = CMSG_NXTHDR(&header, at);
+    put(at, SCM_RIGHTS, *file);
+  } else {
+    header.msg_controllen = CMSG_SPACE(sizeof(ucred));
+  }
+  for (;;) {
+    if (::sendmsg(socket, &header, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0) return {};
+    if (errno != EINTR) return fail(errno);
+  }
+}
+
+Result<ReceivedPresentation> receive_with_credentials(int socket, Bytes buffer) {
+  iovec data{buffer.data(), buffer.size()};
+  ControlBuffer control;
+  msghdr header{};
+  header.msg_iov = &data;
+  header.msg_iovlen = 1;
+  header.msg_control = control.bytes;
+  header.msg_controllen = sizeof control.bytes;
+  ssize_t bytes;
+  do {
+    bytes = ::recvmsg(socket, &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  } while (bytes < 0 && errno == EINTR);
+  if (bytes < 0) return fail(errno);
+  ReceivedPresentation received;
+  received.bytes = static_cast<size_t>(bytes);
+  received.truncated = (header.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0;
+  for (cmsghdr* at = CMSG_FIRSTHDR(&header); at != nullptr; at = CMSG_NXTHDR(&header, at)) {
+    if (at->cmsg_level != SOL_SOCKET) continue;
+    if (at->cmsg_type == SCM_CREDENTIALS && at->cmsg_len == CMSG_LEN(sizeof(ucred))) {
+      ucred sender;
+      std::memcpy(&sender, CMSG_DATA(at), sizeof sender);
+      received.sender = sender;
+    } else if (at->cmsg_type == SCM_RIGHTS) {
+      // The room was for one of them, and alignment for a second.
+      for (size_t i = 0; i < (at->cmsg_len - CMSG_LEN(0)) / sizeof(int); ++i) {
+        int file;
+        std::memcpy(&file, CMSG_DATA(at) + i * sizeof file, sizeof file);
+        received.file.reset(file);
+      }
+    }
+  }
+  return received;
+}
+
+// ---- the memory
+
+std::unique_ptr<PeerMemory> PeerMemory::open(const Presentation& said, int board_file, const ucred& sender,
+                                             local::Lane& lane) {
+  const auto decline = [&](const char* why, int error) -> std::unique_ptr<PeerMemory> {
+    log_info("the memory of process {} is reached by packets only: {} ({})", sender.pid, why,
+             std::strerror(error));  // NOLINT(concurrency-mt-unsafe): not in glibc
+    return nullptr;
+  };
+  // The kernel would let root go anywhere. What another user shows is looked at by nobody.
+  if (!is_of_our_user(sender)) return decline("it is another user's, or not to be seen from here", EPERM);
+  const local::Board* const board = map_board(board_file);
+  if (board == nullptr) return decline("what it shows cannot be used", EPROTO);
+  std::array<char, 32> path{};
+  fmt::format_to_n(path.data(), path.size() - 1, "/proc/{}/mem", sender.pid);
+  UniqueFd memory(::open(path.data(), O_RDWR | O_CLOEXEC));
+  const int error = errno;
+  std::unique_ptr<PeerMemory> made(new PeerMemory(board, std::move(memory), sender.pid, said, lane));
+  if (!made->memory_) return decline("the kernel does not let us", error);
+  if (!made->is_who_it_was()) return decline("it is not what it says", ESRCH);
+  return made;
+}
+
+PeerMemory::PeerMemory(const local::Board* board, UniqueFd memory, pid_t process, const Presentation& said,
+                       local::Lane& lane)
+    : board_(board),
+      memory_(std::move(memory)),
+      process_(process),
+      cookie_address_(said.cookie_address),
+      lane_(lane),
+      accesses_(lane.in_access.load(std::memory_order_relaxed) & ~1u) {
+  std::memcpy(cookie_.bytes.data(), said.cookie, Cookie::kBytes);
+}
+
+PeerMemory::~PeerMemory() {
+  ::munmap(const_cast<local::Board*>(board_), kBoardBytes);
+}
+
+bool PeerMemory::is_who_it_was() const {
+  Cookie found;
+  const Vectors vectors{iovec{found.bytes.data(), Cookie::kBytes}};
+  return move_vectors(SYS_preadv, memory_.get(), vectors, 1, cookie_address_) ==
+             static_cast<ssize_t>(Cookie::kBytes) &&
+         found.bytes == cookie_.bytes;
+}
+
+// Says that it is there, looks whether it may, and does it: in this order, see AccessWatch::await().
+template <class Access>
+bool PeerMemory::within_access(const local::AccessRequest& request, Access access) {
+  lane_.in_access.store(accesses_ + 1, std::memory_order_seq_cst);
+  local::LaneFormat::full_fence();
+  bool done = false;
+  if (lane_.refuses_access.load(std::memory_order_seq_cst) == 0) {
+    if (const auto at = local::find_access(*board_, request)) done = access(*at);
+  }
+  accesses_ += 2;
+  lane_.in_access.store(accesses_, std::memory_order_release);
+  return done;
+}
+
+bool PeerMemory::read(const local::AccessRequest& request, uint64_t offset, uint64_t bytes,
+                      std::span<const ConstBytes> to) {
+  return within_access(request, [&](uint64_t at) {
+    const bool done = bytes <= kMostShort || !knows_by_number_ ? copy_short(at + offset, bytes, to)
+                                                               : copy_long(at + offset, bytes, to);
+    // Who was stopped in the midst of it, for longer than the other waits, has read what it may not.
+    return done && local::find_access(*board_, request) == at;
+  });
+}
+
+bool PeerMemory::copy_short(uint64_t at, uint64_t bytes, std::span<const ConstBytes> to) const {
+  Vectors vectors;
+  const int count = fill(vectors, 0, to);
+  return move_vectors(SYS_preadv, memory_.get(), vectors, count, at) == static_cast<ssize_t>(bytes);
+}
+
+bool PeerMemory::copy_long(uint64_t at, uint64_t bytes, std::span<const ConstBytes> to) {
+  Cookie found;
+  Vectors here;
+  here[0] = {found.bytes.data(), Cookie::kBytes};
+  const int count = fill(here, 1, to);
+  const std::array<iovec, 2> there{iovec{reinterpret_cast<void*>(cookie_address_), Cookie::kBytes},
+                                   iovec{reinterpret_cast<void*>(at), bytes}};
+  const long moved = ::syscall(SYS_process_vm_readv, process_, here.data(), static_cast<long>(count),
+                               there.data(), static_cast<long>(there.size()), 0L);
+  if (moved < 0 && (errno == EPERM || errno == ENOSYS)) {  // as in some containers
+    knows_by_number_ = false;
+    return copy_short(at, bytes, to);
+  }
+  return moved == static_cast<long>(Cookie::kBytes + bytes) && found.bytes == cookie_.bytes;
+}
+
+bool PeerMemory::write(const local::AccessRequest& request, std::span<const ConstBytes> from) {
+  if (lane_.reader_sleeps.load(std::memory_order_relaxed) == 0) return false;
+  return within_access(request, [&](uint64_t at) {
+    Vectors vectors;
+    const int count = fill(vectors, 0, from);
+    return move_vectors(SYS_pwritev, memory_.get(), vectors, count, at) ==
+           static_cast<ssize_t>(request.bytes);
+  });
+}
+
+}  // namespace verbena::engine

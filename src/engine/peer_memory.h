@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+
+#include <sys/socket.h>
+
+#include "base/bytes.h"
+#include "base/unique_fd.h"
+#include "engine/own_board.h"
+#include "local/board.h"
+#include "local/layout.h"
+
+namespace verbena::engine {
+
+// What a process says to another of where it is; with it comes the file of its board, and the kernel's word
+// on who says so.
+struct Presentation {
+  uint32_t magic;
+  uint32_t version;  // of the channel's layout
+  uint32_t type;     // which message it is (LocalLine)
+  uint32_t reserved;
+  uint64_t cookie_address;
+  std::byte cookie[Cookie::kBytes];
+};
+static_assert(sizeof(Presentation) == 40);
+
+// Makes the socket say of each message that comes who has sent it, or not.
+void ask_for_credentials(int socket, bool on);
+// Whether the kernel says that it is a process of our user, which can be seen from here.
+bool is_of_our_user(const std::optional<ucred>& sender);
+// One message, with a file if so wanted, now or not at all (EAGAIN). Says who we are.
+Result<void> send_with_credentials(int socket, ConstBytes message, std::optional<int> file = std::nullopt);
+
+struct ReceivedPresentation {
+  size_t bytes = 0;  // of the message; 0: the other has hung up
+  bool truncated = false;
+  UniqueFd file;
+  std::optional<ucred> sender;
+};
+// Of any message, now or not at all (EAGAIN).
+Result<ReceivedPresentation> receive_with_credentials(int socket, Bytes buffer);
+
+// The memory of another process, as far as its board allows. The process is never taken at its word: the
+// kernel says who it is, and whether we may read and write it (as a debugger may); and what its board says
+// leads nowhere but into its own memory.
+//
+// The memory is reached in two ways. By a descriptor of /proc/PID/mem, which is bound to the program that
+// runs there now: after exec() or its end it reaches nothing. Everything that writes goes by it. And by
+// process_vm_readv(2), which names a process by its number, and is faster for what is long: in the same call
+// the cookie is read, which no other program has there. (By the descriptor, pages are written also if they
+// were made read-only since they were registered, as an adapter writes what it has pinned.)
+//
+// For the shard's lock holder.
+class PeerMemory {
+ public:
+  // nullptr, and why in the log: it cannot be. Then everything goes by packets, and it is not tried again.
+  // `lane`: to the other process; it says there whether we may come at all.
+  static std::unique_ptr<PeerMemory> open(const Presentation& said, int board_file, const ucred& sender,
+                                          local::Lane& lane);
+  ~PeerMemory();
+  PeerMemory(const PeerMemory&) = delete;
+  PeerMemory& operator=(const PeerMemory&) = delete;
+
+  // See transport::DirectAccess. `request` is for all of the range.
+  bool read(const local::AccessRequest& request, uint64_t offset, uint64_t bytes,
+            std::span<const ConstBytes> to);
+  bool write(const local::AccessRequest& request, std::span<const ConstBytes> from);
+
+ private:
+  PeerMemory(const local::Board* board, UniqueFd memory, pid_t process, const Presentation& said,
+             local::Lane& lane);
+  bool is_who_it_was() const;
+  bool copy_short(uint64_t at, uint64_t bytes, std::span<const ConstBytes> to) const;
+  bool copy_long(uint64_t at, uint64_t bytes, std::span<const ConstBytes> to);
+  template <class Access>
+  bool within_access(const local::AccessRequest& request, Access access);
+
+  const local::Board* const board_;
+  bool knows_by_number_ = true;  // process_vm_readv() has not been refused
+  const UniqueFd memory_;
+  const pid_t process_;
+  const uint64_t cookie_address_;
+  Cookie cookie_;
+  local::Lane& lane_;
+  uint32_t accesses_;
+};
+
+}  // namespace verbena::engine

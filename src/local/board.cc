@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "local/board.h"
+
+#include <algorithm>
+#include <span>
+
+#include <infiniband/verbs.h>
+
+namespace verbena::local {
+namespace {
+
+using memory::Access;
+using memory::Opening;
+using Words = BoardLine::Words;
+
+constexpr Access kRemote = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
+constexpr uint32_t kTakesReads = 1u << 31;  // beside a QP's rights
+
+// Identities of keys are random (memory/key_table.h), indices of QPs follow each other: their low bits do.
+uint32_t home_of_key(uint32_t key) {
+  return key >> 8;
+}
+
+constexpr uint64_t pair(uint32_t high, uint32_t low) {
+  return uint64_t{high} << 32 | low;
+}
+constexpr uint32_t high(uint64_t word) {
+  return static_cast<uint32_t>(word >> 32);
+}
+constexpr uint32_t low(uint64_t word) {
+  return static_cast<uint32_t>(word);
+}
+
+Words encode(const Opening& opening) {
+  return {opening.key, reinterpret_cast<uintptr_t>(opening.base), opening.iova, opening.length,
+          pair(opening.access, opening.pd)};
+}
+
+Opening decode_key(const Words& words) {
+  Opening opening;
+  opening.key = low(words[0]);
+  opening.base = reinterpret_cast<std::byte*>(words[1]);
+  opening.iova = words[2];
+  opening.length = words[3];
+  opening.access = high(words[4]);
+  opening.pd = low(words[4]);
+  return opening;
+}
+
+Words encode(const BoardQp& qp) {
+  return {qp.qpn, pair((qp.access & kRemote) | (qp.takes_reads ? kTakesReads : 0), qp.pd),
+          pair(qp.destination, qp.receive_psn)};
+}
+
+BoardQp decode_qp(const Words& words) {
+  return {.qpn = low(words[0]),
+          .pd = low(words[1]),
+          .access = high(words[1]) & kRemote,
+          .destination = high(words[2]),
+          .receive_psn = low(words[2]),
+          .takes_reads = (high(words[1]) & kTakesReads) != 0};
+}
+
+// Calls visit(place) for each place that a name with this home may have, until it answers true.
+template <class Visit>
+void probe(uint32_t home, size_t lines, Visit visit) {
+  for (uint32_t i = 0; i < kBoardProbes; ++i) {
+    if (visit((home + i) & (lines - 1))) return;
+  }
+}
+
+void put(std::span<BoardLine> lines, std::span<uint32_t> names, uint32_t home, const Words& words) {
+  std::optional<size_t> to;
+  probe(home, lines.size(), [&](size_t place) {
+    if (names[place] == low(words[0])) to = place;
+    if (names[place] == 0 && !to) to = place;
+    return names[place] == low(words[0]);
+  });
+  if (!to) return;
+  names[*to] = low(words[0]);
+  lines[*to].write(words);
+}
+
+void take_off(std::span<BoardLine> lines, std::span<uint32_t> names, uint32_t home, uint32_t name) {
+  probe(home, lines.size(), [&](size_t place) {
+    if (names[place] != name) return false;
+    lines[place].write({});
+    names[place] = 0;
+    return true;
+  });
+}
+
+bool find(std::span<const BoardLine> lines, uint32_t home, uint32_t name, Words& words) {
+  bool found = false;
+  probe(home, lines.size(), [&](size_t place) {
+    found = lines[place].read(words) && words[0] == name;
+    return found;
+  });
+  return found;
+}
+
+}  // namespace
+
+void BoardLine::write(const Words& words) {
+  const uint32_t before = sequence_.load(std::memory_order_relaxed);
+  sequence_.store(before + 1, std::memory_order_relaxed);
+  // As in memory::PublishedOpening: each release keeps the odd number before the word.
+  for (size_t i = 0; i < kWords; ++i) words_[i].store(words[i], std::memory_order_release);
+  sequence_.store(before + 2, std::memory_order_seq_cst);
+}
+
+bool BoardLine::read(Words& words) const {
+  const uint32_t before = sequence_.load(std::memory_order_seq_cst);
+  for (size_t i = 0; i < kWords; ++i) words[i] = words_[i].load(std::memory_order_acquire);
+  return (before & 1) == 0 && sequence_.load(std::memory_order_relaxed) == before;
+}
+
+void format(Board& board) {
+  board.version.store(kBoardVersion, std::memory_order_relaxed);
+  board.bytes.store(sizeof(Board), std::memory_order_relaxed);
+  board.magic.store(kBoardMagic, std::memory_order_release);
+}
+
+bool is_formatted(const Board& board) {
+  return board.magic.load(std::memory_order_acquire) == kBoardMagic &&
+         board.version.load(std::memory_order_relaxed) == kBoardVersion &&
+         board.bytes.load(std::memory_order_relaxed) == sizeof(Board);
+}
+
+void BoardWriter::publish(const Opening& opening) {
+  if (opening.kind != memory::RegionKind::kMemory || (opening.access & kRemote) == 0) return;
+  if (opening.qpn_mask != 0 || opening.key == 0) return;
+  put(board_.keys, keys_, home_of_key(opening.key), encode(opening));
+}
+
+void BoardWriter::withdraw_key(uint32_t key) {
+  if (key != 0) take_off(board_.keys, keys_, home_of_key(key), key);
+}
+
+void BoardWriter::publish(const BoardQp& qp) {
+  if ((qp.access & kRemote) == 0) return withdraw_qp(qp.qpn);
+  put(board_.qps, qps_, qp.qpn, encode(qp));
+}
+
+void BoardWriter::withdraw_qp(uint32_t qpn) {
+  if (qpn != 0) take_off(board_.qps, qps_, qpn, qpn);
+}
+
+std::optional<uint64_t> find_access(const Board& board, const AccessRequest& request) {
+  Words words;
+  if (request.qpn == 0 || request.rkey == 0 || request.bytes == 0) return std::nullopt;
+  if (!find(board.qps, request.qpn, request.qpn, words)) return std::nullopt;
+  const BoardQp qp = decode_qp(words);
+  if (qp.destination != request.from || qp.receive_psn != request.first_psn) return std::nullopt;
+  if ((qp.access & request.wanted) == 0) return std::nullopt;
+  if (request.wanted != IBV_ACCESS_REMOTE_WRITE && !qp.takes_reads) return std::nullopt;
+
+  if (!find(board.keys, home_of_key(request.rkey), request.rkey, words)) return std::nullopt;
+  const Opening opening = decode_key(words);
+  if (!opening.allows_remote(request.wanted, qp.pd, qp.qpn)) return std::nullopt;
+  const std::byte* const at = opening.at(request.address, request.bytes);
+  // A region that holds all addresses has some that are nobody's.
+  const auto begin = reinterpret_cast<uintptr_t>(at);
+  if (at == nullptr || request.bytes > UINTPTR_MAX - begin) return std::nullopt;
+  return begin;
+}
+
+}  // namespace verbena::local

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <type_traits>
+
+#include "base/cache_line.h"
+#include "memory/opening.h"
+
+namespace verbena::local {
+
+// What a process shows to those of this host that its QPs are connected to, so that they can carry out READs
+// and WRITEs in its memory by themselves, while it sleeps: its keys, and which QPs take what. It writes the
+// board, the others map it read-only.
+//
+// The board only ever says "you may". Whatever is not on it, or not plain, goes by packets, and its owner
+// decides. So a key that finds no place here is merely slower.
+inline constexpr uint32_t kBoardMagic = 0x4452'5256;  // "VRRD"
+inline constexpr uint32_t kBoardVersion = 1;          // a change of anything below is another version
+inline constexpr uint32_t kBoardKeys = 2048;
+inline constexpr uint32_t kBoardQps = 1024;
+inline constexpr uint32_t kBoardProbes = 8;  // so many places there are for each name, one after the other
+
+// Some words that one thread writes and any process reads: the reader gets words that belong together.
+class alignas(kCacheLine) BoardLine {
+ public:
+  static constexpr size_t kWords = 7;
+  // The first is the line's name; 0: it says nothing.
+  using Words = std::array<uint64_t, kWords>;
+
+  // One thread at a time.
+  void write(const Words& words);
+  // False: it is being written. (Its writer may have died in the midst of it, so nobody waits.)
+  bool read(Words& words) const;
+
+ private:
+  std::atomic<uint32_t> sequence_{0};  // odd while it is being written
+  std::array<std::atomic<uint64_t>, kWords> words_{};
+};
+static_assert(sizeof(BoardLine) == kCacheLine);
+
+struct Board {
+  std::atomic<uint32_t> magic;
+  std::atomic<uint32_t> version;
+  std::atomic<uint32_t> bytes;  // of all
+  BoardLine keys[kBoardKeys];
+  BoardLine qps[kBoardQps];
+};
+static_assert(sizeof(Board) == kCacheLine * (1 + kBoardKeys + kBoardQps));
+static_assert(offsetof(Board, keys) == kCacheLine);
+static_assert(std::is_standard_layout_v<Board> && std::is_trivially_destructible_v<Board>);
+
+// Makes a board of memory that is all zero.
+void format(Board& board);
+// REQUIRES: there are sizeof(Board) bytes, and its owner cannot take them away
+bool is_formatted(const Board& board);
+
+// A QP that takes requests now.
+struct BoardQp {
+  uint32_t qpn = 0;
+  memory::PdId pd = 0;
+  memory::Access access = 0;
+  uint32_t destination = 0;  // the QP that it is connected to
+  uint32_t receive_psn = 0;  // which it began with
+  bool takes_reads = false;  // READs and atomics: max_dest_rd_atomic is not 0
+};
+
+// The owner's side. Keys and QPs may be written by one thread each at a time.
+class BoardWriter {
+ public:
+  // REQUIRES: the board is formatted, and has no lines
+  explicit BoardWriter(Board& board) : board_(board) {}
+
+  // Only what others may use by themselves: plain regions with remote rights. Windows come and go by requests
+  // of a send queue, which cannot wait for anybody.
+  void publish(const memory::Opening& opening);
+  void withdraw_key(uint32_t key);
+  void publish(const BoardQp& qp);
+  void withdraw_qp(uint32_t qpn);
+
+ private:
+  Board& board_;
+  // What is written where; the board itself is not read.
+  std::array<uint32_t, kBoardKeys> keys_{};
+  std::array<uint32_t, kBoardQps> qps_{};
+};
+
+// What another process's QP asks of the board's owner.
+struct AccessRequest {
+  uint32_t qpn = 0;  // of the owner
+  uint32_t from = 0;
+  uint32_t first_psn = 0;  // that `from` began with
+  uint32_t rkey = 0;
+  uint64_t address = 0;
+  uint64_t bytes = 0;
+  memory::Access wanted = 0;  // one right
+};
+
+// Where in the owner's memory the request's bytes lie, if it would carry the request out, by the same checks
+// as its own (transport/responder.cc). Nothing: it might refuse; it may say so itself.
+std::optional<uint64_t> find_access(const Board& board, const AccessRequest& request);
+
+}  // namespace verbena::local

@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "local/board.h"
+
+#include <memory>
+
+#include <gtest/gtest.h>
+#include <infiniband/verbs.h>
+
+namespace verbena::local {
+namespace {
+
+constexpr uint32_t kKey = 0x12345678;
+constexpr uint64_t kBase = 0x7f00'0000'1000;
+constexpr uint64_t kIova = 0x5000;
+constexpr uint64_t kLength = 4096;
+constexpr unsigned kAll = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE;
+
+class Boarded : public ::testing::Test {
+ protected:
+  Boarded() { format(*board); }
+
+  static memory::Opening region(uint32_t key = kKey) {
+    memory::Opening opening;
+    opening.base = reinterpret_cast<std::byte*>(kBase);
+    opening.iova = kIova;
+    opening.length = kLength;
+    opening.access = kAll;
+    opening.pd = 7;
+    opening.key = key;
+    return opening;
+  }
+  static BoardQp qp() {
+    return {.qpn = 0x4321,
+            .pd = 7,
+            .access = kAll,
+            .destination = 0x8765,
+            .receive_psn = 0xabc,
+            .takes_reads = true};
+  }
+  static AccessRequest request() {
+    return {.qpn = 0x4321,
+            .from = 0x8765,
+            .first_psn = 0xabc,
+            .rkey = kKey,
+            .address = kIova + 16,
+            .bytes = 8,
+            .wanted = IBV_ACCESS_REMOTE_READ};
+  }
+  void publish() {
+    writer.publish(region());
+    writer.publish(qp());
+  }
+  template <class Change>
+  std::optional<uint64_t> find(Change change) {
+    AccessRequest asked = request();
+    change(asked);
+    return find_access(*board, asked);
+  }
+
+  std::unique_ptr<Board> board = std::make_unique<Board>();
+  BoardWriter writer{*board};
+};
+
+TEST_F(Boarded, AllowsWhatTheOwnerWould) {
+  publish();
+  EXPECT_EQ(find([](AccessRequest&) {}), kBase + 16);
+  EXPECT_EQ(find([](AccessRequest& r) { r.wanted = IBV_ACCESS_REMOTE_WRITE; }), kBase + 16);
+  EXPECT_EQ(find([](AccessRequest& r) { r.address = kIova, r.bytes = kLength; }), kBase);
+}
+
+TEST_F(Boarded, AllowsNothingThatIsNotOnIt) {
+  EXPECT_EQ(find([](AccessRequest&) {}), std::nullopt);
+  writer.publish(region());
+  EXPECT_EQ(find([](AccessRequest&) {}), std::nullopt);
+  writer.publish(qp());
+  EXPECT_NE(find([](AccessRequest&) {}), std::nullopt);
+}
+
+struct Refusal {
+  const char* name;
+  void (*change)(AccessRequest&);
+};
+class BoardRefuses : public Boarded, public ::testing::WithParamInterface<Refusal> {};
+
+TEST_P(BoardRefuses, It) {
+  publish();
+  EXPECT_EQ(find(GetParam().change), std::nullopt);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Requests, BoardRefuses,
+    ::testing::Values(
+        Refusal{"AnotherKeyOfTheIdentity", [](AccessRequest& r) { r.rkey ^= 1; }},
+        Refusal{"AnUnknownKey", [](AccessRequest& r) { r.rkey ^= 1 << 20; }},
+        Refusal{"NoKey", [](AccessRequest& r) { r.rkey = 0; }},
+        Refusal{"NoQp", [](AccessRequest& r) { r.qpn = 0; }},
+        Refusal{"AnUnknownQp", [](AccessRequest& r) { r.qpn ^= 1; }},
+        Refusal{"AQpThatIsNotThePeer", [](AccessRequest& r) { r.from ^= 1; }},
+        Refusal{"AQpOfAnotherConnection", [](AccessRequest& r) { r.first_psn ^= 1; }},
+        Refusal{"ARightThatIsNotGiven", [](AccessRequest& r) { r.wanted = IBV_ACCESS_REMOTE_ATOMIC; }},
+        Refusal{"NoRight", [](AccessRequest& r) { r.wanted = 0; }},
+        Refusal{"NoBytes", [](AccessRequest& r) { r.bytes = 0; }},
+        Refusal{"BytesBeforeTheRegion", [](AccessRequest& r) { r.address = kIova - 1; }},
+        Refusal{"BytesBehindTheRegion", [](AccessRequest& r) { r.address = kIova + kLength - 7; }},
+        Refusal{"MoreThanTheRegion", [](AccessRequest& r) { r.bytes = kLength; }},
+        Refusal{"AnAddressFarAway", [](AccessRequest& r) { r.address = UINT64_MAX; }},
+        Refusal{"MoreThanThereIs", [](AccessRequest& r) { r.bytes = UINT64_MAX; }}),
+    [](const auto& refusal) { return refusal.param.name; });
+
+template <class Change>
+bool allows_with(Board& board, BoardWriter& writer, const AccessRequest& asked, memory::Opening opening,
+                 BoardQp qp, Change change) {
+  change(opening, qp);
+  writer.publish(opening);
+  writer.publish(qp);
+  const bool allowed = find_access(board, asked).has_value();
+  writer.withdraw_key(opening.key);
+  writer.withdraw_qp(qp.qpn);
+  return allowed;
+}
+
+TEST_F(Boarded, RefusesWhereRegionOrQpDo) {
+  const auto allows = [&](auto change) {
+    return allows_with(*board, writer, request(), region(), qp(), change);
+  };
+  using memory::Opening;
+  EXPECT_TRUE(allows([](Opening&, BoardQp&) {}));
+  EXPECT_FALSE(allows([](Opening& o, BoardQp&) { o.access &= ~IBV_ACCESS_REMOTE_READ; }));
+  EXPECT_FALSE(allows([](Opening& o, BoardQp&) { o.pd = 8; }));
+  EXPECT_FALSE(allows([](Opening&, BoardQp& q) { q.access &= ~IBV_ACCESS_REMOTE_READ; }));
+  EXPECT_FALSE(allows([](Opening&, BoardQp& q) { q.pd = 8; }));
+  EXPECT_FALSE(allows([](Opening&, BoardQp& q) { q.takes_reads = false; }));
+  EXPECT_FALSE(allows([](Opening&, BoardQp& q) { q.access = 0; }));
+  EXPECT_TRUE(allows([](Opening&, BoardQp&) {}));
+}
+
+TEST_F(Boarded, ShowsOnlyPlainMemory) {
+  writer.publish(qp());
+  for (const memory::RegionKind kind :
+       {memory::RegionKind::kNull, memory::RegionKind::kWindow1, memory::RegionKind::kWindow2}) {
+    memory::Opening opening = region();
+    opening.kind = kind;
+    writer.publish(opening);
+    EXPECT_EQ(find([](AccessRequest&) {}), std::nullopt);
+  }
+}
+
+TEST_F(Boarded, ForgetsWhatIsWithdrawn) {
+  publish();
+  writer.withdraw_key(kKey);
+  EXPECT_EQ(find([](AccessRequest&) {}), std::nullopt);
+  writer.publish(region());
+  writer.withdraw_qp(qp().qpn);
+  EXPECT_EQ(find([](AccessRequest&) {}), std::nullopt);
+  writer.withdraw_qp(qp().qpn);  // once more is harmless
+  writer.withdraw_key(kKey ^ 0x100);
+}
+
+TEST_F(Boarded, ShowsTheLatest) {
+  publish();
+  memory::Opening moved = region();
+  moved.base += 0x10000;
+  writer.publish(moved);
+  EXPECT_EQ(find([](AccessRequest&) {}), kBase + 0x10000 + 16);
+  BoardQp closed = qp();
+  closed.access = IBV_ACCESS_LOCAL_WRITE;
+  writer.publish(closed);
+  EXPECT_EQ(find([](AccessRequest&) {}), std::nullopt);
+}
+
+// Keys with the same home: so many have places, and none of the others is mistaken for one of them.
+TEST_F(Boarded, KeysThatFindNoPlaceAreNotShown) {
+  writer.publish(qp());
+  constexpr uint32_t kMany = kBoardProbes + 3;
+  const auto key = [](uint32_t i) { return (kBoardKeys * i + 5) << 8 | 1; };
+  for (uint32_t i = 0; i < kMany; ++i) writer.publish(region(key(i)));
+  const auto shown = [&](uint32_t i) { return find([&](AccessRequest& r) { r.rkey = key(i); }).has_value(); };
+  for (uint32_t i = 0; i < kMany; ++i) EXPECT_EQ(shown(i), i < kBoardProbes);
+  writer.withdraw_key(key(2));
+  EXPECT_FALSE(shown(2));
+  EXPECT_TRUE(shown(kBoardProbes - 1));  // it lies behind a free place now
+  writer.publish(region(key(kMany - 1)));
+  EXPECT_TRUE(shown(kMany - 1));
+}
+
+// A line whose writer died in the midst of it keeps nobody waiting.
+TEST_F(Boarded, ALineThatIsBeingWrittenSaysNothing) {
+  publish();
+  for (auto& line : board->keys) *reinterpret_cast<std::atomic<uint32_t>*>(&line) |= 1;
+  EXPECT_EQ(find([](AccessRequest&) {}), std::nullopt);
+}
+
+TEST_F(Boarded, IsKnownByItsFirstWords) {
+  EXPECT_TRUE(is_formatted(*board));
+  ++board->version;
+  EXPECT_FALSE(is_formatted(*board));
+  EXPECT_FALSE(is_formatted(*std::make_unique<Board>()));
+}
+
+}  // namespace
+}  // namespace verbena::local

@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+// Requests that the requester carries out in the peer's memory by itself: which, and when.
+#include <cstring>
+
+#include "transport/support/requester_test.h"
+
+namespace verbena::transport {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+using Op = roce::Operation;
+
+// A peer's memory, all of one byte.
+class FakeAccess final : public DirectAccess {
+ public:
+  bool read(const PeerRange& range, uint32_t offset, uint32_t bytes,
+            std::span<const ConstBytes> to) override {
+    EXPECT_LE(offset + uint64_t{bytes}, range.length);
+    last = range;
+    reads.push_back(bytes);
+    if (!allows) return false;
+    for (const ConstBytes piece : to) std::memset(const_cast<std::byte*>(piece.data()), kByte, piece.size());
+    return true;
+  }
+  bool write(const PeerRange& range, std::span<const ConstBytes> from) override {
+    last = range;
+    if (!allows) return false;
+    for (const ConstBytes piece : from) written.insert(written.end(), piece.begin(), piece.end());
+    return true;
+  }
+
+  static constexpr int kByte = 0x5a;
+  bool allows = true;
+  PeerRange last;
+  std::vector<uint32_t> reads;
+  std::vector<std::byte> written;
+};
+
+class RequesterDirect : public RequesterTest {
+ protected:
+  void tune(QpAttributes&) override { e.routes.route.direct = &access; }
+  // From its answer on both know where they are.
+  void meet() {
+    post(IBV_WR_SEND, 8);
+    EXPECT_THAT(psns(e.transmitted()), ElementsAre(100));
+    acknowledge(100);
+    expect_sent(1);
+  }
+
+  FakeAccess access;
+};
+
+TEST_F(RequesterDirect, ReadsWithoutAPacket) {
+  meet();
+  post(IBV_WR_RDMA_READ, 600);
+  EXPECT_THAT(e.transmitted(), IsEmpty());
+  const ibv_wc wc = e.sent();
+  EXPECT_EQ(wc.status, IBV_WC_SUCCESS);
+  EXPECT_EQ(wc.opcode, IBV_WC_RDMA_READ);
+  EXPECT_EQ(wc.byte_len, 600u);
+  EXPECT_EQ(local.bytes(0, 1)[0], std::byte{FakeAccess::kByte});
+  EXPECT_EQ(local.bytes(599, 1)[0], std::byte{FakeAccess::kByte});
+  EXPECT_EQ(access.last.from.value(), 0x11u);
+  EXPECT_EQ(access.last.to.value(), 0x22u);
+  EXPECT_EQ(access.last.first_psn.value(), 100u);
+  EXPECT_EQ(access.last.rkey, kRemoteKey);
+  EXPECT_EQ(access.last.address, kRemoteAddress);
+  EXPECT_EQ(access.last.length, 600u);
+  EXPECT_EQ(e.counter(kReceivedBytes), 600u);
+}
+
+TEST_F(RequesterDirect, ItOwnsNoPsns) {
+  meet();
+  post(IBV_WR_RDMA_READ, 600);
+  post(IBV_WR_SEND, 8);
+  EXPECT_THAT(psns(e.transmitted()), ElementsAre(101));
+  expect_sent(2);
+  acknowledge(101);
+  expect_sent(3);
+}
+
+TEST_F(RequesterDirect, WritesWhatIsShort) {
+  meet();
+  post(IBV_WR_RDMA_WRITE, 100);
+  EXPECT_THAT(e.transmitted(), IsEmpty());
+  expect_sent(2);
+  EXPECT_EQ(access.written.size(), 100u);
+  post(IBV_WR_RDMA_WRITE, 5000);
+  EXPECT_THAT(e.transmitted(), testing::SizeIs(20));
+}
+
+TEST_F(RequesterDirect, APeerThatHasNotAnsweredIsSentPackets) {
+  post(IBV_WR_RDMA_READ, 100);
+  EXPECT_THAT(operations(e.transmitted()), ElementsAre(Op::kReadRequest));
+  EXPECT_THAT(access.reads, IsEmpty());
+}
+
+TEST_F(RequesterDirect, NothingThatIsUnderWayIsOvertaken) {
+  meet();
+  post(IBV_WR_SEND, 8);
+  post(IBV_WR_RDMA_READ, 8);
+  EXPECT_THAT(operations(e.transmitted()), ElementsAre(Op::kSendOnly, Op::kReadRequest));
+  post(IBV_WR_RDMA_WRITE, 8);
+  EXPECT_THAT(operations(e.transmitted()), ElementsAre(Op::kWriteOnly));
+  EXPECT_THAT(access.reads, IsEmpty());
+  EXPECT_THAT(access.written, IsEmpty());
+  acknowledge(101);
+  respond(Op::kReadResponseOnly, 102, std::vector<std::byte>(8));
+  acknowledge(103);
+  for (const uint64_t id : {2, 3, 4}) expect_sent(id);
+  post(IBV_WR_RDMA_READ, 8);
+  EXPECT_THAT(e.transmitted(), IsEmpty());
+  expect_sent(5);
+}
+
+TEST_F(RequesterDirect, WhatIsDeclinedGoesByPackets) {
+  meet();
+  access.allows = false;
+  post(IBV_WR_RDMA_READ, 8);
+  EXPECT_THAT(operations(e.transmitted()), ElementsAre(Op::kReadRequest));
+  respond(Op::kReadResponseOnly, 101, std::vector<std::byte>(8));
+  expect_sent(2);
+  post(IBV_WR_RDMA_WRITE, 8);
+  EXPECT_THAT(operations(e.transmitted()), ElementsAre(Op::kWriteOnly));
+  nak(102, NakCode::kRemoteAccess);
+  expect_sent(3, IBV_WC_REM_ACCESS_ERR);
+}
+
+TEST_F(RequesterDirect, OnlyReadsAndPlainWritesAreTried) {
+  meet();
+  post(IBV_WR_RDMA_READ, 0);
+  respond_read({e.transmitted().at(0)}, {});
+  post(IBV_WR_RDMA_WRITE_WITH_IMM, 8);
+  post(IBV_WR_SEND, 8);
+  post(IBV_WR_ATOMIC_FETCH_AND_ADD, 8);
+  EXPECT_THAT(operations(e.transmitted()),
+              ElementsAre(Op::kWriteOnlyImmediate, Op::kSendOnly, Op::kFetchAdd));
+  EXPECT_THAT(access.reads, IsEmpty());
+  EXPECT_THAT(access.written, IsEmpty());
+}
+
+// Others have their turn in between.
+TEST_F(RequesterDirect, ALongReadIsDoneInParts) {
+  Buffer& large = e.memory.add(3 << 20);
+  meet();
+  const auto post_large = [&] {
+    ibv_sge sge = large.sge(0, (2 << 20) + 5);
+    ibv_send_wr wr = request(IBV_WR_RDMA_READ, 0);
+    wr.sg_list = &sge;
+    ASSERT_TRUE(post_send(*e.qp, wr));
+  };
+  post_large();
+  EXPECT_EQ(e.transmit(256), TransmitResult::kMore);
+  EXPECT_THAT(access.reads, ElementsAre(1u << 20));
+  expect_none_sent();
+  EXPECT_EQ(e.transmit(256), TransmitResult::kMore);
+  EXPECT_EQ(e.transmit(256), TransmitResult::kIdle);
+  EXPECT_THAT(access.reads, ElementsAre(1u << 20, 1u << 20, 5u));
+  expect_sent(2);
+}
+
+TEST_F(RequesterDirect, ALongReadThatIsDeclinedInTheMidstGoesByPacketsAsAWhole) {
+  Buffer& large = e.memory.add(2 << 20);
+  meet();
+  ibv_sge sge = large.sge(0, 2 << 20);
+  ibv_send_wr wr = request(IBV_WR_RDMA_READ, 0);
+  wr.sg_list = &sge;
+  ASSERT_TRUE(post_send(*e.qp, wr));
+  EXPECT_EQ(e.transmit(256), TransmitResult::kMore);
+  access.allows = false;
+  const auto packets = e.transmitted();
+  ASSERT_FALSE(packets.empty());
+  EXPECT_EQ(packets[0].operation(), Op::kReadRequest);
+  EXPECT_EQ(packets[0].headers.address, kRemoteAddress);
+}
+
+TEST_F(RequesterDirect, ALocalKeyThatDoesNotFitFailsAsEver) {
+  meet();
+  post_with_key(IBV_WR_RDMA_READ, 8, 0x1234);
+  EXPECT_THAT(e.transmitted(), IsEmpty());
+  expect_sent(2, IBV_WC_LOC_PROT_ERR);
+  EXPECT_THAT(access.reads, IsEmpty());
+}
+
+TEST_F(RequesterDirect, AfterAResetThePeerIsToAnswerAgain) {
+  meet();
+  e.qp->enter(IBV_QPS_RESET);
+  e.bring_up();
+  post(IBV_WR_RDMA_READ, 100);
+  EXPECT_THAT(operations(e.transmitted()), ElementsAre(Op::kReadRequest));
+  EXPECT_THAT(access.reads, IsEmpty());
+}
+
+TEST_F(RequesterDirect, InADrainedQueueNothingBegins) {
+  meet();
+  e.qp->enter(IBV_QPS_SQD);
+  post(IBV_WR_RDMA_READ, 100);
+  EXPECT_THAT(e.transmitted(), IsEmpty());
+  EXPECT_THAT(access.reads, IsEmpty());
+  e.qp->enter(IBV_QPS_RTS);
+  e.transmit();
+  expect_sent(2);
+}
+
+}  // namespace
+}  // namespace verbena::transport
