@@ -214,10 +214,18 @@ void Requester::announce_drained() {
   if (qp_.attributes().notify_drained) qp_.emit(IBV_EVENT_SQ_DRAINED);
 }
 
+void Requester::hold_new(bool on) {
+  holds_new_ = on;
+  // What was to follow, and to ask for the acknowledgement, does not follow now.
+  const bool sent_all = running_ && has_outstanding() && !next_.is_before(highest_);
+  if (on && sent_all && since_ack_request_ > 0) ask_again();
+}
+
 // Whether another packet will surely be sent right after this one, which can then carry the request for an
 // acknowledgement.
 bool Requester::more_follows(const DataPacket& packet) const {
   if (unsendable_ && (cursor_ == *unsendable_ || cursor_ + 1 == *unsendable_)) return false;
+  if (holds_new_ && !(next_ + packet.count).is_before(highest_)) return false;
   const uint32_t cost = packet.bytes + packet.count * sizes_.charge;
   if (inflight_ + cost + mtu() + sizes_.charge > window_.usable()) return false;
   if (next_ + packet.count - unacked_ >= sizes_.most_packets) return false;

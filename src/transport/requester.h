@@ -37,7 +37,7 @@ class Requester {
   // The QP has got another route. REQUIRES: !has_outstanding()
   void on_route();
   // While something is outstanding nothing new is sent.
-  void hold_new(bool on) { holds_new_ = on; }
+  void hold_new(bool on);
   // Stops for good (ERR, RESET); the ring's requests are no longer ours.
   void halt();
 

@@ -182,6 +182,31 @@ TEST_F(Rerouting, WaitsForWhatIsUnderWayAndHoldsWhatIsNew) {
   EXPECT_EQ(e.routes.asked, asked + 1);
 }
 
+TEST_F(Rerouting, AsksForTheAcknowledgementThatWhatIsHeldWouldHaveAskedFor) {
+  post(IBV_WR_SEND, 3 * kMtu);
+  e.transmit(2);
+  ASSERT_THAT(psns({e.sink.packets.begin(), e.sink.packets.end()}), ElementsAre(100, 101));
+  ASSERT_FALSE(e.sink.packets.back().asks());
+  e.sink.packets.clear();
+  e.qp->reroute();
+  const auto packets = e.transmitted();
+  ASSERT_THAT(psns(packets), ElementsAre(101));
+  EXPECT_TRUE(packets[0].asks());
+  acknowledge(101);
+  EXPECT_THAT(psns(e.transmitted()), ElementsAre(102));
+}
+
+TEST_F(Rerouting, AsksAgainWhenThatIsLost) {
+  post(IBV_WR_SEND, 3 * kMtu);
+  e.transmit(2);
+  e.qp->reroute();
+  e.transmitted();
+  e.wait_for_timer();
+  const auto packets = e.transmitted();
+  ASSERT_FALSE(packets.empty());
+  EXPECT_TRUE(packets.back().asks()) << "or nobody would ever answer";
+}
+
 TEST_F(Rerouting, WhatIsLostMeanwhileIsSentAgainByTheOldRoute) {
   post(IBV_WR_SEND, 10);
   e.transmitted();
