@@ -6,6 +6,7 @@
 
 #include <infiniband/verbs.h>
 
+#include "adapter/cq_shards.h"
 #include "adapter/object_table.h"
 #include "adapter/open_device.h"
 #include "queues/event_channel.h"
@@ -23,18 +24,24 @@ struct CompChannel : ibv_comp_channel {
 
   ListHook owned;
   provider::LiveObject live;
-  std::unique_ptr<queues::EventChannel> events;
+  std::shared_ptr<queues::EventChannel> events;
+  CqShards shards;  // that fill its completion queues
 };
 
 // The completion channels of a context.
 class CompletionChannels {
  public:
   explicit CompletionChannels(OpenDevice& device) : device_(device) {}
+  ~CompletionChannels() {
+    table_.destroy_all([&](CompChannel& channel) { dismiss_waiter(channel); });
+  }
 
   Result<ibv_comp_channel*> create();
   int destroy(ibv_comp_channel* channel);
 
  private:
+  void dismiss_waiter(CompChannel& channel);
+
   OpenDevice& device_;
   ObjectTable<CompChannel> table_;
 };

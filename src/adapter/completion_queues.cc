@@ -3,8 +3,25 @@
 
 #include "adapter/extended_polling.h"
 #include "adapter/limits.h"
+#include "engine/event_wait.h"
 
 namespace verbena::adapter {
+namespace {
+
+// Sleeps at the bell of the shard that the events come from, if there is but one, and it has a bell.
+template <class Visit>
+Result<void> take_event(CompChannel& channel, Visit visit) {
+  engine::Shard* const shard = channel.shards.only();
+  const Bell* const bell = shard != nullptr ? shard->bell() : nullptr;
+  if (bell != nullptr && !channel.events->has_some() && !channel.events->is_nonblocking()) {
+    const std::shared_ptr<queues::EventChannel> kept = channel.events;  // it may go away meanwhile
+    engine::EventWait wait(*shard, *kept, *bell);
+    if (wait.is_there()) return wait.take(visit);
+  }
+  return channel.events->take(visit);
+}
+
+}  // namespace
 
 Cq::Cq(OpenDevice& device)
     : ibv_cq_ex{},
@@ -28,6 +45,16 @@ void Cq::on_event_held() {
   engine::Shard* shard = engine::Shard::current();
   const bool set = shard != nullptr && shards.set_alarm(*shard, *queue, Duration(moderation_ns.load()));
   if (!set) queue->release_event();
+}
+
+void Cq::joined_by(engine::Shard& shard) {
+  shards.join(shard);
+  if (comp_channel != nullptr) comp_channel->shards.join(shard);
+}
+
+void Cq::left_by(engine::Shard& shard) {
+  if (comp_channel != nullptr) comp_channel->shards.leave(shard);
+  shards.leave(shard);
 }
 
 Result<ibv_cq*> CompletionQueues::create(int cqe, void* cq_context, ibv_comp_channel* channel,
@@ -146,7 +173,7 @@ void CompletionQueues::withdraw_events(Cq& cq) {
 // ---- their events
 
 int CompletionQueues::get_event(ibv_comp_channel* channel, ibv_cq** cq, void** cq_context) {
-  const auto taken = CompChannel::of(channel).events->take([&](queues::EventSource& source) {
+  const auto taken = take_event(CompChannel::of(channel), [&](queues::EventSource& source) {
     Cq& found = Cq::of(source);
     ++found.comp_events_taken;
     *cq = found.abi();

@@ -33,6 +33,10 @@ struct alignas(kCacheLine) Cq : ibv_cq_ex, queues::EventSource, queues::Completi
   // Holds events back until so many entries have come, at most so long; 0: not at all.
   void moderate(uint32_t count, uint32_t microseconds);
 
+  // One of the QPs and queues that complete here is the shard's, or is it no more.
+  void joined_by(engine::Shard& shard);
+  void left_by(engine::Shard& shard);
+
   // An event is held back from now on; told by none of the shards.
   void hold_event() {
     engine::Shard* shard = shards.first();

@@ -40,6 +40,18 @@ engine::Shard* CqShards::first() const {
   return nullptr;
 }
 
+engine::Shard* CqShards::only() const {
+  engine::Shard* only = nullptr;
+  const uint32_t used = used_.load(std::memory_order_acquire);
+  for (uint32_t i = 0; i < used; ++i) {
+    engine::Shard* shard = members_[i].shard.load(std::memory_order_acquire);
+    if (shard == nullptr) continue;
+    if (only != nullptr) return nullptr;
+    only = shard;
+  }
+  return only;
+}
+
 bool CqShards::set_alarm(engine::Shard& shard, queues::CompletionQueue& queue, Duration after) {
   Member* member = find(shard);
   if (member == nullptr) return false;

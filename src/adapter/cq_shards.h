@@ -27,6 +27,9 @@ class CqShards {
   // The one that joined first of those that are there; nullptr when there is none.
   engine::Shard* first() const;
 
+  // The only one there is; nullptr when there are several, or none.
+  engine::Shard* only() const;
+
   // Calls visit(Shard&) for each; for `otherwise`, if there is none.
   template <class Visit>
   void for_each(engine::Shard& otherwise, Visit visit) const {

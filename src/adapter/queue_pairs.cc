@@ -119,8 +119,8 @@ void count_users(const Qp& qp, int by) {
   const auto add = [by](std::atomic<uint32_t>& users) { users += static_cast<uint32_t>(by); };
   for (ibv_cq* cq : {abi.send_cq, abi.recv_cq}) {
     if (cq == nullptr) continue;
-    if (by > 0) Cq::of(cq).shards.join(qp.shard);
-    if (by < 0) Cq::of(cq).shards.leave(qp.shard);
+    if (by > 0) Cq::of(cq).joined_by(qp.shard);
+    if (by < 0) Cq::of(cq).left_by(qp.shard);
   }
   if (abi.pd != nullptr) add(Pd::of(abi.pd).users);
   if (abi.send_cq != nullptr) add(Cq::of(abi.send_cq).users);

@@ -99,7 +99,7 @@ Result<ibv_wq*> ReceiveWorkQueues::create(ibv_wq_init_attr& attr) {
   attr.max_sge = max_sge;
   ++Pd::of(attr.pd).users;
   ++Cq::of(attr.cq).users;
-  Cq::of(attr.cq).shards.join(wq->shard);
+  Cq::of(attr.cq).joined_by(wq->shard);
   return table_.add(std::move(wq));
 }
 
@@ -141,7 +141,7 @@ int ReceiveWorkQueues::destroy(ibv_wq* abi_wq) {
   if (wq.users.load() != 0) return EBUSY;
   retire(wq);
   wq.account.await(wq.events_completed, wq.async_events_taken);
-  Cq::of(wq.cq).shards.leave(wq.shard);
+  Cq::of(wq.cq).left_by(wq.shard);
   --Cq::of(wq.cq).users;
   --Pd::of(wq.pd).users;
   table_.destroy(wq);

@@ -91,7 +91,7 @@ Result<ibv_srq*> SharedReceiveQueues::create(ibv_srq_init_attr_ex& attr) {
   if (*type != IBV_SRQT_BASIC) {
     srq->cq = attr.cq;
     ++Cq::of(srq->cq).users;
-    Cq::of(srq->cq).shards.join(device_.home());
+    Cq::of(srq->cq).joined_by(device_.home());
   }
   if (*type == IBV_SRQT_XRC) {
     srq->xrcd = attr.xrcd;
@@ -159,7 +159,7 @@ int SharedReceiveQueues::destroy(ibv_srq* abi_srq) {
   retire(srq);
   srq.account.await(srq.events_completed, srq.async_events_taken);
   if (srq.cq != nullptr) {
-    Cq::of(srq.cq).shards.leave(device_.home());
+    Cq::of(srq.cq).left_by(device_.home());
     --Cq::of(srq.cq).users;
   }
   if (srq.xrcd != nullptr) --Xrcd::of(srq.xrcd).users;

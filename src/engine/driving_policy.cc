@@ -31,6 +31,7 @@ DrivingPolicy::Polled DrivingPolicy::polled(TimePoint now, uint32_t received) {
   if (verdict.takes_over) {
     engine_drives_ = false;
     look_interval_ = kFirstLook;
+    if (is_away_from_bell()) bell_is_with_ = Hearer::kEngine;  // that thread polls by now
   }
   idle_polls_ = received > 0 ? 0 : idle_polls_ + 1;
   verdict.yields = idle_polls_ >= kIdlePolls && idle_polls_ % kPollsPerYield == 0;
@@ -46,8 +47,29 @@ void DrivingPolicy::leaves(TimePoint now) {
 
 bool DrivingPolicy::expects_sleep() {
   if (!engine_present_) return false;
-  attendance_.ends();
+  if (!is_away_from_bell()) attendance_.ends();
   return !std::exchange(engine_drives_, true);
+}
+
+// ---- the bell
+
+bool DrivingPolicy::sleeps_at_bell() {
+  attendance_.ends();
+  bell_is_with_ = Hearer::kThread;
+  return !std::exchange(engine_drives_, true);
+}
+
+std::optional<TimePoint> DrivingPolicy::leaves_bell(TimePoint now) {
+  attendance_.enters(now);
+  attendance_.leaves(now, 0, false);
+  bell_is_with_ = Hearer::kAway;
+  if (engine_comes_at_ <= now + away_interval_) return std::nullopt;
+  return engine_comes_at_ = now + away_interval_;
+}
+
+void DrivingPolicy::gives_bell_up() {
+  attendance_.ends();
+  bell_is_with_ = Hearer::kEngine;
 }
 
 // ---- the engine thread
@@ -85,6 +107,17 @@ DrivingPolicy::Rest DrivingPolicy::rests(TimePoint now, const Pending& pending, 
     take_over_after_ = std::min(take_over_after_ * 2, kMostTakeOverAfter);
   }
   engine_comes_at_ = pending.now ? now : std::min(pending.exact, next_timer);
+  if (is_away_from_bell()) {
+    if (attendance_.is_over(now)) {
+      // Packets waited while nobody heard the bell: next time it looks sooner.
+      if (brought_something_) away_interval_ = kFirstLook;
+      bell_is_with_ = Hearer::kEngine;
+    } else {
+      engine_comes_at_ = std::min(engine_comes_at_, now + next_of(away_interval_));
+    }
+  } else if (!engine_has_bell()) {
+    next_of(away_interval_);  // it has come back, as expected
+  }
   if (must_be_asked_) {
     if (brought_something_) ask_interval_ = kFirstLook;
     engine_comes_at_ = std::min(engine_comes_at_, now + next_of(ask_interval_));

@@ -19,6 +19,13 @@ namespace verbena::engine {
 // the engine thread only looks, now and then, whether the application is still there. At all other times the
 // engine thread drives: it listens, that is, it sleeps until a packet arrives, or for a moment it asks
 // (HaltPolling).
+//
+// One source the application can listen to itself, by a thread that sleeps until an event: the shard's bell,
+// which other processes of this host ring. While the thread is there the engine thread does not hear the
+// bell, and so is not woken beside it. When the thread has its event and leaves, nobody hears the bell for a
+// moment: it is sure to come back soon, to the bell or to a verb. If it does not, the engine thread has the
+// bell again, at the latest when it next looks. To change places for each message would cost more than the
+// message.
 class DrivingPolicy {
  public:
   // What is left to do in the shard, apart from the timers of QPs.
@@ -58,15 +65,34 @@ class DrivingPolicy {
   // It leaves the verb. Nothing, if it has not entered one.
   void leaves(TimePoint now);
 
-  // It is about to sleep until an event. True: the engine thread is to listen from now on.
+  // It is about to sleep until an event. True: the engine thread is to listen from now on. (A thread that has
+  // been at the bell goes there again; if not, the engine thread finds out.)
   bool expects_sleep();
+
+  // ---- a thread of the application that sleeps at the bell until an event
+
+  // It is about to sleep there. True: the engine thread is to listen from now on, to all but the bell.
+  bool sleeps_at_bell();
+  // It has its event and goes back to the application. A time: the engine thread would come too late, and is
+  // to come by then.
+  std::optional<TimePoint> leaves_bell(TimePoint now);
+  // It does not come back. The engine thread has the bell.
+  void gives_bell_up();
+  // Whether the engine thread hears the bell when it listens. Else somebody sleeps there, or is away from it.
+  bool engine_has_bell() const { return bell_is_with_ == Hearer::kEngine; }
+  // Whether nobody hears the bell for a moment: it need not ring.
+  bool is_away_from_bell() const { return bell_is_with_ == Hearer::kAway; }
 
   // Whether the application is sure to come back soon, so that what gains by its next verb may wait for it.
   bool application_drives() const { return engine_present_ && !engine_drives_; }
+  // The same of an acknowledgement, which may also wait for a thread that was at the bell.
+  bool acknowledgements_wait() const { return application_drives() || is_away_from_bell(); }
   bool engine_drives() const { return engine_present_ && engine_drives_; }
 
   // Whether the engine thread may sleep too long for what comes up, and has not been told to come sooner.
-  bool engine_may_oversleep() const { return engine_drives() && !engine_told_ && !halt_polling_.asks(); }
+  bool engine_may_oversleep() const {
+    return engine_drives() && !engine_told_ && !halt_polling_.asks() && !is_away_from_bell();
+  }
   // Whether it does, given what is pending: then it is woken. `next_timer()` says when the next timer of a QP
   // is due, which may be kTimerSlack late; to find out costs more than all else, so it is asked last.
   // REQUIRES: engine_may_oversleep()
@@ -122,6 +148,13 @@ class DrivingPolicy {
     uint32_t received = 0;
   };
 
+  // Who hears the bell.
+  enum class Hearer : uint8_t {
+    kEngine,  // the engine thread, if it listens
+    kThread,  // a thread of the application, which sleeps there
+    kAway,    // nobody: the thread is to come back
+  };
+
   bool engine_present_ = false;
   bool must_be_asked_ = false;
   bool engine_drives_ = false;
@@ -132,6 +165,9 @@ class DrivingPolicy {
   std::optional<Visit> visit_;
   uint32_t idle_polls_ = 0;  // polls since one last received something
   Duration take_over_after_ = kTakeOverAfter;
+
+  Hearer bell_is_with_ = Hearer::kEngine;
+  Duration away_interval_ = kFirstLook;  // after so long the engine thread looks for who left the bell
 
   Duration look_interval_ = kLookInterval;
   Duration busy_interval_ = kFirstLook;

@@ -14,6 +14,7 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/syscall.h>
+#include <sys/timerfd.h>
 #include <unistd.h>
 
 #include "base/log.h"
@@ -26,7 +27,7 @@ namespace {
 // How often the thread looks, when it is awake anyway, whether the handlers of memory/guarded.h are in place.
 constexpr Duration kGuardInterval = std::chrono::milliseconds(100);
 
-enum Source : uint32_t { kWakeup, kPackets, kSending, kControl };
+enum Source : uint32_t { kWakeup, kAlarm, kPackets, kBell, kSending, kControl };
 
 // Between two questions to the port the shard is free for the application. A question takes about as long.
 constexpr int kRelaxesBetweenAsks = 8;
@@ -52,8 +53,8 @@ epoll_event event_of(uint32_t events, Source source) {
 }
 
 // Told once of arriving packets, and then not until the next call.
-epoll_event packets_event(bool listening) {
-  return event_of((listening ? EPOLLIN : 0u) | EPOLLONESHOT, kPackets);
+epoll_event packets_event(bool listening, Source source = kPackets) {
+  return event_of((listening ? EPOLLIN : 0u) | EPOLLONESHOT, source);
 }
 
 }  // namespace
@@ -81,12 +82,16 @@ Result<std::unique_ptr<EngineThread>> EngineThread::start(Shard& shard, int cont
 Result<void> EngineThread::open() {
   epoll_.reset(::epoll_create1(EPOLL_CLOEXEC));
   wakeup_.reset(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (!epoll_ || !wakeup_) return fail(errno);
+  alarm_.reset(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
+  if (!epoll_ || !wakeup_ || !alarm_) return fail(errno);
   const auto add = [&](int fd, uint32_t events, Source source) {
     epoll_event event = event_of(events, source);
     return fd < 0 || ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) == 0;
   };
-  if (!add(wakeup_.get(), EPOLLIN, kWakeup) || !add(control_fd_, EPOLLIN, kControl)) return fail(errno);
+  if (!add(wakeup_.get(), EPOLLIN, kWakeup) || !add(alarm_.get(), EPOLLIN, kAlarm) ||
+      !add(control_fd_, EPOLLIN, kControl)) {
+    return fail(errno);
+  }
   Result<void> attached;
   shard_.for_each_receive_fd([&](int fd) {
     if (attached) attached = attach(fd, false);
@@ -113,6 +118,7 @@ void EngineThread::abandon() {
   std::construct_at(&thread_);
   epoll_.reset();
   wakeup_.reset();
+  alarm_.reset();
   if (demand_) demand_->abandon();
 }
 
@@ -144,6 +150,31 @@ void EngineThread::detach(int fd) {
   ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
 }
 
+Result<void> EngineThread::attach_bell(const Bell* bell) {
+  if (bell_ != nullptr) ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, bell_->fd(), nullptr);
+  bell_ = nullptr;
+  hears_bell_ = false;
+  if (bell == nullptr) return {};
+  epoll_event event = packets_event(false, kBell);
+  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, bell->fd(), &event) != 0) return fail(errno);
+  bell_ = bell;
+  return {};
+}
+
+// It may have rung, and not be heard any more: what is on is said again.
+void EngineThread::hear_bell(bool on) {
+  if (bell_ == nullptr || (!on && !hears_bell_)) return;
+  hears_bell_ = on;
+  epoll_event event = packets_event(on, kBell);
+  ::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, bell_->fd(), &event);
+}
+
+void EngineThread::come_by(TimePoint time) {
+  const int64_t ns = time.time_since_epoch().count();  // of the monotonic clock, as the timer's
+  const itimerspec when{.it_interval = {}, .it_value = {ns / 1'000'000'000, ns % 1'000'000'000}};
+  ::timerfd_settime(alarm_.get(), TFD_TIMER_ABSTIME, &when, nullptr);
+}
+
 void EngineThread::watch_sending(int fd) {
   if (fd == watched_) return;
   if (watched_ >= 0) ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, watched_, nullptr);
@@ -172,9 +203,12 @@ void EngineThread::wait_until(TimePoint deadline) {
 }
 
 void EngineThread::answer(uint32_t source) {
-  if (source == kWakeup) {
+  if (source == kWakeup || source == kAlarm) {
+    const int fd = source == kWakeup ? wakeup_.get() : alarm_.get();
     uint64_t ignored;
-    [[maybe_unused]] const ssize_t got = ::read(wakeup_.get(), &ignored, sizeof ignored);
+    [[maybe_unused]] const ssize_t got = ::read(fd, &ignored, sizeof ignored);
+  } else if (source == kBell) {
+    if (const Bell* const bell = shard_.bell()) (void)bell->hear();
   } else if (source == kControl) {
     try {
       on_control_();

@@ -48,16 +48,22 @@ class EngineThread : private Sleeper {
   void listen(bool on) override;
   Result<void> attach(int fd, bool listening) override;
   void detach(int fd) override;
+  Result<void> attach_bell(const Bell* bell) override;
+  void hear_bell(bool on) override;
+  void come_by(TimePoint time) override;
 
   Shard& shard_;
   const int control_fd_;
   const std::function<void()> on_control_;
   UniqueFd epoll_;
   UniqueFd wakeup_;  // an eventfd
+  UniqueFd alarm_;   // a timerfd
   std::atomic<bool> begun_{false};
   std::atomic<bool> stopping_{false};
-  std::vector<int> attached_;  // under the shard's lock
-  int watched_ = -1;           // the descriptor whose EPOLLOUT we wait for
+  std::vector<int> attached_;   // under the shard's lock
+  const Bell* bell_ = nullptr;  // likewise
+  bool hears_bell_ = false;     // likewise: it may ring once
+  int watched_ = -1;            // the descriptor whose EPOLLOUT we wait for
   // Where the thread may ask on after it has served a packet. Of the thread alone.
   std::optional<ProcessorDemand> demand_;
   std::thread thread_;

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "base/bell.h"
 #include "base/intrusive_list.h"
 #include "base/time.h"
 
@@ -35,6 +36,11 @@ class Input {
     (void)on;
     return false;
   }
+
+  // Rings when there is something, if it is listened for; fd() need not be readable then. A thread of the
+  // application may sleep there. nullptr: fd() tells of everything. The same for as long as the shard has the
+  // input, of which one at most has a bell.
+  virtual const Bell* bell() const { return nullptr; }
 
   // In a child after fork(): closes its descriptors, so that what they stand for ends with the parent.
   virtual void abandon() = 0;

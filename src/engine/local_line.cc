@@ -13,19 +13,20 @@
 namespace verbena::engine {
 namespace {
 
-// What goes over the socket but bells, which are of one byte. With an offer comes the file.
+// What goes over the socket but rings, which are of one byte. With an offer comes the file.
 // kPresent: Presentation (peer_memory.h), with the file of the board.
-enum class HandshakeType : uint32_t { kOffer = 1, kAccept, kPresent };
+// kBell: with the descriptor that is to be rung from now on. Only to who has said that it takes it.
+enum class HandshakeType : uint32_t { kOffer = 1, kAccept, kPresent, kBell };
 struct Handshake {
   uint32_t magic;
   uint32_t version;  // of the memory's layout
   HandshakeType type;
-  uint32_t reserved;
+  uint32_t takes_bells;  // 1: who says this knows kBell. Of an offer and its answer; older libraries say 0
 };
 static_assert(sizeof(Handshake) == 16);
 
 Handshake handshake(HandshakeType type) {
-  return {local::kChannelMagic, local::kLayoutVersion, type, 0};
+  return {local::kChannelMagic, local::kLayoutVersion, type, 1};
 }
 
 // lanes[0] goes from who made the memory to the other.
@@ -34,8 +35,12 @@ constexpr size_t kOthersLane = 1;
 
 }  // namespace
 
-LocalLine::LocalLine(UniqueFd socket, State state, OwnBoard* board)
-    : socket_(std::move(socket)), state_(state), board_(board), awaits_presentation_(board != nullptr) {
+LocalLine::LocalLine(UniqueFd socket, State state, OwnBoard* board, const Bell* bell)
+    : socket_(std::move(socket)),
+      state_(state),
+      board_(board),
+      bell_(bell),
+      awaits_presentation_(board != nullptr) {
   if (awaits_presentation_) ask_for_credentials(socket_.get(), true);
 }
 
@@ -44,10 +49,10 @@ LocalLine::~LocalLine() {
   if (visitor_ != nullptr && socket_) board_->dismiss(visitor_, hung_up_);
 }
 
-Result<std::unique_ptr<LocalLine>> LocalLine::offer(UniqueFd socket, OwnBoard* board) {
+Result<std::unique_ptr<LocalLine>> LocalLine::offer(UniqueFd socket, OwnBoard* board, const Bell* bell) {
   auto made = ChannelMapping::make();
   if (!made) return tl::unexpected(made.error());
-  std::unique_ptr<LocalLine> line(new LocalLine(std::move(socket), State::kOffered, board));
+  std::unique_ptr<LocalLine> line(new LocalLine(std::move(socket), State::kOffered, board, bell));
   line->use(std::move(made->first), kMakersLane, kOthersLane);
   const Handshake message = handshake(HandshakeType::kOffer);
   const int file = made->second.get();
@@ -55,20 +60,20 @@ Result<std::unique_ptr<LocalLine>> LocalLine::offer(UniqueFd socket, OwnBoard* b
   return line;
 }
 
-Result<std::unique_ptr<LocalLine>> LocalLine::loop() {
+Result<std::unique_ptr<LocalLine>> LocalLine::loop(const Bell* bell) {
   auto made = ChannelMapping::make();
   if (!made) return tl::unexpected(made.error());
   int ends[2];
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0) return fail(errno);
-  std::unique_ptr<LocalLine> line(new LocalLine(UniqueFd(ends[0]), State::kOpen));
+  std::unique_ptr<LocalLine> line(new LocalLine(UniqueFd(ends[0]), State::kOpen, nullptr, bell));
   line->own_end_.reset(ends[1]);
   line->use(std::move(made->first), kMakersLane, kMakersLane);
   line->open();
   return line;
 }
 
-std::unique_ptr<LocalLine> LocalLine::await(UniqueFd socket, OwnBoard* board) {
-  return std::unique_ptr<LocalLine>(new LocalLine(std::move(socket), State::kAwaiting, board));
+std::unique_ptr<LocalLine> LocalLine::await(UniqueFd socket, OwnBoard* board, const Bell* bell) {
+  return std::unique_ptr<LocalLine>(new LocalLine(std::move(socket), State::kAwaiting, board, bell));
 }
 
 void LocalLine::use(ChannelMapping mapping, size_t ours, size_t theirs) {
@@ -88,11 +93,13 @@ bool LocalLine::send(ConstBytes message, std::span<const int> files) {
   return sent.has_value();
 }
 
-// A bell that finds the socket full is not needed: others lie there unheard.
+// A ring that finds the socket full is not needed: others lie there unheard.
 void LocalLine::ring() {
-  const std::byte bell{};
-  const int bells = own_end_ ? own_end_.get() : socket_.get();
-  net::system_calls::sendto(bells, &bell, sizeof bell, MSG_DONTWAIT | MSG_NOSIGNAL, nullptr, 0);
+  if (own_end_ && bell_ != nullptr) return bell_->ring();
+  if (their_bell_) return their_bell_->ring();
+  const std::byte ring{};
+  const int to = own_end_ ? own_end_.get() : socket_.get();
+  net::system_calls::sendto(to, &ring, sizeof ring, MSG_DONTWAIT | MSG_NOSIGNAL, nullptr, 0);
 }
 
 void LocalLine::read_socket() {
@@ -141,6 +148,21 @@ void LocalLine::present_ourselves() {
   (void)send_with_credentials(socket_.get(), std::as_bytes(std::span(&said, 1)), board_->file());
 }
 
+// A process of another user could keep us waiting by it, as whoever has an eventfd can fill it.
+void LocalLine::give_bell() {
+  if (bell_ == nullptr || !is_ours_ || !takes_bells_) return;
+  const Handshake message = handshake(HandshakeType::kBell);
+  // If it fails, the other rings by the socket.
+  (void)send_with_credentials(socket_.get(), std::as_bytes(std::span(&message, 1)), bell_->fd());
+}
+
+bool LocalLine::take_bell(UniqueFd& file) {
+  if (state_ != State::kOpen || !is_ours_) return false;
+  auto bell = Bell::of_other(std::move(file));
+  if (bell) their_bell_.emplace(std::move(*bell));
+  return bell.has_value();
+}
+
 void LocalLine::expect_no_presentation() {
   awaits_presentation_ = false;
   ask_for_credentials(socket_.get(), false);
@@ -160,6 +182,8 @@ bool LocalLine::take(ConstBytes message, std::span<UniqueFd> files) {
   std::memcpy(&said, message.data(), sizeof said);
   if (said.magic != local::kChannelMagic || said.version != local::kLayoutVersion) return false;
   if (said.type == HandshakeType::kPresent) return state_ == State::kOpen;  // meet() has taken it
+  if (said.type == HandshakeType::kBell) return files.size() == 1 && take_bell(files[0]);
+  takes_bells_ = said.takes_bells == 1;
   if (said.type == HandshakeType::kOffer) {
     return state_ == State::kAwaiting && files.size() == 1 && take_offer(files[0].get());
   }
@@ -184,7 +208,9 @@ bool LocalLine::take_offer(int file) {
 void LocalLine::open() {
   state_ = State::kOpen;
   was_open_ = true;
-  if (!own_end_) present_ourselves();
+  if (own_end_) return;
+  present_ourselves();
+  give_bell();
 }
 
 void LocalLine::lose() {

@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 
+#include "base/bell.h"
 #include "base/result.h"
 #include "base/unique_fd.h"
 #include "engine/channel_memory.h"
@@ -14,8 +15,9 @@
 namespace verbena::engine {
 
 // A channel to another slot of this host: memory that both processes have, and a socket between them. By the
-// socket the memory is offered and accepted; then it rings (a byte, for who sleeps) and shows that the other
-// process is there. When the other hangs up, what it has written is still taken.
+// socket the memory is offered and accepted; then it shows that the other process is there. When the other
+// hangs up, what it has written is still taken. Who sleeps is rung by its bell, which it gives to processes
+// of its own user, or else by a byte on the socket.
 //
 // Nothing that comes by either is trusted. For the shard's lock holder; nothing blocks.
 class LocalLine {
@@ -29,11 +31,14 @@ class LocalLine {
 
   // Makes the memory and offers it. Errors: ENOMEM, EMFILE, EPIPE when the other has hung up already.
   // `board`: what the other is shown, so that it may come to our memory by itself; null: it may not.
-  static Result<std::unique_ptr<LocalLine>> offer(UniqueFd socket, OwnBoard* board = nullptr);
+  // `bell`: what the other is to ring; null: the socket. It outlives the line.
+  static Result<std::unique_ptr<LocalLine>> offer(UniqueFd socket, OwnBoard* board = nullptr,
+                                                  const Bell* bell = nullptr);
   // To ourselves: one lane, which is written and read here.
-  static Result<std::unique_ptr<LocalLine>> loop();
+  static Result<std::unique_ptr<LocalLine>> loop(const Bell* bell = nullptr);
   // The other will offer its own.
-  static std::unique_ptr<LocalLine> await(UniqueFd socket, OwnBoard* board = nullptr);
+  static std::unique_ptr<LocalLine> await(UniqueFd socket, OwnBoard* board = nullptr,
+                                          const Bell* bell = nullptr);
   ~LocalLine();
   LocalLine(const LocalLine&) = delete;
   LocalLine& operator=(const LocalLine&) = delete;
@@ -50,7 +55,10 @@ class LocalLine {
   // Whether packets ever went by it.
   bool was_open() const { return was_open_; }
   // In a child after fork(): the line is the parent's.
-  void abandon() { socket_.reset(); }
+  void abandon() {
+    socket_.reset();
+    their_bell_.reset();
+  }
 
   // REQUIRES for both: the line is or was open
   PacketWriter& writer() { return *writer_; }
@@ -62,12 +70,14 @@ class LocalLine {
   bool is_overdue() const { return visitor_ != nullptr && visitor_->is_overdue(); }
 
  private:
-  LocalLine(UniqueFd socket, State state, OwnBoard* board = nullptr);
+  LocalLine(UniqueFd socket, State state, OwnBoard* board, const Bell* bell);
   bool send(ConstBytes message, std::span<const int> files = {});
   bool take(ConstBytes message, std::span<UniqueFd> files);
   bool take_offer(int file);
   bool receive(Bytes buffer, bool& more);
   void present_ourselves();
+  void give_bell();
+  bool take_bell(UniqueFd& file);
   void expect_no_presentation();
   void meet(const Presentation& said, const ReceivedPresentation& received);
   void use(ChannelMapping mapping, size_t ours, size_t theirs);
@@ -78,6 +88,9 @@ class LocalLine {
   State state_;
   bool was_open_ = false;
   OwnBoard* const board_;
+  const Bell* const bell_;  // ours
+  std::optional<Bell> their_bell_;
+  bool takes_bells_ = false;  // the other
   bool awaits_presentation_ = false;
   bool is_ours_ = false;  // the other is a process of our user
   bool hung_up_ = false;  // it

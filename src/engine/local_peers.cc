@@ -136,10 +136,11 @@ void LocalPeers::connect(agent_client::SlotChannel news) {
     LocalPeer* const peer =
         abandoned_ || news.peer_slot >= roce::Qpn::kSlots ? nullptr : peer_at(news.peer_slot);
     if (peer == nullptr) return;
+    open_poll_set();
     if (news.asked) {
       take_asked(*peer, news);
     } else if (news.socket) {
-      set_line(*peer, LocalPeer::kAskedByThem, LocalLine::await(std::move(news.socket), board_));
+      set_line(*peer, LocalPeer::kAskedByThem, LocalLine::await(std::move(news.socket), board_, bell()));
     }
   });
   tell_waiters();
@@ -149,7 +150,7 @@ void LocalPeers::take_asked(LocalPeer& peer, agent_client::SlotChannel& news) {
   peer.asked_until = TimePoint::min();
   int error = news.error;
   if (news.socket) {
-    auto line = LocalLine::offer(std::move(news.socket), board_);
+    auto line = LocalLine::offer(std::move(news.socket), board_, bell());
     if (line) {
       peer.asked_until = MonotonicClock::now() + kAskTimeout;
       return set_line(peer, LocalPeer::kAskedByUs, std::move(*line));
@@ -173,14 +174,21 @@ void LocalPeers::set_line(LocalPeer& peer, LocalPeer::Side side, std::unique_ptr
 
 // QPs of one shard that are connected to each other.
 void LocalPeers::loop(LocalPeer& peer) {
-  auto line = LocalLine::loop();
+  open_poll_set();
+  auto line = LocalLine::loop(bell());
   if (!line || !watch(**line)) return;
   peer.set_line(LocalPeer::kAskedByUs, std::move(*line));
   lines_changed();
 }
 
+// Without the bell we are rung by the sockets.
+void LocalPeers::open_poll_set() {
+  if (poll_set_) return;
+  poll_set_.reset(::epoll_create1(EPOLL_CLOEXEC));
+  if (auto bell = Bell::make()) bell_.emplace(std::move(*bell));
+}
+
 bool LocalPeers::watch(LocalLine& line) {
-  if (!poll_set_) poll_set_.reset(::epoll_create1(EPOLL_CLOEXEC));
   epoll_event event{};
   event.events = EPOLLIN;
   event.data.ptr = &line;
@@ -354,6 +362,7 @@ void LocalPeers::abandon() {
   abandoned_ = true;
   for (const Source& source : sources_) source.line->abandon();
   poll_set_.reset();
+  if (bell_) bell_->abandon();
 }
 
 }  // namespace verbena::engine

@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "agent_client/slot_channel.h"
@@ -57,6 +58,7 @@ class LocalPeers final : public Input, public LocalWays {
 
   // Input
   int fd() const override { return poll_set_.get(); }
+  const Bell* bell() const override { return bell_ ? &*bell_ : nullptr; }
   bool is_memory() const override { return true; }
   uint32_t receive(uint32_t budget, TimePoint now) override;
   void on_woken() override { must_read_sockets_ = true; }
@@ -72,6 +74,7 @@ class LocalPeers final : public Input, public LocalWays {
 
   bool is_candidate(const roce::Path& path, roce::Qpn destination) const;
   LocalPeer* peer_at(uint32_t slot);
+  void open_poll_set();
   bool is_pending(const roce::Path& path, roce::Qpn destination);
   void loop(LocalPeer& peer);
   void take_asked(LocalPeer& peer, agent_client::SlotChannel& news);
@@ -89,6 +92,7 @@ class LocalPeers final : public Input, public LocalWays {
   const Ask ask_;
   OwnBoard* const board_;
   UniqueFd poll_set_;  // of the lines' sockets
+  std::optional<Bell> bell_;
   bool is_input_ = false;
   bool abandoned_ = false;
   bool listening_ = false;

@@ -107,9 +107,8 @@ void Shard::finish(Gathering gathering) {
                             engine_waits_.exchange(false, std::memory_order_relaxed);
     if (for_engine) receive(kReceiveBudget);
     // Only for an application that is sure to come back soon may anything wait.
-    const bool returns = policy_.application_drives();
-    transmit_ready(returns ? Acknowledgements::kHold : Acknowledgements::kSend,
-                   returns ? gathering : Gathering::kNo);
+    transmit_ready(policy_.acknowledgements_wait() ? Acknowledgements::kHold : Acknowledgements::kSend,
+                   policy_.application_drives() ? gathering : Gathering::kNo);
     policy_.leaves(now_);
     // Last: it may wake the engine thread, which then finds nothing that would make it come again.
     const bool is_something_there = for_engine && policy_.engine_drives() && listen(true);
@@ -255,9 +254,12 @@ void Shard::acted_on(QueuePair& qp, ibv_qp_state before) {
 uint32_t Shard::receive(uint32_t budget, Visitor visitor) {
   uint32_t by_memory = 0;
   uint32_t received = 0;
-  for (Input& input : inputs_) (input.is_memory() ? by_memory : received) += input.receive(budget, now_);
+  for (Input& input : inputs_) {
+    if (!input.is_memory() && visitor == Visitor::kAtBell) continue;
+    (input.is_memory() ? by_memory : received) += input.receive(budget, now_);
+  }
   port_asking_.memory_brought(by_memory);
-  if (visitor == Visitor::kOther || port_asking_.asks()) {
+  if (visitor == Visitor::kOther || (visitor == Visitor::kPoller && port_asking_.asks())) {
     const uint32_t by_ports = ports_.receive(*this, budget);
     port_asking_.ports_brought(by_ports);
     received += by_ports;
@@ -268,8 +270,12 @@ uint32_t Shard::receive(uint32_t budget, Visitor visitor) {
 // True: something has come by a way that would not make the descriptor readable any more.
 bool Shard::listen(bool on) {
   sleeper_->listen(on);
+  sleeper_->hear_bell(on && policy_.engine_has_bell());
   bool is_something_there = false;
-  for (Input& input : inputs_) is_something_there |= input.listen(on);
+  for (Input& input : inputs_) {
+    const bool is_heard = input.bell() == nullptr || !policy_.is_away_from_bell();
+    is_something_there |= input.listen(on && is_heard);
+  }
   return is_something_there;
 }
 

@@ -3,9 +3,13 @@
 
 #include <atomic>
 #include <memory>
+#include <optional>
 #include <vector>
 
+#include <pthread.h>
+
 #include "agent_client/client.h"
+#include "base/bell.h"
 #include "base/cache_line.h"
 #include "base/intrusive_list.h"
 #include "base/recent_clock.h"
@@ -22,6 +26,7 @@
 #include "engine/timer_wheel.h"
 #include "net/port.h"
 #include "protocol/status_page.h"
+#include "queues/event_channel.h"
 #include "transport/queue_pair.h"
 
 namespace verbena::engine {
@@ -40,6 +45,12 @@ class Sleeper {
   // From now on another descriptor gives packets; detached before it is closed.
   virtual Result<void> attach(int fd, bool listening) = 0;
   virtual void detach(int fd) = 0;
+  // Whether it is to hear this bell when it listens: not while somebody else does, or nobody. nullptr: none.
+  // Error: it cannot be heard.
+  virtual Result<void> attach_bell(const Bell* bell) = 0;
+  virtual void hear_bell(bool on) = 0;
+  // The engine thread looks then, or earlier.
+  virtual void come_by(TimePoint time) = 0;
 };
 
 // A shard: some ports, one QPN slot, all state of its QPs.
@@ -85,6 +96,22 @@ class alignas(kCacheLine) Shard : private net::PacketHandler {
   // The application is about to sleep until an event: arriving packets must wake the engine thread from now
   // on.
   void expect_sleep();
+
+  // ---- a thread that sleeps at the bell until it has an event (EventWait)
+
+  // What rings when packets come by memory; nullptr: they do not, now.
+  const Bell* bell() const { return bell_.load(std::memory_order_acquire); }
+  enum class AtBell : uint8_t {
+    kNot,     // another thread is there, or there is no bell any more
+    kSleeps,  // it rings from now on when something comes
+    kServed,  // the waiter has its event; it has left the bell
+  };
+  // The thread wants to sleep at the bell. Takes what is there.
+  AtBell goes_to_bell(const queues::EventChannel::Waiter& waiter);
+  // It has been woken. Takes what has come.
+  AtBell woken_at_bell(const queues::EventChannel::Waiter& waiter);
+  // It leaves, and may never come back.
+  void gives_bell_up();
 
   // Runs `action` with the shard's lock held and then does whatever work came of it.
   template <class Action>
@@ -209,10 +236,13 @@ class alignas(kCacheLine) Shard : private net::PacketHandler {
   void run_timers(TimePoint now);
   void transmit_ready(Acknowledgements acknowledgements, Gathering gathering);
   void release_acknowledgements();
-  // Whose visit it is: a thread that polls need not ask the ports each time.
-  enum class Visitor : uint8_t { kPoller, kOther };
+  // Whose visit it is: a thread that polls need not ask the ports each time, one at the bell not at all.
+  enum class Visitor : uint8_t { kPoller, kAtBell, kOther };
   uint32_t receive(uint32_t budget, Visitor visitor = Visitor::kOther);
   bool listen(bool on);
+  bool listen_by_memory();
+  bool is_at_bell() const;
+  AtBell wait_at_bell(const queues::EventChannel::Waiter& waiter);
   void count_drop(net::DropReason reason);
   void look_beside_requests();
   void wait_for_holder();
@@ -230,6 +260,7 @@ class alignas(kCacheLine) Shard : private net::PacketHandler {
   Doorbells doorbells_;
   std::atomic<bool> application_waits_{false};  // a verb found the lock taken
   std::atomic<bool> engine_waits_{false};       // the engine thread did
+  std::atomic<const Bell*> bell_{nullptr};
   bool abandoned_ = false;
 
   // Under the lock
@@ -244,7 +275,8 @@ class alignas(kCacheLine) Shard : private net::PacketHandler {
   Ports ports_;
   PortAsking port_asking_;
   IntrusiveList<Input, &Input::input_hook> inputs_;
-  ReadyList ready_;  // of which none waits for its port
+  std::optional<pthread_t> at_bell_;  // the thread that sleeps at the bell
+  ReadyList ready_;                   // of which none waits for its port
   AcknowledgementList acknowledging_;
   TimePoint now_;
   TimerWheel<transport::QueuePair> timers_;

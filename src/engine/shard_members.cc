@@ -74,6 +74,14 @@ Result<void> Shard::add_input(Input& input) {
   if (sleeper_ != nullptr) {
     if (const auto attached = sleeper_->attach(input.fd(), policy_.engine_drives()); !attached)
       return attached;
+    if (input.bell() != nullptr) {
+      if (const auto attached = sleeper_->attach_bell(input.bell()); !attached) {
+        sleeper_->detach(input.fd());
+        return attached;
+      }
+      sleeper_->hear_bell(policy_.engine_drives() && policy_.engine_has_bell());
+      bell_.store(input.bell(), std::memory_order_release);
+    }
   }
   inputs_.push_back(input);
   if (sleeper_ != nullptr && policy_.engine_drives() && input.listen(true)) sleeper_->wake();
@@ -82,7 +90,10 @@ Result<void> Shard::add_input(Input& input) {
 
 void Shard::remove_input(Input& input) {
   input.input_hook.unlink();
-  if (sleeper_ != nullptr) sleeper_->detach(input.fd());
+  if (input.bell() != nullptr) bell_.store(nullptr, std::memory_order_release);
+  if (sleeper_ == nullptr) return;
+  sleeper_->detach(input.fd());
+  if (input.bell() != nullptr) (void)sleeper_->attach_bell(nullptr);
 }
 
 }  // namespace verbena::engine

@@ -2,6 +2,7 @@
 #include "queues/event_channel.h"
 
 #include <atomic>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -144,6 +145,111 @@ TEST_F(EventChannelTest, EndsAfterTheLastEvent) {
     EXPECT_EQ(taken.error().code, EIO);
     EXPECT_TRUE(readable());
   }
+}
+
+// ---- a waiter at a bell
+
+class EventWaiterTest : public EventChannelTest {
+ protected:
+  EventSource* take_given() {
+    EventSource* taken = nullptr;
+    waiter->take([&](EventSource& source) { taken = &source; });
+    return taken;
+  }
+  void post_by_another_thread(EventSource& source) {
+    std::thread([&] { channel->post(source); }).join();
+  }
+
+  Bell bell = *Bell::make();
+  std::optional<EventChannel::Waiter> waiter{std::in_place, *channel, bell};
+};
+
+TEST_F(EventWaiterTest, IsGivenTheNextEventWhichTheDescriptorDoesNotTell) {
+  ASSERT_TRUE(waiter->has_the_place());
+  EXPECT_FALSE(waiter->is_served());
+  channel->post(a);
+  EXPECT_TRUE(waiter->is_served());
+  EXPECT_FALSE(readable());
+  channel->post(b);
+  EXPECT_TRUE(readable()) << "the second is anybody's";
+  EXPECT_EQ(take_given(), &a);
+  EXPECT_EQ(take_given(), nullptr);
+  waiter.reset();
+  EXPECT_EQ(take(), &b);
+  EXPECT_FALSE(readable());
+}
+
+TEST_F(EventWaiterTest, IsRungByOthersAndNotByItself) {
+  channel->post(a);
+  EXPECT_FALSE(bell.hear());
+  EXPECT_EQ(take_given(), &a);
+  post_by_another_thread(a);
+  EXPECT_TRUE(bell.hear());
+  EXPECT_EQ(take_given(), &a);
+}
+
+TEST_F(EventWaiterTest, LeavesToTheDescriptorWhatItDoesNotTake) {
+  channel->post(a);
+  waiter.reset();
+  EXPECT_TRUE(readable());
+  EXPECT_EQ(take(), &a);
+  channel->post(a);
+  EXPECT_EQ(take(), &a);
+}
+
+TEST_F(EventWaiterTest, IsOneThreadAtATime) {
+  std::thread([&] { EXPECT_FALSE(EventChannel::Waiter(*channel, bell).has_the_place()); }).join();
+  channel->post(a);
+  EXPECT_EQ(take_given(), &a) << "the place is still the first one's";
+}
+
+TEST_F(EventWaiterTest, IsNoneWhileTheDescriptorTellsOfAnEvent) {
+  waiter.reset();
+  channel->post(a);
+  waiter.emplace(*channel, bell);
+  EXPECT_FALSE(waiter->has_the_place());
+  EXPECT_EQ(take(), &a);
+}
+
+TEST_F(EventWaiterTest, OfAThreadThatJumpedAwayIsReplacedByItsNext) {
+  channel->post(a);
+  EventChannel::Waiter next(*channel, bell);
+  ASSERT_TRUE(next.has_the_place());
+  EXPECT_TRUE(next.is_served());
+}
+
+TEST_F(EventWaiterTest, LosesWhatIsWithdrawn) {
+  channel->post(a);
+  channel->post(a);
+  channel->withdraw(a);
+  EXPECT_FALSE(waiter->is_served());
+  EXPECT_FALSE(readable());
+  channel->post(a);
+  channel->post(b);
+  channel->withdraw(a);
+  EXPECT_TRUE(waiter->is_served());
+  EXPECT_FALSE(readable());
+  EXPECT_EQ(take_given(), &b);
+}
+
+TEST_F(EventWaiterTest, IsDismissedByAChannelThatGoesAway) {
+  waiter.reset();
+  std::atomic<bool> there{false};
+  std::thread thread([&] {
+    EventChannel::Waiter sleeper(*channel, bell);
+    there = true;
+    while (!sleeper.is_served()) EXPECT_TRUE(bell.await());
+    EXPECT_FALSE(sleeper.take([](EventSource&) {}));
+  });
+  while (!there) std::this_thread::yield();
+  EXPECT_TRUE(channel->dismiss_waiter(std::chrono::seconds(10)));
+  thread.join();
+}
+
+TEST_F(EventWaiterTest, IsToldOfTheEnd) {
+  channel->end();
+  EXPECT_TRUE(waiter->is_served());
+  EXPECT_TRUE(bell.hear());
 }
 
 }  // namespace

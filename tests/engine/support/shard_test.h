@@ -29,12 +29,17 @@ class RecordingSleeper : public Sleeper {
     return {};
   }
   void detach(int) override { calls.push_back("detach"); }
+  Result<void> attach_bell(const Bell*) override { return {}; }
+  void hear_bell(bool on) override { hears_bell = on; }
+  void come_by(TimePoint time) override { comes_by = time; }
 
   // What was said since the last time.
   std::vector<std::string> said() { return std::exchange(calls, {}); }
 
   std::vector<std::string> calls;
-  int attach_error = 0;  // what attach() answers if not success
+  bool hears_bell = false;
+  TimePoint comes_by = kNever;  // as told last
+  int attach_error = 0;         // what attach() answers if not success
 };
 
 // A shard with a scripted QP, a wire in memory, and nobody awake but the test, which also says what time it

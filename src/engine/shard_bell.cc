@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// A thread that sleeps at a shard's bell until it has an event: what the engine thread would do for it.
+#include "engine/driving.h"
+#include "engine/shard.h"
+
+namespace verbena::engine {
+
+Shard::AtBell Shard::goes_to_bell(const queues::EventChannel::Waiter& waiter) {
+  enter();
+  // The thread itself, if it left by a jump out of a signal's handler.
+  const bool is_free = !at_bell_ || ::pthread_equal(*at_bell_, ::pthread_self()) != 0;
+  AtBell answer = AtBell::kNot;
+  if (is_free && !abandoned_ && sleeper_ != nullptr && bell() != nullptr) {
+    at_bell_ = ::pthread_self();
+    answer = wait_at_bell(waiter);
+  }
+  leave(Gathering::kNo);
+  return answer;
+}
+
+Shard::AtBell Shard::woken_at_bell(const queues::EventChannel::Waiter& waiter) {
+  enter();
+  const AtBell answer = is_at_bell() ? wait_at_bell(waiter) : AtBell::kNot;
+  leave(Gathering::kNo);
+  return answer;
+}
+
+void Shard::gives_bell_up() {
+  enter();
+  if (is_at_bell()) {
+    at_bell_.reset();
+    policy_.gives_bell_up();
+    if (policy_.engine_drives() && listen(true)) sleeper_->wake();
+  }
+  leave(Gathering::kNo);
+}
+
+bool Shard::is_at_bell() const {
+  return !abandoned_ && at_bell_ && ::pthread_equal(*at_bell_, ::pthread_self()) != 0;
+}
+
+// With the lock held. What a waiter that is served has not acknowledged yet waits for what it says next.
+Shard::AtBell Shard::wait_at_bell(const queues::EventChannel::Waiter& waiter) {
+  for (int round = 0; round < kEngineRounds; ++round) {
+    answer_doorbells();
+    const uint32_t received = receive(kReceiveBudget, Visitor::kAtBell);
+    if (waiter.is_served()) {
+      at_bell_.reset();
+      if (const auto time = policy_.leaves_bell(now_)) sleeper_->come_by(*time);
+      listen_by_memory();
+      return AtBell::kServed;
+    }
+    transmit_ready(Acknowledgements::kSend, Gathering::kNo);
+    if (received > 0 || !ready_.empty()) continue;
+    const bool had_bell = policy_.engine_has_bell();
+    bool is_something_there;
+    if (policy_.sleeps_at_bell()) {
+      is_something_there = listen(true);
+    } else {
+      if (had_bell) sleeper_->hear_bell(false);
+      is_something_there = listen_by_memory();
+    }
+    if (!is_something_there) return AtBell::kSleeps;
+  }
+  bell()->ring();  // others get the lock, and then we come back
+  return AtBell::kSleeps;
+}
+
+// As the bell is heard, or not.
+bool Shard::listen_by_memory() {
+  bool is_something_there = false;
+  for (Input& input : inputs_) {
+    if (input.bell() != nullptr) is_something_there |= input.listen(!policy_.is_away_from_bell());
+  }
+  return is_something_there;
+}
+
+}  // namespace verbena::engine

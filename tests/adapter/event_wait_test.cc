@@ -1,0 +1,317 @@
+// SPDX-License-Identifier: Apache-2.0
+// Threads that block in ibv_get_cq_event() and are woken by what rings, not by the engine thread: nobody
+// sleeps while there is an event, whoever comes, goes, is interrupted or stays away.
+#include <array>
+#include <atomic>
+#include <cstdlib>
+#include <thread>
+
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "adapter/support/endpoint.h"
+#include "adapter/support/environment.h"
+#include "base/watched_thread.h"
+
+namespace verbena::adapter::testing {
+namespace {
+
+using test::WatchedThread;
+
+constexpr int kPatienceMs = 10'000;
+
+bool readable(int fd, int timeout_ms = 0) {
+  pollfd entry{fd, POLLIN, 0};
+  return ::poll(&entry, 1, timeout_ms) == 1 && (entry.revents & POLLIN) != 0;
+}
+
+void send(Endpoint& from, Endpoint& to) {
+  ASSERT_EQ(to.post_receive(1, to.piece(0, 64)), 0);
+  const ibv_sge piece = from.piece(0, 64);
+  ASSERT_EQ(from.post_send(send_request(2), {&piece, 1}), 0);
+}
+
+// 0 or the errno value.
+int take_event(Endpoint& endpoint) {
+  ibv_cq* cq = nullptr;
+  void* cq_context = nullptr;
+  if (ibv_get_cq_event(endpoint.channel.get(), &cq, &cq_context) != 0) return errno;
+  EXPECT_EQ(cq, endpoint.cq.get());
+  ibv_ack_cq_events(cq, 1);
+  return 0;
+}
+
+// Answers each message, or begins, until so many have come. Sleeps for every event.
+void play(Endpoint& player, bool begins, int rounds) {
+  const ibv_sge piece = player.piece(0, 32);
+  int received = 0;
+  int sent = 0;
+  ASSERT_EQ(ibv_req_notify_cq(player.cq.get(), 0), 0);
+  for (int i = 0; i < 4; ++i) ASSERT_EQ(player.post_receive(0, piece), 0);
+  if (begins) {
+    ASSERT_EQ(player.post_send(send_request(1), {&piece, 1}), 0);
+  }
+  while (received < rounds || sent < rounds) {
+    ASSERT_EQ(take_event(player), 0);
+    ASSERT_EQ(ibv_req_notify_cq(player.cq.get(), 0), 0);
+    std::array<ibv_wc, 8> completions;
+    for (int found; (found = ibv_poll_cq(player.cq.get(), 8, completions.data())) != 0;) {
+      ASSERT_GT(found, 0);
+      for (int i = 0; i < found; ++i) {
+        const ibv_wc& wc = completions[static_cast<size_t>(i)];
+        ASSERT_EQ(wc.status, IBV_WC_SUCCESS);
+        if (wc.wr_id == 1) {
+          ++sent;
+          continue;
+        }
+        ++received;
+        ASSERT_EQ(player.post_receive(0, piece), 0);
+        if (begins && received == rounds) continue;
+        ASSERT_EQ(player.post_send(send_request(1), {&piece, 1}), 0);
+      }
+    }
+  }
+}
+
+void play(Pair& pair, int rounds) {
+  std::thread other([&] { play(pair.b, false, rounds); });
+  play(pair.a, true, rounds);
+  other.join();
+}
+
+// Two that talk, made by a thread of its own each, and so on a shard of its own each.
+struct TwoShards {
+  TwoShards(const Options& of_a, const Options& of_b) {
+    ::setenv("VERBENA_SHARDS", "2", 1);
+    std::thread([&] { a = std::make_unique<Endpoint>(of_a); }).join();
+    std::thread([&] { b = std::make_unique<Endpoint>(of_b); }).join();
+    ::unsetenv("VERBENA_SHARDS");
+    a->connect(b->address());
+    b->connect(a->address());
+  }
+
+  std::unique_ptr<Endpoint> a;
+  std::unique_ptr<Endpoint> b;
+};
+
+class EventWait : public ::testing::Test {
+ protected:
+  EventWait() {
+    // From here on packets go by memory, and the bell is there.
+    send(a, b);
+    EXPECT_EQ(b.completion().status, IBV_WC_SUCCESS);
+    EXPECT_EQ(a.completion().status, IBV_WC_SUCCESS);
+    EXPECT_EQ(ibv_req_notify_cq(b.cq.get(), 0), 0);
+  }
+
+  TwoShards two{Options{}, Options{.with_channel = true}};
+  Endpoint& a = *two.a;
+  Endpoint& b = *two.b;
+};
+
+TEST_F(EventWait, SleeperIsWokenByAMessage) {
+  WatchedThread waiter([&] { EXPECT_EQ(take_event(b), 0); });
+  ASSERT_TRUE(waiter.falls_asleep());
+  send(a, b);
+  waiter.join();
+  EXPECT_EQ(b.completion().status, IBV_WC_SUCCESS);
+  EXPECT_FALSE(readable(b.channel->fd)) << "what the sleeper took is not told again";
+}
+
+// Both sleep at one shard: one of them at its bell, the other at its channel's descriptor, in turn.
+TEST(EventWaits, TwoThreadsOfOneShardLoseNoEvent) {
+  Pair pair({.with_channel = true});
+  play(pair, 5000);
+}
+
+TEST(EventWaits, ThreadsOfTwoShardsLoseNoEvent) {
+  TwoShards two(Options{.with_channel = true}, Options{.with_channel = true});
+  std::thread other([&] { play(*two.b, false, 5000); });
+  play(*two.a, true, 5000);
+  other.join();
+}
+
+TEST(EventWaits, ManyPairsOfThreadsOfOneShardLoseNoEvent) {
+  constexpr int kPairs = 4;
+  std::vector<std::unique_ptr<Pair>> pairs;
+  for (int i = 0; i < kPairs; ++i) pairs.push_back(std::make_unique<Pair>(Options{.with_channel = true}));
+  std::vector<std::thread> threads;
+  for (auto& pair : pairs) threads.emplace_back([&] { play(*pair, 1000); });
+  for (std::thread& thread : threads) thread.join();
+}
+
+// One polls, which takes what the other would have been rung for.
+TEST(EventWaits, SleeperBesideAThreadThatPollsLosesNoEvent) {
+  Pair polled;
+  Pair slept({.with_channel = true});
+  std::atomic<bool> stop{false};
+  std::thread poller([&] {
+    ibv_wc wc;
+    while (!stop) EXPECT_EQ(ibv_poll_cq(polled.a.cq.get(), 1, &wc), 0);
+  });
+  play(slept, 2000);
+  stop = true;
+  poller.join();
+}
+
+// The thread has its event and calls no verb any more: the engine thread takes over.
+TEST_F(EventWait, WhoStaysAwayAfterAnEventIsDrivenFor) {
+  for (int i = 0; i < 20; ++i) {
+    WatchedThread waiter([&] { EXPECT_EQ(take_event(b), 0); });
+    ASSERT_TRUE(waiter.falls_asleep());
+    send(a, b);
+    waiter.join();
+    EXPECT_EQ(a.completion().status, IBV_WC_SUCCESS) << "it is acknowledged, though b is silent";
+    EXPECT_EQ(b.completion().status, IBV_WC_SUCCESS);
+    EXPECT_EQ(ibv_req_notify_cq(b.cq.get(), 0), 0);
+    send(a, b);
+    EXPECT_TRUE(readable(b.channel->fd, kPatienceMs)) << "it waits at the descriptor now";
+    EXPECT_EQ(take_event(b), 0);
+    EXPECT_EQ(b.completion().status, IBV_WC_SUCCESS);
+    EXPECT_EQ(a.completion().status, IBV_WC_SUCCESS);
+    EXPECT_EQ(ibv_req_notify_cq(b.cq.get(), 0), 0);
+  }
+}
+
+TEST_F(EventWait, SeveralThreadsOfOneChannelAreAllServed) {
+  constexpr size_t kThreads = 3;
+  std::atomic<int> taken{0};
+  std::vector<std::unique_ptr<WatchedThread>> waiters;
+  for (size_t i = 0; i < kThreads; ++i) {
+    waiters.push_back(std::make_unique<WatchedThread>([&] {
+      if (take_event(b) == 0) ++taken;
+    }));
+    ASSERT_TRUE(waiters.back()->falls_asleep());
+  }
+  for (int i = 1; i <= static_cast<int>(kThreads); ++i) {
+    send(a, b);
+    ASSERT_TRUE(test::eventually([&] { return taken == i; }));
+    EXPECT_EQ(b.completion().status, IBV_WC_SUCCESS);
+    EXPECT_EQ(ibv_req_notify_cq(b.cq.get(), 0), 0);
+  }
+  for (auto& waiter : waiters) waiter->join();
+}
+
+// ---- signals, as read(2)
+
+void on_signal(int) {}
+
+void install(int flags) {
+  struct sigaction action {};
+  action.sa_handler = on_signal;
+  action.sa_flags = flags;
+  ASSERT_EQ(::sigaction(SIGUSR1, &action, nullptr), 0);
+}
+
+TEST_F(EventWait, SignalInterruptsIt) {
+  install(0);
+  std::atomic<pthread_t> thread{};
+  int answer = 0;
+  WatchedThread waiter([&] {
+    thread = ::pthread_self();
+    answer = take_event(b);
+  });
+  ASSERT_TRUE(waiter.falls_asleep());
+  ASSERT_EQ(::pthread_kill(thread, SIGUSR1), 0);
+  waiter.join();
+  EXPECT_EQ(answer, EINTR);
+  send(a, b);
+  EXPECT_TRUE(readable(b.channel->fd, kPatienceMs)) << "nobody sleeps at the bell any more";
+}
+
+TEST_F(EventWait, SignalWhoseHandlerRestartsCallsDoesNot) {
+  install(SA_RESTART);
+  std::atomic<pthread_t> thread{};
+  WatchedThread waiter([&] {
+    thread = ::pthread_self();
+    EXPECT_EQ(take_event(b), 0);
+  });
+  ASSERT_TRUE(waiter.falls_asleep());
+  ASSERT_EQ(::pthread_kill(thread, SIGUSR1), 0);
+  ASSERT_TRUE(waiter.falls_asleep());
+  send(a, b);
+  waiter.join();
+}
+
+TEST_F(EventWait, CancelledThreadLeavesTheEventToOthers) {
+  for (int i = 0; i < 20; ++i) {
+    std::atomic<pthread_t> thread{};
+    std::atomic<bool> cancelled{true};
+    std::thread waiter([&] {
+      thread = ::pthread_self();
+      take_event(b);
+      cancelled = false;
+    });
+    ASSERT_TRUE(test::eventually([&] { return thread.load() != pthread_t{}; }));
+    ASSERT_EQ(::pthread_cancel(thread), 0);
+    waiter.join();
+    EXPECT_TRUE(cancelled);
+  }
+  send(a, b);
+  EXPECT_TRUE(readable(b.channel->fd, kPatienceMs));
+  EXPECT_EQ(take_event(b), 0);
+}
+
+// ---- what the sleeper sleeps at goes away
+
+TEST_F(EventWait, ChannelThatGoesAwayLetsTheSleeperGo) {
+  ibv_comp_channel* const channel = b.channel.get();
+  int answer = 0;
+  WatchedThread waiter([&] {
+    ibv_cq* cq = nullptr;
+    void* cq_context = nullptr;
+    answer = ibv_get_cq_event(channel, &cq, &cq_context) == 0 ? 0 : errno;
+  });
+  ASSERT_TRUE(waiter.falls_asleep());
+  b.qp.reset();
+  b.cq.reset();
+  b.channel.reset();
+  waiter.join();
+  EXPECT_EQ(answer, EBADF);
+}
+
+TEST_F(EventWait, SleeperStaysWhenAQueuePairGoesAway) {
+  WatchedThread waiter([&] { EXPECT_EQ(take_event(b), 0); });
+  ASSERT_TRUE(waiter.falls_asleep());
+  b.qp.reset();
+  // Another one takes its place.
+  ibv_qp_init_attr init{};
+  init.send_cq = init.recv_cq = b.cq.get();
+  init.cap = b.options.cap;
+  init.qp_type = IBV_QPT_RC;
+  b.qp.reset(ibv_create_qp(b.pd.get(), &init));
+  ASSERT_NE(b.qp, nullptr);
+  ibv_qp_attr attr = init_attributes(b.options);
+  ASSERT_EQ(ibv_modify_qp(b.qp.get(), &attr, init_mask(IBV_QPT_RC)), 0);
+  ASSERT_EQ(b.post_receive(1, b.piece(0, 8)), 0);
+  b.modify_to(IBV_QPS_ERR);
+  waiter.join();
+}
+
+#if !defined(__SANITIZE_THREAD__)  // follows no child of a process with threads
+TEST_F(EventWait, SleeperOfTheParentSleepsOnWhenItForks) {
+  WatchedThread waiter([&] { EXPECT_EQ(take_event(b), 0); });
+  ASSERT_TRUE(waiter.falls_asleep());
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::alarm(20);  // ends a child that hangs
+    // Calls are harmless here, and take nothing from the parent.
+    ibv_wc wc;
+    ibv_poll_cq(b.cq.get(), 1, &wc);
+    ibv_req_notify_cq(b.cq.get(), 0);
+    ::_exit(0);
+  }
+  int status = -1;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  EXPECT_FALSE(waiter.ended());
+  send(a, b);
+  waiter.join();
+}
+#endif
+
+}  // namespace
+}  // namespace verbena::adapter::testing
