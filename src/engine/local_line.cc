@@ -148,7 +148,7 @@ void LocalLine::present_ourselves() {
   (void)send_with_credentials(socket_.get(), std::as_bytes(std::span(&said, 1)), board_->file());
 }
 
-// A process of another user could keep us waiting by it, as whoever has an eventfd can fill it.
+// Who has an eventfd can fill it, and so keep waiting those who ring it: not for a process of another user.
 void LocalLine::give_bell() {
   if (bell_ == nullptr || !is_ours_ || !takes_bells_) return;
   const Handshake message = handshake(HandshakeType::kBell);

@@ -108,7 +108,7 @@ class EventChannel {
 // One thread at a time may be one. For that thread alone; it makes it, and ends it.
 class EventChannel::Waiter {
  public:
-  // `bell` outlives it. Whoever has an event for the thread rings it, if it is not the thread itself.
+  // `bell` outlives it. Who has an event for the thread rings it, if it is not the thread itself.
   Waiter(EventChannel& channel, const Bell& bell);
   ~Waiter();
   Waiter(const Waiter&) = delete;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Threads that block in ibv_get_cq_event() and are woken by what rings, not by the engine thread: nobody
-// sleeps while there is an event, whoever comes, goes, is interrupted or stays away.
+// sleeps while there is an event, though threads come, go, are interrupted or stay away.
 #include <array>
 #include <atomic>
 #include <cstdlib>
