@@ -242,6 +242,7 @@ class alignas(kCacheLine) Shard : private net::PacketHandler {
   bool listen(bool on);
   bool listen_by_memory();
   bool is_at_bell() const;
+  static bool is_served_on_the_way(AtBell answer, const queues::EventChannel::Waiter& waiter);
   AtBell wait_at_bell(const queues::EventChannel::Waiter& waiter);
   void count_drop(net::DropReason reason);
   void look_beside_requests();

@@ -15,14 +15,23 @@ Shard::AtBell Shard::goes_to_bell(const queues::EventChannel::Waiter& waiter) {
     answer = wait_at_bell(waiter);
   }
   leave(Gathering::kNo);
-  return answer;
+  return is_served_on_the_way(answer, waiter) ? woken_at_bell(waiter) : answer;
 }
 
 Shard::AtBell Shard::woken_at_bell(const queues::EventChannel::Waiter& waiter) {
-  enter();
-  const AtBell answer = is_at_bell() ? wait_at_bell(waiter) : AtBell::kNot;
-  leave(Gathering::kNo);
+  AtBell answer;
+  do {
+    enter();
+    answer = is_at_bell() ? wait_at_bell(waiter) : AtBell::kNot;
+    leave(Gathering::kNo);
+  } while (is_served_on_the_way(answer, waiter));
   return answer;
+}
+
+// Who lets go of the lock does what others have left for it. That may bring the very event, and a thread does
+// not ring for itself.
+bool Shard::is_served_on_the_way(AtBell answer, const queues::EventChannel::Waiter& waiter) {
+  return answer == AtBell::kSleeps && waiter.is_served();
 }
 
 void Shard::gives_bell_up() {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A thread that sleeps at a shard's bell until it has an event, the engine thread beside it, and who of them
 // hears the bell.
+#include <functional>
+
 #include "engine/support/queue_input.h"
 #include "engine/support/shard_test.h"
 
@@ -20,6 +22,7 @@ class RingingInput : public QueueInput {
   const Bell* bell() const override { return &bell_; }
   bool listen(bool on) override {
     is_listened_for = on;
+    if (on && on_listening) std::exchange(on_listening, nullptr)();
     return on && waiting > 0;
   }
   uint32_t receive(uint32_t budget, TimePoint now) override {
@@ -33,6 +36,7 @@ class RingingInput : public QueueInput {
   }
   bool has_rung() const { return bell_.hear(); }
 
+  std::function<void()> on_listening;  // called once
   bool is_listened_for = false;
   uint32_t waiting = 0;
 
@@ -99,6 +103,16 @@ TEST_F(ShardBell, WhatIsThereAlreadyIsTakenBeforeTheThreadSleeps) {
   ASSERT_EQ(shard->goes_to_bell(*waiter), AtBell::kSleeps);
   EXPECT_EQ(qp->received, 1u);
   EXPECT_TRUE(thread_hears());
+}
+
+// Nobody rings for it: it is the thread itself that brings the event, when it has looked already.
+TEST_F(ShardBell, ThreadDoesNotSleepOnAnEventThatItBringsOnItsWayOut) {
+  input.on_listening = [&] { channel->post(source); };
+  EXPECT_EQ(shard->goes_to_bell(*waiter), AtBell::kServed);
+  waiter->take([](queues::EventSource&) {});
+  ASSERT_EQ(shard->goes_to_bell(*waiter), AtBell::kSleeps);
+  input.on_listening = [&] { channel->post(source); };
+  EXPECT_EQ(shard->woken_at_bell(*waiter), AtBell::kServed);
 }
 
 TEST_F(ShardBell, ThreadTakesListeningBackFromAnApplicationThatPolled) {
