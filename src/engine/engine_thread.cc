@@ -202,13 +202,22 @@ void EngineThread::wait_until(TimePoint deadline) {
   for (int i = 0; i < count; ++i) answer(events[static_cast<size_t>(i)].data.u32);
 }
 
+// A thread of the application may have gone to the bell since it rang, and the ring be for that thread.
+void EngineThread::hear_bell_ring() {
+  const Bell* const bell = shard_.bell();
+  if (bell == nullptr || !bell->hear()) return;
+  shard_.exclusively([&] {
+    if (bell_ != nullptr && !hears_bell_) bell_->ring();
+  });
+}
+
 void EngineThread::answer(uint32_t source) {
   if (source == kWakeup || source == kAlarm) {
     const int fd = source == kWakeup ? wakeup_.get() : alarm_.get();
     uint64_t ignored;
     [[maybe_unused]] const ssize_t got = ::read(fd, &ignored, sizeof ignored);
   } else if (source == kBell) {
-    if (const Bell* const bell = shard_.bell()) (void)bell->hear();
+    hear_bell_ring();
   } else if (source == kControl) {
     try {
       on_control_();

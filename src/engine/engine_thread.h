@@ -42,6 +42,7 @@ class EngineThread : private Sleeper {
   void wait_until(TimePoint deadline);
   DrivingPolicy::Demand pause_between_asks();
   void answer(uint32_t source);
+  void hear_bell_ring();
   void watch_sending(int fd);
 
   void wake() override;
