@@ -55,6 +55,8 @@ Shard::AtBell Shard::wait_at_bell(const queues::EventChannel::Waiter& waiter) {
     const uint32_t received = receive(kReceiveBudget, Visitor::kAtBell);
     if (waiter.is_served()) {
       at_bell_.reset();
+      // Who is served at first sight has not taken the bell from the engine thread, which goes on to hear it.
+      if (policy_.engine_has_bell()) return AtBell::kServed;
       if (const auto time = policy_.leaves_bell(now_)) sleeper_->come_by(*time);
       listen_by_memory();
       return AtBell::kServed;

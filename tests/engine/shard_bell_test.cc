@@ -105,6 +105,16 @@ TEST_F(ShardBell, WhatIsThereAlreadyIsTakenBeforeTheThreadSleeps) {
   EXPECT_TRUE(thread_hears());
 }
 
+// What rings later is for whoever sleeps there by then, who would not hear it beside the engine thread.
+TEST_F(ShardBell, EngineKeepsItFromAThreadThatIsServedAtFirstSight) {
+  channel->post(source);
+  EXPECT_EQ(shard->goes_to_bell(*waiter), AtBell::kServed);
+  EXPECT_TRUE(engine_hears());
+  waiter->take([](queues::EventSource&) {});
+  ASSERT_EQ(shard->goes_to_bell(*waiter), AtBell::kSleeps);
+  EXPECT_TRUE(thread_hears());
+}
+
 // Nobody rings for it: it is the thread itself that brings the event, when it has looked already.
 TEST_F(ShardBell, ThreadDoesNotSleepOnAnEventThatItBringsOnItsWayOut) {
   input.on_listening = [&] { channel->post(source); };
