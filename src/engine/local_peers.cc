@@ -181,10 +181,7 @@ void LocalPeers::loop(LocalPeer& peer) {
 
 bool LocalPeers::watch(LocalLine& line) {
   if (!poll_set_) poll_set_.reset(::epoll_create1(EPOLL_CLOEXEC));
-  epoll_event event{};
-  event.events = EPOLLIN;
-  event.data.ptr = &line;
-  if (::epoll_ctl(poll_set_.get(), EPOLL_CTL_ADD, line.fd(), &event) != 0) return false;
+  if (!line.announce_in(poll_set_.get())) return false;
   if (!is_input_) is_input_ = shard_.add_input(*this).has_value();
   return is_input_;
 }
@@ -205,8 +202,9 @@ void LocalPeers::read_sockets() {
       auto& line = *static_cast<LocalLine*>(events[static_cast<size_t>(i)].data.ptr);
       const LocalLine::State before = line.state();
       line.read_socket();
-      changed |= line.state() != before;
-      lost |= line.state() == LocalLine::State::kLost;
+      const bool is_lost = line.state() == LocalLine::State::kLost;
+      changed |= line.state() != before || is_lost;
+      lost |= is_lost;
     }
     if (lost) remove_lost();
     if (ready < static_cast<long>(events.size())) break;
@@ -275,7 +273,8 @@ bool LocalPeers::is_quiet() const {
       sources_, [](const Source& source) { return source.line->reader().lane().is_something_there(); });
 }
 
-uint32_t LocalPeers::read(const Source& source, uint32_t budget) {
+// What is read may list the sources anew.
+uint32_t LocalPeers::read(Source source, uint32_t budget) {
   net::PortCounters& counters = shard_.counters();
   PacketReader& reader = source.line->reader();
   const PacketReader::Received received = reader.receive(
@@ -352,7 +351,12 @@ bool LocalPeers::listen(bool on) {
 // The lines are the parent's.
 void LocalPeers::abandon() {
   abandoned_ = true;
-  for (const Source& source : sources_) source.line->abandon();
+  for (const auto& peer : peers_) {
+    if (peer == nullptr) continue;
+    for (const LocalPeer::Side side : {LocalPeer::kAskedByUs, LocalPeer::kAskedByThem}) {
+      if (LocalLine* const line = peer->line(side); line != nullptr) line->abandon();
+    }
+  }
   poll_set_.reset();
 }
 

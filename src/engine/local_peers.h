@@ -78,7 +78,7 @@ class LocalPeers final : public Input, public LocalWays {
   bool watch(LocalLine& line);
   void set_line(LocalPeer& peer, LocalPeer::Side side, std::unique_ptr<LocalLine> line);
   void read_sockets();
-  uint32_t read(const Source& source, uint32_t budget);
+  uint32_t read(Source source, uint32_t budget);
   void take(const LocalPeer& peer, const transport::IncomingPacket& incoming);
   void remove_lost();
   void lines_changed();

@@ -5,6 +5,7 @@
 #include <array>
 #include <optional>
 
+#include <fcntl.h>
 #include <sys/socket.h>
 
 #include "engine/support/shard_test.h"
@@ -256,6 +257,36 @@ TEST_F(LocalPeersTest, TheLastWordsOfAProcessAreHeard) {
   look();
   EXPECT_EQ(connected.received, 1u);
   EXPECT_EQ(find(), nullptr);
+}
+
+// Under the address sanitizer: nothing is told of a line that is gone.
+TEST_F(LocalPeersTest, ALineThatEndsWhileAChildStillHasItsSocketIsForgotten) {
+  find();
+  Ends ends;
+  const UniqueFd inherited(::fcntl(ends.ours.get(), F_DUPFD_CLOEXEC, 0));
+  answer(ends);
+  auto line = accept(ends);
+  ASSERT_NE(find(), nullptr);
+  line.reset();
+  look();
+  EXPECT_EQ(find(), nullptr);
+  look();
+  EXPECT_EQ(find(), nullptr);
+}
+
+// Likewise.
+TEST_F(LocalPeersTest, ALineThatIsBrokenByNonsenseIsNotReadAgain) {
+  const auto line = open();
+  ScriptedQp& connected = connect_qp();
+  const std::byte nonsense[4]{};
+  ASSERT_EQ(line->writer().lane().put(static_cast<local::EntryKind>(77), nonsense), local::Put::kDone);
+  shard->poll();
+  look();
+  shard->poll();
+  EXPECT_EQ(find(), nullptr);
+  connected.post();
+  shard->ring(connected);
+  EXPECT_THAT(sent(), IsEmpty());
 }
 
 TEST_F(LocalPeersTest, WhatIsSentToAProcessThatHasEndedIsLost) {
