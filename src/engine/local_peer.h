@@ -53,9 +53,9 @@ class LocalPeer final : public transport::PacketSink, public transport::DirectAc
   TimePoint refused_until = TimePoint::min();
 
   bool was_open = false;  // when its QPs were last moved
-  bool full = false;
-  ReadyList waiting;     // QPs, while it is full
-  ListHook staged_hook;  // in the list of those that have got something
+  ListHook full_hook;     // in the list of those without room
+  ReadyList waiting;      // QPs, while it is one of them
+  ListHook staged_hook;   // in the list of those that have got something
   IntrusiveList<LocalPeer, &LocalPeer::staged_hook>* staged_in = nullptr;
 
  private:

@@ -31,6 +31,9 @@ constexpr Duration kAskTimeout = std::chrono::seconds(1);
 constexpr Duration kRefusalLasts = std::chrono::seconds(1);
 // While nobody sleeps no bell is rung, but lines are offered, and end.
 constexpr uint32_t kRoundsPerLook = 1024;
+// Packets read from a line in one round. Acknowledgements go out between rounds: a sender with 128 requests
+// under way, as programs have it, would wait while the receiver works and the other way round.
+constexpr uint32_t kTurn = 32;
 // To look at more of them takes longer than all else in a poll.
 constexpr size_t kFew = 4;
 
@@ -263,14 +266,14 @@ void LocalPeers::reroute_to(const LocalPeer& peer) {
 uint32_t LocalPeers::receive(uint32_t budget, TimePoint) {
   if (must_read_sockets_ || ++rounds_ % kRoundsPerLook == 0) read_sockets();
   uint32_t received = 0;
-  for (size_t i = 0; i < sources_.size(); ++i) received += read(sources_[i], budget);
+  for (size_t i = 0; i < sources_.size(); ++i) received += read(sources_[i], std::min(budget, kTurn));
   return received;
 }
 
 bool LocalPeers::is_quiet() const {
   if (sources_.empty() || sources_.size() > kFew) return false;
-  return std::ranges::none_of(
-      sources_, [](const Source& source) { return source.line->reader().lane().is_something_there(); });
+  return std::ranges::none_of(sources_,
+                              [](const Source& source) { return source.line->reader().has_work(); });
 }
 
 // What is read may list the sources anew.
@@ -311,21 +314,23 @@ void LocalPeers::wait(QueuePair& qp) {
 void LocalPeers::push() {
   while (!staged_.empty()) {
     LocalPeer& peer = staged_.pop_front();
-    if (!peer.push()) peer.full = some_full_ = true;
+    if (!peer.push()) note_full(peer);
   }
 }
 
 bool LocalPeers::flush(ReadyList& ready) {
   push();
-  bool any_full = false;
-  if (!some_full_) return false;
-  for (const auto& peer : peers_) {
-    if (peer == nullptr || !peer->full) continue;
-    peer->full = !peer->push() || !peer->has_room();
-    any_full |= peer->full;
-    if (!peer->full) ready.splice_back(peer->waiting);
+  FullList still;
+  while (!full_.empty()) {
+    LocalPeer& peer = full_.pop_front();
+    if (!peer.push() || !peer.has_room()) {
+      still.push_back(peer);
+    } else {
+      ready.splice_back(peer.waiting);
+    }
   }
-  return some_full_ = any_full;
+  full_.splice_back(still);
+  return !full_.empty();
 }
 
 // ---- sleeping
@@ -335,15 +340,14 @@ bool LocalPeers::listen(bool on) {
   bool is_something_there = false;
   for (const Source& source : sources_) {
     if (on) {
+      if (source.line->reader().give_back()) source.line->ring();
       is_something_there |= !source.line->reader().lane().sleep();
     } else {
       source.line->reader().lane().wake();
     }
   }
-  if (on && some_full_) {
-    for (const auto& peer : peers_) {
-      if (peer != nullptr && peer->full) is_something_there |= !peer->wait_for_room();
-    }
+  if (on) {
+    for (LocalPeer& peer : full_) is_something_there |= !peer.wait_for_room();
   }
   return is_something_there;
 }

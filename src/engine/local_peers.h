@@ -48,8 +48,8 @@ class LocalPeers final : public Input, public LocalWays {
 
   // LocalWays
   const transport::Route* find(const roce::Path& path, roce::Qpn destination) override;
-  bool is_full(uint32_t port) const override { return peers_[port - kFirst]->full; }
-  void note_full(uint32_t port) override { peers_[port - kFirst]->full = some_full_ = true; }
+  bool is_full(uint32_t port) const override { return peers_[port - kFirst]->full_hook.is_linked(); }
+  void note_full(uint32_t port) override { note_full(*peers_[port - kFirst]); }
   void wait(transport::QueuePair& qp) override;
   bool flush(ReadyList& ready) override;
   void push() override;
@@ -84,6 +84,9 @@ class LocalPeers final : public Input, public LocalWays {
   void lines_changed();
   void reroute_to(const LocalPeer& peer);
   void tell_waiters();
+  void note_full(LocalPeer& peer) {
+    if (!peer.full_hook.is_linked()) full_.push_back(peer);
+  }
 
   Shard& shard_;
   const Ask ask_;
@@ -93,12 +96,13 @@ class LocalPeers final : public Input, public LocalWays {
   bool abandoned_ = false;
   bool listening_ = false;
   bool must_read_sockets_ = false;
-  bool some_full_ = false;
   uint32_t rounds_ = 0;
   std::vector<std::unique_ptr<LocalPeer>> peers_;  // by slot
   std::vector<Source> sources_;
   std::vector<roce::Address> addresses_;
   IntrusiveList<LocalPeer, &LocalPeer::staged_hook> staged_;
+  using FullList = IntrusiveList<LocalPeer, &LocalPeer::full_hook>;
+  FullList full_;
 
   // For those who wait in await().
   std::mutex news_mutex_;
