@@ -187,6 +187,13 @@ void LocalLine::open() {
   if (!own_end_) present_ourselves();
 }
 
+// The other must see the parent's end, while we live on.
+void LocalLine::abandon() {
+  socket_.reset();
+  own_end_.reset();
+  peer_memory_.reset();
+}
+
 void LocalLine::lose() {
   state_ = State::kLost;
   ::shutdown(socket_.get(), SHUT_RDWR);

@@ -49,8 +49,8 @@ class LocalLine {
   void lose();
   // Whether packets ever went by it.
   bool was_open() const { return was_open_; }
-  // In a child after fork(): the line is the parent's.
-  void abandon() { socket_.reset(); }
+  // In a child after fork(): the line is the parent's, and so is what it leads to.
+  void abandon();
 
   // REQUIRES for both: the line is or was open
   PacketWriter& writer() { return *writer_; }
