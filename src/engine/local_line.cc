@@ -85,11 +85,6 @@ bool LocalLine::announce_in(int poll_set) {
   return true;
 }
 
-void LocalLine::abandon() {
-  poll_set_ = -1;
-  socket_.reset();
-}
-
 void LocalLine::use(ChannelMapping mapping, size_t ours, size_t theirs) {
   mapping_ = std::make_shared<ChannelMapping>(std::move(mapping));
   our_lane_ = &mapping_->memory().lanes[ours];
@@ -204,6 +199,14 @@ void LocalLine::open() {
   state_ = State::kOpen;
   was_open_ = true;
   if (!own_end_) present_ourselves();
+}
+
+// The other must see the parent's end, while we live on.
+void LocalLine::abandon() {
+  poll_set_ = -1;
+  socket_.reset();
+  own_end_.reset();
+  peer_memory_.reset();
 }
 
 void LocalLine::lose() {

@@ -52,7 +52,7 @@ class LocalLine {
   void lose();
   // Whether packets ever went by it.
   bool was_open() const { return was_open_; }
-  // In a child after fork(): the line is the parent's, and so is the epoll set.
+  // In a child after fork(): the line is the parent's, and so is what it leads to, and the epoll set.
   void abandon();
 
   // REQUIRES for both: the line is or was open

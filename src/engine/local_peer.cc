@@ -43,6 +43,13 @@ void LocalPeer::lines_changed() {
   sends_by_ = found != lines_.end() ? found->get() : nullptr;
 }
 
+void LocalPeer::abandon() {
+  for (const auto& line : lines_) {
+    if (line != nullptr) line->abandon();
+  }
+  put_off.reset();
+}
+
 SendStatus LocalPeer::send(const transport::OutgoingPacket& packet) {
   if (sends_by_ == nullptr) return SendStatus::kSent;
   const SendStatus status = sends_by_->writer().send(packet);

@@ -7,6 +7,7 @@
 
 #include "base/intrusive_list.h"
 #include "base/time.h"
+#include "base/unique_fd.h"
 #include "engine/local_line.h"
 #include "engine/local_ways.h"
 #include "net/port.h"
@@ -15,9 +16,10 @@
 
 namespace verbena::engine {
 
-// Another slot of this host, and the way to it by memory. There may be two lines: the one that we asked for,
-// and the one that the other did, when both asked at once. Packets are taken from both and sent by one. While
-// there is none that is open, what is sent is lost, and the timers of the QPs find out.
+// Another slot of this host, and the way to it by memory. There may be two lines for a while: the one that we
+// asked for, and the one that the other did; when both asked at once, that of the lower slot stays. Packets
+// are taken from both and sent by one. While there is none that is open, what is sent is lost, and the timers
+// of the QPs find out.
 //
 // It lives as long as the shard, as QPs keep its route; the process at the slot may change. For the shard's
 // lock holder.
@@ -30,6 +32,7 @@ class LocalPeer final : public transport::PacketSink, public transport::DirectAc
   uint32_t slot() const { return slot_; }
   const transport::Route& route() const { return route_; }
   bool is_open() const { return sends_by_ != nullptr; }
+  bool has_line() const { return lines_[kAskedByUs] != nullptr || lines_[kAskedByThem] != nullptr; }
   transport::SendStatus send(const transport::OutgoingPacket& packet) override;
   bool read(const transport::PeerRange& range, uint32_t offset, uint32_t bytes,
             std::span<const ConstBytes> to) override;
@@ -40,6 +43,8 @@ class LocalPeer final : public transport::PacketSink, public transport::DirectAc
   void set_line(Side side, std::unique_ptr<LocalLine> line);
   // A line has opened, or was lost.
   void lines_changed();
+  // In a child after fork(): all of it is the parent's.
+  void abandon();
 
   // Puts out what the writer keeps back, and rings the other if it sleeps and has got something. False: there
   // is no room for it.
@@ -51,6 +56,16 @@ class LocalPeer final : public transport::PacketSink, public transport::DirectAc
   // Until when an answer is awaited, or there is no use in asking again.
   TimePoint asked_until = TimePoint::min();
   TimePoint refused_until = TimePoint::min();
+
+  // Our own question is under way, from the agent's ear to the other's answer.
+  bool is_asking = false;
+  // It has been asked so often, and no answer came, or that it cannot be just now. 0: there was an answer.
+  uint8_t questions = 0;
+  // What the other asked for meanwhile, if ours is the one that counts. It waits until ours has come to
+  // something, or to nothing.
+  UniqueFd put_off;
+  // Somebody has waited for it in vain.
+  bool kept_waiting = false;
 
   bool was_open = false;  // when its QPs were last moved
   ListHook full_hook;     // in the list of those without room

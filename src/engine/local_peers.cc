@@ -34,6 +34,8 @@ constexpr uint32_t kRoundsPerLook = 1024;
 // Packets read from a line in one round. Acknowledgements go out between rounds: a sender with 128 requests
 // under way, as programs have it, would wait while the receiver works and the other way round.
 constexpr uint32_t kTurn = 32;
+// Of one slot, if no answer comes to them.
+constexpr uint8_t kMostQuestions = 8;
 // To look at more of them takes longer than all else in a poll.
 constexpr size_t kFew = 4;
 
@@ -52,6 +54,7 @@ LocalPeers::LocalPeers(Shard& shard, Ask ask, OwnBoard* board)
 LocalPeers::~LocalPeers() {
   shard_.exclusively([&] {
     shard_.set_local_ways(nullptr);
+    shard_.cancel_alarm(*this);
     if (is_input_) shard_.remove_input(*this);
     sources_.clear();
   });
@@ -92,22 +95,54 @@ bool LocalPeers::is_pending(const roce::Path& path, roce::Qpn destination) {
   if (peer == nullptr || peer->is_open()) return false;
   const TimePoint now = MonotonicClock::now();
   if (now < peer->refused_until) return false;
-  if (now < peer->asked_until) return true;
+  // The other has a socket of ours: it answers when it runs, or hangs up.
+  if (now < peer->asked_until || peer->has_line()) return true;
+  if (question_came_to_nothing(*peer)) return true;
   if (peer->slot() == shard_.slot()) {
     loop(*peer);
     return false;
   }
-  if (!ask_(peer->slot())) {
-    peer->refused_until = now + kRefusalLasts;
+  return ask(*peer, now);
+}
+
+bool LocalPeers::ask(LocalPeer& peer, TimePoint now) {
+  if (!ask_(peer.slot())) {
+    peer.refused_until = now + kRefusalLasts;
     return false;
   }
-  peer->asked_until = now + kAskTimeout;
+  peer.asked_until = now + kAskTimeout;
+  peer.is_asking = true;
+  ++peer.questions;
+  if (!std::exchange(alarm_is_set_, true)) shard_.set_alarm(*this, kAskTimeout);
   return true;
+}
+
+// Questions that were lost with their agent, or came when it, or the other process, had too much to hear. The
+// QPs that they were asked for go by their ports meanwhile.
+void LocalPeers::on_alarm() {
+  alarm_is_set_ = false;
+  const TimePoint now = MonotonicClock::now();
+  bool again = false;
+  for (const auto& peer : peers_) {
+    if (abandoned_ || peer == nullptr || peer->has_line()) continue;
+    if (peer->questions == 0 || peer->questions >= kMostQuestions) continue;
+    again = true;
+    if (now < peer->asked_until || now < peer->refused_until || question_came_to_nothing(*peer)) continue;
+    (void)ask(*peer, now);
+  }
+  if (again && !std::exchange(alarm_is_set_, true)) shard_.set_alarm(*this, kAskTimeout);
+}
+
+// One that has let somebody wait in vain may be stopped: the next QPs do without it until it answers.
+bool LocalPeers::is_worth_waiting_for(const roce::Path& path, roce::Qpn destination) {
+  return is_pending(path, destination) && !peers_[destination.slot()]->kept_waiting;
 }
 
 void LocalPeers::await(const roce::Path& path, roce::Qpn destination) {
   const CancellationOff whole;
-  const auto pending = [&] { return shard_.exclusively([&] { return is_pending(path, destination); }); };
+  const auto pending = [&] {
+    return shard_.exclusively([&] { return is_worth_waiting_for(path, destination); });
+  };
   const TimePoint end = MonotonicClock::now() + kPatience;
   for (bool first = true;; first = false) {
     uint32_t seen;
@@ -118,7 +153,12 @@ void LocalPeers::await(const roce::Path& path, roce::Qpn destination) {
     if (!pending()) return;
     if (first) shard_.expect_sleep();  // so that the engine thread takes the answer
     std::unique_lock lock(news_mutex_);
-    if (!news_.wait_until(lock, end, [&] { return news_count_ != seen; })) return;
+    if (news_.wait_until(lock, end, [&] { return news_count_ != seen; })) continue;
+    lock.unlock();
+    shard_.exclusively([&] {
+      if (!abandoned_) peers_[destination.slot()]->kept_waiting = true;
+    });
+    return;
   }
 }
 
@@ -139,10 +179,18 @@ void LocalPeers::connect(agent_client::SlotChannel news) {
     LocalPeer* const peer =
         abandoned_ || news.peer_slot >= roce::Qpn::kSlots ? nullptr : peer_at(news.peer_slot);
     if (peer == nullptr) return;
+    peer->kept_waiting = false;
+    // An answer to a question that was asked twice, or a question of one that had not heard of our answer
+    // yet. Both ends look first whether there is a line by now, and keep it if there is.
+    if (peer->has_line()) read_sockets();
+    if (peer->is_open()) {
+      if (news.asked) peer->is_asking = false;
+      return;
+    }
     if (news.asked) {
       take_asked(*peer, news);
     } else if (news.socket) {
-      set_line(*peer, LocalPeer::kAskedByThem, LocalLine::await(std::move(news.socket), board_));
+      take_invitation(*peer, std::move(news.socket));
     }
   });
   tell_waiters();
@@ -151,16 +199,42 @@ void LocalPeers::connect(agent_client::SlotChannel news) {
 void LocalPeers::take_asked(LocalPeer& peer, agent_client::SlotChannel& news) {
   peer.asked_until = TimePoint::min();
   int error = news.error;
+  if (error != EAGAIN) peer.questions = 0;
   if (news.socket) {
     auto line = LocalLine::offer(std::move(news.socket), board_);
     if (line) {
       peer.asked_until = MonotonicClock::now() + kAskTimeout;
+      peer.is_asking = true;
       return set_line(peer, LocalPeer::kAskedByUs, std::move(*line));
     }
     error = line.error().code;
   }
   log_debug("slot {} is not reached by memory: error {}", peer.slot(), error);
-  peer.refused_until = MonotonicClock::now() + kRefusalLasts;
+  if (!question_came_to_nothing(peer)) peer.refused_until = MonotonicClock::now() + kRefusalLasts;
+}
+
+// Both may have asked at once, and a channel is enough for two: it is the lower slot's. That of the other
+// waits, in case that ours comes to nothing.
+void LocalPeers::take_invitation(LocalPeer& peer, UniqueFd socket) {
+  if (peer.is_asking && shard_.slot() < peer.slot()) {
+    peer.put_off = std::move(socket);
+  } else {
+    accept(peer, std::move(socket));
+  }
+}
+
+// It is about to offer, so there is no point in asking ourselves.
+void LocalPeers::accept(LocalPeer& peer, UniqueFd socket) {
+  peer.asked_until = MonotonicClock::now() + kAskTimeout;
+  set_line(peer, LocalPeer::kAskedByThem, LocalLine::await(std::move(socket), board_));
+}
+
+// True: but there is what the other asked for.
+bool LocalPeers::question_came_to_nothing(LocalPeer& peer) {
+  peer.is_asking = false;
+  if (!peer.put_off) return false;
+  accept(peer, std::exchange(peer.put_off, {}));
+  return true;
 }
 
 // A process that comes with another line has given up its first; what it wrote there came before.
@@ -225,9 +299,12 @@ void LocalPeers::remove_lost() {
       if (line == nullptr || line->state() != LocalLine::State::kLost) continue;
       // Its last words.
       if (line->has_lanes()) read({peer.get(), line}, local::kEntries);
-      if (!line->was_open()) peer->refused_until = MonotonicClock::now() + kRefusalLasts;
+      const bool was_refused = !line->was_open();
       peer->asked_until = TimePoint::min();
       peer->set_line(side, nullptr);
+      if (side == LocalPeer::kAskedByUs && question_came_to_nothing(*peer)) continue;
+      // Of two lines it is the one that is not needed that is hung up.
+      if (was_refused && !peer->has_line()) peer->refused_until = MonotonicClock::now() + kRefusalLasts;
     }
   }
 }
@@ -238,6 +315,11 @@ void LocalPeers::lines_changed() {
   for (const auto& peer : peers_) {
     if (peer == nullptr) continue;
     peer->lines_changed();
+    if (peer->is_open()) peer->kept_waiting = false;
+    if (const LocalLine* const own = peer->line(LocalPeer::kAskedByUs); own != nullptr && own->is_open()) {
+      peer->is_asking = false;
+      peer->put_off.reset();
+    }
     for (const LocalPeer::Side side : {LocalPeer::kAskedByUs, LocalPeer::kAskedByThem}) {
       LocalLine* const line = peer->line(side);
       if (line != nullptr && line->is_open()) sources_.push_back({peer.get(), line});
@@ -356,10 +438,7 @@ bool LocalPeers::listen(bool on) {
 void LocalPeers::abandon() {
   abandoned_ = true;
   for (const auto& peer : peers_) {
-    if (peer == nullptr) continue;
-    for (const LocalPeer::Side side : {LocalPeer::kAskedByUs, LocalPeer::kAskedByThem}) {
-      if (LocalLine* const line = peer->line(side); line != nullptr) line->abandon();
-    }
+    if (peer != nullptr) peer->abandon();
   }
   poll_set_.reset();
 }

@@ -12,6 +12,7 @@
 
 #include "agent_client/slot_channel.h"
 #include "base/unique_fd.h"
+#include "engine/alarms.h"
 #include "engine/input.h"
 #include "engine/local_peer.h"
 #include "engine/local_ways.h"
@@ -22,7 +23,7 @@ namespace verbena::engine {
 // The other slots of this host that a shard reaches by memory, and what comes from them. A QP that is
 // connected to an address of this host goes by memory as soon as both processes have agreed to a channel,
 // which the agent makes them meet for; until then, and with a process that does not want one, by its port.
-class LocalPeers final : public Input, public LocalWays {
+class LocalPeers final : public Input, public LocalWays, private Alarm {
  public:
   // Asks the agent for the way to a slot; connect() brings the answer, if this is no error. Never blocks.
   using Ask = std::function<Result<void>(uint32_t slot)>;
@@ -70,11 +71,17 @@ class LocalPeers final : public Input, public LocalWays {
     LocalLine* line;
   };
 
+  void on_alarm() override;
+  bool ask(LocalPeer& peer, TimePoint now);
   bool is_candidate(const roce::Path& path, roce::Qpn destination) const;
   LocalPeer* peer_at(uint32_t slot);
   bool is_pending(const roce::Path& path, roce::Qpn destination);
   void loop(LocalPeer& peer);
   void take_asked(LocalPeer& peer, agent_client::SlotChannel& news);
+  void take_invitation(LocalPeer& peer, UniqueFd socket);
+  void accept(LocalPeer& peer, UniqueFd socket);
+  bool question_came_to_nothing(LocalPeer& peer);
+  bool is_worth_waiting_for(const roce::Path& path, roce::Qpn destination);
   bool watch(LocalLine& line);
   void set_line(LocalPeer& peer, LocalPeer::Side side, std::unique_ptr<LocalLine> line);
   void read_sockets();
@@ -96,6 +103,7 @@ class LocalPeers final : public Input, public LocalWays {
   bool abandoned_ = false;
   bool listening_ = false;
   bool must_read_sockets_ = false;
+  bool alarm_is_set_ = false;
   uint32_t rounds_ = 0;
   std::vector<std::unique_ptr<LocalPeer>> peers_;  // by slot
   std::vector<Source> sources_;

@@ -191,6 +191,93 @@ TEST_F(LocalPeersTest, ReachesItsOwnSlotWithoutTheAgent) {
   EXPECT_THAT(asked, IsEmpty());
 }
 
+// ---- both ask at once
+
+class BothAsk : public LocalPeersTest {
+ protected:
+  // What the other offers by an invitation of its own.
+  std::unique_ptr<LocalLine> invite(uint32_t slot) {
+    Ends ends;
+    peers->connect({shard->slot(), slot, false, 0, std::move(ends.ours)});
+    auto line = LocalLine::offer(std::move(ends.theirs));
+    EXPECT_TRUE(line);
+    look();
+    (*line)->read_socket();
+    return std::move(*line);
+  }
+  std::unique_ptr<LocalLine> answer_of(uint32_t slot) {
+    Ends ends;
+    peers->connect({shard->slot(), slot, true, 0, std::move(ends.ours)});
+    return accept(ends);
+  }
+  static constexpr uint32_t kLowerSlot = kSlot - 1;
+  static constexpr roce::Qpn kLowerQpn = roce::Qpn::in_slot(kLowerSlot, 4);
+};
+
+TEST_F(BothAsk, TheLowerSlotsLineStays) {
+  find();
+  const auto theirs = invite(kOtherSlot);
+  EXPECT_EQ(theirs->state(), LocalLine::State::kOffered) << "it waits for ours";
+  const auto ours = answer_of(kOtherSlot);
+  EXPECT_TRUE(ours->is_open());
+  EXPECT_NE(find(), nullptr);
+  theirs->read_socket();
+  EXPECT_EQ(theirs->state(), LocalLine::State::kLost);
+}
+
+TEST_F(BothAsk, TheHigherSlotTakesTheOthers) {
+  find(kLowerQpn);
+  const auto theirs = invite(kLowerSlot);
+  EXPECT_TRUE(theirs->is_open());
+  EXPECT_NE(find(kLowerQpn), nullptr);
+  Ends ends;
+  peers->connect({shard->slot(), kLowerSlot, true, 0, std::move(ends.ours)});
+  char byte;
+  EXPECT_EQ(::recv(ends.theirs.get(), &byte, 1, 0), 0) << "our own is of no use any more";
+}
+
+// The other hangs up what it does not need.
+TEST_F(BothAsk, TheHigherSlotIsNotRefusedByIt) {
+  find(kLowerQpn);
+  Ends ends;
+  peers->connect({shard->slot(), kLowerSlot, true, 0, std::move(ends.ours)});
+  const auto theirs = invite(kLowerSlot);
+  EXPECT_TRUE(theirs->is_open());
+  ends.theirs.reset();
+  look();
+  EXPECT_NE(find(kLowerQpn), nullptr);
+}
+
+TEST_F(BothAsk, TheOthersLineIsUsedWhenOursComesToNothing) {
+  find();
+  const auto theirs = invite(kOtherSlot);
+  refuse(EAGAIN);
+  look();
+  theirs->read_socket();
+  EXPECT_TRUE(theirs->is_open());
+  EXPECT_NE(find(), nullptr);
+}
+
+TEST_F(BothAsk, TheOthersLineIsUsedWhenOursIsHungUp) {
+  find();
+  Ends ends;
+  answer(ends);
+  const auto theirs = invite(kOtherSlot);
+  ends.theirs.reset();
+  look();
+  look();
+  theirs->read_socket();
+  EXPECT_TRUE(theirs->is_open());
+  EXPECT_NE(find(), nullptr);
+}
+
+TEST_F(BothAsk, WhoIsInvitedDoesNotAsk) {
+  Ends ends;
+  answer(ends, false);
+  EXPECT_EQ(find(), nullptr);
+  EXPECT_THAT(asked, IsEmpty());
+}
+
 // ---- packets
 
 TEST_F(LocalPeersTest, AQpSendsByTheLineAndReceivesFromIt) {
@@ -384,6 +471,21 @@ TEST_F(LocalPeersTest, AChildAfterForkLeavesTheLinesToItsParent) {
   shard->ring(connected);
   EXPECT_THAT(read(*line), IsEmpty());
   EXPECT_EQ(find(), nullptr);
+}
+
+// So the other sees it when the parent ends, while the child lives on.
+TEST_F(LocalPeersTest, AChildAfterForkHasNoSocketOfALineThatIsNotOpenYet) {
+  find();
+  Ends offered;
+  answer(offered);
+  Ends invited;
+  peers->connect({shard->slot(), kOtherSlot, false, 0, std::move(invited.ours)});
+  shard->before_fork();
+  shard->abandon();
+  char bytes[64];
+  EXPECT_EQ(::recv(offered.theirs.get(), bytes, sizeof bytes, 0), 16) << "the offer";
+  EXPECT_EQ(::recv(offered.theirs.get(), bytes, sizeof bytes, 0), 0);
+  EXPECT_EQ(::recv(invited.theirs.get(), bytes, sizeof bytes, 0), 0);
 }
 
 }  // namespace
