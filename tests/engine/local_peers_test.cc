@@ -382,9 +382,9 @@ class CapturedLocalPeers : public LocalPeersTest {
     }
     return operations;
   }
-  void post(ScriptedQp& qp) {
-    qp.post();
-    shard->ring(qp);
+  void post(ScriptedQp& to_other) {
+    to_other.post();
+    shard->ring(to_other);
   }
 
   UniqueFd file;
@@ -394,15 +394,15 @@ class CapturedLocalPeers : public LocalPeersTest {
 
 TEST_F(CapturedLocalPeers, WhatIsSentIsCapturedUntilItEnds) {
   const auto line = open();
-  ScriptedQp& qp = connect_qp();
-  post(qp);
+  ScriptedQp& to_other = connect_qp();
+  post(to_other);
   begin();
   EXPECT_THAT(captured(), IsEmpty()) << "it was sent before";
-  post(qp);
-  post(qp);
+  post(to_other);
+  post(to_other);
   EXPECT_THAT(captured(), ElementsAre(Operation::kSendOnly, Operation::kSendOnly));
   peers->capture(UniqueFd());
-  post(qp);
+  post(to_other);
   EXPECT_THAT(captured(), IsEmpty());
   EXPECT_THAT(read(*line), testing::SizeIs(4)) << "all of them were sent";
 }
@@ -416,11 +416,11 @@ TEST_F(CapturedLocalPeers, AProcessThatIsMetLaterIsCapturedToo) {
 
 TEST_F(CapturedLocalPeers, AReaderThatTakesNothingHoldsNobodyUp) {
   const auto line = open();
-  ScriptedQp& qp = connect_qp();
+  ScriptedQp& to_other = connect_qp();
   begin();
   uint32_t sent = 0;
   while (reader->left_out() == 0) {
-    post(qp);
+    post(to_other);
     sent += static_cast<uint32_t>(read(*line).size());
     ASSERT_LT(sent, 100'000u);
   }

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <csignal>
@@ -165,14 +166,6 @@ void Capture::drain() {
 }
 
 int Capture::run() {
-  if (!wish_.choice.link.empty() && !links_.has(wish_.choice.link, MonotonicClock::now())) {
-    complain("there is no link '{}'; 'verbena link show' names those there are", wish_.choice.link);
-    return kFailed;
-  }
-  if (const auto started = client_.start(wish_.choice.payload_snap_bytes()); !started) {
-    complain("{}", started.error().text);
-    return kFailed;
-  }
   const TimePoint began = MonotonicClock::now();
   const TimePoint end = wish_.seconds == 0 ? kNever : began + std::chrono::seconds(wish_.seconds);
   take_news(began);
@@ -200,14 +193,27 @@ int Capture::run() {
   return kFailed;
 }
 
+int report(const agent_client::AdminError& error) {
+  complain("{}", error.text);
+  return kFailed;
+}
+
+// A file that is there is not touched before all else is well.
 int capture(const Wish& wish) {
   agent_client::ConnectOptions options;
   if (const auto installation = Installation::of_this_program()) options.agent_program = installation->agent;
   const auto client = CaptureClient::connect(options);
-  if (!client) {
-    complain("{}", client.error().text);
-    return kFailed;
+  if (!client) return report(client.error());
+  if (const std::string& name = wish.choice.link; !name.empty()) {
+    const auto links = (*client)->links();
+    if (!links) return report(links.error());
+    if (std::ranges::find(*links, name, &agent_client::Link::name) == links->end()) {
+      complain("there is no link '{}'; 'verbena link show' names those there are", name);
+      return kFailed;
+    }
   }
+  const auto started = (*client)->start(wish.choice.payload_snap_bytes());
+  if (!started) return report(started.error());
   auto output = CaptureOutput::open(wish.file);
   if (!output) {
     complain("cannot write '{}': {}", wish.file,

@@ -15,9 +15,7 @@ void CaptureLinks::refresh(TimePoint now) {
   if (now < next_refresh_) return;
   next_refresh_ = now + kRefreshInterval;
   owners_.clear();
-  names_.clear();
   for (const agent_client::Link& link : ask_()) {
-    names_.push_back(link.name);
     for (const agent_client::GidEntry& entry : link.gids) {
       Owner& owner = owners_[entry.gid];
       if (owner.links.empty()) owner.mac = link.mac;
@@ -45,11 +43,6 @@ bool CaptureLinks::is_on(const std::string& link, const roce::Path& path, TimePo
     const Owner* const owner = find(*address, now);
     return owner != nullptr && std::ranges::find(owner->links, link) != owner->links.end();
   });
-}
-
-bool CaptureLinks::has(const std::string& link, TimePoint now) {
-  if (std::ranges::find(names_, link) == names_.end()) refresh(now);
-  return std::ranges::find(names_, link) != names_.end();
 }
 
 }  // namespace verbena::tools

@@ -26,7 +26,6 @@ class CaptureLinks {
   capture::MacAddress mac_of(const roce::Address& address, TimePoint now);
   // Whether the link of this name has one of the path's two addresses.
   bool is_on(const std::string& link, const roce::Path& path, TimePoint now);
-  bool has(const std::string& link, TimePoint now);
 
  private:
   struct Less {
@@ -42,7 +41,6 @@ class CaptureLinks {
 
   const Ask ask_;
   std::map<roce::Address, Owner, Less> owners_;
-  std::vector<std::string> names_;
   TimePoint next_refresh_ = TimePoint::min();
 };
 

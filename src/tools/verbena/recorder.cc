@@ -99,8 +99,8 @@ uint64_t Recorder::record(TimePoint limit, TimePoint now) {
   };
   for (const auto& source : sources_) push(*source);
 
-  const uint64_t before = written_;
-  for (uint64_t records = 0; !due.empty() && records < kMostAtOnce && !is_complete(); ++records) {
+  uint64_t records = 0;
+  for (; !due.empty() && records < kMostAtOnce && !is_complete(); ++records) {
     std::ranges::pop_heap(due, is_later);
     Source& source = *due.back();
     due.pop_back();
@@ -113,7 +113,7 @@ uint64_t Recorder::record(TimePoint limit, TimePoint now) {
     if (is_over) retire(*source);
     return is_over;
   });
-  return written_ - before;
+  return records;
 }
 
 void Recorder::retire(Source& source) {

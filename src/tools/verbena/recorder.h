@@ -44,7 +44,7 @@ class Recorder {
   void end(uint32_t slot);
 
   // Writes the packets that were sent until `limit`, a thousand records at most; those of different processes
-  // in their order. Answers how many.
+  // in their order. Answers how many records there were, of packets that are not wanted, too.
   uint64_t record(TimePoint limit, TimePoint now);
   // Nothing more comes: the statistics.
   void finish();
