@@ -6,6 +6,8 @@
 
 #include <infiniband/verbs.h>
 
+#include "engine/capture_tap.h"
+
 namespace verbena::engine {
 
 using transport::SendStatus;
@@ -48,9 +50,10 @@ void LocalPeer::abandon() {
     if (line != nullptr) line->abandon();
   }
   put_off.reset();
+  tap_ = nullptr;
 }
 
-SendStatus LocalPeer::send(const transport::OutgoingPacket& packet) {
+SendStatus LocalPeer::put(const transport::OutgoingPacket& packet) {
   if (sends_by_ == nullptr) return SendStatus::kSent;
   const SendStatus status = sends_by_->writer().send(packet);
   if (status == SendStatus::kSent) {
@@ -64,20 +67,37 @@ SendStatus LocalPeer::send(const transport::OutgoingPacket& packet) {
   return status;
 }
 
+// The time is taken first: the other may answer before we have noted what we sent.
+SendStatus LocalPeer::send(const transport::OutgoingPacket& packet) {
+  if (tap_ == nullptr) [[likely]]
+    return put(packet);
+  const TimePoint time = MonotonicClock::now();
+  const bool leaves = is_open();
+  const SendStatus status = put(packet);
+  if (status == SendStatus::kSent && leaves) tap_->sent(packet, time);
+  return status;
+}
+
 bool LocalPeer::read(const transport::PeerRange& range, uint32_t offset, uint32_t bytes,
                      std::span<const ConstBytes> to) {
   PeerMemory* const memory = sends_by_ != nullptr ? sends_by_->peer_memory() : nullptr;
   if (memory == nullptr) return false;
+  const TimePoint asked = tap_ == nullptr ? TimePoint() : MonotonicClock::now();
   if (!memory->read(request_for(range, IBV_ACCESS_REMOTE_READ), offset, bytes, to)) return false;
   counters_.received_bytes += bytes;
+  if (tap_ != nullptr) [[unlikely]]
+    tap_->have_read(range, offset, bytes, to, asked, MonotonicClock::now());
   return true;
 }
 
 bool LocalPeer::write(const transport::PeerRange& range, std::span<const ConstBytes> from) {
   PeerMemory* const memory = sends_by_ != nullptr ? sends_by_->peer_memory() : nullptr;
   if (memory == nullptr) return false;
+  const TimePoint asked = tap_ == nullptr ? TimePoint() : MonotonicClock::now();
   if (!memory->write(request_for(range, IBV_ACCESS_REMOTE_WRITE), from)) return false;
   counters_.sent_bytes += range.length;
+  if (tap_ != nullptr) [[unlikely]]
+    tap_->have_written(range, from, asked, MonotonicClock::now());
   return true;
 }
 

@@ -16,6 +16,8 @@
 
 namespace verbena::engine {
 
+class CaptureTap;
+
 // Another slot of this host, and the way to it by memory. There may be two lines for a while: the one that we
 // asked for, and the one that the other did; when both asked at once, that of the lower slot stays. Packets
 // are taken from both and sent by one. While there is none that is open, what is sent is lost, and the timers
@@ -46,6 +48,9 @@ class LocalPeer final : public transport::PacketSink, public transport::DirectAc
   // In a child after fork(): all of it is the parent's.
   void abandon();
 
+  // Where to put what is sent, too, from now on; null: nowhere.
+  void set_tap(CaptureTap* tap) { tap_ = tap; }
+
   // Puts out what the writer keeps back, and rings the other if it sleeps and has got something. False: there
   // is no room for it.
   bool push();
@@ -74,11 +79,14 @@ class LocalPeer final : public transport::PacketSink, public transport::DirectAc
   IntrusiveList<LocalPeer, &LocalPeer::staged_hook>* staged_in = nullptr;
 
  private:
+  transport::SendStatus put(const transport::OutgoingPacket& packet);
+
   const uint32_t slot_;
   net::PortCounters& counters_;
   transport::Route route_;
   std::array<std::unique_ptr<LocalLine>, 2> lines_;
   LocalLine* sends_by_ = nullptr;
+  CaptureTap* tap_ = nullptr;  // looked at with each packet, as what is before it
 };
 
 }  // namespace verbena::engine

@@ -14,6 +14,7 @@
 
 #include "base/cancellation_off.h"
 #include "base/log.h"
+#include "engine/capture_tap.h"
 
 namespace verbena::engine {
 namespace {
@@ -74,6 +75,7 @@ LocalPeer* LocalPeers::peer_at(uint32_t slot) {
     if (peer == nullptr) {
       peer = std::make_unique<LocalPeer>(slot, shard_.counters());
       peer->staged_in = &staged_;
+      peer->set_tap(tap_.get());
     }
     return peer.get();
   } catch (const std::bad_alloc&) {
@@ -170,6 +172,22 @@ void LocalPeers::tell_waiters() {
 
 void LocalPeers::set_addresses(std::vector<roce::Address> addresses) {
   shard_.exclusively([&] { addresses_.swap(addresses); });
+}
+
+void LocalPeers::capture(const UniqueFd& ring) {
+  std::unique_ptr<CaptureTap> tap;
+  if (ring) {
+    auto opened = CaptureTap::open(ring.get());
+    if (!opened) return log_warning("the agent gave no usable ring to capture packets into");
+    tap = std::move(*opened);
+  }
+  shard_.exclusively([&] {
+    if (abandoned_) return;
+    for (const auto& peer : peers_) {
+      if (peer != nullptr) peer->set_tap(tap.get());
+    }
+    tap_.swap(tap);
+  });
 }
 
 // ---- lines

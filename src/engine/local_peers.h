@@ -20,6 +20,8 @@
 
 namespace verbena::engine {
 
+class CaptureTap;
+
 // The other slots of this host that a shard reaches by memory, and what comes from them. A QP that is
 // connected to an address of this host goes by memory as soon as both processes have agreed to a channel,
 // which the agent makes them meet for; until then, and with a process that does not want one, by its port.
@@ -41,6 +43,9 @@ class LocalPeers final : public Input, public LocalWays, private Alarm {
   void connect(agent_client::SlotChannel news);
   // The addresses of this host's links.
   void set_addresses(std::vector<roce::Address> addresses);
+  // What is sent from now on goes into the ring of the file, too; an empty one: no longer. Who reads the ring
+  // is not trusted.
+  void capture(const UniqueFd& ring);
   // Before a QP is connected: sees to it that there is a channel, if there can be one, and waits for the
   // other process's answer, some milliseconds at most.
   void await(const roce::Path& path, roce::Qpn destination);
@@ -101,6 +106,7 @@ class LocalPeers final : public Input, public LocalWays, private Alarm {
   UniqueFd poll_set_;  // of the lines' sockets
   bool is_input_ = false;
   bool abandoned_ = false;
+  std::unique_ptr<CaptureTap> tap_;  // its peers have it, too
   bool listening_ = false;
   bool must_read_sockets_ = false;
   bool alarm_is_set_ = false;

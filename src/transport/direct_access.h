@@ -5,6 +5,7 @@
 #include <span>
 
 #include "base/bytes.h"
+#include "roce/path.h"
 #include "roce/psn.h"
 #include "roce/qpn.h"
 
@@ -18,6 +19,11 @@ struct PeerRange {
   uint32_t rkey = 0;
   uint64_t address = 0;
   uint32_t length = 0;
+  // For those who want to know which packets it stands for: the way these would have gone, the PSN that is
+  // next in turn, and how much one carries. null: nobody will.
+  const roce::Path* path = nullptr;
+  roce::Psn next_psn = {};
+  uint32_t path_mtu = 0;
 };
 
 // A way to carry out a request in the peer's memory without the peer's help, which may sleep. It is asked for

@@ -37,7 +37,10 @@ bool Requester::go_direct(SendWqe& wqe, uint32_t& budget) {
                         .first_psn = attributes.send_psn,
                         .rkey = wqe.rkey,
                         .address = wqe.remote_address,
-                        .length = wqe.length};
+                        .length = wqe.length,
+                        .path = &attributes.path,
+                        .next_psn = next_new_,
+                        .path_mtu = mtu()};
   const uint32_t offset = std::exchange(direct_bytes_, 0);
   const uint32_t bytes = std::min(wqe.length - offset, kMostAtOnce);
   Pieces pieces;

@@ -6,8 +6,11 @@
 #include <optional>
 
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 
+#include "capture/ring_file.h"
+#include "capture/ring_reader.h"
 #include "engine/support/shard_test.h"
 #include "memory/guarded.h"
 
@@ -486,6 +489,83 @@ TEST_F(LocalPeersTest, AChildAfterForkHasNoSocketOfALineThatIsNotOpenYet) {
   EXPECT_EQ(::recv(offered.theirs.get(), bytes, sizeof bytes, 0), 16) << "the offer";
   EXPECT_EQ(::recv(offered.theirs.get(), bytes, sizeof bytes, 0), 0);
   EXPECT_EQ(::recv(invited.theirs.get(), bytes, sizeof bytes, 0), 0);
+}
+
+// ---- captured
+
+class CapturedLocalPeers : public LocalPeersTest {
+ protected:
+  void begin() {
+    auto made = capture::make_ring_file(roce::kMaxPathMtu);
+    ASSERT_TRUE(made);
+    file = std::move(*made);
+    auto mapped = capture::RingMapping::map(file.get());
+    ASSERT_TRUE(mapped);
+    ring.emplace(std::move(*mapped));
+    reader = std::make_unique<capture::RingReader>(ring->memory(), roce::kMaxPathMtu);
+    peers->capture(file);
+  }
+  // What was captured since.
+  std::vector<Operation> captured() {
+    std::vector<Operation> operations;
+    for (; const capture::Record* const record = reader->front(); reader->pop()) {
+      operations.push_back(record->headers.operation());
+      EXPECT_EQ(record->path, path);
+      EXPECT_EQ(record->headers.destination, kOtherQpn);
+    }
+    return operations;
+  }
+  void post(ScriptedQp& to_other) {
+    to_other.post();
+    shard->ring(to_other);
+  }
+
+  UniqueFd file;
+  std::optional<capture::RingMapping> ring;
+  std::unique_ptr<capture::RingReader> reader;
+};
+
+TEST_F(CapturedLocalPeers, WhatIsSentIsCapturedUntilItEnds) {
+  const auto line = open();
+  ScriptedQp& to_other = connect_qp();
+  post(to_other);
+  begin();
+  EXPECT_THAT(captured(), IsEmpty()) << "it was sent before";
+  post(to_other);
+  post(to_other);
+  EXPECT_THAT(captured(), ElementsAre(Operation::kSendOnly, Operation::kSendOnly));
+  peers->capture(UniqueFd());
+  post(to_other);
+  EXPECT_THAT(captured(), IsEmpty());
+  EXPECT_THAT(read(*line), testing::SizeIs(4)) << "all of them were sent";
+}
+
+TEST_F(CapturedLocalPeers, AProcessThatIsMetLaterIsCapturedToo) {
+  begin();
+  const auto line = open();
+  post(connect_qp());
+  EXPECT_THAT(captured(), ElementsAre(Operation::kSendOnly));
+}
+
+TEST_F(CapturedLocalPeers, AReaderThatTakesNothingHoldsNobodyUp) {
+  const auto line = open();
+  ScriptedQp& to_other = connect_qp();
+  begin();
+  uint32_t sent = 0;
+  while (reader->left_out() == 0) {
+    post(to_other);
+    sent += static_cast<uint32_t>(read(*line).size());
+    ASSERT_LT(sent, 100'000u);
+  }
+  EXPECT_EQ(captured().size() + reader->left_out(), sent);
+}
+
+TEST_F(CapturedLocalPeers, AFileThatIsNoRingIsNotWritten) {
+  const auto line = open();
+  const UniqueFd other(::memfd_create("not a ring", MFD_CLOEXEC));
+  peers->capture(other);
+  post(connect_qp());
+  EXPECT_THAT(read(*line), ElementsAre(Operation::kSendOnly));
 }
 
 }  // namespace
