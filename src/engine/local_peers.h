@@ -12,6 +12,7 @@
 
 #include "agent_client/slot_channel.h"
 #include "base/unique_fd.h"
+#include "engine/alarms.h"
 #include "engine/input.h"
 #include "engine/local_peer.h"
 #include "engine/local_ways.h"
@@ -84,6 +85,15 @@ class LocalPeers final : public Input, public LocalWays {
   void lines_changed();
   void reroute_to(const LocalPeer& peer);
   void tell_waiters();
+  // Mapped memory of other processes that is not used any more is unmapped after a while.
+  struct Unmapping final : Alarm {
+    explicit Unmapping(LocalPeers& p) : peers(p) {}
+    void on_alarm() override { peers.unmap_unused(); }
+    LocalPeers& peers;
+    bool is_set = false;
+  };
+  void watch_mappings();
+  void unmap_unused();
 
   Shard& shard_;
   const Ask ask_;
@@ -99,6 +109,7 @@ class LocalPeers final : public Input, public LocalWays {
   std::vector<Source> sources_;
   std::vector<roce::Address> addresses_;
   IntrusiveList<LocalPeer, &LocalPeer::staged_hook> staged_;
+  Unmapping unmapping_{*this};
 
   // For those who wait in await().
   std::mutex news_mutex_;
