@@ -307,9 +307,9 @@ class Dereg : public ::testing::TestWithParam<bool> {};
 
 TEST_P(Dereg, NobodyComesAfterIt) {
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-  constexpr int kRounds = 50;
+  constexpr int kRounds = 30;
 #else
-  constexpr int kRounds = 150;
+  constexpr int kRounds = 60;
 #endif
   memory::install_fault_guard();
   const UniqueFd file = memory_file();
