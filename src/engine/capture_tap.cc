@@ -119,8 +119,8 @@ void CaptureTap::have_read(const transport::PeerRange& range, uint32_t offset, u
   put(response, to, bytes, range.path_mtu);
 }
 
-void CaptureTap::have_written(const transport::PeerRange& range, std::span<const ConstBytes> from,
-                              TimePoint asked, TimePoint answered) {
+void CaptureTap::have_written(const transport::PeerRange& range, uint32_t offset, uint32_t bytes,
+                              std::span<const ConstBytes> from, TimePoint asked, TimePoint answered) {
   if (range.path == nullptr) return;
   Message request{.time = asked,
                   .path = *range.path,
@@ -132,13 +132,43 @@ void CaptureTap::have_written(const transport::PeerRange& range, std::span<const
                   .middle = Operation::kWriteMiddle,
                   .last = Operation::kWriteLast};
   request.headers.ack_request = true;
-  request.headers.address = range.address;
+  request.headers.address = range.address + offset;
   request.headers.rkey = range.rkey;
-  request.headers.dma_length = range.length;
-  put(request, from, range.length, range.path_mtu);
+  request.headers.dma_length = bytes;
+  put(request, from, bytes, range.path_mtu);
   const roce::Path back = reversed(*range.path);
   roce::Headers answer = headers_of(Operation::kAcknowledge, range.from, request.headers.psn - 1);
   answer.syndrome = roce::ack_syndrome();
+  writer_.put({.time = answered,
+               .path = back,
+               .headers = answer,
+               .payload = {},
+               .payload_bytes = 0,
+               .source = range.to,
+               .flags = kPeersAnswer});
+}
+
+void CaptureTap::have_changed(const transport::PeerRange& range, const transport::AtomicChange& change,
+                              uint64_t before, TimePoint asked, TimePoint answered) {
+  if (range.path == nullptr) return;
+  const Operation operation = change.compares ? Operation::kCompareSwap : Operation::kFetchAdd;
+  roce::Headers request = headers_of(operation, range.to, range.next_psn);
+  request.ack_request = true;
+  request.address = range.address;
+  request.rkey = range.rkey;
+  request.swap_add = change.swap_add;
+  request.compare = change.compare;
+  writer_.put({.time = asked,
+               .path = *range.path,
+               .headers = request,
+               .payload = {},
+               .payload_bytes = 0,
+               .source = range.from,
+               .flags = kByInitiator});
+  const roce::Path back = reversed(*range.path);
+  roce::Headers answer = headers_of(Operation::kAtomicAcknowledge, range.from, range.next_psn);
+  answer.syndrome = roce::ack_syndrome();
+  answer.atomic_original = before;
   writer_.put({.time = answered,
                .path = back,
                .headers = answer,

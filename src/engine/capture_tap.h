@@ -25,8 +25,10 @@ class CaptureTap {
   // answer. They have the PSN that is next in turn, and take none.
   void have_read(const transport::PeerRange& range, uint32_t offset, uint32_t bytes,
                  std::span<const ConstBytes> to, TimePoint asked, TimePoint answered);
-  void have_written(const transport::PeerRange& range, std::span<const ConstBytes> from, TimePoint asked,
-                    TimePoint answered);
+  void have_written(const transport::PeerRange& range, uint32_t offset, uint32_t bytes,
+                    std::span<const ConstBytes> from, TimePoint asked, TimePoint answered);
+  void have_changed(const transport::PeerRange& range, const transport::AtomicChange& change, uint64_t before,
+                    TimePoint asked, TimePoint answered);
 
  private:
   explicit CaptureTap(capture::RingMapping ring) : ring_(std::move(ring)), writer_(ring_.memory()) {}

@@ -3,7 +3,9 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <optional>
 
 #include "base/intrusive_list.h"
 #include "base/time.h"
@@ -36,9 +38,13 @@ class LocalPeer final : public transport::PacketSink, public transport::DirectAc
   bool is_open() const { return sends_by_ != nullptr; }
   bool has_line() const { return lines_[kAskedByUs] != nullptr || lines_[kAskedByThem] != nullptr; }
   transport::SendStatus send(const transport::OutgoingPacket& packet) override;
+  bool is_best_for(uint32_t rkey) override;
   bool read(const transport::PeerRange& range, uint32_t offset, uint32_t bytes,
             std::span<const ConstBytes> to) override;
-  bool write(const transport::PeerRange& range, std::span<const ConstBytes> from) override;
+  bool write(const transport::PeerRange& range, uint32_t offset, uint32_t bytes,
+             std::span<const ConstBytes> from) override;
+  std::optional<uint64_t> change(const transport::PeerRange& range,
+                                 const transport::AtomicChange& change) override;
 
   LocalLine* line(Side side) const { return lines_[side].get(); }
   // Another line in place of the one there, or none.
@@ -50,6 +56,14 @@ class LocalPeer final : public transport::PacketSink, public transport::DirectAc
 
   // Where to put what is sent, too, from now on; null: nowhere.
   void set_tap(CaptureTap* tap) { tap_ = tap; }
+
+  // Calls visit(PeerMemory&) for each line by which the other's memory is reached.
+  template <class Visit>
+  void for_each_memory(Visit visit) const {
+    for (const auto& line : lines_) {
+      if (line != nullptr && line->peer_memory() != nullptr) visit(*line->peer_memory());
+    }
+  }
 
   // Puts out what the writer keeps back, and rings the other if it sleeps and has got something. False: there
   // is no room for it.
@@ -73,13 +87,17 @@ class LocalPeer final : public transport::PacketSink, public transport::DirectAc
   bool kept_waiting = false;
 
   bool was_open = false;  // when its QPs were last moved
-  ListHook full_hook;     // in the list of those without room
-  ReadyList waiting;      // QPs, while it is one of them
-  ListHook staged_hook;   // in the list of those that have got something
+  // Called when some of the other's memory has been mapped.
+  std::function<void()> on_mapping;
+  ListHook full_hook;    // in the list of those without room
+  ReadyList waiting;     // QPs, while it is one of them
+  ListHook staged_hook;  // in the list of those that have got something
   IntrusiveList<LocalPeer, &LocalPeer::staged_hook>* staged_in = nullptr;
 
  private:
   transport::SendStatus put(const transport::OutgoingPacket& packet);
+  PeerMemory* memory() const { return sends_by_ != nullptr ? sends_by_->peer_memory() : nullptr; }
+  void used(const PeerMemory& memory);
 
   const uint32_t slot_;
   net::PortCounters& counters_;
@@ -87,6 +105,7 @@ class LocalPeer final : public transport::PacketSink, public transport::DirectAc
   std::array<std::unique_ptr<LocalLine>, 2> lines_;
   LocalLine* sends_by_ = nullptr;
   CaptureTap* tap_ = nullptr;  // looked at with each packet, as what is before it
+  bool has_mappings_ = false;
 };
 
 }  // namespace verbena::engine

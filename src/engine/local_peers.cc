@@ -39,6 +39,8 @@ constexpr uint32_t kTurn = 32;
 constexpr uint8_t kMostQuestions = 8;
 // To look at more of them takes longer than all else in a poll.
 constexpr size_t kFew = 4;
+// Memory of another process that has not been used for as long, or for twice as long, is unmapped.
+constexpr Duration kUnmapsAfter = std::chrono::seconds(2);
 
 }  // namespace
 
@@ -57,6 +59,7 @@ LocalPeers::~LocalPeers() {
     shard_.set_local_ways(nullptr);
     shard_.cancel_alarm(*this);
     if (is_input_) shard_.remove_input(*this);
+    shard_.cancel_alarm(unmapping_);
     sources_.clear();
   });
 }
@@ -76,6 +79,7 @@ LocalPeer* LocalPeers::peer_at(uint32_t slot) {
       peer = std::make_unique<LocalPeer>(slot, shard_.counters());
       peer->staged_in = &staged_;
       peer->set_tap(tap_.get());
+      peer->on_mapping = [this] { watch_mappings(); };
     }
     return peer.get();
   } catch (const std::bad_alloc&) {
@@ -403,6 +407,25 @@ void LocalPeers::take(const LocalPeer& peer, const IncomingPacket& incoming) {
   const bool is_connected = service == roce::Service::kRc || service == roce::Service::kUc;
   if (is_connected && qp->attributes().destination.slot() != peer.slot()) return drop(DropReason::kBadSource);
   shard_.deliver(*qp, incoming);
+}
+
+// ---- mapped memory
+
+void LocalPeers::watch_mappings() {
+  if (!std::exchange(unmapping_.is_set, true)) shard_.set_alarm(unmapping_, kUnmapsAfter);
+}
+
+void LocalPeers::unmap_unused() {
+  unmapping_.is_set = false;
+  bool some_left = false;
+  for (const auto& peer : peers_) {
+    if (peer == nullptr) continue;
+    peer->for_each_memory([&](PeerMemory& memory) {
+      memory.drop_unused_mappings();
+      some_left |= memory.has_mappings();
+    });
+  }
+  if (some_left) watch_mappings();
 }
 
 // ---- sending

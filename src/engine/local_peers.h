@@ -99,6 +99,15 @@ class LocalPeers final : public Input, public LocalWays, private Alarm {
   void note_full(LocalPeer& peer) {
     if (!peer.full_hook.is_linked()) full_.push_back(peer);
   }
+  // Mapped memory of other processes that is not used any more is unmapped after a while.
+  struct Unmapping final : Alarm {
+    explicit Unmapping(LocalPeers& p) : peers(p) {}
+    void on_alarm() override { peers.unmap_unused(); }
+    LocalPeers& peers;
+    bool is_set = false;
+  };
+  void watch_mappings();
+  void unmap_unused();
 
   Shard& shard_;
   const Ask ask_;
@@ -117,6 +126,7 @@ class LocalPeers final : public Input, public LocalWays, private Alarm {
   IntrusiveList<LocalPeer, &LocalPeer::staged_hook> staged_;
   using FullList = IntrusiveList<LocalPeer, &LocalPeer::full_hook>;
   FullList full_;
+  Unmapping unmapping_{*this};
 
   // For those who wait in await().
   std::mutex news_mutex_;
