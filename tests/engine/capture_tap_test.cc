@@ -129,7 +129,8 @@ TEST_F(CaptureTapTest, AReadIsARequestAndItsResponses) {
 TEST_F(CaptureTapTest, AWriteIsItsPacketsAndAnAcknowledgement) {
   const auto written = bytes(2 * 1024 + 1);
   const ConstBytes piece = written;
-  tap->have_written(range(static_cast<uint32_t>(written.size())), {&piece, 1}, kAsked, kAnswered);
+  const auto bytes = static_cast<uint32_t>(written.size());
+  tap->have_written(range(bytes), 0, bytes, {&piece, 1}, kAsked, kAnswered);
   const auto all = seen();
   ASSERT_EQ(all.size(), 4u);
   const Operation operations[] = {Operation::kWriteFirst, Operation::kWriteMiddle, Operation::kWriteLast};
@@ -148,7 +149,7 @@ TEST_F(CaptureTapTest, ASmallOneIsOnePacketEachWay) {
   const auto data = bytes(8);
   const ConstBytes piece = data;
   tap->have_read(range(8), 0, 8, {&piece, 1}, kAsked, kAnswered);
-  tap->have_written(range(8), {&piece, 1}, kAsked, kAnswered);
+  tap->have_written(range(8), 0, 8, {&piece, 1}, kAsked, kAnswered);
   std::vector<Operation> operations;
   for (const Seen& each : seen()) operations.push_back(each.packet.headers.operation());
   EXPECT_THAT(operations, ElementsAreArray({Operation::kReadRequest, Operation::kReadResponseOnly,
