@@ -380,7 +380,7 @@ bool LocalPeers::is_quiet() const {
                               [](const Source& source) { return source.line->reader().has_work(); });
 }
 
-// What is read may list the sources anew.
+// What is read may list the sources again.
 uint32_t LocalPeers::read(Source source, uint32_t budget) {
   net::PortCounters& counters = shard_.counters();
   PacketReader& reader = source.line->reader();
