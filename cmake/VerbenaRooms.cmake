@@ -43,3 +43,15 @@ function(verbena_test name)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
   gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}")
 endfunction()
+
+# verbena_test_by_wire(NAME FILTER [TIMEOUT seconds])
+#   The tests of a program that match a filter of GoogleTest's a second time, as by_wire.TEST, with VERBENA_LOCAL=off: the
+#   processes of one host then reach each other by UDP (docs/one-host.md).
+function(verbena_test_by_wire name filter)
+  cmake_parse_arguments(ARG "" "TIMEOUT" "" ${ARGN})
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 120)
+  endif()
+  gtest_discover_tests(${name} TEST_PREFIX by_wire. TEST_FILTER "${filter}" TEST_LIST ${name}_by_wire
+                       DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT ${ARG_TIMEOUT} ENVIRONMENT VERBENA_LOCAL=off)
+endfunction()

@@ -125,12 +125,7 @@ def latency(*command):
 def latency_in_shared_memory(*command):
     """The same, with the buffers of both ends in files of /dev/shm."""
     def measure(bench):
-        with tempfile.TemporaryDirectory(prefix="verbena-one-host-", dir="/dev/shm") as folder:
-            pathlib.Path(folder).chmod(0o755)
-            files = [pathlib.Path(folder) / side for side in ("server", "client")]
-            for path in files:
-                path.write_bytes(bytes(MEBIBYTE))
-                path.chmod(0o666)
+        with harness.shared_files(2) as files:
             return latency(*command)(bench, *([f"--mmap={path}"] for path in files))
     return measure
 
@@ -229,6 +224,8 @@ ROWS = (
         ("process_vm_writev 8 B",)),
     Row("ib_write_lat -s 8, shared memory", "us", latency_in_shared_memory("ib_write_lat", "-s", "8", *QUICK),
         (Want(2.5, "flag"),), ("UCX put_lat 8 B",)),
+    Row("ib_atomic_lat, shared memory", "us", latency_in_shared_memory("ib_atomic_lat", *QUICK), (), ("flag",)),
+    Row("ib_read_lat, shared memory", "us", latency_in_shared_memory("ib_read_lat", "-s", "8", *QUICK), (), ("flag",)),
     Row("ib_read_lat, target asleep", "us", latency("ib_read_lat", "-s", "8", *QUICK), (Want(1.6),), ("process_vm_readv 8 B",)),
     Row("ib_atomic_lat, target asleep", "us", latency("ib_atomic_lat", *QUICK), (Want(1.6),), ("process_vm_readv 8 B",)),
     Row("ib_write_bw 1 MiB", "GB/s", bandwidth("ib_write_bw", *LARGE),

@@ -65,6 +65,11 @@ Agent::Agent(UniqueFd name, const AgentOptions& options)
                                Session* told = clients_.find(session);
                                return told != nullptr && told->events().tell_channel(std::move(channel));
                              }},
+                .captures = {slots_,
+                             [this](uint64_t session, agent_client::SlotCapture capture) {
+                               Session* told = clients_.find(session);
+                               return told != nullptr && told->events().tell_capture(std::move(capture));
+                             }},
                 .status = StatusRequests({links_, wire_, slots_, counters_, refused_, cm_})},
       for_sessions_{.loop = loop_,
                     .requests = requests_,
@@ -99,6 +104,7 @@ SlotLending::Surroundings Agent::slot_surroundings() {
               [this](uint32_t slot) {
                 consider_keeper();
                 vault_.put_slot(slot);
+                requests_.captures.slot_changed(slot);
               },
           .on_survivor =
               [this] {
@@ -196,6 +202,7 @@ void Agent::on_links(const std::vector<agent_client::Link>& before) {
 void Agent::on_client_gone(uint64_t session) {
   links_.session_went(session);
   slots_.take_back_all(session);
+  requests_.captures.session_went(session);
   consider_keeper();  // it may have been the keeper
   consider_idle();
 }

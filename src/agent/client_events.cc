@@ -80,6 +80,19 @@ bool ClientEvents::tell_channel(agent_client::SlotChannel channel) {
   return sent.has_value();
 }
 
+bool ClientEvents::tell_capture(agent_client::SlotCapture capture) {
+  if (stopped_ || !knows_captures()) return false;
+  if (capture.ring && captures_unseen_ >= protocol::kMostCapturesUnseen) return false;
+  protocol::CaptureMessage message{};
+  message.header = protocol::request_header(MessageType::kCapture, 0, version_);
+  message.slot = capture.slot;
+  const int fd = capture.ring.get();
+  const auto sent =
+      agent_client::send_message(socket_.get(), protocol::bytes_of(message), {&fd, capture.ring ? 1u : 0u});
+  if (sent) ++captures_unseen_;
+  return sent.has_value();
+}
+
 void ClientEvents::on_readable() {
   for (int i = 0; i < kMessagesPerRound && !stopped_; ++i) {
     std::byte buffer[protocol::kMaxEventBytes];
@@ -104,6 +117,8 @@ void ClientEvents::take(ConstBytes message) {
     if (whole && knows_channels()) surroundings_.on_ask_channel(ask.own_slot, ask.peer_slot);
   } else if (is(MessageType::kChannelSeen)) {
     if (channels_unseen_ > 0) --channels_unseen_;
+  } else if (is(MessageType::kCaptureSeen)) {
+    if (captures_unseen_ > 0) --captures_unseen_;
   } else if (header.sequence == sequence_) {  // else it is not what we wait for, whatever it is
     links_unseen_ = false;
     push_links();

@@ -7,6 +7,7 @@
 #include "agent/event_loop.h"
 #include "agent/link_publisher.h"
 #include "agent_client/domain_peer.h"
+#include "agent_client/slot_capture.h"
 #include "agent_client/slot_channel.h"
 #include "base/bytes.h"
 #include "base/result.h"
@@ -16,7 +17,7 @@
 namespace verbena::agent {
 
 // A client's event socket: what it is told without having asked, and what it says to that. A client that does
-// not read costs one message of links and a bounded number of peers and channels.
+// not read costs one message of links and a bounded number of peers, channels and captures.
 class ClientEvents {
  public:
   struct Surroundings {
@@ -42,9 +43,13 @@ class ClientEvents {
   // Tells of a channel to another slot, or that there is none. False: as above, or the client speaks a
   // version without channels.
   bool tell_channel(agent_client::SlotChannel channel);
+  // Tells that a slot is captured, or no longer. False: as above. An end is always told: there are no more of
+  // them than beginnings.
+  bool tell_capture(agent_client::SlotCapture capture);
 
  private:
   bool knows_channels() const { return version_ >= protocol::kFirstVersionWithChannels; }
+  bool knows_captures() const { return version_ >= protocol::kFirstVersionWithCaptures; }
   void on_readable();
   void take(ConstBytes message);
   void push_links();
@@ -60,6 +65,7 @@ class ClientEvents {
   bool links_outdated_ = false;  // and there is a newer table than it told of
   uint32_t peers_unseen_ = 0;
   uint32_t channels_unseen_ = 0;
+  uint32_t captures_unseen_ = 0;
 };
 
 }  // namespace verbena::agent

@@ -69,6 +69,8 @@ const Session::Request Session::kRequests[] = {
     VERBENA_REQUEST(kGetStatus, GetStatusRequest, status, Status, get_status),
     VERBENA_REQUEST(kGetSlotStatus, SlotRequest, status, Status, get_slot_status),
     VERBENA_REQUEST(kGetDeviceCounters, DeviceRequest, status, Status, get_device_counters),
+    VERBENA_REQUEST(kStartCapture, StartCaptureRequest, captures, Capture, start_capture),
+    VERBENA_REQUEST(kGetCaptureNews, GetCaptureNewsRequest, captures, Capture, get_capture_news),
     VERBENA_REQUEST(kGetCmStatus, GetCmStatusRequest, status, Status, get_cm_status),
 #undef VERBENA_REQUEST
 };

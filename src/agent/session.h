@@ -9,6 +9,7 @@
 
 #include <sys/socket.h>
 
+#include "agent/capture_requests.h"
 #include "agent/channel_requests.h"
 #include "agent/client_events.h"
 #include "agent/cm/client.h"
@@ -33,6 +34,7 @@ struct Requests {
   SlotRequests slots;
   DomainRequests domains;
   ChannelRequests channels;
+  CaptureRequests captures;
   StatusRequests status;
 };
 

@@ -4,24 +4,14 @@
 #include <algorithm>
 #include <cerrno>
 
-#include <fcntl.h>
-#include <fmt/format.h>
 #include <unistd.h>
 
 #include "agent/cm/refusals.h"
 #include "agent/cm/status.h"
+#include "agent/read_only.h"
 #include "protocol/text.h"
 
 namespace verbena::agent {
-namespace {
-
-// The same file for reading only: a status page is written by its owner alone.
-UniqueFd reopen_read_only(int fd) {
-  return UniqueFd(::open(fmt::format("/proc/self/fd/{}", fd).c_str(), O_RDONLY | O_CLOEXEC));
-}
-
-}  // namespace
-
 RequestResult<protocol::StatusReply> StatusRequests::get_status(const Borrower&,
                                                                 const protocol::GetStatusRequest&) {
   Reply<protocol::StatusReply> reply;

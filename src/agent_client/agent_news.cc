@@ -38,12 +38,20 @@ std::vector<SlotChannel> AgentNews::take_channels() {
   return std::exchange(channels_, {});
 }
 
+std::vector<SlotCapture> AgentNews::take_captures() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(captures_, {});
+}
+
 Result<void> AgentNews::restore(const NewAgent& agent) {
   auto snapshot = read_link_file(agent.link_table);
   if (!snapshot) return fail(snapshot.error().code);
   if (!std::exchange(knows_an_agent_, true)) return {};  // links() is asked first
   const std::lock_guard lock(mutex_);
   links_ = std::move(snapshot->links);
+  // Who captured with the agent before has seen it end.
+  captures_.clear();
+  captures_.emplace_back();
   return {};
 }
 
@@ -54,6 +62,10 @@ bool AgentNews::on_event(AgentEvent event) {
   }
   if (is_a<protocol::ChannelMessage>(event, MessageType::kChannel)) {
     on_channel(protocol::read_as<protocol::ChannelMessage>(event.message), event);
+    return true;
+  }
+  if (is_a<protocol::CaptureMessage>(event, MessageType::kCapture)) {
+    on_capture(protocol::read_as<protocol::CaptureMessage>(event.message), event);
     return true;
   }
   if (event.message.size() != sizeof event.header || event.fds.size() != 1) return false;
@@ -79,6 +91,14 @@ void AgentNews::on_channel(const protocol::ChannelMessage& message, AgentEvent& 
   if (!event.fds.empty()) channel.socket = std::move(event.fds.front());
   const std::lock_guard lock(mutex_);
   channels_.push_back(std::move(channel));
+}
+
+void AgentNews::on_capture(const protocol::CaptureMessage& message, AgentEvent& event) {
+  answer(event, MessageType::kCaptureSeen);
+  SlotCapture capture{message.slot, {}};
+  if (!event.fds.empty()) capture.ring = std::move(event.fds.front());
+  const std::lock_guard lock(mutex_);
+  captures_.push_back(std::move(capture));
 }
 
 }  // namespace verbena::agent_client

@@ -8,19 +8,23 @@
 #include "agent_client/agent_session.h"
 #include "agent_client/domain_peer.h"
 #include "agent_client/link.h"
+#include "agent_client/slot_capture.h"
 #include "agent_client/slot_channel.h"
 #include "protocol/messages.h"
 
 namespace verbena::agent_client {
 
-// What the agent has said of links, of other processes and of channels to them, until it is asked for. A new
-// agent's link table is news too. Thread-safe.
+// What the agent has said of links, of other processes and of channels to them, and of captures, until it is
+// asked for. A new agent's link table is news too, and that nothing is captured for the one before.
+// Thread-safe.
 class AgentNews final : public Restorer, public AgentListener {
  public:
   // The newest link table, if it changed since last asked.
   std::optional<std::vector<Link>> take_links();
   std::vector<DomainPeer> take_peers();
   std::vector<SlotChannel> take_channels();
+  // In the order in which they were said.
+  std::vector<SlotCapture> take_captures();
 
   Result<void> restore(const NewAgent& agent) override;
   // Link changes are heard of from an agent only.
@@ -30,12 +34,14 @@ class AgentNews final : public Restorer, public AgentListener {
  private:
   void on_peer(const protocol::PeerMessage& message, AgentEvent& event);
   void on_channel(const protocol::ChannelMessage& message, AgentEvent& event);
+  void on_capture(const protocol::CaptureMessage& message, AgentEvent& event);
 
   bool knows_an_agent_ = false;  // in turns of the session
   std::mutex mutex_;
   std::optional<std::vector<Link>> links_;
   std::vector<DomainPeer> peers_;
   std::vector<SlotChannel> channels_;
+  std::vector<SlotCapture> captures_;
 };
 
 }  // namespace verbena::agent_client

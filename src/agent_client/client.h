@@ -13,6 +13,7 @@
 #include "agent_client/held_slots.h"
 #include "agent_client/link.h"
 #include "agent_client/open_domains.h"
+#include "agent_client/slot_capture.h"
 #include "agent_client/slot_channel.h"
 #include "base/result.h"
 #include "base/unique_fd.h"
@@ -71,8 +72,8 @@ class Client {
   // agent is of a version without channels; ENOTCONN: there is none now; EAGAIN: it is behind.
   Result<void> ask_for_channel(uint32_t own_slot, uint32_t peer_slot);
 
-  // Readable when next_links(), next_peers() or next_channels() has something. Its meaning and its number
-  // never change (an epoll set may keep it).
+  // Readable when next_links(), next_peers(), next_channels() or next_captures() has something. Its meaning
+  // and its number never change (an epoll set may keep it).
   int event_fd() const { return session_.event_fd(); }
   // The newest link table, if it changed since last asked. Never blocks. Also notices the agent's death and,
   // without blocking longer than a connect, reaches the restarted one.
@@ -81,6 +82,10 @@ class Client {
   std::vector<DomainPeer> next_peers() { return news_.take_peers(); }
   // What it has said of channels until then: those that we asked for, and those that others did.
   std::vector<SlotChannel> next_channels() { return news_.take_channels(); }
+  // What it has said of captures until then. They come ahead of the channels that were told of after them:
+  // ask for channels first, and do what is said of captures before them, and nothing goes by a new channel
+  // unseen.
+  std::vector<SlotCapture> next_captures() { return news_.take_captures(); }
 
   // In a child after fork(): drops descriptors without telling the agent anything.
   void abandon();

@@ -8,8 +8,8 @@
 namespace verbena {
 
 // A clock for somebody who asks it many times a microsecond: it reads the clock behind it only when the
-// processor's counter of ticks says that a fraction of a microsecond has passed since it last did. So it may
-// be late by that, never early, and never goes backwards. One thread at a time.
+// processor's counter of ticks says that a microsecond or two have passed since it last did. So it may be
+// late by that, never early, and never goes backwards. One thread at a time.
 class RecentClock {
  public:
   using Clock = TimePoint (*)();
@@ -41,8 +41,9 @@ class RecentClock {
   }
 
  private:
-  // Half a microsecond at 2 GHz, and at most one on any processor that has the counter.
-  static constexpr uint64_t kTicks = 1000;
+  // A microsecond and a half at 2 GHz, and at most three on any processor that has the counter. To read the
+  // clock takes a fiftieth of that.
+  static constexpr uint64_t kTicks = 3000;
 
   // Not when the counter is that of another processor, and behind.
   bool is_recent(uint64_t ticks) const {

@@ -198,6 +198,7 @@ Result<void> Engine::start() {
   auto started = shards_[0]->start_thread(client_->event_fd(), [this] { on_control(); });
   if (!started) return started;
   started_.store(1, std::memory_order_release);
+  capture_early(*shards_[0]);
   return {};
 }
 
@@ -243,6 +244,7 @@ bool Engine::start_another() {
   shards_[index] = std::move(*made);
   started_.store(index + 1, std::memory_order_release);
   tell_addresses(*shards_[index]);
+  capture_early(*shards_[index]);
   return true;
 }
 
@@ -285,6 +287,29 @@ void Engine::connect(agent_client::SlotChannel news) {
   }
 }
 
+void Engine::capture(agent_client::SlotCapture news) {
+  const std::lock_guard guard(captures_mutex_);
+  const bool is_for_all = news.slot == agent_client::SlotCapture::kAllSlots;
+  std::erase_if(early_captures_, [&](const auto& early) { return is_for_all || early.slot == news.slot; });
+  bool known = is_for_all;
+  for_each([&](RunningShard& each) {
+    if (!is_for_all && each.shard().slot() != news.slot) return;
+    known = true;
+    if (each.local_peers() != nullptr) each.local_peers()->capture(news.ring);
+  });
+  if (!known && news.ring) early_captures_.push_back(std::move(news));
+}
+
+// The agent tells of a capture as soon as it lends the slot.
+void Engine::capture_early(RunningShard& shard) {
+  const std::lock_guard guard(captures_mutex_);
+  const auto early =
+      std::ranges::find(early_captures_, shard.shard().slot(), &agent_client::SlotCapture::slot);
+  if (early == early_captures_.end()) return;
+  if (shard.local_peers() != nullptr) shard.local_peers()->capture(early->ring);
+  early_captures_.erase(early);
+}
+
 void Engine::await_local_way(const Shard& shard, const roce::Path& path, roce::Qpn destination) {
   LocalPeers* const peers = running(shard).local_peers();
   if (peers != nullptr && !inherited_) peers->await(path, destination);
@@ -323,7 +348,9 @@ void Engine::close_domain(uint64_t domain) {
 void Engine::on_control() {
   auto news = client_->next_links();
   for (agent_client::DomainPeer& peer : client_->next_peers()) domain_peers_->connect(std::move(peer));
-  for (agent_client::SlotChannel& channel : client_->next_channels()) connect(std::move(channel));
+  auto channels = client_->next_channels();
+  for (agent_client::SlotCapture& each : client_->next_captures()) capture(std::move(each));
+  for (agent_client::SlotChannel& channel : channels) connect(std::move(channel));
   if (!news) return;
   std::vector<agent_client::Link> before;
   for (const auto& link : links_) before.push_back(*link);  // nobody else changes them

@@ -110,6 +110,8 @@ class Engine {
   void set_links(std::vector<agent_client::Link> links);
   void on_control();
   void connect(agent_client::SlotChannel news);
+  void capture(agent_client::SlotCapture news);
+  void capture_early(RunningShard& shard);
   void tell_addresses(RunningShard& shard) const;
   Shard& deal_shard();
   bool start_another();
@@ -144,6 +146,10 @@ class Engine {
   std::optional<queues::SharedReceiveQueueTable> xrc_queues_;  // from start() on
   std::unique_ptr<DomainPeers> domain_peers_;
   size_t locked_shards_ = 0;  // by the thread that forks
+
+  // Of slots whose shard does not count yet.
+  std::mutex captures_mutex_;
+  std::vector<agent_client::SlotCapture> early_captures_;
 
   std::mutex dealing_;  // held while the agent is asked for a slot
   std::array<uint32_t, kMostShards> threads_{};

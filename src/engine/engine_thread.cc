@@ -30,7 +30,7 @@ constexpr Duration kGuardInterval = std::chrono::milliseconds(100);
 enum Source : uint32_t { kWakeup, kAlarm, kPackets, kBell, kSending, kControl };
 
 // Between two questions to the port the shard is free for the application. A question takes about as long.
-constexpr int kRelaxesBetweenAsks = 8;
+constexpr int kRelaxesBetweenAsks = 4;
 // Where less than that is lost between two of them it was an interrupt, not somebody who wants the processor.
 constexpr Duration kTakenAway = std::chrono::microseconds(50);
 // While it asks, the thread looks so often what else there is.

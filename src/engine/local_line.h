@@ -46,6 +46,9 @@ class LocalLine {
   State state() const { return state_; }
   bool is_open() const { return state_ == State::kOpen; }
   int fd() const { return socket_.get(); }
+  // From now on this epoll set tells when read_socket() has something to do, its data a LocalLine*. It must
+  // outlive the line, or be forgotten by abandon(). False: that cannot be.
+  bool announce_in(int poll_set);
   // Takes what has come by the socket: the offer, the answer, bells, the end.
   void read_socket();
   // Wakes the other, who sleeps.
@@ -54,11 +57,8 @@ class LocalLine {
   void lose();
   // Whether packets ever went by it.
   bool was_open() const { return was_open_; }
-  // In a child after fork(): the line is the parent's.
-  void abandon() {
-    socket_.reset();
-    their_bell_.reset();
-  }
+  // In a child after fork(): the line is the parent's, and so is what it leads to, and the epoll set.
+  void abandon();
 
   // REQUIRES for both: the line is or was open
   PacketWriter& writer() { return *writer_; }
@@ -85,6 +85,7 @@ class LocalLine {
 
   UniqueFd socket_;
   UniqueFd own_end_;  // of the socket, of a line to ourselves
+  int poll_set_ = -1;
   State state_;
   bool was_open_ = false;
   OwnBoard* const board_;

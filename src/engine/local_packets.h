@@ -61,7 +61,8 @@ class PacketReader {
     bool must_ring = false;  // the other waits for room that there is now
   };
   // Calls take(IncomingPacket) for each packet that is there, at most `budget`, and refuse(ParseError) for
-  // each that is none.
+  // each that is none. What was read may be given back to the other only by the next call, if that finds
+  // nothing, or by give_back(): to tell it of each packet would cost as much as the packet.
   template <class Take, class Refuse>
   Received receive(uint32_t budget, Take take, Refuse refuse) {
     Received received;
@@ -81,9 +82,13 @@ class PacketReader {
       // The other may go on while the rest is read.
       if (lane_.is_much_read()) received.must_ring |= lane_.take_back();
     }
-    received.must_ring |= lane_.take_back();
+    if (received.packets == 0 || lane_.is_much_read()) received.must_ring |= lane_.take_back();
     return received;
   }
+  // Before nobody calls receive() for a while. True: the other is to be rung.
+  bool give_back() { return lane_.take_back(); }
+  // Whether receive() would find something, or give something back.
+  bool has_work() const { return lane_.is_something_there() || lane_.is_anything_read(); }
   local::LaneReader& lane() { return lane_; }
 
  private:

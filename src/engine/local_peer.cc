@@ -6,6 +6,8 @@
 
 #include <infiniband/verbs.h>
 
+#include "engine/capture_tap.h"
+
 namespace verbena::engine {
 
 using transport::SendStatus;
@@ -43,7 +45,15 @@ void LocalPeer::lines_changed() {
   sends_by_ = found != lines_.end() ? found->get() : nullptr;
 }
 
-SendStatus LocalPeer::send(const transport::OutgoingPacket& packet) {
+void LocalPeer::abandon() {
+  for (const auto& line : lines_) {
+    if (line != nullptr) line->abandon();
+  }
+  put_off.reset();
+  tap_ = nullptr;
+}
+
+SendStatus LocalPeer::put(const transport::OutgoingPacket& packet) {
   if (sends_by_ == nullptr) return SendStatus::kSent;
   const SendStatus status = sends_by_->writer().send(packet);
   if (status == SendStatus::kSent) {
@@ -57,21 +67,69 @@ SendStatus LocalPeer::send(const transport::OutgoingPacket& packet) {
   return status;
 }
 
-bool LocalPeer::read(const transport::PeerRange& range, uint32_t offset, uint32_t bytes,
-                     std::span<const ConstBytes> to) {
-  PeerMemory* const memory = sends_by_ != nullptr ? sends_by_->peer_memory() : nullptr;
-  if (memory == nullptr) return false;
-  if (!memory->read(request_for(range, IBV_ACCESS_REMOTE_READ), offset, bytes, to)) return false;
-  counters_.received_bytes += bytes;
-  return true;
+// The time is taken first: the other may answer before we have noted what we sent.
+SendStatus LocalPeer::send(const transport::OutgoingPacket& packet) {
+  if (tap_ == nullptr) [[likely]]
+    return put(packet);
+  const TimePoint time = MonotonicClock::now();
+  const bool leaves = is_open();
+  const SendStatus status = put(packet);
+  if (status == SendStatus::kSent && leaves) tap_->sent(packet, time);
+  return status;
 }
 
-bool LocalPeer::write(const transport::PeerRange& range, std::span<const ConstBytes> from) {
-  PeerMemory* const memory = sends_by_ != nullptr ? sends_by_->peer_memory() : nullptr;
-  if (memory == nullptr) return false;
-  if (!memory->write(request_for(range, IBV_ACCESS_REMOTE_WRITE), from)) return false;
-  counters_.sent_bytes += range.length;
-  return true;
+// Mapped memory is to be looked after.
+void LocalPeer::used(const PeerMemory& memory) {
+  if (memory.has_mappings() == has_mappings_) [[likely]]
+    return;
+  has_mappings_ = memory.has_mappings();
+  if (has_mappings_ && on_mapping) on_mapping();
+}
+
+bool LocalPeer::is_best_for(uint32_t rkey) {
+  PeerMemory* const theirs = memory();
+  if (theirs == nullptr) return false;
+  const bool mapped = theirs->is_mapped(rkey);
+  used(*theirs);
+  return mapped;
+}
+
+bool LocalPeer::read(const transport::PeerRange& range, uint32_t offset, uint32_t bytes,
+                     std::span<const ConstBytes> to) {
+  PeerMemory* const theirs = memory();
+  if (theirs == nullptr) return false;
+  const TimePoint asked = tap_ == nullptr ? TimePoint() : MonotonicClock::now();
+  const bool done = theirs->read(request_for(range, IBV_ACCESS_REMOTE_READ), offset, bytes, to);
+  if (done) counters_.received_bytes += bytes;
+  if (done && tap_ != nullptr) [[unlikely]]
+    tap_->have_read(range, offset, bytes, to, asked, MonotonicClock::now());
+  used(*theirs);
+  return done;
+}
+
+bool LocalPeer::write(const transport::PeerRange& range, uint32_t offset, uint32_t bytes,
+                      std::span<const ConstBytes> from) {
+  PeerMemory* const theirs = memory();
+  if (theirs == nullptr) return false;
+  const TimePoint asked = tap_ == nullptr ? TimePoint() : MonotonicClock::now();
+  const bool done = theirs->write(request_for(range, IBV_ACCESS_REMOTE_WRITE), offset, bytes, from);
+  if (done) counters_.sent_bytes += bytes;
+  if (done && tap_ != nullptr) [[unlikely]]
+    tap_->have_written(range, offset, bytes, from, asked, MonotonicClock::now());
+  used(*theirs);
+  return done;
+}
+
+std::optional<uint64_t> LocalPeer::change(const transport::PeerRange& range,
+                                          const transport::AtomicChange& change) {
+  PeerMemory* const theirs = memory();
+  if (theirs == nullptr) return std::nullopt;
+  const TimePoint asked = tap_ == nullptr ? TimePoint() : MonotonicClock::now();
+  const auto before = theirs->change(request_for(range, IBV_ACCESS_REMOTE_ATOMIC), change);
+  if (before && tap_ != nullptr) [[unlikely]]
+    tap_->have_changed(range, change, *before, asked, MonotonicClock::now());
+  used(*theirs);
+  return before;
 }
 
 bool LocalPeer::push() {

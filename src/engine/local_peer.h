@@ -3,10 +3,13 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <optional>
 
 #include "base/intrusive_list.h"
 #include "base/time.h"
+#include "base/unique_fd.h"
 #include "engine/local_line.h"
 #include "engine/local_ways.h"
 #include "net/port.h"
@@ -15,9 +18,12 @@
 
 namespace verbena::engine {
 
-// Another slot of this host, and the way to it by memory. There may be two lines: the one that we asked for,
-// and the one that the other did, when both asked at once. Packets are taken from both and sent by one. While
-// there is none that is open, what is sent is lost, and the timers of the QPs find out.
+class CaptureTap;
+
+// Another slot of this host, and the way to it by memory. There may be two lines for a while: the one that we
+// asked for, and the one that the other did; when both asked at once, that of the lower slot stays. Packets
+// are taken from both and sent by one. While there is none that is open, what is sent is lost, and the timers
+// of the QPs find out.
 //
 // It lives as long as the shard, as QPs keep its route; the process at the slot may change. For the shard's
 // lock holder.
@@ -30,16 +36,34 @@ class LocalPeer final : public transport::PacketSink, public transport::DirectAc
   uint32_t slot() const { return slot_; }
   const transport::Route& route() const { return route_; }
   bool is_open() const { return sends_by_ != nullptr; }
+  bool has_line() const { return lines_[kAskedByUs] != nullptr || lines_[kAskedByThem] != nullptr; }
   transport::SendStatus send(const transport::OutgoingPacket& packet) override;
+  bool is_best_for(uint32_t rkey) override;
   bool read(const transport::PeerRange& range, uint32_t offset, uint32_t bytes,
             std::span<const ConstBytes> to) override;
-  bool write(const transport::PeerRange& range, std::span<const ConstBytes> from) override;
+  bool write(const transport::PeerRange& range, uint32_t offset, uint32_t bytes,
+             std::span<const ConstBytes> from) override;
+  std::optional<uint64_t> change(const transport::PeerRange& range,
+                                 const transport::AtomicChange& change) override;
 
   LocalLine* line(Side side) const { return lines_[side].get(); }
   // Another line in place of the one there, or none.
   void set_line(Side side, std::unique_ptr<LocalLine> line);
   // A line has opened, or was lost.
   void lines_changed();
+  // In a child after fork(): all of it is the parent's.
+  void abandon();
+
+  // Where to put what is sent, too, from now on; null: nowhere.
+  void set_tap(CaptureTap* tap) { tap_ = tap; }
+
+  // Calls visit(PeerMemory&) for each line by which the other's memory is reached.
+  template <class Visit>
+  void for_each_memory(Visit visit) const {
+    for (const auto& line : lines_) {
+      if (line != nullptr && line->peer_memory() != nullptr) visit(*line->peer_memory());
+    }
+  }
 
   // Puts out what the writer keeps back, and rings the other if it sleeps and has got something. False: there
   // is no room for it.
@@ -52,18 +76,36 @@ class LocalPeer final : public transport::PacketSink, public transport::DirectAc
   TimePoint asked_until = TimePoint::min();
   TimePoint refused_until = TimePoint::min();
 
+  // Our own question is under way, from the agent's ear to the other's answer.
+  bool is_asking = false;
+  // It has been asked so often, and no answer came, or that it cannot be just now. 0: there was an answer.
+  uint8_t questions = 0;
+  // What the other asked for meanwhile, if ours is the one that counts. It waits until ours has come to
+  // something, or to nothing.
+  UniqueFd put_off;
+  // Somebody has waited for it in vain.
+  bool kept_waiting = false;
+
   bool was_open = false;  // when its QPs were last moved
-  bool full = false;
-  ReadyList waiting;     // QPs, while it is full
+  // Called when some of the other's memory has been mapped.
+  std::function<void()> on_mapping;
+  ListHook full_hook;    // in the list of those without room
+  ReadyList waiting;     // QPs, while it is one of them
   ListHook staged_hook;  // in the list of those that have got something
   IntrusiveList<LocalPeer, &LocalPeer::staged_hook>* staged_in = nullptr;
 
  private:
+  transport::SendStatus put(const transport::OutgoingPacket& packet);
+  PeerMemory* memory() const { return sends_by_ != nullptr ? sends_by_->peer_memory() : nullptr; }
+  void used(const PeerMemory& memory);
+
   const uint32_t slot_;
   net::PortCounters& counters_;
   transport::Route route_;
   std::array<std::unique_ptr<LocalLine>, 2> lines_;
   LocalLine* sends_by_ = nullptr;
+  CaptureTap* tap_ = nullptr;  // looked at with each packet, as what is before it
+  bool has_mappings_ = false;
 };
 
 }  // namespace verbena::engine

@@ -14,6 +14,7 @@
 
 #include "base/cancellation_off.h"
 #include "base/log.h"
+#include "engine/capture_tap.h"
 
 namespace verbena::engine {
 namespace {
@@ -31,8 +32,15 @@ constexpr Duration kAskTimeout = std::chrono::seconds(1);
 constexpr Duration kRefusalLasts = std::chrono::seconds(1);
 // While nobody sleeps no bell is rung, but lines are offered, and end.
 constexpr uint32_t kRoundsPerLook = 1024;
+// Packets read from a line in one round. Acknowledgements go out between rounds: a sender with 128 requests
+// under way, as programs have it, would wait while the receiver works and the other way round.
+constexpr uint32_t kTurn = 32;
+// Of one slot, if no answer comes to them.
+constexpr uint8_t kMostQuestions = 8;
 // To look at more of them takes longer than all else in a poll.
 constexpr size_t kFew = 4;
+// Memory of another process that has not been used for as long, or for twice as long, is unmapped.
+constexpr Duration kUnmapsAfter = std::chrono::seconds(2);
 
 }  // namespace
 
@@ -49,7 +57,9 @@ LocalPeers::LocalPeers(Shard& shard, Ask ask, OwnBoard* board)
 LocalPeers::~LocalPeers() {
   shard_.exclusively([&] {
     shard_.set_local_ways(nullptr);
+    shard_.cancel_alarm(*this);
     if (is_input_) shard_.remove_input(*this);
+    shard_.cancel_alarm(unmapping_);
     sources_.clear();
   });
 }
@@ -68,6 +78,8 @@ LocalPeer* LocalPeers::peer_at(uint32_t slot) {
     if (peer == nullptr) {
       peer = std::make_unique<LocalPeer>(slot, shard_.counters());
       peer->staged_in = &staged_;
+      peer->set_tap(tap_.get());
+      peer->on_mapping = [this] { watch_mappings(); };
     }
     return peer.get();
   } catch (const std::bad_alloc&) {
@@ -89,22 +101,54 @@ bool LocalPeers::is_pending(const roce::Path& path, roce::Qpn destination) {
   if (peer == nullptr || peer->is_open()) return false;
   const TimePoint now = MonotonicClock::now();
   if (now < peer->refused_until) return false;
-  if (now < peer->asked_until) return true;
+  // The other has a socket of ours: it answers when it runs, or hangs up.
+  if (now < peer->asked_until || peer->has_line()) return true;
+  if (question_came_to_nothing(*peer)) return true;
   if (peer->slot() == shard_.slot()) {
     loop(*peer);
     return false;
   }
-  if (!ask_(peer->slot())) {
-    peer->refused_until = now + kRefusalLasts;
+  return ask(*peer, now);
+}
+
+bool LocalPeers::ask(LocalPeer& peer, TimePoint now) {
+  if (!ask_(peer.slot())) {
+    peer.refused_until = now + kRefusalLasts;
     return false;
   }
-  peer->asked_until = now + kAskTimeout;
+  peer.asked_until = now + kAskTimeout;
+  peer.is_asking = true;
+  ++peer.questions;
+  if (!std::exchange(alarm_is_set_, true)) shard_.set_alarm(*this, kAskTimeout);
   return true;
+}
+
+// Questions that were lost with their agent, or came when it, or the other process, had too much to hear. The
+// QPs that they were asked for go by their ports meanwhile.
+void LocalPeers::on_alarm() {
+  alarm_is_set_ = false;
+  const TimePoint now = MonotonicClock::now();
+  bool again = false;
+  for (const auto& peer : peers_) {
+    if (abandoned_ || peer == nullptr || peer->has_line()) continue;
+    if (peer->questions == 0 || peer->questions >= kMostQuestions) continue;
+    again = true;
+    if (now < peer->asked_until || now < peer->refused_until || question_came_to_nothing(*peer)) continue;
+    (void)ask(*peer, now);
+  }
+  if (again && !std::exchange(alarm_is_set_, true)) shard_.set_alarm(*this, kAskTimeout);
+}
+
+// One that has let somebody wait in vain may be stopped: the next QPs do without it until it answers.
+bool LocalPeers::is_worth_waiting_for(const roce::Path& path, roce::Qpn destination) {
+  return is_pending(path, destination) && !peers_[destination.slot()]->kept_waiting;
 }
 
 void LocalPeers::await(const roce::Path& path, roce::Qpn destination) {
   const CancellationOff whole;
-  const auto pending = [&] { return shard_.exclusively([&] { return is_pending(path, destination); }); };
+  const auto pending = [&] {
+    return shard_.exclusively([&] { return is_worth_waiting_for(path, destination); });
+  };
   const TimePoint end = MonotonicClock::now() + kPatience;
   for (bool first = true;; first = false) {
     uint32_t seen;
@@ -115,7 +159,12 @@ void LocalPeers::await(const roce::Path& path, roce::Qpn destination) {
     if (!pending()) return;
     if (first) shard_.expect_sleep();  // so that the engine thread takes the answer
     std::unique_lock lock(news_mutex_);
-    if (!news_.wait_until(lock, end, [&] { return news_count_ != seen; })) return;
+    if (news_.wait_until(lock, end, [&] { return news_count_ != seen; })) continue;
+    lock.unlock();
+    shard_.exclusively([&] {
+      if (!abandoned_) peers_[destination.slot()]->kept_waiting = true;
+    });
+    return;
   }
 }
 
@@ -129,6 +178,22 @@ void LocalPeers::set_addresses(std::vector<roce::Address> addresses) {
   shard_.exclusively([&] { addresses_.swap(addresses); });
 }
 
+void LocalPeers::capture(const UniqueFd& ring) {
+  std::unique_ptr<CaptureTap> tap;
+  if (ring) {
+    auto opened = CaptureTap::open(ring.get());
+    if (!opened) return log_warning("the agent gave no usable ring to capture packets into");
+    tap = std::move(*opened);
+  }
+  shard_.exclusively([&] {
+    if (abandoned_) return;
+    for (const auto& peer : peers_) {
+      if (peer != nullptr) peer->set_tap(tap.get());
+    }
+    tap_.swap(tap);
+  });
+}
+
 // ---- lines
 
 void LocalPeers::connect(agent_client::SlotChannel news) {
@@ -137,10 +202,18 @@ void LocalPeers::connect(agent_client::SlotChannel news) {
         abandoned_ || news.peer_slot >= roce::Qpn::kSlots ? nullptr : peer_at(news.peer_slot);
     if (peer == nullptr) return;
     open_poll_set();
+    peer->kept_waiting = false;
+    // An answer to a question that was asked twice, or a question of one that had not heard of our answer
+    // yet. Both ends look first whether there is a line by now, and keep it if there is.
+    if (peer->has_line()) read_sockets();
+    if (peer->is_open()) {
+      if (news.asked) peer->is_asking = false;
+      return;
+    }
     if (news.asked) {
       take_asked(*peer, news);
     } else if (news.socket) {
-      set_line(*peer, LocalPeer::kAskedByThem, LocalLine::await(std::move(news.socket), board_, bell()));
+      take_invitation(*peer, std::move(news.socket));
     }
   });
   tell_waiters();
@@ -149,16 +222,42 @@ void LocalPeers::connect(agent_client::SlotChannel news) {
 void LocalPeers::take_asked(LocalPeer& peer, agent_client::SlotChannel& news) {
   peer.asked_until = TimePoint::min();
   int error = news.error;
+  if (error != EAGAIN) peer.questions = 0;
   if (news.socket) {
     auto line = LocalLine::offer(std::move(news.socket), board_, bell());
     if (line) {
       peer.asked_until = MonotonicClock::now() + kAskTimeout;
+      peer.is_asking = true;
       return set_line(peer, LocalPeer::kAskedByUs, std::move(*line));
     }
     error = line.error().code;
   }
   log_debug("slot {} is not reached by memory: error {}", peer.slot(), error);
-  peer.refused_until = MonotonicClock::now() + kRefusalLasts;
+  if (!question_came_to_nothing(peer)) peer.refused_until = MonotonicClock::now() + kRefusalLasts;
+}
+
+// Both may have asked at once, and a channel is enough for two: it is the lower slot's. That of the other
+// waits, in case that ours comes to nothing.
+void LocalPeers::take_invitation(LocalPeer& peer, UniqueFd socket) {
+  if (peer.is_asking && shard_.slot() < peer.slot()) {
+    peer.put_off = std::move(socket);
+  } else {
+    accept(peer, std::move(socket));
+  }
+}
+
+// It is about to offer, so there is no point in asking ourselves.
+void LocalPeers::accept(LocalPeer& peer, UniqueFd socket) {
+  peer.asked_until = MonotonicClock::now() + kAskTimeout;
+  set_line(peer, LocalPeer::kAskedByThem, LocalLine::await(std::move(socket), board_, bell()));
+}
+
+// True: but there is what the other asked for.
+bool LocalPeers::question_came_to_nothing(LocalPeer& peer) {
+  peer.is_asking = false;
+  if (!peer.put_off) return false;
+  accept(peer, std::exchange(peer.put_off, {}));
+  return true;
 }
 
 // A process that comes with another line has given up its first; what it wrote there came before.
@@ -189,10 +288,7 @@ void LocalPeers::open_poll_set() {
 }
 
 bool LocalPeers::watch(LocalLine& line) {
-  epoll_event event{};
-  event.events = EPOLLIN;
-  event.data.ptr = &line;
-  if (::epoll_ctl(poll_set_.get(), EPOLL_CTL_ADD, line.fd(), &event) != 0) return false;
+  if (!line.announce_in(poll_set_.get())) return false;
   if (!is_input_) is_input_ = shard_.add_input(*this).has_value();
   return is_input_;
 }
@@ -213,8 +309,9 @@ void LocalPeers::read_sockets() {
       auto& line = *static_cast<LocalLine*>(events[static_cast<size_t>(i)].data.ptr);
       const LocalLine::State before = line.state();
       line.read_socket();
-      changed |= line.state() != before;
-      lost |= line.state() == LocalLine::State::kLost;
+      const bool is_lost = line.state() == LocalLine::State::kLost;
+      changed |= line.state() != before || is_lost;
+      lost |= is_lost;
     }
     if (lost) remove_lost();
     if (ready < static_cast<long>(events.size())) break;
@@ -232,9 +329,12 @@ void LocalPeers::remove_lost() {
       if (line == nullptr || line->state() != LocalLine::State::kLost) continue;
       // Its last words.
       if (line->has_lanes()) read({peer.get(), line}, local::kEntries);
-      if (!line->was_open()) peer->refused_until = MonotonicClock::now() + kRefusalLasts;
+      const bool was_refused = !line->was_open();
       peer->asked_until = TimePoint::min();
       peer->set_line(side, nullptr);
+      if (side == LocalPeer::kAskedByUs && question_came_to_nothing(*peer)) continue;
+      // Of two lines it is the one that is not needed that is hung up.
+      if (was_refused && !peer->has_line()) peer->refused_until = MonotonicClock::now() + kRefusalLasts;
     }
   }
 }
@@ -245,6 +345,11 @@ void LocalPeers::lines_changed() {
   for (const auto& peer : peers_) {
     if (peer == nullptr) continue;
     peer->lines_changed();
+    if (peer->is_open()) peer->kept_waiting = false;
+    if (const LocalLine* const own = peer->line(LocalPeer::kAskedByUs); own != nullptr && own->is_open()) {
+      peer->is_asking = false;
+      peer->put_off.reset();
+    }
     for (const LocalPeer::Side side : {LocalPeer::kAskedByUs, LocalPeer::kAskedByThem}) {
       LocalLine* const line = peer->line(side);
       if (line != nullptr && line->is_open()) sources_.push_back({peer.get(), line});
@@ -273,17 +378,18 @@ void LocalPeers::reroute_to(const LocalPeer& peer) {
 uint32_t LocalPeers::receive(uint32_t budget, TimePoint) {
   if (must_read_sockets_ || ++rounds_ % kRoundsPerLook == 0) read_sockets();
   uint32_t received = 0;
-  for (size_t i = 0; i < sources_.size(); ++i) received += read(sources_[i], budget);
+  for (size_t i = 0; i < sources_.size(); ++i) received += read(sources_[i], std::min(budget, kTurn));
   return received;
 }
 
 bool LocalPeers::is_quiet() const {
   if (sources_.empty() || sources_.size() > kFew) return false;
-  return std::ranges::none_of(
-      sources_, [](const Source& source) { return source.line->reader().lane().is_something_there(); });
+  return std::ranges::none_of(sources_,
+                              [](const Source& source) { return source.line->reader().has_work(); });
 }
 
-uint32_t LocalPeers::read(const Source& source, uint32_t budget) {
+// What is read may list the sources again.
+uint32_t LocalPeers::read(Source source, uint32_t budget) {
   net::PortCounters& counters = shard_.counters();
   PacketReader& reader = source.line->reader();
   const PacketReader::Received received = reader.receive(
@@ -311,6 +417,25 @@ void LocalPeers::take(const LocalPeer& peer, const IncomingPacket& incoming) {
   shard_.deliver(*qp, incoming);
 }
 
+// ---- mapped memory
+
+void LocalPeers::watch_mappings() {
+  if (!std::exchange(unmapping_.is_set, true)) shard_.set_alarm(unmapping_, kUnmapsAfter);
+}
+
+void LocalPeers::unmap_unused() {
+  unmapping_.is_set = false;
+  bool some_left = false;
+  for (const auto& peer : peers_) {
+    if (peer == nullptr) continue;
+    peer->for_each_memory([&](PeerMemory& memory) {
+      memory.drop_unused_mappings();
+      some_left |= memory.has_mappings();
+    });
+  }
+  if (some_left) watch_mappings();
+}
+
 // ---- sending
 
 void LocalPeers::wait(QueuePair& qp) {
@@ -320,21 +445,23 @@ void LocalPeers::wait(QueuePair& qp) {
 void LocalPeers::push() {
   while (!staged_.empty()) {
     LocalPeer& peer = staged_.pop_front();
-    if (!peer.push()) peer.full = some_full_ = true;
+    if (!peer.push()) note_full(peer);
   }
 }
 
 bool LocalPeers::flush(ReadyList& ready) {
   push();
-  bool any_full = false;
-  if (!some_full_) return false;
-  for (const auto& peer : peers_) {
-    if (peer == nullptr || !peer->full) continue;
-    peer->full = !peer->push() || !peer->has_room();
-    any_full |= peer->full;
-    if (!peer->full) ready.splice_back(peer->waiting);
+  FullList still;
+  while (!full_.empty()) {
+    LocalPeer& peer = full_.pop_front();
+    if (!peer.push() || !peer.has_room()) {
+      still.push_back(peer);
+    } else {
+      ready.splice_back(peer.waiting);
+    }
   }
-  return some_full_ = any_full;
+  full_.splice_back(still);
+  return !full_.empty();
 }
 
 // ---- sleeping
@@ -344,15 +471,14 @@ bool LocalPeers::listen(bool on) {
   bool is_something_there = false;
   for (const Source& source : sources_) {
     if (on) {
+      if (source.line->reader().give_back()) source.line->ring();
       is_something_there |= !source.line->reader().lane().sleep();
     } else {
       source.line->reader().lane().wake();
     }
   }
-  if (on && some_full_) {
-    for (const auto& peer : peers_) {
-      if (peer != nullptr && peer->full) is_something_there |= !peer->wait_for_room();
-    }
+  if (on) {
+    for (LocalPeer& peer : full_) is_something_there |= !peer.wait_for_room();
   }
   return is_something_there;
 }
@@ -360,7 +486,9 @@ bool LocalPeers::listen(bool on) {
 // The lines are the parent's.
 void LocalPeers::abandon() {
   abandoned_ = true;
-  for (const Source& source : sources_) source.line->abandon();
+  for (const auto& peer : peers_) {
+    if (peer != nullptr) peer->abandon();
+  }
   poll_set_.reset();
   if (bell_) bell_->abandon();
 }

@@ -13,6 +13,7 @@
 
 #include "agent_client/slot_channel.h"
 #include "base/unique_fd.h"
+#include "engine/alarms.h"
 #include "engine/input.h"
 #include "engine/local_peer.h"
 #include "engine/local_ways.h"
@@ -20,10 +21,12 @@
 
 namespace verbena::engine {
 
+class CaptureTap;
+
 // The other slots of this host that a shard reaches by memory, and what comes from them. A QP that is
 // connected to an address of this host goes by memory as soon as both processes have agreed to a channel,
 // which the agent makes them meet for; until then, and with a process that does not want one, by its port.
-class LocalPeers final : public Input, public LocalWays {
+class LocalPeers final : public Input, public LocalWays, private Alarm {
  public:
   // Asks the agent for the way to a slot; connect() brings the answer, if this is no error. Never blocks.
   using Ask = std::function<Result<void>(uint32_t slot)>;
@@ -41,6 +44,9 @@ class LocalPeers final : public Input, public LocalWays {
   void connect(agent_client::SlotChannel news);
   // The addresses of this host's links.
   void set_addresses(std::vector<roce::Address> addresses);
+  // What is sent from now on goes into the ring of the file, too; an empty one: no longer. Who reads the ring
+  // is not trusted.
+  void capture(const UniqueFd& ring);
   // Before a QP is connected: sees to it that there is a channel, if there can be one, and waits for the
   // other process's answer, some milliseconds at most.
   void await(const roce::Path& path, roce::Qpn destination);
@@ -49,8 +55,8 @@ class LocalPeers final : public Input, public LocalWays {
 
   // LocalWays
   const transport::Route* find(const roce::Path& path, roce::Qpn destination) override;
-  bool is_full(uint32_t port) const override { return peers_[port - kFirst]->full; }
-  void note_full(uint32_t port) override { peers_[port - kFirst]->full = some_full_ = true; }
+  bool is_full(uint32_t port) const override { return peers_[port - kFirst]->full_hook.is_linked(); }
+  void note_full(uint32_t port) override { note_full(*peers_[port - kFirst]); }
   void wait(transport::QueuePair& qp) override;
   bool flush(ReadyList& ready) override;
   void push() override;
@@ -72,21 +78,39 @@ class LocalPeers final : public Input, public LocalWays {
     LocalLine* line;
   };
 
+  void on_alarm() override;
+  bool ask(LocalPeer& peer, TimePoint now);
   bool is_candidate(const roce::Path& path, roce::Qpn destination) const;
   LocalPeer* peer_at(uint32_t slot);
   void open_poll_set();
   bool is_pending(const roce::Path& path, roce::Qpn destination);
   void loop(LocalPeer& peer);
   void take_asked(LocalPeer& peer, agent_client::SlotChannel& news);
+  void take_invitation(LocalPeer& peer, UniqueFd socket);
+  void accept(LocalPeer& peer, UniqueFd socket);
+  bool question_came_to_nothing(LocalPeer& peer);
+  bool is_worth_waiting_for(const roce::Path& path, roce::Qpn destination);
   bool watch(LocalLine& line);
   void set_line(LocalPeer& peer, LocalPeer::Side side, std::unique_ptr<LocalLine> line);
   void read_sockets();
-  uint32_t read(const Source& source, uint32_t budget);
+  uint32_t read(Source source, uint32_t budget);
   void take(const LocalPeer& peer, const transport::IncomingPacket& incoming);
   void remove_lost();
   void lines_changed();
   void reroute_to(const LocalPeer& peer);
   void tell_waiters();
+  void note_full(LocalPeer& peer) {
+    if (!peer.full_hook.is_linked()) full_.push_back(peer);
+  }
+  // Mapped memory of other processes that is not used any more is unmapped after a while.
+  struct Unmapping final : Alarm {
+    explicit Unmapping(LocalPeers& p) : peers(p) {}
+    void on_alarm() override { peers.unmap_unused(); }
+    LocalPeers& peers;
+    bool is_set = false;
+  };
+  void watch_mappings();
+  void unmap_unused();
 
   Shard& shard_;
   const Ask ask_;
@@ -95,14 +119,18 @@ class LocalPeers final : public Input, public LocalWays {
   std::optional<Bell> bell_;
   bool is_input_ = false;
   bool abandoned_ = false;
+  std::unique_ptr<CaptureTap> tap_;  // its peers have it, too
   bool listening_ = false;
   bool must_read_sockets_ = false;
-  bool some_full_ = false;
+  bool alarm_is_set_ = false;
   uint32_t rounds_ = 0;
   std::vector<std::unique_ptr<LocalPeer>> peers_;  // by slot
   std::vector<Source> sources_;
   std::vector<roce::Address> addresses_;
   IntrusiveList<LocalPeer, &LocalPeer::staged_hook> staged_;
+  using FullList = IntrusiveList<LocalPeer, &LocalPeer::full_hook>;
+  FullList full_;
+  Unmapping unmapping_{*this};
 
   // For those who wait in await().
   std::mutex news_mutex_;

@@ -14,6 +14,8 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "memory/atomics.h"
+#include "memory/ordered_copy.h"
 #include "queues/work_queue.h"
 
 namespace verbena::engine {
@@ -22,6 +24,8 @@ namespace {
 constexpr size_t kBoardBytes = sizeof(local::Board);
 // Up to here /proc/PID/mem is faster, which copies twice.
 constexpr uint64_t kMostShort = 8192;
+// Longer WRITEs are faster by packets, which both sides copy at once, where the memory is not mapped.
+constexpr uint64_t kMostWritten = 4096;
 
 using Vectors = std::array<iovec, queues::kMaxSge + 1>;
 
@@ -38,11 +42,12 @@ ssize_t move_vectors(long call, int file, const Vectors& vectors, int count, uin
   return ::syscall(call, file, vectors.data(), static_cast<long>(count), static_cast<long>(at), 0L);
 }
 
-const local::Board* map_board(int file) {
+const local::Board* map_board(int file, FileIdentity& identity) {
   struct stat found;
   if (::fstat(file, &found) != 0 || found.st_size != static_cast<off_t>(kBoardBytes)) return nullptr;
   const int seals = ::fcntl(file, F_GET_SEALS);
   if (seals < 0 || (seals & F_SEAL_SHRINK) == 0) return nullptr;
+  identity = {found.st_dev, found.st_ino};
   void* const at = ::mmap(nullptr, kBoardBytes, PROT_READ, MAP_SHARED, file, 0);
   if (at == MAP_FAILED) return nullptr;
   const auto* const board = static_cast<const local::Board*>(at);
@@ -144,26 +149,33 @@ std::unique_ptr<PeerMemory> PeerMemory::open(const Presentation& said, int board
   };
   // The kernel would let root go anywhere. What another user shows is looked at by nobody.
   if (!is_of_our_user(sender)) return decline("it is another user's, or not to be seen from here", EPERM);
-  const local::Board* const board = map_board(board_file);
+  FileIdentity identity;
+  const local::Board* const board = map_board(board_file, identity);
   if (board == nullptr) return decline("what it shows cannot be used", EPROTO);
   std::array<char, 32> path{};
   fmt::format_to_n(path.data(), path.size() - 1, "/proc/{}/mem", sender.pid);
   UniqueFd memory(::open(path.data(), O_RDWR | O_CLOEXEC));
   const int error = errno;
-  std::unique_ptr<PeerMemory> made(new PeerMemory(board, std::move(memory), sender.pid, said, lane));
-  if (!made->memory_) return decline("the kernel does not let us", error);
-  if (!made->is_who_it_was()) return decline("it is not what it says", ESRCH);
+  std::unique_ptr<PeerMemory> made(
+      new PeerMemory(board, identity, std::move(memory), sender.pid, said, lane));
+  if (made->memory_) {
+    return made->is_who_it_was() ? std::move(made) : decline("it is not what it says", ESRCH);
+  }
+  if (!made->mapped_.can_look()) return decline("the kernel does not let us", error);
+  log_info("of the memory of process {} only what is shared is reached: the kernel does not let us ({})",
+           sender.pid, std::strerror(error));  // NOLINT(concurrency-mt-unsafe): not in glibc
   return made;
 }
 
-PeerMemory::PeerMemory(const local::Board* board, UniqueFd memory, pid_t process, const Presentation& said,
-                       local::Lane& lane)
+PeerMemory::PeerMemory(const local::Board* board, const FileIdentity& board_file, UniqueFd memory,
+                       pid_t process, const Presentation& said, local::Lane& lane)
     : board_(board),
       memory_(std::move(memory)),
       process_(process),
       cookie_address_(said.cookie_address),
       lane_(lane),
-      accesses_(lane.in_access.load(std::memory_order_relaxed) & ~1u) {
+      accesses_(lane.in_access.load(std::memory_order_relaxed) & ~1u),
+      mapped_(process, board_file) {
   std::memcpy(cookie_.bytes.data(), said.cookie, Cookie::kBytes);
 }
 
@@ -179,28 +191,90 @@ bool PeerMemory::is_who_it_was() const {
          found.bytes == cookie_.bytes;
 }
 
-// Says that it is there, looks whether it may, and does it: in this order, see AccessWatch::await().
+// Says that it is there, looks whether it may, and does it: in this order, see AccessWatch::await(). All
+// three are sequentially consistent, and so are the words of the board that are looked at first.
 template <class Access>
 bool PeerMemory::within_access(const local::AccessRequest& request, Access access) {
   lane_.in_access.store(accesses_ + 1, std::memory_order_seq_cst);
-  local::LaneFormat::full_fence();
   bool done = false;
   if (lane_.refuses_access.load(std::memory_order_seq_cst) == 0) {
-    if (const auto at = local::find_access(*board_, request)) done = access(*at);
+    if (const auto found = local::find_access(*board_, request)) done = access(*found);
   }
   accesses_ += 2;
   lane_.in_access.store(accesses_, std::memory_order_release);
+  mapped_.look(*board_);
   return done;
+}
+
+// access(here) is to answer whether it met no fault.
+template <class Access>
+bool PeerMemory::at_mapped(const local::FoundAccess& found, uint64_t offset, uint64_t bytes, bool to_write,
+                           Access access) {
+  std::byte* const here = mapped_.find(found, offset + bytes, to_write);
+  if (here == nullptr) return false;
+  if (access(here + offset)) return true;
+  mapped_.forget(found.key.key);
+  return false;
+}
+
+bool PeerMemory::is_mapped(uint32_t rkey) {
+  const bool expected = mapped_.expects(rkey);
+  mapped_.look(*board_);
+  return expected;
 }
 
 bool PeerMemory::read(const local::AccessRequest& request, uint64_t offset, uint64_t bytes,
                       std::span<const ConstBytes> to) {
-  return within_access(request, [&](uint64_t at) {
-    const bool done = bytes <= kMostShort || !knows_by_number_ ? copy_short(at + offset, bytes, to)
-                                                               : copy_long(at + offset, bytes, to);
+  const bool expected = mapped_.expects(request.rkey);
+  if (!expected && !memory_) {
+    mapped_.look(*board_);
+    return false;
+  }
+  return within_access(request, [&](const local::FoundAccess& found) {
+    const auto copy_from = [&](const std::byte* here) { return memory::scatter_guarded(to, here); };
+    const bool done = (expected && at_mapped(found, offset, bytes, false, copy_from)) ||
+                      (memory_ && copy(found.at + offset, bytes, to));
     // Who was stopped in the midst of it, for longer than the other waits, has read what it may not.
-    return done && local::find_access(*board_, request) == at;
+    return done && local::find_access(*board_, request) == found;
   });
+}
+
+bool PeerMemory::write(const local::AccessRequest& request, uint64_t offset, uint64_t bytes,
+                       std::span<const ConstBytes> from) {
+  const bool expected = mapped_.expects(request.rkey);
+  const bool is_short = memory_ && request.bytes <= kMostWritten;
+  if (!expected && !(is_short && is_asleep())) {
+    mapped_.look(*board_);
+    return false;
+  }
+  return within_access(request, [&](const local::FoundAccess& found) {
+    const auto copy_to = [&](std::byte* here) { return memory::copy_in_order_guarded(here, from); };
+    if (expected && at_mapped(found, offset, bytes, true, copy_to)) return true;
+    return is_short && is_asleep() && write_there(found.at + offset, bytes, from);
+  });
+}
+
+// The owner's engine executes them by the same instructions (memory/atomics.h): so they are atomic towards
+// each other, on every route.
+std::optional<uint64_t> PeerMemory::change(const local::AccessRequest& request,
+                                           const transport::AtomicChange& change) {
+  const bool expected = mapped_.expects(request.rkey);
+  mapped_.look(*board_);
+  if (!expected || request.address % sizeof(uint64_t) != 0) return std::nullopt;
+  std::optional<uint64_t> before;
+  within_access(request, [&](const local::FoundAccess& found) {
+    if (found.at % sizeof(uint64_t) != 0) return false;
+    return at_mapped(found, 0, sizeof(uint64_t), true, [&](std::byte* here) {
+      before = change.compares ? memory::compare_swap_guarded(here, change.compare, change.swap_add)
+                               : memory::fetch_add_guarded(here, change.swap_add);
+      return before.has_value();
+    });
+  });
+  return before;
+}
+
+bool PeerMemory::copy(uint64_t at, uint64_t bytes, std::span<const ConstBytes> to) {
+  return bytes <= kMostShort || !knows_by_number_ ? copy_short(at, bytes, to) : copy_long(at, bytes, to);
 }
 
 bool PeerMemory::copy_short(uint64_t at, uint64_t bytes, std::span<const ConstBytes> to) const {
@@ -225,14 +299,10 @@ bool PeerMemory::copy_long(uint64_t at, uint64_t bytes, std::span<const ConstByt
   return moved == static_cast<long>(Cookie::kBytes + bytes) && found.bytes == cookie_.bytes;
 }
 
-bool PeerMemory::write(const local::AccessRequest& request, std::span<const ConstBytes> from) {
-  if (lane_.reader_sleeps.load(std::memory_order_relaxed) == 0) return false;
-  return within_access(request, [&](uint64_t at) {
-    Vectors vectors;
-    const int count = fill(vectors, 0, from);
-    return move_vectors(SYS_pwritev, memory_.get(), vectors, count, at) ==
-           static_cast<ssize_t>(request.bytes);
-  });
+bool PeerMemory::write_there(uint64_t at, uint64_t bytes, std::span<const ConstBytes> from) const {
+  Vectors vectors;
+  const int count = fill(vectors, 0, from);
+  return move_vectors(SYS_pwritev, memory_.get(), vectors, count, at) == static_cast<ssize_t>(bytes);
 }
 
 }  // namespace verbena::engine

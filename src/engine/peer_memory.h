@@ -10,9 +10,11 @@
 
 #include "base/bytes.h"
 #include "base/unique_fd.h"
+#include "engine/mapped_regions.h"
 #include "engine/own_board.h"
 #include "local/board.h"
 #include "local/layout.h"
+#include "transport/direct_access.h"
 
 namespace verbena::engine {
 
@@ -48,11 +50,16 @@ Result<ReceivedPresentation> receive_with_credentials(int socket, Bytes buffer);
 // kernel says who it is, and whether we may read and write it (as a debugger may); and what its board says
 // leads nowhere but into its own memory.
 //
-// The memory is reached in two ways. By a descriptor of /proc/PID/mem, which is bound to the program that
-// runs there now: after exec() or its end it reaches nothing. Everything that writes goes by it. And by
-// process_vm_readv(2), which names a process by its number, and is faster for what is long: in the same call
-// the cookie is read, which no other program has there. (By the descriptor, pages are written also if they
-// were made read-only since they were registered, as an adapter writes what it has pinned.)
+// The memory is reached in three ways. Memory that is shared already is mapped here as well
+// (mapped_regions.h), and read and written as our own. All other: by a descriptor of /proc/PID/mem, which is
+// bound to the program that runs there now: after exec() or its end it reaches nothing. Everything else that
+// writes goes by it. And by process_vm_readv(2), which names a process by its number, and is faster for what
+// is long: in the same call the cookie is read, which no other program has there. (By the descriptor, pages
+// are written also if they were made read-only since they were registered, as an adapter writes what it has
+// pinned.)
+//
+// The kernel may forbid the latter two, which are a debugger's, and not the first, which is for who may open
+// the same files.
 //
 // For the shard's lock holder.
 class PeerMemory {
@@ -66,27 +73,41 @@ class PeerMemory {
   PeerMemory& operator=(const PeerMemory&) = delete;
 
   // See transport::DirectAccess. `request` is for all of the range.
+  bool is_mapped(uint32_t rkey);
   bool read(const local::AccessRequest& request, uint64_t offset, uint64_t bytes,
             std::span<const ConstBytes> to);
-  bool write(const local::AccessRequest& request, std::span<const ConstBytes> from);
+  bool write(const local::AccessRequest& request, uint64_t offset, uint64_t bytes,
+             std::span<const ConstBytes> from);
+  std::optional<uint64_t> change(const local::AccessRequest& request, const transport::AtomicChange& change);
+
+  // Some of it is mapped. It is to be asked now and then to drop what is not used any more.
+  bool has_mappings() const { return !mapped_.empty(); }
+  void drop_unused_mappings() { mapped_.drop_unused(); }
 
  private:
-  PeerMemory(const local::Board* board, UniqueFd memory, pid_t process, const Presentation& said,
-             local::Lane& lane);
+  PeerMemory(const local::Board* board, const FileIdentity& board_file, UniqueFd memory, pid_t process,
+             const Presentation& said, local::Lane& lane);
   bool is_who_it_was() const;
+  bool is_asleep() const { return lane_.reader_sleeps.load(std::memory_order_relaxed) != 0; }
+  bool copy(uint64_t at, uint64_t bytes, std::span<const ConstBytes> to);
   bool copy_short(uint64_t at, uint64_t bytes, std::span<const ConstBytes> to) const;
   bool copy_long(uint64_t at, uint64_t bytes, std::span<const ConstBytes> to);
+  bool write_there(uint64_t at, uint64_t bytes, std::span<const ConstBytes> from) const;
   template <class Access>
   bool within_access(const local::AccessRequest& request, Access access);
+  template <class Access>
+  bool at_mapped(const local::FoundAccess& found, uint64_t offset, uint64_t bytes, bool to_write,
+                 Access access);
 
   const local::Board* const board_;
   bool knows_by_number_ = true;  // process_vm_readv() has not been refused
-  const UniqueFd memory_;
+  const UniqueFd memory_;        // none: the kernel does not let us
   const pid_t process_;
   const uint64_t cookie_address_;
   Cookie cookie_;
   local::Lane& lane_;
   uint32_t accesses_;
+  MappedRegions mapped_;
 };
 
 }  // namespace verbena::engine

@@ -248,7 +248,7 @@ class alignas(kCacheLine) Shard : private net::PacketHandler {
   void look_beside_requests();
   void wait_for_holder();
   void wait_in_poll();
-  EngineView drive();
+  EngineView drive(Visitor visitor);
 
   const uint32_t slot_;
   protocol::StatusPage& status_;

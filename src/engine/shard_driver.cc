@@ -55,20 +55,30 @@ Shard::EngineView Shard::run_engine(const DrivingPolicy::Demand& demand) {
     leave(Gathering::kNo);
     return view;
   }
+  // Who asks on has not been woken by a descriptor: as for an application that polls, most looks find nothing
+  // and are over at once, and ports and sockets are asked now and then.
+  const Visitor visitor = demand.looked ? Visitor::kPoller : Visitor::kOther;
+  if (visitor == Visitor::kPoller && finds_nothing() && policy_.asks(now_)) {
+    view.asks = true;
+    let_go();
+    if (!doorbells_.any() || !enter_if_free()) return view;
+  }
   do {
-    view = drive();
+    view = drive(visitor);
     let_go();
   } while (doorbells_.any() && enter_if_free());
   return view;
 }
 
 // Progress without the application.
-Shard::EngineView Shard::drive() {
+Shard::EngineView Shard::drive(Visitor visitor) {
   EngineView view;
-  for (Input& input : inputs_) input.on_woken();
+  if (visitor == Visitor::kOther) {
+    for (Input& input : inputs_) input.on_woken();
+  }
   for (int round = 0; round < kEngineRounds; ++round) {
     answer_doorbells();
-    const uint32_t received = receive(kReceiveBudget);
+    const uint32_t received = receive(kReceiveBudget, visitor);
     policy_.served(now_, received);
     run_timers(now_);
     transmit_ready(Acknowledgements::kSend, Gathering::kNo);

@@ -52,6 +52,14 @@ Words encode(const BoardQp& qp) {
           pair(qp.destination, qp.receive_psn)};
 }
 
+ShownKey shown(const Opening& opening, uint64_t generation) {
+  return {.key = opening.key,
+          .generation = generation,
+          .base = reinterpret_cast<uintptr_t>(opening.base),
+          .length = opening.length,
+          .access = opening.access};
+}
+
 BoardQp decode_qp(const Words& words) {
   return {.qpn = low(words[0]),
           .pd = low(words[1]),
@@ -90,10 +98,13 @@ void take_off(std::span<BoardLine> lines, std::span<uint32_t> names, uint32_t ho
   });
 }
 
-bool find(std::span<const BoardLine> lines, uint32_t home, uint32_t name, Words& words) {
+bool find(std::span<const BoardLine> lines, uint32_t home, uint32_t name, Words& words,
+          uint64_t* generation = nullptr) {
   bool found = false;
+  uint32_t sequence;
   probe(home, lines.size(), [&](size_t place) {
-    found = lines[place].read(words) && words[0] == name;
+    found = lines[place].read(words, sequence) && words[0] == name;
+    if (found && generation != nullptr) *generation = pair(static_cast<uint32_t>(place), sequence);
     return found;
   });
   return found;
@@ -109,8 +120,8 @@ void BoardLine::write(const Words& words) {
   sequence_.store(before + 2, std::memory_order_seq_cst);
 }
 
-bool BoardLine::read(Words& words) const {
-  const uint32_t before = sequence_.load(std::memory_order_seq_cst);
+bool BoardLine::read(Words& words, uint32_t& sequence) const {
+  const uint32_t before = sequence = sequence_.load(std::memory_order_seq_cst);
   for (size_t i = 0; i < kWords; ++i) words[i] = words_[i].load(std::memory_order_acquire);
   return (before & 1) == 0 && sequence_.load(std::memory_order_relaxed) == before;
 }
@@ -146,7 +157,14 @@ void BoardWriter::withdraw_qp(uint32_t qpn) {
   if (qpn != 0) take_off(board_.qps, qps_, qpn, qpn);
 }
 
-std::optional<uint64_t> find_access(const Board& board, const AccessRequest& request) {
+std::optional<ShownKey> find_key(const Board& board, uint32_t rkey) {
+  Words words;
+  uint64_t generation;
+  if (rkey == 0 || !find(board.keys, home_of_key(rkey), rkey, words, &generation)) return std::nullopt;
+  return shown(decode_key(words), generation);
+}
+
+std::optional<FoundAccess> find_access(const Board& board, const AccessRequest& request) {
   Words words;
   if (request.qpn == 0 || request.rkey == 0 || request.bytes == 0) return std::nullopt;
   if (!find(board.qps, request.qpn, request.qpn, words)) return std::nullopt;
@@ -155,14 +173,15 @@ std::optional<uint64_t> find_access(const Board& board, const AccessRequest& req
   if ((qp.access & request.wanted) == 0) return std::nullopt;
   if (request.wanted != IBV_ACCESS_REMOTE_WRITE && !qp.takes_reads) return std::nullopt;
 
-  if (!find(board.keys, home_of_key(request.rkey), request.rkey, words)) return std::nullopt;
+  uint64_t generation;
+  if (!find(board.keys, home_of_key(request.rkey), request.rkey, words, &generation)) return std::nullopt;
   const Opening opening = decode_key(words);
   if (!opening.allows_remote(request.wanted, qp.pd, qp.qpn)) return std::nullopt;
   const std::byte* const at = opening.at(request.address, request.bytes);
   // A region that holds all addresses has some that are nobody's.
   const auto begin = reinterpret_cast<uintptr_t>(at);
   if (at == nullptr || request.bytes > UINTPTR_MAX - begin) return std::nullopt;
-  return begin;
+  return FoundAccess{.at = begin, .key = shown(opening, generation)};
 }
 
 }  // namespace verbena::local

@@ -35,7 +35,8 @@ class alignas(kCacheLine) BoardLine {
   // One thread at a time.
   void write(const Words& words);
   // False: it is being written. (Its writer may have died in the midst of it, so nobody waits.)
-  bool read(Words& words) const;
+  // `sequence`: another one after each write.
+  bool read(Words& words, uint32_t& sequence) const;
 
  private:
   std::atomic<uint32_t> sequence_{0};  // odd while it is being written
@@ -100,8 +101,26 @@ struct AccessRequest {
   memory::Access wanted = 0;  // one right
 };
 
-// Where in the owner's memory the request's bytes lie, if it would carry the request out, by the same checks
-// as its own (transport/responder.cc). Nothing: it might refuse; it may say so itself.
-std::optional<uint64_t> find_access(const Board& board, const AccessRequest& request);
+// A key as the board shows it: which part of its owner's memory it is for. When it has been withdrawn since,
+// or changed, the generation is another, and something else may lie there.
+struct ShownKey {
+  uint32_t key = 0;
+  uint64_t generation = 0;
+  uint64_t base = 0;
+  uint64_t length = 0;
+  memory::Access access = 0;
+  bool operator==(const ShownKey&) const = default;
+};
+std::optional<ShownKey> find_key(const Board& board, uint32_t rkey);
+
+struct FoundAccess {
+  uint64_t at = 0;  // where in the owner's memory the request's bytes lie
+  ShownKey key;     // whose part they are in
+  bool operator==(const FoundAccess&) const = default;
+};
+
+// If the owner would carry the request out, by the same checks as its own (transport/responder.cc). Nothing:
+// it might refuse; it may say so itself.
+std::optional<FoundAccess> find_access(const Board& board, const AccessRequest& request);
 
 }  // namespace verbena::local

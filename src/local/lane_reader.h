@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "base/bytes.h"
+#include "base/prefetch.h"
 #include "local/layout.h"
 
 namespace verbena::local {
@@ -53,6 +54,8 @@ class BasicLaneReader {
       return false;
     }
     ++next_;
+    // While this one is dealt with. A reader who waits for it looks at it soon anyway.
+    prefetch_for_read(&entry());
     read.kind = content_.kind;
     read.head = {content_.body, content_.head_bytes};
     read.payload = payload();
@@ -69,6 +72,9 @@ class BasicLaneReader {
     return lane_->writer_waits.load(std::memory_order_seq_cst) != 0 &&
            lane_->writer_waits.exchange(0, std::memory_order_seq_cst) != 0;
   }
+
+  // Whether take_back() has something to give back.
+  bool is_anything_read() const { return given_back_ != next_; }
 
   // Whether enough has been read to give it back now, before the rest has been read: so that a writer who
   // goes on writing does not find the lane full.

@@ -7,6 +7,7 @@
 #include <span>
 
 #include "base/bytes.h"
+#include "base/prefetch.h"
 #include "local/layout.h"
 #include "memory/guarded.h"
 
@@ -66,6 +67,8 @@ class BasicLaneWriter {
     payload_next_ = place.end;
     ++next_;
     entry.sequence.store(next_, std::memory_order_release);
+    // Its line was last the reader's. Not the very next, at which the reader may be looking by now.
+    prefetch_for_write(&lane_->entries[(next_ + 1) % Format::kEntries]);
     return Put::kDone;
   }
 

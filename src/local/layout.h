@@ -16,11 +16,11 @@ namespace verbena::local {
 // Nothing in it says where something else lies: writer and reader compute every place by the same rule from
 // counters of their own. So neither can lead the other out of the lane.
 inline constexpr uint32_t kChannelMagic = 0x4c42'5256;  // "VRBL"
-inline constexpr uint32_t kLayoutVersion = 2;           // a change of anything below is another version
+inline constexpr uint32_t kLayoutVersion = 3;           // a change of anything below is another version
 inline constexpr uint32_t kEntries = 256;
 inline constexpr uint32_t kEntryBytes = 64;
 inline constexpr uint32_t kPayloadRingBytes = 64 * 1024;
-inline constexpr uint32_t kMostPayload = 8 * 1024;         // of one entry
+inline constexpr uint32_t kMostPayload = 16 * 1024;        // of one entry
 inline constexpr uint32_t kMostHead = 56;                  // an entry's line less what describes it
 inline constexpr uint32_t kMostCopied = 256;               // longer payloads are read where they lie
 inline constexpr uint32_t kMostChannelBytes = 256 * 1024;  // what a pair of processes may cost

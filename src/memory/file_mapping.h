@@ -19,9 +19,13 @@ class FileMapping {
   // Errors: those of mmap(2). The stretch may begin anywhere. REQUIRES: length > 0, offset + length does not
   // wrap
   static Result<FileMapping> create(int fd, uint64_t offset, uint64_t length, bool writable) {
-    const uint64_t skipped = offset % static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
+    return create(fd, offset, length, writable, static_cast<uint64_t>(::sysconf(_SC_PAGESIZE)));
+  }
+  // The same of a file whose pages are so large.
+  static Result<FileMapping> create(int fd, uint64_t offset, uint64_t length, bool writable, uint64_t page) {
+    const uint64_t skipped = offset % page;
     FileMapping mapping;
-    mapping.mapped_ = skipped + length;
+    mapping.mapped_ = (skipped + length + page - 1) / page * page;
     const int protection = PROT_READ | (writable ? PROT_WRITE : 0);
     void* at =
         ::mmap(nullptr, mapping.mapped_, protection, MAP_SHARED, fd, static_cast<off_t>(offset - skipped));
@@ -53,6 +57,9 @@ class FileMapping {
   ~FileMapping() {
     if (at_ != nullptr) ::munmap(at_, mapped_);
   }
+
+  // Its bytes are another's: they do not belong into a dump of this process.
+  void keep_out_of_dumps() const { ::madvise(at_, mapped_, MADV_DONTDUMP); }
 
   // Where the stretch begins; nullptr when nothing is mapped.
   std::byte* data() const { return at_ != nullptr ? at_ + skipped_ : nullptr; }

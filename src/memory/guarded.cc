@@ -2,9 +2,12 @@
 #include "memory/guarded.h"
 
 #include <atomic>
+#include <csignal>
+#include <cstdint>
 
 #include <ucontext.h>
 
+#include "base/time.h"
 #include "memory/code_ranges.h"
 #include "memory/fault_handlers.h"
 
@@ -93,6 +96,39 @@ bool abandon_guarded_call(ucontext_t& interrupted) {
   return true;
 }
 
+// A clock that costs next to nothing. About a millisecond at 2 GHz, on other processors a fraction of it or
+// more.
+#if defined(__x86_64__)
+constexpr uint64_t kBelieved = 2'000'000;
+uint64_t ticks() {
+  return __builtin_ia32_rdtsc();
+}
+#else
+constexpr uint64_t kBelieved = 1'000'000;
+uint64_t ticks() {
+  return static_cast<uint64_t>(MonotonicClock::now().time_since_epoch().count());
+}
+#endif
+
+struct Belief {
+  uint64_t asked_at;
+  bool holds;
+};
+[[gnu::tls_model("initial-exec")]] constinit thread_local Belief belief{};
+
+bool takes_faults() {
+  sigset_t blocked;
+  if (pthread_sigmask(SIG_BLOCK, nullptr, &blocked) != 0) return false;
+  return sigismember(&blocked, SIGSEGV) == 0 && sigismember(&blocked, SIGBUS) == 0;
+}
+
+[[gnu::noinline]] bool ask_whether_guard_holds() {
+  if (!fault_handlers_in_place()) install_fault_guard();
+  belief.holds = takes_faults() && fault_handlers_in_place();
+  belief.asked_at = ticks();
+  return belief.holds;
+}
+
 // Null is an address like any other here: it faults.
 __attribute__((no_sanitize("nonnull-attribute"))) void copy(std::byte* to, ConstBytes from) {
   std::memcpy(to, from.data(), from.size());
@@ -124,6 +160,12 @@ void install_fault_guard() {
 
 bool fault_guard_in_place() {
   return fault_handlers_in_place();
+}
+
+bool guard_holds_here() {
+  if (ticks() - belief.asked_at < kBelieved && belief.asked_at != 0) [[likely]]
+    return belief.holds;
+  return ask_whether_guard_holds();
 }
 
 bool copy_guarded(std::byte* to, ConstBytes from) {

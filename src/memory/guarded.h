@@ -33,6 +33,12 @@ void install_fault_guard();
 // its own. Two queries of sigaction(2).
 bool fault_guard_in_place();
 
+// Whether a guard holds in this thread, for code that could do without what it guards: memory that another
+// process can take away, not just the application. Puts the handlers back in place; false while the thread
+// blocks a signal of theirs. What the kernel says is believed for a millisecond, so the application's next
+// change of either goes unnoticed for as long. Costs some nanoseconds.
+bool guard_holds_here();
+
 template <class F>
 bool guarded(F&& function) {
   return run_guarded([](void* f) { (*static_cast<std::remove_reference_t<F>*>(f))(); }, &function);

@@ -22,7 +22,7 @@ namespace verbena::protocol {
 // user. Both ends check the other's credentials (SO_PEERCRED): an abstract name is free for anyone to take.
 
 inline constexpr uint32_t kProtocolMagic = 0x6e627276;  // "vrbn"
-inline constexpr uint16_t kProtocolVersion = 3;
+inline constexpr uint16_t kProtocolVersion = 4;
 inline constexpr uint16_t kOldestProtocolVersion = 1;
 inline constexpr size_t kMaxAgentMessageBytes = 512;
 inline constexpr size_t kMaxMessageFds = 4;
@@ -42,6 +42,8 @@ inline constexpr size_t kVersionBytes = 32;
 // Version 2: HelloReply, StatusReply and SlotStatusReply are longer.
 // Version 3: channels between two slots, kAskChannel to kChannelSeen. On the event socket there is nobody to
 // answer EOPNOTSUPP, so neither end says any of these to one of an older version.
+// Version 4: what goes by memory is captured: kStartCapture, kGetCaptureNews, and on the event socket
+// kCapture and kCaptureSeen, of which the same holds.
 constexpr bool is_neighbour(uint16_t version) {
   return version >= kOldestProtocolVersion && version <= kProtocolVersion + 1;
 }
@@ -77,12 +79,16 @@ enum class MessageType : uint16_t {
   kAskChannel,    // client to agent: ChannelMessage. The way to another slot; answered by kChannel.
   kChannel,       // agent to client: ChannelMessage [socket?]. At most kMostChannelsUnseen lie unanswered.
   kChannelSeen,   // client to agent: header
+  kCapture,       // agent to client: CaptureMessage [ring?]. Begins, or without a ring ends.
+  kCaptureSeen,   // client to agent: header. Nothing begins while kMostCapturesUnseen lie unanswered.
 
   kJoinGroup = 32,     // GroupRequest -> header [socket]
   kGetDeviceCounters,  // DeviceRequest -> DeviceCountersReply
   kGetCmStatus,        // header -> CmStatusReply (connection_status.h)
   kOpenDomain,         // DomainRequest [file] -> header
   kCloseDomain,        // DomainRequest -> header
+  kStartCapture,       // StartCaptureRequest -> header. It ends with the session.
+  kGetCaptureNews,     // header -> CaptureNewsReply [ring?, status page?]
 
   // Connection management: connection_messages.h
   kCmOpenChannel = 64,
@@ -215,9 +221,49 @@ struct ChannelMessage {
 static_assert(sizeof(ChannelMessage) == 32);
 inline constexpr uint32_t kMostChannelsUnseen = 64;
 
+inline constexpr uint16_t kFirstVersionWithCaptures = 4;
+
+// The packets that a slot sends by memory are to go into a ring, too (capture/layout.h), or no longer.
+struct CaptureMessage {
+  MessageHeader header;
+  uint32_t slot;  // of the client that gets this
+  uint32_t reserved;
+};
+static_assert(sizeof(CaptureMessage) == 24);
+inline constexpr uint32_t kMostCapturesUnseen = 64;
+
 // No message on the event socket is longer.
 inline constexpr size_t kMaxEventBytes = 32;
-static_assert(sizeof(PeerMessage) <= kMaxEventBytes && sizeof(ChannelMessage) <= kMaxEventBytes);
+static_assert(sizeof(PeerMessage) <= kMaxEventBytes && sizeof(ChannelMessage) <= kMaxEventBytes &&
+              sizeof(CaptureMessage) <= kMaxEventBytes);
+
+// EPERM: it is not for this user. EBUSY: another session captures.
+struct StartCaptureRequest {
+  MessageHeader header;
+  uint32_t snap_bytes;  // of each packet's payload so many are wanted
+  uint32_t reserved;
+};
+static_assert(sizeof(StartCaptureRequest) == 24);
+
+// What has become of the slots since the capture began, one piece of news at a time and in order.
+struct CaptureNewsReply {
+  enum Kind : uint32_t {
+    kNothing = 0,  // there is no more, now
+    kBegun = 1,    // [ring, status page]
+    kEnded = 2,    // of one that had begun: nothing more is written
+    kRefused =
+        3,  // the slot is not captured; `error` says why. EOPNOTSUPP: its library is of an older version
+  };
+  MessageHeader header;
+  uint32_t kind;
+  uint32_t slot;
+  int32_t pid;  // 0: in a pid namespace that the agent does not see
+  uint32_t uid;
+  char program[kProgramBytes];
+  int32_t error;
+  uint32_t reserved;
+};
+static_assert(sizeof(CaptureNewsReply) == 104);
 
 struct DeviceRequest {
   MessageHeader header;
@@ -272,6 +318,7 @@ using GetLinksRequest = Plain<MessageType::kGetLinks>;
 using TakeSlotRequest = Plain<MessageType::kTakeSlot>;
 using GetStatusRequest = Plain<MessageType::kGetStatus>;
 using GetCmStatusRequest = Plain<MessageType::kGetCmStatus>;
+using GetCaptureNewsRequest = Plain<MessageType::kGetCaptureNews>;
 
 struct PlainReply {
   MessageHeader header;

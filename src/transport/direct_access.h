@@ -2,9 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "base/bytes.h"
+#include "roce/path.h"
 #include "roce/psn.h"
 #include "roce/qpn.h"
 
@@ -18,24 +20,44 @@ struct PeerRange {
   uint32_t rkey = 0;
   uint64_t address = 0;
   uint32_t length = 0;
+  // For those who want to know which packets it stands for: the way these would have gone, the PSN that is
+  // next in turn, and how much one carries. null: nobody will.
+  const roce::Path* path = nullptr;
+  roce::Psn next_psn = {};
+  uint32_t path_mtu = 0;
+};
+
+// An atomic on the eight bytes of a range.
+struct AtomicChange {
+  bool compares = false;
+  uint64_t compare = 0;   // if it compares
+  uint64_t swap_add = 0;  // what is stored then, or else added
 };
 
 // A way to carry out a request in the peer's memory without the peer's help, which may sleep. It is asked for
 // one request at a time, when nothing of the QP is under way. Under the lock of the QP's shard.
 //
-// False means just "not this way": the request then goes by packets, and the peer answers as it always does.
-// So every error is the peer's own.
+// False, or nothing, means just "not this way": the request then goes by packets, and the peer answers as it
+// always does. So every error is the peer's own.
 class DirectAccess {
  public:
   virtual ~DirectAccess() = default;
 
-  // Reads `bytes` at `offset` of the range. False: what it is read into may have been written.
-  // REQUIRES: offset + bytes <= range.length, bytes > 0, and the pieces have as many together
+  // Whether this way is that much better for requests with this key that it is worth waiting, now and then,
+  // until nothing of the QP is under way.
+  virtual bool is_best_for(uint32_t rkey) = 0;
+
+  // For both: `bytes` at `offset` of the range. REQUIRES: offset + bytes <= range.length, bytes > 0, and the
+  // pieces have as many together.
+  //
+  // False: what it is read into may have been written.
   virtual bool read(const PeerRange& range, uint32_t offset, uint32_t bytes,
                     std::span<const ConstBytes> to) = 0;
-  // Writes all of the range. It declines while the peer is awake: to hand it a packet is faster then. False:
-  // nothing, or a part of it, has been written.
-  virtual bool write(const PeerRange& range, std::span<const ConstBytes> from) = 0;
+  // It declines where to hand the peer a packet is faster. False: nothing, or a part of it, has been written.
+  virtual bool write(const PeerRange& range, uint32_t offset, uint32_t bytes,
+                     std::span<const ConstBytes> from) = 0;
+  // The value before. Nothing: nothing was changed. REQUIRES: range.length is 8
+  virtual std::optional<uint64_t> change(const PeerRange& range, const AtomicChange& change) = 0;
 };
 
 }  // namespace verbena::transport

@@ -31,6 +31,7 @@ Verdict RcQueuePair::on_packet(const IncomingPacket& incoming, TimePoint now) {
 }
 
 bool RcQueuePair::has_urgent() const {
+  if (reroute_wanted_ && !requester_.has_outstanding()) return true;  // the last answer came
   if (responder_.has_urgent() || requester_.can_transmit()) return true;
   return state() == IBV_QPS_ERR && has_to_flush();
 }

@@ -49,8 +49,8 @@ void Requester::start() {
   head_ = cursor_ = assigned_ = ring().consumed();
   unacked_ = next_ = next_new_ = highest_ = attributes.send_psn;
   on_route();
-  inflight_ = since_ack_request_ = reads_outstanding_ = direct_bytes_ = 0;
-  heard_ = false;
+  inflight_ = since_ack_request_ = reads_outstanding_ = one_sided_run_ = 0;
+  heard_ = drains_for_direct_ = false;
   stopped_.reset();
   unsendable_.reset();
   implied_loss_at_.reset();
@@ -63,6 +63,7 @@ void Requester::on_route() {
   const Traits& traits = qp_.route().traits;
   sizes_ = sizes_of(traits, mtu());
   window_.reset({mtu() + sizes_.charge, sizes_.run_bytes, traits.burst_charge()});
+  direct_bytes_ = 0;
 }
 
 void Requester::halt() {
@@ -107,7 +108,7 @@ bool Requester::can_transmit() const {
   // In SQD requests that have begun go on, no new one begins.
   if (qp_.state() != IBV_QPS_RTS && cursor_ == assigned_) return false;
   if (next_ - unacked_ >= sizes_.most_packets && inflight_ > 0) return false;
-  if (holds_new_ && has_outstanding() && !next_.is_before(highest_)) return false;
+  if (holds_new() && has_outstanding() && !next_.is_before(highest_)) return false;
   const SendWqe& wqe = ring().at(cursor_);
   if (!may_start(wqe)) return false;
   return is_local(wqe) || window_allows(std::min(wqe.length, mtu()) + sizes_.charge);
@@ -133,7 +134,14 @@ TransmitResult Requester::transmit(TimePoint now, uint32_t& budget) {
   while (can_transmit()) {
     if (budget == 0) return TransmitResult::kMore;
     SendWqe& wqe = ring().at(cursor_);
-    if (may_go_direct(wqe) && go_direct(wqe, budget)) continue;
+    if (qp_.route().direct != nullptr && cursor_ == assigned_) {
+      drains_for_direct_ = drains_for_direct_ && has_outstanding();
+      if (may_go_direct(wqe) && go_direct(wqe, budget)) continue;
+      if (must_drain_for_direct(wqe)) {
+        drain_for_direct();
+        continue;
+      }
+    }
     if (cursor_ == assigned_) assign(wqe);
     if (is_local(wqe)) {
       execute_here(wqe);
@@ -216,16 +224,20 @@ void Requester::announce_drained() {
 
 void Requester::hold_new(bool on) {
   holds_new_ = on;
-  // What was to follow, and to ask for the acknowledgement, does not follow now.
+  if (on) ask_for_the_last();
+}
+
+// What was to follow, and to ask for the acknowledgement, does not follow now.
+void Requester::ask_for_the_last() {
   const bool sent_all = running_ && has_outstanding() && !next_.is_before(highest_);
-  if (on && sent_all && since_ack_request_ > 0) ask_again();
+  if (sent_all && since_ack_request_ > 0) ask_again();
 }
 
 // Whether another packet will surely be sent right after this one, which can then carry the request for an
 // acknowledgement.
 bool Requester::more_follows(const DataPacket& packet) const {
   if (unsendable_ && (cursor_ == *unsendable_ || cursor_ + 1 == *unsendable_)) return false;
-  if (holds_new_ && !(next_ + packet.count).is_before(highest_)) return false;
+  if (holds_new() && !(next_ + packet.count).is_before(highest_)) return false;
   const uint32_t cost = packet.bytes + packet.count * sizes_.charge;
   if (inflight_ + cost + mtu() + sizes_.charge > window_.usable()) return false;
   if (next_ + packet.count - unacked_ >= sizes_.most_packets) return false;

@@ -78,6 +78,12 @@ class Requester {
   void executed(queues::SendWqe& wqe);
   bool may_go_direct(const queues::SendWqe& wqe) const;
   bool go_direct(queues::SendWqe& wqe, uint32_t& budget);
+  bool copy_directly(queues::SendWqe& wqe, const PeerRange& range, uint32_t& budget);
+  bool change_directly(queues::SendWqe& wqe, PeerRange range, uint32_t& budget);
+  void done_directly(queues::SendWqe& wqe, ibv_wc_status status = IBV_WC_SUCCESS);
+  bool must_drain_for_direct(const queues::SendWqe& wqe);
+  void drain_for_direct();
+  bool holds_new() const { return holds_new_ || drains_for_direct_; }
   SendStatus send_data(queues::SendWqe& wqe);
   SendStatus send_read(queues::SendWqe& wqe);
   SendStatus send_atomic(queues::SendWqe& wqe);
@@ -86,6 +92,7 @@ class Requester {
   void sent(queues::SendWqe& wqe, roce::Psn past, uint32_t payload_bytes);
   void stop_at_cursor(ibv_wc_status status);
   void ask_again();
+  void ask_for_the_last();
   void announce_drained();
 
   // Acknowledgement
@@ -114,7 +121,9 @@ class Requester {
   bool running_ = false;
   bool holds_new_ = false;
   bool heard_ = false;         // the peer has answered: both know where they are
-  uint32_t direct_bytes_ = 0;  // of the READ at the cursor, which have been read without the peer's help
+  uint32_t direct_bytes_ = 0;  // of the request at the cursor, which have been copied without the peer's help
+  bool drains_for_direct_ = false;  // nothing new is sent until all is answered: then requests go direct
+  uint32_t one_sided_run_ = 0;      // so many requests that might went by packets, one behind the other
 
   uint32_t head_ = 0;
   uint32_t cursor_ = 0;

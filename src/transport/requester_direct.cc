@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Requests that the requester carries out in the peer's memory by itself (direct_access.h).
 #include <algorithm>
+#include <span>
+#include <utility>
 
 #include "transport/requester.h"
 #include "transport/send_request.h"
@@ -14,30 +16,43 @@ using queues::SendWqe;
 constexpr uint32_t kMostAtOnce = 1 << 20;
 // What counts as one packet in the shard's budget.
 constexpr uint32_t kBytesPerPacket = 4096;
-// Longer WRITEs are faster by packets, which both sides copy at once.
-constexpr uint32_t kMostWritten = 4096;
+// Where requests follow each other without a pause, there is never a moment in which nothing is under way.
+// After so many that might have gone direct one such moment is made, if it pays.
+constexpr uint32_t kMostInARow = 64;
+
+bool might_go_direct(const SendWqe& wqe) {
+  if (is_atomic(wqe)) return wqe.length >= sizeof(uint64_t);
+  return (is_read(wqe) || wqe.opcode == IBV_WR_RDMA_WRITE) && wqe.length > 0 &&
+         wqe.length <= kMaxMessageBytes;
+}
 
 }  // namespace
 
 // Only when nothing is under way that it could overtake, and when the peer has answered a packet: then it is
 // connected to us as we are to it. What goes before and what comes after finds the request done.
 bool Requester::may_go_direct(const SendWqe& wqe) const {
-  if (qp_.route().direct == nullptr || service_ != roce::Service::kRc || !heard_) return false;
-  if (cursor_ != assigned_ || cursor_ != head_ || has_outstanding()) return false;
-  if (wqe.length == 0 || wqe.length > kMaxMessageBytes) return false;
-  return is_read(wqe) || (wqe.opcode == IBV_WR_RDMA_WRITE && wqe.length <= kMostWritten);
+  if (service_ != roce::Service::kRc || !heard_) return false;
+  if (cursor_ != head_ || has_outstanding()) return false;
+  return might_go_direct(wqe);
 }
 
-// False: it is to go by packets. Of a READ that has been done in part that is all of it.
+// False: it is to go by packets. If it has been done in part, that is all of it.
 bool Requester::go_direct(SendWqe& wqe, uint32_t& budget) {
   const QpAttributes& attributes = qp_.attributes();
-  const QpConfig& config = qp_.config();
-  const PeerRange range{.from = config.qpn,
+  const PeerRange range{.from = qp_.config().qpn,
                         .to = attributes.destination,
                         .first_psn = attributes.send_psn,
                         .rkey = wqe.rkey,
                         .address = wqe.remote_address,
-                        .length = wqe.length};
+                        .length = wqe.length,
+                        .path = &attributes.path,
+                        .next_psn = next_new_,
+                        .path_mtu = mtu()};
+  return is_atomic(wqe) ? change_directly(wqe, range, budget) : copy_directly(wqe, range, budget);
+}
+
+bool Requester::copy_directly(SendWqe& wqe, const PeerRange& range, uint32_t& budget) {
+  const QpConfig& config = qp_.config();
   const uint32_t offset = std::exchange(direct_bytes_, 0);
   const uint32_t bytes = std::min(wqe.length - offset, kMostAtOnce);
   Pieces pieces;
@@ -48,8 +63,8 @@ bool Requester::go_direct(SendWqe& wqe, uint32_t& budget) {
     return false;
   }
   DirectAccess& direct = *qp_.route().direct;
-  const bool done =
-      is_read(wqe) ? direct.read(range, offset, bytes, pieces.get()) : direct.write(range, pieces.get());
+  const bool done = is_read(wqe) ? direct.read(range, offset, bytes, pieces.get())
+                                 : direct.write(range, offset, bytes, pieces.get());
   if (!done) return false;
 
   const uint32_t packets = packets_for(bytes, mtu());
@@ -59,14 +74,59 @@ bool Requester::go_direct(SendWqe& wqe, uint32_t& budget) {
   budget -= std::min(budget, 1 + bytes / kBytesPerPacket);
   if (offset + bytes < wqe.length) {
     direct_bytes_ = offset + bytes;
-    return true;
+  } else {
+    done_directly(wqe);
   }
-  // It has no PSNs.
+  return true;
+}
+
+bool Requester::change_directly(SendWqe& wqe, PeerRange range, uint32_t& budget) {
+  const QpConfig& config = qp_.config();
+  Pieces pieces;
+  // Before anything is changed.
+  if (!gather(*config.keys, config.pd, wqe.sges(), 0, sizeof(uint64_t), IBV_ACCESS_LOCAL_WRITE, pieces)) {
+    return false;
+  }
+  range.length = sizeof(uint64_t);
+  const bool compares = wqe.opcode == IBV_WR_ATOMIC_CMP_AND_SWP;
+  const auto before = qp_.route().direct->change(range, {.compares = compares,
+                                                         .compare = compares ? wqe.compare_add : 0,
+                                                         .swap_add = compares ? wqe.swap : wqe.compare_add});
+  if (!before) return false;
+  qp_.count(kSentPackets);
+  qp_.count(kReceivedPackets);
+  budget -= 1;
+  const ScatterResult stored =
+      scatter(*config.keys, config.pd, wqe.sges(), 0, std::as_bytes(std::span(&*before, 1)));
+  done_directly(wqe, stored == ScatterResult::kDone ? IBV_WC_SUCCESS : IBV_WC_LOC_PROT_ERR);
+  return true;
+}
+
+// It has no PSNs.
+void Requester::done_directly(SendWqe& wqe, ibv_wc_status status) {
   wqe.first_psn = next_new_;
   wqe.last_psn = next_new_ - 1;
   ++assigned_;
-  executed(wqe);
-  return true;
+  if (status == IBV_WC_SUCCESS) {
+    executed(wqe);
+  } else {
+    ++cursor_;
+    fail_head(status);
+  }
+}
+
+bool Requester::must_drain_for_direct(const SendWqe& wqe) {
+  if (!might_go_direct(wqe)) {
+    one_sided_run_ = 0;
+    return false;
+  }
+  if (++one_sided_run_ % kMostInARow != 0 || !heard_ || service_ != roce::Service::kRc) return false;
+  return has_outstanding() && !holds_new() && qp_.route().direct->is_best_for(wqe.rkey);
+}
+
+void Requester::drain_for_direct() {
+  drains_for_direct_ = true;
+  ask_for_the_last();
 }
 
 }  // namespace verbena::transport

@@ -15,6 +15,7 @@
 #include "agent/agent_process.h"
 #include "agent/network_namespace.h"
 #include "agent_client/admin.h"
+#include "agent_client/capture_client.h"
 #include "agent_client/client.h"
 #include "agent_client/message_socket.h"
 #include "base/bytes.h"
@@ -161,6 +162,24 @@ TEST_F(AgentVersions, AProgramOfBeforeChannelsIsNotToldOfOne) {
     (*asker)->next_links();
     EXPECT_TRUE((*asker)->next_channels().empty());
   }
+}
+
+TEST_F(AgentVersions, AProgramOfBeforeCapturesIsNotToldOfOne) {
+  Program program(3);
+  program.hello();
+  const auto taken = program.ask(MessageType::kTakeSlot, protocol::TakeSlotRequest{});
+  ASSERT_EQ(taken.header.error, 0);
+  auto capturer = agent_client::CaptureClient::connect({.start_agent = false, .agent_program = {}});
+  ASSERT_TRUE(capturer);
+  ASSERT_TRUE((*capturer)->start(64));
+  const auto news = (*capturer)->next();
+  ASSERT_TRUE(news);
+  EXPECT_EQ(news->kind, protocol::CaptureNewsReply::kRefused);
+  EXPECT_EQ(news->error, EOPNOTSUPP);
+  // What comes first answers a later question.
+  const protocol::PeerMessage question{protocol::request_header(MessageType::kAskPeer, 0, 3), 7, 0, 0};
+  ASSERT_TRUE(agent_client::send_message(program.events(), protocol::bytes_of(question)));
+  EXPECT_EQ(program.next_event(), MessageType::kPeer);
 }
 
 TEST_F(AgentVersions, ANewerProgramIsAnsweredInTheAgentsVersion) {

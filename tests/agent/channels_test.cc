@@ -214,6 +214,21 @@ TEST_F(Channels, AnAskerThatDoesNotReadCostsABoundedNumberOfSockets) {
   EXPECT_TRUE(a.waiting.empty());
 }
 
+// To who asked it is as if it had closed its end.
+TEST_F(Channels, OneThatIsGoneBeforeItHearsHasClosedItsEnd) {
+  AgentProcess agent;
+  Member a;
+  for (int round = 0; round < 20; ++round) {
+    auto b = std::make_unique<Member>();
+    ASSERT_TRUE(a.client->ask_for_channel(a.slot.index, b->slot.index));
+    b.reset();
+    const SlotChannel answer = a.hear();
+    if (answer.error != 0) continue;  // the agent has seen it go first
+    char byte;
+    EXPECT_TRUE(eventually([&] { return ::recv(answer.socket.get(), &byte, 1, 0) == 0; }));
+  }
+}
+
 TEST_F(Channels, ChannelsOutliveTheAgentAndTheNextOneMakesOthers) {
   auto agent = std::make_unique<AgentProcess>();
   Member a;

@@ -402,6 +402,19 @@ def pair(server, client, command, *, server_options=(), client_options=(), addre
     return Result(serving, calling, server_status, client_status)
 
 
+@contextlib.contextmanager
+def shared_files(count, size=64 << 20):
+    """So many files in memory, full of zeros, that everybody may read and write."""
+    with tempfile.TemporaryDirectory(prefix="verbena-shared-", dir="/dev/shm") as folder:
+        pathlib.Path(folder).chmod(0o755)
+        paths = [pathlib.Path(folder) / str(i) for i in range(count)]
+        for path in paths:
+            with open(path, "wb") as file:
+                file.truncate(size)
+            path.chmod(0o666)
+        yield paths
+
+
 def crowd(server, client, command, count, *, server_options=(), client_options=(), address=None, seconds=60,
           environment=None):
     """Runs `command` as a server on one host and, towards it, as so many clients on another."""

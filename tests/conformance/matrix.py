@@ -29,11 +29,13 @@ class Case:
     netdev: str = "lo"               # of one host
     raw: str = ""                    # raw Ethernet, as root, on the cable: "pair", or "alone" without a peer
     clients: int = 1                 # how many; the server gets the number with "-c"
+    shared: bool = False             # perftest's buffers lie in files of /dev/shm, one for each end
 
     @property
     def name(self):
         words = [*self.options] + ([self.gid] if self.gid else []) + ([f"mtu{self.mtu}"] if self.mtu != 1500 else [])
         words += [f"{self.clients} clients"] if self.clients > 1 else []
+        words += ["in shared memory"] if self.shared else []
         return " ".join([self.program, *words])
 
     def shortened(self, iterations):
@@ -244,6 +246,25 @@ def latencies():
     return cases
 
 
+def shared_memory():
+    """One-sided operations on memory that is shared already, which the other process maps where it can."""
+    cases = []
+    for operation in ("write", "read", "atomic"):
+        cases += [
+            delay(f"ib_{operation}_lat", shared=True),
+            rate(f"ib_{operation}_bw", shared=True),
+            rate(f"ib_{operation}_bw", "-b", shared=True),
+            rate(f"ib_{operation}_bw", "-q", "4", "-n", "500", shared=True),
+        ]
+        if operation != "atomic":
+            cases += [
+                delay(f"ib_{operation}_lat", *ALL_SIZES, shared=True, seconds=120),
+                rate(f"ib_{operation}_bw", *ALL_SIZES, shared=True, seconds=120),
+                rate(f"ib_{operation}_bw", "-s", "8", "-l", "16", "-t", "256", "-n", "1600", shared=True),
+            ]
+    return [*cases, delay("ib_send_lat", shared=True), rate("ib_send_bw", "-b", shared=True)]
+
+
 def raw_packets():
     """perftest's programs for raw Ethernet. There is no flow control: frames sent faster than they are received are lost,
     and a receiver that waits for all of them never ends. So few frames are in flight, or the receiver gives up in time."""
@@ -266,7 +287,7 @@ def raw_packets():
 
 
 def all_cases():
-    return pingpongs() + service_pingpongs() + bandwidths() + latencies() + services() + raw_packets()
+    return pingpongs() + service_pingpongs() + bandwidths() + latencies() + services() + shared_memory() + raw_packets()
 
 
 def programs():

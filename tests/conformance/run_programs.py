@@ -41,18 +41,25 @@ def run_case(hosts, case, server, client, repeat, environment):
     """(figures, failures): the figures of the good runs, the reports of the bad ones."""
     if case.raw:
         return run_raw(case, server, client, repeat, environment)
+    with harness.shared_files(2 if case.shared else 0) as files:
+        return run_pairs(case, server, client, repeat, environment, [[f"--mmap={path}"] for path in files] or [[], []])
+
+
+def run_pairs(case, server, client, repeat, environment, buffers):
+    """The same for programs that come in pairs. `buffers`: the options that say where the ends' buffers are."""
     address = server.ipv4
-    server_gid, client_gid = gid_options(case, server), gid_options(case, client)
+    server_options = [*gid_options(case, server), *buffers[0]]
+    client_options = [*gid_options(case, client), *buffers[1]]
     figures, failures = [], []
     for _ in range(repeat):
         if case.clients > 1:
             make_domain_file_usable()
             result = harness.crowd(server, client, case.command(), case.clients,
-                                   server_options=["-c", case.clients, *server_gid], client_options=client_gid,
-                                   address=address, seconds=case.seconds, environment=environment)
+                                   server_options=["-c", case.clients, *server_options],
+                                   client_options=client_options, address=address, seconds=case.seconds, environment=environment)
         else:
-            result = harness.pair(server, client, case.command(), server_options=server_gid,
-                                  client_options=client_gid, address=address, seconds=case.seconds,
+            result = harness.pair(server, client, case.command(), server_options=server_options,
+                                  client_options=client_options, address=address, seconds=case.seconds,
                                   environment=environment)
         complaint = case.complaint(result)
         if complaint:

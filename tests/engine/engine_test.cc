@@ -2,15 +2,23 @@
 // An engine over a fake agent: what it asks of it, and what it does when the agent dies.
 #include "engine/engine.h"
 
+#include <chrono>
 #include <condition_variable>
+#include <cstdlib>
+#include <fstream>
+#include <memory>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <vector>
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "agent_client/fake_host.h"
+#include "agent_client/message_socket.h"
+#include "capture/ring_file.h"
 
 namespace verbena::engine {
 namespace {
@@ -99,6 +107,71 @@ TEST(Engine, TellsOfTheLinksOfTheAgentThatFollowsADeadOne) {
   engine->unsubscribe(watch);
   EXPECT_EQ(host.started(), 1);
   EXPECT_EQ(host.agent().count(MessageType::kKeepSlot), 1u) << "and keeps its slot";
+}
+
+// ---- captures
+
+// How many rings this process has mapped.
+int rings() {
+  std::ifstream maps("/proc/self/maps");
+  int found = 0;
+  for (std::string line; std::getline(maps, line);) {
+    found += line.find("verbena-capture") != std::string::npos ? 1 : 0;
+  }
+  return found;
+}
+
+bool eventually_has_rings(int wanted) {
+  const TimePoint deadline = MonotonicClock::now() + std::chrono::seconds(10);
+  while (rings() != wanted && MonotonicClock::now() < deadline) std::this_thread::yield();
+  return rings() == wanted;
+}
+
+protocol::CaptureMessage capture_of(uint32_t slot) {
+  return {protocol::request_header(MessageType::kCapture, 0), slot, 0};
+}
+
+// An agent that captures each slot, and says so before it answers who takes it.
+FakeAgent::Script capture_slots() {
+  return [lend = lend_slots(), events = std::make_shared<UniqueFd>(),
+          next = uint32_t{1}](const FakeAgent::Request& request) mutable {
+    auto answer = lend(request);
+    if (answer.events) events->reset(::fcntl(answer.events.get(), F_DUPFD_CLOEXEC, 0));
+    if (request.type() == MessageType::kTakeSlot) {
+      const auto ring = capture::make_ring_file(64);
+      const int fd = ring ? ring->get() : -1;
+      EXPECT_TRUE(
+          agent_client::send_message(events->get(), protocol::bytes_of(capture_of(next++)), {&fd, 1}));
+    }
+    return answer;
+  };
+}
+
+TEST(Engine, EachShardIsCapturedFromItsStartUntilItIsSaidToEnd) {
+  ::setenv("VERBENA_SHARDS", "2", 1);  // NOLINT(concurrency-mt-unsafe): one thread
+  FakeHost host;
+  host.run(capture_slots());
+  const auto engine = engine_over(host);
+  ::unsetenv("VERBENA_SHARDS");  // NOLINT(concurrency-mt-unsafe): no other thread reads it
+  ASSERT_NE(engine, nullptr);
+  EXPECT_TRUE(eventually_has_rings(1));
+  std::thread([&] { engine->shard_for_new_qp(); }).join();
+  std::thread([&] { engine->shard_for_new_qp(); }).join();
+  EXPECT_EQ(host.agent().count(MessageType::kTakeSlot), 2u);
+  EXPECT_TRUE(eventually_has_rings(2));
+  host.agent().send_event(protocol::bytes_of(capture_of(1)));
+  EXPECT_TRUE(eventually_has_rings(1));
+}
+
+TEST(Engine, WhatADeadAgentHadCapturedEndsWithTheNextOne) {
+  FakeHost host;
+  host.run(capture_slots());
+  const auto engine = engine_over(host);
+  ASSERT_NE(engine, nullptr);
+  EXPECT_TRUE(eventually_has_rings(1));
+  host.let_start(lend_slots());
+  host.agent().die();
+  EXPECT_TRUE(eventually_has_rings(0));
 }
 
 }  // namespace

@@ -5,8 +5,12 @@
 #include <array>
 #include <optional>
 
+#include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 
+#include "capture/ring_file.h"
+#include "capture/ring_reader.h"
 #include "engine/support/shard_test.h"
 #include "memory/guarded.h"
 
@@ -190,6 +194,93 @@ TEST_F(LocalPeersTest, ReachesItsOwnSlotWithoutTheAgent) {
   EXPECT_THAT(asked, IsEmpty());
 }
 
+// ---- both ask at once
+
+class BothAsk : public LocalPeersTest {
+ protected:
+  // What the other offers by an invitation of its own.
+  std::unique_ptr<LocalLine> invite(uint32_t slot) {
+    Ends ends;
+    peers->connect({shard->slot(), slot, false, 0, std::move(ends.ours)});
+    auto line = LocalLine::offer(std::move(ends.theirs));
+    EXPECT_TRUE(line);
+    look();
+    (*line)->read_socket();
+    return std::move(*line);
+  }
+  std::unique_ptr<LocalLine> answer_of(uint32_t slot) {
+    Ends ends;
+    peers->connect({shard->slot(), slot, true, 0, std::move(ends.ours)});
+    return accept(ends);
+  }
+  static constexpr uint32_t kLowerSlot = kSlot - 1;
+  static constexpr roce::Qpn kLowerQpn = roce::Qpn::in_slot(kLowerSlot, 4);
+};
+
+TEST_F(BothAsk, TheLowerSlotsLineStays) {
+  find();
+  const auto theirs = invite(kOtherSlot);
+  EXPECT_EQ(theirs->state(), LocalLine::State::kOffered) << "it waits for ours";
+  const auto ours = answer_of(kOtherSlot);
+  EXPECT_TRUE(ours->is_open());
+  EXPECT_NE(find(), nullptr);
+  theirs->read_socket();
+  EXPECT_EQ(theirs->state(), LocalLine::State::kLost);
+}
+
+TEST_F(BothAsk, TheHigherSlotTakesTheOthers) {
+  find(kLowerQpn);
+  const auto theirs = invite(kLowerSlot);
+  EXPECT_TRUE(theirs->is_open());
+  EXPECT_NE(find(kLowerQpn), nullptr);
+  Ends ends;
+  peers->connect({shard->slot(), kLowerSlot, true, 0, std::move(ends.ours)});
+  char byte;
+  EXPECT_EQ(::recv(ends.theirs.get(), &byte, 1, 0), 0) << "our own is of no use any more";
+}
+
+// The other hangs up what it does not need.
+TEST_F(BothAsk, TheHigherSlotIsNotRefusedByIt) {
+  find(kLowerQpn);
+  Ends ends;
+  peers->connect({shard->slot(), kLowerSlot, true, 0, std::move(ends.ours)});
+  const auto theirs = invite(kLowerSlot);
+  EXPECT_TRUE(theirs->is_open());
+  ends.theirs.reset();
+  look();
+  EXPECT_NE(find(kLowerQpn), nullptr);
+}
+
+TEST_F(BothAsk, TheOthersLineIsUsedWhenOursComesToNothing) {
+  find();
+  const auto theirs = invite(kOtherSlot);
+  refuse(EAGAIN);
+  look();
+  theirs->read_socket();
+  EXPECT_TRUE(theirs->is_open());
+  EXPECT_NE(find(), nullptr);
+}
+
+TEST_F(BothAsk, TheOthersLineIsUsedWhenOursIsHungUp) {
+  find();
+  Ends ends;
+  answer(ends);
+  const auto theirs = invite(kOtherSlot);
+  ends.theirs.reset();
+  look();
+  look();
+  theirs->read_socket();
+  EXPECT_TRUE(theirs->is_open());
+  EXPECT_NE(find(), nullptr);
+}
+
+TEST_F(BothAsk, WhoIsInvitedDoesNotAsk) {
+  Ends ends;
+  answer(ends, false);
+  EXPECT_EQ(find(), nullptr);
+  EXPECT_THAT(asked, IsEmpty());
+}
+
 // ---- packets
 
 TEST_F(LocalPeersTest, AQpSendsByTheLineAndReceivesFromIt) {
@@ -256,6 +347,36 @@ TEST_F(LocalPeersTest, TheLastWordsOfAProcessAreHeard) {
   look();
   EXPECT_EQ(connected.received, 1u);
   EXPECT_EQ(find(), nullptr);
+}
+
+// Under the address sanitizer: nothing is told of a line that is gone.
+TEST_F(LocalPeersTest, ALineThatEndsWhileAChildStillHasItsSocketIsForgotten) {
+  find();
+  Ends ends;
+  const UniqueFd inherited(::fcntl(ends.ours.get(), F_DUPFD_CLOEXEC, 0));
+  answer(ends);
+  auto line = accept(ends);
+  ASSERT_NE(find(), nullptr);
+  line.reset();
+  look();
+  EXPECT_EQ(find(), nullptr);
+  look();
+  EXPECT_EQ(find(), nullptr);
+}
+
+// Likewise.
+TEST_F(LocalPeersTest, ALineThatIsBrokenByNonsenseIsNotReadAgain) {
+  const auto line = open();
+  ScriptedQp& connected = connect_qp();
+  const std::byte nonsense[4]{};
+  ASSERT_EQ(line->writer().lane().put(static_cast<local::EntryKind>(77), nonsense), local::Put::kDone);
+  shard->poll();
+  look();
+  shard->poll();
+  EXPECT_EQ(find(), nullptr);
+  connected.post();
+  shard->ring(connected);
+  EXPECT_THAT(sent(), IsEmpty());
 }
 
 TEST_F(LocalPeersTest, WhatIsSentToAProcessThatHasEndedIsLost) {
@@ -353,6 +474,98 @@ TEST_F(LocalPeersTest, AChildAfterForkLeavesTheLinesToItsParent) {
   shard->ring(connected);
   EXPECT_THAT(read(*line), IsEmpty());
   EXPECT_EQ(find(), nullptr);
+}
+
+// So the other sees it when the parent ends, while the child lives on.
+TEST_F(LocalPeersTest, AChildAfterForkHasNoSocketOfALineThatIsNotOpenYet) {
+  find();
+  Ends offered;
+  answer(offered);
+  Ends invited;
+  peers->connect({shard->slot(), kOtherSlot, false, 0, std::move(invited.ours)});
+  shard->before_fork();
+  shard->abandon();
+  char bytes[64];
+  EXPECT_EQ(::recv(offered.theirs.get(), bytes, sizeof bytes, 0), 16) << "the offer";
+  EXPECT_EQ(::recv(offered.theirs.get(), bytes, sizeof bytes, 0), 0);
+  EXPECT_EQ(::recv(invited.theirs.get(), bytes, sizeof bytes, 0), 0);
+}
+
+// ---- captured
+
+class CapturedLocalPeers : public LocalPeersTest {
+ protected:
+  void begin() {
+    auto made = capture::make_ring_file(roce::kMaxPathMtu);
+    ASSERT_TRUE(made);
+    file = std::move(*made);
+    auto mapped = capture::RingMapping::map(file.get());
+    ASSERT_TRUE(mapped);
+    ring.emplace(std::move(*mapped));
+    reader = std::make_unique<capture::RingReader>(ring->memory(), roce::kMaxPathMtu);
+    peers->capture(file);
+  }
+  // What was captured since.
+  std::vector<Operation> captured() {
+    std::vector<Operation> operations;
+    for (; const capture::Record* const record = reader->front(); reader->pop()) {
+      operations.push_back(record->headers.operation());
+      EXPECT_EQ(record->path, path);
+      EXPECT_EQ(record->headers.destination, kOtherQpn);
+    }
+    return operations;
+  }
+  void post(ScriptedQp& to_other) {
+    to_other.post();
+    shard->ring(to_other);
+  }
+
+  UniqueFd file;
+  std::optional<capture::RingMapping> ring;
+  std::unique_ptr<capture::RingReader> reader;
+};
+
+TEST_F(CapturedLocalPeers, WhatIsSentIsCapturedUntilItEnds) {
+  const auto line = open();
+  ScriptedQp& to_other = connect_qp();
+  post(to_other);
+  begin();
+  EXPECT_THAT(captured(), IsEmpty()) << "it was sent before";
+  post(to_other);
+  post(to_other);
+  EXPECT_THAT(captured(), ElementsAre(Operation::kSendOnly, Operation::kSendOnly));
+  peers->capture(UniqueFd());
+  post(to_other);
+  EXPECT_THAT(captured(), IsEmpty());
+  EXPECT_THAT(read(*line), testing::SizeIs(4)) << "all of them were sent";
+}
+
+TEST_F(CapturedLocalPeers, AProcessThatIsMetLaterIsCapturedToo) {
+  begin();
+  const auto line = open();
+  post(connect_qp());
+  EXPECT_THAT(captured(), ElementsAre(Operation::kSendOnly));
+}
+
+TEST_F(CapturedLocalPeers, AReaderThatTakesNothingHoldsNobodyUp) {
+  const auto line = open();
+  ScriptedQp& to_other = connect_qp();
+  begin();
+  uint32_t sent = 0;
+  while (reader->left_out() == 0) {
+    post(to_other);
+    sent += static_cast<uint32_t>(read(*line).size());
+    ASSERT_LT(sent, 100'000u);
+  }
+  EXPECT_EQ(captured().size() + reader->left_out(), sent);
+}
+
+TEST_F(CapturedLocalPeers, AFileThatIsNoRingIsNotWritten) {
+  const auto line = open();
+  const UniqueFd other(::memfd_create("not a ring", MFD_CLOEXEC));
+  peers->capture(other);
+  post(connect_qp());
+  EXPECT_THAT(read(*line), ElementsAre(Operation::kSendOnly));
 }
 
 }  // namespace

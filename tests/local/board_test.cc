@@ -54,7 +54,8 @@ class Boarded : public ::testing::Test {
   std::optional<uint64_t> find(Change change) {
     AccessRequest asked = request();
     change(asked);
-    return find_access(*board, asked);
+    const auto found = find_access(*board, asked);
+    return found ? std::optional(found->at) : std::nullopt;
   }
 
   std::unique_ptr<Board> board = std::make_unique<Board>();
@@ -166,6 +167,41 @@ TEST_F(Boarded, ShowsTheLatest) {
   closed.access = IBV_ACCESS_LOCAL_WRITE;
   writer.publish(closed);
   EXPECT_EQ(find([](AccessRequest&) {}), std::nullopt);
+}
+
+TEST_F(Boarded, AKeyThatCameBackIsOfAnotherGeneration) {
+  publish();
+  const auto before = find_key(*board, kKey);
+  ASSERT_TRUE(before);
+  EXPECT_EQ(before->base, kBase);
+  EXPECT_EQ(before->length, kLength);
+  EXPECT_EQ(before->access, kAll);
+  EXPECT_EQ(find_key(*board, kKey), before);
+  EXPECT_EQ(find_access(*board, request())->key, before);
+  writer.withdraw_key(kKey);
+  EXPECT_EQ(find_key(*board, kKey), std::nullopt);
+  writer.publish(region());
+  const auto after = find_key(*board, kKey);
+  ASSERT_TRUE(after);
+  EXPECT_NE(after->generation, before->generation);
+}
+
+// In another place its line has been written as often, perhaps.
+TEST_F(Boarded, AKeyThatCameBackElsewhereIsOfAnotherGeneration) {
+  const uint32_t neighbour = kKey + (kBoardKeys << 8);  // the same home
+  writer.publish(region(neighbour));
+  writer.publish(region());
+  const auto before = find_key(*board, kKey);
+  writer.withdraw_key(kKey);
+  writer.withdraw_key(neighbour);
+  writer.publish(region());
+  const auto after = find_key(*board, kKey);
+  ASSERT_TRUE(before && after);
+  EXPECT_NE(after->generation, before->generation);
+}
+
+TEST_F(Boarded, ThereIsNoKeyZero) {
+  EXPECT_EQ(find_key(*board, 0), std::nullopt);
 }
 
 // Keys with the same home: so many have places, and none of the others is mistaken for one of them.

@@ -29,11 +29,11 @@ class Usage(unittest.TestCase):
     def test_help_shows_every_command_and_an_example(self):
         ran = verbena("--help")
         self.assertEqual(ran.returncode, 0)
-        for text in ("run", "link", "status", "agent", "verbena run ib_write_bw"):
+        for text in ("run", "link", "status", "capture", "agent", "verbena run ib_write_bw"):
             self.assertIn(text, ran.stdout)
 
     def test_every_command_has_help_with_its_usage(self):
-        for words in (["run"], ["link"], ["link", "show"], ["link", "add"], ["link", "del"], ["status"], ["agent"]):
+        for words in (["run"], ["link"], ["link", "show"], ["link", "add"], ["link", "del"], ["status"], ["capture"], ["agent"]):
             ran = verbena(*words, "--help")
             self.assertEqual(ran.returncode, 0)
             self.assertIn("Usage: verbena " + " ".join(words), ran.stdout)
@@ -68,6 +68,43 @@ class Usage(unittest.TestCase):
 
     def test_link_del_without_a_name(self):
         self.assert_told(["link", "del"], "NAME", "verbena link del --help")
+
+
+    def test_capture_with_wrong_words(self):
+        self.assert_told(["capture"], "FILE", "verbena capture --help")
+        self.assert_told(["capture", "--snaplen", "63", "x"], "63", "64")
+        self.assert_told(["capture", "--seconds", "0", "x"], "0")
+        self.assert_told(["capture", "--count", "none", "x"], "none")
+        self.assert_told(["capture", "x", "y"], "one word too many")
+
+
+class Capture(unittest.TestCase):
+    def test_a_capture_of_nothing_is_a_whole_file_all_the_same(self):
+        ran = subprocess.run([VERBENA, "capture", "--seconds", "1", "-"], capture_output=True, timeout=30, check=False)
+        self.assertEqual(ran.returncode, 0, ran.stderr)
+        self.assertTrue(ran.stdout.startswith(b"\n\r\r\n"), ran.stdout[:8])
+        self.assertIn(b"0 packets written, 0 left out", ran.stderr)
+
+    def test_a_file_is_for_its_owner_alone(self):
+        with tempfile.TemporaryDirectory() as folder:
+            file = os.path.join(folder, "x.pcapng")
+            self.assertEqual(verbena("capture", "--seconds", "1", file).returncode, 0)
+            self.assertEqual(os.stat(file).st_mode & 0o777, 0o600)
+
+    def test_a_file_that_cannot_be_made(self):
+        ran = verbena("capture", "/nowhere/x.pcapng")
+        self.assertEqual(ran.returncode, FAILED)
+        self.assertIn("cannot write '/nowhere/x.pcapng'", ran.stderr)
+
+    def test_a_full_disk_is_an_error(self):
+        ran = verbena("capture", "--seconds", "5", "/dev/full")
+        self.assertEqual(ran.returncode, FAILED)
+        self.assertIn("cannot write", ran.stderr)
+
+    def test_a_link_that_is_not_there(self):
+        ran = verbena("capture", "--link", "rxe_nowhere", "/dev/null")
+        self.assertEqual(ran.returncode, FAILED)
+        self.assertIn("there is no link 'rxe_nowhere'", ran.stderr)
 
 
 class Run(unittest.TestCase):

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Requests that the requester carries out in the peer's memory by itself: which, and when.
 #include <cstring>
+#include <optional>
+#include <utility>
+#include <vector>
 
 #include "transport/support/requester_test.h"
 
@@ -14,6 +17,10 @@ using Op = roce::Operation;
 // A peer's memory, all of one byte.
 class FakeAccess final : public DirectAccess {
  public:
+  bool is_best_for(uint32_t rkey) override {
+    asked_about = rkey;
+    return is_best;
+  }
   bool read(const PeerRange& range, uint32_t offset, uint32_t bytes,
             std::span<const ConstBytes> to) override {
     EXPECT_LE(offset + uint64_t{bytes}, range.length);
@@ -23,18 +30,34 @@ class FakeAccess final : public DirectAccess {
     for (const ConstBytes piece : to) std::memset(const_cast<std::byte*>(piece.data()), kByte, piece.size());
     return true;
   }
-  bool write(const PeerRange& range, std::span<const ConstBytes> from) override {
+  bool write(const PeerRange& range, uint32_t offset, uint32_t bytes,
+             std::span<const ConstBytes> from) override {
+    EXPECT_EQ(offset, written.size());
+    EXPECT_LE(offset + uint64_t{bytes}, range.length);
     last = range;
     if (!allows) return false;
     for (const ConstBytes piece : from) written.insert(written.end(), piece.begin(), piece.end());
+    if (written.size() == range.length) written_whole.push_back(std::exchange(written, {}));
     return true;
+  }
+  std::optional<uint64_t> change(const PeerRange& range, const AtomicChange& asked) override {
+    EXPECT_EQ(range.length, 8u);
+    last = range;
+    if (!allows) return std::nullopt;
+    changes.push_back(asked);
+    return kBefore;
   }
 
   static constexpr int kByte = 0x5a;
+  static constexpr uint64_t kBefore = 0x1122'3344'5566'7788;
   bool allows = true;
+  bool is_best = false;
+  uint32_t asked_about = 0;
   PeerRange last;
   std::vector<uint32_t> reads;
-  std::vector<std::byte> written;
+  std::vector<std::byte> written;  // of a WRITE that is not whole yet
+  std::vector<std::vector<std::byte>> written_whole;
+  std::vector<AtomicChange> changes;
 };
 
 class RequesterDirect : public RequesterTest {
@@ -80,14 +103,61 @@ TEST_F(RequesterDirect, ItOwnsNoPsns) {
   expect_sent(3);
 }
 
-TEST_F(RequesterDirect, WritesWhatIsShort) {
+TEST_F(RequesterDirect, Writes) {
   meet();
-  post(IBV_WR_RDMA_WRITE, 100);
+  for (const uint32_t bytes : {100u, 5000u}) {
+    post(IBV_WR_RDMA_WRITE, bytes);
+    EXPECT_THAT(e.transmitted(), IsEmpty());
+    expect_sent(bytes == 100 ? 2 : 3);
+    EXPECT_EQ(access.written_whole.back().size(), bytes);
+  }
+  EXPECT_EQ(e.counter(kSentBytes), 8u + 100 + 5000);
+}
+
+TEST_F(RequesterDirect, Adds) {
+  meet();
+  ibv_send_wr wr = request(IBV_WR_ATOMIC_FETCH_AND_ADD, 8);
+  wr.wr.atomic.compare_add = 5;
+  ASSERT_TRUE(post_send(*e.qp, wr));
   EXPECT_THAT(e.transmitted(), IsEmpty());
+  EXPECT_EQ(e.sent().opcode, IBV_WC_FETCH_ADD);
+  ASSERT_EQ(access.changes.size(), 1u);
+  EXPECT_FALSE(access.changes[0].compares);
+  EXPECT_EQ(access.changes[0].swap_add, 5u);
+  EXPECT_EQ(access.last.rkey, kRemoteKey);
+  EXPECT_EQ(access.last.address, kRemoteAddress);
+  EXPECT_EQ(std::memcmp(local.bytes(0, 8).data(), &FakeAccess::kBefore, 8), 0);
+}
+
+TEST_F(RequesterDirect, ComparesAndSwaps) {
+  meet();
+  ibv_send_wr wr = request(IBV_WR_ATOMIC_CMP_AND_SWP, 8);
+  wr.wr.atomic.compare_add = 5;
+  wr.wr.atomic.swap = 6;
+  ASSERT_TRUE(post_send(*e.qp, wr));
+  EXPECT_THAT(e.transmitted(), IsEmpty());
+  EXPECT_EQ(e.sent().opcode, IBV_WC_COMP_SWAP);
+  ASSERT_EQ(access.changes.size(), 1u);
+  EXPECT_TRUE(access.changes[0].compares);
+  EXPECT_EQ(access.changes[0].compare, 5u);
+  EXPECT_EQ(access.changes[0].swap_add, 6u);
+}
+
+TEST_F(RequesterDirect, NothingIsChangedThatCouldNotBeAnswered) {
+  meet();
+  post_with_key(IBV_WR_ATOMIC_FETCH_AND_ADD, 8, 0x1234);
+  EXPECT_THAT(e.transmitted(), IsEmpty());
+  expect_sent(2, IBV_WC_LOC_PROT_ERR);
+  EXPECT_THAT(access.changes, IsEmpty());
+}
+
+TEST_F(RequesterDirect, AnAtomicThatIsDeclinedGoesByAPacket) {
+  meet();
+  access.allows = false;
+  post(IBV_WR_ATOMIC_FETCH_AND_ADD, 8);
+  EXPECT_THAT(operations(e.transmitted()), ElementsAre(Op::kFetchAdd));
+  respond_atomic(101, 1);
   expect_sent(2);
-  EXPECT_EQ(access.written.size(), 100u);
-  post(IBV_WR_RDMA_WRITE, 5000);
-  EXPECT_THAT(e.transmitted(), testing::SizeIs(20));
 }
 
 TEST_F(RequesterDirect, APeerThatHasNotAnsweredIsSentPackets) {
@@ -104,7 +174,7 @@ TEST_F(RequesterDirect, NothingThatIsUnderWayIsOvertaken) {
   post(IBV_WR_RDMA_WRITE, 8);
   EXPECT_THAT(operations(e.transmitted()), ElementsAre(Op::kWriteOnly));
   EXPECT_THAT(access.reads, IsEmpty());
-  EXPECT_THAT(access.written, IsEmpty());
+  EXPECT_THAT(access.written_whole, IsEmpty());
   acknowledge(101);
   respond(Op::kReadResponseOnly, 102, std::vector<std::byte>(8));
   acknowledge(103);
@@ -127,17 +197,15 @@ TEST_F(RequesterDirect, WhatIsDeclinedGoesByPackets) {
   expect_sent(3, IBV_WC_REM_ACCESS_ERR);
 }
 
-TEST_F(RequesterDirect, OnlyReadsAndPlainWritesAreTried) {
+TEST_F(RequesterDirect, WhatTakesAReceiveRequestIsNotTried) {
   meet();
   post(IBV_WR_RDMA_READ, 0);
   respond_read({e.transmitted().at(0)}, {});
   post(IBV_WR_RDMA_WRITE_WITH_IMM, 8);
   post(IBV_WR_SEND, 8);
-  post(IBV_WR_ATOMIC_FETCH_AND_ADD, 8);
-  EXPECT_THAT(operations(e.transmitted()),
-              ElementsAre(Op::kWriteOnlyImmediate, Op::kSendOnly, Op::kFetchAdd));
+  EXPECT_THAT(operations(e.transmitted()), ElementsAre(Op::kWriteOnlyImmediate, Op::kSendOnly));
   EXPECT_THAT(access.reads, IsEmpty());
-  EXPECT_THAT(access.written, IsEmpty());
+  EXPECT_THAT(access.written_whole, IsEmpty());
 }
 
 // Others have their turn in between.
@@ -173,6 +241,76 @@ TEST_F(RequesterDirect, ALongReadThatIsDeclinedInTheMidstGoesByPacketsAsAWhole) 
   ASSERT_FALSE(packets.empty());
   EXPECT_EQ(packets[0].operation(), Op::kReadRequest);
   EXPECT_EQ(packets[0].headers.address, kRemoteAddress);
+}
+
+TEST_F(RequesterDirect, ALongWriteIsDoneInParts) {
+  Buffer& large = e.memory.add(3 << 20);
+  meet();
+  ibv_sge sge = large.sge(0, (2 << 20) + 5);
+  ibv_send_wr wr = request(IBV_WR_RDMA_WRITE, 0);
+  wr.sg_list = &sge;
+  ASSERT_TRUE(post_send(*e.qp, wr));
+  EXPECT_EQ(e.transmit(256), TransmitResult::kMore);
+  EXPECT_EQ(access.written.size(), 1u << 20);
+  expect_none_sent();
+  EXPECT_EQ(e.transmit(256), TransmitResult::kMore);
+  EXPECT_EQ(e.transmit(256), TransmitResult::kIdle);
+  expect_sent(2);
+  ASSERT_EQ(access.written_whole.size(), 1u);
+  EXPECT_EQ(access.written_whole[0].size(), (2u << 20) + 5);
+}
+
+// ---- requests that follow each other without a pause
+
+class RequesterDirectStream : public RequesterDirect {
+ protected:
+  // There are always two under way: whenever one is answered, one more is posted. Answers how many packets
+  // there were until a request went direct, at most `most`.
+  int packets_until_direct(int most) {
+    int packets = 0;
+    bool asked = false;
+    post(IBV_WR_SEND, 8);
+    post(IBV_WR_RDMA_WRITE, 8);
+    for (uint32_t answered = 101; packets < most; ++answered) {
+      const auto sent = e.transmitted();
+      if (!access.written_whole.empty()) break;
+      packets += static_cast<int>(sent.size());
+      if (!sent.empty()) asked = sent.back().headers.ack_request;
+      EXPECT_TRUE(!sent.empty() || asked) << "who is to answer?";
+      acknowledge(answered);
+      post(IBV_WR_RDMA_WRITE, 8);
+    }
+    return packets;
+  }
+};
+
+TEST_F(RequesterDirectStream, PausesNowAndThenToGoDirect) {
+  meet();
+  access.is_best = true;
+  EXPECT_LT(packets_until_direct(500), 100);
+  EXPECT_EQ(access.asked_about, kRemoteKey);
+  // All that are posted by then go direct, too.
+  EXPECT_THAT(e.transmitted(), IsEmpty());
+}
+
+TEST_F(RequesterDirectStream, DoesNotPauseForNothing) {
+  meet();
+  EXPECT_EQ(packets_until_direct(500), 500);
+}
+
+// As when data is written and then announced: to wait each time would cost more than packets do.
+TEST_F(RequesterDirectStream, DoesNotPauseForOneOfMany) {
+  meet();
+  access.is_best = true;
+  post(IBV_WR_SEND, 8);
+  EXPECT_THAT(psns(e.transmitted()), ElementsAre(101));
+  for (uint32_t psn = 102; psn < 500; psn += 2) {
+    post(IBV_WR_RDMA_WRITE, 8);
+    post(IBV_WR_SEND, 8);
+    EXPECT_THAT(psns(e.transmitted()), ElementsAre(psn, psn + 1));
+    acknowledge(psn);
+  }
+  EXPECT_THAT(access.written_whole, IsEmpty());
 }
 
 TEST_F(RequesterDirect, ALocalKeyThatDoesNotFitFailsAsEver) {

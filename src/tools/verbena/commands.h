@@ -29,6 +29,7 @@ Words cut_words(int argc, const char* const* argv);
 void add_run(CLI::App& verbena, const std::vector<std::string>& program, int& status);
 void add_link(CLI::App& verbena, int& status);
 void add_status(CLI::App& verbena, int& status);
+void add_capture(CLI::App& verbena, int& status);
 void add_agent(CLI::App& verbena, int& status);
 
 }  // namespace verbena::tools

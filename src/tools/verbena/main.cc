@@ -28,6 +28,7 @@ constexpr const char* kExamples =
     "What there is:\n"
     "  verbena link show                        the RDMA links and the network devices under them\n"
     "  verbena status                           GIDs, processes, queue pairs, counters\n"
+    "  verbena capture FILE                     what goes by memory, as packets for Wireshark\n"
     "\n"
     "'verbena COMMAND --help' tells more. Exit status: 0 done, 1 could not be done, 2 wrong usage.\n"
     "VERBENA_LOG=info (or debug) in the environment makes libraries and agent tell what they do.\n";
@@ -71,6 +72,7 @@ int main(int argc, char** argv) {
   add_run(verbena, words.program, status);
   add_link(verbena, status);
   add_status(verbena, status);
+  add_capture(verbena, status);
   add_agent(verbena, status);
   try {
     std::reverse(words.ours.begin(), words.ours.end());  // as CLI11 takes them

@@ -4,11 +4,6 @@
 #include "base/time.h"
 
 namespace verbena::adapter::testing {
-namespace {
-
-constexpr uint32_t kFirstPsn = 0xfffff0;
-
-}  // namespace
 
 ibv_wc next_completion(ibv_cq* cq) {
   ibv_wc wc{};

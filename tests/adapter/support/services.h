@@ -38,6 +38,8 @@ ibv_wc next_completion(ibv_cq* cq);
 // to each other on one host.
 class Bench {
  public:
+  static constexpr uint32_t kFirstPsn = 0xfffff0;  // of its QPs and their peers'
+
   Bench();
 
   // A QP of RC, UC or XRC_SEND; with `srq` one that takes its receives there. Null and errno on failure.

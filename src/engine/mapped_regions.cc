@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/mapped_regions.h"
+
+#include <algorithm>
+#include <exception>
+#include <utility>
+
+#include <infiniband/verbs.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/cancellation_off.h"
+#include "base/log.h"
+#include "engine/peer_file.h"
+#include "memory/guarded.h"
+
+namespace verbena::engine {
+namespace {
+
+// Of the time that passes, one part in so many may go into looking.
+constexpr int kShareOfTime = 50;
+// What was private may be registered otherwise since, with its key kept (ibv_rereg_mr).
+constexpr uint32_t kUsesBeforeNextLook = 1024;
+
+// A program that has limited its addresses has reckoned with its own.
+bool may_take_addresses() {
+  rlimit limit;
+  return ::getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur == RLIM_INFINITY;
+}
+
+bool holds(int file, uint64_t end) {
+  struct stat found {};
+  return ::fstat(file, &found) == 0 && found.st_size >= 0 && static_cast<uint64_t>(found.st_size) >= end;
+}
+
+}  // namespace
+
+bool MappedRegions::can_look() const {
+  const CancellationOff whole;
+  const auto map = ProcessMap::read(process_);
+  return map && map->maps_for_writing(board_file_);
+}
+
+bool MappedRegions::expects(uint32_t rkey) {
+  Known& entry = known(rkey);
+  if (entry.key != rkey) [[unlikely]] {
+    if (entry.mapped != nullptr) entry.mapped->last_use = 0;  // it goes first
+    entry = {.key = rkey};
+  }
+  if (entry.mapped != nullptr) return memory::guard_holds_here();
+  if (may_want_look(entry)) wanted_ = rkey;
+  return false;
+}
+
+bool MappedRegions::may_want_look(Known& entry) {
+  const uint32_t uses = ++entry.uses;
+  return entry.is_private ? uses % kUsesBeforeNextLook == 0 : uses >= kUsesBeforeLook;
+}
+
+std::byte* MappedRegions::find(const local::FoundAccess& access, uint64_t bytes, bool to_write) {
+  Known& entry = known(access.key.key);
+  Mapped* const mapped = entry.key == access.key.key ? entry.mapped : nullptr;
+  if (mapped == nullptr) return nullptr;
+  if (mapped->key != access.key) {  // it is another part of the memory now, or another file
+    drop(*mapped);
+    return nullptr;
+  }
+  if (to_write && !mapped->writable) return nullptr;
+  const uint64_t offset = access.at - mapped->key.base;
+  if (offset > mapped->key.length || bytes > mapped->key.length - offset) return nullptr;
+  mapped->used = true;
+  mapped->last_use = ++uses_;
+  return mapped->memory.data() + offset;
+}
+
+void MappedRegions::look(const local::Board& board) {
+  if (wanted_ == 0) [[likely]]
+    return;
+  const TimePoint began = MonotonicClock::now();
+  const uint32_t rkey = std::exchange(wanted_, 0);
+  Known& entry = known(rkey);
+  if (entry.key != rkey) return;
+  if (began < not_before_) {
+    entry.uses = 0;
+    return;
+  }
+  const auto shown = local::find_key(board, rkey);
+  const uint64_t generation = shown ? shown->generation : 0;
+  const bool is_as_before = entry.is_private && entry.generation == generation;
+  entry.is_private = true;
+  entry.generation = generation;
+  if (!shown || is_as_before) return;
+  const CancellationOff whole;
+  try {
+    if (auto mapped = map(*shown)) add(std::move(mapped));
+  } catch (const std::exception& error) {
+    log_debug("shared memory is not mapped: {}", error.what());
+  }
+  const TimePoint ended = MonotonicClock::now();
+  not_before_ = ended + kShareOfTime * (ended - began);
+}
+
+std::unique_ptr<MappedRegions::Mapped> MappedRegions::map(const local::ShownKey& key) {
+  // Memory that is paged on demand is what lies there at the moment, and may be another with each request.
+  if ((key.access & IBV_ACCESS_ON_DEMAND) != 0 || key.length == 0 || key.length > kMostBytes) return nullptr;
+  if (key.length > UINT64_MAX - key.base || !may_take_addresses()) return nullptr;
+  const auto map = ProcessMap::read(process_);
+  if (!map || !map->maps_for_writing(board_file_)) return nullptr;
+  const auto stretch = map->find(key.base, key.base + key.length);
+  if (!stretch) return nullptr;
+  const auto file = open_peer_file(process_, *stretch, board_file_.device);
+  if (!file || !holds(file->get(), stretch->offset + key.length)) return nullptr;
+
+  auto mapped = std::make_unique<Mapped>();
+  auto memory = memory::FileMapping::create(file->get(), stretch->offset, key.length, stretch->writable,
+                                            mapping_unit(file->get()));
+  if (!memory) return nullptr;
+  memory->keep_out_of_dumps();
+  mapped->key = key;
+  mapped->memory = std::move(*memory);
+  mapped->writable = stretch->writable;
+  return mapped;
+}
+
+void MappedRegions::add(std::unique_ptr<Mapped> mapped) {
+  const auto is_full = [&] {
+    return mapped_.size() == kMost || mapped_bytes_ + mapped->key.length > kMostBytes;
+  };
+  while (is_full()) {
+    drop(**std::ranges::min_element(mapped_, {}, [](const auto& other) { return other->last_use; }));
+  }
+  Known& entry = known(mapped->key.key);
+  entry = {.key = mapped->key.key, .mapped = mapped.get()};
+  mapped->last_use = ++uses_;
+  mapped_bytes_ += mapped->key.length;
+  mapped_.push_back(std::move(mapped));
+}
+
+void MappedRegions::drop(Mapped& mapped) {
+  Known& entry = known(mapped.key.key);
+  if (entry.mapped == &mapped) entry = {};
+  mapped_bytes_ -= mapped.key.length;
+  std::erase_if(mapped_, [&](const auto& other) { return other.get() == &mapped; });
+}
+
+void MappedRegions::forget(uint32_t rkey) {
+  Known& entry = known(rkey);
+  if (entry.key != rkey || entry.mapped == nullptr) return;
+  const uint64_t generation = entry.mapped->key.generation;
+  drop(*entry.mapped);
+  entry = {.key = rkey, .is_private = true, .generation = generation};
+}
+
+void MappedRegions::drop_unused() {
+  for (size_t i = mapped_.size(); i-- > 0;) {
+    if (!std::exchange(mapped_[i]->used, false)) drop(*mapped_[i]);
+  }
+}
+
+}  // namespace verbena::engine

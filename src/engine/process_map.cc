@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/process_map.h"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <utility>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+#include "base/unique_fd.h"
+
+namespace verbena::engine {
+namespace {
+
+// Some ten thousand mappings. To read them takes some milliseconds.
+constexpr size_t kMostText = 1 << 20;
+
+struct Line {
+  uint64_t begin = 0;
+  uint64_t end = 0;
+  bool writable = false;
+  bool shared = false;
+  uint64_t offset = 0;
+  FileIdentity file;
+  std::string_view path;
+};
+
+// Takes a number, and the separator behind it, off the text. False: there is none.
+template <class Number>
+bool take(std::string_view& text, Number& number, int base, char separator) {
+  const auto [past, error] = std::from_chars(text.data(), text.data() + text.size(), number, base);
+  if (error != std::errc() || past == text.data() + text.size() || *past != separator) return false;
+  text.remove_prefix(static_cast<size_t>(past - text.data()) + 1);
+  return true;
+}
+
+// "7f0000000000-7f0000001000 rw-s 00001000 00:01 1024       /memfd:name (deleted)" (proc_pid_maps(5))
+std::optional<Line> parse(std::string_view text) {
+  Line line;
+  if (!take(text, line.begin, 16, '-') || !take(text, line.end, 16, ' ') || text.size() < 5)
+    return std::nullopt;
+  line.writable = text[1] == 'w';
+  line.shared = text[3] == 's';
+  text.remove_prefix(5);
+  unsigned major = 0;
+  unsigned minor = 0;
+  if (!take(text, line.offset, 16, ' ') || !take(text, major, 16, ':') || !take(text, minor, 16, ' ') ||
+      !take(text, line.file.inode, 10, ' ')) {
+    return std::nullopt;
+  }
+  line.file.device = makedev(major, minor);
+  const size_t path = text.find_first_not_of(' ');
+  if (path != std::string_view::npos) line.path = text.substr(path);
+  return line;
+}
+
+// Calls visit(line) for each until it answers true.
+template <class Visit>
+void for_each_line(std::string_view text, Visit visit) {
+  while (!text.empty()) {
+    const size_t end = std::min(text.find('\n'), text.size());
+    const auto line = parse(text.substr(0, end));
+    if (line && visit(*line)) return;
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+}
+
+}  // namespace
+
+Result<ProcessMap> ProcessMap::read(pid_t process) {
+  std::array<char, 32> path{};
+  fmt::format_to_n(path.data(), path.size() - 1, "/proc/{}/maps", process);
+  const UniqueFd file(::open(path.data(), O_RDONLY | O_CLOEXEC));
+  if (!file) return fail(errno);
+  std::string text;
+  for (;;) {
+    constexpr size_t kPiece = 1 << 16;
+    const size_t before = text.size();
+    if (before >= kMostText) return fail(E2BIG);
+    text.resize(before + kPiece);
+    const ssize_t bytes = ::read(file.get(), text.data() + before, kPiece);
+    if (bytes < 0 && errno != EINTR) return fail(errno);
+    text.resize(before + static_cast<size_t>(std::max<ssize_t>(bytes, 0)));
+    if (bytes == 0) return ProcessMap(std::move(text));
+  }
+}
+
+bool ProcessMap::maps_for_writing(const FileIdentity& file) const {
+  bool found = false;
+  for_each_line(text_,
+                [&](const Line& line) { return found = line.shared && line.writable && line.file == file; });
+  return found;
+}
+
+// A mapping is shown in several lines where its parts have other rights or advice.
+std::optional<SharedStretch> ProcessMap::find(uint64_t begin, uint64_t end) const {
+  std::optional<SharedStretch> found;
+  uint64_t covered = begin;  // up to here
+  for_each_line(text_, [&](const Line& line) {
+    if (line.end <= covered) return false;
+    const bool fits = line.begin <= covered && line.shared && line.file.inode != 0;
+    const uint64_t offset = line.offset + (covered - line.begin);
+    if (fits && !found) {
+      found = SharedStretch{.file = line.file,
+                            .offset = offset,
+                            .writable = true,
+                            .path = std::string(line.path),
+                            .mapping_begin = line.begin,
+                            .mapping_end = line.end};
+    }
+    const bool goes_on = fits && line.file == found->file && offset - found->offset == covered - begin &&
+                         line.end > line.begin;
+    if (!goes_on) {
+      found.reset();
+      return true;
+    }
+    found->writable &= line.writable;
+    covered = line.end;
+    return covered >= end;
+  });
+  if (covered < end) return std::nullopt;
+  return found;
+}
+
+}  // namespace verbena::engine

@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/signalfd.h>
+
+#include "agent_client/capture_client.h"
+#include "tools/verbena/capture_links.h"
+#include "tools/verbena/capture_output.h"
+#include "tools/verbena/commands.h"
+#include "tools/verbena/help.h"
+#include "tools/verbena/installation.h"
+#include "tools/verbena/message.h"
+#include "tools/verbena/names.h"
+#include "tools/verbena/recorder.h"
+
+namespace verbena::tools {
+namespace {
+
+using agent_client::CaptureClient;
+using agent_client::CaptureNews;
+using protocol::CaptureNewsReply;
+
+constexpr const char* kExamples =
+    "Writes what processes of this host send each other by memory, which tcpdump does not see, as the "
+    "RoCEv2\n"
+    "packets that it would have been between two hosts. What goes over UDP is not in it: that is tcpdump's.\n"
+    "Each packet has a comment: which process and queue pair has sent it, and to which. What comes faster "
+    "than\n"
+    "it can be written is left out, and counted. Until Ctrl-C, if nothing else is said.\n"
+    "\n"
+    "Examples:\n"
+    "  verbena capture traffic.pcapng           into a file, which only you may read\n"
+    "  verbena capture - | wireshark -k -i -    to look on\n"
+    "  verbena capture --snaplen 128 --seconds 10 traffic.pcapng\n"
+    "\n"
+    "A user captures with their own agent; only root captures what root's agent serves.\n";
+
+constexpr uint32_t kLeastSnap = 64;
+constexpr uint32_t kMostSnap = 262'144;
+
+// How long to sleep when there was nothing: a ring of a busy process is full within milliseconds.
+constexpr Duration kShortPause = std::chrono::milliseconds(1);
+constexpr Duration kLongPause = std::chrono::milliseconds(10);  // while there is no process
+constexpr Duration kNewsInterval = std::chrono::milliseconds(5);
+// For what is in the rings at the end.
+constexpr Duration kMostAtEnd = std::chrono::seconds(2);
+
+struct Wish {
+  std::string file;
+  CaptureChoice choice;
+  uint64_t seconds = 0;  // 0: until it is ended
+};
+
+// SIGINT, SIGTERM and SIGHUP end a capture well: what was captured is written.
+class EndSignals {
+ public:
+  EndSignals() {
+    sigset_t set;
+    sigemptyset(&set);
+    for (const int signal : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&set, signal);
+    ::sigprocmask(SIG_BLOCK, &set, nullptr);
+    fd_.reset(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
+    std::signal(SIGPIPE, SIG_IGN);  // write(2) says EPIPE
+  }
+  int fd() const { return fd_.get(); }
+
+ private:
+  UniqueFd fd_;
+};
+
+// One run of the command, from an agent that has been reached on.
+class Capture {
+ public:
+  Capture(const Wish& wish, CaptureClient& client, CaptureOutput output)
+      : wish_(wish),
+        client_(client),
+        output_(std::move(output)),
+        links_([this] { return client_.links().value_or(std::vector<agent_client::Link>()); }),
+        recorder_(wish.choice, links_) {}
+
+  int run();
+
+ private:
+  bool take_news(TimePoint now);
+  bool write_out();
+  bool pause(Duration duration);
+  void drain();
+
+  const Wish& wish_;
+  CaptureClient& client_;
+  CaptureOutput output_;
+  CaptureLinks links_;
+  Recorder recorder_;
+  const EndSignals signals_;
+  TimePoint next_news_ = TimePoint::min();
+  std::optional<std::string> failure_;
+};
+
+// False: the agent has ended, and nobody else begins or ends.
+bool Capture::take_news(TimePoint now) {
+  if (now < next_news_) return true;
+  next_news_ = now + kNewsInterval;
+  for (;;) {
+    auto news = client_.next();
+    if (!news) {
+      failure_ = news.error().text.empty() ? std::strerror(news.error().code) : news.error().text;
+      return false;
+    }
+    switch (news->kind) {
+      case CaptureNewsReply::kNothing:
+        return true;
+      case CaptureNewsReply::kBegun:
+        recorder_.begin(std::move(*news));
+        break;
+      case CaptureNewsReply::kEnded:
+        recorder_.end(news->slot);
+        break;
+      default:
+        complain(
+            "{} (pid {}) is not captured: {}", printable(news->program), news->pid,
+            news->error == EOPNOTSUPP ? "its library is of an older version" : std::strerror(news->error));
+    }
+  }
+}
+
+// False: nothing more can be written.
+bool Capture::write_out() {
+  for (const std::string& text : recorder_.take_complaints()) complain("{}", printable(text));
+  const auto written = output_.write(recorder_.writer().pending());
+  recorder_.writer().clear();
+  if (!written && written.error().code != EPIPE) {
+    failure_ = fmt::format("cannot write: {}", std::strerror(written.error().code));
+  }
+  return written.has_value();
+}
+
+// False: it is to end.
+bool Capture::pause(Duration duration) {
+  pollfd entries[] = {{signals_.fd(), POLLIN, 0}, {output_.fd(), 0, 0}};
+  const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(duration).count();
+  ::poll(entries, 2, static_cast<int>(ms));
+  return entries[0].revents == 0 && (entries[1].revents & POLLERR) == 0;
+}
+
+// What was sent until now.
+void Capture::drain() {
+  const TimePoint end = MonotonicClock::now();
+  if (!failure_) {
+    next_news_ = TimePoint::min();
+    take_news(end);
+  }
+  while (MonotonicClock::now() < end + kMostAtEnd && !recorder_.is_complete()) {
+    if (recorder_.record(end, MonotonicClock::now()) == 0 || !write_out()) break;
+  }
+}
+
+int Capture::run() {
+  const TimePoint began = MonotonicClock::now();
+  const TimePoint end = wish_.seconds == 0 ? kNever : began + std::chrono::seconds(wish_.seconds);
+  take_news(began);
+  complain("capturing into {}", wish_.file == "-" ? "standard output" : wish_.file);
+  TimePoint round = began;
+  bool goes_on = !failure_ && write_out();
+  while (goes_on && !recorder_.is_complete()) {
+    // Who was sending when a round began has put its record by the next one.
+    const TimePoint limit = std::exchange(round, MonotonicClock::now());
+    if (round >= end) break;
+    goes_on = take_news(round);
+    const uint64_t recorded = recorder_.record(limit, round);
+    goes_on = write_out() && goes_on;
+    const Duration rest = recorder_.has_processes() ? kShortPause : kLongPause;
+    goes_on = goes_on && pause(recorded > 0 ? Duration::zero() : rest);
+  }
+  drain();
+  recorder_.finish();
+  write_out();
+  const uint64_t left_out = recorder_.left_out();
+  complain("{} packets written, {} left out{}", recorder_.written(), left_out,
+           left_out == 0 ? "" : ": they came faster than they could be written");
+  if (!failure_) return kDone;
+  complain("{}", *failure_);
+  return kFailed;
+}
+
+int report(const agent_client::AdminError& error) {
+  complain("{}", error.text);
+  return kFailed;
+}
+
+// A file that is there is not touched before all else is well.
+int capture(const Wish& wish) {
+  agent_client::ConnectOptions options;
+  if (const auto installation = Installation::of_this_program()) options.agent_program = installation->agent;
+  const auto client = CaptureClient::connect(options);
+  if (!client) return report(client.error());
+  if (const std::string& name = wish.choice.link; !name.empty()) {
+    const auto links = (*client)->links();
+    if (!links) return report(links.error());
+    if (std::ranges::find(*links, name, &agent_client::Link::name) == links->end()) {
+      complain("there is no link '{}'; 'verbena link show' names those there are", name);
+      return kFailed;
+    }
+  }
+  const auto started = (*client)->start(wish.choice.payload_snap_bytes());
+  if (!started) return report(started.error());
+  auto output = CaptureOutput::open(wish.file);
+  if (!output) {
+    complain("cannot write '{}': {}", wish.file,
+             wish.file == "-" && output.error().code == EISDIR ? "standard output is a terminal"
+                                                               : std::strerror(output.error().code));
+    return kFailed;
+  }
+  return Capture(wish, **client, std::move(*output)).run();
+}
+
+}  // namespace
+
+void add_capture(CLI::App& verbena, int& status) {
+  CLI::App* command =
+      verbena.add_subcommand("capture", "Write what goes by memory as packets, for Wireshark");
+  explain(*command, "verbena capture [OPTION...] FILE", kExamples);
+  const auto wish = std::make_shared<Wish>();
+  CaptureChoice& choice = wish->choice;
+  command->add_option("FILE", wish->file, "where to: a pcapng file, or '-' for standard output")->required();
+  command
+      ->add_option("--snaplen", choice.snap_bytes, "of each packet at most so many bytes, 64 to 262144 (all)")
+      ->check(CLI::Range(kLeastSnap, kMostSnap))
+      ->type_name("BYTES");
+  command->add_option("--link", choice.link, "only packets from or to an address of this link")
+      ->type_name("NAME");
+  command->add_option("--pid", choice.pid, "only packets from or to this process")
+      ->check(CLI::PositiveNumber)
+      ->type_name("PID");
+  command->add_option("--seconds", wish->seconds, "end after so many seconds, 1 to 86400")
+      ->check(CLI::Range(uint64_t{1}, uint64_t{86'400}))
+      ->type_name("SECONDS");
+  command->add_option("--count", choice.count, "end after so many packets, at least 1")
+      ->check(CLI::PositiveNumber)
+      ->type_name("PACKETS");
+  command->callback([wish, &status] { status = capture(*wish); });
+}
+
+}  // namespace verbena::tools
