@@ -50,6 +50,15 @@ void ClientEvents::push_links() {
   }
 }
 
+template <class Message>
+bool ClientEvents::say(const Message& message, const UniqueFd& file, uint32_t& unseen) {
+  const int fd = file.get();
+  const auto sent =
+      agent_client::send_message(socket_.get(), protocol::bytes_of(message), {&fd, file ? 1u : 0u});
+  if (sent) ++unseen;
+  return sent.has_value();
+}
+
 bool ClientEvents::tell_peer(agent_client::DomainPeer peer) {
   if (stopped_ || peers_unseen_ >= protocol::kMostPeersUnseen) return false;
   protocol::PeerMessage message{};
@@ -58,11 +67,7 @@ bool ClientEvents::tell_peer(agent_client::DomainPeer peer) {
   message.domain = peer.domain;
   message.slot = peer.slot;
   message.asked = peer.asked ? 1 : 0;
-  const int fd = peer.socket.get();
-  const auto sent =
-      agent_client::send_message(socket_.get(), protocol::bytes_of(message), {&fd, peer.socket ? 1u : 0u});
-  if (sent) ++peers_unseen_;
-  return sent.has_value();
+  return say(message, peer.socket, peers_unseen_);
 }
 
 bool ClientEvents::tell_channel(agent_client::SlotChannel channel) {
@@ -73,11 +78,7 @@ bool ClientEvents::tell_channel(agent_client::SlotChannel channel) {
   message.own_slot = channel.own_slot;
   message.peer_slot = channel.peer_slot;
   message.asked = channel.asked ? 1 : 0;
-  const int fd = channel.socket.get();
-  const auto sent =
-      agent_client::send_message(socket_.get(), protocol::bytes_of(message), {&fd, channel.socket ? 1u : 0u});
-  if (sent) ++channels_unseen_;
-  return sent.has_value();
+  return say(message, channel.socket, channels_unseen_);
 }
 
 bool ClientEvents::tell_capture(agent_client::SlotCapture capture) {
@@ -86,11 +87,7 @@ bool ClientEvents::tell_capture(agent_client::SlotCapture capture) {
   protocol::CaptureMessage message{};
   message.header = protocol::request_header(MessageType::kCapture, 0, version_);
   message.slot = capture.slot;
-  const int fd = capture.ring.get();
-  const auto sent =
-      agent_client::send_message(socket_.get(), protocol::bytes_of(message), {&fd, capture.ring ? 1u : 0u});
-  if (sent) ++captures_unseen_;
-  return sent.has_value();
+  return say(message, capture.ring, captures_unseen_);
 }
 
 void ClientEvents::on_readable() {

@@ -53,6 +53,9 @@ class ClientEvents {
   void on_readable();
   void take(ConstBytes message);
   void push_links();
+  // With the file, if there is one; counted until the client has seen it.
+  template <class Message>
+  bool say(const Message& message, const UniqueFd& file, uint32_t& unseen);
 
   EventLoop& loop_;
   const LinkPublisher& links_;

@@ -64,6 +64,17 @@ void CaptureTap::sent(const transport::OutgoingPacket& packet, TimePoint time) {
                .count = packet.count});
 }
 
+void CaptureTap::put(TimePoint time, const roce::Path& path, const roce::Headers& headers, roce::Qpn source,
+                     uint8_t flags) {
+  writer_.put({.time = time,
+               .path = path,
+               .headers = headers,
+               .payload = {},
+               .payload_bytes = 0,
+               .source = source,
+               .flags = flags});
+}
+
 void CaptureTap::put(Message& message, std::span<const ConstBytes> payload, uint32_t bytes, uint32_t mtu) {
   const uint32_t most = std::max(capture::kMostRecordPayload / mtu, 1u) * mtu;
   uint32_t offset = 0;
@@ -98,13 +109,7 @@ void CaptureTap::have_read(const transport::PeerRange& range, uint32_t offset, u
   request.address = range.address + offset;
   request.rkey = range.rkey;
   request.dma_length = bytes;
-  writer_.put({.time = asked,
-               .path = *range.path,
-               .headers = request,
-               .payload = {},
-               .payload_bytes = 0,
-               .source = range.from,
-               .flags = kByInitiator});
+  put(asked, *range.path, request, range.from, kByInitiator);
   const roce::Path back = reversed(*range.path);
   Message response{.time = answered,
                    .path = back,
@@ -136,16 +141,9 @@ void CaptureTap::have_written(const transport::PeerRange& range, uint32_t offset
   request.headers.rkey = range.rkey;
   request.headers.dma_length = bytes;
   put(request, from, bytes, range.path_mtu);
-  const roce::Path back = reversed(*range.path);
   roce::Headers answer = headers_of(Operation::kAcknowledge, range.from, request.headers.psn - 1);
   answer.syndrome = roce::ack_syndrome();
-  writer_.put({.time = answered,
-               .path = back,
-               .headers = answer,
-               .payload = {},
-               .payload_bytes = 0,
-               .source = range.to,
-               .flags = kPeersAnswer});
+  put(answered, reversed(*range.path), answer, range.to, kPeersAnswer);
 }
 
 void CaptureTap::have_changed(const transport::PeerRange& range, const transport::AtomicChange& change,
@@ -158,24 +156,11 @@ void CaptureTap::have_changed(const transport::PeerRange& range, const transport
   request.rkey = range.rkey;
   request.swap_add = change.swap_add;
   request.compare = change.compare;
-  writer_.put({.time = asked,
-               .path = *range.path,
-               .headers = request,
-               .payload = {},
-               .payload_bytes = 0,
-               .source = range.from,
-               .flags = kByInitiator});
-  const roce::Path back = reversed(*range.path);
+  put(asked, *range.path, request, range.from, kByInitiator);
   roce::Headers answer = headers_of(Operation::kAtomicAcknowledge, range.from, range.next_psn);
   answer.syndrome = roce::ack_syndrome();
   answer.atomic_original = before;
-  writer_.put({.time = answered,
-               .path = back,
-               .headers = answer,
-               .payload = {},
-               .payload_bytes = 0,
-               .source = range.to,
-               .flags = kPeersAnswer});
+  put(answered, reversed(*range.path), answer, range.to, kPeersAnswer);
 }
 
 }  // namespace verbena::engine

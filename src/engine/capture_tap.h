@@ -42,6 +42,9 @@ class CaptureTap {
     uint8_t flags;
     roce::Operation only, first, middle, last;
   };
+  // One without payload.
+  void put(TimePoint time, const roce::Path& path, const roce::Headers& headers, roce::Qpn source,
+           uint8_t flags);
   void put(Message& message, std::span<const ConstBytes> payload, uint32_t bytes, uint32_t mtu);
 
   capture::RingMapping ring_;

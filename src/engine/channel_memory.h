@@ -9,12 +9,8 @@
 
 namespace verbena::engine {
 
-// Whether we may make a file so large. To grow one beyond the limit (RLIMIT_FSIZE) would raise SIGXFSZ, of
-// which a process dies.
-bool may_make_file_of(size_t bytes);
-
 // The memory of a channel, mapped in this process. Two processes have it: the one that made it lends the
-// other the file. A file whose size is not sealed is not mapped: who shortened it would end us by SIGBUS.
+// other the file (base/sealed_file.h).
 class ChannelMapping {
  public:
   // New memory, formatted. The file is for the other process and may be closed afterwards. Errors: the

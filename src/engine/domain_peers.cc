@@ -220,7 +220,7 @@ void DomainPeers::take_care() {
 
 // In a child after fork(): what is said by these links is said by the parent.
 void DomainPeers::abandon() {
-  for_each_peer([](Peer& peer) { peer.link().close(); });
+  for_each_peer([](Peer& peer) { peer.abandon(); });
   poll_set_.reset();
 }
 

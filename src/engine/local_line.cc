@@ -6,8 +6,6 @@
 #include <cstring>
 #include <utility>
 
-#include <sys/epoll.h>
-
 #include "agent_client/message_socket.h"
 #include "base/log.h"
 #include "net/udp/system_calls.h"
@@ -47,9 +45,6 @@ LocalLine::LocalLine(UniqueFd socket, State state, OwnBoard* board, const Bell* 
 }
 
 LocalLine::~LocalLine() {
-  // By name: a child that has just been forked has the socket until it calls exec(), and until then the set
-  // would go on to tell of a line that is gone.
-  if (poll_set_ >= 0) ::epoll_ctl(poll_set_, EPOLL_CTL_DEL, socket_.get(), nullptr);
   peer_memory_.reset();
   if (visitor_ != nullptr && socket_) board_->dismiss(visitor_, hung_up_);
 }
@@ -79,15 +74,6 @@ Result<std::unique_ptr<LocalLine>> LocalLine::loop(const Bell* bell) {
 
 std::unique_ptr<LocalLine> LocalLine::await(UniqueFd socket, OwnBoard* board, const Bell* bell) {
   return std::unique_ptr<LocalLine>(new LocalLine(std::move(socket), State::kAwaiting, board, bell));
-}
-
-bool LocalLine::announce_in(int poll_set) {
-  epoll_event event{};
-  event.events = EPOLLIN;
-  event.data.ptr = this;
-  if (::epoll_ctl(poll_set, EPOLL_CTL_ADD, socket_.get(), &event) != 0) return false;
-  poll_set_ = poll_set;
-  return true;
 }
 
 void LocalLine::use(ChannelMapping mapping, size_t ours, size_t theirs) {
@@ -229,7 +215,7 @@ void LocalLine::open() {
 
 // The other must see the parent's end, while we live on.
 void LocalLine::abandon() {
-  poll_set_ = -1;
+  entry_.forget();
   socket_.reset();
   own_end_.reset();
   their_bell_.reset();

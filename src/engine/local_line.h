@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "base/bell.h"
+#include "base/poll_entry.h"
 #include "base/result.h"
 #include "base/unique_fd.h"
 #include "engine/channel_memory.h"
@@ -48,7 +49,7 @@ class LocalLine {
   int fd() const { return socket_.get(); }
   // From now on this epoll set tells when read_socket() has something to do, its data a LocalLine*. It must
   // outlive the line, or be forgotten by abandon(). False: that cannot be.
-  bool announce_in(int poll_set);
+  bool announce_in(int poll_set) { return entry_.join(poll_set, socket_.get(), this); }
   // Takes what has come by the socket: the offer, the answer, bells, the end.
   void read_socket();
   // Wakes the other, who sleeps.
@@ -84,8 +85,8 @@ class LocalLine {
   void open();
 
   UniqueFd socket_;
+  PollEntry entry_;
   UniqueFd own_end_;  // of the socket, of a line to ourselves
-  int poll_set_ = -1;
   State state_;
   bool was_open_ = false;
   OwnBoard* const board_;

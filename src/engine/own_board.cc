@@ -9,6 +9,7 @@
 #include <sys/random.h>
 
 #include "base/log.h"
+#include "base/sealed_file.h"
 
 #ifndef F_SEAL_FUTURE_WRITE
 #define F_SEAL_FUTURE_WRITE 0x0010
@@ -19,21 +20,19 @@ namespace {
 
 constexpr size_t kBytes = sizeof(local::Board);
 // FUTURE_WRITE (Linux 5.1): our own mapping, which is there before, goes on being writable; no other will be.
-constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL;
+constexpr int kSeals = F_SEAL_FUTURE_WRITE;
 
 }  // namespace
 
 std::unique_ptr<OwnBoard> OwnBoard::make() {
-  if (!may_make_file_of(kBytes)) return nullptr;
-  UniqueFd file(::memfd_create("verbena-board", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  // All of it now: memory that is short later would be a SIGBUS.
-  if (!file || ::posix_fallocate(file.get(), 0, kBytes) != 0) return nullptr;
-  void* const at = ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
+  auto file = make_memory_file("verbena-board", kBytes);
+  if (!file) return nullptr;
+  void* const at = ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED, file->get(), 0);
   if (at == MAP_FAILED) return nullptr;
   auto* const board = static_cast<local::Board*>(at);
   local::format(*board);
-  std::unique_ptr<OwnBoard> made(new OwnBoard(board, std::move(file)));
-  if (::fcntl(made->file(), F_ADD_SEALS, kSeals) != 0) return nullptr;
+  std::unique_ptr<OwnBoard> made(new OwnBoard(board, std::move(*file)));
+  if (!seal_size(made->file(), kSeals)) return nullptr;
   const auto wanted = static_cast<ssize_t>(Cookie::kBytes);
   if (::getrandom(made->cookie_.bytes.data(), Cookie::kBytes, 0) != wanted) return nullptr;
   return made;

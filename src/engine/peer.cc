@@ -3,24 +3,13 @@
 
 #include <array>
 
-#include <sys/epoll.h>
-
 #include "engine/peer_messages.h"
 
 namespace verbena::engine {
 
-// Taken out by name: a process that has inherited the socket keeps it in the set though we close it.
-Peer::~Peer() {
-  if (poll_set_ >= 0 && link_.is_open()) ::epoll_ctl(poll_set_, EPOLL_CTL_DEL, link_.fd(), nullptr);
-}
-
-bool Peer::announce_in(int poll_set) {
-  epoll_event event{};
-  event.events = EPOLLIN;
-  event.data.ptr = this;
-  if (::epoll_ctl(poll_set, EPOLL_CTL_ADD, link_.fd(), &event) != 0) return false;
-  poll_set_ = poll_set;
-  return true;
+void Peer::abandon() {
+  entry_.forget();
+  link_.close();
 }
 
 uint32_t Peer::receive(uint32_t budget) {

@@ -4,6 +4,7 @@
 #include <compare>
 #include <cstdint>
 
+#include "base/poll_entry.h"
 #include "engine/peer_link.h"
 
 namespace verbena::engine {
@@ -29,7 +30,7 @@ class Peer {
   };
 
   Peer(const Key& key, PeerKeeper& keeper) : key_(key), keeper_(keeper) {}
-  virtual ~Peer();
+  virtual ~Peer() = default;
   Peer(const Peer&) = delete;
   Peer& operator=(const Peer&) = delete;
 
@@ -38,7 +39,9 @@ class Peer {
 
   // From now on this epoll set tells when there is something to receive, its data a Peer*. It must outlive
   // the peer. False: that cannot be.
-  bool announce_in(int poll_set);
+  bool announce_in(int poll_set) { return entry_.join(poll_set, link_.fd(), this); }
+  // In a child after fork(): the link is the parent's, and so is the epoll set.
+  void abandon();
   // Takes what has arrived, at most `budget` messages; returns how many.
   uint32_t receive(uint32_t budget);
 
@@ -52,7 +55,7 @@ class Peer {
   const Key key_;
   PeerKeeper& keeper_;
   PeerLink link_;
-  int poll_set_ = -1;
+  PollEntry entry_;
 };
 
 }  // namespace verbena::engine

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/sealed_file.h"
 #include "memory/atomics.h"
 #include "memory/ordered_copy.h"
 #include "queues/work_queue.h"
@@ -44,9 +45,7 @@ ssize_t move_vectors(long call, int file, const Vectors& vectors, int count, uin
 
 const local::Board* map_board(int file, FileIdentity& identity) {
   struct stat found;
-  if (::fstat(file, &found) != 0 || found.st_size != static_cast<off_t>(kBoardBytes)) return nullptr;
-  const int seals = ::fcntl(file, F_GET_SEALS);
-  if (seals < 0 || (seals & F_SEAL_SHRINK) == 0) return nullptr;
+  if (!has_sealed_size(file, kBoardBytes) || ::fstat(file, &found) != 0) return nullptr;
   identity = {found.st_dev, found.st_ino};
   void* const at = ::mmap(nullptr, kBoardBytes, PROT_READ, MAP_SHARED, file, 0);
   if (at == MAP_FAILED) return nullptr;

@@ -252,6 +252,7 @@ class Crash : public ::testing::TestWithParam<Route> {
   void loses(const std::function<void(Helper&)>& event) {
     Context device = open_device();
     works_once();  // what a first connection leaves is there
+    ASSERT_TRUE(eventually([] { return own_holdings().channels == 0; })) << "that connection's channel stays";
     const Holdings before = own_holdings();
     {
       Side side(kBrief);

@@ -7,7 +7,6 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <span>
 #include <string>
 #include <thread>
@@ -369,11 +368,16 @@ TEST(MappedRegions, AreBoundedInNumber) {
   MappedRegions regions(::getpid(), {board.st_dev, board.st_ino});
   local::Board& shown = *static_cast<local::Board*>(
       ::mmap(nullptr, sizeof(local::Board), PROT_READ, MAP_SHARED, target.own->file(), 0));
-  const auto lines = [] {
+  struct stat shared {};
+  ASSERT_EQ(::fstat(file.get(), &shared), 0);
+  const std::string inode = " " + std::to_string(shared.st_ino) + " ";
+  const auto mappings = [&] {
     std::ifstream maps("/proc/self/maps");
-    return std::count(std::istreambuf_iterator<char>(maps), {}, '\n');
+    long count = 0;
+    for (std::string line; std::getline(maps, line);) count += line.find(inode) != std::string::npos;
+    return count;
   };
-  const auto before = lines();
+  ASSERT_EQ(mappings(), 1) << "the owner's";
   for (uint32_t i = 1; i <= 2 * MappedRegions::kMost; ++i) {
     memory::Opening opening;
     opening.base = target.pages.get();
@@ -386,8 +390,7 @@ TEST(MappedRegions, AreBoundedInNumber) {
     while (!regions.expects(i << 8) && MonotonicClock::now() < end) regions.look(shown);
     ASSERT_TRUE(regions.expects(i << 8)) << i;
   }
-  EXPECT_GE(lines(), before + long{MappedRegions::kMost});
-  EXPECT_LE(lines(), before + long{MappedRegions::kMost} + 8);  // and the allocator's
+  EXPECT_EQ(mappings(), 1 + long{MappedRegions::kMost});
   ::munmap(&shown, sizeof(local::Board));
 }
 

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+
+#include "base/result.h"
+#include "base/unique_fd.h"
+
+// Memory that processes share, as a file that is handed from one to the other. It is mapped only if its size
+// is sealed: who shortened it would end the others by SIGBUS.
+namespace verbena {
+
+// A new file of so many zeros, all of whose pages are there: memory that is short later would be a SIGBUS.
+// Its size is to be sealed. Errors: the kernel's; EFBIG: beyond RLIMIT_FSIZE, where to try raises SIGXFSZ, of
+// which a process dies.
+Result<UniqueFd> make_memory_file(const char* name, size_t bytes);
+
+// Nobody can change its size any more, nor its seals. `others`: F_SEAL_... that are added besides.
+Result<void> seal_size(int file, int others = 0);
+
+// Whether it has this size, and nobody can make it shorter.
+bool has_sealed_size(int file, size_t bytes);
+
+}  // namespace verbena
