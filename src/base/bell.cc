@@ -1,62 +1,87 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/bell.h"
 
-#include <array>
 #include <cerrno>
-#include <cstdint>
-#include <cstdio>
-#include <string_view>
+#include <optional>
 
-#include <sys/eventfd.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
-#include <sys/uio.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 namespace verbena {
 namespace {
 
-// Past the C library, whose calls are cancellation points: the caller may hold locks.
-ssize_t read_now(int fd) {
-  uint64_t rings;
-  const iovec into{&rings, sizeof rings};
-  return ::syscall(SYS_preadv2, fd, &into, 1, -1L, -1L, RWF_NOWAIT);
+// About as many rings as a socket holds.
+constexpr int kMostAtOnce = 16;
+
+std::optional<int> option_of(int fd, int option) {
+  int value = 0;
+  socklen_t bytes = sizeof value;
+  if (::getsockopt(fd, SOL_SOCKET, option, &value, &bytes) != 0) return std::nullopt;
+  return value;
 }
 
-bool is_eventfd(int fd) {
-  std::array<char, 32> path{};
-  std::array<char, 64> target{};
-  std::snprintf(path.data(), path.size(), "/proc/self/fd/%d", fd);
-  const ssize_t length = ::readlink(path.data(), target.data(), target.size());
-  return length > 0 && std::string_view(target.data(), static_cast<size_t>(length)) == "anon_inode:[eventfd]";
+bool has_name(int fd) {
+  sockaddr_un name;
+  socklen_t bytes = sizeof name;
+  return ::getsockname(fd, reinterpret_cast<sockaddr*>(&name), &bytes) == 0 && bytes > sizeof(sa_family_t);
+}
+
+// The kernel's, which nobody else has. Nobody finds the bell by it: a socket of a pair takes datagrams from
+// its partner alone.
+bool give_name(int fd) {
+  const sockaddr_un any{.sun_family = AF_UNIX, .sun_path = {}};
+  return ::bind(fd, reinterpret_cast<const sockaddr*>(&any), sizeof(sa_family_t)) == 0;
+}
+
+// What send() to it cannot block on when told not to. A socket that has no name might be given one by send()
+// itself (SO_PASSCRED), which waits for whoever is about to name it, as in a directory whose file system does
+// not answer. None of the three ever changes again.
+bool can_be_rung(int fd) {
+  return option_of(fd, SO_DOMAIN) == AF_UNIX && option_of(fd, SO_TYPE) == SOCK_DGRAM && has_name(fd);
 }
 
 }  // namespace
 
 Result<Bell> Bell::make() {
-  UniqueFd fd(::eventfd(0, EFD_CLOEXEC));
-  if (!fd) return fail(errno);
-  if (read_now(fd.get()) >= 0 || errno != EAGAIN) return fail(EOPNOTSUPP);
-  return Bell(std::move(fd));
+  int ends[2];
+  if (::socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0, ends) != 0) return fail(errno);
+  Bell bell{UniqueFd(ends[0]), UniqueFd(ends[1])};
+  if (!give_name(bell.ringing_fd())) return fail(errno);
+  return bell;
 }
 
-Result<Bell> Bell::of_other(UniqueFd fd) {
-  if (!is_eventfd(fd.get())) return fail(EINVAL);
-  return Bell(std::move(fd));
+Result<Bell> Bell::of_other(UniqueFd ringing_end) {
+  if (!can_be_rung(ringing_end.get())) return fail(EINVAL);
+  return Bell(UniqueFd(), std::move(ringing_end));
 }
 
-void Bell::ring() const {
-  const uint64_t one = 1;
-  ::syscall(SYS_write, fd_.get(), &one, sizeof one);
+// This and hear() go past the C library, whose calls are cancellation points: the caller may hold locks.
+bool Bell::ring() const {
+  const char ring = 0;
+  const long sent =
+      ::syscall(SYS_sendto, ringing_end_.get(), &ring, sizeof ring, MSG_DONTWAIT | MSG_NOSIGNAL, nullptr, 0);
+  return sent >= 0 || errno == EAGAIN;
 }
 
 Result<void> Bell::await() const {
-  uint64_t rings;
-  if (::read(fd_.get(), &rings, sizeof rings) < 0) return fail(errno);
+  char ring;
+  if (::recv(hearing_end_.get(), &ring, sizeof ring, 0) < 0) return fail(errno);
   return {};
 }
 
 bool Bell::hear() const {
-  return read_now(fd_.get()) > 0;
+  const auto take_one = [this] {
+    char ring;
+    return ::syscall(SYS_recvfrom, hearing_end_.get(), &ring, sizeof ring, MSG_DONTWAIT, nullptr, nullptr) >=
+           0;
+  };
+  if (!take_one()) return false;
+  // Those that came with it; not all that somebody may go on to send.
+  for (int more = 0; more < kMostAtOnce && take_one(); ++more) {
+  }
+  return true;
 }
 
 }  // namespace verbena

@@ -93,10 +93,11 @@ bool LocalLine::send(ConstBytes message, std::span<const int> files) {
   return sent.has_value();
 }
 
-// A ring that finds the socket full is not needed: others lie there unheard.
+// A ring that finds the socket full is not needed: others lie there unheard. And who finds its bell silenced
+// still hears the socket.
 void LocalLine::ring() {
-  if (own_end_ && bell_ != nullptr) return bell_->ring();
-  if (their_bell_) return their_bell_->ring();
+  const Bell* const bell = own_end_ ? bell_ : their_bell_ ? &*their_bell_ : nullptr;
+  if (bell != nullptr && bell->ring()) return;
   const std::byte ring{};
   const int to = own_end_ ? own_end_.get() : socket_.get();
   net::system_calls::sendto(to, &ring, sizeof ring, MSG_DONTWAIT | MSG_NOSIGNAL, nullptr, 0);
@@ -148,12 +149,12 @@ void LocalLine::present_ourselves() {
   (void)send_with_credentials(socket_.get(), std::as_bytes(std::span(&said, 1)), board_->file());
 }
 
-// Who has an eventfd can fill it, and so keep waiting those who ring it: not for a process of another user.
+// Who may ring can ring without end, and keep others from it: not for a process of another user.
 void LocalLine::give_bell() {
   if (bell_ == nullptr || !is_ours_ || !takes_bells_) return;
   const Handshake message = handshake(HandshakeType::kBell);
   // If it fails, the other rings by the socket.
-  (void)send_with_credentials(socket_.get(), std::as_bytes(std::span(&message, 1)), bell_->fd());
+  (void)send_with_credentials(socket_.get(), std::as_bytes(std::span(&message, 1)), bell_->ringing_fd());
 }
 
 bool LocalLine::take_bell(UniqueFd& file) {

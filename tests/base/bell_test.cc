@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "base/bell.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "base/watched_thread.h"
+
+namespace verbena {
+namespace {
+
+using test::WatchedThread;
+
+UniqueFd copy_of(int fd) {
+  return UniqueFd(::fcntl(fd, F_DUPFD_CLOEXEC, 0));
+}
+
+class BellTest : public testing::Test {
+ protected:
+  // What another process has that was handed the ringing end.
+  Bell handed_over() { return *Bell::of_other(copy_of(bell.ringing_fd())); }
+
+  Bell bell = *Bell::make();
+};
+
+TEST_F(BellTest, WakesWhoSleepsThere) {
+  WatchedThread sleeper([&] { EXPECT_TRUE(bell.await()); });
+  ASSERT_TRUE(sleeper.falls_asleep());
+  EXPECT_TRUE(handed_over().ring());
+  sleeper.join();
+}
+
+TEST_F(BellTest, RungBeforeIsNotSleptAt) {
+  EXPECT_TRUE(bell.ring());
+  EXPECT_TRUE(bell.await());
+  EXPECT_FALSE(bell.hear());
+}
+
+TEST_F(BellTest, SeveralRingsAreHeardAtOnce) {
+  EXPECT_FALSE(bell.hear());
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(bell.ring());
+  EXPECT_TRUE(bell.hear());
+  EXPECT_FALSE(bell.hear());
+}
+
+// ---- what its owner may do to who rings it
+
+// They share what the descriptor stands for, flags and all.
+TEST_F(BellTest, RingingNeverWaitsThoughTheOwnerFillsItAndLetsItBlock) {
+  const Bell ringer = handed_over();
+  const int small = 1;
+  const int flags = ::fcntl(bell.ringing_fd(), F_GETFL);
+  ASSERT_EQ(::fcntl(bell.ringing_fd(), F_SETFL, flags & ~O_NONBLOCK), 0);
+  ASSERT_EQ(::setsockopt(bell.ringing_fd(), SOL_SOCKET, SO_SNDBUF, &small, sizeof small), 0);
+  for (int i = 0; i < 10'000; ++i) EXPECT_TRUE(ringer.ring()) << "who finds it full knows that it has rung";
+  EXPECT_TRUE(bell.hear());
+}
+
+TEST_F(BellTest, RingingASilencedOneSaysSo) {
+  const Bell ringer = handed_over();
+  ASSERT_EQ(::shutdown(bell.ringing_fd(), SHUT_WR), 0);
+  EXPECT_FALSE(ringer.ring());
+}
+
+TEST_F(BellTest, RingingOneWhoseEndsAreNoPairAnyMoreSaysSo) {
+  const Bell ringer = handed_over();
+  const sockaddr nobody{.sa_family = AF_UNSPEC, .sa_data = {}};
+  ASSERT_EQ(::connect(bell.ringing_fd(), &nobody, sizeof nobody), 0);
+  EXPECT_FALSE(ringer.ring());
+  EXPECT_FALSE(bell.hear());
+}
+
+TEST_F(BellTest, RingingOneThatIsGoneSaysSo) {
+  const Bell ringer = handed_over();
+  bell.abandon();
+  EXPECT_FALSE(ringer.ring());
+  EXPECT_FALSE(bell.ring());
+}
+
+// ---- what is no bell
+
+TEST(BellOfOther, IsNothingThatRingingCouldWaitFor) {
+  EXPECT_FALSE(Bell::of_other(UniqueFd()));
+  EXPECT_FALSE(Bell::of_other(UniqueFd(::eventfd(0, EFD_CLOEXEC))));
+  EXPECT_FALSE(Bell::of_other(UniqueFd(::epoll_create1(EPOLL_CLOEXEC))));
+  EXPECT_FALSE(Bell::of_other(UniqueFd(::memfd_create("bell", MFD_CLOEXEC))));
+  int pipe_ends[2];
+  ASSERT_EQ(::pipe2(pipe_ends, O_CLOEXEC), 0);
+  const UniqueFd reading(pipe_ends[0]);
+  EXPECT_FALSE(Bell::of_other(UniqueFd(pipe_ends[1])));
+  EXPECT_FALSE(Bell::of_other(UniqueFd(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0))));
+  EXPECT_FALSE(Bell::of_other(UniqueFd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0))));
+  for (const int type : {SOCK_STREAM, SOCK_SEQPACKET}) {
+    int ends[2];
+    ASSERT_EQ(::socketpair(AF_UNIX, type | SOCK_CLOEXEC, 0, ends), 0);
+    const UniqueFd other(ends[0]);
+    EXPECT_FALSE(Bell::of_other(UniqueFd(ends[1])));
+  }
+}
+
+// Its owner could have send() give it a name, and itself be about to give it one, for as long as it likes.
+TEST(BellOfOther, IsNothingWithoutAName) {
+  int ends[2];
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0, ends), 0);
+  const UniqueFd other(ends[0]);
+  EXPECT_FALSE(Bell::of_other(UniqueFd(ends[1])));
+}
+
+// The name is to be seen by everyone of the network namespace.
+TEST_F(BellTest, IsNotFoundByItsName) {
+  sockaddr_un name;
+  socklen_t bytes = sizeof name;
+  ASSERT_EQ(::getsockname(bell.ringing_fd(), reinterpret_cast<sockaddr*>(&name), &bytes), 0);
+  const UniqueFd stranger(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  const char ring = 0;
+  EXPECT_LT(
+      ::sendto(stranger.get(), &ring, sizeof ring, MSG_DONTWAIT, reinterpret_cast<sockaddr*>(&name), bytes),
+      0);
+  EXPECT_FALSE(bell.hear());
+}
+
+}  // namespace
+}  // namespace verbena
