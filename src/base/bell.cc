@@ -36,7 +36,7 @@ bool give_name(int fd) {
 }
 
 // What send() to it cannot block on when told not to. A socket that has no name might be given one by send()
-// itself (SO_PASSCRED), which waits for whoever is about to name it, as in a directory whose file system does
+// itself (SO_PASSCRED), which waits for one who is about to name it, as in a directory whose file system does
 // not answer. None of the three ever changes again.
 bool can_be_rung(int fd) {
   return option_of(fd, SO_DOMAIN) == AF_UNIX && option_of(fd, SO_TYPE) == SOCK_DGRAM && has_name(fd);

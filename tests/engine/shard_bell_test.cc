@@ -105,7 +105,7 @@ TEST_F(ShardBell, WhatIsThereAlreadyIsTakenBeforeTheThreadSleeps) {
   EXPECT_TRUE(thread_hears());
 }
 
-// What rings later is for whoever sleeps there by then, who would not hear it beside the engine thread.
+// What rings later is for who sleeps there by then, and would not hear it beside the engine thread.
 TEST_F(ShardBell, EngineKeepsItFromAThreadThatIsServedAtFirstSight) {
   channel->post(source);
   EXPECT_EQ(shard->goes_to_bell(*waiter), AtBell::kServed);
