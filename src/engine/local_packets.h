@@ -41,13 +41,22 @@ class PacketWriter {
   local::LaneWriter& lane() { return lane_; }
 
  private:
+  // What there is in an acknowledgement.
+  struct Acknowledgement {
+    roce::Qpn destination;
+    roce::Psn psn;
+    uint32_t msn;
+    uint8_t syndrome;
+  };
+
   bool put_path(const roce::Path& path);
   bool put_waiting();
-  transport::SendStatus put(const transport::OutgoingPacket& packet, const roce::Headers* acknowledgement);
+  template <bool kCarries>
+  transport::SendStatus put(const transport::OutgoingPacket& packet);
 
   local::LaneWriter lane_;
-  std::optional<roce::Path> path_;        // of the packet before
-  std::optional<roce::Headers> waiting_;  // an acknowledgement, by that path
+  std::optional<roce::Path> path_;          // of the packet before
+  std::optional<Acknowledgement> waiting_;  // by that path
 };
 
 // Takes packets out of a lane. The process that writes it is not trusted: what comes out is as what comes

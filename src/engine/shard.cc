@@ -41,7 +41,7 @@ constexpr DropReason reason_of(Verdict verdict) {
 // thread, and for each shard, as a thread may poll several in turn: shards whose slots differ by a multiple
 // share a count.
 constexpr uint32_t kMissesPerYield = 4;
-thread_local std::array<uint32_t, kMostShards> misses{};
+[[gnu::tls_model("initial-exec")]] constinit thread_local std::array<uint32_t, kMostShards> misses{};
 
 uint32_t& misses_of(uint32_t slot) {
   return misses[slot % kMostShards];
@@ -102,14 +102,17 @@ void Shard::finish(Gathering gathering) {
     doorbells_.take([](QueuePair&) {});
     engine_waits_.store(false, std::memory_order_relaxed);  // it waited in the parent
   } else {
+    note_delivered();
     answer_doorbells();
     const bool for_engine = engine_waits_.load(std::memory_order_relaxed) &&
                             engine_waits_.exchange(false, std::memory_order_relaxed);
     if (for_engine) receive(kReceiveBudget);
     // Only for an application that is sure to come back soon may anything wait.
     const bool returns = policy_.application_drives();
-    transmit_ready(returns ? Acknowledgements::kHold : Acknowledgements::kSend,
-                   returns ? gathering : Gathering::kNo);
+    if (has_to_transmit(returns)) {
+      transmit_ready(returns ? Acknowledgements::kHold : Acknowledgements::kSend,
+                     returns ? gathering : Gathering::kNo);
+    }
     policy_.leaves(now_);
     // Last: it may wake the engine thread, which then finds nothing that would make it come again.
     const bool is_something_there = for_engine && policy_.engine_drives() && listen(true);
@@ -133,7 +136,7 @@ void Shard::ring(QueuePair& qp) {
   if (enter_if_free()) {
     policy_.enters(now_);
     if (!abandoned_) {
-      note(qp);
+      if (!send_at_once(qp)) note(qp);
       if (qp.route().direct != nullptr) look_beside_requests();
     }
   } else {
@@ -142,6 +145,15 @@ void Shard::ring(QueuePair& qp) {
     if (!enter_if_free()) return;  // the holder answers it when leaving
   }
   leave(Gathering::kAllowed);
+}
+
+// True: all that has been posted is on its way. What is due sooner than that is as it was.
+bool Shard::send_at_once(QueuePair& qp) {
+  if (ports_.any_full() || !goes_by_memory(qp) || !qp.send_at_once(now_)) return false;
+  qp.acknowledgement_hook.unlink();
+  timers_.arm(qp, qp.deadline());
+  ports_.push_memory();
+  return true;
 }
 
 // Requests that are carried out without the peer's help complete at once. So an application that goes on
@@ -175,7 +187,7 @@ void Shard::poll() {
   if (!abandoned_) {
     answer_doorbells();
     // The application came back without a reply to send: what was held for one goes now.
-    transmit_ready(Acknowledgements::kSend, Gathering::kNo);
+    if (has_to_transmit(false)) transmit_ready(Acknowledgements::kSend, Gathering::kNo);
     const uint32_t received = receive(kReceiveBudget, Visitor::kPoller);
     if (received > 0) now_ = clock_.now();
     run_timers(now_);
@@ -236,11 +248,24 @@ void Shard::on_packet(const transport::IncomingPacket& incoming) {
   deliver(*qp, incoming);
 }
 
+// Packets often come to the same QP one behind the other, and what comes of them is seen to once. A QP that
+// stands in for another process's is not ours to remember: it may end at any time.
 void Shard::deliver(QueuePair& qp, const transport::IncomingPacket& incoming) {
   const ibv_qp_state before = qp.state();
   const Verdict verdict = qp.on_packet(incoming, now_);
   if (verdict != Verdict::kAccepted) count_drop(reason_of(verdict));
-  acted_on(qp, before);
+  if (delivered_to_ != &qp) {
+    note_delivered();
+    if (qp.config().qpn.slot() == slot_) delivered_to_ = &qp;
+  }
+  if (delivered_to_ != &qp || qp.state() != before || qp.has_lost_completions()) {
+    delivered_to_ = nullptr;
+    acted_on(qp, before);
+  }
+}
+
+void Shard::note_delivered() {
+  if (delivered_to_ != nullptr) note(*std::exchange(delivered_to_, nullptr));
 }
 
 void Shard::acted_on(QueuePair& qp, ibv_qp_state before) {
@@ -262,6 +287,7 @@ uint32_t Shard::receive(uint32_t budget, Visitor visitor) {
     port_asking_.ports_brought(by_ports);
     received += by_ports;
   }
+  note_delivered();
   return received + by_memory;
 }
 

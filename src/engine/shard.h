@@ -205,8 +205,13 @@ class alignas(kCacheLine) Shard : private net::PacketHandler {
   void answer_doorbells();
   void ask_ports(bool wanted);
   void note(transport::QueuePair& qp);
+  void note_delivered();
   void acted_on(transport::QueuePair& qp, ibv_qp_state before);
   void run_timers(TimePoint now);
+  // Whether transmit_ready() would do something; acknowledgements may be held back, or not.
+  bool has_to_transmit(bool holds) const {
+    return !ready_.empty() || ports_.any_full() || !(holds || acknowledging_.empty());
+  }
   void transmit_ready(Acknowledgements acknowledgements, Gathering gathering);
   void release_acknowledgements();
   // Whose visit it is: a thread that polls need not ask the ports each time.
@@ -214,6 +219,7 @@ class alignas(kCacheLine) Shard : private net::PacketHandler {
   uint32_t receive(uint32_t budget, Visitor visitor = Visitor::kOther);
   bool listen(bool on);
   void count_drop(net::DropReason reason);
+  bool send_at_once(transport::QueuePair& qp);
   void look_beside_requests();
   void wait_for_holder();
   void wait_in_poll();
@@ -224,7 +230,8 @@ class alignas(kCacheLine) Shard : private net::PacketHandler {
   Sleeper* sleeper_ = nullptr;
   OwnBoard* board_ = nullptr;
 
-  static inline thread_local Shard* current_ = nullptr;
+  // Initial-exec: the other model is a call for each verb.
+  [[gnu::tls_model("initial-exec")]] static inline constinit thread_local Shard* current_ = nullptr;
 
   SectionLock lock_;
   Doorbells doorbells_;
@@ -249,6 +256,7 @@ class alignas(kCacheLine) Shard : private net::PacketHandler {
   TimePoint now_;
   TimerWheel<transport::QueuePair> timers_;
   Alarms alarms_;
+  transport::QueuePair* delivered_to_ = nullptr;  // packets, for which it has not been noted yet
   uint32_t requests_since_look_ = 0;
   TimePoint paced_until_ = kNever;  // when a QP goes on that may not send faster; no timer may be late for it
   DrivingPolicy policy_;            // who drives

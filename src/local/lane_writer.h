@@ -45,7 +45,19 @@ class BasicLaneWriter {
   // REQUIRES: head.size() <= kMostHead, payload_bytes <= kMostPayload, and is what the pieces have together
   Put put(EntryKind kind, ConstBytes head, std::span<const ConstBytes> payload = {},
           uint32_t payload_bytes = 0) {
-    const bool in_line = fits_in_line(head.size(), payload_bytes);
+    return put_with(
+        kind, head.size(),
+        [head](std::byte* to) {
+          if (!head.empty()) std::memcpy(to, head.data(), head.size());
+        },
+        payload, payload_bytes);
+  }
+
+  // The same with a head that write(std::byte*) puts there, of exactly this length.
+  template <class WriteHead>
+  Put put_with(EntryKind kind, size_t head_bytes, WriteHead write, std::span<const ConstBytes> payload,
+               uint32_t payload_bytes) {
+    const bool in_line = fits_in_line(head_bytes, payload_bytes);
     const PayloadPlace place = in_line ? PayloadPlace{payload_next_, payload_next_}
                                        : place_payload<Format>(payload_next_, payload_bytes);
     if (!fits(place.end) && !find_room(place.end)) return Put::kFull;
@@ -53,14 +65,14 @@ class BasicLaneWriter {
     auto& entry = lane_->entries[next_ % Format::kEntries];
     EntryContent& content = entry.content;
     std::byte* to =
-        in_line ? content.body + head.size() : lane_->payload + place.begin % Format::kPayloadRingBytes;
+        in_line ? content.body + head_bytes : lane_->payload + place.begin % Format::kPayloadRingBytes;
     for (const ConstBytes piece : payload) {
       if (!memory::copy_guarded(to, piece)) return Put::kFault;
       to += piece.size();
     }
-    if (!head.empty()) std::memcpy(content.body, head.data(), head.size());
+    write(content.body);
     content.payload_bytes = static_cast<uint16_t>(payload_bytes);
-    content.head_bytes = static_cast<uint8_t>(head.size());
+    content.head_bytes = static_cast<uint8_t>(head_bytes);
     content.kind = kind;
 
     payload_ends_[next_ % Format::kEntries] = place.end;

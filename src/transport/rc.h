@@ -22,6 +22,7 @@ class RcQueuePair : public QueuePair {
 
   Verdict on_packet(const IncomingPacket& packet, TimePoint now) override;
   TransmitResult transmit(TimePoint now, uint32_t budget, bool with_acknowledgements) override;
+  bool send_at_once(TimePoint now) override;
   bool has_urgent() const override;
   bool has_acknowledgement() const override { return responder_.has_acknowledgement(); }
   bool may_gather() const override { return !responder_.has_urgent() && requester_.may_gather(); }
