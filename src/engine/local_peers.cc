@@ -293,6 +293,7 @@ void LocalPeers::read_sockets() {
   std::array<epoll_event, 16> events;
   bool changed = false;
   bool lost = false;
+  bool heard = false;
   const CancellationOff whole;
   for (;;) {
     const long ready = ::syscall(SYS_epoll_pwait, poll_set_.get(), events.data(),
@@ -304,13 +305,22 @@ void LocalPeers::read_sockets() {
       const bool is_lost = line.state() == LocalLine::State::kLost;
       changed |= line.state() != before || is_lost;
       lost |= is_lost;
+      heard = true;
     }
     if (lost) remove_lost();
     if (ready < static_cast<long>(events.size())) break;
   }
-  if (!changed) return;
-  lines_changed();
-  tell_waiters();
+  if (changed) {
+    lines_changed();
+    tell_waiters();
+  }
+  if (heard) ask_for_bells_again();
+}
+
+// The engine thread sleeps, and a bell that was meant for it has been taken here: it may not be woken by that
+// any more, and who rang does not ring twice.
+void LocalPeers::ask_for_bells_again() {
+  if (listening_ && listen(true)) shard_.wake_engine();
 }
 
 void LocalPeers::remove_lost() {
@@ -352,7 +362,7 @@ void LocalPeers::lines_changed() {
     if (peer->is_open()) reroute_to(*peer);
   }
   // What is there already is read by the caller, or by the engine thread.
-  if (listening_ && listen(true)) shard_.wake_engine();
+  ask_for_bells_again();
 }
 
 void LocalPeers::reroute_to(const LocalPeer& peer) {
@@ -368,7 +378,8 @@ void LocalPeers::reroute_to(const LocalPeer& peer) {
 // ---- receiving
 
 uint32_t LocalPeers::receive(uint32_t budget, TimePoint) {
-  if (must_read_sockets_ || ++rounds_ % kRoundsPerLook == 0) read_sockets();
+  // Who listens hears of them.
+  if (must_read_sockets_ || (!listening_ && ++rounds_ % kRoundsPerLook == 0)) read_sockets();
   uint32_t received = 0;
   for (size_t i = 0; i < sources_.size(); ++i) received += read(sources_[i], std::min(budget, kTurn));
   return received;

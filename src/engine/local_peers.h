@@ -65,7 +65,10 @@ class LocalPeers final : public Input, public LocalWays, private Alarm {
   int fd() const override { return poll_set_.get(); }
   bool is_memory() const override { return true; }
   uint32_t receive(uint32_t budget, TimePoint now) override;
-  void on_woken() override { must_read_sockets_ = true; }
+  void on_woken() override {
+    must_read_sockets_ = true;
+    listening_ = false;
+  }
   bool listen(bool on) override;
   void abandon() override;
 
@@ -90,6 +93,7 @@ class LocalPeers final : public Input, public LocalWays, private Alarm {
   bool watch(LocalLine& line);
   void set_line(LocalPeer& peer, LocalPeer::Side side, std::unique_ptr<LocalLine> line);
   void read_sockets();
+  void ask_for_bells_again();
   uint32_t read(Source source, uint32_t budget);
   void take(const LocalPeer& peer, const transport::IncomingPacket& incoming);
   void remove_lost();

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 
@@ -463,6 +464,35 @@ TEST_F(LocalPeersTest, AShardThatFindsSomethingDoesNotSleep) {
   EXPECT_TRUE(shard->exclusively([&] { return peers->listen(true); }));
   shard->poll();
   EXPECT_FALSE(shard->exclusively([&] { return peers->listen(true); }));
+}
+
+bool is_readable(int fd) {
+  pollfd wanted{fd, POLLIN, 0};
+  return ::poll(&wanted, 1, 0) == 1;
+}
+
+// A bell that somebody else has taken does not wake it.
+TEST_F(LocalPeersTest, WhoPollsLeavesTheBellToOneWhoListens) {
+  const auto line = open();
+  EXPECT_FALSE(shard->exclusively([&] { return peers->listen(true); }));
+  send_to(*line, qp->config().qpn);
+  ASSERT_TRUE(line->writer().lane().must_ring());
+  line->ring();
+  for (int i = 0; i < 3000; ++i) shard->exclusively([&] { peers->receive(64, {}); });
+  EXPECT_TRUE(is_readable(peers->fd()));
+}
+
+TEST_F(LocalPeersTest, WhoTakesABellAsksForTheNext) {
+  const auto line = open();
+  EXPECT_FALSE(shard->exclusively([&] { return peers->listen(true); }));
+  send_to(*line, qp->config().qpn);
+  ASSERT_TRUE(line->writer().lane().must_ring());
+  line->ring();
+  shard->exclusively([&] { peers->receive(64, {}); });
+  refuse(EAGAIN);  // an answer from the agent: all the sockets are looked at first
+  ASSERT_FALSE(is_readable(peers->fd()));
+  send_to(*line, qp->config().qpn);
+  EXPECT_TRUE(line->writer().lane().must_ring());
 }
 
 TEST_F(LocalPeersTest, AChildAfterForkLeavesTheLinesToItsParent) {
