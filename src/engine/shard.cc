@@ -21,6 +21,9 @@ using transport::Verdict;
 // An application that posts so many requests and never polls in vain: what has come is looked for.
 constexpr uint32_t kRequestsPerLook = 16;
 
+// So many packets take less time than it is worth to look at the clock for.
+constexpr uint32_t kFewPackets = 4;
+
 // Packets one QP may send before others get their turn.
 constexpr uint32_t kTransmitBudget = 256;
 
@@ -189,7 +192,7 @@ void Shard::poll() {
     // The application came back without a reply to send: what was held for one goes now.
     if (has_to_transmit(false)) transmit_ready(Acknowledgements::kSend, Gathering::kNo);
     const uint32_t received = receive(kReceiveBudget, Visitor::kPoller);
-    if (received > 0) now_ = clock_.now();
+    if (received > kFewPackets) now_ = clock_.now();
     run_timers(now_);
     const DrivingPolicy::Polled verdict = policy_.polled(now_, received);
     yields = verdict.yields;
