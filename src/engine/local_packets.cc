@@ -89,7 +89,7 @@ SendStatus PacketWriter::send(const transport::OutgoingPacket& packet) {
 }
 
 // The head is written where it stays.
-template <bool kCarries>
+template <bool kCarries, uint32_t kSpare>
 SendStatus PacketWriter::put(const transport::OutgoingPacket& packet) {
   constexpr size_t kAhead = kCountBytes + (kCarries ? kAcknowledgementBytes : 0);
   const auto write = [&](std::byte* head) {
@@ -102,7 +102,8 @@ SendStatus PacketWriter::put(const transport::OutgoingPacket& packet) {
     roce::encode(packet.headers, {head + kAhead, local::kMostHead - kAhead});
   };
   const size_t bytes = kAhead + roce::header_bytes(packet.headers.opcode);
-  return status_of(lane_.put_with(EntryKind::kPacket, bytes, write, packet.payload, packet.payload_bytes));
+  return status_of(
+      lane_.put_with<kSpare>(EntryKind::kPacket, bytes, write, packet.payload, packet.payload_bytes));
 }
 
 bool PacketWriter::put_waiting() {
@@ -112,7 +113,7 @@ bool PacketWriter::put_waiting() {
   headers.psn = waiting_->psn;
   headers.msn = waiting_->msn;
   headers.syndrome = waiting_->syndrome;
-  if (put<false>({*path_, headers, {}, 0}) != SendStatus::kSent) return false;
+  if (put<false, 0>({*path_, headers, {}, 0}) != SendStatus::kSent) return false;
   waiting_.reset();
   return true;
 }

@@ -139,7 +139,7 @@ void Shard::ring(QueuePair& qp) {
   if (enter_if_free()) {
     policy_.enters(now_);
     if (!abandoned_) {
-      if (!send_at_once(qp)) note(qp);
+      take_posted(qp);
       if (qp.route().direct != nullptr) look_beside_requests();
     }
   } else {
@@ -150,13 +150,16 @@ void Shard::ring(QueuePair& qp) {
   leave(Gathering::kAllowed);
 }
 
-// True: all that has been posted is on its way. What is due sooner than that is as it was.
-bool Shard::send_at_once(QueuePair& qp) {
-  if (ports_.any_full() || !goes_by_memory(qp) || !qp.send_at_once(now_)) return false;
+// At once, where it goes by memory: to put the QP into lists and to take it out again costs more than a
+// message.
+void Shard::take_posted(QueuePair& qp) {
+  if (!goes_by_memory(qp) || ports_.any_full()) return note(qp);
+  const ibv_qp_state before = qp.state();
+  const bool is_all = qp.send_at_once(now_);
+  if (!is_all || qp.state() != before || qp.has_lost_completions()) return acted_on(qp, before);
   qp.acknowledgement_hook.unlink();
   timers_.arm(qp, qp.deadline());
   ports_.push_memory();
-  return true;
 }
 
 // Requests that are carried out without the peer's help complete at once. So an application that goes on
@@ -229,10 +232,12 @@ void Shard::answer_doorbells() {
 
 // Puts the QP where its state says it belongs.
 void Shard::note(QueuePair& qp) {
-  if (qp.has_urgent()) {
-    if (!qp.ready_hook.is_linked()) ready_.push_back(qp);
-  } else if (qp.has_acknowledgement()) {
-    if (!qp.acknowledgement_hook.is_linked()) acknowledging_.push_back(qp);
+  const bool is_urgent = qp.has_urgent();
+  if (is_urgent && !qp.ready_hook.is_linked()) ready_.push_back(qp);
+  // What is urgent takes it along, unless that waits for room.
+  const bool goes_alone = !is_urgent || ports_.is_full(qp);
+  if (goes_alone && qp.has_acknowledgement() && !qp.acknowledgement_hook.is_linked()) {
+    acknowledging_.push_back(qp);
   }
   timers_.arm(qp, qp.deadline());
 }
@@ -323,7 +328,11 @@ void Shard::set_alarm(Alarm& alarm, Duration after) {
 void Shard::release_acknowledgements() {
   while (!acknowledging_.empty()) {
     QueuePair& qp = acknowledging_.pop_front();
-    if (!qp.ready_hook.is_linked()) ready_.push_back(qp);
+    if (!qp.ready_hook.is_linked()) {
+      ready_.push_back(qp);
+    } else if (ports_.is_full(qp)) {
+      qp.transmit_acknowledgement();
+    }
   }
 }
 
@@ -336,6 +345,8 @@ void Shard::transmit_ready(Acknowledgements acknowledgements, Gathering gatherin
   while (!ready_.empty()) {
     QueuePair& qp = ready_.pop_front();
     if (ports_.is_full(qp)) {
+      qp.transmit_acknowledgement();
+      if (!qp.has_acknowledgement()) qp.acknowledgement_hook.unlink();
       ports_.wait(qp);
       continue;
     }

@@ -219,7 +219,7 @@ class alignas(kCacheLine) Shard : private net::PacketHandler {
   uint32_t receive(uint32_t budget, Visitor visitor = Visitor::kOther);
   bool listen(bool on);
   void count_drop(net::DropReason reason);
-  bool send_at_once(transport::QueuePair& qp);
+  void take_posted(transport::QueuePair& qp);
   void look_beside_requests();
   void wait_for_holder();
   void wait_in_poll();

@@ -145,6 +145,9 @@ class alignas(kCacheLine) QueuePair {
   // left for transmit() to do.
   virtual bool send_at_once(TimePoint) { return false; }
 
+  // Sends an acknowledgement that is due, if it may go ahead of what else there is to send.
+  virtual void transmit_acknowledgement() {}
+
   // Whether transmit() would have something to send: urgent, or just an acknowledgement.
   virtual bool has_urgent() const = 0;
   virtual bool has_acknowledgement() const = 0;

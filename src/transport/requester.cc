@@ -2,6 +2,7 @@
 #include "transport/requester.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "roce/aeth.h"
 #include "transport/send_request.h"
@@ -50,7 +51,7 @@ void Requester::start() {
   unacked_ = next_ = next_new_ = highest_ = attributes.send_psn;
   on_route();
   inflight_ = since_ack_request_ = reads_outstanding_ = one_sided_run_ = 0;
-  heard_ = drains_for_direct_ = false;
+  heard_ = direct_refused_ = drains_for_direct_ = false;
   stopped_.reset();
   unsendable_.reset();
   implied_loss_at_.reset();
@@ -136,7 +137,8 @@ TransmitResult Requester::transmit(TimePoint now, uint32_t& budget) {
     SendWqe& wqe = ring().at(cursor_);
     if (qp_.route().direct != nullptr && cursor_ == assigned_) {
       drains_for_direct_ = drains_for_direct_ && has_outstanding();
-      if (may_go_direct(wqe) && go_direct(wqe, budget)) continue;
+      const bool refused = std::exchange(direct_refused_, false);
+      if (!refused && may_go_direct(wqe) && go_direct(wqe, budget)) continue;
       if (must_drain_for_direct(wqe)) {
         drain_for_direct();
         continue;

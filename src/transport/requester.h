@@ -132,6 +132,7 @@ class Requester {
   bool holds_new_ = false;
   bool heard_ = false;         // the peer has answered: both know where they are
   uint32_t direct_bytes_ = 0;  // of the request at the cursor, which have been copied without the peer's help
+  bool direct_refused_ = false;     // it is to go by packets, as has just been found
   bool drains_for_direct_ = false;  // nothing new is sent until all is answered: then requests go direct
   uint32_t one_sided_run_ = 0;      // so many requests that might went by packets, one behind the other
 

@@ -9,6 +9,13 @@ namespace verbena::transport {
 using queues::SendWqe;
 using roce::Operation;
 
+namespace {
+
+// Packets, or what counts as one in a copy.
+constexpr uint32_t kMostAtOnce = 64;
+
+}  // namespace
+
 // Everything that was posted before is on its way or done, and none of it has to be repeated.
 bool Requester::may_send_simply() const {
   return running_ && cursor_ == assigned_ && next_ == highest_ && !stopped_ && rnr_deadline_ == kNever &&
@@ -25,13 +32,20 @@ bool Requester::send_simple(TimePoint now) {
   const uint32_t posted = ring().posted();
   if (cursor_ == posted) return true;
   if (!may_send_simply()) return false;
-  do {
+  for (uint32_t budget = kMostAtOnce; cursor_ != posted;) {
+    if (budget == 0) return false;
     SendWqe& wqe = ring().at(cursor_);
+    if (qp_.route().direct != nullptr && may_go_direct(wqe)) {
+      direct_refused_ = !go_direct(wqe, budget);
+      if (direct_refused_ || !running_) return false;
+      continue;
+    }
     if (!is_simple(wqe) || !window_allows(wqe.length + sizes_.charge)) return false;
     if (next_ - unacked_ >= sizes_.most_packets && inflight_ > 0) return false;
     if (send_one_packet(wqe) != SendStatus::kSent) return false;
     await_acknowledgement(now);
-  } while (cursor_ != posted);
+    --budget;
+  }
   return true;
 }
 

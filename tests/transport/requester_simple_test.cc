@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Requests of one packet that are sent at once: which, and that nobody could tell from what is sent.
+#include <optional>
 #include <random>
 #include <span>
 #include <vector>
@@ -114,12 +115,39 @@ TEST_F(SendingAtOnce, WhatMayNotBeReadFailsInItsTurn) {
   expect_sent(2, IBV_WC_LOC_PROT_ERR);
 }
 
+// The peer's memory, which may be reached or not, as the next PSN says.
+class FickleAccess final : public DirectAccess {
+ public:
+  bool is_best_for(uint32_t) override { return true; }
+  bool read(const PeerRange& range, uint32_t, uint32_t, std::span<const ConstBytes>) override {
+    return allows(range);
+  }
+  bool write(const PeerRange& range, uint32_t, uint32_t, std::span<const ConstBytes>) override {
+    return allows(range);
+  }
+  std::optional<uint64_t> change(const PeerRange& range, const AtomicChange&) override {
+    return allows(range) ? std::optional<uint64_t>(7) : std::nullopt;
+  }
+
+  uint32_t asked = 0;
+  uint32_t allowed = 0;
+
+ private:
+  bool allows(const PeerRange& range) {
+    ++asked;
+    const bool allows = range.next_psn.value() % 3 != 0;
+    allowed += allows ? 1 : 0;
+    return allows;
+  }
+};
+
 // Two QPs that are asked for the same and hear the same. One sends at once what it can.
 class Twins : public testing::TestWithParam<uint32_t> {
  protected:
   struct Twin {
     explicit Twin(bool quick) : is_quick(quick) {
       e.routes.route.traits = kMemoryTraits;
+      e.routes.route.direct = &access;
       local.fill(1);
       e.bring_up();
     }
@@ -173,6 +201,7 @@ class Twins : public testing::TestWithParam<uint32_t> {
     }
 
     const bool is_quick;
+    FickleAccess access;
     Endpoint<RcQueuePair> e;
     Buffer& local = e.memory.add(1 << 16);
   };
@@ -255,6 +284,8 @@ TEST_P(Twins, CannotBeToldFromWhatTheySend) {
     both([](Twin& twin) { twin.drive(); });
     ASSERT_EQ(quick_.sent(), other_.sent());
     ASSERT_EQ(quick_.completed(), other_.completed());
+    ASSERT_EQ(quick_.access.asked, other_.access.asked);
+    ASSERT_EQ(quick_.access.allowed, other_.access.allowed);
     ASSERT_EQ(quick_.e.qp->deadline(), other_.e.qp->deadline());
     ASSERT_EQ(quick_.e.qp->state(), other_.e.qp->state());
     ASSERT_EQ(quick_.e.qp->next_send_psn(), other_.e.qp->next_send_psn());
