@@ -55,10 +55,10 @@ bool RingReader::parse(const RecordHead& head, uint32_t at) {
   if (head.kept_bytes != 0 && head.kept_bytes != kept) return false;
   std::memcpy(copy_.data(), ring_.data + at + sizeof head, body_bytes);
   const ConstBytes body(copy_.data(), body_bytes);
-  const auto headers = roce::parse_headers(body.first(head.header_bytes));
-  if (!headers) return false;
-  if (head.payload_bytes > 0 && !headers->info().carries_payload) return false;
-  if (head.count > 1 && !can_be_joined(headers->opcode)) return false;
+  const roce::Headers& headers = record_.headers;
+  if (roce::parse_headers(body.first(head.header_bytes), record_.headers)) return false;
+  if (head.payload_bytes > 0 && !headers.info().carries_payload) return false;
+  if (head.count > 1 && !can_be_joined(headers.opcode)) return false;
 
   record_.path.source.bytes = head.source_address;
   record_.path.destination.bytes = head.destination_address;
@@ -67,7 +67,6 @@ bool RingReader::parse(const RecordHead& head, uint32_t at) {
   record_.path.traffic_class = head.traffic_class;
   record_.path.hop_limit = head.hop_limit;
   record_.time = TimePoint(Duration(head.time));
-  record_.headers = *headers;
   record_.payload = body.subspan(head.header_bytes, head.kept_bytes);
   record_.payload_bytes = head.payload_bytes;
   record_.count = head.count;

@@ -74,37 +74,46 @@ SendStatus PacketWriter::send(const transport::OutgoingPacket& packet) {
   if (path_ != packet.path) {
     if (!flush() || !put_path(packet.path)) return SendStatus::kBusy;
   }
-  if (packet.headers.opcode == kAcknowledge) {
+  const roce::Headers& headers = packet.headers;
+  if (headers.opcode == kAcknowledge) {
     if (!flush()) return SendStatus::kBusy;
-    waiting_ = packet.headers;
+    waiting_ = {headers.destination, headers.psn, headers.msn, headers.syndrome};
     return SendStatus::kSent;
   }
-  const bool carries = waiting_ && waiting_->destination == packet.headers.destination &&
-                       packet.headers.service() == roce::Service::kRc;
-  if (!carries && !flush()) return SendStatus::kBusy;
-  const SendStatus status = put(packet, carries ? &*waiting_ : nullptr);
-  if (carries && status == SendStatus::kSent) waiting_.reset();
+  if (!waiting_) return put<false>(packet);
+  if (waiting_->destination != headers.destination || headers.service() != roce::Service::kRc)
+    return flush() ? put<false>(packet) : SendStatus::kBusy;
+  const SendStatus status = put<true>(packet);
+  if (status == SendStatus::kSent) waiting_.reset();
   return status;
 }
 
-SendStatus PacketWriter::put(const transport::OutgoingPacket& packet, const roce::Headers* acknowledgement) {
-  std::array<std::byte, kCountBytes + kAcknowledgementBytes + roce::kMaxHeaderBytes> head;
-  head[0] = static_cast<std::byte>(packet.count);
-  size_t bytes = kCountBytes;
-  if (acknowledgement != nullptr) {
-    head[0] |= std::byte{kCarriesAcknowledgement};
-    store_be24(&head[bytes], acknowledgement->psn.value());
-    head[bytes + kPsnBytes] = static_cast<std::byte>(acknowledgement->syndrome);
-    store_be24(&head[bytes + kPsnBytes + 1], acknowledgement->msn);
-    bytes += kAcknowledgementBytes;
-  }
-  bytes += roce::encode(packet.headers, std::span(head).subspan(bytes));
+// The head is written where it stays.
+template <bool kCarries, uint32_t kSpare>
+SendStatus PacketWriter::put(const transport::OutgoingPacket& packet) {
+  constexpr size_t kAhead = kCountBytes + (kCarries ? kAcknowledgementBytes : 0);
+  const auto write = [&](std::byte* head) {
+    head[0] = static_cast<std::byte>(packet.count | (kCarries ? kCarriesAcknowledgement : 0));
+    if constexpr (kCarries) {
+      store_be24(head + kCountBytes, waiting_->psn.value());
+      head[kCountBytes + kPsnBytes] = static_cast<std::byte>(waiting_->syndrome);
+      store_be24(head + kCountBytes + kPsnBytes + 1, waiting_->msn);
+    }
+    roce::encode(packet.headers, {head + kAhead, local::kMostHead - kAhead});
+  };
+  const size_t bytes = kAhead + roce::header_bytes(packet.headers.opcode);
   return status_of(
-      lane_.put(EntryKind::kPacket, std::span(head).first(bytes), packet.payload, packet.payload_bytes));
+      lane_.put_with<kSpare>(EntryKind::kPacket, bytes, write, packet.payload, packet.payload_bytes));
 }
 
 bool PacketWriter::put_waiting() {
-  if (put({*path_, *waiting_, {}, 0}, nullptr) != SendStatus::kSent) return false;
+  roce::Headers headers;
+  headers.opcode = kAcknowledge;
+  headers.destination = waiting_->destination;
+  headers.psn = waiting_->psn;
+  headers.msn = waiting_->msn;
+  headers.syndrome = waiting_->syndrome;
+  if (put<false, 0>({*path_, headers, {}, 0}) != SendStatus::kSent) return false;
   waiting_.reset();
   return true;
 }
@@ -130,17 +139,16 @@ std::optional<roce::ParseError> PacketReader::parse(const local::LaneReader::Rea
     if (encoded.size() < kAcknowledgementBytes) return ParseError::kTruncated;
     encoded = encoded.subspan(kAcknowledgementBytes);
   }
-  const auto headers = roce::parse_headers(encoded);
-  if (!headers) return headers.error();
-  if (!headers->info().carries_payload && !read.payload.empty()) return ParseError::kUnexpectedPayload;
+  roce::Headers& headers = packet_.headers;
+  if (const auto error = roce::parse_headers(encoded, headers)) return error;
+  if (!headers.info().carries_payload && !read.payload.empty()) return ParseError::kUnexpectedPayload;
   const uint32_t count = first & (kCarriesAcknowledgement - 1u);
-  const bool is_rc = headers->service() == roce::Service::kRc;
+  const bool is_rc = headers.service() == roce::Service::kRc;
   if (count == 0 || count > kMostJoined || (!is_rc && (count > 1 || carries))) return ParseError::kTruncated;
-  packet_.headers = *headers;
   packet_.payload = read.payload;
   packet_.count = count;
   carried_.count = carries ? 1 : 0;
-  if (carries) read_carried(&read.head[kCountBytes], headers->destination, carried_.headers);
+  if (carries) read_carried(&read.head[kCountBytes], headers.destination, carried_.headers);
   return std::nullopt;
 }
 

@@ -26,6 +26,10 @@ inline constexpr transport::Traits kLocalTraits{
     .progress = transport::Traits::Progress::kDescriptor,
 };
 
+// Entries of a lane that only acknowledgements take. They must not wait until requests are read: a QP may be
+// destroyed meanwhile, and its peer would not learn that what it sent has arrived.
+inline constexpr uint32_t kAcknowledgementEntries = 64;
+
 // Puts packets into a lane: headers as on a network, without UDP and ICRC. The path of a packet goes ahead of
 // it as an entry of its own, when it is another one than that of the packet before. An acknowledgement waits
 // for the next packet to the same QP, into whose entry it goes, or for flush().
@@ -38,16 +42,27 @@ class PacketWriter {
   transport::SendStatus send(const transport::OutgoingPacket& packet);
   // Nothing waits any more. False: there is no room.
   bool flush() { return !waiting_ || put_waiting(); }
+  // Whether the next packet finds room, however long it is.
+  bool has_room() const { return lane_.has_room(local::kMostPayload, kAcknowledgementEntries); }
   local::LaneWriter& lane() { return lane_; }
 
  private:
+  // What there is in an acknowledgement.
+  struct Acknowledgement {
+    roce::Qpn destination;
+    roce::Psn psn;
+    uint32_t msn;
+    uint8_t syndrome;
+  };
+
   bool put_path(const roce::Path& path);
   bool put_waiting();
-  transport::SendStatus put(const transport::OutgoingPacket& packet, const roce::Headers* acknowledgement);
+  template <bool kCarries, uint32_t kSpare = kAcknowledgementEntries>
+  transport::SendStatus put(const transport::OutgoingPacket& packet);
 
   local::LaneWriter lane_;
-  std::optional<roce::Path> path_;        // of the packet before
-  std::optional<roce::Headers> waiting_;  // an acknowledgement, by that path
+  std::optional<roce::Path> path_;          // of the packet before
+  std::optional<Acknowledgement> waiting_;  // by that path
 };
 
 // Takes packets out of a lane. The process that writes it is not trusted: what comes out is as what comes

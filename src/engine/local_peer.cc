@@ -140,7 +140,7 @@ bool LocalPeer::push() {
 }
 
 bool LocalPeer::has_room() {
-  return sends_by_ == nullptr || sends_by_->writer().lane().has_room(local::kMostPayload);
+  return sends_by_ == nullptr || sends_by_->writer().has_room();
 }
 
 bool LocalPeer::wait_for_room() {

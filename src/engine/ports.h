@@ -66,6 +66,10 @@ class Ports final : public transport::Routes {
   void flush(ReadyList& ready);
   // The same for somebody who is in the midst of sending: no QP goes anywhere.
   void push();
+  // Only what goes by memory.
+  void push_memory() {
+    if (local_ != nullptr) local_->push();
+  }
   bool any_full() const { return any_full_; }
   // Whether there are ways by memory, and nothing has come by them.
   bool memory_is_quiet() const { return local_ != nullptr && local_->is_quiet(); }

@@ -21,6 +21,9 @@ using transport::Verdict;
 // An application that posts so many requests and never polls in vain: what has come is looked for.
 constexpr uint32_t kRequestsPerLook = 16;
 
+// So many packets take less time than it is worth to look at the clock for.
+constexpr uint32_t kFewPackets = 4;
+
 // Packets one QP may send before others get their turn.
 constexpr uint32_t kTransmitBudget = 256;
 
@@ -41,7 +44,7 @@ constexpr DropReason reason_of(Verdict verdict) {
 // thread, and for each shard, as a thread may poll several in turn: shards whose slots differ by a multiple
 // share a count.
 constexpr uint32_t kMissesPerYield = 4;
-thread_local std::array<uint32_t, kMostShards> misses{};
+[[gnu::tls_model("initial-exec")]] constinit thread_local std::array<uint32_t, kMostShards> misses{};
 
 uint32_t& misses_of(uint32_t slot) {
   return misses[slot % kMostShards];
@@ -102,13 +105,17 @@ void Shard::finish(Gathering gathering) {
     doorbells_.take([](QueuePair&) {});
     engine_waits_.store(false, std::memory_order_relaxed);  // it waited in the parent
   } else {
+    note_delivered();
     answer_doorbells();
     const bool for_engine = engine_waits_.load(std::memory_order_relaxed) &&
                             engine_waits_.exchange(false, std::memory_order_relaxed);
     if (for_engine) receive(kReceiveBudget);
     // Only for an application that is sure to come back soon may anything wait.
-    transmit_ready(policy_.acknowledgements_wait() ? Acknowledgements::kHold : Acknowledgements::kSend,
-                   policy_.application_drives() ? gathering : Gathering::kNo);
+    const bool waits = policy_.acknowledgements_wait();
+    if (has_to_transmit(waits)) {
+      transmit_ready(waits ? Acknowledgements::kHold : Acknowledgements::kSend,
+                     policy_.application_drives() ? gathering : Gathering::kNo);
+    }
     policy_.leaves(now_);
     // Last: it may wake the engine thread, which then finds nothing that would make it come again.
     const bool is_something_there = for_engine && policy_.engine_drives() && listen(true);
@@ -132,7 +139,7 @@ void Shard::ring(QueuePair& qp) {
   if (enter_if_free()) {
     policy_.enters(now_);
     if (!abandoned_) {
-      note(qp);
+      take_posted(qp);
       if (qp.route().direct != nullptr) look_beside_requests();
     }
   } else {
@@ -141,6 +148,18 @@ void Shard::ring(QueuePair& qp) {
     if (!enter_if_free()) return;  // the holder answers it when leaving
   }
   leave(Gathering::kAllowed);
+}
+
+// At once, where it goes by memory: to put the QP into lists and to take it out again costs more than a
+// message.
+void Shard::take_posted(QueuePair& qp) {
+  if (!goes_by_memory(qp) || ports_.any_full()) return note(qp);
+  const ibv_qp_state before = qp.state();
+  const bool is_all = qp.send_at_once(now_);
+  if (!is_all || qp.state() != before || qp.has_lost_completions()) return acted_on(qp, before);
+  qp.acknowledgement_hook.unlink();
+  timers_.arm(qp, qp.deadline());
+  ports_.push_memory();
 }
 
 // Requests that are carried out without the peer's help complete at once. So an application that goes on
@@ -174,9 +193,9 @@ void Shard::poll() {
   if (!abandoned_) {
     answer_doorbells();
     // The application came back without a reply to send: what was held for one goes now.
-    transmit_ready(Acknowledgements::kSend, Gathering::kNo);
+    if (has_to_transmit(false)) transmit_ready(Acknowledgements::kSend, Gathering::kNo);
     const uint32_t received = receive(kReceiveBudget, Visitor::kPoller);
-    if (received > 0) now_ = clock_.now();
+    if (received > kFewPackets) now_ = clock_.now();
     run_timers(now_);
     const DrivingPolicy::Polled verdict = policy_.polled(now_, received);
     yields = verdict.yields;
@@ -213,10 +232,12 @@ void Shard::answer_doorbells() {
 
 // Puts the QP where its state says it belongs.
 void Shard::note(QueuePair& qp) {
-  if (qp.has_urgent()) {
-    if (!qp.ready_hook.is_linked()) ready_.push_back(qp);
-  } else if (qp.has_acknowledgement()) {
-    if (!qp.acknowledgement_hook.is_linked()) acknowledging_.push_back(qp);
+  const bool is_urgent = qp.has_urgent();
+  if (is_urgent && !qp.ready_hook.is_linked()) ready_.push_back(qp);
+  // What is urgent takes it along, unless that waits for room.
+  const bool goes_alone = !is_urgent || ports_.is_full(qp);
+  if (goes_alone && qp.has_acknowledgement() && !qp.acknowledgement_hook.is_linked()) {
+    acknowledging_.push_back(qp);
   }
   timers_.arm(qp, qp.deadline());
 }
@@ -235,11 +256,24 @@ void Shard::on_packet(const transport::IncomingPacket& incoming) {
   deliver(*qp, incoming);
 }
 
+// Packets often come to the same QP one behind the other, and what comes of them is seen to once. A QP that
+// stands in for another process's is not ours to remember: it may end at any time.
 void Shard::deliver(QueuePair& qp, const transport::IncomingPacket& incoming) {
   const ibv_qp_state before = qp.state();
   const Verdict verdict = qp.on_packet(incoming, now_);
   if (verdict != Verdict::kAccepted) count_drop(reason_of(verdict));
-  acted_on(qp, before);
+  if (delivered_to_ != &qp) {
+    note_delivered();
+    if (qp.config().qpn.slot() == slot_) delivered_to_ = &qp;
+  }
+  if (delivered_to_ != &qp || qp.state() != before || qp.has_lost_completions()) {
+    delivered_to_ = nullptr;
+    acted_on(qp, before);
+  }
+}
+
+void Shard::note_delivered() {
+  if (delivered_to_ != nullptr) note(*std::exchange(delivered_to_, nullptr));
 }
 
 void Shard::acted_on(QueuePair& qp, ibv_qp_state before) {
@@ -264,6 +298,7 @@ uint32_t Shard::receive(uint32_t budget, Visitor visitor) {
     port_asking_.ports_brought(by_ports);
     received += by_ports;
   }
+  note_delivered();
   return received + by_memory;
 }
 
@@ -300,7 +335,11 @@ void Shard::set_alarm(Alarm& alarm, Duration after) {
 void Shard::release_acknowledgements() {
   while (!acknowledging_.empty()) {
     QueuePair& qp = acknowledging_.pop_front();
-    if (!qp.ready_hook.is_linked()) ready_.push_back(qp);
+    if (!qp.ready_hook.is_linked()) {
+      ready_.push_back(qp);
+    } else if (ports_.is_full(qp)) {
+      qp.transmit_acknowledgement();
+    }
   }
 }
 
@@ -313,6 +352,8 @@ void Shard::transmit_ready(Acknowledgements acknowledgements, Gathering gatherin
   while (!ready_.empty()) {
     QueuePair& qp = ready_.pop_front();
     if (ports_.is_full(qp)) {
+      qp.transmit_acknowledgement();
+      if (!qp.has_acknowledgement()) qp.acknowledgement_hook.unlink();
       ports_.wait(qp);
       continue;
     }

@@ -232,8 +232,13 @@ class alignas(kCacheLine) Shard : private net::PacketHandler {
   void answer_doorbells();
   void ask_ports(bool wanted);
   void note(transport::QueuePair& qp);
+  void note_delivered();
   void acted_on(transport::QueuePair& qp, ibv_qp_state before);
   void run_timers(TimePoint now);
+  // Whether transmit_ready() would do something; acknowledgements may be held back, or not.
+  bool has_to_transmit(bool holds) const {
+    return !ready_.empty() || ports_.any_full() || !(holds || acknowledging_.empty());
+  }
   void transmit_ready(Acknowledgements acknowledgements, Gathering gathering);
   void release_acknowledgements();
   // Whose visit it is: a thread that polls need not ask the ports each time, one at the bell not at all.
@@ -245,6 +250,7 @@ class alignas(kCacheLine) Shard : private net::PacketHandler {
   static bool is_served_on_the_way(AtBell answer, const queues::EventChannel::Waiter& waiter);
   AtBell wait_at_bell(const queues::EventChannel::Waiter& waiter);
   void count_drop(net::DropReason reason);
+  void take_posted(transport::QueuePair& qp);
   void look_beside_requests();
   void wait_for_holder();
   void wait_in_poll();
@@ -255,7 +261,8 @@ class alignas(kCacheLine) Shard : private net::PacketHandler {
   Sleeper* sleeper_ = nullptr;
   OwnBoard* board_ = nullptr;
 
-  static inline thread_local Shard* current_ = nullptr;
+  // Initial-exec: the other model is a call for each verb.
+  [[gnu::tls_model("initial-exec")]] static inline constinit thread_local Shard* current_ = nullptr;
 
   SectionLock lock_;
   Doorbells doorbells_;
@@ -282,6 +289,7 @@ class alignas(kCacheLine) Shard : private net::PacketHandler {
   TimePoint now_;
   TimerWheel<transport::QueuePair> timers_;
   Alarms alarms_;
+  transport::QueuePair* delivered_to_ = nullptr;  // packets, for which it has not been noted yet
   uint32_t requests_since_look_ = 0;
   TimePoint paced_until_ = kNever;  // when a QP goes on that may not send faster; no timer may be late for it
   DrivingPolicy policy_;            // who drives

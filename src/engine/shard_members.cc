@@ -45,6 +45,7 @@ void Shard::add(QueuePair& qp) {
 }
 
 void Shard::remove(QueuePair& qp) {
+  note_delivered();
   answer_doorbells();
   // The peer must not wait for what only we can tell it.
   if (!abandoned_) transmit_ready(Acknowledgements::kSend, Gathering::kNo);

@@ -45,22 +45,35 @@ class BasicLaneWriter {
   // REQUIRES: head.size() <= kMostHead, payload_bytes <= kMostPayload, and is what the pieces have together
   Put put(EntryKind kind, ConstBytes head, std::span<const ConstBytes> payload = {},
           uint32_t payload_bytes = 0) {
-    const bool in_line = fits_in_line(head.size(), payload_bytes);
+    return put_with(
+        kind, head.size(),
+        [head](std::byte* to) {
+          if (!head.empty()) std::memcpy(to, head.data(), head.size());
+        },
+        payload, payload_bytes);
+  }
+
+  // The same with a head that write(std::byte*) puts there, of exactly this length. The lane counts as full
+  // when no more than kSpare entries are free: what must not wait for others to be read finds room in those.
+  template <uint32_t kSpare = 0, class WriteHead>
+  Put put_with(EntryKind kind, size_t head_bytes, WriteHead write, std::span<const ConstBytes> payload,
+               uint32_t payload_bytes) {
+    const bool in_line = fits_in_line(head_bytes, payload_bytes);
     const PayloadPlace place = in_line ? PayloadPlace{payload_next_, payload_next_}
                                        : place_payload<Format>(payload_next_, payload_bytes);
-    if (!fits(place.end) && !find_room(place.end)) return Put::kFull;
+    if (!fits(place.end, kSpare) && !find_room(place.end, kSpare)) return Put::kFull;
 
     auto& entry = lane_->entries[next_ % Format::kEntries];
     EntryContent& content = entry.content;
     std::byte* to =
-        in_line ? content.body + head.size() : lane_->payload + place.begin % Format::kPayloadRingBytes;
+        in_line ? content.body + head_bytes : lane_->payload + place.begin % Format::kPayloadRingBytes;
     for (const ConstBytes piece : payload) {
       if (!memory::copy_guarded(to, piece)) return Put::kFault;
       to += piece.size();
     }
-    if (!head.empty()) std::memcpy(content.body, head.data(), head.size());
+    write(content.body);
     content.payload_bytes = static_cast<uint16_t>(payload_bytes);
-    content.head_bytes = static_cast<uint8_t>(head.size());
+    content.head_bytes = static_cast<uint8_t>(head_bytes);
     content.kind = kind;
 
     payload_ends_[next_ % Format::kEntries] = place.end;
@@ -72,12 +85,12 @@ class BasicLaneWriter {
     return Put::kDone;
   }
 
-  // Whether an entry with this much payload, and any head, finds room now.
-  bool has_room(uint32_t payload_bytes) const {
+  // Whether an entry with this much payload, and any head, finds room now, and leaves as many free.
+  bool has_room(uint32_t payload_bytes, uint32_t spare = 0) const {
     const uint32_t end = place_payload<Format>(payload_next_, payload_bytes).end;
-    if (fits(end)) return true;
+    if (fits(end, spare)) return true;
     const uint32_t consumed = lane_->consumed.load(std::memory_order_acquire);
-    return !broken_ && is_possible(consumed) && fits(end, consumed, payload_freed_at(consumed));
+    return !broken_ && is_possible(consumed) && fits(end, spare, consumed, payload_freed_at(consumed));
   }
 
   // Whether the reader sleeps and is to be rung, by the caller, now. At most once for each time that it goes
@@ -100,7 +113,7 @@ class BasicLaneWriter {
     waits_ = true;
     // As in must_ring(), the other way round: we say that we wait, and then look.
     lane_->writer_waits.store(1, std::memory_order_seq_cst);
-    return !find_room(wanted_);
+    return !find_room(wanted_, wanted_spare_);
   }
 
   // The reader claims to have taken what was never put. Nothing more can be put.
@@ -108,10 +121,10 @@ class BasicLaneWriter {
 
  private:
   static bool fits_ring(uint32_t end, uint32_t freed) { return end - freed <= Format::kPayloadRingBytes; }
-  bool fits(uint32_t end, uint32_t consumed, uint32_t freed) const {
-    return next_ - consumed < Format::kEntries && fits_ring(end, freed);
+  bool fits(uint32_t end, uint32_t spare, uint32_t consumed, uint32_t freed) const {
+    return next_ - consumed < Format::kEntries - spare && fits_ring(end, freed);
   }
-  bool fits(uint32_t end) const { return fits(end, consumed_, payload_freed_); }
+  bool fits(uint32_t end, uint32_t spare) const { return fits(end, spare, consumed_, payload_freed_); }
 
   bool is_possible(uint32_t consumed) const { return consumed - consumed_ <= next_ - consumed_; }
 
@@ -121,9 +134,10 @@ class BasicLaneWriter {
   }
 
   // Looks how far the reader is. True: there is room for an entry whose payload ends at `end`.
-  bool find_room(uint32_t end) {
+  bool find_room(uint32_t end, uint32_t spare) {
     if (broken_) return false;
     wanted_ = end;
+    wanted_spare_ = spare;
     const uint32_t consumed = lane_->consumed.load(std::memory_order_seq_cst);
     if (!is_possible(consumed)) {
       broken_ = true;
@@ -132,7 +146,7 @@ class BasicLaneWriter {
     }
     payload_freed_ = payload_freed_at(consumed);
     consumed_ = consumed;
-    if (!fits(end)) return false;
+    if (!fits(end, spare)) return false;
     if (waits_) {
       waits_ = false;
       lane_->writer_waits.store(0, std::memory_order_relaxed);
@@ -147,7 +161,8 @@ class BasicLaneWriter {
   uint32_t payload_next_;   // free-running positions in the payload ring: the next payload,
   uint32_t payload_freed_;  // and until where the reader has given it back
   uint32_t wanted_ = 0;     // where the payload that found no room would have ended
-  bool waits_ = false;      // writer_waits may be set
+  uint32_t wanted_spare_ = 0;
+  bool waits_ = false;  // writer_waits may be set
   bool broken_ = false;
   // Where the payload of each entry ends, or that of the one before if it has none in the ring.
   std::array<uint32_t, Format::kEntries> payload_ends_{};

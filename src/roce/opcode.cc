@@ -139,7 +139,7 @@ constexpr uint32_t sum_of_extensions(uint16_t extensions) {
   return bytes;
 }
 
-constexpr std::array<uint8_t, 256> kHeaderBytes = [] {
+constexpr std::array<uint8_t, 256> make_header_bytes() {
   std::array<uint8_t, 256> bytes{};
   const auto opcodes = make_opcodes();
   for (size_t i = 0; i < opcodes.size(); ++i) {
@@ -147,18 +147,15 @@ constexpr std::array<uint8_t, 256> kHeaderBytes = [] {
     if (bytes[i] > kMaxHeaderBytes) throw "kMaxHeaderBytes is too small";
   }
   return bytes;
-}();
+}
 
 }  // namespace
 
 constexpr std::array<OpcodeInfo, 256> kOpcodes = make_opcodes();
+constexpr std::array<uint8_t, 256> kHeaderBytes = make_header_bytes();
 
 uint32_t extension_bytes(uint16_t extensions) {
   return sum_of_extensions(extensions);
-}
-
-uint32_t header_bytes(uint8_t opcode) {
-  return kHeaderBytes[opcode];
 }
 
 }  // namespace verbena::roce

@@ -81,6 +81,8 @@ struct OpcodeInfo {
 };
 
 extern const std::array<OpcodeInfo, 256> kOpcodes;
+// Bytes of its BTH and extension headers; for an opcode that does not exist, of a BTH.
+extern const std::array<uint8_t, 256> kHeaderBytes;
 
 // Bytes of all the extension headers in the set.
 uint32_t extension_bytes(uint16_t extensions);

@@ -159,16 +159,16 @@ const char* parse_error_name(ParseError error) {
   return index < kNames.size() ? kNames[index] : "?";
 }
 
-tl::expected<Headers, ParseError> parse_headers(ConstBytes encoded) {
-  if (encoded.size() < kBthBytes) return tl::unexpected(ParseError::kTruncated);
-  tl::expected<Headers, ParseError> headers;
-  parse_bth(encoded.data(), *headers);
-  const OpcodeInfo& info = headers->info();
-  if (!info.exists()) return tl::unexpected(ParseError::kUnknownOpcode);
-  if (headers->header_version != 0) return tl::unexpected(ParseError::kBadVersion);
-  if (encoded.size() != header_bytes(headers->opcode)) return tl::unexpected(ParseError::kTruncated);
-  parse_extensions(info, encoded.data() + kBthBytes, *headers);
-  return headers;
+std::optional<ParseError> parse_headers(ConstBytes encoded, Headers& headers) {
+  if (encoded.size() < kBthBytes) return ParseError::kTruncated;
+  headers = {};
+  parse_bth(encoded.data(), headers);
+  const OpcodeInfo& info = headers.info();
+  if (!info.exists()) return ParseError::kUnknownOpcode;
+  if (headers.header_version != 0) return ParseError::kBadVersion;
+  if (encoded.size() != header_bytes(headers.opcode)) return ParseError::kTruncated;
+  if (info.extensions != kNoExtension) parse_extensions(info, encoded.data() + kBthBytes, headers);
+  return std::nullopt;
 }
 
 tl::expected<Packet, ParseError> parse(ConstBytes udp_payload) {
@@ -192,7 +192,9 @@ tl::expected<Packet, ParseError> parse(ConstBytes udp_payload) {
 
 uint32_t encode(const Headers& headers, Bytes out) {
   encode_bth(headers, out.data());
-  const std::byte* const end = encode_extensions(headers.info(), headers, out.data() + kBthBytes);
+  const OpcodeInfo& info = headers.info();
+  if (info.extensions == kNoExtension) return kBthBytes;
+  const std::byte* const end = encode_extensions(info, headers, out.data() + kBthBytes);
   return static_cast<uint32_t>(end - out.data());
 }
 

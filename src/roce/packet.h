@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "base/bytes.h"
 #include "base/result.h"
@@ -91,14 +92,18 @@ struct Packet {
 // Reads one RoCEv2 packet: `udp_payload` from the BTH to the ICRC's last byte. Does not check the ICRC.
 tl::expected<Packet, ParseError> parse(ConstBytes udp_payload);
 
-// Reads the headers alone, as encode() wrote them; there may be nothing behind them.
-tl::expected<Headers, ParseError> parse_headers(ConstBytes encoded);
+// Reads the headers alone, as encode() wrote them; there may be nothing behind them. What there is in
+// `headers` counts if there is no error. (To hand them out would be to copy them, which costs as much as to
+// read them.)
+std::optional<ParseError> parse_headers(ConstBytes encoded, Headers& headers);
 
 // Bytes of the BTH and extension headers of an opcode. REQUIRES: kOpcodes[opcode].exists()
-uint32_t header_bytes(uint8_t opcode);
+inline uint32_t header_bytes(uint8_t opcode) {
+  return kHeaderBytes[opcode];
+}
 
-// Writes BTH and extension headers; returns their length. REQUIRES: out.size() >= kMaxHeaderBytes, the opcode
-// exists
+// Writes BTH and extension headers; returns their length. REQUIRES: the opcode exists, out has room for
+// header_bytes(opcode)
 uint32_t encode(const Headers& headers, Bytes out);
 
 // Bytes of padding that bring a payload to a multiple of four.

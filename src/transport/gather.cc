@@ -40,6 +40,15 @@ Place place_of(const memory::Opening& region, memory::PdId pd, uint64_t address,
   return {to, to != nullptr};
 }
 
+bool write_to(const memory::KeyTable& keys, memory::PdId pd, uint64_t address, uint32_t lkey,
+              ConstBytes data) {
+  const Place place = keys.open(lkey, Place{}, [&](const memory::Opening& region) {
+    return place_of(region, pd, address, data.size());
+  });
+  // False: a fault, or the region does not hold it.
+  return place.valid && (place.to == nullptr || memory::copy_guarded(place.to, data));
+}
+
 }  // namespace
 
 bool gather(const memory::KeyTable& keys, memory::PdId pd, std::span<const ibv_sge> list, uint64_t offset,
@@ -63,15 +72,15 @@ uint64_t total_length(std::span<const ibv_sge> list) {
 
 ScatterResult scatter(const memory::KeyTable& keys, memory::PdId pd, std::span<const ibv_sge> list,
                       uint64_t offset, ConstBytes data) {
+  // As nearly all are.
+  if (offset == 0 && !list.empty() && !data.empty() && data.size() <= list[0].length) {
+    return write_to(keys, pd, list[0].addr, list[0].lkey, data) ? ScatterResult::kDone
+                                                                : ScatterResult::kProtection;
+  }
   const std::byte* from = data.data();
   const uint64_t covered =
       walk(list, offset, data.size(), [&](uint64_t address, uint32_t length, uint32_t lkey) {
-        const Place place = keys.open(lkey, Place{}, [&](const memory::Opening& region) {
-          return place_of(region, pd, address, length);
-        });
-        // False: a fault, or the region does not hold it.
-        if (!place.valid || (place.to != nullptr && !memory::copy_guarded(place.to, {from, length})))
-          return false;
+        if (!write_to(keys, pd, address, lkey, {from, length})) return false;
         from += length;
         return true;
       });

@@ -39,6 +39,15 @@ class Pieces {
 bool gather(const memory::KeyTable& keys, memory::PdId pd, std::span<const ibv_sge> list, uint64_t offset,
             uint32_t bytes, memory::Access wanted, Pieces& pieces);
 
+// The memory of an entry; nullptr as gather() answers false.
+inline std::byte* local_memory(const memory::KeyTable& keys, memory::PdId pd, const ibv_sge& sge,
+                               uint32_t bytes, memory::Access wanted) {
+  std::byte* const none = nullptr;
+  return keys.open(sge.lkey, none, [&](const memory::Opening& region) {
+    return region.allows_local(wanted, pd) ? region.at(sge.addr, bytes) : nullptr;
+  });
+}
+
 // The sum of a list's lengths.
 uint64_t total_length(std::span<const ibv_sge> list);
 

@@ -141,6 +141,13 @@ class alignas(kCacheLine) QueuePair {
   // reply.
   virtual TransmitResult transmit(TimePoint now, uint32_t budget, bool with_acknowledgements) = 0;
 
+  // Sends what has been posted, with an acknowledgement that is due, where that is quick. True: nothing is
+  // left for transmit() to do.
+  virtual bool send_at_once(TimePoint) { return false; }
+
+  // Sends an acknowledgement that is due, if it may go ahead of what else there is to send.
+  virtual void transmit_acknowledgement() {}
+
   // Whether transmit() would have something to send: urgent, or just an acknowledgement.
   virtual bool has_urgent() const = 0;
   virtual bool has_acknowledgement() const = 0;
@@ -160,6 +167,7 @@ class alignas(kCacheLine) QueuePair {
   void answer_lost_completions() {
     if (completion_lost_) fail_for_lost_completions();
   }
+  bool has_lost_completions() const { return completion_lost_; }
 
   // When on_timer() wants to be called; kNever if not at all.
   virtual TimePoint deadline() const = 0;

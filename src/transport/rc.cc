@@ -66,6 +66,12 @@ TransmitResult RcQueuePair::transmit(TimePoint now, uint32_t budget, bool with_a
   return TransmitResult::kIdle;
 }
 
+// Where something may be lost, requests may wait for others to leave with.
+bool RcQueuePair::send_at_once(TimePoint now) {
+  if (!route().traits.lossless || reroute_wanted_ || responder_.has_urgent()) return false;
+  return state() == IBV_QPS_RTS && responder_.transmit_acknowledgement() && requester_.send_simple(now);
+}
+
 void RcQueuePair::on_enter(ibv_qp_state from, ibv_qp_state to) {
   if (to == IBV_QPS_RESET || to == IBV_QPS_ERR) {
     requester_.halt();

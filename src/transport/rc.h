@@ -22,6 +22,11 @@ class RcQueuePair : public QueuePair {
 
   Verdict on_packet(const IncomingPacket& packet, TimePoint now) override;
   TransmitResult transmit(TimePoint now, uint32_t budget, bool with_acknowledgements) override;
+  bool send_at_once(TimePoint now) override;
+  // Requests are another stream; READ responses and NAKs acknowledge, too, and are in order.
+  void transmit_acknowledgement() override {
+    if (!responder_.has_urgent()) (void)responder_.transmit_acknowledgement();
+  }
   bool has_urgent() const override;
   bool has_acknowledgement() const override { return responder_.has_acknowledgement(); }
   bool may_gather() const override { return !responder_.has_urgent() && requester_.may_gather(); }

@@ -2,6 +2,7 @@
 #include "transport/requester.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "roce/aeth.h"
 #include "transport/send_request.h"
@@ -50,7 +51,7 @@ void Requester::start() {
   unacked_ = next_ = next_new_ = highest_ = attributes.send_psn;
   on_route();
   inflight_ = since_ack_request_ = reads_outstanding_ = one_sided_run_ = 0;
-  heard_ = drains_for_direct_ = false;
+  heard_ = direct_refused_ = drains_for_direct_ = false;
   stopped_.reset();
   unsendable_.reset();
   implied_loss_at_.reset();
@@ -136,7 +137,8 @@ TransmitResult Requester::transmit(TimePoint now, uint32_t& budget) {
     SendWqe& wqe = ring().at(cursor_);
     if (qp_.route().direct != nullptr && cursor_ == assigned_) {
       drains_for_direct_ = drains_for_direct_ && has_outstanding();
-      if (may_go_direct(wqe) && go_direct(wqe, budget)) continue;
+      const bool refused = std::exchange(direct_refused_, false);
+      if (!refused && may_go_direct(wqe) && go_direct(wqe, budget)) continue;
       if (must_drain_for_direct(wqe)) {
         drain_for_direct();
         continue;
@@ -163,7 +165,7 @@ TransmitResult Requester::transmit(TimePoint now, uint32_t& budget) {
       continue;
     }
     --budget;
-    if (ack_deadline_ == kNever && ack_timeout() != Duration::zero()) ack_deadline_ = now + ack_timeout();
+    await_acknowledgement(now);
   }
   return TransmitResult::kIdle;
 }
@@ -235,17 +237,23 @@ void Requester::ask_for_the_last() {
 
 // Whether another packet will surely be sent right after this one, which can then carry the request for an
 // acknowledgement.
-bool Requester::more_follows(const DataPacket& packet) const {
+bool Requester::more_follows(uint32_t packets, uint32_t bytes, bool ends) const {
   if (unsendable_ && (cursor_ == *unsendable_ || cursor_ + 1 == *unsendable_)) return false;
-  if (holds_new() && !(next_ + packet.count).is_before(highest_)) return false;
-  const uint32_t cost = packet.bytes + packet.count * sizes_.charge;
+  if (holds_new() && !(next_ + packets).is_before(highest_)) return false;
+  const uint32_t cost = bytes + packets * sizes_.charge;
   if (inflight_ + cost + mtu() + sizes_.charge > window_.usable()) return false;
-  if (next_ + packet.count - unacked_ >= sizes_.most_packets) return false;
-  if (!packet.ends) return true;
+  if (next_ + packets - unacked_ >= sizes_.most_packets) return false;
+  if (!ends) return true;
   if (cursor_ + 1 == ring().posted()) return false;
   if (qp_.state() != IBV_QPS_RTS && cursor_ + 1 == assigned_) return false;
   const SendWqe& following = ring().at(cursor_ + 1);
   return is_data(following) && !following.has_flag(IBV_SEND_FENCE);
+}
+
+// Whether a packet that is sent now is to ask for an acknowledgement.
+bool Requester::must_ask(uint32_t packets, uint32_t bytes, bool ends) const {
+  const uint32_t since = since_ack_request_ + bytes + packets * sizes_.charge;
+  return since >= std::min(sizes_.run_bytes, window_.usable() / 2) || !more_follows(packets, bytes, ends);
 }
 
 SendStatus Requester::send_data(SendWqe& wqe) {
@@ -253,9 +261,7 @@ SendStatus Requester::send_data(SendWqe& wqe) {
   const auto index = static_cast<uint32_t>(next_ - wqe.first_psn);
   if (!make_data_packet(qp_, service_, wqe, index, next_, sizes_.joined, packet)) return SendStatus::kFault;
   const uint32_t cost = packet.bytes + packet.count * sizes_.charge;
-  packet.headers.ack_request =
-      !more_follows(packet) || since_ack_request_ + cost >= std::min(sizes_.run_bytes, window_.usable() / 2);
-
+  packet.headers.ack_request = must_ask(packet.count, packet.bytes, packet.ends);
   const SendStatus status =
       qp_.send_out({qp_.attributes().path, packet.headers, packet.pieces.get(), packet.bytes, packet.count});
   if (status != SendStatus::kSent) return status;

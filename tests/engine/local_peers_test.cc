@@ -407,6 +407,24 @@ TEST_F(LocalPeersTest, AQpWaitsWhileTheLaneIsFull) {
   EXPECT_EQ(connected.unsent(), 0u);
 }
 
+// It may be the last that is heard of its QP.
+TEST_F(LocalPeersTest, AnAcknowledgementFindsRoomWhereRequestsWait) {
+  const auto line = open();
+  ScriptedQp& connected = connect_qp();
+  for (int i = 0; i < 1000; ++i) connected.post();
+  shard->ring(connected);
+  ASSERT_GT(connected.unsent(), 0u);
+  send_to(*line, connected.config().qpn);
+  shard->poll();
+  shard->poll();
+  EXPECT_FALSE(connected.owes_acknowledgement);
+  EXPECT_GT(connected.unsent(), 0u);
+  std::vector<Operation> all;
+  for (auto some = read(*line); !some.empty(); some = read(*line))
+    all.insert(all.end(), some.begin(), some.end());
+  EXPECT_EQ(all.back(), Operation::kAcknowledge);
+}
+
 TEST_F(LocalPeersTest, AnotherProcessAtTheSlotGetsALineOfItsOwn) {
   auto line = open();
   line.reset();

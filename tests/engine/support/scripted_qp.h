@@ -36,10 +36,12 @@ class ScriptedQp : public transport::QueuePair, private transport::QpEventListen
       if (budget-- == 0) return transport::TransmitResult::kMore;
       if (!send(roce::Operation::kSendOnly)) return transport::TransmitResult::kBusy;
     }
-    if (!with_acknowledgements || !owes_acknowledgement) return transport::TransmitResult::kIdle;
-    if (!send(roce::Operation::kAcknowledge)) return transport::TransmitResult::kBusy;
-    owes_acknowledgement = false;
-    return transport::TransmitResult::kIdle;
+    if (with_acknowledgements) transmit_acknowledgement();
+    return with_acknowledgements && owes_acknowledgement ? transport::TransmitResult::kBusy
+                                                         : transport::TransmitResult::kIdle;
+  }
+  void transmit_acknowledgement() override {
+    if (owes_acknowledgement && send(roce::Operation::kAcknowledge)) owes_acknowledgement = false;
   }
 
   void reroute() override { find_route(attributes().path, attributes().destination); }
