@@ -43,10 +43,14 @@ class PacketWriter {
   // Nothing waits any more. False: there is no room.
   bool flush() { return !waiting_ || put_waiting(); }
   // Whether the next packet finds room, however long it is.
-  bool has_room() const { return lane_.has_room(local::kMostPayload, kAcknowledgementEntries); }
+  bool has_room() const { return lane_.has_room(kRoom); }
+  // Asks to be rung when there is more. False: there is room for it.
+  bool wait_for_room() { return lane_.wait_for_room(kRoom); }
   local::LaneWriter& lane() { return lane_; }
 
  private:
+  static constexpr local::Room kRoom{local::kMostPayload, kAcknowledgementEntries};
+
   // What there is in an acknowledgement.
   struct Acknowledgement {
     roce::Qpn destination;

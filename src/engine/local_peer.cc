@@ -144,7 +144,7 @@ bool LocalPeer::has_room() {
 }
 
 bool LocalPeer::wait_for_room() {
-  return sends_by_ != nullptr && sends_by_->writer().lane().wait_for_room();
+  return sends_by_ != nullptr && sends_by_->writer().wait_for_room();
 }
 
 }  // namespace verbena::engine

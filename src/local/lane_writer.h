@@ -19,6 +19,13 @@ enum class Put : uint8_t {
   kFault,  // the payload's memory is gone; nothing has been put
 };
 
+// What a writer wants before it goes on: room for so much payload in one entry, and so many entries free
+// behind it.
+struct Room {
+  uint32_t payload_bytes = 0;
+  uint32_t spare = 0;
+};
+
 // The writing end of a lane. One thread at a time.
 //
 // put() makes an entry visible at once. After some of them the caller asks must_ring(), and rings the reader
@@ -85,12 +92,12 @@ class BasicLaneWriter {
     return Put::kDone;
   }
 
-  // Whether an entry with this much payload, and any head, finds room now, and leaves as many free.
-  bool has_room(uint32_t payload_bytes, uint32_t spare = 0) const {
-    const uint32_t end = place_payload<Format>(payload_next_, payload_bytes).end;
-    if (fits(end, spare)) return true;
+  // Whether an entry with this much payload, and any head, finds room now.
+  bool has_room(Room room) const {
+    const uint32_t end = end_of(room);
+    if (fits(end, room.spare)) return true;
     const uint32_t consumed = lane_->consumed.load(std::memory_order_acquire);
-    return !broken_ && is_possible(consumed) && fits(end, spare, consumed, payload_freed_at(consumed));
+    return !broken_ && is_possible(consumed) && fits(end, room.spare, consumed, payload_freed_at(consumed));
   }
 
   // Whether the reader sleeps and is to be rung, by the caller, now. At most once for each time that it goes
@@ -106,14 +113,15 @@ class BasicLaneWriter {
            lane_->reader_sleeps.exchange(0, std::memory_order_seq_cst) != 0;
   }
 
-  // After kFull: asks the reader to ring when it has given something back. False: there is room for that
-  // entry already. (True forever when the lane is broken.)
-  bool wait_for_room() {
+  // Asks the reader to ring when it has given something back. False: there is that room already. (True
+  // forever when the lane is broken.) What is put meanwhile, in less room, changes nothing about it.
+  bool wait_for_room(Room room) {
     if (broken_) return true;
     waits_ = true;
+    waits_for_ = room;
     // As in must_ring(), the other way round: we say that we wait, and then look.
     lane_->writer_waits.store(1, std::memory_order_seq_cst);
-    return !find_room(wanted_, wanted_spare_);
+    return !find_room(end_of(room), room.spare);
   }
 
   // The reader claims to have taken what was never put. Nothing more can be put.
@@ -126,6 +134,9 @@ class BasicLaneWriter {
   }
   bool fits(uint32_t end, uint32_t spare) const { return fits(end, spare, consumed_, payload_freed_); }
 
+  // Where the payload of the next entry would end in the ring.
+  uint32_t end_of(Room room) const { return place_payload<Format>(payload_next_, room.payload_bytes).end; }
+
   bool is_possible(uint32_t consumed) const { return consumed - consumed_ <= next_ - consumed_; }
 
   // Until where the payload ring is free when this many entries have been consumed.
@@ -136,8 +147,6 @@ class BasicLaneWriter {
   // Looks how far the reader is. True: there is room for an entry whose payload ends at `end`.
   bool find_room(uint32_t end, uint32_t spare) {
     if (broken_) return false;
-    wanted_ = end;
-    wanted_spare_ = spare;
     const uint32_t consumed = lane_->consumed.load(std::memory_order_seq_cst);
     if (!is_possible(consumed)) {
       broken_ = true;
@@ -146,12 +155,11 @@ class BasicLaneWriter {
     }
     payload_freed_ = payload_freed_at(consumed);
     consumed_ = consumed;
-    if (!fits(end, spare)) return false;
-    if (waits_) {
+    if (waits_ && fits(end_of(waits_for_), waits_for_.spare)) {
       waits_ = false;
       lane_->writer_waits.store(0, std::memory_order_relaxed);
     }
-    return true;
+    return fits(end, spare);
   }
 
   Lane* lane_;
@@ -160,8 +168,7 @@ class BasicLaneWriter {
   uint32_t consumed_;       // the reader's counter, as last seen
   uint32_t payload_next_;   // free-running positions in the payload ring: the next payload,
   uint32_t payload_freed_;  // and until where the reader has given it back
-  uint32_t wanted_ = 0;     // where the payload that found no room would have ended
-  uint32_t wanted_spare_ = 0;
+  Room waits_for_;
   bool waits_ = false;  // writer_waits may be set
   bool broken_ = false;
   // Where the payload of each entry ends, or that of the one before if it has none in the ring.

@@ -123,8 +123,9 @@ class Victim {
         writer_.must_ring();
         return;
       case 3:
-        writer_.has_room(static_cast<uint32_t>(random.below(kMostPayload + 1)));
-        writer_.wait_for_room();
+        writer_.has_room({static_cast<uint32_t>(random.below(kMostPayload + 1))});
+        writer_.wait_for_room({static_cast<uint32_t>(random.below(kMostPayload + 1)),
+                               static_cast<uint32_t>(random.below(kEntries))});
         return;
       case 4:
         reader_.take_back();

@@ -242,7 +242,7 @@ class Explorer {
       case WriterAt::kWait: {
         count_sleep(Who::kWriter);
         bool waits = false;
-        if (write([&](Writer& w) { waits = w.wait_for_room(); })) {
+        if (write([&](Writer& w) { waits = w.wait_for_room({payload_of(world_.put)}); })) {
           world_.writer_at = waits ? WriterAt::kBlocked : WriterAt::kPut;
         }
         return true;

@@ -100,7 +100,7 @@ struct Exchange {
     const ConstBytes piece = payload;
     while (writer.put(EntryKind::kPacket, pattern(i, 12), {&piece, 1}, payload_of(i)) != Put::kDone) {
       if (writer.must_ring()) of_reader.ring();
-      if (writer.is_broken() || (writer.wait_for_room() && !of_writer.hear())) return false;
+      if (writer.is_broken() || (writer.wait_for_room({payload_of(i)}) && !of_writer.hear())) return false;
     }
     return true;
   }

@@ -133,11 +133,11 @@ TEST_P(LaneTest, CopiesWhatIsShortAndLeavesLongPayloadsWhereTheyLie) {
 
 TEST_P(LaneTest, IsFullWhenAllEntriesAreUsed) {
   EXPECT_EQ(put_until_full(0), kEntries);
-  EXPECT_FALSE(writer.has_room(0));
+  EXPECT_FALSE(writer.has_room({0}));
   ASSERT_TRUE(reads(0, 12, 0));
   EXPECT_EQ(put(), Put::kFull);  // read, but not given back
   reader.take_back();
-  EXPECT_TRUE(writer.has_room(0));
+  EXPECT_TRUE(writer.has_room({0}));
   EXPECT_EQ(put(), Put::kDone);
   EXPECT_EQ(put(), Put::kFull);
   EXPECT_FALSE(writer.is_broken());
@@ -147,11 +147,11 @@ TEST_P(LaneTest, IsFullWhenThePayloadRingIs) {
   const uint32_t count = put_until_full(kMostPayload);
   EXPECT_GE(count, kPayloadRingBytes / kMostPayload - 1);  // one less if the first did not begin at the start
   EXPECT_LE(count, kPayloadRingBytes / kMostPayload);
-  EXPECT_FALSE(writer.has_room(kMostPayload));
+  EXPECT_FALSE(writer.has_room({kMostPayload}));
   EXPECT_EQ(put(1000, 12, 44), Put::kDone);  // but there is room in the lines
   for (uint32_t i = 0; i < count; ++i) ASSERT_TRUE(reads(i, 12, kMostPayload));
   reader.take_back();
-  EXPECT_TRUE(writer.has_room(kMostPayload));
+  EXPECT_TRUE(writer.has_room({kMostPayload}));
   EXPECT_EQ(put(1001, 12, kMostPayload), Put::kDone);
   EXPECT_TRUE(reads(1000, 12, 44));
   EXPECT_TRUE(reads(1001, 12, kMostPayload));
@@ -163,7 +163,7 @@ TEST_P(LaneTest, HasRoomForTheLongestPayloadWhenAQuarterWasGivenBack) {
     LaneReader::Read read{};
     while (!reader.is_much_read()) ASSERT_TRUE(reader.next(read));
     reader.take_back();
-    EXPECT_TRUE(writer.has_room(kMostPayload)) << bytes;
+    EXPECT_TRUE(writer.has_room({kMostPayload})) << bytes;
     EXPECT_EQ(put(0, 56, kMostPayload), Put::kDone) << bytes;
     read_all();
     reader.take_back();
@@ -232,7 +232,7 @@ TEST_P(LaneTest, ReaderWhoWokeByItselfIsNotRung) {
 
 TEST_P(LaneTest, WriterWhoWaitsIsRungOnce) {
   put_until_full(0);
-  EXPECT_TRUE(writer.wait_for_room());
+  EXPECT_TRUE(writer.wait_for_room({}));
   EXPECT_FALSE(reader.take_back());  // there is nothing to give back
   ASSERT_TRUE(reads(0, 12, 0));
   EXPECT_TRUE(reader.take_back());
@@ -245,7 +245,7 @@ TEST_P(LaneTest, WriterDoesNotWaitForRoomThatIsThere) {
   put_until_full(0);
   ASSERT_TRUE(reads(0, 12, 0));
   EXPECT_FALSE(reader.take_back());
-  EXPECT_FALSE(writer.wait_for_room());
+  EXPECT_FALSE(writer.wait_for_room({}));
   ASSERT_TRUE(reads(1, 12, 0));
   EXPECT_FALSE(reader.take_back());  // it no longer asks
 }
@@ -253,7 +253,7 @@ TEST_P(LaneTest, WriterDoesNotWaitForRoomThatIsThere) {
 TEST_P(LaneTest, WriterWaitsForRoomForWhatItHadToPut) {
   put_until_full(kMostPayload);
   ASSERT_EQ(put(0, 12, kMostPayload), Put::kFull);
-  EXPECT_TRUE(writer.wait_for_room());  // though there are entries enough
+  EXPECT_TRUE(writer.wait_for_room({kMostPayload}));  // though there are entries enough
   read_all();
   EXPECT_TRUE(reader.take_back());
   EXPECT_EQ(put(0, 12, kMostPayload), Put::kDone);
@@ -261,9 +261,26 @@ TEST_P(LaneTest, WriterWaitsForRoomForWhatItHadToPut) {
 
 TEST_P(LaneTest, WriterWhoFoundRoomByItselfIsNotRung) {
   put_until_full(0);
-  EXPECT_TRUE(writer.wait_for_room());
+  EXPECT_TRUE(writer.wait_for_room({}));
   lane.consumed.fetch_add(1);  // as a reader does who has not yet looked who waits
   EXPECT_EQ(put(), Put::kDone);
+  EXPECT_EQ(lane.writer_waits.load(), 0u);
+}
+
+// Some entries are for those who must not wait: what they put there is no reason to go on for the others.
+TEST_P(LaneTest, WriterWaitsOnWhileOthersFindRoomInWhatIsSpare) {
+  constexpr Room kWanted{0, 16};
+  put_until_full(0);
+  EXPECT_TRUE(writer.wait_for_room(kWanted));
+  for (uint32_t i = 0; i < 4; ++i) ASSERT_TRUE(reads(i, 12, 0));
+  EXPECT_TRUE(reader.take_back());
+  EXPECT_FALSE(writer.has_room(kWanted));
+  EXPECT_TRUE(writer.wait_for_room(kWanted));
+  EXPECT_EQ(put(), Put::kDone);
+  EXPECT_EQ(lane.writer_waits.load(), 1u);
+  for (uint32_t i = 4; i < 20; ++i) ASSERT_TRUE(reads(i, 12, 0));
+  EXPECT_TRUE(reader.take_back());
+  EXPECT_FALSE(writer.wait_for_room(kWanted));
   EXPECT_EQ(lane.writer_waits.load(), 0u);
 }
 
@@ -286,14 +303,14 @@ TEST_P(LaneTest, ReaderWhoClaimsWhatWasNotPutBreaksTheLane) {
     LaneWriter at_it(*broken, GetParam());
     for (uint32_t i = 0; i < kEntries; ++i) ASSERT_EQ(at_it.put(EntryKind::kPacket, {}), Put::kDone);
     broken->consumed = GetParam() + claimed;
-    EXPECT_FALSE(at_it.has_room(0));
+    EXPECT_FALSE(at_it.has_room({0}));
     EXPECT_EQ(at_it.put(EntryKind::kPacket, {}), Put::kFull);
     EXPECT_TRUE(at_it.is_broken());
-    EXPECT_TRUE(at_it.wait_for_room());  // forever
-    broken->consumed = GetParam() + 1;   // too late
-    EXPECT_FALSE(at_it.has_room(0));
+    EXPECT_TRUE(at_it.wait_for_room({}));  // forever
+    broken->consumed = GetParam() + 1;     // too late
+    EXPECT_FALSE(at_it.has_room({0}));
     EXPECT_EQ(at_it.put(EntryKind::kPacket, {}), Put::kFull);
-    EXPECT_TRUE(at_it.wait_for_room());
+    EXPECT_TRUE(at_it.wait_for_room({}));
   }
 }
 
@@ -376,7 +393,7 @@ TEST(LaneModel, HandsOverEachEntryOnceAndInOrder) {
         const auto bytes = pattern(~what.which, what.payload);
         const ConstBytes pieces[] = {ConstBytes(bytes).first(payload / 3),
                                      ConstBytes(bytes).subspan(payload / 3)};
-        const bool room = writer.has_room(payload);
+        const bool room = writer.has_room({payload});
         const Put put = writer.put(EntryKind::kPacket, pattern(what.which, what.head), pieces, payload);
         RC_ASSERT(put == Put::kDone || (put == Put::kFull && !room));
         if (put == Put::kDone) under_way.push_back(what);
