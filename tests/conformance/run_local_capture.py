@@ -25,9 +25,8 @@ from run_capture import ACKNOWLEDGE, RC_ATOMIC, RC_READ, RC_SEND, RC_WRITE, UD_S
 
 UC_SEND = {0x20: "UC SEND First", 0x22: "UC SEND Last"}
 EXPECTED = RC_SEND | RC_WRITE | RC_READ | RC_ATOMIC | ACKNOWLEDGE | UD_SEND | UC_SEND
-# A process that had ended before the capture looked who it is has no name.
-COMMENT = re.compile(r"(?:(?P<program>\S+) \(pid (?P<pid>\d+)\)|another process), QP (?P<source>0x[0-9a-f]{6}) -> "
-                     r"(?:\S+ \(pid \d+\)|another process), QP (?P<destination>0x[0-9a-f]{6})"
+COMMENT = re.compile(r"(?P<program>\S+) \(pid (?P<pid>\d+)\), QP (?P<source>0x[0-9a-f]{6}) -> "
+                     r"\S+ \(pid \d+\), QP (?P<destination>0x[0-9a-f]{6})"
                      r"(?P<own>; carried out by the initiator)?$")
 RESPONSES = {0x0D, 0x0E, 0x0F, 0x10, 0x11, 0x12}
 READ_REQUEST = 0x0C
@@ -38,7 +37,7 @@ ATTEMPTS = 12  # on a machine that is busy with other things a capture may not k
 def cases(gid):
     few = ("-n", "30")
     return [
-        matrix.pingpong("ibv_rc_pingpong", "-s", "100000", *few, gid=gid),
+        matrix.pingpong("ibv_rc_pingpong", "-s", "100000", "-n", "10", gid=gid),  # fits into the rings
         matrix.pingpong("ibv_uc_pingpong", "-s", "3000", *few, gid=gid),
         matrix.pingpong("ibv_ud_pingpong", "-s", "1021", *few, gid=gid),
         matrix.rate("ib_send_bw", "-s", "16384", *few, gid=gid),
@@ -137,7 +136,7 @@ class Flow:
         self.steps += count
 
 
-def judge(path, programs, complaints, written, left_out):
+def judge(path, program, complaints, written, left_out):
     """Counts of packets by opcode, and of those that initiators carried out themselves."""
     file = pcapng.read(path)
     seen, own = collections.Counter(), 0
@@ -158,8 +157,7 @@ def judge(path, programs, complaints, written, left_out):
             complaints.append(f"{path.name} packet {entry.number}: {wrong}")
             continue
         seen[bth[0]] += 1
-        if said["program"]:
-            senders.add(said["program"])
+        senders.add(said["program"])
         if said["own"]:
             own += 1
             continue
@@ -182,15 +180,15 @@ def judge(path, programs, complaints, written, left_out):
             complaints += [f"{path.name}: {source:#08x} -> {destination:#08x}: {gap}" for gap in flow.gaps[:3]]
     # A sender that is interrupted between taking the time and noting the packet is late: rare, but no error.
     backwards = sum(1 for before, after in zip(file.packets, file.packets[1:]) if after.seconds < before.seconds)
-    if backwards > len(file.packets) // 100:
+    if backwards > 3 + len(file.packets) // 100:
         complaints.append(f"{path.name}: {backwards} packets are older than the one before them")
     if file.packets and abs(file.packets[-1].seconds - time.time()) > 3600:
         complaints.append(f"{path.name}: the last packet is of {file.packets[-1].seconds}")
     if len(file.packets) != written or file.dropped != left_out or file.received != written + left_out:
         complaints.append(f"{path.name}: {len(file.packets)} packets, statistics {file.received} and {file.dropped}; the command "
                           f"says {written} and {left_out}")
-    for program in programs - senders:
-        complaints.append(f"{path.name}: no packet of {program}")
+    if senders != {program}:
+        complaints.append(f"{path.name}: packets of {senders}, not of {program}")
     if shutil.which("tshark"):
         frames, malformed = dissection.check(path)
         if frames != len(file.packets):
@@ -200,38 +198,40 @@ def judge(path, programs, complaints, written, left_out):
     return seen, own
 
 
-def run_cases(host, gid, complaints):
-    programs = set()
-    for case in cases(gid):
-        option = "-g" if "pingpong" in case.program else "-x"
-        gid_options = [option, host.gid_index(getattr(host, gid))]
-        result = harness.pair(host, host, case.command(), seconds=case.seconds, server_options=gid_options,
-                              client_options=gid_options)
-        complaint = case.complaint(result)
-        if complaint:
-            complaints.append(f"{case.name}: {complaint}\n{result.report()}")
-        programs.add(case.program)
-    return programs
+def run_case(host, gid, case, complaints):
+    option = "-g" if "pingpong" in case.program else "-x"
+    gid_options = [option, host.gid_index(getattr(host, gid))]
+    result = harness.pair(host, host, case.command(), seconds=case.seconds, server_options=gid_options,
+                          client_options=gid_options)
+    complaint = case.complaint(result)
+    if complaint:
+        complaints.append(f"{case.name}: {complaint}\n{result.report()}")
+
+
+def capture_case(host, folder, gid, case, number, complaints):
+    """Nothing may be left out of so little, on a machine that gives a capture its turn."""
+    for attempt in range(ATTEMPTS):
+        capture = LocalCapture(host, folder / f"{gid}-{number}-{attempt}.pcapng")
+        run_case(host, gid, case, complaints)
+        status, written, left_out = capture.end()
+        if status != 0:
+            complaints.append(f"{gid}: verbena capture ends with status {status}")
+        # What is sent before the two processes have a channel goes by UDP: of a short program that may be all.
+        if written and not left_out:
+            return judge(capture.path, case.program, complaints, written, left_out)
+        print(f"{capture.path.name}: {left_out} packets of {written + left_out} left out: once more", flush=True)
+    complaints.append(f"{case.name}: packets are left out, or all go by UDP, each time")
+    return collections.Counter(), 0
 
 
 def judge_all(host, folder, complaints):
     """Everything, by IPv4 and by IPv6."""
     seen, own = collections.Counter(), 0
     for gid in ("ipv4", "ipv6"):
-        for attempt in range(ATTEMPTS):
-            capture = LocalCapture(host, folder / f"{gid}-{attempt}.pcapng")
-            programs = run_cases(host, gid, complaints)
-            status, written, left_out = capture.end()
-            if status != 0:
-                complaints.append(f"{gid}: verbena capture ends with status {status}")
-            if not left_out:
-                break
-            print(f"{capture.path.name}: {left_out} packets of {written + left_out} left out: once more", flush=True)
-        else:
-            complaints.append(f"{gid}: packets are left out each time of so little traffic")
-        of_these, own_of_these = judge(capture.path, programs, complaints, written, left_out)
-        seen += of_these
-        own += own_of_these
+        for number, case in enumerate(cases(gid)):
+            of_these, own_of_these = capture_case(host, folder, gid, case, number, complaints)
+            seen += of_these
+            own += own_of_these
     for opcode, name in EXPECTED.items():
         if not seen[opcode]:
             complaints.append(f"no packet of opcode {opcode:#04x} ({name}) was captured")

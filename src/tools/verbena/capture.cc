@@ -104,6 +104,8 @@ class Capture {
   Recorder recorder_;
   const EndSignals signals_;
   TimePoint next_news_ = TimePoint::min();
+  // What processes there were until then is known. Later packets wait, or they would have no names.
+  TimePoint known_until_ = TimePoint::min();
   std::optional<std::string> failure_;
 };
 
@@ -119,6 +121,7 @@ bool Capture::take_news(TimePoint now) {
     }
     switch (news->kind) {
       case CaptureNewsReply::kNothing:
+        known_until_ = now;
         return true;
       case CaptureNewsReply::kBegun:
         recorder_.begin(std::move(*news));
@@ -177,7 +180,7 @@ int Capture::run() {
     const TimePoint limit = std::exchange(round, MonotonicClock::now());
     if (round >= end) break;
     goes_on = take_news(round);
-    const uint64_t recorded = recorder_.record(limit, round);
+    const uint64_t recorded = recorder_.record(std::min(limit, known_until_), round);
     goes_on = write_out() && goes_on;
     const Duration rest = recorder_.has_processes() ? kShortPause : kLongPause;
     goes_on = goes_on && pause(recorded > 0 ? Duration::zero() : rest);
