@@ -50,7 +50,11 @@ const HelperBody owner("mapped-owner", [](Line& line) {
   shared.address = reinterpret_cast<uintptr_t>(memory);
   shared.key = mr->rkey;
   line.tell(shared);
-  switch (line.hear<Order>()) {
+  const auto order = line.hear<Order>();
+  // Our engine thread has written there, and the other process has put that before this order, which the
+  // thread sanitizer does not see: a verb that finds nothing shows it.
+  EXPECT_TRUE(endpoint.quiet());
+  switch (order) {
     case Order::kShorten:
       EXPECT_EQ(::ftruncate(file.get(), 0), 0);
       break;
