@@ -251,9 +251,7 @@ class Crash : public ::testing::TestWithParam<Route> {
   // nobody do, and nothing is left here of what was shared with it.
   void loses(const std::function<void(Helper&)>& event) {
     Context device = open_device();
-    works_once();  // what a first connection leaves is there
-    ASSERT_TRUE(eventually([] { return own_holdings().channels == 0; })) << "that connection's channel stays";
-    const Holdings before = own_holdings();
+    const Holdings before = held_after_one_connection();
     {
       Side side(kBrief);
       Helper helper = Helper::start("crash-obedient");
@@ -271,6 +269,12 @@ class Crash : public ::testing::TestWithParam<Route> {
     EXPECT_TRUE(eventually([&] { return own_holdings() == before; }))
         << ::testing::PrintToString(own_holdings()) << ", before " << ::testing::PrintToString(before);
     works_once();
+  }
+  // What a first connection leaves, when all else of it is gone.
+  Holdings held_after_one_connection() {
+    works_once();
+    EXPECT_TRUE(eventually([] { return own_holdings().channels == 0; })) << "that connection's channel stays";
+    return own_holdings();
   }
   void works_once() {
     Side side(kBrief);
@@ -430,8 +434,7 @@ TEST_P(Crash, APeerThatIsStoppedWhileTheTwoAreJoinedIsReachedLater) {
 // At any step of what the two do to be joined.
 TEST_P(Crash, APeerThatIsKilledWhileTheTwoAreJoinedIsNotThere) {
   Context device = open_device();
-  works_once();
-  const Holdings before = own_holdings();
+  const Holdings before = held_after_one_connection();
   Random random(static_cast<uint64_t>(::testing::UnitTest::GetInstance()->random_seed()) + 1);
   for (int round = 0; round < 30; ++round) {
     Side side(kBrief);
