@@ -321,8 +321,9 @@ void LocalPeers::read_sockets() {
   if (changed) {
     lines_changed();
     tell_waiters();
+  } else if (heard) {
+    ask_for_bells_again();
   }
-  if (heard) ask_for_bells_again();
 }
 
 // The engine thread sleeps, and a bell that was meant for it has been taken here: it may not be woken by that

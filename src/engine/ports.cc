@@ -71,7 +71,7 @@ void Ports::flush(ReadyList& ready) {
 }
 
 void Ports::push() {
-  if (local_ != nullptr) local_->push();
+  push_memory();
   for (Way& way : ways_) way.port->flush();
 }
 

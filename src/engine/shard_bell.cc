@@ -8,7 +8,7 @@ namespace verbena::engine {
 Shard::AtBell Shard::goes_to_bell(const queues::EventChannel::Waiter& waiter) {
   enter();
   // The thread itself, if it left by a jump out of a signal's handler.
-  const bool is_free = !at_bell_ || ::pthread_equal(*at_bell_, ::pthread_self()) != 0;
+  const bool is_free = !at_bell_ || is_at_bell();
   AtBell answer = AtBell::kNot;
   if (is_free && !abandoned_ && sleeper_ != nullptr && bell() != nullptr) {
     at_bell_ = ::pthread_self();

@@ -10,8 +10,6 @@
 
 namespace verbena::transport {
 
-struct DataPacket;
-
 // The sending half of a QP of a reliable service, RC or XRC (IBTA volume 1, 9.7): turns send requests into
 // packets, takes acknowledgements and responses, sends again from the oldest unacknowledged packet after a
 // loss (go-back-N), and completes requests in order.

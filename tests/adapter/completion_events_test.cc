@@ -4,41 +4,22 @@
 #include <thread>
 
 #include <fcntl.h>
-#include <poll.h>
 #include <sys/epoll.h>
 
 #include "adapter/support/endpoint.h"
 #include "adapter/support/environment.h"
+#include "adapter/support/events.h"
 #include "base/watched_thread.h"
 
 namespace verbena::adapter::testing {
 namespace {
 
-constexpr int kPatienceMs = 10'000;
-
-bool readable(int fd, int timeout_ms = 0) {
-  pollfd entry{fd, POLLIN, 0};
-  return ::poll(&entry, 1, timeout_ms) == 1 && (entry.revents & POLLIN) != 0;
-}
-
 void make_nonblocking(int fd) {
   ASSERT_EQ(::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) | O_NONBLOCK), 0);
 }
 
-// Takes one event, which must be of this CQ, and acknowledges it.
 void take_event(Endpoint& endpoint) {
-  ibv_cq* cq = nullptr;
-  void* cq_context = nullptr;
-  ASSERT_EQ(ibv_get_cq_event(endpoint.channel.get(), &cq, &cq_context), 0);
-  EXPECT_EQ(cq, endpoint.cq.get());
-  EXPECT_EQ(cq_context, &endpoint);
-  ibv_ack_cq_events(cq, 1);
-}
-
-void send(Endpoint& from, Endpoint& to, unsigned flags = IBV_SEND_SIGNALED) {
-  ASSERT_EQ(to.post_receive(1, to.piece(0, 64)), 0);
-  const ibv_sge piece = from.piece(0, 64);
-  ASSERT_EQ(from.post_send(send_request(2, flags), {&piece, 1}), 0);
+  ASSERT_EQ(get_event(endpoint), 0);
 }
 
 class CompletionEvents : public ::testing::Test {
@@ -128,39 +109,7 @@ TEST_F(CompletionEvents, SolicitedOnlyMeansThoseAndErrors) {
 
 TEST_F(CompletionEvents, PingPongWithoutOnePollInVain) {
   Pair events({.with_channel = true});
-  constexpr int kRounds = 200;
-  const auto play = [](Endpoint& player, bool begins) {
-    const ibv_sge piece = player.piece(0, 32);
-    int received = 0;
-    int sent = 0;
-    ASSERT_EQ(ibv_req_notify_cq(player.cq.get(), 0), 0);
-    for (int i = 0; i < 4; ++i) ASSERT_EQ(player.post_receive(0, piece), 0);
-    if (begins) {
-      ASSERT_EQ(player.post_send(send_request(1), {&piece, 1}), 0);
-    }
-    while (received < kRounds || sent < kRounds) {
-      take_event(player);
-      ASSERT_EQ(ibv_req_notify_cq(player.cq.get(), 0), 0);
-      ibv_wc wc[8];
-      for (int found; (found = ibv_poll_cq(player.cq.get(), 8, wc)) != 0;) {
-        ASSERT_GT(found, 0);
-        for (int i = 0; i < found; ++i) {
-          ASSERT_EQ(wc[i].status, IBV_WC_SUCCESS);
-          if (wc[i].wr_id == 1) {
-            ++sent;
-            continue;
-          }
-          ++received;
-          ASSERT_EQ(player.post_receive(0, piece), 0);
-          if (begins && received == kRounds) continue;
-          ASSERT_EQ(player.post_send(send_request(1), {&piece, 1}), 0);
-        }
-      }
-    }
-  };
-  std::thread other([&] { play(events.b, false); });
-  play(events.a, true);
-  other.join();
+  play(events.a, events.b, 200);
 }
 
 TEST_F(CompletionEvents, GoWithTheirCompletionQueue) {

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // ibv_modify_cq(): events that wait for each other.
-#include <poll.h>
-
 #include "adapter/support/endpoint.h"
+#include "adapter/support/events.h"
 #include "base/time.h"
 
 namespace verbena::adapter::testing {
@@ -11,11 +10,6 @@ namespace {
 using std::chrono::microseconds;
 
 constexpr uint16_t kPeriod = 50'000;  // microseconds
-
-bool readable(int fd, int timeout_ms) {
-  pollfd entry{fd, POLLIN, 0};
-  return ::poll(&entry, 1, timeout_ms) == 1 && (entry.revents & POLLIN) != 0;
-}
 
 int moderate(ibv_cq* cq, uint16_t count, uint16_t period) {
   ibv_modify_cq_attr attr{};
@@ -37,22 +31,15 @@ class ModeratedQueue : public ::testing::Test {
       ASSERT_EQ(a.post_send(send_request(i), {&piece, 1}), 0);
     }
   }
-  void take_event() {
-    ibv_cq* cq = nullptr;
-    void* cq_context = nullptr;
-    ASSERT_EQ(ibv_get_cq_event(b.channel.get(), &cq, &cq_context), 0);
-    EXPECT_EQ(cq, b.cq.get());
-    ibv_ack_cq_events(cq, 1);
-  }
   // How long the event of `count` completions takes.
   Duration event_of(uint64_t count) {
     EXPECT_EQ(ibv_req_notify_cq(b.cq.get(), 0), 0);
     const TimePoint begin = MonotonicClock::now();
     send(count);
-    EXPECT_TRUE(readable(b.channel->fd, 10'000)) << "no event within ten seconds";
+    EXPECT_TRUE(readable(b.channel->fd, kPatienceMs)) << "no event within ten seconds";
     const Duration took = MonotonicClock::now() - begin;
-    take_event();
-    EXPECT_FALSE(readable(b.channel->fd, 0)) << "one event for all of them";
+    EXPECT_EQ(get_event(b), 0);
+    EXPECT_FALSE(readable(b.channel->fd)) << "one event for all of them";
     return took;
   }
 };
@@ -80,8 +67,8 @@ TEST_F(ModeratedQueue, DoesNotKeepErrorsWaiting) {
   ASSERT_EQ(ibv_req_notify_cq(b.cq.get(), 0), 0);
   ASSERT_EQ(b.post_receive(1, b.piece(0, 8)), 0);
   b.modify_to(IBV_QPS_ERR);
-  EXPECT_TRUE(readable(b.channel->fd, 0));
-  take_event();
+  EXPECT_TRUE(readable(b.channel->fd));
+  EXPECT_EQ(get_event(b), 0);
 }
 
 TEST_F(ModeratedQueue, GoesWhileItHoldsAnEvent) {

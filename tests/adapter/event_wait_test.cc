@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Threads that block in ibv_get_cq_event() and are woken by what rings, not by the engine thread: nobody
 // sleeps while there is an event, though threads come, go, are interrupted or stay away.
-#include <array>
 #include <atomic>
 #include <cstdlib>
 #include <string_view>
 #include <thread>
 
-#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -15,73 +13,13 @@
 
 #include "adapter/support/endpoint.h"
 #include "adapter/support/environment.h"
+#include "adapter/support/events.h"
 #include "base/watched_thread.h"
 
 namespace verbena::adapter::testing {
 namespace {
 
 using test::WatchedThread;
-
-constexpr int kPatienceMs = 10'000;
-
-bool readable(int fd, int timeout_ms = 0) {
-  pollfd entry{fd, POLLIN, 0};
-  return ::poll(&entry, 1, timeout_ms) == 1 && (entry.revents & POLLIN) != 0;
-}
-
-void send(Endpoint& from, Endpoint& to) {
-  ASSERT_EQ(to.post_receive(1, to.piece(0, 64)), 0);
-  const ibv_sge piece = from.piece(0, 64);
-  ASSERT_EQ(from.post_send(send_request(2), {&piece, 1}), 0);
-}
-
-// 0 or the errno value.
-int take_event(Endpoint& endpoint) {
-  ibv_cq* cq = nullptr;
-  void* cq_context = nullptr;
-  if (ibv_get_cq_event(endpoint.channel.get(), &cq, &cq_context) != 0) return errno;
-  EXPECT_EQ(cq, endpoint.cq.get());
-  ibv_ack_cq_events(cq, 1);
-  return 0;
-}
-
-// Answers each message, or begins, until so many have come. Sleeps for every event.
-void play(Endpoint& player, bool begins, int rounds) {
-  const ibv_sge piece = player.piece(0, 32);
-  int received = 0;
-  int sent = 0;
-  ASSERT_EQ(ibv_req_notify_cq(player.cq.get(), 0), 0);
-  for (int i = 0; i < 4; ++i) ASSERT_EQ(player.post_receive(0, piece), 0);
-  if (begins) {
-    ASSERT_EQ(player.post_send(send_request(1), {&piece, 1}), 0);
-  }
-  while (received < rounds || sent < rounds) {
-    ASSERT_EQ(take_event(player), 0);
-    ASSERT_EQ(ibv_req_notify_cq(player.cq.get(), 0), 0);
-    std::array<ibv_wc, 8> completions;
-    for (int found; (found = ibv_poll_cq(player.cq.get(), 8, completions.data())) != 0;) {
-      ASSERT_GT(found, 0);
-      for (int i = 0; i < found; ++i) {
-        const ibv_wc& wc = completions[static_cast<size_t>(i)];
-        ASSERT_EQ(wc.status, IBV_WC_SUCCESS);
-        if (wc.wr_id == 1) {
-          ++sent;
-          continue;
-        }
-        ++received;
-        ASSERT_EQ(player.post_receive(0, piece), 0);
-        if (begins && received == rounds) continue;
-        ASSERT_EQ(player.post_send(send_request(1), {&piece, 1}), 0);
-      }
-    }
-  }
-}
-
-void play(Pair& pair, int rounds) {
-  std::thread other([&] { play(pair.b, false, rounds); });
-  play(pair.a, true, rounds);
-  other.join();
-}
 
 // Two that talk, made by a thread of its own each, and so on a shard of its own each.
 struct TwoShards {
@@ -114,7 +52,7 @@ class EventWait : public ::testing::Test {
 };
 
 TEST_F(EventWait, SleeperIsWokenByAMessage) {
-  WatchedThread waiter([&] { EXPECT_EQ(take_event(b), 0); });
+  WatchedThread waiter([&] { EXPECT_EQ(get_event(b), 0); });
   ASSERT_TRUE(waiter.falls_asleep());
   send(a, b);
   waiter.join();
@@ -125,14 +63,12 @@ TEST_F(EventWait, SleeperIsWokenByAMessage) {
 // Both sleep at one shard: one of them at its bell, the other at its channel's descriptor, in turn.
 TEST(EventWaits, TwoThreadsOfOneShardLoseNoEvent) {
   Pair pair({.with_channel = true});
-  play(pair, 5000);
+  play(pair.a, pair.b, 5000);
 }
 
 TEST(EventWaits, ThreadsOfTwoShardsLoseNoEvent) {
   TwoShards two(Options{.with_channel = true}, Options{.with_channel = true});
-  std::thread other([&] { play(*two.b, false, 5000); });
-  play(*two.a, true, 5000);
-  other.join();
+  play(*two.a, *two.b, 5000);
 }
 
 TEST(EventWaits, ManyPairsOfThreadsOfOneShardLoseNoEvent) {
@@ -140,7 +76,7 @@ TEST(EventWaits, ManyPairsOfThreadsOfOneShardLoseNoEvent) {
   std::vector<std::unique_ptr<Pair>> pairs;
   for (int i = 0; i < kPairs; ++i) pairs.push_back(std::make_unique<Pair>(Options{.with_channel = true}));
   std::vector<std::thread> threads;
-  for (auto& pair : pairs) threads.emplace_back([&] { play(*pair, 1000); });
+  for (auto& pair : pairs) threads.emplace_back([&] { play(pair->a, pair->b, 1000); });
   for (std::thread& thread : threads) thread.join();
 }
 
@@ -153,7 +89,7 @@ TEST(EventWaits, SleeperBesideAThreadThatPollsLosesNoEvent) {
     ibv_wc wc;
     while (!stop) EXPECT_EQ(ibv_poll_cq(polled.a.cq.get(), 1, &wc), 0);
   });
-  play(slept, 2000);
+  play(slept.a, slept.b, 2000);
   stop = true;
   poller.join();
 }
@@ -161,7 +97,7 @@ TEST(EventWaits, SleeperBesideAThreadThatPollsLosesNoEvent) {
 // The thread has its event and calls no verb any more: the engine thread takes over.
 TEST_F(EventWait, WhoStaysAwayAfterAnEventIsDrivenFor) {
   for (int i = 0; i < 20; ++i) {
-    WatchedThread waiter([&] { EXPECT_EQ(take_event(b), 0); });
+    WatchedThread waiter([&] { EXPECT_EQ(get_event(b), 0); });
     ASSERT_TRUE(waiter.falls_asleep());
     send(a, b);
     waiter.join();
@@ -170,7 +106,7 @@ TEST_F(EventWait, WhoStaysAwayAfterAnEventIsDrivenFor) {
     EXPECT_EQ(ibv_req_notify_cq(b.cq.get(), 0), 0);
     send(a, b);
     EXPECT_TRUE(readable(b.channel->fd, kPatienceMs)) << "it waits at the descriptor now";
-    EXPECT_EQ(take_event(b), 0);
+    EXPECT_EQ(get_event(b), 0);
     EXPECT_EQ(b.completion().status, IBV_WC_SUCCESS);
     EXPECT_EQ(a.completion().status, IBV_WC_SUCCESS);
     EXPECT_EQ(ibv_req_notify_cq(b.cq.get(), 0), 0);
@@ -183,7 +119,7 @@ TEST_F(EventWait, SeveralThreadsOfOneChannelAreAllServed) {
   std::vector<std::unique_ptr<WatchedThread>> waiters;
   for (size_t i = 0; i < kThreads; ++i) {
     waiters.push_back(std::make_unique<WatchedThread>([&] {
-      if (take_event(b) == 0) ++taken;
+      if (get_event(b) == 0) ++taken;
     }));
     ASSERT_TRUE(waiters.back()->falls_asleep());
   }
@@ -213,7 +149,7 @@ TEST_F(EventWait, SignalInterruptsIt) {
   int answer = 0;
   WatchedThread waiter([&] {
     thread = ::pthread_self();
-    answer = take_event(b);
+    answer = get_event(b);
   });
   ASSERT_TRUE(waiter.falls_asleep());
   ASSERT_EQ(::pthread_kill(thread, SIGUSR1), 0);
@@ -228,7 +164,7 @@ TEST_F(EventWait, SignalWhoseHandlerRestartsCallsDoesNot) {
   std::atomic<pthread_t> thread{};
   WatchedThread waiter([&] {
     thread = ::pthread_self();
-    EXPECT_EQ(take_event(b), 0);
+    EXPECT_EQ(get_event(b), 0);
   });
   ASSERT_TRUE(waiter.falls_asleep());
   ASSERT_EQ(::pthread_kill(thread, SIGUSR1), 0);
@@ -243,7 +179,7 @@ TEST_F(EventWait, CancelledThreadLeavesTheEventToOthers) {
     std::atomic<bool> cancelled{true};
     std::thread waiter([&] {
       thread = ::pthread_self();
-      take_event(b);
+      get_event(b);
       cancelled = false;
     });
     ASSERT_TRUE(test::eventually([&] { return thread.load() != pthread_t{}; }));
@@ -253,7 +189,7 @@ TEST_F(EventWait, CancelledThreadLeavesTheEventToOthers) {
   }
   send(a, b);
   EXPECT_TRUE(readable(b.channel->fd, kPatienceMs));
-  EXPECT_EQ(take_event(b), 0);
+  EXPECT_EQ(get_event(b), 0);
 }
 
 // ---- what the sleeper sleeps at goes away
@@ -278,7 +214,7 @@ TEST_F(EventWait, ChannelThatGoesAwayLetsTheSleeperGo) {
 }
 
 TEST_F(EventWait, SleeperStaysWhenAQueuePairGoesAway) {
-  WatchedThread waiter([&] { EXPECT_EQ(take_event(b), 0); });
+  WatchedThread waiter([&] { EXPECT_EQ(get_event(b), 0); });
   ASSERT_TRUE(waiter.falls_asleep());
   b.qp.reset();
   // Another one takes its place.
@@ -297,7 +233,7 @@ TEST_F(EventWait, SleeperStaysWhenAQueuePairGoesAway) {
 
 #if !defined(__SANITIZE_THREAD__)  // follows no child of a process with threads
 TEST_F(EventWait, SleeperOfTheParentSleepsOnWhenItForks) {
-  WatchedThread waiter([&] { EXPECT_EQ(take_event(b), 0); });
+  WatchedThread waiter([&] { EXPECT_EQ(get_event(b), 0); });
   ASSERT_TRUE(waiter.falls_asleep());
   const pid_t child = ::fork();
   if (child == 0) {

@@ -12,20 +12,10 @@
 #include <unistd.h>
 
 #include "engine/local_line.h"
+#include "engine/support/handshake.h"
 
 namespace verbena::engine {
 namespace {
-
-// A message of the handshake.
-struct Said {
-  uint32_t magic = local::kChannelMagic;
-  uint32_t version = local::kLayoutVersion;
-  uint32_t type = 0;
-  uint32_t takes_bells = 1;
-};
-constexpr uint32_t kAccept = 2;
-constexpr uint32_t kPresent = 3;
-constexpr uint32_t kBell = 4;
 
 constexpr uid_t kAnotherUser = 65'534;
 
@@ -109,7 +99,7 @@ TEST_F(LocalBell, OfEitherIsRungByTheOther) {
 
 TEST_F(LocalBell, IsGivenToAProcessOfOneUser) {
   we_offer();
-  say({.type = kAccept});
+  say({.type = kAccept, .takes_bells = 1});
   EXPECT_EQ(type_of(hear()), kPresent);
   EXPECT_EQ(type_of(hear()), kBell);
   EXPECT_TRUE(Bell::of_other(std::move(file))->ring());
@@ -139,7 +129,7 @@ TEST_F(LocalBell, IsNotNeededToRingUs) {
 TEST_F(LocalBell, IsNotGivenToAProcessOfAnotherUser) {
   if (!may_be_anyone()) GTEST_SKIP() << "needs root";
   we_offer();
-  say({.type = kAccept}, -1, kAnotherUser);
+  say({.type = kAccept, .takes_bells = 1}, -1, kAnotherUser);
   EXPECT_TRUE(line->is_open());
   EXPECT_TRUE(hear().empty()) << "nor a board";
   line->ring();
@@ -149,28 +139,28 @@ TEST_F(LocalBell, IsNotGivenToAProcessOfAnotherUser) {
 TEST_F(LocalBell, IsNotTakenFromAProcessOfAnotherUser) {
   if (!may_be_anyone()) GTEST_SKIP() << "needs root";
   we_offer();
-  say({.type = kAccept}, -1, kAnotherUser);
+  say({.type = kAccept, .takes_bells = 1}, -1, kAnotherUser);
   const Bell theirs = *Bell::make();
-  say({.type = kBell}, theirs.ringing_fd(), kAnotherUser);
+  say({.type = kBell, .takes_bells = 1}, theirs.ringing_fd(), kAnotherUser);
   EXPECT_EQ(line->state(), LocalLine::State::kLost);
 }
 
 // Such a one can be filled, and keeps waiting who rings it.
 TEST_F(LocalBell, IsNoEventfd) {
   we_offer();
-  say({.type = kAccept});
+  say({.type = kAccept, .takes_bells = 1});
   const UniqueFd eventfd(::eventfd(0, EFD_CLOEXEC));
-  say({.type = kBell}, eventfd.get());
+  say({.type = kBell, .takes_bells = 1}, eventfd.get());
   EXPECT_EQ(line->state(), LocalLine::State::kLost);
 }
 
 TEST_F(LocalBell, ThatIsSilencedLeavesTheSocket) {
   we_offer();
-  say({.type = kAccept});
+  say({.type = kAccept, .takes_bells = 1});
   EXPECT_EQ(type_of(hear()), kPresent);
   EXPECT_EQ(type_of(hear()), kBell);
   const Bell theirs = *Bell::make();
-  say({.type = kBell}, theirs.ringing_fd());
+  say({.type = kBell, .takes_bells = 1}, theirs.ringing_fd());
   line->ring();
   EXPECT_TRUE(theirs.hear());
   EXPECT_FALSE(is_rung_by_socket());

@@ -22,6 +22,7 @@
 #include <sys/socket.h>
 
 #include "engine/local_peers.h"
+#include "engine/support/handshake.h"
 #include "engine/support/shard_test.h"
 #include "memory/guarded.h"
 
@@ -31,17 +32,6 @@ namespace {
 using roce::Operation;
 using testing::ElementsAre;
 using testing::IsEmpty;
-
-// A message of the handshake.
-struct Said {
-  uint32_t magic = local::kChannelMagic;
-  uint32_t version = local::kLayoutVersion;
-  uint32_t type = 0;
-  uint32_t reserved = 0;
-};
-constexpr uint32_t kOffer = 1;
-constexpr uint32_t kAccept = 2;
-constexpr uint32_t kPresent = 3;
 
 // Descriptors, and mappings of channels and boards.
 struct Held {

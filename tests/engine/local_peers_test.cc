@@ -489,23 +489,26 @@ bool is_readable(int fd) {
   return ::poll(&wanted, 1, 0) == 1;
 }
 
+class RungLocalPeers : public LocalPeersTest {
+ protected:
+  void SetUp() override {
+    line = open();
+    EXPECT_FALSE(shard->exclusively([&] { return peers->listen(true); }));
+    send_to(*line, qp->config().qpn);
+    ASSERT_TRUE(line->writer().lane().must_ring());
+    line->ring();
+  }
+
+  std::unique_ptr<LocalLine> line;
+};
+
 // A bell that somebody else has taken does not wake it.
-TEST_F(LocalPeersTest, WhoPollsLeavesTheBellToOneWhoListens) {
-  const auto line = open();
-  EXPECT_FALSE(shard->exclusively([&] { return peers->listen(true); }));
-  send_to(*line, qp->config().qpn);
-  ASSERT_TRUE(line->writer().lane().must_ring());
-  line->ring();
+TEST_F(RungLocalPeers, WhoPollsLeavesTheBellToOneWhoListens) {
   for (int i = 0; i < 3000; ++i) shard->exclusively([&] { peers->receive(64, {}); });
   EXPECT_TRUE(is_readable(peers->fd()));
 }
 
-TEST_F(LocalPeersTest, WhoTakesABellAsksForTheNext) {
-  const auto line = open();
-  EXPECT_FALSE(shard->exclusively([&] { return peers->listen(true); }));
-  send_to(*line, qp->config().qpn);
-  ASSERT_TRUE(line->writer().lane().must_ring());
-  line->ring();
+TEST_F(RungLocalPeers, WhoTakesABellAsksForTheNext) {
   shard->exclusively([&] { peers->receive(64, {}); });
   refuse(EAGAIN);  // an answer from the agent: all the sockets are looked at first
   ASSERT_FALSE(is_readable(peers->fd()));

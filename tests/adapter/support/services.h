@@ -2,9 +2,9 @@
 #pragma once
 
 #include <fcntl.h>
-#include <poll.h>
 
 #include "adapter/support/endpoint.h"
+#include "adapter/support/events.h"
 
 namespace verbena::adapter::testing {
 
@@ -14,17 +14,12 @@ struct CloseXrcd {
 };
 using Xrcd = std::unique_ptr<ibv_xrcd, CloseXrcd>;
 
-inline bool readable(int fd, int timeout_ms = 0) {
-  pollfd entry{fd, POLLIN, 0};
-  return ::poll(&entry, 1, timeout_ms) == 1 && (entry.revents & POLLIN) != 0;
-}
-
 // The next asynchronous event, not acknowledged yet. A failure of the test, and a type that we never send,
 // after ten seconds.
 inline ibv_async_event next_event(ibv_context* context) {
   ibv_async_event event{};
   event.event_type = IBV_EVENT_CLIENT_REREGISTER;
-  EXPECT_TRUE(readable(context->async_fd, 10'000)) << "no event within ten seconds";
+  EXPECT_TRUE(readable(context->async_fd, kPatienceMs)) << "no event within ten seconds";
   if (readable(context->async_fd)) {
     EXPECT_EQ(ibv_get_async_event(context, &event), 0);
   }
