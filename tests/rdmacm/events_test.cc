@@ -59,8 +59,10 @@ TEST(EventChannels, AreInterruptedBySignalsAsARead) {
 }
 
 TEST(EventChannels, MayBeDestroyedUnderAWaitingThread) {
-#ifdef __SANITIZE_ADDRESS__
-  GTEST_SKIP() << "the address sanitizer does not know how a cancelled thread unwinds";
+  // The thread sanitizer takes no notice of atomics in a thread that was cancelled in a call which it
+  // intercepts, and so calls it a race when that thread is the last to let go of what several share.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "the sanitizers do not know how a cancelled thread unwinds";
 #endif
   rdma_event_channel* const channel = rdma_create_event_channel();
   std::atomic<bool> waits{false};
