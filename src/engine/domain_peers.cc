@@ -136,10 +136,15 @@ void DomainPeers::connect_owner(agent_client::DomainPeer& news) {
   tell_gone(key, news.error == ENOENT ? NakCode::kInvalidRequest : NakCode::kRemoteOperational);
 }
 
-// A process that comes with a second link has given up its first.
+// A process that asks twice, as when the agent is slow to answer, gets two links, and keeps the first; so do
+// we. One that has given up its first has closed it before.
 void DomainPeers::connect_target(agent_client::DomainPeer& news) {
   const Peer::Key key{news.domain, news.slot};
-  targets_.erase(key);
+  const auto known = targets_.find(key);
+  if (known != targets_.end()) {
+    if (!known->second->link().has_hung_up()) return;
+    targets_.erase(known);
+  }
   auto target = std::make_unique<TargetPeer>(TargetPeer::Surroundings{shard_, keys_, queues_}, key, keeper(),
                                              std::move(news.socket));
   if (listen_to(*target)) targets_[key] = std::move(target);

@@ -5,6 +5,10 @@
 #include <new>
 #include <utility>
 
+#include <poll.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
 #include "net/udp/system_calls.h"
 
 namespace verbena::engine {
@@ -24,6 +28,13 @@ Outcome send_now(int socket, std::span<const iovec> pieces) {
 }
 
 }  // namespace
+
+// Past the C library, whose own is a cancellation point: the shard's lock is held.
+bool PeerLink::has_hung_up() const {
+  pollfd entry{fd(), 0, 0};  // what is heard without being asked for
+  const timespec now{};
+  return ::syscall(SYS_ppoll, &entry, 1L, &now, nullptr, 0L) == 1;
+}
 
 void PeerLink::open(UniqueFd socket) {
   socket_ = std::move(socket);

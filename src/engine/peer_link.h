@@ -24,6 +24,8 @@ class PeerLink {
   bool is_open() const { return static_cast<bool>(socket_); }
   // The other end is gone, or does not understand us: nothing goes out any more.
   bool is_lost() const { return lost_; }
+  // The other end is gone, though we may not have read to the end what it has said.
+  bool has_hung_up() const;
   void lose() { lost_ = true; }
   bool has_waiting() const { return !waiting_.empty(); }
 

@@ -218,10 +218,25 @@ TEST_F(QueueOfOurs, WhatAProcessLeavesUnfinishedIsFlushed) {
   EXPECT_EQ(completion(), IBV_WC_WR_FLUSH_ERR);
 }
 
-TEST_F(QueueOfOurs, ASecondLinkEndsTheFirst) {
+// As one has who had to ask twice: it keeps its first.
+TEST_F(QueueOfOurs, ASecondLinkDoesNotEndTheFirst) {
   post(1);
   send(Operation::kSendFirst, 500, kMtu);
   Ends second;
+  connect(false, std::move(second.ours));
+  EXPECT_FALSE(hung_up());
+  EXPECT_EQ(completion(), std::nullopt);
+  send(Operation::kSendLast, 501, 4);
+  EXPECT_EQ(completion(), IBV_WC_SUCCESS);
+  ends.theirs = std::move(second.theirs);
+  EXPECT_TRUE(hung_up());
+}
+
+TEST_F(QueueOfOurs, ASecondLinkTakesThePlaceOfOneThatWasGivenUp) {
+  post(1);
+  send(Operation::kSendFirst, 500, kMtu);
+  Ends second;
+  ends.theirs.reset();
   connect(false, std::move(second.ours));
   EXPECT_EQ(completion(), IBV_WC_WR_FLUSH_ERR);
   ends.theirs = std::move(second.theirs);
