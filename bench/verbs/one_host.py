@@ -61,11 +61,13 @@ class Bench:
         found = re.search(rf"^{name} {NUMBER} (\S+)", harness.sh(self.limits_program, "--rounds", 3, "--only", name))
         return float(found.group(1)) * (1e-3 if found.group(2) == "ns" else 1)
 
-    def perftest(self, *command, server=(), client=()):
+    def perftest(self, *command, server=(), client=(), shared_memory=False):
         """The client's output."""
         need(command[0])
+        options = ["--shared-memory"] if shared_memory else []
         result = harness.pair(self.host, self.host, [*command, "-F", "-d", self.device, "-x", self.gid], seconds=SECONDS,
-                              server_options=server, client_options=client)
+                              server_options=server, client_options=client,
+                              wrap=lambda host, *program: host.verbena("run", *options, *program))
         if not result.good:
             raise RuntimeError(result.report())
         return result.client.output
@@ -116,8 +118,8 @@ class Bench:
 
 def latency(*command):
     """The median, in microseconds, of all that the client took: its summary shows two digits only."""
-    def measure(bench, server=(), client=()):
-        output = bench.perftest(*command, "-H", server=server, client=client)
+    def measure(bench, **options):
+        output = bench.perftest(*command, "-H", **options)
         return statistics.median(float(word) for word in re.findall(rf"^\d+, {NUMBER}$", output, re.MULTILINE))
     return measure
 
@@ -126,8 +128,14 @@ def latency_in_shared_memory(*command):
     """The same, with the buffers of both ends in files of /dev/shm."""
     def measure(bench):
         with harness.shared_files(2) as files:
-            return latency(*command)(bench, *([f"--mmap={path}"] for path in files))
+            server, client = ([f"--mmap={path}"] for path in files)
+            return latency(*command)(bench, server=server, client=client)
     return measure
+
+
+def latency_with_shared_memory(*command):
+    """The same with buffers of malloc(), under `verbena run --shared-memory`."""
+    return lambda bench: latency(*command)(bench, shared_memory=True)
 
 
 def rate_line(output):
@@ -224,6 +232,8 @@ ROWS = (
         ("process_vm_writev 8 B",)),
     Row("ib_write_lat -s 8, shared memory", "us", latency_in_shared_memory("ib_write_lat", "-s", "8", *QUICK),
         (Want(2.5, "flag"),), ("UCX put_lat 8 B",)),
+    Row("ib_write_lat -s 8, --shared-memory", "us", latency_with_shared_memory("ib_write_lat", "-s", "8", *QUICK),
+        (Want(2.5, "flag"),)),
     Row("ib_atomic_lat, shared memory", "us", latency_in_shared_memory("ib_atomic_lat", *QUICK), (), ("flag",)),
     Row("ib_read_lat, shared memory", "us", latency_in_shared_memory("ib_read_lat", "-s", "8", *QUICK), (), ("flag",)),
     Row("ib_read_lat, target asleep", "us", latency("ib_read_lat", "-s", "8", *QUICK), (Want(1.6),), ("process_vm_readv 8 B",)),

@@ -11,7 +11,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "facade/next.h"
+#include "base/interpose.h"
 #include "facade/shown_path.h"
 
 namespace verbena::facade {

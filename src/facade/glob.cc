@@ -4,8 +4,8 @@
 #include <glob.h>
 #include <sys/stat.h>
 
+#include "base/interpose.h"
 #include "facade/directories.h"
-#include "facade/next.h"
 #include "facade/shown_path.h"
 
 namespace verbena::facade {

@@ -6,7 +6,7 @@
 #include <fcntl.h>
 #include <sys/types.h>
 
-#include "facade/next.h"
+#include "base/interpose.h"
 #include "facade/shown_path.h"
 
 namespace verbena::facade {

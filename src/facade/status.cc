@@ -5,7 +5,7 @@
 
 #include <sys/types.h>
 
-#include "facade/next.h"
+#include "base/interpose.h"
 #include "facade/shown_path.h"
 
 namespace verbena::facade {

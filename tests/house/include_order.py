@@ -17,7 +17,7 @@ FLOORS = {
     "engine": 6,
     "provider": 6.5,
     "adapter": 7,
-    "verbs": 8, "rdmacm": 8, "facade": 8, "agent": 8,
+    "verbs": 8, "rdmacm": 8, "facade": 8, "backing": 8, "agent": 8,
     "rsockets": 9, "tools": 9,
 }
 # The C ABI knows devices through provider/ only, so that another provider is an addition. One file lists which

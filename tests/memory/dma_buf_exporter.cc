@@ -12,7 +12,7 @@
 #include <sys/statfs.h>
 #include <unistd.h>
 
-#include "facade/next.h"
+#include "base/interpose.h"
 
 namespace verbena::memory {
 namespace {

@@ -134,6 +134,13 @@ class Run(unittest.TestCase):
         self.assertTrue(os.path.exists(os.path.join(shown[0], "libibverbs.so.1")), shown)
         self.assertEqual(shown[1:], ["/elsewhere"])
 
+    def test_shared_memory_is_for_those_who_ask_for_it(self):
+        def preloaded(*options):
+            return verbena("run", *options, "sh", "-c", 'echo "$LD_PRELOAD"').stdout
+        self.assertNotIn("libverbena-memory.so", preloaded())
+        self.assertIn("libverbena-memory.so", preloaded("--shared-memory"))
+        self.assertIn("libverbena-memory.so", preloaded("--shared-memory", "--"))
+
     def test_the_users_preload_is_kept(self):
         shown = verbena("run", "sh", "-c", 'echo "$LD_PRELOAD"', environment={"LD_PRELOAD": "libdl.so.2"}).stdout
         self.assertTrue(shown.strip().endswith("libdl.so.2"), shown)

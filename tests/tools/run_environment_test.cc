@@ -56,11 +56,13 @@ TEST_F(InstallationTest, IsFoundFromTheInstalledProgram) {
   const fs::path libraries = (root_ / "bin" / VERBENA_LIBDIR_FROM_BINDIR).lexically_normal();
   make(libraries.lexically_relative(root_) / "libibverbs.so.1");
   make(libraries.lexically_relative(root_) / "libverbena-sys.so");
+  make(libraries.lexically_relative(root_) / "libverbena-memory.so");
   make("bin/verbena-agent");
   const auto found = Installation::find(root_ / "bin/verbena");
   ASSERT_TRUE(found);
   EXPECT_EQ(found->libraries, libraries);
   EXPECT_EQ(found->preload, libraries / "libverbena-sys.so");
+  EXPECT_EQ(found->memory, libraries / "libverbena-memory.so");
   EXPECT_EQ(found->agent, root_ / "bin/verbena-agent");
 }
 
@@ -71,6 +73,7 @@ TEST_F(InstallationTest, IsFoundInABuildFolder) {
   ASSERT_TRUE(found);
   EXPECT_EQ(found->libraries, root_ / "lib");
   EXPECT_TRUE(found->preload.empty());
+  EXPECT_TRUE(found->memory.empty());
 }
 
 TEST_F(InstallationTest, TheSystemsOwnLibraryIsNotTakenForOurs) {

@@ -37,6 +37,7 @@ std::optional<Installation> Installation::find(const fs::path& program) {
     return std::nullopt;
   }
   found.preload = if_there(found.libraries / "libverbena-sys.so");
+  found.memory = if_there(found.libraries / "libverbena-memory.so");
   found.agent = if_there(folder / "verbena-agent");
   if (found.agent.empty()) found.agent = if_there(found.libraries / "verbena-agent");
   return found;

@@ -12,6 +12,7 @@ namespace verbena::tools {
 struct Installation {
   std::filesystem::path libraries;  // holds libibverbs.so.1 and its siblings
   std::filesystem::path preload;    // libverbena-sys.so; empty if this build has none
+  std::filesystem::path memory;     // libverbena-memory.so, likewise
   std::filesystem::path agent;      // verbena-agent; empty if not found
 
   // `program` is the path of the running `verbena`. Nothing if no libraries belong to it.

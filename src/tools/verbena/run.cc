@@ -29,7 +29,12 @@ constexpr const char* kExamples =
     "  verbena run ib_write_bw                  a server; its client, in another terminal or on another "
     "host:\n"
     "  verbena run ib_write_bw 192.0.2.1\n"
+    "  verbena run --shared-memory ib_write_lat with buffers that others on this host can map\n"
     "  verbena run -- ./my_program --help       everything after the program's name is the program's\n"
+    "\n"
+    "--shared-memory is for programs that use RDMA on one host: one-sided operations on what they allocate "
+    "need\n"
+    "no system call then. It costs slower page faults, and at each fork() a copy (docs/one-host.md).\n"
     "\n"
     "The program runs as you, unmodified; its children inherit the libraries. Exit status: the program's;\n"
     "127 if there is no such program, 126 if it cannot be started.\n";
@@ -64,14 +69,19 @@ void put_first_in_preload(const fs::path& library) {
 }
 
 // False, after a message, if the libraries cannot be put in front of the system's.
-bool prepare_environment(const Installation& installation) {
+bool prepare_environment(const Installation& installation, bool shared_memory) {
   if (installation.libraries.string().find_first_of(":;") != std::string::npos) {
     complain("the libraries are in '{}'; the loader cannot take a folder with ':' or ';' in its name",
              installation.libraries.string());
     return false;
   }
+  if (shared_memory && installation.memory.empty()) {
+    complain("no libverbena-memory.so in '{}', which --shared-memory needs", installation.libraries.string());
+    return false;
+  }
   setenv("LD_LIBRARY_PATH", library_path_with(installation.libraries, environment("LD_LIBRARY_PATH")).c_str(),
          1);
+  if (shared_memory) put_first_in_preload(installation.memory);
   if (!installation.preload.empty()) put_first_in_preload(installation.preload);
 #ifdef VERBENA_SANITIZER_RUNTIME
   put_first_in_preload(VERBENA_SANITIZER_RUNTIME);
@@ -108,13 +118,13 @@ int exec(const std::vector<std::string>& command) {
   return kNotExecutable;
 }
 
-int run(const std::vector<std::string>& command) {
+int run(const std::vector<std::string>& command, bool shared_memory) {
   const auto installation = Installation::of_this_program();
   if (!installation) {
     complain("no libibverbs.so.1 of Verbena's beside this program: is it copied out of its installation?");
     return kFailed;
   }
-  if (!prepare_environment(*installation)) return kFailed;
+  if (!prepare_environment(*installation, shared_memory)) return kFailed;
   const fs::path program = find_program(command[0]);
   if (!program.empty() && gains_privilege(program)) {
     complain("warning: '{}' is set-user-ID or set-group-ID; the loader keeps Verbena's libraries from it",
@@ -137,12 +147,15 @@ Words cut_words(int argc, const char* const* argv) {
 
 void add_run(CLI::App& verbena, const std::vector<std::string>& program, int& status) {
   CLI::App* command = verbena.add_subcommand("run", "Run a program with Verbena as its RDMA libraries");
-  explain(*command, "verbena run [--] PROGRAM [ARGUMENT...]", kExamples);
-  command->callback([&program, &status] {
+  explain(*command, "verbena run [--shared-memory] [--] PROGRAM [ARGUMENT...]", kExamples);
+  const auto shared_memory = std::make_shared<bool>(false);
+  command->add_flag("--shared-memory", *shared_memory,
+                    "back its large allocations by memory that other processes can map");
+  command->callback([&program, &status, shared_memory] {
     if (program.empty()) {
       throw CLI::ValidationError("run", "which program? For example: verbena run ibv_devices");
     }
-    status = run(program);
+    status = run(program, *shared_memory);
   });
 }
 

@@ -7,7 +7,7 @@
 
 #include <dlfcn.h>
 
-namespace verbena::facade {
+namespace verbena {
 
 // The next definition of a function that we interpose: the C library's, or another preload's. Looked up at
 // first use, which may be before any of our constructors ran.
@@ -69,10 +69,10 @@ class Next<Result(Arguments..., ...)> : public NextDefinition<Result(Arguments..
 //   differs, so that the header's attributes (above all nonnull: programs do pass null) do not apply to us.
 #define INTERPOSE(result, name, parameters)                                                \
   extern "C" [[gnu::visibility("default")]] result shown_##name parameters __asm__(#name); \
-  static constinit ::verbena::facade::Next<result parameters> next_##name(#name);          \
+  static constinit ::verbena::Next<result parameters> next_##name(#name);                  \
   [[gnu::constructor]] static void find_##name() {                                         \
     next_##name.find();                                                                    \
   }                                                                                        \
   result shown_##name parameters
 
-}  // namespace verbena::facade
+}  // namespace verbena
