@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/local_line.h"
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <new>
 #include <utility>
 
 #include "agent_client/message_socket.h"
@@ -16,7 +18,8 @@ namespace {
 // What goes over the socket but rings, which are of one byte. With an offer comes the file.
 // kPresent: Presentation (peer_memory.h), with the file of the board.
 // kBell: with the descriptor that is to be rung from now on. Only to who has said that it takes it.
-enum class HandshakeType : uint32_t { kOffer = 1, kAccept, kPresent, kBell };
+// kAskForGroup, kDeclineGroup: GroupMessage. Only to who has said that it sends copies.
+enum class HandshakeType : uint32_t { kOffer = 1, kAccept, kPresent, kBell, kAskForGroup, kDeclineGroup };
 struct Handshake {
   uint32_t magic;
   uint32_t version;  // of the memory's layout
@@ -25,8 +28,33 @@ struct Handshake {
 };
 static_assert(sizeof(Handshake) == 16);
 
+// An offer and its answer. Libraries of before groups say no more than the handshake, and read no more.
+struct Greeting {
+  Handshake handshake;
+  uint32_t sends_copies;  // 1: who says this knows kAskForGroup and kDeclineGroup
+};
+static_assert(sizeof(Greeting) == 20);
+
+struct GroupMessage {
+  Handshake handshake;
+  std::array<uint8_t, 16> group;
+  uint32_t interface_index;
+};
+static_assert(sizeof(GroupMessage) == 36 && sizeof(GroupMessage) != sizeof(Presentation));
+
 Handshake handshake(HandshakeType type) {
   return {local::kChannelMagic, local::kLayoutVersion, type, 1};
+}
+
+bool sends_copies(ConstBytes message) {
+  Greeting said;
+  if (message.size() < sizeof said) return false;
+  std::memcpy(&said, message.data(), sizeof said);
+  return said.sends_copies == 1;
+}
+
+Greeting greeting(HandshakeType type) {
+  return {handshake(type), 1};
 }
 
 // lanes[0] goes from who made the memory to the other.
@@ -54,7 +82,7 @@ Result<std::unique_ptr<LocalLine>> LocalLine::offer(UniqueFd socket, OwnBoard* b
   if (!made) return tl::unexpected(made.error());
   std::unique_ptr<LocalLine> line(new LocalLine(std::move(socket), State::kOffered, board, bell));
   line->use(std::move(made->first), kMakersLane, kOthersLane);
-  const Handshake message = handshake(HandshakeType::kOffer);
+  const Greeting message = greeting(HandshakeType::kOffer);
   const int file = made->second.get();
   if (!line->send(std::as_bytes(std::span(&message, 1)), {&file, 1})) return fail(EPIPE);
   return line;
@@ -184,13 +212,74 @@ bool LocalLine::take(ConstBytes message, std::span<UniqueFd> files) {
   if (said.magic != local::kChannelMagic || said.version != local::kLayoutVersion) return false;
   if (said.type == HandshakeType::kPresent) return state_ == State::kOpen;  // meet() has taken it
   if (said.type == HandshakeType::kBell) return files.size() == 1 && take_bell(files[0]);
+  if (said.type == HandshakeType::kAskForGroup) return hear_of_group(message, true);
+  if (said.type == HandshakeType::kDeclineGroup) return hear_of_group(message, false);
   takes_bells_ = said.takes_bells == 1;
+  sends_copies_ = sends_copies(message);
   if (said.type == HandshakeType::kOffer) {
     return state_ == State::kAwaiting && files.size() == 1 && take_offer(files[0].get());
   }
   if (said.type != HandshakeType::kAccept || state_ != State::kOffered) return false;
   open();
   return true;
+}
+
+LocalLine::Asked LocalLine::ask_for(const GroupKey& group) {
+  if (std::ranges::find(asked_, group) != asked_.end()) return Asked::kBefore;
+  if (asked_.size() == kMostGroups) return Asked::kNo;
+  try {
+    asked_.reserve(kMostGroups);
+  } catch (const std::bad_alloc&) {
+    return Asked::kNo;
+  }
+  if (!say_of_group(group, true)) return Asked::kNo;
+  asked_.push_back(group);
+  return Asked::kJustNow;
+}
+
+// If it cannot be said, the other goes on sending what nobody takes.
+void LocalLine::decline(const GroupKey& group) {
+  const auto asked = std::ranges::find(asked_, group);
+  if (asked != asked_.end() && say_of_group(group, false)) asked_.erase(asked);
+}
+
+bool LocalLine::say_of_group(const GroupKey& group, bool asks) {
+  if (own_end_) {
+    want(group, asks);
+    return true;
+  }
+  if (state_ != State::kOpen || !sends_copies_) return false;
+  const GroupMessage message{handshake(asks ? HandshakeType::kAskForGroup : HandshakeType::kDeclineGroup),
+                             group.group.bytes, group.interface_index};
+  const ConstBytes bytes = std::as_bytes(std::span(&message, 1));
+  if (board_ != nullptr) return send_with_credentials(socket_.get(), bytes).has_value();
+  return agent_client::send_message(socket_.get(), bytes).has_value();
+}
+
+bool LocalLine::hear_of_group(ConstBytes message, bool asks) {
+  GroupMessage said;
+  if (state_ != State::kOpen || message.size() < sizeof said) return false;
+  std::memcpy(&said, message.data(), sizeof said);
+  want({{said.group}, said.interface_index}, asks);
+  return true;
+}
+
+// More than there may be go without.
+void LocalLine::want(const GroupKey& group, bool wanted) {
+  const auto known = std::ranges::find(wanted_, group);
+  if (wanted == (known != wanted_.end())) return;
+  if (!wanted) {
+    wanted_.erase(known);
+  } else if (wanted_.size() == kMostGroups || !group.group.is_multicast()) {
+    return;
+  } else {
+    try {
+      wanted_.push_back(group);
+    } catch (const std::bad_alloc&) {
+      return;
+    }
+  }
+  ++wanted_changes_;
 }
 
 bool LocalLine::take_offer(int file) {
@@ -200,7 +289,7 @@ bool LocalLine::take_offer(int file) {
     return false;
   }
   use(std::move(*mapping), kOthersLane, kMakersLane);
-  const Handshake message = handshake(HandshakeType::kAccept);
+  const Greeting message = greeting(HandshakeType::kAccept);
   if (!send(std::as_bytes(std::span(&message, 1)))) return false;
   open();
   return true;

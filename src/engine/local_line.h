@@ -3,12 +3,14 @@
 
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "base/bell.h"
 #include "base/poll_entry.h"
 #include "base/result.h"
 #include "base/unique_fd.h"
 #include "engine/channel_memory.h"
+#include "engine/group_key.h"
 #include "engine/local_packets.h"
 #include "engine/own_board.h"
 #include "engine/peer_memory.h"
@@ -61,6 +63,17 @@ class LocalLine {
   // In a child after fork(): the line is the parent's, and so is what it leads to, and the epoll set.
   void abandon();
 
+  // Of how many groups one end has copies.
+  static constexpr size_t kMostGroups = 64;
+  enum class Asked : uint8_t { kNo, kJustNow, kBefore };
+  // Asks the other for a copy of each datagram that it sends to the group (MulticastWays). kNo: it is of an
+  // older version, or it cannot be said just now.
+  Asked ask_for(const GroupKey& group);
+  void decline(const GroupKey& group);
+  // What the other has asked for; how often that has changed.
+  const std::vector<GroupKey>& wanted() const { return wanted_; }
+  uint32_t wanted_changes() const { return wanted_changes_; }
+
   // REQUIRES for both: the line is or was open
   PacketWriter& writer() { return *writer_; }
   PacketReader& reader() { return *reader_; }
@@ -76,6 +89,9 @@ class LocalLine {
   bool take(ConstBytes message, std::span<UniqueFd> files);
   bool take_offer(int file);
   bool receive(Bytes buffer, bool& more);
+  bool say_of_group(const GroupKey& group, bool asks);
+  bool hear_of_group(ConstBytes message, bool asks);
+  void want(const GroupKey& group, bool wanted);
   void present_ourselves();
   void give_bell();
   bool take_bell(UniqueFd& file);
@@ -92,7 +108,11 @@ class LocalLine {
   OwnBoard* const board_;
   const Bell* const bell_;  // ours
   std::optional<Bell> their_bell_;
-  bool takes_bells_ = false;  // the other
+  bool takes_bells_ = false;      // the other
+  bool sends_copies_ = false;     // it can
+  std::vector<GroupKey> asked_;   // of the other
+  std::vector<GroupKey> wanted_;  // by it
+  uint32_t wanted_changes_ = 0;
   bool awaits_presentation_ = false;
   bool is_ours_ = false;  // the other is a process of our user
   bool hung_up_ = false;  // it

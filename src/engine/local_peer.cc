@@ -78,6 +78,15 @@ SendStatus LocalPeer::send(const transport::OutgoingPacket& packet) {
   return status;
 }
 
+void LocalPeer::send_copy(const transport::OutgoingPacket& packet) {
+  if (sends_by_ == nullptr) return;
+  if (sends_by_->writer().send(packet) == SendStatus::kSent) {
+    if (!staged_hook.is_linked()) staged_in->push_back(*this);
+  } else if (sends_by_->writer().lane().is_broken()) {
+    sends_by_->lose();
+  }
+}
+
 // Mapped memory is to be looked after.
 void LocalPeer::used(const PeerMemory& memory) {
   if (memory.has_mappings() == has_mappings_) [[likely]]

@@ -38,6 +38,8 @@ class LocalPeer final : public transport::PacketSink, public transport::DirectAc
   bool is_open() const { return sends_by_ != nullptr; }
   bool has_line() const { return lines_[kAskedByUs] != nullptr || lines_[kAskedByThem] != nullptr; }
   transport::SendStatus send(const transport::OutgoingPacket& packet) override;
+  // Of a datagram that goes another way, too: now or not at all. It is counted and captured there.
+  void send_copy(const transport::OutgoingPacket& packet);
   bool is_best_for(uint32_t rkey) override;
   bool read(const transport::PeerRange& range, uint32_t offset, uint32_t bytes,
             std::span<const ConstBytes> to) override;
@@ -56,6 +58,25 @@ class LocalPeer final : public transport::PacketSink, public transport::DirectAc
 
   // Where to put what is sent, too, from now on; null: nowhere.
   void set_tap(CaptureTap* tap) { tap_ = tap; }
+
+  // Asks the other for copies of what it sends to the group.
+  LocalLine::Asked ask_for(const GroupKey& group) {
+    return sends_by_ != nullptr ? sends_by_->ask_for(group) : LocalLine::Asked::kNo;
+  }
+  // Not any more.
+  void decline(const GroupKey& group) {
+    for (const auto& line : lines_) {
+      if (line != nullptr) line->decline(group);
+    }
+  }
+  // Calls visit(GroupKey) for each group of which the other wants copies.
+  template <class Visit>
+  void for_each_wanted(Visit visit) const {
+    for (const auto& line : lines_) {
+      if (line == nullptr || !line->is_open()) continue;
+      for (const GroupKey& group : line->wanted()) visit(group);
+    }
+  }
 
   // Calls visit(PeerMemory&) for each line by which the other's memory is reached.
   template <class Visit>

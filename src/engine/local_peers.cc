@@ -174,6 +174,71 @@ void LocalPeers::tell_waiters() {
   news_.notify_all();
 }
 
+// ---- multicast
+
+void LocalPeers::forget(GroupMember& member) {
+  member.member_hook.unlink();
+  const GroupKey key = member.key();
+  for (GroupMember& other : members_) {
+    if (other.key() == key) return;
+  }
+  for (const auto& peer : peers_) {
+    if (peer != nullptr) peer->decline(key);
+  }
+  wanted_groups_changed();
+}
+
+// The first of a sender's packets come by the wire alone, and lead to a channel, as connecting does.
+bool LocalPeers::heard(const GroupMember& member, const IncomingPacket& packet) {
+  roce::Path back;
+  back.destination = packet.path.source;
+  const roce::Qpn sender = packet.packet.headers.source;
+  if (!is_candidate(back, sender)) return false;
+  if (is_pending(back, sender)) return false;
+  LocalPeer* const peer = peer_at(sender.slot());
+  if (peer == nullptr || !peer->is_open()) return false;
+  const LocalLine::Asked asked = peer->ask_for(member.key());
+  if (asked == LocalLine::Asked::kJustNow && peer->slot() == shard_.slot()) wanted_groups_changed();
+  return asked != LocalLine::Asked::kNo;
+}
+
+// Who sends it is known, and speaks for nobody else. A copy does not say by which device it was sent: if the
+// sender's address does not, either, it is of no use.
+void LocalPeers::take_copy(const LocalPeer& peer, const IncomingPacket& incoming) {
+  const roce::Path& path = incoming.path;
+  ++copies_;
+  if (incoming.packet.headers.service() != roce::Service::kUd ||
+      incoming.packet.headers.source.slot() != peer.slot()) {
+    ++shard_.counters().dropped[static_cast<size_t>(DropReason::kBadSource)];
+    return;
+  }
+  uint32_t interface = 0;
+  for (const GroupMember& member : members_) {
+    const GroupKey key = member.key();
+    if (key.group != path.destination || !member.is_ours(path.source)) continue;
+    if (interface != 0 && interface != key.interface_index) return;
+    interface = key.interface_index;
+  }
+  for (GroupMember& member : members_) {
+    if (member.key() == GroupKey{path.destination, interface}) member.on_copy(incoming);
+  }
+}
+
+void LocalPeers::wanted_groups_changed() {
+  bool some_new = false;
+  groups_.clear();
+  for (const auto& peer : peers_) {
+    if (peer == nullptr) continue;
+    peer->for_each_wanted([&](const GroupKey& group) { some_new |= groups_.add(group, *peer); });
+  }
+  if (!some_new) return;
+  shard_.for_each([&](QueuePair& qp) {
+    if (qp.attributes().destination.value() != 0) return;
+    shard_.act_on(qp, [&] { qp.reroute(); });
+    shard_.touched(qp);
+  });
+}
+
 void LocalPeers::set_addresses(std::vector<roce::Address> addresses) {
   shard_.exclusively([&] { addresses_.swap(addresses); });
 }
@@ -302,6 +367,7 @@ void LocalPeers::read_sockets() {
   bool changed = false;
   bool lost = false;
   bool heard = false;
+  bool wants_changed = false;
   const CancellationOff whole;
   for (;;) {
     const long ready = ::syscall(SYS_epoll_pwait, poll_set_.get(), events.data(),
@@ -309,7 +375,9 @@ void LocalPeers::read_sockets() {
     for (long i = 0; i < ready; ++i) {
       auto& line = *static_cast<LocalLine*>(events[static_cast<size_t>(i)].data.ptr);
       const LocalLine::State before = line.state();
+      const uint32_t wants_before = line.wanted_changes();
       line.read_socket();
+      wants_changed |= line.wanted_changes() != wants_before;
       const bool is_lost = line.state() == LocalLine::State::kLost;
       changed |= line.state() != before || is_lost;
       lost |= is_lost;
@@ -318,6 +386,7 @@ void LocalPeers::read_sockets() {
     if (lost) remove_lost();
     if (ready < static_cast<long>(events.size())) break;
   }
+  if (wants_changed && !changed) wanted_groups_changed();
   if (changed) {
     lines_changed();
     tell_waiters();
@@ -370,6 +439,7 @@ void LocalPeers::lines_changed() {
     if (peer == nullptr || peer->is_open() == std::exchange(peer->was_open, peer->is_open())) continue;
     if (peer->is_open()) reroute_to(*peer);
   }
+  wanted_groups_changed();
   // What is there already is read by the caller, or by the engine thread.
   ask_for_bells_again();
 }
@@ -408,7 +478,8 @@ uint32_t LocalPeers::read(Source source, uint32_t budget) {
       budget, [&](const IncomingPacket& incoming) { take(*source.peer, incoming); },
       [&](roce::ParseError error) { ++counters.dropped[static_cast<size_t>(error)]; });
   if (received.must_ring) source.line->ring();
-  if (received.packets > 0) counters.received_packets += received.packets;
+  const uint32_t packets = received.packets - std::exchange(copies_, 0);
+  if (packets > 0) counters.received_packets += packets;
   if (reader.lane().is_broken()) source.line->lose();
   return received.packets;
 }
@@ -418,8 +489,9 @@ uint32_t LocalPeers::read(Source source, uint32_t budget) {
 void LocalPeers::take(const LocalPeer& peer, const IncomingPacket& incoming) {
   net::PortCounters& counters = shard_.counters();
   const auto drop = [&](DropReason reason) { ++counters.dropped[static_cast<size_t>(reason)]; };
-  counters.received_bytes += incoming.packet.payload.size();
   const roce::Qpn destination = incoming.packet.headers.destination;
+  if (destination == roce::kMulticastQpn) return take_copy(peer, incoming);
+  counters.received_bytes += incoming.packet.payload.size();
   if (destination.slot() != shard_.slot()) return drop(DropReason::kForeignSlot);
   QueuePair* const qp = shard_.find(destination);
   if (qp == nullptr) return drop(DropReason::kNoQueuePair);

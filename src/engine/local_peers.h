@@ -17,11 +17,25 @@
 #include "engine/input.h"
 #include "engine/local_peer.h"
 #include "engine/local_ways.h"
+#include "engine/multicast_ways.h"
 #include "engine/shard.h"
 
 namespace verbena::engine {
 
 class CaptureTap;
+
+// A multicast group that a shard has QPs in, as those see it who bring its packets by memory. With the
+// shard's lock held.
+class GroupMember {
+ public:
+  virtual ~GroupMember() = default;
+  virtual GroupKey key() const = 0;
+  // Whether an address is of the group's link.
+  virtual bool is_ours(const roce::Address& address) const = 0;
+  virtual void on_copy(const transport::IncomingPacket& packet) = 0;
+
+  ListHook member_hook;
+};
 
 // The other slots of this host that a shard reaches by memory, and what comes from them. A QP that is
 // connected to an address of this host goes by memory as soon as both processes have agreed to a channel,
@@ -53,8 +67,19 @@ class LocalPeers final : public Input, public LocalWays, private Alarm {
 
   // ---- inside Shard::exclusively()
 
+  // What others send to the group comes to it by memory from now on, too, once it has been heard from them.
+  // It ends with forget(), which must come before the member's end, and ours.
+  void add(GroupMember& member) { members_.push_back(member); }
+  void forget(GroupMember& member);
+  // A packet has come to the group by the wire. True: its copy may come by memory, or have come. If its
+  // sender can be reached by memory it is asked for copies from then on.
+  bool heard(const GroupMember& member, const transport::IncomingPacket& packet);
+
   // LocalWays
   const transport::Route* find(const roce::Path& path, roce::Qpn destination) override;
+  const transport::Route& find_group(const roce::Path& path, const transport::Route& by_port) override {
+    return groups_.find(path, by_port);
+  }
   bool is_full(uint32_t port) const override { return peers_[port - kFirst]->full_hook.is_linked(); }
   void note_full(uint32_t port) override { note_full(*peers_[port - kFirst]); }
   void wait(transport::QueuePair& qp) override;
@@ -99,6 +124,8 @@ class LocalPeers final : public Input, public LocalWays, private Alarm {
   void ask_for_bells_again();
   uint32_t read(Source source, uint32_t budget);
   void take(const LocalPeer& peer, const transport::IncomingPacket& incoming);
+  void take_copy(const LocalPeer& peer, const transport::IncomingPacket& incoming);
+  void wanted_groups_changed();
   void remove_lost();
   void lines_changed();
   void reroute_to(const LocalPeer& peer);
@@ -135,6 +162,9 @@ class LocalPeers final : public Input, public LocalWays, private Alarm {
   using FullList = IntrusiveList<LocalPeer, &LocalPeer::full_hook>;
   FullList full_;
   Unmapping unmapping_{*this};
+  MulticastWays groups_;
+  IntrusiveList<GroupMember, &GroupMember::member_hook> members_;
+  uint32_t copies_ = 0;  // of multicasts, among the packets that are just being read
 
   // For those who wait in await().
   std::mutex news_mutex_;

@@ -23,6 +23,8 @@ class LocalWays {
   virtual ~LocalWays() = default;
   // The route to the QP's process; nullptr when there is none by memory, now.
   virtual const transport::Route* find(const roce::Path& path, roce::Qpn destination) = 0;
+  // The route of what goes to a multicast group, by this port and perhaps by memory, too.
+  virtual const transport::Route& find_group(const roce::Path& path, const transport::Route& by_port) = 0;
   // REQUIRES for all three: `port` is of one of these ways
   virtual bool is_full(uint32_t port) const = 0;
   virtual void note_full(uint32_t port) = 0;

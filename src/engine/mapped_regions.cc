@@ -6,14 +6,11 @@
 #include <utility>
 
 #include <infiniband/verbs.h>
-#include <sys/mman.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/cancellation_off.h"
 #include "base/log.h"
-#include "engine/peer_file.h"
+#include "engine/peer_mapping.h"
 #include "memory/guarded.h"
 
 namespace verbena::engine {
@@ -30,16 +27,13 @@ bool may_take_addresses() {
   return ::getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur == RLIM_INFINITY;
 }
 
-bool holds(int file, uint64_t end) {
-  struct stat found {};
-  return ::fstat(file, &found) == 0 && found.st_size >= 0 && static_cast<uint64_t>(found.st_size) >= end;
-}
-
 }  // namespace
 
 bool MappedRegions::can_look() const {
   const CancellationOff whole;
-  const auto map = ProcessMap::read(process_);
+  const auto process = ProcessFolder::open(process_);
+  if (!process) return false;
+  const auto map = ProcessMap::read(*process);
   return map && map->maps_for_writing(board_file_);
 }
 
@@ -106,27 +100,26 @@ std::unique_ptr<MappedRegions::Mapped> MappedRegions::map(const local::ShownKey&
   // Memory that is paged on demand is what lies there at the moment, and may be another with each request.
   if ((key.access & IBV_ACCESS_ON_DEMAND) != 0 || key.length == 0 || key.length > kMostBytes) return nullptr;
   if (key.length > UINT64_MAX - key.base || !may_take_addresses()) return nullptr;
-  const auto map = ProcessMap::read(process_);
+  const auto process = ProcessFolder::open(process_);
+  if (!process) return nullptr;
+  const auto map = ProcessMap::read(*process);
   if (!map || !map->maps_for_writing(board_file_)) return nullptr;
   const auto stretch = map->find(key.base, key.base + key.length);
   if (!stretch) return nullptr;
-  const auto file = open_peer_file(process_, *stretch, board_file_.device);
-  if (!file || !holds(file->get(), stretch->offset + key.length)) return nullptr;
+  auto found = map_peer_memory(*process, *stretch, key.length, board_file_.device);
+  if (!found || found->memory.bytes() > kMostBytes) return nullptr;
 
+  found->memory.keep_out_of_dumps();
   auto mapped = std::make_unique<Mapped>();
-  auto memory = memory::FileMapping::create(file->get(), stretch->offset, key.length, stretch->writable,
-                                            mapping_unit(file->get()));
-  if (!memory) return nullptr;
-  memory->keep_out_of_dumps();
   mapped->key = key;
-  mapped->memory = std::move(*memory);
-  mapped->writable = stretch->writable;
+  mapped->memory = std::move(found->memory);
+  mapped->writable = found->writable;
   return mapped;
 }
 
 void MappedRegions::add(std::unique_ptr<Mapped> mapped) {
   const auto is_full = [&] {
-    return mapped_.size() == kMost || mapped_bytes_ + mapped->key.length > kMostBytes;
+    return mapped_.size() == kMost || mapped_bytes_ + mapped->memory.bytes() > kMostBytes;
   };
   while (is_full()) {
     drop(**std::ranges::min_element(mapped_, {}, [](const auto& other) { return other->last_use; }));
@@ -134,14 +127,14 @@ void MappedRegions::add(std::unique_ptr<Mapped> mapped) {
   Known& entry = known(mapped->key.key);
   entry = {.key = mapped->key.key, .mapped = mapped.get()};
   mapped->last_use = ++uses_;
-  mapped_bytes_ += mapped->key.length;
+  mapped_bytes_ += mapped->memory.bytes();
   mapped_.push_back(std::move(mapped));
 }
 
 void MappedRegions::drop(Mapped& mapped) {
   Known& entry = known(mapped.key.key);
   if (entry.mapped == &mapped) entry = {};
-  mapped_bytes_ -= mapped.key.length;
+  mapped_bytes_ -= mapped.memory.bytes();
   std::erase_if(mapped_, [&](const auto& other) { return other.get() == &mapped; });
 }
 

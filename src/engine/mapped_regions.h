@@ -17,14 +17,14 @@ namespace verbena::engine {
 
 // Parts of another process's memory that are shared memory already, and that we have mapped, too: there we
 // read and write with plain loads and stores. They are found by what the kernel says of the other process
-// (process_map.h, peer_file.h); it is asked for nothing, and may sleep.
+// (process_map.h, peer_mapping.h); it is asked for nothing, and may sleep.
 //
-// Which file lies behind a key is looked up when the key has been used a few times: that takes a fraction of
-// a millisecond. It is looked up once, as an adapter pins pages once, and until the key changes. How many
+// Which memory lies behind a key is looked up when the key has been used a few times: that takes a fraction
+// of a millisecond. It is looked up once, as an adapter pins pages once, and until the key changes. How many
 // there are, how much they cover, and the time spent on looking are bounded. What has not been used for a
 // while is unmapped, so that memory which its owner has given up is not kept.
 //
-// The file may be shortened under our feet, so every access is guarded (memory/guarded.h). For the shard's
+// A file may be shortened under our feet, so every access is guarded (memory/guarded.h). For the shard's
 // lock holder.
 class MappedRegions {
  public:

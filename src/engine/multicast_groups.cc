@@ -9,7 +9,13 @@
 namespace verbena::engine {
 
 MulticastGroups::~MulticastGroups() {
-  for (Entry& entry : groups_) shard_.exclusively([&] { shard_.remove_input(*entry.group); });
+  for (Entry& entry : groups_) shard_.exclusively([&] { leave(*entry.group); });
+}
+
+// Inside Shard::exclusively().
+void MulticastGroups::leave(MulticastGroup& group) {
+  shard_.remove_input(group);
+  if (local_ != nullptr) local_->forget(group);
 }
 
 Result<void> MulticastGroups::attach(const Key& key, const transport::Attachment& attachment) {
@@ -28,13 +34,17 @@ Result<void> MulticastGroups::join(const Key& key, const transport::Attachment& 
   if (!socket) return tl::unexpected(socket.error());
   try {
     groups_.reserve(groups_.size() + 1);
-    auto group = std::make_unique<MulticastGroup>(shard_, key.group, interface, std::move(*socket),
-                                                  [this, device = key.device_index](const roce::Address& a) {
-                                                    return surroundings_.is_address_of(device, a);
-                                                  });
+    auto group = std::make_unique<MulticastGroup>(
+        shard_, key.group, interface, std::move(*socket),
+        [this, device = key.device_index](const roce::Address& a) {
+          return surroundings_.is_address_of(device, a);
+        },
+        local_);
     const Result<void> added = shard_.exclusively([&]() -> Result<void> {
       if (auto attached = group->members().attach(attachment); !attached) return attached;
-      return shard_.add_input(*group);
+      if (auto heard = shard_.add_input(*group); !heard) return heard;
+      if (local_ != nullptr) local_->add(*group);
+      return {};
     });
     if (added) groups_.push_back({key, std::move(group)});
     return added;
@@ -49,7 +59,7 @@ bool MulticastGroups::detach(const Key& key, const transport::QueuePair& qp) {
   if (known == groups_.end()) return false;
   const bool detached = shard_.exclusively([&] {
     const bool was_attached = known->group->members().detach(qp);
-    if (known->group->members().empty()) shard_.remove_input(*known->group);
+    if (known->group->members().empty()) leave(*known->group);
     return was_attached;
   });
   if (known->group->members().empty()) groups_.erase(known);

@@ -42,6 +42,9 @@ class MulticastGroups {
   MulticastGroups(const MulticastGroups&) = delete;
   MulticastGroups& operator=(const MulticastGroups&) = delete;
 
+  // What comes by memory comes by these from now on. They outlive us. Before the first attach().
+  void bring_by(LocalPeers* local) { local_ = local; }
+
   // ENODEV: the link is gone; ENETDOWN: there is no wire; ENOMEM: too many groups.
   Result<void> attach(const Key& key, const transport::Attachment& attachment);
   // False: the QP is not attached.
@@ -54,7 +57,10 @@ class MulticastGroups {
   };
   Result<void> join(const Key& key, const transport::Attachment& attachment);
 
+  void leave(MulticastGroup& group);
+
   Shard& shard_;
+  LocalPeers* local_ = nullptr;
   const Surroundings surroundings_;
   std::mutex mutex_;  // before the shard's lock; held while the agent is asked
   std::vector<Entry> groups_;

@@ -54,7 +54,9 @@ UniqueFd open_if(const UniqueFd& found, const SharedStretch& stretch) {
 
 class Folder {
  public:
-  explicit Folder(const std::string& path) : folder_(::opendir(path.c_str())) {}
+  explicit Folder(UniqueFd opened) : folder_(::fdopendir(opened.get())) {
+    if (folder_ != nullptr) (void)opened.release();
+  }
   ~Folder() {
     if (folder_ != nullptr) ::closedir(folder_);
   }
@@ -71,8 +73,8 @@ class Folder {
 };
 
 // Their names are compared first: to look at some other file might wait for a server.
-UniqueFd open_of_its_files(pid_t process, const SharedStretch& stretch) {
-  Folder files(fmt::format("/proc/{}/fd", process));
+UniqueFd open_of_its_files(const ProcessFolder& process, const SharedStretch& stretch) {
+  Folder files(process.open("fd", O_RDONLY | O_DIRECTORY));
   std::array<char, 4096> name;
   for (int i = 0; i < kMostFiles; ++i) {
     const dirent* const entry = files.next();
@@ -87,13 +89,12 @@ UniqueFd open_of_its_files(pid_t process, const SharedStretch& stretch) {
 
 }  // namespace
 
-Result<UniqueFd> open_peer_file(pid_t process, const SharedStretch& stretch, dev_t internal) {
+Result<UniqueFd> open_peer_file(const ProcessFolder& process, const SharedStretch& stretch, dev_t internal) {
   UniqueFd opened = open_if(find_at_hand(stretch.path.c_str()), stretch);
   if (!opened) opened = open_of_its_files(process, stretch);
   if (!opened && stretch.file.device == internal) {  // the kernel lets only root do so
-    const std::string path =
-        fmt::format("/proc/{}/map_files/{:x}-{:x}", process, stretch.mapping_begin, stretch.mapping_end);
-    opened = open_if(open_in(AT_FDCWD, path.c_str(), O_PATH), stretch);
+    const std::string path = fmt::format("map_files/{:x}-{:x}", stretch.mapping_begin, stretch.mapping_end);
+    opened = open_if(process.open(path.c_str(), O_PATH), stretch);
   }
   if (!opened) return fail(ENOENT);
   return opened;

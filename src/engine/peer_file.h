@@ -14,7 +14,7 @@ namespace verbena::engine {
 //
 // `internal`: the device of files without a name, as memfd_create(2) makes them.
 // Errors: ENOENT: there is no way to it, or it is not such a file. The kernel's.
-Result<UniqueFd> open_peer_file(pid_t process, const SharedStretch& stretch, dev_t internal);
+Result<UniqueFd> open_peer_file(const ProcessFolder& process, const SharedStretch& stretch, dev_t internal);
 
 // At which multiples the file can be mapped: those of its pages' size.
 uint64_t mapping_unit(int file);

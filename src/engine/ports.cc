@@ -21,9 +21,13 @@ Ports::Ports(net::PortList ports) : ways_(ports.size()) {
 Ports::~Ports() = default;
 
 const Route& Ports::find(const roce::Path& path, roce::Qpn destination) {
-  if (local_ != nullptr) {
-    if (const Route* route = local_->find(path, destination)) return *route;
-  }
+  if (local_ == nullptr) return find_port(path);
+  if (destination == roce::kMulticastQpn) return local_->find_group(path, find_port(path));
+  const Route* const route = local_->find(path, destination);
+  return route != nullptr ? *route : find_port(path);
+}
+
+const Route& Ports::find_port(const roce::Path& path) const {
   for (const Way& way : ways_) {
     if (way.port->leads_to(path)) return way.route;
   }

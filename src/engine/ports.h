@@ -29,7 +29,7 @@ class Ports final : public transport::Routes {
   bool empty() const { return ways_.empty(); }
   // What is preferred to ports; nullptr: nothing (any more).
   void prefer(LocalWays* local) { local_ = local; }
-  // A way by memory, or the first port that packets of the path may leave by.
+  // A way by memory, or the first port that packets of the path may leave by; to a multicast group, both.
   const transport::Route& find(const roce::Path& path, roce::Qpn destination) override;
 
   // ---- receiving
@@ -77,6 +77,8 @@ class Ports final : public transport::Routes {
   int send_fd() const;
 
  private:
+  const transport::Route& find_port(const roce::Path& path) const;
+
   struct alignas(kCacheLine) Way {
     std::unique_ptr<net::Port> port;
     transport::Route route;

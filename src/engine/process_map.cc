@@ -2,13 +2,12 @@
 #include "engine/process_map.h"
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <charconv>
+#include <climits>
 #include <utility>
 
 #include <fcntl.h>
-#include <fmt/format.h>
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
@@ -17,6 +16,8 @@
 namespace verbena::engine {
 namespace {
 
+// What the kernel calls System V segments (ipc/shm.c), with a key in hexadecimal behind it.
+constexpr std::string_view kSegmentName = "/SYSV";
 // Some ten thousand mappings. To read them takes some milliseconds.
 constexpr size_t kMostText = 1 << 20;
 
@@ -59,6 +60,12 @@ std::optional<Line> parse(std::string_view text) {
   return line;
 }
 
+// Files have numbers from 1 on, and a line without a file has 0; but the number of a segment is its
+// identifier, and the first of a namespace has 0.
+bool is_of_a_file(const Line& line) {
+  return line.file.inode != 0 || line.path.starts_with(kSegmentName);
+}
+
 // Calls visit(line) for each until it answers true.
 template <class Visit>
 void for_each_line(std::string_view text, Visit visit) {
@@ -72,10 +79,13 @@ void for_each_line(std::string_view text, Visit visit) {
 
 }  // namespace
 
-Result<ProcessMap> ProcessMap::read(pid_t process) {
-  std::array<char, 32> path{};
-  fmt::format_to_n(path.data(), path.size() - 1, "/proc/{}/maps", process);
-  const UniqueFd file(::open(path.data(), O_RDONLY | O_CLOEXEC));
+std::optional<int> segment_behind(const SharedStretch& stretch) {
+  const bool is_one = stretch.path.starts_with(kSegmentName) && stretch.file.inode <= INT_MAX;
+  return is_one ? std::optional(static_cast<int>(stretch.file.inode)) : std::nullopt;
+}
+
+Result<ProcessMap> ProcessMap::read(const ProcessFolder& process) {
+  const UniqueFd file = process.open("maps", O_RDONLY);
   if (!file) return fail(errno);
   std::string text;
   for (;;) {
@@ -97,13 +107,14 @@ bool ProcessMap::maps_for_writing(const FileIdentity& file) const {
   return found;
 }
 
-// A mapping is shown in several lines where its parts have other rights or advice.
+// A mapping is shown in several lines where its parts have other rights or advice. The path tells a segment
+// from a file whose number is the segment's identifier.
 std::optional<SharedStretch> ProcessMap::find(uint64_t begin, uint64_t end) const {
   std::optional<SharedStretch> found;
   uint64_t covered = begin;  // up to here
   for_each_line(text_, [&](const Line& line) {
     if (line.end <= covered) return false;
-    const bool fits = line.begin <= covered && line.shared && line.file.inode != 0;
+    const bool fits = line.begin <= covered && line.shared && is_of_a_file(line);
     const uint64_t offset = line.offset + (covered - line.begin);
     if (fits && !found) {
       found = SharedStretch{.file = line.file,
@@ -113,8 +124,8 @@ std::optional<SharedStretch> ProcessMap::find(uint64_t begin, uint64_t end) cons
                             .mapping_begin = line.begin,
                             .mapping_end = line.end};
     }
-    const bool goes_on = fits && line.file == found->file && offset - found->offset == covered - begin &&
-                         line.end > line.begin;
+    const bool goes_on = fits && line.file == found->file && line.path == found->path &&
+                         offset - found->offset == covered - begin && line.end > line.begin;
     if (!goes_on) {
       found.reset();
       return true;

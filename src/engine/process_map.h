@@ -9,6 +9,7 @@
 #include <sys/types.h>
 
 #include "base/result.h"
+#include "engine/process_folder.h"
 
 namespace verbena::engine {
 
@@ -19,7 +20,8 @@ struct FileIdentity {
   bool operator==(const FileIdentity&) const = default;
 };
 
-// A stretch of a process's memory that is a stretch of a file, shared with all who map it.
+// A stretch of a process's memory that is a stretch of a file, shared with all who map it. To the kernel
+// System V segments are files, too.
 struct SharedStretch {
   FileIdentity file;
   uint64_t offset = 0;  // in the file
@@ -30,13 +32,16 @@ struct SharedStretch {
   uint64_t mapping_end = 0;
 };
 
+// The identifier of the System V segment that it is of, by its name: another file may bear such a name.
+std::optional<int> segment_behind(const SharedStretch& stretch);
+
 // What /proc/PID/maps says of a process. Pure: its text comes from outside, and is the kernel's.
 class ProcessMap {
  public:
   explicit ProcessMap(std::string text) : text_(std::move(text)) {}
   // Of a process that the kernel lets us look at. Not to be cancelled in (CancellationOff). Errors: the
   // kernel's; E2BIG: there is more than is read.
-  static Result<ProcessMap> read(pid_t process);
+  static Result<ProcessMap> read(const ProcessFolder& process);
 
   // Whether the file is mapped somewhere, shared and writable.
   bool maps_for_writing(const FileIdentity& file) const;

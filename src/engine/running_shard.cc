@@ -83,6 +83,7 @@ Result<void> RunningShard::take_slot() {
         *shard_, [this](uint32_t other) { return surroundings_.client.ask_for_channel(slot_, other); },
         surroundings_.board);
     shard_->set_board(surroundings_.board);
+    multicast_->bring_by(local_peers_.get());
   }
   return {};
 }
@@ -96,8 +97,8 @@ Result<void> RunningShard::start_thread(int control_fd, std::function<void()> on
 
 RunningShard::~RunningShard() {
   thread_.reset();
-  local_peers_.reset();
   multicast_.reset();
+  local_peers_.reset();
   if (shard_ != nullptr) surroundings_.readers.remove(shard_->sections());
   shard_.reset();
   if (has_slot_) (void)surroundings_.client.return_slot(slot_);

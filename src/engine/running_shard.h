@@ -63,8 +63,8 @@ class RunningShard {
   std::string no_wire_reason_;
   std::unique_ptr<StatusMapping> status_;
   std::unique_ptr<Shard> shard_;
-  std::unique_ptr<MulticastGroups> multicast_;
   std::unique_ptr<LocalPeers> local_peers_;
+  std::unique_ptr<MulticastGroups> multicast_;
   std::unique_ptr<EngineThread> thread_;  // last: stops first
 };
 

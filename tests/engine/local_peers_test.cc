@@ -129,7 +129,7 @@ TEST_F(LocalPeersTest, AnyAddressOfTheHostWillDo) {
   EXPECT_NE(find(), nullptr);
 }
 
-TEST_F(LocalPeersTest, NeitherMulticastNorTheGeneralServiceGoesByMemory) {
+TEST_F(LocalPeersTest, NeitherMulticastNorTheGeneralServiceIsTheWayToASlot) {
   EXPECT_EQ(find(roce::kMulticastQpn), nullptr);
   EXPECT_EQ(find(roce::Qpn(1)), nullptr);
   EXPECT_THAT(asked, IsEmpty());
@@ -537,7 +537,7 @@ TEST_F(LocalPeersTest, AChildAfterForkHasNoSocketOfALineThatIsNotOpenYet) {
   shard->before_fork();
   shard->abandon();
   char bytes[64];
-  EXPECT_EQ(::recv(offered.theirs.get(), bytes, sizeof bytes, 0), 16) << "the offer";
+  EXPECT_GE(::recv(offered.theirs.get(), bytes, sizeof bytes, 0), 16) << "the offer";
   EXPECT_EQ(::recv(offered.theirs.get(), bytes, sizeof bytes, 0), 0);
   EXPECT_EQ(::recv(invited.theirs.get(), bytes, sizeof bytes, 0), 0);
 }

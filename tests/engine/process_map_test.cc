@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/process_map.h"
 
+#include <csignal>
+
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/unique_fd.h"
@@ -66,6 +69,34 @@ TEST(ProcessMap, FindsNothingThatIsNotOneStretchOfOneSharedFile) {
   EXPECT_FALSE(ProcessMap("").find(kStart, kStart + 1));
 }
 
+// A segment's number as a file is its identifier, and the first has 0.
+TEST(ProcessMap, FindsSystemVSegments) {
+  const ProcessMap map(
+      "7f0000000000-7f0000010000 rw-s 00000000 00:01 0                          /SYSV00000000 (deleted)\n"
+      "7f0000010000-7f0000020000 rw-s 00001000 00:01 98305                      /SYSV4d017fa3 (deleted)\n"
+      "7f0000020000-7f0000021000 rw-s 00000000 00:01 2147483648                 /SYSV00000000 (deleted)\n"
+      "7f0000021000-7f0000022000 rw-s 00000000 00:01 98305                      /memfd:SYSV (deleted)\n"
+      "7f0000022000-7f0000023000 rw-s 00000000 00:00 0 \n");
+  const auto segment_at = [&](uint64_t begin) {
+    const auto found = map.find(kStart + begin, kStart + begin + 0x1000);
+    return found ? segment_behind(*found) : std::nullopt;
+  };
+  EXPECT_EQ(segment_at(0), 0);
+  EXPECT_EQ(segment_at(0x10000), 98305);
+  EXPECT_EQ(segment_at(0x20000), std::nullopt);  // no identifier is so large
+  EXPECT_EQ(segment_at(0x21000), std::nullopt);
+  EXPECT_FALSE(map.find(kStart + 0x22000, kStart + 0x22001));
+}
+
+// A file may have the number that a segment has.
+TEST(ProcessMap, TellsASegmentFromAFileOfItsNumber) {
+  const ProcessMap map(
+      "7f0000000000-7f0000010000 rw-s 00000000 00:01 7                          /SYSV00000000 (deleted)\n"
+      "7f0000010000-7f0000020000 rw-s 00010000 00:01 7                          /memfd:file (deleted)\n");
+  EXPECT_TRUE(map.find(kStart, kStart + 0x10000));
+  EXPECT_FALSE(map.find(kStart, kStart + 0x10001));
+}
+
 TEST(ProcessMap, KnowsWhichFilesAreMappedForWriting) {
   const ProcessMap map(kText);
   EXPECT_TRUE(map.maps_for_writing({makedev(0, 1), 1024}));
@@ -79,7 +110,9 @@ TEST(ProcessMap, ReadsThatOfAProcess) {
   ASSERT_EQ(::ftruncate(file.get(), 8192), 0);
   void* const at = ::mmap(nullptr, 8192, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
   ASSERT_NE(at, MAP_FAILED);
-  const auto map = ProcessMap::read(::getpid());
+  const auto ourselves = ProcessFolder::open(::getpid());
+  ASSERT_TRUE(ourselves);
+  const auto map = ProcessMap::read(*ourselves);
   ASSERT_TRUE(map);
   const auto begin = reinterpret_cast<uintptr_t>(at);
   const auto found = map->find(begin + 4096, begin + 8192);
@@ -91,9 +124,25 @@ TEST(ProcessMap, ReadsThatOfAProcess) {
   ::munmap(at, 8192);
 }
 
-TEST(ProcessMap, OfNobodyIsAnError) {
-  EXPECT_FALSE(ProcessMap::read(0));
-  EXPECT_FALSE(ProcessMap::read(-1));
+TEST(ProcessFolder, OfNobodyIsAnError) {
+  EXPECT_FALSE(ProcessFolder::open(0));
+  EXPECT_FALSE(ProcessFolder::open(-1));
+}
+
+// Even if another has its number by then.
+TEST(ProcessFolder, ShowsNothingWhenItsProcessHasEnded) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::pause();
+    ::_exit(0);
+  }
+  const auto folder = ProcessFolder::open(child);
+  ASSERT_TRUE(folder);
+  EXPECT_TRUE(ProcessMap::read(*folder));
+  ::kill(child, SIGKILL);
+  ::waitpid(child, nullptr, 0);
+  EXPECT_FALSE(ProcessMap::read(*folder));
+  EXPECT_FALSE(folder->look_at("ns/ipc"));
 }
 
 }  // namespace

@@ -19,5 +19,6 @@ inline constexpr uint32_t kOffer = 1;
 inline constexpr uint32_t kAccept = 2;
 inline constexpr uint32_t kPresent = 3;
 inline constexpr uint32_t kBell = 4;
+inline constexpr uint32_t kAskForGroup = 5;
 
 }  // namespace verbena::engine

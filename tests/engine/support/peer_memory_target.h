@@ -22,9 +22,17 @@ inline constexpr unsigned kAll =
 inline constexpr uint32_t kKey = 0x1200;
 inline constexpr size_t kBytes = 1 << 17;
 
-// Private memory, or that of a file.
+// Private memory, or that of a file, or what is mapped already: kBytes of it.
 class Pages {
  public:
+  struct Mapped {
+    void* at;
+    bool writable = true;
+  };
+  explicit Pages(Mapped mapped) : at_(static_cast<std::byte*>(mapped.at)) {
+    if (at_ == MAP_FAILED) std::abort();
+    if (mapped.writable) fill(1);
+  }
   explicit Pages(int file = -1, int protection = PROT_READ | PROT_WRITE)
       : at_(static_cast<std::byte*>(::mmap(nullptr, kBytes, protection,
                                            file < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED, file, 0))) {
@@ -48,9 +56,9 @@ class Pages {
 class Target {
  public:
   explicit Target(int file = -1, int protection = PROT_READ | PROT_WRITE) : pages(file, protection) {
-    own->show({.qpn = 5, .pd = 1, .access = kAll, .destination = 6, .receive_psn = 7, .takes_reads = true});
-    publish();
+    show();
   }
+  explicit Target(Pages::Mapped mapped) : pages(mapped) { show(); }
   void publish(memory::Access access = kAll) const {
     memory::Opening opening;
     opening.base = pages.get();
@@ -74,6 +82,12 @@ class Target {
 
   Pages pages;
   std::unique_ptr<OwnBoard> own = OwnBoard::make();
+
+ private:
+  void show() const {
+    own->show({.qpn = 5, .pd = 1, .access = kAll, .destination = 6, .receive_psn = 7, .takes_reads = true});
+    publish();
+  }
 };
 
 // One who comes to it.

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cerrno>
+#include <optional>
+#include <utility>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <sys/types.h>
+
+#include "base/result.h"
+#include "base/unique_fd.h"
+
+namespace verbena::engine {
+
+// What /proc shows of a process. It stays that of the one process: when that has ended nothing is found here
+// any more, even if another has its number by then. Not to be cancelled in (CancellationOff).
+class ProcessFolder {
+ public:
+  // Errors: the kernel's.
+  static Result<ProcessFolder> open(pid_t process) {
+    std::array<char, 32> path{};
+    fmt::format_to_n(path.data(), path.size() - 1, "/proc/{}", process);
+    UniqueFd folder(::open(path.data(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+    if (!folder) return fail(errno);
+    return ProcessFolder(std::move(folder));
+  }
+
+  UniqueFd open(const char* path, int flags) const {
+    return UniqueFd(::openat(folder_.get(), path, flags | O_CLOEXEC));
+  }
+  std::optional<struct stat> look_at(const char* path) const {
+    struct stat found {};
+    if (::fstatat(folder_.get(), path, &found, 0) != 0) return std::nullopt;
+    return found;
+  }
+
+ private:
+  explicit ProcessFolder(UniqueFd folder) : folder_(std::move(folder)) {}
+
+  UniqueFd folder_;
+};
+
+}  // namespace verbena::engine
