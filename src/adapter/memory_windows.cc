@@ -28,7 +28,7 @@ Result<ibv_mw*> MemoryWindows::alloc(ibv_pd* pd, ibv_mw_type type) {
 void MemoryWindows::retire(Mw& mw) {
   memory::KeyTable& keys = device_.keys();
   keys.locked([&] {
-    memory::unbind_window(mw.window);
+    memory::unbind_window(keys, mw.window);
     keys.unlink(mw.window);
   });
   keys.await_readers();

@@ -5,6 +5,7 @@
 
 #include "agent_client/link_table_file.h"
 #include "agent_client/message_socket.h"
+#include "base/discard.h"
 
 namespace verbena::agent_client {
 namespace {
@@ -22,6 +23,12 @@ bool is_a(const AgentEvent& event, MessageType type) {
 }
 
 }  // namespace
+
+// Those that nobody has asked for. Other processes may have written there already.
+AgentNews::~AgentNews() {
+  for (DomainPeer& peer : peers_) discard(std::move(peer.socket));
+  for (SlotChannel& channel : channels_) discard(std::move(channel.socket));
+}
 
 std::optional<std::vector<Link>> AgentNews::take_links() {
   const std::lock_guard lock(mutex_);

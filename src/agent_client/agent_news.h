@@ -19,6 +19,11 @@ namespace verbena::agent_client {
 // Thread-safe.
 class AgentNews final : public Restorer, public AgentListener {
  public:
+  AgentNews() = default;
+  ~AgentNews();
+  AgentNews(const AgentNews&) = delete;
+  AgentNews& operator=(const AgentNews&) = delete;
+
   // The newest link table, if it changed since last asked.
   std::optional<std::vector<Link>> take_links();
   std::vector<DomainPeer> take_peers();

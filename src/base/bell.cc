@@ -9,6 +9,10 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#ifndef SO_PASSRIGHTS
+#define SO_PASSRIGHTS 83
+#endif
+
 namespace verbena {
 namespace {
 
@@ -35,11 +39,10 @@ bool give_name(int fd) {
   return ::bind(fd, reinterpret_cast<const sockaddr*>(&any), sizeof(sa_family_t)) == 0;
 }
 
-// What send() to it cannot block on when told not to. A socket that has no name might be given one by send()
-// itself (SO_PASSCRED), which waits for one who is about to name it, as in a directory whose file system does
-// not answer. None of the three ever changes again.
-bool can_be_rung(int fd) {
-  return option_of(fd, SO_DOMAIN) == AF_UNIX && option_of(fd, SO_TYPE) == SOCK_DGRAM && has_name(fd);
+// To close what comes along with a ring might keep waiting who hears it. (Linux 6.16; before, it may come.)
+void refuse_descriptors(int fd) {
+  const int off = 0;
+  ::setsockopt(fd, SOL_SOCKET, SO_PASSRIGHTS, &off, sizeof off);
 }
 
 }  // namespace
@@ -49,11 +52,19 @@ Result<Bell> Bell::make() {
   if (::socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0, ends) != 0) return fail(errno);
   Bell bell{UniqueFd(ends[0]), UniqueFd(ends[1])};
   if (!give_name(bell.ringing_fd())) return fail(errno);
+  refuse_descriptors(bell.fd());
   return bell;
 }
 
+// What send() to it cannot block on when told not to. A socket that has no name might be given one by send()
+// itself (SO_PASSCRED), which waits for one who is about to name it, as in a directory whose file system does
+// not answer. None of the three ever changes again.
+bool Bell::is_ringing_end(int fd) {
+  return option_of(fd, SO_DOMAIN) == AF_UNIX && option_of(fd, SO_TYPE) == SOCK_DGRAM && has_name(fd);
+}
+
 Result<Bell> Bell::of_other(UniqueFd ringing_end) {
-  if (!can_be_rung(ringing_end.get())) return fail(EINVAL);
+  if (!is_ringing_end(ringing_end.get())) return fail(EINVAL);
   return Bell(UniqueFd(), std::move(ringing_end));
 }
 

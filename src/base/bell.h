@@ -20,7 +20,9 @@ class Bell {
  public:
   // Errors: of socketpair(2).
   static Result<Bell> make();
-  // The ringing end of another process's, which has handed us the descriptor. Errors: EINVAL when it is none.
+  // Whether it is a ringing end. Waits for no kind of file.
+  static bool is_ringing_end(int fd);
+  // Another process's, which has handed us the descriptor. Errors: EINVAL when it is none.
   static Result<Bell> of_other(UniqueFd ringing_end);
 
   Bell(Bell&&) = default;

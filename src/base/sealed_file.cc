@@ -33,11 +33,17 @@ Result<void> seal_size(int file, int others) {
   return {};
 }
 
-bool has_sealed_size(int file, size_t bytes) {
-  struct stat found;
-  if (::fstat(file, &found) != 0 || found.st_size != static_cast<off_t>(bytes)) return false;
+// The seals first: only files in memory have any, and to ask others for their size might wait for a server.
+std::optional<size_t> sealed_size(int file) {
+  constexpr int kSize = F_SEAL_SHRINK | F_SEAL_GROW;
   const int seals = ::fcntl(file, F_GET_SEALS);
-  return seals >= 0 && (seals & F_SEAL_SHRINK) != 0;
+  struct stat found;
+  if (seals < 0 || (seals & kSize) != kSize || ::fstat(file, &found) != 0) return std::nullopt;
+  return static_cast<size_t>(found.st_size);
+}
+
+bool has_sealed_size(int file, size_t bytes) {
+  return sealed_size(file) == bytes;
 }
 
 }  // namespace verbena

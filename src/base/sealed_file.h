@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 
 #include "base/result.h"
 #include "base/unique_fd.h"
@@ -18,7 +19,8 @@ Result<UniqueFd> make_memory_file(const char* name, size_t bytes);
 // Nobody can change its size any more, nor its seals. `others`: F_SEAL_... that are added besides.
 Result<void> seal_size(int file, int others = 0);
 
-// Whether it has this size, and nobody can make it shorter.
+// The size of such a file, which nobody can change. Nothing: it is none. Waits for no kind of file.
+std::optional<size_t> sealed_size(int file);
 bool has_sealed_size(int file, size_t bytes);
 
 }  // namespace verbena

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/access_watch.h"
 
+#include <algorithm>
 #include <ctime>
 #include <utility>
 
@@ -45,6 +46,61 @@ void AccessWatch::end(const std::shared_ptr<Visitor>& visitor, bool gone) {
   }
 }
 
+void AccessWatch::Visitor::give_up() {
+  lane_.refuses_access.store(1, std::memory_order_seq_cst);
+  overdue_.store(true, std::memory_order_relaxed);
+  log_warning("another process says for too long that it is reading or writing this one's memory");
+}
+
+void AccessWatch::forget_ended() {
+  std::erase_if(visitors_, [](const auto& visitor) {
+    return visitor->ended_ && (visitor->is_overdue() || !Visitor::is_under_way(visitor->access()));
+  });
+}
+
+// Notes who is there. With the lock.
+void AccessWatch::look() {
+  ++looks_;
+  const TimePoint now = MonotonicClock::now();
+  for (const auto& visitor : visitors_) {
+    const uint32_t access = visitor->access();
+    const bool counts = Visitor::is_under_way(access) && !visitor->is_overdue();
+    if (!counts || access != visitor->seen_) {
+      visitor->seen_ = counts ? access : 0;
+      visitor->seen_first_ = looks_;
+      visitor->seen_since_ = now;
+    }
+  }
+}
+
+// What is seen for the first time by a later look has begun after this one.
+uint64_t AccessWatch::under_way() {
+  local::LaneFormat::full_fence();  // as in await()
+  const std::lock_guard guard(lock_);
+  forget_ended();
+  look();
+  const bool is_someone_there =
+      std::ranges::any_of(visitors_, [](const auto& visitor) { return visitor->seen_ != 0; });
+  return is_someone_there ? looks_ : 0;
+}
+
+bool AccessWatch::have_ended(uint64_t accesses, Duration patience) {
+  const std::lock_guard guard(lock_);
+  forget_ended();
+  look();
+  const TimePoint now = MonotonicClock::now();
+  bool all = true;
+  for (const auto& visitor : visitors_) {
+    if (visitor->seen_ == 0 || visitor->seen_first_ > accesses) continue;
+    if (now - visitor->seen_since_ <= patience) {
+      all = false;
+    } else {
+      visitor->give_up();
+    }
+  }
+  return all;
+}
+
 bool AccessWatch::await(Duration patience) {
   std::vector<std::pair<std::shared_ptr<Visitor>, uint32_t>> under_way;
   // The other says that it is at our memory and then looks at the board; the board has been changed, and now
@@ -52,9 +108,7 @@ bool AccessWatch::await(Duration patience) {
   local::LaneFormat::full_fence();
   {
     const std::lock_guard guard(lock_);
-    std::erase_if(visitors_, [](const auto& visitor) {
-      return visitor->ended_ && (visitor->is_overdue() || !Visitor::is_under_way(visitor->access()));
-    });
+    forget_ended();
     for (const auto& visitor : visitors_) {
       const uint32_t access = visitor->access();
       if (Visitor::is_under_way(access) && !visitor->is_overdue()) under_way.emplace_back(visitor, access);
@@ -69,9 +123,7 @@ bool AccessWatch::await(Duration patience) {
       if (visitor->gone_.load(std::memory_order_relaxed)) break;
       if (tries % 256 == 255 && MonotonicClock::now() > end) {
         whole = false;
-        visitor->lane_.refuses_access.store(1, std::memory_order_seq_cst);
-        visitor->overdue_.store(true, std::memory_order_relaxed);
-        log_warning("another process says for too long that it is reading or writing this one's memory");
+        visitor->give_up();
         break;
       }
       pause(tries);

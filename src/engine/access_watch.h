@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -31,12 +32,17 @@ class AccessWatch {
     friend class AccessWatch;
     uint32_t access() const { return lane_.in_access.load(std::memory_order_seq_cst); }
     static bool is_under_way(uint32_t access) { return (access & 1) != 0; }
+    void give_up();
 
     const std::shared_ptr<ChannelMapping> memory_;
     local::Lane& lane_;  // which the other writes
     std::atomic<bool> gone_{false};
     std::atomic<bool> overdue_{false};
-    bool ended_ = false;  // it can begin nothing; under the watch's lock
+    // Under the watch's lock
+    bool ended_ = false;       // it can begin nothing
+    uint32_t seen_ = 0;        // the access that was under way when last looked at; 0: none
+    uint64_t seen_first_ = 0;  // at which look that was first seen, and when
+    TimePoint seen_since_;
   };
 
   // The most that anybody is waited for. An access takes microseconds, unless its process is stopped in the
@@ -49,13 +55,21 @@ class AccessWatch {
   // `gone`.
   void end(const std::shared_ptr<Visitor>& visitor, bool gone);
 
-  // Returns when the accesses that are under way now have ended. False: one was given up, which has been
-  // logged.
+  // For who cannot wait. A number for the accesses that are under way now; 0: there are none. Neither blocks.
+  uint64_t under_way();
+  // Whether they have ended. One that has been seen for longer than `patience` is given up.
+  bool have_ended(uint64_t accesses, Duration patience = kPatience);
+
+  // Returns when the accesses that are under way now have ended. False: one was given up.
   bool await(Duration patience = kPatience);
 
  private:
+  void look();
+  void forget_ended();
+
   std::mutex lock_;
   std::vector<std::shared_ptr<Visitor>> visitors_;
+  uint64_t looks_ = 0;
 };
 
 }  // namespace verbena::engine

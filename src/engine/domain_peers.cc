@@ -111,42 +111,42 @@ void DomainPeers::ask_again() {
 }
 
 void DomainPeers::connect(agent_client::DomainPeer news) {
+  ForeignSocket socket(std::move(news.socket));
+  const Peer::Key key{news.domain, news.slot};
   shard_.exclusively([&] {
     if (news.asked) {
-      connect_owner(news);
-    } else if (news.socket) {
-      connect_target(news);
+      connect_owner(key, std::move(socket), news.error);
+    } else if (socket) {
+      connect_target(key, std::move(socket));
     }
   });
 }
 
-void DomainPeers::connect_owner(agent_client::DomainPeer& news) {
-  const Peer::Key key{news.domain, news.slot};
+void DomainPeers::connect_owner(const Peer::Key& key, ForeignSocket socket, int error) {
   const auto at = owners_.find(key);
   if (at == owners_.end() || at->second->link().is_open()) return;
-  if (!news.socket && news.error == EAGAIN) return;  // to be asked again
+  if (!socket && error == EAGAIN) return;  // to be asked again
   OwnerPeer& owner = *at->second;
-  if (news.socket) owner.link().open(std::move(news.socket));
+  if (socket) owner.link().open(std::move(socket));
   if (owner.link().is_open() && listen_to(owner)) {
     if (owner.link().is_lost() || owner.link().has_waiting()) needs_care();
     return;
   }
   owners_.erase(at);
   // A queue that there is not, or in another domain, is an invalid request (IBTA volume 1, annex A14).
-  tell_gone(key, news.error == ENOENT ? NakCode::kInvalidRequest : NakCode::kRemoteOperational);
+  tell_gone(key, error == ENOENT ? NakCode::kInvalidRequest : NakCode::kRemoteOperational);
 }
 
 // A process that asks twice, as when the agent is slow to answer, gets two links, and keeps the first; so do
 // we. One that has given up its first has closed it before.
-void DomainPeers::connect_target(agent_client::DomainPeer& news) {
-  const Peer::Key key{news.domain, news.slot};
+void DomainPeers::connect_target(const Peer::Key& key, ForeignSocket socket) {
   const auto known = targets_.find(key);
   if (known != targets_.end()) {
     if (!known->second->link().has_hung_up()) return;
     targets_.erase(known);
   }
   auto target = std::make_unique<TargetPeer>(TargetPeer::Surroundings{shard_, keys_, queues_}, key, keeper(),
-                                             std::move(news.socket));
+                                             std::move(socket));
   if (listen_to(*target)) targets_[key] = std::move(target);
 }
 

@@ -65,8 +65,8 @@ class DomainPeers final : public Input, public transport::QueueOwners, private P
   void ask(OwnerPeer& owner);
   void ask_again();
   OwnerPeer* find_owner(const Peer::Key& key);
-  void connect_owner(agent_client::DomainPeer& news);
-  void connect_target(agent_client::DomainPeer& news);
+  void connect_owner(const Peer::Key& key, ForeignSocket socket, int error);
+  void connect_target(const Peer::Key& key, ForeignSocket socket);
   bool listen_to(Peer& peer);
   void remove_lost();
   void tell_gone(const Peer::Key& owner, roce::NakCode code);

@@ -10,6 +10,7 @@
 #include <pthread.h>
 #include <sched.h>
 
+#include "base/discard.h"
 #include "base/log.h"
 #include "engine/host_addresses.h"
 #include "engine/most_regions.h"
@@ -285,6 +286,8 @@ void Engine::connect(agent_client::SlotChannel news) {
     shards_[i]->local_peers()->connect(std::move(news));
     return;
   }
+  // The other may have written there already.
+  discard(std::move(news.socket));
 }
 
 void Engine::capture(agent_client::SlotCapture news) {

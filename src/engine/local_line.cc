@@ -4,18 +4,20 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstdint>
 #include <cstring>
 #include <new>
 #include <utility>
 
 #include "agent_client/message_socket.h"
 #include "base/log.h"
+#include "base/sealed_file.h"
 #include "net/udp/system_calls.h"
 
 namespace verbena::engine {
 namespace {
 
-// What goes over the socket but rings, which are of one byte. With an offer comes the file.
+// What goes over the socket but rings. With an offer comes the file.
 // kPresent: Presentation (peer_memory.h), with the file of the board.
 // kBell: with the descriptor that is to be rung from now on. Only to who has said that it takes it.
 // kAskForGroup, kDeclineGroup: GroupMessage. Only to who has said that it sends copies.
@@ -57,13 +59,36 @@ Greeting greeting(HandshakeType type) {
   return {handshake(type), 1};
 }
 
+constexpr size_t kRingBytes = 1;
+
+// Boards of other versions are shown, too, and not used. One that is longer than any takes long to close.
+constexpr size_t kMostOfBoard = 16 << 20;
+
+// Whether this, or nothing (-1), is what comes with such a message: then it is closed at once. What it is
+// good for is another matter.
+bool may_come_with(HandshakeType type, int file) {
+  switch (type) {
+    case HandshakeType::kOffer:
+      return has_sealed_size(file, sizeof(local::ChannelMemory));
+    case HandshakeType::kPresent:
+      return file < 0 || sealed_size(file).value_or(SIZE_MAX) <= kMostOfBoard;
+    case HandshakeType::kBell:
+      return Bell::is_ringing_end(file);
+    case HandshakeType::kAccept:
+    case HandshakeType::kAskForGroup:
+    case HandshakeType::kDeclineGroup:
+      return file < 0;
+  }
+  return false;
+}
+
 // lanes[0] goes from who made the memory to the other.
 constexpr size_t kMakersLane = 0;
 constexpr size_t kOthersLane = 1;
 
 }  // namespace
 
-LocalLine::LocalLine(UniqueFd socket, State state, OwnBoard* board, const Bell* bell)
+LocalLine::LocalLine(ForeignSocket socket, State state, OwnBoard* board, const Bell* bell)
     : socket_(std::move(socket)),
       state_(state),
       board_(board),
@@ -77,7 +102,7 @@ LocalLine::~LocalLine() {
   if (visitor_ != nullptr && socket_) board_->dismiss(visitor_, hung_up_);
 }
 
-Result<std::unique_ptr<LocalLine>> LocalLine::offer(UniqueFd socket, OwnBoard* board, const Bell* bell) {
+Result<std::unique_ptr<LocalLine>> LocalLine::offer(ForeignSocket socket, OwnBoard* board, const Bell* bell) {
   auto made = ChannelMapping::make();
   if (!made) return tl::unexpected(made.error());
   std::unique_ptr<LocalLine> line(new LocalLine(std::move(socket), State::kOffered, board, bell));
@@ -100,7 +125,7 @@ Result<std::unique_ptr<LocalLine>> LocalLine::loop(const Bell* bell) {
   return line;
 }
 
-std::unique_ptr<LocalLine> LocalLine::await(UniqueFd socket, OwnBoard* board, const Bell* bell) {
+std::unique_ptr<LocalLine> LocalLine::await(ForeignSocket socket, OwnBoard* board, const Bell* bell) {
   return std::unique_ptr<LocalLine>(new LocalLine(std::move(socket), State::kAwaiting, board, bell));
 }
 
@@ -131,35 +156,24 @@ void LocalLine::ring() {
   net::system_calls::sendto(to, &ring, sizeof ring, MSG_DONTWAIT | MSG_NOSIGNAL, nullptr, 0);
 }
 
+// One who rings without end has no more of our time than each ring takes: what else there is the poll set
+// tells of.
 void LocalLine::read_socket() {
   std::array<std::byte, sizeof(Presentation)> buffer;
-  bool more = true;
-  while (state_ != State::kLost && more) {
-    if (!receive(buffer, more)) state_ = State::kLost;
+  bool is_ring = false;
+  while (state_ != State::kLost && !is_ring) {
+    auto message = socket_.look(buffer, {.sender = awaits_presentation_, .file = may_bring_file()});
+    if (!message && message.error().code == EAGAIN) return;
+    hung_up_ = message.has_value() && message->bytes == 0;
+    const bool is_sound = message && !hung_up_ && !message->is_longer && !message->has_more_files;
+    if (!is_sound || !take(ConstBytes(buffer).first(message->bytes), *message)) {
+      state_ = State::kLost;
+      return;
+    }
+    // It has brought nothing, or something that take() knows.
+    socket_.drop();
+    is_ring = message->bytes == kRingBytes;
   }
-}
-
-// One message. False: the other has hung up, or said what makes no sense.
-bool LocalLine::receive(Bytes buffer, bool& more) {
-  if (!awaits_presentation_) {
-    auto received = agent_client::receive_message(socket_.get(), buffer, 1);
-    more = received.has_value() || received.error().code != EAGAIN;
-    if (!received) return !more;
-    hung_up_ = received->bytes == 0;
-    return !hung_up_ && !received->truncated && take(buffer.first(received->bytes), received->fds);
-  }
-  auto received = receive_with_credentials(socket_.get(), buffer);
-  more = received.has_value() || received.error().code != EAGAIN;
-  if (!received) return !more;
-  hung_up_ = received->bytes == 0;
-  if (hung_up_ || received->truncated) return false;
-  is_ours_ = is_of_our_user(received->sender);
-  if (received->bytes == sizeof(Presentation)) {
-    Presentation said;
-    std::memcpy(&said, buffer.data(), sizeof said);
-    meet(said, *received);
-  }
-  return take(buffer.first(received->bytes), {&received->file, received->file ? 1u : 0u});
 }
 
 // The other may come to our memory by itself. What is shown are keys, which are nobody's business but of
@@ -185,7 +199,7 @@ void LocalLine::give_bell() {
   (void)send_with_credentials(socket_.get(), std::as_bytes(std::span(&message, 1)), bell_->ringing_fd());
 }
 
-bool LocalLine::take_bell(UniqueFd& file) {
+bool LocalLine::take_bell(UniqueFd file) {
   if (state_ != State::kOpen || !is_ours_) return false;
   auto bell = Bell::of_other(std::move(file));
   if (bell) their_bell_.emplace(std::move(*bell));
@@ -197,31 +211,59 @@ void LocalLine::expect_no_presentation() {
   ask_for_credentials(socket_.get(), false);
 }
 
-// So says the other of itself.
-void LocalLine::meet(const Presentation& said, const ReceivedPresentation& received) {
+// So says the other of itself, when the channel is open.
+bool LocalLine::take_presentation(ConstBytes bytes, const std::optional<ucred>& sender, UniqueFd file) {
+  if (state_ != State::kOpen) return false;
+  Presentation said;
+  if (!awaits_presentation_ || bytes.size() != sizeof said) return true;
+  std::memcpy(&said, bytes.data(), sizeof said);
   expect_no_presentation();
-  if (state_ != State::kOpen || !received.sender || !received.file) return;
-  peer_memory_ = PeerMemory::open(said, received.file.get(), *received.sender, *our_lane_);
+  if (sender && file) peer_memory_ = PeerMemory::open(said, file.get(), *sender, *our_lane_);
+  return true;
 }
 
-bool LocalLine::take(ConstBytes message, std::span<UniqueFd> files) {
-  if (message.size() == 1) return true;
+// None but who it may be; another user's is not even looked at.
+bool LocalLine::may_bring_file() const {
+  if (state_ == State::kAwaiting) return true;
+  return state_ == State::kOpen && (awaits_presentation_ || is_ours_ || board_ == nullptr);
+}
+
+bool LocalLine::take(ConstBytes bytes, ForeignMessage& message) {
+  if (awaits_presentation_) is_ours_ = is_of_our_user(message.sender);
+  if (bytes.size() == kRingBytes) return !message.file;
   Handshake said;
-  if (message.size() < sizeof said) return false;
-  std::memcpy(&said, message.data(), sizeof said);
+  if (bytes.size() < sizeof said) return false;
+  std::memcpy(&said, bytes.data(), sizeof said);
   if (said.magic != local::kChannelMagic || said.version != local::kLayoutVersion) return false;
-  if (said.type == HandshakeType::kPresent) return state_ == State::kOpen;  // meet() has taken it
-  if (said.type == HandshakeType::kBell) return files.size() == 1 && take_bell(files[0]);
-  if (said.type == HandshakeType::kAskForGroup) return hear_of_group(message, true);
-  if (said.type == HandshakeType::kDeclineGroup) return hear_of_group(message, false);
-  takes_bells_ = said.takes_bells == 1;
-  sends_copies_ = sends_copies(message);
-  if (said.type == HandshakeType::kOffer) {
-    return state_ == State::kAwaiting && files.size() == 1 && take_offer(files[0].get());
+  if (!may_come_with(said.type, message.file.get())) return false;
+  UniqueFd file = message.file.take_known();
+  switch (said.type) {
+    case HandshakeType::kOffer:
+      hear_abilities(bytes);
+      return state_ == State::kAwaiting && take_offer(file.get());
+    case HandshakeType::kAccept:
+      hear_abilities(bytes);
+      if (state_ != State::kOffered) return false;
+      open();
+      return true;
+    case HandshakeType::kPresent:
+      return take_presentation(bytes, message.sender, std::move(file));
+    case HandshakeType::kBell:
+      return take_bell(std::move(file));
+    case HandshakeType::kAskForGroup:
+      return hear_of_group(bytes, true);
+    case HandshakeType::kDeclineGroup:
+      return hear_of_group(bytes, false);
   }
-  if (said.type != HandshakeType::kAccept || state_ != State::kOffered) return false;
-  open();
-  return true;
+  return false;
+}
+
+// From an offer or its answer. REQUIRES: it is as long as a handshake
+void LocalLine::hear_abilities(ConstBytes bytes) {
+  Handshake said;
+  std::memcpy(&said, bytes.data(), sizeof said);
+  takes_bells_ = said.takes_bells == 1;
+  sends_copies_ = sends_copies(bytes);
 }
 
 LocalLine::Asked LocalLine::ask_for(const GroupKey& group) {
@@ -306,7 +348,7 @@ void LocalLine::open() {
 // The other must see the parent's end, while we live on.
 void LocalLine::abandon() {
   entry_.forget();
-  socket_.reset();
+  socket_.abandon();
   own_end_.reset();
   their_bell_.reset();
   peer_memory_.reset();

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/bell.h"
+#include "base/foreign_socket.h"
 #include "base/poll_entry.h"
 #include "base/result.h"
 #include "base/unique_fd.h"
@@ -35,12 +36,12 @@ class LocalLine {
   // Makes the memory and offers it. Errors: ENOMEM, EMFILE, EPIPE when the other has hung up already.
   // `board`: what the other is shown, so that it may come to our memory by itself; null: it may not.
   // `bell`: what the other is to ring; null: the socket. It outlives the line.
-  static Result<std::unique_ptr<LocalLine>> offer(UniqueFd socket, OwnBoard* board = nullptr,
+  static Result<std::unique_ptr<LocalLine>> offer(ForeignSocket socket, OwnBoard* board = nullptr,
                                                   const Bell* bell = nullptr);
   // To ourselves: one lane, which is written and read here.
   static Result<std::unique_ptr<LocalLine>> loop(const Bell* bell = nullptr);
   // The other will offer its own.
-  static std::unique_ptr<LocalLine> await(UniqueFd socket, OwnBoard* board = nullptr,
+  static std::unique_ptr<LocalLine> await(ForeignSocket socket, OwnBoard* board = nullptr,
                                           const Bell* bell = nullptr);
   ~LocalLine();
   LocalLine(const LocalLine&) = delete;
@@ -52,7 +53,7 @@ class LocalLine {
   // From now on this epoll set tells when read_socket() has something to do, its data a LocalLine*. It must
   // outlive the line, or be forgotten by abandon(). False: that cannot be.
   bool announce_in(int poll_set) { return entry_.join(poll_set, socket_.get(), this); }
-  // Takes what has come by the socket: the offer, the answer, bells, the end.
+  // Takes what has come by the socket: the offer, the answer, bells, the end; and of rings one.
   void read_socket();
   // Wakes the other, who sleeps.
   void ring();
@@ -84,23 +85,24 @@ class LocalLine {
   bool is_overdue() const { return visitor_ != nullptr && visitor_->is_overdue(); }
 
  private:
-  LocalLine(UniqueFd socket, State state, OwnBoard* board, const Bell* bell);
+  LocalLine(ForeignSocket socket, State state, OwnBoard* board, const Bell* bell);
   bool send(ConstBytes message, std::span<const int> files = {});
-  bool take(ConstBytes message, std::span<UniqueFd> files);
+  bool may_bring_file() const;
+  bool take(ConstBytes bytes, ForeignMessage& message);
   bool take_offer(int file);
-  bool receive(Bytes buffer, bool& more);
+  void hear_abilities(ConstBytes bytes);
   bool say_of_group(const GroupKey& group, bool asks);
   bool hear_of_group(ConstBytes message, bool asks);
   void want(const GroupKey& group, bool wanted);
+  bool take_presentation(ConstBytes bytes, const std::optional<ucred>& sender, UniqueFd file);
   void present_ourselves();
   void give_bell();
-  bool take_bell(UniqueFd& file);
+  bool take_bell(UniqueFd file);
   void expect_no_presentation();
-  void meet(const Presentation& said, const ReceivedPresentation& received);
   void use(ChannelMapping mapping, size_t ours, size_t theirs);
   void open();
 
-  UniqueFd socket_;
+  ForeignSocket socket_;
   PollEntry entry_;
   UniqueFd own_end_;  // of the socket, of a line to ourselves
   State state_;

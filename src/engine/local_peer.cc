@@ -49,7 +49,7 @@ void LocalPeer::abandon() {
   for (const auto& line : lines_) {
     if (line != nullptr) line->abandon();
   }
-  put_off.reset();
+  put_off.abandon();
   tap_ = nullptr;
 }
 

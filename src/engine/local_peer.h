@@ -7,9 +7,9 @@
 #include <memory>
 #include <optional>
 
+#include "base/foreign_socket.h"
 #include "base/intrusive_list.h"
 #include "base/time.h"
-#include "base/unique_fd.h"
 #include "engine/local_line.h"
 #include "engine/local_ways.h"
 #include "net/port.h"
@@ -103,7 +103,7 @@ class LocalPeer final : public transport::PacketSink, public transport::DirectAc
   uint8_t questions = 0;
   // What the other asked for meanwhile, if ours is the one that counts. It waits until ours has come to
   // something, or to nothing.
-  UniqueFd put_off;
+  ForeignSocket put_off;
   // Somebody has waited for it in vain.
   bool kept_waiting = false;
 

@@ -262,6 +262,7 @@ void LocalPeers::capture(const UniqueFd& ring) {
 // ---- lines
 
 void LocalPeers::connect(agent_client::SlotChannel news) {
+  ForeignSocket socket(std::move(news.socket));
   shard_.exclusively([&] {
     LocalPeer* const peer =
         abandoned_ || news.peer_slot >= roce::Qpn::kSlots ? nullptr : peer_at(news.peer_slot);
@@ -276,20 +277,19 @@ void LocalPeers::connect(agent_client::SlotChannel news) {
       return;
     }
     if (news.asked) {
-      take_asked(*peer, news);
-    } else if (news.socket) {
-      take_invitation(*peer, std::move(news.socket));
+      take_asked(*peer, std::move(socket), news.error);
+    } else if (socket) {
+      take_invitation(*peer, std::move(socket));
     }
   });
   tell_waiters();
 }
 
-void LocalPeers::take_asked(LocalPeer& peer, agent_client::SlotChannel& news) {
+void LocalPeers::take_asked(LocalPeer& peer, ForeignSocket socket, int error) {
   peer.asked_until = TimePoint::min();
-  int error = news.error;
   if (error != EAGAIN) peer.questions = 0;
-  if (news.socket) {
-    auto line = LocalLine::offer(std::move(news.socket), board_, bell());
+  if (socket) {
+    auto line = LocalLine::offer(std::move(socket), board_, bell());
     if (line) {
       peer.asked_until = MonotonicClock::now() + kAskTimeout;
       peer.is_asking = true;
@@ -303,7 +303,7 @@ void LocalPeers::take_asked(LocalPeer& peer, agent_client::SlotChannel& news) {
 
 // Both may have asked at once, and a channel is enough for two: it is the lower slot's. That of the other
 // waits, in case that ours comes to nothing.
-void LocalPeers::take_invitation(LocalPeer& peer, UniqueFd socket) {
+void LocalPeers::take_invitation(LocalPeer& peer, ForeignSocket socket) {
   if (peer.is_asking && shard_.slot() < peer.slot()) {
     peer.put_off = std::move(socket);
   } else {
@@ -312,7 +312,7 @@ void LocalPeers::take_invitation(LocalPeer& peer, UniqueFd socket) {
 }
 
 // It is about to offer, so there is no point in asking ourselves.
-void LocalPeers::accept(LocalPeer& peer, UniqueFd socket) {
+void LocalPeers::accept(LocalPeer& peer, ForeignSocket socket) {
   peer.asked_until = MonotonicClock::now() + kAskTimeout;
   set_line(peer, LocalPeer::kAskedByThem, LocalLine::await(std::move(socket), board_, bell()));
 }
@@ -428,7 +428,7 @@ void LocalPeers::lines_changed() {
     if (peer->is_open()) peer->kept_waiting = false;
     if (const LocalLine* const own = peer->line(LocalPeer::kAskedByUs); own != nullptr && own->is_open()) {
       peer->is_asking = false;
-      peer->put_off.reset();
+      peer->put_off.hang_up();
     }
     for (const LocalPeer::Side side : {LocalPeer::kAskedByUs, LocalPeer::kAskedByThem}) {
       LocalLine* const line = peer->line(side);

@@ -113,9 +113,9 @@ class LocalPeers final : public Input, public LocalWays, private Alarm {
   void open_poll_set();
   bool is_pending(const roce::Path& path, roce::Qpn destination);
   void loop(LocalPeer& peer);
-  void take_asked(LocalPeer& peer, agent_client::SlotChannel& news);
-  void take_invitation(LocalPeer& peer, UniqueFd socket);
-  void accept(LocalPeer& peer, UniqueFd socket);
+  void take_asked(LocalPeer& peer, ForeignSocket socket, int error);
+  void take_invitation(LocalPeer& peer, ForeignSocket socket);
+  void accept(LocalPeer& peer, ForeignSocket socket);
   bool question_came_to_nothing(LocalPeer& peer);
   bool is_worth_waiting_for(const roce::Path& path, roce::Qpn destination);
   bool watch(LocalLine& line);

@@ -57,6 +57,14 @@ void OwnBoard::await_users() {
   if (!is_abandoned()) watch_.await();
 }
 
+uint64_t OwnBoard::users() {
+  return is_abandoned() ? 0 : watch_.under_way();
+}
+
+bool OwnBoard::are_gone(uint64_t users) {
+  return is_abandoned() || watch_.have_ended(users);
+}
+
 void OwnBoard::show(const transport::QueuePair& qp) {
   if (is_abandoned()) return;
   const roce::Qpn qpn = qp.config().qpn;

@@ -33,6 +33,8 @@ class OwnBoard final : public memory::KeyPublisher {
   void publish(const memory::Opening& opening) override;
   void withdraw(uint32_t key) override;
   void await_users() override;
+  uint64_t users() override;
+  bool are_gone(uint64_t users) override;
 
   // The QP has changed. With its shard's lock.
   void show(const transport::QueuePair& qp);

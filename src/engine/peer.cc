@@ -9,7 +9,7 @@ namespace verbena::engine {
 
 void Peer::abandon() {
   entry_.forget();
-  link_.close();
+  link_.abandon();
 }
 
 uint32_t Peer::receive(uint32_t budget) {

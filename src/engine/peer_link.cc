@@ -36,7 +36,7 @@ bool PeerLink::has_hung_up() const {
   return ::syscall(SYS_ppoll, &entry, 1L, &now, nullptr, 0L) == 1;
 }
 
-void PeerLink::open(UniqueFd socket) {
+void PeerLink::open(ForeignSocket socket) {
   socket_ = std::move(socket);
   flush();
 }
@@ -88,17 +88,13 @@ void PeerLink::flush() {
 
 ConstBytes PeerLink::receive(Bytes buffer) {
   if (!is_open() || lost_) return {};
-  iovec whole{buffer.data(), buffer.size()};
-  for (;;) {
-    msghdr header{};
-    header.msg_iov = &whole;
-    header.msg_iovlen = 1;
-    const ssize_t bytes = net::system_calls::recvmsg(fd(), &header, MSG_DONTWAIT);
-    if (bytes > 0) return buffer.first(static_cast<size_t>(bytes));
-    if (bytes < 0 && errno == EINTR) continue;
-    if (bytes == 0 || errno != EAGAIN) lost_ = true;
-    return {};
-  }
+  const auto message = socket_.look(buffer, {});
+  if (!message && message.error().code == EAGAIN) return {};
+  // Descriptors are never sent here.
+  lost_ = !message || message->bytes == 0 || message->is_longer || message->has_more_files;
+  if (lost_) return {};
+  socket_.drop();
+  return buffer.first(message->bytes);
 }
 
 }  // namespace verbena::engine

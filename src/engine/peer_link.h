@@ -9,7 +9,7 @@
 #include <sys/uio.h>
 
 #include "base/bytes.h"
-#include "base/unique_fd.h"
+#include "base/foreign_socket.h"
 
 namespace verbena::engine {
 
@@ -30,8 +30,9 @@ class PeerLink {
   bool has_waiting() const { return !waiting_.empty(); }
 
   // What waits goes out by it.
-  void open(UniqueFd socket);
-  void close() { socket_.reset(); }
+  void open(ForeignSocket socket);
+  // In a child after fork(): the link is the parent's.
+  void abandon() { socket_.abandon(); }
 
   // One message, of these pieces. False: there is no room, or the link is lost.
   bool send(std::span<const iovec> pieces);
@@ -44,7 +45,7 @@ class PeerLink {
  private:
   bool keep(std::span<const iovec> pieces);
 
-  UniqueFd socket_;
+  ForeignSocket socket_;
   bool lost_ = false;
   std::deque<std::vector<std::byte>> waiting_;
   size_t waiting_bytes_ = 0;

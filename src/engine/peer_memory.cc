@@ -103,40 +103,6 @@ Result<void> send_with_credentials(int socket, ConstBytes message, std::optional
   }
 }
 
-Result<ReceivedPresentation> receive_with_credentials(int socket, Bytes buffer) {
-  iovec data{buffer.data(), buffer.size()};
-  ControlBuffer control;
-  msghdr header{};
-  header.msg_iov = &data;
-  header.msg_iovlen = 1;
-  header.msg_control = control.bytes;
-  header.msg_controllen = sizeof control.bytes;
-  ssize_t bytes;
-  do {
-    bytes = ::recvmsg(socket, &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-  } while (bytes < 0 && errno == EINTR);
-  if (bytes < 0) return fail(errno);
-  ReceivedPresentation received;
-  received.bytes = static_cast<size_t>(bytes);
-  received.truncated = (header.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0;
-  for (cmsghdr* at = CMSG_FIRSTHDR(&header); at != nullptr; at = CMSG_NXTHDR(&header, at)) {
-    if (at->cmsg_level != SOL_SOCKET) continue;
-    if (at->cmsg_type == SCM_CREDENTIALS && at->cmsg_len == CMSG_LEN(sizeof(ucred))) {
-      ucred sender;
-      std::memcpy(&sender, CMSG_DATA(at), sizeof sender);
-      received.sender = sender;
-    } else if (at->cmsg_type == SCM_RIGHTS) {
-      // The room was for one of them, and alignment for a second.
-      for (size_t i = 0; i < (at->cmsg_len - CMSG_LEN(0)) / sizeof(int); ++i) {
-        int file;
-        std::memcpy(&file, CMSG_DATA(at) + i * sizeof file, sizeof file);
-        received.file.reset(file);
-      }
-    }
-  }
-  return received;
-}
-
 // ---- the memory
 
 std::unique_ptr<PeerMemory> PeerMemory::open(const Presentation& said, int board_file, const ucred& sender,

@@ -37,15 +37,6 @@ bool is_of_our_user(const std::optional<ucred>& sender);
 // One message, with a file if so wanted, now or not at all (EAGAIN). Says who we are.
 Result<void> send_with_credentials(int socket, ConstBytes message, std::optional<int> file = std::nullopt);
 
-struct ReceivedPresentation {
-  size_t bytes = 0;  // of the message; 0: the other has hung up
-  bool truncated = false;
-  UniqueFd file;
-  std::optional<ucred> sender;
-};
-// Of any message, now or not at all (EAGAIN).
-Result<ReceivedPresentation> receive_with_credentials(int socket, Bytes buffer);
-
 // The memory of another process, as far as its board allows. The process is never taken at its word: the
 // kernel says who it is, and whether we may read and write it (as a debugger may); and what its board says
 // leads nowhere but into its own memory.

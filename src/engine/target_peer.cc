@@ -39,7 +39,8 @@ void set_changeable(transport::QpAttributes& attributes, const RequestMessage& m
 
 }  // namespace
 
-TargetPeer::TargetPeer(const Surroundings& surroundings, const Key& key, PeerKeeper& keeper, UniqueFd socket)
+TargetPeer::TargetPeer(const Surroundings& surroundings, const Key& key, PeerKeeper& keeper,
+                       ForeignSocket socket)
     : Peer(key, keeper), shard_(surroundings.shard), keys_(surroundings.keys), queues_(surroundings.queues) {
   link().open(std::move(socket));
 }

@@ -23,7 +23,7 @@ class TargetPeer final : public Peer, private transport::DelegateAnswers {
     const queues::SharedReceiveQueueTable& queues;  // ours, for XRC
   };
 
-  TargetPeer(const Surroundings& surroundings, const Key& key, PeerKeeper& keeper, UniqueFd socket);
+  TargetPeer(const Surroundings& surroundings, const Key& key, PeerKeeper& keeper, ForeignSocket socket);
   ~TargetPeer() override;
 
   // The queue goes away.

@@ -32,8 +32,8 @@ constexpr uint32_t low(uint64_t word) {
 }
 
 Words encode(const Opening& opening) {
-  return {opening.key, reinterpret_cast<uintptr_t>(opening.base), opening.iova, opening.length,
-          pair(opening.access, opening.pd)};
+  return {opening.key,    reinterpret_cast<uintptr_t>(opening.base), opening.iova,
+          opening.length, pair(opening.access, opening.pd),          pair(opening.qpn_mask, opening.qpn)};
 }
 
 Opening decode_key(const Words& words) {
@@ -44,6 +44,8 @@ Opening decode_key(const Words& words) {
   opening.length = words[3];
   opening.access = high(words[4]);
   opening.pd = low(words[4]);
+  opening.qpn_mask = high(words[5]);
+  opening.qpn = low(words[5]);
   return opening;
 }
 
@@ -139,8 +141,8 @@ bool is_formatted(const Board& board) {
 }
 
 void BoardWriter::publish(const Opening& opening) {
-  if (opening.kind != memory::RegionKind::kMemory || (opening.access & kRemote) == 0) return;
-  if (opening.qpn_mask != 0 || opening.key == 0) return;
+  if (opening.kind == memory::RegionKind::kNull || (opening.access & kRemote) == 0) return;
+  if (opening.key == 0) return;
   put(board_.keys, keys_, home_of_key(opening.key), encode(opening));
 }
 

@@ -20,7 +20,7 @@ namespace verbena::local {
 // The board only ever says "you may". Whatever is not on it, or not plain, goes by packets, and its owner
 // decides. So a key that finds no place here is merely slower.
 inline constexpr uint32_t kBoardMagic = 0x4452'5256;  // "VRRD"
-inline constexpr uint32_t kBoardVersion = 1;          // a change of anything below is another version
+inline constexpr uint32_t kBoardVersion = 2;          // a change of anything below is another version
 inline constexpr uint32_t kBoardKeys = 2048;
 inline constexpr uint32_t kBoardQps = 1024;
 inline constexpr uint32_t kBoardProbes = 8;  // so many places there are for each name, one after the other
@@ -76,8 +76,7 @@ class BoardWriter {
   // REQUIRES: the board is formatted, and has no lines
   explicit BoardWriter(Board& board) : board_(board) {}
 
-  // Only what others may use by themselves: plain regions with remote rights. Windows come and go by requests
-  // of a send queue, which cannot wait for anybody.
+  // Only what others may use by themselves: memory with remote rights, and windows that are bound.
   void publish(const memory::Opening& opening);
   void withdraw_key(uint32_t key);
   void publish(const BoardQp& qp);

@@ -24,6 +24,10 @@ class KeyPublisher {
 
   // Nobody uses any more what was withdrawn before.
   virtual void await_users() = 0;
+  // For who cannot wait. A number for those who may be using what was withdrawn before; 0: nobody is.
+  virtual uint64_t users() = 0;
+  // Whether these have all gone. They are taken to be after a while: nobody stays for long.
+  virtual bool are_gone(uint64_t users) = 0;
 };
 
 }  // namespace verbena::memory

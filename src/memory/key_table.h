@@ -75,6 +75,10 @@ class KeyTable {
 
   // Nobody uses any more what was taken away before. Not with the writers' lock.
   void await_readers();
+  // For who cannot wait; also inside a section. Those who, beside the readers, may be using what was taken
+  // away before (0: nobody), and whether they have gone.
+  uint64_t users() const { return publisher_ != nullptr ? publisher_->users() : 0; }
+  bool are_gone(uint64_t users) const { return users == 0 || publisher_->are_gone(users); }
 
   // Runs `action` with the writers' lock: for whatever looks at regions of the table, or changes them. Also
   // inside a section.

@@ -12,6 +12,8 @@ constexpr Access kWindowAccess = kWrites | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_Z
 // with the kernel's rxe they are passed over.
 constexpr Access kMeaningless = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND;
 constexpr uint32_t kWholeQpn = UINT32_MAX;
+// No right, but what others must know of the memory.
+constexpr Access kPaging = IBV_ACCESS_ON_DEMAND;
 
 bool is_window(const Region& region) {
   return region.kind == RegionKind::kWindow1 || region.kind == RegionKind::kWindow2;
@@ -54,7 +56,7 @@ void open_window(Region& window, Region& region, const WindowBinding& binding, B
   window.base = region.at(binding.address, binding.length);
   window.iova = (binding.access & IBV_ACCESS_ZERO_BASED) != 0 ? 0 : binding.address;
   window.length = binding.length;
-  window.access = (binding.access & kWindowAccess) | kRemoteOnly;
+  window.access = (binding.access & kWindowAccess) | (region.access & kPaging) | kRemoteOnly;
   window.parent = &region;
   region.windows.push_back(window);
   if (window.kind == RegionKind::kWindow2) {
@@ -82,10 +84,11 @@ bool bind_window(KeyTable& keys, const WindowBinding& binding, BoundWindows& of_
       region = keys.find(binding.region_key);
       if (region == nullptr || !may_open(*region, binding)) return false;
     }
-    unbind(*window);
-    keys.set_tag(window, static_cast<uint8_t>(binding.new_key));
-    if (region != nullptr) open_window(*window, *region, binding, of_qp);
-    window->publish();
+    keys.republish(*window, [&] {
+      unbind(*window);
+      keys.set_tag(window, static_cast<uint8_t>(binding.new_key));
+      if (region != nullptr) open_window(*window, *region, binding, of_qp);
+    });
     return true;
   });
 }
@@ -96,14 +99,13 @@ bool invalidate_window(KeyTable& keys, uint32_t key, PdId pd, uint32_t qpn) {
     if (window == nullptr || window->kind != RegionKind::kWindow2) return false;  // o10-37.2.26
     if (window->pd != pd) return false;
     if (is_bound(*window) && window->qpn != qpn) return false;
-    unbind_window(*window);
+    unbind_window(keys, *window);
     return true;
   });
 }
 
-void unbind_window(Region& window) {
-  unbind(window);
-  window.publish();
+void unbind_window(KeyTable& keys, Region& window) {
+  keys.republish(window, [&] { unbind(window); });
 }
 
 }  // namespace verbena::memory

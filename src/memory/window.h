@@ -16,7 +16,9 @@ namespace verbena::memory {
 // Pure, and thread-safe by the key table's lock. A bind or invalidation that is done holds for every lookup
 // from then on. A window of type 2 is one QP's, and so one shard's: nobody is in the middle of using it. Of
 // one of type 1 the packet that another shard has at hand may still be carried out; its region is registered
-// as before, and deregistering that waits for the packet.
+// as before, and deregistering that waits for the packet. Other processes that use a window by themselves
+// (KeyPublisher) are asked to go by the same change, and who must know that they have gone asks for
+// KeyTable::users().
 
 // What a bind request asks for, and the QP it was posted to.
 struct WindowBinding {
@@ -46,12 +48,12 @@ bool invalidate_window(KeyTable& keys, uint32_t key, PdId pd, uint32_t qpn);
 
 // Takes a window's bytes and rights, whatever its state: before it is deallocated, or its QP or region ends.
 // With the key table's lock.
-void unbind_window(Region& window);
+void unbind_window(KeyTable& keys, Region& window);
 // The same for all of a list. Takes the lock itself.
 template <class Windows>
 void unbind_all(KeyTable& keys, Windows& windows) {
   keys.locked([&] {
-    while (!windows.empty()) unbind_window(windows.front());
+    while (!windows.empty()) unbind_window(keys, windows.front());
   });
 }
 

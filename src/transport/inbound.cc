@@ -140,6 +140,8 @@ ibv_wc_opcode Inbound::receive_opcode() const {
 }
 
 // Before the receiver may know of the message: it relies on the key being invalid (IBTA volume 1, 9.4.1.1.3).
+// No other process is waited for that might be using the window by itself (KeyTable::users()): the window is
+// this QP's alone, and its peer has done all that it was asked for before it sent this message.
 bool Inbound::invalidate_named(const roce::Headers& headers) const {
   if (!headers.info().has(roce::kIeth)) return true;
   const RemoteUser user = qp_.remote_user();

@@ -61,9 +61,10 @@ TransmitResult RcQueuePair::transmit(TimePoint now, uint32_t budget, bool with_a
     return TransmitResult::kBusy;
   }
   if (const auto result = responder_.transmit_urgent(budget); result != TransmitResult::kIdle) return result;
-  if (const auto result = requester_.transmit(now, budget); result != TransmitResult::kIdle) return result;
+  const auto result = requester_.transmit(now, budget);
+  if (result != TransmitResult::kIdle && !requester_.awaits_users()) return result;
   if (with_acknowledgements && !responder_.transmit_acknowledgement()) return TransmitResult::kBusy;
-  return TransmitResult::kIdle;
+  return result;
 }
 
 // Where something may be lost, requests may wait for others to leave with.

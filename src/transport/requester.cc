@@ -70,6 +70,7 @@ void Requester::on_route() {
 void Requester::halt() {
   running_ = false;
   highest_ = unacked_;
+  users_ = 0;
   ack_deadline_ = rnr_deadline_ = kNever;
 }
 
@@ -146,7 +147,7 @@ TransmitResult Requester::transmit(TimePoint now, uint32_t& budget) {
     }
     if (cursor_ == assigned_) assign(wqe);
     if (is_local(wqe)) {
-      execute_here(wqe);
+      if (!execute_here(wqe)) return TransmitResult::kMore;
       continue;
     }
     if (next_ == wqe.first_psn) {
@@ -171,15 +172,21 @@ TransmitResult Requester::transmit(TimePoint now, uint32_t& budget) {
 }
 
 // It completes in its turn: at once, if all before it have. After going back it is passed over, not executed
-// again.
-void Requester::execute_here(SendWqe& wqe) {
-  if (!wqe.executed) {
+// again. False: another process is still at the memory behind the key that was taken from it.
+bool Requester::execute_here(SendWqe& wqe) {
+  const memory::KeyTable& keys = *qp_.config().keys;
+  if (!wqe.executed && users_ == 0) {
     if (const auto fault = execute_locally(qp_, wqe)) {
       stop_at_cursor(*fault);
-      return;
+      return true;
     }
+    users_ = keys.users();
   }
+  if (!keys.are_gone(users_)) return false;
+  users_ = 0;
   executed(wqe);
+  if (qp_.state() == IBV_QPS_SQD && head_ == assigned_) announce_drained();
+  return true;
 }
 
 void Requester::executed(SendWqe& wqe) {

@@ -46,6 +46,8 @@ class Requester {
   bool can_transmit() const;
   bool may_gather() const;
   bool has_outstanding() const { return unacked_.is_before(highest_); }
+  // A request cannot complete yet, and nothing will tell when it can but to try again.
+  bool awaits_users() const { return users_ != 0; }
 
   void on_acknowledge(const roce::Headers& headers, TimePoint now);
   void on_read_response(const roce::Packet& packet, TimePoint now);
@@ -75,7 +77,7 @@ class Requester {
   bool may_start(const queues::SendWqe& wqe) const;
   bool window_allows(uint32_t bytes) const { return inflight_ == 0 || inflight_ + bytes <= window_.usable(); }
   void assign(queues::SendWqe& wqe);
-  void execute_here(queues::SendWqe& wqe);
+  bool execute_here(queues::SendWqe& wqe);
   void executed(queues::SendWqe& wqe);
   bool may_go_direct(const queues::SendWqe& wqe) const;
   bool go_direct(queues::SendWqe& wqe, uint32_t& budget);
@@ -152,6 +154,8 @@ class Requester {
       stopped_;  // the request at cursor_ cannot be sent, and fails with this when its turn comes
   std::optional<uint32_t> unsendable_;  // a request that was found so, by index
   std::optional<roce::Psn> implied_loss_at_;
+  // Who was using what the request at assigned_ - 1 has taken away (memory::KeyTable); 0: nobody.
+  uint64_t users_ = 0;
 
   TimePoint ack_deadline_ = kNever;
   TimePoint rnr_deadline_ = kNever;

@@ -80,7 +80,7 @@ void UcQueuePair::drop_message() {
 bool UcQueuePair::may_send() const {
   if (send_queue_empty() || paced_until_ != kNever) return false;
   // In SQD the request that has begun goes on to its end.
-  return state() == IBV_QPS_RTS || (state() == IBV_QPS_SQD && packet_ > 0);
+  return state() == IBV_QPS_RTS || (state() == IBV_QPS_SQD && has_begun());
 }
 
 bool UcQueuePair::has_urgent() const {
@@ -98,11 +98,7 @@ TransmitResult UcQueuePair::transmit(TimePoint now, uint32_t budget, bool) {
     if (budget-- == 0) return TransmitResult::kMore;
     const SendWqe& wqe = queue.at(queue.consumed());
     if (is_local(wqe)) {
-      if (const auto fault = execute_locally(*this, wqe)) {
-        fail_send(*fault);
-        break;
-      }
-      complete_send(wqe, IBV_WC_SUCCESS);
+      if (!execute_here(wqe)) return TransmitResult::kMore;
       continue;
     }
     if (!is_data(wqe) || wqe.opcode == IBV_WR_SEND_WITH_INV) {
@@ -121,13 +117,33 @@ TransmitResult UcQueuePair::transmit(TimePoint now, uint32_t budget, bool) {
     }
     if (packet_ < packets_of(wqe, attributes().path_mtu)) continue;
     packet_ = 0;
-    complete_send(wqe, IBV_WC_SUCCESS);
-    if (state() == IBV_QPS_SQD && attributes().notify_drained) emit(IBV_EVENT_SQ_DRAINED);
+    complete_sent(wqe);
   }
   // A send error stops the send queue only (IBTA volume 1, 10.3.1: SQE).
   if (state() == IBV_QPS_SQE || state() == IBV_QPS_ERR) flush_send_queue();
   if (state() == IBV_QPS_ERR) flush_recv_queue();
   return TransmitResult::kIdle;
+}
+
+void UcQueuePair::complete_sent(const SendWqe& wqe) {
+  complete_send(wqe, IBV_WC_SUCCESS);
+  if (state() == IBV_QPS_SQD && attributes().notify_drained) emit(IBV_EVENT_SQ_DRAINED);
+}
+
+// False: another process is still at the memory behind the key that was taken from it.
+bool UcQueuePair::execute_here(const SendWqe& wqe) {
+  const memory::KeyTable& keys = *config().keys;
+  if (users_ == 0) {
+    if (const auto fault = execute_locally(*this, wqe)) {
+      fail_send(*fault);
+      return true;
+    }
+    users_ = keys.users();
+  }
+  if (!keys.are_gone(users_)) return false;
+  users_ = 0;
+  complete_sent(wqe);
+  return true;
 }
 
 SendStatus UcQueuePair::send_packet(const SendWqe& wqe) {
@@ -151,8 +167,8 @@ void UcQueuePair::fail_send(ibv_wc_status status) {
 
 // Only before the first packet: what goes by the new way would overtake what went by the old, and be lost.
 void UcQueuePair::reroute() {
-  const bool has_begun = state() != IBV_QPS_RTR && next_ != attributes().send_psn;
-  if (!receives_packets(state()) || has_begun) return;
+  const bool has_sent = state() != IBV_QPS_RTR && next_ != attributes().send_psn;
+  if (!receives_packets(state()) || has_sent) return;
   find_route(attributes().path, attributes().destination);
   pacer_.reset(route().traits);
 }
@@ -176,7 +192,8 @@ void UcQueuePair::on_enter(ibv_qp_state from, ibv_qp_state to) {
     packet_ = 0;
     paced_until_ = kNever;
   }
-  if (to == IBV_QPS_SQD && packet_ == 0 && attributes().notify_drained) emit(IBV_EVENT_SQ_DRAINED);
+  if (to == IBV_QPS_RESET || to == IBV_QPS_ERR) users_ = 0;
+  if (to == IBV_QPS_SQD && !has_begun() && attributes().notify_drained) emit(IBV_EVENT_SQ_DRAINED);
 }
 
 }  // namespace verbena::transport

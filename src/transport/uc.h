@@ -36,6 +36,10 @@ class UcQueuePair : public QueuePair {
   SendStatus send_packet(const queues::SendWqe& wqe);
   void fail_send(ibv_wc_status status);
   bool may_send() const;
+  // The oldest request: some of its packets are on their way, or what it says is done.
+  bool has_begun() const { return packet_ > 0 || users_ != 0; }
+  bool execute_here(const queues::SendWqe& wqe);
+  void complete_sent(const queues::SendWqe& wqe);
 
   // Receiving
   Inbound inbound_{*this};
@@ -47,6 +51,8 @@ class UcQueuePair : public QueuePair {
   uint32_t packet_ = 0;  // of the request being sent: how many of its packets are on their way
   Pacer pacer_;
   TimePoint paced_until_ = kNever;
+  // Who was using what the oldest request has taken away (memory::KeyTable); 0: nobody.
+  uint64_t users_ = 0;
 };
 
 }  // namespace verbena::transport

@@ -4,6 +4,8 @@
 #include <array>
 #include <csignal>
 #include <cstring>
+#include <memory>
+#include <string>
 #include <vector>
 
 #include <sys/mman.h>
@@ -77,6 +79,48 @@ const HelperBody changing("direct-changing", [](Line& line) {
   ASSERT_EQ(ibv_rereg_mr(endpoint.mr.get(), IBV_REREG_MR_CHANGE_ACCESS, nullptr, nullptr, 0,
                          IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE),
             0);
+  line.tell(true);
+  line.await_end();
+});
+
+struct DeallocMw {
+  void operator()(ibv_mw* mw) const { EXPECT_EQ(ibv_dealloc_mw(mw), 0); }
+};
+using Mw = std::unique_ptr<ibv_mw, DeallocMw>;
+
+// Windows of both types onto a part of its memory, which are taken back when it is told to.
+struct Windows {
+  uint64_t address = 0;
+  uint32_t keys[2] = {};
+};
+constexpr size_t kWindowBytes = 8192;
+const HelperBody with_windows("direct-windows", [](Line& line) {
+  Endpoint endpoint({.bytes = kBytes, .access = kAllAccess | IBV_ACCESS_MW_BIND});
+  fill_random(endpoint.bytes(), 1);
+  const Mw one(ibv_alloc_mw(endpoint.pd.get(), IBV_MW_TYPE_1));
+  const Mw two(ibv_alloc_mw(endpoint.pd.get(), IBV_MW_TYPE_2));
+  join(endpoint, line);
+  line.tell(More{});
+  const uint64_t address = reinterpret_cast<uintptr_t>(endpoint.buffer()) + 100;
+  const auto bind = [&](ibv_mw& mw, size_t length) {
+    ibv_send_wr request = send_request(1);
+    request.opcode = IBV_WR_BIND_MW;
+    mw.rkey = ibv_inc_rkey(mw.rkey);
+    request.bind_mw = {
+        &mw, mw.rkey, {endpoint.mr.get(), address, length, IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE}};
+    ASSERT_EQ(endpoint.post_send(request, {}), 0);
+    ASSERT_EQ(endpoint.completion().status, IBV_WC_SUCCESS);
+  };
+  bind(*one, kWindowBytes);
+  bind(*two, kWindowBytes);
+  line.tell(Windows{address, {one->rkey, two->rkey}});
+  line.hear<bool>();
+  bind(*one, 0);
+  ibv_send_wr invalidation = send_request(2);
+  invalidation.opcode = IBV_WR_LOCAL_INV;
+  invalidation.invalidate_rkey = two->rkey;
+  ASSERT_EQ(endpoint.post_send(invalidation, {}), 0);
+  ASSERT_EQ(endpoint.completion().status, IBV_WC_SUCCESS);
   line.tell(true);
   line.await_end();
 });
@@ -305,6 +349,51 @@ TEST_F(DirectToFickle, NothingIsReadOfMemoryThatIsNoMoreRegistered) {
     for (const std::byte byte : got(bytes)) ASSERT_EQ(byte, std::byte{1});
   }
 }
+
+class DirectToWindows : public Direct, public ::testing::WithParamInterface<size_t> {
+ protected:
+  DirectToWindows() : Direct("direct-windows") {}
+
+  // What the requests go to from now on.
+  void use(const Windows& windows) {
+    endpoint.peer.buffer = windows.address;
+    endpoint.peer.rkey = windows.keys[GetParam()];
+  }
+};
+
+TEST_P(DirectToWindows, OfAStoppedTargetItIsReadAndWritten) {
+  meet();
+  use(helper.line().hear<Windows>());
+  ASSERT_TRUE(eventually([&] { return reads_without_help(); }));
+  stop();
+  EXPECT_EQ(read(kWindowBytes).status, IBV_WC_SUCCESS);
+  EXPECT_TRUE(are_random(got(kWindowBytes), 1, kBytes, 100));
+  fill_random(endpoint.bytes().first(64), 2);
+  const ibv_sge piece = endpoint.piece(0, 64);
+  ASSERT_EQ(endpoint.post_send(remote_request(IBV_WR_RDMA_WRITE, 1, endpoint.peer, 8), {&piece, 1}), 0);
+  ASSERT_EQ(endpoint.completion().status, IBV_WC_SUCCESS);
+  EXPECT_EQ(read(64, 8, 64).status, IBV_WC_SUCCESS);
+  EXPECT_EQ(std::memcmp(endpoint.buffer(), endpoint.buffer() + 64, 64), 0);
+  helper.kill(SIGCONT);
+}
+
+TEST_P(DirectToWindows, ItEndsWhereItEnds) {
+  meet();
+  use(helper.line().hear<Windows>());
+  EXPECT_EQ(read(64, kWindowBytes - 63).status, IBV_WC_REM_ACCESS_ERR);
+}
+
+TEST_P(DirectToWindows, WhatWasTakenBackIsGone) {
+  meet();
+  use(helper.line().hear<Windows>());
+  ASSERT_TRUE(eventually([&] { return reads_without_help(); }));
+  helper.line().tell(true);
+  helper.line().hear<bool>();
+  EXPECT_EQ(read(64).status, IBV_WC_REM_ACCESS_ERR);
+}
+
+INSTANTIATE_TEST_SUITE_P(OfType, DirectToWindows, ::testing::Values(0, 1),
+                         [](const auto& one) { return std::to_string(one.param + 1); });
 
 TEST_F(Direct, AKilledTargetIsNotRead) {
   meet();

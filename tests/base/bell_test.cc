@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/bell.h"
 
+#include <cstring>
+
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/epoll.h>
@@ -81,6 +83,32 @@ TEST_F(BellTest, RingingOneThatIsGoneSaysSo) {
   bell.abandon();
   EXPECT_FALSE(ringer.ring());
   EXPECT_FALSE(bell.ring());
+}
+
+// Before Linux 6.16 nobody can be kept from it.
+TEST_F(BellTest, BringsNoDescriptors) {
+  int on = 0;
+  socklen_t bytes = sizeof on;
+  constexpr int kPassRights = 83;
+  if (::getsockopt(bell.fd(), SOL_SOCKET, kPassRights, &on, &bytes) != 0) {
+    GTEST_SKIP() << "this kernel lets nobody refuse descriptors";
+  }
+  char ring = 0;
+  iovec data{&ring, sizeof ring};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))]{};
+  msghdr message{};
+  message.msg_iov = &data;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof control;
+  cmsghdr* const header = CMSG_FIRSTHDR(&message);
+  header->cmsg_level = SOL_SOCKET;
+  header->cmsg_type = SCM_RIGHTS;
+  header->cmsg_len = CMSG_LEN(sizeof(int));
+  const int file = bell.fd();
+  std::memcpy(CMSG_DATA(header), &file, sizeof file);
+  EXPECT_LT(::sendmsg(bell.ringing_fd(), &message, MSG_DONTWAIT), 0);
+  EXPECT_FALSE(bell.hear());
 }
 
 // ---- what is no bell

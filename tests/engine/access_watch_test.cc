@@ -87,5 +87,88 @@ TEST_F(Watched, AnEndDuringTheWaitEndsIt) {
   other.join();
 }
 
+// ---- for who cannot wait
+
+TEST_F(Watched, TellsThatNobodyIsThere) {
+  EXPECT_EQ(watch.under_way(), 0u);
+  lane.in_access = 2;
+  EXPECT_EQ(watch.under_way(), 0u);
+}
+
+TEST_F(Watched, TellsWhenTheAccessThatWasUnderWayHasEnded) {
+  lane.in_access = 1;
+  const uint64_t accesses = watch.under_way();
+  ASSERT_NE(accesses, 0u);
+  EXPECT_FALSE(watch.have_ended(accesses));
+  EXPECT_FALSE(watch.have_ended(accesses));
+  lane.in_access = 2;
+  EXPECT_TRUE(watch.have_ended(accesses));
+}
+
+TEST_F(Watched, TheNextAccessIsAnother) {
+  lane.in_access = 1;
+  const uint64_t accesses = watch.under_way();
+  lane.in_access = 3;
+  EXPECT_TRUE(watch.have_ended(accesses));
+  EXPECT_TRUE(watch.have_ended(accesses));
+  const uint64_t later = watch.under_way();
+  EXPECT_FALSE(watch.have_ended(later)) << "to who asks now it is the one";
+  EXPECT_TRUE(watch.have_ended(accesses));
+}
+
+TEST_F(Watched, SeveralMayAskOfOneAccess) {
+  lane.in_access = 1;
+  const uint64_t first = watch.under_way();
+  const uint64_t second = watch.under_way();
+  EXPECT_FALSE(watch.have_ended(first));
+  EXPECT_FALSE(watch.have_ended(second));
+  lane.in_access = 2;
+  EXPECT_TRUE(watch.have_ended(second));
+  EXPECT_TRUE(watch.have_ended(first));
+}
+
+TEST_F(Watched, AllThatWereThereMustHaveEnded) {
+  const auto other_memory = channel();
+  local::Lane& other_lane = other_memory->memory().lanes[1];
+  const auto other = watch.add(other_memory, other_lane);
+  lane.in_access = 1;
+  other_lane.in_access = 1;
+  const uint64_t accesses = watch.under_way();
+  lane.in_access = 2;
+  EXPECT_FALSE(watch.have_ended(accesses));
+  other_lane.in_access = 3;
+  EXPECT_TRUE(watch.have_ended(accesses));
+}
+
+TEST_F(Watched, GivesUpOnOneThatIsSeenForTooLong) {
+  lane.in_access = 1;
+  const uint64_t accesses = watch.under_way();
+  EXPECT_FALSE(watch.have_ended(accesses, 1h));
+  EXPECT_FALSE(visitor->is_overdue());
+  while (!watch.have_ended(accesses, 1ms)) std::this_thread::yield();
+  EXPECT_TRUE(visitor->is_overdue());
+  EXPECT_EQ(lane.refuses_access, 1u);
+  EXPECT_EQ(watch.under_way(), 0u);
+}
+
+TEST_F(Watched, AnAccessThatAppearsLaterIsNotHeldAgainstItsProcess) {
+  lane.in_access = 1;
+  (void)watch.under_way();
+  lane.in_access = 2;
+  (void)watch.under_way();
+  lane.in_access = 1;  // the count has gone round
+  const uint64_t accesses = watch.under_way();
+  EXPECT_FALSE(watch.have_ended(accesses, 1h));
+  EXPECT_FALSE(visitor->is_overdue());
+}
+
+TEST_F(Watched, WhoIsGoneIsNotThere) {
+  lane.in_access = 1;
+  const uint64_t accesses = watch.under_way();
+  watch.end(visitor, true);
+  EXPECT_TRUE(watch.have_ended(accesses));
+  EXPECT_EQ(watch.under_way(), 0u);
+}
+
 }  // namespace
 }  // namespace verbena::engine

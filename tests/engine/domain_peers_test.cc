@@ -4,11 +4,13 @@
 #include "engine/domain_peers.h"
 
 #include <array>
+#include <cerrno>
 #include <optional>
 
 #include <poll.h>
 #include <sys/socket.h>
 
+#include "base/lingering_socket.h"
 #include "base/random.h"
 #include "base/seed.h"
 #include "engine/peer_messages.h"
@@ -72,7 +74,8 @@ class DomainPeersTest : public ShardTest {
   // Whether the shard has closed its end.
   bool hung_up() {
     char byte;
-    return ::recv(ends.theirs.get(), &byte, 1, MSG_DONTWAIT | MSG_PEEK) == 0;
+    const ssize_t bytes = ::recv(ends.theirs.get(), &byte, 1, MSG_DONTWAIT | MSG_PEEK);
+    return bytes == 0 || (bytes < 0 && errno == ECONNRESET);  // with something that it has not read
   }
 
   Ends ends;
@@ -310,6 +313,32 @@ TEST_F(QueueOfOurs, HangsUpOnPiecesOfMessages) {
     shard->poll();
     EXPECT_TRUE(hung_up());
   }
+}
+
+// Which would be closed by the thread that has the shard's lock.
+TEST_F(QueueOfOurs, HangsUpOnDescriptorsWithoutWaitingForThem) {
+  const size_t before = test::open_descriptors();
+  const RequestMessage m = message();
+  test::LingeringSocket slow;
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
+  const cmsghdr head{.cmsg_len = CMSG_LEN(sizeof(int)), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS};
+  const int file = slow.fd();
+  std::memcpy(control.data(), &head, sizeof head);
+  std::memcpy(control.data() + CMSG_LEN(0), &file, sizeof file);
+  iovec data{const_cast<RequestMessage*>(&m), sizeof m};
+  msghdr sent{};
+  sent.msg_iov = &data;
+  sent.msg_iovlen = 1;
+  sent.msg_control = control.data();
+  sent.msg_controllen = control.size();
+  ASSERT_GT(::sendmsg(ends.theirs.get(), &sent, MSG_NOSIGNAL), 0);
+  slow.reset();
+  const TimePoint began = MonotonicClock::now();
+  shard->poll();
+  EXPECT_TRUE(hung_up());
+  EXPECT_LT(MonotonicClock::now() - began, test::LingeringSocket::kAtOnce);
+  slow.cut_short();
+  EXPECT_TRUE(test::becomes_true([&] { return test::open_descriptors() == before - 1; }));
 }
 
 // Right ones with some bytes changed, so that they come far.

@@ -59,9 +59,9 @@ class LocalBell : public testing::Test {
   // The next message that we have sent; the file that came with it is in `file`.
   std::vector<std::byte> hear() {
     std::vector<std::byte> bytes(256);
-    auto received = receive_with_credentials(other.get(), bytes);
-    bytes.resize(received ? received->bytes : 0);
-    file = received ? std::move(received->file) : UniqueFd();
+    auto heard = hear_from(other.get(), bytes);
+    bytes.resize(heard ? heard->bytes : 0);
+    file = heard ? std::move(heard->file) : UniqueFd();
     return bytes;
   }
   static uint32_t type_of(const std::vector<std::byte>& message) {

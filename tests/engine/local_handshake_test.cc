@@ -13,14 +13,17 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 
+#include "base/lingering_socket.h"
 #include "engine/local_peers.h"
 #include "engine/support/handshake.h"
 #include "engine/support/shard_test.h"
@@ -54,9 +57,7 @@ Held held() {
 // The other process, as far as it keeps to the rules.
 class Other {
  public:
-  explicit Other(UniqueFd socket) : socket_(std::move(socket)), board_(OwnBoard::make()) {
-    ask_for_credentials(socket_.get(), true);
-  }
+  explicit Other(UniqueFd socket) : socket_(std::move(socket)), board_(OwnBoard::make()) {}
 
   void say(const void* bytes, size_t count, std::optional<int> file = std::nullopt) const {
     ASSERT_TRUE(send_with_credentials(socket_.get(), {static_cast<const std::byte*>(bytes), count}, file)
@@ -81,14 +82,18 @@ class Other {
     if (with_cookie) std::memcpy(said.cookie, board_->cookie().bytes.data(), sizeof said.cookie);
     say(&said, sizeof said, with_file ? std::optional(board_->file()) : std::nullopt);
   }
+  void present_with(int file) const {
+    const Said kind{.type = kPresent};
+    Presentation said{};
+    std::memcpy(&said, &kind, sizeof kind);
+    say(&said, sizeof said, file);
+  }
   void close() { socket_.reset(); }
   // The next message: its bytes; 0 when it has hung up, nothing when there is none.
   std::optional<size_t> hear() const {
     std::array<std::byte, 256> buffer;
-    auto received = receive_with_credentials(socket_.get(), buffer);
-    if (received) return received->bytes;
-    if (received.error().code == EAGAIN) return std::nullopt;
-    return 0;
+    const auto heard = hear_from(socket_.get(), buffer);
+    return heard ? std::optional(heard->bytes) : std::nullopt;
   }
   bool is_hung_up_on() const {
     for (;;) {
@@ -120,6 +125,7 @@ class Handshake : public ShardTest, public testing::WithParamInterface<Asker> {
     add(*connected);
     (void)meet(0);  // what the first of all leaves is there
     look();
+    test::await_discards();
   }
   ~Handshake() override {
     shard->exclusively([&] { shard->remove(*connected); });
@@ -307,6 +313,88 @@ TEST_P(Handshake, WhoSaysNothingMoreHoldsNobodyUp) {
   }
 }
 
+// ---- what is sent along
+
+// With each message at each step: it is no message's file, or comes where none is expected, or more than one.
+// The thread that finds it holds the shard's lock.
+TEST_P(Handshake, WhoSendsWhatTakesLongToCloseHoldsNobodyUp) {
+  const std::vector<std::byte> ring(1);
+  const std::vector<std::byte> nonsense(17, std::byte{'x'});
+  const Said bell{.type = kBell, .takes_bells = 1};
+  const std::vector<std::pair<const char*, std::function<void(Other&, int)>>> messages{
+      {"a ring", [&](Other& other, int file) { other.say(ring.data(), ring.size(), file); }},
+      {"nothing", [&](Other& other, int file) { other.say(ring.data(), 0, file); }},
+      {"nonsense", [&](Other& other, int file) { other.say(nonsense.data(), nonsense.size(), file); }},
+      {"an offer", [&](Other& other, int file) { other.say(kOffer, file); }},
+      {"an answer", [&](Other& other, int file) { other.say(kAccept, file); }},
+      {"a presentation", [&](Other& other, int file) { other.present_with(file); }},
+      {"a bell", [&](Other& other, int file) { other.say(&bell, sizeof bell, file); }},
+  };
+  for (const auto& [name, say] : messages) {
+    for (int steps = 0; steps <= kSteps; ++steps) {
+      SCOPED_TRACE(testing::Message() << name << " after " << steps << " steps");
+      const Held before = held();
+      test::LingeringSocket slow;
+      {
+        auto other = meet(steps);
+        say(*other, slow.fd());
+        slow.reset();
+        const TimePoint began = MonotonicClock::now();
+        look();
+        look();
+        EXPECT_TRUE(other->is_hung_up_on());
+        EXPECT_LT(MonotonicClock::now() - began, test::LingeringSocket::kAtOnce);
+      }
+      look();
+      slow.cut_short();
+      EXPECT_TRUE(test::becomes_true([&] { return held() == before; }));
+    }
+  }
+}
+
+// A line that is given up is closed with all that is in its socket.
+TEST_P(Handshake, WhatALineThatEndsHasNotReadHoldsNobodyUp) {
+  for (int steps = 0; steps <= kSteps; ++steps) {
+    SCOPED_TRACE(testing::Message() << "after " << steps << " steps");
+    const Held before = held();
+    test::LingeringSocket slow;
+    {
+      auto other = meet(steps);
+      const std::vector<std::byte> nonsense(17, std::byte{'x'});
+      other->say(nonsense.data(), nonsense.size());
+      other->say(kOffer, slow.fd());
+      slow.reset();
+      const TimePoint began = MonotonicClock::now();
+      look();
+      EXPECT_TRUE(other->is_hung_up_on());
+      EXPECT_LT(MonotonicClock::now() - began, test::LingeringSocket::kAtOnce);
+    }
+    slow.cut_short();
+    EXPECT_TRUE(test::becomes_true([&] { return held() == before; }));
+  }
+}
+
+// There is a line already, and the agent brings another socket, in which the other has written.
+TEST_P(Handshake, ASocketThatIsNotNeededHoldsNobodyUp) {
+  auto other = meet(kSteps);
+  const Held before = held();
+  test::LingeringSocket slow;
+  {
+    int ends[2];
+    ASSERT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends), 0);
+    const Other again{UniqueFd(ends[1])};
+    again.say(kOffer, slow.fd());
+    slow.reset();
+    const TimePoint began = MonotonicClock::now();
+    peers->connect({shard->slot(), other_slot(), we_ask(), 0, UniqueFd(ends[0])});
+    EXPECT_LT(MonotonicClock::now() - began, test::LingeringSocket::kAtOnce);
+    EXPECT_TRUE(again.is_hung_up_on());
+  }
+  EXPECT_FALSE(other->is_hung_up_on());
+  slow.cut_short();
+  EXPECT_TRUE(test::becomes_true([&] { return held() == before; }));
+}
+
 // ---- what is offered
 
 class Offered : public Handshake {
@@ -321,7 +409,7 @@ class Offered : public Handshake {
       EXPECT_TRUE(other->is_hung_up_on());
       goes_where_it_should(0);
     }
-    EXPECT_EQ(held(), before);
+    EXPECT_TRUE(test::becomes_true([&] { return held() == before; }));
   }
 };
 

@@ -135,15 +135,56 @@ TEST_F(Boarded, RefusesWhereRegionOrQpDo) {
   EXPECT_TRUE(allows([](Opening&, BoardQp&) {}));
 }
 
-TEST_F(Boarded, ShowsOnlyPlainMemory) {
+TEST_F(Boarded, ShowsNoMemoryThatIsNone) {
   writer.publish(qp());
-  for (const memory::RegionKind kind :
-       {memory::RegionKind::kNull, memory::RegionKind::kWindow1, memory::RegionKind::kWindow2}) {
-    memory::Opening opening = region();
-    opening.kind = kind;
-    writer.publish(opening);
-    EXPECT_EQ(find([](AccessRequest&) {}), std::nullopt);
-  }
+  memory::Opening null = region();
+  null.kind = memory::RegionKind::kNull;
+  writer.publish(null);
+  EXPECT_EQ(find([](AccessRequest&) {}), std::nullopt);
+}
+
+TEST_F(Boarded, AWindowThatIsNotBoundHasNoRights) {
+  writer.publish(qp());
+  memory::Opening unbound;
+  unbound.kind = memory::RegionKind::kWindow2;
+  unbound.access = memory::kRemoteOnly;
+  unbound.pd = 7;
+  unbound.key = kKey;
+  writer.publish(unbound);
+  EXPECT_EQ(find([](AccessRequest&) {}), std::nullopt);
+  EXPECT_EQ(find_key(*board, kKey), std::nullopt);
+}
+
+TEST_F(Boarded, AWindowOfType1IsForAllQpsOfItsDomain) {
+  writer.publish(qp());
+  memory::Opening window = region();
+  window.kind = memory::RegionKind::kWindow1;
+  window.access = IBV_ACCESS_REMOTE_READ | memory::kRemoteOnly;
+  writer.publish(window);
+  EXPECT_EQ(find([](AccessRequest&) {}), kBase + 16);
+  EXPECT_EQ(find([](AccessRequest& r) { r.wanted = IBV_ACCESS_REMOTE_WRITE; }), std::nullopt);
+  BoardQp other = qp();
+  other.qpn = 0x4322;
+  writer.publish(other);
+  EXPECT_EQ(find([](AccessRequest& r) { r.qpn = 0x4322; }), kBase + 16);
+  other.pd = 8;
+  writer.publish(other);
+  EXPECT_EQ(find([](AccessRequest& r) { r.qpn = 0x4322; }), std::nullopt);
+}
+
+TEST_F(Boarded, AWindowOfType2IsForItsOwnQp) {
+  writer.publish(qp());
+  BoardQp other = qp();
+  other.qpn = 0x4322;
+  writer.publish(other);
+  memory::Opening window = region();
+  window.kind = memory::RegionKind::kWindow2;
+  window.access = IBV_ACCESS_REMOTE_READ | memory::kRemoteOnly;
+  window.qpn = 0x4321;
+  window.qpn_mask = UINT32_MAX;
+  writer.publish(window);
+  EXPECT_EQ(find([](AccessRequest&) {}), kBase + 16);
+  EXPECT_EQ(find([](AccessRequest& r) { r.qpn = 0x4322; }), std::nullopt);
 }
 
 TEST_F(Boarded, ForgetsWhatIsWithdrawn) {

@@ -2,6 +2,7 @@
 #include "memory/window.h"
 
 #include <array>
+#include <list>
 #include <map>
 #include <optional>
 #include <vector>
@@ -235,6 +236,102 @@ TEST_F(Window, IsUnboundWithItsQp) {
   EXPECT_EQ(bound_windows(), 0u);
   EXPECT_TRUE(bind(two)) << "and is free for another";
 }
+
+// ---- what others are shown of it
+
+class Shown : public testing::Test, private KeyPublisher {
+ protected:
+  Shown() {
+    keys.set_publisher(*this);
+    region.base = bytes.data();
+    region.iova = 0x1000;
+    region.length = bytes.size();
+    region.access = kBindable | IBV_ACCESS_ON_DEMAND;
+    region.pd = kPd;
+    EXPECT_TRUE(keys.insert(&region));
+  }
+  Region& make(RegionKind kind) {
+    Region& window = made.emplace_back();
+    make_window(window, kind, kPd);
+    EXPECT_TRUE(keys.insert(&window));
+    return window;
+  }
+  bool bind(const Region& window, uint64_t length = 100) {
+    return bind_window(keys,
+                       {.window_key = window.key,
+                        .new_key = window.key + 1,
+                        .region_key = region.key,
+                        .address = 0x1100,
+                        .length = length,
+                        .access = kRead,
+                        .pd = kPd,
+                        .qpn = kQpn},
+                       of_qp);
+  }
+  // Whether a key that is shown may be used.
+  bool is_open(uint32_t key) { return shown.contains(key) && (shown[key].access & kRead) != 0; }
+
+  // KeyPublisher
+  void publish(const Opening& opening) override { shown[opening.key] = opening; }
+  void withdraw(uint32_t key) override { shown.erase(key); }
+  void await_users() override {}
+  uint64_t users() override { return 0; }
+  bool are_gone(uint64_t) override { return true; }
+
+  std::array<std::byte, 1000> bytes{};
+  KeyTable keys{1, 100};
+  BoundWindows of_qp;
+  Region region;
+  std::list<Region> made;
+  std::map<uint32_t, Opening> shown;
+};
+
+TEST_F(Shown, ItsKeyOfTheMoment) {
+  for (const RegionKind kind : {RegionKind::kWindow1, RegionKind::kWindow2}) {
+    Region& window = make(kind);
+    EXPECT_FALSE(is_open(window.key));
+    ASSERT_TRUE(bind(window));
+    ASSERT_TRUE(is_open(window.key));
+    EXPECT_EQ(shown[window.key].length, 100u);
+    EXPECT_EQ(shown[window.key].qpn_mask != 0, kind == RegionKind::kWindow2);
+    EXPECT_NE(shown[window.key].access & IBV_ACCESS_ON_DEMAND, 0u) << "as its memory is";
+  }
+}
+
+TEST_F(Shown, NotTheKeyThatItHadBefore) {
+  Region& window = make(RegionKind::kWindow1);
+  ASSERT_TRUE(bind(window));
+  const uint32_t before = window.key;
+  ASSERT_TRUE(bind(window));
+  EXPECT_FALSE(shown.contains(before));
+  EXPECT_TRUE(is_open(window.key));
+  ASSERT_TRUE(bind(window, 0));
+  EXPECT_FALSE(is_open(window.key));
+}
+
+TEST_F(Shown, NotWhenItIsInvalidOrGoes) {
+  Region& window = make(RegionKind::kWindow2);
+  ASSERT_TRUE(bind(window));
+  ASSERT_TRUE(invalidate_window(keys, window.key, kPd, kQpn));
+  EXPECT_FALSE(is_open(window.key));
+  ASSERT_TRUE(bind(window));
+  unbind_all(keys, of_qp);
+  EXPECT_FALSE(is_open(window.key));
+  ASSERT_TRUE(bind(window));
+  keys.locked([&] { unbind_window(keys, window); });
+  EXPECT_FALSE(is_open(window.key));
+}
+
+TEST_F(Shown, WhatARefusedBindWouldHaveChangedAsItIs) {
+  Region& window = make(RegionKind::kWindow2);
+  ASSERT_TRUE(bind(window));
+  EXPECT_FALSE(bind(window));
+  EXPECT_TRUE(is_open(window.key));
+  EXPECT_FALSE(invalidate_window(keys, window.key, kPd, kQpn + 1));
+  EXPECT_TRUE(is_open(window.key));
+}
+
+// ---- all of it
 
 // Against the simplest model of the rules: two protection domains, three QPs, regions and windows of all
 // kinds, random requests.

@@ -144,6 +144,131 @@ TEST_F(WindowRequests, ByTheirHundredsTakeNoPsns) {
   EXPECT_THAT(psns(e.transmitted()), ElementsAre(100));
 }
 
+// ---- while other processes use the window by themselves
+
+// Who is at the memory, as the test says.
+class Visitors final : public memory::KeyPublisher {
+ public:
+  void publish(const memory::Opening&) override {}
+  void withdraw(uint32_t) override {}
+  void await_users() override {}
+  uint64_t users() override { return is_one_there ? ++asked : 0; }
+  bool are_gone(uint64_t) override { return !is_one_there; }
+
+  bool is_one_there = false;
+  uint64_t asked = 0;
+};
+
+class VisitedWindow : public WindowRequests {
+ protected:
+  void SetUp() override {
+    WindowRequests::SetUp();
+    e.memory.keys().set_publisher(visitors);
+    ASSERT_TRUE(post_send(*e.qp, w.bind(1)));
+    EXPECT_TRUE(e.transmitted().empty());
+    expect_sent(1);
+    visitors.is_one_there = true;
+  }
+  void invalidate(uint64_t wr_id) {
+    ASSERT_TRUE(post_send(*e.qp, Windowed::invalidate(wr_id, w.window.key)));
+  }
+  Visitors visitors;
+};
+
+TEST_F(VisitedWindow, IsInvalidAtOnceAndSaysSoWhenNobodyIsThereAnyMore) {
+  invalidate(7);
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(e.transmit(), TransmitResult::kMore);
+    EXPECT_FALSE(w.is_bound());
+    expect_none_sent();
+  }
+  EXPECT_EQ(visitors.asked, 1u) << "those who come later are none of it";
+  visitors.is_one_there = false;
+  EXPECT_EQ(e.transmit(), TransmitResult::kIdle);
+  expect_sent(7);
+}
+
+TEST_F(VisitedWindow, HoldsUpWhatFollows) {
+  invalidate(7);
+  post(IBV_WR_SEND, 10);
+  EXPECT_TRUE(e.transmitted().empty());
+  visitors.is_one_there = false;
+  EXPECT_THAT(operations(e.transmitted()), ElementsAre(Op::kSendOnly));
+  expect_sent(7);
+}
+
+TEST_F(VisitedWindow, HoldsUpNoAcknowledgement) {
+  ibv_recv_wr receive{};
+  ASSERT_TRUE(post_recv(*e.qp, receive));
+  invalidate(7);
+  e.transmit();
+  roce::Headers headers = rc_headers(Op::kSendOnly, 200);
+  headers.ack_request = true;
+  e.receive(headers);
+  EXPECT_THAT(operations(e.transmitted()), ElementsAre(Op::kAcknowledge));
+  expect_none_sent();
+}
+
+TEST_F(VisitedWindow, IsNotInvalidatedAgainAfterALoss) {
+  post(IBV_WR_SEND, 10);
+  invalidate(7);
+  e.transmitted();
+  nak(100, NakCode::kSequenceError);
+  EXPECT_THAT(psns(e.transmitted()), ElementsAre(100));
+  acknowledge(100);
+  expect_sent(1);
+  expect_none_sent();
+  visitors.is_one_there = false;
+  e.transmit();
+  expect_sent(7);
+  EXPECT_EQ(visitors.asked, 1u);
+}
+
+TEST_F(VisitedWindow, IsNotWaitedForInError) {
+  invalidate(7);
+  e.transmit();
+  e.qp->enter(IBV_QPS_ERR);
+  EXPECT_TRUE(e.transmitted().empty());
+  expect_sent(7, IBV_WC_WR_FLUSH_ERR);
+}
+
+TEST_F(VisitedWindow, IsWaitedForBeforeTheQueueIsDrained) {
+  e.qp->attributes().notify_drained = true;
+  invalidate(7);
+  e.transmit();
+  e.qp->enter(IBV_QPS_SQD);
+  e.transmit();
+  EXPECT_THAT(e.log.events, testing::IsEmpty());
+  visitors.is_one_there = false;
+  e.transmit();
+  expect_sent(7);
+  EXPECT_THAT(e.log.events, ElementsAre(IBV_EVENT_SQ_DRAINED));
+}
+
+TEST(VisitedWindowOverUc, IsWaitedForAsOverRc) {
+  Endpoint<UcQueuePair> e;
+  e.bring_up();
+  Windowed w{e.memory};
+  Visitors visitors;
+  e.memory.keys().set_publisher(visitors);
+  ASSERT_TRUE(post_send(*e.qp, w.bind(1)));
+  EXPECT_TRUE(e.transmitted().empty());
+  EXPECT_EQ(e.sent().opcode, IBV_WC_BIND_MW);
+  visitors.is_one_there = true;
+  e.qp->attributes().notify_drained = true;
+  ASSERT_TRUE(post_send(*e.qp, Windowed::invalidate(2, w.window.key)));
+  EXPECT_TRUE(e.transmitted().empty());
+  EXPECT_FALSE(w.is_bound());
+  e.qp->enter(IBV_QPS_SQD);
+  EXPECT_TRUE(e.transmitted().empty());
+  EXPECT_THAT(e.log.events, testing::IsEmpty());
+  EXPECT_EQ(visitors.asked, 1u);
+  visitors.is_one_there = false;
+  EXPECT_TRUE(e.transmitted().empty());
+  EXPECT_EQ(e.sent().opcode, IBV_WC_LOCAL_INV);
+  EXPECT_THAT(e.log.events, ElementsAre(IBV_EVENT_SQ_DRAINED));
+}
+
 TEST_F(WindowRequests, CarryTheKeyThatThePeerShallInvalidate) {
   ibv_send_wr wr = request(IBV_WR_SEND_WITH_INV, 300);
   wr.invalidate_rkey = 0x01020304;
@@ -191,7 +316,7 @@ class WindowsOfAResponder : public ResponderTest {
                                e.qp->bound_windows());
   }
   void rebind(memory::Access access, uint32_t qpn) {
-    memory::unbind_window(w.window);
+    memory::unbind_window(e.memory.keys(), w.window);
     ASSERT_TRUE(bind(access, qpn));
   }
   void send_invalidating(Op operation, uint32_t psn, ConstBytes payload, uint32_t key) {
@@ -320,7 +445,7 @@ TEST_F(WindowsOfAResponder, AnswersGivenBeforeSuchAMessageStillGoOut) {
 
 TEST_F(WindowsOfAResponder, ThatGoWhileTheyAreReadAreARemoteAccessError) {
   read(200, w.buffer.address(256), 512, w.window.key);
-  memory::unbind_window(w.window);
+  memory::unbind_window(e.memory.keys(), w.window);
   expect_refused(200);
 }
 

@@ -1,8 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cerrno>
 #include <cstdint>
+#include <optional>
+#include <utility>
 
+#include "agent_client/message_socket.h"
+#include "base/bytes.h"
+#include "base/unique_fd.h"
 #include "local/layout.h"
 
 namespace verbena::engine {
@@ -20,5 +26,17 @@ inline constexpr uint32_t kAccept = 2;
 inline constexpr uint32_t kPresent = 3;
 inline constexpr uint32_t kBell = 4;
 inline constexpr uint32_t kAskForGroup = 5;
+
+struct Heard {
+  size_t bytes = 0;  // 0: it has hung up
+  UniqueFd file;
+};
+// The next message that an end has got from ours, which is trusted. Nothing: there is none.
+inline std::optional<Heard> hear_from(int socket, Bytes buffer) {
+  auto received = agent_client::receive_message(socket, buffer, 1);
+  if (!received && received.error().code == EAGAIN) return std::nullopt;
+  if (!received) return Heard{};
+  return Heard{received->bytes, received->fds.empty() ? UniqueFd() : std::move(received->fds[0])};
+}
 
 }  // namespace verbena::engine

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "base/foreign_socket.h"
+
+#include <cerrno>
+#include <cstring>
+
+#include <sys/syscall.h>
+#include <unistd.h>
+
+namespace verbena {
+namespace {
+
+constexpr size_t kSenderRoom = CMSG_SPACE(sizeof(ucred));
+// CMSG_LEN and not CMSG_SPACE: alignment would make room for a second one.
+constexpr size_t kFileRoom = CMSG_LEN(sizeof(int));
+// Of one end that hangs up while the other goes on ringing.
+constexpr int kMostLeft = 64;
+
+union Control {
+  cmsghdr alignment;
+  char bytes[kSenderRoom + CMSG_SPACE(sizeof(int))];
+};
+
+// By syscall(2): the caller may hold locks, with which it must not be cancelled.
+long receive(int socket, msghdr& header, int flags) {
+  for (;;) {
+    const long bytes = ::syscall(SYS_recvmsg, socket, &header, flags | MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    if (bytes >= 0 || errno != EINTR) return bytes;
+  }
+}
+
+void read_control(msghdr& header, ForeignMessage& message) {
+  for (cmsghdr* at = CMSG_FIRSTHDR(&header); at != nullptr; at = CMSG_NXTHDR(&header, at)) {
+    if (at->cmsg_level != SOL_SOCKET) continue;
+    if (at->cmsg_type == SCM_CREDENTIALS && at->cmsg_len == CMSG_LEN(sizeof(ucred))) {
+      ucred sender;
+      std::memcpy(&sender, CMSG_DATA(at), sizeof sender);
+      message.sender = sender;
+    } else if (at->cmsg_type == SCM_RIGHTS && at->cmsg_len == CMSG_LEN(sizeof(int))) {
+      int file;
+      std::memcpy(&file, CMSG_DATA(at), sizeof file);
+      message.file = ForeignFd(UniqueFd(file));
+    }
+  }
+}
+
+}  // namespace
+
+Result<ForeignMessage> ForeignSocket::look(Bytes buffer, Room room) const {
+  iovec data{buffer.data(), buffer.size()};
+  Control control;
+  msghdr header{};
+  header.msg_iov = &data;
+  header.msg_iovlen = 1;
+  header.msg_controllen = (room.sender ? kSenderRoom : 0) + (room.file ? kFileRoom : 0);
+  header.msg_control = header.msg_controllen > 0 ? control.bytes : nullptr;
+  const long bytes = receive(socket_.get(), header, MSG_PEEK);
+  if (bytes < 0) return fail(errno);
+  ForeignMessage message;
+  message.bytes = static_cast<size_t>(bytes);
+  message.is_longer = (header.msg_flags & MSG_TRUNC) != 0;
+  message.has_more_files = (header.msg_flags & MSG_CTRUNC) != 0;
+  read_control(header, message);
+  return message;
+}
+
+void ForeignSocket::drop() const {
+  msghdr header{};
+  receive(socket_.get(), header, 0);
+}
+
+void ForeignSocket::hang_up() {
+  if (!socket_) return;
+  // From now on nothing comes in any more.
+  ::shutdown(socket_.get(), SHUT_RDWR);
+  if (becomes_empty()) return socket_.reset();
+  discard(std::move(socket_));
+}
+
+// Takes out what brings no files. The end is no message, and has no sender; a message of no bytes has one.
+bool ForeignSocket::becomes_empty() const {
+  const int on = 1;
+  ::setsockopt(socket_.get(), SOL_SOCKET, SO_PASSCRED, &on, sizeof on);
+  for (int i = 0; i < kMostLeft; ++i) {
+    const auto left = look({}, {.sender = true});
+    if (!left && left.error().code == EAGAIN) return true;
+    if (!left) continue;  // the end of the other is told once, before what lies there
+    if (left->has_more_files) return false;
+    if (!left->sender) return true;
+    drop();
+  }
+  return false;
+}
+
+}  // namespace verbena

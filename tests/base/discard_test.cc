@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "base/discard.h"
+
+#include <cstdlib>
+
+#include <sys/resource.h>
+#include <sys/wait.h>
+
+#include "base/foreign_fd.h"
+#include "base/lingering_socket.h"
+
+namespace verbena {
+namespace {
+
+using test::becomes_true;
+using test::is_discarding;
+using test::LingeringSocket;
+using test::open_descriptors;
+
+// A descriptor, and whether it has been closed wherever it was.
+struct Watched {
+  Watched() {
+    int ends[2];
+    EXPECT_EQ(::pipe2(ends, O_CLOEXEC | O_NONBLOCK), 0);
+    reading.reset(ends[0]);
+    writing.reset(ends[1]);
+  }
+  bool is_closed() const {
+    char byte;
+    return ::read(reading.get(), &byte, sizeof byte) == 0;
+  }
+  UniqueFd reading;
+  UniqueFd writing;
+};
+
+TEST(Discard, Closes) {
+  Watched one;
+  discard(std::move(one.writing));
+  EXPECT_TRUE(becomes_true([&] { return one.is_closed(); }));
+}
+
+TEST(Discard, NothingIsNothingToDo) {
+  discard(UniqueFd());
+}
+
+TEST(Discard, NobodyWaitsForWhatTakesLong) {
+  const size_t before = open_descriptors();
+  LingeringSocket slow;
+  Watched behind;
+  const TimePoint began = MonotonicClock::now();
+  discard(slow.take());
+  EXPECT_TRUE(becomes_true(is_discarding));
+  discard(std::move(behind.writing));
+  EXPECT_LT(MonotonicClock::now() - began, LingeringSocket::kAtOnce);
+  slow.cut_short();
+  EXPECT_TRUE(becomes_true([&] { return behind.is_closed(); }));
+  behind.reading.reset();
+  EXPECT_TRUE(becomes_true([&] { return open_descriptors() == before; }));
+}
+
+TEST(Discard, WhatIsMoreThanItHoldsStaysOpen) {
+  rlimit limit;
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &limit), 0);
+  if (limit.rlim_max < 2 * kMostDiscarded) GTEST_SKIP() << "needs more descriptors";
+  const rlimit more{limit.rlim_max, limit.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &more), 0);
+  const size_t before = open_descriptors();
+  LingeringSocket slow;
+  discard(slow.take());
+  ASSERT_TRUE(becomes_true(is_discarding));
+  Watched one;
+  for (size_t i = 0; i < kMostDiscarded; ++i) discard(UniqueFd(::dup(one.writing.get())));
+  const int beyond = one.writing.get();
+  discard(std::move(one.writing));
+  slow.cut_short();
+  // The reading end, and what is beyond.
+  EXPECT_TRUE(becomes_true([&] { return open_descriptors() == before + 2; }));
+  EXPECT_FALSE(one.is_closed());
+  ::close(beyond);
+  EXPECT_TRUE(one.is_closed());
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &limit), 0);
+}
+
+// The parent's thread is at work, and not in the child.
+TEST(Discard, AChildClosesByItself) {
+#if defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "the thread sanitizer follows no child of a process with threads";
+#endif
+  LingeringSocket slow;
+  discard(slow.take());
+  ASSERT_TRUE(becomes_true(is_discarding));
+  Watched one;
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::alarm(60);  // ends a child that hangs
+    Watched own;
+    discard(std::move(own.writing));
+    ::_exit(becomes_true([&] { return own.is_closed(); }) ? 0 : 1);
+  }
+  int status = -1;
+  EXPECT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  slow.cut_short();
+  EXPECT_TRUE(becomes_true([] { return !is_discarding(); }));
+}
+
+// It may end with the thread still at work.
+TEST(Discard, TheEndOfTheProcessDoesNotWait) {
+#if defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "the thread sanitizer follows no child of a process with threads";
+#endif
+  LingeringSocket slow;
+  Watched only_the_childs;
+  const TimePoint began = MonotonicClock::now();
+  const pid_t child = ::fork();
+  if (child == 0) {
+    only_the_childs.writing.reset();
+    if (!becomes_true([&] { return only_the_childs.is_closed(); })) ::_exit(2);
+    discard(slow.take());
+    std::exit(becomes_true(is_discarding) ? 0 : 1);
+  }
+  slow.reset();
+  only_the_childs.writing.reset();
+  int status = -1;
+  EXPECT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  EXPECT_LT(MonotonicClock::now() - began, LingeringSocket::kAtOnce);
+  slow.cut_short();
+}
+
+TEST(ForeignFdTest, IsDiscardedUnlessItIsKnown) {
+  Watched one;
+  { const ForeignFd foreign(std::move(one.writing)); }
+  EXPECT_TRUE(becomes_true([&] { return one.is_closed(); }));
+  Watched other;
+  ForeignFd foreign(std::move(other.writing));
+  foreign.take_known().reset();
+  EXPECT_TRUE(other.is_closed());
+}
+
+}  // namespace
+}  // namespace verbena
