@@ -29,6 +29,24 @@ if(VERBENA_SANITIZE)
   endif()
 endif()
 
+# What makes a fault of ours harder to use for others: in what the agent and the commands are made of, which hear
+# strangers. The sanitizers do the same and more, and do not go with it; debuggers want no optimization, without
+# which there is no _FORTIFY_SOURCE.
+set(VERBENA_HARDENED_OPTIONS)
+if(NOT VERBENA_SANITIZE)
+  set(VERBENA_HARDENED_OPTIONS -fstack-protector-strong -fstack-clash-protection
+                               $<$<NOT:$<CONFIG:Debug>>:-U_FORTIFY_SOURCE> $<$<NOT:$<CONFIG:Debug>>:-D_FORTIFY_SOURCE=3>)
+  if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+    list(APPEND VERBENA_HARDENED_OPTIONS -fcf-protection=full)
+  elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64")
+    list(APPEND VERBENA_HARDENED_OPTIONS -mbranch-protection=standard)
+  endif()
+endif()
+# Everything is bound before the program begins, and what was written for that is read-only then.
+set(VERBENA_HARDENED_LINK_OPTIONS LINKER:-z,relro LINKER:-z,now LINKER:-z,noexecstack)
+# Rooms without it: a message by memory is a few hundred instructions of theirs, and they are in programs only.
+set(VERBENA_DATA_PATH_ROOMS memory local queues transport engine adapter)
+
 # Tests are compiled more often than they run: little optimization, and line numbers for debugging.
 set(VERBENA_TEST_OPTIONS $<$<NOT:$<CONFIG:Debug>>:-O1> $<$<NOT:$<CONFIG:Debug>>:-g1>)
 

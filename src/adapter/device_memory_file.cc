@@ -39,7 +39,7 @@ uint64_t pages_of(uint64_t length) {
 
 Result<DeviceMemoryFile> DeviceMemoryFile::create(const std::string& device) {
   DeviceMemoryFile file;
-  file.fd_.reset(make_memory_file());
+  file.fd_ = OwnFd::with_known_number(UniqueFd(make_memory_file()));
   if (!file.fd_) return fail(errno);
   file.capacity_ = may_grow_to(kMemoryAt + kBytes) ? kBytes : 0;
   file.device_ = device;
@@ -68,7 +68,7 @@ Result<DeviceMemoryFile> DeviceMemoryFile::open(UniqueFd fd) {
   auto mapping = memory::FileMapping::create(fd.get(), 0, kMemoryAt, true);
   if (!mapping) return fail(EINVAL);
   DeviceMemoryFile file;
-  file.fd_ = std::move(fd);
+  file.fd_ = OwnFd::with_known_number(std::move(fd));
   file.mapping_ = std::move(*mapping);
   file.capacity_ = kBytes;
   const Table& table = file.table();
@@ -106,8 +106,8 @@ Result<DeviceMemoryFile::Allocation> DeviceMemoryFile::allocate(uint64_t length,
     }
     const Allocation allocation{first * kPageBytes, length};
     // Memory for all of it, now: later there is nobody to tell that there is none.
-    if (::fallocate(fd(), 0, static_cast<off_t>(kMemoryAt + allocation.offset),
-                    static_cast<off_t>(pages * kPageBytes)) != 0) {
+    if (!fd_.is_ours() || ::fallocate(fd(), 0, static_cast<off_t>(kMemoryAt + allocation.offset),
+                                      static_cast<off_t>(pages * kPageBytes)) != 0) {
       free(allocation);
       return fail(ENOMEM);
     }
@@ -121,8 +121,10 @@ void DeviceMemoryFile::free(const Allocation& allocation) {
   const uint64_t first = allocation.offset / kPageBytes;
   const uint64_t pages = pages_of(allocation.length);
   table().lengths[first].store(0);
-  ::fallocate(fd(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
-              static_cast<off_t>(kMemoryAt + allocation.offset), static_cast<off_t>(pages * kPageBytes));
+  if (fd_.is_ours()) {
+    ::fallocate(fd(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                static_cast<off_t>(kMemoryAt + allocation.offset), static_cast<off_t>(pages * kPageBytes));
+  }
   release(first, pages);
 }
 
@@ -137,6 +139,7 @@ Result<DeviceMemoryFile::Allocation> DeviceMemoryFile::find(uint32_t handle) con
 }
 
 Result<memory::FileMapping> DeviceMemoryFile::map(const Allocation& allocation) const {
+  if (!fd_.is_ours()) return fail(EBADF);
   return memory::FileMapping::create(fd(), kMemoryAt + allocation.offset, allocation.length, true);
 }
 

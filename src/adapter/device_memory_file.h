@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <string>
 
+#include "base/own_fd.h"
 #include "base/result.h"
-#include "base/unique_fd.h"
 #include "memory/file_mapping.h"
 
 namespace verbena::adapter {
@@ -68,7 +68,7 @@ class DeviceMemoryFile {
   bool claim(uint64_t first, uint64_t pages, uint32_t owner);
   void release(uint64_t first, uint64_t pages);
 
-  UniqueFd fd_;
+  OwnFd fd_;  // the application knows its number
   std::string device_;
   uint64_t capacity_ = 0;
   memory::FileMapping mapping_;  // the table

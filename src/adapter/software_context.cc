@@ -27,7 +27,7 @@ Result<std::unique_ptr<provider::Context>> SoftwareContext::import(const Link& l
                                                                    int cmd_fd) {
   auto context = make(link, guid, std::move(file));
   if (!context) return tl::unexpected(context.error());
-  (*context)->imported_fd_.reset(cmd_fd);
+  (*context)->imported_fd_ = OwnFd::with_known_number(UniqueFd(cmd_fd));
   (*context)->abi().context.cmd_fd = cmd_fd;
   return std::unique_ptr<provider::Context>(std::move(*context));
 }

@@ -24,7 +24,7 @@
 #include "adapter/thread_domains.h"
 #include "adapter/xrc_domain_handles.h"
 #include "agent_client/link.h"
-#include "base/unique_fd.h"
+#include "base/own_fd.h"
 #include "provider/provider.h"
 
 namespace verbena::adapter {
@@ -127,7 +127,7 @@ class SoftwareContext : public provider::Context {
                                                        std::shared_ptr<CommandFile> file);
 
   const std::unique_ptr<OpenDevice> device_;
-  UniqueFd imported_fd_;  // the context's cmd_fd, unless it is the command file's own
+  OwnFd imported_fd_;  // the context's cmd_fd, unless it is the command file's own
 
   // What the application leaves behind is destroyed with us: users before what they use, so what is used
   // stands first. Nobody waits for events to be acknowledged: a program that closes a device has given them

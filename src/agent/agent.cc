@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -29,41 +30,45 @@ constexpr Duration kStateWait = std::chrono::seconds(1);
 constexpr Duration kSweepInterval = std::chrono::seconds(1);
 constexpr size_t kMostSwept = 4;
 
-}  // namespace
-
-Result<UniqueFd> Agent::take_name() {
-  UniqueFd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  if (!socket) return fail(errno);
-  const agent_client::AgentAddress address(::geteuid());
-  if (::bind(socket.get(), address.address(), address.length) != 0) return fail(errno);
-  return socket;
+// Of what the kernel lets us have under way (RLIMIT_NOFILE) half is for clients; the vault is in there, too.
+Quota::Size size_of_unread() {
+  rlimit limit{};
+  ::getrlimit(RLIMIT_NOFILE, &limit);
+  const auto all = static_cast<size_t>(limit.rlim_cur / 2);
+  return {.all = all, .reserve = all / 8};
 }
+
+}  // namespace
 
 // ---- how the parts hang together
 
-Agent::Agent(UniqueFd name, const AgentOptions& options)
+Agent::Agent(AgentName name, const AgentOptions& options)
     : options_(options),
+      served_(options.serve_only),
       name_(std::move(name)),
+      client_sockets_(loop_, size_of_unread(), ::geteuid()),
       netlink_(link_table_),
       wire_(options.port),
-      slot_table_(wire_),
-      vault_(slot_table_),
+      slot_table_(wire_, ::geteuid()),
+      domain_table_(client_sockets_.closer(), ::geteuid()),
+      vault_(slot_table_, served_),
       cm_(loop_, options.port, cm_surroundings()),
       links_(link_table_, link_surroundings()),
-      counters_(loop_, slot_table_, link_table_),
+      counters_(loop_, slot_table_, link_table_, ::geteuid()),
       slots_(loop_, wire_, slot_table_, counters_, domain_table_, slot_surroundings()),
-      succession_({loop_, wire_, slots_, link_table_, cm_}, [this] { on_settled(); }),
+      succession_({loop_, wire_, slots_, link_table_, cm_, served_}, [this] { on_settled(); }),
       requests_{.links = {links_, wire_, options.port},
                 .slots = {slots_, wire_},
                 .domains = {domain_table_, slots_,
-                            [this](uint64_t session, agent_client::DomainPeer peer) {
+                            [this](uint64_t session, agent_client::DomainPeer peer, uid_t other) {
                               Session* told = clients_.find(session);
-                              return told != nullptr && told->events().tell_peer(std::move(peer));
+                              return told != nullptr && told->events().tell_peer(std::move(peer), other);
                             }},
                 .channels = {slots_,
-                             [this](uint64_t session, agent_client::SlotChannel channel) {
+                             [this](uint64_t session, agent_client::SlotChannel channel, uid_t other) {
                                Session* told = clients_.find(session);
-                               return told != nullptr && told->events().tell_channel(std::move(channel));
+                               return told != nullptr &&
+                                      told->events().tell_channel(std::move(channel), other);
                              }},
                 .captures = {slots_,
                              [this](uint64_t session, agent_client::SlotCapture capture) {
@@ -72,6 +77,7 @@ Agent::Agent(UniqueFd name, const AgentOptions& options)
                              }},
                 .status = StatusRequests({links_, wire_, slots_, counters_, refused_, cm_})},
       for_sessions_{.loop = loop_,
+                    .sockets = client_sockets_,
                     .requests = requests_,
                     .succession = succession_,
                     .vault = vault_,
@@ -79,18 +85,20 @@ Agent::Agent(UniqueFd name, const AgentOptions& options)
                     .slots = slots_,
                     .connection_management = cm_,
                     .refused = refused_,
+                    .served = served_,
                     .on_greeted =
                         [this] {
                           consider_keeper();
                           consider_idle();
                         },
                     .close = [this](uint64_t session) { clients_.close(session); }},
-      clients_(loop_, client_surroundings()) {}
+      clients_(loop_, client_sockets_, client_surroundings()) {}
 
 CmService::Host Agent::cm_surroundings() {
   return {.no_wire_reason = [this] { return wire_.no_wire_reason(); },
           .on_quiet = [this] { consider_idle(); },
-          .is_orphan = [this](uint32_t qpn) { return slots_.orphans().contains(roce::Qpn(qpn).slot()); }};
+          .is_orphan = [this](uint32_t qpn) { return slots_.orphans().contains(roce::Qpn(qpn).slot()); },
+          .on_others = [this] { loop_.later([this] { consider_keeper(); }); }};
 }
 
 LinkPublisher::Surroundings Agent::link_surroundings() {
@@ -136,13 +144,14 @@ ClientTable::Surroundings Agent::client_surroundings() {
 Agent::~Agent() {
   counters_.hide();
   state_.reset();
-  name_.reset();
+  name_.give_up();
   cm_.abandon();
   clients_.clear();
 }
 
 Result<void> Agent::start() {
   if (const auto created = vault_.create(); !created) return created;
+  vault_.put_ledger(cm_.ledger().fd());
   open_state_directory();
   if (const auto started = netlink_.start(); !started) return started;
   loop_.watch(netlink_.fd(), EPOLLIN, [this](uint32_t) {
@@ -153,7 +162,7 @@ Result<void> Agent::start() {
   succession_.begin();
   // A program that has found its agent may look into /sys the next moment.
   if (state_) state_->wait(MonotonicClock::now() + kStateWait);
-  if (const auto listening = clients_.listen(std::move(name_)); !listening) return listening;
+  if (const auto listening = clients_.listen(name_.take_sockets()); !listening) return listening;
   consider_idle();
   return {};
 }
@@ -224,12 +233,13 @@ Session* Agent::find_keeper() const {
   return keeper;
 }
 
-// There is to be a keeper while slots are lent to other users, and no longer.
+// There is to be a keeper while slots are lent to other users, or these have ports, and no longer.
 void Agent::consider_keeper() {
   const auto lent = slot_table_.lent();
-  const bool wanted = std::any_of(lent.begin(), lent.end(), [](const LentSlot& slot) {
+  const bool lends = std::any_of(lent.begin(), lent.end(), [](const LentSlot& slot) {
     return slot.socket >= 0 && slot.borrower.uid != ::geteuid();
   });
+  const bool wanted = lends || (cm_.ledger().has_others() && wire_.has_sockets());
   const Session* keeper = find_keeper();
   if (keeper != nullptr && !wanted && keeper->pid() > 0) ::kill(keeper->pid(), SIGTERM);
   const TimePoint now = MonotonicClock::now();

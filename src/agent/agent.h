@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <optional>
 
+#include "agent/agent_name.h"
+#include "agent/client_sockets.h"
 #include "agent/client_table.h"
 #include "agent/cm/service.h"
 #include "agent/counter_publisher.h"
@@ -14,6 +16,7 @@
 #include "agent/link_table.h"
 #include "agent/netlink_monitor.h"
 #include "agent/refused_programs.h"
+#include "agent/served_users.h"
 #include "agent/session.h"
 #include "agent/slot_lending.h"
 #include "agent/slot_table.h"
@@ -32,6 +35,8 @@ struct AgentOptions {
   // Ends after this long with no program connected and nothing held that would be lost; none: never.
   std::optional<Duration> idle_timeout = std::chrono::seconds(5);
   uint16_t port = roce::kUdpPort;
+  // The only user whom root's agent serves besides root; none: all.
+  std::optional<uid_t> serve_only{};
 };
 
 // The daemon of a network namespace: its links, its UDP port and the slots of it. Puts the parts together,
@@ -39,11 +44,7 @@ struct AgentOptions {
 // happens on the thread that calls run().
 class Agent {
  public:
-  // Takes the name under which clients look for an agent of this user: from then on there is no other.
-  // EADDRINUSE: there is one.
-  static Result<UniqueFd> take_name();
-
-  Agent(UniqueFd name, const AgentOptions& options);
+  Agent(AgentName name, const AgentOptions& options);
   ~Agent();
   Agent(const Agent&) = delete;
   Agent& operator=(const Agent&) = delete;
@@ -76,7 +77,9 @@ class Agent {
 
   EventLoop loop_;
   const AgentOptions options_;
-  UniqueFd name_;
+  ServedUsers served_;
+  AgentName name_;
+  ClientSockets client_sockets_;
   LinkTable link_table_;
   NetlinkMonitor netlink_;
   Wire wire_;

@@ -13,7 +13,7 @@ void ChannelRequests::ask_for_channel(uint64_t session, uint32_t own_slot, uint3
   auto end = join(session, own_slot, peer_slot);
   agent_client::SlotChannel answer{own_slot, peer_slot, true, end ? 0 : end.error().code, {}};
   if (end) answer.socket = std::move(*end);
-  tell_(session, std::move(answer));
+  tell_(session, std::move(answer), slots_.user_of(peer_slot));
 }
 
 // The asker's end. An end that no process is told of is closed, and the other process sees that.
@@ -25,7 +25,8 @@ Result<UniqueFd> ChannelRequests::join(uint64_t session, uint32_t own_slot, uint
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0) return fail(EAGAIN);
   UniqueFd asking(ends[0]);
   UniqueFd asked(ends[1]);
-  if (!tell_(*peer, {peer_slot, own_slot, false, 0, std::move(asked)})) return fail(EAGAIN);
+  const bool told = tell_(*peer, {peer_slot, own_slot, false, 0, std::move(asked)}, slots_.user_of(own_slot));
+  if (!told) return fail(EAGAIN);
   return asking;
 }
 

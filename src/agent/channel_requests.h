@@ -16,8 +16,8 @@ namespace verbena::agent {
 // an agent that serves both joins both. Nothing is kept here; both ends of a channel are the clients'.
 class ChannelRequests {
  public:
-  // Tells a session. False: it does not hear of this.
-  using Tell = std::function<bool(uint64_t session, agent_client::SlotChannel channel)>;
+  // Tells a session. False: it does not hear of this. `other`: the user at the other end.
+  using Tell = std::function<bool(uint64_t session, agent_client::SlotChannel channel, uid_t other)>;
   ChannelRequests(const SlotLending& slots, Tell tell) : slots_(slots), tell_(std::move(tell)) {}
 
   // The session asks for a channel from a slot of its own to another, which may be its own as well. Both are

@@ -6,8 +6,6 @@
 
 #include <sys/socket.h>
 
-#include "agent_client/message_socket.h"
-
 namespace verbena::agent {
 namespace {
 
@@ -18,19 +16,20 @@ constexpr int kMessagesPerRound = 16;
 
 }  // namespace
 
-ClientEvents::ClientEvents(EventLoop& loop, const LinkPublisher& links, Surroundings surroundings)
-    : loop_(loop), links_(links), surroundings_(std::move(surroundings)) {}
+ClientEvents::ClientEvents(EventLoop& loop, ClientSockets& sockets, uid_t user, const LinkPublisher& links,
+                           Surroundings surroundings)
+    : loop_(loop), sockets_(sockets), user_(user), links_(links), surroundings_(std::move(surroundings)) {}
 
 ClientEvents::~ClientEvents() {
-  if (socket_) loop_.forget(socket_.get());
+  if (socket_) loop_.forget(socket_->get());
 }
 
 Result<UniqueFd> ClientEvents::open(uint16_t version) {
   int ends[2];
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0) return fail(errno);
-  socket_.reset(ends[0]);
+  socket_.emplace(sockets_, user_, UniqueFd(ends[0]));
   version_ = version;
-  loop_.watch(socket_.get(), EPOLLIN, [this](uint32_t) { on_readable(); });
+  loop_.watch(socket_->get(), EPOLLIN, [this](uint32_t) { on_readable(); });
   return UniqueFd(ends[1]);
 }
 
@@ -44,7 +43,8 @@ void ClientEvents::push_links() {
   if (!links_outdated_ || links_unseen_) return;
   const auto event = protocol::request_header(MessageType::kLinksChanged, ++sequence_, version_);
   const int file = links_.file();
-  if (agent_client::send_message(socket_.get(), protocol::bytes_of(event), {&file, 1})) {
+  // Whatever else its user has not taken: it is one for each client.
+  if (socket_->send(protocol::bytes_of(event), {&file, 1})) {
     links_outdated_ = false;
     links_unseen_ = true;
   }
@@ -53,14 +53,21 @@ void ClientEvents::push_links() {
 template <class Message>
 bool ClientEvents::say(const Message& message, const UniqueFd& file, uint32_t& unseen) {
   const int fd = file.get();
-  const auto sent =
-      agent_client::send_message(socket_.get(), protocol::bytes_of(message), {&fd, file ? 1u : 0u});
+  if (file && !socket_->may_send(1)) return false;
+  const auto sent = socket_->send(protocol::bytes_of(message), {&fd, file ? 1u : 0u});
   if (sent) ++unseen;
   return sent.has_value();
 }
 
-bool ClientEvents::tell_peer(agent_client::DomainPeer peer) {
-  if (stopped_ || peers_unseen_ >= protocol::kMostPeersUnseen) return false;
+// Our copy of what the client was told of may be the last by now, and what lies in it is the other user's.
+bool ClientEvents::tell_peer(agent_client::DomainPeer peer, uid_t other) {
+  const bool told = say_peer(peer);
+  sockets_.closer().close(other, std::move(peer.socket));
+  return told;
+}
+
+bool ClientEvents::say_peer(const agent_client::DomainPeer& peer) {
+  if (stopped_ || !socket_ || peers_unseen_ >= protocol::kMostPeersUnseen) return false;
   protocol::PeerMessage message{};
   message.header = protocol::request_header(MessageType::kPeer, 0, version_);
   message.header.error = peer.error;
@@ -70,8 +77,15 @@ bool ClientEvents::tell_peer(agent_client::DomainPeer peer) {
   return say(message, peer.socket, peers_unseen_);
 }
 
-bool ClientEvents::tell_channel(agent_client::SlotChannel channel) {
-  if (stopped_ || !knows_channels() || channels_unseen_ >= protocol::kMostChannelsUnseen) return false;
+bool ClientEvents::tell_channel(agent_client::SlotChannel channel, uid_t other) {
+  const bool told = say_channel(channel);
+  sockets_.closer().close(other, std::move(channel.socket));
+  return told;
+}
+
+bool ClientEvents::say_channel(const agent_client::SlotChannel& channel) {
+  if (stopped_ || !socket_ || !knows_channels()) return false;
+  if (channels_unseen_ >= protocol::kMostChannelsUnseen) return false;
   protocol::ChannelMessage message{};
   message.header = protocol::request_header(MessageType::kChannel, 0, version_);
   message.header.error = channel.error;
@@ -82,7 +96,7 @@ bool ClientEvents::tell_channel(agent_client::SlotChannel channel) {
 }
 
 bool ClientEvents::tell_capture(agent_client::SlotCapture capture) {
-  if (stopped_ || !knows_captures()) return false;
+  if (stopped_ || !socket_ || !knows_captures()) return false;
   if (capture.ring && captures_unseen_ >= protocol::kMostCapturesUnseen) return false;
   protocol::CaptureMessage message{};
   message.header = protocol::request_header(MessageType::kCapture, 0, version_);
@@ -93,10 +107,12 @@ bool ClientEvents::tell_capture(agent_client::SlotCapture capture) {
 void ClientEvents::on_readable() {
   for (int i = 0; i < kMessagesPerRound && !stopped_; ++i) {
     std::byte buffer[protocol::kMaxEventBytes];
-    const auto received = agent_client::receive_message(socket_.get(), buffer, 0);
-    if (!received && received.error().code == EAGAIN) return;
-    if (!received || received->bytes == 0) return surroundings_.on_end();
-    take(ConstBytes(buffer, received->bytes));
+    const auto seen = socket_->look(buffer);
+    if (!seen && seen.error().code == EAGAIN) return;
+    // No descriptor is wanted here: with the client's end comes whatever it has sent along.
+    if (!seen || seen->bytes == 0 || seen->has_files) return surroundings_.on_end();
+    socket_->drop();
+    take(ConstBytes(buffer, seen->bytes));
   }
 }
 

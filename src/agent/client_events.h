@@ -3,7 +3,11 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 
+#include <sys/types.h>
+
+#include "agent/client_sockets.h"
 #include "agent/event_loop.h"
 #include "agent/link_publisher.h"
 #include "agent_client/domain_peer.h"
@@ -25,7 +29,9 @@ class ClientEvents {
     std::function<void(uint32_t own_slot, uint32_t peer_slot)> on_ask_channel;
     std::function<void()> on_end;  // the client has closed its end
   };
-  ClientEvents(EventLoop& loop, const LinkPublisher& links, Surroundings surroundings);
+  // `user`: whose the client is.
+  ClientEvents(EventLoop& loop, ClientSockets& sockets, uid_t user, const LinkPublisher& links,
+               Surroundings surroundings);
   ~ClientEvents();
   ClientEvents(const ClientEvents&) = delete;
   ClientEvents& operator=(const ClientEvents&) = delete;
@@ -38,11 +44,11 @@ class ClientEvents {
   // The link table is a new one.
   void links_changed();
   // Tells of another process in a domain, or that there is none. False: the client has not read what it was
-  // told before, and will not hear of this.
-  bool tell_peer(agent_client::DomainPeer peer);
+  // told before, and will not hear of this. `other`: the user who has the other end of the socket.
+  bool tell_peer(agent_client::DomainPeer peer, uid_t other);
   // Tells of a channel to another slot, or that there is none. False: as above, or the client speaks a
   // version without channels.
-  bool tell_channel(agent_client::SlotChannel channel);
+  bool tell_channel(agent_client::SlotChannel channel, uid_t other);
   // Tells that a slot is captured, or no longer. False: as above. An end is always told: there are no more of
   // them than beginnings.
   bool tell_capture(agent_client::SlotCapture capture);
@@ -53,14 +59,18 @@ class ClientEvents {
   void on_readable();
   void take(ConstBytes message);
   void push_links();
+  bool say_peer(const agent_client::DomainPeer& peer);
+  bool say_channel(const agent_client::SlotChannel& channel);
   // With the file, if there is one; counted until the client has seen it.
   template <class Message>
   bool say(const Message& message, const UniqueFd& file, uint32_t& unseen);
 
   EventLoop& loop_;
+  ClientSockets& sockets_;
+  const uid_t user_;
   const LinkPublisher& links_;
   const Surroundings surroundings_;
-  UniqueFd socket_;
+  std::optional<ClientSocket> socket_;
   uint16_t version_ = protocol::kProtocolVersion;
   bool stopped_ = false;
   uint32_t sequence_ = 0;

@@ -17,20 +17,24 @@ namespace {
 
 constexpr int kBacklog = 1024;
 constexpr int kClientsPerRound = 16;
-constexpr size_t kMaxSessions = 8192;
-constexpr size_t kMaxSessionsOfStranger = 1024;  // of one user whom a root agent serves
+constexpr Quota::Size kSessions{.all = 8192, .reserve = 1024};
 constexpr Duration kHelloTimeout = std::chrono::seconds(10);
 constexpr Duration kAcceptPause = std::chrono::milliseconds(100);
 
 }  // namespace
 
-ClientTable::ClientTable(EventLoop& loop, Surroundings surroundings)
-    : loop_(loop), surroundings_(std::move(surroundings)) {}
+ClientTable::ClientTable(EventLoop& loop, ClientSockets& sockets, Surroundings surroundings)
+    : loop_(loop),
+      sockets_(sockets),
+      surroundings_(std::move(surroundings)),
+      quota_(kSessions, ::geteuid()) {}
 
-Result<void> ClientTable::listen(UniqueFd name) {
-  listener_ = std::move(name);
-  if (::listen(listener_.get(), kBacklog) != 0) return fail(errno);
-  loop_.watch(listener_.get(), EPOLLIN, [this](uint32_t) { accept_some(); });
+Result<void> ClientTable::listen(std::vector<UniqueFd> names) {
+  listeners_ = std::move(names);
+  for (const UniqueFd& listener : listeners_) {
+    if (::listen(listener.get(), kBacklog) != 0) return fail(errno);
+    loop_.watch(listener.get(), EPOLLIN, [this](uint32_t) { accept_some(); });
+  }
   return {};
 }
 
@@ -41,14 +45,24 @@ void ClientTable::accept_some() {
 }
 
 bool ClientTable::accept_one() {
-  UniqueFd socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+  return std::ranges::any_of(listeners_, [this](const UniqueFd& each) { return accept_from(each.get()); });
+}
+
+bool ClientTable::accept_from(int listener) {
+  UniqueFd socket(::accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
   if (!socket) {
     if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) pause();
     return errno == EINTR || errno == ECONNABORTED;
   }
   const auto peer = agent_client::peer_credentials(socket.get());
-  if (!peer || !has_room_for(peer->uid)) return true;
+  if (!peer) return true;
+  if (!has_room_for(peer->uid)) {
+    // It may have sent something already: that is not for us to close.
+    const ClientSocket refused(sockets_, peer->uid, std::move(socket));
+    return true;
+  }
   const uint64_t id = next_++;
+  quota_.take(peer->uid);
   sessions_[id] = surroundings_.make_session(id, std::move(socket), *peer);
   loop_.at(MonotonicClock::now() + kHelloTimeout, [this, id] {
     const Session* session = find(id);
@@ -64,10 +78,12 @@ bool ClientTable::has_room_for(uid_t user) const {
     log_info("user {} is not served by this agent", user);
     return false;
   }
-  const auto of_this_user = static_cast<size_t>(std::count_if(
-      sessions_.begin(), sessions_.end(), [&](const auto& entry) { return entry.second->uid() == user; }));
-  if (sessions_.size() >= kMaxSessions || (user != own && of_this_user >= kMaxSessionsOfStranger)) {
+  if (!quota_.allows(user)) {
     log_warning("user {} has too many connections", user);
+    return false;
+  }
+  if (user != own && sockets_.closer().is_behind(user)) {
+    log_warning("user {} has sent too much that cannot be closed", user);
     return false;
   }
   return true;
@@ -76,18 +92,26 @@ bool ClientTable::has_room_for(uid_t user) const {
 // Out of descriptors: the listener would stay readable and keep us busy for nothing.
 void ClientTable::pause() {
   log_warning("out of descriptors: no new clients for a moment");
-  loop_.set_events(listener_.get(), 0);
-  loop_.at(MonotonicClock::now() + kAcceptPause, [this] { loop_.set_events(listener_.get(), EPOLLIN); });
-}
-
-void ClientTable::close(uint64_t id) {
-  loop_.later([this, id] {
-    if (sessions_.erase(id) != 0) surroundings_.on_go(id);
+  for (const UniqueFd& listener : listeners_) loop_.set_events(listener.get(), 0);
+  loop_.at(MonotonicClock::now() + kAcceptPause, [this] {
+    for (const UniqueFd& listener : listeners_) loop_.set_events(listener.get(), EPOLLIN);
   });
 }
 
+void ClientTable::close(uint64_t id) {
+  loop_.later([this, id] { end(id); });
+}
+
+void ClientTable::end(uint64_t id) {
+  const auto found = sessions_.find(id);
+  if (found == sessions_.end()) return;
+  quota_.give_back(found->second->uid());
+  sessions_.erase(found);
+  surroundings_.on_go(id);
+}
+
 void ClientTable::clear() {
-  listener_.reset();
+  listeners_.clear();
   // What a session's end brings about must not meet those that are half gone.
   const auto ending = std::exchange(sessions_, {});
 }

@@ -5,12 +5,15 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <vector>
 
 #include <sys/socket.h>
 #include <sys/types.h>
 
+#include "agent/client_sockets.h"
 #include "agent/event_loop.h"
 #include "agent/session.h"
+#include "base/quota.h"
 #include "base/result.h"
 #include "base/unique_fd.h"
 
@@ -24,10 +27,10 @@ class ClientTable {
     std::function<void(uint64_t id)> on_come;  // it was made
     std::function<void(uint64_t id)> on_go;    // it is gone
   };
-  ClientTable(EventLoop& loop, Surroundings surroundings);
+  ClientTable(EventLoop& loop, ClientSockets& sockets, Surroundings surroundings);
 
-  // From now on clients come by this socket, which has the agent's name.
-  Result<void> listen(UniqueFd name);
+  // From now on clients come by these sockets, which have the agent's names.
+  Result<void> listen(std::vector<UniqueFd> names);
   // Takes the next one in. False: there is none.
   bool accept_one();
   // The session is destroyed, but not before its handler has returned.
@@ -43,12 +46,16 @@ class ClientTable {
 
  private:
   void accept_some();
+  bool accept_from(int listener);
   bool has_room_for(uid_t user) const;
+  void end(uint64_t id);
   void pause();
 
   EventLoop& loop_;
+  ClientSockets& sockets_;
   const Surroundings surroundings_;
-  UniqueFd listener_;
+  std::vector<UniqueFd> listeners_;
+  Quota quota_;
   uint64_t next_ = 1;
   std::map<uint64_t, std::unique_ptr<Session>> sessions_;
 };

@@ -7,8 +7,6 @@
 #include <string>
 #include <utility>
 
-#include "agent_client/status_reader.h"
-
 namespace verbena::agent {
 namespace {
 
@@ -18,13 +16,8 @@ constexpr Duration kLifespan = std::chrono::milliseconds(10);
 constexpr Duration kInterval = std::chrono::seconds(1);
 constexpr Duration kPause = std::chrono::milliseconds(8);
 
-agent_client::SlotStatus numbers_of(const LentSlot& lent) {
-  agent_client::SlotStatus slot;
-  slot.index = lent.index;
-  slot.pid = lent.borrower.pid;
-  agent_client::read_status_page(lent.page, slot, agent_client::QpChoice::kAll);
-  return slot;
-}
+// Of one user.
+constexpr size_t kMostUnfinished = 64;
 
 }  // namespace
 
@@ -38,8 +31,20 @@ void CounterPublisher::collect() {
   const TimePoint now = MonotonicClock::now();
   if (now - collected_ < kPause) return;
   collected_ = now;
-  for (const LentSlot& lent : slots_.lent()) counters_.collect(numbers_of(lent));
+  sweep_.begin();
+  read();
   show();
+}
+
+void CounterPublisher::read() {
+  const TimePoint now = MonotonicClock::now();
+  allowance_.spend(sweep_.advance(allowance_.at(now)));
+  if (!sweep_.has_work() || rest_) return;
+  rest_ = loop_.at(now + kPause, [this] {
+    rest_.reset();
+    read();
+    show();
+  });
 }
 
 DeviceCounters CounterPublisher::of(uint32_t device_index) {
@@ -59,7 +64,12 @@ void CounterPublisher::collect_regularly() {
 }
 
 void CounterPublisher::finish(const LentSlot& slot) {
-  counters_.finish(numbers_of(slot));
+  sweep_.finish(slot);
+  read();
+}
+
+bool CounterPublisher::is_behind(uid_t user) const {
+  return sweep_.unfinished(user) >= kMostUnfinished;
 }
 
 void CounterPublisher::show() {
@@ -82,6 +92,9 @@ void CounterPublisher::on_readers() {
 }
 
 void CounterPublisher::links_changed(const std::vector<agent_client::Link>& before) {
+  std::vector<uint32_t> devices;
+  for (const agent_client::Link& link : links_.snapshot().links) devices.push_back(link.device_index);
+  counters_.set_devices(devices);
   for (const agent_client::Link& link : links_.snapshot().links) {
     const auto was = std::ranges::find(before, link.device_index, &agent_client::Link::device_index);
     if (was != before.end() && was->up && !link.up) counters_.link_downed(link.device_index);

@@ -5,11 +5,11 @@
 #include <functional>
 
 #include "agent/domain_table.h"
+#include "agent/foreign_closer.h"
 #include "agent/session_reply.h"
 #include "agent/slot_lending.h"
 #include "agent/slot_table.h"
 #include "agent_client/domain_peer.h"
-#include "base/unique_fd.h"
 #include "protocol/messages.h"
 
 namespace verbena::agent {
@@ -17,12 +17,13 @@ namespace verbena::agent {
 // What clients ask of XRC domains: to open and close them, and to meet another process that has one open.
 class DomainRequests {
  public:
-  // Tells a session of another process. False: it does not hear of this.
-  using Tell = std::function<bool(uint64_t session, agent_client::DomainPeer peer)>;
+  // Tells a session of another process, which is of the user `other`. False: it does not hear of this.
+  using Tell = std::function<bool(uint64_t session, agent_client::DomainPeer peer, uid_t other)>;
   DomainRequests(DomainTable& domains, const SlotLending& slots, Tell tell)
       : domains_(domains), slots_(slots), tell_(std::move(tell)) {}
 
-  RequestResult<> open_domain(const Borrower& client, const protocol::DomainRequest& request, UniqueFd file);
+  RequestResult<> open_domain(const Borrower& client, const protocol::DomainRequest& request,
+                              ClientFile file);
   RequestResult<> close_domain(const Borrower& client, const protocol::DomainRequest& request);
 
   // The session asks for a link to the process at `slot` in its domain `name`. Both are told.

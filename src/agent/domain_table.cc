@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 
 namespace verbena::agent {
 namespace {
@@ -16,37 +17,54 @@ UniqueFd inode_of(int file) {
   return UniqueFd(::open(fmt::format("/proc/self/fd/{}", file).c_str(), O_PATH | O_CLOEXEC));
 }
 
+// What the kernel knows of the file without asking its server, who may never answer.
+Result<struct statx> identity_of(int file) {
+  struct statx known {};
+  constexpr int kFlags = AT_EMPTY_PATH | AT_STATX_DONT_SYNC | AT_NO_AUTOMOUNT;
+  if (::statx(file, "", kFlags, STATX_TYPE | STATX_INO, &known) != 0) return fail(errno);
+  return known;
+}
+
 }  // namespace
 
 Result<void> DomainTable::open(const Member& member, int file, uint32_t device_index, Mode mode) {
-  struct stat status;
   const int flags = ::fcntl(file, F_GETFL);
   if (flags < 0 || (flags & O_PATH) != 0) return fail(EBADF);
-  if (::fstat(file, &status) != 0) return fail(errno);
+  const auto identity = identity_of(file);
+  if (!identity) return fail(identity.error().code);
   size_t open = 0;
   for (const auto& [id, domain] : domains_) {
     open += static_cast<size_t>(std::ranges::count(domain.members, member.session, &Member::session));
   }
-  if (open >= kMostOfSession) return fail(ENOMEM);
+  if (open >= kMostOfSession || !members_.allows(member.user)) return fail(ENOMEM);
   if (find_domain(member.session, member.name) != nullptr) return fail(EINVAL);
-  const FileId id{status.st_dev, status.st_ino, device_index};
+  const FileId id{::makedev(identity->stx_dev_major, identity->stx_dev_minor), identity->stx_ino,
+                  device_index};
   const auto known = domains_.find(id);
   if (known != domains_.end()) {
     if (mode.exclusive) return fail(EINVAL);
     known->second.members.push_back(member);
+    members_.take(member.user);
     return {};
   }
   if (!mode.create) return fail(EAGAIN);
   UniqueFd inode = inode_of(file);
   if (!inode) return fail(errno);
-  domains_[id] = {std::move(inode), {member}};
+  domains_[id] = {ClientFile(std::move(inode), member.user, closer_), {member}};
+  members_.take(member.user);
   return {};
 }
 
 template <class Leaves>
 size_t DomainTable::remove(Leaves leaves) {
   size_t removed = 0;
-  for (auto& [id, domain] : domains_) removed += std::erase_if(domain.members, leaves);
+  for (auto& [id, domain] : domains_) {
+    removed += std::erase_if(domain.members, [&](const Member& member) {
+      if (!leaves(member)) return false;
+      members_.give_back(member.user);
+      return true;
+    });
+  }
   std::erase_if(domains_, [](const auto& entry) { return entry.second.members.empty(); });
   return removed;
 }

@@ -9,8 +9,9 @@
 
 #include <sys/types.h>
 
+#include "agent/foreign_closer.h"
+#include "base/quota.h"
 #include "base/result.h"
-#include "base/unique_fd.h"
 
 namespace verbena::agent {
 
@@ -23,6 +24,7 @@ class DomainTable {
     uint64_t session = 0;
     uint64_t name = 0;
     uint32_t slot = 0;
+    uid_t user = 0;
   };
   struct Mode {
     bool create = false;
@@ -31,10 +33,16 @@ class DomainTable {
 
   // A process has no use for more.
   static constexpr size_t kMostOfSession = 256;
+  // Of all users together; each domain costs a descriptor.
+  static constexpr Quota::Size kMembers{.all = 8192, .reserve = 1024};
+
+  // REQUIRES: the closer outlives this
+  DomainTable(ForeignCloser& closer, uid_t own) : closer_(closer), members_(kMembers, own) {}
 
   // Takes `member` into the domain of the file. EAGAIN: there is none, and it is not to be made; EINVAL:
-  // there is one and it was to be new, or the member has another domain of that name; ENOMEM: too many;
-  // EBADF: the descriptor does not show that its owner could open the file.
+  // there is one and it was to be new, or the member has another domain of that name; ENOMEM: the session, or
+  // its user, has too many; EBADF: the descriptor does not show that its owner could open the file. Waits for
+  // no file's server.
   Result<void> open(const Member& member, int file, uint32_t device_index, Mode mode);
   // EINVAL: the session has no domain of that name.
   Result<void> close(uint64_t session, uint64_t name);
@@ -55,7 +63,7 @@ class DomainTable {
     friend auto operator<=>(const FileId&, const FileId&) = default;
   };
   struct Domain {
-    UniqueFd inode;  // keeps its number from being used again
+    ClientFile inode;  // keeps its number from being used again
     std::vector<Member> members;
   };
 
@@ -64,6 +72,8 @@ class DomainTable {
   template <class Leaves>
   size_t remove(Leaves leaves);
 
+  ForeignCloser& closer_;
+  Quota members_;
   Domains domains_;
 };
 

@@ -1,17 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cerrno>
+#include <charconv>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 #include <poll.h>
+#include <pwd.h>
 #include <sched.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -22,6 +26,7 @@
 #include <unistd.h>
 
 #include "agent/agent.h"
+#include "agent/agent_name.h"
 #include "agent/keeper.h"
 #include "agent_client/agent_starter.h"
 #include "base/log.h"
@@ -44,10 +49,12 @@ struct Settings {
   double idle_seconds = 5;
   int ready_fd = -1;
   bool keeper = false;
+  std::string only_user;
+  std::optional<uid_t> serve_only{};
 };
 
-// What it takes to serve a dozen programs. A slot costs two descriptors here and two more in the vault, a
-// client three.
+// What it takes to serve a dozen programs. A slot costs up to three descriptors here and as many in the
+// vault, a client three.
 constexpr rlim_t kFewDescriptors = 128;
 
 // The program that started us may have set a low limit for itself; who may raise the hard limit does so too.
@@ -105,8 +112,9 @@ void tell_service_manager(const char* state) {
 
 // Without --foreground, and not started by a client: leaves a copy running and returns when it listens.
 int detach(const Settings& settings) {
-  const auto ready =
-      agent_client::start_agent("/proc/self/exe", {fmt::format("--idle-timeout={}", settings.idle_seconds)});
+  std::vector<std::string> options = {fmt::format("--idle-timeout={}", settings.idle_seconds)};
+  if (settings.serve_only) options.push_back(fmt::format("--serve-only={}", *settings.serve_only));
+  const auto ready = agent_client::start_agent("/proc/self/exe", options);
   if (!ready) {
     std::fprintf(stderr, "verbena-agent: cannot start: %s\n", std::strerror(ready.error().code));
     return 1;
@@ -123,7 +131,7 @@ int serve(const Settings& settings) {
   const UniqueFd signals = catch_termination();
   UniqueFd ready(settings.ready_fd);
 
-  auto name = Agent::take_name();
+  auto name = AgentName::take();
   if (!name) {
     const bool exists = name.error().code == EADDRINUSE;
     if (exists && !settings.foreground) return 0;  // another starter was quicker
@@ -136,6 +144,7 @@ int serve(const Settings& settings) {
   options.idle_timeout =
       std::chrono::duration_cast<Duration>(std::chrono::duration<double>(settings.idle_seconds));
   if (settings.foreground) options.idle_timeout.reset();
+  options.serve_only = settings.serve_only;
   Agent agent(std::move(*name), options);
   if (const auto started = agent.start(); !started) {
     std::fprintf(stderr, "verbena-agent: cannot start: %s\n", std::strerror(started.error().code));
@@ -150,6 +159,27 @@ int serve(const Settings& settings) {
   return 0;
 }
 
+// A user by name or number.
+std::optional<uid_t> find_user(const std::string& text) {
+  if (const passwd* entry = ::getpwnam(text.c_str())) return entry->pw_uid;
+  uid_t uid = 0;
+  const char* const end = text.data() + text.size();
+  const auto read = std::from_chars(text.data(), end, uid);
+  if (read.ec != std::errc() || read.ptr != end || uid == static_cast<uid_t>(-1)) return std::nullopt;
+  return uid;
+}
+
+// False: it cannot be, and the user has been told.
+bool find_only_user(Settings& settings) {
+  if (settings.only_user.empty()) return true;
+  settings.serve_only = find_user(settings.only_user);
+  if (settings.serve_only && ::geteuid() == 0) return true;
+  std::fprintf(stderr, "verbena-agent: %s\n",
+               settings.serve_only ? "--serve-only is for root's agent: another serves its own user alone"
+                                   : fmt::format("there is no user '{}'", settings.only_user).c_str());
+  return false;
+}
+
 int run(int argc, char** argv) {
   Settings settings;
   CLI::App app(kDescription, "verbena-agent");
@@ -160,11 +190,16 @@ int run(int argc, char** argv) {
                  "End after so many seconds without clients and without links made by the user")
       ->capture_default_str()
       ->check(CLI::Range(0.0, 1e6));
+  app.add_option("--serve-only", settings.only_user,
+                 "Root's agent: serve root and this user, and nobody else. Their programs get sockets of the "
+                 "port; to those of further users the agent would hand packets over, which is slower")
+      ->type_name("USER");
   app.add_flag("--keep-vault", settings.keeper, "Only hold the vault of root's agent")->group("");
   app.add_option("--ready-fd", settings.ready_fd, "Close this descriptor when listening")->group("");
   app.footer("VERBENA_LOG=error|warning|info|debug makes the agent say what it does, on standard error.");
   CLI11_PARSE(app, argc, argv);
   if (settings.keeper) return keep_vault();
+  if (!find_only_user(settings)) return 1;
   if (!settings.foreground && settings.ready_fd < 0) return detach(settings);
   return serve(settings);
 }

@@ -11,7 +11,6 @@
 
 #include "agent/keeper.h"
 #include "agent/process.h"
-#include "agent_client/message_socket.h"
 #include "base/log.h"
 #include "protocol/text.h"
 
@@ -24,10 +23,12 @@ using protocol::read_as;
 
 // So that one client's flood leaves time for the others.
 constexpr int kMessagesPerRound = 16;
+// No reply brings more.
+constexpr size_t kMostFilesOfReply = 3;
 
 template <class Role, class Message, class Method>
 constexpr bool takes_descriptor =
-    std::is_invocable_v<Method, Role&, const Borrower&, const Message&, UniqueFd>;
+    std::is_invocable_v<Method, Role&, const Borrower&, const Message&, ClientFile>;
 
 }  // namespace
 
@@ -35,12 +36,12 @@ struct Session::Request {
   MessageType type;
   size_t bytes;
   bool takes_descriptor;
-  void (*carry_out)(Session& session, const MessageHeader& header, ConstBytes message, UniqueFd descriptor);
+  void (*carry_out)(Session& session, const MessageHeader& header, ConstBytes message, ClientFile descriptor);
 };
 
 template <class Message, auto Role, auto Method>
 void Session::carry_out(Session& session, const MessageHeader& header, ConstBytes message,
-                        [[maybe_unused]] UniqueFd descriptor) {
+                        [[maybe_unused]] ClientFile descriptor) {
   const auto request = read_as<Message>(message);
   auto& role = session.parts_.requests.*Role;
   if constexpr (takes_descriptor<decltype(role), Message, decltype(Method)>) {
@@ -78,9 +79,9 @@ const Session::Request Session::kRequests[] = {
 Session::Session(const Parts& parts, uint64_t id, UniqueFd socket, const ucred& peer)
     : parts_(parts),
       client_{id, peer.uid, peer.pid, start_time_of(peer.pid), {}, protocol::kProtocolVersion},
-      socket_(std::move(socket)),
+      socket_(parts.sockets, peer.uid, std::move(socket)),
       process_(watch_peer(socket_.get(), peer.pid)),
-      events_(parts.loop, parts.links,
+      events_(parts.loop, parts.sockets, peer.uid, parts.links,
               {.on_ask_peer =
                    [this](uint64_t domain, uint32_t slot) {
                      parts_.requests.domains.ask_for_peer(client_.session, domain, slot);
@@ -102,10 +103,10 @@ Session::~Session() {
 void Session::on_readable(uint32_t events) {
   for (int i = 0; i < kMessagesPerRound && !closing_ && !pending_hello_; ++i) {
     std::byte buffer[protocol::kMaxAgentMessageBytes];
-    auto received = agent_client::receive_message(socket_.get(), buffer);
-    if (!received && received.error().code == EAGAIN) return;
-    if (!received || received->bytes == 0) return close();
-    handle(ConstBytes(buffer, received->bytes), received->fds, received->truncated);
+    const auto seen = socket_.look(buffer);
+    if (!seen && seen.error().code == EAGAIN) return;
+    if (!seen || seen->bytes == 0) return close();
+    receive(ConstBytes(buffer, seen->bytes), seen->is_longer, seen->has_files);
   }
   if (pending_hello_ && (events & (EPOLLHUP | EPOLLERR)) != 0) close();
 }
@@ -124,28 +125,78 @@ Session::Shape Session::shape_of(uint16_t type) {
   return request != nullptr ? Shape{request->bytes, request->takes_descriptor} : Shape();
 }
 
-void Session::handle(ConstBytes message, std::span<UniqueFd> fds, bool truncated) {
-  const auto header = read_as<MessageHeader>(message);
-  if (message.size() < sizeof header) return send_error(header, EBADMSG, "shorter than a header");
+std::optional<Session::Fault> Session::find_fault(const MessageHeader& header, ConstBytes message,
+                                                  bool is_longer) const {
+  if (message.size() < sizeof header) return Fault{EBADMSG, "shorter than a header"};
   if (header.magic != protocol::kProtocolMagic) {
-    return send_error(header, EPROTONOSUPPORT, "this is no message of the agent's protocol");
+    return Fault{EPROTONOSUPPORT, "this is no message of the agent's protocol"};
   }
-  if (!protocol::is_neighbour(header.version)) return refuse_version(header);
-  if (truncated) return send_error(header, EMSGSIZE, "longer, or with more descriptors, than any request");
+  if (!protocol::is_neighbour(header.version)) return std::nullopt;  // refused apart
+  if (is_longer) return Fault{EMSGSIZE, "longer than any request"};
   const Shape shape = shape_of(header.type);
-  if (shape.bytes == 0) return send_error(header, EOPNOTSUPP, "no such request");
+  if (shape.bytes == 0) return Fault{EOPNOTSUPP, "no such request"};
   const bool fits = header.version > protocol::kProtocolVersion ? message.size() >= shape.bytes
                                                                 : message.size() == shape.bytes;
-  if (!fits) return send_error(header, EBADMSG, "of the wrong length");
+  if (!fits) return Fault{EBADMSG, "of the wrong length"};
   const bool is_hello = header.type == static_cast<uint16_t>(MessageType::kHello);
-  if (is_hello == greeted_) {
-    return send_error(header, EPROTO, is_hello ? "hello was said already" : "say hello first");
+  if (is_hello == greeted_) return Fault{EPROTO, is_hello ? "hello was said already" : "say hello first"};
+  return std::nullopt;
+}
+
+// The message lies in the socket until it is dropped there, which must not be while it has descriptors that
+// we do not hold: who drops those closes them.
+void Session::receive(ConstBytes message, bool is_longer, bool has_files) {
+  const auto header = read_as<MessageHeader>(message);
+  const auto fault = find_fault(header, message, is_longer);
+  const bool is_known = !fault && protocol::is_neighbour(header.version);
+  ClientFile file;
+  if (has_files) {
+    if (fault) return drop_with_files(header, *fault);
+    if (!is_known || !shape_of(header.type).takes_descriptor) {
+      return drop_with_files(header, {EBADMSG, "with unexpected descriptors"});
+    }
+    auto taken = take_file();
+    if (!taken) {
+      const bool ours = taken.error().code == EMFILE;
+      return drop_with_files(header, {taken.error().code, ours ? "the agent has run out of descriptors"
+                                                               : "with more than one descriptor"});
+    }
+    file = std::move(*taken);
   }
-  if (fds.size() > (shape.takes_descriptor ? 1 : 0)) {
-    return send_error(header, EBADMSG, "with unexpected descriptors");
+  socket_.drop();
+  if (fault) return send_error(header, fault->error, fault->text);
+  if (!is_known) return refuse_version(header);
+  if (socket_.is_clogged()) {
+    log_info("client {} does not take the descriptors that it has asked for: dropped", client_.pid);
+    return close();
   }
-  UniqueFd descriptor = fds.empty() ? UniqueFd() : std::move(fds.front());
-  if (is_hello) return hello(read_as<protocol::HelloRequest>(message), std::move(descriptor));
+  if (!socket_.may_send(kMostFilesOfReply)) {
+    return send_error(header, EMFILE, "programs of this user have not taken the descriptors they were sent");
+  }
+  handle(header, message, std::move(file));
+}
+
+// The one descriptor of the message that was looked at. EBADMSG: it has more; EMFILE: we can hold none.
+Result<ClientFile> Session::take_file() {
+  std::byte again[1];
+  auto seen = socket_.look(again, true);
+  if (!seen) return fail(EBADMSG);
+  if (!seen->file) return fail(EMFILE);
+  if (seen->has_files) return fail(EBADMSG);
+  return std::move(seen->file);
+}
+
+// The client hears why, and the message goes with the socket.
+void Session::drop_with_files(const MessageHeader& header, const Fault& fault) {
+  log_info("client {} sends descriptors in vain: dropped", client_.pid);
+  send_error(header, fault.error, fault.text);
+  close();
+}
+
+void Session::handle(const MessageHeader& header, ConstBytes message, ClientFile descriptor) {
+  if (header.type == static_cast<uint16_t>(MessageType::kHello)) {
+    return hello(read_as<protocol::HelloRequest>(message), std::move(descriptor));
+  }
   const Request* request = find_request(header.type);
   if (request == nullptr) return handle_cm(header, message, std::move(descriptor));
   request->carry_out(*this, header, message, std::move(descriptor));
@@ -165,7 +216,7 @@ void Session::refuse_version(const MessageHeader& request) {
                   VERBENA_VERSION, protocol::kProtocolVersion, request.version));
 }
 
-void Session::handle_cm(const MessageHeader& request, ConstBytes message, UniqueFd descriptor) {
+void Session::handle_cm(const MessageHeader& request, ConstBytes message, ClientFile descriptor) {
   CmClient::Host& host = *this;
   if (!cm_) cm_.emplace(parts_.connection_management, host);
   cm_->handle(request, message, std::move(descriptor));
@@ -177,11 +228,11 @@ bool Session::may_use_qpn(uint32_t qpn) const {
   return client_.uid == 0 || client_.uid == ::geteuid() || parts_.slots.is_qpn_of(qpn, client_.uid);
 }
 
-void Session::hello(const protocol::HelloRequest& request, UniqueFd vault) {
+void Session::hello(const protocol::HelloRequest& request, ClientFile vault) {
   client_.program = protocol::load_text(request.program);
   client_.protocol_version = protocol::common_version(request.header.version);
   // What lies in a vault becomes ours: only our own user's is taken.
-  if (vault && client_.uid == ::geteuid()) parts_.succession.offer_vault(std::move(vault));
+  if (vault && client_.uid == ::geteuid()) parts_.succession.offer_vault(vault.take_trusted());
   pending_hello_ = request.header;
   if (parts_.succession.is_settled()) {
     finish_hello();
@@ -198,6 +249,11 @@ void Session::resume() {
 
 void Session::finish_hello() {
   const MessageHeader request = *std::exchange(pending_hello_, std::nullopt);
+  if (!parts_.served.serves(client_.uid)) {
+    return send_error(request, EPERM,
+                      "the agent of this machine is there for another user (--serve-only): ask root");
+  }
+  client_.shares_port = parts_.served.lends_sockets_to(client_.uid);
   const auto client_end = events_.open(client_.protocol_version);
   if (!client_end) {
     return send_error(request, client_end.error().code, "the agent has run out of descriptors");
@@ -239,7 +295,7 @@ void Session::send_error(const MessageHeader& request, int error, std::string_vi
 }
 
 void Session::send(ConstBytes message, std::span<const int> fds) {
-  if (const auto sent = agent_client::send_message(socket_.get(), message, fds); !sent) {
+  if (const auto sent = socket_.send(message, fds); !sent) {
     log_info("client {} does not take its answer (errno {}): dropped", client_.pid, sent.error().code);
     close();
   }

@@ -12,11 +12,13 @@
 #include "agent/capture_requests.h"
 #include "agent/channel_requests.h"
 #include "agent/client_events.h"
+#include "agent/client_sockets.h"
 #include "agent/cm/client.h"
 #include "agent/domain_requests.h"
 #include "agent/event_loop.h"
 #include "agent/link_requests.h"
 #include "agent/refused_programs.h"
+#include "agent/served_users.h"
 #include "agent/session_reply.h"
 #include "agent/slot_requests.h"
 #include "agent/status_requests.h"
@@ -40,12 +42,13 @@ struct Requests {
 
 // One client's connection: checks each request, gives it to the class whose subject it is, and replies.
 // Trusts nothing that comes in on it: a message that is not understood is answered by an error; a client that
-// does not take its answers is dropped.
+// does not take its answers is dropped, and so is one that sends descriptors which nobody has asked for.
 class Session : private CmClient::Host {
  public:
   // The parts of the agent that a session knows.
   struct Parts {
     EventLoop& loop;
+    ClientSockets& sockets;
     Requests& requests;
     Succession& succession;
     const VaultRecord& vault;
@@ -53,6 +56,7 @@ class Session : private CmClient::Host {
     const SlotLending& slots;
     CmService& connection_management;
     RefusedPrograms& refused;
+    const ServedUsers& served;
     std::function<void()> on_greeted;
     std::function<void(uint64_t session)> close;
   };
@@ -77,7 +81,7 @@ class Session : private CmClient::Host {
   static const Request* find_request(uint16_t type);
   template <class Message, auto Role, auto Method>
   static void carry_out(Session& session, const protocol::MessageHeader& header, ConstBytes message,
-                        UniqueFd descriptor);
+                        ClientFile descriptor);
   // How long a request is, and whether a descriptor may come with it.
   struct Shape {
     size_t bytes = 0;  // 0: there is no such request
@@ -85,12 +89,23 @@ class Session : private CmClient::Host {
   };
   static Shape shape_of(uint16_t type);
 
+  // What is wrong with a message.
+  struct Fault {
+    int error = 0;
+    std::string_view text;
+  };
+
   void on_readable(uint32_t events);
-  void handle(ConstBytes message, std::span<UniqueFd> fds, bool truncated);
+  void receive(ConstBytes message, bool is_longer, bool has_files);
+  std::optional<Fault> find_fault(const protocol::MessageHeader& header, ConstBytes message,
+                                  bool is_longer) const;
+  Result<ClientFile> take_file();
+  void handle(const protocol::MessageHeader& header, ConstBytes message, ClientFile descriptor);
+  void drop_with_files(const protocol::MessageHeader& header, const Fault& fault);
   void refuse_version(const protocol::MessageHeader& request);
-  void hello(const protocol::HelloRequest& request, UniqueFd vault);
+  void hello(const protocol::HelloRequest& request, ClientFile vault);
   void finish_hello();
-  void handle_cm(const protocol::MessageHeader& request, ConstBytes message, UniqueFd descriptor);
+  void handle_cm(const protocol::MessageHeader& request, ConstBytes message, ClientFile descriptor);
 
   // CmClient::Host
   void send_reply(ConstBytes message) override { send(message); }
@@ -106,7 +121,7 @@ class Session : private CmClient::Host {
 
   const Parts& parts_;
   Borrower client_;
-  UniqueFd socket_;
+  ClientSocket socket_;
   UniqueFd
       process_;  // readable when the client's process has ended, whatever others have inherited its socket
   ClientEvents events_;

@@ -41,6 +41,7 @@ void SlotLending::seek_wire(TimePoint now) {
 Result<LentSlot> SlotLending::lend(const Borrower& borrower) {
   const TimePoint now = MonotonicClock::now();
   seek_wire(now);
+  if (counters_.is_behind(borrower.uid)) return fail(EDQUOT);
   auto slot = slots_.lend(borrower, now);
   if (slot) surroundings_.on_slot(slot->index);
   counters_.collect_regularly();
@@ -98,9 +99,12 @@ bool SlotLending::is_lent_to_session(uint32_t index, uint64_t session) const {
 }
 
 bool SlotLending::is_qpn_of(uint32_t qpn, uid_t user) const {
-  const uint32_t slot = roce::Qpn(qpn).slot();
+  return user_of(roce::Qpn(qpn).slot()) == user;
+}
+
+uid_t SlotLending::user_of(uint32_t slot) const {
   const auto lent = slots_.find_lent(slot);
-  return lent && lent->index == slot && lent->borrower.uid == user;
+  return lent && lent->index == slot ? lent->borrower.uid : kNobody;
 }
 
 }  // namespace verbena::agent

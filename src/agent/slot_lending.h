@@ -33,6 +33,7 @@ class SlotLending {
   SlotLending(EventLoop& loop, Wire& wire, SlotTable& slots, CounterPublisher& counters, DomainTable& domains,
               Surroundings surroundings);
 
+  // Errors: as SlotTable::lend(); EDQUOT also while the user has given back more than was read of.
   Result<LentSlot> lend(const Borrower& borrower);
   Result<void> keep(uint32_t index, const Borrower& borrower);
   Result<void> take_back(uint32_t index, uint64_t session);
@@ -49,6 +50,8 @@ class SlotLending {
   bool is_lent_to_session(uint32_t index, uint64_t session) const;
   // Whether the QP is in a slot that is lent to this user.
   bool is_qpn_of(uint32_t qpn, uid_t user) const;
+  // Whose the slot is; kNobody: nobody's now.
+  uid_t user_of(uint32_t slot) const;
   const Orphans& orphans() const { return orphans_; }
 
  private:

@@ -7,22 +7,38 @@
 #include "protocol/text.h"
 
 namespace verbena::agent {
+namespace {
+
+constexpr const char* kTooOld =
+    "the agent hands packets over to programs of this user, which this program's Verbena is too old for: "
+    "start the program again";
+
+}  // namespace
 
 RequestResult<protocol::TakeSlotReply> SlotRequests::take_slot(const Borrower& client,
                                                                const protocol::TakeSlotRequest&) {
   const auto slot = slots_.lend(client);
   if (!slot) {
     const int error = slot.error().code;
-    return refuse(error, error == ENOSPC ? "all slots are lent" : "no status page could be made");
+    if (error == ENOSPC) return refuse(error, "all slots are lent");
+    if (error == EDQUOT)
+      return refuse(ENOSPC, "programs of this user have as many slots as are for one user");
+    return refuse(error, "no socket or status page could be made");
   }
   Reply<protocol::TakeSlotReply> reply;
   reply.message.index = slot->index;
-  reply.message.has_socket = slot->socket >= 0 ? 1 : 0;
+  reply.message.wire = wire_of(*slot);
   reply.fds = {slot->page};
-  if (slot->socket >= 0) {
+  if (reply.message.wire == protocol::SlotWire::kSocket) {
     reply.fds.push_back(slot->socket);
-  } else {
+  } else if (reply.message.wire == protocol::SlotWire::kNone) {
     protocol::store_text(reply.message.no_wire_reason, wire_.no_wire_reason());
+  } else if (client.protocol_version >= protocol::kFirstVersionWithHandOver) {
+    reply.last_fd = wire_.take_receiver(slot->index);
+  } else {
+    reply.message.wire = protocol::SlotWire::kNone;
+    [[maybe_unused]] const UniqueFd unused = wire_.take_receiver(slot->index);
+    protocol::store_text(reply.message.no_wire_reason, kTooOld);
   }
   return reply;
 }

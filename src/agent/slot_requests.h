@@ -12,7 +12,7 @@ namespace verbena::agent {
 // What clients ask of slots.
 class SlotRequests {
  public:
-  SlotRequests(SlotLending& slots, const Wire& wire) : slots_(slots), wire_(wire) {}
+  SlotRequests(SlotLending& slots, Wire& wire) : slots_(slots), wire_(wire) {}
 
   RequestResult<protocol::TakeSlotReply> take_slot(const Borrower& client,
                                                    const protocol::TakeSlotRequest& request);
@@ -21,7 +21,7 @@ class SlotRequests {
 
  private:
   SlotLending& slots_;
-  const Wire& wire_;
+  Wire& wire_;
 };
 
 }  // namespace verbena::agent

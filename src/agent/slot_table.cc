@@ -30,48 +30,86 @@ Result<UniqueFd> make_status_page() {
 }  // namespace
 
 Result<LentSlot> SlotTable::lend(const Borrower& borrower, TimePoint now) {
+  forgive_rested(now);
+  const Wanted wanted{borrower.uid, now, quota_.allows(borrower.uid)};
   auto page = make_status_page();
   if (!page) return fail(page.error().code);
-  const auto index = choose(borrower.uid, now);
-  if (!index) return fail(ENOSPC);
+  const auto index = choose(wanted);
+  if (!index) return fail(index.error().code);
+  const bool handed_over = !borrower.shares_port && wire_.socket(*index) >= 0;
+  if (handed_over) {
+    if (const auto begun = wire_.hand_over(*index); !begun) return fail(begun.error().code);
+  }
   Entry& entry = entries_[*index];
+  count_for(entry, borrower.uid);
   entry.lent = true;
+  entry.lending = ++lendings_;
+  entry.handed_over = handed_over;
   entry.borrower = borrower;
   entry.last_uid = borrower.uid;
+  if (borrower.shares_port && wire_.socket(*index) >= 0) entry.socket_uid = borrower.uid;
   entry.page = std::move(*page);
   wire_.unmute(*index);
   return describe(*index, entry);
 }
 
-std::optional<uint32_t> SlotTable::choose(uid_t uid, TimePoint now) {
-  if (!wire_.has_sockets()) {
-    for (uint32_t index = kEnd - 1; index > 0; --index) {
-      const auto found = entries_.find(index);
-      const bool rested = found != entries_.end() && now - found->second.free_since >= kRest;
-      if (found == entries_.end() || (!found->second.lent && rested)) return index;
-    }
-    return std::nullopt;
+// A slot that came back counts for who had it until another user may have it: else who takes and gives back
+// without end keeps all of them resting.
+void SlotTable::forgive_rested(TimePoint now) {
+  for (auto& [index, entry] : entries_) {
+    const bool is_for_others = !entry.lent && entry.socket_uid == kNobody;
+    if (is_for_others && now - entry.free_since >= kRestBetweenUsers) count_for(entry, kNobody);
   }
-  if (const auto rested = longest_free(uid, now - kRest)) return rested;
+}
+
+void SlotTable::count_for(Entry& entry, uid_t user) {
+  if (entry.counts_for == user) return;
+  if (entry.counts_for != kNobody) quota_.give_back(entry.counts_for);
+  if (user != kNobody) quota_.take(user);
+  entry.counts_for = user;
+}
+
+Result<uint32_t> SlotTable::choose(const Wanted& wanted) {
+  if (!wire_.has_sockets()) return choose_without_wire(wanted);
+  if (const auto rested = longest_free(wanted, kRest)) return *rested;
   // The next socket's slot may be one that was lent while there was no wire.
-  while (wire_.size() < kEnd) {
+  int error = wanted.may_grow || quota_.is_used_up() ? ENOSPC : EDQUOT;
+  while (wanted.may_grow && wire_.size() < kEnd) {
     const auto added = wire_.add();
     if (!added) {
-      log_warning("another socket for UDP port 4791 cannot be opened: errno {}", added.error().code);
+      error = added.error().code;
+      log_warning("another socket for UDP port 4791 cannot be opened: errno {}", error);
       break;
     }
     const auto found = entries_.find(*added);
     if (found == entries_.end() || !found->second.lent) return *added;
   }
-  return longest_free(uid, now);
+  if (const auto any = longest_free(wanted, Duration::zero())) return *any;
+  return fail(error);
 }
 
-std::optional<uint32_t> SlotTable::longest_free(uid_t uid, TimePoint free_before) const {
+Result<uint32_t> SlotTable::choose_without_wire(const Wanted& wanted) const {
+  for (const Duration rest : {kRest, Duration::zero()}) {
+    for (uint32_t index = kEnd - 1; index > 0; --index) {
+      const auto found = entries_.find(index);
+      if (found == entries_.end() ? wanted.may_grow : may_have(wanted, found->second, rest)) return index;
+    }
+  }
+  return fail(wanted.may_grow || quota_.is_used_up() ? ENOSPC : EDQUOT);
+}
+
+bool SlotTable::may_have(const Wanted& wanted, const Entry& entry, Duration rest) {
+  const bool is_for_us = entry.socket_uid == wanted.user || entry.socket_uid == kNobody;
+  const bool is_counted = wanted.may_grow || entry.counts_for == wanted.user;
+  if (entry.lent || !is_for_us || !is_counted) return false;
+  const bool was_ours = entry.last_uid == wanted.user || entry.last_uid == kNobody;
+  return wanted.now - entry.free_since >= (was_ours ? rest : kRestBetweenUsers);
+}
+
+std::optional<uint32_t> SlotTable::longest_free(const Wanted& wanted, Duration rest) const {
   std::optional<uint32_t> best;
   for (const auto& [index, entry] : entries_) {
-    const bool fits =
-        !entry.lent && index < wire_.size() && (entry.last_uid == uid || entry.last_uid == kNobody);
-    if (!fits || entry.free_since > free_before) continue;
+    if (index >= wire_.size() || !may_have(wanted, entry, rest)) continue;
     if (!best || entry.free_since < entries_.at(*best).free_since) best = index;
   }
   return best;
@@ -81,7 +119,10 @@ Result<void> SlotTable::keep(uint32_t index, const Borrower& borrower) {
   const auto found = entries_.find(index);
   if (found == entries_.end() || !found->second.lent) return fail(ENOENT);
   Entry& entry = found->second;
-  if (entry.borrower.session != 0 || entry.borrower.uid != borrower.uid) return fail(ENOENT);
+  const Borrower& before = entry.borrower;
+  if (before.session != 0 || before.uid != borrower.uid) return fail(ENOENT);
+  // Another process of the user has no QPs there. Of a process that we do not see both are 0.
+  if (before.pid != borrower.pid || before.start_time != borrower.start_time) return fail(ENOENT);
   entry.borrower = borrower;
   return {};
 }
@@ -103,6 +144,7 @@ void SlotTable::take_back_all(uint64_t session, TimePoint now) {
 
 void SlotTable::free(uint32_t index, Entry& entry, TimePoint now) {
   entry.lent = false;
+  entry.handed_over = false;
   entry.borrower = {};
   entry.page.reset();
   entry.free_since = now;
@@ -128,12 +170,24 @@ Result<void> SlotTable::adopt(Vault::Contents& contents, TimePoint now) {
     if (slot.index == 0 || slot.index >= kEnd || entries_.contains(slot.index)) continue;
     Entry& entry = entries_[slot.index];
     entry.last_uid = slot.uid;
+    entry.socket_uid = slot.socket_uid;
     entry.free_since = now;
     entry.page = own(slot.page);
     entry.lent = slot.lent && entry.page;
-    if (entry.lent) entry.borrower = {0, slot.uid, slot.pid, slot.start_time, slot.program};
+    count_for(entry, slot.uid);
+    if (!entry.lent) continue;
+    entry.lending = ++lendings_;
+    entry.borrower = {0, slot.uid, slot.pid, slot.start_time, slot.program};
+    entry.handed_over = slot.courier_end >= 0;
+    if (entry.handed_over) hand_on(slot.index, own(slot.courier_end));
   }
   return {};
+}
+
+// What a former agent has begun.
+void SlotTable::hand_on(uint32_t index, UniqueFd courier_end) {
+  const auto begun = wire_.go_on_handing_over(index, std::move(courier_end));
+  if (!begun) log_warning("slot {} gets nothing from the wire any more: errno {}", index, begun.error().code);
 }
 
 std::optional<LentSlot> SlotTable::find_lent(uint32_t index) const {
@@ -152,23 +206,24 @@ std::vector<LentSlot> SlotTable::lent() const {
 }
 
 LentSlot SlotTable::describe(uint32_t index, const Entry& entry) const {
-  return {index, wire_.socket(index), entry.page.get(), entry.borrower};
+  return {index, entry.lending, wire_.socket(index), entry.handed_over, entry.page.get(), entry.borrower};
 }
 
 SlotRecord SlotTable::record(uint32_t index) const {
   SlotRecord record;
   record.index = index;
-  record.uid = kNobody;
   record.socket = wire_.socket(index);
   const auto found = entries_.find(index);
   if (found == entries_.end()) return record;
   const Entry& entry = found->second;
   record.lent = entry.lent;
   record.uid = entry.last_uid;
+  record.socket_uid = entry.socket_uid;
   record.pid = entry.borrower.pid;
   record.start_time = entry.borrower.start_time;
   record.program = entry.borrower.program;
   record.page = entry.page.get();
+  record.courier_end = wire_.courier_end(index);
   return record;
 }
 

@@ -9,9 +9,11 @@
 
 #include "agent/vault.h"
 #include "agent/wire.h"
+#include "base/quota.h"
 #include "base/result.h"
 #include "base/time.h"
 #include "base/unique_fd.h"
+#include "protocol/messages.h"
 #include "roce/qpn.h"
 
 namespace verbena::agent {
@@ -25,27 +27,43 @@ struct Borrower {
   uint64_t start_time = 0;
   std::string program;
   uint16_t protocol_version = 0;  // of its library; 0: not known yet
+  bool shares_port = true;        // its user may have a socket of the port, and what comes with that
 };
 
 struct LentSlot {
   uint32_t index = 0;
-  int socket = -1;  // -1: no wire
+  uint64_t lending = 0;      // no two lendings have the same, of whatever slot
+  int socket = -1;           // -1: no wire
+  bool handed_over = false;  // what comes to it; the borrower does not have the socket
   int page = -1;
   Borrower borrower;
 };
 
+// How packets come to it.
+inline protocol::SlotWire wire_of(const LentSlot& slot) {
+  if (slot.socket < 0) return protocol::SlotWire::kNone;
+  return slot.handed_over ? protocol::SlotWire::kHandedOver : protocol::SlotWire::kSocket;
+}
+
 // The slots: which are lent and to whom, and their sockets and status pages.
 //
-// A slot that came back rests a while before it is lent again, so that QPNs do not reappear at once. It is
-// lent only to the user who had it, who may have kept a copy of the socket. Without a wire, slots are
+// Each user gets a share of them (base/quota.h). A slot that came back rests a while before it is lent again,
+// so that QPNs do not reappear at once; longer, if it is lent to another user, and until then it is in the
+// share of who had it. If a process has had the socket,
+// of which it may have kept a copy, it is lent only to the user of that process. Without a wire, slots are
 // numbered from the top down, so that they are in nobody's way when sockets come after all.
 class SlotTable {
  public:
-  explicit SlotTable(Wire& wire) : wire_(wire) {}
+  // The multicast QPN is in the last slot: never lent. Nor is slot 0.
+  static constexpr uint32_t kEnd = roce::Qpn::kSlots - 1;
+  static constexpr Quota::Size kSize{.all = kEnd - 1, .reserve = 126};
 
-  // ENOSPC: all are lent.
+  SlotTable(Wire& wire, uid_t own) : wire_(wire), quota_(kSize, own) {}
+
+  // ENOSPC: all are lent; EDQUOT: the user has its share; EMFILE and the like: no more can be made.
   Result<LentSlot> lend(const Borrower& borrower, TimePoint now);
-  // A process from before the agent's restart comes back for its slot. ENOENT: it was not lent to this user.
+  // A process from before the agent's restart comes back for its slot. ENOENT: it was not lent to this
+  // process.
   Result<void> keep(uint32_t index, const Borrower& borrower);
   // ENOENT: it is not lent to this session.
   Result<void> take_back(uint32_t index, uint64_t session, TimePoint now);
@@ -64,23 +82,40 @@ class SlotTable {
 
  private:
   static constexpr Duration kRest = std::chrono::seconds(2);
-  // The multicast QPN is in the last slot: never lent.
-  static constexpr uint32_t kEnd = roce::Qpn::kSlots - 1;
+  static constexpr Duration kRestBetweenUsers = std::chrono::seconds(30);
 
   struct Entry {
     bool lent = false;
+    uint64_t lending = 0;
+    bool handed_over = false;
     Borrower borrower;
     uid_t last_uid = kNobody;
+    uid_t socket_uid = kNobody;  // who may have a copy of the socket
+    uid_t counts_for = kNobody;  // in whose share
     UniqueFd page;
     TimePoint free_since{};
   };
 
-  std::optional<uint32_t> choose(uid_t uid, TimePoint now);
-  std::optional<uint32_t> longest_free(uid_t uid, TimePoint free_before) const;
+  // Who asks; and whether the user may have more than what counts for it already.
+  struct Wanted {
+    uid_t user;
+    TimePoint now;
+    bool may_grow;
+  };
+  void forgive_rested(TimePoint now);
+  void count_for(Entry& entry, uid_t user);
+  Result<uint32_t> choose(const Wanted& wanted);
+  Result<uint32_t> choose_without_wire(const Wanted& wanted) const;
+  // A slot that has rested so long, if it was this user's, or as between users.
+  static bool may_have(const Wanted& wanted, const Entry& entry, Duration rest);
+  std::optional<uint32_t> longest_free(const Wanted& wanted, Duration rest) const;
   LentSlot describe(uint32_t index, const Entry& entry) const;
   void free(uint32_t index, Entry& entry, TimePoint now);
+  void hand_on(uint32_t index, UniqueFd courier_end);
 
   Wire& wire_;
+  Quota quota_;
+  uint64_t lendings_ = 0;
   std::map<uint32_t, Entry> entries_;  // all but slot 0
 };
 

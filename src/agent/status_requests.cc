@@ -28,9 +28,17 @@ RequestResult<protocol::StatusReply> StatusRequests::get_status(const Borrower&,
   return reply;
 }
 
+// Who knows another's QPNs can disturb it: users see their own processes, root and our own user see all.
+std::optional<LentSlot> StatusRequests::find_visible(const Borrower& client, uint32_t from) const {
+  const bool sees_all = client.uid == 0 || client.uid == ::geteuid();
+  auto slot = of_.slots.find(from);
+  while (slot && !sees_all && slot->borrower.uid != client.uid) slot = of_.slots.find(slot->index + 1);
+  return slot;
+}
+
 RequestResult<protocol::SlotStatusReply> StatusRequests::get_slot_status(
-    const Borrower&, const protocol::SlotRequest& request) {
-  const auto slot = of_.slots.find(request.index);
+    const Borrower& client, const protocol::SlotRequest& request) {
+  const auto slot = find_visible(client, request.index);
   if (!slot) return refuse(ENOENT, "no more slots are lent");
   Reply<protocol::SlotStatusReply> reply;
   reply.last_fd = reopen_read_only(slot->page);
@@ -39,7 +47,7 @@ RequestResult<protocol::SlotStatusReply> StatusRequests::get_slot_status(
   status.index = slot->index;
   status.pid = slot->borrower.pid;
   status.uid = slot->borrower.uid;
-  status.has_socket = slot->socket >= 0 ? 1 : 0;
+  status.wire = wire_of(*slot);
   protocol::store_text(status.program, slot->borrower.program);
   status.protocol_version = slot->borrower.protocol_version;
   return reply;

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
+#include <optional>
+
 #include "agent/cm/service.h"
 #include "agent/counter_publisher.h"
 #include "agent/link_publisher.h"
@@ -14,7 +17,7 @@
 
 namespace verbena::agent {
 
-// What `verbena status` asks; any client may.
+// What `verbena status` asks; any client may, and sees what is its own.
 class StatusRequests {
  public:
   struct Subjects {
@@ -37,6 +40,9 @@ class StatusRequests {
                                                        const protocol::GetCmStatusRequest& request);
 
  private:
+  // The first slot from `from` on that the client may see.
+  std::optional<LentSlot> find_visible(const Borrower& client, uint32_t from) const;
+
   const Subjects of_;
 };
 

@@ -55,6 +55,8 @@ void Succession::offer_vault(UniqueFd vault) {
     if (const auto snapshot = agent_client::read_link_file(contents.links.get()))
       of_.links.restore(*snapshot);
   }
+  of_.connection_management.take_over(contents.ledger ? contents.ledger.get() : -1);
+  if (contents.only) of_.served.adopt(*contents.only);
   of_.connection_management.expect_returns(MonotonicClock::now() + kReturnTime);
   log_info("took over {} slots of an earlier agent", contents.slots.size());
   of_.slots.watch_orphans();

@@ -7,6 +7,7 @@
 #include "agent/cm/service.h"
 #include "agent/event_loop.h"
 #include "agent/link_table.h"
+#include "agent/served_users.h"
 #include "agent/slot_lending.h"
 #include "agent/wire.h"
 #include "base/unique_fd.h"
@@ -23,6 +24,7 @@ class Succession {
     SlotLending& slots;
     LinkTable& links;
     CmService& connection_management;
+    ServedUsers& served;
   };
   // `on_settled`: what we have is known, or is other than before.
   Succession(Subjects subjects, std::function<void()> on_settled);

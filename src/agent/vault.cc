@@ -23,13 +23,26 @@ constexpr uint32_t kVaultMagic = 0x746c7576;  // "vult"
 constexpr uint32_t kLent = 1;
 constexpr uint32_t kHasSocket = 2;
 constexpr uint32_t kHasPage = 4;
-constexpr size_t kSlotsPerMessage = 100;  // two descriptors each: below SCM_MAX_FD
+constexpr uint32_t kSocketIsOurs = 16;  // no process has had it
+constexpr uint32_t kHasCourierEnd = 32;
+constexpr size_t kSlotsPerMessage = 80;  // three descriptors each at most: below SCM_MAX_FD
+// Of one that an agent before this has written.
+constexpr size_t kMostSlotsPerMessage = 100;
 
 struct VaultHeader {
   uint32_t magic;
-  uint32_t slots;  // SlotEntry follow; 0: the message brings a link file
+  uint32_t slots;  // SlotEntry follow; 0: the message brings a link file; kBringsLedger
 };
+// More slots than a message can have: agents of before ledgers leave such a message out.
+constexpr uint32_t kBringsLedger = 0x10000;
 static_assert(sizeof(VaultHeader) == 8);
+
+// A message that brings no slots and no file. An agent that does not know it passes over it, by its length.
+struct OnlyUser {
+  VaultHeader header;
+  uint32_t uid;
+};
+static_assert(sizeof(OnlyUser) == 12);
 
 struct SlotEntry {
   uint64_t start_time;
@@ -41,14 +54,15 @@ struct SlotEntry {
 };
 static_assert(sizeof(SlotEntry) == 88);
 
-constexpr size_t kMaxVaultMessage = sizeof(VaultHeader) + kSlotsPerMessage * sizeof(SlotEntry);
+constexpr size_t kMaxVaultMessage = sizeof(VaultHeader) + kMostSlotsPerMessage * sizeof(SlotEntry);
 
 SlotEntry entry_of(const SlotRecord& slot) {
   SlotEntry entry{};
   entry.start_time = slot.start_time;
   entry.index = slot.index;
-  entry.flags =
-      (slot.lent ? kLent : 0) | (slot.socket >= 0 ? kHasSocket : 0) | (slot.page >= 0 ? kHasPage : 0);
+  entry.flags = (slot.lent ? kLent : 0) | (slot.socket >= 0 ? kHasSocket : 0) |
+                (slot.page >= 0 ? kHasPage : 0) | (slot.socket_uid == kNobody ? kSocketIsOurs : 0) |
+                (slot.courier_end >= 0 ? kHasCourierEnd : 0);
   entry.uid = slot.uid;
   entry.pid = slot.pid;
   protocol::store_text(entry.program, slot.program);
@@ -60,25 +74,36 @@ SlotRecord record_of(const SlotEntry& entry) {
   slot.index = entry.index;
   slot.lent = (entry.flags & kLent) != 0;
   slot.uid = entry.uid;
+  slot.socket_uid = (entry.flags & kSocketIsOurs) != 0 ? kNobody : entry.uid;
   slot.pid = entry.pid;
   slot.start_time = entry.start_time;
   slot.program = protocol::load_text(entry.program);
   return slot;
 }
 
-// Reads one message's slots. A later record of a slot replaces an earlier one.
+// Reads one message's slots. A later record of a slot replaces an earlier one. The ends of the courier come
+// after all other descriptors: an agent that knows nothing of them leaves them out.
 void read_slots(ConstBytes bytes, uint32_t count, std::vector<UniqueFd>& fds,
                 std::map<uint32_t, SlotRecord>& slots) {
   size_t next_fd = 0;
   const auto take_fd = [&](bool has) { return has && next_fd < fds.size() ? fds[next_fd++].get() : -1; };
-  for (uint32_t i = 0; i < count; ++i) {
-    SlotEntry entry;
-    std::memcpy(&entry, bytes.data() + i * sizeof entry, sizeof entry);
+  const auto for_each_entry = [&](auto&& use) {
+    for (uint32_t i = 0; i < count; ++i) {
+      SlotEntry entry;
+      std::memcpy(&entry, bytes.data() + i * sizeof entry, sizeof entry);
+      use(entry);
+    }
+  };
+  for_each_entry([&](const SlotEntry& entry) {
     SlotRecord slot = record_of(entry);
     slot.socket = take_fd((entry.flags & kHasSocket) != 0);
     slot.page = take_fd((entry.flags & kHasPage) != 0);
     if (slot.index < roce::Qpn::kSlots) slots[slot.index] = std::move(slot);
-  }
+  });
+  for_each_entry([&](const SlotEntry& entry) {
+    const int end = take_fd((entry.flags & kHasCourierEnd) != 0);
+    if (entry.index < roce::Qpn::kSlots) slots[entry.index].courier_end = end;
+  });
 }
 
 }  // namespace
@@ -107,6 +132,9 @@ Result<void> Vault::put(std::span<const SlotRecord> slots) {
     if (slot.socket >= 0) fds.push_back(slot.socket);
     if (slot.page >= 0) fds.push_back(slot.page);
   }
+  for (const SlotRecord& slot : slots) {
+    if (slot.courier_end >= 0) fds.push_back(slot.courier_end);
+  }
   auto sent = agent_client::send_message(in_.get(), ConstBytes(message, bytes), fds);
   if (sent) ++messages_;
   return sent;
@@ -116,17 +144,34 @@ Result<void> Vault::put_slot(const SlotRecord& slot) {
   return put({&slot, 1});
 }
 
-Result<void> Vault::put_links(int link_file) {
-  const VaultHeader header{kVaultMagic, 0};
-  auto sent = agent_client::send_message(in_.get(), protocol::bytes_of(header), {&link_file, 1});
+Result<void> Vault::put_file(uint32_t what, int file) {
+  const VaultHeader header{kVaultMagic, what};
+  auto sent = agent_client::send_message(in_.get(), protocol::bytes_of(header), {&file, 1});
   if (sent) ++messages_;
   return sent;
 }
 
-Result<void> Vault::rewrite(std::span<const SlotRecord> slots, int link_file) {
+Result<void> Vault::put_links(int link_file) {
+  return put_file(0, link_file);
+}
+
+Result<void> Vault::put_ledger(int ledger) {
+  return put_file(kBringsLedger, ledger);
+}
+
+Result<void> Vault::put_only(uid_t user) {
+  const OnlyUser message{{kVaultMagic, 0}, user};
+  auto sent = agent_client::send_message(in_.get(), protocol::bytes_of(message));
+  if (sent) ++messages_;
+  return sent;
+}
+
+Result<void> Vault::rewrite(std::span<const SlotRecord> slots, const Rest& rest) {
   const size_t old = std::exchange(messages_, 0);
   Result<void> written;
-  if (link_file >= 0) written = put_links(link_file);
+  if (rest.only) written = put_only(*rest.only);
+  if (written && rest.link_file >= 0) written = put_links(rest.link_file);
+  if (written && rest.ledger >= 0) written = put_ledger(rest.ledger);
   while (written && !slots.empty()) {
     const size_t count = std::min(slots.size(), kSlotsPerMessage);
     written = put(slots.first(count));
@@ -155,7 +200,14 @@ Vault::Contents Vault::take(int client_end) {
     VaultHeader header;
     if (received->bytes < sizeof header || received->truncated) continue;
     std::memcpy(&header, message, sizeof header);
-    if (header.magic != kVaultMagic || header.slots > kSlotsPerMessage) continue;
+    if (header.magic != kVaultMagic) continue;
+    if (header.slots == kBringsLedger && received->bytes == sizeof header && !received->fds.empty()) {
+      contents.ledger = std::move(received->fds.front());
+    }
+    if (header.slots > kMostSlotsPerMessage) continue;
+    if (header.slots == 0 && received->bytes == sizeof(OnlyUser)) {
+      contents.only = protocol::read_as<OnlyUser>(ConstBytes(message, received->bytes)).uid;
+    }
     if (received->bytes != sizeof header + header.slots * sizeof(SlotEntry)) continue;
     if (header.slots == 0) {
       if (!received->fds.empty()) contents.links = std::move(received->fds.front());

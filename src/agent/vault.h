@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -14,18 +15,21 @@
 
 namespace verbena::agent {
 
+inline constexpr uid_t kNobody = static_cast<uid_t>(-1);
+
 // One slot as it goes into the vault (descriptors borrowed) and comes out of it.
 struct SlotRecord {
   uint32_t index = 0;
   bool lent = false;
-  uid_t uid = 0;  // the user it is or was lent to; kNobody: to none yet
+  uid_t uid = kNobody;         // the user it is or was lent to
+  uid_t socket_uid = kNobody;  // who may have a copy of the socket: that one, or nobody
   pid_t pid = 0;
   uint64_t start_time = 0;  // of the process: tells it from a later one of the same pid
   std::string program;
   int socket = -1;
   int page = -1;
+  int courier_end = -1;  // what comes to the socket is handed over by it
 };
-inline constexpr uid_t kNobody = static_cast<uid_t>(-1);
 
 // Where the agent's descriptors survive the agent. They lie, in flight, in a Unix socket pair; every client
 // of the agent's own user holds a copy of the end where they come out. When the agent is killed, all its
@@ -38,6 +42,8 @@ class Vault {
  public:
   struct Contents {
     UniqueFd links;                 // the last link file; may be empty
+    UniqueFd ledger;                // cm/ledger.h; may be empty
+    std::optional<uid_t> only;      // the only user who was served
     std::vector<SlotRecord> slots;  // by index; their descriptors are owned by `fds`
     std::vector<UniqueFd> fds;
   };
@@ -49,9 +55,16 @@ class Vault {
 
   Result<void> put_slot(const SlotRecord& slot);
   Result<void> put_links(int link_file);
+  Result<void> put_ledger(int ledger);
   // So many messages lie in it that it should be written again in full.
   bool is_long() const { return messages_ > kLong; }
-  Result<void> rewrite(std::span<const SlotRecord> slots, int link_file);
+  // What there is beside slots; -1: no such file.
+  struct Rest {
+    int link_file = -1;
+    int ledger = -1;
+    std::optional<uid_t> only = std::nullopt;
+  };
+  Result<void> rewrite(std::span<const SlotRecord> slots, const Rest& rest);
 
   // Empties what a client of an agent that died has handed over. What does not look like a vault's content is
   // ignored.
@@ -62,6 +75,8 @@ class Vault {
   static constexpr size_t kLong = 64;
 
   Result<void> put(std::span<const SlotRecord> slots);
+  Result<void> put_file(uint32_t what, int file);
+  Result<void> put_only(uid_t user);
 
   UniqueFd in_;
   UniqueFd out_;

@@ -23,8 +23,14 @@ void VaultRecord::put_links(int link_file) {
   if (!vault_.put_links(link_file) || vault_.is_long()) rewrite();
 }
 
+void VaultRecord::put_ledger(int ledger) {
+  ledger_ = ledger;
+  if (ledger >= 0 && (!vault_.put_ledger(ledger) || vault_.is_long())) rewrite();
+}
+
 void VaultRecord::rewrite() {
-  if (const auto written = vault_.rewrite(slots_.records(), link_file_); !written) {
+  if (const auto written = vault_.rewrite(slots_.records(), {link_file_, ledger_, served_.only()});
+      !written) {
     log_warning("clients would not survive the agent's end: errno {}", written.error().code);
   }
 }

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "agent/served_users.h"
 #include "agent/slot_table.h"
 #include "agent/vault.h"
 #include "base/result.h"
@@ -12,7 +13,7 @@ namespace verbena::agent {
 // Has the vault say what the tables say: the next agent will go by it.
 class VaultRecord {
  public:
-  explicit VaultRecord(const SlotTable& slots) : slots_(slots) {}
+  VaultRecord(const SlotTable& slots, const ServedUsers& served) : slots_(slots), served_(served) {}
 
   Result<void> create();
   // The end to give to clients.
@@ -21,13 +22,17 @@ class VaultRecord {
   void put_slot(uint32_t index);
   // The file stays open until the next one is put.
   void put_links(int link_file);
+  // The file stays the same, and open.
+  void put_ledger(int ledger);
   // All of it again, and nothing of before.
   void rewrite();
 
  private:
   const SlotTable& slots_;
+  const ServedUsers& served_;
   Vault vault_;
   int link_file_ = -1;
+  int ledger_ = -1;
 };
 
 }  // namespace verbena::agent

@@ -5,6 +5,8 @@
 #include <cerrno>
 #include <iterator>
 #include <set>
+#include <system_error>
+#include <utility>
 
 #include <fmt/format.h>
 #include <linux/filter.h>
@@ -132,6 +134,8 @@ Result<void> Wire::steer() {
 
 void Wire::mute(uint32_t slot) {
   if (socket(slot) < 0) return;
+  if (courier_ != nullptr) courier_->end(slot);
+  receivers_.erase(slot);
   const sock_filter nothing[] = {BPF_STMT(BPF_RET | BPF_K, 0)};
   const sock_fprog program{std::size(nothing), const_cast<sock_filter*>(nothing)};
   if (::setsockopt(socket(slot), SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof program) != 0) {
@@ -145,6 +149,36 @@ void Wire::unmute(uint32_t slot) {
   drain(socket(slot));
   const int unused = 0;
   ::setsockopt(socket(slot), SOL_SOCKET, SO_DETACH_FILTER, &unused, sizeof unused);
+}
+
+// ---- for processes that must not have the socket
+
+Result<void> Wire::engage_courier() {
+  if (courier_ != nullptr) return {};
+  try {
+    courier_ = std::make_unique<Courier>();
+  } catch (const std::system_error& error) {
+    return fail(error.code().value());
+  }
+  return {};
+}
+
+Result<void> Wire::hand_over(uint32_t slot) {
+  if (const auto engaged = engage_courier(); !engaged) return engaged;
+  auto receiver = courier_->begin(slot, socket(slot));
+  if (!receiver) return fail(receiver.error().code);
+  receivers_[slot] = std::move(*receiver);
+  return {};
+}
+
+UniqueFd Wire::take_receiver(uint32_t slot) {
+  const auto node = receivers_.extract(slot);
+  return node ? std::move(node.mapped()) : UniqueFd();
+}
+
+Result<void> Wire::go_on_handing_over(uint32_t slot, UniqueFd courier_end) {
+  if (const auto engaged = engage_courier(); !engaged) return engaged;
+  return courier_->go_on(slot, socket(slot), std::move(courier_end));
 }
 
 }  // namespace verbena::agent

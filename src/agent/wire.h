@@ -2,9 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "agent/courier.h"
 #include "base/result.h"
 #include "base/unique_fd.h"
 #include "roce/packet.h"
@@ -40,14 +43,26 @@ class Wire {
   bool may_be_ours() const { return may_be_ours_; }
 
   // A socket without an owner takes no packets: the kernel drops them at once, and what had queued is gone.
+  // Nothing of it is handed over any more, either.
   void mute(uint32_t slot);
   void unmute(uint32_t slot);
 
+  // The slot's owner is not given the socket: what comes is handed over to it, until mute(). Where to it is
+  // handed, is for take_receiver() to give away, once.
+  Result<void> hand_over(uint32_t slot);
+  UniqueFd take_receiver(uint32_t slot);
+  // The end by which it is handed over, for the next agent, which goes on with it; -1: it is not.
+  int courier_end(uint32_t slot) const { return courier_ != nullptr ? courier_->end_of(slot) : -1; }
+  Result<void> go_on_handing_over(uint32_t slot, UniqueFd courier_end);
+
  private:
   Result<void> steer();
+  Result<void> engage_courier();
 
   uint16_t port_;
   std::vector<UniqueFd> sockets_;  // by slot
+  std::map<uint32_t, UniqueFd> receivers_;
+  std::unique_ptr<Courier> courier_;  // from the first slot on that is handed over
   std::string reason_;
   bool may_be_ours_ = false;
 };

@@ -131,7 +131,8 @@ AdminResult<void> Admin::read_slots(AgentStatus& status) {
     slot.pid = message.pid;
     slot.uid = message.uid;
     slot.program = protocol::load_text(message.program);
-    slot.has_wire = message.has_socket != 0;
+    slot.has_wire = message.wire != protocol::SlotWire::kNone;
+    slot.handed_over = message.wire == protocol::SlotWire::kHandedOver;
     slot.protocol_version = message.protocol_version;
     read_status_page(answer->fds[0].get(), slot);
     status.slots.push_back(std::move(slot));

@@ -35,19 +35,19 @@ void AgentConnection::abandon() {
   lost_ = true;
 }
 
-AdminResult<Answer<protocol::HelloReply>> AgentConnection::say_hello(const UniqueFd& vault,
-                                                                     TimePoint deadline) {
+AdminResult<Answer<protocol::HelloReply>> AgentConnection::say_hello(const OwnFd& vault, TimePoint deadline) {
   protocol::HelloRequest hello{};
   protocol::store_text(hello.program, program_invocation_short_name);
-  const int offered = vault.get();
+  const int offered = vault.is_ours() ? vault.get() : -1;
   const auto say = [&] {
     return call<protocol::HelloReply>(protocol::MessageType::kHello, hello, 2, deadline,
                                       std::span<const int>(&offered, offered >= 0 ? 1 : 0));
   };
   auto answer = say();
-  if (answer || answer.error().code != EPROTONOSUPPORT) return answer;
+  if (answer || (answer.error().code != EPROTONOSUPPORT && answer.error().code != EPERM)) return answer;
   // The agent is too old to take ours: it says which version it speaks.
-  const bool older = agents_version_ < version_ && protocol::is_neighbour(agents_version_);
+  const bool older = answer.error().code == EPROTONOSUPPORT && agents_version_ < version_ &&
+                     protocol::is_neighbour(agents_version_);
   if (older) {
     version_ = agents_version_;
     answer = say();
@@ -76,7 +76,8 @@ tl::unexpected<AdminError> AgentConnection::lose_to_stranger(uint16_t version) {
 tl::unexpected<AdminError> AgentConnection::lose(int code) {
   lost_ = true;
   socket_.reset();
-  return tl::unexpected(AdminError{code, "the connection to the agent is lost"});
+  return tl::unexpected(AdminError{code, code == EMFILE ? "this process may open no more descriptors"
+                                                        : "the connection to the agent is lost"});
 }
 
 // An agent of the version before takes our hello, and answers in its own version.
@@ -109,7 +110,7 @@ AdminResult<bool> AgentConnection::judge(ConstBytes message, const protocol::Mes
 AdminResult<std::vector<UniqueFd>> AgentConnection::exchange(const protocol::MessageHeader& header,
                                                              ConstBytes request, std::span<const int> fds,
                                                              const ReplyPlace& reply, TimePoint deadline) {
-  if (lost_) return lose(ECONNRESET);
+  if (lost_ || !socket_.is_ours()) return lose(ECONNRESET);
   const auto timed_out = tl::unexpected(AdminError{ETIMEDOUT, "the agent does not answer"});
   for (;;) {
     const auto sent = send_message(socket_.get(), request, fds);
@@ -128,6 +129,7 @@ AdminResult<std::vector<UniqueFd>> AgentConnection::exchange(const protocol::Mes
       continue;
     }
     if (received->bytes == 0) return lose(ECONNRESET);
+    if (received->lost_fds) return lose(EMFILE);
     if (received->truncated) return lose(EPROTO);
     const auto answers = judge(ConstBytes(buffer, received->bytes), header, reply);
     if (!answers) return tl::unexpected(answers.error());

@@ -10,8 +10,8 @@
 
 #include "agent_client/admin_error.h"
 #include "base/bytes.h"
+#include "base/own_fd.h"
 #include "base/time.h"
-#include "base/unique_fd.h"
 #include "protocol/messages.h"
 
 namespace verbena::agent_client {
@@ -29,8 +29,9 @@ class AgentConnection {
   AgentConnection(UniqueFd socket, uid_t agent_uid);
 
   // Says hello for this program, and offers the vault if there is one. From then on both speak the version of
-  // the protocol that both know. EPROTONOSUPPORT: there is none; the user was told.
-  AdminResult<Answer<protocol::HelloReply>> say_hello(const UniqueFd& vault, TimePoint deadline);
+  // the protocol that both know. EPROTONOSUPPORT: there is none; EPERM: the agent is there for another user.
+  // The user was told.
+  AdminResult<Answer<protocol::HelloReply>> say_hello(const OwnFd& vault, TimePoint deadline);
 
   // Sends the request and waits for its reply. REQUIRES: request.header was not yet filled in
   template <class Reply, class Request>
@@ -74,7 +75,7 @@ class AgentConnection {
   tl::unexpected<AdminError> lose(int code);
   tl::unexpected<AdminError> lose_to_stranger(uint16_t version);
 
-  UniqueFd socket_;
+  OwnFd socket_;
   uid_t agent_uid_;
   uint32_t sequence_ = 0;
   uint16_t version_ = protocol::kProtocolVersion;

@@ -12,6 +12,7 @@
 #include "agent_client/agent_starter.h"
 #include "agent_client/message_socket.h"
 #include "base/log.h"
+#include "paths/state_path.h"
 
 namespace verbena::agent_client {
 namespace {
@@ -19,19 +20,31 @@ namespace {
 constexpr Duration kRetryInterval = std::chrono::milliseconds(5);
 constexpr Duration kStartInterval = std::chrono::milliseconds(500);
 
-Result<AgentConnection> connect_to(uid_t uid) {
+// For how long the one that has an agent's abstract name may have no room for us. An agent that has a socket
+// file says by that that it is one; of this here nobody knows.
+constexpr Duration kBusyPatience = std::chrono::milliseconds(500);
+
+// Nobody listens there, or nobody whom we may trust.
+bool is_absence(int error) {
+  return error == ECONNREFUSED || error == ENOENT || error == EPERM || error == EACCES;
+}
+
+// EPERM: it is a stranger who listens there.
+Result<AgentConnection> connect_to(const AgentAddress& address) {
   UniqueFd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!socket) return fail(errno);
-  const AgentAddress address(uid);
   if (::connect(socket.get(), address.address(), address.length) != 0) return fail(errno);
   if (::fcntl(socket.get(), F_SETFL, O_RDWR) != 0) return fail(errno);
   const auto peer = peer_credentials(socket.get());
   if (!peer) return fail(peer.error().code);
-  if (peer->uid != 0 && peer->uid != ::geteuid()) {
-    log_warning("the name of the agent of user {} is taken by user {}: not trusted", uid, peer->uid);
-    return fail(EPERM);
-  }
+  if (peer->uid != 0 && peer->uid != ::geteuid()) return fail(EPERM);
   return AgentConnection(std::move(socket), peer->uid);
+}
+
+Result<AgentConnection> connect_by_file(uid_t owner) {
+  const paths::PathText file = paths::agent_socket_path(owner);
+  if (!file.valid() || !AgentAddress::fits(file.view())) return fail(ECONNREFUSED);
+  return connect_to(AgentAddress(file.view()));
 }
 
 }  // namespace
@@ -58,12 +71,36 @@ Result<AgentConnection> AgentDialer::open_or_start(TimePoint deadline, TimePoint
   }
 }
 
+// Root's first. One that has a socket file is an agent: if it is busy nobody goes past it to another.
 Result<AgentConnection> NamespaceDialer::open() {
-  auto connection = connect_to(0);
   const uid_t own = ::geteuid();
-  // EAGAIN: root's agent is there, and busy. Do not go past it to another.
-  if (connection || own == 0 || connection.error().code == EAGAIN) return connection;
-  return connect_to(own);
+  for (const uid_t owner : {uid_t{0}, own}) {
+    auto connection = connect_by_file(owner);
+    if (connection || !is_absence(connection.error().code)) return connection;
+    connection = open_by_name(owner);
+    if (connection || !is_absence(connection.error().code)) return connection;
+    if (own == 0) break;
+  }
+  return fail(ECONNREFUSED);
+}
+
+// Anybody can take that name, answer to nobody, and have no room for us. So who does not show that it is an
+// agent is passed over, at once or after a while.
+Result<AgentConnection> NamespaceDialer::open_by_name(uid_t owner) {
+  auto connection = connect_to(AgentAddress(owner));
+  const int error = connection ? 0 : connection.error().code;
+  if (error == EPERM && !std::exchange(told_of_stranger_, true)) {
+    log_warning("the abstract name of the agent of user {} is taken by another user: not trusted", owner);
+  }
+  TimePoint& since = busy_since_[owner == 0 ? 0 : 1];
+  if (error != EAGAIN) {
+    since = {};
+    return connection;
+  }
+  const TimePoint now = MonotonicClock::now();
+  if (since == TimePoint{}) since = now;
+  if (now - since >= kBusyPatience) return fail(ECONNREFUSED);
+  return connection;
 }
 
 Result<UniqueFd> NamespaceDialer::start() {

@@ -52,19 +52,25 @@ struct ConnectOptions {
   std::string agent_program;  // empty: found beside this library, then in PATH (VERBENA_AGENT overrides)
 };
 
-// To the agent of this network namespace: root's, or that of our own user.
+// To the agent of this network namespace: root's, or that of our own user. Each is looked for by its socket
+// file, in a directory where nobody else can put one, and then by its abstract name, which counts for nothing
+// by itself.
 class NamespaceDialer final : public AgentDialer {
  public:
   explicit NamespaceDialer(ConnectOptions options = {}) : options_(std::move(options)) {}
 
-  // ECONNREFUSED also where only a stranger has taken the agent's name.
+  // ECONNREFUSED also where only a stranger has taken an agent's name.
   Result<AgentConnection> open() override;
   bool may_start() const override { return options_.start_agent; }
   Result<UniqueFd> start() override;
 
  private:
   const ConnectOptions options_;
+  Result<AgentConnection> open_by_name(uid_t owner);
+
   bool missed_program_ = false;  // the user was told
+  bool told_of_stranger_ = false;
+  TimePoint busy_since_[2]{};  // root's abstract name, our user's
 };
 
 }  // namespace verbena::agent_client

@@ -39,6 +39,7 @@ AgentSession::AgentSession(std::unique_ptr<AgentDialer> dialer, std::vector<Rest
       restorers_(std::move(restorers)),
       listener_(listener),
       options_(options),
+      vault_of_(kNoAgentYet),
       agent_uid_(kNoAgentYet),
       retry_(kFirstRetry) {}
 
@@ -54,7 +55,10 @@ AdminResult<void> AgentSession::Turn::connect() {
 
 AdminResult<void> AgentSession::reach(TimePoint deadline) {
   if (abandoned_) return admin_error(ECONNREFUSED);
-  if (connection_ && !connection_->lost()) return {};
+  // What the application has closed, as what is not its own (base/own_fd.h), is opened again.
+  const bool is_whole = poll_set_.is_ours() && timer_.is_ours();
+  if (is_whole && connection_ && !connection_->lost()) return {};
+  connection_.reset();
   if (const auto made = make_poll_set(); !made) return admin_error(made.error().code);
   return dialer_->open_and_greet(
       deadline, MonotonicClock::now() + grace_for_next(agent_uid_),
@@ -62,14 +66,15 @@ AdminResult<void> AgentSession::reach(TimePoint deadline) {
 }
 
 Result<void> AgentSession::make_poll_set() {
-  if (poll_set_) return {};
-  UniqueFd poll_set(::epoll_create1(EPOLL_CLOEXEC));
+  if (poll_set_.is_ours() && timer_.is_ours()) return {};
+  OwnFd poll_set(UniqueFd(::epoll_create1(EPOLL_CLOEXEC)));
   if (!poll_set) return fail(errno);
-  UniqueFd timer(::timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC));
+  OwnFd timer(UniqueFd(::timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC)));
   if (!timer) return fail(errno);
   epoll_event interest{EPOLLIN, {.fd = timer.get()}};
   if (::epoll_ctl(poll_set.get(), EPOLL_CTL_ADD, timer.get(), &interest) != 0) return fail(errno);
   const std::lock_guard lock(event_mutex_);
+  events_.reset();
   poll_set_ = std::move(poll_set);
   timer_ = std::move(timer);
   return {};
@@ -77,6 +82,7 @@ Result<void> AgentSession::make_poll_set() {
 
 AdminResult<void> AgentSession::greet(AgentConnection connection, TimePoint deadline) {
   connection_ = std::move(connection);
+  if (vault_of_ != connection_->agent_uid()) vault_.reset();
   auto answer = connection_->say_hello(vault_, deadline);
   if (!answer) {
     connection_.reset();
@@ -85,6 +91,7 @@ AdminResult<void> AgentSession::greet(AgentConnection connection, TimePoint dead
   generation_.fetch_add(1);
   // It has emptied ours; should it die before it knows all, the next one needs its.
   vault_ = answer->fds.size() > 2 ? std::move(answer->fds[2]) : UniqueFd();
+  vault_of_ = connection_->agent_uid();
   capabilities_ = answer->message.capabilities;
   if (auto restored = restore(deadline, answer->fds[1].get()); !restored) {
     connection_.reset();
@@ -115,7 +122,8 @@ void AgentSession::attend() {
   {
     const std::lock_guard lock(event_mutex_);
     uint64_t expirations;
-    [[maybe_unused]] const ssize_t got = ::read(timer_.get(), &expirations, sizeof expirations);
+    if (timer_.is_ours()) [[maybe_unused]]
+      const ssize_t got = ::read(timer_.get(), &expirations, sizeof expirations);
     receive_events();
     connected = static_cast<bool>(events_);
   }
@@ -123,6 +131,7 @@ void AgentSession::attend() {
 }
 
 void AgentSession::receive_events() {
+  events_.settle();
   while (events_) {
     std::byte buffer[protocol::kMaxEventBytes];
     auto received = receive_message(events_.get(), buffer);
@@ -143,7 +152,7 @@ void AgentSession::receive_events() {
 
 void AgentSession::watch_events(UniqueFd socket) {
   forget_events();
-  events_ = std::move(socket);
+  events_ = OwnFd(std::move(socket));
   epoll_event interest{EPOLLIN, {.fd = events_.get()}};
   if (::epoll_ctl(poll_set_.get(), EPOLL_CTL_ADD, events_.get(), &interest) != 0) {
     log_error("the agent's events cannot be watched: errno {}", errno);
@@ -152,7 +161,9 @@ void AgentSession::watch_events(UniqueFd socket) {
 
 // Closing it would not do while a child after fork() has a copy.
 void AgentSession::forget_events() {
-  if (events_) ::epoll_ctl(poll_set_.get(), EPOLL_CTL_DEL, events_.get(), nullptr);
+  if (events_.is_ours() && poll_set_.is_ours()) {
+    ::epoll_ctl(poll_set_.get(), EPOLL_CTL_DEL, events_.get(), nullptr);
+  }
   events_.reset();
 }
 
@@ -171,7 +182,7 @@ void AgentSession::seek_agent() {
   if (!needs_agent()) return;
   if (auto connection = dialer_->open()) {
     if (greet(std::move(*connection), deadline())) return;
-  } else if (dialer_->may_start() && may_start_now()) {
+  } else if (connection.error().code == ECONNREFUSED && dialer_->may_start() && may_start_now()) {
     [[maybe_unused]] const auto started = dialer_->start();
   }
   const std::lock_guard lock(event_mutex_);
@@ -197,12 +208,12 @@ void AgentSession::set_timer(Duration delay) {
   itimerspec when{};
   when.it_value.tv_sec = delay.count() / 1'000'000'000;
   when.it_value.tv_nsec = delay.count() % 1'000'000'000;
-  ::timerfd_settime(timer_.get(), 0, &when, nullptr);
+  if (timer_.is_ours()) ::timerfd_settime(timer_.get(), 0, &when, nullptr);
 }
 
 Result<void> AgentSession::send_event(ConstBytes message, uint16_t since) {
   const std::lock_guard lock(event_mutex_);
-  if (!events_) return fail(ENOTCONN);
+  if (!events_.settle()) return fail(ENOTCONN);
   if (version_ < since) return fail(EOPNOTSUPP);
   return send_message(events_.get(), message);
 }
@@ -211,7 +222,7 @@ void AgentSession::abandon() {
   abandoned_ = true;
   if (connection_) connection_->abandon();
   // Closed and no more: the poll set is the parent's too.
-  for (UniqueFd* each : {&events_, &timer_, &poll_set_, &vault_}) each->reset();
+  for (OwnFd* each : {&events_, &timer_, &poll_set_, &vault_}) each->reset();
 }
 
 }  // namespace verbena::agent_client

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <optional>
 #include <span>
 #include <utility>
@@ -17,9 +18,9 @@
 #include "agent_client/agent_connection.h"
 #include "agent_client/agent_dialer.h"
 #include "base/bytes.h"
+#include "base/own_fd.h"
 #include "base/result.h"
 #include "base/time.h"
-#include "base/unique_fd.h"
 #include "protocol/messages.h"
 
 namespace verbena::agent_client {
@@ -75,7 +76,9 @@ struct SessionOptions {
 // Thread-safe. Two locks: that of turns is held for as long as the agent takes; the other, of events, is
 // never held across anything that waits. Taken in that order. The vault is what the next agent needs to have
 // the wire again (agent/vault.h), where the agent trusts us with it: the first process that greets it should
-// bring it, or it serves without.
+// bring it, or it serves without. It goes to an agent of the same user only, and is forgotten where there is
+// none: a process that root's agent has trusted, and that is another user's by now, may meet any program of
+// that user under the agent's name.
 class AgentSession {
  public:
   // The restorers are called in this order; `listener` may be null: events are read and dropped.
@@ -95,9 +98,31 @@ class AgentSession {
 
     // Sends the request that `make_request()`, a Result<Request>, makes for the agent that is there now, and
     // waits for the reply with at least so many descriptors. When the agent is found dead, asks the next one.
+    // Throws nothing, as destructors call the agent, too: ENOMEM.
     template <class Reply, class MakeRequest>
     AdminResult<Answer<Reply>> call_made(protocol::MessageType type, const MakeRequest& make_request,
                                          size_t min_fds = 0, std::span<const int> fds = {}) {
+      try {
+        return call_one_or_the_next<Reply>(type, make_request, min_fds, fds);
+      } catch (const std::bad_alloc&) {
+        return tl::unexpected(AdminError{ENOMEM, {}});
+      }
+    }
+    template <class Reply = protocol::PlainReply, class Request>
+    AdminResult<Answer<Reply>> call(protocol::MessageType type, const Request& request, size_t min_fds = 0,
+                                    std::span<const int> fds = {}) {
+      return call_made<Reply>(
+          type, [&]() -> Result<Request> { return request; }, min_fds, fds);
+    }
+
+    // What the agent can do, as it said in its hello.
+    uint64_t capabilities() const { return session_.capabilities_; }
+
+   private:
+    template <class Reply, class MakeRequest>
+    AdminResult<Answer<Reply>> call_one_or_the_next(protocol::MessageType type,
+                                                    const MakeRequest& make_request, size_t min_fds,
+                                                    std::span<const int> fds) {
       const auto deadline = [&, of_all = session_.deadline()] {
         return session_.options_.restoring_is_free ? session_.deadline() : of_all;
       };
@@ -112,17 +137,7 @@ class AgentSession {
         if (answer || !connection.lost() || attempt > 0) return answer;
       }
     }
-    template <class Reply = protocol::PlainReply, class Request>
-    AdminResult<Answer<Reply>> call(protocol::MessageType type, const Request& request, size_t min_fds = 0,
-                                    std::span<const int> fds = {}) {
-      return call_made<Reply>(
-          type, [&]() -> Result<Request> { return request; }, min_fds, fds);
-    }
 
-    // What the agent can do, as it said in its hello.
-    uint64_t capabilities() const { return session_.capabilities_; }
-
-   private:
     AgentSession& session_;
     std::unique_lock<std::mutex> lock_;
   };
@@ -131,7 +146,7 @@ class AgentSession {
   uint32_t generation() const { return generation_.load(std::memory_order_acquire); }
 
   // Readable when attend() has something to do. From the first agent on; the number never changes (an epoll
-  // set may keep it), nor what it means.
+  // set may keep it), nor what it means, unless the application closes it: the next call makes another.
   int event_fd() const { return poll_set_.get(); }
   // Reads what the agent has said. Notices its death, and takes one step towards the next agent if a restorer
   // needs one: connects if one listens, else starts one and comes back later. Called by one thread at a time;
@@ -172,14 +187,15 @@ class AgentSession {
   std::mutex turn_mutex_;
   std::optional<AgentConnection> connection_;
   uint64_t capabilities_ = 0;
-  UniqueFd vault_;
-  UniqueFd poll_set_;  // of events_ and timer_
-  uid_t agent_uid_;    // written under both locks
+  OwnFd vault_;
+  uid_t vault_of_;   // the user whose agent has given it
+  OwnFd poll_set_;   // of events_ and timer_
+  uid_t agent_uid_;  // written under both locks
 
   std::mutex event_mutex_;  // taken after turn_mutex_
-  UniqueFd events_;         // where the agent's end shows first
+  OwnFd events_;            // where the agent's end shows first
   uint16_t version_ = 0;    // that the agent at events_ and we speak
-  UniqueFd timer_;
+  OwnFd timer_;
   Duration retry_;
   TimePoint next_start_{};
 };

@@ -40,6 +40,7 @@ struct SlotStatus {
   std::string program;
   uint16_t protocol_version = 0;  // that its library and the agent speak; 0: not known
   bool has_wire = false;
+  bool handed_over = false;  // packets, by the agent; else they come to a socket of its own
   std::array<uint64_t, protocol::kPortNumbers> port{};  // by PortCounter
   std::vector<QpNumbers> qps;                           // those in use
 };

@@ -42,12 +42,14 @@ Result<Slot> Client::take_slot() {
   Turn turn(session_);
   auto answer = turn.call<protocol::TakeSlotReply>(MessageType::kTakeSlot, protocol::TakeSlotRequest{}, 1);
   if (!answer) return fail(answer.error().code);
-  const bool has_socket = answer->message.has_socket != 0;
-  if (has_socket && answer->fds.size() < 2) return fail(EPROTO);
+  const protocol::SlotWire wire = answer->message.wire;
+  if (wire != protocol::SlotWire::kNone && answer->fds.size() < 2) return fail(EPROTO);
   Slot slot;
   slot.index = answer->message.index;
   slot.status_page = std::move(answer->fds[0]);
-  if (has_socket) {
+  if (wire == protocol::SlotWire::kHandedOver) {
+    slot.handed_over = std::move(answer->fds[1]);
+  } else if (wire != protocol::SlotWire::kNone) {
     slot.socket = std::move(answer->fds[1]);
   } else {
     slot.no_wire_reason = protocol::load_text(answer->message.no_wire_reason);

@@ -25,6 +25,7 @@ namespace verbena::agent_client {
 struct Slot {
   uint32_t index = 0;
   UniqueFd socket;             // bound to UDP 4791, steered by slot; empty when there is no wire
+  UniqueFd handed_over;        // or where the agent hands packets over, of which one kind there is
   std::string no_wire_reason;  // why there is none, a sentence for the user: "UDP port 4791 is taken by ..."
   UniqueFd status_page;        // a memfd of sizeof(StatusPage)
 };

@@ -3,10 +3,13 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstddef>
 #include <cstring>
 
 #include <fmt/format.h>
 #include <poll.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 namespace verbena::agent_client {
 namespace {
@@ -37,7 +40,8 @@ Result<void> send_message(int socket, ConstBytes message, std::span<const int> f
     std::memcpy(CMSG_DATA(cmsg), fds.data(), fds.size_bytes());
   }
   for (;;) {
-    if (::sendmsg(socket, &header, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0) return {};
+    // Past the C library, here and below: its calls are cancellation points, and the caller may hold locks.
+    if (::syscall(SYS_sendmsg, socket, &header, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0) return {};
     if (errno != EINTR) return fail(errno);
   }
 }
@@ -53,13 +57,14 @@ Result<Received> receive(int socket, Bytes buffer, size_t max_fds, int flags) {
   header.msg_control = max_fds > 0 ? control.bytes : nullptr;
   // CMSG_LEN and not CMSG_SPACE: alignment would make room for one descriptor more than asked for.
   header.msg_controllen = max_fds > 0 ? CMSG_LEN(std::min(max_fds, kMaxScmFds) * sizeof(int)) : 0;
+  Received received;
+  received.fds.reserve(max_fds);  // now, as descriptors that have come and find no place would stay open
   ssize_t bytes;
   do {
-    bytes = ::recvmsg(socket, &header, flags | MSG_CMSG_CLOEXEC);
+    bytes = ::syscall(SYS_recvmsg, socket, &header, flags | MSG_CMSG_CLOEXEC);
   } while (bytes < 0 && errno == EINTR);
   if (bytes < 0) return fail(errno);
 
-  Received received;
   received.bytes = static_cast<size_t>(bytes);
   received.truncated = (header.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0;
   for (cmsghdr* cmsg = CMSG_FIRSTHDR(&header); cmsg != nullptr; cmsg = CMSG_NXTHDR(&header, cmsg)) {
@@ -71,6 +76,7 @@ Result<Received> receive(int socket, Bytes buffer, size_t max_fds, int flags) {
       received.fds.emplace_back(fd);
     }
   }
+  received.lost_fds = (header.msg_flags & MSG_CTRUNC) != 0 && received.fds.size() < max_fds;
   return received;
 }
 
@@ -88,9 +94,9 @@ bool wait_until_ready(int fd, short events, TimePoint deadline) {
   for (;;) {
     const Duration left = deadline - MonotonicClock::now();
     if (left <= Duration::zero()) return false;
-    const auto ms = std::chrono::ceil<std::chrono::milliseconds>(left).count();
     pollfd entry{fd, events, 0};
-    if (::poll(&entry, 1, static_cast<int>(ms)) > 0) return true;
+    timespec patience{left.count() / 1'000'000'000, left.count() % 1'000'000'000};  // the kernel changes it
+    if (::syscall(SYS_ppoll, &entry, 1, &patience, nullptr, 0) > 0) return true;
   }
 }
 
@@ -98,6 +104,12 @@ AgentAddress::AgentAddress(uid_t uid) {
   storage.sun_family = AF_UNIX;
   const auto end = fmt::format_to_n(storage.sun_path + 1, sizeof storage.sun_path - 1, "verbena/{}", uid).out;
   length = static_cast<socklen_t>(end - reinterpret_cast<char*>(&storage));
+}
+
+AgentAddress::AgentAddress(std::string_view path) {
+  storage.sun_family = AF_UNIX;
+  path.copy(storage.sun_path, sizeof storage.sun_path - 1);
+  length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + path.size() + 1);
 }
 
 Result<ucred> peer_credentials(int socket) {

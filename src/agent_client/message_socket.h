@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include <sys/socket.h>
@@ -19,6 +20,7 @@ namespace verbena::agent_client {
 struct Received {
   size_t bytes = 0;        // 0: the other end has closed
   bool truncated = false;  // longer than the buffer, or with more descriptors than asked for
+  bool lost_fds = false;   // truncated because this process may open no more
   std::vector<UniqueFd> fds;
 };
 
@@ -36,9 +38,13 @@ Result<Received> wait_for_message(int socket, Bytes buffer, size_t max_fds = pro
 // Waits until poll(2) says one of `events` of the descriptor. False: the deadline came first.
 bool wait_until_ready(int fd, short events, TimePoint deadline);
 
-// The abstract address of the agent of `uid`.
+// Where an agent listens.
 struct AgentAddress {
+  // The abstract name of the agent of `uid`.
   explicit AgentAddress(uid_t uid);
+  // A socket file. REQUIRES: fits(path)
+  explicit AgentAddress(std::string_view path);
+  static bool fits(std::string_view path) { return path.size() < sizeof(sockaddr_un::sun_path); }
   const sockaddr* address() const { return reinterpret_cast<const sockaddr*>(&storage); }
   sockaddr_un storage{};
   socklen_t length = 0;

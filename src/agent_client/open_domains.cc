@@ -24,6 +24,7 @@ std::optional<protocol::DomainRequest> OpenDomains::remove(uint64_t domain) {
 
 Result<void> OpenDomains::restore(const NewAgent& agent) {
   for (const OpenDomain& open : domains_) {
+    if (!open.file.is_ours()) continue;
     const int file = open.file.get();
     const auto joined = agent.connection.call<protocol::PlainReply>(
         protocol::MessageType::kOpenDomain, open.request(protocol::DomainRequest::kCreate), 0, agent.deadline,

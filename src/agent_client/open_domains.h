@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "agent_client/agent_session.h"
-#include "base/unique_fd.h"
+#include "base/own_fd.h"
 #include "protocol/messages.h"
 
 namespace verbena::agent_client {
@@ -17,7 +17,7 @@ struct OpenDomain {
   uint64_t domain;  // as we call it
   uint32_t slot;    // whose targets and queues are in it
   uint32_t device_index;
-  UniqueFd file;
+  OwnFd file;
 
   // `flags`: of DomainRequest.
   protocol::DomainRequest request(uint32_t flags) const;

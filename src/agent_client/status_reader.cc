@@ -5,7 +5,9 @@
 #include <array>
 #include <cstddef>
 #include <cstring>
+#include <vector>
 
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "roce/qpn.h"
@@ -14,27 +16,27 @@ namespace verbena::agent_client {
 namespace {
 
 constexpr size_t kWords = sizeof(protocol::QpStatus) / sizeof(uint64_t);
-constexpr off_t kQpBytes = sizeof(protocol::QpStatus);
-constexpr off_t kQpsOffset = offsetof(protocol::StatusPage, qps);
-constexpr off_t kEnd = sizeof(protocol::StatusPage);
-constexpr off_t kQpsPerRead = 128;
+constexpr size_t kQpBytes = sizeof(protocol::QpStatus);
+constexpr size_t kQpsOffset = offsetof(protocol::StatusPage, qps);
+constexpr size_t kEnd = sizeof(protocol::StatusPage);
+constexpr uint32_t kQpsPerRead = 128;
+constexpr uint32_t kQpsAtOnce = 2048;
+constexpr size_t kWorkOfLook = 256;
+constexpr size_t kWorkOfRun = 8;
 static_assert(protocol::kQpNumbers == transport::kQpCounterCount);
 static_assert(protocol::kQpsPerSlot == roce::Qpn::kPerSlot);
 using QpWords = std::array<uint64_t, kWords>;
 
-bool read_at(int fd, void* to, size_t bytes, off_t offset) {
-  return ::pread(fd, to, bytes, offset) == static_cast<ssize_t>(bytes);
+bool read_at(int fd, void* to, size_t bytes, size_t offset) {
+  return ::pread(fd, to, bytes, static_cast<off_t>(offset)) == static_cast<ssize_t>(bytes);
 }
 
 uint64_t word_at(const QpWords& words, size_t byte_offset) {
   return words[byte_offset / 8];
 }
 
-void append_qp(const QpWords& words, QpChoice choice, SlotStatus& slot) {
-  const bool in_use = word_at(words, offsetof(protocol::QpStatus, in_use)) != 0;
-  if (!in_use && (choice == QpChoice::kInUse || word_at(words, offsetof(protocol::QpStatus, qpn)) == 0))
-    return;
-  QpNumbers& qp = slot.qps.emplace_back();
+QpNumbers numbers_of(const QpWords& words) {
+  QpNumbers qp;
   qp.qpn = static_cast<uint32_t>(word_at(words, offsetof(protocol::QpStatus, qpn)));
   qp.type = static_cast<uint32_t>(word_at(words, offsetof(protocol::QpStatus, type)));
   qp.state = static_cast<uint32_t>(word_at(words, offsetof(protocol::QpStatus, state)));
@@ -42,40 +44,88 @@ void append_qp(const QpWords& words, QpChoice choice, SlotStatus& slot) {
   qp.by_memory = word_at(words, offsetof(protocol::QpStatus, by_memory)) != 0;
   qp.device_index = static_cast<uint32_t>(word_at(words, offsetof(protocol::QpStatus, device_index)));
   std::copy_n(&words[offsetof(protocol::QpStatus, counters) / 8], qp.counters.size(), qp.counters.begin());
+  return qp;
 }
 
-// The QPs in [begin, end). False: the file could not be read.
-bool append_qps(int fd, off_t begin, off_t end, QpChoice choice, SlotStatus& slot) {
+bool is_wanted(const QpWords& words, QpChoice choice) {
+  const bool in_use = word_at(words, offsetof(protocol::QpStatus, in_use)) != 0;
+  return in_use || (choice == QpChoice::kAll && word_at(words, offsetof(protocol::QpStatus, qpn)) != 0);
+}
+
+// Calls `visit` with the place and the words of each QP in [first, end). False: the file could not be read.
+template <class Visit>
+bool visit_qps(int fd, uint32_t first, uint32_t end, Visit visit) {
   std::array<QpWords, kQpsPerRead> qps;
-  for (off_t at = begin; at < end; at += kQpsPerRead * kQpBytes) {
-    const auto count = static_cast<size_t>(std::min(kQpsPerRead, (end - at) / kQpBytes));
-    if (!read_at(fd, qps.data(), count * sizeof(QpWords), at)) return false;
-    for (size_t i = 0; i < count; ++i) append_qp(qps[i], choice, slot);
+  for (uint32_t at = first; at < end; at += kQpsPerRead) {
+    const uint32_t count = std::min(kQpsPerRead, end - at);
+    if (!read_at(fd, qps.data(), count * sizeof(QpWords), kQpsOffset + at * kQpBytes)) return false;
+    for (uint32_t i = 0; i < count; ++i) visit(at + i, qps[i]);
   }
   return true;
 }
 
+bool is_begun(int fd) {
+  uint64_t magic = 0;
+  return read_at(fd, &magic, sizeof magic, 0) && magic == protocol::StatusPage::kMagic;
+}
+
+// Which parts of the file are in memory: a mapping that nobody touches tells it without the file's lock.
+class Residency {
+ public:
+  explicit Residency(int fd) : pages_((kEnd + page_bytes() - 1) / page_bytes(), 1) {
+    void* const map = ::mmap(nullptr, kEnd, PROT_READ, MAP_SHARED, fd, 0);
+    if (map == MAP_FAILED) return;
+    if (::mincore(map, kEnd, pages_.data()) != 0) std::ranges::fill(pages_, 1);
+    ::munmap(map, kEnd);
+  }
+  bool has(uint32_t place) const { return (pages_[(kQpsOffset + place * kQpBytes) / page_bytes()] & 1) != 0; }
+  // The first place behind that for which has() says another thing.
+  uint32_t end_of_run(uint32_t first) const {
+    uint32_t place = first + 1;
+    while (place < protocol::kQpsPerSlot && has(place) == has(first)) ++place;
+    return place;
+  }
+
+ private:
+  static size_t page_bytes() {
+    static const auto bytes = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
+    return bytes;
+  }
+  std::vector<unsigned char> pages_;
+};
+
 }  // namespace
 
 void read_status_page(int fd, SlotStatus& slot, QpChoice choice) {
-  uint64_t magic = 0;
-  if (!read_at(fd, &magic, sizeof magic, 0) || magic != protocol::StatusPage::kMagic) return;
+  if (!is_begun(fd)) return;
   read_at(fd, slot.port.data(), sizeof slot.port, offsetof(protocol::StatusPage, port));
+  visit_qps(fd, 0, protocol::kQpsPerSlot, [&](uint32_t, const QpWords& words) {
+    if (is_wanted(words, choice)) slot.qps.push_back(numbers_of(words));
+  });
+}
 
-  // The file is sparse: look only where something was written, in whole QPs.
-  const auto qp_at_or_before = [](off_t at) {
-    return kQpsOffset + (std::max(at, kQpsOffset) - kQpsOffset) / kQpBytes * kQpBytes;
+QpsRead read_some_qps(int fd, uint32_t first) {
+  QpsRead read{.qps = {}, .places = {}, .next = protocol::kQpsPerSlot, .work = kWorkOfLook};
+  if (!is_begun(fd)) return read;
+  const Residency residency(fd);
+  const auto take = [&](uint32_t place, const QpWords& words) {
+    if (!is_wanted(words, QpChoice::kAll)) return;
+    read.qps.push_back(numbers_of(words));
+    read.places.push_back(place);
   };
-  for (off_t at = kQpsOffset; at < kEnd;) {
-    const off_t data = ::lseek(fd, at, SEEK_DATA);
-    if (data < 0) return;
-    const off_t hole = std::min(::lseek(fd, data, SEEK_HOLE), kEnd);
-    if (hole <= data) return;
-    const off_t begin = std::max(qp_at_or_before(data), at);
-    const off_t end = qp_at_or_before(hole + kQpBytes - 1);
-    if (!append_qps(fd, begin, std::min(end, kEnd), choice, slot)) return;
-    at = std::max(end, at + kQpBytes);
+  for (uint32_t at = first; at < protocol::kQpsPerSlot;) {
+    if (read.work >= kWorkOfLook + kQpsAtOnce) {
+      read.next = at;
+      break;
+    }
+    const uint32_t end = std::min(residency.end_of_run(at), at + kQpsAtOnce);
+    if (residency.has(at)) {
+      if (!visit_qps(fd, at, end, take)) break;
+      read.work += end - at + kWorkOfRun;
+    }
+    at = end;
   }
+  return read;
 }
 
 }  // namespace verbena::agent_client

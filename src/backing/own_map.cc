@@ -2,45 +2,17 @@
 #include "backing/own_map.h"
 
 #include <cerrno>
-#include <charconv>
 
 #include <fcntl.h>
-#include <sys/mman.h>
-#include <sys/sysmacros.h>
 #include <unistd.h>
 
+#include "base/map_line.h"
+
 namespace verbena::backing {
-namespace {
-
-// Takes a number, and the separator behind it, off the text. False: there is none.
-template <class Number>
-bool take(std::string_view& text, Number& number, int base, char separator) {
-  const auto [past, error] = std::from_chars(text.data(), text.data() + text.size(), number, base);
-  if (error != std::errc() || past == text.data() + text.size() || *past != separator) return false;
-  text.remove_prefix(static_cast<size_t>(past - text.data()) + 1);
-  return true;
-}
-
-}  // namespace
-
-// "7f0000000000-7f0000001000 rw-s 00001000 00:01 1024       /memfd:name (deleted)" (proc_pid_maps(5))
 std::optional<Mapping> parse_mapping(std::string_view line) {
-  Mapping mapping;
-  if (!take(line, mapping.begin, 16, '-') || !take(line, mapping.end, 16, ' ') || line.size() < 5) return {};
-  if (line[0] == 'r') mapping.protection |= PROT_READ;
-  if (line[1] == 'w') mapping.protection |= PROT_WRITE;
-  if (line[2] == 'x') mapping.protection |= PROT_EXEC;
-  mapping.shared = line[3] == 's';
-  line.remove_prefix(5);
-  uint64_t offset = 0;
-  unsigned major = 0;
-  unsigned minor = 0;
-  if (!take(line, offset, 16, ' ') || !take(line, major, 16, ':') || !take(line, minor, 16, ' ') ||
-      !take(line, mapping.inode, 10, ' ')) {
-    return {};
-  }
-  mapping.device = makedev(major, minor);
-  return mapping;
+  const auto said = parse_map_line(line);
+  if (!said) return {};
+  return Mapping{said->begin, said->end, said->protection, said->shared, said->device, said->inode};
 }
 
 OwnMap::OwnMap() : file_(::open("/proc/self/maps", O_RDONLY | O_CLOEXEC)) {}

@@ -3,8 +3,8 @@
 
 #include <utility>
 
+#include "base/own_fd.h"
 #include "base/result.h"
-#include "base/unique_fd.h"
 
 namespace verbena {
 
@@ -51,8 +51,8 @@ class Bell {
   Bell(UniqueFd hearing_end, UniqueFd ringing_end)
       : hearing_end_(std::move(hearing_end)), ringing_end_(std::move(ringing_end)) {}
 
-  UniqueFd hearing_end_;
-  UniqueFd ringing_end_;
+  OwnFd hearing_end_;
+  OwnFd ringing_end_;
 };
 
 }  // namespace verbena

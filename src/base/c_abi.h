@@ -8,6 +8,7 @@
 
 #include <cxxabi.h>
 
+#include "base/cancellation_off.h"
 #include "base/log.h"
 #include "base/result.h"
 
@@ -16,12 +17,14 @@
 
 namespace verbena {
 
-// Runs `body`, which returns an errno value, and lets no exception out. The one thing that passes is the
-// forced unwinding by which pthread_cancel() ends a thread: rping and many others cancel threads that sleep
-// in ibv_get_cq_event() or rdma_get_cm_event(). It is caught by a reference to nothing, to which the
-// sanitizer would object.
+// Runs `body`, which returns an errno value, and lets no exception out. A thread is not cancelled in it, for
+// calls of the verbs are no cancellation points, but where it sleeps (CancellationAllowed): rping and many
+// others cancel threads that sleep in ibv_get_cq_event() or rdma_get_cm_event(). The forced unwinding by
+// which pthread_cancel() ends such a thread is the one thing that passes; it is caught by a reference to
+// nothing, to which the sanitizer would object.
 template <class Body>
 __attribute__((noinline, no_sanitize("null"))) int without_exceptions(Body&& body) {
+  const CancellationOff whole;
   try {
     return std::forward<Body>(body)();
   } catch (abi::__forced_unwind&) {

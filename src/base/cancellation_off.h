@@ -1,20 +1,56 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <utility>
+
 #include <pthread.h>
 
 namespace verbena {
 
-// While it lives the calling thread is not cancelled (pthread_cancel(3)): it holds what others need.
+// While it lives the calling thread is not cancelled (pthread_cancel(3)): it holds what others need, or is in
+// a destructor, which nothing can unwind. Calls of ours are no cancellation points but where they sleep for
+// as long as it pleases others (CancellationAllowed). Costs some nanoseconds, no system call.
 class CancellationOff {
  public:
-  CancellationOff() { ::pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before_); }
-  ~CancellationOff() { ::pthread_setcancelstate(before_, nullptr); }
+  CancellationOff() {
+    ::pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before_);
+    if (is_outermost()) outer_allows_ = std::exchange(allowed_, true);
+  }
+  ~CancellationOff() {
+    if (is_outermost()) allowed_ = outer_allows_;
+    ::pthread_setcancelstate(before_, nullptr);
+  }
   CancellationOff(const CancellationOff&) = delete;
   CancellationOff& operator=(const CancellationOff&) = delete;
 
  private:
+  friend class CancellationAllowed;
+  bool is_outermost() const { return before_ == PTHREAD_CANCEL_ENABLE; }
+
   int before_ = PTHREAD_CANCEL_ENABLE;
+  bool outer_allows_ = false;
+  // Whether the thread could be cancelled before the outermost of these. Initial-exec: the other model is a
+  // call.
+  [[gnu::tls_model("initial-exec")]] static inline constinit thread_local bool allowed_ = false;
+};
+
+// Within a CancellationOff: while this lives the thread may be cancelled after all, if its caller lets it.
+// Around a call that sleeps, with nothing held that others wait for and nothing above it that must not be
+// unwound.
+class CancellationAllowed {
+ public:
+  CancellationAllowed() {
+    if (CancellationOff::allowed_) ::pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, &before_);
+  }
+  ~CancellationAllowed() {
+    if (before_ != kUnchanged) ::pthread_setcancelstate(before_, nullptr);
+  }
+  CancellationAllowed(const CancellationAllowed&) = delete;
+  CancellationAllowed& operator=(const CancellationAllowed&) = delete;
+
+ private:
+  static constexpr int kUnchanged = -1;
+  int before_ = kUnchanged;
 };
 
 }  // namespace verbena

@@ -6,13 +6,12 @@
 
 #include <pthread.h>
 
+#include "base/detached_thread.h"
 #include "base/log.h"
-#include "base/signals_blocked.h"
 
 namespace verbena {
 namespace {
 
-// One that is wanted where memory may be locked (mlockall) takes little of it.
 constexpr size_t kStack = 256 << 10;
 
 // No lock and nothing allocated: this holds at every moment at which somebody may fork, and at which the
@@ -55,18 +54,6 @@ void* work(void*) {
   return nullptr;
 }
 
-bool start() {
-  const SignalsBlocked blocked;  // inherited by the new thread
-  pthread_attr_t attributes;
-  pthread_attr_init(&attributes);
-  pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-  pthread_attr_setstacksize(&attributes, kStack);
-  pthread_t thread;
-  const bool started = ::pthread_create(&thread, &attributes, work, nullptr) == 0;
-  pthread_attr_destroy(&attributes);
-  return started;
-}
-
 }  // namespace
 
 void discard(UniqueFd fd) {
@@ -76,7 +63,7 @@ void discard(UniqueFd fd) {
   }
   if (at_work.exchange(true)) return;
   // Where no thread can be started now it waits for the next one.
-  if (!start()) at_work = false;
+  if (!start_detached_thread(work, nullptr, kStack)) at_work = false;
 }
 
 }  // namespace verbena

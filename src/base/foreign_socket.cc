@@ -70,11 +70,15 @@ void ForeignSocket::drop() const {
 }
 
 void ForeignSocket::hang_up() {
-  if (!socket_) return;
+  discard(part());
+}
+
+UniqueFd ForeignSocket::part() {
+  if (!socket_.settle()) return {};
   // From now on nothing comes in any more.
   ::shutdown(socket_.get(), SHUT_RDWR);
-  if (becomes_empty()) return socket_.reset();
-  discard(std::move(socket_));
+  if (becomes_empty()) socket_.reset();
+  return socket_.take();
 }
 
 // Takes out what brings no files. The end is no message, and has no sender; a message of no bytes has one.

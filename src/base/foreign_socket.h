@@ -9,8 +9,8 @@
 
 #include "base/bytes.h"
 #include "base/foreign_fd.h"
+#include "base/own_fd.h"
 #include "base/result.h"
-#include "base/unique_fd.h"
 
 namespace verbena {
 
@@ -53,6 +53,8 @@ class ForeignSocket {
 
   int get() const { return socket_.get(); }
   explicit operator bool() const { return static_cast<bool>(socket_); }
+  // False: the application has closed it, as what is not its own (base/own_fd.h).
+  bool is_ours() const { return socket_.is_ours(); }
 
   // The next message, which stays the next. Errors: EAGAIN: there is none; the kernel's. Not EINTR.
   Result<ForeignMessage> look(Bytes buffer, Room room) const;
@@ -62,13 +64,15 @@ class ForeignSocket {
 
   // Closes it. The other is told, also if a child of ours has a copy.
   void hang_up();
+  // The same, but what may take long to close is for the caller to close: nothing, if nothing lies in it.
+  UniqueFd part();
   // In a child after fork(): our copy goes, and the socket stays the parent's.
   void abandon() { socket_.reset(); }
 
  private:
   bool becomes_empty() const;
 
-  UniqueFd socket_;
+  OwnFd socket_;
 };
 
 }  // namespace verbena

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdlib>
 
+#include <sys/syscall.h>
 #include <unistd.h>
 
 namespace verbena {
@@ -39,7 +40,8 @@ void log_line(LogLevel level, std::string_view message) noexcept {
   try {
     const std::string line =
         fmt::format("verbena[{}] {}: {}\n", ::getpid(), kNames[static_cast<size_t>(level)], message);
-    [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, line.data(), line.size());
+    // Past the C library, whose write() is a cancellation point: this function cannot be unwound.
+    [[maybe_unused]] const long written = ::syscall(SYS_write, STDERR_FILENO, line.data(), line.size());
   } catch (...) {  // out of memory while logging: drop the line
   }
 }

@@ -3,11 +3,13 @@
 
 #include <utility>
 
+#include <sys/syscall.h>
 #include <unistd.h>
 
 namespace verbena {
 
-// Owns a file descriptor.
+// Owns a file descriptor. Closes it past the C library, whose close() is a cancellation point: a destructor
+// cannot be unwound, and the caller may hold locks.
 class UniqueFd {
  public:
   UniqueFd() = default;
@@ -23,7 +25,7 @@ class UniqueFd {
   explicit operator bool() const { return fd_ >= 0; }
   int release() { return std::exchange(fd_, -1); }
   void reset(int fd = -1) {
-    if (fd_ >= 0) ::close(fd_);
+    if (fd_ >= 0) ::syscall(SYS_close, fd_);
     fd_ = fd;
   }
 

@@ -95,6 +95,7 @@ void ActiveSide::handle(const Rep& rep, const Receipt& receipt) {
     return;
   }
   if (connection->info.path.destination != receipt.peer()) return drop(DropReason::kWrongPeer);
+  known_peers_.has_answered(receipt.peer(), receipt.now);
   if (kWaitsForRep.has(connection->info.state)) {
     accept(rep, *connection, receipt);
   } else {

@@ -31,12 +31,14 @@ struct Connection {
   bool lingers = false;   // idle, but repeats its last answer for a while
   bool is_peer_to_peer = false;
   LapState lap = LapState::kNone;
+  uint32_t account = 0;      // of its owner, to which it counts while it is half open
   uint64_t transaction = 0;  // of the request at hand; answers carry it
   uint64_t service_id = 0;
   uint64_t local_ca_guid = 0;
 
   Repetition last;
   uint8_t retries_left = 0;
+  uint8_t unasked = 0;      // what timers have sent to a peer that has never answered
   Duration timeout{};       // how long an answer may take
   Duration repeat_after{};  // that, or as long as an MRA asks for
   TimePoint expires = kNever;

@@ -3,8 +3,6 @@
 
 #include <cerrno>
 
-#include "base/bytes.h"
-
 namespace verbena::cm {
 namespace {
 
@@ -17,7 +15,8 @@ constexpr Duration kLinger = std::chrono::seconds(16);
 ConnectionTable::ConnectionTable(const ManagerConfig& config, Counters& counters, Random random)
     : config_(config),
       counters_(counters),
-      id_mask_(config.id_mask.value_or(static_cast<uint32_t>(random.next()))),
+      half_open_({.all = config.max_half_open, .reserve = config.max_half_open / 8}, config.own_account),
+      ids_(random.next(), config.id_mask),
       by_local_id_(random.next()),
       by_remote_id_(random.next()),
       by_remote_qpn_(random.next()),
@@ -27,20 +26,19 @@ ConnectionTable::~ConnectionTable() {
   by_local_id_.drain([](Connection& connection) { delete &connection; });
 }
 
-// A count, so that none is used again soon, under a mask, so that none is guessed. The bytes are turned for
-// the count to change the first one on the wire; the transaction ID has it as it is.
 LocalId ConnectionTable::draw_id() {
   for (;;) {
-    const LocalId id = byteswap(ids_drawn_++ ^ id_mask_);
+    const LocalId id = ids_.next();
     if (id != 0 && find(id) == nullptr) return id;
   }
 }
 
-Connection& ConnectionTable::create(uint64_t context, const roce::Path& path) {
+Connection& ConnectionTable::create(uint64_t context, const roce::Path& path, uint32_t account) {
   auto* const connection = new Connection;
   connection->info.local_id = draw_id();
   connection->info.context = context;
   connection->info.path = path;
+  connection->account = account;
   by_local_id_.insert(*connection);
   return *connection;
 }
@@ -119,8 +117,8 @@ void ConnectionTable::erase_remote_qpn(Connection& connection) {
 // As every change of state comes through here, the indexes and counts that depend on it are right.
 void ConnectionTable::enter(Connection& connection, State state) {
   State& current = connection.info.state;
-  half_open_ += kHalfOpen.has(state);
-  half_open_ -= kHalfOpen.has(current);
+  if (kHalfOpen.has(state)) half_open_.take(connection.account);
+  if (kHalfOpen.has(current)) half_open_.give_back(connection.account);
   if (connection.is_peer_to_peer && kWaitsForRep.has(current) && !kWaitsForRep.has(state)) {
     std::erase(peer_to_peer_, &connection);
   }
@@ -147,6 +145,11 @@ void ConnectionTable::linger(Connection& connection, TimePoint now) {
 void ConnectionTable::stop_waiting(Connection& connection) {
   unlink_wait(connection);
   enter(connection, State::kIdle);
+}
+
+void ConnectionTable::await_owner(Connection& connection, TimePoint now) {
+  connection.retries_left = 0;
+  timers_.set(connection, now + config_.longest_silence);
 }
 
 void ConnectionTable::wait_until(Connection& connection, TimePoint when, TimePoint now) {

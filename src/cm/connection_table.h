@@ -6,12 +6,14 @@
 #include <vector>
 
 #include "base/intrusive_list.h"
+#include "base/quota.h"
 #include "base/random.h"
 #include "base/result.h"
 #include "base/time.h"
 #include "cm/chained_table.h"
 #include "cm/connection.h"
 #include "cm/counters.h"
+#include "cm/id_sequence.h"
 #include "cm/manager_config.h"
 #include "cm/state_set.h"
 #include "cm/timer_heap.h"
@@ -29,7 +31,7 @@ class ConnectionTable {
   ConnectionTable& operator=(const ConnectionTable&) = delete;
 
   // A new connection, idle, with an ID of its own.
-  Connection& create(uint64_t context, const roce::Path& path);
+  Connection& create(uint64_t context, const roce::Path& path, uint32_t account = 0);
   // A connection that was established with a former manager, under the ID that it had there.
   // REQUIRES: the ID is free
   Connection& take_up(const ConnectionInfo& agreed, uint64_t context);
@@ -65,6 +67,9 @@ class ConnectionTable {
   // TIMEWAIT is over, or the lingering: the connection is idle.
   void stop_waiting(Connection& connection);
 
+  // The peer asks, or asks again; the owner has yet to answer.
+  void await_owner(Connection& connection, TimePoint now);
+
   void set_timer(Connection& connection, TimePoint when) { timers_.set(connection, when); }
   void cancel_timer(Connection& connection) { timers_.cancel(connection); }
   TimePoint deadline() const { return timers_.next(); }
@@ -72,7 +77,8 @@ class ConnectionTable {
   Connection& next_due() { return timers_.front(); }
 
   size_t size() const { return by_local_id_.size(); }
-  size_t half_open() const { return half_open_; }
+  size_t half_open() const { return half_open_.of_all(); }
+  bool has_room_for(uint32_t account) const { return half_open_.allows(account); }
   // In TIMEWAIT, or lingering.
   size_t waiting() const { return waiting_; }
 
@@ -86,9 +92,8 @@ class ConnectionTable {
 
   const ManagerConfig& config_;
   Counters& counters_;
-  uint32_t id_mask_;
-  uint32_t ids_drawn_ = 0;
-  size_t half_open_ = 0;
+  Quota half_open_;
+  IdSequence ids_;
   size_t waiting_ = 0;
   ChainedTable<ByLocalId> by_local_id_;
   ChainedTable<ByRemoteId> by_remote_id_;

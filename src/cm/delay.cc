@@ -7,7 +7,8 @@
 
 namespace verbena::cm {
 
-Result<void> Delay::delay(LocalId id, uint8_t service_timeout, MraTime when, ConstBytes private_data) {
+Result<void> Delay::delay(LocalId id, uint8_t service_timeout, MraTime when, ConstBytes private_data,
+                          TimePoint now) {
   const auto found = table_.find_owned(id, {State::kReqReceived, State::kRepReceived, State::kEstablished});
   if (!found) return tl::unexpected(found.error());
   Connection& connection = **found;
@@ -21,6 +22,7 @@ Result<void> Delay::delay(LocalId id, uint8_t service_timeout, MraTime when, Con
   if (state == State::kReqReceived) {
     mra.delayed = Answered::kReq;
     table_.enter(connection, State::kMraReqSent);
+    table_.await_owner(connection, now);
   } else if (state == State::kRepReceived) {
     mra.delayed = Answered::kRep;
     table_.enter(connection, State::kMraRepSent);
@@ -47,8 +49,9 @@ void Delay::handle(const Mra& mra, const Receipt& receipt) {
                        connection->lap == LapState::kMraReceived;
     return again ? count_duplicate(MessageType::kMra) : drop(DropReason::kUnexpected);
   }
+  known_peers_.has_answered(receipt.peer(), receipt.now);
   connection->repeat_after =
-      config_.service_time(mra.service_timeout) + config_.response_time(info.ack_timeout);
+      config_.service_time(mra.service_timeout) + config_.answer_time(info.ack_timeout);
   table_.set_timer(*connection, receipt.now + connection->repeat_after);
   owner_.tell(*connection, &Handler::on_delay, mra);
 }

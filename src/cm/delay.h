@@ -19,7 +19,8 @@ class Delay : private Role {
  public:
   explicit Delay(const RoleParts& parts) : Role(parts) {}
 
-  Result<void> delay(LocalId id, uint8_t service_timeout, MraTime when, ConstBytes private_data);
+  Result<void> delay(LocalId id, uint8_t service_timeout, MraTime when, ConstBytes private_data,
+                     TimePoint now);
   void handle(const Mra& mra, const Receipt& receipt);
 
  private:

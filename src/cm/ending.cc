@@ -40,7 +40,7 @@ void Ending::answer_drep(const Dreq& dreq, const Receipt& receipt) {
 }
 
 void Ending::handle(const Dreq& dreq, const Receipt& receipt) {
-  Connection* const connection = of_peer(dreq.remote_id, dreq.local_id, receipt.arrival);
+  Connection* const connection = of_peer(dreq.remote_id, dreq.local_id, receipt);
   if (connection == nullptr) {
     // We know no such connection. The peer gets its answer all the same, as the kernel does it, and need not
     // wait. But a host that guesses at the IDs of others gets none.
@@ -87,7 +87,7 @@ void Ending::accept(const Dreq& dreq, Connection& connection, const Receipt& rec
 }
 
 void Ending::handle(const Drep& drep, const Receipt& receipt) {
-  Connection* const connection = of_peer(drep.remote_id, drep.local_id, receipt.arrival);
+  Connection* const connection = of_peer(drep.remote_id, drep.local_id, receipt);
   if (connection == nullptr) return;
   if (connection->info.state != State::kDreqSent) return count_duplicate(MessageType::kDrep);
   table_.enter_time_wait(*connection, receipt.now);

@@ -48,12 +48,15 @@ struct Admission {
   RejReason reason = RejReason::kInvalidServiceId;
   SidrStatus sidr_status = SidrStatus::kUnsupported;
   uint64_t context = 0;  // kAdmit: of the new connection
+  uint32_t account = 0;  // kAdmit: to which it counts while it is half open
 
-  static Admission admit(uint64_t context) { return {kAdmit, {}, {}, context}; }
-  static Admission refuse(RejReason reason) { return {kRefuse, reason, SidrStatus::kRejected, 0}; }
-  static Admission refuse(SidrStatus status) { return {kRefuse, RejReason::kConsumer, status, 0}; }
-  static Admission ignore() { return {kIgnore, {}, {}, 0}; }
-  static Admission wait() { return {kWait, {}, {}, 0}; }
+  static Admission admit(uint64_t context, uint32_t account = 0) {
+    return {kAdmit, {}, {}, context, account};
+  }
+  static Admission refuse(RejReason reason) { return {kRefuse, reason, SidrStatus::kRejected, 0, 0}; }
+  static Admission refuse(SidrStatus status) { return {kRefuse, RejReason::kConsumer, status, 0, 0}; }
+  static Admission ignore() { return {kIgnore, {}, {}, 0, 0}; }
+  static Admission wait() { return {kWait, {}, {}, 0, 0}; }
 };
 
 // The owner of the connections, which hears of what peers and timers do to them. `context` is the word that
@@ -70,7 +73,8 @@ class Handler {
  public:
   virtual ~Handler() = default;
 
-  // Whether a REQ or SIDR_REQ is wanted, before there is any state of it. These two may not call the manager.
+  // Whether a REQ or SIDR_REQ is wanted, before there is any state of it. These two may ask the manager
+  // whether has_room_for() an account, and call nothing else of it.
   virtual Admission admit(const Req& req, const Arrival& arrival) = 0;
   virtual Admission admit(const SidrReq& req, const Arrival& arrival) = 0;
   // Whether a connection that the manager does not know may be a former one's, with the local QP `qpn` (0:
@@ -91,6 +95,7 @@ class Handler {
   // still before it (see state()).
   virtual void on_rejected(LocalId id, uint64_t context, const Rej& rej) = 0;
   // The peer has not answered `unanswered`: kReq, kRep or kSidrReq; or kLap, which ends nothing but the LAP.
+  // Of a passive connection, kReq or kSidrReq: it was not answered, and the peer has long stopped asking.
   virtual void on_unreachable(LocalId id, uint64_t context, MessageType unanswered) = 0;
   // The peer wants more time.
   virtual void on_delay(LocalId id, uint64_t context, const Mra& mra) = 0;

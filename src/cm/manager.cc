@@ -15,9 +15,10 @@ DropReason reason_of(DecodeError error) {
 Manager::Manager(const ManagerConfig& config, Sink& sink, Handler& handler, Random random)
     : config_(config),
       table_(config_, counters_, random),
-      sender_(config_, sink, table_, counters_),
+      known_peers_(random.next()),
+      sender_(config_, sink, table_, known_peers_, counters_),
       owner_(config_, handler, table_, counters_),
-      parts_{config_, counters_, table_, sender_, owner_} {}
+      parts_{config_, counters_, table_, known_peers_, sender_, owner_} {}
 
 template <class Message, auto Role>
 void Manager::receive(Manager& manager, ConstBytes mad, const Receipt& receipt) {
@@ -73,6 +74,7 @@ void Manager::expire(Connection& connection, TimePoint now) {
 
 // The peer has not answered what we sent last.
 void Manager::give_up(Connection& connection, TimePoint now) {
+  if (kAwaitsOwner.has(connection.info.state)) return forget_request(connection);
   ++counters_.timed_out[static_cast<size_t>(connection.last.type)];
   switch (connection.info.state) {
     case State::kDreqSent:
@@ -82,8 +84,15 @@ void Manager::give_up(Connection& connection, TimePoint now) {
     case State::kSidrReqSent:
       return service_resolution_.give_up(connection);
     default:
-      return rejection_.give_up(connection);
+      return rejection_.give_up(connection, now);
   }
+}
+
+// Nobody is told of it but the owner: who does not ask any more wants no answer.
+void Manager::forget_request(Connection& connection) {
+  const bool resolves = kResolves.has(connection.info.state);
+  table_.enter(connection, State::kIdle);
+  owner_.tell(connection, &Handler::on_unreachable, resolves ? MessageType::kSidrReq : MessageType::kReq);
 }
 
 Result<LocalId> Manager::connect(const ConnectRequest& request, uint64_t context, TimePoint now) {
@@ -107,8 +116,8 @@ Result<void> Manager::reject(LocalId id, const RejectParameters& parameters, Tim
 }
 
 Result<void> Manager::delay(LocalId id, uint8_t service_timeout, MraTime when, ConstBytes private_data,
-                            TimePoint) {
-  return delay_.delay(id, service_timeout, when, private_data);
+                            TimePoint now) {
+  return delay_.delay(id, service_timeout, when, private_data, now);
 }
 
 Result<void> Manager::disconnect(LocalId id, ConstBytes private_data, TimePoint now) {
@@ -166,7 +175,7 @@ Result<void> Manager::restore(const ConnectionInfo& agreed, uint64_t context, Ti
   Connection& connection = table_.take_up(agreed, context);
   ConnectionInfo& info = connection.info;
   info.ack_timeout &= 31;
-  connection.timeout = config_.response_time(info.peer_response_timeout) + time_of(info.ack_timeout);
+  connection.timeout = config_.answer_time(info.peer_response_timeout) + time_of(info.ack_timeout);
   sender_.begin_transaction(connection);
   return {};
 }

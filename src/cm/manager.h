@@ -13,6 +13,7 @@
 #include "cm/delay.h"
 #include "cm/ending.h"
 #include "cm/events.h"
+#include "cm/known_peers.h"
 #include "cm/manager_config.h"
 #include "cm/migration.h"
 #include "cm/owner.h"
@@ -98,6 +99,8 @@ class Manager {
   // Those of owners, and those that were destroyed and still have something to do.
   size_t size() const { return table_.size(); }
   size_t half_open() const { return table_.half_open(); }
+  // Whether an account may have another one half open.
+  bool has_room_for(uint32_t account) const { return table_.has_room_for(account); }
   // In TIMEWAIT, or refused a short while ago.
   size_t waiting() const { return table_.waiting(); }
 
@@ -109,11 +112,13 @@ class Manager {
 
   void expire(Connection& connection, TimePoint now);
   void give_up(Connection& connection, TimePoint now);
+  void forget_request(Connection& connection);
   void abandon(Connection& connection, TimePoint now);
 
   const ManagerConfig config_;
   Counters counters_;
   ConnectionTable table_;
+  KnownPeers known_peers_;
   Sender sender_;
   Owner owner_;
   const RoleParts parts_;

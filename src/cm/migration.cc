@@ -27,7 +27,7 @@ Result<void> Migration::load_alternate_path(LocalId id, const PathFields& path, 
 }
 
 void Migration::handle(const Lap& lap, const Receipt& receipt) {
-  Connection* const connection = of_peer(lap.remote_id, lap.local_id, receipt.arrival);
+  Connection* const connection = of_peer(lap.remote_id, lap.local_id, receipt);
   if (connection == nullptr || connection->info.state != State::kEstablished) {
     refuse(lap, AprStatus::kInvalidCommunicationId, receipt);
   } else if (connection->info.local_qpn != lap.remote_qpn) {
@@ -74,7 +74,7 @@ Result<void> Migration::answer_alternate_path(LocalId id, AprStatus status, Cons
 }
 
 void Migration::handle(const Apr& apr, const Receipt& receipt) {
-  Connection* const connection = of_peer(apr.remote_id, apr.local_id, receipt.arrival);
+  Connection* const connection = of_peer(apr.remote_id, apr.local_id, receipt);
   if (connection == nullptr) return;
   if (connection->lap != LapState::kSent && connection->lap != LapState::kMraReceived) {
     return count_duplicate(MessageType::kApr);

@@ -79,7 +79,7 @@ void PassiveSide::handle(const Req& req, const Receipt& receipt) {
   if (admission.verdict == Admission::kRefuse) {
     refuse(because(admission.reason));
   } else if (admission.verdict == Admission::kAdmit) {
-    begin(table_.create(admission.context, receipt.arrival.path), req, receipt);
+    begin(table_.create(admission.context, receipt.arrival.path, admission.account), req, receipt);
   }
 }
 
@@ -95,6 +95,7 @@ void PassiveSide::settle_crossing(Connection& mine, const Req& req, const Receip
 // The REQ again: we repeat our answer, if there was one.
 void PassiveSide::repeat_answer(const Req& req, Connection& connection, const Receipt& receipt) {
   count_duplicate(MessageType::kReq);
+  if (kAwaitsOwner.has(connection.info.state)) table_.await_owner(connection, receipt.now);
   switch (connection.info.state) {
     case State::kMraReqSent:
     case State::kRepSent:
@@ -116,8 +117,9 @@ void PassiveSide::begin(Connection& connection, const Req& req, const Receipt& r
   remember(req, receipt.arrival, connection);
   connection.transaction = receipt.transaction;
   connection.last.kept = false;
-  connection.timeout = config_.response_time(req.local_response_timeout);
+  connection.timeout = config_.answer_time(req.local_response_timeout);
   table_.insert_remote_numbers(connection);
+  table_.await_owner(connection, receipt.now);
   owner_.tell(connection, &Handler::on_request, req, receipt.arrival);
 }
 
@@ -145,7 +147,7 @@ Result<void> PassiveSide::reply(LocalId id, const ConnectReply& reply, TimePoint
 }
 
 void PassiveSide::handle(const Rtu& rtu, const Receipt& receipt) {
-  Connection* const connection = of_peer(rtu.remote_id, rtu.local_id, receipt.arrival);
+  Connection* const connection = of_peer(rtu.remote_id, rtu.local_id, receipt);
   if (connection == nullptr) {
     // The peer takes a connection for established that is not there.
     if (table_.find(rtu.remote_id) == nullptr && !owner_.may_restore(0, receipt)) {

@@ -51,16 +51,16 @@ void Rejection::repeat_through_time_wait(Connection& connection, TimePoint now) 
 // A REQ that nothing has answered yet is given up with the reason "timeout", as by ib_destroy_cm_id().
 void Rejection::abandon(Connection& connection, TimePoint now) {
   if (kWaitsForRep.has(connection.info.state)) {
-    sender_.send_timeout_rej(connection);
+    sender_.send_timeout_rej(connection, now);
     table_.enter(connection, State::kIdle);
   } else {
     reject(connection, because(RejReason::kConsumer), now);
   }
 }
 
-void Rejection::give_up(Connection& connection) {
+void Rejection::give_up(Connection& connection, TimePoint now) {
   const MessageType unanswered = connection.last.type;
-  sender_.send_timeout_rej(connection);
+  sender_.send_timeout_rej(connection, now);
   table_.enter(connection, State::kIdle);
   owner_.tell(connection, &Handler::on_unreachable, unanswered);
 }

@@ -23,7 +23,7 @@ class Rejection : private Role {
   // The owner destroys what is being set up. The peer hears of it.
   void abandon(Connection& connection, TimePoint now);
   // The peer has not answered our REQ or REP.
-  void give_up(Connection& connection);
+  void give_up(Connection& connection, TimePoint now);
 
  private:
   Connection* rejected_by(const Rej& rej, const Receipt& receipt);

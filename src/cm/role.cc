@@ -3,16 +3,17 @@
 
 namespace verbena::cm {
 
-Connection* Role::of_peer(LocalId id, uint32_t remote_id, const Arrival& arrival) {
+Connection* Role::of_peer(LocalId id, uint32_t remote_id, const Receipt& receipt) {
   Connection* const connection = table_.find(id);
   if (connection == nullptr) {
     drop(DropReason::kUnknownConnection);
     return nullptr;
   }
-  if (connection->info.path.destination != arrival.path.source || connection->info.remote_id != remote_id) {
+  if (connection->info.path.destination != receipt.peer() || connection->info.remote_id != remote_id) {
     drop(DropReason::kWrongPeer);
     return nullptr;
   }
+  known_peers_.has_answered(receipt.peer(), receipt.now);
   return connection;
 }
 

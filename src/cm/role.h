@@ -6,6 +6,7 @@
 
 #include "cm/connection_table.h"
 #include "cm/counters.h"
+#include "cm/known_peers.h"
 #include "cm/manager_config.h"
 #include "cm/owner.h"
 #include "cm/receipt.h"
@@ -18,6 +19,7 @@ struct RoleParts {
   const ManagerConfig& config;
   Counters& counters;
   ConnectionTable& table;
+  KnownPeers& known_peers;
   Sender& sender;
   Owner& owner;
 };
@@ -32,6 +34,7 @@ class Role {
       : config_(parts.config),
         counters_(parts.counters),
         table_(parts.table),
+        known_peers_(parts.known_peers),
         sender_(parts.sender),
         owner_(parts.owner) {}
   ~Role() = default;
@@ -40,7 +43,7 @@ class Role {
   void count_duplicate(MessageType type) { ++counters_.duplicates[static_cast<size_t>(type)]; }
 
   // The connection of a message that names both IDs, and comes from where it should. Null is counted.
-  Connection* of_peer(LocalId id, uint32_t remote_id, const Arrival& arrival);
+  Connection* of_peer(LocalId id, uint32_t remote_id, const Receipt& receipt);
   // Whether the peer's QP is of a connection that stands on our side. It cannot be of two: the peer has lost
   // the old one, which therefore ends (IBTA volume 1, 12.9.8.3.1).
   bool is_stale(uint32_t remote_qpn, const Receipt& receipt);
@@ -48,6 +51,7 @@ class Role {
   const ManagerConfig& config_;
   Counters& counters_;
   ConnectionTable& table_;
+  KnownPeers& known_peers_;
   Sender& sender_;
   Owner& owner_;
 };

@@ -30,9 +30,23 @@ void Sender::await_answer(Connection& connection, TimePoint now) {
 
 void Sender::repeat(Connection& connection, TimePoint now) {
   --connection.retries_left;
-  ++counters_.retransmitted[static_cast<size_t>(connection.last.type)];
-  send_again(connection);
+  if (may_send_unasked(connection, now)) {
+    ++counters_.retransmitted[static_cast<size_t>(connection.last.type)];
+    send_again(connection);
+  }
   table_.set_timer(connection, now + connection.repeat_after);
+}
+
+// What our own side has begun it may go on with; and what stands has been answered.
+bool Sender::may_send_unasked(Connection& connection, TimePoint now) {
+  const bool is_answer =
+      connection.last.type == MessageType::kRep || connection.last.type == MessageType::kRej;
+  if (connection.info.is_active || !is_answer) return true;
+  const roce::Address& peer = connection.info.path.destination;
+  if (!known_peers_.knows(peer, now) && connection.unasked >= config_.most_unasked) return false;
+  if (!known_peers_.may_send_unasked(peer, now)) return false;
+  if (connection.unasked < config_.most_unasked) ++connection.unasked;
+  return true;
 }
 
 void Sender::answer_rej(uint32_t local_id, uint32_t remote_id, Answered rejected, const RejectParameters& why,
@@ -48,6 +62,11 @@ void Sender::answer_rej(uint32_t local_id, uint32_t remote_id, Answered rejected
 }
 
 void Sender::send_rej(Connection& connection, const RejectParameters& why) {
+  keep_rej(connection, why);
+  send_again(connection);
+}
+
+void Sender::keep_rej(Connection& connection, const RejectParameters& why) {
   Rej rej;
   rej.local_id = connection.info.local_id;
   rej.remote_id = connection.info.remote_id;
@@ -71,16 +90,19 @@ void Sender::send_rej(Connection& connection, const RejectParameters& why) {
     default:
       break;
   }
-  send_and_keep(connection, rej);
+  connection.last = {encode(rej, connection.transaction), true, MessageType::kRej};
 }
 
 // The ARI is the sender's CA GUID (IBTA volume 1, table 109): the peer may not know our ID yet.
-void Sender::send_timeout_rej(Connection& connection) {
+void Sender::send_timeout_rej(Connection& connection, TimePoint now) {
+  const bool may_send =
+      connection.info.is_active || known_peers_.may_send_unasked(connection.info.path.destination, now);
   std::byte guid[8];
   store_be(guid, connection.local_ca_guid);
   RejectParameters why = because(RejReason::kTimeout);
   why.ari = guid;
-  send_rej(connection, why);
+  keep_rej(connection, why);
+  if (may_send) send_again(connection);
 }
 
 void Sender::send_dreq(Connection& connection, ConstBytes private_data, TimePoint now) {

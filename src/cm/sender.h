@@ -8,6 +8,7 @@
 #include "cm/connection_table.h"
 #include "cm/counters.h"
 #include "cm/events.h"
+#include "cm/known_peers.h"
 #include "cm/manager_config.h"
 #include "cm/messages.h"
 #include "cm/parameters.h"
@@ -23,8 +24,9 @@ RejectParameters because(RejReason reason);
 class Sender {
  public:
   // REQUIRES: all of them outlive the sender
-  Sender(const ManagerConfig& config, Sink& sink, ConnectionTable& table, Counters& counters)
-      : config_(config), sink_(sink), table_(table), counters_(counters) {}
+  Sender(const ManagerConfig& config, Sink& sink, ConnectionTable& table, KnownPeers& known_peers,
+         Counters& counters)
+      : config_(config), sink_(sink), table_(table), known_peers_(known_peers), counters_(counters) {}
 
   // For the next request of ours about this connection; answers carry the transaction of the request.
   void begin_transaction(Connection& connection) const;
@@ -45,7 +47,8 @@ class Sender {
   void send_again(Connection& connection) {
     send(connection.last.mad, connection.last.type, connection.info.path);
   }
-  // The same, as the time for an answer is over. REQUIRES: connection.retries_left > 0
+  // The same, as the time for an answer is over, unless the peer is one that may not be sent so much.
+  // REQUIRES: connection.retries_left > 0
   void repeat(Connection& connection, TimePoint now);
 
   // To the sender of a datagram that is of no connection, or only seems to be.
@@ -58,18 +61,21 @@ class Sender {
 
   // What is rejected follows from the state; a REQ that nothing has answered yet does not learn our ID.
   void send_rej(Connection& connection, const RejectParameters& why);
-  // Because the peer has not answered.
-  void send_timeout_rej(Connection& connection);
+  // Because the peer has not answered. What may not be sent is kept to answer a late word of its.
+  void send_timeout_rej(Connection& connection, TimePoint now);
   // Begins to disconnect: the state is DREQ_SENT after this.
   void send_dreq(Connection& connection, ConstBytes private_data, TimePoint now);
 
  private:
   void send(const Mad& mad, MessageType type, const roce::Path& path);
+  void keep_rej(Connection& connection, const RejectParameters& why);
   void await_answer(Connection& connection, TimePoint now);
+  bool may_send_unasked(Connection& connection, TimePoint now);
 
   const ManagerConfig& config_;
   Sink& sink_;
   ConnectionTable& table_;
+  KnownPeers& known_peers_;
   Counters& counters_;
 };
 

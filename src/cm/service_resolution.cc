@@ -31,6 +31,7 @@ void ServiceResolution::handle(const SidrReq& req, const Receipt& receipt) {
   if (Connection* const known = table_.find_sidr_request({receipt.peer(), req.request_id})) {
     count_duplicate(MessageType::kSidrReq);
     if (known->lingers) sender_.send_again(*known);
+    if (kAwaitsOwner.has(known->info.state)) table_.await_owner(*known, receipt.now);
     return;
   }
   const Admission admission = owner_.admit(req, receipt);
@@ -42,13 +43,15 @@ void ServiceResolution::handle(const SidrReq& req, const Receipt& receipt) {
     sender_.answer(rep, receipt);
   }
   if (admission.verdict != Admission::kAdmit) return;
-  Connection& connection = table_.create(admission.context, answer_path(receipt.arrival.path));
+  Connection& connection =
+      table_.create(admission.context, answer_path(receipt.arrival.path), admission.account);
   connection.info.remote_id = req.request_id;
   connection.info.pkey = req.pkey;
   connection.service_id = req.service_id;
   connection.transaction = receipt.transaction;
   table_.enter(connection, State::kSidrReqReceived);
   table_.insert_sidr_request(connection);
+  table_.await_owner(connection, receipt.now);
   owner_.tell(connection, &Handler::on_sidr_request, req, receipt.arrival);
 }
 

@@ -28,6 +28,9 @@ inline constexpr StateSet kWaitsForRep{State::kReqSent, State::kMraReqReceived};
 inline constexpr StateSet kHalfOpen{State::kReqReceived, State::kMraReqSent, State::kRepSent,
                                     State::kMraRepReceived, State::kSidrReqReceived};
 
+// Passive, and the owner has yet to answer.
+inline constexpr StateSet kAwaitsOwner{State::kReqReceived, State::kMraReqSent, State::kSidrReqReceived};
+
 // The remote QP belongs to the connection, so that no other connection can come with the same. One that
 // either side has begun to end frees it: the peer may use it again before we hear the end of it.
 inline constexpr StateSet kHoldsRemoteQpn{State::kReqReceived,    State::kMraReqSent,  State::kRepSent,

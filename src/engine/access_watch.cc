@@ -36,25 +36,25 @@ std::shared_ptr<AccessWatch::Visitor> AccessWatch::add(std::shared_ptr<ChannelMa
 }
 
 void AccessWatch::end(const std::shared_ptr<Visitor>& visitor, bool gone) {
-  visitor->lane_.refuses_access.store(1, std::memory_order_seq_cst);
+  local::refuse_visits(visitor->lane_);
   local::LaneFormat::full_fence();
   visitor->gone_.store(gone, std::memory_order_relaxed);
   const std::lock_guard guard(lock_);
   visitor->ended_ = true;
-  if (gone || visitor->is_overdue() || !Visitor::is_under_way(visitor->access())) {
+  if (gone || visitor->is_overdue() || visitor->visit() == 0) {
     std::erase(visitors_, visitor);
   }
 }
 
 void AccessWatch::Visitor::give_up() {
-  lane_.refuses_access.store(1, std::memory_order_seq_cst);
+  local::refuse_visits(lane_);
   overdue_.store(true, std::memory_order_relaxed);
   log_warning("another process says for too long that it is reading or writing this one's memory");
 }
 
 void AccessWatch::forget_ended() {
   std::erase_if(visitors_, [](const auto& visitor) {
-    return visitor->ended_ && (visitor->is_overdue() || !Visitor::is_under_way(visitor->access()));
+    return visitor->ended_ && (visitor->is_overdue() || visitor->visit() == 0);
   });
 }
 
@@ -63,10 +63,9 @@ void AccessWatch::look() {
   ++looks_;
   const TimePoint now = MonotonicClock::now();
   for (const auto& visitor : visitors_) {
-    const uint32_t access = visitor->access();
-    const bool counts = Visitor::is_under_way(access) && !visitor->is_overdue();
-    if (!counts || access != visitor->seen_) {
-      visitor->seen_ = counts ? access : 0;
+    const uint32_t visit = visitor->is_overdue() ? 0 : visitor->visit();
+    if (visit == 0 || visit != visitor->seen_) {
+      visitor->seen_ = visit;
       visitor->seen_first_ = looks_;
       visitor->seen_since_ = now;
     }
@@ -75,7 +74,7 @@ void AccessWatch::look() {
 
 // What is seen for the first time by a later look has begun after this one.
 uint64_t AccessWatch::under_way() {
-  local::LaneFormat::full_fence();  // as in await()
+  local::LaneFormat::full_fence();  // the board has been changed
   const std::lock_guard guard(lock_);
   forget_ended();
   look();
@@ -103,23 +102,21 @@ bool AccessWatch::have_ended(uint64_t accesses, Duration patience) {
 
 bool AccessWatch::await(Duration patience) {
   std::vector<std::pair<std::shared_ptr<Visitor>, uint32_t>> under_way;
-  // The other says that it is at our memory and then looks at the board; the board has been changed, and now
-  // we look whether it says so. With a full fence between the two on either side, one sees the other.
-  local::LaneFormat::full_fence();
+  local::LaneFormat::full_fence();  // the board has been changed
   {
     const std::lock_guard guard(lock_);
     forget_ended();
     for (const auto& visitor : visitors_) {
-      const uint32_t access = visitor->access();
-      if (Visitor::is_under_way(access) && !visitor->is_overdue()) under_way.emplace_back(visitor, access);
+      const uint32_t visit = visitor->visit();
+      if (visit != 0 && !visitor->is_overdue()) under_way.emplace_back(visitor, visit);
     }
   }
   if (under_way.empty()) return true;
 
   bool whole = true;
   const TimePoint end = MonotonicClock::now() + patience;
-  for (const auto& [visitor, access] : under_way) {
-    for (uint32_t tries = 0; visitor->access() == access; ++tries) {
+  for (const auto& [visitor, visit] : under_way) {
+    for (uint32_t tries = 0; visitor->visit() == visit; ++tries) {
       if (visitor->gone_.load(std::memory_order_relaxed)) break;
       if (tries % 256 == 255 && MonotonicClock::now() > end) {
         whole = false;

@@ -9,6 +9,7 @@
 
 #include "base/time.h"
 #include "engine/channel_memory.h"
+#include "local/visit.h"
 
 namespace verbena::engine {
 
@@ -30,8 +31,7 @@ class AccessWatch {
 
    private:
     friend class AccessWatch;
-    uint32_t access() const { return lane_.in_access.load(std::memory_order_seq_cst); }
-    static bool is_under_way(uint32_t access) { return (access & 1) != 0; }
+    uint32_t visit() const { return local::visit_under_way(lane_); }
     void give_up();
 
     const std::shared_ptr<ChannelMapping> memory_;

@@ -151,7 +151,7 @@ void DomainPeers::connect_target(const Peer::Key& key, ForeignSocket socket) {
 }
 
 bool DomainPeers::listen_to(Peer& peer) {
-  if (!poll_set_) poll_set_.reset(::epoll_create1(EPOLL_CLOEXEC));
+  if (!poll_set_) poll_set_ = UniqueFd(::epoll_create1(EPOLL_CLOEXEC));
   if (!peer.announce_in(poll_set_.get())) return false;
   if (!is_input_) is_input_ = shard_.add_input(*this).has_value();
   return is_input_;

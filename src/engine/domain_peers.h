@@ -6,7 +6,7 @@
 #include <memory>
 
 #include "agent_client/domain_peer.h"
-#include "base/unique_fd.h"
+#include "base/own_fd.h"
 #include "engine/input.h"
 #include "engine/owner_peer.h"
 #include "engine/shard.h"
@@ -48,6 +48,7 @@ class DomainPeers final : public Input, public transport::QueueOwners, private P
   // Input
   int fd() const override { return poll_set_.get(); }
   uint32_t receive(uint32_t budget, TimePoint now) override;
+  bool is_whole() const override { return poll_set_.is_ours(); }
   void abandon() override;
 
  private:
@@ -77,7 +78,7 @@ class DomainPeers final : public Input, public transport::QueueOwners, private P
   memory::KeyTable& keys_;
   const queues::SharedReceiveQueueTable& queues_;
   const Ask ask_;
-  UniqueFd poll_set_;  // of the links' sockets; from the first on
+  OwnFd poll_set_;  // of the links' sockets; from the first on
   bool is_input_ = false;
   uint32_t last_run_ = 0;
   std::map<Peer::Key, std::unique_ptr<OwnerPeer>> owners_;

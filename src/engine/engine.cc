@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdlib>
 #include <mutex>
+#include <system_error>
 #include <utility>
 
 #include <pthread.h>
@@ -12,6 +13,7 @@
 
 #include "base/discard.h"
 #include "base/log.h"
+#include "base/signals_blocked.h"
 #include "engine/host_addresses.h"
 #include "engine/most_regions.h"
 #include "engine/secret.h"
@@ -76,7 +78,7 @@ struct Process {
 
   Result<std::shared_ptr<Engine>> engine() {
     const std::lock_guard guard(mutex);
-    if (auto running = running_engine.lock()) return running;
+    if (auto running = running_engine.lock(); running && !running->is_lost()) return running;
     auto connected = connect();
     if (!connected) return tl::unexpected(connected.error());
     auto started = Engine::start_with(*connected, open_ports);
@@ -204,6 +206,11 @@ Result<void> Engine::start() {
 }
 
 Engine::~Engine() {
+  {
+    const std::lock_guard guard(loss_mutex_);
+    lost_ = true;  // nobody needs to hear of it any more
+  }
+  if (undertaker_.joinable()) undertaker_.join();
   for (const auto& each : shards_) {
     if (each != nullptr) each->stop_thread();
   }
@@ -213,7 +220,7 @@ Engine::~Engine() {
 // ---- shards
 
 Shard& Engine::shard_for_new_qp() {
-  if (most_ == 1 || inherited_) return home();
+  if (most_ == 1 || inherited_ || lost_) return home();
   if (dealt.engine != id_) dealt = {id_, &deal_shard()};
   return *dealt.shard;
 }
@@ -339,7 +346,7 @@ RunningShard::Surroundings Engine::surroundings() {
         return known != nullptr &&
                std::ranges::find(known->gids, address, &agent_client::GidEntry::gid) != known->gids.end();
       }};
-  return {*client_, keys_.readers(), std::move(groups), open_ports_, board_.get()};
+  return {*client_, keys_.readers(), std::move(groups), open_ports_, board_.get(), [this] { on_loss(); }};
 }
 
 void Engine::close_domain(uint64_t domain) {
@@ -371,6 +378,40 @@ void Engine::subscribe(LinkListener& listener) {
 void Engine::unsubscribe(LinkListener& listener) {
   const std::lock_guard guard(listeners_lock_);
   listener.link_hook.unlink();
+}
+
+// ---- descriptors that are not ours any more
+
+bool Engine::is_lost() {
+  if (!inherited_) for_each([](RunningShard& each) { each.shard().exclusively([] {}); });
+  return lost_;
+}
+
+// Called by a thread that drives a shard, in the midst of it. What has to be done takes locks of others.
+void Engine::on_loss() {
+  const std::lock_guard guard(loss_mutex_);
+  if (lost_.exchange(true)) return;
+  log_error("the application has closed descriptors that are not its own: its RDMA devices are gone");
+  try {
+    const SignalsBlocked blocked;  // inherited by the new thread
+    undertaker_ = std::thread([this] { end_links(); });
+  } catch (const std::system_error&) {
+    log_error("no thread could be started: the application does not hear of it");
+  }
+}
+
+// As if the agent had said that there are none any more: queue pairs go to their error state, and the
+// application is told that its devices are gone.
+void Engine::end_links() {
+  for_each([](RunningShard& each) { each.lose(); });
+  std::vector<agent_client::Link> before;
+  {
+    const std::lock_guard guard(links_lock_);
+    for (const auto& link : links_) before.push_back(*link);
+  }
+  set_links({});
+  const std::lock_guard guard(listeners_lock_);
+  for (LinkListener& listener : listeners_) listener.on_links(before, {});
 }
 
 // ---- fork()

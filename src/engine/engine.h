@@ -7,6 +7,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "agent_client/client.h"
@@ -94,6 +95,9 @@ class Engine {
   const std::string& no_wire_reason() const { return shards_[0]->no_wire_reason(); }
   // We are in a child after fork(), and all this was its parent's.
   bool inherited() const { return inherited_; }
+  // The application has closed descriptors that are ours, or given their numbers to other files: this engine
+  // touches none any more, its links are gone, and the next that is acquired is another. Asks.
+  bool is_lost();
 
   // The newest known state of a link; nullptr when it is gone.
   std::shared_ptr<const agent_client::Link> link(uint32_t device_index) const;
@@ -126,6 +130,8 @@ class Engine {
   void unlock_shards();
   void after_fork_in_parent();
   void abandon();
+  void on_loss();
+  void end_links();
 
   const std::shared_ptr<agent_client::Client> client_;
   const net::PortFactory open_ports_;
@@ -150,6 +156,10 @@ class Engine {
   // Of slots whose shard does not count yet.
   std::mutex captures_mutex_;
   std::vector<agent_client::SlotCapture> early_captures_;
+
+  std::mutex loss_mutex_;
+  std::atomic<bool> lost_{false};
+  std::thread undertaker_;  // of a lost engine
 
   std::mutex dealing_;  // held while the agent is asked for a slot
   std::array<uint32_t, kMostShards> threads_{};

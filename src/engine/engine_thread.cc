@@ -17,6 +17,7 @@
 #include <sys/timerfd.h>
 #include <unistd.h>
 
+#include "base/cancellation_off.h"
 #include "base/log.h"
 #include "base/signals_blocked.h"
 #include "memory/guarded.h"
@@ -60,8 +61,10 @@ epoll_event packets_event(bool listening, Source source = kPackets) {
 }  // namespace
 
 Result<std::unique_ptr<EngineThread>> EngineThread::start(Shard& shard, int control_fd,
-                                                          std::function<void()> on_control) {
-  std::unique_ptr<EngineThread> engine(new EngineThread(shard, control_fd, std::move(on_control)));
+                                                          std::function<void()> on_control,
+                                                          std::function<void()> on_loss) {
+  std::unique_ptr<EngineThread> engine(
+      new EngineThread(shard, control_fd, std::move(on_control), std::move(on_loss)));
   if (auto opened = engine->open(); !opened) return tl::unexpected(opened.error());
   shard.set_sleeper(engine.get());
   if (halt_polling_wanted()) {
@@ -80,9 +83,9 @@ Result<std::unique_ptr<EngineThread>> EngineThread::start(Shard& shard, int cont
 }
 
 Result<void> EngineThread::open() {
-  epoll_.reset(::epoll_create1(EPOLL_CLOEXEC));
-  wakeup_.reset(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  alarm_.reset(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
+  epoll_ = UniqueFd(::epoll_create1(EPOLL_CLOEXEC));
+  wakeup_ = UniqueFd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  alarm_ = UniqueFd(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
   if (!epoll_ || !wakeup_ || !alarm_) return fail(errno);
   const auto add = [&](int fd, uint32_t events, Source source) {
     epoll_event event = event_of(events, source);
@@ -100,12 +103,34 @@ Result<void> EngineThread::open() {
 }
 
 EngineThread::~EngineThread() {
-  if (thread_.joinable()) {
-    stopping_.store(true, std::memory_order_release);
-    wake();
-    thread_.join();
-  }
+  end();
   shard_.set_sleeper(nullptr);
+}
+
+// A thread that sleeps at an epoll set whose number the application has closed hears of nothing that could be
+// told it. It can still be cancelled: that goes by a signal that the C library keeps open.
+void EngineThread::end() {
+  if (!thread_.joinable()) return;
+  stopping_.store(true, std::memory_order_release);
+  if (wakeup_.is_ours() && epoll_.is_ours()) {
+    wake();
+  } else {
+    ::pthread_cancel(thread_.native_handle());
+  }
+  thread_.join();
+}
+
+// Those of this thread, and the agent's news, which only a process's first has.
+bool EngineThread::is_whole() const {
+  return epoll_.is_ours() && wakeup_.is_ours() && alarm_.is_ours();
+}
+
+// From here on each call that names one of them fails. The thread itself goes by what it knows of the epoll
+// set, and comes to its end.
+void EngineThread::on_loss(bool is_first) {
+  if (wakeup_.is_ours()) wake();
+  for (OwnFd* each : {&epoll_, &wakeup_, &alarm_}) each->settle();
+  if (is_first) on_loss_();
 }
 
 void EngineThread::await_beginning(Duration patience) const {
@@ -192,11 +217,15 @@ void EngineThread::wait_until(TimePoint deadline) {
     rest.tv_nsec = ns % 1'000'000'000;
     timeout_ms = static_cast<int>(std::min<int64_t>((ns + 999'999) / 1'000'000, 1'000'000));
   }
-  int count = ::epoll_pwait2(epoll_.get(), events.data(), events.size(), deadline == kNever ? nullptr : &rest,
-                             nullptr);
-  // Linux before 5.11 does not know the call, and some sandboxes refuse what they do not know.
-  if (count < 0 && errno != EINTR)
-    count = ::epoll_wait(epoll_.get(), events.data(), events.size(), timeout_ms);
+  int count;
+  {
+    const CancellationAllowed asleep;  // by end()
+    count = ::epoll_pwait2(epoll_.get(), events.data(), events.size(), deadline == kNever ? nullptr : &rest,
+                           nullptr);
+    // Linux before 5.11 does not know the call, and some sandboxes refuse what they do not know.
+    if (count < 0 && errno != EINTR)
+      count = ::epoll_wait(epoll_.get(), events.data(), events.size(), timeout_ms);
+  }
   // The application has closed descriptors that are not its own. Whatever that breaks, we must not spin.
   if (count < 0 && errno != EINTR) std::this_thread::sleep_for(kBrokenInterval);
   for (int i = 0; i < count; ++i) answer(events[static_cast<size_t>(i)].data.u32);
@@ -238,12 +267,13 @@ DrivingPolicy::Demand EngineThread::pause_between_asks() {
 }
 
 void EngineThread::run() {
+  const CancellationOff whole;
   if (demand_) demand_->look_again();  // in this thread, whose processors they are
   begun_.store(true, std::memory_order_release);
   TimePoint guard_checked = MonotonicClock::now();
   TimePoint news_heard = guard_checked;
   DrivingPolicy::Demand demand;
-  while (!stopping_.load(std::memory_order_acquire)) {
+  while (!stopping_.load(std::memory_order_acquire) && !shard_.is_lost()) {
     const TimePoint now = MonotonicClock::now();
     // A handler that the application has installed since would get the faults of our copies.
     if (now - guard_checked >= kGuardInterval) {

@@ -8,9 +8,9 @@
 #include <thread>
 #include <vector>
 
+#include "base/own_fd.h"
 #include "base/result.h"
 #include "base/time.h"
-#include "base/unique_fd.h"
 #include "engine/processor_demand.h"
 #include "engine/shard.h"
 
@@ -21,9 +21,15 @@ namespace verbena::engine {
 class EngineThread : private Sleeper {
  public:
   // `on_control` is called in the thread when `control_fd` is readable (the agent has news); -1: none.
-  static Result<std::unique_ptr<EngineThread>> start(Shard& shard, int control_fd,
-                                                     std::function<void()> on_control);
+  // `on_loss` when descriptors are found that are not ours any more, by whatever thread, with the shard's
+  // lock held.
+  static Result<std::unique_ptr<EngineThread>> start(
+      Shard& shard, int control_fd, std::function<void()> on_control, std::function<void()> on_loss = [] {});
   ~EngineThread() override;
+
+  // Ends the thread and waits until it has, also where nothing is left by which to wake it. All else stays.
+  // One thread at a time.
+  void end();
 
   // Before fork(), until the thread runs, for as long as `patience`: while it starts it may hold locks of the
   // allocator that a child would never get. The C library frees its own in a child; those of the sanitizers
@@ -34,8 +40,11 @@ class EngineThread : private Sleeper {
   void abandon();
 
  private:
-  EngineThread(Shard& shard, int control_fd, std::function<void()> on_control)
-      : shard_(shard), control_fd_(control_fd), on_control_(std::move(on_control)) {}
+  EngineThread(Shard& shard, int control_fd, std::function<void()> on_control, std::function<void()> on_loss)
+      : shard_(shard),
+        control_fd_(control_fd),
+        on_control_(std::move(on_control)),
+        on_loss_(std::move(on_loss)) {}
 
   Result<void> open();
   void run();
@@ -52,13 +61,16 @@ class EngineThread : private Sleeper {
   Result<void> attach_bell(const Bell* bell) override;
   void hear_bell(bool on) override;
   void come_by(TimePoint time) override;
+  bool is_whole() const override;
+  void on_loss(bool is_first) override;
 
   Shard& shard_;
   const int control_fd_;
   const std::function<void()> on_control_;
-  UniqueFd epoll_;
-  UniqueFd wakeup_;  // an eventfd
-  UniqueFd alarm_;   // a timerfd
+  const std::function<void()> on_loss_;
+  OwnFd epoll_;
+  OwnFd wakeup_;  // an eventfd
+  OwnFd alarm_;   // a timerfd
   std::atomic<bool> begun_{false};
   std::atomic<bool> stopping_{false};
   std::vector<int> attached_;   // under the shard's lock

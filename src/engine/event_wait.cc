@@ -17,7 +17,10 @@ EventWait::~EventWait() {
 }
 
 Result<void> EventWait::sleep() {
-  if (auto rung = bell_.await(); !rung) return rung;
+  {
+    const CancellationAllowed asleep;
+    if (auto rung = bell_.await(); !rung) return rung;
+  }
   const CancellationOff whole;
   at_bell_ = shard_.woken_at_bell(waiter_);
   return {};

@@ -42,6 +42,9 @@ class Input {
   // input, of which one at most has a bell.
   virtual const Bell* bell() const { return nullptr; }
 
+  // Whether the descriptors that it reads are still its own (base/own_fd.h).
+  virtual bool is_whole() const { return true; }
+
   // In a child after fork(): closes its descriptors, so that what they stand for ends with the parent.
   virtual void abandon() = 0;
 

@@ -118,8 +118,10 @@ Result<std::unique_ptr<LocalLine>> LocalLine::loop(const Bell* bell) {
   if (!made) return tl::unexpected(made.error());
   int ends[2];
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0) return fail(errno);
-  std::unique_ptr<LocalLine> line(new LocalLine(UniqueFd(ends[0]), State::kOpen, nullptr, bell));
-  line->own_end_.reset(ends[1]);
+  UniqueFd ours(ends[0]);
+  UniqueFd other(ends[1]);
+  std::unique_ptr<LocalLine> line(new LocalLine(std::move(ours), State::kOpen, nullptr, bell));
+  line->own_end_ = std::move(other);
   line->use(std::move(made->first), kMakersLane, kMakersLane);
   line->open();
   return line;
@@ -137,13 +139,16 @@ void LocalLine::use(ChannelMapping mapping, size_t ours, size_t theirs) {
   reader_.emplace(*their_lane_);
 }
 
+bool LocalLine::try_to_send(ConstBytes message, std::span<const int> files) const {
+  if (board_ == nullptr) return agent_client::send_message(socket_.get(), message, files).has_value();
+  return send_with_credentials(socket_.get(), message, files.empty() ? std::nullopt : std::optional(files[0]))
+      .has_value();
+}
+
 bool LocalLine::send(ConstBytes message, std::span<const int> files) {
-  const auto sent = board_ == nullptr
-                        ? agent_client::send_message(socket_.get(), message, files)
-                        : send_with_credentials(socket_.get(), message,
-                                                files.empty() ? std::nullopt : std::optional(files[0]));
+  const bool sent = try_to_send(message, files);
   if (!sent) state_ = State::kLost;
-  return sent.has_value();
+  return sent;
 }
 
 // A ring that finds the socket full is not needed: others lie there unheard. And who finds its bell silenced
@@ -237,12 +242,14 @@ bool LocalLine::take(ConstBytes bytes, ForeignMessage& message) {
   if (said.magic != local::kChannelMagic || said.version != local::kLayoutVersion) return false;
   if (!may_come_with(said.type, message.file.get())) return false;
   UniqueFd file = message.file.take_known();
+  if (said.type == HandshakeType::kOffer || said.type == HandshakeType::kAccept) {
+    takes_bells_ = said.takes_bells == 1;
+    sends_copies_ = sends_copies(bytes);
+  }
   switch (said.type) {
     case HandshakeType::kOffer:
-      hear_abilities(bytes);
       return state_ == State::kAwaiting && take_offer(file.get());
     case HandshakeType::kAccept:
-      hear_abilities(bytes);
       if (state_ != State::kOffered) return false;
       open();
       return true;
@@ -256,14 +263,6 @@ bool LocalLine::take(ConstBytes bytes, ForeignMessage& message) {
       return hear_of_group(bytes, false);
   }
   return false;
-}
-
-// From an offer or its answer. REQUIRES: it is as long as a handshake
-void LocalLine::hear_abilities(ConstBytes bytes) {
-  Handshake said;
-  std::memcpy(&said, bytes.data(), sizeof said);
-  takes_bells_ = said.takes_bells == 1;
-  sends_copies_ = sends_copies(bytes);
 }
 
 LocalLine::Asked LocalLine::ask_for(const GroupKey& group) {
@@ -293,9 +292,7 @@ bool LocalLine::say_of_group(const GroupKey& group, bool asks) {
   if (state_ != State::kOpen || !sends_copies_) return false;
   const GroupMessage message{handshake(asks ? HandshakeType::kAskForGroup : HandshakeType::kDeclineGroup),
                              group.group.bytes, group.interface_index};
-  const ConstBytes bytes = std::as_bytes(std::span(&message, 1));
-  if (board_ != nullptr) return send_with_credentials(socket_.get(), bytes).has_value();
-  return agent_client::send_message(socket_.get(), bytes).has_value();
+  return try_to_send(std::as_bytes(std::span(&message, 1)));
 }
 
 bool LocalLine::hear_of_group(ConstBytes message, bool asks) {
@@ -356,7 +353,7 @@ void LocalLine::abandon() {
 
 void LocalLine::lose() {
   state_ = State::kLost;
-  ::shutdown(socket_.get(), SHUT_RDWR);
+  if (socket_.is_ours()) ::shutdown(socket_.get(), SHUT_RDWR);
 }
 
 }  // namespace verbena::engine

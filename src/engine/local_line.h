@@ -7,9 +7,9 @@
 
 #include "base/bell.h"
 #include "base/foreign_socket.h"
+#include "base/own_fd.h"
 #include "base/poll_entry.h"
 #include "base/result.h"
-#include "base/unique_fd.h"
 #include "engine/channel_memory.h"
 #include "engine/group_key.h"
 #include "engine/local_packets.h"
@@ -86,11 +86,12 @@ class LocalLine {
 
  private:
   LocalLine(ForeignSocket socket, State state, OwnBoard* board, const Bell* bell);
+  bool try_to_send(ConstBytes message, std::span<const int> files = {}) const;
+  // What the line cannot do without.
   bool send(ConstBytes message, std::span<const int> files = {});
   bool may_bring_file() const;
   bool take(ConstBytes bytes, ForeignMessage& message);
   bool take_offer(int file);
-  void hear_abilities(ConstBytes bytes);
   bool say_of_group(const GroupKey& group, bool asks);
   bool hear_of_group(ConstBytes message, bool asks);
   void want(const GroupKey& group, bool wanted);
@@ -104,7 +105,7 @@ class LocalLine {
 
   ForeignSocket socket_;
   PollEntry entry_;
-  UniqueFd own_end_;  // of the socket, of a line to ourselves
+  OwnFd own_end_;  // of the socket, of a line to ourselves
   State state_;
   bool was_open_ = false;
   OwnBoard* const board_;

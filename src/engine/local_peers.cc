@@ -174,6 +174,16 @@ void LocalPeers::tell_waiters() {
   news_.notify_all();
 }
 
+// There may be a better way for those QPs.
+template <class Wanted>
+void LocalPeers::reroute_those(Wanted wanted) {
+  shard_.for_each([&](QueuePair& qp) {
+    if (!wanted(qp)) return;
+    shard_.act_on(qp, [&] { qp.reroute(); });
+    shard_.touched(qp);
+  });
+}
+
 // ---- multicast
 
 void LocalPeers::forget(GroupMember& member) {
@@ -231,12 +241,7 @@ void LocalPeers::wanted_groups_changed() {
     if (peer == nullptr) continue;
     peer->for_each_wanted([&](const GroupKey& group) { some_new |= groups_.add(group, *peer); });
   }
-  if (!some_new) return;
-  shard_.for_each([&](QueuePair& qp) {
-    if (qp.attributes().destination.value() != 0) return;
-    shard_.act_on(qp, [&] { qp.reroute(); });
-    shard_.touched(qp);
-  });
+  if (some_new) reroute_those([](const QueuePair& qp) { return qp.attributes().destination.value() == 0; });
 }
 
 void LocalPeers::set_addresses(std::vector<roce::Address> addresses) {
@@ -348,7 +353,7 @@ void LocalPeers::loop(LocalPeer& peer) {
 // Without the bell we are rung by the sockets.
 void LocalPeers::open_poll_set() {
   if (poll_set_) return;
-  poll_set_.reset(::epoll_create1(EPOLL_CLOEXEC));
+  poll_set_ = UniqueFd(::epoll_create1(EPOLL_CLOEXEC));
   if (auto bell = Bell::make()) bell_.emplace(std::move(*bell));
 }
 
@@ -386,13 +391,13 @@ void LocalPeers::read_sockets() {
     if (lost) remove_lost();
     if (ready < static_cast<long>(events.size())) break;
   }
-  if (wants_changed && !changed) wanted_groups_changed();
   if (changed) {
     lines_changed();
     tell_waiters();
-  } else if (heard) {
-    ask_for_bells_again();
+    return;
   }
+  if (wants_changed) wanted_groups_changed();
+  if (heard) ask_for_bells_again();
 }
 
 // The engine thread sleeps, and a bell that was meant for it has been taken here: it may not be woken by that
@@ -445,12 +450,10 @@ void LocalPeers::lines_changed() {
 }
 
 void LocalPeers::reroute_to(const LocalPeer& peer) {
-  shard_.for_each([&](QueuePair& qp) {
+  reroute_those([&](const QueuePair& qp) {
     const roce::Qpn destination = qp.attributes().destination;
     const bool is_datagram = destination.value() == 0;
-    if (goes_by_memory(qp) || (!is_datagram && destination.slot() != peer.slot())) return;
-    shard_.act_on(qp, [&] { qp.reroute(); });
-    shard_.touched(qp);
+    return !goes_by_memory(qp) && (is_datagram || destination.slot() == peer.slot());
   });
 }
 

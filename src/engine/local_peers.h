@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "agent_client/slot_channel.h"
-#include "base/unique_fd.h"
+#include "base/own_fd.h"
 #include "engine/alarms.h"
 #include "engine/input.h"
 #include "engine/local_peer.h"
@@ -97,6 +97,7 @@ class LocalPeers final : public Input, public LocalWays, private Alarm {
     listening_ = false;
   }
   bool listen(bool on) override;
+  bool is_whole() const override { return poll_set_.is_ours(); }
   void abandon() override;
 
  private:
@@ -129,6 +130,8 @@ class LocalPeers final : public Input, public LocalWays, private Alarm {
   void remove_lost();
   void lines_changed();
   void reroute_to(const LocalPeer& peer);
+  template <class Wanted>
+  void reroute_those(Wanted wanted);
   void tell_waiters();
   void note_full(LocalPeer& peer) {
     if (!peer.full_hook.is_linked()) full_.push_back(peer);
@@ -146,7 +149,7 @@ class LocalPeers final : public Input, public LocalWays, private Alarm {
   Shard& shard_;
   const Ask ask_;
   OwnBoard* const board_;
-  UniqueFd poll_set_;  // of the lines' sockets
+  OwnFd poll_set_;  // of the lines' sockets
   std::optional<Bell> bell_;
   bool is_input_ = false;
   bool abandoned_ = false;

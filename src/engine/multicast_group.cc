@@ -22,7 +22,7 @@ MulticastGroup::MulticastGroup(Shard& shard, const roce::Address& group, uint32_
 
 // The agent, which made the socket, may close its own descriptor of it later than we do.
 MulticastGroup::~MulticastGroup() {
-  if (receiver_.fd() >= 0) net::leave_multicast(receiver_.fd(), group_, interface_index_);
+  if (receiver_.is_whole()) net::leave_multicast(receiver_.fd(), group_, interface_index_);
 }
 
 uint32_t MulticastGroup::receive(uint32_t budget, TimePoint now) {

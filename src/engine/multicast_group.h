@@ -34,6 +34,7 @@ class MulticastGroup final : public Input, public GroupMember, private net::Pack
   // Input
   int fd() const override { return receiver_.fd(); }
   uint32_t receive(uint32_t budget, TimePoint now) override;
+  bool is_whole() const override { return receiver_.is_whole(); }
   void abandon() override { receiver_.close(); }
 
   // GroupMember

@@ -5,8 +5,8 @@
 #include <atomic>
 #include <memory>
 
+#include "base/own_fd.h"
 #include "base/spin_lock.h"
-#include "base/unique_fd.h"
 #include "engine/access_watch.h"
 #include "local/board.h"
 #include "memory/key_publisher.h"
@@ -60,7 +60,7 @@ class OwnBoard final : public memory::KeyPublisher {
   bool is_abandoned() const { return abandoned_.load(std::memory_order_relaxed); }
 
   local::Board* const board_;
-  const UniqueFd file_;
+  const OwnFd file_;
   Cookie cookie_;
   std::atomic<bool> abandoned_{false};
   local::BoardWriter writer_;  // of keys with the key table's lock, of QPs with this one:

@@ -17,6 +17,7 @@
 #include "base/sealed_file.h"
 #include "memory/atomics.h"
 #include "memory/ordered_copy.h"
+#include "net/udp/system_calls.h"
 #include "queues/work_queue.h"
 
 namespace verbena::engine {
@@ -98,7 +99,7 @@ Result<void> send_with_credentials(int socket, ConstBytes message, std::optional
     header.msg_controllen = CMSG_SPACE(sizeof(ucred));
   }
   for (;;) {
-    if (::sendmsg(socket, &header, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0) return {};
+    if (net::system_calls::sendmsg(socket, &header, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0) return {};
     if (errno != EINTR) return fail(errno);
   }
 }
@@ -139,7 +140,7 @@ PeerMemory::PeerMemory(const local::Board* board, const FileIdentity& board_file
       process_(process),
       cookie_address_(said.cookie_address),
       lane_(lane),
-      accesses_(lane.in_access.load(std::memory_order_relaxed) & ~1u),
+      visits_(lane, lane.in_access.load(std::memory_order_relaxed)),
       mapped_(process, board_file) {
   std::memcpy(cookie_.bytes.data(), said.cookie, Cookie::kBytes);
 }
@@ -156,17 +157,12 @@ bool PeerMemory::is_who_it_was() const {
          found.bytes == cookie_.bytes;
 }
 
-// Says that it is there, looks whether it may, and does it: in this order, see AccessWatch::await(). All
-// three are sequentially consistent, and so are the words of the board that are looked at first.
 template <class Access>
 bool PeerMemory::within_access(const local::AccessRequest& request, Access access) {
-  lane_.in_access.store(accesses_ + 1, std::memory_order_seq_cst);
-  bool done = false;
-  if (lane_.refuses_access.load(std::memory_order_seq_cst) == 0) {
-    if (const auto found = local::find_access(*board_, request)) done = access(*found);
-  }
-  accesses_ += 2;
-  lane_.in_access.store(accesses_, std::memory_order_release);
+  const bool done = visits_.run([&] {
+    const auto found = local::find_access(*board_, request);
+    return found && access(*found);
+  });
   mapped_.look(*board_);
   return done;
 }

@@ -9,11 +9,12 @@
 #include <sys/socket.h>
 
 #include "base/bytes.h"
-#include "base/unique_fd.h"
+#include "base/own_fd.h"
 #include "engine/mapped_regions.h"
 #include "engine/own_board.h"
 #include "local/board.h"
 #include "local/layout.h"
+#include "local/visit.h"
 #include "transport/direct_access.h"
 
 namespace verbena::engine {
@@ -92,12 +93,12 @@ class PeerMemory {
 
   const local::Board* const board_;
   bool knows_by_number_ = true;  // process_vm_readv() has not been refused
-  const UniqueFd memory_;        // none: the kernel does not let us
+  const OwnFd memory_;           // none: the kernel does not let us
   const pid_t process_;
   const uint64_t cookie_address_;
   Cookie cookie_;
   local::Lane& lane_;
-  uint32_t accesses_;
+  local::Visits visits_;
   MappedRegions mapped_;
 };
 

@@ -47,6 +47,13 @@ class Ports final : public transport::Routes {
       if (way.port->receive_fd() >= 0) visit(way.port->receive_fd());
     }
   }
+  // Whether all descriptors that they receive by are still theirs.
+  bool is_whole() const {
+    for (const Way& way : ways_) {
+      if (!way.port->is_whole()) return false;
+    }
+    return true;
+  }
   // Whether some port has none, and must be asked.
   bool must_be_asked() const { return must_be_asked_; }
 

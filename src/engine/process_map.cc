@@ -3,14 +3,13 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <climits>
 #include <utility>
 
 #include <fcntl.h>
-#include <sys/sysmacros.h>
 #include <unistd.h>
 
+#include "base/map_line.h"
 #include "base/unique_fd.h"
 
 namespace verbena::engine {
@@ -21,49 +20,18 @@ constexpr std::string_view kSegmentName = "/SYSV";
 // Some ten thousand mappings. To read them takes some milliseconds.
 constexpr size_t kMostText = 1 << 20;
 
-struct Line {
-  uint64_t begin = 0;
-  uint64_t end = 0;
-  bool writable = false;
-  bool shared = false;
-  uint64_t offset = 0;
-  FileIdentity file;
-  std::string_view path;
-};
-
-// Takes a number, and the separator behind it, off the text. False: there is none.
-template <class Number>
-bool take(std::string_view& text, Number& number, int base, char separator) {
-  const auto [past, error] = std::from_chars(text.data(), text.data() + text.size(), number, base);
-  if (error != std::errc() || past == text.data() + text.size() || *past != separator) return false;
-  text.remove_prefix(static_cast<size_t>(past - text.data()) + 1);
-  return true;
+FileIdentity file_of(const MapLine& line) {
+  return {line.device, line.inode};
 }
 
-// "7f0000000000-7f0000001000 rw-s 00001000 00:01 1024       /memfd:name (deleted)" (proc_pid_maps(5))
-std::optional<Line> parse(std::string_view text) {
-  Line line;
-  if (!take(text, line.begin, 16, '-') || !take(text, line.end, 16, ' ') || text.size() < 5)
-    return std::nullopt;
-  line.writable = text[1] == 'w';
-  line.shared = text[3] == 's';
-  text.remove_prefix(5);
-  unsigned major = 0;
-  unsigned minor = 0;
-  if (!take(text, line.offset, 16, ' ') || !take(text, major, 16, ':') || !take(text, minor, 16, ' ') ||
-      !take(text, line.file.inode, 10, ' ')) {
-    return std::nullopt;
-  }
-  line.file.device = makedev(major, minor);
-  const size_t path = text.find_first_not_of(' ');
-  if (path != std::string_view::npos) line.path = text.substr(path);
-  return line;
+bool is_writable(const MapLine& line) {
+  return (line.protection & PROT_WRITE) != 0;
 }
 
 // Files have numbers from 1 on, and a line without a file has 0; but the number of a segment is its
 // identifier, and the first of a namespace has 0.
-bool is_of_a_file(const Line& line) {
-  return line.file.inode != 0 || line.path.starts_with(kSegmentName);
+bool is_of_a_file(const MapLine& line) {
+  return line.inode != 0 || line.path.starts_with(kSegmentName);
 }
 
 // Calls visit(line) for each until it answers true.
@@ -71,7 +39,7 @@ template <class Visit>
 void for_each_line(std::string_view text, Visit visit) {
   while (!text.empty()) {
     const size_t end = std::min(text.find('\n'), text.size());
-    const auto line = parse(text.substr(0, end));
+    const auto line = parse_map_line(text.substr(0, end));
     if (line && visit(*line)) return;
     text.remove_prefix(std::min(end + 1, text.size()));
   }
@@ -102,8 +70,9 @@ Result<ProcessMap> ProcessMap::read(const ProcessFolder& process) {
 
 bool ProcessMap::maps_for_writing(const FileIdentity& file) const {
   bool found = false;
-  for_each_line(text_,
-                [&](const Line& line) { return found = line.shared && line.writable && line.file == file; });
+  for_each_line(text_, [&](const MapLine& line) {
+    return found = line.shared && is_writable(line) && file_of(line) == file;
+  });
   return found;
 }
 
@@ -112,25 +81,25 @@ bool ProcessMap::maps_for_writing(const FileIdentity& file) const {
 std::optional<SharedStretch> ProcessMap::find(uint64_t begin, uint64_t end) const {
   std::optional<SharedStretch> found;
   uint64_t covered = begin;  // up to here
-  for_each_line(text_, [&](const Line& line) {
+  for_each_line(text_, [&](const MapLine& line) {
     if (line.end <= covered) return false;
     const bool fits = line.begin <= covered && line.shared && is_of_a_file(line);
     const uint64_t offset = line.offset + (covered - line.begin);
     if (fits && !found) {
-      found = SharedStretch{.file = line.file,
+      found = SharedStretch{.file = file_of(line),
                             .offset = offset,
                             .writable = true,
                             .path = std::string(line.path),
                             .mapping_begin = line.begin,
                             .mapping_end = line.end};
     }
-    const bool goes_on = fits && line.file == found->file && line.path == found->path &&
+    const bool goes_on = fits && file_of(line) == found->file && line.path == found->path &&
                          offset - found->offset == covered - begin && line.end > line.begin;
     if (!goes_on) {
       found.reset();
       return true;
     }
-    found->writable &= line.writable;
+    found->writable &= is_writable(line);
     covered = line.end;
     return covered >= end;
   });

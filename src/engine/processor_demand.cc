@@ -25,7 +25,7 @@ int processors_allowed() {
 
 void ProcessorDemand::look_again() {
   processors_ = processors_allowed();
-  if (!loadavg_) loadavg_.reset(::open(path_, O_RDONLY | O_CLOEXEC));
+  if (!loadavg_) loadavg_ = UniqueFd(::open(path_, O_RDONLY | O_CLOEXEC));
 }
 
 bool ProcessorDemand::wanted(TimePoint now) {

@@ -3,8 +3,8 @@
 
 #include <string_view>
 
+#include "base/own_fd.h"
 #include "base/time.h"
-#include "base/unique_fd.h"
 
 namespace verbena::engine {
 
@@ -31,7 +31,7 @@ class ProcessorDemand {
 
  private:
   const char* const path_;
-  UniqueFd loadavg_;
+  OwnFd loadavg_;
   int processors_ = 0;
   TimePoint valid_until_{};
   bool wanted_ = true;

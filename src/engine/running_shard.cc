@@ -68,14 +68,15 @@ Result<void> RunningShard::take_slot() {
   auto mapping = StatusMapping::create(slot->status_page.get());
   if (!mapping) return tl::unexpected(mapping.error());
   status_ = std::move(*mapping);
-  auto ports = surroundings_.open_ports({.slot = slot_, .udp_socket = std::move(slot->socket)},
-                                        port_counters_in(*status_->page));
+  auto ports = surroundings_.open_ports(
+      {.slot = slot_, .udp_socket = std::move(slot->socket), .handed_over = std::move(slot->handed_over)},
+      port_counters_in(*status_->page));
   if (!ports) return tl::unexpected(ports.error());
   if (ports->empty()) {
     no_wire_reason_ = slot->no_wire_reason.empty() ? "the agent gave no socket" : slot->no_wire_reason;
     log_warning("no wire, all ports are down: {}", no_wire_reason_);
   }
-  shard_ = std::make_unique<Shard>(slot_, std::move(*ports), *status_->page, random_secret());
+  shard_ = std::make_unique<Shard>(slot_, std::move(*ports), *status_->page, random_secret().low);
   surroundings_.readers.add(shard_->sections());
   multicast_ = std::make_unique<MulticastGroups>(*shard_, surroundings_.groups);
   if (LocalPeers::is_wanted()) {
@@ -89,7 +90,7 @@ Result<void> RunningShard::take_slot() {
 }
 
 Result<void> RunningShard::start_thread(int control_fd, std::function<void()> on_control) {
-  auto thread = EngineThread::start(*shard_, control_fd, std::move(on_control));
+  auto thread = EngineThread::start(*shard_, control_fd, std::move(on_control), surroundings_.on_loss);
   if (!thread) return tl::unexpected(thread.error());
   thread_ = std::move(*thread);
   return {};

@@ -25,6 +25,7 @@ class RunningShard {
     MulticastGroups::Surroundings groups;
     net::PortFactory open_ports = net::open_ports;
     OwnBoard* board = nullptr;
+    std::function<void()> on_loss = [] {};  // see EngineThread::start()
   };
 
   // Without the thread. Errors: the agent's, which may have no slot left.
@@ -36,6 +37,12 @@ class RunningShard {
   // Starts the engine thread; see EngineThread::start().
   Result<void> start_thread(int control_fd, std::function<void()> on_control);
   void stop_thread() { thread_.reset(); }
+  // Descriptors are not ours any more, of this shard or another: it ends, and with it its thread; the shard
+  // stays, and does nothing.
+  void lose() {
+    shard_->lose();
+    if (thread_ != nullptr) thread_->end();
+  }
 
   Shard& shard() { return *shard_; }
   MulticastGroups& multicast() { return *multicast_; }

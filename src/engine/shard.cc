@@ -52,13 +52,14 @@ uint32_t& misses_of(uint32_t slot) {
 
 }  // namespace
 
-Shard::Shard(uint32_t slot, net::PortList ports, protocol::StatusPage& status, uint64_t secret, Clock clock)
+Shard::Shard(uint32_t slot, net::PortList ports, protocol::StatusPage& status, uint64_t beginning,
+             Clock clock)
     : slot_(slot),
       status_(status),
       clock_(clock),
       qps_(roce::Qpn::kPerSlot, nullptr),
       reserved_(roce::Qpn::kPerSlot, false),
-      next_index_(static_cast<uint32_t>(secret % roce::Qpn::kPerSlot)),
+      next_index_(static_cast<uint32_t>(beginning % roce::Qpn::kPerSlot)),
       ports_(std::move(ports)),
       now_(clock_.now()),
       timers_(now_) {
@@ -69,16 +70,22 @@ Shard::~Shard() = default;
 
 // ---- the lock
 
-void Shard::enter() {
-  lock_.lock();
+// What a thread that has taken the lock begins with.
+inline void Shard::begin() {
   current_ = this;
   now_ = clock_.now();
+  if (now_ >= next_look_) [[unlikely]]
+    look_around();
+}
+
+void Shard::enter() {
+  lock_.lock();
+  begin();
 }
 
 bool Shard::enter_if_free() {
   if (!lock_.try_lock()) return false;
-  current_ = this;
-  now_ = clock_.now();
+  begin();
   return true;
 }
 
@@ -102,7 +109,7 @@ bool Shard::must_come_back() const {
 void Shard::finish(Gathering gathering) {
   bool must_wake = false;
   if (abandoned_) {
-    doorbells_.take([](QueuePair&) {});
+    doorbells_.take([this](QueuePair& qp) { flush_if_lost(qp); });
     engine_waits_.store(false, std::memory_order_relaxed);  // it waited in the parent
   } else {
     note_delivered();
@@ -141,6 +148,8 @@ void Shard::ring(QueuePair& qp) {
     if (!abandoned_) {
       take_posted(qp);
       if (qp.route().direct != nullptr) look_beside_requests();
+    } else {
+      flush_if_lost(qp);
     }
   } else {
     doorbells_.ring(qp);
@@ -185,8 +194,7 @@ void Shard::poll() {
     lock_.unlock_and_look();
     if (!must_come_back() || !lock_.try_lock()) return;
   }
-  current_ = this;
-  now_ = clock_.now();
+  begin();
   misses_of(slot_) = 0;
   policy_.enters(now_);
   bool yields = false;

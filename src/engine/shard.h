@@ -51,6 +51,11 @@ class Sleeper {
   virtual void hear_bell(bool on) = 0;
   // The engine thread looks then, or earlier.
   virtual void come_by(TimePoint time) = 0;
+  // Whether its descriptors are still its own (base/own_fd.h).
+  virtual bool is_whole() const { return true; }
+  // They are not, or others of the shard are not: it touches none any more, and its thread ends. `is_first`:
+  // it is found here, and the engine is to hear of it.
+  virtual void on_loss(bool is_first) { (void)is_first; }
 };
 
 // A shard: some ports, one QPN slot, all state of its QPs.
@@ -62,8 +67,9 @@ class Sleeper {
 class alignas(kCacheLine) Shard : private net::PacketHandler {
  public:
   using Clock = TimePoint (*)();
-  // Without a port there is no wire, and packets are lost. `secret` says where QPNs begin.
-  Shard(uint32_t slot, net::PortList ports, protocol::StatusPage& status, uint64_t secret,
+  // Without a port there is no wire, and packets are lost. `beginning` says where QPNs begin, which everybody
+  // sees: nothing else comes of it.
+  Shard(uint32_t slot, net::PortList ports, protocol::StatusPage& status, uint64_t beginning,
         Clock clock = MonotonicClock::now);
   ~Shard() override;
 
@@ -200,6 +206,18 @@ class alignas(kCacheLine) Shard : private net::PacketHandler {
   // since it was here last, if it asked on.
   EngineView run_engine(const DrivingPolicy::Demand& demand = {});
 
+  // ---- descriptors that the application has closed, or given to others
+
+  // Some that are ours were: from then on the shard has no wire and no peers, and what is done with it is
+  // harmless. Looked for once in a millisecond at most, by each thread that drives it.
+  bool is_lost() const { return lost_.load(std::memory_order_acquire); }
+  // Another shard of the engine was found so.
+  void lose() {
+    exclusively([this] {
+      if (!abandoned_) lose_descriptors(false);
+    });
+  }
+
   // The process is about to exit: sends the acknowledgements that are held back.
   void flush_at_exit();
 
@@ -220,6 +238,10 @@ class alignas(kCacheLine) Shard : private net::PacketHandler {
   enum class Acknowledgements : uint8_t { kHold, kSend };
   enum class Gathering : uint8_t { kNo, kAllowed };
   void on_packet(const transport::IncomingPacket& packet) override;
+  void begin();
+  void look_around();
+  void lose_descriptors(bool is_first);
+  void flush_if_lost(transport::QueuePair& qp);
   void enter();
   bool enter_if_free();
   void let_go();
@@ -270,6 +292,9 @@ class alignas(kCacheLine) Shard : private net::PacketHandler {
   std::atomic<bool> engine_waits_{false};       // the engine thread did
   std::atomic<const Bell*> bell_{nullptr};
   bool abandoned_ = false;
+  std::atomic<bool> lost_{false};  // and abandoned, in this process
+  // When the calling thread looks at its surroundings next, in whatever shard it is then.
+  [[gnu::tls_model("initial-exec")]] static inline constinit thread_local TimePoint next_look_{};
 
   // Under the lock
   RecentClock clock_;

@@ -5,6 +5,7 @@
 
 #include "engine/driving.h"
 #include "engine/shard.h"
+#include "memory/guarded.h"
 
 namespace verbena::engine {
 namespace {
@@ -12,6 +13,7 @@ namespace {
 // Longer than anybody holds the lock, unless it is the very thread that forks or exits, in a signal's
 // handler.
 constexpr Duration kPatience = std::chrono::milliseconds(100);
+constexpr Duration kSurroundingsInterval = std::chrono::milliseconds(1);
 
 }  // namespace
 
@@ -106,6 +108,34 @@ void Shard::flush_at_exit() {
   now_ = clock_.now();
   if (!abandoned_) release_acknowledgements();
   leave(Gathering::kNo);
+}
+
+// ---- what the application may have done to us
+
+// Descriptors that it has closed, handlers that it has put over ours. To ask takes some system calls. A
+// thread that comes after a while asks before it reads or writes anything; one that is busy has a
+// millisecond.
+void Shard::look_around() {
+  next_look_ = now_ + kSurroundingsInterval;
+  memory::check_guard();
+  if (abandoned_ || sleeper_ == nullptr) return;
+  bool is_whole = sleeper_->is_whole() && ports_.is_whole();
+  for (const Input& input : inputs_) is_whole &= input.is_whole();
+  if (!is_whole) lose_descriptors(true);
+}
+
+void Shard::lose_descriptors(bool is_first) {
+  abandoned_ = true;
+  bell_.store(nullptr, std::memory_order_release);
+  lost_.store(true, std::memory_order_release);
+  if (sleeper_ != nullptr) sleeper_->on_loss(is_first);
+}
+
+// What is posted to a QP that has failed with its shard: nobody else flushes it.
+void Shard::flush_if_lost(transport::QueuePair& qp) {
+  if (!is_lost() || qp.state() != IBV_QPS_ERR) return;
+  qp.enter(IBV_QPS_ERR);
+  qp.answer_lost_completions();
 }
 
 // ---- fork()

@@ -114,20 +114,6 @@ bool find(std::span<const BoardLine> lines, uint32_t home, uint32_t name, Words&
 
 }  // namespace
 
-void BoardLine::write(const Words& words) {
-  const uint32_t before = sequence_.load(std::memory_order_relaxed);
-  sequence_.store(before + 1, std::memory_order_relaxed);
-  // As in memory::PublishedOpening: each release keeps the odd number before the word.
-  for (size_t i = 0; i < kWords; ++i) words_[i].store(words[i], std::memory_order_release);
-  sequence_.store(before + 2, std::memory_order_seq_cst);
-}
-
-bool BoardLine::read(Words& words, uint32_t& sequence) const {
-  const uint32_t before = sequence = sequence_.load(std::memory_order_seq_cst);
-  for (size_t i = 0; i < kWords; ++i) words[i] = words_[i].load(std::memory_order_acquire);
-  return (before & 1) == 0 && sequence_.load(std::memory_order_relaxed) == before;
-}
-
 void format(Board& board) {
   board.version.store(kBoardVersion, std::memory_order_relaxed);
   board.bytes.store(sizeof(Board), std::memory_order_relaxed);

@@ -9,6 +9,7 @@
 #include <type_traits>
 
 #include "base/cache_line.h"
+#include "local/board_line.h"
 #include "memory/opening.h"
 
 namespace verbena::local {
@@ -24,25 +25,6 @@ inline constexpr uint32_t kBoardVersion = 2;          // a change of anything be
 inline constexpr uint32_t kBoardKeys = 2048;
 inline constexpr uint32_t kBoardQps = 1024;
 inline constexpr uint32_t kBoardProbes = 8;  // so many places there are for each name, one after the other
-
-// Some words that one thread writes and any process reads: the reader gets words that belong together.
-class alignas(kCacheLine) BoardLine {
- public:
-  static constexpr size_t kWords = 7;
-  // The first is the line's name; 0: it says nothing.
-  using Words = std::array<uint64_t, kWords>;
-
-  // One thread at a time.
-  void write(const Words& words);
-  // False: it is being written. (Its writer may have died in the midst of it, so nobody waits.)
-  // `sequence`: another one after each write.
-  bool read(Words& words, uint32_t& sequence) const;
-
- private:
-  std::atomic<uint32_t> sequence_{0};  // odd while it is being written
-  std::array<std::atomic<uint64_t>, kWords> words_{};
-};
-static_assert(sizeof(BoardLine) == kCacheLine);
 
 struct Board {
   std::atomic<uint32_t> magic;

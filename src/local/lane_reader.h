@@ -54,8 +54,6 @@ class BasicLaneReader {
       return false;
     }
     ++next_;
-    // While this one is dealt with. A reader who waits for it looks at it soon anyway.
-    prefetch_for_read(&entry());
     read.kind = content_.kind;
     read.head = {content_.body, content_.head_bytes};
     read.payload = payload();

@@ -2,6 +2,7 @@
 #include "memory/guarded.h"
 
 #include <atomic>
+#include <cerrno>
 #include <csignal>
 #include <cstdint>
 
@@ -122,6 +123,38 @@ bool takes_faults() {
   return sigismember(&blocked, SIGSEGV) == 0 && sigismember(&blocked, SIGBUS) == 0;
 }
 
+// What run_guarded() goes by.
+enum class Signals : uint8_t { kUnknown, kOpen, kBlocked };
+[[gnu::tls_model("initial-exec")]] constinit thread_local Signals signals = Signals::kUnknown;
+
+// Whether one of the two would be delivered as soon as it is not blocked any more.
+bool is_fault_pending() {
+  sigset_t pending;
+  return ::sigpending(&pending) != 0 || sigismember(&pending, SIGSEGV) != 0 ||
+         sigismember(&pending, SIGBUS) != 0;
+}
+
+// For as long as it lives the calling thread takes faults.
+class FaultsOpen {
+ public:
+  FaultsOpen() {
+    sigset_t faults;
+    sigemptyset(&faults);
+    sigaddset(&faults, SIGSEGV);
+    sigaddset(&faults, SIGBUS);
+    is_open_ = !is_fault_pending() && pthread_sigmask(SIG_UNBLOCK, &faults, &before_) == 0;
+  }
+  ~FaultsOpen() {
+    if (is_open_) pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  }
+  FaultsOpen(const FaultsOpen&) = delete;
+  FaultsOpen& operator=(const FaultsOpen&) = delete;
+
+ private:
+  sigset_t before_;
+  bool is_open_;
+};
+
 [[gnu::noinline]] bool ask_whether_guard_holds() {
   if (!fault_handlers_in_place()) install_fault_guard();
   belief.holds = takes_faults() && fault_handlers_in_place();
@@ -136,8 +169,10 @@ __attribute__((no_sanitize("nonnull-attribute"))) void copy(std::byte* to, Const
 
 }  // namespace
 
+namespace {
+
 // Not inlined: the landing must lie in a frame that is this call's alone.
-[[gnu::noinline]] bool run_guarded(void (*function)(void*), void* argument) {
+[[gnu::noinline]] bool run_with_landing(void (*function)(void*), void* argument) {
   Guard guard;
   guard.outer = innermost;
   if (VERBENA_SET_LANDING(guard.landing) != 0) {
@@ -151,6 +186,32 @@ __attribute__((no_sanitize("nonnull-attribute"))) void copy(std::byte* to, Const
   std::atomic_signal_fence(std::memory_order_seq_cst);
   innermost = guard.outer;
   return true;
+}
+
+[[gnu::noinline]] bool run_with_faults_open(void (*function)(void*), void* argument) {
+  const int saved_errno = errno;
+  bool done;
+  {
+    const FaultsOpen open;
+    done = run_with_landing(function, argument);
+  }
+  errno = saved_errno;
+  return done;
+}
+
+}  // namespace
+
+bool run_guarded(void (*function)(void*), void* argument) {
+  if (signals != Signals::kOpen) [[unlikely]] {
+    if (signals == Signals::kUnknown) signals = takes_faults() ? Signals::kOpen : Signals::kBlocked;
+    if (signals == Signals::kBlocked) return run_with_faults_open(function, argument);
+  }
+  return run_with_landing(function, argument);
+}
+
+void check_guard() {
+  if (!fault_handlers_in_place()) install_fault_guard();
+  signals = takes_faults() ? Signals::kOpen : Signals::kBlocked;
 }
 
 void install_fault_guard() {

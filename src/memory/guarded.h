@@ -17,9 +17,10 @@ namespace verbena::memory {
 // there, say in an application's signal handler that interrupted a copy, is the application's own.
 //
 // Works in any thread, nests, costs no system call, and lives beside handlers of the application: faults that
-// are not ours go on to the handler that was there before. One thing cannot be helped: the kernel kills a
-// process that faults in a thread which blocks SIGSEGV or SIGBUS. The engine's threads leave both open; an
-// application's thread that blocks them has no guard.
+// are not ours go on to the handler that was there before. The kernel kills a process that faults in a thread
+// which blocks SIGSEGV or SIGBUS: a thread that was last found to (check_guard()), or that nobody has looked
+// at, has both open for as long as the call takes, at the price of two system calls. Not if one of them waits
+// to be delivered: that is the application's, which would get it; such a call has no guard.
 //
 // REQUIRES: install_fault_guard() was called
 bool run_guarded(void (*function)(void*), void* argument);
@@ -32,6 +33,11 @@ void install_fault_guard();
 // Whether faults reach us first: false before the installation, and after the application set a handler of
 // its own. Two queries of sigaction(2).
 bool fault_guard_in_place();
+
+// For who makes guarded calls, once in a millisecond or before the first after a while: puts the handlers
+// back in place if the application has put its own over them, and finds out whether this thread blocks their
+// signals. Until the next time both are believed to be so. Some system calls.
+void check_guard();
 
 // Whether a guard holds in this thread, for code that could do without what it guards: memory that another
 // process can take away, not just the application. Puts the handlers back in place; false while the thread

@@ -15,13 +15,15 @@ constexpr uint32_t kIdentityBits = 24;
 constexpr uint32_t kIdentities = 1u << kIdentityBits;
 constexpr uint32_t kTagBits = 8;
 constexpr uint32_t kFirstSlots = 64;
+// What the secret is asked for tags is nothing that it is asked for identities: no round has this number.
+constexpr uint64_t kOfTags = uint64_t{1} << 63;
 
 }  // namespace
 
 KeyTable::Slot KeyTable::no_slot_;
 KeyTable::Table KeyTable::nothing_(1, &KeyTable::no_slot_);
 
-KeyTable::KeyTable(uint64_t secret, uint32_t capacity)
+KeyTable::KeyTable(const SipKey& secret, uint32_t capacity)
     : secret_(secret), capacity_(std::min(capacity, kIdentities - 1)) {}
 
 KeyTable::~KeyTable() = default;
@@ -81,7 +83,7 @@ uint32_t KeyTable::draw_key() {
     const uint32_t count = counter_++;
     const uint32_t identity = permute<kIdentityBits>(count & (kIdentities - 1), secret_);
     if (identity == 0 || find_identity(identity << kTagBits) != nullptr) continue;
-    const uint32_t tag = permute<kTagBits>(count >> kIdentityBits, mix(secret_ ^ identity));
+    const uint32_t tag = permute<kTagBits>(count >> kIdentityBits, siphash(secret_, kOfTags | identity));
     return identity << kTagBits | tag;
   }
 }

@@ -9,6 +9,7 @@
 
 #include "base/result.h"
 #include "base/section_lock.h"
+#include "base/siphash.h"
 #include "memory/key_publisher.h"
 #include "memory/readers.h"
 #include "memory/region.h"
@@ -29,9 +30,11 @@ namespace verbena::memory {
 // takes something away waits with await_readers() for the readers that may still be using it.
 class KeyTable {
  public:
-  // `secret` seeds the permutations: getrandom(2)'s in production, a test's seed in tests.
+  // `secret` picks the permutations: nobody else's, and the same for nothing else.
   // `capacity`: the most regions at once; ENOMEM beyond. Costs nothing until used.
-  KeyTable(uint64_t secret, uint32_t capacity);
+  KeyTable(const SipKey& secret, uint32_t capacity);
+  // With a test's seed.
+  KeyTable(uint64_t seed, uint32_t capacity) : KeyTable(SipKey{seed, 0}, capacity) {}
   ~KeyTable();
   KeyTable(const KeyTable&) = delete;
   KeyTable& operator=(const KeyTable&) = delete;
@@ -144,7 +147,7 @@ class KeyTable {
   bool make_room();
   uint32_t draw_key();
 
-  const uint64_t secret_;
+  const SipKey secret_;
   const uint32_t capacity_;
   std::atomic<const Table*> table_{&nothing_};
   Readers readers_;

@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include "base/siphash.h"
+
 namespace verbena::memory {
 
 // Spreads every bit of the input over all of the output (the finalizer of splitmix64).
@@ -13,23 +15,36 @@ constexpr uint64_t mix(uint64_t z) {
   return z ^ (z >> 31);
 }
 
-// A permutation of the numbers of `bits` bits, one of many picked by the secret: a Feistel network, which is
-// one whatever its round function. Four rounds make it look random (Luby and Rackoff); more cost nothing
-// here.
-template <uint32_t bits>
-constexpr uint32_t permute(uint32_t value, uint64_t secret) {
+// A permutation of the numbers of `bits` bits: a Feistel network, which is one whatever its round function
+// scramble(round, half). Four rounds make it look random where that function does (Luby and Rackoff); two
+// more are for numbers as short as these.
+template <uint32_t bits, class Scramble>
+constexpr uint32_t permute_by(uint32_t value, Scramble scramble) {
   static_assert(bits % 2 == 0 && bits <= 32);
   constexpr uint32_t kHalf = bits / 2;
   constexpr uint32_t kMask = (1u << kHalf) - 1;
   uint32_t left = value >> kHalf;
   uint32_t right = value & kMask;
   for (uint64_t round = 0; round < 6; ++round) {
-    const auto scrambled = static_cast<uint32_t>(mix(mix(secret + round) ^ right)) & kMask;
-    const uint32_t next = left ^ scrambled;
+    const uint32_t next = left ^ (static_cast<uint32_t>(scramble(round, right)) & kMask);
     left = right;
     right = next;
   }
   return left << kHalf | right;
+}
+
+// One of many, picked by the key. Who knows some of its values learns nothing of the others.
+template <uint32_t bits>
+constexpr uint32_t permute(uint32_t value, const SipKey& key) {
+  return permute_by<bits>(value,
+                          [&](uint64_t round, uint32_t half) { return siphash(key, round << 32 | half); });
+}
+
+// The same for a secret of its own, from which nothing else is made; quicker.
+template <uint32_t bits>
+constexpr uint32_t permute(uint32_t value, uint64_t secret) {
+  return permute_by<bits>(value,
+                          [=](uint64_t round, uint32_t half) { return mix(mix(secret + round) ^ half); });
 }
 
 }  // namespace verbena::memory

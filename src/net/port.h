@@ -26,7 +26,7 @@ enum class DropReason : uint8_t {
   kNoQueuePair,   // no such QPN, or the QP is not ready to receive
   kWrongService,  // an opcode of another transport service than the QP's
   kBadPkey,
-  kBadSource,  // from an address that is not the QP's peer
+  kBadSource,  // not from the address of the QP's peer to the QP's own
   kCount,
 };
 const char* drop_reason_name(DropReason reason);
@@ -93,6 +93,10 @@ class alignas(kCacheLine) Port : public transport::PacketSink {
   // A descriptor that is writable when a flush() that answered false may go on; -1: none. Ask after each such
   // flush(): it need not be the same one.
   virtual int send_fd() const = 0;
+
+  // Whether what it receives by is still its own. False: the application has closed a descriptor that is not
+  // its own, and the number may be another file's (base/own_fd.h).
+  virtual bool is_whole() const { return true; }
 
   // What its way is like. The same for the port's life.
   virtual const transport::Traits& traits() const = 0;

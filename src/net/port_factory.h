@@ -13,7 +13,8 @@ namespace verbena::net {
 // Which ways a shard has, as the agent answers when it lends a slot.
 struct Ways {
   uint32_t slot = 0;
-  UniqueFd udp_socket;  // bound to RoCEv2's port; invalid: there is no wire
+  UniqueFd udp_socket;     // bound to RoCEv2's port
+  UniqueFd handed_over{};  // or where the agent hands over what comes to it. Neither: there is no wire
 };
 
 // Makes ports of them, in order of preference. All count in `counters`, for the life of the ports.

@@ -14,9 +14,9 @@ bool is_private_directory(const char* path, uid_t owner) {
 }
 
 // home/<inode of the network namespace>: tells namespaces apart that share a file system.
-void add_namespace(PathText& home) {
+void add_namespace(PathText& home, const char* of = "/proc/self/ns/net") {
   struct stat status;
-  if (stat("/proc/self/ns/net", &status) != 0) {
+  if (stat(of, &status) != 0) {
     home.invalidate();
   } else {
     home.add("/").add_number(status.st_ino);
@@ -38,6 +38,14 @@ PathText state_path_for(uid_t owner) {
   PathText path = state_home_for(owner);
   add_namespace(path);
   return path;
+}
+
+PathText agent_socket_path(uid_t owner) {
+  PathText path = state_home_for(owner);
+  const bool is_home = is_private_directory(path.c_str(), owner);
+  add_namespace(path, "/proc/thread-self/ns/net");
+  if (!is_home || !is_private_directory(path.c_str(), owner)) path.invalidate();
+  return path.add("/agent");
 }
 
 bool is_trusted_directory(const char* path) {

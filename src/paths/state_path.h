@@ -16,6 +16,10 @@ PathText state_home_for(uid_t owner);
 // Invalid when the network namespace cannot be told (no /proc).
 PathText state_path_for(uid_t owner);
 
+// The socket file of an agent of `owner` in the network namespace that the calling thread is in (which may be
+// another than its process's). Invalid where there is no directory that nobody but `owner` can write to.
+PathText agent_socket_path(uid_t owner);
+
 // Nobody but root and ourselves can have put anything there. A symbolic link is not a directory here.
 bool is_trusted_directory(const char* path);
 

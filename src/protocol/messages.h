@@ -12,17 +12,18 @@
 
 namespace verbena::protocol {
 
-// The agent protocol: fixed-layout messages over an abstract SOCK_SEQPACKET socket (an abstract name belongs
-// to the network namespace, and so does an agent). Host byte order: both ends are on one machine. A request
+// The agent protocol: fixed-layout messages over a SOCK_SEQPACKET socket (an agent belongs to a network
+// namespace). Host byte order: both ends are on one machine. A request
 // is answered by one reply with the same sequence number and type | kReply; header.error != 0 makes it an
 // ErrorReply. Descriptors travel by SCM_RIGHTS; from a client to the agent only the vault, the files of
 // XRC domains and event channels (connection_messages.h).
 //
-// A root agent listens on "@verbena/0" and serves everybody, a user's on "@verbena/<uid>" and serves that
-// user. Both ends check the other's credentials (SO_PEERCRED): an abstract name is free for anyone to take.
+// A root agent listens on a file in its directory (paths/state_path.h) and on the abstract name "@verbena/0",
+// and serves everybody; a user's on a file of the user's and on "@verbena/<uid>", and serves that user. Both
+// ends check the other's credentials (SO_PEERCRED): an abstract name is free for anyone to take.
 
 inline constexpr uint32_t kProtocolMagic = 0x6e627276;  // "vrbn"
-inline constexpr uint16_t kProtocolVersion = 4;
+inline constexpr uint16_t kProtocolVersion = 5;
 inline constexpr uint16_t kOldestProtocolVersion = 1;
 inline constexpr size_t kMaxAgentMessageBytes = 512;
 inline constexpr size_t kMaxMessageFds = 4;
@@ -44,6 +45,7 @@ inline constexpr size_t kVersionBytes = 32;
 // answer EOPNOTSUPP, so neither end says any of these to one of an older version.
 // Version 4: what goes by memory is captured: kStartCapture, kGetCaptureNews, and on the event socket
 // kCapture and kCaptureSeen, of which the same holds.
+// Version 5: packets may be handed over, SlotWire::kHandedOver.
 constexpr bool is_neighbour(uint16_t version) {
   return version >= kOldestProtocolVersion && version <= kProtocolVersion + 1;
 }
@@ -63,7 +65,7 @@ constexpr size_t bytes_in(uint16_t version) {
 enum class MessageType : uint16_t {
   kHello = 1,      // HelloRequest [vault] -> HelloReply [event socket, link table, vault?]
   kGetLinks,       // header -> header [link table]
-  kTakeSlot,       // header -> TakeSlotReply [status page, socket?]
+  kTakeSlot,       // header -> TakeSlotReply [status page, socket or receiving end of a pair?]
   kKeepSlot,       // SlotRequest -> header: after the agent was restarted
   kReturnSlot,     // SlotRequest -> header
   kAddLink,        // LinkRequest -> header
@@ -148,10 +150,19 @@ struct HelloReply {
 };
 static_assert(sizeof(HelloReply) == 64);
 
+inline constexpr uint16_t kFirstVersionWithHandOver = 5;
+
+// How packets come to a slot from the wire. Before version 5 any but kNone is a socket.
+enum class SlotWire : uint32_t {
+  kNone = 0,
+  kSocket = 1,      // by a socket of UDP port 4791 that is the slot's
+  kHandedOver = 2,  // the agent takes them, and hands them over: handed_datagram.h
+};
+
 struct TakeSlotReply {
   MessageHeader header;
   uint32_t index;
-  uint32_t has_socket;
+  SlotWire wire;
   char no_wire_reason[kTextBytes];
 };
 static_assert(sizeof(TakeSlotReply) == 264);
@@ -301,7 +312,7 @@ struct SlotStatusReply {
   uint32_t index;
   int32_t pid;  // 0: in a pid namespace that the agent does not see
   uint32_t uid;
-  uint32_t has_socket;
+  SlotWire wire;
   char program[kProgramBytes];
   uint16_t protocol_version;  // that the program's library and the agent speak; 0: not known yet
   uint16_t reserved[3];

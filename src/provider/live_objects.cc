@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <mutex>
 #include <new>
-#include <vector>
+#include <span>
 
 #include <pthread.h>
 
@@ -17,7 +17,7 @@ class LiveObjectTable {
  public:
   void add(LiveObject& entry) {
     const std::lock_guard guard(mutex_);
-    if (++count_ > buckets_.size()) grow();
+    if (++count_ > size_) grow();
     push(entry);
   }
 
@@ -44,7 +44,7 @@ class LiveObjectTable {
  private:
   static constexpr size_t kFirstBuckets = 64;
 
-  LiveObject*& bucket(const void* object) { return buckets_[hash_of(object) & (buckets_.size() - 1)]; }
+  LiveObject*& bucket(const void* object) { return buckets_[hash_of(object) & (size_ - 1)]; }
 
   void push(LiveObject& entry) {
     LiveObject*& first = bucket(entry.object_);
@@ -53,13 +53,11 @@ class LiveObjectTable {
   }
 
   void grow() {
-    std::vector<LiveObject*> old;
-    try {
-      old.resize(buckets_.size() * 2);
-    } catch (const std::bad_alloc&) {
-      return;
-    }
-    old.swap(buckets_);
+    auto* const larger = new (std::nothrow) LiveObject*[size_ * 2]();
+    if (larger == nullptr) return;
+    const std::span<LiveObject*> old(buckets_, size_);
+    buckets_ = larger;
+    size_ *= 2;
     for (LiveObject* entry : old) {
       while (entry != nullptr) {
         LiveObject* const next = entry->next_;
@@ -67,6 +65,7 @@ class LiveObjectTable {
         entry = next;
       }
     }
+    if (old.data() != first_.data()) delete[] old.data();
   }
 
  public:
@@ -78,7 +77,9 @@ class LiveObjectTable {
  private:
   std::mutex mutex_;
   size_t count_ = 0;
-  std::vector<LiveObject*> buckets_ = std::vector<LiveObject*>(kFirstBuckets);
+  std::array<LiveObject*, kFirstBuckets> first_{};
+  LiveObject** buckets_ = first_.data();
+  size_t size_ = kFirstBuckets;
 };
 
 namespace {
@@ -87,9 +88,11 @@ namespace {
 constexpr size_t kParts = 16;
 using Parts = std::array<LiveObjectTable, kParts>;
 
-// Never destroyed: threads of the application may outlive every static object.
+// Never destroyed: threads of the application may outlive every static object. Needs no memory: to enter an
+// object never fails.
 Parts& parts() {
-  static Parts* const the_parts = new Parts;
+  alignas(Parts) static std::byte place[sizeof(Parts)];
+  static Parts* const the_parts = new (place) Parts;
   return *the_parts;
 }
 

@@ -104,7 +104,8 @@ class Context {
   virtual int resize_cq(ibv_cq* cq, int cqe) = 0;
   virtual int modify_cq(ibv_cq* cq, ibv_modify_cq_attr* attr);
   virtual int destroy_cq(ibv_cq* cq) = 0;
-  // Blocks unless the channel's descriptor is O_NONBLOCK (then EAGAIN).
+  // Blocks unless the channel's descriptor is O_NONBLOCK (then EAGAIN). The thread may be cancelled while it
+  // sleeps in this or in get_async_event() (CancellationAllowed), and in no other call.
   virtual int get_cq_event(ibv_comp_channel* channel, ibv_cq** cq, void** cq_context) = 0;
   virtual void ack_cq_events(ibv_cq* cq, unsigned count) = 0;
   virtual int get_async_event(ibv_async_event* event) = 0;

@@ -11,13 +11,16 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "base/cancellation_off.h"
+
 namespace verbena::queues {
 namespace {
 
 // Past the C library, whose write() is a cancellation point: the caller may hold a shard's lock. Fails only
-// when 2^64 - 2 events wait.
-void add_to(int fd, uint64_t count) {
-  ::syscall(SYS_write, fd, &count, sizeof count);
+// when 2^64 - 2 events wait. Where the application has closed the descriptor its number may be another
+// file's, and nothing is written.
+void add_to(const OwnFd& fd, uint64_t count) {
+  if (fd.is_ours()) ::syscall(SYS_write, fd.get(), &count, sizeof count);
 }
 
 }  // namespace
@@ -40,7 +43,7 @@ void EventChannel::post(EventSource& source) {
       is_own = ::pthread_equal(waiter_, ::pthread_self()) != 0;
     }
   }
-  if (bell == nullptr) return add_to(fd_.get(), 1);
+  if (bell == nullptr) return add_to(fd_, 1);
   if (!is_own) bell->ring();
 }
 
@@ -52,12 +55,14 @@ void EventChannel::end() {
     bell = bell_;
   }
   const uint64_t more_than_anyone_reads = uint64_t{1} << 62;
-  add_to(fd_.get(), more_than_anyone_reads);
+  add_to(fd_, more_than_anyone_reads);
   if (bell != nullptr) bell->ring();
 }
 
 Result<void> EventChannel::wait() {
   uint64_t one;
+  if (!fd_.is_ours()) return has_some() ? Result<void>() : fail(EBADF);
+  const CancellationAllowed asleep;
   if (::read(fd_.get(), &one, sizeof one) < 0) return fail(errno);
   return {};
 }
@@ -79,7 +84,7 @@ void EventChannel::withdraw(EventSource& source) {
   // take() finds out.
   uint64_t one;
   iovec into{&one, sizeof one};
-  while (pending-- > 0 && ::preadv2(fd_.get(), &into, 1, -1, RWF_NOWAIT) == sizeof one) {
+  while (pending-- > 0 && fd_.is_ours() && ::preadv2(fd_.get(), &into, 1, -1, RWF_NOWAIT) == sizeof one) {
   }
 }
 
@@ -129,7 +134,7 @@ EventChannel::Waiter::~Waiter() {
     channel_.bell_ = nullptr;
     owed = std::exchange(channel_.given_, false);
   }
-  if (owed) add_to(channel_.fd_.get(), 1);
+  if (owed) add_to(channel_.fd_, 1);
 }
 
 bool EventChannel::Waiter::is_served() const {

@@ -11,10 +11,10 @@
 
 #include "base/bell.h"
 #include "base/intrusive_list.h"
+#include "base/own_fd.h"
 #include "base/result.h"
 #include "base/spin_lock.h"
 #include "base/time.h"
-#include "base/unique_fd.h"
 
 namespace verbena::queues {
 
@@ -52,7 +52,8 @@ class EventChannel {
   void post(EventSource& source);
 
   // Takes the oldest event and calls visit(source) while withdraw() cannot happen. Blocks unless the
-  // descriptor is O_NONBLOCK. Errors: EAGAIN, EINTR, as read(2); EIO after the last, when it has ended.
+  // descriptor is O_NONBLOCK. Errors: EAGAIN, EINTR, as read(2); EIO after the last, when it has ended;
+  // EBADF, likewise, when the application has closed the descriptor.
   template <class Visit>
   Result<void> take(Visit visit) {
     for (;;) {
@@ -88,9 +89,9 @@ class EventChannel {
  private:
   Result<void> wait();
 
-  explicit EventChannel(UniqueFd fd) : fd_(std::move(fd)) {}
+  explicit EventChannel(UniqueFd fd) : fd_(OwnFd::with_known_number(std::move(fd))) {}
 
-  UniqueFd fd_;  // an eventfd that counts as a semaphore
+  OwnFd fd_;  // an eventfd that counts as a semaphore
   SpinLock lock_;
   bool ended_ = false;
   IntrusiveList<EventSource, &EventSource::hook_> sources_;

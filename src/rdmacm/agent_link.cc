@@ -9,8 +9,8 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "base/detached_thread.h"
 #include "base/log.h"
-#include "base/signals_blocked.h"
 #include "rdmacm/restoration.h"
 
 namespace verbena::rdmacm {
@@ -20,6 +20,7 @@ using protocol::MessageType;
 using protocol::PlainReply;
 
 constexpr size_t kMonitorStack = 256 << 10;
+constexpr int kPauseWithoutMemoryMs = 10;
 
 }  // namespace
 
@@ -73,49 +74,73 @@ Result<void> AgentLink::restore(const agent_client::NewAgent& agent) {
   return restored;
 }
 
+// Another, if the application has closed what the one before sleeps at (base/own_fd.h).
 void AgentLink::start_monitor() {
-  if (monitored_) return;
-  if (!wakeup_) wakeup_.reset(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  const SignalsBlocked blocked;
-  pthread_attr_t attributes;
-  pthread_attr_init(&attributes);
-  pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-  pthread_attr_setstacksize(&attributes, kMonitorStack);
-  pthread_t thread;
-  const auto run = [](void* link) -> void* {
-    static_cast<AgentLink*>(link)->monitor();
+  const std::lock_guard lock(wakeup_mutex_);
+  if (monitored_ && wakeup_.is_ours()) return;
+  wakeup_ = UniqueFd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  ++monitors_;
+  const auto run = [](void* of) -> void* {
+    auto* const link = static_cast<AgentLink*>(of);
+    uint32_t number;
+    {
+      const std::lock_guard started(link->wakeup_mutex_);
+      number = link->monitors_;
+    }
+    link->monitor(number);
     return nullptr;
   };
-  monitored_ = ::pthread_create(&thread, &attributes, run, this) == 0;
-  pthread_attr_destroy(&attributes);
+  monitored_ = start_detached_thread(run, this, kMonitorStack);
   // Calls still find an agent's death themselves; a program that only waits for events does not.
   if (!monitored_) log_error("no thread could be started: the agent's end will not be noticed at once");
 }
 
 void AgentLink::wake_monitor() {
   const uint64_t one = 1;
-  [[maybe_unused]] const ssize_t written = ::write(wakeup_.get(), &one, sizeof one);
+  const std::lock_guard lock(wakeup_mutex_);
+  if (wakeup_.is_ours()) [[maybe_unused]]
+    const ssize_t written = ::write(wakeup_.get(), &one, sizeof one);
 }
 
-void AgentLink::monitor() {
+bool AgentLink::may_watch(uint32_t number) {
+  const std::lock_guard lock(wakeup_mutex_);
+  return number == monitors_ && wakeup_.is_ours();
+}
+
+void AgentLink::monitor(uint32_t number) {
   ::pthread_setname_np(::pthread_self(), "verbena-rdmacm");
-  for (;;) {
-    std::vector<pollfd> entries{{wakeup_.get(), POLLIN, 0}, {session_.event_fd(), POLLIN, 0}};
-    std::vector<std::shared_ptr<Channel>> full;
-    for (auto& channel : identifiers_.channels()) {
-      if (!channel->waits_for_room()) continue;
-      entries.push_back({channel->agents_end(), POLLOUT, 0});
-      full.push_back(std::move(channel));
+  while (may_watch(number)) {
+    try {
+      attend_once(number);
+    } catch (const std::bad_alloc&) {
+      ::poll(nullptr, 0, kPauseWithoutMemoryMs);  // some may come back
     }
-    ::poll(entries.data(), entries.size(), -1);
-    if (entries[0].revents != 0) {
-      uint64_t count;
-      [[maybe_unused]] const ssize_t got = ::read(wakeup_.get(), &count, sizeof count);
-    }
-    // Of links the agent tells us too, and we do not listen: libibverbs has its own eyes for them.
-    if (entries[1].revents != 0) session_.attend();
-    for (const auto& channel : full) channel->flush();
   }
+}
+
+// Where the application has closed what the thread sleeps at, it ends, and the next call starts another.
+void AgentLink::attend_once(uint32_t number) {
+  std::vector<pollfd> entries{{wakeup_.get(), POLLIN, 0}, {session_.event_fd(), POLLIN, 0}};
+  std::vector<std::shared_ptr<Channel>> full;
+  for (auto& channel : identifiers_.channels()) {
+    if (!channel->waits_for_room()) continue;
+    entries.push_back({channel->agents_end(), POLLOUT, 0});
+    full.push_back(std::move(channel));
+  }
+  ::poll(entries.data(), entries.size(), -1);
+  if (!may_watch(number)) return;
+  if ((entries[1].revents & POLLNVAL) != 0) {
+    const std::lock_guard lock(wakeup_mutex_);
+    wakeup_.reset();
+    return;
+  }
+  if (entries[0].revents != 0) {
+    uint64_t count;
+    [[maybe_unused]] const ssize_t got = ::read(wakeup_.get(), &count, sizeof count);
+  }
+  // Of links the agent tells us too, and we do not listen: libibverbs has its own eyes for them.
+  if (entries[1].revents != 0) session_.attend();
+  for (const auto& channel : full) channel->flush();
 }
 
 }  // namespace verbena::rdmacm

@@ -4,13 +4,14 @@
 #include <cerrno>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <utility>
 
 #include "agent_client/agent_session.h"
+#include "base/own_fd.h"
 #include "base/result.h"
-#include "base/unique_fd.h"
 #include "protocol/connection_messages.h"
 #include "rdmacm/identifier.h"
 #include "rdmacm/identifier_table.h"
@@ -108,7 +109,9 @@ class AgentLink final : private agent_client::Restorer {
   bool needs_agent() override { return !identifiers_.empty(); }
 
   void start_monitor();
-  void monitor();
+  void monitor(uint32_t number);
+  void attend_once(uint32_t number);
+  bool may_watch(uint32_t number);
   void wake_monitor();
 
   IdentifierTable& identifiers_;
@@ -118,7 +121,9 @@ class AgentLink final : private agent_client::Restorer {
   State before_call_{};
   bool monitored_ = false;
 
-  UniqueFd wakeup_;
+  std::mutex wakeup_mutex_;
+  OwnFd wakeup_;           // of the thread that watches; none: it has ended, as it cannot be woken any more
+  uint32_t monitors_ = 0;  // that there have been
 };
 
 }  // namespace verbena::rdmacm

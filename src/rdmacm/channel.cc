@@ -7,6 +7,8 @@
 
 #include <sys/socket.h>
 
+#include "base/cancellation_off.h"
+
 namespace verbena::rdmacm {
 namespace {
 
@@ -27,12 +29,17 @@ bool is_event(const CmEvent& event, ssize_t bytes) {
          event.parameters.private_length <= protocol::kCmPrivateBytes;
 }
 
+ssize_t wait_for(int socket, CmEvent& event) {
+  const CancellationAllowed asleep;
+  return ::recv(socket, &event, sizeof event, MSG_TRUNC);
+}
+
 }  // namespace
 
 Channel::Channel(uint32_t number, UniqueFd application, UniqueFd agent)
     : rdma_event_channel{application.get()},
       number_(number),
-      application_(std::move(application)),
+      application_(OwnFd::with_known_number(std::move(application))),
       agents_end_(std::move(agent)) {}
 
 Channel::~Channel() = default;
@@ -61,7 +68,8 @@ Result<CmEvent> Channel::next() {
   if (!reading.is_open()) return fail(EBADF);
   for (;;) {
     CmEvent event;
-    const ssize_t got = ::recv(application_.get(), &event, sizeof event, MSG_TRUNC);
+    if (!application_.is_ours()) return fail(EBADF);  // the application has closed it
+    const ssize_t got = wait_for(application_.get(), event);
     if (got < 0) return fail(errno);
     // We hold the other end as long as there is a channel.
     if (got == 0) return fail(ENODATA);
@@ -98,6 +106,7 @@ bool Channel::flush() {
 }
 
 bool Channel::flush_locked() {
+  if (!agents_end_.is_ours()) unsent_.clear();
   while (!unsent_.empty()) {
     const ssize_t sent =
         ::send(agents_end_.get(), &unsent_.front(), sizeof(CmEvent), MSG_DONTWAIT | MSG_NOSIGNAL);
@@ -115,7 +124,7 @@ bool Channel::waits_for_room() {
 std::vector<CmEvent> Channel::take(const std::function<bool(const CmEvent&)>& wanted) {
   std::vector<CmEvent> taken;
   const std::lock_guard lock(mutex_);
-  if (closed_) return taken;
+  if (closed_ || !application_.is_ours()) return taken;
   const size_t waiting = early_.size();
   size_t tokens = 0;
   for (;;) {

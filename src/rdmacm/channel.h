@@ -10,8 +10,8 @@
 
 #include <rdma/rdma_cma.h>
 
+#include "base/own_fd.h"
 #include "base/result.h"
-#include "base/unique_fd.h"
 #include "protocol/connection_messages.h"
 
 namespace verbena::rdmacm {
@@ -78,8 +78,8 @@ class Channel : public rdma_event_channel {
   void close_unread_locked();
 
   const uint32_t number_;
-  UniqueFd application_;  // rdma_event_channel::fd
-  UniqueFd agents_end_;
+  OwnFd application_;  // rdma_event_channel::fd
+  OwnFd agents_end_;
   std::mutex mutex_;
   std::deque<protocol::CmEvent> early_;
   std::deque<protocol::CmEvent> unsent_;

@@ -30,9 +30,9 @@ Result<std::shared_ptr<Socket>> Datagram::create(int family) {
   const auto service = Service::instance();
   if (!service) return fail(service.error().code);
   std::shared_ptr<Datagram> datagram(new Datagram(**service));
-  datagram->udp_.reset(plain_socket(family, SOCK_DGRAM, IPPROTO_UDP));
+  datagram->udp_ = OwnFd::with_known_number(UniqueFd(plain_socket(family, SOCK_DGRAM, IPPROTO_UDP)));
   if (!datagram->udp_) return fail(errno);
-  datagram->epoll_.reset(::epoll_create1(EPOLL_CLOEXEC));
+  datagram->epoll_ = UniqueFd(::epoll_create1(EPOLL_CLOEXEC));
   if (!datagram->epoll_) return fail(errno);
   return datagram;
 }

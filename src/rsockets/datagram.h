@@ -9,8 +9,8 @@
 #include <mutex>
 #include <vector>
 
+#include "base/own_fd.h"
 #include "base/result.h"
-#include "base/unique_fd.h"
 #include "rsockets/datagram_qp.h"
 #include "rsockets/path_query.h"
 #include "rsockets/service.h"
@@ -83,8 +83,8 @@ class Datagram final : public Socket, public ServiceClient, public std::enable_s
   bool poll_queue_pairs();
 
   Service& service_;
-  UniqueFd udp_;
-  UniqueFd epoll_;  // the completion channels of all queue pairs
+  OwnFd udp_;
+  OwnFd epoll_;  // the completion channels of all queue pairs
   std::atomic<bool> closed_{false};
   std::atomic<bool> reading_shut_{false};
   std::atomic<int> udp_looks_{

@@ -33,7 +33,7 @@ constexpr uint32_t kPolled = EPOLLIN | EPOLLOUT | EPOLLPRI | EPOLLRDHUP | EPOLLR
 
 Result<std::shared_ptr<EventSet>> EventSet::create() {
   std::shared_ptr<EventSet> set(new EventSet);
-  set->number_.reset(::eventfd(0, EFD_CLOEXEC));
+  set->number_ = OwnFd::with_known_number(UniqueFd(::eventfd(0, EFD_CLOEXEC)));
   if (!set->number_) return fail(errno);
   const std::lock_guard lock(sets().mutex);
   sets().by_number[set->number()] = set;

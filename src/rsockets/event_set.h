@@ -8,9 +8,9 @@
 
 #include <sys/epoll.h>
 
+#include "base/own_fd.h"
 #include "base/result.h"
 #include "base/time.h"
-#include "base/unique_fd.h"
 
 namespace verbena::rsockets {
 
@@ -34,7 +34,7 @@ class EventSet {
  private:
   EventSet() = default;
 
-  UniqueFd number_;
+  OwnFd number_;
   std::mutex mutex_;
   std::map<int, epoll_event> interests_;
 };

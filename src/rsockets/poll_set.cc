@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <deque>
 
+#include "base/cancellation_off.h"
 #include "rsockets/configuration.h"
 #include "rsockets/socket_table.h"
 
@@ -82,7 +83,10 @@ Result<int> PollSet::sleep(TimePoint deadline) {
   for (;;) {
     if (!arm()) {
       prepare(waker->fd());
-      if (::poll(asleep_.data(), asleep_.size(), sleep_time(deadline)) < 0) return fail(errno);
+      {
+        const CancellationAllowed asleep;
+        if (::poll(asleep_.data(), asleep_.size(), sleep_time(deadline)) < 0) return fail(errno);
+      }
       if (asleep_[0].revents != 0) waker->reset();
       take_events();
     }

@@ -55,8 +55,8 @@ Result<Service*> Service::start() {
 }
 
 Result<void> Service::open() {
-  epoll_.reset(::epoll_create1(EPOLL_CLOEXEC));
-  wakeup_.reset(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+  epoll_ = UniqueFd(::epoll_create1(EPOLL_CLOEXEC));
+  wakeup_ = UniqueFd(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
   if (!epoll_ || !wakeup_) return fail(errno);
   channel_ = ::rdma_create_event_channel();
   if (channel_ == nullptr) return fail(errno);
@@ -108,7 +108,7 @@ void Service::retire(std::shared_ptr<void> what) {
 }
 
 void Service::wake() {
-  ::eventfd_write(wakeup_.get(), 1);
+  if (wakeup_.is_ours()) ::eventfd_write(wakeup_.get(), 1);
 }
 
 void Service::run() {
@@ -117,6 +117,8 @@ void Service::run() {
   for (;;) {
     epoll_event events[16];
     const int count = ::epoll_wait(epoll_.get(), events, 16, milliseconds_to_timer());
+    // The application has closed what is not its own (base/own_fd.h), and others may have the numbers.
+    if (!epoll_.is_ours() || !wakeup_.is_ours()) return log_error("rsocket: closed by the application");
     if (count < 0 && errno != EINTR) return log_error("rsocket: epoll_wait: error {}", errno);
     try {
       for (int i = 0; i < count; ++i) {

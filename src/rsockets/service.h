@@ -11,9 +11,9 @@
 
 #include <rdma/rdma_cma.h>
 
+#include "base/own_fd.h"
 #include "base/result.h"
 #include "base/time.h"
-#include "base/unique_fd.h"
 
 namespace verbena::rsockets {
 
@@ -72,8 +72,8 @@ class Service {
   void wake();
 
   rdma_event_channel* channel_ = nullptr;
-  UniqueFd epoll_;
-  UniqueFd wakeup_;
+  OwnFd epoll_;
+  OwnFd wakeup_;
   std::vector<std::shared_ptr<void>> retired_;  // the thread's own
 
   std::mutex mutex_;

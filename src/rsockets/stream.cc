@@ -21,7 +21,7 @@ Result<std::shared_ptr<Stream>> Stream::create(int family) {
   std::shared_ptr<Stream> stream(new Stream(**service, family));
   auto number = open_number();
   if (!number) return fail(number.error().code);
-  stream->number_ = std::move(*number);
+  stream->number_ = OwnFd::with_known_number(std::move(*number));
   const auto created = stream->create_identifier();
   if (!created) return fail(created.error().code);
   stream->id_ = *created;

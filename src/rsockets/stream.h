@@ -10,8 +10,8 @@
 #include <netinet/tcp.h>
 #include <rdma/rdma_cma.h>
 
+#include "base/own_fd.h"
 #include "base/result.h"
-#include "base/unique_fd.h"
 #include "rsockets/accept_queue.h"
 #include "rsockets/local_iomaps.h"
 #include "rsockets/service.h"
@@ -126,7 +126,7 @@ class Stream final : public Socket,
 
   Service& service_;
   const int family_;
-  UniqueFd number_;  // a descriptor that keeps the number for us; of one accepted, from accept() on
+  OwnFd number_;  // a descriptor that keeps the number for us; of one accepted, from accept() on
 
   std::mutex event_mutex_;
   bool detached_ = false;  // no event is handled any more

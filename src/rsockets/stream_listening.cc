@@ -68,7 +68,7 @@ Result<std::shared_ptr<Socket>> Stream::accept() {
       auto number = open_number();
       if (!number) return fail(number.error().code);
       if (auto stream = queue_->accept()) {
-        stream->number_ = std::move(*number);
+        stream->number_ = OwnFd::with_known_number(std::move(*number));
         serve_requests();
         return stream;
       }

@@ -8,6 +8,7 @@
 #include <poll.h>
 #include <sys/eventfd.h>
 
+#include "base/cancellation_off.h"
 #include "rsockets/configuration.h"
 #include "rsockets/socket.h"
 #include "rsockets/socket_table.h"
@@ -23,7 +24,10 @@ Result<Interest> sleep_for(Socket& socket, Interest interest, TimePoint deadline
     if (const Interest ready = socket.arm(interest)) return ready;
     if (MonotonicClock::now() >= deadline) return fail(ETIMEDOUT);
     pollfd fds[] = {{waker->fd(), POLLIN, 0}, {socket.event_descriptor(), POLLIN, 0}};
-    if (::poll(fds, 2, sleep_time(deadline)) < 0) return fail(errno);
+    {
+      const CancellationAllowed asleep;
+      if (::poll(fds, 2, sleep_time(deadline)) < 0) return fail(errno);
+    }
     if (fds[0].revents != 0) waker->reset();
     if (fds[1].revents != 0) socket.take_event();
   }
@@ -35,17 +39,17 @@ Waker* Waker::of_this_thread() {
   thread_local Waker waker;
   // After fork() the descriptor is the parent's too: each would take the other's wake-ups.
   if (std::exchange(waker.process_, current_process()) != current_process()) waker.fd_.reset();
-  if (!waker.fd_) waker.fd_.reset(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+  if (!waker.fd_.settle()) waker.fd_ = UniqueFd(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
   return waker.fd_ ? &waker : nullptr;
 }
 
 void Waker::wake() {
-  ::eventfd_write(fd_.get(), 1);
+  if (fd_.is_ours()) ::eventfd_write(fd_.get(), 1);
 }
 
 void Waker::reset() {
   eventfd_t count;
-  ::eventfd_read(fd_.get(), &count);
+  if (fd_.is_ours()) ::eventfd_read(fd_.get(), &count);
 }
 
 void WaitList::add(Waiter& waiter) {

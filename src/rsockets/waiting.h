@@ -7,10 +7,10 @@
 #include <sys/types.h>
 
 #include "base/intrusive_list.h"
+#include "base/own_fd.h"
 #include "base/result.h"
 #include "base/spin_lock.h"
 #include "base/time.h"
-#include "base/unique_fd.h"
 
 namespace verbena::rsockets {
 
@@ -33,7 +33,7 @@ class Waker {
   void reset();
 
  private:
-  UniqueFd fd_;
+  OwnFd fd_;
   pid_t process_ = 0;
 };
 

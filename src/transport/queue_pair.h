@@ -211,6 +211,15 @@ class alignas(kCacheLine) QueuePair {
   }
   SendStatus send_out(const OutgoingPacket& packet) { return route_->sink->send(packet); }
 
+  // Whether a packet came from our peer's address to ours, as the kernel's rxe checks; also by our device, if
+  // the addresses name one only with it (link-local ones). `incoming` without a device: it was not sent by
+  // one, or nobody says.
+  bool is_from_peer(const roce::Path& incoming) const {
+    const roce::Path& ours = attributes_.path;
+    if (incoming.source != ours.destination || incoming.destination != ours.source) return false;
+    return ours.interface_index == incoming.interface_index || ours.interface_index == 0 ||
+           incoming.interface_index == 0;
+  }
   bool may(memory::Access access) const { return (attributes_.access & access) != 0; }
   // Whose keys its peer may use: in XRC those of the queue that is delivered to (IBTA volume 1, annex A14).
   RemoteUser remote_user() const {

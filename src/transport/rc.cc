@@ -10,7 +10,7 @@ Verdict RcQueuePair::on_packet(const IncomingPacket& incoming, TimePoint now) {
   if (!receives_packets(state())) return Verdict::kNotReady;
   if (headers.service() != service_ || !has_half_for(headers)) return Verdict::kWrongService;
   if (!roce::is_default_pkey(headers.pkey)) return Verdict::kBadPkey;
-  if (incoming.path.source != attributes().path.destination) return Verdict::kBadSource;
+  if (!is_from_peer(incoming.path)) return Verdict::kBadSource;
 
   count(kReceivedPackets);
   count(kReceivedBytes, incoming.packet.payload.size());

@@ -23,7 +23,7 @@ Verdict UcQueuePair::on_packet(const IncomingPacket& incoming, TimePoint) {
   if (!receives_packets(state())) return Verdict::kNotReady;
   if (headers.service() != roce::Service::kUc) return Verdict::kWrongService;
   if (!roce::is_default_pkey(headers.pkey)) return Verdict::kBadPkey;
-  if (incoming.path.source != attributes().path.destination) return Verdict::kBadSource;
+  if (!is_from_peer(incoming.path)) return Verdict::kBadSource;
   count(kReceivedPackets);
   count(kReceivedBytes, incoming.packet.payload.size());
   if (state() == IBV_QPS_RTR && !established_) {

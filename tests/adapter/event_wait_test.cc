@@ -174,6 +174,9 @@ TEST_F(EventWait, SignalWhoseHandlerRestartsCallsDoesNot) {
 }
 
 TEST_F(EventWait, CancelledThreadLeavesTheEventToOthers) {
+#if defined(__SANITIZE_ADDRESS__)
+  GTEST_SKIP() << "the sanitizer does not know how a cancelled thread unwinds";
+#endif
   for (int i = 0; i < 20; ++i) {
     std::atomic<pthread_t> thread{};
     std::atomic<bool> cancelled{true};

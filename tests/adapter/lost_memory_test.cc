@@ -3,6 +3,7 @@
 #include <atomic>
 #include <csignal>
 #include <cstring>
+#include <thread>
 
 #include <sys/mman.h>
 
@@ -139,6 +140,44 @@ TEST(LostMemory, IsSurvivedBesideHandlersInstalledLater) {
   EXPECT_EQ(faults_of_the_application, 0) << "a fault of ours is not shown to the application";
   ::raise(SIGSEGV);
   EXPECT_EQ(faults_of_the_application, 1) << "and its own still are";
+}
+
+// It need not register anything, nor sleep: a thread that has called verbs for a millisecond has looked.
+TEST(LostMemory, IsSurvivedBesideAHandlerInstalledAMillisecondAgo) {
+  Pair pair;
+  LostMemory lost(pair.a);
+  const CrashReporter reporter;
+  const TimePoint seen = MonotonicClock::now() + std::chrono::milliseconds(2);
+  while (MonotonicClock::now() < seen) EXPECT_TRUE(pair.a.quiet());
+  lost.unmap();
+  const ibv_sge piece = lost.piece(1024);
+  ASSERT_EQ(pair.a.post_send(remote_request(IBV_WR_RDMA_WRITE, 1, pair.b.address()), {&piece, 1}), 0);
+  EXPECT_EQ(pair.a.completion().status, IBV_WC_LOC_PROT_ERR);
+  EXPECT_EQ(faults_of_the_application, 0);
+}
+
+// The kernel would kill the process for a fault that is blocked.
+TEST(LostMemory, IsSurvivedInAThreadThatBlocksAllSignals) {
+  for (const bool is_inline : {false, true}) {
+    SCOPED_TRACE(is_inline);
+    Pair pair;
+    LostMemory lost(pair.a);
+    lost.unmap();
+    std::thread([&] {
+      sigset_t all;
+      sigfillset(&all);
+      ::pthread_sigmask(SIG_SETMASK, &all, nullptr);
+      const ibv_sge piece = lost.piece(64);
+      ibv_send_wr request = remote_request(IBV_WR_RDMA_WRITE, 1, pair.b.address());
+      if (is_inline) {
+        request.send_flags |= IBV_SEND_INLINE;
+        EXPECT_NE(pair.a.post_send(request, {&piece, 1}), 0);
+        return;
+      }
+      ASSERT_EQ(pair.a.post_send(request, {&piece, 1}), 0);
+      EXPECT_EQ(pair.a.completion().status, IBV_WC_LOC_PROT_ERR);
+    }).join();
+  }
 }
 
 TEST(LostMemory, IsGuardedAgainByTheEngineThreadWithoutARegistration) {

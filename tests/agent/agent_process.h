@@ -3,6 +3,8 @@
 
 #include <chrono>
 #include <csignal>
+#include <filesystem>
+#include <fstream>
 #include <functional>
 #include <string>
 #include <thread>
@@ -26,6 +28,23 @@ inline bool eventually(const std::function<bool()>& condition) {
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
   }
   return true;
+}
+
+// The process of this name in our network namespace; 0: there is none.
+inline pid_t find_process(const std::string& name) {
+  namespace fs = std::filesystem;
+  std::error_code ignored;
+  const fs::path here = fs::read_symlink("/proc/self/ns/net", ignored);
+  for (const fs::directory_entry& process : fs::directory_iterator("/proc", ignored)) {
+    const std::string pid = process.path().filename();
+    if (pid.find_first_not_of("0123456789") != std::string::npos) continue;
+    std::string program;
+    std::ifstream(process.path() / "comm") >> program;
+    std::error_code unreadable;
+    const bool is_here = fs::read_symlink(process.path() / "ns/net", unreadable) == here;
+    if (program == name && is_here) return std::stoi(pid);
+  }
+  return 0;
 }
 
 // The agent's program, run as a child in the foreground (or with other options).

@@ -30,6 +30,7 @@
 #include "paths/state_directory.h"
 #include "protocol/status_page.h"
 #include "roce/packet.h"
+#include "roce/qpn.h"
 
 namespace verbena {
 namespace {
@@ -370,7 +371,7 @@ TEST_F(Agent, ShowsItsDevicesAndTheirCountersInTheStateDirectory) {
                         slot->status_page.get(), 0);
   ASSERT_NE(memory, MAP_FAILED);
   auto& page = *static_cast<protocol::StatusPage*>(memory);
-  page.qps[3].qpn = 77;
+  page.qps[3].qpn = roce::Qpn::in_slot(slot->index, 3).value();
   const auto links = (*client)->links();
   ASSERT_TRUE(links && !links->empty());
   page.qps[3].device_index = links->front().device_index;

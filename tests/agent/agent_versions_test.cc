@@ -4,12 +4,14 @@
 #include <cerrno>
 #include <cstring>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "agent/agent_process.h"
@@ -35,9 +37,9 @@ constexpr uint16_t kOwn = protocol::kProtocolVersion;
 // A program that speaks a version of its own choice.
 class Program {
  public:
-  explicit Program(uint16_t version) : version_(version) {
+  explicit Program(uint16_t version, uid_t agent = ::geteuid()) : version_(version) {
     socket_.reset(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
-    const agent_client::AgentAddress address(::geteuid());
+    const agent_client::AgentAddress address(agent);
     EXPECT_EQ(::connect(socket_.get(), address.address(), address.length), 0);
   }
 
@@ -180,6 +182,31 @@ TEST_F(AgentVersions, AProgramOfBeforeCapturesIsNotToldOfOne) {
   const protocol::PeerMessage question{protocol::request_header(MessageType::kAskPeer, 0, 3), 7, 0, 0};
   ASSERT_TRUE(agent_client::send_message(program.events(), protocol::bytes_of(question)));
   EXPECT_EQ(program.next_event(), MessageType::kPeer);
+}
+
+// To another user's program no socket is lent, and this one knows of nothing else.
+TEST_F(AgentVersions, AProgramOfBeforeHandingOverIsToldThatItHasNoWireAndWhy) {
+  const auto take_as_other = [](uint16_t version) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      if (::setgid(65534) != 0 || ::setuid(65534) != 0) ::_exit(99);
+      Program program(version, 0);
+      program.hello();
+      const auto taken = program.ask(MessageType::kTakeSlot, protocol::TakeSlotRequest{});
+      const auto reply = taken.as<protocol::TakeSlotReply>();
+      if (taken.header.error != 0) ::_exit(98);
+      const bool says_why = protocol::load_text(reply.no_wire_reason).find("too old") != std::string::npos;
+      ::_exit(static_cast<int>(reply.wire) + (says_why ? 10 : 0));
+    }
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  };
+  const int old = take_as_other(protocol::kFirstVersionWithHandOver - 1);
+  if (old == 99) GTEST_SKIP() << "needs root";
+  EXPECT_EQ(old, 10 + static_cast<int>(protocol::SlotWire::kNone));
+  EXPECT_EQ(take_as_other(protocol::kFirstVersionWithHandOver),
+            static_cast<int>(protocol::SlotWire::kHandedOver));
 }
 
 TEST_F(AgentVersions, ANewerProgramIsAnsweredInTheAgentsVersion) {

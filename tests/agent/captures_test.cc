@@ -2,17 +2,16 @@
 // The agent between those who capture and those who are captured.
 #include <cerrno>
 #include <csignal>
-#include <functional>
 #include <memory>
 #include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "agent/agent_process.h"
 #include "agent/network_namespace.h"
+#include "agent/other_users.h"
 #include "agent_client/capture_client.h"
 #include "agent_client/client.h"
 #include "capture/ring_file.h"
@@ -26,6 +25,7 @@ using agent_client::Client;
 using agent_client::SlotCapture;
 using protocol::CaptureNewsReply;
 using test::AgentProcess;
+using test::as_user;
 using test::eventually;
 
 const agent_client::ConnectOptions kOnlyRunning{.start_agent = false, .agent_program = {}};
@@ -262,18 +262,6 @@ TEST_F(Captures, AfterAnAgentsDeathNothingIsCapturedUntilSomebodyAsksTheNext) {
   const SlotCapture again = a.hear();
   EXPECT_EQ(again.slot, a.slot);
   EXPECT_TRUE(again.ring);
-}
-
-// Runs `work` in a child as this user, and answers its exit status.
-int as_user(uid_t uid, const std::function<int()>& work) {
-  const pid_t child = ::fork();
-  if (child == 0) {
-    if (::setgid(uid) != 0 || ::setuid(uid) != 0) ::_exit(99);
-    ::_exit(work());
-  }
-  int status = 0;
-  ::waitpid(child, &status, 0);
-  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
 TEST_F(Captures, NobodyButRootCapturesWhatRootsAgentServes) {

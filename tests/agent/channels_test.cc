@@ -117,13 +117,15 @@ TEST_F(Channels, BothEndsAreAsTheClientsNeedThem) {
   }
 }
 
-// The agent has no copy of either end: what one does to its own the other sees.
+// The agent keeps no copy of either end: what one does to its own the other sees.
 TEST_F(Channels, AProcessSeesTheOtherOneLetGo) {
   AgentProcess agent;
   Member a;
   Member b;
   const SlotChannel asked = a.ask(b.slot.index);
   b.hear().socket.reset();
+  pollfd end{asked.socket.get(), POLLIN, 0};
+  ASSERT_EQ(::poll(&end, 1, 10'000), 1);
   char byte;
   EXPECT_EQ(::recv(asked.socket.get(), &byte, 1, 0), 0);
 }

@@ -21,6 +21,8 @@ using protocol::MessageType;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
+constexpr uid_t kUser = 1000;
+
 // Word that no process has the domain open.
 agent_client::DomainPeer no_peer(uint64_t domain) {
   agent_client::DomainPeer peer;
@@ -73,7 +75,8 @@ class ClientEventsTest : public ::testing::Test {
   std::vector<uint64_t> asked;
   std::vector<std::pair<uint32_t, uint32_t>> channels;  // that were asked for: own slot, the other
   bool ended = false;
-  ClientEvents events{loop, publisher, surroundings()};
+  ClientSockets sockets{loop, {.all = 100, .reserve = 0}, 0};
+  ClientEvents events{loop, sockets, kUser, publisher, surroundings()};
   UniqueFd client;
 };
 
@@ -101,12 +104,12 @@ TEST_F(ClientEventsTest, AnAnswerToAnotherMessageIsNone) {
 
 TEST_F(ClientEventsTest, TellsOfNoMorePeersThanTheClientHasReadOf) {
   for (uint32_t i = 0; i < protocol::kMostPeersUnseen; ++i) {
-    ASSERT_TRUE(events.tell_peer(no_peer(i)));
+    ASSERT_TRUE(events.tell_peer(no_peer(i), kUser));
   }
-  EXPECT_FALSE(events.tell_peer(no_peer(99)));
+  EXPECT_FALSE(events.tell_peer(no_peer(99), kUser));
   ASSERT_TRUE(read());
   say(MessageType::kPeerSeen, 0);
-  EXPECT_TRUE(events.tell_peer(no_peer(100)));
+  EXPECT_TRUE(events.tell_peer(no_peer(100), kUser));
 }
 
 TEST_F(ClientEventsTest, PassesOnWhatTheClientAsksAndThatItIsGone) {
@@ -124,14 +127,14 @@ TEST_F(ClientEventsTest, PassesOnWhatTheClientAsksAndThatItIsGone) {
 
 TEST_F(ClientEventsTest, TellsOfNoMoreChannelsThanTheClientHasReadOf) {
   for (uint32_t i = 0; i < protocol::kMostChannelsUnseen; ++i) {
-    ASSERT_TRUE(events.tell_channel(no_channel(i)));
+    ASSERT_TRUE(events.tell_channel(no_channel(i), kUser));
   }
-  EXPECT_FALSE(events.tell_channel(no_channel(99)));
-  EXPECT_TRUE(events.tell_peer(no_peer(1))) << "these are counted apart";
+  EXPECT_FALSE(events.tell_channel(no_channel(99), kUser));
+  EXPECT_TRUE(events.tell_peer(no_peer(1), kUser)) << "these are counted apart";
   ASSERT_TRUE(read());
   say(MessageType::kChannelSeen, 0);
-  EXPECT_TRUE(events.tell_channel(no_channel(100)));
-  EXPECT_FALSE(events.tell_channel(no_channel(101)));
+  EXPECT_TRUE(events.tell_channel(no_channel(100), kUser));
+  EXPECT_FALSE(events.tell_channel(no_channel(101), kUser));
 }
 
 TEST_F(ClientEventsTest, PassesOnWhatChannelsAreAskedFor) {
@@ -142,9 +145,9 @@ TEST_F(ClientEventsTest, PassesOnWhatChannelsAreAskedFor) {
 }
 
 TEST_F(ClientEventsTest, AClientOfAVersionWithoutChannelsIsNeverToldOfOne) {
-  ClientEvents old_events(loop, publisher, surroundings());
+  ClientEvents old_events(loop, sockets, kUser, publisher, surroundings());
   const UniqueFd old_client = open(old_events, protocol::kFirstVersionWithChannels - 1);
-  EXPECT_FALSE(old_events.tell_channel(no_channel(1)));
+  EXPECT_FALSE(old_events.tell_channel(no_channel(1), kUser));
   EXPECT_FALSE(read(old_client));
   ASSERT_TRUE(send_message(old_client.get(), protocol::bytes_of(ask_for_channel(3, 4))));
   loop.run_round();
@@ -155,8 +158,8 @@ TEST_F(ClientEventsTest, AClientOfAVersionWithoutChannelsIsNeverToldOfOne) {
 TEST_F(ClientEventsTest, IsSilentOnceItIsStopped) {
   events.stop();
   events.links_changed();
-  EXPECT_FALSE(events.tell_peer(no_peer(1)));
-  EXPECT_FALSE(events.tell_channel(no_channel(1)));
+  EXPECT_FALSE(events.tell_peer(no_peer(1), kUser));
+  EXPECT_FALSE(events.tell_channel(no_channel(1), kUser));
   EXPECT_FALSE(read());
 }
 

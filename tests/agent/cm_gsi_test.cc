@@ -37,30 +37,16 @@ constexpr uint8_t kSoon = 12;  // 17 ms: how long the peer takes to answer
 
 // As the kernel's rdma_cm asks for a connection to a TCP port.
 cm::Req request_for(uint16_t port, const std::string& text) {
-  cm::Req req;
+  cm::Req req = test::request_to(port);
   req.local_id = kPeersId;
-  req.service_id = cm::service_id(cm::PortSpace::kTcp, port);
   req.local_qpn = kPeersQpn;
   req.responder_resources = 3;
   req.initiator_depth = 1;
   req.remote_response_timeout = 20;
   req.local_response_timeout = kSoon;
-  req.max_cm_retries = 15;
   req.starting_psn = 0xabcdef;
-  req.path_mtu = IBV_MTU_1024;
   req.retry_count = 7;
-  req.primary.local_lid = req.primary.remote_lid = cm::kPermissiveLid;
-  req.primary.local_gid = CmPeer::address(2);
-  req.primary.remote_gid = CmPeer::address(1);
-  req.primary.hop_limit = 64;
-  req.primary.local_ack_timeout = 17;
-  cm::IpHeader header;
-  header.source_port = 4000;
-  header.source = CmPeer::address(2);
-  header.destination = CmPeer::address(1);
-  const auto head = cm::encode_ip_header(header);
-  std::memcpy(req.private_data.data(), head.data(), head.size());
-  std::memcpy(req.private_data.data() + head.size(), text.data(), text.size());
+  std::memcpy(req.private_data.data() + cm::IpHeader::kBytes, text.data(), text.size());
   return req;
 }
 

@@ -3,18 +3,21 @@
 
 #include <cstdint>
 #include <cstdlib>
+#include <cstring>
 #include <deque>
 #include <memory>
 #include <optional>
 #include <string>
 
 #include <gtest/gtest.h>
+#include <infiniband/verbs.h>
 #include <poll.h>
 #include <unistd.h>
 
 #include "agent/network_namespace.h"
 #include "base/time.h"
 #include "cm/events.h"
+#include "cm/ip_service.h"
 #include "cm/mad.h"
 #include "cm/messages.h"
 #include "net/udp/udp_port.h"
@@ -116,5 +119,25 @@ class CmPeer : private net::PacketHandler {
   std::deque<cm::Mad> heard_;
   uint64_t transaction_ = 0;
 };
+
+// What any REQ of that host for a TCP port of the agent's has. It has yet no identifier and no QPN.
+inline cm::Req request_to(uint16_t port) {
+  cm::Req req;
+  req.service_id = cm::service_id(cm::PortSpace::kTcp, port);
+  req.max_cm_retries = 15;
+  req.path_mtu = IBV_MTU_1024;
+  req.primary.local_lid = req.primary.remote_lid = cm::kPermissiveLid;
+  req.primary.local_gid = CmPeer::address(2);
+  req.primary.remote_gid = CmPeer::address(1);
+  req.primary.hop_limit = 64;
+  req.primary.local_ack_timeout = 17;
+  cm::IpHeader header;
+  header.source_port = 4000;
+  header.source = CmPeer::address(2);
+  header.destination = CmPeer::address(1);
+  const auto head = cm::encode_ip_header(header);
+  std::memcpy(req.private_data.data(), head.data(), head.size());
+  return req;
+}
 
 }  // namespace verbena::test

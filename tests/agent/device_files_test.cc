@@ -6,7 +6,7 @@
 
 #include <gtest/gtest.h>
 
-#include "agent/counter_collector.h"
+#include "agent_client/device_counters.h"
 
 namespace verbena::agent {
 namespace {
@@ -87,41 +87,6 @@ TEST(Guid, OfANetdevWithoutAMacAddressIsMadeFromItsIndex) {
   EXPECT_EQ(guid[7], 2);
   link.interface_index = 3;
   EXPECT_NE(agent_client::guid_of(link), guid);
-}
-
-agent_client::SlotStatus slot_with(pid_t pid, uint32_t qpn, uint64_t sent) {
-  agent_client::SlotStatus slot;
-  slot.pid = pid;
-  agent_client::QpNumbers& qp = slot.qps.emplace_back();
-  qp.qpn = qpn;
-  qp.device_index = 3;
-  qp.counters[transport::kSentPackets] = sent;
-  return slot;
-}
-
-TEST(CounterCollector, OnlyEverGrows) {
-  CounterCollector collector;
-  const auto sent = [&] { return collector.devices().at(3)[transport::kSentPackets]; };
-  collector.collect(slot_with(10, 7, 100));
-  EXPECT_EQ(sent(), 100u);
-  collector.collect(slot_with(10, 7, 150));
-  EXPECT_EQ(sent(), 150u);
-  collector.collect({});
-  EXPECT_EQ(sent(), 150u);
-  collector.collect(slot_with(10, 7, 5));  // a new QP of the same number
-  EXPECT_EQ(sent(), 155u);
-  collector.collect(slot_with(11, 7, 6));  // of another process, and by chance above the last
-  EXPECT_EQ(sent(), 161u);
-}
-
-TEST(CounterCollector, CountsAFinishedSlotOnce) {
-  CounterCollector collector;
-  const auto sent = [&] { return collector.devices().at(3)[transport::kSentPackets]; };
-  collector.collect(slot_with(10, 7, 100));
-  collector.finish(slot_with(10, 7, 130));
-  EXPECT_EQ(sent(), 130u);
-  collector.collect(slot_with(10, 7, 200));  // the same process has been lent the slot again
-  EXPECT_EQ(sent(), 330u);
 }
 
 TEST(NamedCounters, DoNotGoBelowZero) {

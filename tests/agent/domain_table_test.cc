@@ -30,7 +30,10 @@ class DomainTableTest : public ::testing::Test {
     return table.find(session, name, slot).has_value();
   }
 
-  DomainTable table;
+  static constexpr uid_t kOwn = 500;
+
+  ForeignCloser closer;
+  DomainTable table{closer, kOwn};
   UniqueFd file = temporary_file();
   UniqueFd other = temporary_file();
 };
@@ -100,6 +103,23 @@ TEST_F(DomainTableTest, ASessionHasNoMoreThanItCanUse) {
     ASSERT_EQ(open({1, name, 5}, file.get()), 0);
   EXPECT_EQ(open({1, 1000, 5}, file.get()), ENOMEM);
   EXPECT_EQ(open({2, 1000, 6}, file.get()), 0);
+}
+
+// A user with many programs, each of which has as many as one may have.
+TEST_F(DomainTableTest, OneUserLeavesRoomForOthers) {
+  constexpr uid_t kUser = 1000;
+  uint64_t number = 0;
+  int error = 0;
+  for (; error == 0 && number < DomainTable::kMembers.all; ++number) {
+    error = open({.session = number / 200, .name = number, .slot = 5, .user = kUser}, file.get());
+  }
+  EXPECT_EQ(error, ENOMEM);
+  EXPECT_LT(number, DomainTable::kMembers.all - DomainTable::kMembers.reserve);
+  EXPECT_EQ(open({.session = 9000, .name = 1, .slot = 6, .user = kUser + 1}, file.get()), 0);
+  EXPECT_EQ(open({.session = 9001, .name = 1, .slot = 7, .user = kOwn}, file.get()), 0);
+  table.close_all(0);
+  EXPECT_EQ(open({.session = 9002, .name = 1, .slot = 5, .user = kUser}, file.get()), 0)
+      << "once it has less";
 }
 
 }  // namespace

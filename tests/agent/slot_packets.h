@@ -12,6 +12,7 @@
 #include "agent_client/client.h"
 #include "base/bytes.h"
 #include "base/unique_fd.h"
+#include "protocol/handed_datagram.h"
 #include "roce/packet.h"
 #include "roce/qpn.h"
 
@@ -32,9 +33,23 @@ inline bool send_to_slot(uint32_t slot, uint32_t tag) {
   return sent == static_cast<ssize_t>(packet.size());
 }
 
+// The tags of what has been handed over: waits for the first.
+inline std::vector<uint32_t> handed_tags(int receiver, int patience_ms = 2000) {
+  std::vector<uint32_t> tags;
+  pollfd readable{receiver, POLLIN, 0};
+  ::poll(&readable, 1, patience_ms);
+  std::array<uint8_t, sizeof(protocol::HandedDatagram) + 16> message{};
+  while (::recv(receiver, message.data(), message.size(), MSG_DONTWAIT) ==
+         static_cast<ssize_t>(message.size())) {
+    tags.push_back(load_be<uint32_t>(&message[sizeof(protocol::HandedDatagram) + 12]));
+  }
+  return tags;
+}
+
 // The tags of what lies in the socket. Loopback delivers before sendto() returns, so nothing is on its way.
 // Waits for the first: on a busy machine the kernel may deliver even on loopback a little later.
 inline std::vector<uint32_t> received_tags(const agent_client::Slot& slot) {
+  if (slot.handed_over) return handed_tags(slot.handed_over.get());
   std::vector<uint32_t> tags;
   pollfd readable{slot.socket.get(), POLLIN, 0};
   ::poll(&readable, 1, 2000);

@@ -19,6 +19,7 @@ using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
 constexpr TimePoint kStart{std::chrono::hours(1)};
+constexpr uid_t kOwn = 500;
 
 Borrower borrower(uint64_t session, uid_t uid = 1000) {
   Borrower borrower;
@@ -29,6 +30,13 @@ Borrower borrower(uint64_t session, uid_t uid = 1000) {
   return borrower;
 }
 
+// One whose process does not get the socket itself.
+Borrower without_socket(uint64_t session, uid_t uid) {
+  Borrower one = borrower(session, uid);
+  one.shares_port = false;
+  return one;
+}
+
 class SlotTableTest : public test::NamespaceTest {
  protected:
   void SetUp() override {
@@ -36,7 +44,7 @@ class SlotTableTest : public test::NamespaceTest {
     if (!IsSkipped()) wire_.open();
   }
   Wire wire_{roce::kUdpPort};
-  SlotTable slots_{wire_};
+  SlotTable slots_{wire_, kOwn};
 };
 
 TEST_F(SlotTableTest, LendsTheLongestFreeSlotThatHasRested) {
@@ -53,6 +61,102 @@ TEST_F(SlotTableTest, NeverLendsOneUsersSocketToAnother) {
   ASSERT_TRUE(slots_.take_back(1, 1, kStart));
   EXPECT_EQ(slots_.lend(borrower(2, 1001), kStart + std::chrono::hours(1))->index, 2u);
   EXPECT_EQ(slots_.lend(borrower(3, 1000), kStart + std::chrono::hours(1))->index, 1u);
+}
+
+TEST_F(SlotTableTest, LendsASlotToAnotherUserAfterALongRestIfNobodyHasItsSocket) {
+  EXPECT_EQ(slots_.lend(without_socket(1, 1000), kStart)->index, 1u);
+  ASSERT_TRUE(slots_.take_back(1, 1, kStart));
+  EXPECT_EQ(slots_.lend(without_socket(2, 1001), kStart + std::chrono::seconds(5))->index, 2u);
+  EXPECT_EQ(slots_.lend(without_socket(2, 1001), kStart + std::chrono::seconds(31))->index, 1u);
+}
+
+TEST_F(SlotTableTest, RemembersInTheVaultWhoseSocketsNobodyHas) {
+  auto vault = Vault::create();
+  ASSERT_TRUE(vault);
+  ASSERT_TRUE(slots_.lend(without_socket(1, 1000), kStart));
+  ASSERT_TRUE(slots_.lend(borrower(1, 1000), kStart));
+  for (const uint32_t index : {1u, 2u}) ASSERT_TRUE(slots_.take_back(index, 1, kStart));
+  ASSERT_TRUE(vault->rewrite(slots_.records(), {}));
+  Vault::Contents contents = Vault::take(vault->client_end());
+  Wire wire(roce::kUdpPort);
+  SlotTable after(wire, kOwn);
+  ASSERT_TRUE(after.adopt(contents, kStart));
+  const TimePoint later = kStart + std::chrono::minutes(1);
+  EXPECT_EQ(after.lend(borrower(2, 1001), later)->index, 1u);
+  EXPECT_EQ(after.lend(borrower(2, 1001), later)->index, 3u);
+}
+
+TEST_F(SlotTableTest, LeavesSlotsForOthersWhateverOneUserTakes) {
+  Wire none(roce::kUdpPort);
+  SlotTable slots(none, kOwn);
+  size_t taken = 0;
+  Result<LentSlot> last = slots.lend(borrower(1), kStart);
+  for (; last; last = slots.lend(borrower(1), kStart)) ++taken;
+  EXPECT_EQ(last.error().code, EDQUOT);
+  EXPECT_LT(taken, SlotTable::kSize.all - SlotTable::kSize.reserve);
+  EXPECT_TRUE(slots.lend(borrower(2, 1001), kStart));
+  EXPECT_TRUE(slots.lend(borrower(3, kOwn), kStart));
+  slots.take_back_all(1, kStart);
+  EXPECT_TRUE(slots.lend(borrower(1), kStart));
+}
+
+// Who takes and gives back without end would else keep all slots resting.
+TEST_F(SlotTableTest, SlotsThatRestCountForTheUserWhoHadThem) {
+  Wire none(roce::kUdpPort);
+  SlotTable slots(none, kOwn);
+  TimePoint now = kStart;
+  for (int round = 0; round < 20; ++round, now += std::chrono::seconds(1)) {
+    size_t taken = 0;
+    while (slots.lend(borrower(1), now)) ++taken;
+    EXPECT_GT(taken, 0u) << "its own, after a rest or without";
+    slots.take_back_all(1, now);
+    EXPECT_TRUE(slots.lend(borrower(2, 1001), now)) << round;
+  }
+  slots.take_back_all(2, now);
+  now += std::chrono::seconds(31);
+  for (int i = 0; i < 100; ++i) EXPECT_TRUE(slots.lend(borrower(3, 1002), now));
+}
+
+Borrower stranger(uint64_t session, uid_t uid) {
+  Borrower stranger = borrower(session, uid);
+  stranger.shares_port = false;
+  return stranger;
+}
+
+// They have never had the socket.
+TEST_F(SlotTableTest, LendsASlotThatWasHandedOverToAnyUser) {
+  const auto lent = slots_.lend(stranger(1, 1000), kStart);
+  ASSERT_TRUE(lent);
+  EXPECT_TRUE(lent->handed_over);
+  ASSERT_TRUE(slots_.take_back(lent->index, 1, kStart));
+  EXPECT_EQ(slots_.lend(stranger(2, 1001), kStart + std::chrono::hours(1))->index, lent->index);
+  ASSERT_TRUE(slots_.take_back(lent->index, 2, kStart + std::chrono::hours(1)));
+  const auto with_socket = slots_.lend(borrower(3, 0), kStart + std::chrono::hours(2));
+  EXPECT_EQ(with_socket->index, lent->index);
+  EXPECT_FALSE(with_socket->handed_over);
+}
+
+TEST_F(SlotTableTest, TheNextAgentGoesOnHandingOver) {
+  ASSERT_TRUE(slots_.lend(borrower(1, 0), kStart));
+  const auto lent = slots_.lend(stranger(2, 1000), kStart);
+  ASSERT_TRUE(lent);
+  agent_client::Slot slot;
+  slot.handed_over = wire_.take_receiver(lent->index);
+  auto vault = Vault::create();
+  ASSERT_TRUE(vault);
+  ASSERT_TRUE(vault->rewrite(slots_.records(), {}));
+  wire_.mute(lent->index);  // the courier ends here
+  Wire next_wire(roce::kUdpPort);
+  SlotTable next(next_wire, kOwn);
+  Vault::Contents contents = Vault::take(vault->client_end());
+  ASSERT_TRUE(next.adopt(contents, kStart));
+  next_wire.unmute(lent->index);
+  EXPECT_TRUE(next.find_lent(lent->index)->handed_over);
+  EXPECT_FALSE(next.find_lent(1)->handed_over);
+  ASSERT_TRUE(test::send_to_slot(lent->index, 7));
+  EXPECT_THAT(test::received_tags(slot), ElementsAre(7u));
+  // And the one after that.
+  EXPECT_GE(next.record(lent->index).courier_end, 0);
 }
 
 TEST_F(SlotTableTest, LendsASocketWithoutWhatCameForItsLastOwner) {
@@ -81,19 +185,19 @@ TEST_F(SlotTableTest, TakesASlotBackOnlyFromItsBorrower) {
 TEST_F(SlotTableTest, RunsOutAtTheMulticastSlotAndThenUsesWhatHasNotRested) {
   uint32_t last = 0;
   for (uint32_t i = 1; i < roce::Qpn::kSlots - 1; ++i) {
-    const auto slot = slots_.lend(borrower(1), kStart);
+    const auto slot = slots_.lend(borrower(1, kOwn), kStart);
     if (!slot) GTEST_SKIP() << "not enough descriptors here";
     last = slot->index;
   }
   EXPECT_EQ(last, roce::Qpn::kSlots - 2);
-  EXPECT_EQ(slots_.lend(borrower(1), kStart).error().code, ENOSPC);
+  EXPECT_EQ(slots_.lend(borrower(1, kOwn), kStart).error().code, ENOSPC);
   ASSERT_TRUE(slots_.take_back(500, 1, kStart));
-  EXPECT_EQ(slots_.lend(borrower(1), kStart)->index, 500u);
+  EXPECT_EQ(slots_.lend(borrower(1, kOwn), kStart)->index, 500u);
 }
 
 TEST_F(SlotTableTest, NumbersSlotsWithoutAWireFromTheTop) {
   Wire none(roce::kUdpPort);  // was never opened
-  SlotTable slots(none);
+  SlotTable slots(none, kOwn);
   const auto slot = slots.lend(borrower(1), kStart);
   ASSERT_TRUE(slot);
   EXPECT_EQ(slot->index, roce::Qpn::kSlots - 2);
@@ -111,7 +215,7 @@ uint64_t cookie_of(int socket) {
 TEST_F(SlotTableTest, ComesOutOfTheVaultAsItWentIn) {
   auto vault = Vault::create();
   ASSERT_TRUE(vault);
-  ASSERT_TRUE(vault->rewrite(slots_.records(), -1));
+  ASSERT_TRUE(vault->rewrite(slots_.records(), {}));
   // Often enough that the vault has to be written again several times.
   TimePoint now = kStart;
   for (int i = 0; i < 300; ++i) {
@@ -124,7 +228,7 @@ TEST_F(SlotTableTest, ComesOutOfTheVaultAsItWentIn) {
       ASSERT_TRUE(vault->put_slot(slots_.record(slot->index)));
     }
     if (!vault->is_long()) continue;
-    ASSERT_TRUE(vault->rewrite(slots_.records(), -1));
+    ASSERT_TRUE(vault->rewrite(slots_.records(), {}));
   }
   const auto expected = slots_.records();
   std::vector<uint64_t> cookies;
@@ -133,7 +237,7 @@ TEST_F(SlotTableTest, ComesOutOfTheVaultAsItWentIn) {
   Vault::Contents contents = Vault::take(vault->client_end());
   ASSERT_EQ(contents.slots.size(), expected.size());
   Wire wire(roce::kUdpPort);
-  SlotTable after(wire);
+  SlotTable after(wire, kOwn);
   ASSERT_TRUE(after.adopt(contents, now));
   ASSERT_EQ(wire.size(), wire_.size());
   const auto records = after.records();
@@ -145,17 +249,23 @@ TEST_F(SlotTableTest, ComesOutOfTheVaultAsItWentIn) {
   }
 }
 
-TEST_F(SlotTableTest, GivesAKeptSlotOnlyToTheUserWhoHadIt) {
+TEST_F(SlotTableTest, GivesAKeptSlotOnlyToTheProcessThatHadIt) {
   auto vault = Vault::create();
   ASSERT_TRUE(vault);
   ASSERT_TRUE(slots_.lend(borrower(1, 1000), kStart));
-  ASSERT_TRUE(vault->rewrite(slots_.records(), -1));
+  ASSERT_TRUE(vault->rewrite(slots_.records(), {}));
   Vault::Contents contents = Vault::take(vault->client_end());
   Wire wire(roce::kUdpPort);
-  SlotTable after(wire);
+  SlotTable after(wire, kOwn);
   ASSERT_TRUE(after.adopt(contents, kStart));
   EXPECT_EQ(after.keep(1, borrower(7, 1001)).error().code, ENOENT);
   EXPECT_EQ(after.keep(2, borrower(7, 1000)).error().code, ENOENT);
+  Borrower another = borrower(7, 1000);
+  another.pid = 43;
+  EXPECT_EQ(after.keep(1, another).error().code, ENOENT) << "another process of the user";
+  Borrower later = borrower(7, 1000);
+  later.start_time = 12345;
+  EXPECT_EQ(after.keep(1, later).error().code, ENOENT) << "a later process of the same number";
   EXPECT_TRUE(after.keep(1, borrower(7, 1000)));
   EXPECT_EQ(after.keep(1, borrower(8, 1000)).error().code, ENOENT);
 }
@@ -166,10 +276,10 @@ TEST_F(SlotTableTest, RefusesAVaultThatLacksASocket) {
   for (int i = 0; i < 3; ++i) ASSERT_TRUE(slots_.lend(borrower(1), kStart));
   auto records = slots_.records();
   records.erase(records.begin() + 1);
-  ASSERT_TRUE(vault->rewrite(records, -1));
+  ASSERT_TRUE(vault->rewrite(records, {}));
   Vault::Contents contents = Vault::take(vault->client_end());
   Wire wire(roce::kUdpPort);
-  SlotTable after(wire);
+  SlotTable after(wire, kOwn);
   EXPECT_FALSE(after.adopt(contents, kStart));
   EXPECT_FALSE(wire.has_sockets());
 }

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include "agent/counter_publisher.h"
 #include "agent/domain_table.h"
@@ -50,10 +51,11 @@ class SuccessionTest : public ::testing::Test {
   PortHolderSocket holder;
   EventLoop loop;
   Wire wire{holder.port()};
-  SlotTable slot_table{wire};
+  SlotTable slot_table{wire, ::geteuid()};
   LinkTable links;
-  CounterPublisher counters{loop, slot_table, links};
-  DomainTable domains;
+  CounterPublisher counters{loop, slot_table, links, ::geteuid()};
+  ForeignCloser closer;
+  DomainTable domains{closer, ::geteuid()};
   SlotLending slots{
       loop,       wire,
       slot_table, counters,
@@ -64,7 +66,8 @@ class SuccessionTest : public ::testing::Test {
                                    .on_quiet = [] {},
                                    .is_orphan = [](uint32_t) { return false; }}};
   int settled = 0;
-  Succession succession{{loop, wire, slots, links, connection_management}, [this] { ++settled; }};
+  ServedUsers served{};
+  Succession succession{{loop, wire, slots, links, connection_management, served}, [this] { ++settled; }};
 };
 
 TEST_F(SuccessionTest, HasTheWireWhereTheLastHolderEndsMeanwhile) {

@@ -300,6 +300,28 @@ TEST_F(AgentSessionTest, TheVaultOfAnAgentThatDiedGoesToTheNextOne) {
   EXPECT_EQ(host.agent().requests()[0].fds, 1u);
 }
 
+// A process that has dropped its privileges may find a program of its new user under the agent's name.
+TEST_F(AgentSessionTest, TheVaultGoesToNoAgentOfAnotherUser) {
+  const auto trusting = [](const FakeAgent::Request& request) {
+    if (request.type() != MessageType::kHello) return FakeAgent::agree(request);
+    FakeAgent::Answer answer = FakeAgent::greet(request);
+    answer.fds.emplace_back(::dup(answer.fds[0].get()));
+    return answer;
+  };
+  const uid_t own = ::geteuid();
+  FakeAgent& one = host.run(trusting, own + 1);
+  const auto session = this->session();
+  ASSERT_EQ(call(*session), 0);
+  one.die();
+  FakeAgent& two = host.run(trusting, own);
+  ASSERT_EQ(call(*session), 0);
+  EXPECT_EQ(two.requests()[0].fds, 0u);
+  two.die();
+  FakeAgent& three = host.run(agree, own);
+  ASSERT_EQ(call(*session), 0);
+  EXPECT_EQ(three.requests()[0].fds, 1u) << "that of the second";
+}
+
 TEST_F(AgentSessionTest, AForkedChildTellsNoAgentAnything) {
   FakeAgent& agent = host.run(agree);
   const auto session = this->session();

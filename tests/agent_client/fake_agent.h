@@ -50,7 +50,7 @@ class FakeAgent {
   };
   using Script = std::function<Answer(const Request&)>;
 
-  explicit FakeAgent(Script script) : script_(std::move(script)) {}
+  explicit FakeAgent(Script script, uid_t user = ::geteuid()) : script_(std::move(script)), user_(user) {}
   ~FakeAgent() {
     die();
     for (Client& client : clients_) client.thread.join();
@@ -66,7 +66,7 @@ class FakeAgent {
     client.socket.reset(ends[1]);
     if (dead_) ::shutdown(ends[1], SHUT_RDWR);
     client.thread = std::thread([this, &client] { serve(client.socket.get()); });
-    return AgentConnection(UniqueFd(ends[0]), ::geteuid());
+    return AgentConnection(UniqueFd(ends[0]), user_);
   }
 
   // Clients see all that they have of it end.
@@ -184,6 +184,7 @@ class FakeAgent {
   }
 
   const Script script_;
+  const uid_t user_;
   std::mutex mutex_;
   bool dead_ = false;
   std::vector<Request> requests_;

@@ -22,10 +22,10 @@ namespace verbena::agent_client::test {
 // A host on which a test says which agent runs, one after the other; its dialers lead there. Outlives them.
 class FakeHost {
  public:
-  // From now on this agent listens.
-  FakeAgent& run(FakeAgent::Script script) {
+  // From now on this agent listens, a process of this user.
+  FakeAgent& run(FakeAgent::Script script, uid_t user = ::geteuid()) {
     const std::lock_guard lock(mutex_);
-    return agents_.emplace_back(std::move(script));
+    return agents_.emplace_back(std::move(script), user);
   }
   // What listens once a client has started an agent. Without it clients may not start one.
   void let_start(FakeAgent::Script script) {

@@ -8,6 +8,7 @@
 
 #include "base/foreign_fd.h"
 #include "base/lingering_socket.h"
+#include "base/watched_pipe.h"
 
 namespace verbena {
 namespace {
@@ -16,25 +17,10 @@ using test::becomes_true;
 using test::is_discarding;
 using test::LingeringSocket;
 using test::open_descriptors;
-
-// A descriptor, and whether it has been closed wherever it was.
-struct Watched {
-  Watched() {
-    int ends[2];
-    EXPECT_EQ(::pipe2(ends, O_CLOEXEC | O_NONBLOCK), 0);
-    reading.reset(ends[0]);
-    writing.reset(ends[1]);
-  }
-  bool is_closed() const {
-    char byte;
-    return ::read(reading.get(), &byte, sizeof byte) == 0;
-  }
-  UniqueFd reading;
-  UniqueFd writing;
-};
+using test::WatchedPipe;
 
 TEST(Discard, Closes) {
-  Watched one;
+  WatchedPipe one;
   discard(std::move(one.writing));
   EXPECT_TRUE(becomes_true([&] { return one.is_closed(); }));
 }
@@ -46,7 +32,7 @@ TEST(Discard, NothingIsNothingToDo) {
 TEST(Discard, NobodyWaitsForWhatTakesLong) {
   const size_t before = open_descriptors();
   LingeringSocket slow;
-  Watched behind;
+  WatchedPipe behind;
   const TimePoint began = MonotonicClock::now();
   discard(slow.take());
   EXPECT_TRUE(becomes_true(is_discarding));
@@ -68,7 +54,7 @@ TEST(Discard, WhatIsMoreThanItHoldsStaysOpen) {
   LingeringSocket slow;
   discard(slow.take());
   ASSERT_TRUE(becomes_true(is_discarding));
-  Watched one;
+  WatchedPipe one;
   for (size_t i = 0; i < kMostDiscarded; ++i) discard(UniqueFd(::dup(one.writing.get())));
   const int beyond = one.writing.get();
   discard(std::move(one.writing));
@@ -89,11 +75,11 @@ TEST(Discard, AChildClosesByItself) {
   LingeringSocket slow;
   discard(slow.take());
   ASSERT_TRUE(becomes_true(is_discarding));
-  Watched one;
+  WatchedPipe one;
   const pid_t child = ::fork();
   if (child == 0) {
     ::alarm(60);  // ends a child that hangs
-    Watched own;
+    WatchedPipe own;
     discard(std::move(own.writing));
     ::_exit(becomes_true([&] { return own.is_closed(); }) ? 0 : 1);
   }
@@ -110,7 +96,7 @@ TEST(Discard, TheEndOfTheProcessDoesNotWait) {
   GTEST_SKIP() << "the thread sanitizer follows no child of a process with threads";
 #endif
   LingeringSocket slow;
-  Watched only_the_childs;
+  WatchedPipe only_the_childs;
   const TimePoint began = MonotonicClock::now();
   const pid_t child = ::fork();
   if (child == 0) {
@@ -129,10 +115,10 @@ TEST(Discard, TheEndOfTheProcessDoesNotWait) {
 }
 
 TEST(ForeignFdTest, IsDiscardedUnlessItIsKnown) {
-  Watched one;
+  WatchedPipe one;
   { const ForeignFd foreign(std::move(one.writing)); }
   EXPECT_TRUE(becomes_true([&] { return one.is_closed(); }));
-  Watched other;
+  WatchedPipe other;
   ForeignFd foreign(std::move(other.writing));
   foreign.take_known().reset();
   EXPECT_TRUE(other.is_closed());

@@ -51,7 +51,9 @@ class WatchedThread {
     std::string line;
     std::getline(file, line);
     const size_t name_end = line.rfind(')');
-    return name_end != std::string::npos && line.compare(name_end + 2, 1, "S") == 0;
+    if (name_end == std::string::npos) return false;
+    const char state = name_end + 2 < line.size() ? line[name_end + 2] : '?';
+    return state == 'S' || state == 'D';
   }
 
   std::atomic<pid_t> id_{0};

@@ -191,12 +191,7 @@ TEST_F(MappedMemory, WhatItsOwnerMayOnlyReadIsOnlyRead) {
   const UniqueFd file = memory_file();
   const Target target(file.get(), PROT_READ);
   const Initiator initiator(target);
-  initiator.lane().reader_sleeps = 0;
-  ASSERT_TRUE(initiator.maps());
-  std::array<std::byte, 8> bytes{};
-  EXPECT_TRUE(initiator.read(0, bytes));
-  EXPECT_FALSE(initiator.write(0, bytes));
-  EXPECT_EQ(initiator.add(0, 1), std::nullopt);
+  expect_only_read(initiator, 0);
 }
 
 TEST_F(MappedMemory, OfAProcessThatDoesNotHaveTheBoardIsNot) {

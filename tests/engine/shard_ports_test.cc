@@ -35,7 +35,7 @@ class ShardPorts : public testing::Test {
       ports.push_back(std::move(port));
     }
     linked.port->leads = [](const roce::Path& path) { return path.interface_index == kLink; };
-    shard = std::make_unique<Shard>(kSlot, std::move(ports), *status, /*secret=*/5, now);
+    shard = std::make_unique<Shard>(kSlot, std::move(ports), *status, /*beginning=*/5, now);
     shard->set_sleeper(&sleeper);
     add_qp(linked, kLink);
     add_qp(other, kLink + 1);

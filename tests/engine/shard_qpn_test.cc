@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <set>
 
+#include "engine/secret.h"
 #include "engine/support/shard_test.h"
 
 namespace verbena::engine {
@@ -66,6 +67,15 @@ TEST(ShardQpnOfTheFirstSlot, AvoidsTheSpecialOnes) {
     }
     EXPECT_EQ(count, roce::Qpn::kPerSlot - avoided.size());
   }
+}
+
+// The first QPN of a shard is shown to everybody, and is made of a secret that is drawn for it alone.
+TEST(RandomSecret, IsAnotherEachTime) {
+  const SipKey one = random_secret();
+  const SipKey other = random_secret();
+  EXPECT_NE(one.low, other.low);
+  EXPECT_NE(one.high, other.high);
+  EXPECT_NE(one.low, one.high);
 }
 
 }  // namespace

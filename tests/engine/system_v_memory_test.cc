@@ -194,12 +194,7 @@ TEST_F(SystemVMemory, WhatItsOwnerMayOnlyReadIsOnlyRead) {
     const Segment segment;
     const Target target(segment.attach(SHM_RDONLY));
     const Initiator initiator(target);
-    initiator.lane().reader_sleeps = 0;
-    ASSERT_TRUE(initiator.maps());
-    std::array<std::byte, 8> bytes{};
-    EXPECT_TRUE(initiator.read(0, bytes));
-    EXPECT_FALSE(initiator.write(0, bytes));
-    EXPECT_EQ(initiator.add(0, 1), std::nullopt);
+    expect_only_read(initiator, 0);
   });
 }
 
@@ -210,13 +205,7 @@ TEST_F(SystemVMemory, WhatMayOnlyBeReadByNowIsOnlyRead) {
     const Target target(segment.attach());
     segment.set_mode(0400);
     const Initiator initiator(target);
-    initiator.lane().reader_sleeps = 0;
-    ASSERT_TRUE(initiator.maps());
-    std::array<std::byte, 8> bytes{};
-    EXPECT_TRUE(initiator.read(0, bytes));
-    EXPECT_TRUE(are(bytes, 1));
-    EXPECT_FALSE(initiator.write(0, bytes));
-    EXPECT_EQ(initiator.add(0, 1), std::nullopt);
+    expect_only_read(initiator, 1);
   });
 }
 

@@ -21,7 +21,7 @@ struct SteppedThread {
     uint32_t* to;
     uint32_t value;
   };
-  static constexpr uint32_t kMostAccesses = 8;  // of one operation: none has a loop
+  static constexpr uint32_t kMostAccesses = 16;  // of one operation: none has a loop
   static constexpr uint32_t kMostStores = 16;
 
   uint32_t accesses = 0;  // made so far by the operation under way

@@ -163,6 +163,59 @@ TEST_F(Guarded, WorksInAThreadThatBlocksAllOtherSignals) {
   EXPECT_FALSE(copied);
 }
 
+void block_faults() {
+  sigset_t blocked;
+  sigfillset(&blocked);
+  pthread_sigmask(SIG_SETMASK, &blocked, nullptr);
+}
+
+bool is_blocked(int signal) {
+  sigset_t blocked;
+  pthread_sigmask(SIG_BLOCK, nullptr, &blocked);
+  return sigismember(&blocked, signal) == 1;
+}
+
+// The kernel would kill the process.
+TEST_F(Guarded, WorksInAThreadThatBlocksFaultsToo) {
+  const Pages pages = Pages::anonymous(1, PROT_NONE);
+  std::thread([&] {
+    block_faults();
+    std::byte to;
+    errno = EXDEV;
+    for (int i = 0; i < 3; ++i) EXPECT_FALSE(copy_guarded(&to, {pages.data(), 1}));
+    EXPECT_EQ(errno, EXDEV);
+    EXPECT_TRUE(is_blocked(SIGSEGV) && is_blocked(SIGBUS)) << "and goes on to";
+  }).join();
+}
+
+TEST_F(Guarded, WorksInAThreadThatIsSeenToBlockThemFromNowOn) {
+  const Pages pages = Pages::anonymous(1, PROT_NONE);
+  std::thread([&] {
+    std::byte to;
+    EXPECT_FALSE(copy_guarded(&to, {pages.data(), 1}));
+    block_faults();
+    check_guard();
+    EXPECT_FALSE(copy_guarded(&to, {pages.data(), 1}));
+  }).join();
+}
+
+// It is the application's, which waits for it in its own way.
+TEST_F(Guarded, LeavesASignalThatWaitsWhereItIs) {
+  std::thread([] {
+    block_faults();
+    pthread_kill(pthread_self(), SIGSEGV);
+    const std::byte from{7};
+    std::byte to{};
+    EXPECT_TRUE(copy_guarded(&to, {&from, 1}));
+    EXPECT_EQ(to, from);
+    sigset_t waited;
+    sigemptyset(&waited);
+    sigaddset(&waited, SIGSEGV);
+    const timespec at_once{};
+    EXPECT_EQ(sigtimedwait(&waited, nullptr, &at_once), SIGSEGV);
+  }).join();
+}
+
 void fault_on_alternate_stack(int flags) {
   const Pages pages = Pages::anonymous(1, PROT_NONE);
   std::vector<char> space(1 << 16);

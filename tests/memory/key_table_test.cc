@@ -18,7 +18,7 @@ namespace {
 TEST(Permutation, HitsEveryNumberOnce) {
   std::vector<bool> hit(1 << 24);
   for (uint32_t i = 0; i < hit.size(); ++i) {
-    const uint32_t image = permute<24>(i, 12345);
+    const uint32_t image = permute<24>(i, SipKey{12345, 6789});
     ASSERT_LT(image, hit.size());
     ASSERT_FALSE(hit[image]);
     hit[image] = true;
@@ -36,11 +36,26 @@ TEST(Permutation, OfTagsHitsEveryNumberOnceForEverySecret) {
 
 TEST(Permutation, TellsNothingOfItsNeighbours) {
   // Consecutive numbers differ in about half of the bits, whatever the secret.
+  constexpr SipKey kKey{7, 8};
   uint64_t flipped = 0;
   for (uint32_t i = 0; i < 10'000; ++i) {
-    flipped += static_cast<uint64_t>(__builtin_popcount(permute<24>(i, 7) ^ permute<24>(i + 1, 7)));
+    flipped += static_cast<uint64_t>(__builtin_popcount(permute<24>(i, kKey) ^ permute<24>(i + 1, kKey)));
   }
   EXPECT_NEAR(static_cast<double>(flipped) / 10'000, 12.0, 0.2);
+}
+
+TEST(Permutation, DependsOnEveryBitOfItsKey) {
+  const auto differs = [](const SipKey& one, const SipKey& other) {
+    for (uint32_t i = 0; i < 4; ++i) {
+      if (permute<24>(i, one) != permute<24>(i, other)) return true;
+    }
+    return false;
+  };
+  constexpr SipKey kKey{1, 2};
+  for (uint32_t bit = 0; bit < 64; ++bit) {
+    EXPECT_TRUE(differs(kKey, {kKey.low ^ uint64_t{1} << bit, kKey.high})) << bit;
+    EXPECT_TRUE(differs(kKey, {kKey.low, kKey.high ^ uint64_t{1} << bit})) << bit;
+  }
 }
 
 TEST(KeyTable, IsEmptyAtFirst) {
@@ -121,6 +136,19 @@ TEST(KeyTable, DrawsDifferentKeysForDifferentSecrets) {
   Region region;
   int same = 0;
   for (int i = 0; i < 100; ++i) same += *one.insert(&region) == *other.insert(&region) ? 1 : 0;
+  EXPECT_EQ(same, 0);
+}
+
+// Half of a secret, which something else may have been made of, does not tell the keys.
+TEST(KeyTable, DrawsDifferentKeysForSecretsThatDifferInAHalf) {
+  KeyTable tables[] = {{SipKey{1, 1}, 100}, {SipKey{1, 2}, 100}, {SipKey{2, 1}, 100}};
+  Region region;
+  int same = 0;
+  for (int i = 0; i < 100; ++i) {
+    const uint32_t keys[] = {*tables[0].insert(&region), *tables[1].insert(&region),
+                             *tables[2].insert(&region)};
+    same += keys[0] == keys[1] || keys[0] == keys[2] || keys[1] == keys[2] ? 1 : 0;
+  }
   EXPECT_EQ(same, 0);
 }
 

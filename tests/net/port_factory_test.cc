@@ -6,22 +6,30 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 
+#include "net/udp/socket_address.h"
 #include "net/udp/udp_port.h"
 #include "net/udp/udp_traits.h"
 
 namespace verbena::net {
 namespace {
 
+uint16_t port_of_socket(int fd) {
+  SocketAddress address{};
+  socklen_t length = sizeof address;
+  EXPECT_EQ(::getsockname(fd, &address.generic, &length), 0);
+  return port_of(address);
+}
+
 TEST(PortFactory, MakesAPortOfTheAgentsSocket) {
   auto socket = open_receive_socket(0);
   ASSERT_TRUE(socket);
-  const int fd = socket->get();
+  const uint16_t bound = port_of_socket(socket->get());
   PortCounters counters;
   auto ports = open_ports({.slot = 3, .udp_socket = std::move(*socket)}, counters);
   ASSERT_TRUE(ports);
   ASSERT_EQ(ports->size(), 1u);
   Port& port = *ports->front();
-  EXPECT_EQ(port.receive_fd(), fd);
+  EXPECT_EQ(port_of_socket(port.receive_fd()), bound);
   EXPECT_EQ(&port.counters(), &counters);
   EXPECT_EQ(port.traits().burst_packets, kUdpTraits.burst_packets);
   EXPECT_EQ(port.traits().progress, transport::Traits::Progress::kDescriptor);

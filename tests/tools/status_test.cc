@@ -137,6 +137,14 @@ TEST(StatusText, CountsConnectionsWhereThereAreAny) {
   EXPECT_THAT(status_as_text(status), Not(HasSubstr("Connections")));
 }
 
+TEST(StatusText, SaysOfWhomPacketsAreHandedOver) {
+  agent_client::AgentStatus status = example();
+  EXPECT_THAT(status_as_text(status), Not(HasSubstr("handed over")));
+  status.slots[0].handed_over = true;
+  EXPECT_THAT(status_as_text(status), HasSubstr("slot 1, packets handed over by the agent"));
+  EXPECT_EQ(json::parse(status_as_json(status))["processes"][0]["handed_over"], true);
+}
+
 TEST(StatusText, SaysWhyThereIsNoWire) {
   auto status = example();
   status.no_wire_reason = "UDP port 4791 is taken.";

@@ -168,6 +168,31 @@ TEST_F(ResponderRequests, TakesNothingFromAnotherAddress) {
   expect_none_received();
 }
 
+TEST_F(ResponderRequests, TakesNothingForAnotherAddressOfTheHost) {
+  post();
+  const roce::Packet packet{request(Op::kSendOnly, 200, {}), {}};
+  EXPECT_EQ(e.qp->on_packet({packet, path_between(ipv4(2), ipv4(9)), 16}, e.now), Verdict::kBadSource);
+  expect_none_received();
+  EXPECT_EQ(e.qp->on_packet({packet, path_between(ipv4(2), ipv4(1)), 16}, e.now), Verdict::kAccepted);
+}
+
+// Link-local addresses say nothing without the device, whose path then has one; others are the host's.
+TEST_F(ResponderRequests, TakesNothingFromAnotherDeviceWhereAddressesDoNotTell) {
+  post();
+  const roce::Packet packet{request(Op::kSendOnly, 200, {}), {}};
+  roce::Path path = path_between(ipv4(2), ipv4(1));
+  const auto verdict_by = [&](uint32_t own_device, uint32_t device) {
+    e.attributes().path.interface_index = own_device;
+    path.interface_index = device;
+    return e.qp->on_packet({packet, path, 16}, e.now);
+  };
+  EXPECT_EQ(verdict_by(5, 6), Verdict::kBadSource);
+  expect_none_received();
+  EXPECT_EQ(verdict_by(5, 5), Verdict::kAccepted);
+  EXPECT_EQ(verdict_by(5, 0), Verdict::kAccepted) << "it came by memory";
+  EXPECT_EQ(verdict_by(0, 6), Verdict::kAccepted);
+}
+
 TEST_F(ResponderRequests, TakesNothingOfAnotherService) {
   roce::Headers headers = request(Op::kSendOnly, 200, {});
   headers.opcode = roce::make_opcode(roce::Service::kUc, Op::kSendOnly);

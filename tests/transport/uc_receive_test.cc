@@ -288,6 +288,7 @@ TEST_F(UcReceive, TakesNothingThatIsForOthers) {
   headers.pkey = roce::kDefaultPkey;
   const roce::Packet stray{headers, data(1)};
   EXPECT_EQ(e.qp->on_packet({stray, path_between(ipv4(9), ipv4(1)), 100}, e.now), Verdict::kBadSource);
+  EXPECT_EQ(e.qp->on_packet({stray, path_between(ipv4(2), ipv4(9)), 100}, e.now), Verdict::kBadSource);
   e.qp->enter(IBV_QPS_ERR);
   EXPECT_EQ(e.receive(headers, data(1)), Verdict::kNotReady);
   e.qp->enter(IBV_QPS_RESET);

@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include "base/cancellation_off.h"
 #include "verbs/registered_providers.h"
 
 namespace verbena::verbs {
@@ -100,6 +101,7 @@ void make_pipe(UniqueFd& reader, UniqueFd& writer) {
 
 template <class T>
 int read_one(int fd, T& value) {
+  const CancellationAllowed asleep;
   const ssize_t got = ::read(fd, &value, sizeof value);
   return got == static_cast<ssize_t>(sizeof value) ? 0 : got < 0 ? errno : EIO;
 }

@@ -122,6 +122,7 @@ protocol::CmEvent AddressRequests::finish_resolving(CmIdentifier& id, const Rout
   id.source = route.source;
   id.source.port = port;
   set_device(id, *place);
+  service_.note_port(id);
   const roce::Address peer = gid_of(id.destination);
   std::copy(peer.bytes.begin(), peer.bytes.end(), id.route.destination_gid);
   id.route.hop_limit = route.hop_limit;

@@ -84,6 +84,7 @@ Binding::Outcome Binding::take_port(CmIdentifier& id, PortIs port_is) {
   const auto ports = service_.port_space(id.port_space);
   if (!ports) return refuse(ports.error().code, "no such port space");
   const uint16_t port = port_of(id.source);
+  if (port != 0) service_.claims().yield_port(id.port_space, id, user_);
   Result<void> taken;
   if (port == 0) {
     taken = (*ports)->bind_any(id, service_.port_limits().ephemeral(), service_.random());
@@ -94,6 +95,7 @@ Binding::Outcome Binding::take_port(CmIdentifier& id, PortIs port_is) {
   }
   if (!taken) return refuse(taken.error().code, port == 0 ? "no port is free" : "the port is taken");
   id.holds_port = true;
+  service_.note_port(id);
   return {};
 }
 
@@ -124,6 +126,7 @@ Binding::Outcome Binding::listen(CmIdentifier& id, uint32_t backlog) {
   id.listening_state->backlog = as_many ? kMaxBacklog : backlog;
   id.listening = true;
   id.state = CmState::kListen;
+  service_.note_port(id);
   service_.look_again();
   return {};
 }

@@ -17,16 +17,16 @@ struct CmClient::Request {
   protocol::MessageType type;
   size_t bytes;
   void (*carry_out)(CmClient& client, const protocol::MessageHeader& header, ConstBytes message,
-                    UniqueFd descriptor);
+                    ClientFile descriptor);
 };
 
 template <class Message, auto Role, auto Method>
 void CmClient::carry_out(CmClient& client, const protocol::MessageHeader& header, ConstBytes message,
-                         [[maybe_unused]] UniqueFd descriptor) {
+                         [[maybe_unused]] ClientFile descriptor) {
   Message request;
   std::memcpy(&request, message.data(), sizeof request);  // it is not shorter: the session has checked
   auto& role = client.*Role;
-  if constexpr (std::is_invocable_v<decltype(Method), decltype(role), const Message&, UniqueFd>) {
+  if constexpr (std::is_invocable_v<decltype(Method), decltype(role), const Message&, ClientFile>) {
     client.answer(header, (role.*Method)(request, std::move(descriptor)));
   } else {
     client.answer(header, (role.*Method)(request));
@@ -91,7 +91,7 @@ bool CmClient::takes_descriptor(uint16_t type) {
   return type == static_cast<uint16_t>(protocol::MessageType::kCmOpenChannel);
 }
 
-void CmClient::handle(const protocol::MessageHeader& header, ConstBytes message, UniqueFd descriptor) {
+void CmClient::handle(const protocol::MessageHeader& header, ConstBytes message, ClientFile descriptor) {
   find_request(header.type)->carry_out(*this, header, message, std::move(descriptor));
   service_.settle();
 }
@@ -172,6 +172,7 @@ void CmClient::links_changed() {
 
 void CmClient::remove_device(CmIdentifier& id) {
   if (id.resolving != 0) service_.neighbours().cancel(std::exchange(id.resolving, 0));
+  service_.release_connection(id);
   if (id.connection != 0) {
     [[maybe_unused]] const auto forgotten = service_.manager().forget(std::exchange(id.connection, 0));
   }

@@ -17,7 +17,7 @@
 #include "agent/cm/multicast_requests.h"
 #include "agent/cm/restore_requests.h"
 #include "agent/cm/service.h"
-#include "base/unique_fd.h"
+#include "agent/foreign_closer.h"
 #include "protocol/connection_messages.h"
 
 namespace verbena::agent {
@@ -38,7 +38,9 @@ class CmClient {
   static size_t request_bytes(uint16_t type);
   static bool takes_descriptor(uint16_t type);
   // Carries a request out and answers it. REQUIRES: request_bytes() says its length
-  void handle(const protocol::MessageHeader& header, ConstBytes message, UniqueFd descriptor);
+  void handle(const protocol::MessageHeader& header, ConstBytes message, ClientFile descriptor);
+
+  uid_t user() const { return host_.user(); }
 
   // For the service, which brings what peers do.
   // Whether a listener has room for another request now.
@@ -57,7 +59,7 @@ class CmClient {
   static const Request* find_request(uint16_t type);
   template <class Message, auto Role, auto Method>
   static void carry_out(CmClient& client, const protocol::MessageHeader& header, ConstBytes message,
-                        UniqueFd descriptor);
+                        ClientFile descriptor);
 
   // The reply, and the event that follows it.
   template <class Result>

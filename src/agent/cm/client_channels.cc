@@ -11,36 +11,37 @@
 namespace verbena::agent {
 namespace {
 
+// By calls that wait for no kind of file.
 bool is_seqpacket(int socket) {
-  int type = 0;
-  socklen_t length = sizeof type;
-  if (::getsockopt(socket, SOL_SOCKET, SO_TYPE, &type, &length) != 0 || type != SOCK_SEQPACKET) return false;
   int domain = 0;
-  length = sizeof domain;
-  return ::getsockopt(socket, SOL_SOCKET, SO_DOMAIN, &domain, &length) == 0 && domain == AF_UNIX;
+  socklen_t length = sizeof domain;
+  if (::getsockopt(socket, SOL_SOCKET, SO_DOMAIN, &domain, &length) != 0 || domain != AF_UNIX) return false;
+  int type = 0;
+  length = sizeof type;
+  return ::getsockopt(socket, SOL_SOCKET, SO_TYPE, &type, &length) == 0 && type == SOCK_SEQPACKET;
 }
 
 }  // namespace
 
 ClientChannels::~ClientChannels() {
-  limits_.usage().channels -= channels_.size();
+  limits_.give_back_channels(channels_.size());
 }
 
 agent_client::AdminResult<void> ClientChannels::open(const protocol::CmChannelRequest& request,
-                                                     UniqueFd events) {
+                                                     ClientFile events) {
   if (channels_.contains(request.channel)) return refuse(EEXIST, "the channel is open already");
   if (!limits_.allows_channel(channels_.size())) return refuse(EMFILE, "too many event channels");
   if (!events || !is_seqpacket(events.get())) return refuse(EINVAL, "without a SOCK_SEQPACKET socket");
   const EventChannel::Tallies waiting{waiting_events_, limits_.usage().waiting_events};
   channels_[request.channel] =
       std::make_unique<EventChannel>(loop_, std::move(events), request.generation, waiting);
-  ++limits_.usage().channels;
+  limits_.take_channel();
   return {};
 }
 
 void ClientChannels::close(uint32_t number) {
   channels_.erase(number);
-  --limits_.usage().channels;
+  limits_.give_back_channels(1);
 }
 
 EventChannel* ClientChannels::find(uint32_t number) {

@@ -11,8 +11,8 @@
 #include "agent/cm/event_channel.h"
 #include "agent/cm/identifier.h"
 #include "agent/event_loop.h"
+#include "agent/foreign_closer.h"
 #include "agent_client/admin.h"
-#include "base/unique_fd.h"
 #include "protocol/connection_messages.h"
 
 namespace verbena::agent {
@@ -28,7 +28,7 @@ class ClientChannels {
   ClientChannels(const ClientChannels&) = delete;
   ClientChannels& operator=(const ClientChannels&) = delete;
 
-  agent_client::AdminResult<void> open(const protocol::CmChannelRequest& request, UniqueFd events);
+  agent_client::AdminResult<void> open(const protocol::CmChannelRequest& request, ClientFile events);
   // REQUIRES: the channel is there, and no identifier has it
   void close(uint32_t number);
   EventChannel* find(uint32_t number);

@@ -103,6 +103,7 @@ void ClientIdentifiers::erase_those_of(uint32_t channel) {
 void ClientIdentifiers::discard(CmIdentifier& id) {
   if (id.resolving != 0) service_.neighbours().cancel(id.resolving);
   service_.release_port(id);
+  service_.release_connection(id);
   if (id.connection != 0) {
     [[maybe_unused]] const auto destroyed = service_.manager().destroy(id.connection, MonotonicClock::now());
   }

@@ -1,21 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/cm/client_limits.h"
 
-#include <sys/resource.h>
 #include <unistd.h>
 
 namespace verbena::agent {
 namespace {
 
 // What a user whom a root agent serves has at most in all programs together: identifiers, events that they do
-// not read, multicast groups, and of the descriptors that the agent may have an eighth for channels.
+// not read, and multicast groups.
 constexpr size_t kMaxIdentifiersOfStranger = 262144;
 constexpr size_t kMaxWaitingEventsOfStranger = 262144;
 constexpr size_t kMaxGroupsOfStranger = 262144;
-size_t max_channels_of_stranger() {
-  rlimit limit{};
-  return ::getrlimit(RLIMIT_NOFILE, &limit) == 0 ? limit.rlim_cur / 8 : 0;
-}
 
 }  // namespace
 
@@ -28,7 +23,7 @@ bool ClientLimits::allows_identifier(size_t held) const {
 }
 
 bool ClientLimits::allows_channel(size_t held) const {
-  return held < kMaxChannels && (!is_strangers() || usage().channels < max_channels_of_stranger());
+  return held < kMaxChannels && service_.channels().allows(host_.user());
 }
 
 bool ClientLimits::allows_group(size_t held_by_identifier) const {

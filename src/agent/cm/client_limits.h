@@ -28,6 +28,8 @@ class ClientLimits {
   bool allow_waiting_events(size_t waiting) const;
 
   CmService::Usage& usage() const { return service_.usage_of(host_.user()); }
+  void take_channel() const { service_.channels().take(host_.user()); }
+  void give_back_channels(size_t count) const { service_.channels().give_back(host_.user(), count); }
 
  private:
   bool is_strangers() const;

@@ -121,6 +121,7 @@ Outcome ConnectionRequests::accept(const protocol::CmConnectRequest& request) {
   if (!id->is_active) return answer_request(*id, request);
   const auto ready = manager().ready(id->connection, {}, MonotonicClock::now());
   if (!ready) return refuse(ready.error().code, "there is nothing to accept");
+  service_.note_connection(*id);
   return {};
 }
 
@@ -144,6 +145,7 @@ Outcome ConnectionRequests::accept_stream(CmIdentifier& id,
   reply.parameters = without_qkey(parameters);
   const auto replied = manager().reply(id.connection, reply, MonotonicClock::now());
   if (!replied) return refuse(replied.error().code, "there is nothing to accept");
+  service_.note_connection(id);
   return {};
 }
 

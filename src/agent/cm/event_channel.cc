@@ -22,7 +22,7 @@ int unread_bytes(int socket) {
 
 }  // namespace
 
-EventChannel::EventChannel(EventLoop& loop, UniqueFd socket, uint32_t generation, Tallies waiting)
+EventChannel::EventChannel(EventLoop& loop, ClientFile socket, uint32_t generation, Tallies waiting)
     : loop_(loop), socket_(std::move(socket)), generation_(generation), waiting_(waiting) {}
 
 EventChannel::~EventChannel() {

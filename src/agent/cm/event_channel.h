@@ -6,7 +6,7 @@
 #include <deque>
 
 #include "agent/event_loop.h"
-#include "base/unique_fd.h"
+#include "agent/foreign_closer.h"
 #include "protocol/connection_messages.h"
 
 namespace verbena::agent {
@@ -23,7 +23,7 @@ class EventChannel {
 
   // `generation` is the program's number for this agent, and goes into every event. REQUIRES: the tallies
   // outlive this
-  EventChannel(EventLoop& loop, UniqueFd socket, uint32_t generation, Tallies waiting);
+  EventChannel(EventLoop& loop, ClientFile socket, uint32_t generation, Tallies waiting);
   ~EventChannel();
   EventChannel(const EventChannel&) = delete;
   EventChannel& operator=(const EventChannel&) = delete;
@@ -47,7 +47,7 @@ class EventChannel {
   void tally(size_t more, size_t less);
 
   EventLoop& loop_;
-  UniqueFd socket_;
+  ClientFile socket_;  // the program may have a copy of it, and put anything into it
   const uint32_t generation_;
   const Tallies waiting_;
   bool watching_ = false;

@@ -23,6 +23,7 @@ struct GsiCounters {
   uint64_t bad_size = 0;       // not 256 bytes
   uint64_t unknown_class = 0;  // of a management class that nobody serves here
   uint64_t answered = 0;       // of these, those whose senders were told so
+  uint64_t forged = 0;         // said to be this host's, which has not sent it
 };
 
 // QP1, the General Services Interface (IBTA volume 1, 13.5): management datagrams in and out of slot 0's
@@ -48,6 +49,7 @@ class GsiPort final : private net::PacketHandler {
   void flush();
 
   const GsiCounters& counters() const { return counters_; }
+  void count_forged() { ++counters_.forged; }
   // REQUIRES: is_open()
   net::PortCounters& port_counters() { return port_->counters(); }
 

@@ -68,7 +68,9 @@ struct CmIdentifier : PortBinding {
   uint32_t starting_psn = 0;
   cm::LocalId connection = 0;  // 0: none
   std::unique_ptr<Listening> listening_state;
-  uint32_t events_sent = 0;      // into its channels' sockets, or waiting to be
+  uint32_t events_sent = 0;  // into its channels' sockets, or waiting to be
+  uint32_t port_entry = 0;   // in the ledger; 0: none
+  uint32_t connection_entry = 0;
   std::vector<uint32_t> groups;  // multicast, by the client's numbers
 
   bool has_device() const { return route.link[0] != '\0'; }

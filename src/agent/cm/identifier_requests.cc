@@ -11,7 +11,7 @@
 
 namespace verbena::agent {
 
-Outcome IdentifierRequests::open_channel(const protocol::CmChannelRequest& request, UniqueFd events) {
+Outcome IdentifierRequests::open_channel(const protocol::CmChannelRequest& request, ClientFile events) {
   return channels_.open(request, std::move(events));
 }
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "agent/cm/client_role.h"
-#include "base/unique_fd.h"
+#include "agent/foreign_closer.h"
 #include "protocol/connection_messages.h"
 
 namespace verbena::agent {
@@ -13,7 +13,7 @@ class IdentifierRequests : private ClientRole {
  public:
   explicit IdentifierRequests(const ClientParts& parts) : ClientRole(parts) {}
 
-  Outcome open_channel(const protocol::CmChannelRequest& request, UniqueFd events);
+  Outcome open_channel(const protocol::CmChannelRequest& request, ClientFile events);
   Outcome close_channel(const protocol::CmChannelRequest& request);
   Outcome create(const protocol::CmCreateRequest& request);
   DestroyOutcome destroy(const protocol::CmIdRequest& request);

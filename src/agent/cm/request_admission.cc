@@ -141,7 +141,10 @@ Admission RequestAdmission::decide(const Message& message, const cm::Arrival& ar
   }
   if (!place || !can_travel(path)) return refused<Message>(cm::RejReason::kInvalidGid);
   if (listener->qp_type != passive_qp_type(message)) return refused<Message>();
-  if (!listener->client->has_room(*listener)) return Admission::ignore();
+  const uid_t user = listener->client->user();
+  if (!listener->client->has_room(*listener) || !service_.manager().has_room_for(user)) {
+    return Admission::ignore();
+  }
 
   auto admitted = identifier_for(*listener);
   admitted->source = own;
@@ -149,7 +152,7 @@ Admission RequestAdmission::decide(const Message& message, const cm::Arrival& ar
   admitted->starting_psn = static_cast<uint32_t>(service_.random().below(1u << 24));
   fill_route(admitted->route, *place, path);
   fill_path(admitted->route, message, *place->link);
-  return Admission::admit(reinterpret_cast<uint64_t>(admitted.release()));
+  return Admission::admit(reinterpret_cast<uint64_t>(admitted.release()), user);
 }
 
 Admission RequestAdmission::admit(const cm::Req& req, const cm::Arrival& arrival) {

@@ -95,9 +95,16 @@ Outcome RestoreRequests::restore_connection(CmIdentifier& id, const protocol::Cm
   if (id.qp_type == IBV_QPT_UD) return {};
 
   const cm::ConnectionInfo agreed = agreed_in(connection, id, path_of(id, service_.links()));
-  const auto taken_up = manager().restore(agreed, reinterpret_cast<uint64_t>(&id), MonotonicClock::now());
+  const TimePoint now = MonotonicClock::now();
+  // Who could invent connections could have the peers of others believe that theirs are stale.
+  const bool is_awaited = service_.is_orphan(agreed.local_qpn);
+  if (!service_.claims().take_connection(agreed, host_.user(), is_awaited, now)) {
+    return refuse(EPERM, "the user had no such connection with a former agent");
+  }
+  const auto taken_up = manager().restore(agreed, reinterpret_cast<uint64_t>(&id), now);
   if (!taken_up) return refuse(taken_up.error().code, "the connection cannot be taken up");
   id.connection = connection.local_id;
+  service_.note_connection(id);
   service_.look_again();
   return {};
 }

@@ -8,6 +8,8 @@
 
 #include <rdma/rdma_cma.h>
 #include <sys/random.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include "agent/cm/client.h"
 #include "base/log.h"
@@ -15,12 +17,31 @@
 namespace verbena::agent {
 namespace {
 
+// How long the programs of a former agent may take to come back for their ports and connections.
+constexpr Duration kClaimTime = std::chrono::seconds(30);
+
+constexpr uint32_t kLoopbackInterface = 1;  // in every network namespace
+
 uint64_t draw_seed() {
   uint64_t seed = 0;
   if (::getrandom(&seed, sizeof seed, 0) != sizeof seed) {
     seed = static_cast<uint64_t>(MonotonicClock::now().time_since_epoch().count());
   }
   return seed;
+}
+
+cm::ManagerConfig manager_config() {
+  cm::ManagerConfig config;
+  config.own_account = ::geteuid();
+  return config;
+}
+
+// Of the descriptors that we may have.
+Quota::Size size_of_channels() {
+  rlimit limit{};
+  ::getrlimit(RLIMIT_NOFILE, &limit);
+  const auto all = static_cast<size_t>(limit.rlim_cur / 2);
+  return {.all = all, .reserve = all / 8};
 }
 
 }  // namespace
@@ -37,8 +58,13 @@ CmService::CmService(EventLoop& loop, uint16_t udp_port, Host host)
       udp_port_(udp_port),
       host_(std::move(host)),
       random_(draw_seed()),
+      channels_(size_of_channels(), ::geteuid()),
+      ledger_([this] {
+        if (host_.on_others) host_.on_others();
+      }),
       gsi_(loop, [this](ConstBytes mad, const cm::Arrival& arrival) { on_mad(mad, arrival); }),
-      manager_(cm::ManagerConfig{}, *this, peer_events_, Random(draw_seed())) {
+      own_messages_(draw_seed()),
+      manager_(manager_config(), *this, peer_events_, Random(draw_seed())) {
   for (const uint16_t number : {RDMA_PS_IPOIB, RDMA_PS_TCP, RDMA_PS_UDP, RDMA_PS_IB}) port_spaces_[number];
   if (auto routes = RouteQuery::open()) {
     routes_ = std::move(*routes);
@@ -57,7 +83,38 @@ void CmService::expect_returns(TimePoint until) {
   returns_until_ = std::max(returns_until_, until);
 }
 
+void CmService::take_over(int ledger) {
+  const TimePoint until = MonotonicClock::now() + kClaimTime;
+  if (ledger < 0) return claims_.take_over_without_ledger(until);
+  claims_.take_over(Ledger::read(ledger), until);
+  end_claims_at(until);
+}
+
+void CmService::end_claims_at(TimePoint when) {
+  loop_.at(when, [this] {
+    if (claims_.end(host_.is_orphan)) end_claims_at(MonotonicClock::now() + kClaimTime);
+  });
+}
+
+void CmService::send(const cm::Mad& mad, const roce::Path& path) {
+  own_messages_.said(mad.bytes);
+  gsi_.send(mad, path);
+}
+
+// Link-local addresses repeat from link to link; what this host sends to its own comes by that link, or by
+// loopback.
+bool CmService::is_of_this_host(const roce::Path& path) const {
+  if (is_loopback(address_of(path.source))) return true;
+  const auto place = links_.find(path.source, path.interface_index);
+  if (!place || !path.source.is_link_local()) return place.has_value();
+  return place->link->interface_index == path.interface_index || path.interface_index == kLoopbackInterface;
+}
+
 void CmService::on_mad(ConstBytes mad, const cm::Arrival& arrival) {
+  if (is_of_this_host(arrival.path) && !own_messages_.heard(mad)) {
+    gsi_.count_forged();
+    return;
+  }
   receive(mad, arrival, std::max(MonotonicClock::now() + EarlyMessages::kPatience, returns_until_), true);
 }
 
@@ -115,7 +172,39 @@ Result<PortSpace*> CmService::port_space(uint16_t number) {
   return &found->second;
 }
 
+void CmService::note_port(CmIdentifier& id) {
+  if (!id.holds_port) return;
+  LedgerEntry entry;
+  entry.kind = LedgerEntry::kPort;
+  entry.user = id.client->user();
+  entry.port_space = id.port_space;
+  entry.flags = static_cast<uint16_t>((id.reuse_address ? LedgerEntry::kSharesAddress : 0) |
+                                      (id.own_family_only ? LedgerEntry::kOneFamily : 0));
+  entry.source = id.source;
+  entry.destination = id.destination;
+  if (id.port_entry != 0) return ledger_.change(id.port_entry, entry);
+  id.port_entry = ledger_.add(entry);
+}
+
+void CmService::note_connection(CmIdentifier& id) {
+  const auto info = manager_.info(id.connection);
+  if (!info || id.connection_entry != 0) return;
+  LedgerEntry entry;
+  entry.kind = LedgerEntry::kConnection;
+  entry.user = id.client->user();
+  entry.local_id = info->local_id;
+  entry.remote_id = info->remote_id;
+  entry.local_qpn = info->local_qpn;
+  std::ranges::copy(info->path.destination.bytes, entry.peer);
+  id.connection_entry = ledger_.add(entry);
+}
+
+void CmService::release_connection(CmIdentifier& id) {
+  ledger_.remove(std::exchange(id.connection_entry, 0));
+}
+
 void CmService::release_port(CmIdentifier& id) {
+  ledger_.remove(std::exchange(id.port_entry, 0));
   if (!std::exchange(id.holds_port, false)) return;
   if (const auto ports = port_space(id.port_space)) (*ports)->release(id);
 }

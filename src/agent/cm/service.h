@@ -10,17 +10,21 @@
 #include <set>
 #include <string>
 
+#include "agent/cm/claims.h"
 #include "agent/cm/early_messages.h"
 #include "agent/cm/gsi_port.h"
 #include "agent/cm/identifier.h"
+#include "agent/cm/ledger.h"
 #include "agent/cm/link_directory.h"
 #include "agent/cm/neighbours.h"
+#include "agent/cm/own_messages.h"
 #include "agent/cm/peer_events.h"
 #include "agent/cm/port_limits.h"
 #include "agent/cm/port_space.h"
 #include "agent/cm/route_query.h"
 #include "agent/event_loop.h"
 #include "agent_client/link.h"
+#include "base/quota.h"
 #include "base/random.h"
 #include "base/result.h"
 #include "cm/manager.h"
@@ -41,6 +45,8 @@ class CmService final : private cm::Sink {
     std::function<void()> on_quiet;
     // Whether the process that had this QP with a former agent lives and has not come back yet.
     std::function<bool(uint32_t qpn)> is_orphan;
+    // Other users have begun to have ports or connections, or have none any more; may be empty.
+    std::function<void()> on_others = {};
   };
 
   CmService(EventLoop& loop, uint16_t udp_port, Host host);
@@ -52,12 +58,19 @@ class CmService final : private cm::Sink {
   std::string no_wire_reason() const { return host_.no_wire_reason(); }
   // The agent ends, but its clients may go on: their connections stay, for the next agent to restore. Nothing
   // is sent any more.
-  void abandon() { gsi_.close(); }
+  void abandon() {
+    gsi_.close();
+    ledger_.freeze();
+  }
   void links_changed(const std::vector<agent_client::Link>& links);
   // A former agent was killed, and its clients bring back what they have. Until then no peer is told that a
   // connection or a listener is not there: what is said to them is kept, or has to be said again.
   void expect_returns(TimePoint until);
   bool expects_returns() const { return MonotonicClock::now() < returns_until_; }
+  // What the clients of a former agent had, by its ledger; -1: it kept none.
+  void take_over(int ledger);
+  // For the next agent.
+  const Ledger& ledger() const { return ledger_; }
   // Whether the process that had this QP with a former agent lives and has not come back yet.
   bool is_orphan(uint32_t qpn) const { return host_.is_orphan(qpn); }
   // Peers are owed messages by identifiers that are gone: the agent must not end yet. What only waits for
@@ -79,17 +92,23 @@ class CmService final : private cm::Sink {
   RouteQuery& routes() { return *routes_; }
   bool can_resolve() const { return routes_.has_value(); }
   Random& random() { return random_; }
+  Claims& claims() { return claims_; }
+  // The ledger is to say what the identifier's port, or its connection, is now.
+  void note_port(CmIdentifier& id);
+  void note_connection(CmIdentifier& id);
   void release_port(CmIdentifier& id);
+  void release_connection(CmIdentifier& id);
   // A program listens now, or a connection was restored: a message for it may have come already.
   void look_again();
   // What a user's programs have together.
   struct Usage {
     size_t identifiers = 0;
-    size_t channels = 0;
     size_t waiting_events = 0;  // that they do not read
     size_t groups = 0;
   };
   Usage& usage_of(uid_t user) { return usage_[user]; }
+  // Event channels; each is a descriptor.
+  Quota& channels() { return channels_; }
 
   const GsiPort& gsi() const { return gsi_; }
   GsiPort& gsi() { return gsi_; }
@@ -97,24 +116,31 @@ class CmService final : private cm::Sink {
 
  private:
   // cm::Sink
-  void send(const cm::Mad& mad, const roce::Path& path) override { gsi_.send(mad, path); }
+  void send(const cm::Mad& mad, const roce::Path& path) override;
+  // Whether a datagram comes from an address of this host, and so must be one of ours.
+  bool is_of_this_host(const roce::Path& path) const;
   // With `patient`, a message for what is not there yet is kept until `deadline`.
   void receive(ConstBytes mad, const cm::Arrival& arrival, TimePoint deadline, bool patient);
   void on_mad(ConstBytes mad, const cm::Arrival& arrival);
   void answer_early_messages();
   void on_timer();
   void arm_timer();
+  void end_claims_at(TimePoint when);
 
   EventLoop& loop_;
   const uint16_t udp_port_;
   const Host host_;
   Random random_;
+  Quota channels_;
   LinkDirectory links_;
   PortLimits port_limits_;
+  Ledger ledger_;
   std::map<uint16_t, PortSpace> port_spaces_;
+  Claims claims_{port_spaces_, ledger_};
   std::optional<RouteQuery> routes_;
   std::optional<Neighbours> neighbours_;
   GsiPort gsi_;
+  OwnMessages own_messages_;
   PeerEvents peer_events_{*this};
   cm::Manager manager_;
   std::set<CmClient*> clients_;

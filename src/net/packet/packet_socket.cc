@@ -74,7 +74,7 @@ Auxiliary auxiliary_of(msghdr& message) {
 
 Result<std::unique_ptr<PacketSocket>> PacketSocket::open(uint32_t interface_index) {
   // With protocol 0 nothing arrives before bind(), when the filter stands.
-  UniqueFd socket(plain_socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  OwnFd socket(UniqueFd(plain_socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)));
   if (!socket) return fail(errno);
   const int fd = socket.get();
   const FilterProgram closed = make_closed_filter();
@@ -101,13 +101,13 @@ Result<std::unique_ptr<PacketSocket>> PacketSocket::open(uint32_t interface_inde
   const bool loopback = address.sll_hatype == ARPHRD_LOOPBACK;
   if (!loopback && address.sll_hatype != ARPHRD_ETHER) return fail(EOPNOTSUPP);
   if (loopback && !set(fd, SOL_PACKET, PACKET_IGNORE_OUTGOING, on)) return fail(errno);
-  UniqueFd epoll(::epoll_create1(EPOLL_CLOEXEC));
+  OwnFd epoll(UniqueFd(::epoll_create1(EPOLL_CLOEXEC)));
   epoll_event readable{.events = EPOLLIN, .data = {}};
   if (!epoll || ::epoll_ctl(epoll.get(), EPOLL_CTL_ADD, fd, &readable) != 0) return fail(errno);
   return std::unique_ptr<PacketSocket>(new PacketSocket(std::move(socket), std::move(epoll), loopback));
 }
 
-PacketSocket::PacketSocket(UniqueFd socket, UniqueFd epoll, bool loopback)
+PacketSocket::PacketSocket(OwnFd socket, OwnFd epoll, bool loopback)
     : socket_(std::move(socket)),
       epoll_(std::move(epoll)),
       loopback_(loopback),

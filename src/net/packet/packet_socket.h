@@ -11,8 +11,8 @@
 #include <sys/uio.h>
 
 #include "base/bytes.h"
+#include "base/own_fd.h"
 #include "base/result.h"
-#include "base/unique_fd.h"
 #include "net/packet/flow_filter.h"
 
 namespace verbena::net {
@@ -50,6 +50,8 @@ class PacketSocket {
 
   // Readable when receive() would find something, and it is not paused.
   int readable_fd() const { return epoll_.get(); }
+  // Whether both descriptors are still ours (base/own_fd.h).
+  bool is_whole() const { return socket_.is_ours() && epoll_.is_ours(); }
   // Frames wait in the kernel, and nobody is woken for them; until they do not.
   void pause(bool on);
   // Ends it for this process; nothing comes or goes any more.
@@ -95,15 +97,15 @@ class PacketSocket {
     std::array<std::byte, 64> bytes;
   };
 
-  PacketSocket(UniqueFd socket, UniqueFd epoll, bool loopback);
+  PacketSocket(OwnFd socket, OwnFd epoll, bool loopback);
   int fd() const { return socket_.get(); }
   Result<void> change_membership(int option, uint16_t what, std::span<const uint8_t> address);
   int read(uint32_t most);
   void take(FrameHandler& handler, uint32_t message);
   void cut(FrameHandler& handler, ConstBytes frame, uint32_t payload_bytes);
 
-  UniqueFd socket_;
-  UniqueFd epoll_;  // of the socket alone
+  OwnFd socket_;
+  OwnFd epoll_;  // of the socket alone
   bool paused_ = false;
   const bool loopback_;
   uint32_t wanted_ = 1;  // frames to ask for in the next read

@@ -84,7 +84,7 @@ SendSockets::SendSockets(uint32_t send_buffer_bytes)
 Result<std::unique_ptr<SendSocket>> SendSockets::open(const roce::Path& path) const {
   const bool ipv6 = !path.source.is_ipv4();
   auto result = std::make_unique<SendSocket>();
-  result->fd.reset(
+  result->fd = UniqueFd(
       plain_socket(ipv6 ? AF_INET6 : AF_INET, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, IPPROTO_UDP));
   if (!result->fd) return fail(errno);
   const int fd = result->fd.get();

@@ -6,8 +6,8 @@
 #include <memory>
 #include <vector>
 
+#include "base/own_fd.h"
 #include "base/result.h"
-#include "base/unique_fd.h"
 #include "roce/path.h"
 #include "roce/qpn.h"
 
@@ -21,7 +21,7 @@ struct SendSocket {
   // Whether packets of the path leave right without saying where from.
   bool implies(const roce::Path& path) const { return is_for(path) && bound_to_interface; }
 
-  UniqueFd fd;
+  OwnFd fd;
   uint16_t port = 0;  // its source port, which the ICRC covers
   roce::Address source;
   uint32_t interface_index = 0;

@@ -7,38 +7,16 @@
 #include "memory/guarded.h"
 #include "net/udp/receive_options.h"
 #include "net/udp/receiver.h"
-#include "net/udp/sender.h"
 #include "net/udp/socket_address.h"
-#include "net/udp/udp_traits.h"
+#include "net/udp/split_port.h"
 
 namespace verbena::net {
 namespace {
 
-class SocketPort final : public UdpPort {
+class SocketPort final : public SplitPort<UdpPort, Receiver> {
  public:
-  SocketPort(UniqueFd receive_socket, uint16_t local_port, const UdpPortOptions& options)
-      : counters_(options.counters != nullptr ? *options.counters : own_counters_),
-        sender_(options, counters_),
-        receiver_(std::move(receive_socket), local_port, options.slot, counters_) {}
-
-  transport::SendStatus send(const transport::OutgoingPacket& packet) override {
-    return sender_.send(packet);
-  }
-  bool flush() override { return sender_.flush(); }
-  uint32_t receive(PacketHandler& handler, uint32_t budget) override {
-    return receiver_.receive(handler, budget);
-  }
-  void want_ip_details(bool wanted) override { set_ip_details(receiver_.fd(), wanted); }
-  int receive_fd() const override { return receiver_.fd(); }
-  int send_fd() const override { return sender_.blocked_fd(); }
-  const transport::Traits& traits() const override { return kUdpTraits; }
-  PortCounters& counters() override { return counters_; }
-
- private:
-  PortCounters own_counters_;
-  PortCounters& counters_;
-  Sender sender_;
-  Receiver receiver_;
+  using SplitPort::SplitPort;
+  void want_ip_details(bool wanted) override { set_ip_details(receive_fd(), wanted); }
 };
 
 }  // namespace

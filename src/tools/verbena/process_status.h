@@ -19,6 +19,7 @@ struct ProcessStatus : agent_client::SlotStatus {
   void add(const agent_client::SlotStatus& another) {
     slots.push_back(another.index);
     has_wire |= another.has_wire;
+    handed_over |= another.handed_over;
     for (size_t i = 0; i < port.size(); ++i) port[i] += another.port[i];
     qps.insert(qps.end(), another.qps.begin(), another.qps.end());
   }

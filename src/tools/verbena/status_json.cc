@@ -82,9 +82,16 @@ Json to_json(const agent_client::AgentStatus& status, const ProcessStatus& slot)
   Json qps = Json::array();
   for (const agent_client::QpNumbers& qp : slot.qps) qps.push_back(to_json(status, qp));
   return {
-      {"slot", slot.index},    {"slots", slot.slots},        {"pid", slot.pid},
-      {"uid", slot.uid},       {"program", slot.program},    {"protocol_version", slot.protocol_version},
-      {"wire", slot.has_wire}, {"port", port_to_json(slot)}, {"queue_pairs", std::move(qps)},
+      {"slot", slot.index},
+      {"slots", slot.slots},
+      {"pid", slot.pid},
+      {"uid", slot.uid},
+      {"program", slot.program},
+      {"protocol_version", slot.protocol_version},
+      {"wire", slot.has_wire},
+      {"handed_over", slot.handed_over},
+      {"port", port_to_json(slot)},
+      {"queue_pairs", std::move(qps)},
   };
 }
 

@@ -68,10 +68,15 @@ std::string counters_as_text(const agent_client::QpNumbers& qp) {
   return text;
 }
 
+std::string_view wire_as_text(const ProcessStatus& slot) {
+  if (!slot.has_wire) return ", without a wire";
+  return slot.handed_over ? ", packets handed over by the agent" : "";
+}
+
 std::string process_as_text(const agent_client::AgentStatus& status, const ProcessStatus& slot) {
-  std::string text = fmt::format("Process {} ({}), user {}, {} {}{}\n", slot.pid, printable(slot.program),
-                                 slot.uid, slot.slots.size() == 1 ? "slot" : "slots",
-                                 fmt::join(slot.slots, ", "), slot.has_wire ? "" : ", without a wire");
+  std::string text =
+      fmt::format("Process {} ({}), user {}, {} {}{}\n", slot.pid, printable(slot.program), slot.uid,
+                  slot.slots.size() == 1 ? "slot" : "slots", fmt::join(slot.slots, ", "), wire_as_text(slot));
   text += port_as_text(slot);
   Table table({"QP", "TYPE", "STATE", "LINK", "PEER", "ROUTE", "COUNTERS"});
   for (const agent_client::QpNumbers& qp : slot.qps) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
@@ -8,6 +9,7 @@
 #include <optional>
 #include <span>
 
+#include <gtest/gtest.h>
 #include <infiniband/verbs.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -142,6 +144,18 @@ struct Initiator {
 inline bool are(ConstBytes bytes, int value) {
   return bytes[0] == static_cast<std::byte>(value) &&
          std::memcmp(bytes.data(), bytes.data() + 1, bytes.size() - 1) == 0;
+}
+
+// The target's memory, which begins with `value`, is mapped while that is awake, and not to be changed.
+inline void expect_only_read(const Initiator& initiator, int value) {
+  initiator.lane().reader_sleeps = 0;
+  ASSERT_TRUE(initiator.maps());
+  std::array<std::byte, 8> bytes;
+  bytes.fill(std::byte{0xff});
+  EXPECT_TRUE(initiator.read(0, bytes));
+  EXPECT_TRUE(are(bytes, value));
+  EXPECT_FALSE(initiator.write(0, bytes));
+  EXPECT_EQ(initiator.add(0, 1), std::nullopt);
 }
 
 }  // namespace verbena::engine::peer_memory_testing

@@ -55,7 +55,7 @@ class ShardTest : public testing::Test {
   explicit ShardTest(Shard::Clock clock = now) {
     auto queue_port = std::make_unique<QueuePort>(sent_packets, arriving_packets);
     port = queue_port.get();
-    shard = std::make_unique<Shard>(kSlot, only(std::move(queue_port)), *status, /*secret=*/5, clock);
+    shard = std::make_unique<Shard>(kSlot, only(std::move(queue_port)), *status, /*beginning=*/5, clock);
     shard->set_sleeper(&sleeper);
     qp = std::make_unique<ScriptedQp>(add_qpn(), &shard->routes());
     add(*qp);

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/client_sockets.h"
+
+#include <cerrno>
+#include <chrono>
+#include <utility>
+
+#include <linux/sockios.h>
+#include <sys/ioctl.h>
+
+#include "agent_client/message_socket.h"
+
+namespace verbena::agent {
+namespace {
+
+constexpr Duration kLookInterval = std::chrono::seconds(1);
+
+// Whether the other end has taken all that was sent, or is gone.
+bool is_all_taken(int socket) {
+  int bytes = 0;
+  return ::ioctl(socket, SIOCOUTQ, &bytes) != 0 || bytes == 0;
+}
+
+}  // namespace
+
+ClientSockets::~ClientSockets() {
+  if (next_look_) loop_.cancel(*next_look_);
+  for (Left& each : left_) closer_.close(each.user, each.socket.part());
+}
+
+void ClientSockets::close(uid_t user, ForeignSocket socket, size_t unread) {
+  if (unread == 0 || is_all_taken(socket.get())) {
+    unread_.give_back(user, unread);
+    return closer_.close(user, socket.part());
+  }
+  ::shutdown(socket.get(), SHUT_RDWR);
+  left_.push_back({user, std::move(socket), unread});
+  look_later();
+}
+
+void ClientSockets::look_later() {
+  if (next_look_ || left_.empty()) return;
+  next_look_ = loop_.at(MonotonicClock::now() + kLookInterval, [this] {
+    next_look_.reset();
+    look();
+    look_later();
+  });
+}
+
+void ClientSockets::look() {
+  for (auto each = left_.begin(); each != left_.end();) {
+    if (!is_all_taken(each->socket.get())) {
+      ++each;
+      continue;
+    }
+    unread_.give_back(each->user, each->unread);
+    closer_.close(each->user, each->socket.part());
+    each = left_.erase(each);
+  }
+}
+
+ClientSocket::~ClientSocket() {
+  all_.close(user_, std::move(socket_), unread_);
+}
+
+Result<ClientSocket::Message> ClientSocket::look(Bytes buffer, bool with_file) const {
+  auto seen = socket_.look(buffer, {.file = with_file});
+  if (!seen) return fail(seen.error().code);
+  Message message;
+  message.bytes = seen->bytes;
+  message.is_longer = seen->is_longer;
+  message.has_files = seen->has_more_files;
+  message.file = ClientFile(seen->file.take_known(), user_, all_.closer());
+  return message;
+}
+
+size_t ClientSocket::unread() {
+  if (unread_ != 0 && is_all_taken(socket_.get())) all_.unread().give_back(user_, std::exchange(unread_, 0));
+  return unread_;
+}
+
+bool ClientSocket::may_send(size_t files) {
+  return unread() + files <= kMostUnread && all_.unread().allows(user_, files);
+}
+
+Result<void> ClientSocket::send(ConstBytes message, std::span<const int> fds) {
+  if (!fds.empty()) unread();
+  auto sent = agent_client::send_message(socket_.get(), message, fds);
+  if (sent && !fds.empty()) {
+    unread_ += fds.size();
+    all_.unread().take(user_, fds.size());
+  }
+  return sent;
+}
+
+}  // namespace verbena::agent

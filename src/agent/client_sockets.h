@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <list>
+#include <optional>
+#include <span>
+
+#include <sys/types.h>
+
+#include "agent/event_loop.h"
+#include "agent/foreign_closer.h"
+#include "base/bytes.h"
+#include "base/foreign_socket.h"
+#include "base/quota.h"
+#include "base/result.h"
+#include "base/unique_fd.h"
+
+namespace verbena::agent {
+
+// What the sockets of all clients have in common: how many descriptors lie in them, sent by us and not taken
+// yet, and who closes what may take long. The kernel passes no descriptor for a user who has more than
+// RLIMIT_NOFILE of them under way, and for us that is all that our clients let lie: so each user gets a
+// share.
+//
+// Of the agent's thread.
+class ClientSockets {
+ public:
+  // REQUIRES: the loop outlives this, and this all sockets
+  ClientSockets(EventLoop& loop, Quota::Size unread, uid_t own) : loop_(loop), unread_(unread, own) {}
+  ~ClientSockets();
+  ClientSockets(const ClientSockets&) = delete;
+  ClientSockets& operator=(const ClientSockets&) = delete;
+
+  ForeignCloser& closer() { return closer_; }
+  // Descriptors that clients have been sent and have not taken.
+  Quota& unread() { return unread_; }
+  // Closes a socket. What was sent by it is counted until the client has taken it, or is gone.
+  void close(uid_t user, ForeignSocket socket, size_t unread);
+
+ private:
+  struct Left {
+    uid_t user;
+    ForeignSocket socket;
+    size_t unread;
+  };
+  void look_later();
+  void look();
+
+  EventLoop& loop_;
+  ForeignCloser closer_;
+  Quota unread_;
+  std::list<Left> left_;
+  std::optional<EventLoop::TimerId> next_look_;
+};
+
+// Our end of a socket whose other end a client has. A client may send descriptors with each message: they are
+// taken only where one is asked for (base/foreign_socket.h). One that takes none of what it is sent costs a
+// bounded number of descriptors.
+//
+// Of the agent's thread. Never blocks.
+class ClientSocket {
+ public:
+  // What a client may leave of our descriptors, beside what is always sent.
+  static constexpr size_t kMostUnread = 256;
+
+  // REQUIRES: nobody else has a copy of our end
+  ClientSocket(ClientSockets& all, uid_t user, UniqueFd socket)
+      : all_(all), user_(user), socket_(std::move(socket)) {}
+  ~ClientSocket();
+  ClientSocket(const ClientSocket&) = delete;
+  ClientSocket& operator=(const ClientSocket&) = delete;
+
+  int get() const { return socket_.get(); }
+
+  // The next message, which stays the next.
+  struct Message {
+    size_t bytes = 0;        // 0: the client has hung up
+    bool is_longer = false;  // than the buffer
+    bool has_files = false;  // beside `file`
+    ClientFile file;
+  };
+  // With `with_file` it brings a descriptor with it, if it has one. Errors: EAGAIN: there is none; the
+  // kernel's.
+  Result<Message> look(Bytes buffer, bool with_file = false) const;
+  // Takes out the message that was looked at last. REQUIRES: it has no more files than the one that is held
+  void drop() const { socket_.drop(); }
+
+  // Whether the client may be sent so many descriptors now, in view of what it and its user have not taken.
+  bool may_send(size_t files);
+  // Whether it takes none.
+  bool is_clogged() { return unread() >= kMostUnread; }
+  // One message, now or not at all. EAGAIN: it does not fit; ETOOMANYREFS: the kernel takes no more.
+  Result<void> send(ConstBytes message, std::span<const int> fds = {});
+
+ private:
+  size_t unread();
+
+  ClientSockets& all_;
+  const uid_t user_;
+  ForeignSocket socket_;
+  size_t unread_ = 0;  // since all was taken the last time
+};
+
+}  // namespace verbena::agent

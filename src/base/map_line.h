@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <charconv>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+#include <sys/mman.h>
+#include <sys/sysmacros.h>
+#include <sys/types.h>
+
+namespace verbena {
+
+// What a process has mapped somewhere.
+struct MapLine {
+  uint64_t begin = 0;
+  uint64_t end = 0;
+  int protection = PROT_NONE;
+  bool shared = false;
+  uint64_t offset = 0;
+  dev_t device = 0;
+  ino_t inode = 0;
+  std::string_view path;  // in the line
+};
+
+// Of a line of /proc/PID/maps: "7f0000000000-7f0000001000 rw-s 00001000 00:01 1024       /memfd:name
+// (deleted)" (proc_pid_maps(5)), or of its beginning. Nothing: it is none. Allocates nothing, and needs the C
+// library alone.
+inline std::optional<MapLine> parse_map_line(std::string_view text) {
+  // Takes a number, and the separator behind it, off the text. False: there is none.
+  const auto take = [&text](auto& number, int base, char separator) {
+    const auto [past, error] = std::from_chars(text.data(), text.data() + text.size(), number, base);
+    if (error != std::errc() || past == text.data() + text.size() || *past != separator) return false;
+    text.remove_prefix(static_cast<size_t>(past - text.data()) + 1);
+    return true;
+  };
+  MapLine line;
+  if (!take(line.begin, 16, '-') || !take(line.end, 16, ' ') || text.size() < 5) return std::nullopt;
+  if (text[0] == 'r') line.protection |= PROT_READ;
+  if (text[1] == 'w') line.protection |= PROT_WRITE;
+  if (text[2] == 'x') line.protection |= PROT_EXEC;
+  line.shared = text[3] == 's';
+  text.remove_prefix(5);
+  unsigned major = 0;
+  unsigned minor = 0;
+  if (!take(line.offset, 16, ' ') || !take(major, 16, ':') || !take(minor, 16, ' ') ||
+      !take(line.inode, 10, ' ')) {
+    return std::nullopt;
+  }
+  line.device = makedev(major, minor);
+  while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
+  line.path = text;
+  return line;
+}
+
+}  // namespace verbena

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "base/own_fd.h"
+
+#include <algorithm>
+#include <atomic>
+#include <utility>
+
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+
+namespace verbena {
+namespace {
+
+// Above what nearly all programs have open. Not more: the kernel's table of descriptors is as large as the
+// highest number makes it.
+constexpr rlim_t kHighest = 1024;
+
+// Numbers from here on are ours by preference.
+int floor_of_own() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return 0;
+  return static_cast<int>(std::min(limit.rlim_cur / 2, kHighest));
+}
+
+// eventfd(2), timerfd_create(2) and epoll_create(2) share one inode. What tells them apart is a signal that
+// nobody is ever sent: they know no SIGIO. Each that is made has another of these numbers, as far as they go.
+int next_signal() {
+  static std::atomic<unsigned> last{0};
+  return static_cast<int>(last.fetch_add(1, std::memory_order_relaxed) % 64) + 1;
+}
+
+}  // namespace
+
+OwnFd::OwnFd(UniqueFd fd) : OwnFd(std::move(fd), false) {}
+
+OwnFd OwnFd::with_known_number(UniqueFd fd) {
+  return OwnFd(std::move(fd), true);
+}
+
+OwnFd::OwnFd(UniqueFd fd, bool keeps_number) {
+  if (!fd) return;
+  if (const int floor = floor_of_own(); !keeps_number && fd.get() < floor) {
+    UniqueFd higher(::fcntl(fd.get(), F_DUPFD_CLOEXEC, floor));
+    if (higher) fd = std::move(higher);
+  }
+  mark_ = make_mark(fd.get());
+  fd_ = fd.release();
+}
+
+OwnFd::Mark OwnFd::make_mark(int fd) {
+  struct stat about {};
+  if (::fstat(fd, &about) != 0) return {};
+  if (S_ISSOCK(about.st_mode)) {
+    const Mark mark = read_mark(fd, Mark::kSocket);
+    if (mark.kind == Mark::kSocket) return mark;
+  }
+  if ((about.st_mode & S_IFMT) == 0 && ::fcntl(fd, F_SETSIG, next_signal()) == 0) {
+    return read_mark(fd, Mark::kAnonymous);
+  }
+  return read_mark(fd, Mark::kFile);
+}
+
+OwnFd::Mark OwnFd::read_mark(int fd, Mark::Kind kind) {
+  if (kind == Mark::kSocket) {
+    uint64_t cookie = 0;  // of Linux 4.12
+    socklen_t length = sizeof cookie;
+    if (::getsockopt(fd, SOL_SOCKET, SO_COOKIE, &cookie, &length) != 0) return {};
+    return {Mark::kSocket, {cookie}};
+  }
+  if (kind == Mark::kAnonymous) {
+    const int signal = ::fcntl(fd, F_GETSIG);
+    if (signal <= 0) return {};
+    return {Mark::kAnonymous, {static_cast<uint64_t>(signal)}};
+  }
+  // Not the server of a file system is asked: it may be one that does not answer.
+  struct statx about {};
+  constexpr unsigned kWanted = STATX_INO;
+  if (::statx(fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, kWanted, &about) != 0) return {};
+  return {Mark::kFile, {makedev(about.stx_dev_major, about.stx_dev_minor), about.stx_ino}};
+}
+
+bool OwnFd::is_ours() const {
+  const int fd = get();
+  return fd >= 0 && (mark_.kind == Mark::kNone || read_mark(fd, mark_.kind) == mark_);
+}
+
+void OwnFd::reset() {
+  take().reset();
+}
+
+UniqueFd OwnFd::take() {
+  const bool is_still_ours = is_ours();
+  const int fd = fd_.exchange(-1);
+  return UniqueFd(is_still_ours ? fd : -1);
+}
+
+void OwnFd::become(const UniqueFd& other) {
+  if (is_ours() && ::dup3(other.get(), get(), O_CLOEXEC) >= 0) mark_ = make_mark(get());
+}
+
+bool OwnFd::settle() {
+  const bool is_still_ours = is_ours();
+  if (!is_still_ours) fd_.store(-1, std::memory_order_relaxed);
+  return is_still_ours;
+}
+
+}  // namespace verbena

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "base/quota.h"
+
+#include <algorithm>
+
+namespace verbena {
+namespace {
+
+// A user has at most so many times what is free.
+constexpr size_t kShare = 2;
+
+}  // namespace
+
+size_t Quota::left_for_strangers() const {
+  const size_t gone = std::max(size_.reserve, trusted_) + strangers_;
+  return gone < size_.all ? size_.all - gone : 0;
+}
+
+bool Quota::allows(uid_t user, size_t more) const {
+  if (is_trusted(user)) return trusted_ + strangers_ + more <= size_.all;
+  const size_t left = left_for_strangers();
+  if (more > left) return false;
+  const size_t held = of(user);
+  return held == 0 || held + more <= kShare * (left - more);
+}
+
+void Quota::take(uid_t user, size_t count) {
+  if (count == 0) return;
+  held_[user] += count;
+  (is_trusted(user) ? trusted_ : strangers_) += count;
+}
+
+void Quota::give_back(uid_t user, size_t count) {
+  const auto found = held_.find(user);
+  if (found == held_.end()) return;
+  const size_t given = std::min(count, found->second);
+  found->second -= given;
+  if (found->second == 0) held_.erase(found);
+  (is_trusted(user) ? trusted_ : strangers_) -= given;
+}
+
+size_t Quota::of(uid_t user) const {
+  const auto found = held_.find(user);
+  return found != held_.end() ? found->second : 0;
+}
+
+}  // namespace verbena

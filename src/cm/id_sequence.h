@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "base/bytes.h"
+
+namespace verbena::cm {
+
+// Communication IDs one after the other: none comes again before all others have, and who has seen some can
+// not tell the next. To know the ID of a connection is to have heard from the host that gave it; a count
+// under a mask would tell all IDs to a host that has one connection. One thread.
+class IdSequence {
+ public:
+  // With a mask: that count under a mask, as the kernel has it, its bytes turned for the count to change the
+  // first one on the wire.
+  IdSequence(uint64_t secret, std::optional<uint32_t> mask) : secret_(secret), mask_(mask) {}
+
+  uint32_t next() {
+    const uint32_t count = drawn_++;
+    return mask_ ? byteswap(count ^ *mask_) : permuted(count);
+  }
+
+ private:
+  // A Feistel network: whatever the function of its rounds, it gives each number one of its own.
+  uint32_t permuted(uint32_t number) const {
+    auto left = static_cast<uint16_t>(number >> 16);
+    auto right = static_cast<uint16_t>(number);
+    for (uint64_t round = 0; round < kRounds; ++round) {
+      const auto mixed = static_cast<uint16_t>(left ^ mix(round << 16 | right));
+      left = right;
+      right = mixed;
+    }
+    return static_cast<uint32_t>(left) << 16 | right;
+  }
+
+  uint64_t mix(uint64_t word) const {
+    __extension__ using Wide = unsigned __int128;
+    uint64_t state = secret_ ^ word;
+    for (const uint64_t factor : {secret_ | 1, uint64_t{0x9e3779b97f4a7c15}}) {
+      const Wide product = static_cast<Wide>(state ^ 0xbf58476d1ce4e5b9) * factor;
+      state = static_cast<uint64_t>(product) ^ static_cast<uint64_t>(product >> 64) ^ secret_;
+    }
+    return state >> 24;
+  }
+
+  static constexpr uint64_t kRounds = 8;
+  const uint64_t secret_;
+  const std::optional<uint32_t> mask_;
+  uint32_t drawn_ = 0;
+};
+
+}  // namespace verbena::cm

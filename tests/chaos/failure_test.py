@@ -1,0 +1,90 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""failure_test.py BUILD [--every N]: a program that does something with each kind of object, in which one call of the
+library for memory, a descriptor or a thread fails, or all from one on; each call in turn. The program must hear of it, or be
+none the worse for it: it never crashes, hangs, or is left with more descriptors than else."""
+
+import argparse
+import os
+import pathlib
+import re
+import sys
+import tempfile
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "conformance"))
+import harness  # noqa: E402
+
+SECONDS = 30
+ALL_WELL, REFUSED = 0, 3
+
+
+class Failures:
+    def __init__(self, host, build):
+        tests = pathlib.Path(build).resolve() / "tests"
+        self.host = host
+        self.shim = tests / "libfailing_calls.so"
+        self.program = tests / "all_verbs"
+        self.left = 1000  # descriptors, when all goes well
+
+    def run(self, **environment):
+        """(exit status or None, output)"""
+        with_shim = f'LD_PRELOAD="{self.shim}${{LD_PRELOAD:+:$LD_PRELOAD}}" exec "$@"'
+        return self.host.run("sh", "-c", with_shim, "sh", self.program, self.host.ipv4, self.left, seconds=SECONDS, environment=environment)
+
+    def count(self):
+        """How many calls there are when all goes well."""
+        with tempfile.TemporaryDirectory() as folder:
+            os.chmod(folder, 0o777)
+            file = pathlib.Path(folder) / "count"
+            status, output = self.run(VERBENA_TEST_COUNT=str(file))
+            if status != ALL_WELL:
+                sys.exit(f"it fails without any failure: {status}\n{output}")
+            self.left = self.descriptors(output)
+            return int(file.read_text(encoding="ascii"))
+
+    @staticmethod
+    def descriptors(output):
+        """How many are left open at the end; None if it did not get there."""
+        counted = re.search(r"^descriptors (\d+)$", output, re.MULTILINE)
+        return int(counted[1]) if counted else None
+
+    def wrong(self, variable, number):
+        """What is wrong when that call fails, or None."""
+        status, output = self.run(**{variable: str(number)})
+        if status not in (ALL_WELL, REFUSED):
+            return f"{'it hangs' if status is None else f'exit status {status}'}\n{output}"
+        left = self.descriptors(output)
+        if left is None:
+            return f"it does not come to its end\n{output}"
+        if left > self.left:
+            return f"{left} descriptors are left, and else {self.left}\n{output}"
+        return None
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("build")
+    parser.add_argument("--every", type=int, default=1, metavar="N", help="only each N-th call")
+    parser.add_argument("--first", type=int, default=1, metavar="N", help="from this one on")
+    harness.add_route_option(parser)
+    options = parser.parse_args()
+    harness.require_root()
+    harness.require_programs("ip", "setpriv")
+    judge = harness.Judge()
+    with harness.Hosts(options.build, options.route) as hosts:
+        failures = Failures(hosts.one(), options.build)
+        count = failures.count()
+        print(f"{count} calls")
+        for variable in ("VERBENA_TEST_FAIL_AT", "VERBENA_TEST_FAIL_FROM"):
+            tried, bad = 0, 0
+            for number in range(options.first, count + 1, options.every):
+                tried += 1
+                if wrong := failures.wrong(variable, number):
+                    bad += 1
+                    judge.say(f"{variable}={number}", wrong)
+            judge.say(f"{variable}: {tried} tried", f"{bad} wrong" if bad else None)
+    judge.exit()
+
+
+if __name__ == "__main__":
+    main()

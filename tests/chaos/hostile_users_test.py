@@ -1,0 +1,85 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Two users and root under root's agents: each of them in turn does all that Debian's programs do, on one host by memory and by
+wire and between two hosts, while the other two do their worst to the agent, to its port and to others.
+
+    hostile_users_test.py --build build/release
+
+Who does its worst is tests/chaos/hostile_user.cc. Root's leaves out what root may: to have all there is, and the port.
+"""
+
+import argparse
+import pathlib
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "conformance"))
+import connections  # noqa: E402
+import harness  # noqa: E402
+import run_connections  # noqa: E402
+from run_users import HostOfUser, as_user, gid_options, start_agent  # noqa: E402
+
+ROOT, FIRST, SECOND = 0, 65534, 65533
+DEEDS = {ROOT: 4, FIRST: 8, SECOND: 8}  # kinds that must have been done, of four and ten
+
+PROGRAMS = (
+    ("ibv_rc_pingpong", "-c", "-n", "1000"),
+    ("ibv_ud_pingpong", "-c", "-n", "100"),
+    ("ibv_srq_pingpong", "-c", "-n", "1000"),
+    ("ib_write_bw", "-F", "-n", "300", "-s", "65536"),
+    ("ib_read_lat", "-F", "-n", "300"),
+    ("ib_atomic_lat", "-F", "-n", "300"),
+)
+CONNECTING = (connections.rping(), connections.perftest("ib_send_bw"))
+
+
+def start_hostile(hosts, program, uid):
+    words = [program, *(["moderate"] if uid == ROOT else [])]
+    return [host.start(words, user=as_user(uid)) for host in hosts]
+
+
+def judge_programs(judge, what, server, client, environment):
+    for program in PROGRAMS:
+        result = harness.pair(server, client, program, server_options=gid_options(program, server),
+                              client_options=gid_options(program, client), environment=environment, seconds=120)
+        judge.say(f"{what}: {' '.join(program)}", None if result.good else result.report())
+
+
+def judge_connections(judge, what, hosts, server, client):
+    for case in CONNECTING:
+        complaint, result = run_connections.run_once(hosts, case, server, client, case.families[0])
+        judge.say(f"{what}: {case.name}", complaint and f"{complaint}\n{result.report()}")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--build", required=True, help="the build folder, such as build/release")
+    options = parser.parse_args()
+    harness.require_root()
+    harness.require_programs("ip", "setpriv", "ib_write_bw", "ibv_rc_pingpong")
+    program = pathlib.Path(options.build).resolve() / "tests" / "hostile_user"
+
+    judge = harness.Judge()
+    with harness.Hosts(options.build) as hosts:
+        both = hosts.two()
+        for host in both:
+            start_agent(host)
+        for victim in (FIRST, SECOND, ROOT):
+            others = [uid for uid in (ROOT, FIRST, SECOND) if uid != victim]
+            hostile = {uid: start_hostile(both, program, uid) for uid in others}
+            here, there = (HostOfUser(host, victim) for host in both)
+            judge_programs(judge, f"user {victim}, by memory", here, here, harness.ROUTES["local"])
+            judge_programs(judge, f"user {victim}, by wire", here, here, harness.ROUTES["wire"])
+            judge_programs(judge, f"user {victim}, two hosts", here, there, None)
+            judge_connections(judge, f"user {victim}, by memory", hosts, here, here)
+            judge_connections(judge, f"user {victim}, two hosts", hosts, here, there)
+            for uid, processes in hostile.items():
+                for process in processes:
+                    enough = harness.poll_until(lambda p=process, u=uid: len(p.output.splitlines()) >= DEEDS[u], 60, 0.2)
+                    running = process.running()
+                    judge.say(f"user {uid} does its worst", None if enough and running else f"it has only\n{process.output}")
+                    process.kill()
+    judge.exit()
+
+
+if __name__ == "__main__":
+    main()
