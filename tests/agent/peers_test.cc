@@ -39,6 +39,12 @@ roce::Address address(std::string_view text) {
   return roce::parse_prefix(text).value().network;
 }
 
+roce::Path to_address(const roce::Address& destination) {
+  roce::Path path;
+  path.destination = destination;
+  return path;
+}
+
 class Peers : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -80,8 +86,8 @@ class Peers : public ::testing::Test {
 
   void send(std::string_view from, std::string_view to, uint32_t slot, uint32_t tag) {
     const InNamespace there(hosts_->a);
-    const auto source = net::destination_of({.destination = address(from)}, 0);
-    const auto destination = net::destination_of({.destination = address(to)}, roce::kUdpPort);
+    const auto source = net::destination_of(to_address(address(from)), 0);
+    const auto destination = net::destination_of(to_address(address(to)), roce::kUdpPort);
     const UniqueFd socket(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
     const ip_mreqn by{{}, {}, static_cast<int>(::if_nametoindex("veth-a"))};
     ::setsockopt(socket.get(), IPPROTO_IP, IP_MULTICAST_IF, &by, sizeof by);

@@ -27,6 +27,12 @@ roce::Address address(std::string_view text) {
   return roce::parse_prefix(text).value().network;
 }
 
+roce::Path to_address(const roce::Address& destination) {
+  roce::Path path;
+  path.destination = destination;
+  return path;
+}
+
 std::vector<roce::Prefix> networks(const std::vector<std::string>& texts) {
   std::vector<roce::Prefix> parsed;
   for (const std::string& text : texts) parsed.push_back(roce::parse_prefix(text).value());
@@ -50,7 +56,7 @@ class PeerFilter : public ::testing::Test {
     const InNamespace here(hosts_->b);
     for (const char* back : {"10.47.92.0/24", "fd47:92::/64"})
       run(std::string("ip route add ") + back + " dev veth-b");
-    run("ip link add other type dummy");
+    run("ip link add other type veth peer name another");
     run("ip addr add 10.47.95.2/24 dev other");
     run("ip link set other up");
     interface_index_ = if_nametoindex("veth-b");
@@ -78,8 +84,8 @@ class PeerFilter : public ::testing::Test {
   }
 
   static void send(std::string_view from, std::string_view to, char what) {
-    const SocketAddress source = destination_of({.destination = address(from)}, 0);
-    const SocketAddress destination = destination_of({.destination = address(to)}, roce::kUdpPort);
+    const SocketAddress source = destination_of(to_address(address(from)), 0);
+    const SocketAddress destination = destination_of(to_address(address(to)), roce::kUdpPort);
     const UniqueFd socket(::socket(source.generic.sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
     ASSERT_EQ(bind(socket.get(), &source.generic, source.length()), 0) << from;
     ASSERT_EQ(sendto(socket.get(), &what, 1, 0, &destination.generic, destination.length()), 1) << to;
