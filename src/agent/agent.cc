@@ -200,6 +200,7 @@ void Agent::on_settled() {
 
 void Agent::on_links(const std::vector<agent_client::Link>& before) {
   counters_.links_changed(before);
+  wire_.hear_peers_of(links_.links());
   vault_.put_links(links_.file());
   if (state_) state_->show(links_.links());
   cm_.links_changed(links_.links());

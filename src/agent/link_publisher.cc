@@ -44,6 +44,13 @@ agent_client::AdminResult<void> LinkPublisher::remove(std::string_view name) {
   return deleted;
 }
 
+agent_client::AdminResult<void> LinkPublisher::set_peers(std::string_view name,
+                                                         std::vector<roce::Prefix> peers) {
+  auto set = table_.set_peers(name, std::move(peers));
+  if (set) publish();
+  return set;
+}
+
 void LinkPublisher::session_came(uint64_t session) {
   sessions_.insert(session);
   if (table_.has_automatic_loopback()) loopback_viewers_.insert(session);

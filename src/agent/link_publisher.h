@@ -11,6 +11,7 @@
 #include "agent_client/admin_error.h"
 #include "agent_client/link.h"
 #include "base/unique_fd.h"
+#include "roce/prefix.h"
 
 namespace verbena::agent {
 
@@ -36,6 +37,7 @@ class LinkPublisher {
 
   agent_client::AdminResult<void> add(std::string_view name, std::string_view netdev);
   agent_client::AdminResult<void> remove(std::string_view name);
+  agent_client::AdminResult<void> set_peers(std::string_view name, std::vector<roce::Prefix> peers);
 
   void session_came(uint64_t session);
   void session_went(uint64_t session);

@@ -3,11 +3,15 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <iterator>
+#include <span>
 #include <utility>
+#include <vector>
 
 #include <unistd.h>
 
 #include "agent/cm/refusals.h"
+#include "agent_client/peer_record.h"
 #include "net/udp/multicast_socket.h"
 #include "protocol/text.h"
 
@@ -39,6 +43,19 @@ RequestResult<> LinkRequests::delete_link(const Borrower& client, const protocol
   return plain(links_.remove(protocol::load_text(request.name)));
 }
 
+RequestResult<> LinkRequests::set_peers(const Borrower& client, const protocol::PeersRequest& request) {
+  constexpr const char* kRefused = "that is no list of networks";
+  if (!may_change_links(client)) return refuse(EPERM, "only root may change root's links");
+  if (request.count > std::size(request.peers)) return refuse(EINVAL, kRefused);
+  std::vector<roce::Prefix> peers;
+  for (const protocol::PeerRecord& record : std::span(request.peers).first(request.count)) {
+    const auto peer = agent_client::load_peer(record);
+    if (!peer) return refuse(EINVAL, kRefused);
+    peers.push_back(*peer);
+  }
+  return plain(links_.set_peers(protocol::load_text(request.name), std::move(peers)));
+}
+
 // Each client that may have a slot may listen to groups: the kernel lets every process join them.
 RequestResult<> LinkRequests::join_group(const Borrower&, const protocol::GroupRequest& request) {
   constexpr const char* kRefused = "the multicast group cannot be joined";
@@ -51,6 +68,7 @@ RequestResult<> LinkRequests::join_group(const Borrower&, const protocol::GroupR
   if (link == links.end()) return refuse(ENODEV, kRefused);
   auto socket = net::open_multicast_socket(group, link->interface_index, port_);
   if (!socket) return refuse(socket.error().code, kRefused);
+  if (!wire_.guard(socket->get())) return refuse(errno, kRefused);
   Reply<> reply;
   reply.last_fd = std::move(*socket);
   return reply;

@@ -21,6 +21,7 @@ class LinkRequests {
   // EPERM: the client is neither root nor our own user.
   RequestResult<> add_link(const Borrower& client, const protocol::LinkRequest& request);
   RequestResult<> delete_link(const Borrower& client, const protocol::LinkRequest& request);
+  RequestResult<> set_peers(const Borrower& client, const protocol::PeersRequest& request);
   // A socket of a multicast group. EINVAL: it is none; ENETDOWN; ENODEV.
   RequestResult<> join_group(const Borrower& client, const protocol::GroupRequest& request);
 

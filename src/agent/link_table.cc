@@ -136,6 +136,13 @@ agent_client::AdminResult<void> LinkTable::delete_link(std::string_view name) {
   return {};
 }
 
+agent_client::AdminResult<void> LinkTable::set_peers(std::string_view name, std::vector<roce::Prefix> peers) {
+  KnownLink* link = find_link(name);
+  if (link == nullptr) return refuse(ENODEV, fmt::format("there is no link '{}'", name));
+  link->peers = std::move(peers);
+  return {};
+}
+
 void LinkTable::restore(const agent_client::LinkSnapshot& snapshot) {
   links_.clear();
   next_device_index_ = snapshot.next_device_index;
@@ -150,6 +157,7 @@ void LinkTable::restore(const agent_client::LinkSnapshot& snapshot) {
     known.device_index = link.device_index;
     known.interface_index = link.interface_index;
     known.automatic = link.automatic;
+    known.peers = link.peers;
     for (const agent_client::GidEntry& entry : link.gids) known.gids.emplace(entry.index, entry.gid);
     const auto netdev = netdevs_.find(link.interface_index);
     const auto first = known.gids.find(0);
@@ -190,7 +198,7 @@ bool LinkTable::settle() {
 }
 
 bool LinkTable::holds_user_changes() const {
-  const auto is_users = [](const KnownLink& link) { return !link.automatic; };
+  const auto is_users = [](const KnownLink& link) { return !link.automatic || !link.peers.empty(); };
   const auto is_deleted = [](const auto& entry) { return entry.second.link_deleted; };
   return std::any_of(links_.begin(), links_.end(), is_users) ||
          std::any_of(netdevs_.begin(), netdevs_.end(), is_deleted);
@@ -319,6 +327,7 @@ agent_client::Link LinkTable::describe(const KnownLink& link) const {
   described.speed = known.netdev.speed / 100 * 100;
   described.up = known.netdev.up && known.netdev.carrier;
   described.automatic = link.automatic;
+  described.peers = link.peers;
   for (const auto& [index, address] : link.gids) described.gids.push_back({index, address});
   return described;
 }

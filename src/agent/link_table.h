@@ -12,6 +12,7 @@
 #include "agent_client/link.h"
 #include "agent_client/link_table_file.h"
 #include "roce/path.h"
+#include "roce/prefix.h"
 
 namespace verbena::agent {
 
@@ -60,6 +61,10 @@ class LinkTable {
   agent_client::AdminResult<void> add_link(std::string_view name, std::string_view netdev);
   agent_client::AdminResult<void> delete_link(std::string_view name);
 
+  // The link hears these only, as long as it is there. Its netdev's going away ends that, as it ends the
+  // link.
+  agent_client::AdminResult<void> set_peers(std::string_view name, std::vector<roce::Prefix> peers);
+
   // Goes on where the agent before this one stopped: device indexes, names, GID indexes. Netdevs that are
   // gone lose their links at the next settle(). REQUIRES: nobody has seen the table yet
   void restore(const agent_client::LinkSnapshot& snapshot);
@@ -93,6 +98,7 @@ class LinkTable {
     uint32_t interface_index = 0;
     bool automatic = false;
     std::map<uint32_t, roce::Address> gids;  // by index
+    std::vector<roce::Prefix> peers;
     // An agent before this one had put an address at index 0, and programs know it by that.
     bool first_is_taken = false;
   };

@@ -61,6 +61,7 @@ const Session::Request Session::kRequests[] = {
     VERBENA_REQUEST(kGetLinks, GetLinksRequest, links, Link, get_links),
     VERBENA_REQUEST(kAddLink, LinkRequest, links, Link, add_link),
     VERBENA_REQUEST(kDeleteLink, LinkRequest, links, Link, delete_link),
+    VERBENA_REQUEST(kSetPeers, PeersRequest, links, Link, set_peers),
     VERBENA_REQUEST(kJoinGroup, GroupRequest, links, Link, join_group),
     VERBENA_REQUEST(kTakeSlot, TakeSlotRequest, slots, Slot, take_slot),
     VERBENA_REQUEST(kKeepSlot, SlotRequest, slots, Slot, keep_slot),

@@ -3,8 +3,10 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
 #include <iterator>
 #include <set>
+#include <span>
 #include <system_error>
 #include <utility>
 
@@ -15,6 +17,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "net/udp/peer_filter.h"
 #include "net/udp/udp_port.h"
 
 namespace verbena::agent {
@@ -70,6 +73,39 @@ void drain(int socket) {
   for (int i = 0; i < 1 << 20; ++i) {
     if (::recv(socket, &byte, sizeof byte, MSG_DONTWAIT | MSG_TRUNC) < 0 && errno != EINTR) return;
   }
+}
+
+// What a muted socket lets through.
+constexpr sock_filter kNothing[] = {BPF_STMT(BPF_RET | BPF_K, 0)};
+
+bool attach_filter(int socket, std::span<const sock_filter> filter) {
+  const sock_fprog program{static_cast<unsigned short>(filter.size()),
+                           const_cast<sock_filter*>(filter.data())};
+  return ::setsockopt(socket, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof program) == 0;
+}
+
+// The kernel answers with the number of instructions.
+bool is_muted(int socket) {
+  sock_filter filter[1];
+  socklen_t length = std::size(filter);
+  return ::getsockopt(socket, SOL_SOCKET, SO_GET_FILTER, filter, &length) == 0 && length == 1 &&
+         filter[0].code == kNothing[0].code && filter[0].k == kNothing[0].k;
+}
+
+bool equal(std::span<const sock_filter> a, std::span<const sock_filter> b) {
+  return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size_bytes()) == 0);
+}
+
+std::vector<net::GuardedLink> guarded_links(const std::vector<agent_client::Link>& links) {
+  std::vector<net::GuardedLink> guarded;
+  for (const agent_client::Link& link : links) {
+    if (link.peers.empty()) continue;
+    net::GuardedLink& one = guarded.emplace_back();
+    one.interface_index = link.interface_index;
+    one.peers = link.peers;
+    for (const agent_client::GidEntry& entry : link.gids) one.addresses.push_back(entry.gid);
+  }
+  return guarded;
 }
 
 }  // namespace
@@ -136,9 +172,7 @@ void Wire::mute(uint32_t slot) {
   if (socket(slot) < 0) return;
   if (courier_ != nullptr) courier_->end(slot);
   receivers_.erase(slot);
-  const sock_filter nothing[] = {BPF_STMT(BPF_RET | BPF_K, 0)};
-  const sock_fprog program{std::size(nothing), const_cast<sock_filter*>(nothing)};
-  if (::setsockopt(socket(slot), SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof program) != 0) {
+  if (!attach_filter(socket(slot), kNothing)) {
     log_warning("slot {} cannot be muted: errno {}", slot, errno);
   }
   drain(socket(slot));
@@ -147,8 +181,26 @@ void Wire::mute(uint32_t slot) {
 void Wire::unmute(uint32_t slot) {
   if (socket(slot) < 0) return;
   drain(socket(slot));
+  if (!guard(socket(slot))) log_error("slot {} cannot be kept from strangers: errno {}", slot, errno);
+}
+
+// ---- what is heard
+
+// A socket that has been muted, by us or by an agent before us, stays so.
+void Wire::hear_peers_of(const std::vector<agent_client::Link>& links) {
+  std::vector<sock_filter> filter = net::peer_filter(guarded_links(links));
+  if (equal(filter, peer_filter_)) return;
+  peer_filter_ = std::move(filter);
+  for (uint32_t slot = 0; slot < size(); ++slot) {
+    if (is_muted(socket(slot))) continue;
+    if (!guard(socket(slot))) log_error("slot {} cannot be kept from strangers: errno {}", slot, errno);
+  }
+}
+
+bool Wire::guard(int socket) const {
+  if (!peer_filter_.empty()) return attach_filter(socket, peer_filter_);
   const int unused = 0;
-  ::setsockopt(socket(slot), SOL_SOCKET, SO_DETACH_FILTER, &unused, sizeof unused);
+  return ::setsockopt(socket, SOL_SOCKET, SO_DETACH_FILTER, &unused, sizeof unused) == 0 || errno == ENOENT;
 }
 
 // ---- for processes that must not have the socket

@@ -7,7 +7,10 @@
 #include <string>
 #include <vector>
 
+#include <linux/filter.h>
+
 #include "agent/courier.h"
+#include "agent_client/link.h"
 #include "base/result.h"
 #include "base/unique_fd.h"
 #include "roce/packet.h"
@@ -47,6 +50,11 @@ class Wire {
   void mute(uint32_t slot);
   void unmute(uint32_t slot);
 
+  // Where a link has peers, what comes for it from other hosts than these reaches no socket of the port.
+  void hear_peers_of(const std::vector<agent_client::Link>& links);
+  // The same for another socket of the port. False: it cannot be done; errno says why.
+  bool guard(int socket) const;
+
   // The slot's owner is not given the socket: what comes is handed over to it, until mute(). Where to it is
   // handed, is for take_receiver() to give away, once.
   Result<void> hand_over(uint32_t slot);
@@ -60,7 +68,8 @@ class Wire {
   Result<void> engage_courier();
 
   uint16_t port_;
-  std::vector<UniqueFd> sockets_;  // by slot
+  std::vector<sock_filter> peer_filter_;  // empty: everybody is heard
+  std::vector<UniqueFd> sockets_;         // by slot
   std::map<uint32_t, UniqueFd> receivers_;
   std::unique_ptr<Courier> courier_;  // from the first slot on that is handed over
   std::string reason_;

@@ -3,11 +3,13 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <iterator>
 
 #include <fmt/format.h>
 
 #include "agent_client/agent_session.h"
 #include "agent_client/link_table_file.h"
+#include "agent_client/peer_record.h"
 #include "agent_client/status_reader.h"
 #include "protocol/text.h"
 #include "roce/qpn.h"
@@ -17,6 +19,11 @@ namespace {
 
 TimePoint deadline() {
   return MonotonicClock::now() + kCallTimeout;
+}
+
+AdminResult<void> check_link_name(std::string_view name) {
+  if (name.size() < protocol::kLinkNameBytes) return {};
+  return tl::unexpected(AdminError{EINVAL, "a link's name has at most 63 characters"});
 }
 
 }  // namespace
@@ -41,6 +48,22 @@ AdminResult<void> Admin::add_link(std::string_view name, std::string_view netdev
 
 AdminResult<void> Admin::delete_link(std::string_view name) {
   return change(protocol::MessageType::kDeleteLink, name, {});
+}
+
+AdminResult<void> Admin::set_peers(std::string_view name, std::span<const roce::Prefix> peers) {
+  if (auto valid = check_link_name(name); !valid) return valid;
+  protocol::PeersRequest request{};
+  if (peers.size() > std::size(request.peers)) {
+    return tl::unexpected(
+        AdminError{ENOSPC, fmt::format("a link has at most {} networks", std::size(request.peers))});
+  }
+  protocol::store_text(request.name, name);
+  request.count = static_cast<uint32_t>(peers.size());
+  std::transform(peers.begin(), peers.end(), request.peers, store_peer);
+  auto answer =
+      connection_.call<protocol::PlainReply>(protocol::MessageType::kSetPeers, request, 0, deadline());
+  if (!answer) return tl::unexpected(std::move(answer.error()));
+  return {};
 }
 
 AdminResult<AgentStatus> Admin::status() {
@@ -74,9 +97,7 @@ AdminResult<AgentStatus> Admin::status() {
 }
 
 AdminResult<void> Admin::change(protocol::MessageType type, std::string_view name, std::string_view netdev) {
-  if (name.size() >= protocol::kLinkNameBytes) {
-    return tl::unexpected(AdminError{EINVAL, "a link's name has at most 63 characters"});
-  }
+  if (auto valid = check_link_name(name); !valid) return valid;
   if (netdev.size() >= protocol::kNetdevNameBytes) {
     return tl::unexpected(AdminError{ENODEV, fmt::format("there is no netdev {}", netdev)});
   }

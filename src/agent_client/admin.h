@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string_view>
 #include <utility>
 
@@ -11,6 +12,7 @@
 #include "agent_client/agent_status.h"
 #include "base/unique_fd.h"
 #include "protocol/messages.h"
+#include "roce/prefix.h"
 
 namespace verbena::agent_client {
 
@@ -25,6 +27,8 @@ class Admin {
   AdminResult<void> add_link(std::string_view name, std::string_view netdev);
   // A netdev whose link was deleted gets none by itself until one is added to it again.
   AdminResult<void> delete_link(std::string_view name);
+  // The link hears hosts of these networks only, and of its own host; none given: all. ENOSPC: too many.
+  AdminResult<void> set_peers(std::string_view name, std::span<const roce::Prefix> peers);
   AdminResult<AgentStatus> status();
 
  private:

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "roce/path.h"
+#include "roce/prefix.h"
 
 namespace verbena::agent_client {
 
@@ -28,11 +29,12 @@ struct Link {
   std::string netdev;
   uint32_t interface_index = 0;
   std::array<uint8_t, 6> mac{};
-  uint32_t mtu = 0;            // of the netdev
-  uint32_t speed = 0;          // Mb/s, as the netdev says; 0: it does not say. In whole 100 Mb/s
-  bool up = false;             // the netdev is up and has carrier
-  bool automatic = false;      // appeared by itself
-  std::vector<GidEntry> gids;  // by index, without the holes
+  uint32_t mtu = 0;                 // of the netdev
+  uint32_t speed = 0;               // Mb/s, as the netdev says; 0: it does not say. In whole 100 Mb/s
+  bool up = false;                  // the netdev is up and has carrier
+  bool automatic = false;           // appeared by itself
+  std::vector<GidEntry> gids;       // by index, without the holes
+  std::vector<roce::Prefix> peers;  // the hosts it hears; empty: all
 
   friend bool operator==(const Link&, const Link&) = default;
 };

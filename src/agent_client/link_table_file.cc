@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <span>
 
 #include <fcntl.h>
@@ -10,6 +11,7 @@
 #include <sys/stat.h>
 
 #include "agent_client/message_socket.h"
+#include "agent_client/peer_record.h"
 #include "protocol/link_table_layout.h"
 #include "protocol/text.h"
 
@@ -30,7 +32,7 @@ class Reader {
  public:
   explicit Reader(ConstBytes bytes) : bytes_(bytes) {}
 
-  // A record that is `length` bytes long there. REQUIRES: length >= sizeof(T)
+  // A record that is `length` bytes long there: zeros where it is shorter than ours.
   template <class T>
   T take(size_t length = sizeof(T)) {
     T record{};
@@ -38,7 +40,7 @@ class Reader {
       failed_ = true;
       return record;
     }
-    std::memcpy(&record, bytes_.data(), sizeof record);
+    std::memcpy(&record, bytes_.data(), std::min(length, sizeof record));
     bytes_ = bytes_.subspan(length);
     return record;
   }
@@ -51,7 +53,7 @@ class Reader {
 };
 
 struct RecordLengths {
-  size_t link = sizeof(protocol::LinkRecord);
+  size_t link = protocol::kLinkRecordBytesInVersion4;
   size_t gid = sizeof(protocol::GidRecord);
 };
 
@@ -59,7 +61,18 @@ struct RecordLengths {
 bool take_lengths(const protocol::LinkTableHeader& header, RecordLengths& lengths) {
   if (header.link_record_bytes == 0 && header.gid_record_bytes == 0) return true;
   lengths = {header.link_record_bytes, header.gid_record_bytes};
-  return lengths.link >= sizeof(protocol::LinkRecord) && lengths.gid >= sizeof(protocol::GidRecord);
+  return lengths.link >= protocol::kLinkRecordBytesInVersion4 && lengths.gid >= sizeof(protocol::GidRecord);
+}
+
+// False: more than there may be, or no network.
+bool take_peers(const protocol::LinkRecord& record, Link& link) {
+  if (record.peer_count > protocol::kMostPeersOfLink) return false;
+  for (uint32_t i = 0; i < record.peer_count; ++i) {
+    const auto peer = load_peer(record.peers[i]);
+    if (!peer) return false;
+    link.peers.push_back(*peer);
+  }
+  return true;
 }
 
 Link take_link(Reader& reader, const RecordLengths& lengths, bool& valid) {
@@ -74,6 +87,7 @@ Link take_link(Reader& reader, const RecordLengths& lengths, bool& valid) {
   link.up = (record.flags & protocol::kLinkUp) != 0;
   link.automatic = (record.flags & protocol::kLinkAutomatic) != 0;
   std::copy_n(record.mac, link.mac.size(), link.mac.begin());
+  if (!take_peers(record, link)) valid = false;
   if (link.name.empty() || record.gid_count > kGidTableLength) valid = false;
   for (uint32_t i = 0; valid && !reader.failed() && i < record.gid_count; ++i) {
     const auto gid = reader.take<protocol::GidRecord>(lengths.gid);
@@ -107,6 +121,8 @@ std::vector<std::byte> encode_links(const LinkSnapshot& snapshot) {
     record.flags = (link.up ? protocol::kLinkUp : 0) | (link.automatic ? protocol::kLinkAutomatic : 0);
     record.gid_count = static_cast<uint32_t>(link.gids.size());
     std::copy(link.mac.begin(), link.mac.end(), record.mac);
+    record.peer_count = static_cast<uint32_t>(std::min(link.peers.size(), std::size(record.peers)));
+    std::transform(link.peers.begin(), link.peers.begin() + record.peer_count, record.peers, store_peer);
     append(bytes, record);
     for (const GidEntry& entry : link.gids) {
       protocol::GidRecord gid{entry.index, {}};

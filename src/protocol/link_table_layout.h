@@ -21,13 +21,15 @@ struct LinkTableHeader {
   uint32_t next_device_index;
   uint32_t deleted_count;  // interface indexes, 4 bytes each, follow at once
   uint32_t link_count;
-  uint16_t link_record_bytes;  // 0: an agent of protocol version 1 wrote it, as long as they are here
+  uint16_t link_record_bytes;  // 0: an agent of protocol version 1 wrote it, as long as they were then
   uint16_t gid_record_bytes;
 };
 static_assert(sizeof(LinkTableHeader) == 32);
 
 inline constexpr uint32_t kLinkUp = 1;
 inline constexpr uint32_t kLinkAutomatic = 2;
+
+inline constexpr size_t kLinkRecordBytesInVersion4 = 108;
 
 struct LinkRecord {
   char name[kLinkNameBytes];
@@ -39,8 +41,11 @@ struct LinkRecord {
   uint32_t gid_count;
   uint8_t mac[6];
   uint16_t speed;  // 100 Mb/s; 0: not known
+  // From version 5 on:
+  uint32_t peer_count;  // 0: it hears all
+  PeerRecord peers[kMostPeersOfLink];
 };
-static_assert(sizeof(LinkRecord) == 108);
+static_assert(sizeof(LinkRecord) == kLinkRecordBytesInVersion4 + 404);
 
 struct GidRecord {
   uint32_t index;

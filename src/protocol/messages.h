@@ -45,7 +45,7 @@ inline constexpr size_t kVersionBytes = 32;
 // answer EOPNOTSUPP, so neither end says any of these to one of an older version.
 // Version 4: what goes by memory is captured: kStartCapture, kGetCaptureNews, and on the event socket
 // kCapture and kCaptureSeen, of which the same holds.
-// Version 5: packets may be handed over, SlotWire::kHandedOver.
+// Version 5: packets may be handed over, SlotWire::kHandedOver; a link may hear some hosts only, kSetPeers.
 constexpr bool is_neighbour(uint16_t version) {
   return version >= kOldestProtocolVersion && version <= kProtocolVersion + 1;
 }
@@ -91,6 +91,7 @@ enum class MessageType : uint16_t {
   kCloseDomain,        // DomainRequest -> header
   kStartCapture,       // StartCaptureRequest -> header. It ends with the session.
   kGetCaptureNews,     // header -> CaptureNewsReply [ring?, status page?]
+  kSetPeers,           // PeersRequest -> header
 
   // Connection management: connection_messages.h
   kCmOpenChannel = 64,
@@ -180,6 +181,25 @@ struct LinkRequest {
   char netdev[kNetdevNameBytes];  // empty in kDeleteLink
 };
 static_assert(sizeof(LinkRequest) == 96);
+
+// A network whose hosts a link hears: roce/prefix.h.
+struct PeerRecord {
+  uint8_t network[16];
+  uint8_t bits;
+  uint8_t reserved[3];
+};
+static_assert(sizeof(PeerRecord) == 20);
+inline constexpr size_t kMostPeersOfLink = 20;
+
+// The link hears these only; count 0: all again.
+struct PeersRequest {
+  MessageHeader header;
+  char name[kLinkNameBytes];
+  uint32_t count;
+  uint32_t reserved;
+  PeerRecord peers[kMostPeersOfLink];
+};
+static_assert(sizeof(PeersRequest) == 488 && sizeof(PeersRequest) <= kMaxAgentMessageBytes);
 
 struct GroupRequest {
   MessageHeader header;

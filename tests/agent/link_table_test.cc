@@ -450,5 +450,34 @@ TEST(LinkTable, GoesOnWhereAnEarlierOneStopped) {
   EXPECT_EQ(after.snapshot().next_device_index, before.snapshot().next_device_index);
 }
 
+TEST(LinkTable, RemembersWhomALinkHearsForAsLongAsItIsThere) {
+  LinkTable table;
+  table.netdev_changed(netdev(2, "eth0"));
+  table.address_changed(2, address("192.0.2.1"));
+  table.settle();
+  const roce::Prefix peers = *roce::parse_prefix("192.0.2.0/24");
+  EXPECT_FALSE(table.holds_user_changes());
+  ASSERT_TRUE(table.set_peers("rxe_eth0", {peers}));
+  EXPECT_TRUE(table.settle());
+  EXPECT_THAT(table.snapshot().links.at(0).peers, ElementsAre(peers));
+  EXPECT_TRUE(table.holds_user_changes());
+
+  ASSERT_TRUE(table.add_link("rxe0", "eth0"));  // another name for the same
+  EXPECT_TRUE(table.settle());
+  EXPECT_THAT(table.snapshot().links.at(0).peers, ElementsAre(peers));
+
+  LinkTable next;
+  next.netdev_changed(netdev(2, "eth0"));
+  next.address_changed(2, address("192.0.2.1"));
+  next.restore(table.snapshot());
+  EXPECT_TRUE(next.settle());
+  EXPECT_THAT(next.snapshot().links.at(0).peers, ElementsAre(peers));
+
+  ASSERT_TRUE(next.set_peers("rxe0", {}));
+  EXPECT_TRUE(next.settle());
+  EXPECT_THAT(next.snapshot().links.at(0).peers, IsEmpty());
+  EXPECT_EQ(next.set_peers("rxe1", {peers}).error().code, ENODEV);
+}
+
 }  // namespace
 }  // namespace verbena::agent

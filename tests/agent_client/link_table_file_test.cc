@@ -35,6 +35,12 @@ LinkSnapshot some_snapshot(Random& random) {
     link.mtu = static_cast<uint32_t>(random.next());
     link.up = random.one_in(2);
     link.automatic = random.one_in(2);
+    for (uint64_t peers = random.below(protocol::kMostPeersOfLink + 1); peers > 0; --peers) {
+      roce::Address address;
+      for (uint8_t& byte : address.bytes) byte = static_cast<uint8_t>(random.next());
+      const auto bits = static_cast<uint8_t>(random.below(129));
+      link.peers.push_back({roce::first_bits(address, bits), bits});
+    }
     for (uint8_t& byte : link.mac) byte = static_cast<uint8_t>(random.next());
     uint32_t index = 0;
     for (uint64_t gids = random.below(20); gids > 0; --gids) {
@@ -81,6 +87,7 @@ TEST(LinkTableFile, MayBeDamagedWithoutHarm) {
     if (!decoded) continue;
     for (const Link& link : decoded->links) {
       ASSERT_FALSE(link.name.empty());
+      ASSERT_LE(link.peers.size(), protocol::kMostPeersOfLink);
       ASSERT_LE(link.gids.size(), kGidTableLength);
     }
   }
@@ -120,12 +127,33 @@ TEST(LinkTableFile, ReadsLongerRecordsAsFarAsItKnowsThem) {
   EXPECT_EQ(decode_links(longer).error().code, EPROTO);
 }
 
+// One link whose record is as it was before there were peers.
+std::vector<std::byte> encode_short_record(const LinkSnapshot& snapshot) {
+  auto bytes = encode_links(snapshot);
+  constexpr size_t kLength = protocol::kLinkRecordBytesInVersion4;
+  const auto end = bytes.begin() + sizeof(protocol::LinkTableHeader);
+  bytes.erase(end + kLength, end + sizeof(protocol::LinkRecord));
+  const uint16_t length = kLength;
+  std::memcpy(bytes.data() + offsetof(protocol::LinkTableHeader, link_record_bytes), &length, sizeof length);
+  return bytes;
+}
+
+TEST(LinkTableFile, ReadsWhatAnAgentWithoutPeersWrote) {
+  LinkSnapshot snapshot;
+  snapshot.links.resize(1);
+  snapshot.links[0].name = "rxe_eth0";
+  snapshot.links[0].gids = {{0, {}}};
+  const auto decoded = decode_links(encode_short_record(snapshot));
+  ASSERT_TRUE(decoded);
+  EXPECT_EQ(*decoded, snapshot);
+}
+
 TEST(LinkTableFile, ReadsWhatAnAgentOfVersionOneWrote) {
   LinkSnapshot snapshot;
   snapshot.links.resize(1);
   snapshot.links[0].name = "rxe_eth0";
   snapshot.links[0].gids = {{0, {}}};
-  auto bytes = encode_links(snapshot);
+  auto bytes = encode_short_record(snapshot);
   std::memset(bytes.data() + offsetof(protocol::LinkTableHeader, link_record_bytes), 0, 4);
   const auto decoded = decode_links(bytes);
   ASSERT_TRUE(decoded);

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 
 #include <arpa/inet.h>
 
@@ -15,6 +16,7 @@ namespace {
 constexpr uint32_t kMostInline = 64;
 constexpr int kWindowAccess =
     IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
+constexpr int kOthersAccess = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
 
 ibv_mr* register_memory(ibv_pd* pd, std::vector<std::byte>& memory, int access) {
   return ibv_reg_mr(pd, memory.data(), memory.size(), access);
@@ -48,7 +50,11 @@ Connection::Connection(Common& common, rdma_cm_id* id, bool large, bool shares_r
 }
 
 Connection::~Connection() {
+  loose_.reset();
   if (id_->qp != nullptr) rdma_destroy_qp(id_);
+  for (ibv_mw* const window : windows_) {
+    if (window != nullptr && ibv_dealloc_mw(window) != 0) fault("a memory window cannot be given back");
+  }
   deregister(window_region_);
   deregister(slots_region_);
   deregister(buffers_region_);
@@ -71,9 +77,14 @@ bool Connection::prepare() {
   slots_.resize(size_t{kDepth} * cell_bytes_);
   snapshots_.resize(slots_.size());
   buffers_.resize(shares_receives_ ? 0 : size_t{kDepth} * kMostMessage);
-  window_region_ = register_memory(common_.pd, window_, kWindowAccess);
+  window_region_ = register_memory(common_.pd, window_, kWindowAccess | IBV_ACCESS_MW_BIND);
   slots_region_ = register_memory(common_.pd, slots_, IBV_ACCESS_LOCAL_WRITE);
-  if (window_region_ == nullptr || slots_region_ == nullptr) return false;
+  for (ibv_mw*& window : windows_) window = ibv_alloc_mw(common_.pd, IBV_MW_TYPE_2);
+  if (window_region_ == nullptr || slots_region_ == nullptr || windows_[0] == nullptr ||
+      windows_[1] == nullptr)
+    return false;
+  loose_ = Loose::create(common_.pd, common_.loose_cq, common_.ud, seed_);
+  if (loose_ == nullptr) return false;
   if (shares_receives_) return true;
   buffers_region_ = register_memory(common_.pd, buffers_, IBV_ACCESS_LOCAL_WRITE);
   if (buffers_region_ == nullptr) return false;
@@ -89,12 +100,25 @@ Greeting Connection::greeting() const {
           .tally = reinterpret_cast<uintptr_t>(&common_.tally),
           .window_key = window_region_->rkey,
           .tally_key = common_.tally_region->rkey,
-          .reserved = 0};
+          .uc_qpn = loose_->uc_qpn(),
+          .ud_qpn = common_.ud->qp_num,
+          .uc_key = loose_->window_key(),
+          .reserved = 0,
+          .uc_window = loose_->window()};
 }
 
 void Connection::greeted(const Greeting& theirs) {
   if (theirs.cell_bytes != cell_bytes_) fault("the private data is not what the other end gave");
   theirs_ = theirs;
+}
+
+void Connection::establish() {
+  established_ = true;
+  ibv_qp_attr path{};
+  ibv_qp_init_attr unused{};
+  if (ibv_query_qp(id_->qp, &path, IBV_QP_AV | IBV_QP_PATH_MTU, &unused) != 0)
+    fault(describe() + "it has no path");
+  if (!loose_->connect(path, theirs_)) fault(describe() + "UC and UD cannot go where RC goes");
 }
 
 std::string Connection::describe() const {
@@ -106,6 +130,7 @@ std::string Connection::describe() const {
 void Connection::go_on(Counts& counts) {
   const uint32_t burst = 1 + draw_.below(kDepth);
   for (uint32_t i = 0; i < burst && posted_ - finished_ < kDepth; ++i) post_request(counts, draw_.one_in(3));
+  loose_->go_on();
 }
 
 void Connection::wind_up(Counts& counts) {
@@ -116,6 +141,9 @@ void Connection::wind_up(Counts& counts) {
 // ---- requests
 
 void Connection::post_request(Counts& counts, bool signaled) {
+  const bool is_window_next =
+      awaited_key_ == 0 && is_key_told_ && posted_ - finished_ + 2 <= kDepth && draw_.one_in(40);
+  if (is_window_next) bind_window();
   Work& work = works_[posted_ % kDepth];
   work = {.kind = Kind::kMessage, .signaled = true, .bytes = 0, .expected = 0};
   Request request;
@@ -174,6 +202,47 @@ void Connection::aim_at(Request& request, uint32_t cell, uint32_t offset) {
   request.wr.wr.rdma.rkey = theirs_.window_key;
 }
 
+// The window that is bound next is not in the other's hands: it has invalidated the one before the last.
+void Connection::bind_window() {
+  ibv_mw* const window = windows_[bound_++ % windows_.size()];
+  works_[posted_ % kDepth] = {.kind = Kind::kBind, .signaled = true, .bytes = 0, .expected = 0};
+  awaited_key_ = given_key_;
+  given_key_ = ibv_inc_rkey(window->rkey);
+  window->rkey = given_key_;
+  is_key_told_ = false;
+  ibv_send_wr wr{};
+  wr.wr_id = posted_++;
+  wr.opcode = IBV_WR_BIND_MW;
+  wr.send_flags = IBV_SEND_SIGNALED;
+  wr.bind_mw.mw = window;
+  wr.bind_mw.rkey = given_key_;
+  wr.bind_mw.bind_info = {window_region_, reinterpret_cast<uintptr_t>(window_.data()), window_.size(),
+                          kOthersAccess};
+  ibv_send_wr* refused = nullptr;
+  if (const int error = ibv_post_send(id_->qp, &wr, &refused); error != 0)
+    fault(describe() + "a window is not bound: " + std::to_string(error));
+}
+
+void Connection::give_key(Request& request) {
+  is_key_told_ = true;
+  request.wr.imm_data = htonl(given_key_ != 0 ? given_key_ : window_region_->rkey);
+}
+
+// A READ under the old key may be asked for once more if its answer is lost; so all must have been answered.
+void Connection::return_key(Request& request) {
+  request.wr.opcode = IBV_WR_SEND_WITH_INV;
+  request.wr.invalidate_rkey = std::exchange(returned_key_, 0);
+  request.wr.send_flags |= IBV_SEND_FENCE;
+}
+
+void Connection::take_key(uint32_t key) {
+  if (key == theirs_.window_key) return;
+  if (returned_key_ != 0) fault(describe() + "a key comes before the last but one was given back");
+  if (has_window_key_) returned_key_ = theirs_.window_key;
+  has_window_key_ = true;
+  theirs_.window_key = key;
+}
+
 void Connection::plan_message(Request& request, Work& work) {
   const Message next = message(seed_, next_message_++, cell_bytes_);
   fill({slot(posted_), next.bytes}, next.pattern);
@@ -186,6 +255,11 @@ void Connection::plan_message(Request& request, Work& work) {
     aim_at(request, next.cell, 0);
     std::memcpy(shadow(next.cell), slot(posted_), next.bytes);
     request.wr.send_flags |= IBV_SEND_FENCE;  // see plan_write()
+  }
+  if (next.has_key) {
+    give_key(request);
+  } else if (returned_key_ != 0 && !next.is_write) {
+    return_key(request);
   }
   if (next.bytes <= kMostInline && draw_.one_in(2)) request.wr.send_flags |= IBV_SEND_INLINE;
   if (draw_.one_in(4)) request.wr.send_flags |= IBV_SEND_SOLICITED;
@@ -307,6 +381,7 @@ void Connection::verify(const Work& work, uint64_t number, Counts& counts) {
       break;
     case Kind::kMessage:
     case Kind::kWrite:
+    case Kind::kBind:
       break;
   }
 }
@@ -319,13 +394,28 @@ void Connection::receive(const ibv_wc& completion, Counts& counts) {
   if (shares_receives_ || (!lost_ && completion.status == IBV_WC_SUCCESS)) post_receive(buffer);
 }
 
+bool Connection::key_has_come_back(const ibv_wc& completion, Counts& counts) {
+  if ((completion.wc_flags & IBV_WC_WITH_INV) == 0) return false;
+  if (awaited_key_ == 0 || completion.invalidated_rkey != awaited_key_)
+    fault(describe() + "a key is invalidated that was not given back");
+  awaited_key_ = 0;
+  ++counts.windows;
+  return true;
+}
+
 void Connection::verify_message(const ibv_wc& completion, uint32_t buffer, Counts& counts) {
   const Message expected = message(theirs_.seed, expected_message_++, cell_bytes_);
   const bool has_immediate = (completion.wc_flags & IBV_WC_WITH_IMM) != 0;
   if (completion.byte_len != expected.bytes) fault(describe() + "a message of another length");
-  if (has_immediate != expected.has_immediate) fault(describe() + "a message with or without immediate data");
-  if (has_immediate && ntohl(completion.imm_data) != expected.immediate)
-    fault(describe() + "other immediate data");
+  if (!key_has_come_back(completion, counts)) {
+    if (has_immediate != expected.has_immediate)
+      fault(describe() + "a message with or without immediate data");
+    if (expected.has_key) {
+      take_key(ntohl(completion.imm_data));
+    } else if (has_immediate && ntohl(completion.imm_data) != expected.immediate) {
+      fault(describe() + "other immediate data");
+    }
+  }
   if ((completion.opcode == IBV_WC_RECV_RDMA_WITH_IMM) != expected.is_write)
     fault(describe() + "a message of another kind");
   std::vector<std::byte>& memory = shares_receives_ ? common_.srq_memory : buffers_;
@@ -355,6 +445,7 @@ void Connection::post_receive(uint32_t buffer) {
 
 void Connection::lose() {
   lost_ = true;
+  if (loose_ != nullptr) loose_->stop();
   ibv_qp_attr wanted{};
   wanted.qp_state = IBV_QPS_ERR;
   if (ibv_modify_qp(id_->qp, &wanted, IBV_QP_STATE) != 0) fault(describe() + "it cannot go to error");

@@ -3,12 +3,14 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include <infiniband/verbs.h>
 #include <rdma/rdma_cma.h>
 
+#include "soak/loose.h"
 #include "soak/pattern.h"
 #include "soak/plan.h"
 
@@ -24,6 +26,8 @@ struct Common {
   ibv_mr* srq_region = nullptr;
   alignas(8) uint64_t tally = 0;  // which others add to
   ibv_mr* tally_region = nullptr;
+  ibv_cq* loose_cq = nullptr;  // of what may be lost
+  ibv_qp* ud = nullptr;
 };
 
 struct Counts {
@@ -32,6 +36,8 @@ struct Counts {
   uint64_t writes = 0;
   uint64_t reads = 0;
   uint64_t atomics = 0;
+  uint64_t windows = 0;  // bound, and invalidated by the other end
+  uint64_t loose = 0;    // messages of UC and UD, as many as arrived
   uint64_t bytes_verified = 0;
 };
 
@@ -40,7 +46,9 @@ struct Counts {
 
 // One end of an RC connection. It sends messages that the other expects, writes into cells of the other's
 // window and reads them back, adds to the other's counters; and it verifies every byte, every completion and
-// the order of both. For one thread.
+// the order of both. Now and then it binds a memory window and gives the other its key, which the other uses
+// in place of the former and invalidates that one. What may be lost travels beside it (loose.h). For one
+// thread.
 class Connection {
  public:
   // `large`: its cells are. `shares_receives`: it takes its receive buffers from the process's SRQ.
@@ -53,7 +61,7 @@ class Connection {
   bool prepare();
   Greeting greeting() const;
   void greeted(const Greeting& theirs);
-  void establish() { established_ = true; }
+  void establish();
 
   // Posts some requests, if there is room.
   void go_on(Counts& counts);
@@ -71,11 +79,14 @@ class Connection {
   bool is_drained() const { return is_quiet() && (shares_receives_ || receives_ == 0); }
   uint32_t qpn() const { return id_->qp->qp_num; }
   rdma_cm_id* id() const { return id_; }
+  // REQUIRES: has_loose()
+  Loose& loose() { return *loose_; }
+  bool has_loose() const { return loose_ != nullptr; }
   uint32_t peer() const { return theirs_.process; }
   std::string describe() const;
 
  private:
-  enum class Kind : uint8_t { kMessage, kWrite, kRead, kOwnCounter, kTally };
+  enum class Kind : uint8_t { kMessage, kWrite, kRead, kOwnCounter, kTally, kBind };
   struct Work {
     Kind kind;
     bool signaled;
@@ -92,6 +103,10 @@ class Connection {
   std::byte* snapshot(uint64_t number) { return snapshots_.data() + number % kDepth * cell_bytes_; }
   std::byte* shadow(uint32_t cell) { return shadow_.data() + size_t{cell} * cell_bytes_; }
   void post_request(Counts& counts, bool signaled);
+  void bind_window();
+  void give_key(Request& request);
+  void return_key(Request& request);
+  void take_key(uint32_t key);
   void plan_message(Request& request, Work& work);
   void plan_write(Request& request, Work& work);
   void plan_read(Request& request, Work& work);
@@ -104,6 +119,7 @@ class Connection {
   void receive(const ibv_wc& completion, Counts& counts);
   void verify_message(const ibv_wc& completion, uint32_t buffer, Counts& counts);
   void post_receive(uint32_t buffer);
+  bool key_has_come_back(const ibv_wc& completion, Counts& counts);
   uint64_t answer(uint64_t number) const;
 
   Common& common_;
@@ -124,6 +140,16 @@ class Connection {
   ibv_mr* window_region_ = nullptr;
   ibv_mr* slots_region_ = nullptr;
   ibv_mr* buffers_region_ = nullptr;
+
+  std::unique_ptr<Loose> loose_;  // from prepare() on
+
+  std::array<ibv_mw*, 2> windows_{};  // one is bound, the other comes next
+  uint64_t bound_ = 0;                // how often one was
+  uint32_t given_key_ = 0;            // that the other has, or is about to; 0: the region's
+  bool is_key_told_ = true;           // a message that is posted says it
+  uint32_t awaited_key_ = 0;          // that the other is to invalidate before another window is bound
+  uint32_t returned_key_ = 0;         // that we are to invalidate; 0: none
+  bool has_window_key_ = false;       // the other has given us one
 
   std::array<Work, kDepth> works_{};
   uint64_t posted_ = 0;

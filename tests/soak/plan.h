@@ -15,7 +15,7 @@ inline constexpr uint32_t kMostMessage = 8192;  // longest SEND; the length of a
 inline constexpr uint32_t kSmallCell = 8192;
 inline constexpr uint32_t kLargeCell = 128 * 1024;  // many packets even by memory
 
-// What the ends tell each other when they connect, as private data. 48 of the 56 bytes that a REQ has.
+// What the ends tell each other when they connect, as private data. 56 bytes is all that a REQ has.
 struct Greeting {
   uint32_t process;  // which of the test's
   uint32_t cell_bytes;
@@ -24,9 +24,13 @@ struct Greeting {
   uint64_t tally;  // a counter that all connections of the process add to
   uint32_t window_key;
   uint32_t tally_key;
-  uint64_t reserved;
+  uint32_t uc_qpn;
+  uint32_t ud_qpn;
+  uint32_t uc_key;  // of what UC may write to: kCells cells
+  uint32_t reserved;
+  uint64_t uc_window;
 };
-static_assert(sizeof(Greeting) == 48);
+static_assert(sizeof(Greeting) == 56);
 
 // The n-th message of an end. Both ends know it, so that the receiver knows what to expect to the last byte.
 struct Message {
@@ -34,6 +38,7 @@ struct Message {
   uint32_t immediate;
   bool has_immediate;
   bool is_write;  // RDMA WRITE with immediate, into `cell`
+  bool has_key;   // the immediate data is the key of a memory window, which is the other's to use from now on
   uint32_t cell;
   uint64_t pattern;
 };
@@ -44,7 +49,8 @@ inline Message message(uint64_t seed, uint64_t n, uint32_t cell_bytes) {
   made.pattern = draw.next();
   made.immediate = static_cast<uint32_t>(draw.next());
   made.is_write = draw.one_in(6);
-  made.has_immediate = made.is_write || draw.one_in(3);
+  made.has_key = !made.is_write && draw.one_in(40);
+  made.has_immediate = made.is_write || made.has_key || draw.one_in(3);
   made.cell = 1 + draw.below(kCells - 1);
   const uint32_t most = made.is_write ? cell_bytes : kMostMessage;
   // Often short, seldom as long as can be, now and then empty.

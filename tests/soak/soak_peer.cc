@@ -125,9 +125,11 @@ class Process {
       turn();
     }
     rdma_destroy_id(listener_);
-    if (ibv_destroy_srq(common_.srq) != 0 || ibv_dereg_mr(common_.srq_region) != 0 ||
-        ibv_dereg_mr(common_.tally_region) != 0 || ibv_destroy_cq(common_.cq) != 0 ||
-        ibv_destroy_comp_channel(completions_) != 0 || ibv_dealloc_pd(common_.pd) != 0)
+    datagrams_.reset();
+    if (ibv_destroy_srq(common_.srq) != 0 || ibv_destroy_cq(common_.loose_cq) != 0 ||
+        ibv_dereg_mr(common_.srq_region) != 0 || ibv_dereg_mr(common_.tally_region) != 0 ||
+        ibv_destroy_cq(common_.cq) != 0 || ibv_destroy_comp_channel(completions_) != 0 ||
+        ibv_dealloc_pd(common_.pd) != 0)
       fault(std::string("something cannot be given back: ") + std::strerror(errno));
     rdma_destroy_event_channel(channel_);
     count();
@@ -160,6 +162,10 @@ class Process {
         common_.tally_region == nullptr)
       fault(std::string("the process's own queues: ") + std::strerror(errno));
     for (uint32_t i = 0; i < kSharedReceives; ++i) post_shared(i);
+    common_.loose_cq = ibv_create_cq(verbs, 16384, nullptr, nullptr, 0);
+    if (common_.loose_cq != nullptr) datagrams_ = Datagrams::create(common_.pd, common_.loose_cq);
+    if (datagrams_ == nullptr) fault("no UD queue pair");
+    common_.ud = datagrams_->qp();
   }
 
   void post_shared(uint32_t buffer) {
@@ -179,6 +185,7 @@ class Process {
     while (handle_event()) some = true;
     uint32_t polled = 0;
     while (polled < kMostPolls && poll_completions()) ++polled;
+    poll_loose();
     // A QP's receives of the SRQ must have been polled before it goes, or the SRQ loses them.
     if (polled < kMostPolls) bury();
     if (asked_to_end != 0) return true;
@@ -223,6 +230,23 @@ class Process {
         lost(connection, completions[i].status);
     }
     return found > 0;
+  }
+
+  // What a QP had there goes with it: a completion of one that is no more would be one too many.
+  void poll_loose() {
+    ibv_wc completions[32];
+    const int found = ibv_poll_cq(common_.loose_cq, 32, completions);
+    if (found < 0) fault("the queue of UC and UD cannot be polled");
+    for (int i = 0; i < found; ++i) {
+      const ibv_wc& completion = completions[i];
+      std::string complaint = "a completion of a UC QP that is not there";
+      if (completion.qp_num == common_.ud->qp_num) {
+        complaint = datagrams_->complete(completion, counts_.loose);
+      } else if (const auto at = by_uc_qpn_.find(completion.qp_num); at != by_uc_qpn_.end()) {
+        complaint = at->second->loose().complete(completion, counts_.loose);
+      }
+      if (!complaint.empty()) fault("UC or UD: " + complaint);
+    }
   }
 
   // ---- connections
@@ -275,12 +299,17 @@ class Process {
     return true;
   }
 
+  void register_numbers(Connection& connection) {
+    by_qpn_[connection.qpn()] = &connection;
+    by_uc_qpn_[connection.loose().uc_qpn()] = &connection;
+  }
+
   // The index comes with what the other end says of its cells and of its seed.
   void accept(rdma_cm_id* id, const Greeting& theirs) {
     const uint32_t index = theirs.cell_bytes == kLargeCell ? 0 : 2 + static_cast<uint32_t>(theirs.seed % 2);
     Connection& made = add(id, index);
     if (!made.prepare()) return give_up(made);
-    by_qpn_[made.qpn()] = &made;
+    register_numbers(made);
     made.greeted(theirs);
     const Greeting ours = made.greeting();
     rdma_conn_param wanted = parameters(ours);
@@ -313,7 +342,7 @@ class Process {
 
   void request(Connection& connection) {
     if (!connection.prepare()) return give_up(connection);
-    by_qpn_[connection.qpn()] = &connection;
+    register_numbers(connection);
     const Greeting ours = connection.greeting();
     rdma_conn_param wanted = parameters(ours);
     if (rdma_connect(connection.id(), &wanted) != 0) give_up(connection);
@@ -349,6 +378,7 @@ class Process {
           std::find(hopeless_.begin(), hopeless_.end(), connection.get()) != hopeless_.end();
       if (!is_hopeless && !(connection->is_lost() && connection->is_drained())) return false;
       if (connection->id()->qp != nullptr) by_qpn_.erase(connection->qpn());
+      if (connection->has_loose()) by_uc_qpn_.erase(connection->loose().uc_qpn());
       for (Wanted& wanted : wanted_) {
         if (wanted.connection == connection.get()) wanted.connection = nullptr;
       }
@@ -369,9 +399,11 @@ class Process {
   void count() {
     size_t established = 0;
     for (const auto& connection : connections_) established += connection->is_established() ? 1 : 0;
-    std::printf("count established %zu sends %lu receives %lu writes %lu reads %lu atomics %lu bytes %lu\n",
-                established, counts_.sends, counts_.receives, counts_.writes, counts_.reads, counts_.atomics,
-                counts_.bytes_verified);
+    std::printf(
+        "count established %zu sends %lu receives %lu writes %lu reads %lu atomics %lu windows %lu loose %lu "
+        "bytes %lu\n",
+        established, counts_.sends, counts_.receives, counts_.writes, counts_.reads, counts_.atomics,
+        counts_.windows, counts_.loose, counts_.bytes_verified);
     std::fflush(stdout);
   }
 
@@ -382,6 +414,8 @@ class Process {
   ibv_comp_channel* completions_ = nullptr;
   std::list<std::unique_ptr<Connection>> connections_;
   std::unordered_map<uint32_t, Connection*> by_qpn_;
+  std::unordered_map<uint32_t, Connection*> by_uc_qpn_;
+  std::unique_ptr<Datagrams> datagrams_;
   std::vector<Wanted> wanted_;
   std::vector<Connection*> hopeless_;
   Counts counts_;

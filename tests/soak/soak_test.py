@@ -6,6 +6,9 @@ completion; meanwhile processes are killed and started again, stopped for a mome
     soak_test.py --build build/release --seconds 3600
     soak_test.py --build build/release --seconds 60 --seed 4711 --calm
 
+Beside each RC connection goes a UC queue pair, and datagrams; what arrives of these ("loose") is verified, too. Memory windows
+are bound, and invalidated by the other end.
+
 It fails when something arrives that should not, when a connection is lost whose two ends both live, when nothing moves any
 more, and when anything is left at the end: descriptors, slots, identifiers, agents. --calm kills nobody.
 """
@@ -208,9 +211,12 @@ class Soak:
                 self.fail("an agent stays though nothing uses it")
 
     def report(self, seconds):
-        names = ["sends", "receives", "writes", "reads", "atomics"]
+        names = ["sends", "receives", "writes", "reads", "atomics", "windows", "loose"]
         totals = {name: sum(peer.counted(name) for peer in self.peers) for name in [*names, "bytes"]}
         queue_pairs = self.options.connections * len(self.peers) * (len(self.peers) - 1)
+        missing = [name for name, total in totals.items() if total == 0]
+        if missing:
+            self.fail(f"nothing at all was counted of {missing}")
         print(f"{seconds:.0f} s, {len(self.peers)} processes, {queue_pairs} queue pairs: " +
               ", ".join(f"{totals[name]:,} {name}" for name in names) + f"; {totals['bytes'] / 1e9:.1f} GB verified")
         left = [list(map(int, self.said["end"][peer.number])) for peer in self.peers]

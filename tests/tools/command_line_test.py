@@ -66,6 +66,10 @@ class Usage(unittest.TestCase):
         self.assert_told(["link", "add", "rxe0"], "network device is missing", "link add NAME type rxe netdev DEV")
         self.assert_told(["link", "add", "rxe0", "type", "siw", "netdev", "lo"], "'siw'")
 
+    def test_link_set_with_wrong_words(self):
+        self.assert_told(["link", "set", "rxe0"], "only 'peers' can be set", "link set NAME peers any")
+        self.assert_told(["link", "set", "rxe0", "peers", "10.0.0.0/33"], "'10.0.0.0/33' is no address and no network")
+
     def test_link_del_without_a_name(self):
         self.assert_told(["link", "del"], "NAME", "verbena link del --help")
 

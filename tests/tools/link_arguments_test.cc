@@ -41,5 +41,34 @@ TEST(LinkAddition, EveryErrorSaysWhatWouldBeRight) {
   EXPECT_THAT(error_of({"rxe0"}), HasSubstr("verbena link add NAME type rxe netdev DEV"));
 }
 
+std::string peer_error_of(const std::vector<std::string>& words) {
+  const auto parsed = parse_peer_setting(words);
+  return parsed ? "no error" : parsed.error();
+}
+
+TEST(PeerSetting, TakesNetworksAndAddresses) {
+  const auto parsed = parse_peer_setting({"rxe0", "peers", "192.0.2.0/24", "fd00::/8", "198.51.100.7"});
+  ASSERT_TRUE(parsed);
+  EXPECT_EQ(parsed->name, "rxe0");
+  std::vector<std::string> peers;
+  for (const roce::Prefix& peer : parsed->peers) peers.push_back(roce::text_of(peer));
+  EXPECT_THAT(peers, testing::ElementsAre("192.0.2.0/24", "fd00::/8", "198.51.100.7/32"));
+}
+
+TEST(PeerSetting, AnyIsAll) {
+  EXPECT_EQ(parse_peer_setting({"rxe0", "peers", "any"}), (PeerSetting{"rxe0", {}}));
+}
+
+TEST(PeerSetting, SaysWhatIsMissingAndWhatIsWrong) {
+  EXPECT_THAT(peer_error_of({}), HasSubstr("the link's name is missing"));
+  EXPECT_THAT(peer_error_of({"rxe0"}), HasSubstr("only 'peers' can be set"));
+  EXPECT_THAT(peer_error_of({"rxe0", "mtu", "1500"}), HasSubstr("only 'peers' can be set"));
+  EXPECT_THAT(peer_error_of({"rxe0", "peers"}), HasSubstr("nothing follows 'peers'"));
+  EXPECT_THAT(peer_error_of({"rxe0", "peers", "192.0.2.0/33"}),
+              HasSubstr("'192.0.2.0/33' is no address and no network"));
+  EXPECT_THAT(peer_error_of({"rxe0", "peers", "fd00::/8", "any"}), HasSubstr("'any' is no address"));
+  EXPECT_THAT(peer_error_of({"rxe0"}), HasSubstr("verbena link set NAME peers any"));
+}
+
 }  // namespace
 }  // namespace verbena::tools

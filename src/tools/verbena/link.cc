@@ -25,6 +25,7 @@ constexpr const char* kLinkExamples =
     "  verbena link add rxe0 eth0               call eth0's link rxe0; the same in the words of iproute2:\n"
     "  verbena link add rxe0 type rxe netdev eth0\n"
     "  verbena link del rxe0                    eth0 has no link then until one is added\n"
+    "  verbena link set rxe0 peers 192.0.2.0/24 hear hosts of this network only\n"
     "\n"
     "A user changes the links of their own agent, root those of an agent that serves all.\n";
 
@@ -73,6 +74,13 @@ int remove(const std::string& name) {
   });
 }
 
+int set_peers(const PeerSetting& setting) {
+  return with_agent([&](agent_client::Admin& admin) {
+    const auto done = admin.set_peers(setting.name, setting.peers);
+    return done ? kDone : report(done.error());
+  });
+}
+
 void add_link_show(CLI::App& link, int& status) {
   CLI::App* command = link.add_subcommand("show", "Show links: name, network device, state, MTU, GIDs");
   explain(*command, "verbena link show [NAME]", "");
@@ -102,15 +110,39 @@ void add_link_delete(CLI::App& link, int& status) {
   command->callback([name, &status] { status = remove(*name); });
 }
 
+constexpr const char* kPeersHelp =
+    "Packets that come for the link from a host of no such network are dropped by the kernel, unread. At "
+    "most 20\n"
+    "networks or addresses, of IPv4 and IPv6; what was set before is replaced. 'any' ends it. Other programs "
+    "of this\n"
+    "host are heard always. It holds for what the link hears, not for what programs send, and as long as the "
+    "link is\n"
+    "there; multicast groups that a program has joined before keep what held then.\n";
+
+void add_link_set(CLI::App& link, int& status) {
+  CLI::App* command = link.add_subcommand("set", "Say which hosts a link is to hear");
+  explain(*command, "verbena link set NAME peers CIDR...\n       verbena link set NAME peers any",
+          kPeersHelp);
+  const auto words = std::make_shared<std::vector<std::string>>();
+  command->add_option("WORDS", *words,
+                      "the link's name, 'peers', and the networks whose hosts it is to hear");
+  command->callback([words, &status] {
+    const auto setting = parse_peer_setting(*words);
+    if (!setting) throw CLI::ValidationError("link set", setting.error());
+    status = set_peers(*setting);
+  });
+}
+
 }  // namespace
 
 void add_link(CLI::App& verbena, int& status) {
-  CLI::App* command = verbena.add_subcommand("link", "Show, add and delete RDMA links");
-  explain(*command, "verbena link show|add|del ...", kLinkExamples);
+  CLI::App* command = verbena.add_subcommand("link", "Show, add, delete and guard RDMA links");
+  explain(*command, "verbena link show|add|del|set ...", kLinkExamples);
   command->require_subcommand(1);
   add_link_show(*command, status);
   add_link_add(*command, status);
   add_link_delete(*command, status);
+  add_link_set(*command, status);
 }
 
 }  // namespace verbena::tools

@@ -8,9 +8,11 @@ namespace {
 
 constexpr std::string_view kForms =
     "'verbena link add NAME DEV' or 'verbena link add NAME type rxe netdev DEV'";
+constexpr std::string_view kPeerForms =
+    "'verbena link set NAME peers 192.0.2.0/24 fd00::/8' or 'verbena link set NAME peers any'";
 
-tl::unexpected<std::string> wrong(std::string_view what) {
-  return tl::unexpected<std::string>(fmt::format("{}; it is {}", what, kForms));
+tl::unexpected<std::string> wrong(std::string_view what, std::string_view forms = kForms) {
+  return tl::unexpected<std::string>(fmt::format("{}; it is {}", what, forms));
 }
 
 // The words after the name, as pairs of a keyword and its value.
@@ -44,6 +46,20 @@ tl::expected<LinkAddition, std::string> parse_link_addition(const std::vector<st
     return addition;
   }
   return parse_keywords(std::move(addition), words);
+}
+
+tl::expected<PeerSetting, std::string> parse_peer_setting(const std::vector<std::string>& words) {
+  if (words.empty()) return wrong("the link's name is missing", kPeerForms);
+  if (words.size() < 2 || words[1] != "peers") return wrong("of a link only 'peers' can be set", kPeerForms);
+  if (words.size() == 2) return wrong("nothing follows 'peers'", kPeerForms);
+  PeerSetting setting{words[0], {}};
+  if (words.size() == 3 && words[2] == "any") return setting;
+  for (size_t i = 2; i < words.size(); ++i) {
+    const auto peer = roce::parse_prefix(words[i]);
+    if (!peer) return wrong(fmt::format("'{}' is no address and no network", words[i]), kPeerForms);
+    setting.peers.push_back(*peer);
+  }
+  return setting;
 }
 
 }  // namespace verbena::tools

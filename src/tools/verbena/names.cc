@@ -61,6 +61,12 @@ std::string gid_as_text(const roce::Address& gid) {
   return text;
 }
 
+std::vector<std::string> peers_as_text(const agent_client::Link& link) {
+  std::vector<std::string> texts;
+  for (const roce::Prefix& peer : link.peers) texts.push_back(roce::text_of(peer));
+  return texts;
+}
+
 std::string guid_as_text(const agent_client::Link& link) {
   const auto guid = agent_client::guid_of(link);
   return fmt::format("{:02x}{:02x}:{:02x}{:02x}:{:02x}{:02x}:{:02x}{:02x}", guid[0], guid[1], guid[2],

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "agent_client/admin.h"
 #include "roce/path.h"
@@ -18,6 +19,7 @@ std::string qp_state_name(uint32_t state);  // enum ibv_qp_state: "RTS"
 // "eth0's" counters of a port beyond the reasons for drops, by protocol::PortCounter.
 std::string_view port_counter_name(size_t counter);
 
+std::vector<std::string> peers_as_text(const agent_client::Link& link);  // empty: it hears all
 std::string gid_as_text(const roce::Address& gid);  // as ibv_devinfo -v: ::ffff:192.0.2.1
 std::string guid_as_text(const agent_client::Link& link);
 std::string mac_as_text(const agent_client::Link& link);

@@ -41,6 +41,7 @@ Json to_json(const agent_client::LinkStatus& one) {
       {"mtu", one.link.mtu},
       {"state", link_state(one.link)},
       {"automatic", one.link.automatic},
+      {"peers", peers_as_text(one.link)},
       {"wire", one.wire},
       {"gids", std::move(gids)},
   };

@@ -134,7 +134,13 @@ std::string links_as_text(const agent_client::AgentStatus& status) {
                number(one.link.gids.size()), one.wire});
   }
   if (table.empty()) return "No links: no network device is up and has an address.\n";
-  return table.text();
+  std::string text = table.text();
+  for (const agent_client::LinkStatus& one : status.links) {
+    if (one.link.peers.empty()) continue;
+    text +=
+        fmt::format("{} hears only {}\n", printable(one.link.name), fmt::join(peers_as_text(one.link), ", "));
+  }
+  return text;
 }
 
 std::string status_as_text(const agent_client::AgentStatus& status) {
