@@ -124,7 +124,7 @@ const Asked kAsked[] = {
     {.name = "send, 17000 bytes, receive too short", .length = 17000, .room = 9000},
     {.name = "send, bad local key", .wrong_local_key = true},
     {.name = "write, bad local key", .opcode = IBV_WR_RDMA_WRITE, .wrong_local_key = true},
-    {.name = "read, bad local key", .opcode = IBV_WR_RDMA_READ, .wrong_local_key = true},
+    {.name = "read, bad local key", .opcode = IBV_WR_RDMA_READ, .alone = true, .wrong_local_key = true},
     {.name = "send, receive with a bad local key", .wrong_receive_key = true},
     // No receive, nobody there.
     {.name = "send, receiver not ready, no retries", .receives = 0, .requester = {.rnr_retry = 0}},
@@ -140,8 +140,8 @@ const Asked kAsked[] = {
     {.name = "send, nobody answers", .requester = kNobody},
     {.name = "read, nobody answers", .opcode = IBV_WR_RDMA_READ, .requester = kNobody},
     // Invalidation of what cannot be invalidated from afar.
-    {.name = "send with invalidate, of a region", .opcode = IBV_WR_SEND_WITH_INV},
-    {.name = "send with invalidate, bad key", .opcode = IBV_WR_SEND_WITH_INV, .key_flip = 1},
+    {.name = "send with invalidate, of a region", .opcode = IBV_WR_SEND_WITH_INV, .alone = true},
+    {.name = "send with invalidate, bad key", .opcode = IBV_WR_SEND_WITH_INV, .key_flip = 1, .alone = true},
     {.name = "local invalidate, of a region", .opcode = IBV_WR_LOCAL_INV, .length = 0},
     {.name = "local invalidate, bad key", .opcode = IBV_WR_LOCAL_INV, .length = 0, .key_flip = 1},
     // UC: nobody hears of what goes wrong.

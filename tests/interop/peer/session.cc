@@ -177,7 +177,7 @@ void Session::note_completions(std::size_t count, int milliseconds) {
 
 void Session::note_end(ibv_qp* pair, std::size_t outstanding, bool expects_error) {
   // The responder answers first and changes its state then.
-  const auto deadline = Clock::now() + std::chrono::milliseconds{expects_error ? 300 : 0};
+  const auto deadline = Clock::now() + std::chrono::milliseconds{expects_error ? 100 : 0};
   ibv_qp_attr attributes{};
   ibv_qp_init_attr made{};
   do {
