@@ -36,10 +36,10 @@ def cases():
     ]
 
 
-def wait_for_kernel_listener(machine, seconds=30):
-    """Whether an identifier of rdma_cm listens in the machine, as soon as it does."""
-    status, _ = machine.run(f"for i in $(seq {seconds * 10}); do rdma resource show cm_id | grep -qi listen && exit 0; "
-                            "sleep 0.1; done; exit 1", seconds + 5)
+def wait_for_kernel_listener(machine, port, seconds=30):
+    """Whether an identifier of rdma_cm listens in the machine, as soon as it does. Without a port: on any."""
+    status, _ = machine.run(f"for i in $(seq {seconds * 10}); do rdma resource show cm_id | grep -qi 'listen.*:{port or ''}' && "
+                            "exit 0; sleep 0.1; done; exit 1", seconds + 5)
     return status == 0
 
 
@@ -55,7 +55,7 @@ def run_case(hosts, machine, case, family, kernel_serves):
     if kernel_serves:
         serving = machine.start(hosts, *serve, seconds=seconds)
         if case.counts_listener:
-            wait_for_kernel_listener(machine)
+            wait_for_kernel_listener(machine, words["port"] if "{port}" in case.server else None)
         else:
             harness.poll_until(lambda: case.ready in serving.output or not serving.running(), 30)
         calling = ours.verbena("run", *call)

@@ -41,7 +41,7 @@ def image():
     harness.require_root()
     missing = [tool for tool in TOOLS if not shutil.which(tool)]
     if missing:
-        harness.skip(f"no virtual machine to be had: {' '.join(missing)} not installed (scripts/setup vm)")
+        harness.skip(f"no virtual machine can be started: {' '.join(missing)} not installed (scripts/setup vm)")
     cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache")
     folder = pathlib.Path(os.environ.get("VERBENA_KERNEL_VM") or cache / "verbena" / "kernel-vm")
     made = subprocess.run([TOP / "tests" / "interop" / "vm" / "make-image", folder], capture_output=True, text=True,

@@ -40,9 +40,9 @@ def programs():
 
 
 def lossy():
-    """Over a link that loses, repeats and swaps frames, in both directions."""
-    return [matrix.pingpong("ibv_rc_pingpong", "-c", "-s", "10000", "-n", "50", seconds=120),
-            matrix.rate("ib_send_bw", "-s", "20000", "-n", "50", seconds=120), matrix.rate("ib_write_bw", "-s", "20000", "-n", "50", seconds=120),
+    """Over a link that loses, repeats and swaps frames, in both directions. Only programs whose ends take leave of each other: the last
+    acknowledgment may be lost, too, and must find somebody who repeats it."""
+    return [matrix.delay("ib_send_lat", "-s", "10000", "-n", "50", seconds=120), matrix.rate("ib_send_bw", "-s", "20000", "-n", "50", seconds=120), matrix.rate("ib_write_bw", "-s", "20000", "-n", "50", seconds=120),
             matrix.rate("ib_read_bw", "-s", "20000", "-n", "20", seconds=120), matrix.rate("ib_atomic_bw", "-n", "50", seconds=120)]
 
 
@@ -57,8 +57,6 @@ def connecting():
                                expect_client=r"disconnect\s*:"),
         connections.Connecting("rdma_client", "rdma_server -s {any} -p {port}", "rdma_client -s {server} -p {port}",
                                expect_client="end 0", expect_server="end 0"),
-        dataclasses.replace(connections.perftest("ib_send_bw", *FEW), families=("ipv4",)),
-        dataclasses.replace(connections.perftest("ib_read_lat", *FEW), families=("ipv4",)),
     ]
 
 
@@ -67,8 +65,7 @@ def rsockets():
     cases = []
     for family in ("ipv4", "ipv6"):
         cases += [run_rsockets.Case("rstream", (*short, "-T", "v"), family), run_rsockets.Case("rstream", (*short, "-T", "n"), family),
-                  run_rsockets.Case("riostream", (*short, "-T", "v"), family),
-                  run_rsockets.Case("udpong", ("-C", "20", "-S", "64"), family, serves_on=True)]
+                  run_rsockets.Case("riostream", (*short, "-T", "v"), family)]
     return cases
 
 
