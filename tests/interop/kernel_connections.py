@@ -17,6 +17,7 @@ from kernel_vm import harness
 sys.path.insert(0, str(kernel_vm.TOP / "tests" / "conformance"))
 import connections  # noqa: E402
 import run_connections  # noqa: E402
+import run_rsockets  # noqa: E402
 
 EMULATION = 3  # a program may take this many times as long as elsewhere: the machine is emulated
 THEIRS = {"ipv4": kernel_vm.IPV4, "ipv6": kernel_vm.IPV6}
@@ -35,10 +36,10 @@ def cases():
     ]
 
 
-def wait_for_kernel_listener(machine, seconds=30):
-    """Whether an identifier of rdma_cm listens in the machine, as soon as it does."""
-    status, _ = machine.run(f"for i in $(seq {seconds * 10}); do rdma resource show cm_id | grep -qi listen && exit 0; "
-                            "sleep 0.1; done; exit 1", seconds + 5)
+def wait_for_kernel_listener(machine, port, seconds=30):
+    """Whether an identifier of rdma_cm listens in the machine, as soon as it does. Without a port: on any."""
+    status, _ = machine.run(f"for i in $(seq {seconds * 10}); do rdma resource show cm_id | grep -qi 'listen.*:{port or ''}' && "
+                            "exit 0; sleep 0.1; done; exit 1", seconds + 5)
     return status == 0
 
 
@@ -54,7 +55,7 @@ def run_case(hosts, machine, case, family, kernel_serves):
     if kernel_serves:
         serving = machine.start(hosts, *serve, seconds=seconds)
         if case.counts_listener:
-            wait_for_kernel_listener(machine)
+            wait_for_kernel_listener(machine, words["port"] if "{port}" in case.server else None)
         else:
             harness.poll_until(lambda: case.ready in serving.output or not serving.running(), 30)
         calling = ours.verbena("run", *call)
@@ -63,12 +64,38 @@ def run_case(hosts, machine, case, family, kernel_serves):
         run_connections.wait_until_ready(case, ours, serving)
         calling = machine.start(hosts, *call, seconds=seconds)
     client_status = calling.wait(seconds)
-    server_status = serving.wait(20 if client_status == 0 else 2)
+    server_status = None if case.server_stays else serving.wait(20 if client_status == 0 else 2)
     for process in (serving, calling):
         process.kill()
     result = harness.Result(serving, calling, server_status, client_status)
     complaint = case.complaint(result)
     return f"{complaint}\n{result.report()}" if complaint else None
+
+
+def run_rsockets_case(hosts, machine, case, kernel_serves):
+    """The same for a program of rsockets, which nothing outside shows to listen: the client is refused until it does."""
+    ours, port, seconds = machine.our_host, hosts.port(), EMULATION * 40
+    theirs = harness.Host(hosts, None, kernel_vm.IPV4, kernel_vm.IPV6, "eth0")
+
+    def begin(in_kernel, *words):
+        return machine.start(hosts, *words, seconds=seconds) if in_kernel else ours.verbena("run", *words)
+
+    served = theirs if kernel_serves else ours
+    serving = begin(kernel_serves, *run_rsockets.command(case, served, port))
+    attempts = []
+
+    def connects():
+        attempts.append(begin(not kernel_serves, *run_rsockets.command(case, served, port, getattr(served, case.family))))
+        status = attempts[-1].wait(seconds)
+        return None if run_rsockets.was_refused(attempts[-1].output) else (status,)
+
+    answer = harness.poll_until(connects, EMULATION * run_rsockets.STARTED, step=0.1)
+    calling, status = attempts[-1], answer[0] if answer else None
+    server_status = 0 if case.serves_on else serving.wait(20 if status == 0 else 2)
+    for process in (*attempts, serving):
+        process.kill()
+    complaint = run_rsockets.complaint(case, calling, status, None) or (f"server {server_status}" if server_status else None)
+    return f"{complaint}\n{harness.Result(serving, calling, server_status, status).report()}" if complaint else None
 
 
 def main():
@@ -79,7 +106,7 @@ def main():
     options = parser.parse_args()
     harness.require_root()
     harness.require_programs(*(options.program or {case.program for case in cases()}))
-    kernel_vm.folder()
+    kernel_vm.image()
 
     failures, runs = [], 0
     with harness.Hosts(options.build) as hosts, kernel_vm.KernelVm(hosts) as machine:

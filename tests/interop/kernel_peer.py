@@ -65,7 +65,7 @@ def main():
     parser.add_argument("--repeat", type=int, default=1)
     options = parser.parse_args()
     harness.require_root()
-    kernel_vm.folder()
+    kernel_vm.image()
 
     failures, runs = [], 0
     with harness.Hosts(options.build) as hosts, kernel_vm.KernelVm(hosts, options.mtu) as machine:

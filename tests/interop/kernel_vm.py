@@ -1,86 +1,204 @@
+#!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A Linux kernel with rdma_rxe in a virtual machine, on a bridge in a network namespace of ours.
+"""A Linux kernel with rdma_rxe in a virtual machine, at the other end of a cable to a network namespace of ours.
 
-The machine is made and booted by the `vm` script of a folder that VERBENA_KERNEL_VM names, or that lies beside the
-checkout as ../shared/kernel-vm; its README says how the image is built.
+    with harness.Hosts(build) as hosts, kernel_vm.KernelVm(hosts) as machine:
+        status, output = machine.run("rdma link show")
+
+    kernel_vm.py --build build/release 'rdma link show'     boots a machine, runs that, and powers it off
+
+vm/make-image makes what is booted, once, in $XDG_CACHE_HOME/verbena/kernel-vm; VERBENA_KERNEL_VM names another folder.
 """
 
+import argparse
+import itertools
 import os
 import pathlib
+import shlex
+import shutil
 import subprocess
 import sys
+import tempfile
 
 TOP = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(TOP / "tests" / "conformance"))
 import harness  # noqa: E402
 
-BRIDGE = "rxebr0"
-IPV4, IPV6 = "10.77.0.11", "fd77::b"     # the machine's addresses
-OUR_IPV4, OUR_IPV6 = "10.77.0.1", "fd77::1"  # the bridge's
+NETDEV = "tap0"  # our end of the cable
+IPV4, IPV6 = "10.77.0.11", "fd77::b"         # the machine's addresses
+OUR_IPV4, OUR_IPV6 = "10.77.0.1", "fd77::1"  # ours
+TOOLS = ("qemu-system-x86_64", "debootstrap", "busybox", "cpio", "depmod", "mke2fs", "xz", "zstd")
+BOOT_SECONDS = 120
+# TCG: what is emulated runs everywhere. A machine within a machine that claims KVM does not always boot by it.
+QEMU = ("qemu-system-x86_64", "-machine", "q35,vmport=off", "-accel", "tcg,thread=multi,tb-size=512", "-cpu", "max,la57=off",
+        "-smp", "2", "-m", "1536", "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-snapshot")
+KERNEL_OPTIONS = ("console=ttyS0 quiet panic=-1 mitigations=off nokaslr audit=0 tsc=reliable no_timer_check "
+                  "rcupdate.rcu_expedited=1 pci=lastbus=0 random.trust_cpu=on")
 
 
-def folder():
-    """Where the `vm` script is; skips the test where there is none, or no image."""
-    tools = pathlib.Path(os.environ.get("VERBENA_KERNEL_VM", TOP.parent / "shared" / "kernel-vm"))
-    if not (tools / "vm").exists():
-        harness.skip(f"no kernel to talk to: {tools} has no 'vm'; VERBENA_KERNEL_VM may name another folder")
-    image = pathlib.Path(os.environ.get("KVM_DIR", pathlib.Path.home() / ".cache" / "kernel-vm"))
-    if not (image / "root.img").exists():
-        harness.skip(f"no kernel image in {image}; '{tools / 'make-image'}' builds it in about a minute")
-    harness.require_programs("qemu-system-x86_64")
-    return tools
+def image():
+    """The folder with what is booted, made first where it is not there; skips the test where it cannot be made."""
+    harness.require_root()
+    missing = [tool for tool in TOOLS if not shutil.which(tool)]
+    if missing:
+        harness.skip(f"no virtual machine can be started: {' '.join(missing)} not installed (scripts/setup vm)")
+    cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache")
+    folder = pathlib.Path(os.environ.get("VERBENA_KERNEL_VM") or cache / "verbena" / "kernel-vm")
+    made = subprocess.run([TOP / "tests" / "interop" / "vm" / "make-image", folder], capture_output=True, text=True,
+                          stdin=subprocess.DEVNULL, check=False)
+    if made.returncode:
+        harness.skip(f"no kernel image could be made in {folder}:\n{made.stdout}{made.stderr}")
+    return folder
+
+
+class Job:
+    """A program in the machine. It looks to the tests like one that was started here."""
+
+    def __init__(self, machine, command):
+        self._machine = machine
+        self.command = ["kernel:", command]
+        self._path = machine.begin(command)
+        self.began = harness.time.monotonic()
+
+    def _file(self, suffix):
+        path = self._path.with_suffix(suffix)
+        return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+
+    @property
+    def output(self):
+        return self._file(".out")
+
+    def running(self):
+        return not self._path.with_suffix(".status").exists() and self._machine.is_up()
+
+    def wait(self, seconds):
+        """Its exit status; None if it still runs after that time."""
+        if not harness.poll_until(lambda: not self.running(), seconds, 0.005):
+            return None
+        status = self._file(".status")
+        return int(status) if status else -1
+
+    def kill(self):
+        """Ends it and what it started."""
+        if self.running():
+            self._machine.run(f"pkill -KILL -s $(cat {self._machine.within(self._path.with_suffix('.pid'))})")
 
 
 class KernelVm:
     """The machine, up between enter and exit, with a link rxe0 over its eth0."""
 
     def __init__(self, hosts, mtu=1500):
-        self._vm = folder() / "vm"
-        self.name = f"verbena{os.getpid()}"
-        self.namespace = hosts._namespace("v")  # pylint: disable=protected-access
-        self._environment = {**os.environ, "RXE_NETNS": self.namespace, "RXE_MTU": str(mtu)}
-        self.gids = {}
-        # Our end: the bridge, seen from the namespace that holds it.
-        self.our_host = harness.Host(hosts, self.namespace, OUR_IPV4, OUR_IPV6, BRIDGE)
+        self._image = image()
         self._mtu = mtu
-
-    def _run(self, *words, seconds=120):
-        return subprocess.run([str(self._vm), *words], env=self._environment, capture_output=True, text=True,
-                              timeout=seconds, check=False, stdin=subprocess.DEVNULL)
+        self._shared = tempfile.TemporaryDirectory(prefix="verbena-kernel-vm-")
+        self.shared = pathlib.Path(self._shared.name)  # the machine's /host
+        self._jobs = self.shared / "jobs"
+        self._numbers = itertools.count(1)
+        self._qemu = None
+        self._bell = None
+        self.gids = {}
+        namespace = hosts._namespace("v")  # pylint: disable=protected-access
+        self.our_host = harness.Host(hosts, namespace, OUR_IPV4, OUR_IPV6, NETDEV)
 
     def __enter__(self):
-        started = self._run("start", self.name, "1")
-        if started.returncode:
-            raise RuntimeError(f"the virtual machine does not start: {started.stdout}{started.stderr}")
-        harness.sh("ip", "-n", self.namespace, "link", "set", BRIDGE, "mtu", self._mtu)
-        status, output = self.run("modprobe rdma_rxe && rdma link add rxe0 type rxe netdev eth0 && "
-                                  "for g in /sys/class/infiniband/rxe0/ports/1/gids/*; do "
-                                  "echo ${g##*/} $(cat $g); done | grep -v 0000:0000:0000:0000:0000:0000:0000:0000", 300)
-        if status:
-            raise RuntimeError(f"no rdma_rxe in the virtual machine: exit status {status}\n{output}")
-        gids = {gid: int(index) for index, gid in (line.split() for line in output.splitlines())}
-        self.gids = {"ipv4": gids["0000:0000:0000:0000:0000:ffff:0a4d:000b"],
-                     "ipv6": gids["fd77:0000:0000:0000:0000:0000:0000:000b"]}
+        try:
+            self._lay_cable()
+            self._boot()
+        except BaseException:
+            self.__exit__()
+            raise
         return self
 
     def __exit__(self, *_):
-        self._run("stop", self.name)
+        if self._bell:
+            os.close(self._bell)
+        if self._qemu:
+            self._qemu.kill()  # its disk is a snapshot: nothing is lost
+            self._qemu.wait()
+        self._shared.cleanup()
+
+    def _lay_cable(self):
+        at = ("ip", "-n", self.our_host.namespace)
+        harness.sh(*at, "tuntap", "add", "dev", NETDEV, "mode", "tap")
+        harness.sh(*at, "addr", "add", f"{OUR_IPV4}/24", "dev", NETDEV)
+        harness.sh(*at, "addr", "add", f"{OUR_IPV6}/64", "dev", NETDEV, "nodad")
+        harness.sh(*at, "link", "set", NETDEV, "mtu", self._mtu, "up")
+
+    def _boot(self):
+        self._jobs.mkdir()
+        for way in ("in", "out"):
+            os.mkfifo(self._jobs / f"bell.{way}")
+        console = self._jobs / "console"
+        told = f"guest.name=jobs guest.mtu={self._mtu} guest.ipv4={IPV4}/24 guest.ipv6={IPV6}/64"
+        with open(self._jobs / "qemu", "w", encoding="utf-8") as log:
+            self._qemu = subprocess.Popen(
+                [*self.our_host.enter(), *QEMU, "-kernel", self._image / "vmlinux", "-initrd", self._image / "initrd.cpio",
+                 "-append", f"{KERNEL_OPTIONS} {told}",
+                 "-drive", f"id=disk,if=none,file={self._image / 'root.img'},format=raw", "-device", "virtio-blk-pci,drive=disk",
+                 "-fsdev", f"local,id=host,path={self.shared},security_model=none,multidevs=remap",
+                 "-device", "virtio-9p-pci,fsdev=host,mount_tag=host",
+                 "-chardev", f"pipe,id=bell,path={self._jobs / 'bell'}", "-device", "virtio-serial-pci",
+                 "-device", "virtserialport,chardev=bell,name=commands",
+                 "-netdev", f"tap,id=net,ifname={NETDEV},script=no,downscript=no",
+                 "-device", "virtio-net-pci,netdev=net,mac=52:54:00:77:00:01,host_mtu=9000",
+                 "-device", "virtio-rng-pci", "-serial", f"file:{console}"],
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        gids = self._jobs / "gids"
+        if not harness.poll_until(lambda: gids.exists() or not self.is_up(), BOOT_SECONDS) or not self.is_up():
+            raise RuntimeError(f"the virtual machine does not start:\n{(self._jobs / 'qemu').read_text()}"
+                               f"{console.read_text(errors='replace') if console.exists() else ''}")
+        self._bell = os.open(self._jobs / "bell.in", os.O_WRONLY)
+        table = {gid: int(index) for index, gid in (line.split() for line in gids.read_text().splitlines())}
+        self.gids = {"ipv4": table["0000:0000:0000:0000:0000:ffff:0a4d:000b"],
+                     "ipv6": table["fd77:0000:0000:0000:0000:0000:0000:000b"]}
+
+    def is_up(self):
+        return self._qemu.poll() is None
+
+    @staticmethod
+    def within(path):
+        """The name that a file of ours under /host has in the machine."""
+        return f"/host/{path.parent.name}/{path.name}"
+
+    def begin(self, command):
+        """Starts a shell command, in a session of its own; where its output and its exit status will be."""
+        path = self._jobs / str(next(self._numbers))
+        pid = self.within(path.with_suffix(".pid"))
+        path.with_suffix(".sh").write_text(f"setsid -w bash -c {shlex.quote(f'echo $$ > {pid}; {command}')}\n", encoding="utf-8")
+        os.write(self._bell, f"{path.name}\n".encode())
+        return path
 
     def run(self, command, seconds=60):
-        """Runs a shell command in the machine: (exit status, output)."""
-        ran = self._run("exec", self.name, f"timeout {seconds} bash -c '{command}'", seconds=seconds + 30)
-        return ran.returncode, ran.stdout
+        """Runs a shell command in the machine: (exit status, None if it did not end in time; output)."""
+        job = Job(self, command)
+        status = job.wait(seconds)
+        return status, job.output
 
-    def start(self, hosts, *words, seconds=60):
-        """Starts a program in the machine; the returned process ends with it and has its output and exit status."""
-        process = harness.Process([self._vm, "exec", self.name, f"timeout {seconds} {' '.join(map(str, words))}"],
-                                  self._environment)
-        hosts.processes.append(process)
-        return process
+    def start(self, _, *words, seconds=60):
+        """Starts a program in the machine, for at most so long."""
+        return Job(self, f"exec timeout {seconds} {' '.join(map(str, words))}")
 
     def wait_for_listener(self, port, seconds=20):
         """Whether something in the machine listens on a TCP port, as soon as it does."""
-        status, _ = self.run(f"for i in $(seq {seconds * 20}); do "
-                             f"grep -qi :{port:04x}\\ .*\\ 0A /proc/net/tcp /proc/net/tcp6 && exit 0; sleep 0.05; done; "
-                             "exit 1", seconds + 5)
+        status, _ = self.run(f"for ((i = 0; i < {seconds * 50}; i++)); do "
+                             f"grep -qi ':{port:04x} .* 0A ' /proc/net/tcp /proc/net/tcp6 && exit 0; sleep 0.02; done; exit 1",
+                             seconds + 5)
         return status == 0
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--build", required=True)
+    parser.add_argument("--mtu", type=int, default=1500, help="of the cable")
+    parser.add_argument("command", nargs="*", help="none: only sees to it that there is an image")
+    options = parser.parse_args()
+    print(f"image: {image()}")
+    if options.command:
+        with harness.Hosts(options.build) as hosts, KernelVm(hosts, options.mtu) as machine:
+            status, output = machine.run(" ".join(options.command), 600)
+        print(output, end="")
+        sys.exit(status)
+
+
+if __name__ == "__main__":
+    main()

@@ -215,6 +215,21 @@ TEST_F(ResponderErrors, RefusesAnUnknownKey) {
   expect_refusal(200, NakCode::kRemoteAccess);
 }
 
+TEST_F(ResponderErrors, TellsTheReceiveOfAWriteWithImmediateThatItWasRefused) {
+  post();
+  post();
+  write(Op::kWriteOnlyImmediate, 200, data(10), target.address(), 10, target.key() ^ 1);
+  expect_refusal(200, NakCode::kRemoteAccess);
+  expect_received(1, 0, IBV_WC_REM_ACCESS_ERR);
+  expect_received(2, 0, IBV_WC_WR_FLUSH_ERR);
+}
+
+TEST_F(ResponderErrors, RefusesAWriteWithImmediateThatFindsNoReceiveEither) {
+  write(Op::kWriteOnlyImmediate, 200, data(10), target.address(), 10, target.key() ^ 1);
+  expect_refusal(200, NakCode::kRemoteAccess);
+  EXPECT_THAT(e.log.events, testing::Contains(IBV_EVENT_QP_ACCESS_ERR));
+}
+
 TEST_F(ResponderErrors, RefusesWhatLeavesTheRegion) {
   write(Op::kWriteOnly, 200, data(10), target.address(target.size() - 9), 10, target.key());
   expect_refusal(200, NakCode::kRemoteAccess);

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The rows of the interoperability matrix: which programs are run between Verbena and the kernel, and in which manners; and where
+the two differ in what they say of an error, with the reason."""
+
+import dataclasses
+import pathlib
+import sys
+
+TOP = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(TOP / "tests" / "conformance"))
+import connections  # noqa: E402
+import matrix  # noqa: E402
+import run_rsockets  # noqa: E402
+
+FEW = ("-n", "20")
+# (family, path MTU): each family and each MTU; --full takes all pairs of them.
+MANNERS = (("ipv4", 256), ("ipv6", 1024), ("ipv4", 4096))
+ALL_MANNERS = tuple((family, mtu) for family in ("ipv4", "ipv6") for mtu in (256, 1024, 4096))
+# Every size from 2 bytes to 8 MiB, as few messages of each as perftest takes.
+ALL_SIZES = ("-a", "-n", "5")
+
+
+def programs():
+    """Programs that meet over TCP. The path MTU comes as -m."""
+    rc, ud, uc, srq = "ibv_rc_pingpong", "ibv_ud_pingpong", "ibv_uc_pingpong", "ibv_srq_pingpong"
+    rows = [matrix.pingpong(rc, "-c", *FEW), matrix.pingpong(rc, "-c", "-e", *FEW), matrix.pingpong(rc, "-c", "-s", "100000", *FEW),
+            matrix.pingpong(ud, "-c", "-s", "200", *FEW),
+            # A lost message would stop the exchange for good: so few that each finds its receive.
+            matrix.pingpong(uc, "-c", *FEW), matrix.pingpong(srq, "-c", "-q", "4", *FEW)]
+    for operation in ("send", "write", "read"):
+        rows += [matrix.rate(f"ib_{operation}_bw", *ALL_SIZES, seconds=150), matrix.delay(f"ib_{operation}_lat", *FEW)]
+    rows += [matrix.rate("ib_atomic_bw", *FEW), matrix.rate("ib_atomic_bw", "-A", "CMP_AND_SWAP", *FEW), matrix.delay("ib_atomic_lat", *FEW)]
+    for operation in ("send", "write"):
+        rows += [matrix.rate(f"ib_{operation}_bw", "-c", "UC", "-s", "10000", *FEW), matrix.delay(f"ib_{operation}_lat", "-c", "UC", *FEW)]
+    return rows + [
+        matrix.rate("ib_send_bw", "-c", "UD", "-s", "200", *FEW), matrix.delay("ib_send_lat", "-c", "UD", "-s", "200", *FEW),
+        matrix.rate("ib_send_bw", "--use-srq", "-q", "2", *FEW), matrix.rate("ib_send_bw", "-b", *FEW),
+        matrix.rate("ib_write_bw", "-q", "4", "-b", *FEW), matrix.rate("ib_send_bw", "-e", *FEW),
+    ]
+
+
+def lossy():
+    """Over a link that loses, repeats and swaps frames, in both directions. Only programs whose ends take leave of each other: the last
+    acknowledgment may be lost, too, and must find somebody who repeats it."""
+    return [matrix.delay("ib_send_lat", "-s", "10000", "-n", "50", seconds=120), matrix.rate("ib_send_bw", "-s", "20000", "-n", "50", seconds=120), matrix.rate("ib_write_bw", "-s", "20000", "-n", "50", seconds=120),
+            matrix.rate("ib_read_bw", "-s", "20000", "-n", "20", seconds=120), matrix.rate("ib_atomic_bw", "-n", "50", seconds=120)]
+
+
+def connecting():
+    """Programs that connect by address; they take the path MTU of the link."""
+    return [
+        connections.rping(count=5), connections.rping("-S", "60000", count=3),
+        connections.ucmatose("-c", "3"), connections.udaddy("-c", "2"),
+        # Linux 6.1 joins no IPv6 group over RoCE (ENOTSUPP).
+        dataclasses.replace(connections.mckey("-C", "3"), families=("ipv4",)),
+        connections.Connecting("cmtime", "cmtime -b {any} -p {port} -c 20", "cmtime -s {server} -p {port} -c 20", server_stays=True,
+                               expect_client=r"disconnect\s*:"),
+        connections.Connecting("rdma_client", "rdma_server -s {any} -p {port}", "rdma_client -s {server} -p {port}",
+                               expect_client="end 0", expect_server="end 0"),
+    ]
+
+
+def rsockets():
+    short = ("-I", "10", "-C", "4", "-S", "5000")
+    cases = []
+    for family in ("ipv4", "ipv6"):
+        cases += [run_rsockets.Case("rstream", (*short, "-T", "v"), family), run_rsockets.Case("rstream", (*short, "-T", "n"), family),
+                  run_rsockets.Case("riostream", (*short, "-T", "v"), family)]
+    return cases
+
+
+@dataclasses.dataclass(frozen=True)
+class Known:
+    """What differs from what the kernel says to itself, and why. `kernel_serves`: in which direction. Statuses that are None are
+    as between kernels."""
+    case: str
+    kernel_serves: bool
+    why: str
+    client: str = None
+    server: str = None
+
+
+BAD_KEY = "rdma_rxe says LOC_PROT_ERR only where a page faults; to every other key it says LOC_QP_OP_ERR (rxe_req.c, finish_packet)"
+UNALIGNED = "rdma-core's library for rxe does not post it (EINVAL); the kernel's responder says what is expected here"
+INVALIDATION = "a failed invalidation is a memory management error, which adapters report as MW_BIND_ERR; rxe says LOC_QP_OP_ERR"
+TOO_LONG = ("rxe's copy_data() finds the length wrong (EINVAL) before it can find the buffer full (ENOSPC), and takes it for a "
+            "malformed request; IBA 9.7.5.2.8 and rxe's own case for it: invalid request, local length error")
+DROPPED = "as above; IBA 9.9.6.3, class D: a datagram or UC message that is too long is dropped, and the pair goes on"
+BOUNDS = "rxe 6.1 looks only at the region's bounds, not at the window's (rxe_resp.c, check_rkey)"
+FLAG = "rxe gives programs the kernel's flag (1 << 2) where libibverbs has IBV_WC_WITH_INV (1 << 3)"
+REFUSED, FLUSHED = "REM_INV_REQ_ERR WR_FLUSH_ERR (ERR)", "WR_FLUSH_ERR WR_FLUSH_ERR (ERR)"
+
+KNOWN = [
+    *(Known(f"{name}, unaligned", True, UNALIGNED, REFUSED, FLUSHED) for name in ("fetch and add", "compare and swap")),
+    *(Known(f"{name}, bad local key", True, BAD_KEY, "LOC_PROT_ERR WR_FLUSH_ERR (ERR)") for name in ("send", "write")),
+    *(Known(f"local invalidate, {of}", True, INVALIDATION, "MW_BIND_ERR WR_FLUSH_ERR (ERR)") for of in ("of a region", "bad key")),
+    *(Known(f"{name}, receive too short", False, TOO_LONG, REFUSED, "LOC_LEN_ERR WR_FLUSH_ERR (ERR)")
+      for name in ("send", "send, 17000 bytes")),
+    Known("send, receive with a bad local key", False, BAD_KEY, None, "LOC_PROT_ERR WR_FLUSH_ERR (ERR)"),
+    Known("UC send, receive too short", False, DROPPED, None, "SUCCESS/0 WR_FLUSH_ERR (RTS)"),
+    Known("UD send, receive too short", False, DROPPED, None, "RECEIVED/48/imm2 WR_FLUSH_ERR WR_FLUSH_ERR (RTS)"),
+    *(Known(f"window {which}", False, BOUNDS, "REM_ACCESS_ERR", "SUCCESS WR_FLUSH_ERR (ERR)")
+      for which in ("2, before its begin", "2, after its end", "1, after its end")),
+    Known("window 2, send with invalidate", False, FLAG, None, "SUCCESS RECEIVED/0/inv (ERR)"),
+]
