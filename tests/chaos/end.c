@@ -107,8 +107,8 @@ int end_join(struct end* end, const struct end_name* other) {
   struct ibv_qp_attr to = {.qp_state = IBV_QPS_INIT,
                            .port_num = 1,
                            .qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ};
-  int error = ibv_modify_qp(
-      end->qp, &to, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
+  int error =
+      ibv_modify_qp(end->qp, &to, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
   for (uint64_t i = 0; i < kDepth && error == 0; ++i) error = post_receive(end, i);
   to.qp_state = IBV_QPS_RTR;
   to.path_mtu = IBV_MTU_1024;

@@ -32,8 +32,8 @@ int end_join_each_other(struct end*, struct end*);
 // With another process, whose end listens at a TCP port; it is waited for. ETIMEDOUT: it does not come.
 int end_meet(struct end*, const char* address, int port, int listens);
 
-// The first end of a round sends a message and waits for the answer; the other waits and answers. Every eighth
-// time the first writes and reads the other's memory, too. ECONNRESET: a completion has an error.
+// The first end of a round sends a message and waits for the answer; the other waits and answers. Every
+// eighth time the first writes and reads the other's memory, too. ECONNRESET: a completion has an error.
 int end_first(struct end*, uint64_t number);
 int end_second(struct end*, uint64_t number);
 // Both, in one thread.

@@ -4,9 +4,9 @@
 //
 //     talker server|client ADDRESS PORT ROUNDS [exits]
 //
-// Prints "up" when some rounds are done, "done", or "lost WHY" when a completion has an error. Ends with 0 after
-// all its rounds, with 4 when the other end is lost, with 1 at a fault. With "exits" a handler of SIGABRT ends
-// the process by exit(3), as that of a crash reporter may, whatever thread it is in.
+// Prints "up" when some rounds are done, "done", or "lost WHY" when a completion has an error. Ends with 0
+// after all its rounds, with 4 when the other end is lost, with 1 at a fault. With "exits" a handler of
+// SIGABRT ends the process by exit(3), as that of a crash reporter may, whatever thread it is in.
 #include <atomic>
 #include <cerrno>
 #include <csignal>

@@ -13,19 +13,21 @@ LOST = 4  # exit status: the other end is gone
 
 
 class Talkers:
-    """A server and a client. `wrap`: words put in front of the program of the server, of the client."""
+    """A server and a client. Of each, in this order: words put in front of the program; what starts `verbena` with arguments,
+    by default as an ordinary user."""
 
     next_port = 20000
 
-    def __init__(self, build, host, *options, rounds=ENDLESS, wrap=((), ()), environments=({}, {})):
+    def __init__(self, build, host, *options, rounds=ENDLESS, wrap=((), ()), environments=({}, {}), starts=(None, None)):
         self.host = host
         program = pathlib.Path(build).resolve() / "tests" / "talker"
         port = Talkers.next_port
         Talkers.next_port += 10
         both = []
-        for side, words, environment in zip(("server", "client"), wrap, environments):
+        for side, words, environment, start in zip(("server", "client"), wrap, environments, starts):
             own = options if side == "server" else ()
-            both.append(host.verbena("run", *words, program, side, host.ipv4, port, rounds, *own, environment=environment))
+            start = start or host.verbena
+            both.append(start("run", *words, program, side, host.ipv4, port, rounds, *own, environment=environment))
         self.server, self.client = both
 
     @property
