@@ -7,6 +7,8 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 
+#include "base/lock_at_fork.h"
+
 namespace verbena::adapter {
 namespace {
 
@@ -20,6 +22,8 @@ OpenFiles& open_files() {
   static auto* the_files = new OpenFiles;  // never destroyed: threads outlive static objects
   return *the_files;
 }
+
+[[maybe_unused]] const int watched = lock_at_fork<[]() -> std::mutex& { return open_files().mutex; }>();
 
 bool same_file(const struct stat& a, const struct stat& b) {
   return a.st_dev == b.st_dev && a.st_ino == b.st_ino;

@@ -7,6 +7,8 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 
+#include "base/lock_at_fork.h"
+
 namespace verbena::adapter {
 namespace {
 
@@ -39,6 +41,8 @@ SharedDomains& shared_domains() {
   static SharedDomains& the = *new SharedDomains;
   return the;
 }
+
+[[maybe_unused]] const int watched = lock_at_fork<[]() -> std::mutex& { return shared_domains().mutex; }>();
 
 uint64_t next_id() {
   static std::atomic<uint64_t> next{1};

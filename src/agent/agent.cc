@@ -27,6 +27,7 @@ constexpr Duration kKeeperRetryInterval = std::chrono::seconds(1);
 // How long a client's librdmacm may take to come back from a former agent, once its libibverbs has.
 constexpr Duration kReturnTimeOfOne = std::chrono::seconds(1);
 constexpr Duration kStateWait = std::chrono::seconds(1);
+constexpr Duration kStateInterval = std::chrono::seconds(2);  // between two attempts to make the directory
 constexpr Duration kSweepInterval = std::chrono::seconds(1);
 constexpr size_t kMostSwept = 4;
 
@@ -170,13 +171,17 @@ Result<void> Agent::start() {
 void Agent::open_state_directory() {
   const auto directory = paths::make_state_directory();
   if (!directory) {
-    log_warning("no state directory (errno {}): programs that look into /sys see no devices",
-                directory.error().code);
+    if (!std::exchange(misses_state_directory_, true)) {
+      log_warning("no state directory (errno {}): programs that look into /sys see no devices",
+                  directory.error().code);
+    }
+    loop_.at(MonotonicClock::now() + kStateInterval, [this] { open_state_directory(); });
     return;
   }
   state_lock_ = lock_state_directory(*directory);
   state_.emplace(*directory);
   counters_.show_in(*state_);
+  if (misses_state_directory_) state_->show(links_.links());
   sweep_later();
 }
 

@@ -62,6 +62,7 @@ class Agent {
   SlotLending::Surroundings slot_surroundings();
   ClientTable::Surroundings client_surroundings();
 
+  // Later, where it cannot be made now: a file system may be full.
   void open_state_directory();
   void sweep_later();
   void on_settled();
@@ -88,6 +89,7 @@ class Agent {
   VaultRecord vault_;
   UniqueFd state_lock_;
   std::optional<StateWriter> state_;
+  bool misses_state_directory_ = false;
   CmService cm_;
   LinkPublisher links_;
   CounterPublisher counters_;

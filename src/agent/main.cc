@@ -76,6 +76,29 @@ void raise_descriptor_limit() {
   }
 }
 
+// A status page, the vault's messages, a capture: all that is shared is a file in memory.
+constexpr rlim_t kFewFileBytes = 1 << 20;
+
+// The limits that the program that started us has set for itself: what it may use of processor time, of
+// memory or of files is no measure for us, who serve others, too. False: there is no serving with what is
+// left.
+bool shed_inherited_limits() {
+  for (const auto resource : {RLIMIT_CPU, RLIMIT_FSIZE, RLIMIT_DATA, RLIMIT_AS, RLIMIT_NPROC}) {
+    rlimit limit{RLIM_INFINITY, RLIM_INFINITY};
+    if (::setrlimit(resource, &limit) == 0 || ::getrlimit(resource, &limit) != 0) continue;
+    limit.rlim_cur = limit.rlim_max;
+    ::setrlimit(resource, &limit);
+  }
+  rlimit files{};
+  if (::getrlimit(RLIMIT_FSIZE, &files) != 0 || files.rlim_cur >= kFewFileBytes) return true;
+  std::fprintf(
+      stderr,
+      "verbena-agent: files may have no more than %llu bytes (ulimit -Hf) in the program that starts the "
+      "agent, and it needs some in memory: start it beforehand\n",
+      static_cast<unsigned long long>(files.rlim_cur));
+  return false;
+}
+
 // The program that started us may be pinned to one processor, or run in real time; that is not for us.
 void shed_inherited_scheduling() {
   cpu_set_t all;
@@ -88,6 +111,7 @@ void shed_inherited_scheduling() {
 UniqueFd catch_termination() {
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGHUP, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);  // a file that would be too large is an error, and not our end
   sigset_t signals;
   sigemptyset(&signals);
   sigaddset(&signals, SIGTERM);
@@ -127,7 +151,10 @@ int detach(const Settings& settings) {
 int serve(const Settings& settings) {
   ::umask(022);  // the state directory is for everyone to read
   raise_descriptor_limit();
-  if (!settings.foreground) shed_inherited_scheduling();
+  if (!settings.foreground) {
+    shed_inherited_scheduling();
+    if (!shed_inherited_limits()) return 1;
+  }
   const UniqueFd signals = catch_termination();
   UniqueFd ready(settings.ready_fd);
 

@@ -14,7 +14,7 @@ Orphans::~Orphans() {
 bool Orphans::watch(const LentSlot& slot, OnEnd on_end) {
   if (processes_.contains(slot.index)) return true;
   UniqueFd process = watch_process(slot.borrower.pid);
-  if (!process || start_time_of(slot.borrower.pid) != slot.borrower.start_time) return false;
+  if (!process || !is_same_start(start_time_of(slot.borrower.pid), slot.borrower.start_time)) return false;
   const uint32_t index = slot.index;
   loop_.watch(process.get(), EPOLLIN, [index, end = std::move(on_end)](uint32_t) { end(index); });
   processes_[index] = std::move(process);

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstdio>
+#include <string>
 #include <string_view>
 
 #include <fcntl.h>
@@ -20,20 +22,51 @@ constexpr int kPeerPidfd = SO_PEERPIDFD;
 constexpr int kPeerPidfd = 77;  // asm-generic/socket.h
 #endif
 
+// The beginning of a file of /proc.
+class ProcText {
+ public:
+  explicit ProcText(const std::string& path) {
+    const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    if (file) bytes_ = ::read(file.get(), text_, sizeof text_ - 1);
+    text_[std::max<ssize_t>(bytes_, 0)] = 0;
+  }
+  std::string_view view() const { return text_; }
+
+ private:
+  char text_[1024];
+  ssize_t bytes_ = 0;
+};
+
+// How far the clock since boot is ahead here of that of the machine: who reads /proc is told times of its own
+// time namespace.
+int64_t boot_clock_offset_ns() {
+  const ProcText offsets("/proc/self/timens_offsets");
+  const size_t at = offsets.view().find("boottime");
+  long long seconds = 0, nanoseconds = 0;
+  if (at == std::string_view::npos) return 0;  // before Linux 5.6
+  std::sscanf(offsets.view().data() + at, "boottime %lld %lld", &seconds, &nanoseconds);
+  return seconds * 1'000'000'000 + nanoseconds;
+}
+
 }  // namespace
 
 uint64_t start_time_of(pid_t pid) {
   if (pid <= 0) return 0;
-  const UniqueFd file(::open(fmt::format("/proc/{}/stat", pid).c_str(), O_RDONLY | O_CLOEXEC));
-  char text[1024];
-  const ssize_t bytes = file ? ::read(file.get(), text, sizeof text) : 0;
-  const std::string_view stat(text, static_cast<size_t>(std::max<ssize_t>(bytes, 0)));
+  const ProcText text(fmt::format("/proc/{}/stat", pid));
+  const std::string_view stat = text.view();
   // Field 22; the second, the name in parentheses, may contain anything (proc(5)).
   size_t at = stat.rfind(')');
   for (int field = 2; field < 22 && at != std::string_view::npos; ++field) at = stat.find(' ', at + 1);
   uint64_t ticks = 0;
   if (at != std::string_view::npos) std::from_chars(stat.data() + at + 1, stat.data() + stat.size(), ticks);
-  return ticks;
+  const int64_t offset = ticks != 0 ? boot_clock_offset_ns() : 0;
+  if (offset == 0) return ticks;
+  const int64_t tick_ns = 1'000'000'000 / ::sysconf(_SC_CLK_TCK);
+  return static_cast<uint64_t>((static_cast<int64_t>(ticks) * tick_ns - offset) / tick_ns);
+}
+
+bool is_same_start(uint64_t one, uint64_t other) {
+  return std::max(one, other) - std::min(one, other) <= 1;
 }
 
 UniqueFd watch_process(pid_t pid) {

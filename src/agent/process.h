@@ -10,7 +10,9 @@
 namespace verbena::agent {
 
 // When the process started, in clock ticks since boot: with its pid it names a process for good. 0: unknown.
+// The same, but for one tick, for readers of all time namespaces.
 uint64_t start_time_of(pid_t pid);
+bool is_same_start(uint64_t one, uint64_t other);
 // A descriptor that becomes readable when the process ends; empty if it has, or belongs to a pid namespace
 // that we do not see.
 UniqueFd watch_process(pid_t pid);

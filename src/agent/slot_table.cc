@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "agent/process.h"
 #include "base/log.h"
 #include "protocol/status_page.h"
 
@@ -122,7 +123,8 @@ Result<void> SlotTable::keep(uint32_t index, const Borrower& borrower) {
   const Borrower& before = entry.borrower;
   if (before.session != 0 || before.uid != borrower.uid) return fail(ENOENT);
   // Another process of the user has no QPs there. Of a process that we do not see both are 0.
-  if (before.pid != borrower.pid || before.start_time != borrower.start_time) return fail(ENOENT);
+  if (before.pid != borrower.pid || !is_same_start(before.start_time, borrower.start_time))
+    return fail(ENOENT);
   entry.borrower = borrower;
   return {};
 }

@@ -58,33 +58,35 @@ void replace(const std::string& fresh, const std::string& old) {
   fs::rename(fresh, old);
 }
 
+}  // namespace
+
 template <class Work>
-void without_failing(Work work) {
+bool StateTree::attempt(Work work) {
   try {
     work();
+    return true;
   } catch (const std::exception& error) {
-    log_warning("the state directory: {}", error.what());
+    if (last_failure_ != error.what()) log_warning("the state directory: {}", error.what());
+    last_failure_ = error.what();
+    return false;
   }
 }
 
-}  // namespace
-
 StateTree::~StateTree() {
-  without_failing([&] {
+  attempt([&] {
     fs::remove_all(directory_);
     std::error_code others_are_there;
     fs::remove(fs::path(directory_).parent_path(), others_are_there);
   });
 }
 
-void StateTree::show(const std::vector<agent_client::Link>& links) {
-  without_failing([&] {
+bool StateTree::show(const std::vector<agent_client::Link>& links) {
+  const bool shown = attempt([&] {
     for (const std::string_view folder : {kDevices, kUverbs, kNodes}) {
       fs::create_directories(fmt::format("{}/{}", directory_, folder));
     }
-    if (!std::exchange(begun_, true)) {
-      put_file(fmt::format("{}/abi_version", kUverbs), "6\n");
-    }
+    if (!begun_) put_file(fmt::format("{}/abi_version", kUverbs), "6\n");
+    begun_ = true;
     std::vector<std::string> devices;
     std::vector<std::string> uverbs{"abi_version"};
     // No rdma_cm: a node that takes every command and does nothing leads librdmacm into a deadlock.
@@ -115,13 +117,15 @@ void StateTree::show(const std::vector<agent_client::Link>& links) {
     };
     std::erase_if(shown_, is_gone);
     std::erase_if(counters_, is_gone);
+    last_failure_.clear();
   });
+  return shown;
 }
 
 void StateTree::show_counters(const std::string& link, const DeviceCounters& counters) {
   if (!shown_.contains(link)) return;
   const auto [known, is_new] = counters_.try_emplace(link, DeviceCounters{});
-  without_failing([&] {
+  attempt([&] {
     for (const agent_client::NamedCounter& counter : agent_client::kNamedCounters) {
       const uint64_t value = counter.value(counters);
       if (counter.value(known->second) == value) continue;

@@ -21,7 +21,7 @@ using agent_client::DeviceCounters;
 //
 // The directory belongs to us alone (make_state_directory() saw to that), so what lies in it may be believed,
 // but it may be out of date: an agent that was killed leaves it behind. No failure here is serious: it is
-// logged, and the devices work without.
+// logged when it is another than the last, and the devices work without.
 class StateTree {
  public:
   explicit StateTree(std::string directory) : directory_(std::move(directory)) {}
@@ -30,12 +30,16 @@ class StateTree {
   StateTree(const StateTree&) = delete;
   StateTree& operator=(const StateTree&) = delete;
 
-  void show(const std::vector<agent_client::Link>& links);
+  // False: not all of it can be written. To be called again.
+  bool show(const std::vector<agent_client::Link>& links);
   void show_counters(const std::string& link, const DeviceCounters& counters);
   // Of another thread; what we have it watch is ours.
   CounterReaders& readers() { return readers_; }
 
  private:
+  // Whether it does not fail.
+  template <class Work>
+  bool attempt(Work work);
   void put_folder(const std::string& path, const Folder& folder);
   void write_counter(const std::string& path, uint64_t value);
   void put_file(const std::string& path, std::string_view text);
@@ -47,6 +51,7 @@ class StateTree {
   std::map<std::string, DeviceCounters> counters_;
   CounterReaders readers_;
   bool begun_ = false;
+  std::string last_failure_;
 };
 
 }  // namespace verbena::agent

@@ -6,6 +6,12 @@
 #include "base/log.h"
 
 namespace verbena::agent {
+namespace {
+
+// A file system that is full may have room again.
+constexpr Duration kRetryInterval = std::chrono::seconds(1);
+
+}  // namespace
 
 StateWriter::StateWriter(std::string directory) : tree_(std::move(directory)), thread_([this] { run(); }) {}
 
@@ -43,17 +49,28 @@ void StateWriter::wait(TimePoint deadline) {
 
 void StateWriter::run() {
   std::unique_lock lock(mutex_);
+  std::vector<agent_client::Link> wanted;
+  TimePoint next_try = kNever;  // to show them
   while (!stop_) {
-    const auto links = std::exchange(links_, std::nullopt);
+    if (links_) {
+      wanted = std::move(*links_);
+      links_.reset();
+      next_try = TimePoint::min();
+    }
     const auto counters = std::exchange(counters_, {});
-    writing_ = links || !counters.empty();
+    const bool tries = next_try <= MonotonicClock::now();
+    writing_ = tries || !counters.empty();
     if (!writing_) {
       changed_.notify_all();
-      changed_.wait(lock);
+      if (next_try == kNever) {
+        changed_.wait(lock);
+      } else {
+        changed_.wait_for(lock, next_try - MonotonicClock::now());
+      }
       continue;
     }
     lock.unlock();
-    if (links) tree_.show(*links);
+    if (tries) next_try = tree_.show(wanted) ? kNever : MonotonicClock::now() + kRetryInterval;
     for (const auto& [link, sums] : counters) tree_.show_counters(link, sums);
     lock.lock();
   }

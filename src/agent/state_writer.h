@@ -16,7 +16,8 @@
 namespace verbena::agent {
 
 // Keeps the state tree on a thread of its own, so that a slow file system does not keep the agent from
-// answering. What was not yet written when something newer comes is skipped. Its methods are for one thread.
+// answering. What was not yet written when something newer comes is skipped; what cannot be written is tried
+// again from time to time. Its methods are for one thread.
 class StateWriter {
  public:
   explicit StateWriter(std::string directory);

@@ -2,11 +2,13 @@
 #include "engine/ethernet_link.h"
 
 #include <algorithm>
+#include <atomic>
 #include <map>
 #include <mutex>
 #include <utility>
 
 #include <linux/if_packet.h>
+#include <pthread.h>
 
 #include "base/log.h"
 #include "ethernet/checksum.h"
@@ -26,9 +28,19 @@ struct Registry {
   std::mutex mutex;
   std::map<std::pair<const Shard*, uint32_t>, std::weak_ptr<EthernetLink>> links;
 };
+// Never destroyed: threads outlive static objects. A child after fork() gets one of its own, as another
+// thread of its parent's may have the lock, and the links are the parent's.
+std::atomic<Registry*> current_registry{nullptr};
+
+[[maybe_unused]] const int watched =
+    ::pthread_atfork(nullptr, nullptr, [] { current_registry.store(nullptr, std::memory_order_release); });
+
 Registry& registry() {
-  static Registry& the_registry = *new Registry;  // never destroyed: threads outlive static objects
-  return the_registry;
+  Registry* registered = current_registry.load(std::memory_order_acquire);
+  if (registered != nullptr) return *registered;
+  auto fresh = std::make_unique<Registry>();
+  if (current_registry.compare_exchange_strong(registered, fresh.get())) return *fresh.release();
+  return *registered;
 }
 
 // Why a socket did not take a frame (packet(7)).

@@ -87,7 +87,10 @@ void Datagram::close() {
   closed_.store(true);
   waiters().wake(~0u);
   // What was sent has left the application, but perhaps not us.
-  (void)wait_for(*this, kFlushed, MonotonicClock::now() + kCloseLinger);
+  const TimePoint deadline = MonotonicClock::now() + kCloseLinger;
+  for (auto flushed = wait_for(*this, kFlushed, deadline); !flushed && flushed.error().code == EINTR;) {
+    flushed = wait_for(*this, kFlushed, deadline);
+  }
 }
 
 Result<Address> Datagram::local_address() {

@@ -2,12 +2,14 @@
 #include "rsockets/event_set.h"
 
 #include <cerrno>
+#include <utility>
 #include <vector>
 
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/eventfd.h>
 
+#include "base/lock_at_fork.h"
 #include "rsockets/poll_set.h"
 #include "rsockets/socket_table.h"
 
@@ -23,6 +25,8 @@ Sets& sets() {
   static auto* all = new Sets;  // never destroyed: threads may wait while the process ends
   return *all;
 }
+
+[[maybe_unused]] const int watched = lock_at_fork<[]() -> std::mutex& { return sets().mutex; }>();
 
 // epoll(7) has poll(2)'s bits for these, by definition.
 static_assert(EPOLLIN == POLLIN && EPOLLOUT == POLLOUT && EPOLLPRI == POLLPRI && EPOLLERR == POLLERR &&
@@ -47,8 +51,13 @@ std::shared_ptr<EventSet> EventSet::find(int number) {
 }
 
 bool EventSet::close(int number) {
+  std::shared_ptr<EventSet> closed;  // goes when the lock is free again
   const std::lock_guard lock(sets().mutex);
-  return sets().by_number.erase(number) > 0;
+  const auto found = sets().by_number.find(number);
+  if (found == sets().by_number.end()) return false;
+  closed = std::move(found->second);
+  sets().by_number.erase(found);
+  return true;
 }
 
 Result<void> EventSet::control(int operation, int fd, const epoll_event* event) {

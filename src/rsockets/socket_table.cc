@@ -13,12 +13,17 @@ void note_process() {
   process.store(::getpid(), std::memory_order_relaxed);
 }
 
+void note_process_in_child() {
+  note_process();
+  SocketTable::instance().free_in_child();
+}
+
 }  // namespace
 
 pid_t current_process() {
   static const bool watched = [] {
     note_process();
-    return ::pthread_atfork(nullptr, nullptr, note_process) == 0;
+    return ::pthread_atfork(nullptr, nullptr, note_process_in_child) == 0;
   }();
   return watched ? process.load(std::memory_order_relaxed) : ::getpid();
 }
@@ -27,6 +32,14 @@ SocketTable& SocketTable::instance() {
   // Never destroyed: other threads may use rsockets while the process ends.
   static auto* table = new SocketTable;
   return *table;
+}
+
+void SocketTable::free_in_child() {
+  for (const std::atomic<Page*>& page : pages_) {
+    Page* const entries = page.load(std::memory_order_acquire);
+    if (entries == nullptr) continue;
+    for (Entry& each : *entries) each.lock.unlock();
+  }
 }
 
 SocketTable::Entry* SocketTable::entry(int number) {

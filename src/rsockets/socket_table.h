@@ -31,6 +31,9 @@ class SocketTable {
   // The descriptor of an rsocket that a parent process made: takes it out.
   bool remove_inherited(int number);
 
+  // In a child after fork(): a lock that is taken is one of a thread of the parent's.
+  void free_in_child();
+
  private:
   struct Entry {
     SpinLock lock;

@@ -40,7 +40,7 @@ Stream::~Stream() {
 }
 
 Result<UniqueFd> Stream::open_number() {
-  UniqueFd number(::eventfd(0, EFD_NONBLOCK));
+  UniqueFd number(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
   if (!number) return fail(errno);
   return number;
 }

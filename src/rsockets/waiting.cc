@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <utility>
 
 #include <poll.h>
@@ -16,6 +17,21 @@
 namespace verbena::rsockets {
 namespace {
 
+// Whether the kernel would restart a call that was interrupted just now, as it does with read(2), but never
+// with the poll(2) that we wait by. Nobody says which handler it was. So all that there are must want that:
+// who relies on EINTR gets it.
+bool handlers_restart_calls() {
+  bool any = false;
+  for (int number = 1; number < NSIG; ++number) {
+    struct sigaction action;
+    if (number == SIGSEGV || number == SIGBUS || ::sigaction(number, nullptr, &action) != 0) continue;
+    if (action.sa_handler == SIG_DFL || action.sa_handler == SIG_IGN) continue;
+    if ((action.sa_flags & SA_RESTART) == 0) return false;
+    any = true;
+  }
+  return any;
+}
+
 Result<Interest> sleep_for(Socket& socket, Interest interest, TimePoint deadline) {
   Waker* waker = Waker::of_this_thread();
   if (waker == nullptr) return fail(ENOMEM);
@@ -26,7 +42,11 @@ Result<Interest> sleep_for(Socket& socket, Interest interest, TimePoint deadline
     pollfd fds[] = {{waker->fd(), POLLIN, 0}, {socket.event_descriptor(), POLLIN, 0}};
     {
       const CancellationAllowed asleep;
-      if (::poll(fds, 2, sleep_time(deadline)) < 0) return fail(errno);
+      if (::poll(fds, 2, sleep_time(deadline)) < 0) {
+        const int error = errno;
+        if (error != EINTR || !handlers_restart_calls()) return fail(error);
+        continue;
+      }
     }
     if (fds[0].revents != 0) waker->reset();
     if (fds[1].revents != 0) socket.take_event();

@@ -5,6 +5,7 @@
 #include <mutex>
 #include <string>
 
+#include "base/lock_at_fork.h"
 #include "base/log.h"
 #include "verbs/provider_list.h"
 #include "verbs/registered_providers.h"
@@ -33,16 +34,19 @@ KnownDevices& known_devices() {
   return the_devices;
 }
 
+[[maybe_unused]] const int watched = lock_at_fork<[]() -> std::mutex& { return known_devices().mutex; }>();
+
+// What the handle had before stays in `device`: with the last reference goes more than a lock should see.
 DeviceHandle* find_or_make(const std::vector<DeviceHandle*>& known,
-                           std::shared_ptr<provider::Device> device) {
+                           std::shared_ptr<provider::Device>& device) {
   for (DeviceHandle* handle : known) {
     if (handle->is(device->info())) {
       handle->hold();
-      handle->renew(std::move(device));
+      handle->renew(device);
       return handle;
     }
   }
-  return DeviceHandle::make(std::move(device));
+  return DeviceHandle::make(device);
 }
 
 }  // namespace
@@ -71,15 +75,14 @@ bool DeviceHandle::is(const provider::DeviceInfo& other) const {
          info_.guid == other.guid;
 }
 
-void DeviceHandle::renew(std::shared_ptr<provider::Device> device) {
-  const std::lock_guard lock(mutex_);
+void DeviceHandle::renew(std::shared_ptr<provider::Device>& device) {
   device_.swap(device);
 }
 
 Result<std::unique_ptr<provider::Context>> DeviceHandle::open() {
   std::shared_ptr<provider::Device> device;
   {
-    const std::lock_guard lock(mutex_);
+    const std::lock_guard lock(known_devices().mutex);
     device = device_;
   }
   return device->open();
@@ -93,20 +96,22 @@ Result<std::vector<DeviceHandle*>> hold_devices() {
   auto devices = merged_devices(registered_providers());
   if (!devices) return fail(devices.error().code);
 
-  KnownDevices& known = known_devices();
-  const std::lock_guard lock(known.mutex);
   std::vector<DeviceHandle*> held;
   held.reserve(devices->size());
   std::vector<DeviceHandle*> now;
   now.reserve(devices->size());
-  for (auto& device : *devices) {
-    DeviceHandle* handle = find_or_make(known.handles, std::move(device));
-    if (handle == nullptr) continue;
-    now.push_back(handle);
-    handle->hold();
-    held.push_back(handle);
+  {
+    KnownDevices& known = known_devices();
+    const std::lock_guard lock(known.mutex);
+    for (auto& device : *devices) {
+      DeviceHandle* handle = find_or_make(known.handles, device);
+      if (handle == nullptr) continue;
+      now.push_back(handle);
+      handle->hold();
+      held.push_back(handle);
+    }
+    now.swap(known.handles);
   }
-  now.swap(known.handles);
   for (DeviceHandle* handle : now) handle->release();
   return held;
 }

@@ -5,7 +5,6 @@
 #include <atomic>
 #include <cstddef>
 #include <memory>
-#include <mutex>
 #include <vector>
 
 #include <infiniband/verbs.h>
@@ -25,8 +24,9 @@ class DeviceHandle : public ibv_device {
 
   const provider::DeviceInfo& info() const { return info_; }
   bool is(const provider::DeviceInfo& other) const;
-  // The provider made another object for the same device.
-  void renew(std::shared_ptr<provider::Device> device);
+  // The provider made another object for the same device; the former is given back. REQUIRES: the known
+  // devices are locked
+  void renew(std::shared_ptr<provider::Device>& device);
   Result<std::unique_ptr<provider::Context>> open();
 
   void hold() { references_.fetch_add(1, std::memory_order_relaxed); }
@@ -41,8 +41,7 @@ class DeviceHandle : public ibv_device {
   const std::array<std::byte, 64> not_a_vendors_{};
   std::atomic<int> references_{1};
   const provider::DeviceInfo info_;
-  std::mutex mutex_;
-  std::shared_ptr<provider::Device> device_;  // guarded by mutex_
+  std::shared_ptr<provider::Device> device_;  // guarded by the mutex of the known devices
 };
 
 static_assert(sizeof(ibv_device) == 664 && sizeof(DeviceHandle) >= 672);

@@ -46,6 +46,20 @@ class StateTreeTest : public ::testing::Test {
   std::string directory_;
 };
 
+// As on a disk that is full, which stops root, too: a file is where a folder should be.
+TEST_F(StateTreeTest, IsWholeOnceThereIsRoom) {
+  StateTree tree(directory_);
+  const std::string in_the_way = directory_ + "/sys/class/infiniband_verbs";
+  fs::create_directories(directory_ + "/sys/class");
+  std::ofstream(in_the_way) << "x";
+  EXPECT_FALSE(tree.show({link("rxe_eth0", 0)}));
+  EXPECT_FALSE(tree.show({link("rxe_eth0", 0)}));
+  fs::remove(in_the_way);
+  EXPECT_TRUE(tree.show({link("rxe_eth0", 0)}));
+  EXPECT_EQ(read("sys/class/infiniband/rxe_eth0/node_type"), "1: CA\n");
+  EXPECT_EQ(read("sys/class/infiniband_verbs/abi_version"), "6\n");
+}
+
 TEST_F(StateTreeTest, ShowsDevicesWhereProgramsLook) {
   StateTree tree(directory_);
   tree.show({link("rxe_eth0", 0), link("rxe_eth1", 1)});

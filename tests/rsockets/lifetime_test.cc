@@ -3,6 +3,7 @@
 #include <csignal>
 #include <thread>
 
+#include <fcntl.h>
 #include <netinet/tcp.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -73,6 +74,14 @@ TEST(Lifetime, ChildOfForkMakesRsocketsOfItsOwn) {
   int status = -1;
   ASSERT_EQ(::waitpid(child, &status, 0), child);
   EXPECT_EQ(status, 0);
+}
+
+// A program that is executed has nothing of it, as with rdma-core's.
+TEST(Lifetime, IsNotPassedOnToProgramsThatAreExecuted) {
+  Pair pair;
+  for (const int number : {static_cast<int>(pair.client), static_cast<int>(pair.server)}) {
+    EXPECT_NE(::fcntl(number, F_GETFD) & FD_CLOEXEC, 0);
+  }
 }
 
 TEST(Lifetime, ThreadsMayUseWhatAnotherCloses) {

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // rpoll() and rselect(): rsockets and plain descriptors, several threads.
+#include <atomic>
+#include <chrono>
 #include <csignal>
 #include <thread>
 
@@ -109,6 +111,52 @@ TEST(Polling, IsInterruptedBySignals) {
   }
   waiter.join();
   ::sigaction(SIGUSR1, &before, nullptr);
+}
+
+// A thread that receives is interrupted some times before something comes.
+class Interruption {
+ public:
+  explicit Interruption(int flags) {
+    struct sigaction action {};
+    action.sa_handler = nothing;
+    action.sa_flags = flags;
+    ::sigaction(SIGUSR1, &action, &before_);
+  }
+  ~Interruption() { ::sigaction(SIGUSR1, &before_, nullptr); }
+  Interruption(const Interruption&) = delete;
+  Interruption& operator=(const Interruption&) = delete;
+
+  // What rrecv() answers, or -errno, where something comes after so many signals.
+  ssize_t receive(const Pair& pair, int signals) {
+    std::atomic<bool> done{false};
+    ssize_t answer = 0;
+    std::thread receiver([&] {
+      char byte;
+      answer = ::rrecv(pair.server, &byte, 1, 0);
+      if (answer < 0) answer = -errno;
+      done = true;
+    });
+    for (int i = 0; i < signals && !done; ++i) {
+      ::pthread_kill(receiver.native_handle(), SIGUSR1);
+      std::this_thread::sleep_for(std::chrono::microseconds(100));
+    }
+    send_text(pair.client, "x");
+    receiver.join();
+    return answer;
+  }
+
+ private:
+  struct sigaction before_ {};
+};
+
+TEST(Receiving, GoesOnAfterHandlersThatAreInstalledSo) {
+  Pair pair;
+  EXPECT_EQ(Interruption(SA_RESTART).receive(pair, 1000), 1);
+}
+
+TEST(Receiving, IsInterruptedByHandlersThatAreNot) {
+  Pair pair;
+  EXPECT_EQ(Interruption(0).receive(pair, 100000), -EINTR);
 }
 
 TEST(Selecting, SetsTheBitsOfWhatIsReady) {
