@@ -37,11 +37,15 @@ Result<LentSlot> SlotTable::lend(const Borrower& borrower, TimePoint now) {
   if (!page) return fail(page.error().code);
   const auto index = choose(wanted);
   if (!index) return fail(index.error().code);
+  // Also if it cannot be lent now: the socket is there, and is the next one's.
+  Entry& entry = entries_[*index];
   const bool handed_over = !borrower.shares_port && wire_.socket(*index) >= 0;
   if (handed_over) {
-    if (const auto begun = wire_.hand_over(*index); !begun) return fail(begun.error().code);
+    if (const auto begun = wire_.hand_over(*index); !begun) {
+      wire_.mute(*index);
+      return fail(begun.error().code);
+    }
   }
-  Entry& entry = entries_[*index];
   count_for(entry, borrower.uid);
   entry.lent = true;
   entry.lending = ++lendings_;

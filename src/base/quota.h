@@ -23,6 +23,8 @@ class Quota {
     size_t reserve;  // for root and the agent's own user
   };
   Quota(Size size, uid_t own) : size_(size), own_(own) {}
+  // There are more or fewer now. Who has more than its share keeps that.
+  void resize(Size size) { size_ = size; }
 
   // Whether the user may take so many more now.
   bool allows(uid_t user, size_t more = 1) const;
@@ -31,16 +33,17 @@ class Quota {
   // REQUIRES: the user has as many
   void give_back(uid_t user, size_t count = 1);
 
+  // Root, or the agent's own user.
+  bool is_trusted(uid_t user) const { return user == 0 || user == own_; }
   size_t of(uid_t user) const;
   size_t of_all() const { return trusted_ + strangers_; }
   bool is_used_up() const { return of_all() >= size_.all; }
 
  private:
-  bool is_trusted(uid_t user) const { return user == 0 || user == own_; }
   // What nobody has, of the part that others than root and our own user may have.
   size_t left_for_strangers() const;
 
-  const Size size_;
+  Size size_;
   const uid_t own_;
   std::map<uid_t, size_t> held_;  // no zeros
   size_t trusted_ = 0;

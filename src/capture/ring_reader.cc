@@ -25,6 +25,10 @@ const Record* RingReader::front() {
               head.bytes % kRecordUnit != 0;
     if (broken_) break;
     if (head.kind == RecordKind::kSkip) {
+      // It is there once a turn, for want of room for a record. One who writes skips and nothing else could
+      // write them as fast as they are read here.
+      broken_ = head.bytes != to_end || to_end >= kMostRecord;
+      if (broken_) break;
       taken_ += head.bytes;
       ring_.taken.store(taken_, std::memory_order_release);
       continue;

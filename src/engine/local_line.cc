@@ -60,6 +60,8 @@ Greeting greeting(HandshakeType type) {
 }
 
 constexpr size_t kRingBytes = 1;
+// Messages. There are four in a handshake.
+constexpr int kMostAtOnce = 16;
 
 // Boards of other versions are shown, too, and not used. One that is longer than any takes long to close.
 constexpr size_t kMostOfBoard = 16 << 20;
@@ -161,12 +163,12 @@ void LocalLine::ring() {
   net::system_calls::sendto(to, &ring, sizeof ring, MSG_DONTWAIT | MSG_NOSIGNAL, nullptr, 0);
 }
 
-// One who rings without end has no more of our time than each ring takes: what else there is the poll set
-// tells of.
+// One who rings, or says anything else, without end has no more of our time than a few messages take: what
+// else there is the poll set tells of.
 void LocalLine::read_socket() {
   std::array<std::byte, sizeof(Presentation)> buffer;
   bool is_ring = false;
-  while (state_ != State::kLost && !is_ring) {
+  for (int i = 0; i < kMostAtOnce && state_ != State::kLost && !is_ring; ++i) {
     auto message = socket_.look(buffer, {.sender = awaits_presentation_, .file = may_bring_file()});
     if (!message && message.error().code == EAGAIN) return;
     hung_up_ = message.has_value() && message->bytes == 0;

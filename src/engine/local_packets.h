@@ -86,7 +86,10 @@ class PacketReader {
   Received receive(uint32_t budget, Take take, Refuse refuse) {
     Received received;
     local::LaneReader::Read read;
-    while (received.packets < budget && lane_.next(read)) {
+    // Each packet may have a path ahead of it. One who puts paths and no packets can put them as fast as they
+    // are read here, where nobody else has his turn.
+    uint32_t entries = 2 * budget;
+    for (; received.packets < budget && entries > 0 && lane_.next(read); --entries) {
       if (read.kind == local::EntryKind::kPath) {
         set_path(read.head);
         continue;

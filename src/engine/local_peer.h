@@ -97,6 +97,8 @@ class LocalPeer final : public transport::PacketSink, public transport::DirectAc
   TimePoint asked_until = TimePoint::min();
   TimePoint refused_until = TimePoint::min();
 
+  // We have asked for it, once at least.
+  bool is_wanted = false;
   // Our own question is under way, from the agent's ear to the other's answer.
   bool is_asking = false;
   // It has been asked so often, and no answer came, or that it cannot be just now. 0: there was an answer.

@@ -37,6 +37,12 @@ constexpr uint32_t kRoundsPerLook = 1024;
 constexpr uint32_t kTurn = 32;
 // Of one slot, if no answer comes to them.
 constexpr uint8_t kMostQuestions = 8;
+// Slots that have asked for a channel with us, but not we for one with them. Each channel costs a descriptor,
+// and every poll a look; and any process of the host may ask, of whatever user. One that we want to speak to
+// we ask ourselves.
+constexpr size_t kMostGuests = 64;
+// Sixteen sockets are read in each. What the kernel tells of comes in turns.
+constexpr int kMostRounds = 4;
 // To look at more of them takes longer than all else in a poll.
 constexpr size_t kFew = 4;
 // Memory of another process that has not been used for as long, or for twice as long, is unmapped.
@@ -117,7 +123,7 @@ bool LocalPeers::ask(LocalPeer& peer, TimePoint now) {
     return false;
   }
   peer.asked_until = now + kAskTimeout;
-  peer.is_asking = true;
+  peer.is_asking = peer.is_wanted = true;
   ++peer.questions;
   if (!std::exchange(alarm_is_set_, true)) shard_.set_alarm(*this, kAskTimeout);
   return true;
@@ -311,9 +317,17 @@ void LocalPeers::take_asked(LocalPeer& peer, ForeignSocket socket, int error) {
 void LocalPeers::take_invitation(LocalPeer& peer, ForeignSocket socket) {
   if (peer.is_asking && shard_.slot() < peer.slot()) {
     peer.put_off = std::move(socket);
-  } else {
+  } else if (peer.is_wanted || has_room_for_guest(peer)) {
     accept(peer, std::move(socket));
   }
+}
+
+bool LocalPeers::has_room_for_guest(const LocalPeer& guest) const {
+  const auto others = std::ranges::count_if(peers_, [&](const auto& peer) {
+    const bool is_other = peer != nullptr && peer.get() != &guest;
+    return is_other && !peer->is_wanted && peer->line(LocalPeer::kAskedByThem) != nullptr;
+  });
+  return static_cast<size_t>(others) < kMostGuests;
 }
 
 // It is about to offer, so there is no point in asking ourselves.
@@ -374,7 +388,12 @@ void LocalPeers::read_sockets() {
   bool heard = false;
   bool wants_changed = false;
   const CancellationOff whole;
-  for (;;) {
+  for (int round = 0;; ++round) {
+    // Who rings without end is always ready: the rest of them have their turn in the next call.
+    if (round == kMostRounds) {
+      must_read_sockets_ = true;
+      break;
+    }
     const long ready = ::syscall(SYS_epoll_pwait, poll_set_.get(), events.data(),
                                  static_cast<int>(events.size()), 0, nullptr, 0);
     for (long i = 0; i < ready; ++i) {

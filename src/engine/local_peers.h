@@ -116,6 +116,7 @@ class LocalPeers final : public Input, public LocalWays, private Alarm {
   void loop(LocalPeer& peer);
   void take_asked(LocalPeer& peer, ForeignSocket socket, int error);
   void take_invitation(LocalPeer& peer, ForeignSocket socket);
+  bool has_room_for_guest(const LocalPeer& guest) const;
   void accept(LocalPeer& peer, ForeignSocket socket);
   bool question_came_to_nothing(LocalPeer& peer);
   bool is_worth_waiting_for(const roce::Path& path, roce::Qpn destination);

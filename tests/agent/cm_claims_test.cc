@@ -73,7 +73,7 @@ class ClaimsTest : public ::testing::Test {
     return claims.take_connection(what, user, is_awaited, now);
   }
 
-  Claims::Spaces spaces{{RDMA_PS_TCP, {}}};
+  Claims::Spaces spaces{{RDMA_PS_TCP, PortSpace()}};
   Ledger ledger{[] {}};
   Claims claims{spaces, ledger};
 };

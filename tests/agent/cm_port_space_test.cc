@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cerrno>
+#include <list>
 #include <memory>
 #include <set>
 #include <string>
@@ -155,6 +156,93 @@ TEST_F(PortSpaceTest, BringsAListenerOnLoopbackThisHostsRequestsOnly) {
   EXPECT_EQ(ports_.find_listener(address("127.0.0.1"), PortSpace::Origin::kThisHost), &loopback);
   EXPECT_EQ(ports_.find_listener(address("10.0.0.1"), PortSpace::Origin::kThisHost), &loopback);
   EXPECT_EQ(ports_.find_listener(address("10.0.0.1"), PortSpace::Origin::kElsewhere), nullptr);
+}
+
+// ---- users
+
+class SharedPorts : public ::testing::Test {
+ protected:
+  static constexpr uid_t kOwn = 500;
+  static constexpr PortRange kRange{40'000, 40'099};
+  // Another identifier of the user, which connects to nobody.
+  bool take_any(uid_t user) { return take_any(user, {}); }
+  bool take_any(uid_t user, const CmAddress& destination) {
+    PortBinding& one = held_.emplace_back(binding(address("0.0.0.0", 0)));
+    one.user = user;
+    one.destination = destination;
+    return ports_.bind_any(one, kRange, random_).has_value();
+  }
+  int bind(uid_t user, uint16_t port) {
+    PortBinding& one = held_.emplace_back(binding(address("10.0.0.1", port)));
+    one.user = user;
+    return error_of(ports_.bind(one, kRange));
+  }
+  size_t take_all(uid_t user) {
+    size_t taken = 0;
+    while (take_any(user)) ++taken;
+    return taken;
+  }
+  std::list<PortBinding> held_;
+  PortSpace ports_{kOwn};
+  Random random_{42};
+};
+
+TEST_F(SharedPorts, OneUserLeavesSomeForOthers) {
+  const size_t first = take_all(1000);
+  EXPECT_GT(first, 40u);
+  EXPECT_LT(first, 70u);
+  EXPECT_GT(take_all(1001), 5u);
+  EXPECT_TRUE(take_any(1002));
+  EXPECT_GE(take_all(kOwn), 12u) << "a part is reserved";
+}
+
+TEST_F(SharedPorts, NorDoesItTakeThemOneByOne) {
+  int error = 0;
+  for (uint16_t port = kRange.first; error == 0 && port <= kRange.last; ++port) error = bind(1000, port);
+  EXPECT_EQ(error, EADDRNOTAVAIL);
+  EXPECT_TRUE(take_any(1001));
+  EXPECT_EQ(bind(1000, kPort), 0) << "no ephemeral port";
+}
+
+// To take all of those that lead to somebody would keep others from it.
+TEST_F(SharedPorts, ConnectionsOfOneUserShareItsPorts) {
+  const CmAddress server = address("10.0.0.9");
+  size_t taken = 0;
+  while (take_any(1000, server)) ++taken;
+  EXPECT_LT(taken, 70u);
+  EXPECT_TRUE(take_any(1000, address("10.0.0.8"))) << "by the same ports";
+  EXPECT_TRUE(take_any(1001, server));
+}
+
+TEST_F(SharedPorts, APortIsTheUsersUntilItsLastHolderLeavesIt) {
+  const CmAddress server = address("10.0.0.9");
+  while (take_any(1000, server)) {
+  }
+  held_.pop_back();  // the one that got none
+  const size_t share = held_.size();
+  // Another connection by each of them.
+  for (size_t i = 0; i < share; ++i) ASSERT_TRUE(take_any(1000, address("10.0.0.8")));
+  for (size_t i = 0; i < share; ++i) {
+    ports_.release(held_.front());
+    held_.pop_front();
+  }
+  EXPECT_FALSE(take_any(1000)) << "all of them are still held";
+  held_.pop_back();
+  ports_.release(held_.front());
+  held_.pop_front();
+  EXPECT_TRUE(take_any(1000));
+}
+
+TEST_F(SharedPorts, NotMoreThanSomeShareOnePort) {
+  std::list<PortBinding> many;
+  Result<void> bound;
+  while (bound) {
+    PortBinding& one = many.emplace_back(binding(address("10.0.0.1")));
+    one.reuse_address = true;
+    one.user = 1000;
+    bound = ports_.bind(one, kRange);
+  }
+  EXPECT_EQ(many.size(), PortSpace::kMostHolders + 1);
 }
 
 }  // namespace

@@ -5,7 +5,9 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include "agent/network_namespace.h"
 #include "agent/slot_packets.h"
@@ -134,6 +136,25 @@ TEST_F(SlotTableTest, LendsASlotThatWasHandedOverToAnyUser) {
   const auto with_socket = slots_.lend(borrower(3, 0), kStart + std::chrono::hours(2));
   EXPECT_EQ(with_socket->index, lent->index);
   EXPECT_FALSE(with_socket->handed_over);
+}
+
+// Its socket is there by then, and is lent as soon as it can be.
+TEST_F(SlotTableTest, ASlotThatCouldNotBeHandedOverIsNotLost) {
+  ASSERT_EQ(slots_.lend(without_socket(1, 1000), kStart)->index, 1u);
+  std::vector<UniqueFd> others;
+  do {
+    others.emplace_back(::dup(0));
+  } while (others.back().get() < 200);
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  rlimit few = before;
+  few.rlim_cur = static_cast<rlim_t>(others.back().get()) + 3;  // a status page and a socket
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &few), 0);
+  const auto refused = slots_.lend(without_socket(1, 1000), kStart);
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, EMFILE);
+  EXPECT_EQ(slots_.lend(without_socket(1, 1000), kStart)->index, 2u);
 }
 
 TEST_F(SlotTableTest, TheNextAgentGoesOnHandingOver) {

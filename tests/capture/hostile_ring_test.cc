@@ -57,6 +57,20 @@ TEST_F(HostileRing, ARecordThatCannotBeBreaksTheRing) {
   try_change("addresses of two families", [](RecordHead& h) { h.source_address = {}; });
 }
 
+// Else who goes on skipping keeps busy whoever reads, and all that others write waits.
+TEST_F(HostileRing, ASkipThatDoesNotFillWhatIsLeftBreaksTheRing) {
+  RecordHead skip{};
+  skip.kind = RecordKind::kSkip;
+  for (const uint32_t bytes : {kRecordUnit, kRingBytes / 2, kRingBytes}) {
+    SetUp();
+    ring().taken = 0;
+    skip.bytes = bytes;
+    set_head(skip);
+    ring().written = kRingBytes;
+    expect_broken("a skip at the beginning");
+  }
+}
+
 TEST_F(HostileRing, ACounterThatCannotBeBreaksTheRing) {
   ring().written = kRingBytes + 8;
   expect_broken("more than the ring has room for");

@@ -5,6 +5,8 @@
 #include <cstring>
 #include <optional>
 
+#include <linux/sockios.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include "engine/local_peers.h"
@@ -239,6 +241,22 @@ TEST_F(LocalMulticast, WhoAsksForHalfAGroupIsHungUpOn) {
   look();
   line->read_socket();
   EXPECT_EQ(line->state(), LocalLine::State::kLost);
+}
+
+// A message of another process costs nobody more than a message, however many follow.
+TEST_F(LocalMulticast, WhoAsksWithoutEndIsHeardLittleByLittle) {
+  const auto line = open();
+  const auto unheard = [&] {
+    int bytes = 0;
+    EXPECT_EQ(::ioctl(line->fd(), SIOCOUTQ, &bytes), 0);
+    return bytes;
+  };
+  for (uint32_t i = 0; i < LocalLine::kMostGroups; ++i) line->ask_for({kGroup.group, 100 + i});
+  look();
+  EXPECT_GT(unheard(), 0) << "all at once";
+  for (uint32_t i = 0; i < LocalLine::kMostGroups; ++i) look();
+  EXPECT_EQ(unheard(), 0);
+  EXPECT_TRUE(line->is_open());
 }
 
 // ---- who is in the group

@@ -196,6 +196,18 @@ TEST_F(LocalPackets, NoMoreAreTakenThanTheBudgetSays) {
   EXPECT_EQ(receive(), 2u);
 }
 
+// One who goes on with it holds up nobody but himself.
+TEST_F(LocalPackets, PathsWithoutPacketsAreReadLittleByLittle) {
+  for (int i = 0; i < 100; ++i) {
+    const std::vector<std::byte> head(40);
+    ASSERT_EQ(writer.lane().put(local::EntryKind::kPath, head), local::Put::kDone);
+  }
+  EXPECT_EQ(receive(8), 0u);
+  EXPECT_TRUE(reader.has_work()) << "not all of them at once";
+  for (int i = 0; i < 10; ++i) EXPECT_EQ(receive(8), 0u);
+  EXPECT_FALSE(reader.has_work());
+}
+
 TEST_F(LocalPackets, MemoryThatIsGoneIsAFault) {
   headers.opcode = roce::make_opcode(Service::kRc, Operation::kSendOnly);
   const ConstBytes nowhere(reinterpret_cast<const std::byte*>(16), 8);

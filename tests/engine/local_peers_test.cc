@@ -2,11 +2,14 @@
 // A shard and other slots of its host. The test is the agent, and the other process.
 #include "engine/local_peers.h"
 
+#include <algorithm>
 #include <array>
 #include <optional>
 
 #include <fcntl.h>
+#include <linux/sockios.h>
 #include <poll.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 
@@ -95,6 +98,14 @@ class LocalPeersTest : public ShardTest {
     headers.opcode = roce::make_opcode(service, operation);
     headers.destination = destination;
     ASSERT_EQ(line.writer().send({path, headers, {}, 0}), transport::SendStatus::kSent);
+  }
+  // A line that the process at this slot asks for and offers.
+  std::unique_ptr<LocalLine> invite_by(uint32_t slot) {
+    Ends ends;
+    peers->connect({shard->slot(), slot, false, 0, std::move(ends.ours)});
+    auto line = LocalLine::offer(std::move(ends.theirs));
+    look();
+    return line ? std::move(*line) : nullptr;
   }
   // A QP that is connected to the other process.
   ScriptedQp& connect_qp() {
@@ -193,6 +204,57 @@ TEST_F(LocalPeersTest, ReachesItsOwnSlotWithoutTheAgent) {
   const roce::Qpn own = qp->config().qpn;
   EXPECT_NE(find(own), nullptr);
   EXPECT_THAT(asked, IsEmpty());
+}
+
+// ---- many others, who may be of other users
+
+// More of them than are looked at in one go, each of which has always something to say.
+TEST_F(LocalPeersTest, WhoRingWithoutEndAreHeardInTurns) {
+  std::vector<std::unique_ptr<LocalLine>> lines;
+  for (uint32_t slot = kOtherSlot; slot < kOtherSlot + 32; ++slot) lines.push_back(invite_by(slot));
+  look();
+  const auto unheard = [&] {
+    return std::ranges::count_if(lines, [](const auto& line) {
+      int bytes = 0;
+      return ::ioctl(line->fd(), SIOCOUTQ, &bytes) == 0 && bytes > 0;
+    });
+  };
+  for (const auto& line : lines) {
+    line->read_socket();
+    ASSERT_TRUE(line->is_open());
+    for (int i = 0; i < 10; ++i) line->ring();
+  }
+  look();
+  EXPECT_GT(unheard(), 0) << "all that there was, at once";
+  for (int i = 0; i < 32; ++i) look();
+  EXPECT_EQ(unheard(), 0) << "nothing stays unheard";
+}
+
+TEST_F(LocalPeersTest, ThoseWhoAskUnaskedAreNotMoreThanSome) {
+  constexpr uint32_t kMost = 64;
+  constexpr uint32_t kFirst = 100;
+  std::vector<std::unique_ptr<LocalLine>> lines;
+  for (uint32_t i = 0; i < 2 * kMost; ++i) lines.push_back(invite_by(kFirst + i));
+  for (uint32_t i = 0; i < 2 * kMost; ++i) EXPECT_EQ(lines[i] != nullptr, i < kMost) << i;
+  // One that has ended makes room.
+  lines[0].reset();
+  look();
+  lines[0] = invite_by(kFirst + kMost);
+  ASSERT_NE(lines[0], nullptr);
+  lines[0]->read_socket();
+  EXPECT_TRUE(lines[0]->is_open());
+}
+
+TEST_F(LocalPeersTest, OneThatWasAskedForIsNeverTooMany) {
+  std::vector<std::unique_ptr<LocalLine>> lines;
+  for (uint32_t slot = 100; slot < 200; ++slot) lines.push_back(invite_by(slot));
+  find();
+  refuse(EAGAIN);
+  const auto line = invite_by(kOtherSlot);
+  ASSERT_NE(line, nullptr);
+  line->read_socket();
+  EXPECT_TRUE(line->is_open());
+  EXPECT_NE(find(), nullptr);
 }
 
 // ---- both ask at once

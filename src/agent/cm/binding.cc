@@ -91,7 +91,8 @@ Binding::Outcome Binding::take_port(CmIdentifier& id, PortIs port_is) {
   } else if (port < service_.port_limits().first_unprivileged() && user_ != 0) {
     return refuse(EACCES, "a privileged port");
   } else {
-    taken = port_is == PortIs::kHeldBefore ? (*ports)->resume(id) : (*ports)->bind(id);
+    const PortRange ephemeral = service_.port_limits().ephemeral();
+    taken = port_is == PortIs::kHeldBefore ? (*ports)->resume(id, ephemeral) : (*ports)->bind(id, ephemeral);
   }
   if (!taken) return refuse(taken.error().code, port == 0 ? "no port is free" : "the port is taken");
   id.holds_port = true;

@@ -54,7 +54,6 @@ class Claims {
  private:
   struct Port : PortBinding {
     uint16_t space = 0;
-    uid_t user = 0;
     Ledger::Number number = 0;
   };
   struct Connection {

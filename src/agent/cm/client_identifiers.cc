@@ -7,6 +7,7 @@
 #include <infiniband/verbs.h>
 #include <rdma/rdma_cma.h>
 
+#include "agent/cm/client.h"
 #include "agent/cm/refusals.h"
 
 namespace verbena::agent {
@@ -59,6 +60,7 @@ agent_client::AdminResult<CmIdentifier*> ClientIdentifiers::make(const protocol:
   if (!has_room()) return refuse(ENOMEM, "too many identifiers");
   auto id = std::make_unique<CmIdentifier>();
   id->client = &client_;
+  id->user = client_.user();
   id->number = request.id;
   id->channel = request.channel;
   id->port_space = request.port_space;

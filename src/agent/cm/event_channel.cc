@@ -39,11 +39,29 @@ uint64_t EventChannel::send(protocol::CmEvent event) {
   event.generation = generation_;
   ++sent_;
   if (!queue_.empty() || !transmit(event)) {
-    queue_.push_back(event);
+    queue_.emplace(sent_, event);
+    by_id_.emplace(event.id, sent_);
+    if (event.listener != 0) by_listener_.emplace(event.listener, sent_);
     tally(1, 0);
     watch(true);
   }
   return sent_;
+}
+
+void EventChannel::take_out(Queue::iterator event) {
+  const auto& [number, content] = *event;
+  by_id_.erase({content.id, number});
+  by_listener_.erase({content.listener, number});
+  queue_.erase(event);
+  tally(0, 1);
+}
+
+std::vector<uint64_t> EventChannel::numbers_of(const Index& index, uint32_t id) {
+  std::vector<uint64_t> numbers;
+  for (auto at = index.lower_bound({id, 0}); at != index.end() && at->first == id; ++at) {
+    numbers.push_back(at->second);
+  }
+  return numbers;
 }
 
 // False: no room now. A channel whose other end is closed takes everything.
@@ -67,10 +85,7 @@ uint64_t EventChannel::taken() const {
 }
 
 void EventChannel::on_writable() {
-  while (!queue_.empty() && transmit(queue_.front())) {
-    queue_.pop_front();
-    tally(0, 1);
-  }
+  while (!queue_.empty() && transmit(queue_.begin()->second)) take_out(queue_.begin());
   if (queue_.empty()) watch(false);
 }
 
@@ -86,20 +101,23 @@ void EventChannel::watch(bool wanted) {
 
 void EventChannel::move_events(uint32_t id, EventChannel& other) {
   if (&other == this) return;
-  const size_t moved = std::erase_if(queue_, [&](const protocol::CmEvent& event) {
-    const bool is_its = (event.listener != 0 ? event.listener : event.id) == id;
-    if (is_its) other.send(event);
-    return is_its;
-  });
-  tally(0, moved);
+  // Its own, and if it listens those of the requests that came to it; they are the listener's then.
+  std::vector<uint64_t> moved = numbers_of(by_listener_, id);
+  for (const uint64_t number : numbers_of(by_id_, id)) {
+    if (queue_.at(number).listener == 0) moved.push_back(number);
+  }
+  std::ranges::sort(moved);
+  for (const uint64_t number : moved) {
+    const auto event = queue_.find(number);
+    other.send(event->second);
+    take_out(event);
+  }
 }
 
 size_t EventChannel::drop_events(uint32_t id) {
-  if (queue_.empty()) return 0;
-  const size_t dropped =
-      std::erase_if(queue_, [id](const protocol::CmEvent& event) { return event.id == id; });
-  tally(0, dropped);
-  return dropped;
+  const std::vector<uint64_t> dropped = numbers_of(by_id_, id);
+  for (const uint64_t number : dropped) take_out(queue_.find(number));
+  return dropped.size();
 }
 
 }  // namespace verbena::agent

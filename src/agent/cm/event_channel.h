@@ -3,7 +3,10 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <deque>
+#include <map>
+#include <set>
+#include <utility>
+#include <vector>
 
 #include "agent/event_loop.h"
 #include "agent/foreign_closer.h"
@@ -41,6 +44,12 @@ class EventChannel {
   size_t drop_events(uint32_t id);
 
  private:
+  // Waiting events by their numbers, which are their order.
+  using Queue = std::map<uint64_t, protocol::CmEvent>;
+  using Index = std::set<std::pair<uint32_t, uint64_t>>;
+
+  static std::vector<uint64_t> numbers_of(const Index& index, uint32_t id);
+  void take_out(Queue::iterator event);
   bool transmit(const protocol::CmEvent& event);
   void on_writable();
   void watch(bool wanted);
@@ -51,9 +60,12 @@ class EventChannel {
   const uint32_t generation_;
   const Tallies waiting_;
   bool watching_ = false;
-  uint64_t sent_ = 0;                    // all that send() was given
-  int message_cost_ = 0;                 // what one unread event counts in SIOCOUTQ
-  std::deque<protocol::CmEvent> queue_;  // because the program does not read
+  uint64_t sent_ = 0;     // all that send() was given
+  int message_cost_ = 0;  // what one unread event counts in SIOCOUTQ
+  Queue queue_;           // because the program does not read
+  // Whose they are, so that nobody is looked for among all that wait.
+  Index by_id_;
+  Index by_listener_;  // of those that have one
 };
 
 }  // namespace verbena::agent

@@ -103,13 +103,7 @@ void Neighbours::cancel(Ticket ticket) {
   const auto waiting = waiting_.find(ticket);
   if (waiting == waiting_.end()) return;
   loop_.cancel(waiting->second.timer);
-  const auto [begin, end] =
-      by_neighbour_.equal_range(key_of(waiting->second.interface_index, waiting->second.neighbour));
-  for (auto entry = begin; entry != end; ++entry) {
-    if (entry->second != ticket) continue;
-    by_neighbour_.erase(entry);
-    break;
-  }
+  by_neighbour_.erase({key_of(waiting->second.interface_index, waiting->second.neighbour), ticket});
   waiting_.erase(waiting);
   if (waiting_.empty()) loop_.later([this] { stop_listening(); });
 }
@@ -120,6 +114,12 @@ void Neighbours::finish(Ticket ticket, int error) {
   const Done done = std::move(waiting->second.done);
   cancel(ticket);
   done(error);
+}
+
+bool Neighbours::anyone_waits_for(uint32_t interface_index, const CmAddress& neighbour) const {
+  const Key key = key_of(interface_index, neighbour);
+  const auto first = by_neighbour_.lower_bound({key, 0});
+  return first != by_neighbour_.end() && first->first == key;
 }
 
 void Neighbours::listen() {
@@ -165,8 +165,9 @@ void Neighbours::receive() {
 
 void Neighbours::found(uint32_t interface_index, const CmAddress& neighbour) {
   std::vector<Ticket> tickets;
-  const auto [begin, end] = by_neighbour_.equal_range(key_of(interface_index, neighbour));
-  for (auto entry = begin; entry != end; ++entry) {
+  const Key key = key_of(interface_index, neighbour);
+  for (auto entry = by_neighbour_.lower_bound({key, 0}); entry != by_neighbour_.end() && entry->first == key;
+       ++entry) {
     const Waiting& waiting = waiting_.at(entry->second);
     const bool is_it =
         waiting.interface_index == interface_index && waiting.neighbour.family == neighbour.family &&
@@ -176,25 +177,24 @@ void Neighbours::found(uint32_t interface_index, const CmAddress& neighbour) {
   for (const Ticket ticket : tickets) finish(ticket, 0);
 }
 
-// The kernel had more to tell than the socket holds.
+// The kernel had more to tell than the socket holds. It keeps a thousand neighbours or two; any number of
+// programs may wait.
 void Neighbours::ask_for_all() {
-  std::vector<Ticket> known;
-  for (const auto& [ticket, waiting] : waiting_) {
-    if (routes_.knows_neighbour(waiting.interface_index, waiting.neighbour)) known.push_back(ticket);
+  for (const NeighbourMessage& known : routes_.neighbours()) {
+    if (known.is_valid()) found(known.interface_index, known.address);
   }
-  for (const Ticket ticket : known) finish(ticket, 0);
 }
 
 // A neighbour that the kernel has given up on is looked for again while anyone waits: it may just be
 // booting.
 void Neighbours::provoke_again(uint32_t interface_index, const CmAddress& neighbour) {
-  if (!by_neighbour_.contains(key_of(interface_index, neighbour))) return;
+  if (!anyone_waits_for(interface_index, neighbour)) return;
   loop_.at(MonotonicClock::now() + kPause,
            [this, interface_index, neighbour] { provoke(interface_index, neighbour); });
 }
 
 void Neighbours::provoke(uint32_t interface_index, const CmAddress& neighbour) {
-  if (!by_neighbour_.contains(key_of(interface_index, neighbour))) return;
+  if (!anyone_waits_for(interface_index, neighbour)) return;
   UniqueFd& socket = neighbour.family == AF_INET ? ipv4_ : ipv6_;
   if (!socket) socket = open_prober(neighbour.family);
   if (socket) send_nothing(socket.get(), interface_index, neighbour);

@@ -4,7 +4,10 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <set>
 #include <unordered_map>
+#include <utility>
+#include <vector>
 
 #include "agent/cm/address.h"
 #include "agent/cm/route_query.h"
@@ -50,6 +53,7 @@ class Neighbours {
   };
 
   static Key key_of(uint32_t interface_index, const CmAddress& neighbour);
+  bool anyone_waits_for(uint32_t interface_index, const CmAddress& neighbour) const;
   void listen();
   void stop_listening();
   void receive();
@@ -63,7 +67,8 @@ class Neighbours {
   RouteQuery& routes_;
   Ticket next_ticket_ = 1;
   std::unordered_map<Ticket, Waiting> waiting_;
-  std::unordered_multimap<Key, Ticket> by_neighbour_;
+  // Any number may wait for one neighbour, and each can be found among them.
+  std::set<std::pair<Key, Ticket>> by_neighbour_;
   std::unique_ptr<mnl_socket, Closer> events_;  // while anyone waits
   UniqueFd ipv4_;
   UniqueFd ipv6_;

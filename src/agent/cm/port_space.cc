@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <utility>
 
 namespace verbena::agent {
 
@@ -32,34 +33,64 @@ bool PortSpace::is_unique(const Holders& holders, const PortBinding& holder) {
   });
 }
 
-Result<void> PortSpace::bind(PortBinding& holder) {
+bool PortSpace::allows_more(const PortBinding& holder, PortRange ephemeral) {
+  if (ephemeral.first > ephemeral.last) return true;
+  const size_t all = ephemeral.last - ephemeral.first + 1u;
+  shares_.resize({.all = all, .reserve = all / 8});
+  // Root and our own user may be in each other's way, as ever.
+  return shares_.is_trusted(holder.user) || shares_.allows(holder.user);
+}
+
+bool PortSpace::holds(const Holders& holders, uid_t user) {
+  return std::ranges::find(holders, user, &PortBinding::user) != holders.end();
+}
+
+// A port counts once for each user that holds it, however many identifiers the user has there.
+void PortSpace::add(Holders& holders, PortBinding& holder, PortRange ephemeral) {
+  const uint16_t port = port_of(holder.source);
+  const bool is_ephemeral = port >= ephemeral.first && port <= ephemeral.last;
+  holder.is_counted = is_ephemeral && !holds(holders, holder.user);
+  if (holder.is_counted) shares_.take(holder.user);
+  holders.push_back(&holder);
+}
+
+Result<void> PortSpace::bind(PortBinding& holder, PortRange ephemeral) {
   const uint16_t port = port_of(holder.source);
   const auto found = ports_.find(port);
   if (found != ports_.end()) {
+    if (found->second.size() >= kMostHolders) return fail(EADDRNOTAVAIL);
     if (const auto checked = check(found->second, holder, holder.reuse_address); !checked) return checked;
   }
-  ports_[port].push_back(&holder);
+  const bool is_ephemeral = port >= ephemeral.first && port <= ephemeral.last;
+  const bool is_held = found != ports_.end() && holds(found->second, holder.user);
+  if (is_ephemeral && !is_held && !allows_more(holder, ephemeral)) return fail(EADDRNOTAVAIL);
+  add(ports_[port], holder, ephemeral);
   return {};
 }
 
-Result<void> PortSpace::resume(PortBinding& holder) {
+Result<void> PortSpace::resume(PortBinding& holder, PortRange ephemeral) {
   const auto found = ports_.find(port_of(holder.source));
-  if (found == ports_.end() || !is_unique(found->second, holder)) return bind(holder);
-  found->second.push_back(&holder);
+  if (found == ports_.end() || !is_unique(found->second, holder)) return bind(holder, ephemeral);
+  if (found->second.size() >= kMostHolders) return fail(EADDRNOTAVAIL);
+  add(found->second, holder, ephemeral);
   return {};
-}
-
-bool PortSpace::take(PortBinding& holder, uint16_t port) {
-  const auto found = ports_.find(port);
-  if (found != ports_.end() && !is_unique(found->second, holder)) return false;
-  set_port(holder.source, port);
-  ports_[port].push_back(&holder);
-  last_ = port;
-  return true;
 }
 
 Result<void> PortSpace::bind_any(PortBinding& holder, PortRange range, Random& random) {
   if (range.first > range.last) return fail(EADDRNOTAVAIL);
+  const bool may_have_more = allows_more(holder, range);
+  const auto take = [&](uint16_t port) {
+    const auto found = ports_.find(port);
+    const bool is_held = found != ports_.end() && holds(found->second, holder.user);
+    if (!may_have_more && !is_held) return false;
+    if (found != ports_.end()) {
+      if (found->second.size() >= kMostHolders || !is_unique(found->second, holder)) return false;
+    }
+    set_port(holder.source, port);
+    add(ports_[port], holder, range);
+    last_ = port;
+    return true;
+  };
   const uint32_t count = range.last - range.first + 1u;
   const auto start = static_cast<uint32_t>(random.below(count));
   // The last one again only when there is no other: the peer may still know it from a connection that has
@@ -67,9 +98,9 @@ Result<void> PortSpace::bind_any(PortBinding& holder, PortRange range, Random& r
   const uint16_t last = last_;
   for (uint32_t i = 0; i < count; ++i) {
     const auto port = static_cast<uint16_t>(range.first + (start + i) % count);
-    if (port != last && take(holder, port)) return {};
+    if (port != last && take(port)) return {};
   }
-  if (last >= range.first && last <= range.last && take(holder, last)) return {};
+  if (last >= range.first && last <= range.last && take(last)) return {};
   return fail(EADDRNOTAVAIL);
 }
 
@@ -91,6 +122,14 @@ void PortSpace::release(PortBinding& holder) {
   if (at == holders.end()) return;
   *at = holders.back();
   holders.pop_back();
+  if (std::exchange(holder.is_counted, false)) {
+    const auto heir = std::ranges::find(holders, holder.user, &PortBinding::user);
+    if (heir != holders.end()) {
+      (*heir)->is_counted = true;
+    } else {
+      shares_.give_back(holder.user);
+    }
+  }
   if (holders.empty()) ports_.erase(found);
 }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "agent/cm/address.h"
+#include "base/quota.h"
 #include "base/random.h"
 #include "base/result.h"
 
@@ -19,6 +20,8 @@ struct PortBinding {
   bool reuse_address = false;
   bool own_family_only = false;
   bool listening = false;
+  uid_t user = 0;
+  bool is_counted = false;  // the port is in the user's share for this one's sake; PortSpace's
 };
 
 // net.ipv4.ip_local_port_range.
@@ -30,14 +33,24 @@ struct PortRange {
 // The ports of one RDMA port space, and who holds them. Pure. Rules and errors are those of the kernel's
 // rdma_cm: several may have a port when all of them said so (RDMA_OPTION_ID_REUSEADDR), or when their
 // addresses or families keep them apart; one that listens must be alone with what it listens to.
+//
+// Of the ephemeral ports each user gets a share (base/quota.h): who took them all would leave nobody else a
+// port to connect from.
 class PortSpace {
  public:
+  // So many may have one port.
+  static constexpr size_t kMostHolders = 8192;
+
+  // `own`: the agent's own user, who like root may take all.
+  explicit PortSpace(uid_t own = 0) : shares_({.all = 0, .reserve = 0}, own) {}
+
   // Errors as rdma_bind_addr(3) has them: EADDRINUSE for the same address, EADDRNOTAVAIL where one of the two
-  // names no device (is_any_address()). REQUIRES: holder.source is set, its port is not 0; it holds none
-  Result<void> bind(PortBinding& holder);
+  // names no device (is_any_address()), or the port is an ephemeral one and the user has its share of them.
+  // REQUIRES: holder.source is set, its port is not 0; it holds none
+  Result<void> bind(PortBinding& holder, PortRange ephemeral = {});
   // The same for a holder that a former agent gave this port to, maybe by bind_any(): others may have it too,
   // as long as all four addresses and ports tell their connections apart.
-  Result<void> resume(PortBinding& holder);
+  Result<void> resume(PortBinding& holder, PortRange ephemeral = {});
   // Finds a port that tells this one's connection from all others. EADDRNOTAVAIL: none is left.
   Result<void> bind_any(PortBinding& holder, PortRange range, Random& random);
   // Gives up sharing, as one that listens must. REQUIRES: bound
@@ -58,8 +71,12 @@ class PortSpace {
 
   static Result<void> check(const Holders& holders, const PortBinding& holder, bool reuse_address);
   static bool is_unique(const Holders& holders, const PortBinding& holder);
-  bool take(PortBinding& holder, uint16_t port);
+  // Whether the user may hold another port.
+  bool allows_more(const PortBinding& holder, PortRange ephemeral);
+  static bool holds(const Holders& holders, uid_t user);
+  void add(Holders& holders, PortBinding& holder, PortRange ephemeral);
 
+  Quota shares_;
   std::unordered_map<uint16_t, Holders> ports_;
   uint16_t last_ = 0;  // given by bind_any()
 };

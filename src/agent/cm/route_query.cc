@@ -142,10 +142,12 @@ void put_address(nlmsghdr* message, uint16_t type, const CmAddress& address) {
   mnl_attr_put(message, type, address_bytes(address), address.address);
 }
 
-// The request is carried out within the call that sends it, so its answer lies there already.
-Result<void> exchange(mnl_socket* socket, nlmsghdr* request, uint32_t sequence, mnl_cb_t reader, void* self) {
+// The request is carried out within the call that sends it, so its answer lies there already; that of one for
+// all (NLM_F_DUMP) is made up as it is read, and never waited for, either.
+Result<void> exchange(mnl_socket* socket, nlmsghdr* request, uint32_t sequence, mnl_cb_t reader, void* self,
+                      uint16_t flags = 0) {
   request->nlmsg_seq = sequence;
-  request->nlmsg_flags = NLM_F_REQUEST;
+  request->nlmsg_flags = NLM_F_REQUEST | flags;
   if (mnl_socket_sendto(socket, request, request->nlmsg_len) < 0) return fail(errno);
   for (;;) {
     alignas(nlmsghdr) char buffer[kAnswerBytes];
@@ -158,7 +160,8 @@ Result<void> exchange(mnl_socket* socket, nlmsghdr* request, uint32_t sequence, 
     const int run =
         mnl_cb_run(buffer, static_cast<size_t>(bytes), sequence, mnl_socket_get_portid(socket), reader, self);
     if (run == MNL_CB_ERROR) return fail(errno);
-    return {};
+    const bool goes_on = flags != 0 && run != MNL_CB_STOP;
+    if (!goes_on) return {};
   }
 }
 
@@ -209,6 +212,24 @@ bool RouteQuery::knows_neighbour(uint32_t interface_index, const CmAddress& neig
   NeighbourReader reader;
   const auto asked = exchange(socket_.get(), request, ++sequence_, NeighbourReader::on_message, &reader);
   return asked && reader.valid;
+}
+
+std::vector<NeighbourMessage> RouteQuery::neighbours() {
+  alignas(nlmsghdr) char buffer[kRequestBytes];
+  nlmsghdr* request = mnl_nlmsg_put_header(buffer);
+  request->nlmsg_type = RTM_GETNEIGH;
+  mnl_nlmsg_put_extra_header(request, sizeof(ndmsg));  // all zero: of every netdev and family
+  std::vector<NeighbourMessage> all;
+  const auto on_message = [](const nlmsghdr* message, void* self) {
+    if (const auto neighbour = read_neighbour(message)) {
+      static_cast<std::vector<NeighbourMessage>*>(self)->push_back(*neighbour);
+    }
+    return MNL_CB_OK;
+  };
+  // What has come before an error is worth having.
+  [[maybe_unused]] const auto asked =
+      exchange(socket_.get(), request, ++sequence_, on_message, &all, NLM_F_DUMP);
+  return all;
 }
 
 }  // namespace verbena::agent

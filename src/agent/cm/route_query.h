@@ -4,8 +4,10 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "agent/cm/address.h"
+#include "agent/cm/neighbour_message.h"
 #include "base/result.h"
 
 struct mnl_socket;
@@ -40,6 +42,8 @@ class RouteQuery {
   // Whether a netdev's neighbour is known, as the kernel's rdma_cm wants it: its hardware address is there,
   // be it a little old. REQUIRES: has_known_family(neighbour)
   bool knows_neighbour(uint32_t interface_index, const CmAddress& neighbour);
+  // All that the kernel has.
+  std::vector<NeighbourMessage> neighbours();
 
  private:
   struct Closer {

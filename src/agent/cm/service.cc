@@ -65,7 +65,9 @@ CmService::CmService(EventLoop& loop, uint16_t udp_port, Host host)
       gsi_(loop, [this](ConstBytes mad, const cm::Arrival& arrival) { on_mad(mad, arrival); }),
       own_messages_(draw_seed()),
       manager_(manager_config(), *this, peer_events_, Random(draw_seed())) {
-  for (const uint16_t number : {RDMA_PS_IPOIB, RDMA_PS_TCP, RDMA_PS_UDP, RDMA_PS_IB}) port_spaces_[number];
+  for (const uint16_t number : {RDMA_PS_IPOIB, RDMA_PS_TCP, RDMA_PS_UDP, RDMA_PS_IB}) {
+    port_spaces_.try_emplace(number, ::geteuid());
+  }
   if (auto routes = RouteQuery::open()) {
     routes_ = std::move(*routes);
     neighbours_.emplace(loop_, *routes_);

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "agent/cm/event_channel.h"
+
+namespace verbena::agent {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+class EventChannelTest : public testing::Test {
+ protected:
+  struct Ends {
+    std::unique_ptr<EventChannel> channel;
+    UniqueFd program;
+  };
+  Ends open() {
+    int fds[2];
+    EXPECT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds), 0);
+    return {std::make_unique<EventChannel>(loop_, ClientFile(UniqueFd(fds[0]), ::geteuid(), closer_), 1,
+                                           EventChannel::Tallies{of_client_, of_user_}),
+            UniqueFd(fds[1])};
+  }
+  static void send(Ends& ends, uint32_t id, uint32_t listener = 0) {
+    protocol::CmEvent event{};
+    event.id = id;
+    event.listener = listener;
+    ends.channel->send(event);
+  }
+  // Until what follows has to wait.
+  void fill(Ends& ends) {
+    while (of_client_ == 0) send(ends, kFiller);
+    ends.channel->drop_events(kFiller);
+  }
+  // What the program reads, without what fills the socket.
+  std::vector<uint32_t> read(Ends& ends) {
+    std::vector<uint32_t> ids;
+    for (int quiet = 0; quiet < 2;) {
+      protocol::CmEvent event;
+      if (::recv(ends.program.get(), &event, sizeof event, 0) == sizeof event) {
+        if (event.id != kFiller) ids.push_back(event.id);
+        quiet = 0;
+        continue;
+      }
+      ++quiet;
+      loop_.later([] {});
+      loop_.at(MonotonicClock::now(), [] {});  // a round, and not a wait
+      loop_.run_round();
+    }
+    return ids;
+  }
+
+  static constexpr uint32_t kFiller = 1'000'000;
+  EventLoop loop_;
+  ForeignCloser closer_;
+  size_t of_client_ = 0;
+  size_t of_user_ = 0;
+};
+
+TEST_F(EventChannelTest, WhatWaitsArrivesInItsOrder) {
+  auto ends = open();
+  fill(ends);
+  for (const uint32_t id : {3, 1, 2, 1}) send(ends, id);
+  EXPECT_EQ(of_client_, 4u);
+  EXPECT_THAT(read(ends), ElementsAre(3, 1, 2, 1));
+  EXPECT_EQ(of_client_, 0u);
+  EXPECT_EQ(of_user_, 0u);
+}
+
+TEST_F(EventChannelTest, WhatIsDroppedDoesNotArrive) {
+  auto ends = open();
+  fill(ends);
+  for (const uint32_t id : {3, 1, 2, 1}) send(ends, id);
+  EXPECT_EQ(ends.channel->drop_events(1), 2u);
+  EXPECT_EQ(ends.channel->drop_events(1), 0u);
+  EXPECT_EQ(of_client_, 2u);
+  EXPECT_THAT(read(ends), ElementsAre(3, 2));
+}
+
+TEST_F(EventChannelTest, AListenerTakesItsRequestsAlong) {
+  auto ends = open();
+  auto other = open();
+  fill(ends);
+  send(ends, 7);
+  send(ends, 100, 7);
+  send(ends, 8);
+  send(ends, 7);
+  ends.channel->move_events(7, *other.channel);
+  EXPECT_THAT(read(ends), ElementsAre(8));
+  EXPECT_THAT(read(other), ElementsAre(7, 100, 7));
+}
+
+TEST_F(EventChannelTest, TheRequestsOfAListenerAreNotItsOwn) {
+  auto ends = open();
+  auto other = open();
+  fill(ends);
+  send(ends, 100, 7);
+  EXPECT_EQ(ends.channel->drop_events(7), 0u);
+  ends.channel->move_events(100, *other.channel);
+  EXPECT_THAT(read(other), IsEmpty());
+  EXPECT_EQ(ends.channel->drop_events(100), 1u);
+}
+
+// A program that reads nothing may destroy one identifier after the other.
+TEST_F(EventChannelTest, OneAmongManyIsDroppedInNoTime) {
+  constexpr uint32_t kMany = 20'000;
+  auto ends = open();
+  fill(ends);
+  for (uint32_t id = 1; id <= kMany; ++id) send(ends, id);
+  const TimePoint began = MonotonicClock::now();
+  for (uint32_t id = 1; id <= kMany; ++id) ASSERT_EQ(ends.channel->drop_events(id), 1u);
+  EXPECT_LT(MonotonicClock::now() - began, std::chrono::seconds(1));
+}
+
+}  // namespace
+}  // namespace verbena::agent

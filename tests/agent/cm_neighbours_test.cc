@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cerrno>
+#include <optional>
+#include <vector>
+
+#include <arpa/inet.h>
+#include <net/if.h>
+
+#include "agent/cm/neighbours.h"
+#include "agent/network_namespace.h"
+
+namespace verbena::agent {
+namespace {
+
+CmAddress address(const char* host) {
+  CmAddress result{};
+  result.family = AF_INET;
+  ::inet_pton(AF_INET, host, result.address);
+  return result;
+}
+
+// A link with nobody at its other end who answers.
+class NeighboursTest : public test::NamespaceTest {
+ protected:
+  void SetUp() override {
+    NamespaceTest::SetUp();
+    if (IsSkipped()) return;
+    ASSERT_TRUE(
+        test::shell("ip link add v0 type veth peer name v1 && ip link set v0 up && ip link set v1 up && "
+                    "ip address add 10.9.0.1/24 dev v0"));
+    auto opened = RouteQuery::open();
+    ASSERT_TRUE(opened);
+    routes_.emplace(std::move(*opened));
+    neighbours_.emplace(loop_, *routes_);
+  }
+  Neighbours::Ticket await(const CmAddress& neighbour, Duration patience = std::chrono::hours(1)) {
+    return neighbours_->await(::if_nametoindex("v0"), neighbour, MonotonicClock::now() + patience,
+                              [this](int error) { ends_.push_back(error); });
+  }
+  static bool learn(const char* host) {
+    return test::shell(std::string("ip neighbour replace ") + host + " lladdr 02:00:00:00:00:09 dev v0");
+  }
+
+  EventLoop loop_;
+  std::optional<RouteQuery> routes_;
+  std::optional<Neighbours> neighbours_;
+  std::vector<int> ends_;
+};
+
+TEST_F(NeighboursTest, EachWhoWaitsHearsOfItOnce) {
+  await(address("10.9.0.2"));
+  await(address("10.9.0.2"));
+  await(address("10.9.0.3"));
+  ASSERT_TRUE(learn("10.9.0.2"));
+  while (ends_.size() < 2) loop_.run_round();
+  EXPECT_EQ(ends_, (std::vector{0, 0}));
+  EXPECT_EQ(neighbours_->waiting(), 1u);
+}
+
+TEST_F(NeighboursTest, WhoHasCancelledHearsNothing) {
+  const auto ticket = await(address("10.9.0.2"));
+  await(address("10.9.0.2"));
+  neighbours_->cancel(ticket);
+  ASSERT_TRUE(learn("10.9.0.2"));
+  while (ends_.empty()) loop_.run_round();
+  EXPECT_EQ(ends_.size(), 1u);
+  EXPECT_EQ(neighbours_->waiting(), 0u);
+}
+
+TEST_F(NeighboursTest, TheKernelSaysAllThatItKnows) {
+  ASSERT_TRUE(learn("10.9.0.2"));
+  ASSERT_TRUE(learn("10.9.0.3"));
+  size_t known = 0;
+  for (const NeighbourMessage& neighbour : routes_->neighbours()) {
+    if (neighbour.is_valid() && neighbour.address.family == AF_INET) ++known;
+  }
+  EXPECT_EQ(known, 2u);
+}
+
+// A user may let a hundred thousand identifiers wait for one neighbour, and end them all at once.
+TEST_F(NeighboursTest, ManyWhoWaitForOneEndInNoTime) {
+  constexpr size_t kMany = 40'000;
+  std::vector<Neighbours::Ticket> tickets;
+  for (size_t i = 0; i < kMany; ++i) tickets.push_back(await(address("10.9.0.2")));
+  const TimePoint began = MonotonicClock::now();
+  for (const Neighbours::Ticket ticket : tickets) neighbours_->cancel(ticket);
+  EXPECT_LT(MonotonicClock::now() - began, std::chrono::milliseconds(500));
+  EXPECT_EQ(neighbours_->waiting(), 0u);
+}
+
+}  // namespace
+}  // namespace verbena::agent
