@@ -124,14 +124,14 @@ bool StateTree::show(const std::vector<agent_client::Link>& links) {
 
 void StateTree::show_counters(const std::string& link, const DeviceCounters& counters) {
   if (!shown_.contains(link)) return;
-  const auto [known, is_new] = counters_.try_emplace(link, DeviceCounters{});
+  DeviceCounters& known = counters_.try_emplace(link).first->second;
   attempt([&] {
     for (const agent_client::NamedCounter& counter : agent_client::kNamedCounters) {
       const uint64_t value = counter.value(counters);
-      if (counter.value(known->second) == value) continue;
+      if (counter.value(known) == value) continue;
       write_counter(fmt::format("{}/{}/{}/ports/1/{}", directory_, kDevices, link, counter.path), value);
     }
-    known->second = counters;
+    known = counters;
   });
 }
 

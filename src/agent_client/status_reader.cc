@@ -78,15 +78,20 @@ class Residency {
     if (::mincore(map, kEnd, pages_.data()) != 0) std::ranges::fill(pages_, 1);
     ::munmap(map, kEnd);
   }
-  bool has(uint32_t place) const { return (pages_[(kQpsOffset + place * kQpBytes) / page_bytes()] & 1) != 0; }
+  bool has(uint32_t place) const { return has_page(page_of(place)); }
   // The first place behind that for which has() says another thing.
   uint32_t end_of_run(uint32_t first) const {
-    uint32_t place = first + 1;
-    while (place < protocol::kQpsPerSlot && has(place) == has(first)) ++place;
-    return place;
+    size_t page = page_of(first) + 1;
+    while (page < pages_.size() && has_page(page) == has(first)) ++page;
+    const size_t place = (page * page_bytes() - kQpsOffset) / kQpBytes;
+    return static_cast<uint32_t>(std::min<size_t>(place, protocol::kQpsPerSlot));
   }
 
  private:
+  // No QP lies across two pages.
+  static_assert(kQpsOffset % kQpBytes == 0);
+  static size_t page_of(uint32_t place) { return (kQpsOffset + place * kQpBytes) / page_bytes(); }
+  bool has_page(size_t page) const { return (pages_[page] & 1) != 0; }
   static size_t page_bytes() {
     static const auto bytes = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
     return bytes;

@@ -22,7 +22,7 @@ Duration next_of(Duration& interval) {
 
 void DrivingPolicy::enters(TimePoint now) {
   attendance_.enters(now);
-  visit_.emplace();
+  visit_ = Visit{};
 }
 
 DrivingPolicy::Polled DrivingPolicy::polled(TimePoint now, uint32_t received) {

@@ -117,17 +117,21 @@ ShownPath::ShownPath(const char* chosen, int directory, const char* path) {
     rest = next.rest;
   }
   if (ends_in_dot && *rest == '\0') rest = "/";  // which demands a directory, as the dot does
+  // A relative path does not begin with one.
+  const char* const slash = *rest == '\0' || *rest == '/' ? "" : "/";
   if (!simple.valid()) {
     through_root_ = false;
   } else if (look_up(chosen, simple)) {
+    shown_ = target_.add(slash).add(rest).valid();
+    through_root_ &= shown_;  // what does not fit is for the kernel to refuse
     const char* root = root_of(simple.view());
-    if (is(simple.view(), root) && exists(root)) {
+    if (shown_ && is(simple.view(), root) && exists(root)) {
       merged_root_ = root;
       relative_paths_matter.store(true, std::memory_order_relaxed);
     }
-    shown_ = target_.add(rest).valid();
   } else if (through_root_) {
-    target_ = simple.add(rest);
+    target_ = simple.add(slash).add(rest);
+    if (target_.view().empty()) target_.add("/");  // it leads to the root directory
     through_root_ = target_.valid();
   }
 }

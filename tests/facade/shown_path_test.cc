@@ -109,12 +109,22 @@ TEST_F(Shown, StartsFromADirectoryThatIsShown) {
   close(fd);
 }
 
+// A descriptor of a symbolic link itself is no directory: that is for the kernel to say.
+TEST_F(Shown, StartsFromALinkThatIsShown) {
+  const int fd = open((home_ + "/sys/class/infiniband/rxe_x/link").c_str(), O_PATH | O_NOFOLLOW);
+  EXPECT_EQ(target_of("..", fd), "/sys/class/infiniband/rxe_x/link/..");
+  EXPECT_EQ(target_of("../ports", fd), "/sys/class/infiniband/rxe_x/link/../ports");
+  close(fd);
+}
+
 TEST_F(Shown, IsReplacedWhereItLeavesARoot) {
   const ShownPath where(home_.c_str(), AT_FDCWD, "/sys/class/infiniband/../net/lo");
   EXPECT_FALSE(where.shown());
   EXPECT_TRUE(where.replaced());
   EXPECT_STREQ(where.target(), "/sys/class/net/lo");
   EXPECT_FALSE(ShownPath(home_.c_str(), AT_FDCWD, "/sys/class/net/lo").replaced());
+  EXPECT_STREQ(ShownPath(home_.c_str(), AT_FDCWD, "/dev/infiniband/../..").target(), "/");
+  EXPECT_STREQ(ShownPath(home_.c_str(), AT_FDCWD, "/dev/infiniband/../../.").target(), "/");
 }
 
 TEST_F(Shown, IsNothingWithoutAHome) {
@@ -130,6 +140,13 @@ TEST_F(Shown, IsNothingForPathsThatDoNotFit) {
   std::string deep = "/sys/class/infiniband";
   while (deep.size() < 2 * PATH_MAX) deep += "/x";
   EXPECT_EQ(target_of(deep.c_str()), "");
+  // Short enough for the kernel, and not with the home before it.
+  std::string nearly = "/dev/infiniband/../../sys/class/infiniband/rxe_x/link/../";
+  while (nearly.size() + home_.size() < PATH_MAX + 20) nearly += "x/";
+  nearly.resize(PATH_MAX - 1);
+  const ShownPath where(home_.c_str(), AT_FDCWD, nearly.c_str());
+  EXPECT_FALSE(where.shown());
+  EXPECT_FALSE(where.replaced()) << where.target();
 }
 
 TEST_F(Shown, KeepsErrno) {

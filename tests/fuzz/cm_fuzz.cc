@@ -1,17 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 // A peer that sends anything at all to a connection manager which has connections in every state: it answers
-// at most one datagram for each, never stops, and keeps to its limits. Address and undefined-behaviour
-// sanitizers watch.
+// at most one datagram for each, never stops, and keeps to its limits. When the owner has given up all it had,
+// and the peer is silent, nothing is left. Address and undefined-behaviour sanitizers watch.
 #include <algorithm>
+#include <cstring>
 
 #include "cm/support/endpoint.h"
+#include "fuzz/choices.h"
 #include "fuzz/require.h"
 
 namespace verbena::cm {
 namespace {
 
+using fuzz::Choices;
+
 constexpr size_t kMostHalfOpen = 8;
 constexpr size_t kMostWaiting = 8;
+constexpr size_t kMostIds = 32;
+// Of what is left when the owner has given up everything: each sends and waits as often as it may.
+constexpr int kMostTimers = 10'000;
 
 ManagerConfig config() {
   ManagerConfig config;
@@ -38,37 +45,50 @@ void require_round_trips(ConstBytes mad) {
   require_round_trip<SidrReq>(mad), require_round_trip<SidrRep>(mad);
 }
 
-// The input is a list of turns: what the owner does, the time that passes, a message and its fields.
+// The input is a list of turns: what the owner does, the time that passes, a message and its fields. The
+// manager is the same for all inputs: each leaves it empty.
 class Conversation {
  public:
-  void run(ConstBytes input) {
-    while (!input.empty()) turn(input);
+  void run(Choices choices) {
+    while (!choices.empty()) turn(choices);
+    end();
   }
 
  private:
-  static uint8_t take(ConstBytes& input) {
-    if (input.empty()) return 0;
-    const auto value = static_cast<uint8_t>(input[0]);
-    input = input.subspan(1);
-    return value;
-  }
-
-  void turn(ConstBytes& input) {
-    operate(take(input), take(input));
-    now_ += std::chrono::milliseconds(take(input) * take(input));
+  void turn(Choices& choices) {
+    const uint8_t what = choices.byte();
+    operate(what, choices.byte());
+    const uint8_t factor = choices.byte();
+    now_ += std::chrono::milliseconds(factor * choices.byte());
     host_.manager.on_timer(now_);
     host_.sent.clear();
-    receive(input);
+    receive(choices);
     VERBENA_REQUIRE(host_.sent.size() <= 2);  // an answer, and a DREQ for a stale connection
+    host_.sent.clear();
     VERBENA_REQUIRE(host_.manager.half_open() <= kMostHalfOpen);
     VERBENA_REQUIRE(host_.manager.waiting() <= kMostWaiting);
     for (const Event& event : host_.heard) remember(event.id);
     host_.heard.clear();
   }
 
+  void end() {
+    for (const LocalId id : ids_) std::ignore = host_.manager.destroy(id, now_);
+    ids_.clear();
+    for (int i = 0; host_.manager.deadline() != kNever; ++i) {
+      VERBENA_REQUIRE(i < kMostTimers);
+      now_ = std::max(now_, host_.manager.deadline());
+      host_.manager.on_timer(now_);
+      host_.sent.clear();
+      for (const Event& event : host_.heard) std::ignore = host_.manager.destroy(event.id, now_);
+      host_.heard.clear();
+    }
+    VERBENA_REQUIRE(host_.manager.size() == 0);
+    now_ += KnownPeers::kMemory;
+  }
+
   void remember(LocalId id) {
-    if (std::find(ids_.begin(), ids_.end(), id) == ids_.end()) ids_.push_back(id);
-    if (ids_.size() > 32) {
+    if (std::ranges::find(ids_, id) == ids_.end()) ids_.push_back(id);
+    if (ids_.size() > kMostIds) {
       std::ignore = host_.manager.destroy(ids_.front(), now_);
       ids_.erase(ids_.begin());
     }
@@ -108,21 +128,21 @@ class Conversation {
   }
 
   // Fields at random, with IDs and addresses that fit where the input says so.
-  void receive(ConstBytes& input) {
+  void receive(Choices& choices) {
     Mad mad = encode(Rtu{}, 1);
-    const uint8_t type = take(input), help = take(input), which = take(input);
+    const uint8_t type = choices.byte(), help = choices.byte(), which = choices.byte();
     mad.bytes[17] = static_cast<std::byte>(0x10 + type % kMessageTypes);
-    const size_t size = std::min<size_t>(take(input), input.size());
-    std::copy_n(input.begin(), std::min(size, kMadDataBytes), mad.bytes.begin() + kMadHeaderBytes);
-    input = input.subspan(size);
+    const ConstBytes fields = choices.bytes(std::min<size_t>(choices.byte(), kMadDataBytes));
+    std::ranges::copy(fields, mad.bytes.begin() + kMadHeaderBytes);
     const auto info = host_.manager.info(pick(which));
     if (info && (help & 1) != 0) {
       store_be(&mad.bytes[24], (help & 2) != 0 ? info->remote_id : 7u);
       store_be(&mad.bytes[28], info->local_id);
     }
     if (type % kMessageTypes == 0 && (help & 4) != 0) {
-      std::copy_n(reinterpret_cast<const std::byte*>(address(2).bytes.data()), 16, &mad.bytes[24 + 56]);
-      std::copy_n(reinterpret_cast<const std::byte*>(address(1).bytes.data()), 16, &mad.bytes[24 + 72]);
+      const roce::Address peer = address(2), own = address(1);
+      std::memcpy(&mad.bytes[24 + 56], peer.bytes.data(), peer.bytes.size());
+      std::memcpy(&mad.bytes[24 + 72], own.bytes.data(), own.bytes.size());
       mad.bytes[24 + 50] = std::byte{0x30};
     }
     require_round_trips(mad.bytes);
@@ -140,6 +160,7 @@ class Conversation {
 }  // namespace verbena::cm
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  verbena::cm::Conversation().run(std::as_bytes(std::span(data, size)));
+  static verbena::cm::Conversation conversation;
+  conversation.run(verbena::fuzz::Choices(data, size));
   return 0;
 }

@@ -8,6 +8,8 @@
 #include <infiniband/verbs.h>
 #include <netinet/in.h>
 
+#include "protocol/text.h"
+
 namespace verbena::tools {
 namespace {
 
@@ -82,12 +84,7 @@ std::string_view link_state(const agent_client::Link& link) {
 }
 
 std::string printable(std::string_view text) {
-  std::string result(text);
-  for (char& c : result) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (byte < 0x20 || byte == 0x7f) c = '?';
-  }
-  return result;
+  return protocol::printable(text);
 }
 
 std::string link_name_of(const agent_client::AgentStatus& status, const agent_client::QpNumbers& qp) {

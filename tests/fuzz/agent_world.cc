@@ -1,0 +1,333 @@
+// SPDX-License-Identifier: Apache-2.0
+// Some of the agent's classes are those of this file, and not the agent's own: those that are its way to the
+// kernel (see Outside). The linker takes the first definition that it finds, and these come first.
+#include "fuzz/agent_world.h"
+
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <utility>
+
+#include <libmnl/libmnl.h>
+#include <pthread.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+
+#include "agent/cm/gsi_port.h"
+#include "agent/cm/neighbours.h"
+#include "agent/cm/route_query.h"
+#include "agent/process.h"
+#include "capture/ring_file.h"
+#include "fuzz/require.h"
+#include "net/udp/multicast_socket.h"
+#include "transport/packet_io.h"
+
+namespace verbena {
+namespace agent {
+namespace {
+
+net::PacketHandler* last_qp1 = nullptr;
+
+fuzz::Choices& choices() {
+  static fuzz::Choices none{nullptr, 0};
+  return Outside::get().choices != nullptr ? *Outside::get().choices : none;
+}
+
+}  // namespace
+
+Outside& Outside::get() {
+  static Outside outside;
+  return outside;
+}
+
+roce::Address host_address(uint8_t last) {
+  const uint8_t bytes[4] = {10, 0, 0, last};
+  return roce::Address::from_ipv4(bytes);
+}
+
+// ---- in place of processes: all clients are of one that we do not see
+
+uint64_t start_time_of(pid_t) {
+  return 0;
+}
+UniqueFd watch_process(pid_t) {
+  return {};
+}
+UniqueFd watch_peer(int, pid_t) {
+  return {};
+}
+
+// ---- in place of sockets of the port
+
+void Wire::open() {
+  sockets_.emplace_back(::eventfd(0, EFD_CLOEXEC));
+  reason_.clear();
+}
+Result<uint32_t> Wire::add() {
+  if (choices().below(32) == 31) return fail(EMFILE);
+  sockets_.emplace_back(::eventfd(0, EFD_CLOEXEC));
+  return size() - 1;
+}
+Result<void> Wire::adopt(std::vector<UniqueFd> sockets) {
+  if (sockets.empty()) return fail(EINVAL);
+  sockets_ = std::move(sockets);
+  return {};
+}
+void Wire::mute(uint32_t slot) {
+  receivers_.erase(slot);
+}
+void Wire::unmute(uint32_t) {}
+Result<void> Wire::hand_over(uint32_t slot) {
+  receivers_[slot] = UniqueFd(::eventfd(0, EFD_CLOEXEC));
+  return {};
+}
+UniqueFd Wire::take_receiver(uint32_t slot) {
+  const auto node = receivers_.extract(slot);
+  return node ? std::move(node.mapped()) : UniqueFd();
+}
+Result<void> Wire::go_on_handing_over(uint32_t, UniqueFd) {
+  return {};
+}
+
+// ---- in place of QP1's socket
+
+GsiPort::GsiPort(EventLoop& loop, OnMad on_mad) : loop_(loop), on_mad_(std::move(on_mad)) {
+  last_qp1 = this;
+}
+GsiPort::~GsiPort() {
+  close();
+}
+// There is none, and nobody looks at it: that there is something is enough.
+Result<void> GsiPort::open(int, uint16_t) {
+  port_.reset(reinterpret_cast<net::UdpPort*>(this));
+  return {};
+}
+void GsiPort::close() {
+  [[maybe_unused]] const net::UdpPort* const none = port_.release();
+}
+void GsiPort::send(const cm::Mad& mad, const roce::Path& path) {
+  if (is_open()) Outside::get().sent.push_back({mad, path});
+}
+void GsiPort::flush() {}
+void GsiPort::on_packet(const transport::IncomingPacket& packet) {
+  cm::Arrival arrival;
+  arrival.path = packet.path;
+  on_mad_(packet.packet.payload, arrival);
+}
+
+// ---- in place of the kernel's routes and neighbours
+
+void RouteQuery::Closer::operator()(mnl_socket*) const {}
+Result<RouteQuery> RouteQuery::open() {
+  return RouteQuery(nullptr);
+}
+Result<RouteAnswer> RouteQuery::ask(const RouteQuestion& question) {
+  if (choices().below(8) == 7) return fail(choices().yes() ? ENETUNREACH : EACCES);
+  RouteAnswer answer;
+  answer.source = question.destination;
+  answer.source.port = 0;
+  answer.interface_index = kOwnInterface;
+  answer.is_local = question.destination.address[3] == 1;
+  if (answer.is_local) return answer;
+  answer.source.address[3] = 1;
+  if (choices().below(8) != 7) answer.next_hop = question.destination;
+  answer.next_hop.port = 0;
+  return answer;
+}
+bool RouteQuery::knows_neighbour(uint32_t, const CmAddress&) {
+  return choices().below(4) != 3;
+}
+
+}  // namespace agent
+
+Result<UniqueFd> net::open_multicast_socket(const roce::Address&, uint32_t, uint16_t) {
+  return UniqueFd(::eventfd(0, EFD_CLOEXEC));
+}
+
+void net::leave_multicast(int, const roce::Address&, uint32_t) {}
+void net::refuse_multicast(int) {}
+
+// Rings are long, and their pages are there from the start.
+Result<UniqueFd> capture::make_ring_file(uint32_t) {
+  return UniqueFd(::eventfd(0, EFD_CLOEXEC));
+}
+
+}  // namespace verbena
+
+extern "C" {
+int __real_pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*run)(void*),
+                          void* argument);
+int64_t __real__ZNSt6chrono3_V212steady_clock3nowEv();
+int __real_epoll_wait(int epoll, epoll_event* events, int most, int timeout);
+ssize_t __real_sendmsg(int socket, const msghdr* message, int flags);
+
+int __wrap_pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*run)(void*),
+                          void* argument) {
+  if (!verbena::agent::Outside::get().is_fake) {
+    return __real_pthread_create(thread, attributes, run, argument);
+  }
+  run(argument);
+  return 0;
+}
+// Of threads that close; they need not be woken.
+int __wrap_timer_create(clockid_t, sigevent*, timer_t*) {
+  errno = EAGAIN;
+  return -1;
+}
+int __wrap_pthread_setname_np(pthread_t, const char*) {
+  return 0;
+}
+int64_t __wrap__ZNSt6chrono3_V212steady_clock3nowEv() {
+  const auto& outside = verbena::agent::Outside::get();
+  return outside.is_fake ? outside.now.time_since_epoch().count()
+                         : __real__ZNSt6chrono3_V212steady_clock3nowEv();
+}
+int __wrap_epoll_wait(int epoll, epoll_event* events, int most, int) {
+  return __real_epoll_wait(epoll, events, most, 0);
+}
+// To neighbours.
+ssize_t __wrap_sendmsg(int, const msghdr*, int) {
+  errno = ENETUNREACH;
+  return -1;
+}
+mnl_socket* __wrap_mnl_socket_open2(int, int) {
+  errno = EMFILE;
+  return nullptr;
+}
+}
+
+namespace verbena::agent {
+
+AgentWorld::AgentWorld(bool has_wire)
+    : served_(std::nullopt, 0),
+      sockets_(loop_, {.all = 4096, .reserve = 512}, 0),
+      wire_(4791),
+      slots_(wire_, 0),
+      domains_(sockets_.closer(), 0),
+      vault_(slots_, served_),
+      cm_(loop_, 4791,
+          {.no_wire_reason = [this] { return wire_.no_wire_reason(); },
+           .on_quiet = [] {},
+           .is_orphan = [this](uint32_t qpn) { return lending_.orphans().contains(roce::Qpn(qpn).slot()); }}),
+      links_(link_table_,
+             {.awaits_programs = [] { return false; },
+              .on_change = [this](const std::vector<agent_client::Link>& before) { on_links(before); }}),
+      counters_(loop_, slots_, link_table_, 0),
+      lending_(loop_, wire_, slots_, counters_, domains_,
+               {.on_wire = [] {},
+                .on_slot =
+                    [this](uint32_t slot) {
+                      vault_.put_slot(slot);
+                      requests_.captures.slot_changed(slot);
+                    },
+                .on_survivor = [] {},
+                .on_return = [] {}}),
+      succession_({loop_, wire_, lending_, link_table_, cm_, served_by_vault_}, [] {}),
+      requests_{.links = {links_, wire_, 4791},
+                .slots = {lending_, wire_},
+                .domains = {domains_, lending_,
+                            [this](uint64_t session, agent_client::DomainPeer peer, uid_t other) {
+                              Session* const told = find(session);
+                              return told != nullptr && told->events().tell_peer(std::move(peer), other);
+                            }},
+                .channels = {lending_,
+                             [this](uint64_t session, agent_client::SlotChannel channel, uid_t other) {
+                               Session* const told = find(session);
+                               return told != nullptr && told->events().tell_channel(std::move(channel), other);
+                             }},
+                .captures = {lending_,
+                             [this](uint64_t session, agent_client::SlotCapture capture) {
+                               Session* const told = find(session);
+                               return told != nullptr && told->events().tell_capture(std::move(capture));
+                             }},
+                .status = StatusRequests({links_, wire_, lending_, counters_, refused_, cm_})},
+      parts_{.loop = loop_,
+             .sockets = sockets_,
+             .requests = requests_,
+             .succession = succession_,
+             .vault = vault_,
+             .links = links_,
+             .slots = lending_,
+             .connection_management = cm_,
+             .refused = refused_,
+             .served = served_,
+             .on_greeted = [] {},
+             .close = [this](uint64_t session) { loop_.later([this, session] { end(session); }); }},
+      qp1_(last_qp1) {
+  VERBENA_REQUIRE(vault_.create());
+  vault_.put_ledger(cm_.ledger().fd());
+  link_table_.netdev_changed({.index = 1, .name = "lo", .up = true, .carrier = true, .loopback = true, .mtu = 65536});
+  link_table_.netdev_changed({.index = kOwnInterface,
+                              .name = "eth0",
+                              .up = true,
+                              .carrier = true,
+                              .mtu = 1500,
+                              .mac = {2, 0, 0, 0, 0, 1}});
+  link_table_.address_changed(kOwnInterface, {host_address(1), 24});
+  if (has_wire) wire_.open();
+  succession_.begin();
+  links_.begin();
+  if (has_wire) cm_.open_wire(wire_.socket(0));
+}
+
+AgentWorld::~AgentWorld() {
+  cm_.abandon();
+  const auto ending = std::exchange(sessions_, {});
+}
+
+AgentWorld::Client AgentWorld::connect(uid_t user) {
+  int ends[2];
+  VERBENA_REQUIRE(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) == 0);
+  const uint64_t id = next_session_++;
+  const ucred peer{.pid = 0, .uid = user, .gid = user};
+  sessions_[id] = std::make_unique<Session>(parts_, id, UniqueFd(ends[0]), peer);
+  links_.session_came(id);
+  return {id, UniqueFd(ends[1])};
+}
+
+Session* AgentWorld::find(uint64_t session) {
+  const auto found = sessions_.find(session);
+  return found != sessions_.end() ? found->second.get() : nullptr;
+}
+
+void AgentWorld::end(uint64_t session) {
+  if (sessions_.erase(session) == 0) return;
+  links_.session_went(session);
+  lending_.take_back_all(session);
+  requests_.captures.session_went(session);
+}
+
+void AgentWorld::on_links(const std::vector<agent_client::Link>& before) {
+  counters_.links_changed(before);
+  vault_.put_links(links_.file());
+  cm_.links_changed(links_.links());
+  counters_.collect();
+  for (const auto& [id, session] : sessions_) session->events().links_changed();
+}
+
+void AgentWorld::run() {
+  loop_.run_round();
+}
+
+void AgentWorld::arrive(const cm::Mad& mad, const roce::Path& path) {
+  if (!cm_.has_wire()) return;
+  const roce::Packet packet{{}, mad.bytes};
+  qp1_->on_packet({packet, path, sizeof mad.bytes});
+}
+
+void AgentWorld::restore_links() {
+  bool has_own = false;
+  const std::vector<agent_client::Link> now = links_.links();
+  for (const agent_client::Link& link : now) {
+    if (link.name == "rxe_eth0" && link.netdev == "eth0") {
+      has_own = true;
+    } else if (!link.automatic) {
+      std::ignore = links_.remove(link.name);
+    }
+  }
+  if (!has_own) std::ignore = links_.add("rxe_eth0", "eth0");
+}
+
+}  // namespace verbena::agent

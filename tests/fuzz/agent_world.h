@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "agent/client_sockets.h"
+#include "agent/cm/service.h"
+#include "agent/counter_publisher.h"
+#include "agent/domain_table.h"
+#include "agent/event_loop.h"
+#include "agent/link_publisher.h"
+#include "agent/link_table.h"
+#include "agent/refused_programs.h"
+#include "agent/served_users.h"
+#include "agent/session.h"
+#include "agent/slot_lending.h"
+#include "agent/slot_table.h"
+#include "agent/succession.h"
+#include "agent/vault_record.h"
+#include "agent/wire.h"
+#include "cm/mad.h"
+#include "fuzz/choices.h"
+#include "net/port.h"
+#include "roce/path.h"
+
+namespace verbena::agent {
+
+// What is outside the agent, in this process: the time, the wire, the routes. There is no network, no thread
+// and no netlink; the only system calls that are left are those on the sockets of clients and on memory files.
+class Outside {
+ public:
+  struct Datagram {
+    cm::Mad mad;
+    roce::Path path;
+  };
+
+  static Outside& get();
+
+  // Of the input, while there is one: what the kernel answers is its choice.
+  fuzz::Choices* choices = nullptr;
+  // Whether threads are run at once, by who starts them, and time is what this says.
+  bool is_fake = false;
+  TimePoint now{std::chrono::hours(1)};
+  std::vector<Datagram> sent;  // by QP1
+};
+
+inline constexpr uint32_t kOwnInterface = 2;
+// 10.0.0.1 is the agent's host, 127.0.0.1 is not on the wire; 10.0.0.2 is another.
+roce::Address host_address(uint8_t last);
+
+// The agent without its name, its netlink and its process: all that clients get to. Its sessions are made by
+// the test, of any user.
+class AgentWorld {
+ public:
+  explicit AgentWorld(bool has_wire);
+  ~AgentWorld();
+  AgentWorld(const AgentWorld&) = delete;
+  AgentWorld& operator=(const AgentWorld&) = delete;
+
+  // A client's end of a new session.
+  struct Client {
+    uint64_t session = 0;
+    UniqueFd socket;
+  };
+  Client connect(uid_t user);
+  Session* find(uint64_t session);
+  size_t sessions() const { return sessions_.size(); }
+
+  // Has the loop do what there is to do, and no more: it does not wait.
+  void run();
+  void pass(Duration time) { Outside::get().now += time; }
+  // A datagram comes to QP1.
+  void arrive(const cm::Mad& mad, const roce::Path& path);
+  // What users have done to the links is undone.
+  void restore_links();
+
+  ClientSockets& sockets() { return sockets_; }
+  SlotTable& slots() { return slots_; }
+  CmService& connection_management() { return cm_; }
+  const std::vector<agent_client::Link>& links() const { return links_.links(); }
+
+ private:
+  void end(uint64_t session);
+  void on_links(const std::vector<agent_client::Link>& before);
+
+  const ServedUsers served_;
+  EventLoop loop_;
+  ClientSockets sockets_;
+  LinkTable link_table_;
+  Wire wire_;
+  SlotTable slots_;
+  DomainTable domains_;
+  VaultRecord vault_;
+  CmService cm_;
+  LinkPublisher links_;
+  CounterPublisher counters_;
+  SlotLending lending_;
+  ServedUsers served_by_vault_;
+  Succession succession_;
+  RefusedPrograms refused_;
+  Requests requests_;
+  const Session::Parts parts_;
+  net::PacketHandler* qp1_;
+  uint64_t next_session_ = 1;
+  std::map<uint64_t, std::unique_ptr<Session>> sessions_;
+};
+
+}  // namespace verbena::agent

@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: Apache-2.0
+// A process of this host that has a channel to ours, and writes into the memory that both share what it likes,
+// between any two accesses: lanes, and the board that shows its own memory. What is promised: each call ends
+// after a few accesses; nothing outside the lane is read or written; what is delivered is within bounds, and a
+// private copy as far as it says so; a lane once broken stays broken; a board names no bytes beyond the end of
+// the address space, and none for who is not the one that it names.
+#include <cstring>
+#include <functional>
+#include <utility>
+
+#include <infiniband/verbs.h>
+
+#include "engine/local_packets.h"
+#include "fuzz/choices.h"
+#include "fuzz/require.h"
+#include "local/board.h"
+#include "local/lane_reader.h"
+#include "local/lane_support.h"
+#include "local/lane_writer.h"
+#include "memory/guarded.h"
+
+namespace verbena::local {
+namespace {
+
+using fuzz::Choices;
+
+// A word before each access to which the other side gets a turn; counts accesses.
+struct DisturbedWord {
+  uint32_t value;
+
+  uint32_t load(std::memory_order) const {
+    disturb();
+    return value;
+  }
+  void store(uint32_t to, std::memory_order) {
+    disturb();
+    value = to;
+  }
+  uint32_t exchange(uint32_t to, std::memory_order) {
+    disturb();
+    return std::exchange(value, to);
+  }
+
+  static void disturb() {
+    ++accesses;
+    if (turn) turn();
+  }
+  inline static std::function<void()> turn;
+  inline static uint32_t accesses = 0;
+};
+
+// Small, so that an input gets around it.
+struct SmallFormat {
+  using Word = DisturbedWord;
+  static constexpr uint32_t kEntries = 8;
+  static constexpr uint32_t kPayloadRingBytes = 1024;
+  static constexpr uint32_t kMostPayload = 256;
+  static constexpr uint32_t kMostCopied = 128;
+  static void full_fence() { DisturbedWord::disturb(); }
+};
+using SmallLane = BasicLane<SmallFormat>;
+
+constexpr uint32_t kMostAccesses = 5;  // of one call: has_room() and wait_for_room() are two
+
+// What the other process does when it gets a turn.
+void scribble(SmallLane& lane, Choices& choices, uint32_t near_index) {
+  auto& entry = lane.entries[(near_index + choices.below(3)) % SmallFormat::kEntries];
+  switch (choices.below(8)) {
+    case 0: {  // anything anywhere
+      auto* const bytes = reinterpret_cast<std::byte*>(&lane);
+      bytes[choices.number<uint16_t>() % sizeof lane] = static_cast<std::byte>(choices.byte());
+      return;
+    }
+    case 1:
+      lane.consumed.value = near_index + choices.below(16) - 8;
+      return;
+    case 2:
+      lane.consumed.value = choices.number<uint32_t>();
+      return;
+    case 3:
+      lane.reader_sleeps.value = choices.byte();
+      return;
+    case 4:
+      lane.writer_waits.value = choices.byte();
+      return;
+    case 5:
+      entry.sequence.value = near_index + choices.below(8) - 3;
+      return;
+    case 6:
+      entry.content.payload_bytes = choices.number<uint16_t>();
+      entry.content.head_bytes = choices.byte();
+      return;
+    default:  // a whole entry, such as a good writer would put
+      entry.content.kind = EntryKind{static_cast<uint8_t>(1 + choices.below(2))};
+      entry.content.head_bytes = static_cast<uint8_t>(choices.below(kMostHead + 1));
+      entry.content.payload_bytes =
+          static_cast<uint16_t>(choices.number<uint16_t>() % (SmallFormat::kMostPayload + 1));
+      entry.sequence.value = near_index + 1;
+  }
+}
+
+// Both ends of a lane.
+class Victim {
+ public:
+  Victim(SmallLane& lane, uint32_t first)
+      : lane_(lane), near_index_(first), writer_(lane, first), reader_(lane, first) {}
+
+  uint32_t near_index() const { return near_index_; }
+  bool is_broken() const { return writer_.is_broken() && reader_.is_broken(); }
+
+  void call(Choices& choices) {
+    DisturbedWord::accesses = 0;
+    switch (choices.below(8)) {
+      case 0:
+      case 1:
+        put(choices);
+        break;
+      case 2:
+        writer_.must_ring();
+        break;
+      case 3: {
+        const Room room{choices.below(256), choices.below(SmallFormat::kEntries)};
+        writer_.has_room(room);
+        writer_.wait_for_room(room);
+        break;
+      }
+      case 4:
+        reader_.take_back();
+        break;
+      case 5:
+        reader_.sleep();
+        break;
+      case 6:
+        reader_.wake();
+        break;
+      default:
+        read();
+    }
+    VERBENA_REQUIRE(DisturbedWord::accesses <= kMostAccesses);
+  }
+
+ private:
+  void put(Choices& choices) {
+    const uint32_t bytes = choices.below(SmallFormat::kMostPayload);
+    const ConstBytes piece(payload_, bytes);
+    const bool was_broken = writer_.is_broken();
+    const Put put = writer_.put(EntryKind::kPacket, ConstBytes(payload_, choices.below(kMostHead + 1)),
+                                {&piece, 1}, bytes);
+    VERBENA_REQUIRE(put == Put::kFull || (put == Put::kDone && !was_broken));
+  }
+
+  void read() {
+    BasicLaneReader<SmallFormat>::Read read{};
+    const bool was_broken = reader_.is_broken();
+    if (!reader_.next(read)) return;
+    VERBENA_REQUIRE(!was_broken && !reader_.is_broken());
+    ++near_index_;
+    VERBENA_REQUIRE(is_known(read.kind));
+    VERBENA_REQUIRE(read.head.size() <= kMostHead && read.payload.size() <= SmallFormat::kMostPayload);
+    const ConstBytes own(reinterpret_cast<const std::byte*>(&reader_), sizeof reader_);
+    const bool is_copied = read.payload.size() <= SmallFormat::kMostCopied;
+    VERBENA_REQUIRE(lies_in(read.head, own));
+    VERBENA_REQUIRE(lies_in(read.payload, is_copied ? own : ConstBytes(lane_.payload)));
+    std::memcpy(payload_, read.payload.data(), read.payload.size());  // so that the sanitizer looks
+  }
+
+  SmallLane& lane_;
+  uint32_t near_index_;
+  BasicLaneWriter<SmallFormat> writer_;
+  BasicLaneReader<SmallFormat> reader_;
+  std::byte payload_[SmallFormat::kMostPayload] = {};
+};
+
+void check_lane(Choices& choices) {
+  const Zeroed<SmallLane> lane;
+  const uint32_t first = choices.yes() ? choices.number<uint32_t>() : 0;
+  DisturbedWord::turn = nullptr;
+  format_lane(*lane, first);
+  Victim victim(*lane, first);
+  const uint32_t rarity = 1 + choices.below(8);
+  uint32_t accesses = 0;
+  DisturbedWord::turn = [&] {
+    if (++accesses % rarity == 0 && !choices.empty()) scribble(*lane, choices, victim.near_index());
+  };
+  while (!choices.empty() && !victim.is_broken()) victim.call(choices);
+  DisturbedWord::turn = nullptr;
+}
+
+// Entries with anything in them, by way of a lane that is in order: what comes out is as what comes from a
+// network.
+void check_packets(Choices& choices) {
+  static const Zeroed<Lane> lane;
+  static LaneWriter writer(*lane);
+  static engine::PacketReader reader(*lane);
+  uint32_t put = 0;
+  while (!choices.empty()) {
+    const auto kind = EntryKind{static_cast<uint8_t>(choices.below(8) == 0 ? 2 : 1)};
+    const ConstBytes head = choices.bytes(choices.below(kMostHead + 1));
+    static std::byte payload[kMostPayload];
+    const uint32_t bytes = choices.yes() ? choices.number<uint16_t>() % (kMostPayload + 1) : 0;
+    const ConstBytes piece(payload, bytes);
+    if (writer.put(kind, head, {&piece, 1}, bytes) == Put::kDone) put += kind == EntryKind::kPacket;
+    if (choices.below(4) != 0 && !choices.empty()) continue;
+    uint32_t taken = 0;
+    const auto take = [&](const transport::IncomingPacket& packet) {
+      const roce::Headers& headers = packet.packet.headers;
+      VERBENA_REQUIRE(headers.info().exists());
+      VERBENA_REQUIRE(packet.packet.count >= 1 && packet.packet.payload.size() <= kMostPayload);
+      VERBENA_REQUIRE(packet.path.flow_label <= 0xfffff);
+    };
+    const auto received = reader.receive(
+        1000, [&](const transport::IncomingPacket& packet) { ++taken, take(packet); },
+        [&](roce::ParseError) { ++taken; });
+    VERBENA_REQUIRE(received.packets == put && taken >= put && taken <= 2 * put);
+    put = 0;
+    reader.give_back();
+  }
+  VERBENA_REQUIRE(!writer.is_broken() && !reader.lane().is_broken());
+}
+
+// The other's board: lines with anything in them where we look, and questions.
+void check_board(Choices& choices) {
+  static const Zeroed<Board> board;
+  static std::vector<BoardLine*> written;
+  for (BoardLine* line : written) new (line) BoardLine();
+  written.clear();
+  AccessRequest request;
+  request.qpn = choices.byte();
+  request.from = choices.byte();
+  request.first_psn = choices.byte();
+  request.rkey = choices.number<uint16_t>();
+  request.wanted = choices.yes() ? IBV_ACCESS_REMOTE_WRITE : IBV_ACCESS_REMOTE_READ;
+  choices.fill(request.address);
+  request.bytes = choices.yes() ? choices.byte() : choices.number<uint64_t>();
+  while (!choices.empty()) {
+    BoardLine::Words line{};
+    const bool is_key = choices.yes();
+    for (uint64_t& word : line) {
+      word = choices.yes() ? choices.number<uint64_t>() : choices.byte();
+    }
+    // Where the names that are asked for have their homes.
+    BoardLine& place = is_key ? board->keys[((request.rkey >> 8) + choices.below(kBoardProbes)) % kBoardKeys]
+                              : board->qps[(request.qpn + choices.below(kBoardProbes)) % kBoardQps];
+    place.write(line);
+    written.push_back(&place);
+  }
+  const auto found = find_access(*board, request);
+  if (found) {
+    VERBENA_REQUIRE(request.qpn != 0 && request.rkey != 0 && request.bytes != 0);
+    VERBENA_REQUIRE(found->at <= UINTPTR_MAX - request.bytes);
+    VERBENA_REQUIRE(found->key.key == request.rkey);
+    VERBENA_REQUIRE((found->key.access & request.wanted) != 0);
+  }
+  const auto key = find_key(*board, request.rkey);
+  VERBENA_REQUIRE(!key || key->key == request.rkey);
+  VERBENA_REQUIRE(!found || (key && *key == found->key));
+}
+
+}  // namespace
+}  // namespace verbena::local
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace verbena::local;
+  static const bool guarded = (verbena::memory::install_fault_guard(), true);
+  verbena::fuzz::Choices choices(data, size);
+  switch (guarded ? choices.below(4) : 0) {
+    case 0:
+      check_packets(choices);
+      break;
+    case 1:
+      check_board(choices);
+      break;
+    default:
+      check_lane(choices);
+  }
+  return 0;
+}

@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: Apache-2.0
+// A client of the agent that writes into its status page what it likes, at any time, also while it is read, and
+// calls itself what it likes. What is promised: the agent, `verbena capture` and `verbena status` read a bounded
+// part of it and come to an end, count nothing for devices that there are not or for QPs of other slots, and
+// what is shown has no character that a terminal would obey, and is JSON.
+//
+// The files are made up here: each look at one is another choice of the input.
+#include <cerrno>
+#include <cstring>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+#include <sys/mman.h>
+#include <sys/types.h>
+
+#include "agent/counter_collector.h"
+#include "agent/counter_sweep.h"
+#include "agent/slot_table.h"
+#include "agent/wire.h"
+#include "agent_client/status_reader.h"
+#include "fuzz/choices.h"
+#include "fuzz/require.h"
+#include "protocol/status_page.h"
+#include "protocol/text.h"
+#include "roce/qpn.h"
+#include "tools/verbena/sending_qps.h"
+#include "tools/verbena/status_json.h"
+#include "tools/verbena/status_text.h"
+
+namespace {
+
+using verbena::fuzz::Choices;
+using verbena::protocol::QpStatus;
+using verbena::protocol::StatusPage;
+
+// Status pages that are read while an input is at hand; else files are files.
+Choices* at_hand = nullptr;
+uint32_t slot_at_hand = 0;
+alignas(4096) char nothing[4096];
+size_t most_read = 0;
+
+constexpr size_t kQpsOffset = offsetof(StatusPage, qps);
+
+// Numbers such as a process publishes, or nearly, at some places of what is read.
+void write_qps(Choices& choices, char* to, size_t bytes, size_t offset) {
+  for (uint32_t left = choices.below(6); left > 0 && !choices.empty(); --left) {
+    const size_t place = choices.number<uint16_t>() % (bytes / sizeof(QpStatus));
+    uint64_t words[sizeof(QpStatus) / 8] = {};
+    const size_t index = (offset - kQpsOffset) / sizeof(QpStatus) + place;
+    const uint8_t help = choices.byte();
+    words[0] = help & 1;
+    words[1] = (help & 2) != 0 ? verbena::roce::Qpn::in_slot(slot_at_hand, static_cast<uint32_t>(index)).value()
+                               : choices.number<uint64_t>();
+    words[2] = (help & 4) != 0 ? choices.below(12) : choices.number<uint64_t>();
+    words[3] = (help & 8) != 0 ? choices.below(8) : choices.number<uint64_t>();
+    words[5] = (help & 16) != 0 ? choices.below(4) : choices.number<uint64_t>();
+    words[6 + choices.below(verbena::protocol::kQpNumbers)] = choices.number<uint64_t>();
+    std::memcpy(to + place * sizeof(QpStatus), words, sizeof words);
+  }
+}
+
+}  // namespace
+
+extern "C" {
+ssize_t __real_pread(int fd, void* to, size_t bytes, off_t offset);
+void* __real_mmap(void* at, size_t bytes, int protection, int flags, int fd, off_t offset);
+int __real_munmap(void* at, size_t bytes);
+int __real_mincore(void* at, size_t bytes, unsigned char* pages);
+
+ssize_t __wrap_pread(int fd, void* to, size_t bytes, off_t at) {
+  if (at_hand == nullptr) return __real_pread(fd, to, bytes, at);
+  most_read += bytes;
+  const auto offset = static_cast<size_t>(at);
+  VERBENA_REQUIRE(offset + bytes <= sizeof(StatusPage));
+  std::memset(to, 0, bytes);
+  if (at_hand->empty()) return 0;
+  if (offset == 0 && bytes == sizeof(uint64_t)) {
+    const uint64_t magic = at_hand->below(16) != 0 ? StatusPage::kMagic : at_hand->number<uint64_t>();
+    std::memcpy(to, &magic, sizeof magic);
+  } else if (offset < kQpsOffset) {
+    const auto numbers = at_hand->bytes(std::min<size_t>(bytes, at_hand->byte()));
+    if (!numbers.empty()) std::memcpy(to, numbers.data(), numbers.size());
+  } else {
+    if (at_hand->below(16) == 0) return -1;
+    if (bytes >= sizeof(QpStatus)) write_qps(*at_hand, static_cast<char*>(to), bytes, offset);
+  }
+  return static_cast<ssize_t>(bytes);
+}
+
+void* __wrap_mmap(void* at, size_t bytes, int protection, int flags, int fd, off_t offset) {
+  if (at_hand == nullptr || fd < 0) return __real_mmap(at, bytes, protection, flags, fd, offset);
+  if (at_hand->below(16) != 0) return nothing;
+  errno = ENODEV;
+  return MAP_FAILED;
+}
+int __wrap_munmap(void* at, size_t bytes) { return at == nothing ? 0 : __real_munmap(at, bytes); }
+int __wrap_mincore(void* at, size_t bytes, unsigned char* pages) {
+  if (at != nothing) return __real_mincore(at, bytes, pages);
+  const size_t count = (bytes + 4095) / 4096;
+  std::memset(pages, 0, count);
+  if (at_hand->below(16) == 0) return -1;
+  for (uint32_t runs = at_hand->below(5); runs > 0; --runs) {
+    const size_t first = at_hand->number<uint16_t>() % count;
+    std::memset(pages + first, 1, std::min<size_t>(count - first, at_hand->below(12)));
+  }
+  return 0;
+}
+}
+
+namespace verbena {
+namespace {
+
+constexpr uid_t kOwn = 0;
+constexpr uid_t kHostile = 1000;
+constexpr uint32_t kDevices[] = {0, 2};
+
+class Page {
+ public:
+  Page(Choices& choices, uint32_t slot) { at_hand = &choices, slot_at_hand = slot; }
+  ~Page() { at_hand = nullptr; }
+};
+
+// The agent's own part.
+class Counting {
+ public:
+  Counting() {
+    for (uint64_t session = 1; session <= 3; ++session) {
+      agent::Borrower borrower;
+      borrower.session = session;
+      borrower.uid = session == 1 ? kOwn : kHostile;
+      slots_.push_back(*table_.lend(borrower, TimePoint(std::chrono::hours(1))));
+    }
+  }
+
+  void run(Choices& choices) {
+    agent::CounterCollector collector(kOwn);
+    collector.set_devices({std::begin(kDevices), std::end(kDevices)});
+    agent::CounterSweep sweep(table_, collector);
+    while (!choices.empty()) {
+      const Page page(choices, slots_[choices.below(3)].index);
+      const size_t wanted = choices.number<uint16_t>();
+      if (choices.yes()) sweep.begin();
+      most_read = 0;
+      // At most what is left of one page of each kind beyond what was wanted.
+      constexpr size_t kOfOneRead = 256 + 3 * 2048;
+      VERBENA_REQUIRE(sweep.advance(wanted) <= wanted + 2 * kOfOneRead);
+      VERBENA_REQUIRE(most_read <= (wanted + 2 * kOfOneRead + 1) * sizeof(QpStatus));
+      VERBENA_REQUIRE(collector.devices().size() == std::size(kDevices));
+    }
+  }
+
+  // What a page says of QPs that are not of its slot, or of devices that there are not, is nothing.
+  void forge(Choices& choices) {
+    agent::CounterCollector collector(kOwn);
+    collector.set_devices({std::begin(kDevices), std::end(kDevices)});
+    const agent::LentSlot& slot = slots_[1];
+    agent_client::QpsRead read;
+    bool counts = false;
+    while (!choices.empty()) {
+      agent_client::QpNumbers qp;
+      const uint32_t place = choices.number<uint16_t>() % protocol::kQpsPerSlot;
+      const uint32_t of_slot = slots_[choices.below(3)].index;
+      qp.qpn = choices.yes() ? roce::Qpn::in_slot(of_slot, place).value() : choices.number<uint32_t>();
+      qp.device_index = choices.below(4);
+      qp.counters[choices.below(transport::kQpCounterCount)] = choices.byte();
+      counts |= qp.qpn == roce::Qpn::in_slot(slot.index, place).value();
+      read.qps.push_back(qp);
+      read.places.push_back(place);
+    }
+    collector.collect(slot, read);
+    VERBENA_REQUIRE(collector.devices().size() == std::size(kDevices));
+    for (const auto& [device, sums] : collector.devices()) {
+      VERBENA_REQUIRE(counts || sums == agent_client::DeviceCounters());
+    }
+    collector.forget(slot);
+  }
+
+ private:
+  agent::Wire wire_{4791};
+  agent::SlotTable table_{wire_, kOwn};
+  std::vector<agent::LentSlot> slots_;
+};
+
+// Whether a terminal would show it and do nothing else: neither a control character nor one of the second set,
+// as UTF-8 or as a byte on its own.
+bool is_printable(const std::string& text) {
+  for (size_t i = 0; i < text.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(text[i]);
+    if ((byte < 0x20 && byte != '\n') || byte == 0x7f) return false;
+    const auto next = static_cast<unsigned char>(i + 1 < text.size() ? text[i + 1] : 0);
+    if (byte == 0xc2 && next >= 0x80 && next < 0xa0) return false;
+  }
+  return true;
+}
+
+// `lot`: what is shown takes long to make, and is so for some inputs only, that the fuzzer cannot choose.
+void check_display(Choices& choices, uint32_t lot) {
+  agent_client::AgentStatus status;
+  status.links.resize(1);
+  status.links[0].link.name = "rxe_a";
+  for (uint32_t slots = 1 + choices.below(3); slots > 0; --slots) {
+    agent_client::SlotStatus slot;
+    slot.index = choices.byte();
+    slot.pid = static_cast<pid_t>(choices.below(3));
+    slot.uid = choices.below(2);
+    char name[protocol::kProgramBytes];
+    choices.fill(name);
+    slot.program = protocol::load_text(name);
+    const Page page(choices, slot.index);
+    most_read = 0;
+    agent_client::read_status_page(3, slot,
+                                   choices.yes() ? agent_client::QpChoice::kAll : agent_client::QpChoice::kInUse);
+    VERBENA_REQUIRE(most_read <= sizeof(StatusPage) + sizeof(uint64_t));
+    VERBENA_REQUIRE(slot.qps.size() <= protocol::kQpsPerSlot);
+    status.slots.push_back(std::move(slot));
+  }
+  if (lot % 8 == 0) VERBENA_REQUIRE(is_printable(tools::status_as_text(status)));
+  if (lot % 128 == 0) VERBENA_REQUIRE(nlohmann::json::accept(tools::status_as_json(status)));
+}
+
+void check_sending_qps(Choices& choices) {
+  tools::SendingQps qps((UniqueFd()));
+  TimePoint now{std::chrono::hours(1)};
+  const Page page(choices, 1);
+  while (!choices.empty()) {
+    now += std::chrono::milliseconds(choices.byte());
+    qps.that_sends_to(roce::Qpn(choices.byte()), now);
+  }
+}
+
+}  // namespace
+}  // namespace verbena
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace verbena;
+  static Counting counting;
+  Choices choices(data, size);
+  switch (choices.below(8)) {
+    case 0:
+      check_display(choices, std::accumulate(data, data + size, 0u));
+      break;
+    case 1:
+      check_sending_qps(choices);
+      break;
+    case 2:
+      counting.forge(choices);
+      break;
+    default:
+      counting.run(choices);
+  }
+  return 0;
+}
