@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A process makes children in every way and in every state of its own, and goes on unharmed; the children end
-// as they should, or work with devices that they open anew.
+// as they should, or work with devices that they open again.
 //
 //     fork_states ADDRESS PROGRAM    PROGRAM: what a child executes, itself with the words `child ADDRESS`
 //     fork_states child ADDRESS      opens the device, does some rounds, and looks for descriptors that are
@@ -182,7 +182,7 @@ void vfork_and_execute() {
   reap(child, "vfork and exec");
 }
 
-void work_anew() {
+void work_again() {
   Pair fresh;
   fresh.talk();
 }
@@ -193,7 +193,7 @@ void close_everything() {
 }
 
 void fork_twice() {
-  forked("a child's child", work_anew);
+  forked("a child's child", work_again);
 }
 
 // Everything that a child may do, `state` says what its parent is at.
@@ -210,12 +210,12 @@ void all_children(const std::string& state, const std::function<void()>& after_e
         "exit", [] {}, true);
   });
   step("a child that executes a program", [&] { forked("exec", execute); });
-  step("a child that opens the device anew", [&] { forked("anew", work_anew); });
-  step("such a one that ends by exit(3)", [&] { forked("anew, exit", work_anew, true); });
-  step("a child that closes everything and opens the device anew", [&] {
+  step("a child that opens the device again", [&] { forked("again", work_again); });
+  step("such a one that ends by exit(3)", [&] { forked("again, exit", work_again, true); });
+  step("a child that closes everything and opens the device again", [&] {
     forked("close", [] {
       close_everything();
-      work_anew();
+      work_again();
     });
   });
   step("a child's child", [&] { forked("twice", fork_twice); });
@@ -315,7 +315,7 @@ void at_changes(int forks) {
     forked(
         "at changes",
         [i, &inherited] {
-          if (i % 4 == 0) work_anew();
+          if (i % 4 == 0) work_again();
           if (i % 4 == 1) {
             const int socket = ::rsocket(AF_INET, SOCK_STREAM, 0);
             check(socket >= 0 && ::rclose(socket) == 0, "an rsocket in a child");
@@ -345,7 +345,7 @@ void daemons() {
         if (opens_before) before->talk();
         if (::daemon(0, 1) != 0) ::_exit(1);
         is_well = true;
-        work_anew();
+        work_again();
         if (opens_before) check(before->close() == 0, "closing what was the parent's");
         const char answer = is_well ? 'y' : 'n';
         [[maybe_unused]] const ssize_t told = ::write(ends[1], &answer, 1);
@@ -379,7 +379,7 @@ bool has_only_standard_descriptors() {
 
 int child_main() {
   check(has_only_standard_descriptors(), "a descriptor was passed on");
-  work_anew();
+  work_again();
   return is_well ? 0 : 1;
 }
 

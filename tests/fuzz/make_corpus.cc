@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// make_corpus FOLDER: what fuzzers start from, in a folder for each target. The packets of the captures, one of
-// each opcode and length, for those that take packets; a few words of what there is to say for others.
+// make_corpus FOLDER: what fuzzers start from, in a folder for each target. The packets of the captures, one
+// of each opcode and length, for those that take packets; a few words of what there is to say for others.
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
