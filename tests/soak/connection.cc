@@ -72,8 +72,8 @@ bool Connection::prepare() {
   wanted.cap.max_inline_data = kMostInline;
   wanted.qp_type = IBV_QPT_RC;
   if (rdma_create_qp(id_, common_.pd, &wanted) != 0) return false;
-  window_.resize(size_t{kCells} * cell_bytes_);
-  shadow_.resize(window_.size());
+  shadow_.resize(size_t{kCells} * cell_bytes_);
+  window_.resize(shadow_.size() + kLooseBytes);
   slots_.resize(size_t{kDepth} * cell_bytes_);
   snapshots_.resize(slots_.size());
   buffers_.resize(shares_receives_ ? 0 : size_t{kDepth} * kMostMessage);
@@ -102,9 +102,8 @@ Greeting Connection::greeting() const {
           .tally_key = common_.tally_region->rkey,
           .uc_qpn = loose_->uc_qpn(),
           .ud_qpn = common_.ud->qp_num,
-          .uc_key = loose_->window_key(),
-          .reserved = 0,
-          .uc_window = loose_->window()};
+          .uc_key = window_region_->rkey,
+          .reserved = 0};
 }
 
 void Connection::greeted(const Greeting& theirs) {
@@ -216,7 +215,7 @@ void Connection::bind_window() {
   wr.send_flags = IBV_SEND_SIGNALED;
   wr.bind_mw.mw = window;
   wr.bind_mw.rkey = given_key_;
-  wr.bind_mw.bind_info = {window_region_, reinterpret_cast<uintptr_t>(window_.data()), window_.size(),
+  wr.bind_mw.bind_info = {window_region_, reinterpret_cast<uintptr_t>(window_.data()), shadow_.size(),
                           kOthersAccess};
   ibv_send_wr* refused = nullptr;
   if (const int error = ibv_post_send(id_->qp, &wr, &refused); error != 0)

@@ -60,13 +60,9 @@ bool Loose::make(ibv_pd* pd, ibv_cq* cq) {
   uc_ = ibv_create_qp(pd, &wanted);
   slots_.resize(size_t{kLooseDepth} * kMostMessage);
   buffers_.resize(slots_.size());
-  window_.resize(size_t{kCells} * kMostMessage);
   slots_region_ = ibv_reg_mr(pd, slots_.data(), slots_.size(), 0);
   buffers_region_ = ibv_reg_mr(pd, buffers_.data(), buffers_.size(), IBV_ACCESS_LOCAL_WRITE);
-  window_region_ =
-      ibv_reg_mr(pd, window_.data(), window_.size(), IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
-  if (uc_ == nullptr || slots_region_ == nullptr || buffers_region_ == nullptr || window_region_ == nullptr)
-    return false;
+  if (uc_ == nullptr || slots_region_ == nullptr || buffers_region_ == nullptr) return false;
   if (!to_init(uc_, IBV_QP_ACCESS_FLAGS)) return false;
   for (uint32_t buffer = 0; buffer < kLooseDepth; ++buffer) {
     if (!post_receive(buffer)) return false;
@@ -77,7 +73,7 @@ bool Loose::make(ibv_pd* pd, ibv_cq* cq) {
 Loose::~Loose() {
   if (ah_ != nullptr) ibv_destroy_ah(ah_);
   if (uc_ != nullptr) ibv_destroy_qp(uc_);
-  for (ibv_mr* const region : {slots_region_, buffers_region_, window_region_}) {
+  for (ibv_mr* const region : {slots_region_, buffers_region_}) {
     if (region != nullptr) ibv_dereg_mr(region);
   }
 }
@@ -134,7 +130,8 @@ void Loose::send_uc() {
   if (draw_.one_in(3)) {
     wr.opcode = draw_.one_in(2) ? IBV_WR_RDMA_WRITE : IBV_WR_RDMA_WRITE_WITH_IMM;
     wr.imm_data = htonl(piece.length);
-    wr.wr.rdma.remote_addr = theirs_.uc_window + uint64_t{draw_.below(kCells)} * kMostMessage;
+    wr.wr.rdma.remote_addr =
+        theirs_.window + uint64_t{kCells} * theirs_.cell_bytes + draw_.below(kLooseBytes - kMostMessage);
     wr.wr.rdma.rkey = theirs_.uc_key;
   }
   ibv_send_wr* refused = nullptr;

@@ -43,8 +43,6 @@ class Loose {
   Loose& operator=(const Loose&) = delete;
 
   uint32_t uc_qpn() const { return uc_->qp_num; }
-  uint32_t window_key() const { return window_region_->rkey; }
-  uint64_t window() const { return reinterpret_cast<uintptr_t>(window_.data()); }
   // `path`: of the RC connection.
   bool connect(const ibv_qp_attr& path, const Greeting& theirs);
   // Sends something, if there is room.
@@ -71,10 +69,8 @@ class Loose {
   bool stopped_ = false;
   std::vector<std::byte> slots_;
   std::vector<std::byte> buffers_;
-  std::vector<std::byte> window_;
   ibv_mr* slots_region_ = nullptr;
   ibv_mr* buffers_region_ = nullptr;
-  ibv_mr* window_region_ = nullptr;
   uint64_t posted_ = 0;
   uint64_t finished_ = 0;
   uint64_t datagrams_ = 0;

@@ -13,6 +13,7 @@ inline constexpr uint32_t kCells = 8;
 inline constexpr uint32_t kDepth = 16;          // requests of one end under way, and receives of one QP
 inline constexpr uint32_t kMostMessage = 8192;  // longest SEND; the length of a receive buffer
 inline constexpr uint32_t kSmallCell = 8192;
+inline constexpr uint32_t kLooseBytes = 64 * 1024;  // behind the cells
 inline constexpr uint32_t kLargeCell = 128 * 1024;  // many packets even by memory
 
 // What the ends tell each other when they connect, as private data. 56 bytes is all that a REQ has.
@@ -26,9 +27,8 @@ struct Greeting {
   uint32_t tally_key;
   uint32_t uc_qpn;
   uint32_t ud_qpn;
-  uint32_t uc_key;  // of what UC may write to: kCells cells
+  uint32_t uc_key;  // of the window with what is behind its cells, which UC may write to
   uint32_t reserved;
-  uint64_t uc_window;
 };
 static_assert(sizeof(Greeting) == 56);
 
