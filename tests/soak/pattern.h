@@ -12,7 +12,8 @@ namespace verbena::soak {
 // at the rate of memory.
 class Sequence {
  public:
-  explicit Sequence(uint64_t seed) : state_(seed * 0x9e37'79b9'7f4a'7c15 + 1) {}
+  // Neighbouring seeds are to begin far from each other.
+  explicit Sequence(uint64_t seed) : state_(seed) { state_ = next(); }
   uint64_t next() {
     state_ += 0x9e37'79b9'7f4a'7c15;
     uint64_t z = state_;
