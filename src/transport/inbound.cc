@@ -20,6 +20,12 @@ Reception refused(NakCode code, ibv_wc_status receive_status = IBV_WC_SUCCESS) {
   return {Reception::Result::kRefused, code, receive_status};
 }
 
+// Whose packet would complete a receive request completes it with the error, as with Linux rxe.
+Reception refused_access(QueuePair& qp, const roce::OpcodeInfo& info) {
+  const bool has_receive = info.has(roce::kImmediate) && qp.receives().current() != nullptr;
+  return refused(NakCode::kRemoteAccess, has_receive ? IBV_WC_REM_ACCESS_ERR : IBV_WC_SUCCESS);
+}
+
 }  // namespace
 
 Reception Inbound::execute(const roce::Packet& packet) {
@@ -152,12 +158,6 @@ std::byte* Inbound::writable(uint32_t rkey, uint64_t address, uint32_t bytes) co
   return remote_memory(*qp_.config().keys, qp_.remote_user(), rkey, address, bytes, IBV_ACCESS_REMOTE_WRITE);
 }
 
-// Whose packet would complete a receive request completes it with the error, as with Linux rxe.
-Reception Inbound::refused_access(const roce::OpcodeInfo& info) const {
-  const bool has_receive = info.has(roce::kImmediate) && qp_.receives().current() != nullptr;
-  return refused(NakCode::kRemoteAccess, has_receive ? IBV_WC_REM_ACCESS_ERR : IBV_WC_SUCCESS);
-}
-
 Reception Inbound::execute_write(const roce::Packet& packet) {
   const roce::Headers& headers = packet.headers;
   const roce::OpcodeInfo& info = headers.info();
@@ -172,7 +172,7 @@ Reception Inbound::execute_write(const roce::Packet& packet) {
     // The whole range must be allowed. Keys of empty messages are not looked at (IBTA volume 1, 9.7.4.1.5).
     if (headers.dma_length > 0) {
       to = writable(headers.rkey, headers.address, headers.dma_length);
-      if (to == nullptr) return refused_access(info);
+      if (to == nullptr) return refused_access(qp_, info);
     }
     write_address_ = headers.address;
     write_rkey_ = headers.rkey;
@@ -185,7 +185,7 @@ Reception Inbound::execute_write(const roce::Packet& packet) {
   if (takes_receive && qp_.receives().current() == nullptr) return {Reception::Result::kNotReady};
   if (bytes > 0) {
     if (!info.starts_message) to = writable(write_rkey_, write_address_ + received, bytes);
-    if (to == nullptr || !memory::copy_guarded(to, packet.payload)) return refused_access(info);
+    if (to == nullptr || !memory::copy_guarded(to, packet.payload)) return refused_access(qp_, info);
   }
   message_ = info.ends_message ? Message::kNone : Message::kWrite;
   received_ = received + bytes;

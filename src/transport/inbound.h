@@ -60,7 +60,6 @@ class Inbound {
   Reception begin_tagged(const roce::Packet& packet);
   Reception begin_rendezvous(const roce::Packet& packet);
   Reception execute_write(const roce::Packet& packet);
-  Reception refused_access(const roce::OpcodeInfo& info) const;
   bool in_sequence(const roce::OpcodeInfo& info, Message kind) const;
   bool payload_fits_mtu(const roce::Packet& packet) const;
   // Where the peer may write; nullptr where it may not.

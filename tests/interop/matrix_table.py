@@ -123,7 +123,7 @@ class Table:
     @staticmethod
     def difference(row, known, golden, found):
         """What is not as the kernel has it with itself, nor as it is known to differ; None where nothing is."""
-        wrong = []
+        wrong, differs = [], []
         for side, kernels, ours, expected in zip(("client", "server"), golden, found, (known and known.client, known and known.server)):
             if expected is None:
                 # An end whose statuses differ may have moved other bytes, too.
@@ -133,16 +133,20 @@ class Table:
             elif statuses_of(ours) != expected:
                 wrong.append(f"{side}: '{ours}', expected '{expected}', between kernels '{kernels}'")
             else:
-                row.notes = list(dict.fromkeys([*row.notes, f"{side} of Verbena's: {expected}. {known.why}"]))
+                differs.append(f"{expected} at the {side}")
+        if differs:
+            row.notes = list(dict.fromkeys([*row.notes, f"Verbena: {', '.join(differs)}: {known.why}."]))
         return "; ".join(wrong) or None
 
     # ---- Debian's programs
 
-    def run_programs(self, part, cases):
+    def run_programs(self, part, cases, options=()):
         for case in self.share(cases):
             row = self.row(part, " ".join(case.command()))
+            if case.program.startswith("ib_"):
+                case = dataclasses.replace(case, options=(*case.options, *options))
             for kernel_serves in (True, False):
-                for family, mtu in self.manners:
+                for family, mtu in self.manners[-1 if "-a" in case.options and not self.options.full else 0:]:
                     with_mtu = dataclasses.replace(case, options=(*case.options, "-m", str(mtu)), gid=None)
                     if case.program == "ibv_ud_pingpong" or "UD" in case.options:
                         with_mtu = dataclasses.replace(case, gid=None)  # the link's
@@ -150,9 +154,9 @@ class Table:
                     self.say(row, (kernel_serves, family), mtu, wrong)
 
     def programs(self):
-        self.run_programs("programs", matrix_rows.programs())
+        self.run_programs("programs", matrix_rows.programs(), matrix_rows.PATIENT)
         row = self.row("programs", "ibv_xsrq_pingpong, perftest -c XRC")
-        row.notes.append("rdma_rxe has no XRC")
+        row.notes.append("rdma_rxe has no XRC.")
 
     def lossy(self):
         netdev = "eth0"
@@ -197,7 +201,7 @@ class Table:
             last = "client / server, between kernels" if part == "verbs" else ""
             lines += ["", f"| {part} | {' | '.join(heads)} | {last} |", "|---" * (len(COLUMNS) + 2) + "|"]
             for row in rows:
-                marks = [f"[{notes.setdefault(note, len(notes) + 1)}]" for note in row.notes]
+                marks = [f"({notes.setdefault(note, len(notes) + 1)})" for note in row.notes]
                 cells = [row.cell(column) or "–" for column in COLUMNS]
                 lines.append(f"| {row.name} | {' | '.join(cells)} | {' '.join([row.statuses, *marks]).strip()} |")
         lines += ["", *(f"{number}. {note}" for note, number in notes.items())]
