@@ -125,8 +125,8 @@ int end_join(struct end* end, const struct end_name* other) {
                           IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
                               IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
   to.qp_state = IBV_QPS_RTS;
-  to.timeout = 14;
-  to.retry_cnt = 5;
+  to.timeout = 17;  // half a second: on a machine that is busy with other things a peer may be late
+  to.retry_cnt = 7;
   to.rnr_retry = 7;
   to.max_rd_atomic = 4;
   if (error == 0)

@@ -53,7 +53,7 @@ class Talkers:
 def preload(build, *libraries):
     """The words that put libraries of build/tests in front of a program, and dump no core."""
     paths = ":".join(str(pathlib.Path(build).resolve() / "tests" / f"lib{name}.so") for name in libraries)
-    return ("sh", "-c", f'ulimit -c 0; LD_PRELOAD="{paths}${{LD_PRELOAD:+:$LD_PRELOAD}}" exec "$@"', "sh")
+    return ("sh", "-c", f'ulimit -c 0; LD_PRELOAD="${{LD_PRELOAD:+$LD_PRELOAD:}}{paths}" exec "$@"', "sh")
 
 
 def threads(pid):
