@@ -26,6 +26,7 @@ def main():
         host = hosts.one()
         program, *arguments = options.program
         command = ("sh", "-c", 'ulimit -c 0; exec "$@"', "sh", pathlib.Path(options.build).resolve() / "tests" / program, *arguments, host.ipv4)
+        talkers.start_short_agent(host)
         process = host.start(command) if options.bare else host.verbena("run", *command)
         status, output = host.finish(process, options.seconds)
         print(output)
