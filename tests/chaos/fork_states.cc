@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A process makes children in every way and in every state of its own, and goes on unharmed; the children end
-// as they should, or work with devices that they open anew.
+// as they should, or work with devices that they open again.
 //
 //     fork_states ADDRESS PROGRAM    PROGRAM: what a child executes, itself with the words `child ADDRESS`
 //     fork_states child ADDRESS      opens the device, does some rounds, and looks for descriptors that are
@@ -211,9 +211,9 @@ void all_children(const std::string& state, const std::function<void()>& after_e
         "exit", [] {}, true);
   });
   step("a child that executes a program", [&] { forked("exec", execute); });
-  step("a child that opens the device anew", [&] { forked("anew", work_anew); });
-  step("such a one that ends by exit(3)", [&] { forked("anew, exit", work_anew, true); });
-  step("a child that closes everything and opens the device anew", [&] {
+  step("a child that opens the device again", [&] { forked("again", work_anew); });
+  step("such a one that ends by exit(3)", [&] { forked("again, exit", work_anew, true); });
+  step("a child that closes everything and opens the device again", [&] {
     forked("close", [] {
       close_everything();
       work_anew();
