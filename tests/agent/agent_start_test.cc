@@ -10,6 +10,7 @@
 #include <iterator>
 #include <memory>
 #include <optional>
+#include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -18,6 +19,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -130,7 +132,7 @@ TEST_F(AgentStart, HandsDownNothingOfTheApplications) {
   EXPECT_EQ(std::stoull(status_field(agent, "SigBlk"), nullptr, 16),
             1u << (SIGINT - 1) | 1u << (SIGTERM - 1));
   EXPECT_EQ(std::stoull(status_field(agent, "SigIgn"), nullptr, 16),
-            1u << (SIGHUP - 1) | 1u << (SIGPIPE - 1));
+            1u << (SIGHUP - 1) | 1u << (SIGPIPE - 1) | 1u << (SIGXFSZ - 1));
   EXPECT_EQ(read_file(process + "/environ").find("LD_PRELOAD"), std::string::npos);
   EXPECT_EQ(std::filesystem::read_symlink(process + "/cwd"), "/");
   for (int fd = 0; fd <= 2; ++fd) {
@@ -141,6 +143,35 @@ TEST_F(AgentStart, HandsDownNothingOfTheApplications) {
   char byte;
   EXPECT_EQ(::read(inheritable[0], &byte, 1), 0);
   ::close(inheritable[0]);
+}
+
+// Those of processor time and of files in memory would end it, or it could serve nobody.
+TEST_F(AgentStart, HasNoneOfTheLimitsThatItsStarterSetItself) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    for (const auto resource : {RLIMIT_FSIZE, RLIMIT_CPU}) {
+      rlimit limit{};
+      ::getrlimit(resource, &limit);
+      limit.rlim_cur = resource == RLIMIT_CPU ? 1000 : 0;
+      ::setrlimit(resource, &limit);
+    }
+    auto client = Client::connect(kStarting);
+    ::_exit(client && (*client)->take_slot() ? 0 : 1);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0);
+  std::istringstream limits(read_file("/proc/" + std::to_string(running_agent()) + "/limits"));
+  int found = 0;
+  for (std::string line; std::getline(limits, line);) {
+    if (!line.starts_with("Max file size") && !line.starts_with("Max cpu time")) continue;
+    ++found;
+    std::istringstream words(line.substr(26));
+    std::string soft, hard;
+    words >> soft >> hard;
+    EXPECT_EQ(soft, hard) << line;
+  }
+  EXPECT_EQ(found, 2);
 }
 
 TEST_F(AgentStart, WorksWithoutStandardDescriptors) {

@@ -38,11 +38,12 @@ class Abort(unittest.TestCase):
         self.hosts.__enter__()
         self.addCleanup(self.hosts.__exit__)
         self.host = self.hosts.one()
+        talkers.start_short_agent(self.host)
 
     def abort_each(self, threads, wanted, *options):
         for thread in threads:
             with self.subTest(thread=thread):
-                both = talkers.Talkers(BUILD, self.host, *options, wrap=(talkers.preload(BUILD, "abort_in_thread"), ()),
+                both = talkers.Talkers(BUILD, self.host, "impatient", *options, wrap=(talkers.preload(BUILD, "abort_in_thread"), ()),
                                        environments=({"VERBENA_TEST_ABORT_IN": thread}, {}))
                 self.assertTrue(both.until_up(), both.output())
                 self.assertIn(thread, talkers.threads(both.server.pid))

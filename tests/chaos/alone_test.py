@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""alone_test.py BUILD [--route ROUTE] [--seconds S] PROGRAM [ARGUMENT...]: a program of build/tests that says itself whether
+"""alone_test.py BUILD [--route ROUTE] [--seconds S] [--bare] PROGRAM [ARGUMENT...]: a program of build/tests that says itself whether
 all is well, on a host of its own, whose address it gets as its last argument. Nothing is left of it at the end: the agent
 goes, too, and has no ports and no files."""
 
@@ -15,6 +15,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("build")
     parser.add_argument("--seconds", type=int, default=60)
+    parser.add_argument("--bare", action="store_true", help="without `verbena run`: it finds the libraries itself")
     harness.add_route_option(parser)
     parser.add_argument("program", nargs="+")
     options = parser.parse_args()
@@ -24,7 +25,10 @@ def main():
     with harness.Hosts(options.build, options.route) as hosts:
         host = hosts.one()
         program, *arguments = options.program
-        status, output = host.run("sh", "-c", 'ulimit -c 0; exec "$@"', "sh", pathlib.Path(options.build).resolve() / "tests" / program, *arguments, host.ipv4, seconds=options.seconds)
+        command = ("sh", "-c", 'ulimit -c 0; exec "$@"', "sh", pathlib.Path(options.build).resolve() / "tests" / program, *arguments, host.ipv4)
+        talkers.start_short_agent(host)
+        process = host.start(command) if options.bare else host.verbena("run", *command)
+        status, output = host.finish(process, options.seconds)
         print(output)
         judge.say(" ".join(options.program), None if status == 0 else "it hangs" if status is None else f"exit status {status}")
         gone = harness.poll_until(lambda: not host.status()["processes"], 5, 0.05)

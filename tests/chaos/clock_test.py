@@ -45,7 +45,8 @@ class Steps(Clock):
     def test_traffic_and_agents_go_by_no_clock_that_steps(self):
         stepping = talkers.preload(BUILD, "clock_steps")
         # The agent is started by hand: one that a program starts has none of the program's preloads.
-        agent = self.host.start([*stepping, self.hosts.build.program.parent / "verbena-agent", "--foreground"])
+        agent = self.host.start([*stepping, self.hosts.build.program.parent / "verbena-agent", "--foreground"],
+                                environment={"ASAN_OPTIONS": "verify_asan_link_order=0"})
         self.assertTrue(harness.poll_until(lambda: self.host.agents() or not agent.running(), 10), agent.output)
         for route in self.ROUTES:
             with self.subTest(route=route):

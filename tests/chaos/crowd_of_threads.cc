@@ -385,7 +385,7 @@ class Actor {
   std::mt19937_64 draw_;
 };
 
-// A thread that destroys a CQ waits until its events are acknowledged: there must be somebody to take them.
+// Who destroys a CQ waits until its events are acknowledged: there must be somebody to take them.
 void drain_events(Shared& all, const std::atomic<bool>& done) {
   pollfd entry{all.channel->fd, POLLIN, 0};
   while (!done) {

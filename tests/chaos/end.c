@@ -25,6 +25,8 @@ struct end {
   int gid_index;
   char* memory;
   enum end_wait wait;
+  uint8_t timeout;
+  uint8_t retries;
   struct end_name other;
   uint32_t received;  // messages that have come and were not asked for yet
   uint64_t next_receive;
@@ -81,6 +83,7 @@ struct end* end_open(const char* address, enum end_wait wait) {
   struct end* end = calloc(1, sizeof *end);
   if (end == NULL) return NULL;
   end->wait = wait;
+  end_set_patience(end, 17, 7);
   int error = open_device(end, address);
   if (error == 0) error = make_objects(end);
   if (error == 0) return end;
@@ -101,6 +104,11 @@ static int post_receive(struct end* end, uint64_t number) {
   struct ibv_recv_wr wr = {.wr_id = kReceiveDone, .sg_list = &piece, .num_sge = 1};
   struct ibv_recv_wr* bad = NULL;
   return ibv_post_recv(end->qp, &wr, &bad);
+}
+
+void end_set_patience(struct end* end, uint8_t timeout, uint8_t retries) {
+  end->timeout = timeout;
+  end->retries = retries;
 }
 
 int end_join(struct end* end, const struct end_name* other) {
@@ -125,8 +133,8 @@ int end_join(struct end* end, const struct end_name* other) {
                           IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
                               IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
   to.qp_state = IBV_QPS_RTS;
-  to.timeout = 14;
-  to.retry_cnt = 5;
+  to.timeout = end->timeout;
+  to.retry_cnt = end->retries;
   to.rnr_retry = 7;
   to.max_rd_atomic = 4;
   if (error == 0)

@@ -26,6 +26,9 @@ enum { kEndFault = -1, kEndMessage = 4096, kEndMemory = 65536 };
 // On the device that has this address. NULL: errno.
 struct end* end_open(const char* address, enum end_wait);
 struct end_name end_its_name(const struct end*);
+// How soon a peer that does not answer is given up: by the verbs' `timeout` and `retry_cnt`, before the ends
+// are joined. By default after some seconds, as on a busy machine a peer may be late.
+void end_set_patience(struct end*, uint8_t timeout, uint8_t retries);
 int end_join(struct end*, const struct end_name* other);
 // Two ends of one process.
 int end_join_each_other(struct end*, struct end*);

@@ -2,11 +2,12 @@
 // A program that talks to another like it, in many threads: rounds of messages in one, writes and reads in
 // another; others wait for asynchronous events, for events of connections, and in an rsocket.
 //
-//     talker server|client ADDRESS PORT ROUNDS [exits]
+//     talker server|client ADDRESS PORT ROUNDS [exits] [impatient]
 //
 // Prints "up" when some rounds are done, "done", or "lost WHY" when a completion has an error. Ends with 0
 // after all its rounds, with 4 when the other end is lost, with 1 at a fault. With "exits" a handler of
-// SIGABRT ends the process by exit(3), as that of a crash reporter may, whatever thread it is in.
+// SIGABRT ends the process by exit(3), as that of a crash reporter may, whatever thread it is in. With
+// "impatient" a peer that does not answer is given up within a second.
 #include <atomic>
 #include <cerrno>
 #include <csignal>
@@ -36,6 +37,7 @@ struct Options {
   const char* address = nullptr;
   int port = 0;
   uint64_t rounds = 0;
+  bool is_impatient = false;
 };
 
 std::atomic<int> outcome{0};
@@ -54,6 +56,7 @@ void say(const char* what, const char* more = "") {
 end* open_end(const Options& options, end_wait wait, int port) {
   end* made = end_open(options.address, wait);
   if (made == nullptr) refuse("an end", errno);
+  if (options.is_impatient) end_set_patience(made, 16, 3);
   if (const int error = end_meet(made, options.address, port, options.serves ? 1 : 0); error != 0)
     refuse("a meeting", error);
   return made;
@@ -126,7 +129,10 @@ int main(int argc, char** argv) {
   options.address = argv[2];
   options.port = std::atoi(argv[3]);
   options.rounds = std::strtoull(argv[4], nullptr, 10);
-  if (argc > 5) std::signal(SIGABRT, end_by_exit);
+  for (int i = 5; i < argc; ++i) {
+    if (std::string_view(argv[i]) == "exits") std::signal(SIGABRT, end_by_exit);
+    if (std::string_view(argv[i]) == "impatient") options.is_impatient = true;
+  }
   pthread_setname_np(pthread_self(), "main");
 
   end* const talking = open_end(options, options.serves ? kEndSleeps : kEndSpins, options.port);

@@ -25,9 +25,8 @@ class Talkers:
         Talkers.next_port += 10
         both = []
         for side, words, environment, start in zip(("server", "client"), wrap, environments, starts):
-            own = options if side == "server" else ()
             start = start or host.verbena
-            both.append(start("run", *words, program, side, host.ipv4, port, rounds, *own, environment=environment))
+            both.append(start("run", *words, program, side, host.ipv4, port, rounds, *options, environment=environment))
         self.server, self.client = both
 
     @property
@@ -53,7 +52,7 @@ class Talkers:
 def preload(build, *libraries):
     """The words that put libraries of build/tests in front of a program, and dump no core."""
     paths = ":".join(str(pathlib.Path(build).resolve() / "tests" / f"lib{name}.so") for name in libraries)
-    return ("sh", "-c", f'ulimit -c 0; LD_PRELOAD="{paths}${{LD_PRELOAD:+:$LD_PRELOAD}}" exec "$@"', "sh")
+    return ("sh", "-c", f'ulimit -c 0; LD_PRELOAD="${{LD_PRELOAD:+$LD_PRELOAD:}}{paths}" exec "$@"', "sh")
 
 
 def threads(pid):
@@ -62,6 +61,13 @@ def threads(pid):
     for task in pathlib.Path(f"/proc/{pid}/task").iterdir():
         found[(task / "comm").read_text(encoding="ascii").strip()] = int(task.name)
     return found
+
+
+def start_short_agent(host):
+    """An agent that goes sooner than the one that programs start: nobody has to wait long to see it go."""
+    starter = host.start([host.hosts.build.program.parent / "verbena-agent", "--idle-timeout=1"])
+    if starter.wait(20) != 0:
+        raise RuntimeError(starter.output)
 
 
 def is_listed(host, *pids):
