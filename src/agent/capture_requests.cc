@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/capture_requests.h"
 
+#include <algorithm>
 #include <cerrno>
+#include <iterator>
+#include <ranges>
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -18,6 +21,9 @@ using protocol::CaptureNewsReply;
 
 // A capturer that fetches nothing costs so many rings at most, beside what is lent.
 constexpr size_t kMostNews = 4096;
+// When so much is not fetched yet, what has come and gone meanwhile is left out: each ring is two megabytes,
+// and a process can take slots and give them back without end.
+constexpr size_t kMuchNews = 256;
 
 }  // namespace
 
@@ -98,6 +104,15 @@ Result<void> CaptureRequests::hand_ring(const LentSlot& slot, News& news) {
 
 void CaptureRequests::end(uint32_t slot) {
   captured_.erase(slot);
+  if (news_.size() >= kMuchNews) {
+    const auto unseen = std::ranges::find_if(std::views::reverse(news_), [&](const News& each) {
+      return each.message.slot == slot && each.message.kind == CaptureNewsReply::kBegun;
+    });
+    if (unseen != news_.rend()) {
+      news_.erase(std::next(unseen).base());
+      return;
+    }
+  }
   News news;
   news.message.kind = CaptureNewsReply::kEnded;
   news.message.slot = slot;

@@ -12,6 +12,10 @@ namespace {
 
 using protocol::MessageType;
 
+// Descriptors of other processes that are yet to be closed. Whoever sends one that takes long to close sends
+// a second, by another socket, and each is one less for the program.
+constexpr size_t kMostToClose = 32;
+
 void answer(const AgentEvent& event, MessageType type) {
   const auto seen = protocol::request_header(type, event.header.sequence);
   [[maybe_unused]] const auto answered = send_message(event.socket, protocol::bytes_of(seen));
@@ -55,6 +59,7 @@ Result<void> AgentNews::restore(const NewAgent& agent) {
   if (!snapshot) return fail(snapshot.error().code);
   if (!std::exchange(knows_an_agent_, true)) return {};  // links() is asked first
   const std::lock_guard lock(mutex_);
+  owed_.clear();
   links_ = std::move(snapshot->links);
   // Who captured with the agent before has seen it end.
   captures_.clear();
@@ -84,8 +89,22 @@ bool AgentNews::on_event(AgentEvent event) {
   return true;
 }
 
+std::vector<MessageType> AgentNews::take_owed() {
+  if (discarding() >= kMostToClose) return {};
+  const std::lock_guard lock(mutex_);
+  return std::exchange(owed_, {});
+}
+
+void AgentNews::acknowledge(const AgentEvent& event, MessageType type) {
+  {
+    const std::lock_guard lock(mutex_);
+    owed_.push_back(type);
+  }
+  for (const MessageType owed : take_owed()) answer(event, owed);
+}
+
 void AgentNews::on_peer(const protocol::PeerMessage& message, AgentEvent& event) {
-  answer(event, MessageType::kPeerSeen);
+  acknowledge(event, MessageType::kPeerSeen);
   DomainPeer peer{message.domain, message.slot, message.asked != 0, message.header.error, {}};
   if (!event.fds.empty()) peer.socket = std::move(event.fds.front());
   const std::lock_guard lock(mutex_);
@@ -93,7 +112,7 @@ void AgentNews::on_peer(const protocol::PeerMessage& message, AgentEvent& event)
 }
 
 void AgentNews::on_channel(const protocol::ChannelMessage& message, AgentEvent& event) {
-  answer(event, MessageType::kChannelSeen);
+  acknowledge(event, MessageType::kChannelSeen);
   SlotChannel channel{message.own_slot, message.peer_slot, message.asked != 0, message.header.error, {}};
   if (!event.fds.empty()) channel.socket = std::move(event.fds.front());
   const std::lock_guard lock(mutex_);

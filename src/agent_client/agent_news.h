@@ -35,8 +35,13 @@ class AgentNews final : public Restorer, public AgentListener {
   // Link changes are heard of from an agent only.
   bool needs_agent() override { return true; }
   bool on_event(AgentEvent event) override;
+  // What the agent has said of sockets to other processes and has had no answer to, as too much that others
+  // have sent was yet to be closed. As long as so much lies unanswered it brings no more of them. What is
+  // taken is to be said, now.
+  std::vector<protocol::MessageType> take_owed();
 
  private:
+  void acknowledge(const AgentEvent& event, protocol::MessageType type);
   void on_peer(const protocol::PeerMessage& message, AgentEvent& event);
   void on_channel(const protocol::ChannelMessage& message, AgentEvent& event);
   void on_capture(const protocol::CaptureMessage& message, AgentEvent& event);
@@ -47,6 +52,7 @@ class AgentNews final : public Restorer, public AgentListener {
   std::vector<DomainPeer> peers_;
   std::vector<SlotChannel> channels_;
   std::vector<SlotCapture> captures_;
+  std::vector<protocol::MessageType> owed_;
 };
 
 }  // namespace verbena::agent_client

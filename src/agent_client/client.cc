@@ -100,7 +100,15 @@ void Client::close_domain(uint64_t domain) {
     const auto answer = turn.call(MessageType::kCloseDomain, *request);
 }
 
+void Client::say_what_is_owed() {
+  for (const MessageType owed : news_.take_owed()) {
+    [[maybe_unused]] const auto sent =
+        session_.send_event(protocol::bytes_of(protocol::request_header(owed, 0)));
+  }
+}
+
 void Client::ask_for_peer(uint64_t domain, uint32_t slot) {
+  say_what_is_owed();
   protocol::PeerMessage message{};
   message.header = protocol::request_header(MessageType::kAskPeer, 0);
   message.domain = domain;
@@ -109,6 +117,7 @@ void Client::ask_for_peer(uint64_t domain, uint32_t slot) {
 }
 
 Result<void> Client::ask_for_channel(uint32_t own_slot, uint32_t peer_slot) {
+  say_what_is_owed();
   protocol::ChannelMessage message{};
   message.header = protocol::request_header(MessageType::kAskChannel, 0);
   message.own_slot = own_slot;

@@ -93,6 +93,7 @@ class Client {
 
  private:
   explicit Client(std::unique_ptr<AgentDialer> dialer);
+  void say_what_is_owed();
 
   HeldSlots slots_;
   OpenDomains domains_;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/discard.h"
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 
@@ -64,6 +65,10 @@ void discard(UniqueFd fd) {
   if (at_work.exchange(true)) return;
   // Where no thread can be started now it waits for the next one.
   if (!start_detached_thread(work, nullptr, kStack)) at_work = false;
+}
+
+size_t discarding() {
+  return static_cast<size_t>(std::ranges::count_if(places, [](const auto& place) { return place != 0; }));
 }
 
 }  // namespace verbena

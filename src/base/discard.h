@@ -19,4 +19,7 @@ inline constexpr size_t kMostDiscarded = 1024;
 // Thread-safe. Never blocks; no cancellation point.
 void discard(UniqueFd fd);
 
+// How many wait, beside the one that is being closed. Each has its number until then. Thread-safe.
+size_t discarding();
+
 }  // namespace verbena

@@ -246,6 +246,29 @@ TEST_F(Captures, AProcessThatDoesNotReadCostsABoundedNumberOfRings) {
   EXPECT_GT(begun, 0u);
 }
 
+// Else a process of any user fills the agent's memory while root's capture is stopped.
+TEST_F(Captures, WhatComesAndGoesUnseenCostsABoundedNumberOfRings) {
+  AgentProcess agent;
+  Member a;
+  const auto capturer = start();
+  for (int i = 0; i < 600; ++i) {
+    const uint32_t slot = a.take_slot();
+    a.client->next_links();
+    a.client->next_captures();
+    ASSERT_TRUE(a.client->return_slot(slot));
+  }
+  const uint32_t last = a.take_slot();
+  size_t begun = 0;
+  bool seen = false;
+  for (CaptureNews news = next(*capturer); news.kind != CaptureNewsReply::kNothing; news = next(*capturer)) {
+    begun += news.ring ? 1 : 0;
+    seen |= news.ring && news.slot == last;
+  }
+  EXPECT_LE(begun, 256u);
+  EXPECT_GT(begun, 100u);
+  EXPECT_TRUE(seen) << "what is there is not left out";
+}
+
 TEST_F(Captures, AfterAnAgentsDeathNothingIsCapturedUntilSomebodyAsksTheNext) {
   auto agent = std::make_unique<AgentProcess>();
   Member a;

@@ -3,6 +3,7 @@
 #include <cerrno>
 #include <csignal>
 #include <memory>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -10,10 +11,14 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include "agent/agent_process.h"
 #include "agent/network_namespace.h"
 #include "agent_client/client.h"
+#include "agent_client/message_socket.h"
+#include "base/foreign_socket.h"
+#include "base/lingering_socket.h"
 #include "protocol/messages.h"
 
 namespace verbena {
@@ -247,6 +252,42 @@ TEST_F(Channels, ChannelsOutliveTheAgentAndTheNextOneMakesOthers) {
   const SlotChannel asking = b.hear();
   expect_joined(asked.socket, asking.socket);
   expect_joined(before.socket, of_before.socket);
+}
+
+// What comes by it takes its maker's time to close, and so does the next one's. Each is a descriptor less for
+// a program that has done nothing.
+TEST_F(Channels, WhoSendsWhatTakesLongToCloseTakesFewDescriptors) {
+  AgentProcess agent;
+  Member victim;
+  Member hostile;
+  // The first of them, which the agent's copy of the socket could take with it.
+  test::LingeringSocket lingering;
+  discard(lingering.take());
+  ASSERT_TRUE(test::becomes_true(test::is_discarding));
+  for (int i = 0; i < 300; ++i) {
+    ASSERT_TRUE(hostile.client->ask_for_channel(hostile.slot.index, victim.slot.index));
+    // As the two are one process here, the hostile one is not answered for ever, either.
+    pollfd entry{hostile.client->event_fd(), POLLIN, 0};
+    ::poll(&entry, 1, 1000);
+    (void)hostile.client->next_links();
+    const std::vector<SlotChannel> answer = hostile.client->next_channels();
+    if (answer.empty() || !answer.front().socket) break;
+    const int file = STDERR_FILENO;
+    ASSERT_TRUE(
+        agent_client::send_message(answer.front().socket.get(), as_bytes(std::span("x")), {&file, 1}));
+    (void)victim.client->next_links();
+    // As a process does that finds in it what it does not know.
+    for (SlotChannel& channel : victim.client->next_channels()) ForeignSocket(std::move(channel.socket));
+  }
+  EXPECT_GT(discarding(), 0u);
+  EXPECT_LT(discarding(), 128u);
+  lingering.cut_short();
+  test::await_discards();
+  // And when they are closed it has channels again.
+  Member other;
+  EXPECT_TRUE(victim.ask(other.slot.index).socket);
+  const SlotChannel theirs = hostile.ask(victim.slot.index);
+  expect_joined(theirs.socket, victim.hear().socket);
 }
 
 }  // namespace

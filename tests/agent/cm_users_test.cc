@@ -177,6 +177,28 @@ TEST_F(CmUsers, NorAfterARestartOfTheAgent) {
   }
 }
 
+// Who has all ephemeral ports leaves nobody else one to connect from.
+TEST_F(CmUsers, OneWhoTakesAllPortsLeavesTheOthersTheirs) {
+  ASSERT_TRUE(test::shell("echo 40000 40099 > /proc/sys/net/ipv4/ip_local_port_range"));
+  const auto take_all = [] {
+    CmProgram program;
+    int taken = 0;
+    while (program.connected() && program.bind(program.create(), address("0.0.0.0")) == 0) ++taken;
+    return taken;
+  };
+  Stranger greedy(kOther, [&](const Stranger::Line& line) {
+    CmProgram program;
+    while (program.connected() && program.bind(program.create(), address("0.0.0.0")) == 0) {
+    }
+    line.say();
+    line.hear();
+    return 0;
+  });
+  ASSERT_TRUE(greedy.hear());
+  EXPECT_GT(Stranger(kOther - 1, [&](const Stranger::Line&) { return take_all(); }).end(), 5);
+  EXPECT_GT(take_all(), 10);
+}
+
 // Root's agent, its keeper, and a listener of a user who has no slot.
 TEST_F(CmUsers, APortIsItsOwnersAlsoWhenTheAgentIsKilled) {
   Stranger owner(kOther, [](const Stranger::Line& line) {
