@@ -148,9 +148,11 @@ void LinkTable::restore(const agent_client::LinkSnapshot& snapshot) {
   }
   for (const agent_client::Link& link : snapshot.links) {
     // A process may have put together what it says an agent left.
-    const bool is_sound = is_valid_name(link.name) && link.device_index < kMostDeviceIndex &&
-                          std::ranges::find(links_, link.device_index, &KnownLink::device_index) == links_.end();
-    if (!is_sound || find_link(link.name) != nullptr || find_link_over(link.interface_index) != nullptr) continue;
+    const bool is_sound =
+        is_valid_name(link.name) && link.device_index < kMostDeviceIndex &&
+        std::ranges::find(links_, link.device_index, &KnownLink::device_index) == links_.end();
+    if (!is_sound || find_link(link.name) != nullptr || find_link_over(link.interface_index) != nullptr)
+      continue;
     KnownLink& known = links_.emplace_back();
     known.name = link.name;
     known.device_index = link.device_index;

@@ -49,9 +49,9 @@ class AccessWatch {
   // midst of it, or says what is not so.
   static constexpr Duration kPatience = std::chrono::seconds(2);
 
-  // REQUIRES: the other may not come yet. A channel that was given up, and is said to be used since for longer
-  // than `patience`, is let go of: else who says so without end, of one channel after the other, has all of
-  // them kept.
+  // REQUIRES: the other may not come yet. A channel that was given up, and is said to be used since for
+  // longer than `patience`, is let go of: else who says so without end, of one channel after the other, has
+  // all of them kept.
   std::shared_ptr<Visitor> add(std::shared_ptr<ChannelMapping> memory, local::Lane& lane,
                                Duration patience = kPatience);
   // We give the channel up. An access that has begun is waited for all the same, unless the other process is

@@ -14,8 +14,8 @@ inline void store_text(std::span<char> field, std::string_view text) {
   std::fill(std::copy_n(text.begin(), length, field.begin()), field.end(), '\0');
 }
 
-// Text that somebody else chose, made safe for a terminal: control characters become '?', those from U+0080 to
-// U+009F, too, which terminals obey as they do the others.
+// Text that somebody else chose, made safe for a terminal: control characters become '?', those from U+0080
+// to U+009F, too, which terminals obey as they do the others.
 inline std::string printable(std::string_view text) {
   std::string result(text);
   for (size_t i = 0; i < result.size(); ++i) {

@@ -465,7 +465,8 @@ TEST(LinkTable, TakesNoLinksOverThatItWouldNotHaveMade) {
   leave("../../x", 8, 4);
   leave("far", UINT32_MAX, 5);
   LinkTable table;
-  for (uint32_t index = 2; index <= 5; ++index) table.netdev_changed(netdev(index, "eth" + std::to_string(index)));
+  for (uint32_t index = 2; index <= 5; ++index)
+    table.netdev_changed(netdev(index, "eth" + std::to_string(index)));
   table.restore(left);
   table.settle();
   std::vector<std::string> names;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Several programs of several users, and a host on the network, each of which says to root's agent what it
-// likes, with whatever descriptors, and goes away when it likes. What is promised: each request has one answer,
-// or costs its session; a program of another user, which has a slot, an XRC domain and a port, keeps them and is
-// seen by nobody; when the others are gone nothing is left of them that is counted: no session, slot, member of
-// a domain, identifier, port, connection, channel, or descriptor.
+// likes, with whatever descriptors, and goes away when it likes. What is promised: each request has one
+// answer, or costs its session; a program of another user, which has a slot, an XRC domain and a port, keeps
+// them and is seen by nobody; when the others are gone nothing is left of them that is counted: no session,
+// slot, member of a domain, identifier, port, connection, channel, or descriptor.
 #include <algorithm>
 #include <array>
 #include <cerrno>
@@ -53,7 +53,8 @@ struct Files {
     while (::recv(reader.get(), buffer, sizeof buffer, 0) > 0) {
     }
   }
-  UniqueFd memory[2] = {UniqueFd(::memfd_create("a", MFD_CLOEXEC)), UniqueFd(::memfd_create("b", MFD_CLOEXEC))};
+  UniqueFd memory[2] = {UniqueFd(::memfd_create("a", MFD_CLOEXEC)),
+                        UniqueFd(::memfd_create("b", MFD_CLOEXEC))};
   UniqueFd victims{::memfd_create("v", MFD_CLOEXEC)};
   UniqueFd other{::eventfd(0, EFD_CLOEXEC)};
   UniqueFd events, reader;  // of event channels
@@ -259,7 +260,8 @@ class Words {
   void fill(Message&) {}
 
   void fill(protocol::CmAddress& address) {
-    static constexpr uint8_t kHosts[][4] = {{0, 0, 0, 0}, {10, 0, 0, 1}, {10, 0, 0, 2}, {127, 0, 0, 1}, {224, 1, 1, 1}};
+    static constexpr uint8_t kHosts[][4] = {
+        {0, 0, 0, 0}, {10, 0, 0, 1}, {10, 0, 0, 2}, {127, 0, 0, 1}, {224, 1, 1, 1}};
     address.family = AF_INET;
     const auto& host = kHosts[choices_.below(std::size(kHosts))];
     std::memcpy(address.address, host, sizeof host);
@@ -271,7 +273,8 @@ class Words {
   }
 
   uint32_t slot() const {
-    return choices_.below(8) == 0 || slots_.empty() ? choices_.byte() : slots_[choices_.byte() % slots_.size()];
+    return choices_.below(8) == 0 || slots_.empty() ? choices_.byte()
+                                                    : slots_[choices_.byte() % slots_.size()];
   }
 
  private:
@@ -442,7 +445,8 @@ class Scene {
     const bool asks_for_one = type == MessageType::kCmOpenChannel || type == MessageType::kOpenDomain;
     const uint8_t choice = choices_->byte();
     if (!asks_for_one && choice < 0xf8) return {};
-    fds_ = {type == MessageType::kCmOpenChannel ? all.events.get() : all.memory[choice & 1].get(), all.other.get()};
+    fds_ = {type == MessageType::kCmOpenChannel ? all.events.get() : all.memory[choice & 1].get(),
+            all.other.get()};
     if (choice < 0xf0) return std::span(fds_).first(1);
     if (choice == 0xf0) return {};
     if (choice < 0xf4) return std::span(fds_).last(1);
@@ -466,10 +470,12 @@ class Scene {
     peer.domain = choices_->below(4);
     peer.slot = words.slot();
     channel.header = peer.header = protocol::request_header(type, how);
-    const ConstBytes whole = type == MessageType::kAskPeer ? protocol::bytes_of(peer) : protocol::bytes_of(channel);
+    const ConstBytes whole =
+        type == MessageType::kAskPeer ? protocol::bytes_of(peer) : protocol::bytes_of(channel);
     const size_t length = how < 40 ? how - 31 : whole.size();
     fds_[0] = files().other.get();
-    program.say_event(whole.first(length), how == 255 ? std::span<const int>(fds_).first(1) : std::span<const int>());
+    program.say_event(whole.first(length),
+                      how == 255 ? std::span<const int>(fds_).first(1) : std::span<const int>());
   }
 
   // Something of what QP1 has sent comes back, as it was or as an answer to it, from its destination or from

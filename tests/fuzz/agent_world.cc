@@ -249,7 +249,8 @@ AgentWorld::AgentWorld(bool has_wire)
                 .channels = {lending_,
                              [this](uint64_t session, agent_client::SlotChannel channel, uid_t other) {
                                Session* const told = find(session);
-                               return told != nullptr && told->events().tell_channel(std::move(channel), other);
+                               return told != nullptr &&
+                                      told->events().tell_channel(std::move(channel), other);
                              }},
                 .captures = {lending_,
                              [this](uint64_t session, agent_client::SlotCapture capture) {
@@ -272,7 +273,8 @@ AgentWorld::AgentWorld(bool has_wire)
       qp1_(last_qp1) {
   VERBENA_REQUIRE(vault_.create());
   vault_.put_ledger(cm_.ledger().fd());
-  link_table_.netdev_changed({.index = 1, .name = "lo", .up = true, .carrier = true, .loopback = true, .mtu = 65536});
+  link_table_.netdev_changed(
+      {.index = 1, .name = "lo", .up = true, .carrier = true, .loopback = true, .mtu = 65536});
   link_table_.netdev_changed({.index = kOwnInterface,
                               .name = "eth0",
                               .up = true,

@@ -30,7 +30,8 @@
 namespace verbena::agent {
 
 // What is outside the agent, in this process: the time, the wire, the routes. There is no network, no thread
-// and no netlink; the only system calls that are left are those on the sockets of clients and on memory files.
+// and no netlink; the only system calls that are left are those on the sockets of clients and on memory
+// files.
 class Outside {
  public:
   struct Datagram {

@@ -12,8 +12,8 @@
 
 namespace verbena::fuzz {
 
-// An input as a list of choices; zeros after its end. What a fuzzer changes of one choice leaves the others as
-// they were.
+// An input as a list of choices; zeros after its end. What a fuzzer changes of one choice leaves the others
+// as they were.
 class Choices {
  public:
   Choices(const uint8_t* data, size_t size) : input_(std::as_bytes(std::span(data, size))) {}

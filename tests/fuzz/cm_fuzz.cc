@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A peer that sends anything at all to a connection manager which has connections in every state: it answers
-// at most one datagram for each, never stops, and keeps to its limits. When the owner has given up all it had,
-// and the peer is silent, nothing is left. Address and undefined-behaviour sanitizers watch.
+// at most one datagram for each, never stops, and keeps to its limits. When the owner has given up all it
+// had, and the peer is silent, nothing is left. Address and undefined-behaviour sanitizers watch.
 #include <algorithm>
 #include <cstring>
 

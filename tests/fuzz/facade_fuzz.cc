@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A program under `verbena run` that uses any path at all, relative to any directory, while the file system
-// beneath changes. The preload is in every program, so what is promised is that it does no harm there: no path
-// leads it out of its buffers, no path takes it long, errno stays as it is; what is not replaced is unchanged,
-// and what is shown lies in the agent's directory, below one of its roots.
+// beneath changes. The preload is in every program, so what is promised is that it does no harm there: no
+// path leads it out of its buffers, no path takes it long, errno stays as it is; what is not replaced is
+// unchanged, and what is shown lies in the agent's directory, below one of its roots.
 //
 // The file system is made up here: what there is, is a choice of the input at each look.
 #include <cerrno>
@@ -105,10 +105,24 @@ int __wrap_lstat(const char* path, struct stat* status) {
 namespace verbena::facade {
 namespace {
 
-constexpr std::string_view kPieces[] = {"/",  "//",    ".",     "..",    "/../",   "sys",    "class",
-                                        "a",  "dev",   "/sys/class/infiniband",   "/sys/class/infiniband_verbs",
-                                        "/dev/infiniband",      "infiniband",     "infiniband_mad",
-                                        "/h", "/h/sys/class/infiniband", "rxe_a",  "/./"};
+constexpr std::string_view kPieces[] = {"/",
+                                        "//",
+                                        ".",
+                                        "..",
+                                        "/../",
+                                        "sys",
+                                        "class",
+                                        "a",
+                                        "dev",
+                                        "/sys/class/infiniband",
+                                        "/sys/class/infiniband_verbs",
+                                        "/dev/infiniband",
+                                        "infiniband",
+                                        "infiniband_mad",
+                                        "/h",
+                                        "/h/sys/class/infiniband",
+                                        "rxe_a",
+                                        "/./"};
 
 std::string path_from(Choices& choices) {
   std::string path;
@@ -158,9 +172,8 @@ void check_map_line(Choices& choices) {
   const std::string_view text(exact.get(), bytes.size());
   const auto line = parse_map_line(text);
   if (!line) return;
-  VERBENA_REQUIRE(line->path.empty() ||
-                  (line->path.data() >= text.data() &&
-                   line->path.data() + line->path.size() == text.data() + text.size()));
+  VERBENA_REQUIRE(line->path.empty() || (line->path.data() >= text.data() &&
+                                         line->path.data() + line->path.size() == text.data() + text.size()));
 }
 
 }  // namespace

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A host that sends datagrams of any kind, merged or not, to a process whose packets come by the agent's hand.
-// What the agent says of a datagram is the kernel's word; its bytes are the sender's. What is promised: each
-// datagram comes to an end, of each piece either a packet is handed on or a drop counted; what is handed on is a
-// packet for our slot whose ICRC is right.
+// A host that sends datagrams of any kind, merged or not, to a process whose packets come by the agent's
+// hand. What the agent says of a datagram is the kernel's word; its bytes are the sender's. What is promised:
+// each datagram comes to an end, of each piece either a packet is handed on or a drop counted; what is handed
+// on is a packet for our slot whose ICRC is right.
 #include <algorithm>
 #include <cstring>
 #include <memory>
@@ -75,8 +75,11 @@ std::vector<std::byte> packets_from(Choices& choices, protocol::HandedDatagram& 
   std::vector<std::byte> all;
   do {
     roce::Headers headers;
-    headers.opcode = choices.below(4) == 0 ? choices.byte() : roce::make_opcode(roce::Service::kRc, roce::Operation::kSendOnly);
-    headers.destination = choices.below(8) == 0 ? roce::Qpn(choices.number<uint32_t>()) : roce::Qpn::in_slot(kSlot, choices.byte());
+    headers.opcode = choices.below(4) == 0
+                         ? choices.byte()
+                         : roce::make_opcode(roce::Service::kRc, roce::Operation::kSendOnly);
+    headers.destination = choices.below(8) == 0 ? roce::Qpn(choices.number<uint32_t>())
+                                                : roce::Qpn::in_slot(kSlot, choices.byte());
     headers.psn = roce::Psn(choices.byte());
     if (!headers.info().exists()) return all;
     std::vector<std::byte> packet(roce::kMaxHeaderBytes);
@@ -88,7 +91,8 @@ std::vector<std::byte> packets_from(Choices& choices, protocol::HandedDatagram& 
     packet.resize(packet.size() + roce::kIcrcBytes);
     roce::icrc_store(~right, packet.data() + covered.size());
     if (choices.below(8) == 0) packet[choices.number<uint16_t>() % packet.size()] ^= std::byte{1};
-    if (head.segment_bytes != 0 && all.empty() && choices.yes()) head.segment_bytes = static_cast<uint32_t>(packet.size());
+    if (head.segment_bytes != 0 && all.empty() && choices.yes())
+      head.segment_bytes = static_cast<uint32_t>(packet.size());
     all.insert(all.end(), packet.begin(), packet.end());
   } while (head.segment_bytes != 0 && !choices.empty() && choices.below(4) != 0);
   if (choices.below(8) == 0) all.resize(choices.number<uint16_t>() % (all.size() + 1));

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// A process of this host that has a channel to ours, and writes into the memory that both share what it likes,
-// between any two accesses: lanes, and the board that shows its own memory. What is promised: each call ends
-// after a few accesses; nothing outside the lane is read or written; what is delivered is within bounds, and a
-// private copy as far as it says so; a lane once broken stays broken; a board names no bytes beyond the end of
-// the address space, and none for who is not the one that it names.
+// A process of this host that has a channel to ours, and writes into the memory that both share what it
+// likes, between any two accesses: lanes, and the board that shows its own memory. What is promised: each
+// call ends after a few accesses; nothing outside the lane is read or written; what is delivered is within
+// bounds, and a private copy as far as it says so; a lane once broken stays broken; a board names no bytes
+// beyond the end of the address space, and none for who is not the one that it names.
 #include <cstring>
 #include <functional>
 #include <utility>

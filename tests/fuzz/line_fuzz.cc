@@ -91,7 +91,8 @@ class Other {
     const uint8_t change = choices.byte();
     if (change < 8) bytes = choices.below(message.size());
     if (change >= 8 && change < 16) bytes = 1;
-    if (change >= 16 && change < 24) message[choices.below(message.size())] = static_cast<std::byte>(choices.byte());
+    if (change >= 16 && change < 24)
+      message[choices.below(message.size())] = static_cast<std::byte>(choices.byte());
     std::optional<int> file;
     const bool asks = said.type == kOffer || said.type == kPresent || said.type == kBell;
     const uint8_t which = choices.byte();
@@ -132,7 +133,8 @@ class Other {
         local::Entry& entry = lane.entries[written_ % local::kEntries];
         entry.content.kind = local::EntryKind{static_cast<uint8_t>(1 + choices.below(2))};
         entry.content.head_bytes = static_cast<uint8_t>(choices.below(local::kMostHead + 2));
-        entry.content.payload_bytes = static_cast<uint16_t>(choices.number<uint16_t>() % (local::kMostPayload + 2));
+        entry.content.payload_bytes =
+            static_cast<uint16_t>(choices.number<uint16_t>() % (local::kMostPayload + 2));
         const ConstBytes head = choices.bytes(choices.below(local::kMostHead));
         if (!head.empty()) std::memcpy(entry.content.body, head.data(), head.size());
         entry.sequence = ++written_;
@@ -154,7 +156,10 @@ void use(LocalLine& line, Choices& choices) {
   switch (choices.below(4)) {
     case 0: {
       const auto got = line.reader().receive(
-          64, [](const transport::IncomingPacket& packet) { VERBENA_REQUIRE(packet.packet.headers.info().exists()); },
+          64,
+          [](const transport::IncomingPacket& packet) {
+            VERBENA_REQUIRE(packet.packet.headers.info().exists());
+          },
           [](roce::ParseError) {});
       VERBENA_REQUIRE(got.packets <= 64);
       return;

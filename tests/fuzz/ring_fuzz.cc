@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// A process that is captured, and writes into the ring that `verbena capture` reads what it likes, counters and
-// records, also while it is read. What is promised: the reader ends, reads nothing outside the ring, believes
-// no record that cannot be, and makes of each frames that fit; a ring that is broken stays broken. The other
-// way round, a reader that claims anything costs the process that writes nothing but packets left out.
+// A process that is captured, and writes into the ring that `verbena capture` reads what it likes, counters
+// and records, also while it is read. What is promised: the reader ends, reads nothing outside the ring,
+// believes no record that cannot be, and makes of each frames that fit; a ring that is broken stays broken.
+// The other way round, a reader that claims anything costs the process that writes nothing but packets left
+// out.
 #include <cstring>
 #include <memory>
 
@@ -129,7 +130,8 @@ void check_writer(Choices& choices) {
     const roce::Path path;
     const uint32_t count = choices.byte() * 4u;
     const ConstBytes piece(bytes, count);
-    writer.put({.time = {}, .path = path, .headers = headers, .payload = {&piece, 1}, .payload_bytes = count});
+    writer.put(
+        {.time = {}, .path = path, .headers = headers, .payload = {&piece, 1}, .payload_bytes = count});
     ++put;
     const uint64_t now_left_out = ring.left_out;
     VERBENA_REQUIRE(now_left_out >= left_out && now_left_out <= put);

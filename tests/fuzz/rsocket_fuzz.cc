@@ -2,11 +2,11 @@
 // The peer of a stream rsocket, which says in its connection data and its messages what it likes, writes into
 // the memory that it was given whenever it likes, grants what is not its own, and comes to any end. What is
 // promised: the connection breaks, at worst; never does a reader get bytes that were not written, or a sender
-// send from memory that is not its own, or post more than fits; no message of the peer's costs more than a few
-// of ours; a broken connection stays so.
+// send from memory that is not its own, or post more than fits; no message of the peer's costs more than a
+// few of ours; a broken connection stays so.
 //
-// The queue pair is made up here: what is posted to it is checked, and what completes is the input's choice. So
-// are the headers of datagrams, which come from anybody.
+// The queue pair is made up here: what is posted to it is checked, and what completes is the input's choice.
+// So are the headers of datagrams, which come from anybody.
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -112,7 +112,9 @@ int rdma_create_qp(rdma_cm_id* id, ibv_pd*, ibv_qp_init_attr* attributes) {
   id->qp = &device.qp;
   return 0;
 }
-void rdma_destroy_qp(rdma_cm_id* id) { id->qp = nullptr; }
+void rdma_destroy_qp(rdma_cm_id* id) {
+  id->qp = nullptr;
+}
 int ibv_query_device(ibv_context*, ibv_device_attr* limits) {
   std::memset(limits, 0, sizeof *limits);
   limits->max_qp_wr = 1024;
@@ -123,13 +125,19 @@ ibv_comp_channel* ibv_create_comp_channel(ibv_context*) {
   device.channel.fd = -1;
   return &device.channel;
 }
-int ibv_destroy_comp_channel(ibv_comp_channel*) { return 0; }
+int ibv_destroy_comp_channel(ibv_comp_channel*) {
+  return 0;
+}
 ibv_cq* ibv_create_cq(ibv_context*, int, void*, ibv_comp_channel*, int) {
   device.queue.context = &device.context;
   return &device.queue;
 }
-int ibv_destroy_cq(ibv_cq*) { return 0; }
-int ibv_get_cq_event(ibv_comp_channel*, ibv_cq**, void**) { return -1; }
+int ibv_destroy_cq(ibv_cq*) {
+  return 0;
+}
+int ibv_get_cq_event(ibv_comp_channel*, ibv_cq**, void**) {
+  return -1;
+}
 void ibv_ack_cq_events(ibv_cq*, unsigned) {}
 ibv_mr* add_region(void* at, size_t bytes) {
   if (device.regions.capacity() == 0) device.regions.reserve(8);
@@ -139,9 +147,15 @@ ibv_mr* add_region(void* at, size_t bytes) {
   region.lkey = region.rkey = 100 + static_cast<uint32_t>(device.regions.size());
   return &region;
 }
-ibv_mr*(ibv_reg_mr)(ibv_pd*, void* at, size_t bytes, int) { return add_region(at, bytes); }
-ibv_mr* ibv_reg_mr_iova2(ibv_pd*, void* at, size_t bytes, uint64_t, unsigned) { return add_region(at, bytes); }
-int ibv_dereg_mr(ibv_mr*) { return 0; }
+ibv_mr*(ibv_reg_mr)(ibv_pd*, void* at, size_t bytes, int) {
+  return add_region(at, bytes);
+}
+ibv_mr* ibv_reg_mr_iova2(ibv_pd*, void* at, size_t bytes, uint64_t, unsigned) {
+  return add_region(at, bytes);
+}
+int ibv_dereg_mr(ibv_mr*) {
+  return 0;
+}
 }
 
 namespace verbena::rsockets {
@@ -249,7 +263,8 @@ class Connection {
     --device.receives;
     ibv_wc completion{};
     completion.wr_id = uint64_t{1} << 63;
-    completion.status = choices_.below(32) == 0 ? static_cast<ibv_wc_status>(choices_.below(24)) : IBV_WC_SUCCESS;
+    completion.status =
+        choices_.below(32) == 0 ? static_cast<ibv_wc_status>(choices_.below(24)) : IBV_WC_SUCCESS;
     completion.opcode = IBV_WC_RECV_RDMA_WITH_IMM;
     completion.wc_flags = choices_.below(16) == 0 ? 0 : IBV_WC_WITH_IMM;
     const auto operation = static_cast<Operation>(choices_.below(8));
@@ -267,7 +282,8 @@ class Connection {
     const ibv_mr& region = device.regions[1 + choices_.below(2)];
     const size_t at = choices_.number<uint16_t>() % region.length;
     const ConstBytes bytes = choices_.bytes(choices_.below(32));
-    std::memcpy(static_cast<std::byte*>(region.addr) + at, bytes.data(), std::min(bytes.size(), region.length - at));
+    std::memcpy(static_cast<std::byte*>(region.addr) + at, bytes.data(),
+                std::min(bytes.size(), region.length - at));
   }
 
   void complete_one(ibv_wc_status status) {
@@ -337,7 +353,8 @@ void check_headers(Choices& choices) {
   if (const auto header = DatagramHeader::decode(bytes)) {
     std::array<std::byte, DatagramHeader::kMaxBytes> again;
     VERBENA_REQUIRE(header->encode(again.data()) == header->size() && header->size() <= bytes.size());
-    VERBENA_REQUIRE(std::equal(again.begin(), again.begin() + static_cast<ptrdiff_t>(header->size()), bytes.begin()));
+    VERBENA_REQUIRE(
+        std::equal(again.begin(), again.begin() + static_cast<ptrdiff_t>(header->size()), bytes.begin()));
   }
   if (const auto header = UdpHeader::decode(bytes, family)) {
     VERBENA_REQUIRE(header->size() <= bytes.size() && header->qpn <= 0xffffff);

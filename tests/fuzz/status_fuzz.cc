@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A client of the agent that writes into its status page what it likes, at any time, also while it is read, and
-// calls itself what it likes. What is promised: the agent, `verbena capture` and `verbena status` read a bounded
-// part of it and come to an end, count nothing for devices that there are not or for QPs of other slots, and
-// what is shown has no character that a terminal would obey, and is JSON.
+// A client of the agent that writes into its status page what it likes, at any time, also while it is read,
+// and calls itself what it likes. What is promised: the agent, `verbena capture` and `verbena status` read a
+// bounded part of it and come to an end, count nothing for devices that there are not or for QPs of other
+// slots, and what is shown has no character that a terminal would obey, and is JSON.
 //
 // The files are made up here: each look at one is another choice of the input.
 #include <cerrno>
@@ -52,8 +52,9 @@ void write_qps(Choices& choices, char* to, size_t bytes, size_t offset) {
     const size_t index = (offset - kQpsOffset) / sizeof(QpStatus) + place;
     const uint8_t help = choices.byte();
     words[0] = help & 1;
-    words[1] = (help & 2) != 0 ? verbena::roce::Qpn::in_slot(slot_at_hand, static_cast<uint32_t>(index)).value()
-                               : choices.number<uint64_t>();
+    words[1] = (help & 2) != 0
+                   ? verbena::roce::Qpn::in_slot(slot_at_hand, static_cast<uint32_t>(index)).value()
+                   : choices.number<uint64_t>();
     words[2] = (help & 4) != 0 ? choices.below(12) : choices.number<uint64_t>();
     words[3] = (help & 8) != 0 ? choices.below(8) : choices.number<uint64_t>();
     words[5] = (help & 16) != 0 ? choices.below(4) : choices.number<uint64_t>();
@@ -96,7 +97,9 @@ void* __wrap_mmap(void* at, size_t bytes, int protection, int flags, int fd, off
   errno = ENODEV;
   return MAP_FAILED;
 }
-int __wrap_munmap(void* at, size_t bytes) { return at == nothing ? 0 : __real_munmap(at, bytes); }
+int __wrap_munmap(void* at, size_t bytes) {
+  return at == nothing ? 0 : __real_munmap(at, bytes);
+}
 int __wrap_mincore(void* at, size_t bytes, unsigned char* pages) {
   if (at != nothing) return __real_mincore(at, bytes, pages);
   const size_t count = (bytes + 4095) / 4096;
@@ -184,8 +187,8 @@ class Counting {
   std::vector<agent::LentSlot> slots_;
 };
 
-// Whether a terminal would show it and do nothing else: neither a control character nor one of the second set,
-// as UTF-8 or as a byte on its own.
+// Whether a terminal would show it and do nothing else: neither a control character nor one of the second
+// set, as UTF-8 or as a byte on its own.
 bool is_printable(const std::string& text) {
   for (size_t i = 0; i < text.size(); ++i) {
     const auto byte = static_cast<unsigned char>(text[i]);
@@ -211,8 +214,8 @@ void check_display(Choices& choices, uint32_t lot) {
     slot.program = protocol::load_text(name);
     const Page page(choices, slot.index);
     most_read = 0;
-    agent_client::read_status_page(3, slot,
-                                   choices.yes() ? agent_client::QpChoice::kAll : agent_client::QpChoice::kInUse);
+    agent_client::read_status_page(
+        3, slot, choices.yes() ? agent_client::QpChoice::kAll : agent_client::QpChoice::kInUse);
     VERBENA_REQUIRE(most_read <= sizeof(StatusPage) + sizeof(uint64_t));
     VERBENA_REQUIRE(slot.qps.size() <= protocol::kQpsPerSlot);
     status.slots.push_back(std::move(slot));

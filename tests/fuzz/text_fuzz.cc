@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whoever writes what we parse as text: the words of `verbena`'s command line, values of environment variables,
-// names of links, lines of /proc. What is promised: understood or refused, and in a moment; what is understood
-// is within the bounds that the parser says.
+// Those who write what we parse as text: the words of `verbena`'s command line, values of environment
+// variables, names of links, lines of /proc. What is promised: understood or refused, and in a moment; what
+// is understood is within the bounds that the parser says.
 #include <algorithm>
 #include <cstring>
 #include <exception>
@@ -39,11 +39,47 @@ struct Text {
 };
 
 std::vector<std::string> words_from(Choices& choices) {
-  static constexpr const char* kWords[] = {
-      "run",    "link",    "status",  "capture", "agent", "add",    "delete", "show",  "type", "rxe",  "netdev",
-      "eth0",   "--",      "-",       "--json",  "--help", "-h",    "--version", "--shared-memory", "start",
-      "stop",   "-w",      "-i",      "-c",      "-s",    "0",      "-1",     "99999999999", "1.5", "", "name=a",
-      "--snap", "--count", "--all",   "--write=x", "-abc", "--=",   "a b",    "status",  "\n",  "%s"};
+  static constexpr const char* kWords[] = {"run",
+                                           "link",
+                                           "status",
+                                           "capture",
+                                           "agent",
+                                           "add",
+                                           "delete",
+                                           "show",
+                                           "type",
+                                           "rxe",
+                                           "netdev",
+                                           "eth0",
+                                           "--",
+                                           "-",
+                                           "--json",
+                                           "--help",
+                                           "-h",
+                                           "--version",
+                                           "--shared-memory",
+                                           "start",
+                                           "stop",
+                                           "-w",
+                                           "-i",
+                                           "-c",
+                                           "-s",
+                                           "0",
+                                           "-1",
+                                           "99999999999",
+                                           "1.5",
+                                           "",
+                                           "name=a",
+                                           "--snap",
+                                           "--count",
+                                           "--all",
+                                           "--write=x",
+                                           "-abc",
+                                           "--=",
+                                           "a b",
+                                           "status",
+                                           "\n",
+                                           "%s"};
   std::vector<std::string> words;
   while (!choices.empty() && words.size() < 12) {
     const uint8_t which = choices.byte();
@@ -125,12 +161,13 @@ void check_process_map(Choices& choices) {
       text.append(reinterpret_cast<const char*>(own.data()), own.size());
       continue;
     }
-    static constexpr const char* kPaths[] = {"", "/memfd:a (deleted)", "/SYSV00000000 (deleted)", "/dev/shm/x", "[heap]"};
+    static constexpr const char* kPaths[] = {"", "/memfd:a (deleted)", "/SYSV00000000 (deleted)",
+                                             "/dev/shm/x", "[heap]"};
     const uint64_t from = choices.byte() * 4096u;
     char line[160];
-    std::snprintf(line, sizeof line, "%lx-%lx rw-%c %08x 00:%02x %u   %s\n", from, from + choices.byte() * 4096u,
-                  choices.yes() ? 's' : 'p', choices.byte() * 4096u, choices.below(3), choices.below(4),
-                  kPaths[choices.below(std::size(kPaths))]);
+    std::snprintf(line, sizeof line, "%lx-%lx rw-%c %08x 00:%02x %u   %s\n", from,
+                  from + choices.byte() * 4096u, choices.yes() ? 's' : 'p', choices.byte() * 4096u,
+                  choices.below(3), choices.below(4), kPaths[choices.below(std::size(kPaths))]);
     text += line;
   }
   const engine::ProcessMap map(text);
@@ -157,12 +194,14 @@ void check_values(Choices& choices) {
       break;
     case 2: {
       const std::string path = tools::library_path_with("/lib/verbena", text.view());
-      VERBENA_REQUIRE(path.starts_with("/lib/verbena") && tools::library_path_with("/lib/verbena", path) == path);
+      VERBENA_REQUIRE(path.starts_with("/lib/verbena") &&
+                      tools::library_path_with("/lib/verbena", path) == path);
       break;
     }
     default: {
       const std::string preload = tools::preload_with("/lib/v.so", text.view());
-      VERBENA_REQUIRE(preload.starts_with("/lib/v.so") && tools::preload_with("/lib/v.so", preload) == preload);
+      VERBENA_REQUIRE(preload.starts_with("/lib/v.so") &&
+                      tools::preload_with("/lib/v.so", preload) == preload);
     }
   }
 }

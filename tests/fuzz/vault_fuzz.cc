@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// A process of the agent's own user that gives a new agent a vault, a ledger and a link table with anything in
-// them, and then comes back for what it says was its own. What is promised: what does not look like a vault's
-// content is left out; slots, ports, connections and links that are taken over are such as there can be, no
-// two of them the same, and what is not come back for is free again when its time is over; all descriptors that
-// came are closed.
+// A process of the agent's own user that gives a new agent a vault, a ledger and a link table with anything
+// in them, and then comes back for what it says was its own. What is promised: what does not look like a
+// vault's content is left out; slots, ports, connections and links that are taken over are such as there can
+// be, no two of them the same, and what is not come back for is free again when its time is over; all
+// descriptors that came are closed.
 #include <algorithm>
 #include <array>
 #include <cerrno>
@@ -221,7 +221,8 @@ class LedgerFile {
     }
     if (choices.below(8) == 0) bytes.resize(choices.number<uint16_t>() % (bytes.size() + 1));
     VERBENA_REQUIRE(::ftruncate(file_.get(), 0) == 0);
-    VERBENA_REQUIRE(::pwrite(file_.get(), bytes.data(), bytes.size(), 0) == static_cast<ssize_t>(bytes.size()));
+    VERBENA_REQUIRE(::pwrite(file_.get(), bytes.data(), bytes.size(), 0) ==
+                    static_cast<ssize_t>(bytes.size()));
     return entries_;
   }
   int fd() const { return file_.get(); }
@@ -265,12 +266,14 @@ void check_claims(Choices& choices) {
                entry.local_qpn == connection.local_qpn;
       };
       // Without a ledger what the user says is believed.
-      VERBENA_REQUIRE(!has_ledger || (std::ranges::any_of(read, had) && taken.insert(connection.local_id).second));
+      VERBENA_REQUIRE(!has_ledger ||
+                      (std::ranges::any_of(read, had) && taken.insert(connection.local_id).second));
     } else {
       PortBinding port;
       port.source = address_from(choices);
       port.own_family_only = choices.yes();
-      claims.yield_port(choices.yes() ? static_cast<uint16_t>(RDMA_PS_TCP) : choices.number<uint16_t>(), port, user);
+      claims.yield_port(choices.yes() ? static_cast<uint16_t>(RDMA_PS_TCP) : choices.number<uint16_t>(), port,
+                        user);
     }
   }
   while (claims.end([&](uint32_t) { return choices.yes(); })) {
@@ -329,7 +332,8 @@ void check_links(Choices& choices) {
   VERBENA_REQUIRE(again && *again == *snapshot);
   LinkTable table;
   for (const uint32_t index : {1u, 2u, 3u}) {
-    table.netdev_changed({.index = index, .name = index == 1 ? "eth0" : "eth1", .up = true, .carrier = true, .mtu = 1500});
+    table.netdev_changed(
+        {.index = index, .name = index == 1 ? "eth0" : "eth1", .up = true, .carrier = true, .mtu = 1500});
     const uint8_t host[4] = {10, 0, static_cast<uint8_t>(index), 1};
     table.address_changed(index, {roce::Address::from_ipv4(host), 24});
   }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Another process that has an XRC domain of ours open, and says over the links of the domain what it likes: as
-// one that has targets which are sent to our queues, and as one that has queues which our targets are sent to.
-// What is promised: it is answered or hung up on; it reaches no memory but what the keys that it names open, and
-// completes no receive twice; when it is gone, what it had begun ends; what it says of targets reaches only
-// those that are of the domain.
+// Another process that has an XRC domain of ours open, and says over the links of the domain what it likes:
+// as one that has targets which are sent to our queues, and as one that has queues which our targets are sent
+// to. What is promised: it is answered or hung up on; it reaches no memory but what the keys that it names
+// open, and completes no receive twice; when it is gone, what it had begun ends; what it says of targets
+// reaches only those that are of the domain.
 #include <algorithm>
 #include <cstring>
 #include <memory>
@@ -167,7 +167,8 @@ class Host final : private queues::CompletionListener, private transport::QpEven
   void request() {
     RequestMessage m{};
     m.magic = kPeerMagic;
-    m.type = choices_->below(16) == 0 ? static_cast<PeerMessage>(choices_->byte() % 4) : PeerMessage::kRequest;
+    m.type =
+        choices_->below(16) == 0 ? static_cast<PeerMessage>(choices_->byte() % 4) : PeerMessage::kRequest;
     m.repeated = choices_->below(4) == 0;
     m.max_dest_rd_atomic = static_cast<uint8_t>(choices_->below(5));
     m.min_rnr_timer = static_cast<uint8_t>(choices_->below(33));
@@ -195,9 +196,10 @@ class Host final : private queues::CompletionListener, private transport::QpEven
 
   roce::Headers headers() {
     static constexpr Operation kOperations[] = {
-        Operation::kSendOnly,   Operation::kSendFirst,     Operation::kSendMiddle,        Operation::kSendLast,
-        Operation::kWriteOnly,  Operation::kWriteFirst,    Operation::kWriteLast,         Operation::kReadRequest,
-        Operation::kFetchAdd,   Operation::kCompareSwap,   Operation::kSendOnlyImmediate, Operation::kWriteOnlyImmediate,
+        Operation::kSendOnly,    Operation::kSendFirst,         Operation::kSendMiddle,
+        Operation::kSendLast,    Operation::kWriteOnly,         Operation::kWriteFirst,
+        Operation::kWriteLast,   Operation::kReadRequest,       Operation::kFetchAdd,
+        Operation::kCompareSwap, Operation::kSendOnlyImmediate, Operation::kWriteOnlyImmediate,
         Operation::kAcknowledge};
     roce::Headers h;
     h.opcode = roce::make_opcode(choices_->below(16) == 0 ? roce::Service::kRc : roce::Service::kXrc,
@@ -207,7 +209,8 @@ class Host final : private queues::CompletionListener, private transport::QpEven
     h.ack_request = choices_->yes();
     h.destination = target_->config().qpn;
     h.xrc_srq = choices_->below(16) == 0 ? choices_->number<uint32_t>() & 0xffffff : queue_->number();
-    h.address = region_.iova + (choices_->below(8) == 0 ? choices_->number<uint64_t>() : choices_->byte() * 8u);
+    h.address =
+        region_.iova + (choices_->below(8) == 0 ? choices_->number<uint64_t>() : choices_->byte() * 8u);
     h.rkey = choices_->below(16) == 0 ? choices_->number<uint32_t>() : region_.key;
     h.dma_length = choices_->below(8) == 0 ? choices_->number<uint32_t>() : choices_->byte() * 8u;
     return h;
@@ -230,7 +233,8 @@ class Host final : private queues::CompletionListener, private transport::QpEven
   // From the network, to a target of ours, for a queue of the other's.
   void packet_arrives() {
     roce::Headers h = headers();
-    h.opcode = roce::make_opcode(roce::Service::kXrc, choices_->yes() ? Operation::kSendOnly : Operation::kSendFirst);
+    h.opcode = roce::make_opcode(roce::Service::kXrc,
+                                 choices_->yes() ? Operation::kSendOnly : Operation::kSendFirst);
     h.xrc_srq = kOtherSlot << queues::SharedReceiveQueueTable::kIndexBits | 1;
     h.psn = roce::Psn(200 + choices_->below(8));
     const std::vector<std::byte> payload(kMtu);
@@ -292,7 +296,8 @@ class Host final : private queues::CompletionListener, private transport::QpEven
   const std::unique_ptr<protocol::StatusPage> status_ = std::make_unique<protocol::StatusPage>();
   PacketQueue sent_;
   PacketQueue arriving_;
-  Shard shard_{kSlot, only(std::make_unique<QueuePort>(sent_, arriving_)), *status_, 5, [] { return time_now; }};
+  Shard shard_{kSlot, only(std::make_unique<QueuePort>(sent_, arriving_)), *status_, 5,
+               [] { return time_now; }};
   memory::KeyTable keys_{1, 16};
   queues::SharedReceiveQueueTable srqs_{kSlot};
   DomainPeers peers_{shard_, keys_, srqs_, [](const Peer::Key&) {}};

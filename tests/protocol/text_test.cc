@@ -26,7 +26,9 @@ TEST(Text, IsCutToItsFieldAndMadePrintable) {
 
 // U+009B begins what a terminal obeys as it does ESC [.
 TEST(Text, HasNoControlCharactersOfTheSecondSet) {
-  EXPECT_EQ(printable("a\xc2\x9b" "31m"), "a??31m");
+  EXPECT_EQ(printable("a\xc2\x9b"
+                      "31m"),
+            "a??31m");
   EXPECT_EQ(printable("\xc2\x80\xc2\x9f"), "????");
   EXPECT_EQ(printable("\xc2\xa0\xc3\x9f\xe2\x82\xac"), "\xc2\xa0\xc3\x9f\xe2\x82\xac");
   EXPECT_EQ(printable("\xc2"), "\xc2");
