@@ -32,6 +32,9 @@ std::optional<roce::Address> default_gid_of(const Netdev& netdev) {
   return gid;
 }
 
+// So many are never made.
+constexpr uint32_t kMostDeviceIndex = 1u << 30;
+
 bool is_valid_name(std::string_view name) {
   if (name.empty() || name.size() >= protocol::kLinkNameBytes || name == "." || name == "..") return false;
   return std::all_of(name.begin(), name.end(), [](unsigned char c) {
@@ -145,13 +148,18 @@ agent_client::AdminResult<void> LinkTable::set_peers(std::string_view name, std:
 
 void LinkTable::restore(const agent_client::LinkSnapshot& snapshot) {
   links_.clear();
-  next_device_index_ = snapshot.next_device_index;
+  next_device_index_ = std::min(snapshot.next_device_index, kMostDeviceIndex);
   for (const uint32_t interface_index : snapshot.deleted) {
     const auto found = netdevs_.find(interface_index);
     if (found != netdevs_.end()) found->second.link_deleted = true;
   }
   for (const agent_client::Link& link : snapshot.links) {
-    if (find_link(link.name) != nullptr || find_link_over(link.interface_index) != nullptr) continue;
+    // A process may have put together what it says an agent left.
+    const bool is_sound =
+        is_valid_name(link.name) && link.device_index < kMostDeviceIndex &&
+        std::ranges::find(links_, link.device_index, &KnownLink::device_index) == links_.end();
+    if (!is_sound || find_link(link.name) != nullptr || find_link_over(link.interface_index) != nullptr)
+      continue;
     KnownLink& known = links_.emplace_back();
     known.name = link.name;
     known.device_index = link.device_index;

@@ -28,9 +28,11 @@ void pause(uint32_t tries) {
 }  // namespace
 
 std::shared_ptr<AccessWatch::Visitor> AccessWatch::add(std::shared_ptr<ChannelMapping> memory,
-                                                       local::Lane& lane) {
+                                                       local::Lane& lane, Duration patience) {
   auto visitor = std::make_shared<Visitor>(std::move(memory), lane);
   const std::lock_guard guard(lock_);
+  look();
+  forget_stuck(patience);
   visitors_.push_back(visitor);
   return visitor;
 }
@@ -55,6 +57,17 @@ void AccessWatch::Visitor::give_up() {
 void AccessWatch::forget_ended() {
   std::erase_if(visitors_, [](const auto& visitor) {
     return visitor->ended_ && (visitor->is_overdue() || visitor->visit() == 0);
+  });
+}
+
+// REQUIRES: look()
+void AccessWatch::forget_stuck(Duration patience) {
+  const TimePoint now = MonotonicClock::now();
+  std::erase_if(visitors_, [&](const auto& visitor) {
+    if (!visitor->ended_) return false;
+    if (visitor->seen_ != 0 && now - visitor->seen_since_ <= patience) return false;
+    if (visitor->seen_ != 0) visitor->give_up();
+    return true;
   });
 }
 

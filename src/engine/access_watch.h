@@ -49,8 +49,11 @@ class AccessWatch {
   // midst of it, or says what is not so.
   static constexpr Duration kPatience = std::chrono::seconds(2);
 
-  // REQUIRES: the other may not come yet
-  std::shared_ptr<Visitor> add(std::shared_ptr<ChannelMapping> memory, local::Lane& lane);
+  // REQUIRES: the other may not come yet. A channel that was given up, and is said to be used since for
+  // longer than `patience`, is let go of: else who says so without end, of one channel after the other, has
+  // all of them kept.
+  std::shared_ptr<Visitor> add(std::shared_ptr<ChannelMapping> memory, local::Lane& lane,
+                               Duration patience = kPatience);
   // We give the channel up. An access that has begun is waited for all the same, unless the other process is
   // `gone`.
   void end(const std::shared_ptr<Visitor>& visitor, bool gone);
@@ -66,6 +69,7 @@ class AccessWatch {
  private:
   void look();
   void forget_ended();
+  void forget_stuck(Duration patience);
 
   std::mutex lock_;
   std::vector<std::shared_ptr<Visitor>> visitors_;

@@ -479,5 +479,30 @@ TEST(LinkTable, RemembersWhomALinkHearsForAsLongAsItIsThere) {
   EXPECT_EQ(next.set_peers("rxe1", {peers}).error().code, ENODEV);
 }
 
+// Names become those of files, and devices are told apart by their indexes.
+TEST(LinkTable, TakesNoLinksOverThatItWouldNotHaveMade) {
+  agent_client::LinkSnapshot left;
+  left.next_device_index = UINT32_MAX;
+  const auto leave = [&](const char* name, uint32_t device_index, uint32_t interface_index) {
+    agent_client::Link& link = left.links.emplace_back();
+    link.name = name;
+    link.device_index = device_index;
+    link.interface_index = interface_index;
+  };
+  leave("good", 7, 2);
+  leave("twin", 7, 3);
+  leave("../../x", 8, 4);
+  leave("far", UINT32_MAX, 5);
+  LinkTable table;
+  for (uint32_t index = 2; index <= 5; ++index)
+    table.netdev_changed(netdev(index, "eth" + std::to_string(index)));
+  table.restore(left);
+  table.settle();
+  std::vector<std::string> names;
+  for (const agent_client::Link& link : table.snapshot().links) names.push_back(link.name);
+  EXPECT_THAT(names, ElementsAre("good"));
+  EXPECT_LT(table.snapshot().next_device_index, UINT32_MAX / 2);
+}
+
 }  // namespace
 }  // namespace verbena::agent

@@ -80,6 +80,21 @@ TEST_F(Watched, WaitsForTheLastAccessOfAChannelThatWasGivenUp) {
   EXPECT_TRUE(watch.await(0s));
 }
 
+// Nobody takes memory back here, and so nobody ever waits.
+TEST_F(Watched, ChannelsThatWereGivenUpAreNotKeptForWhoNeverLeaves) {
+  lane.in_access = 1;
+  watch.end(visitor, false);
+  std::weak_ptr<ChannelMapping> kept = memory;
+  const auto second = channel();
+  const auto third = channel();
+  watch.add(second, second->memory().lanes[0], 1h);
+  visitor.reset();
+  memory.reset();
+  EXPECT_FALSE(kept.expired()) << "it may be in our memory still";
+  watch.add(third, third->memory().lanes[0], 0s);
+  EXPECT_TRUE(kept.expired());
+}
+
 TEST_F(Watched, AnEndDuringTheWaitEndsIt) {
   lane.in_access = 1;
   std::thread other([&] { watch.end(visitor, true); });

@@ -17,6 +17,7 @@
 
 #include "agent/cm/gsi_port.h"
 #include "agent/cm/neighbours.h"
+#include "agent/cm/port_limits.h"
 #include "agent/cm/route_query.h"
 #include "agent/process.h"
 #include "capture/ring_file.h"
@@ -115,6 +116,19 @@ void GsiPort::on_packet(const transport::IncomingPacket& packet) {
   cm::Arrival arrival;
   arrival.path = packet.path;
   on_mad_(packet.packet.payload, arrival);
+}
+
+// ---- in place of what the kernel allows of ports
+
+void PortLimits::refresh() {}
+PortRange PortLimits::ephemeral() {
+  return range_;
+}
+uint16_t PortLimits::first_unprivileged() {
+  return first_unprivileged_;
+}
+bool PortLimits::ipv6_only() {
+  return ipv6_only_;
 }
 
 // ---- in place of the kernel's routes and neighbours

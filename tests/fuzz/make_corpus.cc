@@ -1,22 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 // make_corpus FOLDER: what fuzzers start from, in a folder for each target. The packets of the captures, one
-// of each opcode and length, for those that take packets; a few words of what there is to say for others.
+// of each opcode and length, for those that take packets; bytes at random for those that take choices.
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
-#include <initializer_list>
 #include <set>
 #include <string>
 #include <string_view>
 
+#include "base/random.h"
 #include "roce/capture.h"
 
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kTargets[] = {"parse_fuzz", "receive_fuzz", "frame_fuzz", "cm_fuzz"};
-constexpr const char* kTakePackets[] = {"parse_fuzz", "receive_fuzz", "frame_fuzz"};
+// Those that take packets.
+constexpr const char* kTakePackets[] = {"parse_fuzz", "receive_fuzz", "frame_fuzz", "handed_fuzz"};
+// Those that take their input for choices: some of all kinds.
+constexpr const char* kTakeChoices[] = {
+    "agent_fuzz", "cm_fuzz",      "facade_fuzz", "handed_fuzz", "lane_fuzz",  "line_fuzz", "receive_fuzz",
+    "ring_fuzz",  "rsocket_fuzz", "status_fuzz", "text_fuzz",   "vault_fuzz", "xrc_fuzz"};
+constexpr uint32_t kInputs = 24;
 
 bool write(const fs::path& file, std::string_view bytes) {
   std::ofstream to(file, std::ios::binary);
@@ -39,6 +44,21 @@ bool write_packets(const fs::path& folder) {
   return true;
 }
 
+// The same ones each time.
+bool write_choices(const fs::path& folder) {
+  verbena::Random random(1);
+  for (uint32_t i = 0; i < kInputs; ++i) {
+    std::string bytes(8 + random.below(120), '\0');
+    // Small numbers choose among few things, large ones are numbers.
+    const uint64_t most = i % 2 == 0 ? 256 : 32;
+    for (char& byte : bytes) byte = static_cast<char>(random.below(most));
+    for (const char* target : kTakeChoices) {
+      if (!write(folder / target / ("choices-" + std::to_string(i)), bytes)) return false;
+    }
+  }
+  return true;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -47,6 +67,8 @@ int main(int argc, char** argv) {
     return 2;
   }
   const fs::path folder(argv[1]);
-  for (const char* target : kTargets) fs::create_directories(folder / target);
-  return write_packets(folder) ? 0 : 1;
+  fs::remove_all(folder);
+  for (const char* target : kTakePackets) fs::create_directories(folder / target);
+  for (const char* target : kTakeChoices) fs::create_directories(folder / target);
+  return write_packets(folder) && write_choices(folder) ? 0 : 1;
 }
