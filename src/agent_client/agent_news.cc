@@ -12,8 +12,8 @@ namespace {
 
 using protocol::MessageType;
 
-// Descriptors of other processes that are yet to be closed. Whoever sends one that takes long to close sends
-// a second, by another socket, and each is one less for the program.
+// Descriptors of other processes that are yet to be closed. A process that sends one that takes long to close
+// sends a second, by another socket, and each is one less for the program.
 constexpr size_t kMostToClose = 32;
 
 void answer(const AgentEvent& event, MessageType type) {
