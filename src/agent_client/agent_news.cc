@@ -12,7 +12,7 @@ namespace {
 
 using protocol::MessageType;
 
-// Descriptors of other processes that are yet to be closed. Whoever sends one that takes long to close sends
+// Descriptors of other processes that are yet to be closed. Who sends one that takes long to close sends
 // a second, by another socket, and each is one less for the program.
 constexpr size_t kMostToClose = 32;
 
