@@ -87,7 +87,7 @@ class PacketReader {
     Received received;
     local::LaneReader::Read read;
     // Each packet may have a path ahead of it. One who puts paths and no packets can put them as fast as they
-    // are read here, where nobody else has his turn.
+    // are read here, where nothing else has its turn.
     uint32_t entries = 2 * budget;
     for (; received.packets < budget && entries > 0 && lane_.next(read); --entries) {
       if (read.kind == local::EntryKind::kPath) {

@@ -266,7 +266,7 @@ TEST_F(Channels, WhoSendsWhatTakesLongToCloseTakesFewDescriptors) {
   ASSERT_TRUE(test::becomes_true(test::is_discarding));
   for (int i = 0; i < 300; ++i) {
     ASSERT_TRUE(hostile.client->ask_for_channel(hostile.slot.index, victim.slot.index));
-    // As the two are one process here, the hostile one is not answered, either.
+    // As the two are one process here, the hostile one is not answered at last, either.
     pollfd entry{hostile.client->event_fd(), POLLIN, 0};
     ::poll(&entry, 1, 1000);
     (void)hostile.client->next_links();

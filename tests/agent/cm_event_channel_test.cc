@@ -117,7 +117,7 @@ TEST_F(EventChannelTest, OneAmongManyIsDroppedInNoTime) {
   for (uint32_t id = 1; id <= kMany; ++id) send(ends, id);
   const TimePoint began = MonotonicClock::now();
   for (uint32_t id = 1; id <= kMany; ++id) ASSERT_EQ(ends.channel->drop_events(id), 1u);
-  EXPECT_LT(MonotonicClock::now() - began, std::chrono::seconds(1));
+  EXPECT_LT(MonotonicClock::now() - began, std::chrono::seconds(3));
 }
 
 }  // namespace

@@ -84,7 +84,7 @@ TEST_F(NeighboursTest, ManyWhoWaitForOneEndInNoTime) {
   for (size_t i = 0; i < kMany; ++i) tickets.push_back(await(address("10.9.0.2")));
   const TimePoint began = MonotonicClock::now();
   for (const Neighbours::Ticket ticket : tickets) neighbours_->cancel(ticket);
-  EXPECT_LT(MonotonicClock::now() - began, std::chrono::milliseconds(500));
+  EXPECT_LT(MonotonicClock::now() - began, std::chrono::seconds(5));
   EXPECT_EQ(neighbours_->waiting(), 0u);
 }
 

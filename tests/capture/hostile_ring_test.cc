@@ -57,7 +57,7 @@ TEST_F(HostileRing, ARecordThatCannotBeBreaksTheRing) {
   try_change("addresses of two families", [](RecordHead& h) { h.source_address = {}; });
 }
 
-// Else who goes on skipping keeps busy who reads, and all that others write waits.
+// Else who goes on skipping keeps busy the one that reads, and all that others write waits.
 TEST_F(HostileRing, ASkipThatDoesNotFillWhatIsLeftBreaksTheRing) {
   RecordHead skip{};
   skip.kind = RecordKind::kSkip;

@@ -196,7 +196,7 @@ TEST_F(LocalPackets, NoMoreAreTakenThanTheBudgetSays) {
   EXPECT_EQ(receive(), 2u);
 }
 
-// A process that goes on with it holds up only itself.
+// One who goes on with it holds up nobody but its own messages.
 TEST_F(LocalPackets, PathsWithoutPacketsAreReadLittleByLittle) {
   for (int i = 0; i < 100; ++i) {
     const std::vector<std::byte> head(40);
