@@ -28,7 +28,7 @@ NETDEV = "tap0"  # our end of the cable
 IPV4, IPV6 = "10.77.0.11", "fd77::b"         # the machine's addresses
 OUR_IPV4, OUR_IPV6 = "10.77.0.1", "fd77::1"  # ours
 TOOLS = ("qemu-system-x86_64", "debootstrap", "busybox", "cpio", "depmod", "mke2fs", "xz", "zstd")
-BOOT_SECONDS = 120
+BOOT_SECONDS = 300
 # TCG: what is emulated runs everywhere. A machine within a machine that claims KVM does not always boot by it.
 QEMU = ("qemu-system-x86_64", "-machine", "q35,vmport=off", "-accel", "tcg,thread=multi,tb-size=512", "-cpu", "max,la57=off",
         "-smp", "2", "-m", "1536", "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-snapshot")

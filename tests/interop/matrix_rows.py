@@ -15,6 +15,8 @@ import run_rsockets  # noqa: E402
 FEW = ("-n", "20")
 # Longer than the emulated machine ever takes to answer: retransmissions that nobody needs make rdma_rxe stand still at times.
 PATIENT = ("-u", "20")
+# Half a second: what is lost is missed by the timer alone at times, and seven retries outlast a busy machine.
+LOSSY = ("-u", "17")
 # (family, path MTU): each family and each MTU; --full takes all pairs of them.
 MANNERS = (("ipv4", 256), ("ipv6", 1024), ("ipv4", 4096))
 ALL_MANNERS = tuple((family, mtu) for family in ("ipv4", "ipv6") for mtu in (256, 1024, 4096))

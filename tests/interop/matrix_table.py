@@ -26,7 +26,7 @@ from kernel_vm import harness
 
 PARTS = ("verbs", "programs", "connections", "rsockets", "lossy")
 COLUMNS = [(kernel_serves, family) for kernel_serves in (True, False) for family in ("ipv4", "ipv6")]
-LOSS = "loss 1% duplicate 1% delay 1ms reorder 98% 50%"  # one of fifty overtakes those before it
+LOSS = "loss 1% duplicate 1% delay 1ms reorder 98% 50%"  # one of fifty is overtaken by those behind it
 PATIENCE = 240  # seconds for all requests of one connection of verbs_peer
 BEGIN, END = "<!-- table -->", "<!-- end of the table -->"
 
@@ -71,7 +71,11 @@ class Table:
         took = time.monotonic() - self.options.began
         print(f"{took:6.1f} s  {row.part:12} {where:34} {row.name:64} {'FAILED' if wrong else 'ok'}", flush=True)
         if wrong:
-            self.failures.append(f"{row.part}, {where}: {row.name}: {wrong}")
+            self.fail(f"{row.part}, {where}: {row.name}: {wrong}")
+
+    def fail(self, why):
+        self.failures.append(why)
+        print(f"=== {why}", flush=True)
 
     def share(self, cases):
         """Those that are this run's: one of so many, another for each part of the matrix."""
@@ -108,11 +112,11 @@ class Table:
         for family, mtu in self.share(matrix_rows.ALL_MANNERS):
             golden, broken = self.peer_lines(family, mtu, None)
             if broken:
-                self.failures.append(f"the kernel with itself, {family}, {mtu}: {broken}")
+                self.fail(f"the kernel with itself, {family}, {mtu}: {broken}")
             for kernel_serves in (True, False):
                 found, broken = self.peer_lines(family, mtu, kernel_serves)
                 if broken:
-                    self.failures.append(f"verbs, kernel serves: {kernel_serves}, {family}, {mtu}: {broken}")
+                    self.fail(f"verbs, kernel serves: {kernel_serves}, {family}, {mtu}: {broken}")
                 for name in golden[0]:
                     row = self.row("verbs", name)
                     row.statuses = f"{statuses_of(golden[0][name])} / {statuses_of(golden[1].get(name, ''))}"
@@ -168,7 +172,7 @@ class Table:
         if status:
             raise RuntimeError(f"no lossy link: {output}")
         try:
-            self.run_programs("lossy", matrix_rows.lossy())
+            self.run_programs("lossy", matrix_rows.lossy(), matrix_rows.LOSSY)
         finally:
             _, counts = self.machine.run(f"tc -s qdisc show dev {netdev}; tc -s qdisc show dev ifb0; tc qdisc del dev {netdev} root; "
                                          f"tc qdisc del dev {netdev} ingress; tc qdisc del dev ifb0 root")
@@ -244,8 +248,6 @@ def main():
     print(f"\n{table.markdown()}\n")
     if options.write:
         write_into(options.write, table.markdown())
-    for failure in table.failures:
-        print(f"\n=== {failure}")
     runs = sum(len(cell) for row in table.rows.values() for cell in row.cells.values())
     print(f"\n{len(table.rows)} rows, {runs} runs, {len(table.failures)} failures, {time.monotonic() - options.began:.0f} s")
     sys.exit(1 if table.failures or not runs else 0)
