@@ -124,10 +124,9 @@ def main():
                         runs += 1
                         if complaint:
                             failures.append(f"{name}: {complaint}")
+                            print(f"=== {failures[-1]}", flush=True)
                             break
                     print(f"{name:88} {'FAILED' if complaint else 'ok'}", flush=True)
-    for failure in failures:
-        print(f"\n=== {failure}")
     print(f"\n{runs} runs, {len(failures)} failures")
     sys.exit(1 if failures or not runs else 0)
 

@@ -80,12 +80,11 @@ def main():
                         runs += 1
                         if complaint:
                             failures.append(f"{name}: {complaint}")
+                            print(f"=== {failures[-1]}", flush=True)
                             break
                     figure = case.figure(output)
                     print(f"{name:72} {'FAILED' if complaint else 'ok':7} "
                           f"{f'{figure:10.2f} {case.unit}' if figure else ''}", flush=True)
-    for failure in failures:
-        print(f"\n=== {failure}")
     print(f"\n{runs} runs, {len(failures)} failures")
     sys.exit(1 if failures or not runs else 0)
 

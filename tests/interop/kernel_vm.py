@@ -178,7 +178,7 @@ class KernelVm:
         """Starts a program in the machine, for at most so long."""
         return Job(self, f"exec timeout {seconds} {' '.join(map(str, words))}")
 
-    def wait_for_listener(self, port, seconds=20):
+    def wait_for_listener(self, port, seconds=60):
         """Whether something in the machine listens on a TCP port, as soon as it does."""
         status, _ = self.run(f"for ((i = 0; i < {seconds * 50}; i++)); do "
                              f"grep -qi ':{port:04x} .* 0A ' /proc/net/tcp /proc/net/tcp6 && exit 0; sleep 0.02; done; exit 1",
