@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <iterator>
-#include <ranges>
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -105,7 +104,7 @@ Result<void> CaptureRequests::hand_ring(const LentSlot& slot, News& news) {
 void CaptureRequests::end(uint32_t slot) {
   captured_.erase(slot);
   if (news_.size() >= kMuchNews) {
-    const auto unseen = std::ranges::find_if(std::views::reverse(news_), [&](const News& each) {
+    const auto unseen = std::find_if(news_.rbegin(), news_.rend(), [&](const News& each) {
       return each.message.slot == slot && each.message.kind == CaptureNewsReply::kBegun;
     });
     if (unseen != news_.rend()) {
