@@ -5,8 +5,6 @@
 // bounds, and a private copy as far as it says so; a lane once broken stays broken; a board names no bytes
 // beyond the end of the address space, and none for who is not the one that it names.
 #include <cstring>
-#include <functional>
-#include <utility>
 
 #include <infiniband/verbs.h>
 
@@ -14,6 +12,7 @@
 #include "fuzz/choices.h"
 #include "fuzz/require.h"
 #include "local/board.h"
+#include "local/disturbed_word.h"
 #include "local/lane_reader.h"
 #include "local/lane_support.h"
 #include "local/lane_writer.h"
@@ -23,31 +22,6 @@ namespace verbena::local {
 namespace {
 
 using fuzz::Choices;
-
-// A word before each access to which the other side gets a turn; counts accesses.
-struct DisturbedWord {
-  uint32_t value;
-
-  uint32_t load(std::memory_order) const {
-    disturb();
-    return value;
-  }
-  void store(uint32_t to, std::memory_order) {
-    disturb();
-    value = to;
-  }
-  uint32_t exchange(uint32_t to, std::memory_order) {
-    disturb();
-    return std::exchange(value, to);
-  }
-
-  static void disturb() {
-    ++accesses;
-    if (turn) turn();
-  }
-  inline static std::function<void()> turn;
-  inline static uint32_t accesses = 0;
-};
 
 // Small, so that an input gets around it.
 struct SmallFormat {

@@ -2,15 +2,14 @@
 // The other process writes what it likes into the lane, between any two accesses and while they happen. What
 // is promised: nothing outside the lane is touched, each call ends, and what is delivered is within bounds.
 #include <atomic>
-#include <functional>
 #include <memory>
 #include <thread>
-#include <utility>
 
 #include <gtest/gtest.h>
 
 #include "base/random.h"
 #include "base/seed.h"
+#include "local/disturbed_word.h"
 #include "local/lane_reader.h"
 #include "local/lane_support.h"
 #include "local/lane_writer.h"
@@ -67,31 +66,6 @@ class Scribbler {
   }
 
   Random random_;
-};
-
-// A word before each access to which the other side gets a turn; counts accesses.
-struct DisturbedWord {
-  uint32_t value;
-
-  uint32_t load(std::memory_order) const {
-    disturb();
-    return value;
-  }
-  void store(uint32_t to, std::memory_order) {
-    disturb();
-    value = to;
-  }
-  uint32_t exchange(uint32_t to, std::memory_order) {
-    disturb();
-    return std::exchange(value, to);
-  }
-
-  static void disturb() {
-    ++accesses;
-    if (turn) turn();
-  }
-  inline static std::function<void()> turn;
-  inline static uint32_t accesses = 0;
 };
 
 struct DisturbedFormat : LaneFormat {
