@@ -17,6 +17,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "chaos/find_gid.h"
+
 enum { kBytes = 65536, kPatienceMs = 5000 };
 
 static int refused;
@@ -59,16 +61,6 @@ struct objects {
   char* memory;
   union ibv_gid gid;
 };
-
-// The device that has this address, and its index.
-static int find_gid(struct ibv_context* context, const char* address, union ibv_gid* gid) {
-  union ibv_gid wanted = {.raw = {[10] = 0xff, [11] = 0xff}};
-  if (inet_pton(AF_INET, address, wanted.raw + 12) != 1) return -1;
-  for (int i = 0; i < 64 && ibv_query_gid(context, 1, i, gid) == 0; ++i) {
-    if (memcmp(gid->raw, wanted.raw, 16) == 0) return i;
-  }
-  return -1;
-}
 
 static int open_device(struct objects* all, const char* address) {
   int count = 0;

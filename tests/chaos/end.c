@@ -11,6 +11,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "chaos/find_gid.h"
+
 enum { kDepth = 8, kPatienceS = 20, kReceives = 0, kSends = 32768, kWindow = 49152, kWindowBytes = 8192 };
 enum { kReceiveDone = 100, kSendDone = 200 };  // wr_id
 
@@ -34,15 +36,6 @@ struct end {
   uint64_t interruptions;
   enum ibv_wc_status error;
 };
-
-static int find_gid(struct ibv_context* context, const char* address, union ibv_gid* gid) {
-  union ibv_gid wanted = {.raw = {[10] = 0xff, [11] = 0xff}};
-  if (inet_pton(AF_INET, address, wanted.raw + 12) != 1) return -1;
-  for (int i = 0; i < 64 && ibv_query_gid(context, 1, i, gid) == 0; ++i) {
-    if (memcmp(gid->raw, wanted.raw, 16) == 0) return i;
-  }
-  return -1;
-}
 
 static int open_device(struct end* end, const char* address) {
   int count = 0;
