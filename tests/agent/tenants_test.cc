@@ -366,22 +366,32 @@ int read_nothing(std::vector<std::unique_ptr<RawConnection>>& kept) {
 }
 
 // An agent as the shipped unit has it: root, but without the capability to exceed the limit of descriptors
-// that are under way. 0, or where it failed.
-int start_limited(std::optional<AgentProcess>& agent, rlim_t descriptors) {
-  for (const unsigned long capability : {CAP_SYS_RESOURCE, CAP_SYS_ADMIN}) {
-    if (::prctl(PR_CAPBSET_DROP, capability) != 0) return 1;
+// that are under way. It is there for as long as this.
+class LimitedAgent {
+ public:
+  explicit LimitedAgent(rlim_t descriptors) : parent_(kRoot, [&] { return start(descriptors); }) {}
+  // 0, or where it failed.
+  int outcome() const { return parent_.outcome(); }
+
+ private:
+  int start(rlim_t descriptors) {
+    for (const unsigned long capability : {CAP_SYS_RESOURCE, CAP_SYS_ADMIN}) {
+      if (::prctl(PR_CAPBSET_DROP, capability) != 0) return 1;
+    }
+    const rlimit limit{descriptors, descriptors};
+    if (::setrlimit(RLIMIT_NOFILE, &limit) != 0) return 2;
+    agent_.emplace();
+    return 0;
   }
-  const rlimit limit{descriptors, descriptors};
-  if (::setrlimit(RLIMIT_NOFILE, &limit) != 0) return 2;
-  agent.emplace();
-  return 0;
-}
+
+  std::optional<AgentProcess> agent_;  // the parent's
+  HostileProcess parent_;
+};
 
 TEST_F(Tenants, WhoReadsNothingLeavesDescriptorsForOthers) {
   agent_.reset();
-  std::optional<AgentProcess> agent;
-  const HostileProcess parent(kRoot, [&] { return start_limited(agent, 4096); });
-  ASSERT_EQ(parent.outcome(), 0);
+  const LimitedAgent limited(4096);
+  ASSERT_EQ(limited.outcome(), 0);
   std::vector<std::unique_ptr<RawConnection>> kept;
   const HostileProcess hostile(kHostile, [&] { return read_nothing(kept); });
   ASSERT_EQ(hostile.outcome(), 0);
@@ -391,9 +401,8 @@ TEST_F(Tenants, WhoReadsNothingLeavesDescriptorsForOthers) {
 // As above, and the connections end while what was sent on them is still unread.
 TEST_F(Tenants, WhoHangsUpOnUnreadAnswersLeavesDescriptorsForOthers) {
   agent_.reset();
-  std::optional<AgentProcess> agent;
-  const HostileProcess parent(kRoot, [&] { return start_limited(agent, 1024); });
-  ASSERT_EQ(parent.outcome(), 0);
+  const LimitedAgent limited(1024);
+  ASSERT_EQ(limited.outcome(), 0);
   std::vector<std::unique_ptr<RawConnection>> kept;
   const HostileProcess hostile(kHostile, [&] {
     for (int i = 0; i < 600; ++i) {
@@ -431,9 +440,8 @@ int take_all_channels(std::optional<RawConnection>& kept) {
 
 TEST_F(Tenants, EventChannelsOfSeveralUsersLeaveDescriptorsForOthers) {
   agent_.reset();
-  std::optional<AgentProcess> agent;
-  const HostileProcess parent(kRoot, [&] { return start_limited(agent, 4096); });
-  ASSERT_EQ(parent.outcome(), 0);
+  const LimitedAgent limited(4096);
+  ASSERT_EQ(limited.outcome(), 0);
   std::vector<std::unique_ptr<HostileProcess>> hostile;
   std::optional<RawConnection> kept;
   for (uid_t user = 61000; user < 61008; ++user) {
