@@ -242,8 +242,9 @@ Session* Agent::find_keeper() const {
 // There is to be a keeper while slots are lent to other users, or these have ports, and no longer.
 void Agent::consider_keeper() {
   const auto lent = slot_table_.lent();
-  const bool lends = std::any_of(lent.begin(), lent.end(), [](const LentSlot& slot) {
-    return slot.socket >= 0 && slot.borrower.uid != ::geteuid();
+  const uid_t own = ::geteuid();  // asked once: this is done whenever a client comes or goes
+  const bool lends = std::any_of(lent.begin(), lent.end(), [own](const LentSlot& slot) {
+    return slot.socket >= 0 && slot.borrower.uid != own;
   });
   const bool wanted = lends || (cm_.ledger().has_others() && wire_.has_sockets());
   const Session* keeper = find_keeper();

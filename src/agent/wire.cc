@@ -181,7 +181,7 @@ void Wire::mute(uint32_t slot) {
 void Wire::unmute(uint32_t slot) {
   if (socket(slot) < 0) return;
   drain(socket(slot));
-  if (!guard(socket(slot))) log_error("slot {} cannot be kept from strangers: errno {}", slot, errno);
+  keep_from_strangers(slot);
 }
 
 // ---- what is heard
@@ -192,9 +192,12 @@ void Wire::hear_peers_of(const std::vector<agent_client::Link>& links) {
   if (equal(filter, peer_filter_)) return;
   peer_filter_ = std::move(filter);
   for (uint32_t slot = 0; slot < size(); ++slot) {
-    if (is_muted(socket(slot))) continue;
-    if (!guard(socket(slot))) log_error("slot {} cannot be kept from strangers: errno {}", slot, errno);
+    if (!is_muted(socket(slot))) keep_from_strangers(slot);
   }
+}
+
+void Wire::keep_from_strangers(uint32_t slot) {
+  if (!guard(socket(slot))) log_error("slot {} cannot be kept from strangers: errno {}", slot, errno);
 }
 
 bool Wire::guard(int socket) const {

@@ -66,6 +66,7 @@ class Wire {
  private:
   Result<void> steer();
   Result<void> engage_courier();
+  void keep_from_strangers(uint32_t slot);
 
   uint16_t port_;
   std::vector<sock_filter> peer_filter_;  // empty: everybody is heard
