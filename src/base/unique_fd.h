@@ -6,6 +6,10 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#if defined(__SANITIZE_THREAD__)
+extern "C" void __sanitizer_syscall_pre_impl_close(long fd);
+#endif
+
 namespace verbena {
 
 // Owns a file descriptor. Closes it past the C library, whose close() is a cancellation point: a destructor
@@ -25,11 +29,20 @@ class UniqueFd {
   explicit operator bool() const { return fd_ >= 0; }
   int release() { return std::exchange(fd_, -1); }
   void reset(int fd = -1) {
-    if (fd_ >= 0) ::syscall(SYS_close, fd_);
+    if (fd_ >= 0) close_now();
     fd_ = fd;
   }
 
  private:
+  void close_now() {
+#if defined(__SANITIZE_THREAD__)
+    // The sanitizer follows descriptors by calls of the C library. What closes unseen by it would be a race
+    // with whoever is given the same number next.
+    __sanitizer_syscall_pre_impl_close(fd_);
+#endif
+    ::syscall(SYS_close, fd_);
+  }
+
   int fd_ = -1;
 };
 
