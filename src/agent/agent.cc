@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/agent.h"
 
-#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <memory>
@@ -88,7 +87,8 @@ Agent::Agent(AgentName name, const AgentOptions& options)
                     .refused = refused_,
                     .served = served_,
                     .on_greeted =
-                        [this] {
+                        [this](const Session& session) {
+                          if (session.is_keeper()) keepers_[session.id()] = session.pid();
                           consider_keeper();
                           consider_idle();
                         },
@@ -218,7 +218,8 @@ void Agent::on_client_gone(uint64_t session) {
   links_.session_went(session);
   slots_.take_back_all(session);
   requests_.captures.session_went(session);
-  consider_keeper();  // it may have been the keeper
+  keepers_.erase(session);
+  consider_keeper();
   consider_idle();
 }
 
@@ -231,26 +232,19 @@ void Agent::open_gsi() {
 
 // ---- the keeper
 
-Session* Agent::find_keeper() const {
-  Session* keeper = nullptr;
-  clients_.for_each([&](Session& session) {
-    if (session.is_keeper()) keeper = &session;
-  });
-  return keeper;
-}
-
-// There is to be a keeper while slots are lent to other users, or these have ports, and no longer.
+// There is to be a keeper while slots are lent to other users, or these have ports, and no longer. Asked
+// whenever a client comes or goes or takes a slot: everything is counted where it changes.
 void Agent::consider_keeper() {
-  const auto lent = slot_table_.lent();
-  const uid_t own = ::geteuid();  // asked once: this is done whenever a client comes or goes
-  const bool lends = std::any_of(lent.begin(), lent.end(), [own](const LentSlot& slot) {
-    return slot.socket >= 0 && slot.borrower.uid != own;
-  });
-  const bool wanted = lends || (cm_.ledger().has_others() && wire_.has_sockets());
-  const Session* keeper = find_keeper();
-  if (keeper != nullptr && !wanted && keeper->pid() > 0) ::kill(keeper->pid(), SIGTERM);
+  const bool others_have = slot_table_.lent_to_other_users() > 0 || cm_.ledger().has_others();
+  const bool wanted = wire_.has_sockets() && others_have;
+  if (!keepers_.empty()) {
+    for (const auto& [session, pid] : keepers_) {
+      if (!wanted && pid > 0) ::kill(pid, SIGTERM);
+    }
+    return;
+  }
   const TimePoint now = MonotonicClock::now();
-  if (keeper != nullptr || !wanted || now < keeper_retry_) return;
+  if (!wanted || now < keeper_retry_) return;
   keeper_retry_ = now + kKeeperRetryInterval;
   const auto started = agent_client::start_agent("/proc/self/exe", {"--keep-vault"});
   if (!started) log_warning("no keeper can be started: errno {}", started.error().code);
@@ -259,8 +253,7 @@ void Agent::consider_keeper() {
 // ---- the end
 
 bool Agent::is_idle() const {
-  bool has_clients = false;
-  clients_.for_each([&](const Session& session) { has_clients = has_clients || !session.is_keeper(); });
+  const bool has_clients = clients_.size() > keepers_.size();
   return !has_clients && slots_.orphans().empty() && !link_table_.holds_user_changes() &&
          !cm_.owes_farewells();
 }

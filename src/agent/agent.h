@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <map>
 #include <optional>
 
 #include "agent/agent_name.h"
@@ -70,7 +71,6 @@ class Agent {
   void on_client_gone(uint64_t session);
   void open_gsi();
 
-  Session* find_keeper() const;
   void consider_keeper();
   void consider_idle();
   void end_if_idle();
@@ -99,6 +99,8 @@ class Agent {
   Requests requests_;
   const Session::Parts for_sessions_;
   ClientTable clients_;
+  // The sessions that are keepers: one, or two for a moment.
+  std::map<uint64_t, pid_t> keepers_;
   TimePoint keeper_retry_{};
   std::optional<EventLoop::TimerId> idle_timer_;
 };

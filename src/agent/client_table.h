@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -39,6 +40,7 @@ class ClientTable {
   void clear();
 
   Session* find(uint64_t id) const;
+  size_t size() const { return sessions_.size(); }
   template <class Visit>
   void for_each(Visit visit) const {
     for (const auto& [id, session] : sessions_) visit(*session);

@@ -273,7 +273,7 @@ void Session::finish_hello() {
   }
   answer(request, RequestResult<protocol::HelloReply>(std::move(reply)));
   parts_.succession.greeted();
-  parts_.on_greeted();
+  parts_.on_greeted(*this);
 }
 
 bool Session::is_keeper() const {

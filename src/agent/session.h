@@ -57,7 +57,7 @@ class Session : private CmClient::Host {
     CmService& connection_management;
     RefusedPrograms& refused;
     const ServedUsers& served;
-    std::function<void()> on_greeted;
+    std::function<void(const Session& session)> on_greeted;
     std::function<void(uint64_t session)> close;
   };
   Session(const Parts& parts, uint64_t id, UniqueFd socket, const ucred& peer);

@@ -74,8 +74,7 @@ Result<void> SlotLending::take_back(uint32_t index, uint64_t session) {
 
 void SlotLending::take_back_all(uint64_t session) {
   std::vector<uint32_t> indexes;
-  for (const LentSlot& slot : slots_.lent()) {
-    if (slot.borrower.session != session) continue;
+  for (const LentSlot& slot : slots_.lent_to(session)) {
     indexes.push_back(slot.index);
     counters_.finish(slot);
   }
@@ -87,8 +86,8 @@ void SlotLending::take_back_all(uint64_t session) {
 
 void SlotLending::watch_orphans() {
   const auto take = [this](uint32_t index) { [[maybe_unused]] const auto taken = take_back(index, 0); };
-  for (const LentSlot& slot : slots_.lent()) {
-    if (slot.borrower.session != 0 || slot.borrower.pid <= 0) continue;
+  for (const LentSlot& slot : slots_.lent_to(0)) {
+    if (slot.borrower.pid <= 0) continue;
     if (!orphans_.watch(slot, take)) take(slot.index);
   }
 }

@@ -54,6 +54,7 @@ Result<LentSlot> SlotTable::lend(const Borrower& borrower, TimePoint now) {
   entry.last_uid = borrower.uid;
   if (borrower.shares_port && wire_.socket(*index) >= 0) entry.socket_uid = borrower.uid;
   entry.page = std::move(*page);
+  enter_borrower(*index, entry);
   wire_.unmute(*index);
   return describe(*index, entry);
 }
@@ -129,7 +130,9 @@ Result<void> SlotTable::keep(uint32_t index, const Borrower& borrower) {
   // Another process of the user has no QPs there. Of a process that we do not see both are 0.
   if (before.pid != borrower.pid || !is_same_start(before.start_time, borrower.start_time))
     return fail(ENOENT);
+  strike_borrower(index, entry);
   entry.borrower = borrower;
+  enter_borrower(index, entry);
   return {};
 }
 
@@ -143,12 +146,21 @@ Result<void> SlotTable::take_back(uint32_t index, uint64_t session, TimePoint no
 }
 
 void SlotTable::take_back_all(uint64_t session, TimePoint now) {
-  for (auto& [index, entry] : entries_) {
-    if (entry.lent && entry.borrower.session == session) free(index, entry, now);
-  }
+  for (const LentSlot& slot : lent_to(session)) free(slot.index, entries_.at(slot.index), now);
+}
+
+void SlotTable::enter_borrower(uint32_t index, const Entry& entry) {
+  by_borrower_.emplace(entry.borrower.session, index);
+  if (entry.borrower.uid != own_) ++lent_to_other_users_;
+}
+
+void SlotTable::strike_borrower(uint32_t index, const Entry& entry) {
+  by_borrower_.erase({entry.borrower.session, index});
+  if (entry.borrower.uid != own_) --lent_to_other_users_;
 }
 
 void SlotTable::free(uint32_t index, Entry& entry, TimePoint now) {
+  strike_borrower(index, entry);
   entry.lent = false;
   entry.handed_over = false;
   entry.borrower = {};
@@ -184,6 +196,7 @@ Result<void> SlotTable::adopt(Vault::Contents& contents, TimePoint now) {
     if (!entry.lent) continue;
     entry.lending = ++lendings_;
     entry.borrower = {0, slot.uid, slot.pid, slot.start_time, slot.program};
+    enter_borrower(slot.index, entry);
     entry.handed_over = slot.courier_end >= 0;
     if (entry.handed_over) hand_on(slot.index, own(slot.courier_end));
   }
@@ -207,6 +220,15 @@ std::vector<LentSlot> SlotTable::lent() const {
   std::vector<LentSlot> lent;
   for (const auto& [index, entry] : entries_) {
     if (entry.lent) lent.push_back(describe(index, entry));
+  }
+  return lent;
+}
+
+std::vector<LentSlot> SlotTable::lent_to(uint64_t session) const {
+  std::vector<LentSlot> lent;
+  const auto end = by_borrower_.end();
+  for (auto at = by_borrower_.lower_bound({session, 0}); at != end && at->first == session; ++at) {
+    lent.push_back(describe(at->second, entries_.at(at->second)));
   }
   return lent;
 }

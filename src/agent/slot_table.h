@@ -4,7 +4,9 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "agent/vault.h"
@@ -58,7 +60,7 @@ class SlotTable {
   static constexpr uint32_t kEnd = roce::Qpn::kSlots - 1;
   static constexpr Quota::Size kSize{.all = kEnd - 1, .reserve = 126};
 
-  SlotTable(Wire& wire, uid_t own) : wire_(wire), quota_(kSize, own) {}
+  SlotTable(Wire& wire, uid_t own) : wire_(wire), own_(own), quota_(kSize, own) {}
 
   // ENOSPC: all are lent; EDQUOT: the user has its share; EMFILE and the like: no more can be made.
   Result<LentSlot> lend(const Borrower& borrower, TimePoint now);
@@ -76,6 +78,9 @@ class SlotTable {
   // The first lent slot from `index` on.
   std::optional<LentSlot> find_lent(uint32_t index) const;
   std::vector<LentSlot> lent() const;
+  // Clients come and go all the time: these two look at nothing that is lent to others than they ask for.
+  std::vector<LentSlot> lent_to(uint64_t session) const;
+  size_t lent_to_other_users() const { return lent_to_other_users_; }
   // All slots as they go into the vault.
   std::vector<SlotRecord> records() const;
   SlotRecord record(uint32_t index) const;
@@ -110,13 +115,19 @@ class SlotTable {
   static bool may_have(const Wanted& wanted, const Entry& entry, Duration rest);
   std::optional<uint32_t> longest_free(const Wanted& wanted, Duration rest) const;
   LentSlot describe(uint32_t index, const Entry& entry) const;
+  // Who is in the books as the one who has it.
+  void enter_borrower(uint32_t index, const Entry& entry);
+  void strike_borrower(uint32_t index, const Entry& entry);
   void free(uint32_t index, Entry& entry, TimePoint now);
   void hand_on(uint32_t index, UniqueFd courier_end);
 
   Wire& wire_;
+  const uid_t own_;
   Quota quota_;
   uint64_t lendings_ = 0;
-  std::map<uint32_t, Entry> entries_;  // all but slot 0
+  std::map<uint32_t, Entry> entries_;                    // all but slot 0
+  std::set<std::pair<uint64_t, uint32_t>> by_borrower_;  // those that are lent: session and index
+  size_t lent_to_other_users_ = 0;
 };
 
 }  // namespace verbena::agent

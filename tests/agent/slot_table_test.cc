@@ -203,6 +203,50 @@ TEST_F(SlotTableTest, TakesASlotBackOnlyFromItsBorrower) {
   EXPECT_EQ(slots_.take_back(1, 1, kStart).error().code, ENOENT);
 }
 
+std::vector<uint32_t> indexes_of(const std::vector<LentSlot>& slots) {
+  std::vector<uint32_t> indexes;
+  for (const LentSlot& slot : slots) indexes.push_back(slot.index);
+  return indexes;
+}
+
+// The agent asks for that whenever a client comes or goes, so it is kept rather than counted.
+TEST_F(SlotTableTest, KnowsWhatASessionHasAndWhatOtherUsersHave) {
+  for (const uint64_t session : {1, 2, 1}) ASSERT_TRUE(slots_.lend(borrower(session), kStart));
+  ASSERT_TRUE(slots_.lend(borrower(3, kOwn), kStart));
+  EXPECT_THAT(indexes_of(slots_.lent_to(1)), ElementsAre(1, 3));
+  EXPECT_THAT(indexes_of(slots_.lent_to(3)), ElementsAre(4));
+  EXPECT_EQ(slots_.lent_to_other_users(), 3u);
+  ASSERT_TRUE(slots_.take_back(1, 1, kStart));
+  EXPECT_FALSE(slots_.take_back(2, 1, kStart)) << "not its own";
+  EXPECT_THAT(indexes_of(slots_.lent_to(1)), ElementsAre(3));
+  EXPECT_EQ(slots_.lent_to_other_users(), 2u);
+  slots_.take_back_all(1, kStart);
+  slots_.take_back_all(3, kStart);
+  EXPECT_THAT(slots_.lent_to(1), IsEmpty());
+  EXPECT_THAT(indexes_of(slots_.lent_to(2)), ElementsAre(2));
+  EXPECT_EQ(slots_.lent_to_other_users(), 1u);
+}
+
+TEST_F(SlotTableTest, KnowsItOfTheSlotsOfAFormerAgentToo) {
+  ASSERT_TRUE(slots_.lend(borrower(1), kStart));
+  ASSERT_TRUE(slots_.lend(borrower(2, kOwn), kStart));
+  auto vault = Vault::create();
+  ASSERT_TRUE(vault);
+  ASSERT_TRUE(vault->rewrite(slots_.records(), {}));
+  Vault::Contents contents = Vault::take(vault->client_end());
+  Wire wire(roce::kUdpPort);
+  SlotTable after(wire, kOwn);
+  ASSERT_TRUE(after.adopt(contents, kStart));
+  EXPECT_EQ(after.lent_to_other_users(), 1u);
+  EXPECT_THAT(indexes_of(after.lent_to(0)), ElementsAre(1, 2));
+  ASSERT_TRUE(after.keep(1, borrower(7)));
+  EXPECT_THAT(indexes_of(after.lent_to(0)), ElementsAre(2));
+  EXPECT_THAT(indexes_of(after.lent_to(7)), ElementsAre(1));
+  EXPECT_EQ(after.lent_to_other_users(), 1u);
+  after.take_back_all(7, kStart);
+  EXPECT_EQ(after.lent_to_other_users(), 0u);
+}
+
 TEST_F(SlotTableTest, RunsOutAtTheMulticastSlotAndThenUsesWhatHasNotRested) {
   uint32_t last = 0;
   for (uint32_t i = 1; i < roce::Qpn::kSlots - 1; ++i) {

@@ -278,7 +278,7 @@ AgentWorld::AgentWorld(bool has_wire)
              .connection_management = cm_,
              .refused = refused_,
              .served = served_,
-             .on_greeted = [] {},
+             .on_greeted = [](const Session&) {},
              .close = [this](uint64_t session) { loop_.later([this, session] { end(session); }); }},
       qp1_(last_qp1) {
   VERBENA_REQUIRE(vault_.create());
