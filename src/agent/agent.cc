@@ -99,7 +99,13 @@ CmService::Host Agent::cm_surroundings() {
   return {.no_wire_reason = [this] { return wire_.no_wire_reason(); },
           .on_quiet = [this] { consider_idle(); },
           .is_orphan = [this](uint32_t qpn) { return slots_.orphans().contains(roce::Qpn(qpn).slot()); },
-          .on_others = [this] { loop_.later([this] { consider_keeper(); }); }};
+          .on_others =
+              [this] {
+                loop_.later([this] {
+                  consider_keeper();
+                  consider_idle();
+                });
+              }};
 }
 
 LinkPublisher::Surroundings Agent::link_surroundings() {
@@ -234,9 +240,12 @@ void Agent::open_gsi() {
 
 // There is to be a keeper while slots are lent to other users, or these have ports, and no longer. Asked
 // whenever a client comes or goes or takes a slot: everything is counted where it changes.
+bool Agent::wants_keeper() const {
+  return wire_.has_sockets() && (slot_table_.lent_to_other_users() > 0 || cm_.ledger().has_others());
+}
+
 void Agent::consider_keeper() {
-  const bool others_have = slot_table_.lent_to_other_users() > 0 || cm_.ledger().has_others();
-  const bool wanted = wire_.has_sockets() && others_have;
+  const bool wanted = wants_keeper();
   if (!keepers_.empty()) {
     for (const auto& [session, pid] : keepers_) {
       if (!wanted && pid > 0) ::kill(pid, SIGTERM);
@@ -254,7 +263,9 @@ void Agent::consider_keeper() {
 
 bool Agent::is_idle() const {
   const bool has_clients = clients_.size() > keepers_.size();
-  return !has_clients && slots_.orphans().empty() && !link_table_.holds_user_changes() &&
+  // Should we end while a keeper is wanted (a port is kept for somebody who may come back), it would start
+  // another agent, which would keep the port once more.
+  return !has_clients && !wants_keeper() && slots_.orphans().empty() && !link_table_.holds_user_changes() &&
          !cm_.owes_farewells();
 }
 

@@ -71,6 +71,7 @@ class Agent {
   void on_client_gone(uint64_t session);
   void open_gsi();
 
+  bool wants_keeper() const;
   void consider_keeper();
   void consider_idle();
   void end_if_idle();

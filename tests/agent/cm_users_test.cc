@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 
 #include <gtest/gtest.h>
 #include <netinet/in.h>
@@ -199,6 +200,24 @@ TEST_F(CmUsers, OneWhoTakesAllPortsLeavesTheOthersTheirs) {
   EXPECT_GT(take_all(), 10);
 }
 
+// Of an agent that a program has started.
+constexpr Duration kIdleTimeout = std::chrono::seconds(5);
+
+// Whichever it is; 0: none.
+pid_t listening_agent() {
+  auto admin = agent_client::Admin::connect({.start_agent = false, .agent_program = {}});
+  if (!admin) return 0;
+  const auto status = (*admin)->status();
+  return status ? static_cast<pid_t>(status->pid) : 0;
+}
+
+// One that is not our child.
+void end_agent(pid_t agent) {
+  ASSERT_GT(agent, 0);
+  ::kill(agent, SIGTERM);
+  EXPECT_TRUE(eventually([agent] { return ::kill(agent, 0) != 0; }));
+}
+
 // Root's agent, its keeper, and a listener of a user who has no slot.
 TEST_F(CmUsers, APortIsItsOwnersAlsoWhenTheAgentIsKilled) {
   Stranger owner(kOther, [](const Stranger::Line& line) {
@@ -218,7 +237,8 @@ TEST_F(CmUsers, APortIsItsOwnersAlsoWhenTheAgentIsKilled) {
   ASSERT_TRUE(owner.hear());
   ASSERT_TRUE(eventually([] { return test::find_process("verbena-keeper") != 0; }));
   agent_->stop(SIGKILL);
-  agent_.emplace();
+  // The keeper starts the next one. One of ours beside it would give way to it, before it listens perhaps.
+  ASSERT_TRUE(eventually([] { return listening_agent() != 0; }));
   EXPECT_EQ(Stranger(kOther - 1,
                      [](const Stranger::Line&) {
                        CmProgram thief;
@@ -233,6 +253,36 @@ TEST_F(CmUsers, APortIsItsOwnersAlsoWhenTheAgentIsKilled) {
   owner.say();
   EXPECT_TRUE(owner.hear()) << "it has its port again";
   EXPECT_EQ(owner.end(), 0);
+  EXPECT_TRUE(eventually([] { return test::find_process("verbena-keeper") == 0; }));
+  end_agent(listening_agent());
+}
+
+// A program that dies together with the agent has claims, too, which are not given up at once. An agent that
+// ended meanwhile, as one does that nobody needs, would only be followed by the keeper's next, without end.
+TEST_F(CmUsers, TheNextAgentStaysAsLongAsAPortIsKeptForItsOwner) {
+  {
+    Stranger owner(kOther, [](const Stranger::Line& line) {
+      CmProgram own;
+      if (!own.connected()) return 1;
+      if (own.bind(own.create(), address("0.0.0.0", kPort)) != 0) return 2;
+      line.say();
+      line.hear();
+      return 0;
+    });
+    ASSERT_TRUE(owner.hear());
+    ASSERT_TRUE(eventually([] { return test::find_process("verbena-keeper") != 0; }));
+    agent_->stop(SIGKILL);
+  }
+  ASSERT_TRUE(eventually([] { return listening_agent() != 0; }));
+  const pid_t next = listening_agent();
+  const auto beyond_idle = MonotonicClock::now() + kIdleTimeout + std::chrono::seconds(2);
+  while (MonotonicClock::now() < beyond_idle) {
+    ASSERT_EQ(::kill(next, 0), 0) << "it has ended";
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+  ::kill(test::find_process("verbena-keeper"), SIGSTOP);  // it is not to start another
+  end_agent(next);
+  ::kill(test::find_process("verbena-keeper"), SIGKILL);
 }
 
 // ---- what is said in others' names
