@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <climits>
 #include <system_error>
+#include <utility>
 
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -87,9 +88,12 @@ void EventLoop::run() {
 
 void EventLoop::run_round() {
   epoll_event events[64];
-  const int count = ::epoll_wait(epoll_.get(), events, std::size(events), timeout_ms());
+  const std::vector<Task> of_this_round = std::exchange(next_round_, {});
+  const int timeout = of_this_round.empty() ? timeout_ms() : 0;
+  const int count = ::epoll_wait(epoll_.get(), events, std::size(events), timeout);
   if (count < 0 && errno != EINTR) throw std::system_error(errno, std::generic_category(), "epoll_wait");
   for (int i = 0; i < count; ++i) dispatch(events[i]);
+  for (const Task& task : of_this_round) task();
   run_timers();
   run_later();
 }

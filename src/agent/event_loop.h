@@ -35,6 +35,9 @@ class EventLoop {
   void cancel(const TimerId& timer) { timers_.erase(timer); }
   // Runs after the handlers of this round: for destroying an object from within its own handler.
   void later(Task task) { later_.push_back(std::move(task)); }
+  // Runs in the next round, which waits for nothing then: for what is done little by little, so that others
+  // have their turn in between.
+  void in_next_round(Task task) { next_round_.push_back(std::move(task)); }
 
   // Round after round until it is stopped.
   void run();
@@ -61,6 +64,7 @@ class EventLoop {
   std::unordered_map<int, Watch> watches_;
   std::map<TimerId, Task> timers_;
   std::vector<Task> later_;
+  std::vector<Task> next_round_;
 };
 
 }  // namespace verbena::agent

@@ -99,6 +99,7 @@ Session::Session(const Parts& parts, uint64_t id, UniqueFd socket, const ucred& 
 Session::~Session() {
   parts_.loop.forget(socket_.get());
   if (process_) parts_.loop.forget(process_.get());
+  if (cm_) parts_.connection_management.gone_clients().add(std::move(cm_));
 }
 
 void Session::on_readable(uint32_t events) {
@@ -219,7 +220,7 @@ void Session::refuse_version(const MessageHeader& request) {
 
 void Session::handle_cm(const MessageHeader& request, ConstBytes message, ClientFile descriptor) {
   CmClient::Host& host = *this;
-  if (!cm_) cm_.emplace(parts_.connection_management, host);
+  if (!cm_) cm_ = std::make_unique<CmClient>(parts_.connection_management, host);
   cm_->handle(request, message, std::move(descriptor));
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -128,7 +129,7 @@ class Session : private CmClient::Host {
   bool greeted_ = false;
   bool closing_ = false;
   std::optional<protocol::MessageHeader> pending_hello_;
-  std::optional<CmClient> cm_;  // from its first request of connection management on
+  std::unique_ptr<CmClient> cm_;  // from its first request of connection management on
 };
 
 }  // namespace verbena::agent

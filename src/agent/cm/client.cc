@@ -64,7 +64,8 @@ const CmClient::Request CmClient::kRequests[] = {
 CmClient::CmClient(CmService& service, Host& host)
     : service_(service),
       host_(host),
-      limits_(service, host),
+      user_(host.user()),
+      limits_(service, user_),
       channels_(service.loop(), host, limits_),
       identifiers_(*this, service, limits_, channels_),
       parts_{service, host, limits_, channels_, identifiers_} {
@@ -74,6 +75,18 @@ CmClient::CmClient(CmService& service, Host& host)
 CmClient::~CmClient() {
   service_.leave(*this);
   service_.settle();  // at the end of the loop's round: when the identifiers are destroyed
+}
+
+void CmClient::go() {
+  has_gone = true;
+  service_.leave(*this);
+  channels_.hang_up();
+}
+
+size_t CmClient::clear(size_t most) {
+  const size_t channels = channels_.clear(most);
+  service_.settle();
+  return channels + identifiers_.clear(most - channels);
 }
 
 const CmClient::Request* CmClient::find_request(uint16_t type) {

@@ -15,6 +15,7 @@
 #include "agent/cm/identifier.h"
 #include "agent/cm/identifier_requests.h"
 #include "agent/cm/multicast_requests.h"
+#include "agent/cm/port_space.h"
 #include "agent/cm/restore_requests.h"
 #include "agent/cm/service.h"
 #include "agent/foreign_closer.h"
@@ -24,8 +25,9 @@ namespace verbena::agent {
 
 // One client's part of connection management. Gives each request of protocol/connection_messages.h to the
 // role whose subject it is, answers it, and tells the client what peers and links do to its identifiers.
-// Trusts nothing in requests. When it goes, its identifiers are destroyed. Of the agent's thread.
-class CmClient {
+// Trusts nothing in requests. When it has gone, its identifiers are destroyed, by cm/gone_clients.h. Of the
+// agent's thread.
+class CmClient : public PortOwner {
  public:
   using Host = CmClientHost;
 
@@ -40,7 +42,13 @@ class CmClient {
   // Carries a request out and answers it. REQUIRES: request_bytes() says its length
   void handle(const protocol::MessageHeader& header, ConstBytes message, ClientFile descriptor);
 
-  uid_t user() const { return host_.user(); }
+  uid_t user() const { return user_; }
+
+  // The program has ended: from now on nothing is said to it, nobody meets what it had, and the host may be
+  // gone.
+  void go();
+  // Destroys so much of that at most, and answers how much: less than `most` if it was the rest.
+  size_t clear(size_t most);
 
   // For the service, which brings what peers do.
   // Whether a listener has room for another request now.
@@ -72,6 +80,7 @@ class CmClient {
 
   CmService& service_;
   Host& host_;
+  const uid_t user_;
   ClientLimits limits_;
   ClientChannels channels_;
   ClientIdentifiers identifiers_;

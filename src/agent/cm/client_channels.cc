@@ -40,8 +40,20 @@ agent_client::AdminResult<void> ClientChannels::open(const protocol::CmChannelRe
 }
 
 void ClientChannels::close(uint32_t number) {
-  channels_.erase(number);
+  channels_.erase(channels_.find(number));  // which may be a key within it
   limits_.give_back_channels(1);
+}
+
+size_t ClientChannels::clear(size_t most) {
+  size_t cleared = 0;
+  while (cleared < most && !channels_.empty()) {
+    const auto& [number, channel] = *channels_.begin();
+    cleared += channel->drop_some(most - cleared);
+    if (cleared == most) break;
+    close(number);
+    ++cleared;
+  }
+  return cleared;
 }
 
 EventChannel* ClientChannels::find(uint32_t number) {

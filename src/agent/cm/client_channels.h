@@ -32,6 +32,10 @@ class ClientChannels {
   // REQUIRES: the channel is there, and no identifier has it
   void close(uint32_t number);
   EventChannel* find(uint32_t number);
+  // The client has gone: nothing is sent any more.
+  void hang_up() { hung_up_ = true; }
+  // Then closes them and drops what waits in them, so much at most; how much it was.
+  size_t clear(size_t most);
 
   // Sends the event by the identifier's channel. Its number there; 0: it was not sent.
   uint64_t send(CmIdentifier& id, const protocol::CmEvent& event);

@@ -35,15 +35,25 @@ uint8_t qp_type_of(const protocol::CmCreateRequest& request) {
 }  // namespace
 
 ClientIdentifiers::~ClientIdentifiers() {
-  for (const auto& [number, id] : ids_) {
-    // The peer of an XRC target that is destroyed is told nothing: other processes may have it open. If its
-    // process has died, the peer is to hear.
-    if (id->qp_type == IBV_QPT_XRC_RECV && id->connection != 0) {
-      [[maybe_unused]] const auto said =
-          service_.manager().disconnect(id->connection, {}, MonotonicClock::now());
-    }
-    discard(*id);
+  clear(ids_.size());
+}
+
+size_t ClientIdentifiers::clear(size_t most) {
+  size_t cleared = 0;
+  for (; cleared < most && !ids_.empty(); ++cleared) {
+    const auto next = ids_.begin();
+    say_farewell(*next->second);
+    discard(*next->second);
+    ids_.erase(next);
   }
+  return cleared;
+}
+
+// The peer of an XRC target that is destroyed is told nothing: other processes may have it open. If its
+// process has died, the peer is to hear.
+void ClientIdentifiers::say_farewell(CmIdentifier& id) {
+  if (id.qp_type != IBV_QPT_XRC_RECV || id.connection == 0) return;
+  [[maybe_unused]] const auto said = service_.manager().disconnect(id.connection, {}, MonotonicClock::now());
 }
 
 CmIdentifier* ClientIdentifiers::find(uint32_t number) {
@@ -60,6 +70,7 @@ agent_client::AdminResult<CmIdentifier*> ClientIdentifiers::make(const protocol:
   if (!has_room()) return refuse(ENOMEM, "too many identifiers");
   auto id = std::make_unique<CmIdentifier>();
   id->client = &client_;
+  id->owner = &client_;
   id->user = client_.user();
   id->number = request.id;
   id->channel = request.channel;

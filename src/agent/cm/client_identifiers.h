@@ -18,7 +18,7 @@ namespace verbena::agent {
 class CmClient;
 
 // The identifiers of one client, by their numbers: those that its program has made and those of requests
-// that came to them. When this goes, they are destroyed. Of the agent's thread.
+// that came to them. Of the agent's thread.
 class ClientIdentifiers {
  public:
   using Map = std::unordered_map<uint32_t, std::unique_ptr<CmIdentifier>>;
@@ -38,15 +38,18 @@ class ClientIdentifiers {
   agent_client::AdminResult<CmIdentifier*> make(const protocol::CmCreateRequest& request);
   // That of a request that came to the listener; it gets a number of the agent's.
   CmIdentifier& add(std::unique_ptr<CmIdentifier> request, const CmIdentifier& listener);
-  bool has_room() const { return limits_.allows_identifier(ids_.size()); }
+  bool has_room() const { return limits_.make_room_for_identifier(ids_.size()); }
 
   // Takes back what the identifier holds elsewhere, and forgets it. What its peer is owed is the connection
   // manager's business from here.
   void erase(CmIdentifier& id);
   void erase_those_of(uint32_t channel);
+  // The client has gone: destroys so many at most, and answers how many.
+  size_t clear(size_t most);
 
  private:
   CmIdentifier& keep(std::unique_ptr<CmIdentifier> id);
+  void say_farewell(CmIdentifier& id);
   void discard(CmIdentifier& id);
 
   CmClient& client_;

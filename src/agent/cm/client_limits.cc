@@ -15,15 +15,20 @@ constexpr size_t kMaxGroupsOfStranger = 262144;
 }  // namespace
 
 bool ClientLimits::is_strangers() const {
-  return host_.user() != ::geteuid() && host_.user() != 0;
+  return user_ != ::geteuid() && user_ != 0;
 }
 
 bool ClientLimits::allows_identifier(size_t held) const {
   return held < kMaxIdentifiers && (!is_strangers() || usage().identifiers < kMaxIdentifiersOfStranger);
 }
 
+// Of what has gone so much is cleared at a time that nobody waits for it.
+bool ClientLimits::make_room_for_identifier(size_t held) const {
+  return allows_identifier(held) || (service_.gone_clients().clear_some_of(user_) && allows_identifier(held));
+}
+
 bool ClientLimits::allows_channel(size_t held) const {
-  return held < kMaxChannels && service_.channels().allows(host_.user());
+  return held < kMaxChannels && service_.channels().allows(user_);
 }
 
 bool ClientLimits::allows_group(size_t held_by_identifier) const {

@@ -3,7 +3,8 @@
 
 #include <cstddef>
 
-#include "agent/cm/client_host.h"
+#include <sys/types.h>
+
 #include "agent/cm/service.h"
 
 namespace verbena::agent {
@@ -17,8 +18,8 @@ class ClientLimits {
   static constexpr size_t kMaxWaitingEvents = 65536;  // in all its channels
   static constexpr size_t kMaxGroups = 4096;          // of one identifier
 
-  // REQUIRES: both outlive this
-  ClientLimits(CmService& service, const CmClientHost& host) : service_(service), host_(host) {}
+  // REQUIRES: service outlives this
+  ClientLimits(CmService& service, uid_t user) : service_(service), user_(user) {}
 
   // Whether the client may have another one when it has so many already.
   bool allows_identifier(size_t held) const;
@@ -27,15 +28,17 @@ class ClientLimits {
   // Whether the client, or its user, may let so many events wait.
   bool allow_waiting_events(size_t waiting) const;
 
-  CmService::Usage& usage() const { return service_.usage_of(host_.user()); }
-  void take_channel() const { service_.channels().take(host_.user()); }
-  void give_back_channels(size_t count) const { service_.channels().give_back(host_.user(), count); }
+  // Whether the client may have another identifier once programs of its user that have gone are cleared away.
+  bool make_room_for_identifier(size_t held) const;
+  CmService::Usage& usage() const { return service_.usage_of(user_); }
+  void take_channel() const { service_.channels().take(user_); }
+  void give_back_channels(size_t count) const { service_.channels().give_back(user_, count); }
 
  private:
   bool is_strangers() const;
 
   CmService& service_;
-  const CmClientHost& host_;
+  const uid_t user_;
 };
 
 }  // namespace verbena::agent

@@ -114,6 +114,12 @@ void EventChannel::move_events(uint32_t id, EventChannel& other) {
   }
 }
 
+size_t EventChannel::drop_some(size_t most) {
+  size_t dropped = 0;
+  for (; dropped < most && !queue_.empty(); ++dropped) take_out(queue_.begin());
+  return dropped;
+}
+
 size_t EventChannel::drop_events(uint32_t id) {
   const std::vector<uint64_t> dropped = numbers_of(by_id_, id);
   for (const uint64_t number : dropped) take_out(queue_.find(number));

@@ -42,6 +42,8 @@ class EventChannel {
   void move_events(uint32_t id, EventChannel& other);
   // How many there were. Those of a listener are of other identifiers, and stay.
   size_t drop_events(uint32_t id);
+  // Drops so many of those that wait at most, whosever they are, and answers how many.
+  size_t drop_some(size_t most);
 
  private:
   // Waiting events by their numbers, which are their order.

@@ -6,10 +6,17 @@
 #include <utility>
 
 namespace verbena::agent {
+namespace {
+
+bool has_gone(const PortBinding* holder) {
+  return holder->owner != nullptr && holder->owner->has_gone;
+}
+
+}  // namespace
 
 Result<void> PortSpace::check(const Holders& holders, const PortBinding& holder, bool reuse_address) {
   for (const PortBinding* other : holders) {
-    if (other == &holder || (reuse_address && other->reuse_address)) continue;
+    if (other == &holder || has_gone(other) || (reuse_address && other->reuse_address)) continue;
     const bool apart_by_family =
         holder.own_family_only && other->own_family_only && holder.source.family != other->source.family;
     if (apart_by_family) continue;
@@ -28,7 +35,7 @@ bool PortSpace::is_unique(const Holders& holders, const PortBinding& holder) {
   return std::all_of(holders.begin(), holders.end(), [&](const PortBinding* other) {
     const bool other_port = holder.destination.port != 0 && other->destination.port != 0 &&
                             holder.destination.port != other->destination.port;
-    return other == &holder || other_port || differ(holder.source, other->source) ||
+    return other == &holder || has_gone(other) || other_port || differ(holder.source, other->source) ||
            differ(holder.destination, other->destination);
   });
 }
@@ -45,6 +52,11 @@ bool PortSpace::holds(const Holders& holders, uid_t user) {
   return std::ranges::find(holders, user, &PortBinding::user) != holders.end();
 }
 
+bool PortSpace::is_full(const Holders& holders) {
+  return holders.size() >= kMostHolders &&
+         holders.size() - static_cast<size_t>(std::ranges::count_if(holders, has_gone)) >= kMostHolders;
+}
+
 // A port counts once for each user that holds it, however many identifiers the user has there.
 void PortSpace::add(Holders& holders, PortBinding& holder, PortRange ephemeral) {
   const uint16_t port = port_of(holder.source);
@@ -58,7 +70,7 @@ Result<void> PortSpace::bind(PortBinding& holder, PortRange ephemeral) {
   const uint16_t port = port_of(holder.source);
   const auto found = ports_.find(port);
   if (found != ports_.end()) {
-    if (found->second.size() >= kMostHolders) return fail(EADDRNOTAVAIL);
+    if (is_full(found->second)) return fail(EADDRNOTAVAIL);
     if (const auto checked = check(found->second, holder, holder.reuse_address); !checked) return checked;
   }
   const bool is_ephemeral = port >= ephemeral.first && port <= ephemeral.last;
@@ -71,7 +83,7 @@ Result<void> PortSpace::bind(PortBinding& holder, PortRange ephemeral) {
 Result<void> PortSpace::resume(PortBinding& holder, PortRange ephemeral) {
   const auto found = ports_.find(port_of(holder.source));
   if (found == ports_.end() || !is_unique(found->second, holder)) return bind(holder, ephemeral);
-  if (found->second.size() >= kMostHolders) return fail(EADDRNOTAVAIL);
+  if (is_full(found->second)) return fail(EADDRNOTAVAIL);
   add(found->second, holder, ephemeral);
   return {};
 }
@@ -84,7 +96,7 @@ Result<void> PortSpace::bind_any(PortBinding& holder, PortRange range, Random& r
     const bool is_held = found != ports_.end() && holds(found->second, holder.user);
     if (!may_have_more && !is_held) return false;
     if (found != ports_.end()) {
-      if (found->second.size() >= kMostHolders || !is_unique(found->second, holder)) return false;
+      if (is_full(found->second) || !is_unique(found->second, holder)) return false;
     }
     set_port(holder.source, port);
     add(ports_[port], holder, range);
@@ -140,7 +152,8 @@ PortBinding* PortSpace::find_listener(const CmAddress& destination, Origin origi
   int best_rank = 0;
   for (PortBinding* holder : found->second) {
     const CmAddress& source = holder->source;
-    if (!holder->listening || (is_loopback(source) && origin == Origin::kElsewhere)) continue;
+    if (!holder->listening || has_gone(holder) || (is_loopback(source) && origin == Origin::kElsewhere))
+      continue;
     int rank = 0;
     if (is_same_host(source, destination)) {
       rank = 3;
@@ -160,8 +173,9 @@ PortBinding* PortSpace::find_listener(const CmAddress& destination, Origin origi
 bool PortSpace::has_listener(uint16_t port, const std::function<bool(const PortBinding&)>& counts) const {
   const auto found = ports_.find(port);
   if (found == ports_.end()) return false;
-  return std::any_of(found->second.begin(), found->second.end(),
-                     [&](const PortBinding* holder) { return holder->listening && counts(*holder); });
+  return std::any_of(found->second.begin(), found->second.end(), [&](const PortBinding* holder) {
+    return holder->listening && !has_gone(holder) && counts(*holder);
+  });
 }
 
 }  // namespace verbena::agent

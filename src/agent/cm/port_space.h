@@ -13,6 +13,12 @@
 
 namespace verbena::agent {
 
+// Whose ports they are. One that has gone is in nobody's way, and hears of nothing, though what it held is
+// given back only little by little.
+struct PortOwner {
+  bool has_gone = false;
+};
+
 // Who may hold a port: an identifier as its port space sees it.
 struct PortBinding {
   CmAddress source{};       // with the port, once it has one
@@ -21,7 +27,8 @@ struct PortBinding {
   bool own_family_only = false;
   bool listening = false;
   uid_t user = 0;
-  bool is_counted = false;  // the port is in the user's share for this one's sake; PortSpace's
+  const PortOwner* owner = nullptr;  // none: it stays until it is released
+  bool is_counted = false;           // the port is in the user's share for this one's sake; PortSpace's
 };
 
 // net.ipv4.ip_local_port_range.
@@ -74,6 +81,7 @@ class PortSpace {
   // Whether the user may hold another port.
   bool allows_more(const PortBinding& holder, PortRange ephemeral);
   static bool holds(const Holders& holders, uid_t user);
+  static bool is_full(const Holders& holders);
   void add(Holders& holders, PortBinding& holder, PortRange ephemeral);
 
   Quota shares_;

@@ -97,6 +97,7 @@ bool can_travel(const roce::Path& path) {
 std::unique_ptr<CmIdentifier> identifier_for(const CmIdentifier& listener) {
   auto id = std::make_unique<CmIdentifier>();
   id->client = listener.client;
+  id->owner = listener.owner;
   id->user = listener.user;
   id->port_space = listener.port_space;
   id->qp_type = listener.qp_type;

@@ -64,7 +64,8 @@ CmService::CmService(EventLoop& loop, uint16_t udp_port, Host host)
       }),
       gsi_(loop, [this](ConstBytes mad, const cm::Arrival& arrival) { on_mad(mad, arrival); }),
       own_messages_(draw_seed()),
-      manager_(manager_config(), *this, peer_events_, Random(draw_seed())) {
+      manager_(manager_config(), *this, peer_events_, Random(draw_seed())),
+      gone_clients_(loop) {
   for (const uint16_t number : {RDMA_PS_IPOIB, RDMA_PS_TCP, RDMA_PS_UDP, RDMA_PS_IB}) {
     port_spaces_.try_emplace(number, ::geteuid());
   }
@@ -165,7 +166,7 @@ void CmService::links_changed(const std::vector<agent_client::Link>& links) {
 }
 
 bool CmService::owes_farewells() const {
-  return manager_.size() > manager_.waiting();
+  return !gone_clients_.empty() || manager_.size() > manager_.waiting();
 }
 
 Result<PortSpace*> CmService::port_space(uint16_t number) {

@@ -12,6 +12,7 @@
 
 #include "agent/cm/claims.h"
 #include "agent/cm/early_messages.h"
+#include "agent/cm/gone_clients.h"
 #include "agent/cm/gsi_port.h"
 #include "agent/cm/identifier.h"
 #include "agent/cm/ledger.h"
@@ -59,6 +60,8 @@ class CmService final : private cm::Sink {
   // The agent ends, but its clients may go on: their connections stay, for the next agent to restore. Nothing
   // is sent any more.
   void abandon() {
+    gone_clients_.clear_all();
+    gsi_.flush();
     gsi_.close();
     ledger_.freeze();
   }
@@ -73,8 +76,8 @@ class CmService final : private cm::Sink {
   const Ledger& ledger() const { return ledger_; }
   // Whether the process that had this QP with a former agent lives and has not come back yet.
   bool is_orphan(uint32_t qpn) const { return host_.is_orphan(qpn); }
-  // Peers are owed messages by identifiers that are gone: the agent must not end yet. What only waits for
-  // TIMEWAIT to pass does not count.
+  // Peers are owed messages by identifiers that are gone, or going: the agent must not end yet. What only
+  // waits for TIMEWAIT to pass does not count.
   bool owes_farewells() const;
 
   // For clients.
@@ -109,6 +112,7 @@ class CmService final : private cm::Sink {
   Usage& usage_of(uid_t user) { return usage_[user]; }
   // Event channels; each is a descriptor.
   Quota& channels() { return channels_; }
+  GoneClients& gone_clients() { return gone_clients_; }
 
   const GsiPort& gsi() const { return gsi_; }
   GsiPort& gsi() { return gsi_; }
@@ -151,6 +155,7 @@ class CmService final : private cm::Sink {
   std::optional<EventLoop::TimerId> early_timer_;
   bool settling_ = false;
   std::optional<EventLoop::TimerId> timer_;
+  GoneClients gone_clients_;  // after all that they have something of
 };
 
 }  // namespace verbena::agent
