@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "agent/vault.h"
+#include "agent_client/agent_session.h"
 #include "agent_client/link_table_file.h"
 #include "base/log.h"
 #include "base/time.h"
@@ -12,7 +13,6 @@
 namespace verbena::agent {
 namespace {
 
-constexpr Duration kSurvivorWait = std::chrono::milliseconds(300);
 // How long a client may take to bring back what it had on an agent that was killed.
 constexpr Duration kReturnTime = std::chrono::seconds(3);
 
@@ -25,11 +25,18 @@ void Succession::begin() {
   if (!of_.wire.may_be_ours()) return settle();
   log_info("{}: waiting for a client of an earlier agent", of_.wire.reason());
   waiting_ = true;
-  timer_ = of_.loop.at(MonotonicClock::now() + kSurvivorWait, [this] {
+  timer_ = of_.loop.at(MonotonicClock::now() + agent_client::kSurvivorWait, [this] {
     timer_.reset();
-    of_.wire.open();  // those that had the port may have ended meanwhile
-    settle();
+    // Where the machine is busy we may not have run for all that time. Who has come by now is heard first: in
+    // this round of the loop it is let in, in the next one its hello is read.
+    of_.loop.in_next_round([this] { give_up_waiting(); });
   });
+}
+
+void Succession::give_up_waiting() {
+  if (!waiting_) return;
+  of_.wire.open();  // those that had the port may have ended meanwhile
+  settle();
 }
 
 void Succession::settle() {

@@ -39,6 +39,7 @@ class Succession {
   void greeted() { has_greeted_ = true; }
 
  private:
+  void give_up_waiting();
   void settle();
 
   const Subjects of_;

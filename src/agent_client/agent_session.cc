@@ -18,6 +18,7 @@ constexpr uid_t kNoAgentYet = static_cast<uid_t>(-1);
 // Between attempts to reach the next agent, and to start one.
 constexpr Duration kFirstRetry = std::chrono::milliseconds(10);
 constexpr Duration kLongestRetry = std::chrono::seconds(1);
+constexpr Duration kLongestRetryWithVault = kSurvivorWait / 6;
 constexpr Duration kStartInterval = std::chrono::seconds(1);
 constexpr Duration kRootGrace = std::chrono::seconds(1);
 
@@ -187,7 +188,13 @@ void AgentSession::seek_agent() {
   }
   const std::lock_guard lock(event_mutex_);
   set_timer(retry_);
-  retry_ = std::min(retry_ * 2, kLongestRetry);
+  retry_ = std::min(retry_ * 2, longest_retry());
+}
+
+// The next agent waits so long for us and no longer. Then others have what was ours: it serves without the
+// wire, and ports are anybody's.
+Duration AgentSession::longest_retry() const {
+  return vault_.is_ours() ? kLongestRetryWithVault : kLongestRetry;
 }
 
 bool AgentSession::needs_agent() const {

@@ -28,6 +28,11 @@ namespace verbena::agent_client {
 // How long a call may take, the start of an agent included.
 inline constexpr Duration kCallTimeout = std::chrono::seconds(2);
 
+// How long an agent waits for a process that has the vault of the agent before, where the port shows that
+// there are such. Who has one looks for the next agent several times in that time, however long there has
+// been none.
+inline constexpr Duration kSurvivorWait = std::chrono::milliseconds(300);
+
 // An agent that a session has just greeted, and that is to hear what the process has.
 struct NewAgent {
   AgentConnection& connection;
@@ -176,6 +181,7 @@ class AgentSession {
   void watch_events(UniqueFd socket);
   void forget_events();
   void set_timer(Duration delay);
+  Duration longest_retry() const;  // REQUIRES: in a turn
 
   const std::unique_ptr<AgentDialer> dialer_;
   const std::vector<Restorer*> restorers_;

@@ -1,15 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/succession.h"
 
+#include <thread>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "agent/counter_publisher.h"
 #include "agent/domain_table.h"
 #include "agent/slot_table.h"
+#include "agent_client/agent_session.h"
 
 namespace verbena::agent {
 namespace {
@@ -75,6 +79,24 @@ TEST_F(SuccessionTest, HasTheWireWhereTheLastHolderEndsMeanwhile) {
   run_until_settled();
   EXPECT_TRUE(succession.is_settled());
   EXPECT_TRUE(wire.has_sockets()) << wire.reason();
+}
+
+// As on a machine that is busy: all the time that the agent waits it does not run, and somebody comes
+// meanwhile, who is let in in one round of the loop and heard in the next.
+TEST_F(SuccessionTest, HearsWhoHasComeBeforeItGivesUp) {
+  std::this_thread::sleep_for(agent_client::kSurvivorWait);
+  const UniqueFd knock(::eventfd(1, EFD_CLOEXEC));
+  const UniqueFd word(::eventfd(1, EFD_CLOEXEC));
+  bool is_heard_in_time = false;
+  loop.watch(knock.get(), EPOLLIN, [&](uint32_t) {
+    loop.forget(knock.get());
+    loop.watch(word.get(), EPOLLIN, [&](uint32_t) {
+      loop.forget(word.get());
+      is_heard_in_time = !succession.is_settled();
+    });
+  });
+  run_until_settled();
+  EXPECT_TRUE(is_heard_in_time);
 }
 
 TEST_F(SuccessionTest, HasNoWireWhereTheHolderStaysAndBringsNothing) {

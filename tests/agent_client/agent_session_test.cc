@@ -300,6 +300,28 @@ TEST_F(AgentSessionTest, TheVaultOfAnAgentThatDiedGoesToTheNextOne) {
   EXPECT_EQ(host.agent().requests()[0].fds, 1u);
 }
 
+// The next agent may take its time to start, and then waits a moment only. With a back-off of up to a second
+// most came too late for it.
+TEST_F(AgentSessionTest, WhoHasAVaultLooksForTheNextAgentSeveralTimesWhileThatWaits) {
+  host.run([](const FakeAgent::Request& request) {
+    if (request.type() != MessageType::kHello) return FakeAgent::agree(request);
+    FakeAgent::Answer answer = FakeAgent::greet(request);
+    answer.fds.emplace_back(::dup(answer.fds[0].get()));
+    return answer;
+  });
+  const auto session = this->session();
+  ASSERT_EQ(call(*session), 0);
+  host.agent().die();
+  const int before = host.opened();
+  const TimePoint end = MonotonicClock::now() + 5 * kSurvivorWait;
+  while (MonotonicClock::now() < end) {
+    pollfd entry{session->event_fd(), POLLIN, 0};
+    ASSERT_EQ(::poll(&entry, 1, 10'000), 1) << "the session has fallen asleep";
+    session->attend();
+  }
+  EXPECT_GE(host.opened() - before, 5 * 2);
+}
+
 // A process that has dropped its privileges may find a program of its new user under the agent's name.
 TEST_F(AgentSessionTest, TheVaultGoesToNoAgentOfAnotherUser) {
   const auto trusting = [](const FakeAgent::Request& request) {
