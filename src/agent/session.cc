@@ -21,8 +21,9 @@ using protocol::MessageHeader;
 using protocol::MessageType;
 using protocol::read_as;
 
-// So that one client's flood leaves time for the others.
-constexpr int kMessagesPerRound = 16;
+// So that one client's flood leaves time for the others: as there are many clients, a round with all of them
+// is what the others wait for. (Most send a request and wait for its answer.)
+constexpr int kMessagesPerRound = 4;
 // No reply brings more.
 constexpr size_t kMostFilesOfReply = 3;
 
