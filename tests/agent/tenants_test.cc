@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "agent/agent_process.h"
+#include "agent/misdeeds.h"
 #include "agent/network_namespace.h"
 #include "agent/other_users.h"
 #include "agent/raw_connection.h"
@@ -32,7 +33,6 @@
 #include "base/watched_thread.h"
 #include "protocol/connection_messages.h"
 #include "protocol/messages.h"
-#include "roce/qpn.h"
 
 namespace verbena {
 namespace {
@@ -162,7 +162,7 @@ bool send_with(int socket, ConstBytes message, LingeringSocket& slow) {
 
 // With a request that takes none, with hello, with one that takes another kind, and on the event socket.
 TEST_F(Tenants, ADescriptorWhoseCloseBlocksHoldsUpOnlyWhoSendsIt) {
-  std::vector<std::unique_ptr<RawConnection>> kept;
+  test::KeptConnections kept;
   std::vector<std::unique_ptr<LingeringSocket>> slow;
   const auto prepare = [&] {
     for (int i = 0; i < 4; ++i) {
@@ -299,25 +299,11 @@ TEST_F(SilentFiles, OneThatIsWrittenToAStatusPageHoldsUpNobody) {
 
 // ---- what one user takes
 
-// Connections, each with a hello and a slot, until the agent gives no more. How many slots it were.
-int take_all_slots(std::vector<std::unique_ptr<RawConnection>>& kept) {
-  int slots = 0;
-  kept.push_back(std::make_unique<RawConnection>(kRoot));
-  if (!kept.back()->hello()) return -1;
-  for (;; ++slots) {
-    const auto request = protocol::request_header(MessageType::kTakeSlot, 3);
-    if (!kept.back()->send(protocol::bytes_of(request))) return -2;
-    const auto error = kept.back()->reply();
-    if (!error) return -3;
-    if (*error != 0) return *error == ENOSPC ? slots : -4;
-  }
-}
-
 TEST_F(Tenants, OneConnectionDoesNotGetAllSlots) {
-  std::vector<std::unique_ptr<RawConnection>> kept;
+  test::KeptConnections kept;
   int slots = 0;
   const HostileProcess hostile(kHostile, [&] {
-    slots = take_all_slots(kept);
+    slots = test::take_all_slots(kept);
     return slots > 0 && slots < 800 ? 0 : 1;
   });
   ASSERT_EQ(hostile.outcome(), 0);
@@ -331,38 +317,18 @@ void raise_descriptor_limit() {
   ::setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-// Connections that say hello and no more, until the agent hangs up on a new one. How many it were.
-size_t take_all_connections(std::vector<std::unique_ptr<RawConnection>>& kept) {
-  for (;;) {
-    kept.push_back(std::make_unique<RawConnection>(kRoot));
-    if (!kept.back()->connected() || !kept.back()->hello()) return kept.size() - 1;
-  }
-}
-
 TEST_F(Tenants, SeveralUsersTogetherDoNotGetAllConnections) {
   raise_descriptor_limit();
   std::vector<std::unique_ptr<HostileProcess>> hostile;
-  std::vector<std::unique_ptr<RawConnection>> kept;
+  test::KeptConnections kept;
   for (uid_t user = 61000; user < 61008; ++user) {
     hostile.push_back(std::make_unique<HostileProcess>(user, [&] {
-      const size_t taken = take_all_connections(kept);
+      const size_t taken = test::take_all_connections(kept);
       return taken > 0 && taken < 8000 ? 0 : 1;
     }));
     ASSERT_EQ(hostile.back()->outcome(), 0) << user;
   }
   expect_that_others_are_served();
-}
-
-// Requests whose answers bring a descriptor, and that nobody reads.
-int read_nothing(std::vector<std::unique_ptr<RawConnection>>& kept) {
-  for (int i = 0; i < 60; ++i) {
-    kept.push_back(std::make_unique<RawConnection>(kRoot));
-    if (!kept.back()->hello()) return i > 0 ? 0 : 1;
-    const auto request = protocol::request_header(MessageType::kGetLinks, 9);
-    for (int k = 0; k < 200 && kept.back()->send(protocol::bytes_of(request)); ++k) {
-    }
-  }
-  return 0;
 }
 
 // An agent as the shipped unit has it: root, but without the capability to exceed the limit of descriptors
@@ -392,8 +358,8 @@ TEST_F(Tenants, WhoReadsNothingLeavesDescriptorsForOthers) {
   agent_.reset();
   const LimitedAgent limited(4096);
   ASSERT_EQ(limited.outcome(), 0);
-  std::vector<std::unique_ptr<RawConnection>> kept;
-  const HostileProcess hostile(kHostile, [&] { return read_nothing(kept); });
+  test::KeptConnections kept;
+  const HostileProcess hostile(kHostile, [&] { return test::read_nothing(kept) ? 0 : 1; });
   ASSERT_EQ(hostile.outcome(), 0);
   expect_that_others_are_served();
 }
@@ -403,7 +369,7 @@ TEST_F(Tenants, WhoHangsUpOnUnreadAnswersLeavesDescriptorsForOthers) {
   agent_.reset();
   const LimitedAgent limited(1024);
   ASSERT_EQ(limited.outcome(), 0);
-  std::vector<std::unique_ptr<RawConnection>> kept;
+  test::KeptConnections kept;
   const HostileProcess hostile(kHostile, [&] {
     for (int i = 0; i < 600; ++i) {
       kept.push_back(std::make_unique<RawConnection>(kRoot));
@@ -419,33 +385,14 @@ TEST_F(Tenants, WhoHangsUpOnUnreadAnswersLeavesDescriptorsForOthers) {
   EXPECT_TRUE(eventually([] { return as_user(kOther, use_the_agent) == 0; }));
 }
 
-// Event channels, by one connection, until there are no more. 0, or where it failed.
-int take_all_channels(std::optional<RawConnection>& kept) {
-  kept.emplace(kRoot);
-  int ends[2];
-  if (!kept->hello() || ::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) return 1;
-  const UniqueFd agents(ends[0]);
-  const UniqueFd own(ends[1]);
-  const int channel = agents.get();
-  protocol::CmChannelRequest request{};
-  request.header = protocol::request_header(MessageType::kCmOpenChannel, 2);
-  for (int error = 0; error == 0;) {
-    ++request.channel;
-    if (!kept->send(protocol::bytes_of(request), {&channel, 1})) return 2;
-    error = kept->reply().value_or(EMFILE);
-    if (error != 0 && error != EMFILE) return 3;
-  }
-  return 0;
-}
-
 TEST_F(Tenants, EventChannelsOfSeveralUsersLeaveDescriptorsForOthers) {
   agent_.reset();
   const LimitedAgent limited(4096);
   ASSERT_EQ(limited.outcome(), 0);
   std::vector<std::unique_ptr<HostileProcess>> hostile;
-  std::optional<RawConnection> kept;
+  test::KeptConnections kept;
   for (uid_t user = 61000; user < 61008; ++user) {
-    hostile.push_back(std::make_unique<HostileProcess>(user, [&] { return take_all_channels(kept); }));
+    hostile.push_back(std::make_unique<HostileProcess>(user, [&] { return test::take_all_channels(kept); }));
     ASSERT_EQ(hostile.back()->outcome(), 0) << user;
   }
   expect_that_others_are_served();
@@ -463,17 +410,10 @@ TEST_F(Tenants, FullStatusPagesStarveNobody) {
     for (int i = 0; i < 100; ++i) {
       auto slot = client->take_slot();
       if (!slot) return 2;
-      void* const memory = ::mmap(nullptr, sizeof(protocol::StatusPage), PROT_READ | PROT_WRITE, MAP_SHARED,
-                                  slot->status_page.get(), 0);
-      if (memory == MAP_FAILED) return 3;
-      auto* const page = static_cast<protocol::StatusPage*>(memory);
-      page->magic = protocol::StatusPage::kMagic;
-      for (uint32_t place = 0; place < protocol::kQpsPerSlot; ++place) {
-        page->qps[place].in_use = 1;
-        page->qps[place].qpn = roce::Qpn::in_slot(slot->index, place).value();
-        for (auto& counter : page->qps[place].counters) counter = 1;
-      }
-      ::munmap(memory, sizeof(protocol::StatusPage));
+      const bool filled = test::fill_status_page(*slot, [](protocol::QpStatus& qp) {
+        for (auto& counter : qp.counters) counter = 1;
+      });
+      if (!filled) return 3;
       slots.push_back(std::move(*slot));
     }
     return 0;

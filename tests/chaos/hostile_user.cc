@@ -8,28 +8,25 @@
 #include <array>
 #include <cstdio>
 #include <cstring>
-#include <memory>
 #include <string>
 #include <vector>
 
 #include <arpa/inet.h>
 #include <linux/filter.h>
 #include <netinet/in.h>
-#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "agent/misdeeds.h"
 #include "agent/raw_connection.h"
 #include "agent_client/client.h"
 #include "agent_client/message_socket.h"
 #include "base/lingering_socket.h"
 #include "base/unique_fd.h"
-#include "protocol/connection_messages.h"
 #include "protocol/messages.h"
 #include "protocol/status_page.h"
-#include "roce/qpn.h"
 
 namespace verbena {
 namespace {
@@ -56,50 +53,26 @@ void rest() {
 // ---- to have all there is
 
 void take_slots() {
-  RawConnection connection(kRoot);
-  if (!connection.hello()) return;
-  for (int i = 0; i < 1100; ++i) {
-    const auto request = protocol::request_header(MessageType::kTakeSlot, 3);
-    if (!connection.send(protocol::bytes_of(request)) || connection.reply().value_or(1) != 0) break;
-  }
+  test::KeptConnections kept;
+  (void)test::take_all_slots(kept);
   ::usleep(200'000);
 }
 
 void take_connections() {
-  std::vector<std::unique_ptr<RawConnection>> kept;
-  for (int i = 0; i < 2000; ++i) {
-    kept.push_back(std::make_unique<RawConnection>(kRoot));
-    if (!kept.back()->connected() || !kept.back()->hello()) break;
-  }
+  test::KeptConnections kept;
+  (void)test::take_all_connections(kept, 2000);
   ::usleep(200'000);
 }
 
 void read_nothing() {
-  std::vector<std::unique_ptr<RawConnection>> kept;
-  for (int i = 0; i < 60; ++i) {
-    kept.push_back(std::make_unique<RawConnection>(kRoot));
-    if (!kept.back()->hello()) return;
-    const auto request = protocol::request_header(MessageType::kGetLinks, 9);
-    for (int k = 0; k < 200 && kept.back()->send(protocol::bytes_of(request)); ++k) {
-    }
-  }
+  test::KeptConnections kept;
+  (void)test::read_nothing(kept);
   ::usleep(100'000);
 }
 
 void take_channels() {
-  RawConnection connection(kRoot);
-  int ends[2];
-  if (!connection.hello() || ::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) return;
-  const UniqueFd agents(ends[0]);
-  const UniqueFd own(ends[1]);
-  const int channel = agents.get();
-  protocol::CmChannelRequest request{};
-  request.header = protocol::request_header(MessageType::kCmOpenChannel, 2);
-  for (int i = 0; i < 2000; ++i) {
-    ++request.channel;
-    if (!connection.send(protocol::bytes_of(request), {&channel, 1}) || connection.reply().value_or(1) != 0)
-      break;
-  }
+  test::KeptConnections kept;
+  (void)test::take_all_channels(kept);
 }
 
 // ---- to hold it up
@@ -122,18 +95,12 @@ void fill_pages() {
   for (int i = 0; i < 20; ++i) {
     auto slot = (*client)->take_slot();
     if (!slot) return;
-    void* const memory = ::mmap(nullptr, sizeof(protocol::StatusPage), PROT_READ | PROT_WRITE, MAP_SHARED,
-                                slot->status_page.get(), 0);
-    if (memory == MAP_FAILED) return;
-    auto* const page = static_cast<protocol::StatusPage*>(memory);
-    page->magic = protocol::StatusPage::kMagic;
-    for (uint32_t place = 0; place < protocol::kQpsPerSlot; ++place) {
-      page->qps[place].in_use = 1;
-      page->qps[place].qpn = draw() % 2 == 0 ? draw() : roce::Qpn::in_slot(slot->index, place).value();
-      page->qps[place].device_index = draw() % 3 == 0 ? draw() : 0;
-      for (auto& counter : page->qps[place].counters) counter = draw();
-    }
-    ::munmap(memory, sizeof(protocol::StatusPage));
+    const bool filled = test::fill_status_page(*slot, [](protocol::QpStatus& qp) {
+      if (draw() % 2 == 0) qp.qpn = draw();
+      qp.device_index = draw() % 3 == 0 ? draw() : 0;
+      for (auto& counter : qp.counters) counter = draw();
+    });
+    if (!filled) return;
   }
 }
 
