@@ -46,6 +46,12 @@ def require_root():
         skip("network namespaces need root")
 
 
+def require_tap():
+    """link_emulator makes network devices of its own."""
+    if not os.access("/dev/net/tun", os.R_OK | os.W_OK):
+        skip("bad links need /dev/net/tun")
+
+
 def require_programs(*names):
     missing = [name for name in names if not shutil.which(name)]
     if missing:
@@ -156,6 +162,18 @@ class Process:
                 if fields[3] == "0A" and int(fields[1].rsplit(":", 1)[1], 16) == port:
                     return True
         return False
+
+
+class Emulator(Process):
+    """A link_emulator, the bad link between two hosts."""
+
+    def end(self):
+        """Ends it; what it counted, for each direction: "there", from the first host to the second, and "back"."""
+        self.kill(signal.SIGTERM)
+        self.wait(10)
+        counted = json.loads(self.output.split("ready\n", 1)[1])
+        self.kill()
+        return counted
 
 
 class Host:
@@ -297,6 +315,23 @@ class Hosts:
         first, second = self._namespace("a"), self._namespace("b")
         sh("ip", "link", "add", "eth0", "netns", first, "mtu", mtu, "type", "veth",
            "peer", "name", "eth0", "netns", second, "mtu", mtu)
+        return self._with_addresses(first, second)
+
+    def two_far(self, link, mtu=1500):
+        """Two machines joined by a bad link, and the link: what it does is said by options of link_emulator."""
+        require_root()
+        require_tap()
+        first, second = self._namespace("a"), self._namespace("b")
+        emulator = Emulator(["ip", "netns", "exec", first, self.build.folder / "tests" / "link_emulator", "eth0", "eth1", *link])
+        self.processes.append(emulator)
+        if not poll_until(lambda: "ready" in emulator.output or not emulator.running(), 10) or not emulator.running():
+            raise RuntimeError(f"link_emulator: {emulator.output}")
+        sh("ip", "-n", first, "link", "set", "eth1", "netns", second, "name", "eth0")
+        for namespace in (first, second):
+            sh("ip", "-n", namespace, "link", "set", "eth0", "mtu", mtu)
+        return self._with_addresses(first, second), emulator
+
+    def _with_addresses(self, first, second):
         hosts = []
         for number, namespace in enumerate((first, second), 1):
             ipv4, ipv6 = f"10.9.0.{number}", f"fd09::{number}"
@@ -305,7 +340,7 @@ class Hosts:
             sh("ip", "-n", namespace, "link", "set", "eth0", "up")
             hosts.append(Host(self, namespace, ipv4, ipv6, "eth0"))
         for host in hosts:
-            if not poll_until(lambda h=host: "state UP" in sh("ip", "-n", h.namespace, "link", "show", "eth0")
+            if not poll_until(lambda h=host: "LOWER_UP" in sh("ip", "-n", h.namespace, "link", "show", "eth0")
                               and "tentative" not in sh("ip", "-n", h.namespace, "-6", "addr"), 10):
                 raise RuntimeError(f"{host.namespace}: the link does not come up")
         return hosts

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include <CLI/CLI.hpp>
+
+#include "net/sim/link_model.h"
+#include "network/direction.h"
+
+namespace verbena::network {
+
+struct Options {
+  std::string devices[2];
+  net::LinkSettings link;
+  DirectionOptions direction;
+  uint64_t seed = 1;
+  bool one_way = false;  // packets from the second to the first come to no harm: only rate, queue, delay, MTU
+
+  // What holds for packets from that device to the other.
+  net::LinkSettings link_from(int device) const;
+};
+
+// Adds all options; what the command line says is in `options` when it has been parsed.
+void add_options(CLI::App& app, Options& options);
+
+}  // namespace verbena::network
