@@ -56,7 +56,8 @@ bool SuperFrame::find_segments() {
   if (!offload_.leaves_checksum()) return false;
   const uint32_t transport = offload_.checksum_start;
   const uint32_t least = tcp ? kTcpHeaderBytes : kUdpHeaderBytes;
-  if (transport < headers_.network_offset || transport + least > bytes_) return false;
+  if (transport < headers_.transport_offset || transport + least > bytes_) return false;
+  if (offload_.checksum_offset + sizeof(uint16_t) > least) return false;
   header_bytes_ = transport + least;
   if (tcp) header_bytes_ = transport + (std::to_integer<uint32_t>(data_[transport + 12]) >> 4) * 4;
   if (header_bytes_ < transport + least || header_bytes_ > sizeof(Run::header_room) ||
