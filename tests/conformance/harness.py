@@ -317,8 +317,9 @@ class Hosts:
            "peer", "name", "eth0", "netns", second, "mtu", mtu)
         return self._with_addresses(first, second)
 
-    def two_far(self, link, mtu=1500):
-        """Two machines joined by a bad link, and the link: what it does is said by options of link_emulator."""
+    def two_far(self, link, mtu=1500, ipv6=True):
+        """Two machines joined by a bad link, and the link: what it does is said by options of link_emulator. Without IPv6 no
+        packet is sent that no program sends."""
         require_root()
         require_tap()
         first, second = self._namespace("a"), self._namespace("b")
@@ -329,16 +330,19 @@ class Hosts:
         sh("ip", "-n", first, "link", "set", "eth1", "netns", second, "name", "eth0")
         for namespace in (first, second):
             sh("ip", "-n", namespace, "link", "set", "eth0", "mtu", mtu)
-        return self._with_addresses(first, second), emulator
+            if not ipv6:
+                sh("ip", "netns", "exec", namespace, "sh", "-c", "echo 1 > /proc/sys/net/ipv6/conf/all/disable_ipv6")
+        return self._with_addresses(first, second, ipv6), emulator
 
-    def _with_addresses(self, first, second):
+    def _with_addresses(self, first, second, ipv6=True):
         hosts = []
         for number, namespace in enumerate((first, second), 1):
-            ipv4, ipv6 = f"10.9.0.{number}", f"fd09::{number}"
+            ipv4, address = f"10.9.0.{number}", f"fd09::{number}"
             sh("ip", "-n", namespace, "addr", "add", f"{ipv4}/24", "dev", "eth0")
-            sh("ip", "-n", namespace, "addr", "add", f"{ipv6}/64", "dev", "eth0", "nodad")
+            if ipv6:
+                sh("ip", "-n", namespace, "addr", "add", f"{address}/64", "dev", "eth0", "nodad")
             sh("ip", "-n", namespace, "link", "set", "eth0", "up")
-            hosts.append(Host(self, namespace, ipv4, ipv6, "eth0"))
+            hosts.append(Host(self, namespace, ipv4, address, "eth0"))
         for host in hosts:
             if not poll_until(lambda h=host: "LOWER_UP" in sh("ip", "-n", h.namespace, "link", "show", "eth0")
                               and "tentative" not in sh("ip", "-n", h.namespace, "-6", "addr"), 10):

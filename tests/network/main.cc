@@ -15,6 +15,7 @@
 
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
+#include <malloc.h>
 #include <sys/eventfd.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -56,7 +57,15 @@ void prepare_thread() {
   (void)::setpriority(PRIO_PROCESS, 0, -15);  // without the right to it, as others
 }
 
+// The memory of one large frame is there for the next: given back to the kernel in between, each of its pages
+// would fault again.
+void keep_memory() {
+  ::mallopt(M_TRIM_THRESHOLD, 1 << 30);
+  ::mallopt(M_TOP_PAD, 16 << 20);
+}
+
 int carry(const Options& options) {
+  keep_memory();
   const Tap first(options.devices[0]), second(options.devices[1]);
   Direction there(first, second, options.link_from(0), options.seed, options.direction);
   Direction back(second, first, options.link_from(1), options.seed ^ kBackSeed, options.direction);

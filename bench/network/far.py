@@ -1,0 +1,252 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""How much of a bad link an unmodified RDMA program gets, beside TCP (cubic, bbr) over the same link in the same run.
+
+    far.py --build build/release                          every link, as a table
+    far.py --build build/release --links rtt-10ms loss-1 --seconds 8 --rounds 3
+    far.py --list                                         the links
+    far.py --build build/release --self-check             what the emulator carries, so that it is not what is measured
+
+Two network namespaces are joined by tests/network's link_emulator. Over each link run ib_write_bw (64 KiB, one queue pair) and
+iperf3 in turn. MB are 10^6 bytes of payload. The ratio is to the better TCP.
+"""
+
+import argparse
+import json
+import pathlib
+import statistics
+import sys
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tests" / "conformance"))
+import harness  # noqa: E402
+from links import LINKS  # noqa: E402
+
+MESSAGE_BYTES = 65536
+MEBI = 1.048576  # perftest counts MiB
+# Hosts whose TCP may fill a long path: twice 10 Gb/s in 20 ms.
+TCP_MEMORY = "4096 1000000 67108864"
+STARTING = 60  # seconds that a program gets besides the time that it measures for
+
+
+def tune_tcp(host):
+    for name in ("tcp_rmem", "tcp_wmem"):
+        harness.sh("ip", "netns", "exec", host.namespace, "sh", "-c", f"echo {TCP_MEMORY} > /proc/sys/net/ipv4/{name}")
+
+
+def tcp_algorithms():
+    available = pathlib.Path("/proc/sys/net/ipv4/tcp_available_congestion_control").read_text(encoding="ascii").split()
+    return [name for name in ("cubic", "bbr") if name in available]
+
+
+class Pair:
+    """Two hosts over a link, and what is measured between them. Figures are MB/s; None: the program did not get through."""
+
+    def __init__(self, server, client, options):
+        self.server, self.client = server, client
+        self.seconds = options.seconds
+        self._verbose = options.verbose
+        for host in (server, client):
+            tune_tcp(host)
+
+    def complain(self, what):
+        if self._verbose:
+            print(what, file=sys.stderr, flush=True)
+
+    def start_iperf(self, algorithm, seconds, omit=0):
+        port = self.server.hosts.port()
+        # As root: others may choose only among net.ipv4.tcp_allowed_congestion_control.
+        server = self.server.start(["iperf3", "-s", "-1", "-p", port], user=[])
+        harness.poll_until(lambda: server.listens(port) or not server.running(), 20)
+        client = self.client.start(["iperf3", "-c", self.server.ipv4, "-p", port, "-C", algorithm, "-t", seconds,
+                                    "-O", omit, "-J"], user=[])
+        return server, client
+
+    def iperf_result(self, server, client, seconds):
+        """What iperf3 says, of both ends; None if it fails."""
+        status = client.wait(seconds + STARTING)
+        server.kill()
+        client.kill()
+        try:
+            said = json.loads(client.output)
+        except ValueError:
+            said = {"error": client.output or "nothing said"}
+        if status != 0 or "error" in said:
+            self.complain(f"iperf3: {status} {said.get('error')}")
+            return None
+        return said
+
+    def tcp(self, algorithm):
+        omit = max(1, self.seconds // 4)
+        said = self.iperf_result(*self.start_iperf(algorithm, self.seconds, omit), self.seconds + omit)
+        return said["end"]["sum_received"]["bits_per_second"] / 8e6 if said else None
+
+    def command(self):
+        index = self.client.gid_index(self.client.ipv4, "rxe_eth0")
+        return ["ib_write_bw", "-d", "rxe_eth0", "-x", index, "-F", "-s", MESSAGE_BYTES, "-D", self.seconds]
+
+    def figure(self, result):
+        figure = harness.bandwidth(result.client.output) if result.good else None
+        if figure is None:
+            self.complain(result.report())
+            return None
+        return figure * MEBI
+
+    def write(self):
+        return self.figure(harness.pair(self.server, self.client, self.command(), seconds=self.seconds + STARTING))
+
+    def four_writes(self):
+        """Four programs at once, each with a server of its own."""
+        command, ports = self.command(), [self.server.hosts.port() for _ in range(4)]
+        servers = [self.server.verbena("run", *command, "-p", port) for port in ports]
+        for server, port in zip(servers, ports):
+            harness.poll_until(lambda s=server, p=port: s.listens(p) or not s.running(), 20)
+        clients = [self.client.verbena("run", *command, "-p", port, self.server.ipv4) for port in ports]
+        deadline = time.monotonic() + self.seconds + STARTING
+        statuses = [process.wait(max(0.0, deadline - time.monotonic())) for process in (*clients, *servers)]
+        for process in (*clients, *servers):
+            process.kill()
+        return [self.figure(harness.Result(server, client, status, status))
+                for server, client, status in zip(servers, clients, statuses)]
+
+    def beside_tcp(self, algorithm):
+        """(the program's figure, the TCP flow's in that time)."""
+        command = self.command()
+        around = 3  # seconds that TCP has before and after
+        began = time.monotonic()
+        flow = self.start_iperf(algorithm, self.seconds + 2 * around + 2)
+        time.sleep(around)  # a flow that has found its rate is what is there already
+        result = harness.pair(self.server, self.client, command, seconds=self.seconds + STARTING)
+        from_, to = result.client.began - began + 0.5, result.client.began - began + self.seconds
+        said = self.iperf_result(*flow, self.seconds + 2 * around)
+        if not said:
+            return self.figure(result), None
+        rates = [interval["sum"]["bits_per_second"] / 8e6 for interval in said["intervals"]
+                 if interval["sum"]["start"] >= from_ and interval["sum"]["end"] <= to]
+        return self.figure(result), statistics.mean(rates) if rates else None
+
+
+def jain(figures):
+    """1 when all are alike, 1/n when one has it all (Jain's fairness index)."""
+    return sum(figures) ** 2 / (len(figures) * sum(figure ** 2 for figure in figures)) if any(figures) else 0.0
+
+
+def median(figures):
+    good = [figure for figure in figures if figure is not None]
+    return statistics.median(good) if good else None
+
+
+def measure(build, link, options):
+    """A row: medians of the rounds, each of which runs everything in turn."""
+    runs = []
+    for number in range(options.rounds):
+        with harness.Hosts(build) as hosts:
+            words = [*link.options.split(), "--seed", options.seed + number]
+            (server, client), emulator = hosts.two_far(words, link.mtu)
+            pair = Pair(server, client, options)
+            run = {}
+            if link.measure == "beside":
+                run["verbena"], run["tcp"] = pair.beside_tcp("bbr" if "bbr" in options.algorithms else "cubic")
+            else:
+                if link.measure == "four":
+                    run["each"] = pair.four_writes()
+                    run["verbena"] = sum(figure or 0 for figure in run["each"])
+                else:
+                    run["verbena"] = pair.write()
+                run |= {algorithm: pair.tcp(algorithm) for algorithm in options.algorithms}
+            run["link"] = emulator.end()
+            runs.append(run)
+    row = {"name": link.name, "what": link.what, "measure": link.measure, "options": link.options, "mtu": link.mtu, "runs": runs}
+    for column in ("verbena", "cubic", "bbr", "tcp"):
+        if column in runs[0]:
+            row[column] = median([run[column] for run in runs])
+    if link.measure == "four":
+        row["jain"] = median([jain([figure or 0 for figure in run["each"]]) for run in runs])
+    best = max((row.get(algorithm) or 0 for algorithm in options.algorithms), default=0)
+    if best:
+        row["ratio"] = (row["verbena"] or 0) / best
+    if link.measure == "beside":
+        for column in ("verbena", "tcp"):
+            row[f"{column}_share"] = (row[column] or 0) / link.rate
+    return row
+
+
+def shown(figure):
+    return f"{figure:8.1f}" if figure is not None else "  failed"
+
+
+HEADER = f"{'link':<17}{'':<62}{'Verbena':>8}{'cubic':>9}{'bbr':>9}{'ratio':>8}   MB/s"
+
+
+def show(row):
+    line = f"{row['name']:<17}{row['what']:<62}{shown(row['verbena'])}"
+    if row["measure"] == "beside":
+        line += (f"  TCP {shown(row['tcp']).strip()}; shares of the link: Verbena {row['verbena_share']:.2f}, "
+                 f"TCP {row['tcp_share']:.2f}")
+    else:
+        line += "".join(f" {shown(row[algorithm])}" if algorithm in row else f"{'':>9}" for algorithm in ("cubic", "bbr"))
+        line += f"{row['ratio']:>8.2f}" if "ratio" in row else ""
+    if row["measure"] == "four":
+        line += f"   Jain {row['jain']:.3f}: " + ", ".join(shown(figure).strip() for figure in row["runs"][0]["each"])
+    print(line, flush=True)
+
+
+def processor_seconds(process):
+    fields = pathlib.Path(f"/proc/{process.pid}/stat").read_text(encoding="ascii").rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / 100
+
+
+def self_check(build, options):
+    """TCP over links that harm nothing, and over a cable: what remains for others to be measured by."""
+    print(f"{'':<28}" + "".join(f"{algorithm:>8}" for algorithm in options.algorithms) + "   Gb/s; the emulator's processors")
+    for name, words in (("cable (veth)", None), ("emulator, no limits", ""), ("emulator, 10 Gb/s", "--rate 10000 --queue 2000000"),
+                        ("emulator, 1 Gb/s", "--rate 1000 --queue 250000")):
+        with harness.Hosts(build) as hosts:
+            ends, emulator = (hosts.two(), None) if words is None else hosts.two_far(words.split())
+            pair = Pair(*ends, options)
+            began = time.monotonic()
+            figures = [pair.tcp(algorithm) for algorithm in options.algorithms]
+            line = f"{name:<28}" + "".join(f"{figure / 125:8.2f}" if figure else "  failed" for figure in figures)
+            if emulator:
+                line += f"   {processor_seconds(emulator) / (time.monotonic() - began):.2f}"
+            print(line, flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--build", help="the build folder, such as build/release")
+    parser.add_argument("--links", nargs="+", choices=[link.name for link in LINKS], metavar="NAME", help="only these")
+    parser.add_argument("--seconds", type=int, default=4, help="that each program measures for")
+    parser.add_argument("--rounds", type=int, default=1, help="runs of everything; medians count")
+    parser.add_argument("--seed", type=int, default=1, help="of the first round's link; each round has another")
+    parser.add_argument("--list", action="store_true", help="the links and what they do")
+    parser.add_argument("--json", metavar="FILE", help="all figures, and what the links counted")
+    parser.add_argument("--self-check", action="store_true", help="what the emulator carries")
+    parser.add_argument("--verbose", action="store_true", help="say why a program failed")
+    options = parser.parse_args()
+    if options.list:
+        for link in LINKS:
+            print(f"{link.name:<17}{link.what:<62}{link.options}{f'  (devices: MTU {link.mtu})' if link.mtu != 1500 else ''}")
+        return
+    if not options.build:
+        parser.error("--build is needed")
+    harness.require_root()
+    harness.require_tap()
+    harness.require_programs("ip", "iperf3", "ib_write_bw", "setpriv")
+    options.algorithms = tcp_algorithms()
+    if options.self_check:
+        self_check(options.build, options)
+        return
+    print(HEADER, flush=True)
+    rows = []
+    for link in LINKS:
+        if options.links and link.name not in options.links:
+            continue
+        rows.append(measure(options.build, link, options))
+        show(rows[-1])
+        if options.json:
+            pathlib.Path(options.json).write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The links that far.py measures over: what tests/network's link_emulator is told, and what runs."""
+
+import dataclasses
+
+
+@dataclasses.dataclass(frozen=True)
+class Link:
+    name: str
+    what: str
+    options: str  # link_emulator's
+    mtu: int = 1500  # of the hosts' devices
+    measure: str = "alone"  # or: "four" queue pairs of four programs, "beside" a TCP flow
+
+    @property
+    def rate(self):
+        """Its megabytes a second, where it has one limit for all the time."""
+        words = self.options.split()
+        if "--rate" not in words or "--rate-turn" in words:
+            return None
+        return float(words[words.index("--rate") + 1]) / 8
+
+
+# The queue of most: 8 ms at 1 Gb/s, as switches and home routers of that speed have.
+DEEP = "--queue 1000000"
+
+LINKS = [
+    # The table of what was measured first.
+    Link("queue-250k", "1 Gb/s, queue 250 kB", "--rate 1000 --queue 250000"),
+    Link("queue-60k", "1 Gb/s, queue 60 kB", "--rate 1000 --queue 60000"),
+    Link("rtt-2ms", "1 Gb/s, 2 ms round trip", "--rate 1000 --queue 250000 --delay 1"),
+    Link("rtt-10ms", "1 Gb/s, 10 ms", "--rate 1000 --queue 1000000 --delay 5"),
+    Link("rtt-50ms", "1 Gb/s, 50 ms", "--rate 1000 --queue 3000000 --delay 25"),
+    Link("loss-0.1", "1 Gb/s, 0.1 % lost", f"--rate 1000 {DEEP} --loss 0.001"),
+    Link("loss-1", "1 Gb/s, 1 % lost", f"--rate 1000 {DEEP} --loss 0.01"),
+    Link("loss-5", "1 Gb/s, 5 % lost", f"--rate 1000 {DEEP} --loss 0.05"),
+    Link("rtt-2ms-loss-0.1", "1 Gb/s, 2 ms, 0.1 % lost", f"--rate 1000 {DEEP} --delay 1 --loss 0.001"),
+    Link("early-10", "1 Gb/s, 2 ms, one packet in ten early", f"--rate 1000 {DEEP} --delay 1 --early 0.1"),
+    Link("doubled-5", "1 Gb/s, 5 % doubled", f"--rate 1000 {DEEP} --duplicate 0.05"),
+    Link("flipped-1", "1 Gb/s, 1 % with a bit flipped", f"--rate 1000 {DEEP} --corrupt 0.01"),
+    Link("100m", "100 Mb/s, queue 60 kB", "--rate 100 --queue 60000"),
+    Link("four", "1 Gb/s, queue 250 kB, four QPs of four programs", "--rate 1000 --queue 250000", measure="four"),
+    Link("beside-tcp", "1 Gb/s, queue 250 kB, beside one TCP flow (bbr)", "--rate 1000 --queue 250000", measure="beside"),
+
+    # Further ones: what paths outside of a computing centre are like.
+    Link("10g-20ms", "10 Gb/s, 20 ms", "--rate 10000 --queue 12500000 --delay 10"),
+    Link("wifi", "300 Mb/s, 4 ms, stalls of up to 12 ms, 0.1 % lost",
+         "--rate 300 --queue 750000 --delay 2 --jitter 12 --jitter-every 7 --loss 0.001"),
+    Link("bursts", "1 Gb/s, 2 ms, 30 % lost for 200 ms of each second",
+         f"--rate 1000 {DEEP} --delay 1 --burst-every 1000 --burst-length 200 --burst-loss 0.3"),
+    Link("small-mtu", "1 Gb/s, 2 ms, MTU 1500 between hosts with 9000", f"--rate 1000 {DEEP} --delay 1 --mtu 1500", mtu=9000),
+    Link("changing", "1 Gb/s and 200 Mb/s, second by second, 2 ms",
+         f"--rate 1000 --other-rate 200 --rate-turn 1000 {DEEP} --delay 1"),
+    Link("gaps", "1 Gb/s, 2 ms, nothing at all for 100 ms of each second",
+         f"--rate 1000 {DEEP} --delay 1 --burst-every 1000 --burst-length 100 --burst-loss 1"),
+    Link("runs", "1 Gb/s, 2 ms, losses in runs of about ten packets, 0.5 % in all",
+         f"--rate 1000 {DEEP} --delay 1 --bad-begins 0.0005 --bad-ends 0.1"),
+    Link("late-1", "1 Gb/s, 2 ms, one packet in a hundred up to 2 ms late", f"--rate 1000 {DEEP} --delay 1 --late 0.01 --detour 2"),
+    Link("mobile", "50 Mb/s, 40 ms, stalls of up to 30 ms, queue of 300 ms",
+         "--rate 50 --queue 1900000 --delay 20 --jitter 30 --jitter-every 20"),
+    Link("satellite", "50 Mb/s, 600 ms, 0.1 % lost", "--rate 50 --queue 3000000 --delay 300 --loss 0.001"),
+    Link("marks", "1 Gb/s, 2 ms, marks (ECN) above 60 kB of queue", f"--rate 1000 {DEEP} --delay 1 --mark-above 60000"),
+    Link("10g", "10 Gb/s, queue 1 MB", f"--rate 10000 {DEEP}"),
+    Link("free", "no limits", ""),
+]
