@@ -42,9 +42,9 @@ def tcp_algorithms():
 class Pair:
     """Two hosts over a link, and what is measured between them. Figures are MB/s; None: the program did not get through."""
 
-    def __init__(self, server, client, options):
+    def __init__(self, server, client, seconds, options):
         self.server, self.client = server, client
-        self.seconds = options.seconds
+        self.seconds = seconds
         self._verbose = options.verbose
         for host in (server, client):
             tune_tcp(host)
@@ -143,7 +143,7 @@ def measure(build, link, options):
         with harness.Hosts(build) as hosts:
             words = [*link.options.split(), "--seed", options.seed + number]
             (server, client), emulator = hosts.two_far(words, link.mtu)
-            pair = Pair(server, client, options)
+            pair = Pair(server, client, max(options.seconds, link.seconds), options)
             run = {}
             if link.measure == "beside":
                 run["verbena"], run["tcp"] = pair.beside_tcp("bbr" if "bbr" in options.algorithms else "cubic")
@@ -203,7 +203,7 @@ def self_check(build, options):
                         ("emulator, 1 Gb/s", "--rate 1000 --queue 250000")):
         with harness.Hosts(build) as hosts:
             ends, emulator = (hosts.two(), None) if words is None else hosts.two_far(words.split())
-            pair = Pair(*ends, options)
+            pair = Pair(*ends, options.seconds, options)
             began = time.monotonic()
             figures = [pair.tcp(algorithm) for algorithm in options.algorithms]
             line = f"{name:<28}" + "".join(f"{figure / 125:8.2f}" if figure else "  failed" for figure in figures)
@@ -216,7 +216,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", help="the build folder, such as build/release")
     parser.add_argument("--links", nargs="+", choices=[link.name for link in LINKS], metavar="NAME", help="only these")
-    parser.add_argument("--seconds", type=int, default=4, help="that each program measures for")
+    parser.add_argument("--seconds", type=int, default=4, help="that each program measures for; over some links longer")
     parser.add_argument("--rounds", type=int, default=1, help="runs of everything; medians count")
     parser.add_argument("--seed", type=int, default=1, help="of the first round's link; each round has another")
     parser.add_argument("--list", action="store_true", help="the links and what they do")

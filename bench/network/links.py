@@ -11,6 +11,7 @@ class Link:
     options: str  # link_emulator's
     mtu: int = 1500  # of the hosts' devices
     measure: str = "alone"  # or: "four" queue pairs of four programs, "beside" a TCP flow
+    seconds: int = 0  # less says nothing: the link is slow to show what it does
 
     @property
     def rate(self):
@@ -50,15 +51,15 @@ LINKS = [
          f"--rate 1000 {DEEP} --delay 1 --burst-every 1000 --burst-length 200 --burst-loss 0.3"),
     Link("small-mtu", "1 Gb/s, 2 ms, MTU 1500 between hosts with 9000", f"--rate 1000 {DEEP} --delay 1 --mtu 1500", mtu=9000),
     Link("changing", "1 Gb/s and 200 Mb/s, second by second, 2 ms",
-         f"--rate 1000 --other-rate 200 --rate-turn 1000 {DEEP} --delay 1"),
+         f"--rate 1000 --other-rate 200 --rate-turn 1000 {DEEP} --delay 1", seconds=8),
     Link("gaps", "1 Gb/s, 2 ms, nothing at all for 100 ms of each second",
          f"--rate 1000 {DEEP} --delay 1 --burst-every 1000 --burst-length 100 --burst-loss 1"),
-    Link("runs", "1 Gb/s, 2 ms, losses in runs of about ten packets, 0.5 % in all",
-         f"--rate 1000 {DEEP} --delay 1 --bad-begins 0.0005 --bad-ends 0.1"),
+    Link("runs", "1 Gb/s, 2 ms, losses in runs of some packets, 0.3 % in all",
+         f"--rate 1000 {DEEP} --delay 1 --bad-begins 0.0007 --bad-ends 0.15 --bad-loss 0.7"),
     Link("late-1", "1 Gb/s, 2 ms, one packet in a hundred up to 2 ms late", f"--rate 1000 {DEEP} --delay 1 --late 0.01 --detour 2"),
     Link("mobile", "50 Mb/s, 40 ms, stalls of up to 30 ms, queue of 300 ms",
-         "--rate 50 --queue 1900000 --delay 20 --jitter 30 --jitter-every 20"),
-    Link("satellite", "50 Mb/s, 600 ms, 0.1 % lost", "--rate 50 --queue 3000000 --delay 300 --loss 0.001"),
+         "--rate 50 --queue 1900000 --delay 20 --jitter 30 --jitter-every 20", seconds=8),
+    Link("satellite", "50 Mb/s, 600 ms, 0.1 % lost", "--rate 50 --queue 3000000 --delay 300 --loss 0.001", seconds=20),
     Link("marks", "1 Gb/s, 2 ms, marks (ECN) above 60 kB of queue", f"--rate 1000 {DEEP} --delay 1 --mark-above 60000"),
     Link("10g", "10 Gb/s, queue 1 MB", f"--rate 10000 {DEEP}"),
     Link("free", "no limits", ""),

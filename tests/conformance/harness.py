@@ -344,7 +344,9 @@ class Hosts:
             sh("ip", "-n", namespace, "link", "set", "eth0", "up")
             hosts.append(Host(self, namespace, ipv4, address, "eth0"))
         for host in hosts:
-            if not poll_until(lambda h=host: "LOWER_UP" in sh("ip", "-n", h.namespace, "link", "show", "eth0")
+            # A device of an emulator's has no other state than that its cable is there.
+            if not poll_until(lambda h=host: re.search("LOWER_UP.* state (UP|UNKNOWN)",
+                                                       sh("ip", "-n", h.namespace, "link", "show", "eth0"))
                               and "tentative" not in sh("ip", "-n", h.namespace, "-6", "addr"), 10):
                 raise RuntimeError(f"{host.namespace}: the link does not come up")
         return hosts

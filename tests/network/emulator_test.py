@@ -13,7 +13,9 @@ import subprocess
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "conformance"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "bench" / "network"))
 import harness  # noqa: E402
+from links import LINKS  # noqa: E402
 
 ENDPOINT = pathlib.Path(__file__).resolve().parent / "endpoint.py"
 PORT = 7000
@@ -210,11 +212,22 @@ def what_makes_no_sense_is_refused(build):
     return None
 
 
+def the_links_of_the_benchmark_are_understood(build):
+    """Each fails for the name of its device only."""
+    program = build.folder / "tests" / "link_emulator"
+    for link in LINKS:
+        ran = subprocess.run([program, "a/b", "c", *link.options.split()], capture_output=True, text=True, timeout=20, check=False)
+        if "a/b: " not in ran.stderr:
+            return f"{link.name}: {ran}"
+    return None
+
+
 CASES = [a_delay_is_there_in_both_directions, a_seed_loses_the_same_packets_again, another_seed_loses_others,
          of_datagrams_sent_together_each_is_lost_for_itself, a_stream_arrives_intact_whatever_befalls_it,
          a_damaged_datagram_is_not_delivered, all_come_twice_where_all_are_doubled, early_packets_change_the_order,
          a_rate_is_not_exceeded, a_full_queue_loses, a_long_queue_marks_what_is_ecn_capable, nothing_else_is_marked,
-         a_sender_is_told_of_a_smaller_mtu, a_silent_link_does_not_tell, what_makes_no_sense_is_refused]
+         a_sender_is_told_of_a_smaller_mtu, a_silent_link_does_not_tell, what_makes_no_sense_is_refused,
+         the_links_of_the_benchmark_are_understood]
 
 
 def main():

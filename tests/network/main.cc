@@ -14,8 +14,8 @@
 #include <thread>
 
 #include <CLI/CLI.hpp>
-#include <nlohmann/json.hpp>
 #include <malloc.h>
+#include <nlohmann/json.hpp>
 #include <sys/eventfd.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
