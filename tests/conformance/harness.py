@@ -329,7 +329,8 @@ class Hosts:
             raise RuntimeError(f"link_emulator: {emulator.output}")
         sh("ip", "-n", first, "link", "set", "eth1", "netns", second, "name", "eth0")
         for namespace in (first, second):
-            sh("ip", "-n", namespace, "link", "set", "eth0", "mtu", mtu)
+            # The emulator loses packets; a queue in front of it that is full while it waits for a processor should not.
+            sh("ip", "-n", namespace, "link", "set", "eth0", "mtu", mtu, "txqueuelen", 4000)
             if not ipv6:
                 sh("ip", "netns", "exec", namespace, "sh", "-c", "echo 1 > /proc/sys/net/ipv6/conf/all/disable_ipv6")
         return self._with_addresses(first, second, ipv6), emulator
