@@ -42,9 +42,10 @@ def tcp_algorithms():
 class Pair:
     """Two hosts over a link, and what is measured between them. Figures are MB/s; None: the program did not get through."""
 
-    def __init__(self, server, client, seconds, options):
+    def __init__(self, server, client, seconds, options, program=""):
         self.server, self.client = server, client
         self.seconds = seconds
+        self._program = program.split()  # options of ib_write_bw's
         self._verbose = options.verbose
         for host in (server, client):
             tune_tcp(host)
@@ -83,7 +84,8 @@ class Pair:
 
     def command(self):
         index = self.client.gid_index(self.client.ipv4, "rxe_eth0")
-        return ["ib_write_bw", "-d", "rxe_eth0", "-x", index, "-F", "-s", MESSAGE_BYTES, "-D", self.seconds]
+        return ["ib_write_bw", "-d", "rxe_eth0", "-x", index, "-F", "-s", MESSAGE_BYTES, "-D", self.seconds,
+                *self._program]
 
     def figure(self, result):
         figure = harness.bandwidth(result.client.output) if result.good else None
@@ -143,7 +145,7 @@ def measure(build, link, options):
         with harness.Hosts(build) as hosts:
             words = [*link.options.split(), "--seed", options.seed + number]
             (server, client), emulator = hosts.two_far(words, link.mtu)
-            pair = Pair(server, client, max(options.seconds, link.seconds), options)
+            pair = Pair(server, client, max(options.seconds, link.seconds), options, link.program)
             run = {}
             if link.measure == "beside":
                 run["verbena"], run["tcp"] = pair.beside_tcp("bbr" if "bbr" in options.algorithms else "cubic")

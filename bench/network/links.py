@@ -12,6 +12,8 @@ class Link:
     mtu: int = 1500  # of the hosts' devices
     measure: str = "alone"  # or: "four" queue pairs of four programs, "beside" a TCP flow
     seconds: int = 0  # less says nothing: the link is slow to show what it does
+    # ib_write_bw's: its queue pair's time-out, 67 ms seven times by default, must be more than the way there and back.
+    program: str = ""
 
     @property
     def rate(self):
@@ -58,8 +60,9 @@ LINKS = [
          f"--rate 1000 {DEEP} --delay 1 --bad-begins 0.0007 --bad-ends 0.15 --bad-loss 0.7"),
     Link("late-1", "1 Gb/s, 2 ms, one packet in a hundred up to 2 ms late", f"--rate 1000 {DEEP} --delay 1 --late 0.01 --detour 2"),
     Link("mobile", "50 Mb/s, 40 ms, stalls of up to 30 ms, queue of 300 ms",
-         "--rate 50 --queue 1900000 --delay 20 --jitter 30 --jitter-every 20", seconds=8),
-    Link("satellite", "50 Mb/s, 600 ms, 0.1 % lost", "--rate 50 --queue 3000000 --delay 300 --loss 0.001", seconds=20),
+         "--rate 50 --queue 1900000 --delay 20 --jitter 30 --jitter-every 20", seconds=8, program="-u 18"),
+    Link("satellite", "50 Mb/s, 600 ms, 0.1 % lost", "--rate 50 --queue 3000000 --delay 300 --loss 0.001", seconds=20,
+         program="-u 20"),
     Link("marks", "1 Gb/s, 2 ms, marks (ECN) above 60 kB of queue", f"--rate 1000 {DEEP} --delay 1 --mark-above 60000"),
     Link("10g", "10 Gb/s, queue 1 MB", f"--rate 10000 {DEEP}"),
     Link("free", "no limits", ""),
