@@ -45,7 +45,7 @@ endif()
 # Everything is bound before the program begins, and what was written for that is read-only then.
 set(VERBENA_HARDENED_LINK_OPTIONS LINKER:-z,relro LINKER:-z,now LINKER:-z,noexecstack)
 # Rooms without it: a message by memory is a few hundred instructions of theirs, and they are in programs only.
-set(VERBENA_DATA_PATH_ROOMS memory local queues transport engine adapter)
+set(VERBENA_DATA_PATH_ROOMS memory local queues congestion transport engine adapter)
 
 # Tests are compiled more often than they run: little optimization, and line numbers for debugging.
 set(VERBENA_TEST_OPTIONS $<$<NOT:$<CONFIG:Debug>>:-O1> $<$<NOT:$<CONFIG:Debug>>:-g1>)

@@ -11,6 +11,7 @@
 #include "base/intrusive_list.h"
 #include "base/spin_lock.h"
 #include "base/time.h"
+#include "congestion/kind.h"
 #include "memory/key_table.h"
 #include "queues/completion_queue.h"
 #include "queues/work_queue.h"
@@ -71,6 +72,8 @@ struct QpConfig {
   // No ACK timeout is shorter, though a program may ask for as little as 8 us: threads share processors, and
   // what answers may not run for some milliseconds. Below that a busy machine's scheduling looks like loss.
   Duration least_ack_timeout = std::chrono::milliseconds(16);
+  // How reliable services find out what a way that may lose packets carries.
+  congestion::Kind congestion = congestion::Kind::kFixed;
 };
 
 enum class TransmitResult : uint8_t {

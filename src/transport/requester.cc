@@ -17,6 +17,8 @@ using roce::Psn;
 // More bursts than this are never in flight, however small their packets: a receiver's buffer counts packets,
 // too.
 constexpr uint32_t kMostBursts = 16;
+// Bytes in flight, whatever the path.
+constexpr uint32_t kMostInFlight = 1u << 30;
 
 // What is wrong with a request by itself; such a one is never sent. (Posting refuses what it can see; the
 // rest ends here.)
@@ -55,7 +57,7 @@ void Requester::start() {
   stopped_.reset();
   unsendable_.reset();
   implied_loss_at_.reset();
-  ack_deadline_ = rnr_deadline_ = kNever;
+  ack_deadline_ = rnr_deadline_ = paced_until_ = kNever;
   retries_left_ = attributes.retry_count;
   rnr_retries_left_ = attributes.rnr_retry;
 }
@@ -63,15 +65,35 @@ void Requester::start() {
 void Requester::on_route() {
   const Traits& traits = qp_.route().traits;
   sizes_ = sizes_of(traits, mtu());
-  window_.reset({mtu() + sizes_.charge, sizes_.run_bytes, traits.burst_charge()});
+  const congestion::Sizes sizes{mtu() + sizes_.charge, sizes_.run_bytes, traits.burst_charge()};
+  lossless_window_.reset(sizes);
+  window_ = lossless_window_.usable();
+  flow_.reset();
+  if (!traits.lossless) flow_ = congestion::Flow::make(qp_.config().congestion, sizes);
+  if (flow_) obey_flow();
   direct_bytes_ = 0;
+}
+
+void Requester::obey_flow() {
+  window_ = static_cast<uint32_t>(std::min<uint64_t>(flow_->window(), kMostInFlight));
+}
+
+// Something is missing that others have overtaken.
+void Requester::lost(TimePoint now) {
+  if (!flow_) {
+    lossless_window_.on_loss();
+    window_ = lossless_window_.usable();
+    return;
+  }
+  flow_->lost(mtu() + sizes_.charge, inflight_, now);
+  obey_flow();
 }
 
 void Requester::halt() {
   running_ = false;
   highest_ = unacked_;
   users_ = 0;
-  ack_deadline_ = rnr_deadline_ = kNever;
+  ack_deadline_ = rnr_deadline_ = paced_until_ = kNever;
 }
 
 Duration Requester::ack_timeout() const {
@@ -105,7 +127,7 @@ bool Requester::may_start(const SendWqe& wqe) const {
 }
 
 bool Requester::can_transmit() const {
-  if (!running_ || stopped_ || rnr_deadline_ != kNever) return false;
+  if (!running_ || stopped_ || rnr_deadline_ != kNever || paced_until_ != kNever) return false;
   if (cursor_ == ring().posted()) return false;
   // In SQD requests that have begun go on, no new one begins.
   if (qp_.state() != IBV_QPS_RTS && cursor_ == assigned_) return false;
@@ -133,8 +155,23 @@ void Requester::assign(SendWqe& wqe) {
 }
 
 TransmitResult Requester::transmit(TimePoint now, uint32_t& budget) {
+  sending_at_ = now;
+  const TransmitResult result = send_posted(now, budget);
+  if (flow_) {
+    flow_->end_run();
+    const bool has_all = running_ && cursor_ == ring().posted() && inflight_ < window_;
+    if (has_all) flow_->ran_dry(inflight_);
+  }
+  return result;
+}
+
+TransmitResult Requester::send_posted(TimePoint now, uint32_t& budget) {
   while (can_transmit()) {
     if (budget == 0) return TransmitResult::kMore;
+    if (flow_ && !flow_->may_send(now)) {
+      paced_until_ = flow_->may_send_at();
+      return TransmitResult::kPaced;
+    }
     SendWqe& wqe = ring().at(cursor_);
     if (qp_.route().direct != nullptr && cursor_ == assigned_) {
       drains_for_direct_ = drains_for_direct_ && has_outstanding();
@@ -248,8 +285,9 @@ bool Requester::more_follows(uint32_t packets, uint32_t bytes, bool ends) const 
   if (unsendable_ && (cursor_ == *unsendable_ || cursor_ + 1 == *unsendable_)) return false;
   if (holds_new() && !(next_ + packets).is_before(highest_)) return false;
   const uint32_t cost = bytes + packets * sizes_.charge;
-  if (inflight_ + cost + mtu() + sizes_.charge > window_.usable()) return false;
+  if (inflight_ + cost + mtu() + sizes_.charge > window_) return false;
   if (next_ + packets - unacked_ >= sizes_.most_packets) return false;
+  if (flow_ && !flow_->may_send_after(cost, sending_at_)) return false;
   if (!ends) return true;
   if (cursor_ + 1 == ring().posted()) return false;
   if (qp_.state() != IBV_QPS_RTS && cursor_ + 1 == assigned_) return false;
@@ -260,7 +298,7 @@ bool Requester::more_follows(uint32_t packets, uint32_t bytes, bool ends) const 
 // Whether a packet that is sent now is to ask for an acknowledgement.
 bool Requester::must_ask(uint32_t packets, uint32_t bytes, bool ends) const {
   const uint32_t since = since_ack_request_ + bytes + packets * sizes_.charge;
-  return since >= std::min(sizes_.run_bytes, window_.usable() / 2) || !more_follows(packets, bytes, ends);
+  return since >= std::min(sizes_.run_bytes, window_ / 2) || !more_follows(packets, bytes, ends);
 }
 
 SendStatus Requester::send_data(SendWqe& wqe) {
@@ -368,7 +406,12 @@ void Requester::sent(SendWqe& wqe, Psn past, uint32_t payload_bytes) {
   qp_.count(kSentPackets);
   qp_.count(kSentBytes, payload_bytes);
   if (next_.is_before(highest_)) qp_.count(kRetransmittedPackets);
-  inflight_ += flight_bytes(wqe, next_, past);
+  const uint32_t bytes = flight_bytes(wqe, next_, past);
+  if (flow_) {
+    flow_->sent(next_, static_cast<uint32_t>(past - next_), bytes, next_.is_before(highest_), inflight_,
+                sending_at_);
+  }
+  inflight_ += bytes;
   next_ = past;
   if (highest_.is_before(next_)) highest_ = next_;
   if (next_ == wqe.last_psn + 1) ++cursor_;

@@ -3,9 +3,11 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
 #include <optional>
 
-#include "transport/congestion_window.h"
+#include "congestion/fixed_window.h"
+#include "congestion/flow.h"
 #include "transport/queue_pair.h"
 
 namespace verbena::transport {
@@ -53,7 +55,7 @@ class Requester {
   void on_read_response(const roce::Packet& packet, TimePoint now);
   void on_atomic_acknowledge(const roce::Headers& headers, TimePoint now);
 
-  TimePoint deadline() const { return std::min(ack_deadline_, rnr_deadline_); }
+  TimePoint deadline() const { return std::min({ack_deadline_, rnr_deadline_, paced_until_}); }
   void on_timer(TimePoint now);
 
   roce::Psn next_psn() const { return next_new_; }
@@ -74,8 +76,9 @@ class Requester {
   Sizes sizes_of(const Traits& traits, uint32_t mtu) const;
 
   // Transmission
+  TransmitResult send_posted(TimePoint now, uint32_t& budget);
   bool may_start(const queues::SendWqe& wqe) const;
-  bool window_allows(uint32_t bytes) const { return inflight_ == 0 || inflight_ + bytes <= window_.usable(); }
+  bool window_allows(uint32_t bytes) const { return inflight_ == 0 || inflight_ + bytes <= window_; }
   void assign(queues::SendWqe& wqe);
   bool execute_here(queues::SendWqe& wqe);
   void executed(queues::SendWqe& wqe);
@@ -94,6 +97,9 @@ class Requester {
   bool may_send_simply() const;
   bool is_simple(const queues::SendWqe& wqe) const;
   SendStatus send_one_packet(queues::SendWqe& wqe);
+  void lost(TimePoint now);
+  void timed_out(TimePoint now);
+  void obey_flow();
   bool must_ask(uint32_t packets, uint32_t bytes, bool ends) const;
   bool more_follows(uint32_t packets, uint32_t bytes, bool ends) const;
   void await_acknowledgement(TimePoint now) {
@@ -115,7 +121,7 @@ class Requester {
   bool is_chunk_end(const queues::SendWqe& wqe, roce::Psn psn) const;
   void progressed(TimePoint now);
   void on_rnr(uint8_t timer_code, TimePoint now);
-  void on_implied_loss();
+  void on_implied_loss(TimePoint now);
   void go_back();
   void fail_head(ibv_wc_status status);
 
@@ -145,7 +151,10 @@ class Requester {
   roce::Psn highest_;   // past the highest PSN ever sent (or, of a READ, asked for)
 
   Sizes sizes_;
-  CongestionWindow window_;
+  // Where nothing is lost the window needs no more than itself; elsewhere the flow decides, with all it knows.
+  congestion::FixedWindow lossless_window_;
+  std::unique_ptr<congestion::Flow> flow_;
+  uint32_t window_ = 0;             // bytes that may be in flight
   uint32_t inflight_ = 0;           // bytes between unacked_ and next_
   uint32_t since_ack_request_ = 0;  // bytes
   uint32_t reads_outstanding_ = 0;  // READ chunks and atomics between unacked_ and next_
@@ -159,6 +168,8 @@ class Requester {
 
   TimePoint ack_deadline_ = kNever;
   TimePoint rnr_deadline_ = kNever;
+  TimePoint paced_until_ = kNever;  // nothing leaves before: it would be too fast
+  TimePoint sending_at_{};          // by whose clock
   uint8_t retries_left_ = 0;
   uint8_t rnr_retries_left_ = 0;
 };

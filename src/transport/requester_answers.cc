@@ -36,7 +36,12 @@ void Requester::settle(const SendWqe& wqe, Psn limit) {
       limit.is_after(next_) ? next_ : limit;  // beyond next_: sent before a loss, not in flight any more
   const uint32_t bytes = counted.is_after(unacked_) ? flight_bytes(wqe, unacked_, counted) : 0;
   inflight_ -= std::min(inflight_, bytes);
-  window_.on_acknowledged(bytes);
+  if (flow_) {
+    flow_->arrived(bytes);
+  } else {
+    lossless_window_.on_acknowledged(bytes);
+    window_ = lossless_window_.usable();
+  }
   unacked_ = limit;
 }
 
@@ -63,6 +68,11 @@ void Requester::progressed(TimePoint now) {
     next_ = unacked_;
     cursor_ = head_;
   }
+  if (flow_) {
+    flow_->answered(unacked_ - 1, inflight_, now);
+    flow_->settled(unacked_);
+    obey_flow();
+  }
   const QpAttributes& attributes = qp_.attributes();
   heard_ = true;
   retries_left_ = attributes.retry_count;
@@ -88,7 +98,7 @@ void Requester::on_acknowledge(const roce::Headers& headers, TimePoint now) {
   if (unacked_ != before) progressed(now);
   if (!running_) return;
   if (!reached) {
-    on_implied_loss();
+    on_implied_loss(now);
     return;
   }
   if (kind == roce::AethKind::kRnrNak) {
@@ -97,7 +107,7 @@ void Requester::on_acknowledge(const roce::Headers& headers, TimePoint now) {
     switch (static_cast<roce::NakCode>(roce::aeth_value(headers.syndrome))) {
       case roce::NakCode::kSequenceError:
         qp_.count(kSequenceNaksReceived);
-        window_.on_loss();
+        lost(now);
         go_back();
         break;
       case roce::NakCode::kInvalidRequest:
@@ -142,7 +152,7 @@ SendWqe* Requester::response_target(Psn psn, TimePoint now) {
   if (!running_) return nullptr;
   if (!reached || head_ == assigned_ || !needs_response(ring().at(head_))) {
     // One before it is missing. (Or it answers a SEND or WRITE: nonsense, which the timer will outlive.)
-    if (!reached) on_implied_loss();
+    if (!reached) on_implied_loss(now);
     return nullptr;
   }
   return &ring().at(head_);
@@ -206,11 +216,11 @@ void Requester::on_atomic_acknowledge(const roce::Headers& headers, TimePoint no
 
 // A later answer came while a response is missing: it was lost. Believed once for each place, as answers to
 // what was sent before going back keep arriving for a while.
-void Requester::on_implied_loss() {
+void Requester::on_implied_loss(TimePoint now) {
   if (implied_loss_at_ == unacked_) return;
   implied_loss_at_ = unacked_;
   qp_.count(kImpliedLosses);
-  window_.on_loss();
+  lost(now);
   go_back();
 }
 
@@ -218,8 +228,19 @@ void Requester::go_back() {
   if (next_ == unacked_) return;
   next_ = unacked_;
   cursor_ = head_;
+  if (flow_) flow_->starts_over(next_);
   inflight_ = reads_outstanding_ = since_ack_request_ = 0;
   stopped_.reset();  // found again when the cursor gets there
+}
+
+void Requester::timed_out(TimePoint now) {
+  if (flow_) {
+    flow_->timed_out(now);
+    obey_flow();
+  } else {
+    lossless_window_.on_timeout();
+    window_ = lossless_window_.usable();
+  }
 }
 
 void Requester::fail_head(ibv_wc_status status) {
@@ -230,6 +251,7 @@ void Requester::fail_head(ibv_wc_status status) {
 void Requester::on_timer(TimePoint now) {
   if (!running_) return;
   if (rnr_deadline_ <= now) rnr_deadline_ = kNever;
+  if (paced_until_ <= now) paced_until_ = kNever;
   if (ack_deadline_ > now) return;
   ack_deadline_ = kNever;
   if (!has_outstanding()) return;
@@ -239,7 +261,7 @@ void Requester::on_timer(TimePoint now) {
     return;
   }
   --retries_left_;
-  window_.on_timeout();
+  timed_out(now);
   implied_loss_at_.reset();
   go_back();
   // The timer may run up to four times as long as asked (IBTA volume 1, 9.7.6.1.3), but programs reckon with

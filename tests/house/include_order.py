@@ -11,7 +11,7 @@ import source_tree
 FLOORS = {
     "base": 1,
     "paths": 2, "protocol": 2, "roce": 2, "memory": 2, "ethernet": 2,
-    "queues": 3, "local": 3, "capture": 3,
+    "queues": 3, "local": 3, "capture": 3, "congestion": 3,
     "transport": 4, "cm": 4,
     "net": 5, "agent_client": 5,
     "engine": 6,

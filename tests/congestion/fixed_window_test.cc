@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transport/congestion_window.h"
+#include "congestion/fixed_window.h"
 
 #include <gtest/gtest.h>
 
 #include "base/random.h"
 
-namespace verbena::transport {
+namespace verbena::congestion {
 namespace {
 
 constexpr uint32_t kPacket = 1088;
@@ -14,7 +14,7 @@ constexpr uint32_t kBurst = 64 * kPacket;
 constexpr uint32_t kStart = 2 * kBurst;
 constexpr uint32_t kMost = 4 * kBurst;
 
-class CongestionWindowTest : public testing::Test {
+class FixedWindowTest : public testing::Test {
  protected:
   void SetUp() override { window.reset({kPacket, kRun, kBurst}); }
   void acknowledge_windows(uint32_t count) {
@@ -24,28 +24,28 @@ class CongestionWindowTest : public testing::Test {
     }
   }
 
-  CongestionWindow window;
+  FixedWindow window;
 };
 
-TEST_F(CongestionWindowTest, GrowsByAboutOnePacketAWindow) {
+TEST_F(FixedWindowTest, GrowsByAboutOnePacketAWindow) {
   EXPECT_EQ(window.bytes(), kStart);
   acknowledge_windows(10);
   EXPECT_NEAR(window.bytes(), kStart + 10 * kPacket, kPacket);
 }
 
-TEST_F(CongestionWindowTest, GrowsNoFurtherThanItsMost) {
+TEST_F(FixedWindowTest, GrowsNoFurtherThanItsMost) {
   acknowledge_windows(1000);
   EXPECT_EQ(window.bytes(), kMost);
 }
 
-TEST_F(CongestionWindowTest, HalvesAtALoss) {
+TEST_F(FixedWindowTest, HalvesAtALoss) {
   window.on_loss();
   EXPECT_EQ(window.bytes(), kStart / 2);
   acknowledge_windows(4);
   EXPECT_NEAR(window.bytes(), kStart / 2 + 4 * kPacket, kPacket) << "no leap back";
 }
 
-TEST_F(CongestionWindowTest, BeginsSmallAfterATimeoutAndIsSoonAtHalf) {
+TEST_F(FixedWindowTest, BeginsSmallAfterATimeoutAndIsSoonAtHalf) {
   window.on_timeout();
   EXPECT_EQ(window.bytes(), 4 * kPacket);
   uint32_t windows = 0;
@@ -57,7 +57,7 @@ TEST_F(CongestionWindowTest, BeginsSmallAfterATimeoutAndIsSoonAtHalf) {
   EXPECT_LE(window.bytes(), kStart / 2 + kPacket);
 }
 
-TEST_F(CongestionWindowTest, AlwaysLetsAFewPacketsThrough) {
+TEST_F(FixedWindowTest, AlwaysLetsAFewPacketsThrough) {
   for (int i = 0; i < 100; ++i) {
     window.on_loss();
     EXPECT_GE(window.bytes(), 4 * kPacket);
@@ -66,7 +66,7 @@ TEST_F(CongestionWindowTest, AlwaysLetsAFewPacketsThrough) {
   }
 }
 
-TEST_F(CongestionWindowTest, IsUsedInWholeRunsOnceItHoldsOne) {
+TEST_F(FixedWindowTest, IsUsedInWholeRunsOnceItHoldsOne) {
   EXPECT_EQ(window.usable(), 2 * kRun);
   window.on_loss();
   EXPECT_EQ(window.usable(), kRun);
@@ -76,7 +76,7 @@ TEST_F(CongestionWindowTest, IsUsedInWholeRunsOnceItHoldsOne) {
   EXPECT_EQ(window.usable(), 4 * kRun);
 }
 
-TEST_F(CongestionWindowTest, StaysWithinItsBoundsWhateverHappens) {
+TEST_F(FixedWindowTest, StaysWithinItsBoundsWhateverHappens) {
   Random random(1);
   for (int i = 0; i < 100'000; ++i) {
     switch (random.below(50)) {
@@ -94,13 +94,13 @@ TEST_F(CongestionWindowTest, StaysWithinItsBoundsWhateverHappens) {
   }
 }
 
-TEST_F(CongestionWindowTest, BeginsAnewWhenReset) {
+TEST_F(FixedWindowTest, BeginsAnewWhenReset) {
   window.on_timeout();
   window.reset({300, 64 * 300, kBurst});
   EXPECT_EQ(window.bytes(), kStart);
 }
 
-TEST_F(CongestionWindowTest, HoldsAFewPacketsWhereNothingIsGainedTogether) {
+TEST_F(FixedWindowTest, HoldsAFewPacketsWhereNothingIsGainedTogether) {
   window.reset({4096, 4096, 0});
   EXPECT_EQ(window.bytes(), 4 * 4096u);
   acknowledge_windows(100);
@@ -108,4 +108,4 @@ TEST_F(CongestionWindowTest, HoldsAFewPacketsWhereNothingIsGainedTogether) {
 }
 
 }  // namespace
-}  // namespace verbena::transport
+}  // namespace verbena::congestion

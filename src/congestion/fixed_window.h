@@ -4,21 +4,15 @@
 #include <algorithm>
 #include <cstdint>
 
-namespace verbena::transport {
+#include "congestion/algorithm.h"
+
+namespace verbena::congestion {
 
 // Bounds the bytes a requester may have unacknowledged. It starts with two bursts, where throughput is best
 // on one machine (they stay in the cache; measured up to twice as fast as megabytes), halves at a loss and
 // grows by one packet per window acknowledged, up to four bursts.
-class CongestionWindow {
+class FixedWindow {
  public:
-  // All in bytes that packets cost in flight: one packet of the path MTU, as many of those as leave best
-  // together (a run), and the most that may leave together whatever the MTU.
-  struct Sizes {
-    uint32_t packet;
-    uint32_t run;
-    uint32_t burst;
-  };
-
   void reset(const Sizes& sizes) {
     packet_bytes_ = sizes.packet;
     run_bytes_ = sizes.run;
@@ -78,4 +72,4 @@ class CongestionWindow {
   uint32_t credit_ = 0;
 };
 
-}  // namespace verbena::transport
+}  // namespace verbena::congestion

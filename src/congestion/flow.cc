@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "congestion/flow.h"
+
+#include <algorithm>
+#include <new>
+
+#include "congestion/fixed_algorithm.h"
+
+namespace verbena::congestion {
+namespace {
+
+std::unique_ptr<Algorithm> make_algorithm(Kind kind, const Sizes& sizes) {
+  (void)kind;
+  return std::make_unique<FixedAlgorithm>(sizes);
+}
+
+}  // namespace
+
+std::unique_ptr<Flow> Flow::make(Kind kind, const Sizes& sizes) noexcept {
+  try {
+    return std::make_unique<Flow>(kind, sizes);
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+}
+
+Flow::Flow(Kind kind, const Sizes& sizes) : sizes_(sizes), algorithm_(make_algorithm(kind, sizes)) {
+  obey();
+}
+
+void Flow::obey() {
+  allowance_ = algorithm_->allowance();
+  pace_.set(allowance_.rate, 2 * sizes_.packet, sizes_.burst);
+}
+
+void Flow::sent(roce::Psn first, uint32_t packets, uint32_t bytes, bool repeated, uint64_t in_flight,
+                TimePoint now) {
+  pace_.sent(bytes, now);
+  if (run_is_open_ && !runs_.empty() && runs_.back().limit() == first && runs_.back().repeated == repeated) {
+    runs_.back().packets += packets;
+    return;
+  }
+  if (in_flight == 0) delivered_at_ = delivered_sent_ = now;
+  run_is_open_ = true;
+  runs_.add({.first = first,
+             .packets = packets,
+             .repeated = repeated,
+             .limited = delivered_ < limited_until_,
+             .sent = now,
+             .delivered = delivered_,
+             .delivered_at = delivered_at_,
+             .delivered_sent = delivered_sent_});
+}
+
+// The rate is that of what arrived while the run was under way, over that time or over the time in which it
+// had been sent, whichever is longer: answers that come together do not make a path faster.
+void Flow::answered(roce::Psn newest, uint64_t in_flight, TimePoint now) {
+  Sample sample{.now = now, .arrived = delivered_ - answered_, .delivered = delivered_, .in_flight = in_flight};
+  answered_ = delivered_;
+  if (sample.arrived > 0) delivered_at_ = now;
+  if (const Run* run = runs_.find(newest)) {
+    if (!run->repeated) {
+      sample.round_trip = std::max(now - run->sent, Duration(1));
+      round_trip_.on_sample(sample.round_trip);
+    }
+    sample.sent_at = run->delivered;
+    sample.limited = run->limited;
+    delivered_sent_ = std::max(delivered_sent_, run->sent);
+    const Duration interval = std::max(now - run->delivered_at, run->sent - run->delivered_sent);
+    if (interval.count() > 0 && interval >= round_trip_.least() && delivered_ > run->delivered) {
+      sample.rate = static_cast<uint64_t>(static_cast<double>(delivered_ - run->delivered) * 1e9 /
+                                          static_cast<double>(interval.count()));
+    }
+  }
+  algorithm_->on_arrival(sample);
+  obey();
+}
+
+void Flow::lost(uint64_t bytes, uint64_t in_flight, TimePoint now) {
+  algorithm_->on_loss(now, bytes, in_flight);
+  obey();
+}
+
+void Flow::timed_out(TimePoint now) {
+  algorithm_->on_timeout(now);
+  obey();
+}
+
+void Flow::marked(TimePoint now) {
+  algorithm_->on_mark(now);
+  obey();
+}
+
+}  // namespace verbena::congestion

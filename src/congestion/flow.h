@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "congestion/algorithm.h"
+#include "congestion/kind.h"
+#include "congestion/pace.h"
+#include "congestion/round_trip.h"
+#include "congestion/runs.h"
+#include "roce/psn.h"
+
+namespace verbena::congestion {
+
+// What one requester has in flight, as congestion control sees it: remembers when packets left, makes samples
+// of their acknowledgements and tells an Algorithm of them. Bytes are what packets cost in flight.
+//
+// For the shard's lock holder, as the requester itself.
+class Flow {
+ public:
+  // nullptr: there is no memory for it.
+  static std::unique_ptr<Flow> make(Kind kind, const Sizes& sizes) noexcept;
+  Flow(Kind kind, const Sizes& sizes);
+
+  // ---- what leaves
+
+  // Packets that were not sent before, or that are sent again one behind the other after starts_over().
+  // `in_flight`: before them.
+  void sent(roce::Psn first, uint32_t packets, uint32_t bytes, bool repeated, uint64_t in_flight,
+            TimePoint now);
+  // Packets sent again out of their row.
+  void repaired(uint32_t bytes, TimePoint now) { pace_.sent(bytes, now); }
+  // What is sent next leaves at another time.
+  void end_run() { run_is_open_ = false; }
+  // There is nothing to send, though more might be in flight.
+  void ran_dry(uint64_t in_flight) { limited_until_ = delivered_ + in_flight + 1; }
+  void starts_over(roce::Psn from) { runs_.drop_from(from); }
+  bool may_send(TimePoint now) const { return pace_.allows(now); }
+  // The same when another packet of so many bytes has left.
+  bool may_send_after(uint32_t bytes, TimePoint now) const { return pace_.allows_after(bytes, now); }
+  TimePoint may_send_at() const { return pace_.next(); }
+
+  // ---- what arrives
+
+  void arrived(uint64_t bytes) { delivered_ += bytes; }
+  // The peer has told what arrived() was told of since the last such call. The latest of it is `newest`.
+  void answered(roce::Psn newest, uint64_t in_flight, TimePoint now);
+  // Everything before is done with.
+  void settled(roce::Psn limit) { runs_.drop_before(limit); }
+  void lost(uint64_t bytes, uint64_t in_flight, TimePoint now);
+  void timed_out(TimePoint now);
+  void marked(TimePoint now);
+
+  // ---- what is known
+
+  uint64_t window() const { return allowance_.window; }
+  uint64_t rate() const { return allowance_.rate; }
+  const RoundTrip& round_trip() const { return round_trip_; }
+  // When the packet left for the first time; kNever if that is not known any more.
+  TimePoint sent_at(roce::Psn psn) const {
+    const Run* run = runs_.find(psn);
+    return run != nullptr ? run->sent : kNever;
+  }
+
+ private:
+  void obey();
+
+  const Sizes sizes_;
+  std::unique_ptr<Algorithm> algorithm_;
+  Allowance allowance_;
+  Pace pace_;
+  RoundTrip round_trip_;
+  Runs runs_;
+  bool run_is_open_ = false;
+  uint64_t delivered_ = 0;
+  uint64_t answered_ = 0;       // of these, the algorithm has been told of
+  TimePoint delivered_at_{};    // the latest of them
+  TimePoint delivered_sent_{};  // when those left
+  uint64_t limited_until_ = 0;  // what is sent before so many bytes have arrived tells no rate
+};
+
+}  // namespace verbena::congestion
