@@ -9,6 +9,8 @@ namespace {
 
 // Ethernet's preamble, header, checksum and gap, IP and UDP: what a packet takes of the wire besides.
 constexpr uint32_t kFramingBytes = 66;
+// Ethernet, IPv4 and UDP.
+constexpr uint32_t kHeaderBytes = 14 + 20 + 8;
 constexpr uint64_t kNanosecondsPerSecond = 1'000'000'000;
 
 }  // namespace
@@ -50,6 +52,7 @@ void SimulatedNetwork::dispatch_to_group(SimulatedPort& from, Frame* frame) {
 
 void SimulatedNetwork::carry(SimulatedPort& from, SimulatedPort* to, Frame* frame) {
   if (to == nullptr || from.isolated_ || to->isolated_) return lose(frame, counters_.cut_off);
+  if (from.link_) return carry_by_link(from, *to, frame);
 
   TimePoint leaves = now_;
   if (conditions_.bytes_per_second != 0) {
@@ -78,6 +81,17 @@ void SimulatedNetwork::carry(SimulatedPort& from, SimulatedPort* to, Frame* fram
     corrupt(*frame);
   }
   to->arrivals_.add_in_order(in_order, frame);
+}
+
+// A link says when each packet arrives, in whatever order.
+void SimulatedNetwork::carry_by_link(SimulatedPort& from, SimulatedPort& to, Frame* frame) {
+  const Passage passage = from.link_->pass(now_, frame->length + (frame->flow.ipv6 ? 20 : 0) + kHeaderBytes);
+  if (!passage.arrived()) {
+    return lose(frame, passage.fate == LinkFate::kLost ? counters_.lost : counters_.overflowed);
+  }
+  if (passage.copies > 1) duplicate(to, *frame, passage.arrives[1]);
+  if (passage.corrupted) corrupt(*frame);
+  to.arrivals_.add(passage.arrives[0], frame);
 }
 
 void SimulatedNetwork::lose(Frame* frame, uint64_t& counter) {

@@ -86,6 +86,7 @@ class SimulatedNetwork {
   void dispatch(SimulatedPort& from, Frame* frame);
   void dispatch_to_group(SimulatedPort& from, Frame* frame);
   void carry(SimulatedPort& from, SimulatedPort* to, Frame* frame);
+  void carry_by_link(SimulatedPort& from, SimulatedPort& to, Frame* frame);
   Frame* copy_of(const Frame& frame);
   void lose(Frame* frame, uint64_t& counter);
   void corrupt(Frame& frame);

@@ -44,6 +44,10 @@ SendStatus SimulatedPort::send(const OutgoingPacket& packet) {
   return SendStatus::kSent;
 }
 
+void SimulatedPort::set_link(const LinkSettings& settings, uint64_t seed) {
+  link_.emplace(settings, seed, network_.now());
+}
+
 bool SimulatedPort::flush() {
   segment_ = 0;
   return true;

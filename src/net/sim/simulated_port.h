@@ -2,10 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "base/time.h"
 #include "net/port.h"
 #include "net/sim/arrivals.h"
+#include "net/sim/link_model.h"
 #include "net/udp/udp_traits.h"
 #include "roce/path.h"
 
@@ -23,6 +25,10 @@ class SimulatedPort : public Port {
   const roce::Address& address() const { return address_; }
   // Nothing gets out of the port, and nothing into it.
   void isolate(bool on) { isolated_ = on; }
+  // What leaves the port goes by such a link from now on, and the network's conditions are nothing to it.
+  void set_link(const LinkSettings& settings, uint64_t seed);
+  // REQUIRES: it has one
+  const LinkCounters& link_counters() const { return link_->counters(); }
 
   transport::SendStatus send(const transport::OutgoingPacket& packet) override;
   bool flush() override;
@@ -44,6 +50,7 @@ class SimulatedPort : public Port {
   PortCounters counters_;
   Arrivals arrivals_;
   bool isolated_ = false;
+  std::optional<LinkModel> link_;
   TimePoint leaves_at_{};  // when what waits to leave has left
   uint16_t segment_ = 0;   // since the last flush: the identification that segmentation would give
   roce::Path path_;        // of the last packet

@@ -39,6 +39,7 @@ class Host : public net::PacketHandler {
     queues::SharedReceiveQueue* srq = nullptr;              // in place of a receive queue
     const queues::SharedReceiveQueueTable* srqs = nullptr;  // of an XRC target, and its domain
     uint64_t xrc_domain = 0;
+    congestion::Kind congestion = congestion::Kind::kFixed;
   };
 
   Host(net::SimulatedNetwork& network, const roce::Address& address, uint64_t seed)
@@ -68,6 +69,7 @@ class Host : public net::PacketHandler {
     config.listener = &s;
     config.counters = &s.counters;
     config.least_ack_timeout = sizes.least_ack_timeout;
+    config.congestion = sizes.congestion;
     s.qp = std::make_unique<Qp>(config, std::move(send_queue), std::move(recv_queue));
     return s;
   }

@@ -92,6 +92,7 @@ World::World(const WorldOptions& options)
   for (uint8_t i = 0; i < 2; ++i) {
     const roce::Address address = address_of(options.ipv6, static_cast<uint8_t>(i + 1));
     hosts_.push_back(std::make_unique<Host>(network_, address, options.seed * 2 + i));
+    if (options.link) hosts_.back()->port().set_link(*options.link, options.seed * 2 + i);
     shared_counters_[i] = &hosts_[i]->memory().add(8);
   }
   for (uint32_t pair = 0; pair < options.qp_pairs; ++pair) {

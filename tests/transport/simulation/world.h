@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,7 @@ namespace verbena::transport {
 struct WorldOptions {
   uint64_t seed = 1;
   net::Conditions conditions;
+  std::optional<net::LinkSettings> link;  // both ways, in place of the conditions
   bool ipv6 = false;
   uint32_t qp_pairs = 1;
   bool both_ways = true;

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+// How much of a link reaches the programs, for links as there are outside of machine rooms: slow, far, lossy,
+// with short queues or unruly order. In virtual time; the tests print what they find.
+#include <iostream>
+
+#include <gtest/gtest.h>
+
+#include "transport/simulation/bulk.h"
+
+namespace verbena::transport {
+namespace {
+
+using net::LinkSettings;
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+
+constexpr uint64_t kGigabit = 125'000'000;
+
+#ifdef VERBENA_SIMULATION_IS_SHORT
+constexpr Duration kTime = milliseconds(500);
+#else
+constexpr Duration kTime = milliseconds(3000);
+#endif
+
+struct PathCase {
+  const char* name;
+  LinkSettings link;
+  double least;  // of what the link could carry
+};
+
+class Paths : public testing::TestWithParam<PathCase> {
+ protected:
+  double share(ibv_wr_opcode opcode, congestion::Kind kind) {
+    BulkOptions options;
+    options.link = GetParam().link;
+    options.opcode = opcode;
+    options.congestion = kind;
+    Bulk bulk(options);
+    EXPECT_TRUE(bulk.run(kTime / 3)) << "a request failed";
+    bulk.goodput();
+    EXPECT_TRUE(bulk.run(kTime)) << "a request failed";
+    const double goodput = bulk.goodput()[0];
+    const Host& from = bulk.host(0);
+    const Host& to = bulk.host(1);
+    std::cout << "  " << GetParam().name << ": " << goodput / 1e6 << " MB/s, " << goodput / bulk.ideal()
+              << " of the ideal; sent " << from.counter(kSentPackets) << ", again "
+              << from.counter(kRetransmittedPackets) << ", timeouts " << from.counter(kLocalAckTimeouts)
+              << ", duplicates " << to.counter(kDuplicateRequests) << ", lost " << bulk.link(0).lost << " + "
+              << bulk.link(0).overflowed << ", longest queue " << bulk.link(0).longest_queue_bytes << std::endl;
+    return goodput / bulk.ideal();
+  }
+};
+
+LinkSettings link(uint64_t rate, uint64_t queue, Duration delay = microseconds(50)) {
+  LinkSettings settings;
+  settings.bytes_per_second = rate;
+  settings.queue_bytes = queue;
+  settings.delay = delay;
+  return settings;
+}
+LinkSettings with(LinkSettings settings, uint32_t LinkSettings::*chance, uint32_t parts) {
+  settings.*chance = parts;
+  return settings;
+}
+
+TEST_P(Paths, CarryWrites) {
+  EXPECT_GE(share(IBV_WR_RDMA_WRITE, congestion::Kind::kFixed), GetParam().least);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Of, Paths,
+    testing::Values(
+        PathCase{"Gigabit", link(kGigabit, 250'000), 0},
+        PathCase{"GigabitShortQueue", link(kGigabit, 60'000), 0},
+        PathCase{"TwoMilliseconds", link(kGigabit, 250'000, milliseconds(1)), 0},
+        PathCase{"TenMilliseconds", link(kGigabit, 1'000'000, milliseconds(5)), 0},
+        PathCase{"FiftyMilliseconds", link(kGigabit, 3'000'000, milliseconds(25)), 0},
+        PathCase{"OneIn1000Lost", with(link(kGigabit, 250'000), &LinkSettings::loss, 1'000), 0},
+        PathCase{"OneIn100Lost", with(link(kGigabit, 250'000), &LinkSettings::loss, 10'000), 0},
+        PathCase{"OneIn20Lost", with(link(kGigabit, 250'000), &LinkSettings::loss, 50'000), 0},
+        PathCase{"TwoMillisecondsOneIn1000Lost",
+                 with(link(kGigabit, 250'000, milliseconds(1)), &LinkSettings::loss, 1'000), 0},
+        PathCase{"TwoMillisecondsOneIn10Early",
+                 with(link(kGigabit, 250'000, milliseconds(1)), &LinkSettings::early, 100'000), 0},
+        PathCase{"OneIn20Doubled", with(link(kGigabit, 250'000), &LinkSettings::duplication, 50'000), 0},
+        PathCase{"OneIn100Corrupted", with(link(kGigabit, 250'000), &LinkSettings::corruption, 10'000), 0},
+        PathCase{"HundredMegabit", link(kGigabit / 10, 60'000), 0}),
+    [](const auto& test) { return test.param.name; });
+
+}  // namespace
+}  // namespace verbena::transport
