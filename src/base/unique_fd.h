@@ -37,7 +37,7 @@ class UniqueFd {
   void close_now() {
 #if defined(__SANITIZE_THREAD__)
     // The sanitizer follows descriptors by calls of the C library. What closes unseen by it would be a race
-    // with whoever is given the same number next.
+    // with who is given the same number next.
     __sanitizer_syscall_pre_impl_close(fd_);
 #endif
     ::syscall(SYS_close, fd_);

@@ -18,14 +18,14 @@ struct Sizes {
 // What one acknowledgement tells of the path.
 struct Sample {
   TimePoint now;
-  uint64_t arrived = 0;       // bytes that are known to have arrived from now on
-  Duration round_trip{0};     // of packets that were sent once; zero: it tells of none
-  uint64_t rate = 0;          // bytes a second that have been arriving; 0: it does not tell
-  bool limited = false;       // there was no more to send: the path may carry more than the rate
-  uint64_t delivered = 0;     // bytes that have arrived in all
-  uint64_t sent_at = 0;       // as many had when the latest of these was sent: so round trips are counted
-  uint64_t in_flight = 0;     // now
-  bool window_limited = true; // more would have been sent with a larger window
+  uint64_t arrived = 0;        // bytes that are known to have arrived from now on
+  Duration round_trip{0};      // of packets that were sent once; zero: it tells of none
+  uint64_t rate = 0;           // bytes a second that have been arriving; 0: it does not tell
+  bool limited = false;        // there was no more to send: the path may carry more than the rate
+  uint64_t delivered = 0;      // bytes that have arrived in all
+  uint64_t sent_at = 0;        // as many had when the latest of these was sent: so round trips are counted
+  uint64_t in_flight = 0;      // now
+  bool window_limited = true;  // more would have been sent with a larger window
 };
 
 // What may be sent.

@@ -55,7 +55,8 @@ void Flow::sent(roce::Psn first, uint32_t packets, uint32_t bytes, bool repeated
 // The rate is that of what arrived while the run was under way, over that time or over the time in which it
 // had been sent, whichever is longer: answers that come together do not make a path faster.
 void Flow::answered(roce::Psn newest, uint64_t in_flight, TimePoint now) {
-  Sample sample{.now = now, .arrived = delivered_ - answered_, .delivered = delivered_, .in_flight = in_flight};
+  Sample sample{
+      .now = now, .arrived = delivered_ - answered_, .delivered = delivered_, .in_flight = in_flight};
   answered_ = delivered_;
   if (sample.arrived > 0) delivered_at_ = now;
   if (const Run* run = runs_.find(newest)) {

@@ -25,7 +25,9 @@ class Pace {
   uint64_t rate() const { return rate_; }
 
   bool allows(TimePoint now) const { return rate_ == 0 || due_ <= now; }
-  bool allows_after(uint32_t bytes, TimePoint now) const { return rate_ == 0 || due_after(bytes, now) <= now; }
+  bool allows_after(uint32_t bytes, TimePoint now) const {
+    return rate_ == 0 || due_after(bytes, now) <= now;
+  }
   void sent(uint32_t bytes, TimePoint now) {
     if (rate_ != 0) due_ = due_after(bytes, now);
   }

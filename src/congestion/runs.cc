@@ -61,7 +61,8 @@ void Runs::drop_before(roce::Psn limit) {
 
 void Runs::drop_from(roce::Psn from) {
   while (count_ > 0 && !back().first.is_before(from)) --count_;
-  if (count_ > 0 && back().limit().is_after(from)) back().packets = static_cast<uint32_t>(from - back().first);
+  if (count_ > 0 && back().limit().is_after(from))
+    back().packets = static_cast<uint32_t>(from - back().first);
 }
 
 }  // namespace verbena::congestion

@@ -15,7 +15,8 @@ constexpr uint32_t kAroundPayload = roce::kBthBytes + roce::kIcrcBytes + 8 + 20 
 
 Bulk::Bulk(const BulkOptions& options) : options_(options), network_(options.seed) {
   for (uint8_t i = 0; i < 2; ++i) {
-    hosts_.push_back(std::make_unique<Host>(network_, ipv4(static_cast<uint8_t>(i + 1)), options.seed * 2 + i));
+    hosts_.push_back(
+        std::make_unique<Host>(network_, ipv4(static_cast<uint8_t>(i + 1)), options.seed * 2 + i));
     hosts_.back()->port().set_link(options.link, options.seed * 2 + i);
   }
   source_ = &hosts_[0]->memory().add(options.message);

@@ -46,7 +46,8 @@ class Paths : public testing::TestWithParam<PathCase> {
               << " of the ideal; sent " << from.counter(kSentPackets) << ", again "
               << from.counter(kRetransmittedPackets) << ", timeouts " << from.counter(kLocalAckTimeouts)
               << ", duplicates " << to.counter(kDuplicateRequests) << ", lost " << bulk.link(0).lost << " + "
-              << bulk.link(0).overflowed << ", longest queue " << bulk.link(0).longest_queue_bytes << std::endl;
+              << bulk.link(0).overflowed << ", longest queue " << bulk.link(0).longest_queue_bytes
+              << std::endl;
     return goodput / bulk.ideal();
   }
 };
