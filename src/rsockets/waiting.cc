@@ -17,6 +17,10 @@
 namespace verbena::rsockets {
 namespace {
 
+// Raised by what a thread itself does, so none of them ends a wait: who looks for faults, as crash reporters
+// and sanitizers do, has handlers for them without meaning calls that wait.
+constexpr int kOfOwnInstructions[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT};
+
 // Whether the kernel would restart a call that was interrupted just now, as it does with read(2), but never
 // with the poll(2) that we wait by. Nobody says which handler it was. So all that there are must want that:
 // who relies on EINTR gets it.
@@ -24,7 +28,8 @@ bool handlers_restart_calls() {
   bool any = false;
   for (int number = 1; number < NSIG; ++number) {
     struct sigaction action;
-    if (number == SIGSEGV || number == SIGBUS || ::sigaction(number, nullptr, &action) != 0) continue;
+    if (std::ranges::find(kOfOwnInstructions, number) != std::end(kOfOwnInstructions)) continue;
+    if (::sigaction(number, nullptr, &action) != 0) continue;
     if (action.sa_handler == SIG_DFL || action.sa_handler == SIG_IGN) continue;
     if ((action.sa_flags & SA_RESTART) == 0) return false;
     any = true;

@@ -154,6 +154,16 @@ TEST(Receiving, GoesOnAfterHandlersThatAreInstalledSo) {
   EXPECT_EQ(Interruption(SA_RESTART).receive(pair, 1000), 1);
 }
 
+TEST(Receiving, GoesOnWhereCrashesAreReported) {
+  Pair pair;
+  struct sigaction action {
+  }, before{};
+  action.sa_handler = nothing;
+  ASSERT_EQ(::sigaction(SIGILL, &action, &before), 0);
+  EXPECT_EQ(Interruption(SA_RESTART).receive(pair, 1000), 1);
+  ::sigaction(SIGILL, &before, nullptr);
+}
+
 TEST(Receiving, IsInterruptedByHandlersThatAreNot) {
   Pair pair;
   EXPECT_EQ(Interruption(0).receive(pair, 100000), -EINTR);
