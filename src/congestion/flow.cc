@@ -5,12 +5,13 @@
 #include <new>
 
 #include "congestion/fixed_algorithm.h"
+#include "congestion/probing.h"
 
 namespace verbena::congestion {
 namespace {
 
 std::unique_ptr<Algorithm> make_algorithm(Kind kind, const Sizes& sizes) {
-  (void)kind;
+  if (kind == Kind::kProbing) return std::make_unique<Probing>(sizes);
   return std::make_unique<FixedAlgorithm>(sizes);
 }
 
@@ -24,7 +25,19 @@ std::unique_ptr<Flow> Flow::make(Kind kind, const Sizes& sizes) noexcept {
   }
 }
 
-Flow::Flow(Kind kind, const Sizes& sizes) : sizes_(sizes), algorithm_(make_algorithm(kind, sizes)) {
+Flow::Flow(Kind kind, const Sizes& sizes)
+    : sizes_(sizes), kind_(kind), algorithm_(make_algorithm(kind, sizes)) {
+  obey();
+}
+
+void Flow::use(Kind kind) noexcept {
+  if (kind == kind_) return;
+  try {
+    algorithm_ = make_algorithm(kind, sizes_);
+  } catch (const std::bad_alloc&) {
+    return;
+  }
+  kind_ = kind;
   obey();
 }
 

@@ -22,6 +22,8 @@ class Flow {
   // nullptr: there is no memory for it.
   static std::unique_ptr<Flow> make(Kind kind, const Sizes& sizes) noexcept;
   Flow(Kind kind, const Sizes& sizes);
+  // From now on another algorithm decides, if it is another; what is known of the path stays.
+  void use(Kind kind) noexcept;
 
   // ---- what leaves
 
@@ -57,6 +59,8 @@ class Flow {
   uint64_t window() const { return allowance_.window; }
   uint64_t rate() const { return allowance_.rate; }
   const RoundTrip& round_trip() const { return round_trip_; }
+  // When what has arrived last of all that was sent once had left.
+  TimePoint latest_sent() const { return delivered_sent_; }
   // When the packet left for the first time; kNever if that is not known any more.
   TimePoint sent_at(roce::Psn psn) const {
     const Run* run = runs_.find(psn);
@@ -67,6 +71,7 @@ class Flow {
   void obey();
 
   const Sizes sizes_;
+  Kind kind_;
   std::unique_ptr<Algorithm> algorithm_;
   Allowance allowance_;
   Pace pace_;

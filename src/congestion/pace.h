@@ -12,8 +12,8 @@ namespace verbena::congestion {
 // what leaves at once is a burst worth a system call, and no more than the time of one at the rate.
 class Pace {
  public:
-  // How long a burst may take on the path. Timers are no finer, by far, than a tenth of it.
-  static constexpr Duration kBurstTime = std::chrono::microseconds(500);
+  // How long a burst may take on the path. Timers are not much finer.
+  static constexpr Duration kBurstTime = std::chrono::microseconds(250);
 
   // `rate`: bytes a second; 0: as fast as may be. A burst is between the two sizes.
   void set(uint64_t rate, uint32_t least_burst, uint32_t most_burst) {

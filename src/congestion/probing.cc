@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "congestion/probing.h"
+
+#include <algorithm>
+
+namespace verbena::congestion {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+// Rates and windows are multiples of the model's, in hundredths.
+constexpr uint32_t kOne = 100;
+constexpr uint32_t kDouble = 277;  // 4 ln 2: the least that doubles the rate in each round trip
+constexpr uint32_t kDrain = 36;    // its inverse
+// A turn: more, then less, then even for six. (Eight: the flows of a link take theirs at different times.)
+constexpr std::array<uint32_t, 8> kTurn = {125, 75, 100, 100, 100, 100, 100, 100};
+// A path that has not brought a quarter more for so many rounds is full.
+constexpr uint32_t kFullRounds = 3;
+// One part in so many.
+constexpr uint32_t kOverflow = 6;
+// Of a mean.
+constexpr int64_t kLeastSamples = 8;
+// What is lost is sent besides, up to this share.
+constexpr double kMostLost = 0.1;
+
+// A round trip that is older has to be seen again, in a dip of so long.
+constexpr Duration kRoundTripLasts = seconds(10);
+constexpr Duration kDip = milliseconds(50);
+
+// Below this a path is a machine's own or a cable's. Its round trip is made of wake-ups, and timers are too
+// coarse to spread what is sent over it: the window alone decides.
+constexpr Duration kNear = std::chrono::microseconds(100);
+
+uint64_t hundredths(uint64_t value, uint32_t part) {
+  return value * part / kOne;
+}
+
+}  // namespace
+
+Probing::Probing(const Sizes& sizes) : sizes_(sizes) {
+  near_.reset(sizes);
+  allowance_.window = near_.usable();
+}
+
+uint64_t Probing::held(uint32_t quarters) const {
+  const double bytes =
+      static_cast<double>(bandwidth_.get()) * 1e-9 * static_cast<double>(least_round_trip_.count());
+  return static_cast<uint64_t>(bytes * quarters / 4);
+}
+
+void Probing::on_arrival(const Sample& sample) {
+  near_.on_acknowledged(static_cast<uint32_t>(sample.arrived));
+  round_arrived_ += sample.arrived;
+  note_round(sample);
+  if (sample.rate != 0 && (!sample.limited || sample.rate >= bandwidth_.get())) {
+    bandwidth_.add(round_, sample.rate);
+  }
+  note_round_trip(sample);
+  check_full(sample);
+  note_losses();
+  step(sample);
+  decide();
+}
+
+// A round is over when something is answered that was sent after it began.
+void Probing::note_round(const Sample& sample) {
+  round_began_ = false;
+  if (sample.sent_at < round_ends_ || sample.rate == 0) return;
+  round_ends_ = sample.delivered;
+  ++round_;
+  round_began_ = true;
+}
+
+void Probing::note_round_trip(const Sample& sample) {
+  if (sample.round_trip.count() != 0) {
+    sum_of_round_ += sample.round_trip;
+    ++samples_of_round_;
+    if (least_round_trip_.count() == 0) {
+      least_round_trip_ = sample.round_trip;
+      least_since_ = sample.now;
+    }
+  }
+  if (!round_began_ || samples_of_round_ < kLeastSamples) return;
+  const Duration mean = sum_of_round_ / samples_of_round_;
+  sum_of_round_ = Duration(0);
+  samples_of_round_ = 0;
+  if (mean <= least_round_trip_ || !has_mean_) {
+    has_mean_ = true;
+    least_round_trip_ = mean;
+    least_since_ = sample.now;
+    return;
+  }
+  if (sample.now - least_since_ <= kRoundTripLasts || phase_ == Phase::kDip) return;
+  least_since_ = sample.now;
+  if (phase_ != Phase::kCruise) return;
+  phase_ = Phase::kDip;
+  dip_ends_ = kNever;
+  least_round_trip_ = mean;
+}
+
+void Probing::check_full(const Sample& sample) {
+  if (is_full_ || !round_began_ || sample.limited) return;
+  if (bandwidth_.get() >= hundredths(full_bandwidth_, 125)) {
+    full_bandwidth_ = bandwidth_.get();
+    full_rounds_ = 0;
+    return;
+  }
+  is_full_ = ++full_rounds_ >= kFullRounds;
+}
+
+// While it doubles what it sends a path that loses a part of it has no more to give, whatever arrives.
+void Probing::note_losses() {
+  if (round_began_ && round_arrived_ > 0) {
+    const auto all = static_cast<double>(round_lost_ + round_arrived_);
+    lost_share_ += (static_cast<double>(round_lost_) / all - lost_share_) / 16;
+    if (round_lost_ > 8 * uint64_t{sizes_.packet} && round_lost_ * kOverflow > round_arrived_)
+      is_full_ = true;
+    round_lost_ = round_arrived_ = 0;
+  }
+}
+
+void Probing::step(const Sample& sample) {
+  const TimePoint now = sample.now;
+  switch (phase_) {
+    case Phase::kStartup:
+      if (is_full_) phase_ = Phase::kDrain;
+      [[fallthrough]];
+    case Phase::kDrain:
+      if (phase_ == Phase::kDrain && sample.in_flight <= held(4)) {
+        phase_ = Phase::kCruise;
+        turn_ = 2 + static_cast<uint32_t>(now.time_since_epoch().count() / 1000 % (kTurn.size() - 2));
+        turn_began_ = now;
+      }
+      return;
+    case Phase::kCruise: {
+      const bool is_long = now - turn_began_ > least_round_trip_;
+      // More is tried until it is in flight, less until that has gone.
+      const bool is_over = turn_ == 0   ? is_long && (lost_ > 0 || sample.in_flight >= held(5))
+                           : turn_ == 1 ? is_long || sample.in_flight <= held(4)
+                                        : is_long;
+      if (!is_over) return;
+      return next_of_turn(now);
+    }
+    case Phase::kDip:
+      if (dip_ends_ == kNever && sample.in_flight <= std::max(held(2), least())) {
+        dip_ends_ = now + std::max(kDip, sample.round_trip);
+      }
+      if (now < dip_ends_) return;
+      least_since_ = now;
+      phase_ = is_full_ ? Phase::kCruise : Phase::kStartup;
+      turn_ = 2;
+      turn_began_ = now;
+      return;
+  }
+}
+
+void Probing::next_of_turn(TimePoint now) {
+  turn_ = (turn_ + 1) % kTurn.size();
+  turn_began_ = now;
+  lost_ = 0;
+}
+
+void Probing::decide() {
+  const uint64_t bandwidth = bandwidth_.get();
+  const bool is_known = bandwidth != 0 && least_round_trip_.count() != 0;
+  if (!is_known || least_round_trip_ < kNear) {
+    allowance_ = {.window = std::max<uint64_t>(near_.usable(), is_known ? held(8) : 0)};
+    return;
+  }
+  if (phase_ == Phase::kDip) {
+    allowance_ = {.window = std::max(held(2), least()), .rate = bandwidth};
+    return;
+  }
+  // Twice what it holds: answers come in lumps, and what is lost is in flight again for a round trip.
+  const bool starts = phase_ == Phase::kStartup;
+  const uint64_t lumps = std::clamp<uint64_t>(bandwidth / 500, 8 * uint64_t{sizes_.packet}, 2 * sizes_.run);
+  allowance_.window = std::max(held(starts ? 12 : 8) + lumps, least());
+  const uint32_t part = starts ? kDouble : phase_ == Phase::kDrain ? kDrain : kTurn[turn_];
+  // A little less than arrives, so that no queue stays.
+  allowance_.rate = static_cast<uint64_t>(static_cast<double>(hundredths(hundredths(bandwidth, part), 99)) /
+                                          (1 - std::min(lost_share_, kMostLost)));
+  // A program that has sent little so far has not shown how slow the path is.
+  if (!starts) return;
+  const double seconds = std::chrono::duration<double>(least_round_trip_).count();
+  const auto first = static_cast<uint64_t>(static_cast<double>(near_.start()) / seconds);
+  allowance_.rate = std::max(allowance_.rate, hundredths(first, kDouble));
+  allowance_.window = std::max<uint64_t>(allowance_.window, near_.start());
+}
+
+void Probing::on_loss(TimePoint, uint64_t bytes, uint64_t) {
+  near_.on_loss();
+  lost_ += bytes;
+  round_lost_ += bytes;
+}
+
+// Nothing is known to get through: a little is tried. The first answer shows whether the path is still as it
+// was.
+void Probing::on_timeout(TimePoint) {
+  near_.on_timeout();
+  allowance_.window = least();
+}
+
+void Probing::on_mark(TimePoint now) {
+  (void)now;
+}
+
+}  // namespace verbena::congestion

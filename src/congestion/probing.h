@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "congestion/algorithm.h"
+#include "congestion/fixed_window.h"
+
+namespace verbena::congestion {
+
+// The largest of the last so many values, each of a round.
+class RoundMaximum {
+ public:
+  static constexpr uint32_t kRounds = 10;
+
+  void add(uint64_t round, uint64_t value) {
+    if (round != round_) {
+      // Rounds that brought no value are empty.
+      for (uint64_t r = round_ + 1; r <= round && r - round_ <= kRounds; ++r) values_[r % kRounds] = 0;
+      round_ = round;
+    }
+    uint64_t& here = values_[round % kRounds];
+    if (value > here) here = value;
+  }
+  uint64_t get() const {
+    uint64_t most = 0;
+    for (const uint64_t value : values_) most = value > most ? value : most;
+    return most;
+  }
+
+ private:
+  std::array<uint64_t, kRounds> values_{};
+  uint64_t round_ = 0;
+};
+
+// A model of the path: how fast data has been arriving at best of late, and how long a round trip takes when
+// no queue is in the way. As much is kept in flight as the path then holds, and it leaves at the rate at
+// which it arrives; now and then a little faster, to see whether there is more, and then a little slower, to
+// let go what has queued up. Neither a loss nor a longer round trip changes the model, so a path that loses
+// packets or jitters is used as well as any; a loss ends an attempt to send more, and no more. After Cardwell
+// et al., "BBR: Congestion-Based Congestion Control" (ACM Queue 14/5, 2016) and draft-ietf-ccwg-bbr.
+class Probing final : public Algorithm {
+ public:
+  explicit Probing(const Sizes& sizes);
+
+  void on_arrival(const Sample& sample) override;
+  void on_loss(TimePoint now, uint64_t bytes, uint64_t in_flight) override;
+  void on_timeout(TimePoint now) override;
+  void on_mark(TimePoint now) override;
+  Allowance allowance() const override { return allowance_; }
+
+  // For those who show the state of a path.
+  uint64_t bandwidth() const { return bandwidth_.get(); }
+  Duration round_trip() const { return least_round_trip_; }
+
+ private:
+  enum class Phase : uint8_t {
+    kStartup,  // doubles each round trip until that brings nothing any more
+    kDrain,    // lets go what has queued up by that
+    kCruise,   // at the path's rate, with a probe for more in each turn
+    kDip,      // almost nothing in flight, to see the round trip without a queue
+  };
+
+  void note_round(const Sample& sample);
+  void note_round_trip(const Sample& sample);
+  void check_full(const Sample& sample);
+  void note_losses();
+  void step(const Sample& sample);
+  void next_of_turn(TimePoint now);
+  void decide();
+  // What the path holds, so many quarters of it.
+  uint64_t held(uint32_t quarters) const;
+  uint64_t least() const { return 4 * uint64_t{sizes_.packet}; }
+
+  const Sizes sizes_;
+  Allowance allowance_;
+  Phase phase_ = Phase::kStartup;
+  RoundMaximum bandwidth_;
+  uint64_t round_ = 0;
+  uint64_t round_ends_ = 0;  // when so many bytes have arrived
+  bool round_began_ = false;
+
+  // The least of the means of rounds: single packets may come by a shorter way.
+  Duration least_round_trip_{0};
+  Duration sum_of_round_{0};
+  int64_t samples_of_round_ = 0;
+  bool has_mean_ = false;
+  TimePoint least_since_{};
+  TimePoint dip_ends_ = kNever;
+
+  uint64_t full_bandwidth_ = 0;
+  uint32_t full_rounds_ = 0;
+  bool is_full_ = false;
+
+  uint32_t turn_ = 0;
+  TimePoint turn_began_{};
+  uint64_t lost_ = 0;  // bytes, in this part of the turn
+  // Bytes, in this round.
+  uint64_t round_lost_ = 0;
+  uint64_t round_arrived_ = 0;
+  double lost_share_ = 0;  // of what is sent
+  // What is best on a machine's own networks, until a path shows what it holds.
+  FixedWindow near_;
+};
+
+}  // namespace verbena::congestion

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "congestion/probing.h"
+
+#include <algorithm>
+#include <deque>
+
+#include <gtest/gtest.h>
+
+#include "congestion/flow.h"
+
+namespace verbena::congestion {
+namespace {
+
+using roce::Psn;
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr uint32_t kPacket = 1088;
+constexpr Sizes kSizes{kPacket, 60 * kPacket, 64 * kPacket};
+
+TEST(RoundMaximumTest, ForgetsWhatIsOld) {
+  RoundMaximum most;
+  most.add(1, 100);
+  most.add(2, 50);
+  EXPECT_EQ(most.get(), 100u);
+  most.add(10, 60);
+  EXPECT_EQ(most.get(), 100u);
+  most.add(11, 10);
+  EXPECT_EQ(most.get(), 60u);
+  most.add(100, 5);
+  EXPECT_EQ(most.get(), 5u);
+}
+
+// A pipe of a rate and a round trip, with a queue that never ends: packets are answered one by one.
+class Pipe {
+ public:
+  Pipe(uint64_t rate, Duration round_trip) : rate_(rate), round_trip_(round_trip) {}
+
+  // Sends whatever the flow allows, until then.
+  void run(Duration time) {
+    const TimePoint end = now_ + time;
+    while (now_ < end) {
+      send();
+      const TimePoint wake = flow_.may_send(now_) ? kNever : flow_.may_send_at();
+      const TimePoint next = std::min(answers_.empty() ? kNever : answers_.front(), wake);
+      if (next > end) break;
+      now_ = std::max(now_, next);
+      while (!answers_.empty() && answers_.front() <= now_) answer();
+    }
+    now_ = end;
+  }
+  void set_rate(uint64_t rate) { rate_ = rate; }
+  uint64_t take_delivered() { return std::exchange(delivered_, 0); }
+  // How long a packet that is sent now waits for those before it.
+  Duration queue() const { return std::max(Duration(0), free_at_ - now_); }
+  Flow& flow() { return flow_; }
+
+ private:
+  void send() {
+    while (flow_.may_send(now_) && in_flight_ + kPacket <= flow_.window()) {
+      flow_.sent(next_, 1, kPacket, false, in_flight_, now_);
+      flow_.end_run();
+      ++next_;
+      in_flight_ += kPacket;
+      free_at_ = std::max(free_at_, now_) + Duration(uint64_t{kPacket} * 1'000'000'000 / rate_);
+      answers_.push_back(free_at_ + round_trip_);
+    }
+  }
+  void answer() {
+    answers_.pop_front();
+    in_flight_ -= kPacket;
+    delivered_ += kPacket;
+    flow_.arrived(kPacket);
+    flow_.answered(oldest_, in_flight_, now_);
+    ++oldest_;
+    flow_.settled(oldest_);
+  }
+
+  uint64_t rate_;
+  const Duration round_trip_;
+  Flow flow_{Kind::kProbing, kSizes};
+  TimePoint now_{seconds(1)};
+  TimePoint free_at_{};
+  std::deque<TimePoint> answers_;
+  Psn next_;
+  Psn oldest_;
+  uint64_t in_flight_ = 0;
+  uint64_t delivered_ = 0;
+};
+
+struct PipeCase {
+  const char* name;
+  uint64_t rate;
+  Duration round_trip;
+};
+
+class ProbingOf : public testing::TestWithParam<PipeCase> {};
+
+TEST_P(ProbingOf, FillsThePipeAndNotTheQueue) {
+  const PipeCase& c = GetParam();
+  Pipe pipe(c.rate, c.round_trip);
+  pipe.run(40 * c.round_trip);
+  pipe.take_delivered();
+  pipe.run(seconds(1));
+  EXPECT_GE(static_cast<double>(pipe.take_delivered()), 0.95 * static_cast<double>(c.rate));
+  // The first packets leave together, and a slow path takes long over them.
+  EXPECT_LE(pipe.queue(), 3 * c.round_trip);
+}
+INSTANTIATE_TEST_SUITE_P(Pipes, ProbingOf,
+                         testing::Values(PipeCase{"Slow", 1'250'000, milliseconds(20)},
+                                         PipeCase{"Gigabit", 125'000'000, milliseconds(2)},
+                                         PipeCase{"Far", 125'000'000, milliseconds(50)},
+                                         PipeCase{"Fast", 1'250'000'000, milliseconds(1)}),
+                         [](const auto& test) { return test.param.name; });
+
+TEST(ProbingTest, FollowsAPathWhoseRateChanges) {
+  Pipe pipe(125'000'000, milliseconds(2));
+  pipe.run(seconds(1));
+  pipe.set_rate(25'000'000);
+  pipe.run(milliseconds(500));
+  pipe.take_delivered();
+  pipe.run(seconds(1));
+  EXPECT_GE(pipe.take_delivered(), 23'000'000u);
+  pipe.set_rate(125'000'000);
+  pipe.run(milliseconds(500));
+  pipe.take_delivered();
+  pipe.run(seconds(1));
+  EXPECT_GE(pipe.take_delivered(), 115'000'000u);
+}
+
+TEST(ProbingTest, LeavesANearPathToTheWindowAlone) {
+  Pipe pipe(1'250'000'000, microseconds(20));
+  pipe.run(milliseconds(100));
+  EXPECT_EQ(pipe.flow().rate(), 0u);
+  EXPECT_GE(pipe.flow().window(), 2 * kSizes.burst - kSizes.run);
+}
+
+TEST(ProbingTest, DoesNotHeedLosses) {
+  Pipe pipe(125'000'000, milliseconds(2));
+  pipe.run(seconds(1));
+  const uint64_t window = pipe.flow().window();
+  for (int i = 0; i < 100; ++i) pipe.flow().lost(kPacket, window / 2, TimePoint(seconds(3)));
+  EXPECT_EQ(pipe.flow().window(), window);
+}
+
+TEST(ProbingTest, TriesLittleInSilence) {
+  Pipe pipe(125'000'000, milliseconds(2));
+  pipe.run(seconds(1));
+  const uint64_t window = pipe.flow().window();
+  pipe.flow().timed_out(TimePoint(seconds(3)));
+  EXPECT_EQ(pipe.flow().window(), 4 * kPacket);
+  pipe.run(milliseconds(100));
+  EXPECT_GE(pipe.flow().window(), window / 2) << "the path is as it was";
+}
+
+}  // namespace
+}  // namespace verbena::congestion
