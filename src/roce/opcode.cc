@@ -112,6 +112,9 @@ constexpr std::array<OpcodeInfo, 256> make_opcodes() {
   // A congestion notification: the BTH and sixteen reserved bytes (annex A17, 17.9.3). It belongs to no
   // message and has no place in the PSN sequence.
   opcodes[kCnpOpcode] = OpcodeInfo{.name = "CNP", .carries_payload = true};
+  // Likewise.
+  opcodes[kArrivalsOpcode] = OpcodeInfo{.name = "Verbena arrivals", .carries_payload = true};
+  opcodes[kHeardOpcode] = OpcodeInfo{.name = "Verbena arrivals heard"};
   return opcodes;
 }
 

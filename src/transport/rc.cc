@@ -4,17 +4,33 @@
 #include "transport/qp_state.h"
 
 namespace verbena::transport {
+namespace {
+
+bool is_of_arrivals(uint8_t opcode) {
+  return opcode == roce::kArrivalsOpcode || opcode == roce::kHeardOpcode;
+}
+
+}  // namespace
 
 Verdict RcQueuePair::on_packet(const IncomingPacket& incoming, TimePoint now) {
   const roce::Headers& headers = incoming.packet.headers;
   if (!receives_packets(state())) return Verdict::kNotReady;
-  if (headers.service() != service_ || !has_half_for(headers)) return Verdict::kWrongService;
+  const bool of_arrivals = role_ == Role::kRc && is_of_arrivals(headers.opcode);
+  if (!of_arrivals && (headers.service() != service_ || !has_half_for(headers))) {
+    return Verdict::kWrongService;
+  }
   if (!roce::is_default_pkey(headers.pkey)) return Verdict::kBadPkey;
   if (!is_from_peer(incoming.path)) return Verdict::kBadSource;
 
   count(kReceivedPackets);
   count(kReceivedBytes, incoming.packet.payload.size());
-  if (headers.info().is_request) {
+  if (of_arrivals) {
+    if (headers.opcode == roce::kHeardOpcode) {
+      responder_.on_heard();
+    } else {
+      requester_.on_arrivals(incoming.packet, now);
+    }
+  } else if (headers.info().is_request) {
     if (state() == IBV_QPS_RTR && !established_) {
       established_ = true;
       emit(IBV_EVENT_COMM_EST);

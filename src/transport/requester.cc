@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "roce/aeth.h"
+#include "transport/kept_packets.h"
 #include "transport/send_request.h"
 
 namespace verbena::transport {
@@ -57,7 +58,11 @@ void Requester::start() {
   stopped_.reset();
   unsendable_.reset();
   implied_loss_at_.reset();
-  ack_deadline_ = rnr_deadline_ = paced_until_ = kNever;
+  holes_.reset(unacked_);
+  answers_.reset(unacked_);
+  tells_arrivals_ = heard_due_ = probe_due_ = asked_for_parts_ = false;
+  heard_sent_ = probes_ = disorder_ = losses_ = 0;
+  ack_deadline_ = rnr_deadline_ = paced_until_ = probe_deadline_ = overdue_ = kNever;
   retries_left_ = attributes.retry_count;
   rnr_retries_left_ = attributes.rnr_retry;
 }
@@ -71,6 +76,10 @@ void Requester::on_route() {
   flow_.reset();
   if (!traits.lossless) flow_ = congestion::Flow::make(qp_.config().congestion, sizes);
   if (flow_) obey_flow();
+  holes_.reset(unacked_);
+  answers_.reset(unacked_);
+  heard_due_ = probe_due_ = false;
+  paced_until_ = probe_deadline_ = overdue_ = kNever;
   direct_bytes_ = 0;
 }
 
@@ -93,7 +102,10 @@ void Requester::halt() {
   running_ = false;
   highest_ = unacked_;
   users_ = 0;
-  ack_deadline_ = rnr_deadline_ = paced_until_ = kNever;
+  holes_.reset(unacked_);
+  answers_.reset(unacked_);
+  heard_due_ = probe_due_ = false;
+  ack_deadline_ = rnr_deadline_ = paced_until_ = probe_deadline_ = overdue_ = kNever;
 }
 
 Duration Requester::ack_timeout() const {
@@ -102,11 +114,11 @@ Duration Requester::ack_timeout() const {
   return std::max(asked, qp_.config().least_ack_timeout);
 }
 
-roce::Headers Requester::headers_for(Operation operation) const {
+roce::Headers Requester::headers_for(Operation operation, Psn psn) const {
   roce::Headers headers;
   headers.opcode = roce::make_opcode(service_, operation);
   headers.destination = qp_.attributes().destination;
-  headers.psn = next_;
+  headers.psn = psn;
   return headers;
 }
 
@@ -127,15 +139,28 @@ bool Requester::may_start(const SendWqe& wqe) const {
 }
 
 bool Requester::can_transmit() const {
+  if (!running_ || rnr_deadline_ != kNever) return false;
+  return can_send_new() || can_repair();
+}
+
+bool Requester::can_send_new() const {
   if (!running_ || stopped_ || rnr_deadline_ != kNever || paced_until_ != kNever) return false;
   if (cursor_ == ring().posted()) return false;
   // In SQD requests that have begun go on, no new one begins.
   if (qp_.state() != IBV_QPS_RTS && cursor_ == assigned_) return false;
-  if (next_ - unacked_ >= sizes_.most_packets && inflight_ > 0) return false;
+  if (next_ - unacked_ >= most_packets() && inflight_ > 0) return false;
   if (holds_new() && has_outstanding() && !next_.is_before(highest_)) return false;
   const SendWqe& wqe = ring().at(cursor_);
   if (!may_start(wqe)) return false;
   return is_local(wqe) || window_allows(std::min(wqe.length, mtu()) + sizes_.charge);
+}
+
+// A window of a path that holds much may be of more packets than a machine's own networks ever hold.
+int32_t Requester::most_packets() const {
+  if (!flow_) return sizes_.most_packets;
+  const uint32_t of_window = 2 * (window_ / (mtu() + sizes_.charge));
+  return std::max(sizes_.most_packets,
+                  static_cast<int32_t>(std::min(of_window, KeptPackets::kMostAhead / 2)));
 }
 
 bool Requester::may_gather() const {
@@ -159,6 +184,7 @@ TransmitResult Requester::transmit(TimePoint now, uint32_t& budget) {
   const TransmitResult result = send_posted(now, budget);
   if (flow_) {
     flow_->end_run();
+    if (probe_deadline_ == kNever && probes_ == 0 && has_outstanding() && may_probe()) await_probe(now);
     const bool has_all = running_ && cursor_ == ring().posted() && inflight_ < window_;
     if (has_all) flow_->ran_dry(inflight_);
   }
@@ -166,7 +192,10 @@ TransmitResult Requester::transmit(TimePoint now, uint32_t& budget) {
 }
 
 TransmitResult Requester::send_posted(TimePoint now, uint32_t& budget) {
-  while (can_transmit()) {
+  if (flow_) {
+    if (const auto result = repair(now, budget); result != TransmitResult::kIdle) return result;
+  }
+  while (can_send_new()) {
     if (budget == 0) return TransmitResult::kMore;
     if (flow_ && !flow_->may_send(now)) {
       paced_until_ = flow_->may_send_at();
@@ -286,7 +315,7 @@ bool Requester::more_follows(uint32_t packets, uint32_t bytes, bool ends) const 
   if (holds_new() && !(next_ + packets).is_before(highest_)) return false;
   const uint32_t cost = bytes + packets * sizes_.charge;
   if (inflight_ + cost + mtu() + sizes_.charge > window_) return false;
-  if (next_ + packets - unacked_ >= sizes_.most_packets) return false;
+  if (next_ + packets - unacked_ >= most_packets()) return false;
   if (flow_ && !flow_->may_send_after(cost, sending_at_)) return false;
   if (!ends) return true;
   if (cursor_ + 1 == ring().posted()) return false;
@@ -326,6 +355,14 @@ SendStatus Requester::send_read(SendWqe& wqe) {
   const auto index = static_cast<uint32_t>(next_ - wqe.first_psn);
   const auto total = static_cast<uint32_t>(wqe.last_psn - wqe.first_psn) + 1;
   const uint32_t limit = std::min(total, (index / packets + 1) * packets);
+  const SendStatus status = put_read(wqe, next_, limit);
+  if (status == SendStatus::kSent) sent_request(wqe, wqe.first_psn + limit, 0);
+  return status;
+}
+
+// Asks for the packets of a READ from this PSN up to number `limit`.
+SendStatus Requester::put_read(const SendWqe& wqe, Psn from, uint32_t limit) {
+  const auto index = static_cast<uint32_t>(from - wqe.first_psn);
   const uint32_t offset = offset_of(wqe, index, mtu());
   const uint32_t bytes = offset_of(wqe, limit, mtu()) - offset;
 
@@ -336,53 +373,63 @@ SendStatus Requester::send_read(SendWqe& wqe) {
     return SendStatus::kFault;
   }
 
-  roce::Headers headers = headers_for(Operation::kReadRequest);
+  roce::Headers headers = headers_for(Operation::kReadRequest, from);
   headers.ack_request = true;
   headers.xrc_srq = wqe.remote_srqn;
   headers.address = wqe.remote_address + offset;
   headers.rkey = wqe.rkey;
   headers.dma_length = bytes;
-  const SendStatus status = qp_.send_out({qp_.attributes().path, headers, {}, 0});
-  if (status != SendStatus::kSent) return status;
+  return qp_.send_out({qp_.attributes().path, headers, {}, 0});
+}
+
+// A request that is answered by more than an acknowledgement has left.
+void Requester::sent_request(SendWqe& wqe, Psn past, uint32_t payload_bytes) {
   since_ack_request_ = 0;
   ++reads_outstanding_;
-  sent(wqe, wqe.first_psn + limit, 0);
-  return status;
+  sent(wqe, past, payload_bytes);
 }
 
 SendStatus Requester::send_atomic(SendWqe& wqe) {
+  const SendStatus status = put_atomic(wqe);
+  if (status == SendStatus::kSent) sent_request(wqe, next_ + 1, 0);
+  return status;
+}
+
+SendStatus Requester::put_atomic(const SendWqe& wqe) {
   Pieces pieces;
   if (!gather(*qp_.config().keys, qp_.config().pd, wqe.sges(), 0, sizeof(uint64_t), IBV_ACCESS_LOCAL_WRITE,
               pieces)) {
     return SendStatus::kFault;
   }
   const bool compares = wqe.opcode == IBV_WR_ATOMIC_CMP_AND_SWP;
-  roce::Headers headers = headers_for(compares ? Operation::kCompareSwap : Operation::kFetchAdd);
+  roce::Headers headers =
+      headers_for(compares ? Operation::kCompareSwap : Operation::kFetchAdd, wqe.first_psn);
   headers.ack_request = true;
   headers.xrc_srq = wqe.remote_srqn;
   headers.address = wqe.remote_address;
   headers.rkey = wqe.rkey;
   headers.swap_add = compares ? wqe.swap : wqe.compare_add;
   headers.compare = compares ? wqe.compare_add : 0;
-  const SendStatus status = qp_.send_out({qp_.attributes().path, headers, {}, 0});
-  if (status != SendStatus::kSent) return status;
-  since_ack_request_ = 0;
-  ++reads_outstanding_;
-  sent(wqe, next_ + 1, 0);
-  return status;
+  return qp_.send_out({qp_.attributes().path, headers, {}, 0});
 }
 
 SendStatus Requester::send_placement(SendWqe& wqe) {
+  const SendStatus status = put_placement(wqe);
+  if (status == SendStatus::kSent) sent_request(wqe, next_ + 1, wqe.length);
+  return status;
+}
+
+SendStatus Requester::put_placement(const SendWqe& wqe) {
   Pieces pieces;
   roce::Headers headers;
   if (wqe.opcode == queues::kFlushOpcode) {
     const queues::FlushRange range = queues::flush_range(wqe);
-    headers = headers_for(Operation::kFlush);
+    headers = headers_for(Operation::kFlush, wqe.first_psn);
     headers.flush_type = range.placement;
     headers.flush_selectivity = range.selectivity;
     headers.dma_length = static_cast<uint32_t>(range.length);
   } else {
-    headers = headers_for(Operation::kAtomicWrite);
+    headers = headers_for(Operation::kAtomicWrite, wqe.first_psn);
     headers.dma_length = wqe.length;
     if (wqe.is_inline()) {
       pieces.add({wqe.inline_data(), wqe.length});
@@ -394,12 +441,7 @@ SendStatus Requester::send_placement(SendWqe& wqe) {
   headers.xrc_srq = wqe.remote_srqn;
   headers.address = wqe.remote_address;
   headers.rkey = wqe.rkey;
-  const SendStatus status = qp_.send_out({qp_.attributes().path, headers, pieces.get(), wqe.length});
-  if (status != SendStatus::kSent) return status;
-  since_ack_request_ = 0;
-  ++reads_outstanding_;
-  sent(wqe, next_ + 1, wqe.length);
-  return status;
+  return qp_.send_out({qp_.attributes().path, headers, pieces.get(), wqe.length});
 }
 
 void Requester::sent(SendWqe& wqe, Psn past, uint32_t payload_bytes) {

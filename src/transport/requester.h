@@ -8,6 +8,7 @@
 
 #include "congestion/fixed_window.h"
 #include "congestion/flow.h"
+#include "transport/holes.h"
 #include "transport/queue_pair.h"
 
 namespace verbena::transport {
@@ -52,10 +53,13 @@ class Requester {
   bool awaits_users() const { return users_ != 0; }
 
   void on_acknowledge(const roce::Headers& headers, TimePoint now);
+  void on_arrivals(const roce::Packet& packet, TimePoint now);
   void on_read_response(const roce::Packet& packet, TimePoint now);
   void on_atomic_acknowledge(const roce::Headers& headers, TimePoint now);
 
-  TimePoint deadline() const { return std::min({ack_deadline_, rnr_deadline_, paced_until_}); }
+  TimePoint deadline() const {
+    return std::min({ack_deadline_, rnr_deadline_, paced_until_, probe_deadline_, overdue_});
+  }
   void on_timer(TimePoint now);
 
   roce::Psn next_psn() const { return next_new_; }
@@ -92,6 +96,9 @@ class Requester {
   bool holds_new() const { return holds_new_ || drains_for_direct_; }
   SendStatus send_data(queues::SendWqe& wqe);
   SendStatus send_read(queues::SendWqe& wqe);
+  SendStatus put_read(const queues::SendWqe& wqe, roce::Psn from, uint32_t limit);
+  SendStatus put_atomic(const queues::SendWqe& wqe);
+  SendStatus put_placement(const queues::SendWqe& wqe);
   SendStatus send_atomic(queues::SendWqe& wqe);
   SendStatus send_placement(queues::SendWqe& wqe);
   bool may_send_simply() const;
@@ -106,10 +113,64 @@ class Requester {
     if (ack_deadline_ == kNever && ack_timeout() != Duration::zero()) ack_deadline_ = now + ack_timeout();
   }
   void sent(queues::SendWqe& wqe, roce::Psn past, uint32_t payload_bytes);
+  void sent_request(queues::SendWqe& wqe, roce::Psn past, uint32_t payload_bytes);
+  int32_t most_packets() const;
   void stop_at_cursor(ibv_wc_status status);
   void ask_again();
   void ask_for_the_last();
   void announce_drained();
+
+  // Repair
+  bool can_send_new() const;
+  bool can_repair() const;
+  bool may_probe() const { return flow_ && flow_->round_trip().is_known(); }
+  const Holes::Hole* first_lost() const {
+    const Holes::Hole* hole = holes_.first_lost();
+    return hole != nullptr ? hole : answers_.first_lost();
+  }
+  TransmitResult repair(TimePoint now, uint32_t& budget);
+  SendStatus repair_one(Holes& holes, TimePoint now);
+  SendStatus ask_for_last_answer(const queues::SendWqe& wqe);
+  SendStatus send_probe(TimePoint now);
+  SendStatus send_heard();
+  // The request that has this PSN. REQUIRES: unacked_ <= psn < highest_
+  queues::SendWqe& owner_of(roce::Psn psn);
+  // Calls visit(request, from, limit) for each that has a part of [from, limit). REQUIRES: as for owner_of()
+  template <class Visit>
+  void for_each_owner(roce::Psn from, roce::Psn limit, Visit visit) {
+    while (from.is_before(limit)) {
+      const queues::SendWqe& wqe = owner_of(from);
+      const roce::Psn past = wqe.last_psn + 1;
+      const roce::Psn to = past.is_before(limit) ? past : limit;
+      visit(wqe, from, to);
+      from = to;
+    }
+  }
+  void take_arrived(roce::Psn from, roce::Psn limit, bool was_lost);
+  void settle_flow(const queues::SendWqe& wqe, roce::Psn limit);
+  uint64_t give_up_hole(Holes::Hole& hole);
+  void progressed_flow(TimePoint now);
+  // It has been told of the gap that a NAK tells of, by one who keeps what came after it.
+  bool knows_of_gap() const {
+    return tells_arrivals_ && !holes_.empty() && holes_.all().front().first == unacked_;
+  }
+  void note_closed(const Holes::Hole& hole, TimePoint now);
+  void find_lost(TimePoint now);
+  uint64_t give_up_overdue(Holes& holes, TimePoint now);
+
+  // Answers that come before their turn
+  bool is_early(roce::Psn psn) const {
+    return flow_ && running_ && unacked_.is_before(psn) && psn.is_before(highest_);
+  }
+  void on_early_answer(const roce::Packet& packet, TimePoint now);
+  bool take_answer(const queues::SendWqe& wqe, const roce::Packet& packet);
+  void note_reached(roce::Psn limit, TimePoint now);
+  void answered_early(roce::Psn from, roce::Psn limit, bool was_lost);
+  void take_early();
+  bool is_answer_of(const queues::SendWqe& wqe, const roce::Packet& packet) const;
+  Duration patience() const;
+  void await_probe(TimePoint now);
+  void on_probe(TimePoint now);
 
   // Acknowledgement
   bool acknowledge_before(roce::Psn limit);
@@ -129,7 +190,7 @@ class Requester {
   const queues::SendQueue& ring() const { return qp_.send_queue(); }
   uint32_t mtu() const { return qp_.attributes().path_mtu; }
   Duration ack_timeout() const;
-  roce::Headers headers_for(roce::Operation operation) const;
+  roce::Headers headers_for(roce::Operation operation, roce::Psn psn) const;
   uint32_t flight_bytes(const queues::SendWqe& wqe, roce::Psn from, roce::Psn limit) const;
 
   QueuePair& qp_;
@@ -166,6 +227,23 @@ class Requester {
   std::optional<roce::Psn> implied_loss_at_;
   // Who was using what the request at assigned_ - 1 has taken away (memory::KeyTable); 0: nobody.
   uint64_t users_ = 0;
+
+  // ---- what is sent again, where packets may be lost
+  // Between unacked_ and the last that is known to have arrived: requests at the peer, and here what answers
+  // READs and atomics. What is before the latest answer is done by the peer, so of other requests nothing is
+  // missing there.
+  Holes holes_;
+  Holes answers_;
+  bool tells_arrivals_ = false;  // the peer keeps what comes early, and tells what it has
+  bool heard_due_ = false;       // it is to be told that it is understood
+  uint8_t heard_sent_ = 0;
+  bool probe_due_ = false;
+  bool asked_for_parts_ = false;  // of READs, by themselves
+  uint8_t probes_ = 0;            // since the last answer
+  uint8_t disorder_ = 0;          // how often a packet was only late that had been taken for lost
+  uint8_t losses_ = 0;            // that were some, since the last such
+  TimePoint probe_deadline_ = kNever;
+  TimePoint overdue_ = kNever;  // when the next hole is too old to be one that closes by itself
 
   TimePoint ack_deadline_ = kNever;
   TimePoint rnr_deadline_ = kNever;

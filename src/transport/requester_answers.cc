@@ -34,11 +34,11 @@ bool Requester::acknowledge_before(Psn limit) {
 void Requester::settle(const SendWqe& wqe, Psn limit) {
   const Psn counted =
       limit.is_after(next_) ? next_ : limit;  // beyond next_: sent before a loss, not in flight any more
-  const uint32_t bytes = counted.is_after(unacked_) ? flight_bytes(wqe, unacked_, counted) : 0;
-  inflight_ -= std::min(inflight_, bytes);
   if (flow_) {
-    flow_->arrived(bytes);
+    settle_flow(wqe, counted);
   } else {
+    const uint32_t bytes = counted.is_after(unacked_) ? flight_bytes(wqe, unacked_, counted) : 0;
+    inflight_ -= std::min(inflight_, bytes);
     lossless_window_.on_acknowledged(bytes);
     window_ = lossless_window_.usable();
   }
@@ -64,14 +64,11 @@ void Requester::retire_executed() {
 
 // After unacked_ and head_ have moved: next_ and cursor_ catch up, if they are behind now.
 void Requester::progressed(TimePoint now) {
+  if (flow_) progressed_flow(now);
+  if (!running_) return;
   if (next_.is_before(unacked_)) {
     next_ = unacked_;
     cursor_ = head_;
-  }
-  if (flow_) {
-    flow_->answered(unacked_ - 1, inflight_, now);
-    flow_->settled(unacked_);
-    obey_flow();
   }
   const QpAttributes& attributes = qp_.attributes();
   heard_ = true;
@@ -97,8 +94,12 @@ void Requester::on_acknowledge(const roce::Headers& headers, TimePoint now) {
   const bool reached = acknowledge_before(limit);
   if (unacked_ != before) progressed(now);
   if (!running_) return;
-  if (!reached) {
-    on_implied_loss(now);
+  if (!reached && unacked_.is_before(limit)) {
+    if (flow_ && kind == roce::AethKind::kAck) {
+      note_reached(limit, now);
+    } else {
+      on_implied_loss(now);
+    }
     return;
   }
   if (kind == roce::AethKind::kRnrNak) {
@@ -107,6 +108,9 @@ void Requester::on_acknowledge(const roce::Headers& headers, TimePoint now) {
     switch (static_cast<roce::NakCode>(roce::aeth_value(headers.syndrome))) {
       case roce::NakCode::kSequenceError:
         qp_.count(kSequenceNaksReceived);
+        if (knows_of_gap()) break;
+        // A peer that has to be sent everything again is better sent little at a time.
+        if (flow_ && !tells_arrivals_) flow_->use(congestion::Kind::kFixed);
         lost(now);
         go_back();
         break;
@@ -138,7 +142,7 @@ void Requester::on_rnr(uint8_t timer_code, TimePoint now) {
   if (qp_.attributes().rnr_retry != kInfiniteRnrRetry) --rnr_retries_left_;
   retries_left_ = qp_.attributes().retry_count;  // a peer that says it is not ready is not silent
   go_back();
-  ack_deadline_ = kNever;
+  ack_deadline_ = probe_deadline_ = kNever;
   rnr_deadline_ = now + roce::rnr_delay(timer_code);
 }
 
@@ -149,7 +153,8 @@ SendWqe* Requester::response_target(Psn psn, TimePoint now) {
   const Psn before = unacked_;
   const bool reached = acknowledge_before(psn);
   if (unacked_ != before) progressed(now);
-  if (!running_) return nullptr;
+  if (!running_ || psn.is_before(unacked_)) return nullptr;
+  if (!reached && flow_) return nullptr;  // on_early_answer() sees to it
   if (!reached || head_ == assigned_ || !needs_response(ring().at(head_))) {
     // One before it is missing. (Or it answers a SEND or WRITE: nonsense, which the timer will outlive.)
     if (!reached) on_implied_loss(now);
@@ -158,9 +163,21 @@ SendWqe* Requester::response_target(Psn psn, TimePoint now) {
   return &ring().at(head_);
 }
 
+// Whether it is a part of what the READ asked for.
+bool Requester::is_answer_of(const SendWqe& wqe, const roce::Packet& packet) const {
+  const Psn last = packet.headers.psn + (packet.count - 1);
+  const uint32_t offset = offset_of(wqe, static_cast<uint32_t>(packet.headers.psn - wqe.first_psn), mtu());
+  if (last.is_after(wqe.last_psn)) return false;
+  if (packet.payload.size() != std::min(packet.count * mtu(), wqe.length - offset)) return false;
+  // A part of a READ that was asked for again by itself ends where it ends.
+  const bool ends = packet.headers.info().ends_message;
+  return ends == is_chunk_end(wqe, last) || (ends && asked_for_parts_);
+}
+
 void Requester::on_read_response(const roce::Packet& packet, TimePoint now) {
   const Psn psn = packet.headers.psn;
   SendWqe* wqe = response_target(psn, now);
+  if (wqe == nullptr && is_early(psn)) return on_early_answer(packet, now);
   if (wqe == nullptr || is_atomic(*wqe)) return;
   if (is_placement(*wqe)) {
     on_placement_response(*wqe, packet, now);
@@ -168,10 +185,8 @@ void Requester::on_read_response(const roce::Packet& packet, TimePoint now) {
   }
   const auto index = static_cast<uint32_t>(psn - wqe->first_psn);
   const uint32_t offset = offset_of(*wqe, index, mtu());
-  const bool ends = packet.headers.info().ends_message;
   const Psn last = psn + (packet.count - 1);
-  if (packet.payload.size() != std::min(packet.count * mtu(), wqe->length - offset) ||
-      last.is_after(wqe->last_psn) || ends != is_chunk_end(*wqe, last)) {
+  if (!is_answer_of(*wqe, packet)) {
     fail_head(IBV_WC_BAD_RESP_ERR);
     return;
   }
@@ -201,6 +216,7 @@ void Requester::on_placement_response(const SendWqe& wqe, const roce::Packet& pa
 
 void Requester::on_atomic_acknowledge(const roce::Headers& headers, TimePoint now) {
   SendWqe* wqe = response_target(headers.psn, now);
+  if (wqe == nullptr && is_early(headers.psn)) return on_early_answer({headers, {}}, now);
   if (wqe == nullptr || !is_atomic(*wqe)) return;
   const uint64_t original = headers.atomic_original;
   if (scatter(*qp_.config().keys, qp_.config().pd, wqe->sges(), 0, std::as_bytes(std::span(&original, 1))) !=
@@ -229,6 +245,10 @@ void Requester::go_back() {
   next_ = unacked_;
   cursor_ = head_;
   if (flow_) flow_->starts_over(next_);
+  holes_.reset(next_);
+  answers_.reset(next_);
+  overdue_ = kNever;
+  probe_due_ = false;
   inflight_ = reads_outstanding_ = since_ack_request_ = 0;
   stopped_.reset();  // found again when the cursor gets there
 }
@@ -252,6 +272,8 @@ void Requester::on_timer(TimePoint now) {
   if (!running_) return;
   if (rnr_deadline_ <= now) rnr_deadline_ = kNever;
   if (paced_until_ <= now) paced_until_ = kNever;
+  if (overdue_ <= now) find_lost(now);
+  if (probe_deadline_ <= now) on_probe(now);
   if (ack_deadline_ > now) return;
   ack_deadline_ = kNever;
   if (!has_outstanding()) return;

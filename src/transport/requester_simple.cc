@@ -59,7 +59,8 @@ SendStatus Requester::send_one_packet(SendWqe& wqe) {
     piece = {from, bytes};
   }
   const bool immediate = wqe.opcode == IBV_WR_SEND_WITH_IMM;
-  roce::Headers headers = headers_for(immediate ? Operation::kSendOnlyImmediate : Operation::kSendOnly);
+  roce::Headers headers =
+      headers_for(immediate ? Operation::kSendOnlyImmediate : Operation::kSendOnly, next_);
   headers.pad = roce::padding_of(bytes);
   headers.solicited = wqe.has_flag(IBV_SEND_SOLICITED);
   headers.immediate = byteswap(wqe.immediate);

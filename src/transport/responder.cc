@@ -41,6 +41,9 @@ void Responder::start() {
   inbound_.abandon();
   acknowledgement_due_ = false;
   nak_.reset();
+  kept_.clear();
+  arrivals_due_ = is_heard_ = false;
+  unheard_ = 0;
   replies_.start(attributes.max_dest_rd_atomic);
   passed_.start();
 }
@@ -48,6 +51,8 @@ void Responder::start() {
 void Responder::halt(ibv_qp_state to) {
   running_ = false;
   nak_.reset();
+  kept_.clear();
+  arrivals_due_ = false;
   expected_ = expected_ - passed_.take_back();
   passed_.end();
   if (refusing_) return;
@@ -63,11 +68,7 @@ void Responder::on_request(const roce::Packet& packet) {
   const int32_t ahead = packet.headers.psn - expected_;
   if (ahead > 0) {
     qp_.count(kOutOfSequence);
-    if (passed_.any()) {  // a NAK would acknowledge them
-      passed_.hold_back();
-    } else if (!gap_reported_) {
-      ask_for_expected();
-    }
+    on_early(packet, static_cast<uint32_t>(ahead));
   } else if (ahead < 0) {
     qp_.count(kDuplicateRequests);
     if (ahead < -static_cast<int32_t>(passed_.count())) repeat(packet);
@@ -76,6 +77,7 @@ void Responder::on_request(const roce::Packet& packet) {
     gap_reported_ = false;
     nak_.reset();
     execute(packet);
+    if (!kept_.empty()) execute_kept();
   }
 }
 
@@ -316,6 +318,12 @@ TransmitResult Responder::transmit_urgent(uint32_t& budget) {
     --budget;
     qp_.count(kSentPackets);
     if (reply.next.is_after(reply.resource.last)) replies_.pop_front();
+  }
+  // Before a NAK: who knows what has arrived need not go back.
+  if (arrivals_due_) {
+    if (budget == 0) return TransmitResult::kMore;
+    if (send_arrivals() == SendStatus::kBusy) return TransmitResult::kBusy;
+    --budget;
   }
   if (nak_) {
     if (budget == 0) return TransmitResult::kMore;

@@ -6,12 +6,15 @@
 
 #include "roce/aeth.h"
 #include "transport/inbound.h"
+#include "transport/kept_packets.h"
 #include "transport/passed_requests.h"
 #include "transport/queue_owners.h"
 #include "transport/queue_pair.h"
 #include "transport/replies.h"
 
 namespace verbena::transport {
+
+struct Arrivals;
 
 // The receiving half of a QP of a reliable service, RC or XRC (IBTA volume 1, 9.7 and 9.7.5): executes
 // requests in order, acknowledges, answers READs and atomics, and repeats the answers to duplicates from what
@@ -30,12 +33,14 @@ class Responder {
   void halt(ibv_qp_state to);
 
   void on_request(const roce::Packet& packet);
+  // The peer understands what it is told of arrivals.
+  void on_heard() { is_heard_ = true; }
 
   TransmitResult transmit_urgent(uint32_t& budget);
   // False: the route is full.
   bool transmit_acknowledgement();
 
-  bool has_urgent() const { return !replies_.empty() || nak_.has_value(); }
+  bool has_urgent() const { return !replies_.empty() || nak_.has_value() || arrivals_due_; }
   bool has_acknowledgement() const { return acknowledgement_due_; }
 
   roce::Psn expected_psn() const { return expected_; }
@@ -53,7 +58,11 @@ class Responder {
     roce::Psn psn;
   };
 
+  void on_early(const roce::Packet& packet, uint32_t ahead);
   void execute(const roce::Packet& packet);
+  void execute_kept();
+  bool keeps() const { return service_ == roce::Service::kRc && !qp_.route().traits.lossless; }
+  uint32_t psns_of(const roce::Packet& packet) const;
   void receive(const roce::Packet& packet);
   void execute_read(const roce::Packet& packet);
   void execute_atomic(const roce::Packet& packet);
@@ -76,6 +85,8 @@ class Responder {
   SendStatus send_read_response(Replies::Reply& reply);
   SendStatus send_atomic_acknowledge(Replies::Reply& reply);
   SendStatus send_acknowledge(uint8_t syndrome, roce::Psn psn);
+  SendStatus send_arrivals();
+  SendStatus send_arrivals(const Arrivals& arrivals);
   roce::Headers headers_for(roce::Operation operation, roce::Psn psn) const;
 
   void message_ended() { msn_ = (msn_ + 1) & 0xffffff; }
@@ -94,6 +105,10 @@ class Responder {
   bool gap_reported_ = false;  // a NAK for expected_ has gone out; nothing more is said until it comes
   bool acknowledgement_due_ = false;
   std::optional<Nak> nak_;
+  KeptPackets kept_;           // what came after a gap
+  bool arrivals_due_ = false;  // the peer is to be told of it
+  bool is_heard_ = false;      // and understands
+  uint8_t unheard_ = 0;        // how often it was told before
 };
 
 }  // namespace verbena::transport

@@ -234,9 +234,8 @@ TEST_F(PlacementRequester, AsksAgainWhenTheResponseIsLost) {
   post(IBV_WR_RDMA_WRITE, 8);
   EXPECT_EQ(e.transmitted().size(), 2u);
   acknowledge(101);  // of the second: the response to the first was lost
-  EXPECT_THAT(psns(e.transmitted()), ElementsAre(100, 101));
+  EXPECT_THAT(psns(e.transmitted()), ElementsAre(100));
   respond(Op::kReadResponseOnly, 100, {});
-  acknowledge(101);
   expect_sent(1);
   expect_sent(2);
 }

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transport/holes.h"
+
+#include <new>
+
+namespace verbena::transport {
+
+bool Holes::add(const Hole& hole) {
+  if (holes_.size() >= kMost) return false;
+  try {
+    holes_.push_back(hole);
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+  return true;
+}
+
+void Holes::advance(roce::Psn limit) {
+  if (top_.is_before(limit)) top_ = limit;
+  size_t gone = 0;
+  while (gone < holes_.size() && !holes_[gone].limit.is_after(limit)) ++gone;
+  holes_.erase(holes_.begin(), holes_.begin() + static_cast<ptrdiff_t>(gone));
+  if (!holes_.empty() && holes_.front().first.is_before(limit)) holes_.front().first = limit;
+}
+
+// Takes [from, to) out of a hole. Returns the place of the next one to look at.
+size_t Holes::cut(size_t place, roce::Psn from, roce::Psn to) {
+  Hole& hole = holes_[place];
+  const bool begins = hole.first == from;
+  const bool ends = hole.limit == to;
+  if (begins && ends) {
+    holes_.erase(holes_.begin() + static_cast<ptrdiff_t>(place));
+    return place;
+  }
+  if (begins) {
+    hole.first = to;
+  } else if (ends) {
+    hole.limit = from;
+  } else {
+    Hole rest = hole;
+    hole.limit = from;
+    rest.first = to;
+    // Without room for it the rest stays missing together with what has just arrived: that is sent twice.
+    if (holes_.size() >= kMost) {
+      holes_[place].limit = rest.limit;
+      return place + 1;
+    }
+    try {
+      holes_.insert(holes_.begin() + static_cast<ptrdiff_t>(place) + 1, rest);
+    } catch (const std::bad_alloc&) {
+      holes_[place].limit = rest.limit;
+    }
+  }
+  return place + 1;
+}
+
+const Holes::Hole* Holes::first_lost() const {
+  for (const Hole& hole : holes_) {
+    if (hole.lost) return &hole;
+  }
+  return nullptr;
+}
+
+void Holes::sent_again(roce::Psn limit, TimePoint now) {
+  for (size_t i = 0; i < holes_.size(); ++i) {
+    Hole& hole = holes_[i];
+    if (!hole.lost) continue;
+    if (limit.is_before(hole.limit)) {
+      Hole rest = hole;
+      rest.first = limit;
+      hole.limit = limit;
+      if (holes_.size() < kMost) {
+        try {
+          holes_.insert(holes_.begin() + static_cast<ptrdiff_t>(i) + 1, rest);
+        } catch (const std::bad_alloc&) {
+          holes_[i].limit = rest.limit;
+        }
+      } else {
+        hole.limit = rest.limit;
+      }
+    }
+    holes_[i].lost = false;
+    holes_[i].again = true;
+    holes_[i].since = now;
+    return;
+  }
+}
+
+}  // namespace verbena::transport

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "base/time.h"
+#include "roce/psn.h"
+
+namespace verbena::transport {
+
+// What is missing among packets of which later ones have arrived: ranges of PSNs below `top`. Everything else
+// below top has arrived.
+//
+// For the shard's lock holder. Allocates only while it grows, behind a loss.
+class Holes {
+ public:
+  static constexpr size_t kMost = 512;
+
+  struct Hole {
+    roce::Psn first;
+    roce::Psn limit;
+    TimePoint since;     // when it was noticed, or filled again and not closed by that
+    bool lost = false;   // it is to be sent again
+    bool again = false;  // it has been
+  };
+
+  // Nothing is missing; what was sent from `top` on is on its way.
+  void reset(roce::Psn top) {
+    holes_.clear();
+    top_ = top;
+  }
+  roce::Psn top() const { return top_; }
+  bool empty() const { return holes_.empty(); }
+  const std::vector<Hole>& all() const { return holes_; }
+  std::vector<Hole>& all() { return holes_; }
+
+  // All before `limit` is done with.
+  void advance(roce::Psn limit);
+
+  // [first, limit) has arrived. What lies between top() and it is missing. Calls arrived(from, to,
+  // was_lost) for what had not been known, and closed(hole) for each hole that it fills, in whole or in part.
+  // False: there are too many holes, and nothing was done.
+  template <class Arrived, class Closed>
+  bool fill(roce::Psn first, roce::Psn limit, TimePoint now, Arrived arrived, Closed closed) {
+    if (!first.is_before(top_)) {
+      if (first != top_ && !add({top_, first, now})) return false;
+      arrived(first, limit, false);
+      top_ = limit;
+      return true;
+    }
+    if (limit.is_after(top_)) {
+      arrived(top_, limit, false);
+      top_ = limit;
+    }
+    for (size_t i = place_of(first); i < holes_.size();) {
+      Hole& hole = holes_[i];
+      if (!hole.first.is_before(limit)) break;
+      const roce::Psn from = hole.first.is_before(first) ? first : hole.first;
+      const roce::Psn to = hole.limit.is_after(limit) ? limit : hole.limit;
+      closed(hole);
+      arrived(from, to, hole.lost);
+      i = cut(i, from, to);
+    }
+    return true;
+  }
+
+  // [top(), limit) is missing besides, from now on. False: there are too many holes.
+  bool extend(roce::Psn limit, TimePoint now) {
+    if (!limit.is_after(top_)) return true;
+    if (!add({top_, limit, now})) return false;
+    top_ = limit;
+    return true;
+  }
+
+  enum class State : uint8_t { kUnderWay, kLost, kArrived };
+  // Calls visit(from, to, state) for the parts of [from, limit).
+  template <class Visit>
+  void for_each_part(roce::Psn from, roce::Psn limit, Visit visit) const {
+    for (const Hole& hole : holes_) {
+      if (!from.is_before(limit)) return;
+      if (!hole.limit.is_after(from)) continue;
+      if (!hole.first.is_before(limit)) break;
+      if (from.is_before(hole.first)) visit(from, hole.first, State::kArrived);
+      const roce::Psn begin = from.is_before(hole.first) ? hole.first : from;
+      const roce::Psn end = hole.limit.is_after(limit) ? limit : hole.limit;
+      visit(begin, end, hole.lost ? State::kLost : State::kUnderWay);
+      from = end;
+    }
+    if (from.is_before(limit) && from.is_before(top_)) {
+      const roce::Psn end = top_.is_after(limit) ? limit : top_;
+      visit(from, end, State::kArrived);
+      from = end;
+    }
+    if (from.is_before(limit)) visit(from, limit, State::kUnderWay);
+  }
+
+  // The first that is to be sent again; nullptr: none is.
+  const Hole* first_lost() const;
+  // [its first, limit) of it has been sent again.
+  void sent_again(roce::Psn limit, TimePoint now);
+
+ private:
+  bool add(const Hole& hole);
+  // The first that does not lie wholly before it.
+  size_t place_of(roce::Psn psn) const {
+    const auto at = std::partition_point(holes_.begin(), holes_.end(),
+                                         [psn](const Hole& hole) { return !hole.limit.is_after(psn); });
+    return static_cast<size_t>(at - holes_.begin());
+  }
+  size_t cut(size_t place, roce::Psn from, roce::Psn to);
+
+  std::vector<Hole> holes_;  // in PSN order, disjoint
+  roce::Psn top_;
+};
+
+}  // namespace verbena::transport

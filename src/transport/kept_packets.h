@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "roce/packet.h"
+
+namespace verbena::transport {
+
+// Bytes that may be used, and are. Any thread.
+class ByteBudget {
+ public:
+  explicit constexpr ByteBudget(size_t most) : most_(most) {}
+
+  bool take(size_t bytes) {
+    if (used_.fetch_add(bytes, std::memory_order_relaxed) + bytes <= most_) return true;
+    give_back(bytes);
+    return false;
+  }
+  void give_back(size_t bytes) { used_.fetch_sub(bytes, std::memory_order_relaxed); }
+  size_t used() const { return used_.load(std::memory_order_relaxed); }
+
+ private:
+  const size_t most_;
+  std::atomic<size_t> used_{0};
+};
+
+// What all QPs of the process may keep together.
+ByteBudget& budget_for_kept_packets();
+
+// Request packets that have come before one that is missing, until it comes. It is lawful to throw them away,
+// as each is sent again until it is acknowledged; to keep them is what makes a loss cheap. What does not fit
+// is not kept.
+//
+// For the shard's lock holder. Allocates only behind a gap.
+class KeptPackets {
+ public:
+  // So many PSNs beyond the one that is missing.
+  static constexpr uint32_t kMostAhead = 1u << 15;
+
+  explicit KeptPackets(ByteBudget& budget = budget_for_kept_packets()) : budget_(budget) {}
+  ~KeptPackets() { clear(); }
+  KeptPackets(const KeptPackets&) = delete;
+  KeptPackets& operator=(const KeptPackets&) = delete;
+
+  bool empty() const { return count_ == 0; }
+
+  // Keeps a copy of a packet that has so many PSNs. False: it is here already, or there is no room.
+  // REQUIRES: it comes after `expected`
+  bool add(const roce::Packet& packet, uint32_t psns, roce::Psn expected);
+  bool has(roce::Psn psn) const;
+  // REQUIRES: has(psn). What is answered is good until erase() or clear().
+  roce::Packet at(roce::Psn psn) const;
+  void erase(roce::Psn psn);
+  // Forgets what is kept of PSNs before this one, which were skipped by others.
+  void clear();
+
+  // Calls visit(first PSN, count) for each run of PSNs that is there, in their order from `expected` on,
+  // until it answers false.
+  template <class Visit>
+  void for_each_range(roce::Psn expected, Visit visit) const {
+    uint32_t seen = 0;
+    for (uint32_t ahead = 0; seen < count_ && ahead < kMostAhead;) {
+      ahead = next_occupied(expected, ahead);
+      if (ahead >= kMostAhead) return;
+      const roce::Psn first = expected + ahead;
+      uint32_t psns = 0;
+      while (ahead < kMostAhead && has(expected + ahead)) {
+        const uint32_t own = slots_[slot_of(expected + ahead)]->psns;
+        psns += own;
+        ahead += own;
+        ++seen;
+      }
+      if (!visit(first, psns)) return;
+    }
+  }
+
+ private:
+  struct Entry {
+    roce::Headers headers;
+    uint32_t psns;
+    uint32_t bytes;
+    std::byte* payload() { return reinterpret_cast<std::byte*>(this + 1); }
+  };
+
+  size_t slot_of(roce::Psn psn) const { return psn.value() & (slots_.size() - 1); }
+  uint32_t next_occupied(roce::Psn from, uint32_t ahead) const;
+  bool grow_for(uint32_t ahead);
+
+  ByteBudget& budget_;
+  std::vector<Entry*>
+      slots_;  // by PSN; their number is a power of two, and larger than the furthest is ahead
+  uint32_t count_ = 0;
+};
+
+}  // namespace verbena::transport

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+// Answers to READs and atomics that come before their turn, where packets may be lost. Their data is put
+// where it belongs at once: nobody may look at it before the request completes, and requests complete in
+// order. Only what is missing is asked for again, as a READ may ask for a part of what it asked for before
+// (IBTA volume 1, 9.7.5.1.3).
+#include <algorithm>
+#include <span>
+
+#include "transport/requester.h"
+#include "transport/send_request.h"
+
+namespace verbena::transport {
+
+using queues::SendWqe;
+using roce::Psn;
+
+void Requester::on_early_answer(const roce::Packet& packet, TimePoint now) {
+  const Psn psn = packet.headers.psn;
+  const SendWqe& wqe = owner_of(psn);
+  if (!needs_response(wqe)) return;
+  note_reached(psn, now);
+  if (psn.is_before(answers_.top())) {
+    bool is_missing = false;
+    answers_.for_each_part(
+        psn, psn + 1, [&](Psn, Psn, Holes::State state) { is_missing = state != Holes::State::kArrived; });
+    if (!is_missing) return;  // it has come twice
+  }
+  // What is wrong with it is found again, and said, in its turn.
+  if (!take_answer(wqe, packet)) return;
+  answers_.fill(
+      psn, psn + packet.count, now,
+      [this](Psn from, Psn limit, bool was_lost) { answered_early(from, limit, was_lost); },
+      [&](const Holes::Hole& hole) { note_closed(hole, now); });
+  flow_->answered(psn, inflight_, now);
+  obey_flow();
+  retries_left_ = qp_.attributes().retry_count;
+  if (ack_deadline_ != kNever) ack_deadline_ = now + ack_timeout();
+  probes_ = 0;
+  await_probe(now);
+  find_lost(now);
+}
+
+// Its data to its place.
+bool Requester::take_answer(const SendWqe& wqe, const roce::Packet& packet) {
+  const roce::Headers& headers = packet.headers;
+  const memory::KeyTable& keys = *qp_.config().keys;
+  const bool is_atomic_answer = headers.operation() == roce::Operation::kAtomicAcknowledge;
+  if (is_atomic(wqe) != is_atomic_answer) return false;
+  if (is_atomic_answer) {
+    const uint64_t original = headers.atomic_original;
+    return scatter(keys, qp_.config().pd, wqe.sges(), 0, std::as_bytes(std::span(&original, 1))) ==
+           ScatterResult::kDone;
+  }
+  if (is_placement(wqe)) {
+    return headers.operation() == roce::Operation::kReadResponseOnly && packet.payload.empty();
+  }
+  if (!is_answer_of(wqe, packet)) return false;
+  const uint32_t offset = offset_of(wqe, static_cast<uint32_t>(headers.psn - wqe.first_psn), mtu());
+  return scatter(keys, qp_.config().pd, wqe.sges(), offset, packet.payload) == ScatterResult::kDone;
+}
+
+// The peer has done everything before `limit`: what of it has not been answered is missing.
+void Requester::note_reached(Psn limit, TimePoint now) {
+  Psn from = answers_.top();
+  if (from.is_before(unacked_)) from = unacked_;
+  if (limit.is_after(highest_)) limit = highest_;
+  const auto nothing = [](auto&&...) {};
+  for_each_owner(from, limit, [&](const SendWqe& wqe, Psn begin, Psn end) {
+    if (needs_response(wqe)) {
+      answers_.extend(end, now);
+    } else {
+      answers_.fill(begin, end, now, nothing, nothing);
+    }
+  });
+  find_lost(now);
+}
+
+void Requester::answered_early(Psn from, Psn limit, bool was_lost) {
+  for_each_owner(from, limit, [&](const SendWqe& wqe, Psn begin, Psn end) {
+    if (!needs_response(wqe)) return;
+    const uint32_t bytes = flight_bytes(wqe, begin, end);
+    flow_->arrived(bytes);
+    if (!was_lost) inflight_ -= std::min(inflight_, bytes);
+  });
+}
+
+// What had come early, up to the next that is missing.
+void Requester::take_early() {
+  while (running_ && head_ != assigned_ && unacked_.is_before(answers_.top())) {
+    Psn limit = answers_.top();
+    for (const Holes::Hole& hole : answers_.all()) {
+      if (!hole.limit.is_after(unacked_)) continue;
+      limit = hole.first;
+      break;
+    }
+    if (!unacked_.is_before(limit)) return;
+    const SendWqe& wqe = ring().at(head_);
+    const Psn past = wqe.last_psn + 1;
+    if (past.is_before(limit)) limit = past;
+    for (Psn psn = unacked_; needs_response(wqe) && psn != limit; ++psn) {
+      const bool ends = !is_read(wqe) || is_chunk_end(wqe, psn);
+      if (ends && psn.is_before(next_) && reads_outstanding_ > 0) --reads_outstanding_;
+    }
+    settle(wqe, limit);
+    if (limit == past) retire(IBV_WC_SUCCESS);
+  }
+}
+
+}  // namespace verbena::transport

@@ -1,0 +1,338 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where packets may be lost: what is missing is sent again, and nothing else, if the peer keeps what came
+// after it (arrivals.h). One that does not is sent everything again from the gap on, as ever.
+#include <algorithm>
+#include <bit>
+
+#include "transport/arrivals.h"
+#include "transport/requester.h"
+#include "transport/send_request.h"
+
+namespace verbena::transport {
+namespace {
+
+using queues::SendWqe;
+using roce::Psn;
+
+// A network that is known to be so unruly is waited for as long as a round trip.
+constexpr uint8_t kMostDisorder = 8;
+constexpr uint8_t kLossesToForget = 16;
+constexpr uint8_t kMostProbes = 6;
+// A repair that is not answered so soon may be on its way still.
+constexpr Duration kLeastTimeout = std::chrono::microseconds(200);
+
+}  // namespace
+
+SendWqe& Requester::owner_of(Psn psn) {
+  uint32_t low = 0;
+  uint32_t high = assigned_ - head_ - 1;
+  while (low < high) {
+    const uint32_t middle = (low + high) / 2;
+    if (ring().at(head_ + middle).last_psn.is_before(psn)) {
+      low = middle + 1;
+    } else {
+      high = middle;
+    }
+  }
+  return ring().at(head_ + low);
+}
+
+// ---- what has arrived
+
+void Requester::on_arrivals(const roce::Packet& packet, TimePoint now) {
+  const Arrivals arrivals = Arrivals::read(packet.payload);
+  if (!running_ || !flow_ || arrivals.count == 0) return;
+  tells_arrivals_ = true;
+  flow_->use(qp_.config().congestion);
+  if (heard_sent_ < Arrivals::kMostUnheard) heard_due_ = true;
+  // While everything is sent again it is all under way.
+  if (!has_outstanding() || next_.is_before(highest_)) return;
+  bool is_news = false;
+  const auto arrived = [&](Psn from, Psn limit, bool was_lost) {
+    take_arrived(from, limit, was_lost);
+    is_news = true;
+  };
+  // False: the rest is not to be looked at, as nobody has sent it, or there are more holes than are
+  // remembered.
+  const auto fill = [&](Psn first, Psn limit) {
+    if (first.is_before(unacked_)) first = unacked_;
+    if (!first.is_before(limit)) return true;
+    return !limit.is_after(highest_) &&
+           holes_.fill(first, limit, now, arrived, [&](const Holes::Hole& h) { note_closed(h, now); });
+  };
+  // The acknowledgement of what is before the expected one may come later. One that continues another says
+  // nothing if that was lost.
+  bool goes_on =
+      arrivals.continues ? !arrivals.expected.is_after(holes_.top()) : fill(unacked_, arrivals.expected);
+  for (uint32_t i = 0; goes_on && i < arrivals.count; ++i) {
+    const Arrivals::Range& range = arrivals.ranges[i];
+    goes_on = fill(range.first, range.first + range.count);
+  }
+  if (is_news) {
+    flow_->answered(holes_.top() - 1, inflight_, now);
+    obey_flow();
+    // The peer is there, and takes what it is sent.
+    retries_left_ = qp_.attributes().retry_count;
+    if (ack_deadline_ != kNever) ack_deadline_ = now + ack_timeout();
+    probes_ = 0;
+    await_probe(now);
+  }
+  find_lost(now);
+}
+
+// Of what is answered by more than an acknowledgement the request is there: its answer is still to come.
+void Requester::take_arrived(Psn from, Psn limit, bool was_lost) {
+  for_each_owner(from, limit, [&](const SendWqe& wqe, Psn begin, Psn end) {
+    const uint32_t bytes = flight_bytes(wqe, begin, end);
+    if (needs_response(wqe)) {
+      if (was_lost) inflight_ += bytes;
+      return;
+    }
+    flow_->arrived(bytes);
+    if (!was_lost) inflight_ -= std::min(inflight_, bytes);
+  });
+}
+
+// [unacked_, limit) of the request is done with.
+void Requester::settle_flow(const SendWqe& wqe, Psn limit) {
+  if (!unacked_.is_before(limit)) return;
+  const Holes& holes = needs_response(wqe) ? answers_ : holes_;
+  holes.for_each_part(unacked_, limit, [&](Psn from, Psn to, Holes::State state) {
+    if (state == Holes::State::kArrived) return;
+    const uint32_t bytes = flight_bytes(wqe, from, to);
+    flow_->arrived(bytes);
+    if (state != Holes::State::kLost) inflight_ -= std::min(inflight_, bytes);
+  });
+}
+
+void Requester::progressed_flow(TimePoint now) {
+  take_early();
+  for (Holes* holes : {&holes_, &answers_}) {
+    for (const Holes::Hole& hole : holes->all()) {
+      if (!hole.first.is_before(unacked_)) break;
+      note_closed(hole, now);
+    }
+    holes->advance(unacked_);
+  }
+  if (!has_outstanding()) inflight_ = 0;
+  flow_->answered(unacked_ - 1, inflight_, now);
+  flow_->settled(unacked_);
+  obey_flow();
+  find_lost(now);
+  probes_ = 0;
+  probe_deadline_ = kNever;
+  if (has_outstanding() && may_probe()) await_probe(now);
+}
+
+// What closes sooner than its repair could was not lost, only late: such networks are given more time.
+void Requester::note_closed(const Holes::Hole& hole, TimePoint now) {
+  if (hole.lost || !hole.again || !flow_->round_trip().is_known()) return;
+  if (now - hole.since < flow_->round_trip().smoothed() / 2) {
+    disorder_ = std::min<uint8_t>(disorder_ + 1, kMostDisorder);
+    losses_ = 0;
+  } else if (disorder_ > 0 && ++losses_ == kLossesToForget) {
+    --disorder_;
+    losses_ = 0;
+  }
+}
+
+// ---- what is missing
+
+// How long a packet may be missing that others have overtaken (as in RFC 8985, 6.2).
+Duration Requester::patience() const {
+  const congestion::RoundTrip& round_trip = flow_->round_trip();
+  return std::min(round_trip.least() / 4 * (1 << disorder_), round_trip.timeout());
+}
+
+uint64_t Requester::give_up_hole(Holes::Hole& hole) {
+  hole.lost = true;
+  uint64_t bytes = 0;
+  for_each_owner(hole.first, hole.limit,
+                 [&](const SendWqe& wqe, Psn from, Psn to) { bytes += flight_bytes(wqe, from, to); });
+  inflight_ -= static_cast<uint32_t>(std::min<uint64_t>(inflight_, bytes));
+  return bytes;
+}
+
+// A hole is a loss when it is too old. One that was filled again is so when something that was sent later has
+// arrived, or everything should have.
+void Requester::find_lost(TimePoint now) {
+  overdue_ = kNever;
+  if (holes_.empty() && answers_.empty()) return;
+  const uint64_t answers = give_up_overdue(answers_, now);
+  const uint64_t bytes = answers + give_up_overdue(holes_, now);
+  if (answers > 0) qp_.count(kImpliedLosses);
+  if (bytes == 0) return;
+  flow_->lost(bytes, inflight_, now);
+  obey_flow();
+}
+
+uint64_t Requester::give_up_overdue(Holes& holes, TimePoint now) {
+  const Duration wait = patience();
+  uint64_t bytes = 0;
+  for (Holes::Hole& hole : holes.all()) {
+    if (hole.lost) continue;
+    TimePoint due = hole.since + wait;
+    const bool was_overtaken = &holes == &holes_ && flow_->latest_sent() > due;
+    if (hole.again && !was_overtaken) due += std::max(flow_->round_trip().timeout(), kLeastTimeout);
+    if (due > now) {
+      overdue_ = std::min(overdue_, due);
+    } else {
+      bytes += give_up_hole(hole);
+    }
+  }
+  return bytes;
+}
+
+// ---- what is sent again
+
+bool Requester::can_repair() const {
+  if (heard_due_ || probe_due_) return true;
+  return flow_ && paced_until_ == kNever && first_lost() != nullptr && window_allows(mtu() + sizes_.charge);
+}
+
+TransmitResult Requester::repair(TimePoint now, uint32_t& budget) {
+  while (can_repair() && running_ && rnr_deadline_ == kNever) {
+    if (budget == 0) return TransmitResult::kMore;
+    SendStatus status = SendStatus::kSent;
+    if (heard_due_) {
+      status = send_heard();
+    } else if (probe_due_) {
+      status = send_probe(now);
+    } else if (!flow_->may_send(now)) {
+      paced_until_ = flow_->may_send_at();
+      return TransmitResult::kPaced;
+    } else {
+      status = repair_one(holes_.first_lost() != nullptr ? holes_ : answers_, now);
+    }
+    if (status == SendStatus::kBusy) return TransmitResult::kBusy;
+    if (status == SendStatus::kFault) go_back();  // the request fails when its turn comes
+    --budget;
+    await_acknowledgement(now);
+  }
+  return TransmitResult::kIdle;
+}
+
+SendStatus Requester::repair_one(Holes& holes, TimePoint now) {
+  const Holes::Hole& hole = *holes.first_lost();
+  const Psn first = hole.first;
+  const SendWqe& wqe = owner_of(first);
+  const auto index = static_cast<uint32_t>(first - wqe.first_psn);
+  uint32_t count = 1;
+  SendStatus status = SendStatus::kSent;
+  if (is_data(wqe)) {
+    DataPacket packet;
+    if (!make_data_packet(qp_, service_, wqe, index, first, 1, packet)) return SendStatus::kFault;
+    packet.headers.ack_request = hole.limit == first + 1;
+    status = qp_.send_out({qp_.attributes().path, packet.headers, packet.pieces.get(), packet.bytes});
+    if (status == SendStatus::kSent) qp_.count(kSentBytes, packet.bytes);
+  } else if (is_read(wqe)) {
+    const auto left = static_cast<uint32_t>(std::min(hole.limit - first, wqe.last_psn + 1 - first));
+    count = std::min(left, sizes_.run_packets - index % sizes_.run_packets);
+    status = put_read(wqe, first, index + count);
+    asked_for_parts_ = true;
+  } else {
+    status = is_atomic(wqe) ? put_atomic(wqe) : put_placement(wqe);
+  }
+  if (status != SendStatus::kSent) return status;
+  const uint32_t bytes = flight_bytes(wqe, first, first + count);
+  inflight_ += bytes;
+  flow_->repaired(bytes, now);
+  holes.sent_again(first + count, now);
+  qp_.count(kSentPackets);
+  qp_.count(kRetransmittedPackets);
+  // Should it be lost, too, somebody has to notice.
+  const TimePoint due = now + patience() + flow_->round_trip().timeout();
+  overdue_ = std::min(overdue_, due);
+  return status;
+}
+
+// The last packet once more, to hear what has become of it and of those before it.
+SendStatus Requester::send_probe(TimePoint now) {
+  const Psn last = next_ - 1;
+  if (!has_outstanding() || next_.is_before(highest_) || last.is_before(unacked_) ||
+      first_lost() != nullptr) {
+    probe_due_ = false;
+    return SendStatus::kSent;
+  }
+  const SendWqe& wqe = owner_of(last);
+  if (needs_response(wqe)) return ask_for_last_answer(wqe);
+  DataPacket packet;
+  const auto index = static_cast<uint32_t>(last - wqe.first_psn);
+  if (!make_data_packet(qp_, service_, wqe, index, last, 1, packet)) return SendStatus::kFault;
+  packet.headers.ack_request = true;
+  const SendStatus status =
+      qp_.send_out({qp_.attributes().path, packet.headers, packet.pieces.get(), packet.bytes});
+  if (status != SendStatus::kSent) return status;
+  probe_due_ = false;
+  since_ack_request_ = 0;
+  flow_->repaired(packet.bytes, now);
+  qp_.count(kSentPackets);
+  qp_.count(kSentBytes, packet.bytes);
+  qp_.count(kRetransmittedPackets);
+  return status;
+}
+
+// The same for one that is answered by more than an acknowledgement.
+SendStatus Requester::ask_for_last_answer(const SendWqe& wqe) {
+  SendStatus status = SendStatus::kSent;
+  if (is_read(wqe)) {
+    const auto total = static_cast<uint32_t>(next_ - wqe.first_psn);
+    const uint32_t chunk = (total - 1) / sizes_.run_packets * sizes_.run_packets;
+    const Psn begin = wqe.first_psn + chunk;
+    status = put_read(wqe, begin.is_before(unacked_) ? unacked_ : begin, total);
+  } else {
+    status = is_atomic(wqe) ? put_atomic(wqe) : put_placement(wqe);
+  }
+  if (status != SendStatus::kSent) return status;
+  probe_due_ = false;
+  qp_.count(kSentPackets);
+  qp_.count(kRetransmittedPackets);
+  return status;
+}
+
+SendStatus Requester::send_heard() {
+  roce::Headers headers;
+  headers.opcode = roce::kHeardOpcode;
+  headers.destination = qp_.attributes().destination;
+  headers.psn = unacked_ - Arrivals::kPast;
+  const SendStatus status = qp_.send_out({qp_.attributes().path, headers, {}, 0});
+  if (status != SendStatus::kSent) return status;
+  heard_due_ = false;
+  ++heard_sent_;
+  qp_.count(kSentPackets);
+  return status;
+}
+
+// ---- silence
+
+// The program's timeout says when a request fails. What is tried before is our own affair: answers that are
+// overdue are asked for. Threads share processors, so it takes some milliseconds at least.
+void Requester::await_probe(TimePoint now) {
+  const congestion::RoundTrip& round_trip = flow_->round_trip();
+  const Duration least = qp_.config().least_ack_timeout / 4;
+  const Duration wait = std::max({2 * round_trip.smoothed(), round_trip.timeout(), least});
+  probe_deadline_ = now + wait * (1 << std::min(probes_, kMostProbes));
+}
+
+void Requester::on_probe(TimePoint now) {
+  probe_deadline_ = kNever;
+  if (!has_outstanding() || rnr_deadline_ != kNever || next_.is_before(highest_)) return;
+  if (probes_++ == 0) {
+    probe_due_ = true;
+  } else if (!tells_arrivals_) {
+    return;  // the acknowledgement timer goes back
+  } else if (holes_.extend(next_, now)) {
+    // Not even that was answered: all that is not known to be there is not.
+    for (Holes* holes : {&holes_, &answers_}) {
+      for (Holes::Hole& hole : holes->all()) {
+        if (!hole.lost) give_up_hole(hole);
+      }
+    }
+    flow_->timed_out(now);
+    obey_flow();
+  }
+  probes_ = std::min(probes_, kMostProbes);
+  await_probe(now);
+}
+
+}  // namespace verbena::transport

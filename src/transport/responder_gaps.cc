@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+// What comes before its turn: it is kept until what is missing has come, and then executed in its order. One
+// acknowledgement covers all of it (IBTA volume 1, 9.7.5.1.2).
+#include <algorithm>
+#include <utility>
+
+#include "transport/arrivals.h"
+#include "transport/responder.h"
+#include "transport/send_request.h"
+
+namespace verbena::transport {
+
+using roce::Operation;
+using roce::Psn;
+
+// A READ owns the PSNs of its response. One that asks for more than there is is refused in its turn.
+uint32_t Responder::psns_of(const roce::Packet& packet) const {
+  if (packet.headers.operation() != Operation::kReadRequest) return packet.count;
+  return packets_for(std::min(packet.headers.dma_length, kMaxMessageBytes), mtu());
+}
+
+void Responder::on_early(const roce::Packet& packet, uint32_t ahead) {
+  if (passed_.any()) return passed_.hold_back();  // a NAK would acknowledge them
+  const bool gap_is_new = kept_.empty();
+  if (keeps() && ahead < KeptPackets::kMostAhead) {
+    if (!kept_.add(packet, psns_of(packet), expected_)) qp_.count(kDuplicateRequests);
+    const bool may_tell = is_heard_ || unheard_ < Arrivals::kMostUnheard;
+    if (may_tell && !kept_.empty() && (gap_is_new || packet.headers.ack_request)) arrivals_due_ = true;
+  }
+  // One who understands what has arrived sees by itself what has not.
+  if (!gap_reported_ && !is_heard_) ask_for_expected();
+}
+
+void Responder::execute_kept() {
+  while (running_ && kept_.has(expected_)) {
+    const Psn psn = expected_;
+    execute(kept_.at(psn));
+    if (kept_.has(psn)) kept_.erase(psn);  // an error forgets them all
+    if (expected_ == psn) break;           // refused, or not ready: it will come again
+  }
+  if (kept_.empty()) return;
+  bool is_any_ahead = false;
+  kept_.for_each_range(expected_, [&](Psn, uint32_t) {
+    is_any_ahead = true;
+    return false;
+  });
+  if (!is_any_ahead) return kept_.clear();
+  // There is another gap behind the one that was closed.
+  if (is_heard_) arrivals_due_ = true;
+}
+
+// As many packets as it takes, up to a bound: the rest is told when what is missing before it has come.
+SendStatus Responder::send_arrivals() {
+  Arrivals arrivals;
+  arrivals.expected = expected_;
+  const uint32_t most = Arrivals::most_at(mtu());
+  uint32_t packets = 0;
+  SendStatus status = SendStatus::kSent;
+  const auto send = [&] {
+    status = send_arrivals(arrivals);
+    return status == SendStatus::kSent && ++packets < Arrivals::kMostPackets;
+  };
+  kept_.for_each_range(expected_, [&](Psn first, uint32_t count) {
+    arrivals.ranges[arrivals.count++] = {first, count};
+    if (arrivals.count < most) return true;
+    const bool goes_on = send();
+    arrivals.expected = first + count;
+    arrivals.continues = true;
+    arrivals.count = 0;
+    return goes_on;
+  });
+  if (arrivals.count > 0 && packets < Arrivals::kMostPackets && status == SendStatus::kSent) send();
+  if (status != SendStatus::kSent) return status;
+  arrivals_due_ = false;
+  if (!is_heard_) ++unheard_;
+  return status;
+}
+
+SendStatus Responder::send_arrivals(const Arrivals& arrivals) {
+  std::array<std::byte, Arrivals::kMostBytes> space;
+  const uint32_t bytes = arrivals.write(space);
+  const ConstBytes payload(space.data(), bytes);
+  roce::Headers headers;
+  headers.opcode = roce::kArrivalsOpcode;
+  headers.destination = qp_.attributes().destination;
+  headers.psn = expected_ - Arrivals::kPast;
+  const SendStatus status = qp_.send_out({qp_.attributes().path, headers, {&payload, 1}, bytes});
+  if (status == SendStatus::kSent) qp_.count(kSentPackets);
+  return status;
+}
+
+}  // namespace verbena::transport

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the requester does when its peer tells what has arrived beyond a gap.
+#include "transport/arrivals.h"
+#include "transport/support/requester_test.h"
+
+namespace verbena::transport {
+namespace {
+
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+using testing::ElementsAre;
+
+class RequesterRepair : public RequesterTest {
+ protected:
+  // One message there and back in a millisecond: the requester knows the path.
+  void SetUp() override {
+    RequesterTest::SetUp();
+    post(IBV_WR_SEND, 10);
+    e.transmitted();
+    e.now += milliseconds(1);
+    acknowledge(100);
+    expect_sent(1);
+  }
+  // A round trip later: the peer expects `expected` and has what is in the ranges.
+  void tell(uint32_t expected, std::initializer_list<std::pair<uint32_t, uint32_t>> ranges) {
+    e.now += milliseconds(1);
+    Arrivals arrivals;
+    arrivals.expected = roce::Psn(expected);
+    for (const auto& [first, limit] : ranges) {
+      arrivals.ranges[arrivals.count++] = {roce::Psn(first), limit - first};
+    }
+    std::array<std::byte, Arrivals::kMostBytes> payload;
+    const uint32_t bytes = arrivals.write(payload);
+    roce::Headers headers;
+    headers.opcode = roce::kArrivalsOpcode;
+    headers.destination = roce::Qpn(0x11);
+    headers.psn = roce::Psn(expected) - Arrivals::kPast;
+    e.receive(headers, {payload.data(), bytes});
+  }
+  // What was sent, but for the answers to what it is told.
+  std::vector<uint32_t> sent_again() {
+    std::vector<uint32_t> all;
+    for (const SentPacket& p : e.transmitted()) {
+      if (p.headers.opcode == roce::kHeardOpcode) {
+        ++heard;
+      } else {
+        all.push_back(p.psn());
+      }
+    }
+    return all;
+  }
+  int heard = 0;
+};
+
+TEST_F(RequesterRepair, SendsWhatIsMissingAndNothingElse) {
+  post(IBV_WR_SEND, 10 * 256);  // PSNs 101 to 110
+  e.transmitted();
+  tell(103, {{104, 107}, {109, 111}});
+  EXPECT_THAT(sent_again(), ElementsAre()) << "it may only be late";
+  e.wait_for_timer();
+  EXPECT_THAT(sent_again(), ElementsAre(103, 107, 108));
+  EXPECT_EQ(e.counter(kRetransmittedPackets), 3u);
+  acknowledge(110);
+  expect_sent(2);
+}
+
+TEST_F(RequesterRepair, GivesALatePacketAQuarterOfARoundTrip) {
+  post(IBV_WR_SEND, 4 * 256);
+  e.transmitted();
+  tell(102, {{103, 105}});
+  EXPECT_EQ(e.qp->deadline(), e.now + microseconds(250));
+  e.now += microseconds(200);
+  acknowledge(104);
+  EXPECT_THAT(sent_again(), ElementsAre());
+  expect_sent(2);
+  EXPECT_EQ(e.counter(kRetransmittedPackets), 0u);
+}
+
+TEST_F(RequesterRepair, WaitsLongerOnceSomethingWasOnlyLate) {
+  post(IBV_WR_SEND, 8 * 256);
+  e.transmitted();
+  tell(102, {{103, 104}});
+  e.wait_for_timer();
+  EXPECT_THAT(sent_again(), ElementsAre(102));
+  e.now -= microseconds(900);
+  tell(105, {{106, 107}});  // sooner than the repair can have brought about
+  EXPECT_EQ(e.qp->deadline(), e.now + microseconds(500));
+}
+
+TEST_F(RequesterRepair, AnswersThatItUnderstands) {
+  post(IBV_WR_SEND, 4 * 256);
+  e.transmitted();
+  tell(102, {{103, 105}});
+  sent_again();
+  EXPECT_EQ(heard, 1);
+}
+
+TEST_F(RequesterRepair, GoesOnWithNewMessagesMeanwhile) {
+  post(IBV_WR_SEND, 4 * 256);
+  e.transmitted();
+  tell(102, {{103, 105}});
+  post(IBV_WR_SEND, 10);
+  EXPECT_THAT(sent_again(), ElementsAre(105));
+}
+
+TEST_F(RequesterRepair, DoesNotGoBackForANakOfAGapThatItKnows) {
+  post(IBV_WR_SEND, 4 * 256);
+  e.transmitted();
+  tell(102, {{103, 105}});
+  nak(102, NakCode::kSequenceError);
+  e.wait_for_timer();
+  EXPECT_THAT(sent_again(), ElementsAre(102));
+}
+
+TEST_F(RequesterRepair, GoesBackForANakOfOneThatDoesNotTell) {
+  post(IBV_WR_SEND, 4 * 256);
+  e.transmitted();
+  nak(102, NakCode::kSequenceError);
+  EXPECT_THAT(sent_again(), ElementsAre(102, 103, 104));
+}
+
+TEST_F(RequesterRepair, RepairsAgainWhatWasLostAgain) {
+  post(IBV_WR_SEND, 4 * 256);
+  e.transmitted();
+  tell(102, {{103, 105}});
+  e.wait_for_timer();
+  EXPECT_THAT(sent_again(), ElementsAre(102));
+  e.now += microseconds(400);
+  post(IBV_WR_SEND, 2 * 256);
+  EXPECT_THAT(sent_again(), ElementsAre(105, 106));
+  tell(102, {{103, 107}});  // what was sent later is there
+  EXPECT_THAT(sent_again(), ElementsAre(102));
+}
+
+TEST_F(RequesterRepair, SendsARequestForDataAgain) {
+  post(IBV_WR_RDMA_READ, 3 * 256);
+  post(IBV_WR_SEND, 10);
+  e.transmitted();
+  tell(101, {{104, 105}});
+  e.wait_for_timer();
+  const auto packets = e.transmitted();
+  ASSERT_FALSE(packets.empty());
+  EXPECT_EQ(packets.back().operation(), Operation::kReadRequest);
+  EXPECT_EQ(packets.back().psn(), 101u);
+  EXPECT_EQ(packets.back().headers.dma_length, 3u * 256);
+}
+
+TEST_F(RequesterRepair, TakesNoWordOfWhatItNeverSent) {
+  post(IBV_WR_SEND, 4 * 256);
+  e.transmitted();
+  tell(102, {{103, 200}});
+  tell(5000, {{5001, 5002}});
+  tell(0x800000, {{0x800010, 0x800020}});
+  acknowledge(104);
+  expect_sent(2);
+  EXPECT_EQ(e.qp->state(), IBV_QPS_RTS);
+  EXPECT_FALSE(e.qp->has_outstanding());
+}
+
+TEST_F(RequesterRepair, AsksWhatHasBecomeOfTheLastBeforeItsTimeIsOver) {
+  post(IBV_WR_SEND, 3 * 256);
+  e.transmitted();
+  EXPECT_LT(e.qp->deadline(), e.now + roce::ack_timeout(14) / 2);
+  e.wait_for_timer();
+  const auto packets = e.transmitted();
+  EXPECT_THAT(psns(packets), ElementsAre(103));
+  EXPECT_TRUE(packets[0].asks());
+  EXPECT_EQ(e.counter(kLocalAckTimeouts), 0u) << "no retry is used up";
+}
+
+}  // namespace
+}  // namespace verbena::transport

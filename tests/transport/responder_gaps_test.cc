@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the responder does with packets that come before their turn.
+#include "transport/arrivals.h"
+#include "transport/support/responder_test.h"
+
+namespace verbena::transport {
+namespace {
+
+class ResponderGaps : public ResponderTest {
+ protected:
+  // The peer understands what it is told.
+  void hear() {
+    roce::Headers headers;
+    headers.opcode = roce::kHeardOpcode;
+    headers.destination = roce::Qpn(0x11);
+    EXPECT_EQ(e.receive(headers), Verdict::kAccepted);
+  }
+  // What it tells of arrivals; everything else it sends goes to `others`.
+  std::vector<Arrivals> told() {
+    std::vector<Arrivals> all;
+    others.clear();
+    for (SentPacket& p : e.transmitted()) {
+      if (p.headers.opcode == roce::kArrivalsOpcode) {
+        EXPECT_TRUE(p.headers.psn.is_before(roce::Psn(200))) << "nobody is to take it for an answer";
+        all.push_back(Arrivals::read(p.payload));
+      } else {
+        others.push_back(std::move(p));
+      }
+    }
+    return all;
+  }
+  std::vector<SentPacket> others;
+};
+
+TEST_F(ResponderGaps, ExecutesInOrderWhatItHadKept) {
+  post();
+  post();
+  send(Operation::kSendMiddle, 201, data(256, 256));
+  send(Operation::kSendOnly, 203, data(40));
+  send(Operation::kSendLast, 202, data(100, 512));
+  expect_none_received();
+  send(Operation::kSendFirst, 200, data(256));
+  expect_received(1, 612);
+  expect_received(2, 40);
+  EXPECT_TRUE(std::equal(source.begin() + 40, source.begin() + 612, inbox.data() + 40));
+}
+
+TEST_F(ResponderGaps, AcknowledgesAllOfItAtOnce) {
+  post();
+  post();
+  hear();
+  send(Operation::kSendOnly, 201, data(40));
+  told();
+  send(Operation::kSendOnly, 200, data(40));
+  expect_ack(201, 2);
+}
+
+TEST_F(ResponderGaps, TellsOneWhoUnderstandsWhatHasComeAndSendsNoNak) {
+  hear();
+  for (const uint32_t psn : {202u, 203u, 207u}) send(Operation::kSendOnly, psn, data(40));
+  const auto all = told();
+  ASSERT_EQ(all.size(), 1u);
+  EXPECT_EQ(all[0].expected, roce::Psn(200));
+  ASSERT_EQ(all[0].count, 2u);
+  EXPECT_EQ(all[0].ranges[0].first, roce::Psn(202));
+  EXPECT_EQ(all[0].ranges[0].count, 2u);
+  EXPECT_EQ(all[0].ranges[1].first, roce::Psn(207));
+  EXPECT_TRUE(others.empty());
+}
+
+TEST_F(ResponderGaps, TellsOneThatItDoesNotKnowBesidesANak) {
+  send(Operation::kSendOnly, 201, data(40));
+  EXPECT_EQ(told().size(), 1u);
+  ASSERT_EQ(others.size(), 1u);
+  EXPECT_EQ(others[0].headers.syndrome, roce::nak_syndrome(NakCode::kSequenceError));
+  EXPECT_EQ(others[0].psn(), 200u);
+}
+
+TEST_F(ResponderGaps, TellsOneWhoNeverAnswersAFewTimesAndNoMore) {
+  size_t times = 0;
+  for (uint32_t psn = 201; psn < 300; ++psn) {
+    send(Operation::kSendOnly, psn, data(40));
+    times += told().size();
+  }
+  EXPECT_EQ(times, size_t{Arrivals::kMostUnheard});
+}
+
+TEST_F(ResponderGaps, KeepsAReadUntilItsTurn) {
+  hear();
+  post();
+  read(201, 0, 600);
+  send(Operation::kSendOnly, 204, data(40));
+  const auto all = told();
+  ASSERT_EQ(all.size(), 1u);
+  ASSERT_EQ(all[0].count, 1u);
+  EXPECT_EQ(all[0].ranges[0].count, 4u) << "the PSNs of its response are its own";
+  EXPECT_TRUE(others.empty());
+  write(Operation::kWriteOnly, 200, data(40), target.address(), 40, target.key());
+  told();
+  ASSERT_GE(others.size(), 3u);
+  EXPECT_EQ(others[0].operation(), Operation::kReadResponseFirst);
+  EXPECT_TRUE(std::equal(source.begin(), source.begin() + 40, others[0].payload.begin()))
+      << "it reads what was written before it";
+  expect_received(1, 40);
+}
+
+TEST_F(ResponderGaps, ExecutesAnAtomicOnceHoweverOftenItComes) {
+  hear();
+  target.word(0) = 10;
+  for (int i = 0; i < 3; ++i) fetch_add(201, 5);
+  write(Operation::kWriteOnly, 200, data(8), target.address(64), 8, target.key());
+  fetch_add(201, 5);
+  EXPECT_EQ(target.word(0), 15u);
+}
+
+TEST_F(ResponderGaps, ForgetsAllInError) {
+  hear();
+  post();
+  send(Operation::kSendOnly, 201, data(40));
+  e.qp->enter(IBV_QPS_ERR);
+  EXPECT_EQ(budget_for_kept_packets().used(), 0u);
+  EXPECT_TRUE(told().empty());
+}
+
+TEST_F(ResponderGaps, EndsAtARequestThatIsRefused) {
+  hear();
+  post();
+  write(Operation::kWriteOnly, 201, data(40), target.address(), 40, 0x1234);
+  send(Operation::kSendOnly, 202, data(40));
+  send(Operation::kSendOnly, 200, data(40));
+  expect_received(1, 40);
+  told();
+  ASSERT_EQ(others.size(), 1u);
+  EXPECT_EQ(others[0].headers.syndrome, roce::nak_syndrome(NakCode::kRemoteAccess));
+  EXPECT_EQ(others[0].psn(), 201u);
+  EXPECT_EQ(e.qp->state(), IBV_QPS_ERR);
+  EXPECT_EQ(budget_for_kept_packets().used(), 0u);
+}
+
+TEST_F(ResponderGaps, AsksForTheRestAgainWhereThereIsNoReceive) {
+  hear();
+  post();
+  send(Operation::kSendOnly, 201, data(40));
+  send(Operation::kSendOnly, 202, data(40));
+  told();
+  send(Operation::kSendOnly, 200, data(40));
+  expect_received(1, 40);
+  told();
+  ASSERT_EQ(others.size(), 1u);
+  EXPECT_EQ(others[0].headers.syndrome, roce::rnr_syndrome(e.attributes().min_rnr_timer));
+  EXPECT_EQ(others[0].psn(), 201u);
+  post();
+  post();
+  send(Operation::kSendOnly, 201, data(40));
+  expect_received(2, 40);
+  expect_received(3, 40);
+}
+
+TEST(ResponderOnALosslessWay, KeepsNothing) {
+  Endpoint<RcQueuePair> e;
+  e.routes.route.traits.lossless = true;
+  e.bring_up(IBV_QPS_RTR);
+  std::vector<std::byte> payload(40);
+  e.receive(rc_headers(roce::Operation::kSendOnly, 201), payload);
+  EXPECT_EQ(budget_for_kept_packets().used(), 0u);
+}
+
+}  // namespace
+}  // namespace verbena::transport
