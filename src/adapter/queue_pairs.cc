@@ -2,6 +2,8 @@
 #include "adapter/queue_pairs.h"
 
 #include <algorithm>
+#include <cstdlib>
+#include <string_view>
 
 #include "adapter/completion_queues.h"
 #include "adapter/indirection_tables.h"
@@ -21,6 +23,16 @@
 
 namespace verbena::adapter {
 namespace {
+
+// Whether what paths carry is found out, and losses are repaired one by one. For trials only until it has
+// been measured beside the kernel's and on real networks.
+bool wants_repairs() {
+  static const bool wanted = [] {
+    const char* value = std::getenv("VERBENA_CONGESTION");  // NOLINT(concurrency-mt-unsafe): read once
+    return value != nullptr && std::string_view(value) == "probing";
+  }();
+  return wanted;
+}
 
 // What a QP of a type is made with.
 struct TypeRule {
@@ -163,6 +175,8 @@ transport::QpConfig QueuePairs::common_config(const ibv_qp_init_attr_ex& attr, i
   config.signal_all = attr.sq_sig_all != 0;
   config.keys = &device_.keys();
   config.routes = &shard.routes();
+  config.repairs = wants_repairs();
+  if (config.repairs) config.congestion = congestion::Kind::kProbing;
   config.listener = &core;
   config.counters = &shard.status_of(qpn).counters;
   return config;

@@ -74,6 +74,9 @@ struct QpConfig {
   Duration least_ack_timeout = std::chrono::milliseconds(16);
   // How reliable services find out what a way that may lose packets carries.
   congestion::Kind congestion = congestion::Kind::kFixed;
+  // Whether they find it out at all and send again just what is missing. Otherwise a fixed window is all they
+  // know, and everything from a loss on is sent again, as between adapters.
+  bool repairs = true;
 };
 
 enum class TransmitResult : uint8_t {

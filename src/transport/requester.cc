@@ -74,7 +74,8 @@ void Requester::on_route() {
   lossless_window_.reset(sizes);
   window_ = lossless_window_.usable();
   flow_.reset();
-  if (!traits.lossless) flow_ = congestion::Flow::make(qp_.config().congestion, sizes);
+  const QpConfig& config = qp_.config();
+  if (!traits.lossless && config.repairs) flow_ = congestion::Flow::make(config.congestion, sizes);
   if (flow_) obey_flow();
   holes_.reset(unacked_);
   answers_.reset(unacked_);

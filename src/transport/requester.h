@@ -212,8 +212,8 @@ class Requester {
   roce::Psn highest_;   // past the highest PSN ever sent (or, of a READ, asked for)
 
   Sizes sizes_;
-  // Where nothing is lost the window needs no more than itself; elsewhere the flow decides, with all it
-  // knows.
+  // Where nothing is lost, or nothing is to be found out, the window needs no more than itself; elsewhere
+  // the flow decides, with all it knows.
   congestion::FixedWindow lossless_window_;
   std::unique_ptr<congestion::Flow> flow_;
   uint32_t window_ = 0;             // bytes that may be in flight

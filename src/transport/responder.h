@@ -61,7 +61,9 @@ class Responder {
   void on_early(const roce::Packet& packet, uint32_t ahead);
   void execute(const roce::Packet& packet);
   void execute_kept();
-  bool keeps() const { return service_ == roce::Service::kRc && !qp_.route().traits.lossless; }
+  bool keeps() const {
+    return service_ == roce::Service::kRc && !qp_.route().traits.lossless && qp_.config().repairs;
+  }
   uint32_t psns_of(const roce::Packet& packet) const;
   void receive(const roce::Packet& packet);
   void execute_read(const roce::Packet& packet);
