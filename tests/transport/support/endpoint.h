@@ -52,6 +52,7 @@ struct EndpointOptions {
   const queues::SharedReceiveQueueTable* srqs = nullptr;  // of an XRC target, which has no protection domain
   uint64_t xrc_domain = 0;
   QueueOwners* owners = nullptr;  // of an XRC target: where other processes' queues are
+  bool repairs = true;            // losses one by one
 };
 
 // One queue pair of type Qp with all it needs, its wire a recording.
@@ -69,6 +70,7 @@ class Endpoint {
     config.xrc_domain = options.xrc_domain;
     config.owners = options.owners;
     config.signal_all = options.signal_all;
+    config.repairs = options.repairs;
     config.send_cq = send_cq.get();
     config.recv_cq = recv_cq.get();
     config.keys = options.keys != nullptr ? options.keys : &memory.keys();
