@@ -16,8 +16,7 @@ namespace verbena::agent {
 namespace {
 
 constexpr int kBacklog = 1024;
-// About as many as have their turn in a round: who has not been let in waits no longer than they do.
-constexpr int kClientsPerRound = 64;
+constexpr int kClientsPerRound = 16;
 constexpr Quota::Size kSessions{.all = 8192, .reserve = 1024};
 constexpr Duration kHelloTimeout = std::chrono::seconds(10);
 constexpr Duration kAcceptPause = std::chrono::milliseconds(100);

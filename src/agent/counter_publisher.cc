@@ -16,9 +16,6 @@ constexpr Duration kLifespan = std::chrono::milliseconds(10);
 constexpr Duration kInterval = std::chrono::seconds(1);
 constexpr Duration kPause = std::chrono::milliseconds(8);
 
-// Some tenths of a millisecond.
-constexpr size_t kWorkAtOnce = 2048;
-
 // Of one user.
 constexpr size_t kMostUnfinished = 64;
 
@@ -40,12 +37,8 @@ void CounterPublisher::collect() {
 }
 
 void CounterPublisher::read() {
-  TimePoint now = MonotonicClock::now();
-  while (sweep_.has_work() && allowance_.lasts(now)) {
-    sweep_.advance(kWorkAtOnce);
-    const TimePoint begun = std::exchange(now, MonotonicClock::now());
-    allowance_.spend(now - begun);
-  }
+  const TimePoint now = MonotonicClock::now();
+  allowance_.spend(sweep_.advance(allowance_.at(now)));
   if (!sweep_.has_work() || rest_) return;
   rest_ = loop_.at(now + kPause, [this] {
     rest_.reset();

@@ -22,7 +22,8 @@ void CounterSweep::finish(const LentSlot& slot) {
     log_warning("the last counters of slot {} are lost: errno {}", slot.index, errno);
     return counters_.forget(slot);
   }
-  ended_[slot.borrower.uid].push_back({slot, std::move(page)});
+  ++unfinished_[slot.borrower.uid];
+  ended_.push_back({slot, std::move(page)});
 }
 
 size_t CounterSweep::advance(size_t work) {
@@ -49,23 +50,21 @@ size_t CounterSweep::read_lent() {
 
 size_t CounterSweep::read_ended() {
   if (ended_.empty()) return 0;
-  auto turn = ended_.upper_bound(last_turn_);
-  if (turn == ended_.end()) turn = ended_.begin();
-  last_turn_ = turn->first;
-  Ended& ended = turn->second.front();
+  Ended& ended = ended_.front();
   const auto read = agent_client::read_some_qps(ended.page.get(), ended.place);
   counters_.collect(ended.slot, read);
   ended.place = read.next;
   if (ended.place < protocol::kQpsPerSlot) return read.work;
   counters_.forget(ended.slot);
-  turn->second.pop_front();
-  if (turn->second.empty()) ended_.erase(turn);
+  const auto left = unfinished_.find(ended.slot.borrower.uid);
+  if (--left->second == 0) unfinished_.erase(left);
+  ended_.pop_front();
   return read.work;
 }
 
 size_t CounterSweep::unfinished(uid_t user) const {
-  const auto found = ended_.find(user);
-  return found != ended_.end() ? found->second.size() : 0;
+  const auto found = unfinished_.find(user);
+  return found != unfinished_.end() ? found->second : 0;
 }
 
 }  // namespace verbena::agent

@@ -18,8 +18,7 @@
 namespace verbena::agent {
 
 // Reads the status pages of all lent slots, a bit at a time: processes may publish more than can be read in
-// one go while clients wait. Pages of slots that have come back are read for a last time beside that, those
-// of one user in turns with those of the others.
+// one go while clients wait. Pages of slots that have come back are read for a last time beside that.
 //
 // Of the agent's thread.
 class CounterSweep {
@@ -49,35 +48,32 @@ class CounterSweep {
 
   const SlotTable& slots_;
   CounterCollector& counters_;
-  std::optional<uint32_t> next_;              // the slot that is read, or will be
-  uint64_t lending_ = 0;                      // what was read of it so far was this one's,
-  uint32_t place_ = 0;                        // up to here
-  std::map<uid_t, std::deque<Ended>> ended_;  // by user; none is empty
-  uid_t last_turn_ = 0;                       // the user of whose one was read last
+  std::optional<uint32_t> next_;  // the slot that is read, or will be
+  uint64_t lending_ = 0;          // what was read of it so far was this one's,
+  uint32_t place_ = 0;            // up to here
+  std::deque<Ended> ended_;
+  std::map<uid_t, size_t> unfinished_;
 };
 
-// How long may be read now: over time a fraction of the time that there is, and after a pause a few
-// milliseconds at once. What reading takes is counted by the clock, and not by what is read: where others
-// want the processor, too, the agent gets little of it, and what it gets is to be for those who wait for
-// answers.
+// How much may be read now: over time a fraction of what one processor can read, and after a pause a few
+// milliseconds' worth of it at once.
 class SweepAllowance {
  public:
-  static constexpr Duration kMost = std::chrono::milliseconds(4);
-  static constexpr int kFraction = 4;
-  // More is forgiven: somebody else had the processor for long.
-  static constexpr Duration kMostDebt = std::chrono::milliseconds(100);
+  static constexpr size_t kMost = 16 * 1024;
+  static constexpr size_t kPerMillisecond = 2 * 1024;
 
-  bool lasts(TimePoint now) {
-    if (now > since_) {
-      left_ = std::min(kMost, left_ + std::min(now - since_, kFraction * (kMost + kMostDebt)) / kFraction);
-      since_ = now;
-    }
-    return left_ > Duration::zero();
+  size_t at(TimePoint now) {
+    const auto passed = std::chrono::duration_cast<std::chrono::milliseconds>(now - since_).count();
+    if (passed <= 0) return left_;
+    left_ = std::min<size_t>(kMost,
+                             left_ + static_cast<size_t>(std::min<int64_t>(passed, 1000)) * kPerMillisecond);
+    since_ = now;
+    return left_;
   }
-  void spend(Duration time) { left_ = std::max(-kMostDebt, left_ - time); }
+  void spend(size_t work) { left_ -= std::min(left_, work); }
 
  private:
-  Duration left_ = kMost;
+  size_t left_ = kMost;
   TimePoint since_{};
 };
 

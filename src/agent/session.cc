@@ -21,9 +21,8 @@ using protocol::MessageHeader;
 using protocol::MessageType;
 using protocol::read_as;
 
-// So that one client's flood leaves time for the others: as there are many clients, a round with all of them
-// is what the others wait for. (Most send a request and wait for its answer.)
-constexpr int kMessagesPerRound = 4;
+// So that one client's flood leaves time for the others.
+constexpr int kMessagesPerRound = 16;
 // No reply brings more.
 constexpr size_t kMostFilesOfReply = 3;
 
