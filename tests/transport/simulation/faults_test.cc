@@ -3,11 +3,11 @@
 // it ends with the right status, everything after it is flushed, and neither end waits without end.
 //
 // VERBENA_SEED=n runs that seed alone.
-#include <cstdlib>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "transport/simulation/seeds.h"
 #include "transport/simulation/world.h"
 
 namespace verbena::transport {
@@ -39,15 +39,6 @@ class TwoHostsFault : public testing::TestWithParam<FaultCase> {
  protected:
   static constexpr uint64_t kSeeds = 40;
 
-  static std::vector<uint64_t> seeds() {
-    std::vector<uint64_t> all;
-    if (const char* asked = std::getenv("VERBENA_SEED")) {
-      all.push_back(std::strtoull(asked, nullptr, 0));
-    } else {
-      for (uint64_t seed = 1; seed <= kSeeds; ++seed) all.push_back(seed);
-    }
-    return all;
-  }
   static WorldOptions options(uint64_t seed, bool lossy) {
     WorldOptions o = WorldOptions::draw(seed + 100'000 * static_cast<uint64_t>(GetParam().fault), 1000);
     o.flow.fault = GetParam().fault;
@@ -68,7 +59,7 @@ class TwoHostsFault : public testing::TestWithParam<FaultCase> {
 };
 
 TEST_P(TwoHostsFault, EndsAsItShouldWhenNothingIsLost) {
-  for (const uint64_t seed : seeds()) {
+  for (const uint64_t seed : seeds_up_to(kSeeds)) {
     SCOPED_TRACE("VERBENA_SEED=" + std::to_string(seed));
     World world(options(seed, false));
     ASSERT_TRUE(world.run()) << world.complaint();
@@ -91,7 +82,7 @@ TEST_P(TwoHostsFault, EndsAsItShouldWhenNothingIsLost) {
 }
 
 TEST_P(TwoHostsFault, EndsSoOnABadNetworkOrByItsRetries) {
-  for (const uint64_t seed : seeds()) {
+  for (const uint64_t seed : seeds_up_to(kSeeds)) {
     SCOPED_TRACE("VERBENA_SEED=" + std::to_string(seed));
     World world(options(seed, true));
     ASSERT_TRUE(world.run()) << world.complaint();

@@ -4,12 +4,10 @@
 // arrives once, in order and intact, whatever algorithm decides how it leaves.
 //
 // VERBENA_SEED=n runs that seed alone.
-#include <cstdlib>
-#include <iostream>
-
 #include <gtest/gtest.h>
 
 #include "transport/kept_packets.h"
+#include "transport/simulation/seeds.h"
 #include "transport/simulation/world.h"
 
 namespace verbena::transport {
@@ -73,22 +71,12 @@ WorldOptions draw(uint64_t seed) {
   return options;
 }
 
-class Links : public testing::TestWithParam<uint32_t> {
- protected:
-  static std::pair<uint64_t, uint64_t> seeds() {
-    if (const char* asked = std::getenv("VERBENA_SEED")) {
-      const uint64_t seed = std::strtoull(asked, nullptr, 0);
-      return {seed, GetParam() == 0 ? seed + 1 : seed};
-    }
-    const uint64_t first = uint64_t{GetParam()} * kSeedsPerGroup + 1;
-    return {first, first + kSeedsPerGroup};
-  }
-};
+class Links : public testing::TestWithParam<uint32_t> {};
 
 TEST_P(Links, DeliverEverythingOnceInOrderAndIntact) {
   uint64_t again = 0;
   uint64_t sent = 0;
-  const auto [first, end] = seeds();
+  const auto [first, end] = seeds_of_group(GetParam(), kSeedsPerGroup);
   for (uint64_t seed = first; seed < end; ++seed) {
     World world(draw(seed));
     ASSERT_TRUE(world.run()) << "VERBENA_SEED=" << seed << ": " << world.complaint();

@@ -5,7 +5,6 @@
 // VERBENA_SEED=n runs that seed alone.
 #include "transport/multicast.h"
 
-#include <cstdlib>
 #include <deque>
 #include <map>
 #include <set>
@@ -13,6 +12,7 @@
 #include <gtest/gtest.h>
 
 #include "transport/simulation/host.h"
+#include "transport/simulation/seeds.h"
 #include "transport/support/endpoint.h"
 #include "transport/ud.h"
 
@@ -219,13 +219,6 @@ class Station : public Host {
 
 class Multicast : public testing::Test {
  protected:
-  static std::vector<uint64_t> seeds() {
-    if (const char* asked = std::getenv("VERBENA_SEED")) return {std::strtoull(asked, nullptr, 0)};
-    std::vector<uint64_t> all(kSeeds);
-    for (uint64_t i = 0; i < kSeeds; ++i) all[i] = i + 1;
-    return all;
-  }
-
   void begin(uint64_t seed) {
     random_ = Random(seed);
     sent_ = {};
@@ -276,7 +269,7 @@ class Multicast : public testing::Test {
 
 TEST_F(Multicast, GivesOneCopyToEachAttachedQueuePairAndNothingToOthers) {
   uint64_t all_copies = 0;
-  for (const uint64_t seed : seeds()) {
+  for (const uint64_t seed : seeds_up_to(kSeeds)) {
     SCOPED_TRACE("VERBENA_SEED=" + std::to_string(seed));
     begin(seed);
     network_->conditions() = {
@@ -290,12 +283,12 @@ TEST_F(Multicast, GivesOneCopyToEachAttachedQueuePairAndNothingToOthers) {
     ASSERT_FALSE(HasFailure());
     all_copies += copies();
   }
-  EXPECT_GT(all_copies, seeds().size() * 300);
+  EXPECT_GT(all_copies, seeds_up_to(kSeeds).size() * 300);
 }
 
 // Nor does the network double anything: to each QP of both hosts, the sender's and the sender among them.
 TEST_F(Multicast, LosesAndDoublesNothingByItself) {
-  for (const uint64_t seed : seeds()) {
+  for (const uint64_t seed : seeds_up_to(kSeeds)) {
     SCOPED_TRACE("VERBENA_SEED=" + std::to_string(seed));
     begin(seed);
     for (const auto& station : stations_) {

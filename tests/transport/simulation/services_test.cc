@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "transport/simulation/exchange.h"
+#include "transport/simulation/seeds.h"
 
 namespace verbena::transport {
 namespace {
@@ -24,12 +25,6 @@ struct Case {
 
 class Services : public testing::TestWithParam<Case> {
  protected:
-  static std::vector<uint64_t> seeds() {
-    if (const char* asked = std::getenv("VERBENA_SEED")) return {std::strtoull(asked, nullptr, 0)};
-    std::vector<uint64_t> all(kSeeds);
-    for (uint64_t i = 0; i < kSeeds; ++i) all[i] = i + 1;
-    return all;
-  }
   static bool reliable() {
     return GetParam().what == Exchanging::kRcShared || GetParam().what == Exchanging::kXrc;
   }
@@ -40,7 +35,7 @@ TEST_P(Services, DeliverWhatTheyDeliverIntactAndInOrder) {
   uint64_t expected = 0;
   uint64_t limit_events = 0;
   uint64_t not_ready = 0;
-  for (const uint64_t seed : seeds()) {
+  for (const uint64_t seed : seeds_up_to(kSeeds)) {
     Exchange exchange(ExchangeOptions::draw(seed, GetParam().what));
     ASSERT_TRUE(exchange.run()) << "VERBENA_SEED=" << seed << ": " << exchange.complaint();
     arrived += exchange.arrived();
@@ -58,7 +53,7 @@ TEST_P(Services, DeliverWhatTheyDeliverIntactAndInOrder) {
 }
 
 TEST_P(Services, LoseNothingWhenTheNetworkDoesNot) {
-  for (const uint64_t seed : seeds()) {
+  for (const uint64_t seed : seeds_up_to(kSeeds)) {
     ExchangeOptions options = ExchangeOptions::draw(seed, GetParam().what);
     const Duration delay = options.conditions.delay;
     options.conditions = {};

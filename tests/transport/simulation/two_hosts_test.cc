@@ -2,11 +2,11 @@
 // Two hosts, random requests of every kind, and a network that loses, reorders, doubles, corrupts and delays.
 //
 // VERBENA_SEED=n runs that seed alone.
-#include <cstdlib>
 #include <iostream>
 
 #include <gtest/gtest.h>
 
+#include "transport/simulation/seeds.h"
 #include "transport/simulation/world.h"
 
 #ifndef VERBENA_SIMULATED_PACKETS
@@ -20,22 +20,11 @@ constexpr uint32_t kGroups = 20;
 constexpr uint32_t kSeedsPerGroup = 20;
 constexpr uint32_t kPacketsPerSeed = VERBENA_SIMULATED_PACKETS / (kGroups * kSeedsPerGroup);
 
-class TwoHosts : public testing::TestWithParam<uint32_t> {
- protected:
-  // The seeds of this group, or the one asked for in the environment.
-  static std::pair<uint64_t, uint64_t> seeds() {
-    if (const char* asked = std::getenv("VERBENA_SEED")) {
-      const uint64_t seed = std::strtoull(asked, nullptr, 0);
-      return {seed, GetParam() == 0 ? seed + 1 : seed};
-    }
-    const uint64_t first = uint64_t{GetParam()} * kSeedsPerGroup + 1;
-    return {first, first + kSeedsPerGroup};
-  }
-};
+class TwoHosts : public testing::TestWithParam<uint32_t> {};
 
 TEST_P(TwoHosts, DeliverEverythingOnceInOrderAndIntact) {
   uint64_t packets = 0;
-  const auto [first, end] = seeds();
+  const auto [first, end] = seeds_of_group(GetParam(), kSeedsPerGroup);
   for (uint64_t seed = first; seed < end; ++seed) {
     World world(WorldOptions::draw(seed, kPacketsPerSeed));
     ASSERT_TRUE(world.run()) << "VERBENA_SEED=" << seed << ": " << world.complaint();

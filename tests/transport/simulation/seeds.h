@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <cstdlib>
+#include <utility>
+#include <vector>
+
+namespace verbena::transport {
+
+// The seeds [first, end) of one group of a test, each of which has so many. With VERBENA_SEED in the
+// environment group 0 has that one, and the others have none.
+inline std::pair<uint64_t, uint64_t> seeds_of_group(uint32_t group, uint32_t per_group) {
+  if (const char* asked = std::getenv("VERBENA_SEED")) {
+    const uint64_t seed = std::strtoull(asked, nullptr, 0);
+    return {seed, group == 0 ? seed + 1 : seed};
+  }
+  const uint64_t first = uint64_t{group} * per_group + 1;
+  return {first, first + per_group};
+}
+
+// The same for a test that has no groups.
+inline std::vector<uint64_t> seeds_up_to(uint64_t last) {
+  if (const char* asked = std::getenv("VERBENA_SEED")) return {std::strtoull(asked, nullptr, 0)};
+  std::vector<uint64_t> all(last);
+  for (uint64_t i = 0; i < last; ++i) all[i] = i + 1;
+  return all;
+}
+
+}  // namespace verbena::transport
