@@ -140,7 +140,6 @@ bool Requester::may_start(const SendWqe& wqe) const {
 }
 
 bool Requester::can_transmit() const {
-  if (!running_ || rnr_deadline_ != kNever) return false;
   return can_send_new() || can_repair();
 }
 

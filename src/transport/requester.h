@@ -146,6 +146,7 @@ class Requester {
       from = to;
     }
   }
+  void left_flight(uint32_t bytes, bool was_lost);
   void take_arrived(roce::Psn from, roce::Psn limit, bool was_lost);
   void settle_flow(const queues::SendWqe& wqe, roce::Psn limit);
   uint64_t give_up_hole(Holes::Hole& hole);

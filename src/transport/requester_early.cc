@@ -78,9 +78,7 @@ void Requester::note_reached(Psn limit, TimePoint now) {
 void Requester::answered_early(Psn from, Psn limit, bool was_lost) {
   for_each_owner(from, limit, [&](const SendWqe& wqe, Psn begin, Psn end) {
     if (!needs_response(wqe)) return;
-    const uint32_t bytes = flight_bytes(wqe, begin, end);
-    flow_->arrived(bytes);
-    if (!was_lost) inflight_ -= std::min(inflight_, bytes);
+    left_flight(flight_bytes(wqe, begin, end), was_lost);
   });
 }
 

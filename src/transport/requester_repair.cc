@@ -80,6 +80,12 @@ void Requester::on_arrivals(const roce::Packet& packet, TimePoint now) {
   find_lost(now);
 }
 
+// What has arrived is not in flight any more; what had been taken for lost was not, either.
+void Requester::left_flight(uint32_t bytes, bool was_lost) {
+  flow_->arrived(bytes);
+  if (!was_lost) inflight_ -= std::min(inflight_, bytes);
+}
+
 // Of what is answered by more than an acknowledgement the request is there: its answer is still to come.
 void Requester::take_arrived(Psn from, Psn limit, bool was_lost) {
   for_each_owner(from, limit, [&](const SendWqe& wqe, Psn begin, Psn end) {
@@ -88,8 +94,7 @@ void Requester::take_arrived(Psn from, Psn limit, bool was_lost) {
       if (was_lost) inflight_ += bytes;
       return;
     }
-    flow_->arrived(bytes);
-    if (!was_lost) inflight_ -= std::min(inflight_, bytes);
+    left_flight(bytes, was_lost);
   });
 }
 
@@ -99,9 +104,7 @@ void Requester::settle_flow(const SendWqe& wqe, Psn limit) {
   const Holes& holes = needs_response(wqe) ? answers_ : holes_;
   holes.for_each_part(unacked_, limit, [&](Psn from, Psn to, Holes::State state) {
     if (state == Holes::State::kArrived) return;
-    const uint32_t bytes = flight_bytes(wqe, from, to);
-    flow_->arrived(bytes);
-    if (state != Holes::State::kLost) inflight_ -= std::min(inflight_, bytes);
+    left_flight(flight_bytes(wqe, from, to), state == Holes::State::kLost);
   });
 }
 
@@ -186,12 +189,13 @@ uint64_t Requester::give_up_overdue(Holes& holes, TimePoint now) {
 // ---- what is sent again
 
 bool Requester::can_repair() const {
+  if (!running_ || rnr_deadline_ != kNever) return false;
   if (heard_due_ || probe_due_) return true;
   return flow_ && paced_until_ == kNever && first_lost() != nullptr && window_allows(mtu() + sizes_.charge);
 }
 
 TransmitResult Requester::repair(TimePoint now, uint32_t& budget) {
-  while (can_repair() && running_ && rnr_deadline_ == kNever) {
+  while (can_repair()) {
     if (budget == 0) return TransmitResult::kMore;
     SendStatus status = SendStatus::kSent;
     if (heard_due_) {
