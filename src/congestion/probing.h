@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 
@@ -19,19 +20,18 @@ class RoundMaximum {
       // Rounds that brought no value are empty.
       for (uint64_t r = round_ + 1; r <= round && r - round_ <= kRounds; ++r) values_[r % kRounds] = 0;
       round_ = round;
+      most_ = *std::max_element(values_.begin(), values_.end());
     }
     uint64_t& here = values_[round % kRounds];
-    if (value > here) here = value;
+    here = std::max(here, value);
+    most_ = std::max(most_, value);
   }
-  uint64_t get() const {
-    uint64_t most = 0;
-    for (const uint64_t value : values_) most = value > most ? value : most;
-    return most;
-  }
+  uint64_t get() const { return most_; }
 
  private:
   std::array<uint64_t, kRounds> values_{};
   uint64_t round_ = 0;
+  uint64_t most_ = 0;
 };
 
 // A model of the path: how fast data has been arriving at best of late, and how long a round trip takes when
