@@ -57,7 +57,7 @@ class KeptPackets {
   // REQUIRES: has(psn). What is answered is good until erase() or clear().
   roce::Packet at(roce::Psn psn) const;
   void erase(roce::Psn psn);
-  // Forgets what is kept of PSNs before this one, which were skipped by others.
+  // Forgets everything.
   void clear();
 
   // Calls visit(first PSN, count) for each run of PSNs that is there, in their order from `expected` on,

@@ -7,10 +7,10 @@
 namespace verbena::net {
 namespace {
 
-// Ethernet's preamble, header, checksum and gap, IP and UDP: what a packet takes of the wire besides.
-constexpr uint32_t kFramingBytes = 66;
 // Ethernet, IPv4 and UDP.
 constexpr uint32_t kHeaderBytes = 14 + 20 + 8;
+// What a packet takes of the wire besides its payload: with Ethernet's preamble, check sequence and gap.
+constexpr uint32_t kFramingBytes = kHeaderBytes + 24;
 constexpr uint64_t kNanosecondsPerSecond = 1'000'000'000;
 
 }  // namespace
