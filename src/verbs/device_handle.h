@@ -38,7 +38,7 @@ class DeviceHandle : public ibv_device {
 
   // Vendor libraries decide whether a device is theirs by a pointer that rdma-core keeps behind ibv_device;
   // they must find a null there.
-  const std::array<std::byte, 64> not_a_vendors_{};
+  [[maybe_unused]] const std::array<std::byte, 64> not_a_vendors_{};
   std::atomic<int> references_{1};
   const provider::DeviceInfo info_;
   std::shared_ptr<provider::Device> device_;  // guarded by the mutex of the known devices
