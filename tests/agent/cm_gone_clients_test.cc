@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a program of connection management leaves when it ends is cleared away in slices, which nobody sees.
+#include <array>
 #include <cerrno>
 #include <memory>
 #include <string>
@@ -34,23 +35,19 @@ class Program : private CmClientHost {
   Program(CmService& service, ForeignCloser& closer, uid_t user) : user_(user), service_(service) {
     CmClientHost& host = *this;
     client_ = std::make_unique<CmClient>(service, host);
-    int ends[2];
-    if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0) return;
-    events_.reset(ends[0]);
-    protocol::CmChannelRequest request{};
-    request.channel = 1;
-    EXPECT_EQ(ask(MessageType::kCmOpenChannel, request, ClientFile(UniqueFd(ends[1]), user, closer)), 0);
+    open(1, closer);
+    open(2, closer);
   }
 
   // An identifier; 0: refused.
-  uint32_t create() {
+  uint32_t create(uint32_t channel = 1) {
     protocol::CmCreateRequest request{};
     request.id = ++last_;
-    request.channel = 1;
+    request.channel = channel;
     request.port_space = RDMA_PS_TCP;
     return ask(MessageType::kCmCreateId, request) == 0 ? last_ : 0;
   }
-  void create(size_t count) {
+  void create_many(size_t count) {
     for (size_t i = 0; i < count; ++i) ASSERT_NE(create(), 0u) << i;
   }
   int bind(uint32_t id, uint16_t port) {
@@ -60,9 +57,22 @@ class Program : private CmClientHost {
     request.address.port = htons(port);
     return ask(MessageType::kCmBind, request);
   }
+  int close() {
+    protocol::CmChannelRequest request{};
+    request.channel = 1;
+    return ask(MessageType::kCmCloseChannel, request);
+  }
   void end() { service_.gone_clients().add(std::move(client_)); }
 
  private:
+  void open(uint32_t channel, ForeignCloser& closer) {
+    int ends[2];
+    if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0) return;
+    events_[channel - 1].reset(ends[0]);
+    protocol::CmChannelRequest request{};
+    request.channel = channel;
+    EXPECT_EQ(ask(MessageType::kCmOpenChannel, request, ClientFile(UniqueFd(ends[1]), user_, closer)), 0);
+  }
   template <class Request>
   int ask(MessageType type, Request request, ClientFile file = {}) {
     request.header = protocol::request_header(type, 0);
@@ -77,7 +87,7 @@ class Program : private CmClientHost {
 
   const uid_t user_;
   CmService& service_;
-  UniqueFd events_;
+  std::array<UniqueFd, 2> events_;
   uint32_t last_ = 0;
   int answer_ = 0;
   std::unique_ptr<CmClient> client_;
@@ -100,7 +110,7 @@ class GoneClientsTest : public ::testing::Test {
 
 TEST_F(GoneClientsTest, ClearsAwayWhatAProgramLeavesLittleByLittle) {
   Program large = program();
-  large.create(GoneClients::kAtOnce * 4);
+  large.create_many(GoneClients::kAtOnce * 4);
   large.end();
   EXPECT_EQ(status_of(service_).identifiers, 0u) << "nobody sees them any more";
   EXPECT_TRUE(service_.owes_farewells()) << "the agent must not end yet";
@@ -117,10 +127,39 @@ TEST_F(GoneClientsTest, ClearsAwayWhatAProgramLeavesLittleByLittle) {
 
 TEST_F(GoneClientsTest, OneThatHasLittleIsDoneWithAtOnce) {
   Program small = program();
-  small.create(GoneClients::kAtOnce / 2);
+  small.create_many(GoneClients::kAtOnce / 2);
   small.end();
   EXPECT_TRUE(is_clear());
   EXPECT_EQ(left(), 0u);
+}
+
+// The kernel destroys them all before it answers; here only nobody meets them any more.
+TEST_F(GoneClientsTest, WhatGoesWithAnEventChannelIsClearedAwayLittleByLittle) {
+  Program large = program();
+  const uint32_t bound = large.create();
+  ASSERT_EQ(large.bind(bound, kPort), 0);
+  large.create_many(GoneClients::kAtOnce * 4);
+  ASSERT_EQ(large.close(), 0);
+  EXPECT_EQ(large.bind(bound, kPort + 1), ENOENT);
+  EXPECT_EQ(large.close(), ENOENT);
+  EXPECT_FALSE(is_clear());
+  Program other = program(kOtherUser);
+  EXPECT_EQ(other.bind(other.create(), kPort), 0);
+  for (size_t before = left(); !is_clear(); before = left()) {
+    loop_.run_round();
+    EXPECT_LE(before - left(), GoneClients::kAtOnce);
+  }
+  EXPECT_EQ(left(), 0u);
+}
+
+TEST_F(GoneClientsTest, IdentifiersOfOtherEventChannelsStay) {
+  Program two = program();
+  const uint32_t stays = two.create(2u);
+  two.create_many(GoneClients::kAtOnce * 2);
+  ASSERT_EQ(two.close(), 0);
+  while (!is_clear()) loop_.run_round();
+  EXPECT_EQ(left(), 1u);
+  EXPECT_EQ(two.bind(stays, kPort), 0);
 }
 
 // A server that is started again the moment after it has ended finds its port free.
@@ -140,12 +179,12 @@ TEST_F(GoneClientsTest, APortIsFreeAsSoonAsItsProgramHasEnded) {
 TEST_F(GoneClientsTest, WhatAUserHasLeftIsNotInTheWayOfItsNextProgram) {
   Program first = program();
   Program second = program();
-  first.create(ClientLimits::kMaxIdentifiers);
-  second.create(ClientLimits::kMaxIdentifiers);
+  first.create_many(ClientLimits::kMaxIdentifiers);
+  second.create_many(ClientLimits::kMaxIdentifiers);
   Program third = program();
   EXPECT_EQ(third.create(), 0u) << "the user has all that it may have";
   first.end();
-  third.create(3 * GoneClients::kAtOnce);
+  third.create_many(3 * GoneClients::kAtOnce);
 }
 
 // An agent that ends knows nothing of programs that have ended before it, and the next one is to know

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <utility>
 
 #include "agent/cm/address_requests.h"
 #include "agent/cm/client_channels.h"
@@ -44,6 +45,8 @@ class CmClient : public PortOwner {
 
   uid_t user() const { return user_; }
 
+  // An identifier of another client of the same program, for go(): what it has of events stays behind.
+  void inherit(std::unique_ptr<CmIdentifier> id) { identifiers_.inherit(std::move(id)); }
   // The program has ended: from now on nothing is said to it, nobody meets what it had, and the host may be
   // gone.
   void go();

@@ -113,6 +113,31 @@ void ClientIdentifiers::erase_those_of(uint32_t channel) {
   }
 }
 
+void ClientIdentifiers::pass_those_of(uint32_t channel, CmClient& heir) {
+  EventChannel* const its_channel = channels_.find(channel);
+  for (auto entry = ids_.begin(); its_channel->identifiers > 0 && entry != ids_.end();) {
+    CmIdentifier& id = *entry->second;
+    if (id.channel != channel) {
+      ++entry;
+      continue;
+    }
+    if (id.qp_type == IBV_QPT_XRC_RECV) {
+      discard(id);
+    } else {
+      --its_channel->identifiers;
+      heir.inherit(std::move(entry->second));
+    }
+    entry = ids_.erase(entry);
+  }
+}
+
+void ClientIdentifiers::inherit(std::unique_ptr<CmIdentifier> id) {
+  id->client = &client_;
+  id->owner = &client_;
+  const uint32_t number = id->number;
+  ids_[number] = std::move(id);
+}
+
 void ClientIdentifiers::discard(CmIdentifier& id) {
   if (id.resolving != 0) service_.neighbours().cancel(id.resolving);
   service_.release_port(id);

@@ -44,6 +44,11 @@ class ClientIdentifiers {
   // manager's business from here.
   void erase(CmIdentifier& id);
   void erase_those_of(uint32_t channel);
+  // Gives those of the channel to a client that is about to go (GoneClients), but for those that are
+  // destroyed otherwise at a program's end: these are erased. REQUIRES: the heir is of the same user
+  void pass_those_of(uint32_t channel, CmClient& heir);
+  // REQUIRES: its number is new here
+  void inherit(std::unique_ptr<CmIdentifier> id);
   // The client has gone: destroys so many at most, and answers how many.
   size_t clear(size_t most);
 
