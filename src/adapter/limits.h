@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "adapter/object_limit.h"
+#include "base/only_one.h"
 #include "engine/most_regions.h"
 #include "queues/work_queue.h"
 #include "roce/qpn.h"
@@ -53,10 +54,9 @@ struct ObjectLimits {
   ObjectLimit rwq_tables{kMaxRwqTables};
 };
 
-// Never destroyed: threads of the application may outlive every static object.
 inline ObjectLimits& object_limits() {
-  static auto* limits = new ObjectLimits;
-  return *limits;
+  static constinit OnlyOne<ObjectLimits> limits;
+  return limits.get();
 }
 
 }  // namespace verbena::adapter

@@ -7,6 +7,7 @@
 
 #include "adapter/software_context.h"
 #include "base/log.h"
+#include "base/only_one.h"
 
 namespace verbena::adapter {
 namespace {
@@ -67,8 +68,8 @@ class SoftwareAdapter : public provider::Provider {
 }  // namespace
 
 provider::Provider& software_adapter() {
-  static auto* adapter = new SoftwareAdapter;
-  return *adapter;
+  static constinit OnlyOne<SoftwareAdapter> adapter;
+  return adapter.get();
 }
 
 }  // namespace verbena::adapter

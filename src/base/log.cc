@@ -21,19 +21,21 @@ LogLevel level_from_environment() {
   return LogLevel::kWarning;  // set, but to a word we do not know: better to say too much than nothing
 }
 
-std::atomic<LogLevel>& current() {
-  static std::atomic<LogLevel> level{level_from_environment()};
-  return level;
-}
+// Nobody has asked yet.
+constexpr auto kUnread = static_cast<LogLevel>(-1);
+constinit std::atomic<LogLevel> current{kUnread};
 
 }  // namespace
 
 LogLevel log_level() {
-  return current().load(std::memory_order_relaxed);
+  LogLevel level = current.load(std::memory_order_relaxed);
+  if (level != kUnread) return level;
+  const LogLevel wanted = level_from_environment();
+  return current.compare_exchange_strong(level, wanted, std::memory_order_relaxed) ? wanted : level;
 }
 
 void set_log_level(LogLevel level) {
-  current().store(level, std::memory_order_relaxed);
+  current.store(level, std::memory_order_relaxed);
 }
 
 void log_line(LogLevel level, std::string_view message) noexcept {

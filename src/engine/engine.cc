@@ -13,6 +13,7 @@
 
 #include "base/discard.h"
 #include "base/log.h"
+#include "base/only_one.h"
 #include "base/signals_blocked.h"
 #include "engine/host_addresses.h"
 #include "engine/most_regions.h"
@@ -57,18 +58,14 @@ uint64_t next_engine() {
 // threads nor, by right, the descriptors.
 struct Process {
   static Process& current() {
+    // A child that is made while this is done does it again (pthread_once(3)): there the handlers are called
+    // twice.
     static std::once_flag once;
     std::call_once(once, [] {
       ::pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
       std::atexit(at_exit);
     });
-    Process* process = current_.load(std::memory_order_acquire);
-    while (process == nullptr) {
-      auto* fresh = new Process;  // never deleted: threads of the application may outlive static objects
-      if (current_.compare_exchange_strong(process, fresh)) return *fresh;
-      delete fresh;
-    }
-    return *process;
+    return current_.get([] { return new Process; });
   }
 
   Result<std::shared_ptr<agent_client::Client>> control() {
@@ -106,8 +103,8 @@ struct Process {
 
   // The mutex is not taken around fork(): it is held while an agent is started, which may fork.
   static void before_fork() {
-    Process* process = current_.load(std::memory_order_acquire);
-    if (process == nullptr || !process->pointers_lock.try_lock_for(kPatience)) return;
+    Process* process = current_.made();
+    if (process == nullptr || forking_ != nullptr || !process->pointers_lock.try_lock_for(kPatience)) return;
     forking_ = process;
     process->forking_engine = process->running_engine.lock();
     if (process->forking_engine != nullptr) {
@@ -125,7 +122,7 @@ struct Process {
   }
 
   static void after_fork_in_child() {
-    current_.store(nullptr, std::memory_order_release);
+    current_.forget();
     Process* parents = std::exchange(forking_, nullptr);
     if (parents == nullptr) return;
     // Our reference to it stays: it must never be stopped here.
@@ -134,14 +131,14 @@ struct Process {
   }
 
   static void at_exit() {
-    Process* process = current_.load(std::memory_order_acquire);
+    Process* process = current_.made();
     if (process == nullptr || !process->pointers_lock.try_lock_for(kPatience)) return;
     const std::shared_ptr<Engine> running = process->running_engine.lock();
     process->pointers_lock.unlock();
     if (running != nullptr) running->for_each([](RunningShard& each) { each.shard().flush_at_exit(); });
   }
 
-  static inline std::atomic<Process*> current_{nullptr};
+  static inline constinit OnlyOne<Process> current_;
   static inline thread_local Process* forking_ = nullptr;  // whose pointers_lock this thread holds
 
   std::mutex mutex;  // nobody starts what somebody else is starting

@@ -2,6 +2,7 @@
 #include "memory/region.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <csignal>
 
@@ -26,8 +27,7 @@ struct PageRange {
 };
 
 uintptr_t page_size() {
-  static const auto size = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
-  return size;
+  return static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
 }
 
 int populate(PageRange range, bool writable) {
@@ -40,12 +40,16 @@ int populate(PageRange range, bool writable) {
 
 // Linux has it since 5.14; older ones answer EINVAL, which is also the answer for a lack of rights.
 bool kernel_can_populate() {
-  static const bool can = [] {
+  enum class Answer : uint8_t { kUnknown, kYes, kNo };
+  static constinit std::atomic<Answer> known{Answer::kUnknown};
+  Answer answer = known.load(std::memory_order_relaxed);
+  if (answer == Answer::kUnknown) {
     static const char sample = 0;
     const auto at = reinterpret_cast<uintptr_t>(&sample);
-    return populate({at & ~(page_size() - 1), page_size()}, false) == 0;
-  }();
-  return can;
+    answer = populate({at & ~(page_size() - 1), page_size()}, false) == 0 ? Answer::kYes : Answer::kNo;
+    known.store(answer, std::memory_order_relaxed);
+  }
+  return answer == Answer::kYes;
 }
 
 // ENOMEM stands for a hole in the range as well as for memory that has run out. msync(MS_ASYNC) does nothing

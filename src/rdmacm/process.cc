@@ -1,38 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rdmacm/process.h"
 
-#include <atomic>
-#include <mutex>
-
 #include <pthread.h>
+
+#include "base/only_one.h"
 
 namespace verbena::rdmacm {
 namespace {
 
-std::atomic<Process*> current_process{nullptr};
+constinit OnlyOne<Process> current_process;
 
 // No lock is taken and nothing freed: another thread of the parent may have been in the middle of anything.
 void after_fork_in_child() {
-  Process* inherited = current_process.exchange(nullptr);
+  Process* inherited = current_process.forget();
   if (inherited != nullptr) inherited->agent.close_in_child();
 }
+
+[[maybe_unused]] const int watched = ::pthread_atfork(nullptr, nullptr, after_fork_in_child);
 
 }  // namespace
 
 Process& Process::current() {
-  static std::once_flag once;
-  std::call_once(once, [] { ::pthread_atfork(nullptr, nullptr, after_fork_in_child); });
-  Process* process = current_process.load(std::memory_order_acquire);
-  while (process == nullptr) {
-    auto* fresh = new Process;  // never destroyed: threads of the application may outlive static objects
-    if (current_process.compare_exchange_strong(process, fresh)) return *fresh;
-    delete fresh;
-  }
-  return *process;
+  return current_process.get([] { return new Process; });
 }
 
 bool Process::is_current() const {
-  return current_process.load(std::memory_order_acquire) == this;
+  return current_process.made() == this;
 }
 
 }  // namespace verbena::rdmacm

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 
+#include "base/only_one.h"
 #include "rsockets/iomap_scale.h"
 #include "rsockets/send_window.h"
 
@@ -54,8 +55,8 @@ Configuration Configuration::read(const char* folder) {
 }
 
 const Configuration& configuration() {
-  static const Configuration read = Configuration::read("/etc/rdma/rsocket");
-  return read;
+  static constinit OnlyOne<Configuration> read;
+  return read.get([] { return new Configuration(Configuration::read("/etc/rdma/rsocket")); });
 }
 
 }  // namespace verbena::rsockets

@@ -11,6 +11,7 @@
 #include <sys/eventfd.h>
 
 #include "base/log.h"
+#include "base/section_lock.h"
 #include "base/signals_blocked.h"
 
 namespace verbena::rsockets {
@@ -18,20 +19,16 @@ namespace {
 
 thread_local bool in_service = false;  // this is the service's thread
 
-std::mutex making;
-std::atomic<Service*> made{nullptr};
+constinit SectionLock making;
+constinit std::atomic<Service*> made{nullptr};
 
-// A fork must not happen while another thread holds the lock: the child would never get it.
-void before_fork() {
-  making.lock();
-}
-void after_fork_in_parent() {
-  making.unlock();
-}
+// Neither the service's thread nor one that was making it is here. What that had made is lost.
 void after_fork_in_child() {
-  made.store(nullptr, std::memory_order_relaxed);  // its thread is not here
-  making.unlock();
+  made.store(nullptr, std::memory_order_relaxed);
+  making.free_in_child();
 }
+
+[[maybe_unused]] const int watched = ::pthread_atfork(nullptr, nullptr, after_fork_in_child);
 
 }  // namespace
 
@@ -39,8 +36,6 @@ Result<Service*> Service::instance() {
   if (Service* service = made.load(std::memory_order_acquire)) return service;
   const std::lock_guard lock(making);
   if (Service* service = made.load(std::memory_order_acquire)) return service;
-  static const int watched = ::pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
-  if (watched != 0) return fail(watched);
   auto started = start();
   if (started) made.store(*started, std::memory_order_release);
   return started;

@@ -4,6 +4,8 @@
 #include <pthread.h>
 #include <unistd.h>
 
+#include "base/only_one.h"
+
 namespace verbena::rsockets {
 namespace {
 
@@ -18,20 +20,21 @@ void note_process_in_child() {
   SocketTable::instance().free_in_child();
 }
 
+// As soon as the library is loaded: later another thread may be forking already.
+const bool is_watched = [] {
+  note_process();
+  return ::pthread_atfork(nullptr, nullptr, note_process_in_child) == 0;
+}();
+
 }  // namespace
 
 pid_t current_process() {
-  static const bool watched = [] {
-    note_process();
-    return ::pthread_atfork(nullptr, nullptr, note_process_in_child) == 0;
-  }();
-  return watched ? process.load(std::memory_order_relaxed) : ::getpid();
+  return is_watched ? process.load(std::memory_order_relaxed) : ::getpid();
 }
 
 SocketTable& SocketTable::instance() {
-  // Never destroyed: other threads may use rsockets while the process ends.
-  static auto* table = new SocketTable;
-  return *table;
+  static constinit OnlyOne<SocketTable> table;
+  return table.get([] { return new SocketTable; });
 }
 
 void SocketTable::free_in_child() {

@@ -5,12 +5,14 @@
 #include <array>
 
 #include "adapter/software_adapter.h"
+#include "base/only_one.h"
 
 namespace verbena::verbs {
 
 std::span<provider::Provider* const> registered_providers() {
-  static const std::array<provider::Provider*, 1> providers{&adapter::software_adapter()};
-  return providers;
+  using Providers = std::array<provider::Provider*, 1>;
+  static constinit OnlyOne<Providers> providers;
+  return providers.get([] { return new Providers{&adapter::software_adapter()}; });
 }
 
 }  // namespace verbena::verbs

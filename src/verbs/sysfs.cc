@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Where programs look for /sys, and how they read its files.
-#include <atomic>
 #include <cstdlib>
-#include <mutex>
 #include <string>
 
 #include <fcntl.h>
 #include <unistd.h>
 
+#include "base/only_one.h"
 #include "base/unique_fd.h"
 #include "paths/state_directory.h"
 #include "verbs/abi.h"
@@ -33,33 +32,24 @@ std::string agents_sysfs() {
   return ::access((path + "/class/infiniband").c_str(), R_OK) == 0 ? path : std::string();
 }
 
-// The answer, once it is final: callers keep the pointer.
-class SysfsPath {
- public:
-  const char* get() {
-    if (const std::string* known = path_.load(std::memory_order_acquire)) return known->c_str();
-    const std::lock_guard lock(mutex_);
-    if (const std::string* known = path_.load(std::memory_order_relaxed)) return known->c_str();
-    const std::string found = chosen_.empty() ? agents_sysfs() : chosen_;
-    if (found.empty()) return "/sys";  // an agent may yet come
-    const auto* path = new std::string(found);
-    path_.store(path, std::memory_order_release);
-    return path->c_str();
-  }
+// What the user says, and the answer once it is final: callers keep the pointer.
+constinit verbena::OnlyOne<std::string> chosen;
+constinit verbena::OnlyOne<std::string> answer;
 
- private:
-  const std::string chosen_ = chosen_sysfs();
-  std::mutex mutex_;
-  std::atomic<const std::string*> path_{nullptr};
-};
+const char* sysfs_path() {
+  if (const std::string* known = answer.made()) return known->c_str();
+  std::string found = chosen.get([] { return new std::string(chosen_sysfs()); });
+  if (found.empty()) found = agents_sysfs();
+  if (found.empty()) return "/sys";  // an agent may yet come
+  return answer.get([&] { return new std::string(found); }).c_str();
+}
 
 }  // namespace
 
 VERBENA_ABI const char* ibv_get_sysfs_path() {
   const char* path = "/sys";
   without_exceptions([&] {
-    static SysfsPath& sysfs = *new SysfsPath;  // never destroyed: threads outlive static objects
-    path = sysfs.get();
+    path = sysfs_path();
     return 0;
   });
   return path;
