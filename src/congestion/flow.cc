@@ -65,6 +65,11 @@ void Flow::sent(roce::Psn first, uint32_t packets, uint32_t bytes, bool repeated
              .delivered_sent = delivered_sent_});
 }
 
+void Flow::starts_over(roce::Psn from) {
+  runs_.drop_from(from);
+  if (newest_ && !newest_->is_before(from)) newest_ = from - 1;
+}
+
 // The rate is that of what arrived while the run was under way, over that time or over the time in which it
 // had been sent, whichever is longer: answers that come together do not make a path faster.
 void Flow::answered(roce::Psn newest, uint64_t in_flight, TimePoint now) {
@@ -72,7 +77,9 @@ void Flow::answered(roce::Psn newest, uint64_t in_flight, TimePoint now) {
       .now = now, .arrived = delivered_ - answered_, .delivered = delivered_, .in_flight = in_flight};
   answered_ = delivered_;
   if (sample.arrived > 0) delivered_at_ = now;
-  if (const Run* run = runs_.find(newest)) {
+  const bool is_news = !newest_ || newest.is_after(*newest_);
+  if (is_news) newest_ = newest;
+  if (const Run* run = is_news ? runs_.find(newest) : nullptr) {
     if (!run->repeated) {
       sample.round_trip = std::max(now - run->sent, Duration(1));
       round_trip_.on_sample(sample.round_trip);

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "congestion/algorithm.h"
 #include "congestion/kind.h"
@@ -37,7 +38,7 @@ class Flow {
   void end_run() { run_is_open_ = false; }
   // There is nothing to send, though more might be in flight.
   void ran_dry(uint64_t in_flight) { limited_until_ = delivered_ + in_flight + 1; }
-  void starts_over(roce::Psn from) { runs_.drop_from(from); }
+  void starts_over(roce::Psn from);
   bool may_send(TimePoint now) const { return pace_.allows(now); }
   // The same when another packet of so many bytes has left.
   bool may_send_after(uint32_t bytes, TimePoint now) const { return pace_.allows_after(bytes, now); }
@@ -46,7 +47,8 @@ class Flow {
   // ---- what arrives
 
   void arrived(uint64_t bytes) { delivered_ += bytes; }
-  // The peer has told what arrived() was told of since the last such call. The latest of it is `newest`.
+  // The peer has told what arrived() was told of since the last such call. The last in PSN order of all that
+  // it has told of by now, with it or before, is `newest`.
   void answered(roce::Psn newest, uint64_t in_flight, TimePoint now);
   // Everything before is done with.
   void settled(roce::Psn limit) { runs_.drop_before(limit); }
@@ -79,10 +81,11 @@ class Flow {
   Runs runs_;
   bool run_is_open_ = false;
   uint64_t delivered_ = 0;
-  uint64_t answered_ = 0;       // of these, the algorithm has been told of
-  TimePoint delivered_at_{};    // the latest of them
-  TimePoint delivered_sent_{};  // when those left
-  uint64_t limited_until_ = 0;  // what is sent before so many bytes have arrived tells no rate
+  uint64_t answered_ = 0;            // of these, the algorithm has been told of
+  std::optional<roce::Psn> newest_;  // what was told of it before shows no time and no rate any more
+  TimePoint delivered_at_{};         // the latest of them
+  TimePoint delivered_sent_{};       // when those left
+  uint64_t limited_until_ = 0;       // what is sent before so many bytes have arrived tells no rate
 };
 
 }  // namespace verbena::congestion

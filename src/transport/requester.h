@@ -160,8 +160,9 @@ class Requester {
   uint64_t give_up_overdue(Holes& holes, TimePoint now);
 
   // Answers that come before their turn
+  // Not those to what is still to be sent again: it is not in flight.
   bool is_early(roce::Psn psn) const {
-    return flow_ && running_ && unacked_.is_before(psn) && psn.is_before(highest_);
+    return flow_ && running_ && unacked_.is_before(psn) && psn.is_before(next_);
   }
   void on_early_answer(const roce::Packet& packet, TimePoint now);
   bool take_answer(const queues::SendWqe& wqe, const roce::Packet& packet);
@@ -244,6 +245,7 @@ class Requester {
   uint8_t disorder_ = 0;          // how often a packet was only late that had been taken for lost
   uint8_t losses_ = 0;            // that were some, since the last such
   TimePoint probe_deadline_ = kNever;
+  TimePoint repaired_at_{};     // when the latest was sent of what has arrived after it had been sent again
   TimePoint overdue_ = kNever;  // when the next hole is too old to be one that closes by itself
 
   TimePoint ack_deadline_ = kNever;

@@ -130,6 +130,8 @@ void Requester::progressed_flow(TimePoint now) {
 // What closes sooner than its repair could was not lost, only late: such networks are given more time.
 void Requester::note_closed(const Holes::Hole& hole, TimePoint now) {
   if (hole.lost || !hole.again || !flow_->round_trip().is_known()) return;
+  // What was sent again before this, and is not here, has been overtaken.
+  if (now - hole.since >= flow_->round_trip().least()) repaired_at_ = std::max(repaired_at_, hole.since);
   if (now - hole.since < flow_->round_trip().smoothed() / 2) {
     disorder_ = std::min<uint8_t>(disorder_ + 1, kMostDisorder);
     losses_ = 0;
@@ -175,7 +177,7 @@ uint64_t Requester::give_up_overdue(Holes& holes, TimePoint now) {
   for (Holes::Hole& hole : holes.all()) {
     if (hole.lost) continue;
     TimePoint due = hole.since + wait;
-    const bool was_overtaken = &holes == &holes_ && flow_->latest_sent() > due;
+    const bool was_overtaken = &holes == &holes_ && std::max(flow_->latest_sent(), repaired_at_) > due;
     if (hole.again && !was_overtaken) due += std::max(flow_->round_trip().timeout(), kLeastTimeout);
     if (due > now) {
       overdue_ = std::min(overdue_, due);

@@ -50,6 +50,17 @@ TEST_F(FlowTest, MeasuresNoneByPacketsThatWereSentTwice) {
   EXPECT_FALSE(flow.round_trip().is_known()) << "whose answer is it?";
 }
 
+// What closes a gap is told of with all that came after it, long after that had arrived.
+TEST_F(FlowTest, MeasuresNoneByWhatWasToldOfBefore) {
+  send(0, 10);
+  now += milliseconds(3);
+  flow.arrived(9 * kPacket);
+  flow.answered(Psn(9), in_flight, now);  // all but the first
+  now += milliseconds(50);
+  answer(9, 1);
+  EXPECT_EQ(flow.round_trip().latest(), milliseconds(3));
+}
+
 TEST_F(FlowTest, RemembersWhenAPacketLeft) {
   const TimePoint first = now;
   send(0, 10);

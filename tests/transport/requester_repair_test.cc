@@ -132,6 +132,19 @@ TEST_F(RequesterRepair, RepairsAgainWhatWasLostAgain) {
   EXPECT_THAT(sent_again(), ElementsAre(102));
 }
 
+TEST_F(RequesterRepair, KnowsByALaterRepairThatOneWasLostAgain) {
+  post(IBV_WR_SEND, 8 * 256);
+  e.transmitted();
+  tell(102, {{103, 105}});
+  e.wait_for_timer();
+  EXPECT_THAT(sent_again(), ElementsAre(102));
+  tell(102, {{103, 105}, {106, 109}});
+  e.wait_for_timer();
+  EXPECT_THAT(sent_again(), ElementsAre(105));
+  tell(102, {{103, 109}});
+  EXPECT_THAT(sent_again(), ElementsAre(102));
+}
+
 TEST_F(RequesterRepair, SendsARequestForDataAgain) {
   post(IBV_WR_RDMA_READ, 3 * 256);
   post(IBV_WR_SEND, 10);

@@ -80,7 +80,7 @@ INSTANTIATE_TEST_SUITE_P(
         PathCase{"FiftyMilliseconds", link(kGigabit, 3'000'000, milliseconds(25)), 0.9},
         PathCase{"OneIn1000Lost", with(link(kGigabit, 250'000), &LinkSettings::loss, 1'000), 0.9},
         PathCase{"OneIn100Lost", with(link(kGigabit, 250'000), &LinkSettings::loss, 10'000), 0.9},
-        PathCase{"OneIn20Lost", with(link(kGigabit, 250'000), &LinkSettings::loss, 50'000), 0.7},
+        PathCase{"OneIn20Lost", with(link(kGigabit, 250'000), &LinkSettings::loss, 50'000), 0.9},
         PathCase{"TwoMillisecondsOneIn1000Lost",
                  with(link(kGigabit, 250'000, milliseconds(1)), &LinkSettings::loss, 1'000), 0.9},
         PathCase{"TwoMillisecondsOneIn10Early",
