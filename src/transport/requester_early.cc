@@ -16,6 +16,7 @@ using roce::Psn;
 
 void Requester::on_early_answer(const roce::Packet& packet, TimePoint now) {
   const Psn psn = packet.headers.psn;
+  if ((psn + packet.count).is_after(next_)) return;
   const SendWqe& wqe = owner_of(psn);
   if (!needs_response(wqe)) return;
   note_reached(psn, now);
@@ -63,7 +64,7 @@ bool Requester::take_answer(const SendWqe& wqe, const roce::Packet& packet) {
 void Requester::note_reached(Psn limit, TimePoint now) {
   Psn from = answers_.top();
   if (from.is_before(unacked_)) from = unacked_;
-  if (limit.is_after(highest_)) limit = highest_;
+  if (limit.is_after(next_)) limit = next_;
   const auto nothing = [](auto&&...) {};
   for_each_owner(from, limit, [&](const SendWqe& wqe, Psn begin, Psn end) {
     if (needs_response(wqe)) {
