@@ -59,6 +59,7 @@ void Probing::on_arrival(const Sample& sample) {
   note_round_trip(sample);
   check_full(sample);
   note_losses();
+  if (round_began_) marks_.on_round(bandwidth_.get());
   step(sample);
   decide();
 }
@@ -162,6 +163,17 @@ void Probing::next_of_turn(TimePoint now) {
 }
 
 void Probing::decide() {
+  follow_model();
+  const uint64_t limit = marks_.limit();
+  if (limit == 0 || allowance_.rate <= limit) return;  // or the window alone decides
+  allowance_.rate = limit;
+  // What such a rate has on the way, and as much again for answers that come in lumps.
+  const double seconds = std::chrono::duration<double>(least_round_trip_).count();
+  const auto on_the_way = static_cast<uint64_t>(2 * static_cast<double>(limit) * seconds);
+  allowance_.window = std::clamp(on_the_way, least(), std::max(allowance_.window, least()));
+}
+
+void Probing::follow_model() {
   const uint64_t bandwidth = bandwidth_.get();
   const bool is_known = bandwidth != 0 && least_round_trip_.count() != 0;
   if (!is_known || least_round_trip_ < kNear) {
@@ -201,8 +213,10 @@ void Probing::on_timeout(TimePoint) {
   allowance_.window = least();
 }
 
-void Probing::on_mark(TimePoint now) {
-  (void)now;
+void Probing::on_mark(TimePoint) {
+  near_.on_loss();
+  marks_.on_mark(allowance_.rate);
+  decide();
 }
 
 }  // namespace verbena::congestion

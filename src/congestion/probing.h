@@ -7,6 +7,7 @@
 
 #include "congestion/algorithm.h"
 #include "congestion/fixed_window.h"
+#include "congestion/marked_rate.h"
 
 namespace verbena::congestion {
 
@@ -38,8 +39,9 @@ class RoundMaximum {
 // no queue is in the way. As much is kept in flight as the path then holds, and it leaves at the rate at
 // which it arrives; now and then a little faster, to see whether there is more, and then a little slower, to
 // let go what has queued up. Neither a loss nor a longer round trip changes the model, so a path that loses
-// packets or jitters is used as well as any; a loss ends an attempt to send more, and no more. After Cardwell
-// et al., "BBR: Congestion-Based Congestion Control" (ACM Queue 14/5, 2016) and draft-ietf-ccwg-bbr.
+// packets or jitters is used as well as any; a loss ends an attempt to send more, and no more. Switches that
+// mark packets are obeyed (marked_rate.h). After Cardwell et al., "BBR: Congestion-Based Congestion Control"
+// (ACM Queue 14/5, 2016) and draft-ietf-ccwg-bbr.
 class Probing final : public Algorithm {
  public:
   explicit Probing(const Sizes& sizes);
@@ -69,6 +71,7 @@ class Probing final : public Algorithm {
   void step(const Sample& sample);
   void next_of_turn(TimePoint now);
   void decide();
+  void follow_model();
   // What the path holds, so many quarters of it.
   uint64_t held(uint32_t quarters) const;
   uint64_t least() const { return 4 * uint64_t{sizes_.packet}; }
@@ -102,6 +105,7 @@ class Probing final : public Algorithm {
   double lost_share_ = 0;  // of what is sent
   // What is best on a machine's own networks, until a path shows what it holds.
   FixedWindow near_;
+  MarkedRate marks_;
 };
 
 }  // namespace verbena::congestion

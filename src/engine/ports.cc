@@ -45,6 +45,8 @@ uint32_t Ports::receive(net::PacketHandler& handler, uint32_t budget) {
 }
 
 void Ports::want_ip_details(bool wanted) {
+  if (ip_details_ == wanted) return;
+  ip_details_ = wanted;
   for (Way& way : ways_) way.port->want_ip_details(wanted);
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "base/cache_line.h"
@@ -39,6 +40,7 @@ class Ports final : public transport::Routes {
   // While receive() hands on a packet: of the port that it came in by. Else of the first, which what comes in
   // by no port counts with.
   net::PortCounters& counters() { return *counters_; }
+  // As long as nothing is said, what was wanted of the ports before.
   void want_ip_details(bool wanted);
   // Calls visit(descriptor) for each port that has one to be heard.
   template <class Visit>
@@ -97,6 +99,7 @@ class Ports final : public transport::Routes {
   LocalWays* local_ = nullptr;
   bool any_full_ = false;
   bool must_be_asked_ = false;
+  std::optional<bool> ip_details_;
   net::PortCounters no_counters_;  // where there is no port
   net::PortCounters* counters_ = &no_counters_;
 };

@@ -205,6 +205,7 @@ class alignas(kCacheLine) QueuePair {
   TimePoint timer_armed_for = kNever;
 
  protected:
+  friend class CongestionNotices;
   friend class Requester;
   friend class Responder;
   friend class Inbound;

@@ -16,7 +16,8 @@ Verdict RcQueuePair::on_packet(const IncomingPacket& incoming, TimePoint now) {
   const roce::Headers& headers = incoming.packet.headers;
   if (!receives_packets(state())) return Verdict::kNotReady;
   const bool of_arrivals = role_ == Role::kRc && is_of_arrivals(headers.opcode);
-  if (!of_arrivals && (headers.service() != service_ || !has_half_for(headers))) {
+  const bool is_notice = headers.opcode == roce::kCnpOpcode;
+  if (!of_arrivals && !is_notice && (headers.service() != service_ || !has_half_for(headers))) {
     return Verdict::kWrongService;
   }
   if (!roce::is_default_pkey(headers.pkey)) return Verdict::kBadPkey;
@@ -24,7 +25,10 @@ Verdict RcQueuePair::on_packet(const IncomingPacket& incoming, TimePoint now) {
 
   count(kReceivedPackets);
   count(kReceivedBytes, incoming.packet.payload.size());
-  if (of_arrivals) {
+  if (CongestionNotices::is_marked(incoming.path)) on_marked(headers, now);
+  if (is_notice) {
+    requester_.on_congestion(now);
+  } else if (of_arrivals) {
     if (headers.opcode == roce::kHeardOpcode) {
       responder_.on_heard();
     } else {
@@ -46,7 +50,15 @@ Verdict RcQueuePair::on_packet(const IncomingPacket& incoming, TimePoint now) {
   return Verdict::kAccepted;
 }
 
+// Who asked for data says how fast it comes; the peer may be one that obeys notices as well.
+void RcQueuePair::on_marked(const roce::Headers& headers, TimePoint now) {
+  if (headers.opcode == roce::kCnpOpcode) return;
+  notices_.on_marked(now);
+  if (!headers.info().is_request) requester_.on_congestion(now);
+}
+
 bool RcQueuePair::has_urgent() const {
+  if (notices_.is_due() && receives_packets(state())) return true;
   if (reroute_wanted_ && !requester_.has_outstanding()) return true;  // the last answer came
   if (responder_.has_urgent() || requester_.can_transmit()) return true;
   return state() == IBV_QPS_ERR && has_to_flush();
@@ -72,6 +84,9 @@ TransmitResult RcQueuePair::transmit(TimePoint now, uint32_t budget, bool with_a
     flush_recv_queue();
   }
   if (reroute_wanted_ && !requester_.has_outstanding()) find_route_anew();
+  if (notices_.is_due() && receives_packets(state()) && notices_.send(*this) == SendStatus::kBusy) {
+    return TransmitResult::kBusy;
+  }
   if (with_acknowledgements && route().traits.carries_acknowledgements && !responder_.has_urgent() &&
       !responder_.transmit_acknowledgement()) {
     return TransmitResult::kBusy;
@@ -93,6 +108,7 @@ void RcQueuePair::on_enter(ibv_qp_state from, ibv_qp_state to) {
   if (to == IBV_QPS_RESET || to == IBV_QPS_ERR) {
     requester_.halt();
     responder_.halt(to);
+    notices_ = {};
     established_ = reroute_wanted_ = false;
     requester_.hold_new(false);
   } else if (to == IBV_QPS_RTR && from == IBV_QPS_INIT) {

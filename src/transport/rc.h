@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "transport/congestion_notices.h"
 #include "transport/queue_pair.h"
 #include "transport/requester.h"
 #include "transport/responder.h"
@@ -31,6 +32,8 @@ class RcQueuePair : public QueuePair {
   bool has_acknowledgement() const override { return responder_.has_acknowledgement(); }
   bool may_gather() const override { return !responder_.has_urgent() && requester_.may_gather(); }
   bool has_outstanding() const override { return requester_.has_outstanding(); }
+  // Whether a switch has marked them, which is of use only to one who adapts to its path.
+  bool wants_ip_details() const override { return config().repairs; }
   bool takes_direct_access() const override {
     return role_ == Role::kRc && (state() == IBV_QPS_RTR || state() == IBV_QPS_RTS);
   }
@@ -53,9 +56,11 @@ class RcQueuePair : public QueuePair {
   }
 
   void find_route_anew();
+  void on_marked(const roce::Headers& headers, TimePoint now);
 
   const Role role_;
   const roce::Service service_;
+  CongestionNotices notices_;
   Requester requester_{*this, service_};
   Responder responder_{*this, service_};
   bool established_ = false;     // the peer has been heard of in RTR

@@ -99,6 +99,13 @@ void Requester::lost(TimePoint now) {
   obey_flow();
 }
 
+void Requester::on_congestion(TimePoint now) {
+  if (!running_) return;
+  if (!flow_) return lost(now);
+  flow_->marked(now);
+  obey_flow();
+}
+
 void Requester::halt() {
   running_ = false;
   highest_ = unacked_;

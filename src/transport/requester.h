@@ -56,6 +56,8 @@ class Requester {
   void on_arrivals(const roce::Packet& packet, TimePoint now);
   void on_read_response(const roce::Packet& packet, TimePoint now);
   void on_atomic_acknowledge(const roce::Headers& headers, TimePoint now);
+  // A switch on the way is filling up: packets that it passed on were marked.
+  void on_congestion(TimePoint now);
 
   TimePoint deadline() const {
     return std::min({ack_deadline_, rnr_deadline_, paced_until_, probe_deadline_, overdue_});

@@ -35,6 +35,7 @@ void Bulk::add_pair() {
   for (size_t i = 0; i < 2; ++i) {
     QpAttributes& attributes = ends[i]->qp->attributes();
     attributes.path = path_between(hosts_[i]->port().address(), hosts_[1 - i]->port().address());
+    attributes.path.traffic_class = options_.traffic_class;
     attributes.destination = ends[1 - i]->qp->config().qpn;
     attributes.path_mtu = options_.mtu;
     attributes.access = kAllAccess;

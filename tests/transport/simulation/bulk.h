@@ -18,6 +18,7 @@ struct BulkOptions {
   uint32_t message = 64 * 1024;
   uint32_t depth = 128;  // requests of each QP that are posted at a time
   uint32_t mtu = 1024;
+  uint8_t traffic_class = 0;
   congestion::Kind congestion = congestion::Kind::kProbing;
   Duration tick = std::chrono::microseconds(5);
 };

@@ -90,5 +90,30 @@ INSTANTIATE_TEST_SUITE_P(
         PathCase{"HundredMegabit", link(kGigabit / 10, 60'000), 0.9}),
     [](const auto& test) { return test.param.name; });
 
+// A switch that marks packets where its queue is a quarter full. Programs say by the traffic class that
+// theirs may be marked.
+TEST(Marks, KeepTheQueueShortAndTheLinkFull) {
+  constexpr uint8_t kEcnCapable = 2;
+  for (const uint32_t pairs : {1u, 8u}) {
+    BulkOptions options;
+    options.link = link(kGigabit, 1'000'000, milliseconds(1));
+    options.link.mark_above_bytes = 250'000;
+    options.traffic_class = kEcnCapable;
+    options.qp_pairs = pairs;
+    Bulk bulk(options);
+    EXPECT_TRUE(bulk.run(kTime));
+    bulk.goodput();
+    const uint64_t overflowed = bulk.link(0).overflowed;
+    EXPECT_TRUE(bulk.run(kTime));
+    double sum = 0;
+    for (const double goodput : bulk.goodput()) sum += goodput;
+    std::cout << "  " << pairs << " pairs: " << sum / bulk.ideal() << " of the ideal; marked "
+              << bulk.link(0).marked << ", longest queue " << bulk.link(0).longest_queue_bytes << std::endl;
+    EXPECT_GE(sum, 0.85 * bulk.ideal());
+    EXPECT_EQ(bulk.link(0).overflowed, overflowed);
+    EXPECT_GT(bulk.link(0).marked, 0u);
+  }
+}
+
 }  // namespace
 }  // namespace verbena::transport

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "base/time.h"
+#include "roce/path.h"
+#include "transport/packet_io.h"
+
+namespace verbena::transport {
+
+class QueuePair;
+
+// Tells the peer that its packets have come through a switch that is filling up, by a congestion notification
+// packet (IBTA volume 1, annex A17.9.3). One for the first that was marked, and then no other for a while: so
+// do adapters, and the peer could not obey more of them.
+//
+// For the shard's lock holder.
+class CongestionNotices {
+ public:
+  static constexpr Duration kInterval = std::chrono::microseconds(50);
+
+  // The two lowest bits of IP's traffic class (RFC 3168).
+  static constexpr uint8_t kEcnMask = 3;
+  static constexpr uint8_t kMarked = 3;
+
+  static bool is_marked(const roce::Path& path) { return (path.traffic_class & kEcnMask) == kMarked; }
+
+  void on_marked(TimePoint now) {
+    if (now < quiet_until_) return;
+    is_due_ = true;
+    quiet_until_ = now + kInterval;
+  }
+  bool is_due() const { return is_due_; }
+  // kBusy: it is due still.
+  SendStatus send(QueuePair& qp);
+
+ private:
+  bool is_due_ = false;
+  TimePoint quiet_until_{};
+};
+
+}  // namespace verbena::transport
