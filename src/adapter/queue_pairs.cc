@@ -15,6 +15,7 @@
 #include "adapter/send_rules.h"
 #include "adapter/shared_receive_queues.h"
 #include "adapter/xrc_domain_handles.h"
+#include "base/only_one.h"
 #include "memory/window.h"
 #include "transport/queue_owners.h"
 #include "transport/rc.h"
@@ -24,14 +25,14 @@
 namespace verbena::adapter {
 namespace {
 
-// Whether what paths carry is found out, and losses are repaired one by one. For trials only until it has
-// been measured beside the kernel's and on real networks.
+// Whether what paths carry is found out, and losses are repaired one by one; else a fixed window is all that
+// is known, and everything from a loss on is sent again, as between adapters.
 bool wants_repairs() {
-  static const bool wanted = [] {
+  static constinit OnlyOne<bool> wanted;
+  return wanted.get([] {
     const char* value = std::getenv("VERBENA_CONGESTION");  // NOLINT(concurrency-mt-unsafe): read once
-    return value != nullptr && std::string_view(value) == "probing";
-  }();
-  return wanted;
+    return new bool(value == nullptr || std::string_view(value) != "fixed");
+  });
 }
 
 // What a QP of a type is made with.

@@ -310,6 +310,13 @@ TransmitResult Responder::transmit_urgent(uint32_t& budget) {
     if (status == SendStatus::kBusy) return TransmitResult::kBusy;
     if (status == SendStatus::kFault) {  // the region went away after the request was taken
       const Nak nak{roce::nak_syndrome(NakCode::kRemoteAccess), reply.next};
+      if (reply.repeated) {
+        // The peer has had it, most likely: it asked again in vain, and has invalidated the key since. If not
+        // it hears why it gets no other.
+        replies_.pop_front();
+        if (!nak_) nak_ = nak;
+        continue;
+      }
       replies_.stop();
       qp_.count(kErrorNaksSent);
       give_up(nak, IBV_EVENT_QP_ACCESS_ERR);

@@ -235,6 +235,22 @@ TEST_F(ResponderResponses, RefusesAReadWhoseRegionGoesAwayBeforeItsAnswer) {
   EXPECT_EQ(e.qp->state(), IBV_QPS_ERR);
 }
 
+// A requester whose timer was too quick has its answer, and may have invalidated the key meanwhile.
+TEST_F(ResponderResponses, OnlySaysSoIfTheRegionOfARepeatedAnswerHasGone) {
+  Buffer& fleeting = e.memory.add(1000);
+  read(200, fleeting.address(), 1000, fleeting.key());
+  e.transmitted();
+  read(200, fleeting.address(), 1000, fleeting.key());
+  e.memory.deregister(fleeting);
+  const auto packets = e.transmitted();
+  ASSERT_EQ(packets.size(), 1u);
+  EXPECT_EQ(packets[0].psn(), 200u);
+  EXPECT_EQ(packets[0].headers.syndrome, roce::nak_syndrome(NakCode::kRemoteAccess));
+  EXPECT_EQ(e.qp->state(), IBV_QPS_RTR);
+  fetch_add(204, 1);
+  EXPECT_THAT(psns(e.transmitted()), ElementsAre(204));
+}
+
 TEST_F(ResponderResponses, StopsAnsweringInError) {
   read(200, 0, 1000);
   e.transmit(1);
