@@ -186,7 +186,7 @@ void Probing::follow_model() {
   }
   // Twice what it holds: answers come in lumps, and what is lost is in flight again for a round trip.
   const bool starts = phase_ == Phase::kStartup;
-  const uint64_t lumps = std::clamp<uint64_t>(bandwidth / 500, 8 * uint64_t{sizes_.packet}, 2 * sizes_.run);
+  const uint64_t lumps = std::clamp<uint64_t>(bandwidth / 2000, 8 * uint64_t{sizes_.packet}, 2 * sizes_.run);
   allowance_.window = std::max(held(starts ? 12 : 8) + lumps, least());
   const uint32_t part = starts ? kDouble : phase_ == Phase::kDrain ? kDrain : kTurn[turn_];
   // A little less than arrives, so that no queue stays.
