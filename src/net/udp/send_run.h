@@ -67,8 +67,9 @@ class SendRun {
   uint32_t bytes() const { return bytes_; }
   uint32_t segments() const { return segments_; }
 
- private:
   bool is_ipv4() const { return !flow_.ipv6; }
+
+ private:
   void set_path(const roce::Path& path, const SendSocket& socket, uint16_t destination_port);
   void write_controls();
   void write_source(ControlWriter& writer) const;

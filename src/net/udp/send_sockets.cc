@@ -35,16 +35,20 @@ void refuse_arrivals(int fd) {
   setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof program);
 }
 
+// What an ICRC of IPv4 reckons with: nobody may cut the packet, and so it needs no identification.
+bool forbid_fragments(int fd, bool ipv6) {
+  return ipv6 ? set_option(fd, IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_DO)
+              : set_option(fd, IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO);
+}
+
 bool configure(int fd, bool ipv6) {
   if (!ipv6) {
-    return set_option(fd, IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO) &&
-           set_option(fd, IPPROTO_IP, IP_TTL, kDefaultHopLimit);
+    return forbid_fragments(fd, ipv6) && set_option(fd, IPPROTO_IP, IP_TTL, kDefaultHopLimit);
   }
   // The label of a path is sent without a lease on it, which Linux permits as long as nobody holds one
   // exclusively.
   set_option(fd, IPPROTO_IPV6, kIpv6FlowinfoSend, 1);
-  return set_option(fd, IPPROTO_IPV6, IPV6_V6ONLY, 1) &&
-         set_option(fd, IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_DO) &&
+  return set_option(fd, IPPROTO_IPV6, IPV6_V6ONLY, 1) && forbid_fragments(fd, ipv6) &&
          set_option(fd, IPPROTO_IPV6, IPV6_UNICAST_HOPS, kDefaultHopLimit);
 }
 
@@ -77,6 +81,18 @@ Result<uint16_t> bind_random(int fd, const roce::Path& path) {
 }
 
 }  // namespace
+
+MayFragment::MayFragment(int fd, bool ipv6) : fd_(fd), ipv6_(ipv6) {
+  if (ipv6) {
+    set_option(fd, IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_DONT);
+  } else {
+    set_option(fd, IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DONT);
+  }
+}
+
+MayFragment::~MayFragment() {
+  forbid_fragments(fd_, ipv6_);
+}
 
 SendSockets::SendSockets(uint32_t send_buffer_bytes)
     : send_buffer_bytes_(send_buffer_bytes), most_(descriptor_share()) {}

@@ -29,6 +29,21 @@ struct SendSocket {
   std::unique_ptr<SendSocket> next;  // another of the same destination slot
 };
 
+// While there is one, packets from this socket that are longer than their path takes leave in fragments. Who
+// receives by a socket gets them whole, with an ICRC that is right, as both ends reckon with packets that
+// nobody may cut. An adapter, or the kernel's rxe, drops them, as it would never have seen them otherwise.
+class MayFragment {
+ public:
+  MayFragment(int fd, bool ipv6);
+  ~MayFragment();
+  MayFragment(const MayFragment&) = delete;
+  MayFragment& operator=(const MayFragment&) = delete;
+
+ private:
+  const int fd_;
+  const bool ipv6_;
+};
+
 // The sockets that packets leave from: one per source and destination slot, made at first use.
 //
 // A receiving kernel's GRO merges packets of one 4-tuple and steers the merged whole by its first packet, so

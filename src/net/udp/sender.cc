@@ -139,10 +139,11 @@ bool Sender::recover(SendRun& run, int error) {
     run.drop_flow_label();
     return true;
   }
-  // EIO: no checksum offload there, or IPsec; EINVAL, EMSGSIZE: also when a segment exceeds the path's MTU;
-  // the others: a kernel before 4.18.
-  static constexpr int kNoSegmentation[] = {EIO, EINVAL, EMSGSIZE, ENOPROTOOPT, EOPNOTSUPP};
-  if (run.segments() > 1 && std::ranges::find(kNoSegmentation, error) != std::end(kNoSegmentation)) {
+  // EIO: no checksum offload there, or IPsec; EINVAL: also when a segment exceeds the path's MTU; the others:
+  // a kernel before 4.18.
+  static constexpr int kNoSegmentation[] = {EIO, EINVAL, ENOPROTOOPT, EOPNOTSUPP};
+  if (error == EMSGSIZE ||  // too long for its path
+      (run.segments() > 1 && std::ranges::find(kNoSegmentation, error) != std::end(kNoSegmentation))) {
     send_singly(run);
   } else {
     log_debug("{} packets lost: send failed with errno {}", run.segments(), error);
@@ -151,23 +152,33 @@ bool Sender::recover(SendRun& run, int error) {
   return false;
 }
 
-// Sends each packet of a run as a datagram of its own. What the socket has no room for is lost: this is
-// done once a destination, or for packets that are too long for their path anyway.
+// Sends each packet of a run as a datagram of its own, in fragments if it must be. What the socket has no
+// room for is lost: this is done once a destination, or for packets that are too long for their path.
 void Sender::send_singly(SendRun& run) {
   bool first_sent = false;
   for (uint32_t i = 0; i < run.segments(); ++i) {
-    msghdr message;
-    iovec data;
-    run.describe_single(i, message, data);
-    if (system_calls::sendmsg(run.fd(), &message, MSG_DONTWAIT) < 0) {
+    if (!send_one(run, i)) {
       ++counters_.send_errors;
-      continue;
+    } else if (i == 0) {
+      first_sent = true;
     }
-    if (i == 0) first_sent = true;
-    ++counters_.sent_packets;
-    counters_.sent_bytes += data.iov_len;
   }
-  if (first_sent) remember_without_segmentation(run.path().destination);
+  if (first_sent && run.segments() > 1) remember_without_segmentation(run.path().destination);
+}
+
+bool Sender::send_one(SendRun& run, uint32_t index) {
+  msghdr message;
+  iovec data;
+  run.describe_single(index, message, data);
+  const auto transmit = [&] { return system_calls::sendmsg(run.fd(), &message, MSG_DONTWAIT) >= 0; };
+  if (!transmit()) {
+    if (errno != EMSGSIZE) return false;
+    const MayFragment here(run.fd(), !run.is_ipv4());
+    if (!transmit()) return false;
+  }
+  ++counters_.sent_packets;
+  counters_.sent_bytes += data.iov_len;
+  return true;
 }
 
 uint32_t Sender::max_segments(const roce::Path& path) const {

@@ -45,6 +45,7 @@ class Sender {
   void account(const SendRun& run);
   bool recover(SendRun& run, int error);
   void send_singly(SendRun& run);
+  bool send_one(SendRun& run, uint32_t index);
 
   uint32_t max_segments(const roce::Path& path) const;
   void remember_without_segmentation(const roce::Address& destination);
