@@ -8,15 +8,17 @@
 
 namespace verbena::transport {
 
-// The seeds [first, end) of one group of a test, each of which has so many. With VERBENA_SEED in the
-// environment group 0 has that one, and the others have none.
+// The seeds [first, end) of one group of a test, each of which has so many, or VERBENA_SEED_ROUNDS times as
+// many. With VERBENA_SEED in the environment group 0 has that one, and the others have none.
 inline std::pair<uint64_t, uint64_t> seeds_of_group(uint32_t group, uint32_t per_group) {
   if (const char* asked = std::getenv("VERBENA_SEED")) {
     const uint64_t seed = std::strtoull(asked, nullptr, 0);
     return {seed, group == 0 ? seed + 1 : seed};
   }
-  const uint64_t first = uint64_t{group} * per_group + 1;
-  return {first, first + per_group};
+  const char* rounds = std::getenv("VERBENA_SEED_ROUNDS");
+  const uint64_t seeds = per_group * (rounds != nullptr ? std::strtoull(rounds, nullptr, 0) : 1);
+  const uint64_t first = group * seeds + 1;
+  return {first, first + seeds};
 }
 
 // The same for a test that has no groups.
