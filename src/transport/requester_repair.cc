@@ -337,7 +337,8 @@ void Requester::on_probe(TimePoint now) {
         if (!hole.lost) give_up_hole(hole);
       }
     }
-    timed_out(now);
+    flow_->timed_out(now);
+    obey_flow();
   }
   probes_ = std::min(probes_, kMostProbes);
   await_probe(now);
