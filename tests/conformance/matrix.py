@@ -219,7 +219,7 @@ def bandwidths():
         rate("ib_send_bw", "-c", "UD", "-s", "1024", gid="ipv6"),
         rate("ib_send_bw", "-c", "UD", "-s", "1024", "--use_old_post_send"),
         rate("ib_write_bw", "-s", "64", "-I", "64"),
-        rate("ib_send_bw", "--report-counters=counters/port_xmit_data,hw_counters/out_of_seq_request", "-n", "20000",
+        rate("ib_send_bw", "--report-counters=counters/port_xmit_data,hw_counters/out_of_seq_request", "-n", "60000",
              expect=r"counters/port_xmit_data=[1-9]\d*\s+hw_counters/out_of_seq_request=\d"),
         *multicasts(rate, "ib_send_bw"),
         rate("ib_write_bw", "-s", "64", "-I", "64", "--use_old_post_send"),
