@@ -5,6 +5,7 @@
 #include <bit>
 
 #include "transport/arrivals.h"
+#include "transport/congestion_notices.h"
 #include "transport/requester.h"
 #include "transport/send_request.h"
 
@@ -43,6 +44,8 @@ void Requester::on_arrivals(const roce::Packet& packet, TimePoint now) {
   const Arrivals arrivals = Arrivals::read(packet.payload);
   if (!running_ || !flow_ || arrivals.count == 0) return;
   tells_arrivals_ = true;
+  // One of ours also tells of marked packets, so they may be marked.
+  CongestionNotices::allow_marks(qp_.attributes().path);
   flow_->use(qp_.config().congestion);
   if (heard_sent_ < Arrivals::kMostUnheard) heard_due_ = true;
   // While everything is sent again it is all under way.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the requester does when its peer tells what has arrived beyond a gap.
 #include "transport/arrivals.h"
+#include "transport/congestion_notices.h"
 #include "transport/support/requester_test.h"
 
 namespace verbena::transport {
@@ -93,6 +94,14 @@ TEST_F(RequesterRepair, AnswersThatItUnderstands) {
   tell(102, {{103, 105}});
   sent_again();
   EXPECT_EQ(heard, 1);
+}
+
+TEST_F(RequesterRepair, LetsSwitchesMarkWhatGoesToOneThatWouldTell) {
+  post(IBV_WR_SEND, 4 * 256);
+  for (const SentPacket& p : e.transmitted()) EXPECT_EQ(p.path.traffic_class, 0);
+  tell(102, {{103, 105}});
+  post(IBV_WR_SEND, 10);
+  for (const SentPacket& p : e.transmitted()) EXPECT_EQ(p.path.traffic_class, CongestionNotices::kCapable);
 }
 
 TEST_F(RequesterRepair, GoesOnWithNewMessagesMeanwhile) {
