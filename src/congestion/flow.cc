@@ -103,6 +103,7 @@ void Flow::lost(uint64_t bytes, uint64_t in_flight, TimePoint now) {
 }
 
 void Flow::timed_out(TimePoint now) {
+  pace_.forget();
   algorithm_->on_timeout(now);
   obey();
 }

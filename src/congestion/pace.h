@@ -31,6 +31,8 @@ class Pace {
   void sent(uint32_t bytes, TimePoint now) {
     if (rate_ != 0) due_ = due_after(bytes, now);
   }
+  // What was sent before does not count: nothing of it is thought to be on its way.
+  void forget() { due_ = {}; }
   // When a burst may leave, after allows() said no.
   TimePoint next() const { return due_ + burst_; }
 

@@ -192,9 +192,12 @@ void Probing::follow_model() {
   // A little less than arrives, so that no queue stays.
   allowance_.rate = static_cast<uint64_t>(static_cast<double>(hundredths(hundredths(bandwidth, part), 99)) /
                                           (1 - std::min(lost_share_, kMostLost)));
+  // The least window in a round trip, whatever rates are seen: after a standstill they show only how slowly
+  // was sent.
+  const double seconds = std::chrono::duration<double>(least_round_trip_).count();
+  allowance_.rate = std::max(allowance_.rate, static_cast<uint64_t>(static_cast<double>(least()) / seconds));
   // A program that has sent little so far has not shown how slow the path is.
   if (!starts) return;
-  const double seconds = std::chrono::duration<double>(least_round_trip_).count();
   const auto first = static_cast<uint64_t>(static_cast<double>(near_.start()) / seconds);
   allowance_.rate = std::max(allowance_.rate, hundredths(first, kDouble));
   allowance_.window = std::max<uint64_t>(allowance_.window, near_.start());

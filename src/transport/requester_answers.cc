@@ -256,6 +256,7 @@ void Requester::go_back() {
 void Requester::timed_out(TimePoint now) {
   if (flow_) {
     flow_->timed_out(now);
+    paced_until_ = kNever;
     obey_flow();
   } else {
     lossless_window_.on_timeout();

@@ -337,8 +337,7 @@ void Requester::on_probe(TimePoint now) {
         if (!hole.lost) give_up_hole(hole);
       }
     }
-    flow_->timed_out(now);
-    obey_flow();
+    timed_out(now);
   }
   probes_ = std::min(probes_, kMostProbes);
   await_probe(now);

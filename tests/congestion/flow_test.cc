@@ -113,6 +113,16 @@ TEST(Pace, MakesUpForNoMoreThanAMoment) {
   EXPECT_LE(bytes, 100'000u + 2 * kPacket);
 }
 
+TEST(Pace, ForgetsWhatIsNotThoughtToBeOnItsWayAnyMore) {
+  Pace pace;
+  pace.set(10'000, 2 * kPacket, 64 * kPacket);
+  const TimePoint now{std::chrono::seconds(1)};
+  pace.sent(64 * kPacket, now);
+  EXPECT_FALSE(pace.allows(now + std::chrono::seconds(5)));
+  pace.forget();
+  EXPECT_TRUE(pace.allows(now));
+}
+
 TEST(Pace, WithoutARateHoldsNothingBack) {
   Pace pace;
   const TimePoint now{std::chrono::seconds(1)};

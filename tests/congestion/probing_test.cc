@@ -144,6 +144,27 @@ TEST(ProbingTest, DoesNotHeedLosses) {
   EXPECT_EQ(pipe.flow().window(), window);
 }
 
+// Rates that were seen while hardly anything was sent must not keep it so.
+TEST(ProbingTest, NeverSendsLessThanTheLeastWindowInARoundTrip) {
+  constexpr uint64_t kLeastWindow = 4 * kPacket;
+  Probing probing(kSizes);
+  TimePoint now{seconds(1)};
+  uint64_t delivered = 0;
+  for (int round = 0; round < 100; ++round) {
+    now += milliseconds(2);
+    for (int i = 0; i < 10; ++i, delivered += kPacket) {
+      probing.on_arrival({.now = now,
+                          .arrived = kPacket,
+                          .round_trip = milliseconds(2),
+                          .rate = 10'000,
+                          .delivered = delivered,
+                          .sent_at = delivered});
+    }
+  }
+  EXPECT_GE(probing.allowance().rate, kLeastWindow * 500 * 9 / 10);
+  EXPECT_GE(probing.allowance().window, kLeastWindow);
+}
+
 TEST(ProbingTest, TriesLittleInSilence) {
   Pipe pipe(125'000'000, milliseconds(2));
   pipe.run(seconds(1));

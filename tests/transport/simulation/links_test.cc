@@ -46,6 +46,7 @@ net::LinkSettings draw_link(Random& random) {
   if (random.one_in(6)) {
     link.bad_begins = 500;
     link.bad_ends = 100'000;
+    link.bad_loss = 600'000;  // else eight tries of a packet by itself may all be lost
   }
   if (random.one_in(6)) {
     link.burst_every = milliseconds(50);
