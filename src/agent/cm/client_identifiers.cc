@@ -101,34 +101,30 @@ void ClientIdentifiers::erase(CmIdentifier& id) {
   ids_.erase(number);
 }
 
-void ClientIdentifiers::erase_those_of(uint32_t channel) {
+template <class Part>
+void ClientIdentifiers::part_with_those_of(uint32_t channel, Part part) {
   const EventChannel* const its_channel = channels_.find(channel);
   for (auto entry = ids_.begin(); its_channel->identifiers > 0 && entry != ids_.end();) {
     if (entry->second->channel != channel) {
       ++entry;
       continue;
     }
-    discard(*entry->second);
+    part(entry->second);
     entry = ids_.erase(entry);
   }
 }
 
+void ClientIdentifiers::erase_those_of(uint32_t channel) {
+  part_with_those_of(channel, [this](std::unique_ptr<CmIdentifier>& id) { discard(*id); });
+}
+
 void ClientIdentifiers::pass_those_of(uint32_t channel, CmClient& heir) {
   EventChannel* const its_channel = channels_.find(channel);
-  for (auto entry = ids_.begin(); its_channel->identifiers > 0 && entry != ids_.end();) {
-    CmIdentifier& id = *entry->second;
-    if (id.channel != channel) {
-      ++entry;
-      continue;
-    }
-    if (id.qp_type == IBV_QPT_XRC_RECV) {
-      discard(id);
-    } else {
-      --its_channel->identifiers;
-      heir.inherit(std::move(entry->second));
-    }
-    entry = ids_.erase(entry);
-  }
+  part_with_those_of(channel, [&](std::unique_ptr<CmIdentifier>& id) {
+    if (id->qp_type == IBV_QPT_XRC_RECV) return discard(*id);
+    --its_channel->identifiers;
+    heir.inherit(std::move(id));
+  });
 }
 
 void ClientIdentifiers::inherit(std::unique_ptr<CmIdentifier> id) {

@@ -56,6 +56,9 @@ class ClientIdentifiers {
   CmIdentifier& keep(std::unique_ptr<CmIdentifier> id);
   void say_farewell(CmIdentifier& id);
   void discard(CmIdentifier& id);
+  // Each that goes with the channel is handed to `part`, and forgotten.
+  template <class Part>
+  void part_with_those_of(uint32_t channel, Part part);
 
   CmClient& client_;
   CmService& service_;
