@@ -35,10 +35,15 @@ void refuse_arrivals(int fd) {
   setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof program);
 }
 
+bool allow_fragments(int fd, bool ipv6, bool allowed) {
+  return ipv6 ? set_option(fd, IPPROTO_IPV6, IPV6_MTU_DISCOVER,
+                           allowed ? IPV6_PMTUDISC_DONT : IPV6_PMTUDISC_DO)
+              : set_option(fd, IPPROTO_IP, IP_MTU_DISCOVER, allowed ? IP_PMTUDISC_DONT : IP_PMTUDISC_DO);
+}
+
 // What an ICRC of IPv4 reckons with: nobody may cut the packet, and so it needs no identification.
 bool forbid_fragments(int fd, bool ipv6) {
-  return ipv6 ? set_option(fd, IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_DO)
-              : set_option(fd, IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO);
+  return allow_fragments(fd, ipv6, false);
 }
 
 bool configure(int fd, bool ipv6) {
@@ -83,11 +88,7 @@ Result<uint16_t> bind_random(int fd, const roce::Path& path) {
 }  // namespace
 
 MayFragment::MayFragment(int fd, bool ipv6) : fd_(fd), ipv6_(ipv6) {
-  if (ipv6) {
-    set_option(fd, IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_DONT);
-  } else {
-    set_option(fd, IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DONT);
-  }
+  allow_fragments(fd, ipv6, true);
 }
 
 MayFragment::~MayFragment() {

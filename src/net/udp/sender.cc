@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <optional>
 
 #include "base/log.h"
 #include "net/udp/system_calls.h"
@@ -142,9 +143,10 @@ bool Sender::recover(SendRun& run, int error) {
   // EIO: no checksum offload there, or IPsec; EINVAL: also when a segment exceeds the path's MTU; the others:
   // a kernel before 4.18.
   static constexpr int kNoSegmentation[] = {EIO, EINVAL, ENOPROTOOPT, EOPNOTSUPP};
-  if (error == EMSGSIZE ||  // too long for its path
+  const bool too_long = error == EMSGSIZE;
+  if (too_long ||
       (run.segments() > 1 && std::ranges::find(kNoSegmentation, error) != std::end(kNoSegmentation))) {
-    send_singly(run);
+    send_singly(run, too_long);
   } else {
     log_debug("{} packets lost: send failed with errno {}", run.segments(), error);
     counters_.send_errors += run.segments();
@@ -152,33 +154,39 @@ bool Sender::recover(SendRun& run, int error) {
   return false;
 }
 
-// Sends each packet of a run as a datagram of its own, in fragments if it must be. What the socket has no
-// room for is lost: this is done once a destination, or for packets that are too long for their path.
-void Sender::send_singly(SendRun& run) {
+// Sends each packet of a run as a datagram of its own; in fragments, if they are too long for their path, as
+// the kernel may also say only now. What the socket has no room for is lost: this is done once a destination,
+// or for packets that are too long.
+void Sender::send_singly(SendRun& run, bool too_long) {
+  std::optional<MayFragment> fragments;
+  if (too_long) fragments.emplace(run.fd(), !run.is_ipv4());
   bool first_sent = false;
-  for (uint32_t i = 0; i < run.segments(); ++i) {
-    if (!send_one(run, i)) {
+  for (uint32_t next = 0; next < run.segments();) {
+    const int sent = submit_singly(run, next);
+    if (sent > 0) {
+      first_sent |= next == 0;
+      next += static_cast<uint32_t>(sent);
+    } else if (errno == EMSGSIZE && !fragments) {
+      fragments.emplace(run.fd(), !run.is_ipv4());
+    } else {
       ++counters_.send_errors;
-    } else if (i == 0) {
-      first_sent = true;
+      ++next;
     }
   }
-  if (first_sent && run.segments() > 1) remember_without_segmentation(run.path().destination);
+  if (first_sent && !fragments && run.segments() > 1) remember_without_segmentation(run.path().destination);
 }
 
-bool Sender::send_one(SendRun& run, uint32_t index) {
-  msghdr message;
-  iovec data;
-  run.describe_single(index, message, data);
-  const auto transmit = [&] { return system_calls::sendmsg(run.fd(), &message, MSG_DONTWAIT) >= 0; };
-  if (!transmit()) {
-    if (errno != EMSGSIZE) return false;
-    const MayFragment here(run.fd(), !run.is_ipv4());
-    if (!transmit()) return false;
+// Passes packets of a run to the kernel, from `first` on: how many it took, or -1 with errno.
+int Sender::submit_singly(SendRun& run, uint32_t first) {
+  std::array<iovec, kRuns> data;
+  const uint32_t count = std::min(run.segments() - first, kRuns);
+  for (uint32_t i = 0; i < count; ++i) run.describe_single(first + i, messages_[i].msg_hdr, data[i]);
+  const int sent = system_calls::sendmmsg(run.fd(), messages_.data(), count, MSG_DONTWAIT);
+  for (int i = 0; i < sent; ++i) {
+    ++counters_.sent_packets;
+    counters_.sent_bytes += data[static_cast<uint32_t>(i)].iov_len;
   }
-  ++counters_.sent_packets;
-  counters_.sent_bytes += data.iov_len;
-  return true;
+  return sent;
 }
 
 uint32_t Sender::max_segments(const roce::Path& path) const {

@@ -44,8 +44,8 @@ class Sender {
   int submit(uint32_t first, uint32_t end);
   void account(const SendRun& run);
   bool recover(SendRun& run, int error);
-  void send_singly(SendRun& run);
-  bool send_one(SendRun& run, uint32_t index);
+  void send_singly(SendRun& run, bool too_long);
+  int submit_singly(SendRun& run, uint32_t first);
 
   uint32_t max_segments(const roce::Path& path) const;
   void remember_without_segmentation(const roce::Address& destination);
