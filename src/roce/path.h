@@ -37,6 +37,12 @@ struct Address {
   }
 };
 
+// The two lowest bits of IP's traffic class (RFC 3168): a switch that fills up marks packets that are
+// capable.
+constexpr uint8_t kEcnMask = 3;
+constexpr uint8_t kEcnMarked = 3;
+constexpr uint8_t kEcnCapable = 2;  // ECT(0)
+
 // How a packet travels: an address vector resolved to what IP needs.
 struct Path {
   Address source;

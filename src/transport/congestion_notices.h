@@ -18,16 +18,13 @@ class CongestionNotices {
  public:
   static constexpr Duration kInterval = std::chrono::microseconds(50);
 
-  // The two lowest bits of IP's traffic class (RFC 3168).
-  static constexpr uint8_t kEcnMask = 3;
-  static constexpr uint8_t kMarked = 3;
-  static constexpr uint8_t kCapable = 2;  // ECT(0)
-
-  static bool is_marked(const roce::Path& path) { return (path.traffic_class & kEcnMask) == kMarked; }
+  static bool is_marked(const roce::Path& path) {
+    return (path.traffic_class & roce::kEcnMask) == roce::kEcnMarked;
+  }
 
   // Packets of the path may be marked, unless the program has said otherwise.
   static void allow_marks(roce::Path& path) {
-    if ((path.traffic_class & kEcnMask) == 0) path.traffic_class |= kCapable;
+    if ((path.traffic_class & roce::kEcnMask) == 0) path.traffic_class |= roce::kEcnCapable;
   }
 
   void on_marked(TimePoint now) {

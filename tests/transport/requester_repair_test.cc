@@ -85,7 +85,7 @@ TEST_F(RequesterRepair, WaitsLongerOnceSomethingWasOnlyLate) {
   EXPECT_THAT(sent_again(), ElementsAre(102));
   e.now -= microseconds(900);
   tell(105, {{106, 107}});  // sooner than the repair can have brought about
-  EXPECT_EQ(e.qp->deadline(), e.now + microseconds(500));
+  EXPECT_GE(e.qp->deadline(), e.now + microseconds(500));
 }
 
 TEST_F(RequesterRepair, AnswersThatItUnderstands) {
@@ -101,7 +101,7 @@ TEST_F(RequesterRepair, LetsSwitchesMarkWhatGoesToOneThatWouldTell) {
   for (const SentPacket& p : e.transmitted()) EXPECT_EQ(p.path.traffic_class, 0);
   tell(102, {{103, 105}});
   post(IBV_WR_SEND, 10);
-  for (const SentPacket& p : e.transmitted()) EXPECT_EQ(p.path.traffic_class, CongestionNotices::kCapable);
+  for (const SentPacket& p : e.transmitted()) EXPECT_EQ(p.path.traffic_class, roce::kEcnCapable);
 }
 
 TEST_F(RequesterRepair, GoesOnWithNewMessagesMeanwhile) {

@@ -89,9 +89,8 @@ void SimulatedNetwork::carry_by_link(SimulatedPort& from, SimulatedPort& to, Fra
   if (!passage.arrived()) {
     return lose(frame, passage.fate == LinkFate::kLost ? counters_.lost : counters_.overflowed);
   }
-  constexpr uint8_t kCongestionExperienced = 3;  // RFC 3168; 0: not ECN-capable
-  if (passage.marked && (frame->path.traffic_class & kCongestionExperienced) != 0) {
-    frame->path.traffic_class |= kCongestionExperienced;
+  if (passage.marked && (frame->path.traffic_class & roce::kEcnMask) != 0) {
+    frame->path.traffic_class |= roce::kEcnMarked;
   }
   if (passage.copies > 1) duplicate(to, *frame, passage.arrives[1]);
   if (passage.corrupted) corrupt(*frame);
