@@ -49,10 +49,10 @@ class FixedWindow {
     slow_start_until_ = bytes_;
   }
 
-  // Silence: nothing is known to get through.
+  // Silence: nothing is known to get through. One packet finds out.
   void on_timeout() {
     slow_start_until_ = std::max(bytes_ / 2, least());
-    set(least());
+    set(packet_bytes_);
   }
 
  private:

@@ -67,23 +67,32 @@ void Flow::sent(roce::Psn first, uint32_t packets, uint32_t bytes, bool repeated
 
 void Flow::starts_over(roce::Psn from) {
   runs_.drop_from(from);
-  if (newest_ && !newest_->is_before(from)) newest_ = from - 1;
 }
 
 // The rate is that of what arrived while the run was under way, over that time or over the time in which it
 // had been sent, whichever is longer: answers that come together do not make a path faster.
-void Flow::answered(roce::Psn newest, uint64_t in_flight, TimePoint now) {
+void Flow::took_time(roce::Psn first, roce::Psn limit) {
+  const roce::Psn last = limit - 1;
+  const Run* run = runs_.find(last);
+  if (run == nullptr || run->repeated) return;
+  const auto packets = static_cast<uint64_t>(limit - first);
+  if (timed_ == 0) timed_from_ = run->sent;
+  timed_after_ += static_cast<int64_t>(packets) * (run->sent - timed_from_);
+  timed_ += packets;
+  if (!latest_ || last.is_after(*latest_)) latest_ = last;
+}
+
+void Flow::answered(uint64_t in_flight, TimePoint now) {
   Sample sample{
       .now = now, .arrived = delivered_ - answered_, .delivered = delivered_, .in_flight = in_flight};
   answered_ = delivered_;
   if (sample.arrived > 0) delivered_at_ = now;
-  const bool is_news = !newest_ || newest.is_after(*newest_);
-  if (is_news) newest_ = newest;
-  if (const Run* run = is_news ? runs_.find(newest) : nullptr) {
-    if (!run->repeated) {
-      sample.round_trip = std::max(now - run->sent, Duration(1));
-      round_trip_.on_sample(sample.round_trip);
-    }
+  if (timed_ > 0) {
+    const TimePoint sent = timed_from_ + timed_after_ / static_cast<int64_t>(timed_);
+    sample.round_trip = std::max(now - sent, Duration(1));
+    round_trip_.on_sample(sample.round_trip);
+  }
+  if (const Run* run = latest_ ? runs_.find(*latest_) : nullptr) {
     sample.sent_at = run->delivered;
     sample.limited = run->limited;
     delivered_sent_ = std::max(delivered_sent_, run->sent);
@@ -93,6 +102,9 @@ void Flow::answered(roce::Psn newest, uint64_t in_flight, TimePoint now) {
                                           static_cast<double>(interval.count()));
     }
   }
+  timed_ = 0;
+  timed_after_ = Duration(0);
+  latest_.reset();
   algorithm_->on_arrival(sample);
   obey();
 }

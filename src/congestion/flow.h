@@ -47,9 +47,10 @@ class Flow {
   // ---- what arrives
 
   void arrived(uint64_t bytes) { delivered_ += bytes; }
-  // The peer has told what arrived() was told of since the last such call. The last in PSN order of all that
-  // it has told of by now, with it or before, is `newest`.
-  void answered(roce::Psn newest, uint64_t in_flight, TimePoint now);
+  // These packets have, and were sent once: they show how long it takes. REQUIRES: first is before limit
+  void took_time(roce::Psn first, roce::Psn limit);
+  // The peer has told what these were told of since the last such call.
+  void answered(uint64_t in_flight, TimePoint now);
   // Everything before is done with.
   void settled(roce::Psn limit) { runs_.drop_before(limit); }
   void lost(uint64_t bytes, uint64_t in_flight, TimePoint now);
@@ -81,11 +82,16 @@ class Flow {
   Runs runs_;
   bool run_is_open_ = false;
   uint64_t delivered_ = 0;
-  uint64_t answered_ = 0;            // of these, the algorithm has been told of
-  std::optional<roce::Psn> newest_;  // what was told of it before shows no time and no rate any more
-  TimePoint delivered_at_{};         // the latest of them
-  TimePoint delivered_sent_{};       // when those left
-  uint64_t limited_until_ = 0;       // what is sent before so many bytes have arrived tells no rate
+  uint64_t answered_ = 0;  // of these, the algorithm has been told of
+  // What took_time() was told of since then: packets, the last in PSN order, and when they were sent, on the
+  // average so much after the first that it was told of.
+  uint64_t timed_ = 0;
+  std::optional<roce::Psn> latest_;
+  TimePoint timed_from_{};
+  Duration timed_after_{0};
+  TimePoint delivered_at_{};    // the latest of them
+  TimePoint delivered_sent_{};  // when those left
+  uint64_t limited_until_ = 0;  // what is sent before so many bytes have arrived tells no rate
 };
 
 }  // namespace verbena::congestion

@@ -2,6 +2,8 @@
 #include "congestion/probing.h"
 
 #include <algorithm>
+#include <cmath>
+#include <utility>
 
 namespace verbena::congestion {
 namespace {
@@ -24,9 +26,16 @@ constexpr int64_t kLeastSamples = 8;
 // What is lost is sent besides, up to this share.
 constexpr double kMostLost = 0.1;
 
-// A round trip that is older has to be seen again, in a dip of so long.
+// A round trip that is older has to be seen again, in a dip of so long. The first that was seen may have been
+// that of a queue, our own or another's. So dips come soon, and go on to do so while they find less.
 constexpr Duration kRoundTripLasts = seconds(10);
-constexpr Duration kDip = milliseconds(50);
+constexpr Duration kDip = milliseconds(20);
+constexpr Duration kSoon = 8 * kDip;
+constexpr int64_t kRoundTripsBetween = 32;
+
+// So much of what is sent is lost: one part in so many, and a share.
+constexpr uint64_t kSomeLost = 100;
+constexpr double kMuchLost = 0.06;
 
 // Below this a path is a machine's own or a cable's. Its round trip is made of wake-ups, and timers are too
 // coarse to spread what is sent over it: the window alone decides.
@@ -38,7 +47,7 @@ uint64_t hundredths(uint64_t value, uint32_t part) {
 
 }  // namespace
 
-Probing::Probing(const Sizes& sizes) : sizes_(sizes) {
+Probing::Probing(const Sizes& sizes) : sizes_(sizes), patience_(kSoon) {
   near_.reset(sizes);
   allowance_.window = near_.usable();
 }
@@ -47,6 +56,15 @@ uint64_t Probing::held(uint32_t quarters) const {
   const double bytes =
       static_cast<double>(bandwidth_.get()) * 1e-9 * static_cast<double>(least_round_trip_.count());
   return static_cast<uint64_t>(bytes * quarters / 4);
+}
+
+// By the root of the rate: of flows that share a queue the one that has less gets more for it. (By the rate
+// itself, as with TCP's BBR, they would keep whatever parts they have.) 0.2 MB at a gigabit, about TCP's.
+uint64_t Probing::lumps() const {
+  constexpr double kOfRoot = 18;
+  constexpr uint64_t kMost = 6 * 65536;
+  const auto bytes = static_cast<uint64_t>(kOfRoot * std::sqrt(static_cast<double>(bandwidth_.get())));
+  return std::clamp<uint64_t>(bytes, 8 * uint64_t{sizes_.packet}, kMost);
 }
 
 void Probing::on_arrival(const Sample& sample) {
@@ -58,7 +76,7 @@ void Probing::on_arrival(const Sample& sample) {
   }
   note_round_trip(sample);
   check_full(sample);
-  note_losses();
+  note_losses(sample);
   if (round_began_) marks_.on_round(bandwidth_.get());
   step(sample);
   decide();
@@ -86,18 +104,32 @@ void Probing::note_round_trip(const Sample& sample) {
   const Duration mean = sum_of_round_ / samples_of_round_;
   sum_of_round_ = Duration(0);
   samples_of_round_ = 0;
+  latest_mean_ = mean;
   if (mean <= least_round_trip_ || !has_mean_) {
     has_mean_ = true;
     least_round_trip_ = mean;
     least_since_ = sample.now;
     return;
   }
-  if (sample.now - least_since_ <= kRoundTripLasts || phase_ == Phase::kDip) return;
+  const Duration lasts =
+      std::min(std::max(patience_, kRoundTripsBetween * least_round_trip_), kRoundTripLasts);
+  if (sample.now - least_since_ <= lasts || phase_ == Phase::kDip) return;
   least_since_ = sample.now;
-  if (phase_ != Phase::kCruise) return;
+  if (phase_ == Phase::kCruise) begin_dip();
+}
+
+void Probing::begin_dip() {
   phase_ = Phase::kDip;
   dip_ends_ = kNever;
-  least_round_trip_ = mean;
+  before_dip_ = std::exchange(least_round_trip_, latest_mean_);
+}
+
+void Probing::end_dip(TimePoint now) {
+  patience_ = least_round_trip_ < before_dip_ * 3 / 4 ? kSoon : std::min(2 * patience_, kRoundTripLasts);
+  least_since_ = now;
+  phase_ = is_full_ ? Phase::kCruise : Phase::kStartup;
+  turn_ = 2;
+  turn_began_ = now;
 }
 
 void Probing::check_full(const Sample& sample) {
@@ -110,15 +142,30 @@ void Probing::check_full(const Sample& sample) {
   is_full_ = ++full_rounds_ >= kFullRounds;
 }
 
+// Losses are those of a queue that is full if there are some while packets take longer; or many, for some
+// time, as a queue that others keep full takes no longer than it ever did. (Then this one may be of very
+// many.)
+void Probing::note_overflow(const Sample& sample) {
+  const bool takes_longer = latest_mean_ > least_round_trip_ * 5 / 4;
+  const uint64_t some = std::max(2 * uint64_t{sizes_.packet}, (round_lost_ + round_arrived_) / kSomeLost);
+  const bool overflowed = takes_longer ? round_lost_ > some : round_lost_ > 0 && lost_share_ > kMuchLost;
+  if (!overflowed) return ceiling_.on_quiet_round(sizes_.packet, held(8) + lumps());
+  const uint64_t in_flight = std::min(allowance_.window, sample.in_flight + round_lost_);
+  ceiling_.on_overflow(in_flight, takes_longer ? held(4) + lumps() / 6 : held(2));
+  const double seconds = std::chrono::duration<double>(sample.now - round_since_).count();
+  const double arriving = static_cast<double>(round_arrived_) / std::max(seconds, 1e-9);
+  bandwidth_.cut(std::max(static_cast<uint64_t>(arriving), hundredths(bandwidth_.get(), 90)));
+}
+
 // While it doubles what it sends a path that loses a part of it has no more to give, whatever arrives.
-void Probing::note_losses() {
-  if (round_began_ && round_arrived_ > 0) {
-    const auto all = static_cast<double>(round_lost_ + round_arrived_);
-    lost_share_ += (static_cast<double>(round_lost_) / all - lost_share_) / 16;
-    if (round_lost_ > 8 * uint64_t{sizes_.packet} && round_lost_ * kOverflow > round_arrived_)
-      is_full_ = true;
-    round_lost_ = round_arrived_ = 0;
-  }
+void Probing::note_losses(const Sample& sample) {
+  if (!round_began_ || round_arrived_ == 0) return;
+  const auto all = static_cast<double>(round_lost_ + round_arrived_);
+  lost_share_ += (static_cast<double>(round_lost_) / all - lost_share_) / 16;
+  if (round_lost_ > 8 * uint64_t{sizes_.packet} && round_lost_ * kOverflow > round_arrived_) is_full_ = true;
+  note_overflow(sample);
+  round_since_ = sample.now;
+  round_lost_ = round_arrived_ = 0;
 }
 
 void Probing::step(const Sample& sample) {
@@ -147,11 +194,7 @@ void Probing::step(const Sample& sample) {
       if (dip_ends_ == kNever && sample.in_flight <= std::max(held(2), least())) {
         dip_ends_ = now + std::max(kDip, sample.round_trip);
       }
-      if (now < dip_ends_) return;
-      least_since_ = now;
-      phase_ = is_full_ ? Phase::kCruise : Phase::kStartup;
-      turn_ = 2;
-      turn_began_ = now;
+      if (now >= dip_ends_) end_dip(now);
       return;
   }
 }
@@ -184,10 +227,9 @@ void Probing::follow_model() {
     allowance_ = {.window = std::max(held(2), least()), .rate = bandwidth};
     return;
   }
-  // Twice what it holds: answers come in lumps, and what is lost is in flight again for a round trip.
+  // Twice what it holds: what is lost is in flight again for a round trip.
   const bool starts = phase_ == Phase::kStartup;
-  const uint64_t lumps = std::clamp<uint64_t>(bandwidth / 2000, 8 * uint64_t{sizes_.packet}, 2 * sizes_.run);
-  allowance_.window = std::max(held(starts ? 12 : 8) + lumps, least());
+  allowance_.window = std::max(std::min(held(starts ? 12 : 8) + lumps(), ceiling_.get()), least());
   const uint32_t part = starts ? kDouble : phase_ == Phase::kDrain ? kDrain : kTurn[turn_];
   // A little less than arrives, so that no queue stays.
   allowance_.rate = static_cast<uint64_t>(static_cast<double>(hundredths(hundredths(bandwidth, part), 99)) /
@@ -198,9 +240,9 @@ void Probing::follow_model() {
   allowance_.rate = std::max(allowance_.rate, static_cast<uint64_t>(static_cast<double>(least()) / seconds));
   // A program that has sent little so far has not shown how slow the path is.
   if (!starts) return;
-  const auto first = static_cast<uint64_t>(static_cast<double>(near_.start()) / seconds);
+  const auto first = static_cast<uint64_t>(static_cast<double>(near_.usable()) / seconds);
   allowance_.rate = std::max(allowance_.rate, hundredths(first, kDouble));
-  allowance_.window = std::max<uint64_t>(allowance_.window, near_.start());
+  allowance_.window = std::max<uint64_t>(allowance_.window, near_.usable());
 }
 
 void Probing::on_loss(TimePoint, uint64_t bytes, uint64_t) {
@@ -209,11 +251,11 @@ void Probing::on_loss(TimePoint, uint64_t bytes, uint64_t) {
   round_lost_ += bytes;
 }
 
-// Nothing is known to get through: a little is tried. The first answer shows whether the path is still as it
-// was.
+// Nothing is known to get through: one packet is tried. The first answer shows whether the path is still as
+// it was.
 void Probing::on_timeout(TimePoint) {
   near_.on_timeout();
-  allowance_.window = least();
+  allowance_.window = sizes_.packet;
 }
 
 void Probing::on_mark(TimePoint) {

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "congestion/algorithm.h"
+#include "congestion/ceiling.h"
 #include "congestion/fixed_window.h"
 #include "congestion/marked_rate.h"
 
@@ -28,6 +29,11 @@ class RoundMaximum {
     most_ = std::max(most_, value);
   }
   uint64_t get() const { return most_; }
+  // What came before counts no more than `value`.
+  void cut(uint64_t value) {
+    for (uint64_t& other : values_) other = std::min(other, value);
+    most_ = std::min(most_, value);
+  }
 
  private:
   std::array<uint64_t, kRounds> values_{};
@@ -39,9 +45,10 @@ class RoundMaximum {
 // no queue is in the way. As much is kept in flight as the path then holds, and it leaves at the rate at
 // which it arrives; now and then a little faster, to see whether there is more, and then a little slower, to
 // let go what has queued up. Neither a loss nor a longer round trip changes the model, so a path that loses
-// packets or jitters is used as well as any; a loss ends an attempt to send more, and no more. Switches that
-// mark packets are obeyed (marked_rate.h). After Cardwell et al., "BBR: Congestion-Based Congestion Control"
-// (ACM Queue 14/5, 2016) and draft-ietf-ccwg-bbr.
+// packets or jitters is used as well as any; a loss ends an attempt to send more, and no more. Only where
+// both come together a queue overflows, and less is kept in flight (ceiling.h). Switches that mark packets
+// are obeyed (marked_rate.h). After Cardwell et al., "BBR: Congestion-Based Congestion Control" (ACM Queue
+// 14/5, 2016) and draft-ietf-ccwg-bbr.
 class Probing final : public Algorithm {
  public:
   explicit Probing(const Sizes& sizes);
@@ -61,19 +68,24 @@ class Probing final : public Algorithm {
     kStartup,  // doubles each round trip until that brings nothing any more
     kDrain,    // lets go what has queued up by that
     kCruise,   // at the path's rate, with a probe for more in each turn
-    kDip,      // almost nothing in flight, to see the round trip without a queue
+    kDip,      // little in flight, to see the round trip without a queue
   };
 
   void note_round(const Sample& sample);
   void note_round_trip(const Sample& sample);
   void check_full(const Sample& sample);
-  void note_losses();
+  void note_losses(const Sample& sample);
+  void note_overflow(const Sample& sample);
+  void begin_dip();
+  void end_dip(TimePoint now);
   void step(const Sample& sample);
   void next_of_turn(TimePoint now);
   void decide();
   void follow_model();
   // What the path holds, so many quarters of it.
   uint64_t held(uint32_t quarters) const;
+  // Besides, for answers that come in lumps.
+  uint64_t lumps() const;
   uint64_t least() const { return 4 * uint64_t{sizes_.packet}; }
 
   const Sizes sizes_;
@@ -90,7 +102,10 @@ class Probing final : public Algorithm {
   int64_t samples_of_round_ = 0;
   bool has_mean_ = false;
   TimePoint least_since_{};
+  Duration latest_mean_{0};
+  Duration patience_;  // until it has to be seen again
   TimePoint dip_ends_ = kNever;
+  Duration before_dip_{0};
 
   uint64_t full_bandwidth_ = 0;
   uint32_t full_rounds_ = 0;
@@ -102,9 +117,11 @@ class Probing final : public Algorithm {
   // Bytes, in this round.
   uint64_t round_lost_ = 0;
   uint64_t round_arrived_ = 0;
+  TimePoint round_since_{};
   double lost_share_ = 0;  // of what is sent
   // What is best on a machine's own networks, until a path shows what it holds.
   FixedWindow near_;
+  Ceiling ceiling_;
   MarkedRate marks_;
 };
 

@@ -39,19 +39,26 @@ class Holes {
   // All before `limit` is done with.
   void advance(roce::Psn limit);
 
-  // [first, limit) has arrived. What lies between top() and it is missing. Calls arrived(from, to,
-  // was_lost) for what had not been known, and closed(hole) for each hole that it fills, in whole or in part.
-  // False: there are too many holes, and nothing was done.
+  enum class State : uint8_t {
+    kUnderWay,
+    kLost,   // it is to be sent again
+    kAgain,  // it has been
+    kArrived,
+  };
+
+  // [first, limit) has arrived. What lies between top() and it is missing. Calls arrived(from, to, state) for
+  // what had not been known, with the state in which it was, and closed(hole) for each hole that it fills, in
+  // whole or in part. False: there are too many holes, and nothing was done.
   template <class Arrived, class Closed>
   bool fill(roce::Psn first, roce::Psn limit, TimePoint now, Arrived arrived, Closed closed) {
     if (!first.is_before(top_)) {
       if (first != top_ && !add({top_, first, now})) return false;
-      arrived(first, limit, false);
+      arrived(first, limit, State::kUnderWay);
       top_ = limit;
       return true;
     }
     if (limit.is_after(top_)) {
-      arrived(top_, limit, false);
+      arrived(top_, limit, State::kUnderWay);
       top_ = limit;
     }
     for (size_t i = place_of(first); i < holes_.size();) {
@@ -60,7 +67,7 @@ class Holes {
       const roce::Psn from = hole.first.is_before(first) ? first : hole.first;
       const roce::Psn to = hole.limit.is_after(limit) ? limit : hole.limit;
       closed(hole);
-      arrived(from, to, hole.lost);
+      arrived(from, to, state_of(hole));
       i = cut(i, from, to);
     }
     return true;
@@ -74,7 +81,6 @@ class Holes {
     return true;
   }
 
-  enum class State : uint8_t { kUnderWay, kLost, kArrived };
   // Calls visit(from, to, state) for the parts of [from, limit).
   template <class Visit>
   void for_each_part(roce::Psn from, roce::Psn limit, Visit visit) const {
@@ -85,7 +91,7 @@ class Holes {
       if (from.is_before(hole.first)) visit(from, hole.first, State::kArrived);
       const roce::Psn begin = from.is_before(hole.first) ? hole.first : from;
       const roce::Psn end = hole.limit.is_after(limit) ? limit : hole.limit;
-      visit(begin, end, hole.lost ? State::kLost : State::kUnderWay);
+      visit(begin, end, state_of(hole));
       from = end;
     }
     if (from.is_before(limit) && from.is_before(top_)) {
@@ -102,6 +108,9 @@ class Holes {
   void sent_again(roce::Psn limit, TimePoint now);
 
  private:
+  static State state_of(const Hole& hole) {
+    return hole.lost ? State::kLost : hole.again ? State::kAgain : State::kUnderWay;
+  }
   bool add(const Hole& hole);
   // The first that does not lie wholly before it.
   size_t place_of(roce::Psn psn) const {

@@ -149,6 +149,7 @@ class Requester {
     }
   }
   void left_flight(uint32_t bytes, bool was_lost);
+  void note_time(roce::Psn first, roce::Psn limit, Holes::State state);
   void take_arrived(roce::Psn from, roce::Psn limit, bool was_lost);
   void settle_flow(const queues::SendWqe& wqe, roce::Psn limit);
   uint64_t give_up_hole(Holes::Hole& hole);
@@ -245,7 +246,8 @@ class Requester {
   bool asked_for_parts_ = false;  // of READs, by themselves
   uint8_t probes_ = 0;            // since the last answer
   uint8_t disorder_ = 0;          // how often a packet was only late that had been taken for lost
-  uint8_t losses_ = 0;            // that were some, since the last such
+  uint8_t losses_ = 0;            // that were some, since the last such, in so many round trips
+  TimePoint loss_counts_at_{};    // not before
   TimePoint probe_deadline_ = kNever;
   TimePoint repaired_at_{};     // when the latest was sent of what has arrived after it had been sent again
   TimePoint overdue_ = kNever;  // when the next hole is too old to be one that closes by itself

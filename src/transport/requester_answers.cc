@@ -15,6 +15,18 @@ using roce::Psn;
 // rnr_retry 7 means without end (IBTA volume 1, 9.7.5.2.8).
 constexpr uint8_t kInfiniteRnrRetry = 7;
 
+// How much longer than asked for a timer runs that goes back once more: so many of kTimerParts, and up to
+// kTimerSpread besides, differently for each queue pair and try. Many that have begun together would else go
+// on to fill the same queue together, and the same ones would find it full each time.
+constexpr uint32_t kTimerParts = 64;
+constexpr uint32_t kTimerMore = 8;
+constexpr uint32_t kTimerSpread = 10;
+
+Duration lengthened(Duration timeout, roce::Qpn qpn, uint8_t retries_left) {
+  const uint32_t draw = (qpn.value() * 0x9e3779b1u + retries_left * 0x85ebca6bu) >> 26;
+  return timeout * (kTimerParts + kTimerMore + draw % kTimerSpread) / kTimerParts;
+}
+
 }  // namespace
 
 // Takes everything before `limit` as received by the peer. Stops at a READ or atomic whose response has not
@@ -290,7 +302,7 @@ void Requester::on_timer(TimePoint now) {
   // The timer may run up to four times as long as asked (IBTA volume 1, 9.7.6.1.3), but programs reckon with
   // what they asked for, (retry_cnt + 1) times the timeout. So all tries together take at most a quarter
   // longer: a peer that is just not given a processor gains that much.
-  ack_deadline_ = now + ack_timeout() * 5 / 4;
+  ack_deadline_ = now + lengthened(ack_timeout(), qp_.config().qpn, retries_left_);
 }
 
 }  // namespace verbena::transport

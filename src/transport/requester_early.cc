@@ -30,9 +30,12 @@ void Requester::on_early_answer(const roce::Packet& packet, TimePoint now) {
   if (!take_answer(wqe, packet)) return;
   answers_.fill(
       psn, psn + packet.count, now,
-      [this](Psn from, Psn limit, bool was_lost) { answered_early(from, limit, was_lost); },
+      [&](Psn from, Psn limit, Holes::State state) {
+        note_time(from, limit, state);
+        answered_early(from, limit, state == Holes::State::kLost);
+      },
       [&](const Holes::Hole& hole) { note_closed(hole, now); });
-  flow_->answered(psn, inflight_, now);
+  flow_->answered(inflight_, now);
   obey_flow();
   retries_left_ = qp_.attributes().retry_count;
   if (ack_deadline_ != kNever) ack_deadline_ = now + ack_timeout();

@@ -51,8 +51,9 @@ void Requester::on_arrivals(const roce::Packet& packet, TimePoint now) {
   // While everything is sent again it is all under way.
   if (!has_outstanding() || next_.is_before(highest_)) return;
   bool is_news = false;
-  const auto arrived = [&](Psn from, Psn limit, bool was_lost) {
-    take_arrived(from, limit, was_lost);
+  const auto arrived = [&](Psn from, Psn limit, Holes::State state) {
+    note_time(from, limit, state);
+    take_arrived(from, limit, state == Holes::State::kLost);
     is_news = true;
   };
   // False: the rest is not to be looked at, as nobody has sent it, or there are more holes than are
@@ -72,7 +73,7 @@ void Requester::on_arrivals(const roce::Packet& packet, TimePoint now) {
     goes_on = fill(range.first, range.first + range.count);
   }
   if (is_news) {
-    flow_->answered(holes_.top() - 1, inflight_, now);
+    flow_->answered(inflight_, now);
     obey_flow();
     // The peer is there, and takes what it is sent.
     retries_left_ = qp_.attributes().retry_count;
@@ -81,6 +82,12 @@ void Requester::on_arrivals(const roce::Packet& packet, TimePoint now) {
     await_probe(now);
   }
   find_lost(now);
+}
+
+// How long packets take, and how many arrive, is seen by those that were sent once: an answer to others may
+// be to either time.
+void Requester::note_time(Psn first, Psn limit, Holes::State state) {
+  if (state == Holes::State::kUnderWay) flow_->took_time(first, limit);
 }
 
 // What has arrived is not in flight any more; what had been taken for lost was not, either.
@@ -107,6 +114,7 @@ void Requester::settle_flow(const SendWqe& wqe, Psn limit) {
   const Holes& holes = needs_response(wqe) ? answers_ : holes_;
   holes.for_each_part(unacked_, limit, [&](Psn from, Psn to, Holes::State state) {
     if (state == Holes::State::kArrived) return;
+    note_time(from, to, state);
     left_flight(flight_bytes(wqe, from, to), state == Holes::State::kLost);
   });
 }
@@ -121,7 +129,7 @@ void Requester::progressed_flow(TimePoint now) {
     holes->advance(unacked_);
   }
   if (!has_outstanding()) inflight_ = 0;
-  flow_->answered(unacked_ - 1, inflight_, now);
+  flow_->answered(inflight_, now);
   flow_->settled(unacked_);
   obey_flow();
   find_lost(now);
@@ -133,15 +141,19 @@ void Requester::progressed_flow(TimePoint now) {
 // What closes sooner than its repair could was not lost, only late: such networks are given more time.
 void Requester::note_closed(const Holes::Hole& hole, TimePoint now) {
   if (hole.lost || !hole.again || !flow_->round_trip().is_known()) return;
-  // What was sent again before this, and is not here, has been overtaken.
-  if (now - hole.since >= flow_->round_trip().least()) repaired_at_ = std::max(repaired_at_, hole.since);
   if (now - hole.since < flow_->round_trip().smoothed() / 2) {
     disorder_ = std::min<uint8_t>(disorder_ + 1, kMostDisorder);
     losses_ = 0;
-  } else if (disorder_ > 0 && ++losses_ == kLossesToForget) {
-    --disorder_;
-    losses_ = 0;
+    return;
   }
+  // What was sent again before this, and is not here, has been overtaken.
+  repaired_at_ = std::max(repaired_at_, hole.since);
+  // An overflow is many at once, and says no more about the order than one.
+  if (disorder_ == 0 || now < loss_counts_at_) return;
+  loss_counts_at_ = now + flow_->round_trip().smoothed();
+  if (++losses_ < kLossesToForget) return;
+  --disorder_;
+  losses_ = 0;
 }
 
 // ---- what is missing
@@ -149,7 +161,7 @@ void Requester::note_closed(const Holes::Hole& hole, TimePoint now) {
 // How long a packet may be missing that others have overtaken (as in RFC 8985, 6.2).
 Duration Requester::patience() const {
   const congestion::RoundTrip& round_trip = flow_->round_trip();
-  return std::min(round_trip.least() / 4 * (1 << disorder_), round_trip.timeout());
+  return std::min(round_trip.smoothed() / 4 * (1 << disorder_), round_trip.timeout());
 }
 
 uint64_t Requester::give_up_hole(Holes::Hole& hole) {

@@ -20,10 +20,18 @@ class FlowTest : public testing::Test {
     in_flight += packets * kPacket;
   }
   void answer(uint32_t newest, uint32_t packets) {
+    tell(newest + 1 - packets, packets);
+    flow.settled(Psn(newest + 1));
+  }
+  // What was sent once has arrived.
+  void tell(uint32_t first, uint32_t packets) {
+    flow.took_time(Psn(first), Psn(first + packets));
+    tell_of_repairs(packets);
+  }
+  void tell_of_repairs(uint32_t packets) {
     flow.arrived(uint64_t{packets} * kPacket);
     in_flight -= packets * kPacket;
-    flow.answered(Psn(newest), in_flight, now);
-    flow.settled(Psn(newest + 1));
+    flow.answered(in_flight, now);
   }
 
   Flow flow{Kind::kFixed, {kPacket, 60 * kPacket, 64 * kPacket}};
@@ -50,14 +58,22 @@ TEST_F(FlowTest, MeasuresNoneByPacketsThatWereSentTwice) {
   EXPECT_FALSE(flow.round_trip().is_known()) << "whose answer is it?";
 }
 
-// What closes a gap is told of with all that came after it, long after that had arrived.
-TEST_F(FlowTest, MeasuresNoneByWhatWasToldOfBefore) {
+// A repair closes a gap long after what came behind it had arrived, and been told of.
+TEST_F(FlowTest, MeasuresNoneByARepair) {
   send(0, 10);
   now += milliseconds(3);
-  flow.arrived(9 * kPacket);
-  flow.answered(Psn(9), in_flight, now);  // all but the first
+  tell(1, 9);
   now += milliseconds(50);
-  answer(9, 1);
+  tell_of_repairs(1);
+  EXPECT_EQ(flow.round_trip().latest(), milliseconds(3));
+}
+
+TEST_F(FlowTest, MeasuresTheRoundTripOfWhatHasBeenOvertaken) {
+  send(0, 10);
+  now += milliseconds(1);
+  tell(9, 1);
+  now += milliseconds(2);
+  tell(0, 9);
   EXPECT_EQ(flow.round_trip().latest(), milliseconds(3));
 }
 

@@ -19,7 +19,7 @@ class HolesTest : public testing::Test {
   bool fill(uint32_t first, uint32_t limit) {
     return holes.fill(
         Psn(first), Psn(limit), now,
-        [this](Psn from, Psn to, bool) {
+        [this](Psn from, Psn to, Holes::State) {
           for (Psn psn = from; psn != to; ++psn)
             EXPECT_TRUE(arrived.insert(psn.value()).second) << psn.value();
         },
@@ -93,7 +93,7 @@ TEST_F(HolesTest, AgreeWithASetWhateverArrives) {
     for (int i = 0; i < 60; ++i) {
       const auto first = static_cast<uint32_t>(random.below(250));
       const auto limit = first + 1 + static_cast<uint32_t>(random.below(10));
-      const auto mark = [&](Psn from, Psn to, bool) {
+      const auto mark = [&](Psn from, Psn to, Holes::State) {
         for (Psn psn = from; psn != to; ++psn) {
           ASSERT_TRUE(there.insert(static_cast<uint32_t>(psn - Psn(begin))).second) << "told twice";
         }

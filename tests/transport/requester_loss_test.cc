@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the requester does when packets or their answers are lost, or the peer is not ready.
+#include <set>
+
 #include "transport/support/requester_test.h"
 
 namespace verbena::transport {
@@ -67,8 +69,27 @@ TEST_F(RequesterLoss, GoesBackWhenNoAnswerComesInTime) {
   e.transmitted();
   EXPECT_EQ(e.qp->deadline(), e.now + roce::ack_timeout(14));
   e.wait_for_timer();
-  EXPECT_THAT(psns(e.transmitted()), ElementsAre(100, 101, 102));
+  EXPECT_THAT(psns(e.transmitted()), ElementsAre(100)) << "one packet finds out";
   EXPECT_EQ(e.counter(kLocalAckTimeouts), 1u);
+  acknowledge(100);
+  EXPECT_THAT(psns(e.transmitted()), ElementsAre(101, 102));
+}
+
+// Many that have begun together do not go on together.
+TEST_F(RequesterLoss, TriesAgainAtTimesOfItsOwn) {
+  post(IBV_WR_SEND, 600);
+  e.transmitted();
+  const Duration asked = roce::ack_timeout(14);
+  std::set<Duration> waits;
+  for (int i = 0; i < 6; ++i) {
+    e.wait_for_timer();
+    e.transmitted();
+    const Duration wait = e.qp->deadline() - e.now;
+    EXPECT_GT(wait, asked);
+    EXPECT_LE(wait, asked * 9 / 7);
+    waits.insert(wait);
+  }
+  EXPECT_GT(waits.size(), 2u);
 }
 
 TEST_F(RequesterLoss, WaitsForNoLessThanTheConfiguredTimeout) {
