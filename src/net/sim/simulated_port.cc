@@ -45,7 +45,7 @@ SendStatus SimulatedPort::send(const OutgoingPacket& packet) {
 }
 
 void SimulatedPort::set_link(const LinkSettings& settings, uint64_t seed) {
-  link_.emplace(settings, seed, network_.now());
+  link_ = std::make_shared<LinkModel>(settings, seed, network_.now());
 }
 
 bool SimulatedPort::flush() {

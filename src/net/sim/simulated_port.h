@@ -2,7 +2,7 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
+#include <memory>
 
 #include "base/time.h"
 #include "net/port.h"
@@ -27,7 +27,10 @@ class SimulatedPort : public Port {
   void isolate(bool on) { isolated_ = on; }
   // What leaves the port goes by such a link from now on, and the network's conditions are nothing to it.
   void set_link(const LinkSettings& settings, uint64_t seed);
+  // By another port's link, as through a switch that leads to both their peers. REQUIRES: that has one
+  void share_link(const SimulatedPort& other) { link_ = other.link_; }
   // REQUIRES: it has one
+  LinkModel& link() { return *link_; }
   const LinkCounters& link_counters() const { return link_->counters(); }
 
   transport::SendStatus send(const transport::OutgoingPacket& packet) override;
@@ -50,7 +53,7 @@ class SimulatedPort : public Port {
   PortCounters counters_;
   Arrivals arrivals_;
   bool isolated_ = false;
-  std::optional<LinkModel> link_;
+  std::shared_ptr<LinkModel> link_;
   TimePoint leaves_at_{};  // when what waits to leave has left
   uint16_t segment_ = 0;   // since the last flush: the identification that segmentation would give
   roce::Path path_;        // of the last packet

@@ -10,31 +10,57 @@ namespace {
 
 // BTH and ICRC, and what is around them: UDP, IPv4, Ethernet.
 constexpr uint32_t kAroundPayload = roce::kBthBytes + roce::kIcrcBytes + 8 + 20 + 14;
+constexpr uint32_t kEchoBytes = 64;
+// Receive offload hands packets on together, and these are answered by one.
+constexpr Duration kTcpLump = std::chrono::microseconds(100);
+
+ibv_recv_wr receive_of(ibv_sge& place) {
+  ibv_recv_wr wr{};
+  wr.sg_list = &place;
+  wr.num_sge = 1;
+  return wr;
+}
 
 }  // namespace
 
 Bulk::Bulk(const BulkOptions& options) : options_(options), network_(options.seed) {
-  for (uint8_t i = 0; i < 2; ++i) {
-    hosts_.push_back(
-        std::make_unique<Host>(network_, ipv4(static_cast<uint8_t>(i + 1)), options.seed * 2 + i));
-    hosts_.back()->port().set_link(options.link, options.seed * 2 + i);
+  const auto add_host = [&](uint64_t number) {
+    auto host =
+        std::make_unique<Host>(network_, ipv4(static_cast<uint8_t>(number + 1)), options.seed * 2 + number);
+    host->port().set_link(options.link, options.seed * 2 + number);
+    return host;
+  };
+  for (uint32_t i = 0; i < options.senders; ++i) {
+    senders_.push_back(add_host(i));
+    if (i > 0) senders_[i]->port().share_link(senders_[0]->port());
   }
-  source_ = &hosts_[0]->memory().add(options.message);
-  target_ = &hosts_[1]->memory().add(options.message);
-  for (uint32_t i = 0; i < options.qp_pairs; ++i) add_pair();
+  receiver_ = add_host(options.senders);
+  target_ = &receiver_->memory().add(options.message);
+  for (const auto& sender : senders_) {
+    Buffer& source = sender->memory().add(options.message);
+    for (uint32_t i = 0; i < options.qp_pairs; ++i) pairs_.push_back(connect(*sender, source));
+  }
+  if (options.echo) echo_ = connect(*senders_[0], senders_[0]->memory().add(kEchoBytes));
+  begins_ = network_.now();
+  if (options.tcp_since) {
+    tcp_ = std::make_unique<TcpFlow>(senders_[0]->port().link(), options.link.delay, kTcpLump);
+    begins_ += *options.tcp_since;
+    run(*options.tcp_since);
+  }
   counted_at_ = network_.now();
 }
 
-void Bulk::add_pair() {
+Bulk::Pair Bulk::connect(Host& from, Buffer& source) {
   const Host::QpSizes sizes{.send_requests = options_.depth,
                             .recv_requests = 4 * options_.depth,
                             .least_ack_timeout = std::chrono::milliseconds(16),
                             .congestion = options_.congestion};
+  Host* const hosts[2] = {&from, receiver_.get()};
   SimulatedQp* ends[2];
-  for (size_t i = 0; i < 2; ++i) ends[i] = &hosts_[i]->add_qp<RcQueuePair>(sizes);
+  for (size_t i = 0; i < 2; ++i) ends[i] = &hosts[i]->add_qp<RcQueuePair>(sizes);
   for (size_t i = 0; i < 2; ++i) {
     QpAttributes& attributes = ends[i]->qp->attributes();
-    attributes.path = path_between(hosts_[i]->port().address(), hosts_[1 - i]->port().address());
+    attributes.path = path_between(hosts[i]->port().address(), hosts[1 - i]->port().address());
     attributes.path.traffic_class = options_.traffic_class;
     attributes.destination = ends[1 - i]->qp->config().qpn;
     attributes.path_mtu = options_.mtu;
@@ -46,29 +72,23 @@ void Bulk::add_pair() {
     attributes.send_psn = attributes.receive_psn = roce::Psn(0xfffff0);
     for (const ibv_qp_state state : {IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS}) ends[i]->qp->enter(state);
   }
-  completed_.push_back(0);
-  counted_.push_back(0);
-  posted_.push_back(0);
+  return {ends[0], ends[1], &source};
 }
 
 // Keeps so many requests posted, and receives for them. False: one failed.
-bool Bulk::feed(size_t index) {
-  SimulatedQp& from = *hosts_[0]->qps()[index];
-  SimulatedQp& to = *hosts_[1]->qps()[index];
+bool Bulk::feed(Pair& pair) {
   ibv_wc wc;
-  while (from.send_cq->poll(1, &wc) == 1) {
+  while (pair.from->send_cq->poll(1, &wc) == 1) {
     if (wc.status != IBV_WC_SUCCESS) return false;
-    ++completed_[index];
+    ++pair.completed;
   }
-  while (to.recv_cq->poll(1, &wc) == 1) continue;
+  while (pair.to->recv_cq->poll(1, &wc) == 1) continue;
   if (options_.opcode == IBV_WR_SEND) {
     ibv_sge place = target_->sge();
-    ibv_recv_wr receive{};
-    receive.sg_list = &place;
-    receive.num_sge = 1;
-    while (post_recv(*to.qp, receive)) continue;
+    const ibv_recv_wr receive = receive_of(place);
+    while (post_recv(*pair.to->qp, receive)) continue;
   }
-  ibv_sge sge = source_->sge();
+  ibv_sge sge = pair.source->sge();
   ibv_send_wr wr{};
   wr.opcode = options_.opcode;
   wr.sg_list = &sge;
@@ -76,23 +96,63 @@ bool Bulk::feed(size_t index) {
   wr.send_flags = IBV_SEND_SIGNALED;
   wr.wr.rdma.remote_addr = target_->address();
   wr.wr.rdma.rkey = target_->key();
-  for (; posted_[index] - completed_[index] < options_.depth; ++posted_[index]) {
-    if (!post_send(*from.qp, wr)) break;
+  for (; pair.posted - pair.completed < options_.depth; ++pair.posted) {
+    if (!post_send(*pair.from->qp, wr)) break;
   }
   return true;
 }
 
+// Sends, and is ready for the answer. False: an earlier one failed.
+bool Bulk::throw_to(SimulatedQp& from, Buffer& what) {
+  ibv_wc wc;
+  while (from.send_cq->poll(1, &wc) == 1) {
+    if (wc.status != IBV_WC_SUCCESS) return false;
+  }
+  ibv_sge sge = what.sge();
+  sge.length = kEchoBytes;
+  post_recv(*from.qp, receive_of(sge));
+  ibv_send_wr wr{};
+  wr.opcode = IBV_WR_SEND;
+  wr.sg_list = &sge;
+  wr.num_sge = 1;
+  wr.send_flags = IBV_SEND_SIGNALED;
+  return post_send(*from.qp, wr);
+}
+
+// The 64 bytes go there and back. False: they failed to.
+bool Bulk::bounce(TimePoint now) {
+  ibv_wc wc;
+  if (thrown_at_ == kNever) {
+    ibv_sge place = target_->sge();
+    post_recv(*echo_->to->qp, receive_of(place));
+    thrown_at_ = now;
+    return throw_to(*echo_->from, *echo_->source);
+  }
+  if (echo_->to->recv_cq->poll(1, &wc) == 1) {
+    if (wc.status != IBV_WC_SUCCESS || !throw_to(*echo_->to, *target_)) return false;
+  }
+  if (echo_->from->recv_cq->poll(1, &wc) == 0) return true;
+  if (wc.status != IBV_WC_SUCCESS) return false;
+  echoes_.push_back(now - thrown_at_);
+  thrown_at_ = now;
+  return throw_to(*echo_->from, *echo_->source);
+}
+
 bool Bulk::run(Duration time) {
+  std::vector<Host*> hosts{receiver_.get()};
+  for (const auto& sender : senders_) hosts.push_back(sender.get());
   const TimePoint end = network_.now() + time;
   while (network_.now() < end) {
     const TimePoint now = network_.now();
-    for (size_t i = 0; i < completed_.size(); ++i) {
-      if (!feed(i)) return false;
-    }
+    if (now >= begins_ && !std::ranges::all_of(pairs_, [this](Pair& pair) { return feed(pair); }))
+      return false;
+    if (echo_ && !bounce(now)) return false;
+    if (tcp_) tcp_->run(now);
     bool more = false;
-    for (const auto& host : hosts_) more |= host->progress(now);
+    for (Host* host : hosts) more |= host->progress(now);
     TimePoint next = more ? now : network_.next_arrival();
-    for (const auto& host : hosts_) next = std::min(next, host->deadline());
+    for (const Host* host : hosts) next = std::min(next, host->deadline());
+    if (tcp_) next = std::min(next, tcp_->deadline());
     network_.advance_to(std::min(end, std::max(next, now + options_.tick)));
   }
   return true;
@@ -101,10 +161,10 @@ bool Bulk::run(Duration time) {
 std::vector<double> Bulk::goodput() {
   const double seconds = std::chrono::duration<double>(network_.now() - counted_at_).count();
   std::vector<double> rates;
-  for (size_t i = 0; i < completed_.size(); ++i) {
-    rates.push_back(static_cast<double>(completed_[i] - counted_[i]) * options_.message / seconds);
+  for (Pair& pair : pairs_) {
+    rates.push_back(static_cast<double>(pair.completed - pair.counted) * options_.message / seconds);
+    pair.counted = pair.completed;
   }
-  counted_ = completed_;
   counted_at_ = network_.now();
   return rates;
 }

@@ -2,29 +2,35 @@
 #pragma once
 
 #include <memory>
-#include <string>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "net/sim/link_model.h"
 #include "transport/simulation/host.h"
+#include "transport/simulation/tcp_flow.h"
 
 namespace verbena::transport {
 
 struct BulkOptions {
   uint64_t seed = 1;
-  net::LinkSettings link;  // both ways
-  uint32_t qp_pairs = 1;
+  net::LinkSettings link;                    // to the receiver, all senders', and back
+  uint32_t senders = 1;                      // hosts
+  uint32_t qp_pairs = 1;                     // of each
   ibv_wr_opcode opcode = IBV_WR_RDMA_WRITE;  // or RDMA_READ, SEND
   uint32_t message = 64 * 1024;
   uint32_t depth = 128;  // requests of each QP that are posted at a time
   uint32_t mtu = 1024;
   uint8_t traffic_class = 0;
   congestion::Kind congestion = congestion::Kind::kProbing;
+  bool echo = false;  // besides, the first sender has a QP pair on which 64 bytes go there and back
+  // Besides, there is a TCP flow with BBR to the same receiver, and has been there so long already.
+  std::optional<Duration> tcp_since;
   Duration tick = std::chrono::microseconds(5);
 };
 
-// Programs that move messages one behind the other as fast as they can, as ib_write_bw does, from one host to
-// another over a link. What they move is not looked at: that is for World.
+// Programs that move messages one behind the other as fast as they can, as ib_write_bw does, from some hosts
+// to another over a link. What they move is not looked at: that is for World.
 class Bulk {
  public:
   explicit Bulk(const BulkOptions& options);
@@ -36,23 +42,43 @@ class Bulk {
   std::vector<double> goodput();
   // The bytes a second that the link could carry of messages.
   double ideal() const;
+  // How long each echo took since the last call of it.
+  std::vector<Duration> echoes() { return std::exchange(echoes_, {}); }
 
   net::SimulatedNetwork& network() { return network_; }
-  Host& host(size_t index) { return *hosts_[index]; }
-  const net::LinkCounters& link(size_t host) { return hosts_[host]->port().link_counters(); }
+  Host& sender(size_t index = 0) { return *senders_[index]; }
+  Host& receiver() { return *receiver_; }
+  // REQUIRES: there is one
+  const TcpFlow& tcp() const { return *tcp_; }
+  // To the receiver.
+  const net::LinkCounters& link() { return senders_[0]->port().link_counters(); }
 
  private:
-  void add_pair();
-  bool feed(size_t index);
+  struct Pair {
+    SimulatedQp* from;
+    SimulatedQp* to;
+    Buffer* source;
+    uint64_t posted = 0;  // messages
+    uint64_t completed = 0;
+    uint64_t counted = 0;
+  };
+
+  Pair connect(Host& from, Buffer& source);
+  bool feed(Pair& pair);
+  bool bounce(TimePoint now);
+  bool throw_to(SimulatedQp& from, Buffer& what);
 
   const BulkOptions options_;
   net::SimulatedNetwork network_;
-  std::vector<std::unique_ptr<Host>> hosts_;
-  Buffer* source_ = nullptr;
+  std::vector<std::unique_ptr<Host>> senders_;
+  std::unique_ptr<Host> receiver_;
   Buffer* target_ = nullptr;
-  std::vector<uint64_t> completed_;  // messages, by QP
-  std::vector<uint64_t> counted_;
-  std::vector<uint64_t> posted_;
+  std::vector<Pair> pairs_;
+  std::optional<Pair> echo_;
+  std::unique_ptr<TcpFlow> tcp_;
+  TimePoint begins_;
+  TimePoint thrown_at_ = kNever;
+  std::vector<Duration> echoes_;
   TimePoint counted_at_;
 };
 

@@ -3,7 +3,6 @@
 // it ends with the right status, everything after it is flushed, and neither end waits without end.
 //
 // VERBENA_SEED=n runs that seed alone.
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

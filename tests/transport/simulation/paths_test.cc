@@ -42,14 +42,13 @@ class Paths : public testing::TestWithParam<PathCase> {
     bulk.goodput();
     EXPECT_TRUE(bulk.run(kTime)) << "a request failed";
     const double goodput = bulk.goodput()[0];
-    const Host& from = bulk.host(0);
-    const Host& to = bulk.host(1);
+    const Host& from = bulk.sender();
+    const Host& to = bulk.receiver();
     std::cout << "  " << GetParam().name << ": " << goodput / 1e6 << " MB/s, " << goodput / bulk.ideal()
               << " of the ideal; sent " << from.counter(kSentPackets) << ", again "
               << from.counter(kRetransmittedPackets) << ", timeouts " << from.counter(kLocalAckTimeouts)
-              << ", duplicates " << to.counter(kDuplicateRequests) << ", lost " << bulk.link(0).lost << " + "
-              << bulk.link(0).overflowed << ", longest queue " << bulk.link(0).longest_queue_bytes
-              << std::endl;
+              << ", duplicates " << to.counter(kDuplicateRequests) << ", lost " << bulk.link().lost << " + "
+              << bulk.link().overflowed << ", longest queue " << bulk.link().longest_queue_bytes << std::endl;
     return goodput / bulk.ideal();
   }
 };
@@ -93,25 +92,24 @@ INSTANTIATE_TEST_SUITE_P(
 // A switch that marks packets where its queue is a quarter full. Programs say by the traffic class that
 // theirs may be marked.
 TEST(Marks, KeepTheQueueShortAndTheLinkFull) {
-  constexpr uint8_t kEcnCapable = 2;
   for (const uint32_t pairs : {1u, 8u}) {
     BulkOptions options;
     options.link = link(kGigabit, 1'000'000, milliseconds(1));
     options.link.mark_above_bytes = 250'000;
-    options.traffic_class = kEcnCapable;
+    options.traffic_class = roce::kEcnCapable;
     options.qp_pairs = pairs;
     Bulk bulk(options);
     EXPECT_TRUE(bulk.run(kTime));
     bulk.goodput();
-    const uint64_t overflowed = bulk.link(0).overflowed;
+    const uint64_t overflowed = bulk.link().overflowed;
     EXPECT_TRUE(bulk.run(kTime));
     double sum = 0;
     for (const double goodput : bulk.goodput()) sum += goodput;
     std::cout << "  " << pairs << " pairs: " << sum / bulk.ideal() << " of the ideal; marked "
-              << bulk.link(0).marked << ", longest queue " << bulk.link(0).longest_queue_bytes << std::endl;
+              << bulk.link().marked << ", longest queue " << bulk.link().longest_queue_bytes << std::endl;
     EXPECT_GE(sum, 0.85 * bulk.ideal());
-    EXPECT_EQ(bulk.link(0).overflowed, overflowed);
-    EXPECT_GT(bulk.link(0).marked, 0u);
+    EXPECT_EQ(bulk.link().overflowed, overflowed);
+    EXPECT_GT(bulk.link().marked, 0u);
   }
 }
 
