@@ -30,12 +30,15 @@ constexpr double kMostLost = 0.1;
 // that of a queue, our own or another's. So dips come soon, and go on to do so while they find less.
 constexpr Duration kRoundTripLasts = seconds(10);
 constexpr Duration kDip = milliseconds(20);
-constexpr Duration kSoon = 8 * kDip;
-constexpr int64_t kRoundTripsBetween = 32;
+constexpr Duration kSoon = 20 * kDip;
+constexpr int64_t kRoundTripsBetween = 100;
 
-// So much of what is sent is lost: one part in so many, and a share.
+// So much of what is sent is lost: one part in so many, and a share over so many seconds.
 constexpr uint64_t kSomeLost = 100;
-constexpr double kMuchLost = 0.06;
+constexpr double kMuchLost = 0.07;
+constexpr double kLasting = 1;
+// A round trip may be longer by so much because the machines have other things to do.
+constexpr Duration kBusy = std::chrono::microseconds(250);
 
 // Below this a path is a machine's own or a cable's. Its round trip is made of wake-ups, and timers are too
 // coarse to spread what is sent over it: the window alone decides.
@@ -125,7 +128,7 @@ void Probing::begin_dip() {
 }
 
 void Probing::end_dip(TimePoint now) {
-  patience_ = least_round_trip_ < before_dip_ * 3 / 4 ? kSoon : std::min(2 * patience_, kRoundTripLasts);
+  patience_ = least_round_trip_ < before_dip_ / 2 ? kSoon : std::min(2 * patience_, kRoundTripLasts);
   least_since_ = now;
   phase_ = is_full_ ? Phase::kCruise : Phase::kStartup;
   turn_ = 2;
@@ -142,16 +145,16 @@ void Probing::check_full(const Sample& sample) {
   is_full_ = ++full_rounds_ >= kFullRounds;
 }
 
-// Losses are those of a queue that is full if there are some while packets take longer; or many, for some
-// time, as a queue that others keep full takes no longer than it ever did. (Then this one may be of very
+// Losses are those of a queue that is full if there are some while packets take longer; or many, for
+// seconds, as a queue that others keep full takes no longer than it ever did. (Then this one may be of very
 // many.)
 void Probing::note_overflow(const Sample& sample) {
-  const bool takes_longer = latest_mean_ > least_round_trip_ * 5 / 4;
+  const bool takes_longer = latest_mean_ > least_round_trip_ * 5 / 4 + kBusy;
   const uint64_t some = std::max(2 * uint64_t{sizes_.packet}, (round_lost_ + round_arrived_) / kSomeLost);
-  const bool overflowed = takes_longer ? round_lost_ > some : round_lost_ > 0 && lost_share_ > kMuchLost;
+  const bool overflowed = takes_longer ? round_lost_ > some : round_lost_ > 0 && lasting_share_ > kMuchLost;
   if (!overflowed) return ceiling_.on_quiet_round(sizes_.packet, held(8) + lumps());
   const uint64_t in_flight = std::min(allowance_.window, sample.in_flight + round_lost_);
-  ceiling_.on_overflow(in_flight, takes_longer ? held(4) + lumps() / 6 : held(2));
+  ceiling_.on_overflow(in_flight, takes_longer ? held(5) + lumps() / 5 : held(2));
   const double seconds = std::chrono::duration<double>(sample.now - round_since_).count();
   const double arriving = static_cast<double>(round_arrived_) / std::max(seconds, 1e-9);
   bandwidth_.cut(std::max(static_cast<uint64_t>(arriving), hundredths(bandwidth_.get(), 90)));
@@ -161,7 +164,10 @@ void Probing::note_overflow(const Sample& sample) {
 void Probing::note_losses(const Sample& sample) {
   if (!round_began_ || round_arrived_ == 0) return;
   const auto all = static_cast<double>(round_lost_ + round_arrived_);
-  lost_share_ += (static_cast<double>(round_lost_) / all - lost_share_) / 16;
+  const double share = static_cast<double>(round_lost_) / all;
+  lost_share_ += (share - lost_share_) / 16;
+  const double seconds = std::chrono::duration<double>(sample.now - round_since_).count();
+  lasting_share_ += (share - lasting_share_) * std::min(seconds / kLasting, 1.0);
   if (round_lost_ > 8 * uint64_t{sizes_.packet} && round_lost_ * kOverflow > round_arrived_) is_full_ = true;
   note_overflow(sample);
   round_since_ = sample.now;

@@ -118,7 +118,8 @@ class Probing final : public Algorithm {
   uint64_t round_lost_ = 0;
   uint64_t round_arrived_ = 0;
   TimePoint round_since_{};
-  double lost_share_ = 0;  // of what is sent
+  double lost_share_ = 0;     // of what is sent
+  double lasting_share_ = 0;  // the same over a longer time
   // What is best on a machine's own networks, until a path shows what it holds.
   FixedWindow near_;
   Ceiling ceiling_;

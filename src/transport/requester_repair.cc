@@ -141,13 +141,15 @@ void Requester::progressed_flow(TimePoint now) {
 // What closes sooner than its repair could was not lost, only late: such networks are given more time.
 void Requester::note_closed(const Holes::Hole& hole, TimePoint now) {
   if (hole.lost || !hole.again || !flow_->round_trip().is_known()) return;
+  // What was sent again before this, and is not here, has been overtaken.
+  if (now - hole.since >= flow_->round_trip().usual() / 2) {
+    repaired_at_ = std::max(repaired_at_, hole.since);
+  }
   if (now - hole.since < flow_->round_trip().smoothed() / 2) {
     disorder_ = std::min<uint8_t>(disorder_ + 1, kMostDisorder);
     losses_ = 0;
     return;
   }
-  // What was sent again before this, and is not here, has been overtaken.
-  repaired_at_ = std::max(repaired_at_, hole.since);
   // An overflow is many at once, and says no more about the order than one.
   if (disorder_ == 0 || now < loss_counts_at_) return;
   loss_counts_at_ = now + flow_->round_trip().smoothed();
@@ -161,7 +163,7 @@ void Requester::note_closed(const Holes::Hole& hole, TimePoint now) {
 // How long a packet may be missing that others have overtaken (as in RFC 8985, 6.2).
 Duration Requester::patience() const {
   const congestion::RoundTrip& round_trip = flow_->round_trip();
-  return std::min(round_trip.smoothed() / 4 * (1 << disorder_), round_trip.timeout());
+  return std::min(round_trip.usual() / 4 * (1 << disorder_), round_trip.timeout());
 }
 
 uint64_t Requester::give_up_hole(Holes::Hole& hole) {
