@@ -33,8 +33,8 @@ constexpr Duration kDip = milliseconds(20);
 constexpr Duration kSoon = 20 * kDip;
 constexpr int64_t kRoundTripsBetween = 100;
 
-// So much of what is sent is lost: one part in so many, and a share over so many seconds.
-constexpr uint64_t kSomeLost = 100;
+// So much of what is sent is lost: a share beyond what always is, and a share over so many seconds.
+constexpr double kSomeLost = 0.01;
 constexpr double kMuchLost = 0.07;
 constexpr double kLasting = 1;
 // A round trip may be longer by so much because the machines have other things to do.
@@ -150,8 +150,10 @@ void Probing::check_full(const Sample& sample) {
 // many.)
 void Probing::note_overflow(const Sample& sample) {
   const bool takes_longer = latest_mean_ > least_round_trip_ * 5 / 4 + kBusy;
-  const uint64_t some = std::max(2 * uint64_t{sizes_.packet}, (round_lost_ + round_arrived_) / kSomeLost);
-  const bool overflowed = takes_longer ? round_lost_ > some : round_lost_ > 0 && lasting_share_ > kMuchLost;
+  const auto all = static_cast<double>(round_lost_ + round_arrived_);
+  const auto some = static_cast<uint64_t>(all * (kSomeLost + lasting_share_));
+  const bool overflowed = takes_longer ? round_lost_ > std::max(some, 2 * uint64_t{sizes_.packet})
+                                       : round_lost_ > 0 && lasting_share_ > kMuchLost;
   if (!overflowed) return ceiling_.on_quiet_round(sizes_.packet, held(8) + lumps());
   const uint64_t in_flight = std::min(allowance_.window, sample.in_flight + round_lost_);
   ceiling_.on_overflow(in_flight, takes_longer ? held(5) + lumps() / 5 : held(2));
