@@ -20,10 +20,10 @@ constexpr uint64_t kGigabit = 125'000'000;
 
 #ifdef VERBENA_SIMULATION_IS_SHORT
 constexpr Duration kTime = milliseconds(300);
-constexpr double kAtLeast = 0.7;  // of what is asked for: shares are still being found out
+constexpr bool kIsSettled = false;  // shares are still being found out: nobody fails, and the link is full
 #else
 constexpr Duration kTime = milliseconds(3000);
-constexpr double kAtLeast = 1;
+constexpr bool kIsSettled = true;
 #endif
 
 BulkOptions gigabit(uint64_t queue_bytes) {
@@ -57,8 +57,10 @@ TEST(ManyFlows, OfSixtyFourQueuePairsShareALink) {
   std::cout << "  fairness " << fairness_of(shares) << ", " << sum_of(shares) / bulk.ideal()
             << " of the ideal; overflowed " << bulk.link().overflowed << " of " << bulk.link().packets
             << std::endl;
-  EXPECT_GE(fairness_of(shares), kAtLeast * 0.95);
-  EXPECT_GE(sum_of(shares), kAtLeast * 0.9 * bulk.ideal());
+  EXPECT_GE(sum_of(shares), 0.9 * bulk.ideal());
+  if (kIsSettled) {
+    EXPECT_GE(fairness_of(shares), 0.95);
+  }
 }
 
 TEST(ManyFlows, LetSmallMessagesPass) {
@@ -79,7 +81,7 @@ TEST(ManyFlows, LetSmallMessagesPass) {
   std::cout << "  echo: median " << echoes[echoes.size() / 2] / microseconds(1) << " us, p99 "
             << p99 / microseconds(1) << " us, beside " << share << " of the ideal" << std::endl;
   EXPECT_LE(p99, 2 * queue);
-  EXPECT_GE(share, kAtLeast * 0.85);
+  EXPECT_GE(share, 0.85);
 }
 
 TEST(ManyFlows, OfSixteenSendersShareTheirReceiver) {
@@ -93,9 +95,11 @@ TEST(ManyFlows, OfSixteenSendersShareTheirReceiver) {
   const double lost = static_cast<double>(bulk.link().overflowed) / static_cast<double>(bulk.link().packets);
   std::cout << "  lost " << lost << ", fairness " << fairness_of(shares) << ", "
             << sum_of(shares) / bulk.ideal() << " of the ideal" << std::endl;
-  EXPECT_LE(lost, 0.2);
-  EXPECT_GE(fairness_of(shares), kAtLeast * 0.85);
-  EXPECT_GE(sum_of(shares), kAtLeast * 0.9 * bulk.ideal());
+  EXPECT_GE(sum_of(shares), 0.9 * bulk.ideal());
+  if (kIsSettled) {
+    EXPECT_LE(lost, 0.2);
+    EXPECT_GE(fairness_of(shares), 0.85);
+  }
 }
 
 // A gigabit and its queue with TCP's BBR, which has been there for three seconds. Both keep a good part.
@@ -110,8 +114,8 @@ TEST(ManyFlows, LeaveTcpItsPartAndHaveTheirs) {
   const double ours = bulk.goodput()[0] / kGigabit;
   const double tcps = (static_cast<double>(bulk.tcp().delivered_bytes()) - before) / seconds / kGigabit;
   std::cout << "  of the link: " << ours << ", TCP " << tcps << std::endl;
-  EXPECT_GE(ours, kAtLeast * 0.25);
-  EXPECT_GE(tcps, kAtLeast * 0.25);
+  EXPECT_GE(ours, 0.25);
+  EXPECT_GE(tcps, 0.25);
 }
 
 }  // namespace
