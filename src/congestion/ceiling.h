@@ -8,7 +8,7 @@ namespace verbena::congestion {
 
 // How much may be in flight over a link whose queue overflows because others fill it, too: less after each
 // round trip in which it did, and a little more after each in which it did not, until that is more than would
-// be sent anyway. So flows that share a queue come to like parts of it.
+// be sent anyway. Both by parts of what it is, so by itself it leaves the shares of a queue as they are.
 //
 // Bytes. For the shard's lock holder.
 class Ceiling {
