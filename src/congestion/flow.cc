@@ -69,8 +69,6 @@ void Flow::starts_over(roce::Psn from) {
   runs_.drop_from(from);
 }
 
-// The rate is that of what arrived while the run was under way, over that time or over the time in which it
-// had been sent, whichever is longer: answers that come together do not make a path faster.
 void Flow::took_time(roce::Psn first, roce::Psn limit) {
   const roce::Psn last = limit - 1;
   const Run* run = runs_.find(last);
@@ -82,6 +80,8 @@ void Flow::took_time(roce::Psn first, roce::Psn limit) {
   if (!latest_ || last.is_after(*latest_)) latest_ = last;
 }
 
+// The rate is that of what arrived while the run was under way, over that time or over the time in which it
+// had been sent, whichever is longer: answers that come together do not make a path faster.
 void Flow::answered(uint64_t in_flight, TimePoint now) {
   Sample sample{
       .now = now, .arrived = delivered_ - answered_, .delivered = delivered_, .in_flight = in_flight};
