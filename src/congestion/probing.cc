@@ -148,16 +148,14 @@ void Probing::check_full(const Sample& sample) {
 // Losses are those of a queue that is full if there are some while packets take longer; or many, for
 // seconds, as a queue that others keep full takes no longer than it ever did. (Then this one may be of very
 // many.)
-void Probing::note_overflow(const Sample& sample) {
+void Probing::note_overflow(uint64_t in_flight, double all, double seconds) {
   const bool takes_longer = latest_mean_ > least_round_trip_ * 5 / 4 + kBusy;
-  const auto all = static_cast<double>(round_lost_ + round_arrived_);
   const auto some = static_cast<uint64_t>(all * (kSomeLost + lasting_share_));
   const bool overflowed = takes_longer ? round_lost_ > std::max(some, 2 * uint64_t{sizes_.packet})
                                        : round_lost_ > 0 && lasting_share_ > kMuchLost;
   if (!overflowed) return ceiling_.on_quiet_round(sizes_.packet, held(8) + lumps());
-  const uint64_t in_flight = std::min(allowance_.window, sample.in_flight + round_lost_);
-  ceiling_.on_overflow(in_flight, takes_longer ? held(5) + lumps() / 5 : held(2));
-  const double seconds = std::chrono::duration<double>(sample.now - round_since_).count();
+  const uint64_t before = std::min(allowance_.window, in_flight + round_lost_);
+  ceiling_.on_overflow(before, takes_longer ? held(5) + lumps() / 5 : held(2));
   const double arriving = static_cast<double>(round_arrived_) / std::max(seconds, 1e-9);
   bandwidth_.cut(std::max(static_cast<uint64_t>(arriving), hundredths(bandwidth_.get(), 90)));
 }
@@ -171,7 +169,7 @@ void Probing::note_losses(const Sample& sample) {
   const double seconds = std::chrono::duration<double>(sample.now - round_since_).count();
   lasting_share_ += (share - lasting_share_) * std::min(seconds / kLasting, 1.0);
   if (round_lost_ > 8 * uint64_t{sizes_.packet} && round_lost_ * kOverflow > round_arrived_) is_full_ = true;
-  note_overflow(sample);
+  note_overflow(sample.in_flight, all, seconds);
   round_since_ = sample.now;
   round_lost_ = round_arrived_ = 0;
 }

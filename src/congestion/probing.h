@@ -75,7 +75,7 @@ class Probing final : public Algorithm {
   void note_round_trip(const Sample& sample);
   void check_full(const Sample& sample);
   void note_losses(const Sample& sample);
-  void note_overflow(const Sample& sample);
+  void note_overflow(uint64_t in_flight, double all, double seconds);
   void begin_dip();
   void end_dip(TimePoint now);
   void step(const Sample& sample);
