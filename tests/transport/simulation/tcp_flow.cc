@@ -85,7 +85,6 @@ void TcpFlow::take_answers(TimePoint now) {
     in_flight_.clear();
     window_ = kLeastWindow;
   }
-  lost_ += lost;
   lost_now_ = lost > 0;
   if (acked == 0) return;
   update_aggregation(now, acked);

@@ -28,7 +28,6 @@ class TcpFlow {
 
   // Bytes of payload that have arrived.
   uint64_t delivered_bytes() const { return delivered_ * kPayload; }
-  uint64_t lost() const { return lost_; }
 
  private:
   static constexpr uint64_t kPayload = 1448;
@@ -68,7 +67,6 @@ class TcpFlow {
   uint64_t delivered_ = 0;
   TimePoint delivered_at_{};
   TimePoint delivered_sent_{};
-  uint64_t lost_ = 0;
   uint64_t round_ = 0;
   uint64_t round_ends_ = 0;
   bool round_began_ = false;
