@@ -17,6 +17,7 @@ using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
 constexpr uint64_t kGigabit = 125'000'000;
+constexpr uint64_t kQueueBytes = 250'000;
 
 #ifdef VERBENA_SIMULATION_IS_SHORT
 constexpr Duration kTime = milliseconds(300);
@@ -26,12 +27,20 @@ constexpr Duration kTime = milliseconds(3000);
 constexpr bool kIsSettled = true;
 #endif
 
-BulkOptions gigabit(uint64_t queue_bytes) {
+BulkOptions gigabit() {
   BulkOptions options;
   options.link.bytes_per_second = kGigabit;
-  options.link.queue_bytes = queue_bytes;
+  options.link.queue_bytes = kQueueBytes;
   options.link.delay = microseconds(50);
   return options;
+}
+
+// Of kTime, after some time to begin.
+std::vector<double> settled_goodput(Bulk& bulk) {
+  EXPECT_TRUE(bulk.run(kTime / 3));
+  bulk.goodput();
+  EXPECT_TRUE(bulk.run(kTime));
+  return bulk.goodput();
 }
 
 double sum_of(const std::vector<double>& shares) {
@@ -46,14 +55,11 @@ double fairness_of(const std::vector<double>& shares) {
 }
 
 TEST(ManyFlows, OfSixtyFourQueuePairsShareALink) {
-  BulkOptions options = gigabit(250'000);
+  BulkOptions options = gigabit();
   options.qp_pairs = 64;
   options.depth = 16;
   Bulk bulk(options);
-  EXPECT_TRUE(bulk.run(kTime / 3));
-  bulk.goodput();
-  EXPECT_TRUE(bulk.run(kTime));
-  const std::vector<double> shares = bulk.goodput();
+  const std::vector<double> shares = settled_goodput(bulk);
   std::cout << "  fairness " << fairness_of(shares) << ", " << sum_of(shares) / bulk.ideal()
             << " of the ideal; overflowed " << bulk.link().overflowed << " of " << bulk.link().packets
             << std::endl;
@@ -64,7 +70,7 @@ TEST(ManyFlows, OfSixtyFourQueuePairsShareALink) {
 }
 
 TEST(ManyFlows, LetSmallMessagesPass) {
-  BulkOptions options = gigabit(250'000);
+  BulkOptions options = gigabit();
   options.qp_pairs = 4;
   options.echo = true;
   Bulk bulk(options);
@@ -76,7 +82,7 @@ TEST(ManyFlows, LetSmallMessagesPass) {
   ASSERT_FALSE(echoes.empty());
   std::ranges::sort(echoes);
   const Duration p99 = echoes[echoes.size() * 99 / 100];
-  const Duration queue{static_cast<int64_t>(250'000 * 1'000'000'000ull / kGigabit)};
+  const Duration queue{static_cast<int64_t>(kQueueBytes * 1'000'000'000 / kGigabit)};
   const double share = sum_of(bulk.goodput()) / bulk.ideal();
   std::cout << "  echo: median " << echoes[echoes.size() / 2] / microseconds(1) << " us, p99 "
             << p99 / microseconds(1) << " us, beside " << share << " of the ideal" << std::endl;
@@ -85,13 +91,10 @@ TEST(ManyFlows, LetSmallMessagesPass) {
 }
 
 TEST(ManyFlows, OfSixteenSendersShareTheirReceiver) {
-  BulkOptions options = gigabit(250'000);
+  BulkOptions options = gigabit();
   options.senders = 16;
   Bulk bulk(options);
-  EXPECT_TRUE(bulk.run(kTime / 3));
-  bulk.goodput();
-  EXPECT_TRUE(bulk.run(kTime));
-  const std::vector<double> shares = bulk.goodput();
+  const std::vector<double> shares = settled_goodput(bulk);
   const double lost = static_cast<double>(bulk.link().overflowed) / static_cast<double>(bulk.link().packets);
   std::cout << "  lost " << lost << ", fairness " << fairness_of(shares) << ", "
             << sum_of(shares) / bulk.ideal() << " of the ideal" << std::endl;
@@ -104,7 +107,7 @@ TEST(ManyFlows, OfSixteenSendersShareTheirReceiver) {
 
 // A gigabit and its queue with TCP's BBR, which has been there for three seconds. Both keep a good part.
 TEST(ManyFlows, LeaveTcpItsPartAndHaveTheirs) {
-  BulkOptions options = gigabit(250'000);
+  BulkOptions options = gigabit();
   options.tcp_since = kTime;
   Bulk bulk(options);
   const auto before = static_cast<double>(bulk.tcp().delivered_bytes());
