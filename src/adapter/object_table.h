@@ -7,6 +7,7 @@
 
 #include "adapter/object_limit.h"
 #include "base/intrusive_list.h"
+#include "base/mutex_at_fork.h"
 #include "provider/live_objects.h"
 #include "provider/provider.h"
 
@@ -17,7 +18,8 @@ namespace verbena::adapter {
 // their number is limited, a `place`.
 //
 // Thread-safe. Its lock is held for no longer than it takes to link an object, and never while one is
-// destroyed: that may ask the application's allocator, or the agent.
+// destroyed: that may ask the application's allocator, or the agent. A child of fork() does not find it
+// taken, so it may destroy what it has inherited.
 template <class Object>
 class ObjectTable {
  public:
@@ -100,7 +102,7 @@ class ObjectTable {
   }
 
   ObjectLimit* const limit_ = nullptr;
-  std::mutex mutex_;
+  MutexAtFork mutex_;
   IntrusiveList<Object, &Object::owned> objects_;
 };
 

@@ -13,6 +13,7 @@
 #include "adapter/support/endpoint.h"
 #include "adapter/support/environment.h"
 #include "adapter/support/helper.h"
+#include "base/forked_children.h"
 #include "base/random.h"
 #include "base/spin_lock.h"
 #include "base/time.h"
@@ -222,6 +223,18 @@ TEST(Fork, AChildMayDestroyWhatItInheritedAndTheParentKeepsIt) {
   ibv_ack_cq_events(cq, 1);
   EXPECT_EQ(pair->b.completion().status, IBV_WC_SUCCESS);
   exchange(*pair);
+}
+
+TEST(Fork, AChildMayDestroyWhatItInheritedWhileAThreadOfItsParentMakesMore) {
+  Endpoint endpoint;
+  char bytes[64];
+  test::expect_in_children_forked_while(
+      [&] {
+        ibv_mr* more = ibv_reg_mr(endpoint.pd.get(), bytes, sizeof bytes, 0);
+        EXPECT_NE(more, nullptr);
+        EXPECT_EQ(ibv_dereg_mr(more), 0);
+      },
+      [&] { return ibv_dereg_mr(endpoint.mr.release()) == 0; });
 }
 
 TEST(Fork, AChildThatUsesWhatItInheritedHarmsNobody) {

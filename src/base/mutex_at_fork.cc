@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "base/mutex_at_fork.h"
+
+#include <chrono>
+#include <cstddef>
+#include <new>
+
+#include <pthread.h>
+
+namespace verbena {
+
+// All of them. Their own mutex is taken for as long as fork() takes.
+class MutexesAtFork {
+ public:
+  // Never destroyed: threads of the application may outlive every static object.
+  static MutexesAtFork& all() {
+    alignas(MutexesAtFork) static std::byte place[sizeof(MutexesAtFork)];
+    static MutexesAtFork* const the_only = new (place) MutexesAtFork;
+    return *the_only;
+  }
+
+  void add(MutexAtFork& one) {
+    const std::lock_guard guard(mutex_);
+    known_.push_back(one);
+  }
+  void remove(MutexAtFork& one) {
+    const std::lock_guard guard(mutex_);
+    one.known_.unlink();
+  }
+
+  static void before_fork() {
+    all().mutex_.lock();
+    for (MutexAtFork& one : all().known_) one.forker_has_it_ = one.mutex_.try_lock_for(kPatience);
+  }
+  static void after_fork_in_parent() {
+    for (MutexAtFork& one : all().known_) {
+      if (one.forker_has_it_) one.mutex_.unlock();
+    }
+    all().mutex_.unlock();
+  }
+  static void after_fork_in_child() {
+    for (MutexAtFork& one : all().known_) {
+      if (one.forker_has_it_) {
+        one.mutex_.unlock();
+      } else {
+        new (&one.mutex_) std::timed_mutex;  // of a thread that is not here
+      }
+    }
+    all().mutex_.unlock();
+  }
+
+ private:
+  // One who holds a mutex for longer waits for something that the forking thread has, such as a shard.
+  static constexpr std::chrono::milliseconds kPatience{100};
+
+  std::mutex mutex_;
+  IntrusiveList<MutexAtFork, &MutexAtFork::known_> known_;
+};
+
+namespace {
+// Said as soon as the library is loaded: what is said first is locked last, as it has to be with locks under
+// which none is taken that fork() waits for without end.
+[[maybe_unused]] const int watched = ::pthread_atfork(
+    MutexesAtFork::before_fork, MutexesAtFork::after_fork_in_parent, MutexesAtFork::after_fork_in_child);
+}  // namespace
+
+MutexAtFork::MutexAtFork() {
+  MutexesAtFork::all().add(*this);
+}
+MutexAtFork::~MutexAtFork() {
+  MutexesAtFork::all().remove(*this);
+}
+
+}  // namespace verbena
