@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstddef>
 #include <new>
+#include <thread>
 
 #include <pthread.h>
 
@@ -30,7 +31,7 @@ class MutexesAtFork {
 
   static void before_fork() {
     all().mutex_.lock();
-    for (MutexAtFork& one : all().known_) one.forker_has_it_ = one.mutex_.try_lock_for(kPatience);
+    for (MutexAtFork& one : all().known_) one.forker_has_it_ = take(one.mutex_);
   }
   static void after_fork_in_parent() {
     for (MutexAtFork& one : all().known_) {
@@ -43,15 +44,25 @@ class MutexesAtFork {
       if (one.forker_has_it_) {
         one.mutex_.unlock();
       } else {
-        new (&one.mutex_) std::timed_mutex;  // of a thread that is not here
+        new (&one.mutex_) std::mutex;  // of a thread that is not here
       }
     }
     all().mutex_.unlock();
   }
 
  private:
+  // Not by a timed mutex: the thread sanitizer of GCC 12 does not see how that is taken.
+  static bool take(std::mutex& mutex) {
+    for (auto waited = kPatience.zero(); !mutex.try_lock(); waited += kLook) {
+      if (waited >= kPatience) return false;
+      std::this_thread::sleep_for(kLook);
+    }
+    return true;
+  }
+
   // One who holds a mutex for longer waits for something that the forking thread has, such as a shard.
   static constexpr std::chrono::milliseconds kPatience{100};
+  static constexpr std::chrono::milliseconds kLook{1};
 
   std::mutex mutex_;
   IntrusiveList<MutexAtFork, &MutexAtFork::known_> known_;

@@ -26,7 +26,7 @@ class MutexAtFork {
  private:
   friend class MutexesAtFork;
 
-  std::timed_mutex mutex_;
+  std::mutex mutex_;
   ListHook known_;              // in the list of all; guarded by that list's mutex
   bool forker_has_it_ = false;  // guarded by the same
 };
