@@ -180,6 +180,7 @@ transport::QpConfig QueuePairs::common_config(const ibv_qp_init_attr_ex& attr, i
   if (config.repairs) config.congestion = congestion::Kind::kProbing;
   config.listener = &core;
   config.counters = &shard.status_of(qpn).counters;
+  config.path_numbers = &shard.path_status_of(qpn).numbers;
   return config;
 }
 

@@ -13,6 +13,7 @@
 #include "protocol/connection_status.h"
 #include "protocol/status_page.h"
 #include "transport/counters.h"
+#include "transport/path_numbers.h"
 
 namespace verbena::agent_client {
 
@@ -31,6 +32,7 @@ struct QpNumbers {
   bool by_memory = false;  // its packets do not leave the host's memory
   uint32_t device_index = 0;
   std::array<uint64_t, transport::kQpCounterCount> counters{};  // by transport::QpCounter
+  std::array<uint64_t, transport::kPathNumberCount> path{};  // by transport::PathNumber; zeros: there is none
 };
 
 struct SlotStatus {

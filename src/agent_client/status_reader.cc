@@ -18,12 +18,13 @@ namespace {
 constexpr size_t kWords = sizeof(protocol::QpStatus) / sizeof(uint64_t);
 constexpr size_t kQpBytes = sizeof(protocol::QpStatus);
 constexpr size_t kQpsOffset = offsetof(protocol::StatusPage, qps);
-constexpr size_t kEnd = sizeof(protocol::StatusPage);
+constexpr size_t kEnd = protocol::kStatusBytesWithoutPaths;
 constexpr uint32_t kQpsPerRead = 128;
 constexpr uint32_t kQpsAtOnce = 2048;
 constexpr size_t kWorkOfLook = 256;
 constexpr size_t kWorkOfRun = 8;
 static_assert(protocol::kQpNumbers == transport::kQpCounterCount);
+static_assert(protocol::kPathNumbers == transport::kPathNumberCount);
 static_assert(protocol::kQpsPerSlot == roce::Qpn::kPerSlot);
 using QpWords = std::array<uint64_t, kWords>;
 
@@ -51,6 +52,29 @@ bool is_wanted(const QpWords& words, QpChoice choice) {
   const bool in_use = word_at(words, offsetof(protocol::QpStatus, in_use)) != 0;
   return in_use || (choice == QpChoice::kAll && word_at(words, offsetof(protocol::QpStatus, qpn)) != 0);
 }
+
+// The paths of a page's QPs, some at a time. Zeros where the file has none: an older agent made it, or an
+// older library writes it.
+class Paths {
+ public:
+  using Numbers = decltype(QpNumbers::path);
+  explicit Paths(int fd) : fd_(fd) {}
+  const Numbers& of(uint32_t place) {
+    if (const uint32_t first = place - place % kQpsPerRead; first != first_) read(first);
+    return numbers_[place - first_];
+  }
+
+ private:
+  static_assert(sizeof(Numbers) == sizeof(protocol::PathStatus));
+  void read(uint32_t first) {
+    first_ = first;
+    const size_t offset = offsetof(protocol::StatusPage, paths) + first * sizeof(Numbers);
+    if (!read_at(fd_, numbers_.data(), sizeof numbers_, offset)) numbers_ = {};
+  }
+  const int fd_;
+  uint32_t first_ = UINT32_MAX;  // none
+  std::array<Numbers, kQpsPerRead> numbers_{};
+};
 
 // Calls `visit` with the place and the words of each QP in [first, end). False: the file could not be read.
 template <class Visit>
@@ -104,8 +128,11 @@ class Residency {
 void read_status_page(int fd, SlotStatus& slot, QpChoice choice) {
   if (!is_begun(fd)) return;
   read_at(fd, slot.port.data(), sizeof slot.port, offsetof(protocol::StatusPage, port));
-  visit_qps(fd, 0, protocol::kQpsPerSlot, [&](uint32_t, const QpWords& words) {
-    if (is_wanted(words, choice)) slot.qps.push_back(numbers_of(words));
+  Paths paths(fd);
+  visit_qps(fd, 0, protocol::kQpsPerSlot, [&](uint32_t place, const QpWords& words) {
+    if (!is_wanted(words, choice)) return;
+    slot.qps.push_back(numbers_of(words));
+    slot.qps.back().path = paths.of(place);
   });
 }
 

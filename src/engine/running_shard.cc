@@ -3,54 +3,11 @@
 
 #include <utility>
 
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-
 #include "base/log.h"
 #include "engine/port_counters.h"
 #include "engine/secret.h"
 
 namespace verbena::engine {
-namespace {
-
-// Whether a file can be mapped without ever giving SIGBUS: it is large enough and stays so.
-bool is_safe_status_page(int fd) {
-  struct stat file;
-  if (::fstat(fd, &file) != 0 || file.st_size < static_cast<off_t>(sizeof(protocol::StatusPage)))
-    return false;
-  const int seals = ::fcntl(fd, F_GET_SEALS);
-  return seals >= 0 && (seals & F_SEAL_SHRINK) != 0;
-}
-
-}  // namespace
-
-// The page that `verbena status` reads; private memory when the agent gave none.
-struct RunningShard::StatusMapping {
-  static Result<std::unique_ptr<StatusMapping>> create(int fd) {
-    const bool shared = is_safe_status_page(fd);
-    if (!shared) log_warning("the agent gave no usable status page: this process is not shown in full");
-    const int flags = shared ? MAP_SHARED : kPrivate;
-    void* at =
-        ::mmap(nullptr, sizeof(protocol::StatusPage), PROT_READ | PROT_WRITE, flags, shared ? fd : -1, 0);
-    if (at == MAP_FAILED) return fail(errno);
-    return std::make_unique<StatusMapping>(static_cast<protocol::StatusPage*>(at));
-  }
-  explicit StatusMapping(protocol::StatusPage* p) : page(p) {
-    page->magic.store(protocol::StatusPage::kMagic, std::memory_order_relaxed);
-  }
-  ~StatusMapping() { ::munmap(page, sizeof(protocol::StatusPage)); }
-  StatusMapping(const StatusMapping&) = delete;
-  StatusMapping& operator=(const StatusMapping&) = delete;
-
-  // Private from now on: what a child does to its inherited QPs is not to be seen in its parent's.
-  void detach() {
-    ::mmap(page, sizeof(protocol::StatusPage), PROT_READ | PROT_WRITE, kPrivate | MAP_FIXED, -1, 0);
-  }
-
-  static constexpr int kPrivate = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
-  protocol::StatusPage* const page;
-};
 
 RunningShard::RunningShard(Surroundings surroundings) : surroundings_(std::move(surroundings)) {}
 
@@ -70,13 +27,13 @@ Result<void> RunningShard::take_slot() {
   status_ = std::move(*mapping);
   auto ports = surroundings_.open_ports(
       {.slot = slot_, .udp_socket = std::move(slot->socket), .handed_over = std::move(slot->handed_over)},
-      port_counters_in(*status_->page));
+      port_counters_in(status_->page()));
   if (!ports) return tl::unexpected(ports.error());
   if (ports->empty()) {
     no_wire_reason_ = slot->no_wire_reason.empty() ? "the agent gave no socket" : slot->no_wire_reason;
     log_warning("no wire, all ports are down: {}", no_wire_reason_);
   }
-  shard_ = std::make_unique<Shard>(slot_, std::move(*ports), *status_->page, random_secret().low);
+  shard_ = std::make_unique<Shard>(slot_, std::move(*ports), status_->page(), random_secret().low);
   surroundings_.readers.add(shard_->sections());
   multicast_ = std::make_unique<MulticastGroups>(*shard_, surroundings_.groups);
   if (LocalPeers::is_wanted()) {

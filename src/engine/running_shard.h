@@ -10,6 +10,7 @@
 #include "engine/local_peers.h"
 #include "engine/multicast_groups.h"
 #include "engine/shard.h"
+#include "engine/status_mapping.h"
 #include "memory/readers.h"
 #include "net/port_factory.h"
 
@@ -59,8 +60,6 @@ class RunningShard {
   void abandon();
 
  private:
-  struct StatusMapping;
-
   explicit RunningShard(Surroundings surroundings);
   Result<void> take_slot();
 

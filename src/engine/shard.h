@@ -165,6 +165,7 @@ class alignas(kCacheLine) Shard : private net::PacketHandler {
   Result<roce::Qpn> reserve_qpn();
   void release_qpn(roce::Qpn qpn);
   protocol::QpStatus& status_of(roce::Qpn qpn) { return status_.qps[qpn.index()]; }
+  protocol::PathStatus& path_status_of(roce::Qpn qpn) { return status_.paths[qpn.index()]; }
 
   // The QP of this number; nullptr if there is none, or not here.
   transport::QueuePair* find(roce::Qpn qpn) const {

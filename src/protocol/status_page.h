@@ -29,6 +29,13 @@ struct alignas(64) QpStatus {
 };
 static_assert(sizeof(QpStatus) == 256);
 
+inline constexpr size_t kPathNumbers = 8;  // transport::PathNumber
+
+struct alignas(64) PathStatus {
+  std::array<SharedNumber, kPathNumbers> numbers;  // transport::PathNumbers
+};
+static_assert(sizeof(PathStatus) == 64);
+
 enum PortCounter : uint8_t {
   kPortSentPackets,
   kPortSentBytes,
@@ -45,7 +52,11 @@ struct StatusPage {
   SharedNumber magic;
   std::array<SharedNumber, kPortNumbers> port;  // by PortCounter
   std::array<QpStatus, kQpsPerSlot> qps;        // by Qpn::index(); pages come into being when touched
+  std::array<PathStatus, kQpsPerSlot> paths;    // likewise
 };
-static_assert(sizeof(StatusPage) == 512 + kQpsPerSlot * sizeof(QpStatus));
+// The page of an agent from before there were paths ends here. Its processes show none.
+inline constexpr size_t kStatusBytesWithoutPaths = offsetof(StatusPage, paths);
+static_assert(kStatusBytesWithoutPaths == 512 + kQpsPerSlot * sizeof(QpStatus));
+static_assert(sizeof(StatusPage) == kStatusBytesWithoutPaths + kQpsPerSlot * sizeof(PathStatus));
 
 }  // namespace verbena::protocol

@@ -19,6 +19,7 @@
 #include "transport/counters.h"
 #include "transport/gather.h"
 #include "transport/packet_io.h"
+#include "transport/path_numbers.h"
 #include "transport/receives.h"
 #include "transport/route.h"
 
@@ -69,6 +70,7 @@ struct QpConfig {
   QueueOwners* owners = nullptr;  // where queues of other processes are; null: the domain is in no other
   QpEventListener* listener = nullptr;
   QpCounters* counters = nullptr;
+  PathNumbers* path_numbers = nullptr;  // null: nobody looks
   // No ACK timeout is shorter, though a program may ask for as little as 8 us: threads share processors, and
   // what answers may not run for some milliseconds. Below that a busy machine's scheduling looks like loss.
   Duration least_ack_timeout = std::chrono::milliseconds(16);
@@ -255,6 +257,9 @@ class alignas(kCacheLine) QueuePair {
   // Tells of the match before the data is there; the request stays at hand.
   void announce_match(const TaggedMessage& message);
   void count(QpCounter counter, uint64_t amount = 1) { transport::count(*config_.counters, counter, amount); }
+  void count_on_path(PathNumber which, uint64_t amount = 1) {
+    if (config_.path_numbers != nullptr) add_to_path(*config_.path_numbers, which, amount);
+  }
   void emit(ibv_event_type event) { config_.listener->on_qp_event(event); }
 
  private:

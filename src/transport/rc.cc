@@ -27,6 +27,7 @@ Verdict RcQueuePair::on_packet(const IncomingPacket& incoming, TimePoint now) {
   count(kReceivedBytes, incoming.packet.payload.size());
   if (CongestionNotices::is_marked(incoming.path)) on_marked(headers, now);
   if (is_notice) {
+    count_on_path(kPathCongestionNotices);
     requester_.on_congestion(now);
   } else if (of_arrivals) {
     if (headers.opcode == roce::kHeardOpcode) {
@@ -53,6 +54,7 @@ Verdict RcQueuePair::on_packet(const IncomingPacket& incoming, TimePoint now) {
 // Who asked for data says how fast it comes; the peer may be one that obeys notices as well.
 void RcQueuePair::on_marked(const roce::Headers& headers, TimePoint now) {
   if (headers.opcode == roce::kCnpOpcode) return;
+  count_on_path(kPathMarkedPackets);
   notices_.on_marked(now);
   if (!headers.info().is_request) requester_.on_congestion(now);
 }

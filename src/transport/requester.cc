@@ -77,6 +77,7 @@ void Requester::on_route() {
   const QpConfig& config = qp_.config();
   if (!traits.lossless && config.repairs) flow_ = congestion::Flow::make(config.congestion, sizes);
   if (flow_) obey_flow();
+  show_path();
   holes_.reset(unacked_);
   answers_.reset(unacked_);
   heard_due_ = probe_due_ = false;
@@ -86,6 +87,22 @@ void Requester::on_route() {
 
 void Requester::obey_flow() {
   window_ = static_cast<uint32_t>(std::min<uint64_t>(flow_->window(), kMostInFlight));
+  show_path();
+}
+
+// To those who look from outside.
+void Requester::show_path() {
+  if (qp_.config().path_numbers == nullptr) return;
+  PathNumbers& path = *qp_.config().path_numbers;
+  const auto show = [&](PathNumber which, uint64_t value) {
+    path[which].store(value, std::memory_order_relaxed);
+  };
+  const congestion::RoundTrip round_trip = flow_ ? flow_->round_trip() : congestion::RoundTrip();
+  show(kPathRoundTrip, static_cast<uint64_t>(round_trip.smoothed().count()));
+  show(kPathUsualRoundTrip, static_cast<uint64_t>(round_trip.usual().count()));
+  show(kPathWindow, flow_ ? window_ : 0);
+  show(kPathRate, flow_ ? flow_->rate() : 0);
+  show(kPathInFlight, flow_ ? inflight_ : 0);
 }
 
 // Something is missing that others have overtaken.

@@ -109,6 +109,7 @@ class Requester {
   void lost(TimePoint now);
   void timed_out(TimePoint now);
   void obey_flow();
+  void show_path();
   bool must_ask(uint32_t packets, uint32_t bytes, bool ends) const;
   bool more_follows(uint32_t packets, uint32_t bytes, bool ends) const;
   void await_acknowledgement(TimePoint now) {

@@ -168,6 +168,7 @@ Duration Requester::patience() const {
 
 uint64_t Requester::give_up_hole(Holes::Hole& hole) {
   hole.lost = true;
+  qp_.count_on_path(kPathLostPackets, static_cast<uint64_t>(hole.limit - hole.first));
   uint64_t bytes = 0;
   for_each_owner(hole.first, hole.limit,
                  [&](const SendWqe& wqe, Psn from, Psn to) { bytes += flight_bytes(wqe, from, to); });

@@ -97,6 +97,25 @@ TEST_F(StatusPageFile, TellsAllNumbersOfAQp) {
   for (size_t i = 0; i < slot.qps[0].counters.size(); ++i) EXPECT_EQ(slot.qps[0].counters[i], 100 + i);
 }
 
+TEST_F(StatusPageFile, TellsAQpsPathWhereItHasRoomForOne) {
+  page_->magic = protocol::StatusPage::kMagic;
+  for (const uint32_t index : {0u, 200u}) {
+    page_->qps[index].in_use = 1;
+    page_->paths[index].numbers[transport::kPathWindow] = 1000 + index;
+  }
+  SlotStatus slot;
+  read_status_page(file_.get(), slot);
+  ASSERT_EQ(slot.qps.size(), 2u);
+  EXPECT_EQ(slot.qps[0].path[transport::kPathWindow], 1000u);
+  EXPECT_EQ(slot.qps[1].path[transport::kPathWindow], 1200u);
+  ASSERT_EQ(::ftruncate(file_.get(), protocol::kStatusBytesWithoutPaths), 0);  // as of an older agent
+  SlotStatus without;
+  read_status_page(file_.get(), without);
+  ASSERT_EQ(without.qps.size(), 2u);
+  EXPECT_EQ(without.qps[1].path[transport::kPathWindow], 0u);
+  ASSERT_EQ(::ftruncate(file_.get(), sizeof(protocol::StatusPage)), 0);
+}
+
 TEST_F(StatusPageFile, MayBeAnyFileWithoutHarm) {
   SlotStatus slot;
   for (const off_t length : {off_t{0}, off_t{7}, off_t{100}, off_t{100000}}) {

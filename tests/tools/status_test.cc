@@ -129,6 +129,24 @@ TEST(StatusText, ShowsWhatPeopleAskFor) {
   EXPECT_THAT(text, HasSubstr("sent_packets 77"));
 }
 
+TEST(Status, ShowsThePathsThatMayLosePackets) {
+  auto status = example();
+  EXPECT_TRUE(json::parse(status_as_json(status))["processes"][0]["queue_pairs"][0]["path"].is_null());
+  auto& path = status.slots[0].qps[0].path;
+  path[transport::kPathRoundTrip] = 12'345'678;
+  path[transport::kPathUsualRoundTrip] = 98'765;
+  path[transport::kPathWindow] = 64'000;
+  path[transport::kPathRate] = 117'300'000;
+  path[transport::kPathLostPackets] = 3;
+  path[transport::kPathCongestionNotices] = 2;
+  EXPECT_THAT(status_as_text(status),
+              HasSubstr("round trip 12 ms (usual 98 us), window 64 kB, 117.3 MB/s, lost 3, notices 2"));
+  const json shown = json::parse(status_as_json(status))["processes"][0]["queue_pairs"][0]["path"];
+  EXPECT_EQ(shown["round_trip_ns"], 12'345'678);
+  EXPECT_EQ(shown["rate_bytes_per_second"], 117'300'000);
+  EXPECT_EQ(shown["congestion_notices"], 2);
+}
+
 TEST(StatusText, CountsConnectionsWhereThereAreAny) {
   const std::string text = status_as_text(example());
   EXPECT_THAT(text, HasSubstr("ESTABLISHED 3, listening 1"));

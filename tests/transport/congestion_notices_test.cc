@@ -60,6 +60,13 @@ TEST_F(CongestionNotice, IsNotSentForPacketsThatOnlyMightBeMarked) {
   EXPECT_THAT(notices(), IsEmpty());
 }
 
+TEST_F(CongestionNotice, IsCountedOnThePathAsMarkedPacketsAre) {
+  for (uint32_t psn = 200; psn < 205; ++psn) receive_send(psn, 3);
+  notice();
+  EXPECT_EQ(e.path_number(kPathMarkedPackets), 5u);
+  EXPECT_EQ(e.path_number(kPathCongestionNotices), 1u);
+}
+
 TEST_F(CongestionNotice, IsSentOnceInAWhile) {
   for (uint32_t psn = 200; psn < 210; ++psn) receive_send(psn, 3);
   EXPECT_EQ(notices().size(), 1u);

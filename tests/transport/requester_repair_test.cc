@@ -65,6 +65,19 @@ TEST_F(RequesterRepair, SendsWhatIsMissingAndNothingElse) {
   expect_sent(2);
 }
 
+TEST_F(RequesterRepair, ShowsWhatItKnowsOfThePath) {
+  EXPECT_EQ(e.path_number(kPathRoundTrip), 1'000'000u);
+  EXPECT_GT(e.path_number(kPathWindow), 10 * 256u);
+  EXPECT_EQ(e.path_number(kPathLostPackets), 0u);
+  post(IBV_WR_SEND, 10 * 256);
+  e.transmitted();
+  tell(103, {{104, 107}, {109, 111}});
+  EXPECT_GT(e.path_number(kPathInFlight), 3 * 256u);
+  EXPECT_LT(e.path_number(kPathInFlight), 10 * 256u);
+  e.wait_for_timer();
+  EXPECT_EQ(e.path_number(kPathLostPackets), 3u);
+}
+
 TEST_F(RequesterRepair, GivesALatePacketAQuarterOfARoundTrip) {
   post(IBV_WR_SEND, 4 * 256);
   e.transmitted();

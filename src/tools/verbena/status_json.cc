@@ -63,6 +63,14 @@ Json port_to_json(const agent_client::SlotStatus& slot) {
   return port;
 }
 
+// null: it has no path on which packets may be lost.
+Json path_to_json(const agent_client::QpNumbers& qp) {
+  if (qp.path[transport::kPathWindow] == 0) return nullptr;
+  Json path = Json::object();
+  for (size_t i = 0; i < qp.path.size(); ++i) path[transport::kPathNumberNames[i]] = qp.path[i];
+  return path;
+}
+
 Json to_json(const agent_client::AgentStatus& status, const agent_client::QpNumbers& qp) {
   Json counters = Json::object();
   for (size_t i = 0; i < transport::kQpCounterCount; ++i) {
@@ -75,6 +83,7 @@ Json to_json(const agent_client::AgentStatus& status, const agent_client::QpNumb
       {"link", link_name_of(status, qp)},
       {"remote_qpn", qp.remote_qpn},
       {"route", qp.by_memory ? "local" : "wire"},
+      {"path", path_to_json(qp)},
       {"counters", std::move(counters)},
   };
 }

@@ -68,6 +68,32 @@ std::string counters_as_text(const agent_client::QpNumbers& qp) {
   return text;
 }
 
+std::string time_as_text(uint64_t ns) {
+  return ns < 10'000'000 ? fmt::format("{} us", ns / 1000) : fmt::format("{} ms", ns / 1'000'000);
+}
+
+// What a QP knows of the way to its peer; nothing where packets cannot be lost.
+std::string path_as_text(const agent_client::QpNumbers& qp) {
+  const auto& path = qp.path;
+  if (path[transport::kPathWindow] == 0) return "-";
+  std::string text;
+  if (path[transport::kPathRoundTrip] != 0) {
+    text = fmt::format("round trip {} (usual {}), ", time_as_text(path[transport::kPathRoundTrip]),
+                       time_as_text(path[transport::kPathUsualRoundTrip]));
+  }
+  text += fmt::format("window {} kB", path[transport::kPathWindow] / 1000);
+  if (const uint64_t rate = path[transport::kPathRate]; rate != 0) {
+    text += fmt::format(", {:.1f} MB/s", static_cast<double>(rate) / 1e6);
+  }
+  const auto add = [&](std::string_view name, transport::PathNumber which) {
+    if (path[which] != 0) text += fmt::format(", {} {}", name, path[which]);
+  };
+  add("lost", transport::kPathLostPackets);
+  add("marked", transport::kPathMarkedPackets);
+  add("notices", transport::kPathCongestionNotices);
+  return text;
+}
+
 std::string_view wire_as_text(const ProcessStatus& slot) {
   if (!slot.has_wire) return ", without a wire";
   return slot.handed_over ? ", packets handed over by the agent" : "";
@@ -78,12 +104,12 @@ std::string process_as_text(const agent_client::AgentStatus& status, const Proce
       fmt::format("Process {} ({}), user {}, {} {}{}\n", slot.pid, printable(slot.program), slot.uid,
                   slot.slots.size() == 1 ? "slot" : "slots", fmt::join(slot.slots, ", "), wire_as_text(slot));
   text += port_as_text(slot);
-  Table table({"QP", "TYPE", "STATE", "LINK", "PEER", "ROUTE", "COUNTERS"});
+  Table table({"QP", "TYPE", "STATE", "LINK", "PEER", "ROUTE", "PATH", "COUNTERS"});
   for (const agent_client::QpNumbers& qp : slot.qps) {
     table.add({fmt::format("{:#08x}", qp.qpn), qp_type_name(qp.type), qp_state_name(qp.state),
                printable(link_name_of(status, qp)),
                qp.remote_qpn ? fmt::format("{:#08x}", qp.remote_qpn) : "-", qp.by_memory ? "local" : "wire",
-               counters_as_text(qp)});
+               path_as_text(qp), counters_as_text(qp)});
   }
   return text + (table.empty() ? "  no queue pairs\n" : table.text(2));
 }

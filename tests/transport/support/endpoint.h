@@ -77,6 +77,7 @@ class Endpoint {
     config.routes = &routes;
     config.listener = &log;
     config.counters = &counters;
+    config.path_numbers = &path_numbers;
     constexpr uint32_t kLists = queues::kMaxSge * sizeof(ibv_sge);
     qp = std::make_unique<Qp>(config, *queues::SendQueue::create(options.send_requests, queues::kMaxInline),
                               *queues::RecvQueue::create(options.recv_requests, kLists));
@@ -96,6 +97,7 @@ class Endpoint {
 
   QpAttributes& attributes() { return qp->attributes(); }
   uint64_t counter(QpCounter which) const { return counters[which].load(); }
+  uint64_t path_number(PathNumber which) const { return path_numbers[which].load(); }
 
   void bring_up(ibv_qp_state to = IBV_QPS_RTS) {
     qp->enter(IBV_QPS_INIT);
@@ -146,6 +148,7 @@ class Endpoint {
   TestMemory memory;
   EventLog log;
   QpCounters counters{};
+  PathNumbers path_numbers{};
   std::unique_ptr<queues::CompletionQueue> send_cq;
   std::unique_ptr<queues::CompletionQueue> recv_cq;
   std::unique_ptr<Qp> qp;

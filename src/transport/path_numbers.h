@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+
+namespace verbena::transport {
+
+// What a reliable QP knows of its path to the peer, where packets may be lost. One writer (the shard), any
+// readers.
+enum PathNumber : uint8_t {
+  kPathRoundTrip,          // ns, smoothed; 0: not known
+  kPathUsualRoundTrip,     // ns, of late, without a queue
+  kPathWindow,             // bytes that may be in flight; 0: there is no such path
+  kPathRate,               // bytes a second at which they leave; 0: as fast as they can
+  kPathInFlight,           // bytes
+  kPathLostPackets,        // taken for lost one by one, and sent again
+  kPathMarkedPackets,      // received with the mark of a switch that fills up
+  kPathCongestionNotices,  // received: so often the peer has told of marked packets
+  kPathNumberCount,
+};
+
+inline constexpr std::array<const char*, kPathNumberCount> kPathNumberNames = {
+    "round_trip_ns",   "usual_round_trip_ns", "window_bytes",   "rate_bytes_per_second",
+    "in_flight_bytes", "lost_packets",        "marked_packets", "congestion_notices"};
+
+using PathNumbers = std::array<std::atomic<uint64_t>, kPathNumberCount>;
+
+// REQUIRES: the caller is the one writer
+inline void add_to_path(PathNumbers& path, PathNumber which, uint64_t amount) {
+  path[which].store(path[which].load(std::memory_order_relaxed) + amount, std::memory_order_relaxed);
+}
+
+}  // namespace verbena::transport
