@@ -74,10 +74,10 @@ void Flow::took_time(roce::Psn first, roce::Psn limit) {
   const Run* run = runs_.find(last);
   if (run == nullptr || run->repeated) return;
   const auto packets = static_cast<uint64_t>(limit - first);
-  if (timed_ == 0) timed_from_ = run->sent;
-  timed_after_ += static_cast<int64_t>(packets) * (run->sent - timed_from_);
-  timed_ += packets;
-  if (!latest_ || last.is_after(*latest_)) latest_ = last;
+  if (timed_.packets == 0) timed_.first_sent = run->sent;
+  timed_.after += static_cast<int64_t>(packets) * (run->sent - timed_.first_sent);
+  timed_.packets += packets;
+  if (!timed_.latest || last.is_after(*timed_.latest)) timed_.latest = last;
 }
 
 // The rate is that of what arrived while the run was under way, over that time or over the time in which it
@@ -87,12 +87,11 @@ void Flow::answered(uint64_t in_flight, TimePoint now) {
       .now = now, .arrived = delivered_ - answered_, .delivered = delivered_, .in_flight = in_flight};
   answered_ = delivered_;
   if (sample.arrived > 0) delivered_at_ = now;
-  if (timed_ > 0) {
-    const TimePoint sent = timed_from_ + timed_after_ / static_cast<int64_t>(timed_);
-    sample.round_trip = std::max(now - sent, Duration(1));
+  if (timed_.packets > 0) {
+    sample.round_trip = std::max(now - timed_.sent_on_average(), Duration(1));
     round_trip_.on_sample(sample.round_trip);
   }
-  if (const Run* run = latest_ ? runs_.find(*latest_) : nullptr) {
+  if (const Run* run = timed_.latest ? runs_.find(*timed_.latest) : nullptr) {
     sample.sent_at = run->delivered;
     sample.limited = run->limited;
     delivered_sent_ = std::max(delivered_sent_, run->sent);
@@ -102,9 +101,7 @@ void Flow::answered(uint64_t in_flight, TimePoint now) {
                                           static_cast<double>(interval.count()));
     }
   }
-  timed_ = 0;
-  timed_after_ = Duration(0);
-  latest_.reset();
+  timed_ = {};
   algorithm_->on_arrival(sample);
   obey();
 }

@@ -83,12 +83,15 @@ class Flow {
   bool run_is_open_ = false;
   uint64_t delivered_ = 0;
   uint64_t answered_ = 0;  // of these, the algorithm has been told of
-  // What took_time() was told of since then: packets, the last in PSN order, and when they were sent, on the
-  // average so much after the first that it was told of.
-  uint64_t timed_ = 0;
-  std::optional<roce::Psn> latest_;
-  TimePoint timed_from_{};
-  Duration timed_after_{0};
+  // What took_time() was told of since then.
+  struct Timed {
+    uint64_t packets = 0;
+    std::optional<roce::Psn> latest;  // in PSN order
+    TimePoint first_sent{};           // of those that it was told of first,
+    Duration after{0};                // and in all so much after that
+    TimePoint sent_on_average() const { return first_sent + after / static_cast<int64_t>(packets); }
+  };
+  Timed timed_;
   TimePoint delivered_at_{};    // the latest of them
   TimePoint delivered_sent_{};  // when those left
   uint64_t limited_until_ = 0;  // what is sent before so many bytes have arrived tells no rate

@@ -3,13 +3,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <utility>
 
 namespace verbena::congestion {
 namespace {
-
-using std::chrono::milliseconds;
-using std::chrono::seconds;
 
 // Rates and windows are multiples of the model's, in hundredths.
 constexpr uint32_t kOne = 100;
@@ -21,17 +17,8 @@ constexpr std::array<uint32_t, 8> kTurn = {125, 75, 100, 100, 100, 100, 100, 100
 constexpr uint32_t kFullRounds = 3;
 // One part in so many.
 constexpr uint32_t kOverflow = 6;
-// Of a mean.
-constexpr int64_t kLeastSamples = 8;
 // What is lost is sent besides, up to this share.
 constexpr double kMostLost = 0.1;
-
-// A round trip that is older has to be seen again, in a dip of so long. The first that was seen may have been
-// that of a queue, our own or another's. So dips come soon, and go on to do so while they find less.
-constexpr Duration kRoundTripLasts = seconds(10);
-constexpr Duration kDip = milliseconds(20);
-constexpr Duration kSoon = 20 * kDip;
-constexpr int64_t kRoundTripsBetween = 100;
 
 // So much of what is sent is lost: a share beyond what always is, and a share over so many seconds.
 constexpr double kSomeLost = 0.01;
@@ -50,14 +37,14 @@ uint64_t hundredths(uint64_t value, uint32_t part) {
 
 }  // namespace
 
-Probing::Probing(const Sizes& sizes) : sizes_(sizes), patience_(kSoon) {
+Probing::Probing(const Sizes& sizes) : sizes_(sizes) {
   near_.reset(sizes);
   allowance_.window = near_.usable();
 }
 
 uint64_t Probing::held(uint32_t quarters) const {
   const double bytes =
-      static_cast<double>(bandwidth_.get()) * 1e-9 * static_cast<double>(least_round_trip_.count());
+      static_cast<double>(bandwidth_.get()) * 1e-9 * static_cast<double>(round_trip_.get().count());
   return static_cast<uint64_t>(bytes * quarters / 4);
 }
 
@@ -95,41 +82,19 @@ void Probing::note_round(const Sample& sample) {
 }
 
 void Probing::note_round_trip(const Sample& sample) {
-  if (sample.round_trip.count() != 0) {
-    sum_of_round_ += sample.round_trip;
-    ++samples_of_round_;
-    if (least_round_trip_.count() == 0) {
-      least_round_trip_ = sample.round_trip;
-      least_since_ = sample.now;
-    }
-  }
-  if (!round_began_ || samples_of_round_ < kLeastSamples) return;
-  const Duration mean = sum_of_round_ / samples_of_round_;
-  sum_of_round_ = Duration(0);
-  samples_of_round_ = 0;
-  latest_mean_ = mean;
-  if (mean <= least_round_trip_ || !has_mean_) {
-    has_mean_ = true;
-    least_round_trip_ = mean;
-    least_since_ = sample.now;
-    return;
-  }
-  const Duration lasts =
-      std::min(std::max(patience_, kRoundTripsBetween * least_round_trip_), kRoundTripLasts);
-  if (sample.now - least_since_ <= lasts || phase_ == Phase::kDip) return;
-  least_since_ = sample.now;
-  if (phase_ == Phase::kCruise) begin_dip();
+  if (sample.round_trip.count() != 0) round_trip_.on_sample(sample.round_trip, sample.now);
+  const bool is_old = round_began_ && round_trip_.on_round(sample.now, phase_ != Phase::kDip);
+  if (is_old && phase_ == Phase::kCruise) begin_dip();
 }
 
 void Probing::begin_dip() {
   phase_ = Phase::kDip;
   dip_ends_ = kNever;
-  before_dip_ = std::exchange(least_round_trip_, latest_mean_);
+  round_trip_.begin_dip();
 }
 
 void Probing::end_dip(TimePoint now) {
-  patience_ = least_round_trip_ < before_dip_ / 2 ? kSoon : std::min(2 * patience_, kRoundTripLasts);
-  least_since_ = now;
+  round_trip_.end_dip(now);
   phase_ = is_full_ ? Phase::kCruise : Phase::kStartup;
   turn_ = 2;
   turn_began_ = now;
@@ -149,7 +114,7 @@ void Probing::check_full(const Sample& sample) {
 // seconds, as a queue that others keep full takes no longer than it ever did. (Then this one may be of very
 // many.)
 void Probing::note_overflow(uint64_t in_flight, double all, double seconds) {
-  const bool takes_longer = latest_mean_ > least_round_trip_ * 5 / 4 + kBusy;
+  const bool takes_longer = round_trip_.latest() > round_trip_.get() * 5 / 4 + kBusy;
   const auto some = static_cast<uint64_t>(all * (kSomeLost + lasting_share_));
   const bool overflowed = takes_longer ? round_lost_ > std::max(some, 2 * uint64_t{sizes_.packet})
                                        : round_lost_ > 0 && lasting_share_ > kMuchLost;
@@ -188,7 +153,7 @@ void Probing::step(const Sample& sample) {
       }
       return;
     case Phase::kCruise: {
-      const bool is_long = now - turn_began_ > least_round_trip_;
+      const bool is_long = now - turn_began_ > round_trip_.get();
       // More is tried until it is in flight, less until that has gone.
       const bool is_over = turn_ == 0   ? is_long && (lost_ > 0 || sample.in_flight >= held(5))
                            : turn_ == 1 ? is_long || sample.in_flight <= held(4)
@@ -198,7 +163,7 @@ void Probing::step(const Sample& sample) {
     }
     case Phase::kDip:
       if (dip_ends_ == kNever && sample.in_flight <= std::max(held(2), least())) {
-        dip_ends_ = now + std::max(kDip, sample.round_trip);
+        dip_ends_ = now + std::max(LeastRoundTrip::kDip, sample.round_trip);
       }
       if (now >= dip_ends_) end_dip(now);
       return;
@@ -217,15 +182,15 @@ void Probing::decide() {
   if (limit == 0 || allowance_.rate <= limit) return;  // or the window alone decides
   allowance_.rate = limit;
   // What such a rate has on the way, and as much again for answers that come in lumps.
-  const double seconds = std::chrono::duration<double>(least_round_trip_).count();
+  const double seconds = std::chrono::duration<double>(round_trip_.get()).count();
   const auto on_the_way = static_cast<uint64_t>(2 * static_cast<double>(limit) * seconds);
   allowance_.window = std::clamp(on_the_way, least(), std::max(allowance_.window, least()));
 }
 
 void Probing::follow_model() {
   const uint64_t bandwidth = bandwidth_.get();
-  const bool is_known = bandwidth != 0 && least_round_trip_.count() != 0;
-  if (!is_known || least_round_trip_ < kNear) {
+  const bool is_known = bandwidth != 0 && round_trip_.get().count() != 0;
+  if (!is_known || round_trip_.get() < kNear) {
     allowance_ = {.window = std::max<uint64_t>(near_.usable(), is_known ? held(8) : 0)};
     return;
   }
@@ -242,7 +207,7 @@ void Probing::follow_model() {
                                           (1 - std::min(lost_share_, kMostLost)));
   // The least window in a round trip, whatever rates are seen: after a standstill they show only how slowly
   // was sent.
-  const double seconds = std::chrono::duration<double>(least_round_trip_).count();
+  const double seconds = std::chrono::duration<double>(round_trip_.get()).count();
   allowance_.rate = std::max(allowance_.rate, static_cast<uint64_t>(static_cast<double>(least()) / seconds));
   // A program that has sent little so far has not shown how slow the path is.
   if (!starts) return;

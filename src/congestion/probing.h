@@ -8,6 +8,7 @@
 #include "congestion/algorithm.h"
 #include "congestion/ceiling.h"
 #include "congestion/fixed_window.h"
+#include "congestion/least_round_trip.h"
 #include "congestion/marked_rate.h"
 
 namespace verbena::congestion {
@@ -61,7 +62,7 @@ class Probing final : public Algorithm {
 
   // For those who show the state of a path.
   uint64_t bandwidth() const { return bandwidth_.get(); }
-  Duration round_trip() const { return least_round_trip_; }
+  Duration round_trip() const { return round_trip_.get(); }
 
  private:
   enum class Phase : uint8_t {
@@ -96,16 +97,8 @@ class Probing final : public Algorithm {
   uint64_t round_ends_ = 0;  // when so many bytes have arrived
   bool round_began_ = false;
 
-  // The least of the means of rounds: single packets may come by a shorter way.
-  Duration least_round_trip_{0};
-  Duration sum_of_round_{0};
-  int64_t samples_of_round_ = 0;
-  bool has_mean_ = false;
-  TimePoint least_since_{};
-  Duration latest_mean_{0};
-  Duration patience_;  // until it has to be seen again
+  LeastRoundTrip round_trip_;
   TimePoint dip_ends_ = kNever;
-  Duration before_dip_{0};
 
   uint64_t full_bandwidth_ = 0;
   uint32_t full_rounds_ = 0;

@@ -12,6 +12,17 @@
 
 namespace verbena::transport {
 
+inline constexpr uint64_t kGigabit = 125'000'000;  // bytes a second
+
+inline net::LinkSettings link_of(uint64_t rate, uint64_t queue,
+                                 Duration delay = std::chrono::microseconds(50)) {
+  net::LinkSettings settings;
+  settings.bytes_per_second = rate;
+  settings.queue_bytes = queue;
+  settings.delay = delay;
+  return settings;
+}
+
 struct BulkOptions {
   uint64_t seed = 1;
   net::LinkSettings link;                    // to the receiver, all senders', and back

@@ -16,7 +16,6 @@ namespace {
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
-constexpr uint64_t kGigabit = 125'000'000;
 constexpr uint64_t kQueueBytes = 250'000;
 
 #ifdef VERBENA_SIMULATION_IS_SHORT
@@ -29,9 +28,7 @@ constexpr bool kIsSettled = true;
 
 BulkOptions gigabit() {
   BulkOptions options;
-  options.link.bytes_per_second = kGigabit;
-  options.link.queue_bytes = kQueueBytes;
-  options.link.delay = microseconds(50);
+  options.link = link_of(kGigabit, kQueueBytes);
   return options;
 }
 
