@@ -172,7 +172,7 @@ bool Requester::can_send_new() const {
   if (cursor_ == ring().posted()) return false;
   // In SQD requests that have begun go on, no new one begins.
   if (qp_.state() != IBV_QPS_RTS && cursor_ == assigned_) return false;
-  if (next_ - unacked_ >= most_packets() && inflight_ > 0) return false;
+  if (next_ - unacked_ >= most_packets()) return false;
   if (holds_new() && has_outstanding() && !next_.is_before(highest_)) return false;
   const SendWqe& wqe = ring().at(cursor_);
   if (!may_start(wqe)) return false;

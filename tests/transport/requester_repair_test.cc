@@ -9,6 +9,7 @@ namespace {
 
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
+using testing::Contains;
 using testing::ElementsAre;
 
 class RequesterRepair : public RequesterTest {
@@ -190,6 +191,20 @@ TEST_F(RequesterRepair, TakesNoWordOfWhatItNeverSent) {
   expect_sent(2);
   EXPECT_EQ(e.qp->state(), IBV_QPS_RTS);
   EXPECT_FALSE(e.qp->has_outstanding());
+}
+
+// It says so of everything, and acknowledges nothing. PSNs half their space apart have no order any more.
+TEST_F(RequesterRepair, GetsOnlySoFarAheadOfWhatIsAcknowledged) {
+  post(IBV_WR_RDMA_WRITE, 1 << 20);  // 4096 packets
+  uint32_t last = 101;
+  for (int i = 0; i < 100; ++i) {
+    for (const uint32_t psn : sent_again()) last = std::max(last, psn);
+    tell(100, {{101, last + 1}});
+    e.qp->on_timer(e.now);
+  }
+  EXPECT_EQ(last, 100 + 16 * kSocketTraits.burst_packets);
+  acknowledge(last);
+  EXPECT_THAT(sent_again(), Contains(last + 1));
 }
 
 TEST_F(RequesterRepair, AsksWhatHasBecomeOfTheLastBeforeItsTimeIsOver) {
