@@ -231,7 +231,7 @@ TransmitResult Requester::repair(TimePoint now, uint32_t& budget) {
     if (status == SendStatus::kBusy) return TransmitResult::kBusy;
     if (status == SendStatus::kFault) go_back();  // the request fails when its turn comes
     --budget;
-    await_acknowledgement(now);
+    if (has_outstanding()) await_acknowledgement(now);
   }
   return TransmitResult::kIdle;
 }

@@ -110,6 +110,13 @@ TEST_F(RequesterRepair, AnswersThatItUnderstands) {
   EXPECT_EQ(heard, 1);
 }
 
+TEST_F(RequesterRepair, AwaitsNoAcknowledgementOfThatAnswer) {
+  tell(100, {{101, 102}});  // of nothing that is on its way
+  EXPECT_THAT(sent_again(), ElementsAre());
+  EXPECT_EQ(heard, 1);
+  EXPECT_EQ(e.qp->deadline(), kNever) << "a request that is posted later would have less time";
+}
+
 TEST_F(RequesterRepair, LetsSwitchesMarkWhatGoesToOneThatWouldTell) {
   post(IBV_WR_SEND, 4 * 256);
   for (const SentPacket& p : e.transmitted()) EXPECT_EQ(p.path.traffic_class, 0);
