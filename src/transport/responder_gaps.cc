@@ -27,8 +27,9 @@ void Responder::on_early(const roce::Packet& packet, uint32_t ahead) {
     const bool may_tell = is_heard_ || unheard_ < Arrivals::kMostUnheard;
     if (may_tell && !kept_.empty() && (gap_is_new || packet.headers.ack_request)) arrivals_due_ = true;
   }
-  // One who understands what has arrived sees by itself what has not.
-  if (!gap_reported_ && !is_heard_) ask_for_expected();
+  // One who understands what has arrived sees by itself what has not. Where nothing could be kept there is
+  // nothing to tell.
+  if (!gap_reported_ && (!is_heard_ || kept_.empty())) ask_for_expected();
 }
 
 void Responder::execute_kept() {

@@ -85,6 +85,18 @@ TEST_F(ResponderGaps, TellsOneWhoNeverAnswersAFewTimesAndNoMore) {
   EXPECT_EQ(times, size_t{Arrivals::kMostUnheard});
 }
 
+// Others may have used up what all may keep together.
+TEST_F(ResponderGaps, SendsANakWhereItHasNothingToTellOf) {
+  hear();
+  size_t taken = 0;
+  while (budget_for_kept_packets().take(1 << 10)) taken += 1 << 10;
+  send(Operation::kSendOnly, 202, data(1024));
+  budget_for_kept_packets().give_back(taken);
+  EXPECT_TRUE(told().empty());
+  ASSERT_EQ(others.size(), 1u);
+  EXPECT_EQ(others[0].headers.syndrome, roce::nak_syndrome(NakCode::kSequenceError));
+}
+
 TEST_F(ResponderGaps, KeepsAReadUntilItsTurn) {
   hear();
   post();
