@@ -21,6 +21,8 @@ ByteBudget& budget_for_kept_packets() {
 bool KeptPackets::grow_for(uint32_t ahead) {
   if (ahead < slots_.size()) return true;
   const size_t size = std::max(std::bit_ceil(size_t{ahead} + 1), kFirstSlots);
+  const size_t more = (size - slots_.size()) * sizeof(Entry*);
+  if (!budget_.take(more)) return false;
   try {
     std::vector<Entry*> larger(size);
     for (Entry* entry : slots_) {
@@ -28,14 +30,26 @@ bool KeptPackets::grow_for(uint32_t ahead) {
     }
     slots_.swap(larger);
   } catch (const std::bad_alloc&) {
+    budget_.give_back(more);
     return false;
   }
   return true;
 }
 
+void KeptPackets::drop_slots() {
+  budget_.give_back(slots_.size() * sizeof(Entry*));
+  std::vector<Entry*>().swap(slots_);  // an assignment would keep the memory
+}
+
 bool KeptPackets::add(const roce::Packet& packet, uint32_t psns, roce::Psn expected) {
   const auto ahead = static_cast<uint32_t>(packet.headers.psn - expected);
   if (ahead >= kMostAhead || !grow_for(ahead)) return false;
+  const bool is_kept = put(packet, psns);
+  if (count_ == 0) drop_slots();
+  return is_kept;
+}
+
+bool KeptPackets::put(const roce::Packet& packet, uint32_t psns) {
   Entry*& slot = slots_[slot_of(packet.headers.psn)];
   if (slot != nullptr) return false;
   const size_t bytes = sizeof(Entry) + packet.payload.size();
@@ -67,14 +81,13 @@ void KeptPackets::erase(roce::Psn psn) {
   budget_.give_back(sizeof(Entry) + slot->bytes);
   ::operator delete(slot);
   slot = nullptr;
-  --count_;
+  if (--count_ == 0) drop_slots();
 }
 
 void KeptPackets::clear() {
-  for (Entry* entry : slots_) {
-    if (entry != nullptr) erase(entry->headers.psn);
+  for (size_t i = 0; count_ > 0; ++i) {
+    if (slots_[i] != nullptr) erase(slots_[i]->headers.psn);
   }
-  slots_ = {};
 }
 
 uint32_t KeptPackets::next_occupied(roce::Psn from, uint32_t ahead) const {

@@ -89,12 +89,14 @@ class KeptPackets {
   };
 
   size_t slot_of(roce::Psn psn) const { return psn.value() & (slots_.size() - 1); }
+  bool put(const roce::Packet& packet, uint32_t psns);
+  void drop_slots();
   uint32_t next_occupied(roce::Psn from, uint32_t ahead) const;
   bool grow_for(uint32_t ahead);
 
   ByteBudget& budget_;
   std::vector<Entry*>
-      slots_;  // by PSN; their number is a power of two, and larger than the furthest is ahead
+      slots_;  // by PSN; their number is a power of two, and larger than the furthest is ahead; none if empty
   uint32_t count_ = 0;
 };
 

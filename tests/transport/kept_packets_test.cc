@@ -86,6 +86,19 @@ TEST_F(KeptPacketsTest, StaysWithinTheBudgetOfAll) {
   EXPECT_TRUE(other.add(packet, 1, Psn(0)));
 }
 
+// Who has many connections needs only one packet in each.
+TEST_F(KeptPacketsTest, CountsThePlaceForThoseBetweenToo) {
+  ASSERT_TRUE(keep((expected + (KeptPackets::kMostAhead - 1)).value()));
+  EXPECT_GE(budget.used(), KeptPackets::kMostAhead * sizeof(void*));
+  kept.erase(expected + (KeptPackets::kMostAhead - 1));
+  EXPECT_EQ(budget.used(), 0u);
+  while (budget.take(1 << 10)) {
+  }
+  const size_t used = budget.used();
+  EXPECT_FALSE(keep(1));
+  EXPECT_EQ(budget.used(), used);
+}
+
 TEST(ArrivalsTest, ReadWhatWasWritten) {
   Arrivals written;
   written.expected = Psn(0xfffff0);
