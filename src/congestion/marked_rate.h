@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "base/time.h"
@@ -15,6 +16,10 @@ namespace verbena::congestion {
 // Rates are bytes a second. For the shard's lock holder.
 class MarkedRate {
  public:
+  // A megabit a second: no notices make it slower. Anybody can send them, and who may not send does not even
+  // find out that its peer is gone.
+  static constexpr uint64_t kLeast = 125'000;
+
   // 0: nothing has been marked for long, any rate will do.
   uint64_t limit() const { return limit_; }
 
@@ -24,7 +29,8 @@ class MarkedRate {
     marked_in_round_ = true;
     share_ += (1 - share_) * kGain;
     target_ = limit_ != 0 && limit_ < rate ? limit_ : rate;
-    limit_ = static_cast<uint64_t>(static_cast<double>(target_) * (1 - share_ / 2));
+    const auto less = static_cast<uint64_t>(static_cast<double>(target_) * (1 - share_ / 2));
+    limit_ = std::max(less, std::min(target_, kLeast));
     rounds_ = 0;
   }
   // A round trip is over; `bandwidth`: what the path is known to carry.

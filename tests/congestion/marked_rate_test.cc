@@ -51,6 +51,17 @@ TEST(MarkedRate, ForgetsItAllWhenItStandsInNobodysWay) {
   EXPECT_EQ(rate.limit(), 0u);
 }
 
+// Anybody can send notices in a peer's name.
+TEST(MarkedRate, NeverStopsWhoIsSentNoticesWithoutEnd) {
+  MarkedRate rate;
+  rate.on_mark(kBandwidth);
+  for (int i = 0; i < 100; ++i) {
+    rate.on_round(kBandwidth);
+    rate.on_mark(rate.limit());
+    EXPECT_GE(rate.limit(), MarkedRate::kLeast);
+  }
+}
+
 TEST(MarkedRate, TakesNothingOffARateThatIsNotKnown) {
   MarkedRate rate;
   rate.on_mark(0);
