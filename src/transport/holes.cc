@@ -5,13 +5,20 @@
 
 namespace verbena::transport {
 
-bool Holes::add(const Hole& hole) {
+bool Holes::has_room() {
+  if (holes_.size() < holes_.capacity()) return holes_.size() < kMost;
   if (holes_.size() >= kMost) return false;
   try {
-    holes_.push_back(hole);
+    holes_.reserve(std::max<size_t>(2 * holes_.size(), 4));
   } catch (const std::bad_alloc&) {
     return false;
   }
+  return true;
+}
+
+bool Holes::add(const Hole& hole) {
+  if (!has_room()) return false;
+  holes_.push_back(hole);
   return true;
 }
 
@@ -23,7 +30,8 @@ void Holes::advance(roce::Psn limit) {
   if (!holes_.empty() && holes_.front().first.is_before(limit)) holes_.front().first = limit;
 }
 
-// Takes [from, to) out of a hole. Returns the place of the next one to look at.
+// Takes [from, to) out of a hole. Returns the place of the next one to look at. REQUIRES: has_room(), if it
+// is in its midst
 size_t Holes::cut(size_t place, roce::Psn from, roce::Psn to) {
   Hole& hole = holes_[place];
   const bool begins = hole.first == from;
@@ -40,16 +48,7 @@ size_t Holes::cut(size_t place, roce::Psn from, roce::Psn to) {
     Hole rest = hole;
     hole.limit = from;
     rest.first = to;
-    // Without room for it the rest stays missing together with what has just arrived: that is sent twice.
-    if (holes_.size() >= kMost) {
-      holes_[place].limit = rest.limit;
-      return place + 1;
-    }
-    try {
-      holes_.insert(holes_.begin() + static_cast<ptrdiff_t>(place) + 1, rest);
-    } catch (const std::bad_alloc&) {
-      holes_[place].limit = rest.limit;
-    }
+    holes_.insert(holes_.begin() + static_cast<ptrdiff_t>(place) + 1, rest);
   }
   return place + 1;
 }

@@ -62,10 +62,12 @@ class Holes {
       top_ = limit;
     }
     for (size_t i = place_of(first); i < holes_.size();) {
-      Hole& hole = holes_[i];
+      const Hole hole = holes_[i];
       if (!hole.first.is_before(limit)) break;
       const roce::Psn from = hole.first.is_before(first) ? first : hole.first;
       const roce::Psn to = hole.limit.is_after(limit) ? limit : hole.limit;
+      // Without room for the rest all of it stays missing: what has arrived of it is sent twice.
+      if (from != hole.first && to != hole.limit && !has_room()) break;
       closed(hole);
       arrived(from, to, state_of(hole));
       i = cut(i, from, to);
@@ -111,6 +113,8 @@ class Holes {
   static State state_of(const Hole& hole) {
     return hole.lost ? State::kLost : hole.again ? State::kAgain : State::kUnderWay;
   }
+  // For one more; it is allocated then. The holes may move.
+  bool has_room();
   bool add(const Hole& hole);
   // The first that does not lie wholly before it.
   size_t place_of(roce::Psn psn) const {

@@ -55,6 +55,18 @@ TEST_F(HolesTest, CloseInPartsAndFromTheMiddle) {
   EXPECT_EQ(arrived.size(), 11u);
 }
 
+// Said again and again, as reports say it, it would count again and again.
+TEST_F(HolesTest, StayWholeWhereThereIsNoRoomToSplitThem) {
+  for (uint32_t i = 0; i < Holes::kMost; ++i) ASSERT_TRUE(fill(110 + 11 * i, 111 + 11 * i));
+  const size_t before = arrived.size();
+  const int closed_before = closed;
+  for (int i = 0; i < 2; ++i) EXPECT_TRUE(fill(104, 105));
+  EXPECT_EQ(arrived.size(), before);
+  EXPECT_EQ(closed, closed_before);
+  EXPECT_TRUE(fill(104, 110));
+  EXPECT_EQ(arrived.size(), before + 6) << "with all that is behind it there is room";
+}
+
 TEST_F(HolesTest, AreSentAgainFirstThoseThatWereLostFirst) {
   fill(105, 110);
   fill(112, 113);
