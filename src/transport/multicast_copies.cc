@@ -28,10 +28,19 @@ bool MulticastCopies::is_first(Way way, roce::Qpn sender, roce::Psn psn, TimePoi
 void MulticastCopies::advance(Sender& sender, roce::Psn psn) {
   const int32_t ahead = psn - sender.newest;
   constexpr auto kSize = static_cast<int32_t>(kWindow);
+  // From here on packets are forgotten together: one by one it would take longer than to receive a hundred.
+  constexpr int32_t kFar = 512;
   if (ahead <= 0 && ahead > -kSize) return;
   if (ahead >= kSize || ahead < 0) {
     sender.by_memory.reset();
     sender.by_wire.reset();
+  } else if (ahead >= kFar) {
+    using Places = decltype(sender.by_wire);
+    const size_t begin = (sender.newest + 1).value() % kWindow;
+    const Places some = Places().set() >> static_cast<size_t>(kSize - ahead);
+    const Places others = ~(some << begin | some >> (kWindow - begin));
+    sender.by_memory &= others;
+    sender.by_wire &= others;
   } else {
     for (roce::Psn next = sender.newest + 1; next != psn + 1; ++next) {
       sender.by_memory[next.value() % kWindow] = false;

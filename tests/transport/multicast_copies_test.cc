@@ -117,5 +117,28 @@ TEST_F(Copies, ExactlyOneIsTakenOfAllThatComes) {
   }
 }
 
+TEST_F(Copies, OneWhoseNumbersJumpIsHeardInNoTime) {
+  const TimePoint began = MonotonicClock::now();
+  by_memory(0);
+  for (uint32_t i = 1; i < 100'000; ++i) by_wire(i * (kWindow - 1));
+  EXPECT_LT(MonotonicClock::now() - began, std::chrono::seconds(2));
+}
+
+TEST_F(Copies, AJumpForgetsAllThatItLeavesBehind) {
+  for (const uint32_t jump : {1u, 60u, 64u, 65u, 1000u, kWindow - 1, kWindow}) {
+    MulticastCopies jumping;
+    std::swap(copies, jumping);
+    for (uint32_t psn = 0; psn < 2 * kWindow - 5; ++psn) by_memory(psn);
+    const uint32_t newest = 2 * kWindow - 6;
+    EXPECT_TRUE(by_memory(newest + jump));
+    // Of the same place as what was there before.
+    for (uint32_t psn = newest + 1; psn < newest + jump; ++psn) ASSERT_TRUE(by_wire(psn)) << jump;
+    if (jump < kWindow) {
+      for (uint32_t psn = newest + jump - kWindow + 1; psn <= newest; ++psn)
+        ASSERT_FALSE(by_wire(psn)) << jump;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace verbena::transport
