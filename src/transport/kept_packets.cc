@@ -61,6 +61,7 @@ bool KeptPackets::put(const roce::Packet& packet, uint32_t psns) {
   }
   slot = new (memory) Entry{packet.headers, psns, static_cast<uint32_t>(packet.payload.size())};
   std::copy(packet.payload.begin(), packet.payload.end(), slot->payload());
+  if (count_ == 0 || packet.headers.psn.is_after(furthest_)) furthest_ = packet.headers.psn;
   ++count_;
   return true;
 }

@@ -54,6 +54,8 @@ class KeptPackets {
   // REQUIRES: it comes after `expected`
   bool add(const roce::Packet& packet, uint32_t psns, roce::Psn expected);
   bool has(roce::Psn psn) const;
+  // Whether there is one that comes after it.
+  bool has_after(roce::Psn psn) const { return count_ > 0 && psn.is_before(furthest_); }
   // REQUIRES: has(psn). What is answered is good until erase() or clear().
   roce::Packet at(roce::Psn psn) const;
   void erase(roce::Psn psn);
@@ -98,6 +100,7 @@ class KeptPackets {
   std::vector<Entry*>
       slots_;  // by PSN; their number is a power of two, and larger than the furthest is ahead; none if empty
   uint32_t count_ = 0;
+  roce::Psn furthest_;  // no packet that is here begins later
 };
 
 }  // namespace verbena::transport

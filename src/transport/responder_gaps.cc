@@ -40,12 +40,7 @@ void Responder::execute_kept() {
     if (expected_ == psn) break;           // refused, or not ready: it will come again
   }
   if (kept_.empty()) return;
-  bool is_any_ahead = false;
-  kept_.for_each_range(expected_, [&](Psn, uint32_t) {
-    is_any_ahead = true;
-    return false;
-  });
-  if (!is_any_ahead) return kept_.clear();
+  if (!kept_.has_after(expected_)) return kept_.clear();
   // There is another gap behind the one that was closed.
   if (is_heard_) arrivals_due_ = true;
 }

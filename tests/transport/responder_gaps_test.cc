@@ -168,6 +168,19 @@ TEST_F(ResponderGaps, AsksForTheRestAgainWhereThereIsNoReceive) {
   expect_received(3, 40);
 }
 
+TEST_F(ResponderGaps, OnePacketFarAheadMakesTheOthersNoDearer) {
+  hear();
+  const TimePoint began = MonotonicClock::now();
+  uint32_t psn = 200;
+  for (int round = 0; round < 15; ++round) {
+    write(Operation::kWriteOnly, psn + 30000, data(8), target.address(), 8, target.key());
+    for (int i = 0; i <= 30000; ++i, ++psn) {
+      write(Operation::kWriteOnly, psn, data(8), target.address(), 8, target.key());
+    }
+  }
+  EXPECT_LT(MonotonicClock::now() - began, std::chrono::seconds(2));
+}
+
 TEST(ResponderOnALosslessWay, KeepsNothing) {
   Endpoint<RcQueuePair> e;
   e.routes.route.traits.lossless = true;
