@@ -31,7 +31,7 @@ Verdict RcQueuePair::on_packet(const IncomingPacket& incoming, TimePoint now) {
     requester_.on_congestion(now);
   } else if (of_arrivals) {
     if (headers.opcode == roce::kHeardOpcode) {
-      responder_.on_heard();
+      responder_.on_heard(headers.psn);
     } else {
       requester_.on_arrivals(incoming.packet, now);
     }

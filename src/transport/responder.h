@@ -34,7 +34,7 @@ class Responder {
 
   void on_request(const roce::Packet& packet);
   // The peer understands what it is told of arrivals.
-  void on_heard() { is_heard_ = true; }
+  void on_heard(roce::Psn psn);
 
   TransmitResult transmit_urgent(uint32_t& budget);
   // False: the route is full.

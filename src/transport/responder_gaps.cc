@@ -32,6 +32,12 @@ void Responder::on_early(const roce::Packet& packet, uint32_t ahead) {
   if (!gap_reported_ && (!is_heard_ || kept_.empty())) ask_for_expected();
 }
 
+// Its word is from where its peer was then, or from a little before: only who knows that can have sent it.
+void Responder::on_heard(Psn psn) {
+  const int32_t behind = expected_ - (psn + Arrivals::kPast);
+  if (behind >= 0 && behind < static_cast<int32_t>(KeptPackets::kMostAhead)) is_heard_ = true;
+}
+
 void Responder::execute_kept() {
   while (running_ && kept_.has(expected_)) {
     const Psn psn = expected_;

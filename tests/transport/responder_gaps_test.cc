@@ -9,10 +9,11 @@ namespace {
 class ResponderGaps : public ResponderTest {
  protected:
   // The peer understands what it is told.
-  void hear() {
+  void hear(roce::Psn psn = roce::Psn(200)) {
     roce::Headers headers;
     headers.opcode = roce::kHeardOpcode;
     headers.destination = roce::Qpn(0x11);
+    headers.psn = psn - Arrivals::kPast;
     EXPECT_EQ(e.receive(headers), Verdict::kAccepted);
   }
   // What it tells of arrivals; everything else it sends goes to `others`.
@@ -83,6 +84,21 @@ TEST_F(ResponderGaps, TellsOneWhoNeverAnswersAFewTimesAndNoMore) {
     times += told().size();
   }
   EXPECT_EQ(times, size_t{Arrivals::kMostUnheard});
+}
+
+// One word forged would else keep NAKs from an adapter, which understands nothing else.
+TEST_F(ResponderGaps, BelievesNobodyWhoDoesNotKnowItsSequenceNumbers) {
+  for (const uint32_t psn : {201u, 0u - KeptPackets::kMostAhead, 0x800000u}) hear(roce::Psn(psn));
+  send(Operation::kSendOnly, 201, data(40));
+  told();
+  EXPECT_EQ(others.size(), 1u);
+}
+
+TEST_F(ResponderGaps, BelievesOneWhoseWordWasOvertaken) {
+  hear(roce::Psn(150));
+  send(Operation::kSendOnly, 201, data(40));
+  told();
+  EXPECT_TRUE(others.empty());
 }
 
 // Others may have used up what all may keep together.
