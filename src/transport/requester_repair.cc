@@ -6,6 +6,7 @@
 
 #include "transport/arrivals.h"
 #include "transport/congestion_notices.h"
+#include "transport/kept_packets.h"
 #include "transport/requester.h"
 #include "transport/send_request.h"
 
@@ -43,6 +44,9 @@ SendWqe& Requester::owner_of(Psn psn) {
 void Requester::on_arrivals(const roce::Packet& packet, TimePoint now) {
   const Arrivals arrivals = Arrivals::read(packet.payload);
   if (!running_ || !flow_ || arrivals.count == 0) return;
+  // It comes from one who expects a packet of ours, or expected one that was sent a little before.
+  const Psn theirs = packet.headers.psn + Arrivals::kPast;
+  if (theirs.is_after(highest_) || unacked_ - theirs >= static_cast<int32_t>(KeptPackets::kMostAhead)) return;
   tells_arrivals_ = true;
   // One of ours also tells of marked packets, so they may be marked.
   CongestionNotices::allow_marks(qp_.attributes().path);

@@ -2,6 +2,7 @@
 // What the requester does when its peer tells what has arrived beyond a gap.
 #include "transport/arrivals.h"
 #include "transport/congestion_notices.h"
+#include "transport/kept_packets.h"
 #include "transport/support/requester_test.h"
 
 namespace verbena::transport {
@@ -25,6 +26,9 @@ class RequesterRepair : public RequesterTest {
   }
   // A round trip later: the peer expects `expected` and has what is in the ranges.
   void tell(uint32_t expected, std::initializer_list<std::pair<uint32_t, uint32_t>> ranges) {
+    tell(expected, ranges, expected);
+  }
+  void tell(uint32_t expected, std::initializer_list<std::pair<uint32_t, uint32_t>> ranges, uint32_t psn) {
     e.now += milliseconds(1);
     Arrivals arrivals;
     arrivals.expected = roce::Psn(expected);
@@ -36,7 +40,7 @@ class RequesterRepair : public RequesterTest {
     roce::Headers headers;
     headers.opcode = roce::kArrivalsOpcode;
     headers.destination = roce::Qpn(0x11);
-    headers.psn = roce::Psn(expected) - Arrivals::kPast;
+    headers.psn = roce::Psn(psn) - Arrivals::kPast;
     e.receive(headers, {payload.data(), bytes});
   }
   // What was sent, but for the answers to what it is told.
@@ -107,6 +111,18 @@ TEST_F(RequesterRepair, AnswersThatItUnderstands) {
   e.transmitted();
   tell(102, {{103, 105}});
   sent_again();
+  EXPECT_EQ(heard, 1);
+}
+
+// Its own PSN says where who sends it stands; what it says of others would do harm by itself.
+TEST_F(RequesterRepair, BelievesNobodyWhoDoesNotKnowItsSequenceNumbers) {
+  post(IBV_WR_SEND, 4 * 256);
+  e.transmitted();
+  for (const uint32_t psn : {106u, 101u - KeptPackets::kMostAhead, 0x800000u}) tell(101, {{102, 103}}, psn);
+  EXPECT_THAT(sent_again(), ElementsAre());
+  EXPECT_EQ(heard, 0);
+  tell(101, {{102, 103}}, 90);  // it was overtaken
+  EXPECT_THAT(sent_again(), ElementsAre());
   EXPECT_EQ(heard, 1);
 }
 
@@ -192,8 +208,8 @@ TEST_F(RequesterRepair, TakesNoWordOfWhatItNeverSent) {
   post(IBV_WR_SEND, 4 * 256);
   e.transmitted();
   tell(102, {{103, 200}});
-  tell(5000, {{5001, 5002}});
-  tell(0x800000, {{0x800010, 0x800020}});
+  tell(5000, {{5001, 5002}}, 102);
+  tell(0x800000, {{0x800010, 0x800020}}, 102);
   acknowledge(104);
   expect_sent(2);
   EXPECT_EQ(e.qp->state(), IBV_QPS_RTS);
