@@ -95,7 +95,8 @@ TransmitResult RcQueuePair::transmit(TimePoint now, uint32_t budget, bool with_a
   }
   if (const auto result = responder_.transmit_urgent(budget); result != TransmitResult::kIdle) return result;
   const auto result = requester_.transmit(now, budget);
-  if (result != TransmitResult::kIdle && !requester_.awaits_users()) return result;
+  const bool goes_on = result != TransmitResult::kIdle && result != TransmitResult::kPaced;
+  if (goes_on && !requester_.awaits_users()) return result;
   if (with_acknowledgements && !responder_.transmit_acknowledgement()) return TransmitResult::kBusy;
   return result;
 }

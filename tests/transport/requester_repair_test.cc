@@ -241,5 +241,28 @@ TEST_F(RequesterRepair, AsksWhatHasBecomeOfTheLastBeforeItsTimeIsOver) {
   EXPECT_EQ(e.counter(kLocalAckTimeouts), 0u) << "no retry is used up";
 }
 
+// What comes in meanwhile may have been its peer's last.
+TEST(PacedRequester, AcknowledgesBeforeItWaits) {
+  Endpoint<RcQueuePair> e({.congestion = congestion::Kind::kProbing});
+  ibv_sge sge = e.memory.add(1 << 20).sge(0, 1 << 20);
+  e.bring_up();
+  ibv_send_wr wr{};
+  wr.sg_list = &sge;
+  wr.num_sge = 1;
+  ASSERT_TRUE(post_send(*e.qp, wr));
+  const uint32_t past = 100 + static_cast<uint32_t>(e.transmitted().size());
+  e.now += milliseconds(1);
+  roce::Headers headers = rc_headers(roce::Operation::kAcknowledge, past - 1);
+  headers.syndrome = roce::ack_syndrome();
+  e.receive(headers);
+  headers = rc_headers(roce::Operation::kWriteOnly, 200);
+  headers.ack_request = true;
+  e.receive(headers);
+  EXPECT_EQ(e.transmit(), TransmitResult::kPaced);
+  EXPECT_TRUE(std::ranges::any_of(e.sink.packets, [](const SentPacket& p) {
+    return p.operation() == roce::Operation::kAcknowledge && p.psn() == 200;
+  }));
+}
+
 }  // namespace
 }  // namespace verbena::transport

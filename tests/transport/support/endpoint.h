@@ -53,6 +53,7 @@ struct EndpointOptions {
   uint64_t xrc_domain = 0;
   QueueOwners* owners = nullptr;  // of an XRC target: where other processes' queues are
   bool repairs = true;            // losses one by one
+  congestion::Kind congestion = congestion::Kind::kFixed;
 };
 
 // One queue pair of type Qp with all it needs, its wire a recording.
@@ -71,6 +72,7 @@ class Endpoint {
     config.owners = options.owners;
     config.signal_all = options.signal_all;
     config.repairs = options.repairs;
+    config.congestion = options.congestion;
     config.send_cq = send_cq.get();
     config.recv_cq = recv_cq.get();
     config.keys = options.keys != nullptr ? options.keys : &memory.keys();
