@@ -14,7 +14,6 @@
 namespace verbena::rsockets {
 namespace {
 
-constexpr size_t kMostDestinations = 65536;  // a datagram from anyone makes us keep its sender
 constexpr Duration kCloseLinger = std::chrono::seconds(1);
 
 Result<Address> name_of(int fd, int (*ask)(int, sockaddr*, socklen_t*)) {
@@ -178,9 +177,7 @@ Result<DatagramQp*> Datagram::queue_pair(const Address& local) {
 }
 
 Result<Datagram::Destination*> Datagram::destination(const Address& address) {
-  const auto found = destinations_.find(address);
-  if (found != destinations_.end()) return found->second.get();
-  if (destinations_.size() >= kMostDestinations) return fail(ENOBUFS);
+  if (Destination* const known = destinations_.find(address)) return known;
   const auto local = local_address_towards(address);
   if (!local) return fail(local.error().code);
   const auto qp = queue_pair(*local);
@@ -188,7 +185,12 @@ Result<Datagram::Destination*> Datagram::destination(const Address& address) {
   auto fresh = std::make_unique<Destination>();
   fresh->address = address;
   fresh->qp = *qp;
-  return destinations_.emplace(address, std::move(fresh)).first->second.get();
+  // Not one whose query's answer is under way: that may be in the service's thread, waiting for our lock.
+  Destination* const added = destinations_.add(address, std::move(fresh), [&](const Destination& other) {
+    return !other.query && &other != connected_;
+  });
+  if (added == nullptr) return fail(ENOBUFS);
+  return added;
 }
 
 bool Datagram::poll_queue_pairs() {

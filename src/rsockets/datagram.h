@@ -4,7 +4,6 @@
 #include <atomic>
 #include <cstdint>
 #include <deque>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -12,6 +11,7 @@
 #include "base/own_fd.h"
 #include "base/result.h"
 #include "rsockets/datagram_qp.h"
+#include "rsockets/destination_table.h"
 #include "rsockets/path_query.h"
 #include "rsockets/service.h"
 #include "rsockets/socket.h"
@@ -47,7 +47,7 @@ class Datagram final : public Socket, public ServiceClient, public std::enable_s
   void take_event() override;
 
  private:
-  // Somebody we send to, and what we know of the way there. It stays as long as the rsocket.
+  // Somebody we send to, and what we know of the way there.
   struct Destination {
     Address address;
     DatagramQp* qp;
@@ -64,6 +64,8 @@ class Datagram final : public Socket, public ServiceClient, public std::enable_s
     ConstBytes payload;
     std::vector<std::byte> copy;
   };
+
+  static constexpr size_t kMostDestinations = 65536;
 
   explicit Datagram(Service& service) : service_(service) {}
   Result<void> start();
@@ -93,7 +95,7 @@ class Datagram final : public Socket, public ServiceClient, public std::enable_s
   std::mutex mutex_;
   bool started_ = false;
   Sizes sizes_;
-  std::map<Address, std::unique_ptr<Destination>> destinations_;
+  DestinationTable<Destination> destinations_{kMostDestinations};
   Destination* connected_ = nullptr;
 
   std::mutex poll_mutex_;

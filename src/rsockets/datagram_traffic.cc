@@ -151,9 +151,9 @@ void Datagram::learn(Destination& destination, uint32_t number) {
 void Datagram::on_path(const Address& address, const Result<UdPath>& path) {
   service_.retire(shared_from_this());
   const std::lock_guard lock(mutex_);
-  const auto found = destinations_.find(address);
-  if (found == destinations_.end()) return;
-  Destination& destination = *found->second;
+  Destination* const found = destinations_.find(address);
+  if (found == nullptr) return;
+  Destination& destination = *found;
   service_.retire(std::exchange(destination.query, nullptr));
   if (!path) return;  // the next datagram that comes from there asks again
   ibv_ah_attr attributes = path->attributes;
