@@ -167,7 +167,9 @@ void DatagramQp::receive(const ibv_wc& completion, const Arrived& arrived) {
   const auto slot = static_cast<uint32_t>(completion.wr_id);
   const size_t length = completion.byte_len > kGrhBytes ? completion.byte_len - kGrhBytes : 0;
   const ConstBytes all(receive_memory_.data() + slot * kDatagramBytes, std::min(length, kDatagramBytes));
-  if (const auto header = DatagramHeader::decode(all)) {
+  const auto header = DatagramHeader::decode(all);
+  // Of another family than ours the program expects none, and has no room for it.
+  if (header && header->source.family() == local().family()) {
     arrived(slot, *header, all.subspan(header->size()));
   } else {
     give_back(slot);
