@@ -150,7 +150,10 @@ void DatagramQp::give_back(uint32_t slot) {
 
 void DatagramQp::poll(const Arrived& arrived) {
   constexpr int kBatch = 16;
-  for (int count = kBatch; count == kBatch;) {
+  // As many as there may have been: a slot that is given back in here can be filled at once, and again. What
+  // comes later is told by the event that was asked for before.
+  int left = queue_->cqe;
+  for (int count = kBatch; count == kBatch && left > 0; left -= count) {
     ibv_wc completions[kBatch];
     count = ibv_poll_cq(queue_.get(), kBatch, completions);
     for (int i = 0; i < count; ++i) {

@@ -127,5 +127,38 @@ TEST_F(HostileDatagrams, InTheNameOfAnotherFamilyAreNotHeard) {
   EXPECT_EQ(receive_text(victim), "good");
 }
 
+// From the first datagram of one byte on, its completion comes again and again.
+struct Flood {
+  static int poll(ibv_cq* queue, int count, ibv_wc* completions) {
+    if (queue == flooded && left > 0) {
+      --left;
+      std::fill_n(completions, count, again);
+      return count;
+    }
+    const int got = real(queue, count, completions);
+    for (int i = 0; i < got && flooded == nullptr; ++i) {
+      if (completions[i].opcode != IBV_WC_RECV || completions[i].byte_len != 41) continue;
+      flooded = queue;
+      again = completions[i];
+    }
+    return got;
+  }
+
+  static inline int (*real)(ibv_cq*, int, ibv_wc*) = nullptr;
+  static inline ibv_cq* flooded = nullptr;
+  static inline ibv_wc again;
+  static inline int left = 100000;
+};
+
+TEST_F(HostileDatagrams, WithoutEndAreTakenInTurnsWithWhatTheProgramDoes) {
+  auto& poll = sender.device().ops.poll_cq;
+  Flood::real = std::exchange(poll, Flood::poll);
+  sender.send("x");
+  while (Flood::flooded == nullptr) poll_for(victim, POLLIN, 0);
+  EXPECT_EQ(poll_for(victim, POLLIN, 0), 0);
+  EXPECT_GT(Flood::left, 0);
+  poll = Flood::real;
+}
+
 }  // namespace
 }  // namespace verbena::rsockets::testing
