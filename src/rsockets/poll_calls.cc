@@ -16,6 +16,13 @@ TimePoint deadline_in(int milliseconds) {
   return milliseconds < 0 ? kNever : MonotonicClock::now() + std::chrono::milliseconds(milliseconds);
 }
 
+// Never, where that is further away than can be counted.
+TimePoint deadline_in(const timeval& time) {
+  constexpr int64_t kMostSeconds = int64_t{100} * 365 * 86400;
+  if (time.tv_sec > kMostSeconds || time.tv_usec / 1000000 > kMostSeconds) return kNever;
+  return MonotonicClock::now() + std::chrono::seconds(time.tv_sec) + std::chrono::microseconds(time.tv_usec);
+}
+
 // The three sets of select(2), as a list for poll(2) and back.
 class SelectSets {
  public:
@@ -94,8 +101,7 @@ VERBENA_ABI int rselect(int end, fd_set* reading, fd_set* writing, fd_set* excep
     TimePoint deadline = kNever;
     if (timeout != nullptr) {
       if (timeout->tv_sec < 0 || timeout->tv_usec < 0) return EINVAL;
-      deadline = MonotonicClock::now() + std::chrono::seconds(timeout->tv_sec) +
-                 std::chrono::microseconds(timeout->tv_usec);
+      deadline = rsockets::deadline_in(*timeout);
     }
     const auto waited = rsockets::select(end, {reading, writing, exceptions}, deadline);
     if (!waited) return waited.error().code;

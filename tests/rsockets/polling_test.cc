@@ -3,6 +3,7 @@
 #include <atomic>
 #include <chrono>
 #include <csignal>
+#include <limits>
 #include <thread>
 
 #include <sys/epoll.h>
@@ -193,6 +194,29 @@ TEST(Selecting, TimesOutWithEmptySets) {
   timeval time{0, 10000};
   EXPECT_EQ(::rselect(pair.client + 1, &reading, nullptr, nullptr, &time), 0);
   EXPECT_FALSE(FD_ISSET(pair.client, &reading));
+}
+
+TEST(Selecting, TheLongestTimeIsNoShortOne) {
+  constexpr auto kMost = std::numeric_limits<time_t>::max();
+  const timeval times[] = {{kMost, 0}, {kMost, 999999}, {0, kMost}, {kMost / 1000000000 * 2, 0}};
+  struct sigaction action {
+  }, before{};
+  action.sa_handler = nothing;
+  ASSERT_EQ(::sigaction(SIGUSR1, &action, &before), 0);
+  for (timeval time : times) {
+    std::atomic<bool> done{false};
+    std::thread waiter([&] {
+      EXPECT_EQ(::rselect(0, nullptr, nullptr, nullptr, &time), -1);
+      EXPECT_EQ(errno, EINTR);
+      done = true;
+    });
+    while (!done) {
+      ::pthread_kill(waiter.native_handle(), SIGUSR1);
+      std::this_thread::yield();
+    }
+    waiter.join();
+  }
+  ::sigaction(SIGUSR1, &before, nullptr);
 }
 
 // Calls of newer librdmacms, which the installed headers do not have.
