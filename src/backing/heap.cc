@@ -96,6 +96,12 @@ bool Heap::map(uint32_t page, uint32_t pages) {
   return file_.map(address(page), page * page_, pages * page_);
 }
 
+// As a new one is: who had it may have taken rights away, for a guard behind a buffer, and freed it as it
+// was. False: a part has no memory any more.
+bool Heap::open(const Extent& kept) {
+  return ::mprotect(address(kept.page), kept.pages * page_, PROT_READ | PROT_WRITE) == 0;
+}
+
 void Heap::discard(uint32_t page, uint32_t pages) {
   file_.discard(address(page), page * page_, pages * page_);
 }
@@ -142,9 +148,9 @@ void* Heap::take(const Wish& wish, bool& is_dirty) {
     const auto taken = extents_.take(pages, wish.grows ? 2 * pages : pages, static_cast<uint32_t>(alignment));
     if (!taken) return nullptr;
     is_dirty = taken->was_kept;
-    if (is_dirty || map(taken->page, pages)) return address(taken->page);
     Extent& extent = *extents_.find(taken->page);
-    if (errno != EEXIST) {
+    if (is_dirty ? open(extent) : map(taken->page, pages)) return address(taken->page);
+    if (!is_dirty && errno != EEXIST) {
       extents_.erase(extent);
       return nullptr;
     }

@@ -82,6 +82,7 @@ class Heap {
   std::byte* address(uint64_t page) const;
   Extent* block_at(const void* at);
   bool map(uint32_t page, uint32_t pages);
+  bool open(const Extent& kept);
   void discard(uint32_t page, uint32_t pages);
   bool unmap(const Extent& extent);
   void unmap_barred(const Extent& extent);

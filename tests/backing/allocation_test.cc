@@ -103,6 +103,17 @@ TEST(Allocation, ClearedBlocksAreZeros) {
   EXPECT_TRUE(are(fresh.get(), 3 * kMebibyte, 0));
 }
 
+// As a program does that puts a guard behind a buffer, and frees it as it is.
+TEST(Allocation, WhatNobodyMightTouchTheNextMay) {
+  {
+    const Block guarded = allocate(kMebibyte);
+    ASSERT_EQ(::mprotect(static_cast<std::byte*>(guarded.get()) + kPage, kPage, PROT_NONE), 0);
+  }
+  const Block next = allocate(kMebibyte);
+  ASSERT_EQ(rights_of(static_cast<std::byte*>(next.get()) + kPage), "rw-s");
+  fill(next.get(), kMebibyte, 1);
+}
+
 TEST(Allocation, ErrnoIsKept) {
   errno = 77;
   for (const size_t bytes : {kMebibyte, 100 * kMebibyte}) {
