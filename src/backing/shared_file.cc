@@ -86,12 +86,12 @@ bool SharedFile::map(void* at, uint64_t offset, uint64_t bytes) const {
 }
 
 void SharedFile::discard(void* at, uint64_t offset, uint64_t bytes) const {
-  if (is_there()) {
-    ::fallocate(fd_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset),
-                static_cast<off_t>(bytes));
-  } else {
-    ::madvise(at, bytes, MADV_REMOVE);
+  // A sandbox may know no fallocate(2).
+  if (is_there() && ::fallocate(fd_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset),
+                                static_cast<off_t>(bytes)) == 0) {
+    return;
   }
+  ::madvise(at, bytes, MADV_REMOVE);
 }
 
 bool SharedFile::copy(std::byte* to, uint64_t offset, uint64_t bytes) const {

@@ -28,7 +28,7 @@ class SharedFile {
   // else is there.
   bool map(void* at, uint64_t offset, uint64_t bytes) const;
   // Gives the memory of a part back: it is zeros now, for all who have it mapped. `at`: where it is mapped
-  // here, for want of the descriptor.
+  // here, for want of the descriptor or of the right to call it.
   void discard(void* at, uint64_t offset, uint64_t bytes) const;
   // Copies what is in a part to zeros. REQUIRES: is_there()
   bool copy(std::byte* to, uint64_t offset, uint64_t bytes) const;

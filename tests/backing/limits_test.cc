@@ -9,8 +9,12 @@
 #include <vector>
 
 #include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 
 #include "backing/preload_support.h"
 
@@ -79,6 +83,27 @@ TEST(Limits, LockedMemoryIsWhatTheProgramHas) {
     const Block after = allocate(kMebibyte);
     fill(after.get(), kMebibyte, 1);
     return bytes_of_file() <= 4 * kMebibyte;
+  }));
+}
+
+// As a sandbox does.
+bool refuse(uint32_t system_call) {
+  sock_filter lines[] = {{BPF_LD | BPF_W | BPF_ABS, 0, 0, offsetof(seccomp_data, nr)},
+                         {BPF_JMP | BPF_JEQ | BPF_K, 0, 1, system_call},
+                         {BPF_RET | BPF_K, 0, 0, SECCOMP_RET_ERRNO | EPERM},
+                         {BPF_RET | BPF_K, 0, 0, SECCOMP_RET_ALLOW}};
+  const sock_fprog program{std::size(lines), lines};
+  return ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+         ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
+}
+
+TEST(Limits, OnSystemCallsLeaveClearedBlocksZeros) {
+  EXPECT_TRUE(in_child([] {
+    constexpr size_t kTooLargeToBeKept = 64 * kMebibyte;
+    if (!refuse(SYS_fallocate)) return false;
+    fill(allocate(kTooLargeToBeKept).get(), kTooLargeToBeKept, 1);
+    const Block clear(std::calloc(1, kTooLargeToBeKept));
+    return is_shared(clear.get()) && are(clear.get(), kTooLargeToBeKept, 0);
   }));
 }
 
