@@ -57,6 +57,7 @@ Result<size_t> Datagram::send(Buffers from, int flags, const Address* destinatio
   if (auto started = start(); !started) return fail(started.error().code);
   const size_t length = from.size();
   for (;;) {
+    bool by_udp = false;
     {
       const std::lock_guard lock(mutex_);
       Destination* to = connected_;
@@ -67,19 +68,23 @@ Result<size_t> Datagram::send(Buffers from, int flags, const Address* destinatio
       }
       if (to == nullptr) return fail(EDESTADDRREQ);
       const size_t packet = std::min<size_t>({kDatagramBytes, to->qp->mtu(), to->mtu});
-      if (!to->handle || to->qp->header_size() + length > packet) {
-        return send_udp(*to, UdpHeader::Kind::kData, from, may_block(flags) ? flags : flags | MSG_DONTWAIT);
-      }
-      if (!to->qp->may_send()) (void)poll_queue_pairs();
-      if (to->qp->may_send()) {
-        if (auto sent = to->qp->send(from, to->handle.get(), to->number); !sent)
-          return fail(sent.error().code);
-        return length;
+      by_udp = !to->handle || to->qp->header_size() + length > packet;
+      if (by_udp) {
+        // Never waiting in here: the service's thread comes for this lock, and has others to serve.
+        auto sent = send_udp(*to, UdpHeader::Kind::kData, from, flags | MSG_DONTWAIT);
+        if (sent || sent.error().code != EAGAIN || !may_block(flags)) return sent;
+      } else {
+        if (!to->qp->may_send()) (void)poll_queue_pairs();
+        if (to->qp->may_send()) {
+          if (auto sent = to->qp->send(from, to->handle.get(), to->number); !sent)
+            return fail(sent.error().code);
+          return length;
+        }
       }
     }
     if (closed_.load()) return fail(EBADF);
-    if (const auto waited = await(*this, POLLOUT, may_block(flags)); !waited)
-      return fail(waited.error().code);
+    const auto waited = by_udp ? await_room(udp_.get()) : await(*this, POLLOUT, may_block(flags));
+    if (!waited) return fail(waited.error().code);
   }
 }
 

@@ -123,6 +123,15 @@ Result<void> await(Socket& socket, Interest interest, bool may_block) {
   return {};
 }
 
+Result<void> await_room(int fd) {
+  pollfd one{fd, POLLOUT, 0};
+  const CancellationAllowed asleep;
+  if (::poll(&one, 1, sleep_time(kNever)) >= 0) return {};
+  const int error = errno;
+  if (error != EINTR || !handlers_restart_calls()) return fail(error);
+  return {};
+}
+
 int sleep_time(TimePoint deadline) {
   using std::chrono::milliseconds;
   const auto longest = std::chrono::duration_cast<milliseconds>(configuration().wake_up_interval);

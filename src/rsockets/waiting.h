@@ -88,6 +88,10 @@ Result<Interest> wait_for(Socket& socket, Interest interest, TimePoint deadline 
 // The same for a call that may have been told not to block (EAGAIN), and has no deadline.
 Result<void> await(Socket& socket, Interest interest, bool may_block);
 
+// Until a plain descriptor may be written to, or it is time to look whether that is still wanted. Errors:
+// EINTR, those of poll(2).
+Result<void> await_room(int fd);
+
 // As poll(2) wants it: milliseconds, rounded up, -1 for never; at most the configured wake-up interval.
 int sleep_time(TimePoint deadline);
 

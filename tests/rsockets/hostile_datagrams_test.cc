@@ -1,14 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// Datagrams from one who speaks the protocol wrongly: a plain UDP socket, and a bare UD queue pair.
+// Datagrams from one who speaks the protocol wrongly: a plain UDP socket, and a bare UD queue pair. And one
+// who says nothing.
 #include <algorithm>
 #include <array>
+#include <chrono>
+#include <cstdlib>
 #include <cstring>
+#include <fstream>
+#include <future>
+#include <stdexcept>
 #include <string>
+#include <thread>
 
 #include <infiniband/verbs.h>
 #include <rdma/rdma_cma.h>
 #include <unistd.h>
 
+#include "adapter/support/environment.h"
 #include "rsockets/datagram_headers.h"
 #include "rsockets/support/rsockets.h"
 
@@ -158,6 +166,51 @@ TEST_F(HostileDatagrams, WithoutEndAreTakenInTurnsWithWhatTheProgramDoes) {
   EXPECT_EQ(poll_for(victim, POLLIN, 0), 0);
   EXPECT_GT(Flood::left, 0);
   poll = Flood::real;
+}
+
+// Until it waits for something.
+void await_sleep(pid_t thread) {
+  const std::string path = "/proc/self/task/" + std::to_string(thread) + "/stat";
+  for (std::string line; std::getline(std::ifstream(path), line);) {
+    if (line[line.rfind(')') + 2] == 'S') return;
+    std::this_thread::yield();
+  }
+}
+
+// What is sent to a neighbour that does not answer waits in the kernel, and with it, after some of it, who
+// sends more.
+TEST(SilentNeighbour, HoldsUpNobodyButWhoSendsToIt) {
+  const auto run = [](const char* command) {
+    if (std::system(command) != 0) throw std::runtime_error(command);  // NOLINT: the test's own process
+  };
+  const auto make_cable = [&] {
+    run("ip link add near type veth peer name far && ip addr add 10.47.0.1/24 dev near && ip link set near "
+        "up &&"
+        " ip link set far up && echo 600000 > /proc/sys/net/ipv4/neigh/near/retrans_time_ms");
+  };
+  adapter::testing::isolated(
+      [&] {
+        const Rsocket socket(::rsocket(AF_INET, SOCK_DGRAM, 0));
+        set_option(socket, SOL_SOCKET, SO_SNDBUF, 1);  // the least there is
+        sockaddr_in silent{AF_INET, htons(7), {inet_addr("10.47.0.99")}, {}};
+        const auto send = [&](int flags) {
+          return ::rsendto(socket, "x", 1, flags, reinterpret_cast<sockaddr*>(&silent), sizeof silent);
+        };
+        while (send(MSG_DONTWAIT) == 1) {
+        }
+        ASSERT_EQ(errno, EAGAIN);
+        std::promise<pid_t> begun;
+        std::thread sender([&] {
+          begun.set_value(::gettid());
+          EXPECT_EQ(send(0), 1) << errno;
+        });
+        await_sleep(begun.get_future().get());
+        auto other = std::async(std::launch::async, [&] { return option(socket, SOL_RDMA, RDMA_SQSIZE); });
+        EXPECT_EQ(other.wait_for(std::chrono::seconds(10)), std::future_status::ready);
+        run("ip neigh replace 10.47.0.99 lladdr 02:00:00:00:00:99 dev near nud permanent");
+        sender.join();
+      },
+      make_cable);
 }
 
 }  // namespace
