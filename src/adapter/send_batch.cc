@@ -207,6 +207,7 @@ bool accept_data(Qp& qp, uint64_t length) {
     length = sizeof(uint64_t);
   }
   if (batch.data == Data::kNone || length > transport::kMaxMessageBytes) return fail(qp, EINVAL), false;
+  batch.wqe->flags &= static_cast<uint8_t>(~unsigned{IBV_SEND_INLINE});  // whatever was said of it before
   batch.wqe->length = static_cast<uint32_t>(length);
   return true;
 }

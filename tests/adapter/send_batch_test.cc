@@ -105,6 +105,21 @@ TEST(SendBatch, AtomicsGiveBackWhatWasThere) {
   EXPECT_EQ(values[2], 7u);
 }
 
+// Else a length that inline data has no room for would be read out of the ring.
+TEST(SendBatch, WhatIsSaidLastOfARequestsDataCounts) {
+  Pair pair({.send_operations = kRcOperations});
+  fill_random(pair.a.bytes(), 1);
+  ibv_qp_ex* qp = extended(pair.a);
+  char text[] = "inline";
+  ibv_wr_start(qp);
+  ibv_wr_rdma_write(qp, pair.b.mr->rkey, pair.b.address().buffer);
+  ibv_wr_set_inline_data(qp, text, 6);
+  set_sge(qp, pair.a.piece(0, 3000));
+  ASSERT_EQ(ibv_wr_complete(qp), 0);
+  EXPECT_EQ(pair.a.completion().status, IBV_WC_SUCCESS);
+  EXPECT_EQ(std::memcmp(pair.b.buffer(), pair.a.buffer(), 3000), 0);
+}
+
 TEST(SendBatch, InlineDataMayBeChangedBeforeTheBatchIsComplete) {
   Pair pair({.send_operations = kRcOperations});
   ASSERT_EQ(pair.b.post_receive(1, pair.b.piece(0, 256)), 0);
