@@ -135,9 +135,12 @@ void Service::run() {
   }
 }
 
+// Some at a time: hosts on the network can make as many as they like, and there are others to serve. What is
+// left keeps the channel's descriptor readable.
 void Service::handle_cm_events() {
+  constexpr int kEventsInATurn = 64;
   rdma_cm_event* event;
-  while (::rdma_get_cm_event(channel_, &event) == 0) {
+  for (int i = 0; i < kEventsInATurn && ::rdma_get_cm_event(channel_, &event) == 0; ++i) {
     rdma_cm_id* id = event->event == RDMA_CM_EVENT_CONNECT_REQUEST ? event->listen_id : event->id;
     if (auto* handler = static_cast<CmHandler*>(id->context)) {
       try {
