@@ -17,12 +17,17 @@ class LeastRoundTripTest : public testing::Test {
     now += milliseconds(1);
     return least.on_round(now, may_dip);
   }
-  // Rounds until a dip is wanted: how long that takes.
-  Duration until_dip(Duration sample) {
+  // Rounds that find more, until a dip is wanted.
+  Duration until_dip() {
     const TimePoint begin = now;
-    while (!round(sample)) {
+    while (!round(microseconds(400))) {
     }
     return now - begin;
+  }
+  void expect_dip_after(Duration time) {
+    const Duration found = until_dip();
+    EXPECT_GT(found, time);
+    EXPECT_LE(found, time + milliseconds(2));
   }
   void dip(Duration found) {
     least.begin_dip();
@@ -56,19 +61,19 @@ TEST_F(LeastRoundTripTest, IsOfNoRoundWithTooFewSamples) {
 
 TEST_F(LeastRoundTripTest, IsLookedForSoonAndThenLessAndLessOften) {
   round(microseconds(300));
-  EXPECT_NEAR(until_dip(microseconds(400)) / milliseconds(1), LeastRoundTrip::kSoon / milliseconds(1), 2);
+  expect_dip_after(LeastRoundTrip::kSoon);
   dip(microseconds(300));
-  EXPECT_NEAR(until_dip(microseconds(400)) / milliseconds(1), 2 * LeastRoundTrip::kSoon / milliseconds(1), 2);
+  expect_dip_after(2 * LeastRoundTrip::kSoon);
 }
 
 TEST_F(LeastRoundTripTest, IsLookedForSoonAgainWhenADipHasFoundMuchLess) {
   round(microseconds(300));
-  until_dip(microseconds(400));
+  until_dip();
   dip(microseconds(300));
-  until_dip(microseconds(400));
+  until_dip();
   dip(microseconds(100));
   EXPECT_EQ(least.get(), microseconds(100));
-  EXPECT_NEAR(until_dip(microseconds(400)) / milliseconds(1), LeastRoundTrip::kSoon / milliseconds(1), 2);
+  expect_dip_after(LeastRoundTrip::kSoon);
 }
 
 TEST_F(LeastRoundTripTest, IsNotLookedForWhereTheTimeIsNotRight) {
