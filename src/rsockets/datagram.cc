@@ -71,6 +71,15 @@ Result<void> Datagram::connect(const Address& address) {
   if (!found) return fail(found.error().code);
   if (::connect(udp_.get(), address.get(), address.size()) != 0) return fail(errno);
   connected_ = *found;
+  return hear_only_peer();
+}
+
+// The kernel sees to it that nothing of others comes by the UDP socket. Headers name no scope.
+Result<void> Datagram::hear_only_peer() {
+  const auto peer = peer_address();
+  if (!peer) return fail(peer.error().code);
+  const std::lock_guard lock(poll_mutex_);
+  heard_ = peer->family() == AF_INET6 ? Address::ipv6(peer->v6().sin6_addr, peer->port()) : *peer;
   return {};
 }
 
@@ -198,6 +207,7 @@ bool Datagram::poll_queue_pairs() {
   const std::lock_guard lock(poll_mutex_);
   for (const auto& qp : queue_pairs_) {
     qp->poll([&](uint32_t slot, const DatagramHeader& header, ConstBytes payload) {
+      if (heard_.family() != 0 && header.source != heard_) return qp->give_back(slot);
       any = true;
       arrivals_.push_back({header.source, qp.get(), slot, payload, {}});
     });

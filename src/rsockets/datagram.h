@@ -73,6 +73,7 @@ class Datagram final : public Socket, public ServiceClient, public std::enable_s
 
   // REQUIRES: mutex_ is held
   Result<Destination*> destination(const Address& address);
+  Result<void> hear_only_peer();
   Result<DatagramQp*> queue_pair(const Address& local);
   Result<size_t> send_udp(const Destination& to, UdpHeader::Kind kind, Buffers payload, int flags);
   void learn(Destination& destination, uint32_t number);
@@ -101,6 +102,7 @@ class Datagram final : public Socket, public ServiceClient, public std::enable_s
   std::mutex poll_mutex_;
   std::vector<std::unique_ptr<DatagramQp>> queue_pairs_;  // added under both locks
   std::deque<Arrival> arrivals_;
+  Address heard_;  // of one that is connected: nobody else is. Set under both locks
 
   std::mutex receive_mutex_;
 };

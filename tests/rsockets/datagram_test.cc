@@ -58,6 +58,21 @@ TEST_P(Datagrams, ConnectedSocketNeedsNoAddress) {
   }
 }
 
+TEST_P(Datagrams, ConnectedSocketsHearEachOther) {
+  const Rsocket one = bound();
+  const Rsocket other = bound();
+  for (const auto& [from, to] : {std::pair(&one, &other), std::pair(&other, &one)}) {
+    Loopback there(GetParam(), port_of(*to));
+    ASSERT_EQ(::rconnect(*from, there.get(), there.size()), 0) << errno;
+  }
+  for (int i = 0; i < 50; ++i) {
+    send_text(one, "ping");
+    ASSERT_EQ(receive_text(other), "ping");
+    send_text(other, "pong");
+    ASSERT_EQ(receive_text(one), "pong");
+  }
+}
+
 TEST_P(Datagrams, AreWholeOrCut) {
   const Rsocket one = bound();
   const Rsocket other = bound();

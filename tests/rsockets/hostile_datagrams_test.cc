@@ -135,6 +135,16 @@ TEST_F(HostileDatagrams, InTheNameOfAnotherFamilyAreNotHeard) {
   EXPECT_EQ(receive_text(victim), "good");
 }
 
+// As with UDP.
+TEST_F(HostileDatagrams, InTheNameOfOthersAreNotHeardByOneThatIsConnected) {
+  Loopback there(AF_INET, source.port());
+  ASSERT_EQ(::rconnect(victim, there.get(), there.size()), 0) << errno;
+  sender.send(with_header(Address::ipv4(source.v4().sin_addr.s_addr, htons(8)), "bad"));
+  sender.send(with_header(Address::ipv4(htonl(INADDR_LOOPBACK + 1), source.port()), "bad"));
+  sender.send(with_header(source, "good"));
+  EXPECT_EQ(receive_text(victim), "good");
+}
+
 // From the first datagram of one byte on, its completion comes again and again.
 struct Flood {
   static int poll(ibv_cq* queue, int count, ibv_wc* completions) {
