@@ -8,6 +8,7 @@
 
 #include <gtest/gtest.h>
 
+#include "transport/arrivals.h"
 #include "transport/support/endpoint.h"
 #include "transport/support/shared_test.h"
 #include "transport/uc.h"
@@ -244,6 +245,7 @@ class Siege {
   // A packet: most often one that would be in order, with something wrong about it now and then; and now and
   // then anything at all, as far as it can be parsed.
   void strike() {
+    if (random_.one_in(6)) return report();
     const roce::Service service = random_.one_in(30) ? any_service() : Traits<Qp>::kService;
     const auto operation = static_cast<Op>(random_.below(32));
     const uint8_t opcode = roce::make_opcode(service, operation);
@@ -268,6 +270,31 @@ class Siege {
     for (std::byte& b : payload) b = std::byte{0x5a};
     headers.pad = roce::padding_of(static_cast<uint32_t>(payload.size()));
     deliver(headers, payload);
+  }
+  // What belongs to no message: reports of arrivals, most often of packets that were sent, and notices.
+  void report() {
+    static constexpr uint8_t kOpcodes[] = {roce::kArrivalsOpcode, roce::kArrivalsOpcode, roce::kHeardOpcode,
+                                           roce::kCnpOpcode};
+    roce::Headers headers;
+    headers.opcode = kOpcodes[random_.below(4)];
+    headers.destination = roce::Qpn(0x11);
+    const roce::Psn next = headers.opcode == roce::kHeardOpcode ? endpoint_.qp->next_receive_psn()
+                                                                : endpoint_.qp->next_send_psn();
+    headers.psn = next - static_cast<uint32_t>(random_.below(20)) - Arrivals::kPast;
+    Arrivals arrivals;
+    arrivals.expected = next - static_cast<uint32_t>(random_.below(random_.one_in(10) ? 1 << 24 : 30));
+    arrivals.continues = random_.one_in(4);
+    for (roce::Psn first = arrivals.expected; arrivals.count < random_.below(8); ++arrivals.count) {
+      const uint64_t most = random_.one_in(30) ? 1 << 24 : 6;
+      const auto count = static_cast<uint32_t>(random_.below(most));
+      first = first + static_cast<uint32_t>(random_.below(most));
+      arrivals.ranges[arrivals.count] = {first, count};
+      first = first + count;
+    }
+    std::array<std::byte, Arrivals::kMostBytes> payload;
+    const uint32_t bytes = arrivals.write(payload);
+    deliver(headers, {payload.data(), bytes});
+    endpoint_.now += std::chrono::microseconds(random_.below(2000));
   }
   roce::Service any_service() {
     static constexpr roce::Service kAll[] = {roce::Service::kRc, roce::Service::kUc, roce::Service::kUd,
