@@ -54,7 +54,8 @@ struct SendWqe {
   // The requester's: valid once the request has been given its PSNs.
   roce::Psn first_psn;
   roce::Psn last_psn;
-  bool executed;  // a request without packets has been executed
+  uint32_t part_packets;  // of a READ: so many are asked for at a time
+  bool executed;          // a request without packets has been executed
 
   // Of a BIND_MW, in the places that others need for remote memory and atomics: by keys, as window and region
   // may be gone before the request's turn comes. PD and QPN are not kept: they are those of its QP.

@@ -22,17 +22,19 @@ bool Holes::add(const Hole& hole) {
   return true;
 }
 
-void Holes::advance(roce::Psn limit) {
+void Holes::advance(roce::Psn limit, TimePoint now) {
   if (top_.is_before(limit)) top_ = limit;
   size_t gone = 0;
   while (gone < holes_.size() && !holes_[gone].limit.is_after(limit)) ++gone;
   holes_.erase(holes_.begin(), holes_.begin() + static_cast<ptrdiff_t>(gone));
-  if (!holes_.empty() && holes_.front().first.is_before(limit)) holes_.front().first = limit;
+  if (holes_.empty() || !holes_.front().first.is_before(limit)) return;
+  holes_.front().first = limit;
+  holes_.front().begin(now);
 }
 
 // Takes [from, to) out of a hole. Returns the place of the next one to look at. REQUIRES: has_room(), if it
 // is in its midst
-size_t Holes::cut(size_t place, roce::Psn from, roce::Psn to) {
+size_t Holes::cut(size_t place, roce::Psn from, roce::Psn to, TimePoint now) {
   Hole& hole = holes_[place];
   const bool begins = hole.first == from;
   const bool ends = hole.limit == to;
@@ -42,12 +44,14 @@ size_t Holes::cut(size_t place, roce::Psn from, roce::Psn to) {
   }
   if (begins) {
     hole.first = to;
+    hole.begin(now);
   } else if (ends) {
     hole.limit = from;
   } else {
     Hole rest = hole;
     hole.limit = from;
     rest.first = to;
+    rest.begin(now);
     holes_.insert(holes_.begin() + static_cast<ptrdiff_t>(place) + 1, rest);
   }
   return place + 1;
@@ -60,7 +64,7 @@ const Holes::Hole* Holes::first_lost() const {
   return nullptr;
 }
 
-void Holes::sent_again(roce::Psn limit, TimePoint now) {
+void Holes::sent_again(roce::Psn limit, bool asked, TimePoint now) {
   for (size_t i = 0; i < holes_.size(); ++i) {
     Hole& hole = holes_[i];
     if (!hole.lost) continue;
@@ -80,6 +84,8 @@ void Holes::sent_again(roce::Psn limit, TimePoint now) {
     }
     holes_[i].lost = false;
     holes_[i].again = true;
+    holes_[i].asked = asked;
+    holes_[i].begun = false;
     holes_[i].since = now;
     return;
   }

@@ -24,6 +24,16 @@ class Holes {
     TimePoint since;     // when it was noticed, or filled again and not closed by that
     bool lost = false;   // it is to be sent again
     bool again = false;  // it has been
+    bool asked = false;  // by a request for an answer, which comes before other answers that are to be given
+    bool begun =
+        false;  // that has begun to come: the rest is not awaited from when it was sent, but from then
+
+    // What was before this rest of it has come.
+    void begin(TimePoint now) {
+      if (!again || lost) return;
+      begun = true;
+      since = now;
+    }
   };
 
   // Nothing is missing; what was sent from `top` on is on its way.
@@ -37,7 +47,7 @@ class Holes {
   std::vector<Hole>& all() { return holes_; }
 
   // All before `limit` is done with.
-  void advance(roce::Psn limit);
+  void advance(roce::Psn limit, TimePoint now);
 
   enum class State : uint8_t {
     kUnderWay,
@@ -70,7 +80,7 @@ class Holes {
       if (from != hole.first && to != hole.limit && !has_room()) break;
       closed(hole);
       arrived(from, to, state_of(hole));
-      i = cut(i, from, to);
+      i = cut(i, from, to, now);
     }
     return true;
   }
@@ -107,7 +117,7 @@ class Holes {
   // The first that is to be sent again; nullptr: none is.
   const Hole* first_lost() const;
   // [its first, limit) of it has been sent again.
-  void sent_again(roce::Psn limit, TimePoint now);
+  void sent_again(roce::Psn limit, bool asked, TimePoint now);
 
  private:
   static State state_of(const Hole& hole) {
@@ -122,7 +132,7 @@ class Holes {
                                          [psn](const Hole& hole) { return !hole.limit.is_after(psn); });
     return static_cast<size_t>(at - holes_.begin());
   }
-  size_t cut(size_t place, roce::Psn from, roce::Psn to);
+  size_t cut(size_t place, roce::Psn from, roce::Psn to, TimePoint now);
 
   std::vector<Hole> holes_;  // in PSN order, disjoint
   roce::Psn top_;

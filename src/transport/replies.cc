@@ -9,20 +9,8 @@ using roce::Psn;
 
 void Replies::start(uint32_t most) {
   saved_.assign(std::max(most, 1u), Resource{});
-  ring_.assign(saved_.size(), Reply{});
-  next_saved_ = first_ = count_ = 0;
-}
-
-// A repeated answer makes room: a requester that sends a new request beyond max_dest_rd_atomic has got the
-// old answer, and one that has not will ask again.
-bool Replies::has_room() {
-  if (count_ < ring_.size()) return true;
-  for (uint32_t place = 0; place < count_; ++place) {
-    if (!at(place).repeated) continue;
-    erase(place);
-    return true;
-  }
-  return false;
+  ring_.assign(2 * saved_.size(), Reply{});
+  next_saved_ = first_ = count_ = repeated_ = 0;
 }
 
 bool Replies::add(const Resource& resource) {
@@ -47,28 +35,29 @@ void Replies::repeat(const Resource& answer) {
     if (queued.resource.last.is_before(answer.first) || answer.last.is_before(queued.resource.first)) {
       continue;
     }
-    // It is being answered. What is still to be sent need not be sent twice; what was sent is begun again.
-    if (!queued.next.is_before(answer.first)) {
-      queued.resource = answer;
-      queued.next = answer.first;
+    // It is being answered. What is still to be sent need not be sent twice; what was sent is begun again. A
+    // part of that is sent besides, as the rest is wanted, too.
+    if (queued.next.is_before(answer.first)) return;
+    if (answer.last.is_before(queued.resource.last)) {
+      if (queued.next == answer.first) return;
+      continue;
     }
+    queued.resource = answer;
+    queued.next = answer.first;
     return;
   }
   queue(answer, true);
 }
 
 bool Replies::queue(const Resource& resource, bool repeated) {
-  if (!has_room()) return false;
+  if ((repeated ? repeated_ : count_ - repeated_) >= saved_.size()) return false;
+  if (repeated) ++repeated_;
   uint32_t place = count_++;
   for (; place > 0 && at(place - 1).resource.first.is_after(resource.first); --place) {
     at(place) = at(place - 1);
   }
   at(place) = Reply{resource, resource.first, repeated};
   return true;
-}
-
-void Replies::erase(uint32_t place) {
-  for (--count_; place < count_; ++place) at(place) = at(place + 1);
 }
 
 }  // namespace verbena::transport

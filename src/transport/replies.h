@@ -41,35 +41,37 @@ class Replies {
 
   void start(uint32_t most);
   // Nothing more is sent. What is saved stays.
-  void stop() { count_ = 0; }
+  void stop() { count_ = repeated_ = 0; }
 
   bool empty() const { return count_ == 0; }
   Reply& front() { return ring_[first_]; }
   void pop_front() {
+    if (front().repeated) --repeated_;
     first_ = first_ + 1 == ring_.size() ? 0 : first_ + 1;
     --count_;
   }
 
-  // Whether another answer may be queued; makes room if it can.
-  bool has_room();
+  // Whether the answer to another new request may be queued.
+  bool has_room() const { return count_ - repeated_ < saved_.size(); }
   // Queues the answer to a new request, and saves it. False: more at once than max_dest_rd_atomic.
   bool add(const Resource& resource);
 
   // The newest saved resource with this PSN, nullptr if there is none: PSNs come again after 2^24.
   const Resource* saved(roce::Psn psn, Kind kind) const;
-  // Queues an answer once more, or what of it is not still to be sent anyway.
+  // Queues an answer once more, if it is not still to be sent anyway. Where as many wait as there are saved
+  // ones it is dropped: the peer will ask again.
   void repeat(const Resource& answer);
 
  private:
   Reply& at(uint32_t place) { return ring_[(first_ + place) % ring_.size()]; }
   bool queue(const Resource& resource, bool repeated);
-  void erase(uint32_t place);
 
   std::vector<Resource> saved_;  // a ring; the next to be replaced is at next_saved_
   uint32_t next_saved_ = 0;
   std::vector<Reply> ring_;  // in PSN order: count_ from first_
   uint32_t first_ = 0;
   uint32_t count_ = 0;
+  uint32_t repeated_ = 0;  // of these
 };
 
 }  // namespace verbena::transport

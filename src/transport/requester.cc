@@ -60,6 +60,7 @@ void Requester::start() {
   implied_loss_at_.reset();
   holes_.reset(unacked_);
   answers_.reset(unacked_);
+  held_up_ = unacked_;
   tells_arrivals_ = heard_due_ = probe_due_ = asked_for_parts_ = false;
   heard_sent_ = probes_ = disorder_ = losses_ = 0;
   ack_deadline_ = rnr_deadline_ = paced_until_ = probe_deadline_ = overdue_ = kNever;
@@ -200,7 +201,22 @@ void Requester::assign(SendWqe& wqe) {
   wqe.last_psn = next_new_ + (packets - 1);
   next_new_ = next_new_ + packets;
   wqe.executed = false;
+  if (is_read(wqe)) wqe.part_packets = part_packets();
   ++assigned_;
+}
+
+// A part comes at once, however slow the path: so it is as much as that carries in a moment, and some of them
+// are the window. Where only few may be asked for at a time it is more, for these to fill it.
+uint32_t Requester::part_packets() const {
+  constexpr uint64_t kMoments = 4000;  // a second
+  constexpr uint64_t kLeast = 4;
+  if (!flow_ || flow_->rate() == 0) return sizes_.run_packets;
+  const uint64_t packet = mtu() + sizes_.charge;
+  const uint64_t window = window_ / packet;
+  const uint64_t moment = std::min<uint64_t>(flow_->rate() / kMoments / packet, sizes_.run_packets);
+  const uint64_t most_at_once = std::max<uint64_t>(qp_.attributes().max_rd_atomic, 1);
+  const uint64_t to_fill_it = std::min<uint64_t>(2 * window / most_at_once, 4 * sizes_.run_packets);
+  return static_cast<uint32_t>(std::max({std::min(moment, window / 4), to_fill_it, kLeast}));
 }
 
 TransmitResult Requester::transmit(TimePoint now, uint32_t& budget) {
@@ -371,11 +387,11 @@ SendStatus Requester::send_data(SendWqe& wqe) {
 
 bool Requester::is_chunk_end(const SendWqe& wqe, Psn psn) const {
   if (psn == wqe.last_psn) return true;
-  return (static_cast<uint32_t>(psn - wqe.first_psn) + 1) % sizes_.run_packets == 0;
+  return (static_cast<uint32_t>(psn - wqe.first_psn) + 1) % wqe.part_packets == 0;
 }
 
 SendStatus Requester::send_read(SendWqe& wqe) {
-  const uint32_t packets = sizes_.run_packets;
+  const uint32_t packets = wqe.part_packets;
   const auto index = static_cast<uint32_t>(next_ - wqe.first_psn);
   const auto total = static_cast<uint32_t>(wqe.last_psn - wqe.first_psn) + 1;
   const uint32_t limit = std::min(total, (index / packets + 1) * packets);

@@ -70,7 +70,7 @@ class Requester {
   // What the route's traits come to at our path MTU.
   struct Sizes {
     uint32_t charge = 0;  // what a packet costs in flight beside its payload
-    // Packets that leave best together. READ data is asked for in chunks of as many.
+    // Packets that leave best together. READ data is asked for in parts of as many where nothing paces it.
     uint32_t run_packets = 1;
     uint32_t run_bytes = 0;
     uint32_t joined = 1;       // packets of one message that go as one
@@ -86,6 +86,7 @@ class Requester {
   bool may_start(const queues::SendWqe& wqe) const;
   bool window_allows(uint32_t bytes) const { return inflight_ == 0 || inflight_ + bytes <= window_; }
   void assign(queues::SendWqe& wqe);
+  uint32_t part_packets() const;
   bool execute_here(queues::SendWqe& wqe);
   void executed(queues::SendWqe& wqe);
   bool may_go_direct(const queues::SendWqe& wqe) const;
@@ -127,6 +128,7 @@ class Requester {
   bool can_send_new() const;
   bool can_repair() const;
   bool may_probe() const { return flow_ && flow_->round_trip().is_known(); }
+  const Holes* holes_to_repair() const;
   const Holes::Hole* first_lost() const {
     const Holes::Hole* hole = holes_.first_lost();
     return hole != nullptr ? hole : answers_.first_lost();
@@ -153,7 +155,7 @@ class Requester {
   void note_time(roce::Psn first, roce::Psn limit, Holes::State state);
   void take_arrived(roce::Psn from, roce::Psn limit, bool was_lost);
   void settle_flow(const queues::SendWqe& wqe, roce::Psn limit);
-  uint64_t give_up_hole(Holes::Hole& hole);
+  uint64_t give_up_hole(const Holes& holes, Holes::Hole& hole);
   void progressed_flow(TimePoint now);
   // It has been told of the gap that a NAK tells of, by one who keeps what came after it.
   bool knows_of_gap() const {
@@ -171,6 +173,8 @@ class Requester {
   void on_early_answer(const roce::Packet& packet, TimePoint now);
   bool take_answer(const queues::SendWqe& wqe, const roce::Packet& packet);
   void note_reached(roce::Psn limit, TimePoint now);
+  void note_requests(roce::Psn limit, TimePoint now);
+  roce::Psn part_end(const queues::SendWqe& wqe, roce::Psn psn) const;
   void answered_early(roce::Psn from, roce::Psn limit, bool was_lost);
   void take_early();
   bool is_answer_of(const queues::SendWqe& wqe, const roce::Packet& packet) const;
@@ -240,6 +244,7 @@ class Requester {
   // missing there.
   Holes holes_;
   Holes answers_;
+  roce::Psn held_up_;            // answers before this PSN wait for a request that was lost, or may do so
   bool tells_arrivals_ = false;  // the peer keeps what comes early, and tells what it has
   bool heard_due_ = false;       // it is to be told that it is understood
   uint8_t heard_sent_ = 0;

@@ -208,6 +208,7 @@ void Requester::on_read_response(const roce::Packet& packet, TimePoint now) {
     return;
   }
   if (last.is_before(next_) && is_chunk_end(*wqe, last) && reads_outstanding_ > 0) --reads_outstanding_;
+  if (!holes_.empty()) note_requests(part_end(*wqe, last), now);
   settle(*wqe, last + 1);
   if (last == wqe->last_psn) retire(IBV_WC_SUCCESS);
   progressed(now);

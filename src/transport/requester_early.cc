@@ -20,6 +20,7 @@ void Requester::on_early_answer(const roce::Packet& packet, TimePoint now) {
   const SendWqe& wqe = owner_of(psn);
   if (!needs_response(wqe)) return;
   note_reached(psn, now);
+  if (!holes_.empty()) note_requests(part_end(wqe, psn), now);
   if (psn.is_before(answers_.top())) {
     bool is_missing = false;
     answers_.for_each_part(
@@ -31,7 +32,7 @@ void Requester::on_early_answer(const roce::Packet& packet, TimePoint now) {
   answers_.fill(
       psn, psn + packet.count, now,
       [&](Psn from, Psn limit, Holes::State state) {
-        note_time(from, limit, state);
+        if (!from.is_before(held_up_)) note_time(from, limit, state);
         answered_early(from, limit, state == Holes::State::kLost);
       },
       [&](const Holes::Hole& hole) { note_closed(hole, now); });
@@ -65,6 +66,7 @@ bool Requester::take_answer(const SendWqe& wqe, const roce::Packet& packet) {
 
 // The peer has done everything before `limit`: what of it has not been answered is missing.
 void Requester::note_reached(Psn limit, TimePoint now) {
+  note_requests(limit, now);
   Psn from = answers_.top();
   if (from.is_before(unacked_)) from = unacked_;
   if (limit.is_after(next_)) limit = next_;
@@ -77,6 +79,24 @@ void Requester::note_reached(Psn limit, TimePoint now) {
     }
   });
   find_lost(now);
+}
+
+// The peer has all requests before `limit`: who is answered has been heard.
+void Requester::note_requests(Psn limit, TimePoint now) {
+  if (limit.is_after(next_)) limit = next_;
+  if (!unacked_.is_before(limit)) return;
+  holes_.fill(
+      unacked_, limit, now,
+      [&](Psn from, Psn to, Holes::State state) { take_arrived(from, to, state == Holes::State::kLost); },
+      [&](const Holes::Hole& hole) { note_closed(hole, now); });
+}
+
+// The end of the part of a READ that this PSN is asked for with.
+Psn Requester::part_end(const SendWqe& wqe, Psn psn) const {
+  if (!is_read(wqe)) return psn + 1;
+  const auto index = static_cast<uint32_t>(psn - wqe.first_psn);
+  const Psn end = wqe.first_psn + (index / wqe.part_packets + 1) * wqe.part_packets;
+  return end.is_after(wqe.last_psn) ? wqe.last_psn + 1 : end;
 }
 
 void Requester::answered_early(Psn from, Psn limit, bool was_lost) {

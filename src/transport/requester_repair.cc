@@ -118,7 +118,7 @@ void Requester::settle_flow(const SendWqe& wqe, Psn limit) {
   const Holes& holes = needs_response(wqe) ? answers_ : holes_;
   holes.for_each_part(unacked_, limit, [&](Psn from, Psn to, Holes::State state) {
     if (state == Holes::State::kArrived) return;
-    note_time(from, to, state);
+    if (!needs_response(wqe) || !from.is_before(held_up_)) note_time(from, to, state);
     left_flight(flight_bytes(wqe, from, to), state == Holes::State::kLost);
   });
 }
@@ -130,8 +130,9 @@ void Requester::progressed_flow(TimePoint now) {
       if (!hole.first.is_before(unacked_)) break;
       note_closed(hole, now);
     }
-    holes->advance(unacked_);
+    holes->advance(unacked_, now);
   }
+  if (held_up_.is_before(unacked_)) held_up_ = unacked_;
   if (!has_outstanding()) inflight_ = 0;
   flow_->answered(inflight_, now);
   flow_->settled(unacked_);
@@ -144,12 +145,13 @@ void Requester::progressed_flow(TimePoint now) {
 
 // What closes sooner than its repair could was not lost, only late: such networks are given more time.
 void Requester::note_closed(const Holes::Hole& hole, TimePoint now) {
-  if (hole.lost || !hole.again || !flow_->round_trip().is_known()) return;
+  if (hole.lost || !hole.again || hole.begun || !flow_->round_trip().is_known()) return;
   // What was sent again before this, and is not here, has been overtaken.
   if (now - hole.since >= flow_->round_trip().usual() / 2) {
     repaired_at_ = std::max(repaired_at_, hole.since);
   }
-  if (now - hole.since < flow_->round_trip().smoothed() / 2) {
+  const congestion::RoundTrip& round_trip = flow_->round_trip();
+  if (now - hole.since < (hole.asked ? round_trip.least() : round_trip.smoothed()) / 2) {
     disorder_ = std::min<uint8_t>(disorder_ + 1, kMostDisorder);
     losses_ = 0;
     return;
@@ -170,14 +172,19 @@ Duration Requester::patience() const {
   return std::min(round_trip.usual() / 4 * (1 << disorder_), round_trip.timeout());
 }
 
-uint64_t Requester::give_up_hole(Holes::Hole& hole) {
+// Answers how many bytes the path has lost by that: of a READ's request it is one packet.
+uint64_t Requester::give_up_hole(const Holes& holes, Holes::Hole& hole) {
   hole.lost = true;
   qp_.count_on_path(kPathLostPackets, static_cast<uint64_t>(hole.limit - hole.first));
   uint64_t bytes = 0;
-  for_each_owner(hole.first, hole.limit,
-                 [&](const SendWqe& wqe, Psn from, Psn to) { bytes += flight_bytes(wqe, from, to); });
+  uint64_t lost = 0;
+  for_each_owner(hole.first, hole.limit, [&](const SendWqe& wqe, Psn from, Psn to) {
+    const uint32_t part = flight_bytes(wqe, from, to);
+    bytes += part;
+    lost += &holes == &holes_ && is_read(wqe) ? std::min(part, mtu() + sizes_.charge) : part;
+  });
   inflight_ -= static_cast<uint32_t>(std::min<uint64_t>(inflight_, bytes));
-  return bytes;
+  return lost;
 }
 
 // A hole is a loss when it is too old. One that was filled again is so when something that was sent later has
@@ -204,7 +211,7 @@ uint64_t Requester::give_up_overdue(Holes& holes, TimePoint now) {
     if (due > now) {
       overdue_ = std::min(overdue_, due);
     } else {
-      bytes += give_up_hole(hole);
+      bytes += give_up_hole(holes, hole);
     }
   }
   return bytes;
@@ -215,7 +222,17 @@ uint64_t Requester::give_up_overdue(Holes& holes, TimePoint now) {
 bool Requester::can_repair() const {
   if (!running_ || rnr_deadline_ != kNever) return false;
   if (heard_due_ || probe_due_) return true;
-  return flow_ && paced_until_ == kNever && first_lost() != nullptr && window_allows(mtu() + sizes_.charge);
+  return flow_ && paced_until_ == kNever && holes_to_repair() != nullptr;
+}
+
+// Those whose first lost packet may be sent now. What is missing first may always be, as what is in flight
+// may wait for it: answers to requests that came behind a missing one.
+const Holes* Requester::holes_to_repair() const {
+  const bool allowed = window_allows(mtu() + sizes_.charge);
+  for (const Holes* holes : {&holes_, &answers_}) {
+    if (holes->first_lost() != nullptr && (allowed || holes->all().front().lost)) return holes;
+  }
+  return nullptr;
 }
 
 TransmitResult Requester::repair(TimePoint now, uint32_t& budget) {
@@ -230,7 +247,7 @@ TransmitResult Requester::repair(TimePoint now, uint32_t& budget) {
       paced_until_ = flow_->may_send_at();
       return TransmitResult::kPaced;
     } else {
-      status = repair_one(holes_.first_lost() != nullptr ? holes_ : answers_, now);
+      status = repair_one(holes_to_repair() == &holes_ ? holes_ : answers_, now);
     }
     if (status == SendStatus::kBusy) return TransmitResult::kBusy;
     if (status == SendStatus::kFault) go_back();  // the request fails when its turn comes
@@ -255,7 +272,7 @@ SendStatus Requester::repair_one(Holes& holes, TimePoint now) {
     if (status == SendStatus::kSent) qp_.count(kSentBytes, packet.bytes);
   } else if (is_read(wqe)) {
     const auto left = static_cast<uint32_t>(std::min(hole.limit - first, wqe.last_psn + 1 - first));
-    count = std::min(left, sizes_.run_packets - index % sizes_.run_packets);
+    count = std::min(left, wqe.part_packets - index % wqe.part_packets);
     status = put_read(wqe, first, index + count);
     asked_for_parts_ = true;
   } else {
@@ -265,7 +282,9 @@ SendStatus Requester::repair_one(Holes& holes, TimePoint now) {
   const uint32_t bytes = flight_bytes(wqe, first, first + count);
   inflight_ += bytes;
   flow_->repaired(bytes, now);
-  holes.sent_again(first + count, now);
+  holes.sent_again(first + count, needs_response(wqe), now);
+  // Answers to what was sent since then wait until it is there, and tell no round trip.
+  if (&holes == &holes_) held_up_ = next_;
   qp_.count(kSentPackets);
   qp_.count(kRetransmittedPackets);
   // Should it be lost, too, somebody has to notice.
@@ -305,7 +324,7 @@ SendStatus Requester::ask_for_last_answer(const SendWqe& wqe) {
   SendStatus status = SendStatus::kSent;
   if (is_read(wqe)) {
     const auto total = static_cast<uint32_t>(next_ - wqe.first_psn);
-    const uint32_t chunk = (total - 1) / sizes_.run_packets * sizes_.run_packets;
+    const uint32_t chunk = (total - 1) / wqe.part_packets * wqe.part_packets;
     const Psn begin = wqe.first_psn + chunk;
     status = put_read(wqe, begin.is_before(unacked_) ? unacked_ : begin, total);
   } else {
@@ -345,6 +364,7 @@ void Requester::await_probe(TimePoint now) {
 void Requester::on_probe(TimePoint now) {
   probe_deadline_ = kNever;
   if (!has_outstanding() || rnr_deadline_ != kNever || next_.is_before(highest_)) return;
+  note_requests(answers_.top(), now);
   if (probes_++ == 0) {
     probe_due_ = true;
   } else if (!tells_arrivals_) {
@@ -353,7 +373,7 @@ void Requester::on_probe(TimePoint now) {
     // Not even that was answered: all that is not known to be there is not.
     for (Holes* holes : {&holes_, &answers_}) {
       for (Holes::Hole& hole : holes->all()) {
-        if (!hole.lost) give_up_hole(hole);
+        if (!hole.lost) give_up_hole(*holes, hole);
       }
     }
     timed_out(now);

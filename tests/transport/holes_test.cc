@@ -73,18 +73,31 @@ TEST_F(HolesTest, AreSentAgainFirstThoseThatWereLostFirst) {
   EXPECT_EQ(holes.first_lost(), nullptr);
   for (Holes::Hole& hole : holes.all()) hole.lost = true;
   EXPECT_EQ(holes.first_lost()->first, Psn(100));
-  holes.sent_again(Psn(102), now);
+  holes.sent_again(Psn(102), /*asked=*/false, now);
   EXPECT_EQ(holes.first_lost()->first, Psn(102));
-  holes.sent_again(Psn(105), now);
+  holes.sent_again(Psn(105), /*asked=*/false, now);
   EXPECT_EQ(holes.first_lost()->first, Psn(110));
+}
+
+TEST_F(HolesTest, AreAwaitedFromWhenWhatWasSentAgainBeganToCome) {
+  fill(105, 110);
+  holes.all()[0].lost = true;
+  holes.sent_again(Psn(105), /*asked=*/true, now);
+  const TimePoint sent = now;
+  now += std::chrono::milliseconds(1);
+  EXPECT_EQ(holes.all()[0].since, sent);
+  fill(100, 102);
+  EXPECT_EQ(missing(), (Ranges{{102, 105}}));
+  EXPECT_EQ(holes.all()[0].since, now);
+  EXPECT_TRUE(holes.all()[0].begun);
 }
 
 TEST_F(HolesTest, EndWithWhatIsAcknowledged) {
   fill(105, 110);
   fill(112, 113);
-  holes.advance(Psn(103));
+  holes.advance(Psn(103), now);
   EXPECT_EQ(missing(), (Ranges{{103, 105}, {110, 112}}));
-  holes.advance(Psn(200));
+  holes.advance(Psn(200), now);
   EXPECT_TRUE(holes.empty());
   EXPECT_EQ(holes.top(), Psn(200));
 }

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the requester does when its peer tells what has arrived beyond a gap.
+#include "transport/support/requester_repair.h"
+
 #include "transport/arrivals.h"
 #include "transport/congestion_notices.h"
 #include "transport/kept_packets.h"
-#include "transport/support/requester_test.h"
 
 namespace verbena::transport {
 namespace {
@@ -12,51 +13,6 @@ using std::chrono::microseconds;
 using std::chrono::milliseconds;
 using testing::Contains;
 using testing::ElementsAre;
-
-class RequesterRepair : public RequesterTest {
- protected:
-  // One message there and back in a millisecond: the requester knows the path.
-  void SetUp() override {
-    RequesterTest::SetUp();
-    post(IBV_WR_SEND, 10);
-    e.transmitted();
-    e.now += milliseconds(1);
-    acknowledge(100);
-    expect_sent(1);
-  }
-  // A round trip later: the peer expects `expected` and has what is in the ranges.
-  void tell(uint32_t expected, std::initializer_list<std::pair<uint32_t, uint32_t>> ranges) {
-    tell(expected, ranges, expected);
-  }
-  void tell(uint32_t expected, std::initializer_list<std::pair<uint32_t, uint32_t>> ranges, uint32_t psn) {
-    e.now += milliseconds(1);
-    Arrivals arrivals;
-    arrivals.expected = roce::Psn(expected);
-    for (const auto& [first, limit] : ranges) {
-      arrivals.ranges[arrivals.count++] = {roce::Psn(first), limit - first};
-    }
-    std::array<std::byte, Arrivals::kMostBytes> payload;
-    const uint32_t bytes = arrivals.write(payload);
-    roce::Headers headers;
-    headers.opcode = roce::kArrivalsOpcode;
-    headers.destination = roce::Qpn(0x11);
-    headers.psn = roce::Psn(psn) - Arrivals::kPast;
-    e.receive(headers, {payload.data(), bytes});
-  }
-  // What was sent, but for the answers to what it is told.
-  std::vector<uint32_t> sent_again() {
-    std::vector<uint32_t> all;
-    for (const SentPacket& p : e.transmitted()) {
-      if (p.headers.opcode == roce::kHeardOpcode) {
-        ++heard;
-      } else {
-        all.push_back(p.psn());
-      }
-    }
-    return all;
-  }
-  int heard = 0;
-};
 
 TEST_F(RequesterRepair, SendsWhatIsMissingAndNothingElse) {
   post(IBV_WR_SEND, 10 * 256);  // PSNs 101 to 110

@@ -6,6 +6,8 @@ namespace verbena::transport {
 namespace {
 
 using testing::ElementsAre;
+using testing::IsSupersetOf;
+using testing::UnorderedElementsAre;
 using Op = roce::Operation;
 
 class ResponderResponses : public ResponderTest {
@@ -218,7 +220,26 @@ TEST_F(ResponderResponses, TakesANewRequestThoughARepeatedAnswerWaits) {
   fetch_add(200, 1);  // the network has doubled it, and only now brings the copy
   fetch_add(201, 1);
   EXPECT_EQ(e.qp->state(), IBV_QPS_RTR);
-  EXPECT_THAT(psns(e.transmitted()), ElementsAre(201));
+  EXPECT_THAT(psns(e.transmitted()), ElementsAre(200, 201));
+}
+
+TEST_F(ResponderResponses, SendsAPartAgainBesidesTheRest) {
+  read(200, 0, 1000);
+  e.transmit(3);
+  e.sink.packets.clear();
+  read(201, 256, 256);  // 201 was lost; 203 has not been sent yet
+  EXPECT_THAT(psns(e.transmitted()), UnorderedElementsAre(201, 203));
+}
+
+TEST_F(ResponderResponses, SendsPartsAgainHoweverManyNewAnswersWait) {
+  const uint32_t most = e.attributes().max_dest_rd_atomic;
+  read(200, 0, 1000);
+  e.transmitted();
+  for (uint32_t i = 1; i < most; ++i) read(203 + i, 0, 256);
+  for (const uint32_t part : {0u, 2u}) read(200 + part, part * 256, 256);
+  const auto packets = psns(e.transmitted());
+  EXPECT_THAT(packets, IsSupersetOf({200u, 202u, 204u, 202u + most}));
+  EXPECT_EQ(packets.size(), most + 1);
 }
 
 TEST_F(ResponderResponses, RefusesAReadWhoseRegionGoesAwayBeforeItsAnswer) {

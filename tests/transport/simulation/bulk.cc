@@ -65,7 +65,7 @@ Bulk::Pair Bulk::connect(Host& from, Buffer& source) {
     attributes.destination = ends[1 - i]->qp->config().qpn;
     attributes.path_mtu = options_.mtu;
     attributes.access = kAllAccess;
-    attributes.max_rd_atomic = attributes.max_dest_rd_atomic = 16;
+    attributes.max_rd_atomic = attributes.max_dest_rd_atomic = 128;  // as perftest has
     attributes.min_rnr_timer = 1;
     attributes.timeout = 14;
     attributes.retry_count = attributes.rnr_retry = 7;

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the requester does when READs, or parts of their answers, are lost: what is missing is asked for
+// again.
+#include "transport/support/requester_repair.h"
+
+namespace verbena::transport {
+namespace {
+
+using std::chrono::milliseconds;
+using testing::Contains;
+using testing::ElementsAre;
+using testing::Not;
+
+class ReadRepair : public RequesterRepair {
+ protected:
+  void tune(QpAttributes& attributes) override { attributes.max_rd_atomic = 64; }
+
+  // As the peer answers a READ of PSNs [first, past) of which it sends [from, to).
+  void answer(uint32_t first, uint32_t past, uint32_t from, uint32_t to) {
+    using Op = roce::Operation;
+    const std::vector<std::byte> data(256);
+    for (uint32_t psn = from; psn < to; ++psn) {
+      const bool begins = psn == first;
+      const bool ends = psn + 1 == past;
+      roce::Headers headers = rc_headers(begins ? (ends ? Op::kReadResponseOnly : Op::kReadResponseFirst)
+                                                : (ends ? Op::kReadResponseLast : Op::kReadResponseMiddle),
+                                         psn);
+      headers.syndrome = roce::ack_syndrome();
+      e.receive(headers, data);
+    }
+  }
+  void notice() {
+    roce::Headers headers;
+    headers.opcode = roce::kCnpOpcode;
+    headers.destination = roce::Qpn(0x11);
+    e.receive(headers, std::array<std::byte, 16>{});
+  }
+};
+
+TEST_F(ReadRepair, OfARequestWaitsForNoWindow) {
+  for (int i = 0; i < 6; ++i) post(IBV_WR_RDMA_READ, 64 * 256);
+  const std::vector<uint32_t> asked = psns(e.transmitted());
+  ASSERT_GT(asked.size(), 2u);
+  // The window gets so small that it is full with what waits for the first.
+  for (int i = 0; i < 40; ++i) {
+    e.now += milliseconds(1);
+    notice();
+  }
+  tell(101, {{asked[1], asked.back() + 64}});
+  e.wait_for_timer();
+  EXPECT_THAT(sent_again(), Contains(101));
+}
+
+TEST_F(ReadRepair, AsksForTheMissingPartOfAnAnswer) {
+  post(IBV_WR_RDMA_READ, 8 * 256);  // PSNs 101 to 108
+  e.transmitted();
+  e.now += milliseconds(1);
+  answer(101, 109, 101, 103);
+  answer(101, 109, 105, 109);
+  e.wait_for_timer();
+  const auto packets = e.transmitted();
+  ASSERT_EQ(psns(packets), std::vector<uint32_t>{103});
+  EXPECT_EQ(packets[0].headers.dma_length, 2 * 256u);
+  answer(103, 105, 103, 105);
+  expect_sent(2);
+}
+
+TEST_F(ReadRepair, LeavesAPartAloneThatHasBegunToCome) {
+  post(IBV_WR_RDMA_READ, 40 * 256);  // PSNs 101 to 140
+  e.transmitted();
+  e.now += milliseconds(1);
+  answer(101, 141, 140, 141);
+  e.wait_for_timer();
+  EXPECT_THAT(psns(e.transmitted()), ElementsAre(101));
+  // So slowly that it would have been lost by now.
+  for (uint32_t psn = 101; psn < 140; ++psn) {
+    e.now += milliseconds(2);
+    answer(101, 140, psn, psn + 1);
+    EXPECT_THAT(psns(e.transmitted()), ElementsAre()) << psn;
+  }
+  expect_sent(2);
+  EXPECT_EQ(e.counter(kRetransmittedPackets), 1u);
+}
+
+TEST_F(ReadRepair, HearsFromTheAnswerThatTheRequestWasThere) {
+  post(IBV_WR_RDMA_READ, 8 * 256);   // PSNs 101 to 108
+  post(IBV_WR_RDMA_READ, 40 * 256);  // PSNs 109 to 148
+  e.transmitted();
+  tell(101, {{109, 149}});
+  e.wait_for_timer();
+  EXPECT_THAT(sent_again(), ElementsAre(101));
+  e.now += milliseconds(1);
+  answer(101, 109, 101, 102);
+  // The rest of it takes long; but it is there.
+  for (uint32_t psn = 102; psn < 109; ++psn) {
+    e.now += milliseconds(2);
+    answer(101, 109, psn, psn + 1);
+    EXPECT_THAT(sent_again(), Not(Contains(101)));
+  }
+  EXPECT_EQ(e.path_number(kPathLostPackets), 8u);
+}
+
+}  // namespace
+}  // namespace verbena::transport
