@@ -7,8 +7,8 @@
     far.py --list                                         the links
     far.py --build build/release --self-check             what the emulator carries, so that it is not what is measured
 
-Two network namespaces are joined by tests/network's link_emulator. Over each link run ib_write_bw (64 KiB, one queue pair) and
-iperf3 in turn. MB are 10^6 bytes of payload. The ratio is to the better TCP.
+Two network namespaces are joined by tests/network's link_emulator. Over each link run ib_write_bw (64 KiB, one queue pair; or
+another, by --program) and iperf3 in turn. MB are 10^6 bytes of payload. The ratio is to the better TCP.
 """
 
 import argparse
@@ -26,6 +26,7 @@ MESSAGE_BYTES = 65536
 MEBI = 1.048576  # perftest counts MiB
 # Hosts whose TCP may fill a long path: twice 10 Gb/s in 20 ms.
 TCP_MEMORY = "4096 1000000 67108864"
+PROGRAMS = ("ib_write_bw", "ib_read_bw", "ib_send_bw")
 STARTING = 60  # seconds that a program gets besides the time that it measures for
 
 
@@ -45,7 +46,8 @@ class Pair:
     def __init__(self, server, client, seconds, options, program=""):
         self.server, self.client = server, client
         self.seconds = seconds
-        self._program = program.split()  # options of ib_write_bw's
+        self._name = options.program
+        self._program = program.split()  # options of it
         self._verbose = options.verbose
         for host in (server, client):
             tune_tcp(host)
@@ -84,7 +86,7 @@ class Pair:
 
     def command(self):
         index = self.client.gid_index(self.client.ipv4, "rxe_eth0")
-        return ["ib_write_bw", "-d", "rxe_eth0", "-x", index, "-F", "-s", MESSAGE_BYTES, "-D", self.seconds,
+        return [self._name, "-d", "rxe_eth0", "-x", index, "-F", "-s", MESSAGE_BYTES, "-D", self.seconds,
                 *self._program]
 
     def figure(self, result):
@@ -219,6 +221,7 @@ def main():
     parser.add_argument("--build", help="the build folder, such as build/release")
     parser.add_argument("--links", nargs="+", choices=[link.name for link in LINKS], metavar="NAME", help="only these")
     parser.add_argument("--seconds", type=int, default=4, help="that each program measures for; over some links longer")
+    parser.add_argument("--program", choices=PROGRAMS, default=PROGRAMS[0], help="Debian's, by Verbena")
     parser.add_argument("--rounds", type=int, default=1, help="runs of everything; medians count")
     parser.add_argument("--seed", type=int, default=1, help="of the first round's link; each round has another")
     parser.add_argument("--list", action="store_true", help="the links and what they do")
@@ -234,7 +237,7 @@ def main():
         parser.error("--build is needed")
     harness.require_root()
     harness.require_tap()
-    harness.require_programs("ip", "iperf3", "ib_write_bw", "setpriv")
+    harness.require_programs("ip", "iperf3", options.program, "setpriv")
     options.algorithms = tcp_algorithms()
     if options.self_check:
         self_check(options.build, options)
