@@ -58,6 +58,7 @@ uint64_t Probing::lumps() const {
 }
 
 void Probing::on_arrival(const Sample& sample) {
+  if (round_since_ == TimePoint{}) round_since_ = sample.now;  // the first round begins
   near_.on_acknowledged(static_cast<uint32_t>(sample.arrived));
   round_arrived_ += sample.arrived;
   note_round(sample);

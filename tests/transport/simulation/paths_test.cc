@@ -84,6 +84,19 @@ INSTANTIATE_TEST_SUITE_P(
         PathCase{"HundredMegabit", link_of(kGigabit / 10, 60'000), 0.9}),
     [](const auto& test) { return test.param.name; });
 
+// What is lost while a path is found out about is no sign of what it loses for long.
+TEST(Beginnings, MayLoseMuch) {
+  for (const uint64_t seed : {1, 2, 3, 4}) {
+    BulkOptions options;
+    options.seed = seed;
+    options.link = with(link_of(kGigabit, 250'000), &LinkSettings::loss, 50'000);
+    options.opcode = IBV_WR_RDMA_READ;
+    Bulk bulk(options);
+    EXPECT_TRUE(bulk.run(kTime));
+    EXPECT_GE(bulk.goodput()[0], kAtLeast * 0.75 * bulk.ideal()) << "seed " << seed;
+  }
+}
+
 // A switch that marks packets where its queue is a quarter full. Programs say by the traffic class that
 // theirs may be marked.
 TEST(Marks, KeepTheQueueShortAndTheLinkFull) {
