@@ -38,10 +38,7 @@ void CounterPublisher::collect() {
 
 void CounterPublisher::read() {
   const TimePoint now = MonotonicClock::now();
-  if (const size_t allowed = allowance_.at(now); allowed != 0) {
-    const size_t work = sweep_.advance(allowed);
-    allowance_.spend(work, now, MonotonicClock::now());
-  }
+  allowance_.spend(sweep_.advance(allowance_.at(now)));
   if (!sweep_.has_work() || rest_) return;
   rest_ = loop_.at(now + kPause, [this] {
     rest_.reset();

@@ -56,17 +56,13 @@ class CounterSweep {
 };
 
 // How much may be read now: over time a fraction of what one processor can read, and after a pause a few
-// milliseconds' worth of it at once. Where that takes longer, as on a busy machine, it takes no more than a
-// quarter of the time.
+// milliseconds' worth of it at once.
 class SweepAllowance {
  public:
   static constexpr size_t kMost = 16 * 1024;
   static constexpr size_t kPerMillisecond = 2 * 1024;
-  static constexpr int kRestsFor = 3;  // times what was spent
-  static constexpr Duration kMostRest = std::chrono::milliseconds(250);
 
   size_t at(TimePoint now) {
-    if (now < rests_until_) return 0;
     const auto passed = std::chrono::duration_cast<std::chrono::milliseconds>(now - since_).count();
     if (passed <= 0) return left_;
     left_ = std::min<size_t>(kMost,
@@ -74,16 +70,11 @@ class SweepAllowance {
     since_ = now;
     return left_;
   }
-  // So much was read in that time.
-  void spend(size_t work, TimePoint from, TimePoint until) {
-    left_ -= std::min(left_, work);
-    rests_until_ = until + std::min(kRestsFor * (until - from), kMostRest);
-  }
+  void spend(size_t work) { left_ -= std::min(left_, work); }
 
  private:
   size_t left_ = kMost;
   TimePoint since_{};
-  TimePoint rests_until_{};
 };
 
 }  // namespace verbena::agent
