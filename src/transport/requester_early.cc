@@ -20,6 +20,7 @@ void Requester::on_early_answer(const roce::Packet& packet, TimePoint now) {
   const SendWqe& wqe = owner_of(psn);
   if (!needs_response(wqe)) return;
   note_reached(psn, now);
+  if (!psn.is_before(next_)) return;  // all is asked for again
   if (!holes_.empty()) note_requests(part_end(wqe, psn), now);
   if (psn.is_before(answers_.top())) {
     bool is_missing = false;

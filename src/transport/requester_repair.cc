@@ -43,7 +43,7 @@ SendWqe& Requester::owner_of(Psn psn) {
 
 void Requester::on_arrivals(const roce::Packet& packet, TimePoint now) {
   const Arrivals arrivals = Arrivals::read(packet.payload);
-  if (!running_ || !flow_ || arrivals.count == 0) return;
+  if (!running_ || !flow_) return;
   // It comes from one who expects a packet of ours, or expected one that was sent a little before.
   const Psn theirs = packet.headers.psn + Arrivals::kPast;
   if (theirs.is_after(highest_) || unacked_ - theirs >= static_cast<int32_t>(KeptPackets::kMostAhead)) return;
@@ -169,7 +169,9 @@ void Requester::note_closed(const Holes::Hole& hole, TimePoint now) {
 // How long a packet may be missing that others have overtaken (as in RFC 8985, 6.2).
 Duration Requester::patience() const {
   const congestion::RoundTrip& round_trip = flow_->round_trip();
-  return std::min(round_trip.usual() / 4 * (1 << disorder_), round_trip.timeout());
+  // A peer that does not tell is asked for much at once, which had better not be in vain.
+  const uint8_t disorder = tells_arrivals_ ? disorder_ : std::max<uint8_t>(disorder_, 2);
+  return std::min(round_trip.usual() / 4 * (1 << disorder), round_trip.timeout());
 }
 
 // Answers how many bytes the path has lost by that: of a READ's request it is one packet.
@@ -230,7 +232,8 @@ bool Requester::can_repair() const {
 const Holes* Requester::holes_to_repair() const {
   const bool allowed = window_allows(mtu() + sizes_.charge);
   for (const Holes* holes : {&holes_, &answers_}) {
-    if (holes->first_lost() != nullptr && (allowed || holes->all().front().lost)) return holes;
+    const bool in_order = holes == &answers_ && !tells_arrivals_;
+    if (holes->first_lost() != nullptr && ((allowed && !in_order) || holes->all().front().lost)) return holes;
   }
   return nullptr;
 }
@@ -273,16 +276,26 @@ SendStatus Requester::repair_one(Holes& holes, TimePoint now) {
   } else if (is_read(wqe)) {
     const auto left = static_cast<uint32_t>(std::min(hole.limit - first, wqe.last_psn + 1 - first));
     count = std::min(left, wqe.part_packets - index % wqe.part_packets);
+    // Linux rxe forgets what of a READ lies before what it was asked for last. So a peer that may be one is
+    // asked for all from the first gap on, and for nothing behind that meanwhile.
+    if (&holes == &answers_ && !tells_arrivals_) count = static_cast<uint32_t>(part_end(wqe, first) - first);
     status = put_read(wqe, first, index + count);
     asked_for_parts_ = true;
   } else {
     status = is_atomic(wqe) ? put_atomic(wqe) : put_placement(wqe);
   }
   if (status != SendStatus::kSent) return status;
-  const uint32_t bytes = flight_bytes(wqe, first, first + count);
-  inflight_ += bytes;
-  flow_->repaired(bytes, now);
-  holes.sent_again(first + count, needs_response(wqe), now);
+  const Psn limit = first + count;
+  inflight_ += flight_bytes(wqe, first, hole.limit.is_before(limit) ? hole.limit : limit);
+  flow_->repaired(flight_bytes(wqe, first, limit), now);
+  holes.sent_again(limit, needs_response(wqe), now);
+  for (Holes::Hole& behind : holes.all()) {
+    if (!behind.lost || !first.is_before(behind.first) || behind.limit.is_after(limit)) continue;
+    behind.lost = false;
+    behind.again = behind.asked = true;
+    behind.since = now;
+    inflight_ += flight_bytes(wqe, behind.first, behind.limit);
+  }
   // Answers to what was sent since then wait until it is there, and tell no round trip.
   if (&holes == &holes_) held_up_ = next_;
   qp_.count(kSentPackets);

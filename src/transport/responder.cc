@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "memory/atomics.h"
+#include "transport/arrivals.h"
 #include "transport/gather.h"
 #include "transport/send_request.h"
 
@@ -210,6 +211,8 @@ void Responder::repeat(const roce::Packet& packet) {
     answer.last = headers.psn + (packets_for(headers.dma_length, mtu()) - 1);
     answer.address = headers.address;
     answer.length = headers.dma_length;
+    // So a peer that understands learns that it may ask for any part of an answer.
+    if (keeps() && !is_heard_ && unheard_ < Arrivals::kMostUnheard) arrivals_due_ = true;
   }
   replies_.repeat(answer);
 }

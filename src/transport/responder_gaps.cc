@@ -71,7 +71,9 @@ SendStatus Responder::send_arrivals() {
     arrivals.count = 0;
     return goes_on;
   });
-  if (arrivals.count > 0 && packets < Arrivals::kMostPackets && status == SendStatus::kSent) send();
+  if ((arrivals.count > 0 || kept_.empty()) && packets < Arrivals::kMostPackets &&
+      status == SendStatus::kSent)
+    send();
   if (status != SendStatus::kSent) return status;
   arrivals_due_ = false;
   if (!is_heard_) ++unheard_;

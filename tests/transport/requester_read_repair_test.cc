@@ -51,7 +51,23 @@ TEST_F(ReadRepair, OfARequestWaitsForNoWindow) {
   EXPECT_THAT(sent_again(), Contains(101));
 }
 
+TEST_F(ReadRepair, AsksOneThatDoesNotTellForAllFromTheFirstGapOn) {
+  post(IBV_WR_RDMA_READ, 8 * 256);  // PSNs 101 to 108
+  e.transmitted();
+  e.now += milliseconds(1);
+  answer(101, 109, 101, 103);
+  answer(101, 109, 104, 105);
+  answer(101, 109, 106, 109);
+  e.wait_for_timer();
+  const auto packets = e.transmitted();
+  ASSERT_EQ(psns(packets), std::vector<uint32_t>{103});
+  EXPECT_EQ(packets[0].headers.dma_length, 6 * 256u);
+  answer(103, 109, 103, 109);
+  expect_sent(2);
+}
+
 TEST_F(ReadRepair, AsksForTheMissingPartOfAnAnswer) {
+  tell(101, {});
   post(IBV_WR_RDMA_READ, 8 * 256);  // PSNs 101 to 108
   e.transmitted();
   e.now += milliseconds(1);

@@ -41,7 +41,7 @@ class ResponderResponses : public ResponderTest {
 TEST_F(ResponderResponses, AnswersARead) {
   read(200, 100, 600);
   EXPECT_TRUE(e.qp->has_urgent());
-  expect_response(e.transmitted(), 200, 100, 600, 1);
+  expect_response(answers(), 200, 100, 600, 1);
   EXPECT_EQ(e.qp->next_receive_psn(), roce::Psn(203));
   EXPECT_FALSE(e.qp->has_acknowledgement()) << "the response acknowledges";
 }
@@ -53,13 +53,13 @@ TEST_F(ResponderResponses, AnswersAReadOfOnePacketAndOfNothing) {
   e.qp->enter(IBV_QPS_RESET);
   e.bring_up(IBV_QPS_RTR);
   read(200, 0x1234, 0, 0xdead);
-  expect_response(e.transmitted(), 200, 0, 0, 1);
+  expect_response(answers(), 200, 0, 0, 1);
 }
 
 TEST_F(ResponderResponses, ReadsMemoryWhenItAnswers) {
   read(200, 0, 256);
   target.fill(99);
-  expect_response(e.transmitted(), 200, 0, 256, 1);
+  expect_response(answers(), 200, 0, 256, 1);
 }
 
 TEST_F(ResponderResponses, ContinuesAResponseWhenThereIsRoom) {
@@ -78,7 +78,7 @@ TEST_F(ResponderResponses, AnswersInOrderBeforeItAcknowledges) {
   read(200, 0, 300);
   fetch_add(202, 1);
   send(Op::kSendOnly, 203, data(1));
-  const auto packets = e.transmitted();
+  const auto packets = answers();
   EXPECT_THAT(operations(packets), ElementsAre(Op::kReadResponseFirst, Op::kReadResponseLast,
                                                Op::kAtomicAcknowledge, Op::kAcknowledge));
   EXPECT_THAT(psns(packets), ElementsAre(200, 201, 202, 203));
@@ -95,7 +95,7 @@ TEST_F(ResponderResponses, DoesNotAcknowledgeAheadOfAResponse) {
 TEST_F(ResponderResponses, ExecutesFetchAndAdd) {
   target.word(0) = 40;
   fetch_add(200, 2);
-  const auto packets = e.transmitted();
+  const auto packets = answers();
   ASSERT_EQ(packets.size(), 1u);
   expect_original(packets[0], 200, 40, 1);
   EXPECT_EQ(target.word(0), 42u);
@@ -111,7 +111,7 @@ TEST_F(ResponderResponses, ExecutesCompareAndSwap) {
     headers.swap_add = 7;
     e.receive(headers);
   }
-  const auto packets = e.transmitted();
+  const auto packets = answers();
   ASSERT_EQ(packets.size(), 2u);
   expect_original(packets[0], 200, 5, 1);
   expect_original(packets[1], 201, 5, 2);
@@ -122,11 +122,11 @@ TEST_F(ResponderResponses, RepeatsTheAnswerOfAnAtomicWithoutExecutingItAgain) {
   target.word(0) = 40;
   fetch_add(200, 2);
   fetch_add(201, 10);
-  e.transmitted();
+  answers();
   for (int i = 0; i < 3; ++i) {
     fetch_add(200, 2);
     fetch_add(201, 10);
-    const auto packets = e.transmitted();
+    const auto packets = answers();
     ASSERT_EQ(packets.size(), 2u);
     expect_original(packets[0], 200, 40, 1);
     expect_original(packets[1], 201, 42, 2);
@@ -136,16 +136,16 @@ TEST_F(ResponderResponses, RepeatsTheAnswerOfAnAtomicWithoutExecutingItAgain) {
 
 TEST_F(ResponderResponses, RepeatsAReadFromWhereItIsAskedTo) {
   read(200, 0, 1000);
-  e.transmitted();
+  answers();
   read(202, 512, 488);
-  expect_response(e.transmitted(), 202, 512, 488, 1);
+  expect_response(answers(), 202, 512, 488, 1);
   read(200, 0, 1000);
-  expect_response(e.transmitted(), 200, 0, 1000, 1);
+  expect_response(answers(), 200, 0, 1000, 1);
 }
 
 TEST_F(ResponderResponses, DropsADuplicateReadThatIsNone) {
   read(200, 0, 1000);
-  e.transmitted();
+  answers();
   read(201, 0, 1000);                                 // another range
   read(201, target.address(256), 900, target.key());  // beyond the first one's end
   read(201, target.address(256), 744, target.key() ^ 1);
@@ -157,18 +157,18 @@ TEST_F(ResponderResponses, DropsADuplicateReadThatIsNone) {
 TEST_F(ResponderResponses, DropsADuplicateThatItHasSavedNoMore) {
   for (uint32_t i = 0; i < 5; ++i) {
     fetch_add(200 + i, 1);
-    e.transmitted();
+    answers();
   }
   fetch_add(200, 1);  // max_dest_rd_atomic is 4
   expect_silence();
   fetch_add(201, 1);
-  EXPECT_EQ(e.transmitted().size(), 1u);
+  EXPECT_EQ(answers().size(), 1u);
 }
 
 TEST_F(ResponderResponses, RefusesMoreReadsAtOnceThanMaxDestRdAtomic) {
   for (uint32_t i = 0; i < 5; ++i) read(200 + i, 0, 10);
   EXPECT_EQ(e.qp->state(), IBV_QPS_ERR);
-  const auto packets = e.transmitted();
+  const auto packets = answers();
   ASSERT_EQ(packets.size(), 5u) << "those that were taken are answered before the refusal";
   EXPECT_EQ(packets[3].operation(), Op::kReadResponseOnly);
   EXPECT_EQ(packets[4].headers.syndrome, roce::nak_syndrome(NakCode::kInvalidRequest));
@@ -188,7 +188,7 @@ TEST_F(ResponderResponses, AnswersOnceWhatIsAskedTwiceBeforeItCouldAnswer) {
   fetch_add(202, 1);
   read(200, 0, 300);
   fetch_add(202, 1);
-  EXPECT_THAT(psns(e.transmitted()), ElementsAre(200, 201, 202));
+  EXPECT_THAT(psns(answers()), ElementsAre(200, 201, 202));
 }
 
 TEST_F(ResponderResponses, BeginsAResponseAgainThatIsAskedForAgain) {
@@ -198,17 +198,17 @@ TEST_F(ResponderResponses, BeginsAResponseAgainThatIsAskedForAgain) {
   EXPECT_THAT(psns({e.sink.packets.begin(), e.sink.packets.end()}), ElementsAre(200, 201, 202));
   e.sink.packets.clear();
   read(201, 256, 744);  // 201 was lost; the rest follows, the atomic too
-  const auto packets = e.transmitted();
+  const auto packets = answers();
   EXPECT_THAT(psns(packets), ElementsAre(201, 202, 203, 204));
   EXPECT_EQ(packets[0].operation(), Op::kReadResponseFirst);
 }
 
 TEST_F(ResponderResponses, LosesNoAnswerToADuplicateOfAnEarlierRequest) {
   read(200, 0, 300);
-  e.transmitted();
+  answers();
   fetch_add(202, 1);
   read(200, 0, 300);  // the network has doubled it
-  EXPECT_THAT(psns(e.transmitted()), ElementsAre(200, 201, 202));
+  EXPECT_THAT(psns(answers()), ElementsAre(200, 201, 202));
 }
 
 TEST_F(ResponderResponses, TakesANewRequestThoughARepeatedAnswerWaits) {
@@ -216,11 +216,21 @@ TEST_F(ResponderResponses, TakesANewRequestThoughARepeatedAnswerWaits) {
   e.attributes().max_dest_rd_atomic = 1;
   e.bring_up(IBV_QPS_RTR);
   fetch_add(200, 1);
-  e.transmitted();
+  answers();
   fetch_add(200, 1);  // the network has doubled it, and only now brings the copy
   fetch_add(201, 1);
   EXPECT_EQ(e.qp->state(), IBV_QPS_RTR);
-  EXPECT_THAT(psns(e.transmitted()), ElementsAre(200, 201));
+  EXPECT_THAT(psns(answers()), ElementsAre(200, 201));
+}
+
+TEST_F(ResponderResponses, TellWhoAsksAgainThatAnyPartMayBeAskedFor) {
+  read(200, 0, 1000);
+  answers();
+  read(201, 256, 256);
+  const auto packets = e.transmitted();
+  EXPECT_EQ(std::ranges::count(packets, roce::kArrivalsOpcode,
+                               [](const SentPacket& p) { return p.headers.opcode; }),
+            1);
 }
 
 TEST_F(ResponderResponses, SendsAPartAgainBesidesTheRest) {
@@ -228,16 +238,16 @@ TEST_F(ResponderResponses, SendsAPartAgainBesidesTheRest) {
   e.transmit(3);
   e.sink.packets.clear();
   read(201, 256, 256);  // 201 was lost; 203 has not been sent yet
-  EXPECT_THAT(psns(e.transmitted()), UnorderedElementsAre(201, 203));
+  EXPECT_THAT(psns(answers()), UnorderedElementsAre(201, 203));
 }
 
 TEST_F(ResponderResponses, SendsPartsAgainHoweverManyNewAnswersWait) {
   const uint32_t most = e.attributes().max_dest_rd_atomic;
   read(200, 0, 1000);
-  e.transmitted();
+  answers();
   for (uint32_t i = 1; i < most; ++i) read(203 + i, 0, 256);
   for (const uint32_t part : {0u, 2u}) read(200 + part, part * 256, 256);
-  const auto packets = psns(e.transmitted());
+  const auto packets = psns(answers());
   EXPECT_THAT(packets, IsSupersetOf({200u, 202u, 204u, 202u + most}));
   EXPECT_EQ(packets.size(), most + 1);
 }
@@ -249,7 +259,7 @@ TEST_F(ResponderResponses, RefusesAReadWhoseRegionGoesAwayBeforeItsAnswer) {
   e.transmit(2);
   e.memory.deregister(fleeting);
   e.sink.packets.clear();
-  const auto packets = e.transmitted();
+  const auto packets = answers();
   ASSERT_EQ(packets.size(), 1u);
   EXPECT_EQ(packets[0].psn(), 202u);
   EXPECT_EQ(packets[0].headers.syndrome, roce::nak_syndrome(NakCode::kRemoteAccess));
@@ -260,16 +270,16 @@ TEST_F(ResponderResponses, RefusesAReadWhoseRegionGoesAwayBeforeItsAnswer) {
 TEST_F(ResponderResponses, OnlySaysSoIfTheRegionOfARepeatedAnswerHasGone) {
   Buffer& fleeting = e.memory.add(1000);
   read(200, fleeting.address(), 1000, fleeting.key());
-  e.transmitted();
+  answers();
   read(200, fleeting.address(), 1000, fleeting.key());
   e.memory.deregister(fleeting);
-  const auto packets = e.transmitted();
+  const auto packets = answers();
   ASSERT_EQ(packets.size(), 1u);
   EXPECT_EQ(packets[0].psn(), 200u);
   EXPECT_EQ(packets[0].headers.syndrome, roce::nak_syndrome(NakCode::kRemoteAccess));
   EXPECT_EQ(e.qp->state(), IBV_QPS_RTR);
   fetch_add(204, 1);
-  EXPECT_THAT(psns(e.transmitted()), ElementsAre(204));
+  EXPECT_THAT(psns(answers()), ElementsAre(204));
 }
 
 TEST_F(ResponderResponses, StopsAnsweringInError) {
