@@ -11,6 +11,7 @@
 #include <pthread.h>
 #include <sched.h>
 
+#include "base/at_exit.h"
 #include "base/discard.h"
 #include "base/log.h"
 #include "base/only_one.h"
@@ -63,7 +64,7 @@ struct Process {
     static std::once_flag once;
     std::call_once(once, [] {
       ::pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
-      std::atexit(at_exit);
+      call_at_exit(at_exit);
     });
     return current_.get([] { return new Process; });
   }
