@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <set>
 #include <string_view>
 
 #include "adapter/completion_queues.h"
@@ -141,6 +142,14 @@ void count_users(const Qp& qp, int by) {
   if (abi.srq != nullptr) add(Srq::of(abi.srq).users);
   if (qp.xrcd != nullptr) add(Xrcd::of(qp.xrcd).users);
   if (qp.raw != nullptr && qp.raw->table != nullptr) add(qp.raw->table->users);
+}
+
+// REQUIRES: in the section of its shard
+void fail(Qp& qp) {
+  const ibv_qp_state state = qp.transport->state();
+  if (state == IBV_QPS_RESET || state == IBV_QPS_ERR) return;
+  qp.transport->enter(IBV_QPS_ERR);
+  qp.shard.touched(*qp.transport);
 }
 
 }  // namespace
@@ -285,15 +294,17 @@ Result<ibv_qp*> QueuePairs::open(const ibv_qp_open_attr& attr) {
 
 // ---- the end
 
+// A shard is entered before the table is locked: fork() takes them in that order, too, and waits for both.
 void QueuePairs::fail_all() {
-  table_.for_each([](Qp& qp) {
-    qp.shard.exclusively([&] {
-      const ibv_qp_state state = qp.transport->state();
-      if (state == IBV_QPS_RESET || state == IBV_QPS_ERR) return;
-      qp.transport->enter(IBV_QPS_ERR);
-      qp.shard.touched(*qp.transport);
+  std::set<engine::Shard*> shards;
+  table_.for_each([&](Qp& qp) { shards.insert(&qp.shard); });
+  for (engine::Shard* shard : shards) {
+    shard->exclusively([&] {
+      table_.for_each([&](Qp& qp) {
+        if (&qp.shard == shard) fail(qp);
+      });
     });
-  });
+  }
 }
 
 void QueuePairs::retire(Qp& qp) {

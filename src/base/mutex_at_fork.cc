@@ -53,15 +53,15 @@ class MutexesAtFork {
  private:
   // Not by a timed mutex: the thread sanitizer of GCC 12 does not see how that is taken.
   static bool take(std::mutex& mutex) {
-    for (auto waited = kPatience.zero(); !mutex.try_lock(); waited += kLook) {
+    for (std::chrono::milliseconds waited{}; !mutex.try_lock(); waited += kLook) {
       if (waited >= kPatience) return false;
       std::this_thread::sleep_for(kLook);
     }
     return true;
   }
 
-  // One who holds a mutex for longer waits for something that the forking thread has, such as a shard.
-  static constexpr std::chrono::milliseconds kPatience{100};
+  // Longer than a holder may have to wait for a processor.
+  static constexpr std::chrono::seconds kPatience{10};
   static constexpr std::chrono::milliseconds kLook{1};
 
   std::mutex mutex_;

@@ -8,11 +8,11 @@
 namespace verbena {
 
 // A mutex of an object of which there may be many, such as a table of a context. fork() waits for all of
-// them, so that a child finds none taken by a thread that it does not have. Under it no other such mutex is
-// taken.
+// them, so that a child finds none taken by a thread that it does not have, and nothing half done that one
+// guards. Under it no other such mutex is taken, nor one that fork() takes before, such as a shard's.
 //
-// It may be held for long, or while its thread waits for another lock, by those who only read what it guards:
-// fork() gives up waiting for it soon, and the child has it free.
+// One whose holder itself forks, in the handler of a signal, fork() gives up after a while; the child then
+// has it free, and what it guards as it was.
 class MutexAtFork {
  public:
   MutexAtFork();
