@@ -145,7 +145,7 @@ void count_users(const Qp& qp, int by) {
 }
 
 // REQUIRES: in the section of its shard
-void fail(Qp& qp) {
+void move_to_error(Qp& qp) {
   const ibv_qp_state state = qp.transport->state();
   if (state == IBV_QPS_RESET || state == IBV_QPS_ERR) return;
   qp.transport->enter(IBV_QPS_ERR);
@@ -301,7 +301,7 @@ void QueuePairs::fail_all() {
   for (engine::Shard* shard : shards) {
     shard->exclusively([&] {
       table_.for_each([&](Qp& qp) {
-        if (&qp.shard == shard) fail(qp);
+        if (&qp.shard == shard) move_to_error(qp);
       });
     });
   }
