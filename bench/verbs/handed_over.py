@@ -18,13 +18,11 @@ import harness  # noqa: E402
 import run_users  # noqa: E402
 import wire_speed  # noqa: E402
 
-GIGABITS = 8 * 1.048576 / 1000  # perftest counts MiB
-
 # name, unit, perftest's command, the column of its figure, what that is to be multiplied with
 CASES = [
-    ("RDMA WRITE 1 MiB, path MTU 4096", "Gb/s", ("ib_write_bw", "-s", "1048576", "-n", "4000", "-m", "4096"), 3, GIGABITS),
-    ("RDMA WRITE 1 MiB, path MTU 1024", "Gb/s", ("ib_write_bw", "-s", "1048576", "-n", "2000", "-m", "1024"), 3, GIGABITS),
-    ("RDMA READ 1 MiB, path MTU 4096", "Gb/s", ("ib_read_bw", "-s", "1048576", "-n", "2000", "-m", "4096"), 3, GIGABITS),
+    ("RDMA WRITE 1 MiB, path MTU 4096", "Gb/s", ("ib_write_bw", "-s", "1048576", "-n", "4000", "-m", "4096"), 3, wire_speed.GIGABITS),
+    ("RDMA WRITE 1 MiB, path MTU 1024", "Gb/s", ("ib_write_bw", "-s", "1048576", "-n", "2000", "-m", "1024"), 3, wire_speed.GIGABITS),
+    ("RDMA READ 1 MiB, path MTU 4096", "Gb/s", ("ib_read_bw", "-s", "1048576", "-n", "2000", "-m", "4096"), 3, wire_speed.GIGABITS),
     ("RDMA WRITE 64 bytes", "M/s", ("ib_write_bw", "-s", "64", "-n", "200000", "-t", "128"), 4, 1),
     ("SEND 64 bytes, half round trip (less is better)", "us", ("ib_send_lat", "-s", "64", "-n", "20000"), 4, 1),
 ]

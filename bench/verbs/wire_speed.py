@@ -17,6 +17,8 @@ import sys
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tests" / "conformance"))
 import harness  # noqa: E402
 
+GIGABITS = 8 * 1.048576 / 1000  # perftest counts MiB
+
 NUMBER = r"(\d+(?:\.\d+)?)"
 
 
@@ -63,14 +65,13 @@ def main():
     harness.require_root()
     harness.require_programs("ib_write_bw", "ib_send_lat", "setpriv", "chrt")
     build, realtime, rounds = options.build, options.realtime, options.rounds
-    gigabits = 8 * 1.048576 / 1000  # perftest counts MiB
 
     with harness.Hosts(build) as hosts:
         pair = hosts.two(9000)
         for mtu in (4096, 1024):
             measure(f"RDMA WRITE 1 MiB, path MTU {mtu}", "Gb/s", lambda m=mtu: raw_rate(build, realtime, m),
                     lambda m=mtu: perftest(pair, realtime, ["ib_write_bw", "-s", "1048576", "-n", "4000", "-m", str(m)])[3]
-                    * gigabits, rounds)
+                    * GIGABITS, rounds)
         measure("SEND 64 bytes, half round trip", "us", lambda: raw_half_round_trip(build, realtime),
                 lambda: perftest(pair, realtime, ["ib_send_lat", "-s", "64", "-n", "20000"])[4], rounds, True)
         rates = [perftest(pair, realtime, ["ib_write_bw", "-s", "64", "-n", "200000", "-t", "128"])[4] for _ in range(rounds)]

@@ -41,7 +41,8 @@ const char* qp_counter_name(QpCounter counter);
 using QpCounters = std::array<std::atomic<uint64_t>, kQpCounterCount>;
 
 // REQUIRES: the caller is the one writer
-inline void count(QpCounters& counters, QpCounter which, uint64_t amount = 1) {
+template <size_t kCount>
+void count(std::array<std::atomic<uint64_t>, kCount>& counters, size_t which, uint64_t amount = 1) {
   auto& counter = counters[which];
   counter.store(counter.load(std::memory_order_relaxed) + amount, std::memory_order_relaxed);
 }

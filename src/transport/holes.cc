@@ -64,31 +64,11 @@ const Holes::Hole* Holes::first_lost() const {
   return nullptr;
 }
 
-void Holes::sent_again(roce::Psn limit, bool asked, TimePoint now) {
-  for (size_t i = 0; i < holes_.size(); ++i) {
-    Hole& hole = holes_[i];
-    if (!hole.lost) continue;
-    if (limit.is_before(hole.limit)) {
-      Hole rest = hole;
-      rest.first = limit;
-      hole.limit = limit;
-      if (holes_.size() < kMost) {
-        try {
-          holes_.insert(holes_.begin() + static_cast<ptrdiff_t>(i) + 1, rest);
-        } catch (const std::bad_alloc&) {
-          holes_[i].limit = rest.limit;
-        }
-      } else {
-        hole.limit = rest.limit;
-      }
-    }
-    holes_[i].lost = false;
-    holes_[i].again = true;
-    holes_[i].asked = asked;
-    holes_[i].begun = false;
-    holes_[i].since = now;
-    return;
-  }
+void Holes::split(size_t place, roce::Psn at) {
+  Hole rest = holes_[place];
+  rest.first = at;
+  holes_[place].limit = at;
+  holes_.insert(holes_.begin() + static_cast<ptrdiff_t>(place) + 1, rest);
 }
 
 }  // namespace verbena::transport

@@ -25,13 +25,19 @@ class Holes {
     bool lost = false;   // it is to be sent again
     bool again = false;  // it has been
     bool asked = false;  // by a request for an answer, which comes before other answers that are to be given
-    bool begun =
-        false;  // that has begun to come: the rest is not awaited from when it was sent, but from then
+    bool begun = false;  // that has begun to come: the rest is awaited from then on
 
     // What was before this rest of it has come.
     void begin(TimePoint now) {
       if (!again || lost) return;
       begun = true;
+      since = now;
+    }
+    // It has been sent again.
+    void resent(bool is_asked, TimePoint now) {
+      lost = begun = false;
+      again = true;
+      asked = is_asked;
       since = now;
     }
   };
@@ -116,8 +122,19 @@ class Holes {
 
   // The first that is to be sent again; nullptr: none is.
   const Hole* first_lost() const;
-  // [its first, limit) of it has been sent again.
-  void sent_again(roce::Psn limit, bool asked, TimePoint now);
+  // All that is lost before `limit` has been sent again. Calls again(from, to) for each part of it.
+  template <class Again>
+  void sent_again(roce::Psn limit, bool asked, TimePoint now, Again again) {
+    for (size_t i = 0; i < holes_.size() && holes_[i].first.is_before(limit); ++i) {
+      const Hole hole = holes_[i];
+      if (!hole.lost) continue;
+      const bool has_rest = limit.is_before(hole.limit);
+      again(hole.first, has_rest ? limit : hole.limit);
+      // Without room for the rest it is awaited with what was sent.
+      if (has_rest && has_room()) split(i, limit);
+      holes_[i].resent(asked, now);
+    }
+  }
 
  private:
   static State state_of(const Hole& hole) {
@@ -133,6 +150,8 @@ class Holes {
     return static_cast<size_t>(at - holes_.begin());
   }
   size_t cut(size_t place, roce::Psn from, roce::Psn to, TimePoint now);
+  // Makes two of it. REQUIRES: has_room(), and it lies on both sides of `at`
+  void split(size_t place, roce::Psn at);
 
   std::vector<Hole> holes_;  // in PSN order, disjoint
   roce::Psn top_;

@@ -27,9 +27,4 @@ inline constexpr std::array<const char*, kPathNumberCount> kPathNumberNames = {
 
 using PathNumbers = std::array<std::atomic<uint64_t>, kPathNumberCount>;
 
-// REQUIRES: the caller is the one writer
-inline void add_to_path(PathNumbers& path, PathNumber which, uint64_t amount) {
-  path[which].store(path[which].load(std::memory_order_relaxed) + amount, std::memory_order_relaxed);
-}
-
 }  // namespace verbena::transport

@@ -258,7 +258,7 @@ class alignas(kCacheLine) QueuePair {
   void announce_match(const TaggedMessage& message);
   void count(QpCounter counter, uint64_t amount = 1) { transport::count(*config_.counters, counter, amount); }
   void count_on_path(PathNumber which, uint64_t amount = 1) {
-    if (config_.path_numbers != nullptr) add_to_path(*config_.path_numbers, which, amount);
+    if (config_.path_numbers != nullptr) transport::count(*config_.path_numbers, which, amount);
   }
   void emit(ibv_event_type event) { config_.listener->on_qp_event(event); }
 

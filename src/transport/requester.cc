@@ -77,8 +77,11 @@ void Requester::on_route() {
   flow_.reset();
   const QpConfig& config = qp_.config();
   if (!traits.lossless && config.repairs) flow_ = congestion::Flow::make(config.congestion, sizes);
-  if (flow_) obey_flow();
-  show_path();
+  if (flow_) {
+    obey_flow();
+  } else {
+    show_path();
+  }
   holes_.reset(unacked_);
   answers_.reset(unacked_);
   heard_due_ = probe_due_ = false;
@@ -98,7 +101,8 @@ void Requester::show_path() {
   const auto show = [&](PathNumber which, uint64_t value) {
     path[which].store(value, std::memory_order_relaxed);
   };
-  const congestion::RoundTrip round_trip = flow_ ? flow_->round_trip() : congestion::RoundTrip();
+  static constexpr congestion::RoundTrip kUnknown;
+  const congestion::RoundTrip& round_trip = flow_ ? flow_->round_trip() : kUnknown;
   show(kPathRoundTrip, static_cast<uint64_t>(round_trip.smoothed().count()));
   show(kPathUsualRoundTrip, static_cast<uint64_t>(round_trip.usual().count()));
   show(kPathWindow, flow_ ? window_ : 0);
@@ -385,26 +389,30 @@ SendStatus Requester::send_data(SendWqe& wqe) {
   return status;
 }
 
-bool Requester::is_chunk_end(const SendWqe& wqe, Psn psn) const {
-  if (psn == wqe.last_psn) return true;
-  return (static_cast<uint32_t>(psn - wqe.first_psn) + 1) % wqe.part_packets == 0;
+// The part that has this PSN.
+Requester::Part Requester::part_of(const SendWqe& wqe, Psn psn) {
+  if (!is_read(wqe)) return {psn, psn + 1};
+  const Psn past = wqe.last_psn + 1;
+  const uint32_t packets = wqe.part_packets;
+  const Psn first = wqe.first_psn + static_cast<uint32_t>(psn - wqe.first_psn) / packets * packets;
+  const Psn limit = first + packets;
+  return {first, limit.is_after(past) ? past : limit};
 }
 
 SendStatus Requester::send_read(SendWqe& wqe) {
-  const uint32_t packets = wqe.part_packets;
-  const auto index = static_cast<uint32_t>(next_ - wqe.first_psn);
-  const auto total = static_cast<uint32_t>(wqe.last_psn - wqe.first_psn) + 1;
-  const uint32_t limit = std::min(total, (index / packets + 1) * packets);
+  const Psn limit = part_of(wqe, next_).limit;
   const SendStatus status = put_read(wqe, next_, limit);
-  if (status == SendStatus::kSent) sent_request(wqe, wqe.first_psn + limit, 0);
+  if (status == SendStatus::kSent) sent_request(wqe, limit, 0);
   return status;
 }
 
-// Asks for the packets of a READ from this PSN up to number `limit`.
-SendStatus Requester::put_read(const SendWqe& wqe, Psn from, uint32_t limit) {
-  const auto index = static_cast<uint32_t>(from - wqe.first_psn);
-  const uint32_t offset = offset_of(wqe, index, mtu());
-  const uint32_t bytes = offset_of(wqe, limit, mtu()) - offset;
+// Asks for [from, limit) of a READ.
+SendStatus Requester::put_read(const SendWqe& wqe, Psn from, Psn limit) {
+  const auto offset_at = [&](Psn psn) {
+    return offset_of(wqe, static_cast<uint32_t>(psn - wqe.first_psn), mtu());
+  };
+  const uint32_t offset = offset_at(from);
+  const uint32_t bytes = offset_at(limit) - offset;
 
   // The place for the data must be right before the data is asked for.
   Pieces pieces;

@@ -25,7 +25,7 @@ namespace verbena::transport {
 //
 // Requests before assigned_ have PSNs; of a request that is executed locally the range is empty. unacked_ is
 // the oldest PSN not acknowledged, next_ the one that is sent next; after a loss next_ goes back to unacked_
-// and cursor_ to head_. A READ owns the PSNs of its response packets. It is asked for in chunks, each a READ
+// and cursor_ to head_. A READ owns the PSNs of its response packets. It is asked for in parts, each a READ
 // request of its own, so that the responses in flight obey the window too.
 class Requester {
  public:
@@ -87,6 +87,12 @@ class Requester {
   bool window_allows(uint32_t bytes) const { return inflight_ == 0 || inflight_ + bytes <= window_; }
   void assign(queues::SendWqe& wqe);
   uint32_t part_packets() const;
+  // What of a request is asked for at once.
+  struct Part {
+    roce::Psn first;
+    roce::Psn limit;
+  };
+  static Part part_of(const queues::SendWqe& wqe, roce::Psn psn);
   bool execute_here(queues::SendWqe& wqe);
   void executed(queues::SendWqe& wqe);
   bool may_go_direct(const queues::SendWqe& wqe) const;
@@ -99,7 +105,7 @@ class Requester {
   bool holds_new() const { return holds_new_ || drains_for_direct_; }
   SendStatus send_data(queues::SendWqe& wqe);
   SendStatus send_read(queues::SendWqe& wqe);
-  SendStatus put_read(const queues::SendWqe& wqe, roce::Psn from, uint32_t limit);
+  SendStatus put_read(const queues::SendWqe& wqe, roce::Psn from, roce::Psn limit);
   SendStatus put_atomic(const queues::SendWqe& wqe);
   SendStatus put_placement(const queues::SendWqe& wqe);
   SendStatus send_atomic(queues::SendWqe& wqe);
@@ -153,6 +159,7 @@ class Requester {
   }
   void left_flight(uint32_t bytes, bool was_lost);
   void note_time(roce::Psn first, roce::Psn limit, Holes::State state);
+  void note_answer_time(roce::Psn first, roce::Psn limit, Holes::State state);
   void take_arrived(roce::Psn from, roce::Psn limit, bool was_lost);
   void settle_flow(const queues::SendWqe& wqe, roce::Psn limit);
   uint64_t give_up_hole(const Holes& holes, Holes::Hole& hole);
@@ -174,7 +181,6 @@ class Requester {
   bool take_answer(const queues::SendWqe& wqe, const roce::Packet& packet);
   void note_reached(roce::Psn limit, TimePoint now);
   void note_requests(roce::Psn limit, TimePoint now);
-  roce::Psn part_end(const queues::SendWqe& wqe, roce::Psn psn) const;
   void answered_early(roce::Psn from, roce::Psn limit, bool was_lost);
   void take_early();
   bool is_answer_of(const queues::SendWqe& wqe, const roce::Packet& packet) const;
@@ -189,7 +195,6 @@ class Requester {
   void retire_executed();
   queues::SendWqe* response_target(roce::Psn psn, TimePoint now);
   void on_placement_response(const queues::SendWqe& wqe, const roce::Packet& packet, TimePoint now);
-  bool is_chunk_end(const queues::SendWqe& wqe, roce::Psn psn) const;
   void progressed(TimePoint now);
   void on_rnr(uint8_t timer_code, TimePoint now);
   void on_implied_loss(TimePoint now);
@@ -229,7 +234,7 @@ class Requester {
   uint32_t window_ = 0;             // bytes that may be in flight
   uint32_t inflight_ = 0;           // bytes between unacked_ and next_
   uint32_t since_ack_request_ = 0;  // bytes
-  uint32_t reads_outstanding_ = 0;  // READ chunks and atomics between unacked_ and next_
+  uint32_t reads_outstanding_ = 0;  // parts of READs, and atomics, between unacked_ and next_
 
   std::optional<ibv_wc_status>
       stopped_;  // the request at cursor_ cannot be sent, and fails with this when its turn comes

@@ -183,7 +183,7 @@ bool Requester::is_answer_of(const SendWqe& wqe, const roce::Packet& packet) con
   if (packet.payload.size() != std::min(packet.count * mtu(), wqe.length - offset)) return false;
   // A part of a READ that was asked for again by itself ends where it ends.
   const bool ends = packet.headers.info().ends_message;
-  return ends == is_chunk_end(wqe, last) || (ends && asked_for_parts_);
+  return ends == (part_of(wqe, last).limit == last + 1) || (ends && asked_for_parts_);
 }
 
 void Requester::on_read_response(const roce::Packet& packet, TimePoint now) {
@@ -207,8 +207,9 @@ void Requester::on_read_response(const roce::Packet& packet, TimePoint now) {
     fail_head(IBV_WC_LOC_PROT_ERR);
     return;
   }
-  if (last.is_before(next_) && is_chunk_end(*wqe, last) && reads_outstanding_ > 0) --reads_outstanding_;
-  if (!holes_.empty()) note_requests(part_end(*wqe, last), now);
+  const Psn limit = part_of(*wqe, last).limit;
+  if (last.is_before(next_) && limit == last + 1 && reads_outstanding_ > 0) --reads_outstanding_;
+  if (!holes_.empty()) note_requests(limit, now);
   settle(*wqe, last + 1);
   if (last == wqe->last_psn) retire(IBV_WC_SUCCESS);
   progressed(now);

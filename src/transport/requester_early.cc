@@ -20,8 +20,7 @@ void Requester::on_early_answer(const roce::Packet& packet, TimePoint now) {
   const SendWqe& wqe = owner_of(psn);
   if (!needs_response(wqe)) return;
   note_reached(psn, now);
-  if (!psn.is_before(next_)) return;  // all is asked for again
-  if (!holes_.empty()) note_requests(part_end(wqe, psn), now);
+  if (!holes_.empty()) note_requests(part_of(wqe, psn).limit, now);
   if (psn.is_before(answers_.top())) {
     bool is_missing = false;
     answers_.for_each_part(
@@ -33,7 +32,7 @@ void Requester::on_early_answer(const roce::Packet& packet, TimePoint now) {
   answers_.fill(
       psn, psn + packet.count, now,
       [&](Psn from, Psn limit, Holes::State state) {
-        if (!from.is_before(held_up_)) note_time(from, limit, state);
+        note_answer_time(from, limit, state);
         answered_early(from, limit, state == Holes::State::kLost);
       },
       [&](const Holes::Hole& hole) { note_closed(hole, now); });
@@ -92,14 +91,6 @@ void Requester::note_requests(Psn limit, TimePoint now) {
       [&](const Holes::Hole& hole) { note_closed(hole, now); });
 }
 
-// The end of the part of a READ that this PSN is asked for with.
-Psn Requester::part_end(const SendWqe& wqe, Psn psn) const {
-  if (!is_read(wqe)) return psn + 1;
-  const auto index = static_cast<uint32_t>(psn - wqe.first_psn);
-  const Psn end = wqe.first_psn + (index / wqe.part_packets + 1) * wqe.part_packets;
-  return end.is_after(wqe.last_psn) ? wqe.last_psn + 1 : end;
-}
-
 void Requester::answered_early(Psn from, Psn limit, bool was_lost) {
   for_each_owner(from, limit, [&](const SendWqe& wqe, Psn begin, Psn end) {
     if (!needs_response(wqe)) return;
@@ -121,7 +112,7 @@ void Requester::take_early() {
     const Psn past = wqe.last_psn + 1;
     if (past.is_before(limit)) limit = past;
     for (Psn psn = unacked_; needs_response(wqe) && psn != limit; ++psn) {
-      const bool ends = !is_read(wqe) || is_chunk_end(wqe, psn);
+      const bool ends = part_of(wqe, psn).limit == psn + 1;
       if (ends && psn.is_before(next_) && reads_outstanding_ > 0) --reads_outstanding_;
     }
     settle(wqe, limit);

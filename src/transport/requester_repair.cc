@@ -94,6 +94,11 @@ void Requester::note_time(Psn first, Psn limit, Holes::State state) {
   if (state == Holes::State::kUnderWay) flow_->took_time(first, limit);
 }
 
+// Answers that may have waited for a request that was lost tell nothing.
+void Requester::note_answer_time(Psn first, Psn limit, Holes::State state) {
+  if (!first.is_before(held_up_)) note_time(first, limit, state);
+}
+
 // What has arrived is not in flight any more; what had been taken for lost was not, either.
 void Requester::left_flight(uint32_t bytes, bool was_lost) {
   flow_->arrived(bytes);
@@ -118,7 +123,11 @@ void Requester::settle_flow(const SendWqe& wqe, Psn limit) {
   const Holes& holes = needs_response(wqe) ? answers_ : holes_;
   holes.for_each_part(unacked_, limit, [&](Psn from, Psn to, Holes::State state) {
     if (state == Holes::State::kArrived) return;
-    if (!needs_response(wqe) || !from.is_before(held_up_)) note_time(from, to, state);
+    if (needs_response(wqe)) {
+      note_answer_time(from, to, state);
+    } else {
+      note_time(from, to, state);
+    }
     left_flight(flight_bytes(wqe, from, to), state == Holes::State::kLost);
   });
 }
@@ -145,12 +154,10 @@ void Requester::progressed_flow(TimePoint now) {
 
 // What closes sooner than its repair could was not lost, only late: such networks are given more time.
 void Requester::note_closed(const Holes::Hole& hole, TimePoint now) {
-  if (hole.lost || !hole.again || hole.begun || !flow_->round_trip().is_known()) return;
-  // What was sent again before this, and is not here, has been overtaken.
-  if (now - hole.since >= flow_->round_trip().usual() / 2) {
-    repaired_at_ = std::max(repaired_at_, hole.since);
-  }
   const congestion::RoundTrip& round_trip = flow_->round_trip();
+  if (hole.lost || !hole.again || hole.begun || !round_trip.is_known()) return;
+  // What was sent again before this, and is not here, has been overtaken.
+  if (now - hole.since >= round_trip.usual() / 2) repaired_at_ = std::max(repaired_at_, hole.since);
   if (now - hole.since < (hole.asked ? round_trip.least() : round_trip.smoothed()) / 2) {
     disorder_ = std::min<uint8_t>(disorder_ + 1, kMostDisorder);
     losses_ = 0;
@@ -158,7 +165,7 @@ void Requester::note_closed(const Holes::Hole& hole, TimePoint now) {
   }
   // An overflow is many at once, and says no more about the order than one.
   if (disorder_ == 0 || now < loss_counts_at_) return;
-  loss_counts_at_ = now + flow_->round_trip().smoothed();
+  loss_counts_at_ = now + round_trip.smoothed();
   if (++losses_ < kLossesToForget) return;
   --disorder_;
   losses_ = 0;
@@ -264,38 +271,30 @@ SendStatus Requester::repair_one(Holes& holes, TimePoint now) {
   const Holes::Hole& hole = *holes.first_lost();
   const Psn first = hole.first;
   const SendWqe& wqe = owner_of(first);
-  const auto index = static_cast<uint32_t>(first - wqe.first_psn);
-  uint32_t count = 1;
+  Psn limit = first + 1;
   SendStatus status = SendStatus::kSent;
   if (is_data(wqe)) {
     DataPacket packet;
+    const auto index = static_cast<uint32_t>(first - wqe.first_psn);
     if (!make_data_packet(qp_, service_, wqe, index, first, 1, packet)) return SendStatus::kFault;
-    packet.headers.ack_request = hole.limit == first + 1;
+    packet.headers.ack_request = hole.limit == limit;
     status = qp_.send_out({qp_.attributes().path, packet.headers, packet.pieces.get(), packet.bytes});
     if (status == SendStatus::kSent) qp_.count(kSentBytes, packet.bytes);
   } else if (is_read(wqe)) {
-    const auto left = static_cast<uint32_t>(std::min(hole.limit - first, wqe.last_psn + 1 - first));
-    count = std::min(left, wqe.part_packets - index % wqe.part_packets);
+    limit = part_of(wqe, first).limit;
     // Linux rxe forgets what of a READ lies before what it was asked for last. So a peer that may be one is
     // asked for all from the first gap on, and for nothing behind that meanwhile.
-    if (&holes == &answers_ && !tells_arrivals_) count = static_cast<uint32_t>(part_end(wqe, first) - first);
-    status = put_read(wqe, first, index + count);
+    const bool asks_for_all = &holes == &answers_ && !tells_arrivals_;
+    if (!asks_for_all && hole.limit.is_before(limit)) limit = hole.limit;
+    status = put_read(wqe, first, limit);
     asked_for_parts_ = true;
   } else {
     status = is_atomic(wqe) ? put_atomic(wqe) : put_placement(wqe);
   }
   if (status != SendStatus::kSent) return status;
-  const Psn limit = first + count;
-  inflight_ += flight_bytes(wqe, first, hole.limit.is_before(limit) ? hole.limit : limit);
   flow_->repaired(flight_bytes(wqe, first, limit), now);
-  holes.sent_again(limit, needs_response(wqe), now);
-  for (Holes::Hole& behind : holes.all()) {
-    if (!behind.lost || !first.is_before(behind.first) || behind.limit.is_after(limit)) continue;
-    behind.lost = false;
-    behind.again = behind.asked = true;
-    behind.since = now;
-    inflight_ += flight_bytes(wqe, behind.first, behind.limit);
-  }
+  holes.sent_again(limit, needs_response(wqe), now,
+                   [&](Psn from, Psn to) { inflight_ += flight_bytes(wqe, from, to); });
   // Answers to what was sent since then wait until it is there, and tell no round trip.
   if (&holes == &holes_) held_up_ = next_;
   qp_.count(kSentPackets);
@@ -336,10 +335,8 @@ SendStatus Requester::send_probe(TimePoint now) {
 SendStatus Requester::ask_for_last_answer(const SendWqe& wqe) {
   SendStatus status = SendStatus::kSent;
   if (is_read(wqe)) {
-    const auto total = static_cast<uint32_t>(next_ - wqe.first_psn);
-    const uint32_t chunk = (total - 1) / wqe.part_packets * wqe.part_packets;
-    const Psn begin = wqe.first_psn + chunk;
-    status = put_read(wqe, begin.is_before(unacked_) ? unacked_ : begin, total);
+    const Psn begin = part_of(wqe, next_ - 1).first;
+    status = put_read(wqe, begin.is_before(unacked_) ? unacked_ : begin, next_);
   } else {
     status = is_atomic(wqe) ? put_atomic(wqe) : put_placement(wqe);
   }

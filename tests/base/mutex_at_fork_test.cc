@@ -44,15 +44,10 @@ TEST(MutexAtFork, IsFreeInAChildAlsoWhenAThreadOfItsParentKeepsIt) {
     is_over.wait();
   });
   is_taken.wait();
-  const pid_t child = ::fork();
-  if (child == 0) {
-    ::alarm(20);  // ends a child that hangs
+  test::expect_in_child([&] {
     take(mutex);
-    ::_exit(0);
-  }
-  int status = -1;
-  EXPECT_EQ(::waitpid(child, &status, 0), child);
-  EXPECT_EQ(status, 0);
+    return true;
+  });
   is_over.count_down();
   keeper.join();
   take(mutex);  // the parent has it as before
@@ -60,11 +55,7 @@ TEST(MutexAtFork, IsFreeInAChildAlsoWhenAThreadOfItsParentKeepsIt) {
 
 TEST(MutexAtFork, OneThatIsGoneIsNotWaitedFor) {
   { MutexAtFork gone; }
-  const pid_t child = ::fork();
-  if (child == 0) ::_exit(0);
-  int status = -1;
-  EXPECT_EQ(::waitpid(child, &status, 0), child);
-  EXPECT_EQ(status, 0);
+  test::expect_in_child([] { return true; });
 }
 
 }  // namespace

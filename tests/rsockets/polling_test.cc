@@ -3,6 +3,7 @@
 #include <atomic>
 #include <chrono>
 #include <csignal>
+#include <functional>
 #include <limits>
 #include <thread>
 
@@ -93,28 +94,7 @@ TEST(Polling, OneThreadReadsWhatAnotherPollsFor) {
 
 void nothing(int) {}
 
-TEST(Polling, IsInterruptedBySignals) {
-  Pair pair;
-  struct sigaction action {};
-  action.sa_handler = nothing;
-  struct sigaction before {};
-  ASSERT_EQ(::sigaction(SIGUSR1, &action, &before), 0);
-  std::atomic<bool> done{false};
-  std::thread waiter([&] {
-    pollfd one{pair.server, POLLIN, 0};
-    EXPECT_EQ(::rpoll(&one, 1, -1), -1);
-    EXPECT_EQ(errno, EINTR);
-    done = true;
-  });
-  while (!done) {
-    ::pthread_kill(waiter.native_handle(), SIGUSR1);
-    std::this_thread::yield();
-  }
-  waiter.join();
-  ::sigaction(SIGUSR1, &before, nullptr);
-}
-
-// A thread that receives is interrupted some times before something comes.
+// A thread that waits is interrupted.
 class Interruption {
  public:
   explicit Interruption(int flags) {
@@ -127,6 +107,20 @@ class Interruption {
   Interruption(const Interruption&) = delete;
   Interruption& operator=(const Interruption&) = delete;
 
+  // wait() fails with EINTR.
+  void expect_to_end(const std::function<int()>& wait) {
+    std::atomic<bool> done{false};
+    std::thread waiter([&] {
+      EXPECT_EQ(wait(), -1);
+      EXPECT_EQ(errno, EINTR);
+      done = true;
+    });
+    while (!done) {
+      ::pthread_kill(waiter.native_handle(), SIGUSR1);
+      std::this_thread::yield();
+    }
+    waiter.join();
+  }
   // What rrecv() answers, or -errno, where something comes after so many signals.
   ssize_t receive(const Pair& pair, int signals) {
     std::atomic<bool> done{false};
@@ -149,6 +143,12 @@ class Interruption {
  private:
   struct sigaction before_ {};
 };
+
+TEST(Polling, IsInterruptedBySignals) {
+  Pair pair;
+  pollfd one{pair.server, POLLIN, 0};
+  Interruption(0).expect_to_end([&] { return ::rpoll(&one, 1, -1); });
+}
 
 TEST(Receiving, GoesOnAfterHandlersThatAreInstalledSo) {
   Pair pair;
@@ -199,24 +199,10 @@ TEST(Selecting, TimesOutWithEmptySets) {
 TEST(Selecting, TheLongestTimeIsNoShortOne) {
   constexpr auto kMost = std::numeric_limits<time_t>::max();
   const timeval times[] = {{kMost, 0}, {kMost, 999999}, {0, kMost}, {kMost / 1000000000 * 2, 0}};
-  struct sigaction action {
-  }, before{};
-  action.sa_handler = nothing;
-  ASSERT_EQ(::sigaction(SIGUSR1, &action, &before), 0);
+  Interruption interruption(0);
   for (timeval time : times) {
-    std::atomic<bool> done{false};
-    std::thread waiter([&] {
-      EXPECT_EQ(::rselect(0, nullptr, nullptr, nullptr, &time), -1);
-      EXPECT_EQ(errno, EINTR);
-      done = true;
-    });
-    while (!done) {
-      ::pthread_kill(waiter.native_handle(), SIGUSR1);
-      std::this_thread::yield();
-    }
-    waiter.join();
+    interruption.expect_to_end([&] { return ::rselect(0, nullptr, nullptr, nullptr, &time); });
   }
-  ::sigaction(SIGUSR1, &before, nullptr);
 }
 
 // Calls of newer librdmacms, which the installed headers do not have.

@@ -32,13 +32,6 @@ class CongestionNotice : public RequesterTest {
     ibv_recv_wr wr{};
     ASSERT_TRUE(post_recv(*e.qp, wr));
   }
-  void notice() {
-    roce::Headers headers;
-    headers.opcode = roce::kCnpOpcode;
-    headers.destination = roce::Qpn(0x11);
-    headers.becn = true;
-    EXPECT_EQ(e.receive(headers, std::array<std::byte, 16>{}), Verdict::kAccepted);
-  }
 };
 
 TEST_F(CongestionNotice, GoesToTheSenderOfAMarkedPacket) {

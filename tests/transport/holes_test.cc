@@ -73,16 +73,30 @@ TEST_F(HolesTest, AreSentAgainFirstThoseThatWereLostFirst) {
   EXPECT_EQ(holes.first_lost(), nullptr);
   for (Holes::Hole& hole : holes.all()) hole.lost = true;
   EXPECT_EQ(holes.first_lost()->first, Psn(100));
-  holes.sent_again(Psn(102), /*asked=*/false, now);
+  holes.sent_again(Psn(102), /*asked=*/false, now, [](Psn, Psn) {});
   EXPECT_EQ(holes.first_lost()->first, Psn(102));
-  holes.sent_again(Psn(105), /*asked=*/false, now);
+  holes.sent_again(Psn(105), /*asked=*/false, now, [](Psn, Psn) {});
   EXPECT_EQ(holes.first_lost()->first, Psn(110));
+}
+
+TEST_F(HolesTest, AreSentAgainAsOneWithThoseThatLieBetween) {
+  fill(102, 104);
+  fill(106, 107);
+  fill(109, 112);
+  for (Holes::Hole& hole : holes.all()) hole.lost = true;
+  holes.all()[1].lost = false;
+  Ranges again;
+  holes.sent_again(Psn(108), /*asked=*/true, now,
+                   [&](Psn from, Psn to) { again.emplace_back(from.value(), to.value()); });
+  EXPECT_EQ(again, (Ranges{{100, 102}, {107, 108}}));
+  EXPECT_EQ(missing(), (Ranges{{100, 102}, {104, 106}, {107, 108}, {108, 109}}));
+  EXPECT_EQ(holes.first_lost()->first, Psn(108));
 }
 
 TEST_F(HolesTest, AreAwaitedFromWhenWhatWasSentAgainBeganToCome) {
   fill(105, 110);
   holes.all()[0].lost = true;
-  holes.sent_again(Psn(105), /*asked=*/true, now);
+  holes.sent_again(Psn(105), /*asked=*/true, now, [](Psn, Psn) {});
   const TimePoint sent = now;
   now += std::chrono::milliseconds(1);
   EXPECT_EQ(holes.all()[0].since, sent);

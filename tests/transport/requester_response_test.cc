@@ -58,26 +58,26 @@ TEST_F(RequesterResponses, ReadsNothing) {
   expect_sent(1);
 }
 
-TEST_F(RequesterResponses, AsksForALongReadInChunks) {
+TEST_F(RequesterResponses, AsksForALongReadInParts) {
   constexpr uint32_t kLength = 40000;
   post(IBV_WR_RDMA_READ, kLength);
-  const auto chunks = e.transmitted();
+  const auto parts = e.transmitted();
   uint32_t asked = 0;
-  for (const SentPacket& chunk : chunks) {
-    EXPECT_EQ(chunk.operation(), Op::kReadRequest);
-    EXPECT_EQ(chunk.psn(), 100 + asked / 256);
-    EXPECT_EQ(chunk.headers.address, kRemoteAddress + asked);
-    EXPECT_LE(chunk.headers.dma_length, 64u * 256);
-    asked += chunk.headers.dma_length;
+  for (const SentPacket& part : parts) {
+    EXPECT_EQ(part.operation(), Op::kReadRequest);
+    EXPECT_EQ(part.psn(), 100 + asked / 256);
+    EXPECT_EQ(part.headers.address, kRemoteAddress + asked);
+    EXPECT_LE(part.headers.dma_length, 64u * 256);
+    asked += part.headers.dma_length;
   }
   EXPECT_EQ(asked, kLength);
-  EXPECT_EQ(chunks.size(), 3u);
+  EXPECT_EQ(parts.size(), 3u);
   const auto answer = data(kLength);
   uint32_t given = 0;
-  for (const SentPacket& chunk : chunks) {
+  for (const SentPacket& part : parts) {
     expect_none_sent();
-    respond_read(chunk, std::span(answer).subspan(given, chunk.headers.dma_length));
-    given += chunk.headers.dma_length;
+    respond_read(part, std::span(answer).subspan(given, part.headers.dma_length));
+    given += part.headers.dma_length;
   }
   expect_sent(1);
   EXPECT_TRUE(std::ranges::equal(local.bytes(0, kLength), answer));
@@ -96,11 +96,11 @@ TEST_F(RequesterResponses, HasNoMoreReadsAndAtomicsOutstandingThanMaxRdAtomic) {
   EXPECT_THAT(operations(e.transmitted()), ElementsAre(Op::kFetchAdd, Op::kSendOnly));
 }
 
-TEST_F(RequesterResponses, CountsTheChunksOfALongReadToo) {
+TEST_F(RequesterResponses, CountsThePartsOfALongReadToo) {
   post(IBV_WR_RDMA_READ, 6 * 64 * 256);
-  auto chunks = e.transmitted();
-  EXPECT_EQ(chunks.size(), 4u);
-  respond_read(chunks[0], data(64 * 256));
+  auto parts = e.transmitted();
+  EXPECT_EQ(parts.size(), 4u);
+  respond_read(parts[0], data(64 * 256));
   EXPECT_EQ(e.transmitted().size(), 1u);
 }
 
@@ -134,11 +134,11 @@ TEST_F(RequesterResponses, AsksAgainForWhatIsMissingOfAResponse) {
   EXPECT_TRUE(std::ranges::equal(local.bytes(0, 1000), answer));
 }
 
-TEST_F(RequesterResponses, KeepsToTheChunksItHasAskedForBefore) {
+TEST_F(RequesterResponses, KeepsToThePartsItHasAskedForBefore) {
   // The peer has saved an answer for each request; one that began elsewhere and ended elsewhere would be no
   // duplicate to it.
   post(IBV_WR_RDMA_READ, 40000);
-  const auto chunks = e.transmitted();
+  const auto parts = e.transmitted();
   respond(Op::kReadResponseFirst, 100, data(256));
   std::vector<SentPacket> again;
   while (e.counter(kLocalAckTimeouts) == 0) {
@@ -149,8 +149,8 @@ TEST_F(RequesterResponses, KeepsToTheChunksItHasAskedForBefore) {
   EXPECT_EQ(again[0].psn(), 101u);
   EXPECT_EQ(again[0].headers.dma_length, 63u * 256);
   for (size_t i = 1; i < again.size(); ++i) {
-    EXPECT_EQ(again[i].psn(), chunks[i].psn());
-    EXPECT_EQ(again[i].headers.dma_length, chunks[i].headers.dma_length);
+    EXPECT_EQ(again[i].psn(), parts[i].psn());
+    EXPECT_EQ(again[i].headers.dma_length, parts[i].headers.dma_length);
   }
 }
 
@@ -276,7 +276,7 @@ TEST_F(RequesterResponses, HoldsAFencedReadToo) {
   post(IBV_WR_RDMA_READ, 40000, IBV_SEND_FENCE);
   ASSERT_EQ(e.transmitted().size(), 1u);
   respond_atomic(100, 0);
-  EXPECT_EQ(e.transmitted().size(), 3u) << "its own chunks do not hold each other";
+  EXPECT_EQ(e.transmitted().size(), 3u) << "its own parts do not hold each other";
 }
 
 }  // namespace

@@ -60,6 +60,14 @@ class RequesterTest : public testing::Test {
   }
   void nak(uint32_t psn, NakCode code) { acknowledge(psn, roce::nak_syndrome(code)); }
   void rnr(uint32_t psn, uint8_t timer) { acknowledge(psn, roce::rnr_syndrome(timer)); }
+  // Of a switch that fills up.
+  void notice() {
+    roce::Headers headers;
+    headers.opcode = roce::kCnpOpcode;
+    headers.destination = roce::Qpn(0x11);
+    headers.becn = true;
+    EXPECT_EQ(e.receive(headers, std::array<std::byte, 16>{}), Verdict::kAccepted);
+  }
   void respond(Operation operation, uint32_t psn, ConstBytes data) {
     roce::Headers headers = rc_headers(operation, psn);
     headers.syndrome = roce::ack_syndrome();
