@@ -187,6 +187,7 @@ transport::QpConfig QueuePairs::common_config(const ibv_qp_init_attr_ex& attr, i
   config.routes = &shard.routes();
   config.repairs = wants_repairs();
   if (config.repairs) config.congestion = congestion::Kind::kProbing;
+  config.incast = &device_.engine()->incast();
   config.listener = &core;
   config.counters = &shard.status_of(qpn).counters;
   config.path_numbers = &shard.path_status_of(qpn).numbers;

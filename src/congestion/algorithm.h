@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "base/time.h"
+#include "congestion/incast.h"
 
 namespace verbena::congestion {
 
@@ -47,6 +48,8 @@ class Algorithm {
   virtual void on_timeout(TimePoint now) = 0;
   // A switch on the way has marked packets (a CNP came).
   virtual void on_mark(TimePoint now) = 0;
+  // The receiver tells of other senders.
+  virtual void on_incast(const Incast& incast, TimePoint now) = 0;
   virtual Allowance allowance() const = 0;
 };
 

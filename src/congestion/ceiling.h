@@ -21,10 +21,10 @@ class Ceiling {
   void on_overflow(uint64_t in_flight, uint64_t least) {
     bytes_ = std::max(least, in_flight - in_flight * kLess / kParts);
   }
-  // A round trip without. From `enough` on there is no ceiling any more.
-  void on_quiet_round(uint64_t packet, uint64_t enough) {
+  // A round trip without, of so many senders. From `enough` on there is no ceiling any more.
+  void on_quiet_round(uint64_t packet, uint64_t enough, uint32_t senders) {
     if (bytes_ == kNone) return;
-    bytes_ += std::max(packet, bytes_ * kMore / kParts);
+    bytes_ += std::max(packet, bytes_ * kMore / kParts) * 2 / (1 + senders);
     if (bytes_ > enough) bytes_ = kNone;
   }
 

@@ -122,4 +122,9 @@ void Flow::marked(TimePoint now) {
   obey();
 }
 
+void Flow::told(const Incast& incast, TimePoint now) {
+  algorithm_->on_incast(incast, now);
+  obey();
+}
+
 }  // namespace verbena::congestion

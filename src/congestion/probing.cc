@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 namespace verbena::congestion {
 namespace {
@@ -49,12 +50,17 @@ uint64_t Probing::held(uint32_t quarters) const {
 }
 
 // By the root of the rate: of flows that share a queue the one that has less gets more for it. (By the rate
-// itself, as with TCP's BBR, they would keep whatever parts they have.) 0.2 MB at a gigabit, about TCP's.
+// itself, as with TCP's BBR, they would keep whatever parts they have.) 0.2 MB at a gigabit, about TCP's;
+// where others send to the same receiver this is for all of them.
 uint64_t Probing::lumps() const {
   constexpr double kOfRoot = 18;
   constexpr uint64_t kMost = 6 * 65536;
-  const auto bytes = static_cast<uint64_t>(kOfRoot * std::sqrt(static_cast<double>(bandwidth_.get())));
-  return std::clamp<uint64_t>(bytes, 8 * uint64_t{sizes_.packet}, kMost);
+  constexpr uint32_t kLeastPackets = 8;
+  const auto senders = static_cast<double>(incast_.senders);
+  const double rate_of_all = senders * static_cast<double>(bandwidth_.get());
+  const auto bytes = static_cast<uint64_t>(kOfRoot * std::sqrt(rate_of_all) / senders);
+  const uint64_t least_packets = std::max(kLeastPackets / incast_.senders, 2u);
+  return std::clamp<uint64_t>(bytes, least_packets * sizes_.packet, kMost);
 }
 
 void Probing::on_arrival(const Sample& sample) {
@@ -117,11 +123,14 @@ void Probing::check_full(const Sample& sample) {
 void Probing::note_overflow(uint64_t in_flight, double all, double seconds) {
   const bool takes_longer = round_trip_.latest() > round_trip_.get() * 5 / 4 + kBusy;
   const auto some = static_cast<uint64_t>(all * (kSomeLost + lasting_share_));
-  const bool overflowed = takes_longer ? round_lost_ > std::max(some, 2 * uint64_t{sizes_.packet})
-                                       : round_lost_ > 0 && lasting_share_ > kMuchLost;
-  if (!overflowed) return ceiling_.on_quiet_round(sizes_.packet, held(8) + lumps());
+  // Of many senders each has few packets in a round.
+  const uint64_t few = 2 / incast_.senders * uint64_t{sizes_.packet};
+  const bool overflowed =
+      takes_longer ? round_lost_ > std::max(some, few) : round_lost_ > 0 && lasting_share_ > kMuchLost;
+  if (!overflowed) return ceiling_.on_quiet_round(sizes_.packet, held(8) + lumps(), incast_.senders);
   const uint64_t before = std::min(allowance_.window, in_flight + round_lost_);
-  ceiling_.on_overflow(before, takes_longer ? held(5) + lumps() / 5 : held(2));
+  const uint64_t path = held(incast_.senders > 1 ? 4 : 5);
+  ceiling_.on_overflow(before, takes_longer ? path + lumps() / 5 : held(2));
   const double arriving = static_cast<double>(round_arrived_) / std::max(seconds, 1e-9);
   bandwidth_.cut(std::max(static_cast<uint64_t>(arriving), hundredths(bandwidth_.get(), 90)));
 }
@@ -228,6 +237,12 @@ void Probing::on_loss(TimePoint, uint64_t bytes, uint64_t) {
 void Probing::on_timeout(TimePoint) {
   near_.on_timeout();
   allowance_.window = sizes_.packet;
+}
+
+void Probing::on_incast(const Incast& incast, TimePoint) {
+  const uint8_t before = std::exchange(incast_, incast).dip;
+  if (incast.senders > 1 && incast.dip != before && phase_ == Phase::kCruise) begin_dip();
+  decide();
 }
 
 void Probing::on_mark(TimePoint) {

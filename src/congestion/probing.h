@@ -48,8 +48,9 @@ class RoundMaximum {
 // let go what has queued up. Neither a loss nor a longer round trip changes the model, so a path that loses
 // packets or jitters is used as well as any; a loss ends an attempt to send more, and no more. Only where
 // both come together a queue overflows, and less is kept in flight (ceiling.h). Switches that mark packets
-// are obeyed (marked_rate.h). After Cardwell et al., "BBR: Congestion-Based Congestion Control" (ACM Queue
-// 14/5, 2016) and draft-ietf-ccwg-bbr.
+// are obeyed (marked_rate.h). A receiver that tells of other senders makes all of them keep less in the
+// queue and look for a round trip without it at the same time (incast.h). After Cardwell et al., "BBR:
+// Congestion-Based Congestion Control" (ACM Queue 14/5, 2016) and draft-ietf-ccwg-bbr.
 class Probing final : public Algorithm {
  public:
   explicit Probing(const Sizes& sizes);
@@ -58,6 +59,7 @@ class Probing final : public Algorithm {
   void on_loss(TimePoint now, uint64_t bytes, uint64_t in_flight) override;
   void on_timeout(TimePoint now) override;
   void on_mark(TimePoint now) override;
+  void on_incast(const Incast& incast, TimePoint now) override;
   Allowance allowance() const override { return allowance_; }
 
   // For those who show the state of a path.
@@ -87,7 +89,10 @@ class Probing final : public Algorithm {
   uint64_t held(uint32_t quarters) const;
   // Besides, for answers that come in lumps.
   uint64_t lumps() const;
-  uint64_t least() const { return 4 * uint64_t{sizes_.packet}; }
+  // Less where it would be too much for a queue that many share.
+  uint64_t least() const { return (incast_.senders > kMany ? 2 : 4) * uint64_t{sizes_.packet}; }
+
+  static constexpr uint32_t kMany = 8;
 
   const Sizes sizes_;
   Allowance allowance_;
@@ -116,6 +121,7 @@ class Probing final : public Algorithm {
   // What is best on a machine's own networks, until a path shows what it holds.
   FixedWindow near_;
   Ceiling ceiling_;
+  Incast incast_;  // as told last
   MarkedRate marks_;
 };
 

@@ -72,6 +72,7 @@ class Engine {
   Shard& shard_for_new_qp();
   // What all shards may touch.
   memory::KeyTable& keys() { return keys_; }
+  transport::IncastMeter& incast() { return incast_; }
   // The groups that QPs of a shard are attached to.
   MulticastGroups& multicast(const Shard& shard) { return running(shard).multicast(); }
   DomainPeers& domain_peers() { return *domain_peers_; }
@@ -140,6 +141,7 @@ class Engine {
   std::atomic<bool> inherited_{false};
   const std::unique_ptr<OwnBoard> board_;  // null: others have no direct access to our memory
   memory::KeyTable keys_;
+  transport::IncastMeter incast_;
 
   mutable SpinLock links_lock_;
   std::vector<std::shared_ptr<const agent_client::Link>> links_;

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "base/bytes.h"
+#include "congestion/incast.h"
 #include "roce/packet.h"
 
 namespace verbena::transport {
@@ -25,7 +26,9 @@ namespace verbena::transport {
 // Its payload is a PSN and up to kMost ranges, each two words: the distance of the first PSN of a range from
 // that one, and how many there are. What lies between them is missing. The PSN is the one that is expected,
 // all before which has arrived; or, where one packet has not room for all ranges, where the packet before
-// this one ended: then the highest bit of its word is set.
+// this one ended: then the highest bit of its word is set. Seven bits between that and the PSN tell of other
+// senders to the same process (congestion/incast.h): three are the number of the dip, four how many they are,
+// as a power of the root of two.
 struct Arrivals {
   static constexpr uint32_t kMost = 127;
   static constexpr uint32_t kRangeBytes = 8;
@@ -49,6 +52,7 @@ struct Arrivals {
 
   roce::Psn expected;
   bool continues = false;
+  congestion::Incast incast;
   std::array<Range, kMost> ranges;
   uint32_t count = 0;
 };

@@ -7,8 +7,8 @@
 namespace verbena::transport {
 namespace {
 
-// What a path of 10 Gb/s and 50 ms holds.
-constexpr size_t kMostKeptBytes = size_t{64} << 20;
+// One queue pair may keep two thirds of it, what a path of 10 Gb/s and 50 ms holds.
+constexpr size_t kMostKeptBytes = size_t{96} << 20;
 constexpr size_t kFirstSlots = 256;
 
 }  // namespace
@@ -22,7 +22,7 @@ bool KeptPackets::grow_for(uint32_t ahead) {
   if (ahead < slots_.size()) return true;
   const size_t size = std::max(std::bit_ceil(size_t{ahead} + 1), kFirstSlots);
   const size_t more = (size - slots_.size()) * sizeof(Entry*);
-  if (!budget_.take(more)) return false;
+  if (!take(more)) return false;
   try {
     std::vector<Entry*> larger(size);
     for (Entry* entry : slots_) {
@@ -30,14 +30,14 @@ bool KeptPackets::grow_for(uint32_t ahead) {
     }
     slots_.swap(larger);
   } catch (const std::bad_alloc&) {
-    budget_.give_back(more);
+    give_back(more);
     return false;
   }
   return true;
 }
 
 void KeptPackets::drop_slots() {
-  budget_.give_back(slots_.size() * sizeof(Entry*));
+  give_back(slots_.size() * sizeof(Entry*));
   std::vector<Entry*>().swap(slots_);  // an assignment would keep the memory
 }
 
@@ -53,10 +53,10 @@ bool KeptPackets::put(const roce::Packet& packet, uint32_t psns) {
   Entry*& slot = slots_[slot_of(packet.headers.psn)];
   if (slot != nullptr) return false;
   const size_t bytes = sizeof(Entry) + packet.payload.size();
-  if (!budget_.take(bytes)) return false;
+  if (!take(bytes)) return false;
   void* const memory = ::operator new(bytes, std::nothrow);
   if (memory == nullptr) {
-    budget_.give_back(bytes);
+    give_back(bytes);
     return false;
   }
   slot = new (memory) Entry{packet.headers, psns, static_cast<uint32_t>(packet.payload.size())};
@@ -79,7 +79,7 @@ roce::Packet KeptPackets::at(roce::Psn psn) const {
 
 void KeptPackets::erase(roce::Psn psn) {
   Entry*& slot = slots_[slot_of(psn)];
-  budget_.give_back(sizeof(Entry) + slot->bytes);
+  give_back(sizeof(Entry) + slot->bytes);
   ::operator delete(slot);
   slot = nullptr;
   if (--count_ == 0) drop_slots();

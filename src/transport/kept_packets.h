@@ -12,13 +12,17 @@
 
 namespace verbena::transport {
 
-// Bytes that may be used, and are. Any thread.
+// Bytes that may be used, and are. There is no fixed share: one who has some may take more as long as that
+// is at most twice what is then still free, so that the next to come finds some, whatever all before have
+// taken. Any thread.
 class ByteBudget {
  public:
   explicit constexpr ByteBudget(size_t most) : most_(most) {}
 
-  bool take(size_t bytes) {
-    if (used_.fetch_add(bytes, std::memory_order_relaxed) + bytes <= most_) return true;
+  // For one who has so many.
+  bool take(size_t bytes, size_t has) {
+    const size_t used = used_.fetch_add(bytes, std::memory_order_relaxed) + bytes;
+    if (used <= most_ && has + bytes <= 2 * (most_ - used)) return true;
     give_back(bytes);
     return false;
   }
@@ -90,6 +94,15 @@ class KeptPackets {
     std::byte* payload() { return reinterpret_cast<std::byte*>(this + 1); }
   };
 
+  bool take(size_t bytes) {
+    if (!budget_.take(bytes, bytes_)) return false;
+    bytes_ += bytes;
+    return true;
+  }
+  void give_back(size_t bytes) {
+    budget_.give_back(bytes);
+    bytes_ -= bytes;
+  }
   size_t slot_of(roce::Psn psn) const { return psn.value() & (slots_.size() - 1); }
   bool put(const roce::Packet& packet, uint32_t psns);
   void drop_slots();
@@ -97,6 +110,7 @@ class KeptPackets {
   bool grow_for(uint32_t ahead);
 
   ByteBudget& budget_;
+  size_t bytes_ = 0;  // of it
   std::vector<Entry*>
       slots_;  // by PSN; their number is a power of two, and larger than the furthest is ahead; none if empty
   uint32_t count_ = 0;

@@ -18,6 +18,7 @@
 #include "roce/aeth.h"
 #include "transport/counters.h"
 #include "transport/gather.h"
+#include "transport/incast_meter.h"
 #include "transport/packet_io.h"
 #include "transport/path_numbers.h"
 #include "transport/receives.h"
@@ -79,6 +80,7 @@ struct QpConfig {
   // Whether they find it out at all and send again just what is missing. Otherwise a fixed window is all they
   // know, and everything from a loss on is sent again, as between adapters.
   bool repairs = true;
+  IncastMeter* incast = nullptr;  // null: nobody counts its senders
 };
 
 enum class TransmitResult : uint8_t {

@@ -40,15 +40,23 @@ Verdict RcQueuePair::on_packet(const IncomingPacket& incoming, TimePoint now) {
       established_ = true;
       emit(IBV_EVENT_COMM_EST);
     }
+    if (has_news_of_incast(incoming.packet, now)) responder_.tell_of_incast();
     responder_.on_request(incoming.packet);
   } else if (headers.operation() == roce::Operation::kAcknowledge) {
     requester_.on_acknowledge(headers, now);
   } else if (headers.operation() == roce::Operation::kAtomicAcknowledge) {
     requester_.on_atomic_acknowledge(headers, now);
   } else {
+    if (has_news_of_incast(incoming.packet, now)) requester_.on_incast(config().incast->get(), now);
     requester_.on_read_response(incoming.packet, now);
   }
   return Verdict::kAccepted;
+}
+
+bool RcQueuePair::has_news_of_incast(const roce::Packet& packet, TimePoint now) {
+  IncastMeter* const meter = config().incast;
+  return meter != nullptr && !route().traits.lossless &&
+         incast_.on_packet(*meter, packet.payload.size(), now);
 }
 
 // Who asked for data says how fast it comes; the peer may be one that obeys notices as well.

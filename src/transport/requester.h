@@ -58,6 +58,8 @@ class Requester {
   void on_atomic_acknowledge(const roce::Headers& headers, TimePoint now);
   // A switch on the way is filling up: packets that it passed on were marked.
   void on_congestion(TimePoint now);
+  // Others send to the same process as the peer, or as this one what it reads.
+  void on_incast(const congestion::Incast& incast, TimePoint now);
 
   TimePoint deadline() const {
     return std::min({ack_deadline_, rnr_deadline_, paced_until_, probe_deadline_, overdue_});

@@ -51,6 +51,7 @@ void Requester::on_arrivals(const roce::Packet& packet, TimePoint now) {
   // One of ours also tells of marked packets, so they may be marked.
   CongestionNotices::allow_marks(qp_.attributes().path);
   flow_->use(qp_.config().congestion);
+  on_incast(arrivals.incast, now);
   if (heard_sent_ < Arrivals::kMostUnheard) heard_due_ = true;
   // While everything is sent again it is all under way.
   if (!has_outstanding() || next_.is_before(highest_)) return;
@@ -86,6 +87,12 @@ void Requester::on_arrivals(const roce::Packet& packet, TimePoint now) {
     await_probe(now);
   }
   find_lost(now);
+}
+
+void Requester::on_incast(const congestion::Incast& incast, TimePoint now) {
+  if (!running_ || !flow_) return;
+  flow_->told(incast, now);
+  obey_flow();
 }
 
 // How long packets take, and how many arrive, is seen by those that were sent once: an answer to others may

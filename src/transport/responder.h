@@ -35,6 +35,8 @@ class Responder {
   void on_request(const roce::Packet& packet);
   // The peer understands what it is told of arrivals.
   void on_heard(roce::Psn psn);
+  // The peer is to know of other senders.
+  void tell_of_incast() { arrivals_due_ |= is_heard_; }
 
   TransmitResult transmit_urgent(uint32_t& budget);
   // False: the route is full.

@@ -55,6 +55,7 @@ void Responder::execute_kept() {
 SendStatus Responder::send_arrivals() {
   Arrivals arrivals;
   arrivals.expected = expected_;
+  if (qp_.config().incast != nullptr) arrivals.incast = qp_.config().incast->get();
   const uint32_t most = Arrivals::most_at(mtu());
   uint32_t packets = 0;
   SendStatus status = SendStatus::kSent;

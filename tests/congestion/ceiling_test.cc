@@ -12,7 +12,7 @@ constexpr uint64_t kPacket = 1088;
 
 TEST(Ceiling, IsNotThereBeforeAQueueOverflows) {
   Ceiling ceiling;
-  ceiling.on_quiet_round(kPacket, 100 * kPacket);
+  ceiling.on_quiet_round(kPacket, 100 * kPacket, 1);
   EXPECT_EQ(ceiling.get(), Ceiling::kNone);
 }
 
@@ -35,7 +35,7 @@ TEST(Ceiling, RisesInRoundsWithoutLossesUntilItHoldsNothingBack) {
   uint64_t before = ceiling.get();
   int rounds = 0;
   while (ceiling.get() != Ceiling::kNone && rounds < 100) {
-    ceiling.on_quiet_round(kPacket, 200 * kPacket);
+    ceiling.on_quiet_round(kPacket, 200 * kPacket, 1);
     EXPECT_GE(ceiling.get(), before + kPacket);
     before = ceiling.get();
     ++rounds;

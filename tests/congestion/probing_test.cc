@@ -51,6 +51,7 @@ class Pipe {
     now_ = end;
   }
   void set_rate(uint64_t rate) { rate_ = rate; }
+  void tell(const Incast& incast) { flow_.told(incast, now_); }
   uint64_t take_delivered() { return std::exchange(delivered_, 0); }
   // How long a packet that is sent now waits for those before it.
   Duration queue() const { return std::max(Duration(0), free_at_ - now_); }
@@ -174,6 +175,33 @@ TEST(ProbingTest, TriesLittleInSilence) {
   EXPECT_EQ(pipe.flow().window(), kPacket);
   pipe.run(milliseconds(100));
   EXPECT_GE(pipe.flow().window(), window / 2) << "the path is as it was";
+}
+
+TEST(ProbingTest, LeavesTheQueueToOthersWhoSendToTheSameReceiver) {
+  constexpr uint64_t kRate = 8'000'000;
+  const auto window_beside = [](uint32_t senders) {
+    Pipe pipe(kRate, milliseconds(2));
+    pipe.run(milliseconds(500));
+    pipe.tell({.senders = senders, .dip = 0});
+    pipe.run(milliseconds(100));
+    return pipe.flow().window();
+  };
+  EXPECT_GT(window_beside(1), window_beside(4));
+  EXPECT_GT(window_beside(4), window_beside(16));
+}
+
+TEST(ProbingTest, LooksForTheRoundTripWithTheOthers) {
+  Pipe pipe(125'000'000, milliseconds(2));
+  pipe.run(milliseconds(300));
+  const uint64_t window = pipe.flow().window();
+  pipe.tell({.senders = 2, .dip = 1});
+  EXPECT_LT(pipe.flow().window(), window / 2);
+  pipe.run(milliseconds(100));
+  EXPECT_GT(pipe.flow().window(), window / 2);
+  pipe.tell({.senders = 2, .dip = 1});
+  EXPECT_GT(pipe.flow().window(), window / 2) << "it has done so";
+  pipe.tell({.senders = 1, .dip = 2});
+  EXPECT_GT(pipe.flow().window(), window / 2) << "it is alone";
 }
 
 }  // namespace

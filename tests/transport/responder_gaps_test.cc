@@ -69,6 +69,22 @@ TEST_F(ResponderGaps, TellsOneWhoUnderstandsWhatHasComeAndSendsNoNak) {
   EXPECT_TRUE(others.empty());
 }
 
+TEST_F(ResponderGaps, TellsOneWhoUnderstandsOfOtherSenders) {
+  hear();
+  post();
+  post();
+  send(Operation::kSendOnly, 200, data(40));
+  EXPECT_TRUE(told().empty());
+  e.now += IncastMeter::kBetweenDips;
+  e.incast.add(40, e.now);
+  send(Operation::kSendOnly, 201, data(40));
+  const auto all = told();
+  ASSERT_EQ(all.size(), 1u);
+  EXPECT_EQ(all[0].expected, roce::Psn(202));
+  EXPECT_EQ(all[0].incast.senders, 2u);
+  EXPECT_EQ(all[0].incast, e.incast.get());
+}
+
 TEST_F(ResponderGaps, TellsOneThatItDoesNotKnowBesidesANak) {
   send(Operation::kSendOnly, 201, data(40));
   EXPECT_EQ(told().size(), 1u);
@@ -105,7 +121,7 @@ TEST_F(ResponderGaps, BelievesOneWhoseWordWasOvertaken) {
 TEST_F(ResponderGaps, SendsANakWhereItHasNothingToTellOf) {
   hear();
   size_t taken = 0;
-  while (budget_for_kept_packets().take(1 << 10)) taken += 1 << 10;
+  while (budget_for_kept_packets().take(1 << 10, 0)) taken += 1 << 10;
   send(Operation::kSendOnly, 202, data(1024));
   budget_for_kept_packets().give_back(taken);
   EXPECT_TRUE(told().empty());

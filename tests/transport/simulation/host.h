@@ -70,6 +70,7 @@ class Host : public net::PacketHandler {
     config.counters = &s.counters;
     config.least_ack_timeout = sizes.least_ack_timeout;
     config.congestion = sizes.congestion;
+    config.incast = &incast_;
     s.qp = std::make_unique<Qp>(config, std::move(send_queue), std::move(recv_queue));
     return s;
   }
@@ -99,6 +100,7 @@ class Host : public net::PacketHandler {
   TestRoutes routes_{port_, port_.traits()};
   TestMemory memory_;
   Random random_;
+  IncastMeter incast_;
   std::vector<std::unique_ptr<SimulatedQp>> qps_;
   const char* complaint_ = nullptr;
 };

@@ -80,6 +80,7 @@ class Endpoint {
     config.listener = &log;
     config.counters = &counters;
     config.path_numbers = &path_numbers;
+    config.incast = &incast;
     constexpr uint32_t kLists = queues::kMaxSge * sizeof(ibv_sge);
     qp = std::make_unique<Qp>(config, *queues::SendQueue::create(options.send_requests, queues::kMaxInline),
                               *queues::RecvQueue::create(options.recv_requests, kLists));
@@ -151,6 +152,7 @@ class Endpoint {
   EventLog log;
   QpCounters counters{};
   PathNumbers path_numbers{};
+  IncastMeter incast;
   std::unique_ptr<queues::CompletionQueue> send_cq;
   std::unique_ptr<queues::CompletionQueue> recv_cq;
   std::unique_ptr<Qp> qp;
