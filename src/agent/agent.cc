@@ -185,6 +185,12 @@ void Agent::open_state_directory() {
     return;
   }
   state_lock_ = lock_state_directory(*directory);
+  if (auto mark = paths::mark_in_use(*directory)) {
+    state_mark_ = std::move(*mark);
+  } else {
+    log_warning("{} cannot be marked (errno {}): programs take it for ours also when we are gone", *directory,
+                mark.error().code);
+  }
   state_.emplace(*directory);
   counters_.show_in(*state_);
   if (misses_state_directory_) state_->show(links_.links());

@@ -89,6 +89,7 @@ class Agent {
   DomainTable domain_table_;
   VaultRecord vault_;
   UniqueFd state_lock_;
+  UniqueFd state_mark_;
   std::optional<StateWriter> state_;
   bool misses_state_directory_ = false;
   CmService cm_;

@@ -3,6 +3,7 @@
 
 #include <cstdlib>
 
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -45,6 +46,22 @@ Result<std::string> make_state_directory() {
   }
   if (const Result<void> made = make_directory(path, mode); !made) return tl::unexpected(made.error());
   return path;
+}
+
+// It gets its name when it is locked: before that nobody else can open it, and so nobody else can lock it.
+Result<UniqueFd> mark_in_use(const std::string& directory) {
+  const std::string fresh = directory + "/.in_use";
+  ::unlink(fresh.c_str());
+  UniqueFd fd(::open(fresh.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
+  if (!fd) return fail(errno);
+  struct flock lock {};
+  lock.l_type = F_WRLCK;
+  lock.l_whence = SEEK_SET;
+  if (::fcntl(fd.get(), F_OFD_SETLK, &lock) != 0 || ::fchmod(fd.get(), 0644) != 0 ||
+      ::rename(fresh.c_str(), (directory + kInUse).c_str()) != 0) {
+    return fail(errno);
+  }
+  return fd;
 }
 
 }  // namespace verbena::paths

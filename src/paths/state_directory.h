@@ -7,6 +7,7 @@
 #include <sys/types.h>
 
 #include "base/result.h"
+#include "base/unique_fd.h"
 
 namespace verbena::paths {
 
@@ -36,5 +37,9 @@ std::optional<std::string> find_state_directory();
 // everyone if it is root's.
 // Errors: EPERM when another user holds its name; those of mkdir(2).
 Result<std::string> make_state_directory();
+
+// An agent has what it answers for as long as it lives: so others know that its directory is not one that was
+// left behind. REQUIRES: the directory is our own
+Result<UniqueFd> mark_in_use(const std::string& directory);
 
 }  // namespace verbena::paths

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "paths/state_path.h"
 
+#include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 namespace verbena::paths {
@@ -11,6 +13,20 @@ bool is_private_directory(const char* path, uid_t owner) {
   struct stat status;
   return lstat(path, &status) == 0 && S_ISDIR(status.st_mode) && status.st_uid == owner &&
          (status.st_mode & (S_IWGRP | S_IWOTH)) == 0;
+}
+
+// One of a former release does not say; nor can a program ask that has no descriptor left. Straight to the
+// kernel, not through functions that are interposed.
+bool is_in_use(PathText directory) {
+  const auto fd = syscall(SYS_openat, AT_FDCWD, directory.add(kInUse).c_str(),
+                          O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+  if (fd < 0) return true;
+  struct flock lock {};
+  lock.l_type = F_RDLCK;
+  lock.l_whence = SEEK_SET;
+  const bool is_known = syscall(SYS_fcntl, fd, F_OFD_GETLK, &lock) == 0;
+  syscall(SYS_close, fd);
+  return !is_known || lock.l_type != F_UNLCK;
 }
 
 // home/<inode of the network namespace>: tells namespaces apart that share a file system.
@@ -60,15 +76,18 @@ PathText find_state_path(const char* chosen) {
     if (chosen[0] != '/' || stat(chosen, &status) != 0 || !S_ISDIR(status.st_mode)) path.invalidate();
     return path;
   }
-  // Root's agent serves everyone.
-  for (uid_t owner : {uid_t{0}, geteuid()}) {
+  const uid_t own = geteuid();
+  PathText left_behind;
+  left_behind.invalidate();
+  for (uid_t owner : {uid_t{0}, own}) {
     path = state_home_for(owner);
     if (!is_trusted_directory(path.c_str())) continue;
     add_namespace(path);
-    if (path.valid() && is_trusted_directory(path.c_str())) return path;
+    if (!path.valid() || !is_trusted_directory(path.c_str())) continue;
+    if (owner == own || is_in_use(path)) return path;
+    left_behind = path;
   }
-  path.invalidate();
-  return path;
+  return left_behind;
 }
 
 }  // namespace verbena::paths

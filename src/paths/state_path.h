@@ -23,7 +23,12 @@ PathText agent_socket_path(uid_t owner);
 // Nobody but root and ourselves can have put anything there. A symbolic link is not a directory here.
 bool is_trusted_directory(const char* path);
 
-// Invalid when there is none. `chosen`: what VERBENA_SYS_DIR says, or nullptr when it is not set.
+// What an agent has locked in its directory for as long as it lives, for everybody to see.
+inline constexpr const char* kInUse = "/in_use";
+
+// Root's, whose agent serves everyone, before our own; but where root's agent is gone, without having been
+// able to remove it, the other way round. Invalid when there is none. `chosen`: what VERBENA_SYS_DIR says, or
+// nullptr when it is not set.
 PathText find_state_path(const char* chosen);
 
 }  // namespace verbena::paths

@@ -6,6 +6,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -103,6 +104,43 @@ TEST_F(StateDirectory, IsMadeAndFoundAgain) {
   waitpid(child, &status, 0);
   EXPECT_EQ(status, 0) << "exit status " << WEXITSTATUS(status);
   fs::remove_all(home);
+}
+
+// In a network namespace of its own, as root and as nobody.
+TEST_F(StateDirectory, OfRootGoesFirstUntilItsAgentIsGone) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can become another user";
+  constexpr uid_t kNobodysUid = 3999999996;
+  const fs::path home = "/tmp/verbena-" + std::to_string(kNobodysUid);
+  const pid_t child = fork();
+  if (child == 0) {
+    if (unshare(CLONE_NEWNET) != 0) _exit(77);
+    const Result<std::string> roots = make_state_directory();
+    if (!roots) _exit(1);
+    if (setresuid(kNobodysUid, kNobodysUid, 0) != 0) _exit(2);
+    const auto own = make_state_directory();
+    int failed = own ? 0 : 3;
+    if (find_state_directory() != *roots) failed = 4;  // of a former release: it has no mark
+    const auto as_root = [](auto work) {
+      if (setresuid(0, 0, 0) != 0) _exit(5);
+      auto result = work();
+      if (setresuid(kNobodysUid, kNobodysUid, 0) != 0) _exit(6);
+      return result;
+    };
+    {
+      const auto mark = as_root([&] { return mark_in_use(*roots); });
+      if (!mark || find_state_directory() != *roots) failed = 7;
+    }
+    if (find_state_directory() != *own) failed = 8;
+    fs::remove_all(*own);
+    if (find_state_directory() != *roots) failed = 9;  // better than nothing
+    as_root([&] { return fs::remove_all(*roots); });
+    _exit(failed);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  fs::remove_all(home);
+  if (WEXITSTATUS(status) == 77) GTEST_SKIP() << "no network namespace can be made";
+  EXPECT_EQ(status, 0) << "exit status " << WEXITSTATUS(status);
 }
 
 TEST(PathText, GrowsUntilItDoesNotFit) {
