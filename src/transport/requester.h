@@ -171,6 +171,8 @@ class Requester {
     return tells_arrivals_ && !holes_.empty() && holes_.all().front().first == unacked_;
   }
   void note_closed(const Holes::Hole& hole, TimePoint now);
+  void note_repeated(roce::Psn psn, TimePoint now);
+  void note_disorder();
   void find_lost(TimePoint now);
   uint64_t give_up_overdue(Holes& holes, TimePoint now);
 
@@ -257,6 +259,8 @@ class Requester {
   uint8_t heard_sent_ = 0;
   bool probe_due_ = false;
   bool asked_for_parts_ = false;  // of READs, by themselves
+  Part asked_again_;              // the latest of these
+  TimePoint repeats_count_at_{};  // not before
   uint8_t probes_ = 0;            // since the last answer
   uint8_t disorder_ = 0;          // how often a packet was only late that had been taken for lost
   uint8_t losses_ = 0;            // that were some, since the last such, in so many round trips

@@ -190,6 +190,7 @@ void Requester::on_read_response(const roce::Packet& packet, TimePoint now) {
   const Psn psn = packet.headers.psn;
   SendWqe* wqe = response_target(psn, now);
   if (wqe == nullptr && is_early(psn)) return on_early_answer(packet, now);
+  if (wqe == nullptr && psn.is_before(unacked_)) return note_repeated(psn, now);
   if (wqe == nullptr || is_atomic(*wqe)) return;
   if (is_placement(*wqe)) {
     on_placement_response(*wqe, packet, now);

@@ -25,7 +25,7 @@ void Requester::on_early_answer(const roce::Packet& packet, TimePoint now) {
     bool is_missing = false;
     answers_.for_each_part(
         psn, psn + 1, [&](Psn, Psn, Holes::State state) { is_missing = state != Holes::State::kArrived; });
-    if (!is_missing) return;  // it has come twice
+    if (!is_missing) return note_repeated(psn, now);
   }
   // What is wrong with it is found again, and said, in its turn.
   if (!take_answer(wqe, packet)) return;

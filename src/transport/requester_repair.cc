@@ -166,9 +166,7 @@ void Requester::note_closed(const Holes::Hole& hole, TimePoint now) {
   // What was sent again before this, and is not here, has been overtaken.
   if (now - hole.since >= round_trip.usual() / 2) repaired_at_ = std::max(repaired_at_, hole.since);
   if (now - hole.since < (hole.asked ? round_trip.least() : round_trip.smoothed()) / 2) {
-    disorder_ = std::min<uint8_t>(disorder_ + 1, kMostDisorder);
-    losses_ = 0;
-    return;
+    return note_disorder();
   }
   // An overflow is many at once, and says no more about the order than one.
   if (disorder_ == 0 || now < loss_counts_at_) return;
@@ -176,6 +174,19 @@ void Requester::note_closed(const Holes::Hole& hole, TimePoint now) {
   if (++losses_ < kLossesToForget) return;
   --disorder_;
   losses_ = 0;
+}
+
+void Requester::note_disorder() {
+  disorder_ = std::min<uint8_t>(disorder_ + 1, kMostDisorder);
+  losses_ = 0;
+}
+
+// What was asked for again has come twice: it had only been late, however long it took.
+void Requester::note_repeated(Psn psn, TimePoint now) {
+  const bool was_asked = !psn.is_before(asked_again_.first) && psn.is_before(asked_again_.limit);
+  if (!flow_ || !asked_for_parts_ || !was_asked || now < repeats_count_at_) return;
+  repeats_count_at_ = now + flow_->round_trip().smoothed();
+  note_disorder();
 }
 
 // ---- what is missing
@@ -295,6 +306,7 @@ SendStatus Requester::repair_one(Holes& holes, TimePoint now) {
     if (!asks_for_all && hole.limit.is_before(limit)) limit = hole.limit;
     status = put_read(wqe, first, limit);
     asked_for_parts_ = true;
+    asked_again_ = {first, limit};
   } else {
     status = is_atomic(wqe) ? put_atomic(wqe) : put_placement(wqe);
   }

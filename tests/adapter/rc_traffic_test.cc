@@ -27,6 +27,14 @@ std::vector<ibv_sge> random_pieces(Endpoint& endpoint, size_t length, size_t mos
   return pieces;
 }
 
+// SEND, WRITE, WRITE with immediate, READ. Where things take long a READ may be asked for twice, and its peer
+// looks into its memory again when the program has seen it complete: a race for the thread sanitizer.
+#ifdef __SANITIZE_THREAD__
+constexpr uint64_t kKinds = 3;
+#else
+constexpr uint64_t kKinds = 4;
+#endif
+
 TEST(RcTraffic, MovesEveryByteOfMessagesOfAnySizeAndShape) {
   Pair pair({.bytes = 300'000});
   const uint64_t seed = test::seed();
@@ -38,7 +46,7 @@ TEST(RcTraffic, MovesEveryByteOfMessagesOfAnySizeAndShape) {
     const std::vector<std::byte> sent(pair.a.buffer(), pair.a.buffer() + length);
     const auto from = random_pieces(pair.a, length, 8, random);
     const auto into = random_pieces(pair.b, length, 8, random);
-    const uint64_t kind = random.below(4);
+    const uint64_t kind = random.below(kKinds);
     ibv_send_wr request = kind == 0 ? send_request(i)
                                     : remote_request(kind == 1   ? IBV_WR_RDMA_WRITE
                                                      : kind == 2 ? IBV_WR_RDMA_WRITE_WITH_IMM

@@ -71,6 +71,29 @@ TEST_F(ReadRepair, AsksForTheMissingPartOfAnAnswer) {
   lose_of_eight({103, 104}, 105);
 }
 
+TEST_F(ReadRepair, IsMorePatientWhereWhatItAskedForAgainHadOnlyBeenLate) {
+  tell(101, {});
+  uint32_t first = 101;
+  // A READ of eight packets of which the third comes late. Answers after how long it was asked for again.
+  const auto read_with_gap = [&] {
+    post(IBV_WR_RDMA_READ, 8 * 256);
+    e.transmitted();
+    e.now += milliseconds(1);
+    answer(first, first + 8, first, first + 2);
+    answer(first, first + 8, first + 3, first + 8);
+    const TimePoint since = e.now;
+    while (sent_again().empty()) e.wait_for_timer();
+    const Duration patience = e.now - since;
+    e.now += milliseconds(1);  // so late that it might be what was asked for
+    answer(first, first + 8, first + 2, first + 3);
+    answer(first + 2, first + 3, first + 2, first + 3);
+    first += 8;
+    return patience;
+  };
+  const Duration before = read_with_gap();
+  EXPECT_GE(read_with_gap(), 2 * before);
+}
+
 TEST_F(ReadRepair, LeavesAPartAloneThatHasBegunToCome) {
   post(IBV_WR_RDMA_READ, 40 * 256);  // PSNs 101 to 140
   e.transmitted();

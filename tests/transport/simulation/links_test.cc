@@ -45,8 +45,9 @@ net::LinkSettings draw_link(Random& random) {
   link.late = chance();
   if (random.one_in(6)) {
     link.bad_begins = 500;
-    link.bad_ends = 100'000;
-    link.bad_loss = 600'000;  // else eight tries of a packet by itself may all be lost
+    // Else eight tries of a packet that is alone on the link, and their answers, may all be lost.
+    link.bad_ends = 200'000;
+    link.bad_loss = 400'000;
   }
   if (random.one_in(6)) {
     link.burst_every = milliseconds(50);
@@ -65,8 +66,11 @@ WorldOptions draw(uint64_t seed) {
   Random random(seed ^ 0x11'22'33);
   options.link = draw_link(random);
   options.sizes.congestion = random.one_in(4) ? congestion::Kind::kFixed : congestion::Kind::kProbing;
-  // A request is tried for longer than any of these links falls silent.
-  options.attributes.timeout = std::max<uint8_t>(options.attributes.timeout, 13);
+  // A request is tried for longer than any of these links falls silent, and not before the packets that
+  // queue in front of it are through.
+  const auto slowest = std::min(options.link->bytes_per_second, options.link->other_bytes_per_second);
+  const bool is_slow = slowest != 0 && slowest < 10'000'000;
+  options.attributes.timeout = std::max<uint8_t>(options.attributes.timeout, is_slow ? 16 : 13);
   options.sizes.least_ack_timeout = milliseconds(16);
   options.sizes.send_requests = 1u << (3 + random.below(6));
   return options;
