@@ -69,7 +69,9 @@ struct More {
 // One side: an endpoint, and memory of one page that can be unmapped.
 struct Side {
   explicit Side(const Options& options) : endpoint(options) {
-    page = ::mmap(nullptr, kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    // Far from where other threads' mappings would take the place of one that is unmapped.
+    auto* const apart = reinterpret_cast<void*>(uintptr_t{0x5600} << 32);
+    page = ::mmap(apart, kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     std::memset(page, 1, kPage);
     mr.reset(ibv_reg_mr(endpoint.pd.get(), page, kPage, static_cast<int>(kAllAccess)));
     EXPECT_NE(mr, nullptr);

@@ -370,6 +370,12 @@ int end_write_from(struct end* end, void* from, uint32_t bytes, int lost_first) 
   return error != 0 ? error : given_back;
 }
 
+void* end_memory_to_lose(uint32_t bytes) {
+  void* const apart = (void*)((uintptr_t)0x5600 << 32);
+  void* at = mmap(apart, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  return at != MAP_FAILED ? at : NULL;
+}
+
 // What is there goes, whatever fails; the first failure is told.
 int end_close(struct end* end) {
   int first = 0;

@@ -56,6 +56,8 @@ void* end_memory(struct end*);
 // An operation of its own: writes `bytes` from an address of this process that is registered here, and gives
 // the status of the completion. For memory that is lost while it is registered.
 int end_write_from(struct end*, void* from, uint32_t bytes, int lost_first);
+// Memory for that, far from where other threads' mappings would take its place. NULL: there is none.
+void* end_memory_to_lose(uint32_t bytes);
 
 int end_close(struct end*);
 

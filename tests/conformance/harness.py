@@ -114,7 +114,7 @@ class Process:
 
     def __init__(self, command, environment=None):
         self.command = [str(word) for word in command]
-        self._output = tempfile.TemporaryFile(mode="w+", encoding="utf-8", errors="replace")
+        self._output = tempfile.TemporaryFile()
         self._final = None  # the output, once the process is gone and the file closed
         self._popen = subprocess.Popen(
             self.command, stdin=subprocess.DEVNULL, stdout=self._output, stderr=subprocess.STDOUT,
@@ -127,8 +127,9 @@ class Process:
     def output(self):
         if self._final is not None:
             return self._final
-        self._output.seek(0)
-        return self._output.read()
+        # Not by seek(): the program writes where the file's one offset is.
+        written = os.pread(self._output.fileno(), os.fstat(self._output.fileno()).st_size, 0)
+        return written.decode("utf-8", errors="replace").replace("\r\n", "\n").replace("\r", "\n")
 
     def running(self):
         return self._popen.poll() is None

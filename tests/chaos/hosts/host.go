@@ -21,7 +21,6 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
-	"unsafe"
 )
 
 const leastPanics = 100
@@ -106,11 +105,8 @@ func loseMemory(address *C.char) {
 			fail("ends to lose memory by", 0)
 		}
 		check(C.end_join_each_other(first, second), "joining")
-		lost, err := syscall.Mmap(-1, 0, 4096, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
-		if err != nil {
-			fail("mmap", 0)
-		}
-		if code := C.end_write_from(first, unsafe.Pointer(&lost[0]), 4096, 1); code != C.int(syscall.ECONNRESET) {
+		lost := C.end_memory_to_lose(4096)
+		if code := C.end_write_from(first, lost, 4096, 1); code != C.int(syscall.ECONNRESET) {
 			fail("writing from memory that is gone", code)
 		}
 		check(C.end_close(first), "closing")

@@ -4,7 +4,6 @@
 #include <jni.h>
 #include <pthread.h>
 #include <stdint.h>
-#include <sys/mman.h>
 
 #include "chaos/end.h"
 
@@ -70,8 +69,7 @@ JNIEXPORT jint JNICALL Java_Host_loseMemory(JNIEnv* java, jclass self, jstring a
   (void)self;
   int error = open_pair(java, address, pair);
   if (error == 0) {
-    void* lost = mmap(NULL, kLostBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    error = end_write_from(pair[0], lost, kLostBytes, 1);
+    error = end_write_from(pair[0], end_memory_to_lose(kLostBytes), kLostBytes, 1);
     error = error == ECONNRESET ? 0 : error != 0 ? error : EINVAL;
   }
   const int closed = close_pair(pair);
