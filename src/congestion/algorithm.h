@@ -49,7 +49,7 @@ class Algorithm {
   // A switch on the way has marked packets (a CNP came).
   virtual void on_mark(TimePoint now) = 0;
   // The receiver tells of other senders.
-  virtual void on_incast(const Incast& incast, TimePoint now) = 0;
+  virtual void on_incast(const Incast& incast) = 0;
   virtual Allowance allowance() const = 0;
 };
 

@@ -16,7 +16,7 @@ class FixedAlgorithm final : public Algorithm {
   }
   void on_loss(TimePoint, uint64_t, uint64_t) override { window_.on_loss(); }
   void on_timeout(TimePoint) override { window_.on_timeout(); }
-  void on_incast(const Incast&, TimePoint) override {}
+  void on_incast(const Incast&) override {}
   void on_mark(TimePoint) override { window_.on_loss(); }
   Allowance allowance() const override { return {.window = window_.usable()}; }
 

@@ -122,8 +122,8 @@ void Flow::marked(TimePoint now) {
   obey();
 }
 
-void Flow::told(const Incast& incast, TimePoint now) {
-  algorithm_->on_incast(incast, now);
+void Flow::told(const Incast& incast) {
+  algorithm_->on_incast(incast);
   obey();
 }
 

@@ -56,7 +56,7 @@ class Flow {
   void lost(uint64_t bytes, uint64_t in_flight, TimePoint now);
   void timed_out(TimePoint now);
   void marked(TimePoint now);
-  void told(const Incast& incast, TimePoint now);
+  void told(const Incast& incast);
 
   // ---- what is known
 

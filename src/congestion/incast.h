@@ -8,6 +8,7 @@ namespace verbena::congestion {
 // What a receiver tells its senders of each other.
 struct Incast {
   static constexpr uint32_t kMostSenders = 181;
+  static constexpr uint8_t kDips = 8;  // they are numbered in turn
 
   uint32_t senders = 1;  // had all of them equal parts
   // Another number each time that all are to look for the round trip without a queue: by itself nobody finds

@@ -239,7 +239,7 @@ void Probing::on_timeout(TimePoint) {
   allowance_.window = sizes_.packet;
 }
 
-void Probing::on_incast(const Incast& incast, TimePoint) {
+void Probing::on_incast(const Incast& incast) {
   const uint8_t before = std::exchange(incast_, incast).dip;
   if (incast.senders > 1 && incast.dip != before && phase_ == Phase::kCruise) begin_dip();
   decide();

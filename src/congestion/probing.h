@@ -59,7 +59,7 @@ class Probing final : public Algorithm {
   void on_loss(TimePoint now, uint64_t bytes, uint64_t in_flight) override;
   void on_timeout(TimePoint now) override;
   void on_mark(TimePoint now) override;
-  void on_incast(const Incast& incast, TimePoint now) override;
+  void on_incast(const Incast& incast) override;
   Allowance allowance() const override { return allowance_; }
 
   // For those who show the state of a path.

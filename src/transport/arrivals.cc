@@ -15,7 +15,7 @@ constexpr uint32_t kFurthest = 1u << 23;
 
 // In the first word between its highest bit and the PSN.
 constexpr uint32_t kDipShift = 28;
-constexpr uint32_t kDipMask = 7;
+constexpr uint32_t kDipMask = congestion::Incast::kDips - 1;
 constexpr uint32_t kSendersShift = 24;
 constexpr uint32_t kSendersMask = 15;
 // The numbers of senders that can be told: the powers of the root of two.

@@ -17,7 +17,7 @@ void IncastMeter::add(uint64_t bytes, TimePoint now) {
   if (now - dipped_ >= (has_newcomers ? kBeforeNewcomers : kBetweenDips)) {
     dipped_ = now;
     senders_at_dip_ = incast.senders;
-    incast.dip = static_cast<uint8_t>((incast.dip + 1) % kDips);
+    incast.dip = static_cast<uint8_t>((incast.dip + 1) % Incast::kDips);
   }
   incast_.store(incast, std::memory_order_relaxed);
 }

@@ -21,7 +21,6 @@ class IncastMeter {
   static constexpr Duration kBetweenDips = std::chrono::milliseconds(800);
   // When there are half as many again as at the last dip.
   static constexpr Duration kBeforeNewcomers = std::chrono::milliseconds(100);
-  static constexpr uint8_t kDips = 8;  // they are numbered in turn
 
   void add(uint64_t bytes, TimePoint now);
   congestion::Incast get() const { return incast_.load(std::memory_order_relaxed); }

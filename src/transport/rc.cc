@@ -47,7 +47,7 @@ Verdict RcQueuePair::on_packet(const IncomingPacket& incoming, TimePoint now) {
   } else if (headers.operation() == roce::Operation::kAtomicAcknowledge) {
     requester_.on_atomic_acknowledge(headers, now);
   } else {
-    if (has_news_of_incast(incoming.packet, now)) requester_.on_incast(config().incast->get(), now);
+    if (has_news_of_incast(incoming.packet, now)) requester_.on_incast(config().incast->get());
     requester_.on_read_response(incoming.packet, now);
   }
   return Verdict::kAccepted;

@@ -389,6 +389,10 @@ SendStatus Requester::send_data(SendWqe& wqe) {
   return status;
 }
 
+uint32_t Requester::offset_at(const SendWqe& wqe, Psn psn) const {
+  return offset_of(wqe, static_cast<uint32_t>(psn - wqe.first_psn), mtu());
+}
+
 // The part that has this PSN.
 Requester::Part Requester::part_of(const SendWqe& wqe, Psn psn) {
   if (!is_read(wqe)) return {psn, psn + 1};
@@ -408,11 +412,8 @@ SendStatus Requester::send_read(SendWqe& wqe) {
 
 // Asks for [from, limit) of a READ.
 SendStatus Requester::put_read(const SendWqe& wqe, Psn from, Psn limit) {
-  const auto offset_at = [&](Psn psn) {
-    return offset_of(wqe, static_cast<uint32_t>(psn - wqe.first_psn), mtu());
-  };
-  const uint32_t offset = offset_at(from);
-  const uint32_t bytes = offset_at(limit) - offset;
+  const uint32_t offset = offset_at(wqe, from);
+  const uint32_t bytes = offset_at(wqe, limit) - offset;
 
   // The place for the data must be right before the data is asked for.
   Pieces pieces;

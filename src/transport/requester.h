@@ -59,7 +59,7 @@ class Requester {
   // A switch on the way is filling up: packets that it passed on were marked.
   void on_congestion(TimePoint now);
   // Others send to the same process as the peer, or as this one what it reads.
-  void on_incast(const congestion::Incast& incast, TimePoint now);
+  void on_incast(const congestion::Incast& incast);
 
   TimePoint deadline() const {
     return std::min({ack_deadline_, rnr_deadline_, paced_until_, probe_deadline_, overdue_});
@@ -208,6 +208,8 @@ class Requester {
   queues::SendQueue& ring() { return qp_.send_queue(); }
   const queues::SendQueue& ring() const { return qp_.send_queue(); }
   uint32_t mtu() const { return qp_.attributes().path_mtu; }
+  // Where the packet's payload lies in its message.
+  uint32_t offset_at(const queues::SendWqe& wqe, roce::Psn psn) const;
   Duration ack_timeout() const;
   roce::Headers headers_for(roce::Operation operation, roce::Psn psn) const;
   uint32_t flight_bytes(const queues::SendWqe& wqe, roce::Psn from, roce::Psn limit) const;

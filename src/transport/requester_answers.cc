@@ -178,7 +178,7 @@ SendWqe* Requester::response_target(Psn psn, TimePoint now) {
 // Whether it is a part of what the READ asked for.
 bool Requester::is_answer_of(const SendWqe& wqe, const roce::Packet& packet) const {
   const Psn last = packet.headers.psn + (packet.count - 1);
-  const uint32_t offset = offset_of(wqe, static_cast<uint32_t>(packet.headers.psn - wqe.first_psn), mtu());
+  const uint32_t offset = offset_at(wqe, packet.headers.psn);
   if (last.is_after(wqe.last_psn)) return false;
   if (packet.payload.size() != std::min(packet.count * mtu(), wqe.length - offset)) return false;
   // A part of a READ that was asked for again by itself ends where it ends.
@@ -196,8 +196,7 @@ void Requester::on_read_response(const roce::Packet& packet, TimePoint now) {
     on_placement_response(*wqe, packet, now);
     return;
   }
-  const auto index = static_cast<uint32_t>(psn - wqe->first_psn);
-  const uint32_t offset = offset_of(*wqe, index, mtu());
+  const uint32_t offset = offset_at(*wqe, psn);
   const Psn last = psn + (packet.count - 1);
   if (!is_answer_of(*wqe, packet)) {
     fail_head(IBV_WC_BAD_RESP_ERR);

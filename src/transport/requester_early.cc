@@ -60,7 +60,7 @@ bool Requester::take_answer(const SendWqe& wqe, const roce::Packet& packet) {
     return headers.operation() == roce::Operation::kReadResponseOnly && packet.payload.empty();
   }
   if (!is_answer_of(wqe, packet)) return false;
-  const uint32_t offset = offset_of(wqe, static_cast<uint32_t>(headers.psn - wqe.first_psn), mtu());
+  const uint32_t offset = offset_at(wqe, headers.psn);
   return scatter(keys, qp_.config().pd, wqe.sges(), offset, packet.payload) == ScatterResult::kDone;
 }
 

@@ -51,7 +51,7 @@ void Requester::on_arrivals(const roce::Packet& packet, TimePoint now) {
   // One of ours also tells of marked packets, so they may be marked.
   CongestionNotices::allow_marks(qp_.attributes().path);
   flow_->use(qp_.config().congestion);
-  on_incast(arrivals.incast, now);
+  on_incast(arrivals.incast);
   if (heard_sent_ < Arrivals::kMostUnheard) heard_due_ = true;
   // While everything is sent again it is all under way.
   if (!has_outstanding() || next_.is_before(highest_)) return;
@@ -89,9 +89,9 @@ void Requester::on_arrivals(const roce::Packet& packet, TimePoint now) {
   find_lost(now);
 }
 
-void Requester::on_incast(const congestion::Incast& incast, TimePoint now) {
+void Requester::on_incast(const congestion::Incast& incast) {
   if (!running_ || !flow_) return;
-  flow_->told(incast, now);
+  flow_->told(incast);
   obey_flow();
 }
 

@@ -73,8 +73,9 @@ SendStatus Responder::send_arrivals() {
     return goes_on;
   });
   if ((arrivals.count > 0 || kept_.empty()) && packets < Arrivals::kMostPackets &&
-      status == SendStatus::kSent)
+      status == SendStatus::kSent) {
     send();
+  }
   if (status != SendStatus::kSent) return status;
   arrivals_due_ = false;
   if (!is_heard_) ++unheard_;

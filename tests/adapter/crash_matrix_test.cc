@@ -38,6 +38,7 @@
 #include "adapter/support/environment.h"
 #include "adapter/support/helper.h"
 #include "adapter/support/route.h"
+#include "base/memory_apart.h"
 #include "base/random.h"
 
 namespace verbena::adapter::testing {
@@ -69,9 +70,7 @@ struct More {
 // One side: an endpoint, and memory of one page that can be unmapped.
 struct Side {
   explicit Side(const Options& options) : endpoint(options) {
-    // Far from where other threads' mappings would take the place of one that is unmapped.
-    auto* const apart = reinterpret_cast<void*>(uintptr_t{0x5600} << 32);
-    page = ::mmap(apart, kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    page = map_apart(kPage);
     std::memset(page, 1, kPage);
     mr.reset(ibv_reg_mr(endpoint.pd.get(), page, kPage, static_cast<int>(kAllAccess)));
     EXPECT_NE(mr, nullptr);

@@ -15,6 +15,7 @@
 #include "adapter/support/endpoint.h"
 #include "adapter/support/environment.h"
 #include "adapter/support/helper.h"
+#include "base/memory_apart.h"
 
 namespace verbena::adapter::testing {
 namespace {
@@ -306,7 +307,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST_F(Direct, ALocalBufferThatIsGoneIsALocalError) {
   meet();
-  void* const memory = ::mmap(nullptr, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  void* const memory = map_apart(8192);
   Mr mr(ibv_reg_mr(endpoint.pd.get(), memory, 8192, IBV_ACCESS_LOCAL_WRITE));
   ASSERT_NE(mr, nullptr);
   ::munmap(memory, 8192);

@@ -11,6 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/memory_apart.h"
 #include "chaos/find_gid.h"
 
 enum { kDepth = 8, kPatienceS = 20, kReceives = 0, kSends = 32768, kWindow = 49152, kWindowBytes = 8192 };
@@ -371,8 +372,7 @@ int end_write_from(struct end* end, void* from, uint32_t bytes, int lost_first) 
 }
 
 void* end_memory_to_lose(uint32_t bytes) {
-  void* const apart = (void*)((uintptr_t)0x5600 << 32);
-  void* at = mmap(apart, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  void* at = map_apart(bytes);
   return at != MAP_FAILED ? at : NULL;
 }
 

@@ -51,7 +51,7 @@ class Pipe {
     now_ = end;
   }
   void set_rate(uint64_t rate) { rate_ = rate; }
-  void tell(const Incast& incast) { flow_.told(incast, now_); }
+  void tell(const Incast& incast) { flow_.told(incast); }
   uint64_t take_delivered() { return std::exchange(delivered_, 0); }
   // How long a packet that is sent now waits for those before it.
   Duration queue() const { return std::max(Duration(0), free_at_ - now_); }

@@ -51,11 +51,12 @@ TEST_F(IncastMeterTest, CallsForADipNowAndThenAndSoonerForNewcomers) {
   pass(milliseconds(2000), 2, 1000, 1000);
   const uint8_t before = meter.get().dip;
   pass(milliseconds(8000), 2, 1000, 1000);
-  EXPECT_NEAR((meter.get().dip - before) & (IncastMeter::kDips - 1), 10 % IncastMeter::kDips, 1);
+  EXPECT_NEAR((meter.get().dip - before) & (congestion::Incast::kDips - 1), 10 % congestion::Incast::kDips,
+              1);
   for (const uint8_t last = meter.get().dip; meter.get().dip == last;) pass(milliseconds(1), 2, 1000, 1000);
   const uint8_t last = meter.get().dip;
   pass(2 * IncastMeter::kBeforeNewcomers, 4, 1000, 1000);
-  EXPECT_EQ(meter.get().dip, (last + 1) % IncastMeter::kDips);
+  EXPECT_EQ(meter.get().dip, (last + 1) % congestion::Incast::kDips);
 }
 
 TEST_F(IncastMeterTest, TellsEachSenderOnceForEachDipAndAlsoThatItIsAlone) {
@@ -81,7 +82,7 @@ TEST(Arrivals, TellOfOtherSenders) {
     Arrivals arrivals;
     arrivals.expected = roce::Psn(0xfffffe);
     arrivals.continues = senders % 2 == 0;
-    arrivals.incast = {.senders = senders, .dip = static_cast<uint8_t>(senders % IncastMeter::kDips)};
+    arrivals.incast = {.senders = senders, .dip = static_cast<uint8_t>(senders % congestion::Incast::kDips)};
     const uint32_t bytes = arrivals.write(payload);
     const Arrivals read = Arrivals::read({payload.data(), bytes});
     EXPECT_EQ(read.expected, arrivals.expected);

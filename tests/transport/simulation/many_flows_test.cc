@@ -32,22 +32,6 @@ BulkOptions gigabit() {
   return options;
 }
 
-// Of kTime, when they have begun: that takes long where they are many, as nobody knows of the others yet.
-struct Settled {
-  std::vector<double> shares;
-  double lost;  // of all packets, by the link's queue
-};
-
-Settled settle(Bulk& bulk, Duration begin = kTime / 3) {
-  EXPECT_TRUE(bulk.run(begin));
-  bulk.goodput();
-  const net::LinkCounters before = bulk.link();
-  EXPECT_TRUE(bulk.run(kTime));
-  const net::LinkCounters after = bulk.link();
-  return {bulk.goodput(), static_cast<double>(after.overflowed - before.overflowed) /
-                              static_cast<double>(after.packets - before.packets)};
-}
-
 double sum_of(const std::vector<double>& shares) {
   return std::accumulate(shares.begin(), shares.end(), 0.0);
 }
@@ -59,8 +43,17 @@ double fairness_of(const std::vector<double>& shares) {
   return sum_of(shares) * sum_of(shares) / (static_cast<double>(shares.size()) * squares);
 }
 
+// When they have begun: that takes long where they are many, as nobody knows of the others yet. `most_lost`:
+// of all packets, by the link's queue.
 void expect_shared(Bulk& bulk, double most_lost) {
-  const auto [shares, lost] = settle(bulk, 2 * kTime / 3);
+  EXPECT_TRUE(bulk.run(2 * kTime / 3));
+  bulk.goodput();
+  const net::LinkCounters before = bulk.link();
+  EXPECT_TRUE(bulk.run(kTime));
+  const net::LinkCounters after = bulk.link();
+  const std::vector<double> shares = bulk.goodput();
+  const double lost = static_cast<double>(after.overflowed - before.overflowed) /
+                      static_cast<double>(after.packets - before.packets);
   std::cout << "  lost " << lost << ", fairness " << fairness_of(shares) << ", "
             << sum_of(shares) / bulk.ideal() << " of the ideal" << std::endl;
   EXPECT_GE(sum_of(shares), 0.9 * bulk.ideal());
