@@ -40,7 +40,9 @@ void CounterPublisher::read() {
   const TimePoint now = MonotonicClock::now();
   allowance_.spend(sweep_.advance(allowance_.at(now)));
   if (!sweep_.has_work() || rest_) return;
-  rest_ = loop_.at(now + kPause, [this] {
+  // Where reading is slow, or others have the processor, as long as it took.
+  const TimePoint end = MonotonicClock::now();
+  rest_ = loop_.at(end + std::max(kPause, end - now), [this] {
     rest_.reset();
     read();
     show();

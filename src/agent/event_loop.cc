@@ -61,8 +61,11 @@ void EventLoop::dispatch(const epoll_event& event) {
   (*handler)(event.events);
 }
 
+// What these set for a time that has come meanwhile waits for the next round: else one that takes longer than
+// it rests would keep everybody waiting.
 void EventLoop::run_timers() {
-  while (!timers_.empty() && timers_.begin()->first.first <= MonotonicClock::now()) {
+  const TimePoint now = MonotonicClock::now();
+  while (!timers_.empty() && timers_.begin()->first.first <= now) {
     const auto node = timers_.extract(timers_.begin());
     node.mapped()();
   }
