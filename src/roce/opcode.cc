@@ -115,6 +115,7 @@ constexpr std::array<OpcodeInfo, 256> make_opcodes() {
   // Likewise.
   opcodes[kArrivalsOpcode] = OpcodeInfo{.name = "Verbena arrivals", .carries_payload = true};
   opcodes[kHeardOpcode] = OpcodeInfo{.name = "Verbena arrivals heard"};
+  opcodes[kReceiptOpcode] = OpcodeInfo{.name = "Verbena receipt", .carries_payload = true};
   return opcodes;
 }
 

@@ -43,6 +43,7 @@ inline constexpr uint8_t kCnpOpcode = 0x81;
 // Ours, of those that are left to manufacturers (table 38): see transport/arrivals.h.
 inline constexpr uint8_t kArrivalsOpcode = 0xc0;
 inline constexpr uint8_t kHeardOpcode = 0xc1;
+inline constexpr uint8_t kReceiptOpcode = 0xc2;  // transport/receipt.h
 
 constexpr uint8_t make_opcode(Service service, Operation operation) {
   return static_cast<uint8_t>(static_cast<uint8_t>(service) << 5 | static_cast<uint8_t>(operation));

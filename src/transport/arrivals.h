@@ -27,8 +27,7 @@ namespace verbena::transport {
 // that one, and how many there are. What lies between them is missing. The PSN is the one that is expected,
 // all before which has arrived; or, where one packet has not room for all ranges, where the packet before
 // this one ended: then the highest bit of its word is set. Seven bits between that and the PSN tell of other
-// senders to the same process (congestion/incast.h): three are the number of the dip, four how many they are,
-// as a power of the root of two.
+// senders to the same process (incast_bits.h).
 struct Arrivals {
   static constexpr uint32_t kMost = 127;
   static constexpr uint32_t kRangeBytes = 8;

@@ -22,6 +22,11 @@ class Pacer {
     bytes_per_microsecond_ = std::max(traits.blind_bytes_per_microsecond, 1u);
   }
 
+  // From now on so much in a second, if that is less. REQUIRES: reset() was called
+  void slow_down(uint64_t bytes_per_second) {
+    bytes_per_microsecond_ = std::clamp<uint64_t>(bytes_per_second / 1'000'000, 1, bytes_per_microsecond_);
+  }
+
   // Whether a packet may leave now.
   bool allows(TimePoint now) {
     if (unbounded_) return true;

@@ -5,9 +5,13 @@
 #include <atomic>
 #include <cstdint>
 
+namespace verbena::congestion {
+class Flow;
+}
+
 namespace verbena::transport {
 
-// What a reliable QP knows of its path to the peer, where packets may be lost. One writer (the shard), any
+// What a connected QP knows of its path to the peer, where packets may be lost. One writer (the shard), any
 // readers.
 enum PathNumber : uint8_t {
   kPathRoundTrip,          // ns, smoothed; 0: not known
@@ -26,5 +30,8 @@ inline constexpr std::array<const char*, kPathNumberCount> kPathNumberNames = {
     "in_flight_bytes", "lost_packets",        "marked_packets", "congestion_notices"};
 
 using PathNumbers = std::array<std::atomic<uint64_t>, kPathNumberCount>;
+
+// What is known of the path; nullptr: nothing. For the shard.
+void show_path(PathNumbers& numbers, const congestion::Flow* flow, uint64_t in_flight);
 
 }  // namespace verbena::transport

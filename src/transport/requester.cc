@@ -97,17 +97,7 @@ void Requester::obey_flow() {
 // To those who look from outside.
 void Requester::show_path() {
   if (qp_.config().path_numbers == nullptr) return;
-  PathNumbers& path = *qp_.config().path_numbers;
-  const auto show = [&](PathNumber which, uint64_t value) {
-    path[which].store(value, std::memory_order_relaxed);
-  };
-  static constexpr congestion::RoundTrip kUnknown;
-  const congestion::RoundTrip& round_trip = flow_ ? flow_->round_trip() : kUnknown;
-  show(kPathRoundTrip, static_cast<uint64_t>(round_trip.smoothed().count()));
-  show(kPathUsualRoundTrip, static_cast<uint64_t>(round_trip.usual().count()));
-  show(kPathWindow, flow_ ? window_ : 0);
-  show(kPathRate, flow_ ? flow_->rate() : 0);
-  show(kPathInFlight, flow_ ? inflight_ : 0);
+  transport::show_path(*qp_.config().path_numbers, flow_.get(), inflight_);
 }
 
 // Something is missing that others have overtaken.

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/uc.h"
 
+#include <algorithm>
+#include <array>
+
+#include "transport/arrivals.h"
 #include "transport/qp_state.h"
 #include "transport/send_request.h"
 
@@ -18,20 +22,45 @@ constexpr int32_t kOvertaken = 4096;
 
 // ---- receiving
 
-Verdict UcQueuePair::on_packet(const IncomingPacket& incoming, TimePoint) {
+Verdict UcQueuePair::on_packet(const IncomingPacket& incoming, TimePoint now) {
   const roce::Headers& headers = incoming.packet.headers;
   if (!receives_packets(state())) return Verdict::kNotReady;
-  if (headers.service() != roce::Service::kUc) return Verdict::kWrongService;
+  const bool is_notice = headers.opcode == roce::kCnpOpcode;
+  const bool is_word =
+      is_notice || headers.opcode == roce::kReceiptOpcode || headers.opcode == roce::kHeardOpcode;
+  if (!is_word && headers.service() != roce::Service::kUc) return Verdict::kWrongService;
   if (!roce::is_default_pkey(headers.pkey)) return Verdict::kBadPkey;
   if (!is_from_peer(incoming.path)) return Verdict::kBadSource;
   count(kReceivedPackets);
   count(kReceivedBytes, incoming.packet.payload.size());
+  if (CongestionNotices::is_marked(incoming.path) && !is_notice) {
+    count_on_path(kPathMarkedPackets);
+    notices_.on_marked(now);
+  }
+  if (is_notice) {
+    count_on_path(kPathCongestionNotices);
+    flow_.on_mark(now);
+    show_path();
+  } else if (headers.opcode == roce::kReceiptOpcode) {
+    on_receipt(incoming.packet, now);
+  } else if (headers.opcode == roce::kHeardOpcode) {
+    on_heard(headers.psn);
+  } else {
+    on_message_packet(incoming, now);
+  }
+  return Verdict::kAccepted;
+}
+
+void UcQueuePair::on_message_packet(const IncomingPacket& incoming, TimePoint now) {
   if (state() == IBV_QPS_RTR && !established_) {
     established_ = true;
     emit(IBV_EVENT_COMM_EST);
   }
+  IncastMeter* const meter = config().incast;
+  const bool has_news = meter != nullptr && !route().traits.lossless &&
+                        incast_.on_packet(*meter, incoming.packet.payload.size(), now);
+  if (has_news) owed_.owe();
   receive(incoming.packet);
-  return Verdict::kAccepted;
 }
 
 bool UcQueuePair::is_late(Psn psn) const {
@@ -46,13 +75,19 @@ void UcQueuePair::receive(const roce::Packet& packet) {
   const Psn psn = packet.headers.psn;
   if (is_late(psn)) {
     count(kDuplicateRequests);
+    owed_.on_late();
     return;
   }
-  if (psn != expected_) {
+  const int32_t missing = psn - expected_;  // negative: the peer has begun again
+  if (missing != 0) {
     count(kOutOfSequence);
     inbound_.abandon();
   }
   expected_ = psn + 1;
+  if (!route().traits.lossless && config().repairs) {
+    owed_.on_packet(static_cast<uint32_t>(std::max(missing, 0)), static_cast<uint32_t>(packet.payload.size()),
+                    packet.headers.ack_request);
+  }
   if (info.starts_message) {
     inbound_.abandon();  // the one before has lost its end
   } else if (!inbound_.in_message()) {
@@ -75,24 +110,103 @@ void UcQueuePair::drop_message() {
   inbound_.abandon();
 }
 
+// ---- what has come, and what may be sent
+
+void UcQueuePair::on_receipt(const roce::Packet& packet, TimePoint now) {
+  const auto receipt = Receipt::read(packet.payload);
+  if (!receipt || !flow_.on_receipt(*receipt, now)) return;
+  // One of ours also tells of marked packets, so they may be marked.
+  CongestionNotices::allow_marks(attributes().path);
+  if (!flow_.is_full()) paced_until_ = kNever;
+  show_path();
+}
+
+// Its word is from where its peer was then, or from a little before: only who knows that can have sent it.
+void UcQueuePair::on_heard(Psn psn) {
+  const int32_t behind = expected_ - (psn + Arrivals::kPast);
+  if (behind >= 0 && behind < kOvertaken) owed_.on_heard();
+}
+
+SendStatus UcQueuePair::send_word() {
+  SendStatus status = SendStatus::kSent;
+  if (notices_.is_due()) status = notices_.send(*this);
+  if (status != SendStatus::kBusy && owed_.is_due()) status = send_receipt();
+  if (status != SendStatus::kBusy && flow_.owes_thanks()) status = send_thanks();
+  return status;
+}
+
+SendStatus UcQueuePair::send_receipt() {
+  Receipt receipt{.expected = expected_, .missing = owed_.missing(), .incast = {}};
+  if (config().incast != nullptr) receipt.incast = config().incast->get();
+  std::array<std::byte, Receipt::kBytes> space;
+  receipt.write(space);
+  const ConstBytes payload(space);
+  roce::Headers headers;
+  headers.opcode = roce::kReceiptOpcode;
+  headers.destination = attributes().destination;
+  headers.psn = expected_ - Arrivals::kPast;
+  const SendStatus status = send_out({attributes().path, headers, {&payload, 1}, Receipt::kBytes});
+  if (status == SendStatus::kBusy) return status;
+  owed_.on_sent();
+  count(kSentPackets);
+  return status;
+}
+
+SendStatus UcQueuePair::send_thanks() {
+  roce::Headers headers;
+  headers.opcode = roce::kHeardOpcode;
+  headers.destination = attributes().destination;
+  headers.psn = next_ - Arrivals::kPast;
+  const SendStatus status = send_out({attributes().path, headers, {}, 0});
+  if (status == SendStatus::kBusy) return status;
+  flow_.on_thanks_sent();
+  count(kSentPackets);
+  return status;
+}
+
+void UcQueuePair::show_path() {
+  if (config().path_numbers == nullptr) return;
+  transport::show_path(*config().path_numbers, flow_.path(), flow_.in_flight());
+}
+
+void UcQueuePair::begin_flow(Psn first) {
+  const QpConfig& c = config();
+  flow_.begin(route().traits, {c.congestion, c.repairs, attributes().path_mtu, c.least_ack_timeout}, first);
+  show_path();
+}
+
 // ---- sending
 
 bool UcQueuePair::may_send() const {
-  if (send_queue_empty() || paced_until_ != kNever) return false;
+  if (send_queue_empty() || paced_until_ != kNever || flow_.is_full()) return false;
   // In SQD the request that has begun goes on to its end.
   return state() == IBV_QPS_RTS || (state() == IBV_QPS_SQD && has_begun());
 }
 
 bool UcQueuePair::has_urgent() const {
   if (state() == IBV_QPS_ERR) return has_to_flush();
+  if (owes_word() && receives_packets(state())) return true;
   return may_send() || (state() == IBV_QPS_SQE && !send_queue_empty());
 }
 
 TransmitResult UcQueuePair::transmit(TimePoint now, uint32_t budget, bool) {
+  if (owes_word() && receives_packets(state()) && send_word() == SendStatus::kBusy) {
+    return TransmitResult::kBusy;
+  }
+  const TransmitResult result = send_posted(now, budget);
+  flow_.end_run(send_queue_empty());
+  if (result != TransmitResult::kIdle) return result;
+  // A send error stops the send queue only (IBTA volume 1, 10.3.1: SQE).
+  if (state() == IBV_QPS_SQE || state() == IBV_QPS_ERR) flush_send_queue();
+  if (state() == IBV_QPS_ERR) flush_recv_queue();
+  return result;
+}
+
+TransmitResult UcQueuePair::send_posted(TimePoint now, uint32_t budget) {
   queues::SendQueue& queue = send_queue();
   while (may_send()) {
-    if (!pacer_.allows(now)) {
-      paced_until_ = pacer_.next();
+    if (!flow_.may_send(now)) {
+      paced_until_ = flow_.may_send_at();
       return TransmitResult::kPaced;
     }
     if (budget-- == 0) return TransmitResult::kMore;
@@ -109,7 +223,7 @@ TransmitResult UcQueuePair::transmit(TimePoint now, uint32_t budget, bool) {
       fail_send(IBV_WC_LOC_LEN_ERR);
       break;
     }
-    const SendStatus status = send_packet(wqe);
+    const SendStatus status = send_packet(wqe, now);
     if (status == SendStatus::kBusy) return TransmitResult::kBusy;
     if (status == SendStatus::kFault) {
       fail_send(IBV_WC_LOC_PROT_ERR);
@@ -119,9 +233,6 @@ TransmitResult UcQueuePair::transmit(TimePoint now, uint32_t budget, bool) {
     packet_ = 0;
     complete_sent(wqe);
   }
-  // A send error stops the send queue only (IBTA volume 1, 10.3.1: SQE).
-  if (state() == IBV_QPS_SQE || state() == IBV_QPS_ERR) flush_send_queue();
-  if (state() == IBV_QPS_ERR) flush_recv_queue();
   return TransmitResult::kIdle;
 }
 
@@ -146,14 +257,15 @@ bool UcQueuePair::execute_here(const SendWqe& wqe) {
   return true;
 }
 
-SendStatus UcQueuePair::send_packet(const SendWqe& wqe) {
+SendStatus UcQueuePair::send_packet(const SendWqe& wqe, TimePoint now) {
   DataPacket packet;
   if (!make_data_packet(*this, roce::Service::kUc, wqe, packet_, next_, 1, packet)) return SendStatus::kFault;
+  packet.headers.ack_request = flow_.must_ask();
   const SendStatus status = send_out({attributes().path, packet.headers, packet.pieces.get(), packet.bytes});
   if (status != SendStatus::kSent) return status;
   ++packet_;
   ++next_;
-  pacer_.sent(packet.bytes + route().traits.charge_per_packet);
+  flow_.sent(packet.bytes, packet.headers.ack_request, now);
   count(kSentPackets);
   count(kSentBytes, packet.bytes);
   return status;
@@ -170,11 +282,12 @@ void UcQueuePair::reroute() {
   const bool has_sent = state() != IBV_QPS_RTR && next_ != attributes().send_psn;
   if (!receives_packets(state()) || has_sent) return;
   find_route(attributes().path, attributes().destination);
-  pacer_.reset(route().traits);
+  begin_flow(next_);
 }
 
 void UcQueuePair::on_timer(TimePoint now) {
   if (paced_until_ <= now) paced_until_ = kNever;
+  flow_.on_timer(now);
 }
 
 void UcQueuePair::on_enter(ibv_qp_state from, ibv_qp_state to) {
@@ -183,14 +296,17 @@ void UcQueuePair::on_enter(ibv_qp_state from, ibv_qp_state to) {
     expected_ = attributes().receive_psn;
     inbound_.abandon();
     established_ = false;
+    owed_ = {};
+    notices_ = {};
   }
   if (to == IBV_QPS_RTS && from == IBV_QPS_RTR) {
     next_ = attributes().send_psn;
-    pacer_.reset(route().traits);
+    begin_flow(next_);
   }
   if (to == IBV_QPS_RESET || to == IBV_QPS_ERR) {
     packet_ = 0;
     paced_until_ = kNever;
+    flow_.end();
   }
   if (to == IBV_QPS_RESET || to == IBV_QPS_ERR) users_ = 0;
   if (to == IBV_QPS_SQD && !has_begun() && attributes().notify_drained) emit(IBV_EVENT_SQ_DRAINED);

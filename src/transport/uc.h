@@ -1,15 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
+
+#include "transport/congestion_notices.h"
 #include "transport/inbound.h"
-#include "transport/pacer.h"
+#include "transport/incast_meter.h"
 #include "transport/queue_pair.h"
+#include "transport/receipts_owed.h"
+#include "transport/told_flow.h"
 
 namespace verbena::transport {
 
 // A queue pair of the unreliable connected service (IBTA volume 1, 9.8): SEND and RDMA WRITE, complete when
 // sent. A message of which a packet is lost, or for which the receiver has no request, is dropped whole; what
-// an RDMA WRITE had written before stays written.
+// an RDMA WRITE had written before stays written. A peer of ours tells what has come, so that no more is sent
+// than the path carries (receipt.h).
 class UcQueuePair : public QueuePair {
  public:
   UcQueuePair(const QpConfig& config, queues::SendQueue send_queue, queues::RecvQueue recv_queue)
@@ -21,7 +27,7 @@ class UcQueuePair : public QueuePair {
   bool has_acknowledgement() const override { return false; }
   bool has_outstanding() const override { return false; }
   void reroute() override;
-  TimePoint deadline() const override { return paced_until_; }
+  TimePoint deadline() const override { return std::min(paced_until_, flow_.deadline()); }
   void on_timer(TimePoint now) override;
   roce::Psn next_send_psn() const override { return next_; }
   roce::Psn next_receive_psn() const override { return expected_; }
@@ -30,10 +36,20 @@ class UcQueuePair : public QueuePair {
   void on_enter(ibv_qp_state from, ibv_qp_state to) override;
 
  private:
+  void on_message_packet(const IncomingPacket& incoming, TimePoint now);
+  void on_receipt(const roce::Packet& packet, TimePoint now);
+  void on_heard(roce::Psn psn);
+  bool owes_word() const { return notices_.is_due() || owed_.is_due() || flow_.owes_thanks(); }
+  SendStatus send_word();
+  SendStatus send_receipt();
+  SendStatus send_thanks();
+  void begin_flow(roce::Psn first);
+  void show_path();
   bool is_late(roce::Psn psn) const;
   void receive(const roce::Packet& packet);
   void drop_message();
-  SendStatus send_packet(const queues::SendWqe& wqe);
+  TransmitResult send_posted(TimePoint now, uint32_t budget);
+  SendStatus send_packet(const queues::SendWqe& wqe, TimePoint now);
   void fail_send(ibv_wc_status status);
   bool may_send() const;
   // The oldest request: some of its packets are on their way, or what it says is done.
@@ -45,11 +61,14 @@ class UcQueuePair : public QueuePair {
   Inbound inbound_{*this};
   roce::Psn expected_;
   bool established_ = false;  // the peer has been heard of in RTR
+  ReceiptsOwed owed_;
+  CongestionNotices notices_;
+  IncastShare incast_;
 
   // Sending
   roce::Psn next_;
   uint32_t packet_ = 0;  // of the request being sent: how many of its packets are on their way
-  Pacer pacer_;
+  ToldFlow flow_;
   TimePoint paced_until_ = kNever;
   // Who was using what the oldest request has taken away (memory::KeyTable); 0: nobody.
   uint64_t users_ = 0;

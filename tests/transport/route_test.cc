@@ -45,12 +45,16 @@ class Routed : public testing::Test {
     ASSERT_TRUE(post_send(*e.qp, wr, path));
   }
 
+  explicit Routed(const EndpointOptions& options = {}) : e(options) {}
+
   Endpoint<Qp> e;
   Buffer& memory = e.memory.add(1 << 20);
 };
 
 using RoutedRc = Routed<RcQueuePair>;
-using RoutedUc = Routed<UcQueuePair>;
+struct RoutedUc : Routed<UcQueuePair> {
+  RoutedUc() : Routed({.repairs = false}) {}
+};
 using RoutedUd = Routed<UdQueuePair>;
 
 // ---- traits

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "transport/support/endpoint.h"
+#include "transport/uc.h"
 
 namespace verbena::transport {
 namespace {
@@ -57,7 +58,10 @@ Bulk::Pair Bulk::connect(Host& from, Buffer& source) {
                             .congestion = options_.congestion};
   Host* const hosts[2] = {&from, receiver_.get()};
   SimulatedQp* ends[2];
-  for (size_t i = 0; i < 2; ++i) ends[i] = &hosts[i]->add_qp<RcQueuePair>(sizes);
+  for (size_t i = 0; i < 2; ++i) {
+    ends[i] = options_.service == roce::Service::kUc ? &hosts[i]->add_qp<UcQueuePair>(sizes)
+                                                     : &hosts[i]->add_qp<RcQueuePair>(sizes);
+  }
   for (size_t i = 0; i < 2; ++i) {
     QpAttributes& attributes = ends[i]->qp->attributes();
     attributes.path = path_between(hosts[i]->port().address(), hosts[1 - i]->port().address());
@@ -158,12 +162,17 @@ bool Bulk::run(Duration time) {
   return true;
 }
 
+uint64_t Bulk::moved(const Pair& pair) const {
+  if (options_.service == roce::Service::kRc) return pair.completed * options_.message;
+  return pair.to->counters[kReceivedBytes].load();
+}
+
 std::vector<double> Bulk::goodput() {
   const double seconds = std::chrono::duration<double>(network_.now() - counted_at_).count();
   std::vector<double> rates;
   for (Pair& pair : pairs_) {
-    rates.push_back(static_cast<double>(pair.completed - pair.counted) * options_.message / seconds);
-    pair.counted = pair.completed;
+    const uint64_t before = std::exchange(pair.counted, moved(pair));
+    rates.push_back(static_cast<double>(pair.counted - before) / seconds);
   }
   counted_at_ = network_.now();
   return rates;

@@ -25,10 +25,11 @@ inline net::LinkSettings link_of(uint64_t rate, uint64_t queue,
 
 struct BulkOptions {
   uint64_t seed = 1;
-  net::LinkSettings link;                    // to the receiver, all senders', and back
-  uint32_t senders = 1;                      // hosts
-  uint32_t qp_pairs = 1;                     // of each
-  ibv_wr_opcode opcode = IBV_WR_RDMA_WRITE;  // or RDMA_READ, SEND
+  net::LinkSettings link;                      // to the receiver, all senders', and back
+  uint32_t senders = 1;                        // hosts
+  uint32_t qp_pairs = 1;                       // of each
+  roce::Service service = roce::Service::kRc;  // or kUc
+  ibv_wr_opcode opcode = IBV_WR_RDMA_WRITE;    // or RDMA_READ, SEND
   uint32_t message = 64 * 1024;
   uint32_t depth = 128;  // requests of each QP that are posted at a time
   uint32_t mtu = 1024;
@@ -49,7 +50,8 @@ class Bulk {
   // Lets time pass. False: a request failed.
   bool run(Duration time);
 
-  // What has been completed since the last call of it, by QP, in bytes a second of the time that passed.
+  // What has been completed since the last call of it, by QP, in bytes a second of the time that passed; of
+  // an unreliable service what has arrived, of whole messages or not.
   std::vector<double> goodput();
   // The bytes a second that the link could carry of messages.
   double ideal() const;
@@ -71,10 +73,11 @@ class Bulk {
     Buffer* source;
     uint64_t posted = 0;  // messages
     uint64_t completed = 0;
-    uint64_t counted = 0;
+    uint64_t counted = 0;  // bytes
   };
 
   Pair connect(Host& from, Buffer& source);
+  uint64_t moved(const Pair& pair) const;
   bool feed(Pair& pair);
   bool bounce(TimePoint now);
   bool throw_to(SimulatedQp& from, Buffer& what);

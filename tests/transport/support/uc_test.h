@@ -17,6 +17,8 @@ class UcTest : public testing::Test {
  protected:
   using Op = roce::Operation;
 
+  explicit UcTest(const EndpointOptions& options = {}) : e(options) {}
+
   void SetUp() override {
     outbox.fill(1);
     source.resize(1 << 16);
