@@ -11,8 +11,8 @@ using roce::Psn;
 
 // So many times is asked in a window, so that its round trips are seen.
 constexpr uint32_t kAsksOfWindow = 8;
-// What was sent longer ago nobody tells of any more.
-constexpr int32_t kFurthest = 1 << 20;
+// What was sent longer ago nobody tells of any more: who does does not know what is sent.
+constexpr int32_t kFurthest = 2 * ToldFlow::kMostInFlight;
 // Of the rate that was, without a word.
 constexpr uint64_t kPartOfRate = 16;
 
@@ -43,7 +43,7 @@ bool ToldFlow::may_send(TimePoint now) {
 bool ToldFlow::must_ask() const {
   if (!flow_ || !is_told_) return false;
   return since_asked_ + packet_ >= std::min<uint64_t>(run_, window() / kAsksOfWindow) ||
-         in_flight() + 2 * uint64_t{packet_} > window();
+         in_flight() + 2 * uint64_t{packet_} > window() || next_ - told_ >= kMostInFlight - 1;
 }
 
 void ToldFlow::sent(uint32_t bytes, bool asked, TimePoint now) {

@@ -30,6 +30,8 @@ class ToldFlow {
   static constexpr uint32_t kLeastWindow = 4;
   static constexpr uint32_t kLeastOfMany = 2;
   static constexpr uint32_t kManySenders = 8;
+  // Packets, however much the path holds: so many PSNs have a meaning at a time.
+  static constexpr int32_t kMostInFlight = 1 << 14;
   // For so many receipts: one of them will arrive. After a silence there are as many again.
   static constexpr uint32_t kMostThanks = 8;
 
@@ -80,7 +82,7 @@ class ToldFlow {
 
  private:
   uint64_t window() const;
-  bool fits() const { return in_flight() + packet_ <= window(); }
+  bool fits() const { return in_flight() + packet_ <= window() && next_ - told_ < kMostInFlight; }
   bool is_paced() const { return flow_ && !is_blind_; }
   void note(const Receipt& receipt, TimePoint now);
   void await_word(TimePoint now);
