@@ -5,8 +5,8 @@
 
 namespace verbena::congestion {
 
-// What a receiver tells its senders of each other.
-struct Incast {
+// What a receiver tells its senders of each other. One word, for an atomic of it to be one instruction.
+struct alignas(8) Incast {
   static constexpr uint32_t kMostSenders = 181;
   static constexpr uint8_t kDips = 8;  // they are numbered in turn
 

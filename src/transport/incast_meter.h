@@ -41,6 +41,7 @@ class IncastMeter {
   TimePoint dipped_{};
   uint32_t senders_at_dip_ = 1;
   std::atomic<congestion::Incast> incast_{};
+  static_assert(decltype(incast_)::is_always_lock_free);
 };
 
 // What one queue pair has been sent.

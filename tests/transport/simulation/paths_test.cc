@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // How much of a link reaches the programs, for links as there are outside of machine rooms: slow, far, lossy,
 // with short queues or unruly order. In virtual time; the tests print what they find.
+#include <algorithm>
+#include <cstdlib>
 #include <iostream>
 
 #include <gtest/gtest.h>
@@ -96,6 +98,31 @@ TEST(Beginnings, MayLoseMuch) {
     Bulk bulk(options);
     EXPECT_TRUE(bulk.run(kTime));
     EXPECT_GE(bulk.goodput()[0], kAtLeast * 0.75 * bulk.ideal()) << "seed " << seed;
+  }
+}
+
+// A path whose rate goes up and down, second by second. VERBENA_SIMULATED_SECONDS=3600 looks at it for an
+// hour.
+TEST(ChangingPath, NeverStandsStill) {
+  const char* const asked = std::getenv("VERBENA_SIMULATED_SECONDS");
+  const int seconds = asked != nullptr ? std::atoi(asked) : 10;
+  for (const ibv_wr_opcode opcode : {IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ}) {
+    BulkOptions options;
+    options.link = link_of(kGigabit / 5, 250'000, milliseconds(5));
+    options.link.other_bytes_per_second = kGigabit / 20;
+    options.link.rate_turn = milliseconds(1000);
+    options.opcode = opcode;
+    Bulk bulk(options);
+    double least = 1e12;
+    double sum = 0;
+    for (int second = 0; second < seconds; ++second) {
+      ASSERT_TRUE(bulk.run(milliseconds(1000))) << "a request failed in second " << second;
+      const double goodput = bulk.goodput()[0];
+      least = std::min(least, goodput);
+      sum += goodput;
+      ASSERT_GE(goodput, static_cast<double>(options.link.other_bytes_per_second) / 4) << "second " << second;
+    }
+    std::cout << "  " << sum / seconds / 1e6 << " MB/s, at least " << least / 1e6 << std::endl;
   }
 }
 
