@@ -25,6 +25,8 @@ class UcQueuePair : public QueuePair {
   TransmitResult transmit(TimePoint now, uint32_t budget, bool with_acknowledgements) override;
   bool has_urgent() const override;
   bool has_acknowledgement() const override { return false; }
+  // Whether a switch has marked them.
+  bool wants_ip_details() const override { return config().repairs; }
   bool has_outstanding() const override { return false; }
   void reroute() override;
   TimePoint deadline() const override { return std::min(paced_until_, flow_.deadline()); }

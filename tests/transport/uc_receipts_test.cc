@@ -256,6 +256,7 @@ TEST_F(UcReceipts, AndNoticesGoToTheSenderOfMarkedPackets) {
   }
   const auto notices = of(roce::kCnpOpcode, e.transmitted());
   ASSERT_EQ(notices.size(), 1u) << "one in a while";
+  EXPECT_TRUE(e.qp->wants_ip_details()) << "or it would never see a mark";
   EXPECT_EQ(notices[0].headers.destination, e.attributes().destination);
   EXPECT_EQ(e.path_number(kPathMarkedPackets), 3u);
 }
