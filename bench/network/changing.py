@@ -18,9 +18,8 @@ import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tests" / "conformance"))
 import harness  # noqa: E402
+from far import MEBI, MESSAGE_BYTES, PROGRAMS  # noqa: E402
 
-MESSAGE_BYTES = 65536
-MEBI = 1.048576  # perftest counts MiB
 STEP = 0.25  # seconds
 STARTING = 3  # seconds in which the program may come up
 
@@ -55,7 +54,7 @@ def main():
     parser.add_argument("--turn", type=float, default=1, help="seconds that each lasts")
     parser.add_argument("--delay", type=float, default=5, help="milliseconds, one way")
     parser.add_argument("--queue", type=int, default=250000, help="bytes that may wait")
-    parser.add_argument("--program", choices=("ib_write_bw", "ib_read_bw", "ib_send_bw"), default="ib_write_bw", help="Debian's")
+    parser.add_argument("--program", choices=PROGRAMS, default=PROGRAMS[0], help="Debian's")
     parser.add_argument("--events", action="store_true", help="ib_send_bw sleeps in place of polling, and takes about as long")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()

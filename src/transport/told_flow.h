@@ -47,7 +47,7 @@ class ToldFlow {
   // ---- what leaves
 
   // As much is in flight as may be: nothing leaves until on_receipt() or on_timer() says something else.
-  bool is_full() const { return flow_ && !is_blind_ && !fits(); }
+  bool is_full() const { return is_paced() && !fits(); }
   // Whether a packet may leave now, by its pace. REQUIRES: !is_full()
   bool may_send(TimePoint now);
   // When, after may_send() said no.
@@ -83,6 +83,7 @@ class ToldFlow {
  private:
   uint64_t window() const;
   bool fits() const { return in_flight() + packet_ <= window() && next_ - told_ < kMostInFlight; }
+  // The model of the path decides, and not the fixed rate.
   bool is_paced() const { return flow_ && !is_blind_; }
   void note(const Receipt& receipt, TimePoint now);
   void await_word(TimePoint now);

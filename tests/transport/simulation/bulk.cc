@@ -2,6 +2,7 @@
 #include "transport/simulation/bulk.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "transport/support/endpoint.h"
 #include "transport/uc.h"
@@ -23,6 +24,12 @@ ibv_recv_wr receive_of(ibv_sge& place) {
 }
 
 }  // namespace
+
+double fairness_of(const std::vector<double>& shares) {
+  const double sum = std::accumulate(shares.begin(), shares.end(), 0.0);
+  const double squares = std::inner_product(shares.begin(), shares.end(), shares.begin(), 0.0);
+  return sum * sum / (static_cast<double>(shares.size()) * squares);
+}
 
 Bulk::Bulk(const BulkOptions& options) : options_(options), network_(options.seed) {
   const auto add_host = [&](uint64_t number) {

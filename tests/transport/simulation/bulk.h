@@ -23,6 +23,9 @@ inline net::LinkSettings link_of(uint64_t rate, uint64_t queue,
   return settings;
 }
 
+// Jain's fairness index: 1 where all are alike, 1/n where one has it all.
+double fairness_of(const std::vector<double>& shares);
+
 struct BulkOptions {
   uint64_t seed = 1;
   net::LinkSettings link;                      // to the receiver, all senders', and back

@@ -36,13 +36,6 @@ double sum_of(const std::vector<double>& shares) {
   return std::accumulate(shares.begin(), shares.end(), 0.0);
 }
 
-// Jain's index of fairness: 1 if all have the same, 1/n if one has everything.
-double fairness_of(const std::vector<double>& shares) {
-  double squares = 0;
-  for (const double share : shares) squares += share * share;
-  return sum_of(shares) * sum_of(shares) / (static_cast<double>(shares.size()) * squares);
-}
-
 // When they have begun: that takes long where they are many, as nobody knows of the others yet. `most_lost`:
 // of all packets, by the link's queue.
 void expect_shared(Bulk& bulk, double most_lost) {

@@ -28,11 +28,6 @@ struct Shown {
   std::vector<double> shares;  // of the ideal, by QP
   double overflowed;           // of all packets
   double all() const { return std::accumulate(shares.begin(), shares.end(), 0.0); }
-  // Jain's index.
-  double fairness() const {
-    const double squares = std::inner_product(shares.begin(), shares.end(), shares.begin(), 0.0);
-    return all() * all() / (static_cast<double>(shares.size()) * squares);
-  }
 };
 
 BulkOptions over(const net::LinkSettings& link) {
@@ -52,7 +47,7 @@ Shown run(Bulk& bulk, const char* name) {
   Shown shown{bulk.goodput(), static_cast<double>(after.overflowed - before.overflowed) /
                                   static_cast<double>(after.packets - before.packets)};
   for (double& share : shown.shares) share /= bulk.ideal();
-  std::cout << "  " << name << ": " << shown.all() << " of the ideal, fairness " << shown.fairness()
+  std::cout << "  " << name << ": " << shown.all() << " of the ideal, fairness " << fairness_of(shown.shares)
             << ", lost " << shown.overflowed << std::endl;
   return shown;
 }
@@ -96,7 +91,7 @@ TEST(UnreliableSenders, ShareAQueue) {
     Bulk bulk(options);
     const Shown shown = run(bulk, "sixteen senders");
     EXPECT_GE(shown.all(), 0.95);
-    EXPECT_GE(shown.fairness(), 0.9);
+    EXPECT_GE(fairness_of(shown.shares), 0.9);
     EXPECT_LE(shown.overflowed, 0.03);
   }
 }
