@@ -57,26 +57,31 @@ def main():
     parser.add_argument("--program", choices=PROGRAMS, default=PROGRAMS[0], help="Debian's")
     parser.add_argument("--events", action="store_true", help="ib_send_bw sleeps in place of polling, and takes about as long")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--realtime", action="store_true",
+                        help="the emulator and both ends go before all else: for a machine that has other work, with --events")
     options = parser.parse_args()
     harness.require_root()
     harness.require_tap()
-    harness.require_programs("ip", options.program, "setpriv")
+    harness.require_programs("ip", options.program, "setpriv", "chrt")
     if options.events and options.program != "ib_send_bw":
         parser.error("--events is of ib_send_bw")
     mean = (options.rate + options.other_rate) / 16
     link = ["--rate", options.rate, "--other-rate", options.other_rate, "--rate-turn", options.turn * 1000, "--queue", options.queue,
             "--delay", options.delay, "--seed", options.seed]
+    # The emulator before the programs.
+    emulating, running = (["chrt", "-r", "2"], ["chrt", "-r", "1"]) if options.realtime else ([], [])
     with harness.Hosts(options.build) as hosts:
-        (server, client), emulator = hosts.two_far(link)
+        (server, client), emulator = hosts.two_far(link, prefix=emulating)
         index = client.gid_index(client.ipv4, "rxe_eth0")
         # perftest measures for a time only where it polls.
         messages = round(mean * 1e6 * options.seconds / MESSAGE_BYTES)
         command = [options.program, "-d", "rxe_eth0", "-x", index, "-F", "-s", MESSAGE_BYTES,
                    *(["-e", "-n", messages] if options.events else ["-D", options.seconds])]
         port = hosts.port()
-        serving = server.verbena("run", *command, "-p", port)
+        user = [*running, *harness.ordinary_user()] if running else None
+        serving = server.verbena("run", *command, "-p", port, user=user)
         harness.poll_until(lambda: serving.listens(port) or not serving.running(), 20)
-        calling = client.verbena("run", *command, "-p", port, server.ipv4)
+        calling = client.verbena("run", *command, "-p", port, server.ipv4, user=user)
         # What READs bring comes to the client.
         ends = (calling, serving) if options.program == "ib_read_bw" else (serving, calling)
         seen = watch(*ends, options.seconds * (3 if options.events else 1) + STARTING)

@@ -114,6 +114,8 @@ Result<Cq*> CompletionQueues::make(const ibv_cq_init_attr_ex& attr) {
   cq->cq_context = attr.cq_context;
   cq->handle = device_.next_handle();
   cq->cqe = static_cast<int>(cq->queue->capacity());
+  cq->shown = device_.show(protocol::ObjectKind::kCq, {device_.context_number(), 0, cq->queue->capacity()});
+  cq->users.show_in(cq->shown, protocol::kCqUsers);
   if (cq->parent_domain != nullptr) ++cq->parent_domain->users;
   if (channel != nullptr) {
     cq->comp_channel = &CompChannel::of(channel);
@@ -127,6 +129,7 @@ int CompletionQueues::resize(ibv_cq* cq, int cqe) {
   Cq& object = Cq::of(cq);
   if (auto resized = object.queue->resize(static_cast<uint32_t>(cqe)); !resized) return resized.error().code;
   cq->cqe = static_cast<int>(object.queue->capacity());
+  object.shown.set(protocol::kCqEntries, object.queue->capacity());
   return 0;
 }
 

@@ -14,6 +14,7 @@
 #include "adapter/object_table.h"
 #include "adapter/open_device.h"
 #include "adapter/protection_domains.h"
+#include "adapter/user_count.h"
 #include "base/cache_line.h"
 #include "queues/completion_queue.h"
 
@@ -63,7 +64,8 @@ struct alignas(kCacheLine) Cq : ibv_cq_ex, queues::EventSource, queues::Completi
   const queues::Completion* current = nullptr;  // of the batch that is being polled
   std::atomic<int64_t> moderation_ns{0};        // how long an event is held back
   CqShards shards;
-  std::atomic<uint32_t> users{0};  // QPs, each counted for each of its two roles
+  engine::ShownObjects::Entry shown;
+  UserCount users;  // QPs, each counted for each of its two roles
 };
 
 // The completion queues of a context.

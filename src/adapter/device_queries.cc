@@ -3,6 +3,7 @@
 
 #include <cstring>
 
+#include "adapter/device_capabilities.h"
 #include "adapter/limits.h"
 #include "adapter/mtu_values.h"
 #include "agent_client/port_speed.h"
@@ -13,29 +14,18 @@
 #include "transport/tag_matching.h"
 
 namespace verbena::adapter {
-namespace {
-
-// Capabilities that later headers name IBV_DEVICE_FLUSH_GLOBAL and IBV_DEVICE_ATOMIC_WRITE (the kernel's
-// ib_user_verbs.h has them).
-constexpr uint64_t kFlushGlobalFlag = 1ull << 38;
-constexpr uint64_t kAtomicWriteFlag = 1ull << 40;
-
-}  // namespace
-
 ibv_device_attr_ex DeviceQueries::device() const {
   ibv_device_attr_ex all{};
   ibv_device_attr& a = all.orig_attr;
-  std::strncpy(a.fw_ver, "0.1.0", sizeof a.fw_ver - 1);
+  std::strncpy(a.fw_ver, kFirmwareVersion, sizeof a.fw_ver - 1);
   a.node_guid = a.sys_image_guid = device_.guid();
   a.max_mr_size = UINT64_MAX;
   a.page_size_cap = 0xfffff000;
   a.vendor_id = 0xffffff;  // as rxe: no vendor
   a.max_qp = kMaxQp;
   a.max_qp_wr = kMaxQpWr;
-  a.device_cap_flags = IBV_DEVICE_BAD_PKEY_CNTR | IBV_DEVICE_BAD_QKEY_CNTR | IBV_DEVICE_UD_AV_PORT_ENFORCE |
-                       IBV_DEVICE_PORT_ACTIVE_EVENT | IBV_DEVICE_SYS_IMAGE_GUID | IBV_DEVICE_RC_RNR_NAK_GEN |
-                       IBV_DEVICE_SRQ_RESIZE | IBV_DEVICE_XRC;
-  all.device_cap_flags_ex = a.device_cap_flags | kFlushGlobalFlag | kAtomicWriteFlag;
+  a.device_cap_flags = static_cast<unsigned>(kDeviceCapabilities);  // those that 32 bits can say
+  all.device_cap_flags_ex = kDeviceCapabilities;
   a.max_sge = kMaxSge;
   a.max_sge_rd = kMaxSge;
   a.max_cq = kMaxCq;

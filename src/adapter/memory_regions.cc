@@ -65,6 +65,17 @@ void translate(memory::Region& region, const Translation& to, unsigned access) {
   region.length = to.length;
 }
 
+uint32_t remote_key_of(const Registration& registration) {
+  return registration.kind == Kind::kNull ? 0 : registration.region.key;  // ibv_alloc_null_mr(3)
+}
+
+// What is shown of it, by protocol::MrValue.
+engine::ShownObjects::Values values_of(const Registration& registration) {
+  const memory::Region& region = registration.region;
+  return {registration.pd->shown.number(), region.key, remote_key_of(registration), region.length,
+          region.iova};
+}
+
 Kind kind_of(unsigned access) {
   return (access & IBV_ACCESS_ON_DEMAND) != 0 ? Kind::kOnDemand : Kind::kUser;
 }
@@ -106,7 +117,7 @@ ibv_mr* MemoryRegions::add(std::unique_ptr<Mr> mr, std::shared_ptr<Registration>
   mr->length = region.length;
   mr->handle = handle;
   mr->lkey = region.key;
-  mr->rkey = registration->kind == Kind::kNull ? 0 : region.key;  // ibv_alloc_null_mr(3)
+  mr->rkey = remote_key_of(*registration);
   mr->registration = std::move(registration);
   return table_.add(std::move(mr));
 }
@@ -115,6 +126,7 @@ Result<ibv_mr*> MemoryRegions::enter(std::shared_ptr<Registration> registration,
   auto mr = table_.make();
   if (!mr) return tl::unexpected(mr.error());
   if (auto entered = registration->enter(); !entered) return tl::unexpected(entered.error());
+  registration->shown = device_.show(protocol::ObjectKind::kMr, values_of(*registration));
   return add(std::move(*mr), std::move(registration), pd, addr, device_.next_handle());
 }
 
@@ -159,9 +171,11 @@ int MemoryRegions::rereg(ibv_mr* mr, int flags, ibv_pd* pd, void* addr, size_t l
     });
     return 0;
   });
+  if (error != 0) return error;
+  registration.shown.set_all(values_of(registration));
   // From here on no thread uses the old translation or rights.
-  if (error == 0) device_.keys().await_readers();
-  return error;
+  device_.keys().await_readers();
+  return 0;
 }
 
 Result<ibv_mr*> MemoryRegions::reg_dmabuf(ibv_pd* pd, uint64_t offset, size_t length, uint64_t iova, int fd,
@@ -227,9 +241,6 @@ void MemoryRegions::fill_attributes(ibv_device_attr_ex& attr) const {
       kMessages | IBV_ODP_SUPPORT_WRITE | IBV_ODP_SUPPORT_READ | IBV_ODP_SUPPORT_ATOMIC;
   attr.orig_attr.max_mr = kMaxMr;
   attr.orig_attr.max_mw = kMaxMw;
-  constexpr uint32_t kWindows = IBV_DEVICE_MEM_WINDOW | IBV_DEVICE_MEM_WINDOW_TYPE_2B;
-  attr.orig_attr.device_cap_flags |= kWindows;
-  attr.device_cap_flags_ex |= kWindows;
   attr.odp_caps.general_caps = IBV_ODP_SUPPORT | IBV_ODP_SUPPORT_IMPLICIT;
   attr.odp_caps.per_transport_caps.rc_odp_caps = kReliable;
   attr.odp_caps.per_transport_caps.uc_odp_caps = kMessages | IBV_ODP_SUPPORT_WRITE;

@@ -35,6 +35,14 @@ class OpenDevice {
   const std::shared_ptr<engine::Engine>& engine() const { return engine_; }
   // The shard of all that is one for the process; see engine::Engine.
   engine::Shard& home() const { return engine_->home(); }
+  // Where objects of this device are listed for `rdma resource`.
+  engine::ShownObjects::Entry show(protocol::ObjectKind kind,
+                                   const engine::ShownObjects::Values& values) const {
+    return home().shown_objects().add(kind, index_, values);
+  }
+  // The context's own entry; set once, before any object is made.
+  void show_context() { shown_ = show(protocol::ObjectKind::kContext, {}); }
+  uint32_t context_number() const { return shown_.number(); }
   memory::KeyTable& keys() const { return engine_->keys(); }
   queues::EventChannel& events() const { return *events_; }
   CommandFile& command_file() const { return *command_file_; }
@@ -80,6 +88,7 @@ class OpenDevice {
   const std::shared_ptr<engine::Engine> engine_;
   const std::unique_ptr<queues::EventChannel> events_;  // asynchronous ones
   const std::shared_ptr<CommandFile> command_file_;
+  engine::ShownObjects::Entry shown_;
   std::atomic<bool> gone_{false};
 };
 

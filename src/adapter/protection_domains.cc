@@ -19,6 +19,8 @@ Result<ibv_pd*> ProtectionDomains::alloc() {
   if (device_.is_gone()) return fail(EIO);
   auto state = std::make_shared<PdState>();
   state->id = next_pd_id();
+  state->shown = device_.show(protocol::ObjectKind::kPd, {device_.context_number()});
+  state->users.show_in(state->shown, protocol::kPdUsers);
   auto pd = table_.make(std::move(state));
   if (!pd) return tl::unexpected(pd.error());
   return add(std::move(*pd), device_.next_handle());

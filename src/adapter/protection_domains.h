@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <atomic>
 #include <memory>
 
 #include <infiniband/verbs.h>
@@ -11,6 +10,7 @@
 #include "adapter/object_table.h"
 #include "adapter/open_device.h"
 #include "adapter/thread_domains.h"
+#include "adapter/user_count.h"
 #include "memory/region.h"
 
 namespace verbena::adapter {
@@ -18,7 +18,8 @@ namespace verbena::adapter {
 // Of a protection domain, what the ibv_pd that made it and those that import it (ibv_import_pd(3)) share.
 struct PdState {
   memory::PdId id = 0;
-  std::atomic<uint32_t> users{0};  // MRs, MWs, QPs, AHs, parent domains
+  engine::ShownObjects::Entry shown;
+  UserCount users;  // MRs, MWs, QPs, AHs, parent domains
 };
 
 // A protection domain; or a parent domain, which is one with more to it (ibv_alloc_parent_domain(3)). A
@@ -34,7 +35,7 @@ struct Pd : ibv_pd {
   ObjectLimit::Place place;
   const std::shared_ptr<PdState> state;
   const memory::PdId id;
-  std::atomic<uint32_t>& users;
+  UserCount& users;
   // Of a parent domain
   Pd* parent_of = nullptr;
   Td* thread = nullptr;

@@ -134,6 +134,9 @@ int QueuePairs::modify(ibv_qp* abi_qp, const ibv_qp_attr& attr, int mask) {
     // As hardware drivers do: after a reset nothing is left of what was (pyverbs counts on it).
     if (to == IBV_QPS_RESET) forget_completions(qp);
     if ((mask & IBV_QP_STATE) != 0) abi_qp->state = to;
+    auto& details = qp.shard.details_of(qp.transport->config().qpn).numbers;
+    details[protocol::kQpPort].store(qp.attributes.port_num, std::memory_order_relaxed);
+    details[protocol::kQpMigration].store(qp.attributes.path_mig_state, std::memory_order_relaxed);
     qp.shard.touched(*qp.transport);
     if (to == IBV_QPS_RTR && to != from && is_connected(qp.init.qp_type))
       connected = qp.transport->attributes();

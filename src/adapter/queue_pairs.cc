@@ -130,7 +130,7 @@ void use_objects(transport::QpConfig& config, const ibv_qp_init_attr_ex& attr, c
 // The objects that a QP uses cannot go before it.
 void count_users(const Qp& qp, int by) {
   const ibv_qp& abi = qp.qp_base;
-  const auto add = [by](std::atomic<uint32_t>& users) { users += static_cast<uint32_t>(by); };
+  const auto add = [by](auto& users) { users += static_cast<uint32_t>(by); };
   for (ibv_cq* cq : {abi.send_cq, abi.recv_cq}) {
     if (cq == nullptr) continue;
     if (by > 0) Cq::of(cq).joined_by(qp.shard);
@@ -142,6 +142,16 @@ void count_users(const Qp& qp, int by) {
   if (abi.srq != nullptr) add(Srq::of(abi.srq).users);
   if (qp.xrcd != nullptr) add(Xrcd::of(qp.xrcd).users);
   if (qp.raw != nullptr && qp.raw->table != nullptr) add(qp.raw->table->users);
+}
+
+// What it uses, for those who list QPs.
+void show_objects(Qp& qp) {
+  auto& numbers = qp.shard.details_of(qp.transport->config().qpn).numbers;
+  const ibv_qp& abi = qp.qp_base;
+  const uint32_t pd = abi.pd != nullptr ? Pd::of(abi.pd).state->shown.number() : 0;
+  const uint32_t srq = abi.srq != nullptr ? Srq::of(abi.srq).shown.number() : 0;
+  numbers[protocol::kQpPd].store(pd, std::memory_order_relaxed);
+  numbers[protocol::kQpSharedReceives].store(srq, std::memory_order_relaxed);
 }
 
 // REQUIRES: in the section of its shard
@@ -262,6 +272,7 @@ ibv_qp* QueuePairs::add(std::unique_ptr<Qp> qp, const ibv_qp_init_attr_ex& attr)
   abi_qp.qp_type = attr.qp_type;
   abi_qp.handle = device_.next_handle();
   count_users(*qp, +1);
+  show_objects(*qp);
   qp->shard.exclusively([&] { qp->shard.add(*qp->transport); });
   return table_.add(std::move(qp))->abi();
 }

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "adapter/completion_queues.h"
+#include "adapter/device_capabilities.h"
 #include "adapter/indirection_tables.h"
 #include "adapter/limits.h"
 #include "adapter/protection_domains.h"
@@ -56,7 +57,7 @@ bool strips_vlan(const ibv_qp_init_attr_ex& attr) {
 }  // namespace
 
 void fill_raw_packet_capabilities(ibv_device_attr_ex& attr) {
-  attr.orig_attr.device_cap_flags |= IBV_DEVICE_MANAGED_FLOW_STEERING | IBV_DEVICE_RAW_IP_CSUM;
+  attr.orig_attr.device_cap_flags |= static_cast<unsigned>(kRawPacketCapabilities);
   attr.orig_attr.max_raw_ethy_qp = kMaxQp;
   attr.rss_caps.supported_qpts = 1u << IBV_QPT_RAW_PACKET;
   attr.rss_caps.max_rwq_indirection_tables = kMaxRwqTables;

@@ -35,6 +35,7 @@ int Registration::leave() {
     return 0;
   });
   if (error != 0) return error;
+  shown = {};
   keys_.await_readers();
   --pd->users;
   if (device_memory) --device_memory->users;

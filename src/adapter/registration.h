@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "adapter/device_memory_file.h"
+#include "engine/shown_objects.h"
 #include "memory/file_mapping.h"
 #include "memory/key_table.h"
 #include "memory/region.h"
@@ -69,6 +70,7 @@ class Registration {
   std::shared_ptr<PdState> pd;
   memory::FileMapping dma_buf;
   std::shared_ptr<DeviceMemory> device_memory;
+  engine::ShownObjects::Entry shown;  // once entered
 
  private:
   memory::KeyTable& keys_;

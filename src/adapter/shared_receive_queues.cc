@@ -98,6 +98,10 @@ Result<ibv_srq*> SharedReceiveQueues::create(ibv_srq_init_attr_ex& attr) {
     ++Xrcd::of(srq->xrcd).users;
     device_.home().exclusively([&] { device_.engine()->xrc_queues().add(*srq->queue); });
   }
+  srq->shown =
+      device_.show(protocol::ObjectKind::kSrq, {Pd::of(attr.pd).state->shown.number(),
+                                                srq->cq != nullptr ? Cq::of(srq->cq).shown.number() : 0,
+                                                *type, *type == IBV_SRQT_XRC ? srq->queue->number() : 0});
   attr.attr.max_wr = srq->queue->capacity();
   attr.attr.max_sge = srq->queue->sges();
   return table_.add(std::move(srq));

@@ -26,6 +26,7 @@ struct Srq : ibv_srq, queues::LimitListener {
   ListHook owned;
   provider::LiveObject live;
   ObjectLimit::Place place;
+  engine::ShownObjects::Entry shown;
   EventAccount account;
   std::atomic<uint32_t> async_events_taken{0};
   AsyncEvents<kSrqEvents.size()> async_events;

@@ -62,6 +62,7 @@ SoftwareContext::SoftwareContext(std::unique_ptr<OpenDevice> device)
       link_watch_(*device_, [this] { queue_pairs_.fail_all(); }) {
   ibv_context& abi_context = abi().context;
   device_->set_context(abi_context);
+  device_->show_context();
   abi_context.async_fd = device_->events().fd();
   // Nothing is ever told through it; but programs poll, dup and keep it as they would /dev/infiniband's.
   abi_context.cmd_fd = device_->command_file().device_memory()->fd();

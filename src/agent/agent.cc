@@ -2,6 +2,7 @@
 #include "agent/agent.h"
 
 #include <cerrno>
+#include <climits>
 #include <csignal>
 #include <memory>
 #include <string>
@@ -38,6 +39,14 @@ Quota::Size size_of_unread() {
   return {.all = all, .reserve = all / 8};
 }
 
+// What adapters of this host go by in the fabric: the first part of its name, as rdma-ndd(8) has it.
+std::string host_name() {
+  char name[HOST_NAME_MAX + 1] = "";
+  ::gethostname(name, sizeof name - 1);
+  const std::string whole = name;
+  return whole.empty() ? "localhost" : whole.substr(0, whole.find('.'));
+}
+
 }  // namespace
 
 // ---- how the parts hang together
@@ -55,6 +64,7 @@ Agent::Agent(AgentName name, const AgentOptions& options)
       cm_(loop_, options.port, cm_surroundings()),
       links_(link_table_, link_surroundings()),
       counters_(loop_, slot_table_, link_table_, ::geteuid()),
+      mads_(loop_, client_sockets_, ::geteuid(), host_name(), mad_surroundings()),
       slots_(loop_, wire_, slot_table_, counters_, domain_table_, slot_surroundings()),
       succession_({loop_, wire_, slots_, link_table_, cm_, served_}, [this] { on_settled(); }),
       requests_{.links = {links_, wire_, options.port},
@@ -75,7 +85,8 @@ Agent::Agent(AgentName name, const AgentOptions& options)
                                Session* told = clients_.find(session);
                                return told != nullptr && told->events().tell_capture(std::move(capture));
                              }},
-                .status = StatusRequests({links_, wire_, slots_, counters_, refused_, cm_})},
+                .status = StatusRequests({links_, wire_, slots_, counters_, refused_, cm_}),
+                .mads = MadRequests(mads_)},
       for_sessions_{.loop = loop_,
                     .sockets = client_sockets_,
                     .requests = requests_,
@@ -106,6 +117,32 @@ CmService::Host Agent::cm_surroundings() {
                   consider_idle();
                 });
               }};
+}
+
+MadDispatcher::Surroundings Agent::mad_surroundings() {
+  return {.send =
+              [this](const cm::Mad& mad, const roce::Path& path) {
+                cm_.gsi().send(mad, path);
+                cm_.settle();
+              },
+          .device_with = [this](const roce::Address& address,
+                                uint32_t interface_index) -> std::optional<uint32_t> {
+            const auto place = cm_.links().find(address, interface_index);
+            return place ? std::optional(place->link->device_index) : std::nullopt;
+          },
+          .counters = [this](uint32_t device_index) { return counters_.of(device_index); },
+          .on_ports = [this] { consider_idle(); },
+          .settled = [this] { return discovery_ ? discovery_->settled() : TimePoint(); }};
+}
+
+Discovery::Surroundings Agent::discovery_surroundings() {
+  return {.has_wire = [this] { return cm_.has_wire(); },
+          .send =
+              [this](const cm::Mad& mad, const roce::Path& path) {
+                cm_.gsi().send_to_group(mad, path);
+                cm_.settle();
+              },
+          .guard = [this](int socket) { return wire_.guard(socket); }};
 }
 
 LinkPublisher::Surroundings Agent::link_surroundings() {
@@ -221,6 +258,8 @@ void Agent::on_links(const std::vector<agent_client::Link>& before) {
   vault_.put_links(links_.file());
   if (state_) state_->show(links_.links());
   cm_.links_changed(links_.links());
+  mads_.links_changed(links_.links());
+  if (discovery_) discovery_->links_changed();
   counters_.collect();
   clients_.for_each([](Session& session) { session.events().links_changed(); });
   consider_idle();
@@ -240,6 +279,13 @@ void Agent::open_gsi() {
   if (cm_.has_wire() || !wire_.has_sockets()) return;
   wire_.unmute(0);
   cm_.open_wire(wire_.socket(0));
+  cm_.gsi().give_others_to(
+      [this](ConstBytes mad, const cm::Arrival& arrival) { return mads_.on_mad(mad, arrival); },
+      [this](const cm::Arrival& arrival) { mads_.heard(arrival); });
+  if (options_.discovery && !discovery_) {
+    discovery_.emplace(loop_, mads_.fabrics(), options_.port, discovery_surroundings());
+  }
+  if (discovery_) discovery_->links_changed();
 }
 
 // ---- the keeper
@@ -272,7 +318,7 @@ bool Agent::is_idle() const {
   // Should we end while a keeper is wanted (a port is kept for somebody who may come back), it would start
   // another agent, which would keep the port once more.
   return !has_clients && !wants_keeper() && slots_.orphans().empty() && !link_table_.holds_user_changes() &&
-         !cm_.owes_farewells();
+         !cm_.owes_farewells() && mads_.open_ports() == 0;
 }
 
 void Agent::consider_idle() {

@@ -15,6 +15,8 @@
 #include "agent/event_loop.h"
 #include "agent/link_publisher.h"
 #include "agent/link_table.h"
+#include "agent/mad/discovery.h"
+#include "agent/mad/dispatcher.h"
 #include "agent/netlink_monitor.h"
 #include "agent/refused_programs.h"
 #include "agent/served_users.h"
@@ -38,6 +40,8 @@ struct AgentOptions {
   uint16_t port = roce::kUdpPort;
   // The only user whom root's agent serves besides root; none: all.
   std::optional<uid_t> serve_only{};
+  // Looks for the agents of other hosts, and lets them know of us.
+  bool discovery = true;
 };
 
 // The daemon of a network namespace: its links, its UDP port and the slots of it. Puts the parts together,
@@ -59,6 +63,8 @@ class Agent {
 
  private:
   CmService::Host cm_surroundings();
+  MadDispatcher::Surroundings mad_surroundings();
+  Discovery::Surroundings discovery_surroundings();
   LinkPublisher::Surroundings link_surroundings();
   SlotLending::Surroundings slot_surroundings();
   ClientTable::Surroundings client_surroundings();
@@ -95,6 +101,8 @@ class Agent {
   CmService cm_;
   LinkPublisher links_;
   CounterPublisher counters_;
+  MadDispatcher mads_;
+  std::optional<Discovery> discovery_;
   SlotLending slots_;
   Succession succession_;
   RefusedPrograms refused_;

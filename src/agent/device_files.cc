@@ -16,6 +16,8 @@ using agent_client::Link;
 // The kernel numbers its uverbs devices from here; which number they have means nothing to programs.
 constexpr unsigned kUverbsMajor = 231;
 constexpr unsigned kFirstUverbsMinor = 192;
+constexpr unsigned kFirstUmadMinor = 0;
+constexpr unsigned kFirstIssmMinor = 64;
 constexpr uint32_t kGidFileStep = 16;
 
 // "5054:00ff:fe77:0001", and likewise for a GID's 16 bytes.
@@ -119,6 +121,36 @@ Folder device_folder(const Link& link, std::string_view version) {
   add_gids(folder, link);
   add_hardware(folder, link);
   return folder;
+}
+
+namespace {
+
+// Of the port of a device, by which its management datagrams go.
+Folder mad_folder(const Link& link, unsigned minor) {
+  Folder folder;
+  add(folder, "ibdev", link.name);
+  add(folder, "port", "1");
+  add(folder, "dev", fmt::format("{}:{}", kUverbsMajor, minor));
+  add_link(folder, "device", fmt::format("../../infiniband/{}/device", link.name));
+  return folder;
+}
+
+}  // namespace
+
+std::string umad_name(const Link& link) {
+  return fmt::format("umad{}", link.device_index);
+}
+
+std::string issm_name(const Link& link) {
+  return fmt::format("issm{}", link.device_index);
+}
+
+Folder umad_folder(const Link& link) {
+  return mad_folder(link, kFirstUmadMinor + link.device_index);
+}
+
+Folder issm_folder(const Link& link) {
+  return mad_folder(link, kFirstIssmMinor + link.device_index);
 }
 
 Folder uverbs_folder(const Link& link) {

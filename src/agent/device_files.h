@@ -24,6 +24,11 @@ using Folder = std::vector<FolderEntry>;
 Folder device_folder(const agent_client::Link& link, std::string_view version);
 // /sys/class/infiniband_verbs/<uverbs_name(link)>
 Folder uverbs_folder(const agent_client::Link& link);
+// /sys/class/infiniband_mad/<umad_name(link)> and /sys/class/infiniband_mad/<issm_name(link)>
+Folder umad_folder(const agent_client::Link& link);
+Folder issm_folder(const agent_client::Link& link);
+std::string umad_name(const agent_client::Link& link);
+std::string issm_name(const agent_client::Link& link);
 // As in ibv_device::dev_name.
 std::string uverbs_name(const agent_client::Link& link);
 

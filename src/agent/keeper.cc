@@ -3,10 +3,14 @@
 
 #include <cerrno>
 #include <chrono>
+#include <climits>
 #include <cstdlib>
+#include <string>
+#include <string_view>
 
 #include <poll.h>
 #include <sys/prctl.h>
+#include <unistd.h>
 
 #include "agent_client/client.h"
 #include "base/time.h"
@@ -16,6 +20,17 @@ namespace {
 
 constexpr Duration kPatience = std::chrono::minutes(1);
 
+// The agent that is installed by then: after an upgrade another one than this process was started from.
+std::string agent_program() {
+  char path[PATH_MAX];
+  const ssize_t length = ::readlink("/proc/self/exe", path, sizeof path);
+  constexpr std::string_view kGone = " (deleted)";
+  std::string_view program(path, length > 0 && length < PATH_MAX ? static_cast<size_t>(length) : 0);
+  if (program.ends_with(kGone)) program.remove_suffix(kGone.size());
+  return program.empty() || ::access(std::string(program).c_str(), X_OK) != 0 ? "/proc/self/exe"
+                                                                              : std::string(program);
+}
+
 }  // namespace
 
 int keep_vault() {
@@ -23,7 +38,7 @@ int keep_vault() {
   program_invocation_short_name = name;  // what the client says in its hello
   agent_client::ConnectOptions options;
   options.start_agent = std::getenv("NOTIFY_SOCKET") == nullptr;
-  options.agent_program = "/proc/self/exe";
+  options.agent_program = agent_program();
   const auto client = agent_client::Client::connect(options);
   if (!client) return 1;
   ::prctl(PR_SET_NAME, name);  // from now on it is one

@@ -44,6 +44,12 @@ agent_client::AdminResult<void> LinkPublisher::remove(std::string_view name) {
   return deleted;
 }
 
+agent_client::AdminResult<void> LinkPublisher::rename(std::string_view name, std::string_view new_name) {
+  auto renamed = table_.rename_link(name, new_name);
+  if (renamed) publish();
+  return renamed;
+}
+
 agent_client::AdminResult<void> LinkPublisher::set_peers(std::string_view name,
                                                          std::vector<roce::Prefix> peers) {
   auto set = table_.set_peers(name, std::move(peers));

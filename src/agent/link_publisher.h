@@ -37,6 +37,7 @@ class LinkPublisher {
 
   agent_client::AdminResult<void> add(std::string_view name, std::string_view netdev);
   agent_client::AdminResult<void> remove(std::string_view name);
+  agent_client::AdminResult<void> rename(std::string_view name, std::string_view new_name);
   agent_client::AdminResult<void> set_peers(std::string_view name, std::vector<roce::Prefix> peers);
 
   void session_came(uint64_t session);

@@ -43,6 +43,11 @@ RequestResult<> LinkRequests::delete_link(const Borrower& client, const protocol
   return plain(links_.remove(protocol::load_text(request.name)));
 }
 
+RequestResult<> LinkRequests::rename_link(const Borrower& client, const protocol::RenameRequest& request) {
+  if (!may_change_links(client)) return refuse(EPERM, "only root may change root's links");
+  return plain(links_.rename(protocol::load_text(request.name), protocol::load_text(request.new_name)));
+}
+
 RequestResult<> LinkRequests::set_peers(const Borrower& client, const protocol::PeersRequest& request) {
   constexpr const char* kRefused = "that is no list of networks";
   if (!may_change_links(client)) return refuse(EPERM, "only root may change root's links");

@@ -20,6 +20,7 @@ class LinkRequests {
   RequestResult<> get_links(const Borrower& client, const protocol::GetLinksRequest& request);
   // EPERM: the client is neither root nor our own user.
   RequestResult<> add_link(const Borrower& client, const protocol::LinkRequest& request);
+  RequestResult<> rename_link(const Borrower& client, const protocol::RenameRequest& request);
   RequestResult<> delete_link(const Borrower& client, const protocol::LinkRequest& request);
   RequestResult<> set_peers(const Borrower& client, const protocol::PeersRequest& request);
   // A socket of a multicast group. EINVAL: it is none; ENETDOWN; ENODEV.

@@ -43,6 +43,11 @@ bool is_valid_name(std::string_view name) {
   });
 }
 
+tl::unexpected<agent_client::AdminError> refuse_name(std::string_view name) {
+  return refuse(EINVAL,
+                fmt::format("'{}' is no name for a link: up to 63 letters, digits and any of _-.:@", name));
+}
+
 bool same(const NetdevAddress& a, const NetdevAddress& b) {
   return a.address == b.address && a.prefix == b.prefix;
 }
@@ -92,10 +97,7 @@ void LinkTable::end_dump() {
 }
 
 agent_client::AdminResult<void> LinkTable::add_link(std::string_view name, std::string_view netdev) {
-  if (!is_valid_name(name)) {
-    return refuse(EINVAL,
-                  fmt::format("'{}' is no name for a link: up to 63 letters, digits and any of _-.:@", name));
-  }
+  if (!is_valid_name(name)) return refuse_name(name);
   const auto found = std::find_if(netdevs_.begin(), netdevs_.end(), [&](const auto& entry) {
     return entry.second.present && entry.second.netdev.name == netdev;
   });
@@ -136,6 +138,19 @@ agent_client::AdminResult<void> LinkTable::delete_link(std::string_view name) {
   if (link == nullptr) return refuse(ENODEV, fmt::format("there is no link '{}'", name));
   netdevs_[link->interface_index].link_deleted = true;
   links_.erase(links_.begin() + (link - links_.data()));
+  return {};
+}
+
+agent_client::AdminResult<void> LinkTable::rename_link(std::string_view name, std::string_view new_name) {
+  KnownLink* link = find_link(name);
+  if (link == nullptr) return refuse(ENODEV, fmt::format("there is no link '{}'", name));
+  if (name == new_name) return {};
+  if (!is_valid_name(new_name)) return refuse_name(new_name);
+  if (find_link(new_name) != nullptr) {
+    return refuse(EEXIST, fmt::format("there is a link '{}' already", new_name));
+  }
+  link->name = new_name;
+  link->automatic = false;
   return {};
 }
 

@@ -60,6 +60,8 @@ class LinkTable {
 
   agent_client::AdminResult<void> add_link(std::string_view name, std::string_view netdev);
   agent_client::AdminResult<void> delete_link(std::string_view name);
+  // The device stays the same to those who use it. From then on it is as one that the user added.
+  agent_client::AdminResult<void> rename_link(std::string_view name, std::string_view new_name);
 
   // The link hears these only, as long as it is there. Its netdev's going away ends that, as it ends the
   // link.

@@ -51,6 +51,7 @@ struct Settings {
   bool keeper = false;
   std::string only_user;
   std::optional<uid_t> serve_only{};
+  bool no_discovery = false;
 };
 
 // What it takes to serve a dozen programs. A slot costs up to three descriptors here and as many in the
@@ -138,6 +139,7 @@ void tell_service_manager(const char* state) {
 int detach(const Settings& settings) {
   std::vector<std::string> options = {fmt::format("--idle-timeout={}", settings.idle_seconds)};
   if (settings.serve_only) options.push_back(fmt::format("--serve-only={}", *settings.serve_only));
+  if (settings.no_discovery) options.push_back("--no-discovery");
   const auto ready = agent_client::start_agent("/proc/self/exe", options);
   if (!ready) {
     std::fprintf(stderr, "verbena-agent: cannot start: %s\n", std::strerror(ready.error().code));
@@ -172,6 +174,7 @@ int serve(const Settings& settings) {
       std::chrono::duration_cast<Duration>(std::chrono::duration<double>(settings.idle_seconds));
   if (settings.foreground) options.idle_timeout.reset();
   options.serve_only = settings.serve_only;
+  options.discovery = !settings.no_discovery;
   Agent agent(std::move(*name), options);
   if (const auto started = agent.start(); !started) {
     std::fprintf(stderr, "verbena-agent: cannot start: %s\n", std::strerror(started.error().code));
@@ -221,6 +224,8 @@ int run(int argc, char** argv) {
                  "Root's agent: serve root and this user, and nobody else. Their programs get sockets of the "
                  "port; to those of further users the agent would hand packets over, which is slower")
       ->type_name("USER");
+  app.add_flag("--no-discovery", settings.no_discovery,
+               "Do not look for the agents of other hosts, and do not let them know of this one");
   app.add_flag("--keep-vault", settings.keeper, "Only hold the vault of root's agent")->group("");
   app.add_option("--ready-fd", settings.ready_fd, "Close this descriptor when listening")->group("");
   app.footer("VERBENA_LOG=error|warning|info|debug makes the agent say what it does, on standard error.");

@@ -17,6 +17,7 @@
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 
+#include "agent/netlink_attributes.h"
 #include "base/log.h"
 #include "base/unique_fd.h"
 
@@ -24,25 +25,11 @@ namespace verbena::agent {
 namespace {
 
 constexpr unsigned kGroups = RTMGRP_LINK | RTMGRP_IPV4_IFADDR | RTMGRP_IPV6_IFADDR;
-// Netlink messages of a dump come in pieces of up to 32 KiB (netlink(7)).
-constexpr size_t kBufferBytes = 32 << 10;
-
-template <size_t Size>
-struct Attributes {
-  const nlattr* by_type[Size] = {};
-
-  static int collect(const nlattr* attribute, void* self) {
-    const uint16_t type = mnl_attr_get_type(attribute);
-    if (type < Size) static_cast<Attributes*>(self)->by_type[type] = attribute;
-    return MNL_CB_OK;
-  }
-  const nlattr* operator[](size_t type) const { return by_type[type]; }
-};
 
 // A port of a bridge or bond carries no IP of its own; a member of a VRF does.
 bool hides_netdev(const nlattr* link_info) {
   if (link_info == nullptr) return false;
-  Attributes<IFLA_INFO_MAX + 1> info;
+  NetlinkAttributes<IFLA_INFO_MAX + 1> info;
   if (mnl_attr_parse_nested(link_info, info.collect, &info) < 0) return false;
   const nlattr* kind = info[IFLA_INFO_SLAVE_KIND];
   if (kind == nullptr || mnl_attr_validate(kind, MNL_TYPE_STRING) < 0) return false;
@@ -72,7 +59,7 @@ void on_netdev(const nlmsghdr* message, LinkTable& table) {
   const auto index = static_cast<uint32_t>(info->ifi_index);
   if (message->nlmsg_type == RTM_DELLINK) return table.netdev_removed(index);
 
-  Attributes<IFLA_MAX + 1> attributes;
+  NetlinkAttributes<IFLA_MAX + 1> attributes;
   if (mnl_attr_parse(message, sizeof *info, attributes.collect, &attributes) < 0) return;
   const nlattr* name = attributes[IFLA_IFNAME];
   if (name == nullptr || mnl_attr_validate(name, MNL_TYPE_NUL_STRING) < 0) return;
@@ -99,7 +86,7 @@ void on_address(const nlmsghdr* message, LinkTable& table) {
   if (mnl_nlmsg_get_payload_len(message) < sizeof(ifaddrmsg)) return;
   const auto* info = static_cast<const ifaddrmsg*>(mnl_nlmsg_get_payload(message));
   if (info->ifa_family != AF_INET && info->ifa_family != AF_INET6) return;
-  Attributes<IFA_MAX + 1> attributes;
+  NetlinkAttributes<IFA_MAX + 1> attributes;
   if (mnl_attr_parse(message, sizeof *info, attributes.collect, &attributes) < 0) return;
 
   // On a point-to-point netdev IFA_ADDRESS is the peer's; IFA_LOCAL is always ours, where present.
@@ -165,7 +152,7 @@ int NetlinkMonitor::fd() const {
 
 void NetlinkMonitor::receive() {
   for (;;) {
-    alignas(nlmsghdr) char buffer[kBufferBytes];
+    alignas(nlmsghdr) char buffer[kNetlinkBufferBytes];
     const ssize_t bytes = ::recv(fd(), buffer, sizeof buffer, MSG_DONTWAIT);
     if (bytes < 0 && errno == EINTR) continue;
     if (bytes < 0 && errno == ENOBUFS) {
@@ -206,7 +193,7 @@ Result<void> NetlinkMonitor::dump_one(mnl_socket* socket, unsigned type, unsigne
   generic->rtgen_family = AF_UNSPEC;
   if (mnl_socket_sendto(socket, message, message->nlmsg_len) < 0) return fail(errno);
   for (;;) {
-    alignas(nlmsghdr) char buffer[kBufferBytes];
+    alignas(nlmsghdr) char buffer[kNetlinkBufferBytes];
     const ssize_t bytes = mnl_socket_recvfrom(socket, buffer, sizeof buffer);
     if (bytes < 0 && errno == EINTR) continue;
     if (bytes < 0) return fail(errno);

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "agent/port_holder.h"
+
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <string>
 
 #include <fmt/format.h>
-
-#include "agent/wire.h"
 
 namespace verbena::agent {
 namespace {
@@ -28,7 +28,15 @@ void append_holders(const char* table, uint16_t port, std::vector<PortHolder>& h
   }
 }
 
-// The process that has a socket open, as pid; empty if we may not look into it.
+}  // namespace
+
+std::vector<PortHolder> holders_of_port(uint16_t port) {
+  std::vector<PortHolder> holders;
+  append_holders("/proc/thread-self/net/udp", port, holders);
+  append_holders("/proc/thread-self/net/udp6", port, holders);
+  return holders;
+}
+
 std::string process_with_socket(uint64_t inode) {
   const std::string wanted = fmt::format("socket:[{}]", inode);
   std::error_code ignored;
@@ -43,15 +51,6 @@ std::string process_with_socket(uint64_t inode) {
     }
   }
   return {};
-}
-
-}  // namespace
-
-std::vector<PortHolder> holders_of_port(uint16_t port) {
-  std::vector<PortHolder> holders;
-  append_holders("/proc/thread-self/net/udp", port, holders);
-  append_holders("/proc/thread-self/net/udp6", port, holders);
-  return holders;
 }
 
 std::string describe_holder(const PortHolder& holder) {

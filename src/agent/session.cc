@@ -74,6 +74,12 @@ const Session::Request Session::kRequests[] = {
     VERBENA_REQUEST(kStartCapture, StartCaptureRequest, captures, Capture, start_capture),
     VERBENA_REQUEST(kGetCaptureNews, GetCaptureNewsRequest, captures, Capture, get_capture_news),
     VERBENA_REQUEST(kGetCmStatus, GetCmStatusRequest, status, Status, get_cm_status),
+    VERBENA_REQUEST(kMadGetPort, DeviceRequest, mads, Mad, get_port),
+    VERBENA_REQUEST(kMadOpenPort, DeviceRequest, mads, Mad, open_port),
+    VERBENA_REQUEST(kMadRegister, MadRegisterRequest, mads, Mad, add_agent),
+    VERBENA_REQUEST(kMadUnregister, MadRegisterRequest, mads, Mad, remove_agent),
+    VERBENA_REQUEST(kGetCmIds, GetCmIdsRequest, status, Status, get_cm_ids),
+    VERBENA_REQUEST(kRenameLink, RenameRequest, links, Link, rename_link),
 #undef VERBENA_REQUEST
 };
 

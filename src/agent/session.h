@@ -18,6 +18,7 @@
 #include "agent/domain_requests.h"
 #include "agent/event_loop.h"
 #include "agent/link_requests.h"
+#include "agent/mad/requests.h"
 #include "agent/refused_programs.h"
 #include "agent/served_users.h"
 #include "agent/session_reply.h"
@@ -39,6 +40,7 @@ struct Requests {
   ChannelRequests channels;
   CaptureRequests captures;
   StatusRequests status;
+  MadRequests mads;
 };
 
 // One client's connection: checks each request, gives it to the class whose subject it is, and replies.
@@ -113,6 +115,8 @@ class Session : private CmClient::Host {
   void send_error(const protocol::MessageHeader& request, int error, std::string_view text) override;
   void hang_up() override { close(); }
   uid_t user() const override { return client_.uid; }
+  pid_t process() const override { return client_.pid; }
+  std::string_view program() const override { return client_.program; }
   bool may_use_qpn(uint32_t qpn) const override;
 
   template <class Message>

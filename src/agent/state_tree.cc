@@ -21,6 +21,7 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kDevices = "sys/class/infiniband";
 constexpr std::string_view kUverbs = "sys/class/infiniband_verbs";
+constexpr std::string_view kMads = "sys/class/infiniband_mad";
 constexpr std::string_view kNodes = "dev/infiniband";
 constexpr const char* kNull = "/dev/null";  // a character device that everybody may open
 
@@ -82,13 +83,17 @@ StateTree::~StateTree() {
 
 bool StateTree::show(const std::vector<agent_client::Link>& links) {
   const bool shown = attempt([&] {
-    for (const std::string_view folder : {kDevices, kUverbs, kNodes}) {
+    for (const std::string_view folder : {kDevices, kUverbs, kMads, kNodes}) {
       fs::create_directories(fmt::format("{}/{}", directory_, folder));
     }
-    if (!begun_) put_file(fmt::format("{}/abi_version", kUverbs), "6\n");
+    if (!begun_) {
+      put_file(fmt::format("{}/abi_version", kUverbs), "6\n");
+      put_file(fmt::format("{}/abi_version", kMads), "5\n");
+    }
     begun_ = true;
     std::vector<std::string> devices;
     std::vector<std::string> uverbs{"abi_version"};
+    std::vector<std::string> mads{"abi_version"};
     // No rdma_cm: a node that takes every command and does nothing leads librdmacm into a deadlock.
     std::vector<std::string> nodes;
     for (const agent_client::Link& link : links) {
@@ -97,6 +102,10 @@ bool StateTree::show(const std::vector<agent_client::Link>& links) {
       uverbs.push_back(verbs_name);
       nodes.push_back(link.name);
       nodes.push_back(verbs_name);
+      for (const std::string& name : {umad_name(link), issm_name(link)}) {
+        mads.push_back(name);
+        nodes.push_back(name);
+      }
       const auto before = shown_.find(link.name);
       if (before != shown_.end() && before->second == link) continue;
       put_folder(fmt::format("{}/{}", kDevices, link.name), device_folder(link, VERBENA_VERSION));
@@ -104,6 +113,10 @@ bool StateTree::show(const std::vector<agent_client::Link>& links) {
         readers_.watch(fmt::format("{}/{}/{}/ports/1/{}", directory_, kDevices, link.name, counters));
       }
       put_folder(fmt::format("{}/{}", kUverbs, verbs_name), uverbs_folder(link));
+      put_folder(fmt::format("{}/{}", kMads, umad_name(link)), umad_folder(link));
+      put_folder(fmt::format("{}/{}", kMads, issm_name(link)), issm_folder(link));
+      put_link(fmt::format("{}/{}", kNodes, umad_name(link)), kNull);
+      put_link(fmt::format("{}/{}", kNodes, issm_name(link)), kNull);
       put_link(fmt::format("{}/{}", kNodes, link.name), kNull);
       put_link(fmt::format("{}/{}", kNodes, verbs_name), kNull);
       shown_[link.name] = link;
@@ -111,6 +124,7 @@ bool StateTree::show(const std::vector<agent_client::Link>& links) {
     }
     remove_strangers(std::string(kDevices), devices);
     remove_strangers(std::string(kUverbs), uverbs);
+    remove_strangers(std::string(kMads), mads);
     remove_strangers(std::string(kNodes), nodes);
     const auto is_gone = [&](const auto& entry) {
       return std::find(devices.begin(), devices.end(), entry.first) == devices.end();

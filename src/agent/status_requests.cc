@@ -3,15 +3,27 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <span>
+#include <utility>
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include "agent/cm/refusals.h"
 #include "agent/cm/status.h"
 #include "agent/read_only.h"
+#include "base/sealed_file.h"
 #include "protocol/text.h"
 
 namespace verbena::agent {
+namespace {
+
+bool sees_all(const Borrower& client) {
+  return client.uid == 0 || client.uid == ::geteuid();
+}
+
+}  // namespace
+
 RequestResult<protocol::StatusReply> StatusRequests::get_status(const Borrower&,
                                                                 const protocol::GetStatusRequest&) {
   Reply<protocol::StatusReply> reply;
@@ -30,9 +42,9 @@ RequestResult<protocol::StatusReply> StatusRequests::get_status(const Borrower&,
 
 // Who knows another's QPNs can disturb it: users see their own processes, root and our own user see all.
 std::optional<LentSlot> StatusRequests::find_visible(const Borrower& client, uint32_t from) const {
-  const bool sees_all = client.uid == 0 || client.uid == ::geteuid();
   auto slot = of_.slots.find(from);
-  while (slot && !sees_all && slot->borrower.uid != client.uid) slot = of_.slots.find(slot->index + 1);
+  while (slot && !sees_all(client) && slot->borrower.uid != client.uid)
+    slot = of_.slots.find(slot->index + 1);
   return slot;
 }
 
@@ -66,6 +78,27 @@ RequestResult<protocol::CmStatusReply> StatusRequests::get_cm_status(const Borro
                                                                      const protocol::GetCmStatusRequest&) {
   Reply<protocol::CmStatusReply> reply;
   reply.message.status = status_of(of_.connection_management);
+  return reply;
+}
+
+RequestResult<protocol::CmIdsReply> StatusRequests::get_cm_ids(const Borrower& client,
+                                                               const protocol::GetCmIdsRequest&) {
+  constexpr const char* kRefused = "the list of identifiers cannot be made";
+  const CmIdList list = identifiers_of(of_.connection_management,
+                                       sees_all(client) ? std::nullopt : std::optional<uid_t>(client.uid));
+  const ConstBytes bytes = std::as_bytes(std::span(list.records));
+  auto file = make_memory_file("verbena-cm-ids", std::max<size_t>(bytes.size(), 1));
+  if (!file) return refuse(file.error().code, kRefused);
+  if (::pwrite(file->get(), bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size())) {
+    return refuse(errno, kRefused);
+  }
+  if (const auto sealed = seal_size(file->get(), F_SEAL_WRITE); !sealed) {
+    return refuse(sealed.error().code, kRefused);
+  }
+  Reply<protocol::CmIdsReply> reply;
+  reply.message.count = static_cast<uint32_t>(list.records.size());
+  reply.message.left_out = list.left_out;
+  reply.last_fd = std::move(*file);
   return reply;
 }
 

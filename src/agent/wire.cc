@@ -16,6 +16,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "agent/port_holder.h"
 #include "base/log.h"
 #include "net/udp/peer_filter.h"
 #include "net/udp/udp_port.h"

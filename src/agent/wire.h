@@ -77,13 +77,4 @@ class Wire {
   bool may_be_ours_ = false;
 };
 
-// Who has a UDP port, as far as /proc tells.
-struct PortHolder {
-  uint32_t uid = 0;
-  uint64_t inode = 0;
-};
-std::vector<PortHolder> holders_of_port(uint16_t port);
-// "user 1000 (iperf3, pid 4711)"; without the process if we may not see it.
-std::string describe_holder(const PortHolder& holder);
-
 }  // namespace verbena::agent

@@ -6,6 +6,7 @@
 #include <iterator>
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include "agent_client/agent_session.h"
 #include "agent_client/link_table_file.h"
@@ -48,6 +49,19 @@ AdminResult<void> Admin::add_link(std::string_view name, std::string_view netdev
 
 AdminResult<void> Admin::delete_link(std::string_view name) {
   return change(protocol::MessageType::kDeleteLink, name, {});
+}
+
+AdminResult<void> Admin::rename_link(std::string_view name, std::string_view new_name) {
+  for (const std::string_view text : {name, new_name}) {
+    if (auto valid = check_link_name(text); !valid) return valid;
+  }
+  protocol::RenameRequest request{};
+  protocol::store_text(request.name, name);
+  protocol::store_text(request.new_name, new_name);
+  auto answer =
+      connection_.call<protocol::PlainReply>(protocol::MessageType::kRenameLink, request, 0, deadline());
+  if (!answer) return tl::unexpected(std::move(answer.error()));
+  return {};
 }
 
 AdminResult<void> Admin::set_peers(std::string_view name, std::span<const roce::Prefix> peers) {
@@ -93,6 +107,7 @@ AdminResult<AgentStatus> Admin::status() {
   }
   if (auto slots = read_slots(status); !slots) return tl::unexpected(std::move(slots.error()));
   if (auto read = read_connection_management(status); !read) return tl::unexpected(std::move(read.error()));
+  if (auto read = read_cm_ids(status); !read) return tl::unexpected(std::move(read.error()));
   return status;
 }
 
@@ -135,6 +150,23 @@ AdminResult<void> Admin::read_connection_management(AgentStatus& status) {
   return {};
 }
 
+AdminResult<void> Admin::read_cm_ids(AgentStatus& status) {
+  auto answer = connection_.call<protocol::CmIdsReply>(protocol::MessageType::kGetCmIds,
+                                                       protocol::GetCmIdsRequest{}, 1, deadline());
+  if (!answer) {
+    if (!connection_.lost()) return {};  // an agent from before there was a list
+    return tl::unexpected(std::move(answer.error()));
+  }
+  const uint32_t count = std::min(answer->message.count, protocol::kMostCmIdRecords);
+  status.cm_ids_left_out = answer->message.left_out;
+  status.cm_ids.resize(count);
+  const size_t bytes = count * sizeof(protocol::CmIdRecord);
+  if (::pread(answer->fds[0].get(), status.cm_ids.data(), bytes, 0) != static_cast<ssize_t>(bytes)) {
+    return tl::unexpected(AdminError{EPROTO, "the agent's list of identifiers is broken"});
+  }
+  return {};
+}
+
 // Asks slot by slot: each brings its status page as a descriptor.
 AdminResult<void> Admin::read_slots(AgentStatus& status) {
   protocol::SlotRequest request{};
@@ -156,6 +188,7 @@ AdminResult<void> Admin::read_slots(AgentStatus& status) {
     slot.handed_over = message.wire == protocol::SlotWire::kHandedOver;
     slot.protocol_version = message.protocol_version;
     read_status_page(answer->fds[0].get(), slot);
+    read_objects(answer->fds[0].get(), slot);
     status.slots.push_back(std::move(slot));
     request.index = message.index + 1;
   }

@@ -25,6 +25,8 @@ class Admin {
   // Makes link `name` over `netdev`. An automatic link over it takes the new name instead; EEXIST when the
   // netdev has a link that a user added, or the name is in use.
   AdminResult<void> add_link(std::string_view name, std::string_view netdev);
+  // The device stays the same to those who use it. EEXIST: the name is in use.
+  AdminResult<void> rename_link(std::string_view name, std::string_view new_name);
   // A netdev whose link was deleted gets none by itself until one is added to it again.
   AdminResult<void> delete_link(std::string_view name);
   // The link hears hosts of these networks only, and of its own host; none given: all. ENOSPC: too many.
@@ -39,6 +41,7 @@ class Admin {
   AdminResult<void> read_counters(LinkStatus& one);
   AdminResult<void> read_connection_management(AgentStatus& status);
   AdminResult<void> read_slots(AgentStatus& status);
+  AdminResult<void> read_cm_ids(AgentStatus& status);
 
   AgentConnection connection_;
   UniqueFd events_;  // if we closed it, the agent would take us for gone

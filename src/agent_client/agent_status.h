@@ -29,11 +29,24 @@ struct QpNumbers {
   uint32_t type = 0;   // enum ibv_qp_type
   uint32_t state = 0;  // enum ibv_qp_state
   uint32_t remote_qpn = 0;
-  bool by_memory = false;  // its packets do not leave the host's memory
+  protocol::QpWay way = protocol::QpWay::kWire;
+  bool by_memory() const { return way != protocol::QpWay::kWire; }
   uint32_t device_index = 0;
   std::array<uint64_t, transport::kQpCounterCount> counters{};  // by transport::QpCounter
   std::array<uint64_t, transport::kPathNumberCount> path{};  // by transport::PathNumber; zeros: there is none
+  std::array<uint64_t, protocol::kQpDetailCount> details{};  // by protocol::QpDetail
 };
+
+// The same about another object.
+struct ObjectNumbers {
+  protocol::ObjectKind kind = protocol::ObjectKind::kNone;
+  uint32_t number = 0;  // no other object of the host has it
+  uint32_t device_index = 0;
+  std::array<uint64_t, protocol::kObjectValues> values{};  // by protocol::PdValue and so on
+};
+
+// What a process has of each kind, those included that its list had no room for.
+using ObjectTotals = std::array<uint64_t, static_cast<size_t>(protocol::ObjectKind::kCount)>;
 
 struct SlotStatus {
   uint32_t index = 0;
@@ -45,6 +58,9 @@ struct SlotStatus {
   bool handed_over = false;  // packets, by the agent; else they come to a socket of its own
   std::array<uint64_t, protocol::kPortNumbers> port{};  // by PortCounter
   std::vector<QpNumbers> qps;                           // those in use
+  bool lists_objects = false;  // its library is of a version that does; else nothing is known of them
+  std::vector<ObjectNumbers> objects{};
+  ObjectTotals object_totals{};
 };
 
 struct AgentStatus {
@@ -62,6 +78,8 @@ struct AgentStatus {
   std::vector<LinkStatus> links;
   std::vector<SlotStatus> slots;  // lent ones, by index
   protocol::CmStatus connection_management{};
+  std::vector<protocol::CmIdRecord> cm_ids{};
+  uint32_t cm_ids_left_out = 0;
 };
 
 }  // namespace verbena::agent_client

@@ -36,13 +36,18 @@ uint64_t word_at(const QpWords& words, size_t byte_offset) {
   return words[byte_offset / 8];
 }
 
+// What a newer library says goes by memory, too.
+protocol::QpWay way_of(uint64_t word) {
+  return word < protocol::kQpWays ? static_cast<protocol::QpWay>(word) : protocol::QpWay::kMemory;
+}
+
 QpNumbers numbers_of(const QpWords& words) {
   QpNumbers qp;
   qp.qpn = static_cast<uint32_t>(word_at(words, offsetof(protocol::QpStatus, qpn)));
   qp.type = static_cast<uint32_t>(word_at(words, offsetof(protocol::QpStatus, type)));
   qp.state = static_cast<uint32_t>(word_at(words, offsetof(protocol::QpStatus, state)));
   qp.remote_qpn = static_cast<uint32_t>(word_at(words, offsetof(protocol::QpStatus, remote_qpn)));
-  qp.by_memory = word_at(words, offsetof(protocol::QpStatus, by_memory)) != 0;
+  qp.way = way_of(word_at(words, offsetof(protocol::QpStatus, way)));
   qp.device_index = static_cast<uint32_t>(word_at(words, offsetof(protocol::QpStatus, device_index)));
   std::copy_n(&words[offsetof(protocol::QpStatus, counters) / 8], qp.counters.size(), qp.counters.begin());
   return qp;
@@ -134,6 +139,47 @@ void read_status_page(int fd, SlotStatus& slot, QpChoice choice) {
     slot.qps.push_back(numbers_of(words));
     slot.qps.back().path = paths.of(place);
   });
+}
+
+void read_objects(int fd, SlotStatus& slot) {
+  using protocol::ObjectKind;
+  struct Object {
+    uint64_t kind;
+    uint64_t device_index;
+    std::array<uint64_t, protocol::kObjectValues> values;
+  };
+  static_assert(sizeof(Object) == sizeof(protocol::ObjectStatus));
+  struct Counts {
+    ObjectTotals of_kind;
+    uint64_t places;
+    uint64_t reserved;
+  };
+  static_assert(sizeof(Counts) == sizeof(protocol::ObjectCounts));
+  Counts counts;
+  if (!is_begun(fd) || !read_at(fd, &counts, sizeof counts, offsetof(protocol::StatusPage, object_counts)))
+    return;
+  for (QpNumbers& qp : slot.qps) {
+    const size_t place = roce::Qpn(qp.qpn).index();
+    const size_t offset = offsetof(protocol::StatusPage, details) + place * sizeof(protocol::QpDetails);
+    if (!read_at(fd, qp.details.data(), sizeof qp.details, offset)) qp.details = {};
+  }
+  slot.object_totals = counts.of_kind;
+  slot.lists_objects = counts.places != 0;
+  const auto places = static_cast<uint32_t>(std::min<uint64_t>(counts.places, protocol::kObjectsPerSlot));
+  constexpr uint32_t kObjectsPerRead = 512;
+  std::vector<Object> some(kObjectsPerRead);
+  for (uint32_t at = 0; at < places; at += kObjectsPerRead) {
+    const uint32_t count = std::min(kObjectsPerRead, places - at);
+    const size_t offset = offsetof(protocol::StatusPage, objects) + at * sizeof(Object);
+    if (!read_at(fd, some.data(), count * sizeof(Object), offset)) return;
+    for (uint32_t i = 0; i < count; ++i) {
+      if (some[i].kind == 0 || some[i].kind >= static_cast<uint64_t>(ObjectKind::kCount)) continue;
+      slot.objects.push_back({.kind = static_cast<ObjectKind>(some[i].kind),
+                              .number = protocol::number_of(slot.index, at + i),
+                              .device_index = static_cast<uint32_t>(some[i].device_index),
+                              .values = some[i].values});
+    }
+  }
 }
 
 QpsRead read_some_qps(int fd, uint32_t first) {

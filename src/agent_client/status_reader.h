@@ -17,6 +17,9 @@ enum class QpChoice : uint8_t { kInUse, kAll };
 // which a process that writes into it may keep for as long as it likes.
 void read_status_page(int fd, SlotStatus& slot, QpChoice choice = QpChoice::kInUse);
 
+// Likewise its list of other objects, and what QPs have of it.
+void read_objects(int fd, SlotStatus& slot);
+
 // A page's QPs little by little, for who looks at many pages.
 struct QpsRead {
   std::vector<QpNumbers> qps;

@@ -187,7 +187,10 @@ void LocalLine::read_socket() {
 // those who are told them: no other user's, at any rate.
 void LocalLine::present_ourselves() {
   if (board_ == nullptr) return;
-  if (!is_ours_) return expect_no_presentation();
+  if (!is_ours_) {
+    way_ = protocol::QpWay::kOtherUser;
+    return expect_no_presentation();
+  }
   visitor_ = board_->admit(mapping_, *their_lane_);
   const Handshake kind = handshake(HandshakeType::kPresent);
   Presentation said{};
@@ -225,7 +228,10 @@ bool LocalLine::take_presentation(ConstBytes bytes, const std::optional<ucred>& 
   if (!awaits_presentation_ || bytes.size() != sizeof said) return true;
   std::memcpy(&said, bytes.data(), sizeof said);
   expect_no_presentation();
-  if (sender && file) peer_memory_ = PeerMemory::open(said, file.get(), *sender, *our_lane_);
+  if (!sender || !file) return true;
+  auto opened = PeerMemory::open(said, file.get(), *sender, *our_lane_);
+  peer_memory_ = std::move(opened.memory);
+  way_ = opened.way;
   return true;
 }
 

@@ -81,6 +81,8 @@ class LocalLine {
   bool has_lanes() const { return writer_.has_value(); }
   // The other's memory; nullptr: it is not reached but by packets.
   PeerMemory* peer_memory() { return peer_memory_.get(); }
+  // Whether it is, or why not.
+  protocol::QpWay way() const { return way_; }
   // The other has been in our memory for too long.
   bool is_overdue() const { return visitor_ != nullptr && visitor_->is_overdue(); }
 
@@ -124,6 +126,7 @@ class LocalLine {
   local::Lane* their_lane_ = nullptr;
   std::shared_ptr<AccessWatch::Visitor> visitor_;  // the other, in our memory
   std::unique_ptr<PeerMemory> peer_memory_;
+  protocol::QpWay way_ = protocol::QpWay::kMemory;
   std::optional<PacketWriter> writer_;
   std::optional<PacketReader> reader_;
 };

@@ -95,6 +95,13 @@ void LocalPeer::used(const PeerMemory& memory) {
   if (has_mappings_ && on_mapping) on_mapping();
 }
 
+// What was found out of it was found after the kernel had said whose it is.
+bool LocalPeer::is_of_our_user() const {
+  using protocol::QpWay;
+  const QpWay now = way();
+  return now == QpWay::kAllReached || now == QpWay::kOnlyShared || now == QpWay::kForbidden;
+}
+
 bool LocalPeer::is_best_for(uint32_t rkey) {
   PeerMemory* const theirs = memory();
   if (theirs == nullptr) return false;

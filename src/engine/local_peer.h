@@ -40,6 +40,7 @@ class LocalPeer final : public transport::PacketSink, public transport::DirectAc
   transport::SendStatus send(const transport::OutgoingPacket& packet) override;
   // Of a datagram that goes another way, too: now or not at all. It is counted and captured there.
   void send_copy(const transport::OutgoingPacket& packet);
+  bool is_of_our_user() const override;
   bool is_best_for(uint32_t rkey) override;
   bool read(const transport::PeerRange& range, uint32_t offset, uint32_t bytes,
             std::span<const ConstBytes> to) override;
@@ -109,7 +110,11 @@ class LocalPeer final : public transport::PacketSink, public transport::DirectAc
   // Somebody has waited for it in vain.
   bool kept_waiting = false;
 
-  bool was_open = false;  // when its QPs were last moved
+  // By what is sent to it, as its QPs say to those who look.
+  protocol::QpWay way() const { return sends_by_ != nullptr ? sends_by_->way() : protocol::QpWay::kMemory; }
+
+  bool was_open = false;                               // when its QPs were last moved
+  protocol::QpWay was_way = protocol::QpWay::kMemory;  // when they last said
   // Called when some of the other's memory has been mapped.
   std::function<void()> on_mapping;
   ListHook full_hook;    // in the list of those without room

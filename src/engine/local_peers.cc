@@ -399,11 +399,12 @@ void LocalPeers::read_sockets() {
     for (long i = 0; i < ready; ++i) {
       auto& line = *static_cast<LocalLine*>(events[static_cast<size_t>(i)].data.ptr);
       const LocalLine::State before = line.state();
+      const protocol::QpWay way_before = line.way();
       const uint32_t wants_before = line.wanted_changes();
       line.read_socket();
       wants_changed |= line.wanted_changes() != wants_before;
       const bool is_lost = line.state() == LocalLine::State::kLost;
-      changed |= line.state() != before || is_lost;
+      changed |= line.state() != before || is_lost || line.way() != way_before;
       lost |= is_lost;
       heard = true;
     }
@@ -460,8 +461,10 @@ void LocalPeers::lines_changed() {
     }
   }
   for (const auto& peer : peers_) {
-    if (peer == nullptr || peer->is_open() == std::exchange(peer->was_open, peer->is_open())) continue;
-    if (peer->is_open()) reroute_to(*peer);
+    if (peer == nullptr) continue;
+    const bool was_open = std::exchange(peer->was_open, peer->is_open());
+    if (peer->is_open() && !was_open) reroute_to(*peer);
+    show_way_to(*peer);
   }
   wanted_groups_changed();
   // What is there already is read by the caller, or by the engine thread.
@@ -473,6 +476,14 @@ void LocalPeers::reroute_to(const LocalPeer& peer) {
     const roce::Qpn destination = qp.attributes().destination;
     const bool is_datagram = destination.value() == 0;
     return !goes_by_memory(qp) && (is_datagram || destination.slot() == peer.slot());
+  });
+}
+
+// Its memory can be reached now, or it is known that it cannot.
+void LocalPeers::show_way_to(LocalPeer& peer) {
+  if (std::exchange(peer.was_way, peer.way()) == peer.way()) return;
+  shard_.for_each([&](QueuePair& qp) {
+    if (qp.route().port == kFirst + peer.slot()) shard_.touched(qp);
   });
 }
 

@@ -81,6 +81,7 @@ class LocalPeers final : public Input, public LocalWays, private Alarm {
     return groups_.find(path, by_port);
   }
   bool is_full(uint32_t port) const override { return peers_[port - kFirst]->full_hook.is_linked(); }
+  protocol::QpWay way(uint32_t port) const override { return peers_[port - kFirst]->way(); }
   void note_full(uint32_t port) override { note_full(*peers_[port - kFirst]); }
   void wait(transport::QueuePair& qp) override;
   bool flush(ReadyList& ready) override;
@@ -131,6 +132,7 @@ class LocalPeers final : public Input, public LocalWays, private Alarm {
   void remove_lost();
   void lines_changed();
   void reroute_to(const LocalPeer& peer);
+  void show_way_to(LocalPeer& peer);
   template <class Wanted>
   void reroute_those(Wanted wanted);
   void tell_waiters();

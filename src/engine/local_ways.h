@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "base/intrusive_list.h"
+#include "protocol/status_page.h"
 #include "roce/path.h"
 #include "roce/qpn.h"
 #include "transport/queue_pair.h"
@@ -25,8 +26,9 @@ class LocalWays {
   virtual const transport::Route* find(const roce::Path& path, roce::Qpn destination) = 0;
   // The route of what goes to a multicast group, by this port and perhaps by memory, too.
   virtual const transport::Route& find_group(const roce::Path& path, const transport::Route& by_port) = 0;
-  // REQUIRES for all three: `port` is of one of these ways
+  // REQUIRES for all four: `port` is of one of these ways
   virtual bool is_full(uint32_t port) const = 0;
+  virtual protocol::QpWay way(uint32_t port) const = 0;
   virtual void note_full(uint32_t port) = 0;
   virtual void wait(transport::QueuePair& qp) = 0;
   // Whether nothing has come, as far as can be seen at once.

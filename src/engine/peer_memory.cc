@@ -106,18 +106,21 @@ Result<void> send_with_credentials(int socket, ConstBytes message, std::optional
 
 // ---- the memory
 
-std::unique_ptr<PeerMemory> PeerMemory::open(const Presentation& said, int board_file, const ucred& sender,
-                                             local::Lane& lane) {
-  const auto decline = [&](const char* why, int error) -> std::unique_ptr<PeerMemory> {
+PeerMemory::Opened PeerMemory::open(const Presentation& said, int board_file, const ucred& sender,
+                                    local::Lane& lane) {
+  using protocol::QpWay;
+  const auto decline = [&](QpWay way, const char* why, int error) -> Opened {
     log_info("the memory of process {} is reached by packets only: {} ({})", sender.pid, why,
              std::strerror(error));  // NOLINT(concurrency-mt-unsafe): not in glibc
-    return nullptr;
+    return {nullptr, way};
   };
   // The kernel would let root go anywhere. What another user shows is looked at by nobody.
-  if (!is_of_our_user(sender)) return decline("it is another user's, or not to be seen from here", EPERM);
+  if (!is_of_our_user(sender)) {
+    return decline(QpWay::kOtherUser, "it is another user's, or not to be seen from here", EPERM);
+  }
   FileIdentity identity;
   const local::Board* const board = map_board(board_file, identity);
-  if (board == nullptr) return decline("what it shows cannot be used", EPROTO);
+  if (board == nullptr) return decline(QpWay::kNotUsable, "what it shows cannot be used", EPROTO);
   std::array<char, 32> path{};
   fmt::format_to_n(path.data(), path.size() - 1, "/proc/{}/mem", sender.pid);
   UniqueFd memory(::open(path.data(), O_RDWR | O_CLOEXEC));
@@ -125,12 +128,13 @@ std::unique_ptr<PeerMemory> PeerMemory::open(const Presentation& said, int board
   std::unique_ptr<PeerMemory> made(
       new PeerMemory(board, identity, std::move(memory), sender.pid, said, lane));
   if (made->memory_) {
-    return made->is_who_it_was() ? std::move(made) : decline("it is not what it says", ESRCH);
+    if (!made->is_who_it_was()) return decline(QpWay::kNotUsable, "it is not what it says", ESRCH);
+    return {std::move(made), QpWay::kAllReached};
   }
-  if (!made->mapped_.can_look()) return decline("the kernel does not let us", error);
+  if (!made->mapped_.can_look()) return decline(QpWay::kForbidden, "the kernel does not let us", error);
   log_info("of the memory of process {} only what is shared is reached: the kernel does not let us ({})",
            sender.pid, std::strerror(error));  // NOLINT(concurrency-mt-unsafe): not in glibc
-  return made;
+  return {std::move(made), QpWay::kOnlyShared};
 }
 
 PeerMemory::PeerMemory(const local::Board* board, const FileIdentity& board_file, UniqueFd memory,

@@ -15,6 +15,7 @@
 #include "local/board.h"
 #include "local/layout.h"
 #include "local/visit.h"
+#include "protocol/status_page.h"
 #include "transport/direct_access.h"
 
 namespace verbena::engine {
@@ -56,10 +57,13 @@ Result<void> send_with_credentials(int socket, ConstBytes message, std::optional
 // For the shard's lock holder.
 class PeerMemory {
  public:
-  // nullptr, and why in the log: it cannot be. Then everything goes by packets, and it is not tried again.
+  struct Opened {
+    std::unique_ptr<PeerMemory> memory;
+    protocol::QpWay way;
+  };
+  // No memory, and why: it cannot be reached. Then everything goes by packets, and it is not tried again.
   // `lane`: to the other process; it says there whether we may come at all.
-  static std::unique_ptr<PeerMemory> open(const Presentation& said, int board_file, const ucred& sender,
-                                          local::Lane& lane);
+  static Opened open(const Presentation& said, int board_file, const ucred& sender, local::Lane& lane);
   ~PeerMemory();
   PeerMemory(const PeerMemory&) = delete;
   PeerMemory& operator=(const PeerMemory&) = delete;

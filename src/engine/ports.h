@@ -67,6 +67,10 @@ class Ports final : public transport::Routes {
     if (goes_by_memory(qp)) return local_ != nullptr && local_->is_full(qp.route().port);
     return qp.route().port < ways_.size() && ways_[qp.route().port].full;
   }
+  protocol::QpWay way(const transport::QueuePair& qp) const {
+    if (!goes_by_memory(qp)) return protocol::QpWay::kWire;
+    return local_ != nullptr ? local_->way(qp.route().port) : protocol::QpWay::kMemory;
+  }
   // The QP has found its port full.
   void note_full(const transport::QueuePair& qp);
   // It waits until its port has room. REQUIRES: is_full(qp), it is in no list of QPs that are ready

@@ -23,6 +23,8 @@
 #include "engine/own_board.h"
 #include "engine/port_asking.h"
 #include "engine/ports.h"
+#include "engine/qp_round.h"
+#include "engine/shown_objects.h"
 #include "engine/timer_wheel.h"
 #include "net/port.h"
 #include "protocol/status_page.h"
@@ -166,6 +168,9 @@ class alignas(kCacheLine) Shard : private net::PacketHandler {
   void release_qpn(roce::Qpn qpn);
   protocol::QpStatus& status_of(roce::Qpn qpn) { return status_.qps[qpn.index()]; }
   protocol::PathStatus& path_status_of(roce::Qpn qpn) { return status_.paths[qpn.index()]; }
+  // The list of the process's objects is on its home's page.
+  ShownObjects& shown_objects() { return shown_objects_; }
+  protocol::QpDetails& details_of(roce::Qpn qpn) { return status_.details[qpn.index()]; }
 
   // The QP of this number; nullptr if there is none, or not here.
   transport::QueuePair* find(roce::Qpn qpn) const {
@@ -241,6 +246,8 @@ class alignas(kCacheLine) Shard : private net::PacketHandler {
   void on_packet(const transport::IncomingPacket& packet) override;
   void begin();
   void look_around();
+  void show_progress(transport::QueuePair& qp);
+  void show_some_progress();
   void lose_descriptors(bool is_first);
   void flush_if_lost(transport::QueuePair& qp);
   void enter();
@@ -281,6 +288,7 @@ class alignas(kCacheLine) Shard : private net::PacketHandler {
 
   const uint32_t slot_;
   protocol::StatusPage& status_;
+  ShownObjects shown_objects_{slot_, status_};
   Sleeper* sleeper_ = nullptr;
   OwnBoard* board_ = nullptr;
 
@@ -304,6 +312,7 @@ class alignas(kCacheLine) Shard : private net::PacketHandler {
       IntrusiveList<transport::QueuePair, &transport::QueuePair::acknowledgement_hook>;
   std::vector<transport::QueuePair*> qps_;  // by Qpn::index()
   std::vector<bool> reserved_;              // likewise
+  QpRound shown_qps_;                       // likewise: those of qps_, for show_some_progress()
   uint32_t next_index_;
   std::atomic<uint32_t> qp_count_{0};
   Ports ports_;

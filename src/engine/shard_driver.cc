@@ -118,7 +118,9 @@ void Shard::flush_at_exit() {
 void Shard::look_around() {
   next_look_ = now_ + kSurroundingsInterval;
   memory::check_guard();
-  if (abandoned_ || sleeper_ == nullptr) return;
+  if (abandoned_) return;
+  show_some_progress();
+  if (sleeper_ == nullptr) return;
   bool is_whole = sleeper_->is_whole() && ports_.is_whole();
   for (const Input& input : inputs_) is_whole &= input.is_whole();
   if (!is_whole) lose_descriptors(true);

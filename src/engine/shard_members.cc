@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What belongs to a shard: QPNs, QPs, further inputs.
+#include <algorithm>
+
 #include "engine/shard.h"
 
 namespace verbena::engine {
@@ -18,9 +20,10 @@ Result<roce::Qpn> Shard::reserve_qpn() {
     protocol::QpStatus& status = status_.qps[index];
     status.in_use.store(1, std::memory_order_relaxed);
     status.qpn.store(qpn.value(), std::memory_order_relaxed);
-    status.by_memory.store(0, std::memory_order_relaxed);
+    status.way.store(0, std::memory_order_relaxed);
     for (auto& counter : status.counters) counter.store(0, std::memory_order_relaxed);
     for (auto& number : status_.paths[index].numbers) number.store(0, std::memory_order_relaxed);
+    for (auto& number : status_.details[index].numbers) number.store(0, std::memory_order_relaxed);
     return qpn;
   }
   return fail(ENOMEM);
@@ -40,6 +43,7 @@ void Shard::ask_ports(bool wanted) {
 
 void Shard::add(QueuePair& qp) {
   qps_[qp.config().qpn.index()] = &qp;
+  shown_qps_.add(qp.config().qpn.index());
   if (++qp_count_ == 1) ask_ports(true);
   if (qp.wants_ip_details()) ports_.want_ip_details(true);
   touched(qp);
@@ -52,6 +56,7 @@ void Shard::remove(QueuePair& qp) {
   if (!abandoned_) transmit_ready(Acknowledgements::kSend, Gathering::kNo);
   if (board_ != nullptr) board_->hide(qp.config().qpn);
   qps_[qp.config().qpn.index()] = nullptr;
+  shown_qps_.remove(qp.config().qpn.index());
   if (--qp_count_ == 0) ask_ports(false);
   timers_.cancel(qp);
   qp.ready_hook.unlink();
@@ -64,10 +69,32 @@ void Shard::touched(QueuePair& qp) {
     auto& status = status_of(qp.config().qpn);
     status.state.store(qp.state(), std::memory_order_relaxed);
     status.remote_qpn.store(qp.attributes().destination.value(), std::memory_order_relaxed);
-    status.by_memory.store(goes_by_memory(qp) ? 1 : 0, std::memory_order_relaxed);
+    status.way.store(static_cast<uint64_t>(ports_.way(qp)), std::memory_order_relaxed);
     if (board_ != nullptr) board_->show(qp);
+    show_progress(qp);
   }
   note(qp);
+}
+
+void Shard::show_progress(QueuePair& qp) {
+  auto& numbers = status_.details[qp.config().qpn.index()].numbers;
+  const auto show = [&](protocol::QpDetail which, uint32_t value) {
+    numbers[which].store(value, std::memory_order_relaxed);
+  };
+  show(protocol::kQpSendPsn, qp.next_send_psn().value());
+  show(protocol::kQpReceivePsn, qp.next_receive_psn().value());
+  show(protocol::kQpWaitingSends, qp.send_queue().waiting());
+  show(protocol::kQpWaitingReceives, qp.recv_queue().waiting());
+}
+
+// Some at a time: who has many QPs has other things to do.
+void Shard::show_some_progress() {
+  constexpr uint32_t kQpsPerLook = 16;
+  const uint32_t count = std::min(kQpsPerLook, qp_count_.load(std::memory_order_relaxed));
+  for (uint32_t i = 0; i < count; ++i) {
+    QueuePair& qp = *qps_[shown_qps_.next()];
+    if (qp.config().qpn.slot() == slot_) show_progress(qp);
+  }
 }
 
 // ---- further inputs

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "protocol/connection_messages.h"
 #include "protocol/messages.h"
 
 namespace verbena::protocol {
@@ -39,5 +40,30 @@ struct CmStatusReply {
 };
 static_assert(sizeof(CmStatus) == 376);
 static_assert(sizeof(CmStatusReply) == 392);
+
+// An identifier of a program (rdma_cm_id), in the file that comes with a CmIdsReply.
+struct CmIdRecord {
+  int32_t pid;  // 0: in a pid namespace that the agent does not see
+  uint32_t uid;
+  uint32_t number;        // no other identifier of the agent has it
+  uint32_t device_index;  // kNoDevice: bound to none
+  uint32_t local_qpn;     // 0: not known
+  uint16_t port_space;    // enum rdma_port_space
+  uint8_t qp_type;        // enum ibv_qp_type
+  uint8_t state;          // the kernel's enum rdma_cm_state
+  CmAddress source;       // with their ports
+  CmAddress destination;
+  char program[kProgramBytes];
+};
+static_assert(sizeof(CmIdRecord) == 136);
+inline constexpr uint32_t kNoDevice = UINT32_MAX;
+
+struct CmIdsReply {
+  MessageHeader header;
+  uint32_t count;     // of the records in the file
+  uint32_t left_out;  // how many more there are
+};
+static_assert(sizeof(CmIdsReply) == 24);
+inline constexpr uint32_t kMostCmIdRecords = 1u << 16;
 
 }  // namespace verbena::protocol

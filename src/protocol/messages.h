@@ -93,6 +93,9 @@ enum class MessageType : uint16_t {
   kGetCaptureNews,     // header -> CaptureNewsReply [ring?, status page?]
   kSetPeers,           // PeersRequest -> header
 
+  kGetCmIds = 48,  // header -> CmIdsReply [records] (connection_status.h)
+  kRenameLink,     // RenameRequest -> header
+
   // Connection management: connection_messages.h
   kCmOpenChannel = 64,
   kCmCloseChannel,
@@ -112,6 +115,12 @@ enum class MessageType : uint16_t {
   kCmLeave,
   kCmMigrateId,
   kCmRestoreId,
+
+  // Management datagrams: mad_messages.h
+  kMadGetPort = 96,
+  kMadOpenPort,
+  kMadRegister,
+  kMadUnregister,
 };
 inline constexpr uint16_t kReply = 0x8000;
 
@@ -181,6 +190,13 @@ struct LinkRequest {
   char netdev[kNetdevNameBytes];  // empty in kDeleteLink
 };
 static_assert(sizeof(LinkRequest) == 96);
+
+struct RenameRequest {
+  MessageHeader header;
+  char name[kLinkNameBytes];
+  char new_name[kLinkNameBytes];
+};
+static_assert(sizeof(RenameRequest) == 144);
 
 // A network whose hosts a link hears: roce/prefix.h.
 struct PeerRecord {
@@ -349,6 +365,7 @@ using GetLinksRequest = Plain<MessageType::kGetLinks>;
 using TakeSlotRequest = Plain<MessageType::kTakeSlot>;
 using GetStatusRequest = Plain<MessageType::kGetStatus>;
 using GetCmStatusRequest = Plain<MessageType::kGetCmStatus>;
+using GetCmIdsRequest = Plain<MessageType::kGetCmIds>;
 using GetCaptureNewsRequest = Plain<MessageType::kGetCaptureNews>;
 
 struct PlainReply {

@@ -14,6 +14,19 @@ namespace verbena::protocol {
 using SharedNumber = std::atomic<uint64_t>;
 static_assert(SharedNumber::is_always_lock_free && sizeof(SharedNumber) == 8);
 
+// By what a QP's packets go to its peer, and, where that is memory, whether requests can be carried out in
+// the peer's own (docs/one-host.md). Processes of older versions say no more than 0 or 1.
+enum class QpWay : uint8_t {
+  kWire,
+  kMemory,      // of the peer's memory nothing is known, or not yet
+  kAllReached,  // requests are carried out there
+  kOnlyShared,  // only in what is shared already: the kernel forbids the rest
+  kForbidden,   // the kernel does not let us see the process
+  kOtherUser,   // another user's process, or one that cannot be seen from here
+  kNotUsable,   // what it shows of itself is not
+};
+inline constexpr size_t kQpWays = 7;
+
 inline constexpr size_t kQpNumbers = 25;         // transport::QpCounter
 inline constexpr size_t kQpsPerSlot = 1u << 14;  // roce::Qpn::kPerSlot
 
@@ -25,7 +38,7 @@ struct alignas(64) QpStatus {
   SharedNumber remote_qpn;
   SharedNumber device_index;                      // Link::device_index
   std::array<SharedNumber, kQpNumbers> counters;  // transport::QpCounters
-  SharedNumber by_memory;                         // 1: its packets do not leave the host's memory
+  SharedNumber way;                               // QpWay
 };
 static_assert(sizeof(QpStatus) == 256);
 
@@ -35,6 +48,57 @@ struct alignas(64) PathStatus {
   std::array<SharedNumber, kPathNumbers> numbers;  // transport::PathNumbers
 };
 static_assert(sizeof(PathStatus) == 64);
+
+// What else there is to know of a QP.
+enum QpDetail : uint8_t {
+  kQpPd,              // number_of() its protection domain; 0: none, or not listed
+  kQpSharedReceives,  // likewise of its shared receive queue
+  kQpPort,            // 0: it has none yet
+  kQpMigration,       // enum ibv_mig_state
+  kQpSendPsn,         // this and what follows as it was a moment ago
+  kQpReceivePsn,
+  kQpWaitingSends,     // posted, and not complete
+  kQpWaitingReceives,  // in its own queue
+  kQpDetailCount,
+};
+
+struct alignas(64) QpDetails {
+  std::array<SharedNumber, kQpDetailCount> numbers;
+};
+static_assert(sizeof(QpDetails) == 64);
+
+// The other objects of a process, as the kernel's restrack knows them.
+enum class ObjectKind : uint8_t { kNone, kContext, kPd, kCq, kMr, kSrq, kCount };
+
+// What an object's values say.
+enum ContextValue : uint8_t { kContextNone };
+enum PdValue : uint8_t { kPdContext, kPdUsers };
+enum CqValue : uint8_t { kCqContext, kCqUsers, kCqEntries };
+enum MrValue : uint8_t { kMrPd, kMrLocalKey, kMrRemoteKey, kMrLength, kMrAddress };
+enum SrqValue : uint8_t { kSrqPd, kSrqCq, kSrqType, kSrqNumber };  // enum ibv_srq_type
+inline constexpr size_t kObjectValues = 6;
+
+struct alignas(64) ObjectStatus {
+  SharedNumber kind;  // ObjectKind; kNone while there is none, or it is not written whole yet
+  SharedNumber device_index;
+  std::array<SharedNumber, kObjectValues> values;
+};
+static_assert(sizeof(ObjectStatus) == 64);
+
+// As many are listed; all are counted.
+inline constexpr size_t kObjectsPerSlot = 1u << 16;
+
+struct alignas(64) ObjectCounts {
+  std::array<SharedNumber, static_cast<size_t>(ObjectKind::kCount)> of_kind;
+  SharedNumber places;  // how many of the list have ever been used
+  SharedNumber reserved;
+};
+static_assert(sizeof(ObjectCounts) == 64);
+
+// The number of the object at a place of a slot's list: no other object of the host has it, and it is not 0.
+constexpr uint32_t number_of(uint32_t slot, uint32_t place) {
+  return slot * static_cast<uint32_t>(kObjectsPerSlot) + place + 1;
+}
 
 enum PortCounter : uint8_t {
   kPortSentPackets,
@@ -53,10 +117,17 @@ struct StatusPage {
   std::array<SharedNumber, kPortNumbers> port;  // by PortCounter
   std::array<QpStatus, kQpsPerSlot> qps;        // by Qpn::index(); pages come into being when touched
   std::array<PathStatus, kQpsPerSlot> paths;    // likewise
+  std::array<QpDetails, kQpsPerSlot> details;   // likewise
+  ObjectCounts object_counts;                   // all objects of a process are in one of its pages
+  std::array<ObjectStatus, kObjectsPerSlot> objects;
 };
 // The page of an agent from before there were paths ends here. Its processes show none.
 inline constexpr size_t kStatusBytesWithoutPaths = offsetof(StatusPage, paths);
 static_assert(kStatusBytesWithoutPaths == 512 + kQpsPerSlot * sizeof(QpStatus));
-static_assert(sizeof(StatusPage) == kStatusBytesWithoutPaths + kQpsPerSlot * sizeof(PathStatus));
+// That of one from before objects were listed ends here.
+inline constexpr size_t kStatusBytesWithoutObjects = offsetof(StatusPage, details);
+static_assert(kStatusBytesWithoutObjects == kStatusBytesWithoutPaths + kQpsPerSlot * sizeof(PathStatus));
+static_assert(sizeof(StatusPage) == kStatusBytesWithoutObjects + kQpsPerSlot * sizeof(QpDetails) +
+                                        sizeof(ObjectCounts) + kObjectsPerSlot * sizeof(ObjectStatus));
 
 }  // namespace verbena::protocol

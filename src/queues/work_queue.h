@@ -152,6 +152,7 @@ class WorkQueue {
   uint32_t posted() const { return posted_.load(std::memory_order_seq_cst); }
   uint32_t consumed() const { return consumed_.load(std::memory_order_relaxed); }
   bool empty() const { return posted() == consumed(); }
+  uint32_t waiting() const { return posted() - consumed(); }
   const Wqe& at(uint32_t index) const { return const_cast<WorkQueue*>(this)->at(index); }
   Wqe& at(uint32_t index) {
     return *reinterpret_cast<Wqe*>(ring_.data() + size_t{index & (slots_ - 1)} * stride_);

@@ -116,6 +116,8 @@ constexpr std::array<OpcodeInfo, 256> make_opcodes() {
   opcodes[kArrivalsOpcode] = OpcodeInfo{.name = "Verbena arrivals", .carries_payload = true};
   opcodes[kHeardOpcode] = OpcodeInfo{.name = "Verbena arrivals heard"};
   opcodes[kReceiptOpcode] = OpcodeInfo{.name = "Verbena receipt", .carries_payload = true};
+  opcodes[kReceiptRequestOpcode] = OpcodeInfo{.name = "Verbena receipt request", .carries_payload = true};
+  opcodes[kRefusalOpcode] = OpcodeInfo{.name = "Verbena refusal", .carries_payload = true};
   return opcodes;
 }
 

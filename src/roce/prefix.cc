@@ -56,11 +56,15 @@ std::optional<Prefix> parse_prefix(std::string_view text) {
 }
 
 std::string text_of(const Prefix& prefix) {
+  const int before = prefix.network.is_ipv4() ? Prefix::kIpv4Bits : 0;
+  return text_of(prefix.network) + '/' + std::to_string(prefix.bits - before);
+}
+
+std::string text_of(const Address& address) {
   char text[INET6_ADDRSTRLEN];
-  const bool ipv4 = prefix.network.is_ipv4();
-  const void* address = ipv4 ? static_cast<const void*>(prefix.network.ipv4()) : prefix.network.bytes.data();
-  if (inet_ntop(ipv4 ? AF_INET : AF_INET6, address, text, sizeof text) == nullptr) return "?";
-  return std::string(text) + '/' + std::to_string(prefix.bits - (ipv4 ? Prefix::kIpv4Bits : 0));
+  const bool ipv4 = address.is_ipv4();
+  const void* bytes = ipv4 ? static_cast<const void*>(address.ipv4()) : address.bytes.data();
+  return inet_ntop(ipv4 ? AF_INET : AF_INET6, bytes, text, sizeof text) != nullptr ? text : "?";
 }
 
 }  // namespace verbena::roce

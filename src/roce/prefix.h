@@ -29,5 +29,6 @@ Address first_bits(const Address& address, uint8_t bits);
 // is left out, as firewalls do.
 std::optional<Prefix> parse_prefix(std::string_view text);
 std::string text_of(const Prefix& prefix);
+std::string text_of(const Address& address);  // one of IPv4 in its own form
 
 }  // namespace verbena::roce

@@ -8,18 +8,19 @@
 namespace verbena::transport {
 
 SendStatus CongestionNotices::send(QueuePair& qp) {
+  return send(qp, qp.route(), qp.attributes().path, qp.attributes().destination);
+}
+
+SendStatus CongestionNotices::send(QueuePair& qp, const Route& route, const roce::Path& path,
+                                   roce::Qpn destination) {
   // Sixteen reserved bytes are its payload.
   static constexpr std::array<std::byte, 16> kReserved{};
-  const ConstBytes payload(kReserved);
   roce::Headers headers;
   headers.opcode = roce::kCnpOpcode;
-  headers.destination = qp.attributes().destination;
+  headers.destination = destination;
   headers.becn = true;
-  const SendStatus status =
-      qp.send_out({qp.attributes().path, headers, {&payload, 1}, static_cast<uint32_t>(payload.size())});
-  if (status == SendStatus::kBusy) return status;
-  is_due_ = false;
-  qp.count(kSentPackets);
+  const SendStatus status = qp.send_word(route, path, headers, kReserved);
+  if (status != SendStatus::kBusy) is_due_ = false;
   return status;
 }
 

@@ -3,11 +3,13 @@
 
 #include "base/time.h"
 #include "roce/path.h"
+#include "roce/qpn.h"
 #include "transport/packet_io.h"
 
 namespace verbena::transport {
 
 class QueuePair;
+struct Route;
 
 // Tells the peer that its packets have come through a switch that is filling up, by a congestion notification
 // packet (IBTA volume 1, annex A17.9.3). One for the first that was marked, and then no other for a while: so
@@ -33,8 +35,9 @@ class CongestionNotices {
     quiet_until_ = now + kInterval;
   }
   bool is_due() const { return is_due_; }
-  // kBusy: it is due still.
+  // To the peer of a connected queue pair. kBusy: it is due still.
   SendStatus send(QueuePair& qp);
+  SendStatus send(QueuePair& qp, const Route& route, const roce::Path& path, roce::Qpn destination);
 
  private:
   bool is_due_ = false;

@@ -43,6 +43,9 @@ class DirectAccess {
  public:
   virtual ~DirectAccess() = default;
 
+  // The peer is a process of our own user, which is shown our keys anyway.
+  virtual bool is_of_our_user() const { return false; }
+
   // Whether this way is that much better for requests with this key that it is worth waiting, now and then,
   // until nothing of the QP is under way.
   virtual bool is_best_for(uint32_t rkey) = 0;

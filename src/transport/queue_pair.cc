@@ -4,7 +4,10 @@
 #include <algorithm>
 #include <array>
 
+#include "base/log.h"
+#include "protocol/text.h"
 #include "queues/flush_request.h"
+#include "transport/error_words.h"
 #include "transport/qp_state.h"
 #include "transport/tag_matching.h"
 
@@ -36,6 +39,7 @@ void QueuePair::enter(ibv_qp_state next) {
     send_queue_.clear();
     receives_.clear();
     completion_lost_ = false;
+    peer_words_.clear();
   };
   if (next == IBV_QPS_RESET) route_ = &no_route();
   // Drops what a thread posted that had not yet seen RESET. It must come before the new state is stored: a
@@ -83,6 +87,7 @@ void QueuePair::complete_send(const queues::SendWqe& wqe, ibv_wc_status status) 
   const ibv_wc_opcode opcode =
       kCompletionOpcodes[std::min<size_t>(wqe.opcode, kCompletionOpcodes.size() - 1)];
   count_send(opcode, status);
+  if (status != IBV_WC_SUCCESS && status != IBV_WC_WR_FLUSH_ERR) say_failed(wqe, status);
   if (status == IBV_WC_SUCCESS && !config_.signal_all && !wqe.has_flag(IBV_SEND_SIGNALED)) {
     send_queue_.consume();
     return;
@@ -108,10 +113,24 @@ void QueuePair::complete_recv(ibv_wc& wc, bool solicited) {
   }
   wc.wr_id = receives_.current()->wr_id;
   wc.qp_num = config_.qpn.value();
+  const bool failed = wc.status != IBV_WC_SUCCESS && wc.status != IBV_WC_WR_FLUSH_ERR;
+  if (failed && log_level() >= LogLevel::kError) log_error("{}", what_failed(*this, wc));
   queues::CompletionQueue* cq = receives_.cq();
   // First its place is free again, then the application may know.
   receives_.finish();
   if (!cq->push(wc, solicited)) completion_lost_ = true;
+}
+
+void QueuePair::say_failed(const queues::SendWqe& wqe, ibv_wc_status status) const {
+  if (log_level() >= LogLevel::kError) log_error("{}", what_failed(*this, wqe, status, peer_words_));
+}
+
+void QueuePair::hear_refusal(ConstBytes words) try {
+  constexpr size_t kMostBytes = 400;
+  const auto* text = reinterpret_cast<const char*>(words.data());
+  peer_words_ = protocol::printable({text, std::min(words.size(), kMostBytes)});
+} catch (const std::bad_alloc&) {
+  peer_words_.clear();
 }
 
 // ---- tag matching
@@ -174,6 +193,24 @@ void QueuePair::flush_recv_queue() {
     wc.opcode = IBV_WC_RECV;
     complete_recv(wc, true);
   }
+}
+
+SendStatus QueuePair::send_word(uint8_t opcode, roce::Psn psn, ConstBytes payload) {
+  roce::Headers headers;
+  headers.opcode = opcode;
+  headers.destination = attributes_.destination;
+  headers.psn = psn;
+  headers.pad = roce::padding_of(static_cast<uint32_t>(payload.size()));
+  return send_word(*route_, attributes_.path, headers, payload);
+}
+
+SendStatus QueuePair::send_word(const Route& route, const roce::Path& path, const roce::Headers& headers,
+                                ConstBytes payload) {
+  const auto bytes = static_cast<uint32_t>(payload.size());
+  const std::span<const ConstBytes> pieces(&payload, payload.empty() ? 0 : 1);
+  const SendStatus status = route.sink->send({path, headers, pieces, bytes});
+  if (status == SendStatus::kSent) count(kSentPackets);
+  return status;
 }
 
 }  // namespace verbena::transport

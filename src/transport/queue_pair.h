@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdint>
 #include <optional>
+#include <string>
 
 #include <infiniband/verbs.h>
 
@@ -217,10 +218,22 @@ class alignas(kCacheLine) QueuePair {
   bool has_to_flush() const { return !send_queue_.empty() || receives_.any_to_flush(); }
   bool send_queue_empty() const { return send_queue_.empty(); }
 
-  void find_route(const roce::Path& path, roce::Qpn destination) {
-    if (config_.routes != nullptr) route_ = &config_.routes->find(path, destination);
+  const Route& route_for(const roce::Path& path, roce::Qpn destination) const {
+    return config_.routes != nullptr ? config_.routes->find(path, destination) : no_route();
   }
+  void find_route(const roce::Path& path, roce::Qpn destination) { route_ = &route_for(path, destination); }
   SendStatus send_out(const OutgoingPacket& packet) { return route_->sink->send(packet); }
+  // What belongs to no message: a word to a peer of ours, or to any peer.
+  SendStatus send_word(uint8_t opcode, roce::Psn psn, ConstBytes payload = {});
+  SendStatus send_word(const Route& route, const roce::Path& path, const roce::Headers& headers,
+                       ConstBytes payload);
+  // The peer, on this host, says why it will refuse our oldest request. Not trusted.
+  void hear_refusal(ConstBytes words);
+  // Whether who sends this is to be told of others who send to this process.
+  bool has_news_of_incast(IncastShare& share, const roce::Packet& packet, TimePoint now) {
+    return config_.incast != nullptr && !route_->traits.lossless &&
+           share.on_packet(*config_.incast, packet.payload.size(), now);
+  }
 
   // Whether a packet came from our peer's address to ours, as the kernel's rxe checks; also by our device, if
   // the addresses name one only with it (link-local ones). `incoming` without a device: it was not sent by
@@ -269,6 +282,7 @@ class alignas(kCacheLine) QueuePair {
                        const TaggedMessage& message);
   void count_send(ibv_wc_opcode opcode, ibv_wc_status status);
   void fail_for_lost_completions();
+  void say_failed(const queues::SendWqe& wqe, ibv_wc_status status) const;
 
   const QpConfig config_;
   QpAttributes attributes_;
@@ -280,6 +294,7 @@ class alignas(kCacheLine) QueuePair {
   Receives receives_;
   memory::BoundWindows bound_windows_;
   bool completion_lost_ = false;
+  std::string peer_words_;  // of hear_refusal()
 };
 
 }  // namespace verbena::transport

@@ -17,7 +17,9 @@ Verdict RcQueuePair::on_packet(const IncomingPacket& incoming, TimePoint now) {
   if (!receives_packets(state())) return Verdict::kNotReady;
   const bool of_arrivals = role_ == Role::kRc && is_of_arrivals(headers.opcode);
   const bool is_notice = headers.opcode == roce::kCnpOpcode;
-  if (!of_arrivals && !is_notice && (headers.service() != service_ || !has_half_for(headers))) {
+  const bool is_refusal = headers.opcode == roce::kRefusalOpcode && route().traits.lossless;
+  if (!of_arrivals && !is_notice && !is_refusal &&
+      (headers.service() != service_ || !has_half_for(headers))) {
     return Verdict::kWrongService;
   }
   if (!roce::is_default_pkey(headers.pkey)) return Verdict::kBadPkey;
@@ -29,6 +31,8 @@ Verdict RcQueuePair::on_packet(const IncomingPacket& incoming, TimePoint now) {
   if (is_notice) {
     count_on_path(kPathCongestionNotices);
     requester_.on_congestion(now);
+  } else if (is_refusal) {
+    hear_refusal(incoming.packet.payload);
   } else if (of_arrivals) {
     if (headers.opcode == roce::kHeardOpcode) {
       responder_.on_heard(headers.psn);
@@ -40,23 +44,17 @@ Verdict RcQueuePair::on_packet(const IncomingPacket& incoming, TimePoint now) {
       established_ = true;
       emit(IBV_EVENT_COMM_EST);
     }
-    if (has_news_of_incast(incoming.packet, now)) responder_.tell_of_incast();
+    if (has_news_of_incast(incast_, incoming.packet, now)) responder_.tell_of_incast();
     responder_.on_request(incoming.packet);
   } else if (headers.operation() == roce::Operation::kAcknowledge) {
     requester_.on_acknowledge(headers, now);
   } else if (headers.operation() == roce::Operation::kAtomicAcknowledge) {
     requester_.on_atomic_acknowledge(headers, now);
   } else {
-    if (has_news_of_incast(incoming.packet, now)) requester_.on_incast(config().incast->get());
+    if (has_news_of_incast(incast_, incoming.packet, now)) requester_.on_incast(config().incast->get());
     requester_.on_read_response(incoming.packet, now);
   }
   return Verdict::kAccepted;
-}
-
-bool RcQueuePair::has_news_of_incast(const roce::Packet& packet, TimePoint now) {
-  IncastMeter* const meter = config().incast;
-  return meter != nullptr && !route().traits.lossless &&
-         incast_.on_packet(*meter, packet.payload.size(), now);
 }
 
 // Who asked for data says how fast it comes; the peer may be one that obeys notices as well.

@@ -57,8 +57,6 @@ class RcQueuePair : public QueuePair {
 
   void find_route_anew();
   void on_marked(const roce::Headers& headers, TimePoint now);
-  // Whether who sends this is to be told of others who send to this process.
-  bool has_news_of_incast(const roce::Packet& packet, TimePoint now);
 
   const Role role_;
   const roce::Service service_;

@@ -367,15 +367,10 @@ SendStatus Requester::ask_for_last_answer(const SendWqe& wqe) {
 }
 
 SendStatus Requester::send_heard() {
-  roce::Headers headers;
-  headers.opcode = roce::kHeardOpcode;
-  headers.destination = qp_.attributes().destination;
-  headers.psn = unacked_ - Arrivals::kPast;
-  const SendStatus status = qp_.send_out({qp_.attributes().path, headers, {}, 0});
+  const SendStatus status = qp_.send_word(roce::kHeardOpcode, unacked_ - Arrivals::kPast);
   if (status != SendStatus::kSent) return status;
   heard_due_ = false;
   ++heard_sent_;
-  qp_.count(kSentPackets);
   return status;
 }
 

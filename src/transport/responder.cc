@@ -2,9 +2,13 @@
 #include "transport/responder.h"
 
 #include <algorithm>
+#include <span>
 
+#include "base/log.h"
 #include "memory/atomics.h"
+#include "roce/prefix.h"
 #include "transport/arrivals.h"
+#include "transport/error_words.h"
 #include "transport/gather.h"
 #include "transport/send_request.h"
 
@@ -78,6 +82,7 @@ void Responder::on_request(const roce::Packet& packet) {
     gap_reported_ = false;
     nak_.reset();
     execute(packet);
+    if (nak_) note_refusal(packet);
     if (!kept_.empty()) execute_kept();
   }
 }
@@ -239,6 +244,31 @@ void Responder::stop(std::optional<ibv_event_type> event) {
   refusing_ = false;
 }
 
+// In words, for the log, and for a peer that is told of it by the same way as of the refusal.
+void Responder::note_refusal(const roce::Packet& packet) try {
+  const auto code = static_cast<NakCode>(roce::aeth_value(nak_->syndrome));
+  if (roce::aeth_kind(nak_->syndrome) != roce::AethKind::kNak || code == NakCode::kSequenceError) return;
+  const DirectAccess* const direct = qp_.route().direct;
+  const bool is_told = direct != nullptr && direct->is_of_our_user();
+  if (!is_told && log_level() < LogLevel::kError) return;
+  refusal_ = why_refused(qp_, packet, code);
+  log_error("QP {:#08x}: {} of QP {:#08x} at {} is refused: {}", qp_.config().qpn.value(),
+            packet.headers.info().name, qp_.attributes().destination.value(),
+            roce::text_of(qp_.attributes().path.destination), refusal_);
+  if (!is_told) refusal_.clear();
+} catch (const std::bad_alloc&) {
+  refusal_.clear();  // the NAK says what must be said
+}
+
+// Before the NAK. A library that does not know of it drops it.
+SendStatus Responder::send_refusal() {
+  if (refusal_.empty()) return SendStatus::kSent;
+  const SendStatus status =
+      qp_.send_word(roce::kRefusalOpcode, expected_ - Arrivals::kPast, std::as_bytes(std::span(refusal_)));
+  if (status != SendStatus::kBusy) refusal_.clear();
+  return status;
+}
+
 void Responder::not_ready() {
   qp_.count(kRnrNaksSent);
   gap_reported_ = true;  // what follows is out of sequence now, and need not be told
@@ -337,6 +367,7 @@ TransmitResult Responder::transmit_urgent(uint32_t& budget) {
   }
   if (nak_) {
     if (budget == 0) return TransmitResult::kMore;
+    if (send_refusal() == SendStatus::kBusy) return TransmitResult::kBusy;
     if (send_acknowledge(nak_->syndrome, nak_->psn) == SendStatus::kBusy) return TransmitResult::kBusy;
     --budget;
     nak_.reset();

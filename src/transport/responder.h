@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 
 #include "roce/aeth.h"
 #include "transport/inbound.h"
@@ -76,6 +77,8 @@ class Responder {
   void repeat(const roce::Packet& packet);
 
   void refuse(roce::NakCode code);  // NAK and ERR
+  void note_refusal(const roce::Packet& packet);
+  SendStatus send_refusal();
   void give_up(const Nak& nak, std::optional<ibv_event_type> event);
   void stop(std::optional<ibv_event_type> event);
   void not_ready();         // RNR NAK
@@ -109,6 +112,7 @@ class Responder {
   bool gap_reported_ = false;  // a NAK for expected_ has gone out; nothing more is said until it comes
   bool acknowledgement_due_ = false;
   std::optional<Nak> nak_;
+  std::string refusal_;        // its words, for a peer that gets them
   KeptPackets kept_;           // what came after a gap
   bool arrivals_due_ = false;  // the peer is to be told of it
   bool is_heard_ = false;      // and understands

@@ -85,14 +85,7 @@ SendStatus Responder::send_arrivals() {
 SendStatus Responder::send_arrivals(const Arrivals& arrivals) {
   std::array<std::byte, Arrivals::kMostBytes> space;
   const uint32_t bytes = arrivals.write(space);
-  const ConstBytes payload(space.data(), bytes);
-  roce::Headers headers;
-  headers.opcode = roce::kArrivalsOpcode;
-  headers.destination = qp_.attributes().destination;
-  headers.psn = expected_ - Arrivals::kPast;
-  const SendStatus status = qp_.send_out({qp_.attributes().path, headers, {&payload, 1}, bytes});
-  if (status == SendStatus::kSent) qp_.count(kSentPackets);
-  return status;
+  return qp_.send_word(roce::kArrivalsOpcode, expected_ - Arrivals::kPast, {space.data(), bytes});
 }
 
 }  // namespace verbena::transport

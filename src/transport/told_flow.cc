@@ -11,8 +11,6 @@ using roce::Psn;
 
 // So many times is asked in a window, so that its round trips are seen.
 constexpr uint32_t kAsksOfWindow = 8;
-// What was sent longer ago nobody tells of any more: who does does not know what is sent.
-constexpr int32_t kFurthest = 2 * ToldFlow::kMostInFlight;
 // Of the rate that was, without a word.
 constexpr uint64_t kPartOfRate = 16;
 

@@ -32,6 +32,8 @@ class ToldFlow {
   static constexpr uint32_t kManySenders = 8;
   // Packets, however much the path holds: so many PSNs have a meaning at a time.
   static constexpr int32_t kMostInFlight = 1 << 14;
+  // What was sent longer ago nobody tells of any more: who does does not know what is sent.
+  static constexpr int32_t kFurthest = 2 * kMostInFlight;
   // For so many receipts: one of them will arrive. After a silence there are as many again.
   static constexpr uint32_t kMostThanks = 8;
 
@@ -43,6 +45,8 @@ class ToldFlow {
   };
   void begin(const Traits& traits, const Settings& settings, roce::Psn first);
   void end() { *this = ToldFlow(); }
+  // The peer has counted before: what it says is missing is not all of what is sent from now on.
+  void joins() { counts_ = false; }
 
   // ---- what leaves
 
@@ -66,6 +70,8 @@ class ToldFlow {
   void on_mark(TimePoint now);
   void on_timer(TimePoint now);
   TimePoint deadline() const { return silent_at_; }
+  // The peer told, and has not for several times as long as that takes.
+  bool has_given_up() const { return is_told_ && is_blind_; }
 
   // The peer is to hear that its receipts are understood.
   bool owes_thanks() const { return thanks_due_; }

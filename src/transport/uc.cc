@@ -56,10 +56,7 @@ void UcQueuePair::on_message_packet(const IncomingPacket& incoming, TimePoint no
     established_ = true;
     emit(IBV_EVENT_COMM_EST);
   }
-  IncastMeter* const meter = config().incast;
-  const bool has_news = meter != nullptr && !route().traits.lossless &&
-                        incast_.on_packet(*meter, incoming.packet.payload.size(), now);
-  if (has_news) owed_.owe();
+  if (has_news_of_incast(incast_, incoming.packet, now)) owed_.owe();
   receive(incoming.packet);
 }
 
@@ -127,7 +124,7 @@ void UcQueuePair::on_heard(Psn psn) {
   if (behind >= 0 && behind < kOvertaken) owed_.on_heard();
 }
 
-SendStatus UcQueuePair::send_word() {
+SendStatus UcQueuePair::send_words() {
   SendStatus status = SendStatus::kSent;
   if (notices_.is_due()) status = notices_.send(*this);
   if (status != SendStatus::kBusy && owed_.is_due()) status = send_receipt();
@@ -140,27 +137,16 @@ SendStatus UcQueuePair::send_receipt() {
   if (config().incast != nullptr) receipt.incast = config().incast->get();
   std::array<std::byte, Receipt::kBytes> space;
   receipt.write(space);
-  const ConstBytes payload(space);
-  roce::Headers headers;
-  headers.opcode = roce::kReceiptOpcode;
-  headers.destination = attributes().destination;
-  headers.psn = expected_ - Arrivals::kPast;
-  const SendStatus status = send_out({attributes().path, headers, {&payload, 1}, Receipt::kBytes});
+  const SendStatus status = send_word(roce::kReceiptOpcode, expected_ - Arrivals::kPast, space);
   if (status == SendStatus::kBusy) return status;
   owed_.on_sent();
-  count(kSentPackets);
   return status;
 }
 
 SendStatus UcQueuePair::send_thanks() {
-  roce::Headers headers;
-  headers.opcode = roce::kHeardOpcode;
-  headers.destination = attributes().destination;
-  headers.psn = next_ - Arrivals::kPast;
-  const SendStatus status = send_out({attributes().path, headers, {}, 0});
+  const SendStatus status = send_word(roce::kHeardOpcode, next_ - Arrivals::kPast);
   if (status == SendStatus::kBusy) return status;
   flow_.on_thanks_sent();
-  count(kSentPackets);
   return status;
 }
 
@@ -190,7 +176,7 @@ bool UcQueuePair::has_urgent() const {
 }
 
 TransmitResult UcQueuePair::transmit(TimePoint now, uint32_t budget, bool) {
-  if (owes_word() && receives_packets(state()) && send_word() == SendStatus::kBusy) {
+  if (owes_word() && receives_packets(state()) && send_words() == SendStatus::kBusy) {
     return TransmitResult::kBusy;
   }
   const TransmitResult result = send_posted(now, budget);

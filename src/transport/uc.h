@@ -42,7 +42,7 @@ class UcQueuePair : public QueuePair {
   void on_receipt(const roce::Packet& packet, TimePoint now);
   void on_heard(roce::Psn psn);
   bool owes_word() const { return notices_.is_due() || owed_.is_due() || flow_.owes_thanks(); }
-  SendStatus send_word();
+  SendStatus send_words();
   SendStatus send_receipt();
   SendStatus send_thanks();
   void begin_flow(roce::Psn first);

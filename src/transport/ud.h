@@ -2,9 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 
+#include "transport/datagram_flow.h"
+#include "transport/datagram_sources.h"
 #include "transport/queue_pair.h"
+#include "transport/recent_peers.h"
 
 namespace verbena::transport {
 
@@ -16,7 +20,9 @@ inline constexpr uint32_t kGrhBytes = 40;
 void write_grh(const roce::Path& path, uint32_t udp_bytes, std::byte (&grh)[kGrhBytes]);
 
 // A queue pair of the unreliable datagram service: each request is one packet to an address of its own,
-// complete when sent.
+// complete when sent. A receiver of ours that is sent much tells what has come, so that no more is sent than
+// the path to it carries (datagram_flow.h). Requests leave in their order, so those to others wait meanwhile,
+// as they do for an adapter's port.
 class UdQueuePair : public QueuePair {
  public:
   using QueuePair::QueuePair;
@@ -27,9 +33,11 @@ class UdQueuePair : public QueuePair {
   bool has_acknowledgement() const override { return false; }
   bool wants_ip_details() const override { return true; }
   bool has_outstanding() const override { return false; }
-  void reroute() override { routed_to_.reset(); }
-  TimePoint deadline() const override { return kNever; }
-  void on_timer(TimePoint) override {}
+  void reroute() override { forget_route(); }
+  TimePoint deadline() const override { return waits_until_; }
+  void on_timer(TimePoint now) override {
+    if (waits_until_ <= now) waits_until_ = kNever;
+  }
   roce::Psn next_send_psn() const override { return next_; }
   roce::Psn next_receive_psn() const override { return roce::Psn(0); }
 
@@ -39,17 +47,45 @@ class UdQueuePair : public QueuePair {
  private:
   struct Destination {
     roce::Path path;
-    uint32_t slot;
+    roce::Qpn qpn;
+    uint32_t qkey;  // of the latest datagram
   };
 
-  void route_to(const queues::SendWqe& wqe);
-  SendStatus send(const queues::SendWqe& wqe);
-  void fail_send(ibv_wc_status status);
+  void on_datagram(const IncomingPacket& incoming, TimePoint now);
   bool fits(size_t payload_bytes);
   void receive(const IncomingPacket& incoming);
+  void note_source(const IncomingPacket& incoming, TimePoint now);
+  void on_word(const IncomingPacket& incoming, TimePoint now);
+  void on_request(const IncomingPacket& incoming);
+  void on_receipt(const IncomingPacket& incoming, TimePoint now);
+  void on_notice(const roce::Address& from, TimePoint now);
+  DatagramSources* sources();
 
+  bool owes_word() const { return sources_ && sources_->is_due(); }
+  SendStatus send_words();
+  SendStatus send_words_to(DatagramSource& source);
+  SendStatus send_receipt(const Route& route, DatagramSource& source);
+  SendStatus ask_for_receipt();
+
+  void route_to(const queues::SendWqe& wqe);
+  void forget_route();
+  DatagramFlow* flow_to(const Destination& destination);
+  TransmitResult send_posted(TimePoint now, uint32_t budget);
+  std::optional<TransmitResult> hold_back(TimePoint now);
+  SendStatus send(const queues::SendWqe& wqe);
+  void fail_send(ibv_wc_status status);
+
+  // Receiving. Of those who send much here; made when the first of them asks.
+  std::unique_ptr<DatagramSources> sources_;
+
+  // Sending
   roce::Psn next_;
   std::optional<Destination> routed_to_;  // where route() leads
+  // Of those that datagrams go to, unless by ways that lose nothing; made for the first of them.
+  std::unique_ptr<RecentPeers<DatagramFlow>> flows_;
+  DatagramFlow* flow_ = nullptr;  // there; null: nothing bounds it
+  TimePoint waits_until_ =
+      kNever;  // the oldest request: until then it may not leave; kNever: it may be tried
 };
 
 }  // namespace verbena::transport

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The words for enum values. Programs print them and scripts match them: they are interface.
+#include "queues/status_words.h"
 #include "verbs/abi.h"
+
+using verbena::queues::kCompletionStatuses;
+using verbena::queues::kEventTypes;
 
 namespace {
 
@@ -28,58 +32,9 @@ constexpr const char* kPortStates[] = {
 };
 static_assert(std::size(kPortStates) == IBV_PORT_ACTIVE_DEFER + 1);
 
-constexpr const char* kEventTypes[] = {
-    "CQ error",
-    "local work queue catastrophic error",
-    "invalid request local work queue error",
-    "local access violation work queue error",
-    "communication established",
-    "send queue drained",
-    "path migrated",
-    "path migration request error",
-    "local catastrophic error",
-    "port active",
-    "port error",
-    "LID change",
-    "P_Key change",
-    "SM change",
-    "SRQ catastrophic error",
-    "SRQ limit reached",
-    "last WQE reached",
-    "client reregistration",
-    "GID table change",
-    "WQ fatal",
-    "Device link speed change",
-};
 // The last came after the headers we build with.
 static_assert(std::size(kEventTypes) == IBV_EVENT_WQ_FATAL + 2);
 
-constexpr const char* kCompletionStatuses[] = {
-    "success",
-    "local length error",
-    "local QP operation error",
-    "local EE context operation error",
-    "local protection error",
-    "Work Request Flushed Error",
-    "memory management operation error",
-    "bad response error",
-    "local access error",
-    "remote invalid request error",
-    "remote access error",
-    "remote operation error",
-    "transport retry counter exceeded",
-    "RNR retry counter exceeded",
-    "local RDD violation error",
-    "remote invalid RD request",
-    "aborted error",
-    "invalid EE context number",
-    "invalid EE context state",
-    "fatal error",
-    "response timeout error",
-    "general error",
-    "TM error",
-    "TM software rendezvous",
-};
 static_assert(std::size(kCompletionStatuses) == IBV_WC_TM_RNDV_INCOMPLETE + 1);
 
 }  // namespace

@@ -241,15 +241,27 @@ TEST_F(CmGsi, ConnectsToAnotherHost) {
 
 TEST_F(CmGsi, SaysThatItDoesNotServeOtherClasses) {
   peer_->send(mad_of(0x01, 0x05));  // a trap: nobody waits for an answer
-  peer_->send(mad_of(0x04, 0x01));  // PerfGet
+  peer_->send(mad_of(0x06, 0x01));  // a Get of device management
   const auto answer = peer_->hear();
   ASSERT_TRUE(answer);
-  EXPECT_EQ(answer->bytes[1], std::byte{0x04});
+  EXPECT_EQ(answer->bytes[1], std::byte{0x06});
   EXPECT_EQ(answer->bytes[3], std::byte{0x81});
   EXPECT_EQ(answer->bytes[5], std::byte{0x0c});
   EXPECT_EQ(answer->bytes[15], std::byte{0x77});
   EXPECT_FALSE(peer_->hear(100));
   EXPECT_EQ(status().unknown_class, 2u);
+}
+
+TEST_F(CmGsi, CountsForOtherHosts) {
+  cm::Mad asked = mad_of(0x04, 0x01);  // PerfGet of ClassPortInfo
+  asked.bytes[2] = asked.bytes[17] = std::byte{0x01};
+  peer_->send(asked);
+  const auto answer = peer_->hear();
+  ASSERT_TRUE(answer);
+  EXPECT_EQ(answer->bytes[3], std::byte{0x81});
+  EXPECT_EQ(answer->bytes[5], std::byte{0});
+  EXPECT_EQ(answer->bytes[15], std::byte{0x77});
+  EXPECT_EQ(answer->bytes[64], std::byte{0x01});
 }
 
 TEST_F(CmGsi, HearsNothingUnderAnotherQkey) {

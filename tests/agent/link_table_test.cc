@@ -383,6 +383,24 @@ TEST(LinkTable, AnAddedLinkTakesTheAutomaticOnesPlace) {
   EXPECT_TRUE(table.holds_user_changes());
 }
 
+TEST(LinkTable, ARenamedLinkIsTheSameDevice) {
+  LinkTable table;
+  table.netdev_changed(netdev(2, "eth0"));
+  table.netdev_changed(netdev(3, "eth1"));
+  ASSERT_TRUE(table.add_link("rxe0", "eth0"));
+  ASSERT_TRUE(table.add_link("rxe1", "eth1"));
+  table.settle();
+  const uint32_t device = table.snapshot().links.at(0).device_index;
+  ASSERT_TRUE(table.rename_link("rxe0", "other"));
+  EXPECT_TRUE(table.settle());
+  EXPECT_EQ(table.snapshot().links.at(0).name, "other");
+  EXPECT_EQ(table.snapshot().links.at(0).device_index, device);
+  EXPECT_TRUE(table.rename_link("other", "other"));
+  EXPECT_EQ(table.rename_link("other", "rxe1").error().code, EEXIST);
+  EXPECT_EQ(table.rename_link("rxe0", "new").error().code, ENODEV);
+  EXPECT_EQ(table.rename_link("other", "a/b").error().code, EINVAL);
+}
+
 TEST(LinkTable, RefusesWhatCannotBeAddedAndSaysWhy) {
   LinkTable table;
   table.netdev_changed(netdev(2, "eth0"));

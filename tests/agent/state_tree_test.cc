@@ -69,7 +69,10 @@ TEST_F(StateTreeTest, ShowsDevicesWhereProgramsLook) {
   EXPECT_EQ(read("sys/class/infiniband_verbs/uverbs1/device/net/eth1/mtu"), "1500\n");
   EXPECT_EQ(read("sys/class/infiniband/rxe_eth0/device/infiniband_verbs/uverbs0/ibdev"), "rxe_eth0\n");
   EXPECT_EQ(read("sys/class/infiniband_verbs/abi_version"), "6\n");
-  for (const char* node : {"uverbs0", "uverbs1", "rxe_eth0", "rxe_eth1"}) {
+  EXPECT_EQ(read("sys/class/infiniband_mad/abi_version"), "5\n");
+  EXPECT_EQ(read("sys/class/infiniband_mad/umad1/ibdev"), "rxe_eth1\n");
+  EXPECT_EQ(read("sys/class/infiniband_mad/issm1/port"), "1\n");
+  for (const char* node : {"uverbs0", "uverbs1", "umad0", "issm1", "rxe_eth0", "rxe_eth1"}) {
     struct stat status {};
     ASSERT_EQ(::stat((directory_ + "/dev/infiniband/" + node).c_str(), &status), 0) << node;
     EXPECT_TRUE(S_ISCHR(status.st_mode));
@@ -83,8 +86,9 @@ TEST_F(StateTreeTest, FollowsTheLinks) {
   up.up = true;
   tree.show({up});
   EXPECT_EQ(read("sys/class/infiniband/rxe_eth0/ports/1/state"), "4: ACTIVE\n");
-  for (const char* gone : {"sys/class/infiniband/rxe_eth1", "sys/class/infiniband_verbs/uverbs1",
-                           "dev/infiniband/uverbs1", "dev/infiniband/rxe_eth1"}) {
+  for (const char* gone :
+       {"sys/class/infiniband/rxe_eth1", "sys/class/infiniband_verbs/uverbs1", "dev/infiniband/uverbs1",
+        "dev/infiniband/rxe_eth1", "sys/class/infiniband_mad/umad1", "dev/infiniband/issm1"}) {
     EXPECT_FALSE(exists(gone)) << gone;
   }
 }

@@ -13,6 +13,7 @@
 #include "base/random.h"
 #include "base/unique_fd.h"
 #include "protocol/status_page.h"
+#include "roce/qpn.h"
 
 namespace verbena::agent_client {
 namespace {
@@ -113,6 +114,37 @@ TEST_F(StatusPageFile, TellsAQpsPathWhereItHasRoomForOne) {
   read_status_page(file_.get(), without);
   ASSERT_EQ(without.qps.size(), 2u);
   EXPECT_EQ(without.qps[1].path[transport::kPathWindow], 0u);
+  ASSERT_EQ(::ftruncate(file_.get(), sizeof(protocol::StatusPage)), 0);
+}
+
+TEST_F(StatusPageFile, ListsObjectsAndWhatQpsHaveOfThem) {
+  page_->magic = protocol::StatusPage::kMagic;
+  page_->qps[5].in_use = 1;
+  page_->qps[5].qpn = roce::Qpn::in_slot(2, 5).value();
+  page_->details[5].numbers[protocol::kQpPd] = protocol::number_of(2, 700);
+  page_->object_counts.places = 701;
+  page_->object_counts.of_kind[static_cast<size_t>(protocol::ObjectKind::kPd)] = 3;
+  page_->objects[700].kind = static_cast<uint64_t>(protocol::ObjectKind::kPd);
+  page_->objects[700].device_index = 4;
+  page_->objects[700].values[protocol::kPdUsers] = 1;
+  page_->objects[9].kind = 4711;  // of a later version
+  SlotStatus slot;
+  slot.index = 2;
+  read_status_page(file_.get(), slot);
+  read_objects(file_.get(), slot);
+  EXPECT_TRUE(slot.lists_objects);
+  ASSERT_EQ(slot.objects.size(), 1u);
+  EXPECT_EQ(slot.objects[0].number, protocol::number_of(2, 700));
+  EXPECT_EQ(slot.objects[0].device_index, 4u);
+  EXPECT_EQ(slot.objects[0].values[protocol::kPdUsers], 1u);
+  EXPECT_EQ(slot.object_totals[static_cast<size_t>(protocol::ObjectKind::kPd)], 3u);
+  EXPECT_EQ(slot.qps.at(0).details[protocol::kQpPd], protocol::number_of(2, 700));
+  page_->object_counts.places = UINT64_MAX;  // no more are read than there is room for
+  read_objects(file_.get(), slot);
+  ASSERT_EQ(::ftruncate(file_.get(), protocol::kStatusBytesWithoutObjects), 0);  // as of an older agent
+  SlotStatus old;
+  read_objects(file_.get(), old);
+  EXPECT_FALSE(old.lists_objects);
   ASSERT_EQ(::ftruncate(file_.get(), sizeof(protocol::StatusPage)), 0);
 }
 

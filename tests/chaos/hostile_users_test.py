@@ -37,6 +37,13 @@ def start_hostile(hosts, program, uid):
     return [host.start(words, user=as_user(uid)) for host in hosts]
 
 
+def judge_recovery(judge, victim, hosts):
+    """What the user has taken itself, by programs that were killed a moment ago, is free again soon."""
+    for host in hosts:
+        free = harness.poll_until(lambda h=host: h.run("ibv_devinfo")[0] == 0, 20, 0.05)
+        judge.say(f"user {victim} has its own share again", None if free else "not within 20 s")
+
+
 def judge_programs(judge, what, server, client, environment):
     for program in PROGRAMS:
         result = harness.pair(server, client, program, server_options=gid_options(program, server),
@@ -67,6 +74,7 @@ def main():
             others = [uid for uid in (ROOT, FIRST, SECOND) if uid != victim]
             hostile = {uid: start_hostile(both, program, uid) for uid in others}
             here, there = (HostOfUser(host, victim) for host in both)
+            judge_recovery(judge, victim, (here, there))
             judge_programs(judge, f"user {victim}, by memory", here, here, harness.ROUTES["local"])
             judge_programs(judge, f"user {victim}, by wire", here, here, harness.ROUTES["wire"])
             judge_programs(judge, f"user {victim}, two hosts", here, there, None)

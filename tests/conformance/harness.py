@@ -318,13 +318,13 @@ class Hosts:
            "peer", "name", "eth0", "netns", second, "mtu", mtu)
         return self._with_addresses(first, second)
 
-    def two_far(self, link, mtu=1500, ipv6=True):
+    def two_far(self, link, mtu=1500, ipv6=True, prefix=()):
         """Two machines joined by a bad link, and the link: what it does is said by options of link_emulator. Without IPv6 no
-        packet is sent that no program sends."""
+        packet is sent that no program sends. `prefix`: the beginning of the emulator's command, such as chrt's."""
         require_root()
         require_tap()
         first, second = self._namespace("a"), self._namespace("b")
-        emulator = Emulator(["ip", "netns", "exec", first, self.build.folder / "tests" / "link_emulator", "eth0", "eth1", *link])
+        emulator = Emulator([*prefix, "ip", "netns", "exec", first, self.build.folder / "tests" / "link_emulator", "eth0", "eth1", *link])
         self.processes.append(emulator)
         if not poll_until(lambda: "ready" in emulator.output or not emulator.running(), 10) or not emulator.running():
             raise RuntimeError(f"link_emulator: {emulator.output}")
@@ -334,11 +334,25 @@ class Hosts:
             sh("ip", "-n", namespace, "link", "set", "eth0", "mtu", mtu, "txqueuelen", 4000)
             if not ipv6:
                 sh("ip", "netns", "exec", namespace, "sh", "-c", "echo 1 > /proc/sys/net/ipv6/conf/all/disable_ipv6")
-        return self._with_addresses(first, second, ipv6), emulator
+        return self._with_addresses(first, second, ipv6=ipv6), emulator
 
-    def _with_addresses(self, first, second, ipv6=True):
+    def at_a_switch(self, count):
+        """So many machines, each with a cable to the same switch."""
+        require_root()
+        middle = self._namespace("s")
+        sh("ip", "-n", middle, "link", "add", "br0", "type", "bridge")
+        sh("ip", "-n", middle, "link", "set", "br0", "up")
+        namespaces = []
+        for number in range(count):
+            namespaces.append(self._namespace("h"))
+            sh("ip", "link", "add", "eth0", "netns", namespaces[-1], "type", "veth",
+               "peer", "name", f"port{number}", "netns", middle)
+            sh("ip", "-n", middle, "link", "set", f"port{number}", "master", "br0", "up")
+        return self._with_addresses(*namespaces)
+
+    def _with_addresses(self, *namespaces, ipv6=True):
         hosts = []
-        for number, namespace in enumerate((first, second), 1):
+        for number, namespace in enumerate(namespaces, 1):
             ipv4, address = f"10.9.0.{number}", f"fd09::{number}"
             sh("ip", "-n", namespace, "addr", "add", f"{ipv4}/24", "dev", "eth0")
             if ipv6:
@@ -502,14 +516,19 @@ def raw_pair(server, client, command, *, seconds=60, environment=None):
     return Result(serving, calling, server_status, client_status)
 
 
-def routes(server, client, *, server_environment=None, client_environment=None):
+def routes(server, client, **options):
     """What `verbena status` says of the routes of two queue pairs that exchange messages: names, in order, each once. Empty
     if they do not get that far; [None] if it says nothing of routes."""
+    return sorted({pair.get("route") for pair in busy_pairs(server, client, **options)}, key=str)
+
+
+def busy_pairs(server, client, *, server_environment=None, client_environment=None, serving_program="ib_write_bw", user=None):
+    """What `verbena status` says of two queue pairs that exchange messages. Empty if they do not get that far."""
     port = server.hosts.port()
-    words = ("run", "ib_write_bw", "-F", "-D", "60", "-p", port)
-    serving = server.verbena(*words, environment=server_environment)
+    words = ("-F", "-D", "60", "-p", port)
+    serving = server.verbena("run", serving_program, *words, environment=server_environment, user=user)
     poll_until(lambda: serving.listens(port) or not serving.running(), 20)
-    calling = client.verbena(*words, server.ipv4, environment=client_environment)
+    calling = client.verbena("run", "ib_write_bw", *words, server.ipv4, environment=client_environment, user=user)
 
     def connected():
         """Both queue pairs, once so much has gone between them that their route is found."""
@@ -522,7 +541,7 @@ def routes(server, client, *, server_environment=None, client_environment=None):
     pairs = poll_until(lambda: not (serving.running() and calling.running()) or connected(), 20, step=0.1)
     for process in (serving, calling):
         process.kill()
-    return sorted({pair.get("route") for pair in pairs}, key=str) if isinstance(pairs, list) else []
+    return pairs if isinstance(pairs, list) else []
 
 
 # What the programs say of speed. Each answers None where the output has no such figure.

@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """By which route the queue pairs of Debian's programs reach each other, as `verbena status` says: by memory on one host, unless one
-end does not want that, and by the wire between two.
+end does not want that, and by the wire between two; and whether each reaches the other's memory.
 
     run_routes.py --build build/release
 """
 
 import argparse
+import os
+import shutil
+import tempfile
 
 import harness
 
@@ -33,6 +36,16 @@ def main():
                 ("two hosts", first, second, {}, {}, "wire")):
             found = harness.routes(server, client, server_environment=server_says, client_environment=client_says)
             judge.say(what, None if found == [wanted] else f"{wanted} wanted, and status says {found or 'nothing: no traffic'}")
+        with tempfile.TemporaryDirectory() as folder:
+            # The kernel shows nothing of a program that may be executed and not read to others than root.
+            os.chmod(folder, 0o755)
+            hidden = shutil.copy(shutil.which("ib_write_bw"), folder)
+            os.chmod(hidden, 0o111)
+            for what, program, wanted in (("two programs of a user", "ib_write_bw", ["reached"]),
+                                          ("one that may not be read", hidden, ["forbidden", "reached"])):
+                pairs = harness.busy_pairs(alone, alone, serving_program=program, user=harness.ordinary_user())
+                found = sorted({str(pair.get("peer_memory")) for pair in pairs})
+                judge.say(f"the peer's memory, {what}", None if found == wanted else f"{wanted} wanted, and status says {found}")
     judge.exit()
 
 

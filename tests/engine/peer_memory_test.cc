@@ -94,7 +94,9 @@ TEST(PeerMemory, OfAProcessWithoutTheCookieIsLeftAlone) {
   auto made = ChannelMapping::make();
   ASSERT_TRUE(made);
   local::Lane& lane = made->first.memory().lanes[0];
-  EXPECT_EQ(PeerMemory::open(said, target.own->file(), {::getpid(), ::getuid(), 0}, lane), nullptr);
+  const auto opened = PeerMemory::open(said, target.own->file(), {::getpid(), ::getuid(), 0}, lane);
+  EXPECT_EQ(opened.memory, nullptr);
+  EXPECT_EQ(opened.way, protocol::QpWay::kNotUsable);
 }
 
 TEST(PeerMemory, OfAProcessWhoseBoardMayShrinkIsLeftAlone) {
@@ -104,7 +106,8 @@ TEST(PeerMemory, OfAProcessWhoseBoardMayShrinkIsLeftAlone) {
   auto made = ChannelMapping::make();
   ASSERT_TRUE(made);
   local::Lane& lane = made->first.memory().lanes[0];
-  EXPECT_EQ(PeerMemory::open(target.presentation(), file.get(), {::getpid(), ::getuid(), 0}, lane), nullptr);
+  EXPECT_EQ(PeerMemory::open(target.presentation(), file.get(), {::getpid(), ::getuid(), 0}, lane).memory,
+            nullptr);
 }
 
 TEST(OwnBoard, NobodyElseCanWriteIt) {

@@ -32,6 +32,7 @@ void write_everywhere(StatusPage& page) {
     page.qps[i].qpn = 17;
     page.paths[i].numbers[0] = 18;
   }
+  page.objects.back().kind = 19;
 }
 
 constexpr size_t kLastQpn = offsetof(StatusPage, qps) +
@@ -46,7 +47,8 @@ TEST(StatusMapping, ShowsAllOfThePage) {
   EXPECT_EQ(word_at(file, 0), StatusPage::kMagic);
   EXPECT_EQ(word_at(file, kLastQpn), 17u);
   EXPECT_EQ(word_at(file, offsetof(StatusPage, paths)), 18u);
-  EXPECT_EQ(word_at(file, sizeof(StatusPage) - sizeof(protocol::PathStatus)), 18u);
+  EXPECT_EQ(word_at(file, protocol::kStatusBytesWithoutObjects - sizeof(protocol::PathStatus)), 18u);
+  EXPECT_EQ(word_at(file, sizeof(StatusPage) - sizeof(protocol::ObjectStatus)), 19u);
 }
 
 TEST(StatusMapping, KeepsThePathsToItselfWhereAnOlderAgentHasNoRoomForThem) {
@@ -56,6 +58,15 @@ TEST(StatusMapping, KeepsThePathsToItselfWhereAnOlderAgentHasNoRoomForThem) {
   write_everywhere((*mapping)->page());
   EXPECT_EQ((*mapping)->page().paths.back().numbers[0], 18u);
   EXPECT_EQ(word_at(file, kLastQpn), 17u);
+}
+
+TEST(StatusMapping, KeepsTheListOfObjectsToItselfWhereAnOlderAgentHasNoRoomForIt) {
+  const UniqueFd file = file_of(protocol::kStatusBytesWithoutObjects);
+  auto mapping = StatusMapping::create(file.get());
+  ASSERT_TRUE(mapping);
+  write_everywhere((*mapping)->page());
+  EXPECT_EQ((*mapping)->page().objects.back().kind, 19u);
+  EXPECT_EQ(word_at(file, offsetof(StatusPage, paths)), 18u);
 }
 
 TEST(StatusMapping, TrustsNoFileThatIsTooShortOrMayBecomeSo) {

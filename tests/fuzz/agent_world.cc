@@ -115,14 +115,18 @@ Result<void> GsiPort::open(int, uint16_t) {
 void GsiPort::close() {
   [[maybe_unused]] const net::UdpPort* const none = port_.release();
 }
-void GsiPort::send(const cm::Mad& mad, const roce::Path& path) {
+void GsiPort::send_to(roce::Qpn, const cm::Mad& mad, const roce::Path& path) {
   if (is_open()) Outside::get().sent.push_back({mad, path});
 }
 void GsiPort::flush() {}
 void GsiPort::on_packet(const transport::IncomingPacket& packet) {
   cm::Arrival arrival;
   arrival.path = packet.path;
-  on_mad_(packet.packet.payload, arrival);
+  const ConstBytes mad = packet.packet.payload;
+  constexpr size_t kClassAt = 1;
+  if (on_heard_) on_heard_(arrival);
+  const bool is_cm = mad.size() > kClassAt && mad[kClassAt] == std::byte{cm::kMadClass};
+  if (is_cm || !on_other_ || !on_other_(mad, arrival)) on_mad_(mad, arrival);
 }
 
 // ---- in place of what the kernel allows of ports
@@ -239,6 +243,16 @@ AgentWorld::AgentWorld(bool has_wire)
              {.awaits_programs = [] { return false; },
               .on_change = [this](const std::vector<agent_client::Link>& before) { on_links(before); }}),
       counters_(loop_, slots_, link_table_, 0),
+      mads_(loop_, sockets_, 0, "host",
+            {.send = [this](const cm::Mad& mad, const roce::Path& path) { cm_.gsi().send(mad, path); },
+             .device_with = [this](const roce::Address& address,
+                                   uint32_t interface_index) -> std::optional<uint32_t> {
+               const auto place = cm_.links().find(address, interface_index);
+               return place ? std::optional(place->link->device_index) : std::nullopt;
+             },
+             .counters = [this](uint32_t device_index) { return counters_.of(device_index); },
+             .on_ports = [] {},
+             .settled = [] { return TimePoint(); }}),
       lending_(loop_, wire_, slots_, counters_, domains_,
                {.on_wire = [] {},
                 .on_slot =
@@ -267,7 +281,8 @@ AgentWorld::AgentWorld(bool has_wire)
                                Session* const told = find(session);
                                return told != nullptr && told->events().tell_capture(std::move(capture));
                              }},
-                .status = StatusRequests({links_, wire_, lending_, counters_, refused_, cm_})},
+                .status = StatusRequests({links_, wire_, lending_, counters_, refused_, cm_}),
+                .mads = MadRequests(mads_)},
       parts_{.loop = loop_,
              .sockets = sockets_,
              .requests = requests_,
@@ -296,6 +311,9 @@ AgentWorld::AgentWorld(bool has_wire)
   succession_.begin();
   links_.begin();
   if (has_wire) cm_.open_wire(wire_.socket(0));
+  cm_.gsi().give_others_to(
+      [this](ConstBytes mad, const cm::Arrival& arrival) { return mads_.on_mad(mad, arrival); },
+      [this](const cm::Arrival& arrival) { mads_.heard(arrival); });
 }
 
 AgentWorld::~AgentWorld() {
@@ -329,6 +347,7 @@ void AgentWorld::on_links(const std::vector<agent_client::Link>& before) {
   counters_.links_changed(before);
   vault_.put_links(links_.file());
   cm_.links_changed(links_.links());
+  mads_.links_changed(links_.links());
   counters_.collect();
   for (const auto& [id, session] : sessions_) session->events().links_changed();
 }

@@ -14,6 +14,7 @@
 #include "agent/event_loop.h"
 #include "agent/link_publisher.h"
 #include "agent/link_table.h"
+#include "agent/mad/dispatcher.h"
 #include "agent/refused_programs.h"
 #include "agent/served_users.h"
 #include "agent/session.h"
@@ -99,6 +100,7 @@ class AgentWorld {
   CmService cm_;
   LinkPublisher links_;
   CounterPublisher counters_;
+  MadDispatcher mads_;
   SlotLending lending_;
   ServedUsers served_by_vault_;
   Succession succession_;

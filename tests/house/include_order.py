@@ -12,12 +12,12 @@ FLOORS = {
     "base": 1,
     "paths": 2, "protocol": 2, "roce": 2, "memory": 2, "ethernet": 2,
     "queues": 3, "local": 3, "capture": 3, "congestion": 3,
-    "transport": 4, "cm": 4,
+    "transport": 4, "cm": 4, "fabric": 4,
     "net": 5, "agent_client": 5,
     "engine": 6,
     "provider": 6.5,
     "adapter": 7,
-    "verbs": 8, "rdmacm": 8, "facade": 8, "backing": 8, "agent": 8,
+    "verbs": 8, "rdmacm": 8, "umad": 8, "facade": 8, "backing": 8, "agent": 8,
     "rsockets": 9, "tools": 9,
 }
 # The C ABI knows devices through provider/ only, so that another provider is an addition. One file lists which

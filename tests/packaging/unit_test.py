@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import unittest
 
 UNIT = None
@@ -51,6 +52,15 @@ class Unit(unittest.TestCase):
         ran = subprocess.run(["systemd-analyze", "security", "--offline=true", f"--threshold={MOST_EXPOSED}", str(UNIT)],
                              capture_output=True, text=True, check=False)
         self.assertEqual(ran.returncode, 0, ran.stdout[-400:] + ran.stderr)
+
+    def test_systemd_understands_all_of_it(self):
+        with tempfile.TemporaryDirectory() as folder:
+            unit = pathlib.Path(folder, "verbena-agent.service")
+            # The program need not be installed where the tests run.
+            unit.write_text(re.sub(r"(?m)^ExecStart=\S+", "ExecStart=/bin/true", UNIT.read_text(encoding="utf-8")), encoding="utf-8")
+            ran = subprocess.run(["systemd-analyze", "verify", "--man=no", str(unit)], capture_output=True, text=True, check=False)
+            told = [line for line in ran.stderr.splitlines() if "verbena-agent" in line]
+            self.assertEqual((ran.returncode, told), (0, []), ran.stderr)
 
     def test_calls_that_the_agent_needs_are_allowed(self):
         lines = UNIT.read_text(encoding="utf-8").splitlines()

@@ -29,11 +29,12 @@ class Usage(unittest.TestCase):
     def test_help_shows_every_command_and_an_example(self):
         ran = verbena("--help")
         self.assertEqual(ran.returncode, 0)
-        for text in ("run", "link", "status", "capture", "agent", "verbena run ib_write_bw"):
+        for text in ("run", "link", "status", "capture", "agent", "doctor", "explain", "system", "verbena run ib_write_bw"):
             self.assertIn(text, ran.stdout)
 
     def test_every_command_has_help_with_its_usage(self):
-        for words in (["run"], ["link"], ["link", "show"], ["link", "add"], ["link", "del"], ["status"], ["capture"], ["agent"]):
+        for words in (["run"], ["link"], ["link", "show"], ["link", "add"], ["link", "del"], ["status"], ["capture"], ["agent"],
+                      ["metrics"], ["top"], ["doctor"], ["explain"], ["system"], ["system", "on"]):
             ran = verbena(*words, "--help")
             self.assertEqual(ran.returncode, 0)
             self.assertIn("Usage: verbena " + " ".join(words), ran.stdout)
@@ -73,6 +74,15 @@ class Usage(unittest.TestCase):
     def test_link_del_without_a_name(self):
         self.assert_told(["link", "del"], "NAME", "verbena link del --help")
 
+
+    def test_metrics_at_no_place(self):
+        for words in (["metrics", "--listen", "9792"], ["agent", "--metrics", "9792"]):
+            ran = verbena(*words)
+            self.assertEqual(ran.returncode, FAILED)
+            self.assertIn("ADDRESS:PORT", ran.stderr)
+
+    def test_system_without_a_verb(self):
+        self.assert_told(["system"], "verbena system --help")
 
     def test_capture_with_wrong_words(self):
         self.assert_told(["capture"], "FILE", "verbena capture --help")

@@ -27,6 +27,12 @@ TEST(LibraryPath, DropsEmptyItemsWhichMeanTheCurrentFolder) {
   EXPECT_EQ(library_path_with("/opt/v", "/a::/b:"), "/opt/v:/a:/b");
 }
 
+TEST(Path, OursComesFirstAndTheRestStaysAsItIs) {
+  EXPECT_EQ(path_with("/opt/v/bin", "/a::/b"), "/opt/v/bin:/a::/b");
+  EXPECT_EQ(path_with("/opt/v/bin", "/opt/v/bin:/a"), "/opt/v/bin:/a");
+  EXPECT_EQ(path_with("/opt/v/bin", ""), "/opt/v/bin:/bin:/usr/bin");
+}
+
 TEST(Preload, OursComesFirstWhateverSeparatesTheOthers) {
   EXPECT_EQ(preload_with("/opt/v/libverbena-sys.so", "liba.so libb.so:libc.so"),
             "/opt/v/libverbena-sys.so:liba.so:libb.so:libc.so");

@@ -129,6 +129,22 @@ TEST(StatusText, ShowsWhatPeopleAskFor) {
   EXPECT_THAT(text, HasSubstr("sent_packets 77"));
 }
 
+TEST(Status, SaysWhyThePeersMemoryIsNotReached) {
+  agent_client::AgentStatus status = example();
+  agent_client::QpNumbers& qp = status.slots[0].qps[0];
+  const auto shown = [&] { return json::parse(status_as_json(status))["processes"][0]["queue_pairs"][0]; };
+  EXPECT_EQ(shown()["route"], "wire");
+  EXPECT_EQ(shown()["peer_memory"], nullptr);
+  qp.way = protocol::QpWay::kAllReached;
+  EXPECT_EQ(shown()["route"], "local");
+  EXPECT_EQ(shown()["peer_memory"], "reached");
+  EXPECT_THAT(status_as_text(status), Not(HasSubstr("not reached")));
+  qp.way = protocol::QpWay::kOnlyShared;
+  EXPECT_EQ(shown()["peer_memory"], "shared");
+  EXPECT_THAT(status_as_text(status),
+              HasSubstr("memory is not reached by 1 queue pair: the kernel allows it only"));
+}
+
 TEST(Status, ShowsThePathsThatMayLosePackets) {
   auto status = example();
   EXPECT_TRUE(json::parse(status_as_json(status))["processes"][0]["queue_pairs"][0]["path"].is_null());

@@ -25,8 +25,8 @@ std::set<std::string> needed_by(const std::string& library) {
 
 class LibrariesNeededBy : public ::testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(Libraries, LibrariesNeededBy,
-                         ::testing::Values("libibverbs.so.1", "librdmacm.so.1", "libmlx5.so.1",
-                                           "libefa.so.1"),
+                         ::testing::Values("libibverbs.so.1", "librdmacm.so.1", "libmlx5.so.1", "libefa.so.1",
+                                           "libibumad.so.3"),
                          [](const auto& param) {
                            const std::string name = param.param;
                            return name.substr(0, name.find('.'));

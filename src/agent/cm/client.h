@@ -44,6 +44,8 @@ class CmClient : public PortOwner {
   void handle(const protocol::MessageHeader& header, ConstBytes message, ClientFile descriptor);
 
   uid_t user() const { return user_; }
+  // REQUIRES: it has not gone
+  const Host& host() const { return host_; }
 
   // An identifier of another client of the same program, for go(): what it has of events stays behind.
   void inherit(std::unique_ptr<CmIdentifier> id) { identifiers_.inherit(std::move(id)); }

@@ -20,6 +20,9 @@ class CmClientHost {
   // The client does not take its events.
   virtual void hang_up() = 0;
   virtual uid_t user() const = 0;
+  // Who it is, for those who list identifiers; 0: not known.
+  virtual pid_t process() const { return 0; }
+  virtual std::string_view program() const { return {}; }
   // Whether the user may speak for that QP.
   virtual bool may_use_qpn(uint32_t qpn) const = 0;
 };

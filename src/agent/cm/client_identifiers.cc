@@ -92,6 +92,7 @@ CmIdentifier& ClientIdentifiers::add(std::unique_ptr<CmIdentifier> request, cons
 CmIdentifier& ClientIdentifiers::keep(std::unique_ptr<CmIdentifier> id) {
   ++limits_.usage().identifiers;
   ++channels_.find(id->channel)->identifiers;
+  if (id->listed_number == 0) id->listed_number = service_.next_listed_number();
   return *(ids_[id->number] = std::move(id));
 }
 

@@ -55,11 +55,11 @@ Result<void> GsiPort::open(int slot_socket, uint16_t port) {
   return {};
 }
 
-void GsiPort::send(const cm::Mad& mad, const roce::Path& path) {
+void GsiPort::send_to(roce::Qpn queue_pair, const cm::Mad& mad, const roce::Path& path) {
   if (!port_) return;
   roce::Headers headers;
   headers.opcode = kUdSendOnly;
-  headers.destination = roce::Qpn(cm::kGsiQpn);
+  headers.destination = queue_pair;
   headers.psn = roce::Psn(psn_++);
   headers.qkey = cm::kGsiQkey;
   headers.source = roce::Qpn(cm::kGsiQpn);
@@ -96,8 +96,9 @@ void GsiPort::on_packet(const transport::IncomingPacket& incoming) {
                      mad[kClassAt] == std::byte{cm::kMadClass} &&
                      mad[kMethodAt] == std::byte{cm::kMadMethodSend};
   if (is_cm) {
+    if (on_heard_) on_heard_(arrival);
     on_mad_(mad, arrival);
-  } else {
+  } else if (!on_other_ || !on_other_(mad, arrival)) {
     ++counters_.unknown_class;
     answer_unknown(mad, arrival);
   }

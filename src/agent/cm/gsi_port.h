@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <utility>
 
 #include "agent/event_loop.h"
 #include "base/result.h"
@@ -31,6 +32,9 @@ struct GsiCounters {
 class GsiPort final : private net::PacketHandler {
  public:
   using OnMad = std::function<void(ConstBytes mad, const cm::Arrival& arrival)>;
+  // False: nobody serves it.
+  using OnOther = std::function<bool(ConstBytes mad, const cm::Arrival& arrival)>;
+  using OnHeard = std::function<void(const cm::Arrival& arrival)>;
 
   // `on_mad` gets the datagrams of communication management.
   GsiPort(EventLoop& loop, OnMad on_mad);
@@ -45,8 +49,15 @@ class GsiPort final : private net::PacketHandler {
   void close();
 
   // Stages a datagram to QP1 of path.destination; it leaves at flush(). One that finds no room is lost.
-  void send(const cm::Mad& mad, const roce::Path& path);
+  void send(const cm::Mad& mad, const roce::Path& path) { send_to(roce::Qpn(cm::kGsiQpn), mad, path); }
+  // The same to all who listen to a multicast group.
+  void send_to_group(const cm::Mad& mad, const roce::Path& path) { send_to(roce::kMulticastQpn, mad, path); }
   void flush();
+  // Who gets the datagrams of all other classes, and who hears of those of communication management.
+  void give_others_to(OnOther on_other, OnHeard on_heard) {
+    on_other_ = std::move(on_other);
+    on_heard_ = std::move(on_heard);
+  }
 
   const GsiCounters& counters() const { return counters_; }
   void count_forged() { ++counters_.forged; }
@@ -54,11 +65,14 @@ class GsiPort final : private net::PacketHandler {
   net::PortCounters& port_counters() { return port_->counters(); }
 
  private:
+  void send_to(roce::Qpn queue_pair, const cm::Mad& mad, const roce::Path& path);
   void on_packet(const transport::IncomingPacket& packet) override;
   void answer_unknown(ConstBytes mad, const cm::Arrival& arrival);
 
   EventLoop& loop_;
   OnMad on_mad_;
+  OnOther on_other_;
+  OnHeard on_heard_;
   std::unique_ptr<net::UdpPort> port_;
   int watched_ = -1;
   bool retrying_ = false;

@@ -43,6 +43,7 @@ struct CmIdentifier : PortBinding {
 
   CmClient* client = nullptr;
   uint32_t number = 0;
+  uint32_t listed_number = 0;  // among all that the service has
   uint32_t channel = 0;
   uint16_t port_space = 0;
   uint8_t qp_type = 0;

@@ -78,7 +78,6 @@ CmService::CmService(EventLoop& loop, uint16_t udp_port, Host host)
 }
 
 CmService::~CmService() {
-  if (timer_) loop_.cancel(*timer_);
   if (early_timer_) loop_.cancel(*early_timer_);
 }
 
@@ -218,20 +217,8 @@ void CmService::settle() {
   loop_.later([this] {
     settling_ = false;
     gsi_.flush();
-    arm_timer();
+    timer_.arm(manager_.deadline());
     if (clients_.empty()) host_.on_quiet();
-  });
-}
-
-// A timer that comes too early does no harm; moving it each time that a deadline is put off would.
-void CmService::arm_timer() {
-  const TimePoint deadline = manager_.deadline();
-  if (timer_ && timer_->first <= deadline) return;
-  if (timer_) loop_.cancel(*std::exchange(timer_, std::nullopt));
-  if (deadline == kNever) return;
-  timer_ = loop_.at(deadline, [this] {
-    timer_.reset();
-    on_timer();
   });
 }
 

@@ -23,6 +23,7 @@
 #include "agent/cm/port_limits.h"
 #include "agent/cm/port_space.h"
 #include "agent/cm/route_query.h"
+#include "agent/deadline_timer.h"
 #include "agent/event_loop.h"
 #include "agent_client/link.h"
 #include "base/quota.h"
@@ -86,6 +87,7 @@ class CmService final : private cm::Sink {
   EventLoop& loop() { return loop_; }
   // After an operation of the manager, settle() is called.
   cm::Manager& manager() { return manager_; }
+  const cm::Manager& manager() const { return manager_; }
   void settle();
   // EPROTONOSUPPORT: there is no such port space.
   Result<PortSpace*> port_space(uint16_t number);
@@ -117,6 +119,7 @@ class CmService final : private cm::Sink {
   const GsiPort& gsi() const { return gsi_; }
   GsiPort& gsi() { return gsi_; }
   const std::set<CmClient*>& clients() const { return clients_; }
+  uint32_t next_listed_number() { return ++listed_number_ != 0 ? listed_number_ : ++listed_number_; }
 
  private:
   // cm::Sink
@@ -128,7 +131,6 @@ class CmService final : private cm::Sink {
   void on_mad(ConstBytes mad, const cm::Arrival& arrival);
   void answer_early_messages();
   void on_timer();
-  void arm_timer();
   void end_claims_at(TimePoint when);
 
   EventLoop& loop_;
@@ -148,13 +150,14 @@ class CmService final : private cm::Sink {
   PeerEvents peer_events_{*this};
   cm::Manager manager_;
   std::set<CmClient*> clients_;
+  uint32_t listed_number_ = 0;
   std::map<uid_t, Usage> usage_;
   EarlyMessages early_;
   TimePoint returns_until_{};
   bool looking_again_ = false;
   std::optional<EventLoop::TimerId> early_timer_;
   bool settling_ = false;
-  std::optional<EventLoop::TimerId> timer_;
+  DeadlineTimer timer_{loop_, [this] { on_timer(); }};
   GoneClients gone_clients_;  // after all that they have something of
 };
 

@@ -31,5 +31,10 @@ void add_link(CLI::App& verbena, int& status);
 void add_status(CLI::App& verbena, int& status);
 void add_capture(CLI::App& verbena, int& status);
 void add_agent(CLI::App& verbena, int& status);
+void add_doctor(CLI::App& verbena, int& status);
+void add_explain(CLI::App& verbena, int& status);
+void add_system(CLI::App& verbena, int& status);
+void add_metrics(CLI::App& verbena, int& status);
+void add_top(CLI::App& verbena, int& status);
 
 }  // namespace verbena::tools

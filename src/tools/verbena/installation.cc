@@ -9,6 +9,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// Under the folder of the libraries, where no user's PATH leads.
+constexpr const char* kCommands = "bin";
+
 bool holds_libraries(const fs::path& folder) {
   std::error_code ignored;
   return fs::exists(folder / "libibverbs.so.1", ignored);
@@ -22,7 +25,11 @@ fs::path if_there(const fs::path& file) {
 }  // namespace
 
 std::optional<Installation> Installation::find(const fs::path& program) {
-  const fs::path folder = program.parent_path();
+  fs::path folder = program.parent_path();
+  const fs::path above = folder.parent_path();
+  if (folder.filename() == kCommands && above.filename() == "verbena" && holds_libraries(above)) {
+    folder = (above / VERBENA_BINDIR_FROM_LIBDIR).lexically_normal();
+  }
   const fs::path installed = (folder / VERBENA_LIBDIR_FROM_BINDIR).lexically_normal();
   // <prefix>/lib may hold the system's own libibverbs.so.1; only a build folder has ours there.
   const fs::path built = folder.parent_path() / "lib";
@@ -36,6 +43,8 @@ std::optional<Installation> Installation::find(const fs::path& program) {
   } else {
     return std::nullopt;
   }
+  const fs::path commands = in_build_folder ? folder : found.libraries / kCommands;
+  if (!if_there(commands / "rdma").empty()) found.commands = commands;
   found.preload = if_there(found.libraries / "libverbena-sys.so");
   found.memory = if_there(found.libraries / "libverbena-memory.so");
   found.agent = if_there(folder / "verbena-agent");

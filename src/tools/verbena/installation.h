@@ -14,8 +14,11 @@ struct Installation {
   std::filesystem::path preload;    // libverbena-sys.so; empty if this build has none
   std::filesystem::path memory;     // libverbena-memory.so, likewise
   std::filesystem::path agent;      // verbena-agent; empty if not found
+  // The folder of commands that have the names of the system's, such as rdma; empty if this build has none.
+  std::filesystem::path commands;
 
-  // `program` is the path of the running `verbena`. Nothing if no libraries belong to it.
+  // `program` is the path of the running `verbena`, or of one of those commands. Nothing if no libraries
+  // belong to it.
   static std::optional<Installation> find(const std::filesystem::path& program);
   static std::optional<Installation> of_this_program();
 };

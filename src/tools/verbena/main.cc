@@ -28,7 +28,12 @@ constexpr const char* kExamples =
     "What there is:\n"
     "  verbena link show                        the RDMA links and the network devices under them\n"
     "  verbena status                           GIDs, processes, queue pairs, counters\n"
+    "  verbena top                              the same live: rates, retransmissions, waiting work\n"
+    "  verbena metrics                          the same numbers for Prometheus\n"
     "  verbena capture FILE                     what goes by memory, as packets for Wireshark\n"
+    "  verbena doctor                           what keeps programs from working here, and what to do\n"
+    "  verbena explain RETRY_EXC_ERR            what a status, an event or an errno means\n"
+    "  verbena run rdma ...                     iproute2's rdma: link, dev, resource, statistic\n"
     "\n"
     "'verbena COMMAND --help' tells more. Exit status: 0 done, 1 could not be done, 2 wrong usage.\n"
     "VERBENA_LOG=info (or debug) in the environment makes libraries and agent tell what they do.\n";
@@ -74,6 +79,11 @@ int main(int argc, char** argv) {
   add_status(verbena, status);
   add_capture(verbena, status);
   add_agent(verbena, status);
+  add_doctor(verbena, status);
+  add_explain(verbena, status);
+  add_system(verbena, status);
+  add_metrics(verbena, status);
+  add_top(verbena, status);
   try {
     std::reverse(words.ours.begin(), words.ours.end());  // as CLI11 takes them
     verbena.parse(std::move(words.ours));

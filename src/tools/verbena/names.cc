@@ -43,6 +43,20 @@ std::string find_name(const std::array<Name, N>& names, uint32_t number) {
   return fmt::format("unknown({})", number);
 }
 
+struct WayNames {
+  std::string_view name;
+  std::string_view why;
+};
+constexpr WayNames kWays[protocol::kQpWays] = {
+    {"", ""},  // by the wire
+    {"", ""},
+    {"reached", ""},
+    {"shared", "the kernel allows it only where it is shared (kernel.yama.ptrace_scope, or a container)"},
+    {"forbidden", "the kernel allows nothing (a program that may not be read or traced, or a container)"},
+    {"other_user", "it is another user's"},
+    {"unusable", "it has ended, or runs another program now"},
+};
+
 }  // namespace
 
 std::string qp_type_name(uint32_t type) {
@@ -81,6 +95,14 @@ std::string mac_as_text(const agent_client::Link& link) {
 
 std::string_view link_state(const agent_client::Link& link) {
   return link.up ? "ACTIVE" : "DOWN";
+}
+
+std::string_view peer_memory_name(protocol::QpWay way) {
+  return kWays[static_cast<size_t>(way)].name;
+}
+
+std::string_view why_unreached(protocol::QpWay way) {
+  return kWays[static_cast<size_t>(way)].why;
 }
 
 std::string printable(std::string_view text) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "agent_client/admin.h"
+#include "protocol/status_page.h"
 #include "roce/path.h"
 
 namespace verbena::tools {
@@ -24,6 +25,11 @@ std::string gid_as_text(const roce::Address& gid);  // as ibv_devinfo -v: ::ffff
 std::string guid_as_text(const agent_client::Link& link);
 std::string mac_as_text(const agent_client::Link& link);
 std::string_view link_state(const agent_client::Link& link);  // "ACTIVE" or "DOWN"
+
+// Whether requests of a QP are carried out in its peer's memory, for programs: "reached"; empty: nobody
+// tries, or nobody knows yet. For people, why they are not; empty: they are, or the same.
+std::string_view peer_memory_name(protocol::QpWay way);
+std::string_view why_unreached(protocol::QpWay way);
 
 // A string that another process chose, made safe for a terminal: control characters become '?'.
 std::string printable(std::string_view text);

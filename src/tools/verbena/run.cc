@@ -81,6 +81,10 @@ bool prepare_environment(const Installation& installation, bool shared_memory) {
   }
   setenv("LD_LIBRARY_PATH", library_path_with(installation.libraries, environment("LD_LIBRARY_PATH")).c_str(),
          1);
+  const std::string commands = installation.commands.string();
+  if (!commands.empty() && commands.find(':') == std::string::npos) {
+    setenv("PATH", path_with(commands, environment("PATH")).c_str(), 1);
+  }
   if (shared_memory) put_first_in_preload(installation.memory);
   if (!installation.preload.empty()) put_first_in_preload(installation.preload);
 #ifdef VERBENA_SANITIZER_RUNTIME

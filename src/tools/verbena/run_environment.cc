@@ -4,6 +4,8 @@
 namespace verbena::tools {
 namespace {
 
+constexpr std::string_view kDefaultPath = "/bin:/usr/bin";  // execvp(3)'s
+
 // `first`, then the items of `list` that differ from it; items are separated by any of `separators`.
 std::string put_first(const std::string& first, std::string_view list, std::string_view separators) {
   std::string result = first;
@@ -22,6 +24,12 @@ std::string put_first(const std::string& first, std::string_view list, std::stri
 
 std::string library_path_with(const std::filesystem::path& libraries, std::string_view current) {
   return put_first(libraries.string(), current, ":;");
+}
+
+std::string path_with(const std::filesystem::path& commands, std::string_view current) {
+  std::string first = commands.string() + ':';
+  if (current.starts_with(first)) return std::string(current);
+  return first.append(current.empty() ? kDefaultPath : current);
 }
 
 std::string preload_with(const std::filesystem::path& preload, std::string_view current) {

@@ -12,7 +12,10 @@ namespace verbena::tools {
 // only once, however often `verbena run` is nested.
 std::string library_path_with(const std::filesystem::path& libraries, std::string_view current);
 
-// The same for LD_PRELOAD. The loader splits it at spaces and colons and knows no quoting, so a preload whose
+// PATH, with the folder of our commands first. An empty item means the current folder, and stays.
+std::string path_with(const std::filesystem::path& commands, std::string_view current);
+
+// LD_PRELOAD, likewise. The loader splits it at spaces and colons and knows no quoting, so a preload whose
 // path has one is given by its file name alone, and the loader finds it through the library path.
 std::string preload_with(const std::filesystem::path& preload, std::string_view current);
 

@@ -71,6 +71,12 @@ Json path_to_json(const agent_client::QpNumbers& qp) {
   return path;
 }
 
+// null: nobody tries, or nobody knows yet.
+Json peer_memory_to_json(protocol::QpWay way) {
+  const std::string_view name = peer_memory_name(way);
+  return name.empty() ? Json() : Json(name);
+}
+
 Json to_json(const agent_client::AgentStatus& status, const agent_client::QpNumbers& qp) {
   Json counters = Json::object();
   for (size_t i = 0; i < transport::kQpCounterCount; ++i) {
@@ -82,7 +88,8 @@ Json to_json(const agent_client::AgentStatus& status, const agent_client::QpNumb
       {"state", qp_state_name(qp.state)},
       {"link", link_name_of(status, qp)},
       {"remote_qpn", qp.remote_qpn},
-      {"route", qp.by_memory ? "local" : "wire"},
+      {"route", qp.by_memory() ? "local" : "wire"},
+      {"peer_memory", peer_memory_to_json(qp.way)},
       {"path", path_to_json(qp)},
       {"counters", std::move(counters)},
   };

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/verbena/status_text.h"
 
+#include <array>
+
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -99,6 +101,20 @@ std::string_view wire_as_text(const ProcessStatus& slot) {
   return slot.handed_over ? ", packets handed over by the agent" : "";
 }
 
+// Where READs, WRITEs and atomics wait for the peer to run, and why.
+std::string unreached_as_text(const ProcessStatus& slot) {
+  std::array<size_t, protocol::kQpWays> counts{};
+  for (const agent_client::QpNumbers& qp : slot.qps) ++counts[static_cast<size_t>(qp.way)];
+  std::string text;
+  for (size_t way = 0; way < counts.size(); ++way) {
+    const std::string_view why = why_unreached(static_cast<protocol::QpWay>(way));
+    if (counts[way] == 0 || why.empty()) continue;
+    text += fmt::format("  Peers' memory is not reached by {} queue pair{}: {}\n", counts[way],
+                        counts[way] == 1 ? "" : "s", why);
+  }
+  return text;
+}
+
 std::string process_as_text(const agent_client::AgentStatus& status, const ProcessStatus& slot) {
   std::string text =
       fmt::format("Process {} ({}), user {}, {} {}{}\n", slot.pid, printable(slot.program), slot.uid,
@@ -108,10 +124,10 @@ std::string process_as_text(const agent_client::AgentStatus& status, const Proce
   for (const agent_client::QpNumbers& qp : slot.qps) {
     table.add({fmt::format("{:#08x}", qp.qpn), qp_type_name(qp.type), qp_state_name(qp.state),
                printable(link_name_of(status, qp)),
-               qp.remote_qpn ? fmt::format("{:#08x}", qp.remote_qpn) : "-", qp.by_memory ? "local" : "wire",
+               qp.remote_qpn ? fmt::format("{:#08x}", qp.remote_qpn) : "-", qp.by_memory() ? "local" : "wire",
                path_as_text(qp), counters_as_text(qp)});
   }
-  return text + (table.empty() ? "  no queue pairs\n" : table.text(2));
+  return text + (table.empty() ? "  no queue pairs\n" : table.text(2)) + unreached_as_text(slot);
 }
 
 // What exists, and what has happened; empty as long as nobody has connected.

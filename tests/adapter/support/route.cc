@@ -55,7 +55,7 @@ std::optional<RouteCount> count_routes(pid_t process) {
     if (!count) count.emplace();
     for (const auto& qp : slot.qps) {
       if (qp.state != IBV_QPS_RTR && qp.state != IBV_QPS_RTS) continue;
-      ++(qp.by_memory ? count->local : count->wire);
+      ++(qp.by_memory() ? count->local : count->wire);
     }
   }
   return count;

@@ -100,7 +100,7 @@ struct Initiator {
     channel = std::make_shared<ChannelMapping>(std::move(made->first));
     visitor = target.own->admit(channel, lane());
     lane().reader_sleeps = 1;
-    memory = PeerMemory::open(target.presentation(), target.own->file(), {process, user, 0}, lane());
+    memory = PeerMemory::open(target.presentation(), target.own->file(), {process, user, 0}, lane()).memory;
   }
   local::Lane& lane() const { return channel->memory().lanes[0]; }
   static local::AccessRequest request(uint64_t address, uint64_t bytes, memory::Access wanted) {

@@ -6,6 +6,7 @@
 
 #include "transport/support/endpoint.h"
 #include "transport/uc.h"
+#include "transport/ud.h"
 
 namespace verbena::transport {
 namespace {
@@ -13,6 +14,7 @@ namespace {
 // BTH and ICRC, and what is around them: UDP, IPv4, Ethernet.
 constexpr uint32_t kAroundPayload = roce::kBthBytes + roce::kIcrcBytes + 8 + 20 + 14;
 constexpr uint32_t kEchoBytes = 64;
+constexpr uint32_t kQkey = 0x1234;
 // Receive offload hands packets on together, and these are answered by one.
 constexpr Duration kTcpLump = std::chrono::microseconds(100);
 
@@ -21,6 +23,17 @@ ibv_recv_wr receive_of(ibv_sge& place) {
   wr.sg_list = &place;
   wr.num_sge = 1;
   return wr;
+}
+
+SimulatedQp& add_qp(Host& host, roce::Service service, const Host::QpSizes& sizes) {
+  switch (service) {
+    case roce::Service::kUc:
+      return host.add_qp<UcQueuePair>(sizes);
+    case roce::Service::kUd:
+      return host.add_qp<UdQueuePair>(sizes);
+    default:
+      return host.add_qp<RcQueuePair>(sizes);
+  }
 }
 
 }  // namespace
@@ -43,7 +56,7 @@ Bulk::Bulk(const BulkOptions& options) : options_(options), network_(options.see
     if (i > 0) senders_[i]->port().share_link(senders_[0]->port());
   }
   receiver_ = add_host(options.senders);
-  target_ = &receiver_->memory().add(options.message);
+  target_ = &receiver_->memory().add(options.message + kGrhBytes);
   for (const auto& sender : senders_) {
     Buffer& source = sender->memory().add(options.message);
     for (uint32_t i = 0; i < options.qp_pairs; ++i) pairs_.push_back(connect(*sender, source));
@@ -65,16 +78,14 @@ Bulk::Pair Bulk::connect(Host& from, Buffer& source) {
                             .congestion = options_.congestion};
   Host* const hosts[2] = {&from, receiver_.get()};
   SimulatedQp* ends[2];
-  for (size_t i = 0; i < 2; ++i) {
-    ends[i] = options_.service == roce::Service::kUc ? &hosts[i]->add_qp<UcQueuePair>(sizes)
-                                                     : &hosts[i]->add_qp<RcQueuePair>(sizes);
-  }
+  for (size_t i = 0; i < 2; ++i) ends[i] = &add_qp(*hosts[i], options_.service, sizes);
   for (size_t i = 0; i < 2; ++i) {
     QpAttributes& attributes = ends[i]->qp->attributes();
     attributes.path = path_between(hosts[i]->port().address(), hosts[1 - i]->port().address());
     attributes.path.traffic_class = options_.traffic_class;
     attributes.destination = ends[1 - i]->qp->config().qpn;
     attributes.path_mtu = options_.mtu;
+    attributes.qkey = kQkey;
     attributes.access = kAllAccess;
     attributes.max_rd_atomic = attributes.max_dest_rd_atomic = 128;  // as perftest has
     attributes.min_rnr_timer = 1;
@@ -83,7 +94,7 @@ Bulk::Pair Bulk::connect(Host& from, Buffer& source) {
     attributes.send_psn = attributes.receive_psn = roce::Psn(0xfffff0);
     for (const ibv_qp_state state : {IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS}) ends[i]->qp->enter(state);
   }
-  return {ends[0], ends[1], &source};
+  return {ends[0], ends[1], &source, ends[0]->qp->attributes().path};
 }
 
 // Keeps so many requests posted, and receives for them. False: one failed.
@@ -105,10 +116,16 @@ bool Bulk::feed(Pair& pair) {
   wr.sg_list = &sge;
   wr.num_sge = 1;
   wr.send_flags = IBV_SEND_SIGNALED;
-  wr.wr.rdma.remote_addr = target_->address();
-  wr.wr.rdma.rkey = target_->key();
+  const bool is_datagram = options_.service == roce::Service::kUd;
+  if (is_datagram) {
+    wr.wr.ud.remote_qpn = pair.to->qp->config().qpn.value();
+    wr.wr.ud.remote_qkey = kQkey;
+  } else {
+    wr.wr.rdma.remote_addr = target_->address();
+    wr.wr.rdma.rkey = target_->key();
+  }
   for (; pair.posted - pair.completed < options_.depth; ++pair.posted) {
-    if (!post_send(*pair.from->qp, wr)) break;
+    if (!post_send(*pair.from->qp, wr, is_datagram ? &pair.path : nullptr)) break;
   }
   return true;
 }

@@ -31,10 +31,10 @@ struct BulkOptions {
   net::LinkSettings link;                      // to the receiver, all senders', and back
   uint32_t senders = 1;                        // hosts
   uint32_t qp_pairs = 1;                       // of each
-  roce::Service service = roce::Service::kRc;  // or kUc
+  roce::Service service = roce::Service::kRc;  // or kUc, kUd
   ibv_wr_opcode opcode = IBV_WR_RDMA_WRITE;    // or RDMA_READ, SEND
-  uint32_t message = 64 * 1024;
-  uint32_t depth = 128;  // requests of each QP that are posted at a time
+  uint32_t message = 64 * 1024;                // of datagrams the MTU at most
+  uint32_t depth = 128;                        // requests of each QP that are posted at a time
   uint32_t mtu = 1024;
   uint8_t traffic_class = 0;
   congestion::Kind congestion = congestion::Kind::kProbing;
@@ -74,6 +74,7 @@ class Bulk {
     SimulatedQp* from;
     SimulatedQp* to;
     Buffer* source;
+    roce::Path path;      // of datagrams
     uint64_t posted = 0;  // messages
     uint64_t completed = 0;
     uint64_t counted = 0;  // bytes

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Unreliable connections over links as there are outside of machine rooms: they send what the link carries,
-// and not more. In virtual time; the tests print what they find.
+// Unreliable connections and datagrams over links as there are outside of machine rooms: they send what the
+// link carries, and not more. In virtual time; the tests print what they find.
 #include <iostream>
 #include <numeric>
 
@@ -30,11 +30,12 @@ struct Shown {
   double all() const { return std::accumulate(shares.begin(), shares.end(), 0.0); }
 };
 
-BulkOptions over(const net::LinkSettings& link) {
+BulkOptions over(const net::LinkSettings& link, roce::Service service = roce::Service::kUc) {
   BulkOptions options;
-  options.service = roce::Service::kUc;
+  options.service = service;
   options.opcode = IBV_WR_SEND;
   options.link = link;
+  if (service == roce::Service::kUd) options.message = options.mtu;
   return options;
 }
 
@@ -60,10 +61,12 @@ struct PathCase {
 class UnreliablePaths : public testing::TestWithParam<PathCase> {};
 
 TEST_P(UnreliablePaths, CarryWhatTheyCan) {
-  Bulk bulk(over(GetParam().link));
-  const Shown shown = run(bulk, GetParam().name);
-  EXPECT_GE(shown.all(), kAtLeast * 0.9);
-  EXPECT_LE(shown.overflowed, kAtMost * 0.03) << "more was sent than the link carries";
+  for (const roce::Service service : {roce::Service::kUc, roce::Service::kUd}) {
+    Bulk bulk(over(GetParam().link, service));
+    const Shown shown = run(bulk, GetParam().name);
+    EXPECT_GE(shown.all(), kAtLeast * 0.9);
+    EXPECT_LE(shown.overflowed, kAtMost * 0.03) << "more was sent than the link carries";
+  }
 }
 
 net::LinkSettings losing(uint32_t parts) {
@@ -83,9 +86,14 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& test) { return test.param.name; });
 
 #ifndef VERBENA_SIMULATION_IS_SHORT
-TEST(UnreliableSenders, ShareAQueue) {
+class UnreliableSendersOf : public testing::TestWithParam<roce::Service> {};
+INSTANTIATE_TEST_SUITE_P(Service, UnreliableSendersOf,
+                         testing::Values(roce::Service::kUc, roce::Service::kUd),
+                         [](const auto& test) { return test.param == roce::Service::kUc ? "Uc" : "Ud"; });
+
+TEST_P(UnreliableSendersOf, ShareAQueue) {
   for (const uint64_t seed : {1, 2}) {
-    BulkOptions options = over(link_of(kGigabit, 250'000));
+    BulkOptions options = over(link_of(kGigabit, 250'000), GetParam());
     options.seed = seed;
     options.senders = 16;
     Bulk bulk(options);
@@ -96,8 +104,8 @@ TEST(UnreliableSenders, ShareAQueue) {
   }
 }
 
-TEST(UnreliableSenders, LeaveTcpItsPart) {
-  BulkOptions options = over(link_of(kGigabit, 250'000));
+TEST_P(UnreliableSendersOf, LeaveTcpItsPart) {
+  BulkOptions options = over(link_of(kGigabit, 250'000), GetParam());
   options.tcp_since = milliseconds(3000);
   Bulk bulk(options);
   const Shown shown = run(bulk, "beside TCP");

@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+# bash completion for verbena(1). Commands and options come from --help, so that they are those of the program that is
+# installed. It starts no agent: links are those of an agent that runs.
+
+# _verbena_listed HEADING WORD...: what the help of `verbena WORD...` lists below a heading.
+_verbena_listed() {
+  local heading=$1
+  shift
+  "${COMP_WORDS[0]}" "$@" --help 2>/dev/null | awk -v heading="$heading:" '
+    $0 == heading {inside = 1; next}
+    /^[^ ]/ || /^$/ {inside = 0}
+    inside && /^  [^ ]/ {gsub(",", " ", $1); print $1}'
+}
+
+_verbena_links() {
+  "${COMP_WORDS[0]}" status --json 2>/dev/null | sed -n '/"links"/,/"processes"/s/^      "name": "\(.*\)",$/\1/p'
+}
+
+_verbena_programs() {
+  compgen -c -- "$1"
+  compgen -f -- "$1"
+}
+
+_verbena_words() {  # what may stand at the end of these words
+  case "$*" in
+    'run'*) [ "${cur#-}" != "$cur" ] || _verbena_programs "$cur"; _verbena_listed Options run ;;
+    'link add '?*' '?*) ;;
+    'link add '?*) ls /sys/class/net ;;
+    'link set '?*' peers'*) echo any ;;
+    'link set '?*) echo peers ;;
+    'link show'|'link del'|'link delete'|'link set') _verbena_links ;;
+    'capture'*) [ "${cur#-}" != "$cur" ] || compgen -f -- "$cur"; _verbena_listed Options capture ;;
+    'doctor'*) [ "${cur#-}" != "$cur" ] || _verbena_programs "$cur"; _verbena_listed Options doctor ;;
+    'explain'*) "${COMP_WORDS[0]}" explain | awk '/^ / {print $2}'; echo wc event cm errno reject; _verbena_listed Options explain ;;
+    *) _verbena_listed Subcommands "$@"; _verbena_listed Options "$@" ;;
+  esac
+}
+
+_verbena() {
+  local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} i
+  local before=("${COMP_WORDS[@]:1:COMP_CWORD-1}")
+  COMPREPLY=()
+  if [ "${before[0]}" = run ]; then  # behind the program's name it is the program's
+    for ((i = 1; i < ${#before[@]}; ++i)); do
+      case ${before[i]} in
+        --) declare -F _command_offset >/dev/null && [ $((i + 1)) -lt ${#before[@]} ] && _command_offset $((i + 2)) && return ;;
+        -*) ;;
+        *) if declare -F _command_offset >/dev/null; then _command_offset $((i + 1)); fi; return ;;
+      esac
+    done
+  fi
+  case $prev in
+    --link) mapfile -t COMPREPLY < <(compgen -W "$(_verbena_links)" -- "$cur"); return ;;
+    --serve-only) mapfile -t COMPREPLY < <(compgen -u -- "$cur"); return ;;
+    --pid) mapfile -t COMPREPLY < <(compgen -W "$(cd /proc && echo [0-9]*)" -- "$cur"); return ;;
+    --snaplen|--seconds|--count) return ;;
+  esac
+  mapfile -t COMPREPLY < <(compgen -W "$(_verbena_words "${before[@]}")" -- "$cur" | sort -u)
+}
+
+complete -o filenames -F _verbena verbena

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/mad/discovery.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <utility>
+
+#include <sys/random.h>
+
+#include "base/log.h"
+#include "base/unique_fd.h"
+#include "net/udp/multicast_socket.h"
+
+namespace verbena::agent {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr Duration kInterval = 10s;
+constexpr Duration kLeastInterval = 100ms;
+constexpr Duration kLongestAnswer = 50ms;  // by chance within it, so that not all answer at once
+constexpr Duration kSettling = 300ms;
+constexpr uint32_t kBudget = 64;
+
+constexpr uint8_t kUdSendOnly = roce::make_opcode(roce::Service::kUd, roce::Operation::kSendOnly);
+
+// Of the ranges that are for a site's own use (RFC 2365), and for what nobody has assigned (RFC 4291).
+constexpr roce::Address kIpv4Group{{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 239, 255, 86, 66}};
+constexpr roce::Address kIpv6Group{{0xff, 0x12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 'V', 'E', 'R', 'B'}};
+
+uint64_t draw_seed() {
+  uint64_t seed = 0;
+  if (::getrandom(&seed, sizeof seed, 0) != sizeof seed) {
+    seed = static_cast<uint64_t>(MonotonicClock::now().time_since_epoch().count());
+  }
+  return seed;
+}
+
+// By which address a link speaks to a group: one that every host of the network can answer.
+std::optional<roce::Path> path_to_group(const agent_client::Link& link, const roce::Address& group) {
+  const auto from = std::ranges::find_if(link.gids, [&](const auto& entry) {
+    return group.is_ipv4() ? entry.gid.is_ipv4() : entry.gid.is_link_local();
+  });
+  if (from == link.gids.end()) return std::nullopt;
+  roce::Path path;
+  path.source = from->gid;
+  path.destination = group;
+  path.interface_index = link.interface_index;
+  path.hop_limit = 1;
+  return path;
+}
+
+// Loopback, and what else has no neighbours.
+bool has_network(const agent_client::Link& link) {
+  return link.up && std::ranges::any_of(link.mac, [](uint8_t byte) { return byte != 0; });
+}
+
+}  // namespace
+
+// The socket of one group on one link.
+class Discovery::Listener final : private net::PacketHandler {
+ public:
+  Listener(Discovery& discovery, uint32_t device_index, const roce::Path& path, UniqueFd socket)
+      : discovery_(discovery),
+        device_index_(device_index),
+        path_(path),
+        receiver_(std::move(socket), discovery.port_, roce::kMulticastQpn.slot(), discovery.counters_) {
+    discovery_.loop_.watch(receiver_.fd(), EPOLLIN, [this](uint32_t) { receiver_.receive(*this, kBudget); });
+  }
+  ~Listener() override { discovery_.loop_.forget(receiver_.fd()); }
+  Listener(const Listener&) = delete;
+  Listener& operator=(const Listener&) = delete;
+
+  const roce::Path& path() const { return path_; }
+
+ private:
+  void on_packet(const transport::IncomingPacket& incoming) override {
+    const roce::Headers& headers = incoming.packet.headers;
+    fabric::Mad mad;
+    const bool can_be = headers.opcode == kUdSendOnly && headers.qkey == cm::kGsiQkey &&
+                        incoming.packet.payload.size() == mad.bytes.size() &&
+                        incoming.path.interface_index == path_.interface_index &&
+                        !incoming.path.source.is_multicast();
+    if (!can_be) return;
+    std::ranges::copy(incoming.packet.payload, mad.bytes.begin());
+    if (const auto said = fabric::decode_announcement(mad)) {
+      discovery_.on_announcement(device_index_, *said, incoming.path.source);
+    }
+  }
+
+  Discovery& discovery_;
+  const uint32_t device_index_;
+  const roce::Path path_;
+  net::Receiver receiver_;
+};
+
+Discovery::Discovery(EventLoop& loop, LinkFabrics& fabrics, uint16_t port, Surroundings surroundings)
+    : loop_(loop),
+      fabrics_(fabrics),
+      port_(port),
+      surroundings_(std::move(surroundings)),
+      random_(draw_seed()) {}
+
+Discovery::~Discovery() = default;
+
+// A link whose addresses have changed begins again.
+void Discovery::links_changed() {
+  if (!surroundings_.has_wire()) return;
+  std::erase_if(places_, [&](const auto& entry) {
+    const LinkFabric* fabric = fabrics_.find(entry.first);
+    if (fabric == nullptr || !has_network(fabric->link)) return true;
+    size_t wanted = 0;
+    for (const roce::Address& group : {kIpv4Group, kIpv6Group}) {
+      const auto path = path_to_group(fabric->link, group);
+      if (!path) continue;
+      ++wanted;
+      const bool has = std::ranges::any_of(entry.second.listeners,
+                                           [&](const auto& each) { return each->path() == *path; });
+      if (!has) return true;
+    }
+    return wanted != entry.second.listeners.size();
+  });
+  for (const auto& [device, fabric] : fabrics_.all()) {
+    if (has_network(fabric.link) && !places_.contains(device)) begin(device, fabric);
+  }
+  arm_timer();
+}
+
+void Discovery::begin(uint32_t device_index, const LinkFabric& fabric) {
+  Place place;
+  for (const roce::Address& group : {kIpv4Group, kIpv6Group}) {
+    const auto path = path_to_group(fabric.link, group);
+    if (!path) continue;
+    auto socket = net::open_multicast_socket(group, fabric.link.interface_index, port_);
+    if (!socket || !surroundings_.guard(socket->get())) {
+      log_info("the neighbours of {} are not looked for: its multicast group cannot be joined",
+               fabric.link.name);
+      continue;
+    }
+    place.listeners.push_back(std::make_unique<Listener>(*this, device_index, *path, std::move(*socket)));
+  }
+  if (place.listeners.empty()) return;
+  place.next = MonotonicClock::now();
+  settled_ = place.next + kSettling;
+  places_.emplace(device_index, std::move(place));
+}
+
+void Discovery::on_announcement(uint32_t device_index, const fabric::Announcement& announcement,
+                                const roce::Address& from) {
+  LinkFabric* fabric = fabrics_.find(device_index);
+  const auto place = places_.find(device_index);
+  if (fabric == nullptr || place == places_.end()) return;
+  const uint64_t own = fabric->subnet.own().adapter.guid;
+  if (announcement.adapter.guid == own) return;  // our own comes back
+  const TimePoint now = MonotonicClock::now();
+  fabric->subnet.hear(announcement.adapter, from, now);
+  place->second.knows_others = true;
+  if (!announcement.wants_answer) return;
+  const auto chance = random_.below(static_cast<uint64_t>(kLongestAnswer.count()));
+  const TimePoint answer = std::max(now + Duration(chance), place->second.last + kLeastInterval);
+  place->second.next = std::min(place->second.next, answer);
+  arm_timer();
+}
+
+void Discovery::announce(uint32_t device_index, Place& place) {
+  const LinkFabric* fabric = fabrics_.find(device_index);
+  if (fabric == nullptr) return;
+  // The first time in any case: who was heard before that need not be all there are.
+  const bool asks = !place.knows_others || place.last == TimePoint();
+  const fabric::Mad said = fabric::encode({fabric->subnet.own().adapter, asks});
+  for (const auto& listener : place.listeners) surroundings_.send(cm::Mad{said.bytes}, listener->path());
+}
+
+void Discovery::on_timer() {
+  const TimePoint now = MonotonicClock::now();
+  for (auto& [device, place] : places_) {
+    if (place.next > now) continue;
+    announce(device, place);
+    const auto chance = random_.below(static_cast<uint64_t>(kInterval.count()) / 4);
+    place.last = now;
+    place.next = now + kInterval - Duration(chance);
+  }
+  arm_timer();
+}
+
+void Discovery::arm_timer() {
+  TimePoint next = kNever;
+  for (const auto& [device, place] : places_) next = std::min(next, place.next);
+  timer_.arm(next);
+}
+
+}  // namespace verbena::agent

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "agent/deadline_timer.h"
+#include "agent/event_loop.h"
+#include "agent/mad/link_fabrics.h"
+#include "base/random.h"
+#include "base/time.h"
+#include "cm/mad.h"
+#include "fabric/announcement.h"
+#include "net/port.h"
+#include "net/udp/receiver.h"
+#include "roce/path.h"
+
+namespace verbena::agent {
+
+// Finds the agents of other hosts on each link's network, and is found by them: each says every few seconds,
+// to a multicast group that no router passes on, which adapter it has. Who comes asks for answers, so that it
+// knows the others at once. However many ask, a link says no more than ten of these a second. Of the agent's
+// thread.
+class Discovery {
+ public:
+  struct Surroundings {
+    std::function<bool()> has_wire;
+    // To all of a multicast group.
+    std::function<void(const cm::Mad& mad, const roce::Path& path)> send;
+    // As Wire::guard().
+    std::function<bool(int socket)> guard;
+  };
+  Discovery(EventLoop& loop, LinkFabrics& fabrics, uint16_t port, Surroundings surroundings);
+  ~Discovery();
+  Discovery(const Discovery&) = delete;
+  Discovery& operator=(const Discovery&) = delete;
+
+  // Listens and speaks on the links that there are now. Also once there is a wire.
+  void links_changed();
+  // Until then the neighbours of some link may not have had the time to answer.
+  TimePoint settled() const { return settled_; }
+
+ private:
+  class Listener;
+  struct Place {
+    std::vector<std::unique_ptr<Listener>> listeners;
+    TimePoint next{};
+    TimePoint last{};
+    bool knows_others = false;
+  };
+
+  void begin(uint32_t device_index, const LinkFabric& fabric);
+  void on_announcement(uint32_t device_index, const fabric::Announcement& announcement,
+                       const roce::Address& from);
+  void announce(uint32_t device_index, Place& place);
+  void on_timer();
+  void arm_timer();
+
+  EventLoop& loop_;
+  LinkFabrics& fabrics_;
+  const uint16_t port_;
+  const Surroundings surroundings_;
+  Random random_;
+  net::PortCounters counters_;
+  std::map<uint32_t, Place> places_;  // by device index
+  TimePoint settled_{};
+  DeadlineTimer timer_{loop_, [this] { on_timer(); }};
+};
+
+}  // namespace verbena::agent

@@ -1,0 +1,341 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/mad/dispatcher.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include <sys/socket.h>
+#include <sys/stat.h>
+
+#include "fabric/administration.h"
+#include "fabric/announcement.h"
+#include "fabric/subnet_management.h"
+
+namespace verbena::agent {
+namespace {
+
+using fabric::Mad;
+using fabric::MadHeader;
+using fabric::MadStatus;
+using fabric::Subnet;
+
+constexpr Quota::Size kPorts{.all = 1024, .reserve = 128};
+constexpr uint32_t kGsiQpn = 1;
+constexpr uint8_t kOwnPortNumber = 1;
+constexpr uint32_t kMostRetries = 100;
+// A neighbour whose three last announcements were lost, or that has sent nothing else for so long.
+constexpr Duration kForgottenAfter = std::chrono::seconds(35);
+constexpr auto kLongestTimeout = std::chrono::minutes(10);
+
+// Connections are the agent's affair: who could send its datagrams could end everybody's. So are neighbours.
+bool is_for_programs(uint8_t management_class, uint32_t oui) {
+  const bool announces = management_class == fabric::kAnnouncementClass && oui == fabric::kAnnouncementOui;
+  return management_class != fabric::kClassConnection && !announces;
+}
+
+bool wants_answer(const MadHeader& header) {
+  return header.method == fabric::kMethodGet || header.method == fabric::kMethodSet;
+}
+
+}  // namespace
+
+MadDispatcher::MadDispatcher(EventLoop& loop, ClientSockets& sockets, uid_t own, std::string host,
+                             Surroundings surroundings)
+    : loop_(loop),
+      sockets_(sockets),
+      surroundings_(std::move(surroundings)),
+      quota_(kPorts, own),
+      fabrics_(std::move(host)) {}
+
+// A port of a link that is gone hears nothing any more; its program sees the end of its socket.
+void MadDispatcher::links_changed(const std::vector<agent_client::Link>& links) {
+  fabrics_.links_changed(links);
+  std::vector<uint64_t> gone;
+  for (const auto& [number, port] : ports_) {
+    if (fabrics_.find(port->device_index()) == nullptr) gone.push_back(number);
+  }
+  for (const uint64_t number : gone) close(number);
+}
+
+// ---- ports and agents
+
+Result<UniqueFd> MadDispatcher::open(uint32_t device_index, uid_t user) {
+  if (fabrics_.find(device_index) == nullptr) return fail(ENODEV);
+  if (!quota_.allows(user)) return fail(EMFILE);
+  int ends[2];
+  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0) return fail(errno);
+  UniqueFd ours(ends[0]), theirs(ends[1]);
+  struct stat status {};
+  if (::fstat(theirs.get(), &status) != 0) return fail(errno);
+  const uint64_t number = status.st_ino;
+  if (ports_.contains(number)) return fail(EAGAIN);
+  OpenPort::Owner owner{.on_datagram = [this, number](const protocol::UserMad& header,
+                                                      ConstBytes mad) { on_datagram(number, header, mad); },
+                        .has_room = [this, number] { return has_room(number); },
+                        .on_end = [this, number] { loop_.later([this, number] { close(number); }); }};
+  quota_.take(user);
+  ports_.emplace(number, std::make_unique<OpenPort>(loop_, sockets_, user, device_index, std::move(ours),
+                                                    std::move(owner)));
+  surroundings_.on_ports();
+  return theirs;
+}
+
+// Right after the agent has started, programs wait until it knows its neighbours.
+bool MadDispatcher::has_room(uint64_t port) {
+  const TimePoint settled = surroundings_.settled();
+  if (MonotonicClock::now() >= settled) return waiting_.has_room(port);
+  loop_.at(settled, [this, port] {
+    const auto found = ports_.find(port);
+    if (found != ports_.end()) found->second->resume();
+  });
+  return false;
+}
+
+OpenPort* MadDispatcher::port_of(uid_t user, uint64_t port) {
+  const auto found = ports_.find(port);
+  return found != ports_.end() && found->second->user() == user ? found->second.get() : nullptr;
+}
+
+void MadDispatcher::close(uint64_t port) {
+  const auto found = ports_.find(port);
+  if (found == ports_.end()) return;
+  quota_.give_back(found->second->user());
+  ports_.erase(found);
+  registrations_.remove_port(port);
+  waiting_.remove_port(port);
+  surroundings_.on_ports();
+}
+
+Result<uint32_t> MadDispatcher::add_agent(uid_t user, MadAgent agent) {
+  const OpenPort* port = port_of(user, agent.port);
+  if (port == nullptr) return fail(EBADF);
+  if (!is_for_programs(agent.management_class, agent.oui)) return fail(EPERM);
+  agent.device_index = port->device_index();
+  return registrations_.add(agent);
+}
+
+Result<void> MadDispatcher::remove_agent(uid_t user, uint64_t port, uint32_t agent) {
+  OpenPort* open = port_of(user, port);
+  if (open == nullptr) return fail(EBADF);
+  waiting_.remove_agent(port, agent);
+  open->resume();
+  return registrations_.remove(port, agent);
+}
+
+// ---- what programs send
+
+void MadDispatcher::on_datagram(uint64_t port, const protocol::UserMad& header, ConstBytes bytes) {
+  const MadAgent* agent = registrations_.find(port, header.agent);
+  LinkFabric* fabric = fabrics_.find(ports_.at(port)->device_index());
+  if (agent == nullptr || fabric == nullptr) return;
+  Mad mad;
+  std::ranges::copy(bytes, mad.bytes.begin());
+  const MadHeader said = fabric::header_of(mad);
+  if (said.base_version != fabric::kBaseVersion || !is_for_programs(said.management_class, said.oui)) return;
+  const bool is_request = !said.is_response();
+  if (is_request) {
+    const uint64_t lower = said.transaction & 0xffffffff;
+    mad.set(fabric::kTransactionAt, uint64_t{agent->transaction} << 32 | lower);
+  }
+  const uint16_t lid = byteswap(header.lid_be);
+  // Subnet management of the whole fabric is answered here.
+  const auto to = fabric::is_subnet_management(said.management_class) ? std::optional(Correspondent{lid, {}})
+                                                                      : destination_of(*fabric, header);
+  if (is_request && header.timeout_ms != 0) {
+    WaitingRequest request;
+    request.port = port;
+    request.header = header;
+    request.mad = mad;
+    if (to) request.path = to->path;
+    request.timeout = std::min<Duration>(std::chrono::milliseconds(header.timeout_ms), kLongestTimeout);
+    request.retries = std::min(header.retries, kMostRetries);
+    if (!waiting_.add(std::move(request), MonotonicClock::now())) return;
+    timer_.arm(waiting_.deadline());
+  }
+  if (to) dispatch(*fabric, mad, lid, *to);
+}
+
+// By LID, or where that says nothing by GID.
+std::optional<MadDispatcher::Correspondent> MadDispatcher::destination_of(LinkFabric& fabric,
+                                                                          const protocol::UserMad& header) {
+  const uint16_t lid = byteswap(header.lid_be);
+  const Subnet& subnet = fabric.subnet;
+  if (lid == 0 && header.grh_present != 0) {
+    roce::Address gid;
+    std::ranges::copy(header.gid, gid.bytes.begin());
+    const auto path = fabric.path_to(gid);
+    if (!path || gid.is_multicast()) return std::nullopt;
+    return Correspondent{0, *path};
+  }
+  const fabric::Member* member = subnet.by_lid(lid);
+  if (member == nullptr || member == &subnet.own()) return Correspondent{lid, {}};
+  const auto path = fabric.path_to(member->address);
+  if (!path) return std::nullopt;
+  return Correspondent{lid, *path};
+}
+
+void MadDispatcher::dispatch(LinkFabric& fabric, const Mad& mad, uint16_t lid, const Correspondent& to) {
+  const MadHeader header = fabric::header_of(mad);
+  const Correspondent here{fabric.subnet.own().lid, {}};
+  fabric.subnet.forget_before(MonotonicClock::now() - kForgottenAfter);
+  if (fabric::is_subnet_management(header.management_class)) {
+    const auto answered = fabric::answer_subnet_management(fabric.subnet, mad, lid);
+    if (answered) take_answer(answered->bytes, {lid, {}});
+    return;
+  }
+  if (!to.is_here()) return send(mad, to);
+  if (header.is_response()) return take_answer(mad.bytes, here);
+  if (lid == Subnet::kSwitchLid && header.management_class == fabric::kClassSubnAdministration) {
+    return ask_administration(fabric, mad);
+  }
+  if (lid == Subnet::kSwitchLid) return ask_switch(fabric, mad);
+  // A LID that nobody has: no answer.
+  if (lid != here.lid || take_request(fabric, mad, here) || !wants_answer(header)) return;
+  take_answer(fabric::begin_answer(mad, MadStatus::kUnsupportedAttribute).bytes, here);
+}
+
+// Whom a path is asked for is looked for under that address: it need not have announced itself.
+void MadDispatcher::ask_administration(LinkFabric& fabric, const Mad& request) {
+  const auto wanted = fabric::wanted_destination(request);
+  if (wanted && wanted->is_link_local()) {
+    const uint64_t guid = fabric::guid_of_address(*wanted);
+    const bool is_known = guid == fabric.subnet.switch_guid() || fabric.subnet.by_guid(guid) != nullptr;
+    if (!is_known) fabric.subnet.look_for(*wanted, MonotonicClock::now());
+  }
+  fabric.subnet.count_activity();
+  const auto answered = fabric::answer_administration(fabric.subnet, request);
+  if (answered) take_answer(*answered, {Subnet::kSwitchLid, {}});
+}
+
+// It counts what it can know: what goes over the port that we are plugged into.
+void MadDispatcher::ask_switch(LinkFabric& fabric, const Mad& request) {
+  const MadHeader header = fabric::header_of(request);
+  const Correspondent there{Subnet::kSwitchLid, {}};
+  if (header.management_class != fabric::kClassPerformance) {
+    if (wants_answer(header)) {
+      take_answer(fabric::begin_answer(request, MadStatus::kUnsupportedAttribute).bytes, there);
+    }
+    return;
+  }
+  const auto counters = port_counters_of(surroundings_.counters(fabric.link.device_index));
+  take_answer(
+      fabric.switch_performance.answer(request, Subnet::kOwnPort, counters.seen_from_peer(), true).bytes,
+      there);
+}
+
+// ---- what comes
+
+LinkFabric* MadDispatcher::fabric_with(const roce::Address& address, uint32_t interface_index) {
+  const auto device = surroundings_.device_with(address, interface_index);
+  return device ? fabrics_.find(*device) : nullptr;
+}
+
+// What comes from an address of this host is of no neighbour. 0: it has none.
+uint16_t MadDispatcher::lid_of(LinkFabric& fabric, const roce::Path& arrival) {
+  const LinkFabric* own = fabric_with(arrival.source, arrival.interface_index);
+  const fabric::Member* member = own != nullptr ? fabric.subnet.by_guid(own->subnet.own().adapter.guid)
+                                                : fabric.subnet.meet(arrival.source, MonotonicClock::now());
+  return member != nullptr ? member->lid : uint16_t{0};
+}
+
+void MadDispatcher::heard(const cm::Arrival& arrival) {
+  LinkFabric* fabric = fabric_with(arrival.path.destination, arrival.path.interface_index);
+  if (fabric != nullptr) lid_of(*fabric, arrival.path);
+}
+
+bool MadDispatcher::on_mad(ConstBytes bytes, const cm::Arrival& arrival) {
+  LinkFabric* fabric = fabric_with(arrival.path.destination, arrival.path.interface_index);
+  Mad mad;
+  if (fabric == nullptr || bytes.size() != mad.bytes.size()) return false;
+  std::ranges::copy(bytes, mad.bytes.begin());
+  const MadHeader header = fabric::header_of(mad);
+  // Subnet management goes by QP0, which RoCE has not.
+  const bool is_for_qp0 = fabric::is_subnet_management(header.management_class);
+  if (header.base_version != fabric::kBaseVersion || is_for_qp0) return false;
+  const Correspondent from{lid_of(*fabric, arrival.path), cm::answer_path(arrival.path)};
+  if (header.is_response()) {
+    take_answer(mad.bytes, from);
+    return true;
+  }
+  return take_request(*fabric, mad, from);
+}
+
+bool MadDispatcher::take_request(LinkFabric& fabric, const Mad& request, const Correspondent& from) {
+  const MadHeader header = fabric::header_of(request);
+  const uint32_t device = fabric.link.device_index;
+  if (header.management_class == fabric::kClassPerformance) {
+    const auto counters = port_counters_of(surroundings_.counters(device));
+    // Programs here may set counters to zero, as far as these answers go; strangers may not.
+    answer(fabric, fabric.own_performance.answer(request, kOwnPortNumber, counters, from.is_here()), from);
+    return true;
+  }
+  const MadAgent* agent = registrations_.for_request(device, header);
+  if (agent == nullptr) return false;
+  protocol::UserMad user{};
+  user.agent = agent->id;
+  user.queue_pair_be = byteswap(kGsiQpn);
+  user.lid_be = byteswap(from.lid);
+  if (!from.is_here()) {
+    user.grh_present = 1;
+    user.hop_limit = from.path.hop_limit;
+    user.traffic_class = from.path.traffic_class;
+    user.flow_label_be = byteswap(from.path.flow_label);
+    std::ranges::copy(from.path.destination.bytes, user.gid);
+  }
+  ports_.at(agent->port)->deliver(user, request.bytes);
+  return true;
+}
+
+void MadDispatcher::answer(LinkFabric& fabric, const Mad& mad, const Correspondent& to) {
+  if (to.is_here()) return take_answer(mad.bytes, {fabric.subnet.own().lid, {}});
+  send(mad, to);
+}
+
+void MadDispatcher::take_answer(ConstBytes bytes, const Correspondent& from) {
+  Mad first;
+  std::copy_n(bytes.begin(), std::min(bytes.size(), first.bytes.size()), first.bytes.begin());
+  const auto request = waiting_.answered(fabric::header_of(first), from.path.destination);
+  if (!request) return;
+  const auto port = ports_.find(request->port);
+  if (port == ports_.end()) return;
+  protocol::UserMad user{};
+  user.agent = request->header.agent;
+  user.queue_pair_be = fabric::is_subnet_management(first.u8(fabric::kClassAt)) ? 0 : byteswap(kGsiQpn);
+  user.lid_be = byteswap(from.lid);
+  if (!from.is_here()) {
+    user.grh_present = 1;
+    user.hop_limit = from.path.hop_limit;
+    std::ranges::copy(from.path.destination.bytes, user.gid);
+  }
+  port->second->deliver(user, bytes);
+  port->second->resume();
+}
+
+void MadDispatcher::send(const Mad& mad, const Correspondent& to) {
+  surroundings_.send(cm::Mad{mad.bytes}, to.path);
+}
+
+// ---- time
+
+// As the kernel gives a request back that was not answered: its header and no more, with the status.
+void MadDispatcher::on_timer() {
+  while (const auto due = waiting_.take_due(MonotonicClock::now())) {
+    const WaitingRequest& request = due->request;
+    const auto port = ports_.find(request.port);
+    if (port == ports_.end()) continue;
+    if (due->given_up) {
+      protocol::UserMad header = request.header;
+      header.status = ETIMEDOUT;
+      port->second->deliver(header, ConstBytes(request.mad.bytes).first(fabric::kMadHeaderBytes));
+      port->second->resume();
+    } else if (LinkFabric* fabric = fabrics_.find(port->second->device_index())) {
+      const uint16_t lid = byteswap(request.header.lid_be);
+      dispatch(*fabric, request.mad, lid, {lid, request.path});
+    }
+  }
+  timer_.arm(waiting_.deadline());
+}
+
+}  // namespace verbena::agent

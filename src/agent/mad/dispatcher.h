@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include <sys/types.h>
+
+#include "agent/client_sockets.h"
+#include "agent/deadline_timer.h"
+#include "agent/event_loop.h"
+#include "agent/mad/link_fabrics.h"
+#include "agent/mad/open_port.h"
+#include "agent/mad/registrations.h"
+#include "agent/mad/waiting_requests.h"
+#include "agent_client/device_counters.h"
+#include "base/quota.h"
+#include "base/result.h"
+#include "base/unique_fd.h"
+#include "cm/events.h"
+#include "cm/mad.h"
+#include "fabric/mad.h"
+
+namespace verbena::agent {
+
+// Management datagrams of all classes but communication management: those that programs send and those that
+// come to QP1. Gives each to the one it is for: the fabric, which answers at once; a program that has
+// registered for it, or that has asked; another host. Carries out the timeouts and retries of requests, as
+// the kernel does for its users. Of the agent's thread.
+class MadDispatcher {
+ public:
+  struct Surroundings {
+    // To QP1 of another host; what does not leave is lost.
+    std::function<void(const cm::Mad& mad, const roce::Path& path)> send;
+    // Which link has the address; where several have it, the one over this netdev.
+    std::function<std::optional<uint32_t>(const roce::Address& address, uint32_t interface_index)>
+        device_with;
+    std::function<agent_client::DeviceCounters(uint32_t device_index)> counters;
+    std::function<void()> on_ports;      // one more is open, or one less
+    std::function<TimePoint()> settled;  // when all neighbours will have had the time to answer
+  };
+  MadDispatcher(EventLoop& loop, ClientSockets& sockets, uid_t own, std::string host,
+                Surroundings surroundings);
+  MadDispatcher(const MadDispatcher&) = delete;
+  MadDispatcher& operator=(const MadDispatcher&) = delete;
+
+  void links_changed(const std::vector<agent_client::Link>& links);
+  LinkFabrics& fabrics() { return fabrics_; }
+  size_t open_ports() const { return ports_.size(); }
+
+  // For programs: their end of the port's socket, by whose inode they call it. EMFILE: the user has too many
+  // open; ENODEV: there is no such link.
+  Result<UniqueFd> open(uint32_t device_index, uid_t user);
+  // The agent's port, of that user; EBADF: there is none. EPERM: of a class that is not for programs.
+  Result<uint32_t> add_agent(uid_t user, MadAgent agent);
+  Result<void> remove_agent(uid_t user, uint64_t port, uint32_t agent);
+
+  // One that came to QP1. False: nobody serves it.
+  bool on_mad(ConstBytes bytes, const cm::Arrival& arrival);
+  // One of any class has come: its sender is there.
+  void heard(const cm::Arrival& arrival);
+
+ private:
+  // Who has sent a datagram, or is to get one.
+  struct Correspondent {
+    uint16_t lid = 0;
+    roce::Path path{};  // to it; destination zero: it is on this link itself
+    bool is_here() const { return path.destination.is_zero(); }
+  };
+
+  LinkFabric* fabric_with(const roce::Address& address, uint32_t interface_index);
+  uint16_t lid_of(LinkFabric& fabric, const roce::Path& arrival);
+  OpenPort* port_of(uid_t user, uint64_t port);
+  void close(uint64_t port);
+  bool has_room(uint64_t port);
+
+  void on_datagram(uint64_t port, const protocol::UserMad& header, ConstBytes mad);
+  void dispatch(LinkFabric& fabric, const fabric::Mad& mad, uint16_t lid, const Correspondent& to);
+  std::optional<Correspondent> destination_of(LinkFabric& fabric, const protocol::UserMad& header);
+  void ask_administration(LinkFabric& fabric, const fabric::Mad& request);
+  void ask_switch(LinkFabric& fabric, const fabric::Mad& request);
+  // False: nobody serves the request.
+  bool take_request(LinkFabric& fabric, const fabric::Mad& request, const Correspondent& from);
+  void answer(LinkFabric& fabric, const fabric::Mad& mad, const Correspondent& to);
+  // To the program that has asked; nobody has: it is dropped.
+  void take_answer(ConstBytes mad, const Correspondent& from);
+  void send(const fabric::Mad& mad, const Correspondent& to);
+
+  void on_timer();
+
+  EventLoop& loop_;
+  ClientSockets& sockets_;
+  const Surroundings surroundings_;
+  Quota quota_;
+  LinkFabrics fabrics_;
+  Registrations registrations_;
+  WaitingRequests waiting_;
+  std::map<uint64_t, std::unique_ptr<OpenPort>> ports_;
+  DeadlineTimer timer_{loop_, [this] { on_timer(); }};
+};
+
+}  // namespace verbena::agent

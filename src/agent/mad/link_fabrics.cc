@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/mad/link_fabrics.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "agent_client/path_mtu.h"
+#include "base/bytes.h"
+
+namespace verbena::agent {
+namespace {
+
+using agent_client::Link;
+
+// Both IPv4, both link-local, or neither.
+bool are_of_one_kind(const roce::Address& one, const roce::Address& other) {
+  return one.is_ipv4() == other.is_ipv4() && one.is_link_local() == other.is_link_local();
+}
+
+}  // namespace
+
+std::optional<roce::Path> LinkFabric::path_to(const roce::Address& destination) const {
+  for (const auto& entry : link.gids) {
+    if (!are_of_one_kind(entry.gid, destination)) continue;
+    roce::Path path;
+    path.source = entry.gid;
+    path.destination = destination;
+    path.interface_index = link.interface_index;
+    return path;
+  }
+  return std::nullopt;
+}
+
+fabric::Adapter adapter_of(const Link& link, const std::string& host) {
+  fabric::Adapter adapter;
+  adapter.guid = load_be<uint64_t>(agent_client::guid_of(link).data());
+  adapter.description = fmt::format("{} {}", host, link.name).substr(0, fabric::kMostDescriptionBytes);
+  adapter.megabits = link.speed;
+  adapter.path_mtu = agent_client::path_mtu_of(link.mtu);
+  adapter.up = link.up;
+  return adapter;
+}
+
+// Of the first address that is more than link-local, what its network has in common: of IPv4 addresses three
+// bytes are taken for that, of IPv6 eight.
+uint64_t switch_guid_of(const Link& link) {
+  constexpr size_t kIpv4NetworkBytes = 15, kIpv6NetworkBytes = 8;
+  roce::Address network;
+  const auto meaningful = std::ranges::find_if(
+      link.gids, [](const auto& entry) { return !entry.gid.is_link_local() && !entry.gid.is_zero(); });
+  if (meaningful != link.gids.end()) {
+    network = meaningful->gid;
+    const size_t common = network.is_ipv4() ? kIpv4NetworkBytes : kIpv6NetworkBytes;
+    std::fill(network.bytes.begin() + static_cast<ptrdiff_t>(common), network.bytes.end(), uint8_t{0});
+  }
+  return fabric::guid_of_address(network);
+}
+
+fabric::PortCounters port_counters_of(const agent_client::DeviceCounters& counters) {
+  constexpr uint64_t kBytesOfWord = 4;
+  fabric::PortCounters port;
+  port.sent_words = counters[transport::kSentBytes] / kBytesOfWord;
+  port.received_words = counters[transport::kReceivedBytes] / kBytesOfWord;
+  port.sent_packets = counters[transport::kSentPackets];
+  port.received_packets = counters[transport::kReceivedPackets];
+  port.multicast_sent = counters[transport::kMulticastSent];
+  port.multicast_received = counters[transport::kMulticastReceived];
+  port.unicast_sent = agent_client::rest_of(port.sent_packets, port.multicast_sent);
+  port.unicast_received = agent_client::rest_of(port.received_packets, port.multicast_received);
+  port.link_downed = counters.link_downed;
+  return port;
+}
+
+void LinkFabrics::links_changed(const std::vector<Link>& links) {
+  std::erase_if(fabrics_, [&](const auto& entry) {
+    return std::ranges::find(links, entry.first, &Link::device_index) == links.end();
+  });
+  for (const Link& link : links) {
+    fabric::Adapter adapter = adapter_of(link, host_);
+    const uint64_t switch_guid = switch_guid_of(link);
+    const auto known = fabrics_.find(link.device_index);
+    if (known == fabrics_.end()) {
+      fabrics_.emplace(link.device_index, LinkFabric{link, fabric::Subnet(std::move(adapter), switch_guid)});
+      continue;
+    }
+    known->second.link = link;
+    known->second.subnet.change_own(std::move(adapter));
+    known->second.subnet.change_switch(switch_guid);
+  }
+}
+
+LinkFabric* LinkFabrics::find(uint32_t device_index) {
+  const auto found = fabrics_.find(device_index);
+  return found != fabrics_.end() ? &found->second : nullptr;
+}
+
+}  // namespace verbena::agent

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <bitset>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+
+#include "base/result.h"
+#include "fabric/mad.h"
+
+namespace verbena::agent {
+
+// An agent for management datagrams: what of them a program sends, and what it wants to receive. (The word is
+// InfiniBand's, and has nothing to do with our daemon.)
+struct MadAgent {
+  uint64_t port = 0;  // the open port that it belongs to
+  uint32_t id = 0;    // among those of that port
+  uint32_t device_index = 0;
+  uint8_t management_class = 0;
+  uint8_t class_version = 0;
+  uint8_t rmpp_version = 0;
+  uint8_t queue_pair = 1;
+  uint32_t oui = 0;
+  std::bitset<128> methods;  // of requests that it wants, from anybody; none: only answers to its own
+  // The upper half of its requests' transaction IDs, by which answers find it.
+  uint32_t transaction = 0;
+};
+
+// Which agents there are, and whose a datagram is: the kernel's rules (drivers/infiniband/core/mad.c). An
+// answer is for the agent whose request it answers. A request is for the one that has registered for its
+// class, version and method, and of vendor classes of range 2 for the OUI; there is at most one for each
+// link. Pure.
+class Registrations {
+ public:
+  // Fills in `id` and `transaction`, and answers `id`. EINVAL, ENOMEM: see protocol/mad_messages.h.
+  Result<uint32_t> add(MadAgent agent);
+  // ENOENT
+  Result<void> remove(uint64_t port, uint32_t id);
+  void remove_port(uint64_t port);
+
+  const MadAgent* find(uint64_t port, uint32_t id) const;
+  const MadAgent* for_answer(uint64_t transaction) const;
+  const MadAgent* for_request(uint32_t device_index, const fabric::MadHeader& header) const;
+  size_t size() const { return by_transaction_.size(); }
+
+ private:
+  static bool can_be(const MadAgent& agent);
+  bool is_free(const MadAgent& agent) const;
+
+  uint32_t last_transaction_ = 0;
+  std::map<uint32_t, MadAgent> by_transaction_;
+};
+
+}  // namespace verbena::agent

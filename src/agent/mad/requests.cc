@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/mad/requests.h"
+
+#include <cerrno>
+#include <utility>
+
+#include "agent/cm/refusals.h"
+#include "fabric/attributes.h"
+
+namespace verbena::agent {
+
+RequestResult<protocol::MadPortReply> MadRequests::get_port(const Borrower&,
+                                                            const protocol::DeviceRequest& request) {
+  constexpr size_t kCapabilitiesAt = 20;
+  const LinkFabric* fabric = dispatcher_.fabrics().find(request.device_index);
+  if (fabric == nullptr) return refuse(ENODEV, "there is no such link");
+  const fabric::Node node{&fabric->subnet.own(), 1};
+  const auto port = fabric::attribute_of(fabric->subnet, node, fabric::kPortInfo, 0);
+  Reply<protocol::MadPortReply> reply;
+  reply.message.lid = fabric->subnet.own().lid;
+  reply.message.sm_lid = fabric::Subnet::kSwitchLid;
+  reply.message.capabilities = load_be<uint32_t>(&port.data[kCapabilitiesAt]);
+  return reply;
+}
+
+RequestResult<> MadRequests::open_port(const Borrower& client, const protocol::DeviceRequest& request) {
+  auto opened = dispatcher_.open(request.device_index, client.uid);
+  if (!opened) return refuse(opened.error().code, "the port cannot be opened for management datagrams");
+  Reply<> reply;
+  reply.last_fd = std::move(*opened);
+  return reply;
+}
+
+RequestResult<protocol::MadRegisterReply> MadRequests::add_agent(
+    const Borrower& client, const protocol::MadRegisterRequest& request) {
+  constexpr const char* kRefused = "no agent can be registered for these management datagrams";
+  if ((request.flags & ~protocol::kMadUserRmpp) != 0) return refuse(EINVAL, kRefused);
+  MadAgent agent;
+  agent.port = request.port;
+  agent.management_class = request.management_class;
+  agent.class_version = request.class_version;
+  agent.queue_pair = request.queue_pair;
+  agent.rmpp_version = request.rmpp_version;
+  agent.oui = request.oui;
+  for (size_t method = 0; method < agent.methods.size(); ++method) {
+    agent.methods.set(method, (request.method_masks[method / 64] >> method % 64 & 1) != 0);
+  }
+  const auto added = dispatcher_.add_agent(client.uid, agent);
+  if (!added) return refuse(added.error().code, kRefused);
+  Reply<protocol::MadRegisterReply> reply;
+  reply.message.agent = *added;
+  return reply;
+}
+
+RequestResult<> MadRequests::remove_agent(const Borrower& client,
+                                          const protocol::MadRegisterRequest& request) {
+  const auto removed = dispatcher_.remove_agent(client.uid, request.port, request.agent);
+  if (!removed) return refuse(removed.error().code, "there is no such agent");
+  return Reply<>();
+}
+
+}  // namespace verbena::agent

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "agent/mad/dispatcher.h"
+#include "agent/session_reply.h"
+#include "agent/slot_table.h"
+#include "protocol/mad_messages.h"
+#include "protocol/messages.h"
+
+namespace verbena::agent {
+
+// What clients ask of management datagrams.
+class MadRequests {
+ public:
+  explicit MadRequests(MadDispatcher& dispatcher) : dispatcher_(dispatcher) {}
+
+  RequestResult<protocol::MadPortReply> get_port(const Borrower& client,
+                                                 const protocol::DeviceRequest& request);
+  RequestResult<> open_port(const Borrower& client, const protocol::DeviceRequest& request);
+  RequestResult<protocol::MadRegisterReply> add_agent(const Borrower& client,
+                                                      const protocol::MadRegisterRequest& request);
+  RequestResult<> remove_agent(const Borrower& client, const protocol::MadRegisterRequest& request);
+
+ private:
+  MadDispatcher& dispatcher_;
+};
+
+}  // namespace verbena::agent

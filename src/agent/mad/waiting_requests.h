@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "base/time.h"
+#include "fabric/mad.h"
+#include "protocol/mad_messages.h"
+#include "roce/path.h"
+
+namespace verbena::agent {
+
+// A request that a program has sent and that wants an answer.
+struct WaitingRequest {
+  uint64_t port = 0;
+  protocol::UserMad header{};  // as the program sent it
+  fabric::Mad mad;             // its transaction ID made ours
+  roce::Path path;             // to another host; destination zero: it did not leave this one
+  Duration timeout{};
+  uint32_t retries = 0;  // that are left
+};
+
+// The requests that wait for answers, of all ports: which of them an answer is for, and which are due to be
+// repeated, or given up. Pure.
+class WaitingRequests {
+ public:
+  // A port has no more; what it sends beyond waits in its socket.
+  static constexpr size_t kMostOfPort = 256;
+
+  // False: there is one with this transaction ID.
+  bool add(WaitingRequest request, TimePoint now);
+  bool has_room(uint64_t port) const;
+  // The request that it answers, which waits no longer: of the same transaction and class, and from where it
+  // was sent to.
+  std::optional<WaitingRequest> answered(const fabric::MadHeader& header, const roce::Address& from);
+
+  TimePoint deadline() const { return by_deadline_.empty() ? kNever : by_deadline_.begin()->first; }
+  // The next one whose time is over: to be repeated, and waiting again, or with nothing left, and gone.
+  struct Due {
+    WaitingRequest request;
+    bool given_up = false;
+  };
+  std::optional<Due> take_due(TimePoint now);
+  void remove_port(uint64_t port);
+  void remove_agent(uint64_t port, uint32_t agent);
+
+ private:
+  struct Entry {
+    WaitingRequest request;
+    TimePoint deadline;
+  };
+  using Map = std::map<uint64_t, Entry>;  // by transaction ID
+  void erase(Map::iterator entry);
+  template <class IsIt>
+  void remove_if(IsIt is_it);
+
+  Map entries_;
+  std::set<std::pair<TimePoint, uint64_t>> by_deadline_;
+  std::map<uint64_t, size_t> of_port_;
+};
+
+}  // namespace verbena::agent

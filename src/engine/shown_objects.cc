@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/shown_objects.h"
+
+#include <algorithm>
+#include <mutex>
+#include <new>
+
+namespace verbena::engine {
+
+using protocol::ObjectKind;
+
+ShownObjects::Entry ShownObjects::add(ObjectKind kind, uint32_t device_index, const Values& values) {
+  const uint32_t place = take_place();
+  count_of(kind).fetch_add(1, std::memory_order_relaxed);
+  if (place == kNoPlace) return Entry(*this, kind, place);
+  protocol::ObjectStatus& object = page_.objects[place];
+  object.device_index.store(device_index, std::memory_order_relaxed);
+  for (size_t i = 0; i < values.size(); ++i) object.values[i].store(values[i], std::memory_order_relaxed);
+  // Last, so that nobody reads the values of what was here before.
+  object.kind.store(static_cast<uint64_t>(kind), std::memory_order_release);
+  return Entry(*this, kind, place);
+}
+
+uint32_t ShownObjects::take_place() {
+  const std::lock_guard guard(mutex_);
+  if (!free_.empty()) {
+    const uint32_t place = free_.back();
+    free_.pop_back();
+    return place;
+  }
+  if (unused_ == protocol::kObjectsPerSlot || !make_room()) return kNoPlace;
+  page_.object_counts.places.store(unused_ + 1, std::memory_order_relaxed);
+  return unused_++;
+}
+
+// For every place that there is to be free one day: who gives one back may not fail. False: no memory.
+bool ShownObjects::make_room() {
+  if (free_.capacity() > unused_) return true;
+  try {
+    free_.reserve(std::max<size_t>(64, 2 * free_.capacity()));
+    return true;
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+}
+
+void ShownObjects::remove(ObjectKind kind, uint32_t place) {
+  count_of(kind).fetch_sub(1, std::memory_order_relaxed);
+  if (place == kNoPlace) return;
+  page_.objects[place].kind.store(0, std::memory_order_relaxed);
+  const std::lock_guard guard(mutex_);
+  free_.push_back(place);
+}
+
+}  // namespace verbena::engine

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/doctor/elf_file.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <optional>
+#include <span>
+
+#include <elf.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/unique_fd.h"
+
+namespace verbena::tools::doctor {
+namespace {
+
+// Programs that are larger than any table of theirs may be; names are shorter than paths.
+constexpr size_t kMostTableBytes = 1 << 20;
+constexpr size_t kMostNameBytes = 4096;
+constexpr size_t kMostNames = 1024;
+
+class Reader {
+ public:
+  explicit Reader(int fd) : fd_(fd) {}
+
+  template <class T>
+  bool read(uint64_t at, T& into) const {
+    return read_bytes(at, &into, sizeof into) == sizeof into;
+  }
+
+  template <class T>
+  std::vector<T> table(uint64_t at, uint64_t bytes) const {
+    std::vector<T> entries(std::min<uint64_t>(bytes, kMostTableBytes) / sizeof(T));
+    const size_t whole = read_bytes(at, entries.data(), entries.size() * sizeof(T)) / sizeof(T);
+    entries.resize(whole);
+    return entries;
+  }
+
+  // Up to its zero byte, or up to `most`.
+  std::string text(uint64_t at, uint64_t most) const {
+    std::string name(std::min<uint64_t>(most, kMostNameBytes), '\0');
+    name.resize(read_bytes(at, name.data(), name.size()));
+    return name.substr(0, name.find('\0'));
+  }
+
+ private:
+  size_t read_bytes(uint64_t at, void* into, size_t bytes) const {
+    if (at > INT64_MAX) return 0;
+    const ssize_t count = ::pread(fd_, into, bytes, static_cast<off_t>(at));
+    return count < 0 ? 0 : static_cast<size_t>(count);
+  }
+
+  int fd_;
+};
+
+// Where an address of the program lies in its file.
+std::optional<uint64_t> offset_of(uint64_t address, std::span<const Elf64_Phdr> segments) {
+  for (const Elf64_Phdr& one : segments) {
+    if (one.p_type == PT_LOAD && address >= one.p_vaddr && address - one.p_vaddr < one.p_filesz) {
+      return one.p_offset + (address - one.p_vaddr);
+    }
+  }
+  return std::nullopt;
+}
+
+void read_dynamic(const Reader& reader, std::span<const Elf64_Phdr> segments, const Elf64_Phdr& where,
+                  ElfFile& file) {
+  const std::vector<Elf64_Dyn> entries = reader.table<Elf64_Dyn>(where.p_offset, where.p_filesz);
+  const auto strings = std::find_if(entries.begin(), entries.end(),
+                                    [](const Elf64_Dyn& one) { return one.d_tag == DT_STRTAB; });
+  if (strings == entries.end()) return;
+  const auto names = offset_of(strings->d_un.d_ptr, segments);
+  if (!names) return;
+  for (const Elf64_Dyn& one : entries) {
+    if (one.d_tag == DT_NULL || file.needed.size() == kMostNames) break;
+    if (one.d_tag != DT_NEEDED && one.d_tag != DT_RPATH && one.d_tag != DT_RUNPATH) continue;
+    std::string text = reader.text(*names + one.d_un.d_val, kMostNameBytes);
+    if (one.d_tag == DT_NEEDED)
+      file.needed.push_back(std::move(text));
+    else if (one.d_tag == DT_RPATH)
+      file.rpath = std::move(text);
+    else
+      file.runpath = std::move(text);
+  }
+}
+
+constexpr unsigned char kOwnOrder = __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__ ? ELFDATA2LSB : ELFDATA2MSB;
+
+}  // namespace
+
+Result<ElfFile> read_elf_file(const std::filesystem::path& path) {
+  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+  if (!fd) return fail(errno);
+  const Reader reader(fd.get());
+  Elf64_Ehdr head{};
+  if (!reader.read(0, head.e_ident) || std::memcmp(head.e_ident, ELFMAG, SELFMAG) != 0) return fail(ENOEXEC);
+  ElfFile file;
+  file.is_64_bit = head.e_ident[EI_CLASS] == ELFCLASS64;
+  // Up to e_machine the head is the same for 32 bits.
+  if (!reader.read(offsetof(Elf64_Ehdr, e_machine), file.machine)) return fail(ENOEXEC);
+  if (!file.is_64_bit || head.e_ident[EI_DATA] != kOwnOrder) return file;
+  if (!reader.read(0, head) || head.e_phentsize != sizeof(Elf64_Phdr)) return fail(ENOEXEC);
+
+  const std::vector<Elf64_Phdr> segments =
+      reader.table<Elf64_Phdr>(head.e_phoff, uint64_t{head.e_phnum} * sizeof(Elf64_Phdr));
+  for (const Elf64_Phdr& one : segments) {
+    if (one.p_type == PT_INTERP) file.interpreter = reader.text(one.p_offset, one.p_filesz);
+    if (one.p_type != PT_DYNAMIC) continue;
+    file.dynamic = true;
+    read_dynamic(reader, segments, one, file);
+  }
+  return file;
+}
+
+uint16_t own_machine() {
+  const auto own = read_elf_file("/proc/self/exe");
+  return own ? own->machine : static_cast<uint16_t>(EM_NONE);
+}
+
+}  // namespace verbena::tools::doctor

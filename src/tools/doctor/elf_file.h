@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+
+namespace verbena::tools::doctor {
+
+// What a loader would read of a program or a library. The file may be anything: no offset in it is believed.
+struct ElfFile {
+  bool is_64_bit = false;
+  uint16_t machine = 0;  // EM_X86_64, ...
+  bool dynamic = false;
+  std::string interpreter;  // the loader; empty: none, as of a static program and of most libraries
+  std::vector<std::string> needed;
+  std::string rpath;    // looked through before LD_LIBRARY_PATH
+  std::string runpath;  // and this one after it
+};
+
+// ENOEXEC: it is no such file. Of one for machines of the other byte order, or of 32 bits, only the head is
+// read.
+Result<ElfFile> read_elf_file(const std::filesystem::path& file);
+
+// The machine that this program is built for.
+uint16_t own_machine();
+
+}  // namespace verbena::tools::doctor

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <utility>
+
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "agent_client/admin.h"
+#include "agent_client/agent_starter.h"
+#include "paths/state_path.h"
+#include "tools/doctor/checks.h"
+#include "tools/doctor/command_output.h"
+#include "tools/verbena/installation.h"
+#include "tools/verbena/names.h"
+
+namespace verbena::tools::doctor {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kSubject = "agent";
+// An agent that can serve is silent by then.
+constexpr Duration kPatience = std::chrono::seconds(2);
+
+// ---- its directory
+
+void look_at_directory(uid_t owner, Findings& findings) {
+  for (const paths::PathText& path : {paths::state_home_for(owner), paths::state_path_for(owner)}) {
+    struct stat status {};
+    if (!path.valid() || ::lstat(path.c_str(), &status) != 0) continue;
+    const bool others_write = (status.st_mode & (S_IWGRP | S_IWOTH)) != 0;
+    if (S_ISDIR(status.st_mode) && status.st_uid == owner && !others_write) continue;
+    const std::string what = !S_ISDIR(status.st_mode) ? "is no directory"
+                             : status.st_uid != owner ? fmt::format("belongs to user {}", status.st_uid)
+                                                      : fmt::format("can be written to by others (mode {:o})",
+                                                                    status.st_mode & 07777);
+    findings.fault(
+        kSubject,
+        fmt::format("{} {}: the agent of user {} does not use it, and programs find no device in /sys",
+                    path.c_str(), what, owner),
+        status.st_uid == owner && S_ISDIR(status.st_mode)
+            ? fmt::format("chmod go-w {}", path.c_str())
+            : fmt::format("have its owner remove it: rm -r {}", path.c_str()));
+    return;
+  }
+}
+
+// ---- the process
+
+struct AgentProcess {
+  std::string pid;
+  char state = '?';  // as in proc(5): T is stopped
+};
+
+std::string network_of(const std::string& pid) {
+  std::error_code ignored;
+  return fs::read_symlink("/proc/" + pid + "/ns/net", ignored).string();
+}
+
+char state_of(const std::string& pid) {
+  std::ifstream stream("/proc/" + pid + "/stat");
+  std::string line;
+  std::getline(stream, line);
+  const size_t end = line.rfind(')');  // a name may have anything in it
+  return end == std::string::npos || end + 2 >= line.size() ? '?' : line[end + 2];
+}
+
+// An agent in this network namespace, one that is stopped before others.
+std::optional<AgentProcess> find_agent_process() {
+  std::optional<AgentProcess> found;
+  std::error_code ignored;
+  for (const fs::directory_entry& entry : fs::directory_iterator("/proc", ignored)) {
+    const std::string pid = entry.path().filename();
+    if (pid.find_first_not_of("0123456789") != std::string::npos) continue;
+    std::string name;
+    std::ifstream stream(entry.path() / "comm");
+    std::getline(stream, name);
+    const std::string network = network_of(pid);
+    if (name != "verbena-agent" || (!network.empty() && network != network_of("self"))) continue;
+    const AgentProcess one{pid, state_of(pid)};
+    if (!found || one.state == 'T') found = one;
+  }
+  return found;
+}
+
+void say_it_is_silent(const agent_client::AdminError& error, Findings& findings) {
+  const auto process = find_agent_process();
+  if (process && process->state == 'T') {
+    findings.fault(kSubject, fmt::format("the agent (pid {}) is stopped and does not answer", process->pid),
+                   fmt::format("let it go on: kill -CONT {}", process->pid));
+    return;
+  }
+  findings.fault(kSubject,
+                 fmt::format("an agent is there{} and does not answer: {}",
+                             process ? fmt::format(" (pid {})", process->pid) : "", error.text),
+                 process
+                     ? fmt::format("end it, the next one takes over what it has: kill -9 {}", process->pid)
+                     : "look for it: ps -C verbena-agent");
+}
+
+// ---- where none runs
+
+// What it says when it cannot start; empty: it can.
+std::string last_words_of(const std::string& program) {
+  const auto ran = run_command({program, "--foreground"}, kPatience, {"VERBENA_LOG=error"});
+  if (!ran) return fmt::format("{} cannot be run", program);
+  if (ran->timed_out) return {};
+  const std::string first = ran->errors.substr(0, ran->errors.find('\n'));
+  return first.empty() ? fmt::format("it ends with status {}", ran->status) : first;
+}
+
+void say_none_can_be_started(const std::string& program, Findings& findings) {
+  if (program.empty() || ::access(program.c_str(), X_OK) != 0) {
+    findings.fault(kSubject,
+                   program.empty() ? "no agent runs, and there is no verbena-agent to start"
+                                   : fmt::format("no agent runs, and {} cannot be started: {}", program,
+                                                 std::strerror(errno)),
+                   "install Verbena as a whole, or have VERBENA_AGENT name the program");
+    return;
+  }
+  const std::string words = last_words_of(program);
+  findings.fault(kSubject,
+                 fmt::format("no agent runs, and none can be started: {}",
+                             words.empty() ? "it does not listen in time" : words),
+                 "see what it says: VERBENA_LOG=debug verbena agent");
+}
+
+// ---- one that answers
+
+void look_at_answer(const agent_client::AgentStatus& status, Findings& findings) {
+  if (status.refused.count > 0) {
+    findings.fault(kSubject,
+                   fmt::format("programs came whose libraries speak another version of the protocol than the "
+                               "agent's {}: {} times, "
+                               "the last was pid {} with version {}",
+                               status.protocol_version, status.refused.count, status.refused.last_pid,
+                               status.refused.last_version),
+                   "start those programs again with the libraries that are installed now");
+  }
+  if (status.version != VERBENA_VERSION) {
+    findings.cost(kSubject,
+                  fmt::format("the agent is of Verbena {}, this command of {}", printable(status.version),
+                              VERBENA_VERSION),
+                  fmt::format("have a new one take over, programs go on: kill {}", status.pid));
+  }
+  if (findings.amiss(kSubject)) return;
+  findings.fine(kSubject, fmt::format("answers: pid {}, {}", status.pid,
+                                      status.uid == 0 ? "root's, which serves every user"
+                                                      : fmt::format("of user {}", status.uid)));
+}
+
+agent_client::AdminResult<std::unique_ptr<agent_client::Admin>> connect(const std::string& program) {
+  return agent_client::Admin::connect({.start_agent = true, .agent_program = program});
+}
+
+bool is_another_version(int error) {
+  return error == EPROTONOSUPPORT;
+}
+
+}  // namespace
+
+std::optional<agent_client::AgentStatus> look_at_agent(Findings& findings) {
+  for (const uid_t owner : {uid_t{0}, ::geteuid()}) {
+    look_at_directory(owner, findings);
+    if (::geteuid() == 0) break;
+  }
+  const auto installation = Installation::of_this_program();
+  const std::string program =
+      agent_client::find_agent_program(installation ? installation->agent.string() : "");
+  auto admin = connect(program);
+  if (!admin) {
+    const agent_client::AdminError& error = admin.error();
+    if (error.code == ECONNREFUSED) {
+      say_none_can_be_started(program, findings);
+    } else if (is_another_version(error.code)) {
+      findings.fault(kSubject, error.text,
+                     "have the agent of this installation take over, programs go on: end the other one");
+    } else if (error.code == EPERM) {
+      findings.fault(kSubject, error.text, "ask root to start it without --serve-only, or for you");
+    } else {
+      say_it_is_silent(error, findings);
+    }
+    return std::nullopt;
+  }
+  auto status = (*admin)->status();
+  if (!status) {
+    say_it_is_silent(status.error(), findings);
+    return std::nullopt;
+  }
+  look_at_answer(*status, findings);
+  return std::move(*status);
+}
+
+}  // namespace verbena::tools::doctor

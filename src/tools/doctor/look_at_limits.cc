@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fstream>
+#include <string>
+
+#include <fmt/format.h>
+#include <sys/resource.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include "tools/doctor/checks.h"
+
+namespace verbena::tools::doctor {
+namespace {
+
+constexpr const char* kSubject = "limits";
+
+// A device takes about a dozen descriptors, a shard some more, a peer on this host up to two.
+constexpr rlim_t kFewDescriptors = 64;
+constexpr rlim_t kSomeDescriptors = 256;
+// Rings, boards and what is mapped of peers; a status page alone is reserved, not used.
+constexpr rlim_t kSmallAddressSpace = rlim_t{1} << 30;
+constexpr rlim_t kFewFileBytes = rlim_t{1} << 20;
+constexpr rlim_t kFewThreads = 64;
+// What Linux has by itself. Less than that loses packets before a program can read them.
+constexpr long kUsualSocketBytes = 212'992;
+constexpr unsigned long kLittleSharedMemory = 16ul << 20;
+
+struct Limit {
+  rlim_t soft = RLIM_INFINITY;
+  rlim_t hard = RLIM_INFINITY;
+};
+
+Limit limit_of(__rlimit_resource resource) {
+  rlimit limit{};
+  if (::getrlimit(resource, &limit) != 0) return {};
+  return {limit.rlim_cur, limit.rlim_max};
+}
+
+void look_at_descriptors(Findings& findings) {
+  const Limit limit = limit_of(RLIMIT_NOFILE);
+  const std::string what = fmt::format("a program may have {} descriptors open (ulimit -n)", limit.soft);
+  const std::string todo = fmt::format("raise it where the program is started: ulimit -n {}",
+                                       limit.hard > 65'536 ? 65'536 : limit.hard);
+  if (limit.soft < kFewDescriptors) {
+    findings.fault(kSubject, what + ": devices cannot be opened, or their calls answer EMFILE", todo);
+  } else if (limit.soft < kSomeDescriptors) {
+    findings.cost(kSubject, what + ": completion channels and peers on this host take some each", todo);
+  }
+}
+
+void look_at_memory(Findings& findings) {
+  const Limit space = limit_of(RLIMIT_AS);
+  if (space.soft < kSmallAddressSpace) {
+    findings.fault(
+        kSubject,
+        fmt::format(
+            "a program may have {} MiB of address space (ulimit -v), and calls answer ENOMEM beyond it: "
+            "what peers share is mapped, too",
+            space.soft >> 20),
+        "lift it where the program is started: ulimit -v unlimited");
+  }
+  const Limit files = limit_of(RLIMIT_FSIZE);
+  if (files.soft < kFewFileBytes) {
+    findings.fault(
+        kSubject,
+        fmt::format("files may have {} bytes (ulimit -f), and shared memory is files in memory", files.soft),
+        "lift it where the program is started: ulimit -f unlimited");
+  }
+}
+
+void look_at_threads(Findings& findings) {
+  const Limit limit = limit_of(RLIMIT_NPROC);
+  if (::geteuid() == 0 || limit.soft >= kFewThreads) return;
+  findings.fault(kSubject,
+                 fmt::format("this user may have {} threads (ulimit -u), and each shard is one", limit.soft),
+                 "raise it where the program is started: ulimit -u 4096");
+}
+
+// Open MPI and UCX have their own segments there, and end with SIGBUS when it is full.
+void look_at_shared_memory_files(Findings& findings) {
+  struct statvfs room {};
+  if (::statvfs("/dev/shm", &room) != 0 || ::access("/dev/shm", W_OK) != 0) {
+    findings.cost(kSubject, "there is no /dev/shm to write to: Verbena needs none, Open MPI and UCX do",
+                  "mount a tmpfs there, mode 1777; for a container, --tmpfs /dev/shm");
+    return;
+  }
+  const unsigned long left = room.f_bavail * room.f_frsize;
+  if (room.f_blocks != 0 && left < kLittleSharedMemory) {
+    findings.cost(
+        kSubject,
+        fmt::format("/dev/shm has {} KiB left: Verbena needs none of it, Open MPI and UCX do", left >> 10),
+        "remove what ended programs left there, or enlarge it: mount -o remount,size=1G /dev/shm; for a "
+        "container, --shm-size=1g");
+  }
+}
+
+// Root's sockets go past these.
+void look_at_socket_buffers(Findings& findings) {
+  if (::geteuid() == 0) return;
+  for (const char* name : {"rmem_max", "wmem_max"}) {
+    long bytes = kUsualSocketBytes;
+    std::ifstream("/proc/sys/net/core/" + std::string(name)) >> bytes;
+    if (bytes >= kUsualSocketBytes) continue;
+    findings.cost(
+        kSubject,
+        fmt::format("net.core.{} is {}: between hosts, bursts are lost in so small buffers", name, bytes),
+        fmt::format("as root: sysctl -w net.core.{}=4194304", name));
+  }
+}
+
+}  // namespace
+
+void look_at_limits(Findings& findings) {
+  look_at_descriptors(findings);
+  look_at_memory(findings);
+  look_at_threads(findings);
+  look_at_shared_memory_files(findings);
+  look_at_socket_buffers(findings);
+  if (!findings.amiss(kSubject)) {
+    findings.fine(kSubject,
+                  "descriptors, address space, files, threads, /dev/shm and socket buffers suffice");
+  }
+}
+
+}  // namespace verbena::tools::doctor

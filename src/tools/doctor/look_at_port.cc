@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include "agent/port_holder.h"
+#include "tools/doctor/checks.h"
+#include "tools/verbena/names.h"
+
+namespace verbena::tools::doctor {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kSubject = "port";
+constexpr uint16_t kPort = 4791;
+
+bool is_rxe_loaded() {
+  std::error_code ignored;
+  return fs::exists("/sys/module/rdma_rxe", ignored);
+}
+
+std::string name_of(const std::string& pid) {
+  std::string name;
+  std::ifstream stream("/proc/" + pid + "/comm");
+  std::getline(stream, name);
+  return printable(name);
+}
+
+bool is_agent(const std::string& pid) {
+  return name_of(pid).starts_with("verbena-agent");
+}
+
+// Sockets of the kernel's own are no process's, and root's.
+void say_who_has_it(const agent::PortHolder& holder, Findings& findings) {
+  const std::string pid = agent::process_with_socket(holder.inode);
+  const bool sees_all = ::geteuid() == 0;
+  if (pid.empty() && holder.uid == 0 && is_rxe_loaded()) {
+    findings.fault(
+        kSubject,
+        fmt::format("UDP port {} is held by the kernel's rdma_rxe{}: no packet reaches Verbena's links",
+                    kPort, sees_all ? "" : ", or by a program of root's"),
+        "unload it, as root: modprobe -r rdma_rxe; or run Verbena in a network namespace of its own");
+  } else if (!pid.empty() && is_agent(pid)) {
+    findings.fault(
+        kSubject,
+        fmt::format("UDP port {} is held by the agent of user {} (pid {}), which serves that user only: your "
+                    "programs reach this host alone",
+                    kPort, holder.uid, pid),
+        fmt::format("end it (kill {}) and have root's serve all users: sudo verbena agent", pid));
+  } else if (!pid.empty()) {
+    findings.fault(
+        kSubject,
+        fmt::format("UDP port {} is held by {} (pid {}) of user {}: no packet reaches Verbena's links", kPort,
+                    name_of(pid), pid, holder.uid),
+        fmt::format("end it (kill {}), or run Verbena in a network namespace of its own", pid));
+  } else {
+    findings.fault(
+        kSubject,
+        fmt::format("UDP port {} is held by user {}: no packet reaches Verbena's links", kPort, holder.uid),
+        "as root, 'verbena doctor' names the program; where users share a host, root's agent serves them "
+        "all: sudo "
+        "verbena agent");
+  }
+}
+
+unsigned first_unprivileged_port() {
+  unsigned port = 1024;
+  std::ifstream("/proc/sys/net/ipv4/ip_unprivileged_port_start") >> port;
+  return port;
+}
+
+}  // namespace
+
+void look_at_port(const std::optional<agent_client::AgentStatus>& agent, Findings& findings) {
+  if (agent && agent->no_wire_reason.empty()) {
+    return findings.fine(kSubject, fmt::format("UDP port {} is the agent's", kPort));
+  }
+  const std::vector<agent::PortHolder> holders = agent::holders_of_port(kPort);
+  const bool privileged = agent ? agent->uid == 0 : ::geteuid() == 0;
+  if (!holders.empty()) {
+    say_who_has_it(holders.front(), findings);
+  } else if (!privileged && first_unprivileged_port() > kPort) {
+    findings.fault(
+        kSubject,
+        fmt::format(
+            "net.ipv4.ip_unprivileged_port_start is {}: an ordinary user's agent may not have UDP port {}",
+            first_unprivileged_port(), kPort),
+        "have root's agent serve all users, sudo verbena agent, or as root: sysctl -w "
+        "net.ipv4.ip_unprivileged_port_start=1024");
+  } else if (agent) {
+    // What had the port is gone since: an agent asks for it once.
+    findings.fault(kSubject, fmt::format("the agent has no wire: {}", agent->no_wire_reason),
+                   fmt::format("nobody has the port now; have a new agent take it: kill {}", agent->pid));
+  } else {
+    findings.fine(kSubject, fmt::format("UDP port {} is free", kPort));
+  }
+}
+
+}  // namespace verbena::tools::doctor

@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/doctor/program.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <optional>
+#include <sstream>
+
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+#include "tools/doctor/command_output.h"
+#include "tools/doctor/elf_file.h"
+#include "tools/verbena/run_environment.h"
+
+namespace verbena::tools::doctor {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kSubject = "program";
+constexpr Duration kPatience = std::chrono::seconds(10);
+constexpr int kMostInterpreters = 4;
+
+std::string variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+fs::path find_in_path(const std::string& name) {
+  if (name.find('/') != std::string::npos) return name;
+  std::istringstream folders(variable("PATH"));
+  for (std::string folder; std::getline(folders, folder, ':');) {
+    fs::path candidate = fs::path(folder.empty() ? "." : folder) / name;
+    std::error_code ignored;
+    if (::access(candidate.c_str(), X_OK) == 0 && fs::is_regular_file(candidate, ignored)) return candidate;
+  }
+  return {};
+}
+
+// "#!/usr/bin/env python3": the program that reads the script; empty where it is none.
+std::string interpreter_of_script(const fs::path& file) {
+  std::ifstream stream(file);
+  std::string line;
+  char mark[2] = {};
+  if (!stream.read(mark, 2) || mark[0] != '#' || mark[1] != '!' || !std::getline(stream, line)) return {};
+  std::istringstream words(line);
+  std::string program;
+  std::string argument;
+  words >> program >> argument;
+  return fs::path(program).filename() == "env" && !argument.empty() ? argument : program;
+}
+
+// ---- what the loader finds
+
+struct Loaded {
+  struct Library {
+    std::string name;
+    std::string path;  // empty: not found
+  };
+  std::vector<Library> libraries;
+  int status = 0;         // of the loader
+  std::string complaint;  // of the loader, such as a version of symbols that a library lacks
+};
+
+// "	libibverbs.so.1 => /lib/.../libibverbs.so.1 (0x...)"; those without an arrow are the loader's own.
+std::optional<Loaded::Library> library_of(const std::string& line) {
+  const size_t arrow = line.find(" => ");
+  const size_t begin = line.find_first_not_of(" \t");
+  if (arrow == std::string::npos || begin >= arrow) return std::nullopt;
+  std::string path = line.substr(arrow + 4);
+  path = path.substr(0, path.find(" (0x"));
+  if (path.starts_with("not found")) path.clear();
+  return Loaded::Library{line.substr(begin, arrow - begin), path};
+}
+
+// Asks the loader as ldd(1) does, which runs nothing of the file. It is ours, not one that the file names.
+std::optional<Loaded> ask_loader(const fs::path& file, std::vector<std::string> environment) {
+  const auto own = read_elf_file("/proc/self/exe");
+  if (!own || own->interpreter.empty()) return std::nullopt;
+  environment.push_back("LD_TRACE_LOADED_OBJECTS=1");
+  const auto ran = run_command({own->interpreter, fs::absolute(file).string()}, kPatience, environment);
+  if (!ran || ran->timed_out) return std::nullopt;
+  Loaded loaded;
+  std::istringstream lines(ran->out);
+  for (std::string line; std::getline(lines, line);) {
+    if (auto library = library_of(line)) loaded.libraries.push_back(std::move(*library));
+  }
+  loaded.status = ran->status;
+  loaded.complaint = ran->errors.substr(0, ran->errors.find('\n'));
+  return loaded;
+}
+
+// As `verbena run` has it. The preload is left out: it is not looked for by name.
+std::vector<std::string> run_environment(const Installation& installation) {
+  return {"LD_LIBRARY_PATH=" + library_path_with(installation.libraries, variable("LD_LIBRARY_PATH"))};
+}
+
+// ---- what keeps the loader from ours
+
+bool has_capabilities(const fs::path& file) {
+  return ::getxattr(file.c_str(), "security.capability", nullptr, 0) > 0;
+}
+
+// Loader variables count for nothing there.
+void look_at_privileges(const fs::path& file, Findings& findings) {
+  struct stat status {};
+  if (::stat(file.c_str(), &status) != 0) return;
+  // Where the program gains nothing that its user has not, the loader does as usual.
+  const char* kind = nullptr;
+  if ((status.st_mode & S_ISUID) != 0 && status.st_uid != ::geteuid()) kind = "set-user-ID";
+  if ((status.st_mode & S_ISGID) != 0 && status.st_gid != ::getegid()) kind = "set-group-ID";
+  if (has_capabilities(file) && ::geteuid() != 0) kind = "given file capabilities";
+  if (kind == nullptr) return;
+  findings.fault(kSubject,
+                 fmt::format("{} is {}: the loader keeps Verbena's libraries from it", file.string(), kind),
+                 "run a copy without (cp PROGRAM .), started with what it needs, as by 'setpriv "
+                 "--ambient-caps'; or 'verbena "
+                 "system on'");
+}
+
+bool is_ours(const std::string& path, const Installation& installation) {
+  std::error_code ignored;
+  return fs::equivalent(fs::path(path).parent_path(), installation.libraries, ignored);
+}
+
+bool stands_for(const std::string& name) {
+  return std::find(kVerbenaLibraries.begin(), kVerbenaLibraries.end(), name) != kVerbenaLibraries.end();
+}
+
+std::string reason_for(const std::string& path, const ElfFile& file) {
+  if (!file.rpath.empty()) return fmt::format("its RPATH, {}, goes before Verbena's folder", file.rpath);
+  return fmt::format("something it is linked with leads to {}", path);
+}
+
+void look_at_libraries(const fs::path& program, const ElfFile& file, const Installation& installation,
+                       Findings& findings) {
+  const auto loaded = ask_loader(program, run_environment(installation));
+  if (!loaded) return findings.unseen(kSubject, "the loader could not be asked which libraries it finds");
+  std::string ours;
+  for (const Loaded::Library& one : loaded->libraries) {
+    if (one.path.empty()) {
+      findings.fault(kSubject, fmt::format("it needs {}, which is not found", one.name),
+                     "install the package that has it");
+    } else if (stands_for(one.name) && is_ours(one.path, installation)) {
+      ours += (ours.empty() ? "" : ", ") + one.name;
+    } else if (stands_for(one.name)) {
+      findings.fault(
+          kSubject,
+          fmt::format("it loads {} in place of Verbena's: {}", one.path, reason_for(one.path, file)),
+          "take the path out (patchelf --remove-rpath, or make it a RUNPATH), or move that library away");
+    }
+  }
+  if (loaded->complaint.find("version `") != std::string::npos) {
+    findings.fault(kSubject,
+                   fmt::format("it is built for another libibverbs or librdmacm: {}", loaded->complaint),
+                   "take the program as built for your distribution's rdma-core, or a later Verbena");
+  } else if (loaded->status != 0 && !findings.amiss(kSubject)) {
+    findings.fault(kSubject, fmt::format("the loader refuses it: {}", loaded->complaint),
+                   "install what it needs, or build it again");
+  }
+  if (findings.amiss(kSubject)) return;
+  findings.fine(kSubject,
+                ours.empty()
+                    ? fmt::format("{} is linked with none of libibverbs and librdmacm; what it loads "
+                                  "while it runs (dlopen) will be Verbena's",
+                                  program.string())
+                    : fmt::format("{} loads Verbena's {}", program.string(), ours));
+}
+
+void look_at_elf_file(const fs::path& program, const ElfFile& file, const Installation& installation,
+                      Findings& findings) {
+  look_at_privileges(program, findings);
+  if (!file.is_64_bit || file.machine != own_machine()) {
+    findings.fault(kSubject,
+                   fmt::format("{} is built for another machine than Verbena's libraries{}", program.string(),
+                               file.is_64_bit ? "" : ": for 32 bits"),
+                   "take one that is built for this machine");
+  } else if (!file.dynamic || file.interpreter.empty()) {
+    findings.fault(
+        kSubject,
+        fmt::format("{} is linked statically: what it knows of RDMA is in it, and nothing can be put in "
+                    "front",
+                    program.string()),
+        "link it with libibverbs.so.1 and librdmacm.so.1");
+  } else if (const auto own = read_elf_file("/proc/self/exe"); own && file.interpreter != own->interpreter) {
+    findings.fault(kSubject,
+                   fmt::format("{} uses another C library than Verbena's: its loader is {}", program.string(),
+                               file.interpreter),
+                   "build it for glibc, or run it in a container that has glibc");
+  } else {
+    look_at_libraries(program, file, installation, findings);
+  }
+}
+
+}  // namespace
+
+Result<void> look_at_program(const std::string& name, const Installation& installation, Findings& findings) {
+  fs::path program = find_in_path(name);
+  if (program.empty()) return fail(ENOENT);
+  for (int i = 0; i < kMostInterpreters; ++i) {
+    const auto file = read_elf_file(program);
+    if (file) {
+      look_at_elf_file(program, *file, installation, findings);
+      return {};
+    }
+    if (file.error().code != ENOEXEC) return fail(file.error().code);
+    const std::string interpreter = interpreter_of_script(program);
+    if (interpreter.empty()) return fail(ENOEXEC);
+    findings.fine(kSubject, fmt::format("{} is a script for {}", program.string(), interpreter));
+    program = find_in_path(interpreter);
+    if (program.empty()) return fail(ENOENT);
+  }
+  return fail(ELOOP);
+}
+
+std::vector<std::string> missing_libraries(const fs::path& library) {
+  std::vector<std::string> missing;
+  const auto loaded = ask_loader(library, {"LD_LIBRARY_PATH=" + library.parent_path().string()});
+  if (!loaded) return missing;
+  for (const Loaded::Library& one : loaded->libraries) {
+    if (one.path.empty()) missing.push_back(one.name);
+  }
+  return missing;
+}
+
+}  // namespace verbena::tools::doctor

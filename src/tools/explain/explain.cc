@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <charconv>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "tools/explain/search.h"
+#include "tools/explain/table.h"
+#include "tools/verbena/commands.h"
+#include "tools/verbena/help.h"
+#include "tools/verbena/message.h"
+#include "tools/verbena/names.h"
+
+namespace verbena::tools {
+namespace {
+
+using explanations::Entry;
+
+constexpr const char* kExamples =
+    "Examples:\n"
+    "  verbena explain                          all there are\n"
+    "  verbena explain IBV_WC_RETRY_EXC_ERR     a completion's status; also RETRY_EXC_ERR, or 12\n"
+    "  verbena explain wc 12                    this kind of number: wc, event, cm, errno or reject\n"
+    "  verbena explain RDMA_CM_EVENT_REJECTED\n"
+    "  verbena explain ENOMEM                   as from ibv_post_send(); also -12, a librdmacm event's "
+    "status\n"
+    "  verbena explain receive buffer           whatever speaks of that\n";
+
+std::string as_text(const Entry& entry) {
+  const auto kind = static_cast<size_t>(entry.kind);
+  std::string text = fmt::format("{} ({} {})\n  {}\n", entry.name, explanations::kKindNames[kind],
+                                 entry.number, entry.meaning);
+  bool first = true;
+  for (const std::string_view cause : entry.causes) {
+    if (cause.empty()) continue;
+    text += fmt::format("{}  - {}\n", std::exchange(first, false) ? "  Likeliest causes:\n" : "", cause);
+  }
+  if (!entry.look.empty()) text += fmt::format("  Look at: {}\n", entry.look);
+  return text;
+}
+
+std::string as_list(const std::vector<const Entry*>& entries) {
+  std::string text;
+  std::optional<explanations::Kind> kind;
+  for (const Entry* entry : entries) {
+    if (kind != entry->kind) {
+      text += fmt::format("{}{} ('{}'):\n", kind ? "\n" : "",
+                          explanations::kKindNames[static_cast<size_t>(entry->kind)],
+                          explanations::kKindWords[static_cast<size_t>(entry->kind)]);
+    }
+    kind = entry->kind;
+    text += fmt::format("{:>4}  {:<32} {}\n", entry->number, entry->name, entry->meaning);
+  }
+  return text;
+}
+
+std::string as_json(const std::vector<const Entry*>& entries) {
+  using Json = nlohmann::ordered_json;
+  Json list = Json::array();
+  for (const Entry* entry : entries) {
+    Json causes = Json::array();
+    for (const std::string_view cause : entry->causes) {
+      if (!cause.empty()) causes.push_back(cause);
+    }
+    list.push_back({{"kind", explanations::kKindWords[static_cast<size_t>(entry->kind)]},
+                    {"number", entry->number},
+                    {"name", entry->name},
+                    {"meaning", entry->meaning},
+                    {"causes", std::move(causes)},
+                    {"look_at", entry->look}});
+  }
+  return list.dump(2) + "\n";
+}
+
+int show(const std::vector<std::string>& words, bool json) {
+  const std::vector<const Entry*> found = explanations::search(words);
+  if (found.empty()) {
+    complain("nothing is known of '{}'; 'verbena explain' lists what there is",
+             printable(fmt::format("{}", fmt::join(words, " "))));
+    return kFailed;
+  }
+  if (json) {
+    fmt::print("{}", as_json(found));
+  } else if (words.empty()) {
+    fmt::print("{}", as_list(found));
+  } else {
+    const char* separator = "";
+    for (const Entry* entry : found) fmt::print("{}{}", std::exchange(separator, "\n"), as_text(*entry));
+  }
+  return kDone;
+}
+
+}  // namespace
+
+void add_explain(CLI::App& verbena, int& status) {
+  CLI::App* command = verbena.add_subcommand(
+      "explain", "Say what a status, an event or an errno means, and the likeliest causes");
+  explain(*command, "verbena explain [--json] [wc|event|cm|errno|reject] [NAME|NUMBER|WORDS...]", kExamples);
+  const auto words = std::make_shared<std::vector<std::string>>();
+  const auto json = std::make_shared<bool>(false);
+  command->add_option("WORDS", *words, "a name or a number, or words to look for");
+  command->add_flag("--json", *json, "one JSON array, for programs");
+  command->callback([words, json, &status] { status = show(*words, *json); });
+}
+
+}  // namespace verbena::tools

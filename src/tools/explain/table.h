@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <span>
+#include <string_view>
+
+namespace verbena::tools::explanations {
+
+enum class Kind {
+  kCompletion,  // enum ibv_wc_status
+  kEvent,       // enum ibv_event_type
+  kCmEvent,     // enum rdma_cm_event_type
+  kErrno,       // what verbs and librdmacm's functions answer
+  kReject,      // why a connection is rejected: the status of RDMA_CM_EVENT_REJECTED
+};
+inline constexpr std::array<std::string_view, 5> kKindNames = {
+    "completion status", "asynchronous event", "event of librdmacm", "errno", "reject reason"};
+// What tells numbers of one kind from those of another on the command line.
+inline constexpr std::array<std::string_view, 5> kKindWords = {"wc", "event", "cm", "errno", "reject"};
+
+struct Entry {
+  Kind kind;
+  int number;
+  std::string_view name;
+  std::string_view meaning;
+  std::array<std::string_view, 4> causes;  // the likeliest first; empty: no more
+  std::string_view look;                   // at what to look; empty: nothing is wrong
+};
+
+// All there are, by kind, then by number.
+std::span<const Entry> table();
+
+}  // namespace verbena::tools::explanations

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/rdma/agent_system.h"
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <string>
+#include <utility>
+
+#include <fmt/format.h>
+#include <poll.h>
+
+#include "agent_client/client.h"
+#include "tools/verbena/installation.h"
+
+namespace verbena::tools::rdma {
+namespace {
+
+using agent_client::AdminResult;
+
+agent_client::ConnectOptions with_agent() {
+  agent_client::ConnectOptions options;
+  if (const auto installation = Installation::of_this_program()) options.agent_program = installation->agent;
+  return options;
+}
+
+// As the kernel calls a process; the agent knows what it was called when it came.
+void find_names(agent_client::AgentStatus& status) {
+  const auto name_of = [](pid_t pid, std::string& name) {
+    std::string now;
+    if (pid != 0 && std::getline(std::ifstream(fmt::format("/proc/{}/comm", pid)), now)) name = now;
+  };
+  for (agent_client::SlotStatus& slot : status.slots) name_of(slot.pid, slot.program);
+}
+
+}  // namespace
+
+template <class Request>
+auto AgentSystem::ask(Request request) -> decltype(request(std::declval<agent_client::Admin&>())) {
+  if (admin_ == nullptr) {
+    auto reached = agent_client::Admin::connect(with_agent());
+    if (!reached) return tl::unexpected(std::move(reached.error()));
+    admin_ = std::move(*reached);
+  }
+  return request(*admin_);
+}
+
+AdminResult<agent_client::AgentStatus> AgentSystem::status() {
+  auto status = ask([](agent_client::Admin& admin) { return admin.status(); });
+  if (status) find_names(*status);
+  return status;
+}
+
+AdminResult<void> AgentSystem::add_link(std::string_view name, std::string_view netdev) {
+  return ask([&](agent_client::Admin& admin) { return admin.add_link(name, netdev); });
+}
+
+AdminResult<void> AgentSystem::delete_link(std::string_view name) {
+  return ask([&](agent_client::Admin& admin) { return admin.delete_link(name); });
+}
+
+AdminResult<void> AgentSystem::rename_link(std::string_view name, std::string_view new_name) {
+  return ask([&](agent_client::Admin& admin) { return admin.rename_link(name, new_name); });
+}
+
+AdminResult<void> AgentSystem::watch_links(const std::function<bool(const Links&)>& visit) {
+  const auto refuse = [](int error) {
+    return tl::unexpected(agent_client::AdminError{error, std::strerror(error)});
+  };
+  auto client = agent_client::Client::connect(with_agent());
+  if (!client) return refuse(client.error().code);
+  auto links = (*client)->links();
+  if (!links) return refuse(links.error().code);
+  while (visit(*links)) {
+    pollfd wait{.fd = (*client)->event_fd(), .events = POLLIN, .revents = 0};
+    if (::poll(&wait, 1, -1) < 0 && errno != EINTR) return refuse(errno);
+    if (auto changed = (*client)->next_links()) *links = std::move(*changed);
+  }
+  return {};
+}
+
+}  // namespace verbena::tools::rdma

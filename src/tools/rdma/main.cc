@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cstdio>
+#include <exception>
+
+#include "tools/rdma/agent_system.h"
+#include "tools/rdma/run.h"
+
+namespace {
+
+using verbena::tools::rdma::Answer;
+
+// False: nobody takes it.
+bool print(Answer& answer) {
+  std::fwrite(answer.complaints.data(), 1, answer.complaints.size(), stderr);
+  std::fwrite(answer.out.data(), 1, answer.out.size(), stdout);
+  answer.complaints.clear();
+  answer.out.clear();
+  return std::fflush(stdout) == 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    verbena::tools::rdma::AgentSystem system;
+    Answer answer = verbena::tools::rdma::run({argv, argv + argc}, system, print);
+    return print(answer) ? answer.status : 1;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "rdma: %s\n", error.what());
+    return 1;
+  }
+}

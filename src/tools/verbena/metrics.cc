@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/verbena/metrics.h"
+
+#include <cerrno>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include "agent_client/admin.h"
+#include "tools/verbena/commands.h"
+#include "tools/verbena/help.h"
+#include "tools/verbena/message.h"
+#include "tools/verbena/metrics_server.h"
+#include "tools/verbena/metrics_text.h"
+
+namespace verbena::tools {
+namespace {
+
+constexpr const char* kExamples =
+    "Examples:\n"
+    "  verbena metrics                          once, to standard output: for node_exporter's textfile\n"
+    "  verbena metrics --listen 127.0.0.1:9792  over HTTP, until Ctrl-C, at http://127.0.0.1:9792/metrics\n"
+    "  verbena agent --metrics 127.0.0.1:9792   the same, together with an agent\n"
+    "\n"
+    "Starts no agent: without one, verbena_agent_up is 0. docs/watching.md has the metrics and a Grafana "
+    "board.\n";
+
+agent_client::AdminResult<std::string> ask_for_metrics() {
+  const auto admin = agent_client::Admin::connect({.start_agent = false, .agent_program = {}});
+  if (!admin) {
+    const int code = admin.error().code;
+    if (code == ECONNREFUSED || code == ENOENT) return metrics_as_text(std::nullopt, std::nullopt);
+    return tl::unexpected(admin.error());
+  }
+  const auto status = (*admin)->status();
+  if (!status) return tl::unexpected(status.error());
+  return metrics_as_text(*status, health_of(status->pid));
+}
+
+int print_once() {
+  const auto metrics = ask_for_metrics();
+  if (!metrics) {
+    complain("{}", metrics.error().text);
+    return kFailed;
+  }
+  fmt::print("{}", *metrics);
+  return kDone;
+}
+
+int listen(const std::string& where) {
+  auto listener = listen_at(where);
+  if (!listener) {
+    complain("{}", listener.error());
+    return kFailed;
+  }
+  serve_metrics(std::move(*listener));
+}
+
+}  // namespace
+
+void serve_metrics(UniqueFd listener) {
+  // An agent that does not answer is as one that is not there.
+  MetricsServer server(std::move(listener), [] {
+    auto metrics = ask_for_metrics();
+    return metrics ? std::move(*metrics) : metrics_as_text(std::nullopt, std::nullopt);
+  });
+  while (true) server.step(std::chrono::hours(1));
+}
+
+void add_metrics(CLI::App& verbena, int& status) {
+  CLI::App* command = verbena.add_subcommand("metrics", "Print the agent's numbers for Prometheus");
+  explain(*command, "verbena metrics [--listen ADDRESS:PORT|unix:PATH]", kExamples);
+  const auto where = std::make_shared<std::string>();
+  command->add_option("--listen", *where, "serve them over HTTP there instead")->type_name("PLACE");
+  command->callback([where, &status] { status = where->empty() ? print_once() : listen(*where); });
+}
+
+}  // namespace verbena::tools

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <string>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "tools/doctor/command_output.h"
+#include "tools/verbena/commands.h"
+#include "tools/verbena/help.h"
+#include "tools/verbena/installation.h"
+#include "tools/verbena/message.h"
+
+namespace verbena::tools {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kExamples =
+    "While it is on, every program on this machine finds Verbena's libraries without 'verbena run', also "
+    "those that\n"
+    "are set-user-ID. What 'verbena run' does beyond that is missing: programs that look for a device in\n"
+    "/sys/class/infiniband or /dev/infiniband before they ask libibverbs find none. It is off after "
+    "installation.\n"
+    "\n"
+    "Examples:\n"
+    "  sudo verbena system on\n"
+    "  verbena system status                    exit status 0: on, 1: off\n"
+    "  sudo verbena system off\n";
+
+// The loader's cache prefers what comes first, and files are read in the order of their names.
+constexpr const char* kFile = "/etc/ld.so.conf.d/00-verbena.conf";
+
+bool is_on() {
+  std::error_code ignored;
+  return fs::exists(kFile, ignored);
+}
+
+// Every program of root's would load what lies there.
+bool only_root_can_change(const fs::path& folder) {
+  for (fs::path one = folder; one.has_relative_path(); one = one.parent_path()) {
+    struct stat status {};
+    if (::stat(one.c_str(), &status) != 0 || status.st_uid != 0) return false;
+    const bool others_write = (status.st_mode & (S_IWGRP | S_IWOTH)) != 0;
+    if (others_write && (status.st_mode & S_ISVTX) == 0) return false;
+  }
+  return true;
+}
+
+int tell_loader() {
+  const auto ran = doctor::run_command({"ldconfig"}, std::chrono::minutes(1));
+  if (ran && ran->status == 0) return kDone;
+  complain("ldconfig failed: {}", ran ? ran->errors : "it is not there");
+  return kFailed;
+}
+
+bool is_root() {
+  if (::geteuid() == 0) return true;
+  complain("only root may change what every program loads: sudo verbena system on|off");
+  return false;
+}
+
+int switch_on() {
+  if (!is_root()) return kFailed;
+  const auto installation = Installation::of_this_program();
+  if (!installation) {
+    complain("no libibverbs.so.1 of Verbena's beside this program: is it copied out of its installation?");
+    return kFailed;
+  }
+  if (!only_root_can_change(installation->libraries)) {
+    complain("'{}' can be changed by others than root: install Verbena where they cannot",
+             installation->libraries.string());
+    return kFailed;
+  }
+  std::ofstream file(kFile, std::ios::trunc);
+  file << "# Written by 'verbena system on'; 'verbena system off' removes it.\n"
+       << installation->libraries.string() << "\n";
+  file.close();
+  if (!file) {
+    complain("cannot write {}: {}", kFile, std::strerror(errno));
+    return kFailed;
+  }
+  return tell_loader();
+}
+
+int switch_off() {
+  if (!is_root()) return kFailed;
+  std::error_code error;
+  const bool removed = fs::remove(kFile, error);
+  if (error) {
+    complain("cannot remove {}: {}", kFile, error.message());
+    return kFailed;
+  }
+  return removed ? tell_loader() : kDone;
+}
+
+int show() {
+  if (!is_on()) {
+    fmt::print("off: programs find Verbena's libraries under 'verbena run'\n");
+    return kFailed;
+  }
+  fmt::print(
+      "on: every program finds Verbena's libraries; only under 'verbena run' are devices shown in /sys and "
+      "/dev\n");
+  return kDone;
+}
+
+void add(CLI::App& system, const char* name, const char* what, int (*act)(), int& status) {
+  CLI::App* command = system.add_subcommand(name, what);
+  explain(*command, fmt::format("verbena system {}", name), "");
+  command->callback([act, &status] { status = act(); });
+}
+
+}  // namespace
+
+void add_system(CLI::App& verbena, int& status) {
+  CLI::App* command =
+      verbena.add_subcommand("system", "Have every program find Verbena's libraries, without 'verbena run'");
+  explain(*command, "verbena system on|off|status", kExamples);
+  command->require_subcommand(1);
+  add(*command, "on", "From now on (root)", switch_on, status);
+  add(*command, "off", "No more (root)", switch_off, status);
+  add(*command, "status", "Say which", show, status);
+}
+
+}  // namespace verbena::tools

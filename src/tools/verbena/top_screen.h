@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "agent_client/agent_status.h"
+#include "base/time.h"
+#include "tools/verbena/top_table.h"
+
+namespace verbena::tools {
+
+// The agent as it is now; nothing: there is none, or it does not answer.
+using Look = std::function<std::optional<agent_client::AgentStatus>()>;
+
+// Shows the agent on the terminal until the user has enough. REQUIRES: standard input and output are one
+void show_top(const Look& look, TopSettings settings, Duration interval);
+
+}  // namespace verbena::tools

@@ -1,0 +1,196 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Debian's infiniband-diags over Verbena, as an ordinary user, on three hosts at one switch: what each program must say of
+its own port, and of the fabric that the three are; and what of it stays unseen.
+
+    run_fabric.py --build build/release
+"""
+
+import argparse
+import contextlib
+import re
+
+import harness
+
+SWITCH_LID = 1
+NOBODYS_LID = 4711
+PROGRAMS = ("ibstat", "ibstatus", "ibaddr", "ibping", "ibhosts", "ibswitches", "ibnodes", "iblinkinfo", "ibnetdiscover",
+            "ibqueryerrors", "perfquery", "saquery", "smpquery", "sminfo", "ibtracert", "ibroute", "ibsysstat", "vendstat")
+
+# Program, what its output must have (each a regular expression), exit status. {device}: the host's; {lid}, {guid}: its port's.
+OWN_PORT = (
+    (("ibstat",), (r"CA '{device}'", r"State: Active", r"Base lid: {lid}\b", r"SM lid: 1\b", r"Port GUID: {guid}",
+                   r"Link layer: Ethernet"), 0),
+    (("ibstat", "-l"), (r"^{device}$",), 0),
+    (("ibstatus",), (r"Infiniband device '{device}' port 1", r"state:\s+4: ACTIVE", r"link_layer:\s+Ethernet"), 0),
+    (("ibaddr",), (r"GID fe80::", r"LID start 0x{lid:x} "), 0),
+    (("sminfo",), (r"sm lid 1 .*SMINFO_MASTER",), 0),
+    (("smpquery", "-D", "nodeinfo", "0"), (r"NodeType:\.+Channel Adapter", r"PortGuid:\.+{guid}"), 0),
+    (("smpquery", "-D", "nodedesc", "0"), (r"\.+\S+ {device}$",), 0),
+    (("smpquery", "-D", "portinfo", "0"), (r"Lid:\.+{lid}$", r"LinkState:\.+Active"), 0),
+    (("smpquery", "-D", "switchinfo", "0,1"), (r"EnhancedPort0:\.+1",), 0),
+    (("smpquery", "-D", "pkeys", "0"), (r"0: 0xffff 0x0000",), 0),
+    (("smpquery", "nodeinfo", str(SWITCH_LID)), (r"NodeType:\.+Switch",), 0),
+    (("perfquery",), (r"Lid {lid} port 1", r"PortXmitData:\.+\d+"), 0),
+    (("perfquery", "-x"), (r"extended counters", r"PortUnicastRcvPkts:\.+\d+"), 0),
+    (("saquery", "-c"), (r"SA ClassPortInfo",), 0),
+    (("saquery", "-g"), (r"0x000c.*combination is not supported",), 5),
+    (("vendstat", "-N", str(SWITCH_LID)), (r"failed",), 255),
+)
+
+
+class Port:
+    """What a host says of itself."""
+
+    def __init__(self, host):
+        self.host = host
+        self.device = f"rxe_{host.netdev}"
+        _, output = host.run("ibstat", self.device)
+        self.lid = int(re.search(r"Base lid: (\d+)", output).group(1))
+        self.guid = re.search(r"Port GUID: (0x[0-9a-f]+)", output).group(1)
+
+    def wanted(self, pattern):
+        """A pattern with our numbers in it; its other braces are its own."""
+        for name, value in (("{device}", self.device), ("{lid:x}", f"{self.lid:x}"), ("{lid}", str(self.lid)),
+                            ("{guid}", self.guid)):
+            pattern = pattern.replace(name, value)
+        return pattern
+
+    def counters(self, *options):
+        """PortXmitData and PortRcvData of perfquery -x."""
+        _, output = self.host.run("perfquery", "-x", *options)
+        found = [re.search(rf"{name}:\.+(\d+)", output) for name in ("PortXmitData", "PortRcvData")]
+        return [int(each.group(1)) for each in found] if all(found) else None
+
+
+def fault(result, patterns, wanted_status=0):
+    """What is wrong with a program's end and output, or None."""
+    status, output = result
+    if status != wanted_status:
+        return f"exit status {status}, not {wanted_status}\n{output}"
+    missing = [pattern for pattern in patterns if not re.search(pattern, output, re.MULTILINE)]
+    return f"not there: {missing}\n{output}" if missing else None
+
+
+def judge_own_port(judge, port):
+    for words, patterns, status in OWN_PORT:
+        patterns = [port.wanted(pattern) for pattern in patterns]
+        judge.say(" ".join(words), fault(port.host.run(*words), patterns, status))
+
+
+def judge_fabric(judge, ports):
+    """Every host sees all of them at one switch."""
+    adapters = [rf'^\[1\]\({int(port.guid, 16):x}\).*lid {port.lid} ' for port in ports]
+    for number, port in enumerate(ports, 1):
+        def say(what, *patterns, name=f"host {number}", host=port.host):
+            judge.say(f"{name}: {' '.join(what)}", fault(host.run(*what), patterns))
+
+        say(("ibnetdiscover",), r"^Switch\s+3 ", *adapters)
+        say(("ibhosts",), *(rf"^Ca\s+: {each.guid} ports 1" for each in ports))
+        say(("ibswitches",), r"^Switch\s+: 0x[0-9a-f]+ ports 3 .*lid 1 ")
+        say(("ibnodes",), r"^Switch\s+:", *(rf"^Ca\s+: {each.guid}" for each in ports))
+        say(("iblinkinfo", "--switches-only"), *(rf"Active/\s+LinkUp\)==>\s+{each.lid}\s" for each in ports))
+        say(("ibqueryerrors",), r"4 nodes checked, 0 bad nodes found")
+        say(("ibroute", str(SWITCH_LID)), r"4 valid lids dumped", *(rf"portguid {each.guid}" for each in ports))
+        say(("ibtracert", str(ports[0].lid), str(ports[1].lid)), rf"From ca .*{ports[0].guid}", r"-> switch port",
+            rf"To ca .*{ports[1].guid}")
+        say(("saquery",), *(rf"port_guid\.+{each.guid}" for each in ports))
+        say(("saquery", "-p", "--src-to-dst", f"{ports[0].lid}:{ports[2].lid}"), rf"dlid\.+{ports[2].lid}$")
+        say(("saquery", "-x"), rf"FromLID\.+{ports[2].lid}$")
+        say(("smpquery", "-G", "nodedesc", ports[2].guid), r"rxe_eth0")
+
+
+@contextlib.contextmanager
+def serving(port, program, probe, answer):
+    """The program runs on the port's host as a server, and answers when it is asked there by `probe`."""
+    process = port.host.verbena("run", program, "-S")
+    if not harness.poll_until(lambda: answer in port.host.run(program, *probe, str(port.lid))[1], 10):
+        raise RuntimeError(f"{program} -S does not begin:\n{process.output}")
+    yield process
+    process.kill()
+
+
+def judge_queries(judge, ports):
+    """Datagrams to programs of another host, and to programs of the own."""
+    here, there, _ = ports
+    with serving(there, "ibping", ("-c", "1", "-t", "200"), "1 received"):
+        for port in (here, there):
+            answered = (r"\b2 packets transmitted, 2 received",)
+            where = "another host" if port is here else "the own host"
+            judge.say(f"ibping, to {where}, by LID",
+                      fault(port.host.run("ibping", "-c", "2", str(there.lid)), answered))
+            judge.say(f"ibping, to {where}, by GUID",
+                      fault(port.host.run("ibping", "-c", "2", "-G", there.guid), answered))
+        second = there.host.run("ibping", "-S", seconds=10)
+        judge.say("ibping: a second server of one port is refused", fault(second, (r"can't serve class",), 255))
+    judge.say("ibping, to one that does not serve",
+              fault(here.host.run("ibping", "-c", "1", str(there.lid)), (r"1 packets transmitted, 0 received",)))
+    judge.say("ibping, to a LID that nobody has",
+              fault(here.host.run("ibping", "-c", "1", "-t", "50", str(NOBODYS_LID)), (r"1 packets transmitted, 0 received",)))
+    with serving(there, "ibsysstat", ("-t", "200"), "succeeded"):
+        judge.say("ibsysstat ping", fault(here.host.run("ibsysstat", str(there.lid)), (r"sysstat ping succeeded",)))
+        judge.say("ibsysstat cpu", fault(here.host.run("ibsysstat", str(there.lid), "cpu"), (r"cpu 0:",)))
+
+
+def judge_counters(judge, ports):
+    """What perfquery says moves with the traffic, here and from afar; and who may set it to zero."""
+    here, there, _ = ports
+    before = here.counters()
+    result = harness.pair(there.host, here.host, ["ib_write_bw", "-F", "-n", "1000", "-s", "65536"])
+    judge.say("ib_write_bw", None if result.good else result.report())
+    words = 1000 * 65536 // 4
+
+    def moved(counters):
+        return counters is not None and counters[0] - before[0] >= words
+
+    own = harness.poll_until(lambda: moved(here.counters()) and here.counters(), 5, step=0.2)
+    judge.say("perfquery: the data that were sent are counted", None if own else f"{before}, then {here.counters()}")
+    afar = there.counters(str(here.lid), "1")
+    judge.say("perfquery: another host sees the same", None if moved(afar) else f"{before}, then {afar}")
+    here.host.run("perfquery", "-x", "-R", str(here.lid), "1")
+    reset = here.counters()
+    judge.say("perfquery -R: the own host's programs set counters to zero", None if reset and reset[0] < words else f"{reset}")
+    refused = here.host.run("perfquery", "-x", "-R", str(there.lid), "1")
+    judge.say("perfquery -R: another host's do not", fault(refused, (), 255))
+
+
+def start_agent(host, *options):
+    agent = host.verbena("agent", *options, user=[])
+    if not harness.poll_until(lambda: host.agents() or not agent.running(), 20):
+        raise RuntimeError(f"root's agent does not come up:\n{agent.output}")
+
+
+def judge_silence(judge, hosts):
+    """--no-discovery: neither sees nor is seen."""
+    seen, silent = hosts.two()
+    start_agent(seen)
+    start_agent(silent, "--no-discovery")
+    for host, name in ((seen, "its neighbour"), (silent, "itself")):
+        status, output = host.run("ibhosts")
+        alone = status == 0 and len(re.findall(r"^Ca\s", output, re.MULTILINE)) == 1
+        judge.say(f"--no-discovery: {name} sees one host", None if alone else output)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--build", required=True, help="the build folder, such as build/release")
+    options = parser.parse_args()
+    harness.require_root()
+    harness.require_programs("ip", "setpriv", "ib_write_bw", *PROGRAMS)
+
+    judge = harness.Judge()
+    with harness.Hosts(options.build) as hosts:
+        machines = hosts.at_a_switch(3)
+        for host in machines:
+            start_agent(host)
+        ports = [Port(host) for host in machines]
+        judge_own_port(judge, ports[0])
+        judge_fabric(judge, ports)
+        judge_queries(judge, ports)
+        judge_counters(judge, ports)
+        judge_silence(judge, hosts)
+    judge.exit()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,201 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Runs our `rdma` over Verbena, as an ordinary user, beside what iproute2's own answered on the Linux kernel's rxe
+(tests/tools/rdma_golden.json): the same exit statuses, columns, JSON keys and first words of complaints; and what it lists is
+what a program of rdma-core's pyverbs says that it has open.
+
+    run_rdma.py --build build/release
+"""
+
+import argparse
+import json
+import pathlib
+import re
+import subprocess
+import sys
+
+import harness
+
+HERE = pathlib.Path(__file__).resolve().parent
+TOOLS = HERE.parent / "tools"
+PYTHON = "/usr/bin/python3"
+DEVICE, NETDEV = "rxe0", "eth0"
+
+# What is different on purpose, and why.
+OTHER_STATUS = {
+    "stat qp set link {dev}/1 auto type on": "each QP is counted by itself, always: EOPNOTSUPP",
+    "dev set {dev} adaptive-moderation on": "there are no kernel's completion queues to moderate: EOPNOTSUPP",
+    "system set netns exclusive": "it is so already; the kernel would have to change and has devices",
+    "system set netns shared extra": "it is so already in the kernel; here devices are never shared: EOPNOTSUPP",
+}
+OTHER_TEXT = {
+    **OTHER_STATUS,
+    "link add r type siw0 netdev {netdev}": "says why",
+    "stat set link {dev}/1": "iproute2 adds 'error: Success'",
+    "stat set link {dev}/1 optional-counters frob": "iproute2 says 'error: Success'",
+    "stat qp bind link {dev}/1 lqpn {qpn}": "another error",
+    "stat qp unbind link {dev}/1 cntn 4": "says why", "-V extra": "another version",
+    "-d dev": "other capabilities", "-jpd dev": "other capabilities", "-jd dev": "other capabilities",
+    "stat qp": "the kernel has no counters by QP", "stat qp show": "likewise", "-j stat qp": "likewise", "stat qp show link {dev}/1": "likewise",
+    "system": "a device is its namespace's", "system show": "likewise", "sys show netns": "likewise",
+    "-j system show": "JSON where iproute2 prints text", "-jp sys": "likewise",
+    "-d dev show {dev}": "other capabilities",
+}
+# Of statistics: the kernel's rxe has these, which never count here.
+ONLY_KERNEL = {"ack_deferred", "send_err"}
+
+
+class Rdma:
+    """The command, in a host's namespace."""
+
+    def __init__(self, host):
+        self.host = host
+        self.program = host.hosts.build.program.parent / "rdma"
+        if not self.program.exists():
+            self.program = next(host.hosts.build.program.parent.parent.glob("lib*/**/verbena/bin/rdma"))
+
+    def __call__(self, *words, text=""):
+        return subprocess.run([*self.host.enter(), *harness.ordinary_user(), str(self.program), *words], input=text, text=True,
+                              capture_output=True, timeout=60, check=False, cwd="/")
+
+    def json(self, *words):
+        ran = self("-j", *words)
+        if ran.returncode:
+            raise RuntimeError(f"rdma -j {words}: {ran.returncode}\n{ran.stderr}")
+        return json.loads(ran.stdout)
+
+
+def columns(text):
+    """The names in lines of names and values; those of the kernel's own objects are left out, and loopback's link,
+    which is there while there is no other."""
+    return sorted({tuple(word for word in line.split()[0::2] if word not in ONLY_KERNEL)
+                   for line in text.splitlines() if "[ib_core]" not in line and "rxe_lo" not in line})
+
+
+def keys(text):
+    return sorted({tuple(key for key in item if key not in ONLY_KERNEL) for item in json.loads(text)
+                   if item.get("comm") != "ib_core" and item.get("ifname") != "rxe_lo"})
+
+
+def is_json(case):
+    return case["words"].startswith(("-j", "-p"))
+
+
+def differences(case, ran):
+    """Why an answer is not the recorded one: sentences."""
+    if OTHER_STATUS.get(case["words"]) is None and ran.returncode != case["status"]:
+        yield f"exit status {ran.returncode}, not {case['status']}"
+    if case["words"] in OTHER_TEXT:
+        return
+    ours, theirs = ran.stderr.splitlines()[:1], case["stderr"].splitlines()[:1]
+    if [re.sub(r" \(.*\)$", "", line) for line in ours] != theirs:
+        yield f"complains {ours}, not {theirs}"
+    if theirs or case["stdout"].startswith("Usage"):
+        if case["stdout"][:5] != ran.stdout[:5]:
+            yield f"prints {ran.stdout!r}, not {case['stdout']!r}"
+    elif is_json(case):
+        if not superset(keys(ran.stdout), keys(case["stdout"])):
+            yield f"has the keys {keys(ran.stdout)}, not {keys(case['stdout'])}"
+    elif not superset(columns(ran.stdout), columns(case["stdout"])):
+        yield f"has the columns {columns(ran.stdout)}, not {columns(case['stdout'])}"
+
+
+def superset(ours, theirs):
+    """Whether each of their lines is there, in that order; statistics may go on with more."""
+    return len(ours) == len(theirs) and all(line[:len(other)] == other or [w for w in line if w in other] == list(other)
+                                            for line, other in zip(ours, theirs))
+
+
+def check_cases(report, rdma, cases, names):
+    for case in cases:
+        ran = rdma(*case["words"].format(**names).split())
+        for why in differences(case, ran):
+            report.append(f"rdma {case['words']}: {why}")
+
+
+def check_batches(report, rdma, batches, names):
+    for case in batches:
+        ran = rdma(*case["options"], "-b", "-", text=case["text"].format(**names))
+        lines = len(ran.stdout.splitlines())
+        if ran.returncode != case["status"] or lines != len(case["stdout"].splitlines()):
+            report.append(f"rdma {case['options']} -b, {case['text']!r}: {ran}")
+        if len(ran.stderr.splitlines()) != len(case["stderr"].splitlines()):
+            report.append(f"rdma {case['options']} -b, {case['text']!r}: {ran.stderr}")
+
+
+def check_objects(report, rdma, held):
+    """What is listed is what the program says that it has."""
+    def expect(what, found, wanted):
+        if found != wanted:
+            report.append(f"{what}: {found}, not {wanted}")
+
+    pid = str(held["pid"])
+    of = {kind: rdma.json("resource", "show", kind, "pid", pid) for kind in ("qp", "cq", "mr", "pd", "ctx", "srq")}
+    summary = rdma.json("resource", "show", DEVICE)[0]
+    for kind in ("cq", "pd", "ctx", "srq"):
+        expect(kind, len(of[kind]), held[kind])
+        expect(f"summary of {kind}", summary[kind], held[kind])
+    expect("mr", sorted(({"rkey": int(mr["rkey"], 16), "lkey": int(mr["lkey"], 16), "mrlen": mr["mrlen"]} for mr in of["mr"]),
+                        key=lambda mr: mr["mrlen"]), held["mr"])
+    found = {qp["lqpn"]: qp for qp in of["qp"]}
+    for wanted in held["qp"]:
+        qp = found.pop(wanted["lqpn"], {})
+        expect(f"QP {wanted['lqpn']}", {key: qp.get(key) for key in wanted}, wanted)
+    expect("other QPs", found, {})
+    context = of["ctx"][0]["ctxn"]
+    expect("their context", {row["ctxn"] for row in of["cq"] + of["pd"]}, {context})
+    users = {pd["pdn"]: pd["users"] for pd in of["pd"]}
+    expect("users of the PDs", sorted(users.values()), [0, 2 + 1 + 4])
+    expect("their PD", {row["pdn"] for row in of["qp"] + of["mr"] + of["srq"]}, {pdn for pdn, count in users.items() if count})
+    expect("users of the CQs", sorted(cq["users"] for cq in of["cq"]), [4, 4])
+    expect("QPs of the SRQ", of["srq"][0]["lqpn"], [str(qp["lqpn"]) for qp in held["qp"] if qp["state"] == "RESET"])
+    expect("names", {row["comm"] for rows in of.values() for row in rows}, {pathlib.Path(PYTHON).resolve().name[:15], "python3"} &
+           {row["comm"] for rows in of.values() for row in rows})
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--build", required=True, help="the build folder, such as build/release")
+    options = parser.parse_args()
+    harness.require_root()
+    harness.require_programs("ip", "setpriv", "ucmatose", PYTHON)
+    if subprocess.run([PYTHON, "-c", "import pyverbs"], capture_output=True, check=False).returncode:
+        harness.skip("python3-pyverbs is not installed")
+    golden = json.loads((TOOLS / "rdma_golden.json").read_text(encoding="utf-8"))
+    report = []
+    with harness.Hosts(options.build) as hosts:
+        host, _ = hosts.two()
+        rdma = Rdma(host)
+        rdma("link", "add", DEVICE, "type", "rxe", "netdev", NETDEV)
+        script = (HERE / "holds_objects.py").read_text(encoding="utf-8")
+        holder = host.verbena("run", "sh", "-c", 'sleep 600 | "$0" -c "$1" "$2"', PYTHON, script, DEVICE)
+        listener = host.verbena("run", "ucmatose", "-p", "7471")
+        if not harness.poll_until(lambda: "}]}" in holder.output or not holder.running(), 30) or not holder.running():
+            sys.exit(f"the program that holds objects: {holder.output}")
+        held = json.loads(holder.output)
+        harness.poll_until(lambda: rdma("res", "show", "cm_id", "state", "LISTEN").stdout, 20)
+        names = {"dev": DEVICE, "netdev": NETDEV, "qpn": str(held["qp"][0]["lqpn"]), "pid": str(held["pid"])}
+        check_objects(report, rdma, held)
+        listed = [id_ for id_ in rdma.json("res", "show", "cm_id") if id_["ifname"] == DEVICE]
+        if [(id_["pid"], id_["src-addr"]) for id_ in listed] != [(listener.pid, "0.0.0.0:7471")]:
+            report.append(f"cm_id: {listed}, not ucmatose's {listener.pid}")
+        check_cases(report, rdma, golden["listings"], names)
+        check_cases(report, rdma, golden["refusals"], names)
+        check_batches(report, rdma, golden["batches"], names)
+        for process in (holder, listener):
+            process.kill()
+        if not harness.poll_until(lambda: not rdma.json("resource", "show", "qp") and not rdma.json("resource", "show", "cm_id"), 10):
+            report.append("objects of programs that are gone are listed")
+        idle = rdma.json("resource", "show", DEVICE)
+        if any(idle[0][kind] for kind in ("pd", "cq", "qp", "cm_id", "mr", "ctx", "srq")):
+            report.append(f"nobody has anything, and there are {idle}")
+        check_cases(report, rdma, [case for case in golden["changes"] if "netns other" not in case["words"]], names)
+    for line in report:
+        print(f"FAILED {line}")
+    print(f"{len(golden['listings']) + len(golden['refusals']) + len(golden['batches']) + len(golden['changes'])} command lines, "
+          f"{len(report)} differences")
+    sys.exit(1 if report else 0)
+
+
+if __name__ == "__main__":
+    main()

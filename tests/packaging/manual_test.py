@@ -1,0 +1,147 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""manual_test.py VERBENA AGENT SOURCES [TEST...]: each command has a man page that is well-formed and tells of each of its options; and
+the shells complete what there is."""
+
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+VERBENA = AGENT = SOURCES = None
+
+
+def help_of(*words):
+    return subprocess.run([*words, "--help"], capture_output=True, text=True, timeout=30, check=True).stdout
+
+
+def listed(heading, text):
+    """The first word of each line below a heading of a help."""
+    block = re.search(rf"^{heading}:\n((?:  .*\n)+)", text, re.MULTILINE)
+    return [word.rstrip(",") for word in re.findall(r"^  (\S+)", block.group(1), re.MULTILINE)] if block else []
+
+
+def options(*words):
+    return {option for entry in listed("Options", help_of(*words)) for option in entry.split(",")}
+
+
+def commands(*words):
+    return listed("Subcommands", help_of(VERBENA, *words))
+
+
+def page(name):
+    text = (SOURCES / "docs" / "man" / name).read_text(encoding="utf-8")
+    return text.replace("\\-", "-").replace("\\", "")
+
+
+class ManPages(unittest.TestCase):
+    def pages(self):
+        return sorted((SOURCES / "docs" / "man").glob("*.[178]"))
+
+    def test_every_command_has_one_with_its_options_and_subcommands(self):
+        found = commands()
+        self.assertGreater(len(found), 7)
+        for command in found:
+            text = page(f"verbena-{command}.1")
+            wanted = options(VERBENA, command)
+            for word in commands(command):
+                wanted |= options(VERBENA, command, word)
+                self.assertIn(word, text)
+            for option in wanted:
+                self.assertRegex(text, rf"(?m)^\.(B|BR|BI)\b.*{option}\b", f"verbena-{command}.1 lacks {option}")
+
+    def test_the_agents_program_has_one_with_its_options(self):
+        for option in options(AGENT):
+            self.assertRegex(page("verbena-agent.1"), rf"(?m)^\.(B|BR|BI)\b.*{option}\b", option)
+
+    def test_the_command_and_the_overview_name_every_page(self):
+        for command in commands():
+            self.assertIn(f"verbena-{command} (1)", page("verbena.1"))
+            self.assertIn(f"verbena-{command} (1)", page("verbena.7"))
+
+    def test_synopses_have_the_usage(self):
+        for command in commands():
+            synopsis = page(f"verbena-{command}.1").split(".SH SYNOPSIS")[1].split(".SH")[0]
+            self.assertIn(f"verbena {command}", synopsis)
+
+    def test_they_are_well_formed(self):
+        if not shutil.which("groff"):
+            self.skipTest("groff is not there")
+        for file in self.pages():
+            ran = subprocess.run(["groff", "-man", "-Tutf8", "-ww", "-z", file], capture_output=True, text=True, check=False)
+            self.assertEqual((ran.returncode, ran.stderr), (0, ""), file)
+
+    def test_they_name_no_page_that_is_not_there(self):
+        names = {file.name for file in self.pages()}
+        for file in self.pages():
+            for name, section in re.findall(r"\b(verbena[\w-]*) \((\d)\)", page(file.name)):
+                self.assertIn(f"{name}.{section}", names, file)
+
+
+class BashCompletion(unittest.TestCase):
+    def complete(self, *words, folder="/"):
+        """What a shell offers for the last of these words."""
+        script = """
+            . "$1"; shift
+            COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); COMPREPLY=()
+            _verbena
+            printf '%s\\n' "${COMPREPLY[@]}"
+        """
+        file = SOURCES / "packaging" / "completion" / "verbena.bash"
+        ran = subprocess.run(["bash", "--norc", "-c", script, "bash", file, VERBENA, *words], capture_output=True, text=True, timeout=30,
+                             check=True, cwd=folder)
+        self.assertEqual(ran.stderr, "")
+        return set(ran.stdout.split())
+
+    def test_commands(self):
+        self.assertEqual(self.complete(""), set(commands()) | options(VERBENA))
+        self.assertEqual(self.complete("st"), {"status"})
+        self.assertTrue({"show", "add", "del", "set"} <= self.complete("link", ""))
+        self.assertEqual(self.complete("system", "o"), {"on", "off"})
+
+    def test_options_of_each_command(self):
+        for command in commands():
+            self.assertEqual(self.complete(command, "--"), {one for one in options(VERBENA, command) if one.startswith("--")})
+
+    def test_programs_to_run(self):
+        self.assertIn("cat", self.complete("run", "ca"))
+        self.assertIn("cat", self.complete("run", "--shared-memory", "ca"))
+
+    def test_files_to_write(self):
+        with tempfile.TemporaryDirectory() as folder:
+            pathlib.Path(folder, "traffic.pcapng").touch()
+            self.assertEqual(self.complete("capture", "tra", folder=folder), {"traffic.pcapng"})
+            self.assertEqual(self.complete("capture", "--seconds", "", folder=folder), set())
+
+    def test_network_devices_for_links(self):
+        self.assertEqual(self.complete("link", "add", "rxe0", ""), set(os.listdir("/sys/class/net")))
+        self.assertEqual(self.complete("link", "set", "rxe0", ""), {"peers"})
+
+    def test_names_to_explain(self):
+        self.assertEqual(self.complete("explain", "IBV_WC_RET"), {"IBV_WC_RETRY_EXC_ERR"})
+
+
+class ZshCompletion(unittest.TestCase):
+    def test_it_is_well_formed_and_lists_commands(self):
+        if not shutil.which("zsh"):
+            self.skipTest("zsh is not there")
+        file = SOURCES / "packaging" / "completion" / "_verbena"
+        script = """
+            functions[load]="$(sed '$d' "$1")"; load
+            service=$2; _verbena_listed Subcommands; _verbena_listed Options capture
+        """
+        ran = subprocess.run(["zsh", "-f", "-c", script, "zsh", file, VERBENA], capture_output=True, text=True, timeout=30, check=False)
+        self.assertEqual((ran.returncode, ran.stderr), (0, ""))
+        names = {line.split(":")[0] for line in ran.stdout.splitlines()}
+        self.assertEqual(names, set(commands()) | options(VERBENA, "capture"))
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 4:
+        sys.exit(__doc__)
+    VERBENA, AGENT, SOURCES = os.path.abspath(sys.argv.pop(1)), sys.argv.pop(1), pathlib.Path(sys.argv.pop(1))
+    unittest.main()
