@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "adapter/completion_channels.h"
 
+#include "base/failed_call.h"
 #include "base/log.h"
 
 namespace verbena::adapter {
@@ -25,7 +26,7 @@ Result<ibv_comp_channel*> CompletionChannels::create() {
 
 int CompletionChannels::destroy(ibv_comp_channel* channel) {
   CompChannel& object = CompChannel::of(channel);
-  if (object.has_users()) return EBUSY;
+  if (object.has_users()) return because(EBUSY, "completion queues use it");
   dismiss_waiter(object);
   table_.destroy(object);
   return 0;

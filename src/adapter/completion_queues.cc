@@ -3,6 +3,7 @@
 
 #include "adapter/extended_polling.h"
 #include "adapter/limits.h"
+#include "base/failed_call.h"
 #include "engine/event_wait.h"
 
 namespace verbena::adapter {
@@ -75,7 +76,9 @@ Result<ibv_cq_ex*> CompletionQueues::create_ex(const ibv_cq_init_attr_ex& attr) 
   ibv_cq_init_attr_ex asked = attr;
   if ((asked.comp_mask & ~kUnderstood) != 0) return fail(EOPNOTSUPP);
   if ((asked.comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS) == 0) asked.flags = 0;
-  if ((asked.flags & ~kFlags) != 0 || (asked.wc_flags & ~kReadableFields) != 0) return fail(EOPNOTSUPP);
+  if ((asked.flags & ~kFlags) != 0 || (asked.wc_flags & ~kReadableFields) != 0)
+    return fail(because(EOPNOTSUPP, "flags {:#x} or wc_flags {:#x} have some that are unknown here",
+                        asked.flags, asked.wc_flags));
   if ((asked.comp_mask & IBV_CQ_INIT_ATTR_MASK_PD) == 0) {
     asked.parent_domain = nullptr;
   } else if (!device_.made(asked.parent_domain) || Pd::of(asked.parent_domain).parent_of == nullptr) {
@@ -90,9 +93,11 @@ Result<ibv_cq_ex*> CompletionQueues::create_ex(const ibv_cq_init_attr_ex& attr) 
 Result<Cq*> CompletionQueues::make(const ibv_cq_init_attr_ex& attr) {
   if (device_.is_gone()) return fail(EIO);
   if (attr.cqe < 1 || attr.cqe > uint32_t{kMaxCqe} || attr.comp_vector >= uint32_t{kCompletionVectors})
-    return fail(EINVAL);
+    return fail(because(EINVAL, "cqe is {} of 1 to {}, comp_vector {} of 0 to {}", attr.cqe, kMaxCqe,
+                        attr.comp_vector, kCompletionVectors - 1));
   ibv_comp_channel* channel = attr.channel;
-  if (channel != nullptr && !device_.made(channel)) return fail(EINVAL);
+  if (channel != nullptr && !device_.made(channel))
+    return fail(because(EINVAL, "channel is none of this ibv_context"));
   queues::CompletionQueue::Options options;
   options.device_clock = (attr.wc_flags & IBV_WC_EX_WITH_COMPLETION_TIMESTAMP) != 0;
   options.wall_clock = (attr.wc_flags & IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK) != 0;
@@ -125,7 +130,7 @@ Result<Cq*> CompletionQueues::make(const ibv_cq_init_attr_ex& attr) {
 }
 
 int CompletionQueues::resize(ibv_cq* cq, int cqe) {
-  if (cqe < 1 || cqe > kMaxCqe) return EINVAL;
+  if (cqe < 1 || cqe > kMaxCqe) return because(EINVAL, "cqe is {} of 1 to {}", cqe, kMaxCqe);
   Cq& object = Cq::of(cq);
   if (auto resized = object.queue->resize(static_cast<uint32_t>(cqe)); !resized) return resized.error().code;
   cq->cqe = static_cast<int>(object.queue->capacity());
@@ -154,7 +159,8 @@ int CompletionQueues::modify(ibv_cq* cq, const ibv_modify_cq_attr& attr) {
 
 int CompletionQueues::destroy(ibv_cq* abi_cq) {
   Cq& cq = Cq::of(abi_cq);
-  if (cq.users.load() != 0) return EBUSY;
+  if (cq.users.load() != 0)
+    return because(EBUSY, "{} queue pairs, shared receive queues or work queues use it", cq.users.load());
   withdraw_events(cq);
   // Events that the application holds must come back first (ibv_get_cq_event(3)).
   cq.account.await(cq.comp_events_completed, cq.comp_events_taken);

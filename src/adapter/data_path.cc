@@ -7,6 +7,7 @@
 #include "adapter/receive_posting.h"
 #include "adapter/send_request.h"
 #include "adapter/shared_receive_queues.h"
+#include "base/failed_call.h"
 #include "transport/qp_state.h"
 
 namespace verbena::adapter {
@@ -34,7 +35,22 @@ class PostingLock {
 // a mistake and not a matter of waiting.
 template <class Wqe>
 int why_full(const queues::WorkQueue<Wqe>& ring) {
-  return ring.capacity() == 0 ? EINVAL : ENOMEM;
+  if (ring.capacity() == 0) return because(EINVAL, "the queue pair has no such queue of its own");
+  return because(ENOMEM,
+                 "the queue is full: it has room for {} requests, which "
+                 "are free again when completions of them, or of later ones, have been polled",
+                 ring.capacity());
+}
+
+// A post has failed: the cold half of it.
+[[gnu::cold, gnu::noinline]] int refused(const char* call, int error) {
+  say_call_failed(call, error);
+  return error;
+}
+
+int not_ready(const transport::QueuePair& qp) {
+  return because(EINVAL, "QP {:#08x} is in {}, or has no such queue of its own", qp.config().qpn.value(),
+                 transport::name_of(qp.state()));
 }
 
 // The state may change while we post. What is published then is found when the doorbell is answered, and
@@ -47,7 +63,7 @@ int post_send(ibv_qp* abi, ibv_send_wr* wr, ibv_send_wr** bad_wr) {
   {
     const PostingLock guard(transport.send_lock(), qp.one_thread);
     // An XRC target sends nothing.
-    if (!transport::accepts_sends(transport.state()) || qp.send_opcodes == 0) error = EINVAL;
+    if (!transport::accepts_sends(transport.state()) || qp.send_opcodes == 0) error = not_ready(transport);
     for (; wr != nullptr && error == 0; wr = wr->next, ++filled) {
       SendWqe* wqe = transport.send_queue().reserve(filled);
       error = wqe == nullptr ? ENOMEM : fill(*wqe, *wr, qp);
@@ -59,7 +75,7 @@ int post_send(ibv_qp* abi, ibv_send_wr* wr, ibv_send_wr** bad_wr) {
   // Left alone when all is well: programs that never fail pass null.
   if (error != 0 && bad_wr != nullptr) *bad_wr = wr;
   if (filled > 0) qp.shard.ring(transport);
-  return error;
+  return error == 0 ? 0 : refused("ibv_post_send", error);
 }
 
 // With a shared queue there is none of one's own to post to (IBTA volume 1, 10.2.9.1), in XRC never.
@@ -72,7 +88,7 @@ int post_recv(ibv_qp* abi, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
   transport::QueuePair& transport = *qp.transport;
   if (!transport::accepts_receives(transport.state()) || !has_receive_queue(qp)) {
     if (bad_wr != nullptr) *bad_wr = wr;
-    return EINVAL;
+    return refused("ibv_post_recv", not_ready(transport));
   }
   Posted posted;
   bool must_ring = false;
@@ -85,7 +101,7 @@ int post_recv(ibv_qp* abi, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
   if (posted.error != 0 && bad_wr != nullptr) *bad_wr = posted.failed;
   if (must_ring) qp.shard.ring(transport);
   if (posted.count > 0 && qp.raw != nullptr) qp.raw->after_receives(qp);
-  return posted.error;
+  return posted.error == 0 ? 0 : refused("ibv_post_recv", posted.error);
 }
 
 int poll_cq(ibv_cq* abi, int count, ibv_wc* wc) {

@@ -4,6 +4,7 @@
 #include "adapter/device_memory.h"
 #include "adapter/limits.h"
 #include "adapter/protection_domains.h"
+#include "base/failed_call.h"
 #include "memory/dma_buf.h"
 #include "memory/guarded.h"
 #include "memory/placement.h"
@@ -39,8 +40,12 @@ struct Translation {
 // ib_check_mr_access(): what peers may write the owner may, too. Rights that a device may ignore, of which
 // relaxed ordering is one, are ignored.
 int check_access(unsigned access, unsigned known) {
-  if ((access & ~(known | IBV_ACCESS_OPTIONAL_RANGE)) != 0) return EINVAL;
-  if ((access & kWritesRemotely) != 0 && (access & IBV_ACCESS_LOCAL_WRITE) == 0) return EINVAL;
+  if ((access & ~(known | IBV_ACCESS_OPTIONAL_RANGE)) != 0)
+    return because(EINVAL, "of access {:#x} the flags {:#x} are unknown here", access,
+                   access & ~(known | IBV_ACCESS_OPTIONAL_RANGE));
+  if ((access & kWritesRemotely) != 0 && (access & IBV_ACCESS_LOCAL_WRITE) == 0)
+    return because(EINVAL, "remote writes and atomics want IBV_ACCESS_LOCAL_WRITE as well (access {:#x})",
+                   access);
   return 0;
 }
 
@@ -48,12 +53,17 @@ int check_access(unsigned access, unsigned known) {
 // like; a fault is then an error of the request that met it.
 Result<void> check_user_memory(const Translation& to, unsigned access) {
   if (const int error = check_access(access, kUserAccess); error != 0) return fail(error);
-  if (to.length == 0) return fail(EINVAL);
+  if (to.length == 0) return fail(because(EINVAL, "the length is 0"));
   if (is_implicit(to.addr, to.length, access)) {
     return (access & IBV_ACCESS_HUGETLB) != 0 || to.iova != 0 ? Result<void>(fail(EINVAL)) : Result<void>();
   }
   if ((access & IBV_ACCESS_ON_DEMAND) == 0) {
-    return memory::check_pages(to.addr, to.length, (access & IBV_ACCESS_LOCAL_WRITE) != 0);
+    auto checked = memory::check_pages(to.addr, to.length, (access & IBV_ACCESS_LOCAL_WRITE) != 0);
+    if (!checked) {
+      because(checked.error().code, "{} bytes at {} are not all mapped{}", to.length, fmt::ptr(to.addr),
+              (access & IBV_ACCESS_LOCAL_WRITE) != 0 ? " for writing" : "");
+    }
+    return checked;
   }
   const bool wraps = to.length - 1 > UINTPTR_MAX - reinterpret_cast<uintptr_t>(to.addr);
   return wraps ? Result<void>(fail(EINVAL)) : Result<void>();
@@ -147,17 +157,19 @@ int MemoryRegions::rereg(ibv_mr* mr, int flags, ibv_pd* pd, void* addr, size_t l
   Registration& registration = *Mr::of(mr).registration;
   memory::Region& region = registration.region;
   if (device_.is_gone()) return EIO;
-  if (flags == 0 || Mr::of(mr).imported) return EINVAL;
+  if (flags == 0 || Mr::of(mr).imported) return because(EINVAL, "flags are 0, or the region is imported");
   const bool changes_pd = (flags & IBV_REREG_MR_CHANGE_PD) != 0;
   const Change change(region, flags, addr, length, access);
   if (registration.kind == Kind::kNull || registration.kind == Kind::kDeviceMemory) return EINVAL;
-  if (registration.kind == Kind::kDmaBuf && change.moves) return EOPNOTSUPP;
-  if (changes_pd && !device_.made(pd)) return EINVAL;
+  if (registration.kind == Kind::kDmaBuf && change.moves)
+    return because(EOPNOTSUPP, "the region of a dma-buf cannot be moved");
+  if (changes_pd && !device_.made(pd)) return because(EINVAL, "pd is none of this ibv_context");
   if (const int error = check_rereg(registration, change); error != 0) return error;
 
   memory::install_fault_guard();
   const int error = device_.keys().locked([&] {
-    if (!region.windows.empty()) return EBUSY;  // IBTA volume 1, 11.2.8.5
+    if (!region.windows.empty())
+      return because(EBUSY, "memory windows are bound to it");  // IBTA volume 1, 11.2.8.5
     device_.keys().republish(region, [&] {
       if (change.moves) translate(region, change.to, change.rights);
       region.access = change.rights;
@@ -182,7 +194,8 @@ Result<ibv_mr*> MemoryRegions::reg_dmabuf(ibv_pd* pd, uint64_t offset, size_t le
                                           int access) {
   const auto rights = static_cast<unsigned>(access);
   if (const int error = check_access(rights, kDmaBufAccess); error != 0) return fail(error);
-  if (((offset ^ iova) & kPageOffset) != 0) return fail(EINVAL);
+  if (((offset ^ iova) & kPageOffset) != 0)
+    return fail(because(EINVAL, "offset {:#x} and iova {:#x} differ within a page", offset, iova));
   auto mapping = memory::map_dma_buf(fd, offset, length, (rights & IBV_ACCESS_LOCAL_WRITE) != 0);
   if (!mapping) return tl::unexpected(mapping.error());
   memory::install_fault_guard();
@@ -196,10 +209,13 @@ Result<ibv_mr*> MemoryRegions::reg_dmabuf(ibv_pd* pd, uint64_t offset, size_t le
 Result<ibv_mr*> MemoryRegions::reg_device_memory(ibv_pd* pd, ibv_dm* dm, uint64_t offset, size_t length,
                                                  unsigned access) {
   const std::shared_ptr<DeviceMemory>& memory = Dm::of(dm).memory;
-  if ((access & IBV_ACCESS_ZERO_BASED) == 0) return fail(EINVAL);
+  if ((access & IBV_ACCESS_ZERO_BASED) == 0)
+    return fail(because(EINVAL, "device memory is registered with IBV_ACCESS_ZERO_BASED only"));
   if (const int error = check_access(access, kDeviceMemoryAccess); error != 0) return fail(error);
   const uint64_t size = memory->allocation.length;
-  if (offset > size || length > size - offset) return fail(EINVAL);
+  if (offset > size || length > size - offset)
+    return fail(
+        because(EINVAL, "the device memory has {} bytes, and not {} from {} on", size, length, offset));
   memory::install_fault_guard();
   auto registration = std::make_shared<Registration>(device_.keys(), Kind::kDeviceMemory, Pd::of(pd).state);
   registration->device_memory = memory;

@@ -8,6 +8,7 @@
 #include <new>
 
 #include "adapter/qp.h"
+#include "base/failed_call.h"
 
 namespace verbena::adapter {
 namespace {
@@ -25,7 +26,8 @@ roce::Address address_of(const ibv_gid& gid) {
 int attach_to_group(Qp& qp, const ibv_gid& gid, uint16_t lid) {
   OpenDevice& device = qp.owner;
   const MulticastBinding binding{address_of(gid), lid};
-  if (!binding.group.is_multicast() || qp.init.qp_type != IBV_QPT_UD) return EINVAL;
+  if (!binding.group.is_multicast() || qp.init.qp_type != IBV_QPT_UD)
+    return because(EINVAL, "it wants a UD queue pair, and the GID of a multicast group");
   if (device.is_gone()) return EIO;
   if (device.inherited()) return ENODEV;
   const std::lock_guard modifying(qp.modifying);

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <utility>
 
+#include "base/failed_call.h"
 #include "base/result.h"
 
 namespace verbena::adapter {
@@ -40,7 +41,7 @@ class ObjectLimit {
   Result<Place> take() {
     if (taken_.fetch_add(1, std::memory_order_relaxed) < most_) return Place(this);
     taken_.fetch_sub(1, std::memory_order_relaxed);
-    return fail(ENOMEM);
+    return fail(because(ENOMEM, "the process has as many of these as it may have: {}", most_));
   }
 
  private:

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/failed_call.h"
+
 namespace verbena::adapter {
 
 Result<std::unique_ptr<OpenDevice>> OpenDevice::open(uint32_t index, uint64_t guid,
@@ -20,13 +22,21 @@ Result<std::unique_ptr<OpenDevice>> OpenDevice::open(uint32_t index, uint64_t gu
 
 Result<roce::Path> OpenDevice::resolve(const ibv_ah_attr& attr) const {
   // RoCE knows global addresses only.
-  if (attr.is_global == 0 || attr.port_num != 1) return fail(EINVAL);
+  if (attr.is_global == 0)
+    return fail(
+        because(EINVAL,
+                "is_global is 0, and RoCE addresses by GIDs only: set grh.dgid and grh.sgid_index (perftest "
+                "and the pingpongs: -x or -g INDEX)"));
+  if (attr.port_num != 1)
+    return fail(because(EINVAL, "port_num is {}, the device has port 1", attr.port_num));
   const auto now = link();
   if (now == nullptr) return fail(ENODEV);
   const auto entry = std::find_if(now->gids.begin(), now->gids.end(), [&](const agent_client::GidEntry& e) {
     return e.index == attr.grh.sgid_index;
   });
-  if (entry == now->gids.end()) return fail(EINVAL);
+  if (entry == now->gids.end())
+    return fail(
+        because(EINVAL, "there is no GID of index {} ('verbena status' lists them)", attr.grh.sgid_index));
   roce::Path path;
   path.source = entry->gid;
   std::memcpy(path.destination.bytes.data(), attr.grh.dgid.raw, 16);
@@ -42,7 +52,11 @@ Result<roce::Path> OpenDevice::resolve(const ibv_ah_attr& attr) const {
       if (other != now->gids.end()) path.source = other->gid;
     }
   }
-  if (path.destination.is_zero() || path.destination.is_ipv4() != path.source.is_ipv4()) return fail(EINVAL);
+  if (path.destination.is_zero()) return fail(because(EINVAL, "grh.dgid is zero"));
+  if (path.destination.is_ipv4() != path.source.is_ipv4())
+    return fail(because(EINVAL,
+                        "grh.dgid {} and the GID of sgid_index {}, {}, are not both IPv4 or both IPv6",
+                        roce::text_of(path.destination), attr.grh.sgid_index, roce::text_of(path.source)));
   if (path.destination.is_link_local() || multicast) path.interface_index = now->interface_index;
   path.flow_label = attr.grh.flow_label & 0xfffff;
   path.traffic_class = attr.grh.traffic_class;

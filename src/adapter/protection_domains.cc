@@ -4,6 +4,8 @@
 
 #include <atomic>
 
+#include "base/failed_call.h"
+
 namespace verbena::adapter {
 namespace {
 
@@ -34,7 +36,9 @@ ibv_pd* ProtectionDomains::add(std::unique_ptr<Pd> pd, uint32_t handle) {
 
 int ProtectionDomains::dealloc(ibv_pd* abi_pd) {
   Pd& pd = Pd::of(abi_pd);
-  if (pd.users.load() != 0) return EBUSY;
+  if (pd.users.load() != 0)
+    return because(EBUSY, "{} regions, windows, queue pairs, shared receive queues or addresses use it",
+                   pd.users.load());
   if (pd.parent_of != nullptr) --pd.parent_of->users;
   if (pd.thread != nullptr) --pd.thread->users;
   table_.destroy(pd);

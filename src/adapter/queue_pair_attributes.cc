@@ -6,6 +6,7 @@
 #include "adapter/limits.h"
 #include "adapter/mtu_values.h"
 #include "adapter/queue_pairs.h"
+#include "base/failed_call.h"
 #include "transport/qp_state.h"
 
 namespace verbena::adapter {
@@ -21,19 +22,23 @@ constexpr int kPlainMask = IBV_QP_RATE_LIMIT - 1;
 // How large each attribute may be (ib_modify_qp_is_ok() and modify_qp() of the kernel's uverbs and rxe).
 struct Bound {
   int mask;
+  const char* name;
   uint32_t (*value)(const ibv_qp_attr&);
   uint32_t most;
 };
 constexpr Bound kBounds[] = {
-    {IBV_QP_PKEY_INDEX, [](const ibv_qp_attr& a) { return uint32_t{a.pkey_index}; }, kPkeyTableLength - 1},
-    {IBV_QP_DEST_QPN, [](const ibv_qp_attr& a) { return a.dest_qp_num; }, kMostQpn},
-    {IBV_QP_TIMEOUT, [](const ibv_qp_attr& a) { return uint32_t{a.timeout}; }, 31},
-    {IBV_QP_RETRY_CNT, [](const ibv_qp_attr& a) { return uint32_t{a.retry_cnt}; }, 7},
-    {IBV_QP_RNR_RETRY, [](const ibv_qp_attr& a) { return uint32_t{a.rnr_retry}; }, 7},
-    {IBV_QP_MIN_RNR_TIMER, [](const ibv_qp_attr& a) { return uint32_t{a.min_rnr_timer}; }, 31},
-    {IBV_QP_MAX_QP_RD_ATOMIC, [](const ibv_qp_attr& a) { return uint32_t{a.max_rd_atomic}; }, kMaxReadAtomic},
-    {IBV_QP_MAX_DEST_RD_ATOMIC, [](const ibv_qp_attr& a) { return uint32_t{a.max_dest_rd_atomic}; },
+    {IBV_QP_PKEY_INDEX, "pkey_index", [](const ibv_qp_attr& a) { return uint32_t{a.pkey_index}; },
+     kPkeyTableLength - 1},
+    {IBV_QP_DEST_QPN, "dest_qp_num", [](const ibv_qp_attr& a) { return a.dest_qp_num; }, kMostQpn},
+    {IBV_QP_TIMEOUT, "timeout", [](const ibv_qp_attr& a) { return uint32_t{a.timeout}; }, 31},
+    {IBV_QP_RETRY_CNT, "retry_cnt", [](const ibv_qp_attr& a) { return uint32_t{a.retry_cnt}; }, 7},
+    {IBV_QP_RNR_RETRY, "rnr_retry", [](const ibv_qp_attr& a) { return uint32_t{a.rnr_retry}; }, 7},
+    {IBV_QP_MIN_RNR_TIMER, "min_rnr_timer", [](const ibv_qp_attr& a) { return uint32_t{a.min_rnr_timer}; },
+     31},
+    {IBV_QP_MAX_QP_RD_ATOMIC, "max_rd_atomic", [](const ibv_qp_attr& a) { return uint32_t{a.max_rd_atomic}; },
      kMaxReadAtomic},
+    {IBV_QP_MAX_DEST_RD_ATOMIC, "max_dest_rd_atomic",
+     [](const ibv_qp_attr& a) { return uint32_t{a.max_dest_rd_atomic}; }, kMaxReadAtomic},
 };
 
 bool is_connected(ibv_qp_type type) {
@@ -54,21 +59,31 @@ int without_the_other_half(ibv_qp_type type, int mask) {
 int QueuePairs::check_attributes(const Qp& qp, const ibv_qp_attr& attr, int mask) const {
   const ibv_qp_state from = qp.transport->state();
   const ibv_qp_state assumed = (mask & IBV_QP_CUR_STATE) != 0 ? attr.cur_qp_state : from;
-  if (assumed != from) return EINVAL;
+  if (assumed != from) {
+    return because(EINVAL, "cur_qp_state is {}, but the queue pair is in {}", transport::name_of(assumed),
+                   transport::name_of(from));
+  }
   const ibv_qp_state to = (mask & IBV_QP_STATE) != 0 ? attr.qp_state : from;
   if (const int error = transport::check_transition(qp.init.qp_type, from, to, mask); error != 0)
     return error;
-  if ((mask & IBV_QP_PORT) != 0 && (attr.port_num < 1 || attr.port_num > kPorts)) return EINVAL;
+  if ((mask & IBV_QP_PORT) != 0 && (attr.port_num < 1 || attr.port_num > kPorts))
+    return because(EINVAL, "port_num is {}, and the device has ports 1 to {}", attr.port_num, kPorts);
   for (const Bound& bound : kBounds) {
-    if ((mask & bound.mask) != 0 && bound.value(attr) > bound.most) return EINVAL;
+    if ((mask & bound.mask) != 0 && bound.value(attr) > bound.most)
+      return because(EINVAL, "{} is {}, at most {} is possible", bound.name, bound.value(attr), bound.most);
   }
   if ((mask & IBV_QP_PATH_MTU) != 0) {
     const auto now = device_.link();
     const uint32_t bytes = mtu_bytes(attr.path_mtu);
-    if (bytes == 0 || (now != nullptr && bytes > mtu_bytes(path_mtu_of(now->mtu)))) return EINVAL;
+    if (bytes == 0) return because(EINVAL, "path_mtu is {}, which is none", static_cast<int>(attr.path_mtu));
+    if (now != nullptr && bytes > mtu_bytes(path_mtu_of(now->mtu))) {
+      return because(EINVAL,
+                     "path_mtu is {} bytes, and the port's active_mtu is {}, as network device {} has MTU {}",
+                     bytes, mtu_bytes(path_mtu_of(now->mtu)), now->netdev, now->mtu);
+    }
   }
   // RoCE has no alternate paths: the kernel refuses them, and only keeps what is said of migration.
-  if ((mask & IBV_QP_ALT_PATH) != 0) return EINVAL;
+  if ((mask & IBV_QP_ALT_PATH) != 0) return because(EINVAL, "RoCE has no alternate paths");
   if ((mask & IBV_QP_PATH_MIG_STATE) != 0 && attr.path_mig_state > IBV_MIG_ARMED) return EINVAL;
   return 0;
 }
@@ -82,7 +97,11 @@ Result<void> QueuePairs::apply(Qp& qp, const ibv_qp_attr& attr, int mask) {
     if (!path) return tl::unexpected(path.error());
     if ((mask & IBV_QP_PATH_MTU) != 0) {
       const transport::Route& route = qp.shard.routes().find(*path, roce::Qpn(attr.dest_qp_num));
-      if (mtu_bytes(attr.path_mtu) > route.traits.max_payload) return fail(EINVAL);
+      if (mtu_bytes(attr.path_mtu) > route.traits.max_payload) {
+        return fail(because(EINVAL, "path_mtu is {} bytes, and the way to {} carries packets of {}",
+                            mtu_bytes(attr.path_mtu), roce::text_of(path->destination),
+                            route.traits.max_payload));
+      }
     }
     t.path = *path;
     kept.ah_attr = attr.ah_attr;

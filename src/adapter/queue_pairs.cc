@@ -16,6 +16,7 @@
 #include "adapter/send_rules.h"
 #include "adapter/shared_receive_queues.h"
 #include "adapter/xrc_domain_handles.h"
+#include "base/failed_call.h"
 #include "base/only_one.h"
 #include "memory/window.h"
 #include "transport/queue_owners.h"
@@ -65,16 +66,22 @@ int check_objects(const ibv_qp_init_attr_ex& attr, const TypeRule& rule, const O
   const auto ours = [&](const auto* object) { return device.made(object); };
   const bool has_pd = (attr.comp_mask & IBV_QP_INIT_ATTR_PD) != 0;
   const bool has_xrcd = (attr.comp_mask & IBV_QP_INIT_ATTR_XRCD) != 0;
-  if (rule.pd ? !has_pd || !ours(attr.pd) : !has_xrcd || !ours(attr.xrcd)) return EINVAL;
-  if (rule.send_side && !ours(attr.send_cq)) return EINVAL;
-  if (rule.recv_side && !ours(attr.recv_cq)) return EINVAL;
+  if (rule.pd && (!has_pd || !ours(attr.pd)))
+    return because(EINVAL, "pd is missing, or none of this ibv_context");
+  if (!rule.pd && (!has_xrcd || !ours(attr.xrcd)))
+    return because(EINVAL, "xrcd is missing, or none of this ibv_context");
+  if (rule.send_side && !ours(attr.send_cq))
+    return because(EINVAL, "send_cq is null, or none of this ibv_context");
+  if (rule.recv_side && !ours(attr.recv_cq))
+    return because(EINVAL, "recv_cq is null, or none of this ibv_context");
   // Queues for XRC belong to no QP. Of a QP that receives nothing by itself, the kernel does not look at it.
   if (rule.recv_side && attr.srq != nullptr && (!ours(attr.srq) || Srq::of(attr.srq).type == IBV_SRQT_XRC)) {
-    return EINVAL;
+    return because(EINVAL, "srq is none of this ibv_context, or one for XRC, which belongs to no queue pair");
   }
   // The send queue would be the shared queue's, for its rendezvous.
   const bool extended = (attr.comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) != 0;
-  if (matches_tags(attr.srq) && (rule.type != IBV_QPT_RC || extended)) return EINVAL;
+  if (matches_tags(attr.srq) && (rule.type != IBV_QPT_RC || extended))
+    return because(EINVAL, "a shared receive queue with tag matching serves RC without send_ops_flags only");
   return 0;
 }
 
@@ -241,7 +248,8 @@ Result<ibv_qp*> QueuePairs::create(ibv_qp_init_attr_ex& attr) {
 
 Result<ibv_qp*> QueuePairs::create_transport(ibv_qp_init_attr_ex& attr) {
   const TypeRule* rule = rule_of(attr.qp_type);
-  if (rule == nullptr) return fail(EOPNOTSUPP);
+  if (rule == nullptr)
+    return fail(because(EOPNOTSUPP, "there is no queue pair of qp_type {}", static_cast<int>(attr.qp_type)));
   if (const int error = check_objects(attr, *rule, device_); error != 0) return fail(error);
   if (const int error = check_capacities(attr.cap); error != 0) return fail(error);
 
@@ -282,12 +290,15 @@ Result<ibv_qp*> QueuePairs::open(const ibv_qp_open_attr& attr) {
   constexpr uint32_t kNeeded = IBV_QP_OPEN_ATTR_NUM | IBV_QP_OPEN_ATTR_XRCD | IBV_QP_OPEN_ATTR_TYPE;
   if (attr.comp_mask >= IBV_QP_OPEN_ATTR_RESERVED) return fail(EOPNOTSUPP);
   if ((attr.comp_mask & kNeeded) != kNeeded || attr.qp_type != IBV_QPT_XRC_RECV || !device_.made(attr.xrcd))
-    return fail(EINVAL);
+    return fail(
+        because(EINVAL, "it wants the number, the xrcd and the type of an XRC target (IBV_QPT_XRC_RECV)"));
   if (attr.qp_num > roce::Qpn::kMask) return fail(EINVAL);
   // A number of another process's share: its targets cannot be opened here (docs/using.md).
-  if (roce::Qpn(attr.qp_num).slot() != device_.home().slot()) return fail(EOPNOTSUPP);
+  if (roce::Qpn(attr.qp_num).slot() != device_.home().slot())
+    return fail(because(EOPNOTSUPP, "QP {:#08x} is another process's", attr.qp_num));
   std::shared_ptr<QpCore> core = Xrcd::of(attr.xrcd).domain->target(attr.qp_num);
-  if (core == nullptr) return fail(EINVAL);
+  if (core == nullptr)
+    return fail(because(EINVAL, "no target of this XRC domain has the number {:#08x}", attr.qp_num));
   auto qp = std::make_unique<Qp>(device_, device_.home(), std::move(core));
   if (!qp->core->add(*qp)) return fail(EINVAL);  // its last handle was just closed
   ibv_qp& abi_qp = *qp->abi();
@@ -338,8 +349,10 @@ void QueuePairs::retire(Qp& qp) {
 
 int QueuePairs::destroy(ibv_qp* abi_qp) {
   Qp& qp = Qp::of(abi_qp);
-  if (!qp.multicast.empty()) return EBUSY;
-  if (qp.raw != nullptr && qp.raw->flows.load() != 0) return EBUSY;
+  if (!qp.multicast.empty())
+    return because(EBUSY, "it is in {} multicast groups (ibv_detach_mcast)", qp.multicast.size());
+  if (qp.raw != nullptr && qp.raw->flows.load() != 0)
+    return because(EBUSY, "{} flows lead to it (ibv_destroy_flow)", qp.raw->flows.load());
   retire(qp);
   // Events that the application holds must come back first (ibv_get_async_event(3)).
   qp.account.await(abi_qp->events_completed, qp.async_events_taken);

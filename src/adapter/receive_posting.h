@@ -5,6 +5,7 @@
 
 #include <infiniband/verbs.h>
 
+#include "base/failed_call.h"
 #include "queues/work_queue.h"
 
 namespace verbena::adapter {
@@ -24,7 +25,9 @@ inline Posted fill_receives(queues::RecvQueue& ring, uint32_t most_sges, ibv_rec
     queues::RecvWqe* wqe = ring.reserve(posted.count);
     const bool fits = wr->num_sge >= 0 && static_cast<uint32_t>(wr->num_sge) <= most_sges;
     if (wqe == nullptr || !fits) {
-      posted.error = wqe == nullptr ? ENOMEM : EINVAL;
+      posted.error = wqe == nullptr
+                         ? ENOMEM
+                         : because(EINVAL, "num_sge is {}, the queue takes {}", wr->num_sge, most_sges);
       posted.failed = wr;
       break;
     }

@@ -2,6 +2,7 @@
 #include "adapter/registration.h"
 
 #include "adapter/protection_domains.h"
+#include "base/failed_call.h"
 #include "memory/window.h"
 
 namespace verbena::adapter {
@@ -29,7 +30,7 @@ Result<void> Registration::enter() {
 int Registration::leave() {
   const int error = keys_.locked([&] {
     if (!entered_) return ENOENT;
-    if (!region.windows.empty()) return EBUSY;
+    if (!region.windows.empty()) return because(EBUSY, "memory windows are bound to it");
     keys_.unlink(region);
     entered_ = false;
     return 0;

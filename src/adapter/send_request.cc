@@ -9,6 +9,7 @@
 #include "adapter/limits.h"
 #include "adapter/protection_domains.h"
 #include "adapter/send_rules.h"
+#include "base/failed_call.h"
 #include "memory/guarded.h"
 #include "transport/gather.h"
 #include "transport/send_request.h"
@@ -58,7 +59,8 @@ static_assert(static_cast<size_t>(Operand::kFlush) + 1 == kTake.size());
 // Whose destination is no part of the connection.
 int take_destination(SendWqe& wqe, const ibv_send_wr& wr, const Qp& qp) {
   if (qp.init.qp_type == IBV_QPT_UD) {
-    if (wr.wr.ud.ah == nullptr || !same_domain(wr.wr.ud.ah->pd, qp.qp_base.pd)) return EINVAL;
+    if (wr.wr.ud.ah == nullptr || !same_domain(wr.wr.ud.ah->pd, qp.qp_base.pd))
+      return because(EINVAL, "wr.ud.ah is null, or of another protection domain than the queue pair");
     wqe.path = Ah::of(wr.wr.ud.ah).path;
     wqe.remote_qpn = roce::Qpn(wr.wr.ud.remote_qpn);
     wqe.remote_qkey = wr.wr.ud.remote_qkey;
@@ -78,23 +80,31 @@ int fill_inline(SendWqe& wqe, std::span<const ibv_sge> list) {
       to += sge.length;
     }
   });
-  return copied ? 0 : EFAULT;
+  return copied ? 0 : because(EFAULT, "the inline data is not in the program's memory");
 }
 
 // What the gather list may hold, by what it is for.
 int check_data(Data data, uint64_t length, const ibv_send_wr& wr, uint32_t max_inline) {
   const bool is_inline = (wr.send_flags & IBV_SEND_INLINE) != 0;
   const bool may_be_inline = data == Data::kSent || data == Data::kWord;
-  if (is_inline && (!may_be_inline || length > max_inline)) return EINVAL;
+  if (is_inline && !may_be_inline) return because(EINVAL, "this operation has no inline data");
+  if (is_inline && length > max_inline)
+    return because(EINVAL, "{} bytes inline, max_inline_data is {}", length, max_inline);
   switch (data) {
     case Data::kNone:
-      return wr.num_sge == 0 ? 0 : EINVAL;
+      return wr.num_sge == 0 ? 0 : because(EINVAL, "this operation has no data, num_sge is {}", wr.num_sge);
     case Data::kWord:
-      return length == sizeof(uint64_t) ? 0 : EINVAL;
+      return length == sizeof(uint64_t) ? 0
+                                        : because(EINVAL, "an atomic WRITE has eight bytes, not {}", length);
     case Data::kOriginal:
-      return length >= sizeof(uint64_t) && length <= transport::kMaxMessageBytes ? 0 : EINVAL;
+      return length >= sizeof(uint64_t) && length <= transport::kMaxMessageBytes
+                 ? 0
+                 : because(EINVAL, "what an atomic operation finds needs eight bytes, not {}", length);
     default:
-      return length <= transport::kMaxMessageBytes ? 0 : EINVAL;
+      return length <= transport::kMaxMessageBytes
+                 ? 0
+                 : because(EINVAL, "the message has {} bytes, at most {} are possible", length,
+                           transport::kMaxMessageBytes);
   }
 }
 
@@ -112,11 +122,13 @@ void fill_binding(SendWqe& wqe, const ibv_mw& window, uint32_t new_key, const ib
 int fill(SendWqe& wqe, const ibv_send_wr& wr, const Qp& qp) {
   const auto opcode = static_cast<uint32_t>(wr.opcode);
   if (opcode >= kSendOpcodes || (qp.send_opcodes >> opcode & 1) == 0) {
-    return refusal_of(opcode, service_bit(qp.init.qp_type));
+    return because(refusal_of(opcode, service_bit(qp.init.qp_type)),
+                   "opcode {} is none of this queue pair's service", opcode);
   }
   const SendRule& rule = kSendRules[opcode];
   const ibv_qp_cap& cap = qp.init.cap;
-  if (wr.num_sge < 0 || static_cast<uint32_t>(wr.num_sge) > cap.max_send_sge) return EINVAL;
+  if (wr.num_sge < 0 || static_cast<uint32_t>(wr.num_sge) > cap.max_send_sge)
+    return because(EINVAL, "num_sge is {}, max_send_sge {}", wr.num_sge, cap.max_send_sge);
   const std::span<const ibv_sge> list(wr.sg_list, static_cast<size_t>(wr.num_sge));
   const uint64_t length = transport::total_length(list);
   if (const int error = check_data(rule.data, length, wr, cap.max_inline_data); error != 0) return error;

@@ -8,6 +8,7 @@
 #include "adapter/protection_domains.h"
 #include "adapter/receive_posting.h"
 #include "adapter/xrc_domain_handles.h"
+#include "base/failed_call.h"
 #include "transport/queue_pair.h"
 
 namespace verbena::adapter {
@@ -19,7 +20,8 @@ constexpr uint32_t kKnownInitMask = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_P
 int check_capacities(const ibv_srq_attr& attr) {
   return attr.max_wr >= 1 && attr.max_wr <= kMaxSrqWr && attr.max_sge <= static_cast<uint32_t>(kMaxSge)
              ? 0
-             : EINVAL;
+             : because(EINVAL, "max_wr is {} of 1 to {}, max_sge {} of at most {}", attr.max_wr, kMaxSrqWr,
+                       attr.max_sge, kMaxSge);
 }
 
 }  // namespace
@@ -38,13 +40,18 @@ Result<ibv_srq_type> SharedReceiveQueues::check(const ibv_srq_init_attr_ex& attr
   if ((attr.comp_mask & ~kKnownInitMask) != 0) return fail(EOPNOTSUPP);
   const auto has = [&](ibv_srq_init_attr_mask field) { return (attr.comp_mask & field) != 0; };
   const ibv_srq_type type = has(IBV_SRQ_INIT_ATTR_TYPE) ? attr.srq_type : IBV_SRQT_BASIC;
-  if (type != IBV_SRQT_BASIC && type != IBV_SRQT_XRC && type != IBV_SRQT_TM) return fail(EOPNOTSUPP);
-  if (!has(IBV_SRQ_INIT_ATTR_PD) || !device_.made(attr.pd)) return fail(EINVAL);
-  if (type == IBV_SRQT_XRC && (!has(IBV_SRQ_INIT_ATTR_XRCD) || !device_.made(attr.xrcd))) return fail(EINVAL);
-  if (type != IBV_SRQT_BASIC && (!has(IBV_SRQ_INIT_ATTR_CQ) || !device_.made(attr.cq))) return fail(EINVAL);
+  if (type != IBV_SRQT_BASIC && type != IBV_SRQT_XRC && type != IBV_SRQT_TM)
+    return fail(because(EOPNOTSUPP, "there is no srq_type {}", static_cast<int>(type)));
+  if (!has(IBV_SRQ_INIT_ATTR_PD) || !device_.made(attr.pd))
+    return fail(because(EINVAL, "pd is missing, or none of this ibv_context"));
+  if (type == IBV_SRQT_XRC && (!has(IBV_SRQ_INIT_ATTR_XRCD) || !device_.made(attr.xrcd)))
+    return fail(because(EINVAL, "xrcd is missing, or none of this ibv_context"));
+  if (type != IBV_SRQT_BASIC && (!has(IBV_SRQ_INIT_ATTR_CQ) || !device_.made(attr.cq)))
+    return fail(because(EINVAL, "cq is missing, or none of this ibv_context"));
   if (type == IBV_SRQT_TM && (!has(IBV_SRQ_INIT_ATTR_TM) || attr.tm_cap.max_num_tags < 1 ||
                               attr.tm_cap.max_num_tags > kMaxTags || attr.tm_cap.max_ops > kMaxTagOperations))
-    return fail(EINVAL);
+    return fail(because(EINVAL, "tm_cap is missing, or wants more than {} tags or {} operations", kMaxTags,
+                        kMaxTagOperations));
   if (const int error = check_capacities(attr.attr); error != 0) return fail(error);
   return type;
 }
@@ -114,7 +121,8 @@ int SharedReceiveQueues::modify(ibv_srq* abi_srq, const ibv_srq_attr& attr, int 
   const bool arms = (mask & IBV_SRQ_LIMIT) != 0;
   queues::RecvQueue ring;
   if (resizes) {
-    if (attr.max_wr < 1 || attr.max_wr > kMaxSrqWr) return EINVAL;
+    if (attr.max_wr < 1 || attr.max_wr > kMaxSrqWr)
+      return because(EINVAL, "max_wr is {} of 1 to {}", attr.max_wr, kMaxSrqWr);
     // Made and freed under no lock: the application's allocator may be asked.
     auto made = queue.make_ring(std::bit_ceil(attr.max_wr));
     if (!made) return made.error().code;
@@ -123,7 +131,9 @@ int SharedReceiveQueues::modify(ibv_srq* abi_srq, const ibv_srq_attr& attr, int 
   // All of it or nothing; and no limit is above what the queue can hold (as in the kernel's rxe).
   const std::lock_guard posting(queue.lock());
   const uint32_t capacity = resizes ? ring.capacity() : queue.capacity();
-  if ((arms ? attr.srq_limit : queue.limit()) > capacity) return EINVAL;
+  if ((arms ? attr.srq_limit : queue.limit()) > capacity)
+    return because(EINVAL, "srq_limit is {}, the queue has room for {}",
+                   arms ? attr.srq_limit : queue.limit(), capacity);
   if (resizes) {
     if (const auto exchanged = queue.exchange(ring); !exchanged) return exchanged.error().code;
   }
@@ -140,7 +150,8 @@ int SharedReceiveQueues::query(ibv_srq* abi_srq, ibv_srq_attr& attr) const {
 }
 
 int SharedReceiveQueues::number(ibv_srq* srq, uint32_t& number) const {
-  if (Srq::of(srq).type != IBV_SRQT_XRC) return EINVAL;
+  if (Srq::of(srq).type != IBV_SRQT_XRC)
+    return because(EINVAL, "only shared receive queues for XRC have numbers");
   number = Srq::of(srq).queue->number();
   return 0;
 }
@@ -159,7 +170,7 @@ void SharedReceiveQueues::retire(Srq& srq) {
 
 int SharedReceiveQueues::destroy(ibv_srq* abi_srq) {
   Srq& srq = Srq::of(abi_srq);
-  if (srq.users.load() != 0) return EBUSY;
+  if (srq.users.load() != 0) return because(EBUSY, "{} queue pairs use it", srq.users.load());
   retire(srq);
   srq.account.await(srq.events_completed, srq.async_events_taken);
   if (srq.cq != nullptr) {
@@ -178,7 +189,11 @@ int post_srq_recv(ibv_srq* abi, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
   const std::lock_guard guard(queue.lock());
   const Posted posted = fill_receives(queue.ring(), queue.sges(), wr);
   queue.ring().publish(posted.count);
-  if (posted.error != 0 && bad_wr != nullptr) *bad_wr = posted.failed;
+  if (posted.error == 0) return 0;
+  if (bad_wr != nullptr) *bad_wr = posted.failed;
+  if (posted.error == ENOMEM)
+    because(ENOMEM, "the queue is full: it has room for {} requests", queue.capacity());
+  say_call_failed("ibv_post_srq_recv", posted.error);
   return posted.error;
 }
 

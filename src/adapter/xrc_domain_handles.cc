@@ -3,6 +3,8 @@
 
 #include <fcntl.h>
 
+#include "base/failed_call.h"
+
 namespace verbena::adapter {
 
 Result<std::shared_ptr<XrcDomain>> XrcDomainHandles::find_domain(const ibv_xrcd_init_attr& attr) const {
@@ -31,7 +33,9 @@ Result<ibv_xrcd*> XrcDomainHandles::open(const ibv_xrcd_init_attr& attr) {
 }
 
 int XrcDomainHandles::close(ibv_xrcd* xrcd) {
-  if (Xrcd::of(xrcd).users.load() != 0) return EBUSY;
+  if (Xrcd::of(xrcd).users.load() != 0)
+    return because(EBUSY, "{} targets or shared receive queues use it",
+                   uint32_t{Xrcd::of(xrcd).users.load()});
   table_.destroy(Xrcd::of(xrcd));
   return 0;
 }

@@ -9,6 +9,7 @@
 #include <cxxabi.h>
 
 #include "base/cancellation_off.h"
+#include "base/failed_call.h"
 #include "base/log.h"
 #include "base/result.h"
 
@@ -42,30 +43,36 @@ __attribute__((noinline, no_sanitize("null"))) int without_exceptions(Body&& bod
 }
 
 // For functions that return 0 or an errno value. errno is set too, as it is where the value comes from a
-// system call.
+// system call. `call`: the function's name, for the log.
 template <class Body>
-int answer_code(Body&& body) {
+int answer_code(Body&& body, const char* call = __builtin_FUNCTION()) {
+  forget_reason();
   const int code = without_exceptions(std::forward<Body>(body));
-  if (code != 0) errno = code;
+  if (code == 0) return 0;
+  say_call_failed(call, code);
+  errno = code;
   return code;
 }
 
 // For functions that return 0, or -1 and errno.
 template <class Body>
-int answer_minus_one(Body&& body) {
-  return answer_code(std::forward<Body>(body)) == 0 ? 0 : -1;
+int answer_minus_one(Body&& body, const char* call = __builtin_FUNCTION()) {
+  return answer_code(std::forward<Body>(body), call) == 0 ? 0 : -1;
 }
 
 // For functions that return a pointer, or null and errno. `body` returns a Result<T*>.
 template <class Body>
-auto answer_pointer(Body&& body) -> typename decltype(body())::value_type {
+auto answer_pointer(Body&& body, const char* call = __builtin_FUNCTION()) ->
+    typename decltype(body())::value_type {
   typename decltype(body())::value_type pointer = nullptr;
-  answer_code([&] {
-    auto result = body();
-    if (!result) return result.error().code;
-    pointer = *result;
-    return 0;
-  });
+  answer_code(
+      [&] {
+        auto result = body();
+        if (!result) return result.error().code;
+        pointer = *result;
+        return 0;
+      },
+      call);
   return pointer;
 }
 

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstddef>
+#include <iterator>
 #include <mutex>
 #include <new>
 #include <span>
@@ -131,6 +132,16 @@ void LiveObject::leave() {
 
 Context* find_live(const void* object, ObjectKind kind, uint32_t& handle) {
   return object == nullptr ? nullptr : part_of(object).find(object, kind, handle);
+}
+
+const char* name_of(ObjectKind kind) {
+  constexpr const char* kNames[] = {
+      "ibv_context",      "ibv_pd",  "ibv_td",   "ibv_mr",   "ibv_mw", "ibv_dm",
+      "ibv_comp_channel", "ibv_cq",  "ibv_qp",   "ibv_flow", "ibv_wq", "ibv_rwq_ind_table",
+      "ibv_counters",     "ibv_srq", "ibv_xrcd", "ibv_ah",
+  };
+  static_assert(std::size(kNames) == static_cast<size_t>(ObjectKind::kAh) + 1);
+  return kNames[static_cast<size_t>(kind)];
 }
 
 }  // namespace verbena::provider

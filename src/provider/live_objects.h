@@ -35,6 +35,9 @@ enum class ObjectKind : uint8_t {
   kAh,
 };
 
+// What programs call one, for complaints.
+const char* name_of(ObjectKind kind);
+
 // The entry of one object, which is in the table from enter() to leave(). It lies in the object, so that
 // entering never fails.
 class LiveObject {

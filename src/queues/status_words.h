@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What programs print of an event or a completion. Scripts match them: they are interface.
+#include <array>
+
+// What programs print of an event, a completion or a queue pair. Scripts match them: they are interface.
 namespace verbena::queues {
 
 // By enum ibv_event_type; the last came after the headers we build with.
@@ -56,5 +58,8 @@ inline constexpr const char* kCompletionStatuses[] = {
     "TM error",
     "TM software rendezvous",
 };
+
+// By enum ibv_qp_state, as iproute2 calls them.
+inline constexpr std::array<const char*, 7> kQpStates = {"RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR"};
 
 }  // namespace verbena::queues

@@ -13,8 +13,8 @@ using verbena::without_exceptions;
 
 // The form of nearly every call here: 0, or -1 and errno.
 template <class Body>
-int answer(Body&& body) {
-  return answer_minus_one(std::forward<Body>(body));
+int answer(Body&& body, const char* call = __builtin_FUNCTION()) {
+  return answer_minus_one(std::forward<Body>(body), call);
 }
 
 // What a function of libibverbs answered, as an errno value: some give it, some give -1 and set errno.

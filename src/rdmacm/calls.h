@@ -10,14 +10,18 @@ namespace verbena::rdmacm {
 // The frame of a call about an identifier: body(identifier) answers an errno value. ENODEV: it is that of a
 // parent process; ECONNRESET: it went with the agent that knew it.
 template <class Body>
-int answer_for(rdma_cm_id* id, Body&& body) {
-  return answer([&] {
-    if (id == nullptr) return EINVAL;
-    Identifier& identifier = Identifier::of(id);
-    if (!identifier.process.is_current()) return ENODEV;
-    if (identifier.current_state() == State::kLost) return ECONNRESET;
-    return body(identifier);
-  });
+int answer_for(rdma_cm_id* id, Body&& body, const char* call = __builtin_FUNCTION()) {
+  return answer(
+      [&] {
+        if (id == nullptr) return because(EINVAL, "the rdma_cm_id is null");
+        Identifier& identifier = Identifier::of(id);
+        if (!identifier.process.is_current())
+          return because(ENODEV, "the rdma_cm_id is the parent process's, from before fork()");
+        if (identifier.current_state() == State::kLost)
+          return because(ECONNRESET, "the agent that knew of the rdma_cm_id has ended");
+        return body(identifier);
+      },
+      call);
 }
 
 }  // namespace verbena::rdmacm

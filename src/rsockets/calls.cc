@@ -22,27 +22,31 @@ namespace {
 // Runs `body`, which returns a Result of something that is a number, with the rsocket of this descriptor.
 // Returns the number, or -1 and errno.
 template <class Number, class Body>
-Number call(int number, Body&& body) {
+Number call(int number, Body&& body, const char* name = __builtin_FUNCTION()) {
   Number value{};
-  const int answered = rdmacm::answer([&] {
-    const auto socket = SocketTable::instance().find(number);
-    if (!socket) return EBADF;
-    auto result = body(*socket);
-    if (!result) return result.error().code;
-    value = static_cast<Number>(*result);
-    return 0;
-  });
+  const int answered = rdmacm::answer(
+      [&] {
+        const auto socket = SocketTable::instance().find(number);
+        if (!socket) return because(EBADF, "descriptor {} is no rsocket", number);
+        auto result = body(*socket);
+        if (!result) return result.error().code;
+        value = static_cast<Number>(*result);
+        return 0;
+      },
+      name);
   return answered == 0 ? value : static_cast<Number>(-1);
 }
 
 // The same for a Result<void>.
 template <class Body>
-int call(int number, Body&& body) {
-  return rdmacm::answer([&] {
-    const auto socket = SocketTable::instance().find(number);
-    if (!socket) return EBADF;
-    return rdmacm::error_of(body(*socket));
-  });
+int call(int number, Body&& body, const char* name = __builtin_FUNCTION()) {
+  return rdmacm::answer(
+      [&] {
+        const auto socket = SocketTable::instance().find(number);
+        if (!socket) return because(EBADF, "descriptor {} is no rsocket", number);
+        return rdmacm::error_of(body(*socket));
+      },
+      name);
 }
 
 // As many messages and pieces as sendmsg(2) takes.
@@ -50,33 +54,41 @@ bool is_sensible(const iovec* pieces, size_t count) {
   return count <= static_cast<size_t>(IOV_MAX) && (pieces != nullptr || count == 0);
 }
 
-ssize_t receive_by(int number, const iovec* pieces, size_t count, int flags, Address* source) {
-  return call<ssize_t>(number, [&](Socket& socket) -> Result<size_t> {
-    if (!is_sensible(pieces, count)) return fail(EINVAL);
-    return socket.receive(Buffers(pieces, count), flags, source);
-  });
+ssize_t receive_by(int number, const iovec* pieces, size_t count, int flags, Address* source,
+                   const char* name = __builtin_FUNCTION()) {
+  return call<ssize_t>(
+      number,
+      [&](Socket& socket) -> Result<size_t> {
+        if (!is_sensible(pieces, count)) return fail(EINVAL);
+        return socket.receive(Buffers(pieces, count), flags, source);
+      },
+      name);
 }
 
-ssize_t receive_by(int number, void* buffer, size_t length, int flags, Address* source = nullptr) {
+ssize_t receive_by(int number, void* buffer, size_t length, int flags, Address* source = nullptr,
+                   const char* name = __builtin_FUNCTION()) {
   const iovec all{buffer, length};
-  return receive_by(number, &all, 1, flags, source);
+  return receive_by(number, &all, 1, flags, source, name);
 }
 
 ssize_t send_by(int number, const iovec* pieces, size_t count, int flags, const sockaddr* to,
-                socklen_t to_length) {
-  return call<ssize_t>(number, [&](Socket& socket) -> Result<size_t> {
-    if (!is_sensible(pieces, count)) return fail(EINVAL);
-    if (to == nullptr) return socket.send(Buffers(pieces, count), flags, nullptr);
-    const auto address = Address::from(to, to_length);
-    if (!address) return fail(address.error().code);
-    return socket.send(Buffers(pieces, count), flags, &*address);
-  });
+                socklen_t to_length, const char* name = __builtin_FUNCTION()) {
+  return call<ssize_t>(
+      number,
+      [&](Socket& socket) -> Result<size_t> {
+        if (!is_sensible(pieces, count)) return fail(EINVAL);
+        if (to == nullptr) return socket.send(Buffers(pieces, count), flags, nullptr);
+        const auto address = Address::from(to, to_length);
+        if (!address) return fail(address.error().code);
+        return socket.send(Buffers(pieces, count), flags, &*address);
+      },
+      name);
 }
 
 ssize_t send_by(int number, const void* buffer, size_t length, int flags, const sockaddr* to = nullptr,
-                socklen_t to_length = 0) {
+                socklen_t to_length = 0, const char* name = __builtin_FUNCTION()) {
   const iovec all{const_cast<void*>(buffer), length};
-  return send_by(number, &all, 1, flags, to, to_length);
+  return send_by(number, &all, 1, flags, to, to_length, name);
 }
 
 Result<std::shared_ptr<Socket>> make(int domain, int type, int protocol) {

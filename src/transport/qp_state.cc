@@ -1,6 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/qp_state.h"
 
+#include <iterator>
+#include <new>
+#include <string>
+
+#include <fmt/format.h>
+
+#include "base/failed_call.h"
+#include "queues/status_words.h"
+
 namespace verbena::transport {
 namespace {
 
@@ -92,25 +101,77 @@ constexpr Transition kTransitions[] = {
     {IBV_QPS_SQE, IBV_QPS_RTS, kUd, 0, IBV_QP_CUR_STATE | IBV_QP_QKEY},
 };
 
+// By bit of enum ibv_qp_attr_mask.
+constexpr const char* kAttributes[] = {
+    "STATE",
+    "CUR_STATE",
+    "EN_SQD_ASYNC_NOTIFY",
+    "ACCESS_FLAGS",
+    "PKEY_INDEX",
+    "PORT",
+    "QKEY",
+    "AV",
+    "PATH_MTU",
+    "TIMEOUT",
+    "RETRY_CNT",
+    "RNR_RETRY",
+    "RQ_PSN",
+    "MAX_QP_RD_ATOMIC",
+    "ALT_PATH",
+    "MIN_RNR_TIMER",
+    "SQ_PSN",
+    "MAX_DEST_RD_ATOMIC",
+    "PATH_MIG_STATE",
+    "CAP",
+    "DEST_QPN",
+};
+
+std::string names_of(int mask) {
+  std::string names;
+  for (size_t bit = 0; bit < std::size(kAttributes); ++bit) {
+    if ((mask >> bit & 1) != 0)
+      names += fmt::format("{}IBV_QP_{}", names.empty() ? "" : ", ", kAttributes[bit]);
+  }
+  return names;
+}
+
+int refuse(ibv_qp_state from, ibv_qp_state to, int missing, int too_many) noexcept try {
+  if (log_level() < LogLevel::kError) return EINVAL;
+  if (missing != 0)
+    return because(EINVAL, "{} to {} wants {} in the mask as well", name_of(from), name_of(to),
+                   names_of(missing));
+  return because(EINVAL, "{} to {} takes no {}", name_of(from), name_of(to), names_of(too_many));
+} catch (const std::bad_alloc&) {
+  return EINVAL;
+}
+
 }  // namespace
+
+const char* name_of(ibv_qp_state state) {
+  return static_cast<size_t>(state) < std::size(queues::kQpStates) ? queues::kQpStates[state] : "no state";
+}
 
 int check_transition(ibv_qp_type type, ibv_qp_state from, ibv_qp_state to, int mask) {
   const uint8_t service = service_bit(type);
-  if (service == 0 || from > IBV_QPS_ERR || to > IBV_QPS_ERR) return EINVAL;
+  if (service == 0 || from > IBV_QPS_ERR || to > IBV_QPS_ERR)
+    return because(EINVAL, "qp_state {} is none", static_cast<int>(to));
   mask &= ~IBV_QP_STATE;
   // From anywhere to RESET, and to ERR from anywhere but RESET, with no attribute.
-  if (to == IBV_QPS_RESET || (to == IBV_QPS_ERR && from != IBV_QPS_RESET)) return mask == 0 ? 0 : EINVAL;
+  if (to == IBV_QPS_RESET || (to == IBV_QPS_ERR && from != IBV_QPS_RESET))
+    return mask == 0 ? 0 : refuse(from, to, 0, mask);
   bool exists = false;
   for (const Transition& t : kTransitions) {
     if (t.from != from || t.to != to) continue;
     exists = true;
     if ((t.services & service) == 0) continue;
-    const bool complete = (mask & t.required) == t.required;
-    const bool nothing_else = (mask & ~(t.required | t.optional)) == 0;
-    return complete && nothing_else ? 0 : EINVAL;
+    const int missing = t.required & ~mask;
+    const int too_many = mask & ~(t.required | t.optional);
+    return missing == 0 && too_many == 0 ? 0 : refuse(from, to, missing, too_many);
   }
   // A transition that there is for others is there for all, with no attribute.
-  return exists && mask == 0 ? 0 : EINVAL;
+  if (exists && mask == 0) return 0;
+  return exists ? refuse(from, to, 0, mask)
+                : because(EINVAL, "a queue pair does not go from {} to {}", name_of(from), name_of(to));
 }
 
 }  // namespace verbena::transport

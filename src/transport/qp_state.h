@@ -11,7 +11,11 @@ namespace verbena::transport {
 // which transitions there are for a transport service, which attributes each needs and which it may take
 // besides.
 
-// 0 when a modify from `from` to `to` with the attributes in `mask` is in order; EINVAL otherwise.
+// For people.
+const char* name_of(ibv_qp_state state);
+
+// 0 when a modify from `from` to `to` with the attributes in `mask` is in order; EINVAL otherwise, with the
+// reason told (base/failed_call.h).
 int check_transition(ibv_qp_type type, ibv_qp_state from, ibv_qp_state to, int mask);
 
 // Posting rules of the verbs: a send may be posted in RTS, SQD, SQE and ERR, a receive in any state but

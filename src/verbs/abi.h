@@ -23,7 +23,12 @@ using verbena::without_exceptions;
 // that is known.
 template <class Object>
 provider::Context* owner(const Object* object) {
-  return provider::find_owner(object);
+  provider::Context* const context = provider::find_owner(object);
+  if (context == nullptr) {
+    because(EINVAL, "the {} is {}", provider::name_of(provider::kind_of(object)),
+            object == nullptr ? "null" : "destroyed, or never was one");
+  }
+  return context;
 }
 
 // What a call with something that is no object answers: EINVAL. A call that would destroy it answers ENOENT,

@@ -10,6 +10,7 @@
 #include <rdma/rdma_cma.h>
 
 #include "protocol/text.h"
+#include "queues/status_words.h"
 
 namespace verbena::tools::rdma {
 namespace {
@@ -37,7 +38,6 @@ constexpr std::array<const char*, IBV_QPT_XRC_RECV + 1> kTypes = [] {
   names[IBV_QPT_XRC_RECV] = "XRC_TGT";
   return names;
 }();
-constexpr std::array<const char*, 7> kStates = {"RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR"};
 constexpr std::array<const char*, 3> kMigration = {"MIGRATED", "REARM", "ARMED"};
 constexpr std::array<const char*, 3> kSrqTypes = {"BASIC", "XRC", "TM"};
 // By the kernel's enum rdma_cm_state.
@@ -71,7 +71,7 @@ Row qp_row(const Link& link, const SlotStatus& slot, const QpNumbers& qp, bool i
   Row row = Row::of_port(link, static_cast<uint32_t>(qp.details[protocol::kQpPort]));
   row.add("lqpn", qp.qpn);
   if (has_peer) row.add("rqpn", qp.remote_qpn);
-  row.add("type", qp_type_text(qp.type)).add("state", name_in(kStates, qp.state));
+  row.add("type", qp_type_text(qp.type)).add("state", name_in(queues::kQpStates, qp.state));
   if (in_full) {
     if (has_peer) row.add("rq-psn", qp.details[protocol::kQpReceivePsn]);
     row.add("sq-psn", qp.details[protocol::kQpSendPsn]);

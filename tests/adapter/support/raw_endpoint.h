@@ -26,7 +26,9 @@ inline void with_cable(const std::function<void()>& body) {
   isolated(body, [] {
     constexpr const char* kCable =
         "ip link add near type veth peer name far && ip addr add 10.47.0.1/24 dev near &&"
-        " ip addr add 10.47.0.2/24 dev far && ip link set near up && ip link set far up";
+        " ip addr add 10.47.0.2/24 dev far && ip link set near up && ip link set far up &&"
+        // What is sent before the kernel has seen both ends is dropped.
+        " timeout 10 sh -c 'until [ $(ip -o link show | grep -c \"state UP\") = 2 ]; do :; done'";
     if (std::system(kCable) != 0) throw std::runtime_error("no cable");  // NOLINT: the test's own process
   });
 }
