@@ -1,20 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 # Headers that nearly every file of a room includes, compiled once for the room: parsing them is half of what compiling takes.
-# Of the smaller rooms the common ones only. ccache keeps nothing that was built with such, so machines with ccache do
-# without, which shows a file that lacks an #include, too.
+# For the larger rooms, as that takes some seconds itself. ccache keeps nothing that was built with such, so machines with
+# ccache do without, which shows a file that lacks an #include, too.
 set(VERBENA_COMMON_HEADERS <algorithm> <array> <atomic> <cerrno> <chrono> <cstdint> <cstring> <functional> <memory> <optional> <span>
                            <string> <string_view> <utility> <vector> <fmt/format.h> <tl/expected.hpp>)
 set(VERBENA_HEADERS_adapter <filesystem> <infiniband/verbs.h> adapter/qp.h)
 set(VERBENA_HEADERS_agent <filesystem> <map> <set> agent/session.h)
 set(VERBENA_HEADERS_engine <infiniband/verbs.h> engine/shard.h)
 set(VERBENA_HEADERS_rdmacm <map> <infiniband/verbs.h> <rdma/rdma_cma.h> rdmacm/identifier.h)
+set(VERBENA_HEADERS_net <infiniband/verbs.h>)
 set(VERBENA_HEADERS_rsockets <map> <infiniband/verbs.h> <rdma/rdma_cma.h>)
 set(VERBENA_HEADERS_tools <filesystem> <map> agent_client/status_reader.h)
 set(VERBENA_HEADERS_tools_rdma <map> agent_client/status_reader.h)
 set(VERBENA_HEADERS_transport <infiniband/verbs.h> transport/queue_pair.h)
 set(VERBENA_HEADERS_verbs <infiniband/verbs.h> provider/provider.h)
 function(verbena_precompile name)
-  if(NOT CCACHE)
+  if(VERBENA_HEADERS_${name} AND NOT CCACHE)
     list(TRANSFORM VERBENA_HEADERS_${name} REPLACE "^([^<].*)$" "${PROJECT_SOURCE_DIR}/src/\\1")
     target_precompile_headers(verbena_${name} PRIVATE ${VERBENA_COMMON_HEADERS} ${VERBENA_HEADERS_${name}})
   endif()

@@ -8,7 +8,10 @@ its own port, and of the fabric that the three are; and what of it stays unseen.
 
 import argparse
 import contextlib
+import os
 import re
+import shutil
+import tempfile
 
 import harness
 
@@ -171,6 +174,16 @@ def judge_silence(judge, hosts):
         judge.say(f"--no-discovery: {name} sees one host", None if alone else output)
 
 
+def judge_acm(judge, host):
+    """ib_acme writes down what there is. Its service is for InfiniBand only, and says that it finds no such port."""
+    if not shutil.which("ib_acme"):
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o777)
+        result = host.run("sh", "-c", f"cd {folder} && ib_acme -A -O -D {folder} && cat {folder}/ibacm_addr.cfg")
+        judge.say("ib_acme -A -O", fault(result, (rf"rxe_{host.netdev} 1 default$",)))
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", required=True, help="the build folder, such as build/release")
@@ -188,6 +201,7 @@ def main():
         judge_fabric(judge, ports)
         judge_queries(judge, ports)
         judge_counters(judge, ports)
+        judge_acm(judge, machines[0])
         judge_silence(judge, hosts)
     judge.exit()
 
