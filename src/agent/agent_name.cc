@@ -61,14 +61,14 @@ bool is_same_file(int fd, const std::string& path) {
 
 }  // namespace
 
-Result<AgentName> AgentName::take() {
+Result<AgentName> AgentName::take(UniqueFd passed) {
   AgentName name;
   if (const auto taken = name.take_directory(); !taken) {
     if (taken.error().code == EADDRINUSE) return fail(EADDRINUSE);
     log_warning("no socket file (errno {}): programs find this agent by its abstract name only",
                 taken.error().code);
   }
-  if (const auto taken = name.take_abstract_name(); !taken) {
+  if (const auto taken = name.take_abstract_name(std::move(passed)); !taken) {
     if (taken.error().code != EPERM || name.file_.empty()) return fail(EADDRINUSE);
     log_warning(
         "the abstract name of this agent is taken by another user: programs of former releases, and "
@@ -122,7 +122,11 @@ bool AgentName::holds_lock() const {
 }
 
 // EPERM: a stranger has it.
-Result<void> AgentName::take_abstract_name() {
+Result<void> AgentName::take_abstract_name(UniqueFd passed) {
+  if (passed) {
+    sockets_.push_back(std::move(passed));
+    return {};
+  }
   const uid_t own = ::geteuid();
   const AgentAddress address(own);
   const TimePoint patience = MonotonicClock::now() + kPatience;

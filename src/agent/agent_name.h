@@ -19,13 +19,14 @@ class AgentName {
  public:
   // EADDRINUSE: there is an agent of this user, or one may be; or there is no directory, and somebody else
   // has the abstract name. Waits a moment for the one that has it to show who it is.
-  static Result<AgentName> take();
+  // `passed`: the socket of the abstract name, where a service manager has begun to listen.
+  static Result<AgentName> take(UniqueFd passed = {});
 
   AgentName(AgentName&&) = default;
   AgentName& operator=(AgentName&&) = delete;
   ~AgentName() { give_up(); }
 
-  // Bound, and not listening yet; at least one.
+  // Bound, and not listening yet, except what was passed; at least one.
   std::vector<UniqueFd> take_sockets() { return std::exchange(sockets_, {}); }
   // The next agent may have it.
   void give_up();
@@ -34,7 +35,7 @@ class AgentName {
   AgentName() = default;
 
   Result<void> take_directory();
-  Result<void> take_abstract_name();
+  Result<void> take_abstract_name(UniqueFd passed);
   Result<void> make_socket_file();
 
   Result<void> lock();

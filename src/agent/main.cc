@@ -28,6 +28,7 @@
 #include "agent/agent.h"
 #include "agent/agent_name.h"
 #include "agent/keeper.h"
+#include "agent/passed_socket.h"
 #include "agent_client/agent_starter.h"
 #include "base/log.h"
 #include "base/unique_fd.h"
@@ -160,7 +161,7 @@ int serve(const Settings& settings) {
   const UniqueFd signals = catch_termination();
   UniqueFd ready(settings.ready_fd);
 
-  auto name = AgentName::take();
+  auto name = AgentName::take(take_passed_socket());
   if (!name) {
     const bool exists = name.error().code == EADDRINUSE;
     if (exists && !settings.foreground) return 0;  // another starter was quicker

@@ -7,7 +7,10 @@
 #include <string>
 #include <vector>
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -102,6 +105,50 @@ TEST_F(AgentNameTest, WhoHasTakenItBeforeRootsAgentDeniesItToNobody) {
     EXPECT_EQ(agent_found(), agent.pid()) << "there is one";
     EXPECT_EQ(stranger.end(), 0);
   }
+}
+
+// What a service manager does that was told to listen for root's agent (sd_listen_fds(3)): it starts the
+// agent when somebody comes, and passes what it listens by as descriptor 3. Answers the agent's pid.
+pid_t activate_at(int passed, bool when_somebody_comes) {
+  const pid_t manager = ::fork();
+  if (manager != 0) return manager;
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  pollfd somebody{passed, POLLIN, 0};
+  if (when_somebody_comes) ::poll(&somebody, 1, -1);
+  if (passed == 3) {
+    ::fcntl(3, F_SETFD, 0);
+  } else {
+    ::dup2(passed, 3);
+  }
+  ::execl("/bin/sh", "sh", "-c", "LISTEN_PID=$$ LISTEN_FDS=1 exec \"$0\" --foreground", VERBENA_AGENT_PROGRAM,
+          nullptr);
+  ::_exit(127);
+}
+
+TEST_F(AgentNameTest, IsStartedByAServiceManagerForTheFirstWhoAsks) {
+  UniqueFd listening(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  const AgentAddress address(0);
+  ASSERT_EQ(::bind(listening.get(), address.address(), address.length), 0);
+  ASSERT_EQ(::listen(listening.get(), 16), 0);
+  const pid_t agent = activate_at(listening.get(), true);
+  EXPECT_EQ(Stranger(kOther, [](const Stranger::Line&) { return become_client(); }).end(), 0)
+      << "it came before the agent, and is served";
+  EXPECT_EQ(agent_found(), agent);
+  EXPECT_TRUE(fs::exists(socket_file())) << "those who do not know of the name find it, too";
+  ::kill(agent, SIGTERM);
+  int status = -1;
+  ::waitpid(agent, &status, 0);
+  EXPECT_EQ(status, 0);
+  EXPECT_TRUE(connect_by_name(0)) << "the manager goes on listening";
+}
+
+TEST_F(AgentNameTest, IsNotTakenForAnotherSocketThatIsPassed) {
+  const UniqueFd other(::open("/dev/null", O_RDWR | O_CLOEXEC));
+  const pid_t agent = activate_at(other.get(), false);
+  EXPECT_TRUE(test::eventually([] { return become_client() == 0; }));
+  EXPECT_EQ(agent_found(), agent);
+  ::kill(agent, SIGTERM);
+  ::waitpid(agent, nullptr, 0);
 }
 
 // Where root has none, a user's own is found in time, and started if need be.
