@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// Who asks for metrics, and says anything: a request is complete or not, by what it begins with, whatever it
+// is cut into; and every answer is one of HTTP.
+#include <algorithm>
+#include <array>
+#include <string>
+#include <string_view>
+
+#include "fuzz/choices.h"
+#include "fuzz/require.h"
+#include "tools/verbena/http_request.h"
+
+namespace verbena {
+namespace {
+
+using fuzz::Choices;
+
+// Words of the protocol, and any bytes between them.
+std::string any_request(Choices& choices) {
+  constexpr std::array<std::string_view, 12> kWords = {"GET ",     "HEAD ", "POST ", "/metrics",
+                                                       "/",        "?x=1",  " ",     "HTTP/1.",
+                                                       "HTTP/2.0", "\r\n",  "\n\n",  "\r\n\r\n"};
+  std::string text;
+  while (!choices.empty()) {
+    const uint32_t what = choices.below(kWords.size() + 2);
+    if (what < kWords.size()) {
+      text += kWords[what];
+    } else if (what == kWords.size()) {
+      text += static_cast<char>(choices.byte());
+    } else {
+      text.append(size_t{choices.byte()} * 16, 'x');
+    }
+  }
+  return text;
+}
+
+bool is_known(int status) {
+  constexpr int kKnown[] = {200, 400, 404, 405, 431, 505};
+  return std::ranges::find(kKnown, status) != std::end(kKnown);
+}
+
+void check(const std::string& text, size_t first) {
+  const std::string_view part = std::string_view(text).substr(0, first);
+  const auto early = tools::judge_request(part);
+  const auto whole = tools::judge_request(text);
+  VERBENA_REQUIRE(whole || text.size() < tools::kMostRequestBytes);
+  if (!whole) return;
+  VERBENA_REQUIRE(is_known(whole->status));
+  // What has been answered is not taken back, unless it was that it is too long.
+  if (early && early->status != 431)
+    VERBENA_REQUIRE(early->status == whole->status && early->wants_body == whole->wants_body);
+  const std::string answer = tools::http_answer(*whole, "verbena_up 1\n");
+  VERBENA_REQUIRE(answer.starts_with("HTTP/1.1 ") && answer.find("\r\n\r\n") != std::string::npos);
+  VERBENA_REQUIRE(answer.ends_with("\r\n\r\n") != whole->wants_body);
+}
+
+}  // namespace
+}  // namespace verbena
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  verbena::fuzz::Choices choices(data, size);
+  const auto first = choices.number<uint16_t>();
+  verbena::check(verbena::any_request(choices), first);
+  return 0;
+}
