@@ -36,7 +36,7 @@ Result<roce::Path> OpenDevice::resolve(const ibv_ah_attr& attr) const {
   });
   if (entry == now->gids.end())
     return fail(
-        because(EINVAL, "there is no GID of index {} ('verbena status' lists them)", attr.grh.sgid_index));
+        because(EINVAL, "there is no GID of index {} ('verbena status -v' lists them)", attr.grh.sgid_index));
   roce::Path path;
   path.source = entry->gid;
   std::memcpy(path.destination.bytes.data(), attr.grh.dgid.raw, 16);

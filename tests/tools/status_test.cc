@@ -9,6 +9,7 @@
 #include "net/port.h"
 #include "tools/verbena/names.h"
 #include "tools/verbena/process_status.h"
+#include "tools/verbena/status_filter.h"
 #include "tools/verbena/status_json.h"
 #include "tools/verbena/status_text.h"
 #include "transport/counters.h"
@@ -118,6 +119,53 @@ TEST(StatusJson, ShowsUnknownNumbersAsUnknown) {
   const json qp = json::parse(status_as_json(status))["processes"][0]["queue_pairs"][0];
   EXPECT_EQ(qp["state"], "unknown(4711)");
   EXPECT_EQ(qp["link"], "-");
+}
+
+TEST(StatusSummary, HasALineForEachProcess) {
+  agent_client::AgentStatus status = example();
+  status.slots[0].qps.push_back(status.slots[0].qps[0]);
+  status.slots[0].qps[1].type = IBV_QPT_UD;
+  status.slots[0].qps[0].counters[transport::kSentBytes] = 1'500'000;
+  status.slots[0].qps[1].counters[transport::kRetransmittedPackets] = 3;
+  const std::string text = summary_as_text(status);
+  EXPECT_THAT(text, HasSubstr("rxe_eth0"));
+  EXPECT_THAT(text, testing::ContainsRegex("1234 +ib_write_bw +1000 +1 RC RTS, 1 UD RTS +1.5MB +0B +"));
+  EXPECT_THAT(text, HasSubstr("retransmitted_packets 3, packets dropped 5"));
+  EXPECT_THAT(text, Not(HasSubstr("0x001011"))) << "queue pairs one by one are for -v";
+}
+
+TEST(StatusFilter, LeavesWhatIsAskedFor) {
+  agent_client::AgentStatus status = example();
+  status.slots.push_back(status.slots[0]);
+  status.slots[1].pid = 4321;
+  status.slots[1].program = "rping";
+  status.slots[1].qps[0].qpn = 0x2011;
+  status.slots[1].qps[0].state = IBV_QPS_ERR;
+  const auto pids = [&](const StatusFilter& filter) {
+    std::vector<pid_t> left;
+    for (const auto& slot : only(status, filter).slots) left.push_back(slot.pid);
+    return left;
+  };
+  using Pids = std::vector<pid_t>;
+  EXPECT_EQ(pids({}), (Pids{1234, 4321}));
+  EXPECT_EQ(pids({.pids = {4321}}), Pids{4321});
+  EXPECT_EQ(pids({.programs = {"ib_write_bw", "rping"}}), (Pids{1234, 4321}));
+  EXPECT_EQ(pids({.qpns = {0x2011}}), Pids{4321});
+  EXPECT_EQ(pids({.states = {"rts"}}), Pids{1234});
+  EXPECT_EQ(pids({.pids = {1234}, .states = {"ERR"}}), Pids{});
+  EXPECT_EQ(pids({.links = {"rxe_eth0"}}), (Pids{1234, 4321}));
+  EXPECT_EQ(pids({.links = {"rxe_lo"}}), Pids{});
+}
+
+TEST(StatusFilter, OfALinkShowsNoOther) {
+  agent_client::AgentStatus status = example();
+  status.links.push_back(status.links[0]);
+  status.links[1].link.name = "rxe_lo";
+  const agent_client::AgentStatus left = only(status, {.links = {"rxe_lo"}});
+  ASSERT_EQ(left.links.size(), 1u);
+  EXPECT_EQ(left.links[0].link.name, "rxe_lo");
+  EXPECT_EQ(only(status, {}).connection_management.listening, 1u);
+  EXPECT_EQ(left.connection_management.listening, 0u) << "which is the whole host's";
 }
 
 TEST(StatusText, ShowsWhatPeopleAskFor) {

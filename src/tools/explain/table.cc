@@ -92,7 +92,7 @@ constexpr Entry kTable[] = {
      {"the peer posts receives too late, or too few; one for each SEND and each WRITE with immediate data",
       "rnr_retry is 0: 7 means as long as it takes",
       "the peer's program is stopped, or does not poll and post again"},
-     "rcvd_rnr_err in 'verbena status'; min_rnr_timer of the peer"},
+     "rcvd_rnr_err in 'verbena status -v'; min_rnr_timer of the peer"},
     {Kind::kCompletion, IBV_WC_LOC_RDD_VIOL_ERR, "IBV_WC_LOC_RDD_VIOL_ERR",
      "A reliable datagram domain was violated; no adapter has any, and Verbena never says it.",
      {"memory of the program was overwritten"}, "where the completion was read"},

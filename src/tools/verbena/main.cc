@@ -27,7 +27,7 @@ constexpr const char* kExamples =
     "\n"
     "What there is:\n"
     "  verbena link show                        the RDMA links and the network devices under them\n"
-    "  verbena status                           GIDs, processes, queue pairs, counters\n"
+    "  verbena status                           links, processes; -v: GIDs, queue pairs, counters\n"
     "  verbena top                              the same live: rates, retransmissions, waiting work\n"
     "  verbena metrics                          the same numbers for Prometheus\n"
     "  verbena capture FILE                     what goes by memory, as packets for Wireshark\n"

@@ -10,6 +10,7 @@
 #include "tools/verbena/commands.h"
 #include "tools/verbena/help.h"
 #include "tools/verbena/message.h"
+#include "tools/verbena/status_filter.h"
 #include "tools/verbena/status_json.h"
 #include "tools/verbena/status_text.h"
 
@@ -18,7 +19,10 @@ namespace {
 
 constexpr const char* kExamples =
     "Examples:\n"
-    "  verbena status                           for people\n"
+    "  verbena status                           links, and a line for each process\n"
+    "  verbena status -v                        GIDs, queue pairs, paths, counters, too\n"
+    "  verbena status -v --qp 0x4011            all of one queue pair\n"
+    "  verbena status --link rxe_eth0 --state RTS\n"
     "  verbena status --json                    for programs\n"
     "\n"
     "Shows what is there and starts nothing: without a running agent there is nothing to show.\n";
@@ -27,7 +31,13 @@ bool no_agent(const agent_client::AdminError& error) {
   return error.code == ECONNREFUSED || error.code == ENOENT;
 }
 
-int show(bool json) {
+struct Options {
+  bool json = false;
+  bool verbose = false;
+  StatusFilter filter;
+};
+
+int show(const Options& options) {
   std::optional<agent_client::AgentStatus> status;
   const auto admin = agent_client::Admin::connect({.start_agent = false, .agent_program = {}});
   if (admin) {
@@ -36,15 +46,17 @@ int show(bool json) {
       complain("{}", answer.error().text);
       return kFailed;
     }
-    status = std::move(*answer);
+    status = only(std::move(*answer), options.filter);
   } else if (!no_agent(admin.error())) {
     complain("{}", admin.error().text);
     return kFailed;
   }
-  if (json) {
+  if (options.json) {
     fmt::print("{}", status_as_json(status));
+  } else if (status && options.filter.wants_processes() && status->slots.empty()) {
+    fmt::print("No process is like that.\n");
   } else if (status) {
-    fmt::print("{}", status_as_text(*status));
+    fmt::print("{}", options.verbose ? status_as_text(*status) : summary_as_text(*status));
   } else {
     fmt::print(
         "No agent is running: nothing uses Verbena. The first program under 'verbena run' starts one.\n");
@@ -56,10 +68,24 @@ int show(bool json) {
 
 void add_status(CLI::App& verbena, int& status) {
   CLI::App* command = verbena.add_subcommand("status", "Show links, GIDs, processes, queue pairs, counters");
-  explain(*command, "verbena status [--json]", kExamples);
-  const auto json = std::make_shared<bool>(false);
-  command->add_flag("--json", *json, "one JSON object, for programs");
-  command->callback([json, &status] { status = show(*json); });
+  explain(*command, "verbena status [OPTION...]", kExamples);
+  const auto options = std::make_shared<Options>();
+  StatusFilter& filter = options->filter;
+  command->add_flag("-v,--verbose", options->verbose,
+                    "GIDs, queue pairs, paths and all that is counted, too");
+  command->add_flag("--json", options->json, "one JSON object, for programs");
+  command->add_option("--link", filter.links, "only what is of this link; may be said several times");
+  command->add_option("--pid", filter.pids, "only this process, likewise");
+  command->add_option("--program", filter.programs, "only processes of this name, likewise");
+  command->add_option("--qp", filter.qpns, "only this queue pair: its number, as 0x4011; likewise");
+  command
+      ->add_option("--state", filter.states, "only queue pairs in this state, such as RTS or ERR; likewise")
+      ->check(CLI::IsMember({"RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR"}, CLI::ignore_case));
+  for (CLI::Option* option : command->get_options()) {
+    if (option->get_items_expected_max() > 1)
+      option->expected(1)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  }
+  command->callback([options, &status] { status = show(*options); });
 }
 
 }  // namespace verbena::tools

@@ -2,6 +2,7 @@
 #include "tools/verbena/status_text.h"
 
 #include <array>
+#include <map>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -12,6 +13,7 @@
 #include "tools/verbena/names.h"
 #include "tools/verbena/process_status.h"
 #include "tools/verbena/table.h"
+#include "tools/verbena/top_table.h"
 
 namespace verbena::tools {
 namespace {
@@ -167,6 +169,74 @@ std::string connections_as_text(const protocol::CmStatus& status) {
   return text.empty() ? text : "\nConnections\n" + text;
 }
 
+// What the process's QPs are: "3 RC RTS, 1 UD INIT".
+std::string queue_pairs_in_short(const ProcessStatus& process) {
+  std::map<std::string, size_t> counts;
+  for (const agent_client::QpNumbers& qp : process.qps)
+    ++counts[fmt::format("{} {}", qp_type_name(qp.type), qp_state_name(qp.state))];
+  std::string text;
+  for (const auto& [kind, count] : counts)
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", count, kind);
+  return text.empty() ? "-" : text;
+}
+
+// What went wrong, in words that `verbena status -v` has, too; of those that are there.
+std::string trouble_in_short(const ProcessStatus& process) {
+  constexpr transport::QpCounter kTrouble[] = {transport::kRetransmittedPackets, transport::kRnrNaksReceived,
+                                               transport::kErrorNaksReceived,    transport::kDroppedDatagrams,
+                                               transport::kSendErrors,           transport::kReceiveErrors};
+  std::string text;
+  const auto add = [&](std::string_view name, uint64_t count) {
+    if (count != 0) text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name, count);
+  };
+  for (const transport::QpCounter counter : kTrouble) {
+    uint64_t count = 0;
+    for (const agent_client::QpNumbers& qp : process.qps) count += qp.counters[counter];
+    add(transport::qp_counter_name(counter), count);
+  }
+  uint64_t dropped = 0;
+  for (size_t i = protocol::kPortFirstDropReason; i < process.port.size(); ++i) dropped += process.port[i];
+  add("packets dropped", dropped);
+  return text.empty() ? "-" : text;
+}
+
+uint64_t sum_of(const ProcessStatus& process, transport::QpCounter counter) {
+  uint64_t sum = 0;
+  for (const agent_client::QpNumbers& qp : process.qps) sum += qp.counters[counter];
+  return sum;
+}
+
+std::string processes_in_short(const agent_client::AgentStatus& status) {
+  Table table({"PID", "PROGRAM", "USER", "QUEUE PAIRS", "SENT", "RECEIVED", "TROUBLE"});
+  for (const ProcessStatus& process : processes_of(status.slots)) {
+    table.add(
+        {number(static_cast<uint64_t>(process.pid)), printable(process.program), number(process.uid),
+         queue_pairs_in_short(process),
+         fmt::format("{}B", short_number(static_cast<double>(sum_of(process, transport::kSentBytes)))),
+         fmt::format("{}B", short_number(static_cast<double>(sum_of(process, transport::kReceivedBytes)))),
+         trouble_in_short(process)});
+  }
+  return table.empty() ? "No process uses Verbena.\n" : table.text();
+}
+
+std::string agent_as_text(const agent_client::AgentStatus& status) {
+  std::string text =
+      fmt::format("Agent {} (verbena {}), user {}\n", status.pid, printable(status.version), status.uid);
+  text += status.no_wire_reason.empty() ? "Wire: UDP port 4791\n"
+                                        : fmt::format("Wire: none. {}\n", printable(status.no_wire_reason));
+  if (status.protocol_version != protocol::kProtocolVersion) {
+    text += fmt::format("Versions: the agent speaks version {} of its protocol, this command version {}\n",
+                        status.protocol_version, protocol::kProtocolVersion);
+  }
+  if (status.refused.count != 0) {
+    text += fmt::format(
+        "Refused: {} programs that speak another version of the protocol; the last was process {}, "
+        "with version {}: start it again\n",
+        status.refused.count, status.refused.last_pid, status.refused.last_version);
+  }
+  return text;
+}
+
 }  // namespace
 
 std::string links_as_text(const agent_client::AgentStatus& status) {
@@ -185,21 +255,12 @@ std::string links_as_text(const agent_client::AgentStatus& status) {
   return text;
 }
 
+std::string summary_as_text(const agent_client::AgentStatus& status) {
+  return agent_as_text(status) + '\n' + links_as_text(status) + '\n' + processes_in_short(status);
+}
+
 std::string status_as_text(const agent_client::AgentStatus& status) {
-  std::string text =
-      fmt::format("Agent {} (verbena {}), user {}\n", status.pid, printable(status.version), status.uid);
-  text += status.no_wire_reason.empty() ? "Wire: UDP port 4791\n"
-                                        : fmt::format("Wire: none. {}\n", printable(status.no_wire_reason));
-  if (status.protocol_version != protocol::kProtocolVersion) {
-    text += fmt::format("Versions: the agent speaks version {} of its protocol, this command version {}\n",
-                        status.protocol_version, protocol::kProtocolVersion);
-  }
-  if (status.refused.count != 0) {
-    text += fmt::format(
-        "Refused: {} programs that speak another version of the protocol; the last was process {}, "
-        "with version {}: start it again\n",
-        status.refused.count, status.refused.last_pid, status.refused.last_version);
-  }
+  std::string text = agent_as_text(status);
   text += '\n' + links_as_text(status);
   text += '\n' + gids_as_text(status);
   text += link_counters_as_text(status);

@@ -7,9 +7,10 @@
 
 namespace verbena::tools {
 
-// What `verbena link show` and `verbena status` print. The text is for people and may change; programs read
-// the JSON.
+// What `verbena link show`, `verbena status` and `verbena status -v` print. The text is for people and may
+// change; programs read the JSON.
 std::string links_as_text(const agent_client::AgentStatus& status);
+std::string summary_as_text(const agent_client::AgentStatus& status);
 std::string status_as_text(const agent_client::AgentStatus& status);
 
 }  // namespace verbena::tools
