@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <exception>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -34,6 +35,12 @@ constexpr const char* kExamples =
     "  verbena doctor                           what keeps programs from working here, and what to do\n"
     "  verbena explain RETRY_EXC_ERR            what a status, an event or an errno means\n"
     "  verbena run rdma ...                     iproute2's rdma: link, dev, resource, statistic\n"
+    "  verbena ibv_devinfo                      ours of rdma-core's programs, each with --json, for hosts "
+    "without\n"
+    "                                           them: ibv_devices, ibv_devinfo, ibv_asyncwatch, "
+    "ibv_rc_pingpong,\n"
+    "                                           ibv_uc_pingpong, ibv_ud_pingpong, ibv_srq_pingpong,\n"
+    "                                           ibv_xsrq_pingpong\n"
     "\n"
     "'verbena COMMAND --help' tells more. Exit status: 0 done, 1 could not be done, 2 wrong usage.\n"
     "VERBENA_LOG=info (or debug) in the environment makes libraries and agent tell what they do.\n";
@@ -67,6 +74,8 @@ int complain_of_usage(const CLI::App& verbena, const CLI::ParseError& error) {
 }
 
 int main(int argc, char** argv) {
+  if (const std::optional<int> not_run = run_own_program(argc, argv)) return *not_run;
+
   CLI::App verbena(kDescription, "verbena");
   explain(verbena, "verbena COMMAND [OPTION...]", kExamples);
   verbena.require_subcommand(1);
