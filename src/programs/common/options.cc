@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "programs/common/options.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
+#include <string_view>
 
 #include <fmt/format.h>
 #include <getopt.h>
@@ -69,6 +71,10 @@ Option text(char letter, const char* name, std::string& value) {
             value = word;
             return Next::kGoOn;
           }};
+}
+
+bool asks_for_json(int argc, char** argv) {
+  return std::find(argv, argv + argc, std::string_view("--json")) != argv + argc;
 }
 
 Option number_to(char letter, const char* name, long long least, long long most,

@@ -32,6 +32,9 @@ std::optional<long long> read_number(const std::string& word, long long least, l
 Option flag(char letter, const char* name, bool& given);
 Option text(char letter, const char* name, std::string& value);
 
+// Whether "--json" stands anywhere, for options that stop the reading before it.
+bool asks_for_json(int argc, char** argv);
+
 // Hands on a number; complains of a word that is none, or lies outside, which is wrong usage.
 Option number_to(char letter, const char* name, long long least, long long most,
                  std::function<void(long long)> take);
