@@ -115,6 +115,6 @@ class Endpoint {
 ibv_ah_attr path_to(const Settings& settings, uint16_t lid, const ibv_gid& gid, uint8_t hops);
 
 // What to do when no queue pair can be connected along that path.
-std::string path_remedy(const Settings& settings, const ibv_gid& remote);
+std::string path_remedy(ibv_context* context, const Settings& settings, const ibv_gid& remote);
 
 }  // namespace verbena::programs

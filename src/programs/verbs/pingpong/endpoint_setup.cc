@@ -234,7 +234,7 @@ bool Endpoint::make_address_handle(const Address& remote) {
   handle_.reset(ibv_create_ah(domain_.get(), &path));
   remote_qpn_ = remote.qpn;
   if (handle_) return true;
-  complain_of(errno, "Failed to create AH", path_remedy(settings_, remote.gid));
+  complain_of(errno, "Failed to create AH", path_remedy(context_.get(), settings_, remote.gid));
   return false;
 }
 
@@ -243,7 +243,7 @@ bool Endpoint::modify(size_t index, ibv_qp_attr& attributes, int mask, const cha
   if (error == 0) return true;
   const bool path = (mask & IBV_QP_AV) != 0;
   complain_of(error, fmt::format("Failed to modify {} to {}", name_of(index), state),
-              path ? path_remedy(settings_, attributes.ah_attr.grh.dgid) : "");
+              path ? path_remedy(context_.get(), settings_, attributes.ah_attr.grh.dgid) : "");
   return false;
 }
 
@@ -265,7 +265,12 @@ ibv_ah_attr path_to(const Settings& settings, uint16_t lid, const ibv_gid& gid, 
   return path;
 }
 
-std::string path_remedy(const Settings& settings, const ibv_gid& remote) {
+std::string path_remedy(ibv_context* context, const Settings& settings, const ibv_gid& remote) {
+  ibv_port_attr port = {};
+  const bool known = ibv_query_port(context, static_cast<uint8_t>(settings.ib_port), &port) == 0;
+  if (known && settings.mtu > port.active_mtu) {
+    return fmt::format("the port's MTU is {}: give both sides -m with no more", 1U << (port.active_mtu + 7));
+  }
   if (settings.gid_index < 0)
     return "Ethernet needs a GID: give both sides -g INDEX, 'ibv_devinfo -v' lists them";
   if (remote.global.interface_id == 0) return "the other side has no GID: give it -g INDEX, too";

@@ -136,7 +136,7 @@ const PingpongProgram kSrqPingpong = {
     .odp_refusal = "The device isn't ODP capable or does not support RC send, receive and srq with ODP",
     .odp_needs = kSharedNeeds,
     .numbered = true,
-    .first_byte = 0,
+    .first_byte = 0x7b,
     .gid_complaint = kLocalGid,
     .before_gid = ','};
 

@@ -251,7 +251,7 @@ bool XrcEndpoint::modify(ibv_qp* queue_pair, ibv_qp_attr& attributes, int mask, 
   if (error == 0) return true;
   const bool path = (mask & IBV_QP_AV) != 0;
   complain_of(error, fmt::format("Failed to modify {} to {}", what, state),
-              path ? path_remedy(settings_, attributes.ah_attr.grh.dgid) : "");
+              path ? path_remedy(context_.get(), settings_, attributes.ah_attr.grh.dgid) : "");
   return false;
 }
 
