@@ -37,7 +37,7 @@ PINGPONGS_ALONE = {
 # Command lines of two ends; the first of each is run between two hosts, too.
 TOGETHER = {
     "rc": ["", "-e", "-t", "-c", "-c -s 20000", "-o", "-O", "-o -P", "-j", "-j -c", "-N", "-N -e", "-s 1", "-s 0", "-s 100000 -n 100", "-m 512",
-           "-m 0x100", "-r 1", "-r 10 -n 95", "-n 1", "-n 0", "-l 3", "--iters=50 --si=100", "-d {device} -i 1"],
+           "-m 0x100", "-r 1", "-r 10 -n 95", "-n 1", "-l 3", "--iters=50 --si=100", "-d {device} -i 1"],
     "uc": ["", "-e", "-c", "-s 1", "-s 20000 -n 100", "-m 512", "-r 10 -n 95", "-n 1", "-l 3"],
     "ud": ["", "-e", "-c", "-s 1", "-s 1024", "-r 10 -n 95", "-n 1", "-l 3"],
     "srq": ["", "-e", "-c", "-o", "-q 1", "-q 255", "-q 8 -r 8", "-s 1", "-m 512", "-n 1"],

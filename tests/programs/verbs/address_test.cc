@@ -67,8 +67,10 @@ TEST(AddressLine, OfAnyBytesIsReadWithoutHarm) {
   for (int i = 0; i < 20000; ++i) {
     std::string line(random() % 2 ? Address::kLength : XrcAddress::kLength, '\0');
     for (char& each : line) each = "0123456789abcdefABCDEFx:\0 "[random() % 27];
-    if (const auto address = Address::decode(line)) EXPECT_LE(address->qpn, 0xffffffU);
-    if (const auto address = XrcAddress::decode(line)) EXPECT_LE(address->srqn, 0xffffffU);
+    const auto address = Address::decode(line);
+    const auto xrc_address = XrcAddress::decode(line);
+    EXPECT_LE(address ? address->qpn : 0, 0xffffffU);
+    EXPECT_LE(xrc_address ? xrc_address->srqn : 0, 0xffffffU);
   }
 }
 
