@@ -75,7 +75,7 @@ def pair(server, client, sides, name, words, *, server_words=(), client_words=()
 
 def masked(text, name):
     """Without numbers, without the path of the program, and without what only ours has."""
-    lines = [line for line in text.splitlines() if "--json" not in line]
+    lines = [line for line in text.splitlines() if "--json" not in line and "--help  " not in line]
     return [NUMBERS.sub("N", line.replace(f"/usr/bin/{name}", name)) for line in lines]
 
 

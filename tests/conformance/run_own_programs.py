@@ -215,7 +215,8 @@ def check_where(judge, host):
     """Debian's programs are never shadowed; without them ours are found, and each finds our libraries by itself."""
     status, found = host.run("sh", "-c", "command -v ibv_devinfo")
     judge.say("Debian's come first in PATH", None if (status, found.strip()) == (0, "/usr/bin/ibv_devinfo") else found)
-    status, found = host.run("/bin/sh", "-c", "command -v ibv_devinfo; ibv_devinfo -l", environment={"PATH": "/nowhere"})
+    script = "command -v ibv_devinfo; ibv_devinfo -l"
+    status, found = host.finish(host.start(["env", "PATH=/nowhere", host.hosts.build.program, "run", "/bin/sh", "-c", script]), 20)
     good = status == 0 and found.split()[0].endswith("/programs/ibv_devinfo") and f"rxe_{host.netdev}" in found
     judge.say("ours are found behind", None if good else found)
     process = host.start([found.split()[0], "-l"])

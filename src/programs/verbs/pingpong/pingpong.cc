@@ -174,6 +174,7 @@ ibv_device* choose_device(const DeviceList& devices, const Settings& settings) {
 int run_pingpong(const PingpongProgram& program, int argc, char** argv) {
   const auto settings = read_settings(program, argc, argv);
   if (!settings) return 1;
+  if (settings->help) return 0;
   srand48(getpid() * time(nullptr));
   const DeviceList devices;
   ibv_device* device = choose_device(devices, *settings);

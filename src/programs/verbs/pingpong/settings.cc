@@ -77,6 +77,21 @@ void print_usage(const PingpongProgram& program, const char* name) {
   std::printf("Options:\n");
   for (const ProgramOption& option : program.options) std::printf("%s\n", option.usage);
   std::printf("      --json             print one JSON object with all figures\n");
+  std::printf("      --help             print this and exit\n");
+}
+
+// More than the original says, so not where usage is wrong.
+void print_help(const PingpongProgram& program, const char* name) {
+  print_usage(program, name);
+  std::printf("\n");
+  std::printf("Sizes are in bytes. An exchange is a message there and one back.\n");
+  std::printf("\n");
+  std::printf("Examples:\n");
+  std::printf("  %s -g 1             a server; 'ibv_devinfo -v' lists the GIDs that -g means\n", name);
+  std::printf("  %s -g 1 192.0.2.1   its client\n", name);
+  std::printf("  %s -g 1 --json -n 100 192.0.2.1\n", name);
+  std::printf("\n");
+  std::printf("Exit status: 0 done, 1 could not be done or wrong usage.\n");
 }
 
 // Options that do not go together: what is wrong with them, or nothing.
@@ -105,7 +120,15 @@ std::optional<Settings> read_settings(const PingpongProgram& program, int argc, 
     options.push_back(taker_of(option, settings, least_size));
   }
   options.push_back(flag(0, "json", settings.json));
+  options.push_back({0, "help", false, [&settings](const char*) {
+                       settings.help = true;
+                       return Next::kStop;
+                     }});
   const Parsed parsed = parse(argc, argv, options);
+  if (settings.help) {
+    print_help(program, argv[0]);
+    return settings;
+  }
   if (parsed.next == Next::kWrong || parsed.operands.size() > 1) {
     print_usage(program, argv[0]);
     return std::nullopt;

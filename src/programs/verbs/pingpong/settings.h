@@ -32,6 +32,7 @@ struct Settings {
   bool device_memory = false;
   bool new_send = false;
   bool json = false;
+  bool help = false;  // has been printed; there is nothing else to do
 
   bool serves() const { return server.empty(); }
 };
@@ -65,7 +66,8 @@ extern const PingpongProgram kUdPingpong;
 extern const PingpongProgram kSrqPingpong;
 extern const PingpongProgram kXsrqPingpong;
 
-// Reads a command line. Nothing, after the complaint and the usage text, if it is wrong.
+// Reads a command line, and prints the help if that is asked for. Nothing, after the complaint and the usage text,
+// if it is wrong.
 std::optional<Settings> read_settings(const PingpongProgram& program, int argc, char** argv);
 
 }  // namespace verbena::programs

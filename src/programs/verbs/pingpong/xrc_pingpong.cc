@@ -190,6 +190,7 @@ void add_figures(const Settings& settings, std::chrono::duration<double> took, O
 int run_xrc_pingpong(const PingpongProgram& program, int argc, char** argv) {
   auto settings = read_settings(program, argc, argv);
   if (!settings) return 1;
+  if (settings->help) return 0;
   if (!settings->serves()) settings->clients = 1;
   srand48(getpid() * time(nullptr));
   const DeviceList devices;
