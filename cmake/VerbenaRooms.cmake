@@ -54,6 +54,19 @@ function(verbena_program name)
   target_link_libraries(${name} PRIVATE ${ARG_LINK})
 endfunction()
 
+# verbena_own_program(NAME LINK targets...)
+#   A program of that name: main() calls verbena::programs::NAME(argc, argv) of a target that it links. It finds our libraries
+#   by its run path, under `verbena run` or not, and lies where no PATH leads unless `verbena run` says so.
+function(verbena_own_program name)
+  cmake_parse_arguments(ARG "" "" "LINK" ${ARGN})
+  verbena_program(${name} SOURCES ${PROJECT_SOURCE_DIR}/src/programs/common/main.cc LINK ${ARG_LINK} verbena_programs_common)
+  target_compile_definitions(${name} PRIVATE VERBENA_PROGRAM=${name})
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/programs BUILD_RPATH_USE_ORIGIN ON
+                                           INSTALL_RPATH "$ORIGIN/..")
+  install(TARGETS ${name} RUNTIME DESTINATION ${VERBENA_LIBDIR}/programs)
+  add_dependencies(runtime ${name})
+endfunction()
+
 # What nearly every test includes, compiled once: half of what compiling a test takes. ccache keeps nothing that was
 # built with it, so machines with ccache do without.
 if(VERBENA_TESTS AND NOT CCACHE)

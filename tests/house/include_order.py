@@ -19,6 +19,7 @@ FLOORS = {
     "adapter": 7,
     "verbs": 8, "rdmacm": 8, "umad": 8, "facade": 8, "backing": 8, "agent": 8,
     "rsockets": 9, "tools": 9,
+    "programs": 10,
 }
 # The C ABI knows devices through provider/ only, so that another provider is an addition. One file lists which
 # providers there are.

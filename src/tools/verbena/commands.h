@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,10 @@ struct Words {
   std::vector<std::string> program;  // from its name on
 };
 Words cut_words(int argc, const char* const* argv);
+
+// `verbena NAME ARGUMENT...` where NAME is one of our own of rdma-core's programs: runs it, as `verbena run`
+// would. Comes back with an exit status if it could not, and with nothing if there is no such program.
+std::optional<int> run_own_program(int argc, const char* const* argv);
 
 // Each adds its subcommand to the command line. The subcommand, when chosen, does its work inside parse()
 // and leaves an ExitStatus in `status`. All arguments outlive the parse.

@@ -11,6 +11,7 @@ namespace fs = std::filesystem;
 
 // Under the folder of the libraries, where no user's PATH leads.
 constexpr const char* kCommands = "bin";
+constexpr const char* kPrograms = "programs";
 
 bool holds_libraries(const fs::path& folder) {
   std::error_code ignored;
@@ -45,6 +46,7 @@ std::optional<Installation> Installation::find(const fs::path& program) {
   }
   const fs::path commands = in_build_folder ? folder : found.libraries / kCommands;
   if (!if_there(commands / "rdma").empty()) found.commands = commands;
+  found.programs = if_there((in_build_folder ? folder.parent_path() : found.libraries) / kPrograms);
   found.preload = if_there(found.libraries / "libverbena-sys.so");
   found.memory = if_there(found.libraries / "libverbena-memory.so");
   found.agent = if_there(folder / "verbena-agent");
@@ -57,6 +59,14 @@ std::optional<Installation> Installation::of_this_program() {
   const fs::path program = fs::read_symlink("/proc/self/exe", error);
   if (error) return std::nullopt;
   return find(program);
+}
+
+fs::path Installation::program(const std::string& name) const {
+  const bool plain = !name.empty() && name.front() != '.' && name.find('/') == std::string::npos;
+  if (programs.empty() || !plain) return {};
+  std::error_code ignored;
+  const fs::path file = programs / name;
+  return fs::is_regular_file(file, ignored) ? file : fs::path();
 }
 
 }  // namespace verbena::tools

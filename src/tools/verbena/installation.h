@@ -16,11 +16,16 @@ struct Installation {
   std::filesystem::path agent;      // verbena-agent; empty if not found
   // The folder of commands that have the names of the system's, such as rdma; empty if this build has none.
   std::filesystem::path commands;
+  // The folder of our own of rdma-core's programs, such as ibv_devinfo; empty if this build has none.
+  std::filesystem::path programs;
 
   // `program` is the path of the running `verbena`, or of one of those commands. Nothing if no libraries
   // belong to it.
   static std::optional<Installation> find(const std::filesystem::path& program);
   static std::optional<Installation> of_this_program();
+
+  // The program of that name in `programs`; empty if there is none.
+  std::filesystem::path program(const std::string& name) const;
 };
 
 }  // namespace verbena::tools

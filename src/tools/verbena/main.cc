@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <exception>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -35,6 +36,16 @@ constexpr const char* kExamples =
     "  verbena explain RETRY_EXC_ERR            what a status, an event or an errno means\n"
     "  verbena run rdma ...                     iproute2's rdma: link, dev, resource, statistic\n"
     "\n"
+    "Programs:\n"
+    "  ibv_devices               Ours of rdma-core's, for hosts without them, and each with --json\n"
+    "  ibv_devinfo               What devices and ports say of themselves\n"
+    "  ibv_asyncwatch            The asynchronous events of a device\n"
+    "  ibv_rc_pingpong           Messages there and back over RC: a server, or with its host a client\n"
+    "  ibv_uc_pingpong           Likewise over UC\n"
+    "  ibv_ud_pingpong           Likewise over UD\n"
+    "  ibv_srq_pingpong          Likewise over RC, with a shared receive queue\n"
+    "  ibv_xsrq_pingpong         Likewise over XRC, with several clients\n"
+    "\n"
     "'verbena COMMAND --help' tells more. Exit status: 0 done, 1 could not be done, 2 wrong usage.\n"
     "VERBENA_LOG=info (or debug) in the environment makes libraries and agent tell what they do.\n";
 
@@ -67,6 +78,8 @@ int complain_of_usage(const CLI::App& verbena, const CLI::ParseError& error) {
 }
 
 int main(int argc, char** argv) {
+  if (const std::optional<int> not_run = run_own_program(argc, argv)) return *not_run;
+
   CLI::App verbena(kDescription, "verbena");
   explain(verbena, "verbena COMMAND [OPTION...]", kExamples);
   verbena.require_subcommand(1);

@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -68,6 +69,12 @@ void put_first_in_preload(const fs::path& library) {
   setenv("LD_PRELOAD", preload_with(library, environment("LD_PRELOAD")).c_str(), 1);
 }
 
+// PATH cannot say a folder with ':' in its name.
+void extend_path(const fs::path& folder, std::string (*with)(const fs::path&, std::string_view)) {
+  if (folder.empty() || folder.string().find(':') != std::string::npos) return;
+  setenv("PATH", with(folder, environment("PATH")).c_str(), 1);
+}
+
 // False, after a message, if the libraries cannot be put in front of the system's.
 bool prepare_environment(const Installation& installation, bool shared_memory) {
   if (installation.libraries.string().find_first_of(":;") != std::string::npos) {
@@ -81,10 +88,8 @@ bool prepare_environment(const Installation& installation, bool shared_memory) {
   }
   setenv("LD_LIBRARY_PATH", library_path_with(installation.libraries, environment("LD_LIBRARY_PATH")).c_str(),
          1);
-  const std::string commands = installation.commands.string();
-  if (!commands.empty() && commands.find(':') == std::string::npos) {
-    setenv("PATH", path_with(commands, environment("PATH")).c_str(), 1);
-  }
+  extend_path(installation.commands, path_with);
+  extend_path(installation.programs, path_with_last);
   if (shared_memory) put_first_in_preload(installation.memory);
   if (!installation.preload.empty()) put_first_in_preload(installation.preload);
 #ifdef VERBENA_SANITIZER_RUNTIME
@@ -107,11 +112,12 @@ void start_agent(const Installation& installation) {
   }
 }
 
-int exec(const std::vector<std::string>& command) {
+// `file` is what is executed, and found as execvp(3) finds it; it may have another name for itself.
+int exec(const std::string& file, const std::vector<std::string>& command) {
   std::vector<char*> arguments;
   for (const std::string& argument : command) arguments.push_back(const_cast<char*>(argument.c_str()));
   arguments.push_back(nullptr);
-  execvp(arguments[0], arguments.data());
+  execvp(file.c_str(), arguments.data());
   const int error = errno;
   if (error == ENOENT) {
     complain("there is no program '{}'{}", command[0],
@@ -122,23 +128,31 @@ int exec(const std::vector<std::string>& command) {
   return kNotExecutable;
 }
 
-int run(const std::vector<std::string>& command, bool shared_memory) {
-  const auto installation = Installation::of_this_program();
+int run(const std::optional<Installation>& installation, const std::string& file,
+        const std::vector<std::string>& command, bool shared_memory) {
   if (!installation) {
     complain("no libibverbs.so.1 of Verbena's beside this program: is it copied out of its installation?");
     return kFailed;
   }
   if (!prepare_environment(*installation, shared_memory)) return kFailed;
-  const fs::path program = find_program(command[0]);
+  const fs::path program = find_program(file);
   if (!program.empty() && gains_privilege(program)) {
     complain("warning: '{}' is set-user-ID or set-group-ID; the loader keeps Verbena's libraries from it",
              program.string());
   }
   if (!program.empty()) start_agent(*installation);
-  return exec(command);
+  return exec(file, command);
 }
 
 }  // namespace
+
+std::optional<int> run_own_program(int argc, const char* const* argv) {
+  if (argc < 2) return std::nullopt;
+  const auto installation = Installation::of_this_program();
+  const fs::path file = installation ? installation->program(argv[1]) : fs::path();
+  if (file.empty()) return std::nullopt;
+  return run(installation, file.string(), {argv + 1, argv + argc}, false);
+}
 
 Words cut_words(int argc, const char* const* argv) {
   const std::vector<std::string> words(argv + 1, argv + argc);
@@ -159,7 +173,7 @@ void add_run(CLI::App& verbena, const std::vector<std::string>& program, int& st
     if (program.empty()) {
       throw CLI::ValidationError("run", "which program? For example: verbena run ibv_devices");
     }
-    status = run(program, *shared_memory);
+    status = run(Installation::of_this_program(), program[0], program, *shared_memory);
   });
 }
 

@@ -32,6 +32,12 @@ std::string path_with(const std::filesystem::path& commands, std::string_view cu
   return first.append(current.empty() ? kDefaultPath : current);
 }
 
+std::string path_with_last(const std::filesystem::path& programs, std::string_view current) {
+  const std::string last = ':' + programs.string();
+  std::string path(current.empty() ? kDefaultPath : current);
+  return path.ends_with(last) ? path : path.append(last);
+}
+
 std::string preload_with(const std::filesystem::path& preload, std::string_view current) {
   constexpr std::string_view kSeparators = ": ";
   const std::string whole = preload.string();

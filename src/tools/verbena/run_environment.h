@@ -15,8 +15,12 @@ std::string library_path_with(const std::filesystem::path& libraries, std::strin
 // PATH, with the folder of our commands first. An empty item means the current folder, and stays.
 std::string path_with(const std::filesystem::path& commands, std::string_view current);
 
-// LD_PRELOAD, likewise. The loader splits it at spaces and colons and knows no quoting, so a preload whose
-// path has one is given by its file name alone, and the loader finds it through the library path.
+// PATH, with the folder of our own programs behind all else, so that the system's of the same name are found
+// first.
+std::string path_with_last(const std::filesystem::path& programs, std::string_view current);
+
+// LD_PRELOAD, with ours first. The loader splits it at spaces and colons and knows no quoting, so a preload
+// whose path has one is given by its file name alone, and the loader finds it through the library path.
 std::string preload_with(const std::filesystem::path& preload, std::string_view current);
 
 }  // namespace verbena::tools
