@@ -30,6 +30,8 @@ constexpr Duration kStateWait = std::chrono::seconds(1);
 constexpr Duration kStateInterval = std::chrono::seconds(2);  // between two attempts to make the directory
 constexpr Duration kSweepInterval = std::chrono::seconds(1);
 constexpr size_t kMostSwept = 4;
+// So much longer than else we stay for the trace of a program that did not end well.
+constexpr int kTraceTimes = 60;
 
 // Of what the kernel lets us have under way (RLIMIT_NOFILE) half is for clients; the vault is in there, too.
 Quota::Size size_of_unread() {
@@ -86,7 +88,12 @@ Agent::Agent(AgentName name, const AgentOptions& options)
                                return told != nullptr && told->events().tell_capture(std::move(capture));
                              }},
                 .status = StatusRequests({links_, wire_, slots_, counters_, refused_, cm_}),
-                .mads = MadRequests(mads_)},
+                .mads = MadRequests(mads_),
+                .traces = {slots_, kept_traces_,
+                           [this](uint64_t session, bool on) {
+                             Session* told = clients_.find(session);
+                             return told != nullptr && told->events().tell_trace(on);
+                           }}},
       for_sessions_{.loop = loop_,
                     .sockets = client_sockets_,
                     .requests = requests_,
@@ -167,7 +174,9 @@ SlotLending::Surroundings Agent::slot_surroundings() {
               [this] {
                 links_.consider_loopback();
                 consider_idle();
-              }};
+              },
+          .on_end = [this](const LentSlot& slot,
+                           bool in_order) { kept_traces_.keep(slot, in_order, MonotonicClock::now()); }};
 }
 
 ClientTable::Surroundings Agent::client_surroundings() {
@@ -269,6 +278,7 @@ void Agent::on_client_gone(uint64_t session) {
   links_.session_went(session);
   slots_.take_back_all(session);
   requests_.captures.session_went(session);
+  requests_.traces.session_went(session);
   keepers_.erase(session);
   consider_keeper();
   consider_idle();
@@ -328,10 +338,18 @@ void Agent::consider_idle() {
     return;
   }
   if (idle_timer_) return;
-  idle_timer_ = loop_.at(MonotonicClock::now() + *options_.idle_timeout, [this] {
+  idle_timer_ = loop_.at(MonotonicClock::now() + idle_time(), [this] {
     idle_timer_.reset();
     end_if_idle();
   });
+}
+
+// Who looks for what a program left behind comes after it has ended: with us it would be gone.
+Duration Agent::idle_time() const {
+  const Duration usual = *options_.idle_timeout;
+  const auto last = kept_traces_.last_notable();
+  if (!last) return usual;
+  return std::max<Duration>(usual, *last + kTraceTimes * usual - MonotonicClock::now());
 }
 
 void Agent::end_if_idle() {

@@ -13,6 +13,7 @@
 #include "agent/counter_publisher.h"
 #include "agent/domain_table.h"
 #include "agent/event_loop.h"
+#include "agent/kept_traces.h"
 #include "agent/link_publisher.h"
 #include "agent/link_table.h"
 #include "agent/mad/discovery.h"
@@ -80,6 +81,7 @@ class Agent {
   bool wants_keeper() const;
   void consider_keeper();
   void consider_idle();
+  Duration idle_time() const;
   void end_if_idle();
   bool is_idle() const;
 
@@ -103,6 +105,7 @@ class Agent {
   CounterPublisher counters_;
   MadDispatcher mads_;
   std::optional<Discovery> discovery_;
+  KeptTraces kept_traces_;
   SlotLending slots_;
   Succession succession_;
   RefusedPrograms refused_;
