@@ -31,7 +31,7 @@ constexpr Duration kStateInterval = std::chrono::seconds(2);  // between two att
 constexpr Duration kSweepInterval = std::chrono::seconds(1);
 constexpr size_t kMostSwept = 4;
 // So much longer than else we stay for the trace of a program that did not end well.
-constexpr int kTraceTimes = 60;
+constexpr int kTraceTimes = 4;
 
 // Of what the kernel lets us have under way (RLIMIT_NOFILE) half is for clients; the vault is in there, too.
 Quota::Size size_of_unread() {
