@@ -12,6 +12,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "agent/left_traces.h"
 #include "agent/process.h"
 #include "agent/state_sweeper.h"
 #include "agent_client/agent_starter.h"
@@ -30,8 +31,6 @@ constexpr Duration kStateWait = std::chrono::seconds(1);
 constexpr Duration kStateInterval = std::chrono::seconds(2);  // between two attempts to make the directory
 constexpr Duration kSweepInterval = std::chrono::seconds(1);
 constexpr size_t kMostSwept = 4;
-// So much longer than else we stay for the trace of a program that did not end well.
-constexpr int kTraceTimes = 4;
 
 // Of what the kernel lets us have under way (RLIMIT_NOFILE) half is for clients; the vault is in there, too.
 Quota::Size size_of_unread() {
@@ -193,8 +192,13 @@ ClientTable::Surroundings Agent::client_surroundings() {
 }
 
 // Clients that see their connection end look for the next agent: by then the name must be free, and the state
-// directory must not be ours any more.
+// directory must not be ours any more. The next agent comes when the name is free, and takes the traces up.
 Agent::~Agent() {
+  if (state_) {
+    if (const auto left = leave_traces(kept_traces_, left_traces_path()); !left) {
+      log_warning("traces of programs that have ended are lost with this agent: errno {}", left.error().code);
+    }
+  }
   counters_.hide();
   state_.reset();
   name_.give_up();
@@ -240,6 +244,7 @@ void Agent::open_state_directory() {
   state_.emplace(*directory);
   counters_.show_in(*state_);
   if (misses_state_directory_) state_->show(links_.links());
+  take_left_traces(kept_traces_, left_traces_path(), MonotonicClock::now());
   sweep_later();
 }
 
@@ -338,18 +343,10 @@ void Agent::consider_idle() {
     return;
   }
   if (idle_timer_) return;
-  idle_timer_ = loop_.at(MonotonicClock::now() + idle_time(), [this] {
+  idle_timer_ = loop_.at(MonotonicClock::now() + *options_.idle_timeout, [this] {
     idle_timer_.reset();
     end_if_idle();
   });
-}
-
-// Who looks for what a program left behind comes after it has ended: with us it would be gone.
-Duration Agent::idle_time() const {
-  const Duration usual = *options_.idle_timeout;
-  const auto last = kept_traces_.last_notable();
-  if (!last) return usual;
-  return std::max<Duration>(usual, *last + kTraceTimes * usual - MonotonicClock::now());
 }
 
 void Agent::end_if_idle() {

@@ -81,7 +81,6 @@ class Agent {
   bool wants_keeper() const;
   void consider_keeper();
   void consider_idle();
-  Duration idle_time() const;
   void end_if_idle();
   bool is_idle() const;
 

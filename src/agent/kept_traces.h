@@ -10,7 +10,6 @@
 #include <sys/types.h>
 
 #include "agent/slot_table.h"
-#include "base/result.h"
 #include "base/time.h"
 #include "base/unique_fd.h"
 
@@ -44,24 +43,29 @@ class KeptTraces {
   void keep(const LentSlot& slot, bool in_order, TimePoint now);
   // The first from this number on; nullptr: none. Forgets first what is to be forgotten by now.
   const Kept* find(uint64_t from, TimePoint now);
-  // When the last notable one was kept; nothing: there is none.
+  // One more, whose number is still to be given; and a process that no session is.
+  void add(Kept kept);
+  uint64_t new_process() { return kWithoutSession | ++unknown_processes_; }
+  template <class Visit>
+  void for_each_notable(Visit visit) const {
+    for (const Kept& kept : kept_) {
+      if (kept.is_notable) visit(kept);
+    }
+  }
+  // When the last notable one ended; nothing: there is none.
   std::optional<TimePoint> last_notable() const;
 
  private:
-  using List = std::list<Kept>;  // the oldest first
-  struct Copy {
-    UniqueFd file;
-    size_t bytes = 0;
-  };
+  static constexpr uint64_t kWithoutSession = uint64_t{1} << 63;
 
-  static Result<Copy> copy(int page);
   size_t processes() const;
   size_t bytes() const;
   void forget_quiet(TimePoint now);
   void forget_one();
 
-  List kept_;
+  std::list<Kept> kept_;  // the oldest first
   uint64_t next_ = 1;
+  uint64_t unknown_processes_ = 0;
 };
 
 }  // namespace verbena::agent

@@ -24,7 +24,7 @@ struct Field {
   }
 };
 
-// What programs call the event: "timeout", "nak_received". They are interface.
+// What programs call the event: "timeout", "nak_received". They are interface, as the names of its fields.
 std::string_view name_of(Kind kind);
 std::span<const Field> fields_of(Kind kind);
 // The same for people: "timeout: nothing acknowledged from PSN 0x00a1b2 on, 6 tries left". Any numbers have

@@ -6,12 +6,10 @@
 #include <vector>
 
 #include <gmock/gmock.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
-#include "protocol/status_page.h"
+#include "agent/traced_page.h"
 #include "trace/reader.h"
-#include "trace/recorder.h"
 
 namespace verbena::agent {
 namespace {
@@ -21,44 +19,6 @@ using testing::Not;
 using trace::Kind;
 
 constexpr TimePoint kStart{std::chrono::hours(1)};
-
-// A slot's page, as its process has written it.
-class Page {
- public:
-  Page() : file_(::memfd_create("page", MFD_CLOEXEC)) {
-    EXPECT_EQ(::ftruncate(file_.get(), sizeof(protocol::StatusPage)), 0);
-    page_ = static_cast<protocol::StatusPage*>(
-        ::mmap(nullptr, sizeof(protocol::StatusPage), PROT_READ | PROT_WRITE, MAP_SHARED, file_.get(), 0));
-  }
-  ~Page() { ::munmap(page_, sizeof(protocol::StatusPage)); }
-  Page(const Page&) = delete;
-  Page& operator=(const Page&) = delete;
-
-  int fd() const { return file_.get(); }
-  void write(Kind kind, size_t times = 1) {
-    trace::Recorder recorder(page_->traces);
-    for (size_t i = 0; i < times; ++i) recorder.note(roce::Qpn(0x11), kind, {i});
-  }
-  void write_details(size_t times) {
-    trace::Recorder recorder(page_->traces);
-    for (size_t i = 0; i < times; ++i) recorder.detail(roce::Qpn(0x11), Kind::kPosted, {i});
-  }
-
- private:
-  UniqueFd file_;
-  protocol::StatusPage* page_ = nullptr;
-};
-
-LentSlot slot_of(const Page& page, uint64_t session, uid_t uid = 1000) {
-  LentSlot slot;
-  slot.index = 7;
-  slot.page = page.fd();
-  slot.borrower.session = session;
-  slot.borrower.pid = static_cast<pid_t>(session);
-  slot.borrower.uid = uid;
-  slot.borrower.program = "test";
-  return slot;
-}
 
 class KeptTracesTest : public testing::Test {
  protected:
@@ -76,7 +36,7 @@ class KeptTracesTest : public testing::Test {
 
 TEST_F(KeptTracesTest, WhatAProcessHasWrittenIsThereWhenItsPageIsGone) {
   {
-    Page page;
+    TracedPage page;
     page.write(Kind::kTimeout);
     page.write_details(3);
     kept.keep(slot_of(page, 1), false, kStart);
@@ -93,7 +53,7 @@ TEST_F(KeptTracesTest, WhatAProcessHasWrittenIsThereWhenItsPageIsGone) {
 }
 
 TEST_F(KeptTracesTest, NobodyCanChangeACopy) {
-  Page page;
+  TracedPage page;
   page.write(Kind::kTimeout);
   kept.keep(slot_of(page, 1), false, kStart);
   const int file = kept.find(0, kStart)->file.get();
@@ -102,14 +62,14 @@ TEST_F(KeptTracesTest, NobodyCanChangeACopy) {
 }
 
 TEST_F(KeptTracesTest, AProcessThatHasWrittenNothingLeavesNothing) {
-  const Page page;
+  const TracedPage page;
   kept.keep(slot_of(page, 1), false, kStart);
   EXPECT_EQ(kept.find(0, kStart), nullptr);
   EXPECT_FALSE(kept.last_notable());
 }
 
 TEST_F(KeptTracesTest, OfSixteenProcessesTheOldestGoesForTheNext) {
-  Page page;
+  TracedPage page;
   page.write(Kind::kTimeout);
   for (uint64_t session = 1; session <= 17; ++session) kept.keep(slot_of(page, session), false, kStart);
   EXPECT_EQ(pids().size(), KeptTraces::kMostProcesses);
@@ -118,7 +78,7 @@ TEST_F(KeptTracesTest, OfSixteenProcessesTheOldestGoesForTheNext) {
 }
 
 TEST_F(KeptTracesTest, WhatEndedWellGoesBeforeWhatDidNot) {
-  Page page;
+  TracedPage page;
   page.write(Kind::kQpMade);
   kept.keep(slot_of(page, 1), false, kStart);
   kept.keep(slot_of(page, 2), true, kStart);
@@ -128,7 +88,7 @@ TEST_F(KeptTracesTest, WhatEndedWellGoesBeforeWhatDidNot) {
 }
 
 TEST_F(KeptTracesTest, OneUsersProgramsDoNotDriveOutAnothers) {
-  Page page;
+  TracedPage page;
   page.write(Kind::kTimeout);
   kept.keep(slot_of(page, 1, 1000), false, kStart);
   for (uint64_t session = 2; session <= 60; ++session) kept.keep(slot_of(page, session, 1001), false, kStart);
@@ -137,7 +97,7 @@ TEST_F(KeptTracesTest, OneUsersProgramsDoNotDriveOutAnothers) {
 }
 
 TEST_F(KeptTracesTest, NoMoreBytesAreKeptThanThereIsRoomFor) {
-  Page page;
+  TracedPage page;
   page.write(Kind::kTimeout, protocol::kTraceEntries);
   page.write_details(protocol::kTraceEntries);
   for (int slot = 0; slot < 100; ++slot) kept.keep(slot_of(page, 1), false, kStart);
@@ -152,9 +112,9 @@ TEST_F(KeptTracesTest, NoMoreBytesAreKeptThanThereIsRoomFor) {
 }
 
 TEST_F(KeptTracesTest, WhatEndedWellIsForgottenAfterAMinute) {
-  Page quiet;
+  TracedPage quiet;
   quiet.write(Kind::kQpMade);
-  Page troubled;
+  TracedPage troubled;
   troubled.write(Kind::kTimeout);
   kept.keep(slot_of(quiet, 1), true, kStart);
   kept.keep(slot_of(troubled, 2), true, kStart);
@@ -165,7 +125,7 @@ TEST_F(KeptTracesTest, WhatEndedWellIsForgottenAfterAMinute) {
 
 // Its process may have written anything there.
 TEST_F(KeptTracesTest, APageThatClaimsEverythingIsCopiedOnce) {
-  Page page;
+  TracedPage page;
   page.write(Kind::kTimeout);
   const uint64_t much = UINT64_MAX;
   for (const size_t ring :

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The agent between programs, their traces, and those who read them.
 #include <cerrno>
+#include <csignal>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -96,6 +97,21 @@ TEST_F(Traces, OfASlotThatWasGivenBackSayThatAllWasInOrder) {
   const auto ended = std::move(*connect()->ended());
   ASSERT_EQ(ended.size(), 1u);
   EXPECT_TRUE(ended[0].end->in_order);
+}
+
+TEST_F(Traces, ThatAnAgentKeepsTheNextHas) {
+  {
+    AgentProcess agent;
+    const auto client = connect();
+    { const Member member; }
+    ASSERT_TRUE(eventually([&] { return client->ended()->size() == 1; }));
+    EXPECT_EQ(agent.stop(SIGTERM), 0);
+  }
+  AgentProcess next;
+  const auto ended = std::move(*connect()->ended());
+  ASSERT_EQ(ended.size(), 1u);
+  EXPECT_EQ(ended[0].pid, ::getpid());
+  EXPECT_EQ(events_of(ended[0]), 1u);
 }
 
 TEST_F(Traces, AreForTheirOwnUserAndTheAgents) {

@@ -17,9 +17,9 @@ USERS = (65534, 65533)
 
 
 def trace(host, pid, *options, user=None):
-    """(exit status, events of `verbena trace`)."""
+    """(exit status, events) of `verbena trace`."""
     status, output = host.command("trace", "--json", *options, pid, user=user)
-    return status, [json.loads(line) for line in output.splitlines() if line.startswith("{")] if status == 0 else output
+    return status, [json.loads(line) for line in output.splitlines() if line.startswith("{")]
 
 
 def kinds(events):
@@ -62,9 +62,12 @@ def check_details(judge, host, client):
     packets = [event for event in events if event["event"] in ("packet_sent", "posted", "completion")]
     judge.say("--all: requests, packets, completions", None if status == 0 and len(packets) > 100 else (status, events))
 
+    def latest():
+        return trace(host, client.pid, "--last", "1")[1][0]["time_ns"]
+
     def is_over():
-        before = trace(host, client.pid, "--last", "1")[1]
-        return trace(host, client.pid, "--last", "1")[1] == before
+        return latest() == latest()
+
     judge.say("and no more when the command has ended", None if harness.poll_until(is_over, 10, 0.2) else "it goes on")
     events = trace(host, client.pid)[1]
     judge.say("what is rare has not been driven out", None if "ready_to_send" in kinds(events) else kinds(events))
@@ -88,6 +91,11 @@ def check_death(judge, host, server, client):
     judge.say("the list says that it has ended", None if f"{server.pid} " in output and " ended " in output else output)
     status, output = host.command("trace", "--follow", server.pid)
     judge.say("it cannot be followed", None if status == 1 and "has ended" in output else (status, output))
+
+    ended = harness.poll_until(lambda: not host.agents(), 30, 0.2)
+    judge.say("the agent ends all the same, as nothing uses it", None if ended else host.agents())
+    status, events = trace(host, client.pid)
+    judge.say("and the traces are there still", None if status == 0 and "send_failed" in kinds(events) else (status, events))
 
 
 def check_bad_usage(judge, host):

@@ -12,11 +12,14 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 #include <poll.h>
+#include <unistd.h>
 
+#include "agent/left_traces.h"
 #include "agent_client/trace_client.h"
 #include "tools/verbena/commands.h"
 #include "tools/verbena/end_signals.h"
 #include "tools/verbena/help.h"
+#include "tools/verbena/installation.h"
 #include "tools/verbena/message.h"
 #include "tools/verbena/trace_lines.h"
 #include "trace/reader.h"
@@ -198,10 +201,20 @@ int list(TraceClient& client, const Wish& wish) {
   return kDone;
 }
 
+// An agent is started only where the one before has left something: it takes that up.
+agent_client::AdminResult<std::unique_ptr<TraceClient>> connect() {
+  auto client = TraceClient::connect({.start_agent = false, .agent_program = {}});
+  const std::string left = agent::left_traces_path();
+  if (client || left.empty() || ::access(left.c_str(), R_OK) != 0) return client;
+  agent_client::ConnectOptions options;
+  if (const auto installation = Installation::of_this_program()) options.agent_program = installation->agent;
+  return TraceClient::connect(options);
+}
+
 int run(Wish wish) {
   wish.style.to_wall_clock =
       std::chrono::system_clock::now().time_since_epoch() - MonotonicClock::now().time_since_epoch();
-  const auto client = TraceClient::connect({.start_agent = false, .agent_program = {}});
+  const auto client = connect();
   if (client) return wish.pid == 0 ? list(**client, wish) : show_process(**client, std::move(wish));
   const int code = client.error().code;
   if (code != ECONNREFUSED && code != ENOENT) return report(client.error());
