@@ -79,8 +79,9 @@ def check_death(judge, host, server, client):
     found = harness.poll_until(lambda: trace(host, client.pid)[0] == 0, 10, 0.2)
     events = trace(host, client.pid)[1] if found else []
     tries = [event["tries_left"] for event in events if event["event"] == "timeout"]
-    in_turn = tries == list(range(len(tries) - 1, -1, -1)) and len(tries) > 1
-    judge.say("the peer of a killed program: each timeout with the tries left", None if in_turn else events[-20:])
+    # A busy machine may have made it wait before, and answered.
+    in_turn = tries[-8:] == list(range(7, -1, -1))
+    judge.say("the peer of a killed program: each timeout with the tries left", None if in_turn else (tries, events[-20:]))
     failed = [event for event in events if event["event"] == "send_failed"]
     right = len(failed) == 1 and failed[0]["status"] == RETRY_EXCEEDED
     judge.say("and the error completion, with its status", None if right else failed)
