@@ -39,6 +39,7 @@ _verbena_words() {  # what may stand at the end of these words
     'link set '?*) echo peers ;;
     'link show'|'link del'|'link delete'|'link set') _verbena_links ;;
     'capture'*) [ "${cur#-}" != "$cur" ] || compgen -f -- "$cur"; _verbena_listed Options capture ;;
+    'trace'*) "${COMP_WORDS[0]}" trace --json 2>/dev/null | sed -n 's/^{"pid":\([0-9]*\),.*/\1/p'; _verbena_listed Options trace ;;
     'doctor'*) [ "${cur#-}" != "$cur" ] || _verbena_programs "$cur"; _verbena_listed Options doctor ;;
     'explain'*) "${COMP_WORDS[0]}" explain | awk '/^ / {print $2}'; echo wc event cm errno reject; _verbena_listed Options explain ;;
     '') _verbena_listed Subcommands; _verbena_listed Programs; _verbena_listed Options ;;
@@ -63,7 +64,7 @@ _verbena() {
     --link) mapfile -t COMPREPLY < <(compgen -W "$(_verbena_links)" -- "$cur"); return ;;
     --serve-only) mapfile -t COMPREPLY < <(compgen -u -- "$cur"); return ;;
     --pid) mapfile -t COMPREPLY < <(compgen -W "$(cd /proc && echo [0-9]*)" -- "$cur"); return ;;
-    --snaplen|--seconds|--count) return ;;
+    --snaplen|--seconds|--count|--qp|--since|--last) return ;;
   esac
   mapfile -t COMPREPLY < <(compgen -W "$(_verbena_words "${before[@]}")" -- "$cur" | sort -u)
 }

@@ -165,7 +165,7 @@ void show_objects(Qp& qp) {
 void move_to_error(Qp& qp) {
   const ibv_qp_state state = qp.transport->state();
   if (state == IBV_QPS_RESET || state == IBV_QPS_ERR) return;
-  qp.transport->enter(IBV_QPS_ERR);
+  qp.transport->enter(IBV_QPS_ERR, protocol::TraceCause::kDeviceGone);
   qp.shard.touched(*qp.transport);
 }
 
@@ -206,6 +206,7 @@ transport::QpConfig QueuePairs::common_config(const ibv_qp_init_attr_ex& attr, i
   if (config.repairs) config.congestion = congestion::Kind::kProbing;
   config.incast = &device_.engine()->incast();
   config.listener = &core;
+  config.trace = &shard.trace();
   config.counters = &shard.status_of(qpn).counters;
   config.path_numbers = &shard.path_status_of(qpn).numbers;
   return config;

@@ -12,6 +12,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "agent/left_traces.h"
 #include "agent/process.h"
 #include "agent/state_sweeper.h"
 #include "agent_client/agent_starter.h"
@@ -86,7 +87,12 @@ Agent::Agent(AgentName name, const AgentOptions& options)
                                return told != nullptr && told->events().tell_capture(std::move(capture));
                              }},
                 .status = StatusRequests({links_, wire_, slots_, counters_, refused_, cm_}),
-                .mads = MadRequests(mads_)},
+                .mads = MadRequests(mads_),
+                .traces = {slots_, kept_traces_,
+                           [this](uint64_t session, bool on) {
+                             Session* told = clients_.find(session);
+                             return told != nullptr && told->events().tell_trace(on);
+                           }}},
       for_sessions_{.loop = loop_,
                     .sockets = client_sockets_,
                     .requests = requests_,
@@ -167,7 +173,9 @@ SlotLending::Surroundings Agent::slot_surroundings() {
               [this] {
                 links_.consider_loopback();
                 consider_idle();
-              }};
+              },
+          .on_end = [this](const LentSlot& slot,
+                           bool in_order) { kept_traces_.keep(slot, in_order, MonotonicClock::now()); }};
 }
 
 ClientTable::Surroundings Agent::client_surroundings() {
@@ -184,8 +192,13 @@ ClientTable::Surroundings Agent::client_surroundings() {
 }
 
 // Clients that see their connection end look for the next agent: by then the name must be free, and the state
-// directory must not be ours any more.
+// directory must not be ours any more. The next agent comes when the name is free, and takes the traces up.
 Agent::~Agent() {
+  if (state_) {
+    if (const auto left = leave_traces(kept_traces_, left_traces_path()); !left) {
+      log_warning("traces of programs that have ended are lost with this agent: errno {}", left.error().code);
+    }
+  }
   counters_.hide();
   state_.reset();
   name_.give_up();
@@ -231,6 +244,7 @@ void Agent::open_state_directory() {
   state_.emplace(*directory);
   counters_.show_in(*state_);
   if (misses_state_directory_) state_->show(links_.links());
+  take_left_traces(kept_traces_, left_traces_path(), MonotonicClock::now());
   sweep_later();
 }
 
@@ -269,6 +283,7 @@ void Agent::on_client_gone(uint64_t session) {
   links_.session_went(session);
   slots_.take_back_all(session);
   requests_.captures.session_went(session);
+  requests_.traces.session_went(session);
   keepers_.erase(session);
   consider_keeper();
   consider_idle();

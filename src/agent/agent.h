@@ -13,6 +13,7 @@
 #include "agent/counter_publisher.h"
 #include "agent/domain_table.h"
 #include "agent/event_loop.h"
+#include "agent/kept_traces.h"
 #include "agent/link_publisher.h"
 #include "agent/link_table.h"
 #include "agent/mad/discovery.h"
@@ -103,6 +104,7 @@ class Agent {
   CounterPublisher counters_;
   MadDispatcher mads_;
   std::optional<Discovery> discovery_;
+  KeptTraces kept_traces_;
   SlotLending slots_;
   Succession succession_;
   RefusedPrograms refused_;

@@ -104,6 +104,15 @@ bool ClientEvents::tell_capture(agent_client::SlotCapture capture) {
   return say(message, capture.ring, captures_unseen_);
 }
 
+bool ClientEvents::tell_trace(bool on) {
+  if (stopped_ || !socket_ || !knows_traces()) return false;
+  if (on && traces_unseen_ >= protocol::kMostTracesUnseen) return false;
+  protocol::TraceMessage message{};
+  message.header = protocol::request_header(MessageType::kTraceDetails, 0, version_);
+  message.on = on ? 1 : 0;
+  return say(message, UniqueFd(), traces_unseen_);
+}
+
 void ClientEvents::on_readable() {
   for (int i = 0; i < kMessagesPerRound && !stopped_; ++i) {
     std::byte buffer[protocol::kMaxEventBytes];
@@ -132,6 +141,8 @@ void ClientEvents::take(ConstBytes message) {
     if (channels_unseen_ > 0) --channels_unseen_;
   } else if (is(MessageType::kCaptureSeen)) {
     if (captures_unseen_ > 0) --captures_unseen_;
+  } else if (is(MessageType::kTraceDetailsSeen)) {
+    if (traces_unseen_ > 0) --traces_unseen_;
   } else if (header.sequence == sequence_) {  // else it is not what we wait for, whatever it is
     links_unseen_ = false;
     push_links();

@@ -52,10 +52,13 @@ class ClientEvents {
   // Tells that a slot is captured, or no longer. False: as above. An end is always told: there are no more of
   // them than beginnings.
   bool tell_capture(agent_client::SlotCapture capture);
+  // Tells that each packet is to be traced, or no longer. False: as above; an end is always told, likewise.
+  bool tell_trace(bool on);
 
  private:
   bool knows_channels() const { return version_ >= protocol::kFirstVersionWithChannels; }
   bool knows_captures() const { return version_ >= protocol::kFirstVersionWithCaptures; }
+  bool knows_traces() const { return version_ >= protocol::kFirstVersionWithTraces; }
   void on_readable();
   void take(ConstBytes message);
   void push_links();
@@ -79,6 +82,7 @@ class ClientEvents {
   uint32_t peers_unseen_ = 0;
   uint32_t channels_unseen_ = 0;
   uint32_t captures_unseen_ = 0;
+  uint32_t traces_unseen_ = 0;
 };
 
 }  // namespace verbena::agent

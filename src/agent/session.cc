@@ -80,6 +80,8 @@ const Session::Request Session::kRequests[] = {
     VERBENA_REQUEST(kMadUnregister, MadRegisterRequest, mads, Mad, remove_agent),
     VERBENA_REQUEST(kGetCmIds, GetCmIdsRequest, status, Status, get_cm_ids),
     VERBENA_REQUEST(kRenameLink, RenameRequest, links, Link, rename_link),
+    VERBENA_REQUEST(kGetKeptTrace, KeptTraceRequest, traces, Trace, get_kept_trace),
+    VERBENA_REQUEST(kStartTrace, StartTraceRequest, traces, Trace, start_trace),
 #undef VERBENA_REQUEST
 };
 

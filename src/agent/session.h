@@ -25,6 +25,7 @@
 #include "agent/slot_requests.h"
 #include "agent/status_requests.h"
 #include "agent/succession.h"
+#include "agent/trace_requests.h"
 #include "agent/vault_record.h"
 #include "base/bytes.h"
 #include "base/unique_fd.h"
@@ -41,6 +42,7 @@ struct Requests {
   CaptureRequests captures;
   StatusRequests status;
   MadRequests mads;
+  TraceRequests traces;
 };
 
 // One client's connection: checks each request, gives it to the class whose subject it is, and replies.

@@ -60,7 +60,9 @@ Result<void> SlotLending::keep(uint32_t index, const Borrower& borrower) {
 Result<void> SlotLending::take_back(uint32_t index, uint64_t session) {
   if (session == 0) orphans_.remove(index);
   if (is_lent_to_session(index, session)) {
-    counters_.finish(*slots_.find_lent(index));
+    const LentSlot slot = *slots_.find_lent(index);
+    surroundings_.on_end(slot, session != 0);
+    counters_.finish(slot);
     counters_.show();
   }
   auto taken = slots_.take_back(index, session, MonotonicClock::now());
@@ -76,6 +78,7 @@ void SlotLending::take_back_all(uint64_t session) {
   std::vector<uint32_t> indexes;
   for (const LentSlot& slot : slots_.lent_to(session)) {
     indexes.push_back(slot.index);
+    surroundings_.on_end(slot, false);
     counters_.finish(slot);
   }
   if (!indexes.empty()) counters_.show();

@@ -28,6 +28,8 @@ class SlotLending {
     std::function<void(uint32_t slot)> on_slot;  // has another owner, or none: the vault is to know
     std::function<void()> on_survivor;           // a process has come back for its slot
     std::function<void()> on_return;             // a slot was given back, or an orphan is gone
+    // It is about to be taken back: given back by its process, or that has ended with it.
+    std::function<void(const LentSlot& slot, bool in_order)> on_end;
   };
   // What there is on a slot ends with it: counters and XRC domains.
   SlotLending(EventLoop& loop, Wire& wire, SlotTable& slots, CounterPublisher& counters, DomainTable& domains,

@@ -37,6 +37,13 @@ std::vector<fs::path> entries_of(const std::string& directory) {
 }
 
 // A symbolic link, or what another user owns, is none of an agent's.
+// What an agent of that network namespace has left beside its directory (left_traces.h).
+std::optional<uint64_t> number_of_traces(const std::string& name) {
+  constexpr std::string_view kPrefix = "traces-";
+  if (!name.starts_with(kPrefix)) return std::nullopt;
+  return number_of(name.substr(kPrefix.size()));
+}
+
 bool is_own_directory(const fs::path& path) {
   struct stat status {};
   return ::lstat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode) && status.st_uid == ::geteuid();
@@ -64,6 +71,10 @@ size_t sweep_state_directories(const std::string& home, const std::set<uint64_t>
   size_t removed = 0;
   for (const fs::path& path : entries_of(home)) {
     if (removed == most) break;
+    if (const auto left = number_of_traces(path.filename())) {
+      if (!living.contains(*left)) removed += ::unlink(path.c_str()) == 0 ? 1 : 0;
+      continue;
+    }
     const auto number = number_of(path.filename());
     if (!number || living.contains(*number) || !is_own_directory(path)) continue;
     const UniqueFd lock = lock_state_directory(path);

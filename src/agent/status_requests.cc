@@ -12,17 +12,11 @@
 #include "agent/cm/refusals.h"
 #include "agent/cm/status.h"
 #include "agent/read_only.h"
+#include "agent/visible_processes.h"
 #include "base/sealed_file.h"
 #include "protocol/text.h"
 
 namespace verbena::agent {
-namespace {
-
-bool sees_all(const Borrower& client) {
-  return client.uid == 0 || client.uid == ::geteuid();
-}
-
-}  // namespace
 
 RequestResult<protocol::StatusReply> StatusRequests::get_status(const Borrower&,
                                                                 const protocol::GetStatusRequest&) {
@@ -40,11 +34,9 @@ RequestResult<protocol::StatusReply> StatusRequests::get_status(const Borrower&,
   return reply;
 }
 
-// Who knows another's QPNs can disturb it: users see their own processes, root and our own user see all.
 std::optional<LentSlot> StatusRequests::find_visible(const Borrower& client, uint32_t from) const {
   auto slot = of_.slots.find(from);
-  while (slot && !sees_all(client) && slot->borrower.uid != client.uid)
-    slot = of_.slots.find(slot->index + 1);
+  while (slot && !sees(client, slot->borrower.uid)) slot = of_.slots.find(slot->index + 1);
   return slot;
 }
 

@@ -54,6 +54,11 @@ std::vector<SlotCapture> AgentNews::take_captures() {
   return std::exchange(captures_, {});
 }
 
+std::optional<bool> AgentNews::take_trace_details() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(trace_details_, std::nullopt);
+}
+
 Result<void> AgentNews::restore(const NewAgent& agent) {
   auto snapshot = read_link_file(agent.link_table);
   if (!snapshot) return fail(snapshot.error().code);
@@ -61,9 +66,10 @@ Result<void> AgentNews::restore(const NewAgent& agent) {
   const std::lock_guard lock(mutex_);
   owed_.clear();
   links_ = std::move(snapshot->links);
-  // Who captured with the agent before has seen it end.
+  // Who captured or traced with the agent before has seen it end.
   captures_.clear();
   captures_.emplace_back();
+  trace_details_ = false;
   return {};
 }
 
@@ -78,6 +84,10 @@ bool AgentNews::on_event(AgentEvent event) {
   }
   if (is_a<protocol::CaptureMessage>(event, MessageType::kCapture)) {
     on_capture(protocol::read_as<protocol::CaptureMessage>(event.message), event);
+    return true;
+  }
+  if (is_a<protocol::TraceMessage>(event, MessageType::kTraceDetails)) {
+    on_trace(protocol::read_as<protocol::TraceMessage>(event.message), event);
     return true;
   }
   if (event.message.size() != sizeof event.header || event.fds.size() != 1) return false;
@@ -125,6 +135,12 @@ void AgentNews::on_capture(const protocol::CaptureMessage& message, AgentEvent& 
   if (!event.fds.empty()) capture.ring = std::move(event.fds.front());
   const std::lock_guard lock(mutex_);
   captures_.push_back(std::move(capture));
+}
+
+void AgentNews::on_trace(const protocol::TraceMessage& message, const AgentEvent& event) {
+  answer(event, MessageType::kTraceDetailsSeen);
+  const std::lock_guard lock(mutex_);
+  trace_details_ = message.on != 0;
 }
 
 }  // namespace verbena::agent_client

@@ -30,6 +30,8 @@ class AgentNews final : public Restorer, public AgentListener {
   std::vector<SlotChannel> take_channels();
   // In the order in which they were said.
   std::vector<SlotCapture> take_captures();
+  // Whether each packet is to be traced, if that was said since last asked.
+  std::optional<bool> take_trace_details();
 
   Result<void> restore(const NewAgent& agent) override;
   // Link changes are heard of from an agent only.
@@ -45,6 +47,7 @@ class AgentNews final : public Restorer, public AgentListener {
   void on_peer(const protocol::PeerMessage& message, AgentEvent& event);
   void on_channel(const protocol::ChannelMessage& message, AgentEvent& event);
   void on_capture(const protocol::CaptureMessage& message, AgentEvent& event);
+  void on_trace(const protocol::TraceMessage& message, const AgentEvent& event);
 
   bool knows_an_agent_ = false;  // in turns of the session
   std::mutex mutex_;
@@ -52,6 +55,7 @@ class AgentNews final : public Restorer, public AgentListener {
   std::vector<DomainPeer> peers_;
   std::vector<SlotChannel> channels_;
   std::vector<SlotCapture> captures_;
+  std::optional<bool> trace_details_;
   std::vector<protocol::MessageType> owed_;
 };
 

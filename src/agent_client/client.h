@@ -73,8 +73,8 @@ class Client {
   // agent is of a version without channels; ENOTCONN: there is none now; EAGAIN: it is behind.
   Result<void> ask_for_channel(uint32_t own_slot, uint32_t peer_slot);
 
-  // Readable when next_links(), next_peers(), next_channels() or next_captures() has something. Its meaning
-  // and its number never change (an epoll set may keep it).
+  // Readable when next_links(), next_peers(), next_channels(), next_captures() or next_trace_details() has
+  // something. Its meaning and its number never change (an epoll set may keep it).
   int event_fd() const { return session_.event_fd(); }
   // The newest link table, if it changed since last asked. Never blocks. Also notices the agent's death and,
   // without blocking longer than a connect, reaches the restarted one.
@@ -87,6 +87,8 @@ class Client {
   // ask for channels first, and do what is said of captures before them, and nothing goes by a new channel
   // unseen.
   std::vector<SlotCapture> next_captures() { return news_.take_captures(); }
+  // Whether each packet is to be traced, if the agent has said so since last asked.
+  std::optional<bool> next_trace_details() { return news_.take_trace_details(); }
 
   // In a child after fork(): drops descriptors without telling the agent anything.
   void abandon();

@@ -251,6 +251,7 @@ bool Engine::start_another() {
   started_.store(index + 1, std::memory_order_release);
   tell_addresses(*shards_[index]);
   capture_early(*shards_[index]);
+  if (traces_details_) trace_details(true);
   return true;
 }
 
@@ -318,6 +319,14 @@ void Engine::capture_early(RunningShard& shard) {
   early_captures_.erase(early);
 }
 
+// A shard that is started meanwhile looks after it counts, so that one of the two tells it.
+void Engine::trace_details(bool on) {
+  traces_details_ = on;
+  for_each([&](RunningShard& each) {
+    each.shard().exclusively([&] { each.shard().trace_details(traces_details_); });
+  });
+}
+
 void Engine::await_local_way(const Shard& shard, const roce::Path& path, roce::Qpn destination) {
   LocalPeers* const peers = running(shard).local_peers();
   if (peers != nullptr && !inherited_) peers->await(path, destination);
@@ -359,6 +368,7 @@ void Engine::on_control() {
   auto channels = client_->next_channels();
   for (agent_client::SlotCapture& each : client_->next_captures()) capture(std::move(each));
   for (agent_client::SlotChannel& channel : channels) connect(std::move(channel));
+  if (const auto details = client_->next_trace_details()) trace_details(*details);
   if (!news) return;
   std::vector<agent_client::Link> before;
   for (const auto& link : links_) before.push_back(*link);  // nobody else changes them

@@ -117,6 +117,7 @@ class Engine {
   void connect(agent_client::SlotChannel news);
   void capture(agent_client::SlotCapture news);
   void capture_early(RunningShard& shard);
+  void trace_details(bool on);
   void tell_addresses(RunningShard& shard) const;
   Shard& deal_shard();
   bool start_another();
@@ -162,6 +163,8 @@ class Engine {
   std::mutex loss_mutex_;
   std::atomic<bool> lost_{false};
   std::thread undertaker_;  // of a lost engine
+
+  std::atomic<bool> traces_details_{false};
 
   std::mutex dealing_;  // held while the agent is asked for a slot
   std::array<uint32_t, kMostShards> threads_{};

@@ -56,6 +56,7 @@ Shard::Shard(uint32_t slot, net::PortList ports, protocol::StatusPage& status, u
              Clock clock)
     : slot_(slot),
       status_(status),
+      trace_(status.traces, clock),
       clock_(clock),
       qps_(roce::Qpn::kPerSlot, nullptr),
       reserved_(roce::Qpn::kPerSlot, false),
@@ -162,6 +163,7 @@ void Shard::ring(QueuePair& qp) {
 // At once, where it goes by memory: to put the QP into lists and to take it out again costs more than a
 // message.
 void Shard::take_posted(QueuePair& qp) {
+  qp.trace_posted();
   if (!goes_by_memory(qp) || ports_.any_full()) return note(qp);
   const ibv_qp_state before = qp.state();
   const bool is_all = qp.send_at_once(now_);
@@ -235,7 +237,10 @@ void Shard::wait_for_holder() {
 // ---- work, under the lock
 
 void Shard::answer_doorbells() {
-  doorbells_.take([this](QueuePair& qp) { note(qp); });
+  doorbells_.take([this](QueuePair& qp) {
+    qp.trace_posted();
+    note(qp);
+  });
 }
 
 // Puts the QP where its state says it belongs.
@@ -268,8 +273,12 @@ void Shard::on_packet(const transport::IncomingPacket& incoming) {
 // stands in for another process's is not ours to remember: it may end at any time.
 void Shard::deliver(QueuePair& qp, const transport::IncomingPacket& incoming) {
   const ibv_qp_state before = qp.state();
+  qp.trace_received(incoming.packet);
   const Verdict verdict = qp.on_packet(incoming, now_);
-  if (verdict != Verdict::kAccepted) count_drop(reason_of(verdict));
+  if (verdict != Verdict::kAccepted) [[unlikely]] {
+    count_drop(reason_of(verdict));
+    qp.trace_refusal(verdict, incoming.packet.headers);
+  }
   if (delivered_to_ != &qp) {
     note_delivered();
     if (qp.config().qpn.slot() == slot_) delivered_to_ = &qp;
@@ -380,7 +389,11 @@ void Shard::transmit_ready(Acknowledgements acknowledgements, Gathering gatherin
     if (result == TransmitResult::kPaced) {
       paced_until_ = std::min(paced_until_, qp.deadline());
     } else if (result != TransmitResult::kIdle && !qp.ready_hook.is_linked()) {
-      if (result == TransmitResult::kBusy) ports_.note_full(qp);
+      if (result == TransmitResult::kBusy) {
+        ports_.note_full(qp);
+        const auto way = route->traits.lossless ? protocol::TraceWay::kMemory : protocol::TraceWay::kWire;
+        trace_.note_frequent(qp.config().qpn, trace::Kind::kPortFull, {static_cast<uint64_t>(way)});
+      }
       (result == TransmitResult::kBusy ? stopped : later).push_back(qp);
     }
   }

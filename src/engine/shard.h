@@ -29,6 +29,7 @@
 #include "net/port.h"
 #include "protocol/status_page.h"
 #include "queues/event_channel.h"
+#include "trace/recorder.h"
 #include "transport/queue_pair.h"
 
 namespace verbena::engine {
@@ -168,6 +169,9 @@ class alignas(kCacheLine) Shard : private net::PacketHandler {
   void release_qpn(roce::Qpn qpn);
   protocol::QpStatus& status_of(roce::Qpn qpn) { return status_.qps[qpn.index()]; }
   protocol::PathStatus& path_status_of(roce::Qpn qpn) { return status_.paths[qpn.index()]; }
+  // What happens to the QPs goes there. Details of each packet, too, from trace_details(true) on.
+  trace::Recorder& trace() { return trace_; }
+  void trace_details(bool on);
   // The list of the process's objects is on its home's page.
   ShownObjects& shown_objects() { return shown_objects_; }
   protocol::QpDetails& details_of(roce::Qpn qpn) { return status_.details[qpn.index()]; }
@@ -289,6 +293,8 @@ class alignas(kCacheLine) Shard : private net::PacketHandler {
   const uint32_t slot_;
   protocol::StatusPage& status_;
   ShownObjects shown_objects_{slot_, status_};
+  trace::Recorder trace_;
+  bool traces_details_ = false;
   Sleeper* sleeper_ = nullptr;
   OwnBoard* board_ = nullptr;
 

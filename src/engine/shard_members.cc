@@ -45,6 +45,10 @@ void Shard::add(QueuePair& qp) {
   qps_[qp.config().qpn.index()] = &qp;
   shown_qps_.add(qp.config().qpn.index());
   if (++qp_count_ == 1) ask_ports(true);
+  const uint64_t type = status_of(qp.config().qpn).type.load(std::memory_order_relaxed);
+  const uint64_t device = status_of(qp.config().qpn).device_index.load(std::memory_order_relaxed);
+  trace_.note(qp.config().qpn, trace::Kind::kQpMade, {type, device});
+  qp.trace_details(traces_details_);
   if (qp.wants_ip_details()) ports_.want_ip_details(true);
   touched(qp);
 }
@@ -55,6 +59,7 @@ void Shard::remove(QueuePair& qp) {
   // The peer must not wait for what only we can tell it.
   if (!abandoned_) transmit_ready(Acknowledgements::kSend, Gathering::kNo);
   if (board_ != nullptr) board_->hide(qp.config().qpn);
+  trace_.note(qp.config().qpn, trace::Kind::kQpDestroyed);
   qps_[qp.config().qpn.index()] = nullptr;
   shown_qps_.remove(qp.config().qpn.index());
   if (--qp_count_ == 0) ask_ports(false);
@@ -95,6 +100,11 @@ void Shard::show_some_progress() {
     QueuePair& qp = *qps_[shown_qps_.next()];
     if (qp.config().qpn.slot() == slot_) show_progress(qp);
   }
+}
+
+void Shard::trace_details(bool on) {
+  traces_details_ = on;
+  for_each([on](QueuePair& qp) { qp.trace_details(on); });
 }
 
 // ---- further inputs

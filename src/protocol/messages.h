@@ -23,7 +23,7 @@ namespace verbena::protocol {
 // ends check the other's credentials (SO_PEERCRED): an abstract name is free for anyone to take.
 
 inline constexpr uint32_t kProtocolMagic = 0x6e627276;  // "vrbn"
-inline constexpr uint16_t kProtocolVersion = 5;
+inline constexpr uint16_t kProtocolVersion = 6;
 inline constexpr uint16_t kOldestProtocolVersion = 1;
 inline constexpr size_t kMaxAgentMessageBytes = 512;
 inline constexpr size_t kMaxMessageFds = 4;
@@ -46,6 +46,9 @@ inline constexpr size_t kVersionBytes = 32;
 // Version 4: what goes by memory is captured: kStartCapture, kGetCaptureNews, and on the event socket
 // kCapture and kCaptureSeen, of which the same holds.
 // Version 5: packets may be handed over, SlotWire::kHandedOver; a link may hear some hosts only, kSetPeers.
+// Version 6: programs are asked for each packet in their traces: kStartTrace, and on the event socket
+// kTraceDetails and kTraceDetailsSeen, of which the same holds as of captures. Traces outlive their programs:
+// kGetKeptTrace.
 constexpr bool is_neighbour(uint16_t version) {
   return version >= kOldestProtocolVersion && version <= kProtocolVersion + 1;
 }
@@ -83,6 +86,8 @@ enum class MessageType : uint16_t {
   kChannelSeen,   // client to agent: header
   kCapture,       // agent to client: CaptureMessage [ring?]. Begins, or without a ring ends.
   kCaptureSeen,   // client to agent: header. Nothing begins while kMostCapturesUnseen lie unanswered.
+  kTraceDetails,  // agent to client: TraceMessage
+  kTraceDetailsSeen,  // client to agent: header. Nothing begins while kMostTracesUnseen lie unanswered.
 
   kJoinGroup = 32,     // GroupRequest -> header [socket]
   kGetDeviceCounters,  // DeviceRequest -> DeviceCountersReply
@@ -95,6 +100,8 @@ enum class MessageType : uint16_t {
 
   kGetCmIds = 48,  // header -> CmIdsReply [records] (connection_status.h)
   kRenameLink,     // RenameRequest -> header
+  kGetKeptTrace,   // KeptTraceRequest -> KeptTraceReply [rings]: the first from that number on
+  kStartTrace,     // StartTraceRequest -> header. It ends with the session.
 
   // Connection management: connection_messages.h
   kCmOpenChannel = 64,
@@ -279,10 +286,21 @@ struct CaptureMessage {
 static_assert(sizeof(CaptureMessage) == 24);
 inline constexpr uint32_t kMostCapturesUnseen = 64;
 
+inline constexpr uint16_t kFirstVersionWithTraces = 6;
+
+// Whether each request and packet of the client's queue pairs is to be traced, too (trace_ring.h).
+struct TraceMessage {
+  MessageHeader header;
+  uint32_t on;
+  uint32_t reserved;
+};
+static_assert(sizeof(TraceMessage) == 24);
+inline constexpr uint32_t kMostTracesUnseen = 64;
+
 // No message on the event socket is longer.
 inline constexpr size_t kMaxEventBytes = 32;
 static_assert(sizeof(PeerMessage) <= kMaxEventBytes && sizeof(ChannelMessage) <= kMaxEventBytes &&
-              sizeof(CaptureMessage) <= kMaxEventBytes);
+              sizeof(CaptureMessage) <= kMaxEventBytes && sizeof(TraceMessage) <= kMaxEventBytes);
 
 // EPERM: it is not for this user. EBUSY: another session captures.
 struct StartCaptureRequest {
@@ -311,6 +329,35 @@ struct CaptureNewsReply {
   uint32_t reserved;
 };
 static_assert(sizeof(CaptureNewsReply) == 104);
+
+// ESRCH: there is no such process, or it is not for this user. EOPNOTSUPP: its library is of an older
+// version. EAGAIN: it does not read what the agent tells it.
+struct StartTraceRequest {
+  MessageHeader header;
+  int32_t pid;
+  uint32_t reserved;
+};
+static_assert(sizeof(StartTraceRequest) == 24);
+
+struct KeptTraceRequest {
+  MessageHeader header;
+  uint64_t from;
+};
+static_assert(sizeof(KeptTraceRequest) == 24);
+
+// What is left of the rings of a slot whose process has ended: a file with TraceRings, which nobody changes.
+struct KeptTraceReply {
+  MessageHeader header;
+  uint64_t number;   // later ones are larger
+  uint64_t process;  // slots of one process have the same
+  int64_t ended_at;  // CLOCK_MONOTONIC, nanoseconds
+  int32_t pid;       // 0: in a pid namespace that the agent does not see
+  uint32_t uid;
+  uint32_t slot;
+  uint32_t in_order;  // 1: it has given its slot back
+  char program[kProgramBytes];
+};
+static_assert(sizeof(KeptTraceReply) == 120);
 
 struct DeviceRequest {
   MessageHeader header;

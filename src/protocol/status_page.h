@@ -6,13 +6,13 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "protocol/trace_ring.h"
+
 namespace verbena::protocol {
 
 // What a process lets `verbena status` see of its QPs: a sparse memfd per slot, made by the agent, mapped and
 // written by the process, only read by the agent. Plain numbers; a reader trusts none of them. All stores and
-// loads are relaxed atomics.
-using SharedNumber = std::atomic<uint64_t>;
-static_assert(SharedNumber::is_always_lock_free && sizeof(SharedNumber) == 8);
+// loads are relaxed atomics, but those of traces.
 
 // By what a QP's packets go to its peer, and, where that is memory, whether requests can be carried out in
 // the peer's own (docs/one-host.md). Processes of older versions say no more than 0 or 1.
@@ -120,6 +120,7 @@ struct StatusPage {
   std::array<QpDetails, kQpsPerSlot> details;   // likewise
   ObjectCounts object_counts;                   // all objects of a process are in one of its pages
   std::array<ObjectStatus, kObjectsPerSlot> objects;
+  TraceRings traces;  // of the slot's QPs
 };
 // The page of an agent from before there were paths ends here. Its processes show none.
 inline constexpr size_t kStatusBytesWithoutPaths = offsetof(StatusPage, paths);
@@ -127,7 +128,10 @@ static_assert(kStatusBytesWithoutPaths == 512 + kQpsPerSlot * sizeof(QpStatus));
 // That of one from before objects were listed ends here.
 inline constexpr size_t kStatusBytesWithoutObjects = offsetof(StatusPage, details);
 static_assert(kStatusBytesWithoutObjects == kStatusBytesWithoutPaths + kQpsPerSlot * sizeof(PathStatus));
-static_assert(sizeof(StatusPage) == kStatusBytesWithoutObjects + kQpsPerSlot * sizeof(QpDetails) +
-                                        sizeof(ObjectCounts) + kObjectsPerSlot * sizeof(ObjectStatus));
+// That of one from before there were traces ends here.
+inline constexpr size_t kStatusBytesWithoutTraces = offsetof(StatusPage, traces);
+static_assert(kStatusBytesWithoutTraces == kStatusBytesWithoutObjects + kQpsPerSlot * sizeof(QpDetails) +
+                                               sizeof(ObjectCounts) + kObjectsPerSlot * sizeof(ObjectStatus));
+static_assert(sizeof(StatusPage) == kStatusBytesWithoutTraces + sizeof(TraceRings));
 
 }  // namespace verbena::protocol

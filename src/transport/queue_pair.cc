@@ -33,7 +33,7 @@ constexpr std::array<ibv_wc_opcode, IBV_WR_ATOMIC_WRITE + 1> kCompletionOpcodes 
 
 }  // namespace
 
-void QueuePair::enter(ibv_qp_state next) {
+void QueuePair::enter(ibv_qp_state next, protocol::TraceCause cause) {
   const ibv_qp_state from = state();
   const auto forget = [this] {
     send_queue_.clear();
@@ -47,6 +47,7 @@ void QueuePair::enter(ibv_qp_state next) {
   if (from == IBV_QPS_RESET) forget();
   state_.store(next, std::memory_order_seq_cst);  // see publish_receives()
   if (next == IBV_QPS_RESET) forget();
+  note_entered(from, next, cause);
   on_enter(from, next);
   if (next == IBV_QPS_ERR) {
     flush_send_queue();
@@ -59,7 +60,7 @@ void QueuePair::enter(ibv_qp_state next) {
 
 void QueuePair::fail(std::optional<ibv_event_type> event) {
   if (state() == IBV_QPS_ERR) return;
-  enter(IBV_QPS_ERR);
+  enter(IBV_QPS_ERR, protocol::TraceCause::kFailure);
   if (event) emit(*event);
 }
 
@@ -93,6 +94,8 @@ void QueuePair::complete_send(const queues::SendWqe& wqe, ibv_wc_status status) 
     return;
   }
   count(kCompletions);
+  if (details_ != nullptr) [[unlikely]]
+    trace_completion(wqe.wr_id, status, opcode, wqe.length);
   ibv_wc wc{};
   wc.wr_id = wqe.wr_id;
   wc.status = status;
@@ -101,7 +104,7 @@ void QueuePair::complete_send(const queues::SendWqe& wqe, ibv_wc_status status) 
   wc.qp_num = config_.qpn.value();
   // First its place is free again, then the application may know: it may have a queue of one.
   send_queue_.consume();
-  if (!config_.send_cq->push(wc, status != IBV_WC_SUCCESS)) completion_lost_ = true;
+  if (!config_.send_cq->push(wc, status != IBV_WC_SUCCESS)) lose_completion(false);
 }
 
 void QueuePair::complete_recv(ibv_wc& wc, bool solicited) {
@@ -114,14 +117,23 @@ void QueuePair::complete_recv(ibv_wc& wc, bool solicited) {
   wc.wr_id = receives_.current()->wr_id;
   wc.qp_num = config_.qpn.value();
   const bool failed = wc.status != IBV_WC_SUCCESS && wc.status != IBV_WC_WR_FLUSH_ERR;
+  if (failed) note(trace::Kind::kReceiveFailed, {wc.status, wc.wr_id});
   if (failed && log_level() >= LogLevel::kError) log_error("{}", what_failed(*this, wc));
+  if (details_ != nullptr) [[unlikely]]
+    trace_completion(wc.wr_id, wc.status, wc.opcode, wc.byte_len);
   queues::CompletionQueue* cq = receives_.cq();
   // First its place is free again, then the application may know.
   receives_.finish();
-  if (!cq->push(wc, solicited)) completion_lost_ = true;
+  if (!cq->push(wc, solicited)) lose_completion(true);
+}
+
+void QueuePair::lose_completion(bool of_receives) {
+  if (!std::exchange(completion_lost_, true)) note(trace::Kind::kCqOverrun, {of_receives});
 }
 
 void QueuePair::say_failed(const queues::SendWqe& wqe, ibv_wc_status status) const {
+  note(trace::Kind::kSendFailed,
+       {uint64_t{status} | uint64_t{wqe.opcode} << 32, wqe.wr_id, wqe.first_psn.value(), wqe.length});
   if (log_level() >= LogLevel::kError) log_error("{}", what_failed(*this, wqe, status, peer_words_));
 }
 
@@ -151,7 +163,7 @@ void QueuePair::complete_tagged(uint64_t wr_id, ibv_wc_status status, uint8_t fl
   entry.qp_num = config_.qpn.value();
   entry.src_qp = attributes_.destination.value();
   count(kCompletions);
-  if (!receives_.cq()->push(entry, true)) completion_lost_ = true;
+  if (!receives_.cq()->push(entry, true)) lose_completion(true);
 }
 
 void QueuePair::announce_match(const TaggedMessage& message) {
@@ -181,12 +193,15 @@ bool QueuePair::select_receives(uint32_t srq_number, bool in_message) {
 }
 
 void QueuePair::flush_send_queue() {
+  const uint32_t count = send_queue_.waiting();
+  if (count > 0) note_frequent(trace::Kind::kFlushed, {count, 0});
   while (!send_queue_.empty()) {
     complete_send(send_queue_.at(send_queue_.consumed()), IBV_WC_WR_FLUSH_ERR);
   }
 }
 
 void QueuePair::flush_recv_queue() {
+  if (receives_.any_to_flush()) note_frequent(trace::Kind::kFlushed, {0, receives_.own().waiting()});
   while (receives_.any_to_flush()) {
     ibv_wc wc{};
     wc.status = IBV_WC_WR_FLUSH_ERR;
@@ -208,7 +223,10 @@ SendStatus QueuePair::send_word(const Route& route, const roce::Path& path, cons
                                 ConstBytes payload) {
   const auto bytes = static_cast<uint32_t>(payload.size());
   const std::span<const ConstBytes> pieces(&payload, payload.empty() ? 0 : 1);
-  const SendStatus status = route.sink->send({path, headers, pieces, bytes});
+  const OutgoingPacket packet{path, headers, pieces, bytes};
+  const SendStatus status = route.sink->send(packet);
+  if (details_ != nullptr) [[unlikely]]
+    trace_sent(packet, status);
   if (status == SendStatus::kSent) count(kSentPackets);
   return status;
 }

@@ -17,6 +17,7 @@
 #include "queues/completion_queue.h"
 #include "queues/work_queue.h"
 #include "roce/aeth.h"
+#include "trace/recorder.h"
 #include "transport/counters.h"
 #include "transport/gather.h"
 #include "transport/incast_meter.h"
@@ -81,7 +82,8 @@ struct QpConfig {
   // Whether they find it out at all and send again just what is missing. Otherwise a fixed window is all they
   // know, and everything from a loss on is sent again, as between adapters.
   bool repairs = true;
-  IncastMeter* incast = nullptr;  // null: nobody counts its senders
+  IncastMeter* incast = nullptr;     // null: nobody counts its senders
+  trace::Recorder* trace = nullptr;  // null: nobody remembers what happens to it
 };
 
 enum class TransmitResult : uint8_t {
@@ -143,7 +145,20 @@ class alignas(kCacheLine) QueuePair {
 
   // Enters a state that check_transition() allows, with attributes() already set. To RESET: forgets all
   // requests without completions. To ERR: flushes.
-  void enter(ibv_qp_state next);
+  void enter(ibv_qp_state next, protocol::TraceCause cause = protocol::TraceCause::kAsked);
+  // Whether each request and packet is traced, too; else only what is rare.
+  void trace_details(bool on);
+  // A packet to it, before it is looked at; and one that it has not taken.
+  void trace_received(const roce::Packet& packet) {
+    if (details_ != nullptr) [[unlikely]]
+      trace_packet(trace::Kind::kPacketReceived, packet.headers, packet.payload.size(), packet.count);
+  }
+  void trace_refusal(Verdict verdict, const roce::Headers& headers) const;
+  // What has been posted since it was asked last.
+  void trace_posted() {
+    if (details_ != nullptr) [[unlikely]]
+      trace_new_requests();
+  }
 
   virtual Verdict on_packet(const IncomingPacket& packet, TimePoint now) = 0;
 
@@ -222,7 +237,12 @@ class alignas(kCacheLine) QueuePair {
     return config_.routes != nullptr ? config_.routes->find(path, destination) : no_route();
   }
   void find_route(const roce::Path& path, roce::Qpn destination) { route_ = &route_for(path, destination); }
-  SendStatus send_out(const OutgoingPacket& packet) { return route_->sink->send(packet); }
+  SendStatus send_out(const OutgoingPacket& packet) {
+    const SendStatus status = route_->sink->send(packet);
+    if (details_ != nullptr) [[unlikely]]
+      trace_sent(packet, status);
+    return status;
+  }
   // What belongs to no message: a word to a peer of ours, or to any peer.
   SendStatus send_word(uint8_t opcode, roce::Psn psn, ConstBytes payload = {});
   SendStatus send_word(const Route& route, const roce::Path& path, const roce::Headers& headers,
@@ -275,9 +295,31 @@ class alignas(kCacheLine) QueuePair {
   void count_on_path(PathNumber which, uint64_t amount = 1) {
     if (config_.path_numbers != nullptr) transport::count(*config_.path_numbers, which, amount);
   }
-  void emit(ibv_event_type event) { config_.listener->on_qp_event(event); }
+  void emit(ibv_event_type event) {
+    note(trace::Kind::kAsyncEvent, {event});
+    config_.listener->on_qp_event(event);
+  }
+
+  // For the trace: what is rare; and what a network can make frequent.
+  void note(trace::Kind kind, const trace::Recorder::Numbers& numbers = {}) const {
+    if (config_.trace != nullptr) config_.trace->note(config_.qpn, kind, numbers);
+  }
+  void note_frequent(trace::Kind kind, const trace::Recorder::Numbers& numbers = {}) const {
+    if (config_.trace != nullptr) config_.trace->note_frequent(config_.qpn, kind, numbers);
+  }
+  void note_dropped(protocol::TraceDrop why, const roce::Headers& headers) const {
+    note_frequent(trace::Kind::kDropped, {static_cast<uint64_t>(why), headers.opcode, headers.psn.value()});
+  }
+  // What its packets go by, when that has been found.
+  void note_route() const;
 
  private:
+  void note_entered(ibv_qp_state from, ibv_qp_state to, protocol::TraceCause cause) const;
+  void lose_completion(bool of_receives);
+  void trace_packet(trace::Kind kind, const roce::Headers& headers, size_t bytes, uint32_t count) const;
+  void trace_sent(const OutgoingPacket& packet, SendStatus status) const;
+  void trace_new_requests();
+  void trace_completion(uint64_t wr_id, ibv_wc_status status, uint32_t opcode, uint32_t bytes) const;
   void complete_tagged(uint64_t wr_id, ibv_wc_status status, uint8_t flags, uint32_t bytes,
                        const TaggedMessage& message);
   void count_send(ibv_wc_opcode opcode, ibv_wc_status status);
@@ -287,6 +329,8 @@ class alignas(kCacheLine) QueuePair {
   const QpConfig config_;
   QpAttributes attributes_;
   const Route* route_ = &no_route();
+  trace::Recorder* details_ = nullptr;  // null: nobody wants each packet
+  uint32_t traced_posts_ = 0;           // of the send queue
   std::atomic<ibv_qp_state> state_{IBV_QPS_RESET};
   SpinLock send_lock_;
   SpinLock recv_lock_;

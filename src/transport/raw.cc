@@ -136,7 +136,7 @@ void RawQueuePair::finish(uint32_t frames, TimePoint now) {
 
 void RawQueuePair::fail_send(ibv_wc_status status) {
   complete_send(send_queue().at(send_queue().consumed()), status);
-  enter(IBV_QPS_SQE);
+  enter(IBV_QPS_SQE, protocol::TraceCause::kFailure);
 }
 
 void RawQueuePair::on_enter(ibv_qp_state, ibv_qp_state to) {

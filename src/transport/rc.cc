@@ -83,6 +83,7 @@ void RcQueuePair::find_route_anew() {
   reroute_wanted_ = false;
   requester_.hold_new(false);
   find_route(attributes().path, attributes().destination);
+  note_route();
   requester_.on_route();
 }
 
@@ -122,6 +123,7 @@ void RcQueuePair::on_enter(ibv_qp_state from, ibv_qp_state to) {
     requester_.hold_new(false);
   } else if (to == IBV_QPS_RTR && from == IBV_QPS_INIT) {
     find_route(attributes().path, attributes().destination);
+    note_route();
     responder_.start();
   } else if (to == IBV_QPS_RTS && from == IBV_QPS_RTR) {
     requester_.start();

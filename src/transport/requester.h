@@ -201,6 +201,7 @@ class Requester {
   void on_placement_response(const queues::SendWqe& wqe, const roce::Packet& packet, TimePoint now);
   void progressed(TimePoint now);
   void on_rnr(uint8_t timer_code, TimePoint now);
+  void note_nak(const roce::Headers& headers);
   void on_implied_loss(TimePoint now);
   void go_back();
   void fail_head(ibv_wc_status status);

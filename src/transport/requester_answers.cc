@@ -117,6 +117,7 @@ void Requester::on_acknowledge(const roce::Headers& headers, TimePoint now) {
   if (kind == roce::AethKind::kRnrNak) {
     on_rnr(roce::aeth_value(headers.syndrome), now);
   } else if (kind == roce::AethKind::kNak) {
+    note_nak(headers);
     switch (static_cast<roce::NakCode>(roce::aeth_value(headers.syndrome))) {
       case roce::NakCode::kSequenceError:
         qp_.count(kSequenceNaksReceived);
@@ -143,10 +144,22 @@ void Requester::on_acknowledge(const roce::Headers& headers, TimePoint now) {
   }
 }
 
+// That a packet is missing is said as often as the network loses some; a refusal ends the QP.
+void Requester::note_nak(const roce::Headers& headers) {
+  const trace::Recorder::Numbers numbers{headers.psn.value(), headers.syndrome};
+  if (headers.syndrome == roce::nak_syndrome(roce::NakCode::kSequenceError)) {
+    qp_.note_frequent(trace::Kind::kNakReceived, numbers);
+  } else {
+    qp_.note(trace::Kind::kNakReceived, numbers);
+  }
+}
+
 void Requester::on_rnr(uint8_t timer_code, TimePoint now) {
   // We wait already: the network has doubled the NAK.
   if (rnr_deadline_ != kNever) return;
   qp_.count(kRnrNaksReceived);
+  qp_.note_frequent(trace::Kind::kNakReceived,
+                    {unacked_.value(), roce::rnr_syndrome(timer_code), rnr_retries_left_});
   if (rnr_retries_left_ == 0) {
     fail_head(IBV_WC_RNR_RETRY_EXC_ERR);
     return;
@@ -250,12 +263,14 @@ void Requester::on_implied_loss(TimePoint now) {
   if (implied_loss_at_ == unacked_) return;
   implied_loss_at_ = unacked_;
   qp_.count(kImpliedLosses);
+  qp_.note_frequent(trace::Kind::kImpliedLoss, {unacked_.value()});
   lost(now);
   go_back();
 }
 
 void Requester::go_back() {
   if (next_ == unacked_) return;
+  qp_.note_frequent(trace::Kind::kGoesBack, {unacked_.value(), next_.value()});
   next_ = unacked_;
   cursor_ = head_;
   if (flow_) flow_->starts_over(next_);
@@ -293,6 +308,8 @@ void Requester::on_timer(TimePoint now) {
   ack_deadline_ = kNever;
   if (!has_outstanding()) return;
   qp_.count(kLocalAckTimeouts);
+  qp_.note(trace::Kind::kTimeout,
+           {unacked_.value(), highest_.value(), retries_left_, static_cast<uint64_t>(ack_timeout().count())});
   if (retries_left_ == 0) {
     fail_head(IBV_WC_RETRY_EXC_ERR);
     return;

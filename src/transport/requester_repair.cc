@@ -202,7 +202,9 @@ Duration Requester::patience() const {
 // Answers how many bytes the path has lost by that: of a READ's request it is one packet.
 uint64_t Requester::give_up_hole(const Holes& holes, Holes::Hole& hole) {
   hole.lost = true;
-  qp_.count_on_path(kPathLostPackets, static_cast<uint64_t>(hole.limit - hole.first));
+  const auto packets = static_cast<uint64_t>(hole.limit - hole.first);
+  qp_.count_on_path(kPathLostPackets, packets);
+  qp_.note_frequent(trace::Kind::kLost, {hole.first.value(), packets});
   uint64_t bytes = 0;
   uint64_t lost = 0;
   for_each_owner(hole.first, hole.limit, [&](const SendWqe& wqe, Psn from, Psn to) {
@@ -390,6 +392,7 @@ void Requester::on_probe(TimePoint now) {
   if (!has_outstanding() || rnr_deadline_ != kNever || next_.is_before(highest_)) return;
   note_requests(answers_.top(), now);
   if (probes_++ == 0) {
+    qp_.note_frequent(trace::Kind::kProbe, {(next_ - 1).value()});
     probe_due_ = true;
   } else if (!tells_arrivals_) {
     return;  // the acknowledgement timer goes back

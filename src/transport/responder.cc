@@ -76,6 +76,8 @@ void Responder::on_request(const roce::Packet& packet) {
     on_early(packet, static_cast<uint32_t>(ahead));
   } else if (ahead < 0) {
     qp_.count(kDuplicateRequests);
+    qp_.note_frequent(trace::Kind::kDuplicate,
+                      {packet.headers.psn.value(), expected_.value(), packet.headers.opcode});
     if (ahead < -static_cast<int32_t>(passed_.count())) repeat(packet);
   } else {
     // The expected one: whatever was said of its absence is settled.
@@ -248,6 +250,9 @@ void Responder::stop(std::optional<ibv_event_type> event) {
 void Responder::note_refusal(const roce::Packet& packet) try {
   const auto code = static_cast<NakCode>(roce::aeth_value(nak_->syndrome));
   if (roce::aeth_kind(nak_->syndrome) != roce::AethKind::kNak || code == NakCode::kSequenceError) return;
+  const roce::Headers& headers = packet.headers;
+  qp_.note(trace::Kind::kRefused, {headers.opcode | static_cast<uint64_t>(code) << 8, headers.psn.value(),
+                                   headers.address, headers.rkey | uint64_t{headers.dma_length} << 32});
   const DirectAccess* const direct = qp_.route().direct;
   const bool is_told = direct != nullptr && direct->is_of_our_user();
   if (!is_told && log_level() < LogLevel::kError) return;
@@ -370,10 +375,20 @@ TransmitResult Responder::transmit_urgent(uint32_t& budget) {
     if (send_refusal() == SendStatus::kBusy) return TransmitResult::kBusy;
     if (send_acknowledge(nak_->syndrome, nak_->psn) == SendStatus::kBusy) return TransmitResult::kBusy;
     --budget;
+    note_nak(*nak_);
     nak_.reset();
     acknowledgement_due_ = false;  // a NAK acknowledges everything before it
   }
   return TransmitResult::kIdle;
+}
+
+// That it is not ready, or misses a packet, is said often.
+void Responder::note_nak(const Nak& nak) {
+  const trace::Recorder::Numbers numbers{nak.psn.value(), nak.syndrome};
+  const bool is_refusal = roce::aeth_kind(nak.syndrome) == roce::AethKind::kNak &&
+                          nak.syndrome != roce::nak_syndrome(NakCode::kSequenceError);
+  if (is_refusal) return qp_.note(trace::Kind::kNakSent, numbers);
+  qp_.note_frequent(trace::Kind::kNakSent, numbers);
 }
 
 bool Responder::transmit_acknowledgement() {

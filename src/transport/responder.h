@@ -79,6 +79,7 @@ class Responder {
   void refuse(roce::NakCode code);  // NAK and ERR
   void note_refusal(const roce::Packet& packet);
   SendStatus send_refusal();
+  void note_nak(const Nak& nak);
   void give_up(const Nak& nak, std::optional<ibv_event_type> event);
   void stop(std::optional<ibv_event_type> event);
   void not_ready();         // RNR NAK

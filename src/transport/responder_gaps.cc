@@ -22,6 +22,9 @@ uint32_t Responder::psns_of(const roce::Packet& packet) const {
 void Responder::on_early(const roce::Packet& packet, uint32_t ahead) {
   if (passed_.any()) return passed_.hold_back();  // a NAK would acknowledge them
   const bool gap_is_new = kept_.empty();
+  if (gap_is_new && !gap_reported_) {
+    qp_.note_frequent(trace::Kind::kOutOfSequence, {packet.headers.psn.value(), expected_.value()});
+  }
   if (keeps() && ahead < KeptPackets::kMostAhead) {
     if (!kept_.add(packet, psns_of(packet), expected_)) qp_.count(kDuplicateRequests);
     const bool may_tell = is_heard_ || unheard_ < Arrivals::kMostUnheard;

@@ -72,12 +72,14 @@ void UcQueuePair::receive(const roce::Packet& packet) {
   const Psn psn = packet.headers.psn;
   if (is_late(psn)) {
     count(kDuplicateRequests);
+    note_frequent(trace::Kind::kDuplicate, {psn.value(), expected_.value(), packet.headers.opcode});
     owed_.on_late();
     return;
   }
   const int32_t missing = psn - expected_;  // negative: the peer has begun again
   if (missing != 0) {
     count(kOutOfSequence);
+    note_frequent(trace::Kind::kOutOfSequence, {psn.value(), expected_.value()});
     inbound_.abandon();
   }
   expected_ = psn + 1;
@@ -99,6 +101,9 @@ void UcQueuePair::receive(const roce::Packet& packet) {
     fail();
     return;
   }
+  const auto why = reception.result == Reception::Result::kNotReady ? protocol::TraceDrop::kNoReceive
+                                                                    : protocol::TraceDrop::kBrokenMessage;
+  note_dropped(why, packet.headers);
   drop_message();
 }
 
@@ -260,7 +265,7 @@ SendStatus UcQueuePair::send_packet(const SendWqe& wqe, TimePoint now) {
 void UcQueuePair::fail_send(ibv_wc_status status) {
   packet_ = 0;
   complete_send(send_queue().at(send_queue().consumed()), status);
-  enter(IBV_QPS_SQE);
+  enter(IBV_QPS_SQE, protocol::TraceCause::kFailure);
 }
 
 // Only before the first packet: what goes by the new way would overtake what went by the old, and be lost.
@@ -268,6 +273,7 @@ void UcQueuePair::reroute() {
   const bool has_sent = state() != IBV_QPS_RTR && next_ != attributes().send_psn;
   if (!receives_packets(state()) || has_sent) return;
   find_route(attributes().path, attributes().destination);
+  note_route();
   begin_flow(next_);
 }
 
@@ -279,6 +285,7 @@ void UcQueuePair::on_timer(TimePoint now) {
 void UcQueuePair::on_enter(ibv_qp_state from, ibv_qp_state to) {
   if (to == IBV_QPS_RTR && from == IBV_QPS_INIT) {
     find_route(attributes().path, attributes().destination);
+    note_route();
     expected_ = attributes().receive_psn;
     inbound_.abandon();
     established_ = false;

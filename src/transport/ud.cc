@@ -54,11 +54,15 @@ void UdQueuePair::on_datagram(const IncomingPacket& incoming, TimePoint now) {
   // with Linux rxe, a stranger's datagram is no error of ours.
   if (headers.qkey != attributes().qkey) {
     count(kDroppedDatagrams);
+    note_dropped(protocol::TraceDrop::kBadQkey, headers);
     return;
   }
   note_source(incoming, now);
   if (receives().current() == nullptr || !fits(incoming.packet.payload.size())) {
     count(kDroppedDatagrams);
+    note_dropped(receives().current() == nullptr ? protocol::TraceDrop::kNoReceive
+                                                 : protocol::TraceDrop::kBrokenMessage,
+                 headers);
     return;
   }
   receive(incoming);
@@ -320,7 +324,7 @@ SendStatus UdQueuePair::send(const queues::SendWqe& wqe) {
 
 void UdQueuePair::fail_send(ibv_wc_status status) {
   complete_send(send_queue().at(send_queue().consumed()), status);
-  enter(IBV_QPS_SQE);
+  enter(IBV_QPS_SQE, protocol::TraceCause::kFailure);
 }
 
 void UdQueuePair::on_enter(ibv_qp_state from, ibv_qp_state to) {

@@ -60,10 +60,16 @@ class SuccessionTest : public ::testing::Test {
   CounterPublisher counters{loop, slot_table, links, ::geteuid()};
   ForeignCloser closer;
   DomainTable domains{closer, ::geteuid()};
-  SlotLending slots{
-      loop,       wire,
-      slot_table, counters,
-      domains,    {.on_wire = [] {}, .on_slot = [](uint32_t) {}, .on_survivor = [] {}, .on_return = [] {}}};
+  SlotLending slots{loop,
+                    wire,
+                    slot_table,
+                    counters,
+                    domains,
+                    {.on_wire = [] {},
+                     .on_slot = [](uint32_t) {},
+                     .on_survivor = [] {},
+                     .on_return = [] {},
+                     .on_end = [](const LentSlot&, bool) {}}};
   CmService connection_management{loop,
                                   holder.port(),
                                   {.no_wire_reason = [this] { return wire.no_wire_reason(); },

@@ -26,13 +26,14 @@ uint64_t word_at(const UniqueFd& file, size_t offset) {
   return word;
 }
 
-// In the first QP, and in the last.
+// In the first QP, and in the last; in the last object, and the last event.
 void write_everywhere(StatusPage& page) {
   for (const size_t i : {size_t{0}, protocol::kQpsPerSlot - 1}) {
     page.qps[i].qpn = 17;
     page.paths[i].numbers[0] = 18;
   }
   page.objects.back().kind = 19;
+  page.traces.details.entries.back().check = 20;
 }
 
 constexpr size_t kLastQpn = offsetof(StatusPage, qps) +
@@ -48,7 +49,8 @@ TEST(StatusMapping, ShowsAllOfThePage) {
   EXPECT_EQ(word_at(file, kLastQpn), 17u);
   EXPECT_EQ(word_at(file, offsetof(StatusPage, paths)), 18u);
   EXPECT_EQ(word_at(file, protocol::kStatusBytesWithoutObjects - sizeof(protocol::PathStatus)), 18u);
-  EXPECT_EQ(word_at(file, sizeof(StatusPage) - sizeof(protocol::ObjectStatus)), 19u);
+  EXPECT_EQ(word_at(file, protocol::kStatusBytesWithoutTraces - sizeof(protocol::ObjectStatus)), 19u);
+  EXPECT_EQ(word_at(file, sizeof(StatusPage) - sizeof(uint64_t)), 20u);
 }
 
 TEST(StatusMapping, KeepsThePathsToItselfWhereAnOlderAgentHasNoRoomForThem) {
@@ -67,6 +69,15 @@ TEST(StatusMapping, KeepsTheListOfObjectsToItselfWhereAnOlderAgentHasNoRoomForIt
   write_everywhere((*mapping)->page());
   EXPECT_EQ((*mapping)->page().objects.back().kind, 19u);
   EXPECT_EQ(word_at(file, offsetof(StatusPage, paths)), 18u);
+}
+
+TEST(StatusMapping, KeepsTheTracesToItselfWhereAnOlderAgentHasNoRoomForThem) {
+  const UniqueFd file = file_of(protocol::kStatusBytesWithoutTraces);
+  auto mapping = StatusMapping::create(file.get());
+  ASSERT_TRUE(mapping);
+  write_everywhere((*mapping)->page());
+  EXPECT_EQ((*mapping)->page().traces.details.entries.back().check, 20u);
+  EXPECT_EQ(word_at(file, protocol::kStatusBytesWithoutTraces - sizeof(protocol::ObjectStatus)), 19u);
 }
 
 TEST(StatusMapping, TrustsNoFileThatIsTooShortOrMayBecomeSo) {

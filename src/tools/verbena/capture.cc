@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <csignal>
 #include <cstring>
 #include <memory>
 #include <optional>
@@ -12,12 +11,12 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 #include <poll.h>
-#include <sys/signalfd.h>
 
 #include "agent_client/capture_client.h"
 #include "tools/verbena/capture_links.h"
 #include "tools/verbena/capture_output.h"
 #include "tools/verbena/commands.h"
+#include "tools/verbena/end_signals.h"
 #include "tools/verbena/help.h"
 #include "tools/verbena/installation.h"
 #include "tools/verbena/message.h"
@@ -60,23 +59,6 @@ struct Wish {
   std::string file;
   CaptureChoice choice;
   uint64_t seconds = 0;  // 0: until it is ended
-};
-
-// SIGINT, SIGTERM and SIGHUP end a capture well: what was captured is written.
-class EndSignals {
- public:
-  EndSignals() {
-    sigset_t set;
-    sigemptyset(&set);
-    for (const int signal : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&set, signal);
-    ::sigprocmask(SIG_BLOCK, &set, nullptr);
-    fd_.reset(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
-    std::signal(SIGPIPE, SIG_IGN);  // write(2) says EPIPE
-  }
-  int fd() const { return fd_.get(); }
-
- private:
-  UniqueFd fd_;
 };
 
 // One run of the command, from an agent that has been reached on.

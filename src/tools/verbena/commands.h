@@ -41,5 +41,6 @@ void add_explain(CLI::App& verbena, int& status);
 void add_system(CLI::App& verbena, int& status);
 void add_metrics(CLI::App& verbena, int& status);
 void add_top(CLI::App& verbena, int& status);
+void add_trace(CLI::App& verbena, int& status);
 
 }  // namespace verbena::tools

@@ -32,6 +32,8 @@ constexpr const char* kExamples =
     "  verbena top                              the same live: rates, retransmissions, waiting work\n"
     "  verbena metrics                          the same numbers for Prometheus\n"
     "  verbena capture FILE                     what goes by memory, as packets for Wireshark\n"
+    "  verbena trace PID                        what has happened to a program's queue pairs, also of one "
+    "that died\n"
     "  verbena doctor                           what keeps programs from working here, and what to do\n"
     "  verbena explain RETRY_EXC_ERR            what a status, an event or an errno means\n"
     "  verbena run rdma ...                     iproute2's rdma: link, dev, resource, statistic\n"
@@ -97,6 +99,7 @@ int main(int argc, char** argv) {
   add_system(verbena, status);
   add_metrics(verbena, status);
   add_top(verbena, status);
+  add_trace(verbena, status);
   try {
     std::reverse(words.ours.begin(), words.ours.end());  // as CLI11 takes them
     verbena.parse(std::move(words.ours));

@@ -40,6 +40,7 @@ class Host : public net::PacketHandler {
     const queues::SharedReceiveQueueTable* srqs = nullptr;  // of an XRC target, and its domain
     uint64_t xrc_domain = 0;
     congestion::Kind congestion = congestion::Kind::kFixed;
+    trace::Recorder* trace = nullptr;
   };
 
   Host(net::SimulatedNetwork& network, const roce::Address& address, uint64_t seed)
@@ -71,6 +72,7 @@ class Host : public net::PacketHandler {
     config.least_ack_timeout = sizes.least_ack_timeout;
     config.congestion = sizes.congestion;
     config.incast = &incast_;
+    config.trace = sizes.trace;
     s.qp = std::make_unique<Qp>(config, std::move(send_queue), std::move(recv_queue));
     return s;
   }

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent_client/trace_client.h"
+
+#include <cerrno>
+#include <cstddef>
+
+#include "agent_client/agent_session.h"
+#include "protocol/messages.h"
+#include "protocol/status_page.h"
+#include "protocol/text.h"
+#include "roce/qpn.h"
+
+namespace verbena::agent_client {
+namespace {
+
+using protocol::MessageType;
+
+TimePoint deadline() {
+  return MonotonicClock::now() + kCallTimeout;
+}
+
+tl::unexpected<AdminError> confused() {
+  return tl::unexpected(AdminError{EPROTO, "the agent is confused"});
+}
+
+}  // namespace
+
+AdminResult<std::unique_ptr<TraceClient>> TraceClient::connect(const ConnectOptions& options) {
+  std::unique_ptr<TraceClient> client;
+  NamespaceDialer dialer(options);
+  auto greeted =
+      dialer.open_and_greet(deadline(), {}, [&](AgentConnection connection, TimePoint) -> AdminResult<void> {
+        auto answer = connection.say_hello(UniqueFd(), deadline());
+        if (!answer) return tl::unexpected(std::move(answer.error()));
+        client.reset(new TraceClient(std::move(connection), std::move(answer->fds[0])));
+        return {};
+      });
+  if (!greeted) return tl::unexpected(std::move(greeted.error()));
+  return client;
+}
+
+AdminResult<std::vector<TraceSource>> TraceClient::living() {
+  std::vector<TraceSource> sources;
+  protocol::SlotRequest request{};
+  while (request.index < roce::Qpn::kSlots) {
+    auto answer =
+        connection_.call<protocol::SlotStatusReply>(MessageType::kGetSlotStatus, request, 1, deadline());
+    if (!answer) {
+      if (answer.error().code == ENOENT) break;  // no more
+      return tl::unexpected(std::move(answer.error()));
+    }
+    const protocol::SlotStatusReply& message = answer->message;
+    if (message.index < request.index) return confused();
+    sources.push_back({.pid = message.pid,
+                       .uid = message.uid,
+                       .slot = message.index,
+                       .program = protocol::load_text(message.program),
+                       .file = std::move(answer->fds[0]),
+                       .offset = offsetof(protocol::StatusPage, traces)});
+    request.index = message.index + 1;
+  }
+  return sources;
+}
+
+AdminResult<std::vector<TraceSource>> TraceClient::ended() {
+  std::vector<TraceSource> sources;
+  protocol::KeptTraceRequest request{};
+  for (;;) {
+    auto answer =
+        connection_.call<protocol::KeptTraceReply>(MessageType::kGetKeptTrace, request, 1, deadline());
+    if (!answer) {
+      const int code = answer.error().code;
+      if (code == ENOENT || code == EOPNOTSUPP) return sources;
+      return tl::unexpected(std::move(answer.error()));
+    }
+    const protocol::KeptTraceReply& message = answer->message;
+    if (message.number < request.from || message.number == UINT64_MAX) return confused();
+    sources.push_back({.pid = message.pid,
+                       .uid = message.uid,
+                       .slot = message.slot,
+                       .program = protocol::load_text(message.program),
+                       .file = std::move(answer->fds[0]),
+                       .offset = 0,
+                       .end = TraceSource::End{.process = message.process,
+                                               .time = TimePoint(Duration(message.ended_at)),
+                                               .in_order = message.in_order != 0}});
+    request.from = message.number + 1;
+  }
+}
+
+AdminResult<void> TraceClient::want_details(pid_t pid) {
+  protocol::StartTraceRequest request{};
+  request.pid = pid;
+  auto answer = connection_.call<protocol::PlainReply>(MessageType::kStartTrace, request, 0, deadline());
+  if (answer) return {};
+  if (answer.error().code == EOPNOTSUPP && answer.error().text.empty()) {
+    answer.error().text = "the agent is of an older version, which cannot ask programs for each packet";
+  }
+  return tl::unexpected(std::move(answer.error()));
+}
+
+}  // namespace verbena::agent_client

@@ -1,0 +1,146 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Reads the traces of Debian's ib_write_bw, as an ordinary user and under an agent of root's: while it runs, with each packet, and
+when its peer and then it itself is dead.
+
+    run_trace.py --build build/release
+"""
+
+import argparse
+import json
+
+import harness
+from run_users import as_user, start_agent
+
+RETRY_EXCEEDED = 12  # IBV_WC_RETRY_EXC_ERR
+USERS = (65534, 65533)
+
+
+def trace(host, pid, *options, user=None):
+    """(exit status, events) of `verbena trace`."""
+    status, output = host.command("trace", "--json", *options, pid, user=user)
+    return status, [json.loads(line) for line in output.splitlines() if line.startswith("{")]
+
+
+def kinds(events):
+    return {event["event"] for event in events}
+
+
+def start_pair(host, user=None):
+    port = host.hosts.port()
+    words = ("run", "ib_write_bw", "-p", port, "-D", "100", "-s", "4096")
+    server = host.verbena(*words, user=user)
+    harness.poll_until(lambda: server.listens(port), 20)
+    client = host.verbena(*words, "127.0.0.1", user=user)
+    ready = harness.poll_until(lambda: "ready_to_send" in kinds(trace(host, client.pid, user=user)[1]), 30, 0.2)
+    if not ready:
+        raise RuntimeError(f"ib_write_bw does not run:\n{server.output}{client.output}")
+    return server, client
+
+
+def check_running(judge, host, server, client):
+    events = trace(host, client.pid)[1]
+    wanted = {"qp_made", "state", "peer", "route", "ready_to_send"}
+    judge.say("a program that runs: its queue pair, states, peer and way", None if wanted <= kinds(events) else events)
+    [peer] = [event for event in events if event["event"] == "peer"]
+    [made] = [event for event in trace(host, server.pid)[1] if event["event"] == "qp_made"]
+    right = peer["remote_qpn"] == made["qpn"] and peer["remote_gid"] == "127.0.0.1"
+    judge.say("its peer is the other program's queue pair", None if right else (peer, made))
+    judge.say("no packet is written unasked", None if "packet_sent" not in kinds(events) else kinds(events))
+
+    status, output = host.command("trace")
+    listed = all(str(process.pid) in output for process in (server, client))
+    judge.say("without a PID: whose traces there are", None if status == 0 and listed else output)
+    for options, right in ((("--qp", hex(peer["qpn"])), len(events)), (("--qp", "0"), 0), (("--last", "2"), 2),
+                           (("--since", "0.001"), 0)):
+        found = trace(host, client.pid, *options)
+        judge.say(f"{' '.join(options)}", None if found[0] == 0 and len(found[1]) == right else found)
+
+
+def check_details(judge, host, client):
+    status, events = trace(host, client.pid, "--all", "--seconds", "1")
+    packets = [event for event in events if event["event"] in ("packet_sent", "posted", "completion")]
+    judge.say("--all: requests, packets, completions", None if status == 0 and len(packets) > 100 else (status, events))
+
+    def latest():
+        return trace(host, client.pid, "--last", "1")[1][0]["time_ns"]
+
+    def is_over():
+        return latest() == latest()
+
+    judge.say("and no more when the command has ended", None if harness.poll_until(is_over, 10, 0.2) else "it goes on")
+    events = trace(host, client.pid)[1]
+    judge.say("what is rare has not been driven out", None if "ready_to_send" in kinds(events) else kinds(events))
+
+
+def check_death(judge, host, server, client):
+    server.kill()
+    client.wait(30)
+    found = harness.poll_until(lambda: trace(host, client.pid)[0] == 0, 10, 0.2)
+    events = trace(host, client.pid)[1] if found else []
+    tries = [event["tries_left"] for event in events if event["event"] == "timeout"]
+    # A busy machine may have made it wait before, and answered.
+    in_turn = tries[-8:] == list(range(7, -1, -1))
+    judge.say("the peer of a killed program: each timeout with the tries left", None if in_turn else (tries, events[-20:]))
+    failed = [event for event in events if event["event"] == "send_failed"]
+    right = len(failed) == 1 and failed[0]["status"] == RETRY_EXCEEDED
+    judge.say("and the error completion, with its status", None if right else failed)
+
+    status, events = trace(host, server.pid)
+    judge.say("the killed program's own trace is there", None if status == 0 and "peer" in kinds(events) else (status, events))
+    output = host.command("trace")[1]
+    judge.say("the list says that it has ended", None if f"{server.pid} " in output and " ended " in output else output)
+    status, output = host.command("trace", "--follow", server.pid)
+    judge.say("it cannot be followed", None if status == 1 and "has ended" in output else (status, output))
+
+    ended = harness.poll_until(lambda: not host.agents(), 30, 0.2)
+    judge.say("the agent ends all the same, as nothing uses it", None if ended else host.agents())
+    status, events = trace(host, client.pid)
+    judge.say("and the traces are there still", None if status == 0 and "send_failed" in kinds(events) else (status, events))
+
+
+def check_bad_usage(judge, host):
+    for words, status in ((("999999999",), 1), (("0",), 2), (("--all",), 2), (("--seconds", "1", "1"), 2), (("x",), 2)):
+        found = host.command("trace", *words)
+        judge.say(f"trace {' '.join(words)}: exit status {status}", None if found[0] == status else found)
+
+
+def check_users(judge, host):
+    """Under root's agent."""
+    start_agent(host)
+    mine, others = map(as_user, USERS)
+    server, client = start_pair(host, mine)
+    for process in (server, client):
+        refused = trace(host, process.pid, user=others)
+        judge.say("another user does not read a trace", None if refused[0] == 1 else refused)
+    refused = trace(host, client.pid, "--all", "--seconds", "1", user=others)
+    judge.say("nor asks for each packet", None if refused[0] == 1 else refused)
+    for process in (server, client):
+        process.kill()
+    judge.say("root reads it, also when it is dead", None if harness.poll_until(
+        lambda: trace(host, server.pid, user=[])[0] == 0, 10, 0.2) else "no trace")
+    judge.say("its user does", None if trace(host, server.pid, user=mine)[0] == 0 else "no trace")
+    refused = trace(host, server.pid, user=others)
+    judge.say("another user does not", None if refused[0] == 1 else refused)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--build", required=True, help="the build folder, such as build/release")
+    options = parser.parse_args()
+    harness.require_root()
+    harness.require_programs("ip", "setpriv", "ib_write_bw")
+    judge = harness.Judge()
+    with harness.Hosts(options.build) as hosts:
+        host = hosts.one()
+        server, client = start_pair(host)
+        check_running(judge, host, server, client)
+        check_details(judge, host, client)
+        check_bad_usage(judge, host)
+        check_death(judge, host, server, client)
+        check_users(judge, hosts.one())
+    judge.exit()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trace/event_words.h"
+
+#include <cstring>
+#include <set>
+#include <string>
+
+#include <gmock/gmock.h>
+#include <infiniband/verbs.h>
+
+#include "roce/aeth.h"
+#include "roce/path.h"
+
+namespace verbena::trace {
+namespace {
+
+using testing::HasSubstr;
+
+std::string words(Kind kind, const Recorder::Numbers& numbers) {
+  return words_of({.time = {}, .qpn = 0x11, .kind = kind, .numbers = numbers});
+}
+
+TEST(EventWords, EachKindHasANameOfItsOwnAndFields) {
+  std::set<std::string_view> names;
+  size_t kinds = 0;
+  for (int number = 1; number < 256; ++number) {
+    const auto kind = static_cast<Kind>(number);
+    const bool exists = kind < Kind::kRareEnd || (kind >= Kind::kPosted && kind < Kind::kDetailEnd);
+    EXPECT_EQ(name_of(kind) != "unknown", exists) << number;
+    if (!exists) continue;
+    ++kinds;
+    names.insert(name_of(kind));
+    EXPECT_EQ(fields_of(kind).empty(), kind == Kind::kQpDestroyed) << name_of(kind);
+  }
+  EXPECT_EQ(names.size(), kinds);
+}
+
+TEST(EventWords, ATimeoutSaysFromWhereOnAndHowManyTriesAreLeft) {
+  EXPECT_EQ(words(Kind::kTimeout, {0xa1b2, 0xa1b4, 6, 67'108'864}),
+            "timeout: nothing acknowledged from PSN 0x00a1b2 on (2 packets sent), 6 tries left");
+  EXPECT_THAT(words(Kind::kTimeout, {0xffffff, 1, 1, 0}), HasSubstr("(2 packets sent), 1 try left"));
+}
+
+TEST(EventWords, StatesSayWhoHasChangedThem) {
+  EXPECT_EQ(words(Kind::kState, {IBV_QPS_INIT, IBV_QPS_RTR, 0}), "INIT -> RTR by the program");
+  EXPECT_EQ(words(Kind::kState, {IBV_QPS_RTS, IBV_QPS_ERR, 1}), "RTS -> ERR because of an error");
+}
+
+TEST(EventWords, APeerIsSaidWithItsAddress) {
+  roce::Address address;
+  address.bytes = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 192, 0, 2, 1};
+  Recorder::Numbers numbers{0, 0, 0x12 | uint64_t{1024} << 32, 0xabc};
+  std::memcpy(numbers.data(), address.bytes.data(), sizeof address.bytes);
+  EXPECT_EQ(words(Kind::kPeer, numbers),
+            "its peer is QP 0x000012 at 192.0.2.1, path MTU 1024; expects PSN 0x000abc");
+}
+
+TEST(EventWords, NaksSayTheirReason) {
+  const uint64_t access = roce::nak_syndrome(roce::NakCode::kRemoteAccess);
+  EXPECT_EQ(words(Kind::kNakSent, {7, access}), "sent: NAK (remote access error), PSN 0x000007");
+  EXPECT_EQ(words(Kind::kNakReceived, {7, roce::rnr_syndrome(12), 2}),
+            "received: RNR NAK (no receive request; wait 640 us), PSN 0x000007, 2 tries left");
+}
+
+TEST(EventWords, AFailedRequestSaysItsStatus) {
+  EXPECT_EQ(words(Kind::kSendFailed, {IBV_WC_RETRY_EXC_ERR | uint64_t{IBV_WR_SEND} << 32, 0x77, 5, 4096}),
+            "SEND of 4096 bytes failed: transport retry counter exceeded (wr_id 0x77, first PSN 0x000005)");
+}
+
+TEST(EventWords, ARefusalSaysTheKeyAndTheRange) {
+  const Recorder::Numbers numbers{0x0au | uint64_t{2} << 8, 3, 0x1000, 0x1234 | uint64_t{8} << 32};
+  EXPECT_THAT(words(Kind::kRefused, numbers), HasSubstr("(key 0x1234, address 0x1000, 8 bytes)"));
+}
+
+TEST(EventWords, NumbersWithoutMeaningAreSaidAsNumbers) {
+  EXPECT_EQ(words(Kind::kState, {77, 78, 79}), "state 77 -> state 78 cause 79");
+}
+
+TEST(EventWords, TroubleIsWhatAnErrorLeaves) {
+  const auto is = [](Kind kind, const Recorder::Numbers& numbers) {
+    return is_trouble({.time = {}, .qpn = 1, .kind = kind, .numbers = numbers});
+  };
+  EXPECT_TRUE(is(Kind::kTimeout, {}));
+  EXPECT_TRUE(is(Kind::kState, {IBV_QPS_RTS, IBV_QPS_ERR, 1}));
+  EXPECT_FALSE(is(Kind::kState, {IBV_QPS_RTS, IBV_QPS_ERR, 0}));
+  EXPECT_TRUE(is(Kind::kNakSent, {0, roce::nak_syndrome(roce::NakCode::kRemoteAccess)}));
+  EXPECT_FALSE(is(Kind::kNakSent, {0, roce::rnr_syndrome(1)})) << "no receive request is no error yet";
+  EXPECT_FALSE(is(Kind::kPacketSent, {}));
+}
+
+}  // namespace
+}  // namespace verbena::trace
