@@ -107,7 +107,7 @@ void tell_failure(const Output& output, const std::string& sentence, const std::
     return;
   }
   output.text("%s\n", sentence.c_str());
-  if (!remedy.empty()) complain(remedy);
+  if (!remedy.empty()) complain("(" + remedy + ")");
 }
 
 }  // namespace verbena::programs

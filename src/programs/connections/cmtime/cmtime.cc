@@ -143,17 +143,12 @@ class Client {
 
   int run() {
     if (!create()) return -1;
-    if (const int error = look_up(line_, false, "getaddrinfo", output_, addresses_); error != 0) return error;
-    connect_all();
-    output_.text("destroying id\n");
-    for_all(
-        ConnectStep::kDestroy,
-        [](Node& node) {
-          node.id.reset();
-          return 0;
-        },
-        "", false);
+    const int error = look_up(line_, false, "getaddrinfo", output_, addresses_);
+    if (error == 0) connect_all();
+    destroy_all();
+    output_.object()["program"] = "cmtime";
     report(evaluate(whole_, spans_, !line_.source.empty()), output_);
+    if (error != 0) return error;
     finish();
     return status_;
   }
@@ -254,6 +249,19 @@ class Client {
     serve_at_hand();
   }
 
+  void destroy_all() {
+    output_.text("destroying id\n");
+    Span& all = whole_[static_cast<size_t>(ConnectStep::kDestroy)];
+    all.begin();
+    for (Node& node : nodes_) {
+      span(node, ConnectStep::kDestroy).begin();
+      node.pair.reset();
+      node.id.reset();
+      span(node, ConnectStep::kDestroy).end();
+    }
+    all.end();
+  }
+
   // Takes each connection through a step. `at_once`: the call does it; else an event says when it is done.
   // False if the call failed for all of them.
   template <class Call>
@@ -271,7 +279,7 @@ class Client {
         continue;
       }
       any = true;
-      if (at_once || step == ConnectStep::kDestroy) {
+      if (at_once) {
         span(node, step).end();
         continue;
       }
@@ -348,7 +356,6 @@ class Client {
 
   void finish() {
     auto& object = output_.object();
-    object["program"] = "cmtime";
     object["source"] = shown(addresses_->ai_src_addr);
     object["destination"] = shown(addresses_->ai_dst_addr);
     object["connections"] = line_.connections;

@@ -11,7 +11,7 @@ constexpr std::array<const char*, kConnectSteps> kNames = {"create id",     "bin
                                                            "disconnect",    "destroy"};
 
 // What the table shows as the shortest where no connection came through a step.
-constexpr double kNone = 999999999;
+constexpr double kNone = 1e9;
 
 }  // namespace
 

@@ -19,7 +19,7 @@ constexpr int kMilliseconds = 10000;
 }  // namespace
 
 bool Session::missed(const char* name) const {
-  complain(fmt::format("wait for {} state {}", name, static_cast<int>(step_)));
+  if (!failed_by_event_) complain(fmt::format("wait for {} state {}", name, static_cast<int>(step_)));
   return false;
 }
 

@@ -146,7 +146,7 @@ int run_client(Line& line, rdma_event_channel* channel, rdma_cm_id* id) {
   session.debug("rdma_resolve_addr - rdma_resolve_route successful\n");
   if (!session.prepare()) return kFailed;
   if (!session.connect()) {
-    complain("connect error -1");
+    if (!session.failed_by_event()) complain("connect error -1");
     return kFailed;
   }
   const Stopwatch watch;
@@ -165,7 +165,7 @@ int serve(const PingPlan& plan, rdma_event_channel* channel, rdma_cm_id* id) {
     return kFailed;
   }
   if (!session.accept()) {
-    complain("connect error -1");
+    if (!session.failed_by_event()) complain("connect error -1");
     return kFailed;
   }
   const Stopwatch watch;

@@ -64,7 +64,7 @@ class Session {
   bool serve();  // until the client disconnects
   bool ping();   // so many times, or until the server disconnects
 
-  // The number to end with after an event of failure.
+  // Whether an event of failure came, which has had its word.
   bool failed_by_event() const { return failed_by_event_; }
   int pings() const { return pings_; }
   void debug(const char* format, ...) const __attribute__((format(printf, 2, 3)));

@@ -162,8 +162,7 @@ class MulticastTrial final : public Trial {
   int leave(int status) {
     for (const auto& node : nodes_) {
       if (rdma_leave_multicast(node->id.get(), group()) != 0) {
-        const int left = complain_of_call("failure leaving");
-        if (status == 0) status = left;
+        status = complain_of_call("failure leaving");
       }
     }
     return status;

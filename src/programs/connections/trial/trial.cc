@@ -27,6 +27,7 @@ std::vector<Option> common_options(Plan& plan) {
 
 Trial::Trial(const char* name, ibv_qp_type type, Plan plan)
     : name_(name), plan_(std::move(plan)), output_(plan_.json), connects_left_(plan_.connections) {
+  output_.object()["program"] = name;
   if (plan_.bytes == 0) plan_.messages = 0;
   shape_ = {name_, type, plan_.messages, plan_.bytes, plan_.hears_itself};
 }
@@ -217,7 +218,6 @@ int Trial::fits_port(const Node& node) const {
 
 void Trial::report() {
   auto& object = output_.object();
-  object["program"] = name_;
   object["connections"] = plan_.connections;
   object["messages"] = plan_.messages;
   object["message_bytes"] = plan_.bytes;

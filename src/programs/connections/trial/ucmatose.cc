@@ -14,7 +14,9 @@ namespace {
 
 class ConnectedTrial final : public Trial {
  public:
-  explicit ConnectedTrial(Plan plan) : Trial("cmatose", IBV_QPT_RC, std::move(plan)) {}
+  explicit ConnectedTrial(Plan plan) : Trial("cmatose", IBV_QPT_RC, std::move(plan)) {
+    output_.object()["program"] = "ucmatose";
+  }
 
  private:
   int perform() override {
