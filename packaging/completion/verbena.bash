@@ -16,6 +16,15 @@ _verbena_links() {
   "${COMP_WORDS[0]}" status --json 2>/dev/null | sed -n '/"links"/,/"processes"/s/^      "name": "\(.*\)",$/\1/p'
 }
 
+# _verbena_own NAME: whether `verbena NAME` runs one of our own of rdma-core's programs.
+_verbena_own() {
+  [ -n "$1" ] && _verbena_listed Programs | grep -qxF -- "$1"
+}
+
+_verbena_own_options() {
+  "${COMP_WORDS[0]}" "$1" --help 2>/dev/null | sed -n '/^Options:$/,/^$/s/^ *\(-.*, \)\{0,1\}\(--[a-zA-Z_-]*\).*/\2/p'
+}
+
 _verbena_programs() {
   compgen -c -- "$1"
   compgen -f -- "$1"
@@ -32,7 +41,8 @@ _verbena_words() {  # what may stand at the end of these words
     'capture'*) [ "${cur#-}" != "$cur" ] || compgen -f -- "$cur"; _verbena_listed Options capture ;;
     'doctor'*) [ "${cur#-}" != "$cur" ] || _verbena_programs "$cur"; _verbena_listed Options doctor ;;
     'explain'*) "${COMP_WORDS[0]}" explain | awk '/^ / {print $2}'; echo wc event cm errno reject; _verbena_listed Options explain ;;
-    *) _verbena_listed Subcommands "$@"; _verbena_listed Options "$@" ;;
+    '') _verbena_listed Subcommands; _verbena_listed Programs; _verbena_listed Options ;;
+    *) if _verbena_own "$1"; then _verbena_own_options "$1"; else _verbena_listed Subcommands "$@"; _verbena_listed Options "$@"; fi ;;
   esac
 }
 

@@ -33,6 +33,17 @@ def commands(*words):
     return listed("Subcommands", help_of(VERBENA, *words))
 
 
+def programs():
+    """Our own of rdma-core's programs, which `verbena NAME` runs."""
+    return listed("Programs", help_of(VERBENA))
+
+
+def options_of_program(name):
+    """Letters and long names, from the usage text."""
+    text = subprocess.run([VERBENA, name, "--help"], capture_output=True, text=True, timeout=30, check=False).stdout
+    return {word for line in re.findall(r"^ {2,6}(--?\w.*)", text, re.MULTILINE) for word in re.findall(r"(?<![\w-])--?[A-Za-z][\w-]*", line.split("  ")[0])}
+
+
 def page(name):
     text = (SOURCES / "docs" / "man" / name).read_text(encoding="utf-8")
     return text.replace("\\-", "-").replace("\\", "")
@@ -58,13 +69,25 @@ class ManPages(unittest.TestCase):
         for option in options(AGENT):
             self.assertRegex(page("verbena-agent.1"), rf"(?m)^\.(B|BR|BI)\b.*{option}\b", option)
 
+    def test_every_program_of_ours_has_one_with_its_options(self):
+        self.assertIn("ibv_rc_pingpong", programs())
+        for name in programs():
+            wanted = options_of_program(name)
+            self.assertIn("--json", wanted, name)
+            for option in wanted:
+                self.assertRegex(page(f"verbena-{name}.1"), rf"(?m)^\.(B|BR|BI)\b.*(?<![\w-]){option}\b", f"verbena-{name}.1 lacks {option}")
+
+    def test_programs_of_ours_are_those_that_are_built(self):
+        folder = pathlib.Path(VERBENA).parent.parent / "programs"
+        self.assertEqual(sorted(programs()), sorted(file.name for file in folder.iterdir() if os.access(file, os.X_OK)))
+
     def test_the_command_and_the_overview_name_every_page(self):
-        for command in commands():
+        for command in commands() + programs():
             self.assertIn(f"verbena-{command} (1)", page("verbena.1"))
             self.assertIn(f"verbena-{command} (1)", page("verbena.7"))
 
     def test_synopses_have_the_usage(self):
-        for command in commands():
+        for command in commands() + programs():
             synopsis = page(f"verbena-{command}.1").split(".SH SYNOPSIS")[1].split(".SH")[0]
             self.assertIn(f"verbena {command}", synopsis)
 
@@ -98,7 +121,7 @@ class BashCompletion(unittest.TestCase):
         return set(ran.stdout.split())
 
     def test_commands(self):
-        self.assertEqual(self.complete(""), set(commands()) | options(VERBENA))
+        self.assertEqual(self.complete(""), set(commands()) | set(programs()) | options(VERBENA))
         self.assertEqual(self.complete("st"), {"status"})
         self.assertTrue({"show", "add", "del", "set"} <= self.complete("link", ""))
         self.assertEqual(self.complete("system", "o"), {"on", "off"})
@@ -106,6 +129,10 @@ class BashCompletion(unittest.TestCase):
     def test_options_of_each_command(self):
         for command in commands():
             self.assertEqual(self.complete(command, "--"), {one for one in options(VERBENA, command) if one.startswith("--")})
+
+    def test_options_of_programs_of_ours(self):
+        for name in programs():
+            self.assertEqual(self.complete(name, "--"), {one for one in options_of_program(name) if one.startswith("--")})
 
     def test_programs_to_run(self):
         self.assertIn("cat", self.complete("run", "ca"))

@@ -158,6 +158,12 @@ class Package(unittest.TestCase):
         self.assertIn("PORT_ACTIVE", self.root.do("verbena", "run", "ibv_devinfo", user=USER))
         self.assertEqual(self.root.run("verbena", "doctor", user=USER)[0], 0, self.root.run("verbena", "doctor", user=USER)[1])
 
+    def test_our_own_of_rdma_cores_programs_run_and_shadow_none(self):
+        self.root.install(OLD)
+        self.assertIn("rxe_lo", self.root.do("verbena", "ibv_devinfo", "--json", user=USER))
+        found = self.root.do("verbena", "run", "sh", "-c", "command -v ibv_devinfo", user=USER)
+        self.assertEqual(found, "/usr/bin/ibv_devinfo\n")
+
     def test_it_depends_on_little_and_on_what_is_there(self):
         self.root.install(OLD)
         depends = self.root.do("dpkg-query", "-W", "-f", "${Depends}", "verbena")

@@ -17,6 +17,9 @@ void print_usage(const char* program) {
   std::printf("Options:\n");
   std::printf("      --json             print one JSON object\n");
   std::printf("  -h, --help             print a help text and exit\n");
+  std::printf("\n");
+  std::printf("Example:\n");
+  std::printf("  %s --json\n", program);
 }
 
 void list(const DeviceList& devices, Output& output) {

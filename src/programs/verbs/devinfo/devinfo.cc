@@ -30,6 +30,7 @@ struct Request {
   bool list = false;
   bool verbose = false;
   bool json = false;
+  bool help = false;
 };
 
 void print_usage(const char* program) {
@@ -41,6 +42,21 @@ void print_usage(const char* program) {
   std::printf("  -l, --list             print only the IB devices names\n");
   std::printf("  -v, --verbose          print all the attributes of the IB device(s)\n");
   std::printf("      --json             print one JSON object\n");
+  std::printf("      --help             print this and exit\n");
+}
+
+// More than the original says, so not where usage is wrong.
+void print_help(const char* program) {
+  print_usage(program);
+  std::printf("\n");
+  std::printf("MTUs and sizes are in bytes.\n");
+  std::printf("\n");
+  std::printf("Examples:\n");
+  std::printf("  %s                    each device and its ports\n", program);
+  std::printf("  %s -v -d rxe_eth0     all of one device, with its GIDs\n", program);
+  std::printf("  %s -v --json\n", program);
+  std::printf("\n");
+  std::printf("Exit status: 0 done, 255 no such device or wrong usage, else what failed.\n");
 }
 
 int print_names(const DeviceList& devices, Output& output) {
@@ -131,8 +147,16 @@ int ibv_devinfo(int argc, char** argv) {
                                         }},
                                        {'l', "list", false, list},
                                        flag('v', "verbose", request.verbose),
-                                       flag(0, "json", request.json)};
+                                       flag(0, "json", request.json),
+                                       {0, "help", false, [&](const char*) {
+                                          request.help = true;
+                                          return Next::kStop;
+                                        }}};
   const Parsed parsed = parse(argc, argv, options);
+  if (request.help) {
+    print_help(argv[0]);
+    return kDone;
+  }
   if (parsed.next == Next::kWrong) {
     print_usage(argv[0]);
     return wrong_port ? 1 : kNoDevice;

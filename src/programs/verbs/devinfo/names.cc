@@ -3,7 +3,6 @@
 
 #include <span>
 
-#include <arpa/inet.h>
 #include <endian.h>
 #include <fmt/format.h>
 
@@ -85,12 +84,6 @@ std::string guid_text(uint64_t guid_in_network_order) {
   const uint64_t guid = be64toh(guid_in_network_order);
   return fmt::format("{:04x}:{:04x}:{:04x}:{:04x}", guid >> 48, guid >> 32 & 0xffff, guid >> 16 & 0xffff,
                      guid & 0xffff);
-}
-
-std::string gid_text(const ibv_gid& gid) {
-  char text[INET6_ADDRSTRLEN] = {};
-  inet_ntop(AF_INET6, gid.raw, text, sizeof text);
-  return text;
 }
 
 std::string long_gid_text(const ibv_gid& gid) {

@@ -22,8 +22,7 @@ const char* link_layer_name(int layer);
 // "0011:2233:4455:6677".
 std::string guid_text(uint64_t guid_in_network_order);
 
-// As inet_ntop(3) writes an IPv6 address, and in eight groups of four digits.
-std::string gid_text(const ibv_gid& gid);
+// A GID in eight groups of four digits.
 std::string long_gid_text(const ibv_gid& gid);
 
 }  // namespace verbena::programs

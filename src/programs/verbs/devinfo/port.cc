@@ -6,6 +6,7 @@
 #include <net/if.h>
 
 #include "programs/common/complaint.h"
+#include "programs/common/gid_text.h"
 #include "programs/verbs/devinfo/device.h"
 #include "programs/verbs/devinfo/names.h"
 
