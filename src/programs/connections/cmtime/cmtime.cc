@@ -11,6 +11,7 @@
 #include "programs/connections/addresses.h"
 #include "programs/connections/cmtime/steps.h"
 #include "programs/connections/events.h"
+#include "programs/connections/help.h"
 #include "programs/connections/letters.h"
 #include "programs/connections/programs.h"
 
@@ -398,7 +399,9 @@ int cmtime(int argc, char** argv) {
                      decimal('r', line.retries, 0, 255), decimal('t', line.milliseconds, 0)});
   if (letters.next != Next::kGoOn) {
     print_usage(argv[0]);
-    return letters.next == Next::kStop ? 0 : 1;
+    if (letters.next == Next::kWrong) return 1;
+    print_help("cmtime");
+    return 0;
   }
   line.json = letters.json;
   const Channel channel = first_channel();

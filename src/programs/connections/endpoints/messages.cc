@@ -6,6 +6,7 @@
 #include <rdma/rdma_verbs.h>
 
 #include "programs/connections/endpoints/endpoint.h"
+#include "programs/connections/help.h"
 #include "programs/connections/letters.h"
 #include "programs/connections/programs.h"
 
@@ -131,7 +132,9 @@ int run(int argc, char** argv, const char* name, const char* server, int (*perfo
     std::printf("\t[-s server_address]\n");
     std::printf("\t[-p port_number]\n");
     std::printf("%s", kJsonUsage);
-    return letters.next == Next::kStop ? 0 : 1;
+    if (letters.next == Next::kWrong) return 1;
+    print_help(name);
+    return 0;
   }
   Output output(letters.json);
   output.object()["program"] = name;

@@ -9,6 +9,7 @@
 
 #include "programs/common/complaint.h"
 #include "programs/connections/endpoints/endpoint.h"
+#include "programs/connections/help.h"
 #include "programs/connections/letters.h"
 #include "programs/connections/programs.h"
 
@@ -153,7 +154,9 @@ int run(int argc, char** argv, const char* name, bool client) {
     std::printf("\t    r - RC: reliable-connected (default)\n");
     std::printf("\t    x - XRC: extended-reliable-connected\n");
     std::printf("%s", kJsonUsage);
-    return letters.next == Next::kStop ? 0 : 1;
+    if (letters.next == Next::kWrong) return 1;
+    print_help(name);
+    return 0;
   }
   Output output(letters.json);
   output.object()["program"] = name;

@@ -12,6 +12,7 @@
 
 #include "programs/common/complaint.h"
 #include "programs/connections/addresses.h"
+#include "programs/connections/help.h"
 #include "programs/connections/letters.h"
 #include "programs/connections/programs.h"
 #include "programs/connections/rping/session.h"
@@ -226,6 +227,7 @@ int rping(int argc, char** argv) {
   const Letters letters = parse_letters(argc, argv, options_of(line), true);
   if (letters.next == Next::kStop) {
     print_usage();
+    print_help("rping");
     return 0;
   }
   if (letters.next == Next::kGoOn && line.status != 0) return line.status;

@@ -10,6 +10,7 @@
 #include <poll.h>
 
 #include "programs/common/complaint.h"
+#include "programs/connections/help.h"
 #include "programs/connections/programs.h"
 #include "programs/connections/trial/trial.h"
 
@@ -210,7 +211,9 @@ int mckey(int argc, char** argv) {
   const Letters letters = parse_letters(argc, argv, options);
   if (letters.next != Next::kGoOn) {
     print_usage(argv[0]);
-    return letters.next == Next::kStop ? 0 : 1;
+    if (letters.next == Next::kWrong) return 1;
+    print_help("mckey");
+    return 0;
   }
   if (membership.group.empty()) {
     complain("mckey: which group?", "-m gives its address");

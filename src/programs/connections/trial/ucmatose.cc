@@ -6,6 +6,7 @@
 #include <strings.h>
 
 #include "programs/common/complaint.h"
+#include "programs/connections/help.h"
 #include "programs/connections/programs.h"
 #include "programs/connections/trial/trial.h"
 
@@ -185,7 +186,9 @@ int ucmatose(int argc, char** argv) {
   const Letters letters = parse_letters(argc, argv, options);
   if (letters.next != Next::kGoOn) {
     print_usage(argv[0]);
-    return letters.next == Next::kStop ? 0 : 1;
+    if (letters.next == Next::kWrong) return 1;
+    print_help("ucmatose");
+    return 0;
   }
   plan.json = letters.json;
   if (plan.destination.empty()) plan.hints.ai_flags |= RAI_PASSIVE;

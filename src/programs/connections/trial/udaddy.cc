@@ -5,6 +5,7 @@
 #include <strings.h>
 
 #include "programs/common/complaint.h"
+#include "programs/connections/help.h"
 #include "programs/connections/programs.h"
 #include "programs/connections/trial/trial.h"
 
@@ -136,7 +137,9 @@ int udaddy(int argc, char** argv) {
   const Letters letters = parse_letters(argc, argv, options);
   if (letters.next != Next::kGoOn) {
     print_usage(argv[0]);
-    return letters.next == Next::kStop ? 0 : 1;
+    if (letters.next == Next::kWrong) return 1;
+    print_help("udaddy");
+    return 0;
   }
   plan.json = letters.json;
   if (plan.destination.empty()) plan.hints.ai_flags |= RAI_PASSIVE;
