@@ -45,7 +45,7 @@ int find_addresses(const std::string& source, const std::string& destination, co
 
 int find_host(const std::string& name, sockaddr_storage& address) {
   addrinfo* list = nullptr;
-  if (const int error = getaddrinfo(name.c_str(), nullptr, nullptr, &list); error != 0) return error;
+  if (const int error = getaddrinfo(or_null(name), nullptr, nullptr, &list); error != 0) return error;
   std::memcpy(&address, list->ai_addr, list->ai_addrlen);
   freeaddrinfo(list);
   return 0;

@@ -215,11 +215,6 @@ int mckey(int argc, char** argv) {
     print_help("mckey");
     return 0;
   }
-  if (membership.group.empty()) {
-    complain("mckey: which group?", "-m gives its address");
-    print_usage(argv[0]);
-    return 1;
-  }
   if (membership.unmapped && plan.source.empty()) {
     std::printf("unmapped multicast address requires binding to source address\n");
     return 1;
