@@ -34,7 +34,14 @@ OURS_ALONE = re.compile(r"\s*\[?--json\]?")
 def cases():
     """Those that Debian's are held to, and options that only matter between two implementations."""
     own = set(PROGRAMS)
-    more = [connections.rping("-S", "4000", count=3), connections.ucmatose("-t", "8"),
+    from_there = connections.Connecting("rping", "rping -s -a {any} -p {port} -v",
+                                        "rping -c -a {server} -I {client} -p {port} -v -C 2", expect_client="(?s)(ping data: .*){2}")
+    sends_only = connections.Connecting("mckey", "mckey -m {group} -b {server} -l", "mckey -m {group} -b {client} -s -o",
+                                        counts_listener=False, ready="joined dgid", one_host_netdev="eth0",
+                                        expect_server="data transfers complete")
+    bound = connections.Connecting("cmtime", "cmtime -b {any} -p {port}", "cmtime -s {server} -b {client} -p {port} -c 20 -r 1 -t 3000",
+                                   server_stays=True, expect_client="bind addr")
+    more = [from_there, sends_only, bound, connections.rping("-S", "4000", count=3), connections.ucmatose("-t", "8"),
             connections.ucmatose("-S", "65536", "-C", "3"), connections.udaddy("-t", "8"),
             dataclasses.replace(connections.udaddy("-C", "0"), expect_client="return status 0")]
     return [case for case in connections.connecting() if case.program in own] + more
@@ -113,7 +120,7 @@ WRONG = {
     "udaddy": ["-x", "-c", "--wrong", "-b {away}", "-s no.such.host.invalid", "-s {away}", "-s {server} -S 5000",
                "-f bogus -s {away}", "-P bogus -s {away}", "-s {server}"],
     "mckey": ["-x", "", "-M ff0e::1", "--wrong", "-m no.such.host.invalid", "-m 239.1.2.3 -b {away}",
-              "-m 239.1.2.3 -b {server} -S 5000"],
+              "-m 239.1.2.3 -b {server} -S 5000", "-M ff0e::1 -b {server}"],
     "cmtime": ["-x", "-s", "--wrong", "-s no.such.host.invalid -c 2", "-s {server} -p 7999 -c 1",
                "-s {server} -b {away} -c 1 -r 0"],
     "rdma_client": ["-x", "-s", "--wrong", "-s no.such.host.invalid", "-s {server} -p 7999", "-s {away}"],
@@ -123,6 +130,10 @@ WRONG = {
 }
 
 def judge_wrong_words(judge, host, options):
+    # Its agent serves all that follow: none is started, or ends, between two of them.
+    holder = host.verbena("run", "rping", "-s", "-a", host.ipv4, "-p", "7001")
+    if not harness.poll_until(lambda: not holder.running() or listeners(host) > 0, 20) or not holder.running():
+        raise RuntimeError(f"rping -s: {holder.output}")
     words = {"server": host.ipv4, "away": "198.51.100.7"}
     for program, wrong_words in WRONG.items():
         if options.program and program not in options.program:
@@ -137,6 +148,7 @@ def judge_wrong_words(judge, host, options):
                 wrong = f"Debian's ends with {debians[0]}, ours with {ours[0]}"
             wrong = wrong or difference(debians[1], ours[1])
             judge.say(f"wrong words: {program} {each}", wrong and f"{wrong}\n--- Debian's:\n{debians[1]}--- ours:\n{ours[1]}")
+    holder.kill()
 
 
 # The object of each client, with what must be in it.
@@ -186,6 +198,22 @@ def judge_quarrels(judge, hosts, host, options):
     judge.say("rping: a ping that the server has no room for", None if said and result.server_status == 255 else result.report())
 
 
+def judge_persistent(judge, hosts, host, options):
+    """One server of ours, clients of both at the same time."""
+    if options.program and "rping" not in options.program:
+        return
+    port = str(hosts.port())
+    serving = start(host, "ours", ["rping", "-s", "-P", "-a", host.ipv4, "-p", port])
+    harness.poll_until(lambda: not serving.running() or listeners(host) > 0, 20)
+    words = ["rping", "-c", "-a", host.ipv4, "-p", port, "-C", "200", "-V"]
+    calling = [start(host, whose, words) for whose in ("ours", "debian", "ours", "debian")]
+    ended = [host.finish(each, 60) for each in calling]
+    still_serves = serving.running()
+    serving.kill()
+    good = still_serves and all(status == 0 for status, _ in ended)
+    judge.say("rping -P: four clients at a time", None if good else f"{ended}\n{serving.output}")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", required=True, help="the build folder, such as build/release")
@@ -203,6 +231,7 @@ def main():
             judge_wrong_words(judge, host, options)
             judge_json(judge, hosts, host, options)
             judge_quarrels(judge, hosts, host, options)
+            judge_persistent(judge, hosts, host, options)
     for topology in (options.topology or TOPOLOGIES) if options.only != "words" else ():
         with harness.Hosts(options.build) as hosts:
             judge_pairs(judge, hosts, topology, options)

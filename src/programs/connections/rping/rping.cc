@@ -132,7 +132,7 @@ int report(const Session& session, const PingPlan& plan, double seconds) {
   object["ping_bytes"] = plan.bytes;
   object["seconds"] = seconds;
   if (session.pings() > 0) object["usec_per_ping"] = seconds * 1e6 / session.pings();
-  if (plan.validate && !plan.server) object["validated"] = true;
+  if (plan.validate && session.pings() > 0 && !plan.server) object["validated"] = true;
   output.finish();
   return 0;
 }

@@ -77,7 +77,10 @@ class MulticastTrial final : public Trial {
     if (source() != nullptr && rdma_bind_addr(node.id.get(), source()) != 0) {
       return complain_of_call("addr bind failure");
     }
-    if (membership_.unmapped) return address_resolved(node);
+    if (membership_.unmapped) {
+      const int status = address_resolved(node);
+      return status != 0 ? complain_of_call("resolve addr failure") : 0;
+    }
     if (rdma_resolve_addr(node.id.get(), source(), group(), kResolveMilliseconds) != 0) {
       return complain_of_call("resolve addr failure");
     }

@@ -206,6 +206,10 @@ int Trial::requested(rdma_cm_id* id) {
 }
 
 int Trial::fits_port(const Node& node) const {
+  if (node.id->verbs == nullptr) {  // the address is every device's, such as 127.0.0.1
+    tell_failure(output_, fmt::format("{}: no device has that address", name_), remedy_for_errno(ENODEV));
+    return -ENODEV;
+  }
   if (shape_.type != IBV_QPT_UD) return 0;
   ibv_port_attr port = {};
   if (const int error = ibv_query_port(node.id->verbs, node.id->port_num, &port); error != 0) return error;
