@@ -198,6 +198,15 @@ def judge_quarrels(judge, hosts, host, options):
     judge.say("rping: a ping that the server has no room for", None if said and result.server_status == 255 else result.report())
 
 
+def judge_strangers(judge, hosts, host, options):
+    """A client that speaks something else ends its server, and does no more."""
+    if options.program and "rping" not in options.program:
+        return
+    case = connections.Connecting("rping", "rping -s -a {any} -p {port}", "rdma_client -s {server} -p {port}", seconds=20)
+    result = run_pair(hosts, case, host, host, ("ours", "ours"), "ipv4")
+    judge.say("rping: a client that is rdma_client", None if result.server_status in (0, 255) else result.report())
+
+
 def judge_persistent(judge, hosts, host, options):
     """One server of ours, clients of both at the same time."""
     if options.program and "rping" not in options.program:
@@ -231,6 +240,7 @@ def main():
             judge_wrong_words(judge, host, options)
             judge_json(judge, hosts, host, options)
             judge_quarrels(judge, hosts, host, options)
+            judge_strangers(judge, hosts, host, options)
             judge_persistent(judge, hosts, host, options)
     for topology in (options.topology or TOPOLOGIES) if options.only != "words" else ():
         with harness.Hosts(options.build) as hosts:

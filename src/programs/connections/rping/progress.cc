@@ -47,8 +47,8 @@ bool Session::progress() {
   }
   if (ready < 0) return errno == EINTR || failed("poll") == 0;
   // What was sent before the connection ended is taken before its end.
-  if ((listened[1].revents & POLLIN) != 0) take_completions();
-  if ((listened[0].revents & POLLIN) == 0) return true;
+  if (listened[1].revents != 0) take_completions();
+  if (listened[0].revents == 0) return true;
   rdma_cm_event* event = nullptr;
   if (rdma_get_cm_event(channel_, &event) != 0) return failed("rdma_get_cm_event") == 0;
   const Event owned(event);
