@@ -142,6 +142,17 @@ class Run(unittest.TestCase):
             self.assertEqual(ran.returncode, NOT_EXECUTABLE)
             self.assertIn(file.name, ran.stderr)
 
+    def test_our_own_programs_run_by_their_names_with_options_of_theirs(self):
+        ran = verbena("ibv_devinfo", "--help")
+        self.assertEqual((ran.returncode, ran.stdout.splitlines()[0]), (0, "Usage: ibv_devinfo             print the ca attributes"))
+        ran = verbena("ibv_rc_pingpong", "-P")
+        self.assertEqual((ran.returncode, ran.stdout, ran.stderr), (1, "", "prefetch is valid only with on-demand memory region\n"))
+        self.assertEqual(verbena("../programs/ibv_devinfo").returncode, 2)
+
+    def test_our_own_programs_come_last_in_the_path(self):
+        path = verbena("run", "sh", "-c", 'echo "$PATH"').stdout.strip().split(":")
+        self.assertTrue(os.path.exists(os.path.join(path[-1], "ibv_devinfo")), path)
+
     def test_libraries_are_first_in_the_path_and_not_twice(self):
         shown = verbena("run", VERBENA, "run", "sh", "-c", 'echo "$LD_LIBRARY_PATH"',
                         environment={"LD_LIBRARY_PATH": "/elsewhere"}).stdout.strip().split(":")

@@ -33,6 +33,12 @@ TEST(Path, OursComesFirstAndTheRestStaysAsItIs) {
   EXPECT_EQ(path_with("/opt/v/bin", ""), "/opt/v/bin:/bin:/usr/bin");
 }
 
+TEST(Path, OurOwnProgramsComeLastAndOnce) {
+  EXPECT_EQ(path_with_last("/opt/v/programs", "/a::/b"), "/a::/b:/opt/v/programs");
+  EXPECT_EQ(path_with_last("/opt/v/programs", "/a:/opt/v/programs"), "/a:/opt/v/programs");
+  EXPECT_EQ(path_with_last("/opt/v/programs", ""), "/bin:/usr/bin:/opt/v/programs");
+}
+
 TEST(Preload, OursComesFirstWhateverSeparatesTheOthers) {
   EXPECT_EQ(preload_with("/opt/v/libverbena-sys.so", "liba.so libb.so:libc.so"),
             "/opt/v/libverbena-sys.so:liba.so:libb.so:libc.so");
@@ -80,6 +86,26 @@ TEST_F(InstallationTest, IsFoundInABuildFolder) {
   EXPECT_EQ(found->libraries, root_ / "lib");
   EXPECT_TRUE(found->preload.empty());
   EXPECT_TRUE(found->memory.empty());
+}
+
+TEST_F(InstallationTest, HasProgramsByTheirPlainNames) {
+  make("CMakeCache.txt");
+  make("lib/libibverbs.so.1");
+  make("programs/ibv_devinfo");
+  make("other");
+  const auto found = Installation::find(root_ / "bin/verbena");
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->programs, root_ / "programs");
+  EXPECT_EQ(found->program("ibv_devinfo"), root_ / "programs/ibv_devinfo");
+  for (const char* name : {"", ".", "..", "../other", "./ibv_devinfo", "nosuch", "ibv_devinfo/"}) {
+    EXPECT_TRUE(found->program(name).empty()) << name;
+  }
+}
+
+TEST_F(InstallationTest, WithoutProgramsHasNone) {
+  make("CMakeCache.txt");
+  make("lib/libibverbs.so.1");
+  EXPECT_TRUE(Installation::find(root_ / "bin/verbena")->program("ibv_devinfo").empty());
 }
 
 TEST_F(InstallationTest, TheSystemsOwnLibraryIsNotTakenForOurs) {

@@ -89,7 +89,7 @@ int print_open(const Sheet& sheet, ibv_context* context, const Request& request,
   for (int port = 1; port <= ports; ++port) {
     if (request.port != 0 && request.port != port) continue;
     auto printed = print_port(sheet, context, static_cast<uint8_t>(port), request.verbose);
-    if (printed.is_null()) return errno != 0 ? errno : kNotQueried;
+    if (printed.is_null()) return kNotQueried;
     json["ports"].push_back(std::move(printed));
   }
   listed.push_back(std::move(json));

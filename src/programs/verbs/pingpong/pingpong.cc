@@ -34,7 +34,7 @@ class Game {
   bool prepare() { return replenish(); }
 
   bool play() {
-    if (!settings_.serves() && !serve_first()) return false;
+    if (!settings_.serves() && !send_first()) return false;
     while (received_ < settings_.iterations || sent_ < settings_.iterations) {
       if (settings_.events && !endpoint_.await_event()) return false;
       if (!take_completions()) return false;
@@ -56,7 +56,7 @@ class Game {
     return endpoint_.post_send(queue_pair);
   }
 
-  bool serve_first() {
+  bool send_first() {
     for (size_t i = 0; i < awaited_.size(); ++i) {
       if (!send(i)) return false;
     }

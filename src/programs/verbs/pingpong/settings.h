@@ -66,8 +66,8 @@ extern const PingpongProgram kUdPingpong;
 extern const PingpongProgram kSrqPingpong;
 extern const PingpongProgram kXsrqPingpong;
 
-// Reads a command line, and prints the help if that is asked for. Nothing, after the complaint and the usage text,
-// if it is wrong.
+// Reads a command line, and prints the help if that is asked for. Nothing, after the complaint and the usage
+// text, if it is wrong.
 std::optional<Settings> read_settings(const PingpongProgram& program, int argc, char** argv);
 
 }  // namespace verbena::programs
