@@ -421,6 +421,13 @@ class Result:
         return "\n".join(parts)
 
 
+class Shared:
+    """A case of a test that has no class of its own for them, for share_of()."""
+
+    def __init__(self, program, case):
+        self.program, self.case = program, case
+
+
 def share_of(cases, share, every=1):
     """Which cases a share such as "1/3" has: the first of each program, and of the others every third, from number 1. `every`
     makes a smaller share of it: with 4 every twelfth. A larger first number, such as 4 in "4/3", takes others of the twelve."""

@@ -230,6 +230,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", required=True, help="the build folder, such as build/release")
     parser.add_argument("--program", choices=PINGPONGS, action="append", help="only this pingpong's pairs; may be given again")
+    harness.add_share_options(parser)
     options = parser.parse_args()
     harness.require_root()
     harness.require_programs("ip", "setpriv", *ALONE, *(f"ibv_{which}_pingpong" for which in PINGPONGS))
@@ -239,11 +240,12 @@ def main():
         host, other = hosts.two()
         device = f"rxe_{host.netdev}"
         gid_index = host.gid_index(host.ipv4)
-        for which in options.program or PINGPONGS:
-            for line in TOGETHER[which]:
-                check_together(judge, host, host, which, line, gid_index, device)
-            for line in TOGETHER[which][:4 if which == "rc" else 1]:
-                check_together(judge, host, other, which, line, gid_index, device)
+        pairs = [harness.Shared(which, (peer, which, line)) for which in options.program or PINGPONGS
+                 for peer, lines in ((host, TOGETHER[which]), (other, TOGETHER[which][:4 if which == "rc" else 1]))
+                 for line in lines]
+        for pair in harness.share_of(pairs, options.share, options.every):
+            peer, which, line = pair.case
+            check_together(judge, host, peer, which, line, gid_index, device)
         if not options.program:
             check_alone(judge, host, device)
             check_clients(judge, host, gid_index)

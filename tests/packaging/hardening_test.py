@@ -15,7 +15,9 @@ OPTIMIZED = True
 PROGRAMS = ["bin/verbena-agent", "bin/verbena"]
 # Their run path leads to our libraries, beside which they are installed.
 OWN = ["programs/ibv_devices", "programs/ibv_devinfo", "programs/ibv_asyncwatch", "programs/ibv_rc_pingpong", "programs/ibv_uc_pingpong",
-       "programs/ibv_ud_pingpong", "programs/ibv_srq_pingpong", "programs/ibv_xsrq_pingpong"]
+       "programs/ibv_ud_pingpong", "programs/ibv_srq_pingpong", "programs/ibv_xsrq_pingpong",
+       "programs/rping", "programs/ucmatose", "programs/udaddy", "programs/mckey", "programs/cmtime",
+       "programs/rdma_client", "programs/rdma_server", "programs/rdma_xclient", "programs/rdma_xserver"]
 LIBRARIES = ["lib/libibverbs.so.1", "lib/librdmacm.so.1", "lib/libmlx5.so.1", "lib/libefa.so.1", "lib/libverbena-sys.so",
              "lib/libverbena-memory.so"]
 
