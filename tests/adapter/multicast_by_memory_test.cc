@@ -25,7 +25,8 @@ constexpr Duration kSoon = std::chrono::milliseconds(200);
 
 ibv_gid group_gid() {
   ibv_gid gid{};
-  const std::string text = std::string("::ffff:") + kGroup;
+  std::string text = "::ffff:";
+  text += kGroup;
   EXPECT_EQ(inet_pton(AF_INET6, text.c_str(), gid.raw), 1);
   return gid;
 }
