@@ -24,8 +24,8 @@ PROGRAMS = ("rping", "ucmatose", "udaddy", "mckey", "cmtime", "rdma_client", "rd
 
 # What differs from run to run.
 NUMBER = re.compile(r"-?0x[0-9a-f]+|\b\d[\d.]*\b|(?<=[ (])-\d+")
-# Debian's rping has it or not, as its threads go.
-NOW_AND_THEN = "client DISCONNECT EVENT..."
+# Debian's rping has them or not, as its threads go: one of them ends the program while the other may be about to speak.
+NOW_AND_THEN = {"client DISCONNECT EVENT...", "wait for CONNECTED state N", "connect error N"}
 # What ours says beside Debian's: why, and what to do about it.
 REMEDY = re.compile(r" ?\([^()]*(\([^()]*\)[^()]*)*\)$")
 OURS_ALONE = re.compile(r"\s*\[?--json\]?")
@@ -57,12 +57,12 @@ def lines_of(output):
     """The lines, without what may differ. Standard output and standard error mix as they like."""
     lines = []
     for line in output.splitlines():
-        if OURS_ALONE.match(line) or line == NOW_AND_THEN:
+        if OURS_ALONE.match(line):
             continue
         line = NUMBER.sub("N", REMEDY.sub("", line))
         # A table's columns run into each other where a number is wide.
         line = re.sub(r"(N ?)+$", "N", " ".join(line.split()))
-        if line:
+        if line and line not in NOW_AND_THEN:
             lines.append(line)
     return sorted(lines)
 
