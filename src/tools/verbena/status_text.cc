@@ -180,6 +180,12 @@ std::string queue_pairs_in_short(const ProcessStatus& process) {
   return text.empty() ? "-" : text;
 }
 
+uint64_t sum_of(const ProcessStatus& process, transport::QpCounter counter) {
+  uint64_t sum = 0;
+  for (const agent_client::QpNumbers& qp : process.qps) sum += qp.counters[counter];
+  return sum;
+}
+
 // What went wrong, in words that `verbena status -v` has, too; of those that are there.
 std::string trouble_in_short(const ProcessStatus& process) {
   constexpr transport::QpCounter kTrouble[] = {transport::kRetransmittedPackets, transport::kRnrNaksReceived,
@@ -189,21 +195,12 @@ std::string trouble_in_short(const ProcessStatus& process) {
   const auto add = [&](std::string_view name, uint64_t count) {
     if (count != 0) text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name, count);
   };
-  for (const transport::QpCounter counter : kTrouble) {
-    uint64_t count = 0;
-    for (const agent_client::QpNumbers& qp : process.qps) count += qp.counters[counter];
-    add(transport::qp_counter_name(counter), count);
-  }
+  for (const transport::QpCounter counter : kTrouble)
+    add(transport::qp_counter_name(counter), sum_of(process, counter));
   uint64_t dropped = 0;
   for (size_t i = protocol::kPortFirstDropReason; i < process.port.size(); ++i) dropped += process.port[i];
   add("packets dropped", dropped);
   return text.empty() ? "-" : text;
-}
-
-uint64_t sum_of(const ProcessStatus& process, transport::QpCounter counter) {
-  uint64_t sum = 0;
-  for (const agent_client::QpNumbers& qp : process.qps) sum += qp.counters[counter];
-  return sum;
 }
 
 std::string processes_in_short(const agent_client::AgentStatus& status) {
