@@ -132,18 +132,20 @@ std::string process_as_text(const agent_client::AgentStatus& status, const Proce
   return text + (table.empty() ? "  no queue pairs\n" : table.text(2)) + unreached_as_text(slot);
 }
 
+// To a list of counts; none that is zero.
+void add_count(std::string& list, std::string_view name, uint64_t count) {
+  if (count != 0) list += fmt::format("{}{} {}", list.empty() ? "" : ", ", name, count);
+}
+
 // What exists, and what has happened; empty as long as nobody has connected.
 std::string connections_as_text(const protocol::CmStatus& status) {
   std::string now;
-  const auto add = [](std::string& to, std::string_view name, uint64_t value) {
-    if (value != 0) to += fmt::format("{}{} {}", to.empty() ? "" : ", ", name, value);
-  };
   for (size_t i = 0; i < cm::kStates; ++i) {
-    add(now, cm::state_name(static_cast<cm::State>(i)), status.connections[i]);
+    add_count(now, cm::state_name(static_cast<cm::State>(i)), status.connections[i]);
   }
-  add(now, "listening", status.listening);
-  add(now, "resolving", status.resolving);
-  add(now, "waiting", status.waiting);
+  add_count(now, "listening", status.listening);
+  add_count(now, "resolving", status.resolving);
+  add_count(now, "waiting", status.waiting);
   std::string messages;
   for (size_t i = 0; i < cm::kMessageTypes; ++i) {
     if (status.sent[i] + status.received[i] == 0) continue;
@@ -152,16 +154,16 @@ std::string connections_as_text(const protocol::CmStatus& status) {
                     cm::message_name(static_cast<cm::MessageType>(i)), status.sent[i], status.received[i]);
   }
   std::string trouble;
-  add(trouble, "retransmitted", status.retransmitted);
-  add(trouble, "duplicates", status.duplicates);
-  add(trouble, "timed out", status.timed_out);
-  add(trouble, "stale connections", status.stale_connections);
+  add_count(trouble, "retransmitted", status.retransmitted);
+  add_count(trouble, "duplicates", status.duplicates);
+  add_count(trouble, "timed out", status.timed_out);
+  add_count(trouble, "stale connections", status.stale_connections);
   for (size_t i = 0; i < cm::kDropReasons; ++i) {
-    add(trouble, fmt::format("dropped as {}", cm::drop_reason_name(static_cast<cm::DropReason>(i))),
-        status.dropped[i]);
+    add_count(trouble, fmt::format("dropped as {}", cm::drop_reason_name(static_cast<cm::DropReason>(i))),
+              status.dropped[i]);
   }
-  add(trouble, "with a bad Q_Key", status.bad_qkey);
-  add(trouble, "of an unknown class", status.unknown_class);
+  add_count(trouble, "with a bad Q_Key", status.bad_qkey);
+  add_count(trouble, "of an unknown class", status.unknown_class);
   std::string text;
   if (!now.empty()) text += fmt::format("  identifiers: {}\n", now);
   if (!messages.empty()) text += fmt::format("  messages sent/received: {}\n", messages);
@@ -192,14 +194,11 @@ std::string trouble_in_short(const ProcessStatus& process) {
                                                transport::kErrorNaksReceived,    transport::kDroppedDatagrams,
                                                transport::kSendErrors,           transport::kReceiveErrors};
   std::string text;
-  const auto add = [&](std::string_view name, uint64_t count) {
-    if (count != 0) text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name, count);
-  };
   for (const transport::QpCounter counter : kTrouble)
-    add(transport::qp_counter_name(counter), sum_of(process, counter));
+    add_count(text, transport::qp_counter_name(counter), sum_of(process, counter));
   uint64_t dropped = 0;
   for (size_t i = protocol::kPortFirstDropReason; i < process.port.size(); ++i) dropped += process.port[i];
-  add("packets dropped", dropped);
+  add_count(text, "packets dropped", dropped);
   return text.empty() ? "-" : text;
 }
 
