@@ -24,7 +24,6 @@ std::string name_in(const Names& names, uint64_t number, std::string_view what) 
   return is_known ? std::string(names[number]) : fmt::format("{} {}", what, number);
 }
 
-constexpr std::string_view kStates[] = {"RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR"};
 constexpr std::string_view kTypes[] = {"", "", "RC",         "UC",       "UD",      "",
                                        "", "", "RAW_PACKET", "XRC_SEND", "XRC_RECV"};
 constexpr std::string_view kCauses[] = {"by the program", "because of an error", "as its device is gone"};
@@ -70,7 +69,7 @@ std::string type_name(uint64_t type) {
   return name_in(kTypes, type, "type");
 }
 std::string state_name(uint64_t state) {
-  return name_in(kStates, state, "state");
+  return name_in(queues::kQpStates, state, "state");
 }
 std::string cause_name(uint64_t cause) {
   return name_in(kCauses, cause, "cause");
