@@ -9,6 +9,7 @@
 #include <netinet/in.h>
 
 #include "protocol/text.h"
+#include "queues/status_words.h"
 
 namespace verbena::tools {
 namespace {
@@ -25,11 +26,6 @@ constexpr std::array kTypes = {
     Name{IBV_QPT_RAW_PACKET, "RAW_PACKET"},
     Name{IBV_QPT_XRC_SEND, "XRC_SEND"},
     Name{IBV_QPT_XRC_RECV, "XRC_RECV"},
-};
-constexpr std::array kStates = {
-    Name{IBV_QPS_RESET, "RESET"}, Name{IBV_QPS_INIT, "INIT"}, Name{IBV_QPS_RTR, "RTR"},
-    Name{IBV_QPS_RTS, "RTS"},     Name{IBV_QPS_SQD, "SQD"},   Name{IBV_QPS_SQE, "SQE"},
-    Name{IBV_QPS_ERR, "ERR"},
 };
 constexpr std::array<std::string_view, protocol::kPortFirstDropReason> kPortCounters = {
     "sent_packets", "sent_bytes", "received_packets", "received_bytes", "send_errors",
@@ -64,7 +60,7 @@ std::string qp_type_name(uint32_t type) {
 }
 
 std::string qp_state_name(uint32_t state) {
-  return find_name(kStates, state);
+  return state < queues::kQpStates.size() ? queues::kQpStates[state] : fmt::format("unknown({})", state);
 }
 
 std::string_view port_counter_name(size_t counter) {
