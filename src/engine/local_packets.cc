@@ -48,12 +48,16 @@ SendStatus status_of(LaneWriter::Put put) {
   }
 }
 
-void read_carried(const std::byte* from, roce::Qpn destination, roce::Headers& headers) {
-  headers.opcode = kAcknowledge;
-  headers.destination = destination;
-  headers.psn = roce::Psn(load_be24(from));
-  headers.syndrome = static_cast<uint8_t>(from[kPsnBytes]);
-  headers.msn = load_be24(from + kPsnBytes + 1);
+void write_carried(const transport::Acknowledgement& carried, std::byte* to) {
+  store_be24(to, carried.psn.value());
+  to[kPsnBytes] = static_cast<std::byte>(carried.syndrome);
+  store_be24(to + kPsnBytes + 1, carried.msn);
+}
+
+transport::Acknowledgement read_carried(const std::byte* from) {
+  return {.psn = roce::Psn(load_be24(from)),
+          .msn = load_be24(from + kPsnBytes + 1),
+          .syndrome = static_cast<uint8_t>(from[kPsnBytes])};
 }
 
 }  // namespace
@@ -77,28 +81,31 @@ SendStatus PacketWriter::send(const transport::OutgoingPacket& packet) {
   const roce::Headers& headers = packet.headers;
   if (headers.opcode == kAcknowledge) {
     if (!flush()) return SendStatus::kBusy;
-    waiting_ = {headers.destination, headers.psn, headers.msn, headers.syndrome};
+    waiting_ = {headers.destination, {headers.psn, headers.msn, headers.syndrome}};
     return SendStatus::kSent;
   }
-  if (!waiting_) return put<false>(packet);
-  if (waiting_->destination != headers.destination || headers.service() != roce::Service::kRc)
-    return flush() ? put<false>(packet) : SendStatus::kBusy;
-  const SendStatus status = put<true>(packet);
+  if (waiting_) return put_with_waiting(packet);
+  return packet.acknowledgement != nullptr ? put<true>(packet, packet.acknowledgement) : put<false>(packet);
+}
+
+SendStatus PacketWriter::put_with_waiting(const transport::OutgoingPacket& packet) {
+  const roce::Headers& headers = packet.headers;
+  const bool is_to_same = waiting_->destination == headers.destination;
+  if (!is_to_same || headers.service() != roce::Service::kRc || packet.acknowledgement != nullptr)
+    return flush() ? send(packet) : SendStatus::kBusy;
+  const SendStatus status = put<true>(packet, &waiting_->acknowledgement);
   if (status == SendStatus::kSent) waiting_.reset();
   return status;
 }
 
 // The head is written where it stays.
 template <bool kCarries, uint32_t kSpare>
-SendStatus PacketWriter::put(const transport::OutgoingPacket& packet) {
+SendStatus PacketWriter::put(const transport::OutgoingPacket& packet,
+                             [[maybe_unused]] const transport::Acknowledgement* carried) {
   constexpr size_t kAhead = kCountBytes + (kCarries ? kAcknowledgementBytes : 0);
   const auto write = [&](std::byte* head) {
     head[0] = static_cast<std::byte>(packet.count | (kCarries ? kCarriesAcknowledgement : 0));
-    if constexpr (kCarries) {
-      store_be24(head + kCountBytes, waiting_->psn.value());
-      head[kCountBytes + kPsnBytes] = static_cast<std::byte>(waiting_->syndrome);
-      store_be24(head + kCountBytes + kPsnBytes + 1, waiting_->msn);
-    }
+    if constexpr (kCarries) write_carried(*carried, head + kCountBytes);
     roce::encode(packet.headers, {head + kAhead, local::kMostHead - kAhead});
   };
   const size_t bytes = kAhead + roce::header_bytes(packet.headers.opcode);
@@ -107,12 +114,7 @@ SendStatus PacketWriter::put(const transport::OutgoingPacket& packet) {
 }
 
 bool PacketWriter::put_waiting() {
-  roce::Headers headers;
-  headers.opcode = kAcknowledge;
-  headers.destination = waiting_->destination;
-  headers.psn = waiting_->psn;
-  headers.msn = waiting_->msn;
-  headers.syndrome = waiting_->syndrome;
+  const roce::Headers headers = headers_of(waiting_->acknowledgement, waiting_->destination);
   if (put<false, 0>({*path_, headers, {}, 0}) != SendStatus::kSent) return false;
   waiting_.reset();
   return true;
@@ -147,8 +149,8 @@ std::optional<roce::ParseError> PacketReader::parse(const local::LaneReader::Rea
   if (count == 0 || count > kMostJoined || (!is_rc && (count > 1 || carries))) return ParseError::kTruncated;
   packet_.payload = read.payload;
   packet_.count = count;
-  carried_.count = carries ? 1 : 0;
-  if (carries) read_carried(&read.head[kCountBytes], headers.destination, carried_.headers);
+  carries_ = carries;
+  if (carries) carried_ = read_carried(&read.head[kCountBytes]);
   return std::nullopt;
 }
 

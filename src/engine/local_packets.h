@@ -51,22 +51,22 @@ class PacketWriter {
  private:
   static constexpr local::Room kRoom{local::kMostPayload, kAcknowledgementEntries};
 
-  // What there is in an acknowledgement.
-  struct Acknowledgement {
+  struct Waiting {
     roce::Qpn destination;
-    roce::Psn psn;
-    uint32_t msn;
-    uint8_t syndrome;
+    transport::Acknowledgement acknowledgement;
   };
 
   bool put_path(const roce::Path& path);
   bool put_waiting();
+  transport::SendStatus put_with_waiting(const transport::OutgoingPacket& packet);
+  // `carried`: an acknowledgement that travels in it; null: none.
   template <bool kCarries, uint32_t kSpare = kAcknowledgementEntries>
-  transport::SendStatus put(const transport::OutgoingPacket& packet);
+  transport::SendStatus put(const transport::OutgoingPacket& packet,
+                            const transport::Acknowledgement* carried = nullptr);
 
   local::LaneWriter lane_;
-  std::optional<roce::Path> path_;          // of the packet before
-  std::optional<Acknowledgement> waiting_;  // by that path
+  std::optional<roce::Path> path_;  // of the packet before
+  std::optional<Waiting> waiting_;  // by that path
 };
 
 // Takes packets out of a lane. The process that writes it is not trusted: what comes out is as what comes
@@ -79,7 +79,8 @@ class PacketReader {
     uint32_t packets = 0;
     bool must_ring = false;  // the other waits for room that there is now
   };
-  // Calls take(IncomingPacket) for each packet that is there, at most `budget`, and refuse(ParseError) for
+  // Calls take(IncomingPacket) for each packet that is there, with the acknowledgement that came ahead of it
+  // in the same entry, at most `budget`, and refuse(ParseError) for
   // each that is none. What was read may be given back to the other only by the next call, if that finds
   // nothing, or by give_back(): to tell it of each packet would cost as much as the packet.
   template <class Take, class Refuse>
@@ -98,8 +99,7 @@ class PacketReader {
       if (const auto error = parse(read)) {
         refuse(*error);
       } else {
-        if (carried_.count > 0) give(carried_, take);
-        give(packet_, take);
+        give(take);
       }
       // The other may go on while the rest is read.
       if (lane_.is_much_read()) received.must_ring |= lane_.take_back();
@@ -115,19 +115,20 @@ class PacketReader {
 
  private:
   template <class Take>
-  void give(const roce::Packet& packet, Take& take) {
-    const uint32_t bytes = roce::header_bytes(packet.headers.opcode) + roce::kIcrcBytes +
-                           static_cast<uint32_t>(packet.payload.size()) + packet.headers.pad;
-    take(transport::IncomingPacket{packet, path_, bytes});
+  void give(Take& take) {
+    const uint32_t bytes = roce::header_bytes(packet_.headers.opcode) + roce::kIcrcBytes +
+                           static_cast<uint32_t>(packet_.payload.size()) + packet_.headers.pad;
+    take(transport::IncomingPacket{packet_, path_, bytes, carries_ ? &carried_ : nullptr});
   }
   void set_path(ConstBytes encoded);
-  // Fills in packet_ and carried_, unless it answers why not.
+  // Fills in packet_, and what it carries, unless it answers why not.
   std::optional<roce::ParseError> parse(const local::LaneReader::Read& read);
 
   local::LaneReader lane_;
   roce::Path path_;  // of the packets that follow
   roce::Packet packet_;
-  roce::Packet carried_;  // an acknowledgement that came before it; count 0: there is none
+  transport::Acknowledgement carried_;  // an acknowledgement that came before it
+  bool carries_ = false;                // whether there is one
 };
 
 }  // namespace verbena::engine

@@ -57,7 +57,7 @@ SendStatus LocalPeer::put(const transport::OutgoingPacket& packet) {
   if (sends_by_ == nullptr) return SendStatus::kSent;
   const SendStatus status = sends_by_->writer().send(packet);
   if (status == SendStatus::kSent) {
-    counters_.sent_packets += packet.count;
+    counters_.sent_packets += packet.count + (packet.acknowledgement != nullptr ? 1 : 0);
     counters_.sent_bytes += packet.payload_bytes;
     if (!staged_hook.is_linked()) staged_in->push_back(*this);
   } else if (sends_by_->writer().lane().is_broken()) {
@@ -67,14 +67,22 @@ SendStatus LocalPeer::put(const transport::OutgoingPacket& packet) {
   return status;
 }
 
-// The time is taken first: the other may answer before we have noted what we sent.
 SendStatus LocalPeer::send(const transport::OutgoingPacket& packet) {
   if (tap_ == nullptr) [[likely]]
     return put(packet);
+  return put_and_capture(packet);
+}
+
+// The time is taken first: the other may answer before we have noted what we sent.
+SendStatus LocalPeer::put_and_capture(const transport::OutgoingPacket& packet) {
   const TimePoint time = MonotonicClock::now();
   const bool leaves = is_open();
   const SendStatus status = put(packet);
-  if (status == SendStatus::kSent && leaves) tap_->sent(packet, time);
+  if (status != SendStatus::kSent || !leaves) return status;
+  if (packet.acknowledgement != nullptr) {
+    tap_->sent({packet.path, headers_of(*packet.acknowledgement, packet.headers.destination), {}, 0}, time);
+  }
+  tap_->sent(packet, time);
   return status;
 }
 

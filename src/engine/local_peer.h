@@ -124,6 +124,7 @@ class LocalPeer final : public transport::PacketSink, public transport::DirectAc
 
  private:
   transport::SendStatus put(const transport::OutgoingPacket& packet);
+  transport::SendStatus put_and_capture(const transport::OutgoingPacket& packet);
   PeerMemory* memory() const { return sends_by_ != nullptr ? sends_by_->peer_memory() : nullptr; }
   void used(const PeerMemory& memory);
 

@@ -198,6 +198,7 @@ void Shard::poll() {
   }
   begin();
   misses_of(slot_) = 0;
+  requests_since_look_ = 0;
   policy_.enters(now_);
   bool yields = false;
   if (!abandoned_) {
@@ -273,7 +274,7 @@ void Shard::on_packet(const transport::IncomingPacket& incoming) {
 // stands in for another process's is not ours to remember: it may end at any time.
 void Shard::deliver(QueuePair& qp, const transport::IncomingPacket& incoming) {
   const ibv_qp_state before = qp.state();
-  qp.trace_received(incoming.packet);
+  qp.trace_received(incoming);
   const Verdict verdict = qp.on_packet(incoming, now_);
   if (verdict != Verdict::kAccepted) [[unlikely]] {
     count_drop(reason_of(verdict));

@@ -89,6 +89,7 @@ class BasicLaneWriter {
     entry.sequence.store(next_, std::memory_order_release);
     // Its line was last the reader's. Not the very next, at which the reader may be looking by now.
     prefetch_for_write(&lane_->entries[(next_ + 1) % Format::kEntries]);
+    if (!in_line) fetch_next_place(payload_bytes);
     return Put::kDone;
   }
 
@@ -160,6 +161,17 @@ class BasicLaneWriter {
       lane_->writer_waits.store(0, std::memory_order_relaxed);
     }
     return fits(end, spare);
+  }
+
+  // Where the next payload goes, if it is as long as this one, the lines are still the reader's: they are
+  // fetched while nobody waits for them. Not while the reader may have to read them.
+  void fetch_next_place(uint32_t payload_bytes) {
+    const PayloadPlace place = place_payload<Format>(payload_next_, payload_bytes);
+    if (!fits_ring(place.end, payload_freed_)) return;
+    const std::byte* const at = lane_->payload + place.begin % Format::kPayloadRingBytes;
+    for (uint32_t offset = 0; offset < place.end - place.begin; offset += kCacheLine) {
+      prefetch_for_write(at + offset);
+    }
   }
 
   Lane* lane_;

@@ -11,6 +11,7 @@
 #include "base/time.h"
 #include "memory/code_ranges.h"
 #include "memory/fault_handlers.h"
+#include "memory/small_copy.h"
 
 #ifdef __SANITIZE_THREAD__
 #include <csetjmp>
@@ -88,6 +89,7 @@ struct Guard {
 [[gnu::tls_model("initial-exec")]] constinit thread_local Guard* innermost = nullptr;
 
 bool abandon_guarded_call(ucontext_t& interrupted) {
+  if (abandon_small_copy(interrupted)) return true;
   Guard* guard = innermost;
   if (guard == nullptr || !is_guarded_code(interrupted_at(interrupted))) return false;
 #ifdef __SANITIZE_ADDRESS__
@@ -230,6 +232,8 @@ bool guard_holds_here() {
 }
 
 bool copy_guarded(std::byte* to, ConstBytes from) {
+  if (is_small_copy(from.size()) && signals == Signals::kOpen) [[likely]]
+    return copy_small(to, from);
   if (from.empty()) return true;
   return guarded([to, from] { copy(to, from); });
 }

@@ -149,9 +149,9 @@ class alignas(kCacheLine) QueuePair {
   // Whether each request and packet is traced, too; else only what is rare.
   void trace_details(bool on);
   // A packet to it, before it is looked at; and one that it has not taken.
-  void trace_received(const roce::Packet& packet) {
+  void trace_received(const IncomingPacket& packet) {
     if (details_ != nullptr) [[unlikely]]
-      trace_packet(trace::Kind::kPacketReceived, packet.headers, packet.payload.size(), packet.count);
+      trace_arrived(packet);
   }
   void trace_refusal(Verdict verdict, const roce::Headers& headers) const;
   // What has been posted since it was asked last.
@@ -318,6 +318,7 @@ class alignas(kCacheLine) QueuePair {
   void lose_completion(bool of_receives);
   void trace_packet(trace::Kind kind, const roce::Headers& headers, size_t bytes, uint32_t count) const;
   void trace_sent(const OutgoingPacket& packet, SendStatus status) const;
+  void trace_arrived(const IncomingPacket& incoming) const;
   void trace_new_requests();
   void trace_completion(uint64_t wr_id, ibv_wc_status status, uint32_t opcode, uint32_t bytes) const;
   void complete_tagged(uint64_t wr_id, ibv_wc_status status, uint8_t flags, uint32_t bytes,

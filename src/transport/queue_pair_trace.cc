@@ -70,7 +70,17 @@ void QueuePair::trace_packet(Kind kind, const roce::Headers& headers, size_t byt
 
 void QueuePair::trace_sent(const OutgoingPacket& packet, SendStatus status) const {
   if (status != SendStatus::kSent) return;
+  if (packet.acknowledgement != nullptr)
+    trace_packet(Kind::kPacketSent, headers_of(*packet.acknowledgement, packet.headers.destination), 0, 1);
   trace_packet(Kind::kPacketSent, packet.headers, packet.payload_bytes, packet.count);
+}
+
+void QueuePair::trace_arrived(const IncomingPacket& incoming) const {
+  const roce::Packet& packet = incoming.packet;
+  if (incoming.acknowledgement != nullptr)
+    trace_packet(Kind::kPacketReceived, headers_of(*incoming.acknowledgement, packet.headers.destination), 0,
+                 1);
+  trace_packet(Kind::kPacketReceived, packet.headers, packet.payload.size(), packet.count);
 }
 
 void QueuePair::trace_completion(uint64_t wr_id, ibv_wc_status status, uint32_t opcode,

@@ -4,42 +4,28 @@
 #include "transport/qp_state.h"
 
 namespace verbena::transport {
-namespace {
-
-bool is_of_arrivals(uint8_t opcode) {
-  return opcode == roce::kArrivalsOpcode || opcode == roce::kHeardOpcode;
-}
-
-}  // namespace
 
 Verdict RcQueuePair::on_packet(const IncomingPacket& incoming, TimePoint now) {
   const roce::Headers& headers = incoming.packet.headers;
   if (!receives_packets(state())) return Verdict::kNotReady;
-  const bool of_arrivals = role_ == Role::kRc && is_of_arrivals(headers.opcode);
-  const bool is_notice = headers.opcode == roce::kCnpOpcode;
-  const bool is_refusal = headers.opcode == roce::kRefusalOpcode && route().traits.lossless;
-  if (!of_arrivals && !is_notice && !is_refusal &&
-      (headers.service() != service_ || !has_half_for(headers))) {
-    return Verdict::kWrongService;
-  }
+  const bool is_word = headers.service() != service_;
+  if (is_word ? !understands(headers.opcode) : !has_half_for(headers)) return Verdict::kWrongService;
   if (!roce::is_default_pkey(headers.pkey)) return Verdict::kBadPkey;
   if (!is_from_peer(incoming.path)) return Verdict::kBadSource;
 
   count(kReceivedPackets);
   count(kReceivedBytes, incoming.packet.payload.size());
   if (CongestionNotices::is_marked(incoming.path)) on_marked(headers, now);
-  if (is_notice) {
-    count_on_path(kPathCongestionNotices);
-    requester_.on_congestion(now);
-  } else if (is_refusal) {
-    hear_refusal(incoming.packet.payload);
-  } else if (of_arrivals) {
-    if (headers.opcode == roce::kHeardOpcode) {
-      responder_.on_heard(headers.psn);
-    } else {
-      requester_.on_arrivals(incoming.packet, now);
-    }
-  } else if (headers.info().is_request) {
+  if (is_word) [[unlikely]] {
+    hear(incoming.packet, now);
+    return Verdict::kAccepted;
+  }
+  if (incoming.acknowledgement != nullptr) {
+    count(kReceivedPackets);
+    requester_.on_acknowledge(*incoming.acknowledgement, now);
+    if (!receives_packets(state())) return Verdict::kNotReady;
+  }
+  if (headers.info().is_request) {
     if (state() == IBV_QPS_RTR && !established_) {
       established_ = true;
       emit(IBV_EVENT_COMM_EST);
@@ -47,7 +33,7 @@ Verdict RcQueuePair::on_packet(const IncomingPacket& incoming, TimePoint now) {
     if (has_news_of_incast(incast_, incoming.packet, now)) responder_.tell_of_incast();
     responder_.on_request(incoming.packet);
   } else if (headers.operation() == roce::Operation::kAcknowledge) {
-    requester_.on_acknowledge(headers, now);
+    requester_.on_acknowledge({headers.psn, headers.msn, headers.syndrome}, now);
   } else if (headers.operation() == roce::Operation::kAtomicAcknowledge) {
     requester_.on_atomic_acknowledge(headers, now);
   } else {
@@ -55,6 +41,35 @@ Verdict RcQueuePair::on_packet(const IncomingPacket& incoming, TimePoint now) {
     requester_.on_read_response(incoming.packet, now);
   }
   return Verdict::kAccepted;
+}
+
+// What is of no service, and yet to a QP of ours.
+bool RcQueuePair::understands(uint8_t opcode) const {
+  switch (opcode) {
+    case roce::kCnpOpcode:
+      return true;
+    case roce::kRefusalOpcode:
+      return route().traits.lossless;
+    case roce::kArrivalsOpcode:
+    case roce::kHeardOpcode:
+      return role_ == Role::kRc;
+    default:
+      return false;
+  }
+}
+
+void RcQueuePair::hear(const roce::Packet& word, TimePoint now) {
+  switch (word.headers.opcode) {
+    case roce::kCnpOpcode:
+      count_on_path(kPathCongestionNotices);
+      return requester_.on_congestion(now);
+    case roce::kRefusalOpcode:
+      return hear_refusal(word.payload);
+    case roce::kHeardOpcode:
+      return responder_.on_heard(word.headers.psn);
+    default:
+      return requester_.on_arrivals(word, now);
+  }
 }
 
 // Who asked for data says how fast it comes; the peer may be one that obeys notices as well.
@@ -110,8 +125,18 @@ TransmitResult RcQueuePair::transmit(TimePoint now, uint32_t budget, bool with_a
 
 // Where something may be lost, requests may wait for others to leave with.
 bool RcQueuePair::send_at_once(TimePoint now) {
-  if (!route().traits.lossless || reroute_wanted_ || responder_.has_urgent()) return false;
-  return state() == IBV_QPS_RTS && responder_.transmit_acknowledgement() && requester_.send_simple(now);
+  const Traits& traits = route().traits;
+  if (!traits.lossless || reroute_wanted_ || responder_.has_urgent() || state() != IBV_QPS_RTS) return false;
+  std::optional<Acknowledgement> acknowledgement;
+  if (traits.carries_acknowledgements) {
+    acknowledgement = responder_.acknowledgement();
+  } else if (!responder_.transmit_acknowledgement()) {
+    return false;
+  }
+  const bool had_one = acknowledgement.has_value();
+  const bool is_all = requester_.send_simple(now, acknowledgement);
+  if (had_one && !acknowledgement) responder_.acknowledgement_taken();
+  return responder_.transmit_acknowledgement() && is_all;
 }
 
 void RcQueuePair::on_enter(ibv_qp_state from, ibv_qp_state to) {

@@ -57,6 +57,8 @@ class RcQueuePair : public QueuePair {
 
   void find_route_anew();
   void on_marked(const roce::Headers& headers, TimePoint now);
+  bool understands(uint8_t opcode) const;
+  void hear(const roce::Packet& word, TimePoint now);
 
   const Role role_;
   const roce::Service service_;

@@ -45,14 +45,15 @@ class Requester {
   TransmitResult transmit(TimePoint now, uint32_t& budget);
   // What most requests are, one packet each with nothing in the way, is sent here at a fraction of the cost.
   // The first that is anything else, and all behind it, is left to transmit(). True: nothing is.
-  bool send_simple(TimePoint now);
+  // `acknowledgement`, if there is one, travels in the first packet, and is taken from the caller then.
+  bool send_simple(TimePoint now, std::optional<Acknowledgement>& acknowledgement);
   bool can_transmit() const;
   bool may_gather() const;
   bool has_outstanding() const { return unacked_.is_before(highest_); }
   // A request cannot complete yet, and nothing will tell when it can but to try again.
   bool awaits_users() const { return users_ != 0; }
 
-  void on_acknowledge(const roce::Headers& headers, TimePoint now);
+  void on_acknowledge(const Acknowledgement& acknowledgement, TimePoint now);
   void on_arrivals(const roce::Packet& packet, TimePoint now);
   void on_read_response(const roce::Packet& packet, TimePoint now);
   void on_atomic_acknowledge(const roce::Headers& headers, TimePoint now);
@@ -62,7 +63,10 @@ class Requester {
   void on_incast(const congestion::Incast& incast);
 
   TimePoint deadline() const {
-    return std::min({ack_deadline_, rnr_deadline_, paced_until_, probe_deadline_, overdue_});
+    // Asked several times for each message: of a list the compiler would make a loop.
+    const TimePoint resends = std::min(ack_deadline_, rnr_deadline_);
+    const TimePoint sends = std::min(paced_until_, probe_deadline_);
+    return std::min(std::min(resends, sends), overdue_);
   }
   void on_timer(TimePoint now);
 
@@ -114,7 +118,7 @@ class Requester {
   SendStatus send_placement(queues::SendWqe& wqe);
   bool may_send_simply() const;
   bool is_simple(const queues::SendWqe& wqe) const;
-  SendStatus send_one_packet(queues::SendWqe& wqe);
+  SendStatus send_one_packet(queues::SendWqe& wqe, std::optional<Acknowledgement>& acknowledgement);
   void lost(TimePoint now);
   void timed_out(TimePoint now);
   void obey_flow();
@@ -122,7 +126,9 @@ class Requester {
   bool must_ask(uint32_t packets, uint32_t bytes, bool ends) const;
   bool more_follows(uint32_t packets, uint32_t bytes, bool ends) const;
   void await_acknowledgement(TimePoint now) {
-    if (ack_deadline_ == kNever && ack_timeout() != Duration::zero()) ack_deadline_ = now + ack_timeout();
+    if (ack_deadline_ != kNever) return;
+    const Duration timeout = ack_timeout();
+    if (timeout != Duration::zero()) ack_deadline_ = now + timeout;
   }
   void sent(queues::SendWqe& wqe, roce::Psn past, uint32_t payload_bytes);
   void sent_request(queues::SendWqe& wqe, roce::Psn past, uint32_t payload_bytes);
@@ -201,7 +207,7 @@ class Requester {
   void on_placement_response(const queues::SendWqe& wqe, const roce::Packet& packet, TimePoint now);
   void progressed(TimePoint now);
   void on_rnr(uint8_t timer_code, TimePoint now);
-  void note_nak(const roce::Headers& headers);
+  void note_nak(const Acknowledgement& nak);
   void on_implied_loss(TimePoint now);
   void go_back();
   void fail_head(ibv_wc_status status);

@@ -96,13 +96,13 @@ void Requester::progressed(TimePoint now) {
   if (qp_.state() == IBV_QPS_SQD && head_ == assigned_) announce_drained();
 }
 
-void Requester::on_acknowledge(const roce::Headers& headers, TimePoint now) {
+void Requester::on_acknowledge(const Acknowledgement& answer, TimePoint now) {
   // Answers to what was never sent, or was answered long ago.
-  if (!running_ || !headers.psn.is_before(highest_) || headers.psn.is_before(unacked_)) return;
-  const roce::AethKind kind = roce::aeth_kind(headers.syndrome);
+  if (!running_ || !answer.psn.is_before(highest_) || answer.psn.is_before(unacked_)) return;
+  const roce::AethKind kind = roce::aeth_kind(answer.syndrome);
   if (kind == roce::AethKind::kReserved) return;
   const Psn before = unacked_;
-  const Psn limit = kind == roce::AethKind::kAck ? headers.psn + 1 : headers.psn;
+  const Psn limit = kind == roce::AethKind::kAck ? answer.psn + 1 : answer.psn;
   const bool reached = acknowledge_before(limit);
   if (unacked_ != before) progressed(now);
   if (!running_) return;
@@ -115,10 +115,10 @@ void Requester::on_acknowledge(const roce::Headers& headers, TimePoint now) {
     return;
   }
   if (kind == roce::AethKind::kRnrNak) {
-    on_rnr(roce::aeth_value(headers.syndrome), now);
+    on_rnr(roce::aeth_value(answer.syndrome), now);
   } else if (kind == roce::AethKind::kNak) {
-    note_nak(headers);
-    switch (static_cast<roce::NakCode>(roce::aeth_value(headers.syndrome))) {
+    note_nak(answer);
+    switch (static_cast<roce::NakCode>(roce::aeth_value(answer.syndrome))) {
       case roce::NakCode::kSequenceError:
         qp_.count(kSequenceNaksReceived);
         if (knows_of_gap()) break;
@@ -145,9 +145,9 @@ void Requester::on_acknowledge(const roce::Headers& headers, TimePoint now) {
 }
 
 // That a packet is missing is said as often as the network loses some; a refusal ends the QP.
-void Requester::note_nak(const roce::Headers& headers) {
-  const trace::Recorder::Numbers numbers{headers.psn.value(), headers.syndrome};
-  if (headers.syndrome == roce::nak_syndrome(roce::NakCode::kSequenceError)) {
+void Requester::note_nak(const Acknowledgement& nak) {
+  const trace::Recorder::Numbers numbers{nak.psn.value(), nak.syndrome};
+  if (nak.syndrome == roce::nak_syndrome(roce::NakCode::kSequenceError)) {
     qp_.note_frequent(trace::Kind::kNakReceived, numbers);
   } else {
     qp_.note(trace::Kind::kNakReceived, numbers);

@@ -28,7 +28,7 @@ bool Requester::is_simple(const SendWqe& wqe) const {
          (!wqe.has_flag(IBV_SEND_FENCE) || reads_outstanding_ == 0);
 }
 
-bool Requester::send_simple(TimePoint now) {
+bool Requester::send_simple(TimePoint now, std::optional<Acknowledgement>& acknowledgement) {
   const uint32_t posted = ring().posted();
   if (cursor_ == posted) return true;
   if (!may_send_simply()) return false;
@@ -42,7 +42,7 @@ bool Requester::send_simple(TimePoint now) {
     }
     if (!is_simple(wqe) || !window_allows(wqe.length + sizes_.charge)) return false;
     if (next_ - unacked_ >= sizes_.most_packets && inflight_ > 0) return false;
-    if (send_one_packet(wqe) != SendStatus::kSent) return false;
+    if (send_one_packet(wqe, acknowledgement) != SendStatus::kSent) return false;
     await_acknowledgement(now);
     --budget;
   }
@@ -50,7 +50,7 @@ bool Requester::send_simple(TimePoint now) {
 }
 
 // The request gets its PSN only if it has been sent: transmit() begins with it otherwise.
-SendStatus Requester::send_one_packet(SendWqe& wqe) {
+SendStatus Requester::send_one_packet(SendWqe& wqe, std::optional<Acknowledgement>& acknowledgement) {
   const uint32_t bytes = wqe.length;
   ConstBytes piece(wqe.inline_data(), bytes);
   if (!wqe.is_inline() && bytes > 0) {
@@ -65,9 +65,12 @@ SendStatus Requester::send_one_packet(SendWqe& wqe) {
   headers.solicited = wqe.has_flag(IBV_SEND_SOLICITED);
   headers.immediate = byteswap(wqe.immediate);
   headers.xrc_srq = wqe.remote_srqn;
-  headers.ack_request = must_ask(1, bytes, true);
-  const SendStatus status = qp_.send_out({qp_.attributes().path, headers, {&piece, 1}, bytes, 1});
+  const bool is_last = cursor_ + 1 == ring().posted();
+  headers.ack_request = is_last || must_ask(1, bytes, true);
+  const SendStatus status = qp_.send_out(
+      {qp_.attributes().path, headers, {&piece, 1}, bytes, 1, acknowledgement ? &*acknowledgement : nullptr});
   if (status != SendStatus::kSent) return status;
+  acknowledgement.reset();
   const uint32_t cost = bytes + sizes_.charge;
   since_ack_request_ = headers.ack_request ? 0 : since_ack_request_ + cost;
   wqe.first_psn = wqe.last_psn = next_;

@@ -42,6 +42,16 @@ class Responder {
   TransmitResult transmit_urgent(uint32_t& budget);
   // False: the route is full.
   bool transmit_acknowledgement();
+  // The acknowledgement that is due, to travel in something else: then
+  // acknowledgement_taken() follows.
+  std::optional<Acknowledgement> acknowledgement() const {
+    if (!acknowledgement_due_) return std::nullopt;
+    return Acknowledgement{answered(), msn_, roce::ack_syndrome()};
+  }
+  void acknowledgement_taken() {
+    acknowledgement_due_ = false;
+    qp_.count(kSentPackets);
+  }
 
   bool has_urgent() const { return !replies_.empty() || nak_.has_value() || arrivals_due_; }
   bool has_acknowledgement() const { return acknowledgement_due_; }

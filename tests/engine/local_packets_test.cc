@@ -50,6 +50,10 @@ class LocalPackets : public testing::Test {
         .receive(
             budget,
             [this](const IncomingPacket& incoming) {
+              if (incoming.acknowledgement != nullptr) {
+                const roce::Qpn to = incoming.packet.headers.destination;
+                arrived.push_back({headers_of(*incoming.acknowledgement, to), {}, 1, incoming.path, 0});
+              }
               arrived.push_back({incoming.packet.headers,
                                  {incoming.packet.payload.begin(), incoming.packet.payload.end()},
                                  incoming.packet.count,
@@ -156,6 +160,22 @@ TEST_F(LocalPackets, AnAcknowledgementWaitsForThePacketBehindIt) {
   EXPECT_EQ(arrived[0].headers.syndrome, 0x1f);
   EXPECT_EQ(arrived[1].headers.psn, roce::Psn(3));
   EXPECT_EQ(arrived[1].payload.size(), 8u);
+}
+
+TEST_F(LocalPackets, AnAcknowledgementMayBeHandedOverWithThePacket) {
+  headers.destination = roce::Qpn(7);
+  headers.psn = roce::Psn(90);
+  send(Operation::kAcknowledge, 0);
+  headers.opcode = roce::make_opcode(Service::kRc, Operation::kSendOnly);
+  headers.psn = roce::Psn(3);
+  const transport::Acknowledgement later{roce::Psn(100), 5, 0x1f};
+  ASSERT_EQ(writer.send({path, headers, {}, 0, 1, &later}), SendStatus::kSent);
+  EXPECT_EQ(receive(), 2u) << "one that waited goes ahead";
+  ASSERT_EQ(arrived.size(), 3u);
+  EXPECT_EQ(arrived[0].headers.psn, roce::Psn(90));
+  EXPECT_EQ(arrived[1].headers.psn, roce::Psn(100));
+  EXPECT_EQ(arrived[1].headers.msn, 5u);
+  EXPECT_EQ(arrived[2].headers.psn, roce::Psn(3));
 }
 
 TEST_F(LocalPackets, AnAcknowledgementThatNothingFollowsGoesWithTheFlush) {

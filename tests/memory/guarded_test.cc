@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "memory/guarded.h"
 
+#include <algorithm>
 #include <csignal>
 #include <thread>
 #include <vector>
@@ -25,6 +26,35 @@ TEST_F(Guarded, CopiesWhatIsThere) {
   std::vector<std::byte> to(from.size());
   EXPECT_TRUE(copy_guarded(to.data(), from));
   EXPECT_EQ(to, from);
+}
+
+// Few bytes are copied otherwise than many.
+TEST_F(Guarded, CopiesExactlyWhatIsAskedFor) {
+  std::vector<std::byte> from(100);
+  for (size_t i = 0; i < from.size(); ++i) from[i] = static_cast<std::byte>(i + 1);
+  for (size_t bytes = 1; bytes <= from.size(); ++bytes) {
+    std::vector<std::byte> to(bytes + 2);
+    ASSERT_TRUE(copy_guarded(&to[1], {from.data(), bytes}));
+    EXPECT_TRUE(std::equal(from.begin(), from.begin() + static_cast<ptrdiff_t>(bytes), to.begin() + 1))
+        << bytes;
+    EXPECT_EQ(to.front(), std::byte{}) << bytes;
+    EXPECT_EQ(to.back(), std::byte{}) << bytes;
+  }
+}
+
+TEST_F(Guarded, AnswersFalseWhereverTheFaultIs) {
+  const Pages pages = Pages::anonymous(2);
+  pages.remove_rights(1);
+  std::byte* const end = pages.page(1);
+  std::byte other[100] = {};
+  for (size_t bytes = 1; bytes <= sizeof other; ++bytes) {
+    EXPECT_TRUE(copy_guarded(other, {end - bytes, bytes})) << bytes;
+    EXPECT_TRUE(copy_guarded(end - bytes, {other, bytes})) << bytes;
+    for (size_t there = 0; there < bytes; ++there) {
+      EXPECT_FALSE(copy_guarded(other, {end - there, bytes})) << there << " of " << bytes;
+      EXPECT_FALSE(copy_guarded(end - there, {other, bytes})) << there << " of " << bytes;
+    }
+  }
 }
 
 TEST_F(Guarded, CopiesNothingFromNowhere) {

@@ -20,12 +20,17 @@ struct SentPacket {
   bool asks() const { return headers.ack_request; }
 };
 
-// Keeps what is sent. Answers kBusy while `room` is 0.
+// Keeps what is sent; an acknowledgement that travels in a packet as one of its own. Answers kBusy while
+// `room` is 0.
 class RecordingSink : public PacketSink {
  public:
   SendStatus send(const OutgoingPacket& packet) override {
     if (room == 0) return SendStatus::kBusy;
     if (room > 0) --room;
+    if (packet.acknowledgement != nullptr) {
+      const auto acknowledgement = headers_of(*packet.acknowledgement, packet.headers.destination);
+      packets.push_back({packet.path, acknowledgement, {}});
+    }
     SentPacket sent{packet.path, packet.headers, {}, packet.count};
     for (const ConstBytes piece : packet.payload) {
       sent.payload.insert(sent.payload.end(), piece.begin(), piece.end());
