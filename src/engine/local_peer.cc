@@ -110,12 +110,12 @@ bool LocalPeer::is_of_our_user() const {
   return now == QpWay::kAllReached || now == QpWay::kOnlyShared || now == QpWay::kForbidden;
 }
 
-bool LocalPeer::is_best_for(uint32_t rkey) {
+bool LocalPeer::is_best_for(const Run& run) {
   PeerMemory* const theirs = memory();
   if (theirs == nullptr) return false;
-  const bool mapped = theirs->is_mapped(rkey);
+  const bool best = theirs->is_best_for(run);
   used(*theirs);
-  return mapped;
+  return best;
 }
 
 bool LocalPeer::read(const transport::PeerRange& range, uint32_t offset, uint32_t bytes,

@@ -41,7 +41,7 @@ class LocalPeer final : public transport::PacketSink, public transport::DirectAc
   // Of a datagram that goes another way, too: now or not at all. It is counted and captured there.
   void send_copy(const transport::OutgoingPacket& packet);
   bool is_of_our_user() const override;
-  bool is_best_for(uint32_t rkey) override;
+  bool is_best_for(const Run& run) override;
   bool read(const transport::PeerRange& range, uint32_t offset, uint32_t bytes,
             std::span<const ConstBytes> to) override;
   bool write(const transport::PeerRange& range, uint32_t offset, uint32_t bytes,

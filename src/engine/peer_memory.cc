@@ -182,6 +182,12 @@ bool PeerMemory::at_mapped(const local::FoundAccess& found, uint64_t offset, uin
   return false;
 }
 
+bool PeerMemory::is_best_for(const transport::DirectAccess::Run& run) {
+  if (is_mapped(run.rkey)) return true;
+  return run.is_read && memory_ && run.length >= ReadWays::kLong &&
+         read_ways_.leave_packets(run.bytes, MonotonicClock::now());
+}
+
 bool PeerMemory::is_mapped(uint32_t rkey) {
   const bool expected = mapped_.expects(rkey);
   mapped_.look(*board_);
@@ -195,10 +201,13 @@ bool PeerMemory::read(const local::AccessRequest& request, uint64_t offset, uint
     mapped_.look(*board_);
     return false;
   }
+  const bool is_long = !expected && request.bytes >= ReadWays::kLong;
+  if (is_long && offset == 0 && !read_ways_.takes(request.bytes, MonotonicClock::now())) return false;
   return within_access(request, [&](const local::FoundAccess& found) {
     const auto copy_from = [&](const std::byte* here) { return memory::scatter_guarded(to, here); };
     const bool done = (expected && at_mapped(found, offset, bytes, false, copy_from)) ||
-                      (memory_ && copy(found.at + offset, bytes, to));
+                      (memory_ && (is_long ? copy_and_measure(found.at + offset, bytes, to)
+                                           : copy(found.at + offset, bytes, to)));
     // Who was stopped in the midst of it, for longer than the other waits, has read what it may not.
     return done && local::find_access(*board_, request) == found;
   });
@@ -240,6 +249,13 @@ std::optional<uint64_t> PeerMemory::change(const local::AccessRequest& request,
 
 bool PeerMemory::copy(uint64_t at, uint64_t bytes, std::span<const ConstBytes> to) {
   return bytes <= kMostShort || !knows_by_number_ ? copy_short(at, bytes, to) : copy_long(at, bytes, to);
+}
+
+bool PeerMemory::copy_and_measure(uint64_t at, uint64_t bytes, std::span<const ConstBytes> to) {
+  const TimePoint from = MonotonicClock::now();
+  if (!copy(at, bytes, to)) return false;
+  read_ways_.copied(bytes, from, MonotonicClock::now());
+  return true;
 }
 
 bool PeerMemory::copy_short(uint64_t at, uint64_t bytes, std::span<const ConstBytes> to) const {

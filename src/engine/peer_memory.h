@@ -12,6 +12,7 @@
 #include "base/own_fd.h"
 #include "engine/mapped_regions.h"
 #include "engine/own_board.h"
+#include "engine/read_ways.h"
 #include "local/board.h"
 #include "local/layout.h"
 #include "local/visit.h"
@@ -69,6 +70,7 @@ class PeerMemory {
   PeerMemory& operator=(const PeerMemory&) = delete;
 
   // See transport::DirectAccess. `request` is for all of the range.
+  bool is_best_for(const transport::DirectAccess::Run& run);
   bool is_mapped(uint32_t rkey);
   bool read(const local::AccessRequest& request, uint64_t offset, uint64_t bytes,
             std::span<const ConstBytes> to);
@@ -86,6 +88,7 @@ class PeerMemory {
   bool is_who_it_was() const;
   bool is_asleep() const { return lane_.reader_sleeps.load(std::memory_order_relaxed) != 0; }
   bool copy(uint64_t at, uint64_t bytes, std::span<const ConstBytes> to);
+  bool copy_and_measure(uint64_t at, uint64_t bytes, std::span<const ConstBytes> to);
   bool copy_short(uint64_t at, uint64_t bytes, std::span<const ConstBytes> to) const;
   bool copy_long(uint64_t at, uint64_t bytes, std::span<const ConstBytes> to);
   bool write_there(uint64_t at, uint64_t bytes, std::span<const ConstBytes> from) const;
@@ -104,6 +107,7 @@ class PeerMemory {
   local::Lane& lane_;
   local::Visits visits_;
   MappedRegions mapped_;
+  ReadWays read_ways_;
 };
 
 }  // namespace verbena::engine

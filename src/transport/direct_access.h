@@ -46,9 +46,16 @@ class DirectAccess {
   // The peer is a process of our own user, which is shown our keys anyway.
   virtual bool is_of_our_user() const { return false; }
 
-  // Whether this way is that much better for requests with this key that it is worth waiting, now and then,
-  // until nothing of the QP is under way.
-  virtual bool is_best_for(uint32_t rkey) = 0;
+  // Requests that follow each other by packets, as something is always under way; and the next of them.
+  struct Run {
+    uint64_t bytes;  // that have gone since this was asked last
+    uint32_t rkey;
+    uint32_t length;
+    bool is_read;
+  };
+  // Whether this way is that much better for the next that it is worth waiting until nothing of the QP is
+  // under way. Asked now and then.
+  virtual bool is_best_for(const Run& run) = 0;
 
   // For both: `bytes` at `offset` of the range. REQUIRES: offset + bytes <= range.length, bytes > 0, and the
   // pieces have as many together.

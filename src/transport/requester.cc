@@ -54,6 +54,7 @@ void Requester::start() {
   unacked_ = next_ = next_new_ = highest_ = attributes.send_psn;
   on_route();
   inflight_ = since_ack_request_ = reads_outstanding_ = one_sided_run_ = 0;
+  one_sided_bytes_ = 0;
   heard_ = direct_refused_ = drains_for_direct_ = false;
   stopped_.reset();
   unsendable_.reset();

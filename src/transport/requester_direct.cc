@@ -118,10 +118,14 @@ void Requester::done_directly(SendWqe& wqe, ibv_wc_status status) {
 bool Requester::must_drain_for_direct(const SendWqe& wqe) {
   if (!might_go_direct(wqe)) {
     one_sided_run_ = 0;
+    one_sided_bytes_ = 0;
     return false;
   }
+  one_sided_bytes_ += wqe.length;
   if (++one_sided_run_ % kMostInARow != 0 || !heard_ || service_ != roce::Service::kRc) return false;
-  return has_outstanding() && !holds_new() && qp_.route().direct->is_best_for(wqe.rkey);
+  const uint64_t bytes = std::exchange(one_sided_bytes_, 0);
+  return has_outstanding() && !holds_new() &&
+         qp_.route().direct->is_best_for({bytes, wqe.rkey, wqe.length, is_read(wqe)});
 }
 
 void Requester::drain_for_direct() {

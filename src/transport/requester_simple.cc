@@ -79,6 +79,7 @@ SendStatus Requester::send_one_packet(SendWqe& wqe, std::optional<Acknowledgemen
   next_new_ = highest_ = ++next_;
   inflight_ += cost;
   one_sided_run_ = 0;
+  one_sided_bytes_ = 0;
   qp_.count(kSentPackets);
   qp_.count(kSentBytes, bytes);
   return status;

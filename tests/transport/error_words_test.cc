@@ -15,7 +15,7 @@ using Op = roce::Operation;
 class OurUser final : public DirectAccess {
  public:
   bool is_of_our_user() const override { return ours; }
-  bool is_best_for(uint32_t) override { return false; }
+  bool is_best_for(const Run&) override { return false; }
   bool read(const PeerRange&, uint32_t, uint32_t, std::span<const ConstBytes>) override { return false; }
   bool write(const PeerRange&, uint32_t, uint32_t, std::span<const ConstBytes>) override { return false; }
   std::optional<uint64_t> change(const PeerRange&, const AtomicChange&) override { return std::nullopt; }

@@ -17,8 +17,8 @@ using Op = roce::Operation;
 // A peer's memory, all of one byte.
 class FakeAccess final : public DirectAccess {
  public:
-  bool is_best_for(uint32_t rkey) override {
-    asked_about = rkey;
+  bool is_best_for(const Run& run) override {
+    asked_about = run;
     return is_best;
   }
   bool read(const PeerRange& range, uint32_t offset, uint32_t bytes,
@@ -52,7 +52,7 @@ class FakeAccess final : public DirectAccess {
   static constexpr uint64_t kBefore = 0x1122'3344'5566'7788;
   bool allows = true;
   bool is_best = false;
-  uint32_t asked_about = 0;
+  Run asked_about{};
   PeerRange last;
   std::vector<uint32_t> reads;
   std::vector<std::byte> written;  // of a WRITE that is not whole yet
@@ -288,7 +288,10 @@ TEST_F(RequesterDirectStream, PausesNowAndThenToGoDirect) {
   meet();
   access.is_best = true;
   EXPECT_LT(packets_until_direct(500), 100);
-  EXPECT_EQ(access.asked_about, kRemoteKey);
+  EXPECT_EQ(access.asked_about.rkey, kRemoteKey);
+  EXPECT_EQ(access.asked_about.bytes, 64u * 8);
+  EXPECT_EQ(access.asked_about.length, 8u);
+  EXPECT_FALSE(access.asked_about.is_read);
   // All that are posted by then go direct, too.
   EXPECT_THAT(e.transmitted(), IsEmpty());
 }

@@ -118,7 +118,7 @@ TEST_F(SendingAtOnce, WhatMayNotBeReadFailsInItsTurn) {
 // The peer's memory, which may be reached or not, as the next PSN says.
 class FickleAccess final : public DirectAccess {
  public:
-  bool is_best_for(uint32_t) override { return true; }
+  bool is_best_for(const Run&) override { return true; }
   bool read(const PeerRange& range, uint32_t, uint32_t, std::span<const ConstBytes>) override {
     return allows(range);
   }
