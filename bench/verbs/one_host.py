@@ -104,9 +104,10 @@ class Bench:
         """A figure of mpi_messages. UCX is told to take verbs, as it takes shared memory of its own otherwise."""
         need("mpirun", "mpic++")
         if not self._mpi_messages:
-            self._mpi_messages = self.folder / "mpi_messages"
+            program = self.folder / "mpi_messages"
             harness.sh("mpic++", "-std=c++20", "-O2", "-DOMPI_SKIP_MPICXX", pathlib.Path(__file__).with_name("mpi_messages.cc"),
-                       "-o", self._mpi_messages)
+                       "-o", program)
+            self._mpi_messages = program
         words = ["mpirun", "-np", 2, "--oversubscribe", *options, self._mpi_messages]
         process = start(words) if start else self.host.verbena("run", *words)
         status, output = self.host.finish(process, SECONDS)

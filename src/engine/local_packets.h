@@ -79,10 +79,10 @@ class PacketReader {
     uint32_t packets = 0;
     bool must_ring = false;  // the other waits for room that there is now
   };
-  // Calls take(IncomingPacket) for each packet that is there, with the acknowledgement that came ahead of it
-  // in the same entry, at most `budget`, and refuse(ParseError) for
-  // each that is none. What was read may be given back to the other only by the next call, if that finds
-  // nothing, or by give_back(): to tell it of each packet would cost as much as the packet.
+  // Calls take(IncomingPacket) for each packet that is there, at most `budget`, and refuse(ParseError) for
+  // each that is none. An acknowledgement that came in the same entry is taken with the packet. What was read
+  // may be given back to the other only by the next call, if that finds nothing, or by give_back(): to tell it
+  // of each packet would cost as much as the packet.
   template <class Take, class Refuse>
   Received receive(uint32_t budget, Take take, Refuse refuse) {
     Received received;
