@@ -1,21 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-# Headers that nearly every file of a room includes, compiled once for the room: parsing them is half of what compiling takes.
-# For the larger rooms, as that takes some seconds itself. ccache keeps nothing that was built with such, so machines with
-# ccache do without, which shows a file that lacks an #include, too.
+# Without ccache, which users and CI do not have, most of a build would go into reading the same headers again for each file,
+# and into compiling what their templates become. So there the files of most rooms are compiled many at a time, as one: no two
+# of such a room may have a name in common, not even in unnamed namespaces. The rooms of the data path stay as they are, with
+# precompiled headers. ccache keeps nothing that was built with such, and does without both: that shows a file that lacks an
+# #include.
+set(VERBENA_UNITY_ROOMS agent agent_client capture cm fabric programs_common programs_connections programs_verbs rdmacm rsockets
+                        rsockets_protocol tools trace verbs)
+function(verbena_unite target)
+  if(NOT CCACHE)
+    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 16)
+  endif()
+endfunction()
+
 set(VERBENA_COMMON_HEADERS <algorithm> <array> <atomic> <cerrno> <chrono> <cstdint> <cstring> <functional> <memory> <optional> <span>
                            <string> <string_view> <utility> <vector> <fmt/format.h> <tl/expected.hpp>)
 set(VERBENA_HEADERS_adapter <filesystem> <infiniband/verbs.h> adapter/qp.h)
-set(VERBENA_HEADERS_agent <filesystem> <map> <set> agent/session.h)
 set(VERBENA_HEADERS_engine <infiniband/verbs.h> engine/shard.h)
-set(VERBENA_HEADERS_rdmacm <map> <infiniband/verbs.h> <rdma/rdma_cma.h> rdmacm/identifier.h)
 set(VERBENA_HEADERS_net <infiniband/verbs.h>)
-set(VERBENA_HEADERS_programs_connections <infiniband/verbs.h> <nlohmann/json.hpp> <rdma/rdma_cma.h>)
-set(VERBENA_HEADERS_programs_verbs <infiniband/verbs.h> <nlohmann/json.hpp>)
-set(VERBENA_HEADERS_rsockets <map> <infiniband/verbs.h> <rdma/rdma_cma.h>)
-set(VERBENA_HEADERS_tools <filesystem> <map> agent_client/status_reader.h)
 set(VERBENA_HEADERS_tools_rdma <map> agent_client/status_reader.h)
 set(VERBENA_HEADERS_transport <infiniband/verbs.h> transport/queue_pair.h)
-set(VERBENA_HEADERS_verbs <infiniband/verbs.h> provider/provider.h)
 function(verbena_precompile name)
   if(VERBENA_HEADERS_${name} AND NOT CCACHE)
     list(TRANSFORM VERBENA_HEADERS_${name} REPLACE "^([^<].*)$" "${PROJECT_SOURCE_DIR}/src/\\1")
@@ -23,10 +26,11 @@ function(verbena_precompile name)
   endif()
 endfunction()
 
-# verbena_room(NAME SOURCES... [LINK targets...] [PRIVATE_LINK targets...])
-#   One folder of src/ as the static library verbena_NAME; headers are included as "NAME/header.h".
+# verbena_room(NAME SOURCES... [ALONE sources...] [LINK targets...] [PRIVATE_LINK targets...])
+#   One folder of src/ as the static library verbena_NAME; headers are included as "NAME/header.h". ALONE: those of the sources
+#   that are never compiled together with others, as some programs link them and would have all the others then.
 function(verbena_room name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;LINK;PRIVATE_LINK" ${ARGN})
+  cmake_parse_arguments(ARG "" "" "SOURCES;ALONE;LINK;PRIVATE_LINK" ${ARGN})
   if(ARG_SOURCES)
     add_library(verbena_${name} STATIC ${ARG_SOURCES})
     target_include_directories(verbena_${name} PUBLIC ${PROJECT_SOURCE_DIR}/src)
@@ -36,6 +40,10 @@ function(verbena_room name)
     endif()
     if(name IN_LIST VERBENA_COMMAND_ROOMS)
       target_compile_options(verbena_${name} PRIVATE $<$<CONFIG:RelWithDebInfo>:-O1>)
+    endif()
+    if(name IN_LIST VERBENA_UNITY_ROOMS)
+      verbena_unite(verbena_${name})
+      set_source_files_properties(${ARG_ALONE} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
     endif()
     verbena_precompile(${name})
   else()
@@ -51,7 +59,8 @@ function(verbena_program name)
   cmake_parse_arguments(ARG "" "" "SOURCES;LINK" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
   target_compile_definitions(${name} PRIVATE VERBENA_VERSION="${PROJECT_VERSION}")
-  target_compile_options(${name} PRIVATE ${VERBENA_HARDENED_OPTIONS})
+  # Its own file reads the command line: as with the rooms of commands.
+  target_compile_options(${name} PRIVATE ${VERBENA_HARDENED_OPTIONS} $<$<CONFIG:RelWithDebInfo>:-O1>)
   target_link_options(${name} PRIVATE -pie ${VERBENA_HARDENED_LINK_OPTIONS})
   target_link_libraries(${name} PRIVATE ${ARG_LINK})
 endfunction()

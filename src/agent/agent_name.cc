@@ -24,8 +24,8 @@ using agent_client::AgentAddress;
 
 // How long one may have the abstract name and not say who it is: an agent that is about to listen, or has no
 // time for its clients, does so sooner.
-constexpr Duration kPatience = std::chrono::milliseconds(500);
-constexpr Duration kRetryInterval = std::chrono::milliseconds(10);
+constexpr Duration kNamePatience = std::chrono::milliseconds(500);
+constexpr Duration kNameInterval = std::chrono::milliseconds(10);
 constexpr int kAttempts = 16;
 constexpr Duration kLockPatience = std::chrono::milliseconds(50);
 constexpr Duration kLockInterval = std::chrono::milliseconds(1);
@@ -129,7 +129,7 @@ Result<void> AgentName::take_abstract_name(UniqueFd passed) {
   }
   const uid_t own = ::geteuid();
   const AgentAddress address(own);
-  const TimePoint patience = MonotonicClock::now() + kPatience;
+  const TimePoint patience = MonotonicClock::now() + kNamePatience;
   for (;;) {
     auto socket = bind_socket(address);
     if (socket) {
@@ -140,7 +140,7 @@ Result<void> AgentName::take_abstract_name(UniqueFd passed) {
     const auto listener = listener_at(address);
     if (listener) return fail(*listener == own ? EADDRINUSE : EPERM);
     if (MonotonicClock::now() >= patience) return fail(file_.empty() ? EADDRINUSE : EPERM);
-    std::this_thread::sleep_for(kRetryInterval);
+    std::this_thread::sleep_for(kNameInterval);
   }
 }
 

@@ -11,9 +11,6 @@ namespace {
 
 using protocol::MessageType;
 
-// So that one client's flood leaves time for the others.
-constexpr int kMessagesPerRound = 16;
-
 }  // namespace
 
 ClientEvents::ClientEvents(EventLoop& loop, ClientSockets& sockets, uid_t user, const LinkPublisher& links,
@@ -114,7 +111,7 @@ bool ClientEvents::tell_trace(bool on) {
 }
 
 void ClientEvents::on_readable() {
-  for (int i = 0; i < kMessagesPerRound && !stopped_; ++i) {
+  for (int i = 0; i < EventLoop::kMessagesPerRound && !stopped_; ++i) {
     std::byte buffer[protocol::kMaxEventBytes];
     const auto seen = socket_->look(buffer);
     if (!seen && seen.error().code == EAGAIN) return;

@@ -12,9 +12,9 @@ namespace {
 
 // Files of counters are renewed as often while a program has one open (the kernel's are as old at most: the
 // lifespan attribute), and so seldom while none has.
-constexpr Duration kLifespan = std::chrono::milliseconds(10);
-constexpr Duration kInterval = std::chrono::seconds(1);
-constexpr Duration kPause = std::chrono::milliseconds(8);
+constexpr Duration kIntervalWhileRead = std::chrono::milliseconds(10);
+constexpr Duration kIntervalUnread = std::chrono::seconds(1);
+constexpr Duration kLeastPause = std::chrono::milliseconds(8);
 
 // Of one user.
 constexpr size_t kMostUnfinished = 64;
@@ -29,7 +29,7 @@ void CounterPublisher::show_in(StateWriter& state) {
 
 void CounterPublisher::collect() {
   const TimePoint now = MonotonicClock::now();
-  if (now - collected_ < kPause) return;
+  if (now - collected_ < kLeastPause) return;
   collected_ = now;
   sweep_.begin();
   read();
@@ -42,7 +42,7 @@ void CounterPublisher::read() {
   if (!sweep_.has_work() || rest_) return;
   // Where reading is slow, or others have the processor, as long as it took.
   const TimePoint end = MonotonicClock::now();
-  rest_ = loop_.at(end + std::max(kPause, end - now), [this] {
+  rest_ = loop_.at(end + std::max(kLeastPause, end - now), [this] {
     rest_.reset();
     read();
     show();
@@ -58,7 +58,7 @@ DeviceCounters CounterPublisher::of(uint32_t device_index) {
 void CounterPublisher::collect_regularly() {
   if (next_ || !slots_.find_lent(0)) return;
   const bool read = state_ != nullptr && state_->readers().any();
-  next_ = loop_.at(MonotonicClock::now() + (read ? kLifespan : kInterval), [this] {
+  next_ = loop_.at(MonotonicClock::now() + (read ? kIntervalWhileRead : kIntervalUnread), [this] {
     next_.reset();
     collect();
     collect_regularly();

@@ -25,7 +25,7 @@ template <size_t Size>
 std::string groups_of_four(const std::array<uint8_t, Size>& bytes) {
   std::string text;
   for (size_t i = 0; i < Size; i += 2) {
-    fmt::format_to(std::back_inserter(text), "{}{:02x}{:02x}", i == 0 ? "" : ":", bytes[i], bytes[i + 1]);
+    text += fmt::format("{}{:02x}{:02x}", i == 0 ? "" : ":", bytes[i], bytes[i + 1]);
   }
   return text;
 }

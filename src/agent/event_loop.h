@@ -24,6 +24,9 @@ class EventLoop {
   using Task = std::function<void()>;
   using TimerId = std::pair<TimePoint, uint64_t>;
 
+  // What a handler reads at most of one client, so that its flood leaves time for the others.
+  static constexpr int kMessagesPerRound = 16;
+
   EventLoop();
 
   // REQUIRES: fd is not watched; forget(fd) comes before its close

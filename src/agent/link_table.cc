@@ -9,15 +9,12 @@
 
 #include <fmt/format.h>
 
+#include "agent/cm/refusals.h"
 #include "base/log.h"
 #include "protocol/messages.h"
 
 namespace verbena::agent {
 namespace {
-
-tl::unexpected<agent_client::AdminError> refuse(int code, std::string text) {
-  return tl::unexpected(agent_client::AdminError{code, std::move(text)});
-}
 
 // fe80:: and the MAC address as EUI-64, as the kernel makes a port's default GID.
 std::optional<roce::Address> default_gid_of(const Netdev& netdev) {

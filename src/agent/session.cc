@@ -21,8 +21,6 @@ using protocol::MessageHeader;
 using protocol::MessageType;
 using protocol::read_as;
 
-// So that one client's flood leaves time for the others.
-constexpr int kMessagesPerRound = 16;
 // No reply brings more.
 constexpr size_t kMostFilesOfReply = 3;
 
@@ -111,7 +109,7 @@ Session::~Session() {
 }
 
 void Session::on_readable(uint32_t events) {
-  for (int i = 0; i < kMessagesPerRound && !closing_ && !pending_hello_; ++i) {
+  for (int i = 0; i < EventLoop::kMessagesPerRound && !closing_ && !pending_hello_; ++i) {
     std::byte buffer[protocol::kMaxAgentMessageBytes];
     const auto seen = socket_.look(buffer);
     if (!seen && seen.error().code == EAGAIN) return;

@@ -18,10 +18,6 @@
 namespace verbena::agent_client {
 namespace {
 
-TimePoint deadline() {
-  return MonotonicClock::now() + kCallTimeout;
-}
-
 AdminResult<void> check_link_name(std::string_view name) {
   if (name.size() < protocol::kLinkNameBytes) return {};
   return tl::unexpected(AdminError{EINVAL, "a link's name has at most 63 characters"});
@@ -32,9 +28,9 @@ AdminResult<void> check_link_name(std::string_view name) {
 AdminResult<std::unique_ptr<Admin>> Admin::connect(const ConnectOptions& options) {
   std::unique_ptr<Admin> admin;
   NamespaceDialer dialer(options);
-  auto greeted =
-      dialer.open_and_greet(deadline(), {}, [&](AgentConnection connection, TimePoint) -> AdminResult<void> {
-        auto answer = connection.say_hello(UniqueFd(), deadline());
+  auto greeted = dialer.open_and_greet(
+      call_deadline(), {}, [&](AgentConnection connection, TimePoint) -> AdminResult<void> {
+        auto answer = connection.say_hello(UniqueFd(), call_deadline());
         if (!answer) return tl::unexpected(std::move(answer.error()));
         admin.reset(new Admin(std::move(connection), std::move(answer->fds[0])));
         return {};
@@ -59,7 +55,7 @@ AdminResult<void> Admin::rename_link(std::string_view name, std::string_view new
   protocol::store_text(request.name, name);
   protocol::store_text(request.new_name, new_name);
   auto answer =
-      connection_.call<protocol::PlainReply>(protocol::MessageType::kRenameLink, request, 0, deadline());
+      connection_.call<protocol::PlainReply>(protocol::MessageType::kRenameLink, request, 0, call_deadline());
   if (!answer) return tl::unexpected(std::move(answer.error()));
   return {};
 }
@@ -75,14 +71,14 @@ AdminResult<void> Admin::set_peers(std::string_view name, std::span<const roce::
   request.count = static_cast<uint32_t>(peers.size());
   std::transform(peers.begin(), peers.end(), request.peers, store_peer);
   auto answer =
-      connection_.call<protocol::PlainReply>(protocol::MessageType::kSetPeers, request, 0, deadline());
+      connection_.call<protocol::PlainReply>(protocol::MessageType::kSetPeers, request, 0, call_deadline());
   if (!answer) return tl::unexpected(std::move(answer.error()));
   return {};
 }
 
 AdminResult<AgentStatus> Admin::status() {
   auto answer = connection_.call<protocol::StatusReply>(protocol::MessageType::kGetStatus,
-                                                        protocol::GetStatusRequest{}, 1, deadline());
+                                                        protocol::GetStatusRequest{}, 1, call_deadline());
   if (!answer) return tl::unexpected(std::move(answer.error()));
   AgentStatus status;
   status.pid = static_cast<pid_t>(answer->message.agent_pid);
@@ -119,7 +115,7 @@ AdminResult<void> Admin::change(protocol::MessageType type, std::string_view nam
   protocol::LinkRequest request{};
   protocol::store_text(request.name, name);
   protocol::store_text(request.netdev, netdev);
-  auto answer = connection_.call<protocol::PlainReply>(type, request, 0, deadline());
+  auto answer = connection_.call<protocol::PlainReply>(type, request, 0, call_deadline());
   if (!answer) return tl::unexpected(std::move(answer.error()));
   return {};
 }
@@ -128,7 +124,7 @@ AdminResult<void> Admin::read_counters(LinkStatus& one) {
   protocol::DeviceRequest request{};
   request.device_index = one.link.device_index;
   auto answer = connection_.call<protocol::DeviceCountersReply>(protocol::MessageType::kGetDeviceCounters,
-                                                                request, 0, deadline());
+                                                                request, 0, call_deadline());
   if (!answer) {
     if (!connection_.lost()) return {};  // gone since, or an agent from before there were any
     return tl::unexpected(std::move(answer.error()));
@@ -141,7 +137,7 @@ AdminResult<void> Admin::read_counters(LinkStatus& one) {
 
 AdminResult<void> Admin::read_connection_management(AgentStatus& status) {
   auto answer = connection_.call<protocol::CmStatusReply>(protocol::MessageType::kGetCmStatus,
-                                                          protocol::GetCmStatusRequest{}, 0, deadline());
+                                                          protocol::GetCmStatusRequest{}, 0, call_deadline());
   if (answer) {
     status.connection_management = answer->message.status;
   } else if (connection_.lost()) {
@@ -152,7 +148,7 @@ AdminResult<void> Admin::read_connection_management(AgentStatus& status) {
 
 AdminResult<void> Admin::read_cm_ids(AgentStatus& status) {
   auto answer = connection_.call<protocol::CmIdsReply>(protocol::MessageType::kGetCmIds,
-                                                       protocol::GetCmIdsRequest{}, 1, deadline());
+                                                       protocol::GetCmIdsRequest{}, 1, call_deadline());
   if (!answer) {
     if (!connection_.lost()) return {};  // an agent from before there was a list
     return tl::unexpected(std::move(answer.error()));
@@ -172,7 +168,7 @@ AdminResult<void> Admin::read_slots(AgentStatus& status) {
   protocol::SlotRequest request{};
   while (request.index < roce::Qpn::kSlots) {
     auto answer = connection_.call<protocol::SlotStatusReply>(protocol::MessageType::kGetSlotStatus, request,
-                                                              1, deadline());
+                                                              1, call_deadline());
     if (!answer) {
       if (answer.error().code == ENOENT) break;  // no more
       return tl::unexpected(std::move(answer.error()));

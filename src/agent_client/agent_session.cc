@@ -19,7 +19,7 @@ constexpr uid_t kNoAgentYet = static_cast<uid_t>(-1);
 constexpr Duration kFirstRetry = std::chrono::milliseconds(10);
 constexpr Duration kLongestRetry = std::chrono::seconds(1);
 constexpr Duration kLongestRetryWithVault = kSurvivorWait / 6;
-constexpr Duration kStartInterval = std::chrono::seconds(1);
+constexpr Duration kStartRetry = std::chrono::seconds(1);
 constexpr Duration kRootGrace = std::chrono::seconds(1);
 
 // While root's agent restarts, an ordinary user's process waits so long for it rather than start one of its
@@ -206,7 +206,7 @@ bool AgentSession::may_start_now() {
   const std::lock_guard lock(event_mutex_);
   const TimePoint now = MonotonicClock::now();
   if (now < next_start_) return false;
-  next_start_ = now + kStartInterval;
+  next_start_ = now + kStartRetry;
   return true;
 }
 

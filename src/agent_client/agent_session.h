@@ -27,6 +27,9 @@ namespace verbena::agent_client {
 
 // How long a call may take, the start of an agent included.
 inline constexpr Duration kCallTimeout = std::chrono::seconds(2);
+inline TimePoint call_deadline() {
+  return MonotonicClock::now() + kCallTimeout;
+}
 
 // How long an agent waits for a process that has the vault of the agent before, where the port shows that
 // there are such. Who has one looks for the next agent several times in that time, however long there has

@@ -13,10 +13,6 @@ namespace {
 using protocol::CaptureNewsReply;
 using protocol::MessageType;
 
-TimePoint deadline() {
-  return MonotonicClock::now() + kCallTimeout;
-}
-
 tl::unexpected<AdminError> too_old() {
   return tl::unexpected(AdminError{EOPNOTSUPP, "the agent is of an older version, which captures nothing"});
 }
@@ -26,9 +22,9 @@ tl::unexpected<AdminError> too_old() {
 AdminResult<std::unique_ptr<CaptureClient>> CaptureClient::connect(const ConnectOptions& options) {
   std::unique_ptr<CaptureClient> client;
   NamespaceDialer dialer(options);
-  auto greeted =
-      dialer.open_and_greet(deadline(), {}, [&](AgentConnection connection, TimePoint) -> AdminResult<void> {
-        auto answer = connection.say_hello(UniqueFd(), deadline());
+  auto greeted = dialer.open_and_greet(
+      call_deadline(), {}, [&](AgentConnection connection, TimePoint) -> AdminResult<void> {
+        auto answer = connection.say_hello(UniqueFd(), call_deadline());
         if (!answer) return tl::unexpected(std::move(answer.error()));
         client.reset(new CaptureClient(std::move(connection), std::move(answer->fds[0])));
         return {};
@@ -41,14 +37,15 @@ AdminResult<void> CaptureClient::start(uint32_t snap_bytes) {
   if (connection_.version() < protocol::kFirstVersionWithCaptures) return too_old();
   protocol::StartCaptureRequest request{};
   request.snap_bytes = snap_bytes;
-  auto answer = connection_.call<protocol::PlainReply>(MessageType::kStartCapture, request, 0, deadline());
+  auto answer =
+      connection_.call<protocol::PlainReply>(MessageType::kStartCapture, request, 0, call_deadline());
   if (!answer) return tl::unexpected(std::move(answer.error()));
   return {};
 }
 
 AdminResult<CaptureNews> CaptureClient::next() {
   auto answer = connection_.call<CaptureNewsReply>(MessageType::kGetCaptureNews,
-                                                   protocol::GetCaptureNewsRequest{}, 0, deadline());
+                                                   protocol::GetCaptureNewsRequest{}, 0, call_deadline());
   if (!answer) return tl::unexpected(std::move(answer.error()));
   const CaptureNewsReply& message = answer->message;
   CaptureNews news;
@@ -68,7 +65,7 @@ AdminResult<CaptureNews> CaptureClient::next() {
 
 AdminResult<std::vector<Link>> CaptureClient::links() {
   auto answer = connection_.call<protocol::PlainReply>(MessageType::kGetLinks, protocol::GetLinksRequest{}, 1,
-                                                       deadline());
+                                                       call_deadline());
   if (!answer) return tl::unexpected(std::move(answer.error()));
   auto snapshot = read_link_file(answer->fds[0].get());
   if (!snapshot) return tl::unexpected(AdminError{snapshot.error().code, "the agent's link table is broken"});

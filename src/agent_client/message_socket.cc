@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
+#include <cstdio>
 #include <cstring>
 
-#include <fmt/format.h>
 #include <poll.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -102,8 +102,8 @@ bool wait_until_ready(int fd, short events, TimePoint deadline) {
 
 AgentAddress::AgentAddress(uid_t uid) {
   storage.sun_family = AF_UNIX;
-  const auto end = fmt::format_to_n(storage.sun_path + 1, sizeof storage.sun_path - 1, "verbena/{}", uid).out;
-  length = static_cast<socklen_t>(end - reinterpret_cast<char*>(&storage));
+  const int letters = std::snprintf(storage.sun_path + 1, sizeof storage.sun_path - 1, "verbena/%u", uid);
+  length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1) + static_cast<socklen_t>(letters);
 }
 
 AgentAddress::AgentAddress(std::string_view path) {

@@ -15,10 +15,6 @@ namespace {
 
 using protocol::MessageType;
 
-TimePoint deadline() {
-  return MonotonicClock::now() + kCallTimeout;
-}
-
 tl::unexpected<AdminError> confused() {
   return tl::unexpected(AdminError{EPROTO, "the agent is confused"});
 }
@@ -28,9 +24,9 @@ tl::unexpected<AdminError> confused() {
 AdminResult<std::unique_ptr<TraceClient>> TraceClient::connect(const ConnectOptions& options) {
   std::unique_ptr<TraceClient> client;
   NamespaceDialer dialer(options);
-  auto greeted =
-      dialer.open_and_greet(deadline(), {}, [&](AgentConnection connection, TimePoint) -> AdminResult<void> {
-        auto answer = connection.say_hello(UniqueFd(), deadline());
+  auto greeted = dialer.open_and_greet(
+      call_deadline(), {}, [&](AgentConnection connection, TimePoint) -> AdminResult<void> {
+        auto answer = connection.say_hello(UniqueFd(), call_deadline());
         if (!answer) return tl::unexpected(std::move(answer.error()));
         client.reset(new TraceClient(std::move(connection), std::move(answer->fds[0])));
         return {};
@@ -44,7 +40,7 @@ AdminResult<std::vector<TraceSource>> TraceClient::living() {
   protocol::SlotRequest request{};
   while (request.index < roce::Qpn::kSlots) {
     auto answer =
-        connection_.call<protocol::SlotStatusReply>(MessageType::kGetSlotStatus, request, 1, deadline());
+        connection_.call<protocol::SlotStatusReply>(MessageType::kGetSlotStatus, request, 1, call_deadline());
     if (!answer) {
       if (answer.error().code == ENOENT) break;  // no more
       return tl::unexpected(std::move(answer.error()));
@@ -67,7 +63,7 @@ AdminResult<std::vector<TraceSource>> TraceClient::ended() {
   protocol::KeptTraceRequest request{};
   for (;;) {
     auto answer =
-        connection_.call<protocol::KeptTraceReply>(MessageType::kGetKeptTrace, request, 1, deadline());
+        connection_.call<protocol::KeptTraceReply>(MessageType::kGetKeptTrace, request, 1, call_deadline());
     if (!answer) {
       const int code = answer.error().code;
       if (code == ENOENT || code == EOPNOTSUPP) return sources;
@@ -91,7 +87,7 @@ AdminResult<std::vector<TraceSource>> TraceClient::ended() {
 AdminResult<void> TraceClient::want_details(pid_t pid) {
   protocol::StartTraceRequest request{};
   request.pid = pid;
-  auto answer = connection_.call<protocol::PlainReply>(MessageType::kStartTrace, request, 0, deadline());
+  auto answer = connection_.call<protocol::PlainReply>(MessageType::kStartTrace, request, 0, call_deadline());
   if (answer) return {};
   if (answer.error().code == EOPNOTSUPP && answer.error().text.empty()) {
     answer.error().text = "the agent is of an older version, which cannot ask programs for each packet";

@@ -65,8 +65,7 @@ std::string_view family_of(std::string_view call) {
 
 void keep_reason(fmt::string_view words, fmt::format_args arguments) noexcept {
   try {
-    const auto end = fmt::vformat_to_n(kept.words, sizeof kept.words, words, arguments);
-    kept.length = std::min(end.size, sizeof kept.words);
+    kept.length = fmt::vformat(words, arguments).copy(kept.words, sizeof kept.words);
   } catch (...) {
     kept.length = 0;  // the usual cause has to do
   }

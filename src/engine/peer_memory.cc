@@ -3,10 +3,10 @@
 
 #include <array>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 
 #include <fcntl.h>
-#include <fmt/format.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -122,7 +122,7 @@ PeerMemory::Opened PeerMemory::open(const Presentation& said, int board_file, co
   const local::Board* const board = map_board(board_file, identity);
   if (board == nullptr) return decline(QpWay::kNotUsable, "what it shows cannot be used", EPROTO);
   std::array<char, 32> path{};
-  fmt::format_to_n(path.data(), path.size() - 1, "/proc/{}/mem", sender.pid);
+  std::snprintf(path.data(), path.size(), "/proc/%d/mem", sender.pid);
   UniqueFd memory(::open(path.data(), O_RDWR | O_CLOEXEC));
   const int error = errno;
   std::unique_ptr<PeerMemory> made(

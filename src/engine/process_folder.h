@@ -3,11 +3,11 @@
 
 #include <array>
 #include <cerrno>
+#include <cstdio>
 #include <optional>
 #include <utility>
 
 #include <fcntl.h>
-#include <fmt/format.h>
 #include <sys/stat.h>
 #include <sys/types.h>
 
@@ -23,7 +23,7 @@ class ProcessFolder {
   // Errors: the kernel's.
   static Result<ProcessFolder> open(pid_t process) {
     std::array<char, 32> path{};
-    fmt::format_to_n(path.data(), path.size() - 1, "/proc/{}", process);
+    std::snprintf(path.data(), path.size(), "/proc/%d", process);
     UniqueFd folder(::open(path.data(), O_PATH | O_DIRECTORY | O_CLOEXEC));
     if (!folder) return fail(errno);
     return ProcessFolder(std::move(folder));

@@ -113,7 +113,6 @@ std::vector<std::byte> refusal(const Mad& request, MadStatus status) {
 }
 
 std::vector<std::byte> class_port_info(const Mad& request) {
-  constexpr uint8_t kResponseTime = 16;
   std::vector<std::byte> answer = refusal(request, MadStatus::kSuccess);
   answer[kAdministrationDataAt] = std::byte{1};
   answer[kAdministrationDataAt + 1] = std::byte{kClassVersion};

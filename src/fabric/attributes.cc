@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "base/bytes.h"
+#include "fabric/mad.h"
 #include "roce/packet.h"
 
 namespace verbena::fabric {
@@ -37,7 +38,6 @@ constexpr uint32_t kForwardingEntriesPerBlock = 64;
 constexpr uint32_t kPkeysPerBlock = 32;
 constexpr uint8_t kNoPort = 0xff;  // in a forwarding table
 constexpr uint8_t kSubnetTimeout = 18;
-constexpr uint8_t kResponseTime = 16;
 
 // What is in the fields of an attribute, by their place in it.
 class Fields {

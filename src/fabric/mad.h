@@ -40,6 +40,7 @@ inline constexpr uint8_t kMethodResponse = 0x80;
 
 // Attributes that every class has (table 115).
 inline constexpr uint16_t kAttributeClassPortInfo = 0x0001;
+inline constexpr uint8_t kResponseTime = 16;  // what ours say there
 
 // The status of an answer (table 113).
 enum class MadStatus : uint16_t {

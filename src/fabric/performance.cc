@@ -20,7 +20,6 @@ constexpr uint8_t kAllPorts = 0xff;
 // ClassPortInfo's CapabilityMask for this class (16.1.3.1).
 constexpr uint16_t kSelectsAllPorts = 1u << 8;
 constexpr uint16_t kHasExtendedCounters = 1u << 9;
-constexpr uint8_t kResponseTime = 16;
 
 // A field of an attribute, by its place in the data, and its bit in CounterSelect.
 struct Field {

@@ -12,7 +12,7 @@ namespace {
 constexpr size_t kHopPointerAt = 6;
 constexpr size_t kHopCountAt = 7;
 constexpr size_t kSourceLidAt = 32;
-constexpr size_t kDataAt = 64;
+constexpr size_t kSubnetDataAt = 64;
 constexpr size_t kInitialPathAt = 128;
 constexpr size_t kReturnPathAt = 192;
 constexpr uint8_t kMostHops = 63;
@@ -81,7 +81,7 @@ std::optional<Mad> answer_subnet_management(Subnet& subnet, const Mad& request, 
       set_status(answer, *found.fault == AttributeFault::kInvalid ? MadStatus::kInvalidValue
                                                                   : MadStatus::kUnsupportedAttribute);
     } else {
-      std::ranges::copy(found.data, answer.at(kDataAt));
+      std::ranges::copy(found.data, answer.at(kSubnetDataAt));
     }
   }
   return answer;

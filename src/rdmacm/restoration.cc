@@ -17,12 +17,12 @@ using protocol::MessageType;
 constexpr int kNothing = -1;
 constexpr uint32_t kNot = ~0u;
 
-struct Row {
+struct StateRow {
   State state;
   uint32_t restored;  // CmRestoreRequest::state, or kNot
   int told;           // enum rdma_cm_event_type, or kNothing
 };
-constexpr Row kRows[] = {
+constexpr StateRow kStateRows[] = {
     {State::kIdle, protocol::kCmIdle, kNothing},
     {State::kBound, protocol::kCmBound, kNothing},
     {State::kResolvingAddress, protocol::kCmIdle, RDMA_CM_EVENT_ADDR_ERROR},
@@ -42,9 +42,9 @@ constexpr Row kRows[] = {
     {State::kLost, kNot, kNothing},
 };
 
-const Row& row_of(State state) {
-  return *std::find_if(std::begin(kRows), std::end(kRows),
-                       [&](const Row& row) { return row.state == state; });
+const StateRow& row_of(State state) {
+  return *std::find_if(std::begin(kStateRows), std::end(kStateRows),
+                       [&](const StateRow& row) { return row.state == state; });
 }
 
 bool has_connection(State state) {
@@ -93,7 +93,7 @@ Result<void> Restoration::run() {
 }
 
 Restoration::Plan Restoration::plan_for(State state, const Identifier& identifier) {
-  const Row& row = row_of(state);
+  const StateRow& row = row_of(state);
   Plan plan{row.restored, row.told};
   // A datagram identifier that has asked has no connection; with an address resolved it can ask again. One
   // that has answered stays as it is: the port that it names is its listener's.

@@ -50,6 +50,9 @@ inline constexpr uint8_t kRefusalOpcode = 0xc4;  // in front of a NAK, where not
 constexpr uint8_t make_opcode(Service service, Operation operation) {
   return static_cast<uint8_t>(static_cast<uint8_t>(service) << 5 | static_cast<uint8_t>(operation));
 }
+// Every management datagram's.
+inline constexpr uint8_t kUdSendOnlyOpcode = make_opcode(Service::kUd, Operation::kSendOnly);
+
 constexpr Service service_of(uint8_t opcode) {
   return static_cast<Service>(opcode >> 5);
 }

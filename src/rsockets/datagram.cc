@@ -14,7 +14,7 @@
 namespace verbena::rsockets {
 namespace {
 
-constexpr Duration kCloseLinger = std::chrono::seconds(1);
+constexpr Duration kDatagramLinger = std::chrono::seconds(1);
 
 Result<Address> name_of(int fd, int (*ask)(int, sockaddr*, socklen_t*)) {
   Address name;
@@ -95,7 +95,7 @@ void Datagram::close() {
   closed_.store(true);
   waiters().wake(~0u);
   // What was sent has left the application, but perhaps not us.
-  const TimePoint deadline = MonotonicClock::now() + kCloseLinger;
+  const TimePoint deadline = MonotonicClock::now() + kDatagramLinger;
   for (auto flushed = wait_for(*this, kFlushed, deadline); !flushed && flushed.error().code == EINTR;) {
     flushed = wait_for(*this, kFlushed, deadline);
   }

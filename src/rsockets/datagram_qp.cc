@@ -10,7 +10,7 @@
 namespace verbena::rsockets {
 namespace {
 
-constexpr uint64_t kReceiveId = uint64_t{1} << 63;
+constexpr uint64_t kReceiveBit = uint64_t{1} << 63;
 constexpr uint32_t kGrhBytes = 40;
 
 // As many as the buffer the application wants has room for.
@@ -141,7 +141,7 @@ void DatagramQp::give_back(uint32_t slot) {
       {receive_memory_.address() + receives_ * kDatagramBytes, kGrhBytes, receive_memory_.lkey()},
       {receive_memory_.address() + slot * kDatagramBytes, kDatagramBytes, receive_memory_.lkey()}};
   ibv_recv_wr request{};
-  request.wr_id = kReceiveId | slot;
+  request.wr_id = kReceiveBit | slot;
   request.sg_list = pieces;
   request.num_sge = 2;
   ibv_recv_wr* bad;
@@ -157,7 +157,7 @@ void DatagramQp::poll(const Arrived& arrived) {
     ibv_wc completions[kBatch];
     count = ibv_poll_cq(queue_.get(), kBatch, completions);
     for (int i = 0; i < count; ++i) {
-      if ((completions[i].wr_id & kReceiveId) == 0) {
+      if ((completions[i].wr_id & kReceiveBit) == 0) {
         free_slot(static_cast<uint32_t>(completions[i].wr_id));
       } else if (completions[i].status == IBV_WC_SUCCESS) {
         receive(completions[i], arrived);

@@ -26,7 +26,7 @@ Sets& sets() {
   return *all;
 }
 
-[[maybe_unused]] const int watched = lock_at_fork<[]() -> std::mutex& { return sets().mutex; }>();
+[[maybe_unused]] const int sets_watched = lock_at_fork<[]() -> std::mutex& { return sets().mutex; }>();
 
 // epoll(7) has poll(2)'s bits for these, by definition.
 static_assert(EPOLLIN == POLLIN && EPOLLOUT == POLLOUT && EPOLLPRI == POLLPRI && EPOLLERR == POLLERR &&

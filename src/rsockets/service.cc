@@ -28,7 +28,7 @@ void after_fork_in_child() {
   making.free_in_child();
 }
 
-[[maybe_unused]] const int watched = ::pthread_atfork(nullptr, nullptr, after_fork_in_child);
+[[maybe_unused]] const int service_watched = ::pthread_atfork(nullptr, nullptr, after_fork_in_child);
 
 }  // namespace
 

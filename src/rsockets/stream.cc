@@ -11,7 +11,7 @@ namespace verbena::rsockets {
 namespace {
 
 // How long close() waits at most for a peer that takes nothing.
-constexpr Duration kCloseLinger = std::chrono::seconds(60);
+constexpr Duration kStreamLinger = std::chrono::seconds(60);
 
 }  // namespace
 
@@ -87,7 +87,7 @@ Result<void> Stream::shutdown(int how) {
   // Readers of ours only: the peer need not know until we do not write either.
   if (!qp.is_up() || qp.is_writable()) return {};
   const Control what = qp.is_readable() ? Control::kShutdown : Control::kDisconnect;
-  const TimePoint deadline = MonotonicClock::now() + kCloseLinger;
+  const TimePoint deadline = MonotonicClock::now() + kStreamLinger;
   for (bool sent = false; qp.is_up();) {
     if (!sent) {
       const auto done = qp.control(what);

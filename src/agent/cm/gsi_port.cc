@@ -15,8 +15,6 @@ namespace {
 constexpr uint32_t kBudget = 64;
 constexpr Duration kRetry = std::chrono::milliseconds(1);
 
-constexpr uint8_t kUdSendOnly = roce::make_opcode(roce::Service::kUd, roce::Operation::kSendOnly);
-
 // IBTA volume 1, 13.4.2 and 13.4.5.
 constexpr size_t kBaseVersionAt = 0;
 constexpr size_t kClassAt = 1;
@@ -58,7 +56,7 @@ Result<void> GsiPort::open(int slot_socket, uint16_t port) {
 void GsiPort::send_to(roce::Qpn queue_pair, const cm::Mad& mad, const roce::Path& path) {
   if (!port_) return;
   roce::Headers headers;
-  headers.opcode = kUdSendOnly;
+  headers.opcode = roce::kUdSendOnlyOpcode;
   headers.destination = queue_pair;
   headers.psn = roce::Psn(psn_++);
   headers.qkey = cm::kGsiQkey;
@@ -86,7 +84,7 @@ void GsiPort::on_packet(const transport::IncomingPacket& incoming) {
     ++port_->counters().dropped[static_cast<size_t>(net::DropReason::kNoQueuePair)];
     return;
   }
-  if (headers.opcode != kUdSendOnly) return void(++counters_.not_ud);
+  if (headers.opcode != roce::kUdSendOnlyOpcode) return void(++counters_.not_ud);
   if (headers.qkey != cm::kGsiQkey) return void(++counters_.bad_qkey);
   const ConstBytes mad = incoming.packet.payload;
   if (mad.size() != cm::kMadBytes) return void(++counters_.bad_size);

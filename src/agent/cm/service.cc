@@ -7,11 +7,11 @@
 #include <utility>
 
 #include <rdma/rdma_cma.h>
-#include <sys/random.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
 #include "agent/cm/client.h"
+#include "agent/seed.h"
 #include "base/log.h"
 
 namespace verbena::agent {
@@ -21,14 +21,6 @@ namespace {
 constexpr Duration kClaimTime = std::chrono::seconds(30);
 
 constexpr uint32_t kLoopbackInterface = 1;  // in every network namespace
-
-uint64_t draw_seed() {
-  uint64_t seed = 0;
-  if (::getrandom(&seed, sizeof seed, 0) != sizeof seed) {
-    seed = static_cast<uint64_t>(MonotonicClock::now().time_since_epoch().count());
-  }
-  return seed;
-}
 
 cm::ManagerConfig manager_config() {
   cm::ManagerConfig config;

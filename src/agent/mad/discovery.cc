@@ -6,8 +6,7 @@
 #include <chrono>
 #include <utility>
 
-#include <sys/random.h>
-
+#include "agent/seed.h"
 #include "base/log.h"
 #include "base/unique_fd.h"
 #include "net/udp/multicast_socket.h"
@@ -21,21 +20,11 @@ constexpr Duration kInterval = 10s;
 constexpr Duration kLeastInterval = 100ms;
 constexpr Duration kLongestAnswer = 50ms;  // by chance within it, so that not all answer at once
 constexpr Duration kSettling = 300ms;
-constexpr uint32_t kBudget = 64;
-
-constexpr uint8_t kUdSendOnly = roce::make_opcode(roce::Service::kUd, roce::Operation::kSendOnly);
+constexpr uint32_t kMostAtOnce = 64;
 
 // Of the ranges that are for a site's own use (RFC 2365), and for what nobody has assigned (RFC 4291).
 constexpr roce::Address kIpv4Group{{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 239, 255, 86, 66}};
 constexpr roce::Address kIpv6Group{{0xff, 0x12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 'V', 'E', 'R', 'B'}};
-
-uint64_t draw_seed() {
-  uint64_t seed = 0;
-  if (::getrandom(&seed, sizeof seed, 0) != sizeof seed) {
-    seed = static_cast<uint64_t>(MonotonicClock::now().time_since_epoch().count());
-  }
-  return seed;
-}
 
 // By which address a link speaks to a group: one that every host of the network can answer.
 std::optional<roce::Path> path_to_group(const agent_client::Link& link, const roce::Address& group) {
@@ -66,7 +55,8 @@ class Discovery::Listener final : private net::PacketHandler {
         device_index_(device_index),
         path_(path),
         receiver_(std::move(socket), discovery.port_, roce::kMulticastQpn.slot(), discovery.counters_) {
-    discovery_.loop_.watch(receiver_.fd(), EPOLLIN, [this](uint32_t) { receiver_.receive(*this, kBudget); });
+    discovery_.loop_.watch(receiver_.fd(), EPOLLIN,
+                           [this](uint32_t) { receiver_.receive(*this, kMostAtOnce); });
   }
   ~Listener() override { discovery_.loop_.forget(receiver_.fd()); }
   Listener(const Listener&) = delete;
@@ -78,7 +68,7 @@ class Discovery::Listener final : private net::PacketHandler {
   void on_packet(const transport::IncomingPacket& incoming) override {
     const roce::Headers& headers = incoming.packet.headers;
     fabric::Mad mad;
-    const bool can_be = headers.opcode == kUdSendOnly && headers.qkey == cm::kGsiQkey &&
+    const bool can_be = headers.opcode == roce::kUdSendOnlyOpcode && headers.qkey == cm::kGsiQkey &&
                         incoming.packet.payload.size() == mad.bytes.size() &&
                         incoming.path.interface_index == path_.interface_index &&
                         !incoming.path.source.is_multicast();

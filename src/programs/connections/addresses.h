@@ -9,6 +9,9 @@
 
 namespace verbena::programs {
 
+// For rdma_resolve_addr() and rdma_resolve_route(), as the originals have it.
+inline constexpr int kResolveMilliseconds = 2000;
+
 // rdma_getaddrinfo() for one end of a connection: with RAI_PASSIVE in the hints for who listens on `source`,
 // else for who goes from `source` to `destination`. Empty strings are not given. 0, or what gai_strerror(3)
 // knows (-1: errno).

@@ -16,29 +16,29 @@
 namespace verbena::programs {
 namespace {
 
-struct Name {
+struct EventName {
   ibv_event_type type;
   const char* text;
 };
 
 // The events that come to who has a device open and nothing else.
-constexpr Name kNames[] = {{IBV_EVENT_DEVICE_FATAL, "IBV_EVENT_DEVICE_FATAL"},
-                           {IBV_EVENT_PORT_ACTIVE, "IBV_EVENT_PORT_ACTIVE"},
-                           {IBV_EVENT_PORT_ERR, "IBV_EVENT_PORT_ERR"},
-                           {IBV_EVENT_LID_CHANGE, "IBV_EVENT_LID_CHANGE"},
-                           {IBV_EVENT_PKEY_CHANGE, "IBV_EVENT_PKEY_CHANGE"},
-                           {IBV_EVENT_SM_CHANGE, "IBV_EVENT_SM_CHANGE"},
-                           {IBV_EVENT_CLIENT_REREGISTER, "IBV_EVENT_CLIENT_REREGISTER"},
-                           {IBV_EVENT_GID_CHANGE, "IBV_EVENT_GID_CHANGE"}};
+constexpr EventName kNames[] = {{IBV_EVENT_DEVICE_FATAL, "IBV_EVENT_DEVICE_FATAL"},
+                                {IBV_EVENT_PORT_ACTIVE, "IBV_EVENT_PORT_ACTIVE"},
+                                {IBV_EVENT_PORT_ERR, "IBV_EVENT_PORT_ERR"},
+                                {IBV_EVENT_LID_CHANGE, "IBV_EVENT_LID_CHANGE"},
+                                {IBV_EVENT_PKEY_CHANGE, "IBV_EVENT_PKEY_CHANGE"},
+                                {IBV_EVENT_SM_CHANGE, "IBV_EVENT_SM_CHANGE"},
+                                {IBV_EVENT_CLIENT_REREGISTER, "IBV_EVENT_CLIENT_REREGISTER"},
+                                {IBV_EVENT_GID_CHANGE, "IBV_EVENT_GID_CHANGE"}};
 
 const char* name_of(ibv_event_type type) {
-  for (const Name& each : kNames) {
+  for (const EventName& each : kNames) {
     if (each.type == type) return each.text;
   }
   return "unexpected";
 }
 
-void print_usage(const char* program) {
+void print_asyncwatch_usage(const char* program) {
   std::printf("Usage:\n");
   std::printf("  %s            start an asyncwatch process\n", program);
   std::printf("\n");
@@ -87,7 +87,7 @@ int ibv_asyncwatch(int argc, char** argv) {
   const Parsed parsed =
       parse(argc, argv, {text('d', "ib-dev", wanted), {'h', "help", false, help}, flag(0, "json", json)});
   if (parsed.next != Next::kGoOn) {
-    print_usage(argv[0]);
+    print_asyncwatch_usage(argv[0]);
     return parsed.next == Next::kStop ? 0 : 1;
   }
   const DeviceList devices;

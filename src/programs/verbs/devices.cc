@@ -11,7 +11,7 @@
 namespace verbena::programs {
 namespace {
 
-void print_usage(const char* program) {
+void print_devices_usage(const char* program) {
   std::printf("Usage: %s             list the RDMA devices\n", program);
   std::printf("\n");
   std::printf("Options:\n");
@@ -41,7 +41,7 @@ int ibv_devices(int argc, char** argv) {
   bool help = false;
   const Parsed parsed = parse(argc, argv, {flag(0, "json", json), flag('h', "help", help)});
   if (help || parsed.next == Next::kWrong) {
-    print_usage(argv[0]);
+    print_devices_usage(argv[0]);
     return help ? 0 : 1;
   }
   const DeviceList devices;

@@ -21,7 +21,7 @@ namespace {
 
 constexpr int kCouldNotLook = 2;
 
-constexpr const char* kExamples =
+constexpr const char* kDoctorExamples =
     "Looks at the agent, UDP port 4791, links and MTUs, the firewall (as far as you may), limits, what the "
     "kernel\n"
     "allows, and libraries; of a program, at the libraries that it would load. It changes nothing; where no "
@@ -89,7 +89,7 @@ int look(const std::string& program, bool json) {
 void add_doctor(CLI::App& verbena, int& status) {
   CLI::App* command =
       verbena.add_subcommand("doctor", "Say what keeps programs from working here, and what to do");
-  explain(*command, "verbena doctor [--json] [PROGRAM]", kExamples);
+  explain(*command, "verbena doctor [--json] [PROGRAM]", kDoctorExamples);
   const auto program = std::make_shared<std::string>();
   const auto json = std::make_shared<bool>(false);
   command->add_option("PROGRAM", *program, "look at this program, without running it");

@@ -24,7 +24,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kSubject = "agent";
+constexpr const char* kAgent = "agent";
 // An agent that can serve is silent by then.
 constexpr Duration kPatience = std::chrono::seconds(2);
 
@@ -41,7 +41,7 @@ void look_at_directory(uid_t owner, Findings& findings) {
                                                       : fmt::format("can be written to by others (mode {:o})",
                                                                     status.st_mode & 07777);
     findings.fault(
-        kSubject,
+        kAgent,
         fmt::format("{} {}: the agent of user {} does not use it, and programs find no device in /sys",
                     path.c_str(), what, owner),
         status.st_uid == owner && S_ISDIR(status.st_mode)
@@ -92,11 +92,11 @@ std::optional<AgentProcess> find_agent_process() {
 void say_it_is_silent(const agent_client::AdminError& error, Findings& findings) {
   const auto process = find_agent_process();
   if (process && process->state == 'T') {
-    findings.fault(kSubject, fmt::format("the agent (pid {}) is stopped and does not answer", process->pid),
+    findings.fault(kAgent, fmt::format("the agent (pid {}) is stopped and does not answer", process->pid),
                    fmt::format("let it go on: kill -CONT {}", process->pid));
     return;
   }
-  findings.fault(kSubject,
+  findings.fault(kAgent,
                  fmt::format("an agent is there{} and does not answer: {}",
                              process ? fmt::format(" (pid {})", process->pid) : "", error.text),
                  process
@@ -117,7 +117,7 @@ std::string last_words_of(const std::string& program) {
 
 void say_none_can_be_started(const std::string& program, Findings& findings) {
   if (program.empty() || ::access(program.c_str(), X_OK) != 0) {
-    findings.fault(kSubject,
+    findings.fault(kAgent,
                    program.empty() ? "no agent runs, and there is no verbena-agent to start"
                                    : fmt::format("no agent runs, and {} cannot be started: {}", program,
                                                  std::strerror(errno)),
@@ -125,7 +125,7 @@ void say_none_can_be_started(const std::string& program, Findings& findings) {
     return;
   }
   const std::string words = last_words_of(program);
-  findings.fault(kSubject,
+  findings.fault(kAgent,
                  fmt::format("no agent runs, and none can be started: {}",
                              words.empty() ? "it does not listen in time" : words),
                  "see what it says: VERBENA_LOG=debug verbena agent");
@@ -135,7 +135,7 @@ void say_none_can_be_started(const std::string& program, Findings& findings) {
 
 void look_at_answer(const agent_client::AgentStatus& status, Findings& findings) {
   if (status.refused.count > 0) {
-    findings.fault(kSubject,
+    findings.fault(kAgent,
                    fmt::format("programs came whose libraries speak another version of the protocol than the "
                                "agent's {}: {} times, "
                                "the last was pid {} with version {}",
@@ -144,15 +144,15 @@ void look_at_answer(const agent_client::AgentStatus& status, Findings& findings)
                    "start those programs again with the libraries that are installed now");
   }
   if (status.version != VERBENA_VERSION) {
-    findings.cost(kSubject,
+    findings.cost(kAgent,
                   fmt::format("the agent is of Verbena {}, this command of {}", printable(status.version),
                               VERBENA_VERSION),
                   fmt::format("have a new one take over, programs go on: kill {}", status.pid));
   }
-  if (findings.amiss(kSubject)) return;
-  findings.fine(kSubject, fmt::format("answers: pid {}, {}", status.pid,
-                                      status.uid == 0 ? "root's, which serves every user"
-                                                      : fmt::format("of user {}", status.uid)));
+  if (findings.amiss(kAgent)) return;
+  findings.fine(kAgent, fmt::format("answers: pid {}, {}", status.pid,
+                                    status.uid == 0 ? "root's, which serves every user"
+                                                    : fmt::format("of user {}", status.uid)));
 }
 
 agent_client::AdminResult<std::unique_ptr<agent_client::Admin>> connect(const std::string& program) {
@@ -179,10 +179,10 @@ std::optional<agent_client::AgentStatus> look_at_agent(Findings& findings) {
     if (error.code == ECONNREFUSED) {
       say_none_can_be_started(program, findings);
     } else if (is_another_version(error.code)) {
-      findings.fault(kSubject, error.text,
+      findings.fault(kAgent, error.text,
                      "have the agent of this installation take over, programs go on: end the other one");
     } else if (error.code == EPERM) {
-      findings.fault(kSubject, error.text, "ask root to start it without --serve-only, or for you");
+      findings.fault(kAgent, error.text, "ask root to start it without --serve-only, or for you");
     } else {
       say_it_is_silent(error, findings);
     }

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <array>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -11,6 +10,7 @@
 
 #include "tools/doctor/checks.h"
 #include "tools/doctor/program.h"
+#include "tools/doctor/variable.h"
 #include "tools/verbena/installation.h"
 
 namespace verbena::tools::doctor {
@@ -18,12 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kSubject = "libraries";
-
-std::string variable(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? "" : value;
-}
+constexpr const char* kLibraries = "libraries";
 
 std::vector<std::string> split(const std::string& list, std::string_view separators) {
   std::vector<std::string> parts;
@@ -54,12 +49,12 @@ void look_at_preloads(const std::string& list, const std::string& where, const I
   for (const std::string& one : split(list, ": \t")) {
     std::error_code ignored;
     if (stands_in_for_ours(one) && !is_ours(one, installation)) {
-      findings.fault(kSubject,
+      findings.fault(kLibraries,
                      fmt::format("{} names {}, which programs get in place of Verbena's", where, one),
                      fmt::format("take it out of {}", where));
     } else if (one.find('/') != std::string::npos && !fs::exists(one, ignored)) {
       findings.cost(
-          kSubject,
+          kLibraries,
           fmt::format("{} names {}, which is not there: the loader complains each time", where, one),
           fmt::format("take it out of {}", where));
     }
@@ -75,7 +70,7 @@ void look_at_library_path(const Installation& installation, Findings& findings) 
       const fs::path file = fs::path(folder) / library;
       if (!fs::exists(file, ignored)) continue;
       findings.cost(
-          kSubject,
+          kLibraries,
           fmt::format(
               "LD_LIBRARY_PATH leads to {}: programs that are started without 'verbena run' get that one",
               file.string()),
@@ -88,13 +83,13 @@ void look_at_library_path(const Installation& installation, Findings& findings) 
 // Each is right for somebody, and easily forgotten in a profile.
 void look_at_settings(Findings& findings) {
   if (variable("VERBENA_LOCAL") == "off") {
-    findings.cost(kSubject,
+    findings.cost(kLibraries,
                   "VERBENA_LOCAL=off is in the environment: processes of this host go by UDP, not by memory",
                   "take it out: unset VERBENA_LOCAL");
   }
   if (const std::string folder = variable("VERBENA_SYS_DIR"); !folder.empty()) {
     findings.cost(
-        kSubject,
+        kLibraries,
         fmt::format("VERBENA_SYS_DIR={} is in the environment: programs look for devices there", folder),
         "take it out: unset VERBENA_SYS_DIR");
   }
@@ -106,16 +101,17 @@ void look_at_files(const Installation& installation, Findings& findings) {
     const std::vector<std::string> missing = missing_libraries(file);
     std::error_code ignored;
     if (!fs::exists(file, ignored)) {
-      findings.fault(kSubject, fmt::format("{} is missing in Verbena's installation", file.string()),
+      findings.fault(kLibraries, fmt::format("{} is missing in Verbena's installation", file.string()),
                      "install it again");
     } else if (!missing.empty()) {
-      findings.fault(kSubject,
+      findings.fault(kLibraries,
                      fmt::format("{} needs {}, which this system lacks", file.string(), missing.front()),
                      "install the package that has it");
     }
   }
   if (installation.preload.empty()) {
-    findings.cost(kSubject, "libverbena-sys.so is missing: programs that look for devices in /sys find none",
+    findings.cost(kLibraries,
+                  "libverbena-sys.so is missing: programs that look for devices in /sys find none",
                   "install it again");
   }
 }
@@ -125,7 +121,7 @@ void look_at_files(const Installation& installation, Findings& findings) {
 void look_at_environment(Findings& findings) {
   const auto installation = Installation::of_this_program();
   if (!installation) {
-    findings.fault(kSubject, "there is no libibverbs.so.1 of Verbena's beside this program",
+    findings.fault(kLibraries, "there is no libibverbs.so.1 of Verbena's beside this program",
                    "run the one in its installation");
     return;
   }
@@ -137,9 +133,9 @@ void look_at_environment(Findings& findings) {
   }
   look_at_library_path(*installation, findings);
   look_at_settings(findings);
-  if (!findings.amiss(kSubject)) {
-    findings.fine(kSubject, fmt::format("Verbena's are whole, in {}, and nothing is in front of them",
-                                        installation->libraries.string()));
+  if (!findings.amiss(kLibraries)) {
+    findings.fine(kLibraries, fmt::format("Verbena's are whole, in {}, and nothing is in front of them",
+                                          installation->libraries.string()));
   }
 }
 

@@ -14,8 +14,8 @@
 namespace verbena::tools::doctor {
 namespace {
 
-constexpr const char* kSubject = "firewall";
-constexpr Duration kPatience = std::chrono::seconds(10);
+constexpr const char* kFirewall = "firewall";
+constexpr Duration kListPatience = std::chrono::seconds(10);
 
 struct Rules {
   std::vector<Table> tables;
@@ -29,7 +29,7 @@ void add(std::vector<Table> more, Rules& rules) {
 }
 
 void read_nft(Rules& rules) {
-  const auto ran = run_command({"nft", "-j", "list", "ruleset"}, kPatience);
+  const auto ran = run_command({"nft", "-j", "list", "ruleset"}, kListPatience);
   if (!ran) return;
   if (ran->status != 0) {
     rules.failed = true;
@@ -43,7 +43,7 @@ void read_nft(Rules& rules) {
 }
 
 void read_iptables(const char* program, const char* family, Rules& rules) {
-  const auto ran = run_command({program}, kPatience);
+  const auto ran = run_command({program}, kListPatience);
   if (!ran) return;
   if (ran->status != 0) {
     rules.failed = true;
@@ -86,11 +86,11 @@ Outcome worst_of(const std::vector<Table>& tables, const std::vector<std::string
 void look_at_firewall(const std::vector<std::string>& netdevs, Findings& findings) {
   const auto nft_tables = count_nft_tables();
   if (!nft_tables && nft_tables.error().code == EPERM) {
-    return findings.unseen(kSubject, "only root may read the rules of nftables and iptables",
+    return findings.unseen(kFirewall, "only root may read the rules of nftables and iptables",
                            "if other hosts do not answer, ask again as root: sudo verbena doctor");
   }
   if (!has_legacy_tables() && (!nft_tables || *nft_tables == 0)) {
-    return findings.fine(kSubject, "there are no rules of nftables and iptables");
+    return findings.fine(kFirewall, "there are no rules of nftables and iptables");
   }
   Rules rules;
   read_nft(rules);
@@ -99,15 +99,15 @@ void look_at_firewall(const std::vector<std::string>& netdevs, Findings& finding
   Probe probe;
   const Outcome outcome = worst_of(rules.tables, netdevs, probe);
   if (outcome.kind == Outcome::kDropped) {
-    findings.fault(kSubject, fmt::format("{} drops {}", outcome.by, described(probe)), remedy(probe));
+    findings.fault(kFirewall, fmt::format("{} drops {}", outcome.by, described(probe)), remedy(probe));
   } else if (outcome.kind == Outcome::kMayBeDropped) {
-    findings.cost(kSubject, fmt::format("{} drops some {}", outcome.by, described(probe)),
+    findings.cost(kFirewall, fmt::format("{} drops some {}", outcome.by, described(probe)),
                   fmt::format("if peers are among them, {}", remedy(probe)));
   } else if (rules.read && !rules.failed) {
-    findings.fine(kSubject, "no rule of nftables or iptables drops packets to UDP port 4791");
+    findings.fine(kFirewall, "no rule of nftables or iptables drops packets to UDP port 4791");
   } else {
     findings.unseen(
-        kSubject,
+        kFirewall,
         "there are rules of nftables or iptables, and no 'nft -j' or iptables-save here to read them",
         "look at them: do they let new UDP flows to port 4791 in?");
   }

@@ -18,7 +18,7 @@
 namespace verbena::tools::doctor {
 namespace {
 
-constexpr const char* kSubject = "kernel";
+constexpr const char* kKernel = "kernel";
 
 // A filter of system calls is in force (proc(5)); then a call that the kernel has may still fail.
 bool is_filtered() {
@@ -43,7 +43,7 @@ void look_at_memory_files(Findings& findings) {
   const UniqueFd file(::memfd_create("verbena-doctor", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (file && ::ftruncate(file.get(), 4096) == 0 && ::fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK) == 0)
     return;
-  findings.fault(kSubject,
+  findings.fault(kKernel,
                  fmt::format("files in memory with seals cannot be made, memfd_create(2) {}, and all that is "
                              "shared lies in them",
                              because(errno)),
@@ -54,7 +54,7 @@ void look_at_descriptors_of_processes(Findings& findings) {
   const UniqueFd self(static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0)));
   if (self) return;
   findings.fault(
-      kSubject,
+      kKernel,
       fmt::format("there are no descriptors of processes, pidfd_open(2) {}, by which the agent sees "
                   "that a program has ended",
                   because(errno)),
@@ -64,7 +64,7 @@ void look_at_descriptors_of_processes(Findings& findings) {
 void look_at_events(Findings& findings) {
   const UniqueFd event(::eventfd(0, EFD_CLOEXEC));
   if (event) return;
-  findings.fault(kSubject, fmt::format("there are no event descriptors, eventfd(2) {}", because(errno)),
+  findings.fault(kKernel, fmt::format("there are no event descriptors, eventfd(2) {}", because(errno)),
                  remedy());
 }
 
@@ -76,7 +76,7 @@ void look_at_memory_of_processes(Findings& findings) {
   const iovec target{&to, 1};
   if (::process_vm_readv(::getpid(), &target, 1, &source, 1, 0) == 1) return;
   findings.cost(
-      kSubject,
+      kKernel,
       fmt::format("processes cannot reach each other's memory, process_vm_readv(2) {}: on one host, "
                   "READs and WRITEs go as messages, which the target has to answer",
                   because(errno)),
@@ -89,7 +89,7 @@ void look_at_yama(Findings& findings) {
   std::ifstream("/proc/sys/kernel/yama/ptrace_scope") >> scope;
   if (scope == 0) return;
   findings.cost(
-      kSubject,
+      kKernel,
       fmt::format(
           "kernel.yama.ptrace_scope is {}: on one host, READs and WRITEs of memory that is not shared go as "
           "messages, which the target has to answer",
@@ -106,8 +106,8 @@ void look_at_kernel(Findings& findings) {
   look_at_events(findings);
   look_at_memory_of_processes(findings);
   look_at_yama(findings);
-  if (!findings.amiss(kSubject)) {
-    findings.fine(kSubject,
+  if (!findings.amiss(kKernel)) {
+    findings.fine(kKernel,
                   "allows files in memory, descriptors of processes, and memory to be reached from outside");
   }
 }

@@ -12,7 +12,7 @@
 namespace verbena::tools::doctor {
 namespace {
 
-constexpr const char* kSubject = "limits";
+constexpr const char* kLimits = "limits";
 
 // A device takes about a dozen descriptors, a shard some more, a peer on this host up to two.
 constexpr rlim_t kFewDescriptors = 64;
@@ -42,9 +42,9 @@ void look_at_descriptors(Findings& findings) {
   const std::string todo = fmt::format("raise it where the program is started: ulimit -n {}",
                                        limit.hard > 65'536 ? 65'536 : limit.hard);
   if (limit.soft < kFewDescriptors) {
-    findings.fault(kSubject, what + ": devices cannot be opened, or their calls answer EMFILE", todo);
+    findings.fault(kLimits, what + ": devices cannot be opened, or their calls answer EMFILE", todo);
   } else if (limit.soft < kSomeDescriptors) {
-    findings.cost(kSubject, what + ": completion channels and peers on this host take some each", todo);
+    findings.cost(kLimits, what + ": completion channels and peers on this host take some each", todo);
   }
 }
 
@@ -52,7 +52,7 @@ void look_at_memory(Findings& findings) {
   const Limit space = limit_of(RLIMIT_AS);
   if (space.soft < kSmallAddressSpace) {
     findings.fault(
-        kSubject,
+        kLimits,
         fmt::format(
             "a program may have {} MiB of address space (ulimit -v), and calls answer ENOMEM beyond it: "
             "what peers share is mapped, too",
@@ -62,7 +62,7 @@ void look_at_memory(Findings& findings) {
   const Limit files = limit_of(RLIMIT_FSIZE);
   if (files.soft < kFewFileBytes) {
     findings.fault(
-        kSubject,
+        kLimits,
         fmt::format("files may have {} bytes (ulimit -f), and shared memory is files in memory", files.soft),
         "lift it where the program is started: ulimit -f unlimited");
   }
@@ -71,7 +71,7 @@ void look_at_memory(Findings& findings) {
 void look_at_threads(Findings& findings) {
   const Limit limit = limit_of(RLIMIT_NPROC);
   if (::geteuid() == 0 || limit.soft >= kFewThreads) return;
-  findings.fault(kSubject,
+  findings.fault(kLimits,
                  fmt::format("this user may have {} threads (ulimit -u), and each shard is one", limit.soft),
                  "raise it where the program is started: ulimit -u 4096");
 }
@@ -80,14 +80,14 @@ void look_at_threads(Findings& findings) {
 void look_at_shared_memory_files(Findings& findings) {
   struct statvfs room {};
   if (::statvfs("/dev/shm", &room) != 0 || ::access("/dev/shm", W_OK) != 0) {
-    findings.cost(kSubject, "there is no /dev/shm to write to: Verbena needs none, Open MPI and UCX do",
+    findings.cost(kLimits, "there is no /dev/shm to write to: Verbena needs none, Open MPI and UCX do",
                   "mount a tmpfs there, mode 1777; for a container, --tmpfs /dev/shm");
     return;
   }
   const unsigned long left = room.f_bavail * room.f_frsize;
   if (room.f_blocks != 0 && left < kLittleSharedMemory) {
     findings.cost(
-        kSubject,
+        kLimits,
         fmt::format("/dev/shm has {} KiB left: Verbena needs none of it, Open MPI and UCX do", left >> 10),
         "remove what ended programs left there, or enlarge it: mount -o remount,size=1G /dev/shm; for a "
         "container, --shm-size=1g");
@@ -102,7 +102,7 @@ void look_at_socket_buffers(Findings& findings) {
     std::ifstream("/proc/sys/net/core/" + std::string(name)) >> bytes;
     if (bytes >= kUsualSocketBytes) continue;
     findings.cost(
-        kSubject,
+        kLimits,
         fmt::format("net.core.{} is {}: between hosts, bursts are lost in so small buffers", name, bytes),
         fmt::format("as root: sysctl -w net.core.{}=4194304", name));
   }
@@ -116,9 +116,8 @@ void look_at_limits(Findings& findings) {
   look_at_threads(findings);
   look_at_shared_memory_files(findings);
   look_at_socket_buffers(findings);
-  if (!findings.amiss(kSubject)) {
-    findings.fine(kSubject,
-                  "descriptors, address space, files, threads, /dev/shm and socket buffers suffice");
+  if (!findings.amiss(kLimits)) {
+    findings.fine(kLimits, "descriptors, address space, files, threads, /dev/shm and socket buffers suffice");
   }
 }
 

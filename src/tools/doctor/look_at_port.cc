@@ -16,8 +16,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kSubject = "port";
-constexpr uint16_t kPort = 4791;
+constexpr const char* kPort = "port";
+constexpr uint16_t kUdpPort = 4791;
 
 bool is_rxe_loaded() {
   std::error_code ignored;
@@ -41,27 +41,28 @@ void say_who_has_it(const agent::PortHolder& holder, Findings& findings) {
   const bool sees_all = ::geteuid() == 0;
   if (pid.empty() && holder.uid == 0 && is_rxe_loaded()) {
     findings.fault(
-        kSubject,
+        kPort,
         fmt::format("UDP port {} is held by the kernel's rdma_rxe{}: no packet reaches Verbena's links",
-                    kPort, sees_all ? "" : ", or by a program of root's"),
+                    kUdpPort, sees_all ? "" : ", or by a program of root's"),
         "unload it, as root: modprobe -r rdma_rxe; or run Verbena in a network namespace of its own");
   } else if (!pid.empty() && is_agent(pid)) {
     findings.fault(
-        kSubject,
+        kPort,
         fmt::format("UDP port {} is held by the agent of user {} (pid {}), which serves that user only: your "
                     "programs reach this host alone",
-                    kPort, holder.uid, pid),
+                    kUdpPort, holder.uid, pid),
         fmt::format("end it (kill {}) and have root's serve all users: sudo verbena agent", pid));
   } else if (!pid.empty()) {
     findings.fault(
-        kSubject,
-        fmt::format("UDP port {} is held by {} (pid {}) of user {}: no packet reaches Verbena's links", kPort,
-                    name_of(pid), pid, holder.uid),
+        kPort,
+        fmt::format("UDP port {} is held by {} (pid {}) of user {}: no packet reaches Verbena's links",
+                    kUdpPort, name_of(pid), pid, holder.uid),
         fmt::format("end it (kill {}), or run Verbena in a network namespace of its own", pid));
   } else {
     findings.fault(
-        kSubject,
-        fmt::format("UDP port {} is held by user {}: no packet reaches Verbena's links", kPort, holder.uid),
+        kPort,
+        fmt::format("UDP port {} is held by user {}: no packet reaches Verbena's links", kUdpPort,
+                    holder.uid),
         "as root, 'verbena doctor' names the program; where users share a host, root's agent serves them "
         "all: sudo "
         "verbena agent");
@@ -78,26 +79,26 @@ unsigned first_unprivileged_port() {
 
 void look_at_port(const std::optional<agent_client::AgentStatus>& agent, Findings& findings) {
   if (agent && agent->no_wire_reason.empty()) {
-    return findings.fine(kSubject, fmt::format("UDP port {} is the agent's", kPort));
+    return findings.fine(kPort, fmt::format("UDP port {} is the agent's", kUdpPort));
   }
-  const std::vector<agent::PortHolder> holders = agent::holders_of_port(kPort);
+  const std::vector<agent::PortHolder> holders = agent::holders_of_port(kUdpPort);
   const bool privileged = agent ? agent->uid == 0 : ::geteuid() == 0;
   if (!holders.empty()) {
     say_who_has_it(holders.front(), findings);
-  } else if (!privileged && first_unprivileged_port() > kPort) {
+  } else if (!privileged && first_unprivileged_port() > kUdpPort) {
     findings.fault(
-        kSubject,
+        kPort,
         fmt::format(
             "net.ipv4.ip_unprivileged_port_start is {}: an ordinary user's agent may not have UDP port {}",
-            first_unprivileged_port(), kPort),
+            first_unprivileged_port(), kUdpPort),
         "have root's agent serve all users, sudo verbena agent, or as root: sysctl -w "
         "net.ipv4.ip_unprivileged_port_start=1024");
   } else if (agent) {
     // What had the port is gone since: an agent asks for it once.
-    findings.fault(kSubject, fmt::format("the agent has no wire: {}", agent->no_wire_reason),
+    findings.fault(kPort, fmt::format("the agent has no wire: {}", agent->no_wire_reason),
                    fmt::format("nobody has the port now; have a new agent take it: kill {}", agent->pid));
   } else {
-    findings.fine(kSubject, fmt::format("UDP port {} is free", kPort));
+    findings.fine(kPort, fmt::format("UDP port {} is free", kUdpPort));
   }
 }
 

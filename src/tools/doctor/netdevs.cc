@@ -3,26 +3,20 @@
 
 #include <array>
 #include <cerrno>
-#include <memory>
 
 #include <arpa/inet.h>
 #include <fmt/format.h>
-#include <libmnl/libmnl.h>
 #include <linux/if.h>
 #include <linux/rtnetlink.h>
 
 #include "agent/netlink_attributes.h"
+#include "tools/doctor/mnl_socket.h"
 
 namespace verbena::tools::doctor {
 namespace {
 
-struct SocketCloser {
-  void operator()(mnl_socket* socket) const { mnl_socket_close(socket); }
-};
-using Socket = std::unique_ptr<mnl_socket, SocketCloser>;
-
-Socket open_socket() {
-  Socket socket(mnl_socket_open2(NETLINK_ROUTE, SOCK_CLOEXEC));
+MnlSocket open_socket() {
+  MnlSocket socket(mnl_socket_open2(NETLINK_ROUTE, SOCK_CLOEXEC));
   if (socket && mnl_socket_bind(socket.get(), 0, MNL_SOCKET_AUTOPID) < 0) socket.reset();
   return socket;
 }
@@ -117,7 +111,7 @@ bool dump_netdevs(mnl_socket* socket, unsigned sequence, Netdevs& netdevs) {
 }  // namespace
 
 Result<Netdevs> read_netdevs() {
-  const Socket socket = open_socket();
+  const MnlSocket socket = open_socket();
   Netdevs netdevs;
   if (!socket || !dump_netdevs(socket.get(), 1, netdevs)) return fail(errno);
   unsigned sequence = 1;

@@ -4,20 +4,16 @@
 #include <array>
 #include <cerrno>
 #include <fstream>
-#include <memory>
 #include <string>
 
-#include <libmnl/libmnl.h>
 #include <linux/netfilter/nf_tables.h>
 #include <linux/netfilter/nfnetlink.h>
 #include <sys/socket.h>
 
+#include "tools/doctor/mnl_socket.h"
+
 namespace verbena::tools::doctor {
 namespace {
-
-struct SocketCloser {
-  void operator()(mnl_socket* socket) const { mnl_socket_close(socket); }
-};
 
 int on_table(const nlmsghdr*, void* count) {
   ++*static_cast<size_t*>(count);
@@ -27,7 +23,7 @@ int on_table(const nlmsghdr*, void* count) {
 }  // namespace
 
 Result<size_t> count_nft_tables() {
-  const std::unique_ptr<mnl_socket, SocketCloser> socket(mnl_socket_open2(NETLINK_NETFILTER, SOCK_CLOEXEC));
+  const MnlSocket socket(mnl_socket_open2(NETLINK_NETFILTER, SOCK_CLOEXEC));
   if (!socket || mnl_socket_bind(socket.get(), 0, MNL_SOCKET_AUTOPID) < 0) return fail(errno);
   alignas(nlmsghdr) std::array<char, 256> room{};
   nlmsghdr* request = mnl_nlmsg_put_header(room.data());

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <optional>
@@ -17,6 +16,7 @@
 
 #include "tools/doctor/command_output.h"
 #include "tools/doctor/elf_file.h"
+#include "tools/doctor/variable.h"
 #include "tools/verbena/run_environment.h"
 
 namespace verbena::tools::doctor {
@@ -24,14 +24,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kSubject = "program";
-constexpr Duration kPatience = std::chrono::seconds(10);
+constexpr const char* kProgram = "program";
+constexpr Duration kLoaderPatience = std::chrono::seconds(10);
 constexpr int kMostInterpreters = 4;
-
-std::string variable(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? "" : value;
-}
 
 fs::path find_in_path(const std::string& name) {
   if (name.find('/') != std::string::npos) return name;
@@ -85,7 +80,7 @@ std::optional<Loaded> ask_loader(const fs::path& file, std::vector<std::string> 
   const auto own = read_elf_file("/proc/self/exe");
   if (!own || own->interpreter.empty()) return std::nullopt;
   environment.push_back("LD_TRACE_LOADED_OBJECTS=1");
-  const auto ran = run_command({own->interpreter, fs::absolute(file).string()}, kPatience, environment);
+  const auto ran = run_command({own->interpreter, fs::absolute(file).string()}, kLoaderPatience, environment);
   if (!ran || ran->timed_out) return std::nullopt;
   Loaded loaded;
   std::istringstream lines(ran->out);
@@ -118,7 +113,7 @@ void look_at_privileges(const fs::path& file, Findings& findings) {
   if ((status.st_mode & S_ISGID) != 0 && status.st_gid != ::getegid()) kind = "set-group-ID";
   if (has_capabilities(file) && ::geteuid() != 0) kind = "given file capabilities";
   if (kind == nullptr) return;
-  findings.fault(kSubject,
+  findings.fault(kProgram,
                  fmt::format("{} is {}: the loader keeps Verbena's libraries from it", file.string(), kind),
                  "run a copy without (cp PROGRAM .), started with what it needs, as by 'setpriv "
                  "--ambient-caps'; or 'verbena "
@@ -142,31 +137,31 @@ std::string reason_for(const std::string& path, const ElfFile& file) {
 void look_at_libraries(const fs::path& program, const ElfFile& file, const Installation& installation,
                        Findings& findings) {
   const auto loaded = ask_loader(program, run_environment(installation));
-  if (!loaded) return findings.unseen(kSubject, "the loader could not be asked which libraries it finds");
+  if (!loaded) return findings.unseen(kProgram, "the loader could not be asked which libraries it finds");
   std::string ours;
   for (const Loaded::Library& one : loaded->libraries) {
     if (one.path.empty()) {
-      findings.fault(kSubject, fmt::format("it needs {}, which is not found", one.name),
+      findings.fault(kProgram, fmt::format("it needs {}, which is not found", one.name),
                      "install the package that has it");
     } else if (stands_for(one.name) && is_ours(one.path, installation)) {
       ours += (ours.empty() ? "" : ", ") + one.name;
     } else if (stands_for(one.name)) {
       findings.fault(
-          kSubject,
+          kProgram,
           fmt::format("it loads {} in place of Verbena's: {}", one.path, reason_for(one.path, file)),
           "take the path out (patchelf --remove-rpath, or make it a RUNPATH), or move that library away");
     }
   }
   if (loaded->complaint.find("version `") != std::string::npos) {
-    findings.fault(kSubject,
+    findings.fault(kProgram,
                    fmt::format("it is built for another libibverbs or librdmacm: {}", loaded->complaint),
                    "take the program as built for your distribution's rdma-core, or a later Verbena");
-  } else if (loaded->status != 0 && !findings.amiss(kSubject)) {
-    findings.fault(kSubject, fmt::format("the loader refuses it: {}", loaded->complaint),
+  } else if (loaded->status != 0 && !findings.amiss(kProgram)) {
+    findings.fault(kProgram, fmt::format("the loader refuses it: {}", loaded->complaint),
                    "install what it needs, or build it again");
   }
-  if (findings.amiss(kSubject)) return;
-  findings.fine(kSubject,
+  if (findings.amiss(kProgram)) return;
+  findings.fine(kProgram,
                 ours.empty()
                     ? fmt::format("{} is linked with none of libibverbs and librdmacm; what it loads "
                                   "while it runs (dlopen) will be Verbena's",
@@ -178,19 +173,19 @@ void look_at_elf_file(const fs::path& program, const ElfFile& file, const Instal
                       Findings& findings) {
   look_at_privileges(program, findings);
   if (!file.is_64_bit || file.machine != own_machine()) {
-    findings.fault(kSubject,
+    findings.fault(kProgram,
                    fmt::format("{} is built for another machine than Verbena's libraries{}", program.string(),
                                file.is_64_bit ? "" : ": for 32 bits"),
                    "take one that is built for this machine");
   } else if (!file.dynamic || file.interpreter.empty()) {
     findings.fault(
-        kSubject,
+        kProgram,
         fmt::format("{} is linked statically: what it knows of RDMA is in it, and nothing can be put in "
                     "front",
                     program.string()),
         "link it with libibverbs.so.1 and librdmacm.so.1");
   } else if (const auto own = read_elf_file("/proc/self/exe"); own && file.interpreter != own->interpreter) {
-    findings.fault(kSubject,
+    findings.fault(kProgram,
                    fmt::format("{} uses another C library than Verbena's: its loader is {}", program.string(),
                                file.interpreter),
                    "build it for glibc, or run it in a container that has glibc");
@@ -213,7 +208,7 @@ Result<void> look_at_program(const std::string& name, const Installation& instal
     if (file.error().code != ENOEXEC) return fail(file.error().code);
     const std::string interpreter = interpreter_of_script(program);
     if (interpreter.empty()) return fail(ENOEXEC);
-    findings.fine(kSubject, fmt::format("{} is a script for {}", program.string(), interpreter));
+    findings.fine(kProgram, fmt::format("{} is a script for {}", program.string(), interpreter));
     program = find_in_path(interpreter);
     if (program.empty()) return fail(ENOENT);
   }

@@ -21,8 +21,9 @@ namespace verbena::tools {
 namespace {
 
 using explanations::Entry;
+using Json = nlohmann::ordered_json;
 
-constexpr const char* kExamples =
+constexpr const char* kExplainExamples =
     "Examples:\n"
     "  verbena explain                          all there are\n"
     "  verbena explain IBV_WC_RETRY_EXC_ERR     a completion's status; also RETRY_EXC_ERR, or 12\n"
@@ -61,7 +62,6 @@ std::string as_list(const std::vector<const Entry*>& entries) {
 }
 
 std::string as_json(const std::vector<const Entry*>& entries) {
-  using Json = nlohmann::ordered_json;
   Json list = Json::array();
   for (const Entry* entry : entries) {
     Json causes = Json::array();
@@ -101,7 +101,8 @@ int show(const std::vector<std::string>& words, bool json) {
 void add_explain(CLI::App& verbena, int& status) {
   CLI::App* command = verbena.add_subcommand(
       "explain", "Say what a status, an event or an errno means, and the likeliest causes");
-  explain(*command, "verbena explain [--json] [wc|event|cm|errno|reject] [NAME|NUMBER|WORDS...]", kExamples);
+  explain(*command, "verbena explain [--json] [wc|event|cm|errno|reject] [NAME|NUMBER|WORDS...]",
+          kExplainExamples);
   const auto words = std::make_shared<std::vector<std::string>>();
   const auto json = std::make_shared<bool>(false);
   command->add_option("WORDS", *words, "a name or a number, or words to look for");

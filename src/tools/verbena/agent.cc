@@ -21,7 +21,7 @@
 namespace verbena::tools {
 namespace {
 
-constexpr const char* kExamples =
+constexpr const char* kAgentExamples =
     "Programs start an agent when they need one; it leaves when nothing needs it any more. Run one yourself "
     "to\n"
     "see what it does, or as root to serve all users of this machine (of this network namespace).\n"
@@ -80,7 +80,7 @@ int exec_agent(const std::string& only_user, bool no_discovery, const std::strin
 void add_agent(CLI::App& verbena, int& status) {
   CLI::App* command = verbena.add_subcommand("agent", "Run the agent here, in the foreground");
   explain(*command, "verbena agent [--serve-only USER] [--no-discovery] [--metrics ADDRESS:PORT|unix:PATH]",
-          kExamples);
+          kAgentExamples);
   const auto only_user = std::make_shared<std::string>();
   command
       ->add_option("--serve-only", *only_user,

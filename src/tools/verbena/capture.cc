@@ -22,6 +22,7 @@
 #include "tools/verbena/message.h"
 #include "tools/verbena/names.h"
 #include "tools/verbena/recorder.h"
+#include "tools/verbena/report.h"
 
 namespace verbena::tools {
 namespace {
@@ -30,7 +31,7 @@ using agent_client::CaptureClient;
 using agent_client::CaptureNews;
 using protocol::CaptureNewsReply;
 
-constexpr const char* kExamples =
+constexpr const char* kCaptureExamples =
     "Writes what processes of this host send each other by memory, which tcpdump does not see, as the "
     "RoCEv2\n"
     "packets that it would have been between two hosts. What goes over UDP is not in it: that is tcpdump's.\n"
@@ -55,7 +56,7 @@ constexpr Duration kNewsInterval = std::chrono::milliseconds(5);
 // For what is in the rings at the end.
 constexpr Duration kMostAtEnd = std::chrono::seconds(2);
 
-struct Wish {
+struct CaptureWish {
   std::string file;
   CaptureChoice choice;
   uint64_t seconds = 0;  // 0: until it is ended
@@ -64,7 +65,7 @@ struct Wish {
 // One run of the command, from an agent that has been reached on.
 class Capture {
  public:
-  Capture(const Wish& wish, CaptureClient& client, CaptureOutput output)
+  Capture(const CaptureWish& wish, CaptureClient& client, CaptureOutput output)
       : wish_(wish),
         client_(client),
         output_(std::move(output)),
@@ -79,7 +80,7 @@ class Capture {
   bool pause(Duration duration);
   void drain();
 
-  const Wish& wish_;
+  const CaptureWish& wish_;
   CaptureClient& client_;
   CaptureOutput output_;
   CaptureLinks links_;
@@ -178,13 +179,8 @@ int Capture::run() {
   return kFailed;
 }
 
-int report(const agent_client::AdminError& error) {
-  complain("{}", error.text);
-  return kFailed;
-}
-
 // A file that is there is not touched before all else is well.
-int capture(const Wish& wish) {
+int capture(const CaptureWish& wish) {
   agent_client::ConnectOptions options;
   if (const auto installation = Installation::of_this_program()) options.agent_program = installation->agent;
   const auto client = CaptureClient::connect(options);
@@ -214,8 +210,8 @@ int capture(const Wish& wish) {
 void add_capture(CLI::App& verbena, int& status) {
   CLI::App* command =
       verbena.add_subcommand("capture", "Write what goes by memory as packets, for Wireshark");
-  explain(*command, "verbena capture [OPTION...] FILE", kExamples);
-  const auto wish = std::make_shared<Wish>();
+  explain(*command, "verbena capture [OPTION...] FILE", kCaptureExamples);
+  const auto wish = std::make_shared<CaptureWish>();
   CaptureChoice& choice = wish->choice;
   command->add_option("FILE", wish->file, "where to: a pcapng file, or '-' for standard output")->required();
   command

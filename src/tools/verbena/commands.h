@@ -5,7 +5,9 @@
 #include <string>
 #include <vector>
 
-#include <CLI/App.hpp>
+namespace CLI {
+class App;
+}
 
 namespace verbena::tools {
 
@@ -17,6 +19,9 @@ enum ExitStatus : int {
   kNotExecutable = 126,  // the program exists but does not start; the shells' number for it
   kNotFound = 127,       // there is no such program; the shells' number for it
 };
+
+// All that `verbena` does with its arguments. What it exits with.
+int run_command_line(int argc, char** argv);
 
 // The words of a command line, cut in two: ours, and for `run` the program's, which we do not interpret.
 struct Words {

@@ -12,6 +12,7 @@
 #include "tools/verbena/installation.h"
 #include "tools/verbena/link_arguments.h"
 #include "tools/verbena/message.h"
+#include "tools/verbena/report.h"
 #include "tools/verbena/status_text.h"
 
 namespace verbena::tools {
@@ -28,11 +29,6 @@ constexpr const char* kLinkExamples =
     "  verbena link set rxe0 peers 192.0.2.0/24 hear hosts of this network only\n"
     "\n"
     "A user changes the links of their own agent, root those of an agent that serves all.\n";
-
-int report(const agent_client::AdminError& error) {
-  complain("{}", error.text);
-  return kFailed;
-}
 
 // Calls `request` with the agent; starts one if there is none.
 template <class Request>

@@ -20,7 +20,7 @@
 namespace verbena::tools {
 namespace {
 
-constexpr const char* kExamples =
+constexpr const char* kMetricsExamples =
     "Examples:\n"
     "  verbena metrics                          once, to standard output: for node_exporter's textfile\n"
     "  verbena metrics --listen 127.0.0.1:9792  over HTTP, until Ctrl-C, at http://127.0.0.1:9792/metrics\n"
@@ -73,7 +73,7 @@ void serve_metrics(UniqueFd listener) {
 
 void add_metrics(CLI::App& verbena, int& status) {
   CLI::App* command = verbena.add_subcommand("metrics", "Print the agent's numbers for Prometheus");
-  explain(*command, "verbena metrics [--listen ADDRESS:PORT|unix:PATH]", kExamples);
+  explain(*command, "verbena metrics [--listen ADDRESS:PORT|unix:PATH]", kMetricsExamples);
   const auto where = std::make_shared<std::string>();
   command->add_option("--listen", *where, "serve them over HTTP there instead")->type_name("PLACE");
   command->callback([where, &status] { status = where->empty() ? print_once() : listen(*where); });

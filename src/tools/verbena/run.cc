@@ -24,7 +24,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kExamples =
+constexpr const char* kRunExamples =
     "Examples:\n"
     "  verbena run ibv_devices                  which RDMA devices a program sees\n"
     "  verbena run ib_write_bw                  a server; its client, in another terminal or on another "
@@ -165,7 +165,7 @@ Words cut_words(int argc, const char* const* argv) {
 
 void add_run(CLI::App& verbena, const std::vector<std::string>& program, int& status) {
   CLI::App* command = verbena.add_subcommand("run", "Run a program with Verbena as its RDMA libraries");
-  explain(*command, "verbena run [--shared-memory] [--] PROGRAM [ARGUMENT...]", kExamples);
+  explain(*command, "verbena run [--shared-memory] [--] PROGRAM [ARGUMENT...]", kRunExamples);
   const auto shared_memory = std::make_shared<bool>(false);
   command->add_flag("--shared-memory", *shared_memory,
                     "back its large allocations by memory that other processes can map");

@@ -17,7 +17,7 @@
 namespace verbena::tools {
 namespace {
 
-constexpr const char* kExamples =
+constexpr const char* kStatusExamples =
     "Examples:\n"
     "  verbena status                           links, and a line for each process\n"
     "  verbena status -v                        GIDs, queue pairs, paths, counters, too\n"
@@ -31,13 +31,13 @@ bool no_agent(const agent_client::AdminError& error) {
   return error.code == ECONNREFUSED || error.code == ENOENT;
 }
 
-struct Options {
+struct StatusOptions {
   bool json = false;
   bool verbose = false;
   StatusFilter filter;
 };
 
-int show(const Options& options) {
+int show(const StatusOptions& options) {
   std::optional<agent_client::AgentStatus> status;
   const auto admin = agent_client::Admin::connect({.start_agent = false, .agent_program = {}});
   if (admin) {
@@ -68,8 +68,8 @@ int show(const Options& options) {
 
 void add_status(CLI::App& verbena, int& status) {
   CLI::App* command = verbena.add_subcommand("status", "Show links, GIDs, processes, queue pairs, counters");
-  explain(*command, "verbena status [OPTION...]", kExamples);
-  const auto options = std::make_shared<Options>();
+  explain(*command, "verbena status [OPTION...]", kStatusExamples);
+  const auto options = std::make_shared<StatusOptions>();
   StatusFilter& filter = options->filter;
   command->add_flag("-v,--verbose", options->verbose,
                     "GIDs, queue pairs, paths and all that is counted, too");

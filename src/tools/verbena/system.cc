@@ -23,7 +23,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kExamples =
+constexpr const char* kSystemExamples =
     "While it is on, every program on this machine finds Verbena's libraries without 'verbena run', also "
     "those that\n"
     "are set-user-ID. What 'verbena run' does beyond that is missing: programs that look for a device in\n"
@@ -123,7 +123,7 @@ void add(CLI::App& system, const char* name, const char* what, int (*act)(), int
 void add_system(CLI::App& verbena, int& status) {
   CLI::App* command =
       verbena.add_subcommand("system", "Have every program find Verbena's libraries, without 'verbena run'");
-  explain(*command, "verbena system on|off|status", kExamples);
+  explain(*command, "verbena system on|off|status", kSystemExamples);
   command->require_subcommand(1);
   add(*command, "on", "From now on (root)", switch_on, status);
   add(*command, "off", "No more (root)", switch_off, status);

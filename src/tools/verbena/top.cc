@@ -21,7 +21,7 @@
 namespace verbena::tools {
 namespace {
 
-constexpr const char* kExamples =
+constexpr const char* kTopExamples =
     "Examples:\n"
     "  verbena top                              live; h helps, q ends\n"
     "  verbena top --by qp --sort waiting       which queue pairs have work that waits\n"
@@ -29,14 +29,14 @@ constexpr const char* kExamples =
     "\n"
     "Where standard output is no terminal it is as with --batch. Starts no agent.\n";
 
-struct Options {
+struct TopOptions {
   TopSettings settings;
   bool batch = false;
   unsigned count = 1;
   double interval = 1;
 };
 
-std::optional<agent_client::AgentStatus> look() {
+std::optional<agent_client::AgentStatus> status_now() {
   const auto admin = agent_client::Admin::connect({.start_agent = false, .agent_program = {}});
   if (!admin) return std::nullopt;
   auto status = (*admin)->status();
@@ -44,8 +44,8 @@ std::optional<agent_client::AgentStatus> look() {
   return std::move(*status);
 }
 
-int print_tables(const Options& options) {
-  auto before = look();
+int print_tables(const TopOptions& options) {
+  auto before = status_now();
   for (unsigned i = 0; i < options.count; ++i) {
     if (!before) {
       fmt::print("No agent is running: nothing uses Verbena.\n");
@@ -53,7 +53,7 @@ int print_tables(const Options& options) {
     }
     const auto began = std::chrono::steady_clock::now();
     std::this_thread::sleep_for(std::chrono::duration<double>(options.interval));
-    auto now = look();
+    auto now = status_now();
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
     if (now) {
       for (const std::string& line : top_lines(*before, *now, seconds, options.settings))
@@ -66,12 +66,12 @@ int print_tables(const Options& options) {
   return kDone;
 }
 
-int run(const Options& options) {
+int run(const TopOptions& options) {
   const char* terminal = std::getenv("TERM");
   if (options.batch || ::isatty(STDOUT_FILENO) == 0 || ::isatty(STDIN_FILENO) == 0 || terminal == nullptr) {
     return print_tables(options);
   }
-  show_top(look, options.settings,
+  show_top(status_now, options.settings,
            std::chrono::duration_cast<Duration>(std::chrono::duration<double>(options.interval)));
   return kDone;
 }
@@ -80,8 +80,9 @@ int run(const Options& options) {
 
 void add_top(CLI::App& verbena, int& status) {
   CLI::App* command = verbena.add_subcommand("top", "Watch processes, queue pairs and links live");
-  explain(*command, "verbena top [--by process|qp|link] [--sort ORDER] [--filter TEXT] [--batch]", kExamples);
-  const auto options = std::make_shared<Options>();
+  explain(*command, "verbena top [--by process|qp|link] [--sort ORDER] [--filter TEXT] [--batch]",
+          kTopExamples);
+  const auto options = std::make_shared<TopOptions>();
   const std::map<std::string, TopView> views = {
       {"process", TopView::kProcesses}, {"qp", TopView::kQueuePairs}, {"link", TopView::kLinks}};
   std::map<std::string, TopOrder> orders;

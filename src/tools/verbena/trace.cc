@@ -21,6 +21,7 @@
 #include "tools/verbena/help.h"
 #include "tools/verbena/installation.h"
 #include "tools/verbena/message.h"
+#include "tools/verbena/report.h"
 #include "tools/verbena/trace_lines.h"
 #include "trace/reader.h"
 
@@ -30,7 +31,7 @@ namespace {
 using agent_client::TraceClient;
 using agent_client::TraceSource;
 
-constexpr const char* kExamples =
+constexpr const char* kTraceExamples =
     "Each program that uses Verbena remembers what has happened to its queue pairs of late: states, peers,\n"
     "timeouts, NAKs, what was sent again, errors with their requests. It can be read while the program "
     "runs,\n"
@@ -51,7 +52,7 @@ constexpr Duration kSlowLook = std::chrono::milliseconds(50);
 constexpr Duration kFastLook = std::chrono::milliseconds(1);
 constexpr Duration kLifeInterval = std::chrono::milliseconds(500);
 
-struct Wish {
+struct TraceWish {
   pid_t pid = 0;  // 0: the list
   TraceChoice choice;
   double since = 0;
@@ -62,11 +63,6 @@ struct Wish {
   bool all = false;
   uint64_t seconds = 0;  // 0: until it is ended
 };
-
-int report(const agent_client::AdminError& error) {
-  complain("{}", error.text);
-  return kFailed;
-}
 
 // A process's rings, each read on from where it was left.
 class ProcessTrace {
@@ -103,7 +99,7 @@ class ProcessTrace {
 };
 
 // False: nobody reads what is printed.
-bool print(const std::vector<trace::Event>& events, const Wish& wish) {
+bool print(const std::vector<trace::Event>& events, const TraceWish& wish) {
   for (const trace::Event& event : events) {
     const std::string line = line_of(event, wish.pid, wish.style);
     if (std::fwrite(line.data(), 1, line.size(), stdout) != line.size()) return false;
@@ -125,7 +121,7 @@ std::vector<TraceSource> of_process(std::vector<TraceSource> living, std::vector
 }
 
 // Goes on until a signal, the time that was asked for, or the process's end.
-int follow(TraceClient& client, ProcessTrace& process, const Wish& wish) {
+int follow(TraceClient& client, ProcessTrace& process, const TraceWish& wish) {
   const EndSignals signals;
   const TimePoint began = MonotonicClock::now();
   const TimePoint end = wish.seconds == 0 ? kNever : began + std::chrono::seconds(wish.seconds);
@@ -158,7 +154,7 @@ int follow(TraceClient& client, ProcessTrace& process, const Wish& wish) {
   return kDone;
 }
 
-int show_process(TraceClient& client, Wish wish) {
+int show_process(TraceClient& client, TraceWish wish) {
   auto living = client.living();
   if (!living) return report(living.error());
   auto ended = client.ended();
@@ -190,7 +186,7 @@ int show_process(TraceClient& client, Wish wish) {
   return wish.follows || wish.all ? follow(client, process, wish) : kDone;
 }
 
-int list(TraceClient& client, const Wish& wish) {
+int list(TraceClient& client, const TraceWish& wish) {
   auto sources = client.living();
   if (!sources) return report(sources.error());
   auto ended = client.ended();
@@ -211,7 +207,7 @@ agent_client::AdminResult<std::unique_ptr<TraceClient>> connect() {
   return TraceClient::connect(options);
 }
 
-int run(Wish wish) {
+int run(TraceWish wish) {
   wish.style.to_wall_clock =
       std::chrono::system_clock::now().time_since_epoch() - MonotonicClock::now().time_since_epoch();
   const auto client = connect();
@@ -231,8 +227,8 @@ int run(Wish wish) {
 
 void add_trace(CLI::App& verbena, int& status) {
   CLI::App* command = verbena.add_subcommand("trace", "Show what has happened to a program's queue pairs");
-  explain(*command, "verbena trace [OPTION...] [PID]", kExamples);
-  const auto wish = std::make_shared<Wish>();
+  explain(*command, "verbena trace [OPTION...] [PID]", kTraceExamples);
+  const auto wish = std::make_shared<TraceWish>();
   CLI::Option* pid = command->add_option("PID", wish->pid, "the process, also one that has ended")
                          ->check(CLI::PositiveNumber);
   const auto of_process = [&](CLI::Option* option) { return option->needs(pid); };

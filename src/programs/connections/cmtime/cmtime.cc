@@ -24,7 +24,7 @@ rdma_addrinfo hints(bool passive) {
   return wanted;
 }
 
-void print_usage(const char* program) {
+void print_cmtime_usage(const char* program) {
   std::printf("usage: %s\n", program);
   std::printf("\t[-s server_address]\n");
   std::printf("\t[-b bind_address]\n");
@@ -66,7 +66,7 @@ int cmtime(int argc, char** argv) {
                      decimal('c', line.connections, 0, 1 << 20), text('p', nullptr, line.port),
                      decimal('r', line.retries, 0, 255), decimal('t', line.milliseconds, 0)});
   if (letters.next != Next::kGoOn) {
-    print_usage(argv[0]);
+    print_cmtime_usage(argv[0]);
     if (letters.next == Next::kWrong) return 1;
     print_help("cmtime");
     return 0;

@@ -16,13 +16,13 @@
 namespace verbena::programs {
 namespace {
 
-struct Line {
+struct ExtendedLine {
   std::string server;
   std::string port = "7471";
   bool shared = false;  // XRC
 };
 
-rdma_addrinfo hints_for(const Line& line, ibv_qp_type shared_type) {
+rdma_addrinfo hints_for(const ExtendedLine& line, ibv_qp_type shared_type) {
   rdma_addrinfo hints = {};
   hints.ai_port_space = line.shared ? RDMA_PS_IB : RDMA_PS_TCP;
   hints.ai_qp_type = line.shared ? shared_type : IBV_QPT_RC;
@@ -53,7 +53,7 @@ int find_shared_queue(const rdma_cm_id& id, std::optional<uint32_t>& number) {
   return -1;
 }
 
-int call(const Line& line, Output& output) {
+int call(const ExtendedLine& line, Output& output) {
   AddressInfo addresses;
   const rdma_addrinfo hints = hints_for(line, IBV_QPT_XRC_SEND);
   if (const int error = find_addresses(line.server, line.port, hints, output, addresses); error != 0) {
@@ -96,7 +96,7 @@ int make_shared_queue(rdma_cm_id* id, uint32_t& number) {
   return 0;
 }
 
-int serve(const Line& line, Output& output) {
+int serve(const ExtendedLine& line, Output& output) {
   rdma_addrinfo hints = hints_for(line, IBV_QPT_XRC_RECV);
   hints.ai_flags = RAI_PASSIVE;
   AddressInfo addresses;
@@ -130,14 +130,14 @@ int serve(const Line& line, Output& output) {
   return 0;
 }
 
-Next take_type(const char* word, Line& line) {
+Next take_type(const char* word, ExtendedLine& line) {
   const int letter = std::tolower(static_cast<unsigned char>(word[0]));
   line.shared = line.shared || letter == 'x';
   return letter == 'x' || letter == 'r' ? Next::kGoOn : Next::kWrong;
 }
 
 int run(int argc, char** argv, const char* name, bool client) {
-  Line line;
+  ExtendedLine line;
   std::vector<Option> options = {text('p', nullptr, line.port), {'c', nullptr, true, [&](const char* word) {
                                                                    return take_type(word, line);
                                                                  }}};

@@ -21,13 +21,12 @@
 namespace verbena::programs {
 namespace {
 
-constexpr int kLeastBytes = 23;  // a ping's name, its longest number and a zero
-constexpr int kMostBytes = 64 * 1024;
-constexpr int kResolveMilliseconds = 2000;
+constexpr int kLeastPingBytes = 23;  // a ping's name, its longest number and a zero
+constexpr int kMostPingBytes = 64 * 1024;
 constexpr int kBacklog = 3;
 constexpr int kFailed = -1;
 
-struct Line {
+struct PingLine {
   PingPlan plan;
   bool has_role = false;
   sockaddr_storage address = {};
@@ -36,7 +35,7 @@ struct Line {
   int status = 0;  // what is wrong with a value
 };
 
-void print_usage() {
+void print_rping_usage() {
   std::printf("rping -s [-vVd] [-S size] [-C count] [-a addr] [-p port]\n");
   std::printf("rping -c [-vVd] [-S size] [-C count] [-I addr] -a addr [-p port]\n");
   std::printf("\t-c\t\tclient side\n");
@@ -62,11 +61,11 @@ Next take_address(const char* word, sockaddr_storage& address, int& status) {
   return Next::kGoOn;
 }
 
-Next take_bytes(const char* word, Line& line) {
+Next take_bytes(const char* word, PingLine& line) {
   const auto bytes = read_number(word, INT64_MIN, INT64_MAX);
-  if (!bytes || *bytes < kLeastBytes || *bytes > kMostBytes - 1) {
+  if (!bytes || *bytes < kLeastPingBytes || *bytes > kMostPingBytes - 1) {
     complain(fmt::format("Invalid size {} (valid range is {} to {})", bytes ? fmt::to_string(*bytes) : word,
-                         kLeastBytes, kMostBytes));
+                         kLeastPingBytes, kMostPingBytes));
     line.status = EINVAL;
     return Next::kGoOn;
   }
@@ -74,7 +73,7 @@ Next take_bytes(const char* word, Line& line) {
   return Next::kGoOn;
 }
 
-Next take_count(const char* word, Line& line) {
+Next take_count(const char* word, PingLine& line) {
   const auto count = read_number(word, INT64_MIN, INT64_MAX);
   if (!count || *count < 0 || *count > INT32_MAX) {
     complain(fmt::format("Invalid count {}", count ? fmt::to_string(*count) : word));
@@ -85,7 +84,7 @@ Next take_count(const char* word, Line& line) {
   return Next::kGoOn;
 }
 
-Option role(char letter, bool server, Line& line) {
+Option role(char letter, bool server, PingLine& line) {
   return {letter, nullptr, false, [server, &line](const char*) {
             line.plan.server = server;
             line.has_role = true;
@@ -93,7 +92,7 @@ Option role(char letter, bool server, Line& line) {
           }};
 }
 
-std::vector<Option> options_of(Line& line) {
+std::vector<Option> options_of(PingLine& line) {
   PingPlan& plan = line.plan;
   return {
       {'a', nullptr, true, [&](const char* word) { return take_address(word, line.address, line.status); }},
@@ -137,7 +136,7 @@ int report(const Session& session, const PingPlan& plan, double seconds) {
   return 0;
 }
 
-int run_client(Line& line, rdma_event_channel* channel, rdma_cm_id* id) {
+int run_client(PingLine& line, rdma_event_channel* channel, rdma_cm_id* id) {
   Session session(line.plan, channel, id);
   sockaddr* source = line.source.ss_family != 0 ? generic(line.source) : nullptr;
   if (rdma_resolve_addr(id, source, generic(line.address), kResolveMilliseconds) != 0) {
@@ -206,7 +205,7 @@ void serve_apart(const PingPlan& plan, rdma_cm_id* id) {
   serve(plan, channel.get(), id);
 }
 
-int run_server(Line& line, rdma_event_channel* channel, rdma_cm_id* listener) {
+int run_server(PingLine& line, rdma_event_channel* channel, rdma_cm_id* listener) {
   if (rdma_bind_addr(listener, generic(line.address)) != 0) return failed("rdma_bind_addr");
   if (rdma_listen(listener, kBacklog) != 0) return failed("rdma_listen");
   if (!line.plan.persistent) {
@@ -222,17 +221,17 @@ int run_server(Line& line, rdma_event_channel* channel, rdma_cm_id* listener) {
 }  // namespace
 
 int rping(int argc, char** argv) {
-  Line line;
+  PingLine line;
   line.address.ss_family = AF_INET;
   const Letters letters = parse_letters(argc, argv, options_of(line), true);
   if (letters.next == Next::kStop) {
-    print_usage();
+    print_rping_usage();
     print_help("rping");
     return 0;
   }
   if (letters.next == Next::kGoOn && line.status != 0) return line.status;
   if (letters.next == Next::kWrong || !line.has_role) {
-    print_usage();
+    print_rping_usage();
     return EINVAL;
   }
   line.plan.json = letters.json;

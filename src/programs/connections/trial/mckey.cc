@@ -19,7 +19,6 @@ namespace {
 
 // As a subnet manager takes its time with switches, so do switches and their snooping with a join.
 constexpr int kSettleMilliseconds = 3000;
-constexpr int kResolveMilliseconds = 2000;
 
 struct Membership {
   std::string group;
@@ -177,7 +176,7 @@ class MulticastTrial final : public Trial {
   sockaddr_storage source_ = {};
 };
 
-void print_usage(const char* program) {
+void print_mckey_usage(const char* program) {
   std::printf("usage: %s\n", program);
   std::printf("\t-m multicast_address\n");
   std::printf("\t[-M unmapped_multicast_address]\n\t replaces -m and requires -b\n");
@@ -213,7 +212,7 @@ int mckey(int argc, char** argv) {
                   flag('o', nullptr, membership.send_only), flag('l', nullptr, deaf)});
   const Letters letters = parse_letters(argc, argv, options);
   if (letters.next != Next::kGoOn) {
-    print_usage(argv[0]);
+    print_mckey_usage(argv[0]);
     if (letters.next == Next::kWrong) return 1;
     print_help("mckey");
     return 0;

@@ -14,7 +14,6 @@
 namespace verbena::programs {
 namespace {
 
-constexpr int kResolveMilliseconds = 2000;
 constexpr int kMostConnections = 1 << 20;
 constexpr int kMostBytes = 1 << 30;
 

@@ -143,7 +143,7 @@ class ConnectedTrial final : public Trial {
   Channel half_migrated_;
 };
 
-void print_usage(const char* program) {
+void print_ucmatose_usage(const char* program) {
   std::printf("usage: %s\n", program);
   std::printf("\t[-s server_address]\n");
   std::printf("\t[-b bind_address]\n");
@@ -161,7 +161,7 @@ void print_usage(const char* program) {
   std::printf("%s", kJsonUsage);
 }
 
-void take_port_space(const char* word, rdma_addrinfo& hints) {
+void take_stream_space(const char* word, rdma_addrinfo& hints) {
   if (strncasecmp("ib", word, 2) == 0) {
     hints.ai_port_space = RDMA_PS_IB;
   } else if (strncasecmp("tcp", word, 3) != 0) {
@@ -180,12 +180,12 @@ int ucmatose(int argc, char** argv) {
       options.end(),
       {text('s', nullptr, plan.destination),
        taken('f', [&](const char* word) { take_format(word, plan.hints); }),
-       taken('P', [&](const char* word) { take_port_space(word, plan.hints); }),
+       taken('P', [&](const char* word) { take_stream_space(word, plan.hints); }),
        octet('t', [&](uint8_t value) { plan.tos = value; }), text('p', nullptr, plan.port),
        octet('a', [&](uint8_t value) { plan.ack_timeout = value; }), flag('m', nullptr, plan.migrate)});
   const Letters letters = parse_letters(argc, argv, options);
   if (letters.next != Next::kGoOn) {
-    print_usage(argv[0]);
+    print_ucmatose_usage(argv[0]);
     if (letters.next == Next::kWrong) return 1;
     print_help("ucmatose");
     return 0;

@@ -96,7 +96,7 @@ class DatagramTrial final : public Trial {
   }
 };
 
-void print_usage(const char* program) {
+void print_udaddy_usage(const char* program) {
   std::printf("usage: %s\n", program);
   std::printf("\t[-s server_address]\n");
   std::printf("\t[-b bind_address]\n");
@@ -112,7 +112,7 @@ void print_usage(const char* program) {
   std::printf("%s", kJsonUsage);
 }
 
-void take_port_space(const char* word, rdma_addrinfo& hints) {
+void take_datagram_space(const char* word, rdma_addrinfo& hints) {
   if (strncasecmp("ipoib", word, 5) == 0) {
     hints.ai_port_space = RDMA_PS_IPOIB;
   } else if (strncasecmp("udp", word, 3) != 0) {
@@ -129,14 +129,14 @@ int udaddy(int argc, char** argv) {
   std::vector<Option> options = common_options(plan);
   options.insert(options.end(), {text('s', nullptr, plan.destination),
                                  taken('f', [&](const char* word) { take_format(word, plan.hints); }),
-                                 taken('P', [&](const char* word) { take_port_space(word, plan.hints); }),
+                                 taken('P', [&](const char* word) { take_datagram_space(word, plan.hints); }),
                                  octet('t', [&](uint8_t value) { plan.tos = value; }),
                                  number_to('p', nullptr, 0, 0xffff, [&](long long value) {
                                    plan.hints.ai_port_space = static_cast<int>(value);
                                  })});
   const Letters letters = parse_letters(argc, argv, options);
   if (letters.next != Next::kGoOn) {
-    print_usage(argv[0]);
+    print_udaddy_usage(argv[0]);
     if (letters.next == Next::kWrong) return 1;
     print_help("udaddy");
     return 0;

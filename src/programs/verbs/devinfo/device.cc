@@ -11,8 +11,6 @@
 namespace verbena::programs {
 namespace {
 
-constexpr int kColumn = 40;
-
 // A number that every device has, and whether it is worth a line.
 struct Row {
   const char* name;
@@ -71,12 +69,12 @@ std::string board_of(const ibv_device& device) {
   return board;
 }
 
-class Printer {
+class DevicePrinter {
  public:
-  Printer(const Sheet& sheet, Sheet::Json& json) : sheet_(sheet), json_(json) {}
+  DevicePrinter(const Sheet& sheet, Sheet::Json& json) : sheet_(sheet), json_(json) {}
 
   void row(const char* name, const std::string& value, const Sheet::Json& json) {
-    sheet_.row(1, name, kColumn, value);
+    sheet_.row(1, name, kDeviceColumn, value);
     json_[name] = json;
   }
   void row(const char* name, const std::string& value) { row(name, value, value); }
@@ -92,7 +90,7 @@ class Printer {
   Sheet::Json& json_;
 };
 
-void print_identity(Printer& print, ibv_device& device, const ibv_device_attr& attributes) {
+void print_identity(DevicePrinter& print, ibv_device& device, const ibv_device_attr& attributes) {
   const int transport = device.transport_type;
   print.row("transport", fmt::format("{} ({})", transport_name(transport), transport),
             transport_name(transport));
@@ -116,7 +114,7 @@ Sheet::Json print_device(const Sheet& sheet, ibv_context* context, const ibv_dev
   const char* name = ibv_get_device_name(context->device);
   Sheet::Json json = {{"name", name}};
   sheet.row(0, "hca_id", 0, name);
-  Printer print(sheet, json);
+  DevicePrinter print(sheet, json);
   print_identity(print, *context->device, attributes);
   if (!verbose) return json;
 

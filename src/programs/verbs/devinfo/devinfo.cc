@@ -33,7 +33,7 @@ struct Request {
   bool help = false;
 };
 
-void print_usage(const char* program) {
+void print_devinfo_usage(const char* program) {
   std::printf("Usage: %s             print the ca attributes\n", program);
   std::printf("\n");
   std::printf("Options:\n");
@@ -47,7 +47,7 @@ void print_usage(const char* program) {
 
 // More than the original says, so not where usage is wrong.
 void print_help(const char* program) {
-  print_usage(program);
+  print_devinfo_usage(program);
   std::printf("\n");
   std::printf("MTUs and sizes are in bytes.\n");
   std::printf("\n");
@@ -158,7 +158,7 @@ int ibv_devinfo(int argc, char** argv) {
     return kDone;
   }
   if (parsed.next == Next::kWrong) {
-    print_usage(argv[0]);
+    print_devinfo_usage(argv[0]);
     return wrong_port ? 1 : kNoDevice;
   }
   const DeviceList devices;

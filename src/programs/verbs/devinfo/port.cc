@@ -15,11 +15,11 @@ namespace {
 
 using Json = Sheet::Json;
 
-constexpr int kColumn = 48;
+constexpr int kPortColumn = 48;
 
-class Printer {
+class PortPrinter {
  public:
-  Printer(const Sheet& sheet, Json& json) : sheet_(sheet), json_(json) {}
+  PortPrinter(const Sheet& sheet, Json& json) : sheet_(sheet), json_(json) {}
 
   // The value's name, and in parentheses its number.
   void named(const char* name, const char* value, int number, const char* unit = "") {
@@ -30,7 +30,7 @@ class Printer {
     row(name, fmt::format("0x{:0{}x}", value, digits), value);
   }
   void row(const char* name, const std::string& value, const Json& json) {
-    sheet_.row(3, name, kColumn, value);
+    sheet_.row(3, name, kPortColumn, value);
     json_[name] = json;
   }
 
@@ -39,7 +39,7 @@ class Printer {
   Json& json_;
 };
 
-void print_more(Printer& print, const ibv_port_attr& port, int transport) {
+void print_more(PortPrinter& print, const ibv_port_attr& port, int transport) {
   print.hexadecimal("max_msg_sz", port.max_msg_sz, 1);
   print.hexadecimal("port_cap_flags", port.port_cap_flags, 8);
   print.hexadecimal("port_cap_flags2", port.port_cap_flags2, 4);
@@ -72,7 +72,7 @@ Json print_gid(const Sheet& sheet, const ibv_gid_entry& entry, bool ethernet) {
   const bool second = entry.gid_type == IBV_GID_TYPE_ROCE_V2;
   const std::string type = second ? "RoCE v2" : ethernet ? "RoCE v1" : "InfiniBand";
   const std::string text = second ? gid_text(entry.gid) : long_gid_text(entry.gid);
-  sheet.row(3, fmt::format("GID[{:3}]", entry.gid_index), kColumn, text + (ethernet ? ", " + type : ""));
+  sheet.row(3, fmt::format("GID[{:3}]", entry.gid_index), kPortColumn, text + (ethernet ? ", " + type : ""));
   Json json = {{"index", entry.gid_index}, {"gid", text}, {"type", type}};
   if (const std::string netdev = netdev_of(entry); !netdev.empty()) json["netdev"] = netdev;
   return json;
@@ -104,7 +104,7 @@ Json print_port(const Sheet& sheet, ibv_context* context, uint8_t port, bool ver
   }
   Json json = {{"port", port}};
   sheet.output().text("\t\tport:\t%u\n", static_cast<unsigned>(port));
-  Printer print(sheet, json);
+  PortPrinter print(sheet, json);
   print.named("state", port_state_name(attributes.state), attributes.state);
   print.named("max_mtu", mtu_name(attributes.max_mtu), attributes.max_mtu);
   print.named("active_mtu", mtu_name(attributes.active_mtu), attributes.active_mtu);

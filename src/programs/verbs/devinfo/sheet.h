@@ -15,6 +15,9 @@ struct Flag {
   const char* name;
 };
 
+// Where the values of a device stand.
+inline constexpr int kDeviceColumn = 40;
+
 // What ibv_devinfo prints: rows of a name and a value, which stand in columns by tabs, and lines below them.
 // The JSON object has the same names.
 class Sheet {

@@ -11,7 +11,6 @@ namespace verbena::programs {
 namespace {
 
 constexpr size_t kNetworkHeader = 40;
-constexpr uint32_t kQueueKey = 0x11111111;
 
 }  // namespace
 

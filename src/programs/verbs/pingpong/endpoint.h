@@ -14,6 +14,9 @@ namespace verbena::programs {
 // What a work request is: its wr_id, and a bit of what a queue pair still waits for.
 enum Work : uint64_t { kReceive = 1, kSend = 2 };
 
+// Of UD's queue pairs, as the originals have it.
+inline constexpr uint32_t kQueueKey = 0x11111111;
+
 struct Completion {
   uint64_t id;
   ibv_wc_status status;

@@ -12,7 +12,6 @@
 namespace verbena::programs {
 namespace {
 
-constexpr uint32_t kQueueKey = 0x11111111;
 constexpr uint8_t kHops = 1;
 
 // What each step of a reliable or an unreliable connection sets.
@@ -21,11 +20,6 @@ constexpr int kReliableReady = kConnected | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_M
 constexpr int kSends = IBV_QP_STATE | IBV_QP_SQ_PSN;
 constexpr int kReliableSends =
     kSends | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
-
-bool fail(const std::string& sentence) {
-  complain_of(errno, sentence);
-  return false;
-}
 
 }  // namespace
 

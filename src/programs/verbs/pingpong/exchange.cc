@@ -11,8 +11,8 @@
 namespace verbena::programs {
 namespace {
 
-constexpr size_t kMostQueuePairs = 256;
-const std::string kDone("done\0", 5);
+constexpr size_t kMostAddresses = 256;
+const std::string kDoneWord("done\0", 5);
 
 bool send_all(const UniqueFd& fd, const std::vector<Address>& addresses) {
   for (const Address& each : addresses) {
@@ -66,13 +66,13 @@ bool complain_of_end(const PingpongProgram& program, int error) {
 
 bool hear_done(const UniqueFd& fd, const PingpongProgram& program) {
   std::string message;
-  return read_exactly(fd, kDone.size(), message) || complain_of_end(program, errno);
+  return read_exactly(fd, kDoneWord.size(), message) || complain_of_end(program, errno);
 }
 
 }  // namespace
 
 size_t told_addresses(const PingpongProgram& program) {
-  return program.shared_receives ? kMostQueuePairs : 1;
+  return program.shared_receives ? kMostAddresses : 1;
 }
 
 std::optional<std::vector<Address>> exchange(
@@ -98,7 +98,7 @@ std::optional<std::vector<Address>> exchange(
   if (!fd || !send_all(fd, local)) return std::nullopt;
   auto remote = read_all(fd, program, settings);
   if (!remote) return std::nullopt;
-  if (!write_all(fd, kDone)) {
+  if (!write_all(fd, kDoneWord)) {
     complain_of(errno, "client write");
     return std::nullopt;
   }

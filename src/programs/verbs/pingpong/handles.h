@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cerrno>
 #include <cstdlib>
 #include <memory>
 #include <string>
@@ -40,6 +41,12 @@ using QueuePair = std::unique_ptr<ibv_qp, Destroy<ibv_destroy_qp>>;
 using AddressHandle = std::unique_ptr<ibv_ah, Destroy<ibv_destroy_ah>>;
 using XrcDomain = std::unique_ptr<ibv_xrcd, Destroy<close_xrc_domain>>;
 using Memory = std::unique_ptr<char, Destroy<std::free>>;
+
+// Complains that a step has failed, as errno says. False.
+inline bool fail(const std::string& sentence) {
+  complain_of(errno, sentence);
+  return false;
+}
 
 // Destroys an object now; false, after a complaint, if that fails: then something still uses it.
 template <class Handle, class Function>

@@ -17,14 +17,9 @@ namespace {
 
 // The file that clients of one host, ours and others, open to be of one domain.
 constexpr const char* kDomainFile = "/tmp/xrc_domain";
-constexpr uint8_t kHops = 5;
-constexpr int kConnected = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
-constexpr int kSends = IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_SQ_PSN;
-
-bool fail(const std::string& sentence) {
-  complain_of(errno, sentence);
-  return false;
-}
+constexpr uint8_t kXrcHops = 5;
+constexpr int kXrcConnected = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
+constexpr int kXrcSends = IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_SQ_PSN;
 
 }  // namespace
 
@@ -204,8 +199,8 @@ bool XrcEndpoint::connect_receiving(size_t index, const XrcAddress& remote) {
   attributes.path_mtu = settings_.mtu;
   attributes.rq_psn = remote.psn;
   attributes.min_rnr_timer = 12;
-  attributes.ah_attr = path_to(settings_, static_cast<uint16_t>(remote.lid), remote.gid, kHops);
-  if (!modify(queue_pair, attributes, kConnected | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER, name,
+  attributes.ah_attr = path_to(settings_, static_cast<uint16_t>(remote.lid), remote.gid, kXrcHops);
+  if (!modify(queue_pair, attributes, kXrcConnected | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER, name,
               "RTR")) {
     return false;
   }
@@ -213,7 +208,7 @@ bool XrcEndpoint::connect_receiving(size_t index, const XrcAddress& remote) {
   attributes.qp_state = IBV_QPS_RTS;
   attributes.timeout = 14;
   attributes.sq_psn = psns_[index];
-  return modify(queue_pair, attributes, kSends, name, "RTS");
+  return modify(queue_pair, attributes, kXrcSends, name, "RTS");
 }
 
 bool XrcEndpoint::connect_sending(size_t index, const XrcAddress& remote) {
@@ -224,8 +219,8 @@ bool XrcEndpoint::connect_sending(size_t index, const XrcAddress& remote) {
   attributes.dest_qp_num = remote.receiving_qpn;
   attributes.path_mtu = settings_.mtu;
   attributes.rq_psn = remote.psn;
-  attributes.ah_attr = path_to(settings_, static_cast<uint16_t>(remote.lid), remote.gid, kHops);
-  if (!modify(queue_pair, attributes, kConnected, name, "RTR")) return false;
+  attributes.ah_attr = path_to(settings_, static_cast<uint16_t>(remote.lid), remote.gid, kXrcHops);
+  if (!modify(queue_pair, attributes, kXrcConnected, name, "RTR")) return false;
   attributes = {};
   attributes.qp_state = IBV_QPS_RTS;
   attributes.timeout = 14;
@@ -233,7 +228,7 @@ bool XrcEndpoint::connect_sending(size_t index, const XrcAddress& remote) {
   attributes.rnr_retry = 7;
   attributes.sq_psn = psns_[index];
   return modify(queue_pair, attributes,
-                kSends | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC, name, "RTS");
+                kXrcSends | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC, name, "RTS");
 }
 
 bool XrcEndpoint::modify(ibv_qp* queue_pair, ibv_qp_attr& attributes, int mask, const std::string& what,

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cstdio>
+#include <exception>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include "tools/verbena/commands.h"
+#include "tools/verbena/help.h"
+#include "tools/verbena/message.h"
+
+namespace verbena::tools {
+namespace {
+
+constexpr const char* kDescription =
+    "RDMA without RDMA hardware: programs written for libibverbs and librdmacm run unmodified,\n"
+    "on one host or, over RoCEv2 (UDP port 4791), between hosts. No root, no kernel module.\n";
+
+constexpr const char* kVerbenaExamples =
+    "A first run, in two terminals of one machine:\n"
+    "  verbena run ib_write_bw                  the server\n"
+    "  verbena run ib_write_bw 127.0.0.1        the client\n"
+    "\n"
+    "What there is:\n"
+    "  verbena link show                        the RDMA links and the network devices under them\n"
+    "  verbena status                           links, processes; -v: GIDs, queue pairs, counters\n"
+    "  verbena top                              the same live: rates, retransmissions, waiting work\n"
+    "  verbena metrics                          the same numbers for Prometheus\n"
+    "  verbena capture FILE                     what goes by memory, as packets for Wireshark\n"
+    "  verbena trace PID                        what has happened to a program's queue pairs, also of one "
+    "that died\n"
+    "  verbena doctor                           what keeps programs from working here, and what to do\n"
+    "  verbena explain RETRY_EXC_ERR            what a status, an event or an errno means\n"
+    "  verbena run rdma ...                     iproute2's rdma: link, dev, resource, statistic\n"
+    "\n"
+    "Programs:\n"
+    "  ibv_devices               Ours of rdma-core's, for hosts without them, and each with --json\n"
+    "  ibv_devinfo               What devices and ports say of themselves\n"
+    "  ibv_asyncwatch            The asynchronous events of a device\n"
+    "  ibv_rc_pingpong           Messages there and back over RC: a server, or with its host a client\n"
+    "  ibv_uc_pingpong           Likewise over UC\n"
+    "  ibv_ud_pingpong           Likewise over UD\n"
+    "  ibv_srq_pingpong          Likewise over RC, with a shared receive queue\n"
+    "  ibv_xsrq_pingpong         Likewise over XRC, with several clients\n"
+    "  rping                     Pings by RDMA READ and WRITE\n"
+    "  ucmatose                  Many connections with messages both ways\n"
+    "  udaddy                    Datagrams between queue pairs that are introduced by address\n"
+    "  mckey                     A sender and receivers of a multicast group\n"
+    "  cmtime                    How long each step of connecting takes\n"
+    "  rdma_client               A message there and one back\n"
+    "  rdma_server               Its other end\n"
+    "  rdma_xclient              A message by RC or XRC\n"
+    "  rdma_xserver              Its other end\n"
+    "\n"
+    "'verbena COMMAND --help' tells more. Exit status: 0 done, 1 could not be done, 2 wrong usage.\n"
+    "VERBENA_LOG=info (or debug) in the environment makes libraries and agent tell what they do.\n";
+
+// The subcommand that was reached, by its whole name.
+std::string reached(const CLI::App& verbena) {
+  std::string name = "verbena";
+  for (const CLI::App* app = &verbena; !app->get_subcommands().empty();) {
+    app = app->get_subcommands().front();
+    name += " " + app->get_name();
+  }
+  return name;
+}
+
+// CLI11's sentence, or a better one for words that no command took.
+std::string what_is_wrong(const CLI::App& verbena, const CLI::ParseError& error) {
+  const std::vector<std::string> words = verbena.remaining(true);
+  if (words.empty())
+    return error.get_name() == "RequiredError" && verbena.get_subcommands().empty() ? "which command?"
+                                                                                    : error.what();
+  const std::string& word = words.front();
+  if (word[0] == '-') return fmt::format("there is no option '{}'", word);
+  if (error.get_name() == "RequiredError") return fmt::format("there is no command '{}'", word);
+  return fmt::format("'{}' is one word too many", word);
+}
+
+// What is wrong, and where to read what would be right.
+int complain_of_usage(const CLI::App& verbena, const CLI::ParseError& error) {
+  complain("{}\nTry '{} --help'.", what_is_wrong(verbena, error), reached(verbena));
+  return kUsage;
+}
+
+}  // namespace
+
+int run_command_line(int argc, char** argv) {
+  if (const std::optional<int> not_run = run_own_program(argc, argv)) return *not_run;
+
+  CLI::App verbena(kDescription, "verbena");
+  explain(verbena, "verbena COMMAND [OPTION...]", kVerbenaExamples);
+  verbena.require_subcommand(1);
+  verbena.set_version_flag("--version", "verbena " VERBENA_VERSION);
+
+  int status = kDone;
+  Words words = cut_words(argc, argv);
+  add_run(verbena, words.program, status);
+  add_link(verbena, status);
+  add_status(verbena, status);
+  add_capture(verbena, status);
+  add_agent(verbena, status);
+  add_doctor(verbena, status);
+  add_explain(verbena, status);
+  add_system(verbena, status);
+  add_metrics(verbena, status);
+  add_top(verbena, status);
+  add_trace(verbena, status);
+  try {
+    std::reverse(words.ours.begin(), words.ours.end());  // as CLI11 takes them
+    verbena.parse(std::move(words.ours));
+  } catch (const CLI::Success& asked_for_text) {  // --help, --version
+    return verbena.exit(asked_for_text);
+  } catch (const CLI::ParseError& error) {
+    return complain_of_usage(verbena, error);
+  } catch (const std::exception& error) {
+    complain("{}", error.what());
+    return kFailed;
+  }
+  if (std::fflush(stdout) != 0 && status == kDone) {
+    complain("cannot write the answer to standard output");
+    return kFailed;
+  }
+  return status;
+}
+
+}  // namespace verbena::tools
