@@ -81,8 +81,8 @@ class PacketReader {
   };
   // Calls take(IncomingPacket) for each packet that is there, at most `budget`, and refuse(ParseError) for
   // each that is none. An acknowledgement that came in the same entry is taken with the packet. What was read
-  // may be given back to the other only by the next call, if that finds nothing, or by give_back(): to tell it
-  // of each packet would cost as much as the packet.
+  // may be given back to the other only by the next call, if that finds nothing, or by give_back(): to tell
+  // it of each packet would cost as much as the packet.
   template <class Take, class Refuse>
   Received receive(uint32_t budget, Take take, Refuse refuse) {
     Received received;
