@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+// A process that writes into the rings of its trace what it likes, also while they are read. What is
+// promised: the agent copies a bounded part of them, `verbena trace` reads no more events than they have room
+// for, in the order of time, and what is shown of each is a line without a character that a terminal would
+// obey, and JSON.
+#include <array>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "agent/trace_copy.h"
+#include "base/unique_fd.h"
+#include "fuzz/choices.h"
+#include "fuzz/require.h"
+#include "protocol/trace_ring.h"
+#include "tools/verbena/trace_lines.h"
+#include "trace/reader.h"
+
+namespace verbena {
+namespace {
+
+using fuzz::Choices;
+using protocol::TraceEntry;
+using protocol::TraceRing;
+using protocol::TraceRings;
+using trace::Event;
+using Words = std::array<uint64_t, protocol::kTraceWords>;
+
+constexpr size_t kMostEvents = 2 * protocol::kTraceEntries;
+
+// What the process has mapped, and others read as a file. The same for all inputs, and empty before each.
+class HostileRings {
+ public:
+  HostileRings() : file_(::memfd_create("trace-fuzz", MFD_CLOEXEC)) {
+    VERBENA_REQUIRE(::ftruncate(file_.get(), sizeof(TraceRings)) == 0);
+    void* const at = ::mmap(nullptr, sizeof(TraceRings), PROT_READ | PROT_WRITE, MAP_SHARED, file_.get(), 0);
+    VERBENA_REQUIRE(at != MAP_FAILED);
+    rings_ = static_cast<TraceRings*>(at);
+  }
+
+  int fd() const { return file_.get(); }
+  void clear() {
+    VERBENA_REQUIRE(::madvise(rings_, sizeof(TraceRings), MADV_REMOVE) == 0);
+    rings_->magic = TraceRings::kMagic;
+  }
+
+  // One step of the process.
+  void write(Choices& choices) {
+    TraceRing& ring = choices.yes() ? rings_->details : rings_->events;
+    switch (choices.below(8)) {
+      case 0:
+        ring.written = choices.number<uint64_t>();
+        break;
+      case 1:
+        ring.written = choices.number<uint16_t>();
+        break;
+      case 2:
+        rings_->magic = choices.yes() ? TraceRings::kMagic : choices.number<uint64_t>();
+        break;
+      case 3: {
+        auto* const bytes = reinterpret_cast<std::byte*>(&ring);
+        const ConstBytes any = choices.bytes(choices.below(64));
+        const size_t place = choices.number<uint32_t>() % (sizeof ring - 64);
+        if (!any.empty()) std::memcpy(bytes + place, any.data(), any.size());
+        break;
+      }
+      default:
+        put_whole_event(ring, choices);
+    }
+  }
+
+ private:
+  // As a recorder would, but for what it says.
+  static void put_whole_event(TraceRing& ring, Choices& choices) {
+    const uint64_t number = ring.written;
+    Words words{};
+    words[0] = number + 1;
+    words[1] = choices.yes() ? choices.number<uint64_t>() : choices.number<uint32_t>();
+    words[2] = choices.number<uint32_t>() & 0xffffff;
+    words[2] |= uint64_t{choices.byte()} << 32;
+    for (size_t i = 0; i < protocol::kTraceNumbers; ++i) {
+      words[3 + i] = choices.yes() ? choices.number<uint64_t>() : choices.byte();
+    }
+    for (size_t i = 0; i + 1 < words.size(); ++i) words.back() ^= words[i];
+    std::memcpy(static_cast<void*>(&ring.entries[number % protocol::kTraceEntries]), words.data(),
+                sizeof words);
+    ring.written = number + 1;
+  }
+
+  UniqueFd file_;
+  TraceRings* rings_ = nullptr;
+};
+
+void check(const std::vector<Event>& events, bool in_order) {
+  VERBENA_REQUIRE(events.size() <= kMostEvents);
+  TimePoint before = TimePoint::min();
+  for (const Event& event : events) {
+    VERBENA_REQUIRE(!in_order || before <= event.time);
+    before = event.time;
+    tools::TraceStyle style;
+    const std::string line = tools::line_of(event, 4711, style);
+    for (const char c : line) VERBENA_REQUIRE(static_cast<unsigned char>(c) >= ' ' && c != 0x7f);
+    style.json = style.wall_clock = true;
+    VERBENA_REQUIRE(nlohmann::json::accept(tools::line_of(event, 4711, style)));
+    trace::is_trouble(event);
+  }
+}
+
+void check_copy(int file) {
+  const auto copy = agent::copy_rings(file, 0);
+  if (!copy) return;
+  VERBENA_REQUIRE(copy->bytes <= sizeof(TraceRings));
+  trace::Reader reader(copy->file.get(), 0);
+  check(reader.read(), true);
+  VERBENA_REQUIRE(reader.read().empty());  // nobody can change it
+}
+
+}  // namespace
+}  // namespace verbena
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace verbena;
+  static HostileRings rings;
+  Choices choices(data, size);
+  rings.clear();
+  trace::Reader reader(rings.fd(), 0);
+  while (!choices.empty()) {
+    for (uint32_t left = choices.below(8); left > 0; --left) rings.write(choices);
+    if (choices.yes()) {
+      check(reader.read(), true);
+    } else {
+      check(reader.read_rare(), false);
+    }
+  }
+  check_copy(rings.fd());
+  return 0;
+}
