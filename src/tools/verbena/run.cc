@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "agent_client/client.h"
+#include "base/time.h"
 #include "tools/verbena/commands.h"
 #include "tools/verbena/help.h"
 #include "tools/verbena/installation.h"
@@ -100,10 +101,16 @@ bool prepare_environment(const Installation& installation, bool shared_memory) {
 }
 
 // The program starts an agent itself when it needs one; starting it here shows the user what is wrong before
-// a program finds "no devices". Programs that need no agent still run, so this only warns.
+// a program finds "no devices". Programs that need no agent still run, so this only warns. On a busy machine
+// an agent that comes, or one that is about to end, may take longer than a call waits.
 void start_agent(const Installation& installation) {
-  const auto client =
-      agent_client::Client::connect({.start_agent = true, .agent_program = installation.agent});
+  constexpr Duration kPatience = std::chrono::seconds(10);
+  const auto connect = [&] {
+    return agent_client::Client::connect({.start_agent = true, .agent_program = installation.agent});
+  };
+  const TimePoint end = MonotonicClock::now() + kPatience;
+  auto client = connect();
+  while (!client && client.error().code == ETIMEDOUT && MonotonicClock::now() < end) client = connect();
   if (!client) {
     complain(
         "warning: no agent can be started ({}), so programs will find no RDMA device; "
