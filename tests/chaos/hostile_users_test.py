@@ -16,7 +16,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "conformanc
 import connections  # noqa: E402
 import harness  # noqa: E402
 import run_connections  # noqa: E402
-from run_users import HostOfUser, as_user, gid_options, start_agent  # noqa: E402
+from run_users import HostOfUser, as_user, gid_options  # noqa: E402
 
 ROOT, FIRST, SECOND = 0, 65534, 65533
 DEEDS = {ROOT: 4, FIRST: 8, SECOND: 8}  # kinds that must have been done, of four and ten
@@ -69,7 +69,7 @@ def main():
     with harness.Hosts(options.build) as hosts:
         both = hosts.two()
         for host in both:
-            start_agent(host)
+            host.start_agent()
         for victim in (FIRST, SECOND, ROOT):
             others = [uid for uid in (ROOT, FIRST, SECOND) if uid != victim]
             hostile = {uid: start_hostile(both, program, uid) for uid in others}

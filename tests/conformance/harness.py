@@ -245,6 +245,12 @@ class Host:
                     found.append(int(pid))
         return found
 
+    def start_agent(self, *options):
+        """Root's, which serves every user here. It answers when this returns: a program that comes before would start another."""
+        agent = self.verbena("agent", *options, user=[])
+        poll_until(lambda: not agent.running() or self.command("status", user=[])[1].startswith("Agent "), 20)
+        if not agent.running():
+            raise RuntimeError(f"root's agent does not come up:\n{agent.output}")
 
     def mac(self):
         """The address of its network device."""

@@ -157,17 +157,11 @@ def judge_counters(judge, ports):
     judge.say("perfquery -R: another host's do not", fault(refused, (), 255))
 
 
-def start_agent(host, *options):
-    agent = host.verbena("agent", *options, user=[])
-    if not harness.poll_until(lambda: host.agents() or not agent.running(), 20):
-        raise RuntimeError(f"root's agent does not come up:\n{agent.output}")
-
-
 def judge_silence(judge, hosts):
     """--no-discovery: neither sees nor is seen."""
     seen, silent = hosts.two()
-    start_agent(seen)
-    start_agent(silent, "--no-discovery")
+    seen.start_agent()
+    silent.start_agent("--no-discovery")
     for host, name in ((seen, "its neighbour"), (silent, "itself")):
         status, output = host.run("ibhosts")
         alone = status == 0 and len(re.findall(r"^Ca\s", output, re.MULTILINE)) == 1
@@ -195,7 +189,7 @@ def main():
     with harness.Hosts(options.build) as hosts:
         machines = hosts.at_a_switch(3)
         for host in machines:
-            start_agent(host)
+            host.start_agent()
         ports = [Port(host) for host in machines]
         judge_own_port(judge, ports[0])
         judge_fabric(judge, ports)

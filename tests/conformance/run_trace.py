@@ -10,7 +10,7 @@ import argparse
 import json
 
 import harness
-from run_users import as_user, start_agent
+from run_users import as_user
 
 RETRY_EXCEEDED = 12  # IBV_WC_RETRY_EXC_ERR
 USERS = (65534, 65533)
@@ -107,7 +107,7 @@ def check_bad_usage(judge, host):
 
 def check_users(judge, host):
     """Under root's agent."""
-    start_agent(host)
+    host.start_agent()
     mine, others = map(as_user, USERS)
     server, client = start_pair(host, mine)
     for process in (server, client):

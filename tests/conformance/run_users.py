@@ -44,12 +44,6 @@ class HostOfUser(harness.Host):
         return super().start(command, as_user(self.uid) if user is None else user, environment)
 
 
-def start_agent(host):
-    agent = host.verbena("agent", user=[])
-    if not harness.poll_until(lambda: host.agents() or not agent.running(), 20):
-        raise RuntimeError(f"root's agent does not come up:\n{agent.output}")
-
-
 def gid_options(program, host):
     return ["-g", host.gid_index(host.ipv4)] if program[0].startswith("ibv_") else []
 
@@ -99,7 +93,7 @@ def main():
     with harness.Hosts(options.build, route="wire") as hosts:
         first, second = hosts.two()
         for host in (first, second):
-            start_agent(host)
+            host.start_agent()
         for what, other in (("one host", first), ("two hosts", second)):
             server, client = HostOfUser(first, USERS[0]), HostOfUser(other, USERS[1])
             judge_programs(judge, what, server, client)
