@@ -21,6 +21,7 @@ class Attendance {
   // It leaves it, having received so many packets, which keep it busy; with `yields` it lets others have its
   // processor first, who take their time.
   void leaves(TimePoint now, uint32_t received, bool yields) {
+    left_at_ = now;
     expected_by_ = now + (yields ? kLongestYield : kLongestAbsence) + received * kWorkPerPacket;
   }
   // So many were received for it by somebody else.
@@ -30,10 +31,15 @@ class Attendance {
   // It waits for somebody else to let go of the shard: however long that takes, it is no absence.
   void waits(TimePoint now) {
     if (expected_by_ == kNotAtAll) since_ = now;
+    left_at_ = now;
     expected_by_ = std::max(expected_by_, now + kLongestAbsence);
   }
   // It is about to sleep.
-  void ends() { expected_by_ = kNotAtAll; }
+  void ends() { left_at_ = expected_by_ = kNotAtAll; }
+
+  // It was in a verb just before: its next one, most likely a reply to what has come, is worth waiting for,
+  // until then. Not after a yield, from which it may be long in coming.
+  TimePoint near_until() const { return left_at_ == kNotAtAll ? kNotAtAll : left_at_ + kLongestAbsence; }
 
   bool is_over(TimePoint now) const { return now > expected_by_; }
   // REQUIRES: the application is in a verb
@@ -44,6 +50,7 @@ class Attendance {
 
   TimePoint since_{};
   TimePoint expected_by_ = kNotAtAll;
+  TimePoint left_at_ = kNotAtAll;
 };
 
 }  // namespace verbena::engine

@@ -107,6 +107,7 @@ DrivingPolicy::Rest DrivingPolicy::rests(TimePoint now, const Pending& pending, 
     take_over_after_ = std::min(take_over_after_ * 2, kMostTakeOverAfter);
   }
   engine_comes_at_ = pending.now ? now : std::min(pending.exact, next_timer);
+  if (pending.acknowledgements) engine_comes_at_ = std::min(engine_comes_at_, attendance_.near_until());
   if (is_away_from_bell()) {
     if (attendance_.is_over(now)) {
       // Packets waited while nobody heard the bell: next time it looks sooner.

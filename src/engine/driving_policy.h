@@ -30,8 +30,9 @@ class DrivingPolicy {
  public:
   // What is left to do in the shard, apart from the timers of QPs.
   struct Pending {
-    bool now = false;        // a QP could go on at once
-    bool port_full = false;  // a QP waits for room in a port
+    bool now = false;               // a QP could go on at once
+    bool port_full = false;         // a QP waits for room in a port
+    bool acknowledgements = false;  // some are held back
     // The next moment for which nobody may be late: an alarm, a pause between packets.
     TimePoint exact = kNever;
   };
@@ -116,6 +117,13 @@ class DrivingPolicy {
   void served(TimePoint now, uint32_t received);
   // Meanwhile a thread of the application found the shard's lock taken.
   void application_waited(TimePoint now) { attendance_.waits(now); }
+
+  // Whether acknowledgements of what it has received may wait for the application, which has left its last
+  // verb only just before: with its reply they cost nothing. And a peer that watches its memory, too, but has
+  // yet to see its last request complete, goes on polling meanwhile, and so finds the reply itself.
+  // Acknowledged at once it would leave, and its engine thread would have to be woken: then both sides go on
+  // so, at several times the latency.
+  bool awaits_reply(TimePoint now) const { return now < attendance_.near_until(); }
 
   // It asked on, and this is what it noticed meanwhile.
   void asked_on(TimePoint now, const Demand& demand) {

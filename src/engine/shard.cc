@@ -138,6 +138,7 @@ void Shard::finish(Gathering gathering) {
 DrivingPolicy::Pending Shard::pending() {
   return {.now = !ready_.empty(),
           .port_full = ports_.any_full(),
+          .acknowledgements = !acknowledging_.empty(),
           .exact = std::min(alarms_.next(), paced_until_)};
 }
 

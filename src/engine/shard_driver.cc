@@ -83,7 +83,8 @@ Shard::EngineView Shard::drive(Visitor visitor) {
     const uint32_t received = receive(kReceiveBudget, visitor);
     policy_.served(now_, received);
     run_timers(now_);
-    transmit_ready(Acknowledgements::kSend, Gathering::kNo);
+    transmit_ready(policy_.awaits_reply(now_) ? Acknowledgements::kHold : Acknowledgements::kSend,
+                   Gathering::kNo);
     now_ = clock_.now();
     if (application_waits_.exchange(false, std::memory_order_relaxed)) policy_.application_waited(now_);
     if (received == 0 && ready_.empty()) break;
