@@ -45,6 +45,12 @@ void DrivingPolicy::leaves(TimePoint now) {
   visit_.reset();
 }
 
+std::optional<TimePoint> DrivingPolicy::holds_acknowledgements(TimePoint now) {
+  const bool comes = halt_polling_.asks() || is_away_from_bell() || engine_comes_at_ <= now + kLongestAbsence;
+  if (!engine_drives() || comes) return std::nullopt;
+  return engine_comes_at_ = now + kLongestAbsence;
+}
+
 bool DrivingPolicy::expects_sleep() {
   if (!engine_present_) return false;
   if (!is_away_from_bell()) attendance_.ends();

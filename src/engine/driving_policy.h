@@ -86,8 +86,13 @@ class DrivingPolicy {
 
   // Whether the application is sure to come back soon, so that what gains by its next verb may wait for it.
   bool application_drives() const { return engine_present_ && !engine_drives_; }
-  // The same of an acknowledgement, which may also wait for a thread that was at the bell.
-  bool acknowledgements_wait() const { return application_drives() || is_away_from_bell(); }
+  // The same of an acknowledgement, which may also wait for a thread that was at the bell, or for one in a
+  // verb that has called verbs without a pause for long enough to drive, had the guess not been wrong before.
+  bool acknowledgements_wait(TimePoint now) const {
+    return application_drives() || is_away_from_bell() || (engine_drives() && visits_steadily(now));
+  }
+  // Some do. A time: the engine thread would come too late for them, and is to come by then.
+  std::optional<TimePoint> holds_acknowledgements(TimePoint now);
   bool engine_drives() const { return engine_present_ && engine_drives_; }
 
   // Whether the engine thread may sleep too long for what comes up, and has not been told to come sooner.
@@ -146,6 +151,7 @@ class DrivingPolicy {
   bool asks(TimePoint now) const { return halt_polling_.asks() && !halt_polling_.is_over(now); }
 
  private:
+  bool visits_steadily(TimePoint now) const { return visit_ && attendance_.lasts(now) >= kTakeOverAfter; }
   bool is_too_late_for(TimePoint timer) const {
     return timer != kNever && timer + kTimerSlack < engine_comes_at_;
   }

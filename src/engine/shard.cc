@@ -119,10 +119,13 @@ void Shard::finish(Gathering gathering) {
                             engine_waits_.exchange(false, std::memory_order_relaxed);
     if (for_engine) receive(kReceiveBudget);
     // Only for an application that is sure to come back soon may anything wait.
-    const bool waits = policy_.acknowledgements_wait();
+    const bool waits = policy_.acknowledgements_wait(now_);
     if (has_to_transmit(waits)) {
       transmit_ready(waits ? Acknowledgements::kHold : Acknowledgements::kSend,
                      policy_.application_drives() ? gathering : Gathering::kNo);
+    }
+    if (!acknowledging_.empty()) {
+      if (const auto time = policy_.holds_acknowledgements(now_)) sleeper_->come_by(*time);
     }
     policy_.leaves(now_);
     // Last: it may wake the engine thread, which then finds nothing that would make it come again.

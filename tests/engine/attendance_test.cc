@@ -53,6 +53,16 @@ TEST(Attendance, AllowsForTheWorkThatPacketsMake) {
   EXPECT_FALSE(attendance.is_over(kBegin + kLongestAbsence + 101 * kWorkPerPacket));
 }
 
+TEST(Attendance, IsNearOnlyRightAfterAVerbAlsoWhereItYields) {
+  Attendance attendance;
+  EXPECT_LT(attendance.near_until(), kBegin);
+  attendance.enters(kBegin);
+  attendance.leaves(kBegin, 10, true);
+  EXPECT_EQ(attendance.near_until(), kBegin + kLongestAbsence);
+  attendance.ends();
+  EXPECT_LT(attendance.near_until(), kBegin);
+}
+
 TEST(Attendance, EndsWithTheSleepOfTheApplication) {
   Attendance attendance;
   attendance.enters(kBegin);

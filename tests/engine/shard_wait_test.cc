@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a shard keeps back: acknowledgements for a reply, small requests for company. Only for an application
 // that polls, and never for long.
+#include "engine/driving.h"
 #include "engine/support/shard_test.h"
 
 namespace verbena::engine {
@@ -71,6 +72,59 @@ TEST_F(ShardWait, AcknowledgementDoesNotWaitWhileTheEngineListens) {
   engine_starts();
   packet_arrives();
   shard->poll();
+  EXPECT_THAT(sent(), ElementsAre(Operation::kAcknowledge));
+}
+
+// It drove, went away, and packets waited: the guess that it drives takes longer from then on. It polls
+// again, and its acknowledgements wait as before, but somebody must come for them.
+TEST_F(ShardWait, AcknowledgementWaitsForAnApplicationThatPollsAgainButDoesNotDriveYet) {
+  received_by_polling();
+  passes(kAbsence);
+  packet_arrives();
+  shard->run_engine();
+  sent();
+  polls_for(kTakeOverAfter);
+  packet_arrives();
+  sleeper.said();
+  shard->poll();
+  EXPECT_THAT(sleeper.said(), IsEmpty()) << "the engine thread listens on";
+  EXPECT_THAT(sent(), IsEmpty());
+  EXPECT_LE(sleeper.comes_by, now() + kLongestAbsence);
+  polling_stops();
+  EXPECT_THAT(sent(), ElementsAre(Operation::kAcknowledge));
+}
+
+// The reply is on its way: a peer that has yet to see its request complete goes on polling for it meanwhile.
+TEST_F(ShardWait, AcknowledgementOfWhatTheEngineReceivedWaitsForAnApplicationThatCalledAVerbJustBefore) {
+  engine_starts();
+  shard->poll();
+  packet_arrives();
+  passes(kLongestAbsence / 2);
+  const TimePoint comes_at = shard->run_engine().wake_at;
+  EXPECT_THAT(sent(), IsEmpty());
+  EXPECT_LE(comes_at, now() + kLongestAbsence / 2);
+  qp->post();
+  shard->ring(*qp);
+  EXPECT_THAT(sent(), ElementsAre(Operation::kSendOnly, Operation::kAcknowledge));
+}
+
+TEST_F(ShardWait, EngineSendsWhatItHeldWhenTheReplyDoesNotCome) {
+  engine_starts();
+  shard->poll();
+  packet_arrives();
+  passes(kLongestAbsence / 2);
+  const TimePoint comes_at = shard->run_engine().wake_at;
+  passes(comes_at - now());
+  shard->run_engine();
+  EXPECT_THAT(sent(), ElementsAre(Operation::kAcknowledge));
+}
+
+TEST_F(ShardWait, EngineAcknowledgesAtOnceForAnApplicationThatSleeps) {
+  engine_starts();
+  shard->poll();
+  shard->expect_sleep();
+  packet_arrives();
+  shard->run_engine();
   EXPECT_THAT(sent(), ElementsAre(Operation::kAcknowledge));
 }
 
