@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "engine/wide_rings.h"
 #include "local/lane_reader.h"
 #include "local/lane_writer.h"
 #include "roce/packet.h"
@@ -47,6 +48,7 @@ class PacketWriter {
   // Asks to be rung when there is more. False: there is room for it.
   bool wait_for_room() { return lane_.wait_for_room(kRoom); }
   local::LaneWriter& lane() { return lane_; }
+  RingUse& ring_use() { return ring_use_; }
 
  private:
   static constexpr local::Room kRoom{local::kMostPayload, kAcknowledgementEntries};
@@ -67,6 +69,7 @@ class PacketWriter {
   local::LaneWriter lane_;
   std::optional<roce::Path> path_;  // of the packet before
   std::optional<Waiting> waiting_;  // by that path
+  RingUse ring_use_;
 };
 
 // Takes packets out of a lane. The process that writes it is not trusted: what comes out is as what comes
@@ -95,6 +98,7 @@ class PacketReader {
         set_path(read.head);
         continue;
       }
+      if (local::is_of_ring(read.kind)) continue;
       ++received.packets;
       if (const auto error = parse(read)) {
         refuse(*error);

@@ -87,6 +87,16 @@ class LocalPeer final : public transport::PacketSink, public transport::DirectAc
     }
   }
 
+  // The lane that is sent by; nullptr: none.
+  local::LaneWriter* lane() const { return sends_by_ != nullptr ? &sends_by_->writer().lane() : nullptr; }
+  // Calls visit(LaneWriter&, RingUse&) for that of each line.
+  template <class Visit>
+  void for_each_lane(Visit visit) const {
+    for (const auto& line : lines_) {
+      if (line != nullptr && line->has_lanes()) visit(line->writer().lane(), line->writer().ring_use());
+    }
+  }
+
   // Puts out what the writer keeps back, and rings the other if it sleeps and has got something. False: there
   // is no room for it.
   bool push();

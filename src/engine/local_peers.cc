@@ -566,6 +566,18 @@ void LocalPeers::push() {
   }
 }
 
+void LocalPeers::note_full(uint32_t port) {
+  LocalPeer& peer = *peers_[port - kFirst];
+  note_full(peer);
+  if (local::LaneWriter* const lane = peer.lane(); lane != nullptr && !lane->is_wide()) {
+    wide_rings_.was_full(*lane, MonotonicClock::now(), [this](auto visit) {
+      for (const auto& other : peers_) {
+        if (other != nullptr) other->for_each_lane(visit);
+      }
+    });
+  }
+}
+
 bool LocalPeers::flush(ReadyList& ready) {
   push();
   FullList still;

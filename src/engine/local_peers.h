@@ -19,6 +19,7 @@
 #include "engine/local_ways.h"
 #include "engine/multicast_ways.h"
 #include "engine/shard.h"
+#include "engine/wide_rings.h"
 
 namespace verbena::engine {
 
@@ -82,7 +83,7 @@ class LocalPeers final : public Input, public LocalWays, private Alarm {
   }
   bool is_full(uint32_t port) const override { return peers_[port - kFirst]->full_hook.is_linked(); }
   protocol::QpWay way(uint32_t port) const override { return peers_[port - kFirst]->way(); }
-  void note_full(uint32_t port) override { note_full(*peers_[port - kFirst]); }
+  void note_full(uint32_t port) override;
   void wait(transport::QueuePair& qp) override;
   bool flush(ReadyList& ready) override;
   void push() override;
@@ -167,6 +168,7 @@ class LocalPeers final : public Input, public LocalWays, private Alarm {
   IntrusiveList<LocalPeer, &LocalPeer::staged_hook> staged_;
   using FullList = IntrusiveList<LocalPeer, &LocalPeer::full_hook>;
   FullList full_;
+  WideRings wide_rings_;
   Unmapping unmapping_{*this};
   MulticastWays groups_;
   IntrusiveList<GroupMember, &GroupMember::member_hook> members_;

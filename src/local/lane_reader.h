@@ -54,6 +54,8 @@ class BasicLaneReader {
       return false;
     }
     ++next_;
+    if (content_.kind == EntryKind::kWiden) ring_bytes_ = Format::kPayloadRingBytes;
+    if (content_.kind == EntryKind::kNarrow) ring_bytes_ = Format::kNarrowRingBytes;
     read.kind = content_.kind;
     read.head = {content_.body, content_.head_bytes};
     read.payload = payload();
@@ -78,7 +80,7 @@ class BasicLaneReader {
   // goes on writing does not find the lane full.
   bool is_much_read() const {
     return next_ - given_back_ >= Format::kEntries / 4 ||
-           payload_next_ - payload_given_back_ >= Format::kPayloadRingBytes / 4;
+           payload_next_ - payload_given_back_ >= Format::kNarrowRingBytes / 4;
   }
 
   // Asks to be rung from now on when something is put. False: something is there already, and nobody will
@@ -105,6 +107,7 @@ class BasicLaneReader {
 
  private:
   static bool is_valid(const EntryContent& content) {
+    if (is_of_ring(content.kind)) return content.head_bytes == 0 && content.payload_bytes == 0;
     return is_known(content.kind) && content.head_bytes <= kMostHead &&
            content.payload_bytes <= Format::kMostPayload;
   }
@@ -115,9 +118,9 @@ class BasicLaneReader {
   ConstBytes payload() {
     const uint32_t bytes = content_.payload_bytes;
     if (fits_in_line(content_.head_bytes, bytes)) return {content_.body + content_.head_bytes, bytes};
-    const PayloadPlace place = place_payload<Format>(payload_next_, bytes);
+    const PayloadPlace place = place_payload(payload_next_, bytes, ring_bytes_);
     payload_next_ = place.end;
-    const std::byte* from = lane_->payload + place.begin % Format::kPayloadRingBytes;
+    const std::byte* from = lane_->payload + (place.begin & (ring_bytes_ - 1));
     if (bytes > Format::kMostCopied) return {from, bytes};
     std::memcpy(copied_.data(), from, bytes);
     std::atomic_signal_fence(std::memory_order_seq_cst);
@@ -129,7 +132,8 @@ class BasicLaneReader {
   uint32_t given_back_;          // `consumed`, as we wrote it
   uint32_t payload_next_;        // free-running positions in the payload ring: the next payload,
   uint32_t payload_given_back_;  // and until where we gave it back
-  bool asleep_ = false;          // reader_sleeps may be set
+  uint32_t ring_bytes_ = Format::kNarrowRingBytes;
+  bool asleep_ = false;  // reader_sleeps may be set
   bool broken_ = false;
   alignas(kCacheLine) EntryContent content_{};
   alignas(kCacheLine) std::array<std::byte, Format::kMostCopied> copied_;

@@ -32,6 +32,8 @@ struct Room {
 // if so: before it does anything that may take long, and before wait_for_room(). When put() finds the lane
 // full, wait_for_room() asks the reader to ring.
 //
+// It uses the beginning of the payload ring, and all of it from widen() on until narrow().
+//
 // The reader is untrusted: what is read of it is its counter alone, and one that cannot be breaks the lane.
 template <class Format>
 class BasicLaneWriter {
@@ -66,14 +68,19 @@ class BasicLaneWriter {
   Put put_with(EntryKind kind, size_t head_bytes, WriteHead write, std::span<const ConstBytes> payload,
                uint32_t payload_bytes) {
     const bool in_line = fits_in_line(head_bytes, payload_bytes);
-    const PayloadPlace place = in_line ? PayloadPlace{payload_next_, payload_next_}
-                                       : place_payload<Format>(payload_next_, payload_bytes);
-    if (!fits(place.end, kSpare) && !find_room(place.end, kSpare)) return Put::kFull;
+    PayloadPlace place = in_line ? PayloadPlace{payload_next_, payload_next_} : next_place(payload_bytes);
+    if (!fits(place.end, kSpare) && !find_room(place.end, kSpare)) {
+      if (!in_line) ++times_full_;
+      return Put::kFull;
+    }
+    if (widens_ && !in_line) [[unlikely]] {
+      put_mark(EntryKind::kWiden, Format::kPayloadRingBytes);
+      place = next_place(payload_bytes);
+    }
 
     auto& entry = lane_->entries[next_ % Format::kEntries];
     EntryContent& content = entry.content;
-    std::byte* to =
-        in_line ? content.body + head_bytes : lane_->payload + place.begin % Format::kPayloadRingBytes;
+    std::byte* to = in_line ? content.body + head_bytes : lane_->payload + (place.begin & (ring_bytes_ - 1));
     for (const ConstBytes piece : payload) {
       if (!memory::copy_guarded(to, piece)) return Put::kFault;
       to += piece.size();
@@ -125,18 +132,59 @@ class BasicLaneWriter {
     return !find_room(end_of(room), room.spare);
   }
 
+  // All of the payload ring is to be used, as soon as nothing lies in it: until then nothing more does.
+  void widen() { widens_ = ring_bytes_ != Format::kPayloadRingBytes; }
+  bool is_wide() const { return widens_ || ring_bytes_ != Format::kNarrowRingBytes; }
+  // Only the beginning is to be used from now on. False: something lies in the ring, or no entry is free.
+  bool narrow() {
+    if (!find_room(payload_next_, 0) || payload_freed_ != payload_next_) return false;
+    widens_ = false;
+    if (ring_bytes_ != Format::kNarrowRingBytes) put_mark(EntryKind::kNarrow, Format::kNarrowRingBytes);
+    return true;
+  }
+  // What a narrow lane leaves alone.
+  std::span<std::byte> beyond_narrow_ring() const {
+    return std::span(lane_->payload).subspan(Format::kNarrowRingBytes);
+  }
+  // How often a payload found no room. Free-running.
+  uint32_t times_full() const { return times_full_; }
+  // How much has lain in the payload ring so far. Free-running.
+  uint32_t payload_position() const { return payload_next_; }
+
   // The reader claims to have taken what was never put. Nothing more can be put.
   bool is_broken() const { return broken_; }
 
  private:
-  static bool fits_ring(uint32_t end, uint32_t freed) { return end - freed <= Format::kPayloadRingBytes; }
+  // What goes into the line fits always. Nothing else does before the ring is empty, if it is to be wider.
+  bool fits_ring(uint32_t end, uint32_t freed) const {
+    if (end == payload_next_) return true;
+    return widens_ ? freed == payload_next_ : end - freed <= ring_bytes_;
+  }
   bool fits(uint32_t end, uint32_t spare, uint32_t consumed, uint32_t freed) const {
-    return next_ - consumed < Format::kEntries - spare && fits_ring(end, freed);
+    // One more for the mark that the ring is wider.
+    const uint32_t marks = widens_ && end != payload_next_ ? 1 : 0;
+    return next_ - consumed + marks < Format::kEntries - spare && fits_ring(end, freed);
   }
   bool fits(uint32_t end, uint32_t spare) const { return fits(end, spare, consumed_, payload_freed_); }
 
   // Where the payload of the next entry would end in the ring.
-  uint32_t end_of(Room room) const { return place_payload<Format>(payload_next_, room.payload_bytes).end; }
+  uint32_t end_of(Room room) const { return next_place(room.payload_bytes).end; }
+  PayloadPlace next_place(uint32_t payload_bytes) const {
+    return place_payload(payload_next_, payload_bytes, ring_bytes_);
+  }
+
+  // From the next entry on the payload ring is so long. REQUIRES: nothing lies in it, an entry is free
+  void put_mark(EntryKind kind, uint32_t ring_bytes) {
+    auto& entry = lane_->entries[next_ % Format::kEntries];
+    entry.content.payload_bytes = 0;
+    entry.content.head_bytes = 0;
+    entry.content.kind = kind;
+    payload_ends_[next_ % Format::kEntries] = payload_next_;
+    ++next_;
+    entry.sequence.store(next_, std::memory_order_release);
+    ring_bytes_ = ring_bytes;
+    widens_ = false;
+  }
 
   bool is_possible(uint32_t consumed) const { return consumed - consumed_ <= next_ - consumed_; }
 
@@ -166,9 +214,9 @@ class BasicLaneWriter {
   // Where the next payload goes, if it is as long as this one, the lines are still the reader's: they are
   // fetched while nobody waits for them. Not while the reader may have to read them.
   void fetch_next_place(uint32_t payload_bytes) {
-    const PayloadPlace place = place_payload<Format>(payload_next_, payload_bytes);
+    const PayloadPlace place = next_place(payload_bytes);
     if (!fits_ring(place.end, payload_freed_)) return;
-    const std::byte* const at = lane_->payload + place.begin % Format::kPayloadRingBytes;
+    const std::byte* const at = lane_->payload + (place.begin & (ring_bytes_ - 1));
     for (uint32_t offset = 0; offset < place.end - place.begin; offset += kCacheLine) {
       prefetch_for_write(at + offset);
     }
@@ -180,6 +228,9 @@ class BasicLaneWriter {
   uint32_t consumed_;       // the reader's counter, as last seen
   uint32_t payload_next_;   // free-running positions in the payload ring: the next payload,
   uint32_t payload_freed_;  // and until where the reader has given it back
+  uint32_t ring_bytes_ = Format::kNarrowRingBytes;
+  uint32_t times_full_ = 0;
+  bool widens_ = false;  // all of the ring is to be used when it is empty
   Room waits_for_;
   bool waits_ = false;  // writer_waits may be set
   bool broken_ = false;

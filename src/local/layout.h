@@ -16,20 +16,29 @@ namespace verbena::local {
 // Nothing in it says where something else lies: writer and reader compute every place by the same rule from
 // counters of their own. So neither can lead the other out of the lane.
 inline constexpr uint32_t kChannelMagic = 0x4c42'5256;  // "VRBL"
-inline constexpr uint32_t kLayoutVersion = 3;           // a change of anything below is another version
+inline constexpr uint32_t kLayoutVersion = 4;           // a change of anything below is another version
 inline constexpr uint32_t kEntries = 256;
 inline constexpr uint32_t kEntryBytes = 64;
-inline constexpr uint32_t kPayloadRingBytes = 64 * 1024;
-inline constexpr uint32_t kMostPayload = 16 * 1024;        // of one entry
-inline constexpr uint32_t kMostHead = 56;                  // an entry's line less what describes it
-inline constexpr uint32_t kMostCopied = 256;               // longer payloads are read where they lie
-inline constexpr uint32_t kMostChannelBytes = 256 * 1024;  // what a pair of processes may cost
-inline constexpr uint32_t kPayloadUnit = 64;               // payloads begin at multiples of it in their ring
+// Of the payload ring a lane uses the beginning, until it is to carry much: between processors that are far
+// from each other a ring of 224 KiB and more carries 15 GB/s, where one of 64 to 160 KiB carries 9 to 10.
+inline constexpr uint32_t kNarrowRingBytes = 64 * 1024;
+inline constexpr uint32_t kPayloadRingBytes = 256 * 1024;
+inline constexpr uint32_t kMostPayload = 16 * 1024;  // of one entry
+inline constexpr uint32_t kMostHead = 56;            // an entry's line less what describes it
+inline constexpr uint32_t kMostCopied = 256;         // longer payloads are read where they lie
+inline constexpr uint32_t kMostChannelBytes =
+    256 * 1024;                               // what a pair of processes may cost while its rings are narrow
+inline constexpr uint32_t kPayloadUnit = 64;  // payloads begin at multiples of it in their ring
 
-enum class EntryKind : uint8_t { kPacket = 1, kPath = 2 };
+// kWiden, kNarrow say nothing: payloads of the entries that follow lie in all of the payload ring, or in its
+// beginning. None is in the ring then.
+enum class EntryKind : uint8_t { kPacket = 1, kPath = 2, kWiden = 3, kNarrow = 4 };
 
 constexpr bool is_known(EntryKind kind) {
-  return kind == EntryKind::kPacket || kind == EntryKind::kPath;
+  return kind >= EntryKind::kPacket && kind <= EntryKind::kNarrow;
+}
+constexpr bool is_of_ring(EntryKind kind) {
+  return kind == EntryKind::kWiden || kind == EntryKind::kNarrow;
 }
 
 // What an entry says. The head lies at the beginning of the body; the payload behind it where both fit, else
@@ -50,6 +59,7 @@ constexpr bool fits_in_line(size_t head_bytes, size_t payload_bytes) {
 struct LaneFormat {
   using Word = std::atomic<uint32_t>;
   static constexpr uint32_t kEntries = local::kEntries;
+  static constexpr uint32_t kNarrowRingBytes = local::kNarrowRingBytes;
   static constexpr uint32_t kPayloadRingBytes = local::kPayloadRingBytes;
   static constexpr uint32_t kMostPayload = local::kMostPayload;
   static constexpr uint32_t kMostCopied = local::kMostCopied;
@@ -75,10 +85,12 @@ struct BasicEntry {
 template <class Format>
 struct BasicLane {
   static_assert((Format::kEntries & (Format::kEntries - 1)) == 0);
+  static_assert((Format::kNarrowRingBytes & (Format::kNarrowRingBytes - 1)) == 0);
   static_assert((Format::kPayloadRingBytes & (Format::kPayloadRingBytes - 1)) == 0);
+  static_assert(Format::kNarrowRingBytes <= Format::kPayloadRingBytes);
   // The longest payload finds room when a quarter of the ring has been given back, wherever it must begin.
   static_assert(Format::kMostPayload % kPayloadUnit == 0 &&
-                Format::kMostPayload <= Format::kPayloadRingBytes / 4);
+                Format::kMostPayload <= Format::kNarrowRingBytes / 4);
 
   // The reader's: how many entries it has given back. Free-running.
   alignas(kCacheLine) typename Format::Word consumed;
@@ -103,11 +115,10 @@ struct PayloadPlace {
   uint32_t end;
 };
 
-template <class Format>
-constexpr PayloadPlace place_payload(uint32_t position, uint32_t payload_bytes) {
-  constexpr uint32_t kRing = Format::kPayloadRingBytes;
+// REQUIRES: ring_bytes is a power of two, as kNarrowRingBytes and kPayloadRingBytes are
+constexpr PayloadPlace place_payload(uint32_t position, uint32_t payload_bytes, uint32_t ring_bytes) {
   const uint32_t bytes = (payload_bytes + kPayloadUnit - 1) & ~(kPayloadUnit - 1);
-  const uint32_t left = kRing - (position & (kRing - 1));
+  const uint32_t left = ring_bytes - (position & (ring_bytes - 1));
   const uint32_t begin = bytes <= left ? position : position + left;
   return {begin, begin + bytes};
 }
@@ -137,7 +148,7 @@ static_assert(offsetof(Lane, refuses_access) == 68 && offsetof(Lane, in_access) 
 static_assert(offsetof(Lane, entries) == 256 && offsetof(Lane, payload) == 256 + kEntries * kEntryBytes);
 static_assert(sizeof(Lane) == offsetof(Lane, payload) + kPayloadRingBytes);
 static_assert(offsetof(ChannelMemory, lanes) == 128 && sizeof(ChannelMemory) == 128 + 2 * sizeof(Lane));
-static_assert(sizeof(ChannelMemory) <= kMostChannelBytes);
+static_assert(sizeof(ChannelMemory) - 2 * (kPayloadRingBytes - kNarrowRingBytes) <= kMostChannelBytes);
 static_assert(std::is_standard_layout_v<ChannelMemory> && std::is_trivially_destructible_v<ChannelMemory>);
 
 // Makes memory that is all zero, as that of a new file is, a channel. It touches one page of it, so that a

@@ -27,7 +27,8 @@ using fuzz::Choices;
 struct SmallFormat {
   using Word = DisturbedWord;
   static constexpr uint32_t kEntries = 8;
-  static constexpr uint32_t kPayloadRingBytes = 1024;
+  static constexpr uint32_t kNarrowRingBytes = 1024;
+  static constexpr uint32_t kPayloadRingBytes = 2048;
   static constexpr uint32_t kMostPayload = 256;
   static constexpr uint32_t kMostCopied = 128;
   static void full_fence() { DisturbedWord::disturb(); }
@@ -65,7 +66,7 @@ void scribble(SmallLane& lane, Choices& choices, uint32_t near_index) {
       entry.content.head_bytes = choices.byte();
       return;
     default:  // a whole entry, such as a good writer would put
-      entry.content.kind = EntryKind{static_cast<uint8_t>(1 + choices.below(2))};
+      entry.content.kind = EntryKind{static_cast<uint8_t>(1 + choices.below(4))};
       entry.content.head_bytes = static_cast<uint8_t>(choices.below(kMostHead + 1));
       entry.content.payload_bytes =
           static_cast<uint16_t>(choices.number<uint16_t>() % (SmallFormat::kMostPayload + 1));
@@ -106,6 +107,8 @@ class Victim {
         break;
       case 6:
         reader_.wake();
+        if (choices.yes()) writer_.widen();
+        if (choices.yes()) writer_.narrow();
         break;
       default:
         read();

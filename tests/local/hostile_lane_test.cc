@@ -109,6 +109,8 @@ class Victim {
         return;
       case 6:
         reader_.wake();
+        if (random.one_in(4)) writer_.widen();
+        if (random.one_in(4)) writer_.narrow();
         return;
       default:
         return read();

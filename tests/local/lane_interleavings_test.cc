@@ -23,7 +23,8 @@ template <uint32_t kOfEntries, bool kHasFence = true, bool kStoresWait = false>
 struct TinyFormat {
   using Word = SteppedWord<kStoresWait>;
   static constexpr uint32_t kEntries = kOfEntries;
-  static constexpr uint32_t kPayloadRingBytes = 512;
+  static constexpr uint32_t kNarrowRingBytes = 512;
+  static constexpr uint32_t kPayloadRingBytes = 1024;
   static constexpr uint32_t kMostPayload = 128;
   static constexpr uint32_t kMostCopied =
       64;  // a longer payload that is given back too early is seen to change
@@ -42,6 +43,7 @@ struct Scenario {
   bool gives_back_each = false;          // the reader, not only when it has read all
   std::vector<uint32_t> payloads = {0};  // of the entries, by turns
   uint32_t first = 0;                    // where the counters begin
+  uint32_t widens_before = UINT32_MAX;   // the entry before which the writer wants all of the payload ring
 };
 
 enum class WriterAt : uint8_t { kPut, kAsk, kRing, kWait, kBlocked, kDone };
@@ -130,6 +132,7 @@ class LaneExplorer final : public Explorer<World<Format>> {
         const ConstBytes piece = payload;
         Put put{};
         if (write([&](Writer& w) {
+              if (world_.put == scenario_.widens_before) w.widen();
               put = w.put(EntryKind::kPacket, head, {&piece, 1}, static_cast<uint32_t>(piece.size()));
             })) {
           after_put(put);
@@ -190,6 +193,10 @@ class LaneExplorer final : public Explorer<World<Format>> {
         return true;
       }
       case ReaderAt::kUse:
+        if (is_of_ring(world_.entry.kind)) {
+          world_.reader_at = ReaderAt::kNext;
+          return true;
+        }
         if (!is_pattern(world_.entry.head, world_.read, 8) ||
             !is_pattern(world_.entry.payload, ~world_.read, payload_of(world_.read))) {
           wrong_ = "another entry was read than put";
@@ -265,6 +272,15 @@ TEST(LaneInterleavings, NobodyWaitsForEverWhenPayloadRoomRunsOut) {
 
 TEST(LaneInterleavings, NobodyWaitsForEverWhenCountersOverflow) {
   expect_right<TinyFormat<2>>({.entries = 4, .gives_back_each = true, .payloads = {100, 0}, .first = 0u - 2});
+}
+
+TEST(LaneInterleavings, NobodyWaitsForEverWhenTheRingGetsWider) {
+  const std::vector<uint32_t> payloads = {128, 128, 64, 128, 128};
+  for (const uint32_t before : {0u, 2u, 4u}) {
+    expect_right<TinyFormat<8>>({.entries = 5, .batch = 4, .payloads = payloads, .widens_before = before});
+    expect_right<TinyFormat<2>>(
+        {.entries = 4, .gives_back_each = true, .payloads = {128}, .widens_before = before});
+  }
 }
 
 // That the explorer finds what it is for.

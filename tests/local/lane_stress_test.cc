@@ -92,6 +92,7 @@ struct Exchange {
       }
       if (writer.must_ring()) of_reader.ring();
       if (random.one_in(8)) std::this_thread::yield();
+      if (random.one_in(16)) random.one_in(2) ? writer.widen() : static_cast<void>(writer.narrow());
     }
     return !writer.is_broken();
   }
@@ -113,6 +114,7 @@ struct Exchange {
     while (count < entries) {
       LaneReader::Read read{};
       while (reader.next(read)) {
+        if (is_of_ring(read.kind)) continue;
         if (!is_pattern(read.head, count, 12) || !is_pattern(read.payload, ~count, payload_of(count)))
           return count;
         ++count;
@@ -229,6 +231,7 @@ TEST(LaneStress, WriterKilledAnywhereLeavesWholeEntries) {
     const auto read_all = [&] {
       LaneReader::Read read{};
       while (reader.next(read)) {
+        if (is_of_ring(read.kind)) continue;
         ASSERT_TRUE(is_pattern(read.head, count, 12)) << count;
         ASSERT_TRUE(is_pattern(read.payload, ~count, exchange.payload_of(count))) << count;
         ++count;

@@ -145,8 +145,8 @@ TEST_P(LaneTest, IsFullWhenAllEntriesAreUsed) {
 
 TEST_P(LaneTest, IsFullWhenThePayloadRingIs) {
   const uint32_t count = put_until_full(kMostPayload);
-  EXPECT_GE(count, kPayloadRingBytes / kMostPayload - 1);  // one less if the first did not begin at the start
-  EXPECT_LE(count, kPayloadRingBytes / kMostPayload);
+  EXPECT_GE(count, kNarrowRingBytes / kMostPayload - 1);  // one less if the first did not begin at the start
+  EXPECT_LE(count, kNarrowRingBytes / kMostPayload);
   EXPECT_FALSE(writer.has_room({kMostPayload}));
   EXPECT_EQ(put(1000, 12, 44), Put::kDone);  // but there is room in the lines
   for (uint32_t i = 0; i < count; ++i) ASSERT_TRUE(reads(i, 12, kMostPayload));
@@ -155,6 +155,56 @@ TEST_P(LaneTest, IsFullWhenThePayloadRingIs) {
   EXPECT_EQ(put(1001, 12, kMostPayload), Put::kDone);
   EXPECT_TRUE(reads(1000, 12, 44));
   EXPECT_TRUE(reads(1001, 12, kMostPayload));
+}
+
+TEST_P(LaneTest, UsesAllOfThePayloadRingOnceItIsEmpty) {
+  const uint32_t narrow = put_until_full(kMostPayload);
+  writer.widen();
+  EXPECT_TRUE(writer.is_wide());
+  ASSERT_TRUE(reads(0, 12, kMostPayload));
+  reader.take_back();
+  EXPECT_FALSE(writer.has_room({kMostPayload})) << "something lies in it";
+  EXPECT_EQ(put(1000, 12, kMostPayload), Put::kFull);
+  EXPECT_EQ(put(1000, 12, 44), Put::kDone) << "in the line";
+  for (uint32_t i = 1; i < narrow; ++i) ASSERT_TRUE(reads(i, 12, kMostPayload));
+  ASSERT_TRUE(reads(1000, 12, 44));
+  reader.take_back();
+  EXPECT_TRUE(writer.has_room({kMostPayload}));
+  const uint32_t wide = put_until_full(kMostPayload);
+  EXPECT_GE(wide, kPayloadRingBytes / kMostPayload - 1);
+  LaneReader::Read read{};
+  ASSERT_TRUE(reader.next(read));
+  EXPECT_EQ(read.kind, EntryKind::kWiden);
+  for (uint32_t i = 0; i < wide; ++i) ASSERT_TRUE(reads(i, 12, kMostPayload));
+}
+
+TEST_P(LaneTest, IsNarrowAgainWhenNothingLiesInTheRing) {
+  writer.widen();
+  const uint32_t wide = put_until_full(kMostPayload);
+  EXPECT_FALSE(writer.narrow());
+  read_all();
+  reader.take_back();
+  EXPECT_TRUE(writer.narrow());
+  EXPECT_FALSE(writer.is_wide());
+  const uint32_t narrow = put_until_full(kMostPayload);
+  EXPECT_LE(narrow, kNarrowRingBytes / kMostPayload);
+  EXPECT_LT(narrow, wide);
+  LaneReader::Read read{};
+  ASSERT_TRUE(reader.next(read));
+  EXPECT_EQ(read.kind, EntryKind::kNarrow);
+  for (uint32_t i = 0; i < narrow; ++i) {
+    ASSERT_TRUE(reads(i, 12, kMostPayload));
+    EXPECT_FALSE(lies_in(read.payload, writer.beyond_narrow_ring()));
+  }
+}
+
+TEST_P(LaneTest, MarksOfTheRingSayNothingElse) {
+  ASSERT_EQ(put(0, 0, 0), Put::kDone);
+  Entry& entry = lane.entries[GetParam() % kEntries];
+  entry.content.kind = EntryKind::kWiden;
+  entry.content.head_bytes = 1;
+  EXPECT_TRUE(reads_nothing());
+  EXPECT_TRUE(reader.is_broken());
 }
 
 TEST_P(LaneTest, HasRoomForTheLongestPayloadWhenAQuarterWasGivenBack) {

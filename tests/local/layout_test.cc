@@ -47,38 +47,44 @@ TEST(Channel, TakesOnePageUntilItIsUsed) {
   munmap(at, sizeof(ChannelMemory));
 }
 
-TEST(PayloadPlace, IsContiguousAndBeginsAtAUnit) {
+class PayloadPlaceTest : public testing::TestWithParam<uint32_t> {};
+
+TEST_P(PayloadPlaceTest, IsContiguousAndBeginsAtAUnit) {
+  const uint32_t ring = GetParam();
   const uint64_t seed = test::seed();
   Random random(seed);
   uint32_t position = static_cast<uint32_t>(random.next()) & ~(kPayloadUnit - 1);
   for (int i = 0; i < 100'000; ++i) {
     const uint32_t bytes = static_cast<uint32_t>(random.below(kMostPayload + 1));
-    const PayloadPlace place = place_payload<LaneFormat>(position, bytes);
+    const PayloadPlace place = place_payload(position, bytes, ring);
     ASSERT_EQ(place.begin % kPayloadUnit, 0u);
     ASSERT_GE(place.end - place.begin, bytes);
     ASSERT_LT(place.end - place.begin, bytes + kPayloadUnit);
-    ASSERT_LE(place.begin % kPayloadRingBytes + bytes, kPayloadRingBytes);
+    ASSERT_LE(place.begin % ring + bytes, ring);
     // What is left out is less than the payload, and only at the end of the ring.
     if (place.begin != position) {
-      ASSERT_EQ(place.begin % kPayloadRingBytes, 0u);
+      ASSERT_EQ(place.begin % ring, 0u);
       ASSERT_LT(place.begin - position, bytes);
     }
     position = place.end;
   }
 }
 
+INSTANTIATE_TEST_SUITE_P(Rings, PayloadPlaceTest, testing::Values(kNarrowRingBytes, kPayloadRingBytes));
+
 TEST(PayloadPlace, MayEndWhereTheRingEnds) {
-  const PayloadPlace place = place_payload<LaneFormat>(kPayloadRingBytes - 128, 128);
+  const PayloadPlace place = place_payload(kPayloadRingBytes - 128, 128, kPayloadRingBytes);
   EXPECT_EQ(place.begin, kPayloadRingBytes - 128);
   EXPECT_EQ(place.end, kPayloadRingBytes);
 }
 
 TEST(PayloadPlace, GoesOnWhenPositionsOverflow) {
   const uint32_t last = 0u - 128;
-  const PayloadPlace over = place_payload<LaneFormat>(last, 192);  // does not fit before the ring's end
+  const PayloadPlace over =
+      place_payload(last, 192, kPayloadRingBytes);  // does not fit before the ring's end
   EXPECT_EQ(over.begin, 0u);
   EXPECT_EQ(over.end, 192u);
-  const PayloadPlace exact = place_payload<LaneFormat>(last, 128);
+  const PayloadPlace exact = place_payload(last, 128, kPayloadRingBytes);
   EXPECT_EQ(exact.begin, last);
   EXPECT_EQ(exact.end, 0u);
 }
