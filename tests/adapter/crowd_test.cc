@@ -55,7 +55,7 @@ struct Start {
 struct Cost {
   Holdings before;
   Holdings after;
-  size_t shared_bytes = 0;   // of channels
+  size_t shared_bytes = 0;   // of channels, as far as they have been used
   size_t private_bytes = 0;  // since before the QPs were made
   bool correct = false;
 };
@@ -155,7 +155,7 @@ class Member {
     Cost cost;
     cost.before = before_;
     cost.after = own_holdings();
-    cost.shared_bytes = sum_of_mappings("Size", "memfd:verbena-channel") << 10;
+    cost.shared_bytes = sum_of_mappings("Rss", "memfd:verbena-channel") << 10;
     cost.private_bytes = private_bytes() - private_before_;
     cost.correct = !::testing::Test::HasFailure();
     line_.tell(cost);
