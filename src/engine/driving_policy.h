@@ -32,7 +32,7 @@ class DrivingPolicy {
   struct Pending {
     bool now = false;               // a QP could go on at once
     bool port_full = false;         // a QP waits for room in a port
-    bool acknowledgements = false;  // some are held back
+    bool acknowledgements = false;  // the engine thread holds some back
     // The next moment for which nobody may be late: an alarm, a pause between packets.
     TimePoint exact = kNever;
   };

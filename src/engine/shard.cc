@@ -124,7 +124,7 @@ void Shard::finish(Gathering gathering) {
       transmit_ready(waits ? Acknowledgements::kHold : Acknowledgements::kSend,
                      policy_.application_drives() ? gathering : Gathering::kNo);
     }
-    if (!acknowledging_.empty()) {
+    if (waits && !acknowledging_.empty()) {
       if (const auto time = policy_.holds_acknowledgements(now_)) sleeper_->come_by(*time);
     }
     policy_.leaves(now_);
@@ -141,7 +141,6 @@ void Shard::finish(Gathering gathering) {
 DrivingPolicy::Pending Shard::pending() {
   return {.now = !ready_.empty(),
           .port_full = ports_.any_full(),
-          .acknowledgements = !acknowledging_.empty(),
           .exact = std::min(alarms_.next(), paced_until_)};
 }
 

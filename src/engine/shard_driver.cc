@@ -78,13 +78,15 @@ Shard::EngineView Shard::drive(Visitor visitor) {
   if (visitor == Visitor::kOther) {
     for (Input& input : inputs_) input.on_woken();
   }
+  bool holds_acknowledgements = false;
   for (int round = 0; round < kEngineRounds; ++round) {
     answer_doorbells();
     const uint32_t received = receive(kReceiveBudget, visitor);
     policy_.served(now_, received);
     run_timers(now_);
-    transmit_ready(policy_.awaits_reply(now_) ? Acknowledgements::kHold : Acknowledgements::kSend,
-                   Gathering::kNo);
+    const bool holds = policy_.awaits_reply(now_);
+    transmit_ready(holds ? Acknowledgements::kHold : Acknowledgements::kSend, Gathering::kNo);
+    holds_acknowledgements = holds && !acknowledging_.empty();
     now_ = clock_.now();
     if (application_waits_.exchange(false, std::memory_order_relaxed)) policy_.application_waited(now_);
     if (received == 0 && ready_.empty()) break;
@@ -92,6 +94,7 @@ Shard::EngineView Shard::drive(Visitor visitor) {
 
   paced_until_ = kNever;  // who paused has a timer, and the engine thread comes for it
   DrivingPolicy::Pending left = pending();
+  left.acknowledgements = holds_acknowledgements;
   if (ports_.any_full()) {
     view.send_fd = ports_.send_fd();
     if (view.send_fd < 0) left.exact = std::min(left.exact, now_ + kFullPortInterval);
