@@ -103,7 +103,9 @@ void check(const std::vector<Event>& events, bool in_order) {
     VERBENA_REQUIRE(!in_order || before <= event.time);
     before = event.time;
     tools::TraceStyle style;
-    const std::string line = tools::line_of(event, 4711, style);
+    std::string line = tools::line_of(event, 4711, style);
+    VERBENA_REQUIRE(line.ends_with('\n'));
+    line.pop_back();
     for (const char c : line) VERBENA_REQUIRE(static_cast<unsigned char>(c) >= ' ' && c != 0x7f);
     style.json = style.wall_clock = true;
     VERBENA_REQUIRE(nlohmann::json::accept(tools::line_of(event, 4711, style)));
