@@ -38,7 +38,7 @@ class Attendance {
   void ends() { left_at_ = expected_by_ = kNotAtAll; }
 
   // It was in a verb just before: its next one, most likely a reply to what has come, is worth waiting for,
-  // until then. Not after a yield, from which it may be long in coming.
+  // until then. No longer after a yield either, from which it may be long in coming.
   TimePoint near_until() const { return left_at_ == kNotAtAll ? kNotAtAll : left_at_ + kLongestAbsence; }
 
   bool is_over(TimePoint now) const { return now > expected_by_; }

@@ -26,8 +26,8 @@ inline constexpr uint32_t kPayloadRingBytes = 256 * 1024;
 inline constexpr uint32_t kMostPayload = 16 * 1024;  // of one entry
 inline constexpr uint32_t kMostHead = 56;            // an entry's line less what describes it
 inline constexpr uint32_t kMostCopied = 256;         // longer payloads are read where they lie
-inline constexpr uint32_t kMostChannelBytes =
-    256 * 1024;                               // what a pair of processes may cost while its rings are narrow
+// What a pair of processes may cost while its rings are narrow.
+inline constexpr uint32_t kMostChannelBytes = 256 * 1024;
 inline constexpr uint32_t kPayloadUnit = 64;  // payloads begin at multiples of it in their ring
 
 // kWiden, kNarrow say nothing: payloads of the entries that follow lie in all of the payload ring, or in its
