@@ -7,10 +7,14 @@
 // is nothing to be remembered about descriptors, and of the calls that all programs make only these three go
 // through here: in a program without such a socket their way to the C library's costs a load and a
 // comparison.
+#include <atomic>
 #include <cerrno>
 
 #include <linux/netlink.h>
+#include <poll.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "base/interpose.h"
 #include "facade/errno_keeper.h"
@@ -39,18 +43,54 @@ bool has_helper() {
   return __builtin_expect(netlink_helper_port() != 0, 0);
 }
 
-// Calls function(address), which sends, with the helper's address. From then on the socket takes messages of
-// the helper's only: anybody could write to it otherwise.
+// The kernel answers at once, the helper a moment later. What it has sent to a socket that is closed by now
+// may so reach the next one, whose port is the same: it is waited for, and thrown away, before a socket asks
+// its first question.
+constexpr int kPatienceMs = 10'000;
+
+bool is_answer_to(uint32_t sequence, const nlmsghdr& message, ssize_t size) {
+  return size >= static_cast<ssize_t>(sizeof message) && message.nlmsg_type == NLMSG_ERROR &&
+         message.nlmsg_seq == sequence;
+}
+
+// The helper answers in the order in which it is asked.
+bool wait_for_former_answers(int socket, const sockaddr_nl& helper) {
+  static constinit std::atomic<uint32_t> last{0};
+  const uint32_t sequence = ~last.fetch_add(1, std::memory_order_relaxed);
+  const nlmsghdr question{.nlmsg_len = NLMSG_HDRLEN,
+                          .nlmsg_type = NLMSG_NOOP,
+                          .nlmsg_flags = NLM_F_REQUEST | NLM_F_ACK,
+                          .nlmsg_seq = sequence,
+                          .nlmsg_pid = 0};
+  if (syscall(SYS_sendto, socket, &question, sizeof question, 0, &helper, sizeof helper) < 0) return false;
+  for (;;) {
+    nlmsghdr message{};
+    const ssize_t size = recv(socket, &message, sizeof message, MSG_DONTWAIT);
+    if (is_answer_to(sequence, message, size)) return true;
+    pollfd wait{.fd = socket, .events = POLLIN, .revents = 0};
+    if (size < 0 && errno != EINTR && (errno != EAGAIN || poll(&wait, 1, kPatienceMs) == 0)) return true;
+  }
+}
+
+// From then on the socket takes messages of the helper's only: anybody could write to it otherwise.
+bool connect_to(int socket, const sockaddr_nl& helper) {
+  sockaddr_nl peer{};
+  socklen_t size = sizeof peer;
+  const bool has_peer = getpeername(socket, reinterpret_cast<sockaddr*>(&peer), &size) == 0;
+  if (has_peer && peer.nl_pid == helper.nl_pid) return true;
+  return connect(socket, reinterpret_cast<const sockaddr*>(&helper), sizeof helper) == 0 &&
+         wait_for_former_answers(socket, helper);
+}
+
+// Calls function(address), which sends, with the helper's address.
 template <class Function>
-auto send_to_helper(int socket, Function function) {
+ssize_t send_to_helper(int socket, Function function) {
   uint32_t port = netlink_helper_port();
   for (bool is_second = false;; is_second = true) {
     sockaddr_nl helper{};
     helper.nl_family = AF_NETLINK;
     helper.nl_pid = port;
-    if (connect(socket, reinterpret_cast<sockaddr*>(&helper), sizeof helper) != 0)
-      return decltype(function(helper))(-1);
-    const auto sent = function(helper);
+    const ssize_t sent = connect_to(socket, helper) ? function(helper) : -1;
     if (sent >= 0 || errno != ECONNREFUSED || is_second) return sent;
     // A child of fork() outlives the process whose helper it has used.
     port = start_netlink_helper(port);
