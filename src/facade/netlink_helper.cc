@@ -137,7 +137,7 @@ void close_from(unsigned first) {
   for (unsigned fd = first; fd < 1024; ++fd) syscall(SYS_close, fd);
 }
 
-// Becomes the helper. Standard input and output must not be held open: whoever reads what the program prints
+// Becomes the helper. Standard input and output must not be held open: who reads what the program prints
 // waits for their end.
 int become_helper(void* argument) {
   auto& start = *static_cast<Start*>(argument);

@@ -18,7 +18,7 @@ enum class About : uint8_t { kNothing, kDevice, kPort };
 struct Command {
   uint16_t number;
   About about;
-  Operation one;   // nullptr: is not to be had so
+  Operation one;   // nullptr: it is not asked so
   Operation dump;  // likewise
 };
 constexpr std::array kCommands = std::to_array<Command>({
