@@ -205,10 +205,12 @@ uint32_t start_netlink_helper(uint32_t gone) {
   const ErrnoKeeper keeper;
   const NoSignals no_signals;
   const StartLock lock;
+  static constinit uid_t user = 0;  // whose the helper is
   uint32_t port = netlink_helper_port();
-  if (port == 0 || port == gone) {
+  if (port == 0 || port == gone || user != getuid()) {
     port = start_helper();
     if (port != 0) netlink_helper.store(port, std::memory_order_release);
+    user = getuid();
   }
   return port;
 }

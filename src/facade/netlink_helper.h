@@ -16,8 +16,8 @@ inline uint32_t netlink_helper_port() {
   return netlink_helper.load(std::memory_order_acquire);
 }
 
-// Starts one if there is none, or if that of port `gone` is gone. Answers its port; 0: none can be started
-// here. errno stays as it is.
+// Starts one if there is none, if that of port `gone` is gone, or if the program has become another user,
+// whom the former would not answer. Answers its port; 0: none can be started here. errno stays as it is.
 uint32_t start_netlink_helper(uint32_t gone);
 
 }  // namespace verbena::facade

@@ -270,6 +270,15 @@ def answers_are_for_their_own_socket():
             ask(one, 2)
 
 
+def who_becomes_another_user_is_answered():
+    one = open_rdma()
+    ask(one)
+    os.setuid(NOBODY)
+    if os.access(os.environ["HELPER"], os.X_OK):
+        ask(open_rdma())
+        ask(one)
+
+
 def garbage_is_survived():
     one = open_rdma()
     for garbage in (b"x", bytes(15), bytes(16), b"\xff" * 100, request()[:12], request(SYS_GET, 1, 1, b"\1\0\1\0"), bytes(40000)):
@@ -291,7 +300,7 @@ class Netlink(unittest.TestCase):
         self.assertTrue(os.access(HELPER, os.X_OK), HELPER)
 
     def run_function(self, function, home=None, library=None):
-        environment = dict(os.environ, LD_PRELOAD=library or self.library, VERBENA_SYS_DIR=home or self.home)
+        environment = dict(os.environ, LD_PRELOAD=library or self.library, VERBENA_SYS_DIR=home or self.home, HELPER=self.helper)
         with tempfile.TemporaryFile() as output:
             program = subprocess.Popen([sys.executable, __file__, "--run", function.__name__], env=environment, stdout=output,
                                        stderr=subprocess.STDOUT)
@@ -342,6 +351,10 @@ class Netlink(unittest.TestCase):
     @unittest.skipIf(os.geteuid() != 0, "needs root, to become another user")
     def test_other_users_are_not_answered(self):
         self.run_function(other_users_are_not_answered)
+
+    @unittest.skipIf(os.geteuid() != 0, "needs root, to become another user")
+    def test_who_becomes_another_user_is_answered(self):
+        self.run_function(who_becomes_another_user_is_answered)
 
 
 def add_test(function):

@@ -58,7 +58,7 @@ std::optional<Received> receive(std::span<std::byte> buffer) {
     if (one->cmsg_level != SOL_SOCKET || one->cmsg_type != SCM_CREDENTIALS) continue;
     ucred sender;
     std::memcpy(&sender, CMSG_DATA(one), sizeof sender);
-    received.is_own_users = sender.uid == ::geteuid();
+    received.is_own_users = sender.uid == ::getuid();
   }
   return received;
 }
@@ -78,11 +78,13 @@ void send(const std::vector<Bytes>& datagrams, uint32_t port) {
   }
 }
 
-// Anybody on this host may write to the socket, too.
-void answer_all(Service& service, std::span<std::byte> buffer) {
+// Anybody on this host may write to the socket, too. The agent is reached each time: in a program that lives
+// long, the next question may be for another agent.
+void answer_all(std::span<std::byte> buffer) {
   while (const auto received = receive(buffer)) {
     if (!received->is_own_users || received->port == 0) continue;
-    send(service.answer(buffer.first(received->size), received->port), received->port);
+    verbena::tools::rdma::AgentSystem system;
+    send(Service(system).answer(buffer.first(received->size), received->port), received->port);
   }
 }
 
@@ -95,13 +97,11 @@ int serve() {
         stderr);
     return 2;
   }
-  verbena::tools::rdma::AgentSystem system;
-  Service service(system);
   std::vector<std::byte> buffer(kLongestRequest);
   for (;;) {
     std::array<pollfd, 2> wait{{{kSocket, POLLIN, 0}, {kProgram, POLLIN, 0}}};
     if (::poll(wait.data(), wait.size(), -1) < 0 && errno != EINTR) return 1;
-    answer_all(service, buffer);
+    answer_all(buffer);
     if (wait[1].revents != 0) return 0;
   }
 }
