@@ -21,6 +21,8 @@ inline constexpr uint64_t kDeviceCapabilities =
     kDeviceFlushGlobal | kDeviceAtomicWrite;
 // With raw packets, device_cap_flags alone.
 inline constexpr uint64_t kRawPacketCapabilities = IBV_DEVICE_MANAGED_FLOW_STEERING | IBV_DEVICE_RAW_IP_CSUM;
+// All that a device says, on a host where programs may send raw packets.
+inline constexpr uint64_t kAllCapabilities = kDeviceCapabilities | kRawPacketCapabilities;
 inline constexpr const char* kFirmwareVersion = "0.1.0";
 
 }  // namespace verbena::adapter

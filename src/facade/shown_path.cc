@@ -8,6 +8,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "facade/errno_keeper.h"
 #include "paths/state_path.h"
 
 namespace verbena::facade {
@@ -17,17 +18,6 @@ using paths::PathText;
 
 constexpr const char* kRoots[] = {"/sys/class/infiniband", "/sys/class/infiniband_verbs",
                                   "/sys/class/infiniband_mad", "/sys/class/infiniband_cm", "/dev/infiniband"};
-
-class ErrnoKeeper {
- public:
-  ErrnoKeeper() : saved_(errno) {}
-  ~ErrnoKeeper() { errno = saved_; }
-  ErrnoKeeper(const ErrnoKeeper&) = delete;
-  ErrnoKeeper& operator=(const ErrnoKeeper&) = delete;
-
- private:
-  const int saved_;
-};
 
 // Straight to the kernel, not through the functions that we interpose.
 bool status_of(const char* path, struct stat& status) {

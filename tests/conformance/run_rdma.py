@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Runs our `rdma` over Verbena, as an ordinary user, beside what iproute2's own answered on the Linux kernel's rxe
+"""Runs `rdma` over Verbena, as an ordinary user, beside what iproute2's own answered on the Linux kernel's rxe
 (tests/tools/rdma_golden.json): the same exit statuses, columns, JSON keys and first words of complaints; and what it lists is
-what a program of rdma-core's pyverbs says that it has open.
+what a program of rdma-core's pyverbs says that it has open. This is done with our `rdma`, or with iproute2's under `verbena run`,
+which asks by NETLINK_RDMA; then both must say the same, to the byte.
 
-    run_rdma.py --build build/release
+    run_rdma.py --build build/release [--program=iproute2]
 """
 
 import argparse
@@ -41,21 +42,30 @@ OTHER_TEXT = {
     "-j system show": "JSON where iproute2 prints text", "-jp sys": "likewise",
     "-d dev show {dev}": "other capabilities",
 }
+# iproute2's own, and how it differs from ours whatever it is answered: it has no name for two capabilities; a QP's counters are on
+# one line without -p; of the system it shows less, with -j as text; of what it finds out by itself it does not say why.
+IPROUTE2 = "/usr/bin/rdma"
+SAYS_LESS = {"stat set link {dev}/1", "stat set link {dev}/1 optional-counters frob", "stat qp unbind link {dev}/1 cntn 4"}
+NAMELESS_CAPABILITIES = re.compile("FLUSH_GLOBAL|ATOMIC_WRITE")
 # Of statistics: the kernel's rxe has these, which never count here.
 ONLY_KERNEL = {"ack_deferred", "send_err"}
 
 
 class Rdma:
-    """The command, in a host's namespace."""
+    """The command, in a host's namespace: ours, or iproute2's under `verbena run`."""
 
-    def __init__(self, host):
+    def __init__(self, host, iproute2=False):
         self.host = host
+        self.iproute2 = iproute2
         self.program = host.hosts.build.program.parent / "rdma"
         if not self.program.exists():
             self.program = next(host.hosts.build.program.parent.parent.glob("lib*/**/verbena/bin/rdma"))
 
+    def command(self):
+        return [str(self.host.hosts.build.program), "run", IPROUTE2] if self.iproute2 else [str(self.program)]
+
     def __call__(self, *words, text=""):
-        return subprocess.run([*self.host.enter(), *harness.ordinary_user(), str(self.program), *words], input=text, text=True,
+        return subprocess.run([*self.host.enter(), *harness.ordinary_user(), *self.command(), *words], input=text, text=True,
                               capture_output=True, timeout=60, check=False, cwd="/")
 
     def json(self, *words):
@@ -81,14 +91,19 @@ def is_json(case):
     return case["words"].startswith(("-j", "-p"))
 
 
+def complaints(ran):
+    """What is complained of, without the reasons: ours says them behind the sentence, iproute2 in a line before it."""
+    return [re.sub(r" \(.*\)$", "", line) for line in ran.stderr.splitlines() if not line.startswith("Error: ")]
+
+
 def differences(case, ran):
     """Why an answer is not the recorded one: sentences."""
     if OTHER_STATUS.get(case["words"]) is None and ran.returncode != case["status"]:
         yield f"exit status {ran.returncode}, not {case['status']}"
     if case["words"] in OTHER_TEXT:
         return
-    ours, theirs = ran.stderr.splitlines()[:1], case["stderr"].splitlines()[:1]
-    if [re.sub(r" \(.*\)$", "", line) for line in ours] != theirs:
+    ours, theirs = complaints(ran)[:1], case["stderr"].splitlines()[:1]
+    if ours != theirs:
         yield f"complains {ours}, not {theirs}"
     if theirs or case["stdout"].startswith("Usage"):
         if case["stdout"][:5] != ran.stdout[:5]:
@@ -121,6 +136,25 @@ def check_batches(report, rdma, batches, names):
             report.append(f"rdma {case['options']} -b, {case['text']!r}: {ran}")
         if len(ran.stderr.splitlines()) != len(case["stderr"].splitlines()):
             report.append(f"rdma {case['options']} -b, {case['text']!r}: {ran.stderr}")
+
+
+def as_iproute2_says_it(words, text):
+    text = NAMELESS_CAPABILITIES.sub("UNKNOWN", text)
+    return text.split() if words.split()[:2] == ["stat", "qp"] else text
+
+
+def check_same(report, ours, iproute2, cases, names):
+    """Both commands say the same, to the byte."""
+    for case in cases:
+        words = case["words"].format(**names)
+        if words.startswith("-V") or "sys" in words and "-j" in words:
+            continue
+        one, other = ours(*words.split()), iproute2(*words.split())
+        says_less = case["words"] in SAYS_LESS
+        if one.returncode != other.returncode or not says_less and complaints(one) != complaints(other):
+            report.append(f"rdma {words}: ours {one}, iproute2's {other}")
+        elif not says_less and not one.stdout.startswith("Usage") and as_iproute2_says_it(words, one.stdout) != as_iproute2_says_it(words, other.stdout):
+            report.append(f"rdma {words}: ours prints {one.stdout!r}, iproute2's {other.stdout!r}")
 
 
 def check_objects(report, rdma, held):
@@ -156,16 +190,18 @@ def check_objects(report, rdma, held):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", required=True, help="the build folder, such as build/release")
+    parser.add_argument("--program", choices=("ours", "iproute2"), default="ours", help="whose rdma; default: ours")
     options = parser.parse_args()
+    is_iproute2 = options.program == "iproute2"
     harness.require_root()
-    harness.require_programs("ip", "setpriv", "ucmatose", PYTHON)
+    harness.require_programs("ip", "setpriv", "ucmatose", PYTHON, *([IPROUTE2] if is_iproute2 else []))
     if subprocess.run([PYTHON, "-c", "import pyverbs"], capture_output=True, check=False).returncode:
         harness.skip("python3-pyverbs is not installed")
     golden = json.loads((TOOLS / "rdma_golden.json").read_text(encoding="utf-8"))
     report = []
     with harness.Hosts(options.build) as hosts:
         host, _ = hosts.two()
-        rdma = Rdma(host)
+        rdma = Rdma(host, is_iproute2)
         rdma("link", "add", DEVICE, "type", "rxe", "netdev", NETDEV)
         script = (HERE / "holds_objects.py").read_text(encoding="utf-8")
         holder = host.verbena("run", "sh", "-c", 'sleep 600 | "$0" -c "$1" "$2"', PYTHON, script, DEVICE)
@@ -182,6 +218,8 @@ def main():
         check_cases(report, rdma, golden["listings"], names)
         check_cases(report, rdma, golden["refusals"], names)
         check_batches(report, rdma, golden["batches"], names)
+        if is_iproute2:
+            check_same(report, Rdma(host), rdma, golden["listings"] + golden["refusals"], names)
         for process in (holder, listener):
             process.kill()
         if not harness.poll_until(lambda: not rdma.json("resource", "show", "qp") and not rdma.json("resource", "show", "cm_id"), 10):

@@ -18,7 +18,7 @@ FLOORS = {
     "engine": 6,
     "provider": 6.5,
     "adapter": 7,
-    "verbs": 8, "rdmacm": 8, "umad": 8, "facade": 8, "backing": 8, "agent": 8,
+    "verbs": 8, "rdmacm": 8, "umad": 8, "facade": 8, "backing": 8, "agent": 8, "rdma_netlink": 8,
     "rsockets": 9, "tools": 9,
     "programs": 10,
 }

@@ -51,7 +51,7 @@ void show_capabilities(Printer& printer) {
   printer.begin_array("caps");
   bool first = true;
   for (const Capability& one : kCapabilities) {
-    if (((adapter::kDeviceCapabilities | adapter::kRawPacketCapabilities) & one.bit) == 0) continue;
+    if ((adapter::kAllCapabilities & one.bit) == 0) continue;
     if (!first) printer.text(", ");
     first = false;
     printer.text(one.name);

@@ -2,6 +2,7 @@
 // rdma link: ports and the network devices under them; links are made and deleted.
 #include <cerrno>
 
+#include "agent_client/resources.h"
 #include "tools/rdma/command.h"
 
 namespace verbena::tools::rdma {
@@ -26,7 +27,7 @@ void show_port(Command& command, const LinkStatus& device, uint32_t port) {
   printer.member("ifindex", link.device_index);
   printer.member("ifname", link.name);
   printer.member("port", port);
-  const bool active = device.wire == "up";
+  const bool active = agent_client::is_active(device);
   printer.field("state", active ? "ACTIVE" : "DOWN");
   // As ibv_query_port(3) has it: the cable is in, though nothing can be sent.
   printer.field("physical_state", active ? "LINK_UP" : link.up ? "POLLING" : "DISABLED");

@@ -4,6 +4,7 @@
 #include <array>
 #include <cerrno>
 
+#include "agent_client/resources.h"
 #include "tools/rdma/command.h"
 #include "tools/rdma/resource_rows.h"
 
@@ -11,7 +12,6 @@ namespace verbena::tools::rdma {
 namespace {
 
 using agent_client::LinkStatus;
-using protocol::ObjectKind;
 
 int help(Command& command) {
   command.say(fmt::format("Usage: {} resource\n", command.options().program));
@@ -105,47 +105,10 @@ int show_of_devices(Command& command, std::span<const FilterName> names, RowsOfD
   });
 }
 
-// How many of each kind a device has. Of objects all are counted, also those that no list has room for: of a
-// process with several devices these are taken for the first one's.
-struct Summary {
-  uint64_t pd = 0, cq = 0, qp = 0, cm_id = 0, mr = 0, ctx = 0, srq = 0;
-};
-
-Summary summary_of(const agent_client::AgentStatus& status, const agent_client::Link& link) {
-  Summary sum;
-  const auto of_kind = [&](ObjectKind kind) {
-    uint64_t count = 0;
-    for (const agent_client::SlotStatus& slot : status.slots) {
-      uint64_t listed = 0;
-      for (const agent_client::ObjectNumbers& object : slot.objects) {
-        if (object.kind != kind) continue;
-        ++listed;
-        count += object.device_index == link.device_index ? 1 : 0;
-      }
-      const bool is_first = !slot.objects.empty() && slot.objects.front().device_index == link.device_index;
-      const uint64_t all = slot.object_totals[static_cast<size_t>(kind)];
-      if (is_first && listed >= protocol::kObjectsPerSlot / 2 && all > listed) count += all - listed;
-    }
-    return count;
-  };
-  sum.pd = of_kind(ObjectKind::kPd);
-  sum.cq = of_kind(ObjectKind::kCq);
-  sum.mr = of_kind(ObjectKind::kMr);
-  sum.ctx = of_kind(ObjectKind::kContext);
-  sum.srq = of_kind(ObjectKind::kSrq);
-  for (const agent_client::SlotStatus& slot : status.slots) {
-    sum.qp += static_cast<uint64_t>(
-        std::ranges::count(slot.qps, link.device_index, &agent_client::QpNumbers::device_index));
-  }
-  sum.cm_id = static_cast<uint64_t>(
-      std::ranges::count_if(status.cm_ids, [&](const auto& id) { return is_of(id, link); }));
-  return sum;
-}
-
 int summarize(Command& command) {
   return for_devices(command, [&](const LinkStatus& device) {
     const agent_client::Link& link = device.link;
-    const Summary sum = summary_of(*command.status(), link);
+    const agent_client::ResourceSummary sum = agent_client::summary_of(*command.status(), link);
     Printer& printer = command.printer();
     printer.begin_object();
     printer.text(fmt::format("{}: {}: ", link.device_index, protocol::printable(link.name)));

@@ -9,6 +9,7 @@
 #include <infiniband/verbs.h>
 #include <rdma/rdma_cma.h>
 
+#include "agent_client/resources.h"
 #include "protocol/text.h"
 #include "queues/status_words.h"
 
@@ -44,15 +45,6 @@ constexpr std::array<const char*, 3> kSrqTypes = {"BASIC", "XRC", "TM"};
 constexpr std::array<const char*, 11> kCmStates = {
     "IDLE",       "ADDR_QUERY", "ADDR_RESOLVED", "ROUTE_QUERY",    "ROUTE_RESOLVED", "CONNECT",
     "DISCONNECT", "ADDR_BOUND", "LISTEN",        "DEVICE_REMOVAL", "DESTROYING"};
-
-// Whether the process's library is of a version that lists objects: one that does has its contexts listed, on
-// one of its slots' pages.
-bool lists_objects(const AgentStatus& status, const SlotStatus& slot) {
-  return std::ranges::any_of(status.slots, [&](const SlotStatus& other) {
-    return other.lists_objects &&
-           (other.index == slot.index || (slot.pid != 0 && other.pid == slot.pid && other.uid == slot.uid));
-  });
-}
 
 void add_process(Row& row, const SlotStatus& slot) {
   if (slot.pid != 0) row.add("pid", static_cast<uint64_t>(slot.pid));
@@ -130,10 +122,6 @@ const char* qp_type_text(uint32_t type) {
   return name_in(kTypes, type);
 }
 
-bool is_of(const protocol::CmIdRecord& id, const Link& link) {
-  return id.device_index == protocol::kNoDevice || id.device_index == link.device_index;
-}
-
 std::vector<Row> qp_rows(const AgentStatus& status, const Link& link, uint32_t port) {
   std::vector<Row> rows;
   for (const SlotStatus& slot : status.slots) {
@@ -190,19 +178,11 @@ std::vector<Row> context_rows(const AgentStatus& status, const Link& link) {
 }
 
 std::vector<Row> srq_rows(const AgentStatus& status, const Link& link) {
-  const auto qps_of = [&](uint32_t srq) {
-    std::vector<uint32_t> qps;
-    for (const SlotStatus& slot : status.slots) {
-      for (const QpNumbers& qp : slot.qps) {
-        if (qp.details[protocol::kQpSharedReceives] == srq) qps.push_back(qp.qpn);
-      }
-    }
-    return qps;
-  };
   return object_rows(status, link, ObjectKind::kSrq, [&](const SlotStatus&, const ObjectNumbers& srq) {
     Row row = Row::of_device(link);
     row.add("srqn", srq.number).add("type", name_in(kSrqTypes, srq.values[protocol::kSrqType]));
-    if (auto qps = qps_of(srq.number); !qps.empty()) row.add_list("lqpn", std::move(qps));
+    if (auto qps = agent_client::qps_of_shared_receives(status, srq.number); !qps.empty())
+      row.add_list("lqpn", std::move(qps));
     add_number(row, "pdn", srq.values[protocol::kSrqPd]);
     add_number(row, "cqn", srq.values[protocol::kSrqCq]);
     return row;

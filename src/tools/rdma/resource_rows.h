@@ -21,8 +21,5 @@ std::vector<Row> context_rows(const agent_client::AgentStatus& status, const age
 std::vector<Row> srq_rows(const agent_client::AgentStatus& status, const agent_client::Link& link);
 
 const char* qp_type_text(uint32_t type);
-// Whether the identifier is shown with this device: one that is bound to no device is with each of them, as
-// it may be reached by each.
-bool is_of(const protocol::CmIdRecord& id, const agent_client::Link& link);
 
 }  // namespace verbena::tools::rdma

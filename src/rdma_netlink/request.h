@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+
+#include <linux/netlink.h>
+#include <rdma/rdma_netlink.h>
+
+#include "base/result.h"
+
+namespace verbena::rdma_netlink {
+
+// One message of a program to the kernel's RDMA subsystem, understood as far as its attributes. It refers to
+// the bytes it was read from. The bytes are a stranger's: nothing in them is taken for granted.
+class Request {
+ public:
+  struct Header {
+    uint16_t type = 0;
+    uint16_t flags = 0;
+    uint32_t sequence = 0;
+  };
+
+  // `payload`: what follows the message's header. EINVAL: an attribute is not what it has to be.
+  static Result<Request> parse(const Header& header, std::span<const std::byte> payload);
+
+  const Header& header() const { return header_; }
+  uint16_t client() const { return RDMA_NL_GET_CLIENT(header_.type); }
+  uint16_t command() const { return RDMA_NL_GET_OP(header_.type); }
+  bool wants_dump() const { return (header_.flags & NLM_F_DUMP) == NLM_F_DUMP; }
+
+  bool has(rdma_nldev_attr type) const { return attributes_[type].data() != nullptr; }
+  // Empty: there is none. REQUIRES: of an attribute that is a number of this size
+  std::optional<uint32_t> u32(rdma_nldev_attr type) const;
+  std::optional<uint8_t> u8(rdma_nldev_attr type) const;
+  // Up to its first zero.
+  std::optional<std::string> text(rdma_nldev_attr type) const;
+  std::span<const std::byte> nest(rdma_nldev_attr type) const { return attributes_[type]; }
+
+ private:
+  Header header_;
+  std::array<std::span<const std::byte>, RDMA_NLDEV_ATTR_MAX> attributes_{};
+};
+
+}  // namespace verbena::rdma_netlink

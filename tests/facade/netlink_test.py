@@ -1,0 +1,376 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Sockets of NETLINK_RDMA under the preload, as programs see them that do not know about it, and as their neighbours do.
+
+netlink_test.py LIBRARY HELPER
+
+A test runs a function of this file as a program under the preload. What is asked needs no agent (rdma system), so none is
+started.
+"""
+import ctypes
+import errno
+import os
+import resource
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import unittest
+
+NETLINK_ROUTE, NETLINK_USERSOCK, NETLINK_RDMA = 0, 2, 20
+SO_PROTOCOL = 38
+SYS_GET = 5 << 10 | 6
+NLM_F_REQUEST, NLM_F_DUMP, NLMSG_DONE, RTM_GETLINK = 1, 0x300, 3, 18
+NETNS_MODE, COPY_ON_FORK = 66, 93
+NOBODY = 65534
+SECONDS = 20
+
+
+# ---- what a program does
+
+def open_rdma(**options):
+    one = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_RDMA, **options)
+    one.settimeout(SECONDS)
+    return one
+
+
+def protocol_of(one):
+    return one.getsockopt(socket.SOL_SOCKET, SO_PROTOCOL)
+
+
+def request(kind=SYS_GET, flags=NLM_F_REQUEST, sequence=5, payload=b""):
+    return struct.pack("=IHHII", 16 + len(payload), kind, flags, sequence, 0) + payload
+
+
+def ask(one, sequence=5):
+    """Asks for the system's settings; what is answered, after it has been looked at."""
+    one.sendto(request(sequence=sequence), (0, 0))
+    answer, sender = one.recvfrom(4096)
+    length, kind, _, answered, port = struct.unpack_from("=IHHII", answer)
+    assert (length, kind, answered, port) == (len(answer), SYS_GET, sequence, one.getsockname()[0]), answer
+    assert sender[1] == 0, sender
+    attributes, rest = {}, answer[16:]
+    while rest:
+        size, name = struct.unpack_from("=HH", rest)
+        attributes[name], rest = rest[4:size], rest[(size + 3) & ~3:]
+    return attributes
+
+
+def helpers_of(pid):
+    """The processes that hold a pidfd of that one where the helper has it."""
+    found = []
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{name}/comm", encoding="utf-8") as comm, open(f"/proc/{name}/fdinfo/4", encoding="utf-8") as info:
+                if comm.read().startswith("verbena-rdma-ne") and f"\nPid:\t{pid}\n" in info.read():
+                    found.append(int(name))
+        except OSError:
+            pass
+    return found
+
+
+def is_answered():
+    one = open_rdma()
+    one.bind((0, 0))
+    assert protocol_of(one) == NETLINK_USERSOCK
+    for sequence in range(100):
+        attributes = ask(one, sequence)
+        assert attributes[NETNS_MODE] == b"\0", attributes
+
+
+def is_the_kernels():
+    try:
+        assert protocol_of(open_rdma()) == NETLINK_RDMA
+    except OSError as error:
+        assert error.errno in (errno.EPROTONOSUPPORT, errno.EAFNOSUPPORT), error
+
+
+def has_its_processes_port():
+    """Many programs take the port of their first socket for their process's number."""
+    one = open_rdma()
+    one.bind((0, 0))
+    assert one.getsockname()[0] == os.getpid(), one.getsockname()
+
+
+def other_sockets_are_the_kernels():
+    ask(open_rdma())
+    route = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_ROUTE)
+    route.settimeout(SECONDS)
+    assert protocol_of(route) == NETLINK_ROUTE
+    route.sendto(request(RTM_GETLINK, NLM_F_REQUEST | NLM_F_DUMP, payload=bytes(16)), (0, 0))
+    assert struct.unpack_from("=IH", route.recv(65536))[1] == 16  # RTM_NEWLINK
+    ours = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_USERSOCK)
+    ours.bind((0, 0))
+    peer = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_USERSOCK)
+    peer.sendto(b"x" * 20, (ours.getsockname()[0], 0))
+    assert ours.recv(100) == b"x" * 20
+    udp = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(2)]
+    udp[0].bind(("127.0.0.1", 0))
+    udp[1].sendto(b"hello", udp[0].getsockname())
+    assert udp[0].recv(100) == b"hello"
+
+
+def by_sendmsg_and_copies():
+    one = open_rdma()
+    copy = socket.socket(fileno=os.dup(one.fileno()))
+    one.close()
+    copy.settimeout(SECONDS)
+    copy.sendmsg([request()[:10], request()[10:]], [], 0, (0, 0))
+    assert struct.unpack_from("=IH", copy.recv(4096))[1] == SYS_GET
+
+
+def sees_no_child():
+    heard = []
+    signal.signal(signal.SIGCHLD, lambda *_: heard.append(1))
+    one = open_rdma()
+    ask(one)
+    assert len(helpers_of(os.getpid())) == 1
+    try:
+        os.waitpid(-1, os.WNOHANG)
+        raise AssertionError("there is a child")
+    except ChildProcessError:
+        pass
+    os.kill(helpers_of(os.getpid())[0], signal.SIGKILL)
+    while helpers_of(os.getpid()):
+        time.sleep(0.01)
+    assert not heard
+    ask(one)  # of another helper
+
+
+def masks_and_descriptors_stay():
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [])
+    descriptors = os.listdir("/proc/self/fd")
+    one = open_rdma()
+    ask(one)
+    assert signal.pthread_sigmask(signal.SIG_BLOCK, []) == before != mask
+    assert len(os.listdir("/proc/self/fd")) == len(descriptors) + 1
+
+
+def children_ask_too():
+    one = open_rdma()
+    ask(one)
+    child = os.fork()
+    if child == 0:
+        ask(open_rdma())
+        ask(one)
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    assert len(helpers_of(os.getpid())) == 1
+
+
+def a_child_outlives_its_parent():
+    """The child's answers come though the helper has ended with the parent."""
+    one = open_rdma()
+    ask(one)
+    parent = os.getpid()
+    if os.fork() != 0:
+        os._exit(0)
+    while helpers_of(parent):
+        time.sleep(0.01)
+    ask(one)
+    ask(open_rdma())
+    assert len(helpers_of(os.getpid())) == 1
+
+
+def threads_share_one():
+    failed = []
+
+    def work():
+        try:
+            for _ in range(10):
+                with open_rdma() as one:
+                    ask(one)
+        except Exception as error:  # pylint: disable=broad-except
+            failed.append(error)
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failed, failed
+    assert len(helpers_of(os.getpid())) == 1
+
+
+def wrong_pointers_are_the_kernels_business():
+    libc = ctypes.CDLL(None, use_errno=True)
+    udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    assert libc.sendto(udp.fileno(), b"x", 1, 0, ctypes.c_void_p(1), 12) == -1
+    assert ctypes.get_errno() == errno.EFAULT
+    assert libc.sendmsg(udp.fileno(), None, 0) == -1
+    assert ctypes.get_errno() == errno.EFAULT
+
+
+def without_descriptors_left():
+    """Whatever the limit, a socket is had or refused, and nothing worse."""
+    highest = max(int(name) for name in os.listdir("/proc/self/fd"))
+    for spare in range(5):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (highest + spare, 4096))
+        try:
+            open_rdma().close()
+        except OSError:
+            pass
+    resource.setrlimit(resource.RLIMIT_NOFILE, (1024, 4096))
+    ask(open_rdma())
+
+
+def takes_nothing_of_strangers():
+    """A neighbour may not put words into the kernel's mouth."""
+    one = open_rdma()
+    ask(one)
+    stranger = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_USERSOCK)
+    try:
+        stranger.sendto(request(), (one.getsockname()[0], 0))
+        raise AssertionError("it was taken")
+    except ConnectionRefusedError:
+        pass
+    one.setblocking(False)
+    try:
+        raise AssertionError(one.recv(100))
+    except BlockingIOError:
+        pass
+
+
+def other_users_are_not_answered():
+    one = open_rdma()
+    ask(one)
+    helper = one.getpeername()[0]
+    told, tell = os.pipe()
+    go, may_go = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.setuid(NOBODY)
+        stranger = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_USERSOCK)
+        stranger.sendto(request(), (helper, 0))
+        stranger.setblocking(False)
+        os.write(tell, b"x")
+        os.read(go, 1)
+        try:
+            stranger.recv(100)
+            os._exit(1)
+        except BlockingIOError:
+            os._exit(0)
+    os.read(told, 1)
+    ask(one)  # it came later, so the stranger's has been looked at
+    os.write(may_go, b"x")
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def answers_are_for_their_own_socket():
+    """A socket has the port of the one that was closed before it, whose answers are on their way."""
+    for _ in range(200):
+        with open_rdma() as one:
+            one.sendto(request(sequence=1) * 20, (0, 0))
+        with open_rdma() as one:
+            ask(one, 2)
+
+
+def who_becomes_another_user_is_answered():
+    one = open_rdma()
+    ask(one)
+    os.setuid(NOBODY)
+    if os.access(os.environ["HELPER"], os.X_OK):
+        ask(open_rdma())
+        ask(one)
+
+
+def garbage_is_survived():
+    one = open_rdma()
+    for garbage in (b"x", bytes(15), bytes(16), b"\xff" * 100, request()[:12], request(SYS_GET, 1, 1, b"\1\0\1\0"), bytes(40000)):
+        try:
+            one.sendto(garbage, (0, 0))
+        except OSError as error:
+            assert error.errno == errno.EMSGSIZE, error
+    one.close()
+    ask(open_rdma())
+
+
+# ---- the tests
+
+class Netlink(unittest.TestCase):
+    def setUp(self):
+        self.home = tempfile.mkdtemp(prefix="verbena-facade-")
+        self.addCleanup(shutil.rmtree, self.home)
+        self.library, self.helper = LIBRARY, HELPER
+        self.assertTrue(os.access(HELPER, os.X_OK), HELPER)
+
+    def run_function(self, function, home=None, library=None):
+        environment = dict(os.environ, LD_PRELOAD=library or self.library, VERBENA_SYS_DIR=home or self.home, HELPER=self.helper)
+        with tempfile.TemporaryFile() as output:
+            program = subprocess.Popen([sys.executable, __file__, "--run", function.__name__], env=environment, stdout=output,
+                                       stderr=subprocess.STDOUT)
+            try:
+                status = program.wait(60)
+            finally:
+                program.kill()
+            output.seek(0)
+            self.assertEqual(status, 0, output.read().decode())
+        return program.pid
+
+    def assert_ends(self, pid):
+        for _ in range(SECONDS * 100):
+            if not helpers_of(pid):
+                return
+            time.sleep(0.01)
+        self.fail("the helper is still there")
+
+    def test_the_helper_ends_with_the_program(self):
+        self.assert_ends(self.run_function(is_answered))
+
+    def test_who_reads_what_the_program_prints_sees_its_end(self):
+        environment = dict(os.environ, LD_PRELOAD=self.library, VERBENA_SYS_DIR=self.home)
+        command = [sys.executable, "-c", "import socket, os; socket.socket(16, 3, 20); os.write(1, b'x'); os._exit(0)"]
+        self.assertEqual(subprocess.run(command, env=environment, capture_output=True, timeout=SECONDS, check=True).stdout, b"x")
+
+    def test_without_a_directory_it_is_the_kernels(self):
+        self.run_function(is_the_kernels, home=self.home + "/none")
+
+    def test_without_the_helper_it_is_the_kernels(self):
+        alone = shutil.copy(self.library, self.home)
+        self.run_function(is_the_kernels, library=alone)
+
+    def test_with_a_helper_that_cannot_run_it_is_the_kernels(self):
+        alone = shutil.copy(self.library, self.home)
+        os.mkdir(self.home + "/bin")
+        with open(self.home + "/bin/verbena-rdma-netlink", "wb") as file:
+            file.write(b"\x7fELF")
+        os.chmod(self.home + "/bin/verbena-rdma-netlink", 0o755)
+        self.run_function(is_the_kernels, library=alone)
+
+    def test_installed_the_helper_is_in_the_libraries_bin(self):
+        alone = shutil.copy(self.library, self.home)
+        os.mkdir(self.home + "/bin")
+        os.symlink(self.helper, self.home + "/bin/verbena-rdma-netlink")
+        self.run_function(is_answered, library=alone)
+
+    @unittest.skipIf(os.geteuid() != 0, "needs root, to become another user")
+    def test_other_users_are_not_answered(self):
+        self.run_function(other_users_are_not_answered)
+
+    @unittest.skipIf(os.geteuid() != 0, "needs root, to become another user")
+    def test_who_becomes_another_user_is_answered(self):
+        self.run_function(who_becomes_another_user_is_answered)
+
+
+def add_test(function):
+    def test(self):
+        self.run_function(function)
+    setattr(Netlink, "test_" + function.__name__, test)
+
+
+for each in (has_its_processes_port, other_sockets_are_the_kernels, by_sendmsg_and_copies, sees_no_child, masks_and_descriptors_stay,
+             children_ask_too, a_child_outlives_its_parent, threads_share_one, wrong_pointers_are_the_kernels_business,
+             without_descriptors_left, takes_nothing_of_strangers, answers_are_for_their_own_socket, garbage_is_survived):
+    add_test(each)
+
+if __name__ == "__main__":
+    if sys.argv[1] == "--run":
+        globals()[sys.argv[2]]()
+    else:
+        LIBRARY, HELPER = map(os.path.abspath, sys.argv[1:3])
+        unittest.main(argv=[sys.argv[0], *sys.argv[3:]])
