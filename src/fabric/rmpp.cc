@@ -26,12 +26,6 @@ Mad begin(const Mad& about, RmppType type) {
 
 }  // namespace
 
-bool has_rmpp(uint8_t management_class) {
-  return management_class == kClassSubnAdministration || management_class == kClassDeviceManagement ||
-         management_class == kClassDeviceAdministration || management_class == kClassBis ||
-         is_vendor_with_oui(management_class);
-}
-
 size_t rmpp_data_offset(uint8_t management_class) {
   if (management_class == kClassSubnAdministration) return kAdministrationData;
   return is_vendor_with_oui(management_class) ? kVendorData : kDeviceData;

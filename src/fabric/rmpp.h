@@ -44,8 +44,6 @@ enum class RmppStatus : uint8_t {
 // No message is longer. The kernel knows no limit but its memory.
 inline constexpr size_t kMostRmppBytes = size_t{4} << 20;
 
-// Classes whose messages may have several datagrams.
-bool has_rmpp(uint8_t management_class);
 // Where the data of a segment begin, behind all headers. REQUIRES: has_rmpp(management_class)
 size_t rmpp_data_offset(uint8_t management_class);
 
