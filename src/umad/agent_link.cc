@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <utility>
 
@@ -30,6 +31,10 @@ Result<uint64_t> number_of(int socket) {
   if (::fstat(socket, &status) != 0) return fail(errno);
   return S_ISSOCK(status.st_mode) ? Result<uint64_t>(status.st_ino) : fail(ENOTTY);
 }
+
+// How long a call waits for the next agent, while there is none and none can be started.
+constexpr Duration kPatience = std::chrono::seconds(2);
+constexpr int kPauseMs = 20;
 
 bool is_at_end(int socket) {
   pollfd entry{socket, 0, 0};
@@ -144,16 +149,31 @@ Result<void> AgentLink::register_in(Turn& turn, uint64_t number, const OpenedPor
   return {};
 }
 
+Result<void> AgentLink::revive(int socket) {
+  OpenPorts& ports = OpenPorts::current();
+  const auto port = ports.find(socket);
+  const TimePoint end = MonotonicClock::now() + (port && !port->is_lost ? kPatience : Duration::zero());
+  for (;;) {
+    auto revived = revive_once(socket);
+    const bool is_over = !revived && (revived.error().code != ECONNREFUSED || MonotonicClock::now() >= end);
+    if (revived || is_over) {
+      ports.set_lost(socket, is_over);
+      return revived ? revived : fail(EIO);
+    }
+    ::poll(nullptr, 0, kPauseMs);
+  }
+}
+
 // The descriptor stays the program's, with the flags that it has given it. Threads that are waiting at what
 // was behind it have seen that end.
-Result<void> AgentLink::revive(int socket) {
+Result<void> AgentLink::revive_once(int socket) {
   Turn turn(session_);
   const auto port = OpenPorts::current().find(socket);
   const auto number = number_of(socket);
   if (!port || !number || *number != port->number) return fail(EIO);
   if (!is_at_end(socket)) return {};  // another thread was here before us
   const auto links = links_in(turn);
-  if (!links) return fail(EIO);
+  if (!links) return fail(links.error().code);
   const auto link = std::ranges::find(*links, port->device, &agent_client::Link::name);
   if (link == links->end()) return fail(EIO);
   auto opened = open_in(turn, link->device_index);

@@ -25,8 +25,9 @@ class AgentLink {
   // It is in OpenPorts from then on.
   Result<UniqueFd> open(const agent_client::Link& link);
   // The agent of the port has ended: the next one is told of it, and serves it under the same descriptor.
-  // Requests that the one before had not answered come back as if they had not been answered. EIO: there is
-  // no agent, or it cannot have the port.
+  // Requests that the one before had not answered come back as if they had not been answered. Waits a while
+  // for an agent to come where none can be started; not again, once it has waited in vain. EIO: there is no
+  // agent, or it cannot have the port.
   Result<void> revive(int socket);
   // Of the port that has the socket, which is revived where it has to be. The agent's number.
   Result<uint32_t> add_agent(int socket, protocol::MadRegisterRequest request);
@@ -46,6 +47,7 @@ class AgentLink {
     bool takes_long;
   };
   static Result<Opened> open_in(Turn& turn, uint32_t device_index);
+  Result<void> revive_once(int socket);
   static Result<void> register_in(Turn& turn, uint64_t number, const OpenedPort& port);
   template <class Reply, class Request>
   Result<agent_client::Answer<Reply>> call(protocol::MessageType type, const Request& request,

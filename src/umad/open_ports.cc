@@ -60,6 +60,11 @@ void OpenPorts::renumber(int socket, uint64_t number) {
   }
 }
 
+void OpenPorts::set_lost(int socket, bool is_lost) {
+  const std::lock_guard lock(mutex_);
+  if (const auto found = ports_.find(socket); found != ports_.end()) found->second.is_lost = is_lost;
+}
+
 std::optional<OpenedPort> OpenPorts::find(int socket) {
   const std::lock_guard lock(mutex_);
   const auto found = ports_.find(socket);

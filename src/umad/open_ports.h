@@ -26,6 +26,7 @@ struct OpenedPort {
   uint64_t number = 0;  // by which the agent knows it
   std::string device;
   bool takes_long = false;                                    // as the agent said
+  bool is_lost = false;                                       // no agent has come for it
   std::map<uint32_t, protocol::MadRegisterRequest> agents;    // by the numbers that the program knows
   using AnswerKey = std::tuple<uint32_t, uint8_t, uint32_t>;  // agent, class, the program's part of the ID
   std::map<AnswerKey, AwaitedAnswer> awaited;
@@ -41,6 +42,7 @@ class OpenPorts {
   void remove(int socket);
   // It has another agent now.
   void renumber(int socket, uint64_t number);
+  void set_lost(int socket, bool is_lost);
   // As it is now. Nothing: it was not opened here.
   std::optional<OpenedPort> find(int socket);
   // Whether long messages go by it, and of its agent whether it has them cut. False: of none that is known.

@@ -79,10 +79,22 @@ protocol::MadRegisterRequest request_for(int management_class, int version, uint
   return request;
 }
 
+// The next message, which stays the next. An agent that ends and leaves something unread makes that an error
+// of the socket, once; what it has sent before is there all the same.
+ssize_t peek(int port, Bytes buffer) {
+  for (;;) {
+    const ssize_t there = ::recv(port, buffer.data(), buffer.size(), MSG_PEEK | MSG_DONTWAIT | MSG_TRUNC);
+    if (there >= 0 || errno != ECONNRESET) return there;
+  }
+}
+
 // The agent has ended, or the device is gone, and the program has read all that came before.
 bool is_at_end(int port) {
   std::byte byte;
-  return ::recv(port, &byte, sizeof byte, MSG_PEEK | MSG_DONTWAIT | MSG_TRUNC) == 0;
+  const int error = errno;
+  const bool is_it = peek(port, {&byte, 1}) == 0;
+  errno = error;
+  return is_it;
 }
 
 bool revive(int port) {
@@ -217,7 +229,7 @@ ssize_t read_with_file(int port, Bytes buffer) {
 // As read(2) from the kernel's file: a message that has more than one datagram and does not fit stays, and
 // the buffer gets its header and the first datagram (ENOSPC).
 ssize_t read_from(int port, Bytes buffer) {
-  const ssize_t there = ::recv(port, buffer.data(), buffer.size(), MSG_PEEK | MSG_TRUNC | MSG_DONTWAIT);
+  const ssize_t there = peek(port, buffer);
   if (there == 0) errno = EIO;
   if (there <= 0) return -1;
   const auto in_message = static_cast<size_t>(there);
