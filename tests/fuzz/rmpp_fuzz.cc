@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Other hosts and other programs: any segments of messages, and any acknowledgements of ours. What is kept of
-// half-done messages stays within its bounds, whoever they come from; a message that is whole is as long as
+// half-done messages stays within its bounds, from wherever they come; a message that is whole is as long as
 // it may be; and a sender sends no segment that there is not.
 #include <chrono>
 
