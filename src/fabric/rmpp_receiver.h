@@ -26,7 +26,7 @@ class RmppReceiver {
  public:
   struct Limits {
     size_t message = kMostRmppBytes;
-    size_t bytes_of_one = size_t{8} << 20;  // of one sender
+    size_t bytes_of_one = size_t{12} << 20;  // of one sender
     size_t bytes = size_t{32} << 20;
     size_t messages_of_one = 64;
     size_t messages = 512;

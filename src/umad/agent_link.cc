@@ -17,6 +17,7 @@
 #include "agent_client/link_table_file.h"
 #include "agent_client/message_socket.h"
 #include "base/only_one.h"
+#include "umad/epoll_sets.h"
 
 namespace verbena::umad {
 namespace {
@@ -185,6 +186,7 @@ Result<void> AgentLink::revive_once(int socket) {
   if (!is_same || descriptor_flags < 0 || file_flags < 0) return fail(EIO);
   ::fcntl(opened->socket.get(), F_SETFL, file_flags);
   const int closes = (descriptor_flags & FD_CLOEXEC) != 0 ? O_CLOEXEC : 0;
+  const EpollSets sets(socket);
   if (::dup3(opened->socket.get(), socket, closes) < 0) return fail(EIO);
   OpenPorts::current().renumber(socket, opened->number);
   return {};

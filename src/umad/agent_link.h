@@ -24,10 +24,10 @@ class AgentLink {
   Result<protocol::MadPortReply> port(uint32_t device_index);
   // It is in OpenPorts from then on.
   Result<UniqueFd> open(const agent_client::Link& link);
-  // The agent of the port has ended: the next one is told of it, and serves it under the same descriptor.
-  // Requests that the one before had not answered come back as if they had not been answered. Waits a while
-  // for an agent to come where none can be started; not again, once it has waited in vain. EIO: there is no
-  // agent, or it cannot have the port.
+  // The agent of the port has ended: the next one is told of it, and serves it under the same descriptor,
+  // which stays in the epoll sets that it is in. Requests that the one before had not answered come back as
+  // if they had not been answered. Waits a while for an agent to come where none can be started; not again,
+  // once it has waited in vain. EIO: there is no agent, or it cannot have the port.
   Result<void> revive(int socket);
   // Of the port that has the socket, which is revived where it has to be. The agent's number.
   Result<uint32_t> add_agent(int socket, protocol::MadRegisterRequest request);

@@ -14,6 +14,7 @@
 #include <gtest/gtest.h>
 #include <infiniband/umad.h>
 #include <poll.h>
+#include <sys/epoll.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -240,6 +241,27 @@ TEST_F(UmadAgentLoss, TheDescriptorKeepsItsFlags) {
   EXPECT_EQ(port.receive(message, 0), -EAGAIN);
   EXPECT_EQ(::fcntl(port.fd, F_GETFD), 0);
   EXPECT_NE(::fcntl(port.fd, F_GETFL) & O_NONBLOCK, 0);
+}
+
+TEST_F(UmadAgentLoss, AnEpollSetGoesOnWithTheDescriptor) {
+  Port server, client;
+  const int to = server.add_agent(kGet), from = client.add_agent(0);
+  const UniqueFd set(::epoll_create1(EPOLL_CLOEXEC));
+  epoll_event event{EPOLLIN, {.u64 = 0x1122334455667788}};
+  ASSERT_EQ(::epoll_ctl(set.get(), EPOLL_CTL_ADD, server.fd, &event), 0);
+  for (int i = 0; i < 2; ++i) {
+    replace();
+    ASSERT_EQ(::epoll_wait(set.get(), &event, 1, kPatience), 1);
+    EXPECT_NE(event.events & EPOLLHUP, 0U);
+    Message message;
+    EXPECT_EQ(server.receive(message, 0), -EAGAIN);
+    EXPECT_EQ(::epoll_wait(set.get(), &event, 1, 0), 0);
+    ASSERT_EQ(client.send(from, own_lid(), 1), 0);
+    ASSERT_EQ(::epoll_wait(set.get(), &event, 1, kPatience), 1);
+    EXPECT_EQ(event.events, uint32_t{EPOLLIN});
+    EXPECT_EQ(event.data.u64, 0x1122334455667788);
+    EXPECT_EQ(server.receive(message), to);
+  }
 }
 
 // As daemon(3) leaves it.
