@@ -96,9 +96,12 @@ RmppReceiver::Outcome RmppReceiver::go_on(Map::iterator entry, const Mad& segmen
     return refuse(segment, RmppType::kStop, RmppStatus::kNoResources);
   }
   if (message.is_whole) return finish(entry);
-  if (message.segment < message.window) return {};
+  // Who sends may know at once that there is a gap; the kernel does not heed it, and begins again in its
+  // time.
+  const bool is_new_gap = message.early.size() == 1 && number > message.segment;
+  if (message.segment < message.window && !is_new_gap) return {};
   message.acknowledged = message.segment;
-  message.window += kWindow;
+  if (message.segment == message.window) message.window += kWindow;
   return {rmpp_ack(segment, message.segment, message.window), {}};
 }
 

@@ -83,6 +83,11 @@ std::optional<Mad> RmppSender::on_control(const Mad& mad, TimePoint now) {
   if (window < segment) return refuse(mad, RmppStatus::kWindowTooSmall);
   if (segment > segments_ || segment > window_) return refuse(mad, RmppStatus::kSegmentTooBig);
   if (window < window_ || segment < acknowledged_) return std::nullopt;  // an old one
+  // One that opens no window and leaves out what was sent: the next segment is lost, unless it is on its way.
+  if (window == window_ && segment < sent_ && segment < segments_ &&
+      std::exchange(went_back_to_, segment) != segment) {
+    sent_ = segment;
+  }
   window_ = window;
   if (segment > acknowledged_) {
     acknowledged_ = segment;

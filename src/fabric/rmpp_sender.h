@@ -12,8 +12,9 @@
 namespace verbena::fabric {
 
 // A message on its way to another, segment by segment, as far as the receiver's window goes. What is not
-// acknowledged in time is sent again from the first segment that lacks; each new acknowledgement begins the
-// count of retries again. Pure: what it wants sent it hands out, and time is told.
+// acknowledged in time is sent again from the first segment that lacks, and at once where an acknowledgement
+// says that one lacks; each new acknowledgement begins the count of retries again. Pure: what it wants sent
+// it hands out, and time is told.
 class RmppSender {
  public:
   // How long an acknowledgement may take, if the sender of the message does not say less.
@@ -54,7 +55,8 @@ class RmppSender {
   const uint32_t retries_;
   uint32_t sent_ = 0;
   uint32_t acknowledged_ = 0;
-  uint32_t window_ = 1;  // the last segment that may be sent
+  uint32_t window_ = 1;        // the last segment that may be sent
+  uint32_t went_back_to_ = 0;  // at an acknowledgement, for the last time
   uint32_t retries_left_;
   TimePoint deadline_;
   State state_ = State::kGoing;

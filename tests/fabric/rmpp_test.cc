@@ -126,6 +126,18 @@ TEST(Rmpp, CarriesAMessageOnceOverABadWire) {
   }
 }
 
+TEST(Rmpp, RepairsASingleLossWithoutWaitingForItsTime) {
+  int waits = 0;
+  for (uint64_t seed = 1; seed <= 50; ++seed) {
+    Wire wire(message_of(50'000), {.lost = 1}, 50, seed);
+    wire.run();
+    ASSERT_EQ(wire.received.size(), 1U) << seed;
+    waits += static_cast<int>((wire.now - kStart) / 100ms);
+  }
+  // There is nothing behind the last segment of a window by which its loss shows.
+  EXPECT_LE(waits, 12);
+}
+
 TEST(Rmpp, GivesUpAfterTheRetriesAndTheirTime) {
   Wire wire(message_of(1000), {.lost = 100}, 3);
   wire.run();
@@ -196,6 +208,18 @@ TEST(RmppSender, IsStoppedAndAborted) {
   }
 }
 
+TEST(RmppSender, BeginsAgainOnceWhereASegmentLacks) {
+  RmppSender sender(message_of(10'000), 0s, 0, kStart);
+  const Mad first = *sender.next();
+  sender.on_control(rmpp_ack(first, 1, 30), kStart);
+  while (sender.next()) continue;
+  sender.on_control(rmpp_ack(first, 8, 30), kStart);
+  EXPECT_EQ(sender.next()->get<uint32_t>(kRmppSegmentAt), 9U);
+  while (sender.next()) continue;
+  sender.on_control(rmpp_ack(first, 8, 30), kStart);  // to a segment that had come already
+  EXPECT_FALSE(sender.next().has_value());
+}
+
 TEST(RmppSender, PassesOverOldAcknowledgements) {
   RmppSender sender(message_of(10'000), 0s, 0, kStart);
   const Mad first = *sender.next();
@@ -238,6 +262,17 @@ TEST(RmppReceiver, AcknowledgesWithTheOtherMethodAndAWindow) {
   EXPECT_EQ(outcome.reply->get<uint64_t>(kTransactionAt), 5U);
   EXPECT_EQ(outcome.reply->get<uint32_t>(kRmppSegmentAt), 1U);
   EXPECT_EQ(outcome.reply->get<uint32_t>(kRmppLengthAt), 1 + RmppReceiver::kWindow);
+}
+
+TEST(RmppReceiver, TellsOfAGapOnce) {
+  RmppReceiver receiver;
+  receiver.on_data(kOwner, address(1), segment(1), kStart);
+  EXPECT_FALSE(receiver.on_data(kOwner, address(1), segment(2), kStart).reply.has_value());
+  const auto told = receiver.on_data(kOwner, address(1), segment(4), kStart);
+  ASSERT_TRUE(told.reply.has_value());
+  EXPECT_EQ(told.reply->get<uint32_t>(kRmppSegmentAt), 2U);
+  EXPECT_EQ(told.reply->get<uint32_t>(kRmppLengthAt), 1 + RmppReceiver::kWindow);
+  EXPECT_FALSE(receiver.on_data(kOwner, address(1), segment(5), kStart).reply.has_value());
 }
 
 TEST(RmppReceiver, RefusesWhatCannotBe) {
