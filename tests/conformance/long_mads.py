@@ -105,9 +105,11 @@ def ask_once(port, lid, size, transaction):
     if failed:
         return f"umad_send: errno {failed}"
     if size > MAD:  # too small a buffer: the length is told, and the message stays
-        header, (got, length) = port.receive(room=MAD)
-        if header is not None or got != -errno.ENOSPC or length != size:
-            return f"in {MAD} bytes: {got}, length {length}"
+        header, said = port.receive(room=MAD)
+        if header is not None:
+            return f"status {status_of(header)}"
+        if said != (-errno.ENOSPC, size):
+            return f"in {MAD} bytes: {said}"
     header, mad = port.receive()
     if header is None:
         return f"umad_recv: {mad}"
