@@ -99,9 +99,11 @@ RmppReceiver::Outcome RmppReceiver::go_on(Map::iterator entry, const Mad& segmen
   // Who sends may know at once that there is a gap; the kernel does not heed it, and begins again in its
   // time.
   const bool is_new_gap = message.early.size() == 1 && number > message.segment;
-  if (message.segment < message.window && !is_new_gap) return {};
+  // It is moved on at its half: who sends need not stop, and what follows shows the loss of any segment.
+  const bool moves_on = message.window - message.segment <= kWindow / 2;
+  if (!moves_on && !is_new_gap) return {};
   message.acknowledged = message.segment;
-  if (message.segment == message.window) message.window += kWindow;
+  if (moves_on) message.window = message.segment + kWindow;
   return {rmpp_ack(segment, message.segment, message.window), {}};
 }
 
