@@ -88,6 +88,8 @@ class ClientSocket {
 
   // Whether the client may be sent so many descriptors now, in view of what it and its user have not taken.
   bool may_send(size_t files);
+  // Whether it has taken all descriptors that it was sent.
+  bool is_read() { return unread() == 0; }
   // Whether it takes none.
   bool is_clogged() { return unread() >= kMostUnread; }
   // One message, now or not at all. EAGAIN: it does not fit; ETOOMANYREFS: the kernel takes no more.

@@ -45,6 +45,16 @@ tl::unexpected<agent_client::AdminError> refuse_name(std::string_view name) {
                 fmt::format("'{}' is no name for a link: up to 63 letters, digits and any of _-.:@", name));
 }
 
+// Nothing: of an address that every link has, or of one that is alone in its network.
+std::optional<roce::Prefix> network_of(const NetdevAddress& address) {
+  constexpr uint8_t kAllBits = 128;
+  const bool is_ipv4 = address.address.is_ipv4();
+  const int bits = address.prefix + (is_ipv4 ? roce::Prefix::kIpv4Bits : 0);
+  if (address.address.is_link_local() || bits >= kAllBits) return std::nullopt;
+  const auto first = static_cast<uint8_t>(bits);
+  return roce::Prefix{roce::first_bits(address.address, first), first};
+}
+
 bool same(const NetdevAddress& a, const NetdevAddress& b) {
   return a.address == b.address && a.prefix == b.prefix;
 }
@@ -349,6 +359,12 @@ agent_client::Link LinkTable::describe(const KnownLink& link) const {
   described.automatic = link.automatic;
   described.peers = link.peers;
   for (const auto& [index, address] : link.gids) described.gids.push_back({index, address});
+  for (const KnownAddress& entry : known.addresses) {
+    const auto network = network_of(entry.address);
+    if (network && std::ranges::find(described.networks, *network) == described.networks.end()) {
+      described.networks.push_back(*network);
+    }
+  }
   return described;
 }
 

@@ -272,7 +272,8 @@ void Session::finish_hello() {
   reply.message.agent_pid = static_cast<uint32_t>(::getpid());
   reply.message.agent_uid = ::geteuid();
   protocol::store_text(reply.message.agent_version, VERBENA_VERSION);
-  reply.message.capabilities = protocol::kServesXrcDomains | protocol::kServesConnectionManagement;
+  reply.message.capabilities =
+      protocol::kServesXrcDomains | protocol::kServesConnectionManagement | protocol::kServesLongMads;
   reply.fds = {client_end->get(), parts_.links.file()};
   // The vault holds every user's sockets: it is for our own user's processes only.
   if (client_.uid == ::geteuid() && parts_.vault.client_end() >= 0) {

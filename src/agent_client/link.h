@@ -35,6 +35,8 @@ struct Link {
   bool automatic = false;           // appeared by itself
   std::vector<GidEntry> gids;       // by index, without the holes
   std::vector<roce::Prefix> peers;  // the hosts it hears; empty: all
+  // Of its addresses, as far as other hosts are in them. The agent alone knows them: no file has them.
+  std::vector<roce::Prefix> networks;
 
   friend bool operator==(const Link&, const Link&) = default;
 };

@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 namespace verbena {
 namespace {
@@ -30,6 +31,32 @@ Result<UniqueFd> make_memory_file(const char* name, size_t bytes) {
 Result<void> seal_size(int file, int others) {
   constexpr int kSize = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
   if (::fcntl(file, F_ADD_SEALS, kSize | others) != 0) return fail(errno);
+  return {};
+}
+
+Result<UniqueFd> write_memory_file(const char* name, ConstBytes bytes) {
+  auto file = make_memory_file(name, bytes.size());
+  if (!file) return file;
+  for (size_t done = 0; done < bytes.size();) {
+    const ConstBytes rest = bytes.subspan(done);
+    const ssize_t written = ::pwrite(file->get(), rest.data(), rest.size(), static_cast<off_t>(done));
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) return fail(written < 0 ? errno : EIO);
+    done += static_cast<size_t>(written);
+  }
+  if (const auto sealed = seal_size(file->get()); !sealed) return fail(sealed.error().code);
+  return file;
+}
+
+Result<void> read_memory_file(int file, Bytes to) {
+  if (!has_sealed_size(file, to.size())) return fail(EPROTO);
+  for (size_t done = 0; done < to.size();) {
+    const Bytes rest = to.subspan(done);
+    const ssize_t got = ::pread(file, rest.data(), rest.size(), static_cast<off_t>(done));
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) return fail(got < 0 ? errno : EPROTO);
+    done += static_cast<size_t>(got);
+  }
   return {};
 }
 

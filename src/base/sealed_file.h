@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <optional>
 
+#include "base/bytes.h"
 #include "base/result.h"
 #include "base/unique_fd.h"
 
@@ -18,6 +19,11 @@ Result<UniqueFd> make_memory_file(const char* name, size_t bytes);
 
 // Nobody can change its size any more, nor its seals. `others`: F_SEAL_... that are added besides.
 Result<void> seal_size(int file, int others = 0);
+
+// A new file with these bytes, whose size is sealed; and as many bytes out of such a file. EPROTO: it is
+// none.
+Result<UniqueFd> write_memory_file(const char* name, ConstBytes bytes);
+Result<void> read_memory_file(int file, Bytes to);
 
 // The size of such a file, which nobody can change. Nothing: it is none. Waits for no kind of file.
 std::optional<size_t> sealed_size(int file);

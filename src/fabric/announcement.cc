@@ -14,6 +14,9 @@ constexpr size_t kPathMtuAt = 42;
 constexpr size_t kMegabitsAt = 44;
 constexpr size_t kGuidAt = 48;
 constexpr size_t kDescriptionAt = 56;
+// Zero from agents that do not say.
+constexpr size_t kNetworkRankAt = 120;
+constexpr size_t kNetworkGuidAt = 128;
 constexpr uint8_t kFormat = 1;
 constexpr uint8_t kUp = 1, kWantsAnswer = 2;
 
@@ -39,6 +42,8 @@ Mad encode(const Announcement& announcement) {
   mad.set_u8(kPathMtuAt, adapter.path_mtu);
   mad.set(kMegabitsAt, adapter.megabits);
   mad.set(kGuidAt, adapter.guid);
+  mad.set_u8(kNetworkRankAt, adapter.network.rank);
+  mad.set(kNetworkGuidAt, adapter.network.guid);
   std::memcpy(mad.at(kDescriptionAt), adapter.description.data(),
               std::min(adapter.description.size(), kMostDescriptionBytes));
   return mad;
@@ -58,6 +63,8 @@ std::optional<Announcement> decode_announcement(const Mad& mad) {
   adapter.path_mtu = mad.u8(kPathMtuAt);
   adapter.megabits = mad.get<uint32_t>(kMegabitsAt);
   adapter.guid = mad.get<uint64_t>(kGuidAt);
+  adapter.network = {mad.u8(kNetworkRankAt), mad.get<uint64_t>(kNetworkGuidAt)};
+  if (adapter.network.guid == 0) adapter.network = {};
   if (adapter.guid == 0 || adapter.path_mtu < 1 || adapter.path_mtu > 5) return std::nullopt;
   const auto* text = reinterpret_cast<const char*>(mad.at(kDescriptionAt));
   adapter.description.assign(text, ::strnlen(text, kMostDescriptionBytes));

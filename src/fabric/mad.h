@@ -30,6 +30,13 @@ constexpr bool is_vendor_with_oui(uint8_t management_class) {
   return management_class >= 0x30 && management_class <= 0x4f;
 }
 
+// Classes whose messages may have several datagrams (rmpp.h).
+constexpr bool has_rmpp(uint8_t management_class) {
+  return management_class == kClassSubnAdministration || management_class == kClassDeviceManagement ||
+         management_class == kClassDeviceAdministration || management_class == kClassBis ||
+         is_vendor_with_oui(management_class);
+}
+
 // Methods (table 112); the answer's has the top bit set.
 inline constexpr uint8_t kMethodGet = 0x01;
 inline constexpr uint8_t kMethodSet = 0x02;

@@ -38,7 +38,17 @@ roce::Address default_gid(uint64_t guid) {
   return gid;
 }
 
-Subnet::Subnet(Adapter own, uint64_t switch_guid) : switch_guid_(switch_guid) {
+Network network_of(std::span<const roce::Prefix> networks) {
+  Network lowest;
+  for (const roce::Prefix& each : networks) {
+    const Network network{each.network.is_ipv4() ? kIpv4Network : kIpv6Network,
+                          guid_of_address(each.network)};
+    if (lowest.rank == 0 || network < lowest) lowest = network;
+  }
+  return lowest;
+}
+
+Subnet::Subnet(Adapter own) {
   Member member;
   member.lid = free_lid(own.guid);
   member.adapter = std::move(own);
@@ -52,6 +62,17 @@ void Subnet::change_own(Adapter own) {
   Member& member = members_.at(kOwnPort);
   if (member.adapter.guid != own.guid) member.lid = free_lid(own.guid);
   member.adapter = std::move(own);
+}
+
+// What a stranger says must not make the switch an adapter.
+uint64_t Subnet::switch_guid() const {
+  Network lowest;
+  for (const auto& [port, member] : members_) {
+    const Network& network = member.adapter.network;
+    const bool is_lower = network.rank != 0 && (lowest.rank == 0 || network < lowest);
+    if (is_lower && by_guid(network.guid) == nullptr) lowest = network;
+  }
+  return lowest.rank != 0 ? lowest.guid : guid_of_address({});
 }
 
 const Member* Subnet::by_lid(uint16_t lid) const {

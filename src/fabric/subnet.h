@@ -2,17 +2,30 @@
 #pragma once
 
 #include <array>
+#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 
 #include "base/time.h"
 #include "roce/path.h"
+#include "roce/prefix.h"
 
 namespace verbena::fabric {
+
+// The network that an adapter has an address of, as all that have one come to the same: what the switch's
+// GUID is made of (Subnet::switch_guid()).
+struct Network {
+  uint8_t rank = 0;  // the lower is heeded first; 0: it has no such address
+  uint64_t guid = 0;
+
+  friend auto operator<=>(const Network&, const Network&) = default;
+};
+inline constexpr uint8_t kIpv4Network = 1, kIpv6Network = 2;
 
 // What an adapter says of itself: one port, and what it is plugged into is the virtual switch.
 struct Adapter {
@@ -21,6 +34,7 @@ struct Adapter {
   uint32_t megabits = 0;  // of its netdev; 0: it does not say
   uint8_t path_mtu = 3;   // enum ibv_mtu
   bool up = true;
+  Network network{};
 
   friend bool operator==(const Adapter&, const Adapter&) = default;
 };
@@ -51,13 +65,15 @@ class Subnet {
   static constexpr uint8_t kOwnPort = 1;
   static constexpr size_t kMostMembers = 254;
 
-  // `switch_guid`: every host of the network must come to the same.
-  Subnet(Adapter own, uint64_t switch_guid);
+  explicit Subnet(Adapter own);
 
   void change_own(Adapter own);
-  void change_switch(uint64_t guid) { switch_guid_ = guid; }
   const Member& own() const { return members_.at(kOwnPort); }
-  uint64_t switch_guid() const { return switch_guid_; }
+  // Made of a network's address, and not of a host's: so it stays as it is when hosts come and go. Hosts may
+  // have addresses of several networks, not all of them the same ones, or say another length for one; so each
+  // tells of one, and all heed the lowest that anybody there tells of. Only where they differ does it matter
+  // who is there. A network that has nothing but link-local addresses has the GUID that all such have.
+  uint64_t switch_guid() const;
   // By the port of the switch that they are plugged into.
   const std::map<uint8_t, Member>& members() const { return members_; }
   // How many ports the switch has: up to the last that something is plugged into.
@@ -89,7 +105,6 @@ class Subnet {
   Member* take_in(const roce::Address& address, TimePoint now);
   uint16_t free_lid(uint64_t guid) const;
 
-  uint64_t switch_guid_;
   uint32_t activity_ = 0;
   std::map<uint8_t, Member> members_;
 };
@@ -97,6 +112,8 @@ class Subnet {
 // The GUID that an address shows: EUI-64 where it is a link-local one, else made of its bytes, with the bit
 // that says that it is nobody's.
 uint64_t guid_of_address(const roce::Address& address);
+// The one to tell of, of an adapter's networks.
+Network network_of(std::span<const roce::Prefix> networks);
 // The default GID's address of an adapter: fe80::/64 and its GUID (4.1.1).
 roce::Address default_gid(uint64_t guid);
 inline constexpr uint64_t kDefaultPrefix = 0xfe80000000000000;

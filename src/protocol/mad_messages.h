@@ -12,13 +12,19 @@ namespace verbena::protocol {
 // libibumad.
 //
 //   kMadGetPort     DeviceRequest -> MadPortReply: what the fabric says of a link's port
-//   kMadOpenPort    DeviceRequest -> header [socket]
+//   kMadOpenPort    DeviceRequest -> header [socket]; flags: kMadLongMessages
 //   kMadRegister    MadRegisterRequest -> MadRegisterReply: an agent for datagrams, on an open port
 //   kMadUnregister  MadRegisterRequest, of which port and agent count -> header
 //
 // Datagrams travel on the socket (SOCK_SEQPACKET), each with a UserMad in front, which is the kernel's struct
 // ib_user_mad, in both directions. The port is open for as long as somebody has the socket, also when the
 // session that opened it has ended.
+//
+// A message of more than kMadBytes travels with a file, which has what is beyond these, and whose size is
+// sealed (base/sealed_file.h); from the agent only one of more than kMostMadBytesInline. `length` then says
+// how long it is. Only ports that were opened with kMadLongMessages take files, in either direction, and only
+// on them `status` counts in what the program sends: what it sends with ETIMEDOUT comes back at once, as if
+// it had not been answered. So the next agent gives back what the one before had not.
 //
 // Errors are the kernel's: EINVAL for a class, version or OUI that cannot be, or methods that another has
 // registered for; ENOMEM for too many agents. EPERM: the class is the agent's own (communication management).
@@ -39,17 +45,20 @@ static_assert(sizeof(MadPortReply) == 32);
 struct MadRegisterRequest {
   MessageHeader header;
   uint64_t port;   // the inode of its socket, which every process that has it can tell
-  uint32_t agent;  // in kMadUnregister
+  uint32_t agent;  // in kMadUnregister, and with kMadKeepsNumber
   uint32_t oui;    // of vendor classes of range 2
   uint8_t management_class;
   uint8_t class_version;
   uint8_t queue_pair;  // 0 or 1
   uint8_t rmpp_version;
-  uint32_t flags;            // kMadUserRmpp
+  uint32_t flags;            // kMadUserRmpp, kMadKeepsNumber
   uint64_t method_masks[2];  // bit n: method n
 };
 static_assert(sizeof(MadRegisterRequest) == 56);
+inline constexpr uint32_t kMadLongMessages = 1;  // DeviceRequest::flags
 inline constexpr uint32_t kMadUserRmpp = 1;  // the program puts messages of several datagrams together itself
+// It gets the number `agent`, which it had at the agent before; EEXIST: another has it.
+inline constexpr uint32_t kMadKeepsNumber = 2;
 
 struct MadRegisterReply {
   MessageHeader header;
@@ -82,9 +91,11 @@ struct UserMad {
 static_assert(sizeof(UserMad) == 64);
 
 inline constexpr size_t kUserMadBytes = sizeof(UserMad);
-// What a program may send in one piece; the least of it is a header with that of RMPP behind, as the kernel
-// wants it.
-inline constexpr size_t kMostSentMadBytes = 256;
+// What a program may send without a file, and at all; the least of it is a header with that of RMPP behind,
+// as the kernel wants it.
+inline constexpr size_t kMadBytes = 256;
+inline constexpr size_t kMostSentMadBytes = size_t{4} << 20;
+inline constexpr size_t kMostMadBytesInline = size_t{129} << 10;
 inline constexpr size_t kLeastSentMadBytes = 36;
 inline constexpr uint32_t kMostMadAgents = 32;  // of a port
 

@@ -156,6 +156,7 @@ static_assert(sizeof(HelloRequest) == 80);
 // What an agent can do that another of the same version may be built without. One of version 1 can do both.
 inline constexpr uint64_t kServesXrcDomains = 1;
 inline constexpr uint64_t kServesConnectionManagement = 2;
+inline constexpr uint64_t kServesLongMads = 4;  // kMadLongMessages, kMadKeepsNumber (mad_messages.h)
 
 struct HelloReply {
   static constexpr size_t kBytesInVersion1 = 56;
@@ -362,7 +363,7 @@ static_assert(sizeof(KeptTraceReply) == 120);
 struct DeviceRequest {
   MessageHeader header;
   uint32_t device_index;
-  uint32_t reserved;
+  uint32_t flags;  // of kMadOpenPort (mad_messages.h); else 0
 };
 static_assert(sizeof(DeviceRequest) == 24);
 

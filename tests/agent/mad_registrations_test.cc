@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cerrno>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -112,6 +113,33 @@ TEST(Registrations, AreBoundedForEachPort) {
   all.remove_port(1);
   EXPECT_EQ(all.size(), 0U);
   EXPECT_EQ(all.remove(1, 7).error().code, ENOENT);
+}
+
+TEST(Registrations, KeepANumberThatWasGivenBefore) {
+  Registrations all;
+  MadAgent one = agent(kPing);
+  one.id = 4;
+  EXPECT_EQ(all.add(one, true).value(), 4U);
+  EXPECT_EQ(all.add(one, true).error().code, EEXIST);
+  EXPECT_EQ(all.add(agent(kPing)).value(), 0U);
+  one.id = protocol::kMostMadAgents;
+  EXPECT_EQ(all.add(one, true).error().code, EINVAL);
+}
+
+TEST(Registrations, BeginTheirTransactionsWhereTheyAreTold) {
+  Registrations all(100);
+  all.add(agent(kPing));
+  EXPECT_EQ(all.find(1, 0)->transaction, 101U);
+  EXPECT_EQ(all.remove_port(1), std::vector<uint32_t>{101});
+}
+
+TEST(Registrations, PutMessagesTogetherForThoseThatDoNotDoItThemselves) {
+  MadAgent one = agent(kPing);
+  EXPECT_FALSE(one.has_whole_messages());
+  one.rmpp_version = 1;
+  EXPECT_TRUE(one.has_whole_messages());
+  one.user_rmpp = true;
+  EXPECT_FALSE(one.has_whole_messages());
 }
 
 }  // namespace

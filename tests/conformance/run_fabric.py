@@ -9,8 +9,10 @@ its own port, and of the fabric that the three are; and what of it stays unseen.
 import argparse
 import contextlib
 import os
+import pathlib
 import re
 import shutil
+import signal
 import tempfile
 
 import harness
@@ -168,6 +170,96 @@ def judge_silence(judge, hosts):
         judge.say(f"--no-discovery: {name} sees one host", None if alone else output)
 
 
+@contextlib.contextmanager
+def speaker():
+    """long_mads.py, where an ordinary user finds it."""
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o755)
+        yield ("python3", shutil.copy(pathlib.Path(__file__).with_name("long_mads.py"), folder))
+
+
+@contextlib.contextmanager
+def answering(host, program):
+    """long_mads.py answers on that host."""
+    server = host.verbena("run", *program, "serve")
+    if not harness.poll_until(lambda: "serving" in server.output, 10):
+        raise RuntimeError(f"long_mads.py does not serve:\n{server.output}")
+    yield server
+    server.kill()
+
+
+def judge_long_messages(judge, ports, program):
+    """Messages of several datagrams, in both directions: each is answered by one of the same length."""
+    here, there, silent = ports
+    sizes = (40, 256, 257, 10_000, 1_000_000, 4 << 20)
+    good = [rf"^{size}: good" for size in sizes]
+    with answering(there.host, program):
+        for port in (here, there):
+            where = "another host" if port is here else "the own host"
+            asked = port.host.run(*program, "ask", str(there.lid), *map(str, sizes), seconds=60)
+            judge.say(f"RMPP: messages of 40 bytes to 4 MiB, to {where} and back", fault(asked, good))
+        nobody = (r"timeout 100: status 110, 24 bytes, agent 0, after 0.[3-9] s", r"timeout 0: status 110, 24 bytes")
+        for lid, who in ((NOBODYS_LID, "a LID that nobody has"), (silent.lid, "a host that does not serve")):
+            judge.say(f"RMPP: a message to {who} comes back", fault(here.host.run(*program, "ask-nobody", str(lid), "10000"), nobody))
+    judge.say("RMPP: what umad_send() refuses", fault(here.host.run(*program, "faults"), (
+        r"not active: EINVAL", r"without RMPP: EINVAL", r"a class without RMPP: EINVAL", r"too long: ENOMEM", r"too short: EINVAL")))
+    judge.say("RMPP: a program that puts messages together itself", fault(here.host.run(*program, "raw"), (r"segments .*: good",)))
+
+
+def judge_agent_loss(judge, ports, program):
+    """Programs on both hosts go on with the agents that they start when those that they had are killed."""
+    here, there, _ = ports
+    with answering(there.host, program) as server:
+        asking = here.host.verbena("run", *program, "ask-on", str(there.lid))
+        waiting = here.host.verbena("run", *program, "wait", str(NOBODYS_LID))
+        harness.poll_until(lambda: "sent 0" in waiting.output and asking.output.count("good") > 1, 20)
+        for port in (there, here):
+            before = asking.output.count("good")
+            for pid in port.host.agents():
+                os.kill(pid, signal.SIGKILL)
+            good = harness.poll_until(lambda n=before: asking.output.count("good") > n + 5, 30)
+            alive = asking.running() and server.running()
+            judge.say(f"an agent is killed at the {'server' if port is there else 'client'}: both go on",
+                      None if good and alive else f"{asking.output}\n{server.output}")
+        answered = "status 110, transaction 99, soon"
+        harness.poll_until(lambda: answered in waiting.output, 10)
+        judge.say("a request that was under way comes back", None if answered in waiting.output else waiting.output)
+        asking.kill()
+
+
+def switch_of(host):
+    found = re.search(r"^switchguid=(0x[0-9a-f]+)", host.run("ibnetdiscover")[1], re.MULTILINE)
+    return found.group(1) if found else None
+
+
+# The addresses of three hosts.
+NETWORKS = (
+    ("a network of 10.9.0.0/22", (("10.9.0.1/22",), ("10.9.1.1/22",), ("10.9.3.1/22",))),
+    ("a network of fd09::/64, and nothing else", (("fd09::1/64",), ("fd09::2/64",), ("fd09::a:b:c:d/64",))),
+    ("link-local addresses only", ((), (), ())),
+    ("several addresses, in other orders", (("10.9.0.1/24", "10.77.0.1/16"), ("10.77.0.2/16", "10.9.0.2/24"), ("10.77.0.3/16", "fd09::3/64"))),
+)
+
+
+def judge_networks(judge, hosts):
+    """All hosts of a network see the same switch."""
+    machines = hosts.at_a_switch(3)
+    for what, addresses in NETWORKS:
+        for host, own in zip(machines, addresses):
+            for pid in host.agents():
+                os.kill(pid, signal.SIGTERM)
+            harness.poll_until(lambda h=host: not h.agents(), 10)
+            harness.sh("ip", "-n", host.namespace, "addr", "flush", "dev", host.netdev, "scope", "global")
+            for address in own:
+                harness.sh("ip", "-n", host.namespace, "addr", "add", address, "dev", host.netdev,
+                           *(["nodad"] if ":" in address else []))
+        for host in machines:
+            host.start_agent()
+        switches = harness.poll_until(lambda: (seen := [switch_of(host) for host in machines]) and seen[0] and len(set(seen)) == 1 and seen, 10)
+        seen = [len(re.findall(r"^Ca\s", host.run("ibhosts")[1], re.MULTILINE)) for host in machines]
+        judge.say(f"one switch for all: {what}", None if switches and seen == [3, 3, 3] else f"{[switch_of(host) for host in machines]}, {seen} hosts")
+
+
 def judge_acm(judge, host):
     """ib_acme writes down what there is. Its service is for InfiniBand only, and says that it finds no such port."""
     if not shutil.which("ib_acme"):
@@ -197,6 +289,10 @@ def main():
         judge_counters(judge, ports)
         judge_acm(judge, machines[0])
         judge_silence(judge, hosts)
+        with speaker() as program:
+            judge_long_messages(judge, ports, program)
+            judge_agent_loss(judge, ports, program)
+        judge_networks(judge, hosts)
     judge.exit()
 
 

@@ -104,7 +104,7 @@ TEST(Administration, FindsTheManagerByItsCapability) {
 }
 
 TEST(Administration, IsBounded) {
-  Subnet subnet(adapter(kOwnGuid), kSwitchGuid);
+  Subnet subnet(adapter(kOwnGuid));
   for (uint64_t i = 0; i < Subnet::kMostMembers; ++i) subnet.hear(adapter(0x100 + i), ipv4(2), at_second(0));
   const auto paths = *answer_administration(subnet, query(kMethodGetTable, kPathRecord));
   EXPECT_EQ(status_of(paths), MadStatus::kNoResources);

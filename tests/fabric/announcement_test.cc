@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "fabric/announcement.h"
 
+#include <algorithm>
+
 #include <gtest/gtest.h>
 
 #include "fabric/example_subnet.h"
@@ -12,6 +14,7 @@ TEST(Announcement, ArrivesAsItWasSaid) {
   Announcement said{adapter(kOwnGuid, "here rxe_eth0"), true};
   said.adapter.up = false;
   said.adapter.path_mtu = 5;
+  said.adapter.network = {kIpv6Network, 77};
   EXPECT_EQ(decode_announcement(encode(said)), said);
 }
 
@@ -19,6 +22,14 @@ TEST(Announcement, IsCutToWhatADescriptionMayHave) {
   const auto heard = decode_announcement(encode({adapter(kOwnGuid, std::string(100, 'x')), false}));
   ASSERT_TRUE(heard.has_value());
   EXPECT_EQ(heard->adapter.description, std::string(kMostDescriptionBytes, 'x'));
+}
+
+TEST(Announcement, NeedNotTellOfANetwork) {
+  Mad mad = encode({adapter(kOwnGuid), false});
+  std::fill(mad.at(120), mad.at(136), std::byte{});  // as agents do that know nothing of that
+  EXPECT_EQ(decode_announcement(mad)->adapter.network, Network{});
+  mad.set_u8(120, kIpv4Network);
+  EXPECT_EQ(decode_announcement(mad)->adapter.network, Network{});
 }
 
 // It is printed to terminals.

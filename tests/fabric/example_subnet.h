@@ -23,6 +23,7 @@ inline Adapter adapter(uint64_t guid, std::string description = "host rxe_eth0")
   one.guid = guid;
   one.description = std::move(description);
   one.megabits = 10'000;
+  one.network = {kIpv4Network, kSwitchGuid};
   return one;
 }
 
@@ -33,7 +34,7 @@ inline roce::Address ipv4(uint8_t last) {
 
 // Our own adapter, and one that has announced itself.
 inline Subnet example_subnet() {
-  Subnet subnet(adapter(kOwnGuid, "here rxe_eth0"), kSwitchGuid);
+  Subnet subnet(adapter(kOwnGuid, "here rxe_eth0"));
   subnet.hear(adapter(kOtherGuid, "there rxe_eth0"), ipv4(2), at_second(0));
   return subnet;
 }

@@ -2,6 +2,8 @@
 #include "fabric/subnet.h"
 
 #include <set>
+#include <string>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -11,15 +13,15 @@ namespace verbena::fabric {
 namespace {
 
 TEST(Subnet, HasOurOwnAdapterAtTheFirstPort) {
-  const Subnet subnet(adapter(kOwnGuid), kSwitchGuid);
+  const Subnet subnet(adapter(kOwnGuid));
   EXPECT_EQ(subnet.own().adapter.guid, kOwnGuid);
   EXPECT_EQ(subnet.own().switch_port, Subnet::kOwnPort);
   EXPECT_EQ(subnet.switch_ports(), 1);
 }
 
 TEST(Subnet, GivesAnAdapterTheSameLidOnEveryHost) {
-  Subnet here(adapter(kOwnGuid), kSwitchGuid);
-  Subnet there(adapter(kOtherGuid), kSwitchGuid);
+  Subnet here(adapter(kOwnGuid));
+  Subnet there(adapter(kOtherGuid));
   here.hear(adapter(kOtherGuid), ipv4(2), at_second(0));
   there.hear(adapter(kOwnGuid), ipv4(1), at_second(0));
   EXPECT_EQ(here.own().lid, there.by_guid(kOwnGuid)->lid);
@@ -27,7 +29,7 @@ TEST(Subnet, GivesAnAdapterTheSameLidOnEveryHost) {
 }
 
 TEST(Subnet, GivesNoLidTwice) {
-  Subnet subnet(adapter(kOwnGuid), kSwitchGuid);
+  Subnet subnet(adapter(kOwnGuid));
   for (uint64_t i = 0; i < Subnet::kMostMembers; ++i) subnet.hear(adapter(0x100 + i), ipv4(2), at_second(0));
   std::set<uint16_t> lids{Subnet::kSwitchLid};
   for (const auto& [port, member] : subnet.members()) {
@@ -38,13 +40,13 @@ TEST(Subnet, GivesNoLidTwice) {
 }
 
 TEST(Subnet, TakesNoAnnouncementOfItsOwn) {
-  Subnet subnet(adapter(kOwnGuid), kSwitchGuid);
+  Subnet subnet(adapter(kOwnGuid));
   EXPECT_FALSE(subnet.hear(adapter(kOwnGuid), ipv4(2), at_second(0)));
   EXPECT_EQ(subnet.members().size(), 1U);
 }
 
 TEST(Subnet, DisplacesAStrangerButNoneThatHasAnnouncedItself) {
-  Subnet subnet(adapter(kOwnGuid), kSwitchGuid);
+  Subnet subnet(adapter(kOwnGuid));
   for (uint64_t i = 0; i < Subnet::kMostMembers - 2; ++i) {
     ASSERT_TRUE(subnet.hear(adapter(0x100 + i), ipv4(2), at_second(0)));
   }
@@ -58,7 +60,7 @@ TEST(Subnet, DisplacesAStrangerButNoneThatHasAnnouncedItself) {
 }
 
 TEST(Subnet, ShowsWhoIsLookedForOnlyOnceItHasSentSomething) {
-  Subnet subnet(adapter(kOwnGuid), kSwitchGuid);
+  Subnet subnet(adapter(kOwnGuid));
   const Member* member = subnet.look_for(default_gid(kOtherGuid), at_second(0));
   ASSERT_NE(member, nullptr);
   EXPECT_EQ(member->adapter.guid, kOtherGuid);
@@ -68,7 +70,7 @@ TEST(Subnet, ShowsWhoIsLookedForOnlyOnceItHasSentSomething) {
 }
 
 TEST(Subnet, KnowsAStrangerAgainThatAnnouncesItself) {
-  Subnet subnet(adapter(kOwnGuid), kSwitchGuid);
+  Subnet subnet(adapter(kOwnGuid));
   subnet.meet(ipv4(2), at_second(0));
   subnet.hear(adapter(kOtherGuid), ipv4(2), at_second(1));
   EXPECT_EQ(subnet.members().size(), 2U);
@@ -76,7 +78,7 @@ TEST(Subnet, KnowsAStrangerAgainThatAnnouncesItself) {
 }
 
 TEST(Subnet, KeepsAnAddressThatIsHeardAndNotOneThatIsNot) {
-  Subnet subnet(adapter(kOwnGuid), kSwitchGuid);
+  Subnet subnet(adapter(kOwnGuid));
   subnet.hear(adapter(kOtherGuid), ipv4(2), at_second(0));
   subnet.hear(adapter(kOtherGuid), ipv4(3), at_second(1));
   EXPECT_EQ(subnet.by_guid(kOtherGuid)->address, ipv4(2));
@@ -91,6 +93,69 @@ TEST(Subnet, ForgetsWhoIsNotHeardAndNeverItself) {
   subnet.forget_before(at_second(1));
   EXPECT_EQ(subnet.members().size(), 1U);
   EXPECT_EQ(subnet.own().adapter.guid, kOwnGuid);
+}
+
+Adapter with_networks(uint64_t guid, std::vector<std::string> networks) {
+  Adapter one = adapter(guid);
+  std::vector<roce::Prefix> prefixes;
+  for (const std::string& each : networks) prefixes.push_back(roce::parse_prefix(each).value());
+  one.network = network_of(prefixes);
+  return one;
+}
+
+TEST(Subnet, HasTheSameSwitchOnAllHostsOfANetwork) {
+  // What stands behind the prefix is the host's.
+  const Subnet here(with_networks(kOwnGuid, {"10.9.0.1/22"})),
+      there(with_networks(kOtherGuid, {"10.9.3.7/22"}));
+  EXPECT_EQ(here.switch_guid(), there.switch_guid());
+  EXPECT_NE(here.switch_guid(), Subnet(with_networks(kOwnGuid, {"10.9.4.1/22"})).switch_guid());
+  EXPECT_EQ(Subnet(with_networks(kOwnGuid, {"fd09::1/64"})).switch_guid(),
+            Subnet(with_networks(kOtherGuid, {"fd09::2:3:4:5/64"})).switch_guid());
+}
+
+TEST(Subnet, HasASwitchThatDoesNotDependOnTheOrderOfAddresses) {
+  const Subnet here(with_networks(kOwnGuid, {"10.1.0.1/16", "10.9.0.1/24", "fd09::1/64"}));
+  const Subnet there(with_networks(kOtherGuid, {"fd09::2/64", "10.9.0.2/24", "10.1.0.2/16"}));
+  EXPECT_EQ(here.switch_guid(), there.switch_guid());
+}
+
+// IPv4 goes first: which of two families a host has does not change it for those that have both.
+TEST(Subnet, HasASwitchOfIpv4sNetworkWhereThereIsOne) {
+  Subnet here(with_networks(kOwnGuid, {"10.9.0.1/24", "fd09::1/64"}));
+  const uint64_t alone = here.switch_guid();
+  EXPECT_EQ(alone, Subnet(with_networks(kOtherGuid, {"10.9.0.2/24"})).switch_guid());
+  here.hear(with_networks(kOtherGuid, {"fd09::2/64"}), ipv4(2), at_second(0));
+  EXPECT_EQ(here.switch_guid(), alone);
+}
+
+TEST(Subnet, AgreesOnItsSwitchWithHostsOfOtherNetworks) {
+  const Adapter a = with_networks(kOwnGuid, {"10.9.0.1/22"}), b = with_networks(kOtherGuid, {"10.8.0.1/16"}),
+                c = with_networks(0x77, {});
+  Subnet of_a(a), of_b(b), of_c(c);
+  const uint64_t alone = of_b.switch_guid();
+  of_a.hear(b, ipv4(2), at_second(0)), of_a.hear(c, ipv4(3), at_second(0));
+  of_b.hear(a, ipv4(1), at_second(0)), of_b.hear(c, ipv4(3), at_second(0));
+  of_c.hear(a, ipv4(1), at_second(0)), of_c.hear(b, ipv4(2), at_second(0));
+  EXPECT_EQ(of_a.switch_guid(), of_b.switch_guid());
+  EXPECT_EQ(of_a.switch_guid(), of_c.switch_guid());
+  of_b.forget_before(at_second(1));
+  EXPECT_EQ(of_b.switch_guid(), alone);
+}
+
+TEST(Subnet, HasOneSwitchForAllThatHaveLinkLocalAddressesOnly) {
+  const Subnet here(with_networks(kOwnGuid, {})), there(with_networks(kOtherGuid, {}));
+  EXPECT_EQ(here.switch_guid(), there.switch_guid());
+  EXPECT_NE(here.switch_guid(), 0U);
+}
+
+TEST(Subnet, HasNoSwitchThatAStrangerCallsAsAnAdapterIsCalled) {
+  Subnet subnet(adapter(kOwnGuid));
+  Adapter stranger = adapter(kOtherGuid);
+  for (const uint64_t guid : {kOwnGuid, kOtherGuid}) {
+    stranger.network = {kIpv4Network, guid};
+    subnet.hear(stranger, ipv4(2), at_second(0));
+    EXPECT_EQ(subnet.switch_guid(), kSwitchGuid);
+  }
 }
 
 }  // namespace

@@ -282,7 +282,12 @@ AgentWorld::AgentWorld(bool has_wire)
                                return told != nullptr && told->events().tell_capture(std::move(capture));
                              }},
                 .status = StatusRequests({links_, wire_, lending_, counters_, refused_, cm_}),
-                .mads = MadRequests(mads_)},
+                .mads = MadRequests(mads_),
+                .traces = {lending_, kept_traces_,
+                           [this](uint64_t session, bool on) {
+                             Session* const told = find(session);
+                             return told != nullptr && told->events().tell_trace(on);
+                           }}},
       parts_{.loop = loop_,
              .sockets = sockets_,
              .requests = requests_,
@@ -341,6 +346,7 @@ void AgentWorld::end(uint64_t session) {
   links_.session_went(session);
   lending_.take_back_all(session);
   requests_.captures.session_went(session);
+  requests_.traces.session_went(session);
 }
 
 void AgentWorld::on_links(const std::vector<agent_client::Link>& before) {

@@ -12,6 +12,7 @@
 #include "agent/counter_publisher.h"
 #include "agent/domain_table.h"
 #include "agent/event_loop.h"
+#include "agent/kept_traces.h"
 #include "agent/link_publisher.h"
 #include "agent/link_table.h"
 #include "agent/mad/dispatcher.h"
@@ -105,6 +106,7 @@ class AgentWorld {
   ServedUsers served_by_vault_;
   Succession succession_;
   RefusedPrograms refused_;
+  KeptTraces kept_traces_;
   Requests requests_;
   const Session::Parts parts_;
   net::PacketHandler* qp1_;

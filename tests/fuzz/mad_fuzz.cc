@@ -28,7 +28,6 @@ Adapter adapter(uint64_t guid) {
 }
 
 roce::Address any_address(fuzz::Choices& choices) {
-  roce::Address address;
   if (choices.yes()) return default_gid(choices.byte());
   const uint8_t ipv4[4] = {10, 0, 0, choices.byte()};
   return choices.yes() ? roce::Address::from_ipv4(ipv4) : choices.number<roce::Address>();
@@ -84,7 +83,7 @@ void ask(Subnet& subnet, Performance& performance, const Mad& mad, uint16_t lid)
 }
 
 void run(fuzz::Choices choices) {
-  Subnet subnet(adapter(kOwnGuid), 3);
+  Subnet subnet(adapter(kOwnGuid));
   Performance performance;
   TimePoint now{std::chrono::hours(1)};
   subnet.hear(adapter(kNeighbourGuid), any_address(choices), now);

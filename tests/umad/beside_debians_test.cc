@@ -17,7 +17,8 @@ namespace {
 
 class Library {
  public:
-  explicit Library(const char* path) : handle_(::dlopen(path, RTLD_NOW | RTLD_LOCAL)) {}
+  // It stays: what ours has one of in a process it never frees.
+  explicit Library(const char* path) : handle_(::dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE)) {}
   ~Library() {
     if (handle_ != nullptr) ::dlclose(handle_);
   }

@@ -9,8 +9,10 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 
+#include "agent/seed.h"
 #include "fabric/administration.h"
 #include "fabric/announcement.h"
+#include "fabric/rmpp.h"
 #include "fabric/subnet_management.h"
 
 namespace verbena::agent {
@@ -24,6 +26,7 @@ using fabric::Subnet;
 constexpr Quota::Size kPorts{.all = 1024, .reserve = 128};
 constexpr uint32_t kGsiQpn = 1;
 constexpr uint8_t kOwnPortNumber = 1;
+constexpr uint64_t kFabricsOwn = 0;  // in place of a program's port
 constexpr uint32_t kMostRetries = 100;
 // A neighbour whose three last announcements were lost, or that has sent nothing else for so long.
 constexpr Duration kForgottenAfter = std::chrono::seconds(35);
@@ -35,8 +38,9 @@ bool is_for_programs(uint8_t management_class, uint32_t oui) {
   return management_class != fabric::kClassConnection && !announces;
 }
 
-bool wants_answer(const MadHeader& header) {
-  return header.method == fabric::kMethodGet || header.method == fabric::kMethodSet;
+bool wants_answer(const Mad& mad) {
+  const uint8_t method = mad.u8(fabric::kMethodAt);
+  return (method == fabric::kMethodGet || method == fabric::kMethodSet) && !fabric::is_rmpp(mad);
 }
 
 }  // namespace
@@ -47,7 +51,37 @@ MadDispatcher::MadDispatcher(EventLoop& loop, ClientSockets& sockets, uid_t own,
       sockets_(sockets),
       surroundings_(std::move(surroundings)),
       quota_(kPorts, own),
-      fabrics_(std::move(host)) {}
+      fabrics_(std::move(host)),
+      registrations_(static_cast<uint32_t>(draw_seed())),
+      long_(loop, own, long_surroundings()) {}
+
+LongMessages::Surroundings MadDispatcher::long_surroundings() {
+  return {.send =
+              [this](const LongMessages::Sending& sending, const Mad& mad) {
+                LinkFabric* fabric = fabrics_.find(sending.device_index);
+                if (fabric == nullptr || !sending.to) return;
+                if (sending.port == kFabricsOwn) return void(take(*fabric, mad, {Subnet::kSwitchLid, {}}));
+                dispatch(*fabric, mad, sending.lid, *sending.to);
+              },
+          .reply =
+              [this](uint32_t device_index, const Mad& mad, const Correspondent& to) {
+                LinkFabric* fabric = fabrics_.find(device_index);
+                if (fabric != nullptr) dispatch(*fabric, mad, to.lid, to);
+              },
+          .abort =
+              [this](uint32_t transaction, const roce::Address& to, const Mad& mad) {
+                const MadAgent* agent = registrations_.for_answer(uint64_t{transaction} << 32);
+                LinkFabric* fabric = agent != nullptr ? fabrics_.find(agent->device_index) : nullptr;
+                const auto path = fabric != nullptr ? fabric->path_to(to) : std::nullopt;
+                if (path) send(mad, {0, *path});
+              },
+          .on_sent = [this](const LongMessages::Sending& sending, const Mad& first,
+                            bool arrived) { on_sent(sending, first, arrived); },
+          .on_room =
+              [this] {
+                for (const auto& [number, port] : ports_) port->resume();
+              }};
+}
 
 // A port of a link that is gone hears nothing any more; its program sees the end of its socket.
 void MadDispatcher::links_changed(const std::vector<agent_client::Link>& links) {
@@ -61,7 +95,7 @@ void MadDispatcher::links_changed(const std::vector<agent_client::Link>& links) 
 
 // ---- ports and agents
 
-Result<UniqueFd> MadDispatcher::open(uint32_t device_index, uid_t user) {
+Result<UniqueFd> MadDispatcher::open(uint32_t device_index, uid_t user, bool takes_long) {
   if (fabrics_.find(device_index) == nullptr) return fail(ENODEV);
   if (!quota_.allows(user)) return fail(EMFILE);
   int ends[2];
@@ -77,7 +111,7 @@ Result<UniqueFd> MadDispatcher::open(uint32_t device_index, uid_t user) {
                         .on_end = [this, number] { loop_.later([this, number] { close(number); }); }};
   quota_.take(user);
   ports_.emplace(number, std::make_unique<OpenPort>(loop_, sockets_, user, device_index, std::move(ours),
-                                                    std::move(owner)));
+                                                    takes_long, std::move(owner)));
   surroundings_.on_ports();
   return theirs;
 }
@@ -85,7 +119,9 @@ Result<UniqueFd> MadDispatcher::open(uint32_t device_index, uid_t user) {
 // Right after the agent has started, programs wait until it knows its neighbours.
 bool MadDispatcher::has_room(uint64_t port) {
   const TimePoint settled = surroundings_.settled();
-  if (MonotonicClock::now() >= settled) return waiting_.has_room(port);
+  if (MonotonicClock::now() >= settled) {
+    return waiting_.has_room(port) && long_.has_room(port, ports_.at(port)->user());
+  }
   loop_.at(settled, [this, port] {
     const auto found = ports_.find(port);
     if (found != ports_.end()) found->second->resume();
@@ -103,63 +139,100 @@ void MadDispatcher::close(uint64_t port) {
   if (found == ports_.end()) return;
   quota_.give_back(found->second->user());
   ports_.erase(found);
-  registrations_.remove_port(port);
+  for (const uint32_t transaction : registrations_.remove_port(port)) long_.forget_receiver(transaction);
   waiting_.remove_port(port);
+  long_.remove_port(port);
   surroundings_.on_ports();
 }
 
-Result<uint32_t> MadDispatcher::add_agent(uid_t user, MadAgent agent) {
+Result<uint32_t> MadDispatcher::add_agent(uid_t user, MadAgent agent, bool keeps_number) {
   const OpenPort* port = port_of(user, agent.port);
   if (port == nullptr) return fail(EBADF);
   if (!is_for_programs(agent.management_class, agent.oui)) return fail(EPERM);
   agent.device_index = port->device_index();
-  return registrations_.add(agent);
+  return registrations_.add(agent, keeps_number);
 }
 
 Result<void> MadDispatcher::remove_agent(uid_t user, uint64_t port, uint32_t agent) {
   OpenPort* open = port_of(user, port);
   if (open == nullptr) return fail(EBADF);
   waiting_.remove_agent(port, agent);
+  long_.remove_agent(port, agent);
+  if (const MadAgent* known = registrations_.find(port, agent)) long_.forget_receiver(known->transaction);
   open->resume();
   return registrations_.remove(port, agent);
 }
 
 // ---- what programs send
 
-void MadDispatcher::on_datagram(uint64_t port, const protocol::UserMad& header, ConstBytes bytes) {
+void MadDispatcher::on_datagram(uint64_t port, const protocol::UserMad& header, ConstBytes message) {
   const MadAgent* agent = registrations_.find(port, header.agent);
   LinkFabric* fabric = fabrics_.find(ports_.at(port)->device_index());
   if (agent == nullptr || fabric == nullptr) return;
   Mad mad;
-  std::ranges::copy(bytes, mad.bytes.begin());
+  std::copy_n(message.begin(), std::min(message.size(), mad.bytes.size()), mad.bytes.begin());
   const MadHeader said = fabric::header_of(mad);
   if (said.base_version != fabric::kBaseVersion || !is_for_programs(said.management_class, said.oui)) return;
-  const bool is_request = !said.is_response();
-  if (is_request) {
+  if (!said.is_response()) {
     const uint64_t lower = said.transaction & 0xffffffff;
     mad.set(fabric::kTransactionAt, uint64_t{agent->transaction} << 32 | lower);
   }
-  const uint16_t lid = byteswap(header.lid_be);
+  if (header.status == ETIMEDOUT) return give_back(port, header, mad);
   // Subnet management of the whole fabric is answered here.
-  const auto to = fabric::is_subnet_management(said.management_class) ? std::optional(Correspondent{lid, {}})
-                                                                      : destination_of(*fabric, header);
-  if (is_request && header.timeout_ms != 0) {
-    WaitingRequest request;
-    request.port = port;
-    request.header = header;
-    request.mad = mad;
-    if (to) request.path = to->path;
-    request.timeout = std::min<Duration>(std::chrono::milliseconds(header.timeout_ms), kLongestTimeout);
-    request.retries = std::min(header.retries, kMostRetries);
-    if (!waiting_.add(std::move(request), MonotonicClock::now())) return;
-    timer_.arm(waiting_.deadline());
+  const auto to = fabric::is_subnet_management(said.management_class)
+                      ? std::optional(Correspondent{byteswap(header.lid_be), {}})
+                      : destination_of(*fabric, header);
+  // The fabric itself takes its first datagram for the whole of a message.
+  const bool is_for_fabric = to && to->is_here() && to->lid == Subnet::kSwitchLid;
+  const bool is_long = agent->has_whole_messages() && fabric::is_rmpp(mad) && !is_for_fabric;
+  if (is_long) return send_long(port, header, mad, message, to);
+  if (message.size() <= mad.bytes.size() || is_for_fabric) send_single(port, header, mad, to);
+}
+
+void MadDispatcher::send_single(uint64_t port, const protocol::UserMad& header, const Mad& mad,
+                                const std::optional<Correspondent>& to) {
+  const bool waits = !fabric::header_of(mad).is_response() && header.timeout_ms != 0;
+  if (waits && !wait_for_answer(port, header, mad, to, std::min(header.retries, kMostRetries))) {
+    // Segments that a program cuts itself have all the same transaction.
+    if (!fabric::is_rmpp(mad)) return;
   }
-  if (to) dispatch(*fabric, mad, lid, *to);
+  if (to) dispatch(*fabrics_.find(ports_.at(port)->device_index()), mad, byteswap(header.lid_be), *to);
+}
+
+// False: an answer to this transaction is awaited already.
+bool MadDispatcher::wait_for_answer(uint64_t port, const protocol::UserMad& header, const Mad& mad,
+                                    const std::optional<Correspondent>& to, uint32_t retries) {
+  WaitingRequest request;
+  request.port = port;
+  request.header = header;
+  request.mad = mad;
+  if (to) request.path = to->path;
+  request.timeout = std::min<Duration>(std::chrono::milliseconds(header.timeout_ms), kLongestTimeout);
+  request.retries = retries;
+  const bool added = waiting_.add(std::move(request), MonotonicClock::now());
+  timer_.arm(waiting_.deadline());
+  return added;
+}
+
+void MadDispatcher::send_long(uint64_t port, const protocol::UserMad& header, const Mad& first,
+                              ConstBytes message, const std::optional<Correspondent>& to) {
+  const OpenPort& open = *ports_.at(port);
+  std::vector<std::byte> bytes(message.begin(), message.end());
+  std::copy_n(first.bytes.begin(), std::min(bytes.size(), first.bytes.size()), bytes.begin());
+  long_.send({port, open.user(), header, open.device_index(), byteswap(header.lid_be), to}, std::move(bytes));
+}
+
+// A request whose last segment is acknowledged waits for its answer, and is not sent again.
+void MadDispatcher::on_sent(const LongMessages::Sending& sending, const Mad& first, bool arrived) {
+  if (!ports_.contains(sending.port)) return;
+  if (!arrived) return give_back(sending.port, sending.header, first);
+  const bool waits = !fabric::header_of(first).is_response() && sending.header.timeout_ms != 0;
+  if (waits) wait_for_answer(sending.port, sending.header, first, sending.to, 0);
 }
 
 // By LID, or where that says nothing by GID.
-std::optional<MadDispatcher::Correspondent> MadDispatcher::destination_of(LinkFabric& fabric,
-                                                                          const protocol::UserMad& header) {
+std::optional<Correspondent> MadDispatcher::destination_of(LinkFabric& fabric,
+                                                           const protocol::UserMad& header) {
   const uint16_t lid = byteswap(header.lid_be);
   const Subnet& subnet = fabric.subnet;
   if (lid == 0 && header.grh_present != 0) {
@@ -182,18 +255,21 @@ void MadDispatcher::dispatch(LinkFabric& fabric, const Mad& mad, uint16_t lid, c
   fabric.subnet.forget_before(MonotonicClock::now() - kForgottenAfter);
   if (fabric::is_subnet_management(header.management_class)) {
     const auto answered = fabric::answer_subnet_management(fabric.subnet, mad, lid);
-    if (answered) take_answer(answered->bytes, {lid, {}});
+    if (answered) take_answer(fabric.link.device_index, answered->bytes, {lid, {}});
     return;
   }
   if (!to.is_here()) return send(mad, to);
-  if (header.is_response()) return take_answer(mad.bytes, here);
+  const bool is_control = fabric::is_rmpp(mad) && fabric::rmpp_type(mad) != fabric::RmppType::kData;
+  if (is_control && long_.on_control(fabric.link.device_index, mad, {lid, {}})) return;
+  if (header.is_response()) return void(take(fabric, mad, here));
   if (lid == Subnet::kSwitchLid && header.management_class == fabric::kClassSubnAdministration) {
     return ask_administration(fabric, mad);
   }
   if (lid == Subnet::kSwitchLid) return ask_switch(fabric, mad);
   // A LID that nobody has: no answer.
-  if (lid != here.lid || take_request(fabric, mad, here) || !wants_answer(header)) return;
-  take_answer(fabric::begin_answer(mad, MadStatus::kUnsupportedAttribute).bytes, here);
+  if (lid != here.lid || take(fabric, mad, here) || !wants_answer(mad)) return;
+  take_answer(fabric.link.device_index, fabric::begin_answer(mad, MadStatus::kUnsupportedAttribute).bytes,
+              here);
 }
 
 // Whom a path is asked for is looked for under that address: it need not have announced itself.
@@ -205,22 +281,31 @@ void MadDispatcher::ask_administration(LinkFabric& fabric, const Mad& request) {
     if (!is_known) fabric.subnet.look_for(*wanted, MonotonicClock::now());
   }
   fabric.subnet.count_activity();
-  const auto answered = fabric::answer_administration(fabric.subnet, request);
-  if (answered) take_answer(*answered, {Subnet::kSwitchLid, {}});
+  const uint32_t device = fabric.link.device_index;
+  auto answered = fabric::answer_administration(fabric.subnet, request);
+  if (!answered) return;
+  const Correspondent there{Subnet::kSwitchLid, {}};
+  const MadAgent* agent = registrations_.for_answer(fabric::header_of(request).transaction);
+  const bool in_segments =
+      answered->size() > fabric::kMadBytes && agent != nullptr && !agent->has_whole_messages();
+  if (!in_segments) return take_answer(device, *answered, there);
+  long_.send({kFabricsOwn, ports_.at(agent->port)->user(), {}, device, 0, there}, std::move(*answered));
 }
 
 // It counts what it can know: what goes over the port that we are plugged into.
 void MadDispatcher::ask_switch(LinkFabric& fabric, const Mad& request) {
   const MadHeader header = fabric::header_of(request);
   const Correspondent there{Subnet::kSwitchLid, {}};
+  const uint32_t device = fabric.link.device_index;
   if (header.management_class != fabric::kClassPerformance) {
-    if (wants_answer(header)) {
-      take_answer(fabric::begin_answer(request, MadStatus::kUnsupportedAttribute).bytes, there);
+    if (wants_answer(request)) {
+      take_answer(device, fabric::begin_answer(request, MadStatus::kUnsupportedAttribute).bytes, there);
     }
     return;
   }
-  const auto counters = port_counters_of(surroundings_.counters(fabric.link.device_index));
+  const auto counters = port_counters_of(surroundings_.counters(device));
   take_answer(
+      device,
       fabric.switch_performance.answer(request, Subnet::kOwnPort, counters.seen_from_peer(), true).bytes,
       there);
 }
@@ -255,11 +340,45 @@ bool MadDispatcher::on_mad(ConstBytes bytes, const cm::Arrival& arrival) {
   const bool is_for_qp0 = fabric::is_subnet_management(header.management_class);
   if (header.base_version != fabric::kBaseVersion || is_for_qp0) return false;
   const Correspondent from{lid_of(*fabric, arrival.path), cm::answer_path(arrival.path)};
-  if (header.is_response()) {
-    take_answer(mad.bytes, from);
-    return true;
+  // A segment that nobody takes is not answered, as any other Get would be: it would be taken for a segment
+  // of the answer.
+  return take(*fabric, mad, from) || fabric::is_rmpp(mad);
+}
+
+bool MadDispatcher::take(LinkFabric& fabric, const Mad& mad, const Correspondent& from) {
+  if (fabric::is_rmpp(mad)) {
+    if (const auto taken = take_segment(fabric, mad, from)) return *taken;
   }
-  return take_request(*fabric, mad, from);
+  if (!fabric::header_of(mad).is_response()) return take_request(fabric, mad, from);
+  take_answer(fabric.link.device_index, mad.bytes, from);
+  return true;
+}
+
+// Segments of an answer are taken only while one is awaited, or strangers would fill the memory of programs
+// that want to hear nothing.
+std::optional<bool> MadDispatcher::take_segment(LinkFabric& fabric, const Mad& mad,
+                                                const Correspondent& from) {
+  const uint32_t device = fabric.link.device_index;
+  const MadHeader header = fabric::header_of(mad);
+  const fabric::RmppType type = fabric::rmpp_type(mad);
+  if (type != fabric::RmppType::kData && long_.on_control(device, mad, from)) return true;
+  const MadAgent* agent = header.is_response() ? registrations_.for_answer(header.transaction)
+                                               : registrations_.for_request(device, header);
+  if (agent == nullptr || agent->device_index != device || !agent->has_whole_messages()) return std::nullopt;
+  if (type == fabric::RmppType::kAbort) long_.forget(*agent, mad, from);
+  if (type != fabric::RmppType::kData) return true;
+  const roce::Address& source = from.path.destination;
+  const bool is_wanted = !header.is_response() || long_.knows(*agent, mad, from) ||
+                         waiting_.awaits(header, source) || long_.awaits(device, mad, source);
+  if (!is_wanted) return true;
+  const std::vector<std::byte> message = long_.on_segment(*agent, mad, from);
+  if (message.empty()) return true;
+  if (header.is_response()) {
+    take_answer(device, message, from);
+  } else {
+    deliver(agent->port, agent->id, message, from);
+  }
+  return true;
 }
 
 bool MadDispatcher::take_request(LinkFabric& fabric, const Mad& request, const Correspondent& from) {
@@ -273,9 +392,42 @@ bool MadDispatcher::take_request(LinkFabric& fabric, const Mad& request, const C
   }
   const MadAgent* agent = registrations_.for_request(device, header);
   if (agent == nullptr) return false;
+  deliver(agent->port, agent->id, request.bytes, from);
+  return true;
+}
+
+void MadDispatcher::answer(LinkFabric& fabric, const Mad& mad, const Correspondent& to) {
+  if (to.is_here()) {
+    return take_answer(fabric.link.device_index, mad.bytes, {fabric.subnet.own().lid, {}});
+  }
+  send(mad, to);
+}
+
+void MadDispatcher::take_answer(uint32_t device_index, ConstBytes bytes, const Correspondent& from) {
+  Mad first;
+  std::copy_n(bytes.begin(), std::min(bytes.size(), first.bytes.size()), first.bytes.begin());
+  const MadHeader header = fabric::header_of(first);
+  const roce::Address& source = from.path.destination;
+  if (const auto request = waiting_.answered(header, source)) {
+    return deliver(request->port, request->header.agent, bytes, from);
+  }
+  if (const auto sending = long_.answered(device_index, first, source)) {
+    return deliver(sending->port, sending->header.agent, bytes, from);
+  }
+  // A program that puts its messages together itself gets segments also when the first was the answer.
+  const MadAgent* agent = fabric::is_rmpp(first) ? registrations_.for_answer(header.transaction) : nullptr;
+  if (agent != nullptr && agent->device_index == device_index && !agent->has_whole_messages()) {
+    deliver(agent->port, agent->id, bytes, from);
+  }
+}
+
+void MadDispatcher::deliver(uint64_t port, uint32_t agent, ConstBytes message, const Correspondent& from) {
+  const auto found = ports_.find(port);
+  if (found == ports_.end()) return;
   protocol::UserMad user{};
-  user.agent = agent->id;
-  user.queue_pair_be = byteswap(kGsiQpn);
+  user.agent = agent;
+  user.queue_pair_be =
+      fabric::is_subnet_management(static_cast<uint8_t>(message[fabric::kClassAt])) ? 0 : byteswap(kGsiQpn);
   user.lid_be = byteswap(from.lid);
   if (!from.is_here()) {
     user.grh_present = 1;
@@ -284,33 +436,8 @@ bool MadDispatcher::take_request(LinkFabric& fabric, const Mad& request, const C
     user.flow_label_be = byteswap(from.path.flow_label);
     std::ranges::copy(from.path.destination.bytes, user.gid);
   }
-  ports_.at(agent->port)->deliver(user, request.bytes);
-  return true;
-}
-
-void MadDispatcher::answer(LinkFabric& fabric, const Mad& mad, const Correspondent& to) {
-  if (to.is_here()) return take_answer(mad.bytes, {fabric.subnet.own().lid, {}});
-  send(mad, to);
-}
-
-void MadDispatcher::take_answer(ConstBytes bytes, const Correspondent& from) {
-  Mad first;
-  std::copy_n(bytes.begin(), std::min(bytes.size(), first.bytes.size()), first.bytes.begin());
-  const auto request = waiting_.answered(fabric::header_of(first), from.path.destination);
-  if (!request) return;
-  const auto port = ports_.find(request->port);
-  if (port == ports_.end()) return;
-  protocol::UserMad user{};
-  user.agent = request->header.agent;
-  user.queue_pair_be = fabric::is_subnet_management(first.u8(fabric::kClassAt)) ? 0 : byteswap(kGsiQpn);
-  user.lid_be = byteswap(from.lid);
-  if (!from.is_here()) {
-    user.grh_present = 1;
-    user.hop_limit = from.path.hop_limit;
-    std::ranges::copy(from.path.destination.bytes, user.gid);
-  }
-  port->second->deliver(user, bytes);
-  port->second->resume();
+  found->second->deliver(user, message);
+  found->second->resume();
 }
 
 void MadDispatcher::send(const Mad& mad, const Correspondent& to) {
@@ -319,23 +446,28 @@ void MadDispatcher::send(const Mad& mad, const Correspondent& to) {
 
 // ---- time
 
-// As the kernel gives a request back that was not answered: its header and no more, with the status.
 void MadDispatcher::on_timer() {
   while (const auto due = waiting_.take_due(MonotonicClock::now())) {
     const WaitingRequest& request = due->request;
     const auto port = ports_.find(request.port);
     if (port == ports_.end()) continue;
     if (due->given_up) {
-      protocol::UserMad header = request.header;
-      header.status = ETIMEDOUT;
-      port->second->deliver(header, ConstBytes(request.mad.bytes).first(fabric::kMadHeaderBytes));
-      port->second->resume();
+      give_back(request.port, request.header, request.mad);
     } else if (LinkFabric* fabric = fabrics_.find(port->second->device_index())) {
       const uint16_t lid = byteswap(request.header.lid_be);
       dispatch(*fabric, request.mad, lid, {lid, request.path});
     }
   }
   timer_.arm(waiting_.deadline());
+}
+
+// As the kernel gives a request back that was not answered: its header and no more, with the status.
+void MadDispatcher::give_back(uint64_t port, const protocol::UserMad& header, const Mad& mad) {
+  protocol::UserMad with_status = header;
+  with_status.status = ETIMEDOUT;
+  OpenPort& open = *ports_.at(port);
+  open.deliver(with_status, ConstBytes(mad.bytes).first(fabric::kMadHeaderBytes));
+  open.resume();
 }
 
 }  // namespace verbena::agent

@@ -14,7 +14,9 @@
 #include "agent/client_sockets.h"
 #include "agent/deadline_timer.h"
 #include "agent/event_loop.h"
+#include "agent/mad/correspondent.h"
 #include "agent/mad/link_fabrics.h"
+#include "agent/mad/long_messages.h"
 #include "agent/mad/open_port.h"
 #include "agent/mad/registrations.h"
 #include "agent/mad/waiting_requests.h"
@@ -53,11 +55,11 @@ class MadDispatcher {
   LinkFabrics& fabrics() { return fabrics_; }
   size_t open_ports() const { return ports_.size(); }
 
-  // For programs: their end of the port's socket, by whose inode they call it. EMFILE: the user has too many
-  // open; ENODEV: there is no such link.
-  Result<UniqueFd> open(uint32_t device_index, uid_t user);
+  // For programs: their end of the port's socket, by whose inode they call it. `takes_long`: the program
+  // knows long messages. EMFILE: the user has too many open; ENODEV: there is no such link.
+  Result<UniqueFd> open(uint32_t device_index, uid_t user, bool takes_long);
   // The agent's port, of that user; EBADF: there is none. EPERM: of a class that is not for programs.
-  Result<uint32_t> add_agent(uid_t user, MadAgent agent);
+  Result<uint32_t> add_agent(uid_t user, MadAgent agent, bool keeps_number);
   Result<void> remove_agent(uid_t user, uint64_t port, uint32_t agent);
 
   // One that came to QP1. False: nobody serves it.
@@ -66,29 +68,36 @@ class MadDispatcher {
   void heard(const cm::Arrival& arrival);
 
  private:
-  // Who has sent a datagram, or is to get one.
-  struct Correspondent {
-    uint16_t lid = 0;
-    roce::Path path{};  // to it; destination zero: it is on this link itself
-    bool is_here() const { return path.destination.is_zero(); }
-  };
-
   LinkFabric* fabric_with(const roce::Address& address, uint32_t interface_index);
   uint16_t lid_of(LinkFabric& fabric, const roce::Path& arrival);
   OpenPort* port_of(uid_t user, uint64_t port);
   void close(uint64_t port);
   bool has_room(uint64_t port);
+  LongMessages::Surroundings long_surroundings();
 
-  void on_datagram(uint64_t port, const protocol::UserMad& header, ConstBytes mad);
+  void on_datagram(uint64_t port, const protocol::UserMad& header, ConstBytes message);
+  void send_single(uint64_t port, const protocol::UserMad& header, const fabric::Mad& mad,
+                   const std::optional<Correspondent>& to);
+  void send_long(uint64_t port, const protocol::UserMad& header, const fabric::Mad& first, ConstBytes message,
+                 const std::optional<Correspondent>& to);
+  void on_sent(const LongMessages::Sending& sending, const fabric::Mad& first, bool arrived);
+  bool wait_for_answer(uint64_t port, const protocol::UserMad& header, const fabric::Mad& mad,
+                       const std::optional<Correspondent>& to, uint32_t retries);
+  void give_back(uint64_t port, const protocol::UserMad& header, const fabric::Mad& mad);
   void dispatch(LinkFabric& fabric, const fabric::Mad& mad, uint16_t lid, const Correspondent& to);
   std::optional<Correspondent> destination_of(LinkFabric& fabric, const protocol::UserMad& header);
   void ask_administration(LinkFabric& fabric, const fabric::Mad& request);
   void ask_switch(LinkFabric& fabric, const fabric::Mad& request);
+  // What is for this link, wherever it came from. False: nobody serves it.
+  bool take(LinkFabric& fabric, const fabric::Mad& mad, const Correspondent& from);
+  // Nothing: it is none that is put together here.
+  std::optional<bool> take_segment(LinkFabric& fabric, const fabric::Mad& mad, const Correspondent& from);
   // False: nobody serves the request.
   bool take_request(LinkFabric& fabric, const fabric::Mad& request, const Correspondent& from);
   void answer(LinkFabric& fabric, const fabric::Mad& mad, const Correspondent& to);
   // To the program that has asked; nobody has: it is dropped.
-  void take_answer(ConstBytes mad, const Correspondent& from);
+  void take_answer(uint32_t device_index, ConstBytes mad, const Correspondent& from);
+  void deliver(uint64_t port, uint32_t agent, ConstBytes message, const Correspondent& from);
   void send(const fabric::Mad& mad, const Correspondent& to);
 
   void on_timer();
@@ -100,6 +109,7 @@ class MadDispatcher {
   LinkFabrics fabrics_;
   Registrations registrations_;
   WaitingRequests waiting_;
+  LongMessages long_;
   std::map<uint64_t, std::unique_ptr<OpenPort>> ports_;
   DeadlineTimer timer_{loop_, [this] { on_timer(); }};
 };

@@ -40,22 +40,8 @@ fabric::Adapter adapter_of(const Link& link, const std::string& host) {
   adapter.megabits = link.speed;
   adapter.path_mtu = agent_client::path_mtu_of(link.mtu);
   adapter.up = link.up;
+  adapter.network = fabric::network_of(link.networks);
   return adapter;
-}
-
-// Of the first address that is more than link-local, what its network has in common: of IPv4 addresses three
-// bytes are taken for that, of IPv6 eight.
-uint64_t switch_guid_of(const Link& link) {
-  constexpr size_t kIpv4NetworkBytes = 15, kIpv6NetworkBytes = 8;
-  roce::Address network;
-  const auto meaningful = std::ranges::find_if(
-      link.gids, [](const auto& entry) { return !entry.gid.is_link_local() && !entry.gid.is_zero(); });
-  if (meaningful != link.gids.end()) {
-    network = meaningful->gid;
-    const size_t common = network.is_ipv4() ? kIpv4NetworkBytes : kIpv6NetworkBytes;
-    std::fill(network.bytes.begin() + static_cast<ptrdiff_t>(common), network.bytes.end(), uint8_t{0});
-  }
-  return fabric::guid_of_address(network);
 }
 
 fabric::PortCounters port_counters_of(const agent_client::DeviceCounters& counters) {
@@ -79,15 +65,13 @@ void LinkFabrics::links_changed(const std::vector<Link>& links) {
   });
   for (const Link& link : links) {
     fabric::Adapter adapter = adapter_of(link, host_);
-    const uint64_t switch_guid = switch_guid_of(link);
     const auto known = fabrics_.find(link.device_index);
     if (known == fabrics_.end()) {
-      fabrics_.emplace(link.device_index, LinkFabric{link, fabric::Subnet(std::move(adapter), switch_guid)});
+      fabrics_.emplace(link.device_index, LinkFabric{link, fabric::Subnet(std::move(adapter))});
       continue;
     }
     known->second.link = link;
     known->second.subnet.change_own(std::move(adapter));
-    known->second.subnet.change_switch(switch_guid);
   }
 }
 

@@ -44,8 +44,6 @@ class LinkFabrics {
 };
 
 fabric::Adapter adapter_of(const agent_client::Link& link, const std::string& host);
-// The same for all hosts of a network, as far as their addresses tell it.
-uint64_t switch_guid_of(const agent_client::Link& link);
 fabric::PortCounters port_counters_of(const agent_client::DeviceCounters& counters);
 
 }  // namespace verbena::agent

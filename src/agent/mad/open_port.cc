@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/mad/open_port.h"
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
@@ -8,21 +9,25 @@
 #include <vector>
 
 #include "base/log.h"
+#include "base/sealed_file.h"
 
 namespace verbena::agent {
 namespace {
 
 // So that one program's flood leaves time for the others.
 constexpr int kDatagramsPerRound = 16;
+// Of long messages that a program does not take. What is more is lost.
+constexpr size_t kMostInFiles = size_t{16} << 20;
 
 }  // namespace
 
 OpenPort::OpenPort(EventLoop& loop, ClientSockets& sockets, uid_t user, uint32_t device_index,
-                   UniqueFd socket, Owner owner)
+                   UniqueFd socket, bool takes_files, Owner owner)
     : loop_(loop),
       user_(user),
       device_index_(device_index),
       socket_(sockets, user, std::move(socket)),
+      takes_files_(takes_files),
       owner_(std::move(owner)) {
   loop_.watch(socket_.get(), EPOLLIN, [this](uint32_t events) {
     // One that is paused and whose program has ended would be told of that without end.
@@ -41,16 +46,34 @@ void OpenPort::on_readable() {
       paused_ = true;
       return loop_.set_events(socket_.get(), 0);
     }
-    std::array<std::byte, protocol::kUserMadBytes + protocol::kMostSentMadBytes> buffer;
-    const auto seen = socket_.look(buffer);
+    std::array<std::byte, protocol::kUserMadBytes + protocol::kMadBytes> buffer;
+    auto seen = socket_.look(buffer, takes_files_);
     if (!seen && seen.error().code == EAGAIN) return;
     if (!seen || seen->bytes == 0 || seen->has_files) return end();
     socket_.drop();
     if (seen->is_longer || seen->bytes < protocol::kUserMadBytes + protocol::kLeastSentMadBytes) continue;
-    const auto message = ConstBytes(buffer).first(seen->bytes);
-    owner_.on_datagram(protocol::read_as<protocol::UserMad>(message),
-                       message.subspan(protocol::kUserMadBytes));
+    if (!take(ConstBytes(buffer).first(seen->bytes), std::move(seen->file))) return end();
   }
+}
+
+bool OpenPort::take(ConstBytes message, ClientFile file) {
+  auto header = protocol::read_as<protocol::UserMad>(message);
+  const ConstBytes mad = message.subspan(protocol::kUserMadBytes);
+  if (!takes_files_) header.status = 0;
+  if (!file) {
+    owner_.on_datagram(header, mad);
+    return true;
+  }
+  const size_t bytes = header.length > protocol::kUserMadBytes ? header.length - protocol::kUserMadBytes : 0;
+  const bool can_be =
+      mad.size() == protocol::kMadBytes && bytes > mad.size() && bytes <= protocol::kMostSentMadBytes;
+  if (!can_be) return false;
+  std::vector<std::byte> whole(bytes);
+  std::ranges::copy(mad, whole.begin());
+  if (!read_memory_file(file.get(), Bytes(whole).subspan(mad.size()))) return false;
+  const UniqueFd known = file.take_trusted();
+  owner_.on_datagram(header, whole);
+  return true;
 }
 
 void OpenPort::resume() {
@@ -60,12 +83,27 @@ void OpenPort::resume() {
 
 void OpenPort::deliver(protocol::UserMad header, ConstBytes mad) {
   header.length = static_cast<uint32_t>(sizeof header + mad.size());
-  std::vector<std::byte> message(header.length);
+  const bool in_file = mad.size() > protocol::kMostMadBytesInline;
+  const ConstBytes in_message = mad.first(in_file ? protocol::kMadBytes : mad.size());
+  std::vector<std::byte> message(sizeof header + in_message.size());
   std::memcpy(message.data(), &header, sizeof header);
-  std::memcpy(message.data() + sizeof header, mad.data(), mad.size());
-  if (const auto sent = socket_.send(message); !sent) {
+  std::memcpy(message.data() + sizeof header, in_message.data(), in_message.size());
+  const auto sent = in_file ? send_with_file(message, mad.subspan(in_message.size())) : socket_.send(message);
+  if (!sent) {
     log_debug("a management datagram is lost: its program does not take it (errno {})", sent.error().code);
   }
+}
+
+Result<void> OpenPort::send_with_file(ConstBytes header_and_first, ConstBytes rest) {
+  if (!takes_files_) return fail(EOPNOTSUPP);
+  if (socket_.is_read()) in_files_ = 0;
+  if (in_files_ + rest.size() > kMostInFiles || !socket_.may_send(1)) return fail(EAGAIN);
+  const auto file = write_memory_file("verbena-mad", rest);
+  if (!file) return fail(file.error().code);
+  const int fd = file->get();
+  const auto sent = socket_.send(header_and_first, {&fd, 1});
+  if (sent) in_files_ += rest.size();
+  return sent;
 }
 
 void OpenPort::end() {

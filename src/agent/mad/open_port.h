@@ -20,15 +20,16 @@ namespace verbena::agent {
 class OpenPort {
  public:
   struct Owner {
-    // A datagram with its header. REQUIRES: it does not destroy the port
+    // A datagram with its header, or a message of several. REQUIRES: it does not destroy the port
     std::function<void(const protocol::UserMad& header, ConstBytes mad)> on_datagram;
     // Whether more may come now; resume() when it may again.
     std::function<bool()> has_room;
     // Nobody has the other end, or what comes from there cannot be: to be destroyed in the next round.
     std::function<void()> on_end;
   };
+  // `takes_files`: its program knows long messages.
   OpenPort(EventLoop& loop, ClientSockets& sockets, uid_t user, uint32_t device_index, UniqueFd socket,
-           Owner owner);
+           bool takes_files, Owner owner);
   ~OpenPort();
   OpenPort(const OpenPort&) = delete;
   OpenPort& operator=(const OpenPort&) = delete;
@@ -41,12 +42,17 @@ class OpenPort {
 
  private:
   void on_readable();
+  // False: what it brings cannot be.
+  bool take(ConstBytes message, ClientFile file);
+  Result<void> send_with_file(ConstBytes header_and_first, ConstBytes rest);
   void end();
 
   EventLoop& loop_;
   const uid_t user_;
   const uint32_t device_index_;
   ClientSocket socket_;
+  const bool takes_files_;
+  size_t in_files_ = 0;  // bytes that the program has not taken
   const Owner owner_;
   bool paused_ = false;
   bool ended_ = false;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "fabric/rmpp.h"
 #include "protocol/mad_messages.h"
 
 namespace verbena::agent {
@@ -19,14 +20,6 @@ uint8_t slot_of(uint8_t management_class) {
   return management_class == fabric::kClassSubnDirected ? 0 : management_class;
 }
 
-// Classes whose messages may be longer than a datagram (ib_is_mad_class_rmpp()).
-bool has_rmpp(uint8_t management_class) {
-  return management_class == fabric::kClassSubnAdministration ||
-         management_class == fabric::kClassDeviceManagement ||
-         management_class == fabric::kClassDeviceAdministration || management_class == fabric::kClassBis ||
-         fabric::is_vendor_with_oui(management_class);
-}
-
 }  // namespace
 
 bool Registrations::can_be(const MadAgent& agent) {
@@ -34,7 +27,8 @@ bool Registrations::can_be(const MadAgent& agent) {
   const bool directed = management_class == fabric::kClassSubnDirected;
   if ((management_class >= kClasses && !directed) || agent.class_version >= kVersions) return false;
   if (fabric::is_vendor_with_oui(management_class) && (agent.oui == 0 || agent.oui > kMostOui)) return false;
-  if (agent.rmpp_version > 1 || (agent.rmpp_version == 1 && !has_rmpp(management_class))) return false;
+  if (agent.rmpp_version > 1 || (agent.rmpp_version == 1 && !fabric::has_rmpp(management_class)))
+    return false;
   return agent.queue_pair == (fabric::is_subnet_management(management_class) ? 0 : 1);
 }
 
@@ -48,11 +42,14 @@ bool Registrations::is_free(const MadAgent& agent) const {
   });
 }
 
-Result<uint32_t> Registrations::add(MadAgent agent) {
+Result<uint32_t> Registrations::add(MadAgent agent, bool keeps_number) {
   if (!fabric::is_vendor_with_oui(agent.management_class)) agent.oui = 0;
   if (!can_be(agent) || !is_free(agent)) return fail(EINVAL);
-  agent.id = 0;
-  while (agent.id < protocol::kMostMadAgents && find(agent.port, agent.id) != nullptr) ++agent.id;
+  if (keeps_number && agent.id >= protocol::kMostMadAgents) return fail(EINVAL);
+  if (keeps_number && find(agent.port, agent.id) != nullptr) return fail(EEXIST);
+  if (!keeps_number) agent.id = 0;
+  while (!keeps_number && agent.id < protocol::kMostMadAgents && find(agent.port, agent.id) != nullptr)
+    ++agent.id;
   if (agent.id == protocol::kMostMadAgents) return fail(ENOMEM);
   do {
     agent.transaction = ++last_transaction_;
@@ -67,8 +64,14 @@ Result<void> Registrations::remove(uint64_t port, uint32_t id) {
   return {};
 }
 
-void Registrations::remove_port(uint64_t port) {
-  std::erase_if(by_transaction_, [&](const auto& entry) { return entry.second.port == port; });
+std::vector<uint32_t> Registrations::remove_port(uint64_t port) {
+  std::vector<uint32_t> removed;
+  std::erase_if(by_transaction_, [&](const auto& entry) {
+    const bool goes = entry.second.port == port;
+    if (goes) removed.push_back(entry.first);
+    return goes;
+  });
+  return removed;
 }
 
 const MadAgent* Registrations::find(uint64_t port, uint32_t id) const {

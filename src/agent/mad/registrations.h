@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <vector>
 
 #include "base/result.h"
 #include "fabric/mad.h"
@@ -20,11 +21,15 @@ struct MadAgent {
   uint8_t management_class = 0;
   uint8_t class_version = 0;
   uint8_t rmpp_version = 0;
+  bool user_rmpp = false;  // it cuts its messages and puts them together itself
   uint8_t queue_pair = 1;
   uint32_t oui = 0;
   std::bitset<128> methods;  // of requests that it wants, from anybody; none: only answers to its own
   // The upper half of its requests' transaction IDs, by which answers find it.
   uint32_t transaction = 0;
+
+  // Whether its long messages are cut and put together for it.
+  bool has_whole_messages() const { return rmpp_version != 0 && !user_rmpp; }
 };
 
 // Which agents there are, and whose a datagram is: the kernel's rules (drivers/infiniband/core/mad.c). An
@@ -33,11 +38,17 @@ struct MadAgent {
 // link. Pure.
 class Registrations {
  public:
-  // Fills in `id` and `transaction`, and answers `id`. EINVAL, ENOMEM: see protocol/mad_messages.h.
-  Result<uint32_t> add(MadAgent agent);
+  // `first`: where transactions begin. Not where those of an agent of ours before this one did: other hosts
+  // may still know them.
+  explicit Registrations(uint32_t first = 0) : last_transaction_(first) {}
+
+  // Fills in `id` (unless it keeps the one it has) and `transaction`, and answers `id`. EINVAL, ENOMEM,
+  // EEXIST: see protocol/mad_messages.h.
+  Result<uint32_t> add(MadAgent agent, bool keeps_number = false);
   // ENOENT
   Result<void> remove(uint64_t port, uint32_t id);
-  void remove_port(uint64_t port);
+  // The transactions of those that go.
+  std::vector<uint32_t> remove_port(uint64_t port);
 
   const MadAgent* find(uint64_t port, uint32_t id) const;
   const MadAgent* for_answer(uint64_t transaction) const;
@@ -48,7 +59,7 @@ class Registrations {
   static bool can_be(const MadAgent& agent);
   bool is_free(const MadAgent& agent) const;
 
-  uint32_t last_transaction_ = 0;
+  uint32_t last_transaction_;
   std::map<uint32_t, MadAgent> by_transaction_;
 };
 

@@ -24,7 +24,8 @@ RequestResult<protocol::MadPortReply> MadRequests::get_port(const Borrower&,
 }
 
 RequestResult<> MadRequests::open_port(const Borrower& client, const protocol::DeviceRequest& request) {
-  auto opened = dispatcher_.open(request.device_index, client.uid);
+  auto opened =
+      dispatcher_.open(request.device_index, client.uid, (request.flags & protocol::kMadLongMessages) != 0);
   if (!opened) return refuse(opened.error().code, "the port cannot be opened for management datagrams");
   Reply<> reply;
   reply.last_fd = std::move(*opened);
@@ -34,18 +35,22 @@ RequestResult<> MadRequests::open_port(const Borrower& client, const protocol::D
 RequestResult<protocol::MadRegisterReply> MadRequests::add_agent(
     const Borrower& client, const protocol::MadRegisterRequest& request) {
   constexpr const char* kRefused = "no agent can be registered for these management datagrams";
-  if ((request.flags & ~protocol::kMadUserRmpp) != 0) return refuse(EINVAL, kRefused);
+  constexpr uint32_t kKnown = protocol::kMadUserRmpp | protocol::kMadKeepsNumber;
+  if ((request.flags & ~kKnown) != 0) return refuse(EINVAL, kRefused);
   MadAgent agent;
   agent.port = request.port;
   agent.management_class = request.management_class;
   agent.class_version = request.class_version;
   agent.queue_pair = request.queue_pair;
   agent.rmpp_version = request.rmpp_version;
+  agent.user_rmpp = (request.flags & protocol::kMadUserRmpp) != 0;
   agent.oui = request.oui;
   for (size_t method = 0; method < agent.methods.size(); ++method) {
     agent.methods.set(method, (request.method_masks[method / 64] >> method % 64 & 1) != 0);
   }
-  const auto added = dispatcher_.add_agent(client.uid, agent);
+  if ((request.flags & protocol::kMadKeepsNumber) != 0) agent.id = request.agent;
+  const bool keeps_number = (request.flags & protocol::kMadKeepsNumber) != 0;
+  const auto added = dispatcher_.add_agent(client.uid, agent, keeps_number);
   if (!added) return refuse(added.error().code, kRefused);
   Reply<protocol::MadRegisterReply> reply;
   reply.message.agent = *added;

@@ -27,15 +27,18 @@ void WaitingRequests::erase(Map::iterator entry) {
   entries_.erase(entry);
 }
 
+bool WaitingRequests::awaits(const fabric::MadHeader& header, const roce::Address& from) const {
+  const auto found = entries_.find(header.transaction);
+  if (found == entries_.end()) return false;
+  const WaitingRequest& request = found->second.request;
+  return request.mad.u8(fabric::kClassAt) == header.management_class && request.path.destination == from;
+}
+
 std::optional<WaitingRequest> WaitingRequests::answered(const fabric::MadHeader& header,
                                                         const roce::Address& from) {
+  if (!awaits(header, from)) return std::nullopt;
   const auto found = entries_.find(header.transaction);
-  if (found == entries_.end()) return std::nullopt;
-  const WaitingRequest& request = found->second.request;
-  const bool is_it =
-      request.mad.u8(fabric::kClassAt) == header.management_class && request.path.destination == from;
-  if (!is_it) return std::nullopt;
-  WaitingRequest taken = request;
+  WaitingRequest taken = found->second.request;
   erase(found);
   return taken;
 }

@@ -39,6 +39,8 @@ class WaitingRequests {
   // The request that it answers, which waits no longer: of the same transaction and class, and from where it
   // was sent to.
   std::optional<WaitingRequest> answered(const fabric::MadHeader& header, const roce::Address& from);
+  // Whether there is one.
+  bool awaits(const fabric::MadHeader& header, const roce::Address& from) const;
 
   TimePoint deadline() const { return by_deadline_.empty() ? kNever : by_deadline_.begin()->first; }
   // The next one whose time is over: to be repeated, and waiting again, or with nothing left, and gone.

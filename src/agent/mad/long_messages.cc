@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/mad/long_messages.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+namespace verbena::agent {
+namespace {
+
+using fabric::Mad;
+using fabric::RmppKey;
+using fabric::RmppSender;
+
+// What programs have on its way, in blocks. A message may always be as long as there is.
+constexpr size_t kBlock = size_t{64} << 10;
+constexpr Quota::Size kBlocks{.all = 1024, .reserve = 128};
+constexpr size_t kMostOfPort = fabric::kMostRmppBytes;
+constexpr size_t kMostSendingsOfPort = 256;
+constexpr uint32_t kMostRetries = 100;
+// Datagrams of one message in a round of the loop, so that others have their turn.
+constexpr int kAtOnce = 32;
+
+constexpr size_t blocks_of(size_t bytes) {
+  return (bytes + kBlock - 1) / kBlock;
+}
+
+}  // namespace
+
+LongMessages::LongMessages(EventLoop& loop, uid_t own, Surroundings surroundings)
+    : loop_(loop), surroundings_(std::move(surroundings)), quota_(kBlocks, own) {}
+
+// ---- what is sent
+
+bool LongMessages::has_room(uint64_t port, uid_t user) const {
+  const auto found = load_of_port_.find(port);
+  if (found == load_of_port_.end()) return quota_.allows(user, blocks_of(fabric::kMostRmppBytes));
+  return found->second.bytes < kMostOfPort && found->second.messages < kMostSendingsOfPort &&
+         quota_.allows(user, blocks_of(fabric::kMostRmppBytes));
+}
+
+bool LongMessages::send(Sending sending, std::vector<std::byte> message) {
+  Mad first;
+  std::copy_n(message.begin(), std::min(message.size(), first.bytes.size()), first.bytes.begin());
+  const roce::Address other = sending.to ? sending.to->path.destination : roce::Address();
+  const RmppKey key = fabric::rmpp_key(sending.device_index, other, first);
+  if (sendings_.contains(key)) return false;
+  quota_.take(sending.user, blocks_of(message.size()));
+  Load& load = load_of_port_[sending.port];
+  load.bytes += message.size();
+  ++load.messages;
+  const auto wait = std::chrono::milliseconds(sending.header.timeout_ms);
+  const uint32_t retries = std::min(sending.header.retries, kMostRetries);
+  const auto entry = sendings_
+                         .emplace(key, Entry{std::move(sending), RmppSender(std::move(message), wait, retries,
+                                                                            MonotonicClock::now())})
+                         .first;
+  pump_later(key, entry->second);
+  timer_.arm(entry->second.sender.deadline());
+  return true;
+}
+
+void LongMessages::pump_later(const RmppKey& key, Entry& entry) {
+  if (std::exchange(entry.is_pumped, true)) return;
+  loop_.in_next_round([this, key] { pump(key); });
+}
+
+// What is sent may be for this link itself, and what comes back then ends the message: so first they are
+// made.
+void LongMessages::pump(const RmppKey& key) {
+  const auto found = sendings_.find(key);
+  if (found == sendings_.end()) return;
+  Entry& entry = found->second;
+  entry.is_pumped = false;
+  std::vector<Mad> segments;
+  for (int i = 0; i < kAtOnce; ++i) {
+    const auto segment = entry.sender.next();
+    if (!segment) break;
+    segments.push_back(*segment);
+  }
+  if (entry.sender.has_next()) pump_later(key, entry);
+  const Sending sending = entry.sending;
+  for (const Mad& each : segments) surroundings_.send(sending, each);
+}
+
+bool LongMessages::on_control(uint32_t device_index, const Mad& mad, const Correspondent& from) {
+  const RmppKey key = fabric::rmpp_key_answered_by(device_index, from.path.destination, mad);
+  const auto found = sendings_.find(key);
+  if (found == sendings_.end()) return false;
+  Entry& entry = found->second;
+  const auto refusal = entry.sender.on_control(mad, MonotonicClock::now());
+  const bool wants_answer = entry.sending.header.timeout_ms != 0;
+  if (refusal) surroundings_.reply(device_index, *refusal, from);
+  // Who has sent a request says that it has heard of its arrival, so that the answer may begin (13.6.6.3).
+  if (entry.sender.state() == RmppSender::State::kDone && wants_answer) {
+    surroundings_.reply(device_index, fabric::rmpp_ack(mad, 0, 1), from);
+  }
+  timer_.arm(entry.sender.deadline());
+  settle(found);
+  return true;
+}
+
+void LongMessages::settle(Map::iterator entry) {
+  const RmppSender& sender = entry->second.sender;
+  const RmppSender::State state = sender.state();
+  if (state == RmppSender::State::kGoing) {
+    if (sender.has_next()) pump_later(entry->first, entry->second);
+    return;
+  }
+  const Sending sending = entry->second.sending;
+  const Mad first = sender.first();
+  erase(entry);
+  // Of one that was refused its sender hears nothing, as from the kernel.
+  if (state != RmppSender::State::kRefused) {
+    surroundings_.on_sent(sending, first, state == RmppSender::State::kDone);
+  }
+  surroundings_.on_room();
+}
+
+LongMessages::Map::iterator LongMessages::erase(Map::iterator entry) {
+  const size_t bytes = entry->second.sender.bytes();
+  quota_.give_back(entry->second.sending.user, blocks_of(bytes));
+  const auto load = load_of_port_.find(entry->second.sending.port);
+  load->second.bytes -= bytes;
+  if (--load->second.messages == 0) load_of_port_.erase(load);
+  return sendings_.erase(entry);
+}
+
+bool LongMessages::awaits(uint32_t device_index, const Mad& answer, const roce::Address& from) const {
+  const auto found = sendings_.find(fabric::rmpp_key_answered_by(device_index, from, answer));
+  return found != sendings_.end() && found->second.sending.header.timeout_ms != 0;
+}
+
+std::optional<LongMessages::Sending> LongMessages::answered(uint32_t device_index, const Mad& answer,
+                                                            const roce::Address& from) {
+  if (!awaits(device_index, answer, from)) return std::nullopt;
+  const auto found = sendings_.find(fabric::rmpp_key_answered_by(device_index, from, answer));
+  Sending sending = found->second.sending;
+  erase(found);
+  surroundings_.on_room();
+  return sending;
+}
+
+template <class IsIt>
+void LongMessages::remove_if(IsIt is_it) {
+  for (auto entry = sendings_.begin(); entry != sendings_.end();) {
+    entry = is_it(entry->second.sending) ? erase(entry) : std::next(entry);
+  }
+}
+
+void LongMessages::remove_port(uint64_t port) {
+  remove_if([&](const Sending& each) { return each.port == port; });
+}
+
+void LongMessages::remove_agent(uint64_t port, uint32_t agent) {
+  remove_if([&](const Sending& each) { return each.port == port && each.header.agent == agent; });
+}
+
+// ---- what comes
+
+std::vector<std::byte> LongMessages::on_segment(const MadAgent& agent, const Mad& mad,
+                                                const Correspondent& from) {
+  auto outcome = receiver_.on_data(agent.transaction, from.path.destination, mad, MonotonicClock::now());
+  if (outcome.reply) surroundings_.reply(agent.device_index, *outcome.reply, from);
+  timer_.arm(receiver_.deadline());
+  return std::move(outcome.message);
+}
+
+bool LongMessages::knows(const MadAgent& agent, const Mad& mad, const Correspondent& from) const {
+  return receiver_.knows(fabric::rmpp_key(agent.transaction, from.path.destination, mad));
+}
+
+void LongMessages::forget(const MadAgent& agent, const Mad& abort, const Correspondent& from) {
+  receiver_.forget(fabric::rmpp_key(agent.transaction, from.path.destination, abort));
+}
+
+// ---- time
+
+void LongMessages::on_timer() {
+  const TimePoint now = MonotonicClock::now();
+  while (const auto due = receiver_.take_due(now)) {
+    surroundings_.abort(static_cast<uint32_t>(due->key.owner), due->key.other, due->reply);
+  }
+  std::vector<RmppKey> due;
+  for (const auto& [key, entry] : sendings_) {
+    if (entry.sender.deadline() <= now) due.push_back(key);
+  }
+  for (const RmppKey& key : due) {
+    const auto found = sendings_.find(key);
+    if (found == sendings_.end()) continue;
+    found->second.sender.on_deadline(now);
+    settle(found);
+  }
+  arm();
+}
+
+void LongMessages::arm() {
+  TimePoint next = receiver_.deadline();
+  for (const auto& [key, entry] : sendings_) next = std::min(next, entry.sender.deadline());
+  timer_.arm(next);
+}
+
+}  // namespace verbena::agent
