@@ -27,7 +27,8 @@ AgentStatus busy() {
                           .interface_index = 2,
                           .mac = {},
                           .gids = {},
-                          .peers = {}};
+                          .peers = {},
+                          .networks = {}};
   agent_client::SlotStatus slot{.index = 1, .pid = 149, .program = "holder"};
   slot.lists_objects = true;
   for (uint32_t i = 0; i < 60; ++i) {

@@ -31,7 +31,8 @@ AgentStatus example() {
                           .mac = {0x52, 0x54, 0, 0x77, 0, 1},
                           .up = true,
                           .gids = {},
-                          .peers = {}};
+                          .peers = {},
+                          .networks = {}};
   agent_client::QpNumbers rc{
       .qpn = 17, .type = IBV_QPT_RC, .state = IBV_QPS_RTS, .remote_qpn = 18, .device_index = 3};
   rc.details = {65537, 0, 1, IBV_MIG_MIGRATED, 1000, 2000, 0, 0};
