@@ -5,20 +5,13 @@
 #include <cstring>
 
 #include "fabric/records.h"
+#include "fabric/rmpp.h"
 
 namespace verbena::fabric {
 namespace {
 
-constexpr size_t kRmppVersionAt = 24;
-constexpr size_t kRmppTypeAt = 25;
-constexpr size_t kRmppFlagsAt = 26;
-constexpr size_t kRmppStatusAt = 27;
-constexpr size_t kRmppSegmentAt = 28;
-constexpr size_t kRmppLengthAt = 32;
 constexpr size_t kAttributeOffsetAt = 44;
 constexpr size_t kComponentMaskAt = 48;
-constexpr uint8_t kRmppData = 1;
-constexpr uint8_t kActiveFirstLast = 0x07;
 constexpr size_t kOwnHeaderBytes = 20;  // counted in RMPP's length
 constexpr uint8_t kClassVersion = 2;
 
@@ -152,9 +145,9 @@ std::vector<std::byte> one_record(const Mad& request, const RecordKind& kind, co
 
 std::vector<std::byte> table(const Mad& request, const RecordKind& kind, const Found& found) {
   std::vector<std::byte> answer = refusal(request, MadStatus::kSuccess);
-  answer[kRmppVersionAt] = std::byte{1};
-  answer[kRmppTypeAt] = std::byte{kRmppData};
-  answer[kRmppFlagsAt] = std::byte{kActiveFirstLast};
+  answer[kRmppVersionAt] = std::byte{kRmppVersion};
+  answer[kRmppTypeAt] = static_cast<std::byte>(RmppType::kData);
+  answer[kRmppFlagsAt] = std::byte{kRmppActive | kRmppFirst | kRmppLast};
   answer[kRmppStatusAt] = std::byte{};
   store_be(&answer[kRmppSegmentAt], uint32_t{1});
   store_be(&answer[kRmppLengthAt], static_cast<uint32_t>(kOwnHeaderBytes + found.table.size()));

@@ -34,7 +34,7 @@ struct WatchForksOfPorts {
 
 namespace {
 
-[[maybe_unused]] const WatchForksOfPorts watched;
+[[maybe_unused]] const WatchForksOfPorts ports_watched;
 
 }  // namespace
 

@@ -89,7 +89,7 @@ ssize_t peek(int port, Bytes buffer) {
 }
 
 // The agent has ended, or the device is gone, and the program has read all that came before.
-bool is_at_end(int port) {
+bool is_read_to_end(int port) {
   std::byte byte;
   const int error = errno;
   const bool is_it = peek(port, {&byte, 1}) == 0;
@@ -113,7 +113,7 @@ int wait_for_message(int port, int timeout_ms) {
   const auto end = MonotonicClock::now() + std::chrono::milliseconds(timeout_ms);
   for (int left = timeout_ms;;) {
     const int waited = wait_for(port, POLLIN, left);
-    if (waited != 0 || !is_at_end(port) || !revive(port)) return waited;
+    if (waited != 0 || !is_read_to_end(port) || !revive(port)) return waited;
     if (timeout_ms < 0) continue;
     const auto rest = std::chrono::ceil<std::chrono::milliseconds>(end - MonotonicClock::now());
     left = std::max(static_cast<int>(rest.count()), 0);
@@ -123,7 +123,7 @@ int wait_for_message(int port, int timeout_ms) {
 // For umad_recv(), which may also be told not to wait.
 int wait_for_message_in_call(int port, int timeout_ms) {
   if (timeout_ms != 0) return wait_for_message(port, timeout_ms);
-  if (is_at_end(port)) revive(port);
+  if (is_read_to_end(port)) revive(port);
   return 0;
 }
 
@@ -182,7 +182,7 @@ int send_mad(int port, protocol::UserMad header, ConstBytes mad) {
     if (sent) return 0;
     const int failed = sent.error().code;
     const bool is_gone = failed == EPIPE || failed == ECONNRESET;
-    if (is_gone && !is_at_end(port) && ports.find(port)) return 0;
+    if (is_gone && !is_read_to_end(port) && ports.find(port)) return 0;
     ports.not_sent(port, header, mad);
     if (!is_gone) return failed;
     if (is_revived || !revive(port)) return EIO;

@@ -27,7 +27,6 @@ constexpr Quota::Size kPorts{.all = 1024, .reserve = 128};
 constexpr uint32_t kGsiQpn = 1;
 constexpr uint8_t kOwnPortNumber = 1;
 constexpr uint64_t kFabricsOwn = 0;  // in place of a program's port
-constexpr uint32_t kMostRetries = 100;
 // A neighbour whose three last announcements were lost, or that has sent nothing else for so long.
 constexpr Duration kForgottenAfter = std::chrono::seconds(35);
 constexpr auto kLongestTimeout = std::chrono::minutes(10);

@@ -5,6 +5,8 @@
 #include <chrono>
 #include <utility>
 
+#include "agent/mad/waiting_requests.h"
+
 namespace verbena::agent {
 namespace {
 
@@ -17,7 +19,6 @@ constexpr size_t kBlock = size_t{64} << 10;
 constexpr Quota::Size kBlocks{.all = 1024, .reserve = 128};
 constexpr size_t kMostOfPort = fabric::kMostRmppBytes;
 constexpr size_t kMostSendingsOfPort = 256;
-constexpr uint32_t kMostRetries = 100;
 // Datagrams of one message in a round of the loop, so that others have their turn.
 constexpr int kAtOnce = 32;
 

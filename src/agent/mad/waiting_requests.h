@@ -16,6 +16,9 @@
 
 namespace verbena::agent {
 
+// However often a program wants it.
+inline constexpr uint32_t kMostRetries = 100;
+
 // A request that a program has sent and that wants an answer.
 struct WaitingRequest {
   uint64_t port = 0;
