@@ -3,11 +3,11 @@
 # and into compiling what their templates become. So there the files of most rooms are compiled many at a time, as one: no two
 # of such a room may have a name in common, not even in unnamed namespaces. The rooms of the data path stay as they are, with
 # precompiled headers. ccache keeps nothing that was built with such, and does without both: that shows a file that lacks an
-# #include.
+# #include. Fuzz targets put classes of their own in the place of some, which the linker then must be able to leave out one by one.
 set(VERBENA_UNITY_ROOMS agent agent_client capture cm fabric programs_common programs_connections programs_verbs rdmacm rsockets
                         rsockets_protocol tools trace verbs)
 function(verbena_unite target)
-  if(NOT CCACHE)
+  if(NOT CCACHE AND NOT VERBENA_FUZZ)
     set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 16)
   endif()
 endfunction()

@@ -253,15 +253,18 @@ AgentWorld::AgentWorld(bool has_wire)
              .counters = [this](uint32_t device_index) { return counters_.of(device_index); },
              .on_ports = [] {},
              .settled = [] { return TimePoint(); }}),
-      lending_(loop_, wire_, slots_, counters_, domains_,
-               {.on_wire = [] {},
-                .on_slot =
-                    [this](uint32_t slot) {
-                      vault_.put_slot(slot);
-                      requests_.captures.slot_changed(slot);
-                    },
-                .on_survivor = [] {},
-                .on_return = [] {}}),
+      lending_(
+          loop_, wire_, slots_, counters_, domains_,
+          {.on_wire = [] {},
+           .on_slot =
+               [this](uint32_t slot) {
+                 vault_.put_slot(slot);
+                 requests_.captures.slot_changed(slot);
+               },
+           .on_survivor = [] {},
+           .on_return = [] {},
+           .on_end = [this](const LentSlot& slot,
+                            bool in_order) { kept_traces_.keep(slot, in_order, MonotonicClock::now()); }}),
       succession_({loop_, wire_, lending_, link_table_, cm_, served_by_vault_}, [] {}),
       requests_{.links = {links_, wire_, 4791},
                 .slots = {lending_, wire_},
