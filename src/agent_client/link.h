@@ -29,14 +29,14 @@ struct Link {
   std::string netdev;
   uint32_t interface_index = 0;
   std::array<uint8_t, 6> mac{};
-  uint32_t mtu = 0;                 // of the netdev
-  uint32_t speed = 0;               // Mb/s, as the netdev says; 0: it does not say. In whole 100 Mb/s
-  bool up = false;                  // the netdev is up and has carrier
-  bool automatic = false;           // appeared by itself
-  std::vector<GidEntry> gids;       // by index, without the holes
-  std::vector<roce::Prefix> peers;  // the hosts it hears; empty: all
+  uint32_t mtu = 0;                   // of the netdev
+  uint32_t speed = 0;                 // Mb/s, as the netdev says; 0: it does not say. In whole 100 Mb/s
+  bool up = false;                    // the netdev is up and has carrier
+  bool automatic = false;             // appeared by itself
+  std::vector<GidEntry> gids{};       // by index, without the holes
+  std::vector<roce::Prefix> peers{};  // the hosts it hears; empty: all
   // Of its addresses, as far as other hosts are in them. The agent alone knows them: no file has them.
-  std::vector<roce::Prefix> networks;
+  std::vector<roce::Prefix> networks{};
 
   friend bool operator==(const Link&, const Link&) = default;
 };

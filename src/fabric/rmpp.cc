@@ -31,10 +31,6 @@ size_t rmpp_data_offset(uint8_t management_class) {
   return is_vendor_with_oui(management_class) ? kVendorData : kDeviceData;
 }
 
-bool is_rmpp(const Mad& mad) {
-  return has_rmpp(mad.u8(kClassAt)) && (mad.u8(kRmppFlagsAt) & kRmppActive) != 0;
-}
-
 RmppType rmpp_type(const Mad& mad) {
   return static_cast<RmppType>(mad.u8(kRmppTypeAt));
 }

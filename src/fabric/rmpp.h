@@ -47,8 +47,15 @@ inline constexpr size_t kMostRmppBytes = size_t{4} << 20;
 // Where the data of a segment begin, behind all headers. REQUIRES: has_rmpp(management_class)
 size_t rmpp_data_offset(uint8_t management_class);
 
-// Whether RMPP is at work in a datagram.
-bool is_rmpp(const Mad& mad);
+// Whether RMPP is at work in a datagram, or in the message that begins with it. REQUIRES: all of that header
+// is there
+inline bool is_rmpp(ConstBytes mad) {
+  return has_rmpp(static_cast<uint8_t>(mad[kClassAt])) &&
+         (static_cast<uint8_t>(mad[kRmppFlagsAt]) & kRmppActive) != 0;
+}
+inline bool is_rmpp(const Mad& mad) {
+  return is_rmpp(ConstBytes(mad.bytes));
+}
 RmppType rmpp_type(const Mad& mad);
 
 // What says of a datagram which message it belongs to. Two ends of one know it by different keys, as what

@@ -18,6 +18,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/unique_fd.h"
 #include "facade/errno_keeper.h"
 #include "paths/path_text.h"
 
@@ -64,21 +65,6 @@ class NoSignals {
  private:
   sigset_t before_;
   bool is_changed_ = false;
-};
-
-class Descriptor {
- public:
-  explicit Descriptor(long fd) : fd_(static_cast<int>(fd)) {}
-  ~Descriptor() {
-    if (fd_ >= 0) syscall(SYS_close, fd_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  int get() const { return fd_; }
-  bool valid() const { return fd_ >= 0; }
-
- private:
-  const int fd_;
 };
 
 bool is_program(const char* path) {
@@ -188,9 +174,10 @@ bool run(Start& start) {
 uint32_t start_helper() {
   PathText program;
   if (!find_program(program)) return 0;
-  const Descriptor socket(syscall(SYS_socket, AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_USERSOCK));
-  const Descriptor process(syscall(SYS_pidfd_open, getpid(), 0));
-  if (!socket.valid() || !process.valid()) return 0;
+  const UniqueFd socket(
+      static_cast<int>(syscall(SYS_socket, AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_USERSOCK)));
+  const UniqueFd process(static_cast<int>(syscall(SYS_pidfd_open, getpid(), 0)));
+  if (!socket || !process) return 0;
   const uint32_t port = bind_anywhere(socket.get());
   Start start{
       .program = program.c_str(), .socket = socket.get(), .process = process.get(), .second_stack = nullptr};

@@ -91,10 +91,9 @@ struct UserMad {
 static_assert(sizeof(UserMad) == 64);
 
 inline constexpr size_t kUserMadBytes = sizeof(UserMad);
-// What a program may send without a file, and at all; the least of it is a header with that of RMPP behind,
-// as the kernel wants it.
+// What a program may send without a file; at all, as much as RMPP carries (fabric/rmpp.h). The least of it is
+// a header with that of RMPP behind, as the kernel wants it.
 inline constexpr size_t kMadBytes = 256;
-inline constexpr size_t kMostSentMadBytes = size_t{4} << 20;
 inline constexpr size_t kMostMadBytesInline = size_t{129} << 10;
 inline constexpr size_t kLeastSentMadBytes = 36;
 inline constexpr uint32_t kMostMadAgents = 32;  // of a port

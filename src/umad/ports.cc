@@ -19,7 +19,7 @@
 #include "base/c_abi.h"
 #include "base/sealed_file.h"
 #include "base/time.h"
-#include "fabric/mad.h"
+#include "fabric/rmpp.h"
 #include "protocol/mad_messages.h"
 #include "umad/adapters.h"
 #include "umad/agent_link.h"
@@ -33,14 +33,8 @@ static_assert(sizeof(ib_user_mad) == sizeof(protocol::UserMad));
 static_assert(offsetof(ib_user_mad, addr.gid) == offsetof(protocol::UserMad, gid));
 
 constexpr uint32_t kOpenIbOui = 0x001405;
-// Of the header of RMPP.
-constexpr size_t kRmppFlagsAt = 26;
-constexpr std::byte kRmppActive{1};
 constexpr int kSendWaitMs = 2000;
 
-bool is_subnet_management(int management_class) {
-  return management_class == 0x01 || management_class == 0x81;
-}
 bool is_vendor_with_oui(int management_class) {
   return management_class >= 0x30 && management_class <= 0x4f;
 }
@@ -49,7 +43,7 @@ bool is_vendor_with_oui(int management_class) {
 Result<uint32_t> add_agent(int port, protocol::MadRegisterRequest request) {
   Result<uint32_t> added = fail(EIO);
   const int failed = without_exceptions([&] {
-    request.queue_pair = is_subnet_management(request.management_class) ? 0 : 1;
+    request.queue_pair = fabric::is_subnet_management(request.management_class) ? 0 : 1;
     added = AgentLink::current().add_agent(port, request);
     return 0;
   });
@@ -146,10 +140,8 @@ ssize_t write_to(int port, ConstBytes message, int file) {
 // What the kernel answers to a message of that length: 0, or an errno value.
 int fault_of(int port, uint32_t agent, ConstBytes mad) {
   if (mad.size() <= protocol::kMadBytes) return 0;
-  const bool is_rmpp = fabric::has_rmpp(static_cast<uint8_t>(mad[fabric::kClassAt])) &&
-                       (mad[kRmppFlagsAt] & kRmppActive) != std::byte{};
-  if (!is_rmpp || !OpenPorts::current().cuts_for(port, agent)) return EINVAL;
-  if (mad.size() > protocol::kMostSentMadBytes) return ENOMEM;
+  if (!fabric::is_rmpp(mad) || !OpenPorts::current().cuts_for(port, agent)) return EINVAL;
+  if (mad.size() > fabric::kMostRmppBytes) return ENOMEM;
   return OpenPorts::current().takes_long(port) ? 0 : EOPNOTSUPP;
 }
 

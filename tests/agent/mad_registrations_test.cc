@@ -117,13 +117,10 @@ TEST(Registrations, AreBoundedForEachPort) {
 
 TEST(Registrations, KeepANumberThatWasGivenBefore) {
   Registrations all;
-  MadAgent one = agent(kPing);
-  one.id = 4;
-  EXPECT_EQ(all.add(one, true).value(), 4U);
-  EXPECT_EQ(all.add(one, true).error().code, EEXIST);
+  EXPECT_EQ(all.add(agent(kPing), 4).value(), 4U);
+  EXPECT_EQ(all.add(agent(kPing), 4).error().code, EEXIST);
   EXPECT_EQ(all.add(agent(kPing)).value(), 0U);
-  one.id = protocol::kMostMadAgents;
-  EXPECT_EQ(all.add(one, true).error().code, EINVAL);
+  EXPECT_EQ(all.add(agent(kPing), protocol::kMostMadAgents).error().code, EINVAL);
 }
 
 TEST(Registrations, BeginTheirTransactionsWhereTheyAreTold) {

@@ -208,11 +208,17 @@ TEST(RmppSender, IsStoppedAndAborted) {
   }
 }
 
+// Its first segment. All that the acknowledgement of this one allows, up to the number `window`, is sent.
+Mad send_all_up_to(uint32_t window, RmppSender& sender) {
+  const Mad first = *sender.next();
+  sender.on_control(rmpp_ack(first, 1, window), kStart);
+  while (sender.next()) continue;
+  return first;
+}
+
 TEST(RmppSender, BeginsAgainOnceWhereASegmentLacks) {
   RmppSender sender(message_of(10'000), 0s, 0, kStart);
-  const Mad first = *sender.next();
-  sender.on_control(rmpp_ack(first, 1, 30), kStart);
-  while (sender.next()) continue;
+  const Mad first = send_all_up_to(30, sender);
   sender.on_control(rmpp_ack(first, 8, 30), kStart);
   EXPECT_EQ(sender.next()->get<uint32_t>(kRmppSegmentAt), 9U);
   while (sender.next()) continue;
@@ -222,9 +228,7 @@ TEST(RmppSender, BeginsAgainOnceWhereASegmentLacks) {
 
 TEST(RmppSender, PassesOverOldAcknowledgements) {
   RmppSender sender(message_of(10'000), 0s, 0, kStart);
-  const Mad first = *sender.next();
-  sender.on_control(rmpp_ack(first, 1, 10), kStart);
-  while (sender.next()) continue;
+  const Mad first = send_all_up_to(10, sender);
   sender.on_control(rmpp_ack(first, 8, 20), kStart);
   sender.on_control(rmpp_ack(first, 1, 10), kStart + 1s);
   EXPECT_EQ(sender.state(), State::kGoing);

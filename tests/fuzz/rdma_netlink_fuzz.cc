@@ -21,14 +21,8 @@ using protocol::ObjectKind;
 constexpr size_t kReadersRoom = 4096;
 
 AgentStatus busy() {
-  agent_client::Link link{.name = "rxe0",
-                          .device_index = 3,
-                          .netdev = "eth0",
-                          .interface_index = 2,
-                          .mac = {},
-                          .gids = {},
-                          .peers = {},
-                          .networks = {}};
+  agent_client::Link link{
+      .name = "rxe0", .device_index = 3, .netdev = "eth0", .interface_index = 2, .mac = {}};
   agent_client::SlotStatus slot{.index = 1, .pid = 149, .program = "holder"};
   slot.lists_objects = true;
   for (uint32_t i = 0; i < 60; ++i) {

@@ -7,10 +7,9 @@
 #include <gtest/gtest.h>
 #include <infiniband/verbs.h>
 #include <netinet/in.h>
-#include <rdma/rdma_cma.h>
 #include <rdma/rdma_netlink.h>
 
-#include "protocol/text.h"
+#include "agent_client/example_status.h"
 #include "rdma_netlink/answer.h"
 #include "rdma_netlink/messages.h"
 
@@ -22,43 +21,7 @@ using agent_client::AgentStatus;
 using protocol::ObjectKind;
 
 constexpr uint32_t kPort = 4242;
-constexpr uint32_t kDevice = 3;
-
-AgentStatus example() {
-  agent_client::Link link{.name = "rxe0",
-                          .device_index = kDevice,
-                          .netdev = "eth0",
-                          .interface_index = 2,
-                          .mac = {0x52, 0x54, 0, 0x77, 0, 1},
-                          .up = true,
-                          .gids = {},
-                          .peers = {},
-                          .networks = {}};
-  agent_client::QpNumbers rc{
-      .qpn = 17, .type = IBV_QPT_RC, .state = IBV_QPS_RTS, .remote_qpn = 18, .device_index = kDevice};
-  rc.details = {65537, 0, 1, IBV_MIG_MIGRATED, 1000, 2000, 0, 0};
-  rc.counters[transport::kRetransmittedPackets] = 5;
-  agent_client::QpNumbers ud{.qpn = 20, .type = IBV_QPT_UD, .state = IBV_QPS_RESET, .device_index = kDevice};
-  ud.details = {65537, 65539, 0, 0, 77, 0, 0, 0};
-  agent_client::SlotStatus slot{.index = 1, .pid = 149, .program = "holder", .qps = {rc, ud}};
-  slot.lists_objects = true;
-  slot.objects = {{ObjectKind::kContext, 65536, kDevice, {}},
-                  {ObjectKind::kPd, 65537, kDevice, {65536, 7}},
-                  {ObjectKind::kCq, 65538, kDevice, {65536, 4, 128}},
-                  {ObjectKind::kSrq, 65539, kDevice, {65537, 0, IBV_SRQT_BASIC, 0}},
-                  {ObjectKind::kMr, 65540, kDevice, {65537, 0x2e4, 0x2e4, 8192, 0x7000}}};
-  protocol::CmIdRecord id{};
-  id.pid = 150;
-  id.number = 9;
-  id.device_index = protocol::kNoDevice;
-  id.port_space = RDMA_PS_TCP;
-  id.state = 8;
-  id.source = {.family = AF_INET, .port = htons(7471), .scope_id = 0, .address = {192, 0, 2, 1}};
-  protocol::store_text(id.program, "ucmatose");
-  AgentStatus status{.version = "1", .no_wire_reason = "", .links = {{link, "up", {}}}, .slots = {slot}};
-  status.cm_ids = {id};
-  return status;
-}
+constexpr uint32_t kDevice = agent_client::kExampleDevice;
 
 struct FakeDevices final : Devices {
   AdminResult<AgentStatus> status() override { return now; }
@@ -76,7 +39,7 @@ struct FakeDevices final : Devices {
     if (refuses) return tl::unexpected(agent_client::AdminError{EPERM, "only its owner may"});
     return {};
   }
-  AgentStatus now = example();
+  AgentStatus now = agent_client::example_status();
   std::vector<std::string> changes;
   bool refuses = false;
 };

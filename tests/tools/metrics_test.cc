@@ -22,8 +22,7 @@ using testing::HasSubstr;
 using testing::StartsWith;
 
 agent_client::AgentStatus example() {
-  agent_client::Link link{
-      .name = "rxe0", .device_index = 3, .netdev = "eth0", .gids = {}, .peers = {}, .networks = {}};
+  agent_client::Link link{.name = "rxe0", .device_index = 3, .netdev = "eth0"};
   agent_client::QpNumbers qp{.qpn = 17, .type = IBV_QPT_RC, .state = IBV_QPS_RTS, .device_index = 3};
   qp.counters[transport::kRetransmittedPackets] = 5;
   qp.details[protocol::kQpWaitingSends] = 4;

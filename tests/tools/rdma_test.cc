@@ -2,14 +2,11 @@
 #include <cerrno>
 #include <sstream>
 
-#include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <infiniband/verbs.h>
 #include <nlohmann/json.hpp>
-#include <rdma/rdma_cma.h>
 
-#include "protocol/text.h"
+#include "agent_client/example_status.h"
 #include "tools/rdma/batch_line.h"
 #include "tools/rdma/filters.h"
 #include "tools/rdma/run.h"
@@ -20,44 +17,7 @@ namespace {
 using agent_client::AdminResult;
 using agent_client::AgentStatus;
 using nlohmann::json;
-using protocol::ObjectKind;
 using testing::HasSubstr;
-
-AgentStatus example() {
-  agent_client::Link link{.name = "rxe0",
-                          .device_index = 3,
-                          .netdev = "eth0",
-                          .interface_index = 2,
-                          .mac = {0x52, 0x54, 0, 0x77, 0, 1},
-                          .up = true,
-                          .gids = {},
-                          .peers = {},
-                          .networks = {}};
-  agent_client::QpNumbers rc{
-      .qpn = 17, .type = IBV_QPT_RC, .state = IBV_QPS_RTS, .remote_qpn = 18, .device_index = 3};
-  rc.details = {65537, 0, 1, IBV_MIG_MIGRATED, 1000, 2000, 0, 0};
-  rc.counters[transport::kRetransmittedPackets] = 5;
-  agent_client::QpNumbers ud{.qpn = 20, .type = IBV_QPT_UD, .state = IBV_QPS_RESET, .device_index = 3};
-  ud.details = {65537, 65539, 0, 0, 77, 0, 0, 0};
-  agent_client::SlotStatus slot{.index = 1, .pid = 149, .program = "holder", .qps = {rc, ud}};
-  slot.lists_objects = true;
-  slot.objects = {{ObjectKind::kContext, 65536, 3, {}},
-                  {ObjectKind::kPd, 65537, 3, {65536, 7}},
-                  {ObjectKind::kCq, 65538, 3, {65536, 4, 128}},
-                  {ObjectKind::kSrq, 65539, 3, {65537, 0, IBV_SRQT_BASIC, 0}},
-                  {ObjectKind::kMr, 65540, 3, {65537, 0x2e4, 0x2e4, 8192, 0x7000}}};
-  protocol::CmIdRecord id{};
-  id.pid = 150;
-  id.number = 9;
-  id.device_index = protocol::kNoDevice;
-  id.port_space = RDMA_PS_TCP;
-  id.state = 8;
-  id.source = {.family = AF_INET, .port = htons(7471), .scope_id = 0, .address = {}};
-  protocol::store_text(id.program, "ucmatose");
-  AgentStatus status{.version = "1", .no_wire_reason = "", .links = {{link, "up", {}}}, .slots = {slot}};
-  status.cm_ids = {id};
-  return status;
-}
 
 class FakeSystem final : public System {
  public:
@@ -84,7 +44,7 @@ class FakeSystem final : public System {
     return answer;
   }
 
-  AgentStatus now = example();
+  AgentStatus now = agent_client::example_status();
   AdminResult<void> answer;
   std::vector<std::string> changes;
   std::vector<Links> seen;
@@ -155,7 +115,7 @@ TEST(RdmaResource, ShowsWhatElseProgramsHave) {
             "dev rxe0 srqn 65539 type BASIC lqpn 20 pdn 65537 pid 149 comm holder \n");
   EXPECT_EQ(json::parse(output_of("-j res show srq"))[0]["lqpn"], json::array({"20"}));
   EXPECT_EQ(output_of("res show cm_id"),
-            "link rxe0/- cm-idn 9 state LISTEN ps TCP pid 150 comm ucmatose src-addr 0.0.0.0:7471 \n");
+            "link rxe0/- cm-idn 9 state LISTEN ps TCP pid 150 comm ucmatose src-addr 192.0.2.1:7471 \n");
   EXPECT_EQ(output_of("res"), "3: rxe0: pd 1 cq 1 qp 2 cm_id 1 mr 1 ctx 1 srq 1 \n");
 }
 
@@ -181,7 +141,7 @@ TEST(RdmaResource, Filters) {
   EXPECT_EQ(lines("qp rqpn 0-100"), 1);  // datagrams have no peer
   EXPECT_EQ(lines("qp link rxe0/1 state rts pid 149"), 1);
   EXPECT_EQ(lines("srq lqpn 20"), 1);
-  EXPECT_EQ(lines("cm_id src-addr 0.0.0.0 src-port 7000-8000"), 1);
+  EXPECT_EQ(lines("cm_id src-addr 192.0.2.1 src-port 7000-8000"), 1);
   EXPECT_EQ(lines("cm_id src-port 1"), 0);
   EXPECT_EQ(lines("mr mrlen 1-5000"), 0);
 }

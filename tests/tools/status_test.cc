@@ -31,9 +31,7 @@ agent_client::AgentStatus example() {
                           .mtu = 1500,
                           .up = true,
                           .automatic = true,
-                          .gids = {{.index = 1, .gid = roce::Address::from_ipv4(kAddress)}},
-                          .peers = {},
-                          .networks = {}};
+                          .gids = {{.index = 1, .gid = roce::Address::from_ipv4(kAddress)}}};
   agent_client::QpNumbers qp{
       .qpn = 0x1011, .type = IBV_QPT_RC, .state = IBV_QPS_RTS, .remote_qpn = 0x2012, .device_index = 3};
   qp.counters[transport::kSentPackets] = 77;

@@ -20,8 +20,7 @@ agent_client::QpNumbers qp(uint32_t number, uint64_t bytes) {
 }
 
 agent_client::AgentStatus example(uint64_t first, uint64_t second) {
-  agent_client::Link link{
-      .name = "rxe0", .device_index = 3, .netdev = "eth0", .gids = {}, .peers = {}, .networks = {}};
+  agent_client::Link link{.name = "rxe0", .device_index = 3, .netdev = "eth0"};
   agent_client::DeviceCounters counters;
   counters[transport::kSentBytes] = first + second;
   agent_client::SlotStatus one{.index = 1, .pid = 11, .program = "first", .qps = {qp(17, first)}};

@@ -144,12 +144,12 @@ void MadDispatcher::close(uint64_t port) {
   surroundings_.on_ports();
 }
 
-Result<uint32_t> MadDispatcher::add_agent(uid_t user, MadAgent agent, bool keeps_number) {
+Result<uint32_t> MadDispatcher::add_agent(uid_t user, MadAgent agent, std::optional<uint32_t> number) {
   const OpenPort* port = port_of(user, agent.port);
   if (port == nullptr) return fail(EBADF);
   if (!is_for_programs(agent.management_class, agent.oui)) return fail(EPERM);
   agent.device_index = port->device_index();
-  return registrations_.add(agent, keeps_number);
+  return registrations_.add(agent, number);
 }
 
 Result<void> MadDispatcher::remove_agent(uid_t user, uint64_t port, uint32_t agent) {

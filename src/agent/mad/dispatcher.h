@@ -59,7 +59,7 @@ class MadDispatcher {
   // knows long messages. EMFILE: the user has too many open; ENODEV: there is no such link.
   Result<UniqueFd> open(uint32_t device_index, uid_t user, bool takes_long);
   // The agent's port, of that user; EBADF: there is none. EPERM: of a class that is not for programs.
-  Result<uint32_t> add_agent(uid_t user, MadAgent agent, bool keeps_number);
+  Result<uint32_t> add_agent(uid_t user, MadAgent agent, std::optional<uint32_t> number);
   Result<void> remove_agent(uid_t user, uint64_t port, uint32_t agent);
 
   // One that came to QP1. False: nobody serves it.

@@ -34,10 +34,10 @@ LongMessages::LongMessages(EventLoop& loop, uid_t own, Surroundings surroundings
 // ---- what is sent
 
 bool LongMessages::has_room(uint64_t port, uid_t user) const {
+  if (!quota_.allows(user, blocks_of(fabric::kMostRmppBytes))) return false;
   const auto found = load_of_port_.find(port);
-  if (found == load_of_port_.end()) return quota_.allows(user, blocks_of(fabric::kMostRmppBytes));
-  return found->second.bytes < kMostOfPort && found->second.messages < kMostSendingsOfPort &&
-         quota_.allows(user, blocks_of(fabric::kMostRmppBytes));
+  return found == load_of_port_.end() ||
+         (found->second.bytes < kMostOfPort && found->second.messages < kMostSendingsOfPort);
 }
 
 bool LongMessages::send(Sending sending, std::vector<std::byte> message) {
@@ -118,7 +118,7 @@ void LongMessages::settle(Map::iterator entry) {
   surroundings_.on_room();
 }
 
-LongMessages::Map::iterator LongMessages::erase(Map::iterator entry) {
+LongMessages::Map::iterator LongMessages::erase(Map::const_iterator entry) {
   const size_t bytes = entry->second.sender.bytes();
   quota_.give_back(entry->second.sending.user, blocks_of(bytes));
   const auto load = load_of_port_.find(entry->second.sending.port);
@@ -127,15 +127,17 @@ LongMessages::Map::iterator LongMessages::erase(Map::iterator entry) {
   return sendings_.erase(entry);
 }
 
-bool LongMessages::awaits(uint32_t device_index, const Mad& answer, const roce::Address& from) const {
+LongMessages::Map::const_iterator LongMessages::find(uint32_t device_index, const Mad& answer,
+                                                     const roce::Address& from) const {
   const auto found = sendings_.find(fabric::rmpp_key_answered_by(device_index, from, answer));
-  return found != sendings_.end() && found->second.sending.header.timeout_ms != 0;
+  const bool is_it = found != sendings_.end() && found->second.sending.header.timeout_ms != 0;
+  return is_it ? found : sendings_.end();
 }
 
 std::optional<LongMessages::Sending> LongMessages::answered(uint32_t device_index, const Mad& answer,
                                                             const roce::Address& from) {
-  if (!awaits(device_index, answer, from)) return std::nullopt;
-  const auto found = sendings_.find(fabric::rmpp_key_answered_by(device_index, from, answer));
+  const auto found = find(device_index, answer, from);
+  if (found == sendings_.end()) return std::nullopt;
   Sending sending = found->second.sending;
   erase(found);
   surroundings_.on_room();

@@ -67,7 +67,9 @@ class LongMessages {
   // whether there is one.
   std::optional<Sending> answered(uint32_t device_index, const fabric::Mad& answer,
                                   const roce::Address& from);
-  bool awaits(uint32_t device_index, const fabric::Mad& answer, const roce::Address& from) const;
+  bool awaits(uint32_t device_index, const fabric::Mad& answer, const roce::Address& from) const {
+    return find(device_index, answer, from) != sendings_.end();
+  }
 
   void remove_port(uint64_t port);
   void remove_agent(uint64_t port, uint32_t agent);
@@ -89,7 +91,9 @@ class LongMessages {
   void pump_later(const fabric::RmppKey& key, Entry& entry);
   void pump(const fabric::RmppKey& key);
   void settle(Map::iterator entry);
-  Map::iterator erase(Map::iterator entry);
+  // The one that wants this answer, or the end.
+  Map::const_iterator find(uint32_t device_index, const fabric::Mad& answer, const roce::Address& from) const;
+  Map::iterator erase(Map::const_iterator entry);
   template <class IsIt>
   void remove_if(IsIt is_it);
   void on_timer();

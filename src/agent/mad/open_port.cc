@@ -10,6 +10,7 @@
 
 #include "base/log.h"
 #include "base/sealed_file.h"
+#include "fabric/rmpp.h"
 
 namespace verbena::agent {
 namespace {
@@ -66,7 +67,7 @@ bool OpenPort::take(ConstBytes message, ClientFile file) {
   }
   const size_t bytes = header.length > protocol::kUserMadBytes ? header.length - protocol::kUserMadBytes : 0;
   const bool can_be =
-      mad.size() == protocol::kMadBytes && bytes > mad.size() && bytes <= protocol::kMostSentMadBytes;
+      mad.size() == protocol::kMadBytes && bytes > mad.size() && bytes <= fabric::kMostRmppBytes;
   if (!can_be) return false;
   std::vector<std::byte> whole(bytes);
   std::ranges::copy(mad, whole.begin());

@@ -42,15 +42,25 @@ bool Registrations::is_free(const MadAgent& agent) const {
   });
 }
 
-Result<uint32_t> Registrations::add(MadAgent agent, bool keeps_number) {
+// That number, or the lowest that is free.
+Result<uint32_t> Registrations::id_for(uint64_t port, std::optional<uint32_t> number) const {
+  if (number) {
+    if (*number >= protocol::kMostMadAgents) return fail(EINVAL);
+    if (find(port, *number) != nullptr) return fail(EEXIST);
+    return *number;
+  }
+  for (uint32_t id = 0; id < protocol::kMostMadAgents; ++id) {
+    if (find(port, id) == nullptr) return id;
+  }
+  return fail(ENOMEM);
+}
+
+Result<uint32_t> Registrations::add(MadAgent agent, std::optional<uint32_t> number) {
   if (!fabric::is_vendor_with_oui(agent.management_class)) agent.oui = 0;
   if (!can_be(agent) || !is_free(agent)) return fail(EINVAL);
-  if (keeps_number && agent.id >= protocol::kMostMadAgents) return fail(EINVAL);
-  if (keeps_number && find(agent.port, agent.id) != nullptr) return fail(EEXIST);
-  if (!keeps_number) agent.id = 0;
-  while (!keeps_number && agent.id < protocol::kMostMadAgents && find(agent.port, agent.id) != nullptr)
-    ++agent.id;
-  if (agent.id == protocol::kMostMadAgents) return fail(ENOMEM);
+  const auto id = id_for(agent.port, number);
+  if (!id) return id;
+  agent.id = *id;
   do {
     agent.transaction = ++last_transaction_;
   } while (agent.transaction == 0 || by_transaction_.contains(agent.transaction));

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <vector>
 
 #include "base/result.h"
@@ -42,9 +43,9 @@ class Registrations {
   // may still know them.
   explicit Registrations(uint32_t first = 0) : last_transaction_(first) {}
 
-  // Fills in `id` (unless it keeps the one it has) and `transaction`, and answers `id`. EINVAL, ENOMEM,
+  // Fills in `id`, which is `number` where there is one, and `transaction`, and answers `id`. EINVAL, ENOMEM,
   // EEXIST: see protocol/mad_messages.h.
-  Result<uint32_t> add(MadAgent agent, bool keeps_number = false);
+  Result<uint32_t> add(MadAgent agent, std::optional<uint32_t> number = std::nullopt);
   // ENOENT
   Result<void> remove(uint64_t port, uint32_t id);
   // The transactions of those that go.
@@ -58,6 +59,7 @@ class Registrations {
  private:
   static bool can_be(const MadAgent& agent);
   bool is_free(const MadAgent& agent) const;
+  Result<uint32_t> id_for(uint64_t port, std::optional<uint32_t> number) const;
 
   uint32_t last_transaction_;
   std::map<uint32_t, MadAgent> by_transaction_;

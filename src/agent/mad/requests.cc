@@ -2,6 +2,7 @@
 #include "agent/mad/requests.h"
 
 #include <cerrno>
+#include <optional>
 #include <utility>
 
 #include "agent/cm/refusals.h"
@@ -48,9 +49,9 @@ RequestResult<protocol::MadRegisterReply> MadRequests::add_agent(
   for (size_t method = 0; method < agent.methods.size(); ++method) {
     agent.methods.set(method, (request.method_masks[method / 64] >> method % 64 & 1) != 0);
   }
-  if ((request.flags & protocol::kMadKeepsNumber) != 0) agent.id = request.agent;
-  const bool keeps_number = (request.flags & protocol::kMadKeepsNumber) != 0;
-  const auto added = dispatcher_.add_agent(client.uid, agent, keeps_number);
+  std::optional<uint32_t> number;
+  if ((request.flags & protocol::kMadKeepsNumber) != 0) number = request.agent;
+  const auto added = dispatcher_.add_agent(client.uid, agent, number);
   if (!added) return refuse(added.error().code, kRefused);
   Reply<protocol::MadRegisterReply> reply;
   reply.message.agent = *added;

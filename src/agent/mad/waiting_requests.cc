@@ -20,24 +20,27 @@ bool WaitingRequests::has_room(uint64_t port) const {
   return found == of_port_.end() || found->second < kMostOfPort;
 }
 
-void WaitingRequests::erase(Map::iterator entry) {
+void WaitingRequests::erase(Map::const_iterator entry) {
   by_deadline_.erase({entry->second.deadline, entry->first});
   const auto count = of_port_.find(entry->second.request.port);
   if (--count->second == 0) of_port_.erase(count);
   entries_.erase(entry);
 }
 
-bool WaitingRequests::awaits(const fabric::MadHeader& header, const roce::Address& from) const {
+WaitingRequests::Map::const_iterator WaitingRequests::find(const fabric::MadHeader& header,
+                                                           const roce::Address& from) const {
   const auto found = entries_.find(header.transaction);
-  if (found == entries_.end()) return false;
+  if (found == entries_.end()) return found;
   const WaitingRequest& request = found->second.request;
-  return request.mad.u8(fabric::kClassAt) == header.management_class && request.path.destination == from;
+  const bool is_it =
+      request.mad.u8(fabric::kClassAt) == header.management_class && request.path.destination == from;
+  return is_it ? found : entries_.end();
 }
 
 std::optional<WaitingRequest> WaitingRequests::answered(const fabric::MadHeader& header,
                                                         const roce::Address& from) {
-  if (!awaits(header, from)) return std::nullopt;
-  const auto found = entries_.find(header.transaction);
+  const auto found = find(header, from);
+  if (found == entries_.end()) return std::nullopt;
   WaitingRequest taken = found->second.request;
   erase(found);
   return taken;

@@ -43,7 +43,9 @@ class WaitingRequests {
   // was sent to.
   std::optional<WaitingRequest> answered(const fabric::MadHeader& header, const roce::Address& from);
   // Whether there is one.
-  bool awaits(const fabric::MadHeader& header, const roce::Address& from) const;
+  bool awaits(const fabric::MadHeader& header, const roce::Address& from) const {
+    return find(header, from) != entries_.end();
+  }
 
   TimePoint deadline() const { return by_deadline_.empty() ? kNever : by_deadline_.begin()->first; }
   // The next one whose time is over: to be repeated, and waiting again, or with nothing left, and gone.
@@ -61,7 +63,9 @@ class WaitingRequests {
     TimePoint deadline;
   };
   using Map = std::map<uint64_t, Entry>;  // by transaction ID
-  void erase(Map::iterator entry);
+  // The one that it answers, or the end.
+  Map::const_iterator find(const fabric::MadHeader& header, const roce::Address& from) const;
+  void erase(Map::const_iterator entry);
   template <class IsIt>
   void remove_if(IsIt is_it);
 

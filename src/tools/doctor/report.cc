@@ -51,18 +51,18 @@ std::string as_text(const Findings& findings) {
 }
 
 std::string as_json(const Findings& findings) {
-  using Ordered = nlohmann::ordered_json;
-  Ordered list = Ordered::array();
+  using Json = nlohmann::ordered_json;
+  Json list = Json::array();
   for (const Finding& one : findings.all()) {
     list.push_back({{"subject", one.subject},
                     {"level", names_of(one.level).in_json},
                     {"what", one.what},
                     {"to_do", one.todo}});
   }
-  const Ordered whole = {{"version", VERBENA_VERSION},
-                         {"result", exit_status(findings) == 0 ? "fine" : "findings"},
-                         {"findings", std::move(list)}};
-  return whole.dump(2, ' ', false, Ordered::error_handler_t::replace) + "\n";
+  const Json whole = {{"version", VERBENA_VERSION},
+                      {"result", exit_status(findings) == 0 ? "fine" : "findings"},
+                      {"findings", std::move(list)}};
+  return whole.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
 int exit_status(const Findings& findings) {
