@@ -88,8 +88,10 @@ class DrivingPolicy {
   bool application_drives() const { return engine_present_ && !engine_drives_; }
   // The same of an acknowledgement, which may also wait for a thread that was at the bell, or for one in a
   // verb that has called verbs without a pause for long enough to drive, had the guess not been wrong before.
+  // What waits for a reply (awaits_reply()) goes on to, also when nobody is in a verb who could give it.
   bool acknowledgements_wait(TimePoint now) const {
-    return application_drives() || is_away_from_bell() || (engine_drives() && visits_steadily(now));
+    return application_drives() || is_away_from_bell() ||
+           (engine_drives() && (visit_ ? visits_steadily(now) : awaits_reply(now)));
   }
   // Some do. A time: the engine thread would come too late for them, and is to come by then.
   std::optional<TimePoint> holds_acknowledgements(TimePoint now);

@@ -178,7 +178,7 @@ void EngineThread::detach(int fd) {
 Result<void> EngineThread::attach_bell(const Bell* bell) {
   if (bell_ != nullptr) ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, bell_->fd(), nullptr);
   bell_ = nullptr;
-  hears_bell_ = false;
+  hears_bell_.store(false, std::memory_order_seq_cst);
   if (bell == nullptr) return {};
   epoll_event event = packets_event(false, kBell);
   if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, bell->fd(), &event) != 0) return fail(errno);
@@ -188,8 +188,8 @@ Result<void> EngineThread::attach_bell(const Bell* bell) {
 
 // It may have rung, and not be heard any more: what is on is said again.
 void EngineThread::hear_bell(bool on) {
-  if (bell_ == nullptr || (!on && !hears_bell_)) return;
-  hears_bell_ = on;
+  if (bell_ == nullptr || (!on && !hears_bell_.load(std::memory_order_relaxed))) return;
+  hears_bell_.store(on, std::memory_order_seq_cst);
   epoll_event event = packets_event(on, kBell);
   ::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, bell_->fd(), &event);
 }
@@ -231,12 +231,14 @@ void EngineThread::wait_until(TimePoint deadline) {
   for (int i = 0; i < count; ++i) answer(events[static_cast<size_t>(i)].data.u32);
 }
 
-// A thread of the application may have gone to the bell since it rang, and the ring be for that thread.
+// A thread of the application may have gone to the bell since it rang, and the ring be for that thread. Such
+// a thread says first that we hear the bell no longer, and then takes what is there. So a ring that came
+// while we still heard it told of nothing that the thread would miss.
 void EngineThread::hear_bell_ring() {
   const Bell* const bell = shard_.bell();
-  if (bell == nullptr || !bell->hear()) return;
+  if (bell == nullptr || !bell->hear() || hears_bell_.load(std::memory_order_seq_cst)) return;
   shard_.exclusively([&] {
-    if (bell_ != nullptr && !hears_bell_) bell_->ring();
+    if (bell_ != nullptr && !hears_bell_.load(std::memory_order_relaxed)) bell_->ring();
   });
 }
 

@@ -73,10 +73,10 @@ class EngineThread : private Sleeper {
   OwnFd alarm_;   // a timerfd
   std::atomic<bool> begun_{false};
   std::atomic<bool> stopping_{false};
-  std::vector<int> attached_;   // under the shard's lock
-  const Bell* bell_ = nullptr;  // likewise
-  bool hears_bell_ = false;     // likewise: it may ring once
-  int watched_ = -1;            // the descriptor whose EPOLLOUT we wait for
+  std::vector<int> attached_;            // under the shard's lock
+  const Bell* bell_ = nullptr;           // likewise
+  std::atomic<bool> hears_bell_{false};  // likewise, and read by the thread: it may ring once
+  int watched_ = -1;                     // the descriptor whose EPOLLOUT we wait for
   // Where the thread may ask on after it has served a packet. Of the thread alone.
   std::optional<ProcessorDemand> demand_;
   std::thread thread_;

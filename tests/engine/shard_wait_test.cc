@@ -108,6 +108,20 @@ TEST_F(ShardWait, AcknowledgementOfWhatTheEngineReceivedWaitsForAnApplicationTha
   EXPECT_THAT(sent(), ElementsAre(Operation::kSendOnly, Operation::kAcknowledge));
 }
 
+// As one does that registers memory meanwhile, or is told something by the agent.
+TEST_F(ShardWait, AcknowledgementThatTheEngineHoldsIsNotSentByAnotherThreadThatHadTheLock) {
+  engine_starts();
+  shard->poll();
+  packet_arrives();
+  passes(kLongestAbsence / 2);
+  shard->run_engine();
+  shard->exclusively([] {});
+  EXPECT_THAT(sent(), IsEmpty());
+  passes(kLongestAbsence / 2);
+  shard->exclusively([] {});
+  EXPECT_THAT(sent(), ElementsAre(Operation::kAcknowledge));
+}
+
 TEST_F(ShardWait, EngineSendsWhatItHeldWhenTheReplyDoesNotCome) {
   engine_starts();
   shard->poll();
