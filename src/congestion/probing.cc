@@ -25,9 +25,9 @@ constexpr double kMostLost = 0.1;
 constexpr double kSomeLost = 0.01;
 constexpr double kMuchLost = 0.07;
 constexpr double kLasting = 1;
-// Who knows of others needs less to be sure that the queue is full: such a share at once, and a round trip
-// that is longer by so much.
-constexpr double kToldLost = 0.1;
+// Who knows of others needs less to be sure that the queue is full: a share so much beyond what has been lost
+// of late, or a round trip that is longer by so much.
+constexpr double kToldLost = 0.06;
 constexpr Duration kToldLonger = std::chrono::microseconds(500);
 // A round trip may be longer by so much because the machines have other things to do.
 constexpr Duration kBusy = std::chrono::microseconds(250);
@@ -129,7 +129,7 @@ void Probing::check_full(const Sample& sample) {
 
 // Losses are those of a queue that is full if there are some while packets take longer; or many, for
 // seconds, as a queue that others keep full takes no longer than it ever did. (Then this one may be of very
-// many.)
+// many. Who has been told of others need not wait so long.)
 void Probing::note_overflow(uint64_t in_flight, double all, double seconds) {
   const bool is_told = incast_.senders > 1;
   const Duration longer = std::min(round_trip_.get() / 4, is_told ? kToldLonger : Duration::max());
@@ -137,9 +137,8 @@ void Probing::note_overflow(uint64_t in_flight, double all, double seconds) {
   const auto some = static_cast<uint64_t>(all * (kSomeLost + lasting_share_));
   // Of many senders each has few packets in a round.
   const uint64_t few = 2 / incast_.senders * uint64_t{sizes_.packet};
-  const bool loses_much = lasting_share_ > kMuchLost || (is_told && lost_share_ > kToldLost);
-  const bool overflowed =
-      takes_longer ? round_lost_ > std::max(some, few) : round_lost_ > 0 && loses_much;
+  const bool loses_much = lasting_share_ > kMuchLost || (is_told && lost_share_ > lasting_share_ + kToldLost);
+  const bool overflowed = takes_longer ? round_lost_ > std::max(some, few) : round_lost_ > 0 && loses_much;
   if (!overflowed) return ceiling_.on_quiet_round(sizes_.packet, held(8) + lumps(), incast_.senders);
   const uint64_t before = std::min(allowance_.window, in_flight + round_lost_);
   const uint64_t path = held(is_told ? 4 : 5);

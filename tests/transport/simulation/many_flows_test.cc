@@ -106,8 +106,8 @@ TEST(ManyFlows, OfSixteenSendersThatBeginAtOnceSoonKnowOfEachOther) {
     Bulk bulk(options);
     const double lost = lost_in(bulk, kTime / 3);
     const double share = sum_of(bulk.goodput()) / bulk.ideal();
-    std::cout << "  round trip " << 2 * delay / microseconds(1) << " us: lost at first " << lost << ", " << share
-              << " of the ideal" << std::endl;
+    std::cout << "  round trip " << 2 * delay / microseconds(1) << " us: lost at first " << lost << ", "
+              << share << " of the ideal" << std::endl;
     EXPECT_GE(share, 0.9);
     if (kIsSettled) {
       EXPECT_LE(lost, 0.06);
@@ -126,7 +126,8 @@ TEST(ManyFlows, OfSomeSendersShareAPathThatHoldsMoreThanItsQueue) {
     bulk.goodput();
     const double lost = lost_in(bulk, kTime);
     const double share = sum_of(bulk.goodput()) / bulk.ideal();
-    std::cout << "  " << senders << " senders: lost " << lost << ", " << share << " of the ideal" << std::endl;
+    std::cout << "  " << senders << " senders: lost " << lost << ", " << share << " of the ideal"
+              << std::endl;
     if (kIsSettled) {
       EXPECT_GE(share, 0.9);
       EXPECT_LE(lost, 0.03);
