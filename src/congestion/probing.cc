@@ -124,7 +124,9 @@ void Probing::check_full(const Sample& sample) {
     full_rounds_ = 0;
     return;
   }
-  is_full_ = ++full_rounds_ >= kFullRounds;
+  // A few packets in a round may have had to wait for something else.
+  const bool has_tried = first_ >= near_.usable();
+  is_full_ = ++full_rounds_ >= kFullRounds && has_tried;
 }
 
 // Losses are those of a queue that is full if there are some while packets take longer; or many, for
