@@ -33,6 +33,11 @@ class OnlyOne {
   T* made() const { return made_.load(std::memory_order_acquire); }
   // In a child after fork(): it is to have its own. Answers the parent's.
   T* forget() { return made_.exchange(nullptr, std::memory_order_acq_rel); }
+  // The same, unless another thread has done it.
+  void forget(T& parents) {
+    T* known = &parents;
+    made_.compare_exchange_strong(known, nullptr, std::memory_order_acq_rel);
+  }
 
  private:
   std::atomic<T*> made_{nullptr};

@@ -25,8 +25,16 @@ constexpr double kMostLost = 0.1;
 constexpr double kSomeLost = 0.01;
 constexpr double kMuchLost = 0.07;
 constexpr double kLasting = 1;
+// Who knows of others needs less to be sure that the queue is full: a share so much beyond what has been lost
+// of late, or a round trip that is longer by so much.
+constexpr double kToldLost = 0.06;
+constexpr Duration kToldLonger = std::chrono::microseconds(500);
 // A round trip may be longer by so much because the machines have other things to do.
 constexpr Duration kBusy = std::chrono::microseconds(250);
+
+// What leaves before anything is known of the path: many may begin at once, and a queue holds some hundred
+// packets. TCP begins with ten (RFC 6928).
+constexpr uint32_t kFirstPackets = 16;
 
 // Below this a path is a machine's own or a cable's. Its round trip is made of wake-ups, and timers are too
 // coarse to spread what is sent over it: the window alone decides.
@@ -40,7 +48,8 @@ uint64_t hundredths(uint64_t value, uint32_t part) {
 
 Probing::Probing(const Sizes& sizes) : sizes_(sizes) {
   near_.reset(sizes);
-  allowance_.window = near_.usable();
+  first_ = std::min<uint64_t>(kFirstPackets * uint64_t{sizes.packet}, near_.usable());
+  allowance_.window = first_;
 }
 
 uint64_t Probing::held(uint32_t quarters) const {
@@ -66,6 +75,7 @@ uint64_t Probing::lumps() const {
 void Probing::on_arrival(const Sample& sample) {
   if (round_since_ == TimePoint{}) round_since_ = sample.now;  // the first round begins
   near_.on_acknowledged(static_cast<uint32_t>(sample.arrived));
+  first_ = std::min<uint64_t>(first_ + sample.arrived, near_.usable());
   round_arrived_ += sample.arrived;
   note_round(sample);
   if (sample.rate != 0 && (!sample.limited || sample.rate >= bandwidth_.get())) {
@@ -114,22 +124,26 @@ void Probing::check_full(const Sample& sample) {
     full_rounds_ = 0;
     return;
   }
-  is_full_ = ++full_rounds_ >= kFullRounds;
+  // A few packets in a round may have had to wait for something else.
+  const bool has_tried = first_ >= near_.usable();
+  is_full_ = ++full_rounds_ >= kFullRounds && has_tried;
 }
 
 // Losses are those of a queue that is full if there are some while packets take longer; or many, for
 // seconds, as a queue that others keep full takes no longer than it ever did. (Then this one may be of very
-// many.)
+// many. Who has been told of others need not wait so long.)
 void Probing::note_overflow(uint64_t in_flight, double all, double seconds) {
-  const bool takes_longer = round_trip_.latest() > round_trip_.get() * 5 / 4 + kBusy;
+  const bool is_told = incast_.senders > 1;
+  const Duration longer = std::min(round_trip_.get() / 4, is_told ? kToldLonger : Duration::max());
+  const bool takes_longer = round_trip_.latest() > round_trip_.get() + longer + kBusy;
   const auto some = static_cast<uint64_t>(all * (kSomeLost + lasting_share_));
   // Of many senders each has few packets in a round.
   const uint64_t few = 2 / incast_.senders * uint64_t{sizes_.packet};
-  const bool overflowed =
-      takes_longer ? round_lost_ > std::max(some, few) : round_lost_ > 0 && lasting_share_ > kMuchLost;
+  const bool loses_much = lasting_share_ > kMuchLost || (is_told && lost_share_ > lasting_share_ + kToldLost);
+  const bool overflowed = takes_longer ? round_lost_ > std::max(some, few) : round_lost_ > 0 && loses_much;
   if (!overflowed) return ceiling_.on_quiet_round(sizes_.packet, held(8) + lumps(), incast_.senders);
   const uint64_t before = std::min(allowance_.window, in_flight + round_lost_);
-  const uint64_t path = held(incast_.senders > 1 ? 4 : 5);
+  const uint64_t path = held(is_told ? 4 : 5);
   ceiling_.on_overflow(before, takes_longer ? path + lumps() / 5 : held(2));
   const double arriving = static_cast<double>(round_arrived_) / std::max(seconds, 1e-9);
   bandwidth_.cut(std::max(static_cast<uint64_t>(arriving), hundredths(bandwidth_.get(), 90)));
@@ -200,8 +214,12 @@ void Probing::decide() {
 void Probing::follow_model() {
   const uint64_t bandwidth = bandwidth_.get();
   const bool is_known = bandwidth != 0 && round_trip_.get().count() != 0;
-  if (!is_known || round_trip_.get() < kNear) {
-    allowance_ = {.window = std::max<uint64_t>(near_.usable(), is_known ? held(8) : 0)};
+  if (!is_known) {
+    allowance_ = {.window = first_};
+    return;
+  }
+  if (round_trip_.get() < kNear) {
+    allowance_ = {.window = std::max<uint64_t>(near_.usable(), held(8))};
     return;
   }
   if (phase_ == Phase::kDip) {
@@ -221,9 +239,9 @@ void Probing::follow_model() {
   allowance_.rate = std::max(allowance_.rate, static_cast<uint64_t>(static_cast<double>(least()) / seconds));
   // A program that has sent little so far has not shown how slow the path is.
   if (!starts) return;
-  const auto first = static_cast<uint64_t>(static_cast<double>(near_.usable()) / seconds);
+  const auto first = static_cast<uint64_t>(static_cast<double>(first_) / seconds);
   allowance_.rate = std::max(allowance_.rate, hundredths(first, kDouble));
-  allowance_.window = std::max<uint64_t>(allowance_.window, near_.usable());
+  allowance_.window = std::max<uint64_t>(allowance_.window, first_);
 }
 
 void Probing::on_loss(TimePoint, uint64_t bytes, uint64_t) {

@@ -120,6 +120,8 @@ class Probing final : public Algorithm {
   double lasting_share_ = 0;  // the same over a longer time
   // What is best on a machine's own networks, until a path shows what it holds.
   FixedWindow near_;
+  // Bytes in flight at first: doubles each round trip, up to that window.
+  uint64_t first_;
   Ceiling ceiling_;
   Incast incast_;  // as told last
   MarkedRate marks_;

@@ -10,6 +10,8 @@
 
 #include <pthread.h>
 #include <sched.h>
+#include <sys/types.h>
+#include <unistd.h>
 
 #include "base/at_exit.h"
 #include "base/discard.h"
@@ -66,6 +68,11 @@ struct Process {
       ::pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
       call_at_exit(at_exit);
     });
+    Process& process = current_.get([] { return new Process; });
+    if (process.id == ::getpid()) return process;
+    // fork() was under way already when the handlers were made known, so none was called in this child (glibc
+    // calls there what it has called before), and another thread of the parent may have the mutex.
+    current_.forget(process);
     return current_.get([] { return new Process; });
   }
 
@@ -142,6 +149,7 @@ struct Process {
   static inline constinit OnlyOne<Process> current_;
   static inline thread_local Process* forking_ = nullptr;  // whose pointers_lock this thread holds
 
+  const pid_t id = ::getpid();
   std::mutex mutex;  // nobody starts what somebody else is starting
   net::PortFactory open_ports = net::open_ports;
   SpinLock pointers_lock;

@@ -14,7 +14,9 @@ void IncastMeter::add(uint64_t bytes, TimePoint now) {
   note(static_cast<double>(bytes), now);
   Incast incast{.senders = senders(), .dip = get().dip};
   const bool has_newcomers = incast.senders > senders_at_dip_ + senders_at_dip_ / 2;
-  if (now - dipped_ >= (has_newcomers ? kBeforeNewcomers : kBetweenDips)) {
+  if (has_newcomers) until_next_ = kBeforeNewcomers;
+  if (now - dipped_ >= until_next_) {
+    until_next_ = std::min<Duration>(2 * until_next_, kBetweenDips);
     dipped_ = now;
     senders_at_dip_ = incast.senders;
     incast.dip = static_cast<uint8_t>((incast.dip + 1) % Incast::kDips);

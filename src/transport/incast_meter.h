@@ -19,7 +19,8 @@ class IncastMeter {
  public:
   static constexpr Duration kInterval = std::chrono::milliseconds(32);
   static constexpr Duration kBetweenDips = std::chrono::milliseconds(800);
-  // When there are half as many again as at the last dip.
+  // When there are half as many again as at the last dip; twice as long before each one from then on, as
+  // those who come together do not all hear of the first.
   static constexpr Duration kBeforeNewcomers = std::chrono::milliseconds(100);
 
   void add(uint64_t bytes, TimePoint now);
@@ -39,6 +40,7 @@ class IncastMeter {
   Sums sums_;  // of this interval,
   Sums last_;  // and of the one before
   TimePoint dipped_{};
+  Duration until_next_ = kBetweenDips;  // dip
   uint32_t senders_at_dip_ = 1;
   std::atomic<congestion::Incast> incast_{};
   static_assert(decltype(incast_)::is_always_lock_free);

@@ -4,9 +4,12 @@
 #include <atomic>
 #include <csignal>
 #include <cstring>
+#include <functional>
 #include <thread>
+#include <utility>
 
 #include <poll.h>
+#include <pthread.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -290,22 +293,23 @@ TEST(Fork, AChildMayAskForDevicesWhileAThreadOfItsParentDoes) {
   EXPECT_TRUE(all_well);
 }
 
+void ask_for_devices() {
+  ibv_device** const list = ibv_get_device_list(nullptr);
+  EXPECT_NE(list, nullptr);
+  ibv_free_device_list(list);
+}
+
 // The first call of all makes what there is once in a process; so each is tried in a process of its own.
 TEST(Fork, AChildMayBeMadeInTheMidstOfTheVeryFirstCall) {
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
   GTEST_SKIP() << "the sanitizer's own allocator is not ready for a fork in its midst";
 #endif
-  const auto ask = [] {
-    ibv_device** const list = ibv_get_device_list(nullptr);
-    EXPECT_NE(list, nullptr);
-    ibv_free_device_list(list);
-  };
   for (int i = 0; i < 200; ++i) {
     ASSERT_TRUE(in_child([&] {
       std::atomic<bool> begins{false};
       std::thread first([&] {
         begins = true;
-        ask();
+        ask_for_devices();
       });
       while (!begins) cpu_relax();
       for (const TimePoint then = MonotonicClock::now() + std::chrono::microseconds(i);
@@ -313,11 +317,49 @@ TEST(Fork, AChildMayBeMadeInTheMidstOfTheVeryFirstCall) {
       }
       EXPECT_TRUE(in_child([&] {
         ::alarm(10);  // ends a child that hangs
-        ask();
+        ask_for_devices();
       }));
       first.join();
     })) << "after "
         << i << " us";
+  }
+}
+
+// What fork() does first, once.
+std::function<void()> before_fork;
+
+// A first call that begins when fork() has looked for handlers already: the library's own are not called in
+// the child then.
+TEST(Fork, AChildMayBeMadeThoughTheVeryFirstCallComesInBetween) {
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+  GTEST_SKIP() << "the sanitizer's own allocator is not ready for a fork in its midst";
+#endif
+  for (int i = 0; i < 100; ++i) {
+    ASSERT_TRUE(in_child([&] {
+      ::pthread_atfork(
+          [] {
+            if (before_fork) std::exchange(before_fork, nullptr)();
+          },
+          nullptr, nullptr);
+      std::thread first;
+      before_fork = [&] {
+        std::atomic<bool> begins{false};
+        first = std::thread([&] {
+          begins = true;
+          ask_for_devices();
+        });
+        while (!begins) cpu_relax();
+        for (const TimePoint then = MonotonicClock::now() + std::chrono::microseconds(10 * i);
+             MonotonicClock::now() < then;) {
+        }
+      };
+      EXPECT_TRUE(in_child([&] {
+        ::alarm(10);  // ends a child that hangs
+        ask_for_devices();
+      }));
+      first.join();
+    })) << "after "
+        << 10 * i << " us";
   }
 }
 

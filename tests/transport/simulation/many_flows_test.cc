@@ -36,17 +36,22 @@ double sum_of(const std::vector<double>& shares) {
   return std::accumulate(shares.begin(), shares.end(), 0.0);
 }
 
+// What part of the packets the link's queue loses over so much time from now on.
+double lost_in(Bulk& bulk, Duration time) {
+  const net::LinkCounters before = bulk.link();
+  EXPECT_TRUE(bulk.run(time));
+  const net::LinkCounters after = bulk.link();
+  return static_cast<double>(after.overflowed - before.overflowed) /
+         static_cast<double>(after.packets - before.packets);
+}
+
 // When they have begun: that takes long where they are many, as nobody knows of the others yet. `most_lost`:
 // of all packets, by the link's queue.
 void expect_shared(Bulk& bulk, double most_lost) {
   EXPECT_TRUE(bulk.run(2 * kTime / 3));
   bulk.goodput();
-  const net::LinkCounters before = bulk.link();
-  EXPECT_TRUE(bulk.run(kTime));
-  const net::LinkCounters after = bulk.link();
+  const double lost = lost_in(bulk, kTime);
   const std::vector<double> shares = bulk.goodput();
-  const double lost = static_cast<double>(after.overflowed - before.overflowed) /
-                      static_cast<double>(after.packets - before.packets);
   std::cout << "  lost " << lost << ", fairness " << fairness_of(shares) << ", "
             << sum_of(shares) / bulk.ideal() << " of the ideal" << std::endl;
   EXPECT_GE(sum_of(shares), 0.9 * bulk.ideal());
@@ -90,6 +95,44 @@ TEST(ManyFlows, OfSixteenSendersShareTheirReceiver) {
   options.senders = 16;
   Bulk bulk(options);
   expect_shared(bulk, 0.01);
+}
+
+// Nobody knows of the others at first, and each takes a full queue for the path.
+TEST(ManyFlows, OfSixteenSendersThatBeginAtOnceSoonKnowOfEachOther) {
+  for (const Duration delay : {microseconds(50), microseconds(1000)}) {
+    BulkOptions options = gigabit();
+    options.link.delay = delay;
+    options.senders = 16;
+    Bulk bulk(options);
+    const double lost = lost_in(bulk, kTime / 3);
+    const double share = sum_of(bulk.goodput()) / bulk.ideal();
+    std::cout << "  round trip " << 2 * delay / microseconds(1) << " us: lost at first " << lost << ", "
+              << share << " of the ideal" << std::endl;
+    EXPECT_GE(share, 0.9);
+    if (kIsSettled) {
+      EXPECT_LE(lost, 0.06);
+    }
+  }
+}
+
+// The queue, when it is full, is a fifth of the round trip.
+TEST(ManyFlows, OfSomeSendersShareAPathThatHoldsMoreThanItsQueue) {
+  for (const uint32_t senders : {4, 16}) {
+    BulkOptions options = gigabit();
+    options.link.delay = milliseconds(5);
+    options.senders = senders;
+    Bulk bulk(options);
+    EXPECT_TRUE(bulk.run(kTime / 3));
+    bulk.goodput();
+    const double lost = lost_in(bulk, kTime);
+    const double share = sum_of(bulk.goodput()) / bulk.ideal();
+    std::cout << "  " << senders << " senders: lost " << lost << ", " << share << " of the ideal"
+              << std::endl;
+    if (kIsSettled) {
+      EXPECT_GE(share, 0.9);
+      EXPECT_LE(lost, 0.03);
+    }
+  }
 }
 
 // A gigabit and its queue with TCP's BBR, which has been there for three seconds. Both keep a good part.
