@@ -46,7 +46,7 @@ LINKS = [
     Link("beside-tcp", "1 Gb/s, queue 250 kB, beside one TCP flow (bbr)", "--rate 1000 --queue 250000", measure="beside"),
 
     # Further ones: what paths outside of a computing centre are like.
-    Link("10g-20ms", "10 Gb/s, 20 ms", "--rate 10000 --queue 12500000 --delay 10"),
+    Link("10g-20ms", "10 Gb/s, 20 ms", "--rate 10000 --queue 12500000 --delay 10", program="-t 1024"),
     Link("wifi", "300 Mb/s, 4 ms, stalls of up to 12 ms, 0.1 % lost",
          "--rate 300 --queue 750000 --delay 2 --jitter 12 --jitter-every 7 --loss 0.001"),
     Link("bursts", "1 Gb/s, 2 ms, 30 % lost for 200 ms of each second",

@@ -228,7 +228,7 @@ void Probing::follow_model() {
   }
   // Twice what it holds: what is lost is in flight again for a round trip.
   const bool starts = phase_ == Phase::kStartup;
-  allowance_.window = std::max(std::min(held(starts ? 12 : 8) + lumps(), ceiling_.get()), least());
+  allowance_.window = std::max(std::min(held(8) + lumps(), ceiling_.get()), least());
   const uint32_t part = starts ? kDouble : phase_ == Phase::kDrain ? kDrain : kTurn[turn_];
   // A little less than arrives, so that no queue stays.
   allowance_.rate = static_cast<uint64_t>(static_cast<double>(hundredths(hundredths(bandwidth, part), 99)) /

@@ -33,7 +33,7 @@ struct Arrivals {
   static constexpr uint32_t kRangeBytes = 8;
   static constexpr uint32_t kMostBytes = 4 + kMost * kRangeBytes;
   static constexpr uint32_t kPast = 1u << 22;
-  static constexpr uint32_t kMostPackets = 4;
+  static constexpr uint32_t kMostPackets = 16;
   static constexpr uint32_t kContinues = 1u << 31;
   static uint32_t most_at(uint32_t mtu) { return std::min(kMost, (mtu - 4) / kRangeBytes); }
   // To one who may not understand.

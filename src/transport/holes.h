@@ -16,7 +16,7 @@ namespace verbena::transport {
 // For the shard's lock holder. Allocates only while it grows, behind a loss.
 class Holes {
  public:
-  static constexpr size_t kMost = 512;
+  static constexpr size_t kMost = 4096;
 
   struct Hole {
     roce::Psn first;
@@ -78,6 +78,19 @@ class Holes {
       top_ = limit;
     }
     for (size_t i = place_of(first); i < holes_.size();) {
+      // Those that lie in it wholly go together.
+      size_t rest = i;
+      for (; rest < holes_.size(); ++rest) {
+        const Hole& whole = holes_[rest];
+        if (whole.first.is_before(first) || whole.limit.is_after(limit)) break;
+        closed(whole);
+        arrived(whole.first, whole.limit, state_of(whole));
+      }
+      if (rest > i) {
+        holes_.erase(holes_.begin() + static_cast<ptrdiff_t>(i),
+                     holes_.begin() + static_cast<ptrdiff_t>(rest));
+        continue;
+      }
       const Hole hole = holes_[i];
       if (!hole.first.is_before(limit)) break;
       const roce::Psn from = hole.first.is_before(first) ? first : hole.first;

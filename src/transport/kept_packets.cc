@@ -45,17 +45,19 @@ bool KeptPackets::add(const roce::Packet& packet, uint32_t psns, roce::Psn expec
   const auto ahead = static_cast<uint32_t>(packet.headers.psn - expected);
   if (ahead >= kMostAhead || !grow_for(ahead)) return false;
   const bool is_kept = put(packet, psns);
-  if (count_ == 0) drop_slots();
+  if (count_ == 0) clear();
   return is_kept;
 }
 
 bool KeptPackets::put(const roce::Packet& packet, uint32_t psns) {
   Entry*& slot = slots_[slot_of(packet.headers.psn)];
   if (slot != nullptr) return false;
-  const size_t bytes = sizeof(Entry) + packet.payload.size();
+  const size_t bytes = kEntryBytes + packet.payload.size();
   if (!take(bytes)) return false;
-  void* const memory = ::operator new(bytes, std::nothrow);
-  if (memory == nullptr) {
+  void* const memory = ::operator new(sizeof(Entry) + packet.payload.size(), std::nothrow);
+  if (memory == nullptr ||
+      !ranges_.add(packet.headers.psn, packet.headers.psn + std::min(psns, kMostAhead))) {
+    ::operator delete(memory);
     give_back(bytes);
     return false;
   }
@@ -77,23 +79,26 @@ roce::Packet KeptPackets::at(roce::Psn psn) const {
   return {entry->headers, {entry->payload(), entry->bytes}};
 }
 
-void KeptPackets::erase(roce::Psn psn) {
-  Entry*& slot = slots_[slot_of(psn)];
-  give_back(sizeof(Entry) + slot->bytes);
+void KeptPackets::free(Entry*& slot) {
+  give_back(kEntryBytes + slot->bytes);
   ::operator delete(slot);
   slot = nullptr;
-  if (--count_ == 0) drop_slots();
+  --count_;
+}
+
+void KeptPackets::erase(roce::Psn psn) {
+  Entry*& slot = slots_[slot_of(psn)];
+  ranges_.drop_before(psn + slot->psns);
+  free(slot);
+  if (count_ == 0) clear();
 }
 
 void KeptPackets::clear() {
   for (size_t i = 0; count_ > 0; ++i) {
-    if (slots_[i] != nullptr) erase(slots_[i]->headers.psn);
+    if (slots_[i] != nullptr) free(slots_[i]);
   }
-}
-
-uint32_t KeptPackets::next_occupied(roce::Psn from, uint32_t ahead) const {
-  while (ahead < kMostAhead && ahead < slots_.size() && !has(from + ahead)) ++ahead;
-  return ahead < slots_.size() ? ahead : kMostAhead;
+  ranges_.clear();
+  drop_slots();
 }
 
 }  // namespace verbena::transport

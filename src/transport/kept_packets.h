@@ -2,13 +2,13 @@
 #pragma once
 
 #include <atomic>
-#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <vector>
 
 #include "roce/packet.h"
+#include "transport/psn_ranges.h"
 
 namespace verbena::transport {
 
@@ -45,7 +45,7 @@ ByteBudget& budget_for_kept_packets();
 class KeptPackets {
  public:
   // So many PSNs beyond the one that is missing.
-  static constexpr uint32_t kMostAhead = 1u << 15;
+  static constexpr uint32_t kMostAhead = 1u << 17;
 
   explicit KeptPackets(ByteBudget& budget = budget_for_kept_packets()) : budget_(budget) {}
   ~KeptPackets() { clear(); }
@@ -62,6 +62,7 @@ class KeptPackets {
   bool has_after(roce::Psn psn) const { return count_ > 0 && psn.is_before(furthest_); }
   // REQUIRES: has(psn). What is answered is good until erase() or clear().
   roce::Packet at(roce::Psn psn) const;
+  // It is done with, and so is all before it. REQUIRES: has(psn)
   void erase(roce::Psn psn);
   // Forgets everything.
   void clear();
@@ -70,20 +71,9 @@ class KeptPackets {
   // until it answers false.
   template <class Visit>
   void for_each_range(roce::Psn expected, Visit visit) const {
-    uint32_t seen = 0;
-    for (uint32_t ahead = 0; seen < count_ && ahead < kMostAhead;) {
-      ahead = next_occupied(expected, ahead);
-      if (ahead >= kMostAhead) return;
-      const roce::Psn first = expected + ahead;
-      uint32_t psns = 0;
-      while (ahead < kMostAhead && has(expected + ahead)) {
-        const uint32_t own = slots_[slot_of(expected + ahead)]->psns;
-        psns += own;
-        ahead += own;
-        ++seen;
-      }
-      if (!visit(first, psns)) return;
-    }
+    ranges_.for_each(expected, [&](roce::Psn first, roce::Psn limit) {
+      return visit(first, static_cast<uint32_t>(limit - first));
+    });
   }
 
  private:
@@ -93,6 +83,8 @@ class KeptPackets {
     uint32_t bytes;
     std::byte* payload() { return reinterpret_cast<std::byte*>(this + 1); }
   };
+  // What one counts for besides its payload: it may have a range of its own.
+  static constexpr size_t kEntryBytes = sizeof(Entry) + sizeof(PsnRanges::Range);
 
   bool take(size_t bytes) {
     if (!budget_.take(bytes, bytes_)) return false;
@@ -106,13 +98,14 @@ class KeptPackets {
   size_t slot_of(roce::Psn psn) const { return psn.value() & (slots_.size() - 1); }
   bool put(const roce::Packet& packet, uint32_t psns);
   void drop_slots();
-  uint32_t next_occupied(roce::Psn from, uint32_t ahead) const;
+  void free(Entry*& slot);
   bool grow_for(uint32_t ahead);
 
   ByteBudget& budget_;
   size_t bytes_ = 0;  // of it
   std::vector<Entry*>
       slots_;  // by PSN; their number is a power of two, and larger than the furthest is ahead; none if empty
+  PsnRanges ranges_;  // of those that are here
   uint32_t count_ = 0;
   roce::Psn furthest_;  // no packet that is here begins later
 };

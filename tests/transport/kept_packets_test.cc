@@ -30,7 +30,7 @@ class KeptPacketsTest : public testing::Test {
     return all;
   }
 
-  static constexpr size_t kBudget = 1 << 20;
+  static constexpr size_t kBudget = 4 << 20;
   ByteBudget budget{kBudget};
   KeptPackets kept{budget};
   Psn expected{0xfffffe};

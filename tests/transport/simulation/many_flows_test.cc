@@ -108,8 +108,8 @@ TEST(ManyFlows, OfSixteenSendersThatBeginAtOnceSoonKnowOfEachOther) {
     const double share = sum_of(bulk.goodput()) / bulk.ideal();
     std::cout << "  round trip " << 2 * delay / microseconds(1) << " us: lost at first " << lost << ", "
               << share << " of the ideal" << std::endl;
-    EXPECT_GE(share, 0.9);
     if (kIsSettled) {
+      EXPECT_GE(share, 0.9);
       EXPECT_LE(lost, 0.06);
     }
   }

@@ -101,6 +101,33 @@ TEST(Beginnings, MayLoseMuch) {
   }
 }
 
+// More packets are on their way than a machine's own networks ever hold, 25 MB of 1 KiB each, and a queue
+// that overflows at first loses thousands of them.
+TEST(LongPath, OfTenGigabitsIsFilled) {
+  struct Case {
+    uint32_t loss;  // parts per million
+    double least;
+  };
+  for (const Case& c : {Case{0, 0.9}, Case{10, 0.85}, Case{100, 0.7}}) {
+    BulkOptions options;
+    options.link = link_of(10 * kGigabit, 12'500'000, milliseconds(10));
+    options.link.loss = c.loss;
+    options.depth = 1024;
+    Bulk bulk(options);
+    EXPECT_TRUE(bulk.run(kTime / 3)) << "a request failed";
+    bulk.goodput();
+    EXPECT_TRUE(bulk.run(kTime / 3)) << "a request failed";
+    const double share = bulk.goodput()[0] / bulk.ideal();
+    std::cout << "  " << c.loss << " in a million lost: " << share << " of the ideal; lost "
+              << bulk.link().lost << " + " << bulk.link().overflowed << ", sent again "
+              << bulk.sender().counter(kRetransmittedPackets) << ", timeouts "
+              << bulk.sender().counter(kLocalAckTimeouts) << std::endl;
+#ifndef VERBENA_SIMULATION_IS_SHORT
+    EXPECT_GE(share, c.least);
+#endif
+  }
+}
+
 // A path whose rate goes up and down, second by second. VERBENA_SIMULATED_SECONDS=3600 looks at it for an
 // hour.
 TEST(ChangingPath, NeverStandsStill) {
