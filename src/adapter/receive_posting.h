@@ -33,7 +33,11 @@ inline Posted fill_receives(queues::RecvQueue& ring, uint32_t most_sges, ibv_rec
     }
     wqe->wr_id = wr->wr_id;
     wqe->num_sge = static_cast<uint32_t>(wr->num_sge);
-    std::copy_n(wr->sg_list, wr->num_sge, wqe->sge_space());
+    if (wr->num_sge == 1) {  // as nearly all have: without a call
+      *wqe->sge_space() = *wr->sg_list;
+    } else {
+      std::copy_n(wr->sg_list, wr->num_sge, wqe->sge_space());
+    }
   }
   return posted;
 }

@@ -32,6 +32,10 @@ inline constexpr Duration kLookInterval = std::chrono::milliseconds(1);
 // Timers may be this late while the engine thread sleeps: the application would have to wake it for each
 // request otherwise.
 inline constexpr Duration kTimerSlack = std::chrono::milliseconds(8);
+// An application that goes on posting small messages, each so soon after the one before, may have them wait
+// for each other, as long as it goes on. (What waits when it stops goes with its next verb, or when the
+// engine thread looks.)
+inline constexpr Duration kGathersFor = std::chrono::microseconds(3);
 // How soon the engine thread tries again when the port is full and cannot say when it will have room.
 inline constexpr Duration kFullPortInterval = std::chrono::milliseconds(1);
 

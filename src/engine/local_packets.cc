@@ -9,6 +9,7 @@ namespace {
 
 using local::EntryKind;
 using local::LaneWriter;
+using transport::Acknowledgement;
 using transport::SendStatus;
 
 // A packet's head in its entry: a byte that says how many packets are joined, and whether an acknowledgement
@@ -24,6 +25,14 @@ constexpr uint32_t kLeastPathMtu = 256;
 constexpr uint32_t kMostJoined = local::kMostPayload / kLeastPathMtu;
 static_assert(kMostJoined < kCarriesAcknowledgement);
 
+// Of messages that go together the byte says how many there are, and their lengths, a byte each, follow the
+// BTH.
+static_assert(kCountBytes + kAcknowledgementBytes + roce::kBthBytes + transport::kMostJoinedMessages <=
+              local::kMostHead);
+static_assert(transport::kMostJoinedMessages * transport::kLongestJoinedMessage <= local::kMostPayload);
+static_assert(transport::kMostJoinedMessages < kCarriesAcknowledgement);
+
+constexpr uint8_t kSendOnly = roce::make_opcode(roce::Service::kRc, roce::Operation::kSendOnly);
 constexpr uint8_t kAcknowledge = roce::make_opcode(roce::Service::kRc, roce::Operation::kAcknowledge);
 
 // A path in its entry, host byte order. The interface is the receiver's own matter.
@@ -85,6 +94,10 @@ SendStatus PacketWriter::send(const transport::OutgoingPacket& packet) {
     return SendStatus::kSent;
   }
   if (waiting_) return put_with_waiting(packet);
+  if (!packet.messages.empty()) {
+    return packet.acknowledgement != nullptr ? put_messages<true>(packet, packet.acknowledgement)
+                                             : put_messages<false>(packet);
+  }
   return packet.acknowledgement != nullptr ? put<true>(packet, packet.acknowledgement) : put<false>(packet);
 }
 
@@ -93,7 +106,9 @@ SendStatus PacketWriter::put_with_waiting(const transport::OutgoingPacket& packe
   const bool is_to_same = waiting_->destination == headers.destination;
   if (!is_to_same || headers.service() != roce::Service::kRc || packet.acknowledgement != nullptr)
     return flush() ? send(packet) : SendStatus::kBusy;
-  const SendStatus status = put<true>(packet, &waiting_->acknowledgement);
+  const Acknowledgement* const waiting = &waiting_->acknowledgement;
+  const SendStatus status =
+      packet.messages.empty() ? put<true>(packet, waiting) : put_messages<true>(packet, waiting);
   if (status == SendStatus::kSent) waiting_.reset();
   return status;
 }
@@ -111,6 +126,22 @@ SendStatus PacketWriter::put(const transport::OutgoingPacket& packet,
   const size_t bytes = kAhead + roce::header_bytes(packet.headers.opcode);
   return status_of(
       lane_.put_with<kSpare>(EntryKind::kPacket, bytes, write, packet.payload, packet.payload_bytes));
+}
+
+template <bool kCarries>
+SendStatus PacketWriter::put_messages(const transport::OutgoingPacket& packet,
+                                      [[maybe_unused]] const transport::Acknowledgement* carried) {
+  constexpr size_t kAhead = kCountBytes + (kCarries ? kAcknowledgementBytes : 0);
+  const size_t count = packet.messages.size();
+  const auto write = [&](std::byte* head) {
+    head[0] = static_cast<std::byte>(count | (kCarries ? kCarriesAcknowledgement : 0));
+    if constexpr (kCarries) write_carried(*carried, head + kCountBytes);
+    roce::encode(packet.headers, {head + kAhead, roce::kBthBytes});
+    std::memcpy(head + kAhead + roce::kBthBytes, packet.messages.data(), count);
+  };
+  const size_t bytes = kAhead + roce::kBthBytes + count;
+  return status_of(lane_.put_with<kAcknowledgementEntries>(EntryKind::kMessages, bytes, write, packet.payload,
+                                                           packet.payload_bytes));
 }
 
 bool PacketWriter::put_waiting() {
@@ -133,6 +164,7 @@ void PacketReader::set_path(ConstBytes encoded) {
 
 std::optional<roce::ParseError> PacketReader::parse(const local::LaneReader::Read& read) {
   using roce::ParseError;
+  messages_ = {};
   if (read.head.empty()) return ParseError::kTruncated;
   const auto first = static_cast<uint8_t>(read.head[0]);
   ConstBytes encoded = read.head.subspan(kCountBytes);
@@ -141,17 +173,34 @@ std::optional<roce::ParseError> PacketReader::parse(const local::LaneReader::Rea
     if (encoded.size() < kAcknowledgementBytes) return ParseError::kTruncated;
     encoded = encoded.subspan(kAcknowledgementBytes);
   }
+  const uint32_t count = first & (kCarriesAcknowledgement - 1u);
+  if (count == 0 || count > kMostJoined) return ParseError::kTruncated;
+  if (read.kind == EntryKind::kMessages) {
+    if (!take_lengths(encoded, count, read.payload.size())) return ParseError::kTruncated;
+    encoded = encoded.first(encoded.size() - count);
+  }
   roce::Headers& headers = packet_.headers;
   if (const auto error = roce::parse_headers(encoded, headers)) return error;
   if (!headers.info().carries_payload && !read.payload.empty()) return ParseError::kUnexpectedPayload;
-  const uint32_t count = first & (kCarriesAcknowledgement - 1u);
   const bool is_rc = headers.service() == roce::Service::kRc;
-  if (count == 0 || count > kMostJoined || (!is_rc && (count > 1 || carries))) return ParseError::kTruncated;
+  if (!is_rc && (count > 1 || carries)) return ParseError::kTruncated;
+  if (!messages_.empty() && (headers.opcode != kSendOnly || headers.solicited)) return ParseError::kTruncated;
   packet_.payload = read.payload;
   packet_.count = count;
   carries_ = carries;
   if (carries) carried_ = read_carried(&read.head[kCountBytes]);
   return std::nullopt;
+}
+
+// They are the head's last bytes, in the reader's copy of it, and their sum is what there is of payload.
+bool PacketReader::take_lengths(ConstBytes head, uint32_t count, size_t payload_bytes) {
+  if (count > transport::kMostJoinedMessages || count > head.size()) return false;
+  const ConstBytes lengths = head.last(count);
+  size_t sum = 0;
+  for (const std::byte length : lengths) sum += static_cast<size_t>(length);
+  if (sum != payload_bytes) return false;
+  messages_ = {reinterpret_cast<const uint8_t*>(lengths.data()), count};
+  return true;
 }
 
 }  // namespace verbena::engine

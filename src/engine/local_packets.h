@@ -22,6 +22,7 @@ inline constexpr transport::Traits kLocalTraits{
     .burst_packets = 256,
     .charge_per_packet = 0,
     .joined_bytes = local::kMostPayload,
+    .joined_messages = transport::kMostJoinedMessages,
     .carries_acknowledgements = true,
     .lossless = true,
     .progress = transport::Traits::Progress::kDescriptor,
@@ -65,6 +66,9 @@ class PacketWriter {
   template <bool kCarries, uint32_t kSpare = kAcknowledgementEntries>
   transport::SendStatus put(const transport::OutgoingPacket& packet,
                             const transport::Acknowledgement* carried = nullptr);
+  template <bool kCarries>
+  transport::SendStatus put_messages(const transport::OutgoingPacket& packet,
+                                     const transport::Acknowledgement* carried = nullptr);
 
   local::LaneWriter lane_;
   std::optional<roce::Path> path_;  // of the packet before
@@ -82,10 +86,11 @@ class PacketReader {
     uint32_t packets = 0;
     bool must_ring = false;  // the other waits for room that there is now
   };
-  // Calls take(IncomingPacket) for each packet that is there, at most `budget`, and refuse(ParseError) for
-  // each that is none. An acknowledgement that came in the same entry is taken with the packet. What was read
-  // may be given back to the other only by the next call, if that finds nothing, or by give_back(): to tell
-  // it of each packet would cost as much as the packet.
+  // Calls take(IncomingPacket) for each packet that is there, at most `budget`, where messages that came as
+  // one count for half as many, and refuse(ParseError) for each that is none. An acknowledgement that came in
+  // the same entry is taken with the packet. What was read may be given back to the other only by the next
+  // call, if that finds nothing, or by give_back(): to tell it of each packet would cost as much as the
+  // packet.
   template <class Take, class Refuse>
   Received receive(uint32_t budget, Take take, Refuse refuse) {
     Received received;
@@ -93,16 +98,20 @@ class PacketReader {
     // Each packet may have a path ahead of it. One who puts paths and no packets can put them as fast as they
     // are read here, where nothing else has its turn.
     uint32_t entries = 2 * budget;
-    for (; received.packets < budget && entries > 0 && lane_.next(read); --entries) {
+    uint32_t cost = 0;
+    for (; cost < budget && entries > 0 && lane_.next(read); --entries) {
       if (read.kind == local::EntryKind::kPath) {
         set_path(read.head);
         continue;
       }
       if (local::is_of_ring(read.kind)) continue;
-      ++received.packets;
       if (const auto error = parse(read)) {
+        ++received.packets;
+        ++cost;
         refuse(*error);
       } else {
+        received.packets += packet_count();
+        cost += (packet_count() + 1) / 2;
         give(take);
       }
       // The other may go on while the rest is read.
@@ -122,17 +131,21 @@ class PacketReader {
   void give(Take& take) {
     const uint32_t bytes = roce::header_bytes(packet_.headers.opcode) + roce::kIcrcBytes +
                            static_cast<uint32_t>(packet_.payload.size()) + packet_.headers.pad;
-    take(transport::IncomingPacket{packet_, path_, bytes, carries_ ? &carried_ : nullptr});
+    take(transport::IncomingPacket{packet_, path_, bytes, carries_ ? &carried_ : nullptr, messages_});
   }
+  // What parse() has filled in counts for so many.
+  uint32_t packet_count() const { return std::max(static_cast<uint32_t>(messages_.size()), 1u); }
   void set_path(ConstBytes encoded);
   // Fills in packet_, and what it carries, unless it answers why not.
   std::optional<roce::ParseError> parse(const local::LaneReader::Read& read);
+  bool take_lengths(ConstBytes head, uint32_t count, size_t payload_bytes);
 
   local::LaneReader lane_;
   roce::Path path_;  // of the packets that follow
   roce::Packet packet_;
   transport::Acknowledgement carried_;  // an acknowledgement that came before it
   bool carries_ = false;                // whether there is one
+  std::span<const uint8_t> messages_;   // that it stands for; they lie in the reader's copy
 };
 
 }  // namespace verbena::engine

@@ -82,7 +82,14 @@ SendStatus LocalPeer::put_and_capture(const transport::OutgoingPacket& packet) {
   if (packet.acknowledgement != nullptr) {
     tap_->sent({packet.path, headers_of(*packet.acknowledgement, packet.headers.destination), {}, 0}, time);
   }
-  tap_->sent(packet, time);
+  if (packet.messages.empty()) {
+    tap_->sent(packet, time);
+    return status;
+  }
+  for (size_t i = 0; i < packet.messages.size(); ++i) {
+    const roce::Headers headers = transport::headers_of_message(packet.headers, packet.messages, i);
+    tap_->sent({packet.path, headers, packet.payload.subspan(i, 1), packet.messages[i]}, time);
+  }
   return status;
 }
 

@@ -24,6 +24,10 @@ constexpr uint32_t kRequestsPerLook = 16;
 // So many packets take less time than it is worth to look at the clock for.
 constexpr uint32_t kFewPackets = 4;
 
+// What so many messages at once are acknowledged by waits for no reply: who sends as many may have to wait
+// for it, and for the application to see to all of them.
+constexpr uint32_t kManyMessages = 16;
+
 // Packets one QP may send before others get their turn.
 constexpr uint32_t kTransmitBudget = 256;
 
@@ -119,10 +123,11 @@ void Shard::finish(Gathering gathering) {
                             engine_waits_.exchange(false, std::memory_order_relaxed);
     if (for_engine) receive(kReceiveBudget);
     // Only for an application that is sure to come back soon may anything wait.
-    const bool waits = policy_.acknowledgements_wait(now_);
+    if (!policy_.application_drives()) gathering = Gathering::kNo;
+    if (gathering == Gathering::kNo) stop_gathering();
+    const bool waits = !std::exchange(many_came_, false) && policy_.acknowledgements_wait(now_);
     if (has_to_transmit(waits)) {
-      transmit_ready(waits ? Acknowledgements::kHold : Acknowledgements::kSend,
-                     policy_.application_drives() ? gathering : Gathering::kNo);
+      transmit_ready(waits ? Acknowledgements::kHold : Acknowledgements::kSend, gathering);
     }
     if (waits && !acknowledging_.empty()) {
       if (const auto time = policy_.holds_acknowledgements(now_)) sleeper_->come_by(*time);
@@ -163,14 +168,29 @@ void Shard::ring(QueuePair& qp) {
   leave(Gathering::kAllowed);
 }
 
+// Whether what has been posted waits for more, which comes soon if what was posted before is not long ago.
+bool Shard::gathers(QueuePair& qp) {
+  const bool goes_on = now_ - std::exchange(posted_at_, now_) <= kGathersFor;
+  if (!goes_on || !policy_.application_drives() || !qp.may_gather()) return false;
+  if (gathering_.empty()) gathering_since_ = now_;
+  if (now_ - gathering_since_ > kGathersFor) {
+    stop_gathering();
+    return false;
+  }
+  if (!qp.ready_hook.is_linked()) gathering_.push_back(qp);
+  return true;
+}
+
 // At once, where it goes by memory: to put the QP into lists and to take it out again costs more than a
-// message.
+// message. Unless it may wait for others.
 void Shard::take_posted(QueuePair& qp) {
   qp.trace_posted();
   if (!goes_by_memory(qp) || ports_.any_full()) return note(qp);
+  if (gathers(qp)) return;
   const ibv_qp_state before = qp.state();
   const bool is_all = qp.send_at_once(now_);
   if (!is_all || qp.state() != before || qp.has_lost_completions()) return acted_on(qp, before);
+  qp.ready_hook.unlink();
   qp.acknowledgement_hook.unlink();
   timers_.arm(qp, qp.deadline());
   ports_.push_memory();
@@ -188,9 +208,9 @@ void Shard::look_beside_requests() {
 // Of the many polls for one message most find nothing. Where messages come by memory such a poll is over at
 // once: what else there is to do in a poll is done when a moment has passed.
 bool Shard::finds_nothing() const {
-  return port_asking_.memory_is_used() && ready_.empty() && acknowledging_.empty() && !ports_.any_full() &&
-         !doorbells_.any() && !engine_waits_.load(std::memory_order_relaxed) && ports_.memory_is_quiet() &&
-         clock_.is_recent();
+  return port_asking_.memory_is_used() && ready_.empty() && gathering_.empty() && acknowledging_.empty() &&
+         !ports_.any_full() && !doorbells_.any() && !engine_waits_.load(std::memory_order_relaxed) &&
+         ports_.memory_is_quiet() && clock_.is_recent();
 }
 
 void Shard::poll() {
@@ -206,6 +226,7 @@ void Shard::poll() {
   bool yields = false;
   if (!abandoned_) {
     answer_doorbells();
+    stop_gathering();
     // The application came back without a reply to send: what was held for one goes now.
     if (has_to_transmit(false)) transmit_ready(Acknowledgements::kSend, Gathering::kNo);
     const uint32_t received = receive(kReceiveBudget, Visitor::kPoller);
@@ -250,6 +271,7 @@ void Shard::answer_doorbells() {
 // Puts the QP where its state says it belongs.
 void Shard::note(QueuePair& qp) {
   const bool is_urgent = qp.has_urgent();
+  if (!gathering_.empty() && is_urgent && !qp.may_gather()) stop_gathering();
   if (is_urgent && !qp.ready_hook.is_linked()) ready_.push_back(qp);
   // What is urgent takes it along, unless that waits for room.
   const bool goes_alone = !is_urgent || ports_.is_full(qp);
@@ -320,6 +342,7 @@ uint32_t Shard::receive(uint32_t budget, Visitor visitor) {
     received += by_ports;
   }
   note_delivered();
+  if (by_memory >= kManyMessages) many_came_ = true;
   return received + by_memory;
 }
 
@@ -365,6 +388,7 @@ void Shard::release_acknowledgements() {
 }
 
 void Shard::transmit_ready(Acknowledgements acknowledgements, Gathering gathering) {
+  if (gathering == Gathering::kNo) stop_gathering();
   if (acknowledgements == Acknowledgements::kSend) release_acknowledgements();
   if (ports_.any_full()) ports_.flush(ready_);
   if (ready_.empty()) return;
@@ -378,12 +402,14 @@ void Shard::transmit_ready(Acknowledgements acknowledgements, Gathering gatherin
       ports_.wait(qp);
       continue;
     }
-    if (gathering == Gathering::kAllowed && qp.may_gather()) {
+    if (gathering == Gathering::kAllowed && !goes_by_memory(qp) && qp.may_gather()) {
       later.push_back(qp);
       continue;
     }
     const ibv_qp_state before = qp.state();
     const transport::Route* const route = &qp.route();
+    // Small messages go together; the rest is left to transmit().
+    if (goes_by_memory(qp)) (void)qp.send_at_once(now_);
     // A reply takes the acknowledgement along: as the last segment of a super-packet it costs nothing.
     const TransmitResult result = qp.transmit(now_, kTransmitBudget, true);
     qp.answer_lost_completions();

@@ -285,6 +285,8 @@ class alignas(kCacheLine) Shard : private net::PacketHandler {
   AtBell wait_at_bell(const queues::EventChannel::Waiter& waiter);
   void count_drop(net::DropReason reason);
   void take_posted(transport::QueuePair& qp);
+  bool gathers(transport::QueuePair& qp);
+  void stop_gathering() { ready_.splice_back(gathering_); }
   void look_beside_requests();
   void wait_for_holder();
   void wait_in_poll();
@@ -326,12 +328,16 @@ class alignas(kCacheLine) Shard : private net::PacketHandler {
   IntrusiveList<Input, &Input::input_hook> inputs_;
   std::optional<pthread_t> at_bell_;  // the thread that sleeps at the bell
   ReadyList ready_;                   // of which none waits for its port
+  ReadyList gathering_;               // that wait for more to be posted, and for nothing else
+  TimePoint gathering_since_{};
+  TimePoint posted_at_{};
   AcknowledgementList acknowledging_;
   TimePoint now_;
   TimerWheel<transport::QueuePair> timers_;
   Alarms alarms_;
   transport::QueuePair* delivered_to_ = nullptr;  // packets, for which it has not been noted yet
   uint32_t requests_since_look_ = 0;
+  bool many_came_ = false;          // messages by memory, since the lock was taken
   TimePoint paced_until_ = kNever;  // when a QP goes on that may not send faster; no timer may be late for it
   DrivingPolicy policy_;            // who drives
 };

@@ -92,6 +92,7 @@ Shard::EngineView Shard::drive(Visitor visitor) {
     if (received == 0 && ready_.empty()) break;
   }
 
+  many_came_ = false;     // what they are acknowledged by has gone, or waits for a reply here, too
   paced_until_ = kNever;  // who paused has a timer, and the engine thread comes for it
   DrivingPolicy::Pending left = pending();
   left.acknowledgements = holds_acknowledgements;

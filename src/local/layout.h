@@ -16,7 +16,7 @@ namespace verbena::local {
 // Nothing in it says where something else lies: writer and reader compute every place by the same rule from
 // counters of their own. So neither can lead the other out of the lane.
 inline constexpr uint32_t kChannelMagic = 0x4c42'5256;  // "VRBL"
-inline constexpr uint32_t kLayoutVersion = 4;           // a change of anything below is another version
+inline constexpr uint32_t kLayoutVersion = 5;           // a change of anything below is another version
 inline constexpr uint32_t kEntries = 256;
 inline constexpr uint32_t kEntryBytes = 64;
 // Of the payload ring a lane uses the beginning, until it is to carry much: between processors that are far
@@ -30,12 +30,13 @@ inline constexpr uint32_t kMostCopied = 256;         // longer payloads are read
 inline constexpr uint32_t kMostChannelBytes = 256 * 1024;
 inline constexpr uint32_t kPayloadUnit = 64;  // payloads begin at multiples of it in their ring
 
+// kMessages: several small messages, a packet each on a network.
 // kWiden, kNarrow say nothing: payloads of the entries that follow lie in all of the payload ring, or in its
 // beginning. None is in the ring then.
-enum class EntryKind : uint8_t { kPacket = 1, kPath = 2, kWiden = 3, kNarrow = 4 };
+enum class EntryKind : uint8_t { kPacket = 1, kPath = 2, kWiden = 3, kNarrow = 4, kMessages = 5 };
 
 constexpr bool is_known(EntryKind kind) {
-  return kind >= EntryKind::kPacket && kind <= EntryKind::kNarrow;
+  return kind >= EntryKind::kPacket && kind <= EntryKind::kMessages;
 }
 constexpr bool is_of_ring(EntryKind kind) {
   return kind == EntryKind::kWiden || kind == EntryKind::kNarrow;

@@ -48,39 +48,75 @@ CompletionQueue::Event CompletionQueue::event_of(bool error, bool solicited) {
   return Event::kNow;
 }
 
+// nullptr: there is none, or the queue is in error. REQUIRES: the pushers' lock
+inline Completion* CompletionQueue::place_of_next(News& news) {
+  const uint32_t tail = tail_.load(std::memory_order_relaxed);
+  if (overflowed_.load(std::memory_order_relaxed)) {
+    news.is_lost = true;
+    return nullptr;
+  }
+  if (has_room(tail)) return &at(tail);
+  if (!options_.ignore_overrun) {
+    overflowed_.store(true, std::memory_order_release);
+    news.is_overflow = news.is_lost = true;
+  }
+  return nullptr;
+}
+
+// REQUIRES: the pushers' lock; the entry is written at its place
+inline void CompletionQueue::add(Completion& place, bool solicited, News& news) {
+  const uint32_t tail = tail_.load(std::memory_order_relaxed);
+  const bool is_error = place.status != IBV_WC_SUCCESS;
+  if (options_.device_clock) place.timestamp = device_clock();
+  if (options_.wall_clock) place.wallclock = wall_clock();
+  if (solicited || is_error) notable_until_ = tail + 1;
+  tail_.store(tail + 1, std::memory_order_release);
+  news.note(event_of(is_error, solicited));
+}
+
+inline bool CompletionQueue::pass_on(const News& news) {
+  if (news.is_held) listener_->on_event_held();
+  if (news.is_event) listener_->on_completion_event();
+  if (news.is_overflow) listener_->on_overflow();
+  return !news.is_lost;
+}
+
 // Written field by field from whatever the caller has: a copy in between would wait for its own stores.
 template <class Entry>
-bool CompletionQueue::add(const Entry& entry, bool solicited) {
-  Event event = Event::kNone;
-  bool overflow = false;
+inline bool CompletionQueue::push_one(const Entry& entry, bool solicited) {
+  News news;
   {
     const std::lock_guard guard(push_lock_);
-    const uint32_t tail = tail_.load(std::memory_order_relaxed);
-    if (overflowed_.load(std::memory_order_relaxed)) return false;
-    if (has_room(tail)) {
-      Completion& place = at(tail);
-      place = Completion(entry);
-      if (options_.device_clock) place.timestamp = device_clock();
-      if (options_.wall_clock) place.wallclock = wall_clock();
-      if (solicited || entry.status != IBV_WC_SUCCESS) notable_until_ = tail + 1;
-      tail_.store(tail + 1, std::memory_order_release);
-      event = event_of(entry.status != IBV_WC_SUCCESS, solicited);
-    } else if (!options_.ignore_overrun) {
-      overflowed_.store(overflow = true, std::memory_order_release);
+    if (Completion* const place = place_of_next(news)) {
+      *place = Completion(entry);
+      add(*place, solicited, news);
     }
   }
-  if (event == Event::kNow) listener_->on_completion_event();
-  if (event == Event::kHeld) listener_->on_event_held();
-  if (overflow) listener_->on_overflow();
-  return !overflow;
+  return pass_on(news);
 }
 
 bool CompletionQueue::push(const Completion& entry, bool solicited) {
-  return add(entry, solicited);
+  return push_one(entry, solicited);
 }
 
 bool CompletionQueue::push(const ibv_wc& wc, bool solicited) {
-  return add(wc, solicited);
+  return push_one(wc, solicited);
+}
+
+bool CompletionQueue::push_all(const Completion& common, std::span<const Differing> entries) {
+  News news;
+  {
+    const std::lock_guard guard(push_lock_);
+    for (const Differing& entry : entries) {
+      Completion* const place = place_of_next(news);
+      if (place == nullptr) break;
+      *place = common;
+      place->wr_id = entry.wr_id;
+      place->byte_len = entry.byte_len;
+      add(*place, false, news);
+    }
+  }
+  return pass_on(news);
 }
 
 // ---- polling

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <span>
 
 #include <infiniband/verbs.h>
 
@@ -60,6 +61,12 @@ class CompletionQueue {
   // only, as errors always do. False: the queue is in error and the entry is lost.
   bool push(const Completion& entry, bool solicited);
   bool push(const ibv_wc& wc, bool solicited);
+  // Several entries, as if pushed one by one, unsolicited, that differ from `common` in these.
+  struct Differing {
+    uint64_t wr_id;
+    uint32_t byte_len;
+  };
+  bool push_all(const Completion& common, std::span<const Differing> entries);
 
   // Takes up to `count` entries, oldest first; returns how many. -1 when the queue is in error and drained.
   int poll(int count, ibv_wc* out);
@@ -105,8 +112,22 @@ class CompletionQueue {
 
   Completion& at(uint32_t index) { return reinterpret_cast<Completion*>(ring_.data())[index & mask_]; }
   bool has_room(uint32_t tail);
+  // What the listener is to hear.
+  struct News {
+    bool is_event = false;
+    bool is_held = false;
+    bool is_overflow = false;
+    bool is_lost = false;  // the entry
+    void note(Event event) {
+      is_event |= event == Event::kNow;
+      is_held |= event == Event::kHeld;
+    }
+  };
+  Completion* place_of_next(News& news);
+  void add(Completion& place, bool solicited, News& news);
   template <class Entry>
-  bool add(const Entry& entry, bool solicited);
+  bool push_one(const Entry& entry, bool solicited);
+  bool pass_on(const News& news);
   Event event_of(bool error, bool solicited);
   int32_t untold(uint32_t until) const;
   void catch_up(uint32_t head);

@@ -64,6 +64,14 @@ bool gather(const memory::KeyTable& keys, memory::PdId pd, std::span<const ibv_s
          }) != UINT64_MAX;
 }
 
+// What is written to a null region goes nowhere: that is not the memory of an entry.
+void LocalKeys::find(uint32_t key) {
+  key_ = key;
+  const auto found = keys_.open(key);
+  is_open_ = found && found->allows_local(wanted_, pd_) && found->kind != memory::RegionKind::kNull;
+  if (is_open_) region_ = *found;
+}
+
 uint64_t total_length(std::span<const ibv_sge> list) {
   uint64_t sum = 0;
   for (const ibv_sge& sge : list) sum += sge.length;

@@ -48,6 +48,30 @@ inline std::byte* local_memory(const memory::KeyTable& keys, memory::PdId pd, co
   });
 }
 
+// Opens the keys of requests that follow each other. They mostly name the same, which is looked for once: so
+// it is good for one section of a reader (memory/key_table.h).
+class LocalKeys {
+ public:
+  LocalKeys(const memory::KeyTable& keys, memory::PdId pd, memory::Access wanted)
+      : keys_(keys), pd_(pd), wanted_(wanted) {}
+
+  // The first bytes of an entry's memory; nullptr where there are none, or may not be.
+  std::byte* at(const ibv_sge& sge, uint32_t bytes) {
+    if (sge.lkey != key_) find(sge.lkey);
+    return is_open_ ? region_.at(sge.addr, bytes) : nullptr;
+  }
+
+ private:
+  void find(uint32_t key);
+
+  const memory::KeyTable& keys_;
+  const memory::PdId pd_;
+  const memory::Access wanted_;
+  uint32_t key_ = 0;  // no key is
+  bool is_open_ = false;
+  memory::Opening region_;
+};
+
 // The sum of a list's lengths.
 uint64_t total_length(std::span<const ibv_sge> list);
 

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/inbound.h"
 
+#include <algorithm>
+#include <array>
+
 #include "memory/guarded.h"
 #include "memory/window.h"
 #include "transport/gather.h"
@@ -81,6 +84,30 @@ Reception Inbound::execute_send(const roce::Packet& packet) {
   }
   received_ += static_cast<uint32_t>(payload.size());
   return info.ends_message ? end_send(packet.headers) : Reception{Reception::Result::kTaken};
+}
+
+// Each fits a packet: no path MTU is less than what a length can say.
+uint32_t Inbound::take_messages(ConstBytes payload, std::span<const uint8_t> lengths) {
+  Receives& receives = qp_.receives();
+  if (in_message() || receives.tags() != nullptr) return 0;
+  LocalKeys keys(*qp_.config().keys, receives.pd(), IBV_ACCESS_LOCAL_WRITE);
+  std::array<queues::CompletionQueue::Differing, kMostJoinedMessages> taken;
+  uint32_t count = 0;
+  for (const uint8_t length : lengths.first(std::min(lengths.size(), taken.size()))) {
+    const queues::RecvWqe* const wqe = receives.current();
+    if (wqe == nullptr) break;
+    const ConstBytes message = payload.first(length);
+    const std::span<const ibv_sge> list = wqe->sges();
+    std::byte* const to = !list.empty() && length <= list[0].length ? keys.at(list[0], length) : nullptr;
+    if (to != nullptr ? !memory::copy_guarded(to, message)
+                      : scatter(*qp_.config().keys, receives.pd(), list, 0, message) != ScatterResult::kDone)
+      break;
+    taken[count++] = {wqe->wr_id, length};
+    receives.finish();
+    payload = payload.subspan(length);
+  }
+  if (count > 0) qp_.complete_plain_receives(std::span(taken).first(count));
+  return count;
 }
 
 Reception Inbound::end_send(const roce::Headers& headers) {

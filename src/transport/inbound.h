@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "roce/aeth.h"
 #include "roce/packet.h"
@@ -44,6 +45,10 @@ class Inbound {
 
   // The next packet. REQUIRES: takes(packet's operation)
   Reception execute(const roce::Packet& packet);
+
+  // Messages that came as one (IncomingPacket::messages). Takes those that nothing is in the way of, and says
+  // how many; the rest are to be executed one by one.
+  uint32_t take_messages(ConstBytes payload, std::span<const uint8_t> lengths);
 
   bool in_message() const { return message_ != Message::kNone; }
   // The message is over before its end. Its receive request, if it has one, waits for the next.

@@ -37,7 +37,27 @@ struct OutgoingPacket {
   uint32_t count = 1;                   // of packets that are joined; see Traits::joined_bytes
   // Goes to the same QP, ahead of it. Only by a route that takes it along (Traits::carries_acknowledgements).
   const Acknowledgement* acknowledgement = nullptr;
+  // It stands for so many messages of one packet each, of these lengths, one piece of `payload` each; `count`
+  // says how many. The headers, but for the PSN and the request to acknowledge, are those of each; these are
+  // the first one's, and the last one's. Only by a route that takes them (Traits::joined_messages). Empty: it
+  // is a packet.
+  std::span<const uint8_t> messages = {};
 };
+
+// The headers of one of them, as if it had gone by itself.
+inline roce::Headers headers_of_message(const roce::Headers& headers, std::span<const uint8_t> messages,
+                                        size_t index) {
+  roce::Headers own = headers;
+  own.psn = headers.psn + static_cast<uint32_t>(index);
+  own.pad = roce::padding_of(messages[index]);
+  own.ack_request = headers.ack_request && index + 1 == messages.size();
+  return own;
+}
+
+// How long each such message may be, in bytes, and how many may go together.
+inline constexpr uint32_t kLongestJoinedMessage = 128;
+inline constexpr uint32_t kMostJoinedMessages = 16;
+static_assert(kLongestJoinedMessage <= UINT8_MAX);
 
 enum class SendStatus : uint8_t {
   kSent,   // on its way, or lost as packets may be
@@ -58,6 +78,8 @@ struct IncomingPacket {
   const roce::Path& path;  // as the sender used it: source is the sender
   uint32_t udp_bytes;      // length of the UDP payload, ICRC included: what a GRH's payload length says
   const Acknowledgement* acknowledgement = nullptr;  // came ahead of it, from the same QP
+  // As OutgoingPacket::messages; they lie one behind the other in the packet's payload.
+  std::span<const uint8_t> messages = {};
 };
 
 }  // namespace verbena::transport

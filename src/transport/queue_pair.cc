@@ -127,6 +127,20 @@ void QueuePair::complete_recv(ibv_wc& wc, bool solicited) {
   if (!cq->push(wc, solicited)) lose_completion(true);
 }
 
+void QueuePair::complete_plain_receives(std::span<const queues::CompletionQueue::Differing> received) {
+  count(kCompletions, received.size());
+  count(kReceives, received.size());
+  queues::Completion common;
+  common.status = IBV_WC_SUCCESS;
+  common.opcode = IBV_WC_RECV;
+  common.qp_num = config_.qpn.value();
+  common.src_qp = attributes_.destination.value();
+  if (details_ != nullptr) [[unlikely]] {
+    for (const auto& one : received) trace_completion(one.wr_id, IBV_WC_SUCCESS, IBV_WC_RECV, one.byte_len);
+  }
+  if (!receives_.cq()->push_all(common, received)) lose_completion(true);
+}
+
 void QueuePair::lose_completion(bool of_receives) {
   if (!std::exchange(completion_lost_, true)) note(trace::Kind::kCqOverrun, {of_receives});
 }

@@ -287,6 +287,9 @@ class alignas(kCacheLine) QueuePair {
   void complete_rendezvous(const queues::SendWqe& wqe, ibv_wc_status status);
   // Completes the receive request at hand: `wc` says how. REQUIRES: receives().current() was not null
   void complete_recv(ibv_wc& wc, bool solicited);
+  // The same for SENDs without anything beside their data, whose requests are done with: receives().finish()
+  // has been called for each.
+  void complete_plain_receives(std::span<const queues::CompletionQueue::Differing> received);
   // The same for a request that a tag matched: the message's data is in it, or on its way.
   void complete_match(const TaggedMessage& message, ibv_wc_status status, uint8_t flags, uint32_t bytes);
   // Tells of the match before the data is there; the request stays at hand.
@@ -317,6 +320,8 @@ class alignas(kCacheLine) QueuePair {
   void note_entered(ibv_qp_state from, ibv_qp_state to, protocol::TraceCause cause) const;
   void lose_completion(bool of_receives);
   void trace_packet(trace::Kind kind, const roce::Headers& headers, size_t bytes, uint32_t count) const;
+  void trace_messages(trace::Kind kind, const roce::Headers& headers,
+                      std::span<const uint8_t> messages) const;
   void trace_sent(const OutgoingPacket& packet, SendStatus status) const;
   void trace_arrived(const IncomingPacket& incoming) const;
   void trace_new_requests();

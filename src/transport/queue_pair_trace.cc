@@ -72,7 +72,9 @@ void QueuePair::trace_sent(const OutgoingPacket& packet, SendStatus status) cons
   if (status != SendStatus::kSent) return;
   if (packet.acknowledgement != nullptr)
     trace_packet(Kind::kPacketSent, headers_of(*packet.acknowledgement, packet.headers.destination), 0, 1);
-  trace_packet(Kind::kPacketSent, packet.headers, packet.payload_bytes, packet.count);
+  if (packet.messages.empty())
+    return trace_packet(Kind::kPacketSent, packet.headers, packet.payload_bytes, packet.count);
+  trace_messages(Kind::kPacketSent, packet.headers, packet.messages);
 }
 
 void QueuePair::trace_arrived(const IncomingPacket& incoming) const {
@@ -80,7 +82,17 @@ void QueuePair::trace_arrived(const IncomingPacket& incoming) const {
   if (incoming.acknowledgement != nullptr)
     trace_packet(Kind::kPacketReceived, headers_of(*incoming.acknowledgement, packet.headers.destination), 0,
                  1);
-  trace_packet(Kind::kPacketReceived, packet.headers, packet.payload.size(), packet.count);
+  if (incoming.messages.empty())
+    return trace_packet(Kind::kPacketReceived, packet.headers, packet.payload.size(), packet.count);
+  trace_messages(Kind::kPacketReceived, packet.headers, incoming.messages);
+}
+
+// They look as if each had gone by itself.
+void QueuePair::trace_messages(Kind kind, const roce::Headers& headers,
+                               std::span<const uint8_t> messages) const {
+  for (size_t i = 0; i < messages.size(); ++i) {
+    trace_packet(kind, headers_of_message(headers, messages, i), messages[i], 1);
+  }
 }
 
 void QueuePair::trace_completion(uint64_t wr_id, ibv_wc_status status, uint32_t opcode,

@@ -31,7 +31,12 @@ Verdict RcQueuePair::on_packet(const IncomingPacket& incoming, TimePoint now) {
       emit(IBV_EVENT_COMM_EST);
     }
     if (has_news_of_incast(incast_, incoming.packet, now)) responder_.tell_of_incast();
-    responder_.on_request(incoming.packet);
+    if (incoming.messages.empty()) {
+      responder_.on_request(incoming.packet);
+    } else {
+      count(kReceivedPackets, incoming.messages.size() - 1);
+      responder_.on_messages(incoming.packet, incoming.messages);
+    }
   } else if (headers.operation() == roce::Operation::kAcknowledge) {
     requester_.on_acknowledge({headers.psn, headers.msn, headers.syndrome}, now);
   } else if (headers.operation() == roce::Operation::kAtomicAcknowledge) {

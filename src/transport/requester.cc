@@ -18,6 +18,9 @@ using roce::Psn;
 // More bursts than this are never in flight, however small their packets: a receiver's buffer counts packets,
 // too.
 constexpr uint32_t kMostBursts = 16;
+// Where messages go by memory they wait for others as soon as the peer is so many behind: before it would
+// lose what those behind gain.
+constexpr uint32_t kMessagesBehind = 8;
 // Bytes in flight, whatever the path.
 constexpr uint32_t kMostInFlight = 1u << 30;
 
@@ -40,10 +43,15 @@ Requester::Sizes Requester::sizes_of(const Traits& traits, uint32_t mtu) const {
   sizes.run_bytes = sizes.run_packets * (mtu + sizes.charge);
   // Where another process has the queues of XRC, packets are passed on one by one.
   sizes.joined = service_ == roce::Service::kRc ? traits.packets_joined(mtu) : 1;
+  sizes.joined_messages = service_ == roce::Service::kRc ? traits.joined_messages : 1;
   sizes.most_packets = static_cast<int32_t>(kMostBursts * traits.burst_packets);
-  // Where nothing is lost a packet costs the same alone as in company.
-  sizes.gather_requests = traits.lossless ? 0 : traits.burst_packets;
-  sizes.gather_bytes = (traits.burst_bytes + traits.burst_packets - 1) / traits.burst_packets;
+  if (!traits.lossless) {
+    sizes.gather_requests = traits.burst_packets;
+    sizes.gather_bytes = (traits.burst_bytes + traits.burst_packets - 1) / traits.burst_packets;
+  } else if (sizes.joined_messages > 1) {
+    sizes.gather_requests = sizes.joined_messages;
+    sizes.gather_behind = kMessagesBehind;
+  }
   return sizes;
 }
 
@@ -185,9 +193,11 @@ int32_t Requester::most_packets() const {
 
 bool Requester::may_gather() const {
   if (!running_ || !has_outstanding() || next_.is_before(highest_)) return false;
+  if (cursor_ - head_ < sizes_.gather_behind) return false;
   const uint32_t unsent = ring().posted() - cursor_;
-  return unsent > 0 && unsent < sizes_.gather_requests && unsent < ring().capacity() / 4 &&
-         ring().at(cursor_ + unsent - 1).length <= sizes_.gather_bytes;
+  if (unsent == 0 || unsent >= sizes_.gather_requests || unsent >= ring().capacity() / 4) return false;
+  const SendWqe& latest = ring().at(cursor_ + unsent - 1);
+  return sizes_.joined_messages > 1 ? may_be_joined(latest) : latest.length <= sizes_.gather_bytes;
 }
 
 void Requester::assign(SendWqe& wqe) {
@@ -345,24 +355,24 @@ void Requester::ask_for_the_last() {
 
 // Whether another packet will surely be sent right after this one, which can then carry the request for an
 // acknowledgement.
-bool Requester::more_follows(uint32_t packets, uint32_t bytes, bool ends) const {
-  if (unsendable_ && (cursor_ == *unsendable_ || cursor_ + 1 == *unsendable_)) return false;
+bool Requester::more_follows(uint32_t packets, uint32_t bytes, bool ends, uint32_t last) const {
+  if (unsendable_ && (last == *unsendable_ || last + 1 == *unsendable_)) return false;
   if (holds_new() && !(next_ + packets).is_before(highest_)) return false;
   const uint32_t cost = bytes + packets * sizes_.charge;
   if (inflight_ + cost + mtu() + sizes_.charge > window_) return false;
   if (next_ + packets - unacked_ >= most_packets()) return false;
   if (flow_ && !flow_->may_send_after(cost, sending_at_)) return false;
   if (!ends) return true;
-  if (cursor_ + 1 == ring().posted()) return false;
-  if (qp_.state() != IBV_QPS_RTS && cursor_ + 1 == assigned_) return false;
-  const SendWqe& following = ring().at(cursor_ + 1);
+  if (last + 1 == ring().posted()) return false;
+  if (qp_.state() != IBV_QPS_RTS && last + 1 == assigned_) return false;
+  const SendWqe& following = ring().at(last + 1);
   return is_data(following) && !following.has_flag(IBV_SEND_FENCE);
 }
 
 // Whether a packet that is sent now is to ask for an acknowledgement.
-bool Requester::must_ask(uint32_t packets, uint32_t bytes, bool ends) const {
+bool Requester::must_ask(uint32_t packets, uint32_t bytes, bool ends, uint32_t last) const {
   const uint32_t since = since_ack_request_ + bytes + packets * sizes_.charge;
-  return since >= std::min(sizes_.run_bytes, window_ / 2) || !more_follows(packets, bytes, ends);
+  return since >= std::min(sizes_.run_bytes, window_ / 2) || !more_follows(packets, bytes, ends, last);
 }
 
 SendStatus Requester::send_data(SendWqe& wqe) {
@@ -370,11 +380,11 @@ SendStatus Requester::send_data(SendWqe& wqe) {
   const auto index = static_cast<uint32_t>(next_ - wqe.first_psn);
   if (!make_data_packet(qp_, service_, wqe, index, next_, sizes_.joined, packet)) return SendStatus::kFault;
   const uint32_t cost = packet.bytes + packet.count * sizes_.charge;
-  packet.headers.ack_request = must_ask(packet.count, packet.bytes, packet.ends);
+  packet.headers.ack_request = must_ask(packet.count, packet.bytes, packet.ends, cursor_);
   const SendStatus status =
       qp_.send_out({qp_.attributes().path, packet.headers, packet.pieces.get(), packet.bytes, packet.count});
   if (status != SendStatus::kSent) return status;
-  since_ack_request_ = packet.headers.ack_request ? 0 : since_ack_request_ + cost;
+  since_ack_request_ = packet.headers.ack_request ? 0 : since_ack_request_ + std::max(cost, 1u);
   if (packet.count > 1) qp_.count(kSentPackets, packet.count - 1);
   sent(wqe, next_ + packet.count, packet.bytes);
   return status;

@@ -79,11 +79,14 @@ class Requester {
     // Packets that leave best together. READ data is asked for in parts of as many where nothing paces it.
     uint32_t run_packets = 1;
     uint32_t run_bytes = 0;
-    uint32_t joined = 1;       // packets of one message that go as one
-    int32_t most_packets = 0;  // in flight
-    // Requests of at most so many bytes may wait until so many are together: a burst.
+    uint32_t joined = 1;           // packets of one message that go as one
+    uint32_t joined_messages = 1;  // small ones
+    int32_t most_packets = 0;      // in flight
+    // Requests of at most so many bytes, or those that may be joined, may wait until so many are together,
+    // while so many before them have not been acknowledged.
     uint32_t gather_requests = 0;
     uint32_t gather_bytes = 0;
+    uint32_t gather_behind = 0;
   };
   Sizes sizes_of(const Traits& traits, uint32_t mtu) const;
 
@@ -118,13 +121,19 @@ class Requester {
   SendStatus send_placement(queues::SendWqe& wqe);
   bool may_send_simply() const;
   bool is_simple(const queues::SendWqe& wqe) const;
+  static bool may_be_joined(const queues::SendWqe& wqe);
+  struct Together;
+  Together find_together(uint32_t most) const;
+  SendStatus send_together(const Together& messages, std::optional<Acknowledgement>& acknowledgement);
   SendStatus send_one_packet(queues::SendWqe& wqe, std::optional<Acknowledgement>& acknowledgement);
+  void left_simply(uint32_t requests, uint32_t bytes, bool asked);
   void lost(TimePoint now);
   void timed_out(TimePoint now);
   void obey_flow();
   void show_path();
-  bool must_ask(uint32_t packets, uint32_t bytes, bool ends) const;
-  bool more_follows(uint32_t packets, uint32_t bytes, bool ends) const;
+  // `last`: the request that they end, or are of.
+  bool must_ask(uint32_t packets, uint32_t bytes, bool ends, uint32_t last) const;
+  bool more_follows(uint32_t packets, uint32_t bytes, bool ends, uint32_t last) const;
   void await_acknowledgement(TimePoint now) {
     if (ack_deadline_ != kNever) return;
     const Duration timeout = ack_timeout();
@@ -200,6 +209,7 @@ class Requester {
 
   // Acknowledgement
   bool acknowledge_before(roce::Psn limit);
+  void acknowledge_single_packets(roce::Psn limit);
   void settle(const queues::SendWqe& wqe, roce::Psn limit);
   void retire(ibv_wc_status status);
   void retire_executed();
@@ -247,7 +257,7 @@ class Requester {
   std::unique_ptr<congestion::Flow> flow_;
   uint32_t window_ = 0;             // bytes that may be in flight
   uint32_t inflight_ = 0;           // bytes between unacked_ and next_
-  uint32_t since_ack_request_ = 0;  // bytes
+  uint32_t since_ack_request_ = 0;  // bytes, and one for each packet without
   uint32_t reads_outstanding_ = 0;  // parts of READs, and atomics, between unacked_ and next_
 
   std::optional<ibv_wc_status>

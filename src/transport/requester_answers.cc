@@ -32,6 +32,7 @@ Duration lengthened(Duration timeout, roce::Qpn qpn, uint8_t retries_left) {
 // Takes everything before `limit` as received by the peer. Stops at a READ or atomic whose response has not
 // come: false.
 bool Requester::acknowledge_before(Psn limit) {
+  if (!flow_) acknowledge_single_packets(limit);
   while (head_ != assigned_ && unacked_.is_before(limit)) {
     const SendWqe& wqe = ring().at(head_);
     if (needs_response(wqe)) return false;
@@ -40,6 +41,25 @@ bool Requester::acknowledge_before(Psn limit) {
     if (whole) retire(IBV_WC_SUCCESS);
   }
   return true;
+}
+
+// The same for requests of one packet each, up to the first that is anything else.
+void Requester::acknowledge_single_packets(Psn limit) {
+  if (limit.is_after(next_)) limit = next_;
+  const uint32_t first = head_;
+  uint32_t bytes = 0;
+  for (; head_ != assigned_ && unacked_.is_before(limit); ++head_) {
+    const SendWqe& wqe = ring().at(head_);
+    if (needs_response(wqe) || wqe.first_psn != unacked_ || wqe.last_psn != unacked_) break;
+    bytes += wqe.length + sizes_.charge;
+    ++unacked_;
+    qp_.complete_send(wqe, IBV_WC_SUCCESS);
+  }
+  if (head_ == first) return;
+  inflight_ -= std::min(inflight_, bytes);
+  lossless_window_.on_acknowledged(bytes);
+  window_ = lossless_window_.usable();
+  retire_executed();
 }
 
 // Moves unacked_ up to `limit`, within the request at head_ or to its end.

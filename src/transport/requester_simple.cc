@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Requests of one packet that nothing stands in the way of. Where messages go by memory, what transmit() asks
 // of each packet takes longer than the message.
+#include <algorithm>
+#include <array>
+#include <span>
+
 #include "transport/requester.h"
 #include "transport/send_request.h"
 
@@ -28,6 +32,38 @@ bool Requester::is_simple(const SendWqe& wqe) const {
          (!wqe.has_flag(IBV_SEND_FENCE) || reads_outstanding_ == 0);
 }
 
+bool Requester::may_be_joined(const SendWqe& wqe) {
+  return wqe.opcode == IBV_WR_SEND && wqe.num_sge <= 1 && wqe.length <= kLongestJoinedMessage &&
+         !wqe.has_flag(IBV_SEND_SOLICITED) && !wqe.has_flag(IBV_SEND_FENCE);
+}
+
+// Small messages that leave as one (Traits::joined_messages).
+struct Requester::Together {
+  uint32_t count = 0;
+  uint32_t bytes = 0;
+  std::array<ConstBytes, kMostJoinedMessages> pieces;
+  std::array<uint8_t, kMostJoinedMessages> lengths;
+};
+
+// Those that begin at the cursor, up to the first that is anything else.
+Requester::Together Requester::find_together(uint32_t most) const {
+  Together found;
+  LocalKeys keys(*qp_.config().keys, qp_.config().pd, 0);
+  for (; found.count < most; ++found.count) {
+    const SendWqe& wqe = ring().at(cursor_ + found.count);
+    if (!may_be_joined(wqe) || inflight_ + found.bytes + wqe.length > window_) break;
+    const std::byte* from = wqe.inline_data();
+    if (!wqe.is_inline() && wqe.length > 0) {
+      from = keys.at(wqe.sges()[0], wqe.length);
+      if (from == nullptr) break;
+    }
+    found.pieces[found.count] = {from, wqe.length};
+    found.lengths[found.count] = static_cast<uint8_t>(wqe.length);
+    found.bytes += wqe.length;
+  }
+  return found;
+}
+
 bool Requester::send_simple(TimePoint now, std::optional<Acknowledgement>& acknowledgement) {
   const uint32_t posted = ring().posted();
   if (cursor_ == posted) return true;
@@ -42,6 +78,16 @@ bool Requester::send_simple(TimePoint now, std::optional<Acknowledgement>& ackno
     }
     if (!is_simple(wqe) || !window_allows(wqe.length + sizes_.charge)) return false;
     if (next_ - unacked_ >= sizes_.most_packets && inflight_ > 0) return false;
+    const uint32_t most = std::min({posted - cursor_, sizes_.joined_messages, budget});
+    if (most > 1) {
+      const Together messages = find_together(most);
+      if (messages.count > 1) {
+        if (send_together(messages, acknowledgement) != SendStatus::kSent) return false;
+        await_acknowledgement(now);
+        budget -= messages.count;
+        continue;
+      }
+    }
     if (send_one_packet(wqe, acknowledgement) != SendStatus::kSent) return false;
     await_acknowledgement(now);
     --budget;
@@ -66,23 +112,53 @@ SendStatus Requester::send_one_packet(SendWqe& wqe, std::optional<Acknowledgemen
   headers.immediate = byteswap(wqe.immediate);
   headers.xrc_srq = wqe.remote_srqn;
   const bool is_last = cursor_ + 1 == ring().posted();
-  headers.ack_request = is_last || must_ask(1, bytes, true);
+  headers.ack_request = is_last || must_ask(1, bytes, true, cursor_);
   const SendStatus status = qp_.send_out(
       {qp_.attributes().path, headers, {&piece, 1}, bytes, 1, acknowledgement ? &*acknowledgement : nullptr});
   if (status != SendStatus::kSent) return status;
   acknowledgement.reset();
-  const uint32_t cost = bytes + sizes_.charge;
-  since_ack_request_ = headers.ack_request ? 0 : since_ack_request_ + cost;
   wqe.first_psn = wqe.last_psn = next_;
   wqe.executed = false;
-  assigned_ = ++cursor_;
-  next_new_ = highest_ = ++next_;
+  left_simply(1, bytes, headers.ack_request);
+  return status;
+}
+
+SendStatus Requester::send_together(const Together& messages,
+                                    std::optional<Acknowledgement>& acknowledgement) {
+  roce::Headers headers = headers_for(Operation::kSendOnly, next_);
+  const uint32_t last = cursor_ + messages.count - 1;
+  headers.ack_request = last + 1 == ring().posted() || must_ask(messages.count, messages.bytes, true, last);
+  const SendStatus status = qp_.send_out({.path = qp_.attributes().path,
+                                          .headers = headers,
+                                          .payload = std::span(messages.pieces).first(messages.count),
+                                          .payload_bytes = messages.bytes,
+                                          .count = messages.count,
+                                          .acknowledgement = acknowledgement ? &*acknowledgement : nullptr,
+                                          .messages = std::span(messages.lengths).first(messages.count)});
+  if (status != SendStatus::kSent) return status;
+  acknowledgement.reset();
+  for (uint32_t i = 0; i < messages.count; ++i) {
+    SendWqe& wqe = ring().at(cursor_ + i);
+    wqe.first_psn = wqe.last_psn = next_ + i;
+    wqe.executed = false;
+  }
+  left_simply(messages.count, messages.bytes, headers.ack_request);
+  return status;
+}
+
+// So many requests of a packet each have left, with so many bytes together.
+void Requester::left_simply(uint32_t requests, uint32_t bytes, bool asked) {
+  const uint32_t cost = bytes + requests * sizes_.charge;
+  since_ack_request_ = asked ? 0 : since_ack_request_ + std::max(cost, 1u);
+  cursor_ += requests;
+  assigned_ = cursor_;
+  next_ = next_ + requests;
+  next_new_ = highest_ = next_;
   inflight_ += cost;
   one_sided_run_ = 0;
   one_sided_bytes_ = 0;
-  qp_.count(kSentPackets);
+  qp_.count(kSentPackets, requests);
   qp_.count(kSentBytes, bytes);
-  return status;
 }
 
 }  // namespace verbena::transport

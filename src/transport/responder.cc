@@ -89,6 +89,29 @@ void Responder::on_request(const roce::Packet& packet) {
   }
 }
 
+void Responder::on_messages(const roce::Packet& packet, std::span<const uint8_t> lengths) {
+  size_t taken = 0;
+  if (running_ && packet.headers.psn == expected_ && kept_.empty()) {
+    gap_reported_ = false;
+    nak_.reset();
+    taken = inbound_.take_messages(packet.payload, lengths);
+    expected_ = expected_ + static_cast<uint32_t>(taken);
+    msn_ = (msn_ + static_cast<uint32_t>(taken)) & 0xffffff;
+    if (taken == lengths.size()) {
+      if (packet.headers.ack_request) acknowledgement_due_ = true;
+      return;
+    }
+  }
+  size_t offset = 0;
+  for (size_t i = 0; i < lengths.size(); ++i) {
+    if (i >= taken) {
+      on_request(
+          {headers_of_message(packet.headers, lengths, i), packet.payload.subspan(offset, lengths[i])});
+    }
+    offset += lengths[i];
+  }
+}
+
 void Responder::execute(const roce::Packet& packet) {
   const Operation operation = packet.headers.operation();
   if (service_ == roce::Service::kXrc) {

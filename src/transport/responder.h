@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 
 #include "roce/aeth.h"
@@ -34,6 +35,8 @@ class Responder {
   void halt(ibv_qp_state to);
 
   void on_request(const roce::Packet& packet);
+  // Messages that came as one (IncomingPacket::messages): as if each had come by itself.
+  void on_messages(const roce::Packet& packet, std::span<const uint8_t> lengths);
   // The peer understands what it is told of arrivals.
   void on_heard(roce::Psn psn);
   // The peer is to know of other senders.

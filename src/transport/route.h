@@ -31,6 +31,8 @@ struct Traits {
   // Packets of one message that follow each other may be sent, and then arrive, as one: so many bytes of
   // payload at most. 0: each by itself. It pays where what a packet costs does not depend on its length.
   uint32_t joined_bytes = 0;
+  // So many small messages that follow each other may be sent, and then arrive, as one, likewise.
+  uint32_t joined_messages = 1;
   // An acknowledgement that is followed by a packet to the same QP travels in that; it may also be handed
   // over with the packet (OutgoingPacket::acknowledgement).
   bool carries_acknowledgements = false;

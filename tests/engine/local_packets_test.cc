@@ -35,6 +35,7 @@ class LocalPackets : public testing::Test {
     uint32_t count;
     roce::Path path;
     uint32_t udp_bytes;
+    std::vector<uint8_t> messages;
   };
 
   SendStatus send(Operation operation, size_t bytes, uint32_t count = 1, Service service = Service::kRc) {
@@ -52,23 +53,47 @@ class LocalPackets : public testing::Test {
             [this](const IncomingPacket& incoming) {
               if (incoming.acknowledgement != nullptr) {
                 const roce::Qpn to = incoming.packet.headers.destination;
-                arrived.push_back({headers_of(*incoming.acknowledgement, to), {}, 1, incoming.path, 0});
+                arrived.push_back({headers_of(*incoming.acknowledgement, to), {}, 1, incoming.path, 0, {}});
               }
               arrived.push_back({incoming.packet.headers,
                                  {incoming.packet.payload.begin(), incoming.packet.payload.end()},
                                  incoming.packet.count,
                                  incoming.path,
-                                 incoming.udp_bytes});
+                                 incoming.udp_bytes,
+                                 {incoming.messages.begin(), incoming.messages.end()}});
             },
             [this](roce::ParseError error) { refused.push_back(error); })
         .packets;
   }
 
+  // Messages of these lengths, each full of its number, as one.
+  SendStatus send_together(const std::vector<uint8_t>& lengths,
+                           const transport::Acknowledgement* acknowledgement = nullptr) {
+    std::vector<std::vector<std::byte>> data;
+    std::vector<ConstBytes> pieces;
+    uint32_t bytes = 0;
+    for (const uint8_t length : lengths) {
+      data.emplace_back(length, static_cast<std::byte>(data.size() + 1));
+      bytes += length;
+    }
+    for (const auto& one : data) pieces.emplace_back(one);
+    headers.opcode = roce::make_opcode(Service::kRc, Operation::kSendOnly);
+    headers.pad = 0;
+    return writer.send({.path = path,
+                        .headers = headers,
+                        .payload = pieces,
+                        .payload_bytes = bytes,
+                        .count = static_cast<uint32_t>(lengths.size()),
+                        .acknowledgement = acknowledgement,
+                        .messages = lengths});
+  }
+
   // An entry as somebody would write it who does not keep to the rules.
-  void put(std::vector<uint8_t> head, size_t payload_bytes = 0) {
+  void put(std::vector<uint8_t> head, size_t payload_bytes = 0,
+           local::EntryKind kind = local::EntryKind::kPacket) {
     payload.assign(payload_bytes, std::byte{});
     const ConstBytes piece = payload;
-    ASSERT_EQ(writer.lane().put(local::EntryKind::kPacket, std::as_bytes(std::span(head)), {&piece, 1},
+    ASSERT_EQ(writer.lane().put(kind, std::as_bytes(std::span(head)), {&piece, 1},
                                 static_cast<uint32_t>(payload_bytes)),
               local::Put::kDone);
   }
@@ -120,6 +145,92 @@ TEST_F(LocalPackets, JoinedPacketsArriveAsOne) {
   ASSERT_EQ(receive(), 1u);
   EXPECT_EQ(arrived.front().count, 8u);
   EXPECT_EQ(arrived.front().payload.size(), 8192u);
+}
+
+TEST_F(LocalPackets, MessagesArriveAsOne) {
+  headers.psn = roce::Psn(5);
+  headers.ack_request = true;
+  const std::vector<uint8_t> lengths = {8, 0, 128, 1};
+  ASSERT_EQ(send_together(lengths), SendStatus::kSent);
+  ASSERT_EQ(receive(), 4u) << "each counts";
+  ASSERT_EQ(arrived.size(), 1u);
+  const Arrived& all = arrived.front();
+  EXPECT_EQ(all.messages, lengths);
+  EXPECT_EQ(all.headers.psn, headers.psn);
+  EXPECT_TRUE(all.headers.ack_request);
+  ASSERT_EQ(all.payload.size(), 137u);
+  EXPECT_EQ(all.payload[7], std::byte{1});
+  EXPECT_EQ(all.payload[8], std::byte{3});
+  EXPECT_EQ(all.payload[136], std::byte{4});
+}
+
+TEST_F(LocalPackets, AsManyMessagesAsGoTogetherFitAnEntryWithAnAcknowledgement) {
+  const transport::Acknowledgement acknowledgement{roce::Psn(9), 7, 0x1f};
+  const std::vector<uint8_t> lengths(transport::kMostJoinedMessages, transport::kLongestJoinedMessage);
+  ASSERT_EQ(send_together(lengths, &acknowledgement), SendStatus::kSent);
+  EXPECT_EQ(receive(), lengths.size());
+  ASSERT_EQ(arrived.size(), 2u);
+  EXPECT_EQ(arrived[0].headers.psn, roce::Psn(9));
+  EXPECT_EQ(arrived[1].messages, lengths);
+}
+
+TEST_F(LocalPackets, AnAcknowledgementThatWaitsGoesWithMessages) {
+  headers.opcode = roce::make_opcode(Service::kRc, Operation::kAcknowledge);
+  headers.pad = 0;
+  ASSERT_EQ(writer.send({path, headers, {}, 0}), SendStatus::kSent);
+  ASSERT_EQ(send_together({8, 8}), SendStatus::kSent);
+  receive();
+  ASSERT_EQ(arrived.size(), 2u);
+  EXPECT_EQ(arrived[0].headers.operation(), Operation::kAcknowledge);
+  EXPECT_EQ(arrived[1].messages.size(), 2u);
+}
+
+TEST_F(LocalPackets, APacketBehindMessagesIsAPacket) {
+  send_together({8, 8});
+  send(Operation::kSendOnly, 8);
+  receive();
+  ASSERT_EQ(arrived.size(), 2u);
+  EXPECT_TRUE(arrived[1].messages.empty());
+}
+
+TEST_F(LocalPackets, MessagesThatAreNotWhatTheySayAreRefused) {
+  constexpr auto kMessages = local::EntryKind::kMessages;
+  const auto head = [](uint8_t count, Service service, Operation operation, std::vector<uint8_t> lengths) {
+    std::vector<uint8_t> all = {
+        count, roce::make_opcode(service, operation), 0, 0xff, 0xff, 0, 0, 0, 0, 0, 0, 0, 0};
+    all.insert(all.end(), lengths.begin(), lengths.end());
+    return all;
+  };
+  put(head(2, Service::kRc, Operation::kSendOnly, {8, 8}), 15, kMessages);  // a byte short
+  put(head(2, Service::kRc, Operation::kSendOnly, {8, 8}), 17, kMessages);  // one too many
+  put(head(3, Service::kRc, Operation::kSendOnly, {8, 8}), 16, kMessages);  // a length short
+  put(head(1, Service::kRc, Operation::kSendOnly, {8, 8}), 16, kMessages);  // one too many
+  put(head(0, Service::kRc, Operation::kSendOnly, {}), 0, kMessages);
+  put(head(17, Service::kRc, Operation::kSendOnly, std::vector<uint8_t>(17, 1)), 17, kMessages);
+  put(head(2, Service::kRc, Operation::kSendFirst, {8, 8}), 16, kMessages);
+  put(head(2, Service::kUc, Operation::kSendOnly, {8, 8}), 16, kMessages);
+  std::vector<uint8_t> solicited = head(2, Service::kRc, Operation::kSendOnly, {8, 8});
+  solicited[2] = 0x80;
+  put(solicited, 16, kMessages);
+  put({}, 0, kMessages);
+  put({16}, 0, kMessages);
+  put({16, 0, 0}, 0, kMessages);
+  receive();
+  EXPECT_TRUE(arrived.empty());
+  EXPECT_EQ(refused.size(), 12u);
+  put(head(2, Service::kRc, Operation::kSendOnly, {8, 8}), 16, kMessages);
+  EXPECT_EQ(receive(), 2u);
+  EXPECT_EQ(arrived.size(), 1u);
+}
+
+TEST_F(LocalPackets, MessagesWhoseMemoryIsGoneAreAFault) {
+  headers.opcode = roce::make_opcode(Service::kRc, Operation::kSendOnly);
+  const std::vector<std::byte> good(8);
+  const ConstBytes pieces[] = {good, {reinterpret_cast<const std::byte*>(16), 8}};
+  const uint8_t lengths[] = {8, 8};
+  EXPECT_EQ(writer.send({path, headers, pieces, 16, 2, nullptr, lengths}), SendStatus::kFault);
+  EXPECT_EQ(send(Operation::kSendOnly, 8), SendStatus::kSent);
+  EXPECT_EQ(receive(), 1u);
 }
 
 TEST_F(LocalPackets, EachHasThePathItWasSentBy) {

@@ -171,24 +171,33 @@ void check_packets(Choices& choices) {
   static engine::PacketReader reader(*lane);
   uint32_t put = 0;
   while (!choices.empty()) {
-    const auto kind = EntryKind{static_cast<uint8_t>(choices.below(8) == 0 ? 2 : 1)};
+    static constexpr EntryKind kKinds[] = {EntryKind::kPacket, EntryKind::kMessages, EntryKind::kPath};
+    const EntryKind kind = kKinds[choices.below(8) == 0 ? 2 : choices.below(2)];
     const ConstBytes head = choices.bytes(choices.below(kMostHead + 1));
     static std::byte payload[kMostPayload];
     const uint32_t bytes = choices.yes() ? choices.number<uint16_t>() % (kMostPayload + 1) : 0;
     const ConstBytes piece(payload, bytes);
-    if (writer.put(kind, head, {&piece, 1}, bytes) == Put::kDone) put += kind == EntryKind::kPacket;
+    if (writer.put(kind, head, {&piece, 1}, bytes) == Put::kDone) put += kind != EntryKind::kPath;
     if (choices.below(4) != 0 && !choices.empty()) continue;
     uint32_t taken = 0;
+    uint32_t packets = 0;
     const auto take = [&](const transport::IncomingPacket& packet) {
       const roce::Headers& headers = packet.packet.headers;
       VERBENA_REQUIRE(headers.info().exists());
       VERBENA_REQUIRE(packet.packet.count >= 1 && packet.packet.payload.size() <= kMostPayload);
       VERBENA_REQUIRE(packet.path.flow_label <= 0xfffff);
+      const auto& messages = packet.messages;
+      packets += std::max<uint32_t>(static_cast<uint32_t>(messages.size()), 1);
+      if (messages.empty()) return;
+      VERBENA_REQUIRE(headers.operation() == roce::Operation::kSendOnly && messages.size() <= 16);
+      size_t bytes = 0;
+      for (const uint8_t length : messages) bytes += length;
+      VERBENA_REQUIRE(bytes == packet.packet.payload.size());
     };
     const auto received = reader.receive(
         1000, [&](const transport::IncomingPacket& packet) { ++taken, take(packet); },
-        [&](roce::ParseError) { ++taken; });
-    VERBENA_REQUIRE(received.packets == put && taken >= put && taken <= 2 * put);
+        [&](roce::ParseError) { ++taken, ++packets; });
+    VERBENA_REQUIRE(received.packets == packets && taken == put);
     put = 0;
     reader.give_back();
   }

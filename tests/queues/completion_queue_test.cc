@@ -27,6 +27,10 @@ class CompletionQueueTest : public testing::Test {
     return ids;
   }
 
+  bool push_all(std::span<const CompletionQueue::Differing> entries) {
+    return queue->push_all(Completion(), entries);
+  }
+
   void take_all() {
     while (!poll().empty()) {
     }
@@ -57,6 +61,45 @@ TEST_F(CompletionQueueTest, GivesEntriesInOrderAndNoMoreThanAskedFor) {
   EXPECT_THAT(poll(2), ElementsAre(5));
   EXPECT_THAT(poll(2), ElementsAre());
   EXPECT_TRUE(queue->empty());
+}
+
+TEST_F(CompletionQueueTest, TakesSeveralEntriesThatDifferInLittle) {
+  create(7);
+  Completion common;
+  common.qp_num = 9;
+  common.opcode = IBV_WC_RECV;
+  const CompletionQueue::Differing entries[] = {{1, 10}, {2, 20}, {3, 30}};
+  EXPECT_TRUE(queue->push_all(common, entries));
+  ibv_wc wcs[4];
+  ASSERT_EQ(queue->poll(4, wcs), 3);
+  for (uint32_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(wcs[i].wr_id, i + 1);
+    EXPECT_EQ(wcs[i].byte_len, 10 * (i + 1));
+    EXPECT_EQ(wcs[i].qp_num, 9u);
+    EXPECT_EQ(wcs[i].opcode, IBV_WC_RECV);
+  }
+}
+
+TEST_F(CompletionQueueTest, SeveralEntriesAreInErrorFromTheFirstThatDoesNotFit) {
+  create(3);
+  const std::vector<CompletionQueue::Differing> entries = {{1, 0}, {2, 0}, {3, 0}, {4, 0}, {5, 0}};
+  EXPECT_FALSE(push_all(entries));
+  EXPECT_EQ(listener.overflows, 1);
+  EXPECT_THAT(poll(), ElementsAre(1, 2, 3));
+  EXPECT_FALSE(push_all(entries));
+  EXPECT_EQ(listener.overflows, 1);
+}
+
+TEST_F(CompletionQueueTest, SeveralEntriesAreOneEventToWhoIsArmed) {
+  create(7);
+  EXPECT_EQ(queue->arm(false), Event::kNone);
+  const std::vector<CompletionQueue::Differing> entries = {{1, 0}, {2, 0}};
+  push_all(entries);
+  EXPECT_EQ(listener.events, 1);
+  take_all();
+  EXPECT_EQ(queue->arm(true), Event::kNone);
+  push_all(entries);
+  EXPECT_EQ(listener.events, 1) << "they are not solicited";
 }
 
 TEST_F(CompletionQueueTest, GoesRoundItsRingManyTimes) {

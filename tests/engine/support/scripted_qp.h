@@ -44,6 +44,10 @@ class ScriptedQp : public transport::QueuePair, private transport::QpEventListen
     if (owes_acknowledgement && send(roce::Operation::kAcknowledge)) owes_acknowledgement = false;
   }
 
+  bool send_at_once(TimePoint now) override {
+    return sends_at_once && transmit(now, UINT32_MAX, false) == transport::TransmitResult::kIdle;
+  }
+
   void reroute() override { find_route(attributes().path, attributes().destination); }
   bool has_urgent() const override { return unsent() > 0; }
   bool has_acknowledgement() const override { return owes_acknowledgement; }
@@ -61,6 +65,7 @@ class ScriptedQp : public transport::QueuePair, private transport::QpEventListen
   bool acknowledges = true;
   bool owes_acknowledgement = false;
   bool gathers = false;
+  bool sends_at_once = false;
   uint32_t received = 0;
   TimePoint due = kNever;
   TimePoint timer_fired_at = kNever;

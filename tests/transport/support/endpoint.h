@@ -139,6 +139,14 @@ class Endpoint {
     return qp->on_packet({packet, path, udp_bytes}, now);
   }
 
+  // Messages that came as one.
+  Verdict receive_messages(const roce::Headers& headers, ConstBytes payload,
+                           std::span<const uint8_t> lengths) {
+    const roce::Packet packet{headers, payload, static_cast<uint32_t>(lengths.size())};
+    const roce::Path path = path_between(attributes().path.destination, attributes().path.source);
+    return qp->on_packet({packet, path, 0, nullptr, lengths}, now);
+  }
+
   // Lets time pass up to the deadline. Fails the test when there is none.
   void wait_for_timer() {
     ASSERT_NE(qp->deadline(), kNever);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <deque>
 #include <vector>
 
@@ -14,23 +15,26 @@ struct SentPacket {
   roce::Headers headers;
   std::vector<std::byte> payload;
   uint32_t count = 1;
+  bool is_followed = false;  // by a message that went as one with it
 
   roce::Operation operation() const { return headers.operation(); }
   uint32_t psn() const { return headers.psn.value(); }
   bool asks() const { return headers.ack_request; }
 };
 
-// Keeps what is sent; an acknowledgement that travels in a packet as one of its own. Answers kBusy while
-// `room` is 0.
+// Keeps what is sent; an acknowledgement that travels in a packet, and messages that go as one, as packets of
+// their own. Answers kBusy while `room` is 0.
 class RecordingSink : public PacketSink {
  public:
   SendStatus send(const OutgoingPacket& packet) override {
-    if (room == 0) return SendStatus::kBusy;
-    if (room > 0) --room;
+    const int wanted = std::max(static_cast<int>(packet.messages.size()), 1);
+    if (room >= 0 && room < wanted) return SendStatus::kBusy;
+    if (room > 0) room -= wanted;
     if (packet.acknowledgement != nullptr) {
       const auto acknowledgement = headers_of(*packet.acknowledgement, packet.headers.destination);
       packets.push_back({packet.path, acknowledgement, {}});
     }
+    if (!packet.messages.empty()) return send_messages(packet);
     SentPacket sent{packet.path, packet.headers, {}, packet.count};
     for (const ConstBytes piece : packet.payload) {
       sent.payload.insert(sent.payload.end(), piece.begin(), piece.end());
@@ -38,6 +42,25 @@ class RecordingSink : public PacketSink {
     if (sent.payload.size() != packet.payload_bytes) abort();
     if (packet.headers.pad != roce::padding_of(packet.payload_bytes)) abort();
     packets.push_back(std::move(sent));
+    return SendStatus::kSent;
+  }
+
+  SendStatus send_messages(const OutgoingPacket& packet) {
+    uint32_t bytes = 0;
+    if (packet.count != packet.messages.size() || packet.payload.size() != packet.count) abort();
+    if (faults) return SendStatus::kFault;
+    for (size_t i = 0; i < packet.messages.size(); ++i) {
+      const ConstBytes piece = packet.payload[i];
+      if (piece.size() != packet.messages[i]) abort();
+      bytes += packet.messages[i];
+      packets.push_back({packet.path,
+                         headers_of_message(packet.headers, packet.messages, i),
+                         {piece.begin(), piece.end()},
+                         1,
+                         i + 1 < packet.messages.size()});
+    }
+    if (bytes != packet.payload_bytes) abort();
+    together.push_back(packet.count);
     return SendStatus::kSent;
   }
 
@@ -50,7 +73,9 @@ class RecordingSink : public PacketSink {
   }
 
   std::deque<SentPacket> packets;
-  int room = -1;  // -1: without end
+  std::vector<uint32_t> together;  // how many messages went as one, each time that some did
+  int room = -1;                   // -1: without end
+  bool faults = false;             // whatever goes together
 };
 
 }  // namespace verbena::transport
