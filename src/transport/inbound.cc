@@ -74,7 +74,10 @@ Reception Inbound::execute_send(const roce::Packet& packet, Payload payload) {
   if (received_ + payload.bytes() > kMaxMessageBytes) {
     return refused(NakCode::kInvalidRequest, IBV_WC_LOC_LEN_ERR);
   }
-  switch (put(*wqe, payload)) {
+  const ScatterResult result = payload.lent == nullptr ? scatter(*qp_.config().keys, qp_.receives().pd(),
+                                                                 wqe->sges(), received_, payload.here)
+                                                       : fetch_behind(*wqe, *payload.lent);
+  switch (result) {
     case ScatterResult::kDone:
       break;
     case ScatterResult::kNotFetched:
@@ -90,16 +93,15 @@ Reception Inbound::execute_send(const roce::Packet& packet, Payload payload) {
   return info.ends_message ? end_send(packet.headers) : Reception{Reception::Result::kTaken};
 }
 
-ScatterResult Inbound::put(const queues::RecvWqe& wqe, const Payload& payload) {
+ScatterResult Inbound::fetch_behind(const queues::RecvWqe& wqe, LentPayload& lent) {
   const memory::KeyTable& keys = *qp_.config().keys;
   const memory::PdId pd = qp_.receives().pd();
-  if (payload.lent == nullptr) return scatter(keys, pd, wqe.sges(), received_, payload.here);
-  const uint32_t bytes = payload.bytes();
+  const uint32_t bytes = lent.bytes();
   if (uint64_t{received_} + bytes > total_length(wqe.sges())) return ScatterResult::kTooLong;
   Pieces pieces;
   if (!gather(keys, pd, wqe.sges(), received_, bytes, IBV_ACCESS_LOCAL_WRITE, pieces))
     return ScatterResult::kProtection;
-  return fetch(*payload.lent, pieces.get()) ? ScatterResult::kDone : ScatterResult::kNotFetched;
+  return fetch(lent, pieces.get()) ? ScatterResult::kDone : ScatterResult::kNotFetched;
 }
 
 bool Inbound::fetch(LentPayload& lent, std::span<const ConstBytes> to) const {

@@ -18,7 +18,7 @@ struct Reception {
     kTaken,       // executed; the message goes on
     kEnded,       // executed, and its message is whole
     kNotReady,    // there is no receive request; nothing has changed
-    kNotFetched,  // its payload could not be had; nothing has changed
+    kNotFetched,  // its payload could not be fetched; nothing has changed
     kRefused,     // for the reason in `code`
     // Executed and whole, but the key it names must not be invalidated: the receive request is to fail with
     // IBV_WC_REM_INV_REQ_ERR.
@@ -70,8 +70,8 @@ class Inbound {
   };
 
   Reception execute_send(const roce::Packet& packet, Payload payload);
-  // Puts it behind what the receive request at hand has got so far.
-  ScatterResult put(const queues::RecvWqe& wqe, const Payload& payload);
+  // Behind what the receive request at hand has got so far.
+  ScatterResult fetch_behind(const queues::RecvWqe& wqe, LentPayload& lent);
   bool fetch(LentPayload& lent, std::span<const ConstBytes> to) const;
   // All its packets are executed: completes the receive request.
   Reception end_send(const roce::Headers& headers);

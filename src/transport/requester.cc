@@ -380,7 +380,7 @@ bool Requester::must_ask(uint32_t packets, uint32_t bytes, bool ends, uint32_t l
 }
 
 // So many may stay here until the peer fetches them, if more than would go joined. Never a message's last:
-// whoever waits for its last byte to change finds all the others there, which a copy by the kernel does not
+// who waits for its last byte to change finds all the others there, which a copy by the kernel does not
 // promise. And nothing that is sent again: the peer may have failed to fetch it.
 uint32_t Requester::packets_to_lend(const SendWqe& wqe, uint32_t index) const {
   if (sizes_.lent == 0 || wqe.length < kLeastLent || !lends_ || wqe.is_inline()) return 0;

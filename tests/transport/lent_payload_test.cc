@@ -161,7 +161,7 @@ TEST_F(RequesterLending, LendsOnlyWhatItsKeyAllows) {
 
 // ---- receiving
 
-// What a sender has, and whether it can be had.
+// What a sender has, and whether that can be fetched.
 class Lent final : public LentPayload {
  public:
   explicit Lent(ConstBytes data) : data_(data) {}
