@@ -100,6 +100,7 @@ LocalLine::LocalLine(ForeignSocket socket, State state, OwnBoard* board, const B
 }
 
 LocalLine::~LocalLine() {
+  reader_.reset();
   peer_memory_.reset();
   if (visitor_ != nullptr && socket_) board_->dismiss(visitor_, hung_up_);
 }
@@ -232,6 +233,7 @@ bool LocalLine::take_presentation(ConstBytes bytes, const std::optional<ucred>& 
   auto opened = PeerMemory::open(said, file.get(), *sender, *our_lane_);
   peer_memory_ = std::move(opened.memory);
   way_ = opened.way;
+  reader_->fetch_from(peer_memory_.get());
   return true;
 }
 

@@ -105,6 +105,8 @@ class LocalLine {
   void use(ChannelMapping mapping, size_t ours, size_t theirs);
   void open();
 
+  // The last to go: where the channel is seen to be gone, so are its descriptors.
+  std::shared_ptr<ChannelMapping> mapping_;
   ForeignSocket socket_;
   PollEntry entry_;
   OwnFd own_end_;  // of the socket, of a line to ourselves
@@ -121,7 +123,6 @@ class LocalLine {
   bool awaits_presentation_ = false;
   bool is_ours_ = false;  // the other is a process of our user
   bool hung_up_ = false;  // it
-  std::shared_ptr<ChannelMapping> mapping_;
   local::Lane* our_lane_ = nullptr;
   local::Lane* their_lane_ = nullptr;
   std::shared_ptr<AccessWatch::Visitor> visitor_;  // the other, in our memory

@@ -24,6 +24,8 @@ static_assert(kCountBytes + kAcknowledgementBytes + kLongestHeaders <= local::kM
 constexpr uint32_t kLeastPathMtu = 256;
 constexpr uint32_t kMostJoined = local::kMostPayload / kLeastPathMtu;
 static_assert(kMostJoined < kCarriesAcknowledgement);
+static_assert(kMostLentPackets < kCarriesAcknowledgement);
+static_assert(queues::kMaxSge * sizeof(local::LentPiece) <= local::kMostPayload);
 
 // Of messages that go together the byte says how many there are, and their lengths, a byte each, follow the
 // BTH.
@@ -55,6 +57,12 @@ SendStatus status_of(LaneWriter::Put put) {
     default:
       return SendStatus::kFault;
   }
+}
+
+// A SEND or a WRITE, but not what ends one.
+bool may_be_lent(const roce::Headers& headers) {
+  const roce::OpcodeInfo& info = headers.info();
+  return info.is_request && info.carries_payload && !info.ends_message;
 }
 
 void write_carried(const transport::Acknowledgement& carried, std::byte* to) {
@@ -94,6 +102,8 @@ SendStatus PacketWriter::send(const transport::OutgoingPacket& packet) {
     return SendStatus::kSent;
   }
   if (waiting_) return put_with_waiting(packet);
+  if (packet.lent) [[unlikely]]
+    return put_lent(packet, packet.acknowledgement);
   if (!packet.messages.empty()) {
     return packet.acknowledgement != nullptr ? put_messages<true>(packet, packet.acknowledgement)
                                              : put_messages<false>(packet);
@@ -107,8 +117,9 @@ SendStatus PacketWriter::put_with_waiting(const transport::OutgoingPacket& packe
   if (!is_to_same || headers.service() != roce::Service::kRc || packet.acknowledgement != nullptr)
     return flush() ? send(packet) : SendStatus::kBusy;
   const Acknowledgement* const waiting = &waiting_->acknowledgement;
-  const SendStatus status =
-      packet.messages.empty() ? put<true>(packet, waiting) : put_messages<true>(packet, waiting);
+  const SendStatus status = packet.lent               ? put_lent(packet, waiting)
+                            : packet.messages.empty() ? put<true>(packet, waiting)
+                                                      : put_messages<true>(packet, waiting);
   if (status == SendStatus::kSent) waiting_.reset();
   return status;
 }
@@ -144,6 +155,26 @@ SendStatus PacketWriter::put_messages(const transport::OutgoingPacket& packet,
                                                            packet.payload_bytes));
 }
 
+// The payload is the list of where it lies.
+SendStatus PacketWriter::put_lent(const transport::OutgoingPacket& packet,
+                                  const transport::Acknowledgement* carried) {
+  std::array<local::LentPiece, queues::kMaxSge> list;
+  size_t count = 0;
+  for (const ConstBytes piece : packet.payload) {
+    if (!piece.empty()) list[count++] = {reinterpret_cast<uintptr_t>(piece.data()), piece.size()};
+  }
+  const size_t ahead = kCountBytes + (carried != nullptr ? kAcknowledgementBytes : 0);
+  const auto write = [&](std::byte* head) {
+    head[0] = static_cast<std::byte>(packet.count | (carried != nullptr ? kCarriesAcknowledgement : 0));
+    if (carried != nullptr) write_carried(*carried, head + kCountBytes);
+    roce::encode(packet.headers, {head + ahead, local::kMostHead - ahead});
+  };
+  const ConstBytes pieces = std::as_bytes(std::span(list).first(count));
+  return status_of(lane_.put_with<kAcknowledgementEntries>(
+      EntryKind::kLentPacket, ahead + roce::header_bytes(packet.headers.opcode), write, {&pieces, 1},
+      static_cast<uint32_t>(pieces.size())));
+}
+
 bool PacketWriter::put_waiting() {
   const roce::Headers headers = headers_of(waiting_->acknowledgement, waiting_->destination);
   if (put<false, 0>({*path_, headers, {}, 0}) != SendStatus::kSent) return false;
@@ -165,6 +196,7 @@ void PacketReader::set_path(ConstBytes encoded) {
 std::optional<roce::ParseError> PacketReader::parse(const local::LaneReader::Read& read) {
   using roce::ParseError;
   messages_ = {};
+  is_lent_ = read.kind == EntryKind::kLentPacket;
   if (read.head.empty()) return ParseError::kTruncated;
   const auto first = static_cast<uint8_t>(read.head[0]);
   ConstBytes encoded = read.head.subspan(kCountBytes);
@@ -174,7 +206,7 @@ std::optional<roce::ParseError> PacketReader::parse(const local::LaneReader::Rea
     encoded = encoded.subspan(kAcknowledgementBytes);
   }
   const uint32_t count = first & (kCarriesAcknowledgement - 1u);
-  if (count == 0 || count > kMostJoined) return ParseError::kTruncated;
+  if (count == 0 || count > (is_lent_ ? kMostLentPackets : kMostJoined)) return ParseError::kTruncated;
   if (read.kind == EntryKind::kMessages) {
     if (!take_lengths(encoded, count, read.payload.size())) return ParseError::kTruncated;
     encoded = encoded.first(encoded.size() - count);
@@ -185,7 +217,9 @@ std::optional<roce::ParseError> PacketReader::parse(const local::LaneReader::Rea
   const bool is_rc = headers.service() == roce::Service::kRc;
   if (!is_rc && (count > 1 || carries)) return ParseError::kTruncated;
   if (!messages_.empty() && (headers.opcode != kSendOnly || headers.solicited)) return ParseError::kTruncated;
-  packet_.payload = read.payload;
+  if (is_lent_ && (!is_rc || !may_be_lent(headers) || !lent_.take(read.payload)))
+    return ParseError::kTruncated;
+  packet_.payload = is_lent_ ? ConstBytes() : read.payload;
   packet_.count = count;
   carries_ = carries;
   if (carries) carried_ = read_carried(&read.head[kCountBytes]);

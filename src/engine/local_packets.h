@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "engine/lent_memory.h"
 #include "engine/wide_rings.h"
 #include "local/lane_reader.h"
 #include "local/lane_writer.h"
@@ -14,6 +15,10 @@
 
 namespace verbena::engine {
 
+// Of one entry whose payload is lent. It is fetched at once, with the shard's lock held.
+inline constexpr uint32_t kMostLentBytes = 256 * 1024;
+inline constexpr uint32_t kMostLentPackets = 127;
+
 // What a channel between two processes of a host is like for transport.
 inline constexpr transport::Traits kLocalTraits{
     .max_payload = roce::kMaxPathMtu,
@@ -22,6 +27,8 @@ inline constexpr transport::Traits kLocalTraits{
     .burst_packets = 256,
     .charge_per_packet = 0,
     .joined_bytes = local::kMostPayload,
+    .lent_bytes = kMostLentBytes,
+    .lent_packets = kMostLentPackets,
     .joined_messages = transport::kMostJoinedMessages,
     .carries_acknowledgements = true,
     .lossless = true,
@@ -66,6 +73,8 @@ class PacketWriter {
   template <bool kCarries, uint32_t kSpare = kAcknowledgementEntries>
   transport::SendStatus put(const transport::OutgoingPacket& packet,
                             const transport::Acknowledgement* carried = nullptr);
+  transport::SendStatus put_lent(const transport::OutgoingPacket& packet,
+                                 const transport::Acknowledgement* carried = nullptr);
   template <bool kCarries>
   transport::SendStatus put_messages(const transport::OutgoingPacket& packet,
                                      const transport::Acknowledgement* carried = nullptr);
@@ -111,7 +120,7 @@ class PacketReader {
         refuse(*error);
       } else {
         received.packets += packet_count();
-        cost += (packet_count() + 1) / 2;
+        cost += (packet_count() + 1) / 2 + (is_lent_ ? lent_.bytes() / local::kMostPayload : 0);
         give(take);
       }
       // The other may go on while the rest is read.
@@ -120,6 +129,9 @@ class PacketReader {
     if (received.packets == 0 || lane_.is_much_read()) received.must_ring |= lane_.take_back();
     return received;
   }
+  // What is lent lies in this memory from now on; null: it cannot be fetched. It outlives the reader, or this
+  // is called again.
+  void fetch_from(PeerMemory* memory) { lent_.set_memory(lane_.lane(), memory); }
   // Before nobody calls receive() for a while. True: the other is to be rung.
   bool give_back() { return lane_.take_back(); }
   // Whether receive() would find something, or give something back.
@@ -131,7 +143,8 @@ class PacketReader {
   void give(Take& take) {
     const uint32_t bytes = roce::header_bytes(packet_.headers.opcode) + roce::kIcrcBytes +
                            static_cast<uint32_t>(packet_.payload.size()) + packet_.headers.pad;
-    take(transport::IncomingPacket{packet_, path_, bytes, carries_ ? &carried_ : nullptr, messages_});
+    take(transport::IncomingPacket{packet_, path_, bytes, carries_ ? &carried_ : nullptr, messages_,
+                                   is_lent_ ? &lent_ : nullptr});
   }
   // What parse() has filled in counts for so many.
   uint32_t packet_count() const { return std::max(static_cast<uint32_t>(messages_.size()), 1u); }
@@ -146,6 +159,8 @@ class PacketReader {
   transport::Acknowledgement carried_;  // an acknowledgement that came before it
   bool carries_ = false;                // whether there is one
   std::span<const uint8_t> messages_;   // that it stands for; they lie in the reader's copy
+  LentMemory lent_;                     // that it came without
+  bool is_lent_ = false;                // whether it did
 };
 
 }  // namespace verbena::engine

@@ -59,6 +59,8 @@ SendStatus LocalPeer::put(const transport::OutgoingPacket& packet) {
   if (status == SendStatus::kSent) {
     counters_.sent_packets += packet.count + (packet.acknowledgement != nullptr ? 1 : 0);
     counters_.sent_bytes += packet.payload_bytes;
+    if (packet.payload_bytes >= StreamWays::kLong) [[unlikely]]
+      follow_stream(packet.payload_bytes);
     if (!staged_hook.is_linked()) staged_in->push_back(*this);
   } else if (sends_by_->writer().lane().is_broken()) {
     sends_by_->lose();
@@ -100,6 +102,28 @@ void LocalPeer::send_copy(const transport::OutgoingPacket& packet) {
   } else if (sends_by_->writer().lane().is_broken()) {
     sends_by_->lose();
   }
+}
+
+// A lane through which nothing much goes uses little of its ring, whatever is faster (WideRings).
+void LocalPeer::follow_stream(uint32_t bytes) {
+  constexpr uint64_t kLook = 256 * 1024;
+  streamed_ += bytes;
+  if (streamed_ - stream_looked_at_ < kLook) return;
+  stream_looked_at_ = streamed_;
+  local::LaneWriter& lane = sends_by_->writer().lane();
+  if (!lane.is_wide()) return;
+  const auto way = stream_ways_.follow(streamed_, MonotonicClock::now(), may_lend());
+  if (way == StreamWays::Way::kWideRing) lane.use_ring(local::RingWidth::kWide);
+  if (way == StreamWays::Way::kWidestRing) lane.use_ring(local::RingWidth::kWidest);
+}
+
+// A capture sees what goes through the ring.
+bool LocalPeer::may_lend() const {
+  return sends_by_ != nullptr && tap_ == nullptr && sends_by_->writer().lane().may_lend();
+}
+
+bool LocalPeer::lends() const {
+  return stream_ways_.way() == StreamWays::Way::kLent && may_lend();
 }
 
 // Mapped memory is to be looked after.

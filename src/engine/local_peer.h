@@ -12,6 +12,7 @@
 #include "base/time.h"
 #include "engine/local_line.h"
 #include "engine/local_ways.h"
+#include "engine/stream_ways.h"
 #include "net/port.h"
 #include "transport/packet_io.h"
 #include "transport/route.h"
@@ -42,6 +43,7 @@ class LocalPeer final : public transport::PacketSink, public transport::DirectAc
   void send_copy(const transport::OutgoingPacket& packet);
   bool is_of_our_user() const override;
   bool is_best_for(const Run& run) override;
+  bool lends() const override;
   bool read(const transport::PeerRange& range, uint32_t offset, uint32_t bytes,
             std::span<const ConstBytes> to) override;
   bool write(const transport::PeerRange& range, uint32_t offset, uint32_t bytes,
@@ -137,6 +139,8 @@ class LocalPeer final : public transport::PacketSink, public transport::DirectAc
   transport::SendStatus put_and_capture(const transport::OutgoingPacket& packet);
   PeerMemory* memory() const { return sends_by_ != nullptr ? sends_by_->peer_memory() : nullptr; }
   void used(const PeerMemory& memory);
+  void follow_stream(uint32_t bytes);
+  bool may_lend() const;
 
   const uint32_t slot_;
   net::PortCounters& counters_;
@@ -144,6 +148,9 @@ class LocalPeer final : public transport::PacketSink, public transport::DirectAc
   std::array<std::unique_ptr<LocalLine>, 2> lines_;
   LocalLine* sends_by_ = nullptr;
   CaptureTap* tap_ = nullptr;  // looked at with each packet, as what is before it
+  StreamWays stream_ways_;
+  uint64_t streamed_ = 0;          // bytes of long payloads
+  uint64_t stream_looked_at_ = 0;  // streamed_, when the ways were
   bool has_mappings_ = false;
 };
 

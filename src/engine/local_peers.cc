@@ -524,7 +524,7 @@ void LocalPeers::take(const LocalPeer& peer, const IncomingPacket& incoming) {
   const auto drop = [&](DropReason reason) { ++counters.dropped[static_cast<size_t>(reason)]; };
   const roce::Qpn destination = incoming.packet.headers.destination;
   if (destination == roce::kMulticastQpn) return take_copy(peer, incoming);
-  counters.received_bytes += incoming.packet.payload.size();
+  counters.received_bytes += incoming.payload_bytes();
   if (destination.slot() != shard_.slot()) return drop(DropReason::kForeignSlot);
   QueuePair* const qp = shard_.find(destination);
   if (qp == nullptr) return drop(DropReason::kNoQueuePair);

@@ -75,6 +75,7 @@ void OwnBoard::show(const transport::QueuePair& qp) {
                       .access = attributes.access,
                       .destination = attributes.destination.value(),
                       .receive_psn = attributes.receive_psn.value(),
+                      .send_psn = attributes.send_psn.value(),
                       .takes_reads = attributes.max_dest_rd_atomic > 0});
 }
 

@@ -280,6 +280,31 @@ bool PeerMemory::copy_long(uint64_t at, uint64_t bytes, std::span<const ConstByt
   return moved == static_cast<long>(Cookie::kBytes + bytes) && found.bytes == cookie_.bytes;
 }
 
+// What is found there is what was lent if the QP is the same afterwards: its requests end no sooner.
+bool PeerMemory::fetch(const local::Lender& lender, std::span<const local::LentPiece> from,
+                       std::span<const ConstBytes> to) {
+  if (!can_fetch()) return false;
+  const auto found = local::find_lender(*board_, lender);
+  if (!found) return false;
+  Cookie cookie;
+  Vectors here, there;
+  here[0] = {cookie.bytes.data(), Cookie::kBytes};
+  there[0] = {reinterpret_cast<void*>(cookie_address_), Cookie::kBytes};
+  size_t expected = Cookie::kBytes;
+  size_t pieces = 1;
+  for (const local::LentPiece& piece : from) {
+    there[pieces++] = {reinterpret_cast<void*>(piece.address), piece.bytes};
+    expected += piece.bytes;
+  }
+  const int count = fill(here, 1, to);
+  const long moved = ::syscall(SYS_process_vm_readv, process_, here.data(), static_cast<long>(count),
+                               there.data(), static_cast<long>(pieces), 0L);
+  if (moved < 0 && (errno == EPERM || errno == ENOSYS)) knows_by_number_ = false;
+  if (moved != static_cast<long>(expected) || cookie.bytes != cookie_.bytes) return false;
+  std::atomic_thread_fence(std::memory_order_acquire);
+  return local::find_lender(*board_, lender) == found;
+}
+
 bool PeerMemory::write_there(uint64_t at, uint64_t bytes, std::span<const ConstBytes> from) const {
   Vectors vectors;
   const int count = fill(vectors, 0, from);

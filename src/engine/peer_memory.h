@@ -78,6 +78,12 @@ class PeerMemory {
              std::span<const ConstBytes> from);
   std::optional<uint64_t> change(const local::AccessRequest& request, const transport::AtomicChange& change);
 
+  // Whether what its process lends is fetched; the kernel may refuse at any time.
+  bool can_fetch() const { return memory_ && knows_by_number_; }
+  // Fetches what a QP of the process has lent. False: the QP has been changed, or there is no such memory.
+  bool fetch(const local::Lender& lender, std::span<const local::LentPiece> from,
+             std::span<const ConstBytes> to);
+
   // Some of it is mapped. It is to be asked now and then to drop what is not used any more.
   bool has_mappings() const { return !mapped_.empty(); }
   void drop_unused_mappings() { mapped_.drop_unused(); }

@@ -15,9 +15,9 @@ struct RingUse {
   TimePoint since{};
 };
 
-// Says which lanes of a shard use all of their payload ring: a few, of those that are filled faster than they
-// are read. So what a process costs hardly grows with those it is connected to. One that has not been used
-// for a while gives its place to another that would use it.
+// Says which lanes of a shard use more than the beginning of their payload ring: a few, of those that are
+// filled faster than they are read. So what a process costs hardly grows with those it is connected to. One
+// that has not been used for a while gives its place to another that would use it.
 //
 // Reads no clock. For the shard's lock holder.
 class WideRings {
@@ -39,7 +39,7 @@ class WideRings {
       if (other.is_wide() && !(is_unused(other, use, now) && give_up(other))) ++wide;
     });
     if (wide < kMost) {
-      lane.widen();
+      lane.use_ring(local::RingWidth::kWide);
     } else {
       next_look_ = now + kLookInterval;
     }

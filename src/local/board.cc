@@ -51,7 +51,7 @@ Opening decode_key(const Words& words) {
 
 Words encode(const BoardQp& qp) {
   return {qp.qpn, pair((qp.access & kRemote) | (qp.takes_reads ? kTakesReads : 0), qp.pd),
-          pair(qp.destination, qp.receive_psn)};
+          pair(qp.destination, qp.receive_psn), qp.send_psn};
 }
 
 ShownKey shown(const Opening& opening, uint64_t generation) {
@@ -68,6 +68,7 @@ BoardQp decode_qp(const Words& words) {
           .access = high(words[1]) & kRemote,
           .destination = high(words[2]),
           .receive_psn = low(words[2]),
+          .send_psn = low(words[3]),
           .takes_reads = (high(words[1]) & kTakesReads) != 0};
 }
 
@@ -137,7 +138,6 @@ void BoardWriter::withdraw_key(uint32_t key) {
 }
 
 void BoardWriter::publish(const BoardQp& qp) {
-  if ((qp.access & kRemote) == 0) return withdraw_qp(qp.qpn);
   put(board_.qps, qps_, qp.qpn, encode(qp));
 }
 
@@ -150,6 +150,15 @@ std::optional<ShownKey> find_key(const Board& board, uint32_t rkey) {
   uint64_t generation;
   if (rkey == 0 || !find(board.keys, home_of_key(rkey), rkey, words, &generation)) return std::nullopt;
   return shown(decode_key(words), generation);
+}
+
+std::optional<uint64_t> find_lender(const Board& board, const Lender& lender) {
+  Words words;
+  uint64_t generation;
+  if (lender.qpn == 0 || !find(board.qps, lender.qpn, lender.qpn, words, &generation)) return std::nullopt;
+  const BoardQp qp = decode_qp(words);
+  if (qp.destination != lender.to || qp.send_psn != lender.first_psn) return std::nullopt;
+  return generation;
 }
 
 std::optional<FoundAccess> find_access(const Board& board, const AccessRequest& request) {

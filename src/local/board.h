@@ -21,7 +21,7 @@ namespace verbena::local {
 // The board only ever says "you may". Whatever is not on it, or not plain, goes by packets, and its owner
 // decides. So a key that finds no place here is merely slower.
 inline constexpr uint32_t kBoardMagic = 0x4452'5256;  // "VRRD"
-inline constexpr uint32_t kBoardVersion = 2;          // a change of anything below is another version
+inline constexpr uint32_t kBoardVersion = 3;          // a change of anything below is another version
 inline constexpr uint32_t kBoardKeys = 2048;
 inline constexpr uint32_t kBoardQps = 1024;
 inline constexpr uint32_t kBoardProbes = 8;  // so many places there are for each name, one after the other
@@ -49,6 +49,7 @@ struct BoardQp {
   memory::Access access = 0;
   uint32_t destination = 0;  // the QP that it is connected to
   uint32_t receive_psn = 0;  // which it began with
+  uint32_t send_psn = 0;     // likewise, as soon as it sends
   bool takes_reads = false;  // READs and atomics: max_dest_rd_atomic is not 0
 };
 
@@ -93,6 +94,16 @@ struct ShownKey {
   bool operator==(const ShownKey&) const = default;
 };
 std::optional<ShownKey> find_key(const Board& board, uint32_t rkey);
+
+// A QP of the owner's that has lent what it sends to another process's, which is to fetch it.
+struct Lender {
+  uint32_t qpn = 0;  // of the owner
+  uint32_t to = 0;
+  uint32_t first_psn = 0;  // that it began with
+};
+// If it is connected so now: what was lent is still there. The answer is another after the QP has been
+// changed.
+std::optional<uint64_t> find_lender(const Board& board, const Lender& lender);
 
 struct FoundAccess {
   uint64_t at = 0;  // where in the owner's memory the request's bytes lie

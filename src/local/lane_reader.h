@@ -37,6 +37,8 @@ class BasicLaneReader {
         payload_next_(first_payload_position(first)),
         payload_given_back_(payload_next_) {}
 
+  Lane& lane() { return *lane_; }
+
   // Whether next() would find something.
   bool is_something_there() const {
     return lane_->entries[next_ % Format::kEntries].sequence.load(std::memory_order_acquire) == next_ + 1;
@@ -54,8 +56,8 @@ class BasicLaneReader {
       return false;
     }
     ++next_;
-    if (content_.kind == EntryKind::kWiden) ring_bytes_ = Format::kPayloadRingBytes;
-    if (content_.kind == EntryKind::kNarrow) ring_bytes_ = Format::kNarrowRingBytes;
+    if (is_of_ring(content_.kind)) [[unlikely]]
+      ring_bytes_ = ring_bytes<Format>(width_of(content_.kind));
     read.kind = content_.kind;
     read.head = {content_.body, content_.head_bytes};
     read.payload = payload();
@@ -80,7 +82,7 @@ class BasicLaneReader {
   // goes on writing does not find the lane full.
   bool is_much_read() const {
     return next_ - given_back_ >= Format::kEntries / 4 ||
-           payload_next_ - payload_given_back_ >= Format::kNarrowRingBytes / 4;
+           payload_next_ - payload_given_back_ >= ring_bytes<Format>(RingWidth::kNarrow) / 4;
   }
 
   // Asks to be rung from now on when something is put. False: something is there already, and nobody will
@@ -132,7 +134,7 @@ class BasicLaneReader {
   uint32_t given_back_;          // `consumed`, as we wrote it
   uint32_t payload_next_;        // free-running positions in the payload ring: the next payload,
   uint32_t payload_given_back_;  // and until where we gave it back
-  uint32_t ring_bytes_ = Format::kNarrowRingBytes;
+  uint32_t ring_bytes_ = ring_bytes<Format>(RingWidth::kNarrow);
   bool asleep_ = false;  // reader_sleeps may be set
   bool broken_ = false;
   alignas(kCacheLine) EntryContent content_{};

@@ -32,7 +32,7 @@ struct Room {
 // if so: before it does anything that may take long, and before wait_for_room(). When put() finds the lane
 // full, wait_for_room() asks the reader to ring.
 //
-// It uses the beginning of the payload ring, and all of it from widen() on until narrow().
+// It uses the narrow beginning of the payload ring, until use_ring() says otherwise.
 //
 // The reader is untrusted: what is read of it is its counter alone, and one that cannot be breaks the lane.
 template <class Format>
@@ -73,8 +73,8 @@ class BasicLaneWriter {
       if (!in_line) ++times_full_;
       return Put::kFull;
     }
-    if (widens_ && !in_line) [[unlikely]] {
-      put_mark(EntryKind::kWiden, Format::kPayloadRingBytes);
+    if (width_ != wanted_width_ && !in_line) [[unlikely]] {
+      put_mark();
       place = next_place(payload_bytes);
     }
 
@@ -132,19 +132,21 @@ class BasicLaneWriter {
     return !find_room(end_of(room), room.spare);
   }
 
-  // All of the payload ring is to be used, as soon as nothing lies in it: until then nothing more does.
-  void widen() { widens_ = ring_bytes_ != Format::kPayloadRingBytes; }
-  bool is_wide() const { return widens_ || ring_bytes_ != Format::kNarrowRingBytes; }
+  // So much of the payload ring is to be used, as soon as nothing lies in it: until then nothing more does.
+  void use_ring(RingWidth width) { wanted_width_ = width; }
+  bool is_wide() const { return wanted_width_ != RingWidth::kNarrow; }
   // Only the beginning is to be used from now on. False: something lies in the ring, or no entry is free.
   bool narrow() {
     if (!find_room(payload_next_, 0) || payload_freed_ != payload_next_) return false;
-    widens_ = false;
-    if (ring_bytes_ != Format::kNarrowRingBytes) put_mark(EntryKind::kNarrow, Format::kNarrowRingBytes);
+    wanted_width_ = RingWidth::kNarrow;
+    if (width_ != wanted_width_) put_mark();
     return true;
   }
+  // Whether the reader fetches what is lent.
+  bool may_lend() const { return lane_->takes_lent.load(std::memory_order_relaxed) == 1; }
   // What a narrow lane leaves alone.
   std::span<std::byte> beyond_narrow_ring() const {
-    return std::span(lane_->payload).subspan(Format::kNarrowRingBytes);
+    return std::span(lane_->payload).subspan(ring_bytes<Format>(RingWidth::kNarrow));
   }
   // How often a payload found no room. Free-running.
   uint32_t times_full() const { return times_full_; }
@@ -155,14 +157,14 @@ class BasicLaneWriter {
   bool is_broken() const { return broken_; }
 
  private:
-  // What goes into the line fits always. Nothing else does before the ring is empty, if it is to be wider.
+  // What goes into the line fits always. Nothing else does before the ring is empty, if it is to be another.
   bool fits_ring(uint32_t end, uint32_t freed) const {
     if (end == payload_next_) return true;
-    return widens_ ? freed == payload_next_ : end - freed <= ring_bytes_;
+    return width_ != wanted_width_ ? freed == payload_next_ : end - freed <= ring_bytes_;
   }
   bool fits(uint32_t end, uint32_t spare, uint32_t consumed, uint32_t freed) const {
-    // One more for the mark that the ring is wider.
-    const uint32_t marks = widens_ && end != payload_next_ ? 1 : 0;
+    // One more for the mark that the ring is another.
+    const uint32_t marks = width_ != wanted_width_ && end != payload_next_ ? 1 : 0;
     return next_ - consumed + marks < Format::kEntries - spare && fits_ring(end, freed);
   }
   bool fits(uint32_t end, uint32_t spare) const { return fits(end, spare, consumed_, payload_freed_); }
@@ -173,17 +175,17 @@ class BasicLaneWriter {
     return place_payload(payload_next_, payload_bytes, ring_bytes_);
   }
 
-  // From the next entry on the payload ring is so long. REQUIRES: nothing lies in it, an entry is free
-  void put_mark(EntryKind kind, uint32_t ring_bytes) {
+  // From the next entry on the payload ring is as is wanted. REQUIRES: nothing lies in it, an entry is free
+  void put_mark() {
     auto& entry = lane_->entries[next_ % Format::kEntries];
     entry.content.payload_bytes = 0;
     entry.content.head_bytes = 0;
-    entry.content.kind = kind;
+    entry.content.kind = mark_of(wanted_width_);
     payload_ends_[next_ % Format::kEntries] = payload_next_;
     ++next_;
     entry.sequence.store(next_, std::memory_order_release);
-    ring_bytes_ = ring_bytes;
-    widens_ = false;
+    width_ = wanted_width_;
+    ring_bytes_ = ring_bytes<Format>(width_);
   }
 
   bool is_possible(uint32_t consumed) const { return consumed - consumed_ <= next_ - consumed_; }
@@ -228,9 +230,10 @@ class BasicLaneWriter {
   uint32_t consumed_;       // the reader's counter, as last seen
   uint32_t payload_next_;   // free-running positions in the payload ring: the next payload,
   uint32_t payload_freed_;  // and until where the reader has given it back
-  uint32_t ring_bytes_ = Format::kNarrowRingBytes;
+  RingWidth width_ = RingWidth::kNarrow;
+  RingWidth wanted_width_ = RingWidth::kNarrow;  // when it is empty
+  uint32_t ring_bytes_ = ring_bytes<Format>(RingWidth::kNarrow);
   uint32_t times_full_ = 0;
-  bool widens_ = false;  // all of the ring is to be used when it is empty
   Room waits_for_;
   bool waits_ = false;  // writer_waits may be set
   bool broken_ = false;

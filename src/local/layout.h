@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <atomic>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
@@ -16,13 +19,17 @@ namespace verbena::local {
 // Nothing in it says where something else lies: writer and reader compute every place by the same rule from
 // counters of their own. So neither can lead the other out of the lane.
 inline constexpr uint32_t kChannelMagic = 0x4c42'5256;  // "VRBL"
-inline constexpr uint32_t kLayoutVersion = 5;           // a change of anything below is another version
+inline constexpr uint32_t kLayoutVersion = 6;           // a change of anything below is another version
 inline constexpr uint32_t kEntries = 256;
 inline constexpr uint32_t kEntryBytes = 64;
-// Of the payload ring a lane uses the beginning, until it is to carry much: between processors that are far
-// from each other a ring of 224 KiB and more carries 15 GB/s, where one of 64 to 160 KiB carries 9 to 10.
-inline constexpr uint32_t kNarrowRingBytes = 64 * 1024;
-inline constexpr uint32_t kPayloadRingBytes = 256 * 1024;
+// How much of the payload ring is used: its beginning, until a lane is to carry much. Between processors that
+// are far from each other a ring of 224 KiB and more carries 15 GB/s, where one of 64 to 160 KiB carries 9 to
+// 10. Between those that have a cache in common behind their own, one that is as large as their own carries
+// 17, where one of 256 KiB carries 9: what is read comes out of the common one.
+enum class RingWidth : uint8_t { kNarrow, kWide, kWidest };
+inline constexpr size_t kRingWidths = 3;
+using RingSizes = std::array<uint32_t, kRingWidths>;  // in bytes, each a power of two
+inline constexpr RingSizes kRingBytes{64 * 1024, 256 * 1024, 1024 * 1024};
 inline constexpr uint32_t kMostPayload = 16 * 1024;  // of one entry
 inline constexpr uint32_t kMostHead = 56;            // an entry's line less what describes it
 inline constexpr uint32_t kMostCopied = 256;         // longer payloads are read where they lie
@@ -31,16 +38,39 @@ inline constexpr uint32_t kMostChannelBytes = 256 * 1024;
 inline constexpr uint32_t kPayloadUnit = 64;  // payloads begin at multiples of it in their ring
 
 // kMessages: several small messages, a packet each on a network.
-// kWiden, kNarrow say nothing: payloads of the entries that follow lie in all of the payload ring, or in its
-// beginning. None is in the ring then.
-enum class EntryKind : uint8_t { kPacket = 1, kPath = 2, kWiden = 3, kNarrow = 4, kMessages = 5 };
+// kLentPacket: one whose payload is still in the writer's memory; the entry's says where (LentPiece).
+// The others say how much of the payload ring the entries that follow use. None is in the ring then.
+enum class EntryKind : uint8_t {
+  kPacket = 1,
+  kPath = 2,
+  kMessages = 3,
+  kLentPacket = 4,
+  kNarrowRing = 5,
+  kWideRing = 6,
+  kWidestRing = 7
+};
 
 constexpr bool is_known(EntryKind kind) {
-  return kind >= EntryKind::kPacket && kind <= EntryKind::kMessages;
+  return kind >= EntryKind::kPacket && kind <= EntryKind::kWidestRing;
 }
 constexpr bool is_of_ring(EntryKind kind) {
-  return kind == EntryKind::kWiden || kind == EntryKind::kNarrow;
+  return kind >= EntryKind::kNarrowRing;
 }
+constexpr EntryKind mark_of(RingWidth width) {
+  return static_cast<EntryKind>(static_cast<uint8_t>(EntryKind::kNarrowRing) + static_cast<uint8_t>(width));
+}
+// REQUIRES: is_of_ring(mark)
+constexpr RingWidth width_of(EntryKind mark) {
+  return static_cast<RingWidth>(static_cast<uint8_t>(mark) - static_cast<uint8_t>(EntryKind::kNarrowRing));
+}
+static_assert(mark_of(RingWidth::kWidest) == EntryKind::kWidestRing);
+
+// A piece of a payload that is lent, in the writer's own addresses.
+struct LentPiece {
+  uint64_t address;
+  uint64_t bytes;
+};
+static_assert(sizeof(LentPiece) == 16);
 
 // What an entry says. The head lies at the beginning of the body; the payload behind it where both fit, else
 // in the payload ring.
@@ -60,8 +90,7 @@ constexpr bool fits_in_line(size_t head_bytes, size_t payload_bytes) {
 struct LaneFormat {
   using Word = std::atomic<uint32_t>;
   static constexpr uint32_t kEntries = local::kEntries;
-  static constexpr uint32_t kNarrowRingBytes = local::kNarrowRingBytes;
-  static constexpr uint32_t kPayloadRingBytes = local::kPayloadRingBytes;
+  static constexpr RingSizes kRingBytes = local::kRingBytes;
   static constexpr uint32_t kMostPayload = local::kMostPayload;
   static constexpr uint32_t kMostCopied = local::kMostCopied;
 
@@ -84,14 +113,21 @@ struct BasicEntry {
 };
 
 template <class Format>
+constexpr uint32_t ring_bytes(RingWidth width) {
+  return Format::kRingBytes[static_cast<size_t>(width)];
+}
+constexpr bool are_powers_that_grow(const RingSizes& sizes) {
+  return std::ranges::all_of(sizes, [](uint32_t bytes) { return std::has_single_bit(bytes); }) &&
+         std::ranges::is_sorted(sizes);
+}
+
+template <class Format>
 struct BasicLane {
   static_assert((Format::kEntries & (Format::kEntries - 1)) == 0);
-  static_assert((Format::kNarrowRingBytes & (Format::kNarrowRingBytes - 1)) == 0);
-  static_assert((Format::kPayloadRingBytes & (Format::kPayloadRingBytes - 1)) == 0);
-  static_assert(Format::kNarrowRingBytes <= Format::kPayloadRingBytes);
+  static_assert(are_powers_that_grow(Format::kRingBytes));
   // The longest payload finds room when a quarter of the ring has been given back, wherever it must begin.
   static_assert(Format::kMostPayload % kPayloadUnit == 0 &&
-                Format::kMostPayload <= Format::kNarrowRingBytes / 4);
+                Format::kMostPayload <= Format::kRingBytes.front() / 4);
 
   // The reader's: how many entries it has given back. Free-running.
   alignas(kCacheLine) typename Format::Word consumed;
@@ -99,6 +135,8 @@ struct BasicLane {
   alignas(kCacheLine) typename Format::Word reader_sleeps;
   // 1 when the reader looks at `in_access` no more. Set by the reader, for good.
   typename Format::Word refuses_access;
+  // 1 while the reader can fetch what is lent. Set by the reader.
+  typename Format::Word takes_lent;
   // 1 while the writer wants to be rung. Set by the writer, taken back by the reader who rings.
   alignas(kCacheLine) typename Format::Word writer_waits;
   // Odd while the writer is at the reader's memory by itself (board.h). Counted up by the writer.
@@ -106,7 +144,7 @@ struct BasicLane {
 
   // From an even line on: processors fetch lines in pairs.
   alignas(2 * kCacheLine) BasicEntry<Format> entries[Format::kEntries];
-  std::byte payload[Format::kPayloadRingBytes];
+  std::byte payload[Format::kRingBytes.back()];
 };
 
 // Where a payload lies, as free-running byte positions: contiguous, so one that would cross the end of the
@@ -116,7 +154,7 @@ struct PayloadPlace {
   uint32_t end;
 };
 
-// REQUIRES: ring_bytes is a power of two, as kNarrowRingBytes and kPayloadRingBytes are
+// REQUIRES: ring_bytes is a power of two, as those of kRingBytes are
 constexpr PayloadPlace place_payload(uint32_t position, uint32_t payload_bytes, uint32_t ring_bytes) {
   const uint32_t bytes = (payload_bytes + kPayloadUnit - 1) & ~(kPayloadUnit - 1);
   const uint32_t left = ring_bytes - (position & (ring_bytes - 1));
@@ -145,11 +183,12 @@ static_assert(std::atomic<uint32_t>::is_always_lock_free && sizeof(std::atomic<u
 static_assert(sizeof(EntryContent) == 60 && offsetof(EntryContent, body) == 4);
 static_assert(sizeof(Entry) == kEntryBytes && offsetof(Entry, content) == 4);
 static_assert(offsetof(Lane, reader_sleeps) == 64 && offsetof(Lane, writer_waits) == 128);
-static_assert(offsetof(Lane, refuses_access) == 68 && offsetof(Lane, in_access) == 192);
+static_assert(offsetof(Lane, refuses_access) == 68 && offsetof(Lane, takes_lent) == 72);
+static_assert(offsetof(Lane, in_access) == 192);
 static_assert(offsetof(Lane, entries) == 256 && offsetof(Lane, payload) == 256 + kEntries * kEntryBytes);
-static_assert(sizeof(Lane) == offsetof(Lane, payload) + kPayloadRingBytes);
+static_assert(sizeof(Lane) == offsetof(Lane, payload) + kRingBytes.back());
 static_assert(offsetof(ChannelMemory, lanes) == 128 && sizeof(ChannelMemory) == 128 + 2 * sizeof(Lane));
-static_assert(sizeof(ChannelMemory) - 2 * (kPayloadRingBytes - kNarrowRingBytes) <= kMostChannelBytes);
+static_assert(sizeof(ChannelMemory) - 2 * (kRingBytes.back() - kRingBytes.front()) <= kMostChannelBytes);
 static_assert(std::is_standard_layout_v<ChannelMemory> && std::is_trivially_destructible_v<ChannelMemory>);
 
 // Makes memory that is all zero, as that of a new file is, a channel. It touches one page of it, so that a

@@ -57,6 +57,10 @@ class DirectAccess {
   // under way. Asked now and then.
   virtual bool is_best_for(const Run& run) = 0;
 
+  // The other way round: whether the payloads of a long message had better stay where they are, for the peer
+  // to fetch (OutgoingPacket::lent).
+  virtual bool lends() const { return false; }
+
   // For both: `bytes` at `offset` of the range. REQUIRES: offset + bytes <= range.length, bytes > 0, and the
   // pieces have as many together.
   //

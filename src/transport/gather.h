@@ -75,7 +75,8 @@ class LocalKeys {
 // The sum of a list's lengths.
 uint64_t total_length(std::span<const ibv_sge> list);
 
-enum class ScatterResult : uint8_t { kDone, kTooLong, kProtection };
+// kNotFetched: of a payload that is somewhere else (LentPayload).
+enum class ScatterResult : uint8_t { kDone, kTooLong, kProtection, kNotFetched };
 
 // Writes `data` to bytes [offset, ...) of the list's memory. kTooLong: the list ends before the data does;
 // kProtection: a key that does not allow it, or memory that is gone. What fitted before may have been

@@ -6,7 +6,6 @@
 
 #include "memory/guarded.h"
 #include "memory/window.h"
-#include "transport/gather.h"
 #include "transport/send_request.h"
 
 namespace verbena::transport {
@@ -31,8 +30,10 @@ Reception refused_access(QueuePair& qp, const roce::OpcodeInfo& info) {
 
 }  // namespace
 
-Reception Inbound::execute(const roce::Packet& packet) {
-  return is_write_operation(packet.headers.operation()) ? execute_write(packet) : execute_send(packet);
+Reception Inbound::execute(const roce::Packet& packet, LentPayload* lent) {
+  const Payload payload{packet.payload, lent};
+  return is_write_operation(packet.headers.operation()) ? execute_write(packet, payload)
+                                                        : execute_send(packet, payload);
 }
 
 // First, Middle, Last and Only in their order, within one kind of message (IBTA volume 1, 9.7.4.1.2 to .4).
@@ -42,48 +43,71 @@ bool Inbound::in_sequence(const roce::OpcodeInfo& info, Message kind) const {
 
 // All packets but the last are full; a Last is not empty (IBTA volume 1, 9.7.4.1.6), nor is one that is
 // joined to others.
-bool Inbound::payload_fits_mtu(const roce::Packet& packet) const {
+bool Inbound::fits_mtu(const roce::Packet& packet, uint32_t bytes) const {
   const roce::OpcodeInfo& info = packet.headers.info();
-  const size_t bytes = packet.payload.size();
   const size_t full = size_t{packet.count} * qp_.attributes().path_mtu;
   if (!info.ends_message) return bytes == full;
   const bool may_be_empty = info.starts_message && packet.count == 1;
   return bytes <= full && (may_be_empty || bytes > full - qp_.attributes().path_mtu);
 }
 
-Reception Inbound::execute_send(const roce::Packet& packet) {
+Reception Inbound::execute_send(const roce::Packet& packet, Payload payload) {
   const roce::OpcodeInfo& info = packet.headers.info();
-  if (!in_sequence(info, Message::kSend) || !payload_fits_mtu(packet))
+  if (!in_sequence(info, Message::kSend) || !fits_mtu(packet, payload.bytes()))
     return refused(NakCode::kInvalidRequest);
   if (info.starts_message) {
     tagged_ = {};
     if (qp_.receives().tags() != nullptr) {
+      // Whose it is is said in the payload.
+      if (payload.lent != nullptr) return {Reception::Result::kNotFetched};
       const Reception begun = begin_tagged(packet);
       if (begun.result != Reception::Result::kTaken) return begun;
     }
   }
   const queues::RecvWqe* wqe = qp_.receives().current();
   if (wqe == nullptr) return {Reception::Result::kNotReady};
-  ConstBytes payload = packet.payload;
   if (info.starts_message) {
     message_ = Message::kSend;
     received_ = 0;
-    if (tagged_.is_tagged()) payload = payload.subspan(kTagHeaderBytes);
+    if (tagged_.is_tagged()) payload.here = payload.here.subspan(kTagHeaderBytes);
   }
-  if (received_ + payload.size() > kMaxMessageBytes) {
+  if (received_ + payload.bytes() > kMaxMessageBytes) {
     return refused(NakCode::kInvalidRequest, IBV_WC_LOC_LEN_ERR);
   }
-  switch (scatter(*qp_.config().keys, qp_.receives().pd(), wqe->sges(), received_, payload)) {
+  const ScatterResult result = payload.lent == nullptr ? scatter(*qp_.config().keys, qp_.receives().pd(),
+                                                                 wqe->sges(), received_, payload.here)
+                                                       : fetch_behind(*wqe, *payload.lent);
+  switch (result) {
     case ScatterResult::kDone:
       break;
+    case ScatterResult::kNotFetched:
+      if (info.starts_message) message_ = Message::kNone;
+      return {Reception::Result::kNotFetched};
     case ScatterResult::kTooLong:  // IBTA volume 1, 9.7.5.2.8: the sender gets "invalid request", the
                                    // receiver "local length"
       return refused(NakCode::kInvalidRequest, IBV_WC_LOC_LEN_ERR);
     case ScatterResult::kProtection:
       return refused(NakCode::kRemoteOperational, IBV_WC_LOC_PROT_ERR);
   }
-  received_ += static_cast<uint32_t>(payload.size());
+  received_ += payload.bytes();
   return info.ends_message ? end_send(packet.headers) : Reception{Reception::Result::kTaken};
+}
+
+ScatterResult Inbound::fetch_behind(const queues::RecvWqe& wqe, LentPayload& lent) {
+  const memory::KeyTable& keys = *qp_.config().keys;
+  const memory::PdId pd = qp_.receives().pd();
+  const uint32_t bytes = lent.bytes();
+  if (uint64_t{received_} + bytes > total_length(wqe.sges())) return ScatterResult::kTooLong;
+  Pieces pieces;
+  if (!gather(keys, pd, wqe.sges(), received_, bytes, IBV_ACCESS_LOCAL_WRITE, pieces))
+    return ScatterResult::kProtection;
+  return fetch(lent, pieces.get()) ? ScatterResult::kDone : ScatterResult::kNotFetched;
+}
+
+bool Inbound::fetch(LentPayload& lent, std::span<const ConstBytes> to) const {
+  const QpAttributes& attributes = qp_.attributes();
+  return lent.fetch(
+      {.from = attributes.destination, .to = qp_.config().qpn, .first_psn = attributes.receive_psn}, to);
 }
 
 // Each fits a packet: no path MTU is less than what a length can say.
@@ -185,11 +209,11 @@ std::byte* Inbound::writable(uint32_t rkey, uint64_t address, uint32_t bytes) co
   return remote_memory(*qp_.config().keys, qp_.remote_user(), rkey, address, bytes, IBV_ACCESS_REMOTE_WRITE);
 }
 
-Reception Inbound::execute_write(const roce::Packet& packet) {
+Reception Inbound::execute_write(const roce::Packet& packet, const Payload& payload) {
   const roce::Headers& headers = packet.headers;
   const roce::OpcodeInfo& info = headers.info();
-  const auto bytes = static_cast<uint32_t>(packet.payload.size());
-  if (!in_sequence(info, Message::kWrite) || !payload_fits_mtu(packet) || !qp_.may(IBV_ACCESS_REMOTE_WRITE)) {
+  const uint32_t bytes = payload.bytes();
+  if (!in_sequence(info, Message::kWrite) || !fits_mtu(packet, bytes) || !qp_.may(IBV_ACCESS_REMOTE_WRITE)) {
     return refused(NakCode::kInvalidRequest);
   }
   uint32_t received = received_;
@@ -212,7 +236,13 @@ Reception Inbound::execute_write(const roce::Packet& packet) {
   if (takes_receive && qp_.receives().current() == nullptr) return {Reception::Result::kNotReady};
   if (bytes > 0) {
     if (!info.starts_message) to = writable(write_rkey_, write_address_ + received, bytes);
-    if (to == nullptr || !memory::copy_guarded(to, packet.payload)) return refused_access(qp_, info);
+    if (to == nullptr) return refused_access(qp_, info);
+    if (payload.lent != nullptr) {
+      const ConstBytes piece(to, bytes);
+      if (!fetch(*payload.lent, {&piece, 1})) return {Reception::Result::kNotFetched};
+    } else if (!memory::copy_guarded(to, payload.here)) {
+      return refused_access(qp_, info);
+    }
   }
   message_ = info.ends_message ? Message::kNone : Message::kWrite;
   received_ = received + bytes;

@@ -6,6 +6,7 @@
 
 #include "roce/aeth.h"
 #include "roce/packet.h"
+#include "transport/gather.h"
 #include "transport/queue_pair.h"
 #include "transport/tag_matching.h"
 
@@ -14,10 +15,11 @@ namespace verbena::transport {
 // What became of a packet of an incoming message.
 struct Reception {
   enum class Result : uint8_t {
-    kTaken,     // executed; the message goes on
-    kEnded,     // executed, and its message is whole
-    kNotReady,  // there is no receive request; nothing has changed
-    kRefused,   // for the reason in `code`
+    kTaken,       // executed; the message goes on
+    kEnded,       // executed, and its message is whole
+    kNotReady,    // there is no receive request; nothing has changed
+    kNotFetched,  // its payload could not be fetched; nothing has changed
+    kRefused,     // for the reason in `code`
     // Executed and whole, but the key it names must not be invalidated: the receive request is to fail with
     // IBV_WC_REM_INV_REQ_ERR.
     kKeyStays,
@@ -43,8 +45,9 @@ class Inbound {
            operation == roce::Operation::kSendOnlyInvalidate;
   }
 
-  // The next packet. REQUIRES: takes(packet's operation)
-  Reception execute(const roce::Packet& packet);
+  // The next packet. `lent`: its payload, if it came without; not of one that ends a message.
+  // REQUIRES: takes(packet's operation)
+  Reception execute(const roce::Packet& packet, LentPayload* lent = nullptr);
 
   // Messages that came as one (IncomingPacket::messages). Takes those that nothing is in the way of, and says
   // how many; the rest are to be executed one by one.
@@ -59,14 +62,24 @@ class Inbound {
  private:
   enum class Message : uint8_t { kNone, kSend, kWrite };
 
-  Reception execute_send(const roce::Packet& packet);
+  // Of a packet; it may be its sender still who has it.
+  struct Payload {
+    ConstBytes here;
+    LentPayload* lent = nullptr;
+    uint32_t bytes() const { return lent != nullptr ? lent->bytes() : static_cast<uint32_t>(here.size()); }
+  };
+
+  Reception execute_send(const roce::Packet& packet, Payload payload);
+  // Behind what the receive request at hand has got so far.
+  ScatterResult fetch_behind(const queues::RecvWqe& wqe, LentPayload& lent);
+  bool fetch(LentPayload& lent, std::span<const ConstBytes> to) const;
   // All its packets are executed: completes the receive request.
   Reception end_send(const roce::Headers& headers);
   Reception begin_tagged(const roce::Packet& packet);
   Reception begin_rendezvous(const roce::Packet& packet);
-  Reception execute_write(const roce::Packet& packet);
+  Reception execute_write(const roce::Packet& packet, const Payload& payload);
   bool in_sequence(const roce::OpcodeInfo& info, Message kind) const;
-  bool payload_fits_mtu(const roce::Packet& packet) const;
+  bool fits_mtu(const roce::Packet& packet, uint32_t payload_bytes) const;
   // Where the peer may write; nullptr where it may not.
   std::byte* writable(uint32_t rkey, uint64_t address, uint32_t bytes) const;
   // The key that a message names is invalid from now on. False: it must not be invalidated.

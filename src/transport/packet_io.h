@@ -42,6 +42,9 @@ struct OutgoingPacket {
   // the first one's, and the last one's. Only by a route that takes them (Traits::joined_messages). Empty: it
   // is a packet.
   std::span<const uint8_t> messages = {};
+  // The payload may stay where it is until it is acknowledged, for the receiver to fetch. Only of RC, not of
+  // a packet that ends a message, and only while the route says so (DirectAccess::lends()).
+  bool lent = false;
 };
 
 // The headers of one of them, as if it had gone by itself.
@@ -65,6 +68,23 @@ enum class SendStatus : uint8_t {
   kFault,  // the payload's memory is gone: nothing was sent
 };
 
+// Which QP has lent its payload, and how it knows the one that is to fetch it.
+struct Lender {
+  roce::Qpn from;
+  roce::Qpn to;
+  roce::Psn first_psn;  // that its requests began with
+};
+
+// The payload of a packet that came without it, as it stayed in the memory of its sender.
+class LentPayload {
+ public:
+  virtual ~LentPayload() = default;
+  virtual uint32_t bytes() const = 0;
+  // Gets all of it, into places that have as many bytes together. False: it cannot be got so, and the sender
+  // is to send it again in another way; some of it may have been written.
+  virtual bool fetch(const Lender& lender, std::span<const ConstBytes> to) = 0;
+};
+
 // Where transport puts packets. A net::Port is one; so is the simulator's wire.
 class PacketSink {
  public:
@@ -80,6 +100,11 @@ struct IncomingPacket {
   const Acknowledgement* acknowledgement = nullptr;  // came ahead of it, from the same QP
   // As OutgoingPacket::messages; they lie one behind the other in the packet's payload.
   std::span<const uint8_t> messages = {};
+  LentPayload* lent = nullptr;  // in place of the packet's, which has none
+
+  uint32_t payload_bytes() const {
+    return lent != nullptr ? lent->bytes() : static_cast<uint32_t>(packet.payload.size());
+  }
 };
 
 }  // namespace verbena::transport

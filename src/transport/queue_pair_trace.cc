@@ -83,7 +83,7 @@ void QueuePair::trace_arrived(const IncomingPacket& incoming) const {
     trace_packet(Kind::kPacketReceived, headers_of(*incoming.acknowledgement, packet.headers.destination), 0,
                  1);
   if (incoming.messages.empty())
-    return trace_packet(Kind::kPacketReceived, packet.headers, packet.payload.size(), packet.count);
+    return trace_packet(Kind::kPacketReceived, packet.headers, incoming.payload_bytes(), packet.count);
   trace_messages(Kind::kPacketReceived, packet.headers, incoming.messages);
 }
 

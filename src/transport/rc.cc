@@ -14,7 +14,7 @@ Verdict RcQueuePair::on_packet(const IncomingPacket& incoming, TimePoint now) {
   if (!is_from_peer(incoming.path)) return Verdict::kBadSource;
 
   count(kReceivedPackets);
-  count(kReceivedBytes, incoming.packet.payload.size());
+  count(kReceivedBytes, incoming.payload_bytes());
   if (CongestionNotices::is_marked(incoming.path)) on_marked(headers, now);
   if (is_word) [[unlikely]] {
     hear(incoming.packet, now);
@@ -32,7 +32,7 @@ Verdict RcQueuePair::on_packet(const IncomingPacket& incoming, TimePoint now) {
     }
     if (has_news_of_incast(incast_, incoming.packet, now)) responder_.tell_of_incast();
     if (incoming.messages.empty()) {
-      responder_.on_request(incoming.packet);
+      responder_.on_request(incoming.packet, incoming.lent);
     } else {
       count(kReceivedPackets, incoming.messages.size() - 1);
       responder_.on_messages(incoming.packet, incoming.messages);

@@ -21,6 +21,8 @@ constexpr uint32_t kMostBursts = 16;
 // Where messages go by memory they wait for others as soon as the peer is so many behind: before it would
 // lose what those behind gain.
 constexpr uint32_t kMessagesBehind = 8;
+// Of shorter messages nothing is lent, in bytes: to fetch takes a system call.
+constexpr uint32_t kLeastLent = 1 << 16;
 // Bytes in flight, whatever the path.
 constexpr uint32_t kMostInFlight = 1u << 30;
 
@@ -43,6 +45,7 @@ Requester::Sizes Requester::sizes_of(const Traits& traits, uint32_t mtu) const {
   sizes.run_bytes = sizes.run_packets * (mtu + sizes.charge);
   // Where another process has the queues of XRC, packets are passed on one by one.
   sizes.joined = service_ == roce::Service::kRc ? traits.packets_joined(mtu) : 1;
+  sizes.lent = service_ == roce::Service::kRc ? traits.packets_lent(mtu) : 0;
   sizes.joined_messages = service_ == roce::Service::kRc ? traits.joined_messages : 1;
   sizes.most_packets = static_cast<int32_t>(kMostBursts * traits.burst_packets);
   if (!traits.lossless) {
@@ -96,6 +99,7 @@ void Requester::on_route() {
   heard_due_ = probe_due_ = false;
   paced_until_ = probe_deadline_ = overdue_ = kNever;
   direct_bytes_ = 0;
+  lends_ = true;
 }
 
 void Requester::obey_flow() {
@@ -375,14 +379,30 @@ bool Requester::must_ask(uint32_t packets, uint32_t bytes, bool ends, uint32_t l
   return since >= std::min(sizes_.run_bytes, window_ / 2) || !more_follows(packets, bytes, ends, last);
 }
 
+// So many may stay here until the peer fetches them, if more than would go joined. Never a message's last:
+// who waits for its last byte to change finds all the others there, which a copy by the kernel does not
+// promise. And nothing that is sent again: the peer may have failed to fetch it.
+uint32_t Requester::packets_to_lend(const SendWqe& wqe, uint32_t index) const {
+  if (sizes_.lent == 0 || wqe.length < kLeastLent || !lends_ || wqe.is_inline()) return 0;
+  if (next_.is_before(highest_) || qp_.route().direct == nullptr) return 0;
+  const uint32_t most = std::min(sizes_.lent, packets_of(wqe, mtu()) - index - 1);
+  return most > sizes_.joined && qp_.route().direct->lends() ? most : 0;
+}
+
 SendStatus Requester::send_data(SendWqe& wqe) {
   DataPacket packet;
   const auto index = static_cast<uint32_t>(next_ - wqe.first_psn);
-  if (!make_data_packet(qp_, service_, wqe, index, next_, sizes_.joined, packet)) return SendStatus::kFault;
+  const uint32_t lent = packets_to_lend(wqe, index);
+  const uint32_t most = lent > 0 ? lent : sizes_.joined;
+  if (!make_data_packet(qp_, service_, wqe, index, next_, most, packet)) return SendStatus::kFault;
   const uint32_t cost = packet.bytes + packet.count * sizes_.charge;
   packet.headers.ack_request = must_ask(packet.count, packet.bytes, packet.ends, cursor_);
-  const SendStatus status =
-      qp_.send_out({qp_.attributes().path, packet.headers, packet.pieces.get(), packet.bytes, packet.count});
+  const SendStatus status = qp_.send_out({.path = qp_.attributes().path,
+                                          .headers = packet.headers,
+                                          .payload = packet.pieces.get(),
+                                          .payload_bytes = packet.bytes,
+                                          .count = packet.count,
+                                          .lent = lent > 0});
   if (status != SendStatus::kSent) return status;
   since_ack_request_ = packet.headers.ack_request ? 0 : since_ack_request_ + std::max(cost, 1u);
   if (packet.count > 1) qp_.count(kSentPackets, packet.count - 1);

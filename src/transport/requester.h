@@ -80,6 +80,7 @@ class Requester {
     uint32_t run_packets = 1;
     uint32_t run_bytes = 0;
     uint32_t joined = 1;           // packets of one message that go as one
+    uint32_t lent = 0;             // those whose payload stays here
     uint32_t joined_messages = 1;  // small ones
     int32_t most_packets = 0;      // in flight
     // Requests of at most so many bytes, or those that may be joined, may wait until so many are together,
@@ -113,6 +114,7 @@ class Requester {
   void drain_for_direct();
   bool holds_new() const { return holds_new_ || drains_for_direct_; }
   SendStatus send_data(queues::SendWqe& wqe);
+  uint32_t packets_to_lend(const queues::SendWqe& wqe, uint32_t index) const;
   SendStatus send_read(queues::SendWqe& wqe);
   SendStatus put_read(const queues::SendWqe& wqe, roce::Psn from, roce::Psn limit);
   SendStatus put_atomic(const queues::SendWqe& wqe);
@@ -236,6 +238,7 @@ class Requester {
   bool running_ = false;
   bool holds_new_ = false;
   bool heard_ = false;         // the peer has answered: both know where they are
+  bool lends_ = true;          // the peer has got what was lent to it
   uint32_t direct_bytes_ = 0;  // of the request at the cursor, which have been copied without the peer's help
   bool direct_refused_ = false;     // it is to go by packets, as has just been found
   bool drains_for_direct_ = false;  // nothing new is sent until all is answered: then requests go direct

@@ -144,6 +144,7 @@ void Requester::on_acknowledge(const Acknowledgement& answer, TimePoint now) {
         if (knows_of_gap()) break;
         // A peer that has to be sent everything again is better sent little at a time.
         if (flow_ && !tells_arrivals_) flow_->use(congestion::Kind::kFixed);
+        if (!flow_) lends_ = false;  // nothing is lost there: it could not fetch what was lent
         lost(now);
         go_back();
         break;

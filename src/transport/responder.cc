@@ -68,7 +68,7 @@ void Responder::halt(ibv_qp_state to) {
 
 // ---- requests
 
-void Responder::on_request(const roce::Packet& packet) {
+void Responder::on_request(const roce::Packet& packet, LentPayload* lent) {
   if (!running_) return;
   const int32_t ahead = packet.headers.psn - expected_;
   if (ahead > 0) {
@@ -83,7 +83,7 @@ void Responder::on_request(const roce::Packet& packet) {
     // The expected one: whatever was said of its absence is settled.
     gap_reported_ = false;
     nak_.reset();
-    execute(packet);
+    execute(packet, lent);
     if (nak_) note_refusal(packet);
     if (!kept_.empty()) execute_kept();
   }
@@ -112,7 +112,7 @@ void Responder::on_messages(const roce::Packet& packet, std::span<const uint8_t>
   }
 }
 
-void Responder::execute(const roce::Packet& packet) {
+void Responder::execute(const roce::Packet& packet, LentPayload* lent) {
   const Operation operation = packet.headers.operation();
   if (service_ == roce::Service::kXrc) {
     // In XRC each packet names the queue that its receive requests and keys come from (IBTA volume 1, annex
@@ -123,7 +123,7 @@ void Responder::execute(const roce::Packet& packet) {
     if (passed_.in_message() || !qp_.select_receives(number, inbound_.in_message()))
       return refuse(NakCode::kInvalidRequest);
   }
-  if (Inbound::takes(operation)) return receive(packet);
+  if (Inbound::takes(operation)) return receive(packet, lent);
   if (operation == Operation::kReadRequest) return execute_read(packet);
   if (operation == Operation::kCompareSwap || operation == Operation::kFetchAdd)
     return execute_atomic(packet);
@@ -132,8 +132,8 @@ void Responder::execute(const roce::Packet& packet) {
   refuse(NakCode::kInvalidRequest);
 }
 
-void Responder::receive(const roce::Packet& packet) {
-  const Reception reception = inbound_.execute(packet);
+void Responder::receive(const roce::Packet& packet, LentPayload* lent) {
+  const Reception reception = inbound_.execute(packet, lent);
   switch (reception.result) {
     case Reception::Result::kEnded:
       message_ended();
@@ -144,6 +144,8 @@ void Responder::receive(const roce::Packet& packet) {
       return;
     case Reception::Result::kNotReady:
       return not_ready();
+    case Reception::Result::kNotFetched:
+      return ask_for_expected();
     case Reception::Result::kKeyStays:
       // An error of class J (IBTA volume 1, 9.9.6.3): the QP ends, but there is no NAK, as the message has
       // been received. Like Linux rxe we acknowledge it, and the receive request fails: silence would cost

@@ -34,7 +34,8 @@ class Responder {
   // not learn from its retry counter what an adapter would have told it at once.
   void halt(ibv_qp_state to);
 
-  void on_request(const roce::Packet& packet);
+  // `lent`: the packet's payload, if it came without; null: it came with it.
+  void on_request(const roce::Packet& packet, LentPayload* lent = nullptr);
   // Messages that came as one (IncomingPacket::messages): as if each had come by itself.
   void on_messages(const roce::Packet& packet, std::span<const uint8_t> lengths);
   // The peer understands what it is told of arrivals.
@@ -75,13 +76,13 @@ class Responder {
   };
 
   void on_early(const roce::Packet& packet, uint32_t ahead);
-  void execute(const roce::Packet& packet);
+  void execute(const roce::Packet& packet, LentPayload* lent = nullptr);
   void execute_kept();
   bool keeps() const {
     return service_ == roce::Service::kRc && !qp_.route().traits.lossless && qp_.config().repairs;
   }
   uint32_t psns_of(const roce::Packet& packet) const;
-  void receive(const roce::Packet& packet);
+  void receive(const roce::Packet& packet, LentPayload* lent);
   void execute_read(const roce::Packet& packet);
   void execute_atomic(const roce::Packet& packet);
   void execute_atomic_write(const roce::Packet& packet);

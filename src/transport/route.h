@@ -31,6 +31,9 @@ struct Traits {
   // Packets of one message that follow each other may be sent, and then arrive, as one: so many bytes of
   // payload at most. 0: each by itself. It pays where what a packet costs does not depend on its length.
   uint32_t joined_bytes = 0;
+  // The same where a payload stays with its sender (OutgoingPacket::lent), and how many packets at most.
+  uint32_t lent_bytes = 0;
+  uint32_t lent_packets = 0;
   // So many small messages that follow each other may be sent, and then arrive, as one, likewise.
   uint32_t joined_messages = 1;
   // An acknowledgement that is followed by a packet to the same QP travels in that; it may also be handed
@@ -50,6 +53,7 @@ struct Traits {
   }
   // How many packets of this payload may be joined. At least one.
   uint32_t packets_joined(uint32_t payload) const { return std::max(joined_bytes / payload, 1u); }
+  uint32_t packets_lent(uint32_t payload) const { return std::min(lent_bytes / payload, lent_packets); }
   // What a full burst costs in flight.
   uint32_t burst_charge() const { return burst_bytes + burst_packets * charge_per_packet; }
 };

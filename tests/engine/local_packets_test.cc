@@ -385,6 +385,98 @@ TEST_F(LocalPackets, WhatIsNoPacketIsRefusedAndTheNextTaken) {
   EXPECT_EQ(arrived.size(), 1u);
 }
 
+// ---- payloads that stay with their sender
+
+TEST_F(LocalPackets, SayWhereALentPayloadLies) {
+  std::vector<std::byte> data(3 * 4096);
+  const std::array<ConstBytes, 3> pieces{ConstBytes(data).first(4096), ConstBytes(),
+                                         ConstBytes(data).subspan(4096)};
+  headers.opcode = roce::make_opcode(Service::kRc, Operation::kWriteFirst);
+  headers.pad = 0;
+  headers.dma_length = 1 << 20;
+  const transport::Acknowledgement acknowledgement{roce::Psn(5), 6, 7};
+  ASSERT_EQ(writer.send({.path = path,
+                         .headers = headers,
+                         .payload = pieces,
+                         .payload_bytes = 3 * 4096,
+                         .count = 3,
+                         .acknowledgement = &acknowledgement,
+                         .lent = true}),
+            SendStatus::kSent);
+  uint32_t taken = 0;
+  reader.receive(
+      10,
+      [&](const IncomingPacket& incoming) {
+        ++taken;
+        ASSERT_NE(incoming.lent, nullptr);
+        EXPECT_EQ(incoming.payload_bytes(), 3u * 4096);
+        EXPECT_TRUE(incoming.packet.payload.empty());
+        EXPECT_EQ(incoming.packet.count, 3u);
+        EXPECT_EQ(incoming.packet.headers.dma_length, 1u << 20);
+        ASSERT_NE(incoming.acknowledgement, nullptr);
+        EXPECT_EQ(incoming.acknowledgement->msn, 6u);
+        EXPECT_FALSE(incoming.lent->fetch({}, {})) << "from no memory";
+      },
+      [](roce::ParseError) { FAIL(); });
+  EXPECT_EQ(taken, 1u);
+  EXPECT_FALSE(writer.lane().may_lend()) << "who cannot fetch says so";
+  ASSERT_EQ(send(Operation::kSendOnly, 8), SendStatus::kSent);
+  reader.receive(
+      10, [&](const IncomingPacket& incoming) { EXPECT_EQ(incoming.lent, nullptr); },
+      [](roce::ParseError) { FAIL(); });
+}
+
+TEST_F(LocalPackets, LentPayloadsThatCannotBeAreRefused) {
+  const auto put_lent = [this](std::vector<local::LentPiece> list,
+                               Operation operation = Operation::kSendFirst, Service service = Service::kRc,
+                               uint8_t count = 1, size_t cut = 0) {
+    const std::vector<uint8_t> head{
+        count, roce::make_opcode(service, operation), 0, 0xff, 0xff, 0, 0, 0, 0, 0, 0, 0, 0};
+    const ConstBytes piece = std::as_bytes(std::span(list)).first(list.size() * sizeof list[0] - cut);
+    ASSERT_EQ(writer.lane().put(local::EntryKind::kLentPacket, std::as_bytes(std::span(head)), {&piece, 1},
+                                static_cast<uint32_t>(piece.size())),
+              local::Put::kDone);
+  };
+  put_lent({});
+  put_lent({{0, 0}});
+  put_lent({{0, 1}}, Operation::kSendFirst, Service::kRc, 1, 1);  // a byte of the list short
+  put_lent({{0, kMostLentBytes + 1}});
+  put_lent({{0, kMostLentBytes}, {0, 1}});
+  put_lent({{0, 1}, {0, UINT64_MAX}});  // which is nothing together, modulo 2^64
+  put_lent(std::vector<local::LentPiece>(queues::kMaxSge + 1, {0, 1}));
+  put_lent({{0, 1}}, Operation::kSendOnly);
+  put_lent({{0, 1}}, Operation::kSendLast);
+  put_lent({{0, 1}}, Operation::kReadResponseMiddle);
+  put_lent({{0, 1}}, Operation::kSendFirst, Service::kUc);
+  put_lent({{0, 1}}, Operation::kSendFirst, Service::kUd);
+  put_lent({{0, 1}}, Operation::kSendFirst, Service::kRc, 0);
+  receive();
+  EXPECT_TRUE(arrived.empty());
+  EXPECT_EQ(refused.size(), 13u);
+  put_lent(std::vector<local::LentPiece>(queues::kMaxSge, {0, 1}), Operation::kSendMiddle, Service::kRc,
+           kMostLentPackets);
+  receive();
+  EXPECT_EQ(arrived.size(), 1u);
+}
+
+TEST_F(LocalPackets, ALongLentPayloadTakesMoreOfATurn) {
+  std::vector<std::byte> data(kMostLentBytes);
+  const ConstBytes piece = data;
+  headers.opcode = roce::make_opcode(Service::kRc, Operation::kSendMiddle);
+  headers.pad = 0;
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_EQ(writer.send({.path = path,
+                           .headers = headers,
+                           .payload = {&piece, 1},
+                           .payload_bytes = kMostLentBytes,
+                           .count = 64,
+                           .lent = true}),
+              SendStatus::kSent);
+  }
+  receive(2);
+  EXPECT_EQ(arrived.size(), 1u);
+}
+
 TEST_F(LocalPackets, OnlyThoseOfRcAreJoined) {
   ASSERT_EQ(send(Operation::kSendOnly, 2048, 2, Service::kUd), SendStatus::kSent);
   receive();

@@ -76,6 +76,68 @@ TEST(PeerMemory, ThatIsGoneIsNoReason) {
   EXPECT_TRUE(initiator.read(0, std::span(buffer).first(4096)));
 }
 
+// ---- what its process has lent
+
+constexpr local::Lender kLender{.qpn = 5, .to = 6, .first_psn = 8};
+
+local::LentPiece piece_of(const Target& target, size_t offset, size_t bytes) {
+  return {reinterpret_cast<uintptr_t>(target.pages.get() + offset), bytes};
+}
+
+bool fetch(const Initiator& initiator, std::vector<local::LentPiece> from, std::span<std::byte> to,
+           const local::Lender& lender = kLender) {
+  const ConstBytes piece = to;
+  return initiator.memory->fetch(lender, from, {&piece, 1});
+}
+
+TEST(LentMemoryOfAProcess, IsFetchedPieceByPiece) {
+  const Target target;
+  const Initiator initiator(target);
+  target.pages.get()[4096] = std::byte{2};
+  std::array<std::byte, 8> first{};
+  std::array<std::byte, 4096> second{};
+  const std::array<ConstBytes, 2> to{first, second};
+  EXPECT_TRUE(initiator.memory->can_fetch());
+  EXPECT_TRUE(
+      initiator.memory->fetch(kLender, std::array{piece_of(target, 4096, 1), piece_of(target, 1, 4103)}, to));
+  EXPECT_EQ(first[0], std::byte{2});
+  EXPECT_EQ(first[1], std::byte{1});
+  EXPECT_EQ(second[4096 - 8], std::byte{2});
+  EXPECT_EQ(initiator.lane().in_access, 0u) << "nobody waits for it";
+}
+
+TEST(LentMemoryOfAProcess, IsOfAQpThatIsConnectedToUs) {
+  const Target target;
+  const Initiator initiator(target);
+  std::array<std::byte, 16> to{};
+  EXPECT_FALSE(fetch(initiator, {piece_of(target, 0, 16)}, to, {.qpn = 4, .to = 6, .first_psn = 8}));
+  EXPECT_FALSE(fetch(initiator, {piece_of(target, 0, 16)}, to, {.qpn = 5, .to = 7, .first_psn = 8}));
+  EXPECT_FALSE(fetch(initiator, {piece_of(target, 0, 16)}, to, {.qpn = 5, .to = 6, .first_psn = 7}));
+  target.own->hide(roce::Qpn(5));
+  EXPECT_FALSE(fetch(initiator, {piece_of(target, 0, 16)}, to));
+  EXPECT_TRUE(are(to, 0));
+  target.own->show(Target::qp());
+  EXPECT_TRUE(fetch(initiator, {piece_of(target, 0, 16)}, to));
+}
+
+TEST(LentMemoryOfAProcess, MayBeGone) {
+  const Target target;
+  const Initiator initiator(target);
+  ASSERT_EQ(::mprotect(target.pages.get() + 4096, 4096, PROT_NONE), 0);
+  std::vector<std::byte> to(8192);
+  EXPECT_FALSE(fetch(initiator, {piece_of(target, 0, 8192)}, to));
+  EXPECT_TRUE(initiator.memory->can_fetch()) << "other memory is there";
+}
+
+TEST(LentMemoryOfAProcess, IsNotThatOfOneWhoCameAfterIt) {
+  const Target target;
+  const Initiator initiator(target);
+  const auto& cookie = target.own->cookie().bytes;
+  const_cast<std::byte&>(cookie[5]) ^= std::byte{1};  // as in another program, or another process
+  std::array<std::byte, 16> to{};
+  EXPECT_FALSE(fetch(initiator, {piece_of(target, 0, 16)}, to));
+}
+
 TEST(PeerMemory, OfAnotherUserIsLeftAlone) {
   const Target target;
   EXPECT_EQ(Initiator(target, ::getpid(), ::getuid() + 1).memory, nullptr);

@@ -27,8 +27,7 @@ using fuzz::Choices;
 struct SmallFormat {
   using Word = DisturbedWord;
   static constexpr uint32_t kEntries = 8;
-  static constexpr uint32_t kNarrowRingBytes = 1024;
-  static constexpr uint32_t kPayloadRingBytes = 2048;
+  static constexpr RingSizes kRingBytes{1024, 2048, 4096};
   static constexpr uint32_t kMostPayload = 256;
   static constexpr uint32_t kMostCopied = 128;
   static void full_fence() { DisturbedWord::disturb(); }
@@ -107,7 +106,7 @@ class Victim {
         break;
       case 6:
         reader_.wake();
-        if (choices.yes()) writer_.widen();
+        if (choices.yes()) writer_.use_ring(choices.yes() ? RingWidth::kWide : RingWidth::kWidest);
         if (choices.yes()) writer_.narrow();
         break;
       default:

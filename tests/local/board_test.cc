@@ -35,6 +35,7 @@ class Boarded : public ::testing::Test {
             .access = kAll,
             .destination = 0x8765,
             .receive_psn = 0xabc,
+            .send_psn = 0xdef,
             .takes_reads = true};
   }
   static AccessRequest request() {
@@ -239,6 +240,33 @@ TEST_F(Boarded, AKeyThatCameBackElsewhereIsOfAnotherGeneration) {
   const auto after = find_key(*board, kKey);
   ASSERT_TRUE(before && after);
   EXPECT_NE(after->generation, before->generation);
+}
+
+TEST_F(Boarded, ShowsWhoMayHaveLent) {
+  const Lender lender{.qpn = 0x4321, .to = 0x8765, .first_psn = 0xdef};
+  EXPECT_FALSE(find_lender(*board, lender));
+  BoardQp without_rights = qp();
+  without_rights.access = 0;
+  writer.publish(without_rights);
+  const auto found = find_lender(*board, lender);
+  ASSERT_TRUE(found);
+  EXPECT_EQ(find_lender(*board, lender), found);
+  EXPECT_FALSE(find([](AccessRequest&) {})) << "it takes no requests";
+  EXPECT_FALSE(find_lender(*board, {.qpn = 0x4322, .to = 0x8765, .first_psn = 0xdef}));
+  EXPECT_FALSE(find_lender(*board, {.qpn = 0x4321, .to = 0x8766, .first_psn = 0xdef}));
+  EXPECT_FALSE(find_lender(*board, {.qpn = 0x4321, .to = 0x8765, .first_psn = 0xabc}));
+  EXPECT_FALSE(find_lender(*board, {}));
+}
+
+TEST_F(Boarded, ALenderThatWasConnectedAgainIsAnother) {
+  const Lender lender{.qpn = 0x4321, .to = 0x8765, .first_psn = 0xdef};
+  writer.publish(qp());
+  const auto before = find_lender(*board, lender);
+  writer.withdraw_qp(qp().qpn);
+  EXPECT_FALSE(find_lender(*board, lender));
+  writer.publish(qp());
+  EXPECT_TRUE(find_lender(*board, lender));
+  EXPECT_NE(find_lender(*board, lender), before);
 }
 
 TEST_F(Boarded, ThereIsNoKeyZero) {

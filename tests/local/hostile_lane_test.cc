@@ -109,7 +109,7 @@ class Victim {
         return;
       case 6:
         reader_.wake();
-        if (random.one_in(4)) writer_.widen();
+        if (random.one_in(4)) writer_.use_ring(random.one_in(2) ? RingWidth::kWide : RingWidth::kWidest);
         if (random.one_in(4)) writer_.narrow();
         return;
       default:

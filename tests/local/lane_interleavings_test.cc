@@ -23,8 +23,7 @@ template <uint32_t kOfEntries, bool kHasFence = true, bool kStoresWait = false>
 struct TinyFormat {
   using Word = SteppedWord<kStoresWait>;
   static constexpr uint32_t kEntries = kOfEntries;
-  static constexpr uint32_t kNarrowRingBytes = 512;
-  static constexpr uint32_t kPayloadRingBytes = 1024;
+  static constexpr RingSizes kRingBytes{512, 1024, 1024};
   static constexpr uint32_t kMostPayload = 128;
   static constexpr uint32_t kMostCopied =
       64;  // a longer payload that is given back too early is seen to change
@@ -132,7 +131,7 @@ class LaneExplorer final : public Explorer<World<Format>> {
         const ConstBytes piece = payload;
         Put put{};
         if (write([&](Writer& w) {
-              if (world_.put == scenario_.widens_before) w.widen();
+              if (world_.put == scenario_.widens_before) w.use_ring(RingWidth::kWide);
               put = w.put(EntryKind::kPacket, head, {&piece, 1}, static_cast<uint32_t>(piece.size()));
             })) {
           after_put(put);

@@ -92,7 +92,10 @@ struct Exchange {
       }
       if (writer.must_ring()) of_reader.ring();
       if (random.one_in(8)) std::this_thread::yield();
-      if (random.one_in(16)) random.one_in(2) ? writer.widen() : static_cast<void>(writer.narrow());
+      if (random.one_in(16)) {
+        const auto width = static_cast<RingWidth>(random.below(kRingWidths));
+        width == RingWidth::kNarrow ? static_cast<void>(writer.narrow()) : writer.use_ring(width);
+      }
     }
     return !writer.is_broken();
   }

@@ -13,6 +13,11 @@
 namespace verbena::local {
 namespace {
 
+constexpr uint32_t bytes_of(RingWidth width) {
+  return kRingBytes[static_cast<size_t>(width)];
+}
+constexpr uint32_t kNarrow = bytes_of(RingWidth::kNarrow);
+
 // Both ends of the first lane of a channel. The counters begin at the parameter.
 class LaneTest : public testing::TestWithParam<uint32_t> {
  protected:
@@ -145,8 +150,8 @@ TEST_P(LaneTest, IsFullWhenAllEntriesAreUsed) {
 
 TEST_P(LaneTest, IsFullWhenThePayloadRingIs) {
   const uint32_t count = put_until_full(kMostPayload);
-  EXPECT_GE(count, kNarrowRingBytes / kMostPayload - 1);  // one less if the first did not begin at the start
-  EXPECT_LE(count, kNarrowRingBytes / kMostPayload);
+  EXPECT_GE(count, kNarrow / kMostPayload - 1);  // one less if the first did not begin at the start
+  EXPECT_LE(count, kNarrow / kMostPayload);
   EXPECT_FALSE(writer.has_room({kMostPayload}));
   EXPECT_EQ(put(1000, 12, 44), Put::kDone);  // but there is room in the lines
   for (uint32_t i = 0; i < count; ++i) ASSERT_TRUE(reads(i, 12, kMostPayload));
@@ -157,9 +162,9 @@ TEST_P(LaneTest, IsFullWhenThePayloadRingIs) {
   EXPECT_TRUE(reads(1001, 12, kMostPayload));
 }
 
-TEST_P(LaneTest, UsesAllOfThePayloadRingOnceItIsEmpty) {
+TEST_P(LaneTest, UsesMoreOfThePayloadRingOnceItIsEmpty) {
   const uint32_t narrow = put_until_full(kMostPayload);
-  writer.widen();
+  writer.use_ring(RingWidth::kWide);
   EXPECT_TRUE(writer.is_wide());
   ASSERT_TRUE(reads(0, 12, kMostPayload));
   reader.take_back();
@@ -171,15 +176,40 @@ TEST_P(LaneTest, UsesAllOfThePayloadRingOnceItIsEmpty) {
   reader.take_back();
   EXPECT_TRUE(writer.has_room({kMostPayload}));
   const uint32_t wide = put_until_full(kMostPayload);
-  EXPECT_GE(wide, kPayloadRingBytes / kMostPayload - 1);
+  EXPECT_GE(wide, bytes_of(RingWidth::kWide) / kMostPayload - 1);
   LaneReader::Read read{};
   ASSERT_TRUE(reader.next(read));
-  EXPECT_EQ(read.kind, EntryKind::kWiden);
+  EXPECT_EQ(read.kind, EntryKind::kWideRing);
   for (uint32_t i = 0; i < wide; ++i) ASSERT_TRUE(reads(i, 12, kMostPayload));
 }
 
+TEST_P(LaneTest, UsesLessOfThePayloadRingOnceItIsEmpty) {
+  writer.use_ring(RingWidth::kWidest);
+  const uint32_t widest = put_until_full(kMostPayload);
+  EXPECT_GE(widest, bytes_of(RingWidth::kWidest) / kMostPayload - 1);
+  writer.use_ring(RingWidth::kWide);
+  EXPECT_FALSE(writer.has_room({kMostPayload})) << "something lies in it";
+  read_all();
+  reader.take_back();
+  const uint32_t wide = put_until_full(kMostPayload);
+  EXPECT_LE(wide, bytes_of(RingWidth::kWide) / kMostPayload);
+  LaneReader::Read read{};
+  ASSERT_TRUE(reader.next(read));
+  EXPECT_EQ(read.kind, EntryKind::kWideRing);
+  for (uint32_t i = 0; i < wide; ++i) ASSERT_TRUE(reads(i, 12, kMostPayload));
+}
+
+TEST_P(LaneTest, ChangesTheRingNoMoreThanWasWantedInTheEnd) {
+  writer.use_ring(RingWidth::kWidest);
+  writer.use_ring(RingWidth::kNarrow);
+  put_until_full(kMostPayload);
+  LaneReader::Read read{};
+  ASSERT_TRUE(reader.next(read));
+  EXPECT_EQ(read.kind, EntryKind::kPacket);
+}
+
 TEST_P(LaneTest, IsNarrowAgainWhenNothingLiesInTheRing) {
-  writer.widen();
+  writer.use_ring(RingWidth::kWidest);
   const uint32_t wide = put_until_full(kMostPayload);
   EXPECT_FALSE(writer.narrow());
   read_all();
@@ -187,11 +217,11 @@ TEST_P(LaneTest, IsNarrowAgainWhenNothingLiesInTheRing) {
   EXPECT_TRUE(writer.narrow());
   EXPECT_FALSE(writer.is_wide());
   const uint32_t narrow = put_until_full(kMostPayload);
-  EXPECT_LE(narrow, kNarrowRingBytes / kMostPayload);
+  EXPECT_LE(narrow, kNarrow / kMostPayload);
   EXPECT_LT(narrow, wide);
   LaneReader::Read read{};
   ASSERT_TRUE(reader.next(read));
-  EXPECT_EQ(read.kind, EntryKind::kNarrow);
+  EXPECT_EQ(read.kind, EntryKind::kNarrowRing);
   for (uint32_t i = 0; i < narrow; ++i) {
     ASSERT_TRUE(reads(i, 12, kMostPayload));
     EXPECT_FALSE(lies_in(read.payload, writer.beyond_narrow_ring()));
@@ -201,7 +231,7 @@ TEST_P(LaneTest, IsNarrowAgainWhenNothingLiesInTheRing) {
 TEST_P(LaneTest, MarksOfTheRingSayNothingElse) {
   ASSERT_EQ(put(0, 0, 0), Put::kDone);
   Entry& entry = lane.entries[GetParam() % kEntries];
-  entry.content.kind = EntryKind::kWiden;
+  entry.content.kind = EntryKind::kWideRing;
   entry.content.head_bytes = 1;
   EXPECT_TRUE(reads_nothing());
   EXPECT_TRUE(reader.is_broken());
@@ -374,7 +404,8 @@ TEST_P(LaneTest, ClaimOfTheReaderIsFoundOutAlsoWhenThePayloadRingIsFull) {
 
 TEST_P(LaneTest, EntryThatCannotBeBreaksTheLane) {
   const auto spoil = {+[](EntryContent& c) { c.kind = EntryKind{0}; },
-                      +[](EntryContent& c) { c.kind = EntryKind{3}; },
+                      +[](EntryContent& c) { c.kind = EntryKind::kWidestRing; },
+                      +[](EntryContent& c) { c.kind = EntryKind{8}; },
                       +[](EntryContent& c) { c.head_bytes = kMostHead + 1; },
                       +[](EntryContent& c) { c.payload_bytes = kMostPayload + 1; },
                       +[](EntryContent& c) { c.payload_bytes = 0xffff; }};

@@ -70,21 +70,21 @@ TEST_P(PayloadPlaceTest, IsContiguousAndBeginsAtAUnit) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Rings, PayloadPlaceTest, testing::Values(kNarrowRingBytes, kPayloadRingBytes));
+INSTANTIATE_TEST_SUITE_P(Rings, PayloadPlaceTest, testing::ValuesIn(kRingBytes));
 
 TEST(PayloadPlace, MayEndWhereTheRingEnds) {
-  const PayloadPlace place = place_payload(kPayloadRingBytes - 128, 128, kPayloadRingBytes);
-  EXPECT_EQ(place.begin, kPayloadRingBytes - 128);
-  EXPECT_EQ(place.end, kPayloadRingBytes);
+  const PayloadPlace place = place_payload(kRingBytes.back() - 128, 128, kRingBytes.back());
+  EXPECT_EQ(place.begin, kRingBytes.back() - 128);
+  EXPECT_EQ(place.end, kRingBytes.back());
 }
 
 TEST(PayloadPlace, GoesOnWhenPositionsOverflow) {
   const uint32_t last = 0u - 128;
   const PayloadPlace over =
-      place_payload(last, 192, kPayloadRingBytes);  // does not fit before the ring's end
+      place_payload(last, 192, kRingBytes.back());  // does not fit before the ring's end
   EXPECT_EQ(over.begin, 0u);
   EXPECT_EQ(over.end, 192u);
-  const PayloadPlace exact = place_payload(last, 128, kPayloadRingBytes);
+  const PayloadPlace exact = place_payload(last, 128, kRingBytes.back());
   EXPECT_EQ(exact.begin, last);
   EXPECT_EQ(exact.end, 0u);
 }

@@ -18,8 +18,7 @@ template <bool kVisitorsStoresWait = false, bool kOwnersStoresWait = false>
 struct TinyFormat {
   using Word = SteppedWord<kVisitorsStoresWait>;
   static constexpr uint32_t kEntries = 1;
-  static constexpr uint32_t kNarrowRingBytes = 256;
-  static constexpr uint32_t kPayloadRingBytes = 256;
+  static constexpr RingSizes kRingBytes{256, 256, 256};
   static constexpr uint32_t kMostPayload = 64;
   static void full_fence() {
     if (kOwnersStoresWait) return;

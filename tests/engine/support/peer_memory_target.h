@@ -82,12 +82,22 @@ class Target {
     return said;
   }
 
+  static local::BoardQp qp() {
+    return {.qpn = 5,
+            .pd = 1,
+            .access = kAll,
+            .destination = 6,
+            .receive_psn = 7,
+            .send_psn = 8,
+            .takes_reads = true};
+  }
+
   Pages pages;
   std::unique_ptr<OwnBoard> own = OwnBoard::make();
 
  private:
   void show() const {
-    own->show({.qpn = 5, .pd = 1, .access = kAll, .destination = 6, .receive_psn = 7, .takes_reads = true});
+    own->show(qp());
     publish();
   }
 };

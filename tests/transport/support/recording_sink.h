@@ -16,6 +16,7 @@ struct SentPacket {
   std::vector<std::byte> payload;
   uint32_t count = 1;
   bool is_followed = false;  // by a message that went as one with it
+  bool lent = false;         // its payload stays where it is
 
   roce::Operation operation() const { return headers.operation(); }
   uint32_t psn() const { return headers.psn.value(); }
@@ -39,6 +40,7 @@ class RecordingSink : public PacketSink {
     for (const ConstBytes piece : packet.payload) {
       sent.payload.insert(sent.payload.end(), piece.begin(), piece.end());
     }
+    sent.lent = packet.lent;
     if (sent.payload.size() != packet.payload_bytes) abort();
     if (packet.headers.pad != roce::padding_of(packet.payload_bytes)) abort();
     packets.push_back(std::move(sent));
