@@ -39,6 +39,9 @@ constexpr uint32_t kFirstPackets = 16;
 // Below this a path is a machine's own or a cable's. Its round trip is made of wake-ups, and timers are too
 // coarse to spread what is sent over it: the window alone decides.
 constexpr Duration kNear = std::chrono::microseconds(100);
+// Unless it goes on losing such a share: the window would then be what losses leave of it, and not what the
+// path holds and a busy machine adds.
+constexpr double kNearLost = 0.002;
 
 uint64_t hundredths(uint64_t value, uint32_t part) {
   return value * part / kOne;
@@ -218,7 +221,7 @@ void Probing::follow_model() {
     allowance_ = {.window = first_};
     return;
   }
-  if (round_trip_.get() < kNear) {
+  if (round_trip_.get() < kNear && lasting_share_ < kNearLost) {
     allowance_ = {.window = std::max<uint64_t>(near_.usable(), held(8))};
     return;
   }
