@@ -48,7 +48,7 @@ void Responder::start() {
   nak_.reset();
   kept_.clear();
   arrivals_due_ = is_heard_ = false;
-  unheard_ = 0;
+  unheard_ = unheard_gaps_ = 0;
   replies_.start(attributes.max_dest_rd_atomic);
   passed_.start();
 }

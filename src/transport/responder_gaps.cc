@@ -27,12 +27,17 @@ void Responder::on_early(const roce::Packet& packet, uint32_t ahead) {
   }
   if (keeps() && ahead < KeptPackets::kMostAhead) {
     if (!kept_.add(packet, psns_of(packet), expected_)) qp_.count(kDuplicateRequests);
-    const bool may_tell = is_heard_ || unheard_ < Arrivals::kMostUnheard;
-    if (may_tell && !kept_.empty() && (gap_is_new || packet.headers.ack_request)) arrivals_due_ = true;
+    const bool is_occasion = !kept_.empty() && (gap_is_new || packet.headers.ack_request);
+    if (is_occasion && may_tell(gap_is_new)) arrivals_due_ = true;
   }
   // One who understands what has arrived sees by itself what has not. Where nothing could be kept there is
   // nothing to tell.
   if (!gap_reported_ && (!is_heard_ || kept_.empty())) ask_for_expected();
+}
+
+bool Responder::may_tell(bool gap_is_new) {
+  if (is_heard_ || unheard_ < Arrivals::kMostUnheard) return true;
+  return gap_is_new && ++unheard_gaps_ % Arrivals::kGapsUnheard == 0;
 }
 
 // Its word is from where its peer was then, or from a little before: only who knows that can have sent it.
@@ -81,7 +86,7 @@ SendStatus Responder::send_arrivals() {
   }
   if (status != SendStatus::kSent) return status;
   arrivals_due_ = false;
-  if (!is_heard_) ++unheard_;
+  if (!is_heard_ && unheard_ < Arrivals::kMostUnheard) ++unheard_;
   return status;
 }
 
