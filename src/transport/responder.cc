@@ -73,7 +73,7 @@ void Responder::on_request(const roce::Packet& packet, LentPayload* lent) {
   const int32_t ahead = packet.headers.psn - expected_;
   if (ahead > 0) {
     qp_.count(kOutOfSequence);
-    on_early(packet, static_cast<uint32_t>(ahead));
+    on_early(packet, static_cast<uint32_t>(ahead), lent);
   } else if (ahead < 0) {
     qp_.count(kDuplicateRequests);
     qp_.note_frequent(trace::Kind::kDuplicate,

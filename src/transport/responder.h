@@ -75,7 +75,7 @@ class Responder {
     roce::Psn psn;
   };
 
-  void on_early(const roce::Packet& packet, uint32_t ahead);
+  void on_early(const roce::Packet& packet, uint32_t ahead, const LentPayload* lent);
   // Of what has come early.
   bool may_tell(bool gap_is_new);
   void execute(const roce::Packet& packet, LentPayload* lent = nullptr);

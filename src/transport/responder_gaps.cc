@@ -19,13 +19,15 @@ uint32_t Responder::psns_of(const roce::Packet& packet) const {
   return packets_for(std::min(packet.headers.dma_length, kMaxMessageBytes), mtu());
 }
 
-void Responder::on_early(const roce::Packet& packet, uint32_t ahead) {
+// What is lent may be lent no longer when its turn comes. (Such a packet comes early where the way to the
+// peer has changed to one that loses packets since it was put into a lane.)
+void Responder::on_early(const roce::Packet& packet, uint32_t ahead, const LentPayload* lent) {
   if (passed_.any()) return passed_.hold_back();  // a NAK would acknowledge them
   const bool gap_is_new = kept_.empty();
   if (gap_is_new && !gap_reported_) {
     qp_.note_frequent(trace::Kind::kOutOfSequence, {packet.headers.psn.value(), expected_.value()});
   }
-  if (keeps() && ahead < KeptPackets::kMostAhead) {
+  if (keeps() && lent == nullptr && ahead < KeptPackets::kMostAhead) {
     if (!kept_.add(packet, psns_of(packet), expected_)) qp_.count(kDuplicateRequests);
     const bool is_occasion = !kept_.empty() && (gap_is_new || packet.headers.ack_request);
     if (is_occasion && may_tell(gap_is_new)) arrivals_due_ = true;
