@@ -143,7 +143,10 @@ void Probing::note_overflow(uint64_t in_flight, double all, double seconds) {
   // Of many senders each has few packets in a round.
   const uint64_t few = 2 / incast_.senders * uint64_t{sizes_.packet};
   const bool loses_much = lasting_share_ > kMuchLost || (is_told && lost_share_ > lasting_share_ + kToldLost);
-  const bool overflowed = takes_longer ? round_lost_ > std::max(some, few) : round_lost_ > 0 && loses_much;
+  // What was lost before, and is not any more, is over.
+  const auto goes_on = static_cast<uint64_t>(all * kSomeLost);
+  const bool overflowed =
+      takes_longer ? round_lost_ > std::max(some, few) : round_lost_ > goes_on && loses_much;
   if (!overflowed) return ceiling_.on_quiet_round(sizes_.packet, held(8) + lumps(), incast_.senders);
   const uint64_t before = std::min(allowance_.window, in_flight + round_lost_);
   const uint64_t path = held(is_told ? 4 : 5);
