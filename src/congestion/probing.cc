@@ -39,6 +39,9 @@ constexpr uint32_t kFirstPackets = 16;
 // Below this a path is a machine's own or a cable's. Its round trip is made of wake-ups, and timers are too
 // coarse to spread what is sent over it: the window alone decides.
 constexpr Duration kNear = std::chrono::microseconds(100);
+// Unless it goes on losing such a share: the window would then be what losses leave of it, and not what the
+// path holds and a busy machine adds.
+constexpr double kNearLost = 0.002;
 
 uint64_t hundredths(uint64_t value, uint32_t part) {
   return value * part / kOne;
@@ -140,7 +143,10 @@ void Probing::note_overflow(uint64_t in_flight, double all, double seconds) {
   // Of many senders each has few packets in a round.
   const uint64_t few = 2 / incast_.senders * uint64_t{sizes_.packet};
   const bool loses_much = lasting_share_ > kMuchLost || (is_told && lost_share_ > lasting_share_ + kToldLost);
-  const bool overflowed = takes_longer ? round_lost_ > std::max(some, few) : round_lost_ > 0 && loses_much;
+  // What was lost before, and is not any more, is over.
+  const auto goes_on = static_cast<uint64_t>(all * kSomeLost);
+  const bool overflowed =
+      takes_longer ? round_lost_ > std::max(some, few) : round_lost_ > goes_on && loses_much;
   if (!overflowed) return ceiling_.on_quiet_round(sizes_.packet, held(8) + lumps(), incast_.senders);
   const uint64_t before = std::min(allowance_.window, in_flight + round_lost_);
   const uint64_t path = held(is_told ? 4 : 5);
@@ -218,7 +224,7 @@ void Probing::follow_model() {
     allowance_ = {.window = first_};
     return;
   }
-  if (round_trip_.get() < kNear) {
+  if (round_trip_.get() < kNear && lasting_share_ < kNearLost) {
     allowance_ = {.window = std::max<uint64_t>(near_.usable(), held(8))};
     return;
   }

@@ -21,7 +21,8 @@ namespace verbena::transport {
 // unknown opcode with one that is outstanding for an error of the QP; so the packet's PSN is one from the
 // distant past, which every requester passes over. Nothing is promised by it, and nothing depends on it:
 // acknowledgements are sent as ever, and NAKs to whom does not understand. A responder sends a few to a
-// requester that it does not know, and goes on, without NAKs, when one of them was answered ("heard").
+// requester that it does not know, and goes on, without NAKs, when one of them was answered ("heard"). That
+// is said again to each NAK of one that has told something.
 //
 // Its payload is a PSN and up to kMost ranges, each two words: the distance of the first PSN of a range from
 // that one, and how many there are. What lies between them is missing. The PSN is the one that is expected,
@@ -36,8 +37,10 @@ struct Arrivals {
   static constexpr uint32_t kMostPackets = 16;
   static constexpr uint32_t kContinues = 1u << 31;
   static uint32_t most_at(uint32_t mtu) { return std::min(kMost, (mtu - 4) / kRangeBytes); }
-  // To one who may not understand.
+  // To one who may not understand; later of one gap in so many, as all of these, or what it said to them, may
+  // have been lost: a queue that overflows takes everything for a while.
   static constexpr uint32_t kMostUnheard = 8;
+  static constexpr uint32_t kGapsUnheard = 16;
 
   struct Range {
     roce::Psn first;

@@ -5,9 +5,9 @@
 
 namespace verbena::transport {
 
-bool Holes::has_room() {
-  if (holes_.size() < holes_.capacity()) return holes_.size() < kMost;
-  if (holes_.size() >= kMost) return false;
+bool Holes::has_room(size_t most) {
+  if (holes_.size() >= most) return false;
+  if (holes_.size() < holes_.capacity()) return true;
   try {
     holes_.reserve(std::max<size_t>(2 * holes_.size(), 4));
   } catch (const std::bad_alloc&) {
@@ -17,7 +17,7 @@ bool Holes::has_room() {
 }
 
 bool Holes::add(const Hole& hole) {
-  if (!has_room()) return false;
+  if (!has_room(kMost)) return false;
   holes_.push_back(hole);
   return true;
 }
@@ -32,8 +32,8 @@ void Holes::advance(roce::Psn limit, TimePoint now) {
   holes_.front().begin(now);
 }
 
-// Takes [from, to) out of a hole. Returns the place of the next one to look at. REQUIRES: has_room(), if it
-// is in its midst
+// Takes [from, to) out of a hole. Returns the place of the next one to look at. REQUIRES:
+// has_room(kMostParts), if it is in its midst
 size_t Holes::cut(size_t place, roce::Psn from, roce::Psn to, TimePoint now) {
   Hole& hole = holes_[place];
   const bool begins = hole.first == from;

@@ -17,6 +17,8 @@ namespace verbena::transport {
 class Holes {
  public:
   static constexpr size_t kMost = 4096;
+  // When parts of them are sent again, or arrive.
+  static constexpr size_t kMostParts = 2 * kMost;
 
   struct Hole {
     roce::Psn first;
@@ -29,9 +31,13 @@ class Holes {
 
     // What was before this rest of it has come.
     void begin(TimePoint now) {
-      if (!again || lost) return;
+      if (!asked || !again || lost) return;
       begun = true;
       since = now;
+    }
+    // What is sent again at its end may be a part of it: that was so, too, no earlier than `earliest`.
+    bool may_grow(roce::Psn at, TimePoint earliest) const {
+      return again && !lost && !asked && limit == at && since >= earliest;
     }
     // It has been sent again.
     void resent(bool is_asked, TimePoint now) {
@@ -96,7 +102,7 @@ class Holes {
       const roce::Psn from = hole.first.is_before(first) ? first : hole.first;
       const roce::Psn to = hole.limit.is_after(limit) ? limit : hole.limit;
       // Without room for the rest all of it stays missing: what has arrived of it is sent twice.
-      if (from != hole.first && to != hole.limit && !has_room()) break;
+      if (from != hole.first && to != hole.limit && !has_room(kMostParts)) break;
       closed(hole);
       arrived(from, to, state_of(hole));
       i = cut(i, from, to, now);
@@ -135,16 +141,23 @@ class Holes {
 
   // The first that is to be sent again; nullptr: none is.
   const Hole* first_lost() const;
-  // All that is lost before `limit` has been sent again. Calls again(from, to) for each part of it.
+  // All that is lost before `limit` has been sent again. Calls again(from, to) for each part of it. Parts
+  // that follow each other within `together` are one.
   template <class Again>
-  void sent_again(roce::Psn limit, bool asked, TimePoint now, Again again) {
+  void sent_again(roce::Psn limit, bool asked, TimePoint now, Duration together, Again again) {
     for (size_t i = 0; i < holes_.size() && holes_[i].first.is_before(limit); ++i) {
       const Hole hole = holes_[i];
       if (!hole.lost) continue;
       const bool has_rest = limit.is_before(hole.limit);
-      again(hole.first, has_rest ? limit : hole.limit);
+      const roce::Psn to = has_rest ? limit : hole.limit;
+      again(hole.first, to);
+      if (!asked && i > 0 && holes_[i - 1].may_grow(hole.first, now - together)) {
+        holes_[i - 1].limit = to;
+        cut(i--, hole.first, to, now);
+        continue;
+      }
       // Without room for the rest it is awaited with what was sent.
-      if (has_rest && has_room()) split(i, limit);
+      if (has_rest && has_room(kMostParts)) split(i, limit);
       holes_[i].resent(asked, now);
     }
   }
@@ -153,8 +166,8 @@ class Holes {
   static State state_of(const Hole& hole) {
     return hole.lost ? State::kLost : hole.again ? State::kAgain : State::kUnderWay;
   }
-  // For one more; it is allocated then. The holes may move.
-  bool has_room();
+  // For one more of at most so many; it is allocated then. The holes may move.
+  bool has_room(size_t most);
   bool add(const Hole& hole);
   // The first that does not lie wholly before it.
   size_t place_of(roce::Psn psn) const {
@@ -163,7 +176,7 @@ class Holes {
     return static_cast<size_t>(at - holes_.begin());
   }
   size_t cut(size_t place, roce::Psn from, roce::Psn to, TimePoint now);
-  // Makes two of it. REQUIRES: has_room(), and it lies on both sides of `at`
+  // Makes two of it. REQUIRES: has_room(kMostParts), and it lies on both sides of `at`
   void split(size_t place, roce::Psn at);
 
   std::vector<Hole> holes_;  // in PSN order, disjoint

@@ -7,8 +7,9 @@
 namespace verbena::transport {
 namespace {
 
-// One queue pair may keep two thirds of it, what a path of 10 Gb/s and 50 ms holds.
-constexpr size_t kMostKeptBytes = size_t{96} << 20;
+// One queue pair may keep two thirds of it: as many packets of 1 KiB as may be in flight, what a path of
+// 10 Gb/s and 50 ms holds.
+constexpr size_t kMostKeptBytes = size_t{128} << 20;
 constexpr size_t kFirstSlots = 256;
 
 }  // namespace

@@ -141,6 +141,8 @@ void Requester::on_acknowledge(const Acknowledgement& answer, TimePoint now) {
     switch (static_cast<roce::NakCode>(roce::aeth_value(answer.syndrome))) {
       case roce::NakCode::kSequenceError:
         qp_.count(kSequenceNaksReceived);
+        // One that tells what it has sends NAKs until it hears that it is understood: that was lost.
+        heard_due_ = tells_arrivals_;
         if (knows_of_gap()) break;
         // A peer that has to be sent everything again is better sent little at a time.
         if (flow_ && !tells_arrivals_) flow_->use(congestion::Kind::kFixed);

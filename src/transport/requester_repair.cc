@@ -20,6 +20,8 @@ using roce::Psn;
 constexpr uint8_t kMostDisorder = 8;
 constexpr uint8_t kLossesToForget = 16;
 constexpr uint8_t kMostProbes = 6;
+// What is sent again within such a part of a round trip is looked at together.
+constexpr int64_t kPartsOfRoundTrip = 16;
 // A repair that is not answered so soon may be on its way still.
 constexpr Duration kLeastTimeout = std::chrono::microseconds(200);
 
@@ -314,7 +316,8 @@ SendStatus Requester::repair_one(Holes& holes, TimePoint now) {
   }
   if (status != SendStatus::kSent) return status;
   flow_->repaired(flight_bytes(wqe, first, limit), now);
-  holes.sent_again(limit, needs_response(wqe), now,
+  const Duration together = flow_->round_trip().smoothed() / kPartsOfRoundTrip;
+  holes.sent_again(limit, needs_response(wqe), now, together,
                    [&](Psn from, Psn to) { inflight_ += flight_bytes(wqe, from, to); });
   // Answers to what was sent since then wait until it is there, and tell no round trip.
   if (&holes == &holes_) held_up_ = next_;

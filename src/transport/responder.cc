@@ -48,7 +48,7 @@ void Responder::start() {
   nak_.reset();
   kept_.clear();
   arrivals_due_ = is_heard_ = false;
-  unheard_ = 0;
+  unheard_ = unheard_gaps_ = 0;
   replies_.start(attributes.max_dest_rd_atomic);
   passed_.start();
 }
@@ -73,7 +73,7 @@ void Responder::on_request(const roce::Packet& packet, LentPayload* lent) {
   const int32_t ahead = packet.headers.psn - expected_;
   if (ahead > 0) {
     qp_.count(kOutOfSequence);
-    on_early(packet, static_cast<uint32_t>(ahead));
+    on_early(packet, static_cast<uint32_t>(ahead), lent);
   } else if (ahead < 0) {
     qp_.count(kDuplicateRequests);
     qp_.note_frequent(trace::Kind::kDuplicate,

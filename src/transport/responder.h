@@ -75,7 +75,9 @@ class Responder {
     roce::Psn psn;
   };
 
-  void on_early(const roce::Packet& packet, uint32_t ahead);
+  void on_early(const roce::Packet& packet, uint32_t ahead, const LentPayload* lent);
+  // Of what has come early.
+  bool may_tell(bool gap_is_new);
   void execute(const roce::Packet& packet, LentPayload* lent = nullptr);
   void execute_kept();
   bool keeps() const {
@@ -132,6 +134,7 @@ class Responder {
   bool arrivals_due_ = false;  // the peer is to be told of it
   bool is_heard_ = false;      // and understands
   uint8_t unheard_ = 0;        // how often it was told before
+  uint8_t unheard_gaps_ = 0;   // and how many there have been since
 };
 
 }  // namespace verbena::transport

@@ -19,20 +19,27 @@ uint32_t Responder::psns_of(const roce::Packet& packet) const {
   return packets_for(std::min(packet.headers.dma_length, kMaxMessageBytes), mtu());
 }
 
-void Responder::on_early(const roce::Packet& packet, uint32_t ahead) {
+// What is lent may be lent no longer when its turn comes. (Such a packet comes early where the way to the
+// peer has changed to one that loses packets since it was put into a lane.)
+void Responder::on_early(const roce::Packet& packet, uint32_t ahead, const LentPayload* lent) {
   if (passed_.any()) return passed_.hold_back();  // a NAK would acknowledge them
   const bool gap_is_new = kept_.empty();
   if (gap_is_new && !gap_reported_) {
     qp_.note_frequent(trace::Kind::kOutOfSequence, {packet.headers.psn.value(), expected_.value()});
   }
-  if (keeps() && ahead < KeptPackets::kMostAhead) {
+  if (keeps() && lent == nullptr && ahead < KeptPackets::kMostAhead) {
     if (!kept_.add(packet, psns_of(packet), expected_)) qp_.count(kDuplicateRequests);
-    const bool may_tell = is_heard_ || unheard_ < Arrivals::kMostUnheard;
-    if (may_tell && !kept_.empty() && (gap_is_new || packet.headers.ack_request)) arrivals_due_ = true;
+    const bool is_occasion = !kept_.empty() && (gap_is_new || packet.headers.ack_request);
+    if (is_occasion && may_tell(gap_is_new)) arrivals_due_ = true;
   }
   // One who understands what has arrived sees by itself what has not. Where nothing could be kept there is
   // nothing to tell.
   if (!gap_reported_ && (!is_heard_ || kept_.empty())) ask_for_expected();
+}
+
+bool Responder::may_tell(bool gap_is_new) {
+  if (is_heard_ || unheard_ < Arrivals::kMostUnheard) return true;
+  return gap_is_new && ++unheard_gaps_ % Arrivals::kGapsUnheard == 0;
 }
 
 // Its word is from where its peer was then, or from a little before: only who knows that can have sent it.
@@ -81,7 +88,7 @@ SendStatus Responder::send_arrivals() {
   }
   if (status != SendStatus::kSent) return status;
   arrivals_due_ = false;
-  if (!is_heard_) ++unheard_;
+  if (!is_heard_ && unheard_ < Arrivals::kMostUnheard) ++unheard_;
   return status;
 }
 

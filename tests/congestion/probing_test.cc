@@ -51,6 +51,8 @@ class Pipe {
     now_ = end;
   }
   void set_rate(uint64_t rate) { rate_ = rate; }
+  // One packet in so many does not arrive; 0: all do.
+  void lose_one_in(uint32_t packets) { lose_one_in_ = packets; }
   void tell(const Incast& incast) { flow_.told(incast); }
   uint64_t take_delivered() { return std::exchange(delivered_, 0); }
   // How long a packet that is sent now waits for those before it.
@@ -71,9 +73,13 @@ class Pipe {
   void answer() {
     answers_.pop_front();
     in_flight_ -= kPacket;
-    delivered_ += kPacket;
-    flow_.arrived(kPacket);
-    flow_.took_time(oldest_, oldest_ + 1);
+    if (lose_one_in_ != 0 && ++answered_ % lose_one_in_ == 0) {
+      flow_.lost(kPacket, in_flight_, now_);
+    } else {
+      delivered_ += kPacket;
+      flow_.arrived(kPacket);
+      flow_.took_time(oldest_, oldest_ + 1);
+    }
     flow_.answered(in_flight_, now_);
     ++oldest_;
     flow_.settled(oldest_);
@@ -89,6 +95,8 @@ class Pipe {
   Psn oldest_;
   uint64_t in_flight_ = 0;
   uint64_t delivered_ = 0;
+  uint32_t lose_one_in_ = 0;
+  uint32_t answered_ = 0;
 };
 
 struct PipeCase {
@@ -136,6 +144,18 @@ TEST(ProbingTest, LeavesANearPathToTheWindowAlone) {
   pipe.run(milliseconds(100));
   EXPECT_EQ(pipe.flow().rate(), 0u);
   EXPECT_GE(pipe.flow().window(), 2 * kSizes.burst - kSizes.run);
+}
+
+// What single losses leave of that window is less than such a path holds while a machine on it is busy.
+TEST(ProbingTest, KeepsToTheModelOnANearPathThatLosesPackets) {
+  Pipe pipe(125'000'000, microseconds(90));
+  pipe.lose_one_in(100);
+  pipe.run(seconds(1));
+  EXPECT_NE(pipe.flow().rate(), 0u);
+  EXPECT_GE(pipe.flow().window(), 128u * 1024);
+  pipe.lose_one_in(0);
+  pipe.run(seconds(4));
+  EXPECT_EQ(pipe.flow().rate(), 0u) << "the losses are long over";
 }
 
 TEST(ProbingTest, DoesNotHeedLosses) {

@@ -58,13 +58,15 @@ TEST_F(HolesTest, CloseInPartsAndFromTheMiddle) {
 // Said again and again, as reports say it, it would count again and again.
 TEST_F(HolesTest, StayWholeWhereThereIsNoRoomToSplitThem) {
   for (uint32_t i = 0; i < Holes::kMost; ++i) ASSERT_TRUE(fill(110 + 11 * i, 111 + 11 * i));
+  for (uint32_t i = 0; i < Holes::kMost; ++i) ASSERT_TRUE(fill(104 + 11 * i, 105 + 11 * i));
+  ASSERT_EQ(holes.all().size(), Holes::kMostParts);
   const size_t before = arrived.size();
   const int closed_before = closed;
-  for (int i = 0; i < 2; ++i) EXPECT_TRUE(fill(104, 105));
+  for (int i = 0; i < 2; ++i) EXPECT_TRUE(fill(102, 103));
   EXPECT_EQ(arrived.size(), before);
   EXPECT_EQ(closed, closed_before);
-  EXPECT_TRUE(fill(104, 110));
-  EXPECT_EQ(arrived.size(), before + 6) << "with all that is behind it there is room";
+  EXPECT_TRUE(fill(102, 104));
+  EXPECT_EQ(arrived.size(), before + 2) << "with all that is behind it there is room";
 }
 
 TEST_F(HolesTest, AreSentAgainFirstThoseThatWereLostFirst) {
@@ -73,10 +75,38 @@ TEST_F(HolesTest, AreSentAgainFirstThoseThatWereLostFirst) {
   EXPECT_EQ(holes.first_lost(), nullptr);
   for (Holes::Hole& hole : holes.all()) hole.lost = true;
   EXPECT_EQ(holes.first_lost()->first, Psn(100));
-  holes.sent_again(Psn(102), /*asked=*/false, now, [](Psn, Psn) {});
+  holes.sent_again(Psn(102), /*asked=*/false, now, Duration(0), [](Psn, Psn) {});
   EXPECT_EQ(holes.first_lost()->first, Psn(102));
-  holes.sent_again(Psn(105), /*asked=*/false, now, [](Psn, Psn) {});
+  holes.sent_again(Psn(105), /*asked=*/false, now, Duration(0), [](Psn, Psn) {});
   EXPECT_EQ(holes.first_lost()->first, Psn(110));
+}
+
+// Packets leave one by one: each would be a hole of its own.
+TEST_F(HolesTest, AreOneWhereTheyAreSentAgainTogether) {
+  const Duration together = std::chrono::microseconds(100);
+  fill(110, 111);
+  holes.all()[0].lost = true;
+  const TimePoint first = now;
+  uint32_t bytes = 0;
+  for (uint32_t psn = 101; psn <= 110; ++psn) {
+    holes.sent_again(Psn(psn), /*asked=*/false, now, together,
+                     [&](Psn from, Psn to) { bytes += static_cast<uint32_t>(to - from); });
+    now += std::chrono::microseconds(20);
+  }
+  EXPECT_EQ(bytes, 10u);
+  EXPECT_EQ(missing(), (Ranges{{100, 106}, {106, 110}}));
+  EXPECT_EQ(holes.all()[0].since, first) << "not younger than any part of it";
+  EXPECT_EQ(holes.first_lost(), nullptr);
+}
+
+TEST_F(HolesTest, AreSentAgainPacketByPacketHoweverManyThereAre) {
+  for (uint32_t i = 0; i < Holes::kMost; ++i) ASSERT_TRUE(fill(110 + 11 * i, 111 + 11 * i));
+  for (Holes::Hole& hole : holes.all()) hole.lost = true;
+  for (uint32_t psn = 101; psn <= 110; ++psn) {
+    ASSERT_EQ(holes.first_lost()->first, Psn(psn - 1));
+    holes.sent_again(Psn(psn), /*asked=*/false, now, Duration(0), [](Psn, Psn) {});
+    now += std::chrono::microseconds(1);
+  }
 }
 
 TEST_F(HolesTest, AreSentAgainAsOneWithThoseThatLieBetween) {
@@ -86,7 +116,7 @@ TEST_F(HolesTest, AreSentAgainAsOneWithThoseThatLieBetween) {
   for (Holes::Hole& hole : holes.all()) hole.lost = true;
   holes.all()[1].lost = false;
   Ranges again;
-  holes.sent_again(Psn(108), /*asked=*/true, now,
+  holes.sent_again(Psn(108), /*asked=*/true, now, Duration(0),
                    [&](Psn from, Psn to) { again.emplace_back(from.value(), to.value()); });
   EXPECT_EQ(again, (Ranges{{100, 102}, {107, 108}}));
   EXPECT_EQ(missing(), (Ranges{{100, 102}, {104, 106}, {107, 108}, {108, 109}}));
@@ -96,7 +126,7 @@ TEST_F(HolesTest, AreSentAgainAsOneWithThoseThatLieBetween) {
 TEST_F(HolesTest, AreAwaitedFromWhenWhatWasSentAgainBeganToCome) {
   fill(105, 110);
   holes.all()[0].lost = true;
-  holes.sent_again(Psn(105), /*asked=*/true, now, [](Psn, Psn) {});
+  holes.sent_again(Psn(105), /*asked=*/true, now, Duration(0), [](Psn, Psn) {});
   const TimePoint sent = now;
   now += std::chrono::milliseconds(1);
   EXPECT_EQ(holes.all()[0].since, sent);

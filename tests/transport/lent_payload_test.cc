@@ -306,6 +306,24 @@ TEST_F(Fetching, WhatComesTooEarlyIsNotFetched) {
   expect_nak(200, NakCode::kSequenceError, 0);
 }
 
+// The way to the peer may have changed since it was put into a lane.
+class FetchingFromALane : public Fetching {
+ protected:
+  void tune(QpAttributes&) override {}  // what comes early by the new way is kept
+};
+
+TEST_F(FetchingFromALane, WhatComesTooEarlyIsNotKept) {
+  post();
+  Lent early(data(4 * kMtu, kMtu));
+  send_lent(Op::kSendMiddle, 201, 4, early);
+  send(Op::kSendFirst, 200, data(kMtu));
+  EXPECT_EQ(e.qp->state(), IBV_QPS_RTR);
+  EXPECT_EQ(e.receive(request(Op::kSendMiddle, 201, {}, false), data(4 * kMtu, kMtu), 4), Verdict::kAccepted);
+  send(Op::kSendLast, 205, data(10, 5 * kMtu));
+  expect_received(1, 5 * kMtu + 10);
+  EXPECT_TRUE(has(inbox, 5 * kMtu + 10));
+}
+
 TEST_F(Fetching, NothingIsFetchedWithoutAReceiveRequest) {
   Lent first(data(4 * kMtu));
   send_lent(Op::kSendFirst, 200, 4, first);

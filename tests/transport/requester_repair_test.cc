@@ -114,6 +114,16 @@ TEST_F(RequesterRepair, DoesNotGoBackForANakOfAGapThatItKnows) {
   EXPECT_THAT(sent_again(), ElementsAre(102));
 }
 
+TEST_F(RequesterRepair, SaysAgainThatItUnderstandsToANakOfOneThatTells) {
+  for (uint32_t i = 0; i < 2 * Arrivals::kMostUnheard; ++i) tell(100, {{101, 102}});
+  post(IBV_WR_SEND, 4 * 256);
+  sent_again();
+  const int before = heard;
+  nak(102, NakCode::kSequenceError);
+  EXPECT_THAT(sent_again(), ElementsAre(102, 103, 104)) << "what of it has arrived it was not told";
+  EXPECT_EQ(heard, before + 1);
+}
+
 TEST_F(RequesterRepair, GoesBackForANakOfOneThatDoesNotTell) {
   post(IBV_WR_SEND, 4 * 256);
   e.transmitted();

@@ -102,6 +102,20 @@ TEST_F(ResponderGaps, TellsOneWhoNeverAnswersAFewTimesAndNoMore) {
   EXPECT_EQ(times, size_t{Arrivals::kMostUnheard});
 }
 
+// What it was told, or what it said to that, may have been lost.
+TEST_F(ResponderGaps, TellsOneWhoNeverAnswersOfAGapNowAndThen) {
+  size_t times = 0;
+  constexpr uint32_t kGaps = Arrivals::kMostUnheard + 2 * Arrivals::kGapsUnheard;
+  for (uint32_t gap = 0; gap < kGaps; ++gap) {
+    post();
+    post();
+    send(Operation::kSendOnly, 201 + 2 * gap, data(40));
+    times += told().size();
+    send(Operation::kSendOnly, 200 + 2 * gap, data(40));
+  }
+  EXPECT_EQ(times, size_t{Arrivals::kMostUnheard + 2});
+}
+
 // One word forged would else keep NAKs from an adapter, which understands nothing else.
 TEST_F(ResponderGaps, BelievesNobodyWhoDoesNotKnowItsSequenceNumbers) {
   for (const uint32_t psn : {201u, 0u - KeptPackets::kMostAhead, 0x800000u}) hear(roce::Psn(psn));

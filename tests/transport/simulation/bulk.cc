@@ -172,18 +172,26 @@ bool Bulk::run(Duration time) {
   const TimePoint end = network_.now() + time;
   while (network_.now() < end) {
     const TimePoint now = network_.now();
-    if (now >= begins_ && !std::ranges::all_of(pairs_, [this](Pair& pair) { return feed(pair); }))
-      return false;
-    if (echo_ && !bounce(now)) return false;
-    if (tcp_) tcp_->run(now);
     bool more = false;
     for (Host* host : hosts) more |= host->progress(now);
+    // What a host has completed the program sees at once, and posts more.
+    const uint64_t before = posted();
+    if (now >= begins_ && !std::ranges::all_of(pairs_, [this](Pair& pair) { return feed(pair); }))
+      return false;
+    more |= posted() != before;
+    if (echo_ && !bounce(now)) return false;
+    if (tcp_) tcp_->run(now);
     TimePoint next = more ? now : network_.next_arrival();
     for (const Host* host : hosts) next = std::min(next, host->deadline());
     if (tcp_) next = std::min(next, tcp_->deadline());
     network_.advance_to(std::min(end, std::max(next, now + options_.tick)));
   }
   return true;
+}
+
+uint64_t Bulk::posted() const {
+  return std::accumulate(pairs_.begin(), pairs_.end(), uint64_t{0},
+                         [](uint64_t sum, const Pair& pair) { return sum + pair.posted; });
 }
 
 uint64_t Bulk::moved(const Pair& pair) const {

@@ -81,6 +81,7 @@ class Bulk {
   };
 
   Pair connect(Host& from, Buffer& source);
+  uint64_t posted() const;  // messages
   uint64_t moved(const Pair& pair) const;
   bool feed(Pair& pair);
   bool bounce(TimePoint now);

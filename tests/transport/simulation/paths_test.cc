@@ -102,31 +102,34 @@ TEST(Beginnings, MayLoseMuch) {
 }
 
 // More packets are on their way than a machine's own networks ever hold, 25 MB of 1 KiB each, and a queue
-// that overflows at first loses thousands of them.
-TEST(LongPath, OfTenGigabitsIsFilled) {
-  struct Case {
-    uint32_t loss;  // parts per million
-    double least;
-  };
-  for (const Case& c : {Case{0, 0.9}, Case{10, 0.85}, Case{100, 0.7}}) {
+// that overflows at first loses thousands of them. What is missing is then more than is remembered as holes,
+// and what has come behind it more than is kept, unless both are dealt with well (seed 10 stood still).
+class LongPath : public testing::TestWithParam<uint64_t> {};
+
+TEST_P(LongPath, OfTenGigabitsIsFilled) {
+  for (const uint32_t loss : {0, 10, 100}) {  // parts in a million
     BulkOptions options;
+    options.seed = GetParam();
     options.link = link_of(10 * kGigabit, 12'500'000, milliseconds(10));
-    options.link.loss = c.loss;
+    options.link.loss = loss;
     options.depth = 1024;
     Bulk bulk(options);
     EXPECT_TRUE(bulk.run(kTime / 3)) << "a request failed";
-    bulk.goodput();
+    const double at_first = bulk.goodput()[0] / bulk.ideal();
     EXPECT_TRUE(bulk.run(kTime / 3)) << "a request failed";
     const double share = bulk.goodput()[0] / bulk.ideal();
-    std::cout << "  " << c.loss << " in a million lost: " << share << " of the ideal; lost "
+    std::cout << "  " << loss << " in a million lost: " << at_first << ", " << share << " of the ideal; lost "
               << bulk.link().lost << " + " << bulk.link().overflowed << ", sent again "
               << bulk.sender().counter(kRetransmittedPackets) << ", timeouts "
               << bulk.sender().counter(kLocalAckTimeouts) << std::endl;
 #ifndef VERBENA_SIMULATION_IS_SHORT
-    EXPECT_GE(share, c.least);
+    EXPECT_GE(at_first, 0.6);
+    EXPECT_GE(share, 0.95);
 #endif
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Of, LongPath, testing::Values(1, 5, 10));
 
 // A path whose rate goes up and down, second by second. VERBENA_SIMULATED_SECONDS=3600 looks at it for an
 // hour.
