@@ -38,6 +38,7 @@ LINKS = [
     Link("loss-1", "1 Gb/s, 1 % lost", f"--rate 1000 {DEEP} --loss 0.01"),
     Link("loss-5", "1 Gb/s, 5 % lost", f"--rate 1000 {DEEP} --loss 0.05"),
     Link("rtt-2ms-loss-0.1", "1 Gb/s, 2 ms, 0.1 % lost", f"--rate 1000 {DEEP} --delay 1 --loss 0.001"),
+    Link("rtt-10ms-loss-1", "1 Gb/s, 10 ms, 1 % lost", "--rate 1000 --queue 1000000 --delay 5 --loss 0.01"),
     Link("early-10", "1 Gb/s, 2 ms, one packet in ten early", f"--rate 1000 {DEEP} --delay 1 --early 0.1"),
     Link("doubled-5", "1 Gb/s, 5 % doubled", f"--rate 1000 {DEEP} --duplicate 0.05"),
     Link("flipped-1", "1 Gb/s, 1 % with a bit flipped", f"--rate 1000 {DEEP} --corrupt 0.01"),

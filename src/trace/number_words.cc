@@ -104,6 +104,8 @@ std::string packet_name(uint64_t opcode) {
       return "receipt";
     case roce::kRefusalOpcode:
       return "words of a refusal";
+    case roce::kRepeatedReadsOpcode:
+      return "word of READs that were sent";
     case roce::kCnpOpcode:
       return "congestion notification";
     default:

@@ -57,6 +57,7 @@ bool RcQueuePair::understands(uint8_t opcode) const {
       return route().traits.lossless;
     case roce::kArrivalsOpcode:
     case roce::kHeardOpcode:
+    case roce::kRepeatedReadsOpcode:
       return role_ == Role::kRc;
     default:
       return false;
@@ -72,6 +73,8 @@ void RcQueuePair::hear(const roce::Packet& word, TimePoint now) {
       return hear_refusal(word.payload);
     case roce::kHeardOpcode:
       return responder_.on_heard(word.headers.psn);
+    case roce::kRepeatedReadsOpcode:
+      return responder_.on_repeated_reads(word);
     default:
       return requester_.on_arrivals(word, now);
   }

@@ -75,6 +75,8 @@ void Requester::start() {
   held_up_ = unacked_;
   tells_arrivals_ = heard_due_ = probe_due_ = asked_for_parts_ = false;
   heard_sent_ = probes_ = disorder_ = losses_ = 0;
+  latest_reads_.clear();
+  reads_not_named_ = reads_to_name_ = 0;
   ack_deadline_ = rnr_deadline_ = paced_until_ = probe_deadline_ = overdue_ = kNever;
   retries_left_ = attributes.retry_count;
   rnr_retries_left_ = attributes.rnr_retry;
@@ -282,7 +284,9 @@ TransmitResult Requester::send_posted(TimePoint now, uint32_t& budget) {
     }
     --budget;
     await_acknowledgement(now);
+    name_reads(RepeatedReads::kNew, budget);
   }
+  name_reads(1, budget);
   return TransmitResult::kIdle;
 }
 
@@ -427,7 +431,9 @@ Requester::Part Requester::part_of(const SendWqe& wqe, Psn psn) {
 SendStatus Requester::send_read(SendWqe& wqe) {
   const Psn limit = part_of(wqe, next_).limit;
   const SendStatus status = put_read(wqe, next_, limit);
-  if (status == SendStatus::kSent) sent_request(wqe, limit, 0);
+  if (status != SendStatus::kSent) return status;
+  note_read(wqe, limit);
+  sent_request(wqe, limit, 0);
   return status;
 }
 

@@ -10,6 +10,7 @@
 #include "congestion/flow.h"
 #include "transport/holes.h"
 #include "transport/queue_pair.h"
+#include "transport/repeated_reads.h"
 
 namespace verbena::transport {
 
@@ -163,6 +164,8 @@ class Requester {
   SendStatus ask_for_last_answer(const queues::SendWqe& wqe);
   SendStatus send_probe(TimePoint now);
   SendStatus send_heard();
+  void note_read(const queues::SendWqe& wqe, roce::Psn limit);
+  void name_reads(uint32_t least, uint32_t& budget);
   // The request that has this PSN. REQUIRES: unacked_ <= psn < highest_
   queues::SendWqe& owner_of(roce::Psn psn);
   // Calls visit(request, from, limit) for each that has a part of [from, limit). REQUIRES: as for owner_of()
@@ -283,6 +286,9 @@ class Requester {
   bool probe_due_ = false;
   bool asked_for_parts_ = false;  // of READs, by themselves
   Part asked_again_;              // the latest of these
+  RepeatedReads latest_reads_;
+  uint32_t reads_not_named_ = 0;  // so many of these
+  uint32_t reads_to_name_ = 0;    // so many more, as something has been lost
   TimePoint repeats_count_at_{};  // not before
   uint8_t probes_ = 0;            // since the last answer
   uint8_t disorder_ = 0;          // how often a packet was only late that had been taken for lost

@@ -299,6 +299,8 @@ void Requester::go_back() {
   if (flow_) flow_->starts_over(next_);
   holes_.reset(next_);
   answers_.reset(next_);
+  latest_reads_.clear();
+  reads_not_named_ = 0;
   overdue_ = kNever;
   probe_due_ = false;
   inflight_ = reads_outstanding_ = since_ack_request_ = 0;

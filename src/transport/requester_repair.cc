@@ -20,6 +20,8 @@ using roce::Psn;
 constexpr uint8_t kMostDisorder = 8;
 constexpr uint8_t kLossesToForget = 16;
 constexpr uint8_t kMostProbes = 6;
+// So many READs are named again after a loss.
+constexpr uint32_t kReadsToName = 1024;
 // What is sent again within such a part of a round trip is looked at together.
 constexpr int64_t kPartsOfRoundTrip = 16;
 // A repair that is not answered so soon may be on its way still.
@@ -215,6 +217,7 @@ uint64_t Requester::give_up_hole(const Holes& holes, Holes::Hole& hole) {
     lost += &holes == &holes_ && is_read(wqe) ? std::min(part, mtu() + sizes_.charge) : part;
   });
   inflight_ -= static_cast<uint32_t>(std::min<uint64_t>(inflight_, bytes));
+  reads_to_name_ = kReadsToName;
   return lost;
 }
 
@@ -377,6 +380,25 @@ SendStatus Requester::send_heard() {
   heard_due_ = false;
   ++heard_sent_;
   return status;
+}
+
+// One of [next_, limit).
+void Requester::note_read(const SendWqe& wqe, Psn limit) {
+  if (!tells_arrivals_ || reads_to_name_ == 0 || service_ != roce::Service::kRc) return;
+  --reads_to_name_;
+  ++reads_not_named_;
+  const uint32_t offset = offset_at(wqe, next_);
+  latest_reads_.add({next_, wqe.remote_address + offset, wqe.rkey, offset_at(wqe, limit) - offset});
+}
+
+// Once more, when there are so many new ones. (Where the route is full they are not: nothing depends on it.)
+void Requester::name_reads(uint32_t least, uint32_t& budget) {
+  if (reads_not_named_ < least || budget == 0) return;
+  reads_not_named_ = 0;
+  --budget;
+  std::array<std::byte, RepeatedReads::kMostBytes> space;
+  const uint32_t bytes = latest_reads_.write(space);
+  qp_.send_word(roce::kRepeatedReadsOpcode, unacked_ - Arrivals::kPast, {space.data(), bytes});
 }
 
 // ---- silence

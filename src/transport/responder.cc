@@ -49,6 +49,7 @@ void Responder::start() {
   kept_.clear();
   arrivals_due_ = is_heard_ = false;
   unheard_ = unheard_gaps_ = 0;
+  by_word_.clear();
   replies_.start(attributes.max_dest_rd_atomic);
   passed_.start();
 }
@@ -230,6 +231,7 @@ void Responder::repeat(const roce::Packet& packet) {
   }
   if (service_ == roce::Service::kXrc && qp_.is_elsewhere(headers.xrc_srq))
     return passed_.pass_again(packet, msn_);
+  if (read && by_word_.take(headers.psn, headers.dma_length)) return;
   const Replies::Resource* resource = replies_.saved(headers.psn, *kind);
   if (resource == nullptr) return;
   Replies::Resource answer = *resource;

@@ -12,6 +12,7 @@
 #include "transport/passed_requests.h"
 #include "transport/queue_owners.h"
 #include "transport/queue_pair.h"
+#include "transport/repeated_reads.h"
 #include "transport/replies.h"
 
 namespace verbena::transport {
@@ -40,6 +41,8 @@ class Responder {
   void on_messages(const roce::Packet& packet, std::span<const uint8_t> lengths);
   // The peer understands what it is told of arrivals.
   void on_heard(roce::Psn psn);
+  // The peer's latest READ requests, which may have been lost.
+  void on_repeated_reads(const roce::Packet& word);
   // The peer is to know of other senders.
   void tell_of_incast() { arrivals_due_ |= is_heard_; }
 
@@ -78,6 +81,7 @@ class Responder {
   void on_early(const roce::Packet& packet, uint32_t ahead, const LentPayload* lent);
   // Of what has come early.
   bool may_tell(bool gap_is_new);
+  bool knows_where_we_are(roce::Psn word) const;
   void execute(const roce::Packet& packet, LentPayload* lent = nullptr);
   void execute_kept();
   bool keeps() const {
@@ -129,8 +133,9 @@ class Responder {
   bool gap_reported_ = false;  // a NAK for expected_ has gone out; nothing more is said until it comes
   bool acknowledgement_due_ = false;
   std::optional<Nak> nak_;
-  std::string refusal_;        // its words, for a peer that gets them
-  KeptPackets kept_;           // what came after a gap
+  std::string refusal_;  // its words, for a peer that gets them
+  KeptPackets kept_;     // what came after a gap
+  ReadsByWord by_word_;
   bool arrivals_due_ = false;  // the peer is to be told of it
   bool is_heard_ = false;      // and understands
   uint8_t unheard_ = 0;        // how often it was told before

@@ -43,9 +43,32 @@ bool Responder::may_tell(bool gap_is_new) {
 }
 
 // Its word is from where its peer was then, or from a little before: only who knows that can have sent it.
+bool Responder::knows_where_we_are(Psn word) const {
+  const int32_t behind = expected_ - (word + Arrivals::kPast);
+  return behind >= 0 && behind < static_cast<int32_t>(KeptPackets::kMostAhead);
+}
+
 void Responder::on_heard(Psn psn) {
-  const int32_t behind = expected_ - (psn + Arrivals::kPast);
-  if (behind >= 0 && behind < static_cast<int32_t>(KeptPackets::kMostAhead)) is_heard_ = true;
+  if (knows_where_we_are(psn)) is_heard_ = true;
+}
+
+void Responder::on_repeated_reads(const roce::Packet& word) {
+  if (!keeps() || !knows_where_we_are(word.headers.psn)) return;
+  const RepeatedReads reads = RepeatedReads::read(word.payload);
+  for (const RepeatedReads::Request& request : reads.all()) {
+    const int32_t ahead = request.psn - expected_;
+    if (!running_ || ahead < 0 || ahead >= static_cast<int32_t>(KeptPackets::kMostAhead)) continue;
+    if (kept_.has(request.psn)) continue;
+    roce::Headers headers;
+    headers.opcode = roce::make_opcode(service_, Operation::kReadRequest);
+    headers.destination = word.headers.destination;
+    headers.psn = request.psn;
+    headers.address = request.address;
+    headers.rkey = request.rkey;
+    headers.dma_length = request.bytes;
+    by_word_.add(request.psn, request.bytes);
+    on_request({headers, {}});
+  }
 }
 
 void Responder::execute_kept() {

@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "transport/arrivals.h"
+#include "transport/repeated_reads.h"
 #include "transport/support/endpoint.h"
 #include "transport/support/shared_test.h"
 #include "transport/uc.h"
@@ -245,7 +246,7 @@ class Siege {
   // A packet: most often one that would be in order, with something wrong about it now and then; and now and
   // then anything at all, as far as it can be parsed.
   void strike() {
-    if (random_.one_in(6)) return report();
+    if (random_.one_in(6)) return random_.one_in(5) ? name_reads() : report();
     const roce::Service service = random_.one_in(30) ? any_service() : Traits<Qp>::kService;
     const auto operation = static_cast<Op>(random_.below(32));
     const uint8_t opcode = roce::make_opcode(service, operation);
@@ -295,6 +296,25 @@ class Siege {
     const uint32_t bytes = arrivals.write(payload);
     deliver(headers, {payload.data(), bytes});
     endpoint_.now += std::chrono::microseconds(random_.below(2000));
+  }
+  // READs that it says it has sent, some of which it has.
+  void name_reads() {
+    roce::Headers headers;
+    headers.opcode = roce::kRepeatedReadsOpcode;
+    headers.destination = roce::Qpn(0x11);
+    const roce::Psn next = endpoint_.qp->next_receive_psn();
+    headers.psn = next - static_cast<uint32_t>(random_.below(20)) - Arrivals::kPast;
+    RepeatedReads reads;
+    for (uint64_t i = random_.below(6); i > 0; --i) {
+      roce::Headers request;
+      aim(request);
+      const uint64_t most = random_.one_in(10) ? 1 << 24 : 6;
+      const roce::Psn psn = next + static_cast<uint32_t>(random_.below(most)) - 2;
+      reads.add({psn, request.address, request.rkey, request.dma_length});
+    }
+    std::array<std::byte, RepeatedReads::kMostBytes> payload;
+    const uint32_t bytes = reads.write(payload);
+    deliver(headers, {payload.data(), random_.one_in(10) ? random_.below(bytes + 1) : bytes});
   }
   roce::Service any_service() {
     static constexpr roce::Service kAll[] = {roce::Service::kRc, roce::Service::kUc, roce::Service::kUd,

@@ -104,9 +104,9 @@ TEST(Beginnings, MayLoseMuch) {
 // More packets are on their way than a machine's own networks ever hold, 25 MB of 1 KiB each, and a queue
 // that overflows at first loses thousands of them. What is missing is then more than is remembered as holes,
 // and what has come behind it more than is kept, unless both are dealt with well (seed 10 stood still).
-class LongPath : public testing::TestWithParam<uint64_t> {};
+class LongPaths : public testing::TestWithParam<uint64_t> {};
 
-TEST_P(LongPath, OfTenGigabitsIsFilled) {
+TEST_P(LongPaths, OfTenGigabitsAreFilled) {
   for (const uint32_t loss : {0, 10, 100}) {  // parts in a million
     BulkOptions options;
     options.seed = GetParam();
@@ -129,7 +129,22 @@ TEST_P(LongPath, OfTenGigabitsIsFilled) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Of, LongPath, testing::Values(1, 5, 10));
+INSTANTIATE_TEST_SUITE_P(Of, LongPaths, testing::Values(1, 5, 10));
+
+// A READ's request that is lost holds up all that was asked for after it.
+TEST(LossyPath, OfReadsIsFilled) {
+  for (const uint64_t seed : {1, 2, 3}) {
+    BulkOptions options;
+    options.seed = seed;
+    options.link = with(link_of(kGigabit, 1'000'000, milliseconds(5)), &LinkSettings::loss, 10'000);
+    options.opcode = IBV_WR_RDMA_READ;
+    Bulk bulk(options);
+    EXPECT_TRUE(bulk.run(kTime / 3)) << "a request failed";
+    bulk.goodput();
+    EXPECT_TRUE(bulk.run(kTime)) << "a request failed";
+    EXPECT_GE(bulk.goodput()[0], kAtLeast * 0.9 * bulk.ideal()) << "seed " << seed;
+  }
+}
 
 // A path whose rate goes up and down, second by second. VERBENA_SIMULATED_SECONDS=3600 looks at it for an
 // hour.
