@@ -301,7 +301,7 @@ bool PeerMemory::fetch(const local::Lender& lender, std::span<const local::LentP
                                there.data(), static_cast<long>(pieces), 0L);
   if (moved < 0 && (errno == EPERM || errno == ENOSYS)) knows_by_number_ = false;
   if (moved != static_cast<long>(expected) || cookie.bytes != cookie_.bytes) return false;
-  std::atomic_thread_fence(std::memory_order_acquire);
+  local::LaneFormat::full_fence();
   return local::find_lender(*board_, lender) == found;
 }
 
