@@ -38,7 +38,8 @@ struct RepeatedReads {
   // The oldest goes, if there is no room.
   void add(const Request& request);
   void clear() { count = 0; }
-  std::span<const Request> all() const { return {requests.data(), count}; }
+  std::span<const Request> all() const& { return {requests.data(), count}; }
+  std::span<const Request> all() && = delete;  // nothing would hold them
 
   std::array<Request, kMost> requests;  // in the order in which they were sent
   uint32_t count = 0;

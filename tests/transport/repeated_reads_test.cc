@@ -14,7 +14,8 @@ using testing::ElementsAre;
 
 std::vector<uint32_t> psns_in(ConstBytes payload) {
   std::vector<uint32_t> all;
-  for (const auto& request : RepeatedReads::read(payload).all()) all.push_back(request.psn.value());
+  const RepeatedReads reads = RepeatedReads::read(payload);
+  for (const auto& request : reads.all()) all.push_back(request.psn.value());
   return all;
 }
 
