@@ -284,9 +284,9 @@ TransmitResult Requester::send_posted(TimePoint now, uint32_t& budget) {
     }
     --budget;
     await_acknowledgement(now);
-    name_reads(RepeatedReads::kNew, budget);
+    if (reads_not_named_ >= RepeatedReads::kNew) name_reads(budget);
   }
-  name_reads(1, budget);
+  if (reads_not_named_ > 0) name_reads(budget);
   return TransmitResult::kIdle;
 }
 
@@ -437,24 +437,28 @@ SendStatus Requester::send_read(SendWqe& wqe) {
   return status;
 }
 
-// Asks for [from, limit) of a READ.
-SendStatus Requester::put_read(const SendWqe& wqe, Psn from, Psn limit) {
+// What asks for [from, limit) of a READ.
+RepeatedReads::Request Requester::read_of(const SendWqe& wqe, Psn from, Psn limit) const {
   const uint32_t offset = offset_at(wqe, from);
-  const uint32_t bytes = offset_at(wqe, limit) - offset;
+  return {from, wqe.remote_address + offset, wqe.rkey, offset_at(wqe, limit) - offset};
+}
+
+SendStatus Requester::put_read(const SendWqe& wqe, Psn from, Psn limit) {
+  const RepeatedReads::Request request = read_of(wqe, from, limit);
 
   // The place for the data must be right before the data is asked for.
   Pieces pieces;
-  if (!gather(*qp_.config().keys, qp_.config().pd, wqe.sges(), offset, bytes, IBV_ACCESS_LOCAL_WRITE,
-              pieces)) {
+  if (!gather(*qp_.config().keys, qp_.config().pd, wqe.sges(), offset_at(wqe, from), request.bytes,
+              IBV_ACCESS_LOCAL_WRITE, pieces)) {
     return SendStatus::kFault;
   }
 
-  roce::Headers headers = headers_for(Operation::kReadRequest, from);
+  roce::Headers headers = headers_for(Operation::kReadRequest, request.psn);
   headers.ack_request = true;
   headers.xrc_srq = wqe.remote_srqn;
-  headers.address = wqe.remote_address + offset;
-  headers.rkey = wqe.rkey;
-  headers.dma_length = bytes;
+  headers.address = request.address;
+  headers.rkey = request.rkey;
+  headers.dma_length = request.bytes;
   return qp_.send_out({qp_.attributes().path, headers, {}, 0});
 }
 

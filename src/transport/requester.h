@@ -164,8 +164,9 @@ class Requester {
   SendStatus ask_for_last_answer(const queues::SendWqe& wqe);
   SendStatus send_probe(TimePoint now);
   SendStatus send_heard();
+  RepeatedReads::Request read_of(const queues::SendWqe& wqe, roce::Psn from, roce::Psn limit) const;
   void note_read(const queues::SendWqe& wqe, roce::Psn limit);
-  void name_reads(uint32_t least, uint32_t& budget);
+  void name_reads(uint32_t& budget);
   // The request that has this PSN. REQUIRES: unacked_ <= psn < highest_
   queues::SendWqe& owner_of(roce::Psn psn);
   // Calls visit(request, from, limit) for each that has a part of [from, limit). REQUIRES: as for owner_of()

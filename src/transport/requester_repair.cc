@@ -387,13 +387,12 @@ void Requester::note_read(const SendWqe& wqe, Psn limit) {
   if (!tells_arrivals_ || reads_to_name_ == 0 || service_ != roce::Service::kRc) return;
   --reads_to_name_;
   ++reads_not_named_;
-  const uint32_t offset = offset_at(wqe, next_);
-  latest_reads_.add({next_, wqe.remote_address + offset, wqe.rkey, offset_at(wqe, limit) - offset});
+  latest_reads_.add(read_of(wqe, next_, limit));
 }
 
-// Once more, when there are so many new ones. (Where the route is full they are not: nothing depends on it.)
-void Requester::name_reads(uint32_t least, uint32_t& budget) {
-  if (reads_not_named_ < least || budget == 0) return;
+// Once more. (Where the route is full they are not: nothing depends on it.)
+void Requester::name_reads(uint32_t& budget) {
+  if (budget == 0) return;
   reads_not_named_ = 0;
   --budget;
   std::array<std::byte, RepeatedReads::kMostBytes> space;
