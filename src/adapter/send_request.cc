@@ -83,6 +83,12 @@ int fill_inline(SendWqe& wqe, std::span<const ibv_sge> list) {
   return copied ? 0 : because(EFAULT, "the inline data is not in the program's memory");
 }
 
+// Whether that is what the program has to say, in a length that can be: as of nearly all requests.
+bool is_usual(Data data, uint64_t length, const ibv_send_wr& wr, uint32_t max_inline) {
+  if (data != Data::kSent) return false;
+  return length <= ((wr.send_flags & IBV_SEND_INLINE) != 0 ? max_inline : transport::kMaxMessageBytes);
+}
+
 // What the gather list may hold, by what it is for.
 int check_data(Data data, uint64_t length, const ibv_send_wr& wr, uint32_t max_inline) {
   const bool is_inline = (wr.send_flags & IBV_SEND_INLINE) != 0;
@@ -130,8 +136,10 @@ int fill(SendWqe& wqe, const ibv_send_wr& wr, const Qp& qp) {
   if (wr.num_sge < 0 || static_cast<uint32_t>(wr.num_sge) > cap.max_send_sge)
     return because(EINVAL, "num_sge is {}, max_send_sge {}", wr.num_sge, cap.max_send_sge);
   const std::span<const ibv_sge> list(wr.sg_list, static_cast<size_t>(wr.num_sge));
-  const uint64_t length = transport::total_length(list);
-  if (const int error = check_data(rule.data, length, wr, cap.max_inline_data); error != 0) return error;
+  const uint64_t length = list.size() == 1 ? list[0].length : transport::total_length(list);
+  if (!is_usual(rule.data, length, wr, cap.max_inline_data)) {
+    if (const int error = check_data(rule.data, length, wr, cap.max_inline_data); error != 0) return error;
+  }
 
   wqe.wr_id = wr.wr_id;
   wqe.opcode = static_cast<uint8_t>(opcode);
@@ -139,10 +147,16 @@ int fill(SendWqe& wqe, const ibv_send_wr& wr, const Qp& qp) {
   wqe.length = rule.data == Data::kOriginal ? sizeof(uint64_t) : static_cast<uint32_t>(length);
   wqe.immediate = wr.imm_data;
   wqe.num_sge = static_cast<uint16_t>(wr.num_sge);
-  if (const int error = kTake[static_cast<size_t>(rule.operand)](wqe, wr); error != 0) return error;
+  if (rule.operand != Operand::kNone) {
+    if (const int error = kTake[static_cast<size_t>(rule.operand)](wqe, wr); error != 0) return error;
+  }
   if (const int error = take_destination(wqe, wr, qp); error != 0) return error;
   if (wqe.is_inline()) return fill_inline(wqe, list);
-  std::copy(list.begin(), list.end(), wqe.sge_space());
+  if (list.size() == 1) {  // without a call
+    *wqe.sge_space() = list[0];
+  } else {
+    std::copy(list.begin(), list.end(), wqe.sge_space());
+  }
   return 0;
 }
 

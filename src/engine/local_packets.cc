@@ -111,6 +111,31 @@ SendStatus PacketWriter::send(const transport::OutgoingPacket& packet) {
   return packet.acknowledgement != nullptr ? put<true>(packet, packet.acknowledgement) : put<false>(packet);
 }
 
+SendStatus PacketWriter::send_plain(const roce::Path& path, const transport::PlainSend& message) {
+  if (path_ != path || waiting_) [[unlikely]] {
+    const roce::Headers headers = headers_of(message.headers);
+    return send({.path = path,
+                 .headers = headers,
+                 .payload = {&message.payload, 1},
+                 .payload_bytes = static_cast<uint32_t>(message.payload.size()),
+                 .acknowledgement = message.acknowledgement});
+  }
+  return message.acknowledgement != nullptr ? put_plain<true>(message) : put_plain<false>(message);
+}
+
+template <bool kCarries>
+SendStatus PacketWriter::put_plain(const transport::PlainSend& message) {
+  constexpr size_t kAhead = kCountBytes + (kCarries ? kAcknowledgementBytes : 0);
+  const auto write = [&](std::byte* head) {
+    head[0] = static_cast<std::byte>(1 | (kCarries ? kCarriesAcknowledgement : 0));
+    if constexpr (kCarries) write_carried(*message.acknowledgement, head + kCountBytes);
+    roce::encode_plain(message.headers, head + kAhead);
+  };
+  return status_of(lane_.put_with<kAcknowledgementEntries>(EntryKind::kPacket, kAhead + roce::kBthBytes,
+                                                           write, {&message.payload, 1},
+                                                           static_cast<uint32_t>(message.payload.size())));
+}
+
 SendStatus PacketWriter::put_with_waiting(const transport::OutgoingPacket& packet) {
   const roce::Headers& headers = packet.headers;
   const bool is_to_same = waiting_->destination == headers.destination;
@@ -224,6 +249,21 @@ std::optional<roce::ParseError> PacketReader::parse(const local::LaneReader::Rea
   carries_ = carries;
   if (carries) carried_ = read_carried(&read.head[kCountBytes]);
   return std::nullopt;
+}
+
+bool PacketReader::is_plain(const local::LaneReader::Read& read) {
+  if (read.kind != EntryKind::kPacket || read.head.empty()) return false;
+  const auto first = static_cast<uint8_t>(read.head[0]);
+  if ((first & (kCarriesAcknowledgement - 1u)) != 1) return false;
+  const bool carries = (first & kCarriesAcknowledgement) != 0;
+  const size_t ahead = kCountBytes + (carries ? kAcknowledgementBytes : 0);
+  if (read.head.size() != ahead + roce::kBthBytes) return false;
+  if (!roce::parse_plain(&read.head[ahead], plain_.headers)) return false;
+  if (plain_.headers.opcode != transport::PlainSend::kOpcode) return false;
+  if (carries) carried_ = read_carried(&read.head[kCountBytes]);
+  plain_.acknowledgement = carries ? &carried_ : nullptr;
+  plain_.payload = read.payload;
+  return true;
 }
 
 // They are the head's last bytes, in the reader's copy of it, and their sum is what there is of payload.

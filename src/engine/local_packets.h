@@ -49,6 +49,7 @@ class PacketWriter {
   explicit PacketWriter(local::Lane& lane) : lane_(lane) {}
 
   transport::SendStatus send(const transport::OutgoingPacket& packet);
+  transport::SendStatus send_plain(const roce::Path& path, const transport::PlainSend& message);
   // Nothing waits any more. False: there is no room.
   bool flush() { return !waiting_ || put_waiting(); }
   // Whether the next packet finds room, however long it is.
@@ -73,6 +74,8 @@ class PacketWriter {
   template <bool kCarries, uint32_t kSpare = kAcknowledgementEntries>
   transport::SendStatus put(const transport::OutgoingPacket& packet,
                             const transport::Acknowledgement* carried = nullptr);
+  template <bool kCarries>
+  transport::SendStatus put_plain(const transport::PlainSend& message);
   transport::SendStatus put_lent(const transport::OutgoingPacket& packet,
                                  const transport::Acknowledgement* carried = nullptr);
   template <bool kCarries>
@@ -95,13 +98,13 @@ class PacketReader {
     uint32_t packets = 0;
     bool must_ring = false;  // the other waits for room that there is now
   };
-  // Calls take(IncomingPacket) for each packet that is there, at most `budget`, where messages that came as
-  // one count for half as many, and refuse(ParseError) for each that is none. An acknowledgement that came in
-  // the same entry is taken with the packet. What was read may be given back to the other only by the next
-  // call, if that finds nothing, or by give_back(): to tell it of each packet would cost as much as the
-  // packet.
-  template <class Take, class Refuse>
-  Received receive(uint32_t budget, Take take, Refuse refuse) {
+  // Calls take(IncomingPacket) for each packet that is there, or take_plain(PlainSend, Path) if it is such
+  // and that answers true, at most `budget`, where messages that came as one count for half as many, and
+  // refuse(ParseError) for each that is none. An acknowledgement that came in the same entry is taken with
+  // the packet. What was read may be given back to the other only by the next call, if that finds nothing, or
+  // by give_back(): to tell it of each packet would cost as much as the packet.
+  template <class Take, class TakePlain, class Refuse>
+  Received receive(uint32_t budget, Take take, TakePlain take_plain, Refuse refuse) {
     Received received;
     local::LaneReader::Read read;
     // Each packet may have a path ahead of it. One who puts paths and no packets can put them as fast as they
@@ -114,7 +117,10 @@ class PacketReader {
         continue;
       }
       if (local::is_of_ring(read.kind)) continue;
-      if (const auto error = parse(read)) {
+      if (is_plain(read) && take_plain(plain_, path_)) {
+        ++received.packets;
+        ++cost;
+      } else if (const auto error = parse(read)) {
         ++received.packets;
         ++cost;
         refuse(*error);
@@ -152,9 +158,12 @@ class PacketReader {
   // Fills in packet_, and what it carries, unless it answers why not.
   std::optional<roce::ParseError> parse(const local::LaneReader::Read& read);
   bool take_lengths(ConstBytes head, uint32_t count, size_t payload_bytes);
+  // True: it is a PlainSend, and plain_ says what it says.
+  bool is_plain(const local::LaneReader::Read& read);
 
   local::LaneReader lane_;
   roce::Path path_;  // of the packets that follow
+  transport::PlainSend plain_;
   roce::Packet packet_;
   transport::Acknowledgement carried_;  // an acknowledgement that came before it
   bool carries_ = false;                // whether there is one

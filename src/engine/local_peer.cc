@@ -56,16 +56,31 @@ void LocalPeer::abandon() {
 SendStatus LocalPeer::put(const transport::OutgoingPacket& packet) {
   if (sends_by_ == nullptr) return SendStatus::kSent;
   const SendStatus status = sends_by_->writer().send(packet);
-  if (status == SendStatus::kSent) {
-    counters_.sent_packets += packet.count + (packet.acknowledgement != nullptr ? 1 : 0);
-    counters_.sent_bytes += packet.payload_bytes;
-    if (packet.payload_bytes >= StreamWays::kLong) [[unlikely]]
-      follow_stream(packet.payload_bytes);
-    if (!staged_hook.is_linked()) staged_in->push_back(*this);
-  } else if (sends_by_->writer().lane().is_broken()) {
-    sends_by_->lose();
-    return SendStatus::kSent;
-  }
+  if (status != SendStatus::kSent) return note_unsent(status);
+  note_sent(packet.count + (packet.acknowledgement != nullptr ? 1 : 0), packet.payload_bytes);
+  return status;
+}
+
+inline void LocalPeer::note_sent(uint32_t packets, uint32_t bytes) {
+  counters_.sent_packets += packets;
+  counters_.sent_bytes += bytes;
+  if (bytes >= StreamWays::kLong) [[unlikely]]
+    follow_stream(bytes);
+  if (!staged_hook.is_linked()) staged_in->push_back(*this);
+}
+
+SendStatus LocalPeer::note_unsent(SendStatus status) {
+  if (!sends_by_->writer().lane().is_broken()) return status;
+  sends_by_->lose();
+  return SendStatus::kSent;
+}
+
+SendStatus LocalPeer::send_plain(const roce::Path& path, const transport::PlainSend& message) {
+  if (tap_ != nullptr || sends_by_ == nullptr) [[unlikely]]
+    return PacketSink::send_plain(path, message);
+  const SendStatus status = sends_by_->writer().send_plain(path, message);
+  if (status != SendStatus::kSent) return note_unsent(status);
+  note_sent(message.acknowledgement != nullptr ? 2 : 1, static_cast<uint32_t>(message.payload.size()));
   return status;
 }
 

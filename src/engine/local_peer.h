@@ -39,6 +39,7 @@ class LocalPeer final : public transport::PacketSink, public transport::DirectAc
   bool is_open() const { return sends_by_ != nullptr; }
   bool has_line() const { return lines_[kAskedByUs] != nullptr || lines_[kAskedByThem] != nullptr; }
   transport::SendStatus send(const transport::OutgoingPacket& packet) override;
+  transport::SendStatus send_plain(const roce::Path& path, const transport::PlainSend& message) override;
   // Of a datagram that goes another way, too: now or not at all. It is counted and captured there.
   void send_copy(const transport::OutgoingPacket& packet);
   bool is_of_our_user() const override;
@@ -136,6 +137,8 @@ class LocalPeer final : public transport::PacketSink, public transport::DirectAc
 
  private:
   transport::SendStatus put(const transport::OutgoingPacket& packet);
+  void note_sent(uint32_t packets, uint32_t bytes);
+  transport::SendStatus note_unsent(transport::SendStatus status);
   transport::SendStatus put_and_capture(const transport::OutgoingPacket& packet);
   PeerMemory* memory() const { return sends_by_ != nullptr ? sends_by_->peer_memory() : nullptr; }
   void used(const PeerMemory& memory);

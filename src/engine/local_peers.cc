@@ -21,6 +21,7 @@ namespace {
 
 using net::DropReason;
 using transport::IncomingPacket;
+using transport::PlainSend;
 using transport::QueuePair;
 
 // How long somebody who connects a QP waits for the other process. It answers within a fraction of a
@@ -509,6 +510,9 @@ uint32_t LocalPeers::read(Source source, uint32_t budget) {
   PacketReader& reader = source.line->reader();
   const PacketReader::Received received = reader.receive(
       budget, [&](const IncomingPacket& incoming) { take(*source.peer, incoming); },
+      [&](const PlainSend& message, const roce::Path& path) {
+        return take_plain(*source.peer, message, path);
+      },
       [&](roce::ParseError error) { ++counters.dropped[static_cast<size_t>(error)]; });
   if (received.must_ring) source.line->ring();
   const uint32_t packets = received.packets - std::exchange(copies_, 0);
@@ -532,6 +536,15 @@ void LocalPeers::take(const LocalPeer& peer, const IncomingPacket& incoming) {
   const bool is_connected = service == roce::Service::kRc || service == roce::Service::kUc;
   if (is_connected && qp->attributes().destination.slot() != peer.slot()) return drop(DropReason::kBadSource);
   shard_.deliver(*qp, incoming);
+}
+
+// The same for what needs no longer look. False: it does.
+bool LocalPeers::take_plain(const LocalPeer& peer, const PlainSend& message, const roce::Path& path) {
+  QueuePair* const qp = shard_.find(message.headers.destination);
+  if (qp == nullptr || qp->attributes().destination.slot() != peer.slot()) return false;
+  if (!shard_.deliver_plainly(*qp, message, path)) return false;
+  shard_.counters().received_bytes += message.payload.size();
+  return true;
 }
 
 // ---- mapped memory

@@ -128,6 +128,7 @@ class LocalPeers final : public Input, public LocalWays, private Alarm {
   void ask_for_bells_again();
   uint32_t read(Source source, uint32_t budget);
   void take(const LocalPeer& peer, const transport::IncomingPacket& incoming);
+  bool take_plain(const LocalPeer& peer, const transport::PlainSend& message, const roce::Path& path);
   void take_copy(const LocalPeer& peer, const transport::IncomingPacket& incoming);
   void wanted_groups_changed();
   void remove_lost();

@@ -305,6 +305,20 @@ void Shard::deliver(QueuePair& qp, const transport::IncomingPacket& incoming) {
     count_drop(reason_of(verdict));
     qp.trace_refusal(verdict, incoming.packet.headers);
   }
+  delivered(qp, before);
+}
+
+bool Shard::deliver_plainly(QueuePair& qp, const transport::PlainSend& message, const roce::Path& path) {
+  const ibv_qp_state before = qp.state();
+  const auto verdict = qp.on_plain_send(message, path, now_);
+  if (!verdict) return false;
+  if (*verdict != Verdict::kAccepted) [[unlikely]]
+    count_drop(reason_of(*verdict));
+  delivered(qp, before);
+  return true;
+}
+
+inline void Shard::delivered(QueuePair& qp, ibv_qp_state before) {
   if (delivered_to_ != &qp) {
     note_delivered();
     if (qp.config().qpn.slot() == slot_) delivered_to_ = &qp;

@@ -192,6 +192,9 @@ class alignas(kCacheLine) Shard : private net::PacketHandler {
   void remove_input(Input& input);
   // A packet that an input has for a QP. Not to be called but from Input::receive().
   void deliver(transport::QueuePair& qp, const transport::IncomingPacket& incoming);
+  // The same for one that needs no longer look (QueuePair::on_plain_send()). False: it does, and deliver() is
+  // to be called.
+  bool deliver_plainly(transport::QueuePair& qp, const transport::PlainSend& message, const roce::Path& path);
   // The same for whatever else an input does to a QP: calls action(), and does what comes of it.
   template <class Action>
   void act_on(transport::QueuePair& qp, Action action) {
@@ -266,6 +269,7 @@ class alignas(kCacheLine) Shard : private net::PacketHandler {
   void answer_doorbells();
   void ask_ports(bool wanted);
   void note(transport::QueuePair& qp);
+  void delivered(transport::QueuePair& qp, ibv_qp_state before);
   void note_delivered();
   void acted_on(transport::QueuePair& qp, ibv_qp_state before);
   void run_timers(TimePoint now);

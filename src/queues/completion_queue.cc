@@ -88,7 +88,11 @@ inline bool CompletionQueue::push_one(const Entry& entry, bool solicited) {
   {
     const std::lock_guard guard(push_lock_);
     if (Completion* const place = place_of_next(news)) {
-      *place = Completion(entry);
+      if constexpr (std::is_same_v<Entry, Plain>) {
+        entry.write_to(*place);
+      } else {
+        *place = Completion(entry);
+      }
       add(*place, solicited, news);
     }
   }
@@ -101,6 +105,20 @@ bool CompletionQueue::push(const Completion& entry, bool solicited) {
 
 bool CompletionQueue::push(const ibv_wc& wc, bool solicited) {
   return push_one(wc, solicited);
+}
+
+bool CompletionQueue::push(const Plain& entry, bool solicited) {
+  return push_one(entry, solicited);
+}
+
+inline void CompletionQueue::Plain::write_to(Completion& place) const {
+  place = Completion();
+  place.wr_id = wr_id;
+  place.byte_len = byte_len;
+  place.qp_num = qp_num;
+  place.src_qp = src_qp;
+  place.status = status;
+  place.opcode = opcode;
 }
 
 bool CompletionQueue::push_all(const Completion& common, std::span<const Differing> entries) {

@@ -61,6 +61,18 @@ class CompletionQueue {
   // only, as errors always do. False: the queue is in error and the entry is lost.
   bool push(const Completion& entry, bool solicited);
   bool push(const ibv_wc& wc, bool solicited);
+  // What most entries say.
+  struct Plain {
+    uint64_t wr_id = 0;
+    uint32_t byte_len = 0;
+    uint32_t qp_num = 0;
+    uint32_t src_qp = 0;
+    uint8_t status = IBV_WC_SUCCESS;
+    uint8_t opcode = IBV_WC_SEND;
+
+    void write_to(Completion& place) const;
+  };
+  bool push(const Plain& entry, bool solicited);
   // Several entries, as if pushed one by one, unsolicited, that differ from `common` in these.
   struct Differing {
     uint64_t wr_id;

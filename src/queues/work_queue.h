@@ -157,7 +157,7 @@ class WorkQueue {
   Wqe& at(uint32_t index) {
     return *reinterpret_cast<Wqe*>(ring_.data() + size_t{index & (slots_ - 1)} * stride_);
   }
-  void consume() { consumed_.store(consumed() + 1, std::memory_order_release); }
+  void consume(uint32_t count = 1) { consumed_.store(consumed() + count, std::memory_order_release); }
 
   // Becomes the other queue, with what is posted there. REQUIRES: no producer, no consumer
   void replace(WorkQueue&& other) {

@@ -134,6 +134,14 @@ uint32_t Inbound::take_messages(ConstBytes payload, std::span<const uint8_t> len
   return count;
 }
 
+bool Inbound::place_whole(ConstBytes payload) {
+  Receives& receives = qp_.receives();
+  if (in_message() || receives.tags() != nullptr || payload.size() > qp_.attributes().path_mtu) return false;
+  const queues::RecvWqe* const wqe = receives.current();
+  if (wqe == nullptr) return false;
+  return scatter(*qp_.config().keys, receives.pd(), wqe->sges(), 0, payload) == ScatterResult::kDone;
+}
+
 Reception Inbound::end_send(const roce::Headers& headers) {
   if (!invalidate_named(headers)) return {Reception::Result::kKeyStays};
   if (tagged_.is_tagged()) {

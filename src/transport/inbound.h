@@ -53,6 +53,11 @@ class Inbound {
   // how many; the rest are to be executed one by one.
   uint32_t take_messages(ConstBytes payload, std::span<const uint8_t> lengths);
 
+  // A SEND of one packet that nothing is in the way of goes where it belongs. False: something is, and
+  // execute() is to be called. True: complete_whole() is, at once.
+  bool place_whole(ConstBytes payload);
+  void complete_whole(uint32_t bytes, bool solicited) { qp_.complete_plain_receive(bytes, solicited); }
+
   bool in_message() const { return message_ != Message::kNone; }
   // The message is over before its end. Its receive request, if it has one, waits for the next.
   void abandon() { message_ = Message::kNone; }

@@ -96,15 +96,14 @@ void QueuePair::complete_send(const queues::SendWqe& wqe, ibv_wc_status status) 
   count(kCompletions);
   if (details_ != nullptr) [[unlikely]]
     trace_completion(wqe.wr_id, status, opcode, wqe.length);
-  ibv_wc wc{};
-  wc.wr_id = wqe.wr_id;
-  wc.status = status;
-  wc.opcode = opcode;
-  wc.byte_len = wqe.length;
-  wc.qp_num = config_.qpn.value();
+  const queues::CompletionQueue::Plain entry{.wr_id = wqe.wr_id,
+                                             .byte_len = wqe.length,
+                                             .qp_num = config_.qpn.value(),
+                                             .status = static_cast<uint8_t>(status),
+                                             .opcode = static_cast<uint8_t>(opcode)};
   // First its place is free again, then the application may know: it may have a queue of one.
   send_queue_.consume();
-  if (!config_.send_cq->push(wc, status != IBV_WC_SUCCESS)) lose_completion(false);
+  if (!config_.send_cq->push(entry, status != IBV_WC_SUCCESS)) lose_completion(false);
 }
 
 void QueuePair::complete_recv(ibv_wc& wc, bool solicited) {
@@ -125,6 +124,20 @@ void QueuePair::complete_recv(ibv_wc& wc, bool solicited) {
   // First its place is free again, then the application may know.
   receives_.finish();
   if (!cq->push(wc, solicited)) lose_completion(true);
+}
+
+void QueuePair::complete_plain_receive(uint32_t bytes, bool solicited) {
+  count(kCompletions);
+  count(kReceives);
+  const queues::CompletionQueue::Plain entry{.wr_id = receives_.current()->wr_id,
+                                             .byte_len = bytes,
+                                             .qp_num = config_.qpn.value(),
+                                             .src_qp = attributes_.destination.value(),
+                                             .opcode = IBV_WC_RECV};
+  queues::CompletionQueue* const cq = receives_.cq();
+  // First its place is free again, then the application may know.
+  receives_.finish();
+  if (!cq->push(entry, solicited)) lose_completion(true);
 }
 
 void QueuePair::complete_plain_receives(std::span<const queues::CompletionQueue::Differing> received) {

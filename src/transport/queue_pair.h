@@ -161,6 +161,12 @@ class alignas(kCacheLine) QueuePair {
   }
 
   virtual Verdict on_packet(const IncomingPacket& packet, TimePoint now) = 0;
+  // The same for a packet that came by a way which loses nothing, if there is nothing about it or the QP that
+  // would take a longer look. Nothing: there is, and on_packet() is to be called; as yet nobody can tell that
+  // the packet has come.
+  virtual std::optional<Verdict> on_plain_send(const PlainSend&, const roce::Path&, TimePoint) {
+    return std::nullopt;
+  }
 
   // Sends what may be sent now, at most `budget` packets. Acknowledgements that nothing urgent needs are left
   // out unless `with_acknowledgements`: they may wait for the application's next verb and travel with its
@@ -243,6 +249,14 @@ class alignas(kCacheLine) QueuePair {
       trace_sent(packet, status);
     return status;
   }
+  SendStatus send_out(const PlainSend& message) {
+    const SendStatus status = route_->sink->send_plain(attributes_.path, message);
+    if (details_ != nullptr) [[unlikely]]
+      trace_sent(message, status);
+    return status;
+  }
+  // Whether each packet is to be traced.
+  bool traces_packets() const { return details_ != nullptr; }
   // What belongs to no message: a word to a peer of ours, or to any peer.
   SendStatus send_word(uint8_t opcode, roce::Psn psn, ConstBytes payload = {});
   SendStatus send_word(const Route& route, const roce::Path& path, const roce::Headers& headers,
@@ -284,11 +298,22 @@ class alignas(kCacheLine) QueuePair {
 
   // Completes and consumes the oldest request of the send queue.
   void complete_send(const queues::SendWqe& wqe, ibv_wc_status status);
+  // Whether the program wants to hear nothing of it but if it fails, so that to be done with it is to count
+  // it.
+  bool ends_in_silence(const queues::SendWqe& wqe) const {
+    return !config_.signal_all && (wqe.flags & (IBV_SEND_SIGNALED | queues::kTagMatchingRequest)) == 0;
+  }
+  // So many such have succeeded, the oldest of the send queue, of which so many were SENDs.
+  void consume_in_silence(uint32_t requests, uint32_t sends) {
+    count(kSends, sends);
+    send_queue_.consume(requests);
+  }
   void complete_rendezvous(const queues::SendWqe& wqe, ibv_wc_status status);
   // Completes the receive request at hand: `wc` says how. REQUIRES: receives().current() was not null
   void complete_recv(ibv_wc& wc, bool solicited);
-  // The same for SENDs without anything beside their data, whose requests are done with: receives().finish()
-  // has been called for each.
+  // The same for a SEND without anything beside its data.
+  void complete_plain_receive(uint32_t bytes, bool solicited);
+  // The same for several, whose requests are done with: receives().finish() has been called for each.
   void complete_plain_receives(std::span<const queues::CompletionQueue::Differing> received);
   // The same for a request that a tag matched: the message's data is in it, or on its way.
   void complete_match(const TaggedMessage& message, ibv_wc_status status, uint8_t flags, uint32_t bytes);
@@ -323,6 +348,7 @@ class alignas(kCacheLine) QueuePair {
   void trace_messages(trace::Kind kind, const roce::Headers& headers,
                       std::span<const uint8_t> messages) const;
   void trace_sent(const OutgoingPacket& packet, SendStatus status) const;
+  void trace_sent(const PlainSend& message, SendStatus status) const;
   void trace_arrived(const IncomingPacket& incoming) const;
   void trace_new_requests();
   void trace_completion(uint64_t wr_id, ibv_wc_status status, uint32_t opcode, uint32_t bytes) const;

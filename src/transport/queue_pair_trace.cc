@@ -77,6 +77,16 @@ void QueuePair::trace_sent(const OutgoingPacket& packet, SendStatus status) cons
   trace_messages(Kind::kPacketSent, packet.headers, packet.messages);
 }
 
+void QueuePair::trace_sent(const PlainSend& message, SendStatus status) const {
+  const roce::Headers headers = headers_of(message.headers);
+  trace_sent({.path = attributes_.path,
+              .headers = headers,
+              .payload = {},
+              .payload_bytes = static_cast<uint32_t>(message.payload.size()),
+              .acknowledgement = message.acknowledgement},
+             status);
+}
+
 void QueuePair::trace_arrived(const IncomingPacket& incoming) const {
   const roce::Packet& packet = incoming.packet;
   if (incoming.acknowledgement != nullptr)

@@ -22,6 +22,8 @@ class RcQueuePair : public QueuePair {
         service_(role == Role::kRc ? roce::Service::kRc : roce::Service::kXrc) {}
 
   Verdict on_packet(const IncomingPacket& packet, TimePoint now) override;
+  std::optional<Verdict> on_plain_send(const PlainSend& message, const roce::Path& path,
+                                       TimePoint now) override;
   TransmitResult transmit(TimePoint now, uint32_t budget, bool with_acknowledgements) override;
   bool send_at_once(TimePoint now) override;
   // Requests are another stream; READ responses and NAKs acknowledge, too, and are in order.

@@ -129,6 +129,10 @@ class Requester {
   Together find_together(uint32_t most) const;
   SendStatus send_together(const Together& messages, std::optional<Acknowledgement>& acknowledgement);
   SendStatus send_one_packet(queues::SendWqe& wqe, std::optional<Acknowledgement>& acknowledgement);
+  SendStatus send_plain(const queues::SendWqe& wqe, ConstBytes payload, bool asks,
+                        const std::optional<Acknowledgement>& acknowledgement);
+  SendStatus send_with_headers(const queues::SendWqe& wqe, ConstBytes payload, bool asks,
+                               const std::optional<Acknowledgement>& acknowledgement);
   void left_simply(uint32_t requests, uint32_t bytes, bool asked);
   void lost(TimePoint now);
   void timed_out(TimePoint now);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The requester's other side: what comes back, and what happens when nothing does.
 #include <algorithm>
+#include <utility>
 
 #include "roce/aeth.h"
 #include "transport/requester.h"
@@ -48,13 +49,26 @@ void Requester::acknowledge_single_packets(Psn limit) {
   if (limit.is_after(next_)) limit = next_;
   const uint32_t first = head_;
   uint32_t bytes = 0;
+  // Of many that the program has asked nothing about its ring hears at once.
+  uint32_t silent = 0;
+  uint32_t silent_sends = 0;
+  const auto consume_silent = [&] {
+    if (silent > 0) qp_.consume_in_silence(std::exchange(silent, 0), std::exchange(silent_sends, 0));
+  };
   for (; head_ != assigned_ && unacked_.is_before(limit); ++head_) {
     const SendWqe& wqe = ring().at(head_);
     if (needs_response(wqe) || wqe.first_psn != unacked_ || wqe.last_psn != unacked_) break;
     bytes += wqe.length + sizes_.charge;
     ++unacked_;
-    qp_.complete_send(wqe, IBV_WC_SUCCESS);
+    if (qp_.ends_in_silence(wqe)) {
+      ++silent;
+      silent_sends += is_send(wqe) ? 1 : 0;
+    } else {
+      consume_silent();
+      qp_.complete_send(wqe, IBV_WC_SUCCESS);
+    }
   }
+  consume_silent();
   if (head_ == first) return;
   inflight_ -= std::min(inflight_, bytes);
   lossless_window_.on_acknowledged(bytes);

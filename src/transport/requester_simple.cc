@@ -104,23 +104,46 @@ SendStatus Requester::send_one_packet(SendWqe& wqe, std::optional<Acknowledgemen
     if (from == nullptr) return SendStatus::kFault;
     piece = {from, bytes};
   }
-  const bool immediate = wqe.opcode == IBV_WR_SEND_WITH_IMM;
-  roce::Headers headers =
-      headers_for(immediate ? Operation::kSendOnlyImmediate : Operation::kSendOnly, next_);
-  headers.pad = roce::padding_of(bytes);
-  headers.solicited = wqe.has_flag(IBV_SEND_SOLICITED);
-  headers.immediate = byteswap(wqe.immediate);
-  headers.xrc_srq = wqe.remote_srqn;
   const bool is_last = cursor_ + 1 == ring().posted();
-  headers.ack_request = is_last || must_ask(1, bytes, true, cursor_);
-  const SendStatus status = qp_.send_out(
-      {qp_.attributes().path, headers, {&piece, 1}, bytes, 1, acknowledgement ? &*acknowledgement : nullptr});
+  const bool asks = is_last || must_ask(1, bytes, true, cursor_);
+  const SendStatus status = wqe.opcode == IBV_WR_SEND && service_ == roce::Service::kRc
+                                ? send_plain(wqe, piece, asks, acknowledgement)
+                                : send_with_headers(wqe, piece, asks, acknowledgement);
   if (status != SendStatus::kSent) return status;
   acknowledgement.reset();
   wqe.first_psn = wqe.last_psn = next_;
   wqe.executed = false;
-  left_simply(1, bytes, headers.ack_request);
+  left_simply(1, bytes, asks);
   return status;
+}
+
+SendStatus Requester::send_plain(const SendWqe& wqe, ConstBytes payload, bool asks,
+                                 const std::optional<Acknowledgement>& acknowledgement) {
+  return qp_.send_out(PlainSend{.headers = {.opcode = PlainSend::kOpcode,
+                                            .pad = roce::padding_of(wqe.length),
+                                            .solicited = wqe.has_flag(IBV_SEND_SOLICITED),
+                                            .ack_request = asks,
+                                            .destination = qp_.attributes().destination,
+                                            .psn = next_},
+                                .payload = payload,
+                                .acknowledgement = acknowledgement ? &*acknowledgement : nullptr});
+}
+
+SendStatus Requester::send_with_headers(const SendWqe& wqe, ConstBytes payload, bool asks,
+                                        const std::optional<Acknowledgement>& acknowledgement) {
+  const bool immediate = wqe.opcode == IBV_WR_SEND_WITH_IMM;
+  roce::Headers headers =
+      headers_for(immediate ? Operation::kSendOnlyImmediate : Operation::kSendOnly, next_);
+  headers.pad = roce::padding_of(wqe.length);
+  headers.solicited = wqe.has_flag(IBV_SEND_SOLICITED);
+  headers.ack_request = asks;
+  headers.immediate = byteswap(wqe.immediate);
+  headers.xrc_srq = wqe.remote_srqn;
+  return qp_.send_out(OutgoingPacket{.path = qp_.attributes().path,
+                                     .headers = headers,
+                                     .payload = {&payload, 1},
+                                     .payload_bytes = wqe.length,
+                                     .acknowledgement = acknowledgement ? &*acknowledgement : nullptr});
 }
 
 SendStatus Requester::send_together(const Together& messages,

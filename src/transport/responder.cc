@@ -90,6 +90,14 @@ void Responder::on_request(const roce::Packet& packet, LentPayload* lent) {
   }
 }
 
+void Responder::end_plain_send(const PlainSend& message) {
+  gap_reported_ = false;
+  message_ended();
+  ++expected_;
+  if (message.headers.ack_request) acknowledgement_due_ = true;
+  inbound_.complete_whole(static_cast<uint32_t>(message.payload.size()), message.headers.solicited);
+}
+
 void Responder::on_messages(const roce::Packet& packet, std::span<const uint8_t> lengths) {
   size_t taken = 0;
   if (running_ && packet.headers.psn == expected_ && kept_.empty()) {

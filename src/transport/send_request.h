@@ -39,6 +39,11 @@ inline bool is_data(const queues::SendWqe& wqe) {
   return wqe.opcode <= IBV_WR_SEND_WITH_IMM || wqe.opcode == IBV_WR_SEND_WITH_INV;
 }
 static_assert(IBV_WR_RDMA_WRITE == 0 && IBV_WR_SEND_WITH_IMM == 3);
+// Which complete as IBV_WC_SEND.
+inline bool is_send(const queues::SendWqe& wqe) {
+  return wqe.opcode == IBV_WR_SEND || wqe.opcode == IBV_WR_SEND_WITH_IMM ||
+         wqe.opcode == IBV_WR_SEND_WITH_INV;
+}
 inline bool is_write(const queues::SendWqe& wqe) {
   return wqe.opcode == IBV_WR_RDMA_WRITE || wqe.opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
 }

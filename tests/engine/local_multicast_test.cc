@@ -106,7 +106,7 @@ class LocalMulticast : public ShardTest {
           EXPECT_EQ(incoming.path.destination, kGroup.group);
           ++read;
         },
-        [](roce::ParseError) { ADD_FAILURE(); });
+        [](const auto&, const auto&) { return false; }, [](roce::ParseError) { ADD_FAILURE(); });
     return read;
   }
   // A copy by the other.

@@ -17,6 +17,7 @@ using roce::Operation;
 using roce::Service;
 using testing::ElementsAre;
 using transport::IncomingPacket;
+using transport::PlainSend;
 using transport::SendStatus;
 
 class LocalPackets : public testing::Test {
@@ -62,6 +63,20 @@ class LocalPackets : public testing::Test {
                                  incoming.udp_bytes,
                                  {incoming.messages.begin(), incoming.messages.end()}});
             },
+            [this](const PlainSend& message, const roce::Path& from) {
+              if (!takes_plain) return false;
+              if (message.acknowledgement != nullptr)
+                arrived.push_back(
+                    {headers_of(*message.acknowledgement, message.headers.destination), {}, 1, from, 0, {}});
+              plain.push_back(arrived.size());
+              arrived.push_back({headers_of(message.headers),
+                                 {message.payload.begin(), message.payload.end()},
+                                 1,
+                                 from,
+                                 0,
+                                 {}});
+              return true;
+            },
             [this](roce::ParseError error) { refused.push_back(error); })
         .packets;
   }
@@ -106,6 +121,8 @@ class LocalPackets : public testing::Test {
   std::vector<std::byte> payload;
   std::vector<Arrived> arrived;
   std::vector<roce::ParseError> refused;
+  bool takes_plain = false;
+  std::vector<size_t> plain;  // which of those that arrived came as such
 };
 
 TEST_F(LocalPackets, ArriveWithHeadersPayloadAndPath) {
@@ -417,13 +434,13 @@ TEST_F(LocalPackets, SayWhereALentPayloadLies) {
         EXPECT_EQ(incoming.acknowledgement->msn, 6u);
         EXPECT_FALSE(incoming.lent->fetch({}, {})) << "from no memory";
       },
-      [](roce::ParseError) { FAIL(); });
+      [](const PlainSend&, const roce::Path&) { return true; }, [](roce::ParseError) { FAIL(); });
   EXPECT_EQ(taken, 1u);
   EXPECT_FALSE(writer.lane().may_lend()) << "who cannot fetch says so";
   ASSERT_EQ(send(Operation::kSendOnly, 8), SendStatus::kSent);
   reader.receive(
       10, [&](const IncomingPacket& incoming) { EXPECT_EQ(incoming.lent, nullptr); },
-      [](roce::ParseError) { FAIL(); });
+      [](const PlainSend&, const roce::Path&) { return false; }, [](roce::ParseError) { FAIL(); });
 }
 
 TEST_F(LocalPackets, LentPayloadsThatCannotBeAreRefused) {
@@ -481,6 +498,83 @@ TEST_F(LocalPackets, OnlyThoseOfRcAreJoined) {
   ASSERT_EQ(send(Operation::kSendOnly, 2048, 2, Service::kUd), SendStatus::kSent);
   receive();
   EXPECT_TRUE(arrived.empty());
+}
+
+// ---- SENDs with nothing but their data
+
+TEST_F(LocalPackets, APlainSendIsThePacketOfItsHeaders) {
+  const transport::Acknowledgement acknowledgement{roce::Psn(5), 6, 7};
+  payload.assign(9, std::byte{0x5a});
+  PlainSend message{.headers = {.opcode = PlainSend::kOpcode,
+                                .pad = 3,
+                                .solicited = true,
+                                .ack_request = true,
+                                .destination = roce::Qpn(0x123456),
+                                .psn = roce::Psn(0xfedcba)},
+                    .payload = payload};
+  ASSERT_EQ(writer.send_plain(path, message), SendStatus::kSent);
+  message.acknowledgement = &acknowledgement;
+  ASSERT_EQ(writer.send_plain(path, message), SendStatus::kSent);
+  for (const bool plainly : {false, true}) {
+    takes_plain = plainly;
+    if (plainly) {
+      ASSERT_EQ(writer.send_plain(path, message), SendStatus::kSent);
+    }
+    ASSERT_EQ(receive(), plainly ? 1u : 2u);
+    const Arrived& last = arrived.back();
+    EXPECT_EQ(last.headers.opcode, PlainSend::kOpcode);
+    EXPECT_EQ(last.headers.pad, 3);
+    EXPECT_TRUE(last.headers.solicited && last.headers.ack_request && !last.headers.migrated);
+    EXPECT_EQ(last.headers.pkey, roce::kDefaultPkey);
+    EXPECT_EQ(last.headers.destination, roce::Qpn(0x123456));
+    EXPECT_EQ(last.headers.psn, roce::Psn(0xfedcba));
+    EXPECT_EQ(last.payload, payload);
+    EXPECT_EQ(last.path, path);
+    const Arrived& before = arrived[arrived.size() - 2];
+    EXPECT_EQ(before.headers.psn, roce::Psn(5));
+    EXPECT_EQ(before.headers.msn, 6u);
+    EXPECT_EQ(before.headers.syndrome, 7);
+  }
+  EXPECT_EQ(arrived.size(), 5u);
+  EXPECT_EQ(plain, std::vector<size_t>{4});
+}
+
+TEST_F(LocalPackets, WhatIsAnythingElseIsNoPlainSend) {
+  takes_plain = true;
+  ASSERT_EQ(send(Operation::kSendOnlyImmediate, 8), SendStatus::kSent);
+  ASSERT_EQ(send(Operation::kSendFirst, 256), SendStatus::kSent);
+  ASSERT_EQ(send(Operation::kWriteOnly, 8), SendStatus::kSent);
+  ASSERT_EQ(send(Operation::kSendOnly, 8, 1, Service::kUc), SendStatus::kSent);
+  ASSERT_EQ(send(Operation::kSendOnly, 512, 2), SendStatus::kSent);
+  send_together({8, 8});
+  for (const auto change :
+       {+[](roce::Headers& h) { h.fecn = true; }, +[](roce::Headers& h) { h.becn = true; },
+        +[](roce::Headers& h) { h.migrated = true; }, +[](roce::Headers& h) { h.pkey = 0x7fff; }}) {
+    const roce::Headers as_ever = headers;
+    change(headers);
+    ASSERT_EQ(send(Operation::kSendOnly, 8), SendStatus::kSent);
+    headers = as_ever;
+  }
+  receive();
+  EXPECT_TRUE(plain.empty());
+  EXPECT_EQ(arrived.size(), 10u);
+  EXPECT_TRUE(refused.empty());
+}
+
+TEST_F(LocalPackets, APlainSendTakesTheAcknowledgementThatWaits) {
+  headers.psn = roce::Psn(77);
+  headers.syndrome = 1;
+  headers.msn = 3;
+  ASSERT_EQ(send(Operation::kAcknowledge, 0), SendStatus::kSent);
+  const PlainSend message{
+      .headers = {.opcode = PlainSend::kOpcode, .destination = headers.destination, .psn = roce::Psn(9)},
+      .payload = {}};
+  ASSERT_EQ(writer.send_plain(path, message), SendStatus::kSent);
+  takes_plain = true;
+  EXPECT_EQ(receive(), 1u);
+  ASSERT_EQ(arrived.size(), 2u);
+  EXPECT_EQ(arrived[0].headers.psn, roce::Psn(77));
+  EXPECT_EQ(arrived[1].headers.psn, roce::Psn(9));
 }
 
 }  // namespace

@@ -89,7 +89,7 @@ class LocalPeersTest : public ShardTest {
     std::vector<Operation> operations;
     line.reader().receive(
         100, [&](const auto& incoming) { operations.push_back(incoming.packet.headers.operation()); },
-        [](roce::ParseError) { ADD_FAILURE(); });
+        [](const auto&, const auto&) { return false; }, [](roce::ParseError) { ADD_FAILURE(); });
     return operations;
   }
   void send_to(LocalLine& line, roce::Qpn destination, Operation operation = Operation::kSendOnly,

@@ -160,6 +160,7 @@ void use(LocalLine& line, Choices& choices) {
           [](const transport::IncomingPacket& packet) {
             VERBENA_REQUIRE(packet.packet.headers.info().exists());
           },
+          [](const transport::PlainSend& message, const roce::Path&) { return message.payload.empty(); },
           [](roce::ParseError) {});
       VERBENA_REQUIRE(got.packets <= 64);
       return;

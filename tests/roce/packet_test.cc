@@ -111,6 +111,48 @@ RC_GTEST_PROP(Packet, EncodingIgnoresFieldsTheOpcodeLacks, ()) {
 
 // Any bytes get an answer, and nothing outside them is read (the buffer has their exact size, so that
 // AddressSanitizer would see it).
+RC_GTEST_PROP(PlainHeaders, AreEncodedAsAllHeadersAre, ()) {
+  const PlainHeaders plain{.opcode = make_opcode(Service::kRc, Operation::kSendOnly),
+                           .pad = *rc::gen::inRange<uint8_t>(0, 4),
+                           .solicited = *rc::gen::arbitrary<bool>(),
+                           .ack_request = *rc::gen::arbitrary<bool>(),
+                           .destination = Qpn(*rc::gen::arbitrary<uint32_t>()),
+                           .psn = Psn(*rc::gen::arbitrary<uint32_t>())};
+  std::array<std::byte, kBthBytes> written, expected;
+  encode_plain(plain, written.data());
+  RC_ASSERT(encode(headers_of(plain), expected) == kBthBytes);
+  RC_ASSERT(written == expected);
+}
+
+// What it does not take is left to parse_headers(); what it takes that reads likewise.
+RC_GTEST_PROP(PlainHeaders, AreReadAsAllHeadersAre, ()) {
+  std::array<std::byte, kBthBytes> bytes;
+  if (*rc::gen::arbitrary<bool>()) {
+    for (std::byte& b : bytes) b = static_cast<std::byte>(*rc::gen::arbitrary<uint8_t>());
+    if (*rc::gen::arbitrary<bool>()) bytes[2] = bytes[3] = std::byte{0xff};
+    if (*rc::gen::arbitrary<bool>()) bytes[4] = std::byte{0};
+    if (*rc::gen::arbitrary<bool>()) bytes[1] &= std::byte{0xb0};
+    bytes[0] = static_cast<std::byte>(make_opcode(Service::kRc, Operation::kSendOnly));
+  } else {
+    encode(arbitrary_headers(make_opcode(Service::kRc, Operation::kSendOnly), 1), bytes);
+  }
+  Headers all;
+  const bool is_read = !parse_headers(bytes, all).has_value();
+  PlainHeaders plain;
+  const bool is_plain = parse_plain(bytes.data(), plain);
+  if (!is_plain) {
+    RC_ASSERT(!is_read || all.migrated || all.fecn || all.becn || all.pkey != kDefaultPkey ||
+              bytes[4] != std::byte{0});
+    return;
+  }
+  RC_ASSERT(is_read);
+  const Headers told = headers_of(plain);
+  RC_ASSERT(told.opcode == all.opcode && told.pad == all.pad && told.solicited == all.solicited);
+  RC_ASSERT(told.ack_request == all.ack_request && told.psn == all.psn &&
+            told.destination == all.destination);
+  RC_ASSERT(told.pkey == all.pkey && told.migrated == all.migrated && told.fecn == all.fecn);
+}
+
 RC_GTEST_PROP(Packet, ParsingArbitraryBytesIsSafe, (const std::vector<uint8_t>& input)) {
   std::vector<std::byte> bytes(input.size());
   for (size_t i = 0; i < input.size(); ++i) bytes[i] = std::byte{input[i]};

@@ -139,6 +139,18 @@ class Endpoint {
     return qp->on_packet({packet, path, udp_bytes}, now);
   }
 
+  // As receive() of the same with an acknowledgement ahead of it; by on_plain_send(), if `plainly` and it
+  // takes it. Whether it has is said in `is_plain`.
+  Verdict receive_send(const PlainSend& message, bool plainly = true, bool* is_plain = nullptr) {
+    const roce::Path path = path_between(attributes().path.destination, attributes().path.source);
+    std::optional<Verdict> verdict;
+    if (plainly) verdict = qp->on_plain_send(message, path, now);
+    if (is_plain != nullptr) *is_plain = verdict.has_value();
+    if (verdict) return *verdict;
+    const roce::Packet packet{headers_of(message.headers), message.payload};
+    return qp->on_packet({packet, path, 0, message.acknowledgement}, now);
+  }
+
   // Messages that came as one.
   Verdict receive_messages(const roce::Headers& headers, ConstBytes payload,
                            std::span<const uint8_t> lengths) {
