@@ -53,6 +53,17 @@ bool write_to(const memory::KeyTable& keys, memory::PdId pd, uint64_t address, u
 
 bool gather(const memory::KeyTable& keys, memory::PdId pd, std::span<const ibv_sge> list, uint64_t offset,
             uint32_t bytes, memory::Access wanted, Pieces& pieces) {
+  // As nearly all are.
+  if (list.size() == 1 && bytes > 0 && offset + bytes <= list[0].length) {
+    const ibv_sge& sge = list[0];
+    const std::byte* const none = nullptr;
+    const std::byte* const at =
+        keys.open(sge.lkey, none, [&](const memory::Opening& region) -> const std::byte* {
+          return region.allows_local(wanted, pd) ? region.at(sge.addr + offset, bytes) : nullptr;
+        });
+    if (at != nullptr) pieces.add({at, bytes});
+    return at != nullptr;
+  }
   return walk(list, offset, bytes, [&](uint64_t address, uint32_t length, uint32_t lkey) {
            const std::byte* none = nullptr;
            const std::byte* at = keys.open(lkey, none, [&](const memory::Opening& region) {
