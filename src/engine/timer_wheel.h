@@ -33,6 +33,7 @@ class TimerWheel {
     const auto slot = static_cast<size_t>(tick) % kSlots;
     slots_[slot].push_back(object);
     occupied_[slot / 64] |= uint64_t{1} << (slot % 64);
+    next_ = std::min(next_, tick);
   }
 
   void cancel(T& object) {
@@ -59,21 +60,14 @@ class TimerWheel {
         expired(object);
       }
     }
+    if (next_ <= current_) next_ = kUnknown;
   }
 
-  // When advance() next has something to do; kNever when the wheel is empty.
+  // When advance() next has something to do; kNever when the wheel is empty. Asked for each message of an
+  // application that is about to leave its shard to the engine thread, and mostly about the same moment.
   TimePoint next() const {
-    for (int64_t step = 1; step < kSlots;) {
-      const auto slot = static_cast<size_t>(current_ + step) % kSlots;
-      const uint64_t rest = occupied_[slot / 64] >> (slot % 64);
-      if (rest == 0) {
-        step += static_cast<int64_t>(64 - slot % 64);
-        continue;
-      }
-      step += std::countr_zero(rest);
-      return TimePoint(Duration((current_ + step) * kTick));
-    }
-    return kNever;
+    if (next_ == kUnknown) next_ = find_next();
+    return next_ == kNone ? kNever : TimePoint(Duration(next_ * kTick));
   }
 
  private:
@@ -81,9 +75,26 @@ class TimerWheel {
   static constexpr int64_t kSlots = 1024;
   using List = IntrusiveList<T, &T::timer_hook>;
 
+  static constexpr int64_t kUnknown = INT64_MIN;
+  static constexpr int64_t kNone = INT64_MAX;
+
   static int64_t tick_of(TimePoint t) { return t.time_since_epoch().count() / kTick; }
 
+  int64_t find_next() const {
+    for (int64_t step = 1; step < kSlots;) {
+      const auto slot = static_cast<size_t>(current_ + step) % kSlots;
+      const uint64_t rest = occupied_[slot / 64] >> (slot % 64);
+      if (rest == 0) {
+        step += static_cast<int64_t>(64 - slot % 64);
+        continue;
+      }
+      return current_ + step + std::countr_zero(rest);
+    }
+    return kNone;
+  }
+
   int64_t current_;
+  mutable int64_t next_ = kNone;  // the first that is occupied behind current_
   std::array<List, kSlots> slots_;
   std::array<uint64_t, kSlots / 64> occupied_{};  // may say "occupied" of a slot whose objects were cancelled
 };
