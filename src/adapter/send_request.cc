@@ -83,15 +83,11 @@ int fill_inline(SendWqe& wqe, std::span<const ibv_sge> list) {
   return copied ? 0 : because(EFAULT, "the inline data is not in the program's memory");
 }
 
-// Whether that is what the program has to say, in a length that can be: as of nearly all requests.
-bool is_usual(Data data, uint64_t length, const ibv_send_wr& wr, uint32_t max_inline) {
-  if (data != Data::kSent) return false;
-  return length <= ((wr.send_flags & IBV_SEND_INLINE) != 0 ? max_inline : transport::kMaxMessageBytes);
-}
-
 // What the gather list may hold, by what it is for.
 int check_data(Data data, uint64_t length, const ibv_send_wr& wr, uint32_t max_inline) {
   const bool is_inline = (wr.send_flags & IBV_SEND_INLINE) != 0;
+  // As nearly all are.
+  if (data == Data::kSent && length <= (is_inline ? max_inline : transport::kMaxMessageBytes)) return 0;
   const bool may_be_inline = data == Data::kSent || data == Data::kWord;
   if (is_inline && !may_be_inline) return because(EINVAL, "this operation has no inline data");
   if (is_inline && length > max_inline)
@@ -137,9 +133,7 @@ int fill(SendWqe& wqe, const ibv_send_wr& wr, const Qp& qp) {
     return because(EINVAL, "num_sge is {}, max_send_sge {}", wr.num_sge, cap.max_send_sge);
   const std::span<const ibv_sge> list(wr.sg_list, static_cast<size_t>(wr.num_sge));
   const uint64_t length = list.size() == 1 ? list[0].length : transport::total_length(list);
-  if (!is_usual(rule.data, length, wr, cap.max_inline_data)) {
-    if (const int error = check_data(rule.data, length, wr, cap.max_inline_data); error != 0) return error;
-  }
+  if (const int error = check_data(rule.data, length, wr, cap.max_inline_data); error != 0) return error;
 
   wqe.wr_id = wr.wr_id;
   wqe.opcode = static_cast<uint8_t>(opcode);

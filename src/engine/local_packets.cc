@@ -113,12 +113,7 @@ SendStatus PacketWriter::send(const transport::OutgoingPacket& packet) {
 
 SendStatus PacketWriter::send_plain(const roce::Path& path, const transport::PlainSend& message) {
   if (path_ != path || waiting_) [[unlikely]] {
-    const roce::Headers headers = headers_of(message.headers);
-    return send({.path = path,
-                 .headers = headers,
-                 .payload = {&message.payload, 1},
-                 .payload_bytes = static_cast<uint32_t>(message.payload.size()),
-                 .acknowledgement = message.acknowledgement});
+    return as_packet(path, message, [this](const transport::OutgoingPacket& packet) { return send(packet); });
   }
   return message.acknowledgement != nullptr ? put_plain<true>(message) : put_plain<false>(message);
 }

@@ -95,18 +95,24 @@ class LentPayload {
   virtual bool fetch(const Lender& lender, std::span<const ConstBytes> to) = 0;
 };
 
+// Calls use(OutgoingPacket) with the packet that the message is.
+template <class Use>
+auto as_packet(const roce::Path& path, const PlainSend& message, Use use) {
+  const roce::Headers headers = headers_of(message.headers);
+  return use(OutgoingPacket{.path = path,
+                            .headers = headers,
+                            .payload = {&message.payload, 1},
+                            .payload_bytes = static_cast<uint32_t>(message.payload.size()),
+                            .acknowledgement = message.acknowledgement});
+}
+
 // Where transport puts packets. A net::Port is one; so is the simulator's wire.
 class PacketSink {
  public:
   virtual ~PacketSink() = default;
   virtual SendStatus send(const OutgoingPacket& packet) = 0;
   virtual SendStatus send_plain(const roce::Path& path, const PlainSend& message) {
-    const roce::Headers headers = headers_of(message.headers);
-    return send({.path = path,
-                 .headers = headers,
-                 .payload = {&message.payload, 1},
-                 .payload_bytes = static_cast<uint32_t>(message.payload.size()),
-                 .acknowledgement = message.acknowledgement});
+    return as_packet(path, message, [this](const OutgoingPacket& packet) { return send(packet); });
   }
 };
 

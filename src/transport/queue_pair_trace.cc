@@ -78,13 +78,7 @@ void QueuePair::trace_sent(const OutgoingPacket& packet, SendStatus status) cons
 }
 
 void QueuePair::trace_sent(const PlainSend& message, SendStatus status) const {
-  const roce::Headers headers = headers_of(message.headers);
-  trace_sent({.path = attributes_.path,
-              .headers = headers,
-              .payload = {},
-              .payload_bytes = static_cast<uint32_t>(message.payload.size()),
-              .acknowledgement = message.acknowledgement},
-             status);
+  as_packet(attributes_.path, message, [&](const OutgoingPacket& packet) { trace_sent(packet, status); });
 }
 
 void QueuePair::trace_arrived(const IncomingPacket& incoming) const {

@@ -13,14 +13,6 @@ using testing::IsEmpty;
 using testing::SizeIs;
 using Op = roce::Operation;
 
-constexpr Traits kMemoryTraits{.max_payload = 4096,
-                               .burst_bytes = 1 << 20,
-                               .burst_packets = 256,
-                               .joined_bytes = 4096,
-                               .joined_messages = kMostJoinedMessages,
-                               .carries_acknowledgements = true,
-                               .lossless = true};
-
 // ---- sending
 
 class SendingTogether : public RequesterTest {

@@ -12,14 +12,6 @@ namespace {
 
 using Op = roce::Operation;
 
-constexpr Traits kMemoryTraits{.max_payload = 4096,
-                               .burst_bytes = 1 << 20,
-                               .burst_packets = 256,
-                               .joined_bytes = 4096,
-                               .joined_messages = kMostJoinedMessages,
-                               .carries_acknowledgements = true,
-                               .lossless = true};
-
 class PlainSends : public ResponderTest {
  protected:
   void SetUp() override {
@@ -34,6 +26,18 @@ class PlainSends : public ResponderTest {
                         .destination = roce::Qpn(0x11),
                         .psn = roce::Psn(psn)},
             .payload = data(bytes)};
+  }
+  // A SEND of ours, which waits for its acknowledgement.
+  void send_one(uint64_t id) {
+    Buffer& outbox = e.memory.add(4096);
+    ibv_sge sge = outbox.sge(0, 8);
+    ibv_send_wr wr{};
+    wr.wr_id = id;
+    wr.sg_list = &sge;
+    wr.num_sge = 1;
+    wr.opcode = IBV_WR_SEND;
+    post_send(*e.qp, wr);
+    e.transmitted();
   }
   std::optional<Verdict> take(const PlainSend& message) {
     return e.qp->on_plain_send(
@@ -60,15 +64,7 @@ TEST_F(PlainSends, CompleteAReceiveRequestAndAreAcknowledged) {
 }
 
 TEST_F(PlainSends, EndTheRequestsThatTheirAcknowledgementAnswers) {
-  Buffer& outbox = e.memory.add(4096);
-  ibv_sge sge = outbox.sge(0, 8);
-  ibv_send_wr wr{};
-  wr.wr_id = 7;
-  wr.sg_list = &sge;
-  wr.num_sge = 1;
-  wr.opcode = IBV_WR_SEND;
-  post_send(*e.qp, wr);
-  e.transmitted();
+  send_one(7);
   post();
   PlainSend reply = message(200, 8);
   const Acknowledgement acknowledgement{roce::Psn(100), 1, roce::ack_syndrome()};
@@ -120,14 +116,7 @@ TEST_F(PlainSends, LeaveWhatComesBeforeTheQueuePairSends) {
 }
 
 TEST_F(PlainSends, AreNotTakenWhereTheirAcknowledgementEndsTheQueuePair) {
-  Buffer& outbox = e.memory.add(4096);
-  ibv_sge sge = outbox.sge(0, 8);
-  ibv_send_wr wr{};
-  wr.sg_list = &sge;
-  wr.num_sge = 1;
-  wr.opcode = IBV_WR_SEND;
-  post_send(*e.qp, wr);
-  e.transmitted();
+  send_one(0);
   post();
   PlainSend reply = message(200, 8);
   const Acknowledgement refusal{roce::Psn(100), 0, roce::nak_syndrome(NakCode::kInvalidRequest)};

@@ -14,14 +14,6 @@ using testing::ElementsAre;
 using testing::IsEmpty;
 using Op = roce::Operation;
 
-constexpr Traits kMemoryTraits{.max_payload = 4096,
-                               .burst_bytes = 1 << 20,
-                               .burst_packets = 256,
-                               .joined_bytes = 4096,
-                               .joined_messages = kMostJoinedMessages,
-                               .carries_acknowledgements = true,
-                               .lossless = true};
-
 class SendingAtOnce : public RequesterTest {
  protected:
   void SetUp() override {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "transport/packet_io.h"
 #include "transport/route.h"
 
 namespace verbena::transport {
@@ -14,6 +15,15 @@ inline constexpr Traits kSocketTraits{.max_payload = 4096,
                                       .progress = Traits::Progress::kDescriptor,
                                       .blind_burst_bytes = 160 * 1024,
                                       .blind_bytes_per_microsecond = 1250};
+
+// Another process of this host, by memory: what is small goes together, and nothing is lost.
+inline constexpr Traits kMemoryTraits{.max_payload = 4096,
+                                      .burst_bytes = 1 << 20,
+                                      .burst_packets = 256,
+                                      .joined_bytes = 4096,
+                                      .joined_messages = kMostJoinedMessages,
+                                      .carries_acknowledgements = true,
+                                      .lossless = true};
 
 // One route to everywhere.
 class TestRoutes final : public Routes {
