@@ -59,6 +59,18 @@ bool DrivingPolicy::expects_sleep() {
 
 // ---- the bell
 
+bool DrivingPolicy::asks_at_bell(TimePoint now) {
+  const bool comes = !std::exchange(rests_at_bell_, true);
+  bell_polling_.rests(now, comes);
+  // Who is rung for, or does not come from the bell, goes to sleep there first. And ports are the engine
+  // thread's.
+  if (!halt_polling_on_ || !is_away_from_bell() || !engine_drives()) bell_polling_.stops();
+  if (!bell_polling_.asks()) return false;
+  if (comes) attendance_.ends();  // as if it slept: what it does with its event is a visit of its own
+  attendance_.waits(now);
+  return true;
+}
+
 bool DrivingPolicy::sleeps_at_bell() {
   attendance_.ends();
   bell_is_with_ = Hearer::kThread;

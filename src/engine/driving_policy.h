@@ -37,17 +37,11 @@ class DrivingPolicy {
     TimePoint exact = kNever;
   };
 
-  // What an engine thread that asks on has noticed of the processors.
-  struct Demand {
-    bool looked = false;  // it has asked on, and looked
-    bool wanted = false;  // others want them
-    Duration lost{};      // and have had the one it ran on for so long
-  };
-
   // There is an engine thread, or none any more. Without one the decisions are as if it drove, and wake
   // nobody.
   void set_engine(bool present) { engine_present_ = present; }
-  // Whether the engine thread may ask on after it has served a packet. Not at first.
+  // Whether the engine thread may ask on after it has served a packet, and a thread before it sleeps at the
+  // bell. Not at first.
   void set_halt_polling(bool on) { halt_polling_on_ = on; }
   // A source of packets has no descriptor that would tell of them: the engine thread has to ask it.
   void set_must_be_asked(bool must) { must_be_asked_ = must; }
@@ -72,6 +66,16 @@ class DrivingPolicy {
 
   // ---- a thread of the application that sleeps at the bell until an event
 
+  // It comes. Then, once it has its event, it is served.
+  void comes_to_bell() { rests_at_bell_ = false; }
+  void served_at_bell(TimePoint now) {
+    if (rests_at_bell_) bell_polling_.served(now);
+  }
+  // It has come, or asks on, and has found nothing. Whether it is to ask (on) before it sleeps: nobody hears
+  // the bell meanwhile.
+  bool asks_at_bell(TimePoint now);
+  // It asked on, and this is what it noticed meanwhile.
+  void asked_on_at_bell(TimePoint now, const Demand& demand) { bell_polling_.asked_on(now, demand); }
   // It is about to sleep there. True: the engine thread is to listen from now on, to all but the bell.
   bool sleeps_at_bell();
   // It has its event and goes back to the application. A time: the engine thread would come too late, and is
@@ -133,14 +137,7 @@ class DrivingPolicy {
   bool awaits_reply(TimePoint now) const { return now < attendance_.near_until(); }
 
   // It asked on, and this is what it noticed meanwhile.
-  void asked_on(TimePoint now, const Demand& demand) {
-    if (!demand.looked) return;
-    if (demand.wanted) {
-      halt_polling_.gives_way(now, demand.lost);
-    } else {
-      halt_polling_.has_room();
-    }
-  }
+  void asked_on(TimePoint now, const Demand& demand) { halt_polling_.asked_on(now, demand); }
 
   // It is done.
   struct Rest {
@@ -183,6 +180,8 @@ class DrivingPolicy {
   Duration take_over_after_ = kTakeOverAfter;
 
   Hearer bell_is_with_ = Hearer::kEngine;
+  HaltPolling bell_polling_{Duration::zero()};
+  bool rests_at_bell_ = false;           // the thread there has found nothing since it came
   Duration away_interval_ = kFirstLook;  // after so long the engine thread looks for who left the bell
 
   Duration look_interval_ = kLookInterval;

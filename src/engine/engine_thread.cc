@@ -30,10 +30,6 @@ constexpr Duration kGuardInterval = std::chrono::milliseconds(100);
 
 enum Source : uint32_t { kWakeup, kAlarm, kPackets, kBell, kSending, kControl };
 
-// Between two questions to the port the shard is free for the application. A question takes about as long.
-constexpr int kRelaxesBetweenAsks = 4;
-// Where less than that is lost between two of them it was an interrupt, not somebody who wants the processor.
-constexpr Duration kTakenAway = std::chrono::microseconds(50);
 // While it asks, the thread looks so often what else there is.
 constexpr Duration kNewsInterval = std::chrono::milliseconds(1);
 
@@ -258,36 +254,24 @@ void EngineThread::answer(uint32_t source) {
   }
 }
 
-// Leaves the shard to others for a moment.
-DrivingPolicy::Demand EngineThread::pause_between_asks() {
-  const TimePoint began = MonotonicClock::now();
-  for (int i = 0; i < kRelaxesBetweenAsks; ++i) cpu_relax();
-  const bool wanted = demand_->wanted(began);
-  const Duration took = MonotonicClock::now() - began;
-  if (took >= kTakenAway) return {.looked = true, .wanted = true, .lost = took};
-  return {.looked = true, .wanted = wanted};
-}
-
 void EngineThread::run() {
   const CancellationOff whole;
-  if (demand_) demand_->look_again();  // in this thread, whose processors they are
   begun_.store(true, std::memory_order_release);
   TimePoint guard_checked = MonotonicClock::now();
   TimePoint news_heard = guard_checked;
-  DrivingPolicy::Demand demand;
+  Demand demand;
   while (!stopping_.load(std::memory_order_acquire) && !shard_.is_lost()) {
     const TimePoint now = MonotonicClock::now();
     // A handler that the application has installed since would get the faults of our copies.
     if (now - guard_checked >= kGuardInterval) {
       guard_checked = now;
       if (!memory::fault_guard_in_place()) memory::install_fault_guard();
-      if (demand_) demand_->look_again();
     }
     const Shard::EngineView view = shard_.run_engine(demand);
     demand = {};
     const bool asks = view.asks && now - news_heard < kNewsInterval;
     if (asks) {
-      demand = pause_between_asks();
+      demand = demand_->pause();
     } else {
       watch_sending(view.send_fd);
       wait_until(view.asks ? now : view.wake_at);

@@ -49,7 +49,6 @@ class EngineThread : private Sleeper {
   Result<void> open();
   void run();
   void wait_until(TimePoint deadline);
-  DrivingPolicy::Demand pause_between_asks();
   void answer(uint32_t source);
   void hear_bell_ring();
   void watch_sending(int fd);

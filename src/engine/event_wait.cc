@@ -9,11 +9,19 @@ EventWait::EventWait(Shard& shard, queues::EventChannel& channel, const Bell& be
     : shard_(shard), bell_(bell), waiter_(channel, bell) {
   const CancellationOff whole;
   if (waiter_.has_the_place()) at_bell_ = shard_.goes_to_bell(waiter_);
+  ask_on();
 }
 
 EventWait::~EventWait() {
   const CancellationOff whole;
   if (at_bell_ == Shard::AtBell::kSleeps) shard_.gives_bell_up();
+}
+
+void EventWait::ask_on() {
+  while (at_bell_ == Shard::AtBell::kAsks) {
+    const Demand demand = shard_.pauses_at_bell();
+    at_bell_ = shard_.looks_at_bell(waiter_, demand);
+  }
 }
 
 Result<void> EventWait::sleep() {
@@ -22,7 +30,8 @@ Result<void> EventWait::sleep() {
     if (auto rung = bell_.await(); !rung) return rung;
   }
   const CancellationOff whole;
-  at_bell_ = shard_.woken_at_bell(waiter_);
+  at_bell_ = shard_.looks_at_bell(waiter_);
+  ask_on();
   return {};
 }
 

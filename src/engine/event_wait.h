@@ -37,6 +37,8 @@ class EventWait {
   }
 
  private:
+  // Before it sleeps: what comes at once need not wake it.
+  void ask_on();
   Result<void> sleep();
 
   Shard& shard_;

@@ -4,13 +4,14 @@
 #include <algorithm>
 
 #include "base/time.h"
+#include "engine/processor_demand.h"
 
 namespace verbena::engine {
 
-// Whether an engine thread that has served a packet asks for the next one for a while, in place of sleeping
-// until it arrives: to be woken takes longer than the packet itself. How long it asks adapts to what that
+// Whether a thread that has served a packet asks for the next one for a while, in place of sleeping until it
+// arrives: to be woken takes longer than the packet itself. How long it asks adapts to what that
 // brings, as KVM's halt_poll_ns does: it grows while packets follow each other closely and ends when one does
-// not. In vain it asks only a small part of the time. Pure; the engine thread alone changes it.
+// not. In vain it asks only a small part of the time. Pure; one thread's at a time.
 class HaltPolling {
  public:
   // Longer than this it never asks for one packet.
@@ -26,9 +27,14 @@ class HaltPolling {
   static constexpr Duration kFirstBar = std::chrono::milliseconds(1);
   static constexpr Duration kMostBar = std::chrono::milliseconds(256);
   static constexpr int kPeaceInBars = 8;
+  static constexpr int kBarByLost = 8;
   // What counts as a while, and after how long without a look it begins again.
   static constexpr Duration kWhile = std::chrono::microseconds(300);
   static constexpr Duration kLatestAgain = std::chrono::microseconds(900);
+
+  // `first_bar`: none, where the thread would sleep for nobody's sake but its own. Then it gives way for one
+  // packet at a time, and for what it has lost.
+  explicit HaltPolling(Duration first_bar = kFirstBar) : first_bar_(first_bar) {}
 
   // Packets were found. Before rests().
   void served(TimePoint now) {
@@ -54,6 +60,15 @@ class HaltPolling {
     }
   }
 
+  // It asked on, and this is what it noticed of the processors.
+  void asked_on(TimePoint now, const Demand& demand) {
+    if (!demand.looked) return;
+    if (demand.wanted) {
+      gives_way(now, demand.lost);
+    } else {
+      has_room();
+    }
+  }
   // It looked, while it asked, whether others want the processors: they do not.
   void has_room() { wanted_since_ = kNotYet; }
   // They do; `lost` is how long they have taken this thread's. Where they have taken none it ends for this
@@ -64,8 +79,8 @@ class HaltPolling {
     if (lost == Duration::zero() && !wanted_for_a_while(now)) return;
     wanted_since_ = kNotYet;
     const bool peace = now - barred_until_ > kPeaceInBars * bar_;
-    bar_ = peace ? kFirstBar : std::min(bar_ * 2, kMostBar);
-    barred_until_ = now + std::max(bar_, kPeaceInBars * lost);
+    bar_ = peace ? first_bar_ : std::min(bar_ * 2, kMostBar);
+    barred_until_ = now + std::max(bar_, kBarByLost * lost);
   }
 
   void stops() { asking_ = false; }
@@ -88,7 +103,8 @@ class HaltPolling {
   bool asking_ = false;
   Duration credit_ = kMostCredit;
   TimePoint credited_at_{};
-  Duration bar_ = kFirstBar;
+  Duration first_bar_;
+  Duration bar_ = first_bar_;
   TimePoint barred_until_{};
   TimePoint wanted_since_ = kNotYet;  // at every look since, the processors were wanted
   TimePoint looked_at_{};

@@ -82,8 +82,12 @@ class alignas(kCacheLine) Shard : private net::PacketHandler {
     policy_.set_engine(sleeper != nullptr);
   }
 
-  // Whether the engine thread may ask on after it has served a packet. Set once, likewise; off at first.
-  void set_halt_polling(bool on) { policy_.set_halt_polling(on); }
+  // Whether the engine thread may ask on after it has served a packet, and a thread before it sleeps at the
+  // bell. Set once, likewise; off at first.
+  void set_halt_polling(bool on) {
+    policy_.set_halt_polling(on);
+    if (on) bell_demand_.emplace();
+  }
 
   uint32_t slot() const { return slot_; }
   // A thread in a section of it may be using memory that it found by a key (memory/readers.h).
@@ -112,13 +116,16 @@ class alignas(kCacheLine) Shard : private net::PacketHandler {
   const Bell* bell() const { return bell_.load(std::memory_order_acquire); }
   enum class AtBell : uint8_t {
     kNot,     // another thread is there, or there is no bell any more
+    kAsks,    // nothing has come yet, but may at once: it looks again before it sleeps
     kSleeps,  // it rings from now on when something comes
     kServed,  // the waiter has its event; it has left the bell
   };
   // The thread wants to sleep at the bell. Takes what is there.
   AtBell goes_to_bell(const queues::EventChannel::Waiter& waiter);
-  // It has been woken. Takes what has come.
-  AtBell woken_at_bell(const queues::EventChannel::Waiter& waiter);
+  // It has been woken, or asks on and this is what it noticed meanwhile. Takes what has come.
+  AtBell looks_at_bell(const queues::EventChannel::Waiter& waiter, const Demand& demand = {});
+  // Between two looks of one that asks on.
+  Demand pauses_at_bell() { return bell_demand_->pause(); }
   // It leaves, and may never come back.
   void gives_bell_up();
 
@@ -217,7 +224,7 @@ class alignas(kCacheLine) Shard : private net::PacketHandler {
   };
   // Progress if the application has stopped polling, and what to wait for next. `demand`: what it noticed
   // since it was here last, if it asked on.
-  EngineView run_engine(const DrivingPolicy::Demand& demand = {});
+  EngineView run_engine(const Demand& demand = {});
 
   // ---- descriptors that the application has closed, or given to others
 
@@ -331,6 +338,7 @@ class alignas(kCacheLine) Shard : private net::PacketHandler {
   PortAsking port_asking_;
   IntrusiveList<Input, &Input::input_hook> inputs_;
   std::optional<pthread_t> at_bell_;  // the thread that sleeps at the bell
+  std::optional<ProcessorDemand> bell_demand_;  // that thread's, while there is one, and without the lock
   ReadyList ready_;                   // of which none waits for its port
   ReadyList gathering_;               // that wait for more to be posted, and for nothing else
   TimePoint gathering_since_{};

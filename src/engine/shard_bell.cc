@@ -12,16 +12,18 @@ Shard::AtBell Shard::goes_to_bell(const queues::EventChannel::Waiter& waiter) {
   AtBell answer = AtBell::kNot;
   if (is_free && !abandoned_ && sleeper_ != nullptr && bell() != nullptr) {
     at_bell_ = ::pthread_self();
+    policy_.comes_to_bell();
     answer = wait_at_bell(waiter);
   }
   leave(Gathering::kNo);
-  return is_served_on_the_way(answer, waiter) ? woken_at_bell(waiter) : answer;
+  return is_served_on_the_way(answer, waiter) ? looks_at_bell(waiter) : answer;
 }
 
-Shard::AtBell Shard::woken_at_bell(const queues::EventChannel::Waiter& waiter) {
+Shard::AtBell Shard::looks_at_bell(const queues::EventChannel::Waiter& waiter, const Demand& demand) {
   AtBell answer;
   do {
     enter();
+    policy_.asked_on_at_bell(now_, demand);
     answer = is_at_bell() ? wait_at_bell(waiter) : AtBell::kNot;
     leave(Gathering::kNo);
   } while (is_served_on_the_way(answer, waiter));
@@ -55,6 +57,7 @@ Shard::AtBell Shard::wait_at_bell(const queues::EventChannel::Waiter& waiter) {
     const uint32_t received = receive(kReceiveBudget, Visitor::kAtBell);
     if (waiter.is_served()) {
       at_bell_.reset();
+      policy_.served_at_bell(now_);
       // Who is served at first sight has not taken the bell from the engine thread, which goes on to hear it.
       if (policy_.engine_has_bell()) return AtBell::kServed;
       if (const auto time = policy_.leaves_bell(now_)) sleeper_->come_by(*time);
@@ -63,6 +66,7 @@ Shard::AtBell Shard::wait_at_bell(const queues::EventChannel::Waiter& waiter) {
     }
     transmit_ready(Acknowledgements::kSend, Gathering::kNo);
     if (received > 0 || !ready_.empty()) continue;
+    if (policy_.asks_at_bell(now_)) return AtBell::kAsks;
     const bool had_bell = policy_.engine_has_bell();
     bool is_something_there;
     if (policy_.sleeps_at_bell()) {

@@ -39,7 +39,7 @@ bool Shard::engine_enters() {
   return true;
 }
 
-Shard::EngineView Shard::run_engine(const DrivingPolicy::Demand& demand) {
+Shard::EngineView Shard::run_engine(const Demand& demand) {
   EngineView view;
   if (!engine_enters()) {
     const TimePoint now = clock_.exact();
@@ -156,6 +156,7 @@ bool Shard::before_fork() {
 
 void Shard::abandon() {
   abandoned_ = true;
+  if (bell_demand_) bell_demand_->abandon();
   for (Input& input : inputs_) input.abandon();
   current_ = nullptr;
   lock_.free_in_child();  // if not held by us, then by a thread that is not in this process

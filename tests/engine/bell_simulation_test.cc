@@ -56,7 +56,7 @@ class SteppedThread {
 
 // An application's thread that waits for events of its own channel.
 struct Application {
-  enum class State : uint8_t { kAwake, kAtBell, kAtDescriptor };
+  enum class State : uint8_t { kAwake, kAsks, kAtBell, kAtDescriptor };
 
   std::unique_ptr<queues::EventChannel> channel = *queues::EventChannel::create();
   queues::EventSource source;
@@ -108,15 +108,19 @@ class EventInput : public QueueInput {
   Bell bell_ = *Bell::make();
 };
 
-class BellSimulation : public ShardTest {
+// With threads that ask on before they sleep, or without.
+class BellSimulation : public ShardTest, public testing::WithParamInterface<bool> {
  protected:
   BellSimulation() {
+    shard->set_halt_polling(GetParam());
     EXPECT_TRUE(shard->exclusively([&] { return shard->add_input(input); }));
     run_engine();
   }
   ~BellSimulation() override {
     for (Application& application : applications) {
-      if (application.state == Application::State::kAtBell) interrupt(application);
+      const bool is_there =
+          application.state == Application::State::kAtBell || application.state == Application::State::kAsks;
+      if (is_there) interrupt(application);
     }
     shard->exclusively([&] { shard->remove_input(input); });
   }
@@ -137,7 +141,9 @@ class BellSimulation : public ShardTest {
       (void)input.bell()->hear();
     }
     sleeper.said();
-    engine_wakes_at = shard->run_engine().wake_at;
+    const Shard::EngineView view = shard->run_engine(engine_noticed);
+    engine_wakes_at = view.asks ? now() : view.wake_at;
+    engine_noticed = {.looked = view.asks, .wanted = view.asks && pick(16) == 0};
     std::erase_if(sleeper.calls, [](const std::string& call) { return call != "wake"; });
   }
 
@@ -153,16 +159,33 @@ class BellSimulation : public ShardTest {
   void wait(Application& application) {
     if (application.channel->has_some()) return read(application);
     application.waiter.emplace(*application.channel, *input.bell());
-    const AtBell answer = shard->goes_to_bell(*application.waiter);
-    if (answer == AtBell::kServed) return take(application);
-    application.state =
-        answer == AtBell::kSleeps ? Application::State::kAtBell : Application::State::kAtDescriptor;
-    if (answer == AtBell::kNot) application.waiter.reset();
+    goes_on(application, shard->goes_to_bell(*application.waiter));
+  }
+  void goes_on(Application& application, AtBell answer) {
+    switch (answer) {
+      case AtBell::kServed:
+        return take(application);
+      case AtBell::kAsks:
+        ++asked;
+        application.state = Application::State::kAsks;
+        return;
+      case AtBell::kSleeps:
+        application.state = Application::State::kAtBell;
+        return;
+      case AtBell::kNot:
+        application.state = Application::State::kAtDescriptor;
+        application.waiter.reset();
+    }
+  }
+  // ... when it asks on, ...
+  void asks_on(Application& application) {
+    const Demand demand{.looked = true, .wanted = pick(16) == 0};
+    goes_on(application, shard->looks_at_bell(*application.waiter, demand));
   }
   // ... when the bell has rung, ...
   void woken(Application& application) {
     if (!input.bell()->hear()) return;
-    if (shard->woken_at_bell(*application.waiter) == AtBell::kServed) take(application);
+    goes_on(application, shard->looks_at_bell(*application.waiter));
   }
   // ... and when the descriptor is readable.
   void read(Application& application) {
@@ -185,6 +208,8 @@ class BellSimulation : public ShardTest {
     switch (application.state) {
       case Application::State::kAwake:
         return false;  // it computes for as long as it likes
+      case Application::State::kAsks:
+        return true;
       case Application::State::kAtBell:
         return input.has_rung();
       case Application::State::kAtDescriptor:
@@ -202,6 +227,8 @@ class BellSimulation : public ShardTest {
           if (what < 6) return wait(application);
           return;
         }
+        case Application::State::kAsks:
+          return asks_on(application);
         case Application::State::kAtBell:
           return woken(application);
         case Application::State::kAtDescriptor:
@@ -230,9 +257,11 @@ class BellSimulation : public ShardTest {
   Applications applications;
   EventInput input{*shard, *qp, applications};
   TimePoint engine_wakes_at = kNever;
+  Demand engine_noticed;
+  uint32_t asked = 0;
 };
 
-TEST_F(BellSimulation, NoPacketWaitsForNobodyInWhateverOrderThingsHappen) {
+TEST_P(BellSimulation, NoPacketWaitsForNobodyInWhateverOrderThingsHappen) {
   uint32_t sent_to_sleepers = 0;
   for (int step = 0; step < 15'000 && !HasFatalFailure(); ++step) {
     Application& application = applications[pick(kApplications)];
@@ -258,6 +287,7 @@ TEST_F(BellSimulation, NoPacketWaitsForNobodyInWhateverOrderThingsHappen) {
     if (!anybody_may_run()) expect_that_nothing_is_lost();
   }
   EXPECT_GT(sent_to_sleepers, 100u);
+  EXPECT_EQ(asked > 0, GetParam());
   // Everything is taken in the end, by who is rung or the engine thread, though all others compute.
   const TimePoint end = now() + std::chrono::seconds(1);
   while (input.has_some() && now() < end) {
@@ -269,6 +299,10 @@ TEST_F(BellSimulation, NoPacketWaitsForNobodyInWhateverOrderThingsHappen) {
   }
   EXPECT_FALSE(input.has_some());
 }
+
+INSTANTIATE_TEST_SUITE_P(Threads, BellSimulation, testing::Bool(), [](const auto& asks_on) {
+  return asks_on.param ? "AskOn" : "SleepAtOnce";
+});
 
 }  // namespace
 }  // namespace verbena::engine

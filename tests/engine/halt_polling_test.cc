@@ -141,6 +141,30 @@ TEST_F(HaltPollingTest, AsksOnBesideThreadsThatComeAndGo) {
   }
 }
 
+TEST_F(HaltPollingTest, WithoutABarGivesWayForAsLongAsTheyAreWanted) {
+  polling = HaltPolling(Duration::zero());
+  packet_after({});
+  grows_to_the_limit();
+  for (int i = 0; i < 5; ++i) processors_are_wanted();
+  packet_after(kLimit);
+  EXPECT_TRUE(polling.asks());
+  polling.gives_way(now, milliseconds(1));
+  packet_after(kLimit);
+  EXPECT_FALSE(polling.asks()) << "it has lost its processor";
+  for (const TimePoint end = now + milliseconds(8); now < end;) packet_after(kLimit);
+  EXPECT_TRUE(polling.asks());
+}
+
+TEST_F(HaltPollingTest, GoesByWhatWasNoticedMeanwhile) {
+  grows_to_the_limit();
+  polling.asked_on(now, {});
+  EXPECT_TRUE(polling.asks()) << "nobody looked";
+  polling.asked_on(now, {.looked = true});
+  EXPECT_TRUE(polling.asks());
+  polling.asked_on(now, {.looked = true, .wanted = true});
+  EXPECT_FALSE(polling.asks());
+}
+
 // As in a group whose share of processors is used up.
 TEST_F(HaltPollingTest, GivesWayTheLongerTheLongerItHadNoProcessor) {
   grows_to_the_limit();

@@ -3,7 +3,7 @@
 
 #include <atomic>
 #include <cstdlib>
-#include <string_view>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -45,14 +45,48 @@ TEST(ProcessorDemand, SeesThatProcessorsAreWanted) {
   for (std::thread& spinner : spinners) spinner.join();
 }
 
+// In place of the kernel's.
+class LoadAverage {
+ public:
+  LoadAverage() : file_(::mkstemp(path_)) { says("1/80"); }
+  ~LoadAverage() { ::unlink(path_); }
+  const char* path() const { return path_; }
+  void says(const std::string& threads) {
+    const std::string text = "0.20 0.18 0.12 " + threads + " 11206\n";
+    EXPECT_EQ(::pwrite(file_.get(), text.data(), text.size(), 0), std::ssize(text));
+  }
+
+ private:
+  char path_[40] = "/tmp/processor_demand_test.XXXXXX";
+  UniqueFd file_;
+};
+
 TEST(ProcessorDemand, SeesThatNobodyElseWantsOne) {
-  char path[] = "/tmp/processor_demand_test.XXXXXX";
-  const UniqueFd file(::mkstemp(path));
-  constexpr std::string_view kOnlyThisThread = "0.20 0.18 0.12 1/80 11206\n";
-  ASSERT_EQ(::write(file.get(), kOnlyThisThread.data(), kOnlyThisThread.size()), std::ssize(kOnlyThisThread));
-  ProcessorDemand demand(path);
-  ::unlink(path);
+  const LoadAverage load;
+  ProcessorDemand demand(load.path());
   EXPECT_FALSE(demand.wanted(MonotonicClock::now()));
+}
+
+TEST(ProcessorDemand, SomebodyWhoIsGoneAtTheNextLookDoesNotWantOne) {
+  constexpr Duration kLong = std::chrono::seconds(100);  // after which it looks
+  LoadAverage load;
+  ProcessorDemand demand(load.path());
+  TimePoint now = MonotonicClock::now();
+  ASSERT_FALSE(demand.wanted(now));
+  load.says("9999/9999");
+  EXPECT_FALSE(demand.wanted(now += kLong));
+  EXPECT_TRUE(demand.wanted(now += kLong));
+  EXPECT_TRUE(demand.wanted(now += kLong));
+  load.says("1/9999");
+  EXPECT_FALSE(demand.wanted(now += kLong));
+}
+
+TEST(ProcessorDemand, PausesAndLooks) {
+  LoadAverage load;
+  ProcessorDemand demand(load.path());
+  const Demand noticed = demand.pause();
+  EXPECT_TRUE(noticed.looked);
+  EXPECT_EQ(noticed.wanted, noticed.lost != Duration::zero()) << "nobody but a thread that takes it away does";
 }
 
 TEST(ProcessorDemand, TakesThemForWantedWhereItIsNotTold) {

@@ -3,6 +3,7 @@
 // hears the bell.
 #include <functional>
 
+#include "engine/halt_polling.h"
 #include "engine/support/queue_input.h"
 #include "engine/support/shard_test.h"
 
@@ -68,7 +69,7 @@ class ShardBell : public ShardTest {
   void has_one_event() {
     ASSERT_EQ(shard->goes_to_bell(*waiter), AtBell::kSleeps);
     event_comes();
-    ASSERT_EQ(shard->woken_at_bell(*waiter), AtBell::kServed);
+    ASSERT_EQ(shard->looks_at_bell(*waiter), AtBell::kServed);
     waiter->take([](queues::EventSource&) {});
   }
 
@@ -92,7 +93,7 @@ TEST_F(ShardBell, ThreadTakesWhatComesAndSleepsOnWhenItIsNotItsEvent) {
   ASSERT_EQ(shard->goes_to_bell(*waiter), AtBell::kSleeps);
   input.packet_comes();
   EXPECT_TRUE(input.has_rung());
-  ASSERT_EQ(shard->woken_at_bell(*waiter), AtBell::kSleeps);
+  ASSERT_EQ(shard->looks_at_bell(*waiter), AtBell::kSleeps);
   EXPECT_EQ(qp->received, 1u);
   EXPECT_THAT(sent(), ElementsAre(Operation::kAcknowledge)) << "it may sleep for long";
   EXPECT_TRUE(thread_hears());
@@ -122,7 +123,7 @@ TEST_F(ShardBell, ThreadDoesNotSleepOnAnEventThatItBringsOnItsWayOut) {
   waiter->take([](queues::EventSource&) {});
   ASSERT_EQ(shard->goes_to_bell(*waiter), AtBell::kSleeps);
   input.on_listening = [&] { channel->post(source); };
-  EXPECT_EQ(shard->woken_at_bell(*waiter), AtBell::kServed);
+  EXPECT_EQ(shard->looks_at_bell(*waiter), AtBell::kServed);
 }
 
 TEST_F(ShardBell, ThreadTakesListeningBackFromAnApplicationThatPolled) {
@@ -207,6 +208,105 @@ TEST_F(ShardBell, ThreadThatLeavesForGoodGivesItToTheEngine) {
   EXPECT_TRUE(engine_hears());
 }
 
+// ---- before it sleeps
+
+class AskingAtShardBell : public ShardBell {
+ protected:
+  static constexpr Duration kTurn = std::chrono::microseconds(1);
+  static constexpr Demand kNoDemand{.looked = true};
+
+  AskingAtShardBell() { shard->set_halt_polling(true); }
+
+  void takes_its_event() {
+    waiter->take([](queues::EventSource&) {});
+  }
+  // The thread comes, and its event soon after; it may have to be woken for it.
+  void is_served_soon() {
+    AtBell answer = shard->goes_to_bell(*waiter);
+    passes(kTurn);
+    event_comes();
+    while (answer != AtBell::kServed) answer = shard->looks_at_bell(*waiter, kNoDemand);
+    takes_its_event();
+  }
+  // It asks, and nothing comes.
+  Duration asks_in_vain() {
+    const TimePoint began = now();
+    for (AtBell answer = shard->goes_to_bell(*waiter); answer == AtBell::kAsks;) {
+      passes(kTurn);
+      answer = shard->looks_at_bell(*waiter, kNoDemand);
+    }
+    return now() - began;
+  }
+};
+
+TEST_F(AskingAtShardBell, ThreadWhoseEventsFollowEachOtherAsksBeforeItSleeps) {
+  EXPECT_EQ(asks_in_vain(), Duration::zero()) << "nothing is known of it";
+  event_comes();
+  ASSERT_EQ(shard->looks_at_bell(*waiter), AtBell::kServed);
+  takes_its_event();
+  is_served_soon();
+  ASSERT_EQ(shard->goes_to_bell(*waiter), AtBell::kAsks);
+  EXPECT_TRUE(nobody_hears());
+  input.has_rung();
+  event_comes();
+  EXPECT_FALSE(input.has_rung()) << "it finds it by itself";
+  EXPECT_EQ(shard->looks_at_bell(*waiter, kNoDemand), AtBell::kServed);
+}
+
+TEST_F(AskingAtShardBell, ThreadThatAskedInVainIsRungForAsEver) {
+  for (int i = 0; i < 3; ++i) is_served_soon();
+  const Duration asked = asks_in_vain();
+  EXPECT_GT(asked, Duration::zero());
+  EXPECT_LE(asked, HaltPolling::kLimit + kTurn);
+  EXPECT_TRUE(thread_hears());
+  event_comes();
+  EXPECT_TRUE(input.has_rung());
+  EXPECT_EQ(shard->looks_at_bell(*waiter), AtBell::kServed);
+}
+
+TEST_F(AskingAtShardBell, ThreadSleepsAtOnceWhereProcessorsAreWanted) {
+  for (int i = 0; i < 3; ++i) is_served_soon();
+  ASSERT_EQ(shard->goes_to_bell(*waiter), AtBell::kAsks);
+  EXPECT_EQ(shard->looks_at_bell(*waiter, {.looked = true, .wanted = true}), AtBell::kSleeps);
+  EXPECT_TRUE(thread_hears());
+}
+
+TEST_F(AskingAtShardBell, WhatItHasNotAcknowledgedIsBeforeItAsks) {
+  for (int i = 0; i < 3; ++i) is_served_soon();
+  sent();
+  is_served_soon();
+  ASSERT_EQ(shard->goes_to_bell(*waiter), AtBell::kAsks);
+  EXPECT_THAT(sent(), testing::Contains(Operation::kAcknowledge));
+}
+
+// The engine thread looks now and then, and leaves the bell to a thread that asks on.
+TEST_F(AskingAtShardBell, EngineLeavesItToThreadsThatAskOn) {
+  for (int i = 0; i < 3; ++i) is_served_soon();
+  int looks = 0;
+  for (const TimePoint end = now() + std::chrono::milliseconds(20); now() < end;) {
+    ASSERT_EQ(shard->goes_to_bell(*waiter), AtBell::kAsks);
+    passes(kTurn);
+    if (now() >= sleeper.comes_by) {
+      sleeper.comes_by = shard->run_engine().wake_at;
+      ++looks;
+      ASSERT_FALSE(engine_hears());
+    }
+    event_comes();
+    ASSERT_EQ(shard->looks_at_bell(*waiter, kNoDemand), AtBell::kServed);
+    takes_its_event();
+  }
+  EXPECT_GE(looks, 1);
+  EXPECT_LE(looks, 20 + 10) << "once in a millisecond";
+}
+
+TEST_F(AskingAtShardBell, PortsAreHeardWhileItAsks) {
+  for (int i = 0; i < 3; ++i) is_served_soon();
+  application_takes_over();
+  sleeper.said();
+  ASSERT_EQ(shard->goes_to_bell(*waiter), AtBell::kSleeps) << "nobody listens to the ports";
+  EXPECT_THAT(sleeper.said(), testing::Contains("listen"));
+}
+
 TEST_F(ShardBell, IsForOneThreadAtATime) {
   ASSERT_EQ(shard->goes_to_bell(*waiter), AtBell::kSleeps);
   std::thread([&] {
@@ -220,7 +320,7 @@ TEST_F(ShardBell, IsForOneThreadAtATime) {
 TEST_F(ShardBell, IsNothingInAChild) {
   ASSERT_EQ(shard->goes_to_bell(*waiter), AtBell::kSleeps);
   shard->abandon();
-  EXPECT_EQ(shard->woken_at_bell(*waiter), AtBell::kNot);
+  EXPECT_EQ(shard->looks_at_bell(*waiter), AtBell::kNot);
   EXPECT_EQ(shard->goes_to_bell(*waiter), AtBell::kNot);
 }
 
