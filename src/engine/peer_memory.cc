@@ -140,6 +140,7 @@ PeerMemory::Opened PeerMemory::open(const Presentation& said, int board_file, co
 PeerMemory::PeerMemory(const local::Board* board, const FileIdentity& board_file, UniqueFd memory,
                        pid_t process, const Presentation& said, local::Lane& lane)
     : board_(board),
+      accesses_(*board),
       memory_(std::move(memory)),
       process_(process),
       cookie_address_(said.cookie_address),
@@ -164,7 +165,7 @@ bool PeerMemory::is_who_it_was() const {
 template <class Access>
 bool PeerMemory::within_access(const local::AccessRequest& request, Access access) {
   const bool done = visits_.run([&] {
-    const auto found = local::find_access(*board_, request);
+    const auto found = accesses_.find(request);
     return found && access(*found);
   });
   mapped_.look(*board_);
@@ -209,7 +210,7 @@ bool PeerMemory::read(const local::AccessRequest& request, uint64_t offset, uint
                       (memory_ && (is_long ? copy_and_measure(found.at + offset, bytes, to)
                                            : copy(found.at + offset, bytes, to)));
     // Who was stopped in the midst of it, for longer than the other waits, has read what it may not.
-    return done && local::find_access(*board_, request) == found;
+    return done && accesses_.find(request) == found;
   });
 }
 

@@ -105,6 +105,7 @@ class PeerMemory {
                  Access access);
 
   const local::Board* const board_;
+  local::AccessFinder accesses_;
   bool knows_by_number_ = true;  // process_vm_readv() has not been refused
   const OwnFd memory_;           // none: the kernel does not let us
   const pid_t process_;

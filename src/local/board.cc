@@ -101,16 +101,55 @@ void take_off(std::span<BoardLine> lines, std::span<uint32_t> names, uint32_t ho
   });
 }
 
-bool find(std::span<const BoardLine> lines, uint32_t home, uint32_t name, Words& words,
-          uint64_t* generation = nullptr) {
-  bool found = false;
-  uint32_t sequence;
+// A line that was found, and what it said.
+struct Found {
+  const BoardLine* line = nullptr;
+  uint32_t sequence = 0;
+  Words words{};
+};
+
+Found find(std::span<const BoardLine> lines, uint32_t home, uint32_t name) {
+  Found found;
   probe(home, lines.size(), [&](size_t place) {
-    found = lines[place].read(words, sequence) && words[0] == name;
-    if (found && generation != nullptr) *generation = pair(static_cast<uint32_t>(place), sequence);
-    return found;
+    const bool is_it = lines[place].read(found.words, found.sequence) && found.words[0] == name;
+    if (is_it) found.line = &lines[place];
+    return is_it;
   });
   return found;
+}
+
+uint64_t generation_of(std::span<const BoardLine> lines, const Found& found) {
+  return pair(static_cast<uint32_t>(found.line - lines.data()), found.sequence);
+}
+
+std::optional<AccessFinder::Allowed> find_allowed(const Board& board, const AccessRequest& request) {
+  if (request.qpn == 0 || request.rkey == 0) return std::nullopt;
+  const Found by_qpn = find(board.qps, request.qpn, request.qpn);
+  if (by_qpn.line == nullptr) return std::nullopt;
+  const BoardQp qp = decode_qp(by_qpn.words);
+  if (qp.destination != request.from || qp.receive_psn != request.first_psn) return std::nullopt;
+  if ((qp.access & request.wanted) == 0) return std::nullopt;
+  if (request.wanted != IBV_ACCESS_REMOTE_WRITE && !qp.takes_reads) return std::nullopt;
+
+  const Found by_key = find(board.keys, home_of_key(request.rkey), request.rkey);
+  if (by_key.line == nullptr) return std::nullopt;
+  const Opening opening = decode_key(by_key.words);
+  if (!opening.allows_remote(request.wanted, qp.pd, qp.qpn)) return std::nullopt;
+  return AccessFinder::Allowed{.qp_line = by_qpn.line,
+                               .key_line = by_key.line,
+                               .qp_sequence = by_qpn.sequence,
+                               .key_sequence = by_key.sequence,
+                               .request = request,
+                               .opening = opening,
+                               .generation = generation_of(board.keys, by_key)};
+}
+
+std::optional<FoundAccess> within_range(const AccessFinder::Allowed& allowed, const AccessRequest& request) {
+  const std::byte* const at = allowed.opening.at(request.address, request.bytes);
+  // A region that holds all addresses has some that are nobody's.
+  const auto begin = reinterpret_cast<uintptr_t>(at);
+  if (at == nullptr || request.bytes == 0 || request.bytes > UINTPTR_MAX - begin) return std::nullopt;
+  return FoundAccess{.at = begin, .key = shown(allowed.opening, allowed.generation)};
 }
 
 }  // namespace
@@ -146,39 +185,33 @@ void BoardWriter::withdraw_qp(uint32_t qpn) {
 }
 
 std::optional<ShownKey> find_key(const Board& board, uint32_t rkey) {
-  Words words;
-  uint64_t generation;
-  if (rkey == 0 || !find(board.keys, home_of_key(rkey), rkey, words, &generation)) return std::nullopt;
-  return shown(decode_key(words), generation);
+  if (rkey == 0) return std::nullopt;
+  const Found found = find(board.keys, home_of_key(rkey), rkey);
+  if (found.line == nullptr) return std::nullopt;
+  return shown(decode_key(found.words), generation_of(board.keys, found));
 }
 
 std::optional<uint64_t> find_lender(const Board& board, const Lender& lender) {
-  Words words;
-  uint64_t generation;
-  if (lender.qpn == 0 || !find(board.qps, lender.qpn, lender.qpn, words, &generation)) return std::nullopt;
-  const BoardQp qp = decode_qp(words);
+  if (lender.qpn == 0) return std::nullopt;
+  const Found found = find(board.qps, lender.qpn, lender.qpn);
+  if (found.line == nullptr) return std::nullopt;
+  const BoardQp qp = decode_qp(found.words);
   if (qp.destination != lender.to || qp.send_psn != lender.first_psn) return std::nullopt;
-  return generation;
+  return generation_of(board.qps, found);
 }
 
 std::optional<FoundAccess> find_access(const Board& board, const AccessRequest& request) {
-  Words words;
-  if (request.qpn == 0 || request.rkey == 0 || request.bytes == 0) return std::nullopt;
-  if (!find(board.qps, request.qpn, request.qpn, words)) return std::nullopt;
-  const BoardQp qp = decode_qp(words);
-  if (qp.destination != request.from || qp.receive_psn != request.first_psn) return std::nullopt;
-  if ((qp.access & request.wanted) == 0) return std::nullopt;
-  if (request.wanted != IBV_ACCESS_REMOTE_WRITE && !qp.takes_reads) return std::nullopt;
+  const auto allowed = find_allowed(board, request);
+  return allowed ? within_range(*allowed, request) : std::nullopt;
+}
 
-  uint64_t generation;
-  if (!find(board.keys, home_of_key(request.rkey), request.rkey, words, &generation)) return std::nullopt;
-  const Opening opening = decode_key(words);
-  if (!opening.allows_remote(request.wanted, qp.pd, qp.qpn)) return std::nullopt;
-  const std::byte* const at = opening.at(request.address, request.bytes);
-  // A region that holds all addresses has some that are nobody's.
-  const auto begin = reinterpret_cast<uintptr_t>(at);
-  if (at == nullptr || request.bytes > UINTPTR_MAX - begin) return std::nullopt;
-  return FoundAccess{.at = begin, .key = shown(opening, generation)};
+std::optional<FoundAccess> AccessFinder::find(const AccessRequest& request) {
+  std::optional<Allowed>& remembered = remembered_[home_of_key(request.rkey) % kRemembered];
+  if (!remembered || !remembered->answers(request) || !remembered->is_current()) {
+    remembered = find_allowed(board_, request);
+    if (!remembered) return std::nullopt;
+  }
+  return within_range(*remembered, request);
 }
 
 }  // namespace verbena::local

@@ -115,4 +115,37 @@ struct FoundAccess {
 // it might refuse; it may say so itself.
 std::optional<FoundAccess> find_access(const Board& board, const AccessRequest& request);
 
+// The same, for who asks again and again by the same QPs and keys: of the last few it remembers what the
+// board's lines said, which holds for as long as those have not been written. For one thread at a time.
+class AccessFinder {
+ public:
+  // REQUIRES: the board outlives it
+  explicit AccessFinder(const Board& board) : board_(board) {}
+
+  std::optional<FoundAccess> find(const AccessRequest& request);
+
+  // What the lines say of a request, apart from its range: it is allowed.
+  struct Allowed {
+    const BoardLine* qp_line = nullptr;
+    const BoardLine* key_line = nullptr;
+    uint32_t qp_sequence = 0;
+    uint32_t key_sequence = 0;
+    AccessRequest request;
+    memory::Opening opening;
+    uint64_t generation = 0;
+
+    bool answers(const AccessRequest& other) const {
+      return request.rkey == other.rkey && request.qpn == other.qpn && request.from == other.from &&
+             request.first_psn == other.first_psn && request.wanted == other.wanted;
+    }
+    bool is_current() const { return qp_line->is_still(qp_sequence) && key_line->is_still(key_sequence); }
+  };
+
+ private:
+  static constexpr size_t kRemembered = 8;
+
+  const Board& board_;
+  std::array<std::optional<Allowed>, kRemembered> remembered_;
+};
+
 }  // namespace verbena::local

@@ -43,6 +43,8 @@ class alignas(kCacheLine) BasicBoardLine {
     for (size_t i = 0; i < kWords; ++i) words[i] = words_[i].load(std::memory_order_acquire);
     return (before & 1) == 0 && sequence_.load(std::memory_order_relaxed) == before;
   }
+  // Whether it still holds what was read with that sequence.
+  bool is_still(uint32_t sequence) const { return sequence_.load(std::memory_order_seq_cst) == sequence; }
 
  private:
   typename Format::Word sequence_{0};  // odd while it is being written

@@ -2,9 +2,12 @@
 #include "local/board.h"
 
 #include <memory>
+#include <random>
 
 #include <gtest/gtest.h>
 #include <infiniband/verbs.h>
+
+#include "base/seed.h"
 
 namespace verbena::local {
 namespace {
@@ -56,11 +59,16 @@ class Boarded : public ::testing::Test {
     AccessRequest asked = request();
     change(asked);
     const auto found = find_access(*board, asked);
+    // Who remembers is told the same, the first time and again.
+    finder.find(request());
+    EXPECT_EQ(finder.find(asked), found);
+    EXPECT_EQ(finder.find(asked), found);
     return found ? std::optional(found->at) : std::nullopt;
   }
 
   std::unique_ptr<Board> board = std::make_unique<Board>();
   BoardWriter writer{*board};
+  AccessFinder finder{*board};
 };
 
 TEST_F(Boarded, AllowsWhatTheOwnerWould) {
@@ -209,6 +217,54 @@ TEST_F(Boarded, ShowsTheLatest) {
   closed.access = IBV_ACCESS_LOCAL_WRITE;
   writer.publish(closed);
   EXPECT_EQ(find([](AccessRequest&) {}), std::nullopt);
+}
+
+TEST_F(Boarded, WhoRemembersIsToldWhatTheBoardSaysNow) {
+  std::mt19937 random(test::seed());
+  const auto pick = [&](uint32_t below) { return std::uniform_int_distribution<uint32_t>(0, below - 1)(random); };
+  uint32_t allowed = 0;
+  for (int step = 0; step < 20'000; ++step) {
+    // Some of them are remembered in the same place.
+    const uint32_t key = kKey + (pick(4) * 8 << 8) + pick(2);
+    const uint32_t qpn = 0x4321 + pick(2);
+    const memory::Access rights = pick(2) == 0 ? kAll : uint32_t{IBV_ACCESS_REMOTE_WRITE};
+    switch (pick(16)) {
+      case 0: {
+        memory::Opening opening = region();
+        opening.key = key;
+        opening.base += pick(2) * 0x10000;
+        opening.access = rights;
+        writer.publish(opening);
+        break;
+      }
+      case 1:
+        writer.withdraw_key(key);
+        break;
+      case 2: {
+        BoardQp changed = qp();
+        changed.qpn = qpn;
+        changed.access = rights;
+        changed.receive_psn += pick(2);
+        writer.publish(changed);
+        break;
+      }
+      case 3:
+        writer.withdraw_qp(qpn);
+        break;
+      default: {
+        AccessRequest asked = request();
+        asked.rkey = key;
+        asked.qpn = qpn;
+        asked.address += pick(4) == 0 ? kLength : pick(64);
+        asked.first_psn += pick(2);
+        if (pick(2) == 0) asked.wanted = IBV_ACCESS_REMOTE_WRITE;
+        const auto found = find_access(*board, asked);
+        ASSERT_EQ(finder.find(asked), found) << "step " << step;
+        allowed += found ? 1 : 0;
+      }
+    }
+  }
+  EXPECT_GT(allowed, 500u);
 }
 
 TEST_F(Boarded, AKeyThatCameBackIsOfAnotherGeneration) {
