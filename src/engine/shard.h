@@ -337,10 +337,10 @@ class alignas(kCacheLine) Shard : private net::PacketHandler {
   Ports ports_;
   PortAsking port_asking_;
   IntrusiveList<Input, &Input::input_hook> inputs_;
-  std::optional<pthread_t> at_bell_;  // the thread that sleeps at the bell
+  std::optional<pthread_t> at_bell_;            // the thread that sleeps at the bell
   std::optional<ProcessorDemand> bell_demand_;  // that thread's, while there is one, and without the lock
-  ReadyList ready_;                   // of which none waits for its port
-  ReadyList gathering_;               // that wait for more to be posted, and for nothing else
+  ReadyList ready_;                             // of which none waits for its port
+  ReadyList gathering_;                         // that wait for more to be posted, and for nothing else
   TimePoint gathering_since_{};
   TimePoint posted_at_{};
   AcknowledgementList acknowledging_;

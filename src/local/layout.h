@@ -54,7 +54,7 @@ constexpr bool is_known(EntryKind kind) {
   return kind >= EntryKind::kPacket && kind <= EntryKind::kWidestRing;
 }
 constexpr bool is_of_ring(EntryKind kind) {
-  return kind >= EntryKind::kNarrowRing;
+  return is_known(kind) && kind >= EntryKind::kNarrowRing;
 }
 constexpr EntryKind mark_of(RingWidth width) {
   return static_cast<EntryKind>(static_cast<uint8_t>(EntryKind::kNarrowRing) + static_cast<uint8_t>(width));

@@ -300,9 +300,8 @@ TEST_P(BellSimulation, NoPacketWaitsForNobodyInWhateverOrderThingsHappen) {
   EXPECT_FALSE(input.has_some());
 }
 
-INSTANTIATE_TEST_SUITE_P(Threads, BellSimulation, testing::Bool(), [](const auto& asks_on) {
-  return asks_on.param ? "AskOn" : "SleepAtOnce";
-});
+INSTANTIATE_TEST_SUITE_P(Threads, BellSimulation, testing::Bool(),
+                         [](const auto& asks_on) { return asks_on.param ? "AskOn" : "SleepAtOnce"; });
 
 }  // namespace
 }  // namespace verbena::engine

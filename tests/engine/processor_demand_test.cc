@@ -86,7 +86,8 @@ TEST(ProcessorDemand, PausesAndLooks) {
   ProcessorDemand demand(load.path());
   const Demand noticed = demand.pause();
   EXPECT_TRUE(noticed.looked);
-  EXPECT_EQ(noticed.wanted, noticed.lost != Duration::zero()) << "nobody but a thread that takes it away does";
+  EXPECT_EQ(noticed.wanted, noticed.lost != Duration::zero())
+      << "nobody but a thread that takes it away does";
 }
 
 TEST(ProcessorDemand, TakesThemForWantedWhereItIsNotTold) {

@@ -65,7 +65,15 @@ void scribble(SmallLane& lane, Choices& choices, uint32_t near_index) {
       entry.content.head_bytes = choices.byte();
       return;
     default:  // a whole entry, such as a good writer would put
-      entry.content.kind = EntryKind{static_cast<uint8_t>(1 + choices.below(4))};
+      // Or one that does not exist, and says nothing else that is wrong.
+      entry.content.kind =
+          EntryKind{choices.yes() ? choices.byte() : static_cast<uint8_t>(1 + choices.below(7))};
+      if (choices.yes()) {
+        entry.content.head_bytes = 0;
+        entry.content.payload_bytes = 0;
+        entry.sequence.value = near_index + 1;
+        return;
+      }
       entry.content.head_bytes = static_cast<uint8_t>(choices.below(kMostHead + 1));
       entry.content.payload_bytes =
           static_cast<uint16_t>(choices.number<uint16_t>() % (SmallFormat::kMostPayload + 1));
@@ -224,7 +232,9 @@ void check_board(Choices& choices) {
   request.wanted = choices.yes() ? IBV_ACCESS_REMOTE_WRITE : IBV_ACCESS_REMOTE_READ;
   choices.fill(request.address);
   request.bytes = choices.yes() ? choices.byte() : choices.number<uint64_t>();
+  AccessFinder finder(*board);
   while (!choices.empty()) {
+    finder.find(request);  // what it remembers of it is no longer true afterwards
     BoardLine::Words line{};
     const bool is_key = choices.yes();
     for (uint64_t& word : line) {
@@ -237,6 +247,7 @@ void check_board(Choices& choices) {
     written.push_back(&place);
   }
   const auto found = find_access(*board, request);
+  VERBENA_REQUIRE(finder.find(request) == found);
   if (found) {
     VERBENA_REQUIRE(request.qpn != 0 && request.rkey != 0 && request.bytes != 0);
     VERBENA_REQUIRE(found->at <= UINTPTR_MAX - request.bytes);

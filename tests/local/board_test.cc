@@ -221,7 +221,9 @@ TEST_F(Boarded, ShowsTheLatest) {
 
 TEST_F(Boarded, WhoRemembersIsToldWhatTheBoardSaysNow) {
   std::mt19937 random(test::seed());
-  const auto pick = [&](uint32_t below) { return std::uniform_int_distribution<uint32_t>(0, below - 1)(random); };
+  const auto pick = [&](uint32_t below) {
+    return std::uniform_int_distribution<uint32_t>(0, below - 1)(random);
+  };
   uint32_t allowed = 0;
   for (int step = 0; step < 20'000; ++step) {
     // Some of them are remembered in the same place.

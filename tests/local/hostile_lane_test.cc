@@ -53,6 +53,11 @@ class Scribbler {
         entry.content.kind = EntryKind{static_cast<uint8_t>(1 + random_.below(2))};
         entry.content.head_bytes = static_cast<uint8_t>(random_.below(kMostHead + 1));
         entry.content.payload_bytes = static_cast<uint16_t>(random_.below(Format::kMostPayload + 1));
+        if (random_.below(4) == 0) {  // or a mark of a ring, or of none
+          entry.content.kind = EntryKind{static_cast<uint8_t>(random_.below(16))};
+          entry.content.head_bytes = 0;
+          entry.content.payload_bytes = 0;
+        }
         return scribble(entry.sequence, near_index + 1);
     }
   }

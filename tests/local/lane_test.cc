@@ -406,6 +406,9 @@ TEST_P(LaneTest, EntryThatCannotBeBreaksTheLane) {
   const auto spoil = {+[](EntryContent& c) { c.kind = EntryKind{0}; },
                       +[](EntryContent& c) { c.kind = EntryKind::kWidestRing; },
                       +[](EntryContent& c) { c.kind = EntryKind{8}; },
+                      // As the mark of a ring would be, of which there are not so many.
+                      +[](EntryContent& c) { c.head_bytes = 0, c.kind = EntryKind{8}; },
+                      +[](EntryContent& c) { c.head_bytes = 0, c.kind = EntryKind{255}; },
                       +[](EntryContent& c) { c.head_bytes = kMostHead + 1; },
                       +[](EntryContent& c) { c.payload_bytes = kMostPayload + 1; },
                       +[](EntryContent& c) { c.payload_bytes = 0xffff; }};
