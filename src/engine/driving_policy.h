@@ -25,7 +25,8 @@ namespace verbena::engine {
 // bell, and so is not woken beside it. When the thread has its event and leaves, nobody hears the bell for a
 // moment: it is sure to come back soon, to the bell or to a verb. If it does not, the engine thread has the
 // bell again, at the latest when it next looks. To change places for each message would cost more than the
-// message.
+// message. Nor does anybody hear the bell while the thread, back at it, asks on before it sleeps
+// (HaltPolling).
 class DrivingPolicy {
  public:
   // What is left to do in the shard, apart from the timers of QPs.
@@ -66,10 +67,16 @@ class DrivingPolicy {
 
   // ---- a thread of the application that sleeps at the bell until an event
 
-  // It comes. Then, once it has its event, it is served.
+  // It comes. Then, once it has its event, it is served: by what came by memory, or by others, as by the
+  // engine thread, which asks the ports itself.
   void comes_to_bell() { rests_at_bell_ = false; }
-  void served_at_bell(TimePoint now) {
-    if (rests_at_bell_) bell_polling_.served(now);
+  void served_at_bell(TimePoint now, bool by_memory) {
+    if (!rests_at_bell_) return;
+    if (by_memory) {
+      bell_polling_.served(now);
+    } else {
+      bell_polling_.served_by_others();
+    }
   }
   // It has come, or asks on, and has found nothing. Whether it is to ask (on) before it sleeps: nobody hears
   // the bell meanwhile.
@@ -165,7 +172,7 @@ class DrivingPolicy {
   enum class Hearer : uint8_t {
     kEngine,  // the engine thread, if it listens
     kThread,  // a thread of the application, which sleeps there
-    kAway,    // nobody: the thread is to come back
+    kAway,    // nobody: the thread is to come back, or is there and asks on
   };
 
   bool engine_present_ = false;

@@ -10,9 +10,10 @@
 namespace verbena::engine {
 
 // A thread that takes an event of a channel, whose completion queues one shard fills, and sleeps for it at
-// the shard's bell if need be: what rings wakes the thread itself, not the engine thread to wake it. It
-// drives the shard for what has rung; for all else (ports, timers, news) there is the engine thread as ever.
-// For that thread alone, which makes it and ends it; it may be cancelled while it sleeps, and then only.
+// the shard's bell if need be: what rings wakes the thread itself, not the engine thread to wake it. Before
+// it sleeps it asks on for a moment (HaltPolling). It drives the shard for what has come by memory; for all
+// else (ports, news) there is the engine thread as ever. For that thread alone, which makes it and ends it;
+// it may be cancelled when it comes and while it sleeps, and then only.
 class EventWait {
  public:
   // `bell`: the shard's. Goes there.

@@ -28,6 +28,7 @@ class HaltPolling {
   static constexpr Duration kMostBar = std::chrono::milliseconds(256);
   static constexpr int kPeaceInBars = 8;
   static constexpr int kBarByLost = 8;
+  static constexpr Duration kMostBarByLost = std::chrono::seconds(1);  // it may just have been stopped
   // What counts as a while, and after how long without a look it begins again.
   static constexpr Duration kWhile = std::chrono::microseconds(300);
   static constexpr Duration kLatestAgain = std::chrono::microseconds(900);
@@ -45,6 +46,12 @@ class HaltPolling {
     } else if (gap > window_) {
       window_ = std::clamp(window_ * 2, kFirstWindow, kLimit);
     }
+  }
+
+  // What the thread waited for has come by another way, of which asking finds nothing.
+  void served_by_others() {
+    window_ = {};
+    asking_ = false;
   }
 
   // Nothing is left to do, after a visit that found packets, or not.
@@ -75,12 +82,13 @@ class HaltPolling {
   // time only, unless they want them at every look for a while: a thread that this very packet has woken is
   // gone by then, or has a processor.
   void gives_way(TimePoint now, Duration lost) {
+    if (asking_) credit_ -= std::min(now - rests_since_, window_);
     asking_ = false;
     if (lost == Duration::zero() && !wanted_for_a_while(now)) return;
     wanted_since_ = kNotYet;
     const bool peace = now - barred_until_ > kPeaceInBars * bar_;
     bar_ = peace ? first_bar_ : std::min(bar_ * 2, kMostBar);
-    barred_until_ = now + std::max(bar_, kBarByLost * lost);
+    barred_until_ = now + std::max(bar_, std::min(kBarByLost * lost, kMostBarByLost));
   }
 
   void stops() { asking_ = false; }

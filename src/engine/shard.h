@@ -337,7 +337,7 @@ class alignas(kCacheLine) Shard : private net::PacketHandler {
   Ports ports_;
   PortAsking port_asking_;
   IntrusiveList<Input, &Input::input_hook> inputs_;
-  std::optional<pthread_t> at_bell_;            // the thread that sleeps at the bell
+  std::optional<pthread_t> at_bell_;            // the thread that sleeps at the bell, or asks there
   std::optional<ProcessorDemand> bell_demand_;  // that thread's, while there is one, and without the lock
   ReadyList ready_;                             // of which none waits for its port
   ReadyList gathering_;                         // that wait for more to be posted, and for nothing else

@@ -55,9 +55,10 @@ Shard::AtBell Shard::wait_at_bell(const queues::EventChannel::Waiter& waiter) {
   for (int round = 0; round < kEngineRounds; ++round) {
     answer_doorbells();
     const uint32_t received = receive(kReceiveBudget, Visitor::kAtBell);
+    run_timers(now_);  // of a thread that asks on the engine thread takes no notice until it looks
     if (waiter.is_served()) {
       at_bell_.reset();
-      policy_.served_at_bell(now_);
+      policy_.served_at_bell(now_, received > 0);
       // Who is served at first sight has not taken the bell from the engine thread, which goes on to hear it.
       if (policy_.engine_has_bell()) return AtBell::kServed;
       if (const auto time = policy_.leaves_bell(now_)) sleeper_->come_by(*time);

@@ -195,6 +195,40 @@ TEST_F(EventWait, CancelledThreadLeavesTheEventToOthers) {
   EXPECT_EQ(get_event(b), 0);
 }
 
+// Their events come so soon after one another that they need not sleep for them.
+TEST(EventWaits, ThreadsThatNeverSleepCanBeCancelled) {
+#if defined(__SANITIZE_ADDRESS__)
+  GTEST_SKIP() << "the sanitizer does not know how a cancelled thread unwinds";
+#endif
+  TwoShards two(Options{.with_channel = true}, Options{.with_channel = true});
+  std::atomic<int> messages{0};
+  const auto talk = [&messages](Endpoint& talker, bool begins) {
+    const ibv_sge piece = talker.piece(0, 32);
+    ASSERT_EQ(ibv_req_notify_cq(talker.cq.get(), 0), 0);
+    for (int i = 0; i < 4; ++i) ASSERT_EQ(talker.post_receive(0, piece), 0);
+    if (begins) {
+      ASSERT_EQ(talker.post_send(send_request(1), {&piece, 1}), 0);
+    }
+    for (;;) {
+      ASSERT_EQ(get_event(talker), 0);
+      ASSERT_EQ(ibv_req_notify_cq(talker.cq.get(), 0), 0);
+      for (ibv_wc wc; ibv_poll_cq(talker.cq.get(), 1, &wc) == 1;) {
+        if (wc.wr_id == 1) continue;
+        ++messages;
+        ASSERT_EQ(talker.post_receive(0, piece), 0);
+        ASSERT_EQ(talker.post_send(send_request(1), {&piece, 1}), 0);
+      }
+    }
+  };
+  std::thread a([&] { talk(*two.a, true); });
+  std::thread b([&] { talk(*two.b, false); });
+  EXPECT_TRUE(test::eventually([&] { return messages > 2000; }));
+  EXPECT_EQ(::pthread_cancel(a.native_handle()), 0);
+  a.join();
+  EXPECT_EQ(::pthread_cancel(b.native_handle()), 0);
+  b.join();
+}
+
 // ---- what the sleeper sleeps at goes away
 
 // (At the descriptor it would sleep on, as it does with adapters.)

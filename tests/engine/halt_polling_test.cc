@@ -165,6 +165,43 @@ TEST_F(HaltPollingTest, GoesByWhatWasNoticedMeanwhile) {
   EXPECT_FALSE(polling.asks());
 }
 
+TEST_F(HaltPollingTest, SleepsAtOnceWhereOthersServe) {
+  grows_to_the_limit();
+  polling.served_by_others();
+  polling.rests(now, true);
+  EXPECT_FALSE(polling.asks());
+  packet_after(kLimit);
+  EXPECT_TRUE(polling.asks());
+}
+
+// What it asked before it gave way was in vain, too.
+TEST_F(HaltPollingTest, GivingWayIsNoWayToAskInVainForLonger) {
+  polling = HaltPolling(Duration::zero());
+  packet_after({});
+  grows_to_the_limit();
+  const TimePoint began = now;
+  Duration vain{};
+  while (now - began < seconds(1)) {
+    if (polling.asks()) {
+      now += microseconds(40);
+      vain += microseconds(40);
+      polling.gives_way(now, {});
+    }
+    packet_after(microseconds(20));
+  }
+  EXPECT_LE(vain, (now - began) / HaltPolling::kVainPart + HaltPolling::kMostCredit);
+}
+
+// As one that was stopped for hours.
+TEST_F(HaltPollingTest, AsksAgainSoonAfterItHasRunAtAll) {
+  grows_to_the_limit();
+  now += std::chrono::hours(2);
+  polling.gives_way(now, std::chrono::hours(2));
+  for (const TimePoint end = now + HaltPolling::kMostBarByLost; now < end;) packet_after(kLimit);
+  packet_after(kLimit);
+  EXPECT_TRUE(polling.asks());
+}
+
 // As in a group whose share of processors is used up.
 TEST_F(HaltPollingTest, GivesWayTheLongerTheLongerItHadNoProcessor) {
   grows_to_the_limit();

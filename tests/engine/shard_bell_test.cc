@@ -299,6 +299,30 @@ TEST_F(AskingAtShardBell, EngineLeavesItToThreadsThatAskOn) {
   EXPECT_LE(looks, 20 + 10) << "once in a millisecond";
 }
 
+// As where the engine thread brings it from a port: to ask at the bell finds nothing of that.
+TEST_F(AskingAtShardBell, ThreadThatIsServedByOthersSleepsAtOnceTheNextTime) {
+  for (int i = 0; i < 3; ++i) is_served_soon();
+  ASSERT_EQ(shard->goes_to_bell(*waiter), AtBell::kAsks);
+  channel->post(source);
+  ASSERT_EQ(shard->looks_at_bell(*waiter, kNoDemand), AtBell::kServed);
+  takes_its_event();
+  EXPECT_EQ(shard->goes_to_bell(*waiter), AtBell::kSleeps);
+}
+
+// The engine thread is not woken for them meanwhile.
+TEST_F(AskingAtShardBell, AlarmsGoOffWhileItAsks) {
+  for (int i = 0; i < 3; ++i) is_served_soon();
+  struct OneAlarm : Alarm {
+    void on_alarm() override { has_gone_off = true; }
+    bool has_gone_off = false;
+  } alarm;
+  shard->exclusively([&] { shard->set_alarm(alarm, 3 * kTurn); });
+  ASSERT_EQ(shard->goes_to_bell(*waiter), AtBell::kAsks);
+  passes(3 * kTurn);
+  EXPECT_EQ(shard->looks_at_bell(*waiter, kNoDemand), AtBell::kAsks);
+  EXPECT_TRUE(alarm.has_gone_off);
+}
+
 TEST_F(AskingAtShardBell, PortsAreHeardWhileItAsks) {
   for (int i = 0; i < 3; ++i) is_served_soon();
   application_takes_over();
