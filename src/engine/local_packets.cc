@@ -122,7 +122,7 @@ template <bool kCarries>
 SendStatus PacketWriter::put_plain(const transport::PlainSend& message) {
   constexpr size_t kAhead = kCountBytes + (kCarries ? kAcknowledgementBytes : 0);
   const auto write = [&](std::byte* head) {
-    head[0] = static_cast<std::byte>(1 | (kCarries ? kCarriesAcknowledgement : 0));
+    head[0] = static_cast<std::byte>(message.count | (kCarries ? kCarriesAcknowledgement : 0));
     if constexpr (kCarries) write_carried(*message.acknowledgement, head + kCountBytes);
     roce::encode_plain(message.headers, head + kAhead);
   };
@@ -249,7 +249,8 @@ std::optional<roce::ParseError> PacketReader::parse(const local::LaneReader::Rea
 bool PacketReader::is_plain(const local::LaneReader::Read& read) {
   if (read.kind != EntryKind::kPacket || read.head.empty()) return false;
   const auto first = static_cast<uint8_t>(read.head[0]);
-  if ((first & (kCarriesAcknowledgement - 1u)) != 1) return false;
+  const uint32_t count = first & (kCarriesAcknowledgement - 1u);
+  if (count == 0 || count > kMostJoined) return false;
   const bool carries = (first & kCarriesAcknowledgement) != 0;
   const size_t ahead = kCountBytes + (carries ? kAcknowledgementBytes : 0);
   if (read.head.size() != ahead + roce::kBthBytes) return false;
@@ -258,6 +259,7 @@ bool PacketReader::is_plain(const local::LaneReader::Read& read) {
   if (carries) carried_ = read_carried(&read.head[kCountBytes]);
   plain_.acknowledgement = carries ? &carried_ : nullptr;
   plain_.payload = read.payload;
+  plain_.count = count;
   return true;
 }
 

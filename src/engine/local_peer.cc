@@ -80,7 +80,8 @@ SendStatus LocalPeer::send_plain(const roce::Path& path, const transport::PlainS
     return PacketSink::send_plain(path, message);
   const SendStatus status = sends_by_->writer().send_plain(path, message);
   if (status != SendStatus::kSent) return note_unsent(status);
-  note_sent(message.acknowledgement != nullptr ? 2 : 1, static_cast<uint32_t>(message.payload.size()));
+  note_sent(message.count + (message.acknowledgement != nullptr ? 1 : 0),
+            static_cast<uint32_t>(message.payload.size()));
   return status;
 }
 

@@ -134,9 +134,11 @@ uint32_t Inbound::take_messages(ConstBytes payload, std::span<const uint8_t> len
   return count;
 }
 
-bool Inbound::place_whole(ConstBytes payload) {
+bool Inbound::place_whole(ConstBytes payload, uint32_t packets) {
   Receives& receives = qp_.receives();
-  if (in_message() || receives.tags() != nullptr || payload.size() > qp_.attributes().path_mtu) return false;
+  const uint64_t mtu = qp_.attributes().path_mtu;
+  if (in_message() || receives.tags() != nullptr || payload.size() > packets * mtu) return false;
+  if (packets > 1 && payload.size() <= (packets - 1) * mtu) return false;  // they are fewer
   const queues::RecvWqe* const wqe = receives.current();
   if (wqe == nullptr) return false;
   return scatter(*qp_.config().keys, receives.pd(), wqe->sges(), 0, payload) == ScatterResult::kDone;

@@ -55,7 +55,7 @@ class Inbound {
 
   // A SEND of one packet that nothing is in the way of goes where it belongs. False: something is, and
   // execute() is to be called. True: complete_whole() is, at once.
-  bool place_whole(ConstBytes payload);
+  bool place_whole(ConstBytes payload, uint32_t packets);
   void complete_whole(uint32_t bytes, bool solicited) { qp_.complete_plain_receive(bytes, solicited); }
 
   bool in_message() const { return message_ != Message::kNone; }

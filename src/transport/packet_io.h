@@ -62,13 +62,15 @@ inline constexpr uint32_t kLongestJoinedMessage = 128;
 inline constexpr uint32_t kMostJoinedMessages = 16;
 static_assert(kLongestJoinedMessage <= UINT8_MAX);
 
-// A SEND of RC in one packet with nothing but its data: what most messages are where they go by memory. It is
-// the packet of these headers, to both ends, but is made, and looked at, at a fraction of the cost.
+// A SEND of RC in one packet, or in some that are joined, with nothing but its data: what most messages are
+// where they go by memory. It is the packet of these headers, to both ends, but is made, and looked at, at a
+// fraction of the cost.
 struct PlainSend {
   static constexpr uint8_t kOpcode = roce::make_opcode(roce::Service::kRc, roce::Operation::kSendOnly);
 
   roce::PlainHeaders headers;                        // of kOpcode; `pad` is set
   ConstBytes payload;                                // outgoing: user memory, and may fault
+  uint32_t count = 1;                                // as OutgoingPacket's
   const Acknowledgement* acknowledgement = nullptr;  // as OutgoingPacket's
 };
 
@@ -103,6 +105,7 @@ auto as_packet(const roce::Path& path, const PlainSend& message, Use use) {
                             .headers = headers,
                             .payload = {&message.payload, 1},
                             .payload_bytes = static_cast<uint32_t>(message.payload.size()),
+                            .count = message.count,
                             .acknowledgement = message.acknowledgement});
 }
 

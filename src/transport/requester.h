@@ -124,16 +124,18 @@ class Requester {
   SendStatus send_placement(queues::SendWqe& wqe);
   bool may_send_simply() const;
   bool is_simple(const queues::SendWqe& wqe) const;
+  bool may_be_plain(const queues::SendWqe& wqe) const;
   static bool may_be_joined(const queues::SendWqe& wqe);
   struct Together;
   Together find_together(uint32_t most) const;
   SendStatus send_together(const Together& messages, std::optional<Acknowledgement>& acknowledgement);
-  SendStatus send_one_packet(queues::SendWqe& wqe, std::optional<Acknowledgement>& acknowledgement);
-  SendStatus send_plain(const queues::SendWqe& wqe, ConstBytes payload, bool asks,
+  SendStatus send_one(queues::SendWqe& wqe, uint32_t packets,
+                      std::optional<Acknowledgement>& acknowledgement);
+  SendStatus send_plain(const queues::SendWqe& wqe, ConstBytes payload, uint32_t packets, bool asks,
                         const std::optional<Acknowledgement>& acknowledgement);
   SendStatus send_with_headers(const queues::SendWqe& wqe, ConstBytes payload, bool asks,
                                const std::optional<Acknowledgement>& acknowledgement);
-  void left_simply(uint32_t requests, uint32_t bytes, bool asked);
+  void left_simply(uint32_t requests, uint32_t packets, uint32_t bytes, bool asked);
   void lost(TimePoint now);
   void timed_out(TimePoint now);
   void obey_flow();
@@ -219,7 +221,7 @@ class Requester {
 
   // Acknowledgement
   bool acknowledge_before(roce::Psn limit);
-  void acknowledge_single_packets(roce::Psn limit);
+  void acknowledge_whole(roce::Psn limit);
   void settle(const queues::SendWqe& wqe, roce::Psn limit);
   void retire(ibv_wc_status status);
   void retire_executed();

@@ -33,7 +33,7 @@ Duration lengthened(Duration timeout, roce::Qpn qpn, uint8_t retries_left) {
 // Takes everything before `limit` as received by the peer. Stops at a READ or atomic whose response has not
 // come: false.
 bool Requester::acknowledge_before(Psn limit) {
-  if (!flow_) acknowledge_single_packets(limit);
+  if (!flow_) acknowledge_whole(limit);
   while (head_ != assigned_ && unacked_.is_before(limit)) {
     const SendWqe& wqe = ring().at(head_);
     if (needs_response(wqe)) return false;
@@ -44,8 +44,9 @@ bool Requester::acknowledge_before(Psn limit) {
   return true;
 }
 
-// The same for requests of one packet each, up to the first that is anything else.
-void Requester::acknowledge_single_packets(Psn limit) {
+// The same for requests of which nothing was acknowledged before, and all is now, up to the first that is
+// anything else.
+void Requester::acknowledge_whole(Psn limit) {
   if (limit.is_after(next_)) limit = next_;
   const uint32_t first = head_;
   uint32_t bytes = 0;
@@ -57,9 +58,10 @@ void Requester::acknowledge_single_packets(Psn limit) {
   };
   for (; head_ != assigned_ && unacked_.is_before(limit); ++head_) {
     const SendWqe& wqe = ring().at(head_);
-    if (needs_response(wqe) || wqe.first_psn != unacked_ || wqe.last_psn != unacked_) break;
-    bytes += wqe.length + sizes_.charge;
-    ++unacked_;
+    if (needs_response(wqe) || wqe.first_psn != unacked_ || !wqe.last_psn.is_before(limit)) break;
+    const Psn past = wqe.last_psn + 1;
+    bytes += wqe.length + static_cast<uint32_t>(past - unacked_) * sizes_.charge;
+    unacked_ = past;
     if (qp_.ends_in_silence(wqe)) {
       ++silent;
       silent_sends += is_send(wqe) ? 1 : 0;

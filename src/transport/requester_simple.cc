@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Requests of one packet that nothing stands in the way of. Where messages go by memory, what transmit() asks
-// of each packet takes longer than the message.
+// Requests of one packet, or of some that go as one, that nothing stands in the way of. Where messages go by
+// memory, what transmit() asks of each packet takes longer than the message.
 #include <algorithm>
 #include <array>
 #include <span>
@@ -28,8 +28,13 @@ bool Requester::may_send_simply() const {
 
 bool Requester::is_simple(const SendWqe& wqe) const {
   const bool sends = wqe.opcode == IBV_WR_SEND || wqe.opcode == IBV_WR_SEND_WITH_IMM;
-  return sends && wqe.num_sge <= 1 && wqe.length <= mtu() &&
+  return sends && wqe.num_sge <= 1 && (wqe.length <= mtu() || may_be_plain(wqe)) &&
          (!wqe.has_flag(IBV_SEND_FENCE) || reads_outstanding_ == 0);
+}
+
+// Whether it may go as a PlainSend, of one packet or of several.
+bool Requester::may_be_plain(const SendWqe& wqe) const {
+  return wqe.opcode == IBV_WR_SEND && service_ == roce::Service::kRc && wqe.length <= sizes_.joined * mtu();
 }
 
 bool Requester::may_be_joined(const SendWqe& wqe) {
@@ -76,7 +81,9 @@ bool Requester::send_simple(TimePoint now, std::optional<Acknowledgement>& ackno
       if (direct_refused_ || !running_) return false;
       continue;
     }
-    if (!is_simple(wqe) || !window_allows(wqe.length + sizes_.charge)) return false;
+    if (!is_simple(wqe)) return false;
+    const uint32_t packets = wqe.length <= mtu() ? 1 : packets_for(wqe.length, mtu());
+    if (!window_allows(wqe.length + packets * sizes_.charge)) return false;
     if (next_ - unacked_ >= sizes_.most_packets && inflight_ > 0) return false;
     const uint32_t most = std::min({posted - cursor_, sizes_.joined_messages, budget});
     if (most > 1) {
@@ -88,15 +95,16 @@ bool Requester::send_simple(TimePoint now, std::optional<Acknowledgement>& ackno
         continue;
       }
     }
-    if (send_one_packet(wqe, acknowledgement) != SendStatus::kSent) return false;
+    if (send_one(wqe, packets, acknowledgement) != SendStatus::kSent) return false;
     await_acknowledgement(now);
-    --budget;
+    budget -= std::min(budget, packets);
   }
   return true;
 }
 
 // The request gets its PSN only if it has been sent: transmit() begins with it otherwise.
-SendStatus Requester::send_one_packet(SendWqe& wqe, std::optional<Acknowledgement>& acknowledgement) {
+SendStatus Requester::send_one(SendWqe& wqe, uint32_t packets,
+                               std::optional<Acknowledgement>& acknowledgement) {
   const uint32_t bytes = wqe.length;
   ConstBytes piece(wqe.inline_data(), bytes);
   if (!wqe.is_inline() && bytes > 0) {
@@ -105,19 +113,20 @@ SendStatus Requester::send_one_packet(SendWqe& wqe, std::optional<Acknowledgemen
     piece = {from, bytes};
   }
   const bool is_last = cursor_ + 1 == ring().posted();
-  const bool asks = is_last || must_ask(1, bytes, true, cursor_);
+  const bool asks = is_last || must_ask(packets, bytes, true, cursor_);
   const SendStatus status = wqe.opcode == IBV_WR_SEND && service_ == roce::Service::kRc
-                                ? send_plain(wqe, piece, asks, acknowledgement)
+                                ? send_plain(wqe, piece, packets, asks, acknowledgement)
                                 : send_with_headers(wqe, piece, asks, acknowledgement);
   if (status != SendStatus::kSent) return status;
   acknowledgement.reset();
-  wqe.first_psn = wqe.last_psn = next_;
+  wqe.first_psn = next_;
+  wqe.last_psn = next_ + (packets - 1);
   wqe.executed = false;
-  left_simply(1, bytes, asks);
+  left_simply(1, packets, bytes, asks);
   return status;
 }
 
-SendStatus Requester::send_plain(const SendWqe& wqe, ConstBytes payload, bool asks,
+SendStatus Requester::send_plain(const SendWqe& wqe, ConstBytes payload, uint32_t packets, bool asks,
                                  const std::optional<Acknowledgement>& acknowledgement) {
   return qp_.send_out(PlainSend{.headers = {.opcode = PlainSend::kOpcode,
                                             .pad = roce::padding_of(wqe.length),
@@ -126,6 +135,7 @@ SendStatus Requester::send_plain(const SendWqe& wqe, ConstBytes payload, bool as
                                             .destination = qp_.attributes().destination,
                                             .psn = next_},
                                 .payload = payload,
+                                .count = packets,
                                 .acknowledgement = acknowledgement ? &*acknowledgement : nullptr});
 }
 
@@ -165,22 +175,22 @@ SendStatus Requester::send_together(const Together& messages,
     wqe.first_psn = wqe.last_psn = next_ + i;
     wqe.executed = false;
   }
-  left_simply(messages.count, messages.bytes, headers.ack_request);
+  left_simply(messages.count, messages.count, messages.bytes, headers.ack_request);
   return status;
 }
 
-// So many requests of a packet each have left, with so many bytes together.
-void Requester::left_simply(uint32_t requests, uint32_t bytes, bool asked) {
-  const uint32_t cost = bytes + requests * sizes_.charge;
+// So many requests have left, with so many packets and bytes together.
+void Requester::left_simply(uint32_t requests, uint32_t packets, uint32_t bytes, bool asked) {
+  const uint32_t cost = bytes + packets * sizes_.charge;
   since_ack_request_ = asked ? 0 : since_ack_request_ + std::max(cost, 1u);
   cursor_ += requests;
   assigned_ = cursor_;
-  next_ = next_ + requests;
+  next_ = next_ + packets;
   next_new_ = highest_ = next_;
   inflight_ += cost;
   one_sided_run_ = 0;
   one_sided_bytes_ = 0;
-  qp_.count(kSentPackets, requests);
+  qp_.count(kSentPackets, packets);
   qp_.count(kSentBytes, bytes);
 }
 

@@ -93,7 +93,7 @@ void Responder::on_request(const roce::Packet& packet, LentPayload* lent) {
 void Responder::end_plain_send(const PlainSend& message) {
   gap_reported_ = false;
   message_ended();
-  ++expected_;
+  expected_ = expected_ + message.count;
   if (message.headers.ack_request) acknowledgement_due_ = true;
   inbound_.complete_whole(static_cast<uint32_t>(message.payload.size()), message.headers.solicited);
 }

@@ -5,6 +5,7 @@
 #include <optional>
 #include <random>
 
+#include "transport/send_request.h"
 #include "transport/support/responder_test.h"
 
 namespace verbena::transport {
@@ -83,6 +84,9 @@ TEST_F(PlainSends, LeaveWhatNeedsALongerLook) {
   EXPECT_EQ(take(message(201, 4)), std::nullopt) << "it is not its turn";
   EXPECT_EQ(take(message(199, 4)), std::nullopt) << "it is a duplicate";
   EXPECT_EQ(take(message(200, 257)), std::nullopt) << "it is no packet of this path";
+  PlainSend fewer = message(200, 4);
+  fewer.count = 2;
+  EXPECT_EQ(take(fewer), std::nullopt) << "it says that it is two, and is one";
   roce::Path stranger = path_between(ipv4(9), e.attributes().path.source);
   EXPECT_EQ(e.qp->on_plain_send(message(200, 4), stranger, e.now), std::nullopt);
   expect_silence();
@@ -91,6 +95,17 @@ TEST_F(PlainSends, LeaveWhatNeedsALongerLook) {
   EXPECT_EQ(e.qp->next_receive_psn(), roce::Psn(200));
   EXPECT_EQ(take(message(200, 4)), Verdict::kAccepted);
   expect_received(1, 4);
+}
+
+// As one, but they have the PSNs of all of them.
+TEST_F(PlainSends, OfSomePacketsThatAreJoinedAreTaken) {
+  post();
+  PlainSend joined = message(200, 600);
+  joined.count = 3;
+  EXPECT_EQ(take(joined), Verdict::kAccepted);
+  expect_received(1, 600);
+  expect_ack(202, 1);
+  EXPECT_EQ(e.qp->next_receive_psn(), roce::Psn(203));
 }
 
 TEST_F(PlainSends, LeaveWhatComesInTheMidstOfAMessage) {
@@ -204,11 +219,11 @@ class SamePlainly : public testing::TestWithParam<uint32_t> {
 
 TEST_P(SamePlainly, NobodyCouldTellThemApart) {
   SCOPED_TRACE(testing::Message() << "seed " << GetParam());
-  std::vector<std::byte> data(300);
+  std::vector<std::byte> data(1100);
   uint64_t id = 0;
   for (int round = 0; round < 300; ++round) {
     for (uint32_t count = below(3); count > 0; --count) {
-      const uint32_t length = below(40) == 0 ? 4 : 64 + below(192);
+      const uint32_t length = below(40) == 0 ? 4 : 800 + below(224);
       const bool known = below(100) != 0;
       const bool split = below(6) == 0;
       ++id;
@@ -224,7 +239,9 @@ TEST_P(SamePlainly, NobodyCouldTellThemApart) {
     for (std::byte& b : data) b = static_cast<std::byte>(random_());
     // Mostly what comes next, and sometimes what came before, or too early.
     const roce::Psn expected = plain_.e.qp->next_receive_psn();
-    const uint32_t bytes = below(30) == 0 ? 256 + below(40) : below(65);
+    const bool is_joined = below(4) == 0;
+    const uint32_t bytes = is_joined ? 257 + below(511) : below(100) == 0 ? 256 + below(40) : below(65);
+    const uint32_t packets = is_joined ? packets_for(bytes, 256) : 1;
     PlainSend message{
         .headers = {.opcode = PlainSend::kOpcode,
                     .pad = roce::padding_of(bytes),
@@ -232,7 +249,8 @@ TEST_P(SamePlainly, NobodyCouldTellThemApart) {
                     .ack_request = below(2) == 0,
                     .destination = roce::Qpn(0x11),
                     .psn = below(20) == 0 ? expected + below(3) : expected - below(2) * below(3)},
-        .payload = std::span(data).first(bytes)};
+        .payload = std::span(data).first(bytes),
+        .count = packets + (below(200) == 0 ? 1 : 0)};
     const auto syndrome = below(200) == 0  ? roce::nak_syndrome(roce::NakCode::kRemoteAccess)
                           : below(20) == 0 ? roce::nak_syndrome(roce::NakCode::kSequenceError)
                           : below(20) == 0 ? roce::rnr_syndrome(1)

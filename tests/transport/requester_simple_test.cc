@@ -40,11 +40,38 @@ TEST_F(SendingAtOnce, TakesWhatIsOnePacket) {
 
 TEST_F(SendingAtOnce, LeavesTheRestFromTheFirstThatIsMore) {
   post(IBV_WR_SEND, 1);
-  post(IBV_WR_SEND, 257);
+  post(IBV_WR_SEND_WITH_IMM, 257);
   post(IBV_WR_SEND, 1);
   EXPECT_FALSE(send_at_once());
   EXPECT_THAT(sent(), ElementsAre(Op::kSendOnly));
-  EXPECT_THAT(operations(e.transmitted()), ElementsAre(Op::kSendOnly, Op::kSendOnly));
+  EXPECT_THAT(operations(e.transmitted()), ElementsAre(Op::kSendOnlyImmediate, Op::kSendOnly));
+}
+
+// They have the PSNs of all of them, and one acknowledgement of the last ends both requests.
+TEST_F(SendingAtOnce, TakesSomePacketsThatAreJoined) {
+  const roce::Psn first = e.qp->next_send_psn();
+  post(IBV_WR_SEND, 600);
+  post(IBV_WR_SEND, 1);
+  EXPECT_TRUE(send_at_once());
+  EXPECT_THAT(sent(), ElementsAre(Op::kSendOnly, Op::kSendOnly));
+  EXPECT_EQ(e.qp->next_send_psn(), first + 4);
+  EXPECT_EQ(e.counter(kSentPackets), 4u);
+  acknowledge((first + 2).value());
+  EXPECT_EQ(e.sent().status, IBV_WC_SUCCESS);
+  expect_none_sent();
+  acknowledge((first + 3).value());
+  EXPECT_EQ(e.sent().status, IBV_WC_SUCCESS);
+}
+
+// Half of one is none: it is acknowledged with its last packet.
+TEST_F(SendingAtOnce, JoinedPacketsMayBeAcknowledgedOneByOne) {
+  const roce::Psn first = e.qp->next_send_psn();
+  post(IBV_WR_SEND, 600);
+  EXPECT_TRUE(send_at_once());
+  acknowledge(first.value());
+  expect_none_sent();
+  acknowledge((first + 2).value());
+  EXPECT_EQ(e.sent().status, IBV_WC_SUCCESS);
 }
 
 TEST_F(SendingAtOnce, TakesAnAcknowledgementAlong) {

@@ -147,7 +147,7 @@ class Endpoint {
     if (plainly) verdict = qp->on_plain_send(message, path, now);
     if (is_plain != nullptr) *is_plain = verdict.has_value();
     if (verdict) return *verdict;
-    const roce::Packet packet{headers_of(message.headers), message.payload};
+    const roce::Packet packet{headers_of(message.headers), message.payload, message.count};
     return qp->on_packet({packet, path, 0, message.acknowledgement}, now);
   }
 
