@@ -71,6 +71,17 @@ void write_carried(const transport::Acknowledgement& carried, std::byte* to) {
   store_be24(to + kPsnBytes + 1, carried.msn);
 }
 
+// A head's first byte.
+struct Ahead {
+  explicit Ahead(std::byte first)
+      : count(static_cast<uint8_t>(first) & (kCarriesAcknowledgement - 1u)),
+        carries((static_cast<uint8_t>(first) & kCarriesAcknowledgement) != 0) {}
+  size_t bytes() const { return kCountBytes + (carries ? kAcknowledgementBytes : 0); }
+
+  uint32_t count;
+  bool carries;
+};
+
 transport::Acknowledgement read_carried(const std::byte* from) {
   return {.psn = roce::Psn(load_be24(from)),
           .msn = load_be24(from + kPsnBytes + 1),
@@ -218,14 +229,10 @@ std::optional<roce::ParseError> PacketReader::parse(const local::LaneReader::Rea
   messages_ = {};
   is_lent_ = read.kind == EntryKind::kLentPacket;
   if (read.head.empty()) return ParseError::kTruncated;
-  const auto first = static_cast<uint8_t>(read.head[0]);
-  ConstBytes encoded = read.head.subspan(kCountBytes);
-  const bool carries = (first & kCarriesAcknowledgement) != 0;
-  if (carries) {
-    if (encoded.size() < kAcknowledgementBytes) return ParseError::kTruncated;
-    encoded = encoded.subspan(kAcknowledgementBytes);
-  }
-  const uint32_t count = first & (kCarriesAcknowledgement - 1u);
+  const Ahead ahead(read.head[0]);
+  const auto [count, carries] = ahead;
+  if (read.head.size() < ahead.bytes()) return ParseError::kTruncated;
+  ConstBytes encoded = read.head.subspan(ahead.bytes());
   if (count == 0 || count > (is_lent_ ? kMostLentPackets : kMostJoined)) return ParseError::kTruncated;
   if (read.kind == EntryKind::kMessages) {
     if (!take_lengths(encoded, count, read.payload.size())) return ParseError::kTruncated;
@@ -248,18 +255,15 @@ std::optional<roce::ParseError> PacketReader::parse(const local::LaneReader::Rea
 
 bool PacketReader::is_plain(const local::LaneReader::Read& read) {
   if (read.kind != EntryKind::kPacket || read.head.empty()) return false;
-  const auto first = static_cast<uint8_t>(read.head[0]);
-  const uint32_t count = first & (kCarriesAcknowledgement - 1u);
-  if (count == 0 || count > kMostJoined) return false;
-  const bool carries = (first & kCarriesAcknowledgement) != 0;
-  const size_t ahead = kCountBytes + (carries ? kAcknowledgementBytes : 0);
-  if (read.head.size() != ahead + roce::kBthBytes) return false;
-  if (!roce::parse_plain(&read.head[ahead], plain_.headers)) return false;
+  const Ahead ahead(read.head[0]);
+  if (ahead.count == 0 || ahead.count > kMostJoined) return false;
+  if (read.head.size() != ahead.bytes() + roce::kBthBytes) return false;
+  if (!roce::parse_plain(&read.head[ahead.bytes()], plain_.headers)) return false;
   if (plain_.headers.opcode != transport::PlainSend::kOpcode) return false;
-  if (carries) carried_ = read_carried(&read.head[kCountBytes]);
-  plain_.acknowledgement = carries ? &carried_ : nullptr;
+  if (ahead.carries) carried_ = read_carried(&read.head[kCountBytes]);
+  plain_.acknowledgement = ahead.carries ? &carried_ : nullptr;
   plain_.payload = read.payload;
-  plain_.count = count;
+  plain_.count = ahead.count;
   return true;
 }
 

@@ -28,8 +28,6 @@ class ProcessorDemand {
  public:
   explicit ProcessorDemand(const char* path = "/proc/loadavg") : path_(path) { look_again(); }
 
-  // Counts the processors that this thread may use, and opens the file again if it is gone.
-  void look_again();
   // REQUIRES: the caller is running, and so is one of those counted
   bool wanted(TimePoint now);
   // Leaves what it asks to others for a moment, and looks meanwhile.
@@ -41,6 +39,9 @@ class ProcessorDemand {
   static int runnable_in(std::string_view loadavg);
 
  private:
+  // Counts the processors that this thread may use, and opens the file again if it is gone.
+  void look_again();
+
   const char* const path_;
   OwnFd loadavg_;
   int processors_ = 0;

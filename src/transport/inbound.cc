@@ -45,9 +45,13 @@ bool Inbound::in_sequence(const roce::OpcodeInfo& info, Message kind) const {
 // joined to others.
 bool Inbound::fits_mtu(const roce::Packet& packet, uint32_t bytes) const {
   const roce::OpcodeInfo& info = packet.headers.info();
-  const size_t full = size_t{packet.count} * qp_.attributes().path_mtu;
-  if (!info.ends_message) return bytes == full;
-  const bool may_be_empty = info.starts_message && packet.count == 1;
+  if (!info.ends_message) return bytes == size_t{packet.count} * qp_.attributes().path_mtu;
+  return fits_mtu_at_end(packet.count, bytes, info.starts_message && packet.count == 1);
+}
+
+// The same of what ends a message.
+bool Inbound::fits_mtu_at_end(uint32_t packets, size_t bytes, bool may_be_empty) const {
+  const size_t full = size_t{packets} * qp_.attributes().path_mtu;
   return bytes <= full && (may_be_empty || bytes > full - qp_.attributes().path_mtu);
 }
 
@@ -136,9 +140,8 @@ uint32_t Inbound::take_messages(ConstBytes payload, std::span<const uint8_t> len
 
 bool Inbound::place_whole(ConstBytes payload, uint32_t packets) {
   Receives& receives = qp_.receives();
-  const uint64_t mtu = qp_.attributes().path_mtu;
-  if (in_message() || receives.tags() != nullptr || payload.size() > packets * mtu) return false;
-  if (packets > 1 && payload.size() <= (packets - 1) * mtu) return false;  // they are fewer
+  if (in_message() || receives.tags() != nullptr || !fits_mtu_at_end(packets, payload.size(), packets == 1))
+    return false;
   const queues::RecvWqe* const wqe = receives.current();
   if (wqe == nullptr) return false;
   return scatter(*qp_.config().keys, receives.pd(), wqe->sges(), 0, payload) == ScatterResult::kDone;

@@ -53,7 +53,7 @@ class Inbound {
   // how many; the rest are to be executed one by one.
   uint32_t take_messages(ConstBytes payload, std::span<const uint8_t> lengths);
 
-  // A SEND of one packet that nothing is in the way of goes where it belongs. False: something is, and
+  // A PlainSend that nothing is in the way of goes where it belongs. False: something is, and
   // execute() is to be called. True: complete_whole() is, at once.
   bool place_whole(ConstBytes payload, uint32_t packets);
   void complete_whole(uint32_t bytes, bool solicited) { qp_.complete_plain_receive(bytes, solicited); }
@@ -85,6 +85,7 @@ class Inbound {
   Reception execute_write(const roce::Packet& packet, const Payload& payload);
   bool in_sequence(const roce::OpcodeInfo& info, Message kind) const;
   bool fits_mtu(const roce::Packet& packet, uint32_t payload_bytes) const;
+  bool fits_mtu_at_end(uint32_t packets, size_t bytes, bool may_be_empty) const;
   // Where the peer may write; nullptr where it may not.
   std::byte* writable(uint32_t rkey, uint64_t address, uint32_t bytes) const;
   // The key that a message names is invalid from now on. False: it must not be invalidated.

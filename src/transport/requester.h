@@ -124,7 +124,7 @@ class Requester {
   SendStatus send_placement(queues::SendWqe& wqe);
   bool may_send_simply() const;
   bool is_simple(const queues::SendWqe& wqe) const;
-  bool may_be_plain(const queues::SendWqe& wqe) const;
+  bool is_plain(const queues::SendWqe& wqe) const;
   static bool may_be_joined(const queues::SendWqe& wqe);
   struct Together;
   Together find_together(uint32_t most) const;

@@ -28,13 +28,14 @@ bool Requester::may_send_simply() const {
 
 bool Requester::is_simple(const SendWqe& wqe) const {
   const bool sends = wqe.opcode == IBV_WR_SEND || wqe.opcode == IBV_WR_SEND_WITH_IMM;
-  return sends && wqe.num_sge <= 1 && (wqe.length <= mtu() || may_be_plain(wqe)) &&
+  const uint32_t most = is_plain(wqe) ? sizes_.joined * mtu() : mtu();
+  return sends && wqe.num_sge <= 1 && wqe.length <= most &&
          (!wqe.has_flag(IBV_SEND_FENCE) || reads_outstanding_ == 0);
 }
 
-// Whether it may go as a PlainSend, of one packet or of several.
-bool Requester::may_be_plain(const SendWqe& wqe) const {
-  return wqe.opcode == IBV_WR_SEND && service_ == roce::Service::kRc && wqe.length <= sizes_.joined * mtu();
+// Whether it goes as a PlainSend, of one packet or of several.
+bool Requester::is_plain(const SendWqe& wqe) const {
+  return wqe.opcode == IBV_WR_SEND && service_ == roce::Service::kRc;
 }
 
 bool Requester::may_be_joined(const SendWqe& wqe) {
@@ -114,9 +115,8 @@ SendStatus Requester::send_one(SendWqe& wqe, uint32_t packets,
   }
   const bool is_last = cursor_ + 1 == ring().posted();
   const bool asks = is_last || must_ask(packets, bytes, true, cursor_);
-  const SendStatus status = wqe.opcode == IBV_WR_SEND && service_ == roce::Service::kRc
-                                ? send_plain(wqe, piece, packets, asks, acknowledgement)
-                                : send_with_headers(wqe, piece, asks, acknowledgement);
+  const SendStatus status = is_plain(wqe) ? send_plain(wqe, piece, packets, asks, acknowledgement)
+                                          : send_with_headers(wqe, piece, asks, acknowledgement);
   if (status != SendStatus::kSent) return status;
   acknowledgement.reset();
   wqe.first_psn = next_;

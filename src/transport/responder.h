@@ -37,7 +37,7 @@ class Responder {
 
   // `lent`: the packet's payload, if it came without; null: it came with it.
   void on_request(const roce::Packet& packet, LentPayload* lent = nullptr);
-  // The same for a SEND in one entry that nothing is in the way of. Its data goes where it belongs; false:
+  // The same for a SEND that nothing is in the way of. Its data goes where it belongs; false:
   // something is in the way. True: it is to be ended, after what came with it.
   bool begin_plain_send(const PlainSend& message) {
     return running_ && message.headers.psn == expected_ && kept_.empty() && !nak_ &&

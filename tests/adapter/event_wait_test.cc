@@ -2,6 +2,7 @@
 // Threads that block in ibv_get_cq_event() and are woken by what rings, not by the engine thread: nobody
 // sleeps while there is an event, though threads come, go, are interrupted or stay away.
 #include <atomic>
+#include <climits>
 #include <cstdlib>
 #include <string_view>
 #include <thread>
@@ -202,26 +203,8 @@ TEST(EventWaits, ThreadsThatNeverSleepCanBeCancelled) {
 #endif
   TwoShards two(Options{.with_channel = true}, Options{.with_channel = true});
   std::atomic<int> messages{0};
-  const auto talk = [&messages](Endpoint& talker, bool begins) {
-    const ibv_sge piece = talker.piece(0, 32);
-    ASSERT_EQ(ibv_req_notify_cq(talker.cq.get(), 0), 0);
-    for (int i = 0; i < 4; ++i) ASSERT_EQ(talker.post_receive(0, piece), 0);
-    if (begins) {
-      ASSERT_EQ(talker.post_send(send_request(1), {&piece, 1}), 0);
-    }
-    for (;;) {
-      ASSERT_EQ(get_event(talker), 0);
-      ASSERT_EQ(ibv_req_notify_cq(talker.cq.get(), 0), 0);
-      for (ibv_wc wc; ibv_poll_cq(talker.cq.get(), 1, &wc) == 1;) {
-        if (wc.wr_id == 1) continue;
-        ++messages;
-        ASSERT_EQ(talker.post_receive(0, piece), 0);
-        ASSERT_EQ(talker.post_send(send_request(1), {&piece, 1}), 0);
-      }
-    }
-  };
-  std::thread a([&] { talk(*two.a, true); });
-  std::thread b([&] { talk(*two.b, false); });
+  std::thread a([&] { play(*two.a, true, INT_MAX, &messages); });
+  std::thread b([&] { play(*two.b, false, INT_MAX, &messages); });
   EXPECT_TRUE(test::eventually([&] { return messages > 2000; }));
   EXPECT_EQ(::pthread_cancel(a.native_handle()), 0);
   a.join();

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <thread>
 
@@ -36,8 +37,9 @@ inline int get_event(Endpoint& endpoint) {
   return 0;
 }
 
-// Answers each message, or begins, until so many have come. Sleeps for every event.
-inline void play(Endpoint& player, bool begins, int rounds) {
+// Answers each message, or begins, until so many have come. Sleeps for every event. `heard` counts them, too,
+// for who watches meanwhile.
+inline void play(Endpoint& player, bool begins, int rounds, std::atomic<int>* heard = nullptr) {
   const ibv_sge piece = player.piece(0, 32);
   int received = 0;
   int sent = 0;
@@ -60,6 +62,7 @@ inline void play(Endpoint& player, bool begins, int rounds) {
           continue;
         }
         ++received;
+        if (heard != nullptr) ++*heard;
         ASSERT_EQ(player.post_receive(0, piece), 0);
         if (begins && received == rounds) continue;
         ASSERT_EQ(player.post_send(send_request(1), {&piece, 1}), 0);
