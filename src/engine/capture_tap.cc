@@ -61,7 +61,8 @@ void CaptureTap::sent(const transport::OutgoingPacket& packet, TimePoint time) {
                .headers = packet.headers,
                .payload = packet.payload,
                .payload_bytes = packet.payload_bytes,
-               .count = packet.count});
+               .count = packet.count,
+               .source = packet.headers.source});
 }
 
 void CaptureTap::put(TimePoint time, const roce::Path& path, const roce::Headers& headers, roce::Qpn source,

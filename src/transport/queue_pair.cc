@@ -246,8 +246,9 @@ SendStatus QueuePair::send_word(uint8_t opcode, roce::Psn psn, ConstBytes payloa
   return send_word(*route_, attributes_.path, headers, payload);
 }
 
-SendStatus QueuePair::send_word(const Route& route, const roce::Path& path, const roce::Headers& headers,
+SendStatus QueuePair::send_word(const Route& route, const roce::Path& path, roce::Headers headers,
                                 ConstBytes payload) {
+  headers.source = config_.qpn;
   const auto bytes = static_cast<uint32_t>(payload.size());
   const std::span<const ConstBytes> pieces(&payload, payload.empty() ? 0 : 1);
   const OutgoingPacket packet{path, headers, pieces, bytes};

@@ -85,6 +85,19 @@ class CaptureTapTest : public testing::Test {
   roce::Path path;
 };
 
+// A receipt has no DETH to say it.
+TEST_F(CaptureTapTest, AWordOfADatagramsQueuePairIsThatQueuePairs) {
+  roce::Headers word;
+  word.opcode = roce::kReceiptOpcode;
+  word.destination = roce::Qpn(0x20);
+  word.source = roce::Qpn(0x10);
+  tap->sent({path, word, {}, 0}, kAsked);
+  const Record* const record = reader->front();
+  ASSERT_NE(record, nullptr);
+  EXPECT_EQ(record->source, roce::Qpn(0x10));
+  EXPECT_EQ(record->headers.destination, roce::Qpn(0x20));
+}
+
 TEST_F(CaptureTapTest, AReadIsARequestAndItsResponses) {
   constexpr uint32_t kOffset = 4096;
   constexpr uint32_t kBytes = 20 * 1024 + 5;

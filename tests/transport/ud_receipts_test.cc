@@ -85,6 +85,7 @@ class UdReceipts : public UdTest {
     for (const SentPacket& p : of(roce::kReceiptOpcode, e.transmitted())) {
       all.push_back(*DatagramReceipt::read(p.payload));
       EXPECT_EQ(all.back().receiver, roce::Qpn(0x11));
+      EXPECT_EQ(p.headers.source, roce::Qpn(0x11));
       EXPECT_EQ(p.path.destination, ipv4(9));
       EXPECT_EQ(p.path.source, ipv4(1));
     }
@@ -119,6 +120,7 @@ class UdReceipts : public UdTest {
       all.push_back(*ReceiptRequest::read(p.payload));
       EXPECT_EQ(p.headers.destination, roce::Qpn(0x77));
       EXPECT_EQ(all.back().sender, roce::Qpn(0x11));
+      EXPECT_EQ(p.headers.source, roce::Qpn(0x11));
       EXPECT_EQ(all.back().qkey, kQkey);
     }
     return all;
