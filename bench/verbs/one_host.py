@@ -8,7 +8,8 @@
 
 Both ends run in one network namespace, as an ordinary user, with default settings. The limits (bin/one_host_limits) and the peers
 (UCX's and libfabric's shared memory) are measured again in each round of each row that they stand beside, as a shared machine
-disturbs both; the figures are medians of the rounds. The flag is the half round trip of one cache line between two pinned
+disturbs both; the figures are medians of the rounds. What other guests of a virtual machine's host disturb is measured again
+(other_guests.py), for up to --patience seconds; --patience 0 takes what comes. The flag is the half round trip of one cache line between two pinned
 processors: processors of a virtual machine are sometimes near each other and sometimes far, and two runs can be compared only if
 it was about the same. What is not installed is left out, and named.
 """
@@ -25,6 +26,7 @@ from typing import Callable, Optional
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tests" / "conformance"))
 import harness  # noqa: E402
+from other_guests import OtherGuests  # noqa: E402
 
 NUMBER = r"(\d+(?:\.\d+)?)"
 SECONDS = 120
@@ -267,16 +269,17 @@ def reason(error):
 
 
 class Report:
-    def __init__(self, bench, rounds):
+    def __init__(self, bench, rounds, guests):
         self.bench = bench
         self.rounds = rounds
+        self.guests = guests
         self.flags = []  # of all rounds, in ns
         self.reached = self.missed = 0
 
     def peer(self, name):
         """One measurement, or why there is none."""
         try:
-            value = PEERS[name][1](self.bench)
+            value = self.guests.without(lambda: PEERS[name][1](self.bench))
         except (Missing, RuntimeError) as error:
             return error
         if name == "flag":
@@ -300,7 +303,7 @@ class Report:
             for _ in range(self.rounds):
                 for name in names:
                     peers[name].append(self.peer(name))
-                ours.append(row.measure(self.bench))
+                ours.append(self.guests.without(lambda: row.measure(self.bench)))
         except (Missing, RuntimeError) as error:
             print(f"{row.name:<36} {reason(error)}", flush=True)
             return
@@ -338,6 +341,7 @@ class Report:
             how = "near" if flag < NEAR_NS else "far" if flag < BUSY_NS else "not our own: something else runs on them"
             print(f"\nflag, over the whole run: {flag:.0f} ns ({min(self.flags):.0f} to {max(self.flags):.0f}): the two processors "
                   f"are {how}")
+        print(self.guests.report())
         print(f"{self.reached} wanted figures reached, {self.missed} missed")
 
 
@@ -346,6 +350,8 @@ def main():
     parser.add_argument("--build", required=True, help="the build folder")
     parser.add_argument("--only", action="append", metavar="ROW", help="rows whose name contains this; default: all, and all peers")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--patience", type=float, default=15, metavar="SECONDS",
+                        help="for each measurement, to take it without other guests of the host; 0: do not look for them")
     parser.add_argument("--netdev", choices=("lo", "eth0"), default="lo", help="a host with nothing but loopback, or with a link")
     harness.add_route_option(parser)
     options = parser.parse_args()
@@ -358,7 +364,7 @@ def main():
     with harness.Hosts(options.build, options.route) as hosts, tempfile.TemporaryDirectory(prefix="verbena-one-host-") as folder:
         pathlib.Path(folder).chmod(0o755)
         bench = Bench(hosts, options, folder)
-        report = Report(bench, options.rounds)
+        report = Report(bench, options.rounds, OtherGuests(bench.limits_program, options.patience))
         seen = harness.routes(bench.host, bench.host) if shutil.which("ib_write_bw") else []
         said = ", ".join(route or "nothing" for route in seen) or "no traffic seen"
         print(f"route asked for: {options.route}; verbena status says: {said}\n")

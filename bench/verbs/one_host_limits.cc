@@ -313,6 +313,31 @@ double eventfd_half_round_trip(Places places, std::chrono::nanoseconds work = {}
   return (nanoseconds_since(start) / kCount / 2 - static_cast<double>(work.count()) / 2) / 1000;
 }
 
+// Keeps the compiler from adding up by itself.
+inline void add_for_real(uint64_t& sum) {
+  asm volatile("" : "+r"(sum));
+}
+
+// How many additions a processor carries out at once when they do not wait for each other: less than at other
+// times if the other half of its core, which a virtual machine does not see, works for somebody else.
+double additions_a_cycle(size_t side) {
+  constexpr int kRounds = 500'000;
+  processors.pin(side);
+  uint64_t a = 0, b = 0, c = 0, d = 0, e = 0, f = 0;
+  const auto increment = [](auto&... sums) { ((++sums, add_for_real(sums)), ...); };
+  Clock::time_point start = Clock::now();
+  for (int i = 0; i < kRounds; ++i) increment(a, a, a, a, a, a, a, a, a, a, a, a);
+  const double one_by_one = nanoseconds_since(start);
+  start = Clock::now();
+  for (int i = 0; i < kRounds; ++i) increment(a, b, c, d, e, f, a, b, c, d, e, f);
+  return one_by_one / nanoseconds_since(start);
+}
+
+// Of the two processors the one that has less of its core.
+double additions_at_once() {
+  return std::min(additions_a_cycle(0), additions_a_cycle(1));
+}
+
 struct Limit {
   const char* name;
   const char* unit;
@@ -321,6 +346,7 @@ struct Limit {
 
 const std::array kLimits = {
     Limit{"flag", "ns", flag_half_round_trip},
+    Limit{"additions_at_once", "a-cycle", additions_at_once},
     Limit{"two_copy_ring", "GB/s", two_copy_ring},
     Limit{"memcpy", "GB/s", memory_copy},
     Limit{"process_vm_readv_8", "ns", [] { return process_vm_latency(::process_vm_readv); }},
