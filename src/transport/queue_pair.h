@@ -260,8 +260,7 @@ class alignas(kCacheLine) QueuePair {
   // What belongs to no message: a word to a peer of ours, or to any peer.
   SendStatus send_word(uint8_t opcode, roce::Psn psn, ConstBytes payload = {});
   // Its headers say whose it is, as a capture wants to know; on the wire most words do not.
-  SendStatus send_word(const Route& route, const roce::Path& path, roce::Headers headers,
-                       ConstBytes payload);
+  SendStatus send_word(const Route& route, const roce::Path& path, roce::Headers headers, ConstBytes payload);
   // The peer, on this host, says why it will refuse our oldest request. Not trusted.
   void hear_refusal(ConstBytes words);
   // Whether who sends this is to be told of others who send to this process.
