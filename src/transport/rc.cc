@@ -13,7 +13,7 @@ Verdict RcQueuePair::on_packet(const IncomingPacket& incoming, TimePoint now) {
   if (!roce::is_default_pkey(headers.pkey)) return Verdict::kBadPkey;
   if (!is_from_peer(incoming.path)) return Verdict::kBadSource;
 
-  count(kReceivedPackets);
+  count(kReceivedPackets, incoming.packet.count);
   count(kReceivedBytes, incoming.payload_bytes());
   if (CongestionNotices::is_marked(incoming.path)) on_marked(headers, now);
   if (is_word) [[unlikely]] {
@@ -34,7 +34,6 @@ Verdict RcQueuePair::on_packet(const IncomingPacket& incoming, TimePoint now) {
     if (incoming.messages.empty()) {
       responder_.on_request(incoming.packet, incoming.lent);
     } else {
-      count(kReceivedPackets, incoming.messages.size() - 1);
       responder_.on_messages(incoming.packet, incoming.messages);
     }
   } else if (headers.operation() == roce::Operation::kAcknowledge) {
@@ -55,7 +54,7 @@ std::optional<Verdict> RcQueuePair::on_plain_send(const PlainSend& message, cons
   if (!route().traits.lossless || !is_from_peer(path) || CongestionNotices::is_marked(path))
     return std::nullopt;
   if (!responder_.begin_plain_send(message)) return std::nullopt;
-  count(kReceivedPackets, message.acknowledgement != nullptr ? 2 : 1);
+  count(kReceivedPackets, message.count + (message.acknowledgement != nullptr ? 1 : 0));
   count(kReceivedBytes, message.payload.size());
   if (message.acknowledgement != nullptr) {
     requester_.on_acknowledge(*message.acknowledgement, now);

@@ -78,6 +78,7 @@ TEST_F(ReadingJoined, TakesResponsesInRuns) {
   respond_joined(Op::kReadResponseLast, 104, part(0, 2 * kMtu), 2);
   expect_sent(1);
   EXPECT_TRUE(std::ranges::equal(local.bytes(0, 6 * kMtu), data));
+  EXPECT_EQ(e.counter(kReceivedPackets), 6u) << "as on a network";
 }
 
 TEST_F(ReadingJoined, ARunBeyondTheEndOfTheReadIsABadResponse) {
@@ -109,6 +110,7 @@ TEST_F(ResponderJoined, TakesARunAsSoManyPackets) {
   send_joined(Op::kSendLast, 204, kMtu + 1, 2);
   expect_ack(205, 1);
   expect_received(1, 5 * kMtu + 1);
+  EXPECT_EQ(e.counter(kReceivedPackets), 6u) << "as on a network";
 }
 
 TEST_F(ResponderJoined, ARunMustBeFullButForItsLastPacket) {

@@ -106,6 +106,7 @@ TEST_F(PlainSends, OfSomePacketsThatAreJoinedAreTaken) {
   expect_received(1, 600);
   expect_ack(202, 1);
   EXPECT_EQ(e.qp->next_receive_psn(), roce::Psn(203));
+  EXPECT_EQ(e.counter(kReceivedPackets), 3u) << "as on a network";
 }
 
 TEST_F(PlainSends, LeaveWhatComesInTheMidstOfAMessage) {
