@@ -29,8 +29,7 @@ constexpr Duration kKeeperRetryInterval = std::chrono::seconds(1);
 constexpr Duration kReturnTimeOfOne = std::chrono::seconds(1);
 constexpr Duration kStateWait = std::chrono::seconds(1);
 constexpr Duration kStateInterval = std::chrono::seconds(2);  // between two attempts to make the directory
-constexpr Duration kSweepInterval = std::chrono::seconds(1);
-constexpr size_t kMostSwept = 4;
+constexpr Duration kSweepDelay = std::chrono::seconds(1);
 
 // Of what the kernel lets us have under way (RLIMIT_NOFILE) half is for clients; the vault is in there, too.
 Quota::Size size_of_unread() {
@@ -200,7 +199,7 @@ Agent::~Agent() {
     }
   }
   counters_.hide();
-  state_.reset();
+  if (state_) state_->step_aside();
   name_.give_up();
   cm_.abandon();
   clients_.clear();
@@ -245,16 +244,7 @@ void Agent::open_state_directory() {
   counters_.show_in(*state_);
   if (misses_state_directory_) state_->show(links_.links());
   take_left_traces(kept_traces_, left_traces_path(), MonotonicClock::now());
-  sweep_later();
-}
-
-// Little by little: clients wait meanwhile.
-void Agent::sweep_later() {
-  loop_.at(MonotonicClock::now() + kSweepInterval, [this] {
-    const std::string home = paths::state_home_for(::geteuid()).c_str();
-    const size_t removed = sweep_state_directories(home, living_network_namespaces(), kMostSwept);
-    if (removed == kMostSwept) sweep_later();
-  });
+  sweeper_.emplace(paths::state_home_for(::geteuid()).c_str(), kSweepDelay);
 }
 
 // ---- what happens

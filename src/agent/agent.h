@@ -24,6 +24,7 @@
 #include "agent/session.h"
 #include "agent/slot_lending.h"
 #include "agent/slot_table.h"
+#include "agent/state_sweeper.h"
 #include "agent/state_writer.h"
 #include "agent/succession.h"
 #include "agent/vault_record.h"
@@ -72,7 +73,6 @@ class Agent {
 
   // Later, where it cannot be made now: a file system may be full.
   void open_state_directory();
-  void sweep_later();
   void on_settled();
   void on_links(const std::vector<agent_client::Link>& before);
   void on_client_gone(uint64_t session);
@@ -83,6 +83,12 @@ class Agent {
   void consider_idle();
   void end_if_idle();
   bool is_idle() const;
+
+  // Of the file system, which may be slow: destroyed last, when nobody waits for anything of ours any more.
+  UniqueFd state_lock_;
+  UniqueFd state_mark_;
+  std::optional<StateWriter> state_;
+  std::optional<StateSweeper> sweeper_;
 
   EventLoop loop_;
   const AgentOptions options_;
@@ -95,9 +101,6 @@ class Agent {
   SlotTable slot_table_;
   DomainTable domain_table_;
   VaultRecord vault_;
-  UniqueFd state_lock_;
-  UniqueFd state_mark_;
-  std::optional<StateWriter> state_;
   bool misses_state_directory_ = false;
   CmService cm_;
   LinkPublisher links_;

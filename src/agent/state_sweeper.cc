@@ -5,9 +5,11 @@
 #include <filesystem>
 #include <optional>
 #include <system_error>
+#include <utility>
 #include <vector>
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -18,6 +20,8 @@ namespace verbena::agent {
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr std::string_view kSetAside = ".set-aside-";
 
 // Directories are named by the inode number of their network namespace; processes by their pid.
 std::optional<uint64_t> number_of(const std::string& name) {
@@ -36,7 +40,11 @@ std::vector<fs::path> entries_of(const std::string& directory) {
   return paths;
 }
 
-// A symbolic link, or what another user owns, is none of an agent's.
+bool is_set_aside(const std::string& name) {
+  const size_t at = name.find(kSetAside);
+  return at != std::string::npos && number_of(name.substr(0, at));
+}
+
 // What an agent of that network namespace has left beside its directory (left_traces.h).
 std::optional<uint64_t> number_of_traces(const std::string& name) {
   constexpr std::string_view kPrefix = "traces-";
@@ -44,6 +52,7 @@ std::optional<uint64_t> number_of_traces(const std::string& name) {
   return number_of(name.substr(kPrefix.size()));
 }
 
+// A symbolic link, or what another user owns, is none of an agent's.
 bool is_own_directory(const fs::path& path) {
   struct stat status {};
   return ::lstat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode) && status.st_uid == ::geteuid();
@@ -67,28 +76,76 @@ std::set<uint64_t> living_network_namespaces() {
   return living;
 }
 
-size_t sweep_state_directories(const std::string& home, const std::set<uint64_t>& living, size_t most) {
+std::string set_aside(const std::string& directory) {
+  const std::string aside = fmt::format("{}{}{}-{}", directory, kSetAside, ::getpid(),
+                                        MonotonicClock::now().time_since_epoch().count());
+  return ::rename(directory.c_str(), aside.c_str()) == 0 ? aside : directory;
+}
+
+namespace {
+
+bool remove_directory(const std::string& path) {
+  std::error_code error;
+  fs::remove_all(path, error);
+  if (!error) return true;
+  log_warning("{} is of an agent that is gone, and cannot be removed: {}", path, error.message());
+  return false;
+}
+
+// The number may be another namespace's by now: who had it is looked at again when nobody else can begin.
+bool sweep(const fs::path& path, const std::set<uint64_t>& alive,
+           const std::function<std::set<uint64_t>()>& living) {
+  const std::string name = path.filename();
+  if (const auto left = number_of_traces(name)) {
+    return !alive.contains(*left) && !living().contains(*left) && ::unlink(path.c_str()) == 0;
+  }
+  const bool aside = is_set_aside(name);
+  const auto number = number_of(name);
+  const auto may_be_removed = [&](const std::set<uint64_t>& used) {
+    return aside || (number && !used.contains(*number));
+  };
+  if (!may_be_removed(alive) || !is_own_directory(path)) return false;
+  const UniqueFd lock = lock_state_directory(path);
+  if (!lock || !may_be_removed(living())) return false;
+  return remove_directory(aside ? path.string() : set_aside(path));
+}
+
+}  // namespace
+
+size_t sweep_state_directories(const std::string& home, const std::function<std::set<uint64_t>()>& living,
+                               const std::function<bool()>& is_over) {
+  const std::set<uint64_t> alive = living();
   size_t removed = 0;
   for (const fs::path& path : entries_of(home)) {
-    if (removed == most) break;
-    if (const auto left = number_of_traces(path.filename())) {
-      if (!living.contains(*left)) removed += ::unlink(path.c_str()) == 0 ? 1 : 0;
-      continue;
-    }
-    const auto number = number_of(path.filename());
-    if (!number || living.contains(*number) || !is_own_directory(path)) continue;
-    const UniqueFd lock = lock_state_directory(path);
-    if (!lock) continue;
-    std::error_code error;
-    fs::remove_all(path, error);
-    if (error) {
-      log_warning("{} is of a network namespace that is gone, and cannot be removed: {}", path.string(),
-                  error.message());
-    } else {
-      ++removed;
-    }
+    if (is_over()) break;
+    removed += sweep(path, alive, living) ? 1 : 0;
   }
   return removed;
+}
+
+StateSweeper::StateSweeper(std::string home, Duration delay)
+    : home_(std::move(home)), thread_([this, delay] { run(delay); }) {}
+
+StateSweeper::~StateSweeper() {
+  {
+    const std::lock_guard lock(mutex_);
+    over_ = true;
+  }
+  ends_.notify_all();
+  thread_.join();
+}
+
+bool StateSweeper::is_over() {
+  const std::lock_guard lock(mutex_);
+  return over_;
+}
+
+void StateSweeper::run(Duration delay) {
+  {
+    std::unique_lock lock(mutex_);
+    if (ends_.wait_for(lock, delay, [this] { return over_; })) return;
+  }
+  sweep_state_directories(home_, living_network_namespaces, [this] { return is_over(); });
 }
 
 }  // namespace verbena::agent

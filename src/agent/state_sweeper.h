@@ -1,11 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <mutex>
 #include <set>
 #include <string>
+#include <thread>
 
+#include "base/time.h"
 #include "base/unique_fd.h"
 
 namespace verbena::agent {
@@ -13,13 +18,39 @@ namespace verbena::agent {
 // An agent holds this lock on its state directory for as long as it lives, whatever ends it.
 UniqueFd lock_state_directory(const std::string& directory);
 
+// Takes the directory's name from it, for another to have, before it is removed: that may take seconds, as a
+// file system may tell its disk of each file that is removed (`discard`), and wait for it. Answers where it
+// is then: beside where it was.
+std::string set_aside(const std::string& directory);
+
 // The inode numbers of the network namespaces of all processes that can be seen.
 std::set<uint64_t> living_network_namespaces();
 
 // Removes what agents that were killed have left in `home` (paths::state_home_for()) for network namespaces
-// that are gone: nobody else would. A directory stays while an agent holds its lock, or its namespace is
-// among `living`: a killed agent's successor goes on with it. At most so many at once; answers how many it
-// removed.
-size_t sweep_state_directories(const std::string& home, const std::set<uint64_t>& living, size_t most);
+// that are gone, or had set aside: nobody else would. A directory stays while an agent holds its lock; one
+// that has its name, too, while its namespace is among living(): a killed agent's successor goes on with it.
+// Looks whether it `is_over` before each; answers how many it removed.
+size_t sweep_state_directories(const std::string& home, const std::function<std::set<uint64_t>()>& living,
+                               const std::function<bool()>& is_over);
+
+// Sweeps once, some time after the agent's start, on a thread of its own: its clients do not wait meanwhile.
+class StateSweeper {
+ public:
+  StateSweeper(std::string home, Duration delay);
+  // Waits until the directory is removed that it is about to remove.
+  ~StateSweeper();
+  StateSweeper(const StateSweeper&) = delete;
+  StateSweeper& operator=(const StateSweeper&) = delete;
+
+ private:
+  void run(Duration delay);
+  bool is_over();
+
+  const std::string home_;
+  std::mutex mutex_;
+  std::condition_variable ends_;
+  bool over_ = false;
+  std::thread thread_;
+};
 
 }  // namespace verbena::agent

@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "agent/state_sweeper.h"
 #include "base/log.h"
 #include "base/unique_fd.h"
 
@@ -71,6 +72,10 @@ bool StateTree::attempt(Work work) {
     last_failure_ = error.what();
     return false;
   }
+}
+
+void StateTree::step_aside() {
+  directory_ = set_aside(directory_);
 }
 
 StateTree::~StateTree() {

@@ -27,6 +27,8 @@ class StateTree {
   explicit StateTree(std::string directory) : directory_(std::move(directory)) {}
   // Removes the directory.
   ~StateTree();
+  // Nothing is shown any more: the directory has another name until it is removed.
+  void step_aside();
   StateTree(const StateTree&) = delete;
   StateTree& operator=(const StateTree&) = delete;
 

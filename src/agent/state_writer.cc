@@ -16,6 +16,16 @@ constexpr Duration kRetryInterval = std::chrono::seconds(1);
 StateWriter::StateWriter(std::string directory) : tree_(std::move(directory)), thread_([this] { run(); }) {}
 
 StateWriter::~StateWriter() {
+  stop();
+}
+
+void StateWriter::step_aside() {
+  stop();
+  tree_.step_aside();
+}
+
+void StateWriter::stop() {
+  if (!thread_.joinable()) return;
   {
     const std::lock_guard lock(mutex_);
     stop_ = true;

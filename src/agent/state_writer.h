@@ -21,8 +21,10 @@ namespace verbena::agent {
 class StateWriter {
  public:
   explicit StateWriter(std::string directory);
-  // Removes the tree.
+  // Removes the tree, which may take long.
   ~StateWriter();
+  // The last call: what another agent makes under the tree's name is its own from now on.
+  void step_aside();
 
   void show(const std::vector<agent_client::Link>& links);
   void show_counters(std::map<std::string, DeviceCounters> by_link);
@@ -33,6 +35,7 @@ class StateWriter {
 
  private:
   void run();
+  void stop();
 
   StateTree tree_;  // of the thread
   std::mutex mutex_;

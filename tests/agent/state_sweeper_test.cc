@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <set>
 #include <string>
 
 #include <gtest/gtest.h>
@@ -14,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-class StateSweeper : public ::testing::Test {
+class SweptHome : public ::testing::Test {
  protected:
   void SetUp() override {
     char name[] = "/tmp/verbena-test-XXXXXX";
@@ -27,40 +28,79 @@ class StateSweeper : public ::testing::Test {
     std::ofstream(home_ / name / "sys/class/infiniband/rxe_eth0/node_type") << "1: CA\n";
     return home_ / name;
   }
+  // How many are removed while these namespaces live.
+  size_t sweep(const std::set<uint64_t>& living = {}) const {
+    return sweep_state_directories(
+        home_, [&] { return living; }, [] { return false; });
+  }
   bool exists(const std::string& name) const { return fs::exists(home_ / name); }
   fs::path home_;
 };
 
-TEST_F(StateSweeper, RemovesTheTreeOfANamespaceThatIsGone) {
+TEST_F(SweptHome, RemovesTheTreeOfANamespaceThatIsGone) {
   make_tree("111");
   make_tree("222");
-  EXPECT_EQ(sweep_state_directories(home_, {222}, 8), 1u);
+  EXPECT_EQ(sweep({222}), 1u);
   EXPECT_FALSE(exists("111"));
   EXPECT_TRUE(exists("222")) << "its namespace lives: the next agent goes on with it";
 }
 
-TEST_F(StateSweeper, LeavesTheTreeOfAnAgentThatLives) {
+TEST_F(SweptHome, LeavesTheTreeOfAnAgentThatLives) {
   const UniqueFd lock = lock_state_directory(make_tree("111"));
   ASSERT_TRUE(lock);
-  EXPECT_EQ(sweep_state_directories(home_, {}, 8), 0u);
+  EXPECT_EQ(sweep(), 0u);
   EXPECT_TRUE(exists("111"));
 }
 
-TEST_F(StateSweeper, TouchesNothingThatIsNoAgents) {
+TEST_F(SweptHome, TouchesNothingThatIsNoAgents) {
   const fs::path outside = make_tree("elsewhere");
   fs::create_directory_symlink(outside, home_ / "333");
   std::ofstream(home_ / "444") << "a file\n";
-  EXPECT_EQ(sweep_state_directories(home_, {}, 8), 0u);
+  EXPECT_EQ(sweep(), 0u);
   EXPECT_TRUE(exists("elsewhere/sys/class/infiniband/rxe_eth0/node_type"));
   EXPECT_TRUE(fs::is_symlink(home_ / "333"));
   EXPECT_TRUE(exists("444"));
-  EXPECT_EQ(sweep_state_directories(home_ / "nowhere", {}, 8), 0u);
+  home_ /= "nowhere";
+  EXPECT_EQ(sweep(), 0u);
+  home_ = home_.parent_path();
 }
 
-TEST_F(StateSweeper, RemovesNoMoreAtOnceThanItMay) {
+TEST_F(SweptHome, LosesNothingWhoseNumberIsAnotherNamespacesByNow) {
+  make_tree("111");
+  int looks = 0;
+  const auto living = [&] { return looks++ == 0 ? std::set<uint64_t>{} : std::set<uint64_t>{111}; };
+  EXPECT_EQ(sweep_state_directories(home_, living, [] { return false; }), 0u);
+  EXPECT_TRUE(exists("111"));
+}
+
+TEST_F(SweptHome, LosesWhatAKilledAgentHadSetAside) {
+  const std::string aside = set_aside(make_tree("111"));
+  EXPECT_FALSE(exists("111"));
+  EXPECT_TRUE(fs::exists(aside));
+  make_tree("111");
+  EXPECT_EQ(sweep({111}), 1u);
+  EXPECT_FALSE(fs::exists(aside));
+  EXPECT_TRUE(exists("111")) << "of the agent after it";
+}
+
+TEST_F(SweptHome, KeepsWhatAnAgentIsRemovingItself) {
+  const std::string directory = make_tree("111");
+  const UniqueFd lock = lock_state_directory(directory);
+  const std::string aside = set_aside(directory);
+  EXPECT_EQ(sweep(), 0u);
+  EXPECT_TRUE(fs::exists(aside));
+}
+
+TEST_F(SweptHome, IsLeftAloneWhenTheAgentEnds) {
   for (const char* name : {"1", "2", "3"}) make_tree(name);
-  EXPECT_EQ(sweep_state_directories(home_, {}, 2), 2u);
-  EXPECT_EQ(sweep_state_directories(home_, {}, 2), 1u);
+  int removed = 0;
+  EXPECT_EQ(sweep_state_directories(
+                home_, [] { return std::set<uint64_t>(); }, [&] { return removed++ == 2; }),
+            2u);
+}
+
+TEST(StateSweeping, EndsAtOnceBeforeItsTime) {
+  const StateSweeper sweeper("/nonexistent", std::chrono::hours(1));
 }
 
 TEST(LivingNetworkNamespaces, HaveOurOwnAmongThem) {

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <memory>
 #include <string>
 
 #include <gmock/gmock.h>
@@ -122,6 +123,17 @@ TEST_F(StateTreeTest, ShowsCountersAlsoAfterTheLinkHasChanged) {
   tree.show({up});
   EXPECT_EQ(read("sys/class/infiniband/rxe_eth0/ports/1/hw_counters/sent_pkts"), "12\n");
   tree.show_counters("nobody", counters);
+}
+
+TEST_F(StateTreeTest, HasGivenItsNameToTheNextBeforeItIsRemoved) {
+  auto tree = std::make_unique<StateTree>(directory_);
+  tree->show({link("rxe_eth0", 0)});
+  tree->step_aside();
+  EXPECT_FALSE(fs::exists(directory_));
+  StateTree next(directory_);
+  next.show({link("rxe_eth1", 1)});
+  tree.reset();
+  EXPECT_TRUE(fs::exists(directory_ + "/sys/class/infiniband/rxe_eth1"));
 }
 
 TEST_F(StateTreeTest, LeavesNothingBehind) {
