@@ -28,8 +28,9 @@ AdminResult<void> check_link_name(std::string_view name) {
 AdminResult<std::unique_ptr<Admin>> Admin::connect(const ConnectOptions& options) {
   std::unique_ptr<Admin> admin;
   NamespaceDialer dialer(options);
-  auto greeted = dialer.open_and_greet(
-      call_deadline(), {}, [&](AgentConnection connection, TimePoint) -> AdminResult<void> {
+  TimePoint deadline = call_deadline();
+  auto greeted =
+      dialer.open_and_greet(deadline, {}, [&](AgentConnection connection, TimePoint) -> AdminResult<void> {
         auto answer = connection.say_hello(UniqueFd(), call_deadline());
         if (!answer) return tl::unexpected(std::move(answer.error()));
         admin.reset(new Admin(std::move(connection), std::move(answer->fds[0])));

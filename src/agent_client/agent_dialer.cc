@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent_client/agent_dialer.h"
 
+#include <algorithm>
 #include <chrono>
 #include <thread>
 
@@ -49,7 +50,8 @@ Result<AgentConnection> connect_by_file(uid_t owner) {
 
 }  // namespace
 
-Result<AgentConnection> AgentDialer::open_or_start(TimePoint deadline, TimePoint start_after) {
+Result<AgentConnection> AgentDialer::open_or_start(TimePoint& deadline, TimePoint start_after,
+                                                   Duration& for_starts) {
   TimePoint next_start = start_after;
   for (;;) {
     auto connection = open();
@@ -64,7 +66,10 @@ Result<AgentConnection> AgentDialer::open_or_start(TimePoint deadline, TimePoint
       next_start = now + kStartInterval;  // the first may have met one that was about to end
       const auto ready = start();
       if (!ready) return fail(ECONNREFUSED);
-      wait_until_ready(ready->get(), POLLIN, deadline);
+      wait_until_ready(ready->get(), POLLIN, std::max(deadline, now + for_starts));
+      const Duration took = std::min(MonotonicClock::now() - now, for_starts);
+      for_starts -= took;
+      deadline += took;
     } else {
       std::this_thread::sleep_for(kRetryInterval);
     }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cerrno>
+#include <chrono>
 #include <string>
 #include <utility>
 
@@ -26,16 +27,17 @@ class AgentDialer {
   // Starts one. The answer becomes readable when it listens, or has given up: then another may be listening.
   virtual Result<UniqueFd> start() = 0;
 
-  // open(), and start() if need be and allowed, until the deadline. Does not start one before `start_after`:
-  // an agent may be on its way.
-  Result<AgentConnection> open_or_start(TimePoint deadline, TimePoint start_after = {});
-
-  // The same, and says hello by `greet(connection, deadline)`, an AdminResult<void>; to another agent where
-  // the one that answered was about to end.
+  // Calls open(), and start() if need be and allowed, until the deadline, and then says hello by
+  // `greet(connection, deadline)`, an AdminResult<void>; to another agent where the one that answered was
+  // about to end. Does not start one before `start_after`: an agent may be on its way.
+  //
+  // An agent that has been started and neither listens nor has given up is waited for longer, for
+  // kLongestStart in all: the machine may be busy, or its disk. The deadline is put off by that.
   template <class Greet>
-  AdminResult<void> open_and_greet(TimePoint deadline, TimePoint start_after, Greet&& greet) {
+  AdminResult<void> open_and_greet(TimePoint& deadline, TimePoint start_after, Greet&& greet) {
+    Duration for_starts = kLongestStart;
     for (;;) {
-      auto connection = open_or_start(deadline, start_after);
+      auto connection = open_or_start(deadline, start_after, for_starts);
       if (!connection) {
         return tl::unexpected(
             AdminError{connection.error().code, "no agent runs, and none could be started"});
@@ -45,6 +47,11 @@ class AgentDialer {
       if (!again || MonotonicClock::now() >= deadline) return greeted;
     }
   }
+
+ private:
+  static constexpr Duration kLongestStart = std::chrono::seconds(10);
+
+  Result<AgentConnection> open_or_start(TimePoint& deadline, TimePoint start_after, Duration& for_starts);
 };
 
 struct ConnectOptions {

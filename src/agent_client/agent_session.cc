@@ -51,10 +51,11 @@ AgentSession::Turn::Turn(AgentSession& session)
 }
 
 AdminResult<void> AgentSession::Turn::connect() {
-  return session_.reach(session_.deadline());
+  TimePoint deadline = session_.deadline();
+  return session_.reach(deadline);
 }
 
-AdminResult<void> AgentSession::reach(TimePoint deadline) {
+AdminResult<void> AgentSession::reach(TimePoint& deadline) {
   if (abandoned_) return admin_error(ECONNREFUSED);
   // What the application has closed, as what is not its own (base/own_fd.h), is opened again.
   const bool is_whole = poll_set_.is_ours() && timer_.is_ours();

@@ -25,7 +25,7 @@
 
 namespace verbena::agent_client {
 
-// How long a call may take, the start of an agent included.
+// How long a call may take, but for the start of an agent.
 inline constexpr Duration kCallTimeout = std::chrono::seconds(2);
 inline TimePoint call_deadline() {
   return MonotonicClock::now() + kCallTimeout;
@@ -131,17 +131,20 @@ class AgentSession {
     AdminResult<Answer<Reply>> call_one_or_the_next(protocol::MessageType type,
                                                     const MakeRequest& make_request, size_t min_fds,
                                                     std::span<const int> fds) {
-      const auto deadline = [&, of_all = session_.deadline()] {
-        return session_.options_.restoring_is_free ? session_.deadline() : of_all;
+      TimePoint deadline = session_.deadline();
+      const auto renew = [&] {
+        if (session_.options_.restoring_is_free) deadline = session_.deadline();
       };
       for (int attempt = 0;; ++attempt) {
-        if (auto reached = session_.reach(deadline()); !reached) {
+        renew();
+        if (auto reached = session_.reach(deadline); !reached) {
           return tl::unexpected(std::move(reached.error()));
         }
+        renew();
         const auto request = make_request();
         if (!request) return tl::unexpected(AdminError{request.error().code, {}});
         AgentConnection& connection = *session_.connection_;
-        auto answer = connection.call<Reply>(type, *request, min_fds, deadline(), fds);
+        auto answer = connection.call<Reply>(type, *request, min_fds, deadline, fds);
         if (answer || !connection.lost() || attempt > 0) return answer;
       }
     }
@@ -172,7 +175,8 @@ class AgentSession {
 
  private:
   TimePoint deadline() const { return MonotonicClock::now() + options_.call_timeout; }
-  AdminResult<void> reach(TimePoint deadline);                              // REQUIRES: in a turn
+  // Puts the deadline off by what it takes to start an agent.
+  AdminResult<void> reach(TimePoint& deadline);                             // REQUIRES: in a turn
   AdminResult<void> greet(AgentConnection connection, TimePoint deadline);  // REQUIRES: in a turn
   AdminResult<void> restore(TimePoint deadline, int link_table);            // REQUIRES: in a turn
   Result<void> make_poll_set();                                             // REQUIRES: in a turn

@@ -186,6 +186,14 @@ TEST_F(AgentSessionTest, GivesUpByTheDeadlineWhereNoAgentComes) {
   EXPECT_THAT(calls, IsEmpty());
 }
 
+// The machine may be busy, or its disk.
+TEST_F(AgentSessionTest, TheStartOfAnAgentTakesNothingOfTheTimeOfTheCall) {
+  host.let_start_slowly(agree, 4 * kHasty.call_timeout);
+  const auto session = this->session(kHasty);
+  EXPECT_EQ(call(*session), 0);
+  EXPECT_EQ(host.started(), 1);
+}
+
 TEST_F(AgentSessionTest, GivesUpAtOnceWhereNoneMayBeStarted) {
   const auto session = this->session();
   EXPECT_EQ(call(*session), ECONNREFUSED);

@@ -5,15 +5,18 @@
 #include <list>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/timerfd.h>
 #include <unistd.h>
 
 #include "agent_client/agent_dialer.h"
 #include "agent_client/fake_agent.h"
+#include "base/time.h"
 #include "protocol/status_page.h"
 #include "protocol/text.h"
 
@@ -31,6 +34,12 @@ class FakeHost {
   void let_start(FakeAgent::Script script) {
     const std::lock_guard lock(mutex_);
     startable_.push_back(std::move(script));
+  }
+  // The same, but it takes so long.
+  void let_start_slowly(FakeAgent::Script script, Duration start) {
+    let_start(std::move(script));
+    const std::lock_guard lock(mutex_);
+    start_ = start;
   }
   // Clients may start agents, but none comes to listen.
   void let_start_in_vain() {
@@ -68,6 +77,11 @@ class FakeHost {
   Result<AgentConnection> open() {
     const std::lock_guard lock(mutex_);
     ++opened_;
+    if (start_ > Duration::zero() && listens_at_ && MonotonicClock::now() >= *listens_at_) {
+      start_ = Duration::zero();
+      agents_.emplace_back(std::move(startable_.front()));
+      startable_.erase(startable_.begin());
+    }
     if (agents_.empty() || agents_.back().is_dead()) return fail(ECONNREFUSED);
     return agents_.back().connection();
   }
@@ -78,6 +92,7 @@ class FakeHost {
   Result<UniqueFd> start() {
     const std::lock_guard lock(mutex_);
     ++started_;
+    if (start_ > Duration::zero()) return start_slowly();
     if (!startable_.empty()) {
       agents_.emplace_back(std::move(startable_.front()));
       startable_.erase(startable_.begin());
@@ -87,11 +102,22 @@ class FakeHost {
     ::close(ends[1]);
     return UniqueFd(ends[0]);
   }
+  // A timer is as readable as a pipe that is closed; the agent listens when it is.
+  Result<UniqueFd> start_slowly() {
+    UniqueFd timer(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC));
+    itimerspec when{};
+    when.it_value.tv_nsec = start_.count();
+    if (!timer || ::timerfd_settime(timer.get(), 0, &when, nullptr) != 0) return fail(errno);
+    listens_at_ = MonotonicClock::now() + start_;
+    return timer;
+  }
 
   std::mutex mutex_;
   std::list<FakeAgent> agents_;  // the last one listens
   std::vector<FakeAgent::Script> startable_;
   bool in_vain_ = false;
+  Duration start_{};  // how long the next one takes to start
+  std::optional<TimePoint> listens_at_;
   int opened_ = 0;
   int started_ = 0;
 };
