@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "base/time.h"
 #include "cm/messages.h"
 #include "roce/path.h"
 
@@ -19,6 +20,7 @@ struct Arrival {
   uint16_t pkey = 0xffff;
   // Whether the owner can keep the datagram and bring it again, should it be for what may come in a moment.
   bool may_wait = false;
+  Duration waited{0};  // how long it has been kept already
 };
 
 // What becomes of a datagram after on_mad().

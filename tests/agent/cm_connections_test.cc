@@ -16,6 +16,8 @@
 #include <unistd.h>
 
 #include "agent/agent_process.h"
+#include "agent/cm/early_messages.h"
+#include "agent/cm/ended_listeners.h"
 #include "agent/cm_program.h"
 #include "agent/network_namespace.h"
 #include "agent_client/client.h"
@@ -146,6 +148,25 @@ TEST_F(CmConnections, AreRefusedWhereNobodyListens) {
   const uint32_t active = client_->resolve(address("127.0.0.1", kPort));
   ASSERT_EQ(client_->connect(active, parameters("hello")), 0);
   client_->expect(RDMA_CM_EVENT_REJECTED, 8);
+}
+
+// perftest's -R does it, and where its server has no processor for a while the client is far ahead of it.
+TEST_F(CmConnections, WaitForAListenerThatHasEndedAndMayComeAgain) {
+  ASSERT_EQ(server_->destroy(listen(address("0.0.0.0", kPort))), 0);
+  const uint32_t active = client_->resolve(address("127.0.0.1", kPort));
+  ASSERT_EQ(client_->connect(active, parameters("hello")), 0);
+  std::this_thread::sleep_for(2 * agent::EarlyMessages::kPatience);
+  listen(address("0.0.0.0", kPort));
+  server_->expect(RDMA_CM_EVENT_CONNECT_REQUEST);
+}
+
+TEST_F(CmConnections, AreRefusedWhenAListenerThatHasEndedDoesNotComeAgain) {
+  ASSERT_EQ(server_->destroy(listen(address("0.0.0.0", kPort))), 0);
+  const TimePoint ended = MonotonicClock::now();
+  const uint32_t active = client_->resolve(address("127.0.0.1", kPort));
+  ASSERT_EQ(client_->connect(active, parameters("hello")), 0);
+  client_->expect(RDMA_CM_EVENT_REJECTED, 8);
+  EXPECT_GE(MonotonicClock::now() - ended, agent::EndedListeners::kRemembered);
 }
 
 TEST_F(CmConnections, AreRefusedWhereSomebodyListensForOthersAlone) {

@@ -5,8 +5,8 @@
 
 namespace verbena::agent {
 
-void EarlyMessages::keep(ConstBytes mad, const cm::Arrival& arrival, TimePoint deadline) {
-  Message message{{}, arrival, deadline};
+void EarlyMessages::keep(ConstBytes mad, const cm::Arrival& arrival, TimePoint came, TimePoint deadline) {
+  Message message{{}, arrival, came, deadline};
   std::copy_n(mad.begin(), std::min(mad.size(), message.mad.bytes.size()), message.mad.bytes.begin());
   messages_.push_back(message);
 }

@@ -27,13 +27,14 @@ class EarlyMessages {
   struct Message {
     cm::Mad mad;
     cm::Arrival arrival;
-    TimePoint deadline;
+    TimePoint came;
+    TimePoint deadline;  // when to look at it at the latest; it may have to wait on
   };
 
   bool has_room() const { return messages_.size() < kMost; }
   // REQUIRES: a whole MAD; deadlines never go back
-  void keep(ConstBytes mad, const cm::Arrival& arrival, TimePoint deadline);
-  // When the first has waited long enough; kNever: there is none.
+  void keep(ConstBytes mad, const cm::Arrival& arrival, TimePoint came, TimePoint deadline);
+  // Of the first; kNever: there is none.
   TimePoint deadline() const { return messages_.empty() ? kNever : messages_.front().deadline; }
   std::optional<Message> take_overdue(TimePoint now);
   std::deque<Message> take_all() { return std::exchange(messages_, {}); }

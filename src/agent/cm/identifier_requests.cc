@@ -47,6 +47,7 @@ DestroyOutcome IdentifierRequests::destroy(const protocol::CmIdRequest& request)
     id->events_sent -= static_cast<uint32_t>(channel->drop_events(id->number));
   }
   const uint32_t events = id->events_sent;
+  if (id->listening) service_.listener_ended(*id);
   identifiers_.erase(*id);
   return Destroyed{events};
 }

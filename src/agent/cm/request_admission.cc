@@ -137,7 +137,10 @@ Admission RequestAdmission::decide(const Message& message, const cm::Arrival& ar
     listener = static_cast<CmIdentifier*>((*ports)->find_listener(own, origin));
   }
   if (listener == nullptr) {
-    if (arrival.may_wait) return Admission::wait();
+    const auto space = static_cast<uint16_t>(service->space);
+    if (arrival.may_wait && service_.may_listen_soon(space, service->port, arrival.waited)) {
+      return Admission::wait();
+    }
     if (service_.expects_returns()) return Admission::ignore();
     return is_service ? refused<Message>() : no_service<Message>();
   }

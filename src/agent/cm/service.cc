@@ -109,25 +109,27 @@ void CmService::on_mad(ConstBytes mad, const cm::Arrival& arrival) {
     gsi_.count_forged();
     return;
   }
-  receive(mad, arrival, std::max(MonotonicClock::now() + EarlyMessages::kPatience, returns_until_), true);
+  receive(mad, arrival, MonotonicClock::now());
 }
 
-void CmService::receive(ConstBytes mad, const cm::Arrival& arrival, TimePoint deadline, bool patient) {
+void CmService::receive(ConstBytes mad, const cm::Arrival& arrival, TimePoint came) {
+  const TimePoint now = MonotonicClock::now();
   cm::Arrival this_time = arrival;
-  this_time.may_wait = patient && early_.has_room();
-  const cm::Disposal disposal = manager_.on_mad(mad, this_time, MonotonicClock::now());
+  this_time.may_wait = early_.has_room();
+  this_time.waited = now - came;
+  const cm::Disposal disposal = manager_.on_mad(mad, this_time, now);
   settle();
   if (disposal == cm::Disposal::kDone) return;
-  early_.keep(mad, arrival, deadline);
+  early_.keep(mad, arrival, came, std::max(now + EarlyMessages::kPatience, returns_until_));
   if (!early_timer_) early_timer_ = loop_.at(early_.deadline(), [this] { answer_early_messages(); });
 }
 
 void CmService::answer_early_messages() {
-  early_timer_.reset();
   const TimePoint now = MonotonicClock::now();
   while (const auto message = early_.take_overdue(now)) {
-    receive(message->mad.bytes, message->arrival, message->deadline, false);
+    receive(message->mad.bytes, message->arrival, message->came);
   }
+  early_timer_.reset();  // only now: receive() is not to set it for each that waits on
   if (early_.deadline() == kNever) return;
   early_timer_ = loop_.at(early_.deadline(), [this] { answer_early_messages(); });
 }
@@ -138,9 +140,18 @@ void CmService::look_again() {
   loop_.later([this] {
     looking_again_ = false;
     for (const auto& message : early_.take_all()) {
-      receive(message.mad.bytes, message.arrival, message.deadline, true);
+      receive(message.mad.bytes, message.arrival, message.came);
     }
   });
+}
+
+void CmService::listener_ended(const CmIdentifier& id) {
+  ended_listeners_.add(*id.client, id.port_space, port_of(id.source), MonotonicClock::now());
+}
+
+bool CmService::may_listen_soon(uint16_t port_space, uint16_t port, Duration waited) const {
+  return expects_returns() || waited < EarlyMessages::kPatience ||
+         ended_listeners_.has(port_space, port, MonotonicClock::now());
 }
 
 void CmService::open_wire(int slot_socket) {

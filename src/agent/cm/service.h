@@ -12,6 +12,7 @@
 
 #include "agent/cm/claims.h"
 #include "agent/cm/early_messages.h"
+#include "agent/cm/ended_listeners.h"
 #include "agent/cm/gone_clients.h"
 #include "agent/cm/gsi_port.h"
 #include "agent/cm/identifier.h"
@@ -83,7 +84,10 @@ class CmService final : private cm::Sink {
 
   // For clients.
   void join(CmClient& client) { clients_.insert(&client); }
-  void leave(CmClient& client) { clients_.erase(&client); }
+  void leave(CmClient& client) {
+    clients_.erase(&client);
+    ended_listeners_.forget(client);
+  }
   EventLoop& loop() { return loop_; }
   // After an operation of the manager, settle() is called.
   cm::Manager& manager() { return manager_; }
@@ -105,6 +109,10 @@ class CmService final : private cm::Sink {
   void release_connection(CmIdentifier& id);
   // A program listens now, or a connection was restored: a message for it may have come already.
   void look_again();
+  // A program that runs on has ended a listener.
+  void listener_ended(const CmIdentifier& id);
+  // Whether a listener that is not there may still come to a port, for a request that came so long ago.
+  bool may_listen_soon(uint16_t port_space, uint16_t port, Duration waited) const;
   // What a user's programs have together.
   struct Usage {
     size_t identifiers = 0;
@@ -126,8 +134,8 @@ class CmService final : private cm::Sink {
   void send(const cm::Mad& mad, const roce::Path& path) override;
   // Whether a datagram comes from an address of this host, and so must be one of ours.
   bool is_of_this_host(const roce::Path& path) const;
-  // With `patient`, a message for what is not there yet is kept until `deadline`.
-  void receive(ConstBytes mad, const cm::Arrival& arrival, TimePoint deadline, bool patient);
+  // A message for what is not there yet is kept.
+  void receive(ConstBytes mad, const cm::Arrival& arrival, TimePoint came);
   void on_mad(ConstBytes mad, const cm::Arrival& arrival);
   void answer_early_messages();
   void on_timer();
@@ -153,6 +161,7 @@ class CmService final : private cm::Sink {
   uint32_t listed_number_ = 0;
   std::map<uid_t, Usage> usage_;
   EarlyMessages early_;
+  EndedListeners ended_listeners_;
   TimePoint returns_until_{};
   bool looking_again_ = false;
   std::optional<EventLoop::TimerId> early_timer_;

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include "agent/cm/ended_listeners.h"
+#include "base/time.h"
+
+namespace verbena::agent {
+namespace {
+
+constexpr uint16_t kSpace = 0x106;
+constexpr TimePoint kStart{std::chrono::hours(1)};
+constexpr Duration kLittle = std::chrono::milliseconds(1);
+
+// They are compared, and never looked at.
+const char kClients[2] = {};
+const CmClient& client(int index) {
+  return reinterpret_cast<const CmClient&>(kClients[index]);
+}
+
+TEST(EndedListeners, AreKnownForAMoment) {
+  EndedListeners listeners;
+  listeners.add(client(0), kSpace, 7471, kStart);
+  EXPECT_TRUE(listeners.has(kSpace, 7471, kStart + EndedListeners::kRemembered - kLittle));
+  EXPECT_FALSE(listeners.has(kSpace, 7471, kStart + EndedListeners::kRemembered));
+}
+
+TEST(EndedListeners, AreOfOnePortOfOneSpace) {
+  EndedListeners listeners;
+  listeners.add(client(0), kSpace, 7471, kStart);
+  EXPECT_FALSE(listeners.has(kSpace, 7472, kStart));
+  EXPECT_FALSE(listeners.has(0x111, 7471, kStart));
+}
+
+TEST(EndedListeners, AreForgottenWithTheirProgram) {
+  EndedListeners listeners;
+  listeners.add(client(0), kSpace, 1, kStart);
+  listeners.add(client(1), kSpace, 2, kStart);
+  listeners.forget(client(0));
+  EXPECT_FALSE(listeners.has(kSpace, 1, kStart));
+  EXPECT_TRUE(listeners.has(kSpace, 2, kStart));
+}
+
+TEST(EndedListeners, OfTooManyTheOldestIsForgotten) {
+  EndedListeners listeners;
+  for (uint16_t port = 0; port <= EndedListeners::kMost; ++port) {
+    listeners.add(client(0), kSpace, port, kStart);
+  }
+  EXPECT_FALSE(listeners.has(kSpace, 0, kStart));
+  EXPECT_TRUE(listeners.has(kSpace, 1, kStart));
+}
+
+}  // namespace
+}  // namespace verbena::agent
