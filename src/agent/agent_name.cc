@@ -27,8 +27,10 @@ using agent_client::AgentAddress;
 constexpr Duration kNamePatience = std::chrono::milliseconds(500);
 constexpr Duration kNameInterval = std::chrono::milliseconds(10);
 constexpr int kAttempts = 16;
-constexpr Duration kLockPatience = std::chrono::milliseconds(50);
-constexpr Duration kLockInterval = std::chrono::milliseconds(1);
+// How long one may have the lock and not listen: an agent that begins, or that ends. Its machine, or its
+// disk, may be slow. Who started us waits for longer (agent_client/agent_dialer.h).
+constexpr Duration kLockPatience = std::chrono::seconds(5);
+constexpr Duration kLockInterval = std::chrono::milliseconds(2);
 
 Result<UniqueFd> open_socket() {
   UniqueFd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
@@ -102,8 +104,8 @@ Result<void> AgentName::take_directory() {
   return fail(EADDRINUSE);
 }
 
-// Of a process that is killed the descriptors are closed one after the other: a client may have seen its end
-// already.
+// Of two that are started at once one begins, and the other ends when that listens: the program that started
+// it finds an agent then. One that ends gives the lock up, also when it is killed.
 Result<void> AgentName::lock() {
   lock_.reset(::open(lock_file_.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600));
   if (!lock_) return fail(errno);

@@ -28,12 +28,13 @@ ClientSockets::~ClientSockets() {
   for (Left& each : left_) closer_.close(each.user, each.socket.part());
 }
 
+// The client is to see the end now, and not only when the descriptor's turn to be closed comes.
 void ClientSockets::close(uid_t user, ForeignSocket socket, size_t unread) {
+  ::shutdown(socket.get(), SHUT_RDWR);
   if (unread == 0 || is_all_taken(socket.get())) {
     unread_.give_back(user, unread);
     return closer_.close(user, socket.part());
   }
-  ::shutdown(socket.get(), SHUT_RDWR);
   left_.push_back({user, std::move(socket), unread});
   look_later();
 }

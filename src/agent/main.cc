@@ -179,6 +179,7 @@ int serve(const Settings& settings) {
   Agent agent(std::move(*name), options);
   if (const auto started = agent.start(); !started) {
     std::fprintf(stderr, "verbena-agent: cannot start: %s\n", std::strerror(started.error().code));
+    ready.reset();  // who waits for us is not to wait for our end, too
     return 1;
   }
   agent.loop().watch(signals.get(), EPOLLIN, [&](uint32_t) { agent.stop(); });

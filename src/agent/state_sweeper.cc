@@ -2,8 +2,8 @@
 #include "agent/state_sweeper.h"
 
 #include <charconv>
+#include <chrono>
 #include <filesystem>
-#include <optional>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -21,6 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr auto kTracesStay = std::chrono::hours(1);  // left_traces.h takes no older ones up
 constexpr std::string_view kSetAside = ".set-aside-";
 
 // Directories are named by the inode number of their network namespace; processes by their pid.
@@ -52,6 +53,12 @@ std::optional<uint64_t> number_of_traces(const std::string& name) {
   return number_of(name.substr(kPrefix.size()));
 }
 
+bool is_older_than(const fs::path& path, fs::file_time_type::duration age) {
+  std::error_code error;
+  const auto written = fs::last_write_time(path, error);
+  return !error && fs::file_time_type::clock::now() - written > age;
+}
+
 // A symbolic link, or what another user owns, is none of an agent's.
 bool is_own_directory(const fs::path& path) {
   struct stat status {};
@@ -76,28 +83,43 @@ std::set<uint64_t> living_network_namespaces() {
   return living;
 }
 
-std::string set_aside(const std::string& directory) {
+std::optional<std::string> set_aside(const std::string& directory) {
   const std::string aside = fmt::format("{}{}{}-{}", directory, kSetAside, ::getpid(),
                                         MonotonicClock::now().time_since_epoch().count());
-  return ::rename(directory.c_str(), aside.c_str()) == 0 ? aside : directory;
+  if (::rename(directory.c_str(), aside.c_str()) != 0) return std::nullopt;
+  return aside;
+}
+
+bool remove_by_and_by(const std::string& path, const std::function<bool()>& is_over) {
+  if (fs::is_directory(fs::symlink_status(path))) {
+    std::vector<fs::path> entries;
+    for (const fs::directory_entry& entry : fs::directory_iterator(path)) entries.push_back(entry.path());
+    for (const fs::path& entry : entries) {
+      if (!remove_by_and_by(entry, is_over)) return false;
+    }
+  }
+  if (is_over()) return false;
+  fs::remove(path);
+  return true;
 }
 
 namespace {
 
-bool remove_directory(const std::string& path) {
-  std::error_code error;
-  fs::remove_all(path, error);
-  if (!error) return true;
-  log_warning("{} is of an agent that is gone, and cannot be removed: {}", path, error.message());
-  return false;
+// Is about to be removed: that no agent begins there meanwhile, its lock is ours until the directory has
+// another name (AgentName). Nothing: one has begun, or the file system does not do it.
+std::optional<std::string> take_name_from(const std::string& directory) {
+  const UniqueFd lock(
+      ::open((directory + "/agent.lock").c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600));
+  if (!lock || ::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) return std::nullopt;
+  return set_aside(directory);
 }
 
 // The number may be another namespace's by now: who had it is looked at again when nobody else can begin.
 bool sweep(const fs::path& path, const std::set<uint64_t>& alive,
-           const std::function<std::set<uint64_t>()>& living) {
+           const std::function<std::set<uint64_t>()>& living, const std::function<bool()>& is_over) {
   const std::string name = path.filename();
   if (const auto left = number_of_traces(name)) {
-    return !alive.contains(*left) && !living().contains(*left) && ::unlink(path.c_str()) == 0;
+    return !alive.contains(*left) && is_older_than(path, kTracesStay) && ::unlink(path.c_str()) == 0;
   }
   const bool aside = is_set_aside(name);
   const auto number = number_of(name);
@@ -107,7 +129,8 @@ bool sweep(const fs::path& path, const std::set<uint64_t>& alive,
   if (!may_be_removed(alive) || !is_own_directory(path)) return false;
   const UniqueFd lock = lock_state_directory(path);
   if (!lock || !may_be_removed(living())) return false;
-  return remove_directory(aside ? path.string() : set_aside(path));
+  const auto removed = aside ? path.string() : take_name_from(path);
+  return removed && remove_by_and_by(*removed, is_over);
 }
 
 }  // namespace
@@ -118,13 +141,22 @@ size_t sweep_state_directories(const std::string& home, const std::function<std:
   size_t removed = 0;
   for (const fs::path& path : entries_of(home)) {
     if (is_over()) break;
-    removed += sweep(path, alive, living) ? 1 : 0;
+    try {
+      removed += sweep(path, alive, living, is_over) ? 1 : 0;
+    } catch (const fs::filesystem_error& error) {
+      log_warning("{} is of an agent that is gone, and cannot be removed: {}", path.string(), error.what());
+    }
   }
   return removed;
 }
 
-StateSweeper::StateSweeper(std::string home, Duration delay)
-    : home_(std::move(home)), thread_([this, delay] { run(delay); }) {}
+StateSweeper::StateSweeper(std::string home, Duration delay) : home_(std::move(home)) {
+  try {
+    thread_ = std::thread([this, delay] { run(delay); });
+  } catch (const std::system_error& error) {
+    log_warning("the state directories of agents that are gone stay: no thread: {}", error.what());
+  }
+}
 
 StateSweeper::~StateSweeper() {
   {
@@ -132,7 +164,7 @@ StateSweeper::~StateSweeper() {
     over_ = true;
   }
   ends_.notify_all();
-  thread_.join();
+  if (thread_.joinable()) thread_.join();
 }
 
 bool StateSweeper::is_over() {
@@ -145,7 +177,11 @@ void StateSweeper::run(Duration delay) {
     std::unique_lock lock(mutex_);
     if (ends_.wait_for(lock, delay, [this] { return over_; })) return;
   }
-  sweep_state_directories(home_, living_network_namespaces, [this] { return is_over(); });
+  try {
+    sweep_state_directories(home_, living_network_namespaces, [this] { return is_over(); });
+  } catch (const std::exception& error) {
+    log_warning("the state directories of agents that are gone stay: {}", error.what());
+  }
 }
 
 }  // namespace verbena::agent

@@ -2,6 +2,7 @@
 #include "agent/state_tree.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cstdio>
 #include <filesystem>
 #include <system_error>
@@ -24,6 +25,7 @@ constexpr std::string_view kDevices = "sys/class/infiniband";
 constexpr std::string_view kUverbs = "sys/class/infiniband_verbs";
 constexpr std::string_view kMads = "sys/class/infiniband_mad";
 constexpr std::string_view kNodes = "dev/infiniband";
+constexpr std::string_view kSpare = ".fresh-";
 constexpr const char* kNull = "/dev/null";  // a character device that everybody may open
 
 [[noreturn]] void raise(const std::string& path) {
@@ -50,14 +52,8 @@ void write_folder(const std::string& at, const Folder& folder) {
   }
 }
 
-// Puts `fresh` in the place of `old`, whether that exists or not, and removes what was there.
-void replace(const std::string& fresh, const std::string& old) {
-  if (::renameat2(AT_FDCWD, fresh.c_str(), AT_FDCWD, old.c_str(), RENAME_EXCHANGE) == 0) {
-    fs::remove_all(fresh);
-    return;
-  }
-  fs::remove_all(old);  // nothing to exchange it with, or a file system that cannot
-  fs::rename(fresh, old);
+bool exchange(const std::string& one, const std::string& other) {
+  return ::renameat2(AT_FDCWD, one.c_str(), AT_FDCWD, other.c_str(), RENAME_EXCHANGE) == 0;
 }
 
 }  // namespace
@@ -74,8 +70,11 @@ bool StateTree::attempt(Work work) {
   }
 }
 
-void StateTree::step_aside() {
-  directory_ = set_aside(directory_);
+bool StateTree::step_aside() {
+  auto aside = set_aside(directory_);
+  if (!aside) return false;
+  directory_ = std::move(*aside);
+  return true;
 }
 
 StateTree::~StateTree() {
@@ -92,6 +91,7 @@ bool StateTree::show(const std::vector<agent_client::Link>& links) {
       fs::create_directories(fmt::format("{}/{}", directory_, folder));
     }
     if (!begun_) {
+      discard_what_was_left();
       put_file(fmt::format("{}/abi_version", kUverbs), "6\n");
       put_file(fmt::format("{}/abi_version", kMads), "5\n");
     }
@@ -154,11 +154,40 @@ void StateTree::show_counters(const std::string& link, const DeviceCounters& cou
   });
 }
 
+std::string StateTree::spare_path() {
+  return discarded_.emplace_back(fmt::format("{}/{}{}", directory_, kSpare, spare_paths_++));
+}
+
+// By an agent that was killed. Its spare paths must not meet ours.
+void StateTree::discard_what_was_left() {
+  for (const fs::directory_entry& entry : fs::directory_iterator(directory_)) {
+    const std::string name = entry.path().filename();
+    if (!name.starts_with(kSpare)) continue;
+    discarded_.push_back(entry.path());
+    uint64_t number = 0;
+    std::from_chars(name.data() + kSpare.size(), name.data() + name.size(), number);
+    spare_paths_ = std::max(spare_paths_, number + 1);
+  }
+}
+
+void StateTree::remove_discarded(const std::function<bool()>& is_over) {
+  while (!discarded_.empty()) {
+    const bool removed = attempt([&] {
+      if (remove_by_and_by(discarded_.back(), is_over)) discarded_.pop_back();
+    });
+    if (is_over()) return;
+    if (!removed) discarded_.pop_back();  // it stays, and has been told of
+  }
+}
+
 void StateTree::put_folder(const std::string& path, const Folder& folder) {
-  const std::string fresh = directory_ + "/.fresh";
-  fs::remove_all(fresh);
+  const std::string fresh = spare_path();
+  const std::string place = directory_ + '/' + path;
   write_folder(fresh, folder);
-  replace(fresh, directory_ + '/' + path);
+  if (exchange(fresh, place)) return;
+  // Nothing to exchange it with, or a file system that cannot.
+  if (fs::exists(fs::symlink_status(place))) fs::rename(place, spare_path());
+  fs::rename(fresh, place);
 }
 
 // In place, as programs that read it have it open for long; and at one go, so that they find no half of a
@@ -173,15 +202,13 @@ void StateTree::write_counter(const std::string& path, uint64_t value) {
 }
 
 void StateTree::put_file(const std::string& path, std::string_view text) {
-  const std::string fresh = directory_ + "/.fresh";
-  fs::remove_all(fresh);
+  const std::string fresh = spare_path();
   write_file(fresh, text);
   fs::rename(fresh, directory_ + '/' + path);
 }
 
 void StateTree::put_link(const std::string& path, const std::string& target) {
-  const std::string fresh = directory_ + "/.fresh";
-  fs::remove_all(fresh);
+  const std::string fresh = spare_path();
   fs::create_symlink(target, fresh);
   fs::rename(fresh, directory_ + '/' + path);
 }
@@ -194,12 +221,7 @@ void StateTree::remove_strangers(const std::string& path, const std::vector<std:
     }
   }
   // A folder goes at once and not file by file.
-  for (const fs::path& stranger : strangers) {
-    const std::string fresh = directory_ + "/.fresh";
-    fs::remove_all(fresh);
-    fs::rename(stranger, fresh);
-    fs::remove_all(fresh);
-  }
+  for (const fs::path& stranger : strangers) fs::rename(stranger, spare_path());
 }
 
 }  // namespace verbena::agent

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <string_view>
@@ -18,6 +19,7 @@ using agent_client::DeviceCounters;
 
 // Keeps the directory in which programs see the devices as they would in /sys and /dev (see
 // paths/state_directory.h). A device's folder changes as a whole: a reader sees the old one or the new one.
+// What is no longer shown is removed apart from that, as it takes long (state_sweeper.h).
 //
 // The directory belongs to us alone (make_state_directory() saw to that), so what lies in it may be believed,
 // but it may be out of date: an agent that was killed leaves it behind. No failure here is serious: it is
@@ -27,14 +29,17 @@ class StateTree {
   explicit StateTree(std::string directory) : directory_(std::move(directory)) {}
   // Removes the directory.
   ~StateTree();
-  // Nothing is shown any more: the directory has another name until it is removed.
-  void step_aside();
+  // Nothing is shown any more: the directory has another name until it is removed. False: it has not.
+  bool step_aside();
   StateTree(const StateTree&) = delete;
   StateTree& operator=(const StateTree&) = delete;
 
   // False: not all of it can be written. To be called again.
   bool show(const std::vector<agent_client::Link>& links);
   void show_counters(const std::string& link, const DeviceCounters& counters);
+  bool has_discarded() const { return !discarded_.empty(); }
+  // Removes what is not shown any more; looks whether it `is_over` before each file.
+  void remove_discarded(const std::function<bool()>& is_over);
   // Of another thread; what we have it watch is ours.
   CounterReaders& readers() { return readers_; }
 
@@ -42,6 +47,9 @@ class StateTree {
   // Whether it does not fail.
   template <class Work>
   bool attempt(Work work);
+  // A new path, which nobody looks at. What is there at last is removed later.
+  std::string spare_path();
+  void discard_what_was_left();
   void put_folder(const std::string& path, const Folder& folder);
   void write_counter(const std::string& path, uint64_t value);
   void put_file(const std::string& path, std::string_view text);
@@ -52,6 +60,8 @@ class StateTree {
   std::map<std::string, agent_client::Link> shown_;  // by name
   std::map<std::string, DeviceCounters> counters_;
   CounterReaders readers_;
+  std::vector<std::string> discarded_;  // paths; there may be nothing
+  uint64_t spare_paths_ = 0;
   bool begun_ = false;
   std::string last_failure_;
 };

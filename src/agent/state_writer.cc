@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/state_writer.h"
 
+#include <system_error>
 #include <utility>
 
 #include "base/log.h"
@@ -13,15 +14,26 @@ constexpr Duration kRetryInterval = std::chrono::seconds(1);
 
 }  // namespace
 
-StateWriter::StateWriter(std::string directory) : tree_(std::move(directory)), thread_([this] { run(); }) {}
+StateWriter::StateWriter(std::string directory) : tree_(std::move(directory)) {
+  try {
+    thread_ = std::thread([this] { run(); });
+  } catch (const std::system_error& error) {
+    log_warning("programs that look into /sys see no devices: no thread: {}", error.what());
+  }
+}
 
 StateWriter::~StateWriter() {
   stop();
 }
 
-void StateWriter::step_aside() {
+bool StateWriter::step_aside() {
   stop();
-  tree_.step_aside();
+  return tree_.step_aside();
+}
+
+bool StateWriter::is_wanted() {
+  const std::lock_guard lock(mutex_);
+  return stop_ || links_ || !counters_.empty();
 }
 
 void StateWriter::stop() {
@@ -51,6 +63,7 @@ void StateWriter::show_counters(std::map<std::string, DeviceCounters> by_link) {
 }
 
 void StateWriter::wait(TimePoint deadline) {
+  if (!thread_.joinable()) return;
   std::unique_lock lock(mutex_);
   const bool done = changed_.wait_for(lock, deadline - MonotonicClock::now(),
                                       [&] { return !links_ && counters_.empty() && !writing_; });
@@ -72,7 +85,11 @@ void StateWriter::run() {
     writing_ = tries || !counters.empty();
     if (!writing_) {
       changed_.notify_all();
-      if (next_try == kNever) {
+      if (tree_.has_discarded()) {
+        lock.unlock();
+        tree_.remove_discarded([this] { return is_wanted(); });
+        lock.lock();
+      } else if (next_try == kNever) {
         changed_.wait(lock);
       } else {
         changed_.wait_for(lock, next_try - MonotonicClock::now());

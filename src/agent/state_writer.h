@@ -23,8 +23,9 @@ class StateWriter {
   explicit StateWriter(std::string directory);
   // Removes the tree, which may take long.
   ~StateWriter();
-  // The last call: what another agent makes under the tree's name is its own from now on.
-  void step_aside();
+  // The last call: what another agent makes under the tree's name is its own from now on. False: the tree
+  // still has its name, and has to be removed before another agent comes.
+  bool step_aside();
 
   void show(const std::vector<agent_client::Link>& links);
   void show_counters(std::map<std::string, DeviceCounters> by_link);
@@ -36,6 +37,8 @@ class StateWriter {
  private:
   void run();
   void stop();
+  // For the thread: whether there is something better to do than to remove what is not shown any more.
+  bool is_wanted();
 
   StateTree tree_;  // of the thread
   std::mutex mutex_;
@@ -44,7 +47,7 @@ class StateWriter {
   std::map<std::string, DeviceCounters> counters_;
   bool writing_ = false;
   bool stop_ = false;
-  std::thread thread_;
+  std::thread thread_;  // there may be none
 };
 
 }  // namespace verbena::agent

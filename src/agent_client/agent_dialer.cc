@@ -2,7 +2,6 @@
 #include "agent_client/agent_dialer.h"
 
 #include <algorithm>
-#include <chrono>
 #include <thread>
 
 #include <fcntl.h>
@@ -18,7 +17,7 @@
 namespace verbena::agent_client {
 namespace {
 
-constexpr Duration kRetryInterval = std::chrono::milliseconds(5);
+constexpr Duration kLookInterval = std::chrono::milliseconds(50);
 constexpr Duration kStartInterval = std::chrono::milliseconds(500);
 
 // For how long the one that has an agent's abstract name may have no room for us. An agent that has a socket
@@ -66,13 +65,26 @@ Result<AgentConnection> AgentDialer::open_or_start(TimePoint& deadline, TimePoin
       next_start = now + kStartInterval;  // the first may have met one that was about to end
       const auto ready = start();
       if (!ready) return fail(ECONNREFUSED);
-      wait_until_ready(ready->get(), POLLIN, std::max(deadline, now + for_starts));
+      connection = open_started(ready->get(), std::max(deadline, now + for_starts));
       const Duration took = std::min(MonotonicClock::now() - now, for_starts);
       for_starts -= took;
+      if (!connection && connection.error().code == ECONNREFUSED) continue;
       deadline += took;
+      if (connection) return connection;
     } else {
       std::this_thread::sleep_for(kRetryInterval);
     }
+  }
+}
+
+// What start() answered may stay open in a process that has it by a fork, and the agent may have met another
+// one that listens before it: so it is not all that is looked at.
+Result<AgentConnection> AgentDialer::open_started(int ready, TimePoint give_up) {
+  for (;;) {
+    const TimePoint now = MonotonicClock::now();
+    const bool is_ready = wait_until_ready(ready, POLLIN, std::min(give_up, now + kLookInterval));
+    auto connection = open();
+    if (connection || is_ready || MonotonicClock::now() >= give_up) return connection;
   }
 }
 

@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <chrono>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "agent_client/admin_error.h"
@@ -32,7 +33,8 @@ class AgentDialer {
   // about to end. Does not start one before `start_after`: an agent may be on its way.
   //
   // An agent that has been started and neither listens nor has given up is waited for longer, for
-  // kLongestStart in all: the machine may be busy, or its disk. The deadline is put off by that.
+  // kLongestStart in all: the machine may be busy, or its disk. The deadline is put off by that, if an agent
+  // is there then.
   template <class Greet>
   AdminResult<void> open_and_greet(TimePoint& deadline, TimePoint start_after, Greet&& greet) {
     Duration for_starts = kLongestStart;
@@ -45,13 +47,18 @@ class AgentDialer {
       auto greeted = greet(std::move(*connection), deadline);
       const bool again = !greeted && (greeted.error().code == ECONNRESET || greeted.error().code == EPIPE);
       if (!again || MonotonicClock::now() >= deadline) return greeted;
+      std::this_thread::sleep_for(kRetryInterval);
     }
   }
 
  private:
   static constexpr Duration kLongestStart = std::chrono::seconds(10);
+  static constexpr Duration kRetryInterval = std::chrono::milliseconds(5);
 
   Result<AgentConnection> open_or_start(TimePoint& deadline, TimePoint start_after, Duration& for_starts);
+  // Until what start() has answered is readable, or another agent listens: the connection to that, if open()
+  // had to be asked.
+  Result<AgentConnection> open_started(int ready, TimePoint give_up);
 };
 
 struct ConnectOptions {

@@ -12,12 +12,16 @@
 namespace verbena::paths {
 namespace {
 
+// An agent that ends may remove the home between our two steps.
+constexpr int kAttempts = 16;
+
 // The mode does not pass through the umask: the directory is made private and opened up after.
 Result<void> make_directory(const std::string& path, mode_t mode) {
   if (mkdir(path.c_str(), 0700) != 0) {
     if (errno != EEXIST) return fail(errno);
-    if (!is_trusted_directory(path.c_str())) return fail(EPERM);
-    return {};
+    if (is_trusted_directory(path.c_str())) return {};
+    struct stat status {};
+    return fail(lstat(path.c_str(), &status) != 0 && errno == ENOENT ? ENOENT : EPERM);
   }
   if (chmod(path.c_str(), mode) != 0) return fail(errno);
   return {};
@@ -41,11 +45,15 @@ Result<std::string> make_state_directory() {
   const mode_t mode = owner == 0 ? 0755 : 0700;
   const std::string path = state_directory_for(owner);
   if (path.empty()) return fail(ENOENT);
-  if (const Result<void> made = make_directory(state_home_for(owner).c_str(), mode); !made) {
-    return tl::unexpected(made.error());
+  const PathText home = state_home_for(owner);
+  Result<void> made;
+  for (int attempt = 0; attempt < kAttempts; ++attempt) {
+    made = make_directory(home.c_str(), mode);
+    if (made) made = make_directory(path, mode);
+    if (made) return path;
+    if (made.error().code != ENOENT) break;
   }
-  if (const Result<void> made = make_directory(path, mode); !made) return tl::unexpected(made.error());
-  return path;
+  return tl::unexpected(made.error());
 }
 
 // It gets its name when it is locked: before that nobody else can open it, and so nobody else can lock it.

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/state_sweeper.h"
 
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <set>
 #include <string>
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 
 namespace verbena::agent {
@@ -74,7 +77,7 @@ TEST_F(SweptHome, LosesNothingWhoseNumberIsAnotherNamespacesByNow) {
 }
 
 TEST_F(SweptHome, LosesWhatAKilledAgentHadSetAside) {
-  const std::string aside = set_aside(make_tree("111"));
+  const std::string aside = set_aside(make_tree("111")).value_or("");
   EXPECT_FALSE(exists("111"));
   EXPECT_TRUE(fs::exists(aside));
   make_tree("111");
@@ -86,17 +89,35 @@ TEST_F(SweptHome, LosesWhatAKilledAgentHadSetAside) {
 TEST_F(SweptHome, KeepsWhatAnAgentIsRemovingItself) {
   const std::string directory = make_tree("111");
   const UniqueFd lock = lock_state_directory(directory);
-  const std::string aside = set_aside(directory);
+  const std::string aside = set_aside(directory).value_or("");
   EXPECT_EQ(sweep(), 0u);
   EXPECT_TRUE(fs::exists(aside));
 }
 
+TEST_F(SweptHome, LeavesADirectoryInWhichAnAgentIsAboutToBegin) {
+  const std::string lock_file = make_tree("111") + "/agent.lock";
+  const UniqueFd lock(::open(lock_file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  ASSERT_EQ(::flock(lock.get(), LOCK_EX | LOCK_NB), 0);
+  EXPECT_EQ(sweep(), 0u);
+  EXPECT_TRUE(exists("111"));
+}
+
+TEST_F(SweptHome, KeepsTracesForAnHour) {
+  std::ofstream(home_ / "traces-111") << "x";
+  EXPECT_EQ(sweep(), 0u);
+  EXPECT_TRUE(exists("traces-111")) << "the namespace may have a name, and no process";
+  fs::last_write_time(home_ / "traces-111", fs::file_time_type::clock::now() - std::chrono::minutes(61));
+  EXPECT_EQ(sweep({111}), 0u);
+  EXPECT_EQ(sweep(), 1u);
+  EXPECT_FALSE(exists("traces-111"));
+}
+
 TEST_F(SweptHome, IsLeftAloneWhenTheAgentEnds) {
   for (const char* name : {"1", "2", "3"}) make_tree(name);
-  int removed = 0;
-  EXPECT_EQ(sweep_state_directories(
-                home_, [] { return std::set<uint64_t>(); }, [&] { return removed++ == 2; }),
-            2u);
+  const auto two_are_gone = [&] { return exists("1") + exists("2") + exists("3") == 1; };
+  sweep_state_directories(
+      home_, [] { return std::set<uint64_t>(); }, two_are_gone);
+  EXPECT_TRUE(two_are_gone());
 }
 
 TEST(StateSweeping, EndsAtOnceBeforeItsTime) {

@@ -7,6 +7,7 @@
 #include <iterator>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -16,6 +17,8 @@ namespace verbena::agent {
 namespace {
 
 namespace fs = std::filesystem;
+using ::testing::ElementsAre;
+using ::testing::UnorderedElementsAre;
 
 class StateTreeTest : public ::testing::Test {
  protected:
@@ -37,9 +40,17 @@ class StateTreeTest : public ::testing::Test {
     link.gids = {{0, {}}};
     return link;
   }
+  static bool never() { return false; }
   std::string read(const std::string& path) const {
     std::ifstream file(directory_ + '/' + path);
     return {std::istreambuf_iterator<char>(file), {}};
+  }
+  static std::vector<std::string> names_in(const std::string& path) {
+    std::vector<std::string> names;
+    for (const fs::directory_entry& entry : fs::directory_iterator(path)) {
+      names.push_back(entry.path().filename());
+    }
+    return names;
   }
   bool exists(const std::string& path) const { return fs::exists(directory_ + '/' + path); }
 
@@ -97,7 +108,7 @@ TEST_F(StateTreeTest, FollowsTheLinks) {
 TEST_F(StateTreeTest, ReplacesWhatAKilledAgentLeft) {
   fs::create_directories(directory_ + "/sys/class/infiniband/old/ports/1");
   fs::create_directories(directory_ + "/sys/class/infiniband/rxe_eth0/ports/7");
-  fs::create_directories(directory_ + "/.fresh/half/done");
+  fs::create_directories(directory_ + "/.fresh-5/half/done");
   fs::create_directories(directory_ + "/dev/infiniband");
   std::ofstream(directory_ + "/dev/infiniband/uverbs0") << "not a device";
   StateTree tree(directory_);
@@ -106,7 +117,22 @@ TEST_F(StateTreeTest, ReplacesWhatAKilledAgentLeft) {
   EXPECT_FALSE(exists("sys/class/infiniband/rxe_eth0/ports/7"));
   EXPECT_TRUE(exists("sys/class/infiniband/rxe_eth0/ports/1/gids/0"));
   EXPECT_TRUE(fs::is_character_file(directory_ + "/dev/infiniband/uverbs0"));
-  EXPECT_FALSE(exists(".fresh"));
+  tree.remove_discarded(never);
+  EXPECT_THAT(names_in(directory_), UnorderedElementsAre("sys", "dev"));
+}
+
+TEST_F(StateTreeTest, RemovesWhatIsNotShownAnyMoreOnlyWhenThereIsTime) {
+  StateTree tree(directory_);
+  tree.show({link("rxe_eth0", 0)});
+  EXPECT_TRUE(tree.show({}));
+  EXPECT_FALSE(exists("sys/class/infiniband/rxe_eth0"));
+  int looks = 0;
+  tree.remove_discarded([&] { return ++looks > 3; });
+  EXPECT_TRUE(tree.has_discarded());
+  EXPECT_GT(names_in(directory_).size(), 2u);
+  tree.remove_discarded(never);
+  EXPECT_FALSE(tree.has_discarded());
+  EXPECT_THAT(names_in(directory_), UnorderedElementsAre("sys", "dev"));
 }
 
 TEST_F(StateTreeTest, ShowsCountersAlsoAfterTheLinkHasChanged) {
@@ -128,12 +154,18 @@ TEST_F(StateTreeTest, ShowsCountersAlsoAfterTheLinkHasChanged) {
 TEST_F(StateTreeTest, HasGivenItsNameToTheNextBeforeItIsRemoved) {
   auto tree = std::make_unique<StateTree>(directory_);
   tree->show({link("rxe_eth0", 0)});
-  tree->step_aside();
+  EXPECT_TRUE(tree->step_aside());
   EXPECT_FALSE(fs::exists(directory_));
   StateTree next(directory_);
   next.show({link("rxe_eth1", 1)});
   tree.reset();
   EXPECT_TRUE(fs::exists(directory_ + "/sys/class/infiniband/rxe_eth1"));
+  EXPECT_THAT(names_in(home_), ElementsAre("1"));
+}
+
+TEST_F(StateTreeTest, IsStillThereUnderItsNameWhereItCannotStepAside) {
+  StateTree tree(directory_ + "/never-made");
+  EXPECT_FALSE(tree.step_aside());
 }
 
 TEST_F(StateTreeTest, LeavesNothingBehind) {

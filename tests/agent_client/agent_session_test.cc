@@ -194,6 +194,14 @@ TEST_F(AgentSessionTest, TheStartOfAnAgentTakesNothingOfTheTimeOfTheCall) {
   EXPECT_EQ(host.started(), 1);
 }
 
+// Another program had started one a moment before, or ours waits for what it cannot get.
+TEST_F(AgentSessionTest, FindsAnotherAgentThatListensDuringAStart) {
+  host.let_start_slowly_beside(agree, die_of_a_request, std::chrono::hours(1));
+  const auto session = this->session(kHasty);
+  EXPECT_EQ(call(*session), 0);
+  EXPECT_EQ(host.started(), 1);
+}
+
 TEST_F(AgentSessionTest, GivesUpAtOnceWhereNoneMayBeStarted) {
   const auto session = this->session();
   EXPECT_EQ(call(*session), ECONNREFUSED);

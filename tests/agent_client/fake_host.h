@@ -41,6 +41,12 @@ class FakeHost {
     const std::lock_guard lock(mutex_);
     start_ = start;
   }
+  // The same, and meanwhile this other one begins to listen.
+  void let_start_slowly_beside(FakeAgent::Script other, FakeAgent::Script script, Duration start) {
+    let_start_slowly(std::move(script), start);
+    const std::lock_guard lock(mutex_);
+    other_ = std::move(other);
+  }
   // Clients may start agents, but none comes to listen.
   void let_start_in_vain() {
     const std::lock_guard lock(mutex_);
@@ -105,16 +111,18 @@ class FakeHost {
   // A timer is as readable as a pipe that is closed; the agent listens when it is.
   Result<UniqueFd> start_slowly() {
     UniqueFd timer(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC));
-    itimerspec when{};
-    when.it_value.tv_nsec = start_.count();
+    const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(start_);
+    const itimerspec when{{}, {seconds.count(), (start_ - seconds).count()}};
     if (!timer || ::timerfd_settime(timer.get(), 0, &when, nullptr) != 0) return fail(errno);
     listens_at_ = MonotonicClock::now() + start_;
+    if (other_) agents_.emplace_back(std::move(*std::exchange(other_, std::nullopt)));
     return timer;
   }
 
   std::mutex mutex_;
   std::list<FakeAgent> agents_;  // the last one listens
   std::vector<FakeAgent::Script> startable_;
+  std::optional<FakeAgent::Script> other_;
   bool in_vain_ = false;
   Duration start_{};  // how long the next one takes to start
   std::optional<TimePoint> listens_at_;
