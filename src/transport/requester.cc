@@ -409,8 +409,7 @@ SendStatus Requester::send_data(SendWqe& wqe) {
                                           .lent = lent > 0});
   if (status != SendStatus::kSent) return status;
   since_ack_request_ = packet.headers.ack_request ? 0 : since_ack_request_ + std::max(cost, 1u);
-  if (packet.count > 1) qp_.count(kSentPackets, packet.count - 1);
-  sent(wqe, next_ + packet.count, packet.bytes);
+  sent(wqe, next_ + packet.count, packet.bytes, packet.count);
   return status;
 }
 
@@ -466,7 +465,7 @@ SendStatus Requester::put_read(const SendWqe& wqe, Psn from, Psn limit) {
 void Requester::sent_request(SendWqe& wqe, Psn past, uint32_t payload_bytes) {
   since_ack_request_ = 0;
   ++reads_outstanding_;
-  sent(wqe, past, payload_bytes);
+  sent(wqe, past, payload_bytes, 1);
 }
 
 SendStatus Requester::send_atomic(SendWqe& wqe) {
@@ -524,10 +523,12 @@ SendStatus Requester::put_placement(const SendWqe& wqe) {
   return qp_.send_out({qp_.attributes().path, headers, pieces.get(), wqe.length});
 }
 
-void Requester::sent(SendWqe& wqe, Psn past, uint32_t payload_bytes) {
-  qp_.count(kSentPackets);
+void Requester::sent(SendWqe& wqe, Psn past, uint32_t payload_bytes, uint32_t packets) {
+  qp_.count(kSentPackets, packets);
   qp_.count(kSentBytes, payload_bytes);
-  if (next_.is_before(highest_)) qp_.count(kRetransmittedPackets);
+  if (next_.is_before(highest_)) {
+    qp_.count(kRetransmittedPackets, std::min(packets, static_cast<uint32_t>(highest_ - next_)));
+  }
   const uint32_t bytes = flight_bytes(wqe, next_, past);
   if (flow_) {
     flow_->sent(next_, static_cast<uint32_t>(past - next_), bytes, next_.is_before(highest_), inflight_,

@@ -148,7 +148,8 @@ class Requester {
     const Duration timeout = ack_timeout();
     if (timeout != Duration::zero()) ack_deadline_ = now + timeout;
   }
-  void sent(queues::SendWqe& wqe, roce::Psn past, uint32_t payload_bytes);
+  // So many packets, joined or not, which use the PSNs up to `past`: those of a READ's answer, too.
+  void sent(queues::SendWqe& wqe, roce::Psn past, uint32_t payload_bytes, uint32_t packets);
   void sent_request(queues::SendWqe& wqe, roce::Psn past, uint32_t payload_bytes);
   int32_t most_packets() const;
   void stop_at_cursor(ibv_wc_status status);

@@ -396,7 +396,6 @@ TransmitResult Responder::transmit_urgent(uint32_t& budget) {
       break;
     }
     --budget;
-    qp_.count(kSentPackets);
     if (reply.next.is_after(reply.resource.last)) replies_.pop_front();
   }
   // Before a NAK: who knows what has arrived need not go back.
@@ -458,6 +457,7 @@ SendStatus Responder::send_read_response(Replies::Reply& reply) {
   headers.msn = r.msn;
   const SendStatus status = qp_.send_out({qp_.attributes().path, headers, pieces.get(), bytes, count});
   if (status != SendStatus::kSent) return status;
+  qp_.count(kSentPackets, count);
   qp_.count(kSentBytes, bytes);
   reply.next = past;
   return status;
@@ -469,7 +469,9 @@ SendStatus Responder::send_atomic_acknowledge(Replies::Reply& reply) {
   headers.msn = reply.resource.msn;
   headers.atomic_original = reply.resource.original;
   const SendStatus status = qp_.send_out({qp_.attributes().path, headers, {}, 0});
-  if (status == SendStatus::kSent) ++reply.next;
+  if (status != SendStatus::kSent) return status;
+  qp_.count(kSentPackets);
+  ++reply.next;
   return status;
 }
 

@@ -57,6 +57,7 @@ TEST_F(RequesterJoining, SendsAgainFromTheMiddleOfARun) {
   EXPECT_THAT(operations(packets), ElementsAre(Op::kSendLast));
   EXPECT_THAT(psns(packets), ElementsAre(102));
   EXPECT_THAT(counts(packets), ElementsAre(2));
+  EXPECT_EQ(e.counter(kRetransmittedPackets), 2u);
 }
 
 class ReadingJoined : public RequesterJoining {
@@ -139,6 +140,7 @@ TEST_F(ResponderJoined, AnswersAReadInRunsWhereTheRouteAllowsIt) {
               ElementsAre(Op::kReadResponseFirst, Op::kReadResponseMiddle, Op::kReadResponseLast));
   EXPECT_THAT(psns(packets), ElementsAre(200, 204, 208));
   EXPECT_THAT(counts(packets), ElementsAre(4, 4, 1));
+  EXPECT_EQ(e.counter(kSentPackets), 9u) << "as many as who reads counts";
 }
 
 TEST_F(ResponderJoined, AcknowledgesBeforeItsOwnRequestsWhereThoseCarryIt) {
