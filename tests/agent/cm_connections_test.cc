@@ -419,6 +419,15 @@ TEST_F(CmDatagrams, WithoutAServiceTheProgramHearsThatItIsUnsupported) {
   client_->expect(RDMA_CM_EVENT_UNREACHABLE, 1);
 }
 
+TEST_F(CmDatagrams, WaitForAServiceOnAPortThatItsProgramTookConnectionsOn) {
+  ASSERT_EQ(server_->destroy(listen(address("0.0.0.0", kPort))), 0);
+  const uint32_t active = client_->resolve(address("127.0.0.1", kPort), RDMA_PS_UDP, IBV_QPT_UD);
+  ASSERT_EQ(client_->connect(active, parameters("hello")), 0);
+  std::this_thread::sleep_for(2 * agent::EarlyMessages::kPatience);
+  listen_for_datagrams();
+  server_->expect(RDMA_CM_EVENT_CONNECT_REQUEST);
+}
+
 TEST_F(CmDatagrams, GroupsAreJoinedByTheirIpAddress) {
   const uint32_t id = client_->create(RDMA_PS_UDP, IBV_QPT_UD);
   EXPECT_EQ(client_->join(id, 1, address("239.1.2.3")), EINVAL);  // of which device?

@@ -7,7 +7,6 @@
 namespace verbena::agent {
 namespace {
 
-constexpr uint16_t kSpace = 0x106;
 constexpr TimePoint kStart{std::chrono::hours(1)};
 constexpr Duration kLittle = std::chrono::milliseconds(1);
 
@@ -19,34 +18,33 @@ const CmClient& client(int index) {
 
 TEST(EndedListeners, AreKnownForAMoment) {
   EndedListeners listeners;
-  listeners.add(client(0), kSpace, 7471, kStart);
-  EXPECT_TRUE(listeners.has(kSpace, 7471, kStart + EndedListeners::kRemembered - kLittle));
-  EXPECT_FALSE(listeners.has(kSpace, 7471, kStart + EndedListeners::kRemembered));
+  listeners.add(client(0), 7471, kStart);
+  EXPECT_TRUE(listeners.has(7471, kStart + EndedListeners::kRemembered - kLittle));
+  EXPECT_FALSE(listeners.has(7471, kStart + EndedListeners::kRemembered));
 }
 
-TEST(EndedListeners, AreOfOnePortOfOneSpace) {
+TEST(EndedListeners, AreOfOnePort) {
   EndedListeners listeners;
-  listeners.add(client(0), kSpace, 7471, kStart);
-  EXPECT_FALSE(listeners.has(kSpace, 7472, kStart));
-  EXPECT_FALSE(listeners.has(0x111, 7471, kStart));
+  listeners.add(client(0), 7471, kStart);
+  EXPECT_FALSE(listeners.has(7472, kStart));
 }
 
 TEST(EndedListeners, AreForgottenWithTheirProgram) {
   EndedListeners listeners;
-  listeners.add(client(0), kSpace, 1, kStart);
-  listeners.add(client(1), kSpace, 2, kStart);
+  listeners.add(client(0), 1, kStart);
+  listeners.add(client(1), 2, kStart);
   listeners.forget(client(0));
-  EXPECT_FALSE(listeners.has(kSpace, 1, kStart));
-  EXPECT_TRUE(listeners.has(kSpace, 2, kStart));
+  EXPECT_FALSE(listeners.has(1, kStart));
+  EXPECT_TRUE(listeners.has(2, kStart));
 }
 
 TEST(EndedListeners, OfTooManyTheOldestIsForgotten) {
   EndedListeners listeners;
   for (uint16_t port = 0; port <= EndedListeners::kMost; ++port) {
-    listeners.add(client(0), kSpace, port, kStart);
+    listeners.add(client(0), port, kStart);
   }
-  EXPECT_FALSE(listeners.has(kSpace, 0, kStart));
-  EXPECT_TRUE(listeners.has(kSpace, 1, kStart));
+  EXPECT_FALSE(listeners.has(0, kStart));
+  EXPECT_TRUE(listeners.has(1, kStart));
 }
 
 }  // namespace

@@ -5,17 +5,17 @@
 
 namespace verbena::agent {
 
-void EndedListeners::add(const CmClient& client, uint16_t port_space, uint16_t port, TimePoint now) {
+void EndedListeners::add(const CmClient& client, uint16_t port, TimePoint now) {
   while (!listeners_.empty() &&
          (listeners_.size() == kMost || listeners_.front().ended + kRemembered <= now)) {
     listeners_.pop_front();
   }
-  listeners_.push_back({&client, port_space, port, now});
+  listeners_.push_back({&client, port, now});
 }
 
-bool EndedListeners::has(uint16_t port_space, uint16_t port, TimePoint now) const {
+bool EndedListeners::has(uint16_t port, TimePoint now) const {
   return std::any_of(listeners_.begin(), listeners_.end(), [&](const Listener& listener) {
-    return listener.port_space == port_space && listener.port == port && now < listener.ended + kRemembered;
+    return listener.port == port && now < listener.ended + kRemembered;
   });
 }
 

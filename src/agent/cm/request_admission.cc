@@ -137,8 +137,7 @@ Admission RequestAdmission::decide(const Message& message, const cm::Arrival& ar
     listener = static_cast<CmIdentifier*>((*ports)->find_listener(own, origin));
   }
   if (listener == nullptr) {
-    const auto space = static_cast<uint16_t>(service->space);
-    if (arrival.may_wait && service_.may_listen_soon(space, service->port, arrival.waited)) {
+    if (arrival.may_wait && service_.may_listen_soon(service->port, arrival.waited)) {
       return Admission::wait();
     }
     if (service_.expects_returns()) return Admission::ignore();

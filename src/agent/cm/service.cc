@@ -146,12 +146,12 @@ void CmService::look_again() {
 }
 
 void CmService::listener_ended(const CmIdentifier& id) {
-  ended_listeners_.add(*id.client, id.port_space, port_of(id.source), MonotonicClock::now());
+  ended_listeners_.add(*id.client, port_of(id.source), MonotonicClock::now());
 }
 
-bool CmService::may_listen_soon(uint16_t port_space, uint16_t port, Duration waited) const {
+bool CmService::may_listen_soon(uint16_t port, Duration waited) const {
   return expects_returns() || waited < EarlyMessages::kPatience ||
-         ended_listeners_.has(port_space, port, MonotonicClock::now());
+         ended_listeners_.has(port, MonotonicClock::now());
 }
 
 void CmService::open_wire(int slot_socket) {

@@ -112,7 +112,7 @@ class CmService final : private cm::Sink {
   // A program that runs on has ended a listener.
   void listener_ended(const CmIdentifier& id);
   // Whether a listener that is not there may still come to a port, for a request that came so long ago.
-  bool may_listen_soon(uint16_t port_space, uint16_t port, Duration waited) const;
+  bool may_listen_soon(uint16_t port, Duration waited) const;
   // What a user's programs have together.
   struct Usage {
     size_t identifiers = 0;
