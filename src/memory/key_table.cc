@@ -68,6 +68,7 @@ void KeyTable::unlink(Region& region) {
     at = (at + 1) & table.mask;
   table.slots[at].identity.store(kPassed, std::memory_order_seq_cst);
   table.slots[at].region.store(nullptr, std::memory_order_release);
+  has_changed();
   --size_;
   // At the end of a run nobody needs to pass.
   const auto identity_at = [&](uint32_t index) -> std::atomic<uint32_t>& {

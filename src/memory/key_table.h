@@ -67,6 +67,10 @@ class KeyTable {
     return open(key, std::optional<Opening>(), [](const Opening& found) { return std::optional(found); });
   }
 
+  // Another number whenever what some key opens has changed, or is gone: what a section has found before,
+  // those that begin after find no more.
+  uint64_t changes() const { return changes_.load(std::memory_order_seq_cst); }
+
   // ---- writers, which are in no section of a reader unless it says so
 
   // Gives the region a fresh key (region->key) and publishes it. The region must stay where it is until it is
@@ -114,6 +118,7 @@ class KeyTable {
     if (publisher_ != nullptr) publisher_->withdraw(region.key);
     change();
     region.publish();
+    has_changed();
     if (publisher_ != nullptr) publisher_->publish(region);
   }
 
@@ -146,10 +151,14 @@ class KeyTable {
   static bool place(const Table& table, Region* region);
   bool make_room();
   uint32_t draw_key();
+  void has_changed() {
+    changes_.store(changes_.load(std::memory_order_relaxed) + 1, std::memory_order_seq_cst);
+  }
 
   const SipKey secret_;
   const uint32_t capacity_;
   std::atomic<const Table*> table_{&nothing_};
+  std::atomic<uint64_t> changes_{0};
   Readers readers_;
   KeyPublisher* publisher_ = nullptr;
 

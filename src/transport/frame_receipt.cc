@@ -31,8 +31,9 @@ FrameReceipt receive_frame(queues::RecvQueue& queue, const FrameReceiptConfig& c
   const queues::RecvWqe& wqe = queue.at(queue.consumed());
   if (total_length(wqe.sges()) < bytes) return FrameReceipt::kDropped;
 
+  memory::KeyFinder keys(config.keys);
   const auto store = [&](uint64_t offset, ConstBytes data) {
-    return scatter(*config.keys, config.pd, wqe.sges(), offset, data) == ScatterResult::kDone;
+    return scatter(keys, config.pd, wqe.sges(), offset, data) == ScatterResult::kDone;
   };
   const bool stored = store(0, front) && store(front.size(), rest);
   queues::Completion entry = completion_of(wqe, config, stored ? IBV_WC_SUCCESS : IBV_WC_LOC_PROT_ERR);

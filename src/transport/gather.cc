@@ -33,69 +33,24 @@ struct Place {
   bool valid = false;
 };
 
-Place place_of(const memory::Opening& region, memory::PdId pd, uint64_t address, uint64_t bytes) {
-  if (!region.allows_local(IBV_ACCESS_LOCAL_WRITE, pd)) return {};
-  if (region.kind == memory::RegionKind::kNull) return {.valid = true};
-  std::byte* const to = region.at(address, bytes);
+Place place_of(memory::KeyFinder& keys, memory::PdId pd, uint64_t address, uint32_t lkey, uint64_t bytes) {
+  const memory::Opening* const region = keys.find(lkey);
+  if (region == nullptr || !region->allows_local(IBV_ACCESS_LOCAL_WRITE, pd)) return {};
+  if (region->kind == memory::RegionKind::kNull) return {.valid = true};
+  std::byte* const to = region->at(address, bytes);
   return {to, to != nullptr};
 }
 
-bool write_to(const memory::KeyTable& keys, memory::PdId pd, uint64_t address, uint32_t lkey,
-              ConstBytes data) {
-  const Place place = keys.open(lkey, Place{}, [&](const memory::Opening& region) {
-    return place_of(region, pd, address, data.size());
-  });
+bool write_to(memory::KeyFinder& keys, memory::PdId pd, uint64_t address, uint32_t lkey, ConstBytes data) {
+  const Place place = place_of(keys, pd, address, lkey, data.size());
   // False: a fault, or the region does not hold it.
   return place.valid && (place.to == nullptr || memory::copy_guarded(place.to, data));
 }
 
-}  // namespace
-
-bool gather(const memory::KeyTable& keys, memory::PdId pd, std::span<const ibv_sge> list, uint64_t offset,
-            uint32_t bytes, memory::Access wanted, Pieces& pieces) {
-  // As nearly all are.
-  if (list.size() == 1 && bytes > 0 && offset + bytes <= list[0].length) {
-    const ibv_sge& sge = list[0];
-    const std::byte* const none = nullptr;
-    const std::byte* const at =
-        keys.open(sge.lkey, none, [&](const memory::Opening& region) -> const std::byte* {
-          return region.allows_local(wanted, pd) ? region.at(sge.addr + offset, bytes) : nullptr;
-        });
-    if (at != nullptr) pieces.add({at, bytes});
-    return at != nullptr;
-  }
-  return walk(list, offset, bytes, [&](uint64_t address, uint32_t length, uint32_t lkey) {
-           const std::byte* none = nullptr;
-           const std::byte* at = keys.open(lkey, none, [&](const memory::Opening& region) {
-             return region.allows_local(wanted, pd) ? region.at(address, length) : nullptr;
-           });
-           if (at == nullptr) return false;
-           pieces.add({at, length});
-           return true;
-         }) != UINT64_MAX;
-}
-
-// What is written to a null region goes nowhere: that is not the memory of an entry.
-void LocalKeys::find(uint32_t key) {
-  key_ = key;
-  const auto found = keys_.open(key);
-  is_open_ = found && found->allows_local(wanted_, pd_) && found->kind != memory::RegionKind::kNull;
-  if (is_open_) region_ = *found;
-}
-
-uint64_t total_length(std::span<const ibv_sge> list) {
-  uint64_t sum = 0;
-  for (const ibv_sge& sge : list) sum += sge.length;
-  return sum;
-}
-
-ScatterResult scatter(const memory::KeyTable& keys, memory::PdId pd, std::span<const ibv_sge> list,
-                      uint64_t offset, ConstBytes data) {
-  // As nearly all are.
-  if (offset == 0 && !list.empty() && !data.empty() && data.size() <= list[0].length) {
-    return write_to(keys, pd, list[0].addr, list[0].lkey, data) ? ScatterResult::kDone
-                                                                : ScatterResult::kProtection;
-  }
+// Apart from its caller, which mostly needs none of it.
+[[gnu::noinline]] ScatterResult scatter_parts(memory::KeyFinder& keys, memory::PdId pd,
+                                              std::span<const ibv_sge> list, uint64_t offset,
+                                              ConstBytes data) {
   const std::byte* from = data.data();
   const uint64_t covered =
       walk(list, offset, data.size(), [&](uint64_t address, uint32_t length, uint32_t lkey) {
@@ -107,12 +62,48 @@ ScatterResult scatter(const memory::KeyTable& keys, memory::PdId pd, std::span<c
   return covered == data.size() ? ScatterResult::kDone : ScatterResult::kTooLong;
 }
 
-std::byte* remote_memory(const memory::KeyTable& keys, const RemoteUser& user, uint32_t rkey,
-                         uint64_t address, uint64_t bytes, memory::Access wanted) {
-  std::byte* none = nullptr;
-  return keys.open(rkey, none, [&](const memory::Opening& region) {
-    return region.allows_remote(wanted, user.pd, user.qpn.value()) ? region.at(address, bytes) : nullptr;
-  });
+}  // namespace
+
+bool gather_parts(memory::KeyFinder& keys, memory::PdId pd, std::span<const ibv_sge> list, uint64_t offset,
+                  uint32_t bytes, memory::Access wanted, Pieces& pieces) {
+  return walk(list, offset, bytes, [&](uint64_t address, uint32_t length, uint32_t lkey) {
+           const std::byte* const at = local_memory(keys, pd, {address, length, lkey}, length, wanted);
+           if (at == nullptr) return false;
+           pieces.add({at, length});
+           return true;
+         }) != UINT64_MAX;
+}
+
+// What is written to a null region goes nowhere: that is not the memory of an entry.
+void LocalKeys::find(uint32_t key) {
+  key_ = key;
+  const memory::Opening* const found = keys_.find(key);
+  is_open_ =
+      found != nullptr && found->allows_local(wanted_, pd_) && found->kind != memory::RegionKind::kNull;
+  if (is_open_) region_ = *found;
+}
+
+uint64_t total_length(std::span<const ibv_sge> list) {
+  uint64_t sum = 0;
+  for (const ibv_sge& sge : list) sum += sge.length;
+  return sum;
+}
+
+ScatterResult scatter(memory::KeyFinder& keys, memory::PdId pd, std::span<const ibv_sge> list,
+                      uint64_t offset, ConstBytes data) {
+  // As nearly all are.
+  if (offset == 0 && !list.empty() && !data.empty() && data.size() <= list[0].length) {
+    return write_to(keys, pd, list[0].addr, list[0].lkey, data) ? ScatterResult::kDone
+                                                                : ScatterResult::kProtection;
+  }
+  return scatter_parts(keys, pd, list, offset, data);
+}
+
+std::byte* remote_memory(memory::KeyFinder& keys, const RemoteUser& user, uint32_t rkey, uint64_t address,
+                         uint64_t bytes, memory::Access wanted) {
+  const memory::Opening* const region = keys.find(rkey);
+  const bool allowed = region != nullptr && region->allows_remote(wanted, user.pd, user.qpn.value());
+  return allowed ? region->at(address, bytes) : nullptr;
 }
 
 }  // namespace verbena::transport

@@ -10,7 +10,7 @@
 #include <infiniband/verbs.h>
 
 #include "base/bytes.h"
-#include "memory/key_table.h"
+#include "memory/key_finder.h"
 #include "queues/work_queue.h"
 #include "roce/qpn.h"
 
@@ -33,26 +33,35 @@ class Pieces {
   alignas(ConstBytes) std::byte space_[queues::kMaxSge * sizeof(ConstBytes)];
 };
 
+// The memory of an entry; nullptr as gather() answers false.
+inline std::byte* local_memory(memory::KeyFinder& keys, memory::PdId pd, const ibv_sge& sge, uint32_t bytes,
+                               memory::Access wanted) {
+  const memory::Opening* const region = keys.find(sge.lkey);
+  return region != nullptr && region->allows_local(wanted, pd) ? region->at(sge.addr, bytes) : nullptr;
+}
+
+// Of any list.
+bool gather_parts(memory::KeyFinder& keys, memory::PdId pd, std::span<const ibv_sge> list, uint64_t offset,
+                  uint32_t bytes, memory::Access wanted, Pieces& pieces);
+
 // Resolves bytes [offset, offset + bytes) of the list. False: a key is unknown, of another protection domain
 // or without the rights `wanted` (0: to be read), or the range leaves its region. Only the entries that the
 // slice touches are looked at. REQUIRES: the list holds offset + bytes bytes
-bool gather(const memory::KeyTable& keys, memory::PdId pd, std::span<const ibv_sge> list, uint64_t offset,
-            uint32_t bytes, memory::Access wanted, Pieces& pieces);
-
-// The memory of an entry; nullptr as gather() answers false.
-inline std::byte* local_memory(const memory::KeyTable& keys, memory::PdId pd, const ibv_sge& sge,
-                               uint32_t bytes, memory::Access wanted) {
-  std::byte* const none = nullptr;
-  return keys.open(sge.lkey, none, [&](const memory::Opening& region) {
-    return region.allows_local(wanted, pd) ? region.at(sge.addr, bytes) : nullptr;
-  });
+inline bool gather(memory::KeyFinder& keys, memory::PdId pd, std::span<const ibv_sge> list, uint64_t offset,
+                   uint32_t bytes, memory::Access wanted, Pieces& pieces) {
+  if (list.size() != 1 || bytes == 0 || offset + bytes > list[0].length) [[unlikely]]
+    return gather_parts(keys, pd, list, offset, bytes, wanted, pieces);
+  const ibv_sge part{list[0].addr + offset, bytes, list[0].lkey};
+  const std::byte* const at = local_memory(keys, pd, part, bytes, wanted);
+  if (at != nullptr) pieces.add({at, bytes});
+  return at != nullptr;
 }
 
 // Opens the keys of requests that follow each other. They mostly name the same, which is looked for once: so
 // it is good for one section of a reader (memory/key_table.h).
 class LocalKeys {
  public:
-  LocalKeys(const memory::KeyTable& keys, memory::PdId pd, memory::Access wanted)
+  LocalKeys(memory::KeyFinder& keys, memory::PdId pd, memory::Access wanted)
       : keys_(keys), pd_(pd), wanted_(wanted) {}
 
   // The first bytes of an entry's memory; nullptr where there are none, or may not be.
@@ -64,7 +73,7 @@ class LocalKeys {
  private:
   void find(uint32_t key);
 
-  const memory::KeyTable& keys_;
+  memory::KeyFinder& keys_;
   const memory::PdId pd_;
   const memory::Access wanted_;
   uint32_t key_ = 0;  // no key is
@@ -81,7 +90,7 @@ enum class ScatterResult : uint8_t { kDone, kTooLong, kProtection, kNotFetched }
 // Writes `data` to bytes [offset, ...) of the list's memory. kTooLong: the list ends before the data does;
 // kProtection: a key that does not allow it, or memory that is gone. What fitted before may have been
 // written.
-ScatterResult scatter(const memory::KeyTable& keys, memory::PdId pd, std::span<const ibv_sge> list,
+ScatterResult scatter(memory::KeyFinder& keys, memory::PdId pd, std::span<const ibv_sge> list,
                       uint64_t offset, ConstBytes data);
 
 // The QP that packets with remote keys came to, as regions and windows know it.
@@ -91,7 +100,7 @@ struct RemoteUser {
 };
 
 // The memory behind a remote key, if region or window allow the access; nullptr otherwise.
-std::byte* remote_memory(const memory::KeyTable& keys, const RemoteUser& user, uint32_t rkey,
-                         uint64_t address, uint64_t bytes, memory::Access wanted);
+std::byte* remote_memory(memory::KeyFinder& keys, const RemoteUser& user, uint32_t rkey, uint64_t address,
+                         uint64_t bytes, memory::Access wanted);
 
 }  // namespace verbena::transport

@@ -78,9 +78,9 @@ Reception Inbound::execute_send(const roce::Packet& packet, Payload payload) {
   if (received_ + payload.bytes() > kMaxMessageBytes) {
     return refused(NakCode::kInvalidRequest, IBV_WC_LOC_LEN_ERR);
   }
-  const ScatterResult result = payload.lent == nullptr ? scatter(*qp_.config().keys, qp_.receives().pd(),
-                                                                 wqe->sges(), received_, payload.here)
-                                                       : fetch_behind(*wqe, *payload.lent);
+  const ScatterResult result =
+      payload.lent == nullptr ? scatter(qp_.keys(), qp_.receives().pd(), wqe->sges(), received_, payload.here)
+                              : fetch_behind(*wqe, *payload.lent);
   switch (result) {
     case ScatterResult::kDone:
       break;
@@ -98,12 +98,11 @@ Reception Inbound::execute_send(const roce::Packet& packet, Payload payload) {
 }
 
 ScatterResult Inbound::fetch_behind(const queues::RecvWqe& wqe, LentPayload& lent) {
-  const memory::KeyTable& keys = *qp_.config().keys;
   const memory::PdId pd = qp_.receives().pd();
   const uint32_t bytes = lent.bytes();
   if (uint64_t{received_} + bytes > total_length(wqe.sges())) return ScatterResult::kTooLong;
   Pieces pieces;
-  if (!gather(keys, pd, wqe.sges(), received_, bytes, IBV_ACCESS_LOCAL_WRITE, pieces))
+  if (!gather(qp_.keys(), pd, wqe.sges(), received_, bytes, IBV_ACCESS_LOCAL_WRITE, pieces))
     return ScatterResult::kProtection;
   return fetch(lent, pieces.get()) ? ScatterResult::kDone : ScatterResult::kNotFetched;
 }
@@ -118,7 +117,7 @@ bool Inbound::fetch(LentPayload& lent, std::span<const ConstBytes> to) const {
 uint32_t Inbound::take_messages(ConstBytes payload, std::span<const uint8_t> lengths) {
   Receives& receives = qp_.receives();
   if (in_message() || receives.tags() != nullptr) return 0;
-  LocalKeys keys(*qp_.config().keys, receives.pd(), IBV_ACCESS_LOCAL_WRITE);
+  LocalKeys keys(qp_.keys(), receives.pd(), IBV_ACCESS_LOCAL_WRITE);
   std::array<queues::CompletionQueue::Differing, kMostJoinedMessages> taken;
   uint32_t count = 0;
   for (const uint8_t length : lengths.first(std::min(lengths.size(), taken.size()))) {
@@ -128,7 +127,7 @@ uint32_t Inbound::take_messages(ConstBytes payload, std::span<const uint8_t> len
     const std::span<const ibv_sge> list = wqe->sges();
     std::byte* const to = !list.empty() && length <= list[0].length ? keys.at(list[0], length) : nullptr;
     if (to != nullptr ? !memory::copy_guarded(to, message)
-                      : scatter(*qp_.config().keys, receives.pd(), list, 0, message) != ScatterResult::kDone)
+                      : scatter(qp_.keys(), receives.pd(), list, 0, message) != ScatterResult::kDone)
       break;
     taken[count++] = {wqe->wr_id, length};
     receives.finish();
@@ -144,7 +143,7 @@ bool Inbound::place_whole(ConstBytes payload, uint32_t packets) {
     return false;
   const queues::RecvWqe* const wqe = receives.current();
   if (wqe == nullptr) return false;
-  return scatter(*qp_.config().keys, receives.pd(), wqe->sges(), 0, payload) == ScatterResult::kDone;
+  return scatter(qp_.keys(), receives.pd(), wqe->sges(), 0, payload) == ScatterResult::kDone;
 }
 
 Reception Inbound::end_send(const roce::Headers& headers) {
@@ -188,7 +187,7 @@ Reception Inbound::begin_rendezvous(const roce::Packet& packet) {
   const queues::RecvWqe& buffer = *receives.current();
   if (total_length(buffer.sges()) < tagged_.length) {
     // Matched, but software must fetch it: it finds the headers in the buffer, as far as they fit.
-    scatter(*qp_.config().keys, receives.pd(), buffer.sges(), 0,
+    scatter(qp_.keys(), receives.pd(), buffer.sges(), 0,
             packet.payload.first(kTagHeaderBytes + kRendezvousHeaderBytes));
     qp_.complete_match(tagged_, IBV_WC_TM_RNDV_INCOMPLETE, IBV_WC_TM_MATCH, 0);
     return {Reception::Result::kEnded};
@@ -219,7 +218,7 @@ bool Inbound::invalidate_named(const roce::Headers& headers) const {
 }
 
 std::byte* Inbound::writable(uint32_t rkey, uint64_t address, uint32_t bytes) const {
-  return remote_memory(*qp_.config().keys, qp_.remote_user(), rkey, address, bytes, IBV_ACCESS_REMOTE_WRITE);
+  return remote_memory(qp_.keys(), qp_.remote_user(), rkey, address, bytes, IBV_ACCESS_REMOTE_WRITE);
 }
 
 Reception Inbound::execute_write(const roce::Packet& packet, const Payload& payload) {

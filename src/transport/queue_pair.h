@@ -115,6 +115,8 @@ class alignas(kCacheLine) QueuePair {
   queues::SendQueue& send_queue() { return send_queue_; }
   queues::RecvQueue& recv_queue() { return receives_.own(); }
   Receives& receives() { return receives_; }
+  // For the shard's lock holder.
+  memory::KeyFinder& keys() const { return keys_; }
   SpinLock& send_lock() { return send_lock_; }
   SpinLock& recv_lock() { return recv_lock_; }
 
@@ -368,6 +370,7 @@ class alignas(kCacheLine) QueuePair {
   SpinLock recv_lock_;
   queues::SendQueue send_queue_;
   Receives receives_;
+  mutable memory::KeyFinder keys_{config_.keys};  // it remembers, and answers no differently for that
   memory::BoundWindows bound_windows_;
   bool completion_lost_ = false;
   std::string peer_words_;  // of hear_refusal()

@@ -115,7 +115,7 @@ RawQueuePair::Added RawQueuePair::add(const queues::SendWqe& wqe, ibv_wc_status&
   Pieces pieces;
   if (wqe.is_inline()) {
     if (wqe.length > 0) pieces.add({wqe.inline_data(), wqe.length});
-  } else if (!gather(*config().keys, config().pd, wqe.sges(), 0, wqe.length, 0, pieces)) {
+  } else if (!gather(keys(), config().pd, wqe.sges(), 0, wqe.length, 0, pieces)) {
     bad = IBV_WC_LOC_PROT_ERR;
     return Added::kBad;
   }

@@ -447,7 +447,7 @@ SendStatus Requester::put_read(const SendWqe& wqe, Psn from, Psn limit) {
 
   // The place for the data must be right before the data is asked for.
   Pieces pieces;
-  if (!gather(*qp_.config().keys, qp_.config().pd, wqe.sges(), offset_at(wqe, from), request.bytes,
+  if (!gather(qp_.keys(), qp_.config().pd, wqe.sges(), offset_at(wqe, from), request.bytes,
               IBV_ACCESS_LOCAL_WRITE, pieces)) {
     return SendStatus::kFault;
   }
@@ -476,8 +476,7 @@ SendStatus Requester::send_atomic(SendWqe& wqe) {
 
 SendStatus Requester::put_atomic(const SendWqe& wqe) {
   Pieces pieces;
-  if (!gather(*qp_.config().keys, qp_.config().pd, wqe.sges(), 0, sizeof(uint64_t), IBV_ACCESS_LOCAL_WRITE,
-              pieces)) {
+  if (!gather(qp_.keys(), qp_.config().pd, wqe.sges(), 0, sizeof(uint64_t), IBV_ACCESS_LOCAL_WRITE, pieces)) {
     return SendStatus::kFault;
   }
   const bool compares = wqe.opcode == IBV_WR_ATOMIC_CMP_AND_SWP;
@@ -512,7 +511,7 @@ SendStatus Requester::put_placement(const SendWqe& wqe) {
     headers.dma_length = wqe.length;
     if (wqe.is_inline()) {
       pieces.add({wqe.inline_data(), wqe.length});
-    } else if (!gather(*qp_.config().keys, qp_.config().pd, wqe.sges(), 0, wqe.length, 0, pieces)) {
+    } else if (!gather(qp_.keys(), qp_.config().pd, wqe.sges(), 0, wqe.length, 0, pieces)) {
       return SendStatus::kFault;
     }
   }

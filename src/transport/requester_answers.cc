@@ -254,8 +254,7 @@ void Requester::on_read_response(const roce::Packet& packet, TimePoint now) {
     fail_head(IBV_WC_BAD_RESP_ERR);
     return;
   }
-  if (scatter(*qp_.config().keys, qp_.config().pd, wqe->sges(), offset, packet.payload) !=
-      ScatterResult::kDone) {
+  if (scatter(qp_.keys(), qp_.config().pd, wqe->sges(), offset, packet.payload) != ScatterResult::kDone) {
     fail_head(IBV_WC_LOC_PROT_ERR);
     return;
   }
@@ -285,7 +284,7 @@ void Requester::on_atomic_acknowledge(const roce::Headers& headers, TimePoint no
   if (wqe == nullptr && is_early(headers.psn)) return on_early_answer({headers, {}}, now);
   if (wqe == nullptr || !is_atomic(*wqe)) return;
   const uint64_t original = headers.atomic_original;
-  if (scatter(*qp_.config().keys, qp_.config().pd, wqe->sges(), 0, std::as_bytes(std::span(&original, 1))) !=
+  if (scatter(qp_.keys(), qp_.config().pd, wqe->sges(), 0, std::as_bytes(std::span(&original, 1))) !=
       ScatterResult::kDone) {
     fail_head(IBV_WC_LOC_PROT_ERR);
     return;

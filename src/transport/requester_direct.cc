@@ -58,7 +58,7 @@ bool Requester::copy_directly(SendWqe& wqe, const PeerRange& range, uint32_t& bu
   Pieces pieces;
   if (wqe.is_inline()) {
     pieces.add({wqe.inline_data(), wqe.length});
-  } else if (!gather(*config.keys, config.pd, wqe.sges(), offset, bytes,
+  } else if (!gather(qp_.keys(), config.pd, wqe.sges(), offset, bytes,
                      is_read(wqe) ? IBV_ACCESS_LOCAL_WRITE : 0, pieces)) {
     return false;
   }
@@ -84,7 +84,7 @@ bool Requester::change_directly(SendWqe& wqe, PeerRange range, uint32_t& budget)
   const QpConfig& config = qp_.config();
   Pieces pieces;
   // Before anything is changed.
-  if (!gather(*config.keys, config.pd, wqe.sges(), 0, sizeof(uint64_t), IBV_ACCESS_LOCAL_WRITE, pieces)) {
+  if (!gather(qp_.keys(), config.pd, wqe.sges(), 0, sizeof(uint64_t), IBV_ACCESS_LOCAL_WRITE, pieces)) {
     return false;
   }
   range.length = sizeof(uint64_t);
@@ -97,7 +97,7 @@ bool Requester::change_directly(SendWqe& wqe, PeerRange range, uint32_t& budget)
   qp_.count(kReceivedPackets);
   budget -= 1;
   const ScatterResult stored =
-      scatter(*config.keys, config.pd, wqe.sges(), 0, std::as_bytes(std::span(&*before, 1)));
+      scatter(qp_.keys(), config.pd, wqe.sges(), 0, std::as_bytes(std::span(&*before, 1)));
   done_directly(wqe, stored == ScatterResult::kDone ? IBV_WC_SUCCESS : IBV_WC_LOC_PROT_ERR);
   return true;
 }

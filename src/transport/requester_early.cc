@@ -48,12 +48,11 @@ void Requester::on_early_answer(const roce::Packet& packet, TimePoint now) {
 // Its data to its place.
 bool Requester::take_answer(const SendWqe& wqe, const roce::Packet& packet) {
   const roce::Headers& headers = packet.headers;
-  const memory::KeyTable& keys = *qp_.config().keys;
   const bool is_atomic_answer = headers.operation() == roce::Operation::kAtomicAcknowledge;
   if (is_atomic(wqe) != is_atomic_answer) return false;
   if (is_atomic_answer) {
     const uint64_t original = headers.atomic_original;
-    return scatter(keys, qp_.config().pd, wqe.sges(), 0, std::as_bytes(std::span(&original, 1))) ==
+    return scatter(qp_.keys(), qp_.config().pd, wqe.sges(), 0, std::as_bytes(std::span(&original, 1))) ==
            ScatterResult::kDone;
   }
   if (is_placement(wqe)) {
@@ -61,7 +60,7 @@ bool Requester::take_answer(const SendWqe& wqe, const roce::Packet& packet) {
   }
   if (!is_answer_of(wqe, packet)) return false;
   const uint32_t offset = offset_at(wqe, headers.psn);
-  return scatter(keys, qp_.config().pd, wqe.sges(), offset, packet.payload) == ScatterResult::kDone;
+  return scatter(qp_.keys(), qp_.config().pd, wqe.sges(), offset, packet.payload) == ScatterResult::kDone;
 }
 
 // The peer has done everything before `limit`: what of it has not been answered is missing.

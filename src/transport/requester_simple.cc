@@ -54,7 +54,7 @@ struct Requester::Together {
 // Those that begin at the cursor, up to the first that is anything else.
 Requester::Together Requester::find_together(uint32_t most) const {
   Together found;
-  LocalKeys keys(*qp_.config().keys, qp_.config().pd, 0);
+  LocalKeys keys(qp_.keys(), qp_.config().pd, 0);
   for (; found.count < most; ++found.count) {
     const SendWqe& wqe = ring().at(cursor_ + found.count);
     if (!may_be_joined(wqe) || inflight_ + found.bytes + wqe.length > window_) break;
@@ -109,7 +109,7 @@ SendStatus Requester::send_one(SendWqe& wqe, uint32_t packets,
   const uint32_t bytes = wqe.length;
   ConstBytes piece(wqe.inline_data(), bytes);
   if (!wqe.is_inline() && bytes > 0) {
-    const std::byte* const from = local_memory(*qp_.config().keys, qp_.config().pd, wqe.sges()[0], bytes, 0);
+    const std::byte* const from = local_memory(qp_.keys(), qp_.config().pd, wqe.sges()[0], bytes, 0);
     if (from == nullptr) return SendStatus::kFault;
     piece = {from, bytes};
   }

@@ -178,9 +178,8 @@ void Responder::execute_read(const roce::Packet& packet) {
       headers.dma_length > kMaxMessageBytes) {
     return refuse(NakCode::kInvalidRequest);
   }
-  if (headers.dma_length > 0 &&
-      remote_memory(*qp_.config().keys, qp_.remote_user(), headers.rkey, headers.address, headers.dma_length,
-                    IBV_ACCESS_REMOTE_READ) == nullptr) {
+  if (headers.dma_length > 0 && remote_memory(qp_.keys(), qp_.remote_user(), headers.rkey, headers.address,
+                                              headers.dma_length, IBV_ACCESS_REMOTE_READ) == nullptr) {
     return refuse(NakCode::kRemoteAccess);
   }
   const uint32_t packets = packets_for(headers.dma_length, mtu());
@@ -205,7 +204,7 @@ void Responder::execute_atomic(const roce::Packet& packet) {
       (headers.address & 7) != 0 || !replies_.has_room()) {
     return refuse(NakCode::kInvalidRequest);
   }
-  std::byte* at = remote_memory(*qp_.config().keys, qp_.remote_user(), headers.rkey, headers.address,
+  std::byte* at = remote_memory(qp_.keys(), qp_.remote_user(), headers.rkey, headers.address,
                                 sizeof(uint64_t), IBV_ACCESS_REMOTE_ATOMIC);
   if (at == nullptr) return refuse(NakCode::kRemoteAccess);
   // A region may start anywhere, whatever addresses its peers use: the processor needs alignment here too.
@@ -445,7 +444,7 @@ SendStatus Responder::send_read_response(Replies::Reply& reply) {
   Pieces pieces;
   if (bytes > 0) {
     const std::byte* at =
-        remote_memory(*qp_.config().keys, r.user, r.rkey, r.address + offset, bytes, IBV_ACCESS_REMOTE_READ);
+        remote_memory(qp_.keys(), r.user, r.rkey, r.address + offset, bytes, IBV_ACCESS_REMOTE_READ);
     if (at == nullptr) return SendStatus::kFault;
     pieces.add({at, bytes});
   }

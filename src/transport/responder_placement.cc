@@ -28,7 +28,7 @@ void Responder::execute_atomic_write(const roce::Packet& packet) {
       !replies_.has_room()) {
     return refuse(NakCode::kInvalidRequest);
   }
-  std::byte* at = remote_memory(*qp_.config().keys, qp_.remote_user(), headers.rkey, headers.address, kBytes,
+  std::byte* at = remote_memory(qp_.keys(), qp_.remote_user(), headers.rkey, headers.address, kBytes,
                                 IBV_ACCESS_REMOTE_WRITE);
   if (at == nullptr) return refuse(NakCode::kRemoteAccess);
   // A region may start anywhere, whatever addresses its peers use: the processor needs alignment here too.

@@ -43,7 +43,7 @@ bool make_data_packet(const QueuePair& qp, roce::Service service, const SendWqe&
 
   if (wqe.is_inline()) {
     if (bytes > 0) packet.pieces.add({wqe.inline_data() + offset, bytes});
-  } else if (!gather(*qp.config().keys, qp.config().pd, wqe.sges(), offset, bytes, 0, packet.pieces)) {
+  } else if (!gather(qp.keys(), qp.config().pd, wqe.sges(), offset, bytes, 0, packet.pieces)) {
     return false;
   }
 

@@ -80,8 +80,8 @@ void UdQueuePair::receive(const IncomingPacket& incoming) {
   write_grh(incoming.path, incoming.udp_bytes, grh);
 
   const bool stored =
-      scatter(*config().keys, pd, wqe.sges(), 0, grh) == ScatterResult::kDone &&
-      scatter(*config().keys, pd, wqe.sges(), kGrhBytes, incoming.packet.payload) == ScatterResult::kDone;
+      scatter(keys(), pd, wqe.sges(), 0, grh) == ScatterResult::kDone &&
+      scatter(keys(), pd, wqe.sges(), kGrhBytes, incoming.packet.payload) == ScatterResult::kDone;
 
   ibv_wc wc{};
   wc.opcode = IBV_WC_RECV;
@@ -298,7 +298,7 @@ SendStatus UdQueuePair::send(const queues::SendWqe& wqe) {
   Pieces pieces;
   if (wqe.is_inline()) {
     if (wqe.length > 0) pieces.add({wqe.inline_data(), wqe.length});
-  } else if (!gather(*config().keys, config().pd, wqe.sges(), 0, wqe.length, 0, pieces)) {
+  } else if (!gather(keys(), config().pd, wqe.sges(), 0, wqe.length, 0, pieces)) {
     return SendStatus::kFault;
   }
   const bool immediate = wqe.opcode == IBV_WR_SEND_WITH_IMM;

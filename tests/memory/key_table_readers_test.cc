@@ -4,6 +4,7 @@
 #include <latch>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -12,6 +13,7 @@
 
 #include "base/random.h"
 #include "base/seed.h"
+#include "memory/key_finder.h"
 #include "memory/key_table.h"
 #include "memory/window.h"
 
@@ -47,6 +49,36 @@ std::unique_ptr<Region> region_of(std::byte* base, uint64_t length) {
   region->access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_MW_BIND;
   region->pd = kPd;
   return region;
+}
+
+TEST(KeyFinder, FindsWhatWasPublishedLastHoweverOftenItHasFoundIt) {
+  KeyTable keys(1, 1000);
+  KeyFinder finder(&keys);
+  std::byte memory[64];
+  std::vector<std::unique_ptr<Region>> regions;
+  for (int i = 0; i < 100; ++i) {
+    regions.push_back(region_of(memory, 8));
+    ASSERT_TRUE(keys.insert(regions.back().get()));
+  }
+  for (const uint64_t length : {8u, 16u, 32u}) {
+    for (const auto& region : regions) {
+      keys.locked([&] { keys.republish(*region, [&] { region->length = length; }); });
+    }
+    for (int again = 0; again < 3; ++again) {
+      for (const auto& region : regions) {
+        EXPECT_EQ(finder.find(region->key)->length, length);
+        EXPECT_EQ(finder.find(region->key)->key, region->key);
+        EXPECT_FALSE(finder.find(region->key ^ 1)) << "the tag is another";
+      }
+    }
+  }
+  EXPECT_FALSE(finder.find(0));
+  for (const auto& region : regions) {
+    const uint32_t key = region->key;
+    ASSERT_TRUE(finder.find(key));
+    keys.remove(key);
+    EXPECT_FALSE(finder.find(key));
+  }
 }
 
 TEST(KeyTableReaders, FindWhatWasPublishedLast) {
@@ -131,12 +163,14 @@ TEST(KeyTableReaders, NeverUseWhatIsGone) {
   for (int r = 0; r < kReaders; ++r) {
     threads.emplace_back([&, r] {
       Reader reader(keys);
+      KeyFinder finder(&keys);
       Random random(seed + static_cast<uint64_t>(r));
       while (at_work > 0) {
         reader.section([&] {
           const uint32_t key = known[random.below(known.size())].load();
-          const auto opening = keys.open(key);
-          if (!opening) return;
+          const auto looked_up = r == 0 ? keys.open(key) : std::nullopt;
+          const Opening* const opening = r == 0 ? (looked_up ? &*looked_up : nullptr) : finder.find(key);
+          if (opening == nullptr) return;
           ASSERT_EQ(opening->key, key);
           // An atomic: two readers may have found the same.
           __atomic_store_n(opening->at(0, kBytes) + random.below(kBytes), std::byte{1}, __ATOMIC_RELAXED);
@@ -175,10 +209,11 @@ TEST(KeyTableReaders, FindAWindowWholeWhileItIsBound) {
   std::atomic<bool> stop{false};
   std::thread other_shard([&] {
     Reader reader(keys);
+    KeyFinder finder(&keys);
     while (!stop) {
       reader.section([&] {
-        const auto found = keys.open(key);
-        if (!found || found->length == 0) return;
+        const Opening* const found = finder.find(key);
+        if (found == nullptr || found->length == 0) return;
         // Bound to [n, 2n): address and length agree.
         ASSERT_EQ(found->iova, found->length);
         ASSERT_EQ(found->base, memory.data() + found->length);
