@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // How programs and their agent find each other, whatever stranger has taken the agent's name.
 #include <cerrno>
+#include <chrono>
 #include <csignal>
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <sys/file.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -23,6 +26,7 @@
 #include "agent_client/agent_dialer.h"
 #include "agent_client/client.h"
 #include "agent_client/message_socket.h"
+#include "paths/state_directory.h"
 #include "paths/state_path.h"
 
 namespace verbena {
@@ -234,6 +238,21 @@ TEST_F(AgentNameTest, AFileOrALinkInItsPlaceIsReplacedToo) {
   const AgentProcess next;
   EXPECT_EQ(agent_found(), next.pid());
   EXPECT_TRUE(fs::is_regular_file("/etc/passwd"));
+}
+
+// It may have to remove files first, or is about to listen, on a slow machine.
+TEST_F(AgentNameTest, OneThatHasItAndDoesNotListenIsWaitedForAWhile) {
+  const auto directory = paths::make_state_directory();
+  ASSERT_TRUE(directory);
+  UniqueFd lock(::open((*directory + "/agent.lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  ASSERT_EQ(::flock(lock.get(), LOCK_EX | LOCK_NB), 0);
+  std::thread ends([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    lock.reset();
+  });
+  const AgentProcess agent;
+  ends.join();
+  EXPECT_EQ(agent_found(), agent.pid());
 }
 
 TEST_F(AgentNameTest, LeavesNothingBehind) {
