@@ -200,6 +200,7 @@ Agent::~Agent() {
   }
   counters_.hide();
   if (state_ && !state_->step_aside()) state_.reset();
+  clients_.stop_listening();  // the next agent waits for the name, and must not find us then
   name_.give_up();
   cm_.abandon();
   clients_.clear();

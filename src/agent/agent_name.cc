@@ -28,8 +28,8 @@ constexpr Duration kNamePatience = std::chrono::milliseconds(500);
 constexpr Duration kNameInterval = std::chrono::milliseconds(10);
 constexpr int kAttempts = 16;
 // How long one may have the lock and not listen: an agent that begins, or that ends. Its machine, or its
-// disk, may be slow. Who started us waits for longer (agent_client/agent_dialer.h).
-constexpr Duration kLockPatience = std::chrono::seconds(5);
+// disk, may be slow. Who started us waits no longer (agent_client/agent_dialer.h).
+constexpr Duration kLockPatience = std::chrono::seconds(10);
 constexpr Duration kLockInterval = std::chrono::milliseconds(2);
 
 Result<UniqueFd> open_socket() {

@@ -32,6 +32,8 @@ class ClientTable {
 
   // From now on clients come by these sockets, which have the agent's names.
   Result<void> listen(std::vector<UniqueFd> names);
+  // Takes no clients any more.
+  void stop_listening() { listeners_.clear(); }
   // Takes the next one in. False: there is none.
   bool accept_one();
   // The session is destroyed, but not before its handler has returned.

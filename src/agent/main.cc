@@ -158,7 +158,6 @@ int serve(const Settings& settings) {
     shed_inherited_scheduling();
     if (!shed_inherited_limits()) return 1;
   }
-  const UniqueFd signals = catch_termination();
   UniqueFd ready(settings.ready_fd);
 
   auto name = AgentName::take(take_passed_socket());
@@ -170,6 +169,7 @@ int serve(const Settings& settings) {
                         : std::strerror(name.error().code));
     return 1;
   }
+  const UniqueFd signals = catch_termination();  // not before: to take the name may take long
   AgentOptions options;
   options.idle_timeout =
       std::chrono::duration_cast<Duration>(std::chrono::duration<double>(settings.idle_seconds));

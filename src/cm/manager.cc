@@ -52,7 +52,7 @@ Disposal Manager::on_mad(ConstBytes mad, const Arrival& arrival, TimePoint now) 
     return Disposal::kDone;
   }
   const auto type = static_cast<size_t>(header->type);
-  ++counters_.received[type];
+  if (arrival.waited == Duration::zero()) ++counters_.received[type];
   Disposal disposal = Disposal::kDone;
   kReceivers[type](*this, mad, Receipt{header->transaction, arrival, now, disposal});
   return disposal;

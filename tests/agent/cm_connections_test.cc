@@ -20,8 +20,10 @@
 #include "agent/cm/ended_listeners.h"
 #include "agent/cm_program.h"
 #include "agent/network_namespace.h"
+#include "agent_client/admin.h"
 #include "agent_client/client.h"
 #include "cm/counters.h"
+#include "cm/mad.h"
 #include "cm/parameters.h"
 #include "roce/qpn.h"
 
@@ -160,9 +162,29 @@ TEST_F(CmConnections, WaitForAListenerThatHasEndedAndMayComeAgain) {
   server_->expect(RDMA_CM_EVENT_CONNECT_REQUEST);
 }
 
-TEST_F(CmConnections, AreRefusedWhenAListenerThatHasEndedDoesNotComeAgain) {
+TEST_F(CmConnections, OfWhoHasGivenUpAreNotOfferedToAListenerThatComesLate) {
   ASSERT_EQ(server_->destroy(listen(address("0.0.0.0", kPort))), 0);
+  const uint32_t gone = client_->resolve(address("127.0.0.1", kPort));
+  ASSERT_EQ(client_->connect(gone, parameters("gone")), 0);
+  ASSERT_EQ(client_->destroy(gone), 0);
+  const auto admin = agent_client::Admin::connect({.start_agent = false, .agent_program = {}});
+  ASSERT_TRUE(admin);
+  ASSERT_TRUE(test::eventually([&] {
+    const auto status = (*admin)->status();
+    return status && status->connection_management.received[static_cast<size_t>(cm::MessageType::kRej)] == 1;
+  }));
+  const uint32_t active = client_->resolve(address("127.0.0.1", kPort));
+  ASSERT_EQ(client_->connect(active, parameters("hello")), 0);
+  listen(address("0.0.0.0", kPort));
+  const CmEvent request = server_->event();
+  EXPECT_EQ(request.type, static_cast<uint32_t>(RDMA_CM_EVENT_CONNECT_REQUEST));
+  EXPECT_EQ(text_of(request), "hello");
+}
+
+TEST_F(CmConnections, AreRefusedWhenAListenerThatHasEndedDoesNotComeAgain) {
+  const uint32_t listener = listen(address("0.0.0.0", kPort));
   const TimePoint ended = MonotonicClock::now();
+  ASSERT_EQ(server_->destroy(listener), 0);
   const uint32_t active = client_->resolve(address("127.0.0.1", kPort));
   ASSERT_EQ(client_->connect(active, parameters("hello")), 0);
   client_->expect(RDMA_CM_EVENT_REJECTED, 8);

@@ -198,8 +198,10 @@ TEST_F(AgentSessionTest, TheStartOfAnAgentTakesNothingOfTheTimeOfTheCall) {
 TEST_F(AgentSessionTest, FindsAnotherAgentThatListensDuringAStart) {
   host.let_start_slowly_beside(agree, die_of_a_request, std::chrono::hours(1));
   const auto session = this->session(kHasty);
+  const TimePoint before = MonotonicClock::now();
   EXPECT_EQ(call(*session), 0);
   EXPECT_EQ(host.started(), 1);
+  EXPECT_LT(MonotonicClock::now() - before, std::chrono::seconds(5)) << "a start is waited for longer";
 }
 
 TEST_F(AgentSessionTest, GivesUpAtOnceWhereNoneMayBeStarted) {

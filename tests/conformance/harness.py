@@ -529,32 +529,45 @@ def raw_pair(server, client, command, *, seconds=60, environment=None):
     return Result(serving, calling, server_status, client_status)
 
 
-def routes(server, client, **options):
+def routes(server, client, *, wanted=None, **options):
     """What `verbena status` says of the routes of two queue pairs that exchange messages: names, in order, each once. Empty
-    if they do not get that far; [None] if it says nothing of routes."""
-    return sorted({pair.get("route") for pair in busy_pairs(server, client, **options)}, key=str)
+    if they do not get that far; [None] if it says nothing of routes. A queue pair begins by the wire, and on a busy machine much
+    goes by that before it is led to another route: one that is `wanted` is waited for."""
+    return routes_of(busy_pairs(server, client, settled=lambda pairs: wanted in (None, "wire") or routes_of(pairs) == [wanted],
+                                **options))
 
 
-def busy_pairs(server, client, *, server_environment=None, client_environment=None, serving_program="ib_write_bw", user=None):
-    """What `verbena status` says of two queue pairs that exchange messages. Empty if they do not get that far."""
+def routes_of(pairs):
+    return sorted({pair.get("route") for pair in pairs}, key=str)
+
+
+def busy_pairs(server, client, *, server_environment=None, client_environment=None, serving_program="ib_write_bw", user=None,
+               settled=lambda pairs: True):
+    """What `verbena status` says of two queue pairs that exchange messages, once they are `settled`, or have had 20 seconds for
+    that. Empty if they do not get that far."""
     port = server.hosts.port()
     words = ("-F", "-D", "60", "-p", port)
     serving = server.verbena("run", serving_program, *words, environment=server_environment, user=user)
     poll_until(lambda: serving.listens(port) or not serving.running(), 20)
     calling = client.verbena("run", "ib_write_bw", *words, server.ipv4, environment=client_environment, user=user)
 
+    last = []
+
     def connected():
-        """Both queue pairs, once so much has gone between them that their route is found."""
+        """Whether so much has gone between both queue pairs that their route is found."""
         processes = [process for host in dict.fromkeys((server, client)) for process in host.status()["processes"]
                      if process["pid"] in (serving.pid, calling.pid)]
         pairs = [pair for process in processes for pair in process["queue_pairs"]]
         sent = sum(pair["counters"]["sent_packets"] for pair in pairs)
-        return pairs if len(pairs) == 2 and sent >= 10000 else None
+        if len(pairs) != 2 or sent < 10000:
+            return False
+        last[:] = pairs
+        return settled(pairs)
 
-    pairs = poll_until(lambda: not (serving.running() and calling.running()) or connected(), 20, step=0.1)
+    poll_until(lambda: not (serving.running() and calling.running()) or connected(), 20, step=0.1)
     for process in (serving, calling):
         process.kill()
-    return pairs if isinstance(pairs, list) else []
+    return last
 
 
 # What the programs say of speed. Each answers None where the output has no such figure.

@@ -35,8 +35,10 @@ def remote_shell(folder, build, host):
 def ring(host, ranks, options, user=None):
     """Answers what is wrong, or None."""
     status, output = host.run("mpirun", "-np", ranks, *options, *RING, seconds=SECONDS, user=user)
-    good = status == 0 and "time for" in output
-    return None if good else f"exit {status}\n{output}"
+    if status == 0 and "time for" in output:
+        return None
+    _, devices = host.run("ibv_devinfo", user=user)  # without any, only some transports fail
+    return f"exit {status}\n{output}\n{devices}"
 
 
 def main():

@@ -34,7 +34,8 @@ def main():
                 ("one host, VERBENA_LOCAL=off for the client", alone, alone, {}, OFF, "wire"),
                 ("one host, VERBENA_LOCAL=off for both", alone, alone, OFF, OFF, "wire"),
                 ("two hosts", first, second, {}, {}, "wire")):
-            found = harness.routes(server, client, server_environment=server_says, client_environment=client_says)
+            found = harness.routes(server, client, server_environment=server_says, client_environment=client_says,
+                                   wanted=wanted)
             judge.say(what, None if found == [wanted] else f"{wanted} wanted, and status says {found or 'nothing: no traffic'}")
         with tempfile.TemporaryDirectory() as folder:
             # The kernel shows nothing of a program that may be executed and not read to others than root.

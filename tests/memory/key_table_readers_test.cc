@@ -62,7 +62,9 @@ TEST(KeyFinder, FindsWhatWasPublishedLastHoweverOftenItHasFoundIt) {
   }
   for (const uint64_t length : {8u, 16u, 32u}) {
     for (const auto& region : regions) {
+      ASSERT_TRUE(finder.find(region->key));
       keys.locked([&] { keys.republish(*region, [&] { region->length = length; }); });
+      EXPECT_EQ(finder.find(region->key)->length, length);
     }
     for (int again = 0; again < 3; ++again) {
       for (const auto& region : regions) {

@@ -365,16 +365,18 @@ TEST_F(WindowsOfAResponder, AreClosedToOtherQps) {
 
 TEST_F(WindowsOfAResponder, AreInvalidatedByASend) {
   post();
-  send_invalidating(Op::kSendOnlyInvalidate, 200, data(10), w.window.key);
+  write(Op::kWriteOnly, 200, data(2), w.buffer.address(300), 2, w.window.key);
+  expect_ack(200, 1);
+  send_invalidating(Op::kSendOnlyInvalidate, 201, data(10), w.window.key);
   EXPECT_FALSE(w.is_bound());
   const ibv_wc wc = e.received();
   EXPECT_EQ(wc.status, IBV_WC_SUCCESS);
   EXPECT_EQ(wc.wc_flags, static_cast<unsigned>(IBV_WC_WITH_INV));
   EXPECT_EQ(wc.invalidated_rkey, w.window.key);
   EXPECT_EQ(wc.byte_len, 10u);
-  expect_ack(200, 1);
-  write(Op::kWriteOnly, 201, data(2), w.buffer.address(300), 2, w.window.key);
-  expect_refused(201);
+  expect_ack(201, 2);
+  write(Op::kWriteOnly, 202, data(2), w.buffer.address(300), 2, w.window.key);
+  expect_refused(202);
 }
 
 TEST_F(WindowsOfAResponder, AreInvalidatedByTheLastPacketOfASend) {

@@ -31,12 +31,15 @@ class EarlyMessages {
     TimePoint deadline;  // when to look at it at the latest; it may have to wait on
   };
 
-  bool has_room() const { return messages_.size() < kMost; }
-  // REQUIRES: a whole MAD; deadlines never go back
+  // What has waited for kPatience already leaves half of it to others.
+  bool has_room(Duration waited) const { return messages_.size() < (waited < kPatience ? kMost : kMost / 2); }
+  // One that its sender has repeated is kept once. REQUIRES: a whole MAD; deadlines never go back
   void keep(ConstBytes mad, const cm::Arrival& arrival, TimePoint came, TimePoint deadline);
   // Of the first; kNever: there is none.
   TimePoint deadline() const { return messages_.empty() ? kNever : messages_.front().deadline; }
   std::optional<Message> take_overdue(TimePoint now);
+  // A REJ by which somebody gives up a request that was never answered: it waits no more.
+  void hear_rejection(ConstBytes mad, const roce::Path& path);
   std::deque<Message> take_all() { return std::exchange(messages_, {}); }
 
  private:

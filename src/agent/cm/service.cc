@@ -109,14 +109,15 @@ void CmService::on_mad(ConstBytes mad, const cm::Arrival& arrival) {
     gsi_.count_forged();
     return;
   }
-  receive(mad, arrival, MonotonicClock::now());
+  early_.hear_rejection(mad, arrival.path);
+  const TimePoint now = MonotonicClock::now();
+  receive(mad, arrival, now, now);
 }
 
-void CmService::receive(ConstBytes mad, const cm::Arrival& arrival, TimePoint came) {
-  const TimePoint now = MonotonicClock::now();
+void CmService::receive(ConstBytes mad, const cm::Arrival& arrival, TimePoint came, TimePoint now) {
   cm::Arrival this_time = arrival;
-  this_time.may_wait = early_.has_room();
   this_time.waited = now - came;
+  this_time.may_wait = early_.has_room(this_time.waited);
   const cm::Disposal disposal = manager_.on_mad(mad, this_time, now);
   settle();
   if (disposal == cm::Disposal::kDone) return;
@@ -127,7 +128,7 @@ void CmService::receive(ConstBytes mad, const cm::Arrival& arrival, TimePoint ca
 void CmService::answer_early_messages() {
   const TimePoint now = MonotonicClock::now();
   while (const auto message = early_.take_overdue(now)) {
-    receive(message->mad.bytes, message->arrival, message->came);
+    receive(message->mad.bytes, message->arrival, message->came, now);
   }
   early_timer_.reset();  // only now: receive() is not to set it for each that waits on
   if (early_.deadline() == kNever) return;
@@ -140,7 +141,7 @@ void CmService::look_again() {
   loop_.later([this] {
     looking_again_ = false;
     for (const auto& message : early_.take_all()) {
-      receive(message.mad.bytes, message.arrival, message.came);
+      receive(message.mad.bytes, message.arrival, message.came, MonotonicClock::now());
     }
   });
 }
@@ -150,8 +151,8 @@ void CmService::listener_ended(const CmIdentifier& id) {
 }
 
 bool CmService::may_listen_soon(uint16_t port, Duration waited) const {
-  return expects_returns() || waited < EarlyMessages::kPatience ||
-         ended_listeners_.has(port, MonotonicClock::now());
+  if (expects_returns() || waited < EarlyMessages::kPatience) return true;
+  return waited < EndedListeners::kRemembered && ended_listeners_.has(port, MonotonicClock::now());
 }
 
 void CmService::open_wire(int slot_socket) {

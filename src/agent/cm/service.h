@@ -135,7 +135,7 @@ class CmService final : private cm::Sink {
   // Whether a datagram comes from an address of this host, and so must be one of ours.
   bool is_of_this_host(const roce::Path& path) const;
   // A message for what is not there yet is kept.
-  void receive(ConstBytes mad, const cm::Arrival& arrival, TimePoint came);
+  void receive(ConstBytes mad, const cm::Arrival& arrival, TimePoint came, TimePoint now);
   void on_mad(ConstBytes mad, const cm::Arrival& arrival);
   void answer_early_messages();
   void on_timer();
