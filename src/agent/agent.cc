@@ -242,10 +242,10 @@ void Agent::open_state_directory() {
                 mark.error().code);
   }
   state_.emplace(*directory);
-  sweeper_.emplace(paths::state_home_for(::geteuid()).c_str(), kSweepDelay);
   counters_.show_in(*state_);
   if (misses_state_directory_) state_->show(links_.links());
   take_left_traces(kept_traces_, left_traces_path(), MonotonicClock::now());
+  sweeper_.emplace(paths::state_home_for(::geteuid()).c_str(), kSweepDelay);
 }
 
 // ---- what happens

@@ -92,7 +92,7 @@ Result<void> AgentName::take_directory() {
     const paths::PathText file = paths::agent_socket_path(::geteuid());
     if (!file.valid() || !AgentAddress::fits(file.view())) return fail(ENAMETOOLONG);
     file_ = file.c_str();
-    lock_file_ = *directory + "/agent.lock";
+    lock_file_ = lock_file_in(*directory);
     const auto locked = lock();
     if (locked && holds_lock()) return {};
     const int error = locked ? ENOENT : locked.error().code;

@@ -31,6 +31,9 @@ class AgentName {
   // The next agent may have it.
   void give_up();
 
+  // Who has locked this file in a state directory is the only one that may begin there.
+  static std::string lock_file_in(const std::string& directory) { return directory + "/agent.lock"; }
+
  private:
   AgentName() = default;
 

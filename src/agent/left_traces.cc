@@ -28,7 +28,6 @@ constexpr size_t kBootIdBytes = 40;
 constexpr size_t kHeadBytes = 4096;  // so that holes stay holes
 constexpr size_t kStride = kHeadBytes + (sizeof(protocol::TraceRings) + 4095) / 4096 * 4096;
 constexpr size_t kMostRecords = 64;
-constexpr Duration kLongestLeft = std::chrono::hours(1);
 
 // One slot's record: this, and kHeadBytes behind its beginning the rings.
 struct Head {

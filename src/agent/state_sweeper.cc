@@ -2,7 +2,6 @@
 #include "agent/state_sweeper.h"
 
 #include <charconv>
-#include <chrono>
 #include <filesystem>
 #include <system_error>
 #include <utility>
@@ -14,6 +13,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "agent/agent_name.h"
+#include "agent/left_traces.h"
 #include "base/log.h"
 
 namespace verbena::agent {
@@ -21,7 +22,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr auto kTracesStay = std::chrono::hours(1);  // left_traces.h takes no older ones up
 constexpr std::string_view kSetAside = ".set-aside-";
 
 // Directories are named by the inode number of their network namespace; processes by their pid.
@@ -92,9 +92,7 @@ std::optional<std::string> set_aside(const std::string& directory) {
 
 bool remove_by_and_by(const std::string& path, const std::function<bool()>& is_over) {
   if (fs::is_directory(fs::symlink_status(path))) {
-    std::vector<fs::path> entries;
-    for (const fs::directory_entry& entry : fs::directory_iterator(path)) entries.push_back(entry.path());
-    for (const fs::path& entry : entries) {
+    for (const fs::path& entry : entries_of(path)) {
       if (!remove_by_and_by(entry, is_over)) return false;
     }
   }
@@ -108,8 +106,8 @@ namespace {
 // Is about to be removed: that no agent begins there meanwhile, its lock is ours until the directory has
 // another name (AgentName). Nothing: one has begun, or the file system does not do it.
 std::optional<std::string> take_name_from(const std::string& directory) {
-  const UniqueFd lock(
-      ::open((directory + "/agent.lock").c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600));
+  const std::string file = AgentName::lock_file_in(directory);
+  const UniqueFd lock(::open(file.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600));
   if (!lock || ::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) return std::nullopt;
   return set_aside(directory);
 }
@@ -119,7 +117,7 @@ bool sweep(const fs::path& path, const std::set<uint64_t>& alive,
            const std::function<std::set<uint64_t>()>& living, const std::function<bool()>& is_over) {
   const std::string name = path.filename();
   if (const auto left = number_of_traces(name)) {
-    return !alive.contains(*left) && is_older_than(path, kTracesStay) && ::unlink(path.c_str()) == 0;
+    return !alive.contains(*left) && is_older_than(path, kLongestLeft) && ::unlink(path.c_str()) == 0;
   }
   const bool aside = is_set_aside(name);
   const auto number = number_of(name);

@@ -172,11 +172,10 @@ void StateTree::discard_what_was_left() {
 
 void StateTree::remove_discarded(const std::function<bool()>& is_over) {
   while (!discarded_.empty()) {
-    const bool removed = attempt([&] {
-      if (remove_by_and_by(discarded_.back(), is_over)) discarded_.pop_back();
-    });
-    if (is_over()) return;
-    if (!removed) discarded_.pop_back();  // it stays, and has been told of
+    bool is_done = true;
+    attempt([&] { is_done = remove_by_and_by(discarded_.back(), is_over); });
+    if (!is_done) return;
+    discarded_.pop_back();  // what could not be removed stays, and has been told of
   }
 }
 

@@ -140,8 +140,9 @@ void CmService::look_again() {
   if (early_.deadline() == kNever || std::exchange(looking_again_, true)) return;
   loop_.later([this] {
     looking_again_ = false;
+    const TimePoint now = MonotonicClock::now();
     for (const auto& message : early_.take_all()) {
-      receive(message.mad.bytes, message.arrival, message.came, MonotonicClock::now());
+      receive(message.mad.bytes, message.arrival, message.came, now);
     }
   });
 }
