@@ -83,8 +83,9 @@ Result<ibv_wq*> ReceiveWorkQueues::create(ibv_wq_init_attr& attr) {
   if (!number) return tl::unexpected(number.error());
   const transport::FrameReceiptConfig config{Pd::of(attr.pd).id, number->value(),
                                              (flags_of(attr) & IBV_WQ_FLAGS_CVLAN_STRIPPING) != 0,
-                                             &device_.keys(), Cq::of(attr.cq).queue.get()};
-  wq->queue = std::make_unique<transport::ReceiveWorkQueue>(config, std::move(*ring), wq.get());
+                                             Cq::of(attr.cq).queue.get()};
+  wq->queue =
+      std::make_unique<transport::ReceiveWorkQueue>(config, device_.keys(), std::move(*ring), wq.get());
   wq->max_sge = max_sge;
   wq->context = device_.context();
   wq->wq_context = attr.wq_context;

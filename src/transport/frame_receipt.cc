@@ -22,7 +22,7 @@ queues::Completion completion_of(const queues::RecvWqe& wqe, const FrameReceiptC
 }  // namespace
 
 FrameReceipt receive_frame(queues::RecvQueue& queue, const FrameReceiptConfig& config,
-                           const IncomingFrame& frame) {
+                           memory::KeyFinder& keys, const IncomingFrame& frame) {
   if (queue.empty()) return FrameReceipt::kDropped;
   const bool strip = config.strips_vlan && frame.headers.key.has(ethernet::kVlan);
   const ConstBytes front = frame.bytes.first(strip ? kVlanTagAt : 0);
@@ -31,7 +31,6 @@ FrameReceipt receive_frame(queues::RecvQueue& queue, const FrameReceiptConfig& c
   const queues::RecvWqe& wqe = queue.at(queue.consumed());
   if (total_length(wqe.sges()) < bytes) return FrameReceipt::kDropped;
 
-  memory::KeyFinder keys(config.keys);
   const auto store = [&](uint64_t offset, ConstBytes data) {
     return scatter(keys, config.pd, wqe.sges(), offset, data) == ScatterResult::kDone;
   };

@@ -5,7 +5,7 @@
 
 #include "base/bytes.h"
 #include "ethernet/flow_key.h"
-#include "memory/key_table.h"
+#include "memory/key_finder.h"
 #include "queues/completion_queue.h"
 #include "queues/work_queue.h"
 
@@ -24,7 +24,6 @@ struct FrameReceiptConfig {
   memory::PdId pd = 0;
   uint32_t number = 0;       // of the QP or WQ, for its completions
   bool strips_vlan = false;  // the outermost VLAN tag goes to the completion instead of memory
-  const memory::KeyTable* keys = nullptr;
   queues::CompletionQueue* cq = nullptr;
 };
 
@@ -37,7 +36,7 @@ enum class FrameReceipt : uint8_t {
 
 // Stores a frame as the queue's next request says, and completes it.
 FrameReceipt receive_frame(queues::RecvQueue& queue, const FrameReceiptConfig& config,
-                           const IncomingFrame& frame);
+                           memory::KeyFinder& keys, const IncomingFrame& frame);
 
 // Completes everything posted with IBV_WC_WR_FLUSH_ERR.
 void flush_frame_receives(queues::RecvQueue& queue, const FrameReceiptConfig& config);

@@ -22,7 +22,7 @@ void RawQueuePair::on_frame(const IncomingFrame& frame) {
     if (!scaling_->choose(frame.headers.key).on_frame(frame)) count(kDroppedDatagrams);
     return;
   }
-  switch (receive_frame(recv_queue(), receipt_, frame)) {
+  switch (receive_frame(recv_queue(), receipt_, keys(), frame)) {
     case FrameReceipt::kStored:
       count(kCompletions);
       break;

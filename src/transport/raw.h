@@ -18,7 +18,7 @@ class RawQueuePair : public QueuePair {
   RawQueuePair(const QpConfig& config, queues::SendQueue send_queue, queues::RecvQueue recv_queue,
                FrameSink* sink, bool strips_vlan)
       : QueuePair(config, std::move(send_queue), std::move(recv_queue)),
-        receipt_{config.pd, config.qpn.value(), strips_vlan, config.keys, config.recv_cq},
+        receipt_{config.pd, config.qpn.value(), strips_vlan, config.recv_cq},
         sink_(sink) {}
 
   // One that only receives, in whatever state, and spreads what it receives over work queues.

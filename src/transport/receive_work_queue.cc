@@ -19,7 +19,7 @@ void ReceiveWorkQueue::flush() {
 
 bool ReceiveWorkQueue::on_frame(const IncomingFrame& frame) {
   if (state() != IBV_WQS_RDY) return false;
-  const FrameReceipt receipt = receive_frame(queue_, config_, frame);
+  const FrameReceipt receipt = receive_frame(queue_, config_, keys_, frame);
   if (receipt == FrameReceipt::kFault || receipt == FrameReceipt::kLost) {
     enter(IBV_WQS_ERR);
     if (listener_ != nullptr) listener_->on_work_queue_fatal();

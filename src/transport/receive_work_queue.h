@@ -25,8 +25,9 @@ class WorkQueueListener {
 // For the shard's lock holder, but posting (queue(), under lock(), from any thread) and state().
 class ReceiveWorkQueue {
  public:
-  ReceiveWorkQueue(const FrameReceiptConfig& config, queues::RecvQueue queue, WorkQueueListener* listener)
-      : config_(config), queue_(std::move(queue)), listener_(listener) {}
+  ReceiveWorkQueue(const FrameReceiptConfig& config, const memory::KeyTable& keys, queues::RecvQueue queue,
+                   WorkQueueListener* listener)
+      : config_(config), keys_(&keys), queue_(std::move(queue)), listener_(listener) {}
 
   queues::RecvQueue& queue() { return queue_; }
   SpinLock& lock() { return lock_; }
@@ -44,6 +45,7 @@ class ReceiveWorkQueue {
 
  private:
   FrameReceiptConfig config_;
+  memory::KeyFinder keys_;
   queues::RecvQueue queue_;
   WorkQueueListener* const listener_;
   SpinLock lock_;

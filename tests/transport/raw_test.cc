@@ -440,9 +440,9 @@ class WorkQueueTest : public RawTest, public WorkQueueListener {
   void on_work_queue_fatal() override { ++fatal_; }
 
   ReceiveWorkQueue& add_queue(uint32_t number) {
-    queues_.push_back(std::make_unique<ReceiveWorkQueue>(
-        FrameReceiptConfig{kTestPd, number, false, &memory_.keys(), recv_cq_.get()},
-        *queues::RecvQueue::create(64, 512), this));
+    queues_.push_back(
+        std::make_unique<ReceiveWorkQueue>(FrameReceiptConfig{kTestPd, number, false, recv_cq_.get()},
+                                           memory_.keys(), *queues::RecvQueue::create(64, 512), this));
     return *queues_.back();
   }
   void post(ReceiveWorkQueue& queue, const ibv_sge& sge, uint64_t wr_id) {
