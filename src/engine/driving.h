@@ -26,8 +26,13 @@ inline constexpr Duration kWorkPerPacket = std::chrono::microseconds(1);
 inline constexpr Duration kLongestYield = std::chrono::milliseconds(1);
 // How often the engine thread looks whether the application still polls: rarer costs latency once, more often
 // costs a core. Right after the application took over it looks after kFirstLook, then after twice that, up to
-// kLookInterval. It does the same when it finds the lock taken.
+// kLongestLookInterval: what comes when the application stops waits for no longer than it had polled before.
+// (And sooner than a peer would probe. Linux 6.18 was measured to leave a processor to one session for
+// seconds, if one of its threads spins and another wakes up every millisecond or two; not from 3.5 ms on.)
 inline constexpr Duration kFirstLook = std::chrono::microseconds(50);
+inline constexpr Duration kLongestLookInterval = std::chrono::milliseconds(4);
+// The same from kFirstLook on, but up to here: when it finds the lock taken, nobody at the bell, or has a
+// source that must be asked.
 inline constexpr Duration kLookInterval = std::chrono::milliseconds(1);
 // Timers may be this late while the engine thread sleeps: the application would have to wake it for each
 // request otherwise.

@@ -12,8 +12,8 @@ constexpr uint32_t kIdlePolls = 64;
 constexpr uint32_t kPollsPerYield = 8;
 
 // The interval that has just been waited for, and doubles for the next time.
-Duration next_of(Duration& interval) {
-  return std::exchange(interval, std::min(interval * 2, kLookInterval));
+Duration next_of(Duration& interval, Duration longest = kLookInterval) {
+  return std::exchange(interval, std::min(interval * 2, longest));
 }
 
 }  // namespace
@@ -109,7 +109,7 @@ std::optional<TimePoint> DrivingPolicy::comes(TimePoint now) {
     take_over_after_ = std::max(kTakeOverAfter, take_over_after_ / 2);
   }
   halt_polling_.stops();
-  engine_comes_at_ = now + next_of(look_interval_);
+  engine_comes_at_ = now + next_of(look_interval_, kLongestLookInterval);
   return engine_comes_at_;
 }
 
