@@ -2,14 +2,15 @@
 // Why the engine thread must not wake up too often beside a program that polls: what Linux's scheduler makes
 // of a session whose threads spin and nap. Two sessions, of two processes each, one on each of two
 // processors, play ping-pong by a flag, while a third session of six processes computes as compilers do. Each
-// of the four has a thread beside it that naps. Prints the longest round of each session: up to some 100 ms
-// where the scheduler is fair, seconds where it leaves a processor to one session (Linux 6.18 with
-// autogroups, naps of 2 ms and less). Nothing of Verbena is in it.
+// of the four has a thread beside it that naps. Prints the longest round of each session: up to some tenths
+// of a second where the scheduler is fair, seconds where it leaves a processor to one session (Linux 6.18
+// with autogroups, naps of 2 ms and less). Nothing of Verbena is in it.
 #include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <cstdio>
 #include <cstdlib>
 #include <new>
 #include <thread>
@@ -20,6 +21,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -65,7 +67,12 @@ void play(Session& session, int rank, Duration nap, Duration time) {
 template <class Work>
 pid_t in_a_process(Work work) {
   const pid_t pid = fork();
-  if (pid != 0) return pid;
+  if (pid < 0) {
+    std::perror("fork");
+    std::_Exit(EXIT_FAILURE);
+  }
+  if (pid > 0) return pid;
+  prctl(PR_SET_PDEATHSIG, SIGKILL);  // what computes has no end of its own
   work();
   _exit(0);
 }
@@ -74,7 +81,7 @@ void compute_for(Duration time) {
   for (const auto end = Clock::now() + time; Clock::now() < end;) continue;
 }
 
-// All of them in one session, which is a process group, too.
+// All of them in one session.
 void compute_in_a_session() {
   setsid();
   for (int i = 0; i < kComputing; ++i) {
@@ -114,7 +121,7 @@ int main(int argc, char** argv) {
         in_a_process([&, i] { play_both(sessions[i], Duration(nap_ms / 1000), Duration(seconds)); }));
   }
   for (const pid_t pid : playing) waitpid(pid, nullptr, 0);
-  kill(-computing, SIGKILL);
+  kill(computing, SIGKILL);
   waitpid(computing, nullptr, 0);
   for (int i = 0; i < 2; ++i) {
     const auto& longest = sessions[i].longest_round;
