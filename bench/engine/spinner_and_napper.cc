@@ -39,6 +39,21 @@ struct alignas(64) Session {
   std::array<double, 2> longest_round{};  // in seconds; each process writes its own
 };
 
+// The first two that we may use.
+std::array<int, 2> two_processors() {
+  cpu_set_t allowed;
+  CPU_ZERO(&allowed);
+  sched_getaffinity(0, sizeof allowed, &allowed);
+  std::array<int, 2> found{};
+  size_t count = 0;
+  for (int i = 0; i < CPU_SETSIZE && count < found.size(); ++i) {
+    if (CPU_ISSET(i, &allowed)) found[count++] = i;
+  }
+  if (count == found.size()) return found;
+  fmt::print(stderr, "two processors are needed\n");
+  std::_Exit(EXIT_FAILURE);
+}
+
 void stay_on(int processor) {
   cpu_set_t set;
   CPU_ZERO(&set);
@@ -46,8 +61,8 @@ void stay_on(int processor) {
   if (sched_setaffinity(0, sizeof set, &set) != 0) fmt::print("cannot stay on processor {}\n", processor);
 }
 
-void play(Session& session, int rank, Duration nap, Duration time) {
-  stay_on(rank);
+void play(Session& session, int rank, int processor, Duration nap, Duration time) {
+  stay_on(processor);
   std::thread([nap] {
     for (;;) std::this_thread::sleep_for(nap);
   }).detach();
@@ -92,10 +107,10 @@ void compute_in_a_session() {
   for (;;) pause();
 }
 
-void play_both(Session& session, Duration nap, Duration time) {
+void play_both(Session& session, const std::array<int, 2>& processors, Duration nap, Duration time) {
   setsid();  // an autogroup of its own
-  const pid_t other = in_a_process([&] { play(session, 1, nap, time); });
-  play(session, 0, nap, time);
+  const pid_t other = in_a_process([&] { play(session, 1, processors[1], nap, time); });
+  play(session, 0, processors[0], nap, time);
   waitpid(other, nullptr, 0);
 }
 
@@ -114,11 +129,12 @@ int main(int argc, char** argv) {
   if (memory == MAP_FAILED) return EXIT_FAILURE;
   auto* const sessions = new (memory) Session[2];
 
+  const auto processors = two_processors();
   const pid_t computing = in_a_process(compute_in_a_session);
   std::vector<pid_t> playing;
   for (int i = 0; i < 2; ++i) {
-    playing.push_back(
-        in_a_process([&, i] { play_both(sessions[i], Duration(nap_ms / 1000), Duration(seconds)); }));
+    playing.push_back(in_a_process(
+        [&, i] { play_both(sessions[i], processors, Duration(nap_ms / 1000), Duration(seconds)); }));
   }
   for (const pid_t pid : playing) waitpid(pid, nullptr, 0);
   kill(computing, SIGKILL);

@@ -191,7 +191,7 @@ class DrivingPolicy {
   bool rests_at_bell_ = false;           // the thread there has found nothing since it came
   Duration away_interval_ = kFirstLook;  // after so long the engine thread looks for who left the bell
 
-  Duration look_interval_ = kLongestLookInterval;
+  Duration look_interval_ = kFirstLook;
   Duration busy_interval_ = kFirstLook;
   Duration ask_interval_ = kFirstLook;
   uint32_t steady_looks_ = 0;
