@@ -18,6 +18,7 @@ QpConfig with_parts(QpConfig config, delegate_detail::Parts& parts) {
   config.counters = &parts.own_counters;
   config.routes = &parts.splitter;
   config.owners = nullptr;  // nothing is passed on twice
+  config.repairs = false;   // the target has put everything in order
   return config;
 }
 
@@ -38,7 +39,8 @@ SendStatus Splitter::send(const OutgoingPacket& packet) {
     return SendStatus::kSent;
   }
   const SendStatus status = wire_->send(packet);
-  if (status == SendStatus::kSent) {
+  // A response that is repeated comes after others, and answers for less.
+  if (status == SendStatus::kSent && !(responded_ && headers.psn.is_before(psn_))) {
     responded_ = true;
     psn_ = headers.psn;
     msn_ = headers.msn;

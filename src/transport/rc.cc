@@ -72,7 +72,9 @@ bool RcQueuePair::understands(uint8_t opcode) const {
     case roce::kRefusalOpcode:
       return route().traits.lossless;
     case roce::kArrivalsOpcode:
+      return role_ != Role::kXrcTarget;
     case roce::kHeardOpcode:
+      return role_ != Role::kXrcInitiator;
     case roce::kRepeatedReadsOpcode:
       return role_ == Role::kRc;
     default:

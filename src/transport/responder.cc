@@ -346,6 +346,7 @@ void Responder::take(const PassedRequests::Verdict& verdict) {
     case PassedRequests::Verdict::Next::kNothing:
       return;
     case PassedRequests::Verdict::Next::kAskAgain:
+      if (kept_.has(expected_)) return execute_kept();
       return ask_for_expected();
     case PassedRequests::Verdict::Next::kNotReady:
       return not_ready();

@@ -91,9 +91,7 @@ class Responder {
   bool knows_where_we_are(roce::Psn word) const;
   void execute(const roce::Packet& packet, LentPayload* lent = nullptr);
   void execute_kept();
-  bool keeps() const {
-    return service_ == roce::Service::kRc && !qp_.route().traits.lossless && qp_.config().repairs;
-  }
+  bool keeps() const { return !qp_.route().traits.lossless && qp_.config().repairs; }
   uint32_t psns_of(const roce::Packet& packet) const;
   void receive(const roce::Packet& packet, LentPayload* lent);
   void execute_read(const roce::Packet& packet);

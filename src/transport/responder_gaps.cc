@@ -22,7 +22,6 @@ uint32_t Responder::psns_of(const roce::Packet& packet) const {
 // What is lent may be lent no longer when its turn comes. (Such a packet comes early where the way to the
 // peer has changed to one that loses packets since it was put into a lane.)
 void Responder::on_early(const roce::Packet& packet, uint32_t ahead, const LentPayload* lent) {
-  if (passed_.any()) return passed_.hold_back();  // a NAK would acknowledge them
   const bool gap_is_new = kept_.empty();
   if (gap_is_new && !gap_reported_) {
     qp_.note_frequent(trace::Kind::kOutOfSequence, {packet.headers.psn.value(), expected_.value()});
@@ -34,7 +33,9 @@ void Responder::on_early(const roce::Packet& packet, uint32_t ahead, const LentP
   }
   // One who understands what has arrived sees by itself what has not. Where nothing could be kept there is
   // nothing to tell.
-  if (!gap_reported_ && (!is_heard_ || kept_.empty())) ask_for_expected();
+  if (gap_reported_ || (is_heard_ && !kept_.empty())) return;
+  if (passed_.any()) return passed_.hold_back();  // a NAK would acknowledge them
+  ask_for_expected();
 }
 
 bool Responder::may_tell(bool gap_is_new) {
@@ -75,8 +76,9 @@ void Responder::execute_kept() {
   while (running_ && kept_.has(expected_)) {
     const Psn psn = expected_;
     execute(kept_.at(psn));
-    if (kept_.has(psn)) kept_.erase(psn);  // an error forgets them all
-    if (expected_ == psn) break;           // refused, or not ready: it will come again
+    if (expected_ == psn && passed_.any()) return;  // it waits for answers to those before it
+    if (kept_.has(psn)) kept_.erase(psn);           // an error forgets them all
+    if (expected_ == psn) break;                    // refused, or not ready: it will come again
   }
   if (kept_.empty()) return;
   if (!kept_.has_after(expected_)) return kept_.clear();

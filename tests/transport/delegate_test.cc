@@ -75,6 +75,19 @@ TEST_F(DelegateTest, DeliversAsTheTargetWouldAndAnswersIt) {
   EXPECT_THAT(owner.wire.packets, IsEmpty()) << "the target acknowledges";
 }
 
+// Its target has put them in order: what comes early is a target's mistake.
+TEST_F(DelegateTest, KeepsNothing) {
+  post(1);
+  post(2);
+  send(Op::kSendOnly, 500, data(1));
+  send(Op::kSendOnly, 502, data(2));
+  send(Op::kSendOnly, 501, data(3));
+  EXPECT_EQ(completion().byte_len, 1u);
+  EXPECT_EQ(completion().byte_len, 3u);
+  EXPECT_TRUE(owner.cq->empty());
+  EXPECT_THAT(owner.wire.packets, IsEmpty());
+}
+
 TEST_F(DelegateTest, TakesNothingAfterItAskedToWaitUntilTheNextRun) {
   send(Op::kSendOnly, 500, data(1));
   expect_answer(roce::rnr_syndrome(12), 500, 40);
@@ -124,6 +137,25 @@ TEST_F(DelegateTest, RepeatsWhatItHasAnsweredBefore) {
   ASSERT_THAT(owner.wire.packets, SizeIs(1));
   EXPECT_EQ(owner.wire.packets[0].headers.atomic_original, 100u);
   EXPECT_EQ(open.word(0), 106u) << "not added again";
+}
+
+TEST_F(DelegateTest, AnswersForAllResponsesWhenTheLastIsARepeatedOne) {
+  roce::Headers headers = packet(Op::kReadRequest, 500);
+  headers.address = open.address();
+  headers.rkey = open.key();
+  headers.dma_length = 600;
+  const roce::Packet whole{headers, {}};
+  owner.queue({*target.qp, whole, 1, 40, false});
+  owner.take_next();
+  owner.transmit(2);
+  expect_answer(roce::ack_syndrome(), 501, 41);
+  headers.dma_length = 256;
+  const roce::Packet part{headers, {}};
+  owner.queue({*target.qp, part, 1, 40, true});
+  owner.take_next();
+  owner.transmit();
+  expect_answer(roce::ack_syndrome(), 502, 41);
+  EXPECT_THAT(owner.wire.packets, SizeIs(4));
 }
 
 TEST_F(DelegateTest, AnswersForAResponseWhenTheWireHasTakenIt) {

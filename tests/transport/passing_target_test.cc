@@ -88,6 +88,9 @@ class PassingTargetTest : public SharedTest {
     answer(roce::ack_syndrome(), psn, msn, owner);
   }
   void expect_nothing_sent() { EXPECT_THAT(e.transmitted(), IsEmpty()); }
+  void expect_no_answer() { EXPECT_THAT(answers(e), IsEmpty()); }
+  // The requester understands what it is told of arrivals.
+  void hear() { EXPECT_EQ(e.receive(heard_at(e.qp->next_receive_psn())), Verdict::kAccepted); }
 
   queues::SharedReceiveQueueTable table{0};
   EventLog cq_log;
@@ -144,14 +147,15 @@ TEST_F(PassingTargetTest, DropsDuplicatesOfWhatIsUnansweredAndAcknowledgesOthers
   expect_answer(e, roce::ack_syndrome(), 200);
 }
 
+// A NAK would acknowledge what the owner has not answered for.
 TEST_F(PassingTargetTest, ReportsAGapWhenEverythingBeforeItIsAnswered) {
   send(200, kOne);
   send(202, kOne);
-  expect_nothing_sent();
+  expect_no_answer();
   accept(200);
   expect_answer(e, roce::nak_syndrome(NakCode::kSequenceError), 201);
   send(201, kOne);
-  EXPECT_THAT(owners.psns(), ElementsAre(200u, 201u));
+  EXPECT_THAT(owners.psns(), ElementsAre(200u, 201u, 202u));
 }
 
 TEST_F(PassingTargetTest, AsksToWaitWhenTheOwnerDoesAndPassesOnAgain) {
@@ -162,7 +166,7 @@ TEST_F(PassingTargetTest, AsksToWaitWhenTheOwnerDoesAndPassesOnAgain) {
   send(203, kOne);  // on its way already
   EXPECT_EQ(owners.passed.size(), 4u);
   send(202, kOne);
-  ASSERT_EQ(owners.passed.size(), 5u);
+  ASSERT_EQ(owners.passed.size(), 6u);
   EXPECT_NE(owners.passed[4].run, owners.passed[0].run) << "what was passed on of the first is void";
   EXPECT_EQ(owners.passed[4].msn, 2u);
   accept(202, 3);
@@ -227,11 +231,11 @@ TEST_F(PassingTargetTest, HoldsBackWhatIsForAnotherOwnerUntilTheFirstHasAnswered
   send(201, kTwo);
   send(202, kTwo);
   EXPECT_THAT(owners.psns(), ElementsAre(200u));
-  expect_nothing_sent();
+  expect_no_answer();
   accept(200);
   expect_answer(e, roce::nak_syndrome(NakCode::kSequenceError), 201);
   send(201, kTwo);
-  EXPECT_THAT(owners.psns(), ElementsAre(200u, 201u));
+  EXPECT_THAT(owners.psns(), ElementsAre(200u, 201u, 202u)) << "the last had been kept";
   EXPECT_NE(owners.passed[0].run, owners.passed[1].run);
 }
 
@@ -283,6 +287,58 @@ TEST_F(PassingTargetTest, RefusesAMessageThatGoesAbroadInItsMidst) {
   EXPECT_THAT(owners.passed, IsEmpty());
   expect_answer(e, roce::nak_syndrome(NakCode::kInvalidRequest), 201);
   EXPECT_EQ(e.completion(*cq).status, IBV_WC_WR_FLUSH_ERR);
+}
+
+// ---- before their turn
+
+TEST_F(PassingTargetTest, KeepsWhatComesEarlyAlsoWhileAnswersAreAwaited) {
+  hear();
+  send(200, kOne);
+  send(202, kOne);
+  expect_no_answer();
+  send(201, kOne);
+  EXPECT_THAT(owners.psns(), ElementsAre(200u, 201u, 202u));
+  EXPECT_EQ(owners.passed[2].run, owners.passed[0].run);
+  accept(202, 3);
+  expect_answer(e, roce::ack_syndrome(), 202);
+}
+
+TEST_F(PassingTargetTest, PassesOnWhatItHadKeptForAnotherOwnerWhenTheFirstHasAnswered) {
+  hear();
+  send(200, kOne);
+  send(202, kTwo);
+  send(203, kOne);
+  send(201, kOne);
+  EXPECT_THAT(owners.psns(), ElementsAre(200u, 201u));
+  accept(201, 2);
+  EXPECT_THAT(owners.psns(), ElementsAre(200u, 201u, 202u));
+  expect_answer(e, roce::ack_syndrome(), 201);
+  accept(202, 3, 2);
+  EXPECT_THAT(owners.psns(), ElementsAre(200u, 201u, 202u, 203u));
+  expect_answer(e, roce::ack_syndrome(), 202);
+}
+
+TEST_F(PassingTargetTest, ExecutesWhatItHadKeptForItselfWhenTheFirstHasAnswered) {
+  SharedTest::post(*local, 1);
+  hear();
+  send(200, kOne);
+  send(202, local->number());
+  send(201, kOne);
+  EXPECT_TRUE(cq->empty());
+  accept(201, 2);
+  EXPECT_EQ(e.completion(*cq).wr_id, 1u);
+  expect_answer(e, roce::ack_syndrome(), 202);
+}
+
+TEST_F(PassingTargetTest, WhatItHadKeptComesAfterWhatWasTakenBack) {
+  hear();
+  send(200, kOne);
+  send(201, kOne);
+  send(203, kOne);
+  answer(roce::rnr_syndrome(12), 200);
+  expect_answer(e, roce::rnr_syndrome(12), 200);
+  for (uint32_t psn = 200; psn < 203; ++psn) send(psn, kOne);
+  EXPECT_THAT(owners.psns(), ElementsAre(200u, 201u, 200u, 201u, 202u, 203u));
 }
 
 // ---- no room

@@ -9,13 +9,7 @@ namespace {
 class ResponderGaps : public ResponderTest {
  protected:
   // The peer understands what it is told.
-  void hear(roce::Psn psn = roce::Psn(200)) {
-    roce::Headers headers;
-    headers.opcode = roce::kHeardOpcode;
-    headers.destination = roce::Qpn(0x11);
-    headers.psn = psn - Arrivals::kPast;
-    EXPECT_EQ(e.receive(headers), Verdict::kAccepted);
-  }
+  void hear(roce::Psn psn = roce::Psn(200)) { EXPECT_EQ(e.receive(heard_at(psn)), Verdict::kAccepted); }
   // What it tells of arrivals; everything else it sends goes to `others`.
   std::vector<Arrivals> told() {
     std::vector<Arrivals> all;

@@ -110,6 +110,21 @@ TEST_F(XrcTargetTest, DeliversToTheQueueThatEachMessageNames) {
   expect_answer(e, roce::ack_syndrome(), 203);
 }
 
+TEST_F(XrcTargetTest, KeepsWhatComesBeforeItsTurn) {
+  Queue queue = make();
+  post(queue, 1);
+  post(queue, 2);
+  EXPECT_EQ(e.receive(heard_at(roce::Psn(200))), Verdict::kAccepted);
+  send(Op::kSendOnly, 201, queue, data(20));
+  const auto told = e.transmitted();
+  ASSERT_EQ(told.size(), 1u) << "and no NAK";
+  EXPECT_EQ(told[0].headers.opcode, roce::kArrivalsOpcode);
+  send(Op::kSendOnly, 200, queue, data(10));
+  expect_received(queue, 1, 10);
+  expect_received(queue, 2, 20);
+  expect_answer(e, roce::ack_syndrome(), 201);
+}
+
 TEST_F(XrcTargetTest, AnswersInItsOwnServiceWithoutNamingAQueue) {
   Queue queue = make();
   post(queue, 1);
@@ -260,7 +275,7 @@ TEST_F(XrcTargetTest, RepeatsReadsAndAtomicsFromWhatItSaved) {
   e.transmitted();
   access(Op::kFetchAdd, 200, queue, open, 8);
   access(Op::kReadRequest, 201, queue, open, 8);
-  const auto packets = e.transmitted();
+  const auto packets = answers(e);
   ASSERT_EQ(packets.size(), 2u);
   EXPECT_EQ(packets[0].headers.atomic_original, 100u);
   EXPECT_EQ(packets[1].operation(), Op::kReadResponseOnly) << "though the queue named last is another";

@@ -183,7 +183,7 @@ void Exchange::connect(Sender& s) {
     a.max_rd_atomic = 4;
     a.max_dest_rd_atomic = 4;
     a.min_rnr_timer = 1;
-    a.timeout = 1;
+    a.timeout = options_.timeout;
     a.retry_count = 7;
     a.rnr_retry = 7;
     for (const ibv_qp_state state : {IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS}) qp.qp->enter(state);

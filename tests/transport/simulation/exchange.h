@@ -30,6 +30,7 @@ struct ExchangeOptions {
   uint32_t mtu = 1024;
   uint32_t receives = 32;  // posted at most, in each queue
   uint32_t limit = 0;      // with it a shared queue is filled up only when it says that it is low
+  uint8_t timeout = 1;     // as in ibv_qp_attr: 8 us
   uint32_t lateness = 0;   // how many times in a thousand receives are posted late
 
   static ExchangeOptions draw(uint64_t seed, Exchanging what);
@@ -52,6 +53,7 @@ class Exchange {
   uint64_t expected() const { return expected_; }  // likewise, had nothing been lost
   uint64_t limit_events() const { return limit_.events; }
   uint64_t not_ready() const { return hosts_[1]->counter(kRnrNaksSent); }
+  uint64_t sent_again() const { return hosts_[0]->counter(kRetransmittedPackets); }
   net::SimulatedNetwork& network() { return network_; }
 
  private:

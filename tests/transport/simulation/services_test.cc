@@ -67,6 +67,36 @@ TEST_P(Services, LoseNothingWhenTheNetworkDoesNot) {
     ASSERT_EQ(exchange.arrived(), exchange.expected()) << "VERBENA_SEED=" << seed;
   }
 }
+
+class ReliableServices : public Services {};
+
+TEST_P(ReliableServices, SendAgainLittleMoreThanWasLost) {
+  uint64_t lost = 0;
+  uint64_t sent_again = 0;
+  for (const uint64_t seed : seeds_up_to(20)) {
+    ExchangeOptions options;
+    options.seed = seed;
+    options.what = GetParam().what;
+    options.conditions.loss = 10'000;
+    options.conditions.delay = std::chrono::milliseconds(1);
+    options.timeout = 14;
+    options.queues = 2;
+    options.messages = options.receives = 30;  // no receive is ever missing
+    options.max_message = 200'000;
+    Exchange exchange(options);
+    ASSERT_TRUE(exchange.run()) << "VERBENA_SEED=" << seed << ": " << exchange.complaint();
+    lost += exchange.network().counters().lost;
+    sent_again += exchange.sent_again();
+  }
+  RecordProperty("lost", std::to_string(lost));
+  RecordProperty("sent_again", std::to_string(sent_again));
+  EXPECT_LT(sent_again, 2 * lost);
+}
+
+INSTANTIATE_TEST_SUITE_P(Of, ReliableServices,
+                         testing::Values(Case{"RcShared", Exchanging::kRcShared},
+                                         Case{"Xrc", Exchanging::kXrc}),
+                         [](const auto& test) { return test.param.name; });
 INSTANTIATE_TEST_SUITE_P(Of, Services,
                          testing::Values(Case{"Uc", Exchanging::kUc}, Case{"UcShared", Exchanging::kUcShared},
                                          Case{"RcShared", Exchanging::kRcShared},

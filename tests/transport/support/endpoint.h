@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "queues/completion_queue.h"
+#include "transport/arrivals.h"
 #include "transport/queue_pair.h"
 #include "transport/rc.h"
 #include "transport/support/memory.h"
@@ -189,6 +190,14 @@ inline roce::Headers headers_of(roce::Service service, roce::Operation operation
 }
 inline roce::Headers rc_headers(roce::Operation operation, uint32_t psn) {
   return headers_of(roce::Service::kRc, operation, psn);
+}
+// A requester's, that understands what it is told of arrivals, and expects the responder at this PSN.
+inline roce::Headers heard_at(roce::Psn psn) {
+  roce::Headers headers;
+  headers.opcode = roce::kHeardOpcode;
+  headers.destination = roce::Qpn(0x11);
+  headers.psn = psn - Arrivals::kPast;
+  return headers;
 }
 
 }  // namespace verbena::transport
