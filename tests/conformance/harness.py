@@ -143,10 +143,12 @@ class Process:
 
     def kill(self, number=signal.SIGKILL):
         """Ends it and whatever it started in its session."""
+        if self._final is not None:
+            return  # it has been done, and the number may be another's by now
         if self._popen.poll() is None or number == signal.SIGKILL:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, number)
-        if number == signal.SIGKILL and self._final is None:
+        if number == signal.SIGKILL:
             self._popen.wait()
             self._final = self.output
             self._output.close()
@@ -407,10 +409,11 @@ def remove_leftovers():
 class Result:
     """How a server and its client ended."""
 
-    def __init__(self, server, client, server_status, client_status, others=()):
+    def __init__(self, server, client, server_status, client_status, others=(), traces=""):
         self.server, self.client = server, client
         self.server_status, self.client_status = server_status, client_status
         self.others = others  # further clients, each with its status
+        self.traces = traces  # of those that did not end in time
         self.seconds = time.monotonic() - client.began
 
     @property
@@ -424,7 +427,7 @@ class Result:
                                       *(("client", *other) for other in self.others)):
             how = "did not end in time" if status is None else f"exit status {status}"
             parts.append(f"--- {name}: {' '.join(process.command)}\n{process.output}--- {name}: {how}")
-        return "\n".join(parts)
+        return "\n".join([*parts, self.traces])
 
 
 class Shared:
@@ -453,6 +456,15 @@ def add_share_options(parser):
     parser.add_argument("--every", type=int, default=1, metavar="M", help="of these (or of all) only one of M")
 
 
+def end(*started):
+    """Ends the processes, each given with its host. What has happened to the queue pairs of those that were still running."""
+    hung = [(host, process) for host, process in started if process.running()]
+    traces = [f"--- trace of {process.pid}\n{host.command('trace', process.pid)[1]}" for host, process in hung]
+    for _, process in started:
+        process.kill()
+    return "\n".join(traces)
+
+
 def pair(server, client, command, *, server_options=(), client_options=(), address=None, seconds=60, port=None,
          port_option="-p", environment=None, wrap=None):
     """Runs `command` as a server on one host and, towards it, as a client on another, both under `verbena run`."""
@@ -467,9 +479,8 @@ def pair(server, client, command, *, server_options=(), client_options=(), addre
     client_status = calling.wait(seconds)
     # A server whose client failed may wait without end; one whose client is through has little left to do.
     server_status = serving.wait(max(0.0, min(deadline - time.monotonic(), 10.0)) if client_status == 0 else 1)
-    for process in (serving, calling):
-        process.kill()
-    return Result(serving, calling, server_status, client_status)
+    traces = end((server, serving), (client, calling))
+    return Result(serving, calling, server_status, client_status, traces=traces)
 
 
 @contextlib.contextmanager
@@ -498,9 +509,8 @@ def crowd(server, client, command, count, *, server_options=(), client_options=(
     deadline = time.monotonic() + seconds
     statuses = [process.wait(max(0.0, deadline - time.monotonic())) for process in calling]
     server_status = serving.wait(max(0.0, min(deadline - time.monotonic(), 10.0)) if not any(statuses) else 1)
-    for process in (serving, *calling):
-        process.kill()
-    return Result(serving, calling[0], server_status, statuses[0], list(zip(calling, statuses))[1:])
+    traces = end((server, serving), *((client, process) for process in calling))
+    return Result(serving, calling[0], server_status, statuses[0], list(zip(calling, statuses))[1:], traces)
 
 
 def raw_pair(server, client, command, *, seconds=60, environment=None):
