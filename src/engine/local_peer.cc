@@ -91,6 +91,15 @@ SendStatus LocalPeer::send(const transport::OutgoingPacket& packet) {
   return put_and_capture(packet);
 }
 
+uint32_t LocalPeer::put_so_far() const {
+  return sends_by_ != nullptr ? sends_by_->writer().lane().put_so_far() : 0;
+}
+
+// What went to a process that is gone lies nowhere.
+bool LocalPeer::is_taken(uint32_t so_far) const {
+  return sends_by_ == nullptr || sends_by_->writer().lane().is_given_back(so_far);
+}
+
 // The time is taken first: the other may answer before we have noted what we sent.
 SendStatus LocalPeer::put_and_capture(const transport::OutgoingPacket& packet) {
   const TimePoint time = MonotonicClock::now();

@@ -40,6 +40,8 @@ class LocalPeer final : public transport::PacketSink, public transport::DirectAc
   bool has_line() const { return lines_[kAskedByUs] != nullptr || lines_[kAskedByThem] != nullptr; }
   transport::SendStatus send(const transport::OutgoingPacket& packet) override;
   transport::SendStatus send_plain(const roce::Path& path, const transport::PlainSend& message) override;
+  uint32_t put_so_far() const override;
+  bool is_taken(uint32_t so_far) const override;
   // Of a datagram that goes another way, too: now or not at all. It is counted and captured there.
   void send_copy(const transport::OutgoingPacket& packet);
   bool is_of_our_user() const override;

@@ -153,6 +153,14 @@ class BasicLaneWriter {
   // How much has lain in the payload ring so far. Free-running.
   uint32_t payload_position() const { return payload_next_; }
 
+  // How many entries have been put so far, free-running; and whether the reader has given back as many. One
+  // that was read is given back when the reader finds no more, or soon.
+  uint32_t put_so_far() const { return next_; }
+  bool is_given_back(uint32_t so_far) const {
+    const uint32_t consumed = lane_->consumed.load(std::memory_order_acquire);
+    return broken_ || !is_possible(consumed) || static_cast<int32_t>(consumed - so_far) >= 0;
+  }
+
   // The reader claims to have taken what was never put. Nothing more can be put.
   bool is_broken() const { return broken_; }
 

@@ -117,6 +117,11 @@ class PacketSink {
   virtual SendStatus send_plain(const roce::Path& path, const PlainSend& message) {
     return as_packet(path, message, [this](const OutgoingPacket& packet) { return send(packet); });
   }
+
+  // Where what is sent lies until the receiver's process takes it: how much has been put there so far
+  // (free-running), and whether the receiver has taken that much. Of a network nobody knows what lies in it.
+  virtual uint32_t put_so_far() const { return 0; }
+  virtual bool is_taken(uint32_t /*so_far*/) const { return true; }
 };
 
 // A packet that came in: parsed, its ICRC good. Borrowed for the call.

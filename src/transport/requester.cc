@@ -77,7 +77,8 @@ void Requester::start() {
   heard_sent_ = probes_ = disorder_ = losses_ = 0;
   latest_reads_.clear();
   reads_not_named_ = reads_to_name_ = 0;
-  ack_deadline_ = rnr_deadline_ = paced_until_ = probe_deadline_ = overdue_ = kNever;
+  ack_deadline_ = rnr_deadline_ = paced_until_ = probe_deadline_ = overdue_ = patient_until_ = kNever;
+  put_.reset();
   retries_left_ = attributes.retry_count;
   rnr_retries_left_ = attributes.rnr_retry;
 }

@@ -137,6 +137,7 @@ class Requester {
                                const std::optional<Acknowledgement>& acknowledgement);
   void left_simply(uint32_t requests, uint32_t packets, uint32_t bytes, bool asked);
   void lost(TimePoint now);
+  bool peer_may_not_have_looked(TimePoint now);
   void timed_out(TimePoint now);
   void obey_flow();
   void show_path();
@@ -308,8 +309,10 @@ class Requester {
 
   TimePoint ack_deadline_ = kNever;
   TimePoint rnr_deadline_ = kNever;
-  TimePoint paced_until_ = kNever;  // nothing leaves before: it would be too fast
-  TimePoint sending_at_{};          // by whose clock
+  TimePoint paced_until_ = kNever;    // nothing leaves before: it would be too fast
+  TimePoint sending_at_{};            // by whose clock
+  TimePoint patient_until_ = kNever;  // with a peer that has not looked; kNever: it has been heard since
+  std::optional<uint32_t> put_;       // PacketSink::put_so_far(), when it was not taken
   uint8_t retries_left_ = 0;
   uint8_t rnr_retries_left_ = 0;
 };

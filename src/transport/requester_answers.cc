@@ -23,6 +23,10 @@ constexpr uint32_t kTimerParts = 64;
 constexpr uint32_t kTimerMore = 8;
 constexpr uint32_t kTimerSpread = 10;
 
+// How long timeouts do not count since the peer has not looked. A process that lives and has waited for two
+// seconds on a machine with less to do than its programs want is a rare sight.
+constexpr Duration kPatience = std::chrono::seconds(4);
+
 Duration lengthened(Duration timeout, roce::Qpn qpn, uint8_t retries_left) {
   const uint32_t draw = (qpn.value() * 0x9e3779b1u + retries_left * 0x85ebca6bu) >> 26;
   return timeout * (kTimerParts + kTimerMore + draw % kTimerSpread) / kTimerParts;
@@ -122,7 +126,7 @@ void Requester::progressed(TimePoint now) {
   heard_ = true;
   retries_left_ = attributes.retry_count;
   rnr_retries_left_ = attributes.rnr_retry;
-  rnr_deadline_ = kNever;
+  rnr_deadline_ = patient_until_ = kNever;
   const bool waits = unacked_.is_before(highest_) && ack_timeout() != Duration::zero();
   ack_deadline_ = waits ? now + ack_timeout() : kNever;
   if (stopped_ && head_ == cursor_) {
@@ -338,6 +342,22 @@ void Requester::fail_head(ibv_wc_status status) {
   qp_.fail();
 }
 
+// What was sent lies where the peer's process has not come to it, which gets no processor or is stopped. An
+// adapter would have answered in its place, so this is no silence yet; but not without end, as nobody knows
+// whether it will go on.
+bool Requester::peer_may_not_have_looked(TimePoint now) {
+  const PacketSink& sink = *qp_.route().sink;
+  if (patient_until_ == kNever) {
+    patient_until_ = now + kPatience;
+    put_.reset();
+  }
+  if (now >= patient_until_) return false;
+  if (!put_) put_ = sink.put_so_far();
+  if (!sink.is_taken(*put_)) return true;
+  put_.reset();
+  return false;
+}
+
 void Requester::on_timer(TimePoint now) {
   if (!running_) return;
   if (rnr_deadline_ <= now) rnr_deadline_ = kNever;
@@ -347,6 +367,10 @@ void Requester::on_timer(TimePoint now) {
   if (ack_deadline_ > now) return;
   ack_deadline_ = kNever;
   if (!has_outstanding()) return;
+  if (peer_may_not_have_looked(now)) {
+    ack_deadline_ = now + ack_timeout();
+    return;
+  }
   qp_.count(kLocalAckTimeouts);
   qp_.note(trace::Kind::kTimeout,
            {unacked_.value(), highest_.value(), retries_left_, static_cast<uint64_t>(ack_timeout().count())});

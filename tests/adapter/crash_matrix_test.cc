@@ -2,20 +2,23 @@
 // What becomes of the one process when something happens to the other, or to the agent, in the midst of
 // traffic. Every case runs over both routes and wants the same of both:
 //
-//   event                                the survivor                      what is left of the other
-//   killed                               RETRY_EXC, then flushes; ERR      nothing
-//   executes another program             the same                          nothing
-//   killed, and a child of it lives on   the same                          nothing
-//   stopped for longer than the timers   the same                          continued: it too; joined again it
-//   works stopped for a moment                 goes on                           goes on forks, and the child
-//   ends            goes on                           goes on stopped while the two are joined     goes on
-//   when it does              goes on; by memory then, too unmaps memory that it registered     the target's
-//   error                its QP in ERR unmaps what a receive names          REM_OP LOC_PROT of the receive
-//   takes the key back                   REM_ACCESS                        its QP in ERR
-//   resets its QP                        RETRY_EXC, then flushes; ERR      joined again it works
-//   closes its device                    the same                          nothing
-//   the agent killed, and another        goes on; new QPs work             goes on
-//   the agent gone as two are joined     goes on                           goes on
+// clang-format off
+//   event                               the survivor                        what is left of the other
+//   killed                              RETRY_EXC, then flushes; ERR        nothing
+//   executes another program            the same                            nothing
+//   killed, and a child of it lives on  the same                            nothing
+//   stopped for longer than the timers  the same (by memory after seconds)  so does it; joined again it works
+//   stopped for a moment                goes on                             goes on
+//   forks, and the child ends           goes on                             goes on
+//   stopped while the two are joined    goes on when it does                goes on; by memory then, too
+//   unmaps memory that it registered    the target's error                  its QP in ERR
+//   unmaps what a receive names         REM_OP                              LOC_PROT of the receive
+//   takes the key back                  REM_ACCESS                          its QP in ERR
+//   resets its QP                       RETRY_EXC, then flushes; ERR        joined again it works
+//   closes its device                   the same                            nothing
+//   the agent killed, and another       goes on; new QPs work               goes on
+//   the agent gone as two are joined    goes on                             goes on
+// clang-format on
 //
 // "Nothing": of descriptors, channels and boards the survivor has as many as before. Writers of nonsense are
 // in tests/local and tests/engine.
@@ -375,6 +378,27 @@ TEST_P(Crash, APeerThatIsStoppedForAMomentGoesOn) {
   }
 }
 
+// On a network nobody knows.
+class CrashByMemory : public Crash {};
+
+// One that lives, and has just not come to what lies before it, is given more time than the timers have.
+TEST_P(CrashByMemory, APeerThatIsStoppedForLongerThanTheTimersGoesOn) {
+  const Duration all_tries = std::chrono::milliseconds(16) * (kBrief.retries + 1);
+  Side side(kBrief);
+  Helper helper = Helper::start("crash-obedient");
+  join(side, helper);
+  works(side.endpoint);
+  stop(helper);
+  const ibv_sge piece = side.endpoint.piece(0, 1);
+  ASSERT_EQ(side.endpoint.post_send(send_request(1), {&piece, 1}), 0);
+  const TimePoint end = MonotonicClock::now() + 5 * all_tries;
+  while (MonotonicClock::now() < end) ASSERT_TRUE(side.endpoint.quiet());
+  helper.kill(SIGCONT);
+  const ibv_wc wc = side.endpoint.completion();
+  EXPECT_EQ(wc.status, IBV_WC_SUCCESS) << ibv_wc_status_str(wc.status);
+  helper.line().tell(Order::kEnd);
+}
+
 TEST_P(Crash, APeerThatForksGoesOn) {
   Side side({});
   Helper helper = Helper::start("crash-patient");
@@ -628,6 +652,7 @@ std::string route_name(const ::testing::TestParamInfo<Route>& info) {
   return name_of(info.param);
 }
 constexpr std::array kBoth{Route::kLocal, Route::kWire};
+INSTANTIATE_TEST_SUITE_P(By, CrashByMemory, ::testing::Values(Route::kLocal), route_name);
 INSTANTIATE_TEST_SUITE_P(By, Crash, ::testing::ValuesIn(kBoth), route_name);
 INSTANTIATE_TEST_SUITE_P(By, Misbehaves, ::testing::ValuesIn(kBoth), route_name);
 INSTANTIATE_TEST_SUITE_P(By, AgentCrash, ::testing::ValuesIn(kBoth), route_name);

@@ -69,6 +69,21 @@ TEST_P(LaneTest, IsEmptyAtFirst) {
   EXPECT_FALSE(writer.is_broken());
 }
 
+TEST_P(LaneTest, KnowsHowFarTheReaderIs) {
+  EXPECT_TRUE(writer.is_given_back(writer.put_so_far()));
+  put(1);
+  const uint32_t first = writer.put_so_far();
+  put(2);
+  EXPECT_FALSE(writer.is_given_back(first));
+  ASSERT_TRUE(reads(1, 12, 0));
+  reader.take_back();
+  EXPECT_TRUE(writer.is_given_back(first));
+  EXPECT_FALSE(writer.is_given_back(writer.put_so_far()));
+  ASSERT_TRUE(reads(2, 12, 0));
+  reader.take_back();
+  EXPECT_TRUE(writer.is_given_back(writer.put_so_far()));
+}
+
 TEST_P(LaneTest, HandsOverHeadAndPayloadOfEveryLength) {
   for (const uint32_t head : {0u, 1u, 12u, 28u, 55u, 56u}) {
     for (const uint32_t payload : {0u,  1u,  8u,   28u,  44u,  45u,  55u,   56u,   57u,   63u,

@@ -122,6 +122,65 @@ TEST_F(RequesterLoss, DoesNotSendAgainWhatWasAcknowledgedMeanwhile) {
   EXPECT_THAT(psns(e.transmitted()), ElementsAre(103));
 }
 
+// Where what was sent lies in memory until the peer's process gets a processor.
+TEST_F(RequesterLoss, CountsNoTimeoutWhileThePeerHasNotLooked) {
+  e.attributes().retry_count = 0;
+  e.qp->enter(IBV_QPS_RESET);
+  e.bring_up();
+  post(IBV_WR_SEND, 10);
+  e.transmitted();
+  e.sink.lying = 3;
+  e.sink.looked = 2;
+  for (int round = 0; round < 20; ++round) {
+    e.wait_for_timer();
+    EXPECT_TRUE(e.transmitted().empty()) << "it lies there already";
+    expect_none_sent();
+  }
+  EXPECT_EQ(e.counter(kLocalAckTimeouts), 0u);
+  e.sink.looked = 3;
+  acknowledge(100);
+  expect_sent(1);
+}
+
+TEST_F(RequesterLoss, CountsATimeoutWhenThePeerHasLookedAndSaysNothing) {
+  e.attributes().retry_count = 0;
+  e.qp->enter(IBV_QPS_RESET);
+  e.bring_up();
+  post(IBV_WR_SEND, 10);
+  e.transmitted();
+  e.sink.lying = 3;
+  e.wait_for_timer();
+  expect_none_sent();
+  e.sink.looked = 3;
+  e.sink.lying = 5;  // others have put more
+  e.wait_for_timer();
+  expect_sent(1, IBV_WC_RETRY_EXC_ERR);
+}
+
+TEST_F(RequesterLoss, WaitsSomeSecondsForAPeerThatDoesNotLook) {
+  e.sink.lying = 1;
+  for (const uint8_t retries : std::array<uint8_t, 3>{0, 3, 7}) {
+    const Duration counted = roce::ack_timeout(14) * (retries + 1);
+    const Duration waited = time_to_give_up(14, retries);
+    EXPECT_GE(waited, std::chrono::seconds(4));
+    EXPECT_LE(waited, std::chrono::seconds(4) + counted * 5 / 4 + roce::ack_timeout(14));
+  }
+}
+
+TEST_F(RequesterLoss, HasPatienceAgainWithAPeerThatHasBeenHeard) {
+  for (uint32_t message = 0; message < 4; ++message) {
+    post(IBV_WR_SEND, 10);
+    e.transmitted();
+    ++e.sink.lying;
+    const TimePoint until = e.now + std::chrono::seconds(3);
+    while (e.now < until) e.wait_for_timer();
+    EXPECT_EQ(e.counter(kLocalAckTimeouts), 0u);
+    ++e.sink.looked;
+    acknowledge(100 + message);
+    expect_sent(message + 1);
+  }
+}
+
 TEST_F(RequesterLoss, FailsWhenItsRetriesAreUsedUp) {
   e.attributes().retry_count = 2;
   e.qp->enter(IBV_QPS_RESET);

@@ -66,6 +66,9 @@ class RecordingSink : public PacketSink {
     return SendStatus::kSent;
   }
 
+  uint32_t put_so_far() const override { return lying; }
+  bool is_taken(uint32_t so_far) const override { return looked >= so_far; }
+
   // Takes the oldest packet not taken yet. REQUIRES: there is one
   SentPacket take() {
     if (packets.empty()) abort();
@@ -78,6 +81,8 @@ class RecordingSink : public PacketSink {
   std::vector<uint32_t> together;  // how many messages went as one, each time that some did
   int room = -1;                   // -1: without end
   bool faults = false;             // whatever goes together
+  uint32_t lying = 0;              // so much has been put where the receiver takes it,
+  uint32_t looked = 0;             // and so much has it taken
 };
 
 }  // namespace verbena::transport
