@@ -291,6 +291,7 @@ class alignas(kCacheLine) Shard : private net::PacketHandler {
   uint32_t receive(uint32_t budget, Visitor visitor = Visitor::kOther);
   bool listen(bool on);
   bool listen_by_memory();
+  bool takes_bell();
   bool is_at_bell() const;
   static bool is_served_on_the_way(AtBell answer, const queues::EventChannel::Waiter& waiter);
   AtBell wait_at_bell(const queues::EventChannel::Waiter& waiter);

@@ -68,18 +68,21 @@ Shard::AtBell Shard::wait_at_bell(const queues::EventChannel::Waiter& waiter) {
     transmit_ready(Acknowledgements::kSend, Gathering::kNo);
     if (received > 0 || !ready_.empty()) continue;
     if (policy_.asks_at_bell(now_)) return AtBell::kAsks;
-    const bool had_bell = policy_.engine_has_bell();
-    bool is_something_there;
-    if (policy_.sleeps_at_bell()) {
-      is_something_there = listen(true);
-    } else {
-      if (had_bell) sleeper_->hear_bell(false);
-      is_something_there = listen_by_memory();
-    }
-    if (!is_something_there) return AtBell::kSleeps;
+    if (!takes_bell()) return AtBell::kSleeps;
   }
-  bell()->ring();  // others get the lock, and then we come back
+  // Others get the lock, and then we come back. From here on the bell is rung for us: the engine thread must
+  // not take that for its own.
+  (void)takes_bell();
+  bell()->ring();
   return AtBell::kSleeps;
+}
+
+// The thread is about to sleep at the bell. True: something is there already.
+bool Shard::takes_bell() {
+  const bool had_bell = policy_.engine_has_bell();
+  if (policy_.sleeps_at_bell()) return listen(true);
+  if (had_bell) sleeper_->hear_bell(false);
+  return listen_by_memory();
 }
 
 // As the bell is heard, or not.

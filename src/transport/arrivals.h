@@ -25,10 +25,10 @@ namespace verbena::transport {
 // is said again to each NAK of one that has told something.
 //
 // Its payload is a PSN and up to kMost ranges, each two words: the distance of the first PSN of a range from
-// that one, and how many there are. What lies between them is missing. The PSN is the one that is expected,
-// all before which has arrived; or, where one packet has not room for all ranges, where the packet before
-// this one ended: then the highest bit of its word is set. Seven bits between that and the PSN tell of other
-// senders to the same process (incast_bits.h).
+// that one, and how many there are. What lies between them is missing. The PSN is the first that has not
+// arrived (for XRC it may be named again: who owns a queue may not be ready for it); or, where one packet has
+// not room for all ranges, where the packet before this one ended: then the highest bit of its word is set.
+// Seven bits between that and the PSN tell of other senders to the same process (incast_bits.h).
 struct Arrivals {
   static constexpr uint32_t kMost = 127;
   static constexpr uint32_t kRangeBytes = 8;

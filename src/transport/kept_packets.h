@@ -37,7 +37,8 @@ class ByteBudget {
 // What all QPs of the process may keep together.
 ByteBudget& budget_for_kept_packets();
 
-// Request packets that have come before one that is missing, until it comes. It is lawful to throw them away,
+// Request packets that have come before one that is missing, until it comes; and of XRC the expected one, and
+// what follows it, until others have answered for those before. It is lawful to throw them away,
 // as each is sent again until it is acknowledged; to keep them is what makes a loss cheap. What does not fit
 // is not kept.
 //
@@ -55,7 +56,7 @@ class KeptPackets {
   bool empty() const { return count_ == 0; }
 
   // Keeps a copy of a packet that has so many PSNs. False: it is here already, or there is no room.
-  // REQUIRES: it comes after `expected`
+  // REQUIRES: it does not come before `expected`
   bool add(const roce::Packet& packet, uint32_t psns, roce::Psn expected);
   bool has(roce::Psn psn) const;
   // Whether there is one that comes after it.

@@ -17,11 +17,18 @@ using roce::Psn;
 // PSNs unanswered at a time: far from half of what there are, beyond which old and new are not told apart.
 constexpr uint32_t kMostPassed = 1u << 22;
 
+// From the first repetition on. Who repeats what it has just sent has not waited in vain, and who takes an
+// RNR NAK for an error (rnr_retry 0) is to have some of its tries first. And nobody is asked to wait without
+// end, as nobody knows whether the owner will answer (Requester has the same patience).
+constexpr Duration kSilence = std::chrono::milliseconds(100);
+constexpr Duration kPatience = std::chrono::seconds(4);
+
 }  // namespace
 
 void PassedRequests::start() {
   count_ = run_ = 0;
   in_message_ = false;
+  silent_since_ = kNever;
 }
 
 void PassedRequests::end() {
@@ -66,8 +73,14 @@ void PassedRequests::pass_again(const roce::Packet& packet, uint32_t msn) {
 }
 
 void PassedRequests::note_asked(Psn last) {
-  asked_last_ = last;
-  if (!std::exchange(asked_, true)) asked_first_ = asked_last_;
+  if (!std::exchange(asked_, true)) asked_first_ = asked_last_ = last;
+  if (last.is_before(asked_first_)) asked_first_ = last;
+  if (last.is_after(asked_last_)) asked_last_ = last;
+}
+
+bool PassedRequests::asks_for_patience(TimePoint now) {
+  if (silent_since_ == kNever) silent_since_ = now;
+  return now - silent_since_ >= kSilence && now - silent_since_ < kPatience;
 }
 
 // Not more often than asked for: the PSNs of READs are acknowledged by their responses.
@@ -95,7 +108,7 @@ PassedRequests::Verdict PassedRequests::on_owner_answer(const OwnerAnswer& answe
   verdict.code = static_cast<NakCode>(roce::aeth_value(answer.syndrome));
   verdict.event = answer.event;
   verdict.next = !fails                                    ? Verdict::Next::kNotReady
-                 : verdict.code == NakCode::kSequenceError ? Verdict::Next::kAskAgain
+                 : verdict.code == NakCode::kSequenceError ? Verdict::Next::kGoOn
                                                            : Verdict::Next::kRefuse;
   return verdict;
 }
@@ -103,11 +116,12 @@ PassedRequests::Verdict PassedRequests::on_owner_answer(const OwnerAnswer& answe
 PassedRequests::Verdict PassedRequests::on_acknowledgement(const OwnerAnswer& answer, int32_t place) {
   if (place < 0 || place >= static_cast<int32_t>(count_)) return {};
   count_ -= static_cast<uint32_t>(place) + 1;
+  silent_since_ = kNever;
   Verdict verdict;
   verdict.msn = answer.msn & 0xffffff;
   verdict.acknowledge = is_asked_for(answer.psn);
-  // Nothing is unanswered any more: what was dropped meanwhile may come.
-  if (!any() && std::exchange(ask_afterwards_, false)) verdict.next = Verdict::Next::kAskAgain;
+  // Nothing is unanswered any more: what had to wait may come.
+  if (!any() && std::exchange(ask_afterwards_, false)) verdict.next = Verdict::Next::kGoOn;
   return verdict;
 }
 
@@ -123,6 +137,7 @@ PassedRequests::Verdict PassedRequests::on_owner_gone(uint32_t owner, NakCode co
 
 uint32_t PassedRequests::take_back() {
   ask_afterwards_ = false;
+  silent_since_ = kNever;
   return std::exchange(count_, 0);
 }
 

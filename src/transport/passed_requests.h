@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "base/time.h"
 #include "roce/aeth.h"
 #include "roce/packet.h"
 #include "transport/queue_owners.h"
@@ -16,8 +17,9 @@ namespace verbena::transport {
 // answered for them.
 //
 // Only the requests of one owner are unanswered at a time: were a later one of another's executed already
-// when an earlier one has to be repeated, it would be executed twice. What has to wait for that reason is
-// dropped, and asked for again by a NAK as soon as everything before it is answered.
+// when an earlier one has to be repeated, it would be executed twice. What has to wait for that reason
+// is kept by the target, or dropped where it keeps nothing, and then asked for again by a NAK, as soon as
+// everything before it is answered.
 //
 // The PSNs that were passed on and not answered yet are the last before the one that the target expects. The
 // target keeps that PSN and the MSN, and sends what is to be sent: here is only said what.
@@ -53,14 +55,24 @@ class PassedRequests {
   Passage pass(const roce::Packet& packet, const Target& target);
   // A READ or an atomic is answered again by the process that answered it first.
   void pass_again(const roce::Packet& packet, uint32_t msn);
-  // A request has to wait: as if it had been lost; but its sender will be told soon.
+  // Something has to wait, or is missing, of which the requester cannot be told before all is answered.
   void hold_back() { ask_afterwards_ = true; }
+  // It has come meanwhile, and has been passed on.
+  void settle() { ask_afterwards_ = false; }
+
+  // The requester wants to hear when all up to this PSN are answered.
+  void note_asked(roce::Psn last);
+  // How long a requester is asked to wait: that of the RNR NAK with this code, 491 ms. The owner's answer
+  // ends it at once.
+  static constexpr uint8_t kPatienceTimer = 31;
+  // What is unanswered has come once more. Whether its requester is to be asked to wait.
+  bool asks_for_patience(TimePoint now);
 
   // What an answer is to the target.
   struct Verdict {
     enum class Next : uint8_t {
       kNothing,
-      kAskAgain,  // for the expected PSN, with a NAK
+      kGoOn,      // with the expected PSN, if it is there, or ask for it
       kNotReady,  // an RNR NAK
       kRefuse,    // with `code`, and `event` for the application
     };
@@ -77,7 +89,6 @@ class PassedRequests {
   uint32_t take_back();
 
  private:
-  void note_asked(roce::Psn last);
   bool is_asked_for(roce::Psn answered);
   Verdict on_acknowledgement(const OwnerAnswer& answer, int32_t place);
 
@@ -90,7 +101,8 @@ class PassedRequests {
   bool asked_ = false;
   roce::Psn asked_first_;
   roce::Psn asked_last_;
-  bool ask_afterwards_ = false;  // what followed them was dropped
+  TimePoint silent_since_ = kNever;  // the owner, as far as was noticed
+  bool ask_afterwards_ = false;      // what follows them waits, or is missing
 };
 
 }  // namespace verbena::transport

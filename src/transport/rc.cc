@@ -32,9 +32,9 @@ Verdict RcQueuePair::on_packet(const IncomingPacket& incoming, TimePoint now) {
     }
     if (has_news_of_incast(incast_, incoming.packet, now)) responder_.tell_of_incast();
     if (incoming.messages.empty()) {
-      responder_.on_request(incoming.packet, incoming.lent);
+      responder_.on_request(incoming.packet, now, incoming.lent);
     } else {
-      responder_.on_messages(incoming.packet, incoming.messages);
+      responder_.on_messages(incoming.packet, incoming.messages, now);
     }
   } else if (headers.operation() == roce::Operation::kAcknowledge) {
     requester_.on_acknowledge({headers.psn, headers.msn, headers.syndrome}, now);
@@ -92,7 +92,7 @@ void RcQueuePair::hear(const roce::Packet& word, TimePoint now) {
     case roce::kHeardOpcode:
       return responder_.on_heard(word.headers.psn);
     case roce::kRepeatedReadsOpcode:
-      return responder_.on_repeated_reads(word);
+      return responder_.on_repeated_reads(word, now);
     default:
       return requester_.on_arrivals(word, now);
   }

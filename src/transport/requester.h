@@ -312,7 +312,8 @@ class Requester {
   TimePoint paced_until_ = kNever;    // nothing leaves before: it would be too fast
   TimePoint sending_at_{};            // by whose clock
   TimePoint patient_until_ = kNever;  // with a peer that has not looked; kNever: it has been heard since
-  std::optional<uint32_t> put_;       // PacketSink::put_so_far(), when it was not taken
+  std::optional<uint32_t> put_;       // PacketSink::put_so_far(), at the latest timeout
+  bool looks_late_ = false;           // and it had not been taken then
   uint8_t retries_left_ = 0;
   uint8_t rnr_retries_left_ = 0;
 };

@@ -209,6 +209,7 @@ void Requester::on_rnr(uint8_t timer_code, TimePoint now) {
   }
   if (qp_.attributes().rnr_retry != kInfiniteRnrRetry) --rnr_retries_left_;
   retries_left_ = qp_.attributes().retry_count;  // a peer that says it is not ready is not silent
+  patient_until_ = kNever;
   go_back();
   ack_deadline_ = probe_deadline_ = kNever;
   rnr_deadline_ = now + roce::rnr_delay(timer_code);
@@ -350,11 +351,14 @@ bool Requester::peer_may_not_have_looked(TimePoint now) {
   if (patient_until_ == kNever) {
     patient_until_ = now + kPatience;
     put_.reset();
+    looks_late_ = false;
   }
   if (now >= patient_until_) return false;
   if (!put_) put_ = sink.put_so_far();
-  if (!sink.is_taken(*put_)) return true;
-  put_.reset();
+  if (!sink.is_taken(*put_)) return looks_late_ = true;
+  // Who has come to it just now has the time to answer that all others have.
+  if (std::exchange(looks_late_, false)) return true;
+  put_ = sink.put_so_far();
   return false;
 }
 
@@ -368,7 +372,7 @@ void Requester::on_timer(TimePoint now) {
   ack_deadline_ = kNever;
   if (!has_outstanding()) return;
   if (peer_may_not_have_looked(now)) {
-    ack_deadline_ = now + ack_timeout();
+    ack_deadline_ = std::min(now + ack_timeout(), patient_until_);
     return;
   }
   qp_.count(kLocalAckTimeouts);

@@ -69,7 +69,7 @@ void Responder::halt(ibv_qp_state to) {
 
 // ---- requests
 
-void Responder::on_request(const roce::Packet& packet, LentPayload* lent) {
+void Responder::on_request(const roce::Packet& packet, TimePoint now, LentPayload* lent) {
   if (!running_) return;
   const int32_t ahead = packet.headers.psn - expected_;
   if (ahead > 0) {
@@ -79,12 +79,16 @@ void Responder::on_request(const roce::Packet& packet, LentPayload* lent) {
     qp_.count(kDuplicateRequests);
     qp_.note_frequent(trace::Kind::kDuplicate,
                       {packet.headers.psn.value(), expected_.value(), packet.headers.opcode});
-    if (ahead < -static_cast<int32_t>(passed_.count())) repeat(packet);
+    if (ahead < -static_cast<int32_t>(passed_.count())) {
+      repeat(packet);
+    } else {
+      on_unanswered(packet, now);
+    }
   } else {
     // The expected one: whatever was said of its absence is settled.
     gap_reported_ = false;
     nak_.reset();
-    execute(packet, lent);
+    if (kept_.empty() || !kept_.has(expected_)) execute(packet, lent);
     if (nak_) note_refusal(packet);
     if (!kept_.empty()) execute_kept();
   }
@@ -98,7 +102,7 @@ void Responder::end_plain_send(const PlainSend& message) {
   inbound_.complete_whole(static_cast<uint32_t>(message.payload.size()), message.headers.solicited);
 }
 
-void Responder::on_messages(const roce::Packet& packet, std::span<const uint8_t> lengths) {
+void Responder::on_messages(const roce::Packet& packet, std::span<const uint8_t> lengths, TimePoint now) {
   size_t taken = 0;
   if (running_ && packet.headers.psn == expected_ && kept_.empty()) {
     gap_reported_ = false;
@@ -114,8 +118,8 @@ void Responder::on_messages(const roce::Packet& packet, std::span<const uint8_t>
   size_t offset = 0;
   for (size_t i = 0; i < lengths.size(); ++i) {
     if (i >= taken) {
-      on_request(
-          {headers_of_message(packet.headers, lengths, i), packet.payload.subspan(offset, lengths[i])});
+      on_request({headers_of_message(packet.headers, lengths, i), packet.payload.subspan(offset, lengths[i])},
+                 now);
     }
     offset += lengths[i];
   }
@@ -128,7 +132,7 @@ void Responder::execute(const roce::Packet& packet, LentPayload* lent) {
     // A14): one that is not there, or of another domain, is an invalid request.
     const uint32_t number = packet.headers.xrc_srq;
     if (qp_.is_elsewhere(number)) return pass_on(packet);
-    if (passed_.any()) return passed_.hold_back();
+    if (passed_.any()) return hold_back(packet);
     if (passed_.in_message() || !qp_.select_receives(number, inbound_.in_message()))
       return refuse(NakCode::kInvalidRequest);
   }
@@ -326,8 +330,27 @@ void Responder::pass_on(const roce::Packet& packet) {
   using Result = PassedRequests::Result;
   const auto [result, psns] = passed_.pass(packet, {expected_, msn_, inbound_.in_message()});
   if (result == Result::kNotReady) return not_ready();
+  if (result == Result::kHeldBack) return hold_back(packet);
   if (result == Result::kInvalid) return refuse(NakCode::kInvalidRequest);
   expected_ = expected_ + psns;
+}
+
+// It waits until everything before it is answered: here, or else its sender is asked for it then.
+void Responder::hold_back(const roce::Packet& packet) {
+  passed_.hold_back();
+  if (keeps()) kept_.add(packet, psns_of(packet), expected_);
+}
+
+// It has come before, and its owner has not answered. Where that takes long, as the owner gets no processor
+// perhaps, its sender is asked to wait: to it we are one adapter, which does not fall silent.
+void Responder::on_unanswered(const roce::Packet& packet, TimePoint now) {
+  if (packet.headers.ack_request) {
+    passed_.note_asked(packet.headers.psn);
+    if (is_heard_) arrivals_due_ = true;
+  }
+  if (nak_ || !passed_.asks_for_patience(now)) return;
+  qp_.count(kRnrNaksSent);
+  nak_ = Nak{roce::rnr_syndrome(PassedRequests::kPatienceTimer), answered() + 1};
 }
 
 void Responder::on_owner_answer(const OwnerAnswer& answer) {
@@ -345,7 +368,7 @@ void Responder::take(const PassedRequests::Verdict& verdict) {
   switch (verdict.next) {
     case PassedRequests::Verdict::Next::kNothing:
       return;
-    case PassedRequests::Verdict::Next::kAskAgain:
+    case PassedRequests::Verdict::Next::kGoOn:
       if (kept_.has(expected_)) return execute_kept();
       return ask_for_expected();
     case PassedRequests::Verdict::Next::kNotReady:
@@ -410,8 +433,9 @@ TransmitResult Responder::transmit_urgent(uint32_t& budget) {
     if (send_acknowledge(nak_->syndrome, nak_->psn) == SendStatus::kBusy) return TransmitResult::kBusy;
     --budget;
     note_nak(*nak_);
+    // It acknowledges everything before it, which is all there is, save where it refuses to repeat a READ.
+    if (!running_ || !nak_->psn.is_before(expected_)) acknowledgement_due_ = false;
     nak_.reset();
-    acknowledgement_due_ = false;  // a NAK acknowledges everything before it
   }
   return TransmitResult::kIdle;
 }

@@ -36,7 +36,7 @@ class Responder {
   void halt(ibv_qp_state to);
 
   // `lent`: the packet's payload, if it came without; null: it came with it.
-  void on_request(const roce::Packet& packet, LentPayload* lent = nullptr);
+  void on_request(const roce::Packet& packet, TimePoint now, LentPayload* lent = nullptr);
   // The same for a SEND that nothing is in the way of. Its data goes where it belongs; false:
   // something is in the way. True: it is to be ended, after what came with it.
   bool begin_plain_send(const PlainSend& message) {
@@ -45,11 +45,11 @@ class Responder {
   }
   void end_plain_send(const PlainSend& message);
   // Messages that came as one (IncomingPacket::messages): as if each had come by itself.
-  void on_messages(const roce::Packet& packet, std::span<const uint8_t> lengths);
+  void on_messages(const roce::Packet& packet, std::span<const uint8_t> lengths, TimePoint now);
   // The peer understands what it is told of arrivals.
   void on_heard(roce::Psn psn);
   // The peer's latest READ requests, which may have been lost.
-  void on_repeated_reads(const roce::Packet& word);
+  void on_repeated_reads(const roce::Packet& word, TimePoint now);
   // The peer is to know of other senders.
   void tell_of_incast() { arrivals_due_ |= is_heard_; }
 
@@ -111,6 +111,8 @@ class Responder {
   void ask_for_expected();  // sequence error NAK
 
   void pass_on(const roce::Packet& packet);
+  void hold_back(const roce::Packet& packet);
+  void on_unanswered(const roce::Packet& packet, TimePoint now);
   void take(const PassedRequests::Verdict& verdict);
   // The last PSN that may be acknowledged.
   roce::Psn answered() const { return expected_ - 1 - passed_.count(); }
@@ -139,7 +141,7 @@ class Responder {
   bool acknowledgement_due_ = false;
   std::optional<Nak> nak_;
   std::string refusal_;  // its words, for a peer that gets them
-  KeptPackets kept_;     // what came after a gap
+  KeptPackets kept_;     // what came after a gap, or waits for an owner's answer
   ReadsByWord by_word_;
   bool arrivals_due_ = false;  // the peer is to be told of it
   bool is_heard_ = false;      // and understands

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What comes before its turn: it is kept until what is missing has come, and then executed in its order. One
-// acknowledgement covers all of it (IBTA volume 1, 9.7.5.1.2).
+// What comes before its turn: it is kept until what is missing has come, and all before it is answered where
+// owners of queues answer, and then executed in its order. One acknowledgement covers all of it (IBTA volume
+// 1, 9.7.5.1.2).
 #include <algorithm>
 #include <utility>
 
@@ -22,7 +23,7 @@ uint32_t Responder::psns_of(const roce::Packet& packet) const {
 // What is lent may be lent no longer when its turn comes. (Such a packet comes early where the way to the
 // peer has changed to one that loses packets since it was put into a lane.)
 void Responder::on_early(const roce::Packet& packet, uint32_t ahead, const LentPayload* lent) {
-  const bool gap_is_new = kept_.empty();
+  const bool gap_is_new = !kept_.has_after(expected_);
   if (gap_is_new && !gap_reported_) {
     qp_.note_frequent(trace::Kind::kOutOfSequence, {packet.headers.psn.value(), expected_.value()});
   }
@@ -53,7 +54,7 @@ void Responder::on_heard(Psn psn) {
   if (knows_where_we_are(psn)) is_heard_ = true;
 }
 
-void Responder::on_repeated_reads(const roce::Packet& word) {
+void Responder::on_repeated_reads(const roce::Packet& word, TimePoint now) {
   if (!keeps() || !knows_where_we_are(word.headers.psn)) return;
   const RepeatedReads reads = RepeatedReads::read(word.payload);
   for (const RepeatedReads::Request& request : reads.all()) {
@@ -68,21 +69,23 @@ void Responder::on_repeated_reads(const roce::Packet& word) {
     headers.rkey = request.rkey;
     headers.dma_length = request.bytes;
     by_word_.add(request.psn, request.bytes);
-    on_request({headers, {}});
+    on_request({headers, {}}, now);
   }
 }
 
 void Responder::execute_kept() {
+  bool waits = false;
   while (running_ && kept_.has(expected_)) {
     const Psn psn = expected_;
     execute(kept_.at(psn));
-    if (expected_ == psn && passed_.any()) return;  // it waits for answers to those before it
-    if (kept_.has(psn)) kept_.erase(psn);           // an error forgets them all
-    if (expected_ == psn) break;                    // refused, or not ready: it will come again
+    waits = expected_ == psn && passed_.any();  // for answers to those before it
+    if (waits) break;
+    if (kept_.has(psn)) kept_.erase(psn);  // an error forgets them all
+    if (expected_ == psn) break;           // refused, or not ready: it will come again
   }
-  if (kept_.empty()) return;
-  if (!kept_.has_after(expected_)) return kept_.clear();
-  // There is another gap behind the one that was closed.
+  if (!waits && !kept_.has_after(expected_)) kept_.clear();
+  if (kept_.empty()) return passed_.settle();
+  // It waits, or there is another gap behind the one that was closed.
   if (is_heard_) arrivals_due_ = true;
 }
 
@@ -99,6 +102,10 @@ SendStatus Responder::send_arrivals() {
     return status == SendStatus::kSent && ++packets < Arrivals::kMostPackets;
   };
   kept_.for_each_range(expected_, [&](Psn first, uint32_t count) {
+    if (first == arrivals.expected) {  // what waits for its turn alone
+      arrivals.expected = first + count;
+      return true;
+    }
     arrivals.ranges[arrivals.count++] = {first, count};
     if (arrivals.count < most) return true;
     const bool goes_on = send();
@@ -107,7 +114,7 @@ SendStatus Responder::send_arrivals() {
     arrivals.count = 0;
     return goes_on;
   });
-  if ((arrivals.count > 0 || kept_.empty()) && packets < Arrivals::kMostPackets &&
+  if ((arrivals.count > 0 || packets == 0) && packets < Arrivals::kMostPackets &&
       status == SendStatus::kSent) {
     send();
   }

@@ -158,6 +158,31 @@ TEST_F(DelegateTest, AnswersForAllResponsesWhenTheLastIsARepeatedOne) {
   EXPECT_THAT(owner.wire.packets, SizeIs(4));
 }
 
+// The requester has had it, and its memory has been taken away since.
+TEST_F(DelegateTest, AnswersForWhatFollowsAResponseThatItCannotRepeat) {
+  Buffer& gone = owner.memory.add(4096, kAllAccess, QueueOwner::kPd);
+  roce::Headers headers = packet(Op::kReadRequest, 500);
+  headers.address = gone.address();
+  headers.rkey = gone.key();
+  headers.dma_length = 8;
+  pass(headers, {}, 1);
+  expect_answer(roce::ack_syndrome(), 500, 41);
+  const roce::Packet whole{headers, {}};
+  owner.queue({*target.qp, whole, 1, 40, true});
+  owner.take_next();
+  post(1);
+  const auto payload = data(10);
+  const roce::Headers next = packet(Op::kSendOnly, 501, payload);
+  const roce::Packet following{next, payload};
+  owner.queue({*target.qp, following, 1, 41, false});
+  owner.take_next();
+  owner.memory.deregister(gone);
+  owner.transmit();
+  ASSERT_EQ(owner.answers.size(), 2u);
+  owner.answers.pop_front();
+  expect_answer(roce::ack_syndrome(), 501, 42);
+}
+
 TEST_F(DelegateTest, AnswersForAResponseWhenTheWireHasTakenIt) {
   owner.wire.room = 0;
   access(Op::kReadRequest, 500, 8);

@@ -89,6 +89,20 @@ class PassingTargetTest : public SharedTest {
   }
   void expect_nothing_sent() { EXPECT_THAT(e.transmitted(), IsEmpty()); }
   void expect_no_answer() { EXPECT_THAT(answers(e), IsEmpty()); }
+  // What it tells of arrivals.
+  std::vector<Arrivals> told() {
+    std::vector<Arrivals> all;
+    for (const SentPacket& p : e.transmitted()) {
+      if (p.headers.opcode == roce::kArrivalsOpcode) all.push_back(Arrivals::read(p.payload));
+    }
+    return all;
+  }
+  // Nothing is kept where nothing is lost.
+  void lose_nothing() {
+    e.qp->enter(IBV_QPS_RESET);
+    e.routes.route.traits.lossless = true;
+    e.bring_up(IBV_QPS_RTR);
+  }
   // The requester understands what it is told of arrivals.
   void hear() { EXPECT_EQ(e.receive(heard_at(e.qp->next_receive_psn())), Verdict::kAccepted); }
 
@@ -233,10 +247,22 @@ TEST_F(PassingTargetTest, HoldsBackWhatIsForAnotherOwnerUntilTheFirstHasAnswered
   EXPECT_THAT(owners.psns(), ElementsAre(200u));
   expect_no_answer();
   accept(200);
+  expect_answer(e, roce::ack_syndrome(), 200);
+  EXPECT_THAT(owners.psns(), ElementsAre(200u, 201u, 202u));
+  EXPECT_NE(owners.passed[0].run, owners.passed[1].run);
+}
+
+TEST_F(PassingTargetTest, AsksForWhatItHeldBackWhereItKeepsNothing) {
+  lose_nothing();
+  send(200, kOne);
+  send(201, kTwo);
+  send(202, kTwo);
+  accept(200);
+  EXPECT_THAT(owners.psns(), ElementsAre(200u));
   expect_answer(e, roce::nak_syndrome(NakCode::kSequenceError), 201);
   send(201, kTwo);
-  EXPECT_THAT(owners.psns(), ElementsAre(200u, 201u, 202u)) << "the last had been kept";
-  EXPECT_NE(owners.passed[0].run, owners.passed[1].run);
+  send(202, kTwo);
+  EXPECT_THAT(owners.psns(), ElementsAre(200u, 201u, 202u));
 }
 
 TEST_F(PassingTargetTest, HoldsBackWhatIsForItsOwnProcessToo) {
@@ -245,8 +271,6 @@ TEST_F(PassingTargetTest, HoldsBackWhatIsForItsOwnProcessToo) {
   send(201, local->number());
   EXPECT_TRUE(cq->empty());
   accept(200);
-  e.transmitted();
-  send(201, local->number());
   EXPECT_EQ(e.completion(*cq).wr_id, 1u);
   expect_answer(e, roce::ack_syndrome(), 201);
 }
@@ -301,6 +325,52 @@ TEST_F(PassingTargetTest, KeepsWhatComesEarlyAlsoWhileAnswersAreAwaited) {
   EXPECT_EQ(owners.passed[2].run, owners.passed[0].run);
   accept(202, 3);
   expect_answer(e, roce::ack_syndrome(), 202);
+}
+
+// To a requester that would take it for a loss.
+TEST_F(PassingTargetTest, AsksForNothingWhenTheGapHasClosedBeforeTheAnswer) {
+  send(200, kOne);
+  send(202, kOne);
+  send(201, kOne);
+  accept(202, 3);
+  expect_answer(e, roce::ack_syndrome(), 202);
+}
+
+TEST_F(PassingTargetTest, AsksForAGapThatIsStillThereAtTheAnswer) {
+  send(200, kOne);
+  send(202, kOne);
+  send(204, kOne);
+  send(201, kOne);
+  accept(202, 3);
+  expect_answer(e, roce::nak_syndrome(NakCode::kSequenceError), 203);
+}
+
+// What is missing behind them, too.
+TEST_F(PassingTargetTest, TellsOfWhatWaitsForAnOwnerAsOfWhatHasCome) {
+  hear();
+  send(200, kOne);
+  send(201, kTwo);
+  send(202, kTwo);
+  send(205, kTwo);
+  send(206, kTwo);
+  const auto all = told();
+  ASSERT_FALSE(all.empty());
+  EXPECT_EQ(all.back().expected, roce::Psn(203));
+  ASSERT_EQ(all.back().count, 1u);
+  EXPECT_EQ(all.back().ranges[0].first, roce::Psn(205));
+  EXPECT_EQ(all.back().ranges[0].count, 2u);
+}
+
+TEST_F(PassingTargetTest, TellsOneWhoAsksAgainThatItHasCome) {
+  hear();
+  send(200, kOne);
+  send(201, kOne);
+  EXPECT_TRUE(told().empty());
+  send(201, kOne);
+  const auto all = told();
+  ASSERT_EQ(all.size(), 1u);
+  EXPECT_EQ(all[0].expected, roce::Psn(202));
+  EXPECT_EQ(all[0].count, 0u);
 }
 
 TEST_F(PassingTargetTest, PassesOnWhatItHadKeptForAnotherOwnerWhenTheFirstHasAnswered) {
@@ -358,9 +428,67 @@ TEST_F(PassingTargetTest, AsksAgainForWhatThereWasNoRoomFor) {
   owners.full = true;
   send(201, kOne);
   owners.full = false;
-  expect_nothing_sent();
+  expect_no_answer();
   accept(200);
-  expect_answer(e, roce::nak_syndrome(NakCode::kSequenceError), 201);
+  expect_answer(e, roce::ack_syndrome(), 200);
+  EXPECT_THAT(owners.psns(), ElementsAre(200u, 201u));
+}
+
+TEST_F(PassingTargetTest, PassesOnWhatThereWasNoRoomForOnlyOnce) {
+  hear();
+  send(200, kOne);
+  owners.full = true;
+  send(201, kOne);
+  send(203, kOne);
+  owners.full = false;
+  send(201, kOne);
+  send(202, kOne);
+  EXPECT_THAT(owners.psns(), ElementsAre(200u, 201u, 202u, 203u));
+  EXPECT_EQ(e.qp->next_receive_psn(), roce::Psn(204));
+}
+
+// ---- an owner that is silent
+
+// It gets no processor, perhaps. To the requester the target is one adapter, which does not fall silent.
+TEST_F(PassingTargetTest, AsksForPatienceWithAnOwnerThatIsSilent) {
+  lose_nothing();
+  send(200, kOne);
+  send(201, kOne);
+  accept(200);
+  e.transmitted();
+  send(201, kOne);
+  expect_nothing_sent();
+  e.now += std::chrono::milliseconds(150);
+  send(201, kOne);
+  expect_answer(e, roce::rnr_syndrome(31), 201);
+  send(202, kOne);
+  EXPECT_THAT(owners.psns(), ElementsAre(200u, 201u, 202u)) << "it has come, and is not executed twice";
+  accept(202, 3);
+  expect_answer(e, roce::ack_syndrome(), 202);
+}
+
+TEST_F(PassingTargetTest, AsksForPatienceForSomeSecondsAtMost) {
+  lose_nothing();
+  send(200, kOne);
+  const TimePoint began = e.now;
+  while (e.now - began < std::chrono::seconds(10)) {
+    send(200, kOne);
+    const bool asked = !e.transmitted().empty();
+    const Duration passed = e.now - began;
+    EXPECT_EQ(asked, passed >= std::chrono::milliseconds(100) && passed < std::chrono::seconds(4));
+    e.now += std::chrono::milliseconds(50);
+  }
+}
+
+// One that has not asked at first, as more was to follow.
+TEST_F(PassingTargetTest, AcknowledgesToOneThatAsksWhenItRepeats) {
+  lose_nothing();
+  send(200, kOne, Op::kSendOnly, false);
+  send(201, kOne, Op::kSendOnly, false);
+  send(200, kOne, Op::kSendOnly, true);
+  expect_nothing_sent();
+  accept(201, 2);
+  expect_answer(e, roce::ack_syndrome(), 201);
 }
 
 // ---- READs: the owner responds, and repeats

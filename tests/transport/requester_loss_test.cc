@@ -154,7 +154,49 @@ TEST_F(RequesterLoss, CountsATimeoutWhenThePeerHasLookedAndSaysNothing) {
   e.sink.looked = 3;
   e.sink.lying = 5;  // others have put more
   e.wait_for_timer();
+  expect_none_sent();  // it may just have looked
+  e.wait_for_timer();
   expect_sent(1, IBV_WC_RETRY_EXC_ERR);
+}
+
+// Where others put something all the time.
+TEST_F(RequesterLoss, CountsEachTimeoutOfAPeerThatGoesOnLooking) {
+  e.attributes().retry_count = 3;
+  e.qp->enter(IBV_QPS_RESET);
+  e.bring_up();
+  post(IBV_WR_SEND, 10);
+  e.transmitted();
+  for (uint32_t fired = 1; e.send_cq->empty(); ++fired) {
+    ASSERT_LE(fired, 3u + 3);
+    e.sink.looked = std::exchange(e.sink.lying, e.sink.lying + 100);
+    e.wait_for_timer();
+    e.transmitted();
+  }
+  expect_sent(1, IBV_WC_RETRY_EXC_ERR);
+}
+
+TEST_F(RequesterLoss, WaitsNoLongerForOneThatDoesNotLookWhenItsOwnTimerIsLonger) {
+  e.sink.lying = 1;
+  const Duration asked = roce::ack_timeout(21);  // 8.6 s
+  EXPECT_EQ(time_to_give_up(21, 0), asked + std::chrono::seconds(4));
+}
+
+TEST_F(RequesterLoss, HasPatienceAgainWithAPeerThatWasNotReady) {
+  e.attributes().retry_count = 0;
+  e.qp->enter(IBV_QPS_RESET);
+  e.bring_up();
+  post(IBV_WR_SEND, 10);
+  for (int round = 0; round < 3; ++round) {
+    e.transmitted();
+    ++e.sink.lying;
+    const TimePoint until = e.now + std::chrono::seconds(3);
+    while (e.now < until) e.wait_for_timer();
+    e.sink.looked = e.sink.lying;
+    rnr(100, 12);
+    e.wait_for_timer();
+  }
+  EXPECT_EQ(e.counter(kLocalAckTimeouts), 0u);
+  expect_none_sent();
 }
 
 TEST_F(RequesterLoss, WaitsSomeSecondsForAPeerThatDoesNotLook) {
