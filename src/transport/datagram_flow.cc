@@ -55,14 +55,13 @@ void DatagramFlow::sent_untold(uint32_t bytes, TimePoint now) {
   waits_until_ = now + kPatience;
 }
 
-bool DatagramFlow::on_receipt(const Receipt& receipt, const Traits& traits,
-                              const ToldFlow::Settings& settings, TimePoint now) {
+bool DatagramFlow::on_receipt(const Receipt& receipt, const ToldFlow::Settings& settings, TimePoint now) {
   const int32_t behind = next_ - receipt.expected;
   if (behind < 0 || behind >= ToldFlow::kFurthest) return false;
   if (!told_) {
     waits_until_ = TimePoint();
     told_.emplace();
-    told_->begin(traits, settings, next_);
+    told_->begin(traits_, settings, next_);
     told_->joins();
   }
   return told_->on_receipt(receipt, now);

@@ -31,8 +31,11 @@ class DatagramFlow {
   static constexpr uint32_t kMostWaits = 2;
 
   // The first to this destination is the `first` that it is counted as: who does not know it makes no
-  // receipts up. To be called once.
-  void begin(roce::Psn first) { next_ = first; }
+  // receipts up. `traits`: of the way there. To be called once.
+  void begin(roce::Psn first, const Traits& traits) {
+    next_ = first;
+    traits_ = traits;
+  }
 
   // ---- what leaves
 
@@ -53,8 +56,7 @@ class DatagramFlow {
   // ---- what comes
 
   // False: it is not by one who gets our datagrams.
-  bool on_receipt(const Receipt& receipt, const Traits& traits, const ToldFlow::Settings& settings,
-                  TimePoint now);
+  bool on_receipt(const Receipt& receipt, const ToldFlow::Settings& settings, TimePoint now);
   void on_mark(TimePoint now) {
     if (told_) told_->on_mark(now);
   }
@@ -69,6 +71,7 @@ class DatagramFlow {
   void forget();
   void sent_untold(uint32_t bytes, TimePoint now);
 
+  Traits traits_;
   roce::Psn next_;
   bool owes_request_ = false;
   // Of one that does not answer.

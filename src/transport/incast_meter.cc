@@ -26,7 +26,8 @@ void IncastMeter::add(uint64_t bytes, TimePoint now) {
 
 void IncastMeter::note(double bytes, TimePoint now) {
   const int64_t interval = now.time_since_epoch() / kInterval;
-  if (interval != interval_) {
+  // Each shard has its own idea of the time: what one of them says late counts now.
+  if (interval > interval_) {
     last_ = interval == interval_ + 1 ? sums_ : Sums{};
     sums_ = {};
     interval_ = interval;

@@ -11,7 +11,7 @@
 
 namespace verbena::transport {
 
-// What a receiver of ours tells a sender of ours of an unreliable service (UC): which packet it expects next,
+// What a receiver of ours tells a sender of ours of an unreliable service: which packet it expects next,
 // and how many have been missing in all. Nothing is sent again by that; it is for the sender to know what the
 // path carries, which nobody tells it otherwise.
 //

@@ -92,15 +92,16 @@ void ToldFlow::on_timer(TimePoint now) {
 bool ToldFlow::on_receipt(const Receipt& receipt, TimePoint now) {
   const int32_t behind = next_ - receipt.expected;
   if (!flow_ || behind < 0 || behind >= kFurthest) return false;
+  // Anybody can repeat an old one, which ends no silence.
+  if (!is_told_ || is_blind_ || receipt.expected.is_after(told_)) silent_at_ = kNever;
   is_told_ = true;
   thanks_due_ = thanks_ < kMostThanks;
   is_blind_ = false;
   silences_ = 0;
-  silent_at_ = kNever;
   flow_->told(receipt.incast);
   senders_ = receipt.incast.senders;
   if (!receipt.expected.is_before(told_)) note(receipt, now);
-  if (is_full()) await_word(now);
+  if (is_full() && silent_at_ == kNever) await_word(now);
   return true;
 }
 

@@ -126,7 +126,9 @@ void UdQueuePair::note_source(const IncomingPacket& incoming, TimePoint now) {
   if (has_news && source->has_asked) sources_->owe(*source);
 }
 
+// What is said to a whole group is said by nobody of ours.
 void UdQueuePair::on_word(const IncomingPacket& incoming, TimePoint now) {
+  if (incoming.packet.headers.destination == roce::kMulticastQpn) return;
   switch (incoming.packet.headers.opcode) {
     case roce::kReceiptRequestOpcode:
       return on_request(incoming);
@@ -150,8 +152,7 @@ void UdQueuePair::on_receipt(const IncomingPacket& incoming, TimePoint now) {
   if (flow == nullptr) return;
   const QpConfig& c = config();
   const ToldFlow::Settings settings{c.congestion, c.repairs, attributes().path_mtu, c.least_ack_timeout};
-  // The way back may be another port's, but what UDP is like is the same.
-  if (!flow->on_receipt(answer->receipt, route().traits, settings, now)) return;
+  if (!flow->on_receipt(answer->receipt, settings, now)) return;
   waits_until_ = kNever;
   if (c.path_numbers != nullptr) show_path(*c.path_numbers, flow->path(), flow->in_flight());
 }
@@ -176,6 +177,11 @@ SendStatus UdQueuePair::send_words_to(DatagramSource& source) {
   SendStatus status = SendStatus::kSent;
   if (source.notices.is_due()) status = source.notices.send(*this, route, source.back, source.qpn);
   if (status != SendStatus::kBusy && source.owes_receipt) status = send_receipt(route, source);
+  if (status == SendStatus::kBusy) {
+    // It is this way that we wait for.
+    forget_route();
+    find_route(source.back, source.qpn);
+  }
   return status;
 }
 
@@ -272,7 +278,7 @@ void UdQueuePair::route_to(const queues::SendWqe& wqe) {
   if (same_path && routed_to_->qpn == wqe.remote_qpn) return;
   if (flow_ != nullptr) flow_->end_run(true);
   if (!same_path || routed_to_->qpn.slot() != wqe.remote_qpn.slot()) find_route(wqe.path, wqe.remote_qpn);
-  routed_to_ = {wqe.path, wqe.remote_qpn, 0};
+  routed_to_ = {wqe.path, wqe.remote_qpn, qkey_of(wqe)};
   flow_ = flow_to(*routed_to_);
 }
 
@@ -290,8 +296,12 @@ DatagramFlow* UdQueuePair::flow_to(const Destination& destination) {
   if (!flows_) flows_.reset(new (std::nothrow) RecentPeers<DatagramFlow>);
   if (!flows_) return nullptr;
   const auto [flow, is_new] = flows_->get(destination.path.destination, destination.qpn);
-  if (is_new) flow->begin(next_);
+  if (is_new) flow->begin(next_, route().traits);
   return flow;
+}
+
+uint32_t UdQueuePair::qkey_of(const queues::SendWqe& wqe) const {
+  return (wqe.remote_qkey & kControlledQkey) != 0 ? attributes().qkey : wqe.remote_qkey;
 }
 
 SendStatus UdQueuePair::send(const queues::SendWqe& wqe) {
@@ -309,7 +319,7 @@ SendStatus UdQueuePair::send(const queues::SendWqe& wqe) {
   headers.psn = next_;
   headers.pad = roce::padding_of(wqe.length);
   headers.solicited = wqe.has_flag(IBV_SEND_SOLICITED);
-  headers.qkey = (wqe.remote_qkey & kControlledQkey) != 0 ? attributes().qkey : wqe.remote_qkey;
+  headers.qkey = qkey_of(wqe);
   headers.source = config().qpn;
   headers.immediate = byteswap(wqe.immediate);
   const SendStatus status = send_out({wqe.path, headers, pieces.get(), wqe.length});

@@ -72,6 +72,7 @@ class UdQueuePair : public QueuePair {
   DatagramFlow* flow_to(const Destination& destination);
   TransmitResult send_posted(TimePoint now, uint32_t budget);
   std::optional<TransmitResult> hold_back(TimePoint now);
+  uint32_t qkey_of(const queues::SendWqe& wqe) const;
   SendStatus send(const queues::SendWqe& wqe);
   void fail_send(ibv_wc_status status);
 

@@ -180,6 +180,27 @@ TEST_P(Wire, SendsInFragmentsWhatIsTooLongForItsPath) {
   expect_exact(packets[0]);
 }
 
+// One that a route refuses (EINVAL), which takes the labels of all for the reason, perhaps.
+TEST_P(Wire, GoesOnToOthersWhenADestinationIsRefused) {
+  join(1500);
+  const bool ipv4 = std::string(GetParam().a).find(':') == std::string::npos;
+  const char* const gone = ipv4 ? "198.51.100.7" : "2001:db8:99::7";
+  run(std::string("ip route add blackhole ") + gone);
+  roce::Path refused = testing::path(GetParam().a, gone);
+  roce::Path good = path();
+  refused.flow_label = good.flow_label = 0x12345;
+  send(*sender_, good, write_middle(0, 0, 8), pattern(8, 0));
+  ASSERT_TRUE(sender_->flush());
+  for (uint32_t i = 0; i < 3; ++i) {
+    send(*sender_, refused, write_middle(0, i, 8), pattern(8, i));
+    ASSERT_TRUE(sender_->flush());
+    send(*sender_, good, write_middle(0, i + 1, 8), pattern(8, i));
+    ASSERT_TRUE(sender_->flush());
+  }
+  EXPECT_EQ(sender_->counters().send_errors, 3u);
+  EXPECT_TRUE(collector_.receive(*receiver_, 4));
+}
+
 TEST_P(Wire, SendsSinglyWithExactIcrcsWhereSuperPacketsAreRefused) {
   join(9000);
   send(*sender_, path(), write_middle(0, 0, 8), pattern(8, 0));  // makes the socket

@@ -47,6 +47,16 @@ TEST_F(IncastMeterTest, ForgetsSoonWhoSendsNoMore) {
   EXPECT_EQ(senders(), 1u);
 }
 
+// Shards look at the clock at different times.
+TEST_F(IncastMeterTest, ForgetsNothingForOneWhoseClockIsBehind) {
+  pass(milliseconds(100), 16, 1000, 1000);
+  now += IncastMeter::kInterval;
+  meter.add(1000, now);
+  meter.add(1000, now - IncastMeter::kInterval);
+  meter.add(1000, now);
+  EXPECT_EQ(senders(), 16u);
+}
+
 TEST_F(IncastMeterTest, CallsForADipNowAndThenAndSoonerForNewcomers) {
   pass(milliseconds(2000), 2, 1000, 1000);
   const uint8_t before = meter.get().dip;

@@ -339,6 +339,82 @@ TEST_F(UdReceipts, AreNotNeededWhereNothingIsLost) {
   EXPECT_THAT(requests(), IsEmpty());
 }
 
+// The queue pair sends to others, too, by ways that lose nothing.
+TEST_F(UdReceipts, BoundWhatGoesByTheWayThatTheyAreOf) {
+  send_up_to(1000);
+  e.now += milliseconds(1);
+  Route memory = e.routes.route;
+  memory.traits.lossless = true;
+  std::swap(e.routes.route, memory);
+  const roce::Path before = std::exchange(path, path_between(ipv4(1), ipv4(1)));
+  e.now += DatagramFlow::kPatience;
+  e.qp->on_timer(e.now);
+  while (!e.qp->send_queue().empty()) send_up_to(1);
+  post(kDatagram);
+  EXPECT_EQ(send_up_to(1), 1u);
+  ASSERT_NO_FATAL_FAILURE(answer());
+  std::swap(e.routes.route, memory);
+  path = before;
+  EXPECT_LT(send_up_to(20000), 20000u);
+}
+
+// The question that is repeated before anything else is sent there.
+TEST_F(UdReceipts, AreAskedForWithTheQkeyOfWhatIsToFollow) {
+  send_up_to(1000);
+  EXPECT_THAT(requests(), SizeIs(1));
+  e.now += DatagramFlow::kPatience;
+  e.qp->on_timer(e.now);
+  while (!e.qp->send_queue().empty()) {
+    if (send_up_to(1) == 0) e.wait_for_timer();
+  }
+  const roce::Path before = std::exchange(path, path_between(ipv4(1), ipv4(33)));
+  post(kDatagram);
+  send_up_to(1);
+  path = before;
+  e.now += DatagramFlow::kPatience;
+  send_up_to(1000);
+  EXPECT_FALSE(requests().empty()) << "each has the right Q_Key";
+}
+
+TEST_F(UdReceipts, AreNotAskedForOfAWholeGroup) {
+  std::array<std::byte, ReceiptRequest::kBytes> payload;
+  ReceiptRequest{roce::Psn(100), roce::Qpn(0x99), kQkey}.write(payload);
+  roce::Headers headers;
+  headers.opcode = roce::kReceiptRequestOpcode;
+  headers.destination = roce::kMulticastQpn;
+  EXPECT_EQ(receive(headers, payload, peer_), Verdict::kAccepted);
+  EXPECT_THAT(receipts(), IsEmpty());
+}
+
+// Where the way back is full it is that way that has to have room again.
+TEST_F(UdReceipts, WaitForTheWayThatTheyGo) {
+  e.qp->enter(IBV_QPS_RESET);
+  e.bring_up();
+  EXPECT_EQ(e.qp->route().sink, no_route().sink) << "it has sent nothing";
+  ask(100);
+  e.sink.room = 0;
+  EXPECT_EQ(e.transmit(), TransmitResult::kBusy);
+  EXPECT_EQ(e.qp->route().sink, &e.sink);
+  e.sink.room = -1;
+  EXPECT_THAT(receipts(), SizeIs(1));
+}
+
+TEST_F(UdReceipts, ThatAreRepeatedPostponeNothing) {
+  send_up_to(1000);
+  answer();
+  send_up_to(20000);
+  const roce::Psn told = requests().front().next - 1;
+  receipt(told);
+  send_up_to(20000);
+  const TimePoint waits_until = e.qp->deadline();
+  for (int i = 0; i < 5; ++i) {
+    e.now += milliseconds(1);
+    receipt(told);
+    send_up_to(20000);
+    EXPECT_EQ(e.qp->deadline(), waits_until);
+  }
+}
+
 TEST_F(UdReceipts, AndNoticesSlowTheSenderDown) {
   send_up_to(1000);
   answer();

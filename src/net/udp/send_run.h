@@ -59,8 +59,12 @@ class SendRun {
   // with identification 0, and describes it.
   void describe_single(uint32_t index, msghdr& message, iovec& data);
 
-  // Sends without the path's flow label from now on, which the kernel may refuse.
-  void drop_flow_label() { name_.ipv6.sin6_flowinfo = 0; }
+  // The kernel may refuse the path's flow label. (A path of IPv4 may have one, too, which goes nowhere.)
+  bool has_flow_label() const { return !is_ipv4() && name_.ipv6.sin6_flowinfo != 0; }
+  // Sends without it from now on.
+  void drop_flow_label() {
+    if (!is_ipv4()) name_.ipv6.sin6_flowinfo = 0;
+  }
 
   const roce::Path& path() const { return path_; }
   int fd() const { return socket_->fd.get(); }

@@ -70,7 +70,7 @@ SendRun* Sender::begin_run(const roce::Path& path, uint32_t slot, const SendSock
   staged_[staged_count_++] = index;
   SendRun& run = runs_[index];
   run.begin(path, slot, socket, options_.port, packet_bytes, max_segments(path));
-  if (!flow_labels_ && path.flow_label != 0) run.drop_flow_label();
+  if (!flow_labels_) run.drop_flow_label();
   return &run;
 }
 
@@ -135,8 +135,8 @@ void Sender::account(const SendRun& run) {
 
 // The kernel refused a run. True: try it once more. False: it is dealt with, sent otherwise or lost.
 bool Sender::recover(SendRun& run, int error) {
-  if (error == EINVAL && run.path().flow_label != 0 && flow_labels_) {
-    flow_labels_ = false;  // somebody in this network namespace holds exclusive labels
+  if (error == EINVAL && run.has_flow_label()) {
+    flow_labels_ = false;  // somebody in this network namespace holds exclusive labels, perhaps
     run.drop_flow_label();
     return true;
   }
