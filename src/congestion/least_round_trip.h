@@ -46,6 +46,8 @@ class LeastRoundTrip {
     since_ = now;
     return true;
   }
+  // What it was before the dip.
+  Duration before_dip() const { return before_dip_; }
   void begin_dip() { before_dip_ = std::exchange(least_, latest_); }
   void end_dip(TimePoint now) {
     patience_ = least_ < before_dip_ / 2 ? kSoon : std::min(2 * patience_, kLasts);

@@ -43,6 +43,9 @@ constexpr Duration kNear = std::chrono::microseconds(100);
 // path holds and a busy machine adds.
 constexpr double kNearLost = 0.002;
 
+// A queue that others keep full makes a round trip so many times as long at most.
+constexpr int64_t kLongestQueue = 16;
+
 uint64_t hundredths(uint64_t value, uint32_t part) {
   return value * part / kOne;
 }
@@ -193,7 +196,9 @@ void Probing::step(const Sample& sample) {
     }
     case Phase::kDip:
       if (dip_ends_ == kNever && sample.in_flight <= std::max(held(2), least())) {
-        dip_ends_ = now + std::max(LeastRoundTrip::kDip, sample.round_trip);
+        // A process that has stood still sees a round trip that is not the path's.
+        const Duration most = kLongestQueue * round_trip_.before_dip();
+        dip_ends_ = now + std::max(LeastRoundTrip::kDip, std::min(sample.round_trip, most));
       }
       if (now >= dip_ends_) end_dip(now);
       return;

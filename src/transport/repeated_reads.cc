@@ -35,6 +35,14 @@ void RepeatedReads::add(const Request& request) {
   requests[count++] = request;
 }
 
+void RepeatedReads::drop_before(roce::Psn psn) {
+  uint32_t answered = 0;
+  while (answered < count && requests[answered].psn.is_before(psn)) ++answered;
+  if (answered == 0) return;
+  std::move(requests.begin() + answered, requests.begin() + count, requests.begin());
+  count -= answered;
+}
+
 bool ReadsByWord::take(roce::Psn psn, uint32_t bytes) {
   for (Request& request : requests_) {
     if (!request.awaited || request.psn != psn || request.bytes != bytes) continue;

@@ -38,6 +38,8 @@ struct RepeatedReads {
   // The oldest goes, if there is no room.
   void add(const Request& request);
   void clear() { count = 0; }
+  // Those before are answered, and must not be named again: their PSNs may be those of others one day.
+  void drop_before(roce::Psn psn);
   std::span<const Request> all() const& { return {requests.data(), count}; }
   std::span<const Request> all() && = delete;  // nothing would hold them
 

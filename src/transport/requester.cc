@@ -70,13 +70,8 @@ void Requester::start() {
   stopped_.reset();
   unsendable_.reset();
   implied_loss_at_.reset();
-  holes_.reset(unacked_);
-  answers_.reset(unacked_);
-  held_up_ = unacked_;
   tells_arrivals_ = heard_due_ = probe_due_ = asked_for_parts_ = false;
   heard_sent_ = probes_ = disorder_ = losses_ = 0;
-  latest_reads_.clear();
-  reads_not_named_ = reads_to_name_ = 0;
   ack_deadline_ = rnr_deadline_ = paced_until_ = probe_deadline_ = overdue_ = patient_until_ = kNever;
   put_.reset();
   retries_left_ = attributes.retry_count;
@@ -99,6 +94,9 @@ void Requester::on_route() {
   }
   holes_.reset(unacked_);
   answers_.reset(unacked_);
+  held_up_ = unacked_;
+  latest_reads_.clear();
+  reads_not_named_ = reads_to_name_ = 0;
   heard_due_ = probe_due_ = false;
   paced_until_ = probe_deadline_ = overdue_ = kNever;
   direct_bytes_ = 0;

@@ -162,7 +162,7 @@ void Requester::on_acknowledge(const Acknowledgement& answer, TimePoint now) {
       case roce::NakCode::kSequenceError:
         qp_.count(kSequenceNaksReceived);
         // One that tells what it has sends NAKs until it hears that it is understood: that was lost.
-        heard_due_ = tells_arrivals_;
+        heard_due_ = tells_arrivals_ && flow_ != nullptr;
         if (knows_of_gap()) break;
         // A peer that has to be sent everything again is better sent little at a time.
         if (flow_ && !tells_arrivals_) flow_->use(congestion::Kind::kFixed);
@@ -208,8 +208,10 @@ void Requester::on_rnr(uint8_t timer_code, TimePoint now) {
     return;
   }
   if (qp_.attributes().rnr_retry != kInfiniteRnrRetry) --rnr_retries_left_;
-  retries_left_ = qp_.attributes().retry_count;  // a peer that says it is not ready is not silent
+  // A peer that says it is not ready is not silent.
+  retries_left_ = qp_.attributes().retry_count;
   patient_until_ = kNever;
+  probes_ = 0;
   go_back();
   ack_deadline_ = probe_deadline_ = kNever;
   rnr_deadline_ = now + roce::rnr_delay(timer_code);

@@ -88,7 +88,7 @@ void Requester::on_arrivals(const roce::Packet& packet, TimePoint now) {
     retries_left_ = qp_.attributes().retry_count;
     if (ack_deadline_ != kNever) ack_deadline_ = now + ack_timeout();
     probes_ = 0;
-    await_probe(now);
+    if (may_probe()) await_probe(now);
   }
   find_lost(now);
 }
@@ -153,6 +153,7 @@ void Requester::progressed_flow(TimePoint now) {
     holes->advance(unacked_, now);
   }
   if (held_up_.is_before(unacked_)) held_up_ = unacked_;
+  latest_reads_.drop_before(unacked_);
   if (!has_outstanding()) inflight_ = 0;
   flow_->answered(inflight_, now);
   flow_->settled(unacked_);
@@ -203,6 +204,14 @@ Duration Requester::patience() const {
   return std::min(round_trip.usual() / 4 * (1 << disorder), round_trip.timeout());
 }
 
+// How long an answer to a repair is waited for: longer from time to time in silence, which says nothing of
+// the path.
+Duration Requester::repair_timeout() const {
+  const congestion::RoundTrip& round_trip = flow_->round_trip();
+  const Duration least = round_trip.is_known() ? kLeastTimeout : qp_.config().least_ack_timeout;
+  return std::max(round_trip.timeout(), least) * (1 << std::min(probes_, kMostProbes));
+}
+
 // Answers how many bytes the path has lost by that: of a READ's request it is one packet.
 uint64_t Requester::give_up_hole(const Holes& holes, Holes::Hole& hole) {
   hole.lost = true;
@@ -241,12 +250,14 @@ uint64_t Requester::give_up_overdue(Holes& holes, TimePoint now) {
     if (hole.lost) continue;
     TimePoint due = hole.since + wait;
     const bool was_overtaken = &holes == &holes_ && std::max(flow_->latest_sent(), repaired_at_) > due;
-    if (hole.again && !was_overtaken) due += std::max(flow_->round_trip().timeout(), kLeastTimeout);
+    if (hole.again && !was_overtaken) due += repair_timeout();
     if (due > now) {
       overdue_ = std::min(overdue_, due);
-    } else {
-      bytes += give_up_hole(holes, hole);
+      continue;
     }
+    const bool is_silence = hole.again && probes_ > 0;
+    const uint64_t lost = give_up_hole(holes, hole);
+    if (!is_silence) bytes += lost;
   }
   return bytes;
 }
@@ -302,7 +313,7 @@ SendStatus Requester::repair_one(Holes& holes, TimePoint now) {
     DataPacket packet;
     const auto index = static_cast<uint32_t>(first - wqe.first_psn);
     if (!make_data_packet(qp_, service_, wqe, index, first, 1, packet)) return SendStatus::kFault;
-    packet.headers.ack_request = hole.limit == limit;
+    packet.headers.ack_request = hole.limit == limit || probes_ > 0;
     status = qp_.send_out({qp_.attributes().path, packet.headers, packet.pieces.get(), packet.bytes});
     if (status == SendStatus::kSent) qp_.count(kSentBytes, packet.bytes);
   } else if (is_read(wqe)) {
@@ -327,7 +338,7 @@ SendStatus Requester::repair_one(Holes& holes, TimePoint now) {
   qp_.count(kSentPackets);
   qp_.count(kRetransmittedPackets);
   // Should it be lost, too, somebody has to notice.
-  const TimePoint due = now + patience() + flow_->round_trip().timeout();
+  const TimePoint due = now + patience() + repair_timeout();
   overdue_ = std::min(overdue_, due);
   return status;
 }
@@ -394,6 +405,7 @@ void Requester::note_read(const SendWqe& wqe, Psn limit) {
 void Requester::name_reads(uint32_t& budget) {
   if (budget == 0) return;
   reads_not_named_ = 0;
+  if (latest_reads_.count == 0) return;  // they have been answered
   --budget;
   std::array<std::byte, RepeatedReads::kMostBytes> space;
   const uint32_t bytes = latest_reads_.write(space);
@@ -428,6 +440,8 @@ void Requester::on_probe(TimePoint now) {
       }
     }
     timed_out(now);
+    // All requests are there: it is the answers that do not get through.
+    if (first_lost() == nullptr) probe_due_ = true;
   }
   probes_ = std::min(probes_, kMostProbes);
   await_probe(now);

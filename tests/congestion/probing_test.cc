@@ -51,6 +51,8 @@ class Pipe {
     now_ = end;
   }
   void set_rate(uint64_t rate) { rate_ = rate; }
+  // The sender gets no processor.
+  void stand_still(Duration time) { now_ += time; }
   // One packet in so many does not arrive; 0: all do.
   void lose_one_in(uint32_t packets) { lose_one_in_ = packets; }
   void tell(const Incast& incast) { flow_.told(incast); }
@@ -137,6 +139,18 @@ TEST(ProbingTest, FollowsAPathWhoseRateChanges) {
   pipe.take_delivered();
   pipe.run(seconds(1));
   EXPECT_GE(pipe.take_delivered(), 115'000'000u);
+}
+
+TEST(ProbingTest, GoesOnSoonAfterItHasStoodStill) {
+  for (const Duration time : {Duration(milliseconds(700)), Duration(seconds(30))}) {
+    Pipe pipe(125'000'000, milliseconds(10));
+    pipe.run(seconds(2));
+    pipe.stand_still(time);
+    pipe.run(milliseconds(500));
+    pipe.take_delivered();
+    pipe.run(seconds(1));
+    EXPECT_GE(pipe.take_delivered(), 100'000'000u);
+  }
 }
 
 TEST(ProbingTest, LeavesANearPathToTheWindowAlone) {

@@ -94,6 +94,27 @@ TEST_F(ReadRepair, IsMorePatientWhereWhatItAskedForAgainHadOnlyBeenLate) {
   EXPECT_GE(read_with_gap(), 2 * before);
 }
 
+TEST_F(ReadRepair, NamesNoRequestAgainThatIsAnswered) {
+  const auto named = [&] {
+    std::vector<uint32_t> all;
+    for (const SentPacket& p : e.transmitted()) {
+      if (p.headers.opcode != roce::kRepeatedReadsOpcode) continue;
+      const RepeatedReads reads = RepeatedReads::read(p.payload);
+      for (const RepeatedReads::Request& request : reads.all()) all.push_back(request.psn.value());
+    }
+    return all;
+  };
+  tell(101, {});
+  lose_of_eight({103, 104}, 105);
+  post(IBV_WR_RDMA_READ, 256);
+  post(IBV_WR_RDMA_READ, 256);
+  EXPECT_THAT(named(), ElementsAre(109, 110));
+  answer(109, 110, 109, 110);
+  answer(110, 111, 110, 111);
+  post(IBV_WR_RDMA_READ, 256);
+  EXPECT_THAT(named(), ElementsAre(111)) << "their PSNs are those of others some day";
+}
+
 TEST_F(ReadRepair, LeavesAPartAloneThatHasBegunToCome) {
   post(IBV_WR_RDMA_READ, 40 * 256);  // PSNs 101 to 140
   e.transmitted();

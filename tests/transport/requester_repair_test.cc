@@ -207,6 +207,44 @@ TEST_F(RequesterRepair, AsksWhatHasBecomeOfTheLastBeforeItsTimeIsOver) {
   EXPECT_EQ(e.counter(kLocalAckTimeouts), 0u) << "no retry is used up";
 }
 
+TEST_F(RequesterRepair, GoesOnAskingWhereAllRequestsAreKnownToBeThere) {
+  post(IBV_WR_SEND, 10);
+  e.transmitted();
+  tell(102, {});
+  sent_again();
+  for (int probe = 0; probe < 3; ++probe) {
+    e.wait_for_timer();
+    EXPECT_THAT(sent_again(), ElementsAre(101)) << probe;
+  }
+  EXPECT_EQ(e.counter(kLocalAckTimeouts), 0u);
+}
+
+TEST_F(RequesterRepair, AsksAgainAfterThePeerWasNotReady) {
+  post(IBV_WR_SEND, 10);
+  e.transmitted();
+  e.wait_for_timer();
+  EXPECT_THAT(psns(e.transmitted()), ElementsAre(101));
+  rnr(101, 1);
+  e.wait_for_timer();
+  EXPECT_THAT(psns(e.transmitted()), ElementsAre(101));
+  EXPECT_LT(e.qp->deadline(), e.now + roce::ack_timeout(14) / 2);
+}
+
+// It gets no processor, or is gone.
+TEST_F(RequesterRepair, RepeatsLittleToAPeerThatHasFallenSilent) {
+  post(IBV_WR_SEND, 5 * 256);
+  e.transmitted();
+  tell(101, {{102, 106}});
+  sent_again();
+  size_t copies = 0;
+  while (e.counter(kLocalAckTimeouts) == 0) {
+    e.wait_for_timer();
+    copies += sent_again().size();
+  }
+  EXPECT_GE(copies, 2u);
+  EXPECT_LE(copies, 12u);
+}
+
 // What comes in meanwhile may have been its peer's last.
 TEST(PacedRequester, AcknowledgesBeforeItWaits) {
   Endpoint<RcQueuePair> e({.congestion = congestion::Kind::kProbing});
