@@ -360,6 +360,10 @@ uint32_t Shard::receive(uint32_t budget, Visitor visitor) {
   return received + by_memory;
 }
 
+void Shard::take_what_has_come() {
+  if (!abandoned_) receive(kReceiveBudget);
+}
+
 // True: something has come by a way that would not make the descriptor readable any more.
 bool Shard::listen(bool on) {
   sleeper_->listen(on);

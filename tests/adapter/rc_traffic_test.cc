@@ -214,6 +214,27 @@ TEST(RcTraffic, CompletesOnlyWhatIsSignalled) {
   EXPECT_EQ(signals_all.a.completion().wr_id, 7u);
 }
 
+// As it would have been by an adapter. Programs count on it: who has heard that its last message has come may
+// end its queue pair, and so may who has got it.
+TEST(RcTraffic, TakesWhatHasComeBeforeAQueuePairEnds) {
+  Pair pair;
+  ASSERT_EQ(pair.b.post_receive(1, pair.b.piece(0, 8)), 0);
+  const ibv_sge piece = pair.a.piece(0, 8);
+  ASSERT_EQ(pair.a.post_send(send_request(2), {&piece, 1}), 0);
+  pair.b.modify_to(IBV_QPS_ERR);
+  EXPECT_EQ(pair.b.completion().status, IBV_WC_SUCCESS);
+  EXPECT_EQ(pair.a.completion().status, IBV_WC_SUCCESS);
+}
+
+TEST(RcTraffic, AcknowledgesWhatHasComeBeforeAQueuePairIsDestroyed) {
+  Pair pair;
+  ASSERT_EQ(pair.b.post_receive(1, pair.b.piece(0, 8)), 0);
+  const ibv_sge piece = pair.a.piece(0, 8);
+  ASSERT_EQ(pair.a.post_send(send_request(2), {&piece, 1}), 0);
+  pair.b.qp.reset();
+  EXPECT_EQ(pair.a.completion().status, IBV_WC_SUCCESS);
+}
+
 TEST(RcTraffic, WaitsForAReceiver) {
   Pair pair;
   const ibv_sge piece = pair.a.piece(0, 8);
