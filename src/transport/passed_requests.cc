@@ -18,10 +18,8 @@ using roce::Psn;
 constexpr uint32_t kMostPassed = 1u << 22;
 
 // From the first repetition on. Who repeats what it has just sent has not waited in vain, and who takes an
-// RNR NAK for an error (rnr_retry 0) is to have some of its tries first. And nobody is asked to wait without
-// end, as nobody knows whether the owner will answer (Requester has the same patience).
+// RNR NAK for an error (rnr_retry 0) is to have some of its tries first.
 constexpr Duration kSilence = std::chrono::milliseconds(100);
-constexpr Duration kPatience = std::chrono::seconds(4);
 
 }  // namespace
 
@@ -41,11 +39,7 @@ void PassedRequests::end() {
 PassedRequests::Passage PassedRequests::pass(const roce::Packet& packet, const Target& target) {
   const roce::Headers& headers = packet.headers;
   const uint32_t owner = SharedReceiveQueueTable::slot_of(headers.xrc_srq);
-  const auto wait_or = [&](Result alone) -> Passage {
-    if (!any()) return {alone};
-    hold_back();
-    return {Result::kHeldBack};
-  };
+  const auto wait_or = [&](Result alone) -> Passage { return {any() ? Result::kHeldBack : alone}; };
   if (any() && owner != owner_) return wait_or(Result::kHeldBack);
   // All packets of a message name one queue. (Whether two queues of one owner are the same, the owner says.)
   const bool in_others_message = target.in_message || (in_message_ && owner != owner_);
@@ -80,7 +74,7 @@ void PassedRequests::note_asked(Psn last) {
 
 bool PassedRequests::asks_for_patience(TimePoint now) {
   if (silent_since_ == kNever) silent_since_ = now;
-  return now - silent_since_ >= kSilence && now - silent_since_ < kPatience;
+  return now - silent_since_ >= kSilence && now - silent_since_ < kLongestPatience;
 }
 
 // Not more often than asked for: the PSNs of READs are acknowledged by their responses.

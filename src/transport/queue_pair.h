@@ -57,6 +57,11 @@ struct QpAttributes {
   bool notify_drained = false;  // IBV_QP_EN_SQD_ASYNC_NOTIFY: the end of draining in SQD is an event
 };
 
+// For how long at most somebody is waited for who lives, and has just not come to what lies before it: a
+// process that gets no processor for two seconds is a rare sight, and of one that is stopped nobody knows
+// whether it will go on.
+inline constexpr Duration kLongestPatience = std::chrono::seconds(4);
+
 // What a QP is made of and with.
 struct QpConfig {
   roce::Qpn qpn;

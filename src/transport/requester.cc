@@ -73,7 +73,6 @@ void Requester::start() {
   tells_arrivals_ = heard_due_ = probe_due_ = asked_for_parts_ = false;
   heard_sent_ = probes_ = disorder_ = losses_ = 0;
   ack_deadline_ = rnr_deadline_ = paced_until_ = probe_deadline_ = overdue_ = patient_until_ = kNever;
-  put_.reset();
   retries_left_ = attributes.retry_count;
   rnr_retries_left_ = attributes.rnr_retry;
 }
@@ -234,7 +233,7 @@ TransmitResult Requester::transmit(TimePoint now, uint32_t& budget) {
   const TransmitResult result = send_posted(now, budget);
   if (flow_) {
     flow_->end_run();
-    if (probe_deadline_ == kNever && probes_ == 0 && has_outstanding() && may_probe()) await_probe(now);
+    if (probe_deadline_ == kNever && probes_ == 0 && has_outstanding()) await_probe(now);
     const bool has_all = running_ && cursor_ == ring().posted() && inflight_ < window_;
     if (has_all) flow_->ran_dry(inflight_);
   }

@@ -161,7 +161,6 @@ class Requester {
   // Repair
   bool can_send_new() const;
   bool can_repair() const;
-  bool may_probe() const { return flow_ && flow_->round_trip().is_known(); }
   const Holes* holes_to_repair() const;
   const Holes::Hole* first_lost() const {
     const Holes::Hole* hole = holes_.first_lost();
@@ -313,7 +312,7 @@ class Requester {
   TimePoint paced_until_ = kNever;    // nothing leaves before: it would be too fast
   TimePoint sending_at_{};            // by whose clock
   TimePoint patient_until_ = kNever;  // with a peer that has not looked; kNever: it has been heard since
-  std::optional<uint32_t> put_;       // PacketSink::put_so_far(), at the latest timeout
+  uint32_t put_ = 0;                  // PacketSink::put_so_far(), at the latest timeout
   bool looks_late_ = false;           // and it had not been taken then
   uint8_t retries_left_ = 0;
   uint8_t rnr_retries_left_ = 0;

@@ -23,10 +23,6 @@ constexpr uint32_t kTimerParts = 64;
 constexpr uint32_t kTimerMore = 8;
 constexpr uint32_t kTimerSpread = 10;
 
-// How long timeouts do not count since the peer has not looked. A process that lives and has waited for two
-// seconds on a machine with less to do than its programs want is a rare sight.
-constexpr Duration kPatience = std::chrono::seconds(4);
-
 Duration lengthened(Duration timeout, roce::Qpn qpn, uint8_t retries_left) {
   const uint32_t draw = (qpn.value() * 0x9e3779b1u + retries_left * 0x85ebca6bu) >> 26;
   return timeout * (kTimerParts + kTimerMore + draw % kTimerSpread) / kTimerParts;
@@ -351,13 +347,12 @@ void Requester::fail_head(ibv_wc_status status) {
 bool Requester::peer_may_not_have_looked(TimePoint now) {
   const PacketSink& sink = *qp_.route().sink;
   if (patient_until_ == kNever) {
-    patient_until_ = now + kPatience;
-    put_.reset();
+    patient_until_ = now + kLongestPatience;
+    put_ = sink.put_so_far();
     looks_late_ = false;
   }
   if (now >= patient_until_) return false;
-  if (!put_) put_ = sink.put_so_far();
-  if (!sink.is_taken(*put_)) return looks_late_ = true;
+  if (!sink.is_taken(put_)) return looks_late_ = true;
   // Who has come to it just now has the time to answer that all others have.
   if (std::exchange(looks_late_, false)) return true;
   put_ = sink.put_so_far();

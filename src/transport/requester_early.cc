@@ -41,7 +41,7 @@ void Requester::on_early_answer(const roce::Packet& packet, TimePoint now) {
   retries_left_ = qp_.attributes().retry_count;
   if (ack_deadline_ != kNever) ack_deadline_ = now + ack_timeout();
   probes_ = 0;
-  if (may_probe()) await_probe(now);
+  await_probe(now);
   find_lost(now);
 }
 

@@ -88,7 +88,7 @@ void Requester::on_arrivals(const roce::Packet& packet, TimePoint now) {
     retries_left_ = qp_.attributes().retry_count;
     if (ack_deadline_ != kNever) ack_deadline_ = now + ack_timeout();
     probes_ = 0;
-    if (may_probe()) await_probe(now);
+    await_probe(now);
   }
   find_lost(now);
 }
@@ -161,7 +161,7 @@ void Requester::progressed_flow(TimePoint now) {
   find_lost(now);
   probes_ = 0;
   probe_deadline_ = kNever;
-  if (has_outstanding() && may_probe()) await_probe(now);
+  if (has_outstanding()) await_probe(now);
 }
 
 // What closes sooner than its repair could was not lost, only late: such networks are given more time.
@@ -415,9 +415,11 @@ void Requester::name_reads(uint32_t& budget) {
 // ---- silence
 
 // The program's timeout says when a request fails. What is tried before is our own affair: answers that are
-// overdue are asked for. Threads share processors, so it takes some milliseconds at least.
+// overdue are asked for. Threads share processors, so it takes some milliseconds at least. Where no round
+// trip is known, that timeout alone says when they are. REQUIRES: flow_
 void Requester::await_probe(TimePoint now) {
   const congestion::RoundTrip& round_trip = flow_->round_trip();
+  if (!round_trip.is_known()) return;
   const Duration least = qp_.config().least_ack_timeout / 4;
   const Duration wait = std::max({2 * round_trip.smoothed(), round_trip.timeout(), least});
   probe_deadline_ = now + wait * (1 << std::min(probes_, kMostProbes));
