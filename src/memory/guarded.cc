@@ -231,8 +231,12 @@ bool guard_holds_here() {
   return ask_whether_guard_holds();
 }
 
+bool may_copy_small(size_t bytes) {
+  return is_small_copy(bytes) && signals == Signals::kOpen;
+}
+
 bool copy_guarded(std::byte* to, ConstBytes from) {
-  if (is_small_copy(from.size()) && signals == Signals::kOpen) [[likely]]
+  if (may_copy_small(from.size())) [[likely]]
     return copy_small(to, from);
   if (from.empty()) return true;
   return guarded([to, from] { copy(to, from); });

@@ -50,6 +50,9 @@ bool guarded(F&& function) {
   return run_guarded([](void* f) { (*static_cast<std::remove_reference_t<F>*>(f))(); }, &function);
 }
 
+// Whether so few bytes may be copied by copy_small() (small_copy.h), here and now.
+bool may_copy_small(size_t bytes);
+
 // memcpy under guard. False: a fault; `to` may be partly written.
 bool copy_guarded(std::byte* to, ConstBytes from);
 

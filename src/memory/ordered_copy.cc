@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "memory/guarded.h"
+#include "memory/small_copy.h"
 
 namespace verbena::memory {
 namespace {
@@ -58,7 +59,13 @@ void copy(std::byte* to, ConstBytes from) {
 
 }  // namespace
 
+bool copy_in_order_guarded(std::byte* to, ConstBytes from) {
+  if (may_copy_small(from.size())) return copy_small(to, from);
+  return guarded([&] { copy(to, from); });
+}
+
 bool copy_in_order_guarded(std::byte* to, std::span<const ConstBytes> pieces) {
+  if (pieces.size() == 1) return copy_in_order_guarded(to, pieces.front());
   return guarded([&] {
     std::byte* at = to;
     for (const ConstBytes piece : pieces) {

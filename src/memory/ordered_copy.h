@@ -14,6 +14,7 @@ namespace verbena::memory {
 //
 // Under guard. False: a fault; `to` may be partly written. REQUIRES: install_fault_guard() was called
 bool copy_in_order_guarded(std::byte* to, std::span<const ConstBytes> pieces);
+bool copy_in_order_guarded(std::byte* to, ConstBytes from);
 
 // The other way round, in no order: fills the pieces, which are writable, one behind the other.
 bool scatter_guarded(std::span<const ConstBytes> pieces, const std::byte* from);

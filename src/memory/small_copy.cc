@@ -12,8 +12,9 @@ extern "C" {
     "hidden")]] extern const char verbena_small_copy_end[];  // behind it: there it returns false
 }
 
-// A head and a tail that overlap, of the largest size that both fit: so there is no loop. It uses no stack,
-// and only registers that a call may change: so it can end anywhere.
+// A head and a tail that overlap, of the largest size that both fit: so there is no loop. What is one word is
+// stored once: who has seen it may have written there since. It uses no stack, and only registers that a call
+// may change: so it can end anywhere.
 asm(R"(
 	.text
 	.p2align 4
@@ -25,17 +26,29 @@ verbena_small_copy:
 	cmpq $16, %rdx
 	ja 3f
 	cmpl $8, %edx
-	jae 2f
+	je 8f
+	ja 2f
 	cmpl $4, %edx
-	jae 1f
-	movq %rdx, %r9
-	shrq $1, %r9
+	je 7f
+	ja 1f
+	cmpl $2, %edx
+	je 6f
 	movzbl (%rsi), %eax
-	movzbl (%rsi,%r9), %r8d
-	movzbl -1(%rsi,%rdx), %ecx
+	jb 5f
+	movzwl 1(%rsi), %ecx
 	movb %al, (%rdi)
-	movb %r8b, (%rdi,%r9)
-	movb %cl, -1(%rdi,%rdx)
+	movw %cx, 1(%rdi)
+	jmp 9f
+5:	movb %al, (%rdi)
+	jmp 9f
+6:	movzwl (%rsi), %eax
+	movw %ax, (%rdi)
+	jmp 9f
+7:	movl (%rsi), %eax
+	movl %eax, (%rdi)
+	jmp 9f
+8:	movq (%rsi), %rax
+	movq %rax, (%rdi)
 	jmp 9f
 1:	movl (%rsi), %eax
 	movl -4(%rsi,%rdx), %ecx

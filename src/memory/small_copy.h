@@ -25,7 +25,8 @@ constexpr bool is_small_copy(size_t bytes) {
   return bytes - 1 < kMostSmallCopy;
 }
 
-// Copies upwards: who has seen the last byte change sees all of them. False: a fault.
+// Copies upwards: who has seen the last byte change sees all of them, and an aligned word that ends with it
+// changes whole and once. False: a fault.
 // REQUIRES: is_small_copy(from.size()), the thread takes faults
 bool copy_small(std::byte* to, ConstBytes from);
 

@@ -5,6 +5,7 @@
 #include <array>
 
 #include "memory/guarded.h"
+#include "memory/ordered_copy.h"
 #include "memory/window.h"
 #include "transport/send_request.h"
 
@@ -16,6 +17,11 @@ using roce::Operation;
 
 bool is_write_operation(Operation operation) {
   return operation >= Operation::kWriteFirst && operation <= Operation::kWriteOnlyImmediate;
+}
+
+// Programs wait for a WRITE's last byte to change, and then reckon with all of it.
+bool place_written(std::byte* to, ConstBytes payload, bool ends_message) {
+  return ends_message ? memory::copy_in_order_guarded(to, payload) : memory::copy_guarded(to, payload);
 }
 
 Reception refused(NakCode code, ibv_wc_status receive_status = IBV_WC_SUCCESS) {
@@ -252,7 +258,7 @@ Reception Inbound::execute_write(const roce::Packet& packet, const Payload& payl
     if (payload.lent != nullptr) {
       const ConstBytes piece(to, bytes);
       if (!fetch(*payload.lent, {&piece, 1})) return {Reception::Result::kNotFetched};
-    } else if (!memory::copy_guarded(to, payload.here)) {
+    } else if (!place_written(to, payload.here, info.ends_message)) {
       return refused_access(qp_, info);
     }
   }

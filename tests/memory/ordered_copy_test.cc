@@ -11,6 +11,7 @@
 
 #include "memory/guarded.h"
 #include "memory/pages.h"
+#include "memory/small_copy.h"
 
 namespace verbena::memory {
 namespace {
@@ -87,6 +88,41 @@ TEST_F(OrderedCopy, TheLastByteIsTheLast) {
     }
   }
 }
+
+#if defined(__x86_64__)
+// Instruction by instruction, by the processor's trap flag: a program that has seen the word takes it at
+// once.
+volatile std::byte* watched = nullptr;
+int times_seen = 0;
+
+void take_what_came(int) {
+  if (*watched == std::byte{}) return;
+  *watched = std::byte{};
+  ++times_seen;
+}
+
+TEST_F(OrderedCopy, StoresAWordOnce) {
+  if (kMostSmallCopy == 0) GTEST_SKIP() << "the sanitizers have no such copy";
+  constexpr unsigned long long kTrapFlag = 0x100;
+  check_guard();
+  struct sigaction before;
+  struct sigaction taking {};
+  taking.sa_handler = take_what_came;
+  ASSERT_EQ(sigaction(SIGTRAP, &taking, &before), 0);
+  for (const size_t bytes : {1, 2, 4, 8}) {
+    alignas(8) std::array<std::byte, 8> to{};
+    const std::vector<std::byte> data(bytes, std::byte{1});
+    watched = to.data() + bytes - 1;
+    times_seen = 0;
+    __builtin_ia32_writeeflags_u64(__builtin_ia32_readeflags_u64() | kTrapFlag);
+    const bool done = copy_in_order_guarded(to.data(), data);
+    __builtin_ia32_writeeflags_u64(__builtin_ia32_readeflags_u64() & ~kTrapFlag);
+    EXPECT_TRUE(done);
+    EXPECT_EQ(times_seen, 1) << bytes << " bytes";
+  }
+  ASSERT_EQ(sigaction(SIGTRAP, &before, nullptr), 0);
+}
+#endif
 
 // ---- where it is worth trying
 
