@@ -23,6 +23,11 @@ class Link:
             return None
         return float(words[words.index("--rate") + 1]) / 8
 
+    @property
+    def is_fast(self):
+        """The processors are what limits it."""
+        return "--rate" not in self.options.split() or (self.rate or 0) >= 1250
+
 
 # The queue of most: 8 ms at 1 Gb/s, as switches and home routers of that speed have.
 DEEP = "--queue 1000000"

@@ -19,14 +19,13 @@ struct Sizes {
 // What one acknowledgement tells of the path.
 struct Sample {
   TimePoint now;
-  uint64_t arrived = 0;        // bytes that are known to have arrived from now on
-  Duration round_trip{0};      // of packets that were sent once; zero: it tells of none
-  uint64_t rate = 0;           // bytes a second that have been arriving; 0: it does not tell
-  bool limited = false;        // there was no more to send: the path may carry more than the rate
-  uint64_t delivered = 0;      // bytes that have arrived in all
-  uint64_t sent_at = 0;        // as many had when the latest of these was sent: so round trips are counted
-  uint64_t in_flight = 0;      // now
-  bool window_limited = true;  // more would have been sent with a larger window
+  uint64_t arrived = 0;    // bytes that are known to have arrived from now on
+  Duration round_trip{0};  // of packets that were sent once; zero: it tells of none
+  uint64_t rate = 0;       // bytes a second that have been arriving; 0: it does not tell
+  bool limited = false;    // there was no more to send: the path may carry more than the rate
+  uint64_t delivered = 0;  // bytes that have arrived in all
+  uint64_t sent_at = 0;    // as many had when the latest of these was sent: so round trips are counted
+  uint64_t in_flight = 0;  // now
 };
 
 // What may be sent.
@@ -43,11 +42,11 @@ class Algorithm {
   virtual ~Algorithm() = default;
   virtual void on_arrival(const Sample& sample) = 0;
   // Packets are missing that others have overtaken.
-  virtual void on_loss(TimePoint now, uint64_t bytes, uint64_t in_flight) = 0;
+  virtual void on_loss(uint64_t bytes) = 0;
   // Silence: nothing is known to get through.
-  virtual void on_timeout(TimePoint now) = 0;
+  virtual void on_timeout() = 0;
   // A switch on the way has marked packets (a CNP came).
-  virtual void on_mark(TimePoint now) = 0;
+  virtual void on_mark() = 0;
   // The receiver tells of other senders.
   virtual void on_incast(const Incast& incast) = 0;
   virtual Allowance allowance() const = 0;

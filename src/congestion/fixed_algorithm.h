@@ -14,10 +14,10 @@ class FixedAlgorithm final : public Algorithm {
   void on_arrival(const Sample& sample) override {
     window_.on_acknowledged(static_cast<uint32_t>(sample.arrived));
   }
-  void on_loss(TimePoint, uint64_t, uint64_t) override { window_.on_loss(); }
-  void on_timeout(TimePoint) override { window_.on_timeout(); }
+  void on_loss(uint64_t) override { window_.on_loss(); }
+  void on_timeout() override { window_.on_timeout(); }
   void on_incast(const Incast&) override {}
-  void on_mark(TimePoint) override { window_.on_loss(); }
+  void on_mark() override { window_.on_loss(); }
   Allowance allowance() const override { return {.window = window_.usable()}; }
 
  private:

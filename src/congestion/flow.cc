@@ -106,19 +106,19 @@ void Flow::answered(uint64_t in_flight, TimePoint now) {
   obey();
 }
 
-void Flow::lost(uint64_t bytes, uint64_t in_flight, TimePoint now) {
-  algorithm_->on_loss(now, bytes, in_flight);
+void Flow::lost(uint64_t bytes) {
+  algorithm_->on_loss(bytes);
   obey();
 }
 
-void Flow::timed_out(TimePoint now) {
+void Flow::timed_out() {
   pace_.forget();
-  algorithm_->on_timeout(now);
+  algorithm_->on_timeout();
   obey();
 }
 
-void Flow::marked(TimePoint now) {
-  algorithm_->on_mark(now);
+void Flow::marked() {
+  algorithm_->on_mark();
   obey();
 }
 

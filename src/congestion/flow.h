@@ -53,9 +53,9 @@ class Flow {
   void answered(uint64_t in_flight, TimePoint now);
   // Everything before is done with.
   void settled(roce::Psn limit) { runs_.drop_before(limit); }
-  void lost(uint64_t bytes, uint64_t in_flight, TimePoint now);
-  void timed_out(TimePoint now);
-  void marked(TimePoint now);
+  void lost(uint64_t bytes);
+  void timed_out();
+  void marked();
   void told(const Incast& incast);
 
   // ---- what is known

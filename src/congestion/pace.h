@@ -22,7 +22,6 @@ class Pace {
     const uint64_t bytes = rate / (std::chrono::nanoseconds(std::chrono::seconds(1)) / kBurstTime);
     burst_ = time_of(std::clamp<uint64_t>(bytes, least_burst, std::max(least_burst, most_burst)));
   }
-  uint64_t rate() const { return rate_; }
 
   bool allows(TimePoint now) const { return rate_ == 0 || due_ <= now; }
   bool allows_after(uint32_t bytes, TimePoint now) const {

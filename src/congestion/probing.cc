@@ -255,7 +255,7 @@ void Probing::follow_model() {
   allowance_.window = std::max<uint64_t>(allowance_.window, first_);
 }
 
-void Probing::on_loss(TimePoint, uint64_t bytes, uint64_t) {
+void Probing::on_loss(uint64_t bytes) {
   near_.on_loss();
   lost_ += bytes;
   round_lost_ += bytes;
@@ -263,7 +263,7 @@ void Probing::on_loss(TimePoint, uint64_t bytes, uint64_t) {
 
 // Nothing is known to get through: one packet is tried. The first answer shows whether the path is still as
 // it was.
-void Probing::on_timeout(TimePoint) {
+void Probing::on_timeout() {
   near_.on_timeout();
   allowance_.window = sizes_.packet;
 }
@@ -274,7 +274,7 @@ void Probing::on_incast(const Incast& incast) {
   decide();
 }
 
-void Probing::on_mark(TimePoint) {
+void Probing::on_mark() {
   near_.on_loss();
   marks_.on_mark(allowance_.rate);
   decide();

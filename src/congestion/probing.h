@@ -56,15 +56,11 @@ class Probing final : public Algorithm {
   explicit Probing(const Sizes& sizes);
 
   void on_arrival(const Sample& sample) override;
-  void on_loss(TimePoint now, uint64_t bytes, uint64_t in_flight) override;
-  void on_timeout(TimePoint now) override;
-  void on_mark(TimePoint now) override;
+  void on_loss(uint64_t bytes) override;
+  void on_timeout() override;
+  void on_mark() override;
   void on_incast(const Incast& incast) override;
   Allowance allowance() const override { return allowance_; }
-
-  // For those who show the state of a path.
-  uint64_t bandwidth() const { return bandwidth_.get(); }
-  Duration round_trip() const { return round_trip_.get(); }
 
  private:
   enum class Phase : uint8_t {

@@ -10,8 +10,6 @@ namespace verbena::congestion {
 // How long an answer takes: the mean and its deviation, smoothed as in RFC 6298.
 class RoundTrip {
  public:
-  void reset() { *this = RoundTrip(); }
-
   void on_sample(Duration sample) {
     latest_ = sample;
     if (!is_known_) {

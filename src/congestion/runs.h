@@ -48,7 +48,6 @@ class Runs {
   void drop_before(roce::Psn limit);
   // Forgets all from `from` on: it is sent again.
   void drop_from(roce::Psn from);
-  void clear() { first_ = count_ = 0; }
 
  private:
   bool grow();

@@ -86,7 +86,7 @@ void RcQueuePair::hear(const roce::Packet& word, TimePoint now) {
   switch (word.headers.opcode) {
     case roce::kCnpOpcode:
       count_on_path(kPathCongestionNotices);
-      return requester_.on_congestion(now);
+      return requester_.on_congestion();
     case roce::kRefusalOpcode:
       return hear_refusal(word.payload);
     case roce::kHeardOpcode:
@@ -103,7 +103,7 @@ void RcQueuePair::on_marked(const roce::Headers& headers, TimePoint now) {
   if (headers.opcode == roce::kCnpOpcode) return;
   count_on_path(kPathMarkedPackets);
   notices_.on_marked(now);
-  if (!headers.info().is_request) requester_.on_congestion(now);
+  if (!headers.info().is_request) requester_.on_congestion();
 }
 
 bool RcQueuePair::has_urgent() const {

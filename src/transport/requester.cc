@@ -114,20 +114,20 @@ void Requester::show_path() {
 }
 
 // Something is missing that others have overtaken.
-void Requester::lost(TimePoint now) {
+void Requester::lost() {
   if (!flow_) {
     lossless_window_.on_loss();
     window_ = lossless_window_.usable();
     return;
   }
-  flow_->lost(mtu() + sizes_.charge, inflight_, now);
+  flow_->lost(mtu() + sizes_.charge);
   obey_flow();
 }
 
-void Requester::on_congestion(TimePoint now) {
+void Requester::on_congestion() {
   if (!running_) return;
-  if (!flow_) return lost(now);
-  flow_->marked(now);
+  if (!flow_) return lost();
+  flow_->marked();
   obey_flow();
 }
 

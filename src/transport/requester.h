@@ -59,7 +59,7 @@ class Requester {
   void on_read_response(const roce::Packet& packet, TimePoint now);
   void on_atomic_acknowledge(const roce::Headers& headers, TimePoint now);
   // A switch on the way is filling up: packets that it passed on were marked.
-  void on_congestion(TimePoint now);
+  void on_congestion();
   // Others send to the same process as the peer, or as this one what it reads.
   void on_incast(const congestion::Incast& incast);
 
@@ -136,9 +136,9 @@ class Requester {
   SendStatus send_with_headers(const queues::SendWqe& wqe, ConstBytes payload, bool asks,
                                const std::optional<Acknowledgement>& acknowledgement);
   void left_simply(uint32_t requests, uint32_t packets, uint32_t bytes, bool asked);
-  void lost(TimePoint now);
+  void lost();
   bool peer_may_not_have_looked(TimePoint now);
-  void timed_out(TimePoint now);
+  void timed_out();
   void obey_flow();
   void show_path();
   // `last`: the request that they end, or are of.
@@ -168,6 +168,9 @@ class Requester {
   }
   TransmitResult repair(TimePoint now, uint32_t& budget);
   SendStatus repair_one(Holes& holes, TimePoint now);
+  // One packet of a request that carries data. The bytes are counted.
+  SendStatus put_data_again(const queues::SendWqe& wqe, roce::Psn psn, bool ack_request);
+  void count_sent_again();
   SendStatus ask_for_last_answer(const queues::SendWqe& wqe);
   SendStatus send_probe(TimePoint now);
   SendStatus send_heard();
@@ -232,7 +235,7 @@ class Requester {
   void progressed(TimePoint now);
   void on_rnr(uint8_t timer_code, TimePoint now);
   void note_nak(const Acknowledgement& nak);
-  void on_implied_loss(TimePoint now);
+  void on_implied_loss();
   void go_back();
   void fail_head(ibv_wc_status status);
 

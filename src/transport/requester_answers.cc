@@ -146,7 +146,7 @@ void Requester::on_acknowledge(const Acknowledgement& answer, TimePoint now) {
     if (flow_ && kind == roce::AethKind::kAck) {
       note_reached(limit, now);
     } else {
-      on_implied_loss(now);
+      on_implied_loss();
     }
     return;
   }
@@ -163,7 +163,7 @@ void Requester::on_acknowledge(const Acknowledgement& answer, TimePoint now) {
         // A peer that has to be sent everything again is better sent little at a time.
         if (flow_ && !tells_arrivals_) flow_->use(congestion::Kind::kFixed);
         if (!flow_) lends_ = false;  // nothing is lost there: it could not fetch what was lent
-        lost(now);
+        lost();
         go_back();
         break;
       case roce::NakCode::kInvalidRequest:
@@ -224,7 +224,7 @@ SendWqe* Requester::response_target(Psn psn, TimePoint now) {
   if (!reached && flow_) return nullptr;  // on_early_answer() sees to it
   if (!reached || head_ == assigned_ || !needs_response(ring().at(head_))) {
     // One before it is missing. (Or it answers a SEND or WRITE: nonsense, which the timer will outlive.)
-    if (!reached) on_implied_loss(now);
+    if (!reached) on_implied_loss();
     return nullptr;
   }
   return &ring().at(head_);
@@ -300,12 +300,12 @@ void Requester::on_atomic_acknowledge(const roce::Headers& headers, TimePoint no
 
 // A later answer came while a response is missing: it was lost. Believed once for each place, as answers to
 // what was sent before going back keep arriving for a while.
-void Requester::on_implied_loss(TimePoint now) {
+void Requester::on_implied_loss() {
   if (implied_loss_at_ == unacked_) return;
   implied_loss_at_ = unacked_;
   qp_.count(kImpliedLosses);
   qp_.note_frequent(trace::Kind::kImpliedLoss, {unacked_.value()});
-  lost(now);
+  lost();
   go_back();
 }
 
@@ -325,9 +325,9 @@ void Requester::go_back() {
   stopped_.reset();  // found again when the cursor gets there
 }
 
-void Requester::timed_out(TimePoint now) {
+void Requester::timed_out() {
   if (flow_) {
-    flow_->timed_out(now);
+    flow_->timed_out();
     paced_until_ = kNever;
     obey_flow();
   } else {
@@ -380,7 +380,7 @@ void Requester::on_timer(TimePoint now) {
     return;
   }
   --retries_left_;
-  timed_out(now);
+  timed_out();
   implied_loss_at_.reset();
   go_back();
   // The timer may run up to four times as long as asked (IBTA volume 1, 9.7.6.1.3), but programs reckon with

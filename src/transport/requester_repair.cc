@@ -239,7 +239,7 @@ void Requester::find_lost(TimePoint now) {
   const uint64_t bytes = answers + give_up_overdue(holes_, now);
   if (answers > 0) qp_.count(kImpliedLosses);
   if (bytes == 0) return;
-  flow_->lost(bytes, inflight_, now);
+  flow_->lost(bytes);
   obey_flow();
 }
 
@@ -310,12 +310,7 @@ SendStatus Requester::repair_one(Holes& holes, TimePoint now) {
   Psn limit = first + 1;
   SendStatus status = SendStatus::kSent;
   if (is_data(wqe)) {
-    DataPacket packet;
-    const auto index = static_cast<uint32_t>(first - wqe.first_psn);
-    if (!make_data_packet(qp_, service_, wqe, index, first, 1, packet)) return SendStatus::kFault;
-    packet.headers.ack_request = hole.limit == limit || probes_ > 0;
-    status = qp_.send_out({qp_.attributes().path, packet.headers, packet.pieces.get(), packet.bytes});
-    if (status == SendStatus::kSent) qp_.count(kSentBytes, packet.bytes);
+    status = put_data_again(wqe, first, hole.limit == limit || probes_ > 0);
   } else if (is_read(wqe)) {
     limit = part_of(wqe, first).limit;
     // Linux rxe forgets what of a READ lies before what it was asked for last. So a peer that may be one is
@@ -335,12 +330,27 @@ SendStatus Requester::repair_one(Holes& holes, TimePoint now) {
                    [&](Psn from, Psn to) { inflight_ += flight_bytes(wqe, from, to); });
   // Answers to what was sent since then wait until it is there, and tell no round trip.
   if (&holes == &holes_) held_up_ = next_;
-  qp_.count(kSentPackets);
-  qp_.count(kRetransmittedPackets);
+  count_sent_again();
   // Should it be lost, too, somebody has to notice.
   const TimePoint due = now + patience() + repair_timeout();
   overdue_ = std::min(overdue_, due);
   return status;
+}
+
+SendStatus Requester::put_data_again(const SendWqe& wqe, Psn psn, bool ack_request) {
+  DataPacket packet;
+  const auto index = static_cast<uint32_t>(psn - wqe.first_psn);
+  if (!make_data_packet(qp_, service_, wqe, index, psn, 1, packet)) return SendStatus::kFault;
+  packet.headers.ack_request = ack_request;
+  const SendStatus status =
+      qp_.send_out({qp_.attributes().path, packet.headers, packet.pieces.get(), packet.bytes});
+  if (status == SendStatus::kSent) qp_.count(kSentBytes, packet.bytes);
+  return status;
+}
+
+void Requester::count_sent_again() {
+  qp_.count(kSentPackets);
+  qp_.count(kRetransmittedPackets);
 }
 
 // The last packet once more, to hear what has become of it and of those before it.
@@ -353,19 +363,12 @@ SendStatus Requester::send_probe(TimePoint now) {
   }
   const SendWqe& wqe = owner_of(last);
   if (needs_response(wqe)) return ask_for_last_answer(wqe);
-  DataPacket packet;
-  const auto index = static_cast<uint32_t>(last - wqe.first_psn);
-  if (!make_data_packet(qp_, service_, wqe, index, last, 1, packet)) return SendStatus::kFault;
-  packet.headers.ack_request = true;
-  const SendStatus status =
-      qp_.send_out({qp_.attributes().path, packet.headers, packet.pieces.get(), packet.bytes});
+  const SendStatus status = put_data_again(wqe, last, true);
   if (status != SendStatus::kSent) return status;
   probe_due_ = false;
   since_ack_request_ = 0;
-  flow_->repaired(packet.bytes, now);
-  qp_.count(kSentPackets);
-  qp_.count(kSentBytes, packet.bytes);
-  qp_.count(kRetransmittedPackets);
+  flow_->repaired(flight_bytes(wqe, last, next_), now);
+  count_sent_again();
   return status;
 }
 
@@ -380,8 +383,7 @@ SendStatus Requester::ask_for_last_answer(const SendWqe& wqe) {
   }
   if (status != SendStatus::kSent) return status;
   probe_due_ = false;
-  qp_.count(kSentPackets);
-  qp_.count(kRetransmittedPackets);
+  count_sent_again();
   return status;
 }
 
@@ -441,7 +443,7 @@ void Requester::on_probe(TimePoint now) {
         if (!hole.lost) give_up_hole(*holes, hole);
       }
     }
-    timed_out(now);
+    timed_out();
     // All requests are there: it is the answers that do not get through.
     if (first_lost() == nullptr) probe_due_ = true;
   }

@@ -82,7 +82,7 @@ void ToldFlow::on_timer(TimePoint now) {
   thanks_due_ = is_told_;
   give_up_flight();
   if (is_blind_) return;
-  if (is_told_) flow_->timed_out(now);
+  if (is_told_) flow_->timed_out();
   is_blind_ = !is_told_ || ++silences_ >= kMostSilences;
   if (!is_blind_) return;
   pacer_.reset(traits_);
@@ -115,14 +115,14 @@ void ToldFlow::note(const Receipt& receipt, TimePoint now) {
     flow_->took_time(before, told_);
     flow_->arrived(static_cast<uint64_t>(news - lost) * packet_);
     flow_->answered(in_flight(), now);
-    if (lost > 0) flow_->lost(static_cast<uint64_t>(lost) * packet_, in_flight(), now);
+    if (lost > 0) flow_->lost(static_cast<uint64_t>(lost) * packet_);
   }
   flow_->settled(told_);
 }
 
 void ToldFlow::on_mark(TimePoint now) {
   if (!flow_) return;
-  flow_->marked(now);
+  flow_->marked();
   if (is_full() && silent_at_ == kNever) await_word(now);
 }
 

@@ -13,6 +13,7 @@
 
 #include "base/log.h"
 #include "base/plain_socket.h"
+#include "base/socket_option.h"
 #include "ethernet/checksum.h"
 #include "ethernet/flow_key.h"
 #include "ethernet/segmentation.h"
@@ -34,14 +35,9 @@ constexpr uint8_t kChecksumChecked = 2;  // VIRTIO_NET_HDR_F_DATA_VALID
 
 constexpr std::array<std::byte, ethernet::kLeastFrameBytes> kPadding{};
 
-template <class T>
-bool set(int fd, int level, int option, const T& value) {
-  return ::setsockopt(fd, level, option, &value, sizeof value) == 0;
-}
-
 // Larger than the system's limit where the privilege allows it.
 void set_buffer(int fd, int forced, int ordinary, int bytes) {
-  if (!set(fd, SOL_SOCKET, forced, bytes)) set(fd, SOL_SOCKET, ordinary, bytes);
+  if (!set_option(fd, SOL_SOCKET, forced, bytes)) set_option(fd, SOL_SOCKET, ordinary, bytes);
 }
 
 sock_fprog as_program(const FilterProgram& filter) {
@@ -80,13 +76,13 @@ Result<std::unique_ptr<PacketSocket>> PacketSocket::open(uint32_t interface_inde
   const FilterProgram closed = make_closed_filter();
   const sock_fprog program = as_program(closed);
   const int on = 1;
-  if (!set(fd, SOL_SOCKET, SO_ATTACH_FILTER, program) || !set(fd, SOL_PACKET, PACKET_AUXDATA, on) ||
-      !set(fd, SOL_PACKET, PACKET_VNET_HDR, on)) {
+  if (!set_option(fd, SOL_SOCKET, SO_ATTACH_FILTER, program) ||
+      !set_option(fd, SOL_PACKET, PACKET_AUXDATA, on) || !set_option(fd, SOL_PACKET, PACKET_VNET_HDR, on)) {
     return fail(errno);
   }
   set_buffer(fd, SO_RCVBUFFORCE, SO_RCVBUF, kReceiveBytes);
   set_buffer(fd, SO_SNDBUFFORCE, SO_SNDBUF, kSendBytes);
-  if (!set(fd, SOL_SOCKET, SO_MARK, kRawFrameMark)) {
+  if (!set_option(fd, SOL_SOCKET, SO_MARK, kRawFrameMark)) {
     log_warning("raw packets of this process do not reach raw QPs of others on this host: SO_MARK, error {}",
                 errno);
   }
@@ -100,7 +96,7 @@ Result<std::unique_ptr<PacketSocket>> PacketSocket::open(uint32_t interface_inde
   if (::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length) != 0) return fail(errno);
   const bool loopback = address.sll_hatype == ARPHRD_LOOPBACK;
   if (!loopback && address.sll_hatype != ARPHRD_ETHER) return fail(EOPNOTSUPP);
-  if (loopback && !set(fd, SOL_PACKET, PACKET_IGNORE_OUTGOING, on)) return fail(errno);
+  if (loopback && !set_option(fd, SOL_PACKET, PACKET_IGNORE_OUTGOING, on)) return fail(errno);
   OwnFd epoll(UniqueFd(::epoll_create1(EPOLL_CLOEXEC)));
   epoll_event readable{.events = EPOLLIN, .data = {}};
   if (!epoll || ::epoll_ctl(epoll.get(), EPOLL_CTL_ADD, fd, &readable) != 0) return fail(errno);
@@ -129,7 +125,7 @@ void PacketSocket::pause(bool on) {
 
 Result<void> PacketSocket::set_filter(const FilterProgram& filter) {
   const sock_fprog program = as_program(filter);
-  if (!set(fd(), SOL_SOCKET, SO_ATTACH_FILTER, program)) return fail(errno);
+  if (!set_option(fd(), SOL_SOCKET, SO_ATTACH_FILTER, program)) return fail(errno);
   return {};
 }
 
@@ -142,7 +138,7 @@ Result<void> PacketSocket::change_membership(int option, uint16_t what, std::spa
   request.mr_type = what;
   request.mr_alen = static_cast<uint16_t>(std::min(address.size(), sizeof request.mr_address));
   std::copy_n(address.data(), request.mr_alen, request.mr_address);
-  if (!set(fd(), SOL_PACKET, option, request)) return fail(errno);
+  if (!set_option(fd(), SOL_PACKET, option, request)) return fail(errno);
   return {};
 }
 

@@ -8,6 +8,7 @@
 #include <sys/socket.h>
 
 #include "base/plain_socket.h"
+#include "base/socket_option.h"
 #include "net/udp/receive_options.h"
 #include "net/udp/socket_address.h"
 
@@ -15,11 +16,6 @@ namespace verbena::net {
 namespace {
 
 constexpr int kReceiveBufferBytes = 4 << 20;
-
-template <class T>
-bool set_option(int fd, int level, int name, const T& value) {
-  return setsockopt(fd, level, name, &value, sizeof value) == 0;
-}
 
 enum class Membership : uint8_t { kBegins, kEnds };
 

@@ -9,6 +9,7 @@
 #include <sys/socket.h>
 
 #include "base/plain_socket.h"
+#include "base/socket_option.h"
 #include "net/udp/multicast_socket.h"
 #include "net/udp/receive_options.h"
 #include "net/udp/socket_address.h"
@@ -16,10 +17,6 @@
 
 namespace verbena::net {
 namespace {
-
-bool set_option(int fd, int level, int name, int value) {
-  return setsockopt(fd, level, name, &value, sizeof value) == 0;
-}
 
 Result<UniqueFd> open_bound(int family, uint16_t port) {
   UniqueFd fd(plain_socket(family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, IPPROTO_UDP));
@@ -70,7 +67,7 @@ void set_ip_details(int fd, bool wanted) {
                   {IPPROTO_IPV6, IPV6_RECVTCLASS},
                   {IPPROTO_IPV6, IPV6_RECVHOPLIMIT},
                   {IPPROTO_IPV6, kIpv6Flowinfo}};
-  for (const auto& option : kOptions) set_option(fd, option.level, option.name, wanted);
+  for (const auto& option : kOptions) set_option(fd, option.level, option.name, int{wanted});
 }
 
 Result<UniqueFd> open_receive_socket(uint16_t port) {

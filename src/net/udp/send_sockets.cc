@@ -14,6 +14,7 @@
 
 #include "base/log.h"
 #include "base/plain_socket.h"
+#include "base/socket_option.h"
 #include "net/udp/socket_address.h"
 
 namespace verbena::net {
@@ -23,10 +24,6 @@ namespace {
 constexpr uint16_t kFirstPort = 0xc000;
 constexpr uint32_t kPorts = 0x4000;
 constexpr int kPortAttempts = 64;
-
-bool set_option(int fd, int level, int name, int value) {
-  return setsockopt(fd, level, name, &value, sizeof value) == 0;
-}
 
 // Nobody reads from a send socket; what strangers send there is dropped on arrival.
 void refuse_arrivals(int fd) {
