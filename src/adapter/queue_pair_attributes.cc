@@ -145,7 +145,7 @@ int QueuePairs::modify(ibv_qp* abi_qp, const ibv_qp_attr& attr, int mask) {
     }
     const bool ends =
         (mask & IBV_QP_STATE) != 0 && (attr.qp_state == IBV_QPS_ERR || attr.qp_state == IBV_QPS_RESET);
-    if (ends) qp.shard.take_what_has_come();
+    if (ends) qp.shard.settle();
     const ibv_qp_state from = qp.transport->state();
     const ibv_qp_state to = (mask & IBV_QP_STATE) != 0 ? attr.qp_state : from;
     if (to == IBV_QPS_RESET) {

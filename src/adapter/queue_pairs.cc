@@ -337,7 +337,7 @@ void QueuePairs::retire(Qp& qp) {
     if (qp.xrcd != nullptr) Xrcd::of(qp.xrcd).domain->remove_target(qp.abi()->qp_num);
     // All under the lock: from the moment it is removed another QP may get the number.
     qp.shard.exclusively([&] {
-      qp.shard.take_what_has_come();
+      qp.shard.settle();
       transport::QueueOwners* owners = qp.transport->config().owners;
       if (owners != nullptr) owners->end(*qp.transport);
       qp.shard.remove(*qp.transport);

@@ -360,8 +360,11 @@ uint32_t Shard::receive(uint32_t budget, Visitor visitor) {
   return received + by_memory;
 }
 
-void Shard::take_what_has_come() {
-  if (!abandoned_) receive(kReceiveBudget);
+void Shard::settle() {
+  if (abandoned_) return;
+  answer_doorbells();
+  receive(kReceiveBudget);
+  transmit_ready(Acknowledgements::kSend, Gathering::kNo);
 }
 
 // True: something has come by a way that would not make the descriptor readable any more.

@@ -160,9 +160,9 @@ class alignas(kCacheLine) Shard : private net::PacketHandler {
   void wake_engine() {
     if (sleeper_ != nullptr) sleeper_->wake();
   }
-  // Takes what has come by now, as an adapter would have: before a QP ends, which is not to lose what had
-  // reached it, nor the acknowledgement of what it had sent.
-  void take_what_has_come();
+  // Takes what has come by now, and sends what waits, as an adapter would have: before a QP ends. Neither it
+  // nor its peer is to lose a message that had arrived, or the acknowledgement of one.
+  void settle();
   // Sends at once what QPs have given to the ports.
   void push() { ports_.push(); }
 

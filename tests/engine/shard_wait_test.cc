@@ -47,6 +47,15 @@ TEST_F(ShardWait, AcknowledgementDoesNotGoWithAnothersRequest) {
   EXPECT_THAT(sent(), ElementsAre(Operation::kSendOnly));
 }
 
+// It may be moved to ERR for good, and the peer hear of that by another way.
+TEST_F(ShardWait, AcknowledgementGoesBeforeItsQueuePairEnds) {
+  received_by_polling();
+  shard->exclusively([this] {
+    shard->settle();
+    EXPECT_THAT(sent(), ElementsAre(Operation::kAcknowledge));
+  });
+}
+
 TEST_F(ShardWait, EngineSendsTheAcknowledgementWhenPollingStops) {
   received_by_polling();
   shard->run_engine();
