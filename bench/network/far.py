@@ -164,7 +164,7 @@ def measure(build, link, options):
                     run["verbena"] = sum(figure or 0 for figure in run["each"])
                 else:
                     run["verbena"] = undisturbed(pair.write)
-                run |= {algorithm: undisturbed(lambda a=algorithm: pair.tcp(a)) for algorithm in options.algorithms}
+                run |= {algorithm: undisturbed(lambda: pair.tcp(algorithm)) for algorithm in options.algorithms}
             run["link"] = emulator.end()
             runs.append(run)
     row = {"name": link.name, "what": link.what, "measure": link.measure, "options": link.options, "mtu": link.mtu, "runs": runs}

@@ -362,9 +362,14 @@ uint32_t Shard::receive(uint32_t budget, Visitor visitor) {
 
 void Shard::settle() {
   if (abandoned_) return;
-  answer_doorbells();
   receive(kReceiveBudget);
-  transmit_ready(Acknowledgements::kSend, Gathering::kNo);
+  send_what_waits();
+}
+
+void Shard::send_what_waits() {
+  note_delivered();
+  answer_doorbells();
+  if (!abandoned_) transmit_ready(Acknowledgements::kSend, Gathering::kNo);
 }
 
 // True: something has come by a way that would not make the descriptor readable any more.

@@ -288,6 +288,8 @@ class alignas(kCacheLine) Shard : private net::PacketHandler {
     return !ready_.empty() || ports_.any_full() || !(holds || acknowledging_.empty());
   }
   void transmit_ready(Acknowledgements acknowledgements, Gathering gathering);
+  // All of it, whatever it could wait for.
+  void send_what_waits();
   void release_acknowledgements();
   // Whose visit it is: a thread that polls need not ask the ports each time, one at the bell not at all.
   enum class Visitor : uint8_t { kPoller, kAtBell, kOther };

@@ -54,10 +54,7 @@ void Shard::add(QueuePair& qp) {
 }
 
 void Shard::remove(QueuePair& qp) {
-  note_delivered();
-  answer_doorbells();
-  // The peer must not wait for what only we can tell it.
-  if (!abandoned_) transmit_ready(Acknowledgements::kSend, Gathering::kNo);
+  send_what_waits();  // the peer must not wait for what only we can tell it
   if (board_ != nullptr) board_->hide(qp.config().qpn);
   trace_.note(qp.config().qpn, trace::Kind::kQpDestroyed);
   qps_[qp.config().qpn.index()] = nullptr;

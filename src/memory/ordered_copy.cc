@@ -14,7 +14,8 @@ namespace {
 
 constexpr size_t kWord = sizeof(uint64_t);
 
-// Bare instructions, as in placement.cc.
+// Bare instructions: ThreadSanitizer's atomics take a lock around the access, and a fault would leave it
+// held.
 template <class Word>
 __attribute__((no_sanitize("thread"))) void store(std::byte* to, const std::byte* from) {
   Word value;

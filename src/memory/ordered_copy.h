@@ -10,7 +10,8 @@ namespace verbena::memory {
 
 // Copies the pieces, one behind the other, so that who waits for the last byte (or for an aligned word of up
 // to eight bytes that ends with it) to change finds all the others there. Programs rely on it that an RDMA
-// WRITE of one message arrives so, as adapters write ascending addresses; memcpy() promises no order.
+// WRITE of one message arrives so, as adapters write ascending addresses; memcpy() promises no order. A
+// message that is such a word arrives at once, and once.
 //
 // Under guard. False: a fault; `to` may be partly written. REQUIRES: install_fault_guard() was called
 bool copy_in_order_guarded(std::byte* to, std::span<const ConstBytes> pieces);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 
 #include "memory/region.h"
@@ -27,10 +26,6 @@ constexpr Access flush_access(uint8_t placement) {
   return ((placement & kPlacementGlobal) != 0 ? kFlushGlobal : 0) |
          ((placement & kPlacementPersistent) != 0 ? kFlushPersistent : 0);
 }
-
-// Writes eight bytes at once: a reader sees all or none. Under guard; false: the access faulted.
-// REQUIRES: `to` is a multiple of 8; install_fault_guard() was called
-bool write_word_guarded(std::byte* to, const std::byte* from);
 
 // What was written before is visible to everyone who can see the memory.
 void make_visible();

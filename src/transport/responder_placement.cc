@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // ATOMIC WRITE and FLUSH (IBTA volume 1 release 1.5, annex A19): executed in order like an atomic, and
 // answered by a READ response without payload, which is kept for duplicates.
+#include "memory/ordered_copy.h"
 #include "memory/placement.h"
 #include "transport/gather.h"
 #include "transport/responder.h"
@@ -33,7 +34,7 @@ void Responder::execute_atomic_write(const roce::Packet& packet) {
   if (at == nullptr) return refuse(NakCode::kRemoteAccess);
   // A region may start anywhere, whatever addresses its peers use: the processor needs alignment here too.
   if (reinterpret_cast<uintptr_t>(at) % kBytes != 0) return refuse(NakCode::kInvalidRequest);
-  if (!memory::write_word_guarded(at, packet.payload.data())) return refuse(NakCode::kRemoteAccess);
+  if (!memory::copy_in_order_guarded(at, packet.payload)) return refuse(NakCode::kRemoteAccess);
   answer_empty();
 }
 

@@ -35,11 +35,6 @@ constexpr uint8_t kChecksumChecked = 2;  // VIRTIO_NET_HDR_F_DATA_VALID
 
 constexpr std::array<std::byte, ethernet::kLeastFrameBytes> kPadding{};
 
-// Larger than the system's limit where the privilege allows it.
-void set_buffer(int fd, int forced, int ordinary, int bytes) {
-  if (!set_option(fd, SOL_SOCKET, forced, bytes)) set_option(fd, SOL_SOCKET, ordinary, bytes);
-}
-
 sock_fprog as_program(const FilterProgram& filter) {
   return {static_cast<unsigned short>(filter.size()), const_cast<sock_filter*>(filter.data())};
 }
@@ -80,8 +75,8 @@ Result<std::unique_ptr<PacketSocket>> PacketSocket::open(uint32_t interface_inde
       !set_option(fd, SOL_PACKET, PACKET_AUXDATA, on) || !set_option(fd, SOL_PACKET, PACKET_VNET_HDR, on)) {
     return fail(errno);
   }
-  set_buffer(fd, SO_RCVBUFFORCE, SO_RCVBUF, kReceiveBytes);
-  set_buffer(fd, SO_SNDBUFFORCE, SO_SNDBUF, kSendBytes);
+  set_receive_buffer(fd, kReceiveBytes);
+  set_send_buffer(fd, kSendBytes);
   if (!set_option(fd, SOL_SOCKET, SO_MARK, kRawFrameMark)) {
     log_warning("raw packets of this process do not reach raw QPs of others on this host: SO_MARK, error {}",
                 errno);

@@ -62,9 +62,7 @@ Result<UniqueFd> open_multicast_socket(const roce::Address& group, uint32_t inte
   if (bind(fd.get(), &address.generic, address.length()) != 0) return fail(errno);
   if (const Result<void> set = set_receive_options(fd.get()); !set) return tl::unexpected(set.error());
   set_ip_details(fd.get(), true);  // they go into a GRH
-  if (!set_option(fd.get(), SOL_SOCKET, SO_RCVBUFFORCE, kReceiveBufferBytes)) {
-    set_option(fd.get(), SOL_SOCKET, SO_RCVBUF, kReceiveBufferBytes);
-  }
+  set_receive_buffer(fd.get(), kReceiveBufferBytes);
   if (!change(Membership::kBegins, fd.get(), address, interface_index)) return fail(errno);
   return fd;
 }

@@ -104,8 +104,7 @@ Result<std::unique_ptr<SendSocket>> SendSockets::open(const roce::Path& path) co
   const int fd = result->fd.get();
   if (!configure(fd, ipv6)) return fail(errno);
   refuse_arrivals(fd);
-  const int buffer = static_cast<int>(send_buffer_bytes_);
-  if (!set_option(fd, SOL_SOCKET, SO_SNDBUFFORCE, buffer)) set_option(fd, SOL_SOCKET, SO_SNDBUF, buffer);
+  set_send_buffer(fd, static_cast<int>(send_buffer_bytes_));
   result->interface_index = path.interface_index;
   result->bound_to_interface = bind_to_interface(fd, path.interface_index);
   const Result<uint16_t> port = bind_random(fd, path);

@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <new>
 
+#include "base/socket_option.h"
 #include "memory/guarded.h"
 #include "net/udp/receive_options.h"
 #include "net/udp/receiver.h"
@@ -29,11 +30,7 @@ Result<std::unique_ptr<UdpPort>> UdpPort::create(UniqueFd receive_socket, const 
   socklen_t length = sizeof local;
   if (getsockname(fd, &local.generic, &length) != 0) return fail(errno);
   set_ip_details(fd, true);
-  const int bytes = static_cast<int>(options.receive_buffer_bytes);
-  // Past net.core.rmem_max, if we are privileged.
-  if (setsockopt(fd, SOL_SOCKET, SO_RCVBUFFORCE, &bytes, sizeof bytes) != 0) {
-    setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof bytes);
-  }
+  set_receive_buffer(fd, static_cast<int>(options.receive_buffer_bytes));
   memory::install_fault_guard();  // send() reads the application's memory
   try {
     return std::make_unique<SocketPort>(std::move(receive_socket), port_of(local), options);
