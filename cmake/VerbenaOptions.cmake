@@ -16,7 +16,7 @@ option(VERBENA_FUZZ "Build the fuzz targets; needs Clang, see the preset 'fuzz'"
 set(VERBENA_SANITIZE "" CACHE STRING "Sanitizers to build with: empty, 'address,undefined' or 'thread'")
 
 add_compile_options(-Wall -Wextra -Wpedantic -Werror -Wshadow -Wconversion -Wno-sign-conversion
-                    $<$<COMPILE_LANGUAGE:CXX>:-Wnon-virtual-dtor> -fno-omit-frame-pointer)
+                    $<$<COMPILE_LANGUAGE:CXX>:-Wnon-virtual-dtor> -fno-omit-frame-pointer -ffunction-sections)
 add_compile_definitions(_GNU_SOURCE)
 if(VERBENA_SANITIZE)
   add_compile_options(-fsanitize=${VERBENA_SANITIZE})

@@ -16,7 +16,7 @@ extern "C" {
 // stored once: who has seen it may have written there since. It uses no stack, and only registers that a call
 // may change: so it can end anywhere.
 asm(R"(
-	.text
+	.pushsection .text.verbena_small_copy, "ax", @progbits
 	.p2align 4
 	.globl verbena_small_copy
 	.hidden verbena_small_copy
@@ -82,6 +82,7 @@ verbena_small_copy_end:
 	ret
 	.cfi_endproc
 	.size verbena_small_copy, .-verbena_small_copy
+	.popsection
 )");
 
 namespace verbena::memory {

@@ -1,0 +1,149 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Which functions of libibverbs.so.1 each message goes through: prints a new src/verbs/hot_functions.txt.
+
+    hot_functions.py --build build/release > src/verbs/hot_functions.txt
+
+As root. Runs perftest's programs under callgrind (package valgrind), each end in turn, and takes what is called often enough.
+"""
+
+import argparse
+import pathlib
+import re
+import sys
+import tempfile
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tests" / "conformance"))
+import harness  # noqa: E402
+
+SECONDS = 120
+LIST = 16  # how many requests go together where many are posted
+OFTEN = 0.4  # of the rounds: what time brings about, which is long under callgrind, comes less often
+
+# Each group: its title, the route, and its programs, with options of `verbena run`, and how many rounds they make of their messages.
+ALONE = 3000
+GROUPS = [
+    ("SENDs by memory that go alone", "local", [
+        ("", ["ib_send_lat", "-s", "8", "-n", str(ALONE)], ALONE),
+        ("", ["ib_send_lat", "-s", "4096", "-n", str(ALONE)], ALONE),
+    ]),
+    ("What needs only the other's memory", "local", [
+        ("--shared-memory", ["ib_write_lat", "-s", "8", "-n", str(ALONE)], ALONE),
+        ("--shared-memory", ["ib_atomic_lat", "-n", str(ALONE)], ALONE),
+        ("", ["ib_write_lat", "-s", "8", "-n", str(ALONE)], ALONE),
+        ("", ["ib_read_lat", "-s", "8", "-n", str(ALONE)], ALONE),
+    ]),
+    ("Many messages by memory", "local", [
+        ("", ["ib_send_bw", "-s", "8", "-n", "16000"], 16000 // LIST),
+        ("", ["ib_send_bw", "-s", "8", "-l", str(LIST), "-n", "16000"], 16000 // LIST),
+        ("", ["ib_write_bw", "-s", "65536", "-n", "3000"], 3000),
+        ("", ["ib_send_bw", "-s", "1048576", "-n", "300"], 300),
+        ("", ["ib_read_bw", "-s", "65536", "-n", "3000"], 3000),
+    ]),
+    ("Other services by memory, and atomics as messages", "local", [
+        ("", ["ib_send_lat", "-c", "UD", "-s", "8", "-n", str(ALONE)], ALONE),
+        ("", ["ib_send_lat", "-c", "UC", "-s", "8", "-n", str(ALONE)], ALONE),
+        ("", ["ib_atomic_lat", "-n", str(ALONE)], ALONE),
+    ]),
+    ("The wire", "wire", [
+        ("", ["ib_send_lat", "-s", "8", "-n", "2000"], 2000),
+        ("", ["ib_write_lat", "-s", "8", "-n", "2000"], 2000),
+        ("", ["ib_write_bw", "-s", "65536", "-n", "1000"], 1000),
+        ("", ["ib_send_bw", "-s", "65536", "-n", "1000"], 1000),
+        ("", ["ib_read_bw", "-s", "65536", "-n", "1000"], 1000),
+    ]),
+]
+
+HEAD = """\
+# SPDX-License-Identifier: Apache-2.0
+# The functions that each message goes through. The linker lays them beside each other (cmake/VerbenaHotFunctions.cmake). One in each
+# line: without what it takes, and with <> for whatever a template is made of. bench/verbs/hot_functions.py prints this file.
+"""
+
+
+def qualified_name(symbol):
+    """verbena::room::Class::function of a symbol as callgrind prints it; None for what is not ours, or has no name."""
+    name = re.sub(r"'\d+$", "", symbol).replace("(anonymous namespace)", "ANONYMOUS")
+    if "operator" in name or "lambda" in name or "{" in name.split("(")[0]:
+        return None
+    depth = 0
+    plain = ""
+    for letter in name:
+        if letter == "<":
+            if depth == 0:
+                plain += "<>"
+            depth += 1
+        elif letter == ">":
+            depth -= 1
+        elif depth == 0:
+            plain += letter
+    words = plain.split("(")[0].split(" ")
+    found = next((word for word in words if re.match("verbena(::|_)", word)), None)
+    return found and found.replace("ANONYMOUS", "(anonymous namespace)")
+
+
+def calls_in(profile):
+    """How often each function was called."""
+    calls = {}
+    names = {}
+    callee = None
+    for line in profile.read_text(encoding="utf-8", errors="replace").splitlines():
+        if found := re.match(r"(c?fn)=\((\d+)\)(?: (.*))?$", line):
+            kind, number, name = found.groups()
+            if name:
+                names[number] = name
+            if kind == "cfn":
+                callee = names[number]
+        elif found := re.match(r"calls=(\d+)", line):
+            name = qualified_name(callee)
+            if name:
+                calls[name] = calls.get(name, 0) + int(found.group(1))
+    return calls
+
+
+def called_often(here, option, command, rounds, folder):
+    """By either end."""
+    found = set()
+    for end in ("server", "client"):
+        profile = folder / "profile"
+        watched = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={profile}", *command]
+        run = ["run", *([option] if option else [])]
+        port = here.hosts.port()
+        options = ["-x", "1", "-F", "-p", port]
+        server = here.verbena(*run, *(watched if end == "server" else command), *options)
+        harness.poll_until(lambda: server.listens(port) or not server.running(), SECONDS)
+        client = here.verbena(*run, *(watched if end == "client" else command), *options, "127.0.0.1")
+        statuses = [process.wait(SECONDS) for process in (client, server)]
+        for process in (client, server):
+            process.kill()
+        if any(statuses):
+            raise RuntimeError(client.output + server.output)
+        found |= {name for name, calls in calls_in(profile).items() if calls >= OFTEN * rounds}
+        profile.unlink()
+    return found
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--build", type=pathlib.Path, required=True)
+    arguments = parser.parse_args()
+    harness.require_root()
+    harness.require_programs("valgrind", "ib_send_lat")
+    known = set()
+    text = HEAD
+    with tempfile.TemporaryDirectory() as folder:
+        pathlib.Path(folder).chmod(0o777)  # the programs are another user's
+        for title, route, programs in GROUPS:
+            found = set()
+            with harness.Hosts(arguments.build, route) as hosts:
+                here = hosts.here()
+                for option, command, rounds in programs:
+                    print(title, *command, file=sys.stderr)
+                    found |= called_often(here, option, command, rounds, pathlib.Path(folder))
+            text += f"\n# {title}\n" + "".join(f"{name}\n" for name in sorted(found - known))
+            known |= found
+    print(text, end="")
+
+
+if __name__ == "__main__":
+    main()
