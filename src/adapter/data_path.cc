@@ -63,19 +63,23 @@ int post_send(ibv_qp* abi, ibv_send_wr* wr, ibv_send_wr** bad_wr) {
   {
     const PostingLock guard(transport.send_lock(), qp.one_thread);
     // An XRC target sends nothing.
-    if (!transport::accepts_sends(transport.state()) || qp.send_opcodes == 0) error = not_ready(transport);
+    if (!transport::accepts_sends(transport.state()) || qp.send_opcodes == 0) [[unlikely]]
+      error = not_ready(transport);
     for (; wr != nullptr && error == 0; wr = wr->next, ++filled) {
       SendWqe* wqe = transport.send_queue().reserve(filled);
-      error = wqe == nullptr ? ENOMEM : fill(*wqe, *wr, qp);
-      if (error != 0) break;
+      error = wqe != nullptr ? fill(*wqe, *wr, qp) : ENOMEM;
+      if (error != 0) [[unlikely]]
+        break;
     }
     transport.send_queue().publish(filled);
   }
+  if (filled > 0) [[likely]]
+    qp.shard.ring(transport);
+  if (error == 0) [[likely]]
+    return 0;
   if (error == ENOMEM) error = why_full(transport.send_queue());
-  // Left alone when all is well: programs that never fail pass null.
-  if (error != 0 && bad_wr != nullptr) *bad_wr = wr;
-  if (filled > 0) qp.shard.ring(transport);
-  return error == 0 ? 0 : refused("ibv_post_send", error);
+  if (bad_wr != nullptr) *bad_wr = wr;
+  return refused("ibv_post_send", error);
 }
 
 // With a shared queue there is none of one's own to post to (IBTA volume 1, 10.2.9.1), in XRC never.
@@ -86,7 +90,7 @@ bool has_receive_queue(const Qp& qp) {
 int post_recv(ibv_qp* abi, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
   Qp& qp = Qp::of(abi);
   transport::QueuePair& transport = *qp.transport;
-  if (!transport::accepts_receives(transport.state()) || !has_receive_queue(qp)) {
+  if (!transport::accepts_receives(transport.state()) || !has_receive_queue(qp)) [[unlikely]] {
     if (bad_wr != nullptr) *bad_wr = wr;
     return refused("ibv_post_recv", not_ready(transport));
   }
@@ -97,11 +101,15 @@ int post_recv(ibv_qp* abi, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
     posted = fill_receives(transport.recv_queue(), qp.init.cap.max_recv_sge, wr);
     if (posted.count > 0) must_ring = transport.publish_receives(posted.count);
   }
+  if (must_ring) [[unlikely]]
+    qp.shard.ring(transport);
+  if (posted.count > 0 && qp.raw != nullptr) [[unlikely]]
+    qp.raw->after_receives(qp);
+  if (posted.error == 0) [[likely]]
+    return 0;
   if (posted.error == ENOMEM) posted.error = why_full(transport.recv_queue());
-  if (posted.error != 0 && bad_wr != nullptr) *bad_wr = posted.failed;
-  if (must_ring) qp.shard.ring(transport);
-  if (posted.count > 0 && qp.raw != nullptr) qp.raw->after_receives(qp);
-  return posted.error == 0 ? 0 : refused("ibv_post_recv", posted.error);
+  if (bad_wr != nullptr) *bad_wr = posted.failed;
+  return refused("ibv_post_recv", posted.error);
 }
 
 int poll_cq(ibv_cq* abi, int count, ibv_wc* wc) {

@@ -24,7 +24,7 @@ inline Posted fill_receives(queues::RecvQueue& ring, uint32_t most_sges, ibv_rec
   for (; wr != nullptr; wr = wr->next, ++posted.count) {
     queues::RecvWqe* wqe = ring.reserve(posted.count);
     const bool fits = wr->num_sge >= 0 && static_cast<uint32_t>(wr->num_sge) <= most_sges;
-    if (wqe == nullptr || !fits) {
+    if (wqe == nullptr || !fits) [[unlikely]] {
       posted.error = wqe == nullptr
                          ? ENOMEM
                          : because(EINVAL, "num_sge is {}, the queue takes {}", wr->num_sge, most_sges);
@@ -33,7 +33,7 @@ inline Posted fill_receives(queues::RecvQueue& ring, uint32_t most_sges, ibv_rec
     }
     wqe->wr_id = wr->wr_id;
     wqe->num_sge = static_cast<uint32_t>(wr->num_sge);
-    if (wr->num_sge == 1) {  // as nearly all have: without a call
+    if (wr->num_sge == 1) [[likely]] {  // without a call
       *wqe->sge_space() = *wr->sg_list;
     } else {
       std::copy_n(wr->sg_list, wr->num_sge, wqe->sge_space());

@@ -86,8 +86,8 @@ int fill_inline(SendWqe& wqe, std::span<const ibv_sge> list) {
 // What the gather list may hold, by what it is for.
 int check_data(Data data, uint64_t length, const ibv_send_wr& wr, uint32_t max_inline) {
   const bool is_inline = (wr.send_flags & IBV_SEND_INLINE) != 0;
-  // As nearly all are.
-  if (data == Data::kSent && length <= (is_inline ? max_inline : transport::kMaxMessageBytes)) return 0;
+  if (data == Data::kSent && length <= (is_inline ? max_inline : transport::kMaxMessageBytes)) [[likely]]
+    return 0;
   const bool may_be_inline = data == Data::kSent || data == Data::kWord;
   if (is_inline && !may_be_inline) return because(EINVAL, "this operation has no inline data");
   if (is_inline && length > max_inline)
@@ -123,17 +123,18 @@ void fill_binding(SendWqe& wqe, const ibv_mw& window, uint32_t new_key, const ib
 
 int fill(SendWqe& wqe, const ibv_send_wr& wr, const Qp& qp) {
   const auto opcode = static_cast<uint32_t>(wr.opcode);
-  if (opcode >= kSendOpcodes || (qp.send_opcodes >> opcode & 1) == 0) {
+  if (opcode >= kSendOpcodes || (qp.send_opcodes >> opcode & 1) == 0) [[unlikely]] {
     return because(refusal_of(opcode, service_bit(qp.init.qp_type)),
                    "opcode {} is none of this queue pair's service", opcode);
   }
   const SendRule& rule = kSendRules[opcode];
   const ibv_qp_cap& cap = qp.init.cap;
-  if (wr.num_sge < 0 || static_cast<uint32_t>(wr.num_sge) > cap.max_send_sge)
+  if (wr.num_sge < 0 || static_cast<uint32_t>(wr.num_sge) > cap.max_send_sge) [[unlikely]]
     return because(EINVAL, "num_sge is {}, max_send_sge {}", wr.num_sge, cap.max_send_sge);
   const std::span<const ibv_sge> list(wr.sg_list, static_cast<size_t>(wr.num_sge));
   const uint64_t length = list.size() == 1 ? list[0].length : transport::total_length(list);
-  if (const int error = check_data(rule.data, length, wr, cap.max_inline_data); error != 0) return error;
+  if (const int error = check_data(rule.data, length, wr, cap.max_inline_data); error != 0) [[unlikely]]
+    return error;
 
   wqe.wr_id = wr.wr_id;
   wqe.opcode = static_cast<uint8_t>(opcode);
@@ -146,7 +147,7 @@ int fill(SendWqe& wqe, const ibv_send_wr& wr, const Qp& qp) {
   }
   if (const int error = take_destination(wqe, wr, qp); error != 0) return error;
   if (wqe.is_inline()) return fill_inline(wqe, list);
-  if (list.size() == 1) {  // without a call
+  if (list.size() == 1) [[likely]] {  // without a call
     *wqe.sge_space() = list[0];
   } else {
     std::copy(list.begin(), list.end(), wqe.sge_space());

@@ -22,15 +22,8 @@ inline void cpu_relax() {
 class SpinLock {
  public:
   void lock() {
-    for (int spins = 0; !try_lock(); ++spins) {
-      while (held_.load(std::memory_order_relaxed)) {
-        if (++spins < 100) {
-          cpu_relax();
-        } else {
-          sched_yield();
-        }
-      }
-    }
+    if (!try_lock()) [[unlikely]]
+      wait_and_lock();
   }
   // Sequentially consistent, for the sake of unlock_and_look().
   bool try_lock() { return !held_.exchange(true, std::memory_order_seq_cst); }
@@ -50,6 +43,18 @@ class SpinLock {
   void unlock_and_look() { held_.store(false, std::memory_order_seq_cst); }
 
  private:
+  [[gnu::cold, gnu::noinline]] void wait_and_lock() {
+    for (int spins = 0; !try_lock(); ++spins) {
+      while (held_.load(std::memory_order_relaxed)) {
+        if (++spins < 100) {
+          cpu_relax();
+        } else {
+          sched_yield();
+        }
+      }
+    }
+  }
+
   std::atomic<bool> held_{false};
 };
 

@@ -112,11 +112,12 @@ class PacketReader {
     uint32_t entries = 2 * budget;
     uint32_t cost = 0;
     for (; cost < budget && entries > 0 && lane_.next(read); --entries) {
-      if (read.kind == local::EntryKind::kPath) {
+      if (read.kind == local::EntryKind::kPath) [[unlikely]] {
         set_path(read.head);
         continue;
       }
-      if (local::is_of_ring(read.kind)) continue;
+      if (local::is_of_ring(read.kind)) [[unlikely]]
+        continue;
       if (is_plain(read) && take_plain(plain_, path_)) {
         ++received.packets;
         ++cost;

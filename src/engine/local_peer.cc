@@ -79,7 +79,8 @@ SendStatus LocalPeer::send_plain(const roce::Path& path, const transport::PlainS
   if (tap_ != nullptr || sends_by_ == nullptr) [[unlikely]]
     return PacketSink::send_plain(path, message);
   const SendStatus status = sends_by_->writer().send_plain(path, message);
-  if (status != SendStatus::kSent) return note_unsent(status);
+  if (status != SendStatus::kSent) [[unlikely]]
+    return note_unsent(status);
   note_sent(message.count + (message.acknowledgement != nullptr ? 1 : 0),
             static_cast<uint32_t>(message.payload.size()));
   return status;

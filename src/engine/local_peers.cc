@@ -492,7 +492,8 @@ void LocalPeers::show_way_to(LocalPeer& peer) {
 
 uint32_t LocalPeers::receive(uint32_t budget, TimePoint) {
   // Who listens hears of them.
-  if (must_read_sockets_ || (!listening_ && ++rounds_ % kRoundsPerLook == 0)) read_sockets();
+  if (must_read_sockets_ || (!listening_ && ++rounds_ % kRoundsPerLook == 0)) [[unlikely]]
+    read_sockets();
   uint32_t received = 0;
   for (size_t i = 0; i < sources_.size(); ++i) received += read(sources_[i], std::min(budget, kTurn));
   return received;
@@ -514,10 +515,12 @@ uint32_t LocalPeers::read(Source source, uint32_t budget) {
         return take_plain(*source.peer, message, path);
       },
       [&](roce::ParseError error) { ++counters.dropped[static_cast<size_t>(error)]; });
-  if (received.must_ring) source.line->ring();
+  if (received.must_ring) [[unlikely]]
+    source.line->ring();
   const uint32_t packets = received.packets - std::exchange(copies_, 0);
   if (packets > 0) counters.received_packets += packets;
-  if (reader.lane().is_broken()) source.line->lose();
+  if (reader.lane().is_broken()) [[unlikely]]
+    source.line->lose();
   return received.packets;
 }
 
@@ -541,8 +544,10 @@ void LocalPeers::take(const LocalPeer& peer, const IncomingPacket& incoming) {
 // The same for what needs no longer look. False: it does.
 bool LocalPeers::take_plain(const LocalPeer& peer, const PlainSend& message, const roce::Path& path) {
   QueuePair* const qp = shard_.find(message.headers.destination);
-  if (qp == nullptr || qp->attributes().destination.slot() != peer.slot()) return false;
-  if (!shard_.deliver_plainly(*qp, message, path)) return false;
+  if (qp == nullptr || qp->attributes().destination.slot() != peer.slot()) [[unlikely]]
+    return false;
+  if (!shard_.deliver_plainly(*qp, message, path)) [[unlikely]]
+    return false;
   shard_.counters().received_bytes += message.payload.size();
   return true;
 }

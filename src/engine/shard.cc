@@ -104,7 +104,10 @@ void Shard::let_go() {
 void Shard::leave(Gathering gathering) {
   finish(gathering);
   // A doorbell that was rung after we answered and before we let go had no holder to rely on but us.
-  while (must_come_back() && enter_if_free()) finish(gathering);
+  while (must_come_back()) [[unlikely]] {
+      if (!enter_if_free()) return;
+      finish(gathering);
+    }
 }
 
 bool Shard::must_come_back() const {
@@ -113,7 +116,7 @@ bool Shard::must_come_back() const {
 
 void Shard::finish(Gathering gathering) {
   bool must_wake = false;
-  if (abandoned_) {
+  if (abandoned_) [[unlikely]] {
     doorbells_.take([this](QueuePair& qp) { flush_if_lost(qp); });
     engine_waits_.store(false, std::memory_order_relaxed);  // it waited in the parent
   } else {
@@ -121,7 +124,8 @@ void Shard::finish(Gathering gathering) {
     answer_doorbells();
     const bool for_engine = engine_waits_.load(std::memory_order_relaxed) &&
                             engine_waits_.exchange(false, std::memory_order_relaxed);
-    if (for_engine) receive(kReceiveBudget);
+    if (for_engine) [[unlikely]]
+      receive(kReceiveBudget);
     // Only for an application that is sure to come back soon may anything wait.
     if (!policy_.application_drives()) gathering = Gathering::kNo;
     if (gathering == Gathering::kNo) stop_gathering();
@@ -140,7 +144,8 @@ void Shard::finish(Gathering gathering) {
                                policy_.must_wake_engine(pending(), [this] { return timers_.next(); }));
   }
   let_go();
-  if (must_wake) sleeper_->wake();
+  if (must_wake) [[unlikely]]
+    sleeper_->wake();
 }
 
 DrivingPolicy::Pending Shard::pending() {
@@ -154,7 +159,7 @@ DrivingPolicy::Pending Shard::pending() {
 void Shard::ring(QueuePair& qp) {
   if (enter_if_free()) {
     policy_.enters(now_);
-    if (!abandoned_) {
+    if (!abandoned_) [[likely]] {
       take_posted(qp);
       if (qp.route().direct != nullptr) look_beside_requests();
     } else {
@@ -189,7 +194,8 @@ void Shard::take_posted(QueuePair& qp) {
   if (gathers(qp)) return;
   const ibv_qp_state before = qp.state();
   const bool is_all = qp.send_at_once(now_);
-  if (!is_all || qp.state() != before || qp.has_lost_completions()) return acted_on(qp, before);
+  if (!is_all || qp.state() != before || qp.has_lost_completions()) [[unlikely]]
+    return acted_on(qp, before);
   qp.ready_hook.unlink();
   qp.acknowledgement_hook.unlink();
   timers_.arm(qp, qp.deadline());
@@ -199,7 +205,8 @@ void Shard::take_posted(QueuePair& qp) {
 // Requests that are carried out without the peer's help complete at once. So an application that goes on
 // posting them polls a completion queue that is never empty, and never drives us.
 void Shard::look_beside_requests() {
-  if (++requests_since_look_ < kRequestsPerLook) return;
+  if (++requests_since_look_ < kRequestsPerLook) [[likely]]
+    return;
   requests_since_look_ = 0;
   if (receive(kReceiveBudget, Visitor::kPoller) > 0) now_ = clock_.now();
   run_timers(now_);
@@ -224,7 +231,7 @@ void Shard::poll() {
   requests_since_look_ = 0;
   policy_.enters(now_);
   bool yields = false;
-  if (!abandoned_) {
+  if (!abandoned_) [[likely]] {
     answer_doorbells();
     stop_gathering();
     // The application came back without a reply to send: what was held for one goes now.
@@ -234,7 +241,7 @@ void Shard::poll() {
     run_timers(now_);
     const DrivingPolicy::Polled verdict = policy_.polled(now_, received);
     yields = verdict.yields;
-    if (verdict.takes_over) {
+    if (verdict.takes_over) [[unlikely]] {
       listen(false);
       sleeper_->wake();  // from its long sleep, to look now and then from here on
     }
@@ -242,7 +249,8 @@ void Shard::poll() {
   leave(Gathering::kNo);
   // The thread that we wait for may need this processor: on a machine with more spinners than processors each
   // message would cost a time slice. With nobody waiting it costs next to nothing.
-  if (yields) ::sched_yield();
+  if (yields) [[unlikely]]
+    ::sched_yield();
 }
 
 // The holder may have lost its processor to us, or to others that poll as we do: each of them would poll
@@ -311,7 +319,8 @@ void Shard::deliver(QueuePair& qp, const transport::IncomingPacket& incoming) {
 bool Shard::deliver_plainly(QueuePair& qp, const transport::PlainSend& message, const roce::Path& path) {
   const ibv_qp_state before = qp.state();
   const auto verdict = qp.on_plain_send(message, path, now_);
-  if (!verdict) return false;
+  if (!verdict) [[unlikely]]
+    return false;
   if (*verdict != Verdict::kAccepted) [[unlikely]]
     count_drop(reason_of(*verdict));
   delivered(qp, before);
@@ -323,7 +332,7 @@ inline void Shard::delivered(QueuePair& qp, ibv_qp_state before) {
     note_delivered();
     if (qp.config().qpn.slot() == slot_) delivered_to_ = &qp;
   }
-  if (delivered_to_ != &qp || qp.state() != before || qp.has_lost_completions()) {
+  if (delivered_to_ != &qp || qp.state() != before || qp.has_lost_completions()) [[unlikely]] {
     delivered_to_ = nullptr;
     acted_on(qp, before);
   }

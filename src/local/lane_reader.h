@@ -51,7 +51,7 @@ class BasicLaneReader {
     std::memcpy(&content_, &entry().content, sizeof content_);
     // From here on only the copy counts: the compiler must not look at the original again.
     std::atomic_signal_fence(std::memory_order_seq_cst);
-    if (!is_valid(content_)) {
+    if (!is_valid(content_)) [[unlikely]] {
       broken_ = true;
       return false;
     }

@@ -69,7 +69,7 @@ class BasicLaneWriter {
                uint32_t payload_bytes) {
     const bool in_line = fits_in_line(head_bytes, payload_bytes);
     PayloadPlace place = in_line ? PayloadPlace{payload_next_, payload_next_} : next_place(payload_bytes);
-    if (!fits(place.end, kSpare) && !find_room(place.end, kSpare)) {
+    if (!fits(place.end, kSpare) && !find_room(place.end, kSpare)) [[unlikely]] {
       if (!in_line) ++times_full_;
       return Put::kFull;
     }
@@ -82,7 +82,8 @@ class BasicLaneWriter {
     EntryContent& content = entry.content;
     std::byte* to = in_line ? content.body + head_bytes : lane_->payload + (place.begin & (ring_bytes_ - 1));
     for (const ConstBytes piece : payload) {
-      if (!memory::copy_guarded(to, piece)) return Put::kFault;
+      if (!memory::copy_guarded(to, piece)) [[unlikely]]
+        return Put::kFault;
       to += piece.size();
     }
     write(content.body);
@@ -167,7 +168,8 @@ class BasicLaneWriter {
  private:
   // What goes into the line fits always. Nothing else does before the ring is empty, if it is to be another.
   bool fits_ring(uint32_t end, uint32_t freed) const {
-    if (end == payload_next_) return true;
+    if (end == payload_next_) [[likely]]
+      return true;
     return width_ != wanted_width_ ? freed == payload_next_ : end - freed <= ring_bytes_;
   }
   bool fits(uint32_t end, uint32_t spare, uint32_t consumed, uint32_t freed) const {

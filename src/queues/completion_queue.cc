@@ -34,14 +34,17 @@ Result<std::unique_ptr<CompletionQueue>> CompletionQueue::create(uint32_t entrie
 
 // Looks at head_, which the pollers' processor keeps writing, only when the ring seems full.
 bool CompletionQueue::has_room(uint32_t tail) {
-  if (tail - known_head_ < mask_) return true;
+  if (tail - known_head_ < mask_) [[likely]]
+    return true;
   known_head_ = head_.load(std::memory_order_acquire);
   catch_up(known_head_);
   return tail - known_head_ < mask_;
 }
 
 CompletionQueue::Event CompletionQueue::event_of(bool error, bool solicited) {
-  if (armed_ == Armed::kNo || (armed_ == Armed::kSolicited && !solicited && !error)) return Event::kNone;
+  if (armed_ == Armed::kNo) [[likely]]
+    return Event::kNone;
+  if (armed_ == Armed::kSolicited && !solicited && !error) return Event::kNone;
   ++held_;
   if (held_ < entries_per_event_ && !error) return held_ == 1 ? Event::kHeld : Event::kNone;
   tell();
@@ -51,11 +54,12 @@ CompletionQueue::Event CompletionQueue::event_of(bool error, bool solicited) {
 // nullptr: there is none, or the queue is in error. REQUIRES: the pushers' lock
 inline Completion* CompletionQueue::place_of_next(News& news) {
   const uint32_t tail = tail_.load(std::memory_order_relaxed);
-  if (overflowed_.load(std::memory_order_relaxed)) {
+  if (overflowed_.load(std::memory_order_relaxed)) [[unlikely]] {
     news.is_lost = true;
     return nullptr;
   }
-  if (has_room(tail)) return &at(tail);
+  if (has_room(tail)) [[likely]]
+    return &at(tail);
   if (!options_.ignore_overrun) {
     overflowed_.store(true, std::memory_order_release);
     news.is_overflow = news.is_lost = true;
@@ -87,7 +91,7 @@ inline bool CompletionQueue::push_one(const Entry& entry, bool solicited) {
   News news;
   {
     const std::lock_guard guard(push_lock_);
-    if (Completion* const place = place_of_next(news)) {
+    if (Completion* const place = place_of_next(news)) [[likely]] {
       if constexpr (std::is_same_v<Entry, Plain>) {
         entry.write_to(*place);
       } else {
@@ -140,7 +144,7 @@ bool CompletionQueue::push_all(const Completion& common, std::span<const Differi
 // ---- polling
 
 void CompletionQueue::begin_polling() {
-  if (options_.single_threaded) {
+  if (options_.single_threaded) [[unlikely]] {
     polling_ = true;
   } else {
     poll_lock_.lock();
@@ -153,7 +157,7 @@ bool CompletionQueue::begin_polling_within(Duration patience) {
 }
 
 void CompletionQueue::end_polling() {
-  if (options_.single_threaded) {
+  if (options_.single_threaded) [[unlikely]] {
     polling_ = false;
   } else {
     poll_lock_.unlock();

@@ -91,8 +91,7 @@ uint64_t total_length(std::span<const ibv_sge> list) {
 
 ScatterResult scatter(memory::KeyFinder& keys, memory::PdId pd, std::span<const ibv_sge> list,
                       uint64_t offset, ConstBytes data) {
-  // As nearly all are.
-  if (offset == 0 && !list.empty() && !data.empty() && data.size() <= list[0].length) {
+  if (offset == 0 && !list.empty() && !data.empty() && data.size() <= list[0].length) [[likely]] {
     return write_to(keys, pd, list[0].addr, list[0].lkey, data) ? ScatterResult::kDone
                                                                 : ScatterResult::kProtection;
   }

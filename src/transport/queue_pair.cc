@@ -65,7 +65,7 @@ void QueuePair::fail(std::optional<ibv_event_type> event) {
 }
 
 void QueuePair::count_send(ibv_wc_opcode opcode, ibv_wc_status status) {
-  if (status == IBV_WC_SUCCESS) {
+  if (status == IBV_WC_SUCCESS) [[likely]] {
     if (opcode == IBV_WC_SEND) count(kSends);
   } else if (status != IBV_WC_WR_FLUSH_ERR) {
     count(kSendErrors);
@@ -80,7 +80,7 @@ void QueuePair::fail_for_lost_completions() {
 }
 
 void QueuePair::complete_send(const queues::SendWqe& wqe, ibv_wc_status status) {
-  if ((wqe.flags & queues::kTagMatchingRequest) != 0) {
+  if ((wqe.flags & queues::kTagMatchingRequest) != 0) [[unlikely]] {
     complete_rendezvous(wqe, status);
     send_queue_.consume();
     return;
@@ -88,7 +88,8 @@ void QueuePair::complete_send(const queues::SendWqe& wqe, ibv_wc_status status) 
   const ibv_wc_opcode opcode =
       kCompletionOpcodes[std::min<size_t>(wqe.opcode, kCompletionOpcodes.size() - 1)];
   count_send(opcode, status);
-  if (status != IBV_WC_SUCCESS && status != IBV_WC_WR_FLUSH_ERR) say_failed(wqe, status);
+  if (status != IBV_WC_SUCCESS && status != IBV_WC_WR_FLUSH_ERR) [[unlikely]]
+    say_failed(wqe, status);
   if (status == IBV_WC_SUCCESS && !config_.signal_all && !wqe.has_flag(IBV_SEND_SIGNALED)) {
     send_queue_.consume();
     return;
@@ -103,7 +104,8 @@ void QueuePair::complete_send(const queues::SendWqe& wqe, ibv_wc_status status) 
                                              .opcode = static_cast<uint8_t>(opcode)};
   // First its place is free again, then the application may know: it may have a queue of one.
   send_queue_.consume();
-  if (!config_.send_cq->push(entry, status != IBV_WC_SUCCESS)) lose_completion(false);
+  if (!config_.send_cq->push(entry, status != IBV_WC_SUCCESS)) [[unlikely]]
+    lose_completion(false);
 }
 
 void QueuePair::complete_recv(ibv_wc& wc, bool solicited) {
@@ -137,7 +139,8 @@ void QueuePair::complete_plain_receive(uint32_t bytes, bool solicited) {
   queues::CompletionQueue* const cq = receives_.cq();
   // First its place is free again, then the application may know.
   receives_.finish();
-  if (!cq->push(entry, solicited)) lose_completion(true);
+  if (!cq->push(entry, solicited)) [[unlikely]]
+    lose_completion(true);
 }
 
 void QueuePair::complete_plain_receives(std::span<const queues::CompletionQueue::Differing> received) {

@@ -50,15 +50,18 @@ Verdict RcQueuePair::on_packet(const IncomingPacket& incoming, TimePoint now) {
 // The data is placed before what came with it is looked at: until that has been done nobody can tell.
 std::optional<Verdict> RcQueuePair::on_plain_send(const PlainSend& message, const roce::Path& path,
                                                   TimePoint now) {
-  if (role_ != Role::kRc || state() != IBV_QPS_RTS || traces_packets()) return std::nullopt;
-  if (!route().traits.lossless || !is_from_peer(path) || CongestionNotices::is_marked(path))
+  if (role_ != Role::kRc || state() != IBV_QPS_RTS || traces_packets()) [[unlikely]]
     return std::nullopt;
-  if (!responder_.begin_plain_send(message)) return std::nullopt;
+  if (!route().traits.lossless || !is_from_peer(path) || CongestionNotices::is_marked(path)) [[unlikely]]
+    return std::nullopt;
+  if (!responder_.begin_plain_send(message)) [[unlikely]]
+    return std::nullopt;
   count(kReceivedPackets, message.count + (message.acknowledgement != nullptr ? 1 : 0));
   count(kReceivedBytes, message.payload.size());
   if (message.acknowledgement != nullptr) {
     requester_.on_acknowledge(*message.acknowledgement, now);
-    if (!receives_packets(state())) return Verdict::kNotReady;
+    if (!receives_packets(state())) [[unlikely]]
+      return Verdict::kNotReady;
   }
   responder_.end_plain_send(message);
   return Verdict::kAccepted;

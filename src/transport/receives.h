@@ -52,14 +52,15 @@ class Receives {
 
   // The request that the message at hand goes to: the one begun, or the next. nullptr: there is none.
   const queues::RecvWqe* current() {
-    if (shared_ == nullptr) return own_.empty() ? nullptr : &own_.at(own_.consumed());
+    if (shared_ == nullptr) [[likely]]
+      return own_.empty() ? nullptr : &own_.at(own_.consumed());
     if (!holding_) holding_ = shared_->take(*held_);
     return holding_ ? &held_->wqe : nullptr;
   }
 
   // The current request is done with. REQUIRES: current() was not null
   void finish() {
-    if (shared_ == nullptr) {
+    if (shared_ == nullptr) [[likely]] {
       own_.consume();
     } else {
       holding_ = false;

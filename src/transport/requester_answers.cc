@@ -33,7 +33,11 @@ Duration lengthened(Duration timeout, roce::Qpn qpn, uint8_t retries_left) {
 // Takes everything before `limit` as received by the peer. Stops at a READ or atomic whose response has not
 // come: false.
 bool Requester::acknowledge_before(Psn limit) {
-  if (!flow_) acknowledge_whole(limit);
+  if (!flow_) [[likely]] {
+    acknowledge_whole(limit);
+    if (!unacked_.is_before(limit)) [[likely]]
+      return true;
+  }
   while (head_ != assigned_ && unacked_.is_before(limit)) {
     const SendWqe& wqe = ring().at(head_);
     if (needs_response(wqe)) return false;
@@ -113,7 +117,8 @@ void Requester::retire_executed() {
 // After unacked_ and head_ have moved: next_ and cursor_ catch up, if they are behind now.
 void Requester::progressed(TimePoint now) {
   if (flow_) progressed_flow(now);
-  if (!running_) return;
+  if (!running_) [[unlikely]]
+    return;
   if (next_.is_before(unacked_)) {
     next_ = unacked_;
     cursor_ = head_;

@@ -73,7 +73,8 @@ Requester::Together Requester::find_together(uint32_t most) const {
 bool Requester::send_simple(TimePoint now, std::optional<Acknowledgement>& acknowledgement) {
   const uint32_t posted = ring().posted();
   if (cursor_ == posted) return true;
-  if (!may_send_simply()) return false;
+  if (!may_send_simply()) [[unlikely]]
+    return false;
   for (uint32_t budget = kMostAtOnce; cursor_ != posted;) {
     if (budget == 0) return false;
     SendWqe& wqe = ring().at(cursor_);
@@ -82,12 +83,15 @@ bool Requester::send_simple(TimePoint now, std::optional<Acknowledgement>& ackno
       if (direct_refused_ || !running_) return false;
       continue;
     }
-    if (!is_simple(wqe)) return false;
+    if (!is_simple(wqe)) [[unlikely]]
+      return false;
     const uint32_t packets = wqe.length <= mtu() ? 1 : packets_for(wqe.length, mtu());
-    if (!window_allows(wqe.length + packets * sizes_.charge)) return false;
-    if (next_ - unacked_ >= sizes_.most_packets && inflight_ > 0) return false;
+    if (!window_allows(wqe.length + packets * sizes_.charge)) [[unlikely]]
+      return false;
+    if (next_ - unacked_ >= sizes_.most_packets && inflight_ > 0) [[unlikely]]
+      return false;
     const uint32_t most = std::min({posted - cursor_, sizes_.joined_messages, budget});
-    if (most > 1) {
+    if (most > 1) [[unlikely]] {
       const Together messages = find_together(most);
       if (messages.count > 1) {
         if (send_together(messages, acknowledgement) != SendStatus::kSent) return false;
@@ -96,7 +100,8 @@ bool Requester::send_simple(TimePoint now, std::optional<Acknowledgement>& ackno
         continue;
       }
     }
-    if (send_one(wqe, packets, acknowledgement) != SendStatus::kSent) return false;
+    if (send_one(wqe, packets, acknowledgement) != SendStatus::kSent) [[unlikely]]
+      return false;
     await_acknowledgement(now);
     budget -= std::min(budget, packets);
   }
@@ -117,7 +122,8 @@ SendStatus Requester::send_one(SendWqe& wqe, uint32_t packets,
   const bool asks = is_last || must_ask(packets, bytes, true, cursor_);
   const SendStatus status = is_plain(wqe) ? send_plain(wqe, piece, packets, asks, acknowledgement)
                                           : send_with_headers(wqe, piece, asks, acknowledgement);
-  if (status != SendStatus::kSent) return status;
+  if (status != SendStatus::kSent) [[unlikely]]
+    return status;
   acknowledgement.reset();
   wqe.first_psn = next_;
   wqe.last_psn = next_ + (packets - 1);
