@@ -76,6 +76,14 @@ class HouseRules(unittest.TestCase):
         self.write("src/queues/deep/c.h", LICENCE + '#include "queues/a.h"\n')
         self.assert_broken("include_order.py", "queues/a.h -> queues/b.h -> queues/deep/c.h -> queues/a.h")
 
+    def test_hot_functions_exist(self):
+        self.write("src/verbs/hot_functions.txt", "# those of a message\nverbena::engine::Shard::ring\nverbena::copy_small\n")
+        self.write("src/engine/shard.cc", LICENCE + "void Shard::ring() {}\n")
+        self.write("src/memory/small_copy.cc", LICENCE + "void copy_small() {}\n")
+        self.assert_kept("hot_functions.py")
+        self.write("src/engine/shard.cc", LICENCE + "void Shard::rings() {}\n")
+        self.assert_broken("hot_functions.py", "hot_functions.txt:2: there is no verbena::engine::Shard::ring")
+
     def test_empty_tree_shows_nothing(self):
         self.assert_broken("include_order.py", "nothing to check")
 

@@ -1,0 +1,32 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""hot_functions.py ROOT: what src/verbs/hot_functions.txt names is still a function of that class and room."""
+
+import re
+import sys
+
+import source_tree
+
+LIST = "src/verbs/hot_functions.txt"
+
+
+def words_of(name):
+    """The class, or none, and the function of `verbena::room::Class<>::function<>`."""
+    parts = [part.removesuffix("<>") for part in name.split("::")]
+    outer = parts[-2] if len(parts) > 1 and parts[-2][:1].isupper() else None
+    return [part.lstrip("~") for part in (outer, parts[-1]) if part]
+
+
+def main(root):
+    path = next((path for path in source_tree.files(root) if str(path).endswith(LIST)), None)
+    lines = path.read_text(encoding="utf-8").splitlines() if path else []
+    texts = [source.read_text(encoding="utf-8") for source in source_tree.sources(root) if "src" in source.parts]
+    known = [set(re.findall(r"\w+", text)) for text in texts]
+    names = [(number, line) for number, line in enumerate(lines, 1) if line and not line.startswith("#")]
+    broken = [f"{LIST}:{number}: there is no {name}" for number, name in names
+              if not any(known_words.issuperset(words_of(name)) for known_words in known)]
+    source_tree.report(broken, len(names), "hot functions")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
