@@ -104,10 +104,7 @@ void Shard::let_go() {
 void Shard::leave(Gathering gathering) {
   finish(gathering);
   // A doorbell that was rung after we answered and before we let go had no holder to rely on but us.
-  while (must_come_back()) [[unlikely]] {
-      if (!enter_if_free()) return;
-      finish(gathering);
-    }
+  while (must_come_back() && enter_if_free()) [[unlikely]] finish(gathering);
 }
 
 bool Shard::must_come_back() const {
