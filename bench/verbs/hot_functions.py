@@ -64,22 +64,22 @@ HEAD = """\
 def qualified_name(symbol):
     """verbena::room::Class::function of a symbol as callgrind prints it; None for what is not ours, or has no name."""
     name = re.sub(r"'\d+$", "", symbol).replace("(anonymous namespace)", "ANONYMOUS")
-    if "operator" in name or "lambda" in name or "{" in name.split("(")[0]:
-        return None
     depth = 0
     plain = ""
     for letter in name:
-        if letter == "<":
-            if depth == 0:
+        if letter in "<(":
+            if depth == 0 and letter == "<":
                 plain += "<>"
             depth += 1
-        elif letter == ">":
+        elif letter in ">)":
             depth -= 1
         elif depth == 0:
             plain += letter
-    words = plain.split("(")[0].split(" ")
-    found = next((word for word in words if re.match("verbena(::|_)", word)), None)
-    return found and found.replace("ANONYMOUS", "(anonymous namespace)")
+    if "operator" in plain or "lambda" in plain:
+        return None
+    # A template's has the type of its result ahead of it.
+    found = [word for word in plain.split(" ") if re.match("verbena(::|_)", word)]
+    return found[-1].replace("ANONYMOUS", "(anonymous namespace)") if found else None
 
 
 def calls_in(profile):

@@ -33,11 +33,8 @@ Duration lengthened(Duration timeout, roce::Qpn qpn, uint8_t retries_left) {
 // Takes everything before `limit` as received by the peer. Stops at a READ or atomic whose response has not
 // come: false.
 bool Requester::acknowledge_before(Psn limit) {
-  if (!flow_) [[likely]] {
+  if (!flow_) [[likely]]
     acknowledge_whole(limit);
-    if (!unacked_.is_before(limit)) [[likely]]
-      return true;
-  }
   while (head_ != assigned_ && unacked_.is_before(limit)) {
     const SendWqe& wqe = ring().at(head_);
     if (needs_response(wqe)) return false;

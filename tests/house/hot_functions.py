@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""hot_functions.py ROOT: what src/verbs/hot_functions.txt names is still a function of that class and room."""
+"""hot_functions.py ROOT: the class and the function that a line of src/verbs/hot_functions.txt names still stand in one source file."""
 
+import pathlib
 import re
 import sys
 
@@ -18,9 +19,10 @@ def words_of(name):
 
 
 def main(root):
-    path = next((path for path in source_tree.files(root) if str(path).endswith(LIST)), None)
-    lines = path.read_text(encoding="utf-8").splitlines() if path else []
-    texts = [source.read_text(encoding="utf-8") for source in source_tree.sources(root) if "src" in source.parts]
+    root = pathlib.Path(root)
+    path = root / LIST
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    texts = [source.read_text(encoding="utf-8") for source in source_tree.sources(root) if source.is_relative_to(root / "src")]
     known = [set(re.findall(r"\w+", text)) for text in texts]
     names = [(number, line) for number, line in enumerate(lines, 1) if line and not line.startswith("#")]
     broken = [f"{LIST}:{number}: there is no {name}" for number, name in names
