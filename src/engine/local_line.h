@@ -79,6 +79,13 @@ class LocalLine {
   PacketWriter& writer() { return *writer_; }
   PacketReader& reader() { return *reader_; }
   bool has_lanes() const { return writer_.has_value(); }
+  // What has been read is used no more: so the other is told with what is put next. And what it has told is
+  // known to our writer. REQUIRES: as above, and something has been read
+  void tell_taken() {
+    const local::LaneReader& read = reader_->lane();
+    writer_->lane().say_taken(read.read_so_far());
+    writer_->lane().hear_taken(read.taken_by_writer());
+  }
   // The other's memory; nullptr: it is not reached but by packets.
   PeerMemory* peer_memory() { return peer_memory_.get(); }
   // Whether it is, or why not.

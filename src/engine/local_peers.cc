@@ -517,6 +517,7 @@ uint32_t LocalPeers::read(Source source, uint32_t budget) {
       [&](roce::ParseError error) { ++counters.dropped[static_cast<size_t>(error)]; });
   if (received.must_ring) [[unlikely]]
     source.line->ring();
+  if (received.packets > 0) source.line->tell_taken();
   const uint32_t packets = received.packets - std::exchange(copies_, 0);
   if (packets > 0) counters.received_packets += packets;
   if (reader.lane().is_broken()) [[unlikely]]

@@ -75,6 +75,12 @@ class BasicLaneReader {
            lane_->writer_waits.exchange(0, std::memory_order_seq_cst) != 0;
   }
 
+  // How many entries have been read so far, free-running; and what the writer has said in the last one of
+  // those that it has taken itself, of the other lane. (LaneWriter has the rest.)
+  // REQUIRES for the first, if it is told: what was read is not used any more
+  uint32_t read_so_far() const { return next_; }
+  uint32_t taken_by_writer() const { return content_.taken; }
+
   // Whether take_back() has something to give back.
   bool is_anything_read() const { return given_back_ != next_; }
 
@@ -120,6 +126,8 @@ class BasicLaneReader {
   ConstBytes payload() {
     const uint32_t bytes = content_.payload_bytes;
     if (fits_in_line(content_.head_bytes, bytes)) return {content_.body + content_.head_bytes, bytes};
+    if (content_.from_start != 0)
+      payload_next_ = payload_given_back_ = next_start(payload_next_, ring_bytes_);
     const PayloadPlace place = place_payload(payload_next_, bytes, ring_bytes_);
     payload_next_ = place.end;
     const std::byte* from = lane_->payload + (place.begin & (ring_bytes_ - 1));

@@ -34,6 +34,9 @@ struct Room {
 //
 // It uses the narrow beginning of the payload ring, until use_ring() says otherwise.
 //
+// What the two ends of a channel have taken of each other's entries travels with these: say_taken(),
+// hear_taken(). So who has an answer knows that there is room without a look at the reader's counter.
+//
 // The reader is untrusted: what is read of it is its counter alone, and one that cannot be breaks the lane.
 template <class Format>
 class BasicLaneWriter {
@@ -68,7 +71,8 @@ class BasicLaneWriter {
   Put put_with(EntryKind kind, size_t head_bytes, WriteHead write, std::span<const ConstBytes> payload,
                uint32_t payload_bytes) {
     const bool in_line = fits_in_line(head_bytes, payload_bytes);
-    PayloadPlace place = in_line ? PayloadPlace{payload_next_, payload_next_} : next_place(payload_bytes);
+    PayloadPlace place{payload_next_, payload_next_};
+    if (!in_line) place = next_place(payload_bytes);
     if (!fits(place.end, kSpare) && !find_room(place.end, kSpare)) [[unlikely]] {
       if (!in_line) ++times_full_;
       return Put::kFull;
@@ -77,6 +81,8 @@ class BasicLaneWriter {
       put_mark();
       place = next_place(payload_bytes);
     }
+    const bool from_start = payload_bytes >= Format::kLeastAtStart && begins_again();
+    if (from_start) place = place_payload(start(), payload_bytes, ring_bytes_);
 
     auto& entry = lane_->entries[next_ % Format::kEntries];
     EntryContent& content = entry.content;
@@ -87,17 +93,21 @@ class BasicLaneWriter {
       to += piece.size();
     }
     write(content.body);
-    content.payload_bytes = static_cast<uint16_t>(payload_bytes);
+    content.payload_bytes = payload_bytes & kPayloadBytesMask;
+    content.from_start = from_start ? 1 : 0;
     content.head_bytes = static_cast<uint8_t>(head_bytes);
     content.kind = kind;
+    content.taken = taken_;
 
+    if (from_start) begin_again(place.begin);
+    payload_bytes_ += place.end - place.begin;
     payload_ends_[next_ % Format::kEntries] = place.end;
     payload_next_ = place.end;
     ++next_;
     entry.sequence.store(next_, std::memory_order_release);
     // Its line was last the reader's. Not the very next, at which the reader may be looking by now.
     prefetch_for_write(&lane_->entries[(next_ + 1) % Format::kEntries]);
-    if (!in_line) fetch_next_place(payload_bytes);
+    if (!in_line && !from_start) fetch_next_place(payload_bytes);
     return Put::kDone;
   }
 
@@ -105,9 +115,19 @@ class BasicLaneWriter {
   bool has_room(Room room) const {
     const uint32_t end = end_of(room);
     if (fits(end, room.spare)) return true;
-    const uint32_t consumed = lane_->consumed.load(std::memory_order_acquire);
+    const uint32_t consumed = latest(lane_->consumed.load(std::memory_order_acquire));
     return !broken_ && is_possible(consumed) && fits(end, room.spare, consumed, payload_freed_at(consumed));
   }
+
+  // What the reader of this lane says in an entry of the other one that it has taken. What is older than what
+  // is known counts for nothing, nor does what cannot be.
+  void hear_taken(uint32_t taken) {
+    if (taken - consumed_ - 1 >= next_ - consumed_ || broken_) return;
+    payload_freed_ = payload_freed_at(taken);
+    consumed_ = taken;
+  }
+  // So many entries of the other lane have been taken by its reader, who is on this side: told from now on.
+  void say_taken(uint32_t taken) { taken_ = taken; }
 
   // Whether the reader sleeps and is to be rung, by the caller, now. At most once for each time that it goes
   // to sleep.
@@ -152,13 +172,13 @@ class BasicLaneWriter {
   // How often a payload found no room. Free-running.
   uint32_t times_full() const { return times_full_; }
   // How much has lain in the payload ring so far. Free-running.
-  uint32_t payload_position() const { return payload_next_; }
+  uint32_t payload_position() const { return payload_bytes_; }
 
   // How many entries have been put so far, free-running; and whether the reader has given back as many. One
   // that was read is given back when the reader finds no more, or soon.
   uint32_t put_so_far() const { return next_; }
   bool is_given_back(uint32_t so_far) const {
-    const uint32_t consumed = lane_->consumed.load(std::memory_order_acquire);
+    const uint32_t consumed = latest(lane_->consumed.load(std::memory_order_acquire));
     return broken_ || !is_possible(consumed) || static_cast<int32_t>(consumed - so_far) >= 0;
   }
 
@@ -189,8 +209,10 @@ class BasicLaneWriter {
   void put_mark() {
     auto& entry = lane_->entries[next_ % Format::kEntries];
     entry.content.payload_bytes = 0;
+    entry.content.from_start = 0;
     entry.content.head_bytes = 0;
     entry.content.kind = mark_of(wanted_width_);
+    entry.content.taken = taken_;
     payload_ends_[next_ % Format::kEntries] = payload_next_;
     ++next_;
     entry.sequence.store(next_, std::memory_order_release);
@@ -198,6 +220,36 @@ class BasicLaneWriter {
     ring_bytes_ = ring_bytes<Format>(width_);
   }
 
+  // Where the next payload goes, if it is as long as this one, the lines are still the reader's: they are
+  // fetched while nobody waits for them. Not while the reader may have to read them.
+  void fetch_next_place(uint32_t payload_bytes) {
+    const PayloadPlace place = next_place(payload_bytes);
+    if (!fits_ring(place.end, payload_freed_)) return;
+    const std::byte* const at = lane_->payload + (place.begin & (ring_bytes_ - 1));
+    for (uint32_t offset = 0; offset < place.end - place.begin; offset += kCacheLine) {
+      prefetch_for_write(at + offset);
+    }
+  }
+
+  // Whether the next payload is to lie at the ring's start: nothing is in the ring, and little has been since
+  // it began. So messages that wait for each other use the same lines again, which are in their processors'
+  // first caches. Those that follow each other would wait for lines that the reader has only just left.
+  bool begins_again() const {
+    const uint32_t used = payload_next_ & (ring_bytes_ - 1);
+    return payload_freed_ == payload_next_ && used - 1 < Format::kMostUsedAgain;
+  }
+  uint32_t start() const { return next_start(payload_next_, ring_bytes_); }
+  // REQUIRES: begins_again(), of which it is the start()
+  void begin_again(uint32_t start) {
+    // Those that are still to be taken have nothing in the ring, but say until where it is free.
+    for (uint32_t index = consumed_; index != next_; ++index) payload_ends_[index % Format::kEntries] = start;
+    payload_freed_ = start;
+  }
+
+  // The reader's counter may be behind what it has told otherwise.
+  uint32_t latest(uint32_t consumed) const {
+    return consumed_ - consumed <= Format::kEntries ? consumed_ : consumed;
+  }
   bool is_possible(uint32_t consumed) const { return consumed - consumed_ <= next_ - consumed_; }
 
   // Until where the payload ring is free when this many entries have been consumed.
@@ -208,7 +260,7 @@ class BasicLaneWriter {
   // Looks how far the reader is. True: there is room for an entry whose payload ends at `end`.
   bool find_room(uint32_t end, uint32_t spare) {
     if (broken_) return false;
-    const uint32_t consumed = lane_->consumed.load(std::memory_order_seq_cst);
+    const uint32_t consumed = latest(lane_->consumed.load(std::memory_order_seq_cst));
     if (!is_possible(consumed)) {
       broken_ = true;
       consumed_ = next_ - Format::kEntries;  // full
@@ -223,23 +275,14 @@ class BasicLaneWriter {
     return fits(end, spare);
   }
 
-  // Where the next payload goes, if it is as long as this one, the lines are still the reader's: they are
-  // fetched while nobody waits for them. Not while the reader may have to read them.
-  void fetch_next_place(uint32_t payload_bytes) {
-    const PayloadPlace place = next_place(payload_bytes);
-    if (!fits_ring(place.end, payload_freed_)) return;
-    const std::byte* const at = lane_->payload + (place.begin & (ring_bytes_ - 1));
-    for (uint32_t offset = 0; offset < place.end - place.begin; offset += kCacheLine) {
-      prefetch_for_write(at + offset);
-    }
-  }
-
   Lane* lane_;
-  uint32_t next_;           // the index of the next entry
-  uint32_t looked_at_;      // next_ when must_ring() looked
-  uint32_t consumed_;       // the reader's counter, as last seen
-  uint32_t payload_next_;   // free-running positions in the payload ring: the next payload,
-  uint32_t payload_freed_;  // and until where the reader has given it back
+  uint32_t next_;               // the index of the next entry
+  uint32_t looked_at_;          // next_ when must_ring() looked
+  uint32_t consumed_;           // the reader's counter, as last seen or told
+  uint32_t payload_next_;       // free-running positions in the payload ring: the next payload,
+  uint32_t payload_freed_;      // and until where the reader has given it back
+  uint32_t payload_bytes_ = 0;  // that have lain in the ring
+  uint32_t taken_ = 0;          // of the other lane
   RingWidth width_ = RingWidth::kNarrow;
   RingWidth wanted_width_ = RingWidth::kNarrow;  // when it is empty
   uint32_t ring_bytes_ = ring_bytes<Format>(RingWidth::kNarrow);

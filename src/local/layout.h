@@ -19,7 +19,7 @@ namespace verbena::local {
 // Nothing in it says where something else lies: writer and reader compute every place by the same rule from
 // counters of their own. So neither can lead the other out of the lane.
 inline constexpr uint32_t kChannelMagic = 0x4c42'5256;  // "VRBL"
-inline constexpr uint32_t kLayoutVersion = 6;           // a change of anything below is another version
+inline constexpr uint32_t kLayoutVersion = 7;           // a change of anything below is another version
 inline constexpr uint32_t kEntries = 256;
 inline constexpr uint32_t kEntryBytes = 64;
 // How much of the payload ring is used: its beginning, until a lane is to carry much. Between processors that
@@ -31,10 +31,14 @@ inline constexpr size_t kRingWidths = 3;
 using RingSizes = std::array<uint32_t, kRingWidths>;  // in bytes, each a power of two
 inline constexpr RingSizes kRingBytes{64 * 1024, 256 * 1024, 1024 * 1024};
 inline constexpr uint32_t kMostPayload = 16 * 1024;  // of one entry
-inline constexpr uint32_t kMostHead = 56;            // an entry's line less what describes it
+inline constexpr uint32_t kMostHead = 52;            // an entry's line less what describes it
 inline constexpr uint32_t kMostCopied = 256;         // longer payloads are read where they lie
 // What a pair of processes may cost while its rings are narrow.
 inline constexpr uint32_t kMostChannelBytes = 256 * 1024;
+// Shorter payloads do not begin the ring again (EntryContent::from_start), nor does any when more has been
+// used.
+inline constexpr uint32_t kLeastAtStart = 1024;
+inline constexpr uint32_t kMostUsedAgain = 8 * 1024;
 inline constexpr uint32_t kPayloadUnit = 64;  // payloads begin at multiples of it in their ring
 
 // kMessages: several small messages, a packet each on a network.
@@ -75,9 +79,14 @@ static_assert(sizeof(LentPiece) == 16);
 // What an entry says. The head lies at the beginning of the body; the payload behind it where both fit, else
 // in the payload ring.
 struct EntryContent {
-  uint16_t payload_bytes;
+  uint16_t payload_bytes : 15;
+  // 1: the payload lies at the ring's start, whatever is left of the ring. Nothing else lies in it.
+  uint16_t from_start : 1;
   uint8_t head_bytes;
   EntryKind kind;  // as the other process wrote it: anything
+  // How many entries the writer has taken out of the other lane of its channel: what that lane's `consumed`
+  // is going to be, or a later one. Free-running.
+  uint32_t taken;
   std::byte body[kMostHead];
 };
 
@@ -93,6 +102,8 @@ struct LaneFormat {
   static constexpr RingSizes kRingBytes = local::kRingBytes;
   static constexpr uint32_t kMostPayload = local::kMostPayload;
   static constexpr uint32_t kMostCopied = local::kMostCopied;
+  static constexpr uint32_t kLeastAtStart = local::kLeastAtStart;
+  static constexpr uint32_t kMostUsedAgain = local::kMostUsedAgain;
 
   // No load after it happens before a store ahead of it.
   static void full_fence() {
@@ -147,12 +158,20 @@ struct BasicLane {
   std::byte payload[Format::kRingBytes.back()];
 };
 
+inline constexpr uint32_t kPayloadBytesMask = (1u << 15) - 1;  // what EntryContent::payload_bytes holds
+static_assert(kMostPayload <= kPayloadBytesMask);
+
 // Where a payload lies, as free-running byte positions: contiguous, so one that would cross the end of the
 // ring begins at the ring's start.
 struct PayloadPlace {
   uint32_t begin;
   uint32_t end;
 };
+
+// The next position at which the ring begins, or this one. REQUIRES: as for place_payload()
+constexpr uint32_t next_start(uint32_t position, uint32_t ring_bytes) {
+  return (position + ring_bytes - 1) & ~(ring_bytes - 1);
+}
 
 // REQUIRES: ring_bytes is a power of two, as those of kRingBytes are
 constexpr PayloadPlace place_payload(uint32_t position, uint32_t payload_bytes, uint32_t ring_bytes) {
@@ -180,7 +199,7 @@ struct ChannelMemory {
 
 // Two processes share these words, so no lock of a library may stand behind them.
 static_assert(std::atomic<uint32_t>::is_always_lock_free && sizeof(std::atomic<uint32_t>) == 4);
-static_assert(sizeof(EntryContent) == 60 && offsetof(EntryContent, body) == 4);
+static_assert(sizeof(EntryContent) == 60 && offsetof(EntryContent, body) == 8);
 static_assert(sizeof(Entry) == kEntryBytes && offsetof(Entry, content) == 4);
 static_assert(offsetof(Lane, reader_sleeps) == 64 && offsetof(Lane, writer_waits) == 128);
 static_assert(offsetof(Lane, refuses_access) == 68 && offsetof(Lane, takes_lent) == 72);

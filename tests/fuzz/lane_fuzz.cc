@@ -30,6 +30,8 @@ struct SmallFormat {
   static constexpr RingSizes kRingBytes{1024, 2048, 4096};
   static constexpr uint32_t kMostPayload = 256;
   static constexpr uint32_t kMostCopied = 128;
+  static constexpr uint32_t kLeastAtStart = 64;
+  static constexpr uint32_t kMostUsedAgain = 512;
   static void full_fence() { DisturbedWord::disturb(); }
 };
 using SmallLane = BasicLane<SmallFormat>;
@@ -61,7 +63,9 @@ void scribble(SmallLane& lane, Choices& choices, uint32_t near_index) {
       entry.sequence.value = near_index + choices.below(8) - 3;
       return;
     case 6:
-      entry.content.payload_bytes = choices.number<uint16_t>();
+      entry.content.payload_bytes = choices.number<uint16_t>() & kPayloadBytesMask;
+      entry.content.from_start = choices.yes();
+      entry.content.taken = near_index + choices.below(16) - 8;
       entry.content.head_bytes = choices.byte();
       return;
     default:  // a whole entry, such as a good writer would put
@@ -76,7 +80,8 @@ void scribble(SmallLane& lane, Choices& choices, uint32_t near_index) {
       }
       entry.content.head_bytes = static_cast<uint8_t>(choices.below(kMostHead + 1));
       entry.content.payload_bytes =
-          static_cast<uint16_t>(choices.number<uint16_t>() % (SmallFormat::kMostPayload + 1));
+          (choices.number<uint16_t>() % (SmallFormat::kMostPayload + 1)) & kPayloadBytesMask;
+      entry.content.from_start = choices.yes();
       entry.sequence.value = near_index + 1;
   }
 }
@@ -99,6 +104,9 @@ class Victim {
         break;
       case 2:
         writer_.must_ring();
+        // As if the lane were the other one of its channel, too.
+        writer_.say_taken(reader_.read_so_far());
+        writer_.hear_taken(choices.yes() ? reader_.taken_by_writer() : near_index_ + choices.byte() - 128);
         break;
       case 3: {
         const Room room{choices.below(256), choices.below(SmallFormat::kEntries)};

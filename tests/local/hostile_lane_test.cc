@@ -38,7 +38,8 @@ class Scribbler {
         }
         return;
       case 2:  // a counter that may be, or nearly
-        return scribble(lane.consumed, near_index + static_cast<uint32_t>(random_.below(6)) - 3);
+        return scribble(lane.consumed, near_index + static_cast<uint32_t>(random_.below(6)) - 3 +
+                                           (random_.one_in(2) ? 2 * Format::kEntries : 0));
       case 3:
         return scribble(lane.reader_sleeps, static_cast<uint32_t>(random_.below(3)));
       case 4:
@@ -46,13 +47,15 @@ class Scribbler {
       case 5:  // an entry that seems to be there
         return scribble(entry.sequence, near_index + static_cast<uint32_t>(random_.below(4)));
       case 6:  // lengths about the bounds
-        entry.content.payload_bytes = static_cast<uint16_t>(Format::kMostPayload + random_.below(5) - 2);
+        entry.content.payload_bytes = (Format::kMostPayload + random_.below(5) - 2) & kPayloadBytesMask;
         entry.content.head_bytes = static_cast<uint8_t>(kMostHead + random_.below(5) - 2);
         return;
       default:  // a whole entry, such as a good writer would put
         entry.content.kind = EntryKind{static_cast<uint8_t>(1 + random_.below(2))};
         entry.content.head_bytes = static_cast<uint8_t>(random_.below(kMostHead + 1));
-        entry.content.payload_bytes = static_cast<uint16_t>(random_.below(Format::kMostPayload + 1));
+        entry.content.payload_bytes = random_.below(Format::kMostPayload + 1) & kPayloadBytesMask;
+        entry.content.from_start = random_.next() & 1;
+        entry.content.taken = near_index + static_cast<uint32_t>(random_.below(6)) - 3;
         if (random_.below(4) == 0) {  // or a mark of a ring, or of none
           entry.content.kind = EntryKind{static_cast<uint8_t>(random_.below(16))};
           entry.content.head_bytes = 0;
@@ -100,6 +103,9 @@ class Victim {
       }
       case 2:
         writer_.must_ring();
+        // As if the lane were the other one of its channel, too.
+        writer_.say_taken(reader_.read_so_far());
+        writer_.hear_taken(reader_.taken_by_writer());
         return;
       case 3:
         writer_.has_room({static_cast<uint32_t>(random.below(kMostPayload + 1))});
@@ -220,8 +226,12 @@ TEST(HostileLane, KeepsAReaderBusyNoLongerThanItWrites) {
   const Zeroed<Lane> lane;
   for (uint32_t i = 0; i < kEntries; ++i) {
     lane->entries[i].sequence = i + 1;
-    lane->entries[i].content = {
-        .payload_bytes = kMostPayload, .head_bytes = 12, .kind = EntryKind::kPacket, .body = {}};
+    lane->entries[i].content = {.payload_bytes = kMostPayload,
+                                .from_start = i % 2 == 0,
+                                .head_bytes = 12,
+                                .kind = EntryKind::kPacket,
+                                .taken = i,
+                                .body = {}};
   }
   LaneReader reader(*lane);
   LaneReader::Read read{};

@@ -27,6 +27,8 @@ struct TinyFormat {
   static constexpr uint32_t kMostPayload = 128;
   static constexpr uint32_t kMostCopied =
       64;  // a longer payload that is given back too early is seen to change
+  static constexpr uint32_t kLeastAtStart = 64;
+  static constexpr uint32_t kMostUsedAgain = 256;
   static void full_fence() {
     if (!kHasFence) return;
     Stepping::access([](SteppedThread& thread) {
@@ -40,18 +42,20 @@ struct Scenario {
   uint32_t entries = 4;                  // to be sent
   uint32_t batch = 1;                    // entries that the writer puts before it asks whether to ring
   bool gives_back_each = false;          // the reader, not only when it has read all
+  bool tells_each = false;               // the reader tells what it has taken as entries of the other lane do
   std::vector<uint32_t> payloads = {0};  // of the entries, by turns
   uint32_t first = 0;                    // where the counters begin
   uint32_t widens_before = UINT32_MAX;   // the entry before which the writer wants all of the payload ring
 };
 
 enum class WriterAt : uint8_t { kPut, kAsk, kRing, kWait, kBlocked, kDone };
-enum class ReaderAt : uint8_t { kNext, kUse, kTakeBack, kRing, kSleep, kBlocked, kWake };
+enum class ReaderAt : uint8_t { kNext, kUse, kTell, kTakeBack, kRing, kSleep, kBlocked, kWake };
 enum class Who : uint8_t { kWriter, kReader };
 
 template <class Format>
 struct World {
   BasicLane<Format> lane;
+  typename Format::Word told;  // what the reader has taken
   alignas(64) std::byte writer[sizeof(BasicLaneWriter<Format>)];
   alignas(64) std::byte reader[sizeof(BasicLaneReader<Format>)];
   SteppedThread threads[2];
@@ -74,6 +78,7 @@ class LaneExplorer final : public Explorer<World<Format>> {
  public:
   explicit LaneExplorer(const Scenario& scenario) : scenario_(scenario) {
     world_.lane.consumed.value = scenario.first;
+    world_.told.value = scenario.first;
     for (auto& entry : world_.lane.entries) entry.sequence.value = scenario.first;
     new (world_.writer) Writer(world_.lane, scenario.first);
     new (world_.reader) Reader(world_.lane, scenario.first);
@@ -131,6 +136,7 @@ class LaneExplorer final : public Explorer<World<Format>> {
         const ConstBytes piece = payload;
         Put put{};
         if (write([&](Writer& w) {
+              if (scenario_.tells_each) w.hear_taken(world_.told.load(std::memory_order_acquire));
               if (world_.put == scenario_.widens_before) w.use_ring(RingWidth::kWide);
               put = w.put(EntryKind::kPacket, head, {&piece, 1}, static_cast<uint32_t>(piece.size()));
             })) {
@@ -178,6 +184,8 @@ class LaneExplorer final : public Explorer<World<Format>> {
     }
   }
 
+  ReaderAt after_use() const { return scenario_.gives_back_each ? ReaderAt::kTakeBack : ReaderAt::kNext; }
+
   bool step_reader() {
     switch (world_.reader_at) {
       case ReaderAt::kNext: {
@@ -202,8 +210,13 @@ class LaneExplorer final : public Explorer<World<Format>> {
         }
         std::memset(static_cast<void*>(&world_.entry), 0, sizeof world_.entry);
         ++world_.read;
-        world_.reader_at = scenario_.gives_back_each ? ReaderAt::kTakeBack : ReaderAt::kNext;
+        world_.reader_at = scenario_.tells_each ? ReaderAt::kTell : after_use();
         world_.reader_then = ReaderAt::kNext;
+        return true;
+      case ReaderAt::kTell:
+        if (read([&](Reader& r) { world_.told.store(r.read_so_far(), std::memory_order_release); })) {
+          world_.reader_at = after_use();
+        }
         return true;
       case ReaderAt::kTakeBack: {
         bool must = false;
@@ -280,6 +293,14 @@ TEST(LaneInterleavings, NobodyWaitsForEverWhenTheRingGetsWider) {
     expect_right<TinyFormat<2>>(
         {.entries = 4, .gives_back_each = true, .payloads = {128}, .widens_before = before});
   }
+}
+
+TEST(LaneInterleavings, NobodyWaitsForEverWhenTheReaderTellsWhatItHasTaken) {
+  const std::vector<uint32_t> payloads = {128, 0, 128, 128};
+  expect_right<TinyFormat<2>>({.entries = 3, .tells_each = true, .payloads = payloads});
+  expect_right<TinyFormat<2>>(
+      {.entries = 4, .gives_back_each = true, .tells_each = true, .payloads = payloads, .first = 0u - 2});
+  expect_right<TinyFormat<4>>({.entries = 3, .tells_each = true, .payloads = payloads, .widens_before = 2});
 }
 
 // That the explorer finds what it is for.
