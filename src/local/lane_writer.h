@@ -37,7 +37,8 @@ struct Room {
 // What the two ends of a channel have taken of each other's entries travels with these: say_taken(),
 // hear_taken(). So who has an answer knows that there is room without a look at the reader's counter.
 //
-// The reader is untrusted: what is read of it is its counter alone, and one that cannot be breaks the lane.
+// The reader is untrusted: what is known of it are its counter and what it tells. A counter that cannot be
+// breaks the lane.
 template <class Format>
 class BasicLaneWriter {
  public:
@@ -71,8 +72,7 @@ class BasicLaneWriter {
   Put put_with(EntryKind kind, size_t head_bytes, WriteHead write, std::span<const ConstBytes> payload,
                uint32_t payload_bytes) {
     const bool in_line = fits_in_line(head_bytes, payload_bytes);
-    PayloadPlace place{payload_next_, payload_next_};
-    if (!in_line) place = next_place(payload_bytes);
+    PayloadPlace place = in_line ? PayloadPlace{payload_next_, payload_next_} : next_place(payload_bytes);
     if (!fits(place.end, kSpare) && !find_room(place.end, kSpare)) [[unlikely]] {
       if (!in_line) ++times_full_;
       return Put::kFull;

@@ -90,6 +90,9 @@ struct EntryContent {
   std::byte body[kMostHead];
 };
 
+inline constexpr uint32_t kPayloadBytesMask = (1u << 15) - 1;  // what payload_bytes holds
+static_assert(kMostPayload <= kPayloadBytesMask);
+
 constexpr bool fits_in_line(size_t head_bytes, size_t payload_bytes) {
   return head_bytes + payload_bytes <= kMostHead;
 }
@@ -157,9 +160,6 @@ struct BasicLane {
   alignas(2 * kCacheLine) BasicEntry<Format> entries[Format::kEntries];
   std::byte payload[Format::kRingBytes.back()];
 };
-
-inline constexpr uint32_t kPayloadBytesMask = (1u << 15) - 1;  // what EntryContent::payload_bytes holds
-static_assert(kMostPayload <= kPayloadBytesMask);
 
 // Where a payload lies, as free-running byte positions: contiguous, so one that would cross the end of the
 // ring begins at the ring's start.
