@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What many objects in one process cost: QPs brought to RTS and used, regions, completion queues. Prints the
 // time and the memory of each, separately for the first and the second half, which shows whether they grow
-// with the number.
+// with the number. Then what the queue pairs cost while nothing happens, if --idle says for how long.
 //
 //     verbena run -- build/release/bin/object_census --qps 10000 --regions 100000 --cqs 1000
 #include <chrono>
@@ -11,11 +11,13 @@
 #include <fstream>
 #include <functional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 #include <infiniband/verbs.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 namespace {
@@ -134,6 +136,29 @@ void write_once(ibv_qp* qp, ibv_cq* cq, const ibv_mr* mr) {
   require(found == 1 && wc.status == IBV_WC_SUCCESS, "completion");
 }
 
+// Of all threads of this process.
+struct Used {
+  double microseconds;
+  long switches;  // how often a thread slept, or was made to wait
+};
+Used used() {
+  rusage found{};
+  require(::getrusage(RUSAGE_SELF, &found) == 0, "getrusage");
+  const auto microseconds = [](const timeval& time) {
+    return 1e6 * static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec);
+  };
+  return {microseconds(found.ru_utime) + microseconds(found.ru_stime), found.ru_nvcsw + found.ru_nivcsw};
+}
+
+void stay_idle(double seconds) {
+  std::this_thread::sleep_for(std::chrono::seconds(1));  // what the last messages have left to be done
+  const Used before = used();
+  std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
+  const Used after = used();
+  fmt::print("idle for {} s: {:.0f} us of a processor, {} switches of threads\n", seconds,
+             after.microseconds - before.microseconds, after.switches - before.switches);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -141,9 +166,13 @@ int main(int argc, char** argv) {
   size_t qp_count = 10000, region_count = 100000, cq_count = 1000;
   std::string device_name;
   int gid_index = 0;
+  double idle = 0;
   app.add_option("--qps", qp_count, "Queue pairs (RC, rings of 16 requests)")->capture_default_str();
   app.add_option("--regions", region_count, "Memory regions")->capture_default_str();
   app.add_option("--cqs", cq_count, "Completion queues (of 63 entries)")->capture_default_str();
+  app.add_option("--idle", idle, "Seconds in which nothing is done with what has been made")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
   app.add_option("--device", device_name, "Device; default: the first");
   app.add_option("--gid-index", gid_index, "Index of the GID to use")->capture_default_str();
   CLI11_PARSE(app, argc, argv);
@@ -175,6 +204,7 @@ int main(int argc, char** argv) {
   measure("connect QP", qps.size(), [&](size_t i) { connect(qps[i], device.gid, gid_index); });
   measure("RDMA WRITE, 8 bytes", qps.size(),
           [&](size_t i) { write_once(qps[i], cqs[i % cqs.size()], mrs[(i * 7919) % mrs.size()]); });
+  if (idle > 0) stay_idle(idle);
   measure("destroy QP", qps.size(),
           [&](size_t i) { require(ibv_destroy_qp(qps[i]) == 0, "ibv_destroy_qp"); });
   measure("deregister region", mrs.size(),
