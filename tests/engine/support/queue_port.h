@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <cstring>
 #include <deque>
 #include <functional>
@@ -144,7 +145,8 @@ class QueuePort : public net::Port {
 
   uint32_t receive(net::PacketHandler& handler, uint32_t budget) override {
     uint32_t received = 0;
-    for (std::vector<std::byte> bytes; received < budget && in_.pop(bytes); ++received) {
+    for (std::vector<std::byte> bytes; received < std::min(budget, most_at_once) && in_.pop(bytes);
+         ++received) {
       ++counters_.received_packets;
       const auto packet = roce::parse(bytes);
       handler.on_packet({*packet, path_back(), static_cast<uint32_t>(bytes.size())});
@@ -164,6 +166,8 @@ class QueuePort : public net::Port {
   // Whether a packet is to be lost on its way out.
   std::function<bool(const roce::Headers&)> lose;
   bool has_send_fd = true;
+  // How many packets a call of receive() takes at most, as one datagram of a socket.
+  uint32_t most_at_once = UINT32_MAX;
 
  private:
   // Both hosts have one address, and so all paths are the same.
