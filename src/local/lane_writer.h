@@ -115,16 +115,14 @@ class BasicLaneWriter {
   bool has_room(Room room) const {
     const uint32_t end = end_of(room);
     if (fits(end, room.spare)) return true;
-    const uint32_t consumed = latest(lane_->consumed.load(std::memory_order_acquire));
+    const uint32_t consumed = latest_consumed(std::memory_order_acquire);
     return !broken_ && is_possible(consumed) && fits(end, room.spare, consumed, payload_freed_at(consumed));
   }
 
   // What the reader of this lane says in an entry of the other one that it has taken. What is older than what
   // is known counts for nothing, nor does what cannot be.
   void hear_taken(uint32_t taken) {
-    if (taken - consumed_ - 1 >= next_ - consumed_ || broken_) return;
-    payload_freed_ = payload_freed_at(taken);
-    consumed_ = taken;
+    if (!broken_ && is_possible(taken)) note_consumed(taken);
   }
   // So many entries of the other lane have been taken by its reader, who is on this side: told from now on.
   void say_taken(uint32_t taken) { taken_ = taken; }
@@ -178,7 +176,7 @@ class BasicLaneWriter {
   // that was read is given back when the reader finds no more, or soon.
   uint32_t put_so_far() const { return next_; }
   bool is_given_back(uint32_t so_far) const {
-    const uint32_t consumed = latest(lane_->consumed.load(std::memory_order_acquire));
+    const uint32_t consumed = latest_consumed(std::memory_order_acquire);
     return broken_ || !is_possible(consumed) || static_cast<int32_t>(consumed - so_far) >= 0;
   }
 
@@ -220,17 +218,6 @@ class BasicLaneWriter {
     ring_bytes_ = ring_bytes<Format>(width_);
   }
 
-  // Where the next payload goes, if it is as long as this one, the lines are still the reader's: they are
-  // fetched while nobody waits for them. Not while the reader may have to read them.
-  void fetch_next_place(uint32_t payload_bytes) {
-    const PayloadPlace place = next_place(payload_bytes);
-    if (!fits_ring(place.end, payload_freed_)) return;
-    const std::byte* const at = lane_->payload + (place.begin & (ring_bytes_ - 1));
-    for (uint32_t offset = 0; offset < place.end - place.begin; offset += kCacheLine) {
-      prefetch_for_write(at + offset);
-    }
-  }
-
   // Whether the next payload is to lie at the ring's start: nothing is in the ring, and little has been since
   // it began. So messages that wait for each other use the same lines again, which are in their processors'
   // first caches. Those that follow each other would wait for lines that the reader has only just left.
@@ -246,8 +233,9 @@ class BasicLaneWriter {
     payload_freed_ = start;
   }
 
-  // The reader's counter may be behind what it has told otherwise.
-  uint32_t latest(uint32_t consumed) const {
+  // The reader's counter, which may be behind what it has told otherwise.
+  uint32_t latest_consumed(std::memory_order order) const {
+    const uint32_t consumed = lane_->consumed.load(order);
     return consumed_ - consumed <= Format::kEntries ? consumed_ : consumed;
   }
   bool is_possible(uint32_t consumed) const { return consumed - consumed_ <= next_ - consumed_; }
@@ -257,22 +245,38 @@ class BasicLaneWriter {
     return consumed == consumed_ ? payload_freed_ : payload_ends_[(consumed - 1) % Format::kEntries];
   }
 
+  // REQUIRES: is_possible(consumed)
+  void note_consumed(uint32_t consumed) {
+    payload_freed_ = payload_freed_at(consumed);
+    consumed_ = consumed;
+  }
+
   // Looks how far the reader is. True: there is room for an entry whose payload ends at `end`.
   bool find_room(uint32_t end, uint32_t spare) {
     if (broken_) return false;
-    const uint32_t consumed = latest(lane_->consumed.load(std::memory_order_seq_cst));
+    const uint32_t consumed = latest_consumed(std::memory_order_seq_cst);
     if (!is_possible(consumed)) {
       broken_ = true;
       consumed_ = next_ - Format::kEntries;  // full
       return false;
     }
-    payload_freed_ = payload_freed_at(consumed);
-    consumed_ = consumed;
+    note_consumed(consumed);
     if (waits_ && fits(end_of(waits_for_), waits_for_.spare)) {
       waits_ = false;
       lane_->writer_waits.store(0, std::memory_order_relaxed);
     }
     return fits(end, spare);
+  }
+
+  // Where the next payload goes, if it is as long as this one, the lines are still the reader's: they are
+  // fetched while nobody waits for them. Not while the reader may have to read them.
+  void fetch_next_place(uint32_t payload_bytes) {
+    const PayloadPlace place = next_place(payload_bytes);
+    if (!fits_ring(place.end, payload_freed_)) return;
+    const std::byte* const at = lane_->payload + (place.begin & (ring_bytes_ - 1));
+    for (uint32_t offset = 0; offset < place.end - place.begin; offset += kCacheLine) {
+      prefetch_for_write(at + offset);
+    }
   }
 
   Lane* lane_;
