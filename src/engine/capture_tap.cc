@@ -105,22 +105,23 @@ void CaptureTap::put(Message& message, std::span<const ConstBytes> payload, uint
 void CaptureTap::have_read(const transport::PeerRange& range, uint32_t offset, uint32_t bytes,
                            std::span<const ConstBytes> to, TimePoint asked, TimePoint answered) {
   if (range.path == nullptr) return;
-  roce::Headers request = headers_of(Operation::kReadRequest, range.to, range.next_psn);
+  roce::Headers request = headers_of(Operation::kReadRequest, range.connection->to, range.next_psn);
   request.ack_request = true;
   request.address = range.address + offset;
   request.rkey = range.rkey;
   request.dma_length = bytes;
-  put(asked, *range.path, request, range.from, kByInitiator);
+  put(asked, *range.path, request, range.connection->from, kByInitiator);
   const roce::Path back = reversed(*range.path);
-  Message response{.time = answered,
-                   .path = back,
-                   .headers = headers_of(Operation::kReadResponseOnly, range.from, range.next_psn),
-                   .source = range.to,
-                   .flags = kPeersAnswer,
-                   .only = Operation::kReadResponseOnly,
-                   .first = Operation::kReadResponseFirst,
-                   .middle = Operation::kReadResponseMiddle,
-                   .last = Operation::kReadResponseLast};
+  Message response{
+      .time = answered,
+      .path = back,
+      .headers = headers_of(Operation::kReadResponseOnly, range.connection->from, range.next_psn),
+      .source = range.connection->to,
+      .flags = kPeersAnswer,
+      .only = Operation::kReadResponseOnly,
+      .first = Operation::kReadResponseFirst,
+      .middle = Operation::kReadResponseMiddle,
+      .last = Operation::kReadResponseLast};
   response.headers.syndrome = roce::ack_syndrome();
   put(response, to, bytes, range.path_mtu);
 }
@@ -130,8 +131,8 @@ void CaptureTap::have_written(const transport::PeerRange& range, uint32_t offset
   if (range.path == nullptr) return;
   Message request{.time = asked,
                   .path = *range.path,
-                  .headers = headers_of(Operation::kWriteOnly, range.to, range.next_psn),
-                  .source = range.from,
+                  .headers = headers_of(Operation::kWriteOnly, range.connection->to, range.next_psn),
+                  .source = range.connection->from,
                   .flags = kByInitiator,
                   .only = Operation::kWriteOnly,
                   .first = Operation::kWriteFirst,
@@ -142,26 +143,26 @@ void CaptureTap::have_written(const transport::PeerRange& range, uint32_t offset
   request.headers.rkey = range.rkey;
   request.headers.dma_length = bytes;
   put(request, from, bytes, range.path_mtu);
-  roce::Headers answer = headers_of(Operation::kAcknowledge, range.from, request.headers.psn - 1);
+  roce::Headers answer = headers_of(Operation::kAcknowledge, range.connection->from, request.headers.psn - 1);
   answer.syndrome = roce::ack_syndrome();
-  put(answered, reversed(*range.path), answer, range.to, kPeersAnswer);
+  put(answered, reversed(*range.path), answer, range.connection->to, kPeersAnswer);
 }
 
 void CaptureTap::have_changed(const transport::PeerRange& range, const transport::AtomicChange& change,
                               uint64_t before, TimePoint asked, TimePoint answered) {
   if (range.path == nullptr) return;
   const Operation operation = change.compares ? Operation::kCompareSwap : Operation::kFetchAdd;
-  roce::Headers request = headers_of(operation, range.to, range.next_psn);
+  roce::Headers request = headers_of(operation, range.connection->to, range.next_psn);
   request.ack_request = true;
   request.address = range.address;
   request.rkey = range.rkey;
   request.swap_add = change.swap_add;
   request.compare = change.compare;
-  put(asked, *range.path, request, range.from, kByInitiator);
-  roce::Headers answer = headers_of(Operation::kAtomicAcknowledge, range.from, range.next_psn);
+  put(asked, *range.path, request, range.connection->from, kByInitiator);
+  roce::Headers answer = headers_of(Operation::kAtomicAcknowledge, range.connection->from, range.next_psn);
   answer.syndrome = roce::ack_syndrome();
   answer.atomic_original = before;
-  put(answered, reversed(*range.path), answer, range.to, kPeersAnswer);
+  put(answered, reversed(*range.path), answer, range.connection->to, kPeersAnswer);
 }
 
 }  // namespace verbena::engine

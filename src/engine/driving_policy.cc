@@ -45,9 +45,9 @@ void DrivingPolicy::leaves(TimePoint now) {
   visit_.reset();
 }
 
-std::optional<TimePoint> DrivingPolicy::holds_acknowledgements(TimePoint now) {
+TimePoint DrivingPolicy::holds_acknowledgements(TimePoint now) {
   const bool comes = halt_polling_.asks() || is_away_from_bell() || engine_comes_at_ <= now + kLongestAbsence;
-  if (!engine_drives() || comes) return std::nullopt;
+  if (!engine_drives() || comes) return kNever;
   return engine_comes_at_ = now + kLongestAbsence;
 }
 

@@ -104,8 +104,8 @@ class DrivingPolicy {
     return application_drives() || is_away_from_bell() ||
            (engine_drives() && (visit_ ? visits_steadily(now) : awaits_reply(now)));
   }
-  // Some do. A time: the engine thread would come too late for them, and is to come by then.
-  std::optional<TimePoint> holds_acknowledgements(TimePoint now);
+  // Some do. When the engine thread is to come by, as it would come too late for them; or kNever.
+  TimePoint holds_acknowledgements(TimePoint now);
   bool engine_drives() const { return engine_present_ && engine_drives_; }
 
   // Whether the engine thread may sleep too long for what comes up, and has not been told to come sooner.

@@ -82,10 +82,10 @@ struct Ahead {
   bool carries;
 };
 
-transport::Acknowledgement read_carried(const std::byte* from) {
-  return {.psn = roce::Psn(load_be24(from)),
-          .msn = load_be24(from + kPsnBytes + 1),
-          .syndrome = static_cast<uint8_t>(from[kPsnBytes])};
+void read_carried(const std::byte* from, transport::Acknowledgement& carried) {
+  carried.psn = roce::Psn(load_be24(from));
+  carried.msn = load_be24(from + kPsnBytes + 1);
+  carried.syndrome = static_cast<uint8_t>(from[kPsnBytes]);
 }
 
 }  // namespace
@@ -249,20 +249,20 @@ std::optional<roce::ParseError> PacketReader::parse(const local::LaneReader::Rea
   packet_.payload = is_lent_ ? ConstBytes() : read.payload;
   packet_.count = count;
   carries_ = carries;
-  if (carries) carried_ = read_carried(&read.head[kCountBytes]);
+  if (carries) read_carried(&read.head[kCountBytes], carried_);
   return std::nullopt;
 }
 
-bool PacketReader::is_plain(const local::LaneReader::Read& read) {
-  if (read.kind != EntryKind::kPacket || read.head.empty()) return false;
-  const Ahead ahead(read.head[0]);
+bool PacketReader::is_plain(ConstBytes head, ConstBytes payload) {
+  if (head.empty()) return false;
+  const Ahead ahead(head[0]);
   if (ahead.count == 0 || ahead.count > kMostJoined) return false;
-  if (read.head.size() != ahead.bytes() + roce::kBthBytes) return false;
-  if (!roce::parse_plain(&read.head[ahead.bytes()], plain_.headers)) return false;
+  if (head.size() != ahead.bytes() + roce::kBthBytes) return false;
+  if (!roce::parse_plain(&head[ahead.bytes()], plain_.headers)) return false;
   if (plain_.headers.opcode != transport::PlainSend::kOpcode) return false;
-  if (ahead.carries) carried_ = read_carried(&read.head[kCountBytes]);
+  if (ahead.carries) read_carried(&head[kCountBytes], carried_);
   plain_.acknowledgement = ahead.carries ? &carried_ : nullptr;
-  plain_.payload = read.payload;
+  plain_.payload = payload;
   plain_.count = ahead.count;
   return true;
 }

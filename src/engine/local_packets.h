@@ -118,7 +118,8 @@ class PacketReader {
       }
       if (local::is_of_ring(read.kind)) [[unlikely]]
         continue;
-      if (is_plain(read) && take_plain(plain_, path_)) {
+      const bool may_be_plain = read.kind == local::EntryKind::kPacket;
+      if (may_be_plain && is_plain(read.head, read.payload) && take_plain(plain_, path_)) {
         ++received.packets;
         ++cost;
       } else if (const auto error = parse(read)) {
@@ -159,8 +160,8 @@ class PacketReader {
   // Fills in packet_, and what it carries, unless it answers why not.
   std::optional<roce::ParseError> parse(const local::LaneReader::Read& read);
   bool take_lengths(ConstBytes head, uint32_t count, size_t payload_bytes);
-  // True: it is a PlainSend, and plain_ says what it says.
-  bool is_plain(const local::LaneReader::Read& read);
+  // Of an entry with a packet. True: it is a PlainSend, and plain_ says what it says.
+  bool is_plain(ConstBytes head, ConstBytes payload);
 
   local::LaneReader lane_;
   roce::Path path_;  // of the packets that follow

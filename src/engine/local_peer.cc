@@ -15,9 +15,9 @@ using transport::SendStatus;
 namespace {
 
 local::AccessRequest request_for(const transport::PeerRange& range, memory::Access wanted) {
-  return {.qpn = range.to.value(),
-          .from = range.from.value(),
-          .first_psn = range.first_psn.value(),
+  return {.qpn = range.connection->to.value(),
+          .from = range.connection->from.value(),
+          .first_psn = range.connection->first_psn.value(),
           .rkey = range.rkey,
           .address = range.address,
           .bytes = range.length,

@@ -37,36 +37,18 @@ bool MappedRegions::can_look() const {
   return map && map->maps_for_writing(board_file_);
 }
 
-bool MappedRegions::expects(uint32_t rkey) {
+void MappedRegions::note_use(uint32_t rkey) {
   Known& entry = known(rkey);
-  if (entry.key != rkey) [[unlikely]] {
+  if (entry.key != rkey) {
     if (entry.mapped != nullptr) entry.mapped->last_use = 0;  // it goes first
     entry = {.key = rkey};
   }
-  if (entry.mapped != nullptr) return memory::guard_holds_here();
   if (may_want_look(entry)) wanted_ = rkey;
-  return false;
 }
 
 bool MappedRegions::may_want_look(Known& entry) {
   const uint32_t uses = ++entry.uses;
   return entry.is_private ? uses % kUsesBeforeNextLook == 0 : uses >= kUsesBeforeLook;
-}
-
-std::byte* MappedRegions::find(const local::FoundAccess& access, uint64_t bytes, bool to_write) {
-  Known& entry = known(access.key.key);
-  Mapped* const mapped = entry.key == access.key.key ? entry.mapped : nullptr;
-  if (mapped == nullptr) return nullptr;
-  if (mapped->key != access.key) {  // it is another part of the memory now, or another file
-    drop(*mapped);
-    return nullptr;
-  }
-  if (to_write && !mapped->writable) return nullptr;
-  const uint64_t offset = access.at - mapped->key.base;
-  if (offset > mapped->key.length || bytes > mapped->key.length - offset) return nullptr;
-  mapped->used = true;
-  mapped->last_use = ++uses_;
-  return mapped->memory.data() + offset;
 }
 
 void MappedRegions::look(const local::Board& board) {

@@ -12,6 +12,7 @@
 #include "engine/process_map.h"
 #include "local/board.h"
 #include "memory/file_mapping.h"
+#include "memory/guarded.h"
 
 namespace verbena::engine {
 
@@ -40,12 +41,33 @@ class MappedRegions {
 
   // Whether the key's memory is mapped, as far as is known here, and may be touched by this thread. Counts as
   // a use.
-  bool expects(uint32_t rkey);
+  bool expects(uint32_t rkey) {
+    const Known& entry = known(rkey);
+    if (entry.key == rkey && entry.mapped != nullptr) [[likely]]
+      return memory::guard_holds_here();
+    note_use(rkey);
+    return false;
+  }
   // Looks up what expects() has found to be in much use. Not while others wait for us.
   void look(const local::Board& board);
 
   // Where the bytes lie here; nullptr: they are not mapped (any more), or not for writing.
-  std::byte* find(const local::FoundAccess& access, uint64_t bytes, bool to_write);
+  std::byte* find(const local::FoundAccess& access, uint64_t bytes, bool to_write) {
+    const Known& entry = known(access.rkey);
+    Mapped* const mapped = entry.key == access.rkey ? entry.mapped : nullptr;
+    if (mapped == nullptr) return nullptr;
+    // It is another part of the memory now, or another file.
+    if (mapped->key.generation != access.generation) [[unlikely]] {
+      drop(*mapped);
+      return nullptr;
+    }
+    if (to_write && !mapped->writable) return nullptr;
+    const uint64_t offset = access.at - mapped->key.base;
+    if (offset > mapped->key.length || bytes > mapped->key.length - offset) return nullptr;
+    mapped->used = true;
+    mapped->last_use = ++uses_;
+    return mapped->memory.data() + offset;
+  }
   // An access faulted.
   void forget(uint32_t rkey);
 
@@ -72,6 +94,7 @@ class MappedRegions {
   static constexpr size_t kKnown = 256;
 
   Known& known(uint32_t key) { return known_[(key >> 8) % kKnown]; }
+  void note_use(uint32_t rkey);
   bool may_want_look(Known& entry);
   std::unique_ptr<Mapped> map(const local::ShownKey& key);
   void add(std::unique_ptr<Mapped> mapped);

@@ -179,7 +179,7 @@ bool PeerMemory::at_mapped(const local::FoundAccess& found, uint64_t offset, uin
   std::byte* const here = mapped_.find(found, offset + bytes, to_write);
   if (here == nullptr) return false;
   if (access(here + offset)) return true;
-  mapped_.forget(found.key.key);
+  mapped_.forget(found.rkey);
   return false;
 }
 

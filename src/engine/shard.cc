@@ -131,7 +131,8 @@ void Shard::finish(Gathering gathering) {
       transmit_ready(waits ? Acknowledgements::kHold : Acknowledgements::kSend, gathering);
     }
     if (waits && !acknowledging_.empty()) {
-      if (const auto time = policy_.holds_acknowledgements(now_)) sleeper_->come_by(*time);
+      const TimePoint time = policy_.holds_acknowledgements(now_);
+      if (time != kNever) sleeper_->come_by(time);
     }
     policy_.leaves(now_);
     // Last: it may wake the engine thread, which then finds nothing that would make it come again.

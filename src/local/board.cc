@@ -144,14 +144,6 @@ std::optional<AccessFinder::Allowed> find_allowed(const Board& board, const Acce
                                .generation = generation_of(board.keys, by_key)};
 }
 
-std::optional<FoundAccess> within_range(const AccessFinder::Allowed& allowed, const AccessRequest& request) {
-  const std::byte* const at = allowed.opening.at(request.address, request.bytes);
-  // A region that holds all addresses has some that are nobody's.
-  const auto begin = reinterpret_cast<uintptr_t>(at);
-  if (at == nullptr || request.bytes == 0 || request.bytes > UINTPTR_MAX - begin) return std::nullopt;
-  return FoundAccess{.at = begin, .key = shown(allowed.opening, allowed.generation)};
-}
-
 }  // namespace
 
 void format(Board& board) {
@@ -202,16 +194,12 @@ std::optional<uint64_t> find_lender(const Board& board, const Lender& lender) {
 
 std::optional<FoundAccess> find_access(const Board& board, const AccessRequest& request) {
   const auto allowed = find_allowed(board, request);
-  return allowed ? within_range(*allowed, request) : std::nullopt;
+  return allowed ? allowed->within_range(request) : std::nullopt;
 }
 
-std::optional<FoundAccess> AccessFinder::find(const AccessRequest& request) {
-  std::optional<Allowed>& remembered = remembered_[home_of_key(request.rkey) % kRemembered];
-  if (!remembered || !remembered->answers(request) || !remembered->is_current()) {
-    remembered = find_allowed(board_, request);
-    if (!remembered) return std::nullopt;
-  }
-  return within_range(*remembered, request);
+bool AccessFinder::look(const AccessRequest& request, std::optional<Allowed>& remembered) const {
+  remembered = find_allowed(board_, request);
+  return remembered.has_value();
 }
 
 }  // namespace verbena::local

@@ -107,7 +107,8 @@ std::optional<uint64_t> find_lender(const Board& board, const Lender& lender);
 
 struct FoundAccess {
   uint64_t at = 0;  // where in the owner's memory the request's bytes lie
-  ShownKey key;     // whose part they are in
+  uint32_t rkey = 0;
+  uint64_t generation = 0;  // of the key, as in ShownKey
   bool operator==(const FoundAccess&) const = default;
 };
 
@@ -122,7 +123,13 @@ class AccessFinder {
   // REQUIRES: the board outlives it
   explicit AccessFinder(const Board& board) : board_(board) {}
 
-  std::optional<FoundAccess> find(const AccessRequest& request);
+  std::optional<FoundAccess> find(const AccessRequest& request) {
+    std::optional<Allowed>& remembered = remembered_[(request.rkey >> 8) % kRemembered];
+    if (!remembered || !remembered->answers(request) || !remembered->is_current()) [[unlikely]] {
+      if (!look(request, remembered)) return std::nullopt;
+    }
+    return remembered->within_range(request);
+  }
 
   // What the lines say of a request, apart from its range: it is allowed.
   struct Allowed {
@@ -139,10 +146,19 @@ class AccessFinder {
              request.first_psn == other.first_psn && request.wanted == other.wanted;
     }
     bool is_current() const { return qp_line->is_still(qp_sequence) && key_line->is_still(key_sequence); }
+    std::optional<FoundAccess> within_range(const AccessRequest& asked) const {
+      const std::byte* const at = opening.at(asked.address, asked.bytes);
+      // A region that holds all addresses has some that are nobody's.
+      const auto begin = reinterpret_cast<uintptr_t>(at);
+      if (at == nullptr || asked.bytes == 0 || asked.bytes > UINTPTR_MAX - begin) return std::nullopt;
+      return FoundAccess{.at = begin, .rkey = asked.rkey, .generation = generation};
+    }
   };
 
  private:
   static constexpr size_t kRemembered = 8;
+
+  bool look(const AccessRequest& request, std::optional<Allowed>& remembered) const;
 
   const Board& board_;
   std::array<std::optional<Allowed>, kRemembered> remembered_;

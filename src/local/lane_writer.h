@@ -72,7 +72,9 @@ class BasicLaneWriter {
   Put put_with(EntryKind kind, size_t head_bytes, WriteHead write, std::span<const ConstBytes> payload,
                uint32_t payload_bytes) {
     const bool in_line = fits_in_line(head_bytes, payload_bytes);
-    PayloadPlace place = in_line ? PayloadPlace{payload_next_, payload_next_} : next_place(payload_bytes);
+    // In two steps: as one expression it cost a SEND of 8 bytes a twentieth of its time.
+    PayloadPlace place{payload_next_, payload_next_};
+    if (!in_line) place = next_place(payload_bytes);
     if (!fits(place.end, kSpare) && !find_room(place.end, kSpare)) [[unlikely]] {
       if (!in_line) ++times_full_;
       return Put::kFull;

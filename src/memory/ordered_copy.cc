@@ -58,15 +58,19 @@ void copy(std::byte* to, ConstBytes from) {
   copy_stepwise(to + before, from.data() + before, stepwise);
 }
 
-}  // namespace
-
-bool copy_in_order_guarded(std::byte* to, ConstBytes from) {
-  if (may_copy_small(from.size())) return copy_small(to, from);
+[[gnu::noinline]] bool copy_with_landing(std::byte* to, ConstBytes from) {
   return guarded([&] { copy(to, from); });
 }
 
-bool copy_in_order_guarded(std::byte* to, std::span<const ConstBytes> pieces) {
-  if (pieces.size() == 1) return copy_in_order_guarded(to, pieces.front());
+}  // namespace
+
+bool copy_in_order_guarded(std::byte* to, ConstBytes from) {
+  if (may_copy_small(from.size())) [[likely]]
+    return copy_small(to, from);
+  return copy_with_landing(to, from);
+}
+
+bool copy_pieces_in_order_guarded(std::byte* to, std::span<const ConstBytes> pieces) {
   return guarded([&] {
     std::byte* at = to;
     for (const ConstBytes piece : pieces) {

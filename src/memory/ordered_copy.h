@@ -14,8 +14,13 @@ namespace verbena::memory {
 // message that is such a word arrives at once, and once.
 //
 // Under guard. False: a fault; `to` may be partly written. REQUIRES: install_fault_guard() was called
-bool copy_in_order_guarded(std::byte* to, std::span<const ConstBytes> pieces);
 bool copy_in_order_guarded(std::byte* to, ConstBytes from);
+bool copy_pieces_in_order_guarded(std::byte* to, std::span<const ConstBytes> pieces);
+inline bool copy_in_order_guarded(std::byte* to, std::span<const ConstBytes> pieces) {
+  if (pieces.size() == 1) [[likely]]
+    return copy_in_order_guarded(to, pieces.front());
+  return copy_pieces_in_order_guarded(to, pieces);
+}
 
 // The other way round, in no order: fills the pieces, which are writable, one behind the other.
 bool scatter_guarded(std::span<const ConstBytes> pieces, const std::byte* from);

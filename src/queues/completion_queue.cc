@@ -121,8 +121,8 @@ inline void CompletionQueue::Plain::write_to(Completion& place) const {
   place.byte_len = byte_len;
   place.qp_num = qp_num;
   place.src_qp = src_qp;
-  place.status = status;
-  place.opcode = opcode;
+  place.status = static_cast<uint8_t>(status);
+  place.opcode = static_cast<uint8_t>(opcode);
 }
 
 bool CompletionQueue::push_all(const Completion& common, std::span<const Differing> entries) {

@@ -67,8 +67,8 @@ class CompletionQueue {
     uint32_t byte_len = 0;
     uint32_t qp_num = 0;
     uint32_t src_qp = 0;
-    uint8_t status = IBV_WC_SUCCESS;
-    uint8_t opcode = IBV_WC_SEND;
+    ibv_wc_status status = IBV_WC_SUCCESS;
+    ibv_wc_opcode opcode = IBV_WC_SEND;
 
     void write_to(Completion& place) const;
   };

@@ -12,13 +12,20 @@
 
 namespace verbena::transport {
 
-// A stretch of the memory of a connected QP's peer, and how that QP knows us.
-struct PeerRange {
+// How a connected QP knows the one that sends it requests.
+struct Connection {
   roce::Qpn from;
   roce::Qpn to;
-  roce::Psn first_psn;  // that our requests began with
-  uint32_t rkey = 0;
+  roce::Psn first_psn;  // that the requests began with
+};
+
+// A stretch of the memory of a connected QP's peer.
+struct PeerRange {
+  // It has stood there for long: what is made for each request is put together of single fields, which a
+  // processor does not forward to whom loads several at once.
+  const Connection* connection = nullptr;
   uint64_t address = 0;
+  uint32_t rkey = 0;
   uint32_t length = 0;
   // For those who want to know which packets it stands for: the way these would have gone, the PSN that is
   // next in turn, and how much one carries. null: nobody will.

@@ -100,8 +100,8 @@ void QueuePair::complete_send(const queues::SendWqe& wqe, ibv_wc_status status) 
   const queues::CompletionQueue::Plain entry{.wr_id = wqe.wr_id,
                                              .byte_len = wqe.length,
                                              .qp_num = config_.qpn.value(),
-                                             .status = static_cast<uint8_t>(status),
-                                             .opcode = static_cast<uint8_t>(opcode)};
+                                             .status = status,
+                                             .opcode = opcode};
   // First its place is free again, then the application may know: it may have a queue of one.
   send_queue_.consume();
   if (!config_.send_cq->push(entry, status != IBV_WC_SUCCESS)) [[unlikely]]

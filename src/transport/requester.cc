@@ -63,6 +63,7 @@ void Requester::start() {
   running_ = true;
   head_ = cursor_ = assigned_ = ring().consumed();
   unacked_ = next_ = next_new_ = highest_ = attributes.send_psn;
+  connection_ = {qp_.config().qpn, attributes.destination, attributes.send_psn};
   on_route();
   inflight_ = since_ack_request_ = reads_outstanding_ = one_sided_run_ = 0;
   one_sided_bytes_ = 0;

@@ -257,8 +257,9 @@ class Requester {
   uint32_t direct_bytes_ = 0;  // of the request at the cursor, which have been copied without the peer's help
   bool direct_refused_ = false;     // it is to go by packets, as has just been found
   bool drains_for_direct_ = false;  // nothing new is sent until all is answered: then requests go direct
-  uint32_t one_sided_run_ = 0;      // so many requests that might went by packets, one behind the other
-  uint64_t one_sided_bytes_ = 0;    // and so many bytes, since it was asked whether they had better not
+  Connection connection_;
+  uint32_t one_sided_run_ = 0;    // so many requests that might went by packets, one behind the other
+  uint64_t one_sided_bytes_ = 0;  // and so many bytes, since it was asked whether they had better not
 
   uint32_t head_ = 0;
   uint32_t cursor_ = 0;

@@ -36,22 +36,8 @@ bool Requester::may_go_direct(const SendWqe& wqe) const {
   return might_go_direct(wqe);
 }
 
-// False: it is to go by packets. If it has been done in part, that is all of it.
-bool Requester::go_direct(SendWqe& wqe, uint32_t& budget) {
-  const QpAttributes& attributes = qp_.attributes();
-  const PeerRange range{.from = qp_.config().qpn,
-                        .to = attributes.destination,
-                        .first_psn = attributes.send_psn,
-                        .rkey = wqe.rkey,
-                        .address = wqe.remote_address,
-                        .length = wqe.length,
-                        .path = &attributes.path,
-                        .next_psn = next_new_,
-                        .path_mtu = mtu()};
-  return is_atomic(wqe) ? change_directly(wqe, range, budget) : copy_directly(wqe, range, budget);
-}
-
-bool Requester::copy_directly(SendWqe& wqe, const PeerRange& range, uint32_t& budget) {
+[[gnu::always_inline]] inline bool Requester::copy_directly(SendWqe& wqe, const PeerRange& range,
+                                                            uint32_t& budget) {
   const QpConfig& config = qp_.config();
   const uint32_t offset = std::exchange(direct_bytes_, 0);
   const uint32_t bytes = std::min(wqe.length - offset, kMostAtOnce);
@@ -100,6 +86,19 @@ bool Requester::change_directly(SendWqe& wqe, PeerRange range, uint32_t& budget)
       scatter(qp_.keys(), config.pd, wqe.sges(), 0, std::as_bytes(std::span(&*before, 1)));
   done_directly(wqe, stored == ScatterResult::kDone ? IBV_WC_SUCCESS : IBV_WC_LOC_PROT_ERR);
   return true;
+}
+
+// False: it is to go by packets. If it has been done in part, that is all of it.
+bool Requester::go_direct(SendWqe& wqe, uint32_t& budget) {
+  const QpAttributes& attributes = qp_.attributes();
+  const PeerRange range{.connection = &connection_,
+                        .address = wqe.remote_address,
+                        .rkey = wqe.rkey,
+                        .length = wqe.length,
+                        .path = &attributes.path,
+                        .next_psn = next_new_,
+                        .path_mtu = mtu()};
+  return is_atomic(wqe) ? change_directly(wqe, range, budget) : copy_directly(wqe, range, budget);
 }
 
 // It has no PSNs.

@@ -21,7 +21,7 @@ constexpr uint32_t kMostAtOnce = 64;
 }  // namespace
 
 // Everything that was posted before is on its way or done, and none of it has to be repeated.
-bool Requester::may_send_simply() const {
+[[gnu::always_inline]] inline bool Requester::may_send_simply() const {
   return running_ && cursor_ == assigned_ && next_ == highest_ && !stopped_ && rnr_deadline_ == kNever &&
          !holds_new() && qp_.state() == IBV_QPS_RTS;
 }

@@ -38,12 +38,11 @@ class CaptureTapTest : public testing::Test {
     path.source.bytes[15] = 1;
     path.destination.bytes[15] = 2;
   }
+  const transport::Connection connection{roce::Qpn(0x10), roce::Qpn(0x20), roce::Psn(1)};
   transport::PeerRange range(uint32_t length) const {
-    return {.from = roce::Qpn(0x10),
-            .to = roce::Qpn(0x20),
-            .first_psn = roce::Psn(1),
-            .rkey = 77,
+    return {.connection = &connection,
             .address = 0x1000,
+            .rkey = 77,
             .length = length,
             .path = &path,
             .next_psn = roce::Psn(50),

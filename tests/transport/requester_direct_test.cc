@@ -84,9 +84,9 @@ TEST_F(RequesterDirect, ReadsWithoutAPacket) {
   EXPECT_EQ(wc.byte_len, 600u);
   EXPECT_EQ(local.bytes(0, 1)[0], std::byte{FakeAccess::kByte});
   EXPECT_EQ(local.bytes(599, 1)[0], std::byte{FakeAccess::kByte});
-  EXPECT_EQ(access.last.from.value(), 0x11u);
-  EXPECT_EQ(access.last.to.value(), 0x22u);
-  EXPECT_EQ(access.last.first_psn.value(), 100u);
+  EXPECT_EQ(access.last.connection->from.value(), 0x11u);
+  EXPECT_EQ(access.last.connection->to.value(), 0x22u);
+  EXPECT_EQ(access.last.connection->first_psn.value(), 100u);
   EXPECT_EQ(access.last.rkey, kRemoteKey);
   EXPECT_EQ(access.last.address, kRemoteAddress);
   EXPECT_EQ(access.last.length, 600u);
