@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <atomic>
+#include <bit>
 
 #include "roce/crc_kernels.h"
+#include "roce/crc_polynomial.h"
 #include "roce/icrc.h"
 
 namespace verbena::roce {
@@ -64,6 +66,18 @@ uint32_t fast_multiply(uint32_t a, uint32_t b) {
 
 uint32_t crc_update(uint32_t state, ConstBytes data) {
   return crc::chosen_update.load(std::memory_order_relaxed)(state, data.data(), data.size());
+}
+
+uint32_t crc_update_word(uint32_t state, uint32_t word) {
+  using crc::kTables;
+  static_assert(std::endian::native == std::endian::little);
+  state ^= word;
+  return kTables[3][state & 0xff] ^ kTables[2][state >> 8 & 0xff] ^ kTables[1][state >> 16 & 0xff] ^
+         kTables[0][state >> 24];
+}
+
+uint32_t crc_of_zeros(uint32_t state, uint32_t bytes) {
+  return crc::multiply(state, crc::x_to(8 * int64_t{bytes}));
 }
 
 uint32_t crc_copy(uint32_t state, std::byte* to, ConstBytes from) {

@@ -30,6 +30,10 @@ constexpr uint32_t crc_final(uint32_t state) {
   return ~state;
 }
 
+// The same of the four bytes of a word, as they lie in memory, and of so many bytes of zero.
+uint32_t crc_update_word(uint32_t state, uint32_t word);
+uint32_t crc_of_zeros(uint32_t state, uint32_t bytes);
+
 // Copies `from` to `to` and returns the updated state, in one pass over the data. REQUIRES: to holds
 // from.size() bytes, no overlap. A fault in either buffer is the caller's to guard against
 // (memory/guarded.h).
@@ -39,7 +43,7 @@ uint32_t crc_copy(uint32_t state, std::byte* to, ConstBytes from);
 // `udp_payload_bytes` is from the BTH to the ICRC's end. `identification` is ignored for IPv6.
 uint32_t icrc_begin(const IcrcFlow& flow, uint32_t udp_payload_bytes, uint16_t identification);
 
-// Continues over the headers (BTH first), masking BTH byte 4. REQUIRES: headers.size() >= 12
+// Continues over the headers (BTH first), masking BTH byte 4. REQUIRES: that is among them
 uint32_t icrc_headers(uint32_t state, ConstBytes headers);
 
 // Stores the finished ICRC in its place: least significant byte first.

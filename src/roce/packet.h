@@ -139,6 +139,14 @@ struct PlainWords {
   static constexpr uint32_t kAckRequest = 0x80000000;
 };
 
+// Writes the last four bytes of a BTH, and returns them as one word, as it lies there.
+inline uint32_t encode_psn(Psn psn, bool ack_request, std::byte* to) {
+  store_be(to, psn.value() | (ack_request ? PlainWords::kAckRequest : 0));
+  uint32_t word;
+  std::memcpy(&word, to, sizeof word);
+  return word;
+}
+
 // As encode() would. REQUIRES: the opcode has no extension headers, `to` has room for kBthBytes
 inline void encode_plain(const PlainHeaders& plain, std::byte* to) {
   using Words = PlainWords;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <span>
 
@@ -109,6 +111,32 @@ auto as_packet(const roce::Path& path, const PlainSend& message, Use use) {
                             .acknowledgement = message.acknowledgement});
 }
 
+// Packets of one message that follow each other and are alike: Middles, of a whole path MTU each. To make
+// them together costs each a fraction of what it costs alone; they leave as if they had been sent one by one.
+struct PacketTrain {
+  const roce::Path& path;
+  // The first one's; but the request to acknowledge is the last one's. The opcode has no extension headers.
+  roce::PlainHeaders headers;
+  const std::byte* payload;  // of all, one behind the other; user memory, and may fault
+  uint32_t packet_payload;   // of each, in bytes: a multiple of four
+  uint32_t count;
+
+  // Of those from `index` on, at most so many.
+  PacketTrain part(uint32_t index, uint32_t most) const {
+    PacketTrain rest = *this;
+    rest.headers.psn = headers.psn + index;
+    rest.payload = payload + size_t{index} * packet_payload;
+    rest.count = std::min(count - index, most);
+    rest.headers.ack_request = headers.ack_request && index + rest.count == count;
+    return rest;
+  }
+};
+// How many of them were sent, the first ones, and why not all.
+struct TrainSent {
+  uint32_t packets = 0;
+  SendStatus status = SendStatus::kSent;
+};
+
 // Where transport puts packets. A net::Port is one; so is the simulator's wire.
 class PacketSink {
  public:
@@ -116,6 +144,20 @@ class PacketSink {
   virtual SendStatus send(const OutgoingPacket& packet) = 0;
   virtual SendStatus send_plain(const roce::Path& path, const PlainSend& message) {
     return as_packet(path, message, [this](const OutgoingPacket& packet) { return send(packet); });
+  }
+
+  virtual TrainSent send_train(const PacketTrain& train) {
+    for (uint32_t i = 0; i < train.count; ++i) {
+      const PacketTrain one = train.part(i, 1);
+      const roce::Headers headers = headers_of(one.headers);
+      const ConstBytes payload(one.payload, one.packet_payload);
+      const SendStatus status = send({.path = one.path,
+                                      .headers = headers,
+                                      .payload = {&payload, 1},
+                                      .payload_bytes = one.packet_payload});
+      if (status != SendStatus::kSent) return {i, status};
+    }
+    return {train.count, SendStatus::kSent};
   }
 
   // Where what is sent lies until the receiver's process takes it: how much has been put there so far

@@ -262,6 +262,8 @@ class alignas(kCacheLine) QueuePair {
       trace_sent(message, status);
     return status;
   }
+  // REQUIRES: no packet is to be traced
+  TrainSent send_out(const PacketTrain& train) { return route_->sink->send_train(train); }
   // Whether each packet is to be traced.
   bool traces_packets() const { return details_ != nullptr; }
   // What belongs to no message: a word to a peer of ours, or to any peer.

@@ -272,6 +272,12 @@ TransmitResult Requester::send_posted(TimePoint now, uint32_t& budget) {
         continue;
       }
     }
+    if (const uint32_t count = middles_together(wqe, budget); count > 1) {
+      const SendStatus status = send_middles(wqe, count, budget);
+      if (status == SendStatus::kSent) await_acknowledgement(now);
+      if (status == SendStatus::kBusy) return TransmitResult::kBusy;
+      if (status != SendStatus::kFault) continue;
+    }
     const SendStatus status = is_read(wqe)        ? send_read(wqe)
                               : is_atomic(wqe)    ? send_atomic(wqe)
                               : is_placement(wqe) ? send_placement(wqe)

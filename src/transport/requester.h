@@ -116,6 +116,8 @@ class Requester {
   bool holds_new() const { return holds_new_ || drains_for_direct_; }
   SendStatus send_data(queues::SendWqe& wqe);
   uint32_t packets_to_lend(const queues::SendWqe& wqe, uint32_t index) const;
+  uint32_t middles_together(const queues::SendWqe& wqe, uint32_t most) const;
+  SendStatus send_middles(queues::SendWqe& wqe, uint32_t count, uint32_t& budget);
   SendStatus send_read(queues::SendWqe& wqe);
   SendStatus put_read(const queues::SendWqe& wqe, roce::Psn from, roce::Psn limit);
   SendStatus put_atomic(const queues::SendWqe& wqe);

@@ -69,6 +69,10 @@ bool make_data_packet(const QueuePair& qp, roce::Service service, const SendWqe&
   return true;
 }
 
+uint8_t middle_opcode(roce::Service service, const SendWqe& wqe) {
+  return roce::make_opcode(service, kShapes[wqe.opcode].middle);
+}
+
 // What goes wrong is a "memory management operation error" (IBTA volume 1, 11.6.2), for which the verbs' name
 // is that of binding.
 std::optional<ibv_wc_status> execute_locally(QueuePair& qp, const SendWqe& wqe) {

@@ -86,6 +86,9 @@ struct DataPacket {
 bool make_data_packet(const QueuePair& qp, roce::Service service, const queues::SendWqe& wqe, uint32_t index,
                       roce::Psn psn, uint32_t most, DataPacket& packet);
 
+// The opcode of the packets that neither begin nor end the request. REQUIRES: is_data(wqe)
+uint8_t middle_opcode(roce::Service service, const queues::SendWqe& wqe);
+
 // Executes a request that needs no packet. Answers why it fails.
 // REQUIRES: is_local(wqe), the requests before it have been begun
 std::optional<ibv_wc_status> execute_locally(QueuePair& qp, const queues::SendWqe& wqe);

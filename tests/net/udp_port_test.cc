@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "net/udp/udp_port.h"
 
+#include <algorithm>
 #include <cerrno>
 
 #include <gtest/gtest.h>
@@ -217,6 +218,70 @@ TEST_P(UdpPortPair, ManyFaultsLeaveRoomForOthers) {
   EXPECT_EQ(send(write_middle(2, 1, 256), pattern(256, 1)), SendStatus::kSent);
   EXPECT_TRUE(group_[1].flush());
   EXPECT_TRUE(collector_.receive(group_[2], 1));
+}
+
+// ---- trains
+
+transport::PacketTrain train_of(const roce::Path& path, ConstBytes payload, uint32_t packet_payload,
+                                uint32_t first_psn, bool asks) {
+  const roce::Headers headers = write_middle(2, first_psn, packet_payload);
+  return {.path = path,
+          .headers = {.opcode = headers.opcode,
+                      .ack_request = asks,
+                      .destination = headers.destination,
+                      .psn = headers.psn},
+          .payload = payload.data(),
+          .packet_payload = packet_payload,
+          .count = static_cast<uint32_t>(payload.size() / packet_payload)};
+}
+
+// Over the end of one super-packet and of another, also where something shorter or longer is staged already:
+// each packet comes once, in order and whole, with the very ICRC for its identification.
+TEST_P(UdpPortPair, ATrainArrivesAsItsPackets) {
+  for (const uint32_t size : {256, 1024, 4096}) {
+    for (const uint32_t staged : {0, 1, 3}) {
+      const uint32_t count = 60;
+      const std::vector<std::byte> payload = pattern(size_t{count} * size, size + staged);
+      collector_.packets.clear();
+      for (uint32_t i = 0; i < staged; ++i) send(write_middle(2, 90 + i, size + 16), pattern(size + 16, i));
+      const auto sent = group_[1].send_train(train_of(path_, payload, size, 0xfffff0, true));
+      EXPECT_EQ(sent.packets, count);
+      EXPECT_EQ(sent.status, SendStatus::kSent);
+      EXPECT_EQ(send(acknowledge(2, 7), {}), SendStatus::kSent);
+      group_[1].flush();
+      ASSERT_TRUE(collector_.receive(group_[2], staged + count + 1)) << size << " bytes, " << staged;
+      for (uint32_t i = 0; i < count; ++i) {
+        const Collector::Received& got = collector_.packets[staged + i];
+        EXPECT_EQ(got.headers.psn, roce::Psn(0xfffff0) + i);
+        EXPECT_EQ(got.headers.ack_request, i + 1 == count);
+        EXPECT_EQ(got.headers.opcode, write_middle(2, 0, size).opcode);
+        EXPECT_TRUE(std::ranges::equal(got.payload, ConstBytes(payload).subspan(size_t{i} * size, size)))
+            << i;
+      }
+    }
+  }
+  EXPECT_EQ(group_[2].counters().dropped[static_cast<size_t>(DropReason::kBadIcrc)], 0u);
+}
+
+TEST_P(UdpPortPair, ATrainEndsBeforeThePacketThatFaults) {
+  const size_t page = 4096;
+  void* memory = mmap(nullptr, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(memory, MAP_FAILED);
+  ASSERT_EQ(munmap(static_cast<std::byte*>(memory) + page, page), 0);
+  const ConstBytes half_gone(static_cast<std::byte*>(memory), 2 * page);
+
+  const auto some = group_[1].send_train(train_of(path_, half_gone, 1024, 0, true));
+  EXPECT_EQ(some.packets, 4u);
+  EXPECT_EQ(some.status, SendStatus::kFault);
+  const auto none = group_[1].send_train(train_of(path_, half_gone.subspan(page), 1024, 4, true));
+  EXPECT_EQ(none.packets, 0u);
+  EXPECT_EQ(none.status, SendStatus::kFault);
+  EXPECT_EQ(send(write_middle(2, 4, 1024), pattern(1024, 1)), SendStatus::kSent);
+  EXPECT_TRUE(group_[1].flush());
+  ASSERT_TRUE(collector_.receive(group_[2], 5));
+  for (uint32_t i = 0; i < 5; ++i) EXPECT_EQ(collector_.packets[i].headers.psn, roce::Psn(i));
+  EXPECT_EQ(group_[1].counters().sent_packets, 5u);
+  munmap(memory, page);
 }
 
 INSTANTIATE_TEST_SUITE_P(Loopback, UdpPortPair, ::testing::Values("127.0.0.1", "::1"));

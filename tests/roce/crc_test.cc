@@ -174,5 +174,25 @@ TEST(CrcPolynomial, PowersOfX) {
   }
 }
 
+TEST(Crc, OfAWordIsThatOfItsBytes) {
+  const auto data = random_bytes(11, 4 * 200);
+  uint32_t state = crc_init();
+  for (size_t i = 0; i < data.size(); i += 4) {
+    uint32_t word;
+    std::memcpy(&word, data.data() + i, sizeof word);
+    const uint32_t expected = crc_update(state, ConstBytes(data).subspan(i, 4));
+    ASSERT_EQ(crc_update_word(state, word), expected) << i;
+    state = expected;
+  }
+}
+
+TEST(Crc, OfZerosIsThatOfTheirBytes) {
+  const std::vector<std::byte> zeros(300);
+  for (uint32_t bytes = 0; bytes <= zeros.size(); ++bytes) {
+    ASSERT_EQ(crc_of_zeros(0x12345678 + bytes, bytes),
+              crc_update(0x12345678 + bytes, ConstBytes(zeros).first(bytes)));
+  }
+}
+
 }  // namespace
 }  // namespace verbena::roce

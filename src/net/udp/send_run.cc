@@ -2,6 +2,7 @@
 #include "net/udp/send_run.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include <netinet/udp.h>
 
@@ -11,6 +12,8 @@
 
 namespace verbena::net {
 namespace {
+
+constexpr size_t kBeforePsn = roce::kBthBytes - sizeof(uint32_t);
 
 // What an identification adds to the CRC state after the IP and UDP headers. The CRC is linear, so it is the
 // same for every flow and length.
@@ -26,6 +29,16 @@ std::array<uint32_t, SendRun::kMaxSegments> identification_images() {
 
 uint32_t identification_image(uint32_t index) {
   static const std::array<uint32_t, SendRun::kMaxSegments> kImages = identification_images();
+  return kImages[index];
+}
+
+// The same after the first word of the BTH, which is eight bytes long.
+uint32_t identification_image_in_bth(uint32_t index) {
+  static const std::array<uint32_t, SendRun::kMaxSegments> kImages = [] {
+    std::array<uint32_t, SendRun::kMaxSegments> images = identification_images();
+    for (uint32_t& image : images) image = roce::crc_of_zeros(image, sizeof(uint64_t));
+    return images;
+  }();
   return kImages[index];
 }
 
@@ -116,6 +129,38 @@ bool SendRun::append(const transport::OutgoingPacket& packet, uint32_t packet_by
   ++segments_;
   open_ = packet_bytes == segment_bytes_ && segments_ < max_segments_;
   return true;
+}
+
+// All but the PSN is the same in each: what the ICRC is up to there is computed once.
+uint32_t SendRun::append(const transport::PacketTrain& train, uint32_t packet_bytes) {
+  std::byte first[roce::kBthBytes];
+  roce::encode_plain(train.headers, first);
+  const uint32_t prefix =
+      packet_bytes == segment_bytes_ ? icrc_prefix_ : roce::icrc_begin(flow_, packet_bytes, 0);
+  const uint32_t before_psn = roce::icrc_headers(prefix, ConstBytes(first).first(kBeforePsn));
+
+  uint32_t done = 0;
+  memory::guarded([&] {
+    std::byte* at = block_ + bytes_;
+    for (uint32_t i = 0; i < train.count; ++i) {
+      const bool asks = train.headers.ack_request && i + 1 == train.count;
+      std::memcpy(at, first, kBeforePsn);
+      const uint32_t psn = roce::encode_psn(train.headers.psn + i, asks, at + kBeforePsn);
+      uint32_t state = before_psn;
+      if (is_ipv4()) state ^= identification_image_in_bth(segments_ + i);
+      state = roce::crc_update_word(state, psn);
+      std::byte* const payload = at + roce::kBthBytes;
+      state = roce::crc_copy(state, payload,
+                             {train.payload + size_t{i} * train.packet_payload, train.packet_payload});
+      roce::icrc_store(state, payload + train.packet_payload);
+      at += packet_bytes;
+      done = i + 1;
+    }
+  });
+  bytes_ += done * packet_bytes;
+  segments_ += done;
+  open_ = segments_ < max_segments_ && (done == 0 || packet_bytes == segment_bytes_);
+  return done;
 }
 
 ssize_t SendRun::transmit() {

@@ -50,6 +50,14 @@ class SendRun {
   // REQUIRES: accepts(packet_bytes); packet_bytes is the packet's whole length, ICRC included
   bool append(const transport::OutgoingPacket& packet, uint32_t packet_bytes);
 
+  // The same with those of a train; how many were copied in: all, or those before the one that faulted.
+  // REQUIRES: accepts(packet_bytes), train.count <= room(packet_bytes), packet_bytes is what each comes to
+  uint32_t append(const transport::PacketTrain& train, uint32_t packet_bytes);
+  // How many of this size it takes. REQUIRES: accepts(packet_bytes)
+  uint32_t room(uint32_t packet_bytes) const {
+    return packet_bytes == segment_bytes_ ? max_segments_ - segments_ : 1;
+  }
+
   // Passes the run to the kernel: what sendmsg answers.
   ssize_t transmit();
   // Fills in what sendmsg needs; valid until the run changes.

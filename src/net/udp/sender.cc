@@ -11,7 +11,9 @@
 namespace verbena::net {
 
 using transport::OutgoingPacket;
+using transport::PacketTrain;
 using transport::SendStatus;
+using transport::TrainSent;
 
 Sender::Sender(const UdpPortOptions& options, PortCounters& counters)
     : options_(options),
@@ -27,15 +29,10 @@ SendStatus Sender::send(const OutgoingPacket& packet) {
                                 packet.headers.pad + roce::kIcrcBytes;
   const uint32_t slot = packet.headers.destination.slot();
   const bool more = !packet.headers.info().ends_message;
-  SendRun* run = run_for(packet.path, slot, packet_bytes, more);
+  const auto [run, status] = place_for(packet.path, slot, packet_bytes, more);
   if (run == nullptr) {
-    const SendSocket* socket = socket_for(packet.path, slot);
-    if (socket == nullptr || packet_bytes > SendRun::kMaxBytes) {
-      ++counters_.send_errors;
-      return SendStatus::kSent;
-    }
-    run = begin_run(packet.path, slot, *socket, packet_bytes);
-    if (run == nullptr) return SendStatus::kBusy;
+    if (status == SendStatus::kSent) ++counters_.send_errors;
+    return status;
   }
   if (!run->append(packet, packet_bytes)) {
     if (run->segments() == 0) drop_newest();
@@ -43,6 +40,35 @@ SendStatus Sender::send(const OutgoingPacket& packet) {
   }
   if (run->is_full()) flush();
   return SendStatus::kSent;
+}
+
+TrainSent Sender::send_train(const PacketTrain& train) {
+  const uint32_t packet_bytes = roce::kBthBytes + train.packet_payload + roce::kIcrcBytes;
+  const uint32_t slot = train.headers.destination.slot();
+  for (uint32_t sent = 0; sent < train.count;) {
+    const auto [run, status] = place_for(train.path, slot, packet_bytes, true);
+    if (run == nullptr) {
+      if (status != SendStatus::kSent) return {sent, status};
+      counters_.send_errors += train.count - sent;
+      break;
+    }
+    const PacketTrain part = train.part(sent, run->room(packet_bytes));
+    const uint32_t appended = run->append(part, packet_bytes);
+    sent += appended;
+    if (appended < part.count) {
+      if (run->segments() == 0) drop_newest();
+      return {sent, SendStatus::kFault};
+    }
+    if (run->is_full()) flush();
+  }
+  return {train.count, SendStatus::kSent};
+}
+
+Sender::Place Sender::place_for(const roce::Path& path, uint32_t slot, uint32_t packet_bytes, bool more) {
+  if (SendRun* const run = run_for(path, slot, packet_bytes, more)) return {run, SendStatus::kSent};
+  const SendSocket* const socket = socket_for(path, slot);
+  if (socket == nullptr || packet_bytes > SendRun::kMaxBytes) return {nullptr, SendStatus::kSent};
+  return {begin_run(path, slot, *socket, packet_bytes), SendStatus::kBusy};
 }
 
 // The run that the packet may join, or null: then it needs a new one.

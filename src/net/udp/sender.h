@@ -24,6 +24,7 @@ class Sender {
   Sender(const UdpPortOptions& options, PortCounters& counters);
 
   transport::SendStatus send(const transport::OutgoingPacket& packet);
+  transport::TrainSent send_train(const transport::PacketTrain& train);
   // False: a socket is full and runs wait.
   bool flush();
   // The socket for whose sake the last flush() answered false; else -1.
@@ -33,6 +34,12 @@ class Sender {
   static constexpr uint32_t kRuns = 16;
   static constexpr uint32_t kRemembered = 8;
 
+  // Where a packet is staged. No run: it is lost (kSent), or has to wait (kBusy).
+  struct Place {
+    SendRun* run;
+    transport::SendStatus status;
+  };
+  Place place_for(const roce::Path& path, uint32_t slot, uint32_t packet_bytes, bool more);
   SendRun* run_for(const roce::Path& path, uint32_t slot, uint32_t packet_bytes, bool more);
   const SendSocket* socket_for(const roce::Path& path, uint32_t slot);
   SendRun* begin_run(const roce::Path& path, uint32_t slot, const SendSocket& socket, uint32_t packet_bytes);

@@ -19,6 +19,9 @@ class SplitPort : public Base {
         receiver_(std::move(socket), port, options.slot, counters_) {}
 
   transport::SendStatus send(const transport::OutgoingPacket& packet) final { return sender_.send(packet); }
+  transport::TrainSent send_train(const transport::PacketTrain& train) final {
+    return sender_.send_train(train);
+  }
   bool flush() final { return sender_.flush(); }
   uint32_t receive(PacketHandler& handler, uint32_t budget) final {
     return receiver_.receive(handler, budget);

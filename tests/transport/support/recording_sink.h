@@ -66,6 +66,11 @@ class RecordingSink : public PacketSink {
     return SendStatus::kSent;
   }
 
+  TrainSent send_train(const PacketTrain& train) override {
+    trains.push_back(train.count);
+    return PacketSink::send_train(train);
+  }
+
   uint32_t put_so_far() const override { return lying; }
   bool is_taken(uint32_t so_far) const override { return looked >= so_far; }
 
@@ -79,6 +84,7 @@ class RecordingSink : public PacketSink {
 
   std::deque<SentPacket> packets;
   std::vector<uint32_t> together;  // how many messages went as one, each time that some did
+  std::vector<uint32_t> trains;    // how long each was, asked for
   int room = -1;                   // -1: without end
   bool faults = false;             // whatever goes together
   uint32_t lying = 0;              // so much has been put where the receiver takes it,
