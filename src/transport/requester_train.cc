@@ -31,7 +31,7 @@ uint32_t Requester::middles_together(const SendWqe& wqe, uint32_t most) const {
   return count;
 }
 
-// kFault: nothing was sent, and the next of them is not to be had.
+// kFault: nothing was sent, as the memory of the next cannot be read.
 SendStatus Requester::send_middles(SendWqe& wqe, uint32_t count, uint32_t& budget) {
   const uint32_t bytes = count * mtu();
   Pieces pieces;
