@@ -70,6 +70,18 @@ constexpr InversePowers kInversePowers = [] {
   return powers;
 }();
 
+// Of an identification, as it lies in the header: the place where it stands.
+constexpr uint32_t image_of(uint16_t identification) {
+  return multiply(byteswap(identification), x_to(8 * int64_t{kIdentificationToBth}));
+}
+// A super-packet of ours has no more segments.
+constexpr size_t kCommonIdentifications = 64;
+constexpr std::array<uint32_t, kCommonIdentifications> kImages = [] {
+  std::array<uint32_t, kCommonIdentifications> images{};
+  for (uint32_t i = 0; i < images.size(); ++i) images[i] = image_of(static_cast<uint16_t>(i));
+  return images;
+}();
+
 uint32_t inverse_power(size_t bytes) {
   return crc::fast_multiply(kInversePowers.ones[bytes % kPowers], kInversePowers.hundreds[bytes / kPowers]);
 }
@@ -105,6 +117,10 @@ uint32_t icrc_begin(const IcrcFlow& flow, uint32_t udp_payload_bytes, uint16_t i
                     ConstBytes(header, static_cast<size_t>(to - header)));
 }
 
+uint32_t icrc_identification(uint16_t identification) {
+  return identification < kImages.size() ? kImages[identification] : image_of(identification);
+}
+
 uint32_t icrc_headers(uint32_t state, ConstBytes headers) {
   return crc_update(state ^ mask_correction(headers), headers);
 }
@@ -121,16 +137,25 @@ uint32_t icrc_of(const IcrcFlow& flow, uint16_t identification, ConstBytes udp_p
 }
 
 IcrcCheck icrc_check(const IcrcFlow& flow, ConstBytes udp_payload, uint16_t likely_identification) {
+  return IcrcChecker(flow).check(udp_payload, likely_identification);
+}
+
+IcrcCheck IcrcChecker::check(ConstBytes udp_payload, uint16_t likely_identification) {
   constexpr size_t kMaxUdpPayload = 65507;
   if (udp_payload.size() < kBthBytes + kIcrcBytes || udp_payload.size() > kMaxUdpPayload) {
     return IcrcCheck::kBad;
   }
+  if (udp_payload.size() != bytes_) {
+    bytes_ = udp_payload.size();
+    state_ = icrc_begin(flow_, static_cast<uint32_t>(bytes_), 0);
+  }
+  const uint32_t begin = flow_.ipv6 ? state_ : state_ ^ icrc_identification(likely_identification);
   const ConstBytes covered = udp_payload.first(udp_payload.size() - kIcrcBytes);
   uint32_t received;
   std::memcpy(&received, covered.data() + covered.size(), sizeof received);
-  const uint32_t difference = icrc_of(flow, likely_identification, covered) ^ received;
+  const uint32_t difference = crc_final(icrc_headers(begin, covered)) ^ received;
   if (difference == 0) return IcrcCheck::kExact;
-  if (flow.ipv6) return IcrcCheck::kBad;
+  if (flow_.ipv6) return IcrcCheck::kBad;
   // Taken back over all that follows the identification's first byte, the difference is what must be added to
   // the state there; two bytes of message reach its low half only.
   const uint32_t needed =

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 
 #include "base/bytes.h"
@@ -43,6 +44,10 @@ uint32_t crc_copy(uint32_t state, std::byte* to, ConstBytes from);
 // `udp_payload_bytes` is from the BTH to the ICRC's end. `identification` is ignored for IPv6.
 uint32_t icrc_begin(const IcrcFlow& flow, uint32_t udp_payload_bytes, uint16_t identification);
 
+// What an identification adds to what icrc_begin() answers for 0. The CRC is linear: it is the same for every
+// flow of IPv4 and every length.
+uint32_t icrc_identification(uint16_t identification);
+
 // Continues over the headers (BTH first), masking BTH byte 4. REQUIRES: that is among them
 uint32_t icrc_headers(uint32_t state, ConstBytes headers);
 
@@ -69,5 +74,19 @@ enum class IcrcCheck : uint8_t { kExact, kAcceptedForSomeIdentification, kBad };
 //     of the 2^32 possible ICRC values are right. Two flipped bits far apart are among them; the exact form
 //     always finds them.
 IcrcCheck icrc_check(const IcrcFlow& flow, ConstBytes udp_payload, uint16_t likely_identification);
+
+// Checks packets of one flow, mostly of one length: what lies in front of the BTH is computed once for all
+// of them. The flow outlives it. One thread at a time.
+class IcrcChecker {
+ public:
+  explicit IcrcChecker(const IcrcFlow& flow) : flow_(flow) {}
+  // As icrc_check().
+  IcrcCheck check(ConstBytes udp_payload, uint16_t likely_identification);
+
+ private:
+  const IcrcFlow& flow_;
+  size_t bytes_ = 0;    // of the latest packet
+  uint32_t state_ = 0;  // icrc_begin() of those, with identification 0
+};
 
 }  // namespace verbena::roce

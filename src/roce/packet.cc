@@ -171,22 +171,28 @@ std::optional<ParseError> parse_headers(ConstBytes encoded, Headers& headers) {
   return std::nullopt;
 }
 
-tl::expected<Packet, ParseError> parse(ConstBytes udp_payload) {
-  if (udp_payload.size() < kBthBytes + kIcrcBytes) return tl::unexpected(ParseError::kTruncated);
-  tl::expected<Packet, ParseError> packet;
-  Headers& h = packet->headers;
+std::optional<ParseError> parse(ConstBytes udp_payload, Packet& packet) {
+  if (udp_payload.size() < kBthBytes + kIcrcBytes) return ParseError::kTruncated;
+  Headers& h = packet.headers;
   parse_bth(udp_payload.data(), h);
   const OpcodeInfo& info = h.info();
-  if (!info.exists()) return tl::unexpected(ParseError::kUnknownOpcode);
-  if (h.header_version != 0) return tl::unexpected(ParseError::kBadVersion);
-  if (udp_payload.size() < header_bytes(h.opcode) + kIcrcBytes) return tl::unexpected(ParseError::kTruncated);
+  if (!info.exists()) return ParseError::kUnknownOpcode;
+  if (h.header_version != 0) return ParseError::kBadVersion;
+  if (udp_payload.size() < header_bytes(h.opcode) + kIcrcBytes) return ParseError::kTruncated;
 
-  const std::byte* const body = parse_extensions(info, udp_payload.data() + kBthBytes, h);
+  const std::byte* body = udp_payload.data() + kBthBytes;
+  if (info.extensions != kNoExtension) body = parse_extensions(info, body, h);
   const auto body_bytes = static_cast<size_t>(udp_payload.data() + udp_payload.size() - kIcrcBytes - body);
-  if (!info.carries_payload && body_bytes != 0) return tl::unexpected(ParseError::kUnexpectedPayload);
+  if (!info.carries_payload && body_bytes != 0) return ParseError::kUnexpectedPayload;
   // Payload and padding make whole words (IBTA volume 1, 9.2: PadCnt); the padding is part of what is there.
-  if (body_bytes % 4 != 0 || h.pad > body_bytes) return tl::unexpected(ParseError::kBadPadding);
-  packet->payload = ConstBytes(body, body_bytes - h.pad);
+  if (body_bytes % 4 != 0 || h.pad > body_bytes) return ParseError::kBadPadding;
+  packet.payload = ConstBytes(body, body_bytes - h.pad);
+  return std::nullopt;
+}
+
+tl::expected<Packet, ParseError> parse(ConstBytes udp_payload) {
+  Packet packet;
+  if (const auto error = parse(udp_payload, packet)) return tl::unexpected(*error);
   return packet;
 }
 

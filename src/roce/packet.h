@@ -92,9 +92,10 @@ struct Packet {
 // Reads one RoCEv2 packet: `udp_payload` from the BTH to the ICRC's last byte. Does not check the ICRC.
 tl::expected<Packet, ParseError> parse(ConstBytes udp_payload);
 
-// Reads the headers alone, as encode() wrote them; there may be nothing behind them. What there is in
-// `headers` counts if there is no error. (To hand them out would be to copy them, which costs as much as to
-// read them.)
+// The same, and of the headers alone, as encode() wrote them, with nothing behind them. What there is in
+// `packet` and `headers` counts if there is no error. (To hand them out would be to copy them, which costs as
+// much as to read them.) REQUIRES: `packet` is a new one
+std::optional<ParseError> parse(ConstBytes udp_payload, Packet& packet);
 std::optional<ParseError> parse_headers(ConstBytes encoded, Headers& headers);
 
 // Bytes of the BTH and extension headers of an opcode. REQUIRES: kOpcodes[opcode].exists()

@@ -63,11 +63,12 @@ DatagramOrigin origin_of(msghdr& message) {
 
 uint32_t DatagramSplitter::split(PacketHandler& handler, const DatagramOrigin& origin, ConstBytes datagram) {
   const roce::IcrcFlow flow = roce::icrc_flow(origin.path, origin.source_port, port_);
+  roce::IcrcChecker icrc(flow);
   const size_t step = origin.segment_bytes != 0 ? origin.segment_bytes : datagram.size();
   uint32_t index = 0;
   do {
     const size_t length = std::min(step, datagram.size());
-    take(handler, origin, flow, datagram.first(length), index++);
+    take(handler, origin, icrc, datagram.first(length), index++);
     datagram = datagram.subspan(length);
   } while (!datagram.empty());
   return index;
@@ -75,20 +76,20 @@ uint32_t DatagramSplitter::split(PacketHandler& handler, const DatagramOrigin& o
 
 // One packet. `index` is its place in the merged datagram, which a sender like us has given it as
 // identification.
-void DatagramSplitter::take(PacketHandler& handler, const DatagramOrigin& origin, const roce::IcrcFlow& flow,
+void DatagramSplitter::take(PacketHandler& handler, const DatagramOrigin& origin, roce::IcrcChecker& icrc,
                             ConstBytes udp_payload, uint32_t index) {
   ++counters_.received_packets;
   counters_.received_bytes += udp_payload.size();
-  const auto packet = roce::parse(udp_payload);
-  if (!packet) return drop(drop_reason(packet.error()));
+  roce::Packet packet;
+  if (const auto error = roce::parse(udp_payload, packet)) return drop(drop_reason(*error));
   if (!origin.has_destination ||
-      roce::icrc_check(flow, udp_payload, static_cast<uint16_t>(index)) == roce::IcrcCheck::kBad) {
+      icrc.check(udp_payload, static_cast<uint16_t>(index)) == roce::IcrcCheck::kBad) {
     return drop(DropReason::kBadIcrc);
   }
-  const roce::Qpn destination = packet->headers.destination;
+  const roce::Qpn destination = packet.headers.destination;
   if (destination.slot() != slot_ && destination != roce::kMulticastQpn)
     return drop(DropReason::kForeignSlot);
-  handler.on_packet({*packet, origin.path, static_cast<uint32_t>(udp_payload.size())});
+  handler.on_packet({packet, origin.path, static_cast<uint32_t>(udp_payload.size())});
 }
 
 }  // namespace verbena::net

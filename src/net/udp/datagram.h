@@ -36,7 +36,7 @@ class DatagramSplitter {
   void drop(DropReason reason) { ++counters_.dropped[static_cast<size_t>(reason)]; }
 
  private:
-  void take(PacketHandler& handler, const DatagramOrigin& origin, const roce::IcrcFlow& flow,
+  void take(PacketHandler& handler, const DatagramOrigin& origin, roce::IcrcChecker& icrc,
             ConstBytes udp_payload, uint32_t index);
 
   uint16_t port_;

@@ -15,28 +15,13 @@ namespace {
 
 constexpr size_t kBeforePsn = roce::kBthBytes - sizeof(uint32_t);
 
-// What an identification adds to the CRC state after the IP and UDP headers. The CRC is linear, so it is the
-// same for every flow and length.
-std::array<uint32_t, SendRun::kMaxSegments> identification_images() {
-  std::array<uint32_t, SendRun::kMaxSegments> images{};
-  const roce::IcrcFlow flow{};
-  const uint32_t base = roce::icrc_begin(flow, 0, 0);
-  for (uint32_t i = 0; i < images.size(); ++i) {
-    images[i] = roce::icrc_begin(flow, 0, static_cast<uint16_t>(i)) ^ base;
-  }
-  return images;
-}
-
-uint32_t identification_image(uint32_t index) {
-  static const std::array<uint32_t, SendRun::kMaxSegments> kImages = identification_images();
-  return kImages[index];
-}
-
-// The same after the first word of the BTH, which is eight bytes long.
-uint32_t identification_image_in_bth(uint32_t index) {
+// What roce::icrc_identification() comes to eight bytes later, before the PSN.
+uint32_t identification_before_psn(uint32_t index) {
   static const std::array<uint32_t, SendRun::kMaxSegments> kImages = [] {
-    std::array<uint32_t, SendRun::kMaxSegments> images = identification_images();
-    for (uint32_t& image : images) image = roce::crc_of_zeros(image, sizeof(uint64_t));
+    std::array<uint32_t, SendRun::kMaxSegments> images{};
+    for (uint32_t i = 0; i < images.size(); ++i) {
+      images[i] = roce::crc_of_zeros(roce::icrc_identification(static_cast<uint16_t>(i)), kBeforePsn);
+    }
     return images;
   }();
   return kImages[index];
@@ -109,7 +94,7 @@ void SendRun::write_source(ControlWriter& writer) const {
 bool SendRun::append(const transport::OutgoingPacket& packet, uint32_t packet_bytes) {
   std::byte* at = block_ + bytes_;
   uint32_t state = packet_bytes == segment_bytes_ ? icrc_prefix_ : roce::icrc_begin(flow_, packet_bytes, 0);
-  if (is_ipv4()) state ^= identification_image(segments_);
+  if (is_ipv4()) state ^= roce::icrc_identification(static_cast<uint16_t>(segments_));
 
   const uint32_t header_bytes = roce::encode(packet.headers, {at, roce::kMaxHeaderBytes});
   state = roce::icrc_headers(state, {at, header_bytes});
@@ -147,7 +132,7 @@ uint32_t SendRun::append(const transport::PacketTrain& train, uint32_t packet_by
       std::memcpy(at, first, kBeforePsn);
       const uint32_t psn = roce::encode_psn(train.headers.psn + i, asks, at + kBeforePsn);
       uint32_t state = before_psn;
-      if (is_ipv4()) state ^= identification_image_in_bth(segments_ + i);
+      if (is_ipv4()) state ^= identification_before_psn(segments_ + i);
       state = roce::crc_update_word(state, psn);
       std::byte* const payload = at + roce::kBthBytes;
       state = roce::crc_copy(state, payload,
