@@ -91,9 +91,14 @@ void SendRun::write_source(ControlWriter& writer) const {
   }
 }
 
+// The first's, or a shorter last one's.
+uint32_t SendRun::icrc_prefix(uint32_t packet_bytes) const {
+  return packet_bytes == segment_bytes_ ? icrc_prefix_ : roce::icrc_begin(flow_, packet_bytes, 0);
+}
+
 bool SendRun::append(const transport::OutgoingPacket& packet, uint32_t packet_bytes) {
   std::byte* at = block_ + bytes_;
-  uint32_t state = packet_bytes == segment_bytes_ ? icrc_prefix_ : roce::icrc_begin(flow_, packet_bytes, 0);
+  uint32_t state = icrc_prefix(packet_bytes);
   if (is_ipv4()) state ^= roce::icrc_identification(static_cast<uint16_t>(segments_));
 
   const uint32_t header_bytes = roce::encode(packet.headers, {at, roce::kMaxHeaderBytes});
@@ -120,8 +125,7 @@ bool SendRun::append(const transport::OutgoingPacket& packet, uint32_t packet_by
 uint32_t SendRun::append(const transport::PacketTrain& train, uint32_t packet_bytes) {
   std::byte first[roce::kBthBytes];
   roce::encode_plain(train.headers, first);
-  const uint32_t prefix =
-      packet_bytes == segment_bytes_ ? icrc_prefix_ : roce::icrc_begin(flow_, packet_bytes, 0);
+  const uint32_t prefix = icrc_prefix(packet_bytes);
   const uint32_t before_psn = roce::icrc_headers(prefix, ConstBytes(first).first(kBeforePsn));
 
   uint32_t done = 0;

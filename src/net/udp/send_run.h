@@ -83,6 +83,7 @@ class SendRun {
 
  private:
   void set_path(const roce::Path& path, const SendSocket& socket, uint16_t destination_port);
+  uint32_t icrc_prefix(uint32_t packet_bytes) const;
   void write_controls();
   void write_source(ControlWriter& writer) const;
 
