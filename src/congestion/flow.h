@@ -42,6 +42,8 @@ class Flow {
   bool may_send(TimePoint now) const { return pace_.allows(now); }
   // The same when another packet of so many bytes has left.
   bool may_send_after(uint32_t bytes, TimePoint now) const { return pace_.allows_after(bytes, now); }
+  // The same, where so many bytes leave together at this pace.
+  bool may_send_after_run(uint32_t bytes, TimePoint now) const { return pace_.allows_after_run(bytes, now); }
   TimePoint may_send_at() const { return pace_.next(); }
 
   // ---- what arrives

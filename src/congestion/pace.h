@@ -27,6 +27,10 @@ class Pace {
   bool allows_after(uint32_t bytes, TimePoint now) const {
     return rate_ == 0 || due_after(bytes, now) <= now;
   }
+  // Of a path that is too slow for a burst of so many it does not ask for one.
+  bool allows_after_run(uint32_t bytes, TimePoint now) const {
+    return rate_ == 0 || time_of(bytes) > burst_ || due_after(bytes, now) <= now;
+  }
   void sent(uint32_t bytes, TimePoint now) {
     if (rate_ != 0) due_ = due_after(bytes, now);
   }

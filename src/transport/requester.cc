@@ -25,6 +25,8 @@ constexpr uint32_t kMessagesBehind = 8;
 constexpr uint32_t kLeastLent = 1 << 16;
 // Bytes in flight, whatever the path.
 constexpr uint32_t kMostInFlight = 1u << 30;
+// A window of fewer is used to its last packet.
+constexpr uint32_t kLeastRunsInWindow = 3;
 
 // What is wrong with a request by itself; such a one is never sent. (Posting refuses what it can see; the
 // rest ends here.)
@@ -185,7 +187,33 @@ bool Requester::can_send_new() const {
   if (holds_new() && has_outstanding() && !next_.is_before(highest_)) return false;
   const SendWqe& wqe = ring().at(cursor_);
   if (!may_start(wqe)) return false;
-  return is_local(wqe) || window_allows(std::min(wqe.length, mtu()) + sizes_.charge);
+  if (is_local(wqe)) return true;
+  return window_allows(std::min(wqe.length, mtu()) + sizes_.charge) && window_allows_run(wqe);
+}
+
+// Whether what would be sent next is the first of a run. All that is under way has been asked for then.
+bool Requester::begins_run(const SendWqe& wqe) const {
+  if (!flow_ || since_ack_request_ > 0 || next_.is_before(highest_) || !is_data(wqe)) return false;
+  const uint32_t packets =
+      cursor_ == assigned_ ? packets_of(wqe, mtu()) : static_cast<uint32_t>(wqe.last_psn - next_) + 1;
+  if (packets >= sizes_.run_packets) return true;
+  if (cursor_ + 1 == ring().posted()) return false;
+  const SendWqe& following = ring().at(cursor_ + 1);
+  return is_data(following) && packets + packets_of(following, mtu()) >= sizes_.run_packets;
+}
+
+// A run waits until the window has room for all of it. Runs would else stay cut in parts for good: a part is
+// acknowledged by itself, and opens the window for as much.
+bool Requester::window_allows_run(const SendWqe& wqe) const {
+  return inflight_ + sizes_.run_bytes <= window_ || inflight_ == 0 ||
+         window_ < kLeastRunsInWindow * sizes_.run_bytes || !begins_run(wqe);
+}
+
+// The same for the time at which it may leave.
+bool Requester::pace_allows(const SendWqe& wqe, TimePoint now) const {
+  if (!flow_) return true;
+  const uint32_t most = sizes_.run_bytes - mtu() - sizes_.charge;
+  return flow_->may_send(now) && (!begins_run(wqe) || flow_->may_send_after_run(most, now));
 }
 
 // A window of a path that holds much may be of more packets than a machine's own networks ever hold.
@@ -247,11 +275,11 @@ TransmitResult Requester::send_posted(TimePoint now, uint32_t& budget) {
   }
   while (can_send_new()) {
     if (budget == 0) return TransmitResult::kMore;
-    if (flow_ && !flow_->may_send(now)) {
+    SendWqe& wqe = ring().at(cursor_);
+    if (!pace_allows(wqe, now)) {
       paced_until_ = flow_->may_send_at();
       return TransmitResult::kPaced;
     }
-    SendWqe& wqe = ring().at(cursor_);
     if (qp_.route().direct != nullptr && cursor_ == assigned_) {
       drains_for_direct_ = drains_for_direct_ && has_outstanding();
       const bool refused = std::exchange(direct_refused_, false);

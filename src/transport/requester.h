@@ -162,6 +162,9 @@ class Requester {
 
   // Repair
   bool can_send_new() const;
+  bool begins_run(const queues::SendWqe& wqe) const;
+  bool window_allows_run(const queues::SendWqe& wqe) const;
+  bool pace_allows(const queues::SendWqe& wqe, TimePoint now) const;
   bool can_repair() const;
   const Holes* holes_to_repair() const;
   const Holes::Hole* first_lost() const {

@@ -101,50 +101,5 @@ TEST(RoundTrip, FollowsRfc6298) {
   EXPECT_EQ(round_trip.least(), milliseconds(8));
 }
 
-TEST(Pace, LetsBytesThroughAtItsRateHoweverLateItIsAsked) {
-  Pace pace;
-  pace.set(100'000'000, 2 * kPacket, 64 * kPacket);
-  TimePoint now{std::chrono::seconds(1)};
-  const TimePoint began = now;
-  uint64_t bytes = 0;
-  while (now - began < std::chrono::seconds(1)) {
-    while (pace.allows(now)) {
-      pace.sent(kPacket, now);
-      bytes += kPacket;
-    }
-    ASSERT_GT(pace.next(), now);
-    now = pace.next() + microseconds(66);  // a timer's step
-  }
-  EXPECT_NEAR(static_cast<double>(bytes), 100e6, 1e6);
-}
-
-TEST(Pace, MakesUpForNoMoreThanAMoment) {
-  Pace pace;
-  pace.set(100'000'000, 2 * kPacket, 64 * kPacket);
-  TimePoint now{std::chrono::seconds(1)};
-  pace.sent(kPacket, now);
-  now += std::chrono::seconds(10);
-  uint64_t bytes = 0;
-  for (; pace.allows(now); bytes += kPacket) pace.sent(kPacket, now);
-  EXPECT_LE(bytes, 100'000u + 2 * kPacket);
-}
-
-TEST(Pace, ForgetsWhatIsNotThoughtToBeOnItsWayAnyMore) {
-  Pace pace;
-  pace.set(10'000, 2 * kPacket, 64 * kPacket);
-  const TimePoint now{std::chrono::seconds(1)};
-  pace.sent(64 * kPacket, now);
-  EXPECT_FALSE(pace.allows(now + std::chrono::seconds(5)));
-  pace.forget();
-  EXPECT_TRUE(pace.allows(now));
-}
-
-TEST(Pace, WithoutARateHoldsNothingBack) {
-  Pace pace;
-  const TimePoint now{std::chrono::seconds(1)};
-  for (int i = 0; i < 1000; ++i) pace.sent(kPacket, now);
-  EXPECT_TRUE(pace.allows(now));
-}
-
 }  // namespace
 }  // namespace verbena::congestion

@@ -199,6 +199,29 @@ TEST_F(RequesterSending, KeepsWithinItsWindowAndTheLastPacketOfItAsks) {
   EXPECT_TRUE(packets.back().asks());
 }
 
+// Its runs would stay cut in parts for good, as a part is acknowledged by itself.
+TEST_F(RequesterSending, BeginsARunWhenTheWindowHasRoomForAllOfIt) {
+  post(IBV_WR_SEND, 1 << 20);
+  const size_t window = e.transmitted().size();
+  EXPECT_EQ(window, 6u * 64);
+  acknowledge(100 + 4);
+  EXPECT_FALSE(e.qp->has_urgent());
+  EXPECT_EQ(e.transmitted().size(), 0u);
+  acknowledge(100 + 63);
+  EXPECT_TRUE(e.qp->has_urgent());
+  const auto packets = e.transmitted();
+  ASSERT_EQ(packets.size() % 64, 0u);
+  for (size_t i = 0; i < packets.size(); ++i) EXPECT_EQ(packets[i].asks(), i % 64 == 63) << i;
+}
+
+TEST_F(RequesterSending, FillsTheWindowWithWhatIsLessThanARun) {
+  post(IBV_WR_SEND, 6 * 64 * 256);
+  e.transmitted();
+  acknowledge(100 + 3);
+  post(IBV_WR_SEND, 4 * 256);
+  EXPECT_EQ(e.transmitted().size(), 4u);
+}
+
 TEST_F(RequesterSending, WrapsItsSequenceNumbers) {
   e.qp->enter(IBV_QPS_RESET);
   e.attributes().send_psn = roce::Psn(0xfffffe);
