@@ -9,6 +9,7 @@
 #include "base/bytes.h"
 #include "roce/packet.h"
 #include "roce/path.h"
+#include "transport/block_pins.h"
 
 namespace verbena::transport {
 
@@ -120,6 +121,11 @@ struct PacketTrain {
   const std::byte* payload;  // of all, one behind the other; user memory, and may fault
   uint32_t packet_payload;   // of each, in bytes: a multiple of four
   uint32_t count;
+  // If there are some: by way of these a port may keep what it has made of them as it is, and send it without
+  // a copy. Until the PSN behind all of them is acknowledged, or that behind the message's last packet, if it
+  // comes next.
+  BlockPins* pins = nullptr;
+  bool before_last = false;
 
   // Of those from `index` on, at most so many.
   PacketTrain part(uint32_t index, uint32_t most) const {
@@ -128,8 +134,10 @@ struct PacketTrain {
     rest.payload = payload + size_t{index} * packet_payload;
     rest.count = std::min(count - index, most);
     rest.headers.ack_request = headers.ack_request && index + rest.count == count;
+    rest.before_last = before_last && index + rest.count == count;
     return rest;
   }
+  roce::Psn pinned_until() const { return headers.psn + count + (before_last ? 1 : 0); }
 };
 // How many of them were sent, the first ones, and why not all.
 struct TrainSent {

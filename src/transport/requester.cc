@@ -140,6 +140,7 @@ void Requester::halt() {
   users_ = 0;
   holes_.reset(unacked_);
   answers_.reset(unacked_);
+  pins_.clear();
   heard_due_ = probe_due_ = false;
   ack_deadline_ = rnr_deadline_ = paced_until_ = probe_deadline_ = overdue_ = kNever;
 }

@@ -279,6 +279,7 @@ class Requester {
   // the flow decides, with all it knows.
   congestion::FixedWindow lossless_window_;
   std::unique_ptr<congestion::Flow> flow_;
+  BlockPins pins_;
   uint32_t window_ = 0;             // bytes that may be in flight
   uint32_t inflight_ = 0;           // bytes between unacked_ and next_
   uint32_t since_ack_request_ = 0;  // bytes, and one for each packet without

@@ -154,6 +154,7 @@ void Requester::progressed_flow(TimePoint now) {
   }
   if (held_up_.is_before(unacked_)) held_up_ = unacked_;
   latest_reads_.drop_before(unacked_);
+  pins_.release_before(unacked_);
   if (!has_outstanding()) inflight_ = 0;
   flow_->answered(inflight_, now);
   flow_->settled(unacked_);

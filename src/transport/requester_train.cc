@@ -46,7 +46,9 @@ SendStatus Requester::send_middles(SendWqe& wqe, uint32_t count, uint32_t& budge
                                                                .psn = next_},
                                                    .payload = pieces.get().front().data(),
                                                    .packet_payload = mtu(),
-                                                   .count = count});
+                                                   .count = count,
+                                                   .pins = &pins_,
+                                                   .before_last = next_ + count == wqe.last_psn});
   if (train.packets == 0) return train.status;
   const bool asked = asks && train.packets == count;
   since_ack_request_ = asked ? 0 : since_ack_request_ + train.packets * (mtu() + sizes_.charge);

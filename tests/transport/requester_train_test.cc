@@ -95,6 +95,43 @@ TEST_F(Train, GoesOnWhereTheRouteHadNoMoreRoom) {
   expect_sent(2);
 }
 
+TEST_F(Train, KeepsItsBlockUntilItIsAcknowledged) {
+  post(IBV_WR_SEND, 6 * 256);
+  e.transmitted();
+  EXPECT_EQ(*e.sink.block, 1u);
+  acknowledge(104);
+  EXPECT_EQ(*e.sink.block, 1u);
+  acknowledge(105);
+  EXPECT_EQ(*e.sink.block, 1u) << "the message's last packet lies there, too";
+  acknowledge(106);
+  EXPECT_EQ(*e.sink.block, 0u);
+}
+
+TEST_F(Train, KeepsItsBlockWhileAPartOfItIsMissing) {
+  post(IBV_WR_SEND, 6 * 256);
+  e.transmitted();
+  tell(103, {{104, 107}});
+  EXPECT_EQ(*e.sink.block, 1u);
+  acknowledge(106);
+  EXPECT_EQ(*e.sink.block, 0u);
+}
+
+TEST_F(Train, KeepsNoBlockOfAQueuePairThatFails) {
+  post(IBV_WR_SEND, 6 * 256);
+  e.transmitted();
+  EXPECT_EQ(*e.sink.block, 1u);
+  e.qp->enter(IBV_QPS_ERR);
+  EXPECT_EQ(*e.sink.block, 0u);
+}
+
+TEST_F(Train, KeepsNoBlockOfAQueuePairThatIsReset) {
+  post(IBV_WR_SEND, 6 * 256);
+  e.transmitted();
+  EXPECT_EQ(*e.sink.block, 1u);
+  e.qp->enter(IBV_QPS_RESET);
+  EXPECT_EQ(*e.sink.block, 0u);
+}
+
 TEST_F(Train, IsNotOfWhatIsSentAgain) {
   post(IBV_WR_SEND, 10 * 256);
   e.transmitted();

@@ -7,6 +7,7 @@
 #include <netinet/udp.h>
 
 #include "memory/guarded.h"
+#include "net/udp/block_pool.h"
 #include "net/udp/system_calls.h"
 #include "roce/ip_header.h"
 
@@ -42,8 +43,9 @@ bool stage_payload(uint32_t& state, std::byte* to, std::span<const ConstBytes> p
 
 }  // namespace
 
-void SendRun::begin(const roce::Path& path, uint32_t slot, const SendSocket& socket,
+void SendRun::begin(std::byte* block, const roce::Path& path, uint32_t slot, const SendSocket& socket,
                     uint16_t destination_port, uint32_t packet_bytes, uint32_t max_segments) {
+  block_ = block;
   // Runs are used again most recently used first: mostly for the same path.
   if (socket_ != &socket || !(path_ == path)) set_path(path, socket, destination_port);
   slot_ = slot;
@@ -53,6 +55,7 @@ void SendRun::begin(const roce::Path& path, uint32_t slot, const SendSocket& soc
   max_segments_ = std::min(max_segments, kMaxBytes / packet_bytes);
   icrc_prefix_ = roce::icrc_begin(flow_, packet_bytes, 0);
   open_ = true;
+  has_train_ = keeps_block_ = false;
 }
 
 void SendRun::set_path(const roce::Path& path, const SendSocket& socket, uint16_t destination_port) {
@@ -152,13 +155,14 @@ uint32_t SendRun::append(const transport::PacketTrain& train, uint32_t packet_by
   return done;
 }
 
-ssize_t SendRun::transmit() {
+ssize_t SendRun::transmit(SplicePipe& pipe) {
   // A lone packet needs no message header, which saves copying that into the kernel.
   if (segments_ == 1 && control_bytes_ == 0) {
     return system_calls::sendto(fd(), block_, bytes_, MSG_DONTWAIT, &name_.generic, name_.length());
   }
   msghdr message;
   describe(message);
+  if (is_spliced()) return pipe.send(fd(), message, BlockPool::kCopiedBytes);
   return system_calls::sendmsg(fd(), &message, MSG_DONTWAIT);
 }
 

@@ -12,6 +12,7 @@
 #include "net/udp/control_message.h"
 #include "net/udp/send_sockets.h"
 #include "net/udp/socket_address.h"
+#include "net/udp/splice_pipe.h"
 #include "net/udp/udp_traits.h"
 #include "roce/icrc.h"
 #include "transport/packet_io.h"
@@ -28,12 +29,10 @@ class SendRun {
   // encode() may ask for room for the longest headers.
   static constexpr size_t kBlockBytes = 65536 + 64;
 
-  // Gives the run its room. REQUIRES: kBlockBytes there, for the life of the run
-  void set_block(std::byte* block) { block_ = block; }
-
-  // Begins a run of packets of `packet_bytes` each. REQUIRES: packet_bytes <= kMaxBytes
-  void begin(const roce::Path& path, uint32_t slot, const SendSocket& socket, uint16_t destination_port,
-             uint32_t packet_bytes, uint32_t max_segments);
+  // Begins a run of packets of `packet_bytes` each in that block. REQUIRES: packet_bytes <= kMaxBytes;
+  // kBlockBytes there, until the run begins again
+  void begin(std::byte* block, const roce::Path& path, uint32_t slot, const SendSocket& socket,
+             uint16_t destination_port, uint32_t packet_bytes, uint32_t max_segments);
 
   bool is_for(const roce::Path& path, uint32_t slot) const { return slot_ == slot && path_ == path; }
   // `more`: others of its size are sure to follow. Then a shorter one begins a run of its own, which can take
@@ -58,8 +57,17 @@ class SendRun {
     return packet_bytes == segment_bytes_ ? max_segments_ - segments_ : 1;
   }
 
+  // A train was appended; does its sender keep the block as it is until that has arrived? What else is in the
+  // run nobody keeps: it leaves together with them.
+  void note_train(bool keeps_block) {
+    keeps_block_ = keeps_block && (keeps_block_ || !has_train_);
+    has_train_ = true;
+  }
+  // Whether it leaves without being copied.
+  bool is_spliced() const { return keeps_block_ && bytes_ >= SplicePipe::kLeastBytes; }
+
   // Passes the run to the kernel: what sendmsg answers.
-  ssize_t transmit();
+  ssize_t transmit(SplicePipe& pipe);
   // Fills in what sendmsg needs; valid until the run changes.
   void describe(msghdr& message);
 
@@ -94,6 +102,8 @@ class SendRun {
   uint32_t max_segments_ = 0;
   uint32_t icrc_prefix_ = 0;  // of a packet of segment_bytes_ with identification 0
   bool open_ = false;
+  bool has_train_ = false;
+  bool keeps_block_ = false;
   uint32_t slot_ = 0;
   const SendSocket* socket_ = nullptr;
   roce::Path path_;

@@ -20,7 +20,6 @@ Sender::Sender(const UdpPortOptions& options, PortCounters& counters)
       counters_(counters),
       sockets_(options.send_buffer_bytes),
       arena_(std::make_unique_for_overwrite<std::byte[]>(kRuns * SendRun::kBlockBytes)) {
-  for (uint32_t i = 0; i < kRuns; ++i) runs_[i].set_block(arena_.get() + i * SendRun::kBlockBytes);
   for (uint32_t i = kRuns; i-- > 0;) release(i);
 }
 
@@ -55,6 +54,7 @@ TrainSent Sender::send_train(const PacketTrain& train) {
     const PacketTrain part = train.part(sent, run->room(packet_bytes));
     const uint32_t appended = run->append(part, packet_bytes);
     sent += appended;
+    if (appended > 0) run->note_train(pin_block(*run, part.part(0, appended)));
     if (appended < part.count) {
       if (run->segments() == 0) drop_newest();
       return {sent, SendStatus::kFault};
@@ -68,7 +68,7 @@ Sender::Place Sender::place_for(const roce::Path& path, uint32_t slot, uint32_t 
   if (SendRun* const run = run_for(path, slot, packet_bytes, more)) return {run, SendStatus::kSent};
   const SendSocket* const socket = socket_for(path, slot);
   if (socket == nullptr || packet_bytes > SendRun::kMaxBytes) return {nullptr, SendStatus::kSent};
-  return {begin_run(path, slot, *socket, packet_bytes), SendStatus::kBusy};
+  return {begin_run(path, slot, *socket, packet_bytes, more), SendStatus::kBusy};
 }
 
 // The run that the packet may join, or null: then it needs a new one.
@@ -89,15 +89,32 @@ const SendSocket* Sender::socket_for(const roce::Path& path, uint32_t slot) {
 
 // Null: no room, and none to be made by flushing.
 SendRun* Sender::begin_run(const roce::Path& path, uint32_t slot, const SendSocket& socket,
-                           uint32_t packet_bytes) {
+                           uint32_t packet_bytes, bool more) {
   if (free_count_ == 0) flush();
   if (free_count_ == 0) return nullptr;
   const uint8_t index = free_[--free_count_];
   staged_[staged_count_++] = index;
   SendRun& run = runs_[index];
-  run.begin(path, slot, socket, options_.port, packet_bytes, max_segments(path));
+  run.begin(block_for(index, more), path, slot, socket, options_.port, packet_bytes, max_segments(path));
   if (!flow_labels_) run.drop_flow_label();
   return &run;
+}
+
+// `more`: the packet does not end its message, so others are likely to follow.
+std::byte* Sender::block_for(uint8_t run, bool more) {
+  if (more && pool_ == nullptr) pool_ = BlockPool::make();
+  if (more && pool_ != nullptr) {
+    BlockPool::Block block = pool_->take();
+    pins_[run] = std::move(block.pin);
+    if (pins_[run]) return block.begin;
+  }
+  return arena_.get() + run * SendRun::kBlockBytes;
+}
+
+// Whether the train's sender keeps the run's block as it is.
+bool Sender::pin_block(const SendRun& run, const PacketTrain& train) {
+  const transport::BlockPin& pin = pins_[static_cast<size_t>(&run - runs_.data())];
+  return train.pins != nullptr && pin && train.pins->hold(train.pinned_until(), pin);
 }
 
 // The newest run, begun for a packet that then could not be read.
@@ -147,9 +164,13 @@ uint32_t Sender::transmit(uint32_t first, uint32_t end) {
   return end;
 }
 
-// Passes runs to the kernel: how many it took, or -1 with errno.
+// Passes runs to the kernel, one that is spliced alone: how many it took, or -1 with errno.
 int Sender::submit(uint32_t first, uint32_t end) {
-  if (end - first == 1) return runs_[staged_[first]].transmit() < 0 ? -1 : 1;
+  const auto spliced = [this](uint8_t run) { return runs_[run].is_spliced(); };
+  if (spliced(staged_[first])) end = first + 1;
+  end = static_cast<uint32_t>(std::find_if(staged_.begin() + first + 1, staged_.begin() + end, spliced) -
+                              staged_.begin());
+  if (end - first == 1) return runs_[staged_[first]].transmit(pipe_) < 0 ? -1 : 1;
   for (uint32_t i = first; i < end; ++i) runs_[staged_[i]].describe(messages_[i - first].msg_hdr);
   return system_calls::sendmmsg(runs_[staged_[first]].fd(), messages_.data(), end - first, MSG_DONTWAIT);
 }

@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "net/port.h"
+#include "net/udp/block_pool.h"
 #include "net/udp/send_run.h"
 #include "net/udp/send_sockets.h"
 #include "net/udp/udp_port.h"
@@ -16,9 +17,10 @@ namespace verbena::net {
 // The sending half of a UdpPort: gathers packets into runs and pushes runs into the kernel.
 //
 // There is a fixed number of runs, each with a block of memory of its own, used again most recently used
-// first so that little of it is ever in the cache. Several are open at a time, one for each path and slot. A
-// run that is full leaves at once, so that the receiver works on it while the next is staged. One thread at a
-// time.
+// first so that little of it is ever in the cache. Those of long messages lie in blocks of a pool, if there
+// are some, and leave without a copy (SplicePipe) where their senders keep these blocks as they are. Several
+// are open at a time, one for each path and slot. A run that is full leaves at once, so that the receiver
+// works on it while the next is staged. One thread at a time.
 class Sender {
  public:
   Sender(const UdpPortOptions& options, PortCounters& counters);
@@ -42,8 +44,14 @@ class Sender {
   Place place_for(const roce::Path& path, uint32_t slot, uint32_t packet_bytes, bool more);
   SendRun* run_for(const roce::Path& path, uint32_t slot, uint32_t packet_bytes, bool more);
   const SendSocket* socket_for(const roce::Path& path, uint32_t slot);
-  SendRun* begin_run(const roce::Path& path, uint32_t slot, const SendSocket& socket, uint32_t packet_bytes);
-  void release(uint32_t run) { free_[free_count_++] = static_cast<uint8_t>(run); }
+  SendRun* begin_run(const roce::Path& path, uint32_t slot, const SendSocket& socket, uint32_t packet_bytes,
+                     bool more);
+  std::byte* block_for(uint8_t run, bool more);
+  bool pin_block(const SendRun& run, const transport::PacketTrain& train);
+  void release(uint32_t run) {
+    pins_[run] = {};
+    free_[free_count_++] = static_cast<uint8_t>(run);
+  }
   void drop_newest();
 
   bool is_blocked(int fd, uint32_t kept) const;
@@ -61,8 +69,11 @@ class Sender {
   PortCounters& counters_;
   SendSockets sockets_;
   std::unique_ptr<std::byte[]> arena_;
+  std::shared_ptr<BlockPool> pool_;  // made for the first long message
+  SplicePipe pipe_;
   std::array<SendRun, kRuns> runs_;
-  std::array<uint8_t, kRuns> free_{};  // a stack
+  std::array<transport::BlockPin, kRuns> pins_;  // on the block of the pool that the run lies in, if it does
+  std::array<uint8_t, kRuns> free_{};            // a stack
   uint32_t free_count_ = 0;
   std::array<uint8_t, kRuns> staged_{};  // oldest first
   uint32_t staged_count_ = 0;

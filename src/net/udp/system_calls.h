@@ -3,6 +3,7 @@
 
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 // Socket calls past the C library. Its own are cancellation points: a thread cancelled inside a verb would
@@ -24,6 +25,12 @@ inline ssize_t recvmsg(int fd, msghdr* message, int flags) {
 }
 inline int recvmmsg(int fd, mmsghdr* messages, unsigned count, int flags) {
   return static_cast<int>(syscall(SYS_recvmmsg, fd, messages, count, flags, nullptr));
+}
+inline ssize_t vmsplice(int pipe, const iovec* pieces, size_t count, unsigned flags) {
+  return syscall(SYS_vmsplice, pipe, pieces, count, flags);
+}
+inline ssize_t splice(int pipe, int to, size_t bytes, unsigned flags) {
+  return syscall(SYS_splice, pipe, nullptr, to, nullptr, bytes, flags);
 }
 
 }  // namespace verbena::net::system_calls

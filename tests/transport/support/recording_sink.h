@@ -68,7 +68,10 @@ class RecordingSink : public PacketSink {
 
   TrainSent send_train(const PacketTrain& train) override {
     trains.push_back(train.count);
-    return PacketSink::send_train(train);
+    const TrainSent sent = PacketSink::send_train(train);
+    const PacketTrain first = train.part(0, sent.packets);
+    if (sent.packets > 0 && train.pins != nullptr) train.pins->hold(first.pinned_until(), BlockPin(block));
+    return sent;
   }
 
   uint32_t put_so_far() const override { return lying; }
@@ -85,10 +88,11 @@ class RecordingSink : public PacketSink {
   std::deque<SentPacket> packets;
   std::vector<uint32_t> together;  // how many messages went as one, each time that some did
   std::vector<uint32_t> trains;    // how long each was, asked for
-  int room = -1;                   // -1: without end
-  bool faults = false;             // whatever goes together
-  uint32_t lying = 0;              // so much has been put where the receiver takes it,
-  uint32_t looked = 0;             // and so much has it taken
+  BlockPin::Count block = std::make_shared<std::atomic<uint32_t>>(0);  // that all trains lie in
+  int room = -1;                                                       // -1: without end
+  bool faults = false;                                                 // whatever goes together
+  uint32_t lying = 0;   // so much has been put where the receiver takes it,
+  uint32_t looked = 0;  // and so much has it taken
 };
 
 }  // namespace verbena::transport
