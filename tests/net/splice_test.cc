@@ -2,13 +2,19 @@
 // Datagrams that leave without a copy, over loopback.
 #include <algorithm>
 #include <cerrno>
+#include <filesystem>
+#include <iterator>
+#include <set>
+#include <string>
 #include <vector>
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <netinet/udp.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include "base/socket_option.h"
 #include "base/unique_fd.h"
@@ -107,6 +113,17 @@ class Splice : public testing::TestWithParam<int> {
     EXPECT_LT(recv(receiver_.get(), got.data(), got.size(), 0), 0);
   }
 
+  // The numbers of all descriptors that are pipes.
+  static std::set<int> pipes() {
+    std::set<int> all;
+    for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+      std::error_code gone;
+      const auto target = std::filesystem::read_symlink(entry, gone).string();
+      if (target.starts_with("pipe:")) all.insert(std::stoi(entry.path().filename()));
+    }
+    return all;
+  }
+
   UniqueFd sender_;
   UniqueFd receiver_;
   SocketAddress name_;
@@ -169,6 +186,25 @@ TEST_P(Splice, GoesByACopyWhereThereIsNoPipe) {
   block_.begin[kBytes - 1] ^= std::byte{0xff};
   ASSERT_EQ(send(kBytes), kBytes) << "and so does the next, though there might be one again";
   EXPECT_EQ(pipe_.spliced(), 0u);
+}
+
+// The program has closed all descriptors, as a daemon does, and the numbers are those of a pipe of its own.
+TEST_P(Splice, LeavesAFileAloneThatHasGotItsNumber) {
+  const std::set<int> before = pipes();
+  ASSERT_EQ(send(kBytes), kBytes);
+  expect_arrived(kBytes);
+  std::vector<int> ours;
+  std::ranges::set_difference(pipes(), before, std::back_inserter(ours));
+  ASSERT_EQ(ours.size(), 2u);
+  int strange[2];
+  ASSERT_EQ(pipe2(strange, O_NONBLOCK | O_CLOEXEC), 0);
+  for (const int fd : ours) ASSERT_GE(dup3(strange[1], fd, O_CLOEXEC), 0);
+  ASSERT_EQ(send(kBytes), kBytes);
+  expect_arrived(kBytes);
+  EXPECT_EQ(pipe_.spliced(), 2u);
+  char byte;
+  EXPECT_EQ(read(strange[0], &byte, 1), -1);
+  for (const int fd : {ours[0], ours[1], strange[0], strange[1]}) EXPECT_EQ(close(fd), 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, Splice, testing::Values(AF_INET, AF_INET6),

@@ -53,7 +53,8 @@ bool SplicePipe::is_ready() {
     --by_copy_;
     return false;
   }
-  return in_ || open();
+  // Into another file of the program's nothing may go, nor come out of one.
+  return (in_.is_ours() && out_.is_ours()) || open();
 }
 
 bool SplicePipe::open() {
