@@ -22,6 +22,7 @@ class SplicePipe {
   static constexpr size_t kLeastBytes = 16384;
   // How many go by a copy after a failure.
   static constexpr uint32_t kBackOff = 10'000;
+  static constexpr uint32_t kUsesPerLook = 16;
 
   // What sendmsg() of the message answers. The memory from `copied` bytes on has to stay as it is until the
   // receiver has taken it. REQUIRES: the message has one piece of memory, of more than `copied` bytes
@@ -38,6 +39,7 @@ class SplicePipe {
   OwnFd in_;
   OwnFd out_;
   uint32_t by_copy_ = 0;
+  uint32_t uses_ = 0;
   uint64_t spliced_ = 0;
 };
 
