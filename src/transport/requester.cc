@@ -27,6 +27,8 @@ constexpr uint32_t kLeastLent = 1 << 16;
 constexpr uint32_t kMostInFlight = 1u << 30;
 // A window of fewer is used to its last packet.
 constexpr uint32_t kLeastRunsInWindow = 3;
+// With fewer, both ends would wait for each other.
+constexpr uint32_t kLeastRunsForPairs = 4;
 
 // What is wrong with a request by itself; such a one is never sent. (Posting refuses what it can see; the
 // rest ends here.)
@@ -411,10 +413,21 @@ bool Requester::more_follows(uint32_t packets, uint32_t bytes, bool ends, uint32
   return is_data(following) && !following.has_flag(IBV_SEND_FENCE);
 }
 
+// How much is sent before an acknowledgement is asked for, once what costs so much has been sent: a run, for
+// the receiver to work on it while the next is made; or two, where the window has some, and room for what the
+// second lacks. To acknowledge costs the receiver a quarter of what it does for a run.
+uint32_t Requester::asks_after(uint32_t cost) const {
+  const uint32_t run = sizes_.run_bytes;
+  const uint32_t pair = 2 * run;
+  const uint32_t since = since_ack_request_ + cost;
+  const bool has_room = inflight_ + cost + (pair - std::min(pair, since)) <= window_;
+  return flow_ && window_ >= kLeastRunsForPairs * run && has_room ? pair : std::min(run, window_ / 2);
+}
+
 // Whether a packet that is sent now is to ask for an acknowledgement.
 bool Requester::must_ask(uint32_t packets, uint32_t bytes, bool ends, uint32_t last) const {
-  const uint32_t since = since_ack_request_ + bytes + packets * sizes_.charge;
-  return since >= std::min(sizes_.run_bytes, window_ / 2) || !more_follows(packets, bytes, ends, last);
+  const uint32_t cost = bytes + packets * sizes_.charge;
+  return since_ack_request_ + cost >= asks_after(cost) || !more_follows(packets, bytes, ends, last);
 }
 
 // So many may stay here until the peer fetches them, if more than would go joined. Never a message's last:

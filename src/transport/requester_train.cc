@@ -21,12 +21,12 @@ uint32_t Requester::middles_together(const SendWqe& wqe, uint32_t most) const {
   if (index == 0 || index + 2 >= packets) return 0;
 
   const uint32_t cost = mtu() + sizes_.charge;
-  const uint32_t until_asked = std::min(sizes_.run_bytes, window_ / 2);
+  const uint32_t run = std::min(sizes_.run_bytes, window_ / 2);
   const int32_t may_follow = most_packets() - (next_ - unacked_);
-  if (inflight_ + cost > window_ || since_ack_request_ >= until_asked || may_follow <= 0) return 0;
-  uint32_t count =
-      std::min({most, packets - index - 1, (window_ - inflight_) / cost,
-                (until_asked - since_ack_request_ + cost - 1) / cost, static_cast<uint32_t>(may_follow)});
+  if (inflight_ + cost > window_ || since_ack_request_ >= asks_after(0) || may_follow <= 0) return 0;
+  const uint32_t until_asked = run - since_ack_request_ % run;
+  uint32_t count = std::min({most, packets - index - 1, (window_ - inflight_) / cost,
+                             (until_asked + cost - 1) / cost, static_cast<uint32_t>(may_follow)});
   while (count > 1 && !flow_->may_send_after((count - 1) * cost, sending_at_)) count /= 2;
   return count;
 }
