@@ -29,6 +29,8 @@ class Sender {
   transport::TrainSent send_train(const transport::PacketTrain& train);
   // False: a socket is full and runs wait.
   bool flush();
+  // As Port's.
+  bool is_whole() const { return pipe_.is_whole(); }
   // The socket for whose sake the last flush() answered false; else -1.
   int blocked_fd() const { return blocked_fd_; }
 

@@ -22,11 +22,13 @@ class SplicePipe {
   static constexpr size_t kLeastBytes = 16384;
   // How many go by a copy after a failure.
   static constexpr uint32_t kBackOff = 10'000;
-  static constexpr uint32_t kUsesPerLook = 16;
 
   // What sendmsg() of the message answers. The memory from `copied` bytes on has to stay as it is until the
   // receiver has taken it. REQUIRES: the message has one piece of memory, of more than `copied` bytes
   ssize_t send(int socket, msghdr& message, size_t copied);
+
+  // False: the application has closed the pipe, and what has its numbers now is no business of ours.
+  bool is_whole() const { return !in_ || (in_.is_ours() && out_.is_ours()); }
 
   // How many have gone without a copy.
   uint64_t spliced() const { return spliced_; }
@@ -39,7 +41,6 @@ class SplicePipe {
   OwnFd in_;
   OwnFd out_;
   uint32_t by_copy_ = 0;
-  uint32_t uses_ = 0;
   uint64_t spliced_ = 0;
 };
 

@@ -27,7 +27,7 @@ class SplitPort : public Base {
     return receiver_.receive(handler, budget);
   }
   int receive_fd() const final { return receiver_.fd(); }
-  bool is_whole() const final { return receiver_.is_whole(); }
+  bool is_whole() const final { return receiver_.is_whole() && sender_.is_whole(); }
   int send_fd() const final { return sender_.blocked_fd(); }
   const transport::Traits& traits() const final { return kUdpTraits; }
   PortCounters& counters() final { return counters_; }
