@@ -48,6 +48,8 @@ struct OutgoingPacket {
   // The payload may stay where it is until it is acknowledged, for the receiver to fetch. Only of RC, not of
   // a packet that ends a message, and only while the route says so (DirectAccess::lends()).
   bool lent = false;
+  // Others of its size follow, and yet it had better go with a longer one before it than with those.
+  bool follows_longer = false;
 };
 
 // The headers of one of them, as if it had gone by itself.

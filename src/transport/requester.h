@@ -144,6 +144,7 @@ class Requester {
   void obey_flow();
   void show_path();
   // `last`: the request that they end, or are of.
+  bool goes_with_first(const queues::SendWqe& wqe, uint32_t index) const;
   uint32_t asks_after(uint32_t cost) const;
   bool must_ask(uint32_t packets, uint32_t bytes, bool ends, uint32_t last) const;
   bool more_follows(uint32_t packets, uint32_t bytes, bool ends, uint32_t last) const;

@@ -18,7 +18,7 @@ uint32_t Requester::middles_together(const SendWqe& wqe, uint32_t most) const {
   if (next_.is_before(highest_) || holds_new() || qp_.traces_packets() || sizes_.joined != 1) return 0;
   const auto index = static_cast<uint32_t>(next_ - wqe.first_psn);
   const uint32_t packets = packets_of(wqe, mtu());
-  if (index == 0 || index + 2 >= packets) return 0;
+  if (index == 0 || index + 2 >= packets || goes_with_first(wqe, index)) return 0;
 
   const uint32_t cost = mtu() + sizes_.charge;
   const uint32_t run = std::min(sizes_.run_bytes, window_ / 2);

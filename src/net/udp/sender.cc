@@ -27,7 +27,7 @@ SendStatus Sender::send(const OutgoingPacket& packet) {
   const uint32_t packet_bytes = roce::header_bytes(packet.headers.opcode) + packet.payload_bytes +
                                 packet.headers.pad + roce::kIcrcBytes;
   const uint32_t slot = packet.headers.destination.slot();
-  const bool more = !packet.headers.info().ends_message;
+  const bool more = !packet.headers.info().ends_message && !packet.follows_longer;
   const auto [run, status] = place_for(packet.path, slot, packet_bytes, more);
   if (run == nullptr) {
     if (status == SendStatus::kSent) ++counters_.send_errors;
