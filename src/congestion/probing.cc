@@ -53,7 +53,7 @@ uint64_t hundredths(uint64_t value, uint32_t part) {
 }  // namespace
 
 Probing::Probing(const Sizes& sizes) : sizes_(sizes) {
-  near_.reset(sizes);
+  near_.reset(sizes, FixedWindow::kFourTimes);
   first_ = std::min<uint64_t>(kFirstPackets * uint64_t{sizes.packet}, near_.usable());
   allowance_.window = first_;
 }

@@ -38,6 +38,13 @@ TEST_F(FixedWindowTest, GrowsNoFurtherThanItsMost) {
   EXPECT_EQ(window.bytes(), kMost);
 }
 
+TEST_F(FixedWindowTest, GrowsTwiceAsFarWhereItMay) {
+  window.reset({kPacket, kRun, kBurst}, FixedWindow::kFourTimes);
+  EXPECT_EQ(window.bytes(), kStart);
+  acknowledge_windows(1000);
+  EXPECT_EQ(window.bytes(), 2 * kMost);
+}
+
 TEST_F(FixedWindowTest, HalvesAtALoss) {
   window.on_loss();
   EXPECT_EQ(window.bytes(), kStart / 2);

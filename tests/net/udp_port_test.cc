@@ -152,6 +152,27 @@ TEST_P(UdpPortPair, ALongerFirstPacketLeavesTheOthersTheirSuperPacket) {
   EXPECT_EQ(group_[2].receive(collector_, 1), 15u);
 }
 
+// Where the others fill super-packets without it.
+TEST_P(UdpPortPair, ALongerFirstPacketTakesAnotherAlongThatMayFollowIt) {
+  roce::Headers first = write_middle(2, 0, 4096);
+  first.opcode = roce::make_opcode(roce::Service::kRc, roce::Operation::kWriteFirst);
+  send(first, pattern(4096, 0));
+  const auto payload = pattern(4096, 1);
+  const ConstBytes pieces[] = {payload};
+  group_[1].send({.path = path_,
+                  .headers = write_middle(2, 1, 4096),
+                  .payload = pieces,
+                  .payload_bytes = 4096,
+                  .follows_longer = true});
+  for (uint32_t i = 2; i < 17; ++i) send(write_middle(2, i, 4096), pattern(4096, i));
+  group_[1].flush();
+  for (const uint32_t packets : {2, 15}) {
+    ASSERT_TRUE(wait_for(group_[2].receive_fd(), POLLIN));
+    EXPECT_EQ(group_[2].receive(collector_, 1), packets);
+  }
+  for (uint32_t i = 0; i < 17; ++i) EXPECT_EQ(collector_.packets[i].headers.psn, roce::Psn(i));
+}
+
 TEST_P(UdpPortPair, KeepsTheOrderOfAnyMixOfSizes) {
   const uint64_t seed = 7;
   SCOPED_TRACE(seed);

@@ -49,6 +49,21 @@ TEST_F(Train, IsOfTheMiddlesOfAMessage) {
   EXPECT_EQ(e.counter(kSentPackets), 7u);
 }
 
+// It is longer, so it has a super-packet of its own, and room there for one more.
+TEST_F(Train, LeavesOneToTheFirstOfAWriteWhereThatSavesASuperPacket) {
+  post(IBV_WR_RDMA_WRITE, 66 * 256);
+  e.transmitted();
+  EXPECT_THAT(e.sink.following, ElementsAre(102));
+  EXPECT_THAT(e.sink.trains, ElementsAre(62));
+  acknowledge(166);
+  e.sink.trains.clear();
+  post(IBV_WR_RDMA_WRITE, 67 * 256);
+  post(IBV_WR_SEND, 66 * 256);
+  e.transmitted();
+  EXPECT_THAT(e.sink.following, ElementsAre(102));
+  EXPECT_EQ(e.sink.trains.front(), 63u);
+}
+
 TEST_F(Train, IsNotOfOneOrNone) {
   for (const uint32_t packets : {1, 2, 3}) {
     post(IBV_WR_SEND, packets * 256);

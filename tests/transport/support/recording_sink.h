@@ -41,6 +41,7 @@ class RecordingSink : public PacketSink {
       sent.payload.insert(sent.payload.end(), piece.begin(), piece.end());
     }
     sent.lent = packet.lent;
+    if (packet.follows_longer) following.push_back(packet.headers.psn.value());
     if (sent.payload.size() != packet.payload_bytes) abort();
     if (packet.headers.pad != roce::padding_of(packet.payload_bytes)) abort();
     packets.push_back(std::move(sent));
@@ -86,8 +87,9 @@ class RecordingSink : public PacketSink {
   }
 
   std::deque<SentPacket> packets;
-  std::vector<uint32_t> together;  // how many messages went as one, each time that some did
-  std::vector<uint32_t> trains;    // how long each was, asked for
+  std::vector<uint32_t> together;   // how many messages went as one, each time that some did
+  std::vector<uint32_t> following;  // the PSNs of those that go with a longer one
+  std::vector<uint32_t> trains;     // how long each was, asked for
   BlockPin::Count block = std::make_shared<std::atomic<uint32_t>>(0);  // that all trains lie in
   int room = -1;                                                       // -1: without end
   bool faults = false;                                                 // whatever goes together
