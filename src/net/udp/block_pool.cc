@@ -11,7 +11,7 @@
 namespace verbena::net {
 namespace {
 
-constexpr size_t kPageBytes = 4096;  // or a multiple: then a run is on one page more
+constexpr size_t kPageBytes = 4096;  // or a multiple: then a run is on fewer
 constexpr size_t kHugePageBytes = size_t{2} << 20;
 constexpr size_t kPoolBytes = 2 * kHugePageBytes;
 // From the end of a page on, for the rest to begin with the next.

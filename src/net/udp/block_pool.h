@@ -14,8 +14,8 @@ namespace verbena::net {
 // Blocks of memory that a Sender's runs may leave from without being copied (SplicePipe). A block is free
 // when nobody has a pin on it; of these the one that comes first is given, so that few are ever in the cache.
 //
-// Two huge pages, where there are such: then the kernel's packets refer to each run as one piece. take() is
-// for one thread at a time.
+// Two huge pages, where there are such: the kernel finds their parts the faster. take() is for one thread at
+// a time.
 class BlockPool : public std::enable_shared_from_this<BlockPool> {
  public:
   // What goes by a copy: the rest is on whole pages then, and on fifteen at most. A packet of the kernel
