@@ -96,6 +96,10 @@ class Requester {
   TransmitResult send_posted(TimePoint now, uint32_t& budget);
   bool may_start(const queues::SendWqe& wqe) const;
   bool window_allows(uint32_t bytes) const { return inflight_ == 0 || inflight_ + bytes <= window_; }
+  bool begins_run(const queues::SendWqe& wqe) const;
+  bool window_allows_run(const queues::SendWqe& wqe) const;
+  bool pace_allows(const queues::SendWqe& wqe, TimePoint now) const;
+  bool goes_with_first(const queues::SendWqe& wqe, uint32_t index) const;
   void assign(queues::SendWqe& wqe);
   uint32_t part_packets() const;
   // What of a request is asked for at once.
@@ -143,9 +147,8 @@ class Requester {
   void timed_out();
   void obey_flow();
   void show_path();
-  // `last`: the request that they end, or are of.
-  bool goes_with_first(const queues::SendWqe& wqe, uint32_t index) const;
   uint32_t asks_after(uint32_t cost) const;
+  // `last`: the request that they end, or are of.
   bool must_ask(uint32_t packets, uint32_t bytes, bool ends, uint32_t last) const;
   bool more_follows(uint32_t packets, uint32_t bytes, bool ends, uint32_t last) const;
   void await_acknowledgement(TimePoint now) {
@@ -164,9 +167,6 @@ class Requester {
 
   // Repair
   bool can_send_new() const;
-  bool begins_run(const queues::SendWqe& wqe) const;
-  bool window_allows_run(const queues::SendWqe& wqe) const;
-  bool pace_allows(const queues::SendWqe& wqe, TimePoint now) const;
   bool can_repair() const;
   const Holes* holes_to_repair() const;
   const Holes::Hole* first_lost() const {

@@ -24,6 +24,12 @@ class Train : public RequesterRepair {
     wr.num_sge = 2;
     ASSERT_TRUE(post_send(*e.qp, wr));
   }
+  // Of six packets, PSNs 101 to 106.
+  void send_one_that_keeps_a_block() {
+    post(IBV_WR_SEND, 6 * 256);
+    e.transmitted();
+    EXPECT_EQ(*e.sink.block, 1u);
+  }
   // What is sent until all of it is acknowledged, as often as it asks.
   std::vector<SentPacket> all_sent() {
     std::vector<SentPacket> all;
@@ -111,9 +117,7 @@ TEST_F(Train, GoesOnWhereTheRouteHadNoMoreRoom) {
 }
 
 TEST_F(Train, KeepsItsBlockUntilItIsAcknowledged) {
-  post(IBV_WR_SEND, 6 * 256);
-  e.transmitted();
-  EXPECT_EQ(*e.sink.block, 1u);
+  send_one_that_keeps_a_block();
   acknowledge(104);
   EXPECT_EQ(*e.sink.block, 1u);
   acknowledge(105);
@@ -123,8 +127,7 @@ TEST_F(Train, KeepsItsBlockUntilItIsAcknowledged) {
 }
 
 TEST_F(Train, KeepsItsBlockWhileAPartOfItIsMissing) {
-  post(IBV_WR_SEND, 6 * 256);
-  e.transmitted();
+  send_one_that_keeps_a_block();
   tell(103, {{104, 107}});
   EXPECT_EQ(*e.sink.block, 1u);
   acknowledge(106);
@@ -132,17 +135,13 @@ TEST_F(Train, KeepsItsBlockWhileAPartOfItIsMissing) {
 }
 
 TEST_F(Train, KeepsNoBlockOfAQueuePairThatFails) {
-  post(IBV_WR_SEND, 6 * 256);
-  e.transmitted();
-  EXPECT_EQ(*e.sink.block, 1u);
+  send_one_that_keeps_a_block();
   e.qp->enter(IBV_QPS_ERR);
   EXPECT_EQ(*e.sink.block, 0u);
 }
 
 TEST_F(Train, KeepsNoBlockOfAQueuePairThatIsReset) {
-  post(IBV_WR_SEND, 6 * 256);
-  e.transmitted();
-  EXPECT_EQ(*e.sink.block, 1u);
+  send_one_that_keeps_a_block();
   e.qp->enter(IBV_QPS_RESET);
   EXPECT_EQ(*e.sink.block, 0u);
 }
