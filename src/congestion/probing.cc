@@ -2,6 +2,7 @@
 #include "congestion/probing.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <utility>
 
@@ -43,6 +44,9 @@ constexpr Duration kNear = std::chrono::microseconds(100);
 // path holds and a busy machine adds.
 constexpr double kNearLost = 0.002;
 
+// Seconds. Who stands still for longer has another path by then.
+constexpr double kLongestStall = 0.1;
+
 // A queue that others keep full makes a round trip so many times as long at most.
 constexpr int64_t kLongestQueue = 16;
 
@@ -67,7 +71,7 @@ uint64_t Probing::held(uint32_t quarters) const {
 // By the root of the rate: of flows that share a queue the one that has less gets more for it. (By the rate
 // itself, as with TCP's BBR, they would keep whatever parts they have.) 0.2 MB at a gigabit, about TCP's;
 // where others send to the same receiver this is for all of them.
-uint64_t Probing::lumps() const {
+uint64_t Probing::usual_lumps() const {
   constexpr double kOfRoot = 18;
   constexpr uint64_t kMost = 6 * 65536;
   constexpr uint32_t kLeastPackets = 8;
@@ -76,6 +80,16 @@ uint64_t Probing::lumps() const {
   const auto bytes = static_cast<uint64_t>(kOfRoot * std::sqrt(rate_of_all) / senders);
   const uint64_t least_packets = std::max(kLeastPackets / incast_.senders, 2u);
   return std::clamp<uint64_t>(bytes, least_packets * sizes_.packet, kMost);
+}
+
+// Twice what it holds: what is lost is in flight again for a round trip. (Three times while it is found out
+// about: where round trips differ much, as over Wi-Fi, they are twice as long as the least on average, and
+// with twice as much the rate would seem to have stopped growing.) Or what it holds and a lump, if that is
+// more.
+uint64_t Probing::most_in_flight() const {
+  const auto most = static_cast<uint64_t>(static_cast<double>(bandwidth_.get()) * kLongestStall);
+  const uint64_t evenly = held(phase_ == Phase::kStartup ? 12 : 8) + usual_lumps();
+  return std::max(evenly, held(5) + std::min(lumps_.get(), most));
 }
 
 void Probing::on_arrival(const Sample& sample) {
@@ -87,6 +101,7 @@ void Probing::on_arrival(const Sample& sample) {
   if (sample.rate != 0 && (!sample.limited || sample.rate >= bandwidth_.get())) {
     bandwidth_.add(round_, sample.rate);
   }
+  if (bandwidth_.get() != 0) lumps_.on_arrival(round_, sample.arrived, bandwidth_.get(), sample.now);
   note_round_trip(sample);
   check_full(sample);
   note_losses(sample);
@@ -142,7 +157,12 @@ void Probing::note_overflow(uint64_t in_flight, double all, double seconds) {
   const bool is_told = incast_.senders > 1;
   const Duration longer = std::min(round_trip_.get() / 4, is_told ? kToldLonger : Duration::max());
   const bool takes_longer = round_trip_.latest() > round_trip_.get() + longer + kBusy;
-  const auto some = static_cast<uint64_t>(all * (kSomeLost + lasting_share_));
+  // What is always lost varies: three times its root more is still chance. (Who has been told of others, or
+  // loses much, has few packets in a round, and its share of a queue's losses would pass for that.)
+  const double usual = all * lasting_share_;
+  const bool may_be_chance = !is_told && lasting_share_ <= kMuchLost;
+  const double chance = may_be_chance ? 3 * std::sqrt(usual * sizes_.packet) : 0;
+  const auto some = static_cast<uint64_t>(all * kSomeLost + usual + chance);
   // Of many senders each has few packets in a round.
   const uint64_t few = 2 / incast_.senders * uint64_t{sizes_.packet};
   const bool loses_much = lasting_share_ > kMuchLost || (is_told && lost_share_ > lasting_share_ + kToldLost);
@@ -150,10 +170,10 @@ void Probing::note_overflow(uint64_t in_flight, double all, double seconds) {
   const auto goes_on = static_cast<uint64_t>(all * kSomeLost);
   const bool overflowed =
       takes_longer ? round_lost_ > std::max(some, few) : round_lost_ > goes_on && loses_much;
-  if (!overflowed) return ceiling_.on_quiet_round(sizes_.packet, held(8) + lumps(), incast_.senders);
+  if (!overflowed) return ceiling_.on_quiet_round(sizes_.packet, most_in_flight(), incast_.senders);
   const uint64_t before = std::min(allowance_.window, in_flight + round_lost_);
   const uint64_t path = held(is_told ? 4 : 5);
-  ceiling_.on_overflow(before, takes_longer ? path + lumps() / 5 : held(2));
+  ceiling_.on_overflow(before, takes_longer ? path + usual_lumps() / 5 : held(2));
   const double arriving = static_cast<double>(round_arrived_) / std::max(seconds, 1e-9);
   bandwidth_.cut(std::max(static_cast<uint64_t>(arriving), hundredths(bandwidth_.get(), 90)));
 }
@@ -186,7 +206,7 @@ void Probing::step(const Sample& sample) {
       }
       return;
     case Phase::kCruise: {
-      const bool is_long = now - turn_began_ > round_trip_.get();
+      const bool is_long = now - turn_began_ > std::max(round_trip_.get(), round_trip_.latest());
       // More is tried until it is in flight, less until that has gone.
       const bool is_over = turn_ == 0   ? is_long && (lost_ > 0 || sample.in_flight >= held(5))
                            : turn_ == 1 ? is_long || sample.in_flight <= held(4)
@@ -237,9 +257,8 @@ void Probing::follow_model() {
     allowance_ = {.window = std::max(held(2), least()), .rate = bandwidth};
     return;
   }
-  // Twice what it holds: what is lost is in flight again for a round trip.
+  allowance_.window = std::max(std::min(most_in_flight(), ceiling_.get()), least());
   const bool starts = phase_ == Phase::kStartup;
-  allowance_.window = std::max(std::min(held(8) + lumps(), ceiling_.get()), least());
   const uint32_t part = starts ? kDouble : phase_ == Phase::kDrain ? kDrain : kTurn[turn_];
   // A little less than arrives, so that no queue stays.
   allowance_.rate = static_cast<uint64_t>(static_cast<double>(hundredths(hundredths(bandwidth, part), 99)) /

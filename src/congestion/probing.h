@@ -1,46 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <algorithm>
-#include <array>
 #include <cstdint>
 
 #include "congestion/algorithm.h"
 #include "congestion/ceiling.h"
 #include "congestion/fixed_window.h"
 #include "congestion/least_round_trip.h"
+#include "congestion/lumps.h"
 #include "congestion/marked_rate.h"
+#include "congestion/round_maximum.h"
 
 namespace verbena::congestion {
-
-// The largest of the last so many values, each of a round.
-class RoundMaximum {
- public:
-  static constexpr uint32_t kRounds = 10;
-
-  void add(uint64_t round, uint64_t value) {
-    if (round != round_) {
-      // Rounds that brought no value are empty.
-      for (uint64_t r = round_ + 1; r <= round && r - round_ <= kRounds; ++r) values_[r % kRounds] = 0;
-      round_ = round;
-      most_ = *std::max_element(values_.begin(), values_.end());
-    }
-    uint64_t& here = values_[round % kRounds];
-    here = std::max(here, value);
-    most_ = std::max(most_, value);
-  }
-  uint64_t get() const { return most_; }
-  // What came before counts no more than `value`.
-  void cut(uint64_t value) {
-    for (uint64_t& other : values_) other = std::min(other, value);
-    most_ = std::min(most_, value);
-  }
-
- private:
-  std::array<uint64_t, kRounds> values_{};
-  uint64_t round_ = 0;
-  uint64_t most_ = 0;
-};
 
 // A model of the path: how fast data has been arriving at best of late, and how long a round trip takes when
 // no queue is in the way. As much is kept in flight as the path then holds, and it leaves at the rate at
@@ -83,8 +54,9 @@ class Probing final : public Algorithm {
   void follow_model();
   // What the path holds, so many quarters of it.
   uint64_t held(uint32_t quarters) const;
-  // Besides, for answers that come in lumps.
-  uint64_t lumps() const;
+  // Besides, for answers that come in lumps, as they do over any path.
+  uint64_t usual_lumps() const;
+  uint64_t most_in_flight() const;
   // Less where it would be too much for a queue that many share.
   uint64_t least() const { return (incast_.senders > kMany ? 2 : 4) * uint64_t{sizes_.packet}; }
 
@@ -98,6 +70,7 @@ class Probing final : public Algorithm {
   uint64_t round_ends_ = 0;  // when so many bytes have arrived
   bool round_began_ = false;
 
+  Lumps lumps_;
   LeastRoundTrip round_trip_;
   TimePoint dip_ends_ = kNever;
 

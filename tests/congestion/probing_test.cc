@@ -19,19 +19,6 @@ using std::chrono::seconds;
 constexpr uint32_t kPacket = 1088;
 constexpr Sizes kSizes{kPacket, 60 * kPacket, 64 * kPacket};
 
-TEST(RoundMaximumTest, ForgetsWhatIsOld) {
-  RoundMaximum most;
-  most.add(1, 100);
-  most.add(2, 50);
-  EXPECT_EQ(most.get(), 100u);
-  most.add(10, 60);
-  EXPECT_EQ(most.get(), 100u);
-  most.add(11, 10);
-  EXPECT_EQ(most.get(), 60u);
-  most.add(100, 5);
-  EXPECT_EQ(most.get(), 5u);
-}
-
 // A pipe of a rate and a round trip, with a queue that never ends: packets are answered one by one.
 class Pipe {
  public:

@@ -146,6 +146,54 @@ TEST(LossyPath, OfReadsIsFilled) {
   }
 }
 
+// Paths on which nothing comes for a while, and then much at once, mean over seeds of the share of the link
+// in the first seconds.
+double mean_share_of(LinkSettings link, ibv_wr_opcode opcode, uint64_t seeds) {
+#ifdef VERBENA_SIMULATION_IS_SHORT
+  seeds = 2;
+#endif
+  double sum = 0;
+  double least = 1;
+  for (uint64_t seed = 1; seed <= seeds; ++seed) {
+    BulkOptions options;
+    options.seed = seed;
+    options.link = link;
+    options.opcode = opcode;
+    Bulk bulk(options);
+    EXPECT_TRUE(bulk.run(4 * kTime / 3)) << "a request failed, seed " << seed;
+    const double share = bulk.goodput()[0] / bulk.ideal();
+    sum += share;
+    least = std::min(least, share);
+  }
+  std::cout << "  " << sum / static_cast<double>(seeds) << " of the ideal, at least " << least << std::endl;
+  return sum / static_cast<double>(seeds);
+}
+
+LinkSettings stalling(LinkSettings link, Duration jitter, Duration every) {
+  link.jitter = jitter;
+  link.jitter_every = every;
+  return link;
+}
+
+// As over Wi-Fi: a round trip is mostly twice as long as the shortest. Who takes that for a full path too
+// soon sends slowly for seconds.
+TEST(StallingPath, IsFoundOutAboutAtOnce) {
+  const LinkSettings link =
+      with(stalling(link_of(3 * kGigabit / 10, 750'000, milliseconds(2)), milliseconds(12), milliseconds(7)),
+           &LinkSettings::loss, 1'000);
+  EXPECT_GE(mean_share_of(link, IBV_WR_RDMA_WRITE, 20), kAtLeast * 0.87);
+  EXPECT_GE(mean_share_of(link, IBV_WR_RDMA_READ, 20), kAtLeast * 0.8);
+}
+
+// A loss by chance while packets take longer is no sign of a full queue: of hosts that are busy with
+// something else packets always do.
+TEST(StallingPath, ThatLosesPacketsIsNotTakenForAFullQueue) {
+  const LinkSettings link = stalling(link_of(kGigabit, 1'000'000), milliseconds(1), milliseconds(1));
+  EXPECT_GE(mean_share_of(with(link, &LinkSettings::loss, 10'000), IBV_WR_RDMA_WRITE, 4), kAtLeast * 0.9);
+  EXPECT_GE(mean_share_of(with(link, &LinkSettings::loss, 50'000), IBV_WR_RDMA_WRITE, 4), kAtLeast * 0.7);
+  EXPECT_GE(mean_share_of(with(link, &LinkSettings::loss, 50'000), IBV_WR_RDMA_READ, 4), kAtLeast * 0.85);
+}
+
 // A path whose rate goes up and down, second by second. VERBENA_SIMULATED_SECONDS=3600 looks at it for an
 // hour.
 TEST(ChangingPath, NeverStandsStill) {

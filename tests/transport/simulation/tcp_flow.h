@@ -6,7 +6,7 @@
 #include <deque>
 
 #include "base/time.h"
-#include "congestion/probing.h"
+#include "congestion/round_maximum.h"
 #include "net/sim/link_model.h"
 
 namespace verbena::transport {
