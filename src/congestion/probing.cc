@@ -150,30 +150,40 @@ void Probing::check_full(const Sample& sample) {
   is_full_ = ++full_rounds_ >= kFullRounds && has_tried;
 }
 
+bool Probing::takes_longer() const {
+  const Duration longer = std::min(round_trip_.get() / 4, knows_of_others() ? kToldLonger : Duration::max());
+  return round_trip_.latest() > round_trip_.get() + longer + kBusy;
+}
+
+// What is always lost, and what chance adds to it: three times the root of that. Who knows of others, or
+// loses much, has few packets in a round, and its share of what a queue loses would pass for chance.
+double Probing::usually_lost(double all) const {
+  const double usual = all * lasting_share_;
+  if (knows_of_others() || lasting_share_ > kMuchLost) return usual;
+  return usual + 3 * std::sqrt(usual * sizes_.packet);
+}
+
 // Losses are those of a queue that is full if there are some while packets take longer; or many, for
 // seconds, as a queue that others keep full takes no longer than it ever did. (Then this one may be of very
-// many. Who has been told of others need not wait so long.)
-void Probing::note_overflow(uint64_t in_flight, double all, double seconds) {
-  const bool is_told = incast_.senders > 1;
-  const Duration longer = std::min(round_trip_.get() / 4, is_told ? kToldLonger : Duration::max());
-  const bool takes_longer = round_trip_.latest() > round_trip_.get() + longer + kBusy;
-  // What is always lost varies: three times its root more is still chance. (Who has been told of others, or
-  // loses much, has few packets in a round, and its share of a queue's losses would pass for that.)
-  const double usual = all * lasting_share_;
-  const bool may_be_chance = !is_told && lasting_share_ <= kMuchLost;
-  const double chance = may_be_chance ? 3 * std::sqrt(usual * sizes_.packet) : 0;
-  const auto some = static_cast<uint64_t>(all * kSomeLost + usual + chance);
-  // Of many senders each has few packets in a round.
-  const uint64_t few = 2 / incast_.senders * uint64_t{sizes_.packet};
-  const bool loses_much = lasting_share_ > kMuchLost || (is_told && lost_share_ > lasting_share_ + kToldLost);
+// many. Who has been told of others need not wait so long.) `all`: what was sent in the round.
+bool Probing::has_overflowed(double all) const {
+  const auto some = static_cast<uint64_t>(all * kSomeLost);
+  if (takes_longer()) {
+    // Of many senders each has few packets in a round.
+    const uint64_t few = 2 / incast_.senders * uint64_t{sizes_.packet};
+    return round_lost_ > std::max(some + static_cast<uint64_t>(usually_lost(all)), few);
+  }
+  const bool loses_much =
+      lasting_share_ > kMuchLost || (knows_of_others() && lost_share_ > lasting_share_ + kToldLost);
   // What was lost before, and is not any more, is over.
-  const auto goes_on = static_cast<uint64_t>(all * kSomeLost);
-  const bool overflowed =
-      takes_longer ? round_lost_ > std::max(some, few) : round_lost_ > goes_on && loses_much;
-  if (!overflowed) return ceiling_.on_quiet_round(sizes_.packet, most_in_flight(), incast_.senders);
+  return loses_much && round_lost_ > some;
+}
+
+void Probing::note_overflow(uint64_t in_flight, double all, double seconds) {
+  if (!has_overflowed(all)) return ceiling_.on_quiet_round(sizes_.packet, most_in_flight(), incast_.senders);
   const uint64_t before = std::min(allowance_.window, in_flight + round_lost_);
-  const uint64_t path = held(is_told ? 4 : 5);
-  ceiling_.on_overflow(before, takes_longer ? path + usual_lumps() / 5 : held(2));
+  const uint64_t path = held(knows_of_others() ? 4 : 5);
+  ceiling_.on_overflow(before, takes_longer() ? path + usual_lumps() / 5 : held(2));
   const double arriving = static_cast<double>(round_arrived_) / std::max(seconds, 1e-9);
   bandwidth_.cut(std::max(static_cast<uint64_t>(arriving), hundredths(bandwidth_.get(), 90)));
 }

@@ -45,6 +45,9 @@ class Probing final : public Algorithm {
   void note_round_trip(const Sample& sample);
   void check_full(const Sample& sample);
   void note_losses(const Sample& sample);
+  bool takes_longer() const;
+  double usually_lost(double all) const;
+  bool has_overflowed(double all) const;
   void note_overflow(uint64_t in_flight, double all, double seconds);
   void begin_dip();
   void end_dip(TimePoint now);
@@ -54,9 +57,10 @@ class Probing final : public Algorithm {
   void follow_model();
   // What the path holds, so many quarters of it.
   uint64_t held(uint32_t quarters) const;
-  // Besides, for answers that come in lumps, as they do over any path.
+  // Besides, as answers come in lumps over any path.
   uint64_t usual_lumps() const;
   uint64_t most_in_flight() const;
+  bool knows_of_others() const { return incast_.senders > 1; }
   // Less where it would be too much for a queue that many share.
   uint64_t least() const { return (incast_.senders > kMany ? 2 : 4) * uint64_t{sizes_.packet}; }
 
