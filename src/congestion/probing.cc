@@ -216,6 +216,7 @@ void Probing::step(const Sample& sample) {
       }
       return;
     case Phase::kCruise: {
+      // As a round trip is now: one that is over sooner does not see what it has tried.
       const bool is_long = now - turn_began_ > std::max(round_trip_.get(), round_trip_.latest());
       // More is tried until it is in flight, less until that has gone.
       const bool is_over = turn_ == 0   ? is_long && (lost_ > 0 || sample.in_flight >= held(5))

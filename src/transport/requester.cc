@@ -219,12 +219,13 @@ bool Requester::pace_allows(const SendWqe& wqe, TimePoint now) const {
   return flow_->may_send(now) && (!begins_run(wqe) || flow_->may_send_after_run(most, now));
 }
 
-// From the first that is missing on. Where much is lost a packet may be lost twice and three times, and each
-// time takes longer than a round trip: meanwhile others go on. A window of a path that holds much may be of
-// more packets than a machine's own networks ever hold.
+// Counted from the first that is missing. Where much is lost a packet may be lost twice and three times, and
+// each time takes longer than a round trip: so windows of others may follow it meanwhile. A path that holds
+// much may hold more packets than a machine's own networks ever do.
 int32_t Requester::most_packets() const {
   if (!flow_) return sizes_.most_packets;
-  const uint32_t of_window = 8 * (window_ / (mtu() + sizes_.charge));
+  constexpr uint32_t kWindows = 8;
+  const uint32_t of_window = kWindows * (window_ / (mtu() + sizes_.charge));
   return std::max(sizes_.most_packets,
                   static_cast<int32_t>(std::min(of_window, KeptPackets::kMostAhead / 2)));
 }
