@@ -146,8 +146,7 @@ TEST(LossyPath, OfReadsIsFilled) {
   }
 }
 
-// Paths on which nothing comes for a while, and then much at once, mean over seeds of the share of the link
-// in the first seconds.
+// What share of a link reaches the programs in the first seconds, mean of so many seeds.
 double mean_share_of(LinkSettings link, ibv_wr_opcode opcode, uint64_t seeds) {
 #ifdef VERBENA_SIMULATION_IS_SHORT
   seeds = 2;
@@ -169,6 +168,7 @@ double mean_share_of(LinkSettings link, ibv_wr_opcode opcode, uint64_t seeds) {
   return sum / static_cast<double>(seeds);
 }
 
+// Nothing comes for up to `jitter`, and then all of it.
 LinkSettings stalling(LinkSettings link, Duration jitter, Duration every) {
   link.jitter = jitter;
   link.jitter_every = every;
