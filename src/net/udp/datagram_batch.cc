@@ -2,11 +2,31 @@
 #include "net/udp/datagram_batch.h"
 
 #include <algorithm>
+#include <bit>
 #include <cerrno>
 
 #include "net/udp/system_calls.h"
 
 namespace verbena::net {
+namespace {
+
+constexpr size_t kPageBytes = 4096;
+constexpr size_t kPlace = kPageBytes / 2;
+
+size_t whole_pages(size_t bytes) {
+  return (bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
+}
+
+// Half a page from the beginning of one. The kernel's packets mostly begin at or near that of a page, and
+// AMD's Zen 3 and 4 take twenty times as long for a `rep movsb`, by which the kernel copies, whose
+// destination lies 1 to 31 bytes after its source in their pages (measured: 2 and 43 GB/s). What is allocated
+// in such a size lies at 16.
+std::byte* place_in(std::byte* allocated) {
+  const size_t at = std::bit_cast<uintptr_t>(allocated) % kPageBytes;
+  return allocated + (at <= kPlace ? kPlace - at : kPageBytes + kPlace - at);
+}
+
+}  // namespace
 
 void ReadAhead::adapt(uint32_t asked, uint32_t got, uint32_t largest) {
   if (got < asked || largest >= kLargeMessage) {
@@ -18,8 +38,9 @@ void ReadAhead::adapt(uint32_t asked, uint32_t got, uint32_t largest) {
 }
 
 DatagramBatch::DatagramBatch(size_t longest)
-    : buffers_(std::make_unique_for_overwrite<std::byte[]>(kMost * longest)) {
-  for (uint32_t i = 0; i < kMost; ++i) data_[i] = {buffers_.get() + i * longest, longest};
+    : buffers_(std::make_unique_for_overwrite<std::byte[]>(kMost * whole_pages(longest) + kPageBytes)) {
+  std::byte* const begin = place_in(buffers_.get());
+  for (uint32_t i = 0; i < kMost; ++i) data_[i] = {begin + i * whole_pages(longest), longest};
 }
 
 void DatagramBatch::prepare(uint32_t message) {
