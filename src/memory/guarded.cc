@@ -8,6 +8,7 @@
 
 #include <ucontext.h>
 
+#include "base/bulk_copy.h"
 #include "base/time.h"
 #include "memory/code_ranges.h"
 #include "memory/fault_handlers.h"
@@ -166,7 +167,7 @@ class FaultsOpen {
 
 // Null is an address like any other here: it faults.
 __attribute__((no_sanitize("nonnull-attribute"))) void copy(std::byte* to, ConstBytes from) {
-  std::memcpy(to, from.data(), from.size());
+  copy_bulk(to, from.data(), from.size());
 }
 
 }  // namespace

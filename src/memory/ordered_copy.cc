@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "base/bulk_copy.h"
 #include "memory/guarded.h"
 #include "memory/small_copy.h"
 
@@ -54,7 +55,7 @@ void copy(std::byte* to, ConstBytes from) {
   const uintptr_t last = reinterpret_cast<uintptr_t>(to) + from.size() - 1;
   const size_t stepwise = std::min(from.size(), last % kWord + 1);  // what lies in the last word
   const size_t before = from.size() - stepwise;
-  if (before > 0) std::memcpy(to, from.data(), before);
+  if (before > 0) copy_bulk(to, from.data(), before);
   copy_stepwise(to + before, from.data() + before, stepwise);
 }
 
@@ -84,7 +85,7 @@ bool scatter_guarded(std::span<const ConstBytes> pieces, const std::byte* from) 
   return guarded([&] {
     const std::byte* at = from;
     for (const ConstBytes piece : pieces) {
-      std::memcpy(const_cast<std::byte*>(piece.data()), at, piece.size());
+      copy_bulk(const_cast<std::byte*>(piece.data()), at, piece.size());
       at += piece.size();
     }
   });

@@ -3,9 +3,10 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <cstring>
 
 #include <sys/uio.h>
+
+#include "base/bulk_copy.h"
 
 namespace verbena::rsockets {
 
@@ -33,7 +34,7 @@ class Buffers {
   void read(void* to, size_t bytes) {
     for (auto* at = static_cast<std::byte*>(to); bytes > 0;) {
       const size_t part = std::min(bytes, in_a_row());
-      std::memcpy(at, data(), part);
+      copy_bulk(at, data(), part);
       skip(part);
       at += part;
       bytes -= part;
@@ -42,7 +43,7 @@ class Buffers {
   void write(const void* from, size_t bytes) {
     for (const auto* at = static_cast<const std::byte*>(from); bytes > 0;) {
       const size_t part = std::min(bytes, in_a_row());
-      std::memcpy(data(), at, part);
+      copy_bulk(data(), at, part);
       skip(part);
       at += part;
       bytes -= part;
