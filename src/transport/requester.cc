@@ -85,7 +85,7 @@ void Requester::start() {
 void Requester::on_route() {
   const Traits& traits = qp_.route().traits;
   sizes_ = sizes_of(traits, mtu());
-  const congestion::Sizes sizes{mtu() + sizes_.charge, sizes_.run_bytes, traits.burst_charge()};
+  const congestion::Sizes sizes{full_packet(), sizes_.run_bytes, traits.burst_charge()};
   lossless_window_.reset(sizes);
   window_ = lossless_window_.usable();
   flow_.reset();
@@ -125,7 +125,7 @@ void Requester::lost() {
     window_ = lossless_window_.usable();
     return;
   }
-  flow_->lost(mtu() + sizes_.charge);
+  flow_->lost(full_packet());
   obey_flow();
 }
 
@@ -215,7 +215,7 @@ bool Requester::window_allows_run(const SendWqe& wqe) const {
 // The same for the time at which it may leave.
 bool Requester::pace_allows(const SendWqe& wqe, TimePoint now) const {
   if (!flow_) return true;
-  const uint32_t most = sizes_.run_bytes - mtu() - sizes_.charge;
+  const uint32_t most = sizes_.run_bytes - full_packet();
   return flow_->may_send(now) && (!begins_run(wqe) || flow_->may_send_after_run(most, now));
 }
 
@@ -225,7 +225,7 @@ bool Requester::pace_allows(const SendWqe& wqe, TimePoint now) const {
 int32_t Requester::most_packets() const {
   if (!flow_) return sizes_.most_packets;
   constexpr uint32_t kWindows = 8;
-  const uint32_t of_window = kWindows * (window_ / (mtu() + sizes_.charge));
+  const uint32_t of_window = kWindows * (window_ / full_packet());
   return std::max(sizes_.most_packets,
                   static_cast<int32_t>(std::min(of_window, KeptPackets::kMostAhead / 2)));
 }
@@ -255,7 +255,7 @@ uint32_t Requester::part_packets() const {
   constexpr uint64_t kMoments = 4000;  // a second
   constexpr uint64_t kLeast = 4;
   if (!flow_ || flow_->rate() == 0) return sizes_.run_packets;
-  const uint64_t packet = mtu() + sizes_.charge;
+  const uint64_t packet = full_packet();
   const uint64_t window = window_ / packet;
   const uint64_t moment = std::min<uint64_t>(flow_->rate() / kMoments / packet, sizes_.run_packets);
   const uint64_t most_at_once = std::max<uint64_t>(qp_.attributes().max_rd_atomic, 1);
@@ -406,7 +406,7 @@ bool Requester::more_follows(uint32_t packets, uint32_t bytes, bool ends, uint32
   if (unsendable_ && (last == *unsendable_ || last + 1 == *unsendable_)) return false;
   if (holds_new() && !(next_ + packets).is_before(highest_)) return false;
   const uint32_t cost = bytes + packets * sizes_.charge;
-  if (inflight_ + cost + mtu() + sizes_.charge > window_) return false;
+  if (inflight_ + cost + full_packet() > window_) return false;
   if (next_ + packets - unacked_ >= most_packets()) return false;
   if (flow_ && !flow_->may_send_after(cost, sending_at_)) return false;
   if (!ends) return true;

@@ -249,6 +249,8 @@ class Requester {
   queues::SendQueue& ring() { return qp_.send_queue(); }
   const queues::SendQueue& ring() const { return qp_.send_queue(); }
   uint32_t mtu() const { return qp_.attributes().path_mtu; }
+  // What a packet of that size costs in flight.
+  uint32_t full_packet() const { return mtu() + sizes_.charge; }
   // Where the packet's payload lies in its message.
   uint32_t offset_at(const queues::SendWqe& wqe, roce::Psn psn) const;
   Duration ack_timeout() const;

@@ -224,7 +224,7 @@ uint64_t Requester::give_up_hole(const Holes& holes, Holes::Hole& hole) {
   for_each_owner(hole.first, hole.limit, [&](const SendWqe& wqe, Psn from, Psn to) {
     const uint32_t part = flight_bytes(wqe, from, to);
     bytes += part;
-    lost += &holes == &holes_ && is_read(wqe) ? std::min(part, mtu() + sizes_.charge) : part;
+    lost += &holes == &holes_ && is_read(wqe) ? std::min(part, full_packet()) : part;
   });
   inflight_ -= static_cast<uint32_t>(std::min<uint64_t>(inflight_, bytes));
   reads_to_name_ = kReadsToName;
@@ -274,7 +274,7 @@ bool Requester::can_repair() const {
 // Those whose first lost packet may be sent now. What is missing first may always be, as what is in flight
 // may wait for it: answers to requests that came behind a missing one.
 const Holes* Requester::holes_to_repair() const {
-  const bool allowed = window_allows(mtu() + sizes_.charge);
+  const bool allowed = window_allows(full_packet());
   for (const Holes* holes : {&holes_, &answers_}) {
     const bool in_order = holes == &answers_ && !tells_arrivals_;
     if (holes->first_lost() != nullptr && ((allowed && !in_order) || holes->all().front().lost)) return holes;

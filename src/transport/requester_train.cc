@@ -20,7 +20,7 @@ uint32_t Requester::middles_together(const SendWqe& wqe, uint32_t most) const {
   const uint32_t packets = packets_of(wqe, mtu());
   if (index == 0 || index + 2 >= packets || goes_with_first(wqe, index)) return 0;
 
-  const uint32_t cost = mtu() + sizes_.charge;
+  const uint32_t cost = full_packet();
   const uint32_t run = std::min(sizes_.run_bytes, window_ / 2);
   const int32_t may_follow = most_packets() - (next_ - unacked_);
   if (inflight_ + cost > window_ || since_ack_request_ >= asks_after(0) || may_follow <= 0) return 0;
@@ -51,7 +51,7 @@ SendStatus Requester::send_middles(SendWqe& wqe, uint32_t count, uint32_t& budge
                                                    .before_last = next_ + count == wqe.last_psn});
   if (train.packets == 0) return train.status;
   const bool asked = asks && train.packets == count;
-  since_ack_request_ = asked ? 0 : since_ack_request_ + train.packets * (mtu() + sizes_.charge);
+  since_ack_request_ = asked ? 0 : since_ack_request_ + train.packets * full_packet();
   sent(wqe, next_ + train.packets, train.packets * mtu(), train.packets);
   budget -= train.packets;
   return SendStatus::kSent;
