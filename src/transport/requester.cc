@@ -18,6 +18,8 @@ using roce::Psn;
 // More bursts than this are never in flight, however small their packets: a receiver's buffer counts packets,
 // too.
 constexpr uint32_t kMostBursts = 16;
+// While what is missing is sent again, and again, so many windows may follow it.
+constexpr uint32_t kWindowsBehindGap = 8;
 // Where messages go by memory they wait for others as soon as the peer is so many behind: before it would
 // lose what those behind gain.
 constexpr uint32_t kMessagesBehind = 8;
@@ -224,8 +226,7 @@ bool Requester::pace_allows(const SendWqe& wqe, TimePoint now) const {
 // much may hold more packets than a machine's own networks ever do.
 int32_t Requester::most_packets() const {
   if (!flow_) return sizes_.most_packets;
-  constexpr uint32_t kWindows = 8;
-  const uint32_t of_window = kWindows * (window_ / full_packet());
+  const uint32_t of_window = kWindowsBehindGap * (window_ / full_packet());
   return std::max(sizes_.most_packets,
                   static_cast<int32_t>(std::min(of_window, KeptPackets::kMostAhead / 2)));
 }
@@ -250,17 +251,22 @@ void Requester::assign(SendWqe& wqe) {
 }
 
 // A part comes at once, however slow the path: so it is as much as that carries in a moment, and some of them
-// are the window. Where only few may be asked for at a time it is more, for these to fill it.
+// are the window. Where only few may be asked for at a time it is more, for these to fill it; or for more
+// windows to be asked for, as those behind a gap stay so until it is closed.
 uint32_t Requester::part_packets() const {
   constexpr uint64_t kMoments = 4000;  // a second
   constexpr uint64_t kLeast = 4;
+  constexpr uint64_t kLeastPartsOfWindow = 16;
   if (!flow_ || flow_->rate() == 0) return sizes_.run_packets;
   const uint64_t packet = full_packet();
   const uint64_t window = window_ / packet;
   const uint64_t moment = std::min<uint64_t>(flow_->rate() / kMoments / packet, sizes_.run_packets);
   const uint64_t most_at_once = std::max<uint64_t>(qp_.attributes().max_rd_atomic, 1);
-  const uint64_t to_fill_it = std::min<uint64_t>(2 * window / most_at_once, 4 * sizes_.run_packets);
-  return static_cast<uint32_t>(std::max({std::min(moment, window / 4), to_fill_it, kLeast}));
+  const uint64_t to_fill_it = 2 * window / most_at_once;
+  const uint64_t behind_gap =
+      std::min(kWindowsBehindGap * window / most_at_once, window / kLeastPartsOfWindow);
+  const uint64_t needed = std::min<uint64_t>(std::max(to_fill_it, behind_gap), 4 * sizes_.run_packets);
+  return static_cast<uint32_t>(std::max({std::min(moment, window / 4), needed, kLeast}));
 }
 
 TransmitResult Requester::transmit(TimePoint now, uint32_t& budget) {

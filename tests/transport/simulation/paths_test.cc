@@ -24,7 +24,7 @@ constexpr Duration kTime = milliseconds(3000);
 constexpr double kAtLeast = 1;
 #endif
 
-constexpr double kLeastOfReads = 0.85;  // of what the link could carry
+constexpr double kLeastOfReads = 0.93;  // of what the link could carry
 
 struct PathCase {
   const char* name;
@@ -168,6 +168,13 @@ double mean_share_of(LinkSettings link, ibv_wr_opcode opcode, uint64_t seeds) {
   return sum / static_cast<double>(seeds);
 }
 
+// As many READs may be under way as the program said; those behind a gap are until it is closed, and there
+// always is one.
+TEST(LossyPath, OfReadsIsFilledWithPartsThatSufficeForManyGaps) {
+  const LinkSettings link = with(link_of(kGigabit, 1'000'000, milliseconds(5)), &LinkSettings::loss, 50'000);
+  EXPECT_GE(mean_share_of(link, IBV_WR_RDMA_READ, 5), kAtLeast * 0.8);
+}
+
 // Nothing comes for up to `jitter`, and then all of it.
 LinkSettings stalling(LinkSettings link, Duration jitter, Duration every) {
   link.jitter = jitter;
@@ -182,7 +189,7 @@ TEST(StallingPath, IsFoundOutAboutAtOnce) {
       with(stalling(link_of(3 * kGigabit / 10, 750'000, milliseconds(2)), milliseconds(12), milliseconds(7)),
            &LinkSettings::loss, 1'000);
   EXPECT_GE(mean_share_of(link, IBV_WR_RDMA_WRITE, 20), kAtLeast * 0.93);
-  EXPECT_GE(mean_share_of(link, IBV_WR_RDMA_READ, 20), kAtLeast * 0.8);
+  EXPECT_GE(mean_share_of(link, IBV_WR_RDMA_READ, 20), kAtLeast * 0.92);
 }
 
 // A loss by chance while packets take longer is no sign of a full queue: of hosts that are busy with
