@@ -251,8 +251,8 @@ void Requester::assign(SendWqe& wqe) {
 }
 
 // A part comes at once, however slow the path: so it is as much as that carries in a moment, and some of them
-// are the window. Where only few may be asked for at a time it is more, for these to fill it; or for more
-// windows to be asked for, as those behind a gap stay so until it is closed.
+// are the window. Where only few may be asked for at a time it is more, for these to fill the window; and, as
+// long as parts stay small beside it, for them to be as many windows as may follow what is missing.
 uint32_t Requester::part_packets() const {
   constexpr uint64_t kMoments = 4000;  // a second
   constexpr uint64_t kLeast = 4;
