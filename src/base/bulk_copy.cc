@@ -5,7 +5,8 @@
 
 namespace verbena {
 
-void copy_in_pieces(std::byte* to, const std::byte* from, size_t bytes) {
+__attribute__((no_sanitize("nonnull-attribute"))) void copy_in_pieces(std::byte* to, const std::byte* from,
+                                                                      size_t bytes) {
   while (bytes > 0) {
     size_t piece = std::min(bytes, kBulkPieceBytes);
     // Of what it knows to be short the compiler makes a `rep movsq` in place of a call, which is as slow.
