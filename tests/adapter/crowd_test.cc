@@ -261,11 +261,12 @@ TEST(Crowd, EachReachesEachOtherByEveryQp) {
   }
   // Joined, sent, written and looked at, put and read: each when all others have got so far.
   for (int barrier = 0; barrier < 6; ++barrier) {
-    if (barrier ==
-        1) {  // all are joined; with many of them at once not all were answered at their first question
-      for (const auto& member : members) EXPECT_TRUE(all_take(usual_route(), member->pid(), qps));
-    }
     for (const auto& member : members) ASSERT_TRUE(member->line().hear<bool>()) << "at barrier " << barrier;
+    if (barrier == 0) {
+      // With many of them at once not all are answered at their first question. Who sends by the wire
+      // meanwhile gives up after half a second, which is little for so many processes on few processors.
+      for (const auto& member : members) ASSERT_TRUE(all_take(usual_route(), member->pid(), qps));
+    }
     for (const auto& member : members) member->line().tell(true);
   }
   size_t most_shared = 0;
