@@ -16,7 +16,7 @@ inline bool is_slow_in_bulk(const void* to, const void* from) {
   return (after - 1) % kPageBytes < 31;
 }
 
-// What memcpy() moves by its own instructions.
+// So much memcpy() moves by vector instructions (glibc begins with `rep movsb` at 2,112 bytes there).
 inline constexpr size_t kBulkPieceBytes = 2048;
 
 void copy_in_pieces(std::byte* to, const std::byte* from, size_t bytes);
