@@ -165,14 +165,6 @@ class FaultsOpen {
   return belief.holds;
 }
 
-void copy(std::byte* to, ConstBytes from) {
-  copy_bulk(to, from.data(), from.size());
-}
-
-}  // namespace
-
-namespace {
-
 // Not inlined: the landing must lie in a frame that is this call's alone.
 [[gnu::noinline]] bool run_with_landing(void (*function)(void*), void* argument) {
   Guard guard;
@@ -239,7 +231,7 @@ bool copy_guarded(std::byte* to, ConstBytes from) {
   if (may_copy_small(from.size())) [[likely]]
     return copy_small(to, from);
   if (from.empty()) return true;
-  return guarded([to, from] { copy(to, from); });
+  return guarded([to, from] { copy_bulk(to, from.data(), from.size()); });
 }
 
 }  // namespace verbena::memory
