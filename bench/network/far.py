@@ -33,6 +33,7 @@ MEBI = 1.048576  # perftest counts MiB
 # Hosts whose TCP may fill a long path: twice 10 Gb/s in 20 ms.
 TCP_MEMORY = "4096 1000000 67108864"
 PROGRAMS = ("ib_write_bw", "ib_read_bw", "ib_send_bw")
+FIRST = ("chrt", "-r", "1")
 STARTING = 60  # seconds that a program gets besides the time that it measures for
 
 
@@ -153,7 +154,7 @@ def measure(build, link, options):
     for number in range(options.rounds):
         with harness.Hosts(build) as hosts:
             words = [*link.options.split(), "--seed", options.seed + number]
-            (server, client), emulator = hosts.two_far(words, link.mtu)
+            (server, client), emulator = hosts.two_far(words, link.mtu, prefix=FIRST if link.goes_first else ())
             pair = Pair(server, client, max(options.seconds, link.seconds), options, link.program)
             run = {}
             if link.measure == "beside":
@@ -245,7 +246,7 @@ def main():
         parser.error("--build is needed")
     harness.require_root()
     harness.require_tap()
-    harness.require_programs("ip", "iperf3", options.program, "setpriv")
+    harness.require_programs("ip", "iperf3", options.program, "setpriv", "chrt")
     options.algorithms = tcp_algorithms()
     if options.self_check:
         self_check(options.build, options)
