@@ -33,7 +33,7 @@ MEBI = 1.048576  # perftest counts MiB
 # Hosts whose TCP may fill a long path: twice 10 Gb/s in 20 ms.
 TCP_MEMORY = "4096 1000000 67108864"
 PROGRAMS = ("ib_write_bw", "ib_read_bw", "ib_send_bw")
-FIRST = ("chrt", "-r", "1")
+FIRST = ("chrt", "-r", "1")  # begins the command of what gets a processor before all else
 STARTING = 60  # seconds that a program gets besides the time that it measures for
 
 

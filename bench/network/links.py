@@ -30,9 +30,9 @@ class Link:
 
     @property
     def goes_first(self):
-        """The emulator gets a processor before all else. Programs that poll, more than there are processors, would else stand in
-        its way: what they send evenly would reach its queue in bursts. (Where it is what takes most of the processors, it
-        costs the more for it, with a switch between processes for each packet.)"""
+        """Its emulator gets a processor before all else. Programs that poll, more than there are processors, would else keep it
+        waiting, and what they send evenly reach its queue in bursts. (Not at 10 Gb/s, where the emulator itself takes most of
+        the processors: it is slower then, as it is woken for each packet.)"""
         return self.measure == "four"
 
 
