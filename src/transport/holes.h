@@ -20,10 +20,21 @@ class Holes {
   // When parts of them are sent again, or arrive.
   static constexpr size_t kMostParts = 2 * kMost;
 
+  // Something missing is sent again.
+  struct Repair {
+    TimePoint at;
+    TimePoint answer_due{};
+    Duration together{0};  // parts that follow each other within that are one
+    bool asked = false;    // for an answer that comes in its turn, among others
+  };
+
   struct Hole {
     roce::Psn first;
     roce::Psn limit;
-    TimePoint since;     // when it was noticed, or filled again and not closed by that
+    TimePoint since;  // when it was noticed, or filled again and not closed by that
+    // When its repair should be answered, by the round trip of the time when that was sent: a queue that it
+    // had to wait in may be gone when the answer comes.
+    TimePoint answer_due{};
     bool lost = false;   // it is to be sent again
     bool again = false;  // it has been
     bool asked = false;  // by a request for an answer, which comes before other answers that are to be given
@@ -40,11 +51,12 @@ class Holes {
       return again && !lost && !asked && limit == at && since >= earliest;
     }
     // It has been sent again.
-    void resent(bool is_asked, TimePoint now) {
+    void resent(const Repair& repair) {
       lost = begun = false;
       again = true;
-      asked = is_asked;
-      since = now;
+      asked = repair.asked;
+      since = repair.at;
+      answer_due = repair.answer_due;
     }
   };
 
@@ -141,24 +153,24 @@ class Holes {
 
   // The first that is to be sent again; nullptr: none is.
   const Hole* first_lost() const;
-  // All that is lost before `limit` has been sent again. Calls again(from, to) for each part of it. Parts
-  // that follow each other within `together` are one.
+  // All that is lost before `limit` has been sent again. Calls again(from, to) for each part of it.
   template <class Again>
-  void sent_again(roce::Psn limit, bool asked, TimePoint now, Duration together, Again again) {
+  void sent_again(roce::Psn limit, const Repair& repair, Again again) {
     for (size_t i = 0; i < holes_.size() && holes_[i].first.is_before(limit); ++i) {
       const Hole hole = holes_[i];
       if (!hole.lost) continue;
       const bool has_rest = limit.is_before(hole.limit);
       const roce::Psn to = has_rest ? limit : hole.limit;
       again(hole.first, to);
-      if (!asked && i > 0 && holes_[i - 1].may_grow(hole.first, now - together)) {
+      if (!repair.asked && i > 0 && holes_[i - 1].may_grow(hole.first, repair.at - repair.together)) {
         holes_[i - 1].limit = to;
-        cut(i--, hole.first, to, now);
+        holes_[i - 1].answer_due = repair.answer_due;
+        cut(i--, hole.first, to, repair.at);
         continue;
       }
       // Without room for the rest it is awaited with what was sent.
       if (has_rest && has_room(kMostParts)) split(i, limit);
-      holes_[i].resent(asked, now);
+      holes_[i].resent(repair);
     }
   }
 

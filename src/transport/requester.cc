@@ -31,6 +31,10 @@ constexpr uint32_t kMostInFlight = 1u << 30;
 constexpr uint32_t kLeastRunsInWindow = 3;
 // With fewer, both ends would wait for each other.
 constexpr uint32_t kLeastRunsForPairs = 4;
+// A long path needs no more acknowledgements in a round trip, unless that would be longer runs in between.
+constexpr uint32_t kAsksInWindow = 64;
+constexpr uint32_t kMostRunsUnasked = 8;
+constexpr uint32_t kPair = 2;
 
 // What is wrong with a request by itself; such a one is never sent. (Posting refuses what it can see; the
 // rest ends here.)
@@ -111,6 +115,7 @@ void Requester::on_route() {
 
 void Requester::obey_flow() {
   window_ = static_cast<uint32_t>(std::min<uint64_t>(flow_->window(), kMostInFlight));
+  runs_unasked_ = std::clamp(window_ / sizes_.run_bytes / kAsksInWindow, kPair, kMostRunsUnasked);
   show_path();
 }
 
@@ -407,14 +412,15 @@ void Requester::ask_for_the_last() {
 }
 
 // Whether another packet will surely be sent right after this one, which can then carry the request for an
-// acknowledgement.
+// acknowledgement. (On a long path it may do so after a pause for its pace: that is little of a round trip.
+// Should the window become so small meanwhile that it may not, a probe asks.)
 bool Requester::more_follows(uint32_t packets, uint32_t bytes, bool ends, uint32_t last) const {
   if (unsendable_ && (last == *unsendable_ || last + 1 == *unsendable_)) return false;
   if (holds_new() && !(next_ + packets).is_before(highest_)) return false;
   const uint32_t cost = bytes + packets * sizes_.charge;
   if (inflight_ + cost + full_packet() > window_) return false;
   if (next_ + packets - unacked_ >= most_packets()) return false;
-  if (flow_ && !flow_->may_send_after(cost, sending_at_)) return false;
+  if (flow_ && runs_unasked_ <= kPair && !flow_->may_send_after(cost, sending_at_)) return false;
   if (!ends) return true;
   if (last + 1 == ring().posted()) return false;
   if (qp_.state() != IBV_QPS_RTS && last + 1 == assigned_) return false;
@@ -423,14 +429,14 @@ bool Requester::more_follows(uint32_t packets, uint32_t bytes, bool ends, uint32
 }
 
 // How much is sent before an acknowledgement is asked for, once what costs so much has been sent: a run, for
-// the receiver to work on it while the next is made; or two, where the window has some, and room for what the
-// second lacks. To acknowledge costs the receiver a quarter of what it does for a run.
+// the receiver to work on it while the next is made; or two, and more where the window has many, if it has
+// room for what they lack. To acknowledge costs the receiver a quarter of what it does for a run.
 uint32_t Requester::asks_after(uint32_t cost) const {
   const uint32_t run = sizes_.run_bytes;
-  const uint32_t pair = 2 * run;
+  const uint32_t most = runs_unasked_ * run;
   const uint32_t since = since_ack_request_ + cost;
-  const bool has_room = inflight_ + cost + (pair - std::min(pair, since)) <= window_;
-  return flow_ && window_ >= kLeastRunsForPairs * run && has_room ? pair : std::min(run, window_ / 2);
+  const bool has_room = inflight_ + cost + (most - std::min(most, since)) <= window_;
+  return flow_ && window_ >= kLeastRunsForPairs * run && has_room ? most : std::min(run, window_ / 2);
 }
 
 // Whether a packet that is sent now is to ask for an acknowledgement.

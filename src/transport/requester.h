@@ -210,7 +210,7 @@ class Requester {
   }
   void note_closed(const Holes::Hole& hole, TimePoint now);
   void note_repeated(roce::Psn psn, TimePoint now);
-  void note_disorder();
+  void note_disorder(TimePoint now);
   void find_lost(TimePoint now);
   uint64_t give_up_overdue(Holes& holes, TimePoint now);
 
@@ -287,6 +287,7 @@ class Requester {
   uint32_t window_ = 0;             // bytes that may be in flight
   uint32_t inflight_ = 0;           // bytes between unacked_ and next_
   uint32_t since_ack_request_ = 0;  // bytes, and one for each packet without
+  uint32_t runs_unasked_ = 2;       // are sent before an acknowledgement is asked for, if the window has room
   uint32_t reads_outstanding_ = 0;  // parts of READs, and atomics, between unacked_ and next_
 
   std::optional<ibv_wc_status>
@@ -310,13 +311,13 @@ class Requester {
   bool asked_for_parts_ = false;  // of READs, by themselves
   Part asked_again_;              // the latest of these
   RepeatedReads latest_reads_;
-  uint32_t reads_not_named_ = 0;  // so many of these
-  uint32_t reads_to_name_ = 0;    // so many more, as something has been lost
-  TimePoint repeats_count_at_{};  // not before
-  uint8_t probes_ = 0;            // since the last answer
-  uint8_t disorder_ = 0;          // how often a packet was only late that had been taken for lost
-  uint8_t losses_ = 0;            // that were some, since the last such, in so many round trips
-  TimePoint loss_counts_at_{};    // not before
+  uint32_t reads_not_named_ = 0;    // so many of these
+  uint32_t reads_to_name_ = 0;      // so many more, as something has been lost
+  uint8_t probes_ = 0;              // since the last answer
+  uint8_t disorder_ = 0;            // how often a packet was only late that had been taken for lost
+  TimePoint disorder_counts_at_{};  // not before
+  uint8_t losses_ = 0;              // that were some, since the last such, in so many round trips
+  TimePoint loss_counts_at_{};      // not before
   TimePoint probe_deadline_ = kNever;
   TimePoint repaired_at_{};     // when the latest was sent of what has arrived after it had been sent again
   TimePoint overdue_ = kNever;  // when the next hole is too old to be one that closes by itself

@@ -18,6 +18,7 @@ using roce::Psn;
 
 // A network that is known to be so unruly is waited for as long as a round trip.
 constexpr uint8_t kMostDisorder = 8;
+constexpr int64_t kPartsOfDisorder = 4;
 constexpr uint8_t kLossesToForget = 16;
 constexpr uint8_t kMostProbes = 6;
 // So many READs are named again after a loss.
@@ -172,7 +173,7 @@ void Requester::note_closed(const Holes::Hole& hole, TimePoint now) {
   // What was sent again before this, and is not here, has been overtaken.
   if (now - hole.since >= round_trip.usual() / 2) repaired_at_ = std::max(repaired_at_, hole.since);
   if (now - hole.since < (hole.asked ? round_trip.least() : round_trip.smoothed()) / 2) {
-    return note_disorder();
+    return note_disorder(now);
   }
   // An overflow is many at once, and says no more about the order than one.
   if (disorder_ == 0 || now < loss_counts_at_) return;
@@ -182,7 +183,10 @@ void Requester::note_closed(const Holes::Hole& hole, TimePoint now) {
   losses_ = 0;
 }
 
-void Requester::note_disorder() {
+// What was late together, in such a part of a round trip, was so for one reason.
+void Requester::note_disorder(TimePoint now) {
+  if (now < disorder_counts_at_) return;
+  disorder_counts_at_ = now + flow_->round_trip().smoothed() / kPartsOfDisorder;
   disorder_ = std::min<uint8_t>(disorder_ + 1, kMostDisorder);
   losses_ = 0;
 }
@@ -190,9 +194,7 @@ void Requester::note_disorder() {
 // What was asked for again has come twice: it had only been late, however long it took.
 void Requester::note_repeated(Psn psn, TimePoint now) {
   const bool was_asked = !psn.is_before(asked_again_.first) && psn.is_before(asked_again_.limit);
-  if (!flow_ || !asked_for_parts_ || !was_asked || now < repeats_count_at_) return;
-  repeats_count_at_ = now + flow_->round_trip().smoothed();
-  note_disorder();
+  if (flow_ && asked_for_parts_ && was_asked) note_disorder(now);
 }
 
 // ---- what is missing
@@ -251,7 +253,7 @@ uint64_t Requester::give_up_overdue(Holes& holes, TimePoint now) {
     if (hole.lost) continue;
     TimePoint due = hole.since + wait;
     const bool was_overtaken = &holes == &holes_ && std::max(flow_->latest_sent(), repaired_at_) > due;
-    if (hole.again && !was_overtaken) due += repair_timeout();
+    if (hole.again && !was_overtaken) due = std::max(due + repair_timeout(), hole.answer_due);
     if (due > now) {
       overdue_ = std::min(overdue_, due);
       continue;
@@ -326,15 +328,16 @@ SendStatus Requester::repair_one(Holes& holes, TimePoint now) {
   }
   if (status != SendStatus::kSent) return status;
   flow_->repaired(flight_bytes(wqe, first, limit), now);
-  const Duration together = flow_->round_trip().smoothed() / kPartsOfRoundTrip;
-  holes.sent_again(limit, needs_response(wqe), now, together,
-                   [&](Psn from, Psn to) { inflight_ += flight_bytes(wqe, from, to); });
+  const Holes::Repair sent{.at = now,
+                           .answer_due = now + patience() + repair_timeout(),
+                           .together = flow_->round_trip().smoothed() / kPartsOfRoundTrip,
+                           .asked = needs_response(wqe)};
+  holes.sent_again(limit, sent, [&](Psn from, Psn to) { inflight_ += flight_bytes(wqe, from, to); });
   // Answers to what was sent since then wait until it is there, and tell no round trip.
   if (&holes == &holes_) held_up_ = next_;
   count_sent_again();
   // Should it be lost, too, somebody has to notice.
-  const TimePoint due = now + patience() + repair_timeout();
-  overdue_ = std::min(overdue_, due);
+  overdue_ = std::min(overdue_, sent.answer_due);
   return status;
 }
 

@@ -75,9 +75,9 @@ TEST_F(HolesTest, AreSentAgainFirstThoseThatWereLostFirst) {
   EXPECT_EQ(holes.first_lost(), nullptr);
   for (Holes::Hole& hole : holes.all()) hole.lost = true;
   EXPECT_EQ(holes.first_lost()->first, Psn(100));
-  holes.sent_again(Psn(102), /*asked=*/false, now, Duration(0), [](Psn, Psn) {});
+  holes.sent_again(Psn(102), {.at = now}, [](Psn, Psn) {});
   EXPECT_EQ(holes.first_lost()->first, Psn(102));
-  holes.sent_again(Psn(105), /*asked=*/false, now, Duration(0), [](Psn, Psn) {});
+  holes.sent_again(Psn(105), {.at = now}, [](Psn, Psn) {});
   EXPECT_EQ(holes.first_lost()->first, Psn(110));
 }
 
@@ -89,7 +89,7 @@ TEST_F(HolesTest, AreOneWhereTheyAreSentAgainTogether) {
   const TimePoint first = now;
   uint32_t bytes = 0;
   for (uint32_t psn = 101; psn <= 110; ++psn) {
-    holes.sent_again(Psn(psn), /*asked=*/false, now, together,
+    holes.sent_again(Psn(psn), {.at = now, .together = together},
                      [&](Psn from, Psn to) { bytes += static_cast<uint32_t>(to - from); });
     now += std::chrono::microseconds(20);
   }
@@ -104,7 +104,7 @@ TEST_F(HolesTest, AreSentAgainPacketByPacketHoweverManyThereAre) {
   for (Holes::Hole& hole : holes.all()) hole.lost = true;
   for (uint32_t psn = 101; psn <= 110; ++psn) {
     ASSERT_EQ(holes.first_lost()->first, Psn(psn - 1));
-    holes.sent_again(Psn(psn), /*asked=*/false, now, Duration(0), [](Psn, Psn) {});
+    holes.sent_again(Psn(psn), {.at = now}, [](Psn, Psn) {});
     now += std::chrono::microseconds(1);
   }
 }
@@ -116,7 +116,7 @@ TEST_F(HolesTest, AreSentAgainAsOneWithThoseThatLieBetween) {
   for (Holes::Hole& hole : holes.all()) hole.lost = true;
   holes.all()[1].lost = false;
   Ranges again;
-  holes.sent_again(Psn(108), /*asked=*/true, now, Duration(0),
+  holes.sent_again(Psn(108), {.at = now, .asked = true},
                    [&](Psn from, Psn to) { again.emplace_back(from.value(), to.value()); });
   EXPECT_EQ(again, (Ranges{{100, 102}, {107, 108}}));
   EXPECT_EQ(missing(), (Ranges{{100, 102}, {104, 106}, {107, 108}, {108, 109}}));
@@ -126,7 +126,7 @@ TEST_F(HolesTest, AreSentAgainAsOneWithThoseThatLieBetween) {
 TEST_F(HolesTest, AreAwaitedFromWhenWhatWasSentAgainBeganToCome) {
   fill(105, 110);
   holes.all()[0].lost = true;
-  holes.sent_again(Psn(105), /*asked=*/true, now, Duration(0), [](Psn, Psn) {});
+  holes.sent_again(Psn(105), {.at = now, .asked = true}, [](Psn, Psn) {});
   const TimePoint sent = now;
   now += std::chrono::milliseconds(1);
   EXPECT_EQ(holes.all()[0].since, sent);

@@ -13,6 +13,7 @@ using std::chrono::microseconds;
 using std::chrono::milliseconds;
 using testing::Contains;
 using testing::ElementsAre;
+using testing::Not;
 
 TEST_F(RequesterRepair, SendsWhatIsMissingAndNothingElse) {
   post(IBV_WR_SEND, 10 * 256);  // PSNs 101 to 110
@@ -60,6 +61,46 @@ TEST_F(RequesterRepair, WaitsLongerOnceSomethingWasOnlyLate) {
   e.now -= microseconds(900);
   tell(105, {{106, 107}});  // sooner than the repair can have brought about
   EXPECT_GE(e.qp->deadline(), e.now + microseconds(500));
+}
+
+TEST_F(RequesterRepair, TakesWhatWasLateTogetherForLateOnce) {
+  post(IBV_WR_SEND, 20 * 256);
+  e.transmitted();
+  tell(102, {{103, 104}, {105, 106}, {107, 108}, {109, 110}});
+  e.wait_for_timer();
+  EXPECT_THAT(sent_again(), ElementsAre(102, 104, 106, 108));
+  for (const uint32_t psn : {103, 105, 107, 109}) {
+    acknowledge(psn);  // sooner than the repairs can have brought about
+  }
+  tell(111, {{112, 113}});
+  EXPECT_LE(e.qp->deadline(), e.now + microseconds(600)) << "twice a quarter of a round trip";
+}
+
+TEST_F(RequesterRepair, IsAwaitedAsLongAsThePathTookWhenItLeft) {
+  uint32_t psn = 101;
+  for (; psn < 121; ++psn) {
+    post(IBV_WR_SEND, 256);
+    e.transmitted();
+    e.now += milliseconds(10);
+    acknowledge(psn);
+  }
+  post(IBV_WR_SEND, 60 * 256);
+  e.transmitted();
+  tell(psn, {{psn + 1, psn + 2}});
+  e.wait_for_timer();
+  ASSERT_THAT(sent_again(), ElementsAre(psn));
+  const TimePoint left = e.now;
+  for (uint32_t arrived = 2; arrived < 60; ++arrived) {  // at once: there is no queue any more
+    e.now -= milliseconds(1);
+    tell(psn, {{psn + 1, psn + 1 + arrived}});
+  }
+  sent_again();
+  e.now = left + milliseconds(8);
+  e.qp->on_timer(e.now);
+  EXPECT_THAT(sent_again(), Not(Contains(psn)));
+  e.now = left + milliseconds(40);
+  e.qp->on_timer(e.now);
+  EXPECT_THAT(sent_again(), Contains(psn));
 }
 
 TEST_F(RequesterRepair, AnswersThatItUnderstands) {
