@@ -10,7 +10,7 @@
 Two network namespaces are joined by tests/network's link_emulator. Over each link run ib_write_bw (64 KiB, one queue pair; or
 another, by --program) and iperf3 in turn. MB are 10^6 bytes of payload. The ratio is to the better TCP.
 
-From 10 Gb/s on the processors are the limit. Those of a virtual machine may be near each other or far apart, and change that
+From 10 Gb/s on the processors are the limit, and the kernel makes the link (kernel_link.py). Those of a virtual machine may be near each other or far apart, and change that
 within seconds: over such links what was measured while they moved is measured again (bench/verbs/other_guests.py), for up to
 --patience seconds; --patience 0 takes what comes.
 """
@@ -25,6 +25,7 @@ import time
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tests" / "conformance"))
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "verbs"))
 import harness  # noqa: E402
+from kernel_link import KernelLink  # noqa: E402
 from links import LINKS  # noqa: E402
 from other_guests import OtherGuests  # noqa: E402
 
@@ -32,7 +33,8 @@ MESSAGE_BYTES = 65536
 MEBI = 1.048576  # perftest counts MiB
 # Hosts whose TCP may fill a long path: twice 10 Gb/s in 20 ms.
 TCP_MEMORY = "4096 1000000 67108864"
-PROGRAMS = ("ib_write_bw", "ib_read_bw", "ib_send_bw")
+READING = "ib_read_bw"
+PROGRAMS = ("ib_write_bw", READING, "ib_send_bw")
 FIRST = ("chrt", "-r", "1")  # begins the command of what gets a processor before all else
 STARTING = 60  # seconds that a program gets besides the time that it measures for
 
@@ -68,8 +70,9 @@ class Pair:
         # As root: others may choose only among net.ipv4.tcp_allowed_congestion_control.
         server = self.server.start(["iperf3", "-s", "-1", "-p", port], user=[])
         harness.poll_until(lambda: server.listens(port) or not server.running(), 20)
+        way = ["-R"] if self._name == READING else []  # that of the data
         client = self.client.start(["iperf3", "-c", self.server.ipv4, "-p", port, "-C", algorithm, "-t", seconds,
-                                    "-O", omit, "-J"], user=[])
+                                    "-O", omit, "-J", *way], user=[])
         return server, client
 
     def iperf_result(self, server, client, seconds):
@@ -147,14 +150,23 @@ def median(figures):
     return statistics.median(good) if good else None
 
 
+def join(hosts, link, seed, program):
+    """(server, client), the link between them."""
+    if not link.is_by_kernel:
+        return hosts.two_far([*link.options.split(), "--seed", seed], link.mtu, prefix=FIRST if link.goes_first else ())
+    server, client = hosts.two(link.mtu)
+    to, from_ = (client, server) if program == READING else (server, client)
+    round_trip = 2 * float(link.option("--delay"))
+    return (server, client), KernelLink(hosts, to, from_, link.option("--rate"), link.option("--queue"), round_trip)
+
+
 def measure(build, link, options):
     """A row: medians of the rounds, each of which runs everything in turn."""
     runs = []
     undisturbed = options.guests.without if link.is_fast else lambda measure_it: measure_it()
     for number in range(options.rounds):
         with harness.Hosts(build) as hosts:
-            words = [*link.options.split(), "--seed", options.seed + number]
-            (server, client), emulator = hosts.two_far(words, link.mtu, prefix=FIRST if link.goes_first else ())
+            (server, client), made = join(hosts, link, options.seed + number, options.program)
             pair = Pair(server, client, max(options.seconds, link.seconds), options, link.program)
             run = {}
             if link.measure == "beside":
@@ -166,7 +178,7 @@ def measure(build, link, options):
                 else:
                     run["verbena"] = undisturbed(pair.write)
                 run |= {algorithm: undisturbed(lambda: pair.tcp(algorithm)) for algorithm in options.algorithms}
-            run["link"] = emulator.end()
+            run["link"] = made.end()
             runs.append(run)
     row = {"name": link.name, "what": link.what, "measure": link.measure, "options": link.options, "mtu": link.mtu, "runs": runs}
     for column in ("verbena", "cubic", "bbr", "tcp"):
@@ -246,7 +258,7 @@ def main():
         parser.error("--build is needed")
     harness.require_root()
     harness.require_tap()
-    harness.require_programs("ip", "iperf3", options.program, "setpriv", "chrt")
+    harness.require_programs("ip", "tc", "iperf3", options.program, "setpriv", "chrt")
     options.algorithms = tcp_algorithms()
     if options.self_check:
         self_check(options.build, options)

@@ -18,21 +18,28 @@ class Link:
     @property
     def rate(self):
         """Its megabytes a second, where it has one limit for all the time."""
+        rate = float(self.option("--rate"))
+        return rate / 8 if rate and "--rate-turn" not in self.options else None
+
+    def option(self, name):
+        """What an option of one word says; "0" if it is not there."""
         words = self.options.split()
-        if "--rate" not in words or "--rate-turn" in words:
-            return None
-        return float(words[words.index("--rate") + 1]) / 8
+        return words[words.index(name) + 1] if name in words else "0"
+
+    @property
+    def is_by_kernel(self):
+        """It is made by kernel_link.py: an emulator would take a processor from those that are measured."""
+        return (self.rate or 0) >= 1250
 
     @property
     def is_fast(self):
         """The processors are what limits it."""
-        return "--rate" not in self.options.split() or (self.rate or 0) >= 1250
+        return "--rate" not in self.options or self.is_by_kernel
 
     @property
     def goes_first(self):
         """Its emulator gets a processor before all else. Programs that poll, more than there are processors, would else keep it
-        waiting, and what they send evenly reach its queue in bursts. (Not at 10 Gb/s, where the emulator itself takes most of
-        the processors: it is slower then, as it is woken for each packet.)"""
+        waiting, and what they send evenly reach its queue in bursts."""
         return self.measure == "four"
 
 

@@ -330,12 +330,8 @@ class Hosts:
         """Two machines joined by a bad link, and the link: what it does is said by options of link_emulator. Without IPv6 no
         packet is sent that no program sends. `prefix`: the beginning of the emulator's command, such as chrt's."""
         require_root()
-        require_tap()
         first, second = self._namespace("a"), self._namespace("b")
-        emulator = Emulator([*prefix, "ip", "netns", "exec", first, self.build.folder / "tests" / "link_emulator", "eth0", "eth1", *link])
-        self.processes.append(emulator)
-        if not poll_until(lambda: "ready" in emulator.output or not emulator.running(), 10) or not emulator.running():
-            raise RuntimeError(f"link_emulator: {emulator.output}")
+        emulator = self.link_emulator(first, "eth0", "eth1", link, prefix)
         sh("ip", "-n", first, "link", "set", "eth1", "netns", second, "name", "eth0")
         for namespace in (first, second):
             # The emulator loses packets; a queue in front of it that is full while it waits for a processor should not.
@@ -343,6 +339,16 @@ class Hosts:
             if not ipv6:
                 sh("ip", "netns", "exec", namespace, "sh", "-c", "echo 1 > /proc/sys/net/ipv6/conf/all/disable_ipv6")
         return self._with_addresses(first, second, ipv6=ipv6), emulator
+
+    def link_emulator(self, namespace, first, second, link, prefix=()):
+        """A bad link between two devices that it makes."""
+        require_tap()
+        emulator = Emulator([*prefix, "ip", "netns", "exec", namespace, self.build.folder / "tests" / "link_emulator", first, second,
+                             *link])
+        self.processes.append(emulator)
+        if not poll_until(lambda: "ready" in emulator.output or not emulator.running(), 10) or not emulator.running():
+            raise RuntimeError(f"link_emulator: {emulator.output}")
+        return emulator
 
     def at_a_switch(self, count):
         """So many machines, each with a cable to the same switch."""
