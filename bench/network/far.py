@@ -52,11 +52,12 @@ def tcp_algorithms():
 class Pair:
     """Two hosts over a link, and what is measured between them. Figures are MB/s; None: the program did not get through."""
 
-    def __init__(self, server, client, seconds, options, program=""):
+    def __init__(self, server, client, seconds, options, link=None):
         self.server, self.client = server, client
         self.seconds = seconds
         self._name = options.program
-        self._program = program.split()  # options of it
+        self._program = link.program.split() if link else []  # options of it
+        self._bytes = link.read_bytes if link and self._name == READING else MESSAGE_BYTES
         self._verbose = options.verbose
         for host in (server, client):
             tune_tcp(host)
@@ -96,7 +97,7 @@ class Pair:
 
     def command(self):
         index = self.client.gid_index(self.client.ipv4, "rxe_eth0")
-        return [self._name, "-d", "rxe_eth0", "-x", index, "-F", "-s", MESSAGE_BYTES, "-D", self.seconds,
+        return [self._name, "-d", "rxe_eth0", "-x", index, "-F", "-s", self._bytes, "-D", self.seconds,
                 *self._program]
 
     def figure(self, result):
@@ -167,7 +168,7 @@ def measure(build, link, options):
     for number in range(options.rounds):
         with harness.Hosts(build) as hosts:
             (server, client), made = join(hosts, link, options.seed + number, options.program)
-            pair = Pair(server, client, max(options.seconds, link.seconds), options, link.program)
+            pair = Pair(server, client, max(options.seconds, link.seconds), options, link)
             run = {}
             if link.measure == "beside":
                 run["verbena"], run["tcp"] = pair.beside_tcp("bbr" if "bbr" in options.algorithms else "cubic")

@@ -12,8 +12,10 @@ class Link:
     mtu: int = 1500  # of the hosts' devices
     measure: str = "alone"  # or: "four" queue pairs of four programs, "beside" a TCP flow
     seconds: int = 0  # less says nothing: the link is slow to show what it does
-    # ib_write_bw's: its queue pair's time-out, 67 ms seven times by default, must be more than the way there and back.
+    # ib_write_bw's: its queue pair's time-out, 67 ms seven times by default, must be more than the way there and back; its
+    # requests more than the path holds, three times where packets are lost; and it leaves out its beginning, as iperf3 does.
     program: str = ""
+    read_bytes: int = 65536  # of a READ, of which a queue pair has 128 under way at most
 
     @property
     def rate(self):
@@ -66,7 +68,7 @@ LINKS = [
     Link("beside-tcp", "1 Gb/s, queue 250 kB, beside one TCP flow (bbr)", "--rate 1000 --queue 250000", measure="beside"),
 
     # Further ones: what paths outside of a computing centre are like.
-    Link("10g-20ms", "10 Gb/s, 20 ms", "--rate 10000 --queue 12500000 --delay 10", program="-t 1024"),
+    Link("10g-20ms", "10 Gb/s, 20 ms", "--rate 10000 --queue 12500000 --delay 10", program="-t 1024", read_bytes=1 << 20),
     Link("wifi", "300 Mb/s, 4 ms, stalls of up to 12 ms, 0.1 % lost",
          "--rate 300 --queue 750000 --delay 2 --jitter 12 --jitter-every 7 --loss 0.001"),
     Link("bursts", "1 Gb/s, 2 ms, 30 % lost for 200 ms of each second",
@@ -81,8 +83,8 @@ LINKS = [
     Link("late-1", "1 Gb/s, 2 ms, one packet in a hundred up to 2 ms late", f"--rate 1000 {DEEP} --delay 1 --late 0.01 --detour 2"),
     Link("mobile", "50 Mb/s, 40 ms, stalls of up to 30 ms, queue of 300 ms",
          "--rate 50 --queue 1900000 --delay 20 --jitter 30 --jitter-every 20", seconds=8, program="-u 18"),
-    Link("satellite", "50 Mb/s, 600 ms, 0.1 % lost", "--rate 50 --queue 3000000 --delay 300 --loss 0.001", seconds=20,
-         program="-u 20"),
+    Link("satellite", "50 Mb/s, 600 ms, 0.1 % lost", "--rate 50 --queue 3000000 --delay 300 --loss 0.001", seconds=30,
+         program="-u 20 -t 512 -f 7", read_bytes=1 << 18),
     Link("marks", "1 Gb/s, 2 ms, marks (ECN) above 60 kB of queue", f"--rate 1000 {DEEP} --delay 1 --mark-above 60000"),
     Link("10g", "10 Gb/s, queue 1 MB", f"--rate 10000 {DEEP}"),
     Link("free", "no limits", ""),
