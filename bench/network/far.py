@@ -10,9 +10,9 @@
 Two network namespaces are joined by tests/network's link_emulator. Over each link run ib_write_bw (64 KiB, one queue pair; or
 another, by --program) and iperf3 in turn. MB are 10^6 bytes of payload. The ratio is to the better TCP.
 
-From 10 Gb/s on the processors are the limit, and the kernel makes the link (kernel_link.py). Those of a virtual machine may be near each other or far apart, and change that
-within seconds: over such links what was measured while they moved is measured again (bench/verbs/other_guests.py), for up to
---patience seconds; --patience 0 takes what comes.
+From 10 Gb/s on the processors are the limit, and the kernel makes the link (kernel_link.py). The processors of a virtual machine
+may be near each other or far apart, and change that within seconds: over such links what was measured while they moved is measured
+again (bench/verbs/other_guests.py), for up to --patience seconds; --patience 0 takes what comes.
 """
 
 import argparse
