@@ -4,7 +4,7 @@
 The emulator copies each frame through a process. At 10 Gb/s that takes a processor of its own, which a small machine lacks: what
 is measured then is the emulator. So here the way of the data is a cable (veth) whose sender has a token bucket (tc's tbf) for
 the rate and the queue, and the delay is all on the way back, which carries acknowledgements alone: that goes through the emulator.
-Neither end can tell, as it would take another clock: a packet and its answer take as long together.
+Neither end can tell: all that it sees is how long a packet and its answer take together.
 """
 
 import json

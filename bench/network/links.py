@@ -30,7 +30,8 @@ class Link:
 
     @property
     def is_by_kernel(self):
-        """It is made by kernel_link.py: an emulator would take a processor from those that are measured."""
+        """It is made by kernel_link.py, of rate, queue and delay alone: an emulator would take a processor from those that are
+        measured."""
         return (self.rate or 0) >= 1250
 
     @property

@@ -227,6 +227,7 @@ class Requester {
   void take_early();
   bool is_answer_of(const queues::SendWqe& wqe, const roce::Packet& packet) const;
   Duration patience() const;
+  Duration answer_time() const;
   Duration repair_timeout() const;
   void await_probe(TimePoint now);
   void on_probe(TimePoint now);

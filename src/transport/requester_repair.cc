@@ -207,12 +207,16 @@ Duration Requester::patience() const {
   return std::min(round_trip.usual() / 4 * (1 << disorder), round_trip.timeout());
 }
 
-// How long an answer to a repair is waited for: longer from time to time in silence, which says nothing of
-// the path.
-Duration Requester::repair_timeout() const {
+// How long an answer to a repair may take.
+Duration Requester::answer_time() const {
   const congestion::RoundTrip& round_trip = flow_->round_trip();
   const Duration least = round_trip.is_known() ? kLeastTimeout : qp_.config().least_ack_timeout;
-  return std::max(round_trip.timeout(), least) * (1 << std::min(probes_, kMostProbes));
+  return std::max(round_trip.timeout(), least);
+}
+
+// How long it is waited for: longer from time to time in silence, which says nothing of the path.
+Duration Requester::repair_timeout() const {
+  return answer_time() * (1 << std::min(probes_, kMostProbes));
 }
 
 // Answers how many bytes the path has lost by that: of a READ's request it is one packet.
@@ -329,7 +333,7 @@ SendStatus Requester::repair_one(Holes& holes, TimePoint now) {
   if (status != SendStatus::kSent) return status;
   flow_->repaired(flight_bytes(wqe, first, limit), now);
   const Holes::Repair sent{.at = now,
-                           .answer_due = now + patience() + repair_timeout(),
+                           .answer_due = now + patience() + answer_time(),
                            .together = flow_->round_trip().smoothed() / kPartsOfRoundTrip,
                            .asked = needs_response(wqe)};
   holes.sent_again(limit, sent, [&](Psn from, Psn to) { inflight_ += flight_bytes(wqe, from, to); });
@@ -337,7 +341,7 @@ SendStatus Requester::repair_one(Holes& holes, TimePoint now) {
   if (&holes == &holes_) held_up_ = next_;
   count_sent_again();
   // Should it be lost, too, somebody has to notice.
-  overdue_ = std::min(overdue_, sent.answer_due);
+  overdue_ = std::min(overdue_, now + patience() + repair_timeout());
   return status;
 }
 

@@ -103,6 +103,24 @@ TEST_F(RequesterRepair, IsAwaitedAsLongAsThePathTookWhenItLeft) {
   EXPECT_THAT(sent_again(), Contains(psn));
 }
 
+// In silence the path is asked more and more seldom; once it answers, it is as quick as it was.
+TEST_F(RequesterRepair, IsNotAwaitedForLongWhenSilenceIsOver) {
+  post(IBV_WR_SEND, 8 * 256);
+  e.transmitted();
+  tell(102, {{103, 105}});
+  for (int i = 0; i < 12; ++i) {
+    e.wait_for_timer();
+    e.transmitted();
+  }
+  const TimePoint since = e.now;
+  ASSERT_GT(e.qp->deadline() - since, milliseconds(20)) << "it has been silent for long";
+  tell(102, {{103, 106}});
+  e.transmitted();
+  e.now = since + milliseconds(10);
+  e.qp->on_timer(e.now);
+  EXPECT_THAT(sent_again(), Contains(102));
+}
+
 TEST_F(RequesterRepair, AnswersThatItUnderstands) {
   post(IBV_WR_SEND, 4 * 256);
   e.transmitted();
