@@ -113,7 +113,6 @@ TEST_F(RequesterRepair, IsNotAwaitedForLongWhenSilenceIsOver) {
     e.transmitted();
   }
   const TimePoint since = e.now;
-  ASSERT_GT(e.qp->deadline() - since, milliseconds(20)) << "it has been silent for long";
   tell(102, {{103, 106}});
   e.transmitted();
   e.now = since + milliseconds(10);
