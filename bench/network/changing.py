@@ -18,7 +18,8 @@ import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tests" / "conformance"))
 import harness  # noqa: E402
-from far import MEBI, MESSAGE_BYTES, PROGRAMS  # noqa: E402
+from far import MEBI, PROGRAMS  # noqa: E402
+from links import MESSAGE_BYTES  # noqa: E402
 
 STEP = 0.25  # seconds
 STARTING = 3  # seconds in which the program may come up

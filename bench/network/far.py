@@ -26,10 +26,9 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tests" / "
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "verbs"))
 import harness  # noqa: E402
 from kernel_link import KernelLink  # noqa: E402
-from links import LINKS  # noqa: E402
+from links import LINKS, MESSAGE_BYTES  # noqa: E402
 from other_guests import OtherGuests  # noqa: E402
 
-MESSAGE_BYTES = 65536
 MEBI = 1.048576  # perftest counts MiB
 # Hosts whose TCP may fill a long path: twice 10 Gb/s in 20 ms.
 TCP_MEMORY = "4096 1000000 67108864"
@@ -41,7 +40,7 @@ STARTING = 60  # seconds that a program gets besides the time that it measures f
 
 def tune_tcp(host):
     for name in ("tcp_rmem", "tcp_wmem"):
-        harness.sh("ip", "netns", "exec", host.namespace, "sh", "-c", f"echo {TCP_MEMORY} > /proc/sys/net/ipv4/{name}")
+        harness.set_in_kernel(host.namespace, f"ipv4/{name}", TCP_MEMORY)
 
 
 def tcp_algorithms():

@@ -40,9 +40,8 @@ class KernelLink:
         # Of the same address: the host there would else take packets for somebody else's.
         harness.sh("ip", "-n", from_.namespace, "link", "set", "back1", "address", from_.mac())
         for host, device in ((to, "back0"), (from_, "back1")):
-            harness.sh("ip", "netns", "exec", host.namespace, "sh", "-c",
-                       f"echo 1 > /proc/sys/net/ipv6/conf/{device}/disable_ipv6")
-            harness.sh("ip", "-n", host.namespace, "link", "set", device, "txqueuelen", 4000, "up")
+            harness.set_in_kernel(host.namespace, f"ipv6/conf/{device}/disable_ipv6", 1)
+            harness.sh("ip", "-n", host.namespace, "link", "set", device, "up")
         for host, device, passes, onto, enters in ((to, "eth0", "egress", "back0", "egress"),
                                                    (from_, "back1", "ingress", "eth0", "ingress")):
             tc(host.namespace, "qdisc", "add", "dev", device, "clsact")

@@ -3,6 +3,8 @@
 
 import dataclasses
 
+MESSAGE_BYTES = 65536  # of a program
+
 
 @dataclasses.dataclass(frozen=True)
 class Link:
@@ -15,13 +17,13 @@ class Link:
     # ib_write_bw's: its queue pair's time-out, 67 ms seven times by default, must be more than the way there and back; its
     # requests more than the path holds, three times where packets are lost; and it leaves out its beginning, as iperf3 does.
     program: str = ""
-    read_bytes: int = 65536  # of a READ, of which a queue pair has 128 under way at most
+    read_bytes: int = MESSAGE_BYTES  # of a READ, of which a queue pair has 128 under way at most
 
     @property
     def rate(self):
         """Its megabytes a second, where it has one limit for all the time."""
         rate = float(self.option("--rate"))
-        return rate / 8 if rate and "--rate-turn" not in self.options else None
+        return rate / 8 if rate and self.option("--rate-turn") == "0" else None
 
     def option(self, name):
         """What an option of one word says; "0" if it is not there."""
@@ -37,7 +39,7 @@ class Link:
     @property
     def is_fast(self):
         """The processors are what limits it."""
-        return "--rate" not in self.options or self.is_by_kernel
+        return self.option("--rate") == "0" or self.is_by_kernel
 
     @property
     def goes_first(self):

@@ -75,6 +75,11 @@ def sh(*command, check=True):
     return ran.stdout
 
 
+def set_in_kernel(namespace, name, value):
+    """What /proc/sys has of a network namespace."""
+    sh("ip", "netns", "exec", namespace, "sh", "-c", f"echo {value} > /proc/sys/net/{name}")
+
+
 class Build:
     """A build folder, and a copy of it that an ordinary user may read where the folder itself is closed to them."""
 
@@ -334,10 +339,9 @@ class Hosts:
         emulator = self.link_emulator(first, "eth0", "eth1", link, prefix)
         sh("ip", "-n", first, "link", "set", "eth1", "netns", second, "name", "eth0")
         for namespace in (first, second):
-            # The emulator loses packets; a queue in front of it that is full while it waits for a processor should not.
-            sh("ip", "-n", namespace, "link", "set", "eth0", "mtu", mtu, "txqueuelen", 4000)
+            sh("ip", "-n", namespace, "link", "set", "eth0", "mtu", mtu)
             if not ipv6:
-                sh("ip", "netns", "exec", namespace, "sh", "-c", "echo 1 > /proc/sys/net/ipv6/conf/all/disable_ipv6")
+                set_in_kernel(namespace, "ipv6/conf/all/disable_ipv6", 1)
         return self._with_addresses(first, second, ipv6=ipv6), emulator
 
     def link_emulator(self, namespace, first, second, link, prefix=()):
@@ -348,6 +352,9 @@ class Hosts:
         self.processes.append(emulator)
         if not poll_until(lambda: "ready" in emulator.output or not emulator.running(), 10) or not emulator.running():
             raise RuntimeError(f"link_emulator: {emulator.output}")
+        for device in (first, second):
+            # The emulator loses packets; a queue in front of it that is full while it waits for a processor should not.
+            sh("ip", "-n", namespace, "link", "set", device, "txqueuelen", 4000)
         return emulator
 
     def at_a_switch(self, count):
@@ -386,7 +393,7 @@ class Hosts:
         sh("ip", "netns", "add", name)
         self._namespaces.append(name)
         # Nobody else can have our addresses; looking for duplicates would take a second of every test.
-        sh("ip", "netns", "exec", name, "sh", "-c", "echo 0 > /proc/sys/net/ipv6/conf/default/accept_dad")
+        set_in_kernel(name, "ipv6/conf/default/accept_dad", 0)
         sh("ip", "-n", name, "link", "set", "lo", "up")
         return name
 
