@@ -133,8 +133,8 @@ class Other {
         local::Entry& entry = lane.entries[written_ % local::kEntries];
         entry.content.kind = local::EntryKind{static_cast<uint8_t>(1 + choices.below(2))};
         entry.content.head_bytes = static_cast<uint8_t>(choices.below(local::kMostHead + 2));
-        entry.content.payload_bytes =
-            static_cast<uint16_t>(choices.number<uint16_t>() % (local::kMostPayload + 2));
+        static_assert(local::kMostPayload + 1 < 0x8000);  // what fits there
+        entry.content.payload_bytes = choices.number<uint16_t>() % (local::kMostPayload + 2) & 0x7fff;
         const ConstBytes head = choices.bytes(choices.below(local::kMostHead));
         if (!head.empty()) std::memcpy(entry.content.body, head.data(), head.size());
         entry.sequence = ++written_;

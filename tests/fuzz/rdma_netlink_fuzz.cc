@@ -5,6 +5,7 @@
 
 #include <linux/netlink.h>
 #include <rdma/rdma_netlink.h>
+#include <sys/socket.h>
 
 #include "fuzz/choices.h"
 #include "fuzz/require.h"
@@ -23,7 +24,10 @@ constexpr size_t kReadersRoom = 4096;
 AgentStatus busy() {
   agent_client::Link link{
       .name = "rxe0", .device_index = 3, .netdev = "eth0", .interface_index = 2, .mac = {}};
-  agent_client::SlotStatus slot{.index = 1, .pid = 149, .program = "holder"};
+  agent_client::SlotStatus slot;
+  slot.index = 1;
+  slot.pid = 149;
+  slot.program = "holder";
   slot.lists_objects = true;
   for (uint32_t i = 0; i < 60; ++i) {
     agent_client::QpNumbers qp{.qpn = 17 + i * 2, .type = 2, .state = 3, .remote_qpn = 18, .device_index = 3};
@@ -33,8 +37,13 @@ AgentStatus busy() {
   }
   slot.objects.push_back({ObjectKind::kSrq, 65539, 3, {65537, 0, 0, 0}});
   AgentStatus status{.version = "1", .no_wire_reason = "", .links = {{link, "up", {}}}, .slots = {slot}};
-  status.cm_ids.push_back(
-      {.pid = 1, .number = 9, .device_index = 3, .source = {.family = 2}, .destination = {.family = 10}});
+  protocol::CmIdRecord id{};
+  id.pid = 1;
+  id.number = 9;
+  id.device_index = 3;
+  id.source.family = AF_INET;
+  id.destination.family = AF_INET6;
+  status.cm_ids.push_back(id);
   return status;
 }
 
