@@ -332,8 +332,9 @@ SendStatus Requester::repair_one(Holes& holes, TimePoint now) {
   }
   if (status != SendStatus::kSent) return status;
   flow_->repaired(flight_bytes(wqe, first, limit), now);
+  const TimePoint overtaken_by = now + patience();
   const Holes::Repair sent{.at = now,
-                           .answer_due = now + patience() + answer_time(),
+                           .answer_due = overtaken_by + answer_time(),
                            .together = flow_->round_trip().smoothed() / kPartsOfRoundTrip,
                            .asked = needs_response(wqe)};
   holes.sent_again(limit, sent, [&](Psn from, Psn to) { inflight_ += flight_bytes(wqe, from, to); });
@@ -341,7 +342,7 @@ SendStatus Requester::repair_one(Holes& holes, TimePoint now) {
   if (&holes == &holes_) held_up_ = next_;
   count_sent_again();
   // Should it be lost, too, somebody has to notice.
-  overdue_ = std::min(overdue_, now + patience() + repair_timeout());
+  overdue_ = std::min(overdue_, overtaken_by + repair_timeout());
   return status;
 }
 

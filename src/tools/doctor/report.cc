@@ -51,18 +51,18 @@ std::string as_text(const Findings& findings) {
 }
 
 std::string as_json(const Findings& findings) {
-  using Json = nlohmann::ordered_json;
-  Json list = Json::array();
+  using OrderedJson = nlohmann::ordered_json;
+  OrderedJson list = OrderedJson::array();
   for (const Finding& one : findings.all()) {
     list.push_back({{"subject", one.subject},
                     {"level", names_of(one.level).in_json},
                     {"what", one.what},
                     {"to_do", one.todo}});
   }
-  const Json whole = {{"version", VERBENA_VERSION},
-                      {"result", exit_status(findings) == 0 ? "fine" : "findings"},
-                      {"findings", std::move(list)}};
-  return whole.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  const OrderedJson whole = {{"version", VERBENA_VERSION},
+                             {"result", exit_status(findings) == 0 ? "fine" : "findings"},
+                             {"findings", std::move(list)}};
+  return whole.dump(2, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
 }
 
 int exit_status(const Findings& findings) {
