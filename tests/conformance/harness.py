@@ -252,6 +252,14 @@ class Host:
                     found.append(int(pid))
         return found
 
+    def end_agents(self):
+        """As a user would. Nothing speaks for this host until the next program comes."""
+        for pid in self.agents():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGTERM)
+        if not poll_until(lambda: not self.agents(), 10):
+            raise RuntimeError(f"agents do not end: {self.agents()}")
+
     def start_agent(self, *options):
         """Root's, which serves every user here. It answers when this returns: a program that comes before would start another."""
         agent = self.verbena("agent", *options, user=[])

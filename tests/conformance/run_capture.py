@@ -84,6 +84,9 @@ def run_traffic(hosts, gid, mtu, folder, complaints):
         complaint = case.complaint(result)
         if complaint:
             complaints.append(f"{case.name}: {complaint}\n{result.report()}")
+    # Agents tell the network of themselves every few seconds, also when the first capture has ended and not yet the second.
+    for host in (server, client):
+        host.end_agents()
     counts = [capture.end() for capture in captures]
     sent = sum(captured for captured, _, _ in counts)
     for capture, (_, seen, dropped) in zip(captures, counts):

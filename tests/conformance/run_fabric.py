@@ -246,9 +246,7 @@ def judge_networks(judge, hosts):
     machines = hosts.at_a_switch(3)
     for what, addresses in NETWORKS:
         for host, own in zip(machines, addresses):
-            for pid in host.agents():
-                os.kill(pid, signal.SIGTERM)
-            harness.poll_until(lambda h=host: not h.agents(), 10)
+            host.end_agents()
             harness.sh("ip", "-n", host.namespace, "addr", "flush", "dev", host.netdev, "scope", "global")
             for address in own:
                 harness.sh("ip", "-n", host.namespace, "addr", "add", address, "dev", host.netdev,
