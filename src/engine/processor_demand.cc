@@ -10,6 +10,8 @@
 #include <sched.h>
 #include <unistd.h>
 
+#include "base/spin_lock.h"
+
 namespace verbena::engine {
 namespace {
 
