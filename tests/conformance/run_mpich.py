@@ -1,0 +1,65 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Runs a ring of messages over Debian's MPICH (with UCX) on one host and between two, with no environment variables; and with UCX told
+to use verbs where it would choose shared memory of its own.
+
+    run_mpich.py --build build/release
+"""
+
+import argparse
+import pathlib
+import shlex
+import shutil
+import tempfile
+
+import harness
+
+SECONDS = 90
+RING = pathlib.Path(__file__).resolve().parent / "mpich_ring.py"
+
+
+def remote_shell(folder, build, host):
+    """A replacement for ssh: starts Hydra's proxy on the other host, under `verbena run`."""
+    script = pathlib.Path(folder) / "remote_shell"
+    enter = " ".join(host.enter())
+    program = shlex.quote(str(build.program))
+    script.write_text("#!/bin/sh\nwhile [ \"${1#-}\" != \"$1\" ]; do shift; done\nshift  # ssh's options and the host's address\n"
+                      f"exec {enter} unshare --uts sh -c 'hostname second; exec {program} run sh -c \"$*\"' sh \"$@\"\n",
+                      encoding="utf-8")
+    script.chmod(0o755)
+    return script
+
+
+def ring(host, program, options, user=None, environment=None):
+    """Returns what is wrong, or None."""
+    ranks = 2
+    status, output = host.run("mpirun.mpich", "-n", ranks, *options, "python3", program, seconds=SECONDS, user=user,
+                              environment=environment)
+    return None if status == 0 and f"ring of {ranks}: ok" in output else f"exit status {status}\n{output}"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--build", required=True, help="the build folder, such as build/release")
+    harness.add_route_option(parser)
+    options = parser.parse_args()
+    harness.require_root()
+    harness.require_programs("ip", "setpriv", "unshare", "mpirun.mpich")
+
+    judge = harness.Judge()
+    verbs = {"UCX_TLS": "rc_verbs,ud_verbs,self"}
+    with harness.Hosts(options.build, options.route) as hosts, tempfile.TemporaryDirectory() as folder:
+        first, second = hosts.two()
+        program = shutil.copy(RING, folder)  # an ordinary user may not be able to read the checkout
+        pathlib.Path(folder).chmod(0o755)
+        shell = remote_shell(folder, hosts.build, second)
+        between = ("-launcher", "ssh", "-launcher-exec", shell, "-hosts", f"{first.ipv4},{second.ipv4}", "-ppn", 1)
+        judge.say("two hosts, as it is", ring(first, program, between, user=[]))
+        judge.say("two hosts, verbs", ring(first, program, between, user=[], environment=verbs))
+        judge.say("one host, as it is", ring(first, program, ()))
+        judge.say("one host, verbs", ring(first, program, (), environment=verbs))
+    judge.exit()
+
+
+if __name__ == "__main__":
+    main()
