@@ -4,6 +4,7 @@
 #include <climits>
 #include <csignal>
 #include <cstdlib>
+#include <cstring>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -22,6 +23,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "paths/missing_system_file.h"
 
 // glibc's own name for clone(2). By the other name the thread sanitizer stands between, which takes the child
 // for one of fork(): it marks the calling thread, whose memory the child shares, as one it no longer follows,
@@ -139,8 +141,14 @@ class Launch {
     int cancel_state = 0;
     ::pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel_state);
 
-    // Exit signal 0: the application gets no SIGCHLD, and its wait() calls do not see the child.
-    const int child = __clone(child_main, child_stack_, CLONE_VM | CLONE_VFORK, this);
+    // Exit signal 0: the application gets no SIGCHLD, and its wait() calls do not see the child. qemu-user
+    // makes a fork() of this call, and only with SIGCHLD (EINVAL). What is written in the child is not seen
+    // here then; the caller finds that no agent comes.
+    int child = __clone(child_main, child_stack_, flags_, this);
+    if (child < 0 && errno == EINVAL) {
+      flags_ |= SIGCHLD;
+      child = __clone(child_main, child_stack_, flags_, this);
+    }
     if (child < 0) error_ = errno;
     while (child > 0 && ::waitpid(child, nullptr, __WALL) < 0 && errno == EINTR) {
     }
@@ -158,7 +166,7 @@ class Launch {
   // The child only makes the grandchild and is gone: so the agent's parent is init.
   VERBENA_UNSANITIZED static int child_main(void* self) {
     auto* launch = static_cast<Launch*>(self);
-    const int pid = __clone(grandchild_main, launch->grandchild_stack_, CLONE_VM | CLONE_VFORK, launch);
+    const int pid = __clone(grandchild_main, launch->grandchild_stack_, launch->flags_, launch);
     if (pid < 0) launch->error_ = errno;
     exit_bare(0);
   }
@@ -207,6 +215,7 @@ class Launch {
   const std::string& program_;
   int ready_;
   bool keep_stderr_;
+  int flags_ = CLONE_VM | CLONE_VFORK;
   std::vector<char*> environment_;
   std::vector<char*> arguments_;
   char* child_stack_ = nullptr;
@@ -231,7 +240,8 @@ Result<UniqueFd> start_agent(const std::string& program, std::vector<std::string
   UniqueFd ready(ends[0]);
   UniqueFd write_end(ends[1]);
   if (const int error = Launch(program, options, write_end.get()).run(); error != 0) {
-    log_error("cannot start the agent, {}: errno {}", program, error);
+    const char* missing = paths::missing_system_file();
+    log_error("cannot start the agent, {}: {}", program, missing != nullptr ? missing : std::strerror(error));
     return fail(error);
   }
   log_debug("started {}", program);

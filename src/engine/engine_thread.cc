@@ -203,6 +203,18 @@ void EngineThread::watch_sending(int fd) {
   watched_ = fd >= 0 && ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) == 0 ? fd : -1;
 }
 
+namespace {
+
+// Linux before 5.11 and Valgrind do not know epoll_pwait2(2), and some sandboxes refuse what they do not
+// know. Asked once in a process: Valgrind prints a line each time.
+constinit std::atomic<bool> knows_pwait2{true};
+
+bool is_unknown_call(int error) {
+  return error == ENOSYS || error == EPERM;
+}
+
+}  // namespace
+
 void EngineThread::wait_until(TimePoint deadline) {
   std::array<epoll_event, 4> events;
   int timeout_ms = -1;
@@ -216,10 +228,11 @@ void EngineThread::wait_until(TimePoint deadline) {
   int count;
   {
     const CancellationAllowed asleep;  // by end()
-    count = ::epoll_pwait2(epoll_.get(), events.data(), events.size(), deadline == kNever ? nullptr : &rest,
-                           nullptr);
-    // Linux before 5.11 does not know the call, and some sandboxes refuse what they do not know.
-    if (count < 0 && errno != EINTR)
+    count = knows_pwait2.load(std::memory_order_relaxed)
+                ? ::epoll_pwait2(epoll_.get(), events.data(), events.size(),
+                                 deadline == kNever ? nullptr : &rest, nullptr)
+                : ::epoll_wait(epoll_.get(), events.data(), events.size(), timeout_ms);
+    if (count < 0 && is_unknown_call(errno) && knows_pwait2.exchange(false, std::memory_order_relaxed))
       count = ::epoll_wait(epoll_.get(), events.data(), events.size(), timeout_ms);
   }
   // The application has closed descriptors that are not its own. Whatever that breaks, we must not spin.

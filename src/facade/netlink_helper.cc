@@ -105,6 +105,7 @@ struct Start {
   int socket;
   int process;
   char* second_stack;
+  int flags = CLONE_VM | CLONE_VFORK;  // of clone(2)
   bool has_begun = false;
 };
 
@@ -151,8 +152,7 @@ int become_helper(void* argument) {
 // The program shall neither wait for the helper nor hear of its end, so it is no child of the program.
 int leave_helper_to_others(void* argument) {
   auto& start = *static_cast<Start*>(argument);
-  clone(become_helper, start.second_stack, CLONE_VM | CLONE_VFORK | SIGCHLD, argument);
-  return 0;
+  return clone(become_helper, start.second_stack, start.flags | SIGCHLD, argument) > 0 ? 0 : 1;
 }
 
 // Both children run on stacks of their own, as posix_spawn(3)'s does, while the thread that called waits.
@@ -162,11 +162,16 @@ bool run(Start& start) {
   char* const first_stack = static_cast<char*>(stacks) + kStackBytes;
   start.second_stack = first_stack + kStackBytes;
   // No signal says that this child has ended, and wait(2) does not find it.
-  const int child = clone(leave_helper_to_others, first_stack, CLONE_VM | CLONE_VFORK, &start);
+  int child = clone(leave_helper_to_others, first_stack, start.flags, &start);
+  const bool is_fork = child < 0 && errno == EINVAL;
+  // qemu-user makes a fork() of this call, and only with SIGCHLD. Then nothing is written to our memory.
+  if (is_fork) child = clone(leave_helper_to_others, first_stack, start.flags | SIGCHLD, &start);
+  int status = 1;
   if (child > 0) {
-    while (waitpid(child, nullptr, __WCLONE) < 0 && errno == EINTR) {
+    while (waitpid(child, &status, __WALL) < 0 && errno == EINTR) {
     }
   }
+  if (is_fork) start.has_begun = status == 0;
   munmap(stacks, 2 * kStackBytes);
   return start.has_begun;
 }
