@@ -4,6 +4,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -141,6 +142,76 @@ class Run(unittest.TestCase):
             ran = verbena("run", file.name)
             self.assertEqual(ran.returncode, NOT_EXECUTABLE)
             self.assertIn(file.name, ran.stderr)
+
+    def refused(self, content, mode=0o755):
+        """What is said of a file with this content."""
+        with tempfile.TemporaryDirectory() as folder:
+            file = os.path.join(folder, "file")
+            with open(file, "wb") as stream:
+                stream.write(content)
+            os.chmod(file, mode)
+            ran = verbena("run", file)
+        self.assertEqual(ran.returncode, NOT_EXECUTABLE, ran.stderr)
+        self.assertTrue(ran.stderr.startswith(f"verbena: cannot run '{file}': "), ran.stderr)
+        return ran.stderr.split("': ", 1)[1]
+
+    def test_a_program_for_another_machine(self):
+        with open("/bin/true", "rb") as file:
+            program = bytearray(file.read())
+        for number, name in ((183, "64-bit ARM"), (243, "RISC-V"), (9999, "ELF machine 9999")):
+            program[18:20] = number.to_bytes(2, sys.byteorder)
+            self.assertIn(f"it is built for {name}, and this machine is ", self.refused(program))
+
+    def test_a_file_that_is_neither_program_nor_script(self):
+        self.assertEqual(self.refused(b"\0\1\2"), "it is neither a program nor a script\n")
+        self.assertEqual(self.refused(b"#!/nowhere/sh\n"), "it needs '/nowhere/sh', which is not there\n")
+        self.assertEqual(self.refused(b"x", 0o644), "Permission denied\n")
+
+    def test_a_script_without_a_first_line_is_the_shells(self):
+        with tempfile.TemporaryDirectory() as folder:
+            file = os.path.join(folder, "script")
+            with open(file, "w", encoding="ascii") as stream:
+                stream.write('echo "$1" "$0"\n')
+            os.chmod(file, 0o755)
+            ran = verbena("run", file, "one")
+        self.assertEqual((ran.returncode, ran.stdout), (0, f"one {file}\n"))
+
+    def test_root_is_not_warned_of_roots_programs(self):
+        if os.geteuid() != 0:
+            self.skipTest("only root makes such programs")
+        with tempfile.TemporaryDirectory() as folder:
+            os.chmod(folder, 0o755)
+            program = shutil.copy("/bin/true", folder)
+            os.chmod(program, 0o6755)
+            self.assertEqual(verbena("run", program).stderr, "")
+            os.chown(program, 12345, 0)
+            os.chmod(program, 0o4755)
+            self.assertIn("is set-user-ID", verbena("run", program).stderr)
+
+    def test_address_sanitizers_options_are_kept(self):
+        def options(**environment):
+            return verbena("run", "sh", "-c", 'echo "$ASAN_OPTIONS"', environment=environment).stdout.strip()
+        self.assertEqual(options(ASAN_OPTIONS="a=1"), "a=1:verify_asan_link_order=0")
+        self.assertEqual(options(ASAN_OPTIONS="verify_asan_link_order=1"), "verify_asan_link_order=1")
+        self.assertEqual(options(ASAN_OPTIONS="", LD_PRELOAD="libdl.so.2"), "")
+
+    def without(self, *files):
+        """What `verbena run true` says where these are not."""
+        hide = "; ".join(f"mount -t tmpfs none {file}" if file == "/proc" else f"rm -f {file}" for file in files)
+        script = f"set -e; mount -t tmpfs none /dev; mknod -m 666 /dev/null c 1 3; {hide}; exec \"$@\""
+        return subprocess.run(["unshare", "-mn", "sh", "-c", script, "sh", VERBENA, "run", "true"], capture_output=True, text=True,
+                              timeout=60, check=False, stdin=subprocess.DEVNULL)
+
+    def test_without_proc_or_null_it_says_what_is_missing(self):
+        if os.geteuid() != 0:
+            self.skipTest("only root hides files")
+        ran = self.without("/proc")
+        self.assertEqual(ran.returncode, FAILED)
+        self.assertIn("/proc is not mounted", ran.stderr)
+        self.assertIn("mount -t proc proc /proc", ran.stderr)
+        ran = self.without("/dev/null")
+        self.assertEqual(ran.returncode, 0, ran.stderr)
+        self.assertIn("/dev/null cannot be opened", ran.stderr)
 
     def test_our_own_programs_run_by_their_names_with_options_of_theirs(self):
         ran = verbena("ibv_devinfo", "--help")

@@ -243,7 +243,15 @@ class Libraries(Doctor):
     def test_a_privileged_program(self):
         program = self.compiled("-libverbs")
         os.chmod(program, 0o4755)
-        self.assert_found("program", "set-user-ID", arguments=[program])
+        self.assert_found("program", "set-user-ID", arguments=[program],
+                          user=["setpriv", f"--reuid={harness.NOBODY}", f"--regid={harness.NOBODY}", "--clear-groups"])
+
+    def test_a_program_that_gives_nobody_a_privilege(self):
+        program = self.compiled("-libverbs")
+        os.chmod(program, 0o4755)
+        for user in (ROOT, None):  # root's, and as a user whose programs gain none (no_new_privs)
+            status, amiss, output = doctor(self.host, program, user=user)
+            self.assertEqual((status, amiss), (FINE, {}), output)
 
     def test_a_program_that_lacks_a_library(self):
         stub = self.folder / "stub.c"

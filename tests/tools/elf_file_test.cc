@@ -28,6 +28,8 @@ TEST(ElfFile, ReadsWhatALoaderWould) {
   EXPECT_THAT(own->interpreter, HasSubstr("ld-linux"));
   EXPECT_THAT(own->needed, Contains("libc.so.6"));
   EXPECT_EQ(own->rpath, "");
+  EXPECT_TRUE(own->has_dynamic_name("libc.so.6"));
+  EXPECT_FALSE(own->has_dynamic_name("libc.so"));
 }
 
 TEST(ElfFile, SaysWhatIsNone) {

@@ -44,6 +44,17 @@ TEST(Preload, OursComesFirstWhateverSeparatesTheOthers) {
             "/opt/v/libverbena-sys.so:liba.so:libb.so:libc.so");
 }
 
+TEST(Preload, SanitizersRuntimesStayFirst) {
+  EXPECT_EQ(preload_with("/opt/v/libverbena-sys.so", "liba.so /lib/libasan.so.8 libb.so libubsan.so.1"),
+            "/lib/libasan.so.8:libubsan.so.1:/opt/v/libverbena-sys.so:liba.so:libb.so");
+}
+
+TEST(Preload, IsAloneBesideRuntimes) {
+  EXPECT_TRUE(preloads_only("/opt/v/libverbena-sys.so", ""));
+  EXPECT_TRUE(preloads_only("/opt/v/libverbena-sys.so", "libasan.so.8:/opt/v/libverbena-sys.so"));
+  EXPECT_FALSE(preloads_only("/opt/v/libverbena-sys.so", "libjemalloc.so.2"));
+}
+
 TEST(Preload, PathThatTheLoaderWouldSplitIsNamedByItsFile) {
   EXPECT_EQ(preload_with("/opt/my programs/libverbena-sys.so", ""), "libverbena-sys.so");
 }

@@ -72,7 +72,7 @@ int look(const std::string& program, bool json) {
   } else {
     const auto installation = Installation::of_this_program();
     if (!installation) {
-      complain("no libibverbs.so.1 of Verbena's beside this program: is it copied out of its installation?");
+      complain_of_no_installation();
       return kCouldNotLook;
     }
     if (const auto looked = doctor::look_at_program(program, *installation, findings); !looked) {

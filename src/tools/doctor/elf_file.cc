@@ -75,6 +75,10 @@ void read_dynamic(const Reader& reader, std::span<const Elf64_Phdr> segments, co
   const auto names = offset_of(strings->d_un.d_ptr, segments);
   if (!names) return;
   for (const Elf64_Dyn& one : entries) {
+    if (one.d_tag == DT_STRSZ) {
+      const std::vector<char> text = reader.table<char>(*names, one.d_un.d_val);
+      file.dynamic_names.assign(text.begin(), text.end());
+    }
     if (one.d_tag == DT_NULL || file.needed.size() == kMostNames) break;
     if (one.d_tag != DT_NEEDED && one.d_tag != DT_RPATH && one.d_tag != DT_RUNPATH) continue;
     std::string text = reader.text(*names + one.d_un.d_val, kMostNameBytes);
@@ -91,6 +95,11 @@ constexpr unsigned char kOwnOrder = __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__ ? 
 
 }  // namespace
 
+bool ElfFile::has_dynamic_name(std::string_view name) const {
+  const std::string whole = '\0' + std::string(name) + '\0';
+  return dynamic_names.find(whole) != std::string::npos;
+}
+
 Result<ElfFile> read_elf_file(const std::filesystem::path& path) {
   const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
   if (!fd) return fail(errno);
@@ -101,7 +110,9 @@ Result<ElfFile> read_elf_file(const std::filesystem::path& path) {
   file.is_64_bit = head.e_ident[EI_CLASS] == ELFCLASS64;
   // Up to e_machine the head is the same for 32 bits.
   if (!reader.read(offsetof(Elf64_Ehdr, e_machine), file.machine)) return fail(ENOEXEC);
-  if (!file.is_64_bit || head.e_ident[EI_DATA] != kOwnOrder) return file;
+  const bool is_of_own_order = head.e_ident[EI_DATA] == kOwnOrder;
+  if (!is_of_own_order) file.machine = __builtin_bswap16(file.machine);
+  if (!file.is_64_bit || !is_of_own_order) return file;
   if (!reader.read(0, head) || head.e_phentsize != sizeof(Elf64_Phdr)) return fail(ENOEXEC);
 
   const std::vector<Elf64_Phdr> segments =

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/result.h"
@@ -19,6 +20,11 @@ struct ElfFile {
   std::vector<std::string> needed;
   std::string rpath;    // looked through before LD_LIBRARY_PATH
   std::string runpath;  // and this one after it
+  // The names of symbols that it defines for others or takes from them, among other texts; each ends with a
+  // zero byte. Only the first megabyte.
+  std::string dynamic_names;
+
+  bool has_dynamic_name(std::string_view name) const;
 };
 
 // ENOEXEC: it is no such file. Of one for machines of the other byte order, or of 32 bits, only the head is

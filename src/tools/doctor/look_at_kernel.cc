@@ -3,6 +3,7 @@
 #include <cstring>
 #include <fstream>
 #include <string>
+#include <string_view>
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -13,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/unique_fd.h"
+#include "paths/missing_system_file.h"
 #include "tools/doctor/checks.h"
 
 namespace verbena::tools::doctor {
@@ -98,9 +100,19 @@ void look_at_yama(Findings& findings) {
       "kernel.yama.ptrace_scope=0");
 }
 
+void look_at_system_files(Findings& findings) {
+  const char* missing = paths::missing_system_file();
+  if (missing == nullptr) return;
+  const std::string_view sentence = missing;
+  const size_t remedy_at = sentence.find("; ");
+  findings.fault(kKernel, std::string(sentence.substr(0, remedy_at)),
+                 std::string(sentence.substr(remedy_at + 2)));
+}
+
 }  // namespace
 
 void look_at_kernel(Findings& findings) {
+  look_at_system_files(findings);
   look_at_memory_files(findings);
   look_at_descriptors_of_processes(findings);
   look_at_events(findings);

@@ -5,19 +5,17 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
-#include <fstream>
 #include <optional>
 #include <sstream>
 
 #include <fmt/format.h>
-#include <sys/stat.h>
-#include <sys/xattr.h>
-#include <unistd.h>
 
 #include "tools/doctor/command_output.h"
 #include "tools/doctor/elf_file.h"
 #include "tools/doctor/variable.h"
+#include "tools/verbena/program_file.h"
 #include "tools/verbena/run_environment.h"
+#include "tools/verbena/sanitizers.h"
 
 namespace verbena::tools::doctor {
 namespace {
@@ -27,30 +25,6 @@ namespace fs = std::filesystem;
 constexpr const char* kProgram = "program";
 constexpr Duration kLoaderPatience = std::chrono::seconds(10);
 constexpr int kMostInterpreters = 4;
-
-fs::path find_in_path(const std::string& name) {
-  if (name.find('/') != std::string::npos) return name;
-  std::istringstream folders(variable("PATH"));
-  for (std::string folder; std::getline(folders, folder, ':');) {
-    fs::path candidate = fs::path(folder.empty() ? "." : folder) / name;
-    std::error_code ignored;
-    if (::access(candidate.c_str(), X_OK) == 0 && fs::is_regular_file(candidate, ignored)) return candidate;
-  }
-  return {};
-}
-
-// "#!/usr/bin/env python3": the program that reads the script; empty where it is none.
-std::string interpreter_of_script(const fs::path& file) {
-  std::ifstream stream(file);
-  std::string line;
-  char mark[2] = {};
-  if (!stream.read(mark, 2) || mark[0] != '#' || mark[1] != '!' || !std::getline(stream, line)) return {};
-  std::istringstream words(line);
-  std::string program;
-  std::string argument;
-  words >> program >> argument;
-  return fs::path(program).filename() == "env" && !argument.empty() ? argument : program;
-}
 
 // ---- what the loader finds
 
@@ -99,25 +73,37 @@ std::vector<std::string> run_environment(const Installation& installation) {
 
 // ---- what keeps the loader from ours
 
-bool has_capabilities(const fs::path& file) {
-  return ::getxattr(file.c_str(), "security.capability", nullptr, 0) > 0;
-}
-
-// Loader variables count for nothing there.
 void look_at_privileges(const fs::path& file, Findings& findings) {
-  struct stat status {};
-  if (::stat(file.c_str(), &status) != 0) return;
-  // Where the program gains nothing that its user has not, the loader does as usual.
-  const char* kind = nullptr;
-  if ((status.st_mode & S_ISUID) != 0 && status.st_uid != ::geteuid()) kind = "set-user-ID";
-  if ((status.st_mode & S_ISGID) != 0 && status.st_gid != ::getegid()) kind = "set-group-ID";
-  if (has_capabilities(file) && ::geteuid() != 0) kind = "given file capabilities";
+  const char* kind = privilege_gained_by(file);
   if (kind == nullptr) return;
   findings.fault(kProgram,
                  fmt::format("{} is {}: the loader keeps Verbena's libraries from it", file.string(), kind),
                  "run a copy without (cp PROGRAM .), started with what it needs, as by 'setpriv "
                  "--ambient-caps'; or 'verbena "
                  "system on'");
+}
+
+// `verbena run` has AddressSanitizer accept its preload (sanitizers.h).
+void look_at_sanitizer(const fs::path& program, const ElfFile& file, const Installation& installation,
+                       Findings& findings) {
+  const auto sanitizer = sanitizer_of(file);
+  if (!sanitizer) return;
+  const std::string what = fmt::format("{} is built with {}", program.string(), name_of(*sanitizer));
+  if (*sanitizer == Sanitizer::kAddress && refuses_preloads(variable("ASAN_OPTIONS"))) {
+    findings.fault(kProgram,
+                   what +
+                       ", and ASAN_OPTIONS has verify_asan_link_order=1: it ends when it finds that "
+                       "libverbena-sys.so comes before its runtime",
+                   "take verify_asan_link_order out of ASAN_OPTIONS");
+  } else if (*sanitizer == Sanitizer::kThread) {
+    findings.fine(kProgram,
+                  fmt::format("{}: TSAN_OPTIONS=suppressions={} keeps out reports about Verbena's libraries",
+                              what, (installation.libraries / "tsan.supp").string()));
+  } else if (replaces_malloc(*sanitizer)) {
+    findings.fine(kProgram, what + ", which works under 'verbena run', but without --shared-memory");
+  } else {
+    findings.fine(kProgram, what + ", which works under 'verbena run'");
+  }
 }
 
 bool is_ours(const std::string& path, const Installation& installation) {
@@ -190,6 +176,7 @@ void look_at_elf_file(const fs::path& program, const ElfFile& file, const Instal
                                file.interpreter),
                    "build it for glibc, or run it in a container that has glibc");
   } else {
+    look_at_sanitizer(program, file, installation, findings);
     look_at_libraries(program, file, installation, findings);
   }
 }
@@ -197,7 +184,7 @@ void look_at_elf_file(const fs::path& program, const ElfFile& file, const Instal
 }  // namespace
 
 Result<void> look_at_program(const std::string& name, const Installation& installation, Findings& findings) {
-  fs::path program = find_in_path(name);
+  fs::path program = find_program(name);
   if (program.empty()) return fail(ENOENT);
   for (int i = 0; i < kMostInterpreters; ++i) {
     const auto file = read_elf_file(program);
@@ -209,7 +196,7 @@ Result<void> look_at_program(const std::string& name, const Installation& instal
     const std::string interpreter = interpreter_of_script(program);
     if (interpreter.empty()) return fail(ENOEXEC);
     findings.fine(kProgram, fmt::format("{} is a script for {}", program.string(), interpreter));
-    program = find_in_path(interpreter);
+    program = find_program(interpreter);
     if (program.empty()) return fail(ENOENT);
   }
   return fail(ELOOP);

@@ -4,6 +4,9 @@
 #include <array>
 #include <system_error>
 
+#include "paths/missing_system_file.h"
+#include "tools/verbena/message.h"
+
 namespace verbena::tools {
 namespace {
 
@@ -59,6 +62,13 @@ std::optional<Installation> Installation::of_this_program() {
   const fs::path program = fs::read_symlink("/proc/self/exe", error);
   if (error) return std::nullopt;
   return find(program);
+}
+
+void complain_of_no_installation() {
+  const char* missing = paths::missing_system_file();
+  complain("{}", missing != nullptr ? missing
+                                    : "no libibverbs.so.1 of Verbena's beside this program: is it copied out "
+                                      "of its installation?");
 }
 
 fs::path Installation::program(const std::string& name) const {

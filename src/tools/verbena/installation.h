@@ -28,4 +28,7 @@ struct Installation {
   std::filesystem::path program(const std::string& name) const;
 };
 
+// Says on standard error why of_this_program() has found none.
+void complain_of_no_installation();
+
 }  // namespace verbena::tools

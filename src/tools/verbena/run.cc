@@ -6,19 +6,23 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include <CLI/CLI.hpp>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "agent_client/client.h"
 #include "base/time.h"
+#include "paths/missing_system_file.h"
+#include "tools/doctor/elf_file.h"
 #include "tools/verbena/commands.h"
 #include "tools/verbena/help.h"
 #include "tools/verbena/installation.h"
 #include "tools/verbena/message.h"
+#include "tools/verbena/program_file.h"
 #include "tools/verbena/run_environment.h"
+#include "tools/verbena/sanitizers.h"
+#include "tools/verbena/start_program.h"
 
 namespace verbena::tools {
 namespace {
@@ -46,26 +50,6 @@ std::string environment(const char* name) {
   return value ? value : "";
 }
 
-// What execvp() would run for `name`, or nothing.
-fs::path find_program(const std::string& name) {
-  if (name.find('/') != std::string::npos) return name;
-  std::string path = environment("PATH");
-  if (path.empty()) path = "/bin:/usr/bin";
-  for (size_t begin = 0; begin <= path.size();) {
-    const size_t end = std::min(path.find(':', begin), path.size());
-    const fs::path candidate = fs::path(path.substr(begin, end - begin)) / name;
-    if (access(candidate.c_str(), X_OK) == 0 && !fs::is_directory(candidate)) return candidate;
-    begin = end + 1;
-  }
-  return {};
-}
-
-// The loader ignores the library path for programs that gain privilege, so they would see other libraries.
-bool gains_privilege(const fs::path& program) {
-  struct stat attributes {};
-  return stat(program.c_str(), &attributes) == 0 && (attributes.st_mode & (S_ISUID | S_ISGID)) != 0;
-}
-
 void put_first_in_preload(const fs::path& library) {
   setenv("LD_PRELOAD", preload_with(library, environment("LD_PRELOAD")).c_str(), 1);
 }
@@ -76,8 +60,31 @@ void extend_path(const fs::path& folder, std::string (*with)(const fs::path&, st
   setenv("PATH", with(folder, environment("PATH")).c_str(), 1);
 }
 
+// AddressSanitizer is told to accept our preload, also in what the program starts. It judges other preloads
+// as ever, so where the user has some the program's runtime comes first.
+void prepare_for_sanitizers(const doctor::ElfFile& program, const Installation& installation) {
+  if (preloads_only(installation.preload, environment("LD_PRELOAD"))) {
+    setenv("ASAN_OPTIONS", asan_options_with_preloads(environment("ASAN_OPTIONS")).c_str(), 1);
+    return;
+  }
+  const auto runtime = std::find_if(program.needed.begin(), program.needed.end(), [](const std::string& one) {
+    return sanitizer_of(one) == Sanitizer::kAddress;
+  });
+  if (runtime != program.needed.end()) put_first_in_preload(*runtime);
+}
+
+// Another malloc() would meet the sanitizer's.
+bool may_have_memory(const fs::path& program, const doctor::ElfFile& elf) {
+  const auto sanitizer = sanitizer_of(elf);
+  if (!sanitizer || !replaces_malloc(*sanitizer)) return true;
+  complain(
+      "warning: '{}' is built with {}, which has a malloc() of its own, so --shared-memory has no effect",
+      program.string(), name_of(*sanitizer));
+  return false;
+}
+
 // False, after a message, if the libraries cannot be put in front of the system's.
-bool prepare_environment(const Installation& installation, bool shared_memory) {
+bool prepare_environment(const Installation& installation, const fs::path& program, bool shared_memory) {
   if (installation.libraries.string().find_first_of(":;") != std::string::npos) {
     complain("the libraries are in '{}'; the loader cannot take a folder with ':' or ';' in its name",
              installation.libraries.string());
@@ -91,12 +98,14 @@ bool prepare_environment(const Installation& installation, bool shared_memory) {
          1);
   extend_path(installation.commands, path_with);
   extend_path(installation.programs, path_with_last);
-  if (shared_memory) put_first_in_preload(installation.memory);
-  if (!installation.preload.empty()) put_first_in_preload(installation.preload);
 #ifdef VERBENA_SANITIZER_RUNTIME
   put_first_in_preload(VERBENA_SANITIZER_RUNTIME);
   setenv("ASAN_OPTIONS", "detect_leaks=0", 0);  // what the program leaks is its own business
 #endif
+  const doctor::ElfFile elf = doctor::read_elf_file(program).value_or(doctor::ElfFile{});
+  if (shared_memory && may_have_memory(program, elf)) put_first_in_preload(installation.memory);
+  prepare_for_sanitizers(elf, installation);
+  if (!installation.preload.empty()) put_first_in_preload(installation.preload);
   return true;
 }
 
@@ -111,7 +120,10 @@ void start_agent(const Installation& installation) {
   const TimePoint end = MonotonicClock::now() + kPatience;
   auto client = connect();
   while (!client && client.error().code == ETIMEDOUT && MonotonicClock::now() < end) client = connect();
-  if (!client) {
+  if (client) return;
+  if (const char* missing = paths::missing_system_file()) {
+    complain("warning: no agent can be started, so programs will find no RDMA device: {}", missing);
+  } else {
     complain(
         "warning: no agent can be started ({}), so programs will find no RDMA device; "
         "'verbena agent' shows why",
@@ -119,36 +131,26 @@ void start_agent(const Installation& installation) {
   }
 }
 
-// `file` is what is executed, and found as execvp(3) finds it; it may have another name for itself.
-int exec(const std::string& file, const std::vector<std::string>& command) {
-  std::vector<char*> arguments;
-  for (const std::string& argument : command) arguments.push_back(const_cast<char*>(argument.c_str()));
-  arguments.push_back(nullptr);
-  execvp(file.c_str(), arguments.data());
-  const int error = errno;
-  if (error == ENOENT) {
-    complain("there is no program '{}'{}", command[0],
-             command[0].find('/') == std::string::npos ? " in PATH" : "");
-    return kNotFound;
-  }
-  complain("cannot run '{}': {}", command[0], std::strerror(error));
-  return kNotExecutable;
-}
-
-int run(const std::optional<Installation>& installation, const std::string& file,
+// `name` is what is executed, found as execvp(3) finds it; the program may have another name for itself.
+int run(const std::optional<Installation>& installation, const std::string& name,
         const std::vector<std::string>& command, bool shared_memory) {
   if (!installation) {
-    complain("no libibverbs.so.1 of Verbena's beside this program: is it copied out of its installation?");
+    complain_of_no_installation();
     return kFailed;
   }
-  if (!prepare_environment(*installation, shared_memory)) return kFailed;
-  const fs::path program = find_program(file);
-  if (!program.empty() && gains_privilege(program)) {
-    complain("warning: '{}' is set-user-ID or set-group-ID; the loader keeps Verbena's libraries from it",
-             program.string());
+  const fs::path program = find_program(name);
+  if (!prepare_environment(*installation, program, shared_memory)) return kFailed;
+  std::error_code ignored;
+  if (fs::exists(program, ignored)) {
+    if (const char* privilege = privilege_gained_by(program)) {
+      complain(
+          "warning: '{}' is {}, so the loader keeps Verbena's libraries from it; run a copy that is not "
+          "(cp '{}' .), or as root 'verbena system on'",
+          program.string(), privilege, program.string());
+    }
+    start_agent(*installation);
   }
-  if (!program.empty()) start_agent(*installation);
-  return exec(file, command);
+  return start_program(program, command);
 }
 
 }  // namespace

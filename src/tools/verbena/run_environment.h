@@ -19,8 +19,12 @@ std::string path_with(const std::filesystem::path& commands, std::string_view cu
 // first.
 std::string path_with_last(const std::filesystem::path& programs, std::string_view current);
 
-// LD_PRELOAD, with ours first. The loader splits it at spaces and colons and knows no quoting, so a preload
-// whose path has one is given by its file name alone, and the loader finds it through the library path.
+// LD_PRELOAD, with ours first; only the runtime of a sanitizer (sanitizers.h) stays before it. The others
+// keep their order. The loader splits the list at spaces and colons and knows no quoting, so a preload whose
+// path has one is given by its file name alone, and the loader finds it through the library path.
 std::string preload_with(const std::filesystem::path& preload, std::string_view current);
+
+// Whether LD_PRELOAD names nothing but `preload` and runtimes of sanitizers.
+bool preloads_only(const std::filesystem::path& preload, std::string_view current);
 
 }  // namespace verbena::tools

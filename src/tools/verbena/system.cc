@@ -71,7 +71,7 @@ int switch_on() {
   if (!is_root()) return kFailed;
   const auto installation = Installation::of_this_program();
   if (!installation) {
-    complain("no libibverbs.so.1 of Verbena's beside this program: is it copied out of its installation?");
+    complain_of_no_installation();
     return kFailed;
   }
   if (!only_root_can_change(installation->libraries)) {

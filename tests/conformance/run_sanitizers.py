@@ -1,0 +1,133 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Programs that are built with a sanitizer, over Verbena: they start, a ping-pong of theirs runs without a report, and
+the sanitizer still finds a fault that is made on purpose.
+
+    run_sanitizers.py --build build/release
+"""
+
+import argparse
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+import harness
+
+SOURCE = pathlib.Path(__file__).resolve().parent / "sanitized_pingpong.c"
+SUPPRESSIONS = SOURCE.parent.parent.parent / "packaging" / "tsan.supp"
+SECONDS = 60
+# What -fsanitize= says, the fault that the sanitizer has to find, and words of its report.
+SANITIZERS = {
+    "address": ("heap-overflow", "AddressSanitizer: heap-buffer-overflow"),
+    "address,undefined": ("heap-overflow", "AddressSanitizer: heap-buffer-overflow"),
+    "thread": ("race", "ThreadSanitizer: data race"),
+    "undefined": ("shift", "runtime error: shift exponent 33"),
+    "leak": (None, None),
+}
+REPORT = re.compile(r"(ERROR|WARNING|SUMMARY): \w+Sanitizer|runtime error")
+COMPILERS = {"gcc": [], "clang": [], "clang, shared runtime": ["-shared-libsan"]}
+CASES = [("gcc", sanitizer) for sanitizer in SANITIZERS] + [("clang", "address"), ("clang", "thread"), ("clang, shared runtime", "address")]
+
+
+def compile_program(folder, name, sanitizer):
+    """The program; None where this compiler, or its runtime, is not there."""
+    compiler, *options = [name.split(",")[0], *COMPILERS[name]]
+    program = folder / re.sub(r"\W+", "_", f"{name}_{sanitizer}")
+    if shutil.which(compiler) is None:
+        return None
+    if options:
+        runtimes = subprocess.run([compiler, "-print-file-name=libclang_rt.asan-x86_64.so"], capture_output=True, text=True,
+                                  check=False).stdout.strip()
+        options.append(f"-Wl,-rpath,{os.path.dirname(runtimes)}")
+    ran = subprocess.run([compiler, "-O1", "-g", f"-fsanitize={sanitizer}", *options, "-o", program, SOURCE, "-libverbs", "-pthread"],
+                         capture_output=True, text=True, check=False)
+    # A runtime may be there and not work on this kernel, as Clang 14's of ThreadSanitizer.
+    if ran.returncode != 0:
+        return None
+    empty = folder / "empty.c"
+    empty.write_text("int main(void) { return 0; }\n", encoding="ascii")
+    harness.sh(compiler, f"-fsanitize={sanitizer}", *options, "-o", f"{program}-empty", empty)
+    return program if subprocess.run([f"{program}-empty"], capture_output=True, check=False).returncode == 0 else None
+
+
+def what_is_wrong(result, *, report=None, status=0):
+    """None if the program ended as it should and reported what it should."""
+    code, output = result
+    if "done" not in output:
+        return output or f"exit status {code}"
+    if report is None:
+        return None if code == status and not REPORT.search(output) else f"exit status {code}\n{output}"
+    return None if report in output else f"no '{report}' in\n{output}"
+
+
+def judge(judge_of, host, folder, name, sanitizer):
+    program = compile_program(folder, name, sanitizer)
+    what = f"{name} -fsanitize={sanitizer}"
+    if program is None:
+        print(f"{what:70} not here", flush=True)
+        return
+    fault, report = SANITIZERS[sanitizer]
+    suppressions = {"TSAN_OPTIONS": f"suppressions={folder / SUPPRESSIONS.name}"}
+    judge_of.say(what, what_is_wrong(host.run(program, seconds=SECONDS, environment=suppressions)))
+    judge_of.say(f"{what}, started by a script",
+                 what_is_wrong(host.run("sh", "-c", f"{program}; exit $?", seconds=SECONDS, environment=suppressions)))
+    if fault:
+        judge_of.say(f"{what}, {fault}",
+                     what_is_wrong(host.run(program, fault, seconds=SECONDS, environment=suppressions), report=report))
+    judge_of.say(f"{what}, --shared-memory", what_is_wrong(
+        host.finish(host.verbena("run", "--shared-memory", program, environment=suppressions), SECONDS)))
+    if fault and sanitizer != "undefined":
+        status, output = host.command("doctor", program, seconds=SECONDS)
+        judge_of.say(f"{what}, verbena doctor", None if status == 0 and report.split(":")[0] in output else output)
+
+
+def judge_preloads(judge_of, host, folder):
+    """What else is in LD_PRELOAD, and what children get."""
+    program = compile_program(folder, "gcc", "address")
+    if program is None:
+        return
+    for what, options, environment in (
+            ("a preload of the user's", [], {"LD_PRELOAD": "librt.so.1 libdl.so.2"}),
+            ("its runtime preloaded by the user", [], {"LD_PRELOAD": "libasan.so.8 librt.so.1"}),
+            ("options of the user's", [], {"ASAN_OPTIONS": "detect_leaks=1:halt_on_error=1"})):
+        ran = host.finish(host.verbena("run", *options, program, environment=environment), SECONDS)
+        judge_of.say(f"AddressSanitizer and {what}", what_is_wrong(ran))
+    ran = host.run(program, "heap-overflow", environment={"LD_PRELOAD": "libasan.so.8 librt.so.1"})
+    judge_of.say("AddressSanitizer and its runtime preloaded, heap-overflow",
+                 what_is_wrong(ran, report="AddressSanitizer: heap-buffer-overflow"))
+    status, output = host.run("sh", "-c", 'echo "$LD_PRELOAD"', environment={"LD_PRELOAD": "libasan.so.8 librt.so.1 libdl.so.2"})
+    order = [pathlib.Path(one).name for one in output.strip().split(":")]
+    judge_of.say("LD_PRELOAD: the runtime, ours, the others in their order",
+                 None if status == 0 and order == ["libasan.so.8", "libverbena-sys.so", "librt.so.1", "libdl.so.2"] else output)
+    child = folder / "child.c"
+    child.write_text('#include <stdlib.h>\nint main(void) { return system("python3 -c 1") != 0; }\n', encoding="ascii")
+    for sanitizer in ("address", "thread"):
+        harness.sh("gcc", f"-fsanitize={sanitizer}", "-o", folder / "child", child)
+        status, output = host.run(folder / "child", seconds=SECONDS)
+        judge_of.say(f"a child that is not built with the {sanitizer} sanitizer", None if (status, output) == (0, "") else output or status)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--build", required=True, help="the build folder, such as build/release")
+    options = parser.parse_args()
+    harness.require_root()
+    harness.require_programs("ip", "setpriv", "gcc")
+    judge_of = harness.Judge()
+    with harness.Hosts(options.build) as hosts, tempfile.TemporaryDirectory(prefix="verbena-sanitizers-") as name:
+        folder = pathlib.Path(name)
+        os.chmod(folder, 0o755)
+        shutil.copy(SUPPRESSIONS, folder)
+        host, _ = hosts.two()
+        for compiler, sanitizer in CASES:
+            judge(judge_of, host, folder, compiler, sanitizer)
+        judge_preloads(judge_of, host, folder)
+    judge_of.exit()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
