@@ -2,6 +2,7 @@
 #include "agent/device_files.h"
 
 #include <algorithm>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -18,7 +19,13 @@ constexpr unsigned kUverbsMajor = 231;
 constexpr unsigned kFirstUverbsMinor = 192;
 constexpr unsigned kFirstUmadMinor = 0;
 constexpr unsigned kFirstIssmMinor = 64;
+// The kernel gives misc devices any minor number.
+constexpr unsigned kMiscMajor = 10;
+constexpr unsigned kConnectionManagerMinor = 125;
 constexpr uint32_t kGidFileStep = 16;
+// What can be opened but not read (EINVAL), as the kernel's files of gid_attrs/ where the table has a hole:
+// the loopback device has no speed.
+constexpr const char* kUnreadable = "/sys/class/net/lo/speed";
 
 // "5054:00ff:fe77:0001", and likewise for a GID's 16 bytes.
 template <size_t Size>
@@ -42,56 +49,73 @@ void add_link(Folder& folder, std::string path, std::string target) {
   folder.push_back({std::move(path), std::move(target), true});
 }
 
-void add_device_attributes(Folder& folder, const Link& link, std::string_view version) {
+// The class of a device, for programs that come to it by another way.
+void add_subsystem(Folder& folder, const std::string& device, std::string_view name) {
+  add_link(folder, device + "subsystem", fmt::format("../../../../../class/{}", name));
+}
+
+void add_device_attributes(Folder& folder, const std::string& at, const Link& link,
+                           std::string_view version) {
   const std::string guid = groups_of_four(agent_client::guid_of(link));
-  add(folder, "node_type", "1: CA");
-  add(folder, "node_guid", guid);
-  add(folder, "sys_image_guid", guid);
-  add(folder, "node_desc", "verbena");
-  add(folder, "fw_ver", version);
-  add(folder, "hca_type", "verbena");
-  add(folder, "parent", link.netdev);
+  add(folder, at + "node_type", "1: CA");
+  add(folder, at + "node_guid", guid);
+  add(folder, at + "sys_image_guid", guid);
+  add(folder, at + "node_desc", "verbena");
+  add(folder, at + "fw_ver", version);
+  add(folder, at + "hw_rev", "0");
+  add(folder, at + "hca_type", "verbena");
+  add(folder, at + "board_id", "verbena");
+  add(folder, at + "parent", link.netdev);
+  add(folder, at + "uevent", fmt::format("NAME={}", link.name));
+  add_link(folder, at + "device", fmt::format("../../../{}", link.name));
+  add_subsystem(folder, at, "infiniband");
 }
 
 // The numbers agree with what ibv_query_port() says.
-void add_port_attributes(Folder& folder, const Link& link) {
-  add(folder, "ports/1/state", link.up ? "4: ACTIVE" : "1: DOWN");
-  add(folder, "ports/1/phys_state", link.up ? "5: LinkUp" : "3: Disabled");
-  add(folder, "ports/1/rate", agent_client::port_speed_of(link.speed).text);
-  add(folder, "ports/1/lid", "0x0");
-  add(folder, "ports/1/lid_mask_count", "0");
-  add(folder, "ports/1/sm_lid", "0x0");
-  add(folder, "ports/1/sm_sl", "0");
-  add(folder, "ports/1/cap_mask", "0x00010000");
-  add(folder, "ports/1/link_layer", "Ethernet");
-  add(folder, "ports/1/pkeys/0", "0xffff");
-  add(folder, "ports/1/hw_counters/lifespan", "10");  // milliseconds
+void add_port_attributes(Folder& folder, const std::string& port, const Link& link) {
+  add(folder, port + "state", link.up ? "4: ACTIVE" : "1: DOWN");
+  add(folder, port + "phys_state", link.up ? "5: LinkUp" : "3: Disabled");
+  add(folder, port + "rate", agent_client::port_speed_of(link.speed).text);
+  add(folder, port + "lid", "0x0");
+  add(folder, port + "lid_mask_count", "0");
+  add(folder, port + "sm_lid", "0x0");
+  add(folder, port + "sm_sl", "0");
+  add(folder, port + "cap_mask", "0x00010000");
+  add(folder, port + "link_layer", "Ethernet");
+  add(folder, port + "pkeys/0", "0xffff");
+  add(folder, port + "hw_counters/lifespan", "10");  // milliseconds
   for (const agent_client::NamedCounter& counter : agent_client::kNamedCounters)
-    add(folder, fmt::format("ports/1/{}", counter.path), "0");
+    add(folder, fmt::format("{}{}", port, counter.path), "0");
 }
 
 // The kernel has a file for every index of the table, a thousand of them; nobody needs those beyond the last
-// GID, and making them takes a tenth of a second on a disk. Where the table has a hole the kernel's files of
-// gid_attrs/ can be opened but not read (EINVAL), which no plain file can imitate: there they are missing.
-void add_gids(Folder& folder, const Link& link) {
+// GID, and making them takes a tenth of a second on a disk.
+void add_gids(Folder& folder, const std::string& port, const Link& link) {
   const std::string nothing = groups_of_four(roce::Address{}.bytes);
   const uint32_t used = link.gids.empty() ? 0 : link.gids.back().index + 1;
   const uint32_t shown =
       std::min((used + kGidFileStep - 1) / kGidFileStep * kGidFileStep, agent_client::kGidTableLength);
   auto entry = link.gids.begin();
   for (uint32_t index = 0; index < shown; ++index) {
-    const bool present = entry != link.gids.end() && entry->index == index;
-    add(folder, fmt::format("ports/1/gids/{}", index), present ? groups_of_four(entry->gid.bytes) : nothing);
-    if (!present) continue;
-    add(folder, fmt::format("ports/1/gid_attrs/types/{}", index), "RoCE v2");
-    add(folder, fmt::format("ports/1/gid_attrs/ndevs/{}", index), link.netdev);
-    ++entry;
+    const std::string gid = fmt::format("{}gids/{}", port, index);
+    const std::string type = fmt::format("{}gid_attrs/types/{}", port, index);
+    const std::string netdev = fmt::format("{}gid_attrs/ndevs/{}", port, index);
+    if (entry != link.gids.end() && entry->index == index) {
+      add(folder, gid, groups_of_four(entry->gid.bytes));
+      add(folder, type, "RoCE v2");
+      add(folder, netdev, link.netdev);
+      ++entry;
+    } else {
+      add(folder, gid, nothing);
+      add_link(folder, type, kUnreadable);
+      add_link(folder, netdev, kUnreadable);
+    }
   }
 }
 
-// What `device` leads to under the kernel: the device's hardware, here a virtual one with its netdev.
+// The hardware that the devices belong to under the kernel, here a virtual one with its netdev.
 void add_hardware(Folder& folder, const Link& link) {
-  const std::string net = fmt::format("device/net/{}/", link.netdev);
+  const std::string net = fmt::format("net/{}/", link.netdev);
   add(folder, net + "address", mac_text(link));
   add(folder, net + "ifindex", std::to_string(link.interface_index));
   add(folder, net + "mtu", std::to_string(link.mtu));
@@ -99,13 +123,39 @@ void add_hardware(Folder& folder, const Link& link) {
   add(folder, net + "carrier", link.up ? "1" : "0");
   add(folder, net + "dev_id", "0x0");
   add(folder, net + "dev_port", "0");
-  add(folder, "device/vendor", "0xffffff");  // as ibv_query_device() says: none
-  add(folder, "device/device", "0x0");
-  add(folder, "device/numa_node", "-1");
-  add(folder, "device/uevent", fmt::format("NAME={}", link.name));
-  add_link(folder, "device/infiniband/" + link.name, "../..");
-  add_link(folder, "device/infiniband_verbs/" + uverbs_name(link),
-           "../../../../infiniband_verbs/" + uverbs_name(link));
+  add(folder, "vendor", "0xffffff");  // as ibv_query_device() says: none
+  add(folder, "device", "0x0");
+  add(folder, "numa_node", "-1");
+  add(folder, "uevent", fmt::format("NAME={}", link.name));
+}
+
+// A character device of the link's: where it lies, and what the kernel says of all of them.
+std::string add_character_device(Folder& folder, const Link& link, std::string_view subsystem,
+                                 const std::string& name, unsigned minor) {
+  const std::string at = fmt::format("{}/{}/", subsystem, name);
+  add(folder, at + "ibdev", link.name);
+  add(folder, at + "dev", fmt::format("{}:{}", kUverbsMajor, minor));
+  add(folder, at + "uevent",
+      fmt::format("MAJOR={}\nMINOR={}\nDEVNAME=infiniband/{}", kUverbsMajor, minor, name));
+  add_link(folder, at + "device", fmt::format("../../../{}", link.name));
+  add_subsystem(folder, at, subsystem);
+  return at;
+}
+
+void add_uverbs(Folder& folder, const Link& link) {
+  const std::string at = add_character_device(folder, link, "infiniband_verbs", uverbs_name(link),
+                                              kFirstUverbsMinor + link.device_index);
+  add(folder, at + "abi_version", "1");
+}
+
+// Of the port of a device, by which its management datagrams go.
+void add_mads(Folder& folder, const Link& link) {
+  for (const auto& [name, first_minor] :
+       {std::pair(umad_name(link), kFirstUmadMinor), {issm_name(link), kFirstIssmMinor}}) {
+    const std::string at =
+        add_character_device(folder, link, "infiniband_mad", name, first_minor + link.device_index);
+    add(folder, at + "port", "1");
+  }
 }
 
 }  // namespace
@@ -113,29 +163,6 @@ void add_hardware(Folder& folder, const Link& link) {
 std::string uverbs_name(const Link& link) {
   return fmt::format("uverbs{}", link.device_index);
 }
-
-Folder device_folder(const Link& link, std::string_view version) {
-  Folder folder;
-  add_device_attributes(folder, link, version);
-  add_port_attributes(folder, link);
-  add_gids(folder, link);
-  add_hardware(folder, link);
-  return folder;
-}
-
-namespace {
-
-// Of the port of a device, by which its management datagrams go.
-Folder mad_folder(const Link& link, unsigned minor) {
-  Folder folder;
-  add(folder, "ibdev", link.name);
-  add(folder, "port", "1");
-  add(folder, "dev", fmt::format("{}:{}", kUverbsMajor, minor));
-  add_link(folder, "device", fmt::format("../../infiniband/{}/device", link.name));
-  return folder;
-}
-
-}  // namespace
 
 std::string umad_name(const Link& link) {
   return fmt::format("umad{}", link.device_index);
@@ -145,20 +172,26 @@ std::string issm_name(const Link& link) {
   return fmt::format("issm{}", link.device_index);
 }
 
-Folder umad_folder(const Link& link) {
-  return mad_folder(link, kFirstUmadMinor + link.device_index);
-}
-
-Folder issm_folder(const Link& link) {
-  return mad_folder(link, kFirstIssmMinor + link.device_index);
-}
-
-Folder uverbs_folder(const Link& link) {
+Folder device_folder(const Link& link, std::string_view version) {
   Folder folder;
-  add(folder, "ibdev", link.name);
-  add(folder, "dev", fmt::format("{}:{}", kUverbsMajor, kFirstUverbsMinor + link.device_index));
-  add(folder, "abi_version", "1");
-  add_link(folder, "device", fmt::format("../../infiniband/{}/device", link.name));
+  const std::string device = fmt::format("infiniband/{}/", link.name);
+  const std::string port = device + "ports/1/";
+  add_hardware(folder, link);
+  add_device_attributes(folder, device, link, version);
+  add_port_attributes(folder, port, link);
+  add_gids(folder, port, link);
+  add_uverbs(folder, link);
+  add_mads(folder, link);
+  return folder;
+}
+
+Folder connection_manager_folder() {
+  Folder folder;
+  add(folder, "abi_version", "4");
+  add(folder, "dev", fmt::format("{}:{}", kMiscMajor, kConnectionManagerMinor));
+  add(folder, "uevent",
+      fmt::format("MAJOR={}\nMINOR={}\nDEVNAME=infiniband/rdma_cm", kMiscMajor, kConnectionManagerMinor));
+  add_link(folder, "subsystem", "../../../../class/misc");
   return folder;
 }
 

@@ -17,19 +17,19 @@ struct FolderEntry {
 };
 using Folder = std::vector<FolderEntry>;
 
-// What the kernel shows of an RDMA device in sysfs, in the kernel's formats (drivers/infiniband/core/sysfs.c
+// What the kernel shows of RDMA devices in sysfs, in the kernel's formats (drivers/infiniband/core/sysfs.c
 // and sw/rxe; Documentation/ABI/stable/sysfs-class-infiniband). Pure.
 
-// /sys/class/infiniband/<link>
+// The device behind a link: the hardware, as it would be under /sys/devices, and in it those that a class
+// has: infiniband/<link>, infiniband_verbs/<uverbs_name>, infiniband_mad/<umad_name> and <issm_name>. It lies
+// two folders below /sys, as links in it lead to /sys/class.
 Folder device_folder(const agent_client::Link& link, std::string_view version);
-// /sys/class/infiniband_verbs/<uverbs_name(link)>
-Folder uverbs_folder(const agent_client::Link& link);
-// /sys/class/infiniband_mad/<umad_name(link)> and /sys/class/infiniband_mad/<issm_name(link)>
-Folder umad_folder(const agent_client::Link& link);
-Folder issm_folder(const agent_client::Link& link);
-std::string umad_name(const agent_client::Link& link);
-std::string issm_name(const agent_client::Link& link);
+// /sys/devices/virtual/misc/rdma_cm
+Folder connection_manager_folder();
+
 // As in ibv_device::dev_name.
 std::string uverbs_name(const agent_client::Link& link);
+std::string umad_name(const agent_client::Link& link);
+std::string issm_name(const agent_client::Link& link);
 
 }  // namespace verbena::agent

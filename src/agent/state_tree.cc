@@ -21,12 +21,21 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// Where the devices lie; as in sysfs the folders of the classes have links to them.
+constexpr std::string_view kHardware = "sys/devices/infiniband.verbena";
+constexpr std::string_view kHardwareFromClass = "../../devices/infiniband.verbena";
 constexpr std::string_view kDevices = "sys/class/infiniband";
 constexpr std::string_view kUverbs = "sys/class/infiniband_verbs";
 constexpr std::string_view kMads = "sys/class/infiniband_mad";
+constexpr std::string_view kMisc = "sys/class/misc";
+constexpr std::string_view kVirtualMisc = "sys/devices/virtual/misc";
 constexpr std::string_view kNodes = "dev/infiniband";
+constexpr std::string_view kConnectionManager = "rdma_cm";
 constexpr std::string_view kSpare = ".fresh-";
-constexpr const char* kNull = "/dev/null";  // a character device that everybody may open
+// Character devices that everybody may open. The second refuses to be written to: where a device takes all
+// commands of rdma-core's librdmacm and does nothing, that waits without end.
+constexpr const char* kNull = "/dev/null";
+constexpr const char* kFull = "/dev/full";
 
 [[noreturn]] void raise(const std::string& path) {
   throw std::system_error(errno, std::generic_category(), path);
@@ -87,43 +96,28 @@ StateTree::~StateTree() {
 
 bool StateTree::show(const std::vector<agent_client::Link>& links) {
   const bool shown = attempt([&] {
-    for (const std::string_view folder : {kDevices, kUverbs, kMads, kNodes}) {
+    for (const std::string_view folder : {kHardware, kDevices, kUverbs, kMads, kMisc, kVirtualMisc, kNodes}) {
       fs::create_directories(fmt::format("{}/{}", directory_, folder));
     }
     if (!begun_) {
       discard_what_was_left();
       put_file(fmt::format("{}/abi_version", kUverbs), "6\n");
       put_file(fmt::format("{}/abi_version", kMads), "5\n");
+      put_connection_manager();
     }
     begun_ = true;
     std::vector<std::string> devices;
     std::vector<std::string> uverbs{"abi_version"};
     std::vector<std::string> mads{"abi_version"};
-    // No rdma_cm: a node that takes every command and does nothing leads librdmacm into a deadlock.
-    std::vector<std::string> nodes;
+    std::vector<std::string> nodes{std::string(kConnectionManager)};
     for (const agent_client::Link& link : links) {
-      const std::string verbs_name = uverbs_name(link);
       devices.push_back(link.name);
-      uverbs.push_back(verbs_name);
-      nodes.push_back(link.name);
-      nodes.push_back(verbs_name);
-      for (const std::string& name : {umad_name(link), issm_name(link)}) {
-        mads.push_back(name);
-        nodes.push_back(name);
-      }
+      uverbs.push_back(uverbs_name(link));
+      mads.insert(mads.end(), {umad_name(link), issm_name(link)});
+      nodes.insert(nodes.end(), {link.name, uverbs_name(link), umad_name(link), issm_name(link)});
       const auto before = shown_.find(link.name);
       if (before != shown_.end() && before->second == link) continue;
-      put_folder(fmt::format("{}/{}", kDevices, link.name), device_folder(link, VERBENA_VERSION));
-      for (const char* counters : {"counters", "hw_counters"}) {
-        readers_.watch(fmt::format("{}/{}/{}/ports/1/{}", directory_, kDevices, link.name, counters));
-      }
-      put_folder(fmt::format("{}/{}", kUverbs, verbs_name), uverbs_folder(link));
-      put_folder(fmt::format("{}/{}", kMads, umad_name(link)), umad_folder(link));
-      put_folder(fmt::format("{}/{}", kMads, issm_name(link)), issm_folder(link));
-      put_link(fmt::format("{}/{}", kNodes, umad_name(link)), kNull);
-      put_link(fmt::format("{}/{}", kNodes, issm_name(link)), kNull);
-      put_link(fmt::format("{}/{}", kNodes, link.name), kNull);
-      put_link(fmt::format("{}/{}", kNodes, verbs_name), kNull);
+      put_device(link);
       shown_[link.name] = link;
       if (const auto counters = counters_.extract(link.name)) show_counters(link.name, counters.mapped());
     }
@@ -131,6 +125,7 @@ bool StateTree::show(const std::vector<agent_client::Link>& links) {
     remove_strangers(std::string(kUverbs), uverbs);
     remove_strangers(std::string(kMads), mads);
     remove_strangers(std::string(kNodes), nodes);
+    remove_strangers(std::string(kHardware), devices);
     const auto is_gone = [&](const auto& entry) {
       return std::find(devices.begin(), devices.end(), entry.first) == devices.end();
     };
@@ -139,6 +134,32 @@ bool StateTree::show(const std::vector<agent_client::Link>& links) {
     last_failure_.clear();
   });
   return shown;
+}
+
+void StateTree::put_device(const agent_client::Link& link) {
+  put_folder(fmt::format("{}/{}", kHardware, link.name), device_folder(link, VERBENA_VERSION));
+  const auto put_in_class = [&](std::string_view folder, const std::string& name) {
+    const std::string_view its_class = folder.substr(folder.rfind('/') + 1);
+    put_link(fmt::format("{}/{}", folder, name),
+             fmt::format("{}/{}/{}/{}", kHardwareFromClass, link.name, its_class, name));
+  };
+  put_in_class(kDevices, link.name);
+  put_in_class(kUverbs, uverbs_name(link));
+  put_in_class(kMads, umad_name(link));
+  put_in_class(kMads, issm_name(link));
+  for (const std::string& node : {link.name, uverbs_name(link), umad_name(link), issm_name(link)}) {
+    put_link(fmt::format("{}/{}", kNodes, node), kNull);
+  }
+  for (const char* counters : {"counters", "hw_counters"}) {
+    readers_.watch(fmt::format("{}/{}/{}/ports/1/{}", directory_, kDevices, link.name, counters));
+  }
+}
+
+void StateTree::put_connection_manager() {
+  put_folder(fmt::format("{}/{}", kVirtualMisc, kConnectionManager), connection_manager_folder());
+  put_link(fmt::format("{}/{}", kMisc, kConnectionManager),
+           fmt::format("../../devices/virtual/misc/{}", kConnectionManager));
+  put_link(fmt::format("{}/{}", kNodes, kConnectionManager), kFull);
 }
 
 void StateTree::show_counters(const std::string& link, const DeviceCounters& counters) {
@@ -181,8 +202,13 @@ void StateTree::remove_discarded(const std::function<bool()>& is_over) {
 
 void StateTree::put_folder(const std::string& path, const Folder& folder) {
   const std::string fresh = spare_path();
-  const std::string place = directory_ + '/' + path;
   write_folder(fresh, folder);
+  put_in_place(fresh, path);
+}
+
+// Whatever is there: an agent of another release may have left a folder where we have a link.
+void StateTree::put_in_place(const std::string& fresh, const std::string& path) {
+  const std::string place = directory_ + '/' + path;
   if (exchange(fresh, place)) return;
   // Nothing to exchange it with, or a file system that cannot.
   if (fs::exists(fs::symlink_status(place))) fs::rename(place, spare_path());
@@ -209,7 +235,7 @@ void StateTree::put_file(const std::string& path, std::string_view text) {
 void StateTree::put_link(const std::string& path, const std::string& target) {
   const std::string fresh = spare_path();
   fs::create_symlink(target, fresh);
-  fs::rename(fresh, directory_ + '/' + path);
+  put_in_place(fresh, path);
 }
 
 void StateTree::remove_strangers(const std::string& path, const std::vector<std::string>& known) {

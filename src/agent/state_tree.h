@@ -50,7 +50,10 @@ class StateTree {
   // A new path, which nobody looks at. What is there at last is removed later.
   std::string spare_path();
   void discard_what_was_left();
+  void put_device(const agent_client::Link& link);
+  void put_connection_manager();
   void put_folder(const std::string& path, const Folder& folder);
+  void put_in_place(const std::string& fresh, const std::string& path);
   void write_counter(const std::string& path, uint64_t value);
   void put_file(const std::string& path, std::string_view text);
   void put_link(const std::string& path, const std::string& target);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Functions that list a directory. A root that the machine also has (because it has RDMA hardware) is listed
-// merged: first what the agent shows, then what else is there.
+// merged: first what the agent shows, then what else is there. In a directory that would have a root, such as
+// /sys/class, comes first what is there, so that names found in it can be looked up by its descriptor.
 #include "facade/directories.h"
 
 #include <atomic>
@@ -12,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/interpose.h"
+#include "facade/errno_keeper.h"
 #include "facade/shown_path.h"
 
 namespace verbena::facade {
@@ -77,16 +79,35 @@ void merge(DIR* first, DIR* second) {
 }  // namespace
 
 INTERPOSE(DIR*, opendir, (const char* path)) {
-  if (!may_be_shown(path)) return next_opendir(path);
   return open_shown_directory(path);
 }
 
-[[gnu::noinline]] DIR* open_shown_directory(const char* path) {
+namespace {
+
+[[gnu::noinline]] DIR* open_parent(const char* path, const char* parent) {
+  DIR* directory = next_opendir(path);
+  const paths::PathText beside = shown_beside(parent);
+  if (directory != nullptr && beside.valid()) {
+    const ErrnoKeeper keeper;
+    merge(directory, next_opendir(beside.c_str()));
+  }
+  return directory;
+}
+
+[[gnu::noinline]] DIR* open_in_root(const char* path) {
   const ShownPath where(chosen_directory(), AT_FDCWD, path);
   DIR* directory = next_opendir(where.replaced() ? where.target() : path);
   if (directory != nullptr && where.merged_root() != nullptr)
     merge(directory, next_opendir(where.merged_root()));
   return directory;
+}
+
+}  // namespace
+
+DIR* open_shown_directory(const char* path) {
+  if (may_be_shown(path)) return open_in_root(path);
+  if (const char* parent = parent_of_root(path)) return open_parent(path, parent);
+  return next_opendir(path);
 }
 
 INTERPOSE(DIR*, fdopendir, (int fd)) {
@@ -164,13 +185,12 @@ int append(dirent*** list, int count, dirent** more, int more_count) {
 using Filter = int (*)(const dirent*);
 using Order = int (*)(const dirent**, const dirent**);
 
+// Adds the entries of another directory that the list lacks.
 template <class Scan>
-[[gnu::noinline]] int scan_shown(int at, const char* path, dirent*** list, Order order, Scan scan) {
-  const ShownPath where(chosen_directory(), at, path);
-  const int count = where.replaced() ? scan(AT_FDCWD, where.target(), list) : scan(at, path, list);
-  if (count < 0 || where.merged_root() == nullptr) return count;
+int scan_also(const char* path, dirent*** list, int count, Order order, Scan scan) {
+  const ErrnoKeeper keeper;
   dirent** more = nullptr;
-  const int more_count = scan(AT_FDCWD, where.merged_root(), &more);
+  const int more_count = scan(AT_FDCWD, path, &more);
   if (more_count < 0) return count;
   const int total = append(list, count, more, more_count);
   if (order != nullptr) {
@@ -181,8 +201,27 @@ template <class Scan>
 }
 
 template <class Scan>
+[[gnu::noinline]] int scan_shown(int at, const char* path, dirent*** list, Order order, Scan scan) {
+  const ShownPath where(chosen_directory(), at, path);
+  const int count = where.replaced() ? scan(AT_FDCWD, where.target(), list) : scan(at, path, list);
+  if (count < 0 || where.merged_root() == nullptr) return count;
+  return scan_also(where.merged_root(), list, count, order, scan);
+}
+
+template <class Scan>
+[[gnu::noinline]] int scan_parent(const char* path, const char* parent, dirent*** list, Order order,
+                                  Scan scan) {
+  const int count = scan(AT_FDCWD, path, list);
+  const paths::PathText beside = shown_beside(parent);
+  return count < 0 || !beside.valid() ? count : scan_also(beside.c_str(), list, count, order, scan);
+}
+
+template <class Scan>
 int scan_at(int at, const char* path, dirent*** list, Order order, Scan scan) {
-  return may_be_shown(path) ? scan_shown(at, path, list, order, scan) : scan(at, path, list);
+  if (may_be_shown(path)) return scan_shown(at, path, list, order, scan);
+  const char* parent = parent_of_root(path);
+  if (parent != nullptr && at == AT_FDCWD) return scan_parent(path, parent, list, order, scan);
+  return scan(at, path, list);
 }
 
 // The 64-bit forms are the same functions on the machines we know.

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // glob(3) walks the file system inside the C library, where we do not see it, unless it is given functions
 // for that.
+#include <cstring>
+
 #include <glob.h>
 #include <sys/stat.h>
 
@@ -21,9 +23,15 @@ void use_our_functions(glob_t& state) {
   state.gl_lstat = ::lstat;
 }
 
+// A pattern may leave the root's name open: /sys/class/inf*.
+bool may_find_shown(const char* pattern) {
+  return may_be_shown(pattern) || (pattern != nullptr && (std::strncmp(pattern, "/sys/", 5) == 0 ||
+                                                          std::strncmp(pattern, "/dev/", 5) == 0));
+}
+
 template <class Glob>
 int glob_shown(const char* pattern, int flags, glob_t* state, Glob glob) {
-  if (!may_be_shown(pattern) || (flags & GLOB_ALTDIRFUNC) != 0 || state == nullptr) return glob(flags);
+  if (!may_find_shown(pattern) || (flags & GLOB_ALTDIRFUNC) != 0 || state == nullptr) return glob(flags);
   use_our_functions(*state);
   const int result = glob(flags | GLOB_ALTDIRFUNC);
   state->gl_flags &= ~GLOB_ALTDIRFUNC;

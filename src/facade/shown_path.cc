@@ -16,8 +16,16 @@ namespace {
 
 using paths::PathText;
 
-constexpr const char* kRoots[] = {"/sys/class/infiniband", "/sys/class/infiniband_verbs",
-                                  "/sys/class/infiniband_mad", "/sys/class/infiniband_cm", "/dev/infiniband"};
+constexpr const char* kRoots[] = {"/sys/class/infiniband",
+                                  "/sys/class/infiniband_verbs",
+                                  "/sys/class/infiniband_mad",
+                                  "/sys/class/infiniband_cm",
+                                  "/sys/class/misc/rdma_cm",
+                                  "/sys/devices/infiniband.verbena",
+                                  "/sys/devices/virtual/misc/rdma_cm",
+                                  "/dev/infiniband"};
+// Where programs look for the names of roots.
+constexpr const char* kParents[] = {"/sys/class", "/sys/class/misc", "/dev"};
 
 // Straight to the kernel, not through the functions that we interpose.
 bool status_of(const char* path, struct stat& status) {
@@ -150,6 +158,41 @@ bool ShownPath::look_up(const char* chosen, const PathText& simple) {
   return target_.add(deeper).valid();
 }
 
+namespace {
+
+constinit std::atomic<bool> is_in_parent{false};  // the working directory
+
+}  // namespace
+
+const char* parent_of_root(const char* path) {
+  if (path == nullptr) return nullptr;
+  PathText base;
+  if (path[0] == '.' && path[std::strspn(path, "./")] == '\0' &&
+      is_in_parent.load(std::memory_order_relaxed)) {
+    if (std::strstr(path, "..") != nullptr) return nullptr;
+    const ErrnoKeeper keeper;
+    base = base_of(AT_FDCWD);
+    path = base.c_str();
+  }
+  for (const char* parent : kParents) {
+    const size_t size = std::strlen(parent);
+    if (std::strncmp(path, parent, size) == 0 && path[size + std::strspn(path + size, "/")] == '\0')
+      return parent;
+  }
+  return nullptr;
+}
+
+void note_working_directory(const char* path) {
+  if (may_be_shown(path)) relative_paths_matter.store(true, std::memory_order_relaxed);
+  if (parent_of_root(path) != nullptr) is_in_parent.store(true, std::memory_order_relaxed);
+}
+
+paths::PathText shown_beside(const char* parent) {
+  const ErrnoKeeper keeper;
+  PathText place = paths::find_state_path(chosen_directory());
+  return place.add(parent);
+}
+
 const char* merged_root_open_as(int fd) {
   if (!relative_paths_matter.load(std::memory_order_relaxed)) return nullptr;
   return ShownPath(chosen_directory(), fd, ".").merged_root();
@@ -190,8 +233,7 @@ namespace {
   const ErrnoKeeper keeper;
   chosen_directory();
   const PathText base = base_of(AT_FDCWD);
-  if (base.valid() && may_be_shown(base.c_str()))
-    relative_paths_matter.store(true, std::memory_order_relaxed);
+  if (base.valid()) note_working_directory(base.c_str());
 }
 
 }  // namespace

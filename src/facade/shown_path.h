@@ -16,20 +16,24 @@ namespace verbena::facade {
 // for a root that the machine also has.
 extern constinit std::atomic<bool> relative_paths_matter;
 
-// The check that every call of every program pays: every path that we show has this word in it.
+// The check that every call of every program pays: every path that we show has this word in it, or lies in
+// /sys and has the other.
 inline bool may_be_shown(const char* path) {
   if (path == nullptr) return false;
   if (__builtin_expect(relative_paths_matter.load(std::memory_order_relaxed), 0) && path[0] != '/') {
     return path[0] != '\0';
   }
+  if (__builtin_expect(std::strncmp(path, "/sys/", 5) == 0 && std::strstr(path, "rdma_cm") != nullptr, 0))
+    return true;
   return __builtin_expect(std::strstr(path, "infiniband") != nullptr, 0);
 }
 
 // Where a path that a program uses really leads.
 //
-// The agent's directory mirrors /sys/class/infiniband (and _verbs, _mad, _cm) and /dev/infiniband: "the
-// roots". A path below a root leads into the directory when its name exists there; any other path is
-// unchanged. So a machine with RDMA hardware shows both, and the agent's names win.
+// The agent's directory mirrors /sys/class/infiniband (and _verbs, _mad, _cm), what those lead to,
+// /sys/class/misc/rdma_cm and /dev/infiniband: "the roots". A path below a root leads into the directory when
+// its name exists there; any other path is unchanged. So a machine with RDMA hardware shows both, and the
+// agent's names win.
 //
 // A path is understood as the kernel would: relative to a working directory or descriptor, with doubled
 // slashes, "." and "..". Symbolic links outside the roots that lead into them are not followed. No
@@ -68,6 +72,14 @@ class ShownPath {
 // The root in which the path lies, nullptr if in none. REQUIRES: the path is absolute and in its simplest
 // form
 const char* root_of(std::string_view path);
+
+// The directory of roots, such as /sys/class, that `path` names, absolute or as the working directory;
+// nullptr: none. Its listing has to show the roots, too, while all else in it stays the machine's own.
+const char* parent_of_root(const char* path);
+// To be called when the working directory is this one.
+void note_working_directory(const char* path);
+// What the agent shows beside the entries of such a directory. Invalid where there is no agent.
+paths::PathText shown_beside(const char* parent);
 
 // The root that `fd` has open if it must be listed merged, else nullptr. A single load as long as the program
 // never asked for such a root.

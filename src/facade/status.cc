@@ -49,7 +49,7 @@ ASK_AT(int, faccessat, (int at, const char* path, int mode, int flags), director
 
 INTERPOSE(int, chdir, (const char* path)) {
   const int result = with_path(path, [](const char* target) { return next_chdir(target); });
-  if (result == 0 && may_be_shown(path)) relative_paths_matter.store(true, std::memory_order_relaxed);
+  if (result == 0) note_working_directory(path);
   return result;
 }
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/device_files.h"
 
+#include <cerrno>
+#include <fstream>
 #include <map>
 #include <string>
 
@@ -36,47 +38,70 @@ std::map<std::string, std::string> contents(const Folder& folder) {
 TEST(DeviceFiles, AreInTheKernelsFormats) {
   const auto files = contents(device_folder(example(), "1.2.3"));
   const std::map<std::string, std::string> expected = {
-      {"node_type", "1: CA\n"},
-      {"node_guid", "5054:00ff:fe77:0001\n"},
-      {"sys_image_guid", "5054:00ff:fe77:0001\n"},
-      {"fw_ver", "1.2.3\n"},
-      {"parent", "eth0\n"},
-      {"ports/1/state", "4: ACTIVE\n"},
-      {"ports/1/phys_state", "5: LinkUp\n"},
-      {"ports/1/rate", "10 Gb/sec (1X FDR10)\n"},
-      {"ports/1/lid", "0x0\n"},
-      {"ports/1/cap_mask", "0x00010000\n"},
-      {"ports/1/link_layer", "Ethernet\n"},
-      {"ports/1/pkeys/0", "0xffff\n"},
-      {"ports/1/gids/0", "fe80:0000:0000:0000:5054:00ff:fe77:0001\n"},
-      {"ports/1/gids/1", "0000:0000:0000:0000:0000:0000:0000:0000\n"},
-      {"ports/1/gids/2", "0000:0000:0000:0000:0000:ffff:0a4d:000b\n"},
-      {"ports/1/gids/15", "0000:0000:0000:0000:0000:0000:0000:0000\n"},
-      {"ports/1/gid_attrs/types/2", "RoCE v2\n"},
-      {"ports/1/gid_attrs/ndevs/2", "eth0\n"},
-      {"device/net/eth0/address", "52:54:00:77:00:01\n"},
-      {"device/net/eth0/mtu", "1500\n"},
+      {"infiniband/rxe_eth0/node_type", "1: CA\n"},
+      {"infiniband/rxe_eth0/node_guid", "5054:00ff:fe77:0001\n"},
+      {"infiniband/rxe_eth0/sys_image_guid", "5054:00ff:fe77:0001\n"},
+      {"infiniband/rxe_eth0/fw_ver", "1.2.3\n"},
+      {"infiniband/rxe_eth0/parent", "eth0\n"},
+      {"infiniband/rxe_eth0/board_id", "verbena\n"},
+      {"infiniband/rxe_eth0/device", "../../../rxe_eth0"},
+      {"infiniband/rxe_eth0/subsystem", "../../../../../class/infiniband"},
+      {"infiniband/rxe_eth0/ports/1/state", "4: ACTIVE\n"},
+      {"infiniband/rxe_eth0/ports/1/phys_state", "5: LinkUp\n"},
+      {"infiniband/rxe_eth0/ports/1/rate", "10 Gb/sec (1X FDR10)\n"},
+      {"infiniband/rxe_eth0/ports/1/lid", "0x0\n"},
+      {"infiniband/rxe_eth0/ports/1/cap_mask", "0x00010000\n"},
+      {"infiniband/rxe_eth0/ports/1/link_layer", "Ethernet\n"},
+      {"infiniband/rxe_eth0/ports/1/pkeys/0", "0xffff\n"},
+      {"infiniband/rxe_eth0/ports/1/gids/0", "fe80:0000:0000:0000:5054:00ff:fe77:0001\n"},
+      {"infiniband/rxe_eth0/ports/1/gids/1", "0000:0000:0000:0000:0000:0000:0000:0000\n"},
+      {"infiniband/rxe_eth0/ports/1/gids/2", "0000:0000:0000:0000:0000:ffff:0a4d:000b\n"},
+      {"infiniband/rxe_eth0/ports/1/gids/15", "0000:0000:0000:0000:0000:0000:0000:0000\n"},
+      {"infiniband/rxe_eth0/ports/1/gid_attrs/types/2", "RoCE v2\n"},
+      {"infiniband/rxe_eth0/ports/1/gid_attrs/ndevs/2", "eth0\n"},
+      {"net/eth0/address", "52:54:00:77:00:01\n"},
+      {"net/eth0/mtu", "1500\n"},
   };
   for (const auto& [path, text] : expected)
     EXPECT_EQ(files.count(path) ? files.at(path) : "missing", text) << path;
-  EXPECT_EQ(files.count("ports/1/gid_attrs/types/1"), 0u);
-  EXPECT_EQ(files.count("ports/1/gids/16"), 0u);
+  EXPECT_EQ(files.count("infiniband/rxe_eth0/ports/1/gids/16"), 0u);
+}
+
+// As with the kernel they can be opened, and not be read.
+TEST(DeviceFiles, OfAnEmptyIndexOfTheGidTableCannotBeRead) {
+  const Folder folder = device_folder(example(), "1");
+  int found = 0;
+  for (const FolderEntry& entry : folder) {
+    if (!entry.path.ends_with("gid_attrs/types/1") && !entry.path.ends_with("gid_attrs/ndevs/15")) continue;
+    ++found;
+    EXPECT_TRUE(entry.is_link);
+    std::ifstream file(entry.text);
+    EXPECT_TRUE(file.is_open()) << entry.text;
+    char byte = 0;
+    errno = 0;
+    file.read(&byte, 1);
+    EXPECT_EQ(errno, EINVAL) << entry.text;
+  }
+  EXPECT_EQ(found, 2);
 }
 
 TEST(DeviceFiles, SayWhenThePortIsDown) {
   agent_client::Link link = example();
   link.up = false;
   const auto files = contents(device_folder(link, "1"));
-  EXPECT_EQ(files.at("ports/1/state"), "1: DOWN\n");
-  EXPECT_EQ(files.at("ports/1/phys_state"), "3: Disabled\n");
+  EXPECT_EQ(files.at("infiniband/rxe_eth0/ports/1/state"), "1: DOWN\n");
+  EXPECT_EQ(files.at("infiniband/rxe_eth0/ports/1/phys_state"), "3: Disabled\n");
 }
 
 TEST(DeviceFiles, NameTheDeviceOfAVerbsDevice) {
   EXPECT_EQ(uverbs_name(example()), "uverbs3");
-  const auto files = contents(uverbs_folder(example()));
-  EXPECT_EQ(files.at("ibdev"), "rxe_eth0\n");
-  EXPECT_EQ(files.at("dev"), "231:195\n");
-  EXPECT_EQ(files.at("abi_version"), "1\n");
+  const auto files = contents(device_folder(example(), "1"));
+  EXPECT_EQ(files.at("infiniband_verbs/uverbs3/ibdev"), "rxe_eth0\n");
+  EXPECT_EQ(files.at("infiniband_verbs/uverbs3/dev"), "231:195\n");
+  EXPECT_EQ(files.at("infiniband_verbs/uverbs3/abi_version"), "1\n");
+  EXPECT_EQ(files.at("infiniband_verbs/uverbs3/device"), "../../../rxe_eth0");
+  EXPECT_EQ(files.at("infiniband_mad/umad3/ibdev"), "rxe_eth0\n");
+  EXPECT_EQ(files.at("infiniband_mad/issm3/dev"), "231:67\n");
 }
 
 TEST(Guid, OfANetdevWithoutAMacAddressIsMadeFromItsIndex) {

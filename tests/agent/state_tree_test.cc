@@ -7,6 +7,7 @@
 #include <iterator>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -84,11 +85,41 @@ TEST_F(StateTreeTest, ShowsDevicesWhereProgramsLook) {
   EXPECT_EQ(read("sys/class/infiniband_mad/abi_version"), "5\n");
   EXPECT_EQ(read("sys/class/infiniband_mad/umad1/ibdev"), "rxe_eth1\n");
   EXPECT_EQ(read("sys/class/infiniband_mad/issm1/port"), "1\n");
-  for (const char* node : {"uverbs0", "uverbs1", "umad0", "issm1", "rxe_eth0", "rxe_eth1"}) {
+  EXPECT_EQ(read("sys/class/misc/rdma_cm/abi_version"), "4\n");
+  for (const char* node : {"uverbs0", "uverbs1", "umad0", "issm1", "rxe_eth0", "rxe_eth1", "rdma_cm"}) {
     struct stat status {};
     ASSERT_EQ(::stat((directory_ + "/dev/infiniband/" + node).c_str(), &status), 0) << node;
     EXPECT_TRUE(S_ISCHR(status.st_mode));
   }
+}
+
+// Scripts and UCX follow these links to find a device's hardware.
+TEST_F(StateTreeTest, HasTheKernelsSymbolicLinks) {
+  StateTree tree(directory_);
+  tree.show({link("rxe_eth0", 0)});
+  const fs::path hardware = directory_ + "/sys/devices/infiniband.verbena/rxe_eth0";
+  for (const auto& [path, place] : std::vector<std::pair<std::string, fs::path>>{
+           {"sys/class/infiniband/rxe_eth0", hardware / "infiniband/rxe_eth0"},
+           {"sys/class/infiniband/rxe_eth0/device", hardware},
+           {"sys/class/infiniband/rxe_eth0/subsystem", directory_ + "/sys/class/infiniband"},
+           {"sys/class/infiniband_verbs/uverbs0", hardware / "infiniband_verbs/uverbs0"},
+           {"sys/class/infiniband_verbs/uverbs0/device", hardware},
+           {"sys/class/infiniband_mad/umad0", hardware / "infiniband_mad/umad0"},
+           {"sys/class/misc/rdma_cm", directory_ + "/sys/devices/virtual/misc/rdma_cm"},
+           {"sys/class/misc/rdma_cm/subsystem", directory_ + "/sys/class/misc"}}) {
+    EXPECT_TRUE(fs::is_symlink(directory_ + '/' + path)) << path;
+    EXPECT_EQ(fs::canonical(directory_ + '/' + path), fs::canonical(place)) << path;
+  }
+}
+
+// All of it, and not only the folder that holds sysfs, may be seen at another place.
+TEST_F(StateTreeTest, LinksStayBelowSys) {
+  StateTree tree(directory_);
+  tree.show({link("rxe_eth0", 0)});
+  fs::rename(directory_ + "/sys", home_ + "/elsewhere");
+  EXPECT_TRUE(fs::exists(home_ + "/elsewhere/class/infiniband/rxe_eth0/ports/1/state"));
+  EXPECT_TRUE(fs::exists(home_ + "/elsewhere/class/infiniband/rxe_eth0/device/vendor"));
+  fs::rename(home_ + "/elsewhere", directory_ + "/sys");
 }
 
 TEST_F(StateTreeTest, FollowsTheLinks) {

@@ -14,6 +14,7 @@ import unittest
 LIBRARY, PROBE, VERSION_SCRIPT = map(os.path.abspath, sys.argv[1:4])
 CLASS = "/sys/class/infiniband"
 DEVICE = CLASS + "/rxe_test0"
+LINKED = CLASS + "/rxe_test1"
 NODE = "/dev/infiniband/rxe_test0"
 TYPE = DEVICE + "/ports/1/gid_attrs/types/0"
 HARDWARE = os.path.exists(CLASS) or os.path.exists("/dev/infiniband")
@@ -35,6 +36,9 @@ def make_tree(home):
     write("/sys/class/infiniband_verbs/uverbs_test0/ibdev", "rxe_test0\n")
     write("/sys/class/infiniband_mad/abi_version", "5\n")
     write("/sys/class/infiniband_cm/abi_version", "4\n")
+    write("/sys/devices/virtual/misc/rdma_cm/abi_version", "4\n")
+    os.makedirs(home + "/sys/class/misc")
+    os.symlink("../../devices/virtual/misc/rdma_cm", home + "/sys/class/misc/rdma_cm")
     os.makedirs(home + "/dev/infiniband")
     os.symlink("/dev/null", home + NODE)
 
@@ -87,6 +91,36 @@ class Programs(Facade):
     def test_find(self):
         found = self.output_of("find", DEVICE, "-name", "0").split()
         self.assertEqual(sorted(found), [DEVICE + "/ports/1/gid_attrs/ndevs/0", TYPE])
+
+    def test_devices_are_links_to_where_they_lie(self):
+        place = "/sys/devices/infiniband.verbena/rxe_test1"
+        os.makedirs(f"{self.home}{place}/infiniband/rxe_test1")
+        with open(f"{self.home}{place}/vendor", "w") as file:
+            file.write("0xffffff\n")
+        os.symlink("../../../rxe_test1", f"{self.home}{place}/infiniband/rxe_test1/device")
+        os.symlink("../../devices/infiniband.verbena/rxe_test1/infiniband/rxe_test1", self.home + LINKED)
+        self.assertEqual(self.output_of("readlink", LINKED), "../../devices/infiniband.verbena/rxe_test1/infiniband/rxe_test1")
+        self.assertEqual(self.output_of("readlink", "-f", LINKED), f"{place}/infiniband/rxe_test1")
+        self.assertEqual(self.output_of("realpath", LINKED + "/device"), place)
+        self.assertEqual(self.output_of("cat", f"{place}/vendor", LINKED + "/device/vendor").split(), ["0xffffff"] * 2)
+        self.assertEqual(self.output_of("sh", "-c", f"cd -P {LINKED}/device && cat vendor"), "0xffffff")
+
+    def test_the_connection_managers_version(self):
+        self.assertEqual(self.output_of("cat", "/sys/class/misc/rdma_cm/abi_version"), "4")
+        self.assertEqual(self.output_of("realpath", "/sys/class/misc/rdma_cm"), "/sys/devices/virtual/misc/rdma_cm")
+
+    def test_folders_above_list_what_is_shown(self):
+        shown = ["infiniband", "infiniband_cm", "infiniband_mad", "infiniband_verbs"]
+        for command in (("ls", "/sys/class"), ("ls", "/sys/class//"), ("bash", "-c", "cd /sys/class; echo *"), ("sh", "-c", "cd /sys/class; ls"),
+                        (sys.executable, "-c", "import os; print(*os.listdir('/sys/class'))")):
+            found = self.output_of(*command).split()
+            plain = self.output_of("ls", "/sys/class", preload=None).split()
+            self.assertEqual(sorted(found), sorted({*plain, *shown}), command)
+        self.assertIn("rdma_cm", self.output_of("ls", "/sys/class/misc").split())
+        self.assertIn("infiniband", self.output_of("ls", "/dev").split())
+        self.assertEqual(self.output_of("bash", "-c", "echo /sys/class/infiniband_v*"), "/sys/class/infiniband_verbs")
+        self.assertEqual(self.probe("glob", "/sys/class/infini*_verbs"), "ok /sys/class/infiniband_verbs")
+        self.assertRegex(self.probe("scandir", "/sys/class"), "infiniband_mad")
 
     def test_readlink(self):
         self.assertEqual(self.output_of("readlink", "-f", DEVICE + "/first_port/gid_attrs"),
@@ -275,7 +309,7 @@ class Transparency(Facade):
                 self.assertEqual(self.probe("realpath", NODE, home=home), "ENOENT")
 
     def test_everything_else_is_unchanged(self):
-        command = ("ls", "-l", "/sys/class", "/usr/include")
+        command = ("ls", "-l", "/sys/class/net", "/usr/include")
         self.assertEqual(self.output_of(*command), self.output_of(*command, preload=None))
 
     def test_null_is_refused_not_read(self):
