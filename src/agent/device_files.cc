@@ -23,8 +23,8 @@ constexpr unsigned kFirstIssmMinor = 64;
 constexpr unsigned kMiscMajor = 10;
 constexpr unsigned kConnectionManagerMinor = 125;
 constexpr uint32_t kGidFileStep = 16;
-// What can be opened but not read (EINVAL), as the kernel's files of gid_attrs/ where the table has a hole:
-// the loopback device has no speed.
+// A file that can be opened but not read (EINVAL), as the kernel's files of gid_attrs/ where the table has a
+// hole: the loopback device has no speed.
 constexpr const char* kUnreadable = "/sys/class/net/lo/speed";
 
 // "5054:00ff:fe77:0001", and likewise for a GID's 16 bytes.

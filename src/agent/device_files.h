@@ -17,7 +17,7 @@ struct FolderEntry {
 };
 using Folder = std::vector<FolderEntry>;
 
-// What the kernel shows of RDMA devices in sysfs, in the kernel's formats (drivers/infiniband/core/sysfs.c
+// The files of RDMA devices in sysfs, in the kernel's formats (drivers/infiniband/core/sysfs.c
 // and sw/rxe; Documentation/ABI/stable/sysfs-class-infiniband). Pure.
 
 // The device behind a link: the hardware, as it would be under /sys/devices, and in it those that a class

@@ -142,8 +142,8 @@ class Launch {
     ::pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel_state);
 
     // Exit signal 0: the application gets no SIGCHLD, and its wait() calls do not see the child. qemu-user
-    // makes a fork() of this call, and only with SIGCHLD (EINVAL). What is written in the child is not seen
-    // here then; the caller finds that no agent comes.
+    // makes a fork() of this call, and only with SIGCHLD (EINVAL). We do not see what the child writes then;
+    // the caller finds that no agent comes.
     int child = __clone(child_main, child_stack_, flags_, this);
     if (child < 0 && errno == EINVAL) {
       flags_ |= SIGCHLD;

@@ -78,7 +78,7 @@ const char* root_of(std::string_view path);
 const char* parent_of_root(const char* path);
 // To be called when the working directory is this one.
 void note_working_directory(const char* path);
-// What the agent shows beside the entries of such a directory. Invalid where there is no agent.
+// The folder with the entries that the agent adds to such a directory. Invalid where there is no agent.
 paths::PathText shown_beside(const char* parent);
 
 // The root that `fd` has open if it must be listed merged, else nullptr. A single load as long as the program

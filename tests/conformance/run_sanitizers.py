@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Programs that are built with a sanitizer, over Verbena: they start, a ping-pong of theirs runs without a report, and
-the sanitizer still finds a fault that is made on purpose.
+the sanitizer still finds a fault that is made on purpose. Programs under Valgrind and qemu-user run, too.
 
     run_sanitizers.py --build build/release
 """
@@ -20,7 +20,7 @@ import harness
 SOURCE = pathlib.Path(__file__).resolve().parent / "sanitized_pingpong.c"
 SUPPRESSIONS = SOURCE.parent.parent.parent / "packaging" / "tsan.supp"
 SECONDS = 60
-# What -fsanitize= says, the fault that the sanitizer has to find, and words of its report.
+# By the value of -fsanitize=: the fault that the sanitizer has to find, and words of its report.
 SANITIZERS = {
     "address": ("heap-overflow", "AddressSanitizer: heap-buffer-overflow"),
     "address,undefined": ("heap-overflow", "AddressSanitizer: heap-buffer-overflow"),
@@ -86,7 +86,7 @@ def judge(judge_of, host, folder, name, sanitizer):
 
 
 def judge_preloads(judge_of, host, folder):
-    """What else is in LD_PRELOAD, and what children get."""
+    """Other libraries in LD_PRELOAD, and children."""
     program = compile_program(folder, "gcc", "address")
     if program is None:
         return
@@ -111,6 +111,24 @@ def judge_preloads(judge_of, host, folder):
         judge_of.say(f"a child that is not built with the {sanitizer} sanitizer", None if (status, output) == (0, "") else output or status)
 
 
+def judge_emulators(judge_of, host, folder):
+    """Valgrind, which prints a line for each system call that it does not know, and qemu-user, which makes a fork() of clone()."""
+    if shutil.which("valgrind"):
+        program = folder / "plain"
+        harness.sh("gcc", "-O1", "-g", "-o", program, SOURCE, "-libverbs", "-pthread")
+        status, output = host.run("valgrind", "-q", "--error-exitcode=9", "--trace-children=no", program, seconds=SECONDS)
+        lines = output.count("unhandled")
+        judge_of.say("Valgrind: no error, and one line for each process",
+                     None if (status, "done" in output) == (0, True) and lines <= 2 else f"{lines} lines\n{output[-3000:]}")
+    emulator = f"qemu-{os.uname().machine}-static"
+    if shutil.which(emulator):
+        host.end_agents()
+        libraries = harness.sh(host.hosts.build.program, "run", "sh", "-c", "echo $LD_LIBRARY_PATH").strip().split(":")[0]
+        devices = shutil.which("ibv_devinfo")
+        status, output = host.finish(host.start([emulator, devices], environment={"LD_LIBRARY_PATH": libraries}), SECONDS)
+        judge_of.say("qemu-user: an agent is started", None if status == 0 and "rxe_eth0" in output else output)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", required=True, help="the build folder, such as build/release")
@@ -126,6 +144,7 @@ def main():
         for compiler, sanitizer in CASES:
             judge(judge_of, host, folder, compiler, sanitizer)
         judge_preloads(judge_of, host, folder)
+        judge_emulators(judge_of, host, folder)
     judge_of.exit()
 
 

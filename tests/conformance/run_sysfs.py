@@ -21,7 +21,7 @@ DEVICE = "rxe_eth0"
 
 
 def check_files(judge, host):
-    """What programs under `verbena run` print of the files, and what they must."""
+    """Programs under `verbena run` print what they would with the kernel's files."""
     hardware = f"/sys/devices/infiniband.verbena/{DEVICE}"
     for what, command, expected in (
             ("a device is a link", ["readlink", f"/sys/class/infiniband/{DEVICE}"],

@@ -144,7 +144,7 @@ class Run(unittest.TestCase):
             self.assertIn(file.name, ran.stderr)
 
     def refused(self, content, mode=0o755):
-        """What is said of a file with this content."""
+        """The reason that `verbena run` gives for a file with this content."""
         with tempfile.TemporaryDirectory() as folder:
             file = os.path.join(folder, "file")
             with open(file, "wb") as stream:
@@ -196,7 +196,7 @@ class Run(unittest.TestCase):
         self.assertEqual(options(ASAN_OPTIONS="", LD_PRELOAD="libdl.so.2"), "")
 
     def without(self, *files):
-        """What `verbena run true` says where these are not."""
+        """`verbena run true` where these files are missing."""
         hide = "; ".join(f"mount -t tmpfs none {file}" if file == "/proc" else f"rm -f {file}" for file in files)
         script = f"set -e; mount -t tmpfs none /dev; mknod -m 666 /dev/null c 1 3; {hide}; exec \"$@\""
         return subprocess.run(["unshare", "-mn", "sh", "-c", script, "sh", VERBENA, "run", "true"], capture_output=True, text=True,

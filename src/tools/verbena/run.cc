@@ -60,8 +60,8 @@ void extend_path(const fs::path& folder, std::string (*with)(const fs::path&, st
   setenv("PATH", with(folder, environment("PATH")).c_str(), 1);
 }
 
-// AddressSanitizer is told to accept our preload, also in what the program starts. It judges other preloads
-// as ever, so where the user has some the program's runtime comes first.
+// AddressSanitizer is told to accept our preload, also in what the program starts. It still judges
+// the user's preloads, so where there are some the program's runtime comes first.
 void prepare_for_sanitizers(const doctor::ElfFile& program, const Installation& installation) {
   if (preloads_only(installation.preload, environment("LD_PRELOAD"))) {
     setenv("ASAN_OPTIONS", asan_options_with_preloads(environment("ASAN_OPTIONS")).c_str(), 1);

@@ -30,7 +30,7 @@ bool starts_with_word(std::string_view text, std::string_view word, std::string_
          ends.find(text[word.size()]) != std::string_view::npos;
 }
 
-// What follows the last "verify_asan_link_order=", which is the one that counts.
+// The value of the last verify_asan_link_order, which is the one that counts.
 std::optional<std::string_view> link_order_in(std::string_view options) {
   std::optional<std::string_view> value;
   while (!options.empty()) {

@@ -33,7 +33,7 @@ std::optional<Sanitizer> sanitizer_of(const doctor::ElfFile& program);
 // Its runtime has a malloc() of its own, which must not meet another library's.
 bool replaces_malloc(Sanitizer sanitizer);
 
-// ASAN_OPTIONS with verify_asan_link_order=0. What the user says of that option stays.
+// ASAN_OPTIONS with verify_asan_link_order=0, unless the user has set that option.
 std::string asan_options_with_preloads(std::string_view current);
 
 // Whether ASAN_OPTIONS has AddressSanitizer refuse preloads.
