@@ -6,6 +6,7 @@
 #include "adapter/object_limit.h"
 #include "base/only_one.h"
 #include "engine/most_regions.h"
+#include "queues/completion_queue.h"
 #include "queues/work_queue.h"
 #include "roce/qpn.h"
 
@@ -17,7 +18,7 @@ inline constexpr int kMaxQpWr = 1 << 20;
 inline constexpr int kMaxSge = static_cast<int>(queues::kMaxSge);
 inline constexpr int kMaxInline = static_cast<int>(queues::kMaxInline);
 inline constexpr int kMaxCq = 1 << 20;
-inline constexpr int kMaxCqe = (1 << 22) - 1;
+inline constexpr int kMaxCqe = static_cast<int>(queues::CompletionQueue::kMaxEntries);
 inline constexpr int kMaxMr = 1 << 22;
 inline constexpr int kMaxMw = 1 << 22;
 inline constexpr int kMaxPd = 1 << 20;

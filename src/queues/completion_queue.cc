@@ -15,6 +15,12 @@ constexpr Duration kPollPatience = std::chrono::microseconds(100);
 // How long resizing waits for a batch; it may be the caller's own.
 constexpr Duration kBatchPatience = std::chrono::milliseconds(100);
 
+// A program that asks for 2^n - 1 entries, as many do whose requests fill a queue of 2^n, gets 2^n. One that
+// asks for 2^n gets twice that, as with rxe and mlx5, and may count on it.
+uint32_t slots_for(uint32_t entries) {
+  return std::min(std::bit_ceil(entries + 1), CompletionQueue::kMaxEntries);
+}
+
 Result<MappedArray> make_ring(uint32_t slots, RingMemory* memory) {
   return MappedArray::create(size_t{slots} * sizeof(Completion), {memory, RingKind::kCompletion});
 }
@@ -24,7 +30,7 @@ Result<MappedArray> make_ring(uint32_t slots, RingMemory* memory) {
 Result<std::unique_ptr<CompletionQueue>> CompletionQueue::create(uint32_t entries,
                                                                  CompletionListener* listener,
                                                                  const Options& options) {
-  const uint32_t slots = std::bit_ceil(entries + 1);
+  const uint32_t slots = slots_for(entries);
   auto ring = make_ring(slots, options.memory);
   if (!ring) return tl::unexpected(ring.error());
   return std::unique_ptr<CompletionQueue>(new CompletionQueue(std::move(*ring), slots, listener, options));
@@ -34,11 +40,11 @@ Result<std::unique_ptr<CompletionQueue>> CompletionQueue::create(uint32_t entrie
 
 // Looks at head_, which the pollers' processor keeps writing, only when the ring seems full.
 bool CompletionQueue::has_room(uint32_t tail) {
-  if (tail - known_head_ < mask_) [[likely]]
+  if (tail - known_head_ <= mask_) [[likely]]
     return true;
   known_head_ = head_.load(std::memory_order_acquire);
   catch_up(known_head_);
-  return tail - known_head_ < mask_;
+  return tail - known_head_ <= mask_;
 }
 
 CompletionQueue::Event CompletionQueue::event_of(bool error, bool solicited) {
@@ -272,7 +278,7 @@ void CompletionQueue::release_event() {
 // ---- resizing and removing
 
 Result<void> CompletionQueue::resize(uint32_t entries) {
-  const uint32_t slots = std::bit_ceil(entries + 1);
+  const uint32_t slots = slots_for(entries);
   auto ring = make_ring(slots, options_.memory);
   if (!ring) return tl::unexpected(ring.error());
   if (!begin_polling_within(kBatchPatience)) return fail(EBUSY);

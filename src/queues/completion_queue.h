@@ -48,14 +48,17 @@ class CompletionQueue {
   // An event that is due: to be raised now, or held back from now on.
   enum class Event : uint8_t { kNone, kNow, kHeld };
 
-  // Room for at least `entries`; rounded up to 2^n - 1. REQUIRES: entries > 0
+  static constexpr uint32_t kMaxEntries = 1u << 22;
+
+  // Room for the least power of two above `entries`. WorkQueue rounds up to a power of two, too, so a queue
+  // of requests that was created with the same number never holds more. REQUIRES: 0 < entries <= kMaxEntries
   static Result<std::unique_ptr<CompletionQueue>> create(uint32_t entries, CompletionListener* listener,
                                                          const Options& options);
   static Result<std::unique_ptr<CompletionQueue>> create(uint32_t entries, CompletionListener* listener) {
     return create(entries, listener, Options{});
   }
 
-  uint32_t capacity() const { return mask_; }
+  uint32_t capacity() const { return mask_ + 1; }
 
   // Adds an entry; its timestamps are set here. `solicited`: it counts for a queue armed for solicited events
   // only, as errors always do. False: the queue is in error and the entry is lost.
@@ -110,7 +113,8 @@ class CompletionQueue {
   // Lets go the event that is held back, if there is one.
   void release_event();
 
-  // EINVAL when the entries there would not fit, EBUSY when a batch stays open.
+  // As large as create() makes it. EINVAL when the entries there would not fit, EBUSY when a batch stays
+  // open. REQUIRES: 0 < entries <= kMaxEntries
   Result<void> resize(uint32_t entries);
 
   // Drops the entries of a QP that is being destroyed: its number may be used again.

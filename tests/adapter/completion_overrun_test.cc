@@ -26,8 +26,8 @@ ibv_async_event next_event(ibv_context* context) {
 TEST(CompletionOverrun, TakesTheQueuePairToErrorAndTells) {
   Pair pair(Options{}, Options{.cqe = 3});
   const ibv_sge piece = pair.a.piece(0, 8);
-  for (uint64_t i = 0; i < 4; ++i) ASSERT_EQ(pair.b.post_receive(i, pair.b.piece(0, 8)), 0);
-  for (uint64_t i = 0; i < 4; ++i) ASSERT_EQ(pair.a.post_send(send_request(i), {&piece, 1}), 0);
+  for (uint64_t i = 0; i < 5; ++i) ASSERT_EQ(pair.b.post_receive(i, pair.b.piece(0, 8)), 0);
+  for (uint64_t i = 0; i < 5; ++i) ASSERT_EQ(pair.a.post_send(send_request(i), {&piece, 1}), 0);
   // Nobody polls b: the engine thread receives.
   ibv_async_event event = next_event(pair.b.context.get());
   EXPECT_EQ(event.event_type, IBV_EVENT_CQ_ERR);
@@ -36,14 +36,14 @@ TEST(CompletionOverrun, TakesTheQueuePairToErrorAndTells) {
   EXPECT_EQ(event.event_type, IBV_EVENT_QP_FATAL);
   EXPECT_EQ(event.element.qp, pair.b.qp.get());
   EXPECT_EQ(pair.b.state(), IBV_QPS_ERR);
-  for (uint64_t i = 0; i < 3; ++i) EXPECT_EQ(pair.b.completion().wr_id, i) << "what fitted is there";
+  for (uint64_t i = 0; i < 4; ++i) EXPECT_EQ(pair.b.completion().wr_id, i) << "what fitted is there";
 }
 
 TEST(CompletionOverrun, DestroyingTheQueueWaitsUntilItsEventIsAcknowledged) {
   Endpoint endpoint({.cqe = 1});
   ibv_qp_attr attr = init_attributes(endpoint.options);
   ASSERT_EQ(ibv_modify_qp(endpoint.qp.get(), &attr, init_mask(IBV_QPT_RC)), 0);
-  for (uint64_t i = 0; i < 2; ++i) ASSERT_EQ(endpoint.post_receive(i, endpoint.piece(0, 8)), 0);
+  for (uint64_t i = 0; i < 3; ++i) ASSERT_EQ(endpoint.post_receive(i, endpoint.piece(0, 8)), 0);
   endpoint.modify_to(IBV_QPS_ERR);
   ibv_async_event event{};
   ASSERT_EQ(ibv_get_async_event(endpoint.context.get(), &event), 0);

@@ -215,8 +215,7 @@ TEST(ExtendedPolling, AQueueInErrorSaysSoWhenItIsDrained) {
   endpoint.modify_to(IBV_QPS_ERR);
   ibv_cq_ex* cq = endpoint.extended_cq();
   ASSERT_TRUE(starts(cq));
-  EXPECT_EQ(ibv_next_poll(cq), 0);
-  EXPECT_EQ(ibv_next_poll(cq), 0);
+  for (int i = 1; i < 4; ++i) EXPECT_EQ(ibv_next_poll(cq), 0);
   EXPECT_EQ(ibv_next_poll(cq), ENOENT);
   ibv_end_poll(cq);
   ibv_poll_cq_attr poll_attr{};
@@ -233,7 +232,7 @@ TEST(ExtendedPolling, AnOverrunThatIsIgnoredIsNoError) {
   ASSERT_EQ(ibv_modify_qp(endpoint.qp.get(), &attr, init_mask(IBV_QPT_RC)), 0);
   for (uint64_t i = 0; i < 10; ++i) ASSERT_EQ(endpoint.post_receive(i, endpoint.piece(0, 8)), 0);
   endpoint.modify_to(IBV_QPS_ERR);
-  for (uint64_t i = 0; i < 3; ++i) EXPECT_EQ(endpoint.completion().wr_id, i);
+  for (uint64_t i = 0; i < 4; ++i) EXPECT_EQ(endpoint.completion().wr_id, i);
   EXPECT_TRUE(endpoint.quiet());
 }
 

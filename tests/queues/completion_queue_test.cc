@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "queues/completion_support.h"
+#include "queues/work_queue.h"
 
 namespace verbena::queues {
 namespace {
@@ -41,13 +42,35 @@ class CompletionQueueTest : public testing::Test {
 };
 
 TEST_F(CompletionQueueTest, HasRoomForWhatWasAskedForAtLeast) {
-  for (const auto& [asked, got] : {std::pair{1u, 1u}, {2u, 3u}, {3u, 3u}, {10u, 15u}, {4096u, 8191u}}) {
+  for (const auto& [asked, got] :
+       {std::pair{1u, 2u}, {2u, 4u}, {3u, 4u}, {10u, 16u}, {4095u, 4096u}, {4096u, 8192u}}) {
     create(asked);
     EXPECT_EQ(queue->capacity(), got);
     for (uint32_t i = 0; i < got; ++i) queue->push(entry(i), false);
     EXPECT_EQ(listener.overflows, 0);
     EXPECT_EQ(poll(10000).size(), got);
   }
+}
+
+TEST_F(CompletionQueueTest, HoldsAtLeastWhatARequestQueueOfTheSameSizeHolds) {
+  for (uint32_t asked = 1; asked <= 300; ++asked) {
+    const auto requests = RecvQueue::create(asked, sizeof(ibv_sge));
+    ASSERT_TRUE(requests);
+    create(asked);
+    EXPECT_GE(queue->capacity(), requests->capacity()) << asked;
+    create(1000);
+    ASSERT_TRUE(queue->resize(asked));
+    EXPECT_GE(queue->capacity(), requests->capacity()) << asked;
+    for (uint32_t i = 0; i < requests->capacity(); ++i) EXPECT_TRUE(queue->push(entry(i), false));
+    EXPECT_EQ(poll(1000).size(), requests->capacity());
+  }
+}
+
+TEST_F(CompletionQueueTest, NeverHasMoreThanTheMaximum) {
+  create(CompletionQueue::kMaxEntries);
+  EXPECT_EQ(queue->capacity(), CompletionQueue::kMaxEntries);
+  create(CompletionQueue::kMaxEntries - 1);
+  EXPECT_EQ(queue->capacity(), CompletionQueue::kMaxEntries);
 }
 
 TEST_F(CompletionQueueTest, GivesEntriesInOrderAndNoMoreThanAskedFor) {
@@ -85,7 +108,7 @@ TEST_F(CompletionQueueTest, SeveralEntriesAreInErrorFromTheFirstThatDoesNotFit) 
   const std::vector<CompletionQueue::Differing> entries = {{1, 0}, {2, 0}, {3, 0}, {4, 0}, {5, 0}};
   EXPECT_FALSE(push_all(entries));
   EXPECT_EQ(listener.overflows, 1);
-  EXPECT_THAT(poll(), ElementsAre(1, 2, 3));
+  EXPECT_THAT(poll(), ElementsAre(1, 2, 3, 4));
   EXPECT_FALSE(push_all(entries));
   EXPECT_EQ(listener.overflows, 1);
 }
@@ -115,14 +138,14 @@ TEST_F(CompletionQueueTest, GoesRoundItsRingManyTimes) {
 
 TEST_F(CompletionQueueTest, IsInErrorFromTheFirstEntryThatDoesNotFit) {
   create(3);
-  for (uint64_t id = 1; id <= 3; ++id) queue->push(entry(id), false);
+  for (uint64_t id = 1; id <= 4; ++id) queue->push(entry(id), false);
   EXPECT_EQ(listener.overflows, 0);
-  queue->push(entry(4), false);
   queue->push(entry(5), false);
+  queue->push(entry(6), false);
   EXPECT_EQ(listener.overflows, 1) << "told once";
   EXPECT_THAT(poll(2), ElementsAre(1, 2));
-  queue->push(entry(6), false);
-  EXPECT_THAT(poll(2), ElementsAre(3)) << "nothing is added any more";
+  queue->push(entry(7), false);
+  EXPECT_THAT(poll(3), ElementsAre(3, 4)) << "nothing is added any more";
   ibv_wc wc;
   EXPECT_EQ(queue->poll(1, &wc), -1);
   EXPECT_EQ(queue->poll(1, &wc), -1);
@@ -244,7 +267,7 @@ TEST_F(CompletionQueueTest, KeepsItsEntriesWhenResized) {
   poll(3);
   for (uint64_t id = 5; id < 9; ++id) queue->push(entry(id), false);
   ASSERT_TRUE(queue->resize(100));
-  EXPECT_EQ(queue->capacity(), 127u);
+  EXPECT_EQ(queue->capacity(), 128u);
   for (uint64_t id = 9; id < 100; ++id) queue->push(entry(id), false);
   uint64_t next = 3;
   for (const uint64_t id : poll()) EXPECT_EQ(id, next++);
@@ -258,9 +281,9 @@ TEST_F(CompletionQueueTest, IsNotMadeSmallerThanItsEntries) {
   const auto resized = queue->resize(9);
   ASSERT_FALSE(resized);
   EXPECT_EQ(resized.error().code, EINVAL);
-  EXPECT_EQ(queue->capacity(), 31u);
+  EXPECT_EQ(queue->capacity(), 32u);
   ASSERT_TRUE(queue->resize(10));
-  EXPECT_EQ(queue->capacity(), 15u);
+  EXPECT_EQ(queue->capacity(), 16u);
   EXPECT_EQ(poll().size(), 10u);
 }
 

@@ -41,7 +41,7 @@ TEST(CompletionOverrun, EndsAReceiverToo) {
   Endpoint<RcQueuePair> e({.cq_entries = 1});
   e.bring_up();
   for (int i = 0; i < 4; ++i) post_recv(*e.qp, {});
-  for (uint32_t i = 0; i < 2; ++i) {
+  for (uint32_t i = 0; i < 3; ++i) {
     e.receive(rc_headers(roce::Operation::kSendOnly, 200 + i));
     e.qp->answer_lost_completions();
   }

@@ -403,8 +403,9 @@ TEST_F(RawTest, FrameWithoutPlaceForItsCompletionEndsTheQp) {
   make(false);
   bring_up();
   Buffer& buffer = memory_.add(200);
-  for (uint64_t i = 0; i < 3; ++i) post_receive_into(buffer.sge(), i);
+  for (uint64_t i = 0; i < 4; ++i) post_receive_into(buffer.sge(), i);
   const Frame frame = ethernet::testing::FrameBuilder().addresses().half(0x88b5).fill(60).build();
+  deliver(frame);
   deliver(frame);
   EXPECT_EQ(qp_->state(), IBV_QPS_RTS);
   deliver(frame);

@@ -130,8 +130,9 @@ TEST_F(TagMatching, RefusesARendezvousWhoseKeyCannotBeInvalidated) {
 TEST_F(TagMatching, EndsTheQueuePairWhoseMatchFindsNoPlace) {
   begin(1);
   send(200, message(IBV_TMH_EAGER, 40));
-  EXPECT_EQ(e->qp->state(), IBV_QPS_RTS);
   send(201, message(IBV_TMH_EAGER, 40));
+  EXPECT_EQ(e->qp->state(), IBV_QPS_RTS);
+  send(202, message(IBV_TMH_EAGER, 40));
   EXPECT_EQ(log.overflows, 1);
   EXPECT_EQ(e->qp->state(), IBV_QPS_ERR);
   EXPECT_THAT(e->log.events, Contains(IBV_EVENT_QP_FATAL));
@@ -139,7 +140,8 @@ TEST_F(TagMatching, EndsTheQueuePairWhoseMatchFindsNoPlace) {
 
 TEST_F(TagMatching, EndsTheQueuePairWhoseFetchedDataFindsNoPlace) {
   begin(1);
-  send(200, rendezvous());
+  send(200, message(IBV_TMH_EAGER, 40));
+  send(201, rendezvous());
   EXPECT_EQ(e->qp->state(), IBV_QPS_RTS) << "the match has found its place";
   const auto packets = e->transmitted();
   const auto read = std::ranges::find(packets, Op::kReadRequest, &SentPacket::operation);
