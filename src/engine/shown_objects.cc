@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/shown_objects.h"
 
-#include <algorithm>
 #include <mutex>
 #include <new>
 
@@ -33,11 +32,13 @@ uint32_t ShownObjects::take_place() {
   return unused_++;
 }
 
-// For every place that there is to be free one day: who gives one back may not fail. False: no memory.
+// For every place that there is to be free one day: who gives one back may not fail. All at once, before
+// there are objects: a list that grows with them would lie above them on the heap and outlive them, and
+// malloc gives no memory below a live block back to the kernel. What is not used of it is never touched.
+// False: no memory.
 bool ShownObjects::make_room() {
-  if (free_.capacity() > unused_) return true;
   try {
-    free_.reserve(std::max<size_t>(64, 2 * free_.capacity()));
+    free_.reserve(protocol::kObjectsPerSlot);
     return true;
   } catch (const std::bad_alloc&) {
     return false;

@@ -9,6 +9,7 @@
 #include <span>
 
 #include <pthread.h>
+#include <sys/mman.h>
 
 namespace verbena::provider {
 
@@ -30,11 +31,11 @@ class LiveObjectTable {
     --count_;
   }
 
-  Context* find(const void* object, ObjectKind kind, uint32_t& handle) {
+  Context* find(const void* object, ObjectKind kind, LiveObject::Identity& identity) {
     const std::lock_guard guard(mutex_);
     for (const LiveObject* entry = bucket(object); entry != nullptr; entry = entry->next_) {
       if (entry->object_ != object || entry->kind_ != kind) continue;
-      handle = entry->handle_;
+      identity = entry->identity_;
       return entry->owner_;
     }
     return nullptr;
@@ -43,7 +44,7 @@ class LiveObjectTable {
   std::mutex& mutex() { return mutex_; }
 
  private:
-  static constexpr size_t kFirstBuckets = 64;
+  static constexpr size_t kFirstBuckets = 256;
 
   LiveObject*& bucket(const void* object) { return buckets_[hash_of(object) & (size_ - 1)]; }
 
@@ -53,11 +54,14 @@ class LiveObjectTable {
     first = &entry;
   }
 
+  // The buckets of many objects have pages of their own. On the heap they would lie among the objects and
+  // outlive them, and malloc gives no memory below a live block back to the kernel.
   void grow() {
-    auto* const larger = new (std::nothrow) LiveObject*[size_ * 2]();
-    if (larger == nullptr) return;
+    void* const larger = ::mmap(nullptr, size_ * 2 * sizeof(LiveObject*), PROT_READ | PROT_WRITE,
+                                MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (larger == MAP_FAILED) return;
     const std::span<LiveObject*> old(buckets_, size_);
-    buckets_ = larger;
+    buckets_ = static_cast<LiveObject**>(larger);
     size_ *= 2;
     for (LiveObject* entry : old) {
       while (entry != nullptr) {
@@ -66,7 +70,7 @@ class LiveObjectTable {
         entry = next;
       }
     }
-    if (old.data() != first_.data()) delete[] old.data();
+    if (old.data() != first_.data()) ::munmap(old.data(), old.size_bytes());
   }
 
  public:
@@ -116,10 +120,10 @@ LiveObjectTable& part_of(const void* object) {
 
 }  // namespace
 
-void LiveObject::enter(const void* object, ObjectKind kind, uint32_t handle, Context& owner) {
+void LiveObject::enter(const void* object, ObjectKind kind, const Identity& identity, Context& owner) {
   object_ = object;
   kind_ = kind;
-  handle_ = handle;
+  identity_ = identity;
   owner_ = &owner;
   part_of(object).add(*this);
 }
@@ -130,8 +134,8 @@ void LiveObject::leave() {
   object_ = nullptr;
 }
 
-Context* find_live(const void* object, ObjectKind kind, uint32_t& handle) {
-  return object == nullptr ? nullptr : part_of(object).find(object, kind, handle);
+Context* LiveObject::find(const void* object, ObjectKind kind, Identity& identity) {
+  return object == nullptr ? nullptr : part_of(object).find(object, kind, identity);
 }
 
 const char* name_of(ObjectKind kind) {

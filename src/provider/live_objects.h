@@ -56,17 +56,29 @@ class LiveObject {
  private:
   friend class LiveObjectTable;
 
-  void enter(const void* object, ObjectKind kind, uint32_t handle, Context& owner);
+  // How the kernel would know an object: by the file of its context, and by a number in that file's table.
+  // Programs can see and change both fields.
+  struct Identity {
+    const ibv_context* context = nullptr;
+    uint32_t handle = 0;
+    friend bool operator==(const Identity&, const Identity&) = default;
+  };
+  template <class Abi>
+  static Identity identity_in(const Abi& object);
+  void enter(const void* object, ObjectKind kind, const Identity& identity, Context& owner);
+  template <class Abi>
+  friend Context* find_owner(const Abi* object);
+  // Null: no object of this kind is entered under this pointer. Sets `identity` as it was at enter().
+  static Context* find(const void* object, ObjectKind kind, Identity& identity);
 
   const void* object_ = nullptr;  // null: not entered
   Context* owner_ = nullptr;
   LiveObject* next_ = nullptr;
-  uint32_t handle_ = 0;
+  Identity identity_;
   ObjectKind kind_ = ObjectKind::kContext;
 };
 
-// The kind of a C struct, and the number by which the kernel would know it, which programs can see and spoil.
-// A struct without one has 0.
+// The kind of a C struct.
 constexpr ObjectKind kind_of(const ibv_context*) {
   return ObjectKind::kContext;
 }
@@ -116,28 +128,29 @@ constexpr ObjectKind kind_of(const ibv_ah*) {
   return ObjectKind::kAh;
 }
 
+// A struct without one of the fields has null or 0 for it.
 template <class Abi>
-uint32_t handle_in(const Abi& object) {
-  if constexpr (requires { object.handle; }) return object.handle;
-  if constexpr (requires { object.ind_tbl_handle; }) return static_cast<uint32_t>(object.ind_tbl_handle);
-  return 0;
+LiveObject::Identity LiveObject::identity_in(const Abi& object) {
+  Identity identity;
+  if constexpr (requires { object.context; }) identity.context = object.context;
+  if constexpr (requires { object.handle; }) identity.handle = object.handle;
+  if constexpr (requires { object.ind_tbl_handle; })
+    identity.handle = static_cast<uint32_t>(object.ind_tbl_handle);
+  return identity;
 }
 
 template <class Abi>
 void LiveObject::enter(const Abi* object, Context& owner) {
-  enter(object, kind_of(object), handle_in(*object), owner);
+  enter(object, kind_of(object), identity_in(*object), owner);
 }
 
-// What the table knows of a pointer: whose object of this kind it is, or null. `handle` is set if there is
-// one.
-Context* find_live(const void* object, ObjectKind kind, uint32_t& handle);
-
-// Whose object this is. Null when it is none, when it is of another kind, or its handle is not what it was.
+// The context that made this object. Null when there is no such object, when it is of another kind, or when
+// its `context` or its handle is not what it was.
 template <class Abi>
 Context* find_owner(const Abi* object) {
-  uint32_t handle = 0;
-  Context* owner = find_live(object, kind_of(object), handle);
-  return owner != nullptr && handle_in(*object) == handle ? owner : nullptr;
+  LiveObject::Identity identity;
+  Context* const owner = LiveObject::find(object, kind_of(object), identity);
+  return owner != nullptr && LiveObject::identity_in(*object) == identity ? owner : nullptr;
 }
 
 }  // namespace verbena::provider

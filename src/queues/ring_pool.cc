@@ -6,7 +6,6 @@
 #include <bit>
 #include <cstdint>
 #include <cstring>
-#include <memory>
 #include <mutex>
 #include <new>
 
@@ -24,29 +23,27 @@
 
 namespace verbena::queues {
 
-// Blocks of one size in one mapping. Those never lent yet are zero as they come from the kernel.
+// Blocks of one size in one mapping. Those never lent yet are zero as they come from the kernel. The slab's
+// own data lies behind them: on the heap it would outlive the objects around it, and malloc gives no memory
+// below a live block back to the kernel.
 class RingSlab {
  public:
   // Null when there is no memory.
   static RingSlab* make(size_t block_bytes) {
-    const size_t bytes = slab_bytes(block_bytes);
-    std::unique_ptr<RingSlab> slab(new (std::nothrow) RingSlab(block_bytes));
-    if (slab == nullptr) return nullptr;
-    slab->next_free_.reset(new (std::nothrow) uint16_t[bytes / block_bytes]);
-    if (slab->next_free_ == nullptr) return nullptr;
-    void* at =
-        ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void* at = ::mmap(nullptr, mapping_bytes(block_bytes), PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (at == MAP_FAILED) return nullptr;
-    slab->base_ = static_cast<std::byte*>(at);
-    return slab.release();
+    auto* const base = static_cast<std::byte*>(at);
+    return new (base + slab_bytes(block_bytes)) RingSlab(block_bytes, base);
   }
-  ~RingSlab() {
-    if (base_ == nullptr) return;
-    const size_t bytes = slab_bytes(block_bytes_);
-    ASAN_UNPOISON_MEMORY_REGION(base_, bytes);
+  static void destroy(RingSlab& slab) {
+    std::byte* const base = slab.base_;
+    const size_t bytes = mapping_bytes(slab.block_bytes_);
+    slab.~RingSlab();
+    ASAN_UNPOISON_MEMORY_REGION(base, bytes);
     // A hole splits a mapping in two, and a process may have only so many: munmap() can fail. The memory
     // itself can always be given back.
-    if (::munmap(base_, bytes) != 0) ::madvise(base_, bytes, MADV_DONTNEED);
+    if (::munmap(base, bytes) != 0) ::madvise(base, bytes, MADV_DONTNEED);
   }
   RingSlab(const RingSlab&) = delete;
   RingSlab& operator=(const RingSlab&) = delete;
@@ -64,7 +61,7 @@ class RingSlab {
     ++used_;
     const bool fresh = first_free_ == kNone;
     const uint16_t index = fresh ? first_fresh_++ : first_free_;
-    if (!fresh) first_free_ = next_free_[index];
+    if (!fresh) first_free_ = next_free()[index];
     ASAN_UNPOISON_MEMORY_REGION(at(index), block_bytes_);
     return {at(index), fresh};
   }
@@ -72,7 +69,7 @@ class RingSlab {
   void give(std::byte* block) {
     ASAN_POISON_MEMORY_REGION(block, block_bytes_);
     const auto index = static_cast<uint16_t>(static_cast<size_t>(block - base_) / block_bytes_);
-    next_free_[index] = first_free_;
+    next_free()[index] = first_free_;
     first_free_ = index;
     --used_;
   }
@@ -85,18 +82,25 @@ class RingSlab {
   static constexpr uint16_t kNone = UINT16_MAX;
   static_assert(kLeastBytes / RingPool::kSmallestBlock < kNone);
 
-  explicit RingSlab(size_t block_bytes) : block_bytes_(block_bytes) {}
+  RingSlab(size_t block_bytes, std::byte* base) : block_bytes_(block_bytes), base_(base) {}
+  ~RingSlab() = default;
 
   static size_t slab_bytes(size_t block_bytes) { return std::max(kLeastBytes, block_bytes * kLeastBlocks); }
+  static size_t mapping_bytes(size_t block_bytes) {
+    const size_t bytes = slab_bytes(block_bytes);
+    return bytes + sizeof(RingSlab) + bytes / block_bytes * sizeof(uint16_t);
+  }
+  // Of each free block, the next one.
+  uint16_t* next_free() { return reinterpret_cast<uint16_t*>(this + 1); }
   std::byte* at(uint16_t index) const { return base_ + size_t{index} * block_bytes_; }
 
   const size_t block_bytes_;
-  std::byte* base_ = nullptr;
+  std::byte* const base_;
   size_t used_ = 0;
   uint16_t first_fresh_ = 0;     // from here on no block was ever lent
   uint16_t first_free_ = kNone;  // of those that were lent and came back
-  std::unique_ptr<uint16_t[]> next_free_;
 };
+static_assert(sizeof(RingSlab) % alignof(uint16_t) == 0);
 
 namespace {
 
@@ -167,7 +171,7 @@ void RingPool::release(const Block& block) {
   slab.give(block.data);
   if (was_full) size.open.push_back(slab);
   const bool only_one = &size.open.front() == &slab && ++size.open.begin() == size.open.end();
-  if (slab.is_empty() && !only_one) delete &slab;  // it unlinks itself
+  if (slab.is_empty() && !only_one) RingSlab::destroy(slab);  // it unlinks itself
 }
 
 }  // namespace verbena::queues

@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The greatest numbers of objects that ibv_query_device() reports are those at which making another fails.
+#include <fstream>
 #include <functional>
 #include <vector>
+
+#include <malloc.h>
+#include <unistd.h>
 
 #include "adapter/limits.h"
 #include "adapter/support/endpoint.h"
@@ -143,6 +147,30 @@ TEST(ObjectLimit, GivesAsManyPlacesAsThereAre) {
   EXPECT_FALSE(limit.take());
   *first = ObjectLimit::Place();
   EXPECT_TRUE(limit.take());
+}
+
+size_t resident_bytes() {
+  std::ifstream file("/proc/self/statm");
+  size_t total = 0;
+  size_t resident = 0;
+  file >> total >> resident;
+  return resident * static_cast<size_t>(::sysconf(_SC_PAGESIZE));
+}
+
+// Nothing of ours that outlives the objects lies on the heap above them, so that malloc can give it back.
+TEST(ObjectLimits, DestroyedObjectsLeaveNoMemoryBehind) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "the sanitizer keeps what was freed";
+#endif
+  constexpr size_t kObjects = 50'000;
+  ASSERT_EQ(::mallopt(M_TRIM_THRESHOLD, 128 * 1024), 1) << "as it is until a large block has been freed";
+  World w;
+  std::vector<ibv_cq*> queues(kObjects);
+  const size_t before = resident_bytes();
+  for (ibv_cq*& cq : queues) cq = ibv_create_cq(w.context.get(), 16, nullptr, nullptr, 0);
+  const size_t most = resident_bytes();
+  for (ibv_cq* cq : queues) ASSERT_EQ(ibv_destroy_cq(cq), 0);
+  EXPECT_LT(resident_bytes(), before + (most - before) / 4);
 }
 
 }  // namespace

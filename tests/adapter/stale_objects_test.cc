@@ -183,6 +183,44 @@ TEST_F(StaleObjects, AreAlsoThoseWhoseHandleWasSpoiled) {
   destroy_all();
 }
 
+// The kernel looks a handle up in the file of the context that the program names.
+TEST_F(StaleObjects, AreAlsoThoseWhoseContextWasChanged) {
+  Context other = open_device();
+  const auto changed = [&](auto* object, const std::function<int()>& call) {
+    for (ibv_context* const wrong : {other.get(), static_cast<ibv_context*>(nullptr)}) {
+      object->context = wrong;
+      EXPECT_EQ(call(), ENOENT);
+      object->context = context.get();
+    }
+  };
+  changed(ah, [&] { return ibv_destroy_ah(ah); });
+  changed(qp, [&] { return ibv_destroy_qp(qp); });
+  changed(srq, [&] { return ibv_destroy_srq(srq); });
+  changed(mr, [&] { return ibv_dereg_mr(mr); });
+  changed(cq, [&] { return ibv_destroy_cq(cq); });
+  changed(channel, [&] { return ibv_destroy_comp_channel(channel); });
+  changed(pd, [&] { return ibv_dealloc_pd(pd); });
+  pd->context = other.get();
+  EXPECT_EQ(error_of(make_qp(pd, cq, nullptr)), EINVAL);
+  pd->context = context.get();
+  destroy_all();
+}
+
+// Only verbs.h reads these fields: destruction uses what the object was made of.
+TEST_F(StaleObjects, AreDestroyedByWhatTheyWereMadeOf) {
+  ibv_pd* const other_pd = ibv_alloc_pd(context.get());
+  ibv_cq* const other_cq = ibv_create_cq(context.get(), 16, nullptr, nullptr, 0);
+  ibv_mw* const mw = ibv_alloc_mw(pd, IBV_MW_TYPE_1);
+  ASSERT_TRUE(other_pd && other_cq && mw);
+  ah->pd = qp->pd = srq->pd = mr->pd = mw->pd = other_pd;
+  qp->send_cq = qp->recv_cq = other_cq;
+  qp->qp_num ^= 1;
+  EXPECT_EQ(ibv_dealloc_mw(mw), 0);
+  destroy_all();
+  EXPECT_EQ(ibv_destroy_cq(other_cq), 0);
+  EXPECT_EQ(ibv_dealloc_pd(other_pd), 0);
+}
+
 TEST_F(StaleObjects, AreThoseThatTheirContextTookAlong) {
   ibv_context* const gone = context.release();
   EXPECT_EQ(ibv_close_device(gone), 0);

@@ -64,6 +64,16 @@ TEST(LiveObjects, AreNotThoseWhoseHandleWasSpoiled) {
   EXPECT_EQ(find_owner(cq.get()), &owner(1));
 }
 
+TEST(LiveObjects, AreNotThoseWhoseContextWasChanged) {
+  auto cq = make_cq(7);
+  cq->live.enter(cq.get(), owner(1));
+  ibv_context other{};
+  cq->context = &other;
+  EXPECT_EQ(find_owner(cq.get()), nullptr);
+  cq->context = nullptr;
+  EXPECT_EQ(find_owner(cq.get()), &owner(1));
+}
+
 TEST(LiveObjects, DoNotIncludeNullOrAnyOtherPointer) {
   EXPECT_EQ(find_owner(static_cast<ibv_pd*>(nullptr)), nullptr);
   EXPECT_EQ(find_owner(reinterpret_cast<ibv_pd*>(8)), nullptr);
