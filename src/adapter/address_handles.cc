@@ -17,12 +17,13 @@ Result<ibv_ah*> AddressHandles::create(ibv_pd* pd, const ibv_ah_attr& attr) {
   (*ah)->pd = pd;
   (*ah)->handle = device_.next_handle();
   (*ah)->path = *path;
+  (*ah)->domain = &Pd::of(pd);
   ++Pd::of(pd).users;
   return table_.add(std::move(*ah));
 }
 
 int AddressHandles::destroy(ibv_ah* ah) {
-  --Pd::of(ah->pd).users;
+  --Ah::of(ah).domain->users;
   table_.destroy(Ah::of(ah));
   return 0;
 }

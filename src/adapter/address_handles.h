@@ -10,6 +10,10 @@
 
 namespace verbena::adapter {
 
+struct Pd;
+
+// Like the other objects it keeps what it uses in members of its own: programs can write the fields of
+// ibv_ah.
 struct Ah : ibv_ah {
   using Abi = ibv_ah;
   static Ah& of(ibv_ah* ah) { return *static_cast<Ah*>(ah); }
@@ -17,6 +21,7 @@ struct Ah : ibv_ah {
   ListHook owned;
   provider::LiveObject live;
   ObjectLimit::Place place;
+  Pd* domain = nullptr;
   roce::Path path;
 };
 

@@ -22,6 +22,13 @@ Result<void> take_event(CompChannel& channel, Visit visit) {
   return channel.events->take(visit);
 }
 
+// A negative number is too large.
+int check_entries(uint32_t entries) {
+  if (entries >= 1 && entries <= uint32_t{kMaxCqe}) return 0;
+  return static_cast<int>(entries) < 1 ? because(EINVAL, "cqe {} is less than 1", static_cast<int>(entries))
+                                       : because(EINVAL, "cqe {} exceeds max_cqe {}", entries, kMaxCqe);
+}
+
 }  // namespace
 
 Cq::Cq(OpenDevice& device)
@@ -74,7 +81,8 @@ Result<ibv_cq_ex*> CompletionQueues::create_ex(const ibv_cq_init_attr_ex& attr) 
   constexpr uint32_t kUnderstood = IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD;
   constexpr uint32_t kFlags = IBV_CREATE_CQ_ATTR_SINGLE_THREADED | IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN;
   ibv_cq_init_attr_ex asked = attr;
-  if ((asked.comp_mask & ~kUnderstood) != 0) return fail(EOPNOTSUPP);
+  if ((asked.comp_mask & ~kUnderstood) != 0)
+    return fail(because(EOPNOTSUPP, "comp_mask {:#x} has bits that are unknown here", asked.comp_mask));
   if ((asked.comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS) == 0) asked.flags = 0;
   if ((asked.flags & ~kFlags) != 0 || (asked.wc_flags & ~kReadableFields) != 0)
     return fail(because(EOPNOTSUPP, "flags {:#x} or wc_flags {:#x} have some that are unknown here",
@@ -82,7 +90,7 @@ Result<ibv_cq_ex*> CompletionQueues::create_ex(const ibv_cq_init_attr_ex& attr) 
   if ((asked.comp_mask & IBV_CQ_INIT_ATTR_MASK_PD) == 0) {
     asked.parent_domain = nullptr;
   } else if (!device_.made(asked.parent_domain) || Pd::of(asked.parent_domain).parent_of == nullptr) {
-    return fail(EINVAL);
+    return fail(because(EINVAL, "parent_domain is not a parent domain of this ibv_context"));
   }
   auto cq = make(asked);
   if (!cq) return tl::unexpected(cq.error());
@@ -92,9 +100,10 @@ Result<ibv_cq_ex*> CompletionQueues::create_ex(const ibv_cq_init_attr_ex& attr) 
 
 Result<Cq*> CompletionQueues::make(const ibv_cq_init_attr_ex& attr) {
   if (device_.is_gone()) return fail(EIO);
-  if (attr.cqe < 1 || attr.cqe > uint32_t{kMaxCqe} || attr.comp_vector >= uint32_t{kCompletionVectors})
-    return fail(because(EINVAL, "cqe is {} of 1 to {}, comp_vector {} of 0 to {}", attr.cqe, kMaxCqe,
-                        attr.comp_vector, kCompletionVectors - 1));
+  if (const int error = check_entries(attr.cqe); error != 0) return fail(error);
+  if (attr.comp_vector >= uint32_t{kCompletionVectors})
+    return fail(because(EINVAL, "comp_vector {} is not below num_comp_vectors {}",
+                        static_cast<int>(attr.comp_vector), kCompletionVectors));
   ibv_comp_channel* channel = attr.channel;
   if (channel != nullptr && !device_.made(channel))
     return fail(because(EINVAL, "channel is none of this ibv_context"));
@@ -130,9 +139,14 @@ Result<Cq*> CompletionQueues::make(const ibv_cq_init_attr_ex& attr) {
 }
 
 int CompletionQueues::resize(ibv_cq* cq, int cqe) {
-  if (cqe < 1 || cqe > kMaxCqe) return because(EINVAL, "cqe is {} of 1 to {}", cqe, kMaxCqe);
+  if (const int error = check_entries(static_cast<uint32_t>(cqe)); error != 0) return error;
   Cq& object = Cq::of(cq);
-  if (auto resized = object.queue->resize(static_cast<uint32_t>(cqe)); !resized) return resized.error().code;
+  if (auto resized = object.queue->resize(static_cast<uint32_t>(cqe)); !resized) {
+    if (resized.error().code == EINVAL)
+      because(EINVAL, "cqe {} is less than the number of completions that wait to be polled", cqe);
+    if (resized.error().code == EBUSY) because(EBUSY, "a batch of ibv_start_poll() is open");
+    return resized.error().code;
+  }
   cq->cqe = static_cast<int>(object.queue->capacity());
   object.shown.set(protocol::kCqEntries, object.queue->capacity());
   return 0;
@@ -148,7 +162,7 @@ int CompletionQueues::resize(ibv_cq* cq, int cqe) {
 
 // A count and a period, or the event is not held back at all, as with hardware.
 int CompletionQueues::modify(ibv_cq* cq, const ibv_modify_cq_attr& attr) {
-  if (attr.attr_mask == 0) return EINVAL;
+  if (attr.attr_mask == 0) return because(EINVAL, "attr_mask is 0");
   if ((attr.attr_mask & ~uint32_t{IBV_CQ_ATTR_MODERATE}) != 0) return EOPNOTSUPP;
   const ibv_moderate_cq& wanted = attr.moderate;
   const bool holds = wanted.cq_count > 1 && wanted.cq_period > 0;

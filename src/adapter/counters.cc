@@ -2,6 +2,7 @@
 #include "adapter/counters.h"
 
 #include "adapter/flow_specs.h"
+#include "base/failed_call.h"
 
 namespace verbena::adapter {
 
@@ -15,7 +16,7 @@ Result<ibv_counters*> CounterSets::create(const ibv_counters_init_attr& attr) {
 
 int CounterSets::destroy(ibv_counters* abi_counters) {
   Counters& counters = Counters::of(abi_counters);
-  if (counters.users.load() != 0) return EBUSY;
+  if (counters.users.load() != 0) return because(EBUSY, "{} flows use it", uint32_t{counters.users.load()});
   table_.destroy(counters);
   return 0;
 }
@@ -28,17 +29,20 @@ int CounterSets::attach(ibv_counters* abi_counters, const ibv_counter_attach_att
   if (number_in(attr.counter_desc) > IBV_COUNTER_BYTES) return EOPNOTSUPP;
   Counters& counters = Counters::of(abi_counters);
   const std::lock_guard attaching(counters.attaching);
-  if (counters.users.load() != 0) return EBUSY;
+  if (counters.users.load() != 0)
+    return because(EBUSY, "{} flows use it already", uint32_t{counters.users.load()});
   counters.points.push_back({attr.counter_desc, attr.index});
   return 0;
 }
 
 int CounterSets::read(ibv_counters* abi_counters, uint64_t* values, uint32_t count, uint32_t flags) {
-  if ((flags & ~uint32_t{IBV_READ_COUNTERS_ATTR_PREFER_CACHED}) != 0) return EINVAL;
+  if ((flags & ~uint32_t{IBV_READ_COUNTERS_ATTR_PREFER_CACHED}) != 0)
+    return because(EINVAL, "flags {:#x} have bits that are unknown here", flags);
   Counters& counters = Counters::of(abi_counters);
   const std::lock_guard attaching(counters.attaching);
   for (const Counters::Point& point : counters.points) {
-    if (point.index >= count) return EINVAL;
+    if (point.index >= count)
+      return because(EINVAL, "ncounters {} is too small for the attached index {}", count, point.index);
   }
   for (uint32_t i = 0; i < count; ++i) values[i] = 0;
   for (const Counters::Point& point : counters.points) {

@@ -31,26 +31,38 @@ class PostingLock {
   SpinLock* const lock_;
 };
 
-// A ring without room, of a QP that has none of the kind (its receives are shared, or it is half of XRC), is
-// a mistake and not a matter of waiting.
+// A ring without room, of a QP that was created for no request of the kind, is a mistake and not a matter of
+// waiting.
 template <class Wqe>
-int why_full(const queues::WorkQueue<Wqe>& ring) {
-  if (ring.capacity() == 0) return because(EINVAL, "the queue pair has no such queue of its own");
+int why_full(const queues::WorkQueue<Wqe>& ring, const char* capacity) {
+  if (ring.capacity() == 0) return because(EINVAL, "{} was 0 when the queue pair was created", capacity);
   return because(ENOMEM,
-                 "the queue is full: it has room for {} requests, which "
+                 "the queue is full: it has room for {} requests ({}), which "
                  "are free again when completions of them, or of later ones, have been polled",
-                 ring.capacity());
+                 ring.capacity(), capacity);
 }
 
 // A post has failed: the cold half of it.
-[[gnu::cold, gnu::noinline]] int refused(const char* call, int error) {
-  say_call_failed(call, error);
+[[gnu::cold, gnu::noinline]] int refused(const Qp& qp, const char* call, int error) {
+  say_call_failed(call, concerning_qp(qp, error));
   return error;
 }
 
-int not_ready(const transport::QueuePair& qp) {
-  return because(EINVAL, "QP {:#08x} is in {}, or has no such queue of its own", qp.config().qpn.value(),
-                 transport::name_of(qp.state()));
+[[gnu::cold, gnu::noinline]] int not_ready_to_send(const Qp& qp) {
+  if (qp.init.qp_type == IBV_QPT_XRC_RECV) return because(EINVAL, "an XRC target sends nothing");
+  if (qp.send_opcodes == 0)
+    return because(EINVAL, "its send queue serves its shared receive queue's tag matching, and no program");
+  return because(EINVAL, "it is in {}; ibv_post_send needs RTS", transport::name_of(qp.transport->state()));
+}
+
+// With a shared queue there is none of one's own to post to (IBTA volume 1, 10.2.9.1), in XRC never.
+[[gnu::cold, gnu::noinline]] int not_ready_to_receive(const Qp& qp) {
+  if (qp.init.qp_type == IBV_QPT_XRC_SEND) return because(EINVAL, "an XRC initiator receives nothing");
+  if (qp.init.qp_type == IBV_QPT_XRC_RECV)
+    return because(EINVAL, "it delivers to the SRQs of its XRC domain: use ibv_post_srq_recv()");
+  if (qp.srq != nullptr) return because(EINVAL, "it uses an SRQ: use ibv_post_srq_recv()");
+  return because(EINVAL, "it is in {}; ibv_post_recv needs INIT, RTR or RTS",
+                 transport::name_of(qp.transport->state()));
 }
 
 // The state may change while we post. What is published then is found when the doorbell is answered, and
@@ -64,7 +76,7 @@ int post_send(ibv_qp* abi, ibv_send_wr* wr, ibv_send_wr** bad_wr) {
     const PostingLock guard(transport.send_lock(), qp.one_thread);
     // An XRC target sends nothing.
     if (!transport::accepts_sends(transport.state()) || qp.send_opcodes == 0) [[unlikely]]
-      error = not_ready(transport);
+      error = not_ready_to_send(qp);
     for (; wr != nullptr && error == 0; wr = wr->next, ++filled) {
       SendWqe* wqe = transport.send_queue().reserve(filled);
       error = wqe != nullptr ? fill(*wqe, *wr, qp) : ENOMEM;
@@ -77,12 +89,11 @@ int post_send(ibv_qp* abi, ibv_send_wr* wr, ibv_send_wr** bad_wr) {
     qp.shard.ring(transport);
   if (error == 0) [[likely]]
     return 0;
-  if (error == ENOMEM) error = why_full(transport.send_queue());
+  if (error == ENOMEM) error = why_full(transport.send_queue(), "max_send_wr");
   if (bad_wr != nullptr) *bad_wr = wr;
-  return refused("ibv_post_send", error);
+  return refused(qp, "ibv_post_send", error);
 }
 
-// With a shared queue there is none of one's own to post to (IBTA volume 1, 10.2.9.1), in XRC never.
 bool has_receive_queue(const Qp& qp) {
   return qp.init.srq == nullptr && qp.init.qp_type != IBV_QPT_XRC_SEND && qp.init.qp_type != IBV_QPT_XRC_RECV;
 }
@@ -92,7 +103,7 @@ int post_recv(ibv_qp* abi, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
   transport::QueuePair& transport = *qp.transport;
   if (!transport::accepts_receives(transport.state()) || !has_receive_queue(qp)) [[unlikely]] {
     if (bad_wr != nullptr) *bad_wr = wr;
-    return refused("ibv_post_recv", not_ready(transport));
+    return refused(qp, "ibv_post_recv", not_ready_to_receive(qp));
   }
   Posted posted;
   bool must_ring = false;
@@ -107,9 +118,9 @@ int post_recv(ibv_qp* abi, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
     qp.raw->after_receives(qp);
   if (posted.error == 0) [[likely]]
     return 0;
-  if (posted.error == ENOMEM) posted.error = why_full(transport.recv_queue());
+  if (posted.error == ENOMEM) posted.error = why_full(transport.recv_queue(), "max_recv_wr");
   if (bad_wr != nullptr) *bad_wr = posted.failed;
-  return refused("ibv_post_recv", posted.error);
+  return refused(qp, "ibv_post_recv", posted.error);
 }
 
 int poll_cq(ibv_cq* abi, int count, ibv_wc* wc) {

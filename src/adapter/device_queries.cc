@@ -8,12 +8,29 @@
 #include "adapter/mtu_values.h"
 #include "agent_client/port_speed.h"
 #include "base/device_clock.h"
+#include "base/failed_call.h"
 #include "base/log.h"
 #include "roce/packet.h"
 #include "transport/send_request.h"
 #include "transport/tag_matching.h"
 
 namespace verbena::adapter {
+namespace {
+
+int check_port(unsigned port) {
+  return port >= 1 && port <= kPorts
+             ? 0
+             : because(EINVAL, "there is no port {}, phys_port_cnt is {}", port, unsigned{kPorts});
+}
+
+// A negative index is too large.
+int check_index(int64_t index, uint32_t length, const char* name) {
+  return index >= 0 && index < length ? 0
+                                      : because(EINVAL, "index {} is not below {} {}", index, name, length);
+}
+
+}  // namespace
+
 ibv_device_attr_ex DeviceQueries::device() const {
   ibv_device_attr_ex all{};
   ibv_device_attr& a = all.orig_attr;
@@ -61,7 +78,7 @@ ibv_device_attr_ex DeviceQueries::device() const {
 
 int DeviceQueries::port(uint8_t port, ibv_port_attr& attr) const {
   if (device_.is_gone()) return EIO;
-  if (port != 1) return EINVAL;
+  if (const int error = check_port(port); error != 0) return error;
   const auto now = device_.link();
   const bool up = now != nullptr && device_.is_up(*now);
   if (now != nullptr && now->up && !up) {
@@ -86,7 +103,9 @@ int DeviceQueries::port(uint8_t port, ibv_port_attr& attr) const {
 }
 
 int DeviceQueries::gid(uint8_t port, int index, ibv_gid& gid) const {
-  if (port != 1 || index < 0 || index >= static_cast<int>(agent_client::kGidTableLength)) return EINVAL;
+  if (const int error = check_port(port); error != 0) return error;
+  if (const int error = check_index(index, agent_client::kGidTableLength, "gid_tbl_len"); error != 0)
+    return error;
   gid = {};
   const auto now = device_.link();
   if (now == nullptr) return 0;
@@ -97,7 +116,9 @@ int DeviceQueries::gid(uint8_t port, int index, ibv_gid& gid) const {
 }
 
 int DeviceQueries::gid_entry(uint8_t port, uint32_t index, ibv_gid_entry& entry) const {
-  if (port != 1 || index >= agent_client::kGidTableLength) return EINVAL;
+  if (const int error = check_port(port); error != 0) return error;
+  if (const int error = check_index(index, agent_client::kGidTableLength, "gid_tbl_len"); error != 0)
+    return error;
   for (const ibv_gid_entry& found : gid_table()) {
     if (found.gid_index != index) continue;
     entry = found;
@@ -123,7 +144,8 @@ std::vector<ibv_gid_entry> DeviceQueries::gid_table() const {
 }
 
 int DeviceQueries::pkey(uint8_t port, int index, __be16& pkey) const {
-  if (port != 1 || index < 0 || index >= kPkeyTableLength) return EINVAL;
+  if (const int error = check_port(port); error != 0) return error;
+  if (const int error = check_index(index, kPkeyTableLength, "pkey_tbl_len"); error != 0) return error;
   pkey = byteswap(roce::kDefaultPkey);
   return 0;
 }
@@ -131,7 +153,8 @@ int DeviceQueries::pkey(uint8_t port, int index, __be16& pkey) const {
 // The clock in one number, as hardware drivers tell it: programs read tv_nsec alone and compare it with
 // timestamps.
 int DeviceQueries::clock(ibv_values_ex& values) {
-  if ((values.comp_mask & ~uint32_t{IBV_VALUES_MASK_RAW_CLOCK}) != 0) return EINVAL;
+  if ((values.comp_mask & ~uint32_t{IBV_VALUES_MASK_RAW_CLOCK}) != 0)
+    return because(EINVAL, "comp_mask {:#x} asks for values that are unknown here", values.comp_mask);
   if ((values.comp_mask & IBV_VALUES_MASK_RAW_CLOCK) != 0)
     values.raw_clock = {.tv_sec = 0, .tv_nsec = static_cast<long>(device_clock())};
   return 0;

@@ -7,6 +7,7 @@
 
 #include "adapter/limits.h"
 #include "base/bytes.h"
+#include "base/failed_call.h"
 
 namespace verbena::adapter {
 namespace {
@@ -15,7 +16,7 @@ using ethernet::FlowKey;
 using ethernet::Layer;
 using ethernet::SteeringRule;
 
-constexpr uint8_t kMostSpecs = 10;  // IB_FLOW_SPEC_SUPPORT_LAYERS
+constexpr uint8_t kMaxSpecs = 10;  // IB_FLOW_SPEC_SUPPORT_LAYERS
 constexpr uint32_t kKnownFlags = IBV_FLOW_ATTR_FLAGS_DONT_TRAP | IBV_FLOW_ATTR_FLAGS_EGRESS;
 constexpr uint32_t kFlowLabelBits = 20;
 constexpr size_t kHeader = sizeof(ibv_flow_spec{}.hdr);
@@ -30,7 +31,7 @@ class SpecReader {
   }
 
   int ethernet() {
-    if (!holds(offsetof(ibv_flow_spec_eth, mask) + sizeof(ibv_flow_eth_filter))) return EINVAL;
+    if (!holds(offsetof(ibv_flow_spec_eth, mask) + sizeof(ibv_flow_eth_filter))) return too_short();
     const auto fill = [](FlowKey& key, const ibv_flow_eth_filter& filter) {
       std::memcpy(key.destination.data(), filter.dst_mac, 6);
       std::memcpy(key.source.data(), filter.src_mac, 6);
@@ -45,7 +46,7 @@ class SpecReader {
   }
 
   int ipv4() {
-    if (!holds(offsetof(ibv_flow_spec_ipv4, mask) + sizeof(ibv_flow_ipv4_filter))) return EINVAL;
+    if (!holds(offsetof(ibv_flow_spec_ipv4, mask) + sizeof(ibv_flow_ipv4_filter))) return too_short();
     const auto fill = [](FlowKey& key, const ibv_flow_ipv4_filter& filter) {
       std::memcpy(key.source_ip.data(), &filter.src_ip, 4);
       std::memcpy(key.destination_ip.data(), &filter.dst_ip, 4);
@@ -76,7 +77,8 @@ class SpecReader {
   int ipv6() {
     ibv_flow_ipv6_filter value, mask;
     if (const int error = read_growing(value, mask); error != 0) return error;
-    if (byteswap(mask.flow_label) >> kFlowLabelBits != 0) return EINVAL;
+    if (byteswap(mask.flow_label) >> kFlowLabelBits != 0)
+      return because(EINVAL, "the mask of the flow label has more than {} bits", kFlowLabelBits);
     const auto fill = [](FlowKey& key, const ibv_flow_ipv6_filter& filter) {
       std::memcpy(key.source_ip.data(), filter.src_ip, 16);
       std::memcpy(key.destination_ip.data(), filter.dst_ip, 16);
@@ -95,7 +97,7 @@ class SpecReader {
   int udp() { return transport(ethernet::kUdp); }
 
   int tag() {
-    if (!holds(offsetof(ibv_flow_spec_action_tag, tag_id) + sizeof(uint32_t))) return EINVAL;
+    if (!holds(offsetof(ibv_flow_spec_action_tag, tag_id) + sizeof(uint32_t))) return too_short();
     request_.tag = spec_.flow_tag.tag_id;
     return 0;
   }
@@ -104,7 +106,9 @@ class SpecReader {
     return 0;
   }
   int count() {
-    if (!holds(sizeof(ibv_flow_spec_counter_action)) || spec_.flow_count.counters == nullptr) return EINVAL;
+    if (!holds(sizeof(ibv_flow_spec_counter_action))) return too_short();
+    if (spec_.flow_count.counters == nullptr)
+      return because(EINVAL, "the counters of a flow's spec are null");
     request_.counters = spec_.flow_count.counters;
     return 0;
   }
@@ -113,13 +117,17 @@ class SpecReader {
  private:
   SteeringRule& rule() { return request_.rule; }
   bool holds(size_t bytes) const { return spec_.hdr.size >= bytes; }
+  int too_short() const {
+    return because(EINVAL, "the spec of type {:#x} has {} bytes, too few for its filter",
+                   static_cast<unsigned>(spec_.hdr.type), spec_.hdr.size);
+  }
   void need(Layer layer) {
     rule().value.layers |= layer;
     rule().mask.layers |= layer;
   }
 
   int transport(Layer layer) {
-    if (!holds(offsetof(ibv_flow_spec_tcp_udp, mask) + sizeof(ibv_flow_tcp_udp_filter))) return EINVAL;
+    if (!holds(offsetof(ibv_flow_spec_tcp_udp, mask) + sizeof(ibv_flow_tcp_udp_filter))) return too_short();
     const auto fill = [](FlowKey& key, const ibv_flow_tcp_udp_filter& filter) {
       key.source_port = filter.src_port;
       key.destination_port = filter.dst_port;
@@ -134,9 +142,9 @@ class SpecReader {
   // not know of the mask must be zero.
   template <class Filter>
   int read_growing(Filter& value, Filter& mask) {
-    if (spec_.hdr.size < kHeader) return EINVAL;
+    if (spec_.hdr.size < kHeader) return too_short();
     const size_t bytes = (spec_.hdr.size - kHeader) / 2;
-    if (bytes < sizeof(Filter)) return EINVAL;
+    if (bytes < sizeof(Filter)) return too_short();
     const std::byte* at = at_ + kHeader;
     std::memcpy(&value, at, sizeof value);
     std::memcpy(&mask, at + bytes, sizeof mask);
@@ -196,27 +204,38 @@ int read_specs(const ibv_flow_attr& attr, FlowRequest& request) {
     std::memcpy(&type, at, sizeof type);
     std::memcpy(&size, at + sizeof type, sizeof size);
     const SpecKind* kind = kind_of(type & ~uint32_t{IBV_FLOW_SPEC_INNER});
-    if (kind == nullptr || size < kLeastSpec) return EINVAL;
-    if ((type & IBV_FLOW_SPEC_INNER) != 0) return kind->layer != 0 ? EOPNOTSUPP : EINVAL;
-    if (kind->layer != 0 && (layers_seen >> kind->layer & 1) != 0) return EINVAL;
+    if (kind == nullptr) return because(EINVAL, "spec {}: there is no type {:#x}", i, type);
+    if (size < kLeastSpec) return because(EINVAL, "spec {} has size {}, too little", i, size);
+    if ((type & IBV_FLOW_SPEC_INNER) != 0)
+      return because(kind->layer != 0 ? EOPNOTSUPP : EINVAL, "spec {} is an inner one", i);
+    if (kind->layer != 0 && (layers_seen >> kind->layer & 1) != 0)
+      return because(EINVAL, "spec {} is the second for its layer", i);
     if (kind->layer != 0) layers_seen |= 1u << kind->layer;
     SpecReader reader(at, size, request);
     if (const int error = (reader.*kind->read)(); error != 0) return error;
     at += size;
   }
   // What takes every frame asks for none in particular.
-  if (layers_seen != 0 && number_in(attr.type) != IBV_FLOW_ATTR_NORMAL) return EINVAL;
-  return contradicts_itself(request.rule) ? EINVAL : 0;
+  if (layers_seen != 0 && number_in(attr.type) != IBV_FLOW_ATTR_NORMAL)
+    return because(EINVAL, "a flow of type {} takes no specs", number_in(attr.type));
+  return contradicts_itself(request.rule)
+             ? because(EINVAL, "the specs contradict each other: no frame fits all of them")
+             : 0;
 }
 
 }  // namespace
 
 Result<FlowRequest> parse_flow(const ibv_flow_attr& attr) {
-  if (attr.comp_mask != 0 || (attr.flags & ~kKnownFlags) != 0) return fail(EINVAL);
-  if (attr.num_of_specs > kMostSpecs || attr.port > kPorts) return fail(EINVAL);
+  if (attr.comp_mask != 0) return fail(because(EINVAL, "comp_mask {:#x} is not 0", attr.comp_mask));
+  if ((attr.flags & ~kKnownFlags) != 0)
+    return fail(because(EINVAL, "flags {:#x} have bits that are unknown here", attr.flags));
+  if (attr.num_of_specs > kMaxSpecs)
+    return fail(because(EINVAL, "num_of_specs {} exceeds {}", attr.num_of_specs, kMaxSpecs));
+  if (attr.port > kPorts) return fail(because(EINVAL, "port {} exceeds phys_port_cnt {}", attr.port, kPorts));
   if ((attr.flags & IBV_FLOW_ATTR_FLAGS_EGRESS) != 0) return fail(EOPNOTSUPP);
   const bool traps = (attr.flags & IBV_FLOW_ATTR_FLAGS_DONT_TRAP) == 0;
-  if (!traps && number_in(attr.type) != IBV_FLOW_ATTR_NORMAL) return fail(EINVAL);
+  if (!traps && number_in(attr.type) != IBV_FLOW_ATTR_NORMAL)
+    return fail(because(EINVAL, "IBV_FLOW_ATTR_FLAGS_DONT_TRAP is for flows of IBV_FLOW_ATTR_NORMAL"));
 
   FlowRequest request;
   request.rule.priority = attr.priority;
@@ -234,7 +253,7 @@ Result<FlowRequest> parse_flow(const ibv_flow_attr& attr) {
       request.sniffs = true;
       break;
     default:
-      return fail(EINVAL);
+      return fail(because(EINVAL, "there is no flow of type {}", number_in(attr.type)));
   }
   if (const int error = read_specs(attr, request); error != 0) return fail(error);
   request.rule.value = request.rule.value & request.rule.mask;

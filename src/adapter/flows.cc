@@ -3,19 +3,21 @@
 
 #include "adapter/flow_specs.h"
 #include "adapter/qp.h"
+#include "base/failed_call.h"
 #include "transport/raw.h"
 
 namespace verbena::adapter {
 
 Result<ibv_flow*> Flows::create(ibv_qp* abi_qp, const ibv_flow_attr& attr) {
   if (device_.is_gone()) return fail(EIO);
-  if (abi_qp->qp_type == IBV_QPT_UD) return fail(EOPNOTSUPP);  // some adapters steer to those, too
-  if (abi_qp->qp_type != IBV_QPT_RAW_PACKET) return fail(EINVAL);
+  Qp& qp = Qp::of(abi_qp);
+  if (qp.init.qp_type == IBV_QPT_UD) return fail(EOPNOTSUPP);  // some adapters steer to those, too
+  if (qp.raw == nullptr) return fail(because(EINVAL, "flows are for queue pairs of IBV_QPT_RAW_PACKET"));
   auto request = parse_flow(attr);
   if (!request) return tl::unexpected(request.error());
-  if (request->counters != nullptr && !device_.made(request->counters)) return fail(EINVAL);
+  if (request->counters != nullptr && !device_.made(request->counters))
+    return fail(because(EINVAL, "the counters are none of this ibv_context"));
 
-  Qp& qp = Qp::of(abi_qp);
   auto flow = std::make_unique<Flow>();
   flow->context = device_.context();
   flow->handle = device_.next_handle();
@@ -29,7 +31,8 @@ Result<ibv_flow*> Flows::create(ibv_qp* abi_qp, const ibv_flow_attr& attr) {
     flow->counters = &Counters::of(request->counters);
     const std::lock_guard attaching(flow->counters->attaching);
     // One without points counts what nobody can ask for.
-    if (flow->counters->points.empty()) return fail(EINVAL);
+    if (flow->counters->points.empty())
+      return fail(because(EINVAL, "the counters have no counter attached (ibv_attach_counters_point_flow)"));
     ++flow->counters->users;
     target.totals = &flow->counters->totals;
   }

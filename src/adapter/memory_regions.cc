@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "adapter/memory_regions.h"
 
+#include <algorithm>
+
+#include <unistd.h>
+
 #include "adapter/device_memory.h"
 #include "adapter/limits.h"
 #include "adapter/protection_domains.h"
@@ -49,16 +53,27 @@ int check_access(unsigned access, unsigned known) {
   return 0;
 }
 
+// The kernel pins pages: ib_umem_get() takes a region without bytes as long as its address lies within a
+// page, and refuses one that begins with a page, which has none.
+bool begins_page(const void* addr) {
+  return reinterpret_cast<uintptr_t>(addr) % static_cast<uintptr_t>(::getpagesize()) == 0;
+}
+
 // What a registration of user memory must be, to be allowed. Pages of on-demand regions come and go as they
 // like; a fault is then an error of the request that met it.
 Result<void> check_user_memory(const Translation& to, unsigned access) {
   if (const int error = check_access(access, kUserAccess); error != 0) return fail(error);
-  if (to.length == 0) return fail(because(EINVAL, "the length is 0"));
+  const bool is_on_demand = (access & IBV_ACCESS_ON_DEMAND) != 0;
+  if (to.length == 0 && (is_on_demand || begins_page(to.addr)))
+    return fail(because(EINVAL, "length is 0, so that the region at {} has no page", fmt::ptr(to.addr)));
   if (is_implicit(to.addr, to.length, access)) {
-    return (access & IBV_ACCESS_HUGETLB) != 0 || to.iova != 0 ? Result<void>(fail(EINVAL)) : Result<void>();
+    if ((access & IBV_ACCESS_HUGETLB) == 0 && to.iova == 0) return {};
+    return fail(because(EINVAL, "implicit on-demand paging takes iova 0 and no IBV_ACCESS_HUGETLB"));
   }
-  if ((access & IBV_ACCESS_ON_DEMAND) == 0) {
-    auto checked = memory::check_pages(to.addr, to.length, (access & IBV_ACCESS_LOCAL_WRITE) != 0);
+  if (!is_on_demand) {
+    // An empty region's page is pinned as well.
+    auto checked =
+        memory::check_pages(to.addr, std::max<size_t>(to.length, 1), (access & IBV_ACCESS_LOCAL_WRITE) != 0);
     if (!checked) {
       because(checked.error().code, "{} bytes at {} are not all mapped{}", to.length, fmt::ptr(to.addr),
               (access & IBV_ACCESS_LOCAL_WRITE) != 0 ? " for writing" : "");
@@ -66,7 +81,8 @@ Result<void> check_user_memory(const Translation& to, unsigned access) {
     return checked;
   }
   const bool wraps = to.length - 1 > UINTPTR_MAX - reinterpret_cast<uintptr_t>(to.addr);
-  return wraps ? Result<void>(fail(EINVAL)) : Result<void>();
+  if (wraps) return fail(because(EINVAL, "{} bytes at {} wrap around", to.length, fmt::ptr(to.addr)));
+  return {};
 }
 
 void translate(memory::Region& region, const Translation& to, unsigned access) {
@@ -157,10 +173,12 @@ int MemoryRegions::rereg(ibv_mr* mr, int flags, ibv_pd* pd, void* addr, size_t l
   Registration& registration = *Mr::of(mr).registration;
   memory::Region& region = registration.region;
   if (device_.is_gone()) return EIO;
-  if (flags == 0 || Mr::of(mr).imported) return because(EINVAL, "flags are 0, or the region is imported");
+  if (flags == 0) return because(EINVAL, "flags are 0");
+  if (Mr::of(mr).imported) return because(EINVAL, "the region is imported (ibv_import_mr)");
   const bool changes_pd = (flags & IBV_REREG_MR_CHANGE_PD) != 0;
   const Change change(region, flags, addr, length, access);
-  if (registration.kind == Kind::kNull || registration.kind == Kind::kDeviceMemory) return EINVAL;
+  if (registration.kind == Kind::kNull || registration.kind == Kind::kDeviceMemory)
+    return because(EINVAL, "null regions and regions of device memory cannot be changed");
   if (registration.kind == Kind::kDmaBuf && change.moves)
     return because(EOPNOTSUPP, "the region of a dma-buf cannot be moved");
   if (changes_pd && !device_.made(pd)) return because(EINVAL, "pd is none of this ibv_context");

@@ -3,12 +3,14 @@
 
 #include "adapter/memory_regions.h"
 #include "adapter/protection_domains.h"
+#include "base/failed_call.h"
 #include "memory/window.h"
 
 namespace verbena::adapter {
 
 Result<ibv_mw*> MemoryWindows::alloc(ibv_pd* pd, ibv_mw_type type) {
-  if (type != IBV_MW_TYPE_1 && type != IBV_MW_TYPE_2) return fail(EINVAL);
+  if (type != IBV_MW_TYPE_1 && type != IBV_MW_TYPE_2)
+    return fail(because(EINVAL, "there is no memory window of type {}", static_cast<int>(type)));
   auto made = table_.make();
   if (!made) return tl::unexpected(made.error());
   std::unique_ptr<Mw> mw = std::move(*made);
@@ -21,6 +23,7 @@ Result<ibv_mw*> MemoryWindows::alloc(ibv_pd* pd, ibv_mw_type type) {
   mw->rkey = *key;
   mw->handle = device_.next_handle();
   mw->type = type;
+  mw->domain = &Pd::of(pd);
   ++Pd::of(pd).users;
   return table_.add(std::move(mw));
 }
@@ -36,7 +39,7 @@ void MemoryWindows::retire(Mw& mw) {
 
 int MemoryWindows::dealloc(ibv_mw* mw) {
   retire(Mw::of(mw));
-  --Pd::of(mw->pd).users;
+  --Mw::of(mw).domain->users;
   table_.destroy(Mw::of(mw));
   return 0;
 }
@@ -44,7 +47,11 @@ int MemoryWindows::dealloc(ibv_mw* mw) {
 // For windows of type 1; those of type 2 are bound by requests that the application posts itself.
 int bind_mw(ibv_qp* qp, ibv_mw* mw, ibv_mw_bind* bind) {
   const ibv_mw_bind_info& info = bind->bind_info;
-  if ((info.mw_access_flags & IBV_ACCESS_ZERO_BASED) != 0) return EINVAL;
+  if ((info.mw_access_flags & IBV_ACCESS_ZERO_BASED) != 0) {
+    const int error = because(EINVAL, "a memory window of type 1 cannot have IBV_ACCESS_ZERO_BASED");
+    say_call_failed("ibv_bind_mw", error);
+    return error;
+  }
   if (info.mr != nullptr && Mr::of(info.mr).registration->kind == Registration::Kind::kNull)
     return EOPNOTSUPP;  // ibv_alloc_null_mr(3)
   ibv_send_wr request{};

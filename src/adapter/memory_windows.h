@@ -10,6 +10,8 @@
 
 namespace verbena::adapter {
 
+struct Pd;
+
 struct Mw : ibv_mw {
   using Abi = ibv_mw;
   static Mw& of(ibv_mw* mw) { return *static_cast<Mw*>(mw); }
@@ -17,6 +19,7 @@ struct Mw : ibv_mw {
   ListHook owned;
   provider::LiveObject live;
   ObjectLimit::Place place;
+  Pd* domain = nullptr;
   memory::Region window;
 };
 

@@ -9,6 +9,7 @@
 
 #include "adapter/qp.h"
 #include "base/failed_call.h"
+#include "queues/status_words.h"
 
 namespace verbena::adapter {
 namespace {
@@ -26,8 +27,11 @@ roce::Address address_of(const ibv_gid& gid) {
 int attach_to_group(Qp& qp, const ibv_gid& gid, uint16_t lid) {
   OpenDevice& device = qp.owner;
   const MulticastBinding binding{address_of(gid), lid};
-  if (!binding.group.is_multicast() || qp.init.qp_type != IBV_QPT_UD)
-    return because(EINVAL, "it wants a UD queue pair, and the GID of a multicast group");
+  if (qp.init.qp_type != IBV_QPT_UD)
+    return because(EINVAL, "multicast is for queue pairs of IBV_QPT_UD, not {}",
+                   queues::name_of(qp.init.qp_type));
+  if (!binding.group.is_multicast())
+    return because(EINVAL, "gid {} is not that of a multicast group", roce::text_of(binding.group));
   if (device.is_gone()) return EIO;
   if (device.inherited()) return ENODEV;
   const std::lock_guard modifying(qp.modifying);
@@ -48,7 +52,9 @@ int attach_to_group(Qp& qp, const ibv_gid& gid, uint16_t lid) {
 int detach_from_group(Qp& qp, const ibv_gid& gid, uint16_t lid) {
   const std::lock_guard modifying(qp.modifying);
   const auto bound = std::ranges::find(qp.multicast, MulticastBinding{address_of(gid), lid});
-  if (bound == qp.multicast.end()) return EINVAL;
+  if (bound == qp.multicast.end())
+    return because(EINVAL, "the queue pair is not attached to {} with lid {:#x}",
+                   roce::text_of(address_of(gid)), lid);
   leave_group(qp, *bound);
   qp.multicast.erase(bound);
   return 0;

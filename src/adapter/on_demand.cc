@@ -8,6 +8,7 @@
 
 #include "adapter/memory_regions.h"
 #include "adapter/protection_domains.h"
+#include "base/failed_call.h"
 #include "memory/guarded.h"
 #include "memory/key_table.h"
 
@@ -47,7 +48,9 @@ void prefetch_later(const Range& range) {
 
 int MemoryRegions::advise(ibv_pd* pd, ibv_advise_mr_advice advice, uint32_t flags,
                           std::span<const ibv_sge> list) {
-  if ((flags & ~uint32_t{IBV_ADVISE_MR_FLAG_FLUSH}) != 0 || list.empty()) return EINVAL;
+  if ((flags & ~uint32_t{IBV_ADVISE_MR_FLAG_FLUSH}) != 0)
+    return because(EINVAL, "flags {:#x} have bits that are unknown here", flags);
+  if (list.empty()) return because(EINVAL, "num_sge is 0");
   if (!is_known(advice)) return EOPNOTSUPP;
   const bool writable = advice == IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE;
   const bool now = (flags & IBV_ADVISE_MR_FLAG_FLUSH) != 0;

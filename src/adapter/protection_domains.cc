@@ -48,11 +48,14 @@ int ProtectionDomains::dealloc(ibv_pd* abi_pd) {
 Result<ibv_pd*> ProtectionDomains::alloc_parent(const ibv_parent_domain_init_attr& attr) {
   constexpr uint32_t kUnderstood =
       IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS | IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT;
-  if (!device_.made(attr.pd)) return fail(EINVAL);
-  if ((attr.comp_mask & ~kUnderstood) != 0) return fail(EINVAL);
-  if (attr.td != nullptr && !device_.made(attr.td)) return fail(EINVAL);
+  if (!device_.made(attr.pd)) return fail(because(EINVAL, "pd is null, or none of this ibv_context"));
+  if ((attr.comp_mask & ~kUnderstood) != 0)
+    return fail(because(EINVAL, "comp_mask {:#x} has bits that are unknown here", attr.comp_mask));
+  if (attr.td != nullptr && !device_.made(attr.td))
+    return fail(because(EINVAL, "td is none of this ibv_context"));
   const bool allocates = (attr.comp_mask & IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS) != 0;
-  if (allocates && (attr.alloc == nullptr || attr.free == nullptr)) return fail(EINVAL);
+  if (allocates && (attr.alloc == nullptr || attr.free == nullptr))
+    return fail(because(EINVAL, "alloc or free is null, and IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS is set"));
 
   Pd& real = Pd::of(attr.pd);
   auto state = std::make_shared<PdState>();

@@ -42,11 +42,6 @@ struct Pd : ibv_pd {
   std::unique_ptr<CustomMemory> memory;  // where the rings of its objects come from; null: the system
 };
 
-// Whether two objects are under one protection.
-inline bool same_domain(ibv_pd* a, ibv_pd* b) {
-  return Pd::of(a).id == Pd::of(b).id;
-}
-
 // The protection domains and parent domains of a context.
 class ProtectionDomains {
  public:

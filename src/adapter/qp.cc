@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "adapter/qp.h"
 
+#include <string_view>
+
 #include "adapter/completion_queues.h"
+#include "adapter/limits.h"
+#include "base/failed_call.h"
 
 namespace verbena::adapter {
 
@@ -35,10 +39,17 @@ Qp::Qp(OpenDevice& device, engine::Shard& on, std::shared_ptr<QpCore> shared)
       attributes(core->attributes),
       modifying(core->modifying) {}
 
+int concerning_qp(const Qp& qp, int error) {
+  if (error == 0 || log_level() < LogLevel::kError) return error;
+  const auto link = qp.owner.link();
+  return concerning(error, "QP {:#08x} of {} port {}", qp.transport->config().qpn.value(),
+                    link != nullptr ? std::string_view(link->name) : "a device that is gone",
+                    unsigned{kPorts});
+}
+
 void forget_completions(Qp& qp) {
-  const ibv_qp& abi_qp = *qp.abi();
-  for (ibv_cq* cq : {abi_qp.send_cq, abi_qp.recv_cq}) {
-    if (cq != nullptr) Cq::of(cq).queue->remove_entries_of(abi_qp.qp_num);
+  for (Cq* cq : {qp.send_cq, qp.recv_cq}) {
+    if (cq != nullptr) cq->queue->remove_entries_of(qp.transport->config().qpn.value());
   }
 }
 

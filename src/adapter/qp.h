@@ -24,7 +24,10 @@
 
 namespace verbena::adapter {
 
+struct Cq;
+struct Pd;
 struct Qp;
+struct Srq;
 
 // What all handles of one queue pair share. Only an XRC target has more than one (ibv_open_qp(3)); it ends
 // with the last.
@@ -73,6 +76,11 @@ struct alignas(kCacheLine) Qp : ExtendedQp {
   ibv_qp_attr& attributes;                // likewise
   std::mutex& modifying;                  // likewise
   ibv_qp_init_attr init{};
+  // Null: it has none. Programs can write the fields of ibv_qp, so these decide.
+  Pd* pd = nullptr;
+  Cq* send_cq = nullptr;
+  Cq* recv_cq = nullptr;
+  Srq* srq = nullptr;
   std::vector<MulticastBinding> multicast;  // the groups this handle is attached to
   ibv_xrcd* xrcd = nullptr;                 // an XRC target's
   uint32_t send_opcodes = 0;                // what may be posted, a bit each (send_rules.h)
@@ -81,6 +89,9 @@ struct alignas(kCacheLine) Qp : ExtendedQp {
   bool extended = false;                    // created for ibv_wr_*
   SendBatch batch;
 };
+
+// For concerning() of base/failed_call.h: names the QP, its device and port. Answers `error`.
+int concerning_qp(const Qp& qp, int error);
 
 // Takes what its CQs hold of the QP. REQUIRES: the shard's lock
 void forget_completions(Qp& qp);

@@ -5,16 +5,33 @@
 #include <bit>
 
 #include "adapter/limits.h"
+#include "base/failed_call.h"
 
 namespace verbena::adapter {
+namespace {
+
+struct Bound {
+  uint32_t ibv_qp_cap::*value;
+  const char* name;
+  const char* limit_name;  // as ibv_query_device(3) calls it
+  int limit;
+};
+constexpr Bound kBounds[] = {
+    {&ibv_qp_cap::max_send_wr, "max_send_wr", "max_qp_wr", kMaxQpWr},
+    {&ibv_qp_cap::max_recv_wr, "max_recv_wr", "max_qp_wr", kMaxQpWr},
+    {&ibv_qp_cap::max_send_sge, "max_send_sge", "max_sge", kMaxSge},
+    {&ibv_qp_cap::max_recv_sge, "max_recv_sge", "max_sge", kMaxSge},
+    {&ibv_qp_cap::max_inline_data, "max_inline_data", "the greatest max_inline_data", kMaxInline},
+};
+
+}  // namespace
 
 int check_capacities(const ibv_qp_cap& cap) {
-  const auto within = [](uint32_t value, int most) { return value <= static_cast<uint32_t>(most); };
-  return within(cap.max_send_wr, kMaxQpWr) && within(cap.max_recv_wr, kMaxQpWr) &&
-                 within(cap.max_send_sge, kMaxSge) && within(cap.max_recv_sge, kMaxSge) &&
-                 within(cap.max_inline_data, kMaxInline)
-             ? 0
-             : EINVAL;
+  for (const Bound& bound : kBounds) {
+    if (const uint32_t value = cap.*bound.value; value > static_cast<uint32_t>(bound.limit))
+      return because(EINVAL, "cap.{} {} exceeds {} {}", bound.name, value, bound.limit_name, bound.limit);
+  }
+  return 0;
 }
 
 void round_up(ibv_qp_cap& cap) {

@@ -3,6 +3,8 @@
 
 #include "adapter/protection_domains.h"
 #include "adapter/send_rules.h"
+#include "base/failed_call.h"
+#include "queues/status_words.h"
 
 namespace verbena::adapter {
 namespace {
@@ -17,11 +19,14 @@ constexpr uint32_t kKnownFlags = IBV_QP_CREATE_BLOCK_SELF_MCAST_LB | IBV_QP_CREA
                                  IBV_QP_CREATE_PCI_WRITE_END_PADDING;
 
 int check_flags(uint32_t flags, ibv_qp_type type) {
-  if ((flags & ~kKnownFlags) != 0) return EINVAL;
+  if ((flags & ~kKnownFlags) != 0)
+    return because(EINVAL, "create_flags {:#x} have bits that are unknown here", flags);
   const uint32_t supported = type == IBV_QPT_UD           ? IBV_QP_CREATE_BLOCK_SELF_MCAST_LB
                              : type == IBV_QPT_RAW_PACKET ? IBV_QP_CREATE_CVLAN_STRIPPING
                                                           : 0;
-  return (flags & ~supported) == 0 ? 0 : EOPNOTSUPP;
+  return (flags & ~supported) == 0 ? 0
+                                   : because(EOPNOTSUPP, "create_flags {:#x} are not supported on {}",
+                                             flags & ~supported, queues::name_of(type));
 }
 
 bool has(const ibv_qp_init_attr_ex& attr, ibv_qp_init_attr_mask field) {
@@ -40,14 +45,16 @@ int check_extras(const ibv_qp_init_attr_ex& attr) {
   if (has(attr, IBV_QP_INIT_ATTR_MAX_TSO_HEADER) && attr.max_tso_header != 0) return EOPNOTSUPP;
   if (has(attr, IBV_QP_INIT_ATTR_SEND_OPS_FLAGS)) {
     const uint64_t possible = executed_operations(service_bit(attr.qp_type));
-    if ((attr.send_ops_flags & ~possible) != 0) return EOPNOTSUPP;
+    if ((attr.send_ops_flags & ~possible) != 0)
+      return because(EOPNOTSUPP, "send_ops_flags {:#x} are not supported on {}",
+                     attr.send_ops_flags & ~possible, queues::name_of(attr.qp_type));
   }
   return 0;
 }
 
 void apply_extras(Qp& qp, const ibv_qp_init_attr_ex& attr) {
   if (has(attr, IBV_QP_INIT_ATTR_CREATE_FLAGS)) qp.create_flags = attr.create_flags;
-  if (ibv_pd* pd = qp.abi()->pd; pd != nullptr) qp.one_thread = Pd::of(pd).thread != nullptr;
+  if (qp.pd != nullptr) qp.one_thread = qp.pd->thread != nullptr;
   if (!has(attr, IBV_QP_INIT_ATTR_SEND_OPS_FLAGS)) return;
   qp.extended = true;
   fill_send_operations(qp, attr.send_ops_flags);

@@ -7,6 +7,7 @@
 #include "adapter/mtu_values.h"
 #include "adapter/queue_pairs.h"
 #include "base/failed_call.h"
+#include "queues/status_words.h"
 #include "transport/qp_state.h"
 
 namespace verbena::adapter {
@@ -70,7 +71,7 @@ int QueuePairs::check_attributes(const Qp& qp, const ibv_qp_attr& attr, int mask
     return because(EINVAL, "port_num is {}, and the device has ports 1 to {}", attr.port_num, kPorts);
   for (const Bound& bound : kBounds) {
     if ((mask & bound.mask) != 0 && bound.value(attr) > bound.most)
-      return because(EINVAL, "{} is {}, at most {} is possible", bound.name, bound.value(attr), bound.most);
+      return because(EINVAL, "{} {} exceeds {}", bound.name, bound.value(attr), bound.most);
   }
   if ((mask & IBV_QP_PATH_MTU) != 0) {
     const auto now = device_.link();
@@ -84,7 +85,8 @@ int QueuePairs::check_attributes(const Qp& qp, const ibv_qp_attr& attr, int mask
   }
   // RoCE has no alternate paths: the kernel refuses them, and only keeps what is said of migration.
   if ((mask & IBV_QP_ALT_PATH) != 0) return because(EINVAL, "RoCE has no alternate paths");
-  if ((mask & IBV_QP_PATH_MIG_STATE) != 0 && attr.path_mig_state > IBV_MIG_ARMED) return EINVAL;
+  if ((mask & IBV_QP_PATH_MIG_STATE) != 0 && attr.path_mig_state > IBV_MIG_ARMED)
+    return because(EINVAL, "there is no path_mig_state {}", static_cast<int>(attr.path_mig_state));
   return 0;
 }
 
@@ -132,7 +134,9 @@ int QueuePairs::modify(ibv_qp* abi_qp, const ibv_qp_attr& attr, int mask) {
   if (device_.is_gone()) return EIO;
   Qp& qp = Qp::of(abi_qp);
   mask = without_the_other_half(qp.init.qp_type, mask);
-  if ((mask & ~(qp.raw != nullptr ? kPlainMask | IBV_QP_RATE_LIMIT : kPlainMask)) != 0) return EOPNOTSUPP;
+  if ((mask & ~(qp.raw != nullptr ? kPlainMask | IBV_QP_RATE_LIMIT : kPlainMask)) != 0)
+    return because(EOPNOTSUPP, "attr_mask {:#x} has bits that are not supported on {}", mask,
+                   queues::name_of(qp.init.qp_type));
   const std::lock_guard modifying(qp.modifying);
   std::optional<transport::QpAttributes> connected;
   const int error = qp.shard.exclusively([&]() -> int {
@@ -171,13 +175,24 @@ int QueuePairs::modify(ibv_qp* abi_qp, const ibv_qp_attr& attr, int mask) {
   return error;
 }
 
+// Writes what ibv_cmd_query_qp() of libibverbs writes, and leaves en_sqd_async_notify and rate_limit alone.
 int QueuePairs::query(ibv_qp* abi_qp, ibv_qp_attr& attr, int mask, ibv_qp_init_attr& init_attr) {
-  if ((mask & ~kPlainMask) != 0) return EOPNOTSUPP;
   Qp& qp = Qp::of(abi_qp);
+  if ((mask & ~kPlainMask) != 0)
+    return because(EOPNOTSUPP, "attr_mask {:#x} has bits that cannot be queried", mask);
   const std::lock_guard modifying(qp.modifying);
   qp.shard.exclusively([&] {
     const transport::QpAttributes& t = qp.transport->attributes();
-    attr = qp.attributes;
+    const ibv_qp_attr& kept = qp.attributes;
+    attr.ah_attr = kept.ah_attr;
+    attr.alt_ah_attr = kept.alt_ah_attr;
+    attr.path_mtu = kept.path_mtu;
+    attr.path_mig_state = kept.path_mig_state;
+    attr.pkey_index = kept.pkey_index;
+    attr.alt_pkey_index = kept.alt_pkey_index;
+    attr.port_num = kept.port_num;
+    attr.alt_port_num = kept.alt_port_num;
+    attr.alt_timeout = kept.alt_timeout;
     attr.qp_state = attr.cur_qp_state = qp.transport->state();
     attr.qkey = t.qkey;
     attr.rq_psn = qp.transport->next_receive_psn().value();
@@ -192,9 +207,9 @@ int QueuePairs::query(ibv_qp* abi_qp, ibv_qp_attr& attr, int mask, ibv_qp_init_a
     attr.retry_cnt = t.retry_count;
     attr.rnr_retry = t.rnr_retry;
     attr.sq_draining = attr.qp_state == IBV_QPS_SQD && qp.transport->has_outstanding();
-    abi_qp->state = attr.qp_state;
   });
-  init_attr = qp.init;
+  init_attr = {abi_qp->qp_context, abi_qp->send_cq, abi_qp->recv_cq,   abi_qp->srq,
+               qp.init.cap,        abi_qp->qp_type, qp.init.sq_sig_all};
   return 0;
 }
 

@@ -19,6 +19,7 @@
 #include "base/failed_call.h"
 #include "base/only_one.h"
 #include "memory/window.h"
+#include "queues/status_words.h"
 #include "transport/queue_owners.h"
 #include "transport/rc.h"
 #include "transport/uc.h"
@@ -66,17 +67,20 @@ int check_objects(const ibv_qp_init_attr_ex& attr, const TypeRule& rule, const O
   const auto ours = [&](const auto* object) { return device.made(object); };
   const bool has_pd = (attr.comp_mask & IBV_QP_INIT_ATTR_PD) != 0;
   const bool has_xrcd = (attr.comp_mask & IBV_QP_INIT_ATTR_XRCD) != 0;
-  if (rule.pd && (!has_pd || !ours(attr.pd)))
-    return because(EINVAL, "pd is missing, or none of this ibv_context");
-  if (!rule.pd && (!has_xrcd || !ours(attr.xrcd)))
-    return because(EINVAL, "xrcd is missing, or none of this ibv_context");
+  if (rule.pd && !has_pd) return because(EINVAL, "comp_mask {:#x} lacks IBV_QP_INIT_ATTR_PD", attr.comp_mask);
+  if (rule.pd && !ours(attr.pd)) return because(EINVAL, "pd is null, or none of this ibv_context");
+  if (!rule.pd && !has_xrcd)
+    return because(EINVAL, "comp_mask {:#x} lacks IBV_QP_INIT_ATTR_XRCD", attr.comp_mask);
+  if (!rule.pd && !ours(attr.xrcd)) return because(EINVAL, "xrcd is null, or none of this ibv_context");
   if (rule.send_side && !ours(attr.send_cq))
     return because(EINVAL, "send_cq is null, or none of this ibv_context");
   if (rule.recv_side && !ours(attr.recv_cq))
     return because(EINVAL, "recv_cq is null, or none of this ibv_context");
   // Queues for XRC belong to no QP. Of a QP that receives nothing by itself, the kernel does not look at it.
-  if (rule.recv_side && attr.srq != nullptr && (!ours(attr.srq) || Srq::of(attr.srq).type == IBV_SRQT_XRC)) {
-    return because(EINVAL, "srq is none of this ibv_context, or one for XRC, which belongs to no queue pair");
+  if (rule.recv_side && attr.srq != nullptr) {
+    if (!ours(attr.srq)) return because(EINVAL, "srq is none of this ibv_context");
+    if (Srq::of(attr.srq).type == IBV_SRQT_XRC)
+      return because(EINVAL, "srq is one for XRC, which serves XRC targets only");
   }
   // The send queue would be the shared queue's, for its rendezvous.
   const bool extended = (attr.comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) != 0;
@@ -104,13 +108,13 @@ std::unique_ptr<transport::QueuePair> make_transport(ibv_qp_type type, const tra
   }
 }
 
-// What a QP of this type has room for: what it has no use for is left out, whatever was asked for. A shared
-// queue stands in place of one's own.
-ibv_qp_cap capacities_of(const ibv_qp_init_attr_ex& attr, const TypeRule& rule) {
+// The capacities that a QP of this type uses. The others are 0, whatever the program asked for: a QP with a
+// shared receive queue has none of its own, and ibv_create_qp(3) says that max_recv_wr and max_recv_sge are
+// then ignored.
+ibv_qp_cap used_capacities(const ibv_qp_init_attr_ex& attr, const TypeRule& rule) {
   ibv_qp_cap cap = attr.cap;
   if (!rule.send_side) cap.max_send_wr = cap.max_send_sge = cap.max_inline_data = 0;
   if (!rule.recv_side || attr.srq != nullptr) cap.max_recv_wr = cap.max_recv_sge = 0;
-  round_up(cap);
   return cap;
 }
 
@@ -136,17 +140,15 @@ void use_objects(transport::QpConfig& config, const ibv_qp_init_attr_ex& attr, c
 
 // The objects that a QP uses cannot go before it.
 void count_users(const Qp& qp, int by) {
-  const ibv_qp& abi = qp.qp_base;
   const auto add = [by](auto& users) { users += static_cast<uint32_t>(by); };
-  for (ibv_cq* cq : {abi.send_cq, abi.recv_cq}) {
+  for (Cq* cq : {qp.send_cq, qp.recv_cq}) {
     if (cq == nullptr) continue;
-    if (by > 0) Cq::of(cq).joined_by(qp.shard);
-    if (by < 0) Cq::of(cq).left_by(qp.shard);
+    if (by > 0) cq->joined_by(qp.shard);
+    if (by < 0) cq->left_by(qp.shard);
+    add(cq->users);
   }
-  if (abi.pd != nullptr) add(Pd::of(abi.pd).users);
-  if (abi.send_cq != nullptr) add(Cq::of(abi.send_cq).users);
-  if (abi.recv_cq != nullptr) add(Cq::of(abi.recv_cq).users);
-  if (abi.srq != nullptr) add(Srq::of(abi.srq).users);
+  if (qp.pd != nullptr) add(qp.pd->users);
+  if (qp.srq != nullptr) add(qp.srq->users);
   if (qp.xrcd != nullptr) add(Xrcd::of(qp.xrcd).users);
   if (qp.raw != nullptr && qp.raw->table != nullptr) add(qp.raw->table->users);
 }
@@ -154,9 +156,8 @@ void count_users(const Qp& qp, int by) {
 // What it uses, for those who list QPs.
 void show_objects(Qp& qp) {
   auto& numbers = qp.shard.details_of(qp.transport->config().qpn).numbers;
-  const ibv_qp& abi = qp.qp_base;
-  const uint32_t pd = abi.pd != nullptr ? Pd::of(abi.pd).state->shown.number() : 0;
-  const uint32_t srq = abi.srq != nullptr ? Srq::of(abi.srq).shown.number() : 0;
+  const uint32_t pd = qp.pd != nullptr ? qp.pd->state->shown.number() : 0;
+  const uint32_t srq = qp.srq != nullptr ? qp.srq->shown.number() : 0;
   numbers[protocol::kQpPd].store(pd, std::memory_order_relaxed);
   numbers[protocol::kQpSharedReceives].store(srq, std::memory_order_relaxed);
 }
@@ -198,6 +199,7 @@ transport::QpConfig QueuePairs::common_config(const ibv_qp_init_attr_ex& attr, i
                                               QpCore& core, engine::Shard& shard) {
   transport::QpConfig config;
   config.qpn = qpn;
+  config.type = attr.qp_type;
   if (pd != nullptr) config.pd = Pd::of(pd).id;
   config.signal_all = attr.sq_sig_all != 0;
   config.keys = &device_.keys();
@@ -233,11 +235,15 @@ std::unique_ptr<Qp> QueuePairs::make(Parts parts, ibv_qp_init_attr_ex& attr, con
   attr.cap = cap;
   qp->init = {attr.qp_context, attr.send_cq, attr.recv_cq, attr.srq, cap, attr.qp_type, attr.sq_sig_all};
   const transport::QpConfig& uses = qp->transport->config();
+  if (parts.pd != nullptr) qp->pd = &Pd::of(parts.pd);
+  if (uses.send_cq != nullptr) qp->send_cq = &Cq::of(attr.send_cq);
+  if (uses.recv_cq != nullptr) qp->recv_cq = &Cq::of(attr.recv_cq);
+  if (uses.srq != nullptr) qp->srq = &Srq::of(attr.srq);
   ibv_qp& abi_qp = *qp->abi();
   abi_qp.pd = parts.pd;
-  if (uses.send_cq != nullptr) abi_qp.send_cq = attr.send_cq;
-  if (uses.recv_cq != nullptr) abi_qp.recv_cq = attr.recv_cq;
-  if (uses.srq != nullptr) abi_qp.srq = attr.srq;
+  if (qp->send_cq != nullptr) abi_qp.send_cq = attr.send_cq;
+  if (qp->recv_cq != nullptr) abi_qp.recv_cq = attr.recv_cq;
+  if (qp->srq != nullptr) abi_qp.srq = attr.srq;
   return qp;
 }
 
@@ -252,10 +258,11 @@ Result<ibv_qp*> QueuePairs::create_transport(ibv_qp_init_attr_ex& attr) {
   if (rule == nullptr)
     return fail(because(EOPNOTSUPP, "there is no queue pair of qp_type {}", static_cast<int>(attr.qp_type)));
   if (const int error = check_objects(attr, *rule, device_); error != 0) return fail(error);
-  if (const int error = check_capacities(attr.cap); error != 0) return fail(error);
+  ibv_qp_cap cap = used_capacities(attr, *rule);
+  if (const int error = check_capacities(cap); error != 0) return fail(error);
+  round_up(cap);
 
   const bool with_tags = matches_tags(attr.srq);
-  ibv_qp_cap cap = capacities_of(attr, *rule);
   auto parts = reserve(attr, rule->pd ? attr.pd : nullptr, with_tags ? for_tag_matching(cap) : cap);
   if (!parts) return tl::unexpected(parts.error());
   if (with_tags) cap.max_send_wr = cap.max_send_sge = cap.max_inline_data = 0;
@@ -290,10 +297,15 @@ Result<ibv_qp*> QueuePairs::open(const ibv_qp_open_attr& attr) {
   if (device_.is_gone()) return fail(EIO);
   constexpr uint32_t kNeeded = IBV_QP_OPEN_ATTR_NUM | IBV_QP_OPEN_ATTR_XRCD | IBV_QP_OPEN_ATTR_TYPE;
   if (attr.comp_mask >= IBV_QP_OPEN_ATTR_RESERVED) return fail(EOPNOTSUPP);
-  if ((attr.comp_mask & kNeeded) != kNeeded || attr.qp_type != IBV_QPT_XRC_RECV || !device_.made(attr.xrcd))
+  if ((attr.comp_mask & kNeeded) != kNeeded)
     return fail(
-        because(EINVAL, "it wants the number, the xrcd and the type of an XRC target (IBV_QPT_XRC_RECV)"));
-  if (attr.qp_num > roce::Qpn::kMask) return fail(EINVAL);
+        because(EINVAL, "comp_mask {:#x} lacks IBV_QP_OPEN_ATTR_NUM, _XRCD or _TYPE", attr.comp_mask));
+  if (attr.qp_type != IBV_QPT_XRC_RECV)
+    return fail(because(EINVAL, "qp_type is {}, and only IBV_QPT_XRC_RECV can be opened",
+                        queues::name_of(attr.qp_type)));
+  if (!device_.made(attr.xrcd)) return fail(because(EINVAL, "xrcd is null, or none of this ibv_context"));
+  if (attr.qp_num > roce::Qpn::kMask)
+    return fail(because(EINVAL, "qp_num {:#x} has more than 24 bits", attr.qp_num));
   // A number of another process's share: its targets cannot be opened here (docs/using.md).
   if (roce::Qpn(attr.qp_num).slot() != device_.home().slot())
     return fail(because(EOPNOTSUPP, "QP {:#08x} is another process's", attr.qp_num));
@@ -301,13 +313,14 @@ Result<ibv_qp*> QueuePairs::open(const ibv_qp_open_attr& attr) {
   if (core == nullptr)
     return fail(because(EINVAL, "no target of this XRC domain has the number {:#08x}", attr.qp_num));
   auto qp = std::make_unique<Qp>(device_, device_.home(), std::move(core));
-  if (!qp->core->add(*qp)) return fail(EINVAL);  // its last handle was just closed
+  if (!qp->core->add(*qp))
+    return fail(because(EINVAL, "the last handle of QP {:#08x} was closed", attr.qp_num));
   ibv_qp& abi_qp = *qp->abi();
   abi_qp.context = device_.context();
-  abi_qp.qp_context = (attr.comp_mask & IBV_QP_OPEN_ATTR_CONTEXT) != 0 ? attr.qp_context : nullptr;
+  abi_qp.qp_context = attr.qp_context;  // whatever the mask says, as libibverbs' ibv_cmd_open_qp() does
   abi_qp.qp_num = attr.qp_num;
   abi_qp.qp_type = IBV_QPT_XRC_RECV;
-  abi_qp.state = qp->transport->state();
+  abi_qp.state = IBV_QPS_UNKNOWN;
   abi_qp.handle = device_.next_handle();
   qp->init.qp_type = IBV_QPT_XRC_RECV;
   qp->init.qp_context = abi_qp.qp_context;
@@ -334,7 +347,7 @@ void QueuePairs::fail_all() {
 void QueuePairs::retire(Qp& qp) {
   for (const MulticastBinding& binding : qp.multicast) leave_group(qp, binding);
   if (qp.core->remove(qp)) {
-    if (qp.xrcd != nullptr) Xrcd::of(qp.xrcd).domain->remove_target(qp.abi()->qp_num);
+    if (qp.xrcd != nullptr) Xrcd::of(qp.xrcd).domain->remove_target(qp.transport->config().qpn.value());
     // All under the lock: from the moment it is removed another QP may get the number.
     qp.shard.exclusively([&] {
       qp.shard.settle();
@@ -358,7 +371,7 @@ int QueuePairs::destroy(ibv_qp* abi_qp) {
   retire(qp);
   // Events that the application holds must come back first (ibv_get_async_event(3)).
   qp.account.await(abi_qp->events_completed, qp.async_events_taken);
-  Pd* pd = abi_qp->pd != nullptr ? &Pd::of(abi_qp->pd) : nullptr;
+  Pd* const pd = qp.pd;
   count_users(qp, -1);
   if (pd != nullptr) ++pd->users;  // as long as its memory is in use
   table_.destroy(qp);

@@ -12,6 +12,8 @@
 #include "adapter/qp_capacities.h"
 #include "adapter/queue_pairs.h"
 #include "adapter/send_rules.h"
+#include "base/failed_call.h"
+#include "transport/qp_state.h"
 #include "transport/raw.h"
 
 namespace verbena::adapter {
@@ -37,10 +39,15 @@ constexpr uint32_t kScaling = IBV_QP_INIT_ATTR_IND_TABLE | IBV_QP_INIT_ATTR_RX_H
 Result<transport::ReceiveScaling> scaling_of(const ibv_qp_init_attr_ex& attr) {
   const ibv_rx_hash_conf& hash = attr.rx_hash_conf;
   if (hash.rx_hash_function != IBV_RX_HASH_FUNC_TOEPLITZ) return fail(EOPNOTSUPP);
-  if (hash.rx_hash_key_len != ethernet::kHashKeyBytes || hash.rx_hash_key == nullptr) return fail(EINVAL);
+  if (hash.rx_hash_key_len != ethernet::kHashKeyBytes)
+    return fail(because(EINVAL, "rx_hash_key_len is {}, and must be {}", hash.rx_hash_key_len,
+                        size_t{ethernet::kHashKeyBytes}));
+  if (hash.rx_hash_key == nullptr) return fail(because(EINVAL, "rx_hash_key is null"));
   if ((hash.rx_hash_fields_mask & ~kHashFields) != 0) return fail(EOPNOTSUPP);
   for (const auto& [one, other] : kExclusive) {
-    if ((hash.rx_hash_fields_mask & one) != 0 && (hash.rx_hash_fields_mask & other) != 0) return fail(EINVAL);
+    if ((hash.rx_hash_fields_mask & one) != 0 && (hash.rx_hash_fields_mask & other) != 0)
+      return fail(because(EINVAL, "rx_hash_fields_mask {:#x} has fields of IPv4 and IPv6, or of TCP and UDP",
+                          uint64_t{hash.rx_hash_fields_mask}));
   }
   transport::ReceiveScaling scaling;
   scaling.fields = static_cast<uint8_t>(hash.rx_hash_fields_mask);
@@ -82,10 +89,12 @@ void RawSide::limit_rate(Qp& qp, uint32_t rate, uint32_t burst) {
 int QueuePairs::modify_rate_limit(ibv_qp* abi_qp, const ibv_qp_rate_limit_attr& attr) {
   Qp& qp = Qp::of(abi_qp);
   if (qp.raw == nullptr || qp.raw->table != nullptr) return EOPNOTSUPP;
-  if (attr.comp_mask != 0) return EINVAL;
+  if (attr.comp_mask != 0) return because(EINVAL, "comp_mask {:#x} is not 0", attr.comp_mask);
   const std::lock_guard modifying(qp.modifying);
   return qp.shard.exclusively([&] {
-    if (qp.transport->state() != IBV_QPS_RTS) return EINVAL;
+    if (qp.transport->state() != IBV_QPS_RTS)
+      return because(EINVAL, "the queue pair is in {}, a rate needs RTS",
+                     transport::name_of(qp.transport->state()));
     qp.raw->limit_rate(qp, attr.rate_limit, attr.max_burst_sz);
     qp.shard.touched(*qp.transport);
     return 0;
@@ -94,16 +103,21 @@ int QueuePairs::modify_rate_limit(ibv_qp* abi_qp, const ibv_qp_rate_limit_attr& 
 
 int QueuePairs::check_raw(const ibv_qp_init_attr_ex& attr) const {
   if (attr.srq != nullptr) return EOPNOTSUPP;
-  if ((attr.comp_mask & IBV_QP_INIT_ATTR_PD) == 0 || !device_.made(attr.pd)) return EINVAL;
+  if ((attr.comp_mask & IBV_QP_INIT_ATTR_PD) == 0 || !device_.made(attr.pd))
+    return because(EINVAL, "pd is missing, or none of this ibv_context");
   if ((attr.comp_mask & kScaling) == 0) {
-    if (!device_.made(attr.send_cq) || !device_.made(attr.recv_cq)) return EINVAL;
+    if (!device_.made(attr.send_cq)) return because(EINVAL, "send_cq is null, or none of this ibv_context");
+    if (!device_.made(attr.recv_cq)) return because(EINVAL, "recv_cq is null, or none of this ibv_context");
     return check_capacities(attr.cap);
   }
   // One that spreads what it receives has no queue of its own, nor does it send (as the kernel has it).
-  if ((attr.comp_mask & kScaling) != kScaling || !device_.made(attr.rwq_ind_tbl)) return EINVAL;
+  if ((attr.comp_mask & kScaling) != kScaling)
+    return because(EINVAL, "comp_mask {:#x} lacks IBV_QP_INIT_ATTR_IND_TABLE or _RX_HASH", attr.comp_mask);
+  if (!device_.made(attr.rwq_ind_tbl))
+    return because(EINVAL, "rwq_ind_tbl is null, or none of this ibv_context");
   const ibv_qp_cap& cap = attr.cap;
   if (cap.max_send_wr != 0 || cap.max_recv_wr != 0 || cap.max_send_sge != 0 || cap.max_recv_sge != 0)
-    return EINVAL;
+    return because(EINVAL, "cap is not 0, and a queue pair with rwq_ind_tbl has no queues of its own");
   return check_capacities(cap);
 }
 

@@ -19,15 +19,15 @@ struct Posted {
 
 // Copies receive requests into the ring, up to the first that cannot be: EINVAL for too long a scatter list,
 // ENOMEM when the ring is full. REQUIRES: the caller is the one producer
-inline Posted fill_receives(queues::RecvQueue& ring, uint32_t most_sges, ibv_recv_wr* wr) {
+inline Posted fill_receives(queues::RecvQueue& ring, uint32_t max_sge, ibv_recv_wr* wr) {
   Posted posted;
   for (; wr != nullptr; wr = wr->next, ++posted.count) {
     queues::RecvWqe* wqe = ring.reserve(posted.count);
-    const bool fits = wr->num_sge >= 0 && static_cast<uint32_t>(wr->num_sge) <= most_sges;
+    const bool fits = wr->num_sge >= 0 && static_cast<uint32_t>(wr->num_sge) <= max_sge;
     if (wqe == nullptr || !fits) [[unlikely]] {
-      posted.error = wqe == nullptr
-                         ? ENOMEM
-                         : because(EINVAL, "num_sge is {}, the queue takes {}", wr->num_sge, most_sges);
+      posted.error = wqe == nullptr ? ENOMEM
+                                    : because(EINVAL, "num_sge {} is not within 0 to {}, the queue's max_sge",
+                                              wr->num_sge, max_sge);
       posted.failed = wr;
       break;
     }

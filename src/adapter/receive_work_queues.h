@@ -16,6 +16,9 @@
 
 namespace verbena::adapter {
 
+struct Cq;
+struct Pd;
+
 // A receive queue outside of QPs (ibv_create_wq(3)).
 struct Wq : ibv_wq, transport::WorkQueueListener {
   using Abi = ibv_wq;
@@ -33,6 +36,8 @@ struct Wq : ibv_wq, transport::WorkQueueListener {
   std::atomic<uint32_t> async_events_taken{0};
   AsyncEvents<kWqEvents.size()> async_events;
   std::unique_ptr<transport::ReceiveWorkQueue> queue;
+  Pd* domain = nullptr;
+  Cq* completions = nullptr;
   uint32_t max_sge = 0;
   std::mutex modifying;
   std::atomic<uint32_t> users{0};  // entries of indirection tables

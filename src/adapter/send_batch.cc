@@ -10,6 +10,7 @@
 #include "adapter/protection_domains.h"
 #include "adapter/qp.h"
 #include "adapter/send_request.h"
+#include "base/failed_call.h"
 #include "memory/guarded.h"
 #include "memory/placement.h"
 #include "transport/gather.h"
@@ -28,8 +29,15 @@ Qp& of(ibv_qp_ex* qp) {
   return *static_cast<Qp*>(qp);
 }
 
-void fail(Qp& qp, int error) {
-  if (qp.batch.error == 0) qp.batch.error = error;
+// The batch fails. Its first error stays, and with it the reason.
+template <class... Args>
+[[gnu::cold]] void fail(Qp& qp, int error, fmt::format_string<Args...> words, const Args&... arguments) {
+  if (qp.batch.error == 0) qp.batch.error = because(error, words, arguments...);
+}
+
+[[gnu::cold]] void fail_without_address(Qp& qp) {
+  fail(qp, EINVAL, "a request has no address: {} follows it",
+       qp.init.qp_type == IBV_QPT_UD ? "ibv_wr_set_ud_addr()" : "ibv_wr_set_xrc_srqn()");
 }
 
 // ---- the batch
@@ -43,14 +51,18 @@ void start(ibv_qp_ex* abi) {
   batch.filled = 0;
   batch.data = Data::kNone;
   batch.unaddressed = false;
-  batch.error = transport::accepts_sends(qp.transport->state()) ? 0 : EINVAL;
+  const ibv_qp_state state = qp.transport->state();
+  batch.error = transport::accepts_sends(state)
+                    ? 0
+                    : because(EINVAL, "it is in {}; ibv_wr_start needs RTS", transport::name_of(state));
 }
 
 // Ends the batch, posting its requests or not.
 int finish(Qp& qp, bool post) {
   SendBatch& batch = qp.batch;
-  if (batch.error == SendBatch::kNotOpen) return EINVAL;
-  if (batch.unaddressed) fail(qp, EINVAL);
+  if (batch.error == SendBatch::kNotOpen)
+    return because(EINVAL, "no batch is open: ibv_wr_start() begins one");
+  if (batch.unaddressed) fail_without_address(qp);
   const int error = batch.error;
   const uint32_t posted = error == 0 && post ? batch.filled : 0;
   batch.error = SendBatch::kNotOpen;
@@ -61,7 +73,11 @@ int finish(Qp& qp, bool post) {
 }
 
 int complete(ibv_qp_ex* abi) {
-  return finish(of(abi), true);
+  Qp& qp = of(abi);
+  const int error = finish(qp, true);
+  if (error != 0) [[unlikely]]
+    say_call_failed("ibv_wr_complete", concerning_qp(qp, error));
+  return error;
 }
 
 void abort(ibv_qp_ex* abi) {
@@ -77,9 +93,11 @@ SendWqe* begin(Qp& qp) {
   if (batch.error != 0) return nullptr;
   if (batch.filled == batch.room) {
     batch.room = batch.ring->room();  // some may have been consumed meanwhile
-    if (batch.filled == batch.room) batch.error = ENOMEM;
+    if (batch.filled == batch.room)
+      batch.error = because(ENOMEM, "the queue is full: it has room for {} requests (max_send_wr)",
+                            batch.ring->capacity());
   }
-  if (kAddressed && batch.unaddressed) batch.error = EINVAL;
+  if (kAddressed && batch.unaddressed) fail_without_address(qp);
   if (batch.error != 0) return nullptr;
   SendWqe* wqe = &batch.ring->at(batch.first + batch.filled++);
   batch.wqe = wqe;
@@ -145,7 +163,7 @@ struct Make {
     wqe->length = sizeof(uint64_t);
     if (!memory::copy_guarded(wqe->inline_space(),
                               {static_cast<const std::byte*>(value), sizeof(uint64_t)})) {
-      fail(of(abi), EFAULT);
+      fail(of(abi), EFAULT, "value {} is not in the program's memory", value);
     }
     of(abi).batch.data = Data::kNone;
   }
@@ -158,7 +176,9 @@ struct Make {
     const bool known = placement != 0 &&
                        (placement & ~(memory::kPlacementGlobal | memory::kPlacementPersistent)) == 0 &&
                        selectivity <= memory::kSelectRegion;
-    if (!known || length > UINT32_MAX) return fail(of(abi), EINVAL);
+    if (!known || length > UINT32_MAX)
+      return fail(of(abi), EINVAL, "placement {:#x}, selectivity {:#x} or length {} is none of a FLUSH",
+                  placement, selectivity, length);
     queues::set_flush_range(*wqe, {address, length, rkey, placement, selectivity});
   }
 
@@ -172,7 +192,7 @@ struct Make {
   static void bind_window(ibv_qp_ex* abi, ibv_mw* window, uint32_t rkey, const ibv_mw_bind_info* info) {
     SendWqe* wqe = begin<IBV_WR_BIND_MW, kAddressed>(of(abi));
     if (wqe == nullptr) return;
-    if (window == nullptr || info == nullptr) return fail(of(abi), EINVAL);
+    if (window == nullptr || info == nullptr) return fail(of(abi), EINVAL, "mw or bind_info is null");
     fill_binding(*wqe, *window, rkey, *info);
     of(abi).batch.unaddressed = false;
   }
@@ -184,8 +204,8 @@ void set_datagram_address(ibv_qp_ex* abi, ibv_ah* ah, uint32_t remote_qpn, uint3
   Qp& qp = of(abi);
   SendBatch& batch = qp.batch;
   if (batch.error != 0 || batch.filled == 0) return;
-  if (ah == nullptr || !same_domain(ah->pd, qp.qp_base.pd)) return fail(qp, EINVAL);
-  batch.wqe->path = Ah::of(ah).path;
+  if (ah == nullptr) return fail(qp, EINVAL, "ah is null");
+  take_address(*batch.wqe, Ah::of(ah), qp);
   batch.wqe->remote_qpn = roce::Qpn(remote_qpn);
   batch.wqe->remote_qkey = remote_qkey;
   batch.unaddressed = false;
@@ -203,10 +223,15 @@ bool accept_data(Qp& qp, uint64_t length) {
   SendBatch& batch = qp.batch;
   if (batch.error != 0) return false;
   if (batch.data == Data::kOriginal) {
-    if (length < sizeof(uint64_t)) return fail(qp, EINVAL), false;
+    if (length < sizeof(uint64_t))
+      return fail(qp, EINVAL, "the result of an atomic operation needs eight bytes, not {}", length), false;
     length = sizeof(uint64_t);
   }
-  if (batch.data == Data::kNone || length > transport::kMaxMessageBytes) return fail(qp, EINVAL), false;
+  if (batch.data == Data::kNone) return fail(qp, EINVAL, "the operation takes no data"), false;
+  if (length > transport::kMaxMessageBytes)
+    return fail(qp, EINVAL, "the message has {} bytes, max_msg_sz is {}", length,
+                transport::kMaxMessageBytes),
+           false;
   batch.wqe->flags &= static_cast<uint8_t>(~unsigned{IBV_SEND_INLINE});  // whatever was said of it before
   batch.wqe->length = static_cast<uint32_t>(length);
   return true;
@@ -221,7 +246,8 @@ void set_sge(ibv_qp_ex* abi, uint32_t lkey, uint64_t address, uint32_t length) {
 
 void set_sge_list(ibv_qp_ex* abi, size_t count, const ibv_sge* list) {
   Qp& qp = of(abi);
-  if (count > qp.init.cap.max_send_sge) return fail(qp, kTooMuch);
+  const uint32_t max_sge = qp.init.cap.max_send_sge;
+  if (count > max_sge) return fail(qp, kTooMuch, "num_sge {} exceeds max_send_sge {}", count, max_sge);
   if (!accept_data(qp, transport::total_length({list, count}))) return;
   qp.batch.wqe->num_sge = static_cast<uint16_t>(count);
   std::copy_n(list, count, qp.batch.wqe->sge_space());
@@ -229,11 +255,12 @@ void set_sge_list(ibv_qp_ex* abi, size_t count, const ibv_sge* list) {
 
 void set_inline_data_list(ibv_qp_ex* abi, size_t count, const ibv_data_buf* list) {
   Qp& qp = of(abi);
-  if (qp.batch.data != Data::kSent) fail(qp, EINVAL);
+  if (qp.batch.data != Data::kSent) fail(qp, EINVAL, "the operation has no inline data");
   const uint32_t room = qp.init.cap.max_inline_data;
   uint64_t length = 0;
   for (size_t i = 0; i < count; ++i) {
-    if (list[i].length > room - length) return fail(qp, kTooMuch);
+    if (list[i].length > room - length)
+      return fail(qp, kTooMuch, "more inline data than max_inline_data {}", room);
     length += list[i].length;
   }
   if (!accept_data(qp, length)) return;
@@ -245,19 +272,21 @@ void set_inline_data_list(ibv_qp_ex* abi, size_t count, const ibv_data_buf* list
       to += list[i].length;
     }
   });
-  if (!copied) fail(qp, EFAULT);
+  if (!copied) fail(qp, EFAULT, "the inline data is not in the program's memory");
 }
 
 void set_inline_data(ibv_qp_ex* abi, void* from, size_t length) {
   Qp& qp = of(abi);
   SendBatch& batch = qp.batch;
-  if (batch.data != Data::kSent || batch.error != 0) return fail(qp, EINVAL);
-  if (length > qp.init.cap.max_inline_data) return fail(qp, kTooMuch);
+  if (batch.error != 0) return;
+  if (batch.data != Data::kSent) return fail(qp, EINVAL, "the operation has no inline data");
+  const uint32_t room = qp.init.cap.max_inline_data;
+  if (length > room) return fail(qp, kTooMuch, "{} bytes inline exceed max_inline_data {}", length, room);
   SendWqe& wqe = *batch.wqe;
   wqe.flags |= IBV_SEND_INLINE;
   wqe.length = static_cast<uint32_t>(length);
   if (!memory::copy_guarded(wqe.inline_space(), {static_cast<const std::byte*>(from), length})) {
-    fail(qp, EFAULT);
+    fail(qp, EFAULT, "the inline data is not in the program's memory");
   }
 }
 
@@ -265,7 +294,7 @@ void set_inline_data(ibv_qp_ex* abi, void* from, size_t length) {
 
 template <class... Arguments>
 void refuse(ibv_qp_ex* abi, Arguments...) {
-  fail(of(abi), EINVAL);
+  fail(of(abi), EINVAL, "the operation was not among send_ops_flags when the queue pair was created");
 }
 
 template <class... Arguments>

@@ -11,6 +11,7 @@
 #include "adapter/send_rules.h"
 #include "base/failed_call.h"
 #include "memory/guarded.h"
+#include "queues/status_words.h"
 #include "transport/gather.h"
 #include "transport/send_request.h"
 
@@ -36,15 +37,21 @@ int take_atomic(SendWqe& wqe, const ibv_send_wr& wr) {
   return 0;
 }
 
+// The part of a key that programs choose.
+constexpr uint32_t kTag = 0xff;
+
+// Nothing can fail behind it: the window gets its new key, by which a later request of the list may name it.
 int take_window(SendWqe& wqe, const ibv_send_wr& wr) {
-  if (wr.bind_mw.mw == nullptr) return EINVAL;
-  fill_binding(wqe, *wr.bind_mw.mw, wr.bind_mw.rkey, wr.bind_mw.bind_info);
+  ibv_mw* const window = wr.bind_mw.mw;
+  if (window == nullptr) return because(EINVAL, "bind_mw.mw is null");
+  fill_binding(wqe, *window, wr.bind_mw.rkey, wr.bind_mw.bind_info);
+  if (window->type == IBV_MW_TYPE_2) window->rkey = (window->rkey & ~kTag) | (wr.bind_mw.rkey & kTag);
   return 0;
 }
 
 // Only ibv_wr_flush() of newer headers can say what to flush.
 int take_flush(SendWqe&, const ibv_send_wr&) {
-  return EOPNOTSUPP;
+  return because(EOPNOTSUPP, "a FLUSH is posted by ibv_wr_flush()");
 }
 
 constexpr std::array<Take, 6> kTake = {
@@ -59,9 +66,9 @@ static_assert(static_cast<size_t>(Operand::kFlush) + 1 == kTake.size());
 // Whose destination is no part of the connection.
 int take_destination(SendWqe& wqe, const ibv_send_wr& wr, const Qp& qp) {
   if (qp.init.qp_type == IBV_QPT_UD) {
-    if (wr.wr.ud.ah == nullptr || !same_domain(wr.wr.ud.ah->pd, qp.qp_base.pd))
-      return because(EINVAL, "wr.ud.ah is null, or of another protection domain than the queue pair");
-    wqe.path = Ah::of(wr.wr.ud.ah).path;
+    if (wr.wr.ud.ah == nullptr) [[unlikely]]
+      return because(EINVAL, "wr.ud.ah is null");
+    take_address(wqe, Ah::of(wr.wr.ud.ah), qp);
     wqe.remote_qpn = roce::Qpn(wr.wr.ud.remote_qpn);
     wqe.remote_qkey = wr.wr.ud.remote_qkey;
   } else if (qp.init.qp_type == IBV_QPT_XRC_SEND) {
@@ -110,7 +117,32 @@ int check_data(Data data, uint64_t length, const ibv_send_wr& wr, uint32_t max_i
   }
 }
 
+// Decides about a request that the service does not carry out: 0 if it may be posted, and completes with an
+// error.
+[[gnu::cold, gnu::noinline]] int check_unsupported(uint32_t opcode, const ibv_send_wr& wr, const Qp& qp) {
+  constexpr uint64_t kWord = sizeof(uint64_t) - 1;
+  const uint8_t service = service_bit(qp.init.qp_type);
+  const char* const name = queues::send_opcode_name(opcode);
+  if (!completes_with_error(opcode, service)) {
+    const int error = refusal_of(opcode, service);
+    if (name == nullptr) return because(error, "{} is no opcode", opcode);
+    return because(error, "{} is not supported on {}", name, queues::name_of(qp.init.qp_type));
+  }
+  // librxe's post looks at it, whatever the service.
+  if (kSendRules[opcode].operand == Operand::kAtomic && (wr.wr.atomic.remote_addr & kWord) != 0) {
+    return because(EINVAL, "{} is not supported on {}, and its remote_addr {:#x} is no multiple of 8", name,
+                   queues::name_of(qp.init.qp_type), wr.wr.atomic.remote_addr);
+  }
+  return 0;
+}
+
 }  // namespace
+
+void take_address(SendWqe& wqe, const Ah& ah, const Qp& qp) {
+  wqe.path = ah.path;
+  if (ah.domain->id != qp.transport->config().pd) [[unlikely]]
+    wqe.flags |= queues::kRefusedRequest;
+}
 
 void fill_binding(SendWqe& wqe, const ibv_mw& window, uint32_t new_key, const ibv_mw_bind_info& info) {
   wqe.set_binding({.window_key = window.rkey,
@@ -123,14 +155,14 @@ void fill_binding(SendWqe& wqe, const ibv_mw& window, uint32_t new_key, const ib
 
 int fill(SendWqe& wqe, const ibv_send_wr& wr, const Qp& qp) {
   const auto opcode = static_cast<uint32_t>(wr.opcode);
-  if (opcode >= kSendOpcodes || (qp.send_opcodes >> opcode & 1) == 0) [[unlikely]] {
-    return because(refusal_of(opcode, service_bit(qp.init.qp_type)),
-                   "opcode {} is none of this queue pair's service", opcode);
+  const bool is_executed = opcode < kSendOpcodes && (qp.send_opcodes >> opcode & 1) != 0;
+  if (!is_executed) [[unlikely]] {
+    if (const int error = check_unsupported(opcode, wr, qp); error != 0) return error;
   }
   const SendRule& rule = kSendRules[opcode];
   const ibv_qp_cap& cap = qp.init.cap;
   if (wr.num_sge < 0 || static_cast<uint32_t>(wr.num_sge) > cap.max_send_sge) [[unlikely]]
-    return because(EINVAL, "num_sge is {}, max_send_sge {}", wr.num_sge, cap.max_send_sge);
+    return because(EINVAL, "num_sge {} is not within 0 to max_send_sge {}", wr.num_sge, cap.max_send_sge);
   const std::span<const ibv_sge> list(wr.sg_list, static_cast<size_t>(wr.num_sge));
   const uint64_t length = list.size() == 1 ? list[0].length : transport::total_length(list);
   if (const int error = check_data(rule.data, length, wr, cap.max_inline_data); error != 0) [[unlikely]]
@@ -145,7 +177,11 @@ int fill(SendWqe& wqe, const ibv_send_wr& wr, const Qp& qp) {
   if (rule.operand != Operand::kNone) {
     if (const int error = kTake[static_cast<size_t>(rule.operand)](wqe, wr); error != 0) return error;
   }
-  if (const int error = take_destination(wqe, wr, qp); error != 0) return error;
+  if (!is_executed) [[unlikely]] {
+    wqe.flags |= queues::kRefusedRequest;  // its address handle shares the place of the remote address
+  } else if (const int error = take_destination(wqe, wr, qp); error != 0) {
+    return error;
+  }
   if (wqe.is_inline()) return fill_inline(wqe, list);
   if (list.size() == 1) [[likely]] {  // without a call
     *wqe.sge_space() = list[0];

@@ -59,11 +59,14 @@ enum class Data : uint8_t {
 // What is known of one opcode of a send request. The whole knowledge of who may post what is here: a service
 // in `services` but not in `executed` answers EOPNOTSUPP, and a transport that learns the
 // operation gets the bit; any other service answers EINVAL. Both are immediate errors: "invalid operation
-// type" (IBTA volume 1, 11.4.1.1), as with the kernel's rxe; mlx5 lets the adapter find out, and completes
-// with an error.
+// type" (IBTA volume 1, 11.4.1.1).
+//
+// A service in `fails` takes the request, and completes it with IBV_WC_LOC_QP_OP_ERR: so do the kernel's rxe
+// (rxe_requester()), whose post looks at lengths only, and mlx5, whose adapter finds out.
 struct SendRule {
   uint8_t services = 0;  // by which verbs offer it (ibv_post_send(3), ibv_wr_post(3))
   uint8_t executed = 0;  // and of these, by which we carry it out
+  uint8_t fails = 0;     // which complete it with an error
   Operand operand = Operand::kNone;
   Data data = Data::kSent;
   uint32_t operation = 0;  // its flag in enum ibv_qp_create_send_ops_flags
@@ -77,13 +80,16 @@ inline constexpr std::array<SendRule, kSendOpcodes> kSendRules = [] {
   constexpr uint8_t kConnected = kReliable | kUcService;
   constexpr uint8_t kImmediate = kConnected | kUdService;
   constexpr uint8_t kAll = kImmediate | kRawService;
+  constexpr uint8_t kUnreliable = kUcService | kUdService;
   std::array<SendRule, kSendOpcodes> rules{};
   rules[IBV_WR_RDMA_WRITE] = {.services = kConnected,
                               .executed = kConnected,
+                              .fails = kUdService,
                               .operand = Operand::kRemote,
                               .operation = IBV_QP_EX_WITH_RDMA_WRITE};
   rules[IBV_WR_RDMA_WRITE_WITH_IMM] = {.services = kConnected,
                                        .executed = kConnected,
+                                       .fails = kUdService,
                                        .operand = Operand::kRemote,
                                        .operation = IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM};
   rules[IBV_WR_SEND] = {.services = kAll, .executed = kAll, .operation = IBV_QP_EX_WITH_SEND};
@@ -91,16 +97,19 @@ inline constexpr std::array<SendRule, kSendOpcodes> kSendRules = [] {
       .services = kImmediate, .executed = kImmediate, .operation = IBV_QP_EX_WITH_SEND_WITH_IMM};
   rules[IBV_WR_RDMA_READ] = {.services = kReliable,
                              .executed = kReliable,
+                             .fails = kUnreliable,
                              .operand = Operand::kRemote,
                              .data = Data::kReceived,
                              .operation = IBV_QP_EX_WITH_RDMA_READ};
   rules[IBV_WR_ATOMIC_CMP_AND_SWP] = {.services = kReliable,
                                       .executed = kReliable,
+                                      .fails = kUnreliable,
                                       .operand = Operand::kAtomic,
                                       .data = Data::kOriginal,
                                       .operation = IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP};
   rules[IBV_WR_ATOMIC_FETCH_AND_ADD] = {.services = kReliable,
                                         .executed = kReliable,
+                                        .fails = kUnreliable,
                                         .operand = Operand::kAtomic,
                                         .data = Data::kOriginal,
                                         .operation = IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD};
@@ -116,6 +125,7 @@ inline constexpr std::array<SendRule, kSendOpcodes> kSendRules = [] {
                            .operation = IBV_QP_EX_WITH_BIND_MW};
   rules[IBV_WR_SEND_WITH_INV] = {.services = kConnected,
                                  .executed = kReliable,
+                                 .fails = kUdService,
                                  .operand = Operand::kInvalidate,
                                  .operation = IBV_QP_EX_WITH_SEND_WITH_INV};
   // Segmentation is a network adapter's business; a driver's own opcode needs such a driver.
@@ -123,6 +133,7 @@ inline constexpr std::array<SendRule, kSendOpcodes> kSendRules = [] {
   rules[IBV_WR_DRIVER1] = {.services = kAll, .executed = 0};
   rules[IBV_WR_ATOMIC_WRITE] = {.services = kReliable,
                                 .executed = kReliable,
+                                .fails = kUnreliable,
                                 .operand = Operand::kRemote,
                                 .data = Data::kWord,
                                 .operation = IBV_QP_EX_WITH_ATOMIC_WRITE};
@@ -141,6 +152,11 @@ constexpr uint32_t executed_opcodes(uint8_t service) {
     if ((kSendRules[opcode].executed & service) != 0) opcodes |= 1u << opcode;
   }
   return opcodes;
+}
+
+// Whether a service takes an opcode only to complete it with an error.
+constexpr bool completes_with_error(uint32_t opcode, uint8_t service) {
+  return opcode < kSendOpcodes && (kSendRules[opcode].fails & service) != 0;
 }
 
 // Why a service does not take an opcode. REQUIRES: it is not among executed_opcodes()

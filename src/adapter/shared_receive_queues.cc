@@ -17,11 +17,18 @@ namespace {
 constexpr uint32_t kKnownInitMask = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD | IBV_SRQ_INIT_ATTR_XRCD |
                                     IBV_SRQ_INIT_ATTR_CQ | IBV_SRQ_INIT_ATTR_TM;
 
+int check_requests(uint32_t max_wr) {
+  if (max_wr == 0) return because(EINVAL, "max_wr is 0");
+  if (max_wr > uint32_t{kMaxSrqWr})
+    return because(EINVAL, "max_wr {} exceeds max_srq_wr {}", max_wr, kMaxSrqWr);
+  return 0;
+}
+
 int check_capacities(const ibv_srq_attr& attr) {
-  return attr.max_wr >= 1 && attr.max_wr <= kMaxSrqWr && attr.max_sge <= static_cast<uint32_t>(kMaxSge)
-             ? 0
-             : because(EINVAL, "max_wr is {} of 1 to {}, max_sge {} of at most {}", attr.max_wr, kMaxSrqWr,
-                       attr.max_sge, kMaxSge);
+  if (const int error = check_requests(attr.max_wr); error != 0) return error;
+  if (attr.max_sge > uint32_t{kMaxSge})
+    return because(EINVAL, "max_sge {} exceeds max_srq_sge {}", attr.max_sge, kMaxSge);
+  return 0;
 }
 
 }  // namespace
@@ -48,10 +55,15 @@ Result<ibv_srq_type> SharedReceiveQueues::check(const ibv_srq_init_attr_ex& attr
     return fail(because(EINVAL, "xrcd is missing, or none of this ibv_context"));
   if (type != IBV_SRQT_BASIC && (!has(IBV_SRQ_INIT_ATTR_CQ) || !device_.made(attr.cq)))
     return fail(because(EINVAL, "cq is missing, or none of this ibv_context"));
-  if (type == IBV_SRQT_TM && (!has(IBV_SRQ_INIT_ATTR_TM) || attr.tm_cap.max_num_tags < 1 ||
-                              attr.tm_cap.max_num_tags > kMaxTags || attr.tm_cap.max_ops > kMaxTagOperations))
-    return fail(because(EINVAL, "tm_cap is missing, or wants more than {} tags or {} operations", kMaxTags,
-                        kMaxTagOperations));
+  if (type == IBV_SRQT_TM) {
+    const ibv_tm_cap& tm = attr.tm_cap;
+    if (!has(IBV_SRQ_INIT_ATTR_TM))
+      return fail(because(EINVAL, "comp_mask {:#x} lacks IBV_SRQ_INIT_ATTR_TM", attr.comp_mask));
+    if (tm.max_num_tags < 1 || tm.max_num_tags > kMaxTags)
+      return fail(because(EINVAL, "tm_cap.max_num_tags {} is not within 1 to {}", tm.max_num_tags, kMaxTags));
+    if (tm.max_ops > kMaxTagOperations)
+      return fail(because(EINVAL, "tm_cap.max_ops {} exceeds {}", tm.max_ops, kMaxTagOperations));
+  }
   if (const int error = check_capacities(attr.attr); error != 0) return fail(error);
   return type;
 }
@@ -94,6 +106,7 @@ Result<ibv_srq*> SharedReceiveQueues::create(ibv_srq_init_attr_ex& attr) {
   srq->srq_context = attr.srq_context;
   srq->pd = attr.pd;
   srq->handle = device_.next_handle();
+  srq->domain = &Pd::of(attr.pd);
   ++Pd::of(attr.pd).users;
   if (*type != IBV_SRQT_BASIC) {
     srq->cq = attr.cq;
@@ -115,14 +128,14 @@ Result<ibv_srq*> SharedReceiveQueues::create(ibv_srq_init_attr_ex& attr) {
 }
 
 int SharedReceiveQueues::modify(ibv_srq* abi_srq, const ibv_srq_attr& attr, int mask) {
-  if ((mask & ~(IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT)) != 0) return EINVAL;
+  if ((mask & ~(IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT)) != 0)
+    return because(EINVAL, "srq_attr_mask {:#x} has bits that are unknown here", mask);
   queues::SharedReceiveQueue& queue = *Srq::of(abi_srq).queue;
   const bool resizes = (mask & IBV_SRQ_MAX_WR) != 0;
   const bool arms = (mask & IBV_SRQ_LIMIT) != 0;
   queues::RecvQueue ring;
   if (resizes) {
-    if (attr.max_wr < 1 || attr.max_wr > kMaxSrqWr)
-      return because(EINVAL, "max_wr is {} of 1 to {}", attr.max_wr, kMaxSrqWr);
+    if (const int error = check_requests(attr.max_wr); error != 0) return error;
     // Made and freed under no lock: the application's allocator may be asked.
     auto made = queue.make_ring(std::bit_ceil(attr.max_wr));
     if (!made) return made.error().code;
@@ -135,7 +148,9 @@ int SharedReceiveQueues::modify(ibv_srq* abi_srq, const ibv_srq_attr& attr, int 
     return because(EINVAL, "srq_limit is {}, the queue has room for {}",
                    arms ? attr.srq_limit : queue.limit(), capacity);
   if (resizes) {
-    if (const auto exchanged = queue.exchange(ring); !exchanged) return exchanged.error().code;
+    if (const auto exchanged = queue.exchange(ring); !exchanged)
+      return because(exchanged.error().code, "max_wr {} is less than the number of requests that are posted",
+                     attr.max_wr);
   }
   if (arms) queue.arm(attr.srq_limit);
   return 0;
@@ -178,7 +193,7 @@ int SharedReceiveQueues::destroy(ibv_srq* abi_srq) {
     --Cq::of(srq.cq).users;
   }
   if (srq.xrcd != nullptr) --Xrcd::of(srq.xrcd).users;
-  Pd& pd = Pd::of(srq.pd);
+  Pd& pd = *srq.domain;
   table_.destroy(srq);
   --pd.users;
   return 0;

@@ -15,6 +15,8 @@
 
 namespace verbena::adapter {
 
+struct Pd;
+
 struct Srq : ibv_srq, queues::LimitListener {
   using Abi = ibv_srq;
   explicit Srq(OpenDevice& device);
@@ -32,6 +34,7 @@ struct Srq : ibv_srq, queues::LimitListener {
   AsyncEvents<kSrqEvents.size()> async_events;
   ibv_srq_type type = IBV_SRQT_BASIC;
   std::unique_ptr<queues::SharedReceiveQueue> queue;
+  Pd* domain = nullptr;
   ibv_cq* cq = nullptr;            // XRC, tag matching
   ibv_xrcd* xrcd = nullptr;        // XRC
   std::atomic<uint32_t> users{0};  // QPs

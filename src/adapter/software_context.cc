@@ -251,15 +251,16 @@ Result<ibv_qp*> SoftwareContext::open_qp(ibv_qp_open_attr* attr) {
 }
 
 int SoftwareContext::modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask) {
-  return queue_pairs_.modify(qp, *attr, mask);
+  return concerning_qp(Qp::of(qp), queue_pairs_.modify(qp, *attr, mask));
 }
 
 int SoftwareContext::query_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask, ibv_qp_init_attr* init_attr) {
-  return queue_pairs_.query(qp, *attr, mask, *init_attr);
+  return concerning_qp(Qp::of(qp), queue_pairs_.query(qp, *attr, mask, *init_attr));
 }
 
 int SoftwareContext::destroy_qp(ibv_qp* qp) {
-  return queue_pairs_.destroy(qp);
+  const int error = queue_pairs_.destroy(qp);
+  return error == 0 ? 0 : concerning_qp(Qp::of(qp), error);
 }
 
 // Null for a QP that was not made for it (ibv_create_qp_ex(3)).
@@ -268,17 +269,17 @@ ibv_qp_ex* SoftwareContext::qp_to_qp_ex(ibv_qp* qp) {
 }
 
 int SoftwareContext::attach_mcast(ibv_qp* qp, const ibv_gid* gid, uint16_t lid) {
-  return attach_to_group(Qp::of(qp), *gid, lid);
+  return concerning_qp(Qp::of(qp), attach_to_group(Qp::of(qp), *gid, lid));
 }
 
 int SoftwareContext::detach_mcast(ibv_qp* qp, const ibv_gid* gid, uint16_t lid) {
-  return detach_from_group(Qp::of(qp), *gid, lid);
+  return concerning_qp(Qp::of(qp), detach_from_group(Qp::of(qp), *gid, lid));
 }
 
 // ---- raw packets
 
 int SoftwareContext::modify_qp_rate_limit(ibv_qp* qp, const ibv_qp_rate_limit_attr* attr) {
-  return queue_pairs_.modify_rate_limit(qp, *attr);
+  return concerning_qp(Qp::of(qp), queue_pairs_.modify_rate_limit(qp, *attr));
 }
 
 Result<ibv_flow*> SoftwareContext::create_flow(ibv_qp* qp, const ibv_flow_attr* attr) {

@@ -2,6 +2,7 @@
 // The list of tagged buffers of a shared receive queue for tag matching: ibv_post_srq_ops(3).
 #include "adapter/limits.h"
 #include "adapter/shared_receive_queues.h"
+#include "base/failed_call.h"
 #include "queues/tag_list.h"
 
 namespace verbena::adapter {
@@ -18,7 +19,8 @@ Outcome execute(queues::TagList& tags, ibv_ops_wr& wr) {
   switch (wr.opcode) {
     case IBV_WR_TAG_ADD: {
       const auto& add = wr.tm.add;
-      if (add.num_sge < 0 || add.num_sge > kMaxSge) return {.error = EINVAL};
+      if (add.num_sge < 0 || add.num_sge > kMaxSge)
+        return {.error = because(EINVAL, "tm.add.num_sge {} is not within 0 to {}", add.num_sge, kMaxSge)};
       const auto handle =
           tags.add({add.tag, add.mask, add.recv_wr_id, {add.sg_list, static_cast<size_t>(add.num_sge)}});
       if (!handle) return {.error = handle.error().code};
@@ -31,7 +33,7 @@ Outcome execute(queues::TagList& tags, ibv_ops_wr& wr) {
     case IBV_WR_TAG_SYNC:
       return {};
     default:
-      return {.error = EINVAL};
+      return {.error = because(EINVAL, "there is no tag operation {}", static_cast<int>(wr.opcode))};
   }
 }
 
@@ -41,7 +43,7 @@ int SharedReceiveQueues::post_operations(ibv_srq* abi_srq, ibv_ops_wr* wr, ibv_o
   Srq& srq = Srq::of(abi_srq);
   if (srq.type != IBV_SRQT_TM) {
     *bad_wr = wr;
-    return EINVAL;
+    return because(EINVAL, "the shared receive queue is not one with tag matching (IBV_SRQT_TM)");
   }
   return device_.home().exclusively([&] {
     queues::TagList& tags = *srq.queue->tags();

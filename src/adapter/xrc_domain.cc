@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 
+#include "base/failed_call.h"
 #include "base/lock_at_fork.h"
 
 namespace verbena::adapter {
@@ -60,7 +61,8 @@ Result<std::shared_ptr<XrcDomain>> XrcDomain::of_file(const std::shared_ptr<engi
   if (::fstat(file.fd, &status) != 0) return fail(errno);
   const FileKey key{engine.get(), status.st_dev, status.st_ino, file.device_index};
   if (auto known = shared_domains().find(key)) {
-    if (file.exclusive) return fail(EINVAL);
+    if (file.exclusive)
+      return fail(because(EINVAL, "oflags have O_EXCL, and the file's XRC domain is open in this process"));
     return known;
   }
   const uint64_t id = next_id();

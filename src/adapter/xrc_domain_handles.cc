@@ -15,7 +15,7 @@ Result<std::shared_ptr<XrcDomain>> XrcDomainHandles::find_domain(const ibv_xrcd_
                                                  .create = create,
                                                  .exclusive = (attr.oflags & O_EXCL) != 0});
   }
-  if (!create) return fail(EINVAL);
+  if (!create) return fail(because(EINVAL, "fd is -1, which needs O_CREAT in oflags"));
   return XrcDomain::anonymous();
 }
 
@@ -23,7 +23,10 @@ Result<ibv_xrcd*> XrcDomainHandles::open(const ibv_xrcd_init_attr& attr) {
   if (device_.is_gone()) return fail(EIO);
   constexpr uint32_t kNeeded = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS;
   if (attr.comp_mask >= IBV_XRCD_INIT_ATTR_RESERVED) return fail(EOPNOTSUPP);
-  if ((attr.comp_mask & kNeeded) != kNeeded || (attr.oflags & ~(O_CREAT | O_EXCL)) != 0) return fail(EINVAL);
+  if ((attr.comp_mask & kNeeded) != kNeeded)
+    return fail(because(EINVAL, "comp_mask {:#x} lacks IBV_XRCD_INIT_ATTR_FD or _OFLAGS", attr.comp_mask));
+  if ((attr.oflags & ~(O_CREAT | O_EXCL)) != 0)
+    return fail(because(EINVAL, "oflags {:#o} have more than O_CREAT and O_EXCL", attr.oflags));
   auto domain = find_domain(attr);
   if (!domain) return tl::unexpected(domain.error());
   auto xrcd = std::make_unique<Xrcd>();

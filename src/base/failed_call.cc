@@ -9,12 +9,28 @@
 namespace verbena {
 namespace {
 
-struct Reason {
-  char words[240];
+template <size_t kBytes>
+struct Words {
+  char bytes[kBytes];
   size_t length;
+
+  void write(fmt::string_view words, fmt::format_args arguments) noexcept {
+    try {
+      length = fmt::vformat(words, arguments).copy(bytes, kBytes);
+    } catch (...) {
+      length = 0;
+    }
+  }
+  std::string_view get() const { return {bytes, length}; }
 };
 // Plain memory: a thread that ends has nothing to destroy, and may still call.
-constinit thread_local Reason kept{};
+constinit thread_local Words<240> kept{};  // empty: the usual cause has to do
+constinit thread_local Words<120> subject{};
+
+void forget() {
+  kept.length = 0;
+  subject.length = 0;
+}
 
 // Where nobody has told a reason: the likeliest.
 struct UsualCause {
@@ -64,27 +80,26 @@ std::string_view family_of(std::string_view call) {
 }  // namespace
 
 void keep_reason(fmt::string_view words, fmt::format_args arguments) noexcept {
-  try {
-    kept.length = fmt::vformat(words, arguments).copy(kept.words, sizeof kept.words);
-  } catch (...) {
-    kept.length = 0;  // the usual cause has to do
-  }
+  kept.write(words, arguments);
+}
+
+void keep_subject(fmt::string_view words, fmt::format_args arguments) noexcept {
+  subject.write(words, arguments);
 }
 
 void forget_reason() noexcept {
-  if (log_level() >= LogLevel::kError) kept.length = 0;
+  if (log_level() >= LogLevel::kError) forget();
 }
 
 void say_call_failed(const char* call, int code) noexcept {
   if (log_level() < LogLevel::kError || !is_failure(code)) return;
   const int before = errno;
-  const std::string_view why =
-      kept.length > 0 ? std::string_view(kept.words, kept.length) : usual_cause(code);
+  const std::string_view why = kept.length > 0 ? kept.get() : usual_cause(code);
   const char* name = ::strerrorname_np(code);
-  log_error("{}{}() failed, {} ({}){}{}", family_of(call), call, name != nullptr ? name : "?",
-            ::strerrordesc_np(code) != nullptr ? ::strerrordesc_np(code) : "unknown", why.empty() ? "" : ": ",
-            why);
-  kept.length = 0;
+  log_error("{}{}() failed, {} ({}){}{}{}{}", family_of(call), call, name != nullptr ? name : "?",
+            ::strerrordesc_np(code) != nullptr ? ::strerrordesc_np(code) : "unknown",
+            subject.length > 0 ? ": " : "", subject.get(), why.empty() ? "" : ": ", why);
+  forget();
   errno = before;
 }
 

@@ -23,6 +23,17 @@ template <class... Args>
   return code;
 }
 
+// For concerning(): the object that this thread's call is about. Longer ones are cut.
+void keep_subject(fmt::string_view words, fmt::format_args arguments) noexcept;
+
+// Says which object the call is about, in front of the reason: a queue pair, its device and port. Answers
+// `code`.
+template <class... Args>
+[[gnu::cold]] int concerning(int code, fmt::format_string<Args...> words, const Args&... arguments) noexcept {
+  if (log_level() >= LogLevel::kError) keep_subject(words, fmt::make_format_args(arguments...));
+  return code;
+}
+
 // A call begins: what was kept is not its reason.
 void forget_reason() noexcept;
 

@@ -32,10 +32,9 @@ uint32_t ShownObjects::take_place() {
   return unused_++;
 }
 
-// For every place that there is to be free one day: who gives one back may not fail. All at once, before
-// there are objects: a list that grows with them would lie above them on the heap and outlive them, and
-// malloc gives no memory below a live block back to the kernel. What is not used of it is never touched.
-// False: no memory.
+// Makes room for all places, so that giving one back cannot fail. False: no memory. It reserves everything
+// before there are objects: a list that grows with them would lie above them on the heap and outlive them, and
+// malloc gives no memory below a live block back to the kernel. Unused entries are never touched.
 bool ShownObjects::make_room() {
   try {
     free_.reserve(protocol::kObjectsPerSlot);

@@ -23,9 +23,9 @@
 
 namespace verbena::queues {
 
-// Blocks of one size in one mapping. Those never lent yet are zero as they come from the kernel. The slab's
-// own data lies behind them: on the heap it would outlive the objects around it, and malloc gives no memory
-// below a live block back to the kernel.
+// Blocks of one size in one mapping. Fresh blocks are zero as they come from the kernel. The slab's own data
+// follows the blocks: on the heap it would outlive the objects around it, and malloc gives no memory below a
+// live block back to the kernel.
 class RingSlab {
  public:
   // Null when there is no memory.
@@ -90,7 +90,7 @@ class RingSlab {
     const size_t bytes = slab_bytes(block_bytes);
     return bytes + sizeof(RingSlab) + bytes / block_bytes * sizeof(uint16_t);
   }
-  // Of each free block, the next one.
+  // The index of the next free block, for each free block.
   uint16_t* next_free() { return reinterpret_cast<uint16_t*>(this + 1); }
   std::byte* at(uint16_t index) const { return base_ + size_t{index} * block_bytes_; }
 

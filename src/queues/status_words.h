@@ -2,6 +2,10 @@
 #pragma once
 
 #include <array>
+#include <cstdint>
+#include <iterator>
+
+#include <infiniband/verbs.h>
 
 // What programs print of an event, a completion or a queue pair. Scripts match them: they are interface.
 namespace verbena::queues {
@@ -58,6 +62,49 @@ inline constexpr const char* kCompletionStatuses[] = {
     "TM error",
     "TM software rendezvous",
 };
+
+// By enum ibv_wr_opcode. Null: there is none.
+inline constexpr const char* kSendOpcodes[] = {
+    "IBV_WR_RDMA_WRITE",
+    "IBV_WR_RDMA_WRITE_WITH_IMM",
+    "IBV_WR_SEND",
+    "IBV_WR_SEND_WITH_IMM",
+    "IBV_WR_RDMA_READ",
+    "IBV_WR_ATOMIC_CMP_AND_SWP",
+    "IBV_WR_ATOMIC_FETCH_AND_ADD",
+    "IBV_WR_LOCAL_INV",
+    "IBV_WR_BIND_MW",
+    "IBV_WR_SEND_WITH_INV",
+    "IBV_WR_TSO",
+    "IBV_WR_DRIVER1",
+    nullptr,
+    nullptr,
+    "IBV_WR_FLUSH",
+    "IBV_WR_ATOMIC_WRITE",
+};
+// Null for a number that is no opcode.
+constexpr const char* send_opcode_name(uint32_t opcode) {
+  return opcode < std::size(kSendOpcodes) ? kSendOpcodes[opcode] : nullptr;
+}
+
+constexpr const char* name_of(ibv_qp_type type) {
+  switch (type) {
+    case IBV_QPT_RC:
+      return "RC";
+    case IBV_QPT_UC:
+      return "UC";
+    case IBV_QPT_UD:
+      return "UD";
+    case IBV_QPT_RAW_PACKET:
+      return "RAW_PACKET";
+    case IBV_QPT_XRC_SEND:
+      return "XRC_SEND";
+    case IBV_QPT_XRC_RECV:
+      return "XRC_RECV";
+    default:
+      return "this type of queue pair";
+  }
+}
 
 // By enum ibv_qp_state, as iproute2 calls them.
 inline constexpr std::array<const char*, 7> kQpStates = {"RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR"};

@@ -22,11 +22,13 @@ inline constexpr uint32_t kMaxSge = 32;
 inline constexpr uint32_t kMaxInline = 1024;
 
 // What an application may say in SendWqe::flags, and what is said there besides: the request is not its own,
-// but made for a shared receive queue that matches tags.
+// but made for a shared receive queue that matches tags; or its service cannot carry it out, so that it
+// completes with IBV_WC_LOC_QP_OP_ERR when its turn comes.
 inline constexpr uint8_t kSendFlags =
     IBV_SEND_FENCE | IBV_SEND_SIGNALED | IBV_SEND_SOLICITED | IBV_SEND_INLINE | IBV_SEND_IP_CSUM;
 inline constexpr uint8_t kTagMatchingRequest = 0x80;
-static_assert((kSendFlags & kTagMatchingRequest) == 0);
+inline constexpr uint8_t kRefusedRequest = 0x40;
+static_assert((kSendFlags & (kTagMatchingRequest | kRefusedRequest)) == 0);
 
 // A send request as it lies in the ring: the application's part, filled in by post_send, and the requester's
 // own notes. The gather list, or the inline data instead of it, follows directly.
@@ -77,6 +79,7 @@ struct SendWqe {
     compare_add = b.length;
   }
 
+  bool is_refused() const { return (flags & kRefusedRequest) != 0; }
   bool is_inline() const { return (flags & IBV_SEND_INLINE) != 0; }
   bool has_flag(ibv_send_flags flag) const { return (flags & flag) != 0; }
   std::span<const ibv_sge> sges() const { return {reinterpret_cast<const ibv_sge*>(this + 1), num_sge}; }

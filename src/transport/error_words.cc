@@ -188,11 +188,22 @@ std::string why_no_answer(const QueuePair& qp) {
       peer_text(qp), attributes.retry_count + 1, timeout.count());
 }
 
+// The service cannot carry the request out, or its address handle is of no use to it.
+std::string why_no_operation(const QueuePair& qp, const SendWqe& wqe) {
+  const bool is_datagram =
+      qp.config().type == IBV_QPT_UD && (wqe.opcode == IBV_WR_SEND || wqe.opcode == IBV_WR_SEND_WITH_IMM);
+  if (is_datagram) return "the address handle is of another protection domain than the queue pair";
+  const char* const name = queues::send_opcode_name(wqe.opcode);
+  return fmt::format("{} is not supported on {}", name != nullptr ? name : "the operation",
+                     queues::name_of(qp.config().type));
+}
+
 std::string cause_of(const QueuePair& qp, const SendWqe& wqe, ibv_wc_status status) {
   const bool is_inline = wqe.is_inline();
   if (status == IBV_WC_LOC_PROT_ERR && !is_inline) {
     return why_no_local(qp, wqe, wqe.opcode == IBV_WR_RDMA_READ ? memory::Access{IBV_ACCESS_LOCAL_WRITE} : 0);
   }
+  if (status == IBV_WC_LOC_QP_OP_ERR && wqe.is_refused()) return why_no_operation(qp, wqe);
   if (status == IBV_WC_RETRY_EXC_ERR) return why_no_answer(qp);
   return std::string(usual_cause(status));
 }

@@ -65,6 +65,7 @@ inline constexpr Duration kLongestPatience = std::chrono::seconds(4);
 // What a QP is made of and with.
 struct QpConfig {
   roce::Qpn qpn;
+  ibv_qp_type type{};  // for messages
   memory::PdId pd = 0;
   bool signal_all = false;
   queues::CompletionQueue* send_cq = nullptr;

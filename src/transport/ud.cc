@@ -239,7 +239,7 @@ TransmitResult UdQueuePair::send_posted(TimePoint now, uint32_t budget) {
   while (state() == IBV_QPS_RTS && !queue.empty() && waits_until_ == kNever) {
     if (budget-- == 0) return TransmitResult::kMore;
     const queues::SendWqe& wqe = queue.at(queue.consumed());
-    if (wqe.opcode != IBV_WR_SEND && wqe.opcode != IBV_WR_SEND_WITH_IMM) {
+    if ((wqe.opcode != IBV_WR_SEND && wqe.opcode != IBV_WR_SEND_WITH_IMM) || wqe.is_refused()) {
       fail_send(IBV_WC_LOC_QP_OP_ERR);
       break;
     }

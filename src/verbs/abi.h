@@ -16,19 +16,30 @@ namespace verbena::verbs {
 using verbena::answer_code;
 using verbena::answer_minus_one;
 using verbena::answer_pointer;
+using verbena::because;
 using verbena::without_exceptions;
 
 // The context of an object, or of a context itself. Null when it is none: a null pointer, which is the
-// commonest mistake, one that was destroyed, or one whose handle was spoiled. Nothing of it is read before
-// that is known.
+// commonest mistake, one that was destroyed, or one whose `context` or handle the program has changed.
+// Nothing of it is read before that is known.
 template <class Object>
 provider::Context* owner(const Object* object) {
   provider::Context* const context = provider::find_owner(object);
   if (context == nullptr) {
-    because(EINVAL, "the {} is {}", provider::name_of(provider::kind_of(object)),
-            object == nullptr ? "null" : "destroyed, or never was one");
+    const char* const kind = provider::name_of(provider::kind_of(object));
+    if (object == nullptr) {
+      because(EINVAL, "{} is null", kind);
+    } else {
+      because(EINVAL, "{} {} was destroyed, never existed, or its context or handle was changed", kind,
+              static_cast<const void*>(object));
+    }
   }
   return context;
+}
+
+// EINVAL for a pointer to a struct that the call needs.
+inline int is_null(const char* argument) {
+  return because(EINVAL, "{} is null", argument);
 }
 
 // What a call with something that is no object answers: EINVAL. A call that would destroy it answers ENOENT,

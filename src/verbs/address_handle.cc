@@ -111,7 +111,8 @@ int fill_route_from_ipv6(ibv_context* context, uint8_t port, const ibv_grh& grh,
 VERBENA_ABI ibv_ah* ibv_create_ah(ibv_pd* pd, ibv_ah_attr* attr) {
   return answer_pointer([&]() -> Result<ibv_ah*> {
     auto* provider = owner(pd);
-    if (provider == nullptr || attr == nullptr) return fail(EINVAL);
+    if (provider == nullptr) return fail(EINVAL);
+    if (attr == nullptr) return fail(is_null("attr"));
     return provider->create_ah(pd, attr);
   });
 }

@@ -46,7 +46,8 @@ int refuse_post_recv(ibv_qp*, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
 int query_device_ex(ibv_context* context, const ibv_query_device_ex_input* input, ibv_device_attr_ex* attr,
                     size_t attr_size) {
   return answer_code([&] {
-    if (input != nullptr && input->comp_mask != 0) return EINVAL;
+    if (input != nullptr && input->comp_mask != 0)
+      return because(EINVAL, "comp_mask {:#x} of the input is not 0", input->comp_mask);
     return with_owner(context, [&](auto& provider) { return query_device(provider, attr, attr_size); });
   });
 }

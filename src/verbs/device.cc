@@ -46,7 +46,7 @@ VERBENA_ABI int ibv_get_device_index(ibv_device* device) {
 
 VERBENA_ABI ibv_context* ibv_open_device(ibv_device* device) {
   return answer_pointer([&]() -> verbena::Result<ibv_context*> {
-    if (device == nullptr) return verbena::fail(EINVAL);
+    if (device == nullptr) return verbena::fail(is_null("device"));
     DeviceHandle& handle = DeviceHandle::of(device);
     auto opened = handle.open();
     if (!opened) return verbena::fail(opened.error().code);
@@ -59,8 +59,13 @@ VERBENA_ABI ibv_context* ibv_open_device(ibv_device* device) {
 }
 
 VERBENA_ABI int ibv_close_device(ibv_context* context) {
-  provider::Context* const opened = owner(context);
-  if (opened == nullptr) return answer_code([] { return EINVAL; });
+  provider::Context* opened = nullptr;
+  if (const int code = answer_code([&] {
+        opened = owner(context);
+        return opened != nullptr ? 0 : EINVAL;
+      });
+      code != 0)
+    return code;
   DeviceHandle& handle = DeviceHandle::of(context->device);
   const int code = answer_code([&] {
     delete opened;

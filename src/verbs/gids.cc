@@ -34,7 +34,11 @@ VERBENA_ABI int _ibv_query_gid_ex(ibv_context* context, uint32_t port, uint32_t 
                                   uint32_t flags, size_t entry_size) {
   return answer_code([&] {
     auto* provider = owner(context);
-    if (provider == nullptr || flags != 0 || port > UINT8_MAX || entry_size < sizeof *entry) return EINVAL;
+    if (provider == nullptr) return EINVAL;
+    if (flags != 0) return because(EINVAL, "flags {:#x} are not 0", flags);
+    if (port > UINT8_MAX) return because(EINVAL, "there is no port {}", port);
+    if (entry_size < sizeof *entry)
+      return because(EINVAL, "entry_size {} is less than {}", entry_size, sizeof *entry);
     ibv_gid_entry found{};
     if (const int code = provider->query_gid_entry(static_cast<uint8_t>(port), index, &found)) return code;
     std::memset(static_cast<void*>(entry), 0, entry_size);
@@ -48,9 +52,12 @@ VERBENA_ABI ssize_t _ibv_query_gid_table(ibv_context* context, ibv_gid_entry* en
   size_t count = 0;
   const int code = answer_code([&] {
     auto* provider = owner(context);
-    if (provider == nullptr || flags != 0 || entry_size == 0 || max_entries == 0) return EINVAL;
+    if (provider == nullptr) return EINVAL;
+    if (flags != 0) return because(EINVAL, "flags {:#x} are not 0", flags);
+    if (entry_size == 0 || max_entries == 0) return because(EINVAL, "entry_size or max_entries is 0");
     const auto table = provider->gid_table();
-    if (table.size() > max_entries) return EINVAL;
+    if (table.size() > max_entries)
+      return because(EINVAL, "max_entries {} is less than the {} GIDs there are", max_entries, table.size());
     auto* to = reinterpret_cast<std::byte*>(entries);
     for (const ibv_gid_entry& entry : table) {
       std::memset(to, 0, entry_size);

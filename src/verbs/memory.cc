@@ -56,7 +56,13 @@ VERBENA_ABI int ibv_rereg_mr(ibv_mr* mr, int flags, ibv_pd* pd, void* addr, size
                          (access != 0 && (flags & IBV_REREG_MR_CHANGE_ACCESS) == 0) ||
                          ((flags & IBV_REREG_MR_CHANGE_PD) != 0 && pd == nullptr);
   if (bad_input) {
-    errno = EINVAL;
+    answer_code([&] {
+      if (mr == nullptr) return is_null("mr");
+      return because(EINVAL,
+                     "flags {:#x} with pd {}, addr {}, length {} and access {:#x} do not go together "
+                     "(ibv_rereg_mr(3))",
+                     flags, static_cast<const void*>(pd), static_cast<const void*>(addr), length, access);
+    });
     return IBV_REREG_MR_ERR_INPUT;
   }
   const int code = answer_code([&] {

@@ -17,7 +17,7 @@ int dealloc_mw(ibv_mw* mw) {
 
 ibv_dm* alloc_dm(ibv_context* context, ibv_alloc_dm_attr* attr) {
   return answer_pointer([&]() -> Result<ibv_dm*> {
-    if (attr == nullptr) return fail(EINVAL);
+    if (attr == nullptr) return fail(is_null("attr"));
     return with_owner(context, [&](auto& provider) { return provider.alloc_dm(attr); });
   });
 }
@@ -28,7 +28,8 @@ int free_dm(ibv_dm* dm) {
 
 ibv_mr* reg_dm_mr(ibv_pd* pd, ibv_dm* dm, uint64_t offset, size_t length, unsigned access) {
   return answer_pointer([&]() -> Result<ibv_mr*> {
-    if (owner(dm) == nullptr || owner(dm) != owner(pd)) return fail(EINVAL);
+    if (owner(dm) == nullptr || owner(pd) == nullptr) return fail(EINVAL);
+    if (owner(dm) != owner(pd)) return fail(because(EINVAL, "dm and pd are of different ibv_contexts"));
     return with_owner(pd, [&](auto& provider) { return provider.reg_dm_mr(pd, dm, offset, length, access); });
   });
 }
@@ -40,7 +41,7 @@ ibv_mr* alloc_null_mr(ibv_pd* pd) {
 
 int advise_mr(ibv_pd* pd, ibv_advise_mr_advice advice, uint32_t flags, ibv_sge* list, uint32_t count) {
   return answer_code([&] {
-    if (list == nullptr) return EINVAL;
+    if (list == nullptr) return is_null("sg_list");
     return with_owner(pd, [&](auto& provider) {
       return provider.advise_mr(pd, advice, flags, {list, count});
     });

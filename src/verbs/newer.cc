@@ -18,14 +18,18 @@ constexpr uint64_t kKnownMask = kRegMrIova | kRegMrAddr | kRegMrFd | kRegMrFdOff
 
 Result<ibv_mr*> register_by_fd(ibv_pd* pd, const MrInitAttr& attr) {
   constexpr uint64_t kNeeded = kRegMrFdOffset | kRegMrIova;
-  if ((attr.comp_mask & kRegMrAddr) != 0 || (attr.comp_mask & kNeeded) != kNeeded) return fail(EINVAL);
+  if ((attr.comp_mask & kRegMrAddr) != 0 || (attr.comp_mask & kNeeded) != kNeeded)
+    return fail(because(EINVAL, "comp_mask {:#x}: a registration by fd takes fd_offset and iova, and no addr",
+                        attr.comp_mask));
   return with_owner(pd, [&](auto& provider) {
     return provider.reg_dmabuf_mr(pd, attr.fd_offset, attr.length, attr.iova, attr.fd, attr.access);
   });
 }
 
 Result<ibv_mr*> register_by_address(ibv_pd* pd, const MrInitAttr& attr) {
-  if ((attr.comp_mask & kRegMrAddr) == 0 || (attr.comp_mask & kRegMrFdOffset) != 0) return fail(EINVAL);
+  if ((attr.comp_mask & kRegMrAddr) == 0 || (attr.comp_mask & kRegMrFdOffset) != 0)
+    return fail(because(EINVAL, "comp_mask {:#x}: a registration without fd takes addr, and no fd_offset",
+                        attr.comp_mask));
   const uint64_t iova =
       (attr.comp_mask & kRegMrIova) != 0 ? attr.iova : reinterpret_cast<uintptr_t>(attr.addr);
   const unsigned access = static_cast<unsigned>(attr.access) & ~unsigned{IBV_ACCESS_OPTIONAL_RANGE};
@@ -47,16 +51,20 @@ bool fits_its_buffer(const ibv_pd* pd, const MrInitAttr& attr) {
 
 VERBENA_ABI ibv_mr* ibv_reg_mr_ex(ibv_pd* pd, MrInitAttr* attr) {
   return answer_pointer([&]() -> Result<ibv_mr*> {
-    if (owner(pd) == nullptr || attr == nullptr) return fail(EINVAL);
+    if (owner(pd) == nullptr) return fail(EINVAL);
+    if (attr == nullptr) return fail(is_null("mr_init_attr"));
     if ((attr->comp_mask & ~kKnownMask) != 0) return fail(EOPNOTSUPP);
-    if ((attr->comp_mask & kRegMrBuf) != 0 && !fits_its_buffer(pd, *attr)) return fail(EINVAL);
+    if ((attr->comp_mask & kRegMrBuf) != 0 && !fits_its_buffer(pd, *attr))
+      return fail(
+          because(EINVAL, "addr and length are not within buf, or buf is of another protection domain"));
     return (attr->comp_mask & kRegMrFd) != 0 ? register_by_fd(pd, *attr) : register_by_address(pd, *attr);
   });
 }
 
 VERBENA_ABI void* ibv_alloc_buf(ibv_pd* pd, size_t size, Buffer** buf) {
   return answer_pointer([&]() -> Result<void*> {
-    if (pd == nullptr || buf == nullptr) return fail(EINVAL);
+    if (owner(pd) == nullptr) return fail(EINVAL);
+    if (buf == nullptr) return fail(is_null("buf"));
     auto made = std::make_unique<Buffer>();
     const auto page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
     if (const int code = ::posix_memalign(&made->addr, page, size)) return fail(code);

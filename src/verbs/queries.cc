@@ -40,7 +40,8 @@ uint64_t look_up(const SpeedUnit (&table)[kCount], uint8_t value) {
 }  // namespace
 
 int query_device(provider::Context& context, ibv_device_attr_ex* attr, size_t attr_size) {
-  if (attr_size < sizeof attr->orig_attr) return EINVAL;
+  if (attr_size < sizeof attr->orig_attr)
+    return because(EINVAL, "attr_size {} is less than {}", attr_size, sizeof attr->orig_attr);
   ibv_device_attr_ex full{};
   const int code = context.query_device(&full, sizeof full);
   if (code == 0) copy_out(attr, attr_size, full);
@@ -81,7 +82,8 @@ VERBENA_ABI int ibv_query_port(ibv_context* context, uint8_t port, _compat_ibv_p
 VERBENA_ABI int ibv_query_port_speed(ibv_context* context, uint32_t port, uint64_t* speed) {
   return answer_code([&] {
     auto* provider = owner(context);
-    if (provider == nullptr || port > UINT8_MAX) return EINVAL;
+    if (provider == nullptr) return EINVAL;
+    if (port > UINT8_MAX) return because(EINVAL, "there is no port {}", port);
     ibv_port_attr attr{};
     if (const int code = provider->query_port(static_cast<uint8_t>(port), &attr)) return code;
     *speed = look_up(kWidths, attr.active_width) * look_up(kSpeeds, attr.active_speed);

@@ -60,7 +60,8 @@ using verbena::Result;
 VERBENA_ABI ibv_qp* ibv_create_qp(ibv_pd* pd, ibv_qp_init_attr* attr) {
   return answer_pointer([&]() -> Result<ibv_qp*> {
     auto* provider = owner(pd);
-    if (provider == nullptr || attr == nullptr) return fail(EINVAL);
+    if (provider == nullptr) return fail(EINVAL);
+    if (attr == nullptr) return fail(is_null("qp_init_attr"));
     ibv_qp_init_attr_ex wanted = common_part(*attr);
     wanted.comp_mask = IBV_QP_INIT_ATTR_PD;
     wanted.pd = pd;

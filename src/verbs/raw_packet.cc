@@ -9,14 +9,16 @@ namespace {
 int modify_qp_rate_limit(ibv_qp* qp, ibv_qp_rate_limit_attr* attr) {
   return answer_code([&] {
     auto* provider = owner(qp);
-    return provider != nullptr && attr != nullptr ? provider->modify_qp_rate_limit(qp, attr) : EINVAL;
+    if (provider != nullptr && attr == nullptr) return is_null("attr");
+    return provider != nullptr ? provider->modify_qp_rate_limit(qp, attr) : EINVAL;
   });
 }
 
 ibv_flow* create_flow(ibv_qp* qp, ibv_flow_attr* attr) {
   return answer_pointer([&]() -> Result<ibv_flow*> {
     auto* provider = owner(qp);
-    if (provider == nullptr || attr == nullptr) return fail(EINVAL);
+    if (provider == nullptr) return fail(EINVAL);
+    if (attr == nullptr) return fail(is_null("attr"));
     return provider->create_flow(qp, attr);
   });
 }
@@ -28,7 +30,7 @@ int destroy_flow(ibv_flow* flow) {
 
 ibv_wq* create_wq(ibv_context* context, ibv_wq_init_attr* attr) {
   return answer_pointer([&]() -> Result<ibv_wq*> {
-    if (attr == nullptr) return fail(EINVAL);
+    if (attr == nullptr) return fail(is_null("attr"));
     return with_owner(context, [&](auto& provider) { return provider.create_wq(attr); });
   });
 }
@@ -36,7 +38,8 @@ ibv_wq* create_wq(ibv_context* context, ibv_wq_init_attr* attr) {
 int modify_wq(ibv_wq* wq, ibv_wq_attr* attr) {
   return answer_code([&] {
     auto* provider = owner(wq);
-    return provider != nullptr && attr != nullptr ? provider->modify_wq(wq, attr) : EINVAL;
+    if (provider != nullptr && attr == nullptr) return is_null("attr");
+    return provider != nullptr ? provider->modify_wq(wq, attr) : EINVAL;
   });
 }
 
@@ -46,7 +49,7 @@ int destroy_wq(ibv_wq* wq) {
 
 ibv_rwq_ind_table* create_rwq_ind_table(ibv_context* context, ibv_rwq_ind_table_init_attr* attr) {
   return answer_pointer([&]() -> Result<ibv_rwq_ind_table*> {
-    if (attr == nullptr) return fail(EINVAL);
+    if (attr == nullptr) return fail(is_null("attr"));
     return with_owner(context, [&](auto& provider) { return provider.create_rwq_ind_table(attr); });
   });
 }
@@ -58,7 +61,7 @@ int destroy_rwq_ind_table(ibv_rwq_ind_table* table) {
 
 ibv_counters* create_counters(ibv_context* context, ibv_counters_init_attr* attr) {
   return answer_pointer([&]() -> Result<ibv_counters*> {
-    if (attr == nullptr) return fail(EINVAL);
+    if (attr == nullptr) return fail(is_null("attr"));
     return with_owner(context, [&](auto& provider) { return provider.create_counters(attr); });
   });
 }
@@ -71,7 +74,8 @@ int destroy_counters(ibv_counters* counters) {
 int attach_counters(ibv_counters* counters, ibv_counter_attach_attr* attr, ibv_flow* flow) {
   return answer_code([&] {
     auto* provider = owner(counters);
-    return provider != nullptr && attr != nullptr ? provider->attach_counters(counters, attr, flow) : EINVAL;
+    if (provider != nullptr && attr == nullptr) return is_null("attr");
+    return provider != nullptr ? provider->attach_counters(counters, attr, flow) : EINVAL;
   });
 }
 

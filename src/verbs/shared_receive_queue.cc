@@ -9,7 +9,8 @@ using verbena::Result;
 VERBENA_ABI ibv_srq* ibv_create_srq(ibv_pd* pd, ibv_srq_init_attr* attr) {
   return answer_pointer([&]() -> Result<ibv_srq*> {
     auto* provider = owner(pd);
-    if (provider == nullptr || attr == nullptr) return fail(EINVAL);
+    if (provider == nullptr) return fail(EINVAL);
+    if (attr == nullptr) return fail(is_null("srq_init_attr"));
     ibv_srq_init_attr_ex wanted{};
     wanted.srq_context = attr->srq_context;
     wanted.attr = attr->attr;

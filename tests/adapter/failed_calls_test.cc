@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // What VERBENA_LOG=error says of verbs that fail: which, and why.
 #include <functional>
+#include <memory>
 #include <string>
+#include <vector>
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include "adapter/support/endpoint.h"
@@ -35,10 +38,8 @@ class FailedVerbs : public ::testing::Test {
 TEST_F(FailedVerbs, NameTheAttributeThatIsWrong) {
   ibv_qp_attr attr{};
   attr.qp_state = IBV_QPS_RTR;
-  EXPECT_THAT(
-      said_by([&] { ibv_modify_qp(end_.qp.get(), &attr, IBV_QP_STATE); }),
-      HasSubstr(
-          "ibv_modify_qp() failed, EINVAL (Invalid argument): a queue pair does not go from RESET to RTR"));
+  EXPECT_THAT(said_by([&] { ibv_modify_qp(end_.qp.get(), &attr, IBV_QP_STATE); }),
+              HasSubstr("ibv_modify_qp() failed, EINVAL (Invalid argument): QP "));
   attr.qp_state = IBV_QPS_INIT;
   attr.port_num = 1;
   EXPECT_THAT(said_by([&] { ibv_modify_qp(end_.qp.get(), &attr, IBV_QP_STATE | IBV_QP_PORT); }),
@@ -66,7 +67,7 @@ TEST_F(FailedVerbs, SayWhatStillUsesAnObject) {
 }
 
 TEST_F(FailedVerbs, SayThatAPointerIsNull) {
-  EXPECT_THAT(said_by([&] { EXPECT_EQ(ibv_destroy_cq(nullptr), EINVAL); }), HasSubstr("the ibv_cq is null"));
+  EXPECT_THAT(said_by([&] { EXPECT_EQ(ibv_destroy_cq(nullptr), EINVAL); }), HasSubstr("ibv_cq is null"));
 }
 
 TEST_F(FailedVerbs, TellOfWrongGids) {
@@ -82,6 +83,64 @@ TEST_F(FailedVerbs, TellOfPostsThatAreRefused) {
   EXPECT_THAT(said_by([&] { EXPECT_EQ(ibv_post_send(end_.qp.get(), &request, &bad), EINVAL); }),
               HasSubstr("is in RESET"));
   EXPECT_EQ(bad, &request);
+}
+
+TEST_F(FailedVerbs, NameTheCapacityThatIsTooLarge) {
+  ibv_qp_init_attr init{};
+  init.send_cq = init.recv_cq = end_.cq.get();
+  init.qp_type = IBV_QPT_RC;
+  init.cap.max_send_wr = 99'999'999;
+  EXPECT_THAT(said_by([&] { EXPECT_EQ(ibv_create_qp(end_.pd.get(), &init), nullptr); }),
+              HasSubstr("cap.max_send_wr 99999999 exceeds max_qp_wr 1048576"));
+  EXPECT_THAT(
+      said_by([&] { EXPECT_EQ(ibv_create_cq(end_.context.get(), -1, nullptr, nullptr, 0), nullptr); }),
+      HasSubstr("cqe -1 is less than 1"));
+}
+
+TEST_F(FailedVerbs, NameTheQueuePairItsDeviceAndPort) {
+  const std::string qp = fmt::format("QP {:#08x} of rxe_lo port 1: ", end_.qp->qp_num);
+  ibv_qp_attr attr{};
+  attr.qp_state = IBV_QPS_RTR;
+  EXPECT_THAT(said_by([&] { ibv_modify_qp(end_.qp.get(), &attr, IBV_QP_STATE); }),
+              HasSubstr(qp + "a queue pair does not go from RESET to RTR"));
+  end_.connect(end_.address());
+  std::vector<ibv_sge> many(end_.options.cap.max_send_sge + 1, end_.piece(0, 1));
+  EXPECT_THAT(said_by([&] { EXPECT_EQ(end_.post_send(send_request(1), many), EINVAL); }),
+              HasSubstr(qp + "num_sge 9 is not within 0 to max_send_sge 8"));
+}
+
+TEST_F(FailedVerbs, NameTheStateThatAPostNeeds) {
+  ibv_send_wr send{};
+  ibv_send_wr* bad_send = nullptr;
+  EXPECT_THAT(said_by([&] { EXPECT_EQ(ibv_post_send(end_.qp.get(), &send, &bad_send), EINVAL); }),
+              HasSubstr("it is in RESET; ibv_post_send needs RTS"));
+  EXPECT_THAT(said_by([&] { EXPECT_EQ(end_.post_receive(1, end_.piece(0, 8)), EINVAL); }),
+              HasSubstr("it is in RESET; ibv_post_recv needs INIT, RTR or RTS"));
+  ibv_srq_init_attr srq_init{};
+  srq_init.attr = {.max_wr = 4, .max_sge = 1, .srq_limit = 0};
+  std::unique_ptr<ibv_srq, Destroy<ibv_destroy_srq>> srq(ibv_create_srq(end_.pd.get(), &srq_init));
+  ibv_qp_init_attr init{};
+  init.send_cq = init.recv_cq = end_.cq.get();
+  init.srq = srq.get();
+  init.qp_type = IBV_QPT_RC;
+  Qp qp(ibv_create_qp(end_.pd.get(), &init));
+  ibv_recv_wr receive{};
+  ibv_recv_wr* bad = nullptr;
+  EXPECT_THAT(said_by([&] { EXPECT_EQ(ibv_post_recv(qp.get(), &receive, &bad), EINVAL); }),
+              HasSubstr("it uses an SRQ: use ibv_post_srq_recv()"));
+}
+
+TEST_F(FailedVerbs, NameTheOperationThatTheServiceDoesNotHave) {
+  Pair pair({.type = IBV_QPT_UD});
+  const ibv_sge piece = pair.a.piece(0, 8);
+  const auto posted = [&](ibv_wr_opcode opcode) {
+    return said_by([&] {
+      const ibv_send_wr request = remote_request(opcode, 1, pair.b.address());
+      if (pair.a.post_send(request, {&piece, 1}) == 0) pair.a.completion();
+    });
+  };
+  EXPECT_THAT(posted(IBV_WR_TSO), HasSubstr("IBV_WR_TSO is not supported on UD"));
+  EXPECT_THAT(posted(IBV_WR_RDMA_WRITE), HasSubstr("IBV_WR_RDMA_WRITE is not supported on UD"));
 }
 
 }  // namespace

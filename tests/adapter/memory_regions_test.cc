@@ -110,6 +110,27 @@ TEST(MemoryRegion, OfHugePages) {
   expect_usable(memory);
 }
 
+// ib_umem_get() of the kernel counts pages: one with a byte offset is one page, however few bytes.
+TEST(MemoryRegion, MayBeEmptyUnlessItBeginsAPage) {
+  Pair pair;
+  const Mapping memory(2 * kPage);
+  Mr empty(ibv_reg_mr(pair.b.pd.get(), memory.data() + 8, 0, kAll));
+  ASSERT_NE(empty, nullptr) << std::strerror(errno);
+  EXPECT_EQ(empty->length, 0u);
+  EXPECT_EQ(write_to(pair, *empty, number(memory.data()) + 8, 0), IBV_WC_SUCCESS);
+  EXPECT_EQ(
+      ibv_rereg_mr(empty.get(), IBV_REREG_MR_CHANGE_ACCESS, nullptr, nullptr, 0, IBV_ACCESS_LOCAL_WRITE), 0);
+  EXPECT_EQ(ibv_reg_mr(pair.b.pd.get(), memory.data(), 0, kAll), nullptr);
+  EXPECT_EQ(errno, EINVAL);
+  EXPECT_EQ(ibv_reg_mr(pair.b.pd.get(), memory.data() + 8, 0, IBV_ACCESS_ON_DEMAND), nullptr);
+  EXPECT_EQ(errno, EINVAL);
+  ASSERT_EQ(::mprotect(memory.data(), kPage, PROT_READ), 0);
+  EXPECT_EQ(ibv_reg_mr(pair.b.pd.get(), memory.data() + 8, 0, kAll), nullptr);
+  EXPECT_EQ(errno, EFAULT) << "its page cannot be written to";
+  EXPECT_EQ(ibv_reg_mr(pair.b.pd.get(), reinterpret_cast<void*>(24), 0, 0), nullptr);
+  EXPECT_EQ(errno, EFAULT) << "its page is not there";
+}
+
 TEST(MemoryRegion, HasAddressesOfItsOwnChoosing) {
   Pair pair;
   alignas(8) std::byte memory[256]{};

@@ -37,9 +37,7 @@ class MemoryWindow : public ::testing::Test {
     ibv_send_wr request = send_request(12);
     request.opcode = IBV_WR_BIND_MW;
     request.bind_mw = {mw.get(), ibv_inc_rkey(mw->rkey), to};
-    const int error = pair.b.post_send(request, {});
-    if (error == 0) mw->rkey = request.bind_mw.rkey;
-    return error;
+    return pair.b.post_send(request, {});
   }
   int invalidate(uint32_t rkey) {
     ibv_send_wr request = send_request(13);
@@ -100,6 +98,38 @@ TEST_F(MemoryWindow, OfType2IsBoundAndInvalidatedByRequests) {
     ASSERT_EQ(wc.opcode, IBV_WC_LOCAL_INV);
   }
   EXPECT_EQ(write(0, mw->rkey), IBV_WC_REM_ACCESS_ERR);
+}
+
+// As with irdma's library: programs for adapters read the window's key, and do not keep the one they chose.
+TEST_F(MemoryWindow, OfType2HasItsNewKeyOnceTheBindIsPosted) {
+  open(IBV_MW_TYPE_2);
+  const uint32_t before = mw->rkey;
+  ibv_send_wr requests[3];
+  ibv_send_wr* bad = nullptr;
+  for (uint32_t i = 0; i < 3; ++i) {
+    requests[i] = send_request(i);
+    requests[i].opcode = i == 1 ? IBV_WR_LOCAL_INV : IBV_WR_BIND_MW;
+    requests[i].next = i < 2 ? &requests[i + 1] : nullptr;
+  }
+  requests[0].bind_mw = {mw.get(), ibv_inc_rkey(before), info()};
+  requests[1].invalidate_rkey = ibv_inc_rkey(before);
+  requests[2].bind_mw = {mw.get(), before, info()};
+  ibv_sge piece = pair.b.piece(0, 8);
+  requests[2].sg_list = &piece;
+  requests[2].num_sge = 1;  // a bind has no data: this one is refused
+  EXPECT_EQ(ibv_post_send(pair.b.qp.get(), requests, &bad), EINVAL);
+  EXPECT_EQ(bad, &requests[2]);
+  EXPECT_EQ(mw->rkey, ibv_inc_rkey(before)) << "the bind before the refused one was posted";
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(pair.b.completion().status, IBV_WC_SUCCESS);
+  // Each bind of a list begins with the key that the one before it gives.
+  requests[0].bind_mw.rkey = ibv_inc_rkey(ibv_inc_rkey(before));
+  requests[1].invalidate_rkey = requests[0].bind_mw.rkey;
+  requests[2].bind_mw.rkey = ibv_inc_rkey(requests[0].bind_mw.rkey);
+  requests[2].num_sge = 0;
+  ASSERT_EQ(ibv_post_send(pair.b.qp.get(), requests, &bad), 0);
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(pair.b.completion().status, IBV_WC_SUCCESS);
+  EXPECT_EQ(mw->rkey, requests[2].bind_mw.rkey);
+  EXPECT_EQ(write(number(memory) + 1000, mw->rkey), IBV_WC_SUCCESS);
 }
 
 TEST_F(MemoryWindow, OfType2IsInvalidatedByThePeer) {

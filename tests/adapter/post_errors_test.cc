@@ -15,17 +15,12 @@ TEST(PostSend, RefusesWhatTheServiceDoesNotHave) {
     int error;
   };
   const Case cases[] = {
-      {"WRITE over UD", IBV_QPT_UD, IBV_WR_RDMA_WRITE, EINVAL},
-      {"READ over UD", IBV_QPT_UD, IBV_WR_RDMA_READ, EINVAL},
-      {"an atomic over UD", IBV_QPT_UD, IBV_WR_ATOMIC_FETCH_AND_ADD, EINVAL},
       {"binding a window with data", IBV_QPT_RC, IBV_WR_BIND_MW, EINVAL},
-      {"SEND with invalidation over UD", IBV_QPT_UD, IBV_WR_SEND_WITH_INV, EINVAL},
       {"local invalidation with data", IBV_QPT_RC, IBV_WR_LOCAL_INV, EINVAL},
       {"local invalidation over UD", IBV_QPT_UD, IBV_WR_LOCAL_INV, EINVAL},
       {"segmentation offload", IBV_QPT_UD, IBV_WR_TSO, EOPNOTSUPP},
       {"segmentation offload over RC", IBV_QPT_RC, IBV_WR_TSO, EINVAL},
       {"a driver's own", IBV_QPT_RC, IBV_WR_DRIVER1, EOPNOTSUPP},
-      {"an atomic write over UD", IBV_QPT_UD, IBV_WR_ATOMIC_WRITE, EINVAL},
       {"binding a window over UD", IBV_QPT_UD, IBV_WR_BIND_MW, EINVAL},
       {"no such opcode", IBV_QPT_RC, static_cast<ibv_wr_opcode>(12), EINVAL},
   };
@@ -37,6 +32,48 @@ TEST(PostSend, RefusesWhatTheServiceDoesNotHave) {
     EXPECT_TRUE(pair.a.quiet());
     EXPECT_EQ(pair.a.state(), IBV_QPS_RTS) << "a refusal leaves the QP as it is";
   }
+}
+
+// As with the kernel's rxe, whose post does not look at the service (rxe_requester()).
+TEST(PostSend, CompletesOperationsThatAnUnreliableServiceDoesNotHaveWithAnError) {
+  struct Case {
+    ibv_qp_type type;
+    ibv_wr_opcode opcode;
+  };
+  const Case cases[] = {
+      {IBV_QPT_UD, IBV_WR_RDMA_WRITE},
+      {IBV_QPT_UD, IBV_WR_RDMA_WRITE_WITH_IMM},
+      {IBV_QPT_UD, IBV_WR_RDMA_READ},
+      {IBV_QPT_UD, IBV_WR_ATOMIC_FETCH_AND_ADD},
+      {IBV_QPT_UD, IBV_WR_ATOMIC_CMP_AND_SWP},
+      {IBV_QPT_UD, IBV_WR_SEND_WITH_INV},
+      {IBV_QPT_UD, IBV_WR_ATOMIC_WRITE},
+      {IBV_QPT_UC, IBV_WR_RDMA_READ},
+      {IBV_QPT_UC, IBV_WR_ATOMIC_FETCH_AND_ADD},
+  };
+  for (const Case& c : cases) {
+    SCOPED_TRACE(static_cast<int>(c.type) * 100 + static_cast<int>(c.opcode));
+    Pair pair({.type = c.type});
+    const ibv_sge piece = pair.a.piece(0, 8);
+    ASSERT_EQ(pair.a.post_send(remote_request(c.opcode, 1, pair.b.address()), {&piece, 1}), 0);
+    const ibv_wc wc = pair.a.completion();
+    EXPECT_EQ(wc.wr_id, 1u);
+    EXPECT_EQ(wc.status, IBV_WC_LOC_QP_OP_ERR);
+    EXPECT_EQ(pair.a.state(), IBV_QPS_SQE);
+  }
+}
+
+// librxe's post looks at the address of an atomic operation, whatever the service.
+TEST(PostSend, RefusesAnAtomicOnAnUnalignedAddressOverUd) {
+  Pair pair({.type = IBV_QPT_UD});
+  ibv_sge piece = pair.a.piece(0, 8);
+  ibv_send_wr request = remote_request(IBV_WR_ATOMIC_FETCH_AND_ADD, 1, pair.b.address());
+  request.wr.atomic.remote_addr = pair.b.address().buffer + 4;
+  request.sg_list = &piece;
+  request.num_sge = 1;
+  ibv_send_wr* bad = nullptr;
+  EXPECT_EQ(ibv_post_send(pair.a.qp.get(), &request, &bad), EINVAL);
+  EXPECT_EQ(pair.a.state(), IBV_QPS_RTS);
 }
 
 TEST(PostSend, RefusesWhatDoesNotFitTheQueuePair) {
@@ -242,14 +279,43 @@ TEST(Posting, LeavesTheBadRequestAloneWhenAllIsWell) {
   EXPECT_EQ(ibv_post_send(pair.a.qp.get(), nullptr, nullptr), 0) << "an empty list is no error";
 }
 
-TEST(PostSend, RefusesAnAddressHandleOfAnotherProtectionDomain) {
+TEST(PostSend, RefusesADatagramWithoutAnAddressHandle) {
   Pair pair({.type = IBV_QPT_UD});
   ibv_send_wr request = send_request(1);
-  request.wr.ud.ah = pair.b.ah.get();
   ibv_send_wr* bad = nullptr;
   EXPECT_EQ(ibv_post_send(pair.a.qp.get(), &request, &bad), EINVAL);
-  request.wr.ud.ah = nullptr;
-  EXPECT_EQ(ibv_post_send(pair.a.qp.get(), &request, &bad), EINVAL);
+  EXPECT_EQ(bad, &request);
+}
+
+// As with the kernel's rxe (rxe_get_av()).
+TEST(PostSend, CompletesADatagramByAnAddressHandleOfAnotherProtectionDomainWithAnError) {
+  for (const bool extended : {false, true}) {
+    SCOPED_TRACE(extended ? "ibv_wr_send" : "ibv_post_send");
+    Pair pair({.type = IBV_QPT_UD, .send_operations = IBV_QP_EX_WITH_SEND});
+    Pd other(ibv_alloc_pd(pair.a.context.get()));
+    ibv_ah_attr attr = rtr_attributes(pair.a, pair.b.address()).ah_attr;
+    Ah foreign(ibv_create_ah(other.get(), &attr));
+    ASSERT_NE(foreign, nullptr);
+    ASSERT_EQ(pair.b.post_receive(1, pair.b.piece(0, 64)), 0);
+    if (extended) {
+      ibv_qp_ex* qp = ibv_qp_to_qp_ex(pair.a.qp.get());
+      ibv_wr_start(qp);
+      qp->wr_id = 1;
+      qp->wr_flags = IBV_SEND_SIGNALED;
+      ibv_wr_send(qp);
+      ibv_wr_set_ud_addr(qp, foreign.get(), pair.b.qp->qp_num, kQkey);
+      ASSERT_EQ(ibv_wr_complete(qp), 0);
+    } else {
+      ibv_send_wr request = send_request(1);
+      request.wr.ud = {.ah = foreign.get(), .remote_qpn = pair.b.qp->qp_num, .remote_qkey = kQkey};
+      ibv_send_wr* bad = nullptr;
+      ASSERT_EQ(ibv_post_send(pair.a.qp.get(), &request, &bad), 0);
+    }
+    const ibv_wc wc = pair.a.completion();
+    EXPECT_EQ(wc.wr_id, 1u);
+    EXPECT_EQ(wc.status, IBV_WC_LOC_QP_OP_ERR);
+    EXPECT_TRUE(pair.b.quiet());
+  }
 }
 
 }  // namespace

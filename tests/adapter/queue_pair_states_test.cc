@@ -197,5 +197,41 @@ TEST(ModifyQp, SendErrorOfADatagramStopsTheSendQueueOnly) {
   EXPECT_EQ(pair.a.completion().status, IBV_WC_SUCCESS);
 }
 
+// As ibv_query_qp() of libibverbs: the program's view of the state changes only when it asks for the state.
+TEST(QueryQp, LeavesTheStateOfTheStructAloneUnlessAskedForIt) {
+  Pair pair;
+  const ibv_sge piece = pair.a.piece(0, 8);
+  Address wrong = pair.b.address();
+  wrong.rkey ^= 0x100;
+  ASSERT_EQ(pair.a.post_send(remote_request(IBV_WR_RDMA_WRITE, 1, wrong), {&piece, 1}), 0);
+  ASSERT_EQ(pair.a.completion().status, IBV_WC_REM_ACCESS_ERR);
+  ASSERT_EQ(pair.a.qp->state, IBV_QPS_RTS) << "nobody has told the program yet";
+  ibv_qp_attr attr{};
+  ibv_qp_init_attr init{};
+  ASSERT_EQ(ibv_query_qp(pair.a.qp.get(), &attr, IBV_QP_AV | IBV_QP_DEST_QPN, &init), 0);
+  EXPECT_EQ(attr.qp_state, IBV_QPS_ERR);
+  EXPECT_EQ(pair.a.qp->state, IBV_QPS_RTS);
+  ASSERT_EQ(ibv_query_qp(pair.a.qp.get(), &attr, IBV_QP_STATE, &init), 0);
+  EXPECT_EQ(pair.a.qp->state, IBV_QPS_ERR);
+}
+
+// Those that ibv_cmd_query_qp() of libibverbs does not write; and it takes init_attr's objects from the QP.
+TEST(QueryQp, LeavesOtherFieldsOfTheProgramAlone) {
+  Endpoint endpoint;
+  ibv_qp_attr attr{};
+  attr.en_sqd_async_notify = 77;
+  attr.rate_limit = 7777;
+  ibv_qp_init_attr init{};
+  int its_context = 0;
+  endpoint.qp->qp_context = &its_context;
+  ASSERT_EQ(ibv_query_qp(endpoint.qp.get(), &attr, IBV_QP_STATE, &init), 0);
+  EXPECT_EQ(attr.en_sqd_async_notify, 77);
+  EXPECT_EQ(attr.rate_limit, 7777u);
+  EXPECT_EQ(init.qp_context, &its_context);
+  EXPECT_EQ(init.send_cq, endpoint.cq.get());
+  EXPECT_EQ(init.recv_cq, endpoint.cq.get());
+  EXPECT_EQ(init.cap.max_send_wr, attr.cap.max_send_wr);
+}
+
 }  // namespace
 }  // namespace verbena::adapter::testing

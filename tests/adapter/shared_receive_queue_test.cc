@@ -66,6 +66,91 @@ TEST_F(SharedReceiveQueues, Creating) {
   }
 }
 
+// A program that asks for as many completions as receives may post what the queue says it holds.
+TEST_F(SharedReceiveQueues, HoldNoMoreThanACompletionQueueOfTheSameSize) {
+  for (const uint32_t asked : {1u, 15u, 16u, 100u, 4095u, 4096u}) {
+    SCOPED_TRACE(asked);
+    ibv_srq_attr attr{};
+    Srq srq = bench.make_srq(asked);
+    ASSERT_EQ(ibv_query_srq(srq.get(), &attr), 0);
+    Cq created(ibv_create_cq(bench.context.get(), static_cast<int>(asked), nullptr, nullptr, 0));
+    EXPECT_GE(created->cqe, static_cast<int>(attr.max_wr));
+    Cq resized(ibv_create_cq(bench.context.get(), 10'000, nullptr, nullptr, 0));
+    ASSERT_EQ(ibv_resize_cq(resized.get(), static_cast<int>(asked)), 0);
+    EXPECT_GE(resized->cqe, static_cast<int>(attr.max_wr));
+    ibv_srq_init_attr init{};
+    init.attr = {.max_wr = 10'000, .max_sge = 1, .srq_limit = 0};
+    Srq modified(ibv_create_srq(bench.pd.get(), &init));
+    attr.max_wr = asked;
+    ASSERT_EQ(ibv_modify_srq(modified.get(), &attr, IBV_SRQ_MAX_WR), 0);
+    ASSERT_EQ(ibv_query_srq(modified.get(), &attr), 0);
+    EXPECT_GE(created->cqe, static_cast<int>(attr.max_wr));
+    ibv_qp_init_attr qp_init{};
+    qp_init.send_cq = qp_init.recv_cq = created.get();
+    qp_init.qp_type = IBV_QPT_RC;
+    qp_init.cap = {.max_send_wr = asked,
+                   .max_recv_wr = asked,
+                   .max_send_sge = 1,
+                   .max_recv_sge = 1,
+                   .max_inline_data = 0};
+    Qp qp(ibv_create_qp(bench.pd.get(), &qp_init));
+    ASSERT_NE(qp, nullptr);
+    EXPECT_GE(created->cqe, static_cast<int>(qp_init.cap.max_recv_wr));
+    EXPECT_GE(created->cqe, static_cast<int>(qp_init.cap.max_send_wr));
+  }
+}
+
+TEST_F(SharedReceiveQueues, FullOnesDoNotOverrunACompletionQueueOfTheSameSize) {
+  constexpr uint32_t kAsked = 15;
+  Srq srq = bench.make_srq(kAsked);
+  Cq receives(ibv_create_cq(bench.context.get(), kAsked, nullptr, nullptr, 0));
+  ibv_qp_init_attr init{};
+  init.send_cq = bench.cq.get();
+  init.recv_cq = receives.get();
+  init.srq = srq.get();
+  init.qp_type = IBV_QPT_RC;
+  init.cap = {
+      .max_send_wr = 64, .max_recv_wr = 0, .max_send_sge = 1, .max_recv_sge = 0, .max_inline_data = 0};
+  Qp a(ibv_create_qp(bench.pd.get(), &init));
+  Qp b(ibv_create_qp(bench.pd.get(), &init));
+  bench.connect_both(a.get(), b.get());
+  int posted = 0;
+  while (bench.post_receive(srq.get(), 0, bench.piece(0, 8)) == 0) ++posted;
+  EXPECT_GE(posted, static_cast<int>(kAsked));
+  for (int i = 0; i < posted; ++i) {
+    ASSERT_EQ(bench.post(a.get(), send_to(1), bench.piece(0, 8)), 0);
+    EXPECT_EQ(next_completion(bench.cq.get()).status, IBV_WC_SUCCESS);
+  }
+  for (int i = 0; i < posted; ++i) EXPECT_EQ(next_completion(receives.get()).status, IBV_WC_SUCCESS);
+}
+
+// ibv_create_qp(3): with an SRQ the capacities of a receive queue are ignored.
+TEST_F(SharedReceiveQueues, MakeTheCapacitiesOfAReceiveQueueMeaningless) {
+  Srq srq = bench.make_srq();
+  for (const auto& [requests, sges] :
+       {std::pair{1u, 1u}, {UINT32_MAX, 1u}, {1u, UINT32_MAX}, {(1u << 20) + 1, 33u}}) {
+    ibv_qp_init_attr init{};
+    init.send_cq = init.recv_cq = bench.cq.get();
+    init.srq = srq.get();
+    init.qp_type = IBV_QPT_RC;
+    init.cap = {.max_send_wr = 1,
+                .max_recv_wr = requests,
+                .max_send_sge = 1,
+                .max_recv_sge = sges,
+                .max_inline_data = 0};
+    EXPECT_NE(Qp(ibv_create_qp(bench.pd.get(), &init)), nullptr) << requests << ", " << sges;
+    EXPECT_EQ(init.cap.max_recv_wr, 0u);
+    init.cap = {.max_send_wr = 1,
+                .max_recv_wr = requests,
+                .max_send_sge = 1,
+                .max_recv_sge = sges,
+                .max_inline_data = 0};
+    init.srq = nullptr;
+    Qp without(ibv_create_qp(bench.pd.get(), &init));
+    EXPECT_EQ(without != nullptr, requests == 1 && sges == 1);
+  }
+}
+
 TEST_F(SharedReceiveQueues, CreatingExtended) {
   Bench other;
   Xrcd domain = bench.make_domain();

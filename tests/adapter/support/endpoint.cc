@@ -219,6 +219,7 @@ ibv_qp_attr rtr_attributes(const Endpoint& endpoint, const Address& peer) {
 
 int rtr_mask(ibv_qp_type type) {
   if (type == IBV_QPT_UD) return IBV_QP_STATE;
+  if (type == IBV_QPT_UC) return IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
   return IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
          IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
 }
@@ -235,7 +236,7 @@ ibv_qp_attr rts_attributes(const Endpoint& endpoint) {
 }
 
 int rts_mask(ibv_qp_type type) {
-  if (type == IBV_QPT_UD) return IBV_QP_STATE | IBV_QP_SQ_PSN;
+  if (type == IBV_QPT_UD || type == IBV_QPT_UC) return IBV_QP_STATE | IBV_QP_SQ_PSN;
   return IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
          IBV_QP_MAX_QP_RD_ATOMIC;
 }
