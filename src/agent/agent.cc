@@ -262,7 +262,7 @@ void Agent::on_links(const std::vector<agent_client::Link>& before) {
   wire_.hear_peers_of(links_.links());
   vault_.put_links(links_.file());
   if (state_) state_->show(links_.links());
-  cm_.links_changed(links_.links());
+  cm_.links_changed(links_.links(), link_table_.failed_over(before));
   mads_.links_changed(links_.links());
   if (discovery_) discovery_->links_changed();
   counters_.collect();

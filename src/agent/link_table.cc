@@ -345,6 +345,17 @@ void LinkTable::settle_gids(KnownLink& link, const KnownNetdev& known) {
   }
 }
 
+std::vector<uint32_t> LinkTable::failed_over(std::span<const agent_client::Link> before) const {
+  std::vector<uint32_t> devices;
+  for (const agent_client::Link& link : settled_.links) {
+    const auto netdev = netdevs_.find(link.interface_index);
+    const auto former = std::ranges::find(before, link.device_index, &agent_client::Link::device_index);
+    const bool is_bond = netdev != netdevs_.end() && netdev->second.netdev.bond;
+    if (is_bond && former != before.end() && former->mac != link.mac) devices.push_back(link.device_index);
+  }
+  return devices;
+}
+
 agent_client::Link LinkTable::describe(const KnownLink& link) const {
   const KnownNetdev& known = netdevs_.at(link.interface_index);
   agent_client::Link described;

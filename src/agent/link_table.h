@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <map>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -24,6 +25,7 @@ struct Netdev {
   bool carrier = false;  // IFF_LOWER_UP
   bool loopback = false;
   bool enslaved = false;  // to a bridge or bond, which speaks IP in its place
+  bool bond = false;
   uint32_t mtu = 0;
   uint32_t speed = 0;  // Mb/s; 0: it does not say
   std::array<uint8_t, 6> mac{};
@@ -78,6 +80,10 @@ class LinkTable {
   // Works all changes since the last call into the table. True: the table is another one now.
   bool settle();
   const agent_client::LinkSnapshot& snapshot() const { return settled_; }
+
+  // The device indexes of bonds that have had another hardware address `before`: another of their ports has
+  // taken over.
+  std::vector<uint32_t> failed_over(std::span<const agent_client::Link> before) const;
 
   // The user added or deleted something that would be forgotten with this table.
   bool holds_user_changes() const;

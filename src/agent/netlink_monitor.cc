@@ -26,15 +26,21 @@ namespace {
 
 constexpr unsigned kGroups = RTMGRP_LINK | RTMGRP_IPV4_IFADDR | RTMGRP_IPV6_IFADDR;
 
+// The kind of a netdev (IFLA_INFO_KIND), or of the netdev it is a port of (IFLA_INFO_SLAVE_KIND). Empty:
+// none.
+std::string_view kind_of(const nlattr* link_info, uint16_t type) {
+  if (link_info == nullptr) return {};
+  NetlinkAttributes<IFLA_INFO_MAX + 1> info;
+  if (mnl_attr_parse_nested(link_info, info.collect, &info) < 0) return {};
+  const nlattr* kind = info[type];
+  if (kind == nullptr || mnl_attr_validate(kind, MNL_TYPE_STRING) < 0) return {};
+  return {mnl_attr_get_str(kind), strnlen(mnl_attr_get_str(kind), mnl_attr_get_payload_len(kind))};
+}
+
 // A port of a bridge or bond carries no IP of its own; a member of a VRF does.
 bool hides_netdev(const nlattr* link_info) {
-  if (link_info == nullptr) return false;
-  NetlinkAttributes<IFLA_INFO_MAX + 1> info;
-  if (mnl_attr_parse_nested(link_info, info.collect, &info) < 0) return false;
-  const nlattr* kind = info[IFLA_INFO_SLAVE_KIND];
-  if (kind == nullptr || mnl_attr_validate(kind, MNL_TYPE_STRING) < 0) return false;
-  return std::string_view(mnl_attr_get_str(kind),
-                          strnlen(mnl_attr_get_str(kind), mnl_attr_get_payload_len(kind))) != "vrf";
+  const std::string_view kind = kind_of(link_info, IFLA_INFO_SLAVE_KIND);
+  return !kind.empty() && kind != "vrf";
 }
 
 // What ethtool(8) says: not by netlink, and not from /sys, which may be another namespace's.
@@ -70,6 +76,7 @@ void on_netdev(const nlmsghdr* message, LinkTable& table) {
   netdev.carrier = (info->ifi_flags & IFF_LOWER_UP) != 0;
   netdev.loopback = (info->ifi_flags & IFF_LOOPBACK) != 0;
   netdev.enslaved = attributes[IFLA_MASTER] != nullptr && hides_netdev(attributes[IFLA_LINKINFO]);
+  netdev.bond = kind_of(attributes[IFLA_LINKINFO], IFLA_INFO_KIND) == "bond";
   if (const nlattr* mtu = attributes[IFLA_MTU]; mtu != nullptr && mnl_attr_validate(mtu, MNL_TYPE_U32) == 0) {
     netdev.mtu = mnl_attr_get_u32(mtu);
   }

@@ -91,8 +91,19 @@ int reject(rdma_cm_id* id, const void* data, uint8_t length, uint8_t reason) {
       std::memcpy(request.private_data, data, length);
       request.private_length = length;
     }
-    return error_of(identifier.process.agent.call(identifier, MessageType::kCmReject, request));
+    return error_of(identifier.process.agent.call(identifier, MessageType::kCmReject, request, State::kOver));
   });
+}
+
+// Rejects a request that cannot be accepted, as the kernel's rdma_accept() does. The agent does so by itself;
+// it is asked here because no message holds these parameters.
+int reject_instead(Identifier& identifier, int error) {
+  make_unusable(identifier);
+  CmRejectRequest request{};
+  request.reason = kConsumerReject;
+  [[maybe_unused]] const auto sent =
+      identifier.process.agent.call(identifier, MessageType::kCmReject, request, State::kOver);
+  return error;
 }
 
 int prepare_qp(Identifier& identifier) {
@@ -129,7 +140,7 @@ VERBENA_ABI int rdma_accept(rdma_cm_id* id, rdma_conn_param* parameters) {
       return EINVAL;
     if (identifier.current_state() != State::kRequested) return EINVAL;
     const auto own = own_parameters(identifier, parameters, identifier.peers);
-    if (!own) return own.error().code;
+    if (!own) return reject_instead(identifier, own.error().code);
     identifier.own = *own;
     // Under the vendor of the REQ, as the peer expects it.
     identifier.own.ece_vendor = identifier.peers.ece_vendor;
@@ -148,6 +159,8 @@ VERBENA_ABI int rdma_accept(rdma_cm_id* id, rdma_conn_param* parameters) {
                                       identifier.is_datagram() ? State::kConnected : State::kAccepting);
     if (!sent) {
       make_unusable(identifier);
+      // The agent has rejected the request, unless it was the agent that died.
+      if (identifier.current_state() == State::kRequested) identifier.set_state(State::kOver);
       return sent.error().code;
     }
     return identifier.is_datagram() ? 0 : complete(identifier);

@@ -391,10 +391,22 @@ TEST_F(CmConnections, AreRefusedInStatesInWhichTheyMakeNoSense) {
   EXPECT_EQ(client_->connect(active, parameters(std::string(56, 'x'))), 0);
   EXPECT_EQ(client_->connect(active, parameters("")), EINVAL);
   const uint32_t passive = server_->expect(RDMA_CM_EVENT_CONNECT_REQUEST);
-  EXPECT_EQ(server_->accept(passive, parameters(std::string(197, 'x'))), EINVAL);
   EXPECT_EQ(server_->reject(passive, std::string(149, 'x')), EINVAL);
   EXPECT_EQ(server_->accept(passive, parameters(std::string(196, 'x'))), 0);
   EXPECT_EQ(text_of(client_->event()), std::string(196, 'x'));
+}
+
+// As by the kernel's rdma_accept(): the peer hears of it, and the program has nothing left to answer.
+TEST_F(CmConnections, AreRejectedWhenTheyCannotBeAccepted) {
+  listen(address("0.0.0.0", kPort));
+  const uint32_t active = client_->resolve(address("127.0.0.1", kPort));
+  ASSERT_EQ(client_->connect(active, parameters("hello")), 0);
+  const uint32_t passive = server_->expect(RDMA_CM_EVENT_CONNECT_REQUEST);
+  EXPECT_EQ(server_->accept(passive, parameters(std::string(197, 'x'))), EINVAL);
+  EXPECT_EQ(client_->expect(RDMA_CM_EVENT_REJECTED, 28), active);
+  EXPECT_EQ(server_->accept(passive, parameters("welcome")), EINVAL);
+  EXPECT_EQ(server_->reject(passive, ""), EINVAL);
+  EXPECT_FALSE(server_->poll_event());
 }
 
 class CmDatagrams : public CmConnections {
@@ -432,6 +444,15 @@ TEST_F(CmDatagrams, AServiceRefuses) {
   const uint32_t active = client_->resolve(address("127.0.0.1", kPort), RDMA_PS_UDP, IBV_QPT_UD);
   ASSERT_EQ(client_->connect(active, parameters("hello")), 0);
   ASSERT_EQ(server_->reject(server_->expect(RDMA_CM_EVENT_CONNECT_REQUEST), "no"), 0);
+  client_->expect(RDMA_CM_EVENT_UNREACHABLE, 2);
+}
+
+TEST_F(CmDatagrams, AreRejectedWhenTheyCannotBeAnswered) {
+  listen_for_datagrams();
+  const uint32_t active = client_->resolve(address("127.0.0.1", kPort), RDMA_PS_UDP, IBV_QPT_UD);
+  ASSERT_EQ(client_->connect(active, parameters("hello")), 0);
+  const uint32_t passive = server_->expect(RDMA_CM_EVENT_CONNECT_REQUEST);
+  EXPECT_EQ(server_->accept(passive, parameters(std::string(137, 'x'))), EINVAL);
   client_->expect(RDMA_CM_EVENT_UNREACHABLE, 2);
 }
 

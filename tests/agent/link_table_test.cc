@@ -251,6 +251,27 @@ TEST(LinkTable, RemakesTheDefaultGidWhenTheMacAddressChanges) {
   EXPECT_THAT(gids(table), ElementsAre("0 fe80::5054:ff:fe00:9", "1 ::ffff:10.0.0.1"));
 }
 
+TEST(LinkTable, TellsWhichBondsHaveFailedOver) {
+  LinkTable table;
+  Netdev bond = netdev(2, "bond0"), other = netdev(3, "eth0");
+  bond.bond = true;
+  for (const Netdev& each : {bond, other}) {
+    table.netdev_changed(each);
+    table.address_changed(each.index, address(("10.0.0." + std::to_string(each.index)).c_str()));
+  }
+  table.settle();
+  const auto before = table.snapshot().links;
+  EXPECT_TRUE(table.failed_over(before).empty());
+  table.address_removed(2, address("10.0.0.2"));  // is no failover
+  table.settle();
+  EXPECT_TRUE(table.failed_over(before).empty());
+  bond.mac[5] = other.mac[5] = 9;
+  table.netdev_changed(bond);
+  table.netdev_changed(other);
+  table.settle();
+  EXPECT_EQ(table.failed_over(before), std::vector<uint32_t>{before[0].device_index});
+}
+
 TEST(LinkTable, HasNoDefaultGidWithoutAMacAddress) {
   LinkTable table;
   table.netdev_changed(loopback());

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Connections between two identifiers of one process, through the agent.
 #include <cerrno>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -117,6 +118,62 @@ TEST(Connecting, IsRejectedWithTheListenersPrivateData) {
   EXPECT_EQ(rejected.data.size(), 148U);
   EXPECT_EQ(rejected.data.substr(0, 2), "no");
   EXPECT_EQ(caller.id->qp->state, IBV_QPS_ERR);
+}
+
+// The kernel's rdma_accept() rejects a request whose answer it cannot send.
+TEST(Connecting, IsRejectedWhenItCannotBeAccepted) {
+  for (const size_t too_much : {197, 255}) {
+    Listener listener;
+    Caller caller(listener.port);
+    caller.create_qp();
+    caller.connect();
+    const OwnId request(hear(listener.channel.get(), RDMA_CM_EVENT_CONNECT_REQUEST).id);
+    ibv_qp_init_attr attributes = small_qp();
+    ASSERT_EQ(rdma_create_qp(request.get(), nullptr, &attributes), 0);
+    const std::string data(too_much, 'x');
+    rdma_conn_param parameters = with_data(data.c_str());
+    EXPECT_EQ(rdma_accept(request.get(), &parameters), -1);
+    EXPECT_EQ(errno, EINVAL);
+    EXPECT_EQ(hear(caller.channel.get(), RDMA_CM_EVENT_REJECTED).status, 28);
+    EXPECT_EQ(request->qp->state, IBV_QPS_ERR);
+    parameters = with_data("welcome");
+    EXPECT_EQ(rdma_accept(request.get(), &parameters), -1);
+    EXPECT_EQ(errno, EINVAL);
+    EXPECT_EQ(rdma_reject(request.get(), nullptr, 0), -1);
+    EXPECT_EQ(errno, EINVAL);
+    EXPECT_FALSE(readable(listener.channel.get(), 0));
+  }
+}
+
+// The kernel's identifier keeps its route when rdma_connect() fails, and may connect again.
+TEST(Connecting, MayBeTriedAgainAfterTooMuchPrivateData) {
+  Listener listener;
+  Caller caller(listener.port);
+  caller.create_qp();
+  for (const size_t too_much : {57, 255}) {
+    const std::string data(too_much, 'x');
+    rdma_conn_param parameters = with_data(data.c_str());
+    EXPECT_EQ(rdma_connect(caller.id.get(), &parameters), -1);
+    EXPECT_EQ(errno, EINVAL);
+  }
+  caller.connect("hello");
+  const OwnId request(hear(listener.channel.get(), RDMA_CM_EVENT_CONNECT_REQUEST).id);
+}
+
+// A rejection that cannot be sent changes nothing.
+TEST(Connecting, MayBeAcceptedAfterARejectionWithTooMuchPrivateData) {
+  Listener listener;
+  Caller caller(listener.port);
+  caller.create_qp();
+  caller.connect();
+  const OwnId request(hear(listener.channel.get(), RDMA_CM_EVENT_CONNECT_REQUEST).id);
+  const std::string data(149, 'x');
+  EXPECT_EQ(rdma_reject(request.get(), data.data(), static_cast<uint8_t>(data.size())), -1);
+  EXPECT_EQ(errno, EINVAL);
+  ibv_qp_init_attr attributes = small_qp();
+  ASSERT_EQ(rdma_create_qp(request.get(), nullptr, &attributes), 0);
+  ASSERT_EQ(rdma_accept(request.get(), nullptr), 0);
+  hear(caller.channel.get(), RDMA_CM_EVENT_ESTABLISHED);
 }
 
 TEST(Connecting, IsRejectedForItsVendorsOptions) {

@@ -166,20 +166,18 @@ void CmClient::emit(CmIdentifier& id, int type, int status,
   channels_.send(id, event_of(id, service_.manager(), type, status, parameters));
 }
 
-void CmClient::links_changed() {
+// An address that is removed is no event: the kernel's rdma_cm ignores it, too, and connections go on without
+// it. ADDR_CHANGE is for a bond whose other port takes over (cma_netdev_change()).
+void CmClient::links_changed(std::span<const uint32_t> failed_over) {
   const LinkDirectory& links = service_.links();
   for (const auto& [number, id] : identifiers_.all()) {
     if (!id->has_device() || id->state == CmState::kDeviceRemoved) continue;
     const agent_client::Link* link = links.by_device(id->route.device_index);
     if (link == nullptr) {
       remove_device(*id);
-      continue;
+    } else if (std::ranges::find(failed_over, link->device_index) != failed_over.end()) {
+      emit(*id, RDMA_CM_EVENT_ADDR_CHANGE);
     }
-    roce::Address own;
-    std::copy_n(id->route.source_gid, own.bytes.size(), own.bytes.begin());
-    const bool there = std::ranges::find(link->gids, own, &agent_client::GidEntry::gid) != link->gids.end();
-    if (!there && !std::exchange(id->address_lost, true)) emit(*id, RDMA_CM_EVENT_ADDR_CHANGE);
-    if (there) id->address_lost = false;
   }
 }
 

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <utility>
 
 #include "agent/cm/address_requests.h"
@@ -62,7 +63,9 @@ class CmClient : public PortOwner {
   void add_request(std::unique_ptr<CmIdentifier> id, const protocol::ConnectionParameters& parameters);
   void emit(CmIdentifier& id, int type, int status = 0,
             const protocol::ConnectionParameters* parameters = nullptr);
-  void links_changed();
+  // REQUIRES: the service's links are the new ones
+  // @param failed_over device indexes of bonds whose other port has taken over
+  void links_changed(std::span<const uint32_t> failed_over);
 
   const ClientIdentifiers::Map& identifiers() const { return identifiers_.all(); }
 

@@ -125,11 +125,17 @@ Outcome ConnectionRequests::accept(const protocol::CmConnectRequest& request) {
   return {};
 }
 
+// A request that cannot be accepted as the program says is rejected, as by the kernel's rdma_accept(): its
+// peer must not wait for an answer that never comes. The program hears of no event of it then.
 Outcome ConnectionRequests::answer_request(CmIdentifier& id, const protocol::CmConnectRequest& request) {
   const bool was_unanswered = std::exchange(id.is_unanswered, false);
   Outcome answered =
       id.qp_type == IBV_QPT_UD ? accept_datagram(id, request) : accept_stream(id, request.parameters);
-  if (!answered) id.is_unanswered = was_unanswered;
+  if (!answered) {
+    id.is_unanswered = was_unanswered;
+    [[maybe_unused]] const auto rejected =
+        send_rejection(id, static_cast<uint8_t>(cm::RejReason::kConsumer), {});
+  }
   return answered;
 }
 
@@ -176,22 +182,25 @@ Outcome ConnectionRequests::reject(const protocol::CmRejectRequest& request) {
   if (request.private_length > (is_datagram ? kSidrRepPrivateBytes : kRejPrivateBytes)) {
     return too_much_private_data();
   }
-  const ConstBytes data = std::as_bytes(std::span(request.private_data).first(request.private_length));
+  const auto rejected = send_rejection(
+      *id, request.reason, std::as_bytes(std::span(request.private_data).first(request.private_length)));
+  if (!rejected) return refuse(rejected.error().code, "there is nothing to reject");
+  return {};
+}
+
+// REQUIRES: the data fits
+Result<void> ConnectionRequests::send_rejection(CmIdentifier& id, uint8_t reason, ConstBytes data) {
   const TimePoint now = MonotonicClock::now();
-  Result<void> rejected;
-  if (is_datagram) {
+  if (id.qp_type == IBV_QPT_UD) {
     cm::SidrReply reply;
     reply.status = cm::SidrStatus::kRejected;
     [[maybe_unused]] const bool fits = reply.parameters.set_data(data);
-    rejected = manager().sidr_reply(id->connection, reply, now);
-  } else {
-    cm::RejectParameters reply;
-    reply.reason = request.reason;
-    reply.private_data = data;
-    rejected = manager().reject(id->connection, reply, now);
+    return manager().sidr_reply(id.connection, reply, now);
   }
-  if (!rejected) return refuse(rejected.error().code, "there is nothing to reject");
-  return {};
+  cm::RejectParameters reply;
+  reply.reason = reason;
+  reply.private_data = data;
+  return manager().reject(id.connection, reply, now);
 }
 
 EventOutcome ConnectionRequests::establish(const protocol::CmIdRequest& request) {

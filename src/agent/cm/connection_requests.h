@@ -23,6 +23,7 @@ class ConnectionRequests : private ClientRole {
   Outcome answer_request(CmIdentifier& id, const protocol::CmConnectRequest& request);
   Outcome accept_stream(CmIdentifier& id, const protocol::ConnectionParameters& parameters);
   Outcome accept_datagram(CmIdentifier& id, const protocol::CmConnectRequest& request);
+  Result<void> send_rejection(CmIdentifier& id, uint8_t reason, ConstBytes data);
 };
 
 }  // namespace verbena::agent

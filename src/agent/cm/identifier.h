@@ -62,8 +62,7 @@ struct CmIdentifier : PortBinding {
   // The device and the path, once known: route.link is not empty then. Its addresses are filled in when it is
   // told of; those above count.
   protocol::CmRoute route{};
-  bool may_connect = false;   // its route was resolved with a former agent
-  bool address_lost = false;  // ADDR_CHANGE was sent
+  bool may_connect = false;  // its route was resolved with a former agent
 
   Neighbours::Ticket resolving = 0;
   uint32_t starting_psn = 0;

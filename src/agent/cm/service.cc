@@ -163,9 +163,10 @@ void CmService::open_wire(int slot_socket) {
   }
 }
 
-void CmService::links_changed(const std::vector<agent_client::Link>& links) {
+void CmService::links_changed(const std::vector<agent_client::Link>& links,
+                              std::span<const uint32_t> failed_over) {
   links_.update(links);
-  for (CmClient* client : clients_) client->links_changed();
+  for (CmClient* client : clients_) client->links_changed(failed_over);
   settle();
 }
 

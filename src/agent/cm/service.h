@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 
 #include "agent/cm/claims.h"
@@ -67,7 +68,8 @@ class CmService final : private cm::Sink {
     gsi_.close();
     ledger_.freeze();
   }
-  void links_changed(const std::vector<agent_client::Link>& links);
+  // @param failed_over device indexes of bonds whose other port has taken over
+  void links_changed(const std::vector<agent_client::Link>& links, std::span<const uint32_t> failed_over);
   // A former agent was killed, and its clients bring back what they have. Until then no peer is told that a
   // connection or a listener is not there: what is said to them is kept, or has to be said again.
   void expect_returns(TimePoint until);
