@@ -282,6 +282,25 @@ TEST_F(CmAddresses, GoesThroughAGateway) {
   EXPECT_STREQ(resolved.route.link, "rxe_v0");
 }
 
+// The kernel files what it knows of an IPv4 neighbour on a point-to-point netdev under 0.0.0.0.
+TEST_F(CmAddresses, NeighboursWithoutArpNeedNoAnswer) {
+  if (!shell("ip tuntap add dev t0 mode tun 2>/dev/null")) GTEST_SKIP() << "no tun devices here";
+  ASSERT_TRUE(shell(
+      "ip addr add 10.8.0.1 peer 10.8.0.2 dev t0 && ip addr add 2001:db8:8::1/64 dev t0 nodad && "
+      "ip link set t0 up && ip link set v0 arp off && ip route add 10.10.0.0/16 via 10.8.0.2 onlink dev t0"));
+  ASSERT_TRUE(eventually([&] { return bind(address("10.8.0.1")) == 0; }));
+  for (const char* peer : {"10.8.0.2", "10.10.0.1", "2001:db8:8::2", "10.9.0.2", "2001:db8::2"}) {
+    const uint32_t id = program_->create();
+    ASSERT_EQ(program_->resolve_address(id, address(peer, kPort)), 0) << peer;
+    EXPECT_EQ(program_->expect(RDMA_CM_EVENT_ADDR_RESOLVED), id) << peer;
+  }
+  // Also where the user says that a tun device has ARP: it has no hardware addresses all the same.
+  ASSERT_TRUE(shell("ip link set t0 arp on"));
+  const uint32_t id = program_->create();
+  ASSERT_EQ(program_->resolve_address(id, address("10.8.0.2", kPort)), 0);
+  EXPECT_EQ(program_->expect(RDMA_CM_EVENT_ADDR_RESOLVED), id);
+}
+
 TEST_F(CmAddresses, RefusesWhatHasNoRoute) {
   EXPECT_EQ(program_->resolve_address(program_->create(), address("198.51.100.1", kPort)), ENETUNREACH);
   ASSERT_TRUE(shell("ip route add prohibit 198.51.100.0/24"));
@@ -316,8 +335,9 @@ TEST_F(CmAddresses, TellsOfALinkThatIsGone) {
   ASSERT_EQ(program_->bind(bound, address("10.9.0.1", kPort)), 0);
   const uint32_t elsewhere = program_->create();
   ASSERT_EQ(program_->bind(elsewhere, address("127.0.0.1", kPort + 1)), 0);
+  // The kernel's rdma_cm says nothing of an address that is removed, nor of a hardware address that changes.
   ASSERT_TRUE(shell("ip addr del 10.9.0.1/24 dev v0"));
-  EXPECT_EQ(program_->expect(RDMA_CM_EVENT_ADDR_CHANGE), bound);
+  ASSERT_TRUE(shell("ip link set v0 address 02:00:00:00:00:07"));
   ASSERT_TRUE(shell("ip link del v0"));
   EXPECT_EQ(program_->expect(RDMA_CM_EVENT_DEVICE_REMOVAL), bound);
   EXPECT_FALSE(program_->poll_event());

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include <libmnl/libmnl.h>
+#include <linux/if.h>
 #include <linux/neighbour.h>
 #include <linux/rtnetlink.h>
 
@@ -211,7 +212,28 @@ bool RouteQuery::knows_neighbour(uint32_t interface_index, const CmAddress& neig
   put_address(request, NDA_DST, neighbour);
   NeighbourReader reader;
   const auto asked = exchange(socket_.get(), request, ++sequence_, NeighbourReader::on_message, &reader);
-  return asked && reader.valid;
+  return (asked && reader.valid) || needs_no_neighbours(interface_index);
+}
+
+// Netdevs without ARP (tun, ipip, GRE, WireGuard, `ip link set DEV arp off`) have no hardware addresses to
+// look for, and the kernel's addr_resolve_neigh() looks for none. Nor can a point-to-point netdev's neighbour
+// be found by its address: the kernel has one entry for all of IPv4 there, under 0.0.0.0.
+bool RouteQuery::needs_no_neighbours(uint32_t interface_index) {
+  alignas(nlmsghdr) char buffer[kRequestBytes];
+  nlmsghdr* request = mnl_nlmsg_put_header(buffer);
+  request->nlmsg_type = RTM_GETLINK;
+  auto* header = static_cast<ifinfomsg*>(mnl_nlmsg_put_extra_header(request, sizeof(ifinfomsg)));
+  header->ifi_index = static_cast<int32_t>(interface_index);
+  unsigned flags = 0;
+  const auto on_message = [](const nlmsghdr* message, void* self) {
+    if (message->nlmsg_type == RTM_NEWLINK && mnl_nlmsg_get_payload_len(message) >= sizeof(ifinfomsg)) {
+      *static_cast<unsigned*>(self) =
+          static_cast<const ifinfomsg*>(mnl_nlmsg_get_payload(message))->ifi_flags;
+    }
+    return MNL_CB_OK;
+  };
+  const auto asked = exchange(socket_.get(), request, ++sequence_, on_message, &flags);
+  return asked && (flags & (IFF_NOARP | IFF_POINTOPOINT | IFF_LOOPBACK)) != 0;
 }
 
 std::vector<NeighbourMessage> RouteQuery::neighbours() {

@@ -40,7 +40,7 @@ class RouteQuery {
   Result<RouteAnswer> ask(const RouteQuestion& question);
 
   // Whether a netdev's neighbour is known, as the kernel's rdma_cm wants it: its hardware address is there,
-  // be it a little old. REQUIRES: has_known_family(neighbour)
+  // be it a little old, or the netdev needs none. REQUIRES: has_known_family(neighbour)
   bool knows_neighbour(uint32_t interface_index, const CmAddress& neighbour);
   // All that the kernel has.
   std::vector<NeighbourMessage> neighbours();
@@ -49,6 +49,7 @@ class RouteQuery {
   struct Closer {
     void operator()(mnl_socket* socket) const;
   };
+  bool needs_no_neighbours(uint32_t interface_index);
   explicit RouteQuery(mnl_socket* socket) : socket_(socket) {}
 
   std::unique_ptr<mnl_socket, Closer> socket_;
