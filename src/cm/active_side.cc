@@ -108,7 +108,7 @@ void ActiveSide::accept(const Rep& rep, Connection& connection, const Receipt& r
   if (table_.find_by_remote_id({receipt.peer(), rep.local_id}) != nullptr) {  // of another connection
     return drop(DropReason::kUnexpected);
   }
-  if (is_stale(answer.qpn, receipt)) {
+  if (is_stale(answer.qpn, true, receipt)) {
     sender_.answer_rej(connection.info.local_id, rep.local_id, Answered::kRep,
                        because(RejReason::kStaleConnection), receipt);
     return;

@@ -124,9 +124,23 @@ struct ByRemoteId : PeerNumber {
   static Connection*& hook(Connection& c) { return c.next_by_remote_id; }
 };
 
+// The peer's QPN, as the side of a connection knows it that has asked (`is_active`) or answered. Where an
+// address is connected with itself both sides are here, and both may name the same QPN: programs that connect
+// without QPs invent them (rdma-core's cmtime). There the two sides are told apart.
 struct ByRemoteQpn : PeerNumber {
   using Key = PeerNumber;
-  static Key key(const Connection& c) { return {c.info.path.destination, c.info.remote_qpn}; }
+  static Key key(const roce::Address& own, const roce::Address& peer, uint32_t qpn, bool is_active) {
+    return {peer, own == peer && is_active ? qpn | kOtherSide : qpn};
+  }
+  static Key key(const Connection& c) {
+    const ConnectionInfo& info = c.info;
+    return key(info.path.source, info.path.destination, info.remote_qpn, info.is_active);
+  }
+
+ private:
+  static constexpr uint32_t kOtherSide = 1u << 31;  // above all QPNs, which have 24 bits
+
+ public:
   static Connection*& hook(Connection& c) { return c.next_by_remote_qpn; }
 };
 

@@ -74,7 +74,7 @@ void PassiveSide::handle(const Req& req, const Receipt& receipt) {
           table_.find_crossing(req.service_id, receipt.arrival.path.destination, receipt.peer())) {
     return settle_crossing(*mine, req, receipt);
   }
-  if (is_stale(req.local_qpn, receipt)) return refuse(because(RejReason::kStaleConnection));
+  if (is_stale(req.local_qpn, false, receipt)) return refuse(because(RejReason::kStaleConnection));
   const Admission admission = owner_.admit(req, receipt);
   if (admission.verdict == Admission::kRefuse) {
     refuse(because(admission.reason));

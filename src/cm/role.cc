@@ -17,8 +17,9 @@ Connection* Role::of_peer(LocalId id, uint32_t remote_id, const Receipt& receipt
   return connection;
 }
 
-bool Role::is_stale(uint32_t remote_qpn, const Receipt& receipt) {
-  Connection* const old = table_.find_by_remote_qpn({receipt.peer(), remote_qpn});
+bool Role::is_stale(uint32_t remote_qpn, bool is_active, const Receipt& receipt) {
+  Connection* const old = table_.find_by_remote_qpn(
+      ByRemoteQpn::key(receipt.arrival.path.destination, receipt.peer(), remote_qpn, is_active));
   if (old == nullptr) return false;
   ++counters_.stale_connections;
   if (old->info.state == State::kEstablished) sender_.send_dreq(*old, {}, receipt.now);

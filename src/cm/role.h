@@ -46,7 +46,8 @@ class Role {
   Connection* of_peer(LocalId id, uint32_t remote_id, const Receipt& receipt);
   // Whether the peer's QP is of a connection that stands on our side. It cannot be of two: the peer has lost
   // the old one, which therefore ends (IBTA volume 1, 12.9.8.3.1).
-  bool is_stale(uint32_t remote_qpn, const Receipt& receipt);
+  // @param is_active whether the peer's QP is of a REP, and of a REQ otherwise
+  bool is_stale(uint32_t remote_qpn, bool is_active, const Receipt& receipt);
 
   const ManagerConfig& config_;
   Counters& counters_;

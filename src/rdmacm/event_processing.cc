@@ -114,14 +114,43 @@ bool connect_request(Event& event, const CmEvent& message, Identifier& listener)
   return true;
 }
 
+// What brings an active connection up once the peer has answered, in this order.
+struct ConnectionStep {
+  const char* name;
+  int (*take)(Identifier&, const CmEvent&);  // 0, or an errno value
+};
+constexpr ConnectionStep kConnectionSteps[] = {
+    {"agreeing on the vendor's options (ECE)",
+     [](Identifier& identifier, const CmEvent& message) {
+       return settle_ece(identifier, message.parameters);
+     }},
+    {"moving the QP to RTR",
+     [](Identifier& identifier, const CmEvent&) {
+       return make_ready_to_receive(identifier, RDMA_MAX_RESP_RES);
+     }},
+    {"moving the QP to RTS",
+     [](Identifier& identifier, const CmEvent&) {
+       return make_ready_to_send(identifier, RDMA_MAX_INIT_DEPTH);
+     }},
+    {"telling the peer that the connection is ready (RTU)",
+     [](Identifier& identifier, const CmEvent&) {
+       return error_of(identifier.process.agent.call(identifier, protocol::MessageType::kCmAccept,
+                                                     protocol::CmConnectRequest{}, State::kConnected));
+     }},
+    {"reading the vendor's options (ECE)",
+     [](Identifier& identifier, const CmEvent&) { return read_back_ece(identifier); }},
+};
+
 int finish_connection(Identifier& identifier, const CmEvent& message) {
-  if (const int error = settle_ece(identifier, message.parameters)) return error;
-  if (const int error = make_ready_to_receive(identifier, RDMA_MAX_RESP_RES)) return error;
-  if (const int error = make_ready_to_send(identifier, RDMA_MAX_INIT_DEPTH)) return error;
-  const auto sent = identifier.process.agent.call(identifier, protocol::MessageType::kCmAccept,
-                                                  protocol::CmConnectRequest{}, State::kConnected);
-  if (!sent) return sent.error().code;
-  return read_back_ece(identifier);
+  for (const ConnectionStep& step : kConnectionSteps) {
+    const int error = step.take(identifier, message);
+    if (error == 0) continue;
+    log_error("rdma_cm_id {}, QP {:#x}, connecting with QP {:#x}: {} failed: {} (errno {})",
+              fmt::ptr(&identifier), identifier.qp->qp_num, message.connection.remote_qpn, step.name,
+              std::strerror(error), error);
+    return error;
+  }
+  return 0;
 }
 
 bool connect_response(Event& event, const CmEvent& message, Identifier& identifier) {

@@ -368,6 +368,51 @@ TEST(StaleConnection, IsNotThatOfAnotherHost) {
   EXPECT_EQ(pair.b.manager.counters().stale_connections, 0u);
 }
 
+// One host with itself: both ends are of one manager.
+class Alone {
+ public:
+  Endpoint host{1};
+  TimePoint now{std::chrono::hours(1)};
+
+  void carry() {
+    while (!host.sent.empty()) {
+      const Datagram next = host.sent.front();
+      host.sent.pop_front();
+      host.receive(next, now);
+    }
+  }
+  // Answers the connection that was asked for; whether it stands.
+  bool connect(uint32_t qpn, uint32_t answering_qpn) {
+    const LocalId active = *host.manager.connect(host.parameters_to(host, qpn), 1, now);
+    carry();
+    if (host.last().heard != Heard::kRequest) return false;
+    const LocalId passive = host.last().id;
+    EXPECT_TRUE(host.manager.reply(passive, host.reply_parameters(answering_qpn), now));
+    carry();
+    if (host.last().heard != Heard::kReply) return false;
+    EXPECT_TRUE(host.manager.ready(active, {}, now));
+    carry();
+    return host.state(active) == State::kEstablished && host.state(passive) == State::kEstablished;
+  }
+};
+
+// Programs that connect without QPs, as rdma-core's cmtime, invent QPNs: two on one host the same.
+TEST(StaleConnection, IsNotOneWhoseOtherEndHasTheSameQpn) {
+  Alone alone;
+  EXPECT_TRUE(alone.connect(1000, 1000));
+  EXPECT_TRUE(alone.connect(1001, 1002));
+  EXPECT_TRUE(alone.connect(1002, 1001));
+  EXPECT_EQ(alone.host.manager.counters().stale_connections, 0u);
+}
+
+TEST(StaleConnection, IsFoundWhereAHostIsConnectedWithItself) {
+  Alone alone;
+  EXPECT_TRUE(alone.connect(1000, 1000));
+  EXPECT_FALSE(alone.connect(1000, 1001));
+  EXPECT_FALSE(alone.connect(1002, 1000));
+  EXPECT_EQ(alone.host.manager.counters().stale_connections, 2u);
+}
+
 TEST(PeerToPeer, MakesOneConnectionOfReqsThatCross) {
   Pair pair;
   auto of_a = pair.a.parameters_to(pair.b, 100), of_b = pair.b.parameters_to(pair.a, 200);
