@@ -218,37 +218,46 @@ bool Shard::finds_nothing() const {
          ports_.memory_is_quiet() && clock_.is_recent();
 }
 
+// The thread that we wait for may need this processor: on a machine with more spinners than processors each
+// message would cost a time slice. With nobody waiting it costs next to nothing to offer it. Afterwards the
+// poll looks once more: an adapter's completion of what came meanwhile would be there by now. Programs that
+// find none look for the events of connections next (libfabric does), and would meet a disconnection before
+// the completion of a message that had arrived before it.
 void Shard::poll() {
-  if (!lock_.try_lock()) return wait_in_poll();
-  if (finds_nothing()) {
-    lock_.unlock_and_look();
-    if (!must_come_back() || !lock_.try_lock()) return;
-  }
-  begin();
-  misses_of(slot_) = 0;
-  requests_since_look_ = 0;
-  policy_.enters(now_);
-  bool yields = false;
-  if (!abandoned_) [[likely]] {
-    answer_doorbells();
-    stop_gathering();
-    // The application came back without a reply to send: what was held for one goes now.
-    if (has_to_transmit(false)) transmit_ready(Acknowledgements::kSend, Gathering::kNo);
-    const uint32_t received = receive(kReceiveBudget, Visitor::kPoller);
-    if (received > kFewPackets) now_ = clock_.now();
-    run_timers(now_);
-    const DrivingPolicy::Polled verdict = policy_.polled(now_, received);
-    yields = verdict.yields;
-    if (verdict.takes_over) [[unlikely]] {
-      listen(false);
-      sleeper_->wake();  // from its long sleep, to look now and then from here on
+  for (bool has_yielded = false;; has_yielded = true) {
+    if (!lock_.try_lock()) {
+      wait_in_poll();
+      if (!lock_.try_lock()) return;
     }
-  }
-  leave(Gathering::kNo);
-  // The thread that we wait for may need this processor: on a machine with more spinners than processors each
-  // message would cost a time slice. With nobody waiting it costs next to nothing.
-  if (yields) [[unlikely]]
+    if (finds_nothing()) {
+      lock_.unlock_and_look();
+      if (!must_come_back() || !lock_.try_lock()) return;
+    }
+    begin();
+    misses_of(slot_) = 0;
+    requests_since_look_ = 0;
+    policy_.enters(now_);
+    bool yields = false;
+    if (!abandoned_) [[likely]] {
+      answer_doorbells();
+      stop_gathering();
+      // The application came back without a reply to send: what was held for one goes now.
+      if (has_to_transmit(false)) transmit_ready(Acknowledgements::kSend, Gathering::kNo);
+      const uint32_t received = receive(kReceiveBudget, Visitor::kPoller);
+      if (received > kFewPackets) now_ = clock_.now();
+      run_timers(now_);
+      const DrivingPolicy::Polled verdict = policy_.polled(now_, received);
+      yields = verdict.yields && !has_yielded;
+      if (verdict.takes_over) [[unlikely]] {
+        listen(false);
+        sleeper_->wake();  // from its long sleep, to look now and then from here on
+      }
+    }
+    leave(Gathering::kNo);
+    if (!yields) [[likely]]
+      return;
     ::sched_yield();
+  }
 }
 
 // The holder may have lost its processor to us, or to others that poll as we do: each of them would poll

@@ -1,8 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a shard keeps back: acknowledgements for a reply, small requests for company. Only for an application
 // that polls, and never for long.
+#include <functional>
+
+#include <sys/syscall.h>
+#include <unistd.h>
+
 #include "engine/driving.h"
 #include "engine/support/shard_test.h"
+
+namespace {
+
+std::function<void()> others_have_the_processor;
+
+}  // namespace
+
+// In the place of the C library's, for the whole program.
+extern "C" int sched_yield() noexcept {
+  if (others_have_the_processor) {
+    std::exchange(others_have_the_processor, nullptr)();
+    return 0;
+  }
+  return static_cast<int>(::syscall(SYS_sched_yield));
+}
 
 namespace verbena::engine {
 namespace {
@@ -45,6 +65,24 @@ TEST_F(ShardWait, AcknowledgementDoesNotGoWithAnothersRequest) {
   other.post();
   shard->ring(other);
   EXPECT_THAT(sent(), ElementsAre(Operation::kSendOnly));
+}
+
+// A program that polls in vain looks for events of its connections next. It is not to meet a disconnection
+// before the completion of what had come by then.
+TEST_F(ShardWait, APollFindsWhatHasComeWhileOthersHadTheProcessor) {
+  engine_starts();
+  application_takes_over();
+  bool is_there = false;
+  others_have_the_processor = [&] {
+    packet_arrives();
+    is_there = true;
+  };
+  for (int polls = 0; polls < 1000 && !is_there; ++polls) {
+    passes(kBetweenPolls);
+    shard->poll();
+  }
+  ASSERT_TRUE(is_there) << "the thread has never yielded";
+  EXPECT_EQ(port->counters().received_packets, 1u);
 }
 
 // It may be moved to ERR for good, and the peer hear of that by another way.
