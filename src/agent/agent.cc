@@ -20,6 +20,7 @@
 #include "base/log.h"
 #include "paths/state_directory.h"
 #include "paths/state_path.h"
+#include "paths/users.h"
 
 namespace verbena::agent {
 namespace {
@@ -245,7 +246,7 @@ void Agent::open_state_directory() {
   counters_.show_in(*state_);
   if (misses_state_directory_) state_->show(links_.links());
   take_left_traces(kept_traces_, left_traces_path(), MonotonicClock::now());
-  sweeper_.emplace(paths::state_home_for(::geteuid()).c_str(), kSweepDelay);
+  sweeper_.emplace(paths::state_home_for(paths::own_user()).c_str(), kSweepDelay);
 }
 
 // ---- what happens

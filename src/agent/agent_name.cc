@@ -16,6 +16,7 @@
 #include "base/time.h"
 #include "paths/state_directory.h"
 #include "paths/state_path.h"
+#include "paths/users.h"
 
 namespace verbena::agent {
 namespace {
@@ -89,7 +90,7 @@ Result<void> AgentName::take_directory() {
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
     const auto directory = paths::make_state_directory();
     if (!directory) return fail(directory.error().code);
-    const paths::PathText file = paths::agent_socket_path(::geteuid());
+    const paths::PathText file = paths::agent_socket_path(paths::own_user());
     if (!file.valid() || !AgentAddress::fits(file.view())) return fail(ENAMETOOLONG);
     file_ = file.c_str();
     lock_file_ = lock_file_in(*directory);
@@ -130,7 +131,7 @@ Result<void> AgentName::take_abstract_name(UniqueFd passed) {
     return {};
   }
   const uid_t own = ::geteuid();
-  const AgentAddress address(own);
+  const AgentAddress address(paths::own_user());
   const TimePoint patience = MonotonicClock::now() + kNamePatience;
   for (;;) {
     auto socket = bind_socket(address);
@@ -153,7 +154,7 @@ Result<void> AgentName::make_socket_file() {
   ::unlink(fresh.c_str());
   auto socket = bind_socket(AgentAddress(std::string_view(fresh)));
   if (!socket) return fail(socket.error().code);
-  const mode_t mode = ::geteuid() == 0 ? 0666 : 0600;
+  const mode_t mode = paths::own_user() == 0 ? 0666 : 0600;
   if (::chmod(fresh.c_str(), mode) != 0 || ::rename(fresh.c_str(), file_.c_str()) != 0) return fail(errno);
   sockets_.push_back(std::move(*socket));
   return {};

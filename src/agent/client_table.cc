@@ -11,6 +11,7 @@
 #include "agent_client/message_socket.h"
 #include "base/log.h"
 #include "base/time.h"
+#include "paths/users.h"
 
 namespace verbena::agent {
 namespace {
@@ -74,8 +75,15 @@ bool ClientTable::accept_from(int listener) {
 
 bool ClientTable::has_room_for(uid_t user) const {
   const uid_t own = ::geteuid();
-  if (own != 0 && user != own && user != 0) {
+  if (paths::own_user() != 0 && user != own && user != 0) {
     log_info("user {} is not served by this agent", user);
+    return false;
+  }
+  if (paths::is_unmapped(user)) {
+    log_warning(
+        "a user without a number in this agent's user namespace is not served: the kernel shows all such "
+        "users as {}",
+        user);
     return false;
   }
   if (!quota_.allows(user)) {

@@ -16,6 +16,7 @@
 #include "agent/trace_copy.h"
 #include "base/log.h"
 #include "paths/state_directory.h"
+#include "paths/users.h"
 #include "protocol/messages.h"
 #include "protocol/text.h"
 #include "protocol/trace_ring.h"
@@ -89,7 +90,7 @@ Head head_of(const KeptTraces::Kept& kept, const Head& common) {
 }  // namespace
 
 std::string left_traces_path() {
-  const std::string state = paths::state_directory_for(::geteuid());
+  const std::string state = paths::state_directory_for(paths::own_user());
   const size_t slash = state.rfind('/');
   if (slash == std::string::npos) return {};
   return state.substr(0, slash + 1) + "traces-" + state.substr(slash + 1);

@@ -13,6 +13,7 @@
 
 #include "agent_client/message_socket.h"
 #include "base/log.h"
+#include "paths/users.h"
 
 namespace verbena::agent {
 namespace {
@@ -36,7 +37,7 @@ int option_of(int socket, int name) {
 bool listens_for_us(int socket) {
   sockaddr_un address{};
   socklen_t length = sizeof address;
-  const agent_client::AgentAddress own(::geteuid());
+  const agent_client::AgentAddress own(paths::own_user());
   return option_of(socket, SO_TYPE) == SOCK_SEQPACKET && option_of(socket, SO_ACCEPTCONN) == 1 &&
          ::getsockname(socket, reinterpret_cast<sockaddr*>(&address), &length) == 0 && length == own.length &&
          std::memcmp(&address, own.address(), length) == 0;

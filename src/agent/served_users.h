@@ -6,6 +6,8 @@
 #include <sys/types.h>
 #include <unistd.h>
 
+#include "paths/users.h"
+
 namespace verbena::agent {
 
 // Whom an agent serves, and whom of them with sockets of UDP port 4791. Who has one of these rules over all
@@ -15,11 +17,13 @@ class ServedUsers {
  public:
   // `only`: root's agent serves root and nobody else but this user. It has to be said from the start: a
   // socket that was lent cannot be taken back when a second user comes.
-  explicit ServedUsers(std::optional<uid_t> only = std::nullopt, uid_t own = ::geteuid())
-      : own_(own), only_(only) {}
+  // `own`: the agent's user, as the kernel shows it; `is_roots`: it is root's agent, which serves everybody.
+  explicit ServedUsers(std::optional<uid_t> only = std::nullopt, uid_t own = ::geteuid(),
+                       bool is_roots = paths::own_user() == 0)
+      : own_(own), is_roots_(is_roots), only_(only) {}
 
   bool serves(uid_t user) const {
-    return user == 0 || user == own_ || (own_ == 0 && (!only_ || user == *only_));
+    return user == 0 || user == own_ || (is_roots_ && (!only_ || user == *only_));
   }
   bool lends_sockets_to(uid_t user) const { return user == 0 || user == own_ || user == only_; }
 
@@ -31,6 +35,7 @@ class ServedUsers {
 
  private:
   uid_t own_;
+  bool is_roots_;
   std::optional<uid_t> only_;
 };
 

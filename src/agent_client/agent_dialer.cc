@@ -13,6 +13,7 @@
 #include "agent_client/message_socket.h"
 #include "base/log.h"
 #include "paths/state_path.h"
+#include "paths/users.h"
 
 namespace verbena::agent_client {
 namespace {
@@ -29,22 +30,31 @@ bool is_absence(int error) {
   return error == ECONNREFUSED || error == ENOENT || error == EPERM || error == EACCES;
 }
 
+// By a file also an agent of root's where root has no number: its directory is trusted, so this is.
+enum class By : uint8_t { kName, kFile };
+
+bool is_trusted(uid_t listener, By by) {
+  if (listener == 0) return true;
+  if (paths::is_unmapped(listener)) return by == By::kFile;
+  return listener == ::geteuid();
+}
+
 // EPERM: it is a stranger who listens there.
-Result<AgentConnection> connect_to(const AgentAddress& address) {
+Result<AgentConnection> connect_to(const AgentAddress& address, By by) {
   UniqueFd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!socket) return fail(errno);
   if (::connect(socket.get(), address.address(), address.length) != 0) return fail(errno);
   if (::fcntl(socket.get(), F_SETFL, O_RDWR) != 0) return fail(errno);
   const auto peer = peer_credentials(socket.get());
   if (!peer) return fail(peer.error().code);
-  if (peer->uid != 0 && peer->uid != ::geteuid()) return fail(EPERM);
-  return AgentConnection(std::move(socket), peer->uid);
+  if (!is_trusted(peer->uid, by)) return fail(EPERM);
+  return AgentConnection(std::move(socket), paths::is_unmapped(peer->uid) ? 0 : peer->uid);
 }
 
 Result<AgentConnection> connect_by_file(uid_t owner) {
   const paths::PathText file = paths::agent_socket_path(owner);
   if (!file.valid() || !AgentAddress::fits(file.view())) return fail(ECONNREFUSED);
-  return connect_to(AgentAddress(file.view()));
+  return connect_to(AgentAddress(file.view()), By::kFile);
 }
 
 }  // namespace
@@ -90,7 +100,7 @@ Result<AgentConnection> AgentDialer::open_started(int ready, TimePoint give_up) 
 
 // Root's first. One that has a socket file is an agent: if it is busy nobody goes past it to another.
 Result<AgentConnection> NamespaceDialer::open() {
-  const uid_t own = ::geteuid();
+  const uid_t own = paths::own_user();
   for (const uid_t owner : {uid_t{0}, own}) {
     auto connection = connect_by_file(owner);
     if (connection || !is_absence(connection.error().code)) return connection;
@@ -104,7 +114,7 @@ Result<AgentConnection> NamespaceDialer::open() {
 // Anybody can take that name, answer to nobody, and have no room for us. So who does not show that it is an
 // agent is passed over, at once or after a while.
 Result<AgentConnection> NamespaceDialer::open_by_name(uid_t owner) {
-  auto connection = connect_to(AgentAddress(owner));
+  auto connection = connect_to(AgentAddress(owner), By::kName);
   const int error = connection ? 0 : connection.error().code;
   if (error == EPERM && !std::exchange(told_of_stranger_, true)) {
     log_warning("the abstract name of the agent of user {} is taken by another user: not trusted", owner);

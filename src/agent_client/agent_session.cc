@@ -10,6 +10,7 @@
 
 #include "agent_client/message_socket.h"
 #include "base/log.h"
+#include "paths/users.h"
 
 namespace verbena::agent_client {
 namespace {
@@ -25,7 +26,7 @@ constexpr Duration kRootGrace = std::chrono::seconds(1);
 // While root's agent restarts, an ordinary user's process waits so long for it rather than start one of its
 // own.
 Duration grace_for_next(uid_t former_agent) {
-  return former_agent == 0 && ::geteuid() != 0 ? kRootGrace : Duration::zero();
+  return former_agent == 0 && paths::own_user() != 0 ? kRootGrace : Duration::zero();
 }
 
 tl::unexpected<AdminError> admin_error(int code) {

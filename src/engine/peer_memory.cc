@@ -18,6 +18,7 @@
 #include "memory/atomics.h"
 #include "memory/ordered_copy.h"
 #include "net/udp/system_calls.h"
+#include "paths/users.h"
 #include "queues/work_queue.h"
 
 namespace verbena::engine {
@@ -79,7 +80,8 @@ void ask_for_credentials(int socket, bool on) {
 }
 
 bool is_of_our_user(const std::optional<ucred>& sender) {
-  return sender && sender->pid > 0 && sender->uid == ::getuid() && ::geteuid() == ::getuid();
+  return sender && sender->pid > 0 && sender->uid == ::getuid() && ::geteuid() == ::getuid() &&
+         !paths::is_unmapped(sender->uid);
 }
 
 Result<void> send_with_credentials(int socket, ConstBytes message, std::optional<int> file) {

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "paths/state_path.h"
+#include "paths/users.h"
 
 namespace verbena::paths {
 namespace {
@@ -41,7 +42,7 @@ std::optional<std::string> find_state_directory() {
 }
 
 Result<std::string> make_state_directory() {
-  const uid_t owner = geteuid();
+  const uid_t owner = own_user();
   const mode_t mode = owner == 0 ? 0755 : 0700;
   const std::string path = state_directory_for(owner);
   if (path.empty()) return fail(ENOENT);

@@ -6,14 +6,10 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "paths/users.h"
+
 namespace verbena::paths {
 namespace {
-
-bool is_private_directory(const char* path, uid_t owner) {
-  struct stat status;
-  return lstat(path, &status) == 0 && S_ISDIR(status.st_mode) && status.st_uid == owner &&
-         (status.st_mode & (S_IWGRP | S_IWOTH)) == 0;
-}
 
 // One of a former release does not say; nor can a program ask that has no descriptor left. Straight to the
 // kernel, not through functions that are interposed.
@@ -41,6 +37,14 @@ void add_namespace(PathText& home, const char* of = "/proc/self/ns/net") {
 
 }  // namespace
 
+bool is_private_directory(const char* path, uid_t owner) {
+  struct stat status;
+  if (lstat(path, &status) != 0 || !S_ISDIR(status.st_mode) || (status.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
+    return false;
+  }
+  return status.st_uid == shown_as(owner) || (owner == 0 && is_unmapped_roots(path));
+}
+
 // Not from XDG_RUNTIME_DIR: the processes of a user must agree whatever their environment.
 PathText state_home_for(uid_t owner) {
   if (owner == 0) return PathText("/run/verbena");
@@ -65,7 +69,7 @@ PathText agent_socket_path(uid_t owner) {
 }
 
 bool is_trusted_directory(const char* path) {
-  return is_private_directory(path, 0) || is_private_directory(path, geteuid());
+  return is_private_directory(path, 0) || is_private_directory(path, own_user());
 }
 
 PathText find_state_path(const char* chosen) {
@@ -76,7 +80,7 @@ PathText find_state_path(const char* chosen) {
     if (chosen[0] != '/' || stat(chosen, &status) != 0 || !S_ISDIR(status.st_mode)) path.invalidate();
     return path;
   }
-  const uid_t own = geteuid();
+  const uid_t own = own_user();
   PathText left_behind;
   left_behind.invalidate();
   for (uid_t owner : {uid_t{0}, own}) {

@@ -10,6 +10,8 @@ namespace verbena::paths {
 // What paths/state_directory.h offers, for code that may neither allocate nor need the C++ library: the
 // preload, which is loaded into every program. Async-signal-safe.
 
+// Owners are users as paths/users.h numbers them: 0, or own_user().
+
 // Where the agents of `owner` keep their directories, one for each network namespace.
 PathText state_home_for(uid_t owner);
 
@@ -20,7 +22,10 @@ PathText state_path_for(uid_t owner);
 // another than its process's). Invalid where there is no directory that nobody but `owner` can write to.
 PathText agent_socket_path(uid_t owner);
 
-// Nobody but root and ourselves can have put anything there. A symbolic link is not a directory here.
+// A directory of the owner's in which nobody else can put anything. A symbolic link is not a directory here.
+bool is_private_directory(const char* path, uid_t owner);
+
+// Nobody but root and ourselves can have put anything there.
 bool is_trusted_directory(const char* path);
 
 // What an agent has locked in its directory for as long as it lives, for everybody to see.

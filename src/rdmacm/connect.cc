@@ -95,8 +95,8 @@ int reject(rdma_cm_id* id, const void* data, uint8_t length, uint8_t reason) {
   });
 }
 
-// Rejects a request that cannot be accepted, as the kernel's rdma_accept() does. The agent does so by itself;
-// it is asked here because no message holds these parameters.
+// Rejects a request that cannot be accepted, as the kernel's rdma_accept() does. The agent does so for every
+// other error; it is asked here because no message holds these parameters.
 int reject_instead(Identifier& identifier, int error) {
   make_unusable(identifier);
   CmRejectRequest request{};

@@ -114,7 +114,7 @@ bool connect_request(Event& event, const CmEvent& message, Identifier& listener)
   return true;
 }
 
-// What brings an active connection up once the peer has answered, in this order.
+// The steps that bring an active connection up once the peer has answered, in this order.
 struct ConnectionStep {
   const char* name;
   int (*take)(Identifier&, const CmEvent&);  // 0, or an errno value

@@ -396,7 +396,7 @@ TEST_F(CmConnections, AreRefusedInStatesInWhichTheyMakeNoSense) {
   EXPECT_EQ(text_of(client_->event()), std::string(196, 'x'));
 }
 
-// As by the kernel's rdma_accept(): the peer hears of it, and the program has nothing left to answer.
+// The kernel's rdma_accept() does the same: the peer gets a rejection, and nothing is left to answer.
 TEST_F(CmConnections, AreRejectedWhenTheyCannotBeAccepted) {
   listen(address("0.0.0.0", kPort));
   const uint32_t active = client_->resolve(address("127.0.0.1", kPort));

@@ -67,7 +67,7 @@ TEST_F(ShardWait, AcknowledgementDoesNotGoWithAnothersRequest) {
   EXPECT_THAT(sent(), ElementsAre(Operation::kSendOnly));
 }
 
-// A program that polls in vain looks for events of its connections next. It is not to meet a disconnection
+// A program that polls in vain looks for events of its connections next. It must not meet a disconnection
 // before the completion of what had come by then.
 TEST_F(ShardWait, APollFindsWhatHasComeWhileOthersHadTheProcessor) {
   engine_starts();

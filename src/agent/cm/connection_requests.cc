@@ -126,7 +126,7 @@ Outcome ConnectionRequests::accept(const protocol::CmConnectRequest& request) {
 }
 
 // A request that cannot be accepted as the program says is rejected, as by the kernel's rdma_accept(): its
-// peer must not wait for an answer that never comes. The program hears of no event of it then.
+// peer must not wait for an answer that never comes. The program gets no event of it then.
 Outcome ConnectionRequests::answer_request(CmIdentifier& id, const protocol::CmConnectRequest& request) {
   const bool was_unanswered = std::exchange(id.is_unanswered, false);
   Outcome answered =

@@ -14,6 +14,7 @@
 #include "agent_client/admin.h"
 #include "agent_client/agent_starter.h"
 #include "paths/state_path.h"
+#include "paths/users.h"
 #include "tools/doctor/checks.h"
 #include "tools/doctor/command_output.h"
 #include "tools/verbena/installation.h"
@@ -30,23 +31,45 @@ constexpr Duration kPatience = std::chrono::seconds(2);
 
 // ---- its directory
 
+struct Complaint {
+  std::string what;
+  std::string remedy;
+};
+
+// Says why an agent of this owner's cannot use its directory. It never advises to remove one, which may be
+// the directory of somebody whose programs run.
+Complaint complaint_about(const char* path, const struct stat& status) {
+  if (!S_ISDIR(status.st_mode)) {
+    return {"is no directory", fmt::format("have its owner (user {}) give it another name", status.st_uid)};
+  }
+  if ((status.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
+    return {fmt::format("can be written to by others (mode {:o})", status.st_mode & 07777),
+            fmt::format("chmod go-w {}", path)};
+  }
+  if (paths::is_unmapped(status.st_uid)) {
+    return {
+        fmt::format(
+            "belongs to a user who has no number in this user namespace (shown as {}), and users without "
+            "a number can write above it",
+            status.st_uid),
+        "have root allow only itself to write to the directories above it, or start the agent in this user "
+        "namespace beforehand: verbena agent"};
+  }
+  return {fmt::format("belongs to user {}", status.st_uid),
+          fmt::format("have user {} give it another name, if no agent of that user uses it", status.st_uid)};
+}
+
 void look_at_directory(uid_t owner, Findings& findings) {
   for (const paths::PathText& path : {paths::state_home_for(owner), paths::state_path_for(owner)}) {
     struct stat status {};
     if (!path.valid() || ::lstat(path.c_str(), &status) != 0) continue;
-    const bool others_write = (status.st_mode & (S_IWGRP | S_IWOTH)) != 0;
-    if (S_ISDIR(status.st_mode) && status.st_uid == owner && !others_write) continue;
-    const std::string what = !S_ISDIR(status.st_mode) ? "is no directory"
-                             : status.st_uid != owner ? fmt::format("belongs to user {}", status.st_uid)
-                                                      : fmt::format("can be written to by others (mode {:o})",
-                                                                    status.st_mode & 07777);
+    if (paths::is_private_directory(path.c_str(), owner)) continue;
+    const Complaint complaint = complaint_about(path.c_str(), status);
     findings.fault(
         kAgent,
         fmt::format("{} {}: the agent of user {} does not use it, and programs find no device in /sys",
-                    path.c_str(), what, owner),
-        status.st_uid == owner && S_ISDIR(status.st_mode)
-            ? fmt::format("chmod go-w {}", path.c_str())
-            : fmt::format("have its owner remove it: rm -r {}", path.c_str()));
+                    path.c_str(), complaint.what, owner),
+        complaint.remedy);
     return;
   }
 }
@@ -166,9 +189,10 @@ bool is_another_version(int error) {
 }  // namespace
 
 std::optional<agent_client::AgentStatus> look_at_agent(Findings& findings) {
-  for (const uid_t owner : {uid_t{0}, ::geteuid()}) {
+  const uid_t own = paths::own_user();
+  for (const uid_t owner : {uid_t{0}, own}) {
     look_at_directory(owner, findings);
-    if (::geteuid() == 0) break;
+    if (own == 0) break;
   }
   const auto installation = Installation::of_this_program();
   const std::string program =

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <sys/types.h>
+
+namespace verbena::paths {
+
+// Users as agents tell them apart, also in a user namespace (user_namespaces(7)), where a number that the
+// kernel shows is not the user's own: `unshare -Ur` shows the user as 0, and root, like every user who has no
+// number there, as 65534. Async-signal-safe, and without the C++ library's run-time part.
+
+// The number by which the agent of this process's user has its directory and its name. It is the effective
+// user ID, except for a user who is shown as root in a user namespace but does not own /run: the agent is the
+// one that this user has outside. Root of a container with a /run of its own is root.
+uid_t own_user();
+
+// How the kernel shows a user of this number to us: in stat(2) and SO_PEERCRED. -1: not at all, since others
+// are shown the same, so nothing that has this number may be trusted.
+uid_t shown_as(uid_t user);
+
+// The kernel shows the same number for several users, who cannot be told apart.
+bool is_unmapped(uid_t shown);
+
+// A directory of root's, where root has no number of its own. It is known by its place: it and all
+// directories above it belong to root or to somebody without a number, and others cannot write to them.
+// A user who could put another one there could replace the system's libraries as well.
+bool is_unmapped_roots(const char* directory);
+
+}  // namespace verbena::paths

@@ -1,0 +1,84 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Programs in a user namespace (`unshare -Ur`) beside programs of the same user outside of it, on one host: under root's agent,
+and under an agent of the user's that either of the two has started. Each must have one agent, and a connection between the two.
+
+    run_user_namespaces.py --build build/release
+"""
+
+import argparse
+import pathlib
+import shutil
+
+import harness
+from run_users import HostOfUser, as_user
+
+USER = 65533
+PROGRAMS = (
+    ("ibv_rc_pingpong", "-c", "-n", "1000"),
+    ("ib_read_bw", "-F", "-n", "200", "-s", "65536"),
+)
+
+
+class InUserNamespace(HostOfUser):
+    """A host as a user has it in a user namespace, where the user is shown as root."""
+
+    def start(self, command, user=None, environment=None):
+        inside = as_user(self.uid) + ["unshare", "-Ur"]
+        return harness.Host.start(self, command, inside if user is None else user, environment)
+
+
+def gid_options(program, host):
+    return ["-g", host.gid_index(host.ipv4)] if program[0].startswith("ibv_") else []
+
+
+def judge_programs(judge, what, server, client):
+    for program in PROGRAMS:
+        result = harness.pair(server, client, program, server_options=gid_options(program, server),
+                              client_options=gid_options(program, client))
+        judge.say(f"{what}: {' '.join(program)}", None if result.good else result.report())
+
+
+def judge_agents(judge, what, host, count=1):
+    agents = host.agents()
+    judge.say(f"{what}: {count} agent", None if len(agents) == count else f"agents: {agents}")
+
+
+def judge_doctor(judge, what, host):
+    """The directory of the agent's is in order, and nobody is told to remove it."""
+    _, output = host.command("doctor")
+    judge.say(f"{what}: doctor", output if "rm -r" in output or "/run/verbena" in output else None)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--build", required=True, help="the build folder, such as build/release")
+    options = parser.parse_args()
+    harness.require_root()
+    harness.require_programs("ip", "setpriv", "unshare", "ib_read_bw", "ibv_rc_pingpong")
+
+    judge = harness.Judge()
+    with harness.Hosts(options.build) as hosts:
+        host = hosts.two()[0]
+        outside, inside = HostOfUser(host, USER), InUserNamespace(host, USER)
+        if harness.Host.start(host, ["true"], as_user(USER) + ["unshare", "-Ur"]).wait(10) != 0:
+            harness.skip("no user namespaces here")
+
+        host.start_agent()
+        judge_programs(judge, "root's agent, server outside", outside, inside)
+        judge_programs(judge, "root's agent, server inside", inside, outside)
+        judge_agents(judge, "root's agent", host)
+        judge_doctor(judge, "root's agent", inside)
+        host.end_agents()
+
+        for what, first, second in (("agent from outside", outside, inside), ("agent from inside", inside, outside)):
+            judge_programs(judge, f"{what}, server there", first, second)
+            judge_agents(judge, what, host)
+            judge_doctor(judge, what, inside)
+            host.end_agents()
+    shutil.rmtree(pathlib.Path(f"/tmp/verbena-{USER}"), ignore_errors=True)
+    judge.exit()
+
+
+if __name__ == "__main__":
+    main()
