@@ -64,8 +64,13 @@ Result<ForeignMessage> ForeignSocket::look(Bytes buffer, Room room) const {
   return message;
 }
 
+// One byte of room, as qemu-user does not pass on a call without any, and the message would stay.
 void ForeignSocket::drop() const {
+  char byte;
+  iovec data{&byte, sizeof byte};
   msghdr header{};
+  header.msg_iov = &data;
+  header.msg_iovlen = 1;
   receive(socket_.get(), header, 0);
 }
 

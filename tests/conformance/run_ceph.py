@@ -21,7 +21,7 @@ STEP_SECONDS = 60
 MTU = 9000
 MESSENGERS = {"tcp": "async+posix", "rdma": "async+rdma"}
 PLACEMENTS = ("one_host", "two_hosts")
-# What is measured: the name, the size of objects, requests in flight.
+# Loads: the name, the size of objects, requests in flight.
 LOADS = (("4 KiB", 4096, 16), ("4 MiB", 4 << 20, 16))
 
 CONFIGURATION = """
@@ -131,7 +131,7 @@ class Cluster:
         return found["Average IOPS"], found["Bandwidth (MB/sec)"]
 
     def processor_seconds(self):
-        """What both OSDs have used."""
+        """Processor time that both OSDs have used."""
         ticks = 0
         for daemon in self.daemons[1:]:
             fields = pathlib.Path(f"/proc/{daemon.pid}/stat").read_text(encoding="ascii").rsplit(")", 1)[1].split()

@@ -127,6 +127,14 @@ def judge_emulators(judge_of, host, folder):
         devices = shutil.which("ibv_devinfo")
         status, output = host.finish(host.start([emulator, devices], environment={"LD_LIBRARY_PATH": libraries}), SECONDS)
         judge_of.say("qemu-user: an agent is started", None if status == 0 and "rxe_eth0" in output else output)
+        # As where a whole container is emulated: what the program starts is, too.
+        agent = folder / "agent"
+        agent.write_text(f'#!/bin/sh\nexec {emulator} {host.hosts.build.program.parent}/verbena-agent "$@"\n', encoding="ascii")
+        agent.chmod(0o755)
+        host.end_agents()
+        status, output = host.finish(host.start([emulator, devices], environment={"LD_LIBRARY_PATH": libraries, "VERBENA_AGENT": str(agent)}),
+                                     SECONDS)
+        judge_of.say("qemu-user: an agent under it serves", None if status == 0 and "rxe_eth0" in output else output)
 
 
 def main():
