@@ -9,6 +9,7 @@
 namespace verbena::rdmacm {
 
 using verbena::answer_pointer;
+using verbena::because;
 using verbena::without_exceptions;
 
 // The form of nearly every call here: 0, or -1 and errno.

@@ -12,6 +12,7 @@
 
 namespace {
 
+using verbena::because;
 using verbena::rdmacm::answer;
 using verbena::rdmacm::Process;
 
@@ -112,7 +113,9 @@ VERBENA_ABI int rdma_getaddrinfo(const char* node, const char* service, const rd
                                  rdma_addrinfo** result) {
   int looked_up = 0;
   const int answered = answer([&] {
-    if (result == nullptr || (node == nullptr && service == nullptr && hints == nullptr)) return EINVAL;
+    if (result == nullptr) return because(EINVAL, "res is null");
+    if (node == nullptr && service == nullptr && hints == nullptr)
+      return because(EINVAL, "node, service and hints are null");
     if (const auto any = Process::current().devices.require_any(); !any) return any.error().code;
     Information information(static_cast<rdma_addrinfo*>(std::calloc(1, sizeof(rdma_addrinfo))));
     if (information == nullptr) return ENOMEM;

@@ -7,6 +7,9 @@
 
 namespace verbena::rdmacm {
 
+// Why an identifier cannot do what needs a device.
+inline constexpr char kNoDevice[] = "id has no device: rdma_resolve_addr() or rdma_bind_addr() gives it one";
+
 // The frame of a call about an identifier: body(identifier) answers an errno value. ENODEV: it is that of a
 // parent process; ECONNRESET: it went with the agent that knew it.
 template <class Body>

@@ -71,8 +71,10 @@ int read_back_ece(Identifier& identifier) {
 VERBENA_ABI int rdma_set_local_ece(rdma_cm_id* id, ibv_ece* ece) {
   using namespace verbena::rdmacm;
   return answer_for(id, [&](Identifier& identifier) {
-    if (identifier.qp != nullptr || ece == nullptr || ece->vendor_id == 0 || ece->comp_mask != 0)
-      return EINVAL;
+    if (identifier.qp != nullptr) return because(EINVAL, "id->qp is set: librdmacm negotiates ECE itself");
+    if (ece == nullptr) return because(EINVAL, "ece is null");
+    if (ece->vendor_id == 0 || ece->comp_mask != 0)
+      return because(EINVAL, "ece has vendor_id {:#x} and comp_mask {:#x}", ece->vendor_id, ece->comp_mask);
     identifier.local_ece = *ece;
     return 0;
   });
@@ -81,7 +83,8 @@ VERBENA_ABI int rdma_set_local_ece(rdma_cm_id* id, ibv_ece* ece) {
 VERBENA_ABI int rdma_get_remote_ece(rdma_cm_id* id, ibv_ece* ece) {
   using namespace verbena::rdmacm;
   return answer_for(id, [&](Identifier& identifier) {
-    if (identifier.qp != nullptr || ece == nullptr) return EINVAL;
+    if (identifier.qp != nullptr) return because(EINVAL, "id->qp is set: librdmacm negotiates ECE itself");
+    if (ece == nullptr) return because(EINVAL, "ece is null");
     *ece = ece_of(identifier.peers);
     return 0;
   });

@@ -65,7 +65,7 @@ int take_request(Identifier& listener, rdma_cm_event& event, rdma_cm_id*& id) {
 VERBENA_ABI int rdma_create_ep(rdma_cm_id** id, rdma_addrinfo* information, ibv_pd* domain,
                                ibv_qp_init_attr* attributes) {
   return answer([&] {
-    if (id == nullptr || information == nullptr) return EINVAL;
+    if (id == nullptr || information == nullptr) return because(EINVAL, "id or res is null");
     auto created =
         create_identifier(nullptr, nullptr, static_cast<rdma_port_space>(information->ai_port_space),
                           static_cast<ibv_qp_type>(information->ai_qp_type));
@@ -91,7 +91,9 @@ VERBENA_ABI void rdma_destroy_ep(rdma_cm_id* id) {
 
 VERBENA_ABI int rdma_get_request(rdma_cm_id* listen, rdma_cm_id** id) {
   return answer_for(listen, [&](Identifier& listener) {
-    if (!listener.synchronous || id == nullptr) return EINVAL;
+    if (id == nullptr) return because(EINVAL, "id is null");
+    if (!listener.synchronous)
+      return because(EINVAL, "listen has an event channel: its requests come by rdma_get_cm_event()");
     if (listener.event != nullptr) {
       acknowledge(Event::of(listener.event));
       listener.event = nullptr;

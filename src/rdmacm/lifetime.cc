@@ -61,7 +61,8 @@ void destroy_channel(Process& process, const std::shared_ptr<Channel>& channel) 
 
 Result<Identifier*> create_identifier(rdma_event_channel* channel, void* context, rdma_port_space space,
                                       ibv_qp_type type) {
-  if (!is_port_space(space)) return fail(EINVAL);
+  if (!is_port_space(space))
+    return fail(because(EINVAL, "there is no port space {:#x}", static_cast<unsigned>(space)));
   Process& process = Process::current();
   if (const auto any = process.devices.require_any(); !any) return fail(any.error().code);
   std::shared_ptr<Channel> events;
@@ -204,7 +205,7 @@ VERBENA_ABI void rdma_destroy_event_channel(rdma_event_channel* channel) {
 VERBENA_ABI int rdma_create_id(rdma_event_channel* channel, rdma_cm_id** id, void* context,
                                rdma_port_space space) {
   return answer([&] {
-    if (id == nullptr) return EINVAL;
+    if (id == nullptr) return because(EINVAL, "id is null");
     auto created = create_identifier(channel, context, space, type_of(space));
     if (created) *id = *created;
     return error_of(created);
@@ -213,7 +214,7 @@ VERBENA_ABI int rdma_create_id(rdma_event_channel* channel, rdma_cm_id** id, voi
 
 VERBENA_ABI int rdma_destroy_id(rdma_cm_id* id) {
   return answer([&] {
-    if (id == nullptr) return EINVAL;
+    if (id == nullptr) return because(EINVAL, "id is null");
     destroy_identifier(Identifier::of(id));
     return 0;
   });
@@ -222,7 +223,8 @@ VERBENA_ABI int rdma_destroy_id(rdma_cm_id* id) {
 VERBENA_ABI int rdma_migrate_id(rdma_cm_id* id, rdma_event_channel* channel) {
   return answer_for(id, [&](Identifier& identifier) {
     const bool was_synchronous = identifier.synchronous;
-    if (was_synchronous && channel == nullptr) return EINVAL;
+    if (was_synchronous && channel == nullptr)
+      return because(EINVAL, "channel is null, and id is synchronous already");
     const std::shared_ptr<Channel> before = identifier.events;
     const auto moved = channel == nullptr ? make_synchronous(identifier) : migrate_to(identifier, channel);
     if (!moved) return moved.error().code;

@@ -21,7 +21,7 @@ void forget(Identifier& identifier, uint32_t number) {
 
 int join(Identifier& identifier, const sockaddr* address, uint32_t flags, void* context) {
   const socklen_t length = address_length(address);
-  if (length == 0) return EINVAL;
+  if (length == 0) return because(EINVAL, "addr is null, or its family is not known");
   Membership membership{};
   membership.number = identifier.process.identifiers.draw_number();
   membership.context = context;
@@ -54,7 +54,7 @@ std::optional<Membership> find(Identifier& identifier, const sockaddr* address, 
 
 int leave(Identifier& identifier, const sockaddr* address) {
   const socklen_t length = address_length(address);
-  if (length == 0) return EINVAL;
+  if (length == 0) return because(EINVAL, "addr is null, or its family is not known");
   auto membership = find(identifier, address, length);
   if (!membership) return EADDRNOTAVAIL;
   if (identifier.qp != nullptr && membership->joined &&
@@ -90,10 +90,14 @@ VERBENA_ABI int rdma_join_multicast(rdma_cm_id* id, sockaddr* address, void* con
 VERBENA_ABI int rdma_join_multicast_ex(rdma_cm_id* id, rdma_cm_join_mc_attr_ex* attributes, void* context) {
   return answer_for(id, [&](Identifier& identifier) {
     constexpr uint32_t kBoth = RDMA_CM_JOIN_MC_ATTR_ADDRESS | RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS;
-    if (attributes == nullptr) return EINVAL;
+    if (attributes == nullptr) return because(EINVAL, "mc_join_attr is null");
     if (attributes->comp_mask >= RDMA_CM_JOIN_MC_ATTR_RESERVED) return ENOTSUP;
-    if ((attributes->comp_mask & kBoth) != kBoth) return EINVAL;
-    if (attributes->join_flags >= RDMA_MC_JOIN_FLAG_RESERVED) return EINVAL;
+    if ((attributes->comp_mask & kBoth) != kBoth)
+      return because(EINVAL, "comp_mask {:#x} lacks RDMA_CM_JOIN_MC_ATTR_ADDRESS or _JOIN_FLAGS",
+                     attributes->comp_mask);
+    if (attributes->join_flags >= RDMA_MC_JOIN_FLAG_RESERVED)
+      return because(EINVAL, "join_flags {:#x} are none of enum rdma_cm_mc_join_flags",
+                     attributes->join_flags);
     return join(identifier, attributes->addr, attributes->join_flags, context);
   });
 }

@@ -37,7 +37,7 @@ int set_option(Identifier& identifier, int name, const void* value, size_t lengt
   for (const Row& row : kRows) {
     if (row.name != name) continue;
     const auto number = row.value_of(value, length);
-    if (!number) return EINVAL;
+    if (!number) return because(EINVAL, "option {}: optval is null, or optlen {} is wrong", name, length);
     verbena::protocol::CmOptionRequest request{};
     request.option = static_cast<uint32_t>(name);
     request.value = *number;

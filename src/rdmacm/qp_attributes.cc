@@ -71,8 +71,10 @@ Result<int> to_init(const Facts& facts, ibv_qp_attr& attributes) {
   return IBV_QP_STATE | IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX | IBV_QP_PORT;
 }
 
+constexpr char kNoPeer[] = "id has no peer yet: RTR and RTS need its answer or its request";
+
 Result<int> to_ready_to_receive(const Facts& facts, ibv_qp_attr& attributes) {
-  if (!has_peer(facts.state)) return fail(EINVAL);
+  if (!has_peer(facts.state)) return fail(because(EINVAL, kNoPeer));
   attributes.ah_attr = address_handle_of(facts.path);
   attributes.path_mtu = static_cast<ibv_mtu>(facts.path.path_mtu);
   attributes.dest_qp_num = facts.connection.remote_qpn;
@@ -87,7 +89,7 @@ Result<int> to_ready_to_receive(const Facts& facts, ibv_qp_attr& attributes) {
 }
 
 Result<int> to_ready_to_send(const Facts& facts, ibv_qp_attr& attributes) {
-  if (!has_peer(facts.state)) return fail(EINVAL);
+  if (!has_peer(facts.state)) return fail(because(EINVAL, kNoPeer));
   attributes.sq_psn = facts.connection.send_psn;
   int mask = IBV_QP_STATE | IBV_QP_SQ_PSN;
   if (facts.type == IBV_QPT_RC || facts.type == IBV_QPT_XRC_SEND) {
@@ -112,12 +114,15 @@ int modify(ibv_qp* qp, ibv_qp_attr& attributes, int mask) {
 
 Result<int> qp_attributes(Identifier& identifier, ibv_qp_attr& attributes) {
   const ibv_qp_state wanted = attributes.qp_state;
-  if (static_cast<unsigned>(wanted) > IBV_QPS_ERR) return fail(EINVAL);
-  if (identifier.device == nullptr) return fail(EINVAL);
+  if (static_cast<unsigned>(wanted) > IBV_QPS_ERR)
+    return fail(because(EINVAL, "there is no qp_state {}", static_cast<int>(wanted)));
+  if (identifier.device == nullptr)
+    return fail(because(EINVAL, "id has no device: rdma_resolve_addr() or rdma_bind_addr() gives it one"));
   const Facts facts = facts_of(identifier);
   attributes = ibv_qp_attr{};
   attributes.qp_state = wanted;
-  if (facts.type != IBV_QPT_UD && after_connection(facts.state)) return fail(EINVAL);
+  if (facts.type != IBV_QPT_UD && after_connection(facts.state))
+    return fail(because(EINVAL, "the connection of id has ended"));
   if (facts.type == IBV_QPT_UD || !in_connection(facts.state)) return without_connection(facts, attributes);
   switch (wanted) {
     case IBV_QPS_INIT:
@@ -127,7 +132,7 @@ Result<int> qp_attributes(Identifier& identifier, ibv_qp_attr& attributes) {
     case IBV_QPS_RTS:
       return to_ready_to_send(facts, attributes);
     default:
-      return fail(EINVAL);
+      return fail(because(EINVAL, "qp_state {} is none of INIT, RTR and RTS", static_cast<int>(wanted)));
   }
 }
 
@@ -183,7 +188,8 @@ int make_unusable(Identifier& identifier) {
 VERBENA_ABI int rdma_init_qp_attr(rdma_cm_id* id, ibv_qp_attr* attributes, int* mask) {
   using namespace verbena::rdmacm;
   return answer([&] {
-    if (id == nullptr || attributes == nullptr || mask == nullptr) return EINVAL;
+    if (id == nullptr) return because(EINVAL, "id is null");
+    if (attributes == nullptr || mask == nullptr) return because(EINVAL, "qp_attr or qp_attr_mask is null");
     auto result = qp_attributes(Identifier::of(id), *attributes);
     if (result) *mask = *result;
     return error_of(result);

@@ -23,10 +23,11 @@ int add_defaults(Identifier& identifier, ibv_qp_init_attr_ex& attributes) {
     attributes.comp_mask |= IBV_QP_INIT_ATTR_PD;
     attributes.pd = identifier.pd;
   }
-  if (attributes.pd == nullptr || identifier.verbs != attributes.pd->context) return EINVAL;
-  if (clash(identifier.recv_cq, attributes.recv_cq) || clash(identifier.send_cq, attributes.send_cq)) {
-    return EINVAL;
-  }
+  if (attributes.pd == nullptr) return because(EINVAL, "pd is null, and id->pd is, too");
+  if (identifier.verbs != attributes.pd->context)
+    return because(EINVAL, "pd is of another ibv_context than id->verbs");
+  if (clash(identifier.recv_cq, attributes.recv_cq)) return because(EINVAL, "recv_cq is not id->recv_cq");
+  if (clash(identifier.send_cq, attributes.send_cq)) return because(EINVAL, "send_cq is not id->send_cq");
   const bool has_domain = (attributes.comp_mask & IBV_QP_INIT_ATTR_XRCD) != 0 && attributes.xrcd != nullptr;
   if (identifier.qp_type == IBV_QPT_XRC_RECV && !has_domain) {
     const auto domain = identifier.device->shared_xrc_domain();
@@ -53,7 +54,8 @@ int prepare(Identifier& identifier, ibv_qp* qp) {
 }
 
 int create_qp(Identifier& identifier, ibv_qp_init_attr_ex& attributes) {
-  if (identifier.qp != nullptr || identifier.device == nullptr) return EINVAL;
+  if (identifier.qp != nullptr) return because(EINVAL, "id has a queue pair already");
+  if (identifier.device == nullptr) return because(EINVAL, kNoDevice);
   if (const int error = add_defaults(identifier, attributes)) return error;
   ibv_qp* const qp = ibv_create_qp_ex(identifier.verbs, &attributes);
   int error = qp != nullptr ? prepare(identifier, qp) : errno;
@@ -71,13 +73,14 @@ int create_qp(Identifier& identifier, ibv_qp_init_attr_ex& attributes) {
 
 VERBENA_ABI int rdma_create_qp_ex(rdma_cm_id* id, ibv_qp_init_attr_ex* attributes) {
   return answer_for(id, [&](Identifier& identifier) {
-    return attributes != nullptr ? create_qp(identifier, *attributes) : EINVAL;
+    if (attributes == nullptr) return because(EINVAL, "qp_init_attr is null");
+    return create_qp(identifier, *attributes);
   });
 }
 
 VERBENA_ABI int rdma_create_qp(rdma_cm_id* id, ibv_pd* domain, ibv_qp_init_attr* attributes) {
   return answer_for(id, [&](Identifier& identifier) {
-    if (attributes == nullptr) return EINVAL;
+    if (attributes == nullptr) return because(EINVAL, "qp_init_attr is null");
     // ibv_qp_init_attr_ex begins with ibv_qp_init_attr.
     ibv_qp_init_attr_ex extended{};
     std::memcpy(static_cast<void*>(&extended), attributes, sizeof *attributes);

@@ -24,7 +24,8 @@ int take_over(Identifier& identifier, const verbena::Result<CmAddressReply>& rep
 
 VERBENA_ABI int rdma_bind_addr(rdma_cm_id* id, sockaddr* address) {
   return answer_for(id, [&](Identifier& identifier) {
-    if (address_length(address) == 0) return EINVAL;
+    if (address_length(address) == 0)
+      return because(EINVAL, "addr is null, or its family is none of AF_INET, AF_INET6 and AF_IB");
     verbena::protocol::CmBindRequest request{};
     request.address = address_of(address);
     return take_over(identifier, identifier.process.agent.call<CmAddressReply>(
@@ -35,7 +36,10 @@ VERBENA_ABI int rdma_bind_addr(rdma_cm_id* id, sockaddr* address) {
 VERBENA_ABI int rdma_resolve_addr(rdma_cm_id* id, sockaddr* source, sockaddr* destination, int timeout_ms) {
   return answer_for(id, [&](Identifier& identifier) {
     const socklen_t length = address_length(destination);
-    if (length == 0 || (source != nullptr && address_length(source) == 0)) return EINVAL;
+    if (length == 0)
+      return because(EINVAL, "dst_addr is null, or its family is none of AF_INET, AF_INET6 and AF_IB");
+    if (source != nullptr && address_length(source) == 0)
+      return because(EINVAL, "the family of src_addr is none of AF_INET, AF_INET6 and AF_IB");
     verbena::protocol::CmResolveRequest request{};
     request.timeout_ms = static_cast<uint32_t>(timeout_ms);
     request.source = address_of(source);

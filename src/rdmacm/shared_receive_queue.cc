@@ -32,7 +32,9 @@ int add_xrc_defaults(Identifier& identifier, ibv_srq_init_attr_ex& attributes) {
 }
 
 int create_srq(Identifier& identifier, ibv_srq_init_attr_ex& attributes) {
-  if ((attributes.comp_mask & IBV_SRQ_INIT_ATTR_TYPE) == 0 || identifier.device == nullptr) return EINVAL;
+  if ((attributes.comp_mask & IBV_SRQ_INIT_ATTR_TYPE) == 0)
+    return because(EINVAL, "comp_mask {:#x} lacks IBV_SRQ_INIT_ATTR_TYPE", attributes.comp_mask);
+  if (identifier.device == nullptr) return because(EINVAL, kNoDevice);
   if (!has(attributes, IBV_SRQ_INIT_ATTR_PD, attributes.pd)) {
     attributes.pd = identifier.pd;
     attributes.comp_mask |= IBV_SRQ_INIT_ATTR_PD;
@@ -55,13 +57,14 @@ int create_srq(Identifier& identifier, ibv_srq_init_attr_ex& attributes) {
 
 VERBENA_ABI int rdma_create_srq_ex(rdma_cm_id* id, ibv_srq_init_attr_ex* attributes) {
   return answer_for(id, [&](Identifier& identifier) {
-    return attributes != nullptr ? create_srq(identifier, *attributes) : EINVAL;
+    if (attributes == nullptr) return because(EINVAL, "attr is null");
+    return create_srq(identifier, *attributes);
   });
 }
 
 VERBENA_ABI int rdma_create_srq(rdma_cm_id* id, ibv_pd* domain, ibv_srq_init_attr* attributes) {
   return answer_for(id, [&](Identifier& identifier) {
-    if (attributes == nullptr) return EINVAL;
+    if (attributes == nullptr) return because(EINVAL, "attr is null");
     // ibv_srq_init_attr_ex begins with ibv_srq_init_attr.
     ibv_srq_init_attr_ex extended{};
     std::memcpy(static_cast<void*>(&extended), attributes, sizeof *attributes);
