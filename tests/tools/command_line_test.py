@@ -195,11 +195,11 @@ class Run(unittest.TestCase):
         self.assertEqual(options(ASAN_OPTIONS="verify_asan_link_order=1"), "verify_asan_link_order=1")
         self.assertEqual(options(ASAN_OPTIONS="", LD_PRELOAD="libdl.so.2"), "")
 
-    def without(self, *files):
-        """`verbena run true` where these files are missing."""
+    def without(self, *files, command=("run", "true")):
+        """`verbena run true`, or another command, where these files are missing."""
         hide = "; ".join(f"mount -t tmpfs none {file}" if file == "/proc" else f"rm -f {file}" for file in files)
         script = f"set -e; mount -t tmpfs none /dev; mknod -m 666 /dev/null c 1 3; {hide}; exec \"$@\""
-        return subprocess.run(["unshare", "-mn", "sh", "-c", script, "sh", VERBENA, "run", "true"], capture_output=True, text=True,
+        return subprocess.run(["unshare", "-mn", "sh", "-c", script, "sh", VERBENA, *command], capture_output=True, text=True,
                               timeout=60, check=False, stdin=subprocess.DEVNULL)
 
     def test_without_proc_or_null_it_says_what_is_missing(self):
@@ -209,6 +209,8 @@ class Run(unittest.TestCase):
         self.assertEqual(ran.returncode, FAILED)
         self.assertIn("/proc is not mounted", ran.stderr)
         self.assertIn("mount -t proc proc /proc", ran.stderr)
+        self.assertIn("/proc is not mounted", self.without("/proc", command=("agent",)).stderr)
+        self.assertIn("/proc is not mounted", self.without("/proc", command=("doctor",)).stdout)
         ran = self.without("/dev/null")
         self.assertEqual(ran.returncode, 0, ran.stderr)
         self.assertIn("/dev/null cannot be opened", ran.stderr)

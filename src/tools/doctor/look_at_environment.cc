@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "paths/missing_system_file.h"
 #include "tools/doctor/checks.h"
 #include "tools/doctor/program.h"
 #include "tools/doctor/variable.h"
@@ -120,6 +121,10 @@ void look_at_files(const Installation& installation, Findings& findings) {
 
 void look_at_environment(Findings& findings) {
   const auto installation = Installation::of_this_program();
+  if (!installation && paths::missing_system_file() != nullptr) {
+    findings.unseen(kLibraries, "without /proc nobody can say where Verbena's libraries are");
+    return;
+  }
   if (!installation) {
     findings.fault(kLibraries, "there is no libibverbs.so.1 of Verbena's beside this program",
                    "run the one in its installation");

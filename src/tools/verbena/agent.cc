@@ -55,7 +55,11 @@ bool start_metrics(const std::string& where) {
 
 int exec_agent(const std::string& only_user, bool no_discovery, const std::string& metrics) {
   const auto installation = Installation::of_this_program();
-  if (!installation || installation->agent.empty()) {
+  if (!installation) {
+    complain_of_no_installation();
+    return kFailed;
+  }
+  if (installation->agent.empty()) {
     complain("verbena-agent is not beside this program: is it copied out of its installation?");
     return kFailed;
   }
