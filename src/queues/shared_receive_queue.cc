@@ -42,6 +42,11 @@ bool SharedReceiveQueue::take(HeldReceive& into) {
   return true;
 }
 
+bool SharedReceiveQueue::any() {
+  const std::lock_guard guard(taking_);
+  return !ring_.empty();
+}
+
 void SharedReceiveQueue::arm(uint32_t limit) {
   const std::lock_guard guard(taking_);
   limit_.store(limit, std::memory_order_relaxed);

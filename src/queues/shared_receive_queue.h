@@ -82,6 +82,8 @@ class SharedReceiveQueue {
 
   // Takes the oldest request. False: there is none.
   bool take(HeldReceive& into);
+  // Whether there is one. Another QP may take it first.
+  bool any();
 
   // Takes this ring instead of its own, which it gives back, and moves what is posted over.
   // REQUIRES: lock() is held too, the ring is empty and from make_ring(). Errors: EINVAL when the requests

@@ -18,6 +18,10 @@ enum class NakCode : uint8_t {
   kInvalidRdRequest = 4,
 };
 
+// Ours alone, and only between processes of one host: the receive request is there, send again from this PSN.
+// Bit 7 is reserved, so an end that does not know it takes it for a sequence error and sends again, too.
+inline constexpr uint8_t kReadySyndrome = 0xe0;
+
 // Credits are not used: 31 says so (as Linux rxe and hardware without end-to-end flow control do).
 inline constexpr uint8_t kUnlimitedCredits = 31;
 

@@ -128,6 +128,7 @@ std::string count_text(uint64_t count, std::string_view what) {
 std::string syndrome_text(uint64_t word) {
   const auto syndrome = static_cast<uint8_t>(word);
   const uint8_t value = roce::aeth_value(syndrome);
+  if (syndrome == roce::kReadySyndrome) return "ready (the receive request is posted; send again)";
   switch (roce::aeth_kind(syndrome)) {
     case roce::AethKind::kRnrNak:
       return fmt::format("RNR NAK (no receive request; wait {})",

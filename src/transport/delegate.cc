@@ -29,6 +29,7 @@ namespace delegate_detail {
 const Route& Splitter::find(const roce::Path& path, roce::Qpn destination) {
   route_ = routes_ != nullptr ? routes_->find(path, destination) : no_route();
   wire_ = std::exchange(route_.sink, this);
+  route_.traits.lossless = false;  // the target hears at once of a request without a receive request
   return route_;
 }
 

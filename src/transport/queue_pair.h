@@ -137,8 +137,8 @@ class alignas(kCacheLine) QueuePair {
   // the new one could overtake. REQUIRES: Shard::touched() follows
   virtual void reroute() {}
 
-  // Publishes receive requests that were filled in. True: the shard must be rung, as nothing else will flush
-  // them. (Posting sends rings always.)
+  // Publishes receive requests that were filled in. True: the shard must be rung, as a request of the peer
+  // waits for them, or nothing else will flush them. (Posting sends rings always.)
   //
   // A thread that changes the state does not wait for those that post: they may be in the middle of a batch
   // (ibv_wr_start), which only their own thread can end. So a request may be published by a thread that saw
@@ -148,7 +148,13 @@ class alignas(kCacheLine) QueuePair {
   // back in its processor's store buffer, both could miss.
   bool publish_receives(uint32_t count) {
     recv_queue().publish_and_look(count);
-    return state_.load(std::memory_order_seq_cst) == IBV_QPS_ERR;
+    return state_.load(std::memory_order_seq_cst) == IBV_QPS_ERR ||
+           awaits_receive_.load(std::memory_order_seq_cst);
+  }
+  // A request of the peer waits for a receive request: whoever posts one rings. Like fail(), the caller looks
+  // for receive requests afterwards.
+  void await_receive(bool waits) {
+    if (awaits_receive_.load(std::memory_order_relaxed) != waits) awaits_receive_.store(waits);
   }
 
   // Enters a state that check_transition() allows, with attributes() already set. To RESET: forgets all
@@ -374,6 +380,7 @@ class alignas(kCacheLine) QueuePair {
   trace::Recorder* details_ = nullptr;  // null: nobody wants each packet
   uint32_t traced_posts_ = 0;           // of the send queue
   std::atomic<ibv_qp_state> state_{IBV_QPS_RESET};
+  std::atomic<bool> awaits_receive_{false};
   SpinLock send_lock_;
   SpinLock recv_lock_;
   queues::SendQueue send_queue_;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
+
 #include "transport/congestion_notices.h"
 #include "transport/queue_pair.h"
 #include "transport/requester.h"
@@ -40,8 +42,11 @@ class RcQueuePair : public QueuePair {
     return role_ == Role::kRc && (state() == IBV_QPS_RTR || state() == IBV_QPS_RTS);
   }
   void reroute() override;
-  TimePoint deadline() const override { return requester_.deadline(); }
-  void on_timer(TimePoint now) override { requester_.on_timer(now); }
+  TimePoint deadline() const override { return std::min(requester_.deadline(), responder_.deadline()); }
+  void on_timer(TimePoint now) override {
+    requester_.on_timer(now);
+    responder_.on_timer(now);
+  }
   void on_owner_answer(const OwnerAnswer& answer) override { responder_.on_owner_answer(answer); }
   void on_owner_gone(uint32_t owner, roce::NakCode code) override { responder_.on_owner_gone(owner, code); }
   roce::Psn next_send_psn() const override { return requester_.next_psn(); }

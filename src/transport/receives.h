@@ -58,6 +58,9 @@ class Receives {
     return holding_ ? &held_->wqe : nullptr;
   }
 
+  // Whether current() would find one, without taking it.
+  bool any() { return shared_ == nullptr ? !own_.empty() : holding_ || shared_->any(); }
+
   // The current request is done with. REQUIRES: current() was not null
   void finish() {
     if (shared_ == nullptr) [[likely]] {

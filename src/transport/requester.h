@@ -242,6 +242,7 @@ class Requester {
   void on_placement_response(const queues::SendWqe& wqe, const roce::Packet& packet, TimePoint now);
   void progressed(TimePoint now);
   void on_rnr(uint8_t timer_code, TimePoint now);
+  void on_ready();
   void note_nak(const Acknowledgement& nak);
   void on_implied_loss();
   void go_back();

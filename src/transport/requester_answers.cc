@@ -154,6 +154,8 @@ void Requester::on_acknowledge(const Acknowledgement& answer, TimePoint now) {
   }
   if (kind == roce::AethKind::kRnrNak) {
     on_rnr(roce::aeth_value(answer.syndrome), now);
+  } else if (answer.syndrome == roce::kReadySyndrome && qp_.route().traits.lossless) {
+    on_ready();
   } else if (kind == roce::AethKind::kNak) {
     note_nak(answer);
     switch (static_cast<roce::NakCode>(roce::aeth_value(answer.syndrome))) {
@@ -213,6 +215,15 @@ void Requester::on_rnr(uint8_t timer_code, TimePoint now) {
   go_back();
   ack_deadline_ = probe_deadline_ = kNever;
   rnr_deadline_ = now + roce::rnr_delay(timer_code);
+}
+
+// The peer had no receive request when the request came, and has one now. This is no RNR NAK, so it costs no
+// retry, and nothing was lost.
+void Requester::on_ready() {
+  qp_.note_frequent(trace::Kind::kNakReceived, {unacked_.value(), roce::kReadySyndrome});
+  retries_left_ = qp_.attributes().retry_count;
+  patient_until_ = kNever;
+  go_back();
 }
 
 // The READ or atomic request that a response with this PSN answers, if it is the response we wait for.

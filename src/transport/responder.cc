@@ -19,6 +19,17 @@ using roce::NakCode;
 using roce::Operation;
 using roce::Psn;
 
+// Where requests arrive as soon as they are sent, a program that posts a receive request for each message
+// gets no time to do so before the next one arrives. It gets this long before the RNR NAK leaves: enough for
+// a thread that has just been woken, also on a busy machine, and much less than the usual ACK timeouts.
+constexpr Duration kReceivePatience = std::chrono::milliseconds(10);
+// At most this part of the QP's own ACK timeout, as the peer's is most likely the same.
+constexpr int kPatiencePart = 4;
+// How often a shared receive queue is looked at: at first after this time, then after a part of the time
+// that has passed.
+constexpr Duration kFirstLook = std::chrono::microseconds(50);
+constexpr int kLookPart = 4;
+
 // What a request is answered with; nothing: an acknowledgement.
 std::optional<Replies::Kind> answer_to(Operation operation) {
   switch (operation) {
@@ -46,6 +57,7 @@ void Responder::start() {
   inbound_.abandon();
   acknowledgement_due_ = false;
   nak_.reset();
+  end_wait();
   kept_.clear();
   arrivals_due_ = is_heard_ = false;
   unheard_ = unheard_gaps_ = 0;
@@ -57,6 +69,7 @@ void Responder::start() {
 void Responder::halt(ibv_qp_state to) {
   running_ = false;
   nak_.reset();
+  end_wait();
   kept_.clear();
   arrivals_due_ = false;
   expected_ = expected_ - passed_.take_back();
@@ -89,7 +102,10 @@ void Responder::on_request(const roce::Packet& packet, TimePoint now, LentPayloa
     gap_reported_ = false;
     nak_.reset();
     if (kept_.empty() || !kept_.has(expected_)) execute(packet, lent);
-    if (nak_) note_refusal(packet);
+    if (nak_) {
+      note_refusal(packet);
+      wait_for_receive(now);
+    }
     if (!kept_.empty()) execute_kept();
   }
 }
@@ -312,10 +328,63 @@ SendStatus Responder::send_refusal() {
   return status;
 }
 
+// The RNR NAK is counted when it leaves.
 void Responder::not_ready() {
-  qp_.count(kRnrNaksSent);
   gap_reported_ = true;  // what follows is out of sequence now, and need not be told
   nak_ = Nak{roce::rnr_syndrome(qp_.attributes().min_rnr_timer), expected_};
+}
+
+// Holds an RNR NAK back for a moment where requests arrive at once, as the program may be about to post the
+// receive request. The packet is dropped; its sender is asked for it when there is a receive request.
+void Responder::wait_for_receive(TimePoint now) {
+  if (roce::aeth_kind(nak_->syndrome) != roce::AethKind::kRnrNak || !qp_.route().traits.lossless) return;
+  // Those wait for something else than a receive request of this process.
+  if (passed_.any() || qp_.receives().tags() != nullptr) return;
+  if (wait_ == Wait::kNone || awaiting_ != expected_) {
+    awaiting_ = expected_;
+    awaits_since_ = now;
+  } else if (now - awaits_since_ >= patience()) {
+    return end_wait();
+  }
+  nak_.reset();
+  acknowledgement_due_ = true;  // the requests before it do not wait
+  wait_ = Wait::kForReceive;
+  next_look_ = awaits_since_ + patience();
+  if (qp_.receives().shared() != nullptr) next_look_ = std::min(next_look_, now + kFirstLook);
+  // Either a thread that posts sees that it has to ring, or we see what it posts.
+  qp_.await_receive(true);
+  if (qp_.receives().any()) ask_again();
+}
+
+void Responder::end_wait() {
+  wait_ = Wait::kNone;
+  next_look_ = kNever;
+  qp_.await_receive(false);
+}
+
+Duration Responder::patience() const {
+  const Duration timeout = roce::ack_timeout(qp_.attributes().timeout);
+  return timeout == Duration::zero() ? kReceivePatience : std::min(kReceivePatience, timeout / kPatiencePart);
+}
+
+// Another QP may yet take the receive request from a shared queue: then the wait goes on.
+void Responder::ask_again() {
+  nak_ = Nak{roce::kReadySyndrome, expected_};
+  wait_ = Wait::kForRequest;
+  next_look_ = awaits_since_ + patience();
+  qp_.await_receive(false);
+}
+
+void Responder::on_timer(TimePoint now) {
+  if (next_look_ > now) return;
+  if (wait_ != Wait::kForReceive || awaiting_ != expected_) return end_wait();
+  if (qp_.receives().any()) return ask_again();
+  const Duration waited = now - awaits_since_;
+  if (waited >= patience()) {
+    end_wait();
+    return not_ready();
+  }
+  next_look_ = std::min(awaits_since_ + patience(), now + std::max(kFirstLook, waited / kLookPart));
 }
 
 void Responder::ask_for_expected() {
@@ -349,7 +418,6 @@ void Responder::on_unanswered(const roce::Packet& packet, TimePoint now) {
     if (is_heard_) arrivals_due_ = true;
   }
   if (nak_ || !passed_.asks_for_patience(now)) return;
-  qp_.count(kRnrNaksSent);
   nak_ = Nak{roce::rnr_syndrome(PassedRequests::kPatienceTimer), answered() + 1};
 }
 
@@ -427,6 +495,7 @@ TransmitResult Responder::transmit_urgent(uint32_t& budget) {
     if (send_arrivals() == SendStatus::kBusy) return TransmitResult::kBusy;
     --budget;
   }
+  if (has_late_receive()) ask_again();
   if (nak_) {
     if (budget == 0) return TransmitResult::kMore;
     if (send_refusal() == SendStatus::kBusy) return TransmitResult::kBusy;
@@ -442,9 +511,10 @@ TransmitResult Responder::transmit_urgent(uint32_t& budget) {
 
 // That it is not ready, or misses a packet, is said often.
 void Responder::note_nak(const Nak& nak) {
+  if (roce::aeth_kind(nak.syndrome) == roce::AethKind::kRnrNak) qp_.count(kRnrNaksSent);
   const trace::Recorder::Numbers numbers{nak.psn.value(), nak.syndrome};
   const bool is_refusal = roce::aeth_kind(nak.syndrome) == roce::AethKind::kNak &&
-                          nak.syndrome != roce::nak_syndrome(NakCode::kSequenceError);
+                          static_cast<NakCode>(roce::aeth_value(nak.syndrome)) != NakCode::kSequenceError;
   if (is_refusal) return qp_.note(trace::Kind::kNakSent, numbers);
   qp_.note_frequent(trace::Kind::kNakSent, numbers);
 }

@@ -67,10 +67,16 @@ class Responder {
     qp_.count(kSentPackets);
   }
 
-  bool has_urgent() const { return !replies_.empty() || nak_.has_value() || arrivals_due_; }
+  bool has_urgent() const {
+    return !replies_.empty() || nak_.has_value() || arrivals_due_ || has_late_receive();
+  }
   bool has_acknowledgement() const { return acknowledgement_due_; }
 
   roce::Psn expected_psn() const { return expected_; }
+
+  // When on_timer() has something to do.
+  TimePoint deadline() const { return next_look_; }
+  void on_timer(TimePoint now);
 
   // ---- XRC: requests that other processes execute, whose queues they are for
 
@@ -107,7 +113,17 @@ class Responder {
   void note_nak(const Nak& nak);
   void give_up(const Nak& nak, std::optional<ibv_event_type> event);
   void stop(std::optional<ibv_event_type> event);
-  void not_ready();         // RNR NAK
+  void not_ready();  // RNR NAK
+  void wait_for_receive(TimePoint now);
+  void end_wait();
+  Duration patience() const;
+  void ask_again();  // the request that waited for a receive request
+  // Whether the program has posted the receive request that a request waits for. Of a shared queue only the
+  // timer finds out.
+  bool has_late_receive() const {
+    return wait_ == Wait::kForReceive && awaiting_ == expected_ && qp_.receives().shared() == nullptr &&
+           !qp_.recv_queue().empty();
+  }
   void ask_for_expected();  // sequence error NAK
 
   void pass_on(const roce::Packet& packet);
@@ -140,6 +156,13 @@ class Responder {
   bool gap_reported_ = false;  // a NAK for expected_ has gone out; nothing more is said until it comes
   bool acknowledgement_due_ = false;
   std::optional<Nak> nak_;
+  // The request `awaiting_` came before its receive request was posted, and its RNR NAK is held back. Then
+  // its sender is asked for it, and it is on its way again.
+  enum class Wait : uint8_t { kNone, kForReceive, kForRequest };
+  Wait wait_ = Wait::kNone;
+  roce::Psn awaiting_;
+  TimePoint awaits_since_ = kNever;
+  TimePoint next_look_ = kNever;
   std::string refusal_;  // its words, for a peer that gets them
   KeptPackets kept_;     // what came after a gap, or waits for an owner's answer
   ReadsByWord by_word_;

@@ -88,6 +88,15 @@ def perftest(program, *options):
                       families=("ipv4",), expect_client=r"\n\s*\d+\s+\d+\s")
 
 
+def fio(verb, block, depth, size="4m"):
+    """With "send" the server posts each receive request after the message before it has come, and rnr_retry is 0: a server that
+    gets no time for that fails."""
+    common = f"--ioengine=rdma --port={{port}} --bs={block} --iodepth={depth} --size={size} --thread"
+    return Connecting("fio", f"fio --name=server --rw=read {common}",
+                      f"fio --name=client --rw=write {common} --verb={verb} --hostname={{server}}",
+                      families=("ipv4",), expect_client=r"WRITE: bw=", expect_server=r"waiting for connection")
+
+
 def connecting():
     return [
         rping(), rping("-S", "60000", count=5), rping("-q"), rping("-S", "23", count=1),
@@ -99,6 +108,7 @@ def connecting():
                    expect_client=r"disconnect\s*:"),
         Connecting("rdma_client", "rdma_server -s {any} -p {port}", "rdma_client -s {server} -p {port}",
                    expect_client="end 0", expect_server="end 0"),
+        fio("send", "4k", 16, "32m"), fio("send", "64k", 8, "64m"), fio("write", "64k", 4), fio("read", "64k", 4),
         # The server takes the first wildcard address that it is given, which is IPv4's.
         Connecting("rdma_xclient", "rdma_xserver -p {port} -c r", "rdma_xclient -s {server} -p {port} -c r",
                    families=("ipv4",), expect_client="end 0", expect_server="end 0"),

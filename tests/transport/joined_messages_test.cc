@@ -237,6 +237,8 @@ TEST_F(ReceivingTogether, ThoseWithoutAReceiveRequestAreAskedForAgain) {
   send_together(200, {8, 8, 8});
   expect_received(1, 8);
   expect_none_received();
+  expect_ack(200, 1);
+  e.wait_for_timer();
   expect_acknowledge(201, roce::rnr_syndrome(12), 1);
   post();
   post();

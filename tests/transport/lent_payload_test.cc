@@ -328,6 +328,8 @@ TEST_F(Fetching, NothingIsFetchedWithoutAReceiveRequest) {
   Lent first(data(4 * kMtu));
   send_lent(Op::kSendFirst, 200, 4, first);
   EXPECT_EQ(first.asked, 0);
+  e.transmitted();
+  e.wait_for_timer();
   expect_acknowledge(200, roce::rnr_syndrome(12), 0);
 }
 
