@@ -32,10 +32,10 @@ constexpr std::string_view kCauses[] = {
     "",  // local protection
     "",  // flushed
     "the window, its region, the rights or the protection domain do not fit each other",
-    "the peer's answer fits no request of ours",
+    "the peer's answer fits no request of ours: its path MTU is another one, as a rule",
     "a receive request's memory does not allow what a RDMA WRITE with immediate data needs",
-    "the peer's queue pair does not take such a request: its access flags, max_dest_rd_atomic, or a receive "
-    "request that is too short",
+    "the peer's queue pair does not take such a request: its access flags, max_dest_rd_atomic, another path "
+    "MTU, or a receive request that is too short",
     "the peer's key is of no region, or its range, rights or protection domain do not allow it",
     "the peer could not carry it out: the memory of its receive request, as a rule",
     "",  // transport retries
@@ -134,14 +134,28 @@ std::string why_no_access(const QueuePair& qp, const roce::Headers& headers) {
   return fmt::format("the memory behind key {:#x} is no longer there", headers.rkey);
 }
 
+// Empty: all sizes fit.
+std::string misfit_text(const Misfit& misfit) {
+  switch (misfit.kind) {
+    case Misfit::Kind::kNone:
+      return {};
+    case Misfit::Kind::kPathMtu:
+      return fmt::format("path MTU mismatch: local {}, packet has {}", misfit.room, misfit.bytes);
+    case Misfit::Kind::kReceiveBuffer:
+      return fmt::format("message of {} bytes, receive buffer of {}", misfit.bytes, misfit.room);
+    case Misfit::Kind::kPartOfMessage:
+      return fmt::format("message of {} bytes or more, receive buffer of {}", misfit.bytes, misfit.room);
+  }
+  return {};
+}
+
 std::string why_invalid(const QueuePair& qp, const roce::Packet& packet) {
   const roce::Headers& headers = packet.headers;
   const Operation operation = headers.operation();
   const bool is_send = operation <= Operation::kSendOnlyImmediate ||
                        operation == Operation::kSendLastInvalidate ||
                        operation == Operation::kSendOnlyInvalidate;
-  if (is_send)
-    return "the message is longer than the receive request, or its packets do not follow each other";
+  if (is_send) return "the packets of its message do not follow each other";
   const Wanted wanted = wanted_by(operation);
   if ((qp.attributes().access & wanted.access) != wanted.access)
     return fmt::format("the queue pair's qp_access_flags do not have {}", wanted.flag);
@@ -210,9 +224,12 @@ std::string cause_of(const QueuePair& qp, const SendWqe& wqe, ibv_wc_status stat
 
 }  // namespace
 
-std::string why_refused(const QueuePair& qp, const roce::Packet& packet, NakCode code) noexcept try {
-  std::string why;
-  if (code == NakCode::kRemoteAccess) {
+std::string why_refused(const QueuePair& qp, const roce::Packet& packet, NakCode code,
+                        const Misfit& misfit) noexcept try {
+  std::string why = misfit_text(misfit);
+  if (!why.empty()) {
+    // That says it.
+  } else if (code == NakCode::kRemoteAccess) {
     why = why_no_access(qp, packet.headers);
   } else if (code == NakCode::kRemoteOperational) {
     why = "the memory of the receive request cannot be written to";
@@ -239,13 +256,16 @@ std::string what_failed(const QueuePair& qp, const SendWqe& wqe, ibv_wc_status s
   return {};
 }
 
-std::string what_failed(const QueuePair& qp, const ibv_wc& receive) noexcept try {
+std::string what_failed(const QueuePair& qp, const ibv_wc& receive, const Misfit& misfit) noexcept try {
+  std::string why = misfit_text(misfit);
+  if (why.empty() && receive.status == IBV_WC_LOC_PROT_ERR)
+    why = "its list's keys, ranges or rights do not allow the message to be written there";
+  if (why.empty() && receive.status == IBV_WC_REM_INV_REQ_ERR)
+    why = "its message was broken off, or wanted a key invalidated that it may not";
+  if (why.empty()) why = usual_cause(receive.status);
   return fmt::format("QP {:#08x}: the receive request with wr_id {:#x} failed, {} ({}): {}",
                      qp.config().qpn.value(), receive.wr_id, name_of(receive.status),
-                     static_cast<int>(receive.status),
-                     receive.status == IBV_WC_LOC_PROT_ERR
-                         ? "its list's keys, ranges or rights do not allow the message to be written there"
-                         : usual_cause(receive.status));
+                     static_cast<int>(receive.status), why);
 } catch (const std::bad_alloc&) {
   return {};
 }

@@ -19,12 +19,13 @@ namespace verbena::transport {
 
 // Why the queue pair refuses the packet's request, as far as can be seen now, after it has been refused. For
 // the log, and for a peer on this host (kRefusalOpcode).
-std::string why_refused(const QueuePair& qp, const roce::Packet& packet, roce::NakCode code) noexcept;
+std::string why_refused(const QueuePair& qp, const roce::Packet& packet, roce::NakCode code,
+                        const Misfit& misfit = {}) noexcept;
 
 // A request of ours, or one to receive with, has ended with an error. `peer_words`: what the peer has said of
 // it, if anything.
 std::string what_failed(const QueuePair& qp, const queues::SendWqe& wqe, ibv_wc_status status,
                         const std::string& peer_words) noexcept;
-std::string what_failed(const QueuePair& qp, const ibv_wc& receive) noexcept;
+std::string what_failed(const QueuePair& qp, const ibv_wc& receive, const Misfit& misfit = {}) noexcept;
 
 }  // namespace verbena::transport

@@ -61,10 +61,29 @@ bool Inbound::fits_mtu_at_end(uint32_t packets, size_t bytes, bool may_be_empty)
   return bytes <= full && (may_be_empty || bytes > full - qp_.attributes().path_mtu);
 }
 
+// The packet breaks the rules. Like Linux rxe, the receive request that it uses, or that is being filled,
+// fails with the status that its sender gets.
+Reception Inbound::refuse_malformed(bool takes_receive) {
+  Receives& receives = qp_.receives();
+  const bool fails_receive = fills_receive() || (takes_receive && receives.tags() == nullptr);
+  return refused(NakCode::kInvalidRequest,
+                 fails_receive && receives.current() != nullptr ? IBV_WC_REM_INV_REQ_ERR : IBV_WC_SUCCESS);
+}
+
+// Its payload is not as long as the path MTU wants. As with Linux rxe, the receive request is looked for
+// first.
+Reception Inbound::refuse_size(const roce::Packet& packet, uint32_t bytes, bool takes_receive) {
+  Receives& receives = qp_.receives();
+  if (takes_receive && receives.tags() == nullptr && receives.current() == nullptr)
+    return {Reception::Result::kNotReady};
+  misfit_ = {Misfit::Kind::kPathMtu, bytes / packet.count, qp_.attributes().path_mtu};
+  return refuse_malformed(takes_receive);
+}
+
 Reception Inbound::execute_send(const roce::Packet& packet, Payload payload) {
   const roce::OpcodeInfo& info = packet.headers.info();
-  if (!in_sequence(info, Message::kSend) || !fits_mtu(packet, payload.bytes()))
-    return refused(NakCode::kInvalidRequest);
+  if (!in_sequence(info, Message::kSend)) return refuse_malformed(false);
+  if (!fits_mtu(packet, payload.bytes())) return refuse_size(packet, payload.bytes(), true);
   if (info.starts_message) {
     tagged_ = {};
     if (qp_.receives().tags() != nullptr) {
@@ -95,6 +114,8 @@ Reception Inbound::execute_send(const roce::Packet& packet, Payload payload) {
       return {Reception::Result::kNotFetched};
     case ScatterResult::kTooLong:  // IBTA volume 1, 9.7.5.2.8: the sender gets "invalid request", the
                                    // receiver "local length"
+      misfit_ = {info.ends_message ? Misfit::Kind::kReceiveBuffer : Misfit::Kind::kPartOfMessage,
+                 uint64_t{received_} + payload.bytes(), total_length(wqe->sges())};
       return refused(NakCode::kInvalidRequest, IBV_WC_LOC_LEN_ERR);
     case ScatterResult::kProtection:
       return refused(NakCode::kRemoteOperational, IBV_WC_LOC_PROT_ERR);
@@ -231,9 +252,9 @@ Reception Inbound::execute_write(const roce::Packet& packet, const Payload& payl
   const roce::Headers& headers = packet.headers;
   const roce::OpcodeInfo& info = headers.info();
   const uint32_t bytes = payload.bytes();
-  if (!in_sequence(info, Message::kWrite) || !fits_mtu(packet, bytes) || !qp_.may(IBV_ACCESS_REMOTE_WRITE)) {
-    return refused(NakCode::kInvalidRequest);
-  }
+  if (!in_sequence(info, Message::kWrite)) return refuse_malformed(false);
+  if (!qp_.may(IBV_ACCESS_REMOTE_WRITE)) return refused(NakCode::kInvalidRequest);
+  if (!fits_mtu(packet, bytes)) return refuse_size(packet, bytes, info.has(roce::kImmediate));
   uint32_t received = received_;
   std::byte* to = nullptr;
   if (info.starts_message) {
@@ -292,7 +313,7 @@ void Inbound::fail_receive(ibv_wc_status status) {
   ibv_wc wc{};
   wc.status = status;
   wc.opcode = IBV_WC_RECV;
-  qp_.complete_recv(wc, true);
+  qp_.complete_recv(wc, true, misfit_);
 }
 
 }  // namespace verbena::transport

@@ -7,6 +7,7 @@
 #include "roce/aeth.h"
 #include "roce/packet.h"
 #include "transport/gather.h"
+#include "transport/misfit.h"
 #include "transport/queue_pair.h"
 #include "transport/tag_matching.h"
 
@@ -59,10 +60,21 @@ class Inbound {
   void complete_whole(uint32_t bytes, bool solicited) { qp_.complete_plain_receive(bytes, solicited); }
 
   bool in_message() const { return message_ != Message::kNone; }
+  // A receive request is being filled by a SEND. (Tagged buffers complete otherwise, and a shared queue may
+  // have gone away with its request.)
+  bool fills_receive() const {
+    return message_ == Message::kSend && qp_.receives().tags() == nullptr &&
+           qp_.receives().current() != nullptr;
+  }
   // The message is over before its end. Its receive request, if it has one, waits for the next.
-  void abandon() { message_ = Message::kNone; }
+  void abandon() {
+    message_ = Message::kNone;
+    misfit_ = {};
+  }
   // Completes the receive request at hand with the error that execute() named.
   void fail_receive(ibv_wc_status status);
+  // Why execute() has just refused a packet, if that was for its size.
+  const Misfit& misfit() const { return misfit_; }
 
  private:
   enum class Message : uint8_t { kNone, kSend, kWrite };
@@ -83,6 +95,8 @@ class Inbound {
   Reception begin_tagged(const roce::Packet& packet);
   Reception begin_rendezvous(const roce::Packet& packet);
   Reception execute_write(const roce::Packet& packet, const Payload& payload);
+  Reception refuse_malformed(bool takes_receive);
+  Reception refuse_size(const roce::Packet& packet, uint32_t bytes, bool takes_receive);
   bool in_sequence(const roce::OpcodeInfo& info, Message kind) const;
   bool fits_mtu(const roce::Packet& packet, uint32_t payload_bytes) const;
   bool fits_mtu_at_end(uint32_t packets, size_t bytes, bool may_be_empty) const;
@@ -100,6 +114,7 @@ class Inbound {
   uint64_t write_address_ = 0;
   uint32_t write_rkey_ = 0;
   uint32_t write_length_ = 0;
+  Misfit misfit_;
 };
 
 }  // namespace verbena::transport

@@ -108,7 +108,7 @@ void QueuePair::complete_send(const queues::SendWqe& wqe, ibv_wc_status status) 
     lose_completion(false);
 }
 
-void QueuePair::complete_recv(ibv_wc& wc, bool solicited) {
+void QueuePair::complete_recv(ibv_wc& wc, bool solicited, const Misfit& misfit) {
   count(kCompletions);
   if (wc.status == IBV_WC_SUCCESS) {
     count(kReceives);
@@ -119,7 +119,7 @@ void QueuePair::complete_recv(ibv_wc& wc, bool solicited) {
   wc.qp_num = config_.qpn.value();
   const bool failed = wc.status != IBV_WC_SUCCESS && wc.status != IBV_WC_WR_FLUSH_ERR;
   if (failed) note(trace::Kind::kReceiveFailed, {wc.status, wc.wr_id});
-  if (failed && log_level() >= LogLevel::kError) log_error("{}", what_failed(*this, wc));
+  if (failed && log_level() >= LogLevel::kError) log_error("{}", what_failed(*this, wc, misfit));
   if (details_ != nullptr) [[unlikely]]
     trace_completion(wc.wr_id, wc.status, wc.opcode, wc.byte_len);
   queues::CompletionQueue* cq = receives_.cq();

@@ -21,6 +21,7 @@
 #include "transport/counters.h"
 #include "transport/gather.h"
 #include "transport/incast_meter.h"
+#include "transport/misfit.h"
 #include "transport/packet_io.h"
 #include "transport/path_numbers.h"
 #include "transport/receives.h"
@@ -326,7 +327,7 @@ class alignas(kCacheLine) QueuePair {
   }
   void complete_rendezvous(const queues::SendWqe& wqe, ibv_wc_status status);
   // Completes the receive request at hand: `wc` says how. REQUIRES: receives().current() was not null
-  void complete_recv(ibv_wc& wc, bool solicited);
+  void complete_recv(ibv_wc& wc, bool solicited, const Misfit& misfit = {});
   // The same for a SEND without anything beside its data.
   void complete_plain_receive(uint32_t bytes, bool solicited);
   // The same for several, whose requests are done with: receives().finish() has been called for each.

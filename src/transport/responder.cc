@@ -185,10 +185,7 @@ void Responder::receive(const roce::Packet& packet, LentPayload* lent) {
       if (packet.headers.ack_request) acknowledgement_due_ = true;
       return stop(std::nullopt);
     case Reception::Result::kRefused:
-      if (reception.receive_status == IBV_WC_SUCCESS) return refuse(reception.code);
-      inbound_.fail_receive(reception.receive_status);
-      qp_.count(kErrorNaksSent);
-      return give_up({roce::nak_syndrome(reception.code), expected_}, std::nullopt);
+      return refuse(reception.code, reception.receive_status);
   }
 }
 
@@ -280,10 +277,16 @@ void Responder::repeat(const roce::Packet& packet) {
 
 // ---- refusals
 
-void Responder::refuse(NakCode code) {
-  const bool access = code == NakCode::kRemoteAccess;
+// A SEND that another request interrupts ends, too, like that of Linux rxe.
+void Responder::refuse(NakCode code, ibv_wc_status receive_status) {
   qp_.count(kErrorNaksSent);
-  inbound_.abandon();
+  if (receive_status == IBV_WC_SUCCESS && code == NakCode::kInvalidRequest && inbound_.fills_receive())
+    receive_status = IBV_WC_REM_INV_REQ_ERR;
+  if (receive_status != IBV_WC_SUCCESS) {
+    inbound_.fail_receive(receive_status);
+    return give_up({roce::nak_syndrome(code), expected_}, std::nullopt);
+  }
+  const bool access = code == NakCode::kRemoteAccess;
   give_up({roce::nak_syndrome(code), expected_}, access ? IBV_EVENT_QP_ACCESS_ERR : IBV_EVENT_QP_REQ_ERR);
 }
 
@@ -310,7 +313,7 @@ void Responder::note_refusal(const roce::Packet& packet) try {
   const DirectAccess* const direct = qp_.route().direct;
   const bool is_told = direct != nullptr && direct->is_of_our_user();
   if (!is_told && log_level() < LogLevel::kError) return;
-  refusal_ = why_refused(qp_, packet, code);
+  refusal_ = why_refused(qp_, packet, code, inbound_.misfit());
   log_error("QP {:#08x}: {} of QP {:#08x} at {} is refused: {}", qp_.config().qpn.value(),
             packet.headers.info().name, qp_.attributes().destination.value(),
             roce::text_of(qp_.attributes().path.destination), refusal_);

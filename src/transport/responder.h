@@ -107,7 +107,8 @@ class Responder {
   void answer_empty();
   void repeat(const roce::Packet& packet);
 
-  void refuse(roce::NakCode code);  // NAK and ERR
+  // NAK and ERR; the receive request at hand completes with that status, unless it is success.
+  void refuse(roce::NakCode code, ibv_wc_status receive_status = IBV_WC_SUCCESS);
   void note_refusal(const roce::Packet& packet);
   SendStatus send_refusal();
   void note_nak(const Nak& nak);

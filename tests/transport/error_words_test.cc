@@ -76,7 +76,19 @@ TEST_F(RefusalWords, NameWhatTheQueuePairDoesNotTake) {
 TEST_F(RefusalWords, SayThatAMessageWasTooLong) {
   post(16);
   send(Op::kSendOnly, 200, data(32));
-  EXPECT_THAT(told(), HasSubstr("longer than the receive request"));
+  EXPECT_THAT(told(), HasSubstr("message of 32 bytes, receive buffer of 16"));
+}
+
+TEST_F(RefusalWords, SayThatALongMessageWasTooLong) {
+  post(16);
+  send(Op::kSendFirst, 200, data(256));
+  EXPECT_THAT(told(), HasSubstr("message of 256 bytes or more, receive buffer of 16"));
+}
+
+TEST_F(RefusalWords, SayThatThePathMtusDiffer) {
+  post();
+  send(Op::kSendFirst, 200, data(1024));
+  EXPECT_THAT(told(), HasSubstr("path MTU mismatch: local 256, packet has 1024"));
 }
 
 TEST_F(RefusalWords, AreForNobodyElse) {

@@ -310,7 +310,7 @@ TEST_F(PassingTargetTest, RefusesAMessageThatGoesAbroadInItsMidst) {
   send(201, kOne, Op::kSendLast);
   EXPECT_THAT(owners.passed, IsEmpty());
   expect_answer(e, roce::nak_syndrome(NakCode::kInvalidRequest), 201);
-  EXPECT_EQ(e.completion(*cq).status, IBV_WC_WR_FLUSH_ERR);
+  EXPECT_EQ(e.completion(*cq).status, IBV_WC_REM_INV_REQ_ERR);
 }
 
 // ---- before their turn

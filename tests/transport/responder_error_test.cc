@@ -148,6 +148,58 @@ TEST_F(ResponderErrors, RefusesAnotherKindOfMessageWithinOne) {
   expect_refusal(201, NakCode::kInvalidRequest);
 }
 
+// Like Linux rxe (do_class_ac_error()).
+TEST_F(ResponderErrors, FailsTheReceiveOfASendThatAnotherRequestInterrupts) {
+  post();
+  send(Op::kSendFirst, 200, data(256), false);
+  read(201, 0, 10);
+  expect_refusal(201, NakCode::kInvalidRequest);
+  expect_received(1, 0, IBV_WC_REM_INV_REQ_ERR);
+
+  reset();
+  post();
+  send(Op::kSendFirst, 200, data(256), false);
+  send(Op::kSendOnly, 201, data(1));
+  expect_refusal(201, NakCode::kInvalidRequest);
+  expect_received(2, 0, IBV_WC_REM_INV_REQ_ERR);
+}
+
+// The sender's path MTU is another one. Linux rxe finds it in check_length(), after check_resource().
+TEST_F(ResponderErrors, FailsTheReceiveOfASendWithAnotherPathMtu) {
+  for (const uint32_t bytes : {128u, 1024u}) {
+    post();
+    post();
+    send(Op::kSendFirst, 200, data(bytes));
+    expect_refusal(200, NakCode::kInvalidRequest);
+    EXPECT_EQ(e.received().status, IBV_WC_REM_INV_REQ_ERR);
+    EXPECT_EQ(e.received().status, IBV_WC_WR_FLUSH_ERR);
+    reset();
+  }
+}
+
+TEST_F(ResponderErrors, FailsTheReceiveOfAWriteWithImmediateAndAnotherPathMtu) {
+  post();
+  write(Op::kWriteOnlyImmediate, 200, data(300), target.address(), 300, target.key());
+  expect_refusal(200, NakCode::kInvalidRequest);
+  expect_received(1, 0, IBV_WC_REM_INV_REQ_ERR);
+}
+
+TEST_F(ResponderErrors, FailsNoReceiveForAWriteWithAnotherPathMtu) {
+  post();
+  write(Op::kWriteFirst, 200, data(300), target.address(), 600, target.key());
+  expect_refusal(200, NakCode::kInvalidRequest);
+  expect_received(1, 0, IBV_WC_WR_FLUSH_ERR);
+}
+
+TEST_F(ResponderErrors, AsksToWaitForAReceiveBeforeItLooksAtThePathMtu) {
+  send(Op::kSendFirst, 200, data(1024));
+  expect_acknowledge(200, roce::rnr_syndrome(12), 0);
+  post();
+  send(Op::kSendFirst, 200, data(1024));
+  expect_refusal(200, NakCode::kInvalidRequest);
+  expect_received(1, 0, IBV_WC_REM_INV_REQ_ERR);
+}
+
 TEST_F(ResponderErrors, RefusesPacketsThatAreNotFullBeforeTheLast) {
   post();
   send(Op::kSendFirst, 200, data(252));

@@ -160,7 +160,7 @@ TEST_F(XrcTargetTest, RefusesAnotherQueueInTheMidstOfAMessage) {
   expect_refusal(201, NakCode::kInvalidRequest);
   const ibv_wc wc = e.completion(*one.cq);
   EXPECT_EQ(wc.wr_id, 1u);
-  EXPECT_EQ(wc.status, IBV_WC_WR_FLUSH_ERR) << "what it held of the first queue comes back there";
+  EXPECT_EQ(wc.status, IBV_WC_REM_INV_REQ_ERR) << "what it held of the first queue comes back there";
   EXPECT_TRUE(two.cq->empty());
 }
 

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+namespace verbena::transport {
+
+// Two sizes that do not fit each other, because of which a request was refused. For the log and the peer.
+struct Misfit {
+  enum class Kind : uint8_t {
+    kNone,
+    kPathMtu,        // a packet's payload, and the queue pair's path MTU
+    kReceiveBuffer,  // a whole message, and the receive request's buffers
+    kPartOfMessage,  // the same of what has come of a message that goes on
+  };
+  Kind kind = Kind::kNone;
+  uint64_t bytes = 0;
+  uint64_t room = 0;
+};
+
+}  // namespace verbena::transport
