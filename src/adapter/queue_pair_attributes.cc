@@ -74,14 +74,11 @@ int QueuePairs::check_attributes(const Qp& qp, const ibv_qp_attr& attr, int mask
       return because(EINVAL, "{} {} exceeds {}", bound.name, bound.value(attr), bound.most);
   }
   if ((mask & IBV_QP_PATH_MTU) != 0) {
-    const auto now = device_.link();
-    const uint32_t bytes = mtu_bytes(attr.path_mtu);
-    if (bytes == 0) return because(EINVAL, "path_mtu is {}, which is none", static_cast<int>(attr.path_mtu));
-    if (now != nullptr && bytes > mtu_bytes(path_mtu_of(now->mtu))) {
-      return because(EINVAL,
-                     "path_mtu is {} bytes, and the port's active_mtu is {}, as network device {} has MTU {}",
-                     bytes, mtu_bytes(path_mtu_of(now->mtu)), now->netdev, now->mtu);
-    }
+    // Like the kernel's rxe (rxe_qp_chk_attr()), it may be larger than active_mtu, up to max_mtu. By memory
+    // that makes no difference, and on the wire longer packets leave in IP fragments.
+    if (mtu_bytes(attr.path_mtu) == 0)
+      return because(EINVAL, "path_mtu is {}, and only 1 (256 bytes) to 5 (4096 bytes) are possible",
+                     static_cast<int>(attr.path_mtu));
   }
   // RoCE has no alternate paths: the kernel refuses them, and only keeps what is said of migration.
   if ((mask & IBV_QP_ALT_PATH) != 0) return because(EINVAL, "RoCE has no alternate paths");

@@ -50,6 +50,7 @@ HandedDatagram head_of(const net::DatagramOrigin& origin) {
   head.source_port = origin.source_port;
   head.traffic_class = origin.path.traffic_class;
   head.hop_limit = origin.path.hop_limit;
+  head.reassembled = origin.reassembled ? 1 : 0;
   return head;
 }
 

@@ -20,7 +20,7 @@ struct HandedDatagram {
   uint16_t source_port;
   uint8_t traffic_class;
   uint8_t hop_limit;
-  uint32_t reserved;
+  uint32_t reassembled;  // 1: it came in IP fragments
 };
 static_assert(sizeof(HandedDatagram) == 56);
 

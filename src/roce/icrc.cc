@@ -101,7 +101,7 @@ uint32_t icrc_begin(const IcrcFlow& flow, uint32_t udp_payload_bytes, uint16_t i
   } else {
     store_be<uint16_t>(to, static_cast<uint16_t>(udp_length + kIpv4HeaderBytes));
     store_be<uint16_t>(to + 2, identification);
-    store_be<uint16_t>(to + 4, kDontFragment);
+    store_be<uint16_t>(to + 4, flow.may_fragment ? uint16_t{0} : kDontFragment);
     store_be<uint16_t>(to + 6, 0xff << 8 | kIpProtocolUdp);  // time to live (masked), protocol
     store_be<uint16_t>(to + 8, kMasked);                     // header checksum
     std::memcpy(to + 10, flow.source.data(), 4);

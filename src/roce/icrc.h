@@ -11,9 +11,11 @@ namespace verbena::roce {
 
 // The parts of the IP and UDP headers that an ICRC covers and that vary; all else is fixed or masked to ones
 // (IBTA annex A17, 17.3.4: TTL / hop limit, traffic class, flow label, IPv4 checksum, UDP checksum, BTH byte
-// 4). IPv4 is taken with a header of 20 bytes and "don't fragment" set, as Linux and hardware send RoCEv2.
+// 4). IPv4 is taken with a header of 20 bytes and, unless said otherwise, "don't fragment" set, as Linux and
+// hardware send RoCEv2.
 struct IcrcFlow {
   bool ipv6 = false;
+  bool may_fragment = false;              // IPv4: "don't fragment" is clear
   std::array<uint8_t, 16> source{};       // IPv4: the first four bytes
   std::array<uint8_t, 16> destination{};  // likewise
   uint16_t source_port = 0;

@@ -152,8 +152,8 @@ class alignas(kCacheLine) QueuePair {
     return state_.load(std::memory_order_seq_cst) == IBV_QPS_ERR ||
            awaits_receive_.load(std::memory_order_seq_cst);
   }
-  // A request of the peer waits for a receive request: whoever posts one rings. Like fail(), the caller looks
-  // for receive requests afterwards.
+  // A request of the peer waits for a receive request, and a thread that posts one rings. The caller looks
+  // for receive requests afterwards, as fail() does.
   void await_receive(bool waits) {
     if (awaits_receive_.load(std::memory_order_relaxed) != waits) awaits_receive_.store(waits);
   }

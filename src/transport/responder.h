@@ -119,8 +119,8 @@ class Responder {
   void end_wait();
   Duration patience() const;
   void ask_again();  // the request that waited for a receive request
-  // Whether the program has posted the receive request that a request waits for. Of a shared queue only the
-  // timer finds out.
+  // The program has posted the receive request that a request waits for. (A shared queue is looked at by
+  // on_timer() only.)
   bool has_late_receive() const {
     return wait_ == Wait::kForReceive && awaiting_ == expected_ && qp_.receives().shared() == nullptr &&
            !qp_.recv_queue().empty();

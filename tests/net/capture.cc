@@ -34,7 +34,7 @@ std::optional<Captured> read_udp(std::span<const uint8_t> ip) {
     const size_t total = load_be<uint16_t>(&ip[2]);
     if (total > ip.size()) return std::nullopt;
     result.identification = load_be<uint16_t>(&ip[4]);
-    result.dont_fragment = load_be<uint16_t>(&ip[6]) == 0x4000;
+    result.dont_fragment = (load_be<uint16_t>(&ip[6]) & 0x4000) != 0;
     result.hop_limit = ip[8];
     std::memcpy(result.flow.source.data(), &ip[12], 4);
     std::memcpy(result.flow.destination.data(), &ip[16], 4);
@@ -58,7 +58,52 @@ std::optional<Captured> read_udp(std::span<const uint8_t> ip) {
   return result;
 }
 
+// Where a fragment says what it is, and where its payload begins.
+struct Fragment {
+  uint32_t identification;
+  bool more;
+  size_t header_bytes;
+};
+std::optional<Fragment> read_fragment(std::span<const uint8_t> ip) {
+  constexpr uint8_t kIpv6Fragment = 44;
+  if (ip.size() >= kIpv4HeaderBytes && ip[0] == 0x45) {
+    const uint16_t field = load_be<uint16_t>(&ip[6]);
+    if ((field & 0x3fff) == 0) return std::nullopt;
+    return Fragment{load_be<uint16_t>(&ip[4]), (field & 0x2000) != 0, kIpv4HeaderBytes};
+  }
+  if (ip.size() >= kIpv6HeaderBytes + 8 && ip[0] >> 4 == 6 && ip[6] == kIpv6Fragment) {
+    const auto* header = &ip[kIpv6HeaderBytes];
+    return Fragment{load_be<uint32_t>(header + 4), (load_be<uint16_t>(header + 2) & 1) != 0,
+                    kIpv6HeaderBytes};
+  }
+  return std::nullopt;
+}
+
 }  // namespace
+
+std::pair<std::vector<uint8_t>, uint32_t> Capture::join(std::span<const uint8_t> ip) {
+  const auto fragment = read_fragment(ip);
+  if (!fragment) return {{ip.begin(), ip.end()}, 1};
+  const bool ipv6 = fragment->header_bytes == kIpv6HeaderBytes;
+  const size_t payload = fragment->header_bytes + (ipv6 ? 8 : 0);
+  Parts& parts = parts_[fragment->identification];
+  if (parts.packet.empty()) parts.packet.assign(ip.begin(), ip.begin() + fragment->header_bytes);
+  parts.packet.insert(parts.packet.end(), ip.begin() + payload, ip.end());
+  ++parts.count;
+  if (fragment->more) return {};
+  std::pair<std::vector<uint8_t>, uint32_t> whole{std::move(parts.packet), parts.count};
+  parts_.erase(fragment->identification);
+  std::vector<uint8_t>& packet = whole.first;
+  const size_t length = packet.size() - (ipv6 ? kIpv6HeaderBytes : 0);
+  packet[ipv6 ? 4 : 2] = static_cast<uint8_t>(length >> 8);
+  packet[ipv6 ? 5 : 3] = static_cast<uint8_t>(length);
+  if (ipv6) {
+    packet[6] = kUdp;
+  } else {
+    packet[6] = packet[7] = 0;
+  }
+  return whole;
+}
 
 Capture::Capture(const std::string& device)
     : fd_(socket(AF_PACKET, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, htons(ETH_P_ALL))) {
@@ -86,7 +131,9 @@ std::vector<Captured> Capture::take(uint16_t port, size_t wanted) {
       continue;
     }
     if (from.sll_pkttype == PACKET_OUTGOING) continue;
-    auto datagram = read_udp({buffer.data(), static_cast<size_t>(bytes)});
+    const auto [packet, fragments] = join({buffer.data(), static_cast<size_t>(bytes)});
+    auto datagram = read_udp(packet);
+    if (datagram) datagram->fragments = fragments;
     if (datagram && datagram->flow.destination_port == port) captured.push_back(std::move(*datagram));
   }
 }

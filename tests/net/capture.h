@@ -2,7 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/unique_fd.h"
@@ -16,6 +19,7 @@ struct Captured {
   uint16_t identification = 0;  // IPv4
   bool dont_fragment = false;   // IPv4
   uint8_t hop_limit = 0;
+  uint32_t fragments = 1;  // that it came in
   std::vector<std::byte> udp_payload;
 };
 
@@ -25,9 +29,20 @@ class Capture {
   explicit Capture(const std::string& device);
 
   // The UDP datagrams to `port` seen so far, at least `wanted` of them unless none comes for some seconds.
+  // Fragments are put together.
   std::vector<Captured> take(uint16_t port, size_t wanted);
 
  private:
+  // The fragments of one datagram, in the order in which they come: the first one's IP header, and the
+  // payload.
+  struct Parts {
+    std::vector<uint8_t> packet;
+    uint32_t count = 0;
+  };
+  // The datagram that this fragment completes; empty: some are missing. Other packets stay as they are.
+  std::pair<std::vector<uint8_t>, uint32_t> join(std::span<const uint8_t> ip);
+
+  std::map<uint32_t, Parts> parts_;  // by identification
   UniqueFd fd_;
 };
 

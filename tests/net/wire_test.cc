@@ -53,13 +53,27 @@ class Wire : public ::testing::TestWithParam<Family> {
   roce::Path path() const { return testing::path(GetParam().a, GetParam().b); }
 
   void expect_exact(const Captured& packet) {
+    EXPECT_TRUE(packet.flow.ipv6 || packet.dont_fragment);
+    EXPECT_EQ(packet.fragments, 1u);
+    expect_exact_icrc(packet);
+  }
+
+  // As the kernel's rxe would check it, once the fragments have been put together.
+  void expect_exact_in_fragments(const Captured& packet, uint32_t fragments) {
+    EXPECT_EQ(packet.fragments, fragments);
+    EXPECT_FALSE(packet.dont_fragment);
+    Captured whole = packet;
+    whole.flow.may_fragment = !packet.flow.ipv6;
+    expect_exact_icrc(whole);
+  }
+
+  void expect_exact_icrc(const Captured& packet) {
     const size_t covered = packet.udp_payload.size() - roce::kIcrcBytes;
     const uint32_t exact =
         roce::icrc_of(packet.flow, packet.identification, ConstBytes(packet.udp_payload).first(covered));
     std::array<std::byte, roce::kIcrcBytes> stored;
     roce::icrc_store(~exact, stored.data());
     EXPECT_EQ(std::memcmp(stored.data(), &packet.udp_payload[covered], stored.size()), 0);
-    EXPECT_TRUE(packet.flow.ipv6 || packet.dont_fragment);
     EXPECT_GE(packet.flow.source_port, 0xc000);
   }
 
@@ -170,14 +184,59 @@ TEST_P(Wire, SendsInFragmentsWhatIsTooLongForItsPath) {
   std::set<uint32_t> psns;
   for (const auto& packet : collector_.packets) psns.insert(packet.headers.psn.value());
   EXPECT_EQ(psns, (std::set<uint32_t>{0, 1, 2, 3}));
-  // What fits says again that nobody may cut it.
-  capture_->take(roce::kUdpPort, 1);
+  // Packets that fit have "don't fragment" set as before.
+  capture_->take(roce::kUdpPort, 4);
   send(*sender_, path(), write_middle(0, 4, 1024), pattern(1024, 4));
   ASSERT_TRUE(sender_->flush());
   const std::vector<Captured> packets = capture_->take(roce::kUdpPort, 1);
   ASSERT_EQ(packets.size(), 1u);
   EXPECT_EQ(packets[0].identification, 0u);
   expect_exact(packets[0]);
+}
+
+TEST_P(Wire, CarriesExactIcrcsInPacketsThatLeaveInFragments) {
+  join(1500);
+  uint32_t psn = 0;
+  for (int round = 0; round < 20; ++round) {
+    for (int i = 0; i <= round; ++i, ++psn)
+      send(*sender_, path(), write_middle(0, psn, 4096), pattern(4096, psn));
+    ASSERT_TRUE(sender_->flush());
+  }
+  EXPECT_EQ(sender_->counters().send_errors, 0u);
+  EXPECT_EQ(sender_->counters().sent_packets, psn);
+  const std::vector<Captured> packets = capture_->take(roce::kUdpPort, psn);
+  ASSERT_EQ(packets.size(), psn);
+  for (const Captured& packet : packets) expect_exact_in_fragments(packet, 3);
+  EXPECT_TRUE(collector_.receive(*receiver_, psn));
+  for (const uint64_t dropped : receiver_->counters().dropped) EXPECT_EQ(dropped, 0u);
+}
+
+TEST_P(Wire, SendsWholePacketsAgainWhenThePathTakesThem) {
+  join(1500);
+  send(*sender_, path(), write_middle(0, 0, 4096), pattern(4096, 0));
+  ASSERT_TRUE(sender_->flush());
+  run("ip link set veth-a mtu 9000");
+  {
+    const InNamespace there(hosts_->b);
+    run("ip link set veth-b mtu 9000");
+  }
+  for (uint32_t i = 1; i < 4; ++i) send(*sender_, path(), write_middle(0, i, 4096), pattern(4096, i));
+  ASSERT_TRUE(sender_->flush());
+  ASSERT_TRUE(collector_.receive(*receiver_, 4));
+  run("ip link set veth-a mtu 1500");
+  for (uint32_t i = 4; i < 8; ++i) send(*sender_, path(), write_middle(0, i, 4096), pattern(4096, i));
+  ASSERT_TRUE(sender_->flush());
+  EXPECT_TRUE(collector_.receive(*receiver_, 8));
+  for (const uint64_t dropped : receiver_->counters().dropped) EXPECT_EQ(dropped, 0u);
+}
+
+// As where the kernel does not let us know it.
+TEST_P(Wire, TakesPacketsInFragmentsWithTheIcrcOfWhatNobodyMayCut) {
+  join(1500);
+  run("ip link set lo down");  // the probe's way
+  for (uint32_t i = 0; i < 4; ++i) send(*sender_, path(), write_middle(0, i, 4096), pattern(4096, i));
+  ASSERT_TRUE(sender_->flush());
+  EXPECT_TRUE(collector_.receive(*receiver_, 4));
 }
 
 // One that a route refuses (EINVAL), which takes the labels of all for the reason, perhaps.

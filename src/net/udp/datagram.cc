@@ -24,6 +24,13 @@ static_assert(drop_reason(roce::ParseError::kBadVersion) == DropReason::kBadVers
 static_assert(drop_reason(roce::ParseError::kBadPadding) == DropReason::kBadPadding);
 static_assert(drop_reason(roce::ParseError::kUnexpectedPayload) == DropReason::kUnexpectedPayload);
 
+// Whether the ICRC of what came in fragments says so. A sender that does not know the identification of its
+// datagrams computes it for a packet that nobody may cut.
+bool is_right_for_fragments(roce::IcrcFlow flow, ConstBytes datagram) {
+  flow.may_fragment = true;
+  return roce::icrc_check(flow, datagram, 0) != roce::IcrcCheck::kBad;
+}
+
 }  // namespace
 
 DatagramOrigin origin_of(msghdr& message) {
@@ -48,6 +55,8 @@ DatagramOrigin origin_of(msghdr& message) {
       origin.path.destination = roce::Address::from_ipv4(reinterpret_cast<const uint8_t*>(&info.ipi_addr));
       origin.path.interface_index = static_cast<uint32_t>(info.ipi_ifindex);
       origin.has_destination = true;
+    } else if (is(IPPROTO_IP, kIpReceiveFragmentSize)) {
+      origin.reassembled = true;
     } else if (is(IPPROTO_IP, IP_TOS)) {
       origin.path.traffic_class = control_value<uint8_t>(control);
     } else if (is(IPPROTO_IPV6, IPV6_TCLASS)) {
@@ -62,7 +71,8 @@ DatagramOrigin origin_of(msghdr& message) {
 }
 
 uint32_t DatagramSplitter::split(PacketHandler& handler, const DatagramOrigin& origin, ConstBytes datagram) {
-  const roce::IcrcFlow flow = roce::icrc_flow(origin.path, origin.source_port, port_);
+  roce::IcrcFlow flow = roce::icrc_flow(origin.path, origin.source_port, port_);
+  if (origin.reassembled) flow.may_fragment = is_right_for_fragments(flow, datagram);
   roce::IcrcChecker icrc(flow);
   const size_t step = origin.segment_bytes != 0 ? origin.segment_bytes : datagram.size();
   uint32_t index = 0;

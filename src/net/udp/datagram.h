@@ -18,6 +18,7 @@ struct DatagramOrigin {
   uint16_t source_port = 0;
   uint32_t segment_bytes = 0;  // 0: not merged
   bool has_destination = false;
+  bool reassembled = false;  // it came in IP fragments
 };
 
 // Of a message that was received with a name and control messages: see set_receive_options().

@@ -26,6 +26,7 @@ DatagramOrigin origin_of(const HandedDatagram& head) {
   origin.path.hop_limit = head.hop_limit;
   origin.source_port = head.source_port;
   origin.segment_bytes = head.segment_bytes;
+  origin.reassembled = head.reassembled == 1;
   origin.has_destination = true;
   return origin;
 }

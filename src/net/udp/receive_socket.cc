@@ -50,7 +50,8 @@ Result<void> set_receive_options(int fd) {
   const bool addresses =
       ipv6 ? set_option(fd, IPPROTO_IPV6, IPV6_RECVPKTINFO, 1) : set_option(fd, IPPROTO_IP, IP_PKTINFO, 1);
   if (!addresses) return fail(errno);
-  set_option(fd, IPPROTO_UDP, UDP_GRO, 1);  // speed only; Linux before 5.0 has none
+  set_option(fd, IPPROTO_IP, kIpReceiveFragmentSize, 1);  // the ICRC of IPv4 differs then
+  set_option(fd, IPPROTO_UDP, UDP_GRO, 1);                // speed only; Linux before 5.0 has none
   // The kernel's rxe sends UDP over IPv6 without a checksum, as RFC 6935 allows where another check covers
   // the packet: the ICRC does.
   if (ipv6) set_option(fd, IPPROTO_UDP, UDP_NO_CHECK6_RX, 1);

@@ -56,6 +56,8 @@ void SendRun::begin(std::byte* block, const roce::Path& path, uint32_t slot, con
   icrc_prefix_ = roce::icrc_begin(flow_, packet_bytes, 0);
   open_ = true;
   has_train_ = keeps_block_ = false;
+  fragments_ = nullptr;
+  left_ = 0;
 }
 
 void SendRun::set_path(const roce::Path& path, const SendSocket& socket, uint16_t destination_port) {
@@ -177,17 +179,40 @@ void SendRun::describe(msghdr& message) {
   message = {&name_, name_.length(), &data_, 1, control_.data(), control_bytes, 0};
 }
 
-void SendRun::describe_single(uint32_t index, msghdr& message, iovec& data) {
-  std::byte* at = block_ + size_t{index} * segment_bytes_;
-  const uint32_t packet_bytes = std::min(segment_bytes_, bytes_ - index * segment_bytes_);
-  if (is_ipv4() && index != 0) {
-    const uint32_t icrc_at = packet_bytes - roce::kIcrcBytes;
-    const uint32_t icrc = roce::icrc_of(flow_, 0, {at, icrc_at});
-    // icrc_of() answers the finished value, icrc_store() takes the state before finishing.
-    roce::icrc_store(~icrc, at + icrc_at);
-  }
-  data = {at, packet_bytes};
+ConstBytes SendRun::packet_at(uint32_t index) const {
+  const uint32_t begin = index * segment_bytes_;
+  return {block_ + begin, std::min(segment_bytes_, bytes_ - begin)};
+}
+
+void SendRun::store_icrc(uint32_t index, const roce::IcrcFlow& flow, uint16_t identification) {
+  const ConstBytes packet = packet_at(index);
+  const ConstBytes covered = packet.first(packet.size() - roce::kIcrcBytes);
+  const uint32_t icrc = roce::icrc_of(flow, identification, covered);
+  // icrc_of() answers the finished value, icrc_store() takes the state before finishing.
+  roce::icrc_store(~icrc, block_ + size_t{index} * segment_bytes_ + covered.size());
+}
+
+void SendRun::describe_packet(uint32_t index, msghdr& message, iovec& data) {
+  data = {block_ + size_t{index} * segment_bytes_, packet_at(index).size()};
   message = {&name_, name_.length(), &data, 1, control_.data(), control_bytes_, 0};
+}
+
+void SendRun::describe_single(uint32_t index, msghdr& message, iovec& data) {
+  if (is_ipv4() && index != 0) store_icrc(index, flow_, 0);
+  describe_packet(index, message, data);
+}
+
+void SendRun::set_fragments(FragmentSocket& socket) {
+  fragments_ = &socket;
+}
+
+void SendRun::describe_fragmented(uint32_t index, std::optional<uint16_t> identification, msghdr& message,
+                                  iovec& data) {
+  roce::IcrcFlow flow = flow_;
+  flow.source_port = fragments_->socket().port;
+  flow.may_fragment = identification.has_value();
+  store_icrc(index, flow, identification.value_or(0));
+  describe_packet(index, message, data);
 }
 
 }  // namespace verbena::net

@@ -4,12 +4,14 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 
 #include <sys/socket.h>
 #include <sys/uio.h>
 
 #include "base/bytes.h"
 #include "net/udp/control_message.h"
+#include "net/udp/fragment_socket.h"
 #include "net/udp/send_sockets.h"
 #include "net/udp/socket_address.h"
 #include "net/udp/splice_pipe.h"
@@ -39,8 +41,8 @@ class SendRun {
   // those, rather than ending that of a single longer one: the First packet of an RDMA WRITE is longer than
   // the Middles.
   bool accepts(uint32_t packet_bytes, bool more) const {
-    return open_ &&
-           (packet_bytes == segment_bytes_ || (packet_bytes < segment_bytes_ && !(more && segments_ == 1)));
+    return open_ && (packet_bytes == segment_bytes_ ||
+                     (packet_bytes < segment_bytes_ && !(more && segments_ == 1) && fragments_ == nullptr));
   }
   // Nothing is gained by keeping it back. (Single packets are: they wait for others, for one sendmmsg.)
   bool is_full() const { return segments_ > 1 && !open_; }
@@ -71,6 +73,23 @@ class SendRun {
   // Fills in what sendmsg needs; valid until the run changes.
   void describe(msghdr& message);
 
+  // The run leaves by that socket, packet by packet and in fragments. Shorter packets, which may go whole,
+  // join it no more.
+  void set_fragments(FragmentSocket& socket);
+  FragmentSocket* fragments() const { return fragments_; }
+  // The last packet is shorter than the others, and has left otherwise.
+  bool has_shorter_last() const { return bytes_ < segments_ * segment_bytes_; }
+  void drop_last() {
+    --segments_;
+    bytes_ = segments_ * segment_bytes_;
+  }
+  // How many of its packets have left so.
+  uint32_t left() const { return left_; }
+  void note_left(uint32_t packets) { left_ += packets; }
+  // Makes the packet right for that identification, and describes it. Nothing: it is not known.
+  void describe_fragmented(uint32_t index, std::optional<uint16_t> identification, msghdr& message,
+                           iovec& data);
+
   // For when the run cannot leave as a super-packet: makes segment `index` right for a datagram of its own,
   // with identification 0, and describes it.
   void describe_single(uint32_t index, msghdr& message, iovec& data);
@@ -83,9 +102,10 @@ class SendRun {
   }
 
   const roce::Path& path() const { return path_; }
-  int fd() const { return socket_->fd.get(); }
+  int fd() const { return fragments_ != nullptr ? fragments_->socket().fd.get() : socket_->fd.get(); }
   uint32_t bytes() const { return bytes_; }
   uint32_t segments() const { return segments_; }
+  uint32_t segment_bytes() const { return segment_bytes_; }
 
   bool is_ipv4() const { return !flow_.ipv6; }
 
@@ -94,6 +114,9 @@ class SendRun {
   uint32_t icrc_prefix(uint32_t packet_bytes) const;
   void write_controls();
   void write_source(ControlWriter& writer) const;
+  ConstBytes packet_at(uint32_t index) const;
+  void store_icrc(uint32_t index, const roce::IcrcFlow& flow, uint16_t identification);
+  void describe_packet(uint32_t index, msghdr& message, iovec& data);
 
   std::byte* block_ = nullptr;
   uint32_t bytes_ = 0;
@@ -104,6 +127,8 @@ class SendRun {
   bool open_ = false;
   bool has_train_ = false;
   bool keeps_block_ = false;
+  FragmentSocket* fragments_ = nullptr;
+  uint32_t left_ = 0;
   uint32_t slot_ = 0;
   const SendSocket* socket_ = nullptr;
   roce::Path path_;

@@ -32,15 +32,10 @@ void refuse_arrivals(int fd) {
   setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof program);
 }
 
-bool allow_fragments(int fd, bool ipv6, bool allowed) {
-  return ipv6 ? set_option(fd, IPPROTO_IPV6, IPV6_MTU_DISCOVER,
-                           allowed ? IPV6_PMTUDISC_DONT : IPV6_PMTUDISC_DO)
-              : set_option(fd, IPPROTO_IP, IP_MTU_DISCOVER, allowed ? IP_PMTUDISC_DONT : IP_PMTUDISC_DO);
-}
-
 // What an ICRC of IPv4 reckons with: nobody may cut the packet, and so it needs no identification.
 bool forbid_fragments(int fd, bool ipv6) {
-  return allow_fragments(fd, ipv6, false);
+  return ipv6 ? set_option(fd, IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_DO)
+              : set_option(fd, IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO);
 }
 
 bool configure(int fd, bool ipv6) {
@@ -84,18 +79,7 @@ Result<uint16_t> bind_random(int fd, const roce::Path& path) {
 
 }  // namespace
 
-MayFragment::MayFragment(int fd, bool ipv6) : fd_(fd), ipv6_(ipv6) {
-  allow_fragments(fd, ipv6, true);
-}
-
-MayFragment::~MayFragment() {
-  forbid_fragments(fd_, ipv6_);
-}
-
-SendSockets::SendSockets(uint32_t send_buffer_bytes)
-    : send_buffer_bytes_(send_buffer_bytes), most_(descriptor_share()) {}
-
-Result<std::unique_ptr<SendSocket>> SendSockets::open(const roce::Path& path) const {
+Result<std::unique_ptr<SendSocket>> open_send_socket(const roce::Path& path, uint32_t send_buffer_bytes) {
   const bool ipv6 = !path.source.is_ipv4();
   auto result = std::make_unique<SendSocket>();
   result->fd = UniqueFd(
@@ -104,7 +88,7 @@ Result<std::unique_ptr<SendSocket>> SendSockets::open(const roce::Path& path) co
   const int fd = result->fd.get();
   if (!configure(fd, ipv6)) return fail(errno);
   refuse_arrivals(fd);
-  set_send_buffer(fd, static_cast<int>(send_buffer_bytes_));
+  set_send_buffer(fd, static_cast<int>(send_buffer_bytes));
   result->interface_index = path.interface_index;
   result->bound_to_interface = bind_to_interface(fd, path.interface_index);
   const Result<uint16_t> port = bind_random(fd, path);
@@ -114,12 +98,15 @@ Result<std::unique_ptr<SendSocket>> SendSockets::open(const roce::Path& path) co
   return result;
 }
 
+SendSockets::SendSockets(uint32_t send_buffer_bytes)
+    : send_buffer_bytes_(send_buffer_bytes), most_(descriptor_share()) {}
+
 const SendSocket* SendSockets::make(const roce::Path& path, uint32_t slot) {
   std::vector<const SendSocket*>& made = made_[path.source.is_ipv4() ? 0 : 1];
   if (made.size() < most_) {
     try {
       made.reserve(made.size() + 1);
-      Result<std::unique_ptr<SendSocket>> opened = open(path);
+      Result<std::unique_ptr<SendSocket>> opened = open_send_socket(path, send_buffer_bytes_);
       if (opened) {
         (*opened)->next = std::move(by_slot_[slot]);
         by_slot_[slot] = std::move(*opened);

@@ -29,20 +29,8 @@ struct SendSocket {
   std::unique_ptr<SendSocket> next;  // another of the same destination slot
 };
 
-// While there is one, packets from this socket that are longer than their path takes leave in fragments. Who
-// receives by a socket gets them whole, with an ICRC that is right, as both ends reckon with packets that
-// nobody may cut. An adapter, or the kernel's rxe, drops them, as it would never have seen them otherwise.
-class MayFragment {
- public:
-  MayFragment(int fd, bool ipv6);
-  ~MayFragment();
-  MayFragment(const MayFragment&) = delete;
-  MayFragment& operator=(const MayFragment&) = delete;
-
- private:
-  const int fd_;
-  const bool ipv6_;
-};
+// A socket bound to the path's source and device and to a random port. Nobody may cut what leaves by it.
+Result<std::unique_ptr<SendSocket>> open_send_socket(const roce::Path& path, uint32_t send_buffer_bytes);
 
 // The sockets that packets leave from: one per source and destination slot, made at first use.
 //
@@ -66,7 +54,6 @@ class SendSockets {
 
  private:
   const SendSocket* make(const roce::Path& path, uint32_t slot);
-  Result<std::unique_ptr<SendSocket>> open(const roce::Path& path) const;
 
   uint32_t send_buffer_bytes_;
   size_t most_;  // of one family; descriptors are the application's, so it is a part of its limit

@@ -2,11 +2,14 @@
 #include "net/udp/sender.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
+#include <new>
 #include <optional>
 
 #include "base/log.h"
 #include "net/udp/system_calls.h"
+#include "roce/prefix.h"
 
 namespace verbena::net {
 
@@ -14,6 +17,20 @@ using transport::OutgoingPacket;
 using transport::PacketTrain;
 using transport::SendStatus;
 using transport::TrainSent;
+
+namespace {
+
+void say_once_that_packets_are_cut(const roce::Path& path, uint32_t packet_bytes) {
+  static std::atomic<bool> said{false};
+  if (said.exchange(true, std::memory_order_relaxed)) return;
+  log_warning(
+      "packets of {} bytes to {} are longer than the path takes: they leave in IP fragments, which is slow, "
+      "and "
+      "adapters drop them. A path_mtu of at most the port's active_mtu avoids it",
+      packet_bytes, roce::text_of(path.destination));
+}
+
+}  // namespace
 
 Sender::Sender(const UdpPortOptions& options, PortCounters& counters)
     : options_(options),
@@ -97,6 +114,8 @@ SendRun* Sender::begin_run(const roce::Path& path, uint32_t slot, const SendSock
   SendRun& run = runs_[index];
   run.begin(block_for(index, more), path, slot, socket, options_.port, packet_bytes, max_segments(path));
   if (!flow_labels_) run.drop_flow_label();
+  if (!too_long_.empty() && is_too_long(path, packet_bytes)) [[unlikely]]
+    fragment(run);
   return &run;
 }
 
@@ -130,7 +149,7 @@ bool Sender::flush() {
     uint32_t end = first + 1;
     while (end < staged_count_ && runs_[staged_[end]].fd() == fd) ++end;
     uint32_t next = is_blocked(fd, kept) ? first : transmit(first, end);
-    if (next < end) blocked_fd_ = fd;
+    if (next < end) blocked_fd_ = runs_[staged_[next]].fd();
     while (next < end) staged_[kept++] = staged_[next++];
     first = end;
   }
@@ -147,6 +166,11 @@ bool Sender::is_blocked(int fd, uint32_t kept) const {
 // Sends staged runs of one socket; answers the first that must wait.
 uint32_t Sender::transmit(uint32_t first, uint32_t end) {
   while (first < end) {
+    if (SendRun& run = runs_[staged_[first]]; run.fragments() != nullptr) {
+      if (!send_fragmented(run)) return first;
+      release(staged_[first++]);
+      continue;
+    }
     const int sent = submit(first, end);
     if (sent > 0) {
       for (const uint32_t past = first + static_cast<uint32_t>(sent); first < past; ++first) {
@@ -166,9 +190,11 @@ uint32_t Sender::transmit(uint32_t first, uint32_t end) {
 
 // Passes runs to the kernel, one that is spliced alone: how many it took, or -1 with errno.
 int Sender::submit(uint32_t first, uint32_t end) {
-  const auto spliced = [this](uint8_t run) { return runs_[run].is_spliced(); };
-  if (spliced(staged_[first])) end = first + 1;
-  end = static_cast<uint32_t>(std::find_if(staged_.begin() + first + 1, staged_.begin() + end, spliced) -
+  const auto alone = [this](uint8_t run) {
+    return runs_[run].is_spliced() || runs_[run].fragments() != nullptr;
+  };
+  if (alone(staged_[first])) end = first + 1;
+  end = static_cast<uint32_t>(std::find_if(staged_.begin() + first + 1, staged_.begin() + end, alone) -
                               staged_.begin());
   if (end - first == 1) return runs_[staged_[first]].transmit(pipe_) < 0 ? -1 : 1;
   for (uint32_t i = first; i < end; ++i) runs_[staged_[i]].describe(messages_[i - first].msg_hdr);
@@ -190,37 +216,133 @@ bool Sender::recover(SendRun& run, int error) {
   // EIO: no checksum offload there, or IPsec; EINVAL: also when a segment exceeds the path's MTU; the others:
   // a kernel before 4.18.
   static constexpr int kNoSegmentation[] = {EIO, EINVAL, ENOPROTOOPT, EOPNOTSUPP};
-  const bool too_long = error == EMSGSIZE;
-  if (too_long ||
-      (run.segments() > 1 && std::ranges::find(kNoSegmentation, error) != std::end(kNoSegmentation))) {
-    send_singly(run, too_long);
-  } else {
-    log_debug("{} packets lost: send failed with errno {}", run.segments(), error);
-    counters_.send_errors += run.segments();
+  if (error == EMSGSIZE) {
+    remember_too_long(run.path(), run.segment_bytes());
+    if (fragment(run)) return true;
+  } else if (run.segments() > 1 && std::ranges::find(kNoSegmentation, error) != std::end(kNoSegmentation)) {
+    return send_singly(run);
   }
+  log_debug("{} packets lost: send failed with errno {}", run.segments(), error);
+  counters_.send_errors += run.segments();
   return false;
 }
 
-// Sends each packet of a run as a datagram of its own; in fragments, if they are too long for their path, as
-// the kernel may also say only now. What the socket has no room for is lost: this is done once a destination,
-// or for packets that are too long.
-void Sender::send_singly(SendRun& run, bool too_long) {
-  std::optional<MayFragment> fragments;
-  if (too_long) fragments.emplace(run.fd(), !run.is_ipv4());
+// Sends each packet of a run as a datagram of its own. True: they are too long for their path, and the
+// remaining ones go in fragments. Packets that the socket has no room for are lost: this is done once a
+// destination.
+bool Sender::send_singly(SendRun& run) {
   bool first_sent = false;
   for (uint32_t next = 0; next < run.segments();) {
     const int sent = submit_singly(run, next);
     if (sent > 0) {
       first_sent |= next == 0;
       next += static_cast<uint32_t>(sent);
-    } else if (errno == EMSGSIZE && !fragments) {
-      fragments.emplace(run.fd(), !run.is_ipv4());
-    } else {
-      ++counters_.send_errors;
-      ++next;
+      continue;
     }
+    if (errno == EMSGSIZE) {
+      remember_too_long(run.path(), run.segment_bytes());
+      if (fragment(run)) {
+        run.note_left(next);
+        return true;
+      }
+    }
+    ++counters_.send_errors;
+    ++next;
   }
-  if (first_sent && !fragments && run.segments() > 1) remember_without_segmentation(run.path().destination);
+  if (first_sent) remember_without_segmentation(run.path().destination);
+  return false;
+}
+
+// ---- packets that are longer than their path takes
+
+bool Sender::is_too_long(const roce::Path& path, uint32_t packet_bytes) const {
+  const auto known = std::ranges::find(too_long_, path.destination, &TooLong::destination);
+  return known != too_long_.end() && !known->mtu.takes(packet_bytes);
+}
+
+// A socket that knew the path before may not know what has become of it, so there is a new one.
+void Sender::remember_too_long(const roce::Path& path, uint32_t packet_bytes) try {
+  say_once_that_packets_are_cut(path, packet_bytes);
+  std::erase_if(too_long_, [&](const TooLong& one) { return one.destination == path.destination; });
+  if (too_long_.size() == kRemembered) too_long_.erase(too_long_.begin());
+  too_long_.push_back({path.destination, PathMtu(path)});
+} catch (const std::bad_alloc&) {
+  log_debug("no memory for the MTU of a path");
+}
+
+// Null: there is none.
+FragmentSocket* Sender::fragment_socket(const roce::Path& path) try {
+  for (const auto& socket : fragment_sockets_) {
+    if (socket->is_for(path)) return socket.get();
+  }
+  auto opened = FragmentSocket::open(path, options_.send_buffer_bytes);
+  if (!opened) {
+    log_debug("no socket for packets in fragments: errno {}", opened.error().code);
+    return nullptr;
+  }
+  fragment_sockets_.push_back(std::move(*opened));
+  return fragment_sockets_.back().get();
+} catch (const std::bad_alloc&) {
+  return nullptr;
+}
+
+// The run leaves in fragments. False: it cannot.
+bool Sender::fragment(SendRun& run) {
+  FragmentSocket* const socket = fragment_socket(run.path());
+  if (socket == nullptr) return false;
+  if (run.has_shorter_last()) send_shorter_last(run);
+  run.set_fragments(*socket);
+  return true;
+}
+
+// It may go whole, and then nobody may cut it: a receiver of ours reckons with that. If the socket has no
+// room for it, it is lost, as this is done once a destination.
+void Sender::send_shorter_last(SendRun& run) {
+  iovec data;
+  run.describe_single(run.segments() - 1, messages_[0].msg_hdr, data);
+  const ssize_t sent = system_calls::sendmsg(run.fd(), &messages_[0].msg_hdr, MSG_DONTWAIT);
+  if (sent < 0 && errno == EMSGSIZE) return;
+  if (sent < 0) {
+    ++counters_.send_errors;
+  } else {
+    ++counters_.sent_packets;
+    counters_.sent_bytes += data.iov_len;
+  }
+  run.drop_last();
+}
+
+// False: the socket is full, and what is left waits.
+bool Sender::send_fragmented(SendRun& run) {
+  FragmentSocket& socket = *run.fragments();
+  std::array<iovec, kRuns> data;
+  while (run.left() < run.segments()) {
+    const uint32_t count = std::min(run.segments() - run.left(), kRuns);
+    std::optional<uint16_t> identification;
+    if (run.is_ipv4()) identification = socket.next_identification();
+    for (uint32_t i = 0; i < count; ++i) {
+      run.describe_fragmented(run.left() + i, identification, messages_[i].msg_hdr, data[i]);
+      if (identification) ++*identification;
+    }
+    const int sent = system_calls::sendmmsg(run.fd(), messages_.data(), count, MSG_DONTWAIT);
+    if (sent > 0) {
+      socket.note_sent(static_cast<uint32_t>(sent));
+      run.note_left(static_cast<uint32_t>(sent));
+      counters_.sent_packets += static_cast<uint32_t>(sent);
+      for (int i = 0; i < sent; ++i) counters_.sent_bytes += data[static_cast<uint32_t>(i)].iov_len;
+      continue;
+    }
+    if (errno == EINTR) continue;
+    if (errno == EAGAIN || errno == EWOULDBLOCK) return false;
+    if (errno == EINVAL && run.has_flow_label()) {
+      flow_labels_ = false;
+      run.drop_flow_label();
+      continue;
+    }
+    socket.lose_count();
+    ++counters_.send_errors;
+    run.note_left(1);
+  }
+  return true;
 }
 
 // Passes packets of a run to the kernel, from `first` on: how many it took, or -1 with errno.

@@ -5,9 +5,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "net/port.h"
 #include "net/udp/block_pool.h"
+#include "net/udp/fragment_socket.h"
 #include "net/udp/send_run.h"
 #include "net/udp/send_sockets.h"
 #include "net/udp/udp_port.h"
@@ -61,8 +63,15 @@ class Sender {
   int submit(uint32_t first, uint32_t end);
   void account(const SendRun& run);
   bool recover(SendRun& run, int error);
-  void send_singly(SendRun& run, bool too_long);
+  bool send_singly(SendRun& run);
   int submit_singly(SendRun& run, uint32_t first);
+
+  bool is_too_long(const roce::Path& path, uint32_t packet_bytes) const;
+  void remember_too_long(const roce::Path& path, uint32_t packet_bytes);
+  void send_shorter_last(SendRun& run);
+  FragmentSocket* fragment_socket(const roce::Path& path);
+  bool fragment(SendRun& run);
+  bool send_fragmented(SendRun& run);
 
   uint32_t max_segments(const roce::Path& path) const;
   void remember_without_segmentation(const roce::Address& destination);
@@ -85,6 +94,14 @@ class Sender {
   // Destinations to which the kernel refused super-packets but not single ones; asked only when there is one.
   std::array<roce::Address, kRemembered> without_segmentation_{};
   uint32_t without_segmentation_count_ = 0;
+
+  // Destinations whose path has refused a packet for its length.
+  struct TooLong {
+    roce::Address destination;
+    PathMtu mtu;
+  };
+  std::vector<TooLong> too_long_;
+  std::vector<std::unique_ptr<FragmentSocket>> fragment_sockets_;  // one for each source and device
   bool flow_labels_ = true;
 };
 

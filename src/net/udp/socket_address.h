@@ -17,6 +17,9 @@ inline constexpr int kDefaultHopLimit = 64;
 inline constexpr int kIpv6Flowinfo = 11;
 inline constexpr int kIpv6FlowinfoSend = 33;
 
+// IP_RECVFRAGSIZE, Linux 4.10: says of a datagram that was put together how large its fragments were.
+inline constexpr int kIpReceiveFragmentSize = 25;
+
 // An IPv4 or IPv6 socket address, as the kernel takes and gives it.
 union SocketAddress {
   sockaddr generic;

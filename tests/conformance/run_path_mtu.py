@@ -1,0 +1,69 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Path MTUs that are larger than the port's active MTU, and ends that do not have the same one: Debian's ibv_rc_pingpong, on
+network devices of MTU 1500 (active MTU 1024).
+
+    run_path_mtu.py --build build/release
+"""
+
+import argparse
+import re
+
+import harness
+
+CUT = "leave in IP fragments"  # the log line
+
+
+def pingpong(server, client, family, server_mtu, client_mtu, route="local"):
+    index = server.gid_index(getattr(server, family))
+    other = client.gid_index(getattr(client, family))
+    return harness.pair(server, client, ["ibv_rc_pingpong", "-c", "-s", "65536", "-n", "100"],
+                        server_options=["-g", index, "-m", server_mtu], client_options=["-g", other, "-m", client_mtu],
+                        address=server.ipv4, seconds=40, environment={**harness.ROUTES[route], "VERBENA_LOG": "warning"})
+
+
+def larger(server, client, family, route, cut):
+    """A complaint about messages with a path MTU of 4096, or None. `cut`: they leave in fragments."""
+    result = pingpong(server, client, family, 4096, 4096, route)
+    if not result.good:
+        return result.report()
+    for process in (result.server, result.client):
+        lines = [line for line in process.output.splitlines() if CUT in line]
+        if len(lines) != (1 if cut else 0):
+            return f"{len(lines)} lines of fragments\n{result.report()}"
+    return None
+
+
+def different(server, client, route):
+    """A complaint, or None. The server has a path MTU of 1024, the client one of 4096. As with Linux rxe, both ends say that
+    the request is not valid."""
+    result = pingpong(server, client, "ipv4", 1024, 4096, route)
+    for process in (result.server, result.client):
+        if not re.search(r"Failed status remote invalid request error \(9\)", process.output):
+            return result.report()
+    if "path MTU mismatch: local 1024, packet has 4096" not in result.server.output:
+        return f"the server's log does not name the path MTUs\n{result.report()}"
+    return None
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--build", required=True, help="the build folder, such as build/release")
+    options = parser.parse_args()
+    harness.require_root()
+    harness.require_programs("ip", "setpriv", "ibv_rc_pingpong")
+    judge = harness.Judge()
+    with harness.Hosts(options.build) as hosts:
+        one, two = hosts.two()
+        for family in ("ipv4", "ipv6"):
+            for route in harness.ROUTES:
+                judge.say(f"one host, {route}, {family}: path MTU 4096", larger(one, one, family, route, False))
+            judge.say(f"two hosts, {family}: path MTU 4096", larger(one, two, family, "local", True))
+        judge.say("one host, local: path MTUs 1024 and 4096", different(one, one, "local"))
+        judge.say("one host, wire: path MTUs 1024 and 4096", different(one, one, "wire"))
+        judge.say("two hosts: path MTUs 1024 and 4096", different(one, two, "local"))
+    judge.exit()
+
+
+if __name__ == "__main__":
+    main()
