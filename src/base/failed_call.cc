@@ -40,8 +40,8 @@ struct UsualCause {
 constexpr UsualCause kUsualCauses[] = {
     {EINVAL, "an argument is null, of another device, out of its range, or was destroyed"},
     {ENOMEM, "no memory, or a limit of objects is reached ('verbena doctor' shows the limits)"},
-    {EOPNOTSUPP, "this is not supported here (docs/using.md)"},
-    {ENOSYS, "this is not supported here (docs/using.md)"},
+    {EOPNOTSUPP, "this is not supported here (" VERBENA_DOCDIR "/verbs.md)"},
+    {ENOSYS, "this is not supported here (" VERBENA_DOCDIR "/verbs.md)"},
     {EBUSY, "something that was made with it still uses it"},
     {ENODEV, "there is no such device, or its network device is gone ('verbena doctor' looks for the cause)"},
     {EIO, "the device is gone: its link or network device was removed"},

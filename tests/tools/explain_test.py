@@ -64,11 +64,21 @@ class Table(unittest.TestCase):
         for name, number in names_of("errno").items():
             self.assertEqual(getattr(errno, name), number)
 
+    def test_lists_each_kind_by_its_numbers(self):
+        for kind in ("wc", "event", "cm", "errno", "nak"):
+            numbers = list(names_of(kind).values())
+            self.assertEqual(numbers, sorted(numbers), kind)
+
+    def test_blames_access_flags_where_they_matter(self):
+        flags = {one["name"]: "qp_access_flags" in " ".join(one["causes"]) for one in known()}
+        self.assertTrue(flags["IBV_WC_REM_INV_REQ_ERR"])
+        self.assertFalse(flags["IBV_WC_REM_ACCESS_ERR"])
+
     def test_says_of_every_failure_why_and_where_to_look(self):
         for one in known():
             self.assertTrue(one["meaning"].endswith("."), one)
-            # What goes well needs no cause.
-            if not re.search(r"status 0|no error|is done", one["meaning"]):
+            # What goes well needs no cause, and neither does a term.
+            if one["kind"] != "term" and not re.search(r"status 0|no error|is done", one["meaning"]):
                 self.assertTrue(one["causes"], one)
                 if one["kind"] in ("wc", "reject"):
                     self.assertTrue(one["look_at"], one)
@@ -109,9 +119,22 @@ class Search(unittest.TestCase):
         self.assertIn("IBV_WC_RNR_RETRY_EXC_ERR (completion status 13)", text)
         self.assertIn("Likeliest causes:\n  - the peer posts receives too late", text)
 
+    def test_terms_in_any_case(self):
+        for word in ("CNP", "cnp", "syndrome", "Rnr", "rts"):
+            self.assertEqual(explain(word).returncode, 0, word)
+        self.assertIn("IBV_WC_REM_ACCESS_ERR", explain("NAK").stdout)
+        self.assertIn("Negative acknowledgement", explain("nak").stdout)
+        self.assert_finds(["rem_access_err"], "IBV_WC_REM_ACCESS_ERR")
+        self.assert_finds(["enetdown"], "ENETDOWN")
+        self.assertIn("UDP port 4791 is not available to the agent", explain("ENETDOWN").stdout)
+
+    def test_suggests_the_name_that_was_meant(self):
+        self.assertIn("did you mean 'RETRY_EXC_ERR'?", explain("RETRY_EXXC_ERR").stderr)
+        self.assertIn("did you mean 'ENOMEM'?", explain("enomen").stderr)
+
     def test_lists_everything(self):
         text = explain().stdout
-        for heading in ("completion status", "asynchronous event", "event of librdmacm", "errno", "reject reason"):
+        for heading in ("completion status", "asynchronous event", "event of librdmacm", "errno", "reject reason", "AETH syndrome", "term"):
             self.assertIn(heading, text)
 
     def test_what_nobody_knows(self):

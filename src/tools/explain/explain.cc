@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
-#include <charconv>
+#include <cctype>
 #include <memory>
 #include <optional>
 #include <string>
@@ -16,6 +16,7 @@
 #include "tools/verbena/help.h"
 #include "tools/verbena/message.h"
 #include "tools/verbena/names.h"
+#include "tools/verbena/suggestion.h"
 
 namespace verbena::tools {
 namespace {
@@ -27,16 +28,18 @@ constexpr const char* kExplainExamples =
     "Examples:\n"
     "  verbena explain                          all there are\n"
     "  verbena explain IBV_WC_RETRY_EXC_ERR     a completion's status; also RETRY_EXC_ERR, or 12\n"
-    "  verbena explain wc 12                    this kind of number: wc, event, cm, errno or reject\n"
+    "  verbena explain wc 12                    this kind of number: wc, event, cm, errno, reject, nak, "
+    "term\n"
     "  verbena explain RDMA_CM_EVENT_REJECTED\n"
     "  verbena explain ENOMEM                   as from ibv_post_send(); also -12, a librdmacm event's "
     "status\n"
+    "  verbena explain NAK                      a term; 'verbena explain nak' lists the kinds of NAK\n"
     "  verbena explain receive buffer           whatever speaks of that\n";
 
 std::string as_text(const Entry& entry) {
   const auto kind = static_cast<size_t>(entry.kind);
-  std::string text = fmt::format("{} ({} {})\n  {}\n", entry.name, explanations::kKindNames[kind],
-                                 entry.number, entry.meaning);
+  std::string text = fmt::format("{} ({}{})\n  {}\n", entry.name, explanations::kKindNames[kind],
+                                 entry.has_number() ? fmt::format(" {}", entry.number) : "", entry.meaning);
   bool first = true;
   for (const std::string_view cause : entry.causes) {
     if (cause.empty()) continue;
@@ -69,7 +72,7 @@ std::string as_json(const std::vector<const Entry*>& entries) {
       if (!cause.empty()) causes.push_back(cause);
     }
     list.push_back({{"kind", explanations::kKindWords[static_cast<size_t>(entry->kind)]},
-                    {"number", entry->number},
+                    {"number", entry->has_number() ? Json(entry->number) : Json()},
                     {"name", entry->name},
                     {"meaning", entry->meaning},
                     {"causes", std::move(causes)},
@@ -78,11 +81,22 @@ std::string as_json(const std::vector<const Entry*>& entries) {
   return list.dump(2) + "\n";
 }
 
+std::string did_you_mean_a_name(const std::vector<std::string>& words) {
+  std::vector<std::string> names;
+  for (const Entry& entry : explanations::table()) {
+    names.emplace_back(entry.name);
+    names.emplace_back(explanations::short_name(entry.name));
+  }
+  std::string wanted = words.back();
+  std::ranges::transform(wanted, wanted.begin(), [](unsigned char letter) { return std::toupper(letter); });
+  return did_you_mean(wanted, names);
+}
+
 int show(const std::vector<std::string>& words, bool json) {
   const std::vector<const Entry*> found = explanations::search(words);
   if (found.empty()) {
-    complain("nothing is known of '{}'; 'verbena explain' lists what there is",
-             printable(fmt::format("{}", fmt::join(words, " "))));
+    complain("'{}' is not known; 'verbena explain' lists all names{}",
+             printable(fmt::format("{}", fmt::join(words, " "))), did_you_mean_a_name(words));
     return kFailed;
   }
   if (json) {
@@ -101,7 +115,7 @@ int show(const std::vector<std::string>& words, bool json) {
 void add_explain(CLI::App& verbena, int& status) {
   CLI::App* command = verbena.add_subcommand(
       "explain", "Say what a status, an event or an errno means, and the likeliest causes");
-  explain(*command, "verbena explain [--json] [wc|event|cm|errno|reject] [NAME|NUMBER|WORDS...]",
+  explain(*command, "verbena explain [--json] [wc|event|cm|errno|reject|nak|term] [NAME|NUMBER|WORDS...]",
           kExplainExamples);
   const auto words = std::make_shared<std::vector<std::string>>();
   const auto json = std::make_shared<bool>(false);

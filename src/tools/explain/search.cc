@@ -78,12 +78,22 @@ bool speaks_of(const Entry& entry, const std::string& words) {
 
 }  // namespace
 
+std::string_view short_name(std::string_view name) {
+  for (const std::string_view prefix : {"IBV_WC_", "IBV_EVENT_", "RDMA_CM_EVENT_"}) {
+    if (name.starts_with(prefix)) return name.substr(prefix.size());
+  }
+  return name;
+}
+
 std::vector<const Entry*> search(const std::vector<std::string>& words) {
   if (words.empty()) return those([](const Entry&) { return true; });
   std::optional<Kind> kind = kind_named(lower(words.front()));
   const size_t first = kind && words.size() > 1 ? 1 : 0;
   const auto fits = [&](const Entry& entry) { return !kind || entry.kind == *kind; };
-  if (kind && words.size() == 1) return those(fits);
+  if (kind && words.size() == 1) {
+    const std::string word = lower(words.front());
+    return those([&](const Entry& entry) { return fits(entry) || is_name(entry, word); });
+  }
 
   const std::string wanted =
       lower(fmt::format("{}", fmt::join(words.begin() + static_cast<long>(first), words.end(), " ")));

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tools/explain/table.h"
@@ -12,5 +13,8 @@ namespace verbena::tools::explanations {
 // the kind that is named before it, what ibv_wc_status_str() and its like write, or words that the text has.
 // All for no words; none where nothing fits.
 std::vector<const Entry*> search(const std::vector<std::string>& words);
+
+// Without what all names of the kind begin with: "RETRY_EXC_ERR".
+std::string_view short_name(std::string_view name);
 
 }  // namespace verbena::tools::explanations
