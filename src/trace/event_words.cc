@@ -31,7 +31,7 @@ const KindInfo kKinds[] = {
      "qp_made",
      2,
      {{{"type", 0}, {"device_index", 1}}},
-     [](const Numbers& n) { return fmt::format("made, {}", type_name(n[0])); }},
+     [](const Numbers& n) { return fmt::format("created, {}", type_name(n[0])); }},
     {Kind::kQpDestroyed, "qp_destroyed", 0, {}, [](const Numbers&) { return std::string("destroyed"); }},
     {Kind::kState,
      "state",
@@ -45,8 +45,8 @@ const KindInfo kKinds[] = {
      3,
      {{{"remote_qpn", 2, 0, 32}, {"path_mtu", 2, 32, 32}, {"receive_psn", 3}}},
      [](const Numbers& n) {
-       return fmt::format("its peer is QP {:#08x} at {}, path MTU {}; expects {}", n[2] & 0xffffff,
-                          gid_text(n), n[2] >> 32, psn_text(n[3]));
+       return fmt::format("peer: QP {:#08x} at {}, path MTU {}; expects {}", n[2] & 0xffffff, gid_text(n),
+                          n[2] >> 32, psn_text(n[3]));
      }},
     {Kind::kReadyToSend,
      "ready_to_send",
@@ -61,13 +61,13 @@ const KindInfo kKinds[] = {
      "route",
      1,
      {{{"way", 0}}},
-     [](const Numbers& n) { return fmt::format("goes by {}", way_name(n[0])); }},
+     [](const Numbers& n) { return fmt::format("route: {}", way_name(n[0])); }},
     {Kind::kTimeout,
      "timeout",
      4,
      {{{"psn", 0}, {"sent_before", 1}, {"tries_left", 2}, {"timeout_ns", 3}}},
      [](const Numbers& n) {
-       return fmt::format("timeout: nothing acknowledged from {} on ({} sent), {} left", psn_text(n[0]),
+       return fmt::format("timeout: no acknowledgement from {} on ({} sent), {} left", psn_text(n[0]),
                           count_text(psns_between(n[0], n[1]), "packet"),
                           n[2] == 1 ? "1 try" : fmt::format("{} tries", n[2]));
      }},
@@ -75,31 +75,28 @@ const KindInfo kKinds[] = {
      "probe",
      1,
      {{{"psn", 0}}},
-     [](const Numbers& n) {
-       return fmt::format("no answer in the usual time: {} is sent again to ask", psn_text(n[0]));
-     }},
+     [](const Numbers& n) { return fmt::format("tail-loss probe, {}", psn_text(n[0])); }},
     {Kind::kLost,
      "lost",
      2,
      {{{"psn", 0}, {"packets", 1}}},
      [](const Numbers& n) {
-       return fmt::format("{} from {} on taken for lost, and sent again", count_text(n[1], "packet"),
-                          psn_text(n[0]));
+       return fmt::format("retransmits {} from {} (selective)", count_text(n[1], "packet"), psn_text(n[0]));
      }},
     {Kind::kGoesBack,
      "goes_back",
      2,
      {{{"psn", 0}, {"sent_before", 1}}},
      [](const Numbers& n) {
-       return fmt::format("sends everything again from {} on, {}", psn_text(n[0]),
-                          count_text(psns_between(n[0], n[1]), "packet"));
+       return fmt::format("retransmits {} from {} (go-back-N)",
+                          count_text(psns_between(n[0], n[1]), "packet"), psn_text(n[0]));
      }},
     {Kind::kImpliedLoss,
      "implied_loss",
      1,
      {{{"psn", 0}}},
      [](const Numbers& n) {
-       return fmt::format("a later answer came while that to {} is missing", psn_text(n[0]));
+       return fmt::format("implied NAK: the response to {} is missing, a later one came", psn_text(n[0]));
      }},
     {Kind::kNakSent,
      "nak_sent",
@@ -141,16 +138,15 @@ const KindInfo kKinds[] = {
      2,
      {{{"psn", 0}, {"expected_psn", 1}}},
      [](const Numbers& n) {
-       return fmt::format("{} came, {} was expected: {} missing or late", psn_text(n[0]), psn_text(n[1]),
-                          count_text(psns_between(n[1], n[0]), "packet"));
+       return fmt::format("out of sequence: received {}, expected {} ({} missing or late)", psn_text(n[0]),
+                          psn_text(n[1]), count_text(psns_between(n[1], n[0]), "packet"));
      }},
     {Kind::kDuplicate,
      "duplicate",
      3,
      {{{"psn", 0}, {"expected_psn", 1}, {"opcode", 2}}},
      [](const Numbers& n) {
-       return fmt::format("{} {} came once more; {} is expected", packet_name(n[2]), psn_text(n[0]),
-                          psn_text(n[1]));
+       return fmt::format("duplicate {}, {}; expected {}", packet_name(n[2]), psn_text(n[0]), psn_text(n[1]));
      }},
     {Kind::kSendFailed,
      "send_failed",
@@ -199,9 +195,7 @@ const KindInfo kKinds[] = {
      "port_full",
      1,
      {{{"way", 0}}},
-     [](const Numbers& n) {
-       return fmt::format("waits for room: no more can be sent by {} now", way_name(n[0]));
-     }},
+     [](const Numbers& n) { return fmt::format("send buffer full: waits for room in {}", way_name(n[0])); }},
     {Kind::kLeftOut,
      "left_out",
      2,

@@ -27,7 +27,7 @@ std::string name_in(const Names& names, uint64_t number, std::string_view what) 
 constexpr std::string_view kTypes[] = {"", "", "RC",         "UC",       "UD",      "",
                                        "", "", "RAW_PACKET", "XRC_SEND", "XRC_RECV"};
 constexpr std::string_view kCauses[] = {"by the program", "because of an error", "as its device is gone"};
-constexpr std::string_view kWays[] = {"nowhere: there is no wire", "the wire", "memory"};
+constexpr std::string_view kWays[] = {"none: UDP port 4791 is not available", "the wire", "shared memory"};
 constexpr std::string_view kDrops[] = {
     "the queue pair is in no state to receive it",
     "it is of another transport service",

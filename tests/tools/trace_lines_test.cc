@@ -39,7 +39,7 @@ TEST(TraceChoice, TakesAQueuePairATimeAndANumber) {
 
 TEST(TraceLine, TellsTheTimeFromTheReferenceAndTheQueuePair) {
   const std::string line = line_of(event_at(std::chrono::milliseconds(250)), 1, {.reference = kNow});
-  EXPECT_THAT(line, StartsWith("     -0.250000  QP 0x000011  no answer"));
+  EXPECT_THAT(line, StartsWith("     -0.250000  QP 0x000011  tail-loss probe"));
   EXPECT_THAT(line, EndsWith("\n"));
 }
 

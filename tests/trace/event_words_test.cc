@@ -37,7 +37,7 @@ TEST(EventWords, EachKindHasANameOfItsOwnAndFields) {
 
 TEST(EventWords, ATimeoutSaysFromWhereOnAndHowManyTriesAreLeft) {
   EXPECT_EQ(words(Kind::kTimeout, {0xa1b2, 0xa1b4, 6, 67'108'864}),
-            "timeout: nothing acknowledged from PSN 0x00a1b2 on (2 packets sent), 6 tries left");
+            "timeout: no acknowledgement from PSN 0x00a1b2 on (2 packets sent), 6 tries left");
   EXPECT_THAT(words(Kind::kTimeout, {0xffffff, 1, 1, 0}), HasSubstr("(2 packets sent), 1 try left"));
 }
 
@@ -52,7 +52,7 @@ TEST(EventWords, APeerIsSaidWithItsAddress) {
   Recorder::Numbers numbers{0, 0, 0x12 | uint64_t{1024} << 32, 0xabc};
   std::memcpy(numbers.data(), address.bytes.data(), sizeof address.bytes);
   EXPECT_EQ(words(Kind::kPeer, numbers),
-            "its peer is QP 0x000012 at 192.0.2.1, path MTU 1024; expects PSN 0x000abc");
+            "peer: QP 0x000012 at 192.0.2.1, path MTU 1024; expects PSN 0x000abc");
 }
 
 TEST(EventWords, NaksSayTheirReason) {
@@ -70,6 +70,12 @@ TEST(EventWords, AFailedRequestSaysItsStatus) {
 TEST(EventWords, ARefusalSaysTheKeyAndTheRange) {
   const Recorder::Numbers numbers{0x0au | uint64_t{2} << 8, 3, 0x1000, 0x1234 | uint64_t{8} << 32};
   EXPECT_THAT(words(Kind::kRefused, numbers), HasSubstr("(key 0x1234, address 0x1000, 8 bytes)"));
+}
+
+TEST(EventWords, RetransmissionsSayHowManyPacketsFromWhere) {
+  EXPECT_EQ(words(Kind::kProbe, {0x10}), "tail-loss probe, PSN 0x000010");
+  EXPECT_EQ(words(Kind::kLost, {0x10, 3}), "retransmits 3 packets from PSN 0x000010 (selective)");
+  EXPECT_EQ(words(Kind::kGoesBack, {0x10, 0x11}), "retransmits 1 packet from PSN 0x000010 (go-back-N)");
 }
 
 TEST(EventWords, NumbersWithoutMeaningAreSaidAsNumbers) {
