@@ -3,7 +3,9 @@
 
 #include <atomic>
 #include <cstdlib>
+#include <iterator>
 
+#include <strings.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -11,14 +13,36 @@ namespace verbena {
 namespace {
 
 constexpr std::string_view kNames[] = {"none", "error", "warning", "info", "debug"};
+constexpr size_t kMostShown = 40;
 
-LogLevel level_from_environment() {
+struct Wish {
+  LogLevel level = LogLevel::kNone;
+  const char* unknown = nullptr;  // the value, where it is no level's name as it stands
+};
+
+// Of an unknown word: the level that it names in another case of letters, or warnings, since too much is
+// better than nothing.
+Wish read_environment() {
   const char* wanted = std::getenv("VERBENA_LOG");  // NOLINT(concurrency-mt-unsafe): read once, at first use
-  if (wanted == nullptr) return LogLevel::kNone;
+  if (wanted == nullptr || *wanted == '\0') return {};
   for (size_t i = 0; i < std::size(kNames); ++i) {
-    if (kNames[i] == wanted) return static_cast<LogLevel>(i);
+    if (kNames[i] == wanted) return {static_cast<LogLevel>(i)};
   }
-  return LogLevel::kWarning;  // set, but to a word we do not know: better to say too much than nothing
+  for (size_t i = 0; i < std::size(kNames); ++i) {
+    if (::strcasecmp(kNames[i].data(), wanted) == 0) return {static_cast<LogLevel>(i), wanted};
+  }
+  return {LogLevel::kWarning, wanted};
+}
+
+// At any level: the user has set the variable in order to be told something.
+void complain_of(const Wish& wish) {
+  try {
+    log_line(LogLevel::kWarning,
+             fmt::format("VERBENA_LOG={} is not one of none, error, warning, info, debug; taken as '{}'",
+                         std::string_view(wish.unknown).substr(0, kMostShown),
+                         kNames[static_cast<size_t>(wish.level)]));
+  } catch (...) {  // out of memory: as for any other line
+  }
 }
 
 // Nobody has asked yet.
@@ -30,8 +54,14 @@ constinit std::atomic<LogLevel> current{kUnread};
 LogLevel log_level() {
   LogLevel level = current.load(std::memory_order_relaxed);
   if (level != kUnread) return level;
-  const LogLevel wanted = level_from_environment();
-  return current.compare_exchange_strong(level, wanted, std::memory_order_relaxed) ? wanted : level;
+  const Wish wish = read_environment();
+  if (!current.compare_exchange_strong(level, wish.level, std::memory_order_relaxed)) return level;
+  if (wish.unknown != nullptr) complain_of(wish);
+  return wish.level;
+}
+
+std::string_view log_level_name(LogLevel level) {
+  return kNames[static_cast<size_t>(level)];
 }
 
 void set_log_level(LogLevel level) {

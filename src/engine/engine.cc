@@ -40,7 +40,12 @@ size_t processors() {
 
 size_t most_shards_here() {
   const char* wish = std::getenv("VERBENA_SHARDS");  // NOLINT(concurrency-mt-unsafe): read once, early
-  return most_shards(wish != nullptr ? std::optional<std::string_view>(wish) : std::nullopt, processors());
+  if (wish == nullptr) return most_shards(std::nullopt, processors());
+  const size_t most = most_shards(wish, processors());
+  if (wish != std::to_string(most)) {
+    log_warning("VERBENA_SHARDS={} has no effect: it has to be a number from 1 to {}", wish, kMostShards);
+  }
+  return most;
 }
 
 // Where a thread's QPs go.

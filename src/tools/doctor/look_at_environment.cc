@@ -13,6 +13,7 @@
 #include "tools/doctor/program.h"
 #include "tools/doctor/variable.h"
 #include "tools/verbena/installation.h"
+#include "tools/verbena/settings.h"
 
 namespace verbena::tools::doctor {
 namespace {
@@ -83,6 +84,9 @@ void look_at_library_path(const Installation& installation, Findings& findings) 
 
 // Each is right for somebody, and easily forgotten in a profile.
 void look_at_settings(Findings& findings) {
+  for (const WrongSetting& wrong : wrong_settings()) {
+    findings.cost(kLibraries, wrong.what, fmt::format("correct it, or take it out: unset {}", wrong.name));
+  }
   if (variable("VERBENA_LOCAL") == "off") {
     findings.cost(kLibraries,
                   "VERBENA_LOCAL=off is in the environment: processes of this host go by UDP, not by memory",

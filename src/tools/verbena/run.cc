@@ -12,6 +12,7 @@
 #include <CLI/CLI.hpp>
 
 #include "agent_client/client.h"
+#include "base/log.h"
 #include "base/time.h"
 #include "paths/missing_system_file.h"
 #include "tools/doctor/elf_file.h"
@@ -22,6 +23,7 @@
 #include "tools/verbena/program_file.h"
 #include "tools/verbena/run_environment.h"
 #include "tools/verbena/sanitizers.h"
+#include "tools/verbena/settings.h"
 #include "tools/verbena/start_program.h"
 
 namespace verbena::tools {
@@ -40,7 +42,8 @@ constexpr const char* kRunExamples =
     "\n"
     "--shared-memory is for programs that use RDMA on one host: one-sided operations on what they allocate "
     "need\n"
-    "no system call then. It costs slower page faults, and at each fork() a copy (docs/one-host.md).\n"
+    "no system call then. It costs slower page faults, and at each fork() a copy (" VERBENA_DOCDIR
+    "/one-host.md).\n"
     "\n"
     "The program runs as you, unmodified; its children inherit the libraries. Exit status: the program's;\n"
     "127 if there is no such program, 126 if it cannot be started.\n";
@@ -109,6 +112,18 @@ bool prepare_environment(const Installation& installation, const fs::path& progr
   return true;
 }
 
+// Complains of environment variables here, once, and takes them away: otherwise the program's libraries and
+// the agent would each complain of VERBENA_LOG again.
+void look_at_settings() {
+  for (const WrongSetting& wrong : wrong_settings()) {
+    complain("warning: {}", wrong.what);
+    unsetenv(wrong.name.c_str());
+  }
+  if (!environment("VERBENA_LOG").empty()) {
+    setenv("VERBENA_LOG", std::string(log_level_name(log_level())).c_str(), 1);
+  }
+}
+
 // The program starts an agent itself when it needs one; starting it here shows the user what is wrong before
 // a program finds "no devices". Programs that need no agent still run, so this only warns. On a busy machine
 // an agent that comes, or one that is about to end, may take longer than a call waits.
@@ -138,6 +153,7 @@ int run(const std::optional<Installation>& installation, const std::string& name
     complain_of_no_installation();
     return kFailed;
   }
+  look_at_settings();
   const fs::path program = find_program(name);
   if (!prepare_environment(*installation, program, shared_memory)) return kFailed;
   std::error_code ignored;
@@ -155,16 +171,15 @@ int run(const std::optional<Installation>& installation, const std::string& name
 
 }  // namespace
 
-std::optional<int> run_own_program(int argc, const char* const* argv) {
-  if (argc < 2) return std::nullopt;
+std::optional<int> run_own_program(const std::vector<std::string>& words) {
+  if (words.empty()) return std::nullopt;
   const auto installation = Installation::of_this_program();
-  const fs::path file = installation ? installation->program(argv[1]) : fs::path();
+  const fs::path file = installation ? installation->program(words.front()) : fs::path();
   if (file.empty()) return std::nullopt;
-  return run(installation, file.string(), {argv + 1, argv + argc}, false);
+  return run(installation, file.string(), words, false);
 }
 
-Words cut_words(int argc, const char* const* argv) {
-  const std::vector<std::string> words(argv + 1, argv + argc);
+Words cut_words(const std::vector<std::string>& words) {
   if (words.empty() || words.front() != "run") return {words, {}};
   const auto program = std::find_if(words.begin() + 1, words.end(),
                                     [](const std::string& word) { return word == "--" || word[0] != '-'; });
@@ -180,7 +195,7 @@ void add_run(CLI::App& verbena, const std::vector<std::string>& program, int& st
                     "back its large allocations by memory that other processes can map");
   command->callback([&program, &status, shared_memory] {
     if (program.empty()) {
-      throw CLI::ValidationError("run", "which program? For example: verbena run ibv_devices");
+      throw CLI::ValidationError("run", "the program is missing; for example: verbena run ibv_devices");
     }
     status = run(Installation::of_this_program(), program[0], program, *shared_memory);
   });

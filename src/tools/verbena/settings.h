@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace verbena::tools {
+
+// An environment variable with a value that Verbena does not know, and so ignores.
+struct WrongSetting {
+  std::string name;
+  std::string what;  // "VERBENA_SHARDS=99 has no effect: it has to be a number from 1 to 8"
+};
+
+// Of this process's environment. VERBENA_LOG is not among them: the logger itself complains of it
+// (base/log.h).
+std::vector<WrongSetting> wrong_settings();
+
+}  // namespace verbena::tools
