@@ -12,6 +12,19 @@ _verbena_listed() {
     inside && /^  [^ ]/ {gsub(",", " ", $1); print $1}'
 }
 
+# _verbena_values OPTION WORD...: the values of an option, which the help of `verbena WORD...` shows as "--by process|qp|link".
+_verbena_values() {
+  local option=$1
+  shift
+  "${COMP_WORDS[0]}" "$@" --help 2>/dev/null | awk -v option="$option" '$1 == option && $2 ~ /[|]/ {gsub("[|]", " ", $2); print $2}'
+}
+
+# Names to explain, whole and without what all names of their kind begin with.
+_verbena_names() {
+  "${COMP_WORDS[0]}" explain 2>/dev/null | awk '/^ / {name = $1 ~ /^[0-9]+$/ ? $2 : $1; print name; if (sub(/^(IBV_WC|IBV_EVENT|RDMA_CM_EVENT)_/, "", name)) print name}'
+  echo wc event cm errno reject nak term
+}
+
 _verbena_links() {
   "${COMP_WORDS[0]}" status --json 2>/dev/null | sed -n '/"links"/,/"processes"/s/^      "name": "\(.*\)",$/\1/p'
 }
@@ -33,15 +46,20 @@ _verbena_programs() {
 _verbena_words() {  # what may stand at the end of these words
   case "$*" in
     'run'*) [ "${cur#-}" != "$cur" ] || _verbena_programs "$cur"; _verbena_listed Options run ;;
+    'link add '?*' type rxe netdev'|'link add '?*' netdev') ls /sys/class/net ;;
+    'link add '?*' type rxe') echo netdev ;;
+    'link add '?*' type') echo rxe ;;
     'link add '?*' '?*) ;;
-    'link add '?*) ls /sys/class/net ;;
+    'link add '?*) ls /sys/class/net; echo type ;;
     'link set '?*' peers'*) echo any ;;
     'link set '?*) echo peers ;;
-    'link show'|'link del'|'link delete'|'link set') _verbena_links ;;
+    'link show'*|'link list'*|'link del'|'link delete'|'link set') _verbena_links; _verbena_listed Options "$1" "$2" ;;
+    'help') _verbena_listed Subcommands; _verbena_listed Programs ;;
+    'help '*) _verbena_listed Subcommands "${@:2}" ;;
     'capture'*) [ "${cur#-}" != "$cur" ] || compgen -f -- "$cur"; _verbena_listed Options capture ;;
     'trace'*) "${COMP_WORDS[0]}" trace --json 2>/dev/null | sed -n 's/^{"pid":\([0-9]*\),.*/\1/p'; _verbena_listed Options trace ;;
     'doctor'*) [ "${cur#-}" != "$cur" ] || _verbena_programs "$cur"; _verbena_listed Options doctor ;;
-    'explain'*) "${COMP_WORDS[0]}" explain | awk '/^ / {print $2}'; echo wc event cm errno reject; _verbena_listed Options explain ;;
+    'explain'*) _verbena_names; _verbena_listed Options explain ;;
     '') _verbena_listed Subcommands; _verbena_listed Programs; _verbena_listed Options ;;
     *) if _verbena_own "$1"; then _verbena_own_options "$1"; else _verbena_listed Subcommands "$@"; _verbena_listed Options "$@"; fi ;;
   esac
@@ -64,7 +82,8 @@ _verbena() {
     --link) mapfile -t COMPREPLY < <(compgen -W "$(_verbena_links)" -- "$cur"); return ;;
     --serve-only) mapfile -t COMPREPLY < <(compgen -u -- "$cur"); return ;;
     --pid) mapfile -t COMPREPLY < <(compgen -W "$(cd /proc && echo [0-9]*)" -- "$cur"); return ;;
-    --snaplen|--seconds|--count|--qp|--since|--last) return ;;
+    --by|--sort|--state) mapfile -t COMPREPLY < <(compgen -W "$(_verbena_values "$prev" "${before[0]}")" -- "$cur"); return ;;
+    --snaplen|--seconds|--count|--qp|--since|--last|--interval|--filter|--listen|--metrics|--program) return ;;
   esac
   mapfile -t COMPREPLY < <(compgen -W "$(_verbena_words "${before[@]}")" -- "$cur" | sort -u)
 }

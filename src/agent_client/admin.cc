@@ -6,12 +6,16 @@
 #include <iterator>
 
 #include <fmt/format.h>
+#include <net/if.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "agent_client/agent_session.h"
 #include "agent_client/link_table_file.h"
 #include "agent_client/peer_record.h"
 #include "agent_client/status_reader.h"
+#include "base/unique_fd.h"
 #include "protocol/text.h"
 #include "roce/qpn.h"
 
@@ -21,6 +25,15 @@ namespace {
 AdminResult<void> check_link_name(std::string_view name) {
   if (name.size() < protocol::kLinkNameBytes) return {};
   return tl::unexpected(AdminError{EINVAL, "a link's name has at most 63 characters"});
+}
+
+// The agent tells only whether a link is up. The answer is of this network namespace, which is the agent's.
+bool is_switched_off(const std::string& netdev) {
+  ifreq request{};
+  if (netdev.size() >= sizeof request.ifr_name) return false;
+  netdev.copy(request.ifr_name, netdev.size());
+  const UniqueFd socket(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  return socket && ::ioctl(socket.get(), SIOCGIFFLAGS, &request) == 0 && (request.ifr_flags & IFF_UP) == 0;
 }
 
 }  // namespace
@@ -95,8 +108,10 @@ AdminResult<AgentStatus> Admin::status() {
   if (!snapshot) return tl::unexpected(AdminError{snapshot.error().code, "the agent's link table is broken"});
   for (Link& link : snapshot->links) {
     std::string wire = !status.no_wire_reason.empty() ? "down: " + status.no_wire_reason
-                       : link.up                      ? "up"
-                                                      : fmt::format("down: {} has no carrier", link.netdev);
+                       : link.up
+                           ? "up"
+                           : fmt::format("down: {} {}", link.netdev,
+                                         is_switched_off(link.netdev) ? "is switched off" : "has no carrier");
     status.links.push_back({std::move(link), std::move(wire), {}});
   }
   for (LinkStatus& one : status.links) {
@@ -175,7 +190,8 @@ AdminResult<void> Admin::read_slots(AgentStatus& status) {
       return tl::unexpected(std::move(answer.error()));
     }
     const protocol::SlotStatusReply& message = answer->message;
-    if (message.index < request.index) return tl::unexpected(AdminError{EPROTO, "the agent is confused"});
+    if (message.index < request.index)
+      return tl::unexpected(AdminError{EPROTO, "malformed reply from the agent"});
     SlotStatus slot;
     slot.index = message.index;
     slot.pid = message.pid;

@@ -57,7 +57,7 @@ AdminResult<CaptureNews> CaptureClient::next() {
   news.program = protocol::load_text(message.program);
   news.error = message.error;
   if (news.kind == CaptureNewsReply::kBegun) {
-    if (answer->fds.size() < 2) return tl::unexpected(AdminError{EPROTO, "the agent is confused"});
+    if (answer->fds.size() < 2) return tl::unexpected(AdminError{EPROTO, "malformed reply from the agent"});
     news.ring = std::move(answer->fds[0]);
     news.status_page = std::move(answer->fds[1]);
   }

@@ -15,8 +15,8 @@ namespace {
 
 using protocol::MessageType;
 
-tl::unexpected<AdminError> confused() {
-  return tl::unexpected(AdminError{EPROTO, "the agent is confused"});
+tl::unexpected<AdminError> malformed() {
+  return tl::unexpected(AdminError{EPROTO, "malformed reply from the agent"});
 }
 
 }  // namespace
@@ -47,7 +47,7 @@ AdminResult<std::vector<TraceSource>> TraceClient::living() {
       return tl::unexpected(std::move(answer.error()));
     }
     const protocol::SlotStatusReply& message = answer->message;
-    if (message.index < request.index) return confused();
+    if (message.index < request.index) return malformed();
     sources.push_back({.pid = message.pid,
                        .uid = message.uid,
                        .slot = message.index,
@@ -71,7 +71,7 @@ AdminResult<std::vector<TraceSource>> TraceClient::ended() {
       return tl::unexpected(std::move(answer.error()));
     }
     const protocol::KeptTraceReply& message = answer->message;
-    if (message.number < request.from || message.number == UINT64_MAX) return confused();
+    if (message.number < request.from || message.number == UINT64_MAX) return malformed();
     sources.push_back({.pid = message.pid,
                        .uid = message.uid,
                        .slot = message.slot,

@@ -116,9 +116,7 @@ class CommandLine {
   void parse(Choices& choices) {
     std::vector<std::string> words = words_from(choices);
     std::erase_if(words, [](const std::string& word) { return word.find('\0') != std::string::npos; });
-    std::vector<const char*> arguments{"verbena"};
-    for (const std::string& word : words) arguments.push_back(word.c_str());
-    tools::Words cut = tools::cut_words(static_cast<int>(arguments.size()), arguments.data());
+    tools::Words cut = tools::cut_words(words);
     VERBENA_REQUIRE(cut.ours.size() + cut.program.size() <= words.size());
     std::ranges::reverse(cut.ours);
     try {

@@ -145,11 +145,26 @@ class BashCompletion(unittest.TestCase):
             self.assertEqual(self.complete("capture", "--seconds", "", folder=folder), set())
 
     def test_network_devices_for_links(self):
-        self.assertEqual(self.complete("link", "add", "rxe0", ""), set(os.listdir("/sys/class/net")))
+        devices = set(os.listdir("/sys/class/net"))
+        self.assertEqual(self.complete("link", "add", "rxe0", ""), devices | {"type"})
+        self.assertEqual(self.complete("link", "add", "rxe0", "type", ""), {"rxe"})
+        self.assertEqual(self.complete("link", "add", "rxe0", "type", "rxe", ""), {"netdev"})
+        self.assertEqual(self.complete("link", "add", "rxe0", "type", "rxe", "netdev", ""), devices)
         self.assertEqual(self.complete("link", "set", "rxe0", ""), {"peers"})
 
     def test_names_to_explain(self):
         self.assertEqual(self.complete("explain", "IBV_WC_RET"), {"IBV_WC_RETRY_EXC_ERR"})
+        self.assertEqual(self.complete("explain", "RETR"), {"RETRY_EXC_ERR"})
+        self.assertEqual(self.complete("explain", "CN"), {"CNP"})
+
+    def test_values_of_options(self):
+        self.assertEqual(self.complete("status", "--state", "RT"), {"RTR", "RTS"})
+        self.assertEqual(self.complete("top", "--sort", ""), {"bytes", "packets", "retransmissions", "rnrs", "waiting"})
+        self.assertEqual(self.complete("top", "--by", ""), {"process", "qp", "link"})
+
+    def test_commands_to_have_explained(self):
+        self.assertTrue({"status", "rping"} <= self.complete("help", ""))
+        self.assertEqual(self.complete("help", "link", "s"), {"show", "set"})
 
 
 class ZshCompletion(unittest.TestCase):

@@ -4,13 +4,15 @@
 
 import json
 import os
+import pathlib
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
 import unittest
 
-VERBENA = None
+VERBENA = SOURCES = None
 USAGE, FAILED, NOT_EXECUTABLE, NOT_FOUND = 2, 1, 126, 127
 
 
@@ -49,20 +51,85 @@ class Usage(unittest.TestCase):
         self.assert_told([], "verbena --help")
 
     def test_unknown_command(self):
-        self.assert_told(["rum", "true"], "there is no command 'rum'", "verbena --help")
+        self.assert_told(["rum", "true"], "unknown command 'rum'; did you mean 'run'?", "verbena --help")
+        self.assert_told(["staus"], "unknown command 'staus'; did you mean 'status'?")
+        self.assert_told(["frobnicate"], "unknown command 'frobnicate'\n")
+        self.assert_told(["link", "shwo"], "unknown command 'shwo' of 'verbena link'; did you mean 'show'?")
+        self.assert_told(["system", "onn"], "unknown command 'onn' of 'verbena system'; did you mean 'on'?")
+
+    def test_help_does_not_hide_an_unknown_command(self):
+        self.assert_told(["frobnicate", "--help"], "unknown command 'frobnicate'")
+        self.assert_told(["link", "shwo", "--help"], "unknown command 'shwo'")
+        self.assert_told(["help", "staus"], "unknown command 'staus'; did you mean 'status'?")
+
+    def test_help_of_a_command(self):
+        for words in (["status"], ["link", "add"], ["link"], ["run"], []):
+            self.assertEqual(verbena("help", *words).stdout, verbena(*words, "--help").stdout)
+        self.assertIn("Usage: verbena link add", verbena("help", "link", "add").stdout)
+        self.assertIn("rping", verbena("help", "rping").stdout)
 
     def test_unknown_option(self):
-        self.assert_told(["status", "--jason"], "there is no option '--jason'", "verbena status --help")
+        self.assert_told(["status", "--jason"], "unknown option '--jason'; did you mean '--json'?", "verbena status --help")
+        self.assert_told(["top", "--intervall=2"], "unknown option '--intervall=2'; did you mean '--interval'?")
 
     def test_run_without_a_program(self):
-        self.assert_told(["run"], "which program?")
-        self.assert_told(["run", "--"], "which program?")
+        self.assert_told(["run"], "the program is missing")
+        self.assert_told(["run", "--"], "the program is missing")
 
     def test_run_with_an_option_before_the_program(self):
-        self.assert_told(["run", "-v", "true"], "there is no option '-v'")
+        self.assert_told(["run", "-v", "true"], "unknown option '-v'")
 
-    def test_link_without_a_verb(self):
-        self.assert_told(["link"], "verbena link --help")
+    def test_link_shows_links_by_itself(self):
+        shown = verbena("link", "show")
+        self.assertEqual(shown.returncode, 0, shown.stderr)
+        for words in (["link"], ["link", "list"]):
+            self.assertEqual(verbena(*words).stdout, shown.stdout)
+
+    def test_values_that_are_no_numbers(self):
+        self.assert_told(["trace", "abc"], "PID: 'abc' is not a process ID")
+        self.assert_told(["trace", "0"], "PID: '0' is not a process ID")
+        self.assert_told(["trace", "--last", "0", "1"], "--last: '0' is not a number of events, 1 or more")
+        self.assert_told(["trace", "--since", "-1", "1"], "--since: '-1' is not a number of seconds, 0.001 or more")
+        self.assert_told(["trace", "--seconds", "1e3", "--follow", "1"], "--seconds: '1e3' is not a number of seconds from 1 to 86400")
+        self.assert_told(["trace", "--qp", "0x1000000", "1"], "--qp: '0x1000000' is not a QP number")
+        self.assert_told(["status", "--qp", "abc"], "--qp: 'abc' is not a QP number")
+        self.assert_told(["status", "--pid", "me"], "--pid: 'me' is not a process ID")
+        self.assert_told(["top", "--interval", "0"], "--interval: '0' is not a number of seconds from 0.1 to 60")
+        self.assert_told(["top", "--count", "0"], "--count: '0' is not a number of tables from 1 to 1000000")
+
+    def test_values_that_are_none_of_the_words(self):
+        self.assert_told(["top", "--sort", "foo"], "--sort: 'foo' is not one of bytes, packets, retransmissions, rnrs, waiting")
+        self.assert_told(["top", "--sort", "byte"], "did you mean 'bytes'?")
+        self.assert_told(["top", "--by", "user"], "--by: 'user' is not one of process, qp, link")
+        self.assert_told(["status", "--state", "UP"], "--state: 'UP' is not one of RESET, INIT, RTR, RTS, SQD, SQE, ERR")
+
+    def test_values_that_are_missing_or_too_many(self):
+        self.assert_told(["status", "--qp"], "--qp needs a value")
+        self.assert_told(["capture", "--count", "1", "--count", "2", "x"], "--count can be given only once")
+        self.assert_told(["status", "--json=please"], "--json takes no value")
+        self.assert_told(["status", "extra"], "unexpected argument 'extra'")
+
+    def test_trace_options_about_one_process(self):
+        self.assert_told(["trace", "--qp", "1"], "give a process ID: verbena trace --qp 1 PID")
+        self.assert_told(["trace", "--follow"], "give a process ID: verbena trace --follow PID")
+        self.assert_told(["trace", "--seconds", "1", "4711"], "--seconds: only with --follow or --all")
+
+    def test_helps_name_no_types_of_the_language(self):
+        for words in (["status"], ["trace"], ["top"], ["capture"], ["metrics"], ["agent"], ["doctor"], ["explain"]):
+            text = verbena(*words, "--help").stdout
+            for internal in ("ENUM", " TEXT ...", "UINT", "FLOAT", "INT in", "->"):
+                self.assertNotIn(internal, text, words)
+            self.assertNotIn(" docs/", text)
+            self.assertNotIn("(docs/", text)
+
+    def test_pages_that_are_named_are_installed_ones(self):
+        pages = set()
+        for words in (["run"], ["metrics"], ["agent"]):
+            pages |= set(re.findall(r"(/\S+/([\w-]+\.md))", verbena(*words, "--help").stdout))
+        self.assertTrue(pages)
+        for path, name in pages:
+            self.assertTrue(path.startswith("/"), path)
+            self.assertTrue((SOURCES / "docs" / name).exists(), name)
 
     def test_link_add_with_wrong_words(self):
         self.assert_told(["link", "add", "rxe0"], "network device is missing", "link add NAME type rxe netdev DEV")
@@ -73,7 +140,7 @@ class Usage(unittest.TestCase):
         self.assert_told(["link", "set", "rxe0", "peers", "10.0.0.0/33"], "'10.0.0.0/33' is no address and no network")
 
     def test_link_del_without_a_name(self):
-        self.assert_told(["link", "del"], "NAME", "verbena link del --help")
+        self.assert_told(["link", "del"], "NAME is missing", "verbena link del --help")
 
 
     def test_metrics_at_no_place(self):
@@ -83,14 +150,14 @@ class Usage(unittest.TestCase):
             self.assertIn("ADDRESS:PORT", ran.stderr)
 
     def test_system_without_a_verb(self):
-        self.assert_told(["system"], "verbena system --help")
+        self.assert_told(["system"], "a command is missing: on, off, status", "verbena system --help")
 
     def test_capture_with_wrong_words(self):
         self.assert_told(["capture"], "FILE", "verbena capture --help")
-        self.assert_told(["capture", "--snaplen", "63", "x"], "63", "64")
-        self.assert_told(["capture", "--seconds", "0", "x"], "0")
-        self.assert_told(["capture", "--count", "none", "x"], "none")
-        self.assert_told(["capture", "x", "y"], "one word too many")
+        self.assert_told(["capture", "--snaplen", "63", "x"], "--snaplen: '63' is not a number of bytes from 64 to 262144")
+        self.assert_told(["capture", "--seconds", "0", "x"], "--seconds: '0' is not a number of seconds from 1 to 86400")
+        self.assert_told(["capture", "--count", "none", "x"], "--count: 'none' is not a number of packets, 1 or more")
+        self.assert_told(["capture", "x", "y"], "unexpected argument 'y'")
 
 
 class Capture(unittest.TestCase):
@@ -99,6 +166,7 @@ class Capture(unittest.TestCase):
         self.assertEqual(ran.returncode, 0, ran.stderr)
         self.assertTrue(ran.stdout.startswith(b"\n\r\r\n"), ran.stdout[:8])
         self.assertIn(b"0 packets written, 0 left out", ran.stderr)
+        self.assertIn(b"traffic on the wire: tcpdump -i any udp port 4791", ran.stderr)
 
     def test_a_file_is_for_its_owner_alone(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -119,7 +187,7 @@ class Capture(unittest.TestCase):
     def test_a_link_that_is_not_there(self):
         ran = verbena("capture", "--link", "rxe_nowhere", "/dev/null")
         self.assertEqual(ran.returncode, FAILED)
-        self.assertIn("there is no link 'rxe_nowhere'", ran.stderr)
+        self.assertIn("no link 'rxe_nowhere'", ran.stderr)
 
 
 class Run(unittest.TestCase):
@@ -226,6 +294,21 @@ class Run(unittest.TestCase):
         path = verbena("run", "sh", "-c", 'echo "$PATH"').stdout.strip().split(":")
         self.assertTrue(os.path.exists(os.path.join(path[-1], "ibv_devinfo")), path)
 
+    def test_settings_without_effect_are_complained_of_once(self):
+        ran = verbena("run", "true", environment={"VERBENA_SHARDS": "99", "VERBENA_LOCAL": "no"})
+        self.assertIn("VERBENA_SHARDS=99 has no effect: it has to be a number from 1 to 8", ran.stderr)
+        self.assertIn("VERBENA_LOCAL=no has no effect", ran.stderr)
+        self.assertEqual(verbena("run", "true", environment={"VERBENA_SHARDS": "8", "VERBENA_LOCAL": "off"}).stderr, "")
+
+    def test_an_unknown_log_level_is_complained_of_once(self):
+        ran = verbena("ibv_devices", environment={"VERBENA_LOG": "ERROR"})
+        self.assertEqual(ran.stderr.count("VERBENA_LOG=ERROR is not one of none, error, warning, info, debug; taken as 'error'"), 1, ran.stderr)
+        self.assertEqual(verbena("ibv_devices", environment={"VERBENA_LOG": "error"}).stderr, "")
+
+    def test_rdma_is_run_by_its_name(self):
+        self.assertEqual(verbena("rdma", "link").stdout, verbena("run", "rdma", "link").stdout)
+        self.assertIn("Usage: rdma", verbena("rdma", "help").stdout)
+
     def test_libraries_are_first_in_the_path_and_not_twice(self):
         shown = verbena("run", VERBENA, "run", "sh", "-c", 'echo "$LD_LIBRARY_PATH"',
                         environment={"LD_LIBRARY_PATH": "/elsewhere"}).stdout.strip().split(":")
@@ -251,6 +334,19 @@ class Status(unittest.TestCase):
         whole = json.loads(ran.stdout)
         self.assertEqual(set(whole), {"version", "agent", "links", "processes", "connection_management"})
 
+    def test_links_as_json(self):
+        ran = verbena("link", "show", "--json")
+        self.assertEqual(ran.returncode, 0, ran.stderr)
+        for link in json.loads(ran.stdout):
+            self.assertTrue({"name", "netdev", "state", "mtu", "active_mtu", "gids"} <= set(link), link)
+
+    def test_what_is_not_there_is_an_error_with_what_there_is(self):
+        links = [one["name"] for one in json.loads(verbena("link", "show", "--json").stdout)]
+        for words in (["link", "show", "nosuch"], ["status", "--link", "nosuch"]):
+            ran = verbena(*words)
+            self.assertEqual((ran.returncode, ran.stdout), (FAILED, ""))
+            self.assertIn(f"no link 'nosuch'; links: {', '.join(links) or 'there are none'}", ran.stderr)
+
     def test_answer_that_cannot_be_written_is_an_error(self):
         with open("/dev/full", "w", encoding="utf-8") as full:
             ran = subprocess.run([VERBENA, "status"], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
@@ -270,5 +366,5 @@ def enter_a_network_of_our_own():
 
 if __name__ == "__main__":
     enter_a_network_of_our_own()
-    VERBENA = os.path.abspath(sys.argv.pop(1))
+    VERBENA, SOURCES = os.path.abspath(sys.argv.pop(1)), pathlib.Path(__file__).resolve().parent.parent.parent
     unittest.main()

@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <sstream>
+#include <string>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <infiniband/verbs.h>
@@ -173,7 +176,34 @@ TEST(StatusText, ShowsWhatPeopleAskFor) {
   EXPECT_THAT(text, HasSubstr("::ffff:192.0.2.1"));
   EXPECT_THAT(text, HasSubstr("Process 1234 (ib_write_bw)"));
   EXPECT_THAT(text, HasSubstr("RTS"));
-  EXPECT_THAT(text, HasSubstr("sent_packets 77"));
+  EXPECT_THAT(text, testing::ContainsRegex("\n    sent_packets +77\n"));
+}
+
+TEST(StatusText, HasALineForEachCounterAndNamesBytesWithHeadersDifferently) {
+  const std::string text = status_as_text(example());
+  EXPECT_THAT(text,
+              testing::ContainsRegex("packets on the wire, with headers:\n    wire_sent_packets +78\n"));
+  EXPECT_THAT(text, testing::ContainsRegex("\n    wire_dropped_[a-z_]+ +5\n"));
+  EXPECT_THAT(text, testing::ContainsRegex("\nrxe_eth0\n  port_xmit_data +1024\n"));
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 120u) << line;
+}
+
+TEST(LinksText, HasALineForEachLinkWithBothMtusAndItsGids) {
+  agent_client::AgentStatus status = example();
+  EXPECT_THAT(links_as_text(status),
+              testing::ContainsRegex("rxe_eth0 +eth0 +ACTIVE +1500 +1024 +up +1 ::ffff:192\\.0\\.2\\.1\n"));
+  status.links[0].link.peers = {*roce::parse_prefix("10.91.0.9/32")};
+  EXPECT_THAT(links_as_text(status), HasSubstr("rxe_eth0 accepts RoCE packets only from 10.91.0.9/32\n"));
+  status.links.clear();
+  EXPECT_THAT(links_as_text(status), HasSubstr("unless its link was deleted"));
+}
+
+TEST(LinksJson, HasBothMtus) {
+  const json links = json::parse(links_as_json(example()));
+  EXPECT_EQ(links[0]["mtu"], 1500);
+  EXPECT_EQ(links[0]["active_mtu"], 1024);
+  EXPECT_EQ(links[0]["gids"][0]["gid"], "::ffff:192.0.2.1");
 }
 
 TEST(Status, SaysWhyThePeersMemoryIsNotReached) {
@@ -223,7 +253,7 @@ TEST(StatusText, SaysOfWhomPacketsAreHandedOver) {
   agent_client::AgentStatus status = example();
   EXPECT_THAT(status_as_text(status), Not(HasSubstr("handed over")));
   status.slots[0].handed_over = true;
-  EXPECT_THAT(status_as_text(status), HasSubstr("slot 1, packets handed over by the agent"));
+  EXPECT_THAT(status_as_text(status), HasSubstr("(slot 1), packets handed over by the agent"));
   EXPECT_EQ(json::parse(status_as_json(status))["processes"][0]["handed_over"], true);
 }
 

@@ -34,7 +34,7 @@ std::vector<std::string> lines(const TopSettings& settings, double seconds = 2) 
 }
 
 TEST(Top, ShowsRatesOfProcessesTheLargestFirst) {
-  EXPECT_THAT(lines({}), ElementsAre(MatchesRegex("PID +USER +PROGRAM +QPS +SENT/s.*"),
+  EXPECT_THAT(lines({}), ElementsAre(MatchesRegex("PID +USER +PROGRAM +QPS +SENT B/s.*"),
                                      MatchesRegex("12 .*sec\\?ond +1 +1\\.0M +0 .* 7 +0"),
                                      MatchesRegex("11 .*first +1 +1\\.0k +0 .*")));
 }

@@ -29,7 +29,9 @@ constexpr const char* kAgentExamples =
     "Examples:\n"
     "  verbena agent                            until Ctrl-C; VERBENA_LOG=debug tells more\n"
     "  sudo verbena agent                       for every user\n"
-    "  verbena agent --metrics 127.0.0.1:9792   numbers for Prometheus, too (docs/watching.md)\n"
+    "  verbena agent --metrics 127.0.0.1:9792   numbers for Prometheus, too\n"
+    "                                           (" VERBENA_DOCDIR
+    "/watching.md)\n"
     "  sudo verbena agent --serve-only alice    for root and alice: packets reach alice's programs quicker\n";
 
 // A process beside the agent, that ends with it. False, after a message, if there can be none.

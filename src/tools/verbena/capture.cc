@@ -21,6 +21,7 @@
 #include "tools/verbena/installation.h"
 #include "tools/verbena/message.h"
 #include "tools/verbena/names.h"
+#include "tools/verbena/option_values.h"
 #include "tools/verbena/recorder.h"
 #include "tools/verbena/report.h"
 
@@ -42,7 +43,9 @@ constexpr const char* kCaptureExamples =
     "Examples:\n"
     "  verbena capture traffic.pcapng           into a file, which only you may read\n"
     "  verbena capture - | wireshark -k -i -    to look on\n"
-    "  verbena capture --snaplen 128 --seconds 10 traffic.pcapng\n"
+    "  verbena capture --seconds 10 traffic.pcapng\n"
+    "Packets on the wire, to and from other hosts:\n"
+    "  tcpdump -i DEV -w wire.pcap udp port 4791\n"
     "\n"
     "A user captures with their own agent; only root captures what root's agent serves.\n";
 
@@ -174,6 +177,10 @@ int Capture::run() {
   const uint64_t left_out = recorder_.left_out();
   complain("{} packets written, {} left out{}", recorder_.written(), left_out,
            left_out == 0 ? "" : ": they came faster than they could be written");
+  if (recorder_.written() == 0 && left_out == 0) {
+    complain(
+        "no process sent through shared memory meanwhile; traffic on the wire: tcpdump -i any udp port 4791");
+  }
   if (!failure_) return kDone;
   complain("{}", *failure_);
   return kFailed;
@@ -189,7 +196,7 @@ int capture(const CaptureWish& wish) {
     const auto links = (*client)->links();
     if (!links) return report(links.error());
     if (std::ranges::find(*links, name, &agent_client::Link::name) == links->end()) {
-      complain("there is no link '{}'; 'verbena link show' names those there are", name);
+      complain("no link '{}'; 'verbena link show' lists the links", printable(name));
       return kFailed;
     }
   }
@@ -216,18 +223,18 @@ void add_capture(CLI::App& verbena, int& status) {
   command->add_option("FILE", wish->file, "where to: a pcapng file, or '-' for standard output")->required();
   command
       ->add_option("--snaplen", choice.snap_bytes, "of each packet at most so many bytes, 64 to 262144 (all)")
-      ->check(CLI::Range(kLeastSnap, kMostSnap))
+      ->transform(whole_number("a number of bytes from 64 to 262144", kLeastSnap, kMostSnap))
       ->type_name("BYTES");
   command->add_option("--link", choice.link, "only packets from or to an address of this link")
       ->type_name("NAME");
   command->add_option("--pid", choice.pid, "only packets from or to this process")
-      ->check(CLI::PositiveNumber)
+      ->transform(process_id())
       ->type_name("PID");
   command->add_option("--seconds", wish->seconds, "end after so many seconds, 1 to 86400")
-      ->check(CLI::Range(uint64_t{1}, uint64_t{86'400}))
+      ->transform(whole_number("a number of seconds from 1 to 86400", 1, 86'400))
       ->type_name("SECONDS");
   command->add_option("--count", choice.count, "end after so many packets, at least 1")
-      ->check(CLI::PositiveNumber)
+      ->transform(whole_number("a number of packets, 1 or more", 1, UINT64_MAX))
       ->type_name("PACKETS");
   command->callback([wish, &status] { status = capture(*wish); });
 }

@@ -13,6 +13,7 @@
 #include "tools/verbena/commands.h"
 #include "tools/verbena/help.h"
 #include "tools/verbena/message.h"
+#include "tools/verbena/usage_errors.h"
 
 namespace verbena::tools {
 namespace {
@@ -36,7 +37,7 @@ constexpr const char* kVerbenaExamples =
     "that died\n"
     "  verbena doctor                           what keeps programs from working here, and what to do\n"
     "  verbena explain RETRY_EXC_ERR            what a status, an event or an errno means\n"
-    "  verbena run rdma ...                     iproute2's rdma: link, dev, resource, statistic\n"
+    "  verbena rdma ...                         iproute2's rdma: link, dev, resource, statistic\n"
     "\n"
     "Programs:\n"
     "  ibv_devices               Ours of rdma-core's, for hosts without them, and each with --json\n"
@@ -57,41 +58,31 @@ constexpr const char* kVerbenaExamples =
     "  rdma_xclient              A message by RC or XRC\n"
     "  rdma_xserver              Its other end\n"
     "\n"
-    "'verbena COMMAND --help' tells more. Exit status: 0 done, 1 could not be done, 2 wrong usage.\n"
+    "'verbena help COMMAND' tells more. Exit status: 0 done, 1 could not be done, 2 wrong usage.\n"
     "VERBENA_LOG=info (or debug) in the environment makes libraries and agent tell what they do.\n";
 
-// The subcommand that was reached, by its whole name.
-std::string reached(const CLI::App& verbena) {
-  std::string name = "verbena";
-  for (const CLI::App* app = &verbena; !app->get_subcommands().empty();) {
-    app = app->get_subcommands().front();
-    name += " " + app->get_name();
-  }
-  return name;
-}
-
-// CLI11's sentence, or a better one for words that no command took.
-std::string what_is_wrong(const CLI::App& verbena, const CLI::ParseError& error) {
-  const std::vector<std::string> words = verbena.remaining(true);
-  if (words.empty())
-    return error.get_name() == "RequiredError" && verbena.get_subcommands().empty() ? "which command?"
-                                                                                    : error.what();
-  const std::string& word = words.front();
-  if (word[0] == '-') return fmt::format("there is no option '{}'", word);
-  if (error.get_name() == "RequiredError") return fmt::format("there is no command '{}'", word);
-  return fmt::format("'{}' is one word too many", word);
-}
-
-// What is wrong, and where to read what would be right.
-int complain_of_usage(const CLI::App& verbena, const CLI::ParseError& error) {
-  complain("{}\nTry '{} --help'.", what_is_wrong(verbena, error), reached(verbena));
+// Says what is wrong, and where to read what would be right.
+int complain_of_usage(const std::string& what, const std::string& command) {
+  complain("{}\nTry '{} --help'.", what, command);
   return kUsage;
+}
+
+// Only there for the list of commands: words_for_help() handles it.
+void add_help(CLI::App& verbena) {
+  CLI::App* command = verbena.add_subcommand("help", "Explain a command");
+  explain(*command, "verbena help [COMMAND...]", "The same as 'verbena COMMAND --help'.\n");
 }
 
 }  // namespace
 
 int run_command_line(int argc, char** argv) {
-  if (const std::optional<int> not_run = run_own_program(argc, argv)) return *not_run;
+  std::vector<std::string> arguments(argv + std::min(argc, 1), argv + argc);
+  const bool wants_help = !arguments.empty() && arguments.front() == "help";
+  if (const std::optional<int> not_run = run_own_program(
+          wants_help && arguments.size() > 1 ? std::vector<std::string>{arguments[1], "--help"}
+                                             : arguments)) {
+    return *not_run;
+  }
 
   CLI::App verbena(kDescription, "verbena");
   explain(verbena, "verbena COMMAND [OPTION...]", kVerbenaExamples);
@@ -99,7 +90,7 @@ int run_command_line(int argc, char** argv) {
   verbena.set_version_flag("--version", "verbena " VERBENA_VERSION);
 
   int status = kDone;
-  Words words = cut_words(argc, argv);
+  Words words;
   add_run(verbena, words.program, status);
   add_link(verbena, status);
   add_status(verbena, status);
@@ -111,13 +102,18 @@ int run_command_line(int argc, char** argv) {
   add_metrics(verbena, status);
   add_top(verbena, status);
   add_trace(verbena, status);
+  add_help(verbena);
+  words = cut_words(wants_help ? words_for_help(verbena, arguments) : std::move(arguments));
+  if (const auto wrong = unknown_command(verbena, words.ours)) {
+    return complain_of_usage(*wrong, "verbena");
+  }
   try {
     std::reverse(words.ours.begin(), words.ours.end());  // as CLI11 takes them
     verbena.parse(std::move(words.ours));
   } catch (const CLI::Success& asked_for_text) {  // --help, --version
     return verbena.exit(asked_for_text);
   } catch (const CLI::ParseError& error) {
-    return complain_of_usage(verbena, error);
+    return complain_of_usage(what_is_wrong(verbena, error), reached(verbena));
   } catch (const std::exception& error) {
     complain("{}", error.what());
     return kFailed;

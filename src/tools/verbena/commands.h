@@ -28,11 +28,12 @@ struct Words {
   std::vector<std::string> ours;     // without the command's own name
   std::vector<std::string> program;  // from its name on
 };
-Words cut_words(int argc, const char* const* argv);
+Words cut_words(const std::vector<std::string>& words);
 
-// `verbena NAME ARGUMENT...` where NAME is one of our own of rdma-core's programs: runs it, as `verbena run`
-// would. Comes back with an exit status if it could not, and with nothing if there is no such program.
-std::optional<int> run_own_program(int argc, const char* const* argv);
+// `verbena NAME ARGUMENT...` where NAME is one of our own programs, of rdma-core's names or rdma: runs it, as
+// `verbena run` would. Comes back with an exit status if it could not, and with nothing if there is no such
+// program.
+std::optional<int> run_own_program(const std::vector<std::string>& words);
 
 // Each adds its subcommand to the command line. The subcommand, when chosen, does its work inside parse()
 // and leaves an ExitStatus in `status`. All arguments outlive the parse.

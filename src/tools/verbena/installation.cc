@@ -73,8 +73,9 @@ void complain_of_no_installation() {
 
 fs::path Installation::program(const std::string& name) const {
   const bool plain = !name.empty() && name.front() != '.' && name.find('/') == std::string::npos;
-  if (programs.empty() || !plain) return {};
   std::error_code ignored;
+  if (name == "rdma" && !commands.empty()) return if_there(commands / name);
+  if (programs.empty() || !plain) return {};
   const fs::path file = programs / name;
   return fs::is_regular_file(file, ignored) ? file : fs::path();
 }

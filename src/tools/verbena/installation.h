@@ -24,7 +24,7 @@ struct Installation {
   static std::optional<Installation> find(const std::filesystem::path& program);
   static std::optional<Installation> of_this_program();
 
-  // The program of that name in `programs`; empty if there is none.
+  // The program of that name in `programs`, or `rdma`; empty if there is none.
   std::filesystem::path program(const std::string& name) const;
 };
 

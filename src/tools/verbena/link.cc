@@ -13,6 +13,8 @@
 #include "tools/verbena/link_arguments.h"
 #include "tools/verbena/message.h"
 #include "tools/verbena/report.h"
+#include "tools/verbena/status_filter.h"
+#include "tools/verbena/status_json.h"
 #include "tools/verbena/status_text.h"
 
 namespace verbena::tools {
@@ -22,11 +24,11 @@ constexpr const char* kLinkExamples =
     "Every network device that is up and has an address has a link 'rxe_DEV' by itself, lo last.\n"
     "\n"
     "Examples:\n"
-    "  verbena link show                        all links\n"
+    "  verbena link show                        all links; --json for programs\n"
     "  verbena link add rxe0 eth0               call eth0's link rxe0; the same in the words of iproute2:\n"
     "  verbena link add rxe0 type rxe netdev eth0\n"
     "  verbena link del rxe0                    eth0 has no link then until one is added\n"
-    "  verbena link set rxe0 peers 192.0.2.0/24 hear hosts of this network only\n"
+    "  verbena link set rxe0 peers 192.0.2.0/24 accept RoCE packets from this network only\n"
     "\n"
     "A user changes the links of their own agent, root those of an agent that serves all.\n";
 
@@ -39,19 +41,13 @@ int with_agent(Request request) {
   return admin ? request(**admin) : report(admin.error());
 }
 
-int show(const std::string& name) {
+int show(const std::string& name, bool json) {
   return with_agent([&](agent_client::Admin& admin) -> int {
     auto status = admin.status();
     if (!status) return report(status.error());
-    if (!name.empty()) {
-      std::erase_if(status->links,
-                    [&](const agent_client::LinkStatus& one) { return one.link.name != name; });
-      if (status->links.empty()) {
-        complain("there is no link '{}'; 'verbena link show' names those there are", name);
-        return kFailed;
-      }
-    }
-    fmt::print("{}", links_as_text(*status));
+    if (!name.empty() && !find_link(*status, name)) return kFailed;
+    if (!name.empty()) status = only(std::move(*status), {.links = {name}});
+    fmt::print("{}", json ? links_as_json(*status) : links_as_text(*status));
     return kDone;
   });
 }
@@ -77,12 +73,20 @@ int set_peers(const PeerSetting& setting) {
   });
 }
 
+constexpr const char* kLinkShowHelp =
+    "MTU is the network device's; PATH MTU is the largest that a queue pair on this link can have "
+    "(active_mtu).\n"
+    "GIDS are index and GID, for programs that want an index: ibv_rc_pingpong -g INDEX, perftest -x INDEX.\n";
+
 void add_link_show(CLI::App& link, int& status) {
   CLI::App* command = link.add_subcommand("show", "Show links: name, network device, state, MTU, GIDs");
-  explain(*command, "verbena link show [NAME]", "");
+  command->alias("list");
+  explain(*command, "verbena link show [--json] [NAME]", kLinkShowHelp);
   const auto name = std::make_shared<std::string>();
+  const auto json = std::make_shared<bool>(false);
   command->add_option("NAME", *name, "only this link");
-  command->callback([name, &status] { status = show(*name); });
+  command->add_flag("--json", *json, "a JSON array with an object for each link");
+  command->callback([name, json, &status] { status = show(*name, *json); });
 }
 
 void add_link_add(CLI::App& link, int& status) {
@@ -107,21 +111,19 @@ void add_link_delete(CLI::App& link, int& status) {
 }
 
 constexpr const char* kPeersHelp =
-    "Packets that come for the link from a host of no such network are dropped by the kernel, unread. At "
-    "most 20\n"
-    "networks or addresses, of IPv4 and IPv6; what was set before is replaced. 'any' ends it. Other programs "
-    "of this\n"
-    "host are heard always. It holds for what the link hears, not for what programs send, and as long as the "
-    "link is\n"
-    "there; multicast groups that a program has joined before keep what held then.\n";
+    "RoCE packets that come for the link from any other host are dropped by the kernel, unread. At most 20\n"
+    "networks or addresses, of IPv4 and IPv6, which replace those set before; 'any' accepts all again. "
+    "Packets\n"
+    "of other programs of this host are always accepted. It concerns what comes in, not what programs send, "
+    "and\n"
+    "ends with the link; multicast groups that a program has joined before keep what held then.\n";
 
 void add_link_set(CLI::App& link, int& status) {
-  CLI::App* command = link.add_subcommand("set", "Say which hosts a link is to hear");
+  CLI::App* command = link.add_subcommand("set", "Set from which hosts a link accepts packets");
   explain(*command, "verbena link set NAME peers CIDR...\n       verbena link set NAME peers any",
           kPeersHelp);
   const auto words = std::make_shared<std::vector<std::string>>();
-  command->add_option("WORDS", *words,
-                      "the link's name, 'peers', and the networks whose hosts it is to hear");
+  command->add_option("WORDS", *words, "the link's name, 'peers', and the networks whose packets it accepts");
   command->callback([words, &status] {
     const auto setting = parse_peer_setting(*words);
     if (!setting) throw CLI::ValidationError("link set", setting.error());
@@ -133,8 +135,11 @@ void add_link_set(CLI::App& link, int& status) {
 
 void add_link(CLI::App& verbena, int& status) {
   CLI::App* command = verbena.add_subcommand("link", "Show, add, delete and guard RDMA links");
-  explain(*command, "verbena link show|add|del|set ...", kLinkExamples);
-  command->require_subcommand(1);
+  explain(*command, "verbena link [show|add|del|set] ...", kLinkExamples);
+  command->require_subcommand(0, 1);
+  command->callback([command, &status] {
+    if (command->get_subcommands().empty()) status = show("", false);
+  });
   add_link_show(*command, status);
   add_link_add(*command, status);
   add_link_delete(*command, status);

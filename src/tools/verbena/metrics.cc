@@ -26,8 +26,9 @@ constexpr const char* kMetricsExamples =
     "  verbena metrics --listen 127.0.0.1:9792  over HTTP, until Ctrl-C, at http://127.0.0.1:9792/metrics\n"
     "  verbena agent --metrics 127.0.0.1:9792   the same, together with an agent\n"
     "\n"
-    "Starts no agent: without one, verbena_agent_up is 0. docs/watching.md has the metrics and a Grafana "
-    "board.\n";
+    "Starts no agent: without one, verbena_agent_up is 0. " VERBENA_DOCDIR
+    "/watching.md has the metrics;\n"
+    "there is a Grafana board beside it.\n";
 
 agent_client::AdminResult<std::string> ask_for_metrics() {
   const auto admin = agent_client::Admin::connect({.start_agent = false, .agent_program = {}});

@@ -8,6 +8,7 @@
 #include <infiniband/verbs.h>
 #include <netinet/in.h>
 
+#include "agent_client/path_mtu.h"
 #include "protocol/text.h"
 #include "queues/status_words.h"
 
@@ -87,6 +88,10 @@ std::string guid_as_text(const agent_client::Link& link) {
 
 std::string mac_as_text(const agent_client::Link& link) {
   return fmt::format("{:02x}", fmt::join(link.mac, ":"));
+}
+
+uint32_t active_mtu(const agent_client::Link& link) {
+  return 128u << agent_client::path_mtu_of(link.mtu);
 }
 
 std::string_view link_state(const agent_client::Link& link) {

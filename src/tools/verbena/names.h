@@ -20,10 +20,11 @@ std::string qp_state_name(uint32_t state);  // enum ibv_qp_state: "RTS"
 // "eth0's" counters of a port beyond the reasons for drops, by protocol::PortCounter.
 std::string_view port_counter_name(size_t counter);
 
-std::vector<std::string> peers_as_text(const agent_client::Link& link);  // empty: it hears all
+std::vector<std::string> peers_as_text(const agent_client::Link& link);  // empty: it accepts all
 std::string gid_as_text(const roce::Address& gid);  // as ibv_devinfo -v: ::ffff:192.0.2.1
 std::string guid_as_text(const agent_client::Link& link);
 std::string mac_as_text(const agent_client::Link& link);
+uint32_t active_mtu(const agent_client::Link& link);          // the largest path MTU, in bytes
 std::string_view link_state(const agent_client::Link& link);  // "ACTIVE" or "DOWN"
 
 // Whether requests of a QP are carried out in its peer's memory, for programs: "reached"; empty: nobody

@@ -5,11 +5,15 @@
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "agent_client/admin.h"
+#include "queues/status_words.h"
 #include "tools/verbena/commands.h"
 #include "tools/verbena/help.h"
 #include "tools/verbena/message.h"
+#include "tools/verbena/option_values.h"
+#include "tools/verbena/report.h"
 #include "tools/verbena/status_filter.h"
 #include "tools/verbena/status_json.h"
 #include "tools/verbena/status_text.h"
@@ -37,6 +41,25 @@ struct StatusOptions {
   StatusFilter filter;
 };
 
+// REQUIRES: no process passes the filter
+std::string why_no_process(const StatusFilter& filter, bool has_processes) {
+  if (!has_processes) return "no process uses Verbena";
+  const int kinds = !filter.pids.empty() + !filter.programs.empty() + !filter.qpns.empty() +
+                    !filter.states.empty() + !filter.links.empty();
+  if (kinds > 1) return "no process matches all of these options; 'verbena status' lists the processes";
+  if (!filter.programs.empty())
+    return fmt::format("no process named '{}' (exact match); 'verbena status' lists the processes",
+                       printable(fmt::format("{}", fmt::join(filter.programs, "' or '"))));
+  if (!filter.pids.empty())
+    return fmt::format("process {} does not use Verbena; 'verbena status' lists those that do",
+                       fmt::join(filter.pids, ", "));
+  if (!filter.qpns.empty())
+    return fmt::format("no queue pair {:#x}; 'verbena status -v' lists the queue pairs",
+                       fmt::join(filter.qpns, ", "));
+  return fmt::format("no queue pair is in state {}; 'verbena status -v' lists the queue pairs",
+                     fmt::join(filter.states, " or "));
+}
+
 int show(const StatusOptions& options) {
   std::optional<agent_client::AgentStatus> status;
   const auto admin = agent_client::Admin::connect({.start_agent = false, .agent_program = {}});
@@ -46,15 +69,21 @@ int show(const StatusOptions& options) {
       complain("{}", answer.error().text);
       return kFailed;
     }
+    for (const std::string& name : options.filter.links) {
+      if (!find_link(*answer, name)) return kFailed;
+    }
+    const bool has_processes = !answer->slots.empty();
     status = only(std::move(*answer), options.filter);
+    if (options.filter.wants_processes() && status->slots.empty() && !options.json) {
+      complain("{}", why_no_process(options.filter, has_processes));
+      return kFailed;
+    }
   } else if (!no_agent(admin.error())) {
     complain("{}", admin.error().text);
     return kFailed;
   }
   if (options.json) {
     fmt::print("{}", status_as_json(status));
-  } else if (status && options.filter.wants_processes() && status->slots.empty()) {
-    fmt::print("No process is like that.\n");
   } else if (status) {
     fmt::print("{}", options.verbose ? status_as_text(*status) : summary_as_text(*status));
   } else {
@@ -74,13 +103,20 @@ void add_status(CLI::App& verbena, int& status) {
   command->add_flag("-v,--verbose", options->verbose,
                     "GIDs, queue pairs, paths and all that is counted, too");
   command->add_flag("--json", options->json, "one JSON object, for programs");
-  command->add_option("--link", filter.links, "only what is of this link; may be said several times");
-  command->add_option("--pid", filter.pids, "only this process, likewise");
-  command->add_option("--program", filter.programs, "only processes of this name, likewise");
-  command->add_option("--qp", filter.qpns, "only this queue pair: its number, as 0x4011; likewise");
-  command
-      ->add_option("--state", filter.states, "only queue pairs in this state, such as RTS or ERR; likewise")
-      ->check(CLI::IsMember({"RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR"}, CLI::ignore_case));
+  command->add_option("--link", filter.links, "only what is of this link; can be given several times")
+      ->type_name("NAME");
+  command->add_option("--pid", filter.pids, "only this process, likewise")
+      ->transform(process_id())
+      ->type_name("PID");
+  command->add_option("--program", filter.programs, "only processes of exactly this name, likewise")
+      ->type_name("NAME");
+  command->add_option("--qp", filter.qpns, "only this queue pair: its number, as 0x4011; likewise")
+      ->transform(qp_number())
+      ->type_name("QPN");
+  const std::vector<std::string> states(queues::kQpStates.begin(), queues::kQpStates.end());
+  command->add_option("--state", filter.states, "only queue pairs in this state; likewise")
+      ->transform(one_of(states))
+      ->type_name(choice(states));
   for (CLI::Option* option : command->get_options()) {
     if (option->get_items_expected_max() > 1)
       option->expected(1)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);

@@ -39,6 +39,7 @@ Json to_json(const agent_client::LinkStatus& one) {
       {"mac", mac_as_text(one.link)},
       {"guid", guid_as_text(one.link)},
       {"mtu", one.link.mtu},
+      {"active_mtu", active_mtu(one.link)},
       {"state", link_state(one.link)},
       {"automatic", one.link.automatic},
       {"peers", peers_as_text(one.link)},
@@ -146,6 +147,12 @@ Json to_json(const protocol::CmStatus& status) {
 }
 
 }  // namespace
+
+std::string links_as_json(const agent_client::AgentStatus& status) {
+  Json links = Json::array();
+  for (const agent_client::LinkStatus& one : status.links) links.push_back(to_json(one));
+  return links.dump(2, ' ', false, Json::error_handler_t::replace) + '\n';
+}
 
 std::string status_as_json(const std::optional<agent_client::AgentStatus>& status) {
   Json links = Json::array();

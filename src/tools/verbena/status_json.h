@@ -12,4 +12,7 @@ namespace verbena::tools {
 // never taken away. Without an agent "agent" is null and the lists are empty. Always valid UTF-8.
 std::string status_as_json(const std::optional<agent_client::AgentStatus>& status);
 
+// `verbena link show --json`: an array of links, each with the members that it has in the status.
+std::string links_as_json(const agent_client::AgentStatus& status);
+
 }  // namespace verbena::tools

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <map>
+#include <sstream>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -22,6 +23,15 @@ std::string number(uint64_t value) {
   return fmt::format("{}", value);
 }
 
+// "0 fe80::1, 1 ::ffff:192.0.2.1"
+std::string gids_in_short(const agent_client::Link& link) {
+  std::string text;
+  for (const agent_client::GidEntry& entry : link.gids) {
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", entry.index, gid_as_text(entry.gid));
+  }
+  return text.empty() ? "none" : text;
+}
+
 std::string gids_as_text(const agent_client::AgentStatus& status) {
   Table table({"LINK", "GID", "", "TYPE"});
   for (const agent_client::LinkStatus& one : status.links) {
@@ -32,44 +42,55 @@ std::string gids_as_text(const agent_client::AgentStatus& status) {
   return table.empty() ? "No link has a GID.\n" : table.text();
 }
 
-// By their names in /sys; only counts that are not zero.
+// A line for each count that is not zero.
+class Counts {
+ public:
+  void add(std::string name, uint64_t count) {
+    if (count != 0) rows_.add({std::move(name), number(count)});
+  }
+  // After a line with the heading; nothing where all counts are zero.
+  std::string text(const std::string& heading, size_t indent) const {
+    if (rows_.empty()) return {};
+    const std::string lines = rows_.text(indent);
+    return heading + lines.substr(lines.find('\n') + 1);
+  }
+
+ private:
+  Table rows_{{}};
+};
+
+// By their names in /sys.
 std::string link_counters_as_text(const agent_client::AgentStatus& status) {
   std::string text;
   for (const agent_client::LinkStatus& one : status.links) {
-    std::string counted;
+    Counts counts;
     for (const agent_client::NamedCounter& counter : agent_client::kNamedCounters) {
-      const uint64_t value = counter.value(one.counters);
-      if (value) counted += fmt::format(" {} {}", counter.path.substr(counter.path.find('/') + 1), value);
+      counts.add(std::string(counter.path.substr(counter.path.find('/') + 1)), counter.value(one.counters));
     }
-    if (!counted.empty()) text += fmt::format("{}:{}\n", printable(one.link.name), counted);
+    text += counts.text(printable(one.link.name) + '\n', 2);
   }
   return text.empty() ? text : "\nCounters\n" + text;
 }
 
-// Only counts that are not zero: a line of zeros says nothing.
+// Of the packets of all its queue pairs on the wire. These bytes count headers, those of a queue pair do not.
 std::string port_as_text(const agent_client::SlotStatus& slot) {
-  std::string text;
+  Counts counts;
   for (size_t i = 0; i < protocol::kPortFirstDropReason; ++i) {
-    if (slot.port[i]) text += fmt::format(" {} {}", port_counter_name(i), slot.port[i]);
+    counts.add(fmt::format("wire_{}", port_counter_name(i)), slot.port[i]);
   }
   for (size_t i = 0; i < static_cast<size_t>(net::DropReason::kCount); ++i) {
-    const uint64_t dropped = slot.port[protocol::kPortFirstDropReason + i];
-    if (dropped) {
-      text += fmt::format(" dropped_{} {}", net::drop_reason_name(static_cast<net::DropReason>(i)), dropped);
-    }
+    counts.add(fmt::format("wire_dropped_{}", net::drop_reason_name(static_cast<net::DropReason>(i))),
+               slot.port[protocol::kPortFirstDropReason + i]);
   }
-  return text.empty() ? text : fmt::format("  packets:{}\n", text);
+  return counts.text("  packets on the wire, with headers:\n", 4);
 }
 
 std::string counters_as_text(const agent_client::QpNumbers& qp) {
-  std::string text;
+  Counts counts;
   for (size_t i = 0; i < transport::kQpCounterCount; ++i) {
-    if (!qp.counters[i]) continue;
-    if (!text.empty()) text += ' ';
-    text += fmt::format("{} {}", transport::qp_counter_name(static_cast<transport::QpCounter>(i)),
-                        qp.counters[i]);
+    counts.add(transport::qp_counter_name(static_cast<transport::QpCounter>(i)), qp.counters[i]);
   }
-  return text;
+  return counts.text("", 4);
 }
 
 std::string time_as_text(uint64_t ns) {
@@ -79,11 +100,11 @@ std::string time_as_text(uint64_t ns) {
 // What a QP knows of the way to its peer; nothing where packets cannot be lost.
 std::string path_as_text(const agent_client::QpNumbers& qp) {
   const auto& path = qp.path;
-  if (path[transport::kPathWindow] == 0) return "-";
-  std::string text;
+  if (path[transport::kPathWindow] == 0) return {};
+  std::string text = "    path: ";
   if (path[transport::kPathRoundTrip] != 0) {
-    text = fmt::format("round trip {} (usual {}), ", time_as_text(path[transport::kPathRoundTrip]),
-                       time_as_text(path[transport::kPathUsualRoundTrip]));
+    text += fmt::format("round trip {} (usual {}), ", time_as_text(path[transport::kPathRoundTrip]),
+                        time_as_text(path[transport::kPathUsualRoundTrip]));
   }
   text += fmt::format("window {} kB", path[transport::kPathWindow] / 1000);
   if (const uint64_t rate = path[transport::kPathRate]; rate != 0) {
@@ -95,7 +116,7 @@ std::string path_as_text(const agent_client::QpNumbers& qp) {
   add("lost", transport::kPathLostPackets);
   add("marked", transport::kPathMarkedPackets);
   add("notices", transport::kPathCongestionNotices);
-  return text;
+  return text + '\n';
 }
 
 std::string_view wire_as_text(const ProcessStatus& slot) {
@@ -117,19 +138,35 @@ std::string unreached_as_text(const ProcessStatus& slot) {
   return text;
 }
 
-std::string process_as_text(const agent_client::AgentStatus& status, const ProcessStatus& slot) {
-  std::string text =
-      fmt::format("Process {} ({}), user {}, {} {}{}\n", slot.pid, printable(slot.program), slot.uid,
-                  slot.slots.size() == 1 ? "slot" : "slots", fmt::join(slot.slots, ", "), wire_as_text(slot));
-  text += port_as_text(slot);
-  Table table({"QP", "TYPE", "STATE", "LINK", "PEER", "ROUTE", "PATH", "COUNTERS"});
+// Each queue pair's line of a table, with its path and its counters below it.
+std::string queue_pairs_as_text(const agent_client::AgentStatus& status, const ProcessStatus& slot) {
+  Table table({"QP", "TYPE", "STATE", "LINK", "PEER", "ROUTE"});
   for (const agent_client::QpNumbers& qp : slot.qps) {
     table.add({fmt::format("{:#08x}", qp.qpn), qp_type_name(qp.type), qp_state_name(qp.state),
                printable(link_name_of(status, qp)),
-               qp.remote_qpn ? fmt::format("{:#08x}", qp.remote_qpn) : "-", qp.by_memory() ? "local" : "wire",
-               path_as_text(qp), counters_as_text(qp)});
+               qp.remote_qpn ? fmt::format("{:#08x}", qp.remote_qpn) : "-",
+               qp.by_memory() ? "local" : "wire"});
   }
-  return text + (table.empty() ? "  no queue pairs\n" : table.text(2)) + unreached_as_text(slot);
+  if (table.empty()) return "  no queue pairs\n";
+  std::istringstream lines(table.text(2));
+  std::string text;
+  std::string line;
+  std::getline(lines, line);
+  text += line + '\n';
+  for (const agent_client::QpNumbers& qp : slot.qps) {
+    std::getline(lines, line);
+    text += line + '\n' + path_as_text(qp) + counters_as_text(qp);
+  }
+  return text;
+}
+
+std::string process_as_text(const agent_client::AgentStatus& status, const ProcessStatus& slot) {
+  const bool is_one = slot.slots.size() == 1;
+  const std::string first_line =
+      fmt::format("Process {} ({}), user {}, {} shard{} (slot{} {}){}\n", slot.pid, printable(slot.program),
+                  slot.uid, slot.slots.size(), is_one ? "" : "s", is_one ? "" : "s",
+                  fmt::join(slot.slots, ", "), wire_as_text(slot));
+  return first_line + port_as_text(slot) + queue_pairs_as_text(status, slot) + unreached_as_text(slot);
 }
 
 // To a list of counts; none that is zero.
@@ -236,17 +273,20 @@ std::string agent_as_text(const agent_client::AgentStatus& status) {
 }  // namespace
 
 std::string links_as_text(const agent_client::AgentStatus& status) {
-  Table table({"LINK", "NETDEV", "STATE", "MTU", "GIDS", "WIRE"});
+  Table table({"LINK", "NETDEV", "STATE", "MTU", "PATH MTU", "WIRE", "GIDS"});
   for (const agent_client::LinkStatus& one : status.links) {
     table.add({one.link.name, one.link.netdev, std::string(link_state(one.link)), number(one.link.mtu),
-               number(one.link.gids.size()), one.wire});
+               number(active_mtu(one.link)), one.wire, gids_in_short(one.link)});
   }
-  if (table.empty()) return "No links: no network device is up and has an address.\n";
+  if (table.empty()) {
+    return "No links. A network device that is up and has an address gets one, unless its link was deleted:\n"
+           "'verbena link add NAME DEV' makes one; 'verbena doctor' lists the devices.\n";
+  }
   std::string text = table.text();
   for (const agent_client::LinkStatus& one : status.links) {
     if (one.link.peers.empty()) continue;
-    text +=
-        fmt::format("{} hears only {}\n", printable(one.link.name), fmt::join(peers_as_text(one.link), ", "));
+    text += fmt::format("{} accepts RoCE packets only from {}\n", printable(one.link.name),
+                        fmt::join(peers_as_text(one.link), ", "));
   }
   return text;
 }

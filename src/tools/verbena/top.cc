@@ -1,21 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <chrono>
 #include <cstdlib>
-#include <map>
+#include <ctime>
 #include <memory>
 #include <optional>
 #include <string>
-#include <thread>
+#include <vector>
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
+#include <poll.h>
 #include <unistd.h>
 
 #include "agent_client/admin.h"
 #include "tools/verbena/commands.h"
+#include "tools/verbena/end_signals.h"
 #include "tools/verbena/help.h"
 #include "tools/verbena/message.h"
+#include "tools/verbena/option_values.h"
 #include "tools/verbena/top_screen.h"
 
 namespace verbena::tools {
@@ -25,7 +30,7 @@ constexpr const char* kTopExamples =
     "Examples:\n"
     "  verbena top                              live; h helps, q ends\n"
     "  verbena top --by qp --sort waiting       which queue pairs have work that waits\n"
-    "  verbena top --batch --count 10           ten tables, one a second, as text\n"
+    "  verbena top --batch --count 10           ten tables, one a second, as text, each with its time\n"
     "\n"
     "Where standard output is no terminal it is as with --batch. Starts no agent.\n";
 
@@ -44,7 +49,21 @@ std::optional<agent_client::AgentStatus> status_now() {
   return std::move(*status);
 }
 
+// "2026-11-28 02:31:07", of the clock on the wall.
+std::string time_now() {
+  const std::time_t now = std::time(nullptr);
+  std::tm local{};
+  std::array<char, 32> text{};
+  ::localtime_r(&now, &local);
+  return std::strftime(text.data(), text.size(), "%Y-%m-%d %H:%M:%S", &local) != 0 ? text.data() : "?";
+}
+
 int print_tables(const TopOptions& options) {
+  const EndSignals signals;
+  const auto pause = [&] {
+    pollfd entry{signals.fd(), POLLIN, 0};
+    return ::poll(&entry, 1, static_cast<int>(options.interval * 1000)) == 0;
+  };
   auto before = status_now();
   for (unsigned i = 0; i < options.count; ++i) {
     if (!before) {
@@ -52,10 +71,11 @@ int print_tables(const TopOptions& options) {
       return kDone;
     }
     const auto began = std::chrono::steady_clock::now();
-    std::this_thread::sleep_for(std::chrono::duration<double>(options.interval));
+    if (!pause()) return kDone;
     auto now = status_now();
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
     if (now) {
+      fmt::print("{}\n", time_now());
       for (const std::string& line : top_lines(*before, *now, seconds, options.settings))
         fmt::print("{}\n", line);
       if (i + 1 < options.count) fmt::print("\n");
@@ -76,6 +96,31 @@ int run(const TopOptions& options) {
   return kDone;
 }
 
+// By TopView.
+std::vector<std::string> names_of_views() {
+  return {"process", "qp", "link"};
+}
+
+std::vector<std::string> names_of_orders() {
+  std::vector<std::string> names;
+  for (int i = 0; i < static_cast<int>(TopOrder::kCount); ++i) {
+    names.emplace_back(name_of(static_cast<TopOrder>(i)));
+  }
+  return names;
+}
+
+// An option whose value is one of `names`, which are in the order of the enumerators.
+template <class Enum>
+void add_choice(CLI::App& command, const std::string& option, const std::string& help,
+                const std::vector<std::string>& names, Enum& chosen) {
+  const auto take = [names, &chosen](const std::string& word) {
+    chosen = static_cast<Enum>(std::ranges::find(names, word) - names.begin());
+  };
+  command.add_option_function<std::string>(option, take, help)
+      ->transform(one_of(names))
+      ->type_name(choice(names));
+}
+
 }  // namespace
 
 void add_top(CLI::App& verbena, int& status) {
@@ -83,24 +128,19 @@ void add_top(CLI::App& verbena, int& status) {
   explain(*command, "verbena top [--by process|qp|link] [--sort ORDER] [--filter TEXT] [--batch]",
           kTopExamples);
   const auto options = std::make_shared<TopOptions>();
-  const std::map<std::string, TopView> views = {
-      {"process", TopView::kProcesses}, {"qp", TopView::kQueuePairs}, {"link", TopView::kLinks}};
-  std::map<std::string, TopOrder> orders;
-  for (int i = 0; i < static_cast<int>(TopOrder::kCount); ++i) {
-    orders[std::string(name_of(static_cast<TopOrder>(i)))] = static_cast<TopOrder>(i);
-  }
-  command->add_option("--by", options->settings.view, "process (default), qp or link")
-      ->transform(CLI::CheckedTransformer(views));
-  command
-      ->add_option("--sort", options->settings.order,
-                   "bytes (default), packets, retransmissions, rnrs, waiting")
-      ->transform(CLI::CheckedTransformer(orders));
-  command->add_option("--filter", options->settings.filter, "only rows with this in a name");
-  command->add_option("--interval", options->interval, "seconds between looks, 0.1 to 60 (default 1)")
-      ->check(CLI::Range(0.1, 60.0));
+  add_choice(*command, "--by", "a row for each of these (default: process)", names_of_views(),
+             options->settings.view);
+  add_choice(*command, "--sort", "the largest of these first (default: bytes)", names_of_orders(),
+             options->settings.order);
+  command->add_option("--filter", options->settings.filter, "only rows with this in a name")
+      ->type_name("TEXT");
+  command->add_option("--interval", options->interval, "time between looks, 0.1 to 60 (default 1)")
+      ->transform(decimal_number("a number of seconds from 0.1 to 60", 0.1, 60))
+      ->type_name("SECONDS");
   command->add_flag("--batch", options->batch, "print tables as text");
   command->add_option("--count", options->count, "with --batch: how many tables (default 1)")
-      ->check(CLI::Range(1, 1'000'000));
+      ->transform(whole_number("a number of tables from 1 to 1000000", 1, 1'000'000))
+      ->type_name("TABLES");
   command->callback([options, &status] { status = run(*options); });
 }
 

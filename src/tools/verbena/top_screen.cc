@@ -9,6 +9,10 @@
 #define NCURSES_NOMACROS
 #include <curses.h>
 #include <fmt/format.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include "tools/verbena/end_signals.h"
 
 namespace verbena::tools {
 namespace {
@@ -24,9 +28,10 @@ constexpr std::array kHelp = std::to_array<const char*>({
     "+  slower           -  faster           space  look now",
     "h  this help        q  end",
     "",
-    "SENT/s and RECV/s are payload; RETR/s packets sent again; RNR/s messages that met no receive request, "
-    "here",
-    "or there; SENDS and RECVS requests that are posted and wait.",
+    "SENT B/s and RECV B/s are bytes of payload in a second; RETR/s retransmitted packets; RNR/s messages "
+    "that",
+    "met no receive request, here or there; SENDS and RECVS requests that are posted and wait.",
+    "A line that ends in '>' goes on beyond the edge of the terminal.",
     "",
     "Press a key.",
 });
@@ -48,14 +53,20 @@ class Terminal {
   void show(const std::vector<std::string>& lines) {
     ::erase();
     for (int y = 0; y < std::min(LINES, static_cast<int>(lines.size())); ++y) {
-      ::mvaddnstr(y, 0, lines[static_cast<size_t>(y)].c_str(), COLS);
+      const std::string& line = lines[static_cast<size_t>(y)];
+      ::mvaddnstr(y, 0, line.c_str(), COLS);
+      if (line.size() > static_cast<size_t>(COLS)) ::mvaddch(y, COLS - 1, '>');
     }
     ::refresh();
   }
-  // ERR: none came in time.
+  // ERR: none came in time. A signal that ends the command counts as 'q'.
   int key(Duration at_most) {
-    ::timeout(static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(at_most).count()));
-    return ::getch();
+    ::timeout(0);
+    if (const int typed = ::getch(); typed != ERR) return typed;
+    const auto ms = std::chrono::ceil<std::chrono::milliseconds>(at_most).count();
+    pollfd entries[] = {{STDIN_FILENO, POLLIN, 0}, {signals_.fd(), POLLIN, 0}};
+    ::poll(entries, std::size(entries), static_cast<int>(ms));
+    return entries[1].revents != 0 ? 'q' : ::getch();
   }
   std::string ask(const char* question) {
     std::array<char, 64> text{};
@@ -67,6 +78,9 @@ class Terminal {
     ::noecho();
     return text.data();
   }
+
+ private:
+  const EndSignals signals_;
 };
 
 class Top {

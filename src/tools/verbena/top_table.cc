@@ -140,7 +140,7 @@ std::vector<std::string> heading_of(TopView view) {
       : view == TopView::kLinks
           ? std::vector<std::string>{"LINK", "NETDEV", "WIRE"}
           : std::vector<std::string>{"QP", "TYPE", "STATE", "LINK", "ROUTE", "PID", "PROGRAM"};
-  for (const char* name : {"QPS", "SENT/s", "RECV/s", "PKTS/s", "RETR/s", "RNR/s", "SENDS", "RECVS"}) {
+  for (const char* name : {"QPS", "SENT B/s", "RECV B/s", "PKTS/s", "RETR/s", "RNR/s", "SENDS", "RECVS"}) {
     heading.emplace_back(name);
   }
   return heading;

@@ -21,6 +21,7 @@
 #include "tools/verbena/help.h"
 #include "tools/verbena/installation.h"
 #include "tools/verbena/message.h"
+#include "tools/verbena/option_values.h"
 #include "tools/verbena/report.h"
 #include "tools/verbena/trace_lines.h"
 #include "trace/reader.h"
@@ -223,38 +224,52 @@ int run(TraceWish wish) {
   return kFailed;
 }
 
+// These options are about one process.
+void require_process(const TraceWish& wish, const std::vector<CLI::Option*>& options) {
+  if (wish.pid != 0) return;
+  std::string given;
+  for (const CLI::Option* option : options) {
+    if (option->count() == 0) continue;
+    given += option->get_name() + ' ';
+    if (option->get_items_expected_max() > 0) given += option->results().front() + ' ';
+  }
+  if (!given.empty()) {
+    throw CLI::ValidationError(
+        fmt::format("give a process ID: verbena trace {}PID; 'verbena trace' lists the processes", given));
+  }
+}
+
 }  // namespace
 
 void add_trace(CLI::App& verbena, int& status) {
   CLI::App* command = verbena.add_subcommand("trace", "Show what has happened to a program's queue pairs");
   explain(*command, "verbena trace [OPTION...] [PID]", kTraceExamples);
   const auto wish = std::make_shared<TraceWish>();
-  CLI::Option* pid = command->add_option("PID", wish->pid, "the process, also one that has ended")
-                         ->check(CLI::PositiveNumber);
-  const auto of_process = [&](CLI::Option* option) { return option->needs(pid); };
-  CLI::Option* qp = of_process(command->add_option("--qp", wish->qpn, "only this queue pair's events")
-                                   ->check(CLI::Range(0u, 0xffffffu))
-                                   ->type_name("QPN"));
+  command->add_option("PID", wish->pid, "the process, also one that has ended")->transform(process_id());
+  CLI::Option* qp = command->add_option("--qp", wish->qpn, "only this queue pair's events")
+                        ->transform(qp_number())
+                        ->type_name("QPN");
   CLI::Option* since =
-      of_process(command->add_option("--since", wish->since, "only the last so many seconds, 0.001 and more")
-                     ->check(CLI::Range(0.001, 1e9))
-                     ->type_name("SECONDS"));
-  CLI::Option* last = of_process(command->add_option("--last", wish->last, "only the last so many events")
-                                     ->check(CLI::PositiveNumber)
-                                     ->type_name("EVENTS"));
+      command->add_option("--since", wish->since, "only the last so many seconds, 0.001 and more")
+          ->transform(decimal_number("a number of seconds, 0.001 or more", 0.001, 1e9))
+          ->type_name("SECONDS");
+  CLI::Option* last = command->add_option("--last", wish->last, "only the last so many events")
+                          ->transform(whole_number("a number of events, 1 or more", 1, UINT64_MAX))
+                          ->type_name("EVENTS");
   command->add_flag("--json", wish->style.json, "one JSON object a line, for programs");
-  of_process(command->add_flag("--wall", wish->style.wall_clock, "times of the clock on the wall"));
+  CLI::Option* wall = command->add_flag("--wall", wish->style.wall_clock, "times of the clock on the wall");
   CLI::Option* follows =
-      of_process(command->add_flag("--follow", wish->follows, "go on with what happens, until Ctrl-C"));
-  CLI::Option* all = of_process(
-      command->add_flag("--all", wish->all, "from now on each request, packet and completion, too"));
+      command->add_flag("--follow", wish->follows, "go on with what happens, until Ctrl-C");
+  CLI::Option* all =
+      command->add_flag("--all", wish->all, "from now on each request, packet and completion, too");
   CLI::Option* seconds =
-      of_process(command->add_option("--seconds", wish->seconds, "go on for so many seconds, 1 to 86400")
-                     ->check(CLI::Range(uint64_t{1}, uint64_t{86'400}))
-                     ->type_name("SECONDS"));
+      command->add_option("--seconds", wish->seconds, "go on for so many seconds, 1 to 86400")
+          ->transform(whole_number("a number of seconds from 1 to 86400", 1, 86'400))
+          ->type_name("SECONDS");
   command->callback([=, &status] {
+    require_process(*wish, {qp, since, last, wall, follows, all, seconds});
     if (seconds->count() > 0 && follows->count() == 0 && all->count() == 0) {
-      throw CLI::ValidationError("--seconds goes with --follow or --all");
+      throw CLI::ValidationError("--seconds", "only with --follow or --all");
     }
     if (qp->count() > 0) wish->choice.qpn = wish->qpn;
     if (since->count() > 0) {
