@@ -8,6 +8,8 @@
 
 #include "agent_client/device_counters.h"
 #include "agent_client/port_speed.h"
+#include "base/bytes.h"
+#include "fabric/subnet.h"
 
 namespace verbena::agent {
 namespace {
@@ -71,14 +73,16 @@ void add_device_attributes(Folder& folder, const std::string& at, const Link& li
   add_subsystem(folder, at, "infiniband");
 }
 
-// The numbers agree with what ibv_query_port() says.
+// The numbers agree with what ibv_query_port() says; except for the LIDs, which are those of libibumad, so
+// that ibstatus and ibstat agree.
 void add_port_attributes(Folder& folder, const std::string& port, const Link& link) {
+  const auto guid = load_be<uint64_t>(agent_client::guid_of(link).data());
   add(folder, port + "state", link.up ? "4: ACTIVE" : "1: DOWN");
   add(folder, port + "phys_state", link.up ? "5: LinkUp" : "3: Disabled");
   add(folder, port + "rate", agent_client::port_speed_of(link.speed).text);
-  add(folder, port + "lid", "0x0");
+  add(folder, port + "lid", fmt::format("{:#x}", fabric::Subnet::usual_lid(guid)));
   add(folder, port + "lid_mask_count", "0");
-  add(folder, port + "sm_lid", "0x0");
+  add(folder, port + "sm_lid", fmt::format("{:#x}", fabric::Subnet::kSwitchLid));
   add(folder, port + "sm_sl", "0");
   add(folder, port + "cap_mask", "0x00010000");
   add(folder, port + "link_layer", "Ethernet");

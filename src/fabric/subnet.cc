@@ -103,8 +103,12 @@ Member* Subnet::find(const std::function<bool(const Member&)>& is_it) {
   return nullptr;
 }
 
+uint16_t Subnet::usual_lid(uint64_t guid) {
+  return static_cast<uint16_t>(kFirstLid + mixed(guid) % kLids);
+}
+
 uint16_t Subnet::free_lid(uint64_t guid) const {
-  for (auto place = static_cast<uint32_t>(mixed(guid) % kLids);; place = (place + 1) % kLids) {
+  for (uint32_t place = usual_lid(guid) - kFirstLid;; place = (place + 1) % kLids) {
     const auto lid = static_cast<uint16_t>(kFirstLid + place);
     if (by_lid(lid) == nullptr) return lid;
   }

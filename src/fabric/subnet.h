@@ -60,6 +60,8 @@ struct Member {
 class Subnet {
  public:
   static constexpr uint16_t kSwitchLid = 1;  // the subnet manager is there, too
+  // The LID of an adapter, unless another one has it.
+  static uint16_t usual_lid(uint64_t guid);
   static constexpr uint16_t kPermissiveLid = 0xffff;
   static constexpr uint16_t kLastLid = 0xbfff;  // those beyond are for multicast (4.1.3)
   static constexpr uint8_t kOwnPort = 1;

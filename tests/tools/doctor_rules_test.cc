@@ -174,6 +174,18 @@ TEST(DoctorLinks, WithoutALinkTheDevicesThatHaveNoneAreNamed) {
   EXPECT_THAT(everything(findings), HasSubstr("eth0 (down)"));
 }
 
+TEST(DoctorLinks, ADeviceWithAnAddressHasLostItsLink) {
+  Findings findings;
+  Netdevs netdevs = machine();
+  look_at_links({}, netdevs, findings);
+  EXPECT_THAT(everything(findings), HasSubstr("eth0 (has no address)"));
+  netdevs.all[1].has_address = true;
+  Findings of_a_deleted_one;
+  look_at_links({}, netdevs, of_a_deleted_one);
+  EXPECT_THAT(everything(of_a_deleted_one), HasSubstr("eth0 (its link was deleted)"));
+  EXPECT_THAT(everything(of_a_deleted_one), HasSubstr("-> make one: verbena link add rxe_eth0 eth0"));
+}
+
 TEST(DoctorLinks, SaysWhyALinkIsDown) {
   auto link = link_over_eth0();
   link.link.up = false;

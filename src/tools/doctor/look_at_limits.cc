@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <filesystem>
 #include <fstream>
 #include <string>
 
@@ -7,6 +9,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "paths/state_path.h"
 #include "tools/doctor/checks.h"
 
 namespace verbena::tools::doctor {
@@ -24,6 +27,9 @@ constexpr rlim_t kFewThreads = 64;
 // What Linux has by itself. Less than that loses packets before a program can read them.
 constexpr long kUsualSocketBytes = 212'992;
 constexpr unsigned long kLittleSharedMemory = 16ul << 20;
+// A link has some dozens of files of a page each.
+constexpr unsigned long kLittleStateRoom = 1ul << 20;
+constexpr unsigned long kFewFiles = 256;
 
 struct Limit {
   rlim_t soft = RLIM_INFINITY;
@@ -39,13 +45,27 @@ Limit limit_of(__rlimit_resource resource) {
 void look_at_descriptors(Findings& findings) {
   const Limit limit = limit_of(RLIMIT_NOFILE);
   const std::string what = fmt::format("a program may have {} descriptors open (ulimit -n)", limit.soft);
-  const std::string todo = fmt::format("raise it where the program is started: ulimit -n {}",
-                                       limit.hard > 65'536 ? 65'536 : limit.hard);
+  const std::string todo = limit.hard < kSomeDescriptors
+                               ? fmt::format(
+                                     "the hard limit is {}: raise LimitNOFILE (systemd), or nofile in "
+                                     "/etc/security/limits.conf; for a container, --ulimit nofile=65536",
+                                     limit.hard)
+                               : fmt::format("raise it where the program is started: ulimit -n {}",
+                                             std::min<rlim_t>(limit.hard, 65'536));
   if (limit.soft < kFewDescriptors) {
     findings.fault(kLimits, what + ": devices cannot be opened, or their calls answer EMFILE", todo);
   } else if (limit.soft < kSomeDescriptors) {
     findings.cost(kLimits, what + ": completion channels and peers on this host take some each", todo);
   }
+}
+
+// `option` is the shell's, `unit` systemd's and `item` that of limits.conf(5).
+std::string lift(const Limit& limit, const char* option, const char* unit, const char* item) {
+  if (limit.hard == RLIM_INFINITY) {
+    return fmt::format("lift it where the program is started: ulimit {} unlimited", option);
+  }
+  return fmt::format("the hard limit is finite, too: lift {} (systemd), or {} in /etc/security/limits.conf",
+                     unit, item);
 }
 
 void look_at_memory(Findings& findings) {
@@ -57,23 +77,49 @@ void look_at_memory(Findings& findings) {
             "a program may have {} MiB of address space (ulimit -v), and calls answer ENOMEM beyond it: "
             "what peers share is mapped, too",
             space.soft >> 20),
-        "lift it where the program is started: ulimit -v unlimited");
+        lift(space, "-v", "LimitAS", "as"));
   }
   const Limit files = limit_of(RLIMIT_FSIZE);
   if (files.soft < kFewFileBytes) {
     findings.fault(
         kLimits,
         fmt::format("files may have {} bytes (ulimit -f), and shared memory is files in memory", files.soft),
-        "lift it where the program is started: ulimit -f unlimited");
+        lift(files, "-f", "LimitFSIZE", "fsize"));
   }
 }
 
 void look_at_threads(Findings& findings) {
   const Limit limit = limit_of(RLIMIT_NPROC);
   if (::geteuid() == 0 || limit.soft >= kFewThreads) return;
-  findings.fault(kLimits,
-                 fmt::format("this user may have {} threads (ulimit -u), and each shard is one", limit.soft),
-                 "raise it where the program is started: ulimit -u 4096");
+  findings.fault(
+      kLimits, fmt::format("this user may have {} threads (ulimit -u), and each shard is one", limit.soft),
+      limit.hard < kFewThreads ? fmt::format("the hard limit is {}: raise LimitNPROC (systemd), or nproc in "
+                                             "/etc/security/limits.conf",
+                                             limit.hard)
+                               : fmt::format("raise it where the program is started: ulimit -u {}",
+                                             std::min<rlim_t>(limit.hard, 4096)));
+}
+
+// The agent's directory: its link table, and what programs find in /sys.
+void look_at_state_directory(Findings& findings) {
+  const paths::PathText path = paths::state_home_for(::geteuid());
+  if (!path.valid()) return;
+  std::filesystem::path folder = path.c_str();
+  std::error_code ignored;
+  while (!std::filesystem::exists(folder, ignored) && folder.has_relative_path())
+    folder = folder.parent_path();
+  struct statvfs room {};
+  if (::statvfs(folder.c_str(), &room) != 0 || room.f_blocks == 0) return;
+  const unsigned long left = room.f_bavail * room.f_frsize;
+  if (left >= kLittleStateRoom && (room.f_files == 0 || room.f_favail >= kFewFiles)) return;
+  findings.fault(
+      kLimits,
+      fmt::format(
+          "the file system of {} has {} KiB and {} files left: the agent cannot say there which devices "
+          "there are, so programs find none in /sys",
+          folder.string(), left >> 10, room.f_favail),
+      fmt::format("remove what fills it (du -x {0} | sort -n), or enlarge it: mount -o remount,size=1G {0}",
+                  folder.string()));
 }
 
 // Open MPI and UCX have their own segments there, and end with SIGBUS when it is full.
@@ -115,9 +161,11 @@ void look_at_limits(Findings& findings) {
   look_at_memory(findings);
   look_at_threads(findings);
   look_at_shared_memory_files(findings);
+  look_at_state_directory(findings);
   look_at_socket_buffers(findings);
   if (!findings.amiss(kLimits)) {
-    findings.fine(kLimits, "descriptors, address space, files, threads, /dev/shm and socket buffers suffice");
+    findings.fine(kLimits,
+                  "descriptors, address space, files, threads, /run, /dev/shm and socket buffers suffice");
   }
 }
 

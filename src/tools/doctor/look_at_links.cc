@@ -5,6 +5,7 @@
 
 #include "agent_client/path_mtu.h"
 #include "tools/doctor/checks.h"
+#include "tools/doctor/packet_overhead.h"
 #include "tools/verbena/names.h"
 
 namespace verbena::tools::doctor {
@@ -13,9 +14,7 @@ namespace {
 constexpr const char* kLinks = "links";
 constexpr const char* kMtu = "mtu";
 
-// What RoCEv2 puts around a packet's payload, at most; as path_mtu_of() reckons.
-constexpr uint32_t kOverhead = 80;
-constexpr uint32_t kSmallestPacket = 256 + kOverhead;
+constexpr uint32_t kSmallestPacket = 256 + kPacketOverhead;
 constexpr uint32_t kUsualPathMtu = 1024;
 
 using agent_client::LinkStatus;
@@ -53,15 +52,24 @@ std::string unlinked(const Netdevs& netdevs) {
   for (const Netdev& one : netdevs.all) {
     if (one.loopback || one.master != 0) continue;
     names += fmt::format("{}{} ({})", names.empty() ? "" : ", ", one.name,
-                         !one.up       ? "down"
-                         : one.carrier ? "has no address"
-                                       : "no carrier");
+                         !one.up            ? "down"
+                         : !one.carrier     ? "no carrier"
+                         : !one.has_address ? "has no address"
+                                            : "its link was deleted");
   }
   return names;
 }
 
 void say_there_is_none(const Netdevs& netdevs, Findings& findings) {
   const std::string names = unlinked(netdevs);
+  const auto deleted = std::ranges::find_if(netdevs.all, [](const Netdev& one) {
+    return !one.loopback && one.master == 0 && one.up && one.carrier && one.has_address;
+  });
+  if (deleted != netdevs.all.end()) {
+    findings.fault(kLinks, fmt::format("there is no link; network devices that have none: {}", names),
+                   fmt::format("make one: verbena link add rxe_{0} {0}", deleted->name));
+    return;
+  }
   findings.fault(
       kLinks,
       names.empty() ? "there is no link, and no network device to have one"
@@ -137,7 +145,7 @@ void look_at_sizes(const LinkStatus& one, const Netdevs& netdevs, Findings& find
             netdev, one.link.mtu, path_mtu(one)),
         fmt::format("raise it: ip link set {} mtu 1500, on each device of the way", netdev));
   }
-  const uint32_t needed = path_mtu(one) + kOverhead;
+  const uint32_t needed = path_mtu(one) + kPacketOverhead;
   for (const Netdev& port : netdevs.all) {
     if (port.master != one.link.interface_index || port.mtu >= needed) continue;
     findings.fault(
@@ -157,7 +165,7 @@ std::string remedy(const LinkStatus& one, uint32_t narrowest) {
 
 // What an administrator has said is meant so. What routers have said is said of hosts that may be no peers.
 void look_at_routes(const LinkStatus& one, const Netdevs& netdevs, Findings& findings) {
-  const uint32_t needed = path_mtu(one) + kOverhead;
+  const uint32_t needed = path_mtu(one) + kPacketOverhead;
   const auto what = [&](const NarrowRoute& route, const std::string& by) {
     return fmt::format("the way to {} carries {} bytes ({}), and the path MTU of {} is {}, which needs {}",
                        route.destination, route.mtu, by, one.link.name, path_mtu(one), needed);

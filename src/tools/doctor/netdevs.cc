@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/doctor/netdevs.h"
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 
 #include <arpa/inet.h>
 #include <fmt/format.h>
 #include <linux/if.h>
+#include <linux/if_addr.h>
 #include <linux/rtnetlink.h>
 
 #include "agent/netlink_attributes.h"
@@ -61,11 +63,23 @@ int on_route(const nlmsghdr* message, void* netdevs) {
   if (mnl_attr_parse_nested(attributes[RTA_METRICS], metrics.collect, &metrics) < 0) return MNL_CB_OK;
   const uint32_t mtu = metrics.number(RTAX_MTU);
   if (mtu == 0) return MNL_CB_OK;
-  static_cast<Netdevs*>(netdevs)->narrow_routes.push_back(
-      {.netdev = attributes.number(RTA_OIF),
-       .destination = destination_of(*route, attributes[RTA_DST]),
-       .mtu = mtu,
-       .learned = (route->rtm_flags & RTM_F_CLONED) != 0});
+  const NarrowRoute narrow{.netdev = attributes.number(RTA_OIF),
+                           .destination = destination_of(*route, attributes[RTA_DST]),
+                           .mtu = mtu,
+                           .learned = (route->rtm_flags & RTM_F_CLONED) != 0};
+  // The kernel tells of a configured route in the dump of what routers have said, too.
+  auto& routes = static_cast<Netdevs*>(netdevs)->narrow_routes;
+  if (std::ranges::find(routes, narrow) == routes.end()) routes.push_back(narrow);
+  return MNL_CB_OK;
+}
+
+int on_address(const nlmsghdr* message, void* netdevs) {
+  if (message->nlmsg_type != RTM_NEWADDR || mnl_nlmsg_get_payload_len(message) < sizeof(ifaddrmsg))
+    return MNL_CB_OK;
+  const auto* info = static_cast<const ifaddrmsg*>(mnl_nlmsg_get_payload(message));
+  for (Netdev& one : static_cast<Netdevs*>(netdevs)->all) {
+    if (one.index == info->ifa_index) one.has_address = true;
+  }
   return MNL_CB_OK;
 }
 
@@ -108,13 +122,21 @@ bool dump_netdevs(mnl_socket* socket, unsigned sequence, Netdevs& netdevs) {
   return dump(socket, request, RTM_GETLINK, sequence, on_netdev, netdevs);
 }
 
+bool dump_addresses(mnl_socket* socket, unsigned sequence, Netdevs& netdevs) {
+  alignas(nlmsghdr) std::array<char, 256> room{};
+  nlmsghdr* request = mnl_nlmsg_put_header(room.data());
+  mnl_nlmsg_put_extra_header(request, sizeof(ifaddrmsg));
+  return dump(socket, request, RTM_GETADDR, sequence, on_address, netdevs);
+}
+
 }  // namespace
 
 Result<Netdevs> read_netdevs() {
   const MnlSocket socket = open_socket();
   Netdevs netdevs;
-  if (!socket || !dump_netdevs(socket.get(), 1, netdevs)) return fail(errno);
-  unsigned sequence = 1;
+  if (!socket || !dump_netdevs(socket.get(), 1, netdevs) || !dump_addresses(socket.get(), 2, netdevs))
+    return fail(errno);
+  unsigned sequence = 2;
   for (const auto family : {static_cast<unsigned char>(AF_INET), static_cast<unsigned char>(AF_INET6)}) {
     for (const unsigned flags : {0u, static_cast<unsigned>(RTM_F_CLONED)}) {
       dump_routes(socket.get(), family, flags, ++sequence,

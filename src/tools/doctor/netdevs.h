@@ -17,6 +17,7 @@ struct Netdev {
   bool carrier = false;  // its cable is there
   bool loopback = false;
   uint32_t master = 0;  // the bridge or bond that it is a port of; 0: none
+  bool has_address = false;
 };
 
 // A route that lets through less than its netdev.
@@ -25,11 +26,13 @@ struct NarrowRoute {
   std::string destination;
   uint32_t mtu = 0;
   bool learned = false;  // a router has said so; else an administrator
+
+  friend bool operator==(const NarrowRoute&, const NarrowRoute&) = default;
 };
 
 struct Netdevs {
   std::vector<Netdev> all;
-  std::vector<NarrowRoute> narrow_routes;
+  std::vector<NarrowRoute> narrow_routes;  // each once
 };
 
 // What the kernel says of this network namespace; needs no privilege.
