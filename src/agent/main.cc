@@ -28,6 +28,7 @@
 #include "agent/agent.h"
 #include "agent/agent_name.h"
 #include "agent/keeper.h"
+#include "agent/log_file.h"
 #include "agent/passed_socket.h"
 #include "agent_client/agent_starter.h"
 #include "base/log.h"
@@ -182,6 +183,10 @@ int serve(const Settings& settings) {
     ready.reset();  // who waits for us is not to wait for our end, too
     return 1;
   }
+  std::optional<LogFile> log_file;
+  if (!settings.foreground && LogFile::is_needed()) {
+    log_file.emplace(agent.loop(), log_file_path(), old_log_file_path());
+  }
   agent.loop().watch(signals.get(), EPOLLIN, [&](uint32_t) { agent.stop(); });
   ready.reset();
   if (settings.foreground) tell_service_manager("READY=1");
@@ -230,7 +235,9 @@ int run(int argc, char** argv) {
                "Do not look for the agents of other hosts, and do not let them know of this one");
   app.add_flag("--keep-vault", settings.keeper, "Only hold the vault of root's agent")->group("");
   app.add_option("--ready-fd", settings.ready_fd, "Close this descriptor when listening")->group("");
-  app.footer("VERBENA_LOG=error|warning|info|debug makes the agent say what it does, on standard error.");
+  app.footer(
+      "VERBENA_LOG=error|warning|info|debug makes the agent say what it does, on standard error; where a\n"
+      "program has started it and that is a pipe, in the file log-NETNS beside the agent's directory.");
   CLI11_PARSE(app, argc, argv);
   if (settings.keeper) return keep_vault();
   if (!find_only_user(settings)) return 1;

@@ -46,11 +46,12 @@ bool is_set_aside(const std::string& name) {
   return at != std::string::npos && number_of(name.substr(0, at));
 }
 
-// What an agent of that network namespace has left beside its directory (left_traces.h).
-std::optional<uint64_t> number_of_traces(const std::string& name) {
-  constexpr std::string_view kPrefix = "traces-";
-  if (!name.starts_with(kPrefix)) return std::nullopt;
-  return number_of(name.substr(kPrefix.size()));
+// What an agent of that network namespace has left beside its directory (left_traces.h, log_file.h).
+std::optional<uint64_t> number_of_file(const std::string& name) {
+  for (const std::string_view prefix : {"traces-", "log-", "old-log-"}) {
+    if (name.starts_with(prefix)) return number_of(name.substr(prefix.size()));
+  }
+  return std::nullopt;
 }
 
 bool is_older_than(const fs::path& path, fs::file_time_type::duration age) {
@@ -116,7 +117,7 @@ std::optional<std::string> take_name_from(const std::string& directory) {
 bool sweep(const fs::path& path, const std::set<uint64_t>& alive,
            const std::function<std::set<uint64_t>()>& living, const std::function<bool()>& is_over) {
   const std::string name = path.filename();
-  if (const auto left = number_of_traces(name)) {
+  if (const auto left = number_of_file(name)) {
     return !alive.contains(*left) && is_older_than(path, kLongestLeft) && ::unlink(path.c_str()) == 0;
   }
   const bool aside = is_set_aside(name);

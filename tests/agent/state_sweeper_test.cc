@@ -102,14 +102,16 @@ TEST_F(SweptHome, LeavesADirectoryInWhichAnAgentIsAboutToBegin) {
   EXPECT_TRUE(exists("111"));
 }
 
-TEST_F(SweptHome, KeepsTracesForAnHour) {
-  std::ofstream(home_ / "traces-111") << "x";
-  EXPECT_EQ(sweep(), 0u);
-  EXPECT_TRUE(exists("traces-111")) << "the namespace may have a name, and no process";
-  fs::last_write_time(home_ / "traces-111", fs::file_time_type::clock::now() - std::chrono::minutes(61));
-  EXPECT_EQ(sweep({111}), 0u);
-  EXPECT_EQ(sweep(), 1u);
-  EXPECT_FALSE(exists("traces-111"));
+TEST_F(SweptHome, KeepsTracesAndLogsForAnHour) {
+  for (const char* name : {"traces-111", "log-111", "old-log-111"}) {
+    std::ofstream(home_ / name) << "x";
+    EXPECT_EQ(sweep(), 0u);
+    EXPECT_TRUE(exists(name)) << "the namespace may have a name, and no process";
+    fs::last_write_time(home_ / name, fs::file_time_type::clock::now() - std::chrono::minutes(61));
+    EXPECT_EQ(sweep({111}), 0u);
+    EXPECT_EQ(sweep(), 1u);
+    EXPECT_FALSE(exists(name));
+  }
 }
 
 TEST_F(SweptHome, IsLeftAloneWhenTheAgentEnds) {

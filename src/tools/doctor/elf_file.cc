@@ -71,6 +71,11 @@ void read_dynamic(const Reader& reader, std::span<const Elf64_Phdr> segments, co
   const std::vector<Elf64_Dyn> entries = reader.table<Elf64_Dyn>(where.p_offset, where.p_filesz);
   const auto strings = std::find_if(entries.begin(), entries.end(),
                                     [](const Elf64_Dyn& one) { return one.d_tag == DT_STRTAB; });
+  // A static program may be a shared object, too (-static-pie).
+  const bool is_program = std::any_of(entries.begin(), entries.end(), [](const Elf64_Dyn& one) {
+    return one.d_tag == DT_FLAGS_1 && (one.d_un.d_val & DF_1_PIE) != 0;
+  });
+  file.is_library = !is_program && file.interpreter.empty();
   if (strings == entries.end()) return;
   const auto names = offset_of(strings->d_un.d_ptr, segments);
   if (!names) return;
@@ -119,9 +124,12 @@ Result<ElfFile> read_elf_file(const std::filesystem::path& path) {
       reader.table<Elf64_Phdr>(head.e_phoff, uint64_t{head.e_phnum} * sizeof(Elf64_Phdr));
   for (const Elf64_Phdr& one : segments) {
     if (one.p_type == PT_INTERP) file.interpreter = reader.text(one.p_offset, one.p_filesz);
+  }
+  for (const Elf64_Phdr& one : segments) {
     if (one.p_type != PT_DYNAMIC) continue;
     file.dynamic = true;
     read_dynamic(reader, segments, one, file);
+    if (head.e_type != ET_DYN) file.is_library = false;
   }
   return file;
 }

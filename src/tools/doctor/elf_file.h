@@ -16,6 +16,7 @@ struct ElfFile {
   bool is_64_bit = false;
   uint16_t machine = 0;  // EM_X86_64, ...
   bool dynamic = false;
+  bool is_library = false;  // a shared object that other programs load, and no program
   std::string interpreter;  // the loader; empty: none, as of a static program and of most libraries
   std::vector<std::string> needed;
   std::string rpath;    // looked through before LD_LIBRARY_PATH

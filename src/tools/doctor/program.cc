@@ -26,6 +26,14 @@ constexpr const char* kProgram = "program";
 constexpr Duration kLoaderPatience = std::chrono::seconds(10);
 constexpr int kMostInterpreters = 4;
 
+// A program, or else a library of this folder.
+fs::path find_file(const std::string& name) {
+  fs::path program = find_program(name);
+  std::error_code ignored;
+  if (program.empty() && fs::is_regular_file(name, ignored)) program = name;
+  return program;
+}
+
 // ---- what the loader finds
 
 struct Loaded {
@@ -141,7 +149,7 @@ void look_at_libraries(const fs::path& program, const ElfFile& file, const Insta
   if (loaded->complaint.find("version `") != std::string::npos) {
     findings.fault(kProgram,
                    fmt::format("it is built for another libibverbs or librdmacm: {}", loaded->complaint),
-                   "take the program as built for your distribution's rdma-core, or a later Verbena");
+                   "take it as built for your distribution's rdma-core, or a later Verbena");
   } else if (loaded->status != 0 && !findings.amiss(kProgram)) {
     findings.fault(kProgram, fmt::format("the loader refuses it: {}", loaded->complaint),
                    "install what it needs, or build it again");
@@ -163,6 +171,8 @@ void look_at_elf_file(const fs::path& program, const ElfFile& file, const Instal
                    fmt::format("{} is built for another machine than Verbena's libraries{}", program.string(),
                                file.is_64_bit ? "" : ": for 32 bits"),
                    "take one that is built for this machine");
+  } else if (file.is_library) {
+    look_at_libraries(program, file, installation, findings);
   } else if (!file.dynamic || file.interpreter.empty()) {
     findings.fault(
         kProgram,
@@ -183,8 +193,14 @@ void look_at_elf_file(const fs::path& program, const ElfFile& file, const Instal
 
 }  // namespace
 
+bool is_program(const std::string& name) {
+  std::error_code ignored;
+  const fs::path found = find_file(name);
+  return !found.empty() && fs::exists(found, ignored);
+}
+
 Result<void> look_at_program(const std::string& name, const Installation& installation, Findings& findings) {
-  fs::path program = find_program(name);
+  fs::path program = find_file(name);
   if (program.empty()) return fail(ENOENT);
   for (int i = 0; i < kMostInterpreters; ++i) {
     const auto file = read_elf_file(program);

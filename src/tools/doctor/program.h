@@ -21,6 +21,9 @@ inline constexpr std::array<std::string_view, 5> kVerbenaLibraries = {
 // looked for in PATH where it has no '/'. An error: there is no such program, or it cannot be read.
 Result<void> look_at_program(const std::string& name, const Installation& installation, Findings& findings);
 
+// Whether look_at_program() would find a file of that name.
+bool is_program(const std::string& name);
+
 // What a shared library needs and the loader does not find.
 std::vector<std::string> missing_libraries(const std::filesystem::path& library);
 

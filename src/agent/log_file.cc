@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/log_file.h"
+
+#include <chrono>
+#include <cstdio>
+#include <string_view>
+#include <utility>
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/time.h"
+#include "base/unique_fd.h"
+#include "paths/state_directory.h"
+
+namespace verbena::agent {
+namespace {
+
+constexpr Duration kLookInterval = std::chrono::seconds(2);
+
+// As the traces of programs are: <home>/log-<network namespace>.
+std::string path_with(std::string_view prefix) {
+  const std::string state = paths::state_directory_for(::geteuid());
+  const size_t slash = state.rfind('/');
+  if (slash == std::string::npos) return {};
+  return state.substr(0, slash + 1).append(prefix).append(state.substr(slash + 1));
+}
+
+// The folder is one that nobody else can write to; a symbolic link in it is none of ours all the same.
+UniqueFd open_log(const std::string& path) {
+  UniqueFd fd(::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600));
+  struct stat status {};
+  if (fd && ::fstat(fd.get(), &status) == 0 && S_ISREG(status.st_mode)) return fd;
+  return UniqueFd(::open("/dev/null", O_WRONLY | O_CLOEXEC));
+}
+
+}  // namespace
+
+std::string log_file_path() {
+  return path_with("log-");
+}
+
+std::string old_log_file_path() {
+  return path_with("old-log-");
+}
+
+bool LogFile::is_needed() {
+  struct stat status {};
+  return ::fstat(STDERR_FILENO, &status) == 0 && (S_ISFIFO(status.st_mode) || S_ISSOCK(status.st_mode));
+}
+
+LogFile::LogFile(EventLoop& loop, std::string path, std::string old_path, off_t most_bytes)
+    : loop_(loop), path_(std::move(path)), old_path_(std::move(old_path)), most_bytes_(most_bytes) {
+  log_info("the agent (pid {}) logs to {} from now on", ::getpid(), path_);
+  open();
+  look_at_size();
+}
+
+LogFile::~LogFile() {
+  if (timer_) loop_.cancel(*timer_);
+}
+
+void LogFile::open() {
+  if (const UniqueFd fd = open_log(path_)) ::dup3(fd.get(), STDERR_FILENO, 0);
+}
+
+void LogFile::look_at_size() {
+  struct stat status {};
+  if (::fstat(STDERR_FILENO, &status) == 0 && S_ISREG(status.st_mode) && status.st_size > most_bytes_ &&
+      std::rename(path_.c_str(), old_path_.c_str()) == 0) {
+    open();
+  }
+  timer_ = loop_.at(MonotonicClock::now() + kLookInterval, [this] {
+    timer_.reset();
+    look_at_size();
+  });
+}
+
+}  // namespace verbena::agent
