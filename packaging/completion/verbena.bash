@@ -54,7 +54,7 @@ _verbena_words() {  # what may stand at the end of these words
     'link set '?*' peers'*) echo any ;;
     'link set '?*) echo peers ;;
     'link show'*|'link list'*|'link del'|'link delete'|'link set') _verbena_links; _verbena_listed Options "$1" "$2" ;;
-    'help') _verbena_listed Subcommands; _verbena_listed Programs ;;
+    'help') _verbena_listed Subcommands; _verbena_listed Programs; _verbena_listed Options help ;;
     'help '*) _verbena_listed Subcommands "${@:2}" ;;
     'capture'*) [ "${cur#-}" != "$cur" ] || compgen -f -- "$cur"; _verbena_listed Options capture ;;
     'trace'*) "${COMP_WORDS[0]}" trace --json 2>/dev/null | sed -n 's/^{"pid":\([0-9]*\),.*/\1/p'; _verbena_listed Options trace ;;

@@ -18,7 +18,7 @@
 namespace verbena::agent {
 namespace {
 
-constexpr Duration kLookInterval = std::chrono::seconds(2);
+constexpr Duration kSizeInterval = std::chrono::seconds(2);
 
 // As the traces of programs are: <home>/log-<network namespace>.
 std::string path_with(std::string_view prefix) {
@@ -51,8 +51,8 @@ bool LogFile::is_needed() {
   return ::fstat(STDERR_FILENO, &status) == 0 && (S_ISFIFO(status.st_mode) || S_ISSOCK(status.st_mode));
 }
 
-LogFile::LogFile(EventLoop& loop, std::string path, std::string old_path, off_t most_bytes)
-    : loop_(loop), path_(std::move(path)), old_path_(std::move(old_path)), most_bytes_(most_bytes) {
+LogFile::LogFile(EventLoop& loop, std::string path, std::string old_path, off_t max_bytes)
+    : loop_(loop), path_(std::move(path)), old_path_(std::move(old_path)), max_bytes_(max_bytes) {
   log_info("the agent (pid {}) logs to {} from now on", ::getpid(), path_);
   open();
   look_at_size();
@@ -68,11 +68,11 @@ void LogFile::open() {
 
 void LogFile::look_at_size() {
   struct stat status {};
-  if (::fstat(STDERR_FILENO, &status) == 0 && S_ISREG(status.st_mode) && status.st_size > most_bytes_ &&
+  if (::fstat(STDERR_FILENO, &status) == 0 && S_ISREG(status.st_mode) && status.st_size > max_bytes_ &&
       std::rename(path_.c_str(), old_path_.c_str()) == 0) {
     open();
   }
-  timer_ = loop_.at(MonotonicClock::now() + kLookInterval, [this] {
+  timer_ = loop_.at(MonotonicClock::now() + kSizeInterval, [this] {
     timer_.reset();
     look_at_size();
   });

@@ -16,10 +16,10 @@ std::string log_file_path();
 // The file that log_file_path() becomes when it is full.
 std::string old_log_file_path();
 
-// Takes standard error from the program that has started the agent, where that is a pipe or a socket: whoever
-// reads it waits for its end until the last writer has closed it (`verbena run X 2>&1 | tail`). From then on
-// standard error is a file, of at most two times `most_bytes` with the one before, or /dev/null where there
-// can be none. A terminal and a file are kept: nobody waits for their end.
+// Takes standard error from the program that has started the agent, where that is a pipe or a socket: its
+// reader waits until the last writer has closed it (`verbena run X 2>&1 | tail`). From then on standard error
+// is a file, of at most two times `max_bytes` with the one before, or /dev/null where there can be none. A
+// terminal and a file are kept: nobody waits for their end.
 //
 // Of the agent's thread; it changes descriptor 2 of the process.
 class LogFile {
@@ -27,7 +27,7 @@ class LogFile {
   // Whether standard error is a pipe or a socket.
   static bool is_needed();
 
-  LogFile(EventLoop& loop, std::string path, std::string old_path, off_t most_bytes = off_t{1} << 20);
+  LogFile(EventLoop& loop, std::string path, std::string old_path, off_t max_bytes = off_t{1} << 20);
   ~LogFile();
   LogFile(const LogFile&) = delete;
   LogFile& operator=(const LogFile&) = delete;
@@ -39,7 +39,7 @@ class LogFile {
   EventLoop& loop_;
   const std::string path_;
   const std::string old_path_;
-  const off_t most_bytes_;
+  const off_t max_bytes_;
   std::optional<EventLoop::TimerId> timer_;
 };
 

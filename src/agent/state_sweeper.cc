@@ -46,7 +46,7 @@ bool is_set_aside(const std::string& name) {
   return at != std::string::npos && number_of(name.substr(0, at));
 }
 
-// What an agent of that network namespace has left beside its directory (left_traces.h, log_file.h).
+// The network namespace of a file that an agent has left beside its directory (left_traces.h, log_file.h).
 std::optional<uint64_t> number_of_file(const std::string& name) {
   for (const std::string_view prefix : {"traces-", "log-", "old-log-"}) {
     if (name.starts_with(prefix)) return number_of(name.substr(prefix.size()));

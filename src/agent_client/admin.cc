@@ -6,7 +6,7 @@
 #include <iterator>
 
 #include <fmt/format.h>
-#include <net/if.h>
+#include <linux/if.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>

@@ -20,8 +20,8 @@ struct Wish {
   const char* unknown = nullptr;  // the value, where it is no level's name as it stands
 };
 
-// Of an unknown word: the level that it names in another case of letters, or warnings, since too much is
-// better than nothing.
+// An unknown word stands for the level that it names in another case of letters, or for warnings, since too
+// much is better than nothing.
 Wish read_environment() {
   const char* wanted = std::getenv("VERBENA_LOG");  // NOLINT(concurrency-mt-unsafe): read once, at first use
   if (wanted == nullptr || *wanted == '\0') return {};
@@ -58,10 +58,6 @@ LogLevel log_level() {
   if (!current.compare_exchange_strong(level, wish.level, std::memory_order_relaxed)) return level;
   if (wish.unknown != nullptr) complain_of(wish);
   return wish.level;
-}
-
-std::string_view log_level_name(LogLevel level) {
-  return kNames[static_cast<size_t>(level)];
 }
 
 void set_log_level(LogLevel level) {

@@ -11,11 +11,9 @@ namespace verbena {
 // error, one line a message, written with a single write(2). Any thread may log.
 enum class LogLevel { kNone, kError, kWarning, kInfo, kDebug };
 
-// The level read from VERBENA_LOG at the first call; programs of our own may set another. A value that is no
-// level is complained of, once.
+// The level read from VERBENA_LOG at the first call; programs of our own may set another.
 LogLevel log_level();
 void set_log_level(LogLevel level);
-std::string_view log_level_name(LogLevel level);  // as VERBENA_LOG has it
 
 void log_line(LogLevel level, std::string_view message) noexcept;
 

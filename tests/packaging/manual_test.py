@@ -59,7 +59,7 @@ class ManPages(unittest.TestCase):
         for command in found:
             text = page(f"verbena-{command}.1")
             wanted = options(VERBENA, command)
-            for word in commands(command):
+            for word in commands(command) if command != "help" else ():
                 wanted |= options(VERBENA, command, word)
                 self.assertIn(word, text)
             for option in wanted:

@@ -130,13 +130,27 @@ class Links(Doctor):
             inside(self.host, "ip", "link", "set", netdev, "down")
         self.assert_found("links", "there is no link", "eth0 (down)")
 
+    def test_switched_off(self):
+        self.assert_fine()
+        inside(self.host, "ip", "link", "set", "eth0", "down")
+        self.assertTrue(harness.poll_until(lambda: "eth0 is switched off" in self.host.command("status")[1], 10))
+        self.assert_found("links", "link rxe_eth0 is down", "is switched off")
+
+    def test_the_only_link_is_deleted(self):
+        self.assert_fine()
+        inside(self.host, "ip", "link", "set", "lo", "down")
+        self.host.command("link", "del", "rxe_eth0")
+        self.assert_found("links", "eth0 (its link was deleted)", "verbena link add rxe_eth0 eth0")
+        self.assertIn("unless its link was deleted", self.host.command("link", "show")[1])
+
     def test_a_small_mtu(self):
         inside(self.host, "ip", "link", "set", "eth0", "mtu", "600")
         self.assert_found("mtu", "eth0 carries 600 bytes", "path MTU is 512")
 
     def test_a_narrow_route(self):
         inside(self.host, "ip", "route", "add", "10.77.0.0/16", "via", self.other.ipv4, "mtu", "900")
-        self.assert_found("mtu", "the way to 10.77.0.0/16 carries 900 bytes", "perftest -m 512")
+        amiss = self.assert_found("mtu", "the way to 10.77.0.0/16 carries 900 bytes", "perftest -m 512")
+        self.assertEqual(len(amiss["mtu"]), 1, amiss)
 
     def test_ipv6_only(self):
         inside(self.host, "ip", "addr", "del", f"{self.host.ipv4}/24", "dev", "eth0")
@@ -146,6 +160,38 @@ class Links(Doctor):
         inside(self.host, "ip", "addr", "del", f"{self.host.ipv4}/24", "dev", "eth0")
         inside(self.host, "ip", "addr", "del", f"{self.host.ipv6}/64", "dev", "eth0")
         self.assert_found("links", "link-local address only")
+
+
+class Peer(Doctor):
+    def test_an_agent_there_says_its_version_and_what_fits(self):
+        self.other.command("link", "show")  # starts an agent
+        keeper = self.other.start([HOSTS.build.folder / "bin" / "verbena-agent", "--foreground"], user=ROOT)
+        self.assertTrue(harness.poll_until(lambda: doctor(self.host, self.other.ipv4, user=ROOT)[0] == FINE, 20), keeper.output)
+        status, amiss, output = doctor(self.host, self.other.ipv4, user=ROOT)
+        self.assertEqual((status, amiss), (FINE, {}), output)
+        self.assertIn("answers on UDP port 4791", output)
+        self.assertIn("Verbena ", output)
+        self.assertIn("a path MTU of 1024 fits", output)
+        self.assertIn("answers on UDP port 4791", doctor(self.host, self.other.ipv6, user=ROOT)[2])
+        inside(self.other, "ip", "link", "set", "eth0", "mtu", "700")
+        self.assert_found("mtu", "a path MTU of 512 fits", arguments=[self.other.ipv4], user=ROOT)
+
+    def test_nobody_listens(self):
+        self.assert_found("peer", "nobody listens on UDP port 4791", arguments=[self.other.ipv4])
+
+    def test_a_firewall_there(self):
+        harness.require_programs("nft")
+        self.other.start([HOSTS.build.folder / "bin" / "verbena-agent", "--foreground"], user=ROOT)
+        inside(self.other, "nft", "add table inet filter; add chain inet filter input { type filter hook input priority 0; }; "
+               "add rule inet filter input udp dport 4791 drop")
+        self.assert_found("peer", "let UDP port 4791 in at both ends", arguments=[self.other.ipv4], user=ROOT)
+
+    def test_no_such_host(self):
+        network = self.host.ipv4.rsplit(".", 1)[0]
+        self.assert_found("peer", f"no host answers at {network}.250", arguments=[f"{network}.250"], user=ROOT)
+
+    def test_no_route(self):
+        self.assert_found("peer", "no way to 203.0.113.5", "ip route get", arguments=["203.0.113.5"])
 
 
 class Agent(Doctor):
@@ -177,6 +223,17 @@ class Agent(Doctor):
 class Limits(Doctor):
     def test_descriptors(self):
         self.assert_found("limits", "48 descriptors", prefix=["prlimit", "--nofile=48:4096"])
+
+    def test_a_hard_limit_is_not_raised_by_the_shell(self):
+        self.assert_found("limits", "the hard limit is 48", "LimitNOFILE", prefix=["prlimit", "--nofile=48:48"])
+
+    def test_a_full_file_system_under_the_agents_directory(self):
+        script = ('mount -t tmpfs -o size=64k tmpfs /run; head -c 1M /dev/zero >/run/ballast 2>/dev/null; exec "$@"')
+        self.assert_found("limits", "the file system of /run", "0 KiB", user=ROOT,
+                          prefix=["unshare", "--mount", "sh", "-c", script, "sh"])
+
+    def test_a_setting_without_effect(self):
+        self.assert_found("libraries", "VERBENA_SHARDS=99 has no effect", environment={"VERBENA_SHARDS": "99"})
 
     def test_address_space(self):
         self.assert_found("limits", "512 MiB of address space", prefix=["prlimit", f"--as={512 << 20}"])
@@ -238,6 +295,21 @@ class Libraries(Doctor):
         source = self.folder / "static.c"
         source.write_text("int main(void) { return 0; }\n", encoding="ascii")
         harness.sh("cc", "-static", "-o", self.folder / "static", source)
+        self.assert_found("program", "linked statically", arguments=[self.folder / "static"])
+
+    def test_a_shared_library(self):
+        source = self.folder / "library.c"
+        source.write_text("int ibv_fork_init(void);\nint call(void) { return ibv_fork_init(); }\n", encoding="ascii")
+        library = self.folder / "libcaller.so"
+        harness.sh("cc", "-shared", "-fPIC", "-o", library, source, "-libverbs")
+        status, amiss, output = doctor(self.host, library)
+        self.assertEqual((status, amiss), (FINE, {}), output)
+        self.assertIn("libibverbs.so.1", output)
+
+    def test_a_static_program_at_any_address_is_no_library(self):
+        source = self.folder / "static.c"
+        source.write_text("int main(void) { return 0; }\n", encoding="ascii")
+        harness.sh("cc", "-static-pie", "-o", self.folder / "static", source)
         self.assert_found("program", "linked statically", arguments=[self.folder / "static"])
 
     def test_a_privileged_program(self):

@@ -11,6 +11,7 @@
 
 #include "agent/seed.h"
 #include "fabric/administration.h"
+#include "fabric/agent_info.h"
 #include "fabric/announcement.h"
 #include "fabric/rmpp.h"
 #include "fabric/subnet_management.h"
@@ -387,6 +388,16 @@ bool MadDispatcher::take_request(LinkFabric& fabric, const Mad& request, const C
     const auto counters = port_counters_of(surroundings_.counters(device));
     // Programs here may set counters to zero, as far as these answers go; strangers may not.
     answer(fabric, fabric.own_performance.answer(request, kOwnPortNumber, counters, from.is_here()), from);
+    return true;
+  }
+  if (fabric::is_agent_info_request(header)) {
+    const fabric::Adapter& own = fabric.subnet.own().adapter;
+    answer(fabric,
+           fabric::answer_agent_info(request, {.version = VERBENA_VERSION,
+                                               .description = own.description,
+                                               .path_mtu = own.path_mtu,
+                                               .asked_by = from.path.destination}),
+           from);
     return true;
   }
   const MadAgent* agent = registrations_.for_request(device, header);

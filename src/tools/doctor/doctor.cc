@@ -2,19 +2,23 @@
 #include <cerrno>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include <CLI/CLI.hpp>
+#include <arpa/inet.h>
 #include <fmt/format.h>
 
 #include "tools/doctor/checks.h"
+#include "tools/doctor/peer.h"
 #include "tools/doctor/program.h"
 #include "tools/doctor/report.h"
 #include "tools/verbena/commands.h"
 #include "tools/verbena/help.h"
 #include "tools/verbena/installation.h"
 #include "tools/verbena/message.h"
+#include "tools/verbena/names.h"
 
 namespace verbena::tools {
 namespace {
@@ -24,14 +28,18 @@ constexpr int kCouldNotLook = 2;
 constexpr const char* kDoctorExamples =
     "Looks at the agent, UDP port 4791, links and MTUs, the firewall (as far as you may), limits, what the "
     "kernel\n"
-    "allows, and libraries; of a program, at the libraries that it would load. It changes nothing; where no "
-    "agent\n"
-    "runs it starts one, which ends when it is idle.\n"
+    "allows, and libraries; of a program, at the libraries that it would load; of another host, at whether "
+    "its UDP\n"
+    "port 4791 answers, at what answers there, and at the path MTU that fits on the way. It changes nothing; "
+    "where\n"
+    "no agent runs it starts one, which ends when it is idle.\n"
     "\n"
     "Examples:\n"
     "  verbena doctor                           what keeps programs from working here\n"
     "  sudo verbena doctor                      the firewall, too, and the names of all programs\n"
     "  verbena doctor ./my_program              what keeps this one from Verbena's libraries\n"
+    "  verbena doctor ./libmy_library.so        the same of a shared library\n"
+    "  verbena doctor 192.0.2.2                 whether that host can be reached, and what it runs\n"
     "  verbena doctor --json                    for programs\n"
     "\n"
     "Exit status: 0 nothing is amiss, 1 something is, 2 it could not look, or wrong usage.\n";
@@ -65,20 +73,49 @@ void look_at_machine(doctor::Findings& findings) {
   doctor::look_at_environment(findings);
 }
 
-int look(const std::string& program, bool json) {
-  doctor::Findings findings;
-  if (program.empty()) {
-    look_at_machine(findings);
+// False, after a message: there is nothing to look at.
+bool look_at_program(const std::string& program, doctor::Findings& findings) {
+  const auto installation = Installation::of_this_program();
+  if (!installation) {
+    complain_of_no_installation();
+    return false;
+  }
+  const auto looked = doctor::look_at_program(program, *installation, findings);
+  if (looked) return true;
+  const int error = looked.error().code;
+  if (error == ENOENT) {
+    complain("'{}' is neither a program in PATH, nor a file, nor a host whose name or address is known",
+             printable(program));
   } else {
-    const auto installation = Installation::of_this_program();
-    if (!installation) {
-      complain_of_no_installation();
-      return kCouldNotLook;
-    }
-    if (const auto looked = doctor::look_at_program(program, *installation, findings); !looked) {
-      complain("cannot look at '{}': {}", program, std::strerror(looked.error().code));
-      return kCouldNotLook;
-    }
+    complain("cannot look at '{}': {}", printable(program), std::strerror(error));
+  }
+  return false;
+}
+
+void look_at_peer(const sockaddr_storage& peer, doctor::Findings& findings) {
+  const auto agent = doctor::look_at_agent(findings);
+  if (!agent) return findings.unseen("peer", "without an agent nothing can be asked");
+  doctor::report_peer(doctor::look_at(peer, *agent), findings);
+}
+
+bool is_address(const std::string& text) {
+  in6_addr unused{};
+  return ::inet_pton(AF_INET, text.c_str(), &unused) == 1 ||
+         ::inet_pton(AF_INET6, text.c_str(), &unused) == 1;
+}
+
+// `what`: a program, a library, or a host. A host that is called like a program is asked for by its address.
+int look(const std::string& what, bool json) {
+  doctor::Findings findings;
+  const bool is_path = what.find('/') != std::string::npos;
+  const bool is_program = is_path || (!what.empty() && !is_address(what) && doctor::is_program(what));
+  const auto peer = what.empty() || is_program ? std::nullopt : doctor::find_peer(what);
+  if (what.empty()) {
+    look_at_machine(findings);
+  } else if (peer) {
+    look_at_peer(*peer, findings);
+  } else if (!look_at_program(what, findings)) {
+    return kCouldNotLook;
   }
   fmt::print("{}", json ? doctor::as_json(findings) : doctor::as_text(findings));
   return doctor::exit_status(findings);
@@ -89,12 +126,12 @@ int look(const std::string& program, bool json) {
 void add_doctor(CLI::App& verbena, int& status) {
   CLI::App* command =
       verbena.add_subcommand("doctor", "Say what keeps programs from working here, and what to do");
-  explain(*command, "verbena doctor [--json] [PROGRAM]", kDoctorExamples);
-  const auto program = std::make_shared<std::string>();
+  explain(*command, "verbena doctor [--json] [PROGRAM|LIBRARY|PEER]", kDoctorExamples);
+  const auto what = std::make_shared<std::string>();
   const auto json = std::make_shared<bool>(false);
-  command->add_option("PROGRAM", *program, "look at this program, without running it");
+  command->add_option("WHAT", *what, "look at this program or library, without running it; or ask this host");
   command->add_flag("--json", *json, "one JSON object, for programs");
-  command->callback([program, json, &status] { status = look(*program, *json); });
+  command->callback([what, json, &status] { status = look(*what, *json); });
 }
 
 }  // namespace verbena::tools

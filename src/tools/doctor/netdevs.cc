@@ -67,7 +67,7 @@ int on_route(const nlmsghdr* message, void* netdevs) {
                            .destination = destination_of(*route, attributes[RTA_DST]),
                            .mtu = mtu,
                            .learned = (route->rtm_flags & RTM_F_CLONED) != 0};
-  // The kernel tells of a configured route in the dump of what routers have said, too.
+  // Both dumps have the configured routes.
   auto& routes = static_cast<Netdevs*>(netdevs)->narrow_routes;
   if (std::ranges::find(routes, narrow) == routes.end()) routes.push_back(narrow);
   return MNL_CB_OK;

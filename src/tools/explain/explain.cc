@@ -59,7 +59,8 @@ std::string as_list(const std::vector<const Entry*>& entries) {
                           explanations::kKindWords[static_cast<size_t>(entry->kind)]);
     }
     kind = entry->kind;
-    text += fmt::format("{:>4}  {:<32} {}\n", entry->number, entry->name, entry->meaning);
+    const std::string number = entry->has_number() ? std::to_string(entry->number) : "";
+    text += fmt::format("{:>4}  {:<32} {}\n", number, entry->name, entry->meaning);
   }
   return text;
 }

@@ -77,7 +77,8 @@ void add_help(CLI::App& verbena) {
 
 int run_command_line(int argc, char** argv) {
   std::vector<std::string> arguments(argv + std::min(argc, 1), argv + argc);
-  const bool wants_help = !arguments.empty() && arguments.front() == "help";
+  const bool wants_help = !arguments.empty() && arguments.front() == "help" &&
+                          (arguments.size() == 1 || !arguments[1].starts_with('-'));
   if (const std::optional<int> not_run = run_own_program(
           wants_help && arguments.size() > 1 ? std::vector<std::string>{arguments[1], "--help"}
                                              : arguments)) {

@@ -112,6 +112,9 @@ bool prepare_environment(const Installation& installation, const fs::path& progr
   return true;
 }
 
+// By LogLevel.
+constexpr const char* kLogLevels[] = {"none", "error", "warning", "info", "debug"};
+
 // Complains of environment variables here, once, and takes them away: otherwise the program's libraries and
 // the agent would each complain of VERBENA_LOG again.
 void look_at_settings() {
@@ -120,7 +123,7 @@ void look_at_settings() {
     unsetenv(wrong.name.c_str());
   }
   if (!environment("VERBENA_LOG").empty()) {
-    setenv("VERBENA_LOG", std::string(log_level_name(log_level())).c_str(), 1);
+    setenv("VERBENA_LOG", kLogLevels[static_cast<size_t>(log_level())], 1);
   }
 }
 

@@ -12,7 +12,7 @@ struct WrongSetting {
   std::string what;  // "VERBENA_SHARDS=99 has no effect: it has to be a number from 1 to 8"
 };
 
-// Of this process's environment. VERBENA_LOG is not among them: the logger itself complains of it
+// Reads this process's environment. VERBENA_LOG is not among them: the logger itself complains of it
 // (base/log.h).
 std::vector<WrongSetting> wrong_settings();
 

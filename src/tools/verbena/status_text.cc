@@ -43,7 +43,7 @@ std::string gids_as_text(const agent_client::AgentStatus& status) {
 }
 
 // A line for each count that is not zero.
-class Counts {
+class CountList {
  public:
   void add(std::string name, uint64_t count) {
     if (count != 0) rows_.add({std::move(name), number(count)});
@@ -63,7 +63,7 @@ class Counts {
 std::string link_counters_as_text(const agent_client::AgentStatus& status) {
   std::string text;
   for (const agent_client::LinkStatus& one : status.links) {
-    Counts counts;
+    CountList counts;
     for (const agent_client::NamedCounter& counter : agent_client::kNamedCounters) {
       counts.add(std::string(counter.path.substr(counter.path.find('/') + 1)), counter.value(one.counters));
     }
@@ -74,7 +74,7 @@ std::string link_counters_as_text(const agent_client::AgentStatus& status) {
 
 // Of the packets of all its queue pairs on the wire. These bytes count headers, those of a queue pair do not.
 std::string port_as_text(const agent_client::SlotStatus& slot) {
-  Counts counts;
+  CountList counts;
   for (size_t i = 0; i < protocol::kPortFirstDropReason; ++i) {
     counts.add(fmt::format("wire_{}", port_counter_name(i)), slot.port[i]);
   }
@@ -86,7 +86,7 @@ std::string port_as_text(const agent_client::SlotStatus& slot) {
 }
 
 std::string counters_as_text(const agent_client::QpNumbers& qp) {
-  Counts counts;
+  CountList counts;
   for (size_t i = 0; i < transport::kQpCounterCount; ++i) {
     counts.add(transport::qp_counter_name(static_cast<transport::QpCounter>(i)), qp.counters[i]);
   }
