@@ -16,6 +16,7 @@
 #include "net/port_factory.h"
 #include "net/udp/udp_port.h"
 #include "protocol/handed_datagram.h"
+#include "roce/ip_header.h"
 
 namespace verbena::net::testing {
 namespace {
@@ -99,6 +100,25 @@ TEST_P(HandedPort, TakesMergedDatagramsApart) {
   EXPECT_EQ(port_->receive(collector_, 16), 3u);
   ASSERT_EQ(collector_.packets.size(), 3u);
   for (uint32_t i = 0; i < 3; ++i) EXPECT_EQ(collector_.packets[i].headers.psn, roce::Psn(i));
+}
+
+// The ICRC of IPv4 differs for a datagram that came in fragments; some senders cannot know it.
+TEST_P(HandedPort, TakesBothIcrcsOfADatagramThatCameInFragments) {
+  std::vector<std::byte> exact = packet(kSlot, 1);
+  roce::IcrcFlow flow = roce::icrc_flow(path_, kSourcePort, roce::kUdpPort);
+  flow.may_fragment = true;
+  const size_t covered = exact.size() - roce::kIcrcBytes;
+  roce::icrc_store(~roce::icrc_of(flow, 0x1234, ConstBytes(exact).first(covered)), &exact[covered]);
+  HandedDatagram reassembled = head();
+  reassembled.reassembled = 1;
+  hand(reassembled, exact);
+  hand(reassembled, packet(kSlot, 2));
+  while (port_->receive(collector_, 16) > 0) continue;
+  EXPECT_EQ(collector_.packets.size(), 2u);
+  const bool ipv4 = GetParam()[0] != ':';
+  hand(head(), exact);
+  port_->receive(collector_, 16);
+  EXPECT_EQ(dropped(DropReason::kBadIcrc), ipv4 ? 1u : 0u) << "it did not come so";
 }
 
 TEST_P(HandedPort, ChecksWhatTheSenderHasWritten) {
