@@ -35,9 +35,9 @@ struct NamedCounter {
 // Those of InfiniBand ports (Documentation/ABI/stable/sysfs-class-infiniband), of the kernel's rxe, and of
 // mlx5 where we have the figure: the same things go by several names.
 inline constexpr std::array kNamedCounters = std::to_array<NamedCounter>({
-    // Data is counted in words.
-    {"counters/port_xmit_data", [](const DeviceCounters& c) { return c[transport::kSentBytes] / 4; }},
-    {"counters/port_rcv_data", [](const DeviceCounters& c) { return c[transport::kReceivedBytes] / 4; }},
+    // All octets between the packet delimiters, in words of four (IBTA volume 1, 16.1.3.5).
+    {"counters/port_xmit_data", [](const DeviceCounters& c) { return c[transport::kSentOctets] / 4; }},
+    {"counters/port_rcv_data", [](const DeviceCounters& c) { return c[transport::kReceivedOctets] / 4; }},
     {"counters/port_xmit_packets", [](const DeviceCounters& c) { return c[transport::kSentPackets]; }},
     {"counters/port_rcv_packets", [](const DeviceCounters& c) { return c[transport::kReceivedPackets]; }},
     {"counters/unicast_xmit_packets",
@@ -67,6 +67,8 @@ inline constexpr std::array kNamedCounters = std::to_array<NamedCounter>({
     {"hw_counters/link_downed", [](const DeviceCounters& c) { return c.link_downed; }},
     {"hw_counters/rdma_sends", [](const DeviceCounters& c) { return c[transport::kSends]; }},
     {"hw_counters/rdma_recvs", [](const DeviceCounters& c) { return c[transport::kReceives]; }},
+    {"hw_counters/sent_bytes", [](const DeviceCounters& c) { return c[transport::kSentOctets]; }},
+    {"hw_counters/rcvd_bytes", [](const DeviceCounters& c) { return c[transport::kReceivedOctets]; }},
 
     {"hw_counters/out_of_sequence", [](const DeviceCounters& c) { return c[transport::kOutOfSequence]; }},
     {"hw_counters/packet_seq_err",
@@ -76,6 +78,12 @@ inline constexpr std::array kNamedCounters = std::to_array<NamedCounter>({
     {"hw_counters/local_ack_timeout_err",
      [](const DeviceCounters& c) { return c[transport::kLocalAckTimeouts]; }},
     {"hw_counters/implied_nak_seq_err", [](const DeviceCounters& c) { return c[transport::kImpliedLosses]; }},
+    {"hw_counters/roce_adp_retrans",
+     [](const DeviceCounters& c) { return c[transport::kRetransmittedPackets]; }},
+    {"hw_counters/np_ecn_marked_roce_packets",
+     [](const DeviceCounters& c) { return c[transport::kMarkedPackets]; }},
+    {"hw_counters/np_cnp_sent", [](const DeviceCounters& c) { return c[transport::kNoticesSent]; }},
+    {"hw_counters/rp_cnp_handled", [](const DeviceCounters& c) { return c[transport::kNoticesReceived]; }},
     {"hw_counters/req_cqe_error", [](const DeviceCounters& c) { return c[transport::kSendErrors]; }},
     {"hw_counters/resp_cqe_error", [](const DeviceCounters& c) { return c[transport::kReceiveErrors]; }},
 });

@@ -23,7 +23,8 @@ constexpr uint32_t kQpsPerRead = 128;
 constexpr uint32_t kQpsAtOnce = 2048;
 constexpr size_t kWorkOfLook = 256;
 constexpr size_t kWorkOfRun = 8;
-static_assert(protocol::kQpNumbers == transport::kQpCounterCount);
+static_assert(protocol::kQpNumbers == transport::kFirstMoreCounter);
+constexpr size_t kMoreCounters = transport::kQpCounterCount - transport::kFirstMoreCounter;
 static_assert(protocol::kPathNumbers == transport::kPathNumberCount);
 static_assert(protocol::kQpsPerSlot == roce::Qpn::kPerSlot);
 using QpWords = std::array<uint64_t, kWords>;
@@ -49,7 +50,7 @@ QpNumbers numbers_of(const QpWords& words) {
   qp.remote_qpn = static_cast<uint32_t>(word_at(words, offsetof(protocol::QpStatus, remote_qpn)));
   qp.way = way_of(word_at(words, offsetof(protocol::QpStatus, way)));
   qp.device_index = static_cast<uint32_t>(word_at(words, offsetof(protocol::QpStatus, device_index)));
-  std::copy_n(&words[offsetof(protocol::QpStatus, counters) / 8], qp.counters.size(), qp.counters.begin());
+  std::copy_n(&words[offsetof(protocol::QpStatus, counters) / 8], protocol::kQpNumbers, qp.counters.begin());
   return qp;
 }
 
@@ -58,28 +59,39 @@ bool is_wanted(const QpWords& words, QpChoice choice) {
   return in_use || (choice == QpChoice::kAll && word_at(words, offsetof(protocol::QpStatus, qpn)) != 0);
 }
 
-// The paths of a page's QPs, some at a time. Zeros where the file has none: an older agent made it, or an
-// older library writes it.
-class Paths {
+// Rows of numbers that a page keeps apart from the words of its QPs, one row for each QP, read some at a
+// time. Zeros where the file has none: an older agent made it, or an older library writes it.
+template <class Row, size_t kOffset>
+class Rows {
  public:
-  using Numbers = decltype(QpNumbers::path);
-  explicit Paths(int fd) : fd_(fd) {}
-  const Numbers& of(uint32_t place) {
+  explicit Rows(int fd) : fd_(fd) {}
+  const Row& of(uint32_t place) {
     if (const uint32_t first = place - place % kQpsPerRead; first != first_) read(first);
-    return numbers_[place - first_];
+    return rows_[place - first_];
   }
 
  private:
-  static_assert(sizeof(Numbers) == sizeof(protocol::PathStatus));
   void read(uint32_t first) {
     first_ = first;
-    const size_t offset = offsetof(protocol::StatusPage, paths) + first * sizeof(Numbers);
-    if (!read_at(fd_, numbers_.data(), sizeof numbers_, offset)) numbers_ = {};
+    if (!read_at(fd_, rows_.data(), sizeof rows_, kOffset + first * sizeof(Row))) rows_ = {};
   }
   const int fd_;
   uint32_t first_ = UINT32_MAX;  // none
-  std::array<Numbers, kQpsPerRead> numbers_{};
+  std::array<Row, kQpsPerRead> rows_{};
 };
+using PathRow = decltype(QpNumbers::path);
+static_assert(sizeof(PathRow) == sizeof(protocol::PathStatus));
+using Paths = Rows<PathRow, offsetof(protocol::StatusPage, paths)>;
+using MoreRow = std::array<uint64_t, protocol::kQpMoreNumbers>;
+using MoreCounters = Rows<MoreRow, offsetof(protocol::StatusPage, more)>;
+
+// Libraries of before octets were counted have payload alone: better than nothing.
+void add_more(const MoreRow& row, QpNumbers& qp) {
+  std::copy_n(row.begin(), kMoreCounters, qp.counters.begin() + transport::kFirstMoreCounter);
+  if (row != MoreRow{}) return;
+  qp.counters[transport::kSentOctets] = qp.counters[transport::kSentBytes];
+  qp.counters[transport::kReceivedOctets] = qp.counters[transport::kReceivedBytes];
+}
 
 // Calls `visit` with the place and the words of each QP in [first, end). False: the file could not be read.
 template <class Visit>
@@ -134,10 +146,12 @@ void read_status_page(int fd, SlotStatus& slot, QpChoice choice) {
   if (!is_begun(fd)) return;
   read_at(fd, slot.port.data(), sizeof slot.port, offsetof(protocol::StatusPage, port));
   Paths paths(fd);
+  MoreCounters more(fd);
   visit_qps(fd, 0, protocol::kQpsPerSlot, [&](uint32_t place, const QpWords& words) {
     if (!is_wanted(words, choice)) return;
     slot.qps.push_back(numbers_of(words));
     slot.qps.back().path = paths.of(place);
+    add_more(more.of(place), slot.qps.back());
   });
 }
 
@@ -186,9 +200,11 @@ QpsRead read_some_qps(int fd, uint32_t first) {
   QpsRead read{.qps = {}, .places = {}, .next = protocol::kQpsPerSlot, .work = kWorkOfLook};
   if (!is_begun(fd)) return read;
   const Residency residency(fd);
+  MoreCounters more(fd);
   const auto take = [&](uint32_t place, const QpWords& words) {
     if (!is_wanted(words, QpChoice::kAll)) return;
     read.qps.push_back(numbers_of(words));
+    add_more(more.of(place), read.qps.back());
     read.places.push_back(place);
   };
   for (uint32_t at = first; at < protocol::kQpsPerSlot;) {

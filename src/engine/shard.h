@@ -34,7 +34,8 @@
 
 namespace verbena::engine {
 
-static_assert(protocol::kQpNumbers == transport::kQpCounterCount);
+static_assert(protocol::kQpNumbers == transport::kFirstMoreCounter);
+static_assert(sizeof(protocol::QpMore) == sizeof(transport::QpMoreCounters));
 static_assert(protocol::kQpsPerSlot == roce::Qpn::kPerSlot);
 
 // Told by the shard when its engine thread, asleep, should look.
@@ -178,6 +179,7 @@ class alignas(kCacheLine) Shard : private net::PacketHandler {
   Result<roce::Qpn> reserve_qpn();
   void release_qpn(roce::Qpn qpn);
   protocol::QpStatus& status_of(roce::Qpn qpn) { return status_.qps[qpn.index()]; }
+  protocol::QpMore& more_of(roce::Qpn qpn) { return status_.more[qpn.index()]; }
   protocol::PathStatus& path_status_of(roce::Qpn qpn) { return status_.paths[qpn.index()]; }
   // What happens to the QPs goes there. Details of each packet, too, from trace_details(true) on.
   trace::Recorder& trace() { return trace_; }

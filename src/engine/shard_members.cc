@@ -22,6 +22,7 @@ Result<roce::Qpn> Shard::reserve_qpn() {
     status.qpn.store(qpn.value(), std::memory_order_relaxed);
     status.way.store(0, std::memory_order_relaxed);
     for (auto& counter : status.counters) counter.store(0, std::memory_order_relaxed);
+    for (auto& number : status_.more[index].numbers) number.store(0, std::memory_order_relaxed);
     for (auto& number : status_.paths[index].numbers) number.store(0, std::memory_order_relaxed);
     for (auto& number : status_.details[index].numbers) number.store(0, std::memory_order_relaxed);
     return qpn;

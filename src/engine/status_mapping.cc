@@ -18,14 +18,15 @@ constexpr int kAccess = PROT_READ | PROT_WRITE;
 constexpr int kPrivate = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
 
 // How much of a file can be mapped without ever giving SIGBUS: if it is large enough and stays so all of the
-// page, or all but what an older agent knows nothing of: traces, objects, and paths. Zero: nothing.
+// page, or all but what an older agent knows nothing of: octets, traces, objects, and paths. Zero: nothing.
 size_t safe_bytes(int fd) {
   struct stat file;
   if (::fstat(fd, &file) != 0) return 0;
   const int seals = ::fcntl(fd, F_GET_SEALS);
   if (seals < 0 || (seals & F_SEAL_SHRINK) == 0) return 0;
-  for (const size_t bytes : {sizeof(StatusPage), protocol::kStatusBytesWithoutTraces,
-                             protocol::kStatusBytesWithoutObjects, protocol::kStatusBytesWithoutPaths}) {
+  for (const size_t bytes :
+       {sizeof(StatusPage), protocol::kStatusBytesWithoutMore, protocol::kStatusBytesWithoutTraces,
+        protocol::kStatusBytesWithoutObjects, protocol::kStatusBytesWithoutPaths}) {
     if (file.st_size >= static_cast<off_t>(bytes)) return bytes;
   }
   return 0;

@@ -27,7 +27,8 @@ enum class QpWay : uint8_t {
 };
 inline constexpr size_t kQpWays = 7;
 
-inline constexpr size_t kQpNumbers = 25;         // transport::QpCounter
+inline constexpr size_t kQpNumbers = 25;         // transport::QpCounter, up to its kFirstMoreCounter
+inline constexpr size_t kQpMoreNumbers = 8;      // and those from there on
 inline constexpr size_t kQpsPerSlot = 1u << 14;  // roce::Qpn::kPerSlot
 
 struct alignas(64) QpStatus {
@@ -67,13 +68,19 @@ struct alignas(64) QpDetails {
 };
 static_assert(sizeof(QpDetails) == 64);
 
+// More counters of a QP.
+struct alignas(64) QpMore {
+  std::array<SharedNumber, kQpMoreNumbers> numbers;  // transport::QpMoreCounters
+};
+static_assert(sizeof(QpMore) == 64);
+
 // The other objects of a process, as the kernel's restrack knows them.
 enum class ObjectKind : uint8_t { kNone, kContext, kPd, kCq, kMr, kSrq, kCount };
 
 // What an object's values say.
 enum ContextValue : uint8_t { kContextNone };
 enum PdValue : uint8_t { kPdContext, kPdUsers };
-enum CqValue : uint8_t { kCqContext, kCqUsers, kCqEntries };
+enum CqValue : uint8_t { kCqContext, kCqUsers, kCqEntries, kCqOverrun };  // 1: an entry did not fit
 enum MrValue : uint8_t { kMrPd, kMrLocalKey, kMrRemoteKey, kMrLength, kMrAddress };
 enum SrqValue : uint8_t { kSrqPd, kSrqCq, kSrqType, kSrqNumber };  // enum ibv_srq_type
 inline constexpr size_t kObjectValues = 6;
@@ -120,7 +127,8 @@ struct StatusPage {
   std::array<QpDetails, kQpsPerSlot> details;   // likewise
   ObjectCounts object_counts;                   // all objects of a process are in one of its pages
   std::array<ObjectStatus, kObjectsPerSlot> objects;
-  TraceRings traces;  // of the slot's QPs
+  TraceRings traces;                     // of the slot's QPs
+  std::array<QpMore, kQpsPerSlot> more;  // by Qpn::index()
 };
 // The page of an agent from before there were paths ends here. Its processes show none.
 inline constexpr size_t kStatusBytesWithoutPaths = offsetof(StatusPage, paths);
@@ -132,6 +140,9 @@ static_assert(kStatusBytesWithoutObjects == kStatusBytesWithoutPaths + kQpsPerSl
 inline constexpr size_t kStatusBytesWithoutTraces = offsetof(StatusPage, traces);
 static_assert(kStatusBytesWithoutTraces == kStatusBytesWithoutObjects + kQpsPerSlot * sizeof(QpDetails) +
                                                sizeof(ObjectCounts) + kObjectsPerSlot * sizeof(ObjectStatus));
-static_assert(sizeof(StatusPage) == kStatusBytesWithoutTraces + sizeof(TraceRings));
+// That of one from before octets were counted ends here.
+inline constexpr size_t kStatusBytesWithoutMore = offsetof(StatusPage, more);
+static_assert(kStatusBytesWithoutMore == kStatusBytesWithoutTraces + sizeof(TraceRings));
+static_assert(sizeof(StatusPage) == kStatusBytesWithoutMore + kQpsPerSlot * sizeof(QpMore));
 
 }  // namespace verbena::protocol

@@ -20,6 +20,7 @@ SendStatus CongestionNotices::send(QueuePair& qp, const Route& route, const roce
   headers.destination = destination;
   headers.becn = true;
   const SendStatus status = qp.send_word(route, path, headers, kReserved);
+  if (status == SendStatus::kSent) qp.count(kNoticesSent);
   if (status != SendStatus::kBusy) is_due_ = false;
   return status;
 }

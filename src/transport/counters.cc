@@ -28,7 +28,12 @@ const char* qp_counter_name(QpCounter counter) {
                                            "send_errors",
                                            "receive_errors",
                                            "retries_exceeded",
-                                           "rnr_retries_exceeded"};
+                                           "rnr_retries_exceeded",
+                                           "sent_octets",
+                                           "received_octets",
+                                           "ecn_marked_packets",
+                                           "cnps_sent",
+                                           "cnps_handled"};
   static_assert(std::size(kNames) == kQpCounterCount);
   return counter < kQpCounterCount ? kNames[counter] : "unknown";
 }

@@ -4,6 +4,7 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <tuple>
 
 namespace verbena::transport {
 
@@ -34,11 +35,19 @@ enum QpCounter : uint8_t {
   kReceiveErrors,  // requests that failed by themselves, not by being flushed
   kRetriesExceeded,
   kRnrRetriesExceeded,
+  kFirstMoreCounter,
+  kSentOctets = kFirstMoreCounter,  // between packet delimiters: IP header to ICRC (octets.h)
+  kReceivedOctets,
+  kMarkedPackets,    // received with the mark of a switch that fills up (ECN)
+  kNoticesSent,      // congestion notification packets
+  kNoticesReceived,  // and obeyed
   kQpCounterCount,
 };
 const char* qp_counter_name(QpCounter counter);
 
-using QpCounters = std::array<std::atomic<uint64_t>, kQpCounterCount>;
+using QpCounters = std::array<std::atomic<uint64_t>, kFirstMoreCounter>;
+using QpMoreCounters = std::array<std::atomic<uint64_t>, 8>;  // from kFirstMoreCounter on
+static_assert(kQpCounterCount - kFirstMoreCounter <= std::tuple_size_v<QpMoreCounters>);
 
 // REQUIRES: the caller is the one writer
 template <size_t kCount>

@@ -16,6 +16,7 @@ namespace {
 QpConfig with_parts(QpConfig config, delegate_detail::Parts& parts) {
   config.listener = &parts;
   config.counters = &parts.own_counters;
+  config.more_counters = nullptr;
   config.routes = &parts.splitter;
   config.owners = nullptr;  // nothing is passed on twice
   config.repairs = false;   // the target has put everything in order

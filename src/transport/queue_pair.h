@@ -22,6 +22,7 @@
 #include "transport/gather.h"
 #include "transport/incast_meter.h"
 #include "transport/misfit.h"
+#include "transport/octets.h"
 #include "transport/packet_io.h"
 #include "transport/path_numbers.h"
 #include "transport/receives.h"
@@ -80,7 +81,8 @@ struct QpConfig {
   QueueOwners* owners = nullptr;  // where queues of other processes are; null: the domain is in no other
   QpEventListener* listener = nullptr;
   QpCounters* counters = nullptr;
-  PathNumbers* path_numbers = nullptr;  // null: nobody looks
+  QpMoreCounters* more_counters = nullptr;  // null: nobody looks
+  PathNumbers* path_numbers = nullptr;      // null: nobody looks
   // No ACK timeout is shorter, though a program may ask for as little as 8 us: threads share processors, and
   // what answers may not run for some milliseconds. Below that a busy machine's scheduling looks like loss.
   Duration least_ack_timeout = std::chrono::milliseconds(16);
@@ -260,18 +262,26 @@ class alignas(kCacheLine) QueuePair {
   void find_route(const roce::Path& path, roce::Qpn destination) { route_ = &route_for(path, destination); }
   SendStatus send_out(const OutgoingPacket& packet) {
     const SendStatus status = route_->sink->send(packet);
+    if (status == SendStatus::kSent) [[likely]]
+      count(kSentOctets, octets_of(packet));
     if (details_ != nullptr) [[unlikely]]
       trace_sent(packet, status);
     return status;
   }
   SendStatus send_out(const PlainSend& message) {
     const SendStatus status = route_->sink->send_plain(attributes_.path, message);
+    if (status == SendStatus::kSent) [[likely]]
+      count(kSentOctets, octets_of(attributes_.path, message));
     if (details_ != nullptr) [[unlikely]]
       trace_sent(message, status);
     return status;
   }
   // REQUIRES: no packet is to be traced
-  TrainSent send_out(const PacketTrain& train) { return route_->sink->send_train(train); }
+  TrainSent send_out(const PacketTrain& train) {
+    const TrainSent sent = route_->sink->send_train(train);
+    count(kSentOctets, uint64_t{sent.packets} * (least_octets(attributes_.path) + train.packet_payload));
+    return sent;
+  }
   // Whether each packet is to be traced.
   bool traces_packets() const { return details_ != nullptr; }
   // What belongs to no message: a word to a peer of ours, or to any peer.
@@ -336,7 +346,13 @@ class alignas(kCacheLine) QueuePair {
   void complete_match(const TaggedMessage& message, ibv_wc_status status, uint8_t flags, uint32_t bytes);
   // Tells of the match before the data is there; the request stays at hand.
   void announce_match(const TaggedMessage& message);
-  void count(QpCounter counter, uint64_t amount = 1) { transport::count(*config_.counters, counter, amount); }
+  void count(QpCounter counter, uint64_t amount = 1) {
+    if (counter < kFirstMoreCounter) {
+      transport::count(*config_.counters, counter, amount);
+    } else if (config_.more_counters != nullptr) {
+      transport::count(*config_.more_counters, counter - kFirstMoreCounter, amount);
+    }
+  }
   void count_on_path(PathNumber which, uint64_t amount = 1) {
     if (config_.path_numbers != nullptr) transport::count(*config_.path_numbers, which, amount);
   }
@@ -389,7 +405,8 @@ class alignas(kCacheLine) QueuePair {
   mutable memory::KeyFinder keys_{config_.keys};  // it remembers, and answers no differently for that
   memory::BoundWindows bound_windows_;
   bool completion_lost_ = false;
-  std::string peer_words_;  // of hear_refusal()
+  bool overrun_said_ = false;  // in the log, once until RESET
+  std::string peer_words_;     // of hear_refusal()
 };
 
 }  // namespace verbena::transport

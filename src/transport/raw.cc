@@ -18,6 +18,7 @@ void RawQueuePair::on_frame(const IncomingFrame& frame) {
   if (!scaling_ && !receives_packets(state())) return;
   count(kReceivedPackets);
   count(kReceivedBytes, frame.bytes.size());
+  count(kReceivedOctets, frame.bytes.size());
   if (scaling_) {
     if (!scaling_->choose(frame.headers.key).on_frame(frame)) count(kDroppedDatagrams);
     return;
@@ -129,6 +130,7 @@ void RawQueuePair::finish(uint32_t frames, TimePoint now) {
     const queues::SendWqe& wqe = queue.at(queue.consumed());
     count(kSentPackets);
     count(kSentBytes, wqe.length);
+    count(kSentOctets, wqe.length);
     limit_.sent(wqe.length, now);
     complete_send(wqe, IBV_WC_SUCCESS);
   }

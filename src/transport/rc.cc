@@ -15,6 +15,7 @@ Verdict RcQueuePair::on_packet(const IncomingPacket& incoming, TimePoint now) {
 
   count(kReceivedPackets, incoming.packet.count);
   count(kReceivedBytes, incoming.payload_bytes());
+  count(kReceivedOctets, octets_of(incoming));
   if (CongestionNotices::is_marked(incoming.path)) on_marked(headers, now);
   if (is_word) [[unlikely]] {
     hear(incoming.packet, now);
@@ -58,6 +59,7 @@ std::optional<Verdict> RcQueuePair::on_plain_send(const PlainSend& message, cons
     return std::nullopt;
   count(kReceivedPackets, message.count + (message.acknowledgement != nullptr ? 1 : 0));
   count(kReceivedBytes, message.payload.size());
+  count(kReceivedOctets, octets_of(path, message));
   if (message.acknowledgement != nullptr) {
     requester_.on_acknowledge(*message.acknowledgement, now);
     if (!receives_packets(state())) [[unlikely]]
@@ -89,6 +91,7 @@ void RcQueuePair::hear(const roce::Packet& word, TimePoint now) {
   switch (word.headers.opcode) {
     case roce::kCnpOpcode:
       count_on_path(kPathCongestionNotices);
+      count(kNoticesReceived);
       return requester_.on_congestion();
     case roce::kRefusalOpcode:
       return hear_refusal(word.payload);
@@ -105,6 +108,7 @@ void RcQueuePair::hear(const roce::Packet& word, TimePoint now) {
 void RcQueuePair::on_marked(const roce::Headers& headers, TimePoint now) {
   if (headers.opcode == roce::kCnpOpcode) return;
   count_on_path(kPathMarkedPackets);
+  count(kMarkedPackets);
   notices_.on_marked(now);
   if (!headers.info().is_request) requester_.on_congestion();
 }

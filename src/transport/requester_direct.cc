@@ -11,6 +11,7 @@ namespace verbena::transport {
 namespace {
 
 using queues::SendWqe;
+using roce::Operation;
 
 // What is done at once, with the shard's lock held.
 constexpr uint32_t kMostAtOnce = 1 << 20;
@@ -57,6 +58,7 @@ bool Requester::may_go_direct(const SendWqe& wqe) const {
   qp_.count(kSentPackets, is_read(wqe) ? 1 : packets);
   qp_.count(is_read(wqe) ? kReceivedBytes : kSentBytes, bytes);
   if (is_read(wqe)) qp_.count(kReceivedPackets, packets);
+  count_direct_octets(is_read(wqe), bytes, packets);
   budget -= std::min(budget, 1 + bytes / kBytesPerPacket);
   if (offset + bytes < wqe.length) {
     direct_bytes_ = offset + bytes;
@@ -64,6 +66,18 @@ bool Requester::may_go_direct(const SendWqe& wqe) const {
     done_directly(wqe);
   }
   return true;
+}
+
+// A request that is carried out directly counts as the packets that it stands for.
+void Requester::count_direct_octets(bool is_read, uint32_t bytes, uint32_t packets) {
+  const roce::Path& path = qp_.attributes().path;
+  const auto opcode = [&](Operation operation) { return roce::make_opcode(service_, operation); };
+  if (is_read) {
+    qp_.count(kSentOctets, octets_of(path, opcode(Operation::kReadRequest), 0));
+    qp_.count(kReceivedOctets, octets_of(path, opcode(Operation::kReadResponseFirst), bytes, packets));
+  } else {
+    qp_.count(kSentOctets, octets_of(path, opcode(Operation::kWriteFirst), bytes, packets));
+  }
 }
 
 bool Requester::change_directly(SendWqe& wqe, PeerRange range, uint32_t& budget) {
@@ -81,6 +95,10 @@ bool Requester::change_directly(SendWqe& wqe, PeerRange range, uint32_t& budget)
   if (!before) return false;
   qp_.count(kSentPackets);
   qp_.count(kReceivedPackets);
+  const roce::Path& path = qp_.attributes().path;
+  const Operation operation = compares ? Operation::kCompareSwap : Operation::kFetchAdd;
+  qp_.count(kSentOctets, octets_of(path, roce::make_opcode(service_, operation), 0));
+  qp_.count(kReceivedOctets, octets_of(path, roce::make_opcode(service_, Operation::kAtomicAcknowledge), 0));
   budget -= 1;
   const ScatterResult stored =
       scatter(qp_.keys(), config.pd, wqe.sges(), 0, std::as_bytes(std::span(&*before, 1)));

@@ -33,12 +33,15 @@ Verdict UcQueuePair::on_packet(const IncomingPacket& incoming, TimePoint now) {
   if (!is_from_peer(incoming.path)) return Verdict::kBadSource;
   count(kReceivedPackets);
   count(kReceivedBytes, incoming.packet.payload.size());
+  count(kReceivedOctets, octets_of(incoming));
   if (CongestionNotices::is_marked(incoming.path) && !is_notice) {
     count_on_path(kPathMarkedPackets);
+    count(kMarkedPackets);
     notices_.on_marked(now);
   }
   if (is_notice) {
     count_on_path(kPathCongestionNotices);
+    count(kNoticesReceived);
     flow_.on_mark(now);
     show_path();
   } else if (headers.opcode == roce::kReceiptOpcode) {

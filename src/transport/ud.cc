@@ -39,6 +39,7 @@ Verdict UdQueuePair::on_packet(const IncomingPacket& incoming, TimePoint now) {
   if (!roce::is_default_pkey(headers.pkey)) return Verdict::kBadPkey;
   count(kReceivedPackets);
   count(kReceivedBytes, incoming.packet.payload.size());
+  count(kReceivedOctets, octets_of(incoming));
   if (is_word) {
     on_word(incoming, now);
   } else {
@@ -114,6 +115,7 @@ void UdQueuePair::note_source(const IncomingPacket& incoming, TimePoint now) {
   if (headers.destination == roce::kMulticastQpn) return;
   if (CongestionNotices::is_marked(incoming.path) && sources() != nullptr) {
     count_on_path(kPathMarkedPackets);
+    count(kMarkedPackets);
     sources_->on_marked(incoming.path, headers.source, now);
   }
   if (!sources_) return;
@@ -160,6 +162,7 @@ void UdQueuePair::on_receipt(const IncomingPacket& incoming, TimePoint now) {
 // It does not say which queue pair's packets were marked, only to where.
 void UdQueuePair::on_notice(const roce::Address& from, TimePoint now) {
   count_on_path(kPathCongestionNotices);
+  count(kNoticesReceived);
   if (flows_) flows_->for_each_at(from, [now](DatagramFlow& flow) { flow.on_mark(now); });
 }
 

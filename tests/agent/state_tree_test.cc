@@ -171,7 +171,7 @@ TEST_F(StateTreeTest, ShowsCountersAlsoAfterTheLinkHasChanged) {
   tree.show({link("rxe_eth0", 0)});
   DeviceCounters counters{};
   counters[transport::kSentPackets] = 12;
-  counters[transport::kSentBytes] = 4096;
+  counters[transport::kSentOctets] = 4096;
   tree.show_counters("rxe_eth0", counters);
   EXPECT_EQ(read("sys/class/infiniband/rxe_eth0/ports/1/hw_counters/sent_pkts"), "12\n");
   EXPECT_EQ(read("sys/class/infiniband/rxe_eth0/ports/1/counters/port_xmit_data"), "1024\n");

@@ -87,6 +87,8 @@ TEST_F(StatusPageFile, TellsAllNumbersOfAQp) {
   qp.remote_qpn = 4;
   qp.device_index = 5;
   for (size_t i = 0; i < qp.counters.size(); ++i) qp.counters[i] = 100 + i;
+  for (size_t i = 0; i < page_->more[21].numbers.size(); ++i)
+    page_->more[21].numbers[i] = 100 + protocol::kQpNumbers + i;
   SlotStatus slot;
   read_status_page(file_.get(), slot);
   EXPECT_EQ(slot.port[protocol::kPortSendErrors], 3u);
@@ -96,6 +98,15 @@ TEST_F(StatusPageFile, TellsAllNumbersOfAQp) {
   EXPECT_EQ(slot.qps[0].remote_qpn, 4u);
   EXPECT_EQ(slot.qps[0].device_index, 5u);
   for (size_t i = 0; i < slot.qps[0].counters.size(); ++i) EXPECT_EQ(slot.qps[0].counters[i], 100 + i);
+}
+
+TEST_F(StatusPageFile, TakesPayloadForOctetsIfALibraryDoesNotCountThem) {
+  page_->magic = protocol::StatusPage::kMagic;
+  page_->qps[3].in_use = 1;
+  page_->qps[3].counters[transport::kSentBytes] = 4096;
+  SlotStatus slot;
+  read_status_page(file_.get(), slot);
+  EXPECT_EQ(slot.qps.at(0).counters[transport::kSentOctets], 4096u);
 }
 
 TEST_F(StatusPageFile, TellsAQpsPathWhereItHasRoomForOne) {

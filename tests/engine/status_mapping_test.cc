@@ -34,6 +34,7 @@ void write_everywhere(StatusPage& page) {
   }
   page.objects.back().kind = 19;
   page.traces.details.entries.back().check = 20;
+  page.more.back().numbers.back() = 21;
 }
 
 constexpr size_t kLastQpn = offsetof(StatusPage, qps) +
@@ -50,7 +51,8 @@ TEST(StatusMapping, ShowsAllOfThePage) {
   EXPECT_EQ(word_at(file, offsetof(StatusPage, paths)), 18u);
   EXPECT_EQ(word_at(file, protocol::kStatusBytesWithoutObjects - sizeof(protocol::PathStatus)), 18u);
   EXPECT_EQ(word_at(file, protocol::kStatusBytesWithoutTraces - sizeof(protocol::ObjectStatus)), 19u);
-  EXPECT_EQ(word_at(file, sizeof(StatusPage) - sizeof(uint64_t)), 20u);
+  EXPECT_EQ(word_at(file, protocol::kStatusBytesWithoutMore - sizeof(uint64_t)), 20u);
+  EXPECT_EQ(word_at(file, sizeof(StatusPage) - sizeof(uint64_t)), 21u);
 }
 
 TEST(StatusMapping, KeepsThePathsToItselfWhereAnOlderAgentHasNoRoomForThem) {
@@ -78,6 +80,15 @@ TEST(StatusMapping, KeepsTheTracesToItselfWhereAnOlderAgentHasNoRoomForThem) {
   write_everywhere((*mapping)->page());
   EXPECT_EQ((*mapping)->page().traces.details.entries.back().check, 20u);
   EXPECT_EQ(word_at(file, protocol::kStatusBytesWithoutTraces - sizeof(protocol::ObjectStatus)), 19u);
+}
+
+TEST(StatusMapping, KeepsOctetsToItselfWhereAnOlderAgentHasNoRoomForThem) {
+  const UniqueFd file = file_of(protocol::kStatusBytesWithoutMore);
+  auto mapping = StatusMapping::create(file.get());
+  ASSERT_TRUE(mapping);
+  write_everywhere((*mapping)->page());
+  EXPECT_EQ((*mapping)->page().more.back().numbers.back(), 21u);
+  EXPECT_EQ(word_at(file, protocol::kStatusBytesWithoutMore - sizeof(uint64_t)), 20u);
 }
 
 TEST(StatusMapping, TrustsNoFileThatIsTooShortOrMayBecomeSo) {

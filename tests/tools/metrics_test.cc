@@ -28,6 +28,7 @@ agent_client::AgentStatus example() {
   qp.details[protocol::kQpWaitingSends] = 4;
   agent_client::DeviceCounters counters;
   counters[transport::kSentBytes] = 4096;
+  counters[transport::kSentOctets] = 5000;
   agent_client::SlotStatus slot{.index = 1, .pid = 149, .program = "a\"b\\\n", .qps = {qp, qp}};
   slot.port[protocol::kPortFirstDropReason] = 9;
   return {.pid = 99,
@@ -42,6 +43,7 @@ TEST(Metrics, HaveWhatIsCounted) {
       metrics_as_text(example(), AgentHealth{.cpu_seconds = 1.5, .resident_bytes = 8192});
   for (const char* line :
        {"verbena_agent_up 1\n", "verbena_agent_resident_memory_bytes 8192\n",
+        "verbena_port_transmitted_octets_total{device=\"rxe0\",port=\"1\"} 5000\n",
         "verbena_port_transmitted_bytes_total{device=\"rxe0\",port=\"1\"} 4096\n",
         "verbena_port_active{device=\"rxe0\",port=\"1\",netdev=\"eth0\"} 1\n",
         "verbena_process_waiting_sends{pid=\"149\",program=\"a\\\"b\\\\?\"} 8\n",

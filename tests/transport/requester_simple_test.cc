@@ -315,7 +315,8 @@ TEST_P(Twins, CannotBeToldFromWhatTheySend) {
     ASSERT_EQ(quick_.e.qp->state(), other_.e.qp->state());
     ASSERT_EQ(quick_.e.qp->next_send_psn(), other_.e.qp->next_send_psn());
     for (int c = 0; c < kQpCounterCount; ++c) {
-      ASSERT_EQ(quick_.e.counters[c].load(), other_.e.counters[c].load()) << qp_counter_name(QpCounter(c));
+      const auto which = static_cast<QpCounter>(c);
+      ASSERT_EQ(quick_.e.counter(which), other_.e.counter(which)) << qp_counter_name(which);
     }
     for (SentPacket& packet : quick_.e.sink.packets) on_the_way_.push_back(std::move(packet));
     quick_.e.sink.packets.clear();

@@ -47,8 +47,8 @@ fabric::Adapter adapter_of(const Link& link, const std::string& host) {
 fabric::PortCounters port_counters_of(const agent_client::DeviceCounters& counters) {
   constexpr uint64_t kBytesOfWord = 4;
   fabric::PortCounters port;
-  port.sent_words = counters[transport::kSentBytes] / kBytesOfWord;
-  port.received_words = counters[transport::kReceivedBytes] / kBytesOfWord;
+  port.sent_words = counters[transport::kSentOctets] / kBytesOfWord;
+  port.received_words = counters[transport::kReceivedOctets] / kBytesOfWord;
   port.sent_packets = counters[transport::kSentPackets];
   port.received_packets = counters[transport::kReceivedPackets];
   port.multicast_sent = counters[transport::kMulticastSent];

@@ -80,6 +80,7 @@ class Endpoint {
     config.routes = &routes;
     config.listener = &log;
     config.counters = &counters;
+    config.more_counters = &more_counters;
     config.path_numbers = &path_numbers;
     config.incast = &incast;
     constexpr uint32_t kLists = queues::kMaxSge * sizeof(ibv_sge);
@@ -100,7 +101,10 @@ class Endpoint {
   }
 
   QpAttributes& attributes() { return qp->attributes(); }
-  uint64_t counter(QpCounter which) const { return counters[which].load(); }
+  uint64_t counter(QpCounter which) const {
+    return which < kFirstMoreCounter ? counters[which].load()
+                                     : more_counters[which - kFirstMoreCounter].load();
+  }
   uint64_t path_number(PathNumber which) const { return path_numbers[which].load(); }
 
   void bring_up(ibv_qp_state to = IBV_QPS_RTS) {
@@ -172,6 +176,7 @@ class Endpoint {
   TestMemory memory;
   EventLog log;
   QpCounters counters{};
+  QpMoreCounters more_counters{};
   PathNumbers path_numbers{};
   IncastMeter incast;
   std::unique_ptr<queues::CompletionQueue> send_cq;
