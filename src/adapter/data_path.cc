@@ -8,6 +8,7 @@
 #include "adapter/send_request.h"
 #include "adapter/shared_receive_queues.h"
 #include "base/failed_call.h"
+#include "base/probes.h"
 #include "transport/qp_state.h"
 
 namespace verbena::adapter {
@@ -99,6 +100,7 @@ bool has_receive_queue(const Qp& qp) {
 }
 
 int post_recv(ibv_qp* abi, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
+  VERBENA_PROBE(post_recv, abi->qp_num, wr);
   Qp& qp = Qp::of(abi);
   transport::QueuePair& transport = *qp.transport;
   if (!transport::accepts_receives(transport.state()) || !has_receive_queue(qp)) [[unlikely]] {

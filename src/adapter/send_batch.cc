@@ -11,6 +11,7 @@
 #include "adapter/qp.h"
 #include "adapter/send_request.h"
 #include "base/failed_call.h"
+#include "base/probes.h"
 #include "memory/guarded.h"
 #include "memory/placement.h"
 #include "transport/gather.h"
@@ -108,6 +109,7 @@ SendWqe* begin(Qp& qp) {
   wqe->flags = static_cast<uint8_t>(qp.wr_flags & queues::kSendFlags & ~unsigned{IBV_SEND_INLINE});
   wqe->length = 0;
   wqe->num_sge = 0;
+  VERBENA_PROBE(post_send, qp.qp_base.qp_num, wqe->wr_id, wqe->opcode, wqe->length);
   return wqe;
 }
 

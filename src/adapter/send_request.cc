@@ -10,6 +10,7 @@
 #include "adapter/protection_domains.h"
 #include "adapter/send_rules.h"
 #include "base/failed_call.h"
+#include "base/probes.h"
 #include "memory/guarded.h"
 #include "queues/status_words.h"
 #include "transport/gather.h"
@@ -167,6 +168,7 @@ int fill(SendWqe& wqe, const ibv_send_wr& wr, const Qp& qp) {
   const uint64_t length = list.size() == 1 ? list[0].length : transport::total_length(list);
   if (const int error = check_data(rule.data, length, wr, cap.max_inline_data); error != 0) [[unlikely]]
     return error;
+  VERBENA_PROBE(post_send, qp.qp_base.qp_num, wr.wr_id, wr.opcode, length);
 
   wqe.wr_id = wr.wr_id;
   wqe.opcode = static_cast<uint8_t>(opcode);

@@ -6,6 +6,7 @@
 #include <mutex>
 
 #include "base/device_clock.h"
+#include "base/probes.h"
 
 namespace verbena::queues {
 namespace {
@@ -110,14 +111,17 @@ inline bool CompletionQueue::push_one(const Entry& entry, bool solicited) {
 }
 
 bool CompletionQueue::push(const Completion& entry, bool solicited) {
+  VERBENA_PROBE(completion, entry.qp_num, entry.wr_id, entry.status, entry.byte_len);
   return push_one(entry, solicited);
 }
 
 bool CompletionQueue::push(const ibv_wc& wc, bool solicited) {
+  VERBENA_PROBE(completion, wc.qp_num, wc.wr_id, wc.status, wc.byte_len);
   return push_one(wc, solicited);
 }
 
 bool CompletionQueue::push(const Plain& entry, bool solicited) {
+  VERBENA_PROBE(completion, entry.qp_num, entry.wr_id, entry.status, entry.byte_len);
   return push_one(entry, solicited);
 }
 
@@ -136,6 +140,7 @@ bool CompletionQueue::push_all(const Completion& common, std::span<const Differi
   {
     const std::lock_guard guard(push_lock_);
     for (const Differing& entry : entries) {
+      VERBENA_PROBE(completion, common.qp_num, entry.wr_id, common.status, entry.byte_len);
       Completion* const place = place_of_next(news);
       if (place == nullptr) break;
       *place = common;

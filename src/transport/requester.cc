@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/probes.h"
 #include "roce/aeth.h"
 #include "transport/kept_packets.h"
 #include "transport/send_request.h"
@@ -598,7 +599,9 @@ void Requester::sent(SendWqe& wqe, Psn past, uint32_t payload_bytes, uint32_t pa
   qp_.count(kSentPackets, packets);
   qp_.count(kSentBytes, payload_bytes);
   if (next_.is_before(highest_)) {
-    qp_.count(kRetransmittedPackets, std::min(packets, static_cast<uint32_t>(highest_ - next_)));
+    const uint32_t again = std::min(packets, static_cast<uint32_t>(highest_ - next_));
+    VERBENA_PROBE(retransmission, qp_.config().qpn.value(), next_.value(), again);
+    qp_.count(kRetransmittedPackets, again);
   }
   const uint32_t bytes = flight_bytes(wqe, next_, past);
   if (flow_) {

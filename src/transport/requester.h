@@ -113,6 +113,7 @@ class Requester {
   bool may_go_direct(const queues::SendWqe& wqe) const;
   bool go_direct(queues::SendWqe& wqe, uint32_t& budget);
   bool copy_directly(queues::SendWqe& wqe, const PeerRange& range, uint32_t& budget);
+  void count_direct_octets(bool is_read, uint32_t bytes, uint32_t packets);
   bool change_directly(queues::SendWqe& wqe, PeerRange range, uint32_t& budget);
   void done_directly(queues::SendWqe& wqe, ibv_wc_status status = IBV_WC_SUCCESS);
   bool must_drain_for_direct(const queues::SendWqe& wqe);
@@ -177,7 +178,7 @@ class Requester {
   SendStatus repair_one(Holes& holes, TimePoint now);
   // One packet of a request that carries data. The bytes are counted.
   SendStatus put_data_again(const queues::SendWqe& wqe, roce::Psn psn, bool ack_request);
-  void count_sent_again();
+  void count_sent_again(roce::Psn first);
   SendStatus ask_for_last_answer(const queues::SendWqe& wqe);
   SendStatus send_probe(TimePoint now);
   SendStatus send_heard();

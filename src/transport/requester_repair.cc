@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "base/probes.h"
 #include "transport/arrivals.h"
 #include "transport/congestion_notices.h"
 #include "transport/kept_packets.h"
@@ -340,7 +341,7 @@ SendStatus Requester::repair_one(Holes& holes, TimePoint now) {
   holes.sent_again(limit, sent, [&](Psn from, Psn to) { inflight_ += flight_bytes(wqe, from, to); });
   // Answers to what was sent since then wait until it is there, and tell no round trip.
   if (&holes == &holes_) held_up_ = next_;
-  count_sent_again();
+  count_sent_again(first);
   // Should it be lost, too, somebody has to notice.
   overdue_ = std::min(overdue_, overtaken_by + repair_timeout());
   return status;
@@ -357,7 +358,8 @@ SendStatus Requester::put_data_again(const SendWqe& wqe, Psn psn, bool ack_reque
   return status;
 }
 
-void Requester::count_sent_again() {
+void Requester::count_sent_again(Psn first) {
+  VERBENA_PROBE(retransmission, qp_.config().qpn.value(), first.value(), 1);
   qp_.count(kSentPackets);
   qp_.count(kRetransmittedPackets);
 }
@@ -377,7 +379,7 @@ SendStatus Requester::send_probe(TimePoint now) {
   probe_due_ = false;
   since_ack_request_ = 0;
   flow_->repaired(flight_bytes(wqe, last, next_), now);
-  count_sent_again();
+  count_sent_again(last);
   return status;
 }
 
@@ -392,7 +394,7 @@ SendStatus Requester::ask_for_last_answer(const SendWqe& wqe) {
   }
   if (status != SendStatus::kSent) return status;
   probe_due_ = false;
-  count_sent_again();
+  count_sent_again(next_ - 1);
   return status;
 }
 
