@@ -127,6 +127,18 @@ Result<void> QueuePairs::apply(Qp& qp, const ibv_qp_attr& attr, int mask) {
   return {};
 }
 
+// As the kernel's RDMA core does when a program gives an address vector to a connected QP (_ib_modify_qp()).
+// The kernel's answer costs system calls, so the shard is not held meanwhile.
+int QueuePairs::check_route(Qp& qp, const ibv_qp_attr& attr, int mask) const {
+  if ((mask & IBV_QP_AV) == 0 || !is_connected(qp.init.qp_type)) return 0;
+  if (const int wrong = qp.shard.exclusively([&] { return check_attributes(qp, attr, mask); }); wrong != 0)
+    return wrong;
+  const auto path = device_.resolve(attr.ah_attr);
+  if (!path) return path.error().code;
+  const auto checked = qp.shard.routes().check(*path);
+  return checked ? 0 : checked.error().code;
+}
+
 int QueuePairs::modify(ibv_qp* abi_qp, const ibv_qp_attr& attr, int mask) {
   if (device_.is_gone()) return EIO;
   Qp& qp = Qp::of(abi_qp);
@@ -135,6 +147,7 @@ int QueuePairs::modify(ibv_qp* abi_qp, const ibv_qp_attr& attr, int mask) {
     return because(EOPNOTSUPP, "attr_mask {:#x} has bits that are not supported on {}", mask,
                    queues::name_of(qp.init.qp_type));
   const std::lock_guard modifying(qp.modifying);
+  if (const int unreachable = check_route(qp, attr, mask); unreachable != 0) return unreachable;
   std::optional<transport::QpAttributes> connected;
   const int error = qp.shard.exclusively([&]() -> int {
     if (const int wrong = check_attributes(qp, attr, mask); wrong != 0) return wrong;

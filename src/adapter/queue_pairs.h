@@ -63,6 +63,7 @@ class QueuePairs {
   ibv_qp* add(std::unique_ptr<Qp> qp, const ibv_qp_init_attr_ex& attr);
 
   int check_attributes(const Qp& qp, const ibv_qp_attr& attr, int mask) const;
+  int check_route(Qp& qp, const ibv_qp_attr& attr, int mask) const;
   Result<void> apply(Qp& qp, const ibv_qp_attr& attr, int mask);
 
   // No packet reaches the QP any more, nothing of it is left in its CQs.

@@ -122,6 +122,8 @@ class LocalPeer final : public transport::PacketSink, public transport::DirectAc
   // What the other asked for meanwhile, if ours is the one that counts. It waits until ours has come to
   // something, or to nothing.
   ForeignSocket put_off;
+  // The errno value of the last question for a channel that failed; 0: none failed.
+  int refusal = 0;
   // Somebody has waited for it in vain.
   bool kept_waiting = false;
 

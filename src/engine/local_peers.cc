@@ -101,6 +101,23 @@ const transport::Route* LocalPeers::find(const roce::Path& path, roce::Qpn desti
   return peer != nullptr && peer->is_open() ? &peer->route() : nullptr;
 }
 
+// A channel loses nothing: who runs, and does not answer, has dropped what came.
+std::string LocalPeers::obstacle(const roce::Path& path, roce::Qpn destination) const {
+  if (!is_candidate(path, destination)) return {};
+  const uint32_t slot = destination.slot();
+  const LocalPeer* const peer = slot < peers_.size() ? peers_[slot].get() : nullptr;
+  if (slot == shard_.slot() && shard_.find(destination) == nullptr)
+    return "this process has no such queue pair: it was destroyed, or the number is wrong";
+  if (slot == shard_.slot() || (peer != nullptr && peer->is_open())) {
+    return "its process on this host runs and drops the requests: the queue pair there is not in RTR or RTS, "
+           "is "
+           "connected to another one, was destroyed, or the number is wrong ('verbena status -v' shows it)";
+  }
+  if (peer != nullptr && peer->refusal == ENOENT)
+    return "no process of this host has this queue pair: it has ended, or the number is wrong";
+  return {};
+}
+
 // Whether an answer is to come. Asks, if there is a point in it.
 bool LocalPeers::is_pending(const roce::Path& path, roce::Qpn destination) {
   if (!is_candidate(path, destination)) return false;
@@ -299,6 +316,7 @@ void LocalPeers::connect(agent_client::SlotChannel news) {
 
 void LocalPeers::take_asked(LocalPeer& peer, ForeignSocket socket, int error) {
   peer.asked_until = TimePoint::min();
+  peer.refusal = 0;
   if (error != EAGAIN) peer.questions = 0;
   if (socket) {
     auto line = LocalLine::offer(std::move(socket), board_, bell());
@@ -309,6 +327,7 @@ void LocalPeers::take_asked(LocalPeer& peer, ForeignSocket socket, int error) {
     }
     error = line.error().code;
   }
+  peer.refusal = error;
   log_debug("slot {} is not reached by memory: error {}", peer.slot(), error);
   if (!question_came_to_nothing(peer)) peer.refused_until = MonotonicClock::now() + kRefusalLasts;
 }

@@ -78,6 +78,7 @@ class LocalPeers final : public Input, public LocalWays, private Alarm {
 
   // LocalWays
   const transport::Route* find(const roce::Path& path, roce::Qpn destination) override;
+  std::string obstacle(const roce::Path& path, roce::Qpn destination) const override;
   const transport::Route& find_group(const roce::Path& path, const transport::Route& by_port) override {
     return groups_.find(path, by_port);
   }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "base/intrusive_list.h"
 #include "protocol/status_page.h"
@@ -26,6 +27,11 @@ class LocalWays {
   virtual const transport::Route* find(const roce::Path& path, roce::Qpn destination) = 0;
   // The route of what goes to a multicast group, by this port and perhaps by memory, too.
   virtual const transport::Route& find_group(const roce::Path& path, const transport::Route& by_port) = 0;
+  // For the log: why a QP of this host does not answer, as far as is known. Empty: it is not of this host.
+  virtual std::string obstacle(const roce::Path& path, roce::Qpn destination) const {
+    (void)path, (void)destination;
+    return {};
+  }
   // REQUIRES for all four: `port` is of one of these ways
   virtual bool is_full(uint32_t port) const = 0;
   virtual protocol::QpWay way(uint32_t port) const = 0;

@@ -3,6 +3,8 @@
 
 #include <utility>
 
+#include "base/failed_call.h"
+
 namespace verbena::engine {
 
 using transport::Route;
@@ -32,6 +34,24 @@ const Route& Ports::find_port(const roce::Path& path) const {
     if (way.port->leads_to(path)) return way.route;
   }
   return transport::no_route();
+}
+
+const net::Port* Ports::port_of(const roce::Path& path) const {
+  const transport::Route& route = find_port(path);
+  return route.port < ways_.size() ? ways_[route.port].port.get() : nullptr;
+}
+
+Result<void> Ports::check(const roce::Path& path) const {
+  const net::Port* const port = port_of(path);
+  return port != nullptr ? port->check(path) : Result<void>();
+}
+
+std::string Ports::obstacle(const roce::Path& path, roce::Qpn destination) {
+  std::string known = local_ != nullptr ? local_->obstacle(path, destination) : std::string();
+  if (!known.empty()) return known;
+  if (ways_.empty()) return "this process has no wire: UDP port 4791 is not available to the agent";
+  const auto checked = check(path);
+  return checked ? known : std::string(reason_of(checked.error().code));
 }
 
 uint32_t Ports::receive(net::PacketHandler& handler, uint32_t budget) {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "base/cache_line.h"
@@ -32,6 +33,8 @@ class Ports final : public transport::Routes {
   void prefer(LocalWays* local) { local_ = local; }
   // A way by memory, or the first port that packets of the path may leave by; to a multicast group, both.
   const transport::Route& find(const roce::Path& path, roce::Qpn destination) override;
+  Result<void> check(const roce::Path& path) const override;
+  std::string obstacle(const roce::Path& path, roce::Qpn destination) override;
 
   // ---- receiving
 
@@ -91,6 +94,7 @@ class Ports final : public transport::Routes {
 
  private:
   const transport::Route& find_port(const roce::Path& path) const;
+  const net::Port* port_of(const roce::Path& path) const;
 
   struct alignas(kCacheLine) Way {
     std::unique_ptr<net::Port> port;

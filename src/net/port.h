@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/cache_line.h"
+#include "base/result.h"
 #include "roce/packet.h"
 #include "transport/packet_io.h"
 #include "transport/route.h"
@@ -73,6 +74,13 @@ class alignas(kCacheLine) Port : public transport::PacketSink {
   virtual bool leads_to(const roce::Path& path) const {
     (void)path;
     return true;
+  }
+
+  // Whether packets of the path have a route, as far as can be known before they are sent. Errors, with a
+  // reason: ENETUNREACH and others. Any thread.
+  virtual Result<void> check(const roce::Path& path) const {
+    (void)path;
+    return {};
   }
 
   // Pushes staged packets to the wire. False: the wire is full, some wait; call again later.

@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <string>
 
+#include "base/result.h"
 #include "roce/packet.h"
 #include "roce/path.h"
 #include "roce/qpn.h"
@@ -79,6 +81,17 @@ class Routes {
   virtual ~Routes() = default;
   // The route to a QP. It lives as long as whatever asks: for the QP's whole life.
   virtual const Route& find(const roce::Path& path, roce::Qpn destination) = 0;
+
+  // As net::Port::check(), of the port that packets of the path leave by. Any thread, without the lock.
+  virtual Result<void> check(const roce::Path& path) const {
+    (void)path;
+    return {};
+  }
+  // For the log: why a QP does not answer, as far as this host knows. Empty: it does not know.
+  virtual std::string obstacle(const roce::Path& path, roce::Qpn destination) {
+    (void)path, (void)destination;
+    return {};
+  }
 };
 
 // The route of a QP that has none: what is sent is lost, and the timers find out.

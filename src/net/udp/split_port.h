@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "net/udp/route_check.h"
 #include "net/udp/sender.h"
 #include "net/udp/udp_port.h"
 #include "net/udp/udp_traits.h"
@@ -22,6 +23,7 @@ class SplitPort : public Base {
   transport::TrainSent send_train(const transport::PacketTrain& train) final {
     return sender_.send_train(train);
   }
+  Result<void> check(const roce::Path& path) const final { return check_route(path); }
   bool flush() final { return sender_.flush(); }
   uint32_t receive(PacketHandler& handler, uint32_t budget) final {
     return receiver_.receive(handler, budget);

@@ -28,6 +28,9 @@ inline constexpr Traits kMemoryTraits{.max_payload = 4096,
 // One route to everywhere.
 class TestRoutes final : public Routes {
  public:
+  std::string obstacle(const roce::Path&, roce::Qpn) override { return known_obstacle; }
+  std::string known_obstacle;
+
   explicit TestRoutes(PacketSink& sink, const Traits& traits = kSocketTraits)
       : route{.traits = traits, .sink = &sink} {}
   const Route& find(const roce::Path&, roce::Qpn) override {
