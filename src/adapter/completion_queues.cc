@@ -46,6 +46,7 @@ void Cq::on_completion_event() {
 }
 
 void Cq::on_overflow() {
+  shown.set(protocol::kCqOverrun, 1);
   async_events.post(IBV_EVENT_CQ_ERR, owner.events());
 }
 

@@ -18,6 +18,7 @@
 #include "agent_client/agent_connection.h"
 #include "agent_client/agent_dialer.h"
 #include "base/bytes.h"
+#include "base/failed_call.h"
 #include "base/own_fd.h"
 #include "base/result.h"
 #include "base/time.h"
@@ -111,7 +112,10 @@ class AgentSession {
     AdminResult<Answer<Reply>> call_made(protocol::MessageType type, const MakeRequest& make_request,
                                          size_t min_fds = 0, std::span<const int> fds = {}) {
       try {
-        return call_one_or_the_next<Reply>(type, make_request, min_fds, fds);
+        auto answer = call_one_or_the_next<Reply>(type, make_request, min_fds, fds);
+        // The agent's reason is that of the program's call.
+        if (!answer && !answer.error().text.empty()) because(answer.error().code, "{}", answer.error().text);
+        return answer;
       } catch (const std::bad_alloc&) {
         return tl::unexpected(AdminError{ENOMEM, {}});
       }

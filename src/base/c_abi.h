@@ -26,6 +26,7 @@ namespace verbena {
 template <class Body>
 __attribute__((noinline, no_sanitize("null"))) int without_exceptions(Body&& body) {
   const CancellationOff whole;
+  const OpenCall call;
   try {
     return std::forward<Body>(body)();
   } catch (abi::__forced_unwind&) {
@@ -46,7 +47,6 @@ __attribute__((noinline, no_sanitize("null"))) int without_exceptions(Body&& bod
 // system call. `call`: the function's name, for the log.
 template <class Body>
 int answer_code(Body&& body, const char* call = __builtin_FUNCTION()) {
-  forget_reason();
   const int code = without_exceptions(std::forward<Body>(body));
   if (code == 0) return 0;
   say_call_failed(call, code);

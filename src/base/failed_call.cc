@@ -5,34 +5,32 @@
 #include <cerrno>
 #include <cstring>
 #include <iterator>
+#include <string>
 
 namespace verbena {
 namespace {
 
-template <size_t kBytes>
-struct Words {
-  char bytes[kBytes];
-  size_t length;
+constinit thread_local CallRecord own_record{};
 
-  void write(fmt::string_view words, fmt::format_args arguments) noexcept {
-    try {
-      length = fmt::vformat(words, arguments).copy(bytes, kBytes);
-    } catch (...) {
-      length = 0;
-    }
-  }
-  std::string_view get() const { return {bytes, length}; }
-};
-// Plain memory: a thread that ends has nothing to destroy, and may still call.
-constinit thread_local Words<240> kept{};  // empty: the usual cause has to do
-constinit thread_local Words<120> subject{};
-
-void forget() {
-  kept.length = 0;
-  subject.length = 0;
+CallRecord& record() {
+  return verbena_call_record != nullptr ? *verbena_call_record() : own_record;
 }
 
-// Where nobody has told a reason: the likeliest.
+void forget(CallRecord& calls) {
+  calls.reason_length = calls.subject_length = 0;
+}
+
+// The text's length; longer ones are cut.
+template <size_t kBytes>
+uint32_t write(fmt::string_view words, fmt::format_args arguments, char (&to)[kBytes]) noexcept {
+  try {
+    return static_cast<uint32_t>(fmt::vformat(words, arguments).copy(to, kBytes));
+  } catch (...) {
+    return 0;  // the usual cause has to do
+  }
+}
+
+// The likeliest cause, if because() was given none.
 struct UsualCause {
   int code;
   std::string_view words;
@@ -63,9 +61,27 @@ std::string_view usual_cause(int code) {
   return found != std::end(kUsualCauses) ? found->words : "";
 }
 
-// What a program that does not wait gets again and again.
+// A program that does not wait gets these again and again.
 bool is_failure(int code) {
   return code != 0 && code != EAGAIN && code != EWOULDBLOCK && code != EINTR && code != EINPROGRESS;
+}
+
+// Programs call these to find out whether something is there: such an answer is no error to them.
+struct Question {
+  std::string_view call;
+  int no;  // 0: any code
+};
+constexpr Question kQuestions[] = {
+    {"ibv_query_gid_ex", ENODATA},  // perftest and ibv_devinfo go through all entries of the GID table
+    {"ibv_query_gid_type", ENODATA}, {"ibv_query_ece", EOPNOTSUPP}, {"ibv_set_ece", EOPNOTSUPP},
+    {"ibv_read_sysfs_file", 0},  // ibv_devinfo reads files that only some devices have
+};
+
+LogLevel level_of(std::string_view call, int code) {
+  const bool is_answer = std::ranges::any_of(kQuestions, [&](const Question& question) {
+    return question.call == call && (question.no == 0 || question.no == code);
+  });
+  return is_answer ? LogLevel::kInfo : LogLevel::kError;
 }
 
 // The functions behind ibv_context's pointers are called as those of the ABI, without what these begin with.
@@ -79,27 +95,44 @@ std::string_view family_of(std::string_view call) {
 
 }  // namespace
 
-void keep_reason(fmt::string_view words, fmt::format_args arguments) noexcept {
-  kept.write(words, arguments);
+CallRecord* OpenCall::open() noexcept {
+  CallRecord& calls = record();
+  ++calls.open;
+  forget(calls);
+  return &calls;
 }
 
-void keep_subject(fmt::string_view words, fmt::format_args arguments) noexcept {
-  subject.write(words, arguments);
+void keep_reason(int code, fmt::string_view words, fmt::format_args arguments) noexcept {
+  CallRecord& calls = record();
+  calls.reason_length = write(words, arguments, calls.reason);
+  calls.reason_code = code;
 }
 
-void forget_reason() noexcept {
-  if (log_level() >= LogLevel::kError) forget();
+void keep_subject(int code, fmt::string_view words, fmt::format_args arguments) noexcept {
+  CallRecord& calls = record();
+  calls.subject_length = write(words, arguments, calls.subject);
+  calls.subject_code = code;
+}
+
+std::string_view reason_of(int code) noexcept {
+  const CallRecord& calls = record();
+  if (calls.reason_length > 0 && calls.reason_code == code) return {calls.reason, calls.reason_length};
+  return usual_cause(code);
 }
 
 void say_call_failed(const char* call, int code) noexcept {
   if (log_level() < LogLevel::kError || !is_failure(code)) return;
+  if (*call == '_') ++call;  // verbs.h calls _ibv_query_gid_ex() for ibv_query_gid_ex()
+  CallRecord& calls = record();
+  if (calls.open > 0) return;
   const int before = errno;
-  const std::string_view why = kept.length > 0 ? kept.get() : usual_cause(code);
+  const std::string_view subject(calls.subject, calls.subject_code == code ? calls.subject_length : 0);
+  const std::string_view why = reason_of(code);
   const char* name = ::strerrorname_np(code);
-  log_error("{}{}() failed, {} ({}){}{}{}{}", family_of(call), call, name != nullptr ? name : "?",
-            ::strerrordesc_np(code) != nullptr ? ::strerrordesc_np(code) : "unknown",
-            subject.length > 0 ? ": " : "", subject.get(), why.empty() ? "" : ": ", why);
-  forget();
+  log(level_of(call, code), "{}{}() failed, {} ({}){}{}{}{}", family_of(call), call,
+      name != nullptr ? name : "?", ::strerrordesc_np(code) != nullptr ? ::strerrordesc_np(code) : "unknown",
+      subject.empty() ? "" : ": ", subject, why.empty() ? "" : ": ", why);
+  forget(calls);
   errno = before;
 }
 

@@ -6,8 +6,10 @@
 #include <cstring>
 #include <thread>
 
+#include "base/probes.h"
 #include "base/time.h"
 #include "rdmacm/calls.h"
+#include "rdmacm/event_words.h"
 #include "rdmacm/lifetime.h"
 #include "rdmacm/restoration.h"
 
@@ -90,8 +92,9 @@ int complete(Identifier& identifier) {
   identifier.event = *event;
   const int status = identifier.event->status;
   if (status == 0) return 0;
-  if (identifier.event->event == RDMA_CM_EVENT_REJECTED) return ECONNREFUSED;
-  return std::abs(status);
+  const int code = identifier.event->event == RDMA_CM_EVENT_REJECTED ? ECONNREFUSED : std::abs(status);
+  if (log_level() < LogLevel::kError) return code;
+  return because(code, "{}", failure_words(Event::of(identifier.event)));
 }
 
 }  // namespace verbena::rdmacm
@@ -104,7 +107,11 @@ VERBENA_ABI int rdma_get_cm_event(rdma_event_channel* channel, rdma_cm_event** e
     IdentifierTable& identifiers = Process::current().identifiers;
     const auto found = identifiers.find(channel);
     const auto next = found ? next_event(**found) : verbena::Result<Event*>(tl::unexpected(found.error()));
-    if (next) *event = *next;
+    if (next) {
+      *event = *next;
+      VERBENA_PROBE(cm_event, (*event)->event, (*event)->status, (*event)->id);
+      say_failure(**next);
+    }
     if (error_of(next) == EBADF && identifiers.was_just_removed(channel)) {
       std::this_thread::sleep_for(kEndOfProcess);
     }

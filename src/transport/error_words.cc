@@ -39,7 +39,7 @@ constexpr std::string_view kCauses[] = {
     "the peer's key is of no region, or its range, rights or protection domain do not allow it",
     "the peer could not carry it out: the memory of its receive request, as a rule",
     "",  // transport retries
-    "the peer had no receive request posted, in all these tries",
+    "",  // of messages without a receive request
 };
 static_assert(std::size(kCauses) == IBV_WC_RNR_RETRY_EXC_ERR + 1);
 
@@ -194,12 +194,24 @@ std::string peer_text(const QueuePair& qp) {
 
 std::string why_no_answer(const QueuePair& qp) {
   const QpAttributes& attributes = qp.attributes();
+  Routes* const routes = qp.config().routes;
+  const std::string obstacle =
+      routes != nullptr ? routes->obstacle(attributes.path, attributes.destination) : std::string();
   const auto timeout = std::chrono::duration<double, std::milli>(roce::ack_timeout(attributes.timeout));
   return fmt::format(
-      "{} has not answered {} tries of {:.0f} ms or more: its process may have ended, its queue pair may not "
-      "be ready to receive, "
-      "the QP number, GID or PSN may be another's, or a firewall drops UDP port 4791",
-      peer_text(qp), attributes.retry_count + 1, timeout.count());
+      "{} has not answered {} tries of {:.0f} ms or more: {}", peer_text(qp), attributes.retry_count + 1,
+      timeout.count(),
+      !obstacle.empty()
+          ? obstacle
+          : "its process may have ended, its queue pair may not be in RTR or RTS, the QP number, GID "
+            "or PSN may be another's, or a firewall drops UDP port 4791");
+}
+
+std::string why_not_received(const QueuePair& qp) {
+  return fmt::format(
+      "RNR retries exhausted (rnr_retry {}): peer {} had no receive posted; post receives there before "
+      "sending, or set rnr_retry 7 (no limit)",
+      qp.attributes().rnr_retry, peer_text(qp));
 }
 
 // The service cannot carry the request out, or its address handle is of no use to it.
@@ -219,6 +231,7 @@ std::string cause_of(const QueuePair& qp, const SendWqe& wqe, ibv_wc_status stat
   }
   if (status == IBV_WC_LOC_QP_OP_ERR && wqe.is_refused()) return why_no_operation(qp, wqe);
   if (status == IBV_WC_RETRY_EXC_ERR) return why_no_answer(qp);
+  if (status == IBV_WC_RNR_RETRY_EXC_ERR) return why_not_received(qp);
   return std::string(usual_cause(status));
 }
 
@@ -266,6 +279,19 @@ std::string what_failed(const QueuePair& qp, const ibv_wc& receive, const Misfit
   return fmt::format("QP {:#08x}: the receive request with wr_id {:#x} failed, {} ({}): {}",
                      qp.config().qpn.value(), receive.wr_id, name_of(receive.status),
                      static_cast<int>(receive.status), why);
+} catch (const std::bad_alloc&) {
+  return {};
+}
+
+std::string what_overran(const QueuePair& qp, const queues::CompletionQueue& cq, bool of_receives) noexcept
+    try {
+  return fmt::format(
+      "QP {:#08x}: CQ overrun: a completion of its {} queue is lost, as the completion queue of {} entries "
+      "is "
+      "full; the queue pair enters ERR. Poll more often, or create a larger queue: one entry for each "
+      "request "
+      "that may be posted",
+      qp.config().qpn.value(), of_receives ? "receive" : "send", cq.capacity());
 } catch (const std::bad_alloc&) {
   return {};
 }

@@ -28,4 +28,7 @@ std::string what_failed(const QueuePair& qp, const queues::SendWqe& wqe, ibv_wc_
                         const std::string& peer_words) noexcept;
 std::string what_failed(const QueuePair& qp, const ibv_wc& receive, const Misfit& misfit = {}) noexcept;
 
+// A completion of the queue pair found its completion queue full.
+std::string what_overran(const QueuePair& qp, const queues::CompletionQueue& cq, bool of_receives) noexcept;
+
 }  // namespace verbena::transport

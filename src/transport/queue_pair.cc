@@ -38,7 +38,7 @@ void QueuePair::enter(ibv_qp_state next, protocol::TraceCause cause) {
   const auto forget = [this] {
     send_queue_.clear();
     receives_.clear();
-    completion_lost_ = false;
+    completion_lost_ = overrun_said_ = false;
     peer_words_.clear();
   };
   if (next == IBV_QPS_RESET) route_ = &no_route();
@@ -159,6 +159,9 @@ void QueuePair::complete_plain_receives(std::span<const queues::CompletionQueue:
 
 void QueuePair::lose_completion(bool of_receives) {
   if (!std::exchange(completion_lost_, true)) note(trace::Kind::kCqOverrun, {of_receives});
+  if (std::exchange(overrun_said_, true)) return;
+  if (log_level() >= LogLevel::kError)
+    log_error("{}", what_overran(*this, *(of_receives ? receives_.cq() : config_.send_cq), of_receives));
 }
 
 void QueuePair::say_failed(const queues::SendWqe& wqe, ibv_wc_status status) const {
@@ -258,7 +261,10 @@ SendStatus QueuePair::send_word(const Route& route, const roce::Path& path, roce
   const SendStatus status = route.sink->send(packet);
   if (details_ != nullptr) [[unlikely]]
     trace_sent(packet, status);
-  if (status == SendStatus::kSent) count(kSentPackets);
+  if (status == SendStatus::kSent) {
+    count(kSentPackets);
+    count(kSentOctets, octets_of(packet));
+  }
   return status;
 }
 

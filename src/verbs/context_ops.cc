@@ -53,9 +53,12 @@ int query_device_ex(ibv_context* context, const ibv_query_device_ex_input* input
 }
 
 int query_port_of_any_size(ibv_context* context, uint8_t port, ibv_port_attr* attr, size_t attr_size) {
-  return answer_code([&] {
-    return with_owner(context, [&](auto& provider) { return query_port(provider, port, attr, attr_size); });
-  });
+  return answer_code(
+      [&] {
+        return with_owner(context,
+                          [&](auto& provider) { return query_port(provider, port, attr, attr_size); });
+      },
+      "ibv_query_port");
 }
 
 ibv_cq_ex* create_cq_ex(ibv_context* context, ibv_cq_init_attr_ex* attr) {
@@ -70,7 +73,8 @@ int modify_cq(ibv_cq* cq, ibv_modify_cq_attr* attr) {
 
 int query_rt_values(ibv_context* context, ibv_values_ex* values) {
   return answer_code(
-      [&] { return with_owner(context, [&](auto& provider) { return provider.query_rt_values(values); }); });
+      [&] { return with_owner(context, [&](auto& provider) { return provider.query_rt_values(values); }); },
+      "ibv_query_rt_values_ex");
 }
 
 ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* attr) {

@@ -21,22 +21,37 @@ VERBENA_ABI int ibv_dealloc_pd(ibv_pd* pd) {
   return answer_code([&] { return destroy(pd, [&](auto& provider) { return provider.dealloc_pd(pd); }); });
 }
 
+namespace {
+
+ibv_mr* register_memory(ibv_pd* pd, void* addr, size_t length, uint64_t iova, unsigned access,
+                        const char* call) {
+  return answer_pointer(
+      [&]() -> Result<ibv_mr*> {
+        auto* provider = owner(pd);
+        if (provider == nullptr) return fail(EINVAL);
+        // Optional flags (relaxed ordering) ask for less than a provider gives without them.
+        return provider->reg_mr(pd, addr, length, iova,
+                                access & ~static_cast<unsigned>(IBV_ACCESS_OPTIONAL_RANGE));
+      },
+      call);
+}
+
+}  // namespace
+
+// verbs.h turns ibv_reg_mr() and ibv_reg_mr_iova() into this call unless the flags are constants. The log
+// names the function that the program has written.
 VERBENA_ABI ibv_mr* ibv_reg_mr_iova2(ibv_pd* pd, void* addr, size_t length, uint64_t iova, unsigned access) {
-  return answer_pointer([&]() -> Result<ibv_mr*> {
-    auto* provider = owner(pd);
-    if (provider == nullptr) return fail(EINVAL);
-    // Optional flags (relaxed ordering) ask for less than a provider gives without them.
-    return provider->reg_mr(pd, addr, length, iova,
-                            access & ~static_cast<unsigned>(IBV_ACCESS_OPTIONAL_RANGE));
-  });
+  const char* const call = iova == reinterpret_cast<uintptr_t>(addr) ? "ibv_reg_mr" : "ibv_reg_mr_iova";
+  return register_memory(pd, addr, length, iova, access, call);
 }
 
 VERBENA_ABI ibv_mr* ibv_reg_mr_iova(ibv_pd* pd, void* addr, size_t length, uint64_t iova, int access) {
-  return ibv_reg_mr_iova2(pd, addr, length, iova, static_cast<unsigned>(access));
+  return register_memory(pd, addr, length, iova, static_cast<unsigned>(access), "ibv_reg_mr_iova");
 }
 
 VERBENA_ABI ibv_mr* ibv_reg_mr(ibv_pd* pd, void* addr, size_t length, int access) {
-  return ibv_reg_mr_iova2(pd, addr, length, reinterpret_cast<uintptr_t>(addr), static_cast<unsigned>(access));
+  return register_memory(pd, addr, length, reinterpret_cast<uintptr_t>(addr), static_cast<unsigned>(access),
+                         "ibv_reg_mr");
 }
 
 VERBENA_ABI ibv_mr* ibv_reg_dmabuf_mr(ibv_pd* pd, uint64_t offset, size_t length, uint64_t iova, int fd,

@@ -99,9 +99,14 @@ VERBENA_ABI int ibv_query_pkey(ibv_context* context, uint8_t port, int index, __
 }
 
 VERBENA_ABI int ibv_get_pkey_index(ibv_context* context, uint8_t port, __be16 pkey) {
-  __be16 entry = 0;
-  for (int index = 0; ibv_query_pkey(context, port, index, &entry) == 0; ++index) {
-    if (entry == pkey) return index;
-  }
-  return -1;
+  int found = -1;
+  without_exceptions([&] {
+    __be16 entry = 0;
+    for (int index = 0; ibv_query_pkey(context, port, index, &entry) == 0; ++index) {
+      if (entry == pkey) found = index;
+      if (found >= 0) break;
+    }
+    return 0;
+  });
+  return found;
 }

@@ -51,7 +51,27 @@ TEST_F(FailedVerbs, NameTheRightsThatDoNotGoTogether) {
       said_by([&] {
         EXPECT_EQ(ibv_reg_mr_iova2(end_.pd.get(), end_.buffer(), 64, 0, IBV_ACCESS_REMOTE_WRITE), nullptr);
       }),
-      HasSubstr("ibv_reg_mr_iova2() failed, EINVAL (Invalid argument): remote writes and atomics want"));
+      HasSubstr("ibv_reg_mr_iova() failed, EINVAL (Invalid argument): remote writes and atomics want"));
+}
+
+TEST_F(FailedVerbs, AreNamedAsTheProgramWritesThem) {
+  unsigned access = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_RELAXED_ORDERING;
+  EXPECT_THAT(said_by([&] {
+                EXPECT_EQ(ibv_reg_mr(end_.pd.get(), end_.buffer(), 64, static_cast<int>(access)), nullptr);
+              }),
+              HasSubstr(" ibv_reg_mr() failed, EINVAL"));
+  ibv_gid_entry entry{};
+  EXPECT_THAT(said_by([&] { EXPECT_EQ(ibv_query_gid_ex(end_.context.get(), 9, 0, &entry, 0), EINVAL); }),
+              HasSubstr(" ibv_query_gid_ex() failed, EINVAL"));
+}
+
+TEST_F(FailedVerbs, AreNotToldWhenAProgramLooksThroughAllGids) {
+  EXPECT_EQ(said_by([&] {
+              ibv_gid_entry entry{};
+              EXPECT_EQ(ibv_query_gid_ex(end_.context.get(), 1, 200, &entry, 0), ENODATA);
+              EXPECT_EQ(ibv_get_pkey_index(end_.context.get(), 1, 0x1234), -1);
+            }),
+            "");
 }
 
 TEST_F(FailedVerbs, SayThatMemoryIsNotThere) {

@@ -14,6 +14,7 @@ namespace {
 
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 class FailedCall : public ::testing::Test {
  protected:
@@ -57,6 +58,26 @@ TEST_F(FailedCall, IsNotToldOfWhenItIsNone) {
             "");
 }
 
+TEST_F(FailedCall, InsideAnotherCallGivesItsReasonToThat) {
+  const auto outer = [](int code) {
+    return answer_code([&] { return ibv_of_the_test(EINVAL), code; }, "rdma_of_the_test");
+  };
+  EXPECT_THAT(said_by([&] { EXPECT_EQ(outer(EINVAL), EINVAL); }),
+              EndsWith("error: rdma_of_the_test() failed, EINVAL (Invalid argument): its size is 7\n"));
+  EXPECT_THAT(said_by([&] { outer(ENODEV); }), Not(HasSubstr("its size")));
+  EXPECT_EQ(said_by([&] { EXPECT_EQ(outer(0), 0); }), "") << "the program perceives no error";
+}
+
+TEST_F(FailedCall, IsNoErrorIfItAnswersAQuestion) {
+  const auto query = [] {
+    answer_code([] { return ENODATA; }, "ibv_query_gid_ex");
+    answer_code([] { return ENOENT; }, "ibv_read_sysfs_file");
+  };
+  EXPECT_EQ(said_by(query), "");
+  set_log_level(LogLevel::kInfo);
+  EXPECT_THAT(said_by(query), HasSubstr("info: ibv_query_gid_ex() failed, ENODATA"));
+}
+
 TEST_F(FailedCall, ReasonIsNotTheNextCalls) {
   EXPECT_THAT(said_by([] { ibv_of_the_test(EINVAL), ibv_of_the_test(ENODEV); }),
               EndsWith("looks for the cause)\n"));
@@ -80,7 +101,7 @@ TEST_F(FailedCall, CutsWhatIsTooLong) {
   const std::string word(1000, 'x');
   const std::string said = said_by([&] { answer_code([&] { return because(EPERM, "{}", word); }, "ibv_x"); });
   EXPECT_THAT(said, HasSubstr(std::string(240, 'x')));
-  EXPECT_THAT(said, ::testing::Not(HasSubstr(std::string(241, 'x'))));
+  EXPECT_THAT(said, Not(HasSubstr(std::string(241, 'x'))));
 }
 
 TEST_F(FailedCall, IsSilentByDefault) {

@@ -43,7 +43,8 @@ agent_client::AgentStatus example() {
   slot.port[protocol::kPortSentPackets] = 78;
   slot.port[protocol::kPortFirstDropReason + static_cast<size_t>(net::DropReason::kBadIcrc)] = 5;
   agent_client::DeviceCounters counters;
-  counters[transport::kSentBytes] = 4096;
+  counters[transport::kSentOctets] = 4096;
+  counters[transport::kNoticesSent] = 9;
   counters[transport::kOutOfSequence] = 6;
   counters.link_downed = 2;
   protocol::CmStatus cm{};
@@ -97,6 +98,8 @@ TEST(StatusJson, HasCountersOfLinksByTheNamesInSys) {
   EXPECT_EQ(link["counters"]["link_downed"], 2);
   EXPECT_EQ(link["hw_counters"]["out_of_seq_request"], 6);
   EXPECT_EQ(link["hw_counters"]["out_of_sequence"], 6);
+  EXPECT_EQ(link["hw_counters"]["np_cnp_sent"], 9);
+  EXPECT_EQ(link["hw_counters"]["sent_bytes"], 4096);
   EXPECT_EQ(link["hw_counters"].size() + link["counters"].size(), agent_client::kNamedCounters.size());
 }
 
@@ -134,6 +137,18 @@ TEST(StatusSummary, HasALineForEachProcess) {
   EXPECT_THAT(text, testing::ContainsRegex("1234 +ib_write_bw +1000 +1 RC RTS, 1 UD RTS +1.5MB +0B +"));
   EXPECT_THAT(text, HasSubstr("retransmitted_packets 3, packets dropped 5"));
   EXPECT_THAT(text, Not(HasSubstr("0x001011"))) << "queue pairs one by one are for -v";
+}
+
+TEST(StatusSummary, TellsOfCompletionQueuesThatHaveOverrun) {
+  agent_client::AgentStatus status = example();
+  agent_client::ObjectNumbers cq{.kind = protocol::ObjectKind::kCq};
+  status.slots[0].objects = {cq};
+  EXPECT_THAT(summary_as_text(status), Not(HasSubstr("overrun")));
+  cq.values[protocol::kCqOverrun] = 1;
+  status.slots[0].objects.push_back(cq);
+  EXPECT_THAT(summary_as_text(status), HasSubstr("CQ overruns 1"));
+  EXPECT_THAT(status_as_text(status), HasSubstr("CQ overrun: 1 completion queue was full"));
+  EXPECT_EQ(json::parse(status_as_json(status))["processes"][0]["cq_overruns"], 1);
 }
 
 TEST(StatusFilter, LeavesWhatIsAskedFor) {

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // A QP whose completions find no place: IBTA volume 1, 11.6.3.2.
+#include <algorithm>
+#include <string>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "base/log.h"
 #include "transport/support/endpoint.h"
 
 namespace verbena::transport {
@@ -47,6 +51,23 @@ TEST(CompletionOverrun, EndsAReceiverToo) {
   }
   EXPECT_EQ(e.qp->state(), IBV_QPS_ERR);
   EXPECT_THAT(e.log.events, ElementsAre(IBV_EVENT_QP_FATAL));
+}
+
+TEST(CompletionOverrun, IsOneLineInTheLog) {
+  const LogLevel before = log_level();
+  set_log_level(LogLevel::kError);
+  Endpoint<UdQueuePair> e({.cq_entries = 3});
+  e.bring_up();
+  testing::internal::CaptureStderr();
+  post_sends(e, 8);
+  e.transmit();
+  e.qp->answer_lost_completions();
+  const std::string said = testing::internal::GetCapturedStderr();
+  set_log_level(before);
+  EXPECT_THAT(said,
+              testing::HasSubstr("CQ overrun: a completion of its send queue is lost, as the completion "
+                                 "queue of 3 entries is full"));
+  EXPECT_EQ(std::ranges::count(said, '\n'), 1) << said;
 }
 
 TEST(CompletionOverrun, OfAFlushIsNoFurtherError) {

@@ -146,6 +146,20 @@ TEST_F(FailureWords, SayWhoDidNotAnswer) {
   EXPECT_THAT(failed(IBV_WC_RETRY_EXC_ERR, target.sge(0, 8)), HasSubstr("10.0.0.2 has not answered 8 tries"));
 }
 
+TEST_F(FailureWords, NameTheObstacleThatThisHostKnowsOf) {
+  e.routes.known_obstacle = "no route to 10.0.0.2";
+  const std::string text = failed(IBV_WC_RETRY_EXC_ERR, target.sge(0, 8));
+  EXPECT_THAT(text, HasSubstr("10.0.0.2 has not answered 8 tries of 67 ms or more: no route to 10.0.0.2"));
+  EXPECT_THAT(text, Not(HasSubstr("firewall"))) << "no guesses beside what is known";
+}
+
+TEST_F(FailureWords, SayWhichPeerHadNoReceivePosted) {
+  e.attributes().rnr_retry = 0;
+  EXPECT_THAT(
+      failed(IBV_WC_RNR_RETRY_EXC_ERR, target.sge(0, 8)),
+      HasSubstr("RNR retries exhausted (rnr_retry 0): peer QP 0x000022 at 10.0.0.2 had no receive posted"));
+}
+
 TEST_F(FailureWords, SayWhatAReceiveRequestLacked) {
   ibv_wc wc{};
   wc.status = IBV_WC_LOC_LEN_ERR;

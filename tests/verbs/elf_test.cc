@@ -33,6 +33,7 @@ Names listed(const std::string& library) {
 Names listed_with_newer(const std::string& library) {
   Names names = listed(library);
   names.merge(read_list(library + ".newer.syms"));
+  names.merge(read_list(library + ".own.syms"));  // what our libraries share with each other
   return names;
 }
 

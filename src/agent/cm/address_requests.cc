@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cerrno>
 
+#include <fmt/format.h>
 #include <netinet/in.h>
 #include <rdma/rdma_cma.h>
 
@@ -81,7 +82,8 @@ agent_client::AdminResult<RouteAnswer> AddressRequests::find_route(CmIdentifier&
   }
   if (is_link_local(destination)) destination.scope_id = question.interface_index;
   const auto route = service_.routes().ask(question);
-  if (!route) return refuse(route.error().code, "no route to this address");
+  if (!route)
+    return refuse(route.error().code, fmt::format("no route to {}", roce::text_of(gid_of(destination))));
   id.destination = destination;
   return *route;
 }

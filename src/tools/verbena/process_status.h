@@ -22,10 +22,19 @@ struct ProcessStatus : agent_client::SlotStatus {
     handed_over |= another.handed_over;
     for (size_t i = 0; i < port.size(); ++i) port[i] += another.port[i];
     qps.insert(qps.end(), another.qps.begin(), another.qps.end());
+    objects.insert(objects.end(), another.objects.begin(), another.objects.end());
   }
 
   std::vector<uint32_t> slots;
 };
+
+// How many of the process's completion queues have overrun.
+inline size_t overrun_cqs(const ProcessStatus& process) {
+  return static_cast<size_t>(
+      std::ranges::count_if(process.objects, [](const agent_client::ObjectNumbers& one) {
+        return one.kind == protocol::ObjectKind::kCq && one.values[protocol::kCqOverrun] != 0;
+      }));
+}
 
 // In the order of their first slots. Where the agent does not know the pid, each slot counts as a process of
 // its own.

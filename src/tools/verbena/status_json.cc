@@ -110,6 +110,7 @@ Json to_json(const agent_client::AgentStatus& status, const ProcessStatus& slot)
       {"handed_over", slot.handed_over},
       {"port", port_to_json(slot)},
       {"queue_pairs", std::move(qps)},
+      {"cq_overruns", overrun_cqs(slot)},
   };
 }
 

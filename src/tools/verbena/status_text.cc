@@ -138,6 +138,14 @@ std::string unreached_as_text(const ProcessStatus& slot) {
   return text;
 }
 
+// A queue pair whose completions went to such a queue is in ERR.
+std::string overruns_as_text(const ProcessStatus& process) {
+  const size_t count = overrun_cqs(process);
+  return count == 0 ? std::string()
+                    : fmt::format("  CQ overrun: {} completion queue{} full, completions are lost\n", count,
+                                  count == 1 ? " was" : "s were");
+}
+
 // Each queue pair's line of a table, with its path and its counters below it.
 std::string queue_pairs_as_text(const agent_client::AgentStatus& status, const ProcessStatus& slot) {
   Table table({"QP", "TYPE", "STATE", "LINK", "PEER", "ROUTE"});
@@ -166,7 +174,8 @@ std::string process_as_text(const agent_client::AgentStatus& status, const Proce
       fmt::format("Process {} ({}), user {}, {} shard{} (slot{} {}){}\n", slot.pid, printable(slot.program),
                   slot.uid, slot.slots.size(), is_one ? "" : "s", is_one ? "" : "s",
                   fmt::join(slot.slots, ", "), wire_as_text(slot));
-  return first_line + port_as_text(slot) + queue_pairs_as_text(status, slot) + unreached_as_text(slot);
+  return first_line + port_as_text(slot) + queue_pairs_as_text(status, slot) + unreached_as_text(slot) +
+         overruns_as_text(slot);
 }
 
 // To a list of counts; none that is zero.
@@ -236,6 +245,7 @@ std::string trouble_in_short(const ProcessStatus& process) {
   uint64_t dropped = 0;
   for (size_t i = protocol::kPortFirstDropReason; i < process.port.size(); ++i) dropped += process.port[i];
   add_count(text, "packets dropped", dropped);
+  add_count(text, "CQ overruns", overrun_cqs(process));
   return text.empty() ? "-" : text;
 }
 
