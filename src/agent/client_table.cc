@@ -57,7 +57,7 @@ bool ClientTable::accept_from(int listener) {
   }
   const auto peer = agent_client::peer_credentials(socket.get());
   if (!peer) return true;
-  if (!has_room_for(peer->uid)) {
+  if (!has_room_for(*peer)) {
     // It may have sent something already: that is not for us to close.
     const ClientSocket refused(sockets_, peer->uid, std::move(socket));
     return true;
@@ -73,13 +73,13 @@ bool ClientTable::accept_from(int listener) {
   return true;
 }
 
-bool ClientTable::has_room_for(uid_t user) const {
-  const uid_t own = ::geteuid();
+bool ClientTable::has_room_for(const ucred& peer) const {
+  const uid_t own = ::geteuid(), user = peer.uid;
   if (paths::own_user() != 0 && user != own && user != 0) {
     log_info("user {} is not served by this agent", user);
     return false;
   }
-  if (paths::is_unmapped(user)) {
+  if (paths::is_unmapped(peer.uid) && !paths::is_own_users(peer.pid, peer.uid)) {
     log_warning(
         "a user without a number in this agent's user namespace is not served: the kernel shows all such "
         "users as {}",

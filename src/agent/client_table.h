@@ -51,7 +51,7 @@ class ClientTable {
  private:
   void accept_some();
   bool accept_from(int listener);
-  bool has_room_for(uid_t user) const;
+  bool has_room_for(const ucred& peer) const;
   void end(uint64_t id);
   void pause();
 

@@ -33,10 +33,9 @@ bool is_absence(int error) {
 // By a file also an agent of root's where root has no number: its directory is trusted, so this is.
 enum class By : uint8_t { kName, kFile };
 
-bool is_trusted(uid_t listener, By by) {
-  if (listener == 0) return true;
-  if (paths::is_unmapped(listener)) return by == By::kFile;
-  return listener == ::geteuid();
+bool is_trusted(const ucred& listener, By by) {
+  if (listener.uid == 0 || paths::is_own_users(listener.pid, listener.uid)) return true;
+  return by == By::kFile && paths::is_unmapped(listener.uid);
 }
 
 // EPERM: it is a stranger who listens there.
@@ -47,7 +46,7 @@ Result<AgentConnection> connect_to(const AgentAddress& address, By by) {
   if (::fcntl(socket.get(), F_SETFL, O_RDWR) != 0) return fail(errno);
   const auto peer = peer_credentials(socket.get());
   if (!peer) return fail(peer.error().code);
-  if (!is_trusted(peer->uid, by)) return fail(EPERM);
+  if (!is_trusted(*peer, by)) return fail(EPERM);
   return AgentConnection(std::move(socket), paths::is_unmapped(peer->uid) ? 0 : peer->uid);
 }
 

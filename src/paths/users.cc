@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "paths/users.h"
 
+#include <csignal>
 #include <cstddef>
 #include <cstring>
 #include <string_view>
@@ -105,6 +106,10 @@ bool is_unmapped(uid_t shown) {
   if (shown != kOverflow) return false;
   const UidMap map;
   return !map.has_all() && map.outside(shown) == kNone;
+}
+
+bool is_own_users(pid_t process, uid_t shown) {
+  return shown == geteuid() && (!is_unmapped(shown) || (process > 0 && kill(process, 0) == 0));
 }
 
 bool is_unmapped_roots(const char* directory) {

@@ -21,6 +21,10 @@ uid_t shown_as(uid_t user);
 // The kernel shows the same number for several users, who cannot be told apart.
 bool is_unmapped(uid_t shown);
 
+// Whether a process, whom the kernel shows as `shown`, is of our own user. Among users without a number only
+// the kernel can tell: it lets processes of one user send each other signals.
+bool is_own_users(pid_t process, uid_t shown);
+
 // A directory of root's, where root has no number of its own. It is known by its place: it and all
 // directories above it belong to root or to somebody without a number, and others cannot write to them.
 // A user who could put another one there could replace the system's libraries as well.

@@ -36,7 +36,7 @@ using Clock = std::chrono::steady_clock;
 enum class Way : uint8_t {
   kEcho,              // id->qp; the server returns the client's first message
   kOwnQp,             // the same with QPs of the programs' own, by rdma_init_qp_attr() and rdma_establish()
-  kServerFirst,       // the server sends as soon as it hears of the connection
+  kServerFirst,       // the server sends as soon as it is connected
   kBothAtOnce,        // both send four messages
   kEndsAtOnce,        // the client disconnects as soon as it is connected
   kServerEndsAtOnce,  // the server does

@@ -15,7 +15,7 @@ THREADS = 6
 
 
 def storm(hosts, server, client, count, seed):
-    """What went wrong, or None."""
+    """Runs one storm: a complaint, or None."""
     program = hosts.build.folder / "tests" / "connection_storm"
     port = hosts.port()
     serving = server.verbena("run", program, "listen", port)

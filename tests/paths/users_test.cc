@@ -55,6 +55,8 @@ TEST(Users, AreThemselvesOutsideOfUserNamespaces) {
   EXPECT_EQ(shown_as(12345), 12345u);
   EXPECT_FALSE(is_unmapped(65534));
   EXPECT_FALSE(is_unmapped_roots("/run"));
+  EXPECT_TRUE(is_own_users(getpid(), geteuid()));
+  EXPECT_FALSE(is_own_users(getpid(), geteuid() + 1));
 }
 
 TEST(Users, AreWhoTheyAreOutsideWhereTheyAreShownAsRoot) {
@@ -86,7 +88,9 @@ TEST(Users, WithoutANumberHaveNothingOfTheirOwn) {
       [] {
         if (geteuid() != 65534) return 2;
         if (shown_as(own_user()) != static_cast<uid_t>(-1)) return 3;
-        return is_private_directory("/run/of-user", own_user()) ? 4 : 0;
+        if (is_private_directory("/run/of-user", own_user())) return 4;
+        if (!is_own_users(getpid(), geteuid())) return 5;
+        return is_own_users(getppid(), geteuid()) ? 6 : 0;  // root's, who is shown the same
       });
 }
 
