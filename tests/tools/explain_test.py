@@ -77,7 +77,7 @@ class Table(unittest.TestCase):
     def test_says_of_every_failure_why_and_where_to_look(self):
         for one in known():
             self.assertTrue(one["meaning"].endswith("."), one)
-            # What goes well needs no cause, and neither does a term.
+            # A success needs no cause, and neither does a term.
             if one["kind"] != "term" and not re.search(r"status 0|no error|is done", one["meaning"]):
                 self.assertTrue(one["causes"], one)
                 if one["kind"] in ("wc", "reject"):

@@ -72,7 +72,8 @@ std::string link_counters_as_text(const agent_client::AgentStatus& status) {
   return text.empty() ? text : "\nCounters\n" + text;
 }
 
-// Of the packets of all its queue pairs on the wire. These bytes count headers, those of a queue pair do not.
+// Counts the packets of all queue pairs of a process on the wire. These bytes include headers, those of a
+// queue pair do not.
 std::string port_as_text(const agent_client::SlotStatus& slot) {
   CountList counts;
   for (size_t i = 0; i < protocol::kPortFirstDropReason; ++i) {
