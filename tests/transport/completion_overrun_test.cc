@@ -56,7 +56,7 @@ TEST(CompletionOverrun, EndsAReceiverToo) {
 TEST(CompletionOverrun, IsOneLineInTheLog) {
   const LogLevel before = log_level();
   set_log_level(LogLevel::kError);
-  Endpoint<UdQueuePair> e({.cq_entries = 3});
+  Endpoint<UdQueuePair> e({.cq_entries = 4});
   e.bring_up();
   testing::internal::CaptureStderr();
   post_sends(e, 8);
@@ -66,7 +66,7 @@ TEST(CompletionOverrun, IsOneLineInTheLog) {
   set_log_level(before);
   EXPECT_THAT(said,
               testing::HasSubstr("CQ overrun: a completion of its send queue is lost, as the completion "
-                                 "queue of 3 entries is full"));
+                                 "queue of 4 entries is full"));
   EXPECT_EQ(std::ranges::count(said, '\n'), 1) << said;
 }
 
