@@ -56,7 +56,7 @@ TEST(CompletionOverrun, EndsAReceiverToo) {
 TEST(CompletionOverrun, IsOneLineInTheLog) {
   const LogLevel before = log_level();
   set_log_level(LogLevel::kError);
-  Endpoint<UdQueuePair> e({.cq_entries = 4});
+  Endpoint<UdQueuePair> e({.cq_entries = 3});
   e.bring_up();
   testing::internal::CaptureStderr();
   post_sends(e, 8);
@@ -64,9 +64,11 @@ TEST(CompletionOverrun, IsOneLineInTheLog) {
   e.qp->answer_lost_completions();
   const std::string said = testing::internal::GetCapturedStderr();
   set_log_level(before);
+  const std::string entries = std::to_string(e.send_cq->capacity());
   EXPECT_THAT(said,
               testing::HasSubstr("CQ overrun: a completion of its send queue is lost, as the completion "
-                                 "queue of 4 entries is full"));
+                                 "queue of " +
+                                 entries + " entries is full"));
   EXPECT_EQ(std::ranges::count(said, '\n'), 1) << said;
 }
 
