@@ -28,10 +28,11 @@ Reception refused(NakCode code, ibv_wc_status receive_status = IBV_WC_SUCCESS) {
   return {Reception::Result::kRefused, code, receive_status};
 }
 
-// Whose packet would complete a receive request completes it with the error, as with Linux rxe.
+// A packet that would complete a receive request completes it with an error. At this end it is a local access
+// error (IBTA volume 1, 11.6.2): "remote access" is a status of send queues. (Linux rxe says that here.)
 Reception refused_access(QueuePair& qp, const roce::OpcodeInfo& info) {
   const bool has_receive = info.has(roce::kImmediate) && qp.receives().current() != nullptr;
-  return refused(NakCode::kRemoteAccess, has_receive ? IBV_WC_REM_ACCESS_ERR : IBV_WC_SUCCESS);
+  return refused(NakCode::kRemoteAccess, has_receive ? IBV_WC_LOC_ACCESS_ERR : IBV_WC_SUCCESS);
 }
 
 }  // namespace

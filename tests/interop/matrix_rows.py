@@ -99,6 +99,7 @@ TOO_LONG = ("rxe's copy_data() finds the length wrong (EINVAL) before it can fin
 DROPPED = ("rxe takes it for a malformed request here, too; IBA 9.9.6.3, class D, and rxe's own case for it: a datagram or UC message "
            "that is too long is dropped, and the pair goes on")
 BOUNDS = "rxe 6.1 looks only at the region's bounds, not at the window's (rxe_resp.c, check_rkey)"
+AT_RECEIVER = "rxe completes the receive with the status of the sender; IBA 11.6.2: it is a local access error there"
 FLAG = "rxe gives programs the kernel's flag (1 << 2) where libibverbs has IBV_WC_WITH_INV (1 << 3)"
 REFUSED, FLUSHED = "REM_INV_REQ_ERR WR_FLUSH_ERR (ERR)", "WR_FLUSH_ERR WR_FLUSH_ERR (ERR)"
 
@@ -113,5 +114,6 @@ KNOWN = [
     Known("UD send, receive too short", False, DROPPED, None, "RECEIVED/48/imm2 WR_FLUSH_ERR WR_FLUSH_ERR (RTS)"),
     *(Known(f"window {which}", False, BOUNDS, "REM_ACCESS_ERR", "SUCCESS WR_FLUSH_ERR (ERR)")
       for which in ("2, before its begin", "2, after its end", "1, after its end")),
+    Known("write with immediate, bad key", False, AT_RECEIVER, None, "LOC_ACCESS_ERR WR_FLUSH_ERR (ERR)"),
     Known("window 2, send with invalidate", False, FLAG, None, "SUCCESS RECEIVED/0/inv (ERR)"),
 ]

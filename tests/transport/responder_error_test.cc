@@ -272,7 +272,7 @@ TEST_F(ResponderErrors, TellsTheReceiveOfAWriteWithImmediateThatItWasRefused) {
   post();
   write(Op::kWriteOnlyImmediate, 200, data(10), target.address(), 10, target.key() ^ 1);
   expect_refusal(200, NakCode::kRemoteAccess);
-  expect_received(1, 0, IBV_WC_REM_ACCESS_ERR);
+  expect_received(1, 0, IBV_WC_LOC_ACCESS_ERR);
   expect_received(2, 0, IBV_WC_WR_FLUSH_ERR);
 }
 
