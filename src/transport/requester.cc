@@ -79,8 +79,10 @@ void Requester::start() {
   inflight_ = since_ack_request_ = reads_outstanding_ = one_sided_run_ = 0;
   one_sided_bytes_ = 0;
   heard_ = direct_refused_ = drains_for_direct_ = false;
+  asked_ = next_;
+  asks_next_ = false;
   stopped_.reset();
-  unsendable_.reset();
+  fails_at_.reset();
   implied_loss_at_.reset();
   tells_arrivals_ = heard_due_ = probe_due_ = asked_for_parts_ = false;
   heard_sent_ = probes_ = disorder_ = losses_ = 0;
@@ -111,6 +113,7 @@ void Requester::on_route() {
   heard_due_ = probe_due_ = false;
   paced_until_ = probe_deadline_ = overdue_ = kNever;
   direct_bytes_ = 0;
+  direct_refused_ = drains_for_direct_ = false;
   lends_ = true;
 }
 
@@ -186,12 +189,13 @@ bool Requester::may_start(const SendWqe& wqe) const {
 }
 
 bool Requester::can_transmit() const {
-  return can_send_new() || can_repair();
+  return can_send_new() || can_repair() || must_ask_again();
 }
 
 bool Requester::can_send_new() const {
   if (!running_ || stopped_ || rnr_deadline_ != kNever || paced_until_ != kNever) return false;
   if (cursor_ == ring().posted()) return false;
+  if (asks_next_) return true;  // it was in flight before
   // In SQD requests that have begun go on, no new one begins.
   if (qp_.state() != IBV_QPS_RTS && cursor_ == assigned_) return false;
   if (next_ - unacked_ >= most_packets()) return false;
@@ -291,7 +295,11 @@ TransmitResult Requester::send_posted(TimePoint now, uint32_t& budget) {
   if (flow_) {
     if (const auto result = repair(now, budget); result != TransmitResult::kIdle) return result;
   }
-  while (can_send_new()) {
+  while (can_send_new() || must_ask_again()) {
+    if (!can_send_new()) {
+      ask_again();
+      continue;
+    }
     if (budget == 0) return TransmitResult::kMore;
     SendWqe& wqe = ring().at(cursor_);
     if (!pace_allows(wqe, now)) {
@@ -338,22 +346,25 @@ TransmitResult Requester::send_posted(TimePoint now, uint32_t& budget) {
     if (reads_not_named_ >= RepeatedReads::kNew) name_reads(budget);
   }
   if (reads_not_named_ > 0) name_reads(budget);
-  return TransmitResult::kIdle;
+  // The packets that cannot be sent again have left the window, so a lost one may have room now.
+  return stopped_ && can_repair() ? TransmitResult::kMore : TransmitResult::kIdle;
 }
 
 // It completes in its turn: at once, if all before it have. After going back it is passed over, not executed
 // again. False: another process is still at the memory behind the key that was taken from it.
 bool Requester::execute_here(SendWqe& wqe) {
   const memory::KeyTable& keys = *qp_.config().keys;
-  if (!wqe.executed && users_ == 0) {
-    if (const auto fault = execute_locally(qp_, wqe)) {
-      stop_at_cursor(*fault);
-      return true;
+  if (!wqe.executed) {
+    if (users_ == 0) {
+      if (const auto fault = execute_locally(qp_, wqe)) {
+        stop_at_cursor(*fault);
+        return true;
+      }
+      users_ = keys.users();
     }
-    users_ = keys.users();
+    if (!keys.are_gone(users_)) return false;
+    users_ = 0;
   }
-  if (!keys.are_gone(users_)) return false;
-  users_ = 0;
   executed(wqe);
   if (qp_.state() == IBV_QPS_SQD && head_ == assigned_) announce_drained();
   return true;
@@ -369,30 +380,52 @@ void Requester::executed(SendWqe& wqe) {
 void Requester::stop_at_cursor(ibv_wc_status status) {
   if (cursor_ == head_) {
     fail_head(status);
-    return;
+  } else {
+    stopped_ = status;
   }
-  if (since_ack_request_ > 0 && unsendable_ != cursor_) {
-    unsendable_ = cursor_;
-    ask_again();
-    return;
-  }
-  stopped_ = status;
 }
 
-// What was sent last was sent in the belief that more would follow, and asked for no acknowledgement. It is
-// sent once more, to ask. REQUIRES: since_ack_request_ > 0, the last packet is unacknowledged
+// Packets are in flight that did not ask for an acknowledgement, in the belief that more would follow, and
+// nothing follows. Without this the requester would wait for an answer that the peer does not owe.
+bool Requester::must_ask_again() const {
+  if (!has_unasked() || !running_) [[likely]]
+    return false;
+  // A timer ends these, and then more is sent or this is true.
+  if (rnr_deadline_ != kNever || paced_until_ != kNever) return false;
+  // If the window became too small, a probe asks, where there is one.
+  return stopped_ ? true : probe_deadline_ == kNever && !can_send_new();
+}
+
+// Sends the last packet once more, to ask. If its memory is gone, too, it stops there, and the one before it
+// asks: down to the last that asked before, which will be acknowledged. REQUIRES: has_unasked()
 void Requester::ask_again() {
-  if (cursor_ == assigned_ || next_ == ring().at(cursor_).first_psn) --cursor_;
+  if (cursor_ == assigned_ || next_ == ring().at(cursor_).first_psn) {
+    do --cursor_;
+    while (ring().at(cursor_).executed);  // without packets
+  }
   inflight_ -= std::min(inflight_, flight_bytes(ring().at(cursor_), next_ - 1, next_));
   next_ = next_ - 1;
-  since_ack_request_ = 0;
+  asks_next_ = true;
+  stopped_.reset();
+}
+
+// The packets before next_ that were just sent cost so much in flight; whether they asked for an
+// acknowledgement.
+void Requester::note_question(bool asked, uint32_t cost) {
+  if (asked) {
+    since_ack_request_ = 0;
+    asked_ = next_;
+    asks_next_ = false;
+  } else {
+    since_ack_request_ += std::max(cost, 1u);
+  }
 }
 
 void Requester::drain() {
   if (!running_) return;
   if (head_ == assigned_) {
     announce_drained();
-  } else if (cursor_ == assigned_ && since_ack_request_ > 0) {
+  } else if (cursor_ == assigned_ && has_unasked()) {
     ask_again();
   }
 }
@@ -408,15 +441,14 @@ void Requester::hold_new(bool on) {
 
 // What was to follow, and to ask for the acknowledgement, does not follow now.
 void Requester::ask_for_the_last() {
-  const bool sent_all = running_ && has_outstanding() && !next_.is_before(highest_);
-  if (sent_all && since_ack_request_ > 0) ask_again();
+  const bool sent_all = running_ && !next_.is_before(highest_);
+  if (sent_all && has_unasked()) ask_again();
 }
 
 // Whether another packet will surely be sent right after this one, which can then carry the request for an
 // acknowledgement. (On a long path it may do so after a pause for its pace: that is little of a round trip.
 // Should the window become so small meanwhile that it may not, a probe asks.)
 bool Requester::more_follows(uint32_t packets, uint32_t bytes, bool ends, uint32_t last) const {
-  if (unsendable_ && (last == *unsendable_ || last + 1 == *unsendable_)) return false;
   if (holds_new() && !(next_ + packets).is_before(highest_)) return false;
   const uint32_t cost = bytes + packets * sizes_.charge;
   if (inflight_ + cost + full_packet() > window_) return false;
@@ -443,7 +475,8 @@ uint32_t Requester::asks_after(uint32_t cost) const {
 // Whether a packet that is sent now is to ask for an acknowledgement.
 bool Requester::must_ask(uint32_t packets, uint32_t bytes, bool ends, uint32_t last) const {
   const uint32_t cost = bytes + packets * sizes_.charge;
-  return since_ack_request_ + cost >= asks_after(cost) || !more_follows(packets, bytes, ends, last);
+  return asks_next_ || since_ack_request_ + cost >= asks_after(cost) ||
+         !more_follows(packets, bytes, ends, last);
 }
 
 // So many may stay here until the peer fetches them, if more than would go joined. Never a message's last:
@@ -460,7 +493,9 @@ SendStatus Requester::send_data(SendWqe& wqe) {
   DataPacket packet;
   const auto index = static_cast<uint32_t>(next_ - wqe.first_psn);
   const uint32_t lent = packets_to_lend(wqe, index);
-  const uint32_t most = lent > 0 ? lent : sizes_.joined;
+  // The memory of others may be gone. The packet alone was sent before.
+  const uint32_t joined = asks_next_ ? 1 : sizes_.joined;
+  const uint32_t most = lent > 0 ? lent : joined;
   if (!make_data_packet(qp_, service_, wqe, index, next_, most, packet)) return SendStatus::kFault;
   const uint32_t cost = packet.bytes + packet.count * sizes_.charge;
   packet.headers.ack_request = must_ask(packet.count, packet.bytes, packet.ends, cursor_);
@@ -472,8 +507,8 @@ SendStatus Requester::send_data(SendWqe& wqe) {
                                           .lent = lent > 0,
                                           .follows_longer = goes_with_first(wqe, index)});
   if (status != SendStatus::kSent) return status;
-  since_ack_request_ = packet.headers.ack_request ? 0 : since_ack_request_ + std::max(cost, 1u);
   sent(wqe, next_ + packet.count, packet.bytes, packet.count);
+  note_question(packet.headers.ack_request, cost);
   return status;
 }
 
@@ -536,9 +571,9 @@ SendStatus Requester::put_read(const SendWqe& wqe, Psn from, Psn limit) {
 
 // A request that is answered by more than an acknowledgement has left.
 void Requester::sent_request(SendWqe& wqe, Psn past, uint32_t payload_bytes) {
-  since_ack_request_ = 0;
   ++reads_outstanding_;
   sent(wqe, past, payload_bytes, 1);
+  note_question(true, 0);
 }
 
 SendStatus Requester::send_atomic(SendWqe& wqe) {

@@ -162,7 +162,10 @@ class Requester {
   void sent_request(queues::SendWqe& wqe, roce::Psn past, uint32_t payload_bytes);
   int32_t most_packets() const;
   void stop_at_cursor(ibv_wc_status status);
+  bool has_unasked() const { return unacked_.is_before(next_) && asked_.is_before(next_); }
+  bool must_ask_again() const;
   void ask_again();
+  void note_question(bool asked, uint32_t cost);
   void ask_for_the_last();
   void announce_drained();
 
@@ -221,7 +224,7 @@ class Requester {
     return flow_ && running_ && unacked_.is_before(psn) && psn.is_before(next_);
   }
   void on_early_answer(const roce::Packet& packet, TimePoint now);
-  bool take_answer(const queues::SendWqe& wqe, const roce::Packet& packet);
+  ibv_wc_status take_answer(const queues::SendWqe& wqe, const roce::Packet& packet);
   void note_reached(roce::Psn limit, TimePoint now);
   void note_requests(roce::Psn limit, TimePoint now);
   void answered_early(roce::Psn from, roce::Psn limit, bool was_lost);
@@ -244,9 +247,18 @@ class Requester {
   void progressed(TimePoint now);
   void on_rnr(uint8_t timer_code, TimePoint now);
   void on_ready();
+  void on_sequence_error();
+  struct Failure {
+    roce::Psn psn;
+    ibv_wc_status status;
+    bool is_refusal;
+  };
+  void note_failure(const Failure& failure);
+  void fail_in_turn();
   void note_nak(const Acknowledgement& nak);
   void on_implied_loss();
   void go_back();
+  void start_over();
   void fail_head(ibv_wc_status status);
 
   queues::SendQueue& ring() { return qp_.send_queue(); }
@@ -290,14 +302,20 @@ class Requester {
   uint32_t window_ = 0;             // bytes that may be in flight
   uint32_t inflight_ = 0;           // bytes between unacked_ and next_
   uint32_t since_ack_request_ = 0;  // bytes, and one for each packet without
+  roce::Psn asked_;                 // past the last packet that asked for an acknowledgement
+  bool asks_next_ = false;          // the packet at next_ was sent before and is sent again to ask for one
   uint32_t runs_unasked_ = 2;       // are sent before an acknowledgement is asked for, if the window has room
   uint32_t reads_outstanding_ = 0;  // parts of READs, and atomics, between unacked_ and next_
 
-  std::optional<ibv_wc_status>
-      stopped_;  // the request at cursor_ cannot be sent, and fails with this when its turn comes
-  std::optional<uint32_t> unsendable_;  // a request that was found so, by index
+  // The request at cursor_ cannot be sent, and fails with this when its turn comes. Whatever moves cursor_
+  // back or past it resets this.
+  std::optional<ibv_wc_status> stopped_;
+  // The request with this PSN has failed, and answers to requests before it are still missing: the peer has
+  // refused it, or its own answer came early and found no place.
+  std::optional<Failure> fails_at_;
   std::optional<roce::Psn> implied_loss_at_;
-  // Who was using what the request at assigned_ - 1 has taken away (memory::KeyTable); 0: nobody.
+  // Who was using what the request at cursor_ has taken away (memory::KeyTable); 0: nobody. Other than 0 only
+  // while that request has been carried out and is not marked as executed.
   uint64_t users_ = 0;
 
   // ---- what is sent again, where packets may be lost

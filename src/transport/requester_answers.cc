@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The requester's other side: what comes back, and what happens when nothing does.
 #include <algorithm>
+#include <cassert>
 #include <utility>
 
 #include "roce/aeth.h"
@@ -26,6 +27,22 @@ constexpr uint32_t kTimerSpread = 10;
 Duration lengthened(Duration timeout, roce::Qpn qpn, uint8_t retries_left) {
   const uint32_t draw = (qpn.value() * 0x9e3779b1u + retries_left * 0x85ebca6bu) >> 26;
   return timeout * (kTimerParts + kTimerMore + draw % kTimerSpread) / kTimerParts;
+}
+
+// How a request fails that the peer refuses. Nothing: the NAK says that a packet is missing.
+std::optional<ibv_wc_status> status_of_refusal(uint8_t syndrome) {
+  if (roce::aeth_kind(syndrome) != roce::AethKind::kNak) return std::nullopt;
+  switch (static_cast<roce::NakCode>(roce::aeth_value(syndrome))) {
+    case roce::NakCode::kInvalidRequest:
+    case roce::NakCode::kInvalidRdRequest:
+      return IBV_WC_REM_INV_REQ_ERR;
+    case roce::NakCode::kRemoteAccess:
+      return IBV_WC_REM_ACCESS_ERR;
+    case roce::NakCode::kRemoteOperational:
+      return IBV_WC_REM_OP_ERR;
+    default:
+      return std::nullopt;
+  }
 }
 
 }  // namespace
@@ -94,8 +111,9 @@ void Requester::settle(const SendWqe& wqe, Psn limit) {
   unacked_ = limit;
 }
 
-// Completes the request at head_.
+// Completes the request at head_. REQUIRES: it is posted
 void Requester::retire(ibv_wc_status status) {
+  assert(head_ != ring().posted());
   const SendWqe& wqe = ring().at(head_);
   qp_.complete_send(wqe, status);
   ++head_;
@@ -116,10 +134,7 @@ void Requester::progressed(TimePoint now) {
   if (flow_) progressed_flow(now);
   if (!running_) [[unlikely]]
     return;
-  if (next_.is_before(unacked_)) {
-    next_ = unacked_;
-    cursor_ = head_;
-  }
+  if (next_.is_before(unacked_)) start_over();
   const QpAttributes& attributes = qp_.attributes();
   heard_ = true;
   retries_left_ = attributes.retry_count;
@@ -127,64 +142,73 @@ void Requester::progressed(TimePoint now) {
   rnr_deadline_ = patient_until_ = kNever;
   const bool waits = unacked_.is_before(highest_) && ack_timeout() != Duration::zero();
   ack_deadline_ = waits ? now + ack_timeout() : kNever;
-  if (stopped_ && head_ == cursor_) {
-    fail_head(*stopped_);
-    return;
-  }
+  implied_loss_at_.reset();
+  if (stopped_ && head_ == cursor_) return fail_head(*stopped_);
+  if (fails_at_ && !unacked_.is_before(fails_at_->psn)) fail_in_turn();
+  if (!running_) return;
   if (qp_.state() == IBV_QPS_SQD && head_ == assigned_) announce_drained();
 }
 
 void Requester::on_acknowledge(const Acknowledgement& answer, TimePoint now) {
-  // Answers to what was never sent, or was answered long ago.
-  if (!running_ || !answer.psn.is_before(highest_) || answer.psn.is_before(unacked_)) return;
   const roce::AethKind kind = roce::aeth_kind(answer.syndrome);
   if (kind == roce::AethKind::kReserved) return;
   const Psn before = unacked_;
   const Psn limit = kind == roce::AethKind::kAck ? answer.psn + 1 : answer.psn;
+  // Answers to what was never sent, or was answered long ago. A NAK may come for the PSN that is sent next,
+  // if a stranger's packet was taken for one that came early: it acknowledges all before it.
+  if (!running_ || limit.is_after(highest_) || answer.psn.is_before(unacked_)) return;
   const bool reached = acknowledge_before(limit);
   if (unacked_ != before) progressed(now);
   if (!running_) return;
   if (!reached && unacked_.is_before(limit)) {
-    if (flow_ && kind == roce::AethKind::kAck) {
-      note_reached(limit, now);
-    } else {
-      on_implied_loss();
+    // A refusal comes once, behind the answers to what was asked before it: they have been overtaken. To ask
+    // again would lose them, as the peer answers nothing more.
+    const auto refusal = status_of_refusal(answer.syndrome);
+    if (refusal) {
+      note_nak(answer);
+      qp_.count(kErrorNaksReceived);
+      note_failure({answer.psn, *refusal, true});
+      probes_ = 0;
+      if (flow_) await_probe(now);
     }
+    if (flow_ && (refusal || kind == roce::AethKind::kAck)) return note_reached(limit, now);
+    if (!refusal) on_implied_loss();
     return;
   }
-  if (kind == roce::AethKind::kRnrNak) {
-    on_rnr(roce::aeth_value(answer.syndrome), now);
-  } else if (answer.syndrome == roce::kReadySyndrome && qp_.route().traits.lossless) {
-    on_ready();
-  } else if (kind == roce::AethKind::kNak) {
-    note_nak(answer);
-    switch (static_cast<roce::NakCode>(roce::aeth_value(answer.syndrome))) {
-      case roce::NakCode::kSequenceError:
-        qp_.count(kSequenceNaksReceived);
-        // One that tells what it has sends NAKs until it hears that it is understood: that was lost.
-        heard_due_ = tells_arrivals_ && flow_ != nullptr;
-        if (knows_of_gap()) break;
-        // A peer that has to be sent everything again is better sent little at a time.
-        if (flow_ && !tells_arrivals_) flow_->use(congestion::Kind::kFixed);
-        if (!flow_) lends_ = false;  // nothing is lost there: it could not fetch what was lent
-        lost();
-        go_back();
-        break;
-      case roce::NakCode::kInvalidRequest:
-      case roce::NakCode::kInvalidRdRequest:
-        qp_.count(kErrorNaksReceived);
-        fail_head(IBV_WC_REM_INV_REQ_ERR);
-        break;
-      case roce::NakCode::kRemoteAccess:
-        qp_.count(kErrorNaksReceived);
-        fail_head(IBV_WC_REM_ACCESS_ERR);
-        break;
-      case roce::NakCode::kRemoteOperational:
-        qp_.count(kErrorNaksReceived);
-        fail_head(IBV_WC_REM_OP_ERR);
-        break;
-    }
+  // Answers that came early may have gone past it.
+  if (kind == roce::AethKind::kAck || answer.psn.is_before(unacked_) || answer.psn == highest_) return;
+  if (kind == roce::AethKind::kRnrNak) return on_rnr(roce::aeth_value(answer.syndrome), now);
+  if (answer.syndrome == roce::kReadySyndrome && qp_.route().traits.lossless) return on_ready();
+  note_nak(answer);
+  if (const auto refusal = status_of_refusal(answer.syndrome)) {
+    qp_.count(kErrorNaksReceived);
+    fail_head(*refusal);
+  } else if (static_cast<roce::NakCode>(roce::aeth_value(answer.syndrome)) == roce::NakCode::kSequenceError) {
+    on_sequence_error();
   }
+}
+
+void Requester::on_sequence_error() {
+  qp_.count(kSequenceNaksReceived);
+  // One that tells what it has sends NAKs until it hears that it is understood: that was lost.
+  heard_due_ = tells_arrivals_ && flow_ != nullptr;
+  if (knows_of_gap()) return;
+  // A peer that has to be sent everything again is better sent little at a time.
+  if (flow_ && !tells_arrivals_) flow_->use(congestion::Kind::kFixed);
+  if (!flow_) lends_ = false;  // nothing is lost there: it could not fetch what was lent
+  lost();
+  go_back();
+}
+
+void Requester::note_failure(const Failure& failure) {
+  if (!fails_at_ || failure.psn.is_before(fails_at_->psn)) fails_at_ = failure;
+}
+
+// All requests before the one that fails are answered.
+void Requester::fail_in_turn() {
+  const Failure failure = *fails_at_;
+  fails_at_.reset();
+  if (failure.psn == unacked_) fail_head(failure.status);
 }
 
 // That a packet is missing is said as often as the network loses some; a refusal ends the QP.
@@ -325,7 +349,13 @@ void Requester::on_implied_loss() {
 void Requester::go_back() {
   if (next_ == unacked_) return;
   qp_.note_frequent(trace::Kind::kGoesBack, {unacked_.value(), next_.value()});
-  next_ = unacked_;
+  start_over();
+}
+
+// Begins again with the oldest packet that is not acknowledged. The requester counts on nothing that is in
+// flight, and finds out again what was wrong with the request at the cursor.
+void Requester::start_over() {
+  next_ = asked_ = unacked_;
   cursor_ = head_;
   if (flow_) flow_->starts_over(next_);
   holes_.reset(next_);
@@ -335,7 +365,8 @@ void Requester::go_back() {
   overdue_ = kNever;
   probe_due_ = false;
   inflight_ = reads_outstanding_ = since_ack_request_ = 0;
-  stopped_.reset();  // found again when the cursor gets there
+  asks_next_ = false;
+  stopped_.reset();
 }
 
 void Requester::timed_out() {
@@ -380,7 +411,8 @@ void Requester::on_timer(TimePoint now) {
   if (probe_deadline_ <= now) on_probe(now);
   if (ack_deadline_ > now) return;
   ack_deadline_ = kNever;
-  if (!has_outstanding()) return;
+  // The program may have asked for another timeout while the send queue was drained.
+  if (!has_outstanding() || ack_timeout() == Duration::zero()) return;
   if (peer_may_not_have_looked(now)) {
     ack_deadline_ = std::min(now + ack_timeout(), patient_until_);
     return;

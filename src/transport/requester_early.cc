@@ -27,8 +27,10 @@ void Requester::on_early_answer(const roce::Packet& packet, TimePoint now) {
         psn, psn + 1, [&](Psn, Psn, Holes::State state) { is_missing = state != Holes::State::kArrived; });
     if (!is_missing) return note_repeated(psn, now);
   }
-  // What is wrong with it is found again, and said, in its turn.
-  if (!take_answer(wqe, packet)) return;
+  // A packet that does not answer the request is found again in its turn, and fails the request then.
+  const ibv_wc_status taken = take_answer(wqe, packet);
+  if (taken == IBV_WC_LOC_PROT_ERR) note_failure({psn, taken, false});
+  if (taken != IBV_WC_SUCCESS) return;
   answers_.fill(
       psn, psn + packet.count, now,
       [&](Psn from, Psn limit, Holes::State state) {
@@ -45,22 +47,25 @@ void Requester::on_early_answer(const roce::Packet& packet, TimePoint now) {
   find_lost(now);
 }
 
-// Its data to its place.
-bool Requester::take_answer(const SendWqe& wqe, const roce::Packet& packet) {
+// Its data to its place. Answers the status that the request would complete with for this.
+ibv_wc_status Requester::take_answer(const SendWqe& wqe, const roce::Packet& packet) {
   const roce::Headers& headers = packet.headers;
+  const auto place = [&](uint32_t offset, ConstBytes data) {
+    const auto placed = scatter(qp_.keys(), qp_.config().pd, wqe.sges(), offset, data);
+    return placed == ScatterResult::kDone ? IBV_WC_SUCCESS : IBV_WC_LOC_PROT_ERR;
+  };
   const bool is_atomic_answer = headers.operation() == roce::Operation::kAtomicAcknowledge;
-  if (is_atomic(wqe) != is_atomic_answer) return false;
+  if (is_atomic(wqe) != is_atomic_answer) return IBV_WC_BAD_RESP_ERR;
   if (is_atomic_answer) {
     const uint64_t original = headers.atomic_original;
-    return scatter(qp_.keys(), qp_.config().pd, wqe.sges(), 0, std::as_bytes(std::span(&original, 1))) ==
-           ScatterResult::kDone;
+    return place(0, std::as_bytes(std::span(&original, 1)));
   }
   if (is_placement(wqe)) {
-    return headers.operation() == roce::Operation::kReadResponseOnly && packet.payload.empty();
+    const bool is_empty = headers.operation() == roce::Operation::kReadResponseOnly && packet.payload.empty();
+    return is_empty ? IBV_WC_SUCCESS : IBV_WC_BAD_RESP_ERR;
   }
-  if (!is_answer_of(wqe, packet)) return false;
-  const uint32_t offset = offset_at(wqe, headers.psn);
-  return scatter(qp_.keys(), qp_.config().pd, wqe.sges(), offset, packet.payload) == ScatterResult::kDone;
+  if (!is_answer_of(wqe, packet)) return IBV_WC_BAD_RESP_ERR;
+  return place(offset_at(wqe, headers.psn), packet.payload);
 }
 
 // The peer has done everything before `limit`: what of it has not been answered is missing.

@@ -377,7 +377,7 @@ SendStatus Requester::send_probe(TimePoint now) {
   const SendStatus status = put_data_again(wqe, last, true);
   if (status != SendStatus::kSent) return status;
   probe_due_ = false;
-  since_ack_request_ = 0;
+  note_question(true, 0);
   flow_->repaired(flight_bytes(wqe, last, next_), now);
   count_sent_again(last);
   return status;
@@ -429,10 +429,10 @@ void Requester::name_reads(uint32_t& budget) {
 
 // The program's timeout says when a request fails. What is tried before is our own affair: answers that are
 // overdue are asked for. Threads share processors, so it takes some milliseconds at least. Where no round
-// trip is known, that timeout alone says when they are. REQUIRES: flow_
+// trip is known, that timeout alone says when they are, if the peer answers at all. REQUIRES: flow_
 void Requester::await_probe(TimePoint now) {
   const congestion::RoundTrip& round_trip = flow_->round_trip();
-  if (!round_trip.is_known()) return;
+  if (!round_trip.is_known() && !fails_at_) return;
   const Duration least = qp_.config().least_ack_timeout / 4;
   const Duration wait = std::max({2 * round_trip.smoothed(), round_trip.timeout(), least});
   probe_deadline_ = now + wait * (1 << std::min(probes_, kMostProbes));
@@ -440,7 +440,20 @@ void Requester::await_probe(TimePoint now) {
 
 void Requester::on_probe(TimePoint now) {
   probe_deadline_ = kNever;
-  if (!has_outstanding() || rnr_deadline_ != kNever || next_.is_before(highest_)) return;
+  if (!has_outstanding() || rnr_deadline_ != kNever) return;
+  if (fails_at_ && fails_at_->is_refusal) {
+    // The peer has answered all requests before the one that it refused, and answers nothing more: after a
+    // while these answers are known to be lost.
+    if (probes_++ == kMostProbes) return fail_head(IBV_WC_RETRY_EXC_ERR);
+    return await_probe(now);
+  }
+  if (next_.is_before(highest_)) {
+    if (!stopped_) return;  // what is being sent again will ask
+    // Nothing more is sent from here on, so all is sent again.
+    go_back();
+    probes_ = std::min<uint8_t>(probes_ + 1, kMostProbes);
+    return await_probe(now);
+  }
   note_requests(answers_.top(), now);
   if (probes_++ == 0) {
     qp_.note_frequent(trace::Kind::kProbe, {(next_ - 1).value()});

@@ -188,11 +188,11 @@ SendStatus Requester::send_together(const Together& messages,
 // So many requests have left, with so many packets and bytes together.
 void Requester::left_simply(uint32_t requests, uint32_t packets, uint32_t bytes, bool asked) {
   const uint32_t cost = bytes + packets * sizes_.charge;
-  since_ack_request_ = asked ? 0 : since_ack_request_ + std::max(cost, 1u);
   cursor_ += requests;
   assigned_ = cursor_;
   next_ = next_ + packets;
   next_new_ = highest_ = next_;
+  note_question(asked, cost);
   inflight_ += cost;
   one_sided_run_ = 0;
   one_sided_bytes_ = 0;

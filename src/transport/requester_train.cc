@@ -51,8 +51,8 @@ SendStatus Requester::send_middles(SendWqe& wqe, uint32_t count, uint32_t& budge
                                                    .before_last = next_ + count == wqe.last_psn});
   if (train.packets == 0) return train.status;
   const bool asked = asks && train.packets == count;
-  since_ack_request_ = asked ? 0 : since_ack_request_ + train.packets * full_packet();
   sent(wqe, next_ + train.packets, train.packets * mtu(), train.packets);
+  note_question(asked, train.packets * full_packet());
   budget -= train.packets;
   return SendStatus::kSent;
 }

@@ -58,6 +58,7 @@ void Responder::start() {
   acknowledgement_due_ = false;
   nak_.reset();
   end_wait();
+  dropped_.reset();
   kept_.clear();
   arrivals_due_ = is_heard_ = false;
   unheard_ = unheard_gaps_ = 0;
@@ -98,16 +99,25 @@ void Responder::on_request(const roce::Packet& packet, TimePoint now, LentPayloa
       on_unanswered(packet, now);
     }
   } else {
-    // The expected one: whatever was said of its absence is settled.
-    gap_reported_ = false;
-    nak_.reset();
+    settle_absence();
     if (kept_.empty() || !kept_.has(expected_)) execute(packet, lent);
     if (nak_) {
       note_refusal(packet);
       wait_for_receive(now);
     }
     if (!kept_.empty()) execute_kept();
+    if (dropped_) [[unlikely]]
+      ask_for_dropped();
   }
+}
+
+// The expected packet has come: whatever was said of its absence is settled. A NAK that has not left yet was
+// to be an answer, perhaps to a packet that asked for one, so an acknowledgement takes its place.
+void Responder::settle_absence() {
+  gap_reported_ = false;
+  if (!nak_) return;
+  nak_.reset();
+  acknowledgement_due_ = true;
 }
 
 void Responder::end_plain_send(const PlainSend& message) {
@@ -121,13 +131,14 @@ void Responder::end_plain_send(const PlainSend& message) {
 void Responder::on_messages(const roce::Packet& packet, std::span<const uint8_t> lengths, TimePoint now) {
   size_t taken = 0;
   if (running_ && packet.headers.psn == expected_ && kept_.empty()) {
-    gap_reported_ = false;
-    nak_.reset();
+    settle_absence();
     taken = inbound_.take_messages(packet.payload, lengths);
     expected_ = expected_ + static_cast<uint32_t>(taken);
     msn_ = (msn_ + static_cast<uint32_t>(taken)) & 0xffffff;
     if (taken == lengths.size()) {
       if (packet.headers.ack_request) acknowledgement_due_ = true;
+      if (dropped_) [[unlikely]]
+        ask_for_dropped();
       return;
     }
   }
@@ -456,6 +467,7 @@ void Responder::synchronize(Psn expected, uint32_t msn) {
   gap_reported_ = false;
   acknowledgement_due_ = false;
   nak_.reset();
+  dropped_.reset();
 }
 
 // ---- transmission
@@ -505,6 +517,7 @@ TransmitResult Responder::transmit_urgent(uint32_t& budget) {
     if (send_acknowledge(nak_->syndrome, nak_->psn) == SendStatus::kBusy) return TransmitResult::kBusy;
     --budget;
     note_nak(*nak_);
+    dropped_.reset();  // all from there on will be sent again
     // It acknowledges everything before it, which is all there is, save where it refuses to repeat a READ.
     if (!running_ || !nak_->psn.is_before(expected_)) acknowledgement_due_ = false;
     nak_.reset();

@@ -126,6 +126,8 @@ class Responder {
            !qp_.recv_queue().empty();
   }
   void ask_for_expected();  // sequence error NAK
+  void ask_for_dropped();
+  void settle_absence();
 
   void pass_on(const roce::Packet& packet);
   void hold_back(const roce::Packet& packet);
@@ -164,6 +166,9 @@ class Responder {
   roce::Psn awaiting_;
   TimePoint awaits_since_ = kNever;
   TimePoint next_look_ = kNever;
+  // The furthest packet that came early and was not kept, and that the peer may not send again by itself: the
+  // NAK for it was taken back, or asked for an earlier packet.
+  std::optional<roce::Psn> dropped_;
   std::string refusal_;  // its words, for a peer that gets them
   KeptPackets kept_;     // what came after a gap, or waits for an owner's answer
   ReadsByWord by_word_;

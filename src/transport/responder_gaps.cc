@@ -34,9 +34,26 @@ void Responder::on_early(const roce::Packet& packet, uint32_t ahead, const LentP
   }
   // One who understands what has arrived sees by itself what has not. Where nothing could be kept there is
   // nothing to tell.
-  if (gap_reported_ || (is_heard_ && !kept_.empty())) return;
-  if (passed_.any()) return passed_.hold_back();  // a NAK would acknowledge them
-  ask_for_expected();
+  if (is_heard_ && !kept_.empty()) return;
+  if (!gap_reported_) {
+    if (passed_.any()) return passed_.hold_back();  // a NAK would acknowledge them
+    ask_for_expected();
+  }
+  // Where the order is kept, all that comes behind a NAK that was sent is sent again behind it, too.
+  const bool will_come_again = qp_.route().traits.lossless && !nak_;
+  const bool is_furthest = !dropped_ || packet.headers.psn.is_after(*dropped_);
+  if (kept_.empty() && is_furthest && !will_come_again) dropped_ = packet.headers.psn;
+}
+
+// The expected packet came before the NAK that asks for it was sent. Without one for what follows the peer
+// would not learn that a packet behind it was dropped.
+void Responder::ask_for_dropped() {
+  if (!running_ || nak_) return;
+  if (dropped_->is_before(expected_)) {
+    dropped_.reset();
+  } else {
+    ask_for_expected();
+  }
 }
 
 bool Responder::may_tell(bool gap_is_new) {

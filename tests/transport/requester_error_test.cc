@@ -145,6 +145,132 @@ TEST_F(RequesterErrors, StillGoesBackForThoseBeforeABadRequest) {
   expect_sent(3, IBV_WC_LOC_PROT_ERR);
 }
 
+// Memory that is deregistered while requests from it are in flight.
+class RequesterWithFleetingMemory : public RequesterErrors {
+ protected:
+  void post_fleeting(ibv_wr_opcode opcode = IBV_WR_RDMA_WRITE) {
+    ibv_send_wr wr = request(opcode, 8);
+    *wr.sg_list = fleeting.sge(0, 8);
+    ASSERT_TRUE(post_send(*e.qp, wr));
+  }
+  // Sends so many packets: the last one in the belief that more follow.
+  std::vector<SentPacket> transmit_some(uint32_t budget) {
+    e.transmit(budget);
+    std::vector<SentPacket> all(e.sink.packets.begin(), e.sink.packets.end());
+    e.sink.packets.clear();
+    return all;
+  }
+  Buffer& fleeting = e.memory.add(64);
+};
+
+TEST_F(RequesterWithFleetingMemory, ForgetsABadRequestThatALateAcknowledgementCovers) {
+  post(IBV_WR_RDMA_WRITE, 8);
+  post_fleeting();
+  e.transmitted();
+  e.memory.deregister(fleeting);
+  post(IBV_WR_RDMA_WRITE, 8);
+  e.wait_for_timer();
+  // From the first one on, up to the second, which cannot be sent again.
+  EXPECT_EQ(e.transmitted().back().psn(), 100u);
+  acknowledge(101);
+  expect_sent(1);
+  expect_sent(2);
+  EXPECT_THAT(psns(e.transmitted()), ElementsAre(102));
+  acknowledge(102);
+  expect_sent(3);
+  EXPECT_EQ(e.qp->state(), IBV_QPS_RTS);
+  EXPECT_EQ(e.qp->deadline(), kNever);
+}
+
+class RequesterWithoutTimeout : public RequesterWithFleetingMemory {
+ protected:
+  void tune(QpAttributes& attributes) override { attributes.timeout = 0; }
+};
+
+TEST_F(RequesterWithoutTimeout, AsksWithTheLatestPacketThatCanStillBeSent) {
+  post(IBV_WR_RDMA_WRITE, 8);
+  for (int i = 0; i < 3; ++i) post_fleeting();
+  EXPECT_THAT(psns(transmit_some(3)), ElementsAre(100, 101, 102));
+  e.memory.deregister(fleeting);
+  const auto packets = e.transmitted();
+  ASSERT_THAT(psns(packets), ElementsAre(100));
+  EXPECT_TRUE(packets[0].asks());
+  acknowledge(102);
+  for (uint64_t id = 1; id <= 3; ++id) expect_sent(id);
+  e.transmitted();
+  expect_sent(4, IBV_WC_LOC_PROT_ERR);
+}
+
+TEST_F(RequesterWithoutTimeout, WaitsForThePacketThatAsked) {
+  post_fleeting();
+  EXPECT_TRUE(e.transmitted().at(0).asks());
+  for (int i = 0; i < 3; ++i) post_fleeting();
+  EXPECT_THAT(psns(transmit_some(2)), ElementsAre(101, 102));
+  e.memory.deregister(fleeting);
+  EXPECT_TRUE(e.transmitted().empty());
+  expect_none_sent();
+  acknowledge(100);
+  expect_sent(1);
+  expect_sent(2, IBV_WC_LOC_PROT_ERR);
+  expect_sent(3, IBV_WC_WR_FLUSH_ERR);
+  expect_sent(4, IBV_WC_WR_FLUSH_ERR);
+}
+
+TEST_F(RequesterWithoutTimeout, FailsTheFirstRequestIfNoneCanBeSentAgain) {
+  for (int i = 0; i < 3; ++i) post_fleeting();
+  EXPECT_EQ(transmit_some(2).size(), 2u);
+  e.memory.deregister(fleeting);
+  EXPECT_TRUE(e.transmitted().empty());
+  expect_sent(1, IBV_WC_LOC_PROT_ERR);
+  expect_sent(2, IBV_WC_WR_FLUSH_ERR);
+  expect_sent(3, IBV_WC_WR_FLUSH_ERR);
+}
+
+// Its memory is gone in the middle of a message, and so is that of the packets before.
+TEST_F(RequesterWithoutTimeout, AsksWithAPacketOfTheMessageBefore) {
+  post(IBV_WR_SEND, 8);
+  ibv_send_wr wr = request(IBV_WR_SEND, 0);
+  Buffer& longer = e.memory.add(1024);
+  *wr.sg_list = longer.sge(0, 1024);
+  ASSERT_TRUE(post_send(*e.qp, wr));
+  EXPECT_THAT(psns(transmit_some(3)), ElementsAre(100, 101, 102));
+  e.memory.deregister(longer);
+  EXPECT_THAT(psns(e.transmitted()), ElementsAre(100));
+  acknowledge(100);
+  expect_sent(1);
+  expect_sent(2, IBV_WC_LOC_PROT_ERR);
+}
+
+TEST_F(RequesterWithoutTimeout, StaysWithoutOneThatIsSetWhileATimerRuns) {
+  e.attributes().timeout = 14;
+  post(IBV_WR_SEND, 8);
+  e.transmitted();
+  e.attributes().timeout = 0;
+  e.wait_for_timer();
+  EXPECT_EQ(e.qp->deadline(), kNever);
+  acknowledge(100);
+  expect_sent(1);
+}
+
+TEST_F(RequesterWithoutTimeout, FailsARequestWhoseRefusalOvertakesAnAnswer) {
+  post(IBV_WR_RDMA_READ, 10);
+  post(IBV_WR_RDMA_WRITE, 10);
+  const auto packets = e.transmitted();
+  nak(101, NakCode::kRemoteAccess);
+  expect_none_sent();
+  respond_read(packets[0], local.bytes(0, 10));
+  expect_sent(1);
+  expect_sent(2, IBV_WC_REM_ACCESS_ERR);
+}
+
+TEST_F(RequesterErrors, TakesASequenceErrorOfTheNextPsnForAnAcknowledgement) {
+  post(IBV_WR_SEND, 10);
+  e.transmitted();
+  nak(101, NakCode::kSequenceError);
+  expect_sent(1);
+  EXPECT_TRUE(e.transmitted().empty());
+}
+
 TEST_F(RequesterErrors, FailsAMessageWhoseMemoryEndsInItsMidst) {
   post(IBV_WR_SEND, 10);
   const ibv_sge pieces[] = {local.sge(0, 300), {local.address(), 300, 0xdead}};

@@ -221,6 +221,47 @@ TEST_F(ResponderGaps, OnePacketFarAheadMakesTheOthersNoDearer) {
   EXPECT_LT(MonotonicClock::now() - began, std::chrono::seconds(2));
 }
 
+// The network changes the order faster than NAKs leave.
+class ResponderThatKeepsNothing : public ResponderTest {
+ protected:
+  void SetUp() override {
+    e.routes.route.traits.lossless = true;
+    ResponderTest::SetUp();
+  }
+  void write_word(uint32_t psn, bool asks) {
+    roce::Headers headers = request(Operation::kWriteOnly, psn, data(8), asks);
+    headers.address = target.address();
+    headers.dma_length = 8;
+    headers.rkey = target.key();
+    e.receive(headers, data(8));
+  }
+};
+
+TEST_F(ResponderThatKeepsNothing, AsksForADroppedPacketWhenTheOneBeforeItCameMeanwhile) {
+  write_word(201, true);
+  write_word(200, false);
+  expect_nak(201, NakCode::kSequenceError, 1);
+  write_word(201, true);
+  expect_ack(201, 2);
+}
+
+TEST_F(ResponderThatKeepsNothing, AsksForNothingThatWasNotSent) {
+  write_word(201, true);
+  write_word(200, false);
+  write_word(201, false);
+  expect_ack(201, 2);
+}
+
+TEST_F(ResponderThatKeepsNothing, AcknowledgesInPlaceOfANakThatHasNotLeft) {
+  const auto send_word = [&](bool asks) {
+    e.receive(request(Operation::kSendOnly, 200, data(8), asks), data(8));
+  };
+  send_word(true);  // there is no receive request yet
+  post();
+  send_word(false);
+  expect_ack(200, 1);
+}
+
 TEST(ResponderOnALosslessWay, KeepsNothing) {
   Endpoint<RcQueuePair> e;
   e.routes.route.traits.lossless = true;
