@@ -550,16 +550,10 @@ RepeatedReads::Request Requester::read_of(const SendWqe& wqe, Psn from, Psn limi
   return {from, wqe.remote_address + offset, wqe.rkey, offset_at(wqe, limit) - offset};
 }
 
+// The local keys of READs and atomics are looked at when the answer comes, as Linux rxe and mlx5 do: the peer
+// carries the request out, and if there is no place for the answer it fails here.
 SendStatus Requester::put_read(const SendWqe& wqe, Psn from, Psn limit) {
   const RepeatedReads::Request request = read_of(wqe, from, limit);
-
-  // The place for the data must be right before the data is asked for.
-  Pieces pieces;
-  if (!gather(qp_.keys(), qp_.config().pd, wqe.sges(), offset_at(wqe, from), request.bytes,
-              IBV_ACCESS_LOCAL_WRITE, pieces)) {
-    return SendStatus::kFault;
-  }
-
   roce::Headers headers = headers_for(Operation::kReadRequest, request.psn);
   headers.ack_request = true;
   headers.xrc_srq = wqe.remote_srqn;
@@ -583,10 +577,6 @@ SendStatus Requester::send_atomic(SendWqe& wqe) {
 }
 
 SendStatus Requester::put_atomic(const SendWqe& wqe) {
-  Pieces pieces;
-  if (!gather(qp_.keys(), qp_.config().pd, wqe.sges(), 0, sizeof(uint64_t), IBV_ACCESS_LOCAL_WRITE, pieces)) {
-    return SendStatus::kFault;
-  }
   const bool compares = wqe.opcode == IBV_WR_ATOMIC_CMP_AND_SWP;
   roce::Headers headers =
       headers_for(compares ? Operation::kCompareSwap : Operation::kFetchAdd, wqe.first_psn);

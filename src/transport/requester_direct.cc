@@ -82,11 +82,6 @@ void Requester::count_direct_octets(bool is_read, uint32_t bytes, uint32_t packe
 
 bool Requester::change_directly(SendWqe& wqe, PeerRange range, uint32_t& budget) {
   const QpConfig& config = qp_.config();
-  Pieces pieces;
-  // Before anything is changed.
-  if (!gather(qp_.keys(), config.pd, wqe.sges(), 0, sizeof(uint64_t), IBV_ACCESS_LOCAL_WRITE, pieces)) {
-    return false;
-  }
   range.length = sizeof(uint64_t);
   const bool compares = wqe.opcode == IBV_WR_ATOMIC_CMP_AND_SWP;
   const auto before = qp_.route().direct->change(range, {.compares = compares,
