@@ -314,8 +314,8 @@ class Requester {
   // refused it, or its own answer came early and found no place.
   std::optional<Failure> fails_at_;
   std::optional<roce::Psn> implied_loss_at_;
-  // Who was using what the request at cursor_ has taken away (memory::KeyTable); 0: nobody. Other than 0 only
-  // while that request has been carried out and is not marked as executed.
+  // Identifies the users of the memory that the request at cursor_ has taken away (KeyTable::users()). 0:
+  // nobody. It is not 0 only while that request has been carried out and is not marked as executed.
   uint64_t users_ = 0;
 
   // ---- what is sent again, where packets may be lost
