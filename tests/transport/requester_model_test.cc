@@ -461,8 +461,8 @@ void RequesterModel::settle() {
   for (End* end : {&*a_, &*b_}) {
     if (end->e.qp->state() == IBV_QPS_SQD) end->e.qp->enter(IBV_QPS_RTS);
   }
-  constexpr int kMostRounds = 20000;
-  for (int round = 0; round < kMostRounds; ++round) {
+  constexpr int kMaxRounds = 20000;
+  for (int round = 0; round < kMaxRounds; ++round) {
     for (End* end : {&*a_, &*b_}) {
       for (int i = 0; i < 4; ++i) post_receive(*end, true);
       transmit(*end, true);
@@ -480,8 +480,8 @@ void RequesterModel::settle() {
     run_timers(*a_);
     run_timers(*b_);
     // Without a timeout it asks without end.
-    if (a_->posted.empty() && b_->posted.empty() && round > kMostRounds / 2) return;
-    if (may_wait(*a_) && may_wait(*b_) && round > kMostRounds / 2) return;
+    if (a_->posted.empty() && b_->posted.empty() && round > kMaxRounds / 2) return;
+    if (may_wait(*a_) && may_wait(*b_) && round > kMaxRounds / 2) return;
   }
   ADD_FAILURE() << "it goes on without end";
 }
