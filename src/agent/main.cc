@@ -30,6 +30,8 @@
 #include "agent/keeper.h"
 #include "agent/log_file.h"
 #include "agent/passed_socket.h"
+#include "agent_client/agent_dialer.h"
+#include "agent_client/agent_silence.h"
 #include "agent_client/agent_starter.h"
 #include "base/log.h"
 #include "base/unique_fd.h"
@@ -137,6 +139,17 @@ void tell_service_manager(const char* state) {
            length);
 }
 
+// Another agent of our user has the name. One that is stopped serves nobody: the user should know.
+std::string describe_other_agent() {
+  agent_client::NamespaceDialer dialer({.start_agent = false, .agent_program = {}});
+  const auto other = dialer.open();
+  const pid_t pid = other ? other->agent_pid() : 0;
+  const char state = agent_client::process_state(pid);
+  if (state == 'T' || state == 't') return agent_client::describe_silence(pid);
+  return fmt::format("another agent of this user{} runs in this network namespace already",
+                     pid > 0 ? fmt::format(" (pid {})", pid) : "");
+}
+
 // Without --foreground, and not started by a client: leaves a copy running and returns when it listens.
 int detach(const Settings& settings) {
   std::vector<std::string> options = {fmt::format("--idle-timeout={}", settings.idle_seconds)};
@@ -166,8 +179,7 @@ int serve(const Settings& settings) {
     const bool exists = name.error().code == EADDRINUSE;
     if (exists && !settings.foreground) return 0;  // another starter was quicker
     std::fprintf(stderr, "verbena-agent: %s\n",
-                 exists ? "another agent of this user runs in this network namespace already"
-                        : std::strerror(name.error().code));
+                 exists ? describe_other_agent().c_str() : std::strerror(name.error().code));
     return 1;
   }
   const UniqueFd signals = catch_termination();  // not before: to take the name may take long

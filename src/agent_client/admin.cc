@@ -41,10 +41,9 @@ bool is_switched_off(const std::string& netdev) {
 AdminResult<std::unique_ptr<Admin>> Admin::connect(const ConnectOptions& options) {
   std::unique_ptr<Admin> admin;
   NamespaceDialer dialer(options);
-  TimePoint deadline = call_deadline();
-  auto greeted =
-      dialer.open_and_greet(deadline, {}, [&](AgentConnection connection, TimePoint) -> AdminResult<void> {
-        auto answer = connection.say_hello(UniqueFd(), call_deadline());
+  auto greeted = dialer.open_and_greet(
+      kCommandPatience, {}, [&](AgentConnection connection, TimePoint deadline) -> AdminResult<void> {
+        auto answer = connection.say_hello(UniqueFd(), deadline);
         if (!answer) return tl::unexpected(std::move(answer.error()));
         admin.reset(new Admin(std::move(connection), std::move(answer->fds[0])));
         return {};

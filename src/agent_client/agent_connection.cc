@@ -12,6 +12,7 @@
 #include <sys/socket.h>
 #include <sys/time.h>
 
+#include "agent_client/agent_silence.h"
 #include "agent_client/message_socket.h"
 #include "base/log.h"
 #include "protocol/text.h"
@@ -24,8 +25,8 @@ constexpr auto kReceiveTimeout = std::chrono::seconds(1);
 
 }  // namespace
 
-AgentConnection::AgentConnection(UniqueFd socket, uid_t agent_uid)
-    : socket_(std::move(socket)), agent_uid_(agent_uid) {
+AgentConnection::AgentConnection(UniqueFd socket, uid_t agent_uid, pid_t agent_pid)
+    : socket_(std::move(socket)), agent_uid_(agent_uid), agent_pid_(agent_pid) {
   const timeval timeout{kReceiveTimeout.count(), 0};
   ::setsockopt(socket_.get(), SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout);
 }
@@ -111,21 +112,31 @@ AdminResult<std::vector<UniqueFd>> AgentConnection::exchange(const protocol::Mes
                                                              ConstBytes request, std::span<const int> fds,
                                                              const ReplyPlace& reply, TimePoint deadline) {
   if (lost_ || !socket_.is_ours()) return lose(ECONNRESET);
-  const auto timed_out = tl::unexpected(AdminError{ETIMEDOUT, "the agent does not answer"});
+  const auto timed_out = [this] {
+    return tl::unexpected(AdminError{ETIMEDOUT, describe_silence(agent_pid_)});
+  };
+  SilenceLog silence(agent_pid_);
+  // False: the deadline has come.
+  const auto wait = [&](short events) {
+    const bool is_ready = wait_until_ready(socket_.get(), events, std::min(deadline, silence.due()));
+    if (is_ready || MonotonicClock::now() >= deadline) return is_ready;
+    silence.consider();
+    return true;
+  };
   for (;;) {
     const auto sent = send_message(socket_.get(), request, fds);
     if (sent) break;
     if (sent.error().code != EAGAIN) return lose(sent.error().code);
-    if (!wait_until_ready(socket_.get(), POLLOUT, deadline)) return timed_out;
+    if (!wait(POLLOUT)) return timed_out();
   }
   for (;;) {
     alignas(protocol::MessageHeader) std::byte buffer[protocol::kMaxAgentMessageBytes];
-    const bool may_wait = MonotonicClock::now() + kReceiveTimeout < deadline;
+    const bool may_wait = MonotonicClock::now() + kReceiveTimeout < std::min(deadline, silence.due());
     auto received =
         may_wait ? wait_for_message(socket_.get(), buffer) : receive_message(socket_.get(), buffer);
     if (!received) {
       if (received.error().code != EAGAIN) return lose(received.error().code);
-      if (!may_wait && !wait_until_ready(socket_.get(), POLLIN, deadline)) return timed_out;
+      if (!may_wait && !wait(POLLIN)) return timed_out();
       continue;
     }
     if (received->bytes == 0) return lose(ECONNRESET);

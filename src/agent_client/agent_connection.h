@@ -25,15 +25,16 @@ struct Answer {
 // One connection to an agent, and one request at a time on it. Not thread-safe.
 class AgentConnection {
  public:
-  // Over a socket (SOCK_SEQPACKET, blocking) that leads to an agent of this user.
-  AgentConnection(UniqueFd socket, uid_t agent_uid);
+  // Over a socket (SOCK_SEQPACKET, blocking) that leads to an agent of this user. `agent_pid`: 0 if unknown.
+  AgentConnection(UniqueFd socket, uid_t agent_uid, pid_t agent_pid = 0);
 
   // Says hello for this program, and offers the vault if there is one. From then on both speak the version of
   // the protocol that both know. EPROTONOSUPPORT: there is none; EPERM: the agent is there for another user.
   // The user was told.
   AdminResult<Answer<protocol::HelloReply>> say_hello(const OwnFd& vault, TimePoint deadline);
 
-  // Sends the request and waits for its reply. REQUIRES: request.header was not yet filled in
+  // Sends the request and waits for its reply until the deadline (ETIMEDOUT); TimePoint::max(): as long as
+  // the agent lives. REQUIRES: request.header was not yet filled in
   template <class Reply, class Request>
   AdminResult<Answer<Reply>> call(protocol::MessageType type, Request request, size_t min_fds,
                                   TimePoint deadline, std::span<const int> fds = {}) {
@@ -53,6 +54,7 @@ class AgentConnection {
   // Of the protocol, as spoken here.
   uint16_t version() const { return version_; }
   uid_t agent_uid() const { return agent_uid_; }
+  pid_t agent_pid() const { return agent_pid_; }
 
   // In a child after fork(): closes our copy of the socket. The agent goes on with the parent.
   void abandon();
@@ -77,6 +79,7 @@ class AgentConnection {
 
   OwnFd socket_;
   uid_t agent_uid_;
+  pid_t agent_pid_;
   uint32_t sequence_ = 0;
   uint16_t version_ = protocol::kProtocolVersion;
   uint16_t agents_version_ = protocol::kProtocolVersion;  // of its last answer

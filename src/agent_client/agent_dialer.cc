@@ -47,7 +47,7 @@ Result<AgentConnection> connect_to(const AgentAddress& address, By by) {
   const auto peer = peer_credentials(socket.get());
   if (!peer) return fail(peer.error().code);
   if (!is_trusted(*peer, by)) return fail(EPERM);
-  return AgentConnection(std::move(socket), paths::is_unmapped(peer->uid) ? 0 : peer->uid);
+  return AgentConnection(std::move(socket), paths::is_unmapped(peer->uid) ? 0 : peer->uid, peer->pid);
 }
 
 Result<AgentConnection> connect_by_file(uid_t owner) {
@@ -58,9 +58,15 @@ Result<AgentConnection> connect_by_file(uid_t owner) {
 
 }  // namespace
 
-Result<AgentConnection> AgentDialer::open_or_start(TimePoint& deadline, TimePoint start_after,
-                                                   Duration& for_starts) {
+AdminError AgentDialer::error_of(int code) {
+  if (code == ETIMEDOUT) return {code, "agent does not respond: its queue of new connections is full"};
+  return {code, "no agent runs, and none could be started"};
+}
+
+Result<AgentConnection> AgentDialer::open_or_start(TimePoint& give_up, const Patience& patience,
+                                                   TimePoint start_after, Duration& for_starts) {
   TimePoint next_start = start_after;
+  TimePoint busy_since{};
   for (;;) {
     auto connection = open();
     if (connection) return connection;
@@ -69,16 +75,26 @@ Result<AgentConnection> AgentDialer::open_or_start(TimePoint& deadline, TimePoin
     if (!may_come || (error == ECONNREFUSED && !may_start())) return connection;
 
     const TimePoint now = MonotonicClock::now();
-    if (now >= deadline) return fail(error == EAGAIN ? ETIMEDOUT : ECONNREFUSED);
-    if (error == ECONNREFUSED && now >= next_start) {
+    if (error == EAGAIN) {  // a full queue is that of an agent that lives
+      if (busy_since == TimePoint{}) busy_since = now;
+      const Duration busy = now - busy_since;
+      if (busy >= patience.to_answer) return fail(ETIMEDOUT);
+      const Duration pause = std::clamp(busy / 8, kRetryInterval, kLookInterval);
+      std::this_thread::sleep_for(pause);
+      give_up += MonotonicClock::now() - now;
+      continue;
+    }
+    busy_since = {};
+    if (now >= give_up) return fail(ECONNREFUSED);
+    if (now >= next_start) {
       next_start = now + kStartInterval;  // the first may have met one that was about to end
       const auto ready = start();
       if (!ready) return fail(ECONNREFUSED);
-      connection = open_started(ready->get(), std::max(deadline, now + for_starts));
+      connection = open_started(ready->get(), std::max(give_up, now + for_starts));
       const Duration took = std::min(MonotonicClock::now() - now, for_starts);
       for_starts -= took;
       if (!connection && connection.error().code == ECONNREFUSED) continue;
-      deadline += took;
+      give_up += took;
       if (connection) return connection;
     } else {
       std::this_thread::sleep_for(kRetryInterval);

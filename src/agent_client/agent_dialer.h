@@ -9,6 +9,7 @@
 
 #include "agent_client/admin_error.h"
 #include "agent_client/agent_connection.h"
+#include "agent_client/agent_silence.h"
 #include "base/result.h"
 #include "base/time.h"
 #include "base/unique_fd.h"
@@ -28,34 +29,39 @@ class AgentDialer {
   // Starts one. The answer becomes readable when it listens, or has given up: then another may be listening.
   virtual Result<UniqueFd> start() = 0;
 
-  // Calls open(), and start() if need be and allowed, until the deadline, and then says hello by
-  // `greet(connection, deadline)`, an AdminResult<void>; to another agent where the one that answered was
-  // about to end. Does not start one before `start_after`: an agent may be on its way.
+  // Calls open(), and start() if need be and allowed, and then says hello by `greet(connection, deadline)`,
+  // an AdminResult<void>; to another agent where the one that answered was about to end. Does not start one
+  // before `start_after`: an agent may be on its way. Gives up when no agent has listened for
+  // `patience.to_come` (ECONNREFUSED), or when one has not answered for `patience.to_answer` (ETIMEDOUT).
   //
   // An agent that has been started and neither listens nor has given up is waited for longer, for
-  // kLongestStart in all: the machine may be busy, or its disk. The deadline is put off by that, if an agent
-  // is there then.
+  // kLongestStart in all: the machine may be busy, or its disk.
   template <class Greet>
-  AdminResult<void> open_and_greet(TimePoint& deadline, TimePoint start_after, Greet&& greet) {
+  AdminResult<void> open_and_greet(const Patience& patience, TimePoint start_after, Greet&& greet) {
     Duration for_starts = kLongestStart;
+    TimePoint give_up = deadline_after(patience.to_come);
     for (;;) {
-      auto connection = open_or_start(deadline, start_after, for_starts);
-      if (!connection) {
-        return tl::unexpected(
-            AdminError{connection.error().code, "no agent runs, and none could be started"});
-      }
-      auto greeted = greet(std::move(*connection), deadline);
+      auto connection = open_or_start(give_up, patience, start_after, for_starts);
+      if (!connection) return tl::unexpected(error_of(connection.error().code));
+      const TimePoint before = MonotonicClock::now();
+      auto greeted = greet(std::move(*connection), deadline_after(patience.to_answer));
       const bool again = !greeted && (greeted.error().code == ECONNRESET || greeted.error().code == EPIPE);
-      if (!again || MonotonicClock::now() >= deadline) return greeted;
+      // An agent that lived and was silent has used up nothing of the time for the next one to come.
+      give_up += MonotonicClock::now() - before;
+      if (!again || MonotonicClock::now() >= give_up) return greeted;
       std::this_thread::sleep_for(kRetryInterval);
     }
   }
 
  private:
-  static constexpr Duration kLongestStart = std::chrono::seconds(10);
+  static constexpr Duration kLongestStart = std::chrono::seconds(60);
   static constexpr Duration kRetryInterval = std::chrono::milliseconds(5);
 
-  Result<AgentConnection> open_or_start(TimePoint& deadline, TimePoint start_after, Duration& for_starts);
+  static AdminError error_of(int code);
+  // `give_up`: when no agent is waited for any more. Put off by the time that a start takes, and by the time
+  // that an agent is there and has no room for us.
+  Result<AgentConnection> open_or_start(TimePoint& give_up, const Patience& patience, TimePoint start_after,
+                                        Duration& for_starts);
   // Until what start() has answered is readable, or another agent listens: the connection to that, if open()
   // had to be asked.
   Result<AgentConnection> open_started(int ready, TimePoint give_up);

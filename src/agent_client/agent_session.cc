@@ -52,11 +52,10 @@ AgentSession::Turn::Turn(AgentSession& session)
 }
 
 AdminResult<void> AgentSession::Turn::connect() {
-  TimePoint deadline = session_.deadline();
-  return session_.reach(deadline);
+  return session_.reach();
 }
 
-AdminResult<void> AgentSession::reach(TimePoint& deadline) {
+AdminResult<void> AgentSession::reach() {
   if (abandoned_) return admin_error(ECONNREFUSED);
   // What the application has closed, as what is not its own (base/own_fd.h), is opened again.
   const bool is_whole = poll_set_.is_ours() && timer_.is_ours();
@@ -64,7 +63,7 @@ AdminResult<void> AgentSession::reach(TimePoint& deadline) {
   connection_.reset();
   if (const auto made = make_poll_set(); !made) return admin_error(made.error().code);
   return dialer_->open_and_greet(
-      deadline, MonotonicClock::now() + grace_for_next(agent_uid_),
+      options_.patience, MonotonicClock::now() + grace_for_next(agent_uid_),
       [this](AgentConnection connection, TimePoint until) { return greet(std::move(connection), until); });
 }
 
@@ -184,7 +183,7 @@ void AgentSession::seek_agent() {
   connection_.reset();
   if (!needs_agent()) return;
   if (auto connection = dialer_->open()) {
-    if (greet(std::move(*connection), deadline())) return;
+    if (greet(std::move(*connection), deadline_after(options_.attend_limit))) return;
   } else if (connection.error().code == ECONNREFUSED && dialer_->may_start() && may_start_now()) {
     [[maybe_unused]] const auto started = dialer_->start();
   }

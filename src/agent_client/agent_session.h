@@ -26,11 +26,14 @@
 
 namespace verbena::agent_client {
 
-// How long a call may take, but for the start of an agent.
+// How long a call waits for an agent to come, but for the start of one, and how long a command waits for an
+// answer.
 inline constexpr Duration kCallTimeout = std::chrono::seconds(2);
 inline TimePoint call_deadline() {
   return MonotonicClock::now() + kCallTimeout;
 }
+// A command gives up, and its user sees why.
+inline constexpr Patience kCommandPatience{kCallTimeout, kCallTimeout};
 
 // How long an agent waits for a process that has the vault of the agent before, where the port shows that
 // there are such. Who has one looks for the next agent several times in that time, however long there has
@@ -41,7 +44,7 @@ inline constexpr Duration kSurvivorWait = std::chrono::milliseconds(300);
 struct NewAgent {
   AgentConnection& connection;
   uint32_t generation;  // one more than that of the agent before
-  TimePoint deadline;   // of the call that reached it
+  TimePoint deadline;   // by when it is to have answered; TimePoint::max(): none
   int link_table;       // the file of its links, see link_table_file.h
 };
 
@@ -73,9 +76,12 @@ class AgentListener {
 };
 
 struct SessionOptions {
-  Duration call_timeout = kCallTimeout;
-  // What restorers say to a new agent takes nothing off the time of the call that reached it.
-  bool restoring_is_free = false;
+  // For a call. A program takes an error for "no device": it waits for an agent that is stopped or starved,
+  // as it would for the kernel.
+  Patience patience{kCallTimeout, Patience::kAsLongAsItLives};
+  // In attend(), whose thread may have other things to do: how long a new agent may take
+  // to answer before it is tried again later.
+  Duration attend_limit = kCallTimeout;
 };
 
 // A process's session with its agent, over the death of one agent and the arrival of the next: connects or
@@ -101,8 +107,9 @@ class AgentSession {
    public:
     explicit Turn(AgentSession& session);
 
-    // Reaches an agent if there is none yet. Errors: the agent's, with its text; ETIMEDOUT; ECONNREFUSED when
-    // there is no agent and none can be started.
+    // Reaches an agent if there is none yet. Waits for one that lives as long as the session's patience says.
+    // Errors: the agent's, with its text; ETIMEDOUT; ECONNREFUSED when there is no agent and none can be
+    // started.
     AdminResult<void> connect();
 
     // Sends the request that `make_request()`, a Result<Request>, makes for the agent that is there now, and
@@ -135,20 +142,13 @@ class AgentSession {
     AdminResult<Answer<Reply>> call_one_or_the_next(protocol::MessageType type,
                                                     const MakeRequest& make_request, size_t min_fds,
                                                     std::span<const int> fds) {
-      TimePoint deadline = session_.deadline();
-      const auto renew = [&] {
-        if (session_.options_.restoring_is_free) deadline = session_.deadline();
-      };
       for (int attempt = 0;; ++attempt) {
-        renew();
-        if (auto reached = session_.reach(deadline); !reached) {
-          return tl::unexpected(std::move(reached.error()));
-        }
-        renew();
+        if (auto reached = session_.reach(); !reached) return tl::unexpected(std::move(reached.error()));
         const auto request = make_request();
         if (!request) return tl::unexpected(AdminError{request.error().code, {}});
         AgentConnection& connection = *session_.connection_;
-        auto answer = connection.call<Reply>(type, *request, min_fds, deadline, fds);
+        auto answer = connection.call<Reply>(type, *request, min_fds,
+                                             deadline_after(session_.options_.patience.to_answer), fds);
         if (answer || !connection.lost() || attempt > 0) return answer;
       }
     }
@@ -178,9 +178,7 @@ class AgentSession {
   void abandon();
 
  private:
-  TimePoint deadline() const { return MonotonicClock::now() + options_.call_timeout; }
-  // Puts the deadline off by what it takes to start an agent.
-  AdminResult<void> reach(TimePoint& deadline);                             // REQUIRES: in a turn
+  AdminResult<void> reach();                                                // REQUIRES: in a turn
   AdminResult<void> greet(AgentConnection connection, TimePoint deadline);  // REQUIRES: in a turn
   AdminResult<void> restore(TimePoint deadline, int link_table);            // REQUIRES: in a turn
   Result<void> make_poll_set();                                             // REQUIRES: in a turn

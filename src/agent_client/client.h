@@ -33,8 +33,8 @@ struct Slot {
 // What a process with devices asks of the agent: links, slots, multicast groups, XRC domains, channels to
 // other slots.
 //
-// Thread-safe: calls are serialized inside. Calls may block for as long as the agent takes, at most two
-// seconds; they answer ETIMEDOUT then, and ECONNREFUSED when there is no agent and none can be started. When
+// Thread-safe: calls are serialized inside. Calls block for as long as the agent takes while its process
+// lives; they answer ECONNREFUSED when there is no agent and none can be started. When
 // the agent died, a call starts or finds another and tells it of the slots this process holds. Never called
 // on the data path.
 class Client {

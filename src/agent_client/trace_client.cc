@@ -24,10 +24,9 @@ tl::unexpected<AdminError> malformed() {
 AdminResult<std::unique_ptr<TraceClient>> TraceClient::connect(const ConnectOptions& options) {
   std::unique_ptr<TraceClient> client;
   NamespaceDialer dialer(options);
-  TimePoint deadline = call_deadline();
-  auto greeted =
-      dialer.open_and_greet(deadline, {}, [&](AgentConnection connection, TimePoint) -> AdminResult<void> {
-        auto answer = connection.say_hello(UniqueFd(), call_deadline());
+  auto greeted = dialer.open_and_greet(
+      kCommandPatience, {}, [&](AgentConnection connection, TimePoint deadline) -> AdminResult<void> {
+        auto answer = connection.say_hello(UniqueFd(), deadline);
         if (!answer) return tl::unexpected(std::move(answer.error()));
         client.reset(new TraceClient(std::move(connection), std::move(answer->fds[0])));
         return {};

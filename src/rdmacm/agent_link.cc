@@ -25,7 +25,9 @@ constexpr int kPauseWithoutMemoryMs = 10;
 }  // namespace
 
 AgentLink::AgentLink(IdentifierTable& identifiers, std::unique_ptr<agent_client::AgentDialer> dialer)
-    : identifiers_(identifiers), session_(std::move(dialer), {this}, nullptr, {.restoring_is_free = true}) {}
+    : identifiers_(identifiers),
+      session_(std::move(dialer), {this}, nullptr,
+               {.attend_limit = agent_client::Patience::kAsLongAsItLives}) {}
 
 AgentLink::InCall::InCall(AgentLink& link, Identifier& identifier, std::optional<State> during)
     : link_(link), identifier_(identifier), during_(during) {
@@ -66,7 +68,7 @@ void AgentLink::post(Channel& channel, const protocol::CmEvent& event) {
 }
 
 Result<void> AgentLink::restore(const agent_client::NewAgent& agent) {
-  Restoration restoration(agent.connection, identifiers_, agent.generation);
+  Restoration restoration(agent, identifiers_);
   if (calling_ != nullptr) restoration.keep(*calling_, before_call_);
   const auto restored = restoration.run();
   for (const Told& each : restoration.told()) post(*each.channel, each.event);

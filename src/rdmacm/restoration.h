@@ -2,14 +2,13 @@
 #pragma once
 
 #include <cerrno>
-#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
 
-#include "agent_client/agent_connection.h"
+#include "agent_client/agent_session.h"
 #include "base/time.h"
 #include "protocol/connection_messages.h"
 #include "rdmacm/identifier.h"
@@ -35,8 +34,11 @@ bool still_concerns(State state, rdma_cm_event_type type);
 // AgentLink in a turn of its session.
 class Restoration {
  public:
-  Restoration(agent_client::AgentConnection& connection, IdentifierTable& identifiers, uint32_t generation)
-      : connection_(connection), identifiers_(identifiers), generation_(generation) {}
+  Restoration(const agent_client::NewAgent& agent, IdentifierTable& identifiers)
+      : connection_(agent.connection),
+        identifiers_(identifiers),
+        generation_(agent.generation),
+        deadline_(agent.deadline) {}
 
   // This one is being asked about, and will be again: it is restored as it was before.
   void keep(Identifier& identifier, State before) { kept_ = {&identifier, before}; }
@@ -53,15 +55,11 @@ class Restoration {
   void repeat(Identifier& identifier, State state);
   void tell(Identifier& identifier, rdma_cm_event_type type);
 
-  // All programs of the host come back at once, each with all it has: so an agent has time for each request,
-  // however long they take together.
-  static constexpr Duration kPatience = std::chrono::seconds(10);
-
   bool is_over() const { return connection_.lost() || timed_out_; }
   template <class Reply = protocol::PlainReply, class Request>
   bool call(protocol::MessageType type, const Request& request, std::span<const int> fds = {}) {
     if (is_over()) return false;
-    const auto answer = connection_.call<Reply>(type, request, 0, MonotonicClock::now() + kPatience, fds);
+    const auto answer = connection_.call<Reply>(type, request, 0, deadline_, fds);
     if (!answer && answer.error().code == ETIMEDOUT) timed_out_ = true;
     return answer.has_value();
   }
@@ -69,6 +67,7 @@ class Restoration {
   agent_client::AgentConnection& connection_;
   IdentifierTable& identifiers_;
   const uint32_t generation_;
+  const TimePoint deadline_;
   bool timed_out_ = false;
   std::pair<Identifier*, State> kept_{};
   std::vector<Told> told_;

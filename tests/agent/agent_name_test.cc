@@ -200,8 +200,8 @@ TEST_F(AgentNameTest, ABusyAgentIsNotTakenForNone) {
                      [](const Stranger::Line&) {
                        ConnectOptions options;
                        options.agent_program = VERBENA_AGENT_PROGRAM;
-                       const auto client = Client::connect(options);
-                       return client || client.error().code != ETIMEDOUT ? 1 : 0;
+                       const auto admin = Admin::connect(options);
+                       return admin || admin.error().code != ETIMEDOUT ? 1 : 0;
                      })
                 .end(),
             0);

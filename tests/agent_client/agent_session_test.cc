@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent_client/agent_session.h"
 
+#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <functional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -26,8 +28,10 @@ using ::testing::IsEmpty;
 
 using Turn = AgentSession::Turn;
 
-constexpr SessionOptions kPatient{.call_timeout = std::chrono::seconds(10)};
-constexpr SessionOptions kHasty{.call_timeout = std::chrono::milliseconds(50)};
+constexpr SessionOptions kPatient{.patience = {std::chrono::seconds(10), std::chrono::seconds(10)}};
+constexpr Duration kMoment = std::chrono::milliseconds(50);
+constexpr SessionOptions kHasty{.patience = {kMoment, kMoment}};
+constexpr SessionOptions kFaithful{.patience = {kMoment, Patience::kAsLongAsItLives}};
 
 FakeAgent::Answer agree(const FakeAgent::Request& request) {
   return request.type() == MessageType::kHello ? FakeAgent::greet(request) : FakeAgent::agree(request);
@@ -188,7 +192,7 @@ TEST_F(AgentSessionTest, GivesUpByTheDeadlineWhereNoAgentComes) {
 
 // The machine may be busy, or its disk.
 TEST_F(AgentSessionTest, TheStartOfAnAgentTakesNothingOfTheTimeOfTheCall) {
-  host.let_start_slowly(agree, 4 * kHasty.call_timeout);
+  host.let_start_slowly(agree, 4 * kMoment);
   const auto session = this->session(kHasty);
   EXPECT_EQ(call(*session), 0);
   EXPECT_EQ(host.started(), 1);
@@ -234,18 +238,70 @@ TEST_F(AgentSessionTest, RestorersHaveTheDeadlineOfTheCall) {
   const TimePoint before = MonotonicClock::now();
   EXPECT_EQ(call(*session), ETIMEDOUT);
   EXPECT_GE(MonotonicClock::now(), deadline);
-  EXPECT_GE(deadline, before + kHasty.call_timeout);
+  EXPECT_GE(deadline, before + kMoment);
 }
 
-TEST_F(AgentSessionTest, RestoringTakesNothingOfTheTimeOfTheCallWhereItIsFree) {
+// Its process lives, so it is stopped or starved: an error would be "no device" for the program.
+TEST_F(AgentSessionTest, WaitsForASilentAgentUntilItDiesAndAsksTheNextOne) {
+  std::atomic<bool> asked = false;
+  FakeAgent& silent = host.run([&](const FakeAgent::Request& request) {
+    if (request.type() == MessageType::kHello) return FakeAgent::greet(request);
+    asked = true;
+    return FakeAgent::Answer();
+  });
+  const auto session = this->session(kFaithful);
+  std::atomic<bool> answered = false;
+  int error = -1;
+  std::thread caller([&] {
+    error = call(*session);
+    answered = true;
+  });
+  while (!asked) std::this_thread::yield();
+  const TimePoint later = MonotonicClock::now() + 4 * kMoment;
+  while (MonotonicClock::now() < later) std::this_thread::yield();
+  EXPECT_FALSE(answered);
+  host.let_start(agree);
+  silent.die();
+  caller.join();
+  EXPECT_EQ(error, 0);
+  EXPECT_EQ(session->generation(), 2u);
+}
+
+// A silent agent that dies takes nothing of the time in which the next one has to come.
+TEST_F(AgentSessionTest, WaitsForASilentAgentThatDoesNotGreetAndThenForTheNextOne) {
+  std::atomic<bool> asked = false;
+  FakeAgent& silent = host.run([&](const FakeAgent::Request&) {
+    asked = true;
+    return FakeAgent::Answer();
+  });
+  const auto session = this->session(kFaithful);
+  int error = -1;
+  std::thread caller([&] { error = call(*session); });
+  while (!asked) std::this_thread::yield();
+  const TimePoint later = MonotonicClock::now() + 4 * kMoment;
+  while (MonotonicClock::now() < later) std::this_thread::yield();
+  host.let_start(agree);
+  silent.die();
+  caller.join();
+  EXPECT_EQ(error, 0);
+}
+
+// The thread that attends has other things to do.
+TEST_F(AgentSessionTest, AttendingDoesNotWaitForASilentSuccessor) {
   host.run(agree);
-  const auto session = this->session({.call_timeout = std::chrono::seconds(1), .restoring_is_free = true});
-  first.act = [](const NewAgent& agent) {
-    while (MonotonicClock::now() < agent.deadline) {
-    }
-    return Result<void>();
-  };
-  EXPECT_EQ(call(*session), 0);
+  const auto session =
+      this->session({.patience = {kMoment, Patience::kAsLongAsItLives}, .attend_limit = kMoment});
+  ASSERT_EQ(call(*session), 0);
+  host.agent().die();
+  FakeAgent& silent = host.run([](const FakeAgent::Request&) { return FakeAgent::Answer(); });
+  while (silent.requests().empty()) {
+    pollfd entry{session->event_fd(), POLLIN, 0};
+    ASSERT_EQ(::poll(&entry, 1, 10'000), 1) << "the session has fallen asleep";
+    session->attend();
+  }
+  silent.die();
+  host.run(agree);
+  attend_until(*session, 2);
 }
 
 TEST_F(AgentSessionTest, ANewAgentThatDiesWhileItIsToldIsFollowedByAnother) {

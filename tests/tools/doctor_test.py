@@ -200,7 +200,7 @@ class Agent(Doctor):
         agent, = self.host.agents()
         os.kill(agent, signal.SIGSTOP)
         try:
-            self.assert_found("agent", f"(pid {agent}) is stopped", f"kill -CONT {agent}")
+            self.assert_found("agent", f"agent (pid {agent}) does not respond; it is stopped", f"kill -CONT {agent}")
         finally:
             os.kill(agent, signal.SIGCONT)
 

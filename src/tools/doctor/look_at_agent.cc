@@ -115,7 +115,7 @@ std::optional<AgentProcess> find_agent_process() {
 void say_it_is_silent(const agent_client::AdminError& error, Findings& findings) {
   const auto process = find_agent_process();
   if (process && process->state == 'T') {
-    findings.fault(kAgent, fmt::format("the agent (pid {}) is stopped and does not answer", process->pid),
+    findings.fault(kAgent, fmt::format("agent (pid {}) does not respond; it is stopped", process->pid),
                    fmt::format("let it go on: kill -CONT {}", process->pid));
     return;
   }

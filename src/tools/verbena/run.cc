@@ -11,9 +11,8 @@
 
 #include <CLI/CLI.hpp>
 
-#include "agent_client/client.h"
+#include "agent_client/admin.h"
 #include "base/log.h"
-#include "base/time.h"
 #include "paths/missing_system_file.h"
 #include "tools/doctor/elf_file.h"
 #include "tools/verbena/commands.h"
@@ -128,24 +127,20 @@ void look_at_settings() {
 }
 
 // The program starts an agent itself when it needs one; starting it here shows the user what is wrong before
-// a program finds "no devices". Programs that need no agent still run, so this only warns. On a busy machine
-// an agent that comes, or one that is about to end, may take longer than a call waits.
+// a program finds "no devices". Programs that need no agent still run, so this only warns.
 void start_agent(const Installation& installation) {
-  constexpr Duration kPatience = std::chrono::seconds(10);
-  const auto connect = [&] {
-    return agent_client::Client::connect({.start_agent = true, .agent_program = installation.agent});
-  };
-  const TimePoint end = MonotonicClock::now() + kPatience;
-  auto client = connect();
-  while (!client && client.error().code == ETIMEDOUT && MonotonicClock::now() < end) client = connect();
-  if (client) return;
-  if (const char* missing = paths::missing_system_file()) {
+  const auto admin = agent_client::Admin::connect({.start_agent = true, .agent_program = installation.agent});
+  if (admin) return;
+  const agent_client::AdminError& error = admin.error();
+  if (error.code == ETIMEDOUT) {
+    complain("warning: {}; programs that use RDMA wait for it", error.text);
+  } else if (const char* missing = paths::missing_system_file()) {
     complain("warning: no agent can be started, so programs will find no RDMA device: {}", missing);
-  } else {
+  } else if (error.code == ECONNREFUSED) {
     complain(
-        "warning: no agent can be started ({}), so programs will find no RDMA device; "
-        "'verbena agent' shows why",
-        std::strerror(client.error().code));
+        "warning: no agent can be started, so programs will find no RDMA device; 'verbena doctor' shows why");
+  } else {
+    complain("warning: {}, so programs will find no RDMA device", error.text);
   }
 }
 

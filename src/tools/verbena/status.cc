@@ -9,6 +9,7 @@
 
 #include "agent_client/admin.h"
 #include "queues/status_words.h"
+#include "tools/verbena/agent_absence.h"
 #include "tools/verbena/commands.h"
 #include "tools/verbena/help.h"
 #include "tools/verbena/message.h"
@@ -30,10 +31,6 @@ constexpr const char* kStatusExamples =
     "  verbena status --json                    for programs\n"
     "\n"
     "Shows what is there and starts nothing: without a running agent there is nothing to show.\n";
-
-bool no_agent(const agent_client::AdminError& error) {
-  return error.code == ECONNREFUSED || error.code == ENOENT;
-}
 
 struct StatusOptions {
   bool json = false;
@@ -78,7 +75,7 @@ int show(const StatusOptions& options) {
       complain("{}", why_no_process(options.filter, has_processes));
       return kFailed;
     }
-  } else if (!no_agent(admin.error())) {
+  } else if (!is_absence(admin.error())) {
     complain("{}", admin.error().text);
     return kFailed;
   }
@@ -87,8 +84,7 @@ int show(const StatusOptions& options) {
   } else if (status) {
     fmt::print("{}", options.verbose ? status_as_text(*status) : summary_as_text(*status));
   } else {
-    fmt::print(
-        "No agent is running: nothing uses Verbena. The first program under 'verbena run' starts one.\n");
+    fmt::print("{}\n", describe_absence());
   }
   return kDone;
 }

@@ -6,7 +6,6 @@
 #include <cstdlib>
 #include <ctime>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,6 +15,7 @@
 #include <unistd.h>
 
 #include "agent_client/admin.h"
+#include "tools/verbena/agent_absence.h"
 #include "tools/verbena/commands.h"
 #include "tools/verbena/end_signals.h"
 #include "tools/verbena/help.h"
@@ -41,12 +41,12 @@ struct TopOptions {
   double interval = 1;
 };
 
-std::optional<agent_client::AgentStatus> status_now() {
+agent_client::AdminResult<agent_client::AgentStatus> status_now() {
   const auto admin = agent_client::Admin::connect({.start_agent = false, .agent_program = {}});
-  if (!admin) return std::nullopt;
-  auto status = (*admin)->status();
-  if (!status) return std::nullopt;
-  return std::move(*status);
+  if (admin) return (*admin)->status();
+  agent_client::AdminError error = admin.error();
+  if (is_absence(error)) error.text = describe_absence();
+  return tl::unexpected(std::move(error));
 }
 
 // "2026-11-28 02:31:07", of the clock on the wall.
@@ -66,9 +66,13 @@ int print_tables(const TopOptions& options) {
   };
   auto before = status_now();
   for (unsigned i = 0; i < options.count; ++i) {
-    if (!before) {
-      fmt::print("No agent is running: nothing uses Verbena.\n");
+    if (!before && is_absence(before.error())) {
+      fmt::print("{}\n", before.error().text);
       return kDone;
+    }
+    if (!before) {
+      complain("{}", before.error().text);
+      return kFailed;
     }
     const auto began = std::chrono::steady_clock::now();
     if (!pause()) return kDone;

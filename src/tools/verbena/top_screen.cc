@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <string>
 
 // Its macros have the names of functions of C++'s library.
@@ -101,7 +102,10 @@ class Top {
 
  private:
   void take_look() {
-    auto now = look_();
+    auto looked = look_();
+    std::optional<agent_client::AgentStatus> now;
+    if (looked) now = std::move(*looked);
+    absence_ = looked ? std::string() : looked.error().text;
     const TimePoint when = MonotonicClock::now();
     // The first look has nothing before it: all rates are zero.
     before_ = now_ ? std::move(now_) : now;
@@ -113,7 +117,7 @@ class Top {
   void draw() {
     std::vector<std::string> lines;
     if (!now_) {
-      lines = {"No agent is running: nothing uses Verbena.", "q ends, h helps"};
+      lines = {absence_, "q ends, h helps"};
     } else {
       lines.push_back(fmt::format(
           "verbena top  agent {}  by {}{}  every {:.1f} s{}  h helps", now_->pid, name_of(settings_.order),
@@ -175,6 +179,7 @@ class Top {
   Duration interval_;
   std::optional<agent_client::AgentStatus> before_;
   std::optional<agent_client::AgentStatus> now_;
+  std::string absence_;  // why there is none
   TimePoint looked_{};
   double seconds_ = 1;
   bool ended_ = false;

@@ -16,6 +16,7 @@
 
 #include "agent/left_traces.h"
 #include "agent_client/trace_client.h"
+#include "tools/verbena/agent_absence.h"
 #include "tools/verbena/commands.h"
 #include "tools/verbena/end_signals.h"
 #include "tools/verbena/help.h"
@@ -217,7 +218,7 @@ int run(TraceWish wish) {
   if (code != ECONNREFUSED && code != ENOENT) return report(client.error());
   if (wish.pid == 0 && wish.style.json) return kDone;
   if (wish.pid == 0) {
-    fmt::print("No agent is running: nothing uses Verbena, and no trace is kept.\n");
+    fmt::print("{}\n", describe_absence());
     return kDone;
   }
   complain("no agent is running: there is no trace of process {}", wish.pid);
