@@ -82,7 +82,8 @@ int DeviceQueries::port(uint8_t port, ibv_port_attr& attr) const {
   const auto now = device_.link();
   const bool up = now != nullptr && device_.is_up(*now);
   if (now != nullptr && now->up && !up) {
-    log_warning("port 1 of {} is down: {}", now->name, device_.engine()->no_wire_reason());
+    log_warning("port 1 of {} is DOWN: {}; programs of this host reach each other by memory", now->name,
+                device_.engine()->no_wire_reason());
   }
   attr = {};
   attr.state = up ? IBV_PORT_ACTIVE : IBV_PORT_DOWN;

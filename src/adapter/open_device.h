@@ -67,8 +67,8 @@ class OpenDevice {
 
   // The link as it is now; nullptr when it is gone.
   std::shared_ptr<const agent_client::Link> link() const { return engine_->link(index_); }
-  // Whether packets can come and go.
-  bool is_up(const agent_client::Link& link) const { return link.up && engine_->no_wire_reason().empty(); }
+  // Whether packets can come and go by the wire.
+  bool is_up(const agent_client::Link& link) const { return link.is_active() && engine_->reaches_wire(); }
 
   // The way to an address vector's destination. EINVAL when it names no GID of ours or no destination.
   Result<roce::Path> resolve(const ibv_ah_attr& attr) const;

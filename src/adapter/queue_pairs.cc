@@ -175,13 +175,14 @@ void move_to_error(Qp& qp) {
 // ---- creation
 
 // Where one of its CQs is filled from already, so that polling it drives one shard; else the calling
-// thread's.
+// thread's. A shard from before the port was ours has no wire, and gets no more.
 engine::Shard& QueuePairs::choose_shard(const ibv_qp_init_attr_ex& attr) {
   const bool stays_home = attr.qp_type == IBV_QPT_XRC_RECV || attr.qp_type == IBV_QPT_RAW_PACKET;
   if (stays_home || matches_tags(attr.srq)) return device_.home();
   for (ibv_cq* cq : {attr.send_cq, attr.recv_cq}) {
     if (cq == nullptr || !device_.made(cq)) continue;
-    if (engine::Shard* shard = Cq::of(cq).shards.first()) return *shard;
+    engine::Shard* const shard = Cq::of(cq).shards.first();
+    if (shard != nullptr && device_.engine()->may_take_qps(*shard)) return *shard;
   }
   return device_.engine()->shard_for_new_qp();
 }

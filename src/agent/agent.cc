@@ -157,7 +157,7 @@ LinkPublisher::Surroundings Agent::link_surroundings() {
 }
 
 SlotLending::Surroundings Agent::slot_surroundings() {
-  return {.on_wire = [this] { open_gsi(); },
+  return {.on_wire = [this] { on_wire(); },
           .on_slot =
               [this](uint32_t slot) {
                 consider_keeper();
@@ -253,9 +253,28 @@ void Agent::open_state_directory() {
 
 void Agent::on_settled() {
   open_gsi();
+  link_table_.set_wire(wire_.has_sockets());
   links_.begin();
+  watch_port();
   vault_.rewrite();
   clients_.for_each([](Session& session) { session.resume(); });
+}
+
+// The port was taken until now. Programs learn it from the links, whose ports are ACTIVE from now on.
+void Agent::on_wire() {
+  log_info("UDP port {} is free now, and ours", options_.port);
+  open_gsi();
+  link_table_.set_wire(true);
+  links_.publish();
+}
+
+void Agent::watch_port() {
+  if (wire_.has_sockets() || std::exchange(watches_port_, true)) return;
+  loop_.at(MonotonicClock::now() + SlotLending::kWireInterval, [this] {
+    watches_port_ = false;
+    slots_.seek_wire(MonotonicClock::now());
+    watch_port();
+  });
 }
 
 void Agent::on_links(const std::vector<agent_client::Link>& before) {

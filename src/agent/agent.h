@@ -74,6 +74,9 @@ class Agent {
   // Later, where it cannot be made now: a file system may be full.
   void open_state_directory();
   void on_settled();
+  void on_wire();
+  // Looks for the wire again and again while there is none.
+  void watch_port();
   void on_links(const std::vector<agent_client::Link>& before);
   void on_client_gone(uint64_t session);
   void open_gsi();
@@ -118,6 +121,7 @@ class Agent {
   std::map<uint64_t, pid_t> keepers_;
   TimePoint keeper_retry_{};
   std::optional<EventLoop::TimerId> idle_timer_;
+  bool watches_port_ = false;
 };
 
 }  // namespace verbena::agent

@@ -77,8 +77,8 @@ void add_device_attributes(Folder& folder, const std::string& at, const Link& li
 // that ibstatus and ibstat agree.
 void add_port_attributes(Folder& folder, const std::string& port, const Link& link) {
   const auto guid = load_be<uint64_t>(agent_client::guid_of(link).data());
-  add(folder, port + "state", link.up ? "4: ACTIVE" : "1: DOWN");
-  add(folder, port + "phys_state", link.up ? "5: LinkUp" : "3: Disabled");
+  add(folder, port + "state", link.is_active() ? "4: ACTIVE" : "1: DOWN");
+  add(folder, port + "phys_state", link.is_active() ? "5: LinkUp" : link.up ? "2: Polling" : "3: Disabled");
   add(folder, port + "rate", agent_client::port_speed_of(link.speed).text);
   add(folder, port + "lid", fmt::format("{:#x}", fabric::Subnet::usual_lid(guid)));
   add(folder, port + "lid_mask_count", "0");

@@ -367,6 +367,7 @@ agent_client::Link LinkTable::describe(const KnownLink& link) const {
   described.mtu = known.netdev.mtu;
   described.speed = known.netdev.speed / 100 * 100;
   described.up = known.netdev.up && known.netdev.carrier;
+  described.has_wire = has_wire_;
   described.automatic = link.automatic;
   described.peers = link.peers;
   for (const auto& [index, address] : link.gids) described.gids.push_back({index, address});

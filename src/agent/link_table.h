@@ -75,6 +75,8 @@ class LinkTable {
 
   // Programs run that may be using the link that loopback got by itself: it stays until they are gone.
   void keep_loopback(bool keep) { keep_loopback_ = keep; }
+  // Whether UDP port 4791 is ours, for all links.
+  void set_wire(bool has_wire) { has_wire_ = has_wire; }
   bool has_automatic_loopback() const;
 
   // Works all changes since the last call into the table. True: the table is another one now.
@@ -126,6 +128,7 @@ class LinkTable {
   std::map<uint32_t, KnownNetdev> netdevs_;  // by interface index
   std::vector<KnownLink> links_;
   uint32_t next_device_index_ = 0;
+  bool has_wire_ = true;
   bool keep_loopback_ = false;
   agent_client::LinkSnapshot settled_;
 };

@@ -9,12 +9,6 @@
 #include "roce/qpn.h"
 
 namespace verbena::agent {
-namespace {
-
-constexpr Duration kWireRetryInterval = std::chrono::seconds(1);
-
-}  // namespace
-
 SlotLending::SlotLending(EventLoop& loop, Wire& wire, SlotTable& slots, CounterPublisher& counters,
                          DomainTable& domains, Surroundings surroundings)
     : wire_(wire),
@@ -25,10 +19,9 @@ SlotLending::SlotLending(EventLoop& loop, Wire& wire, SlotTable& slots, CounterP
       orphans_(loop) {}
 
 void SlotLending::pause_wire() {
-  wire_retry_ = MonotonicClock::now() + kWireRetryInterval;
+  wire_retry_ = MonotonicClock::now() + kWireInterval / 2;
 }
 
-// The program that had the port may have gone.
 void SlotLending::seek_wire(TimePoint now) {
   if (wire_.has_sockets() || now < wire_retry_) return;
   pause_wire();

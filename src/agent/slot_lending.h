@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -46,6 +47,10 @@ class SlotLending {
   void watch_orphans();
   // Looks for the wire again only after a while.
   void pause_wire();
+  // Takes the port if there is no wire yet and the port is free. The agent calls it every
+  // kWireInterval while it has no wire.
+  void seek_wire(TimePoint now);
+  static constexpr Duration kWireInterval = std::chrono::milliseconds(500);
 
   // The first lent slot from `index` on.
   std::optional<LentSlot> find(uint32_t from) const { return slots_.find_lent(from); }
@@ -57,8 +62,6 @@ class SlotLending {
   const Orphans& orphans() const { return orphans_; }
 
  private:
-  void seek_wire(TimePoint now);
-
   Wire& wire_;
   SlotTable& slots_;
   CounterPublisher& counters_;

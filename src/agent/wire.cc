@@ -112,8 +112,11 @@ std::vector<net::GuardedLink> guarded_links(const std::vector<agent_client::Link
 }  // namespace
 
 void Wire::open() {
-  may_be_ours_ = false;
   if (const int error = try_exclusive_bind(port_); error != 0) {
+    // To find the process means to look through those of all processes.
+    constexpr uint32_t kLookInterval = 16;
+    if (failures_++ % kLookInterval != 0) return;
+    may_be_ours_ = false;
     const auto holders = holders_of_port(port_);
     may_be_ours_ = error == EADDRINUSE && !holders.empty() &&
                    std::all_of(holders.begin(), holders.end(),
@@ -124,6 +127,8 @@ void Wire::open() {
                   : fmt::format("UDP port {} cannot be bound: errno {}", port_, error);
     return;
   }
+  may_be_ours_ = false;
+  failures_ = 0;
   reason_.clear();
   auto socket = net::open_receive_socket(port_);
   if (!socket) {

@@ -28,7 +28,7 @@ class Wire {
   explicit Wire(uint16_t port) : port_(port) {}
 
   // Opens the group with slot 0's socket, if nobody has the port. Whatever the outcome, has_sockets() and
-  // reason() tell it.
+  // reason() tell it. Called again and again, it looks up who has the port only now and then.
   void open();
   // Takes over the sockets of an agent that died, slot 0's first. EINVAL if they are not such a group.
   Result<void> adopt(std::vector<UniqueFd> sockets);
@@ -75,6 +75,7 @@ class Wire {
   std::unique_ptr<Courier> courier_;  // from the first slot on that is handed over
   std::string reason_;
   bool may_be_ours_ = false;
+  uint32_t failures_ = 0;  // of open(), one after the other
 };
 
 }  // namespace verbena::agent

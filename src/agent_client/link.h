@@ -32,6 +32,7 @@ struct Link {
   uint32_t mtu = 0;                   // of the netdev
   uint32_t speed = 0;                 // Mb/s, as the netdev says; 0: it does not say. In whole 100 Mb/s
   bool up = false;                    // the netdev is up and has carrier
+  bool has_wire = true;               // UDP port 4791 is the agent's, so that other hosts can be reached
   bool automatic = false;             // appeared by itself
   std::vector<GidEntry> gids{};       // by index, without the holes
   std::vector<roce::Prefix> peers{};  // the hosts it hears; empty: all
@@ -39,6 +40,10 @@ struct Link {
   std::vector<roce::Prefix> networks{};
 
   friend bool operator==(const Link&, const Link&) = default;
+
+  // The port's state, everywhere: ACTIVE or DOWN. Programs of this host reach each other by memory also while
+  // it is DOWN because there is no wire.
+  bool is_active() const { return up && has_wire; }
 };
 
 // The link's 64-bit GUID in wire order: EUI-64 from the MAC address; for a netdev without one, made from the

@@ -85,6 +85,7 @@ Link take_link(Reader& reader, const RecordLengths& lengths, bool& valid) {
   link.mtu = record.mtu;
   link.speed = record.speed * kSpeedUnit;
   link.up = (record.flags & protocol::kLinkUp) != 0;
+  link.has_wire = (record.flags & protocol::kLinkHasNoWire) == 0;
   link.automatic = (record.flags & protocol::kLinkAutomatic) != 0;
   std::copy_n(record.mac, link.mac.size(), link.mac.begin());
   if (!take_peers(record, link)) valid = false;
@@ -118,7 +119,8 @@ std::vector<std::byte> encode_links(const LinkSnapshot& snapshot) {
     record.interface_index = link.interface_index;
     record.mtu = link.mtu;
     record.speed = static_cast<uint16_t>(std::min<uint32_t>(link.speed / kSpeedUnit, UINT16_MAX));
-    record.flags = (link.up ? protocol::kLinkUp : 0) | (link.automatic ? protocol::kLinkAutomatic : 0);
+    record.flags = (link.up ? protocol::kLinkUp : 0) | (link.automatic ? protocol::kLinkAutomatic : 0) |
+                   (link.has_wire ? 0 : protocol::kLinkHasNoWire);
     record.gid_count = static_cast<uint32_t>(link.gids.size());
     std::copy(link.mac.begin(), link.mac.end(), record.mac);
     record.peer_count = static_cast<uint32_t>(std::min(link.peers.size(), std::size(record.peers)));

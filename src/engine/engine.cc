@@ -231,8 +231,12 @@ Engine::~Engine() {
 // ---- shards
 
 Shard& Engine::shard_for_new_qp() {
-  if (most_ == 1 || inherited_ || lost_) return home();
-  if (dealt.engine != id_) dealt = {id_, &deal_shard()};
+  if (inherited_ || lost_) return home();
+  if (most_ == 1 && may_take_qps(home())) return home();
+  if (dealt.engine != id_ || !may_take_qps(*dealt.shard)) {
+    Shard& shard = deal_shard();
+    dealt = {id_, &shard};
+  }
   return *dealt.shard;
 }
 
@@ -240,17 +244,31 @@ Shard& Engine::shard_for_new_qp() {
 // So they take turns among equals by the number of threads that came before.
 Shard& Engine::deal_shard() {
   const std::lock_guard guard(dealing_);
-  std::array<uint32_t, kMostShards> loads{};
+  std::vector<size_t> candidates;
   const size_t running = started_.load(std::memory_order_relaxed);
-  for (size_t i = 0; i < running; ++i) loads[i] = shards_[i]->shard().qp_count() + threads_[i];
+  for (size_t i = 0; i < running; ++i) {
+    if (may_take_qps(shards_[i]->shard())) candidates.push_back(i);
+  }
   const TimePoint now = MonotonicClock::now();
-  size_t chosen = deal({loads.data(), running}, now < next_start_ ? running : most_);
+  size_t chosen = deal_among(candidates, now >= next_start_ && running < kMostShards);
   if (chosen == running && !start_another()) {
     next_start_ = now + kSlotInterval;
-    chosen = deal({loads.data(), running}, running);
+    chosen = deal_among(candidates, false);
   }
   ++threads_[chosen];
   return shards_[chosen]->shard();
+}
+
+// The number of running shards for one that is yet to be started. Without any candidate the first one, which
+// then does without a wire.
+size_t Engine::deal_among(std::span<const size_t> candidates, bool may_start) {
+  std::array<uint32_t, kMostShards> loads{};
+  for (size_t i = 0; i < candidates.size(); ++i) {
+    loads[i] = shards_[candidates[i]]->shard().qp_count() + threads_[candidates[i]];
+  }
+  if (candidates.empty() && !may_start) return 0;
+  const size_t dealt = deal({loads.data(), candidates.size()}, may_start ? most_ : candidates.size());
+  return dealt == candidates.size() ? started_.load(std::memory_order_relaxed) : candidates[dealt];
 }
 
 bool Engine::start_another() {
@@ -258,7 +276,7 @@ bool Engine::start_another() {
   auto made = RunningShard::create(surroundings());
   if (!made) return false;
   // Without a wire where the first has one it would be of no use.
-  if ((*made)->no_wire_reason().empty() != no_wire_reason().empty()) return false;
+  if ((*made)->no_wire_reason().empty() != reaches_wire()) return false;
   if (!(*made)->start_thread(-1, [] {})) return false;
   shards_[index] = std::move(*made);
   started_.store(index + 1, std::memory_order_release);
@@ -277,6 +295,13 @@ RunningShard& Engine::running(const Shard& shard) {
 }
 
 void Engine::set_links(std::vector<agent_client::Link> links) {
+  if (!links.empty()) {
+    const bool has_wire = links.front().has_wire;  // one for all
+    if (has_wire && lacked_wire_ && !no_wire_reason().empty()) {
+      wire_came_.store(true, std::memory_order_release);
+    }
+    lacked_wire_ = !has_wire;
+  }
   std::vector<std::shared_ptr<const agent_client::Link>> fresh;
   fresh.reserve(links.size());
   for (auto& link : links) fresh.push_back(std::make_shared<const agent_client::Link>(std::move(link)));
@@ -287,11 +312,11 @@ void Engine::set_links(std::vector<agent_client::Link> links) {
   for_each([&](RunningShard& each) { tell_addresses(each); });
 }
 
-// Without a wire the ports are down, and nothing goes by them in any way.
+// Also without a wire: memory needs none.
 void Engine::tell_addresses(RunningShard& shard) const {
   if (shard.local_peers() == nullptr) return;
   std::vector<agent_client::Link> links;
-  if (shard.no_wire_reason().empty()) {
+  {
     const std::lock_guard guard(links_lock_);
     for (const auto& link : links_) links.push_back(*link);
   }

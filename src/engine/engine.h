@@ -92,7 +92,11 @@ class Engine {
   }
   void close_domain(uint64_t domain);
 
-  // Why packets can neither come nor go; empty when they can.
+  // Whether a QP that is made now can reach other hosts: the agent has UDP port 4791.
+  bool reaches_wire() const { return no_wire_reason().empty() || wire_came_.load(std::memory_order_acquire); }
+  // False: the shard has no wire, and another has one, or can have.
+  bool may_take_qps(const Shard& shard) { return !reaches_wire() || running(shard).no_wire_reason().empty(); }
+  // Why the first shard's packets go by memory alone; empty when there is a wire, too.
   const std::string& no_wire_reason() const { return shards_[0]->no_wire_reason(); }
   // We are in a child after fork(), and all this was its parent's.
   bool inherited() const { return inherited_; }
@@ -120,6 +124,7 @@ class Engine {
   void trace_details(bool on);
   void tell_addresses(RunningShard& shard) const;
   Shard& deal_shard();
+  size_t deal_among(std::span<const size_t> candidates, bool may_start);
   bool start_another();
   RunningShard& running(const Shard& shard);
   template <class Visit>
@@ -146,6 +151,9 @@ class Engine {
 
   mutable SpinLock links_lock_;
   std::vector<std::shared_ptr<const agent_client::Link>> links_;
+  bool lacked_wire_ = false;  // the links that were known last
+  // The agent had no wire when the first shard was made, and has one now.
+  std::atomic<bool> wire_came_{false};
   SpinLock listeners_lock_;
   IntrusiveList<LinkListener, &LinkListener::link_hook> listeners_;
 

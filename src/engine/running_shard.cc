@@ -31,7 +31,8 @@ Result<void> RunningShard::take_slot() {
   if (!ports) return tl::unexpected(ports.error());
   if (ports->empty()) {
     no_wire_reason_ = slot->no_wire_reason.empty() ? "the agent gave no socket" : slot->no_wire_reason;
-    log_warning("no wire, all ports are down: {}", no_wire_reason_);
+    log_warning("no wire, all ports are DOWN: {}; programs of this host are reached by memory",
+                no_wire_reason_);
   }
   shard_ = std::make_unique<Shard>(slot_, std::move(*ports), status_->page(), random_secret().low);
   surroundings_.readers.add(shard_->sections());

@@ -28,6 +28,7 @@ static_assert(sizeof(LinkTableHeader) == 32);
 
 inline constexpr uint32_t kLinkUp = 1;
 inline constexpr uint32_t kLinkAutomatic = 2;
+inline constexpr uint32_t kLinkHasNoWire = 4;  // UDP port 4791 is not the agent's
 
 inline constexpr size_t kLinkRecordBytesInVersion4 = 108;
 
@@ -37,7 +38,7 @@ struct LinkRecord {
   uint32_t device_index;
   uint32_t interface_index;
   uint32_t mtu;
-  uint32_t flags;  // kLinkUp, kLinkAutomatic
+  uint32_t flags;  // kLinkUp, kLinkAutomatic, kLinkHasNoWire
   uint32_t gid_count;
   uint8_t mac[6];
   uint16_t speed;  // 100 Mb/s; 0: not known

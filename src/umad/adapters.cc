@@ -25,7 +25,7 @@ using agent_client::Link;
 
 constexpr unsigned kAdapterType = 1;
 constexpr unsigned kDown = 1, kActive = 4;
-constexpr unsigned kDisabled = 3, kLinkUp = 5;
+constexpr unsigned kPolling = 2, kDisabled = 3, kLinkUp = 5;
 constexpr uint16_t kDefaultPkey = 0xffff;
 constexpr uint64_t kDefaultPrefix = 0xfe80000000000000;
 
@@ -60,8 +60,8 @@ int fill_port(const Link& link, umad_port_t& port) {
   port.lmc = fabric->lid_mask_count;
   port.sm_lid = fabric->sm_lid;
   port.sm_sl = fabric->sm_sl;
-  port.state = link.up ? kActive : kDown;
-  port.phys_state = link.up ? kLinkUp : kDisabled;
+  port.state = link.is_active() ? kActive : kDown;
+  port.phys_state = link.is_active() ? kLinkUp : link.up ? kPolling : kDisabled;
   port.rate = static_cast<unsigned>(std::atoi(agent_client::port_speed_of(link.speed).text));
   port.capmask = byteswap(fabric->capabilities);
   port.gid_prefix = byteswap(kDefaultPrefix);
@@ -121,7 +121,7 @@ Result<Choice> choose(const char* name, std::optional<int> port) {
     const bool is_said = name != nullptr && (!port || *port > 0);
     if (is_said) return Choice{link, port.value_or(0)};
     const bool is_other = port.value_or(0) != 0 && *port != kPortNumber;
-    if (link.up && !is_other) usable.push_back(&link);
+    if (link.is_active() && !is_other) usable.push_back(&link);
   }
   // One with an address of its own goes first: by it others can be reached.
   const auto best = std::ranges::find_if(usable, has_own_address);

@@ -296,6 +296,30 @@ TEST_F(Agent, LendsSlotsWithoutAWireWhenThePortIsTaken) {
   ASSERT_TRUE(status);
   ASSERT_EQ(status->links.size(), 1u);
   EXPECT_THAT(status->links[0].wire, HasSubstr("down: UDP port 4791 is taken by"));
+  EXPECT_FALSE(status->links[0].link.is_active());
+}
+
+TEST_F(Agent, TakesThePortWhenItIsFree) {
+  UniqueFd squatter(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(roce::kUdpPort);
+  ASSERT_EQ(::bind(squatter.get(), reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+  AgentProcess agent;
+  auto client = Client::connect(kOnlyRunning);
+  ASSERT_TRUE(client);
+  const auto before = (*client)->links();
+  ASSERT_TRUE(before && before->size() == 1);
+  EXPECT_TRUE((*before)[0].up);
+  EXPECT_FALSE((*before)[0].has_wire);
+  squatter.reset();
+  EXPECT_TRUE(eventually([&] {
+    const auto now = (*client)->links();
+    return now && now->size() == 1 && (*now)[0].is_active();
+  }));
+  const auto slot = (*client)->take_slot();
+  ASSERT_TRUE(slot);
+  EXPECT_TRUE(slot->socket);
 }
 
 TEST_F(Agent, AddsAndDeletesLinksForTheCommandLine) {

@@ -616,7 +616,7 @@ TEST_F(CmConnections, AreNotEndedByAnAgentThatEndsItself) {
   EXPECT_FALSE(client_->poll_event(CmProgram::kChannel, 100));
 }
 
-TEST_F(CmConnections, NeedAWire) {
+TEST_F(CmConnections, StayOnThisHostWithoutAWire) {
   server_->hang_up();
   client_->hang_up();
   agent_.reset();
@@ -626,12 +626,10 @@ TEST_F(CmConnections, NeedAWire) {
   taken.sin_port = htons(4791);
   ASSERT_EQ(::bind(holder.get(), reinterpret_cast<const sockaddr*>(&taken), sizeof taken), 0);
   agent_.emplace();
-  CmProgram program;
-  const uint32_t listener = program.create();
-  ASSERT_EQ(program.bind(listener, address("0.0.0.0", kPort)), 0);
-  EXPECT_EQ(program.listen(listener), ENETDOWN);
-  const uint32_t active = program.resolve(address("127.0.0.1", kPort));
-  EXPECT_EQ(program.connect(active, parameters("")), ENETDOWN);
+  server_->reconnect();
+  client_->reconnect();
+  listen(address("0.0.0.0", kPort));
+  establish(address("127.0.0.1", kPort));
 }
 
 }  // namespace

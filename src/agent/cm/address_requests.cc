@@ -148,7 +148,6 @@ EventOutcome AddressRequests::resolve_route(const protocol::CmIdRequest& request
 RouteOutcome AddressRequests::listen(const protocol::CmListenRequest& request) {
   CmIdentifier* id = find(request.id);
   if (id == nullptr) return no_such_identifier();
-  if (!service_.has_wire()) return refuse(ENETDOWN, service_.no_wire_reason());
   if (id->state == CmState::kIdle) {
     if (const auto bound = binding_.bind(*id, wildcard(AF_INET)); !bound)
       return tl::unexpected(bound.error());

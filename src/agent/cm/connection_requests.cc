@@ -69,7 +69,9 @@ Outcome ConnectionRequests::connect(const protocol::CmConnectRequest& request) {
   const bool resolved =
       id->state == CmState::kRouteResolved || (id->state == CmState::kAddressResolved && id->may_connect);
   if (!resolved) return wrong_state();
-  if (!service_.has_wire()) return refuse(ENETDOWN, service_.no_wire_reason());
+  if (!service_.reaches(path_of(*id, service_.links()))) {
+    return refuse(ENETDOWN, service_.no_wire_reason() + "; only this host is reached");
+  }
   const auto started = id->qp_type == IBV_QPT_UD ? connect_datagram(*id, request.parameters)
                                                  : connect_stream(*id, request.parameters);
   if (!started) return started;

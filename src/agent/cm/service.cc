@@ -92,7 +92,20 @@ void CmService::end_claims_at(TimePoint when) {
 
 void CmService::send(const cm::Mad& mad, const roce::Path& path) {
   own_messages_.said(mad.bytes);
+  if (!has_wire()) return loop_back(mad, path);
   gsi_.send(mad, path);
+}
+
+bool CmService::reaches(const roce::Path& path) const {
+  return has_wire() || is_of_this_host(cm::answer_path(path));
+}
+
+// In the loop's next round, as it would come from a socket: the manager is in the middle of something.
+void CmService::loop_back(const cm::Mad& mad, const roce::Path& path) {
+  roce::Path back = cm::answer_path(path);
+  if (!is_of_this_host(back)) return;
+  std::swap(back.source, back.destination);
+  loop_.later([this, mad, back] { on_mad(mad.bytes, cm::Arrival{.path = back}); });
 }
 
 // Link-local addresses repeat from link to link; what this host sends to its own comes by that link, or by

@@ -60,6 +60,8 @@ class CmService final : private cm::Sink {
   void open_wire(int slot_socket);
   bool has_wire() const { return gsi_.is_open(); }
   std::string no_wire_reason() const { return host_.no_wire_reason(); }
+  // Whether datagrams get there: without a wire, to this host only.
+  bool reaches(const roce::Path& path) const;
   // The agent ends, but its clients may go on: their connections stay, for the next agent to restore. Nothing
   // is sent any more.
   void abandon() {
@@ -134,6 +136,8 @@ class CmService final : private cm::Sink {
  private:
   // cm::Sink
   void send(const cm::Mad& mad, const roce::Path& path) override;
+  // Without a wire: the datagram comes to ourselves, if it is for this host.
+  void loop_back(const cm::Mad& mad, const roce::Path& path);
   // Whether a datagram comes from an address of this host, and so must be one of ours.
   bool is_of_this_host(const roce::Path& path) const;
   // A message for what is not there yet is kept.

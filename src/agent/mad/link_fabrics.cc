@@ -39,7 +39,7 @@ fabric::Adapter adapter_of(const Link& link, const std::string& host) {
   adapter.description = fmt::format("{} {}", host, link.name).substr(0, fabric::kMostDescriptionBytes);
   adapter.megabits = link.speed;
   adapter.path_mtu = agent_client::path_mtu_of(link.mtu);
-  adapter.up = link.up;
+  adapter.up = link.is_active();
   adapter.network = fabric::network_of(link.networks);
   return adapter;
 }

@@ -35,6 +35,9 @@ bool is_agent(const std::string& pid) {
   return name_of(pid).starts_with("verbena-agent");
 }
 
+constexpr const char* kConsequence =
+    "the ports of all links are DOWN, and programs reach those of this host only";
+
 // Sockets of the kernel's own are no process's, and root's.
 void say_who_has_it(const agent::PortHolder& holder, Findings& findings) {
   const std::string pid = agent::process_with_socket(holder.inode);
@@ -42,8 +45,8 @@ void say_who_has_it(const agent::PortHolder& holder, Findings& findings) {
   if (pid.empty() && holder.uid == 0 && is_rxe_loaded()) {
     findings.fault(
         kPort,
-        fmt::format("UDP port {} is held by the kernel's rdma_rxe{}: no packet reaches Verbena's links",
-                    kUdpPort, sees_all ? "" : ", or by a program of root's"),
+        fmt::format("UDP port {} is held by the kernel's rdma_rxe{}: {}", kUdpPort,
+                    sees_all ? "" : ", or by a program of root's", kConsequence),
         "unload it, as root: modprobe -r rdma_rxe; or run Verbena in a network namespace of its own");
   } else if (!pid.empty() && is_agent(pid)) {
     findings.fault(
@@ -53,16 +56,13 @@ void say_who_has_it(const agent::PortHolder& holder, Findings& findings) {
                     kUdpPort, holder.uid, pid),
         fmt::format("end it (kill {}) and have root's serve all users: sudo verbena agent", pid));
   } else if (!pid.empty()) {
-    findings.fault(
-        kPort,
-        fmt::format("UDP port {} is held by {} (pid {}) of user {}: no packet reaches Verbena's links",
-                    kUdpPort, name_of(pid), pid, holder.uid),
-        fmt::format("end it (kill {}), or run Verbena in a network namespace of its own", pid));
+    findings.fault(kPort,
+                   fmt::format("UDP port {} is held by {} (pid {}) of user {}: {}", kUdpPort, name_of(pid),
+                               pid, holder.uid, kConsequence),
+                   fmt::format("end it (kill {}), or run Verbena in a network namespace of its own", pid));
   } else {
     findings.fault(
-        kPort,
-        fmt::format("UDP port {} is held by user {}: no packet reaches Verbena's links", kUdpPort,
-                    holder.uid),
+        kPort, fmt::format("UDP port {} is held by user {}: {}", kUdpPort, holder.uid, kConsequence),
         "as root, 'verbena doctor' names the program; where users share a host, root's agent serves them "
         "all: sudo "
         "verbena agent");
@@ -94,9 +94,8 @@ void look_at_port(const std::optional<agent_client::AgentStatus>& agent, Finding
         "have root's agent serve all users, sudo verbena agent, or as root: sysctl -w "
         "net.ipv4.ip_unprivileged_port_start=1024");
   } else if (agent) {
-    // What had the port is gone since: an agent asks for it once.
     findings.fault(kPort, fmt::format("the agent has no wire: {}", agent->no_wire_reason),
-                   fmt::format("nobody has the port now; have a new agent take it: kill {}", agent->pid));
+                   "nobody has the port now: the agent takes it within a second");
   } else {
     findings.fine(kPort, fmt::format("UDP port {} is free", kUdpPort));
   }

@@ -95,7 +95,7 @@ uint32_t active_mtu(const agent_client::Link& link) {
 }
 
 std::string_view link_state(const agent_client::Link& link) {
-  return link.up ? "ACTIVE" : "DOWN";
+  return link.is_active() ? "ACTIVE" : "DOWN";
 }
 
 std::string_view peer_memory_name(protocol::QpWay way) {
