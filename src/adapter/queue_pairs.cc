@@ -213,6 +213,7 @@ transport::QpConfig QueuePairs::common_config(const ibv_qp_init_attr_ex& attr, i
   config.counters = &shard.status_of(qpn).counters;
   config.more_counters = &shard.more_of(qpn).numbers;
   config.path_numbers = &shard.path_status_of(qpn).numbers;
+  config.progress = &shard.details_of(qpn).numbers[protocol::kQpReceivePsn];
   return config;
 }
 

@@ -14,6 +14,7 @@
 
 #include "agent/left_traces.h"
 #include "agent/process.h"
+#include "agent/process_state.h"
 #include "agent/state_sweeper.h"
 #include "agent_client/agent_starter.h"
 #include "agent_client/message_socket.h"
@@ -67,6 +68,7 @@ Agent::Agent(AgentName name, const AgentOptions& options)
       counters_(loop_, slot_table_, link_table_, ::geteuid()),
       mads_(loop_, client_sockets_, ::geteuid(), host_name(), mad_surroundings()),
       slots_(loop_, wire_, slot_table_, counters_, domain_table_, slot_surroundings()),
+      stopped_(loop_, options.port, stopped_surroundings()),
       succession_({loop_, wire_, slots_, link_table_, cm_, served_}, [this] { on_settled(); }),
       requests_{.links = {links_, wire_, options.port},
                 .slots = {slots_, wire_},
@@ -162,6 +164,7 @@ SlotLending::Surroundings Agent::slot_surroundings() {
               [this](uint32_t slot) {
                 consider_keeper();
                 vault_.put_slot(slot);
+                slot_changed(slot);
                 requests_.captures.slot_changed(slot);
               },
           .on_survivor =
@@ -176,6 +179,13 @@ SlotLending::Surroundings Agent::slot_surroundings() {
               },
           .on_end = [this](const LentSlot& slot,
                            bool in_order) { kept_traces_.keep(slot, in_order, MonotonicClock::now()); }};
+}
+
+StoppedProcesses::Surroundings Agent::stopped_surroundings() {
+  return {.send = [this](const roce::Headers& headers,
+                         const roce::Path& path) { cm_.gsi().send_headers(headers, path); },
+          .flush = [this] { cm_.gsi().flush(); },
+          .is_stopped = is_stopped};
 }
 
 ClientTable::Surroundings Agent::client_surroundings() {
@@ -256,8 +266,13 @@ void Agent::on_settled() {
   link_table_.set_wire(wire_.has_sockets());
   links_.begin();
   watch_port();
+  for (const LentSlot& slot : slot_table_.lent()) slot_changed(slot.index);
   vault_.rewrite();
   clients_.for_each([](Session& session) { session.resume(); });
+}
+
+void Agent::slot_changed(uint32_t slot) {
+  stopped_.slot_changed(slot, slots_.find(slot));
 }
 
 // The port was taken until now. Programs learn it from the links, whose ports are ACTIVE from now on.

@@ -26,6 +26,7 @@
 #include "agent/slot_table.h"
 #include "agent/state_sweeper.h"
 #include "agent/state_writer.h"
+#include "agent/stopped_processes.h"
 #include "agent/succession.h"
 #include "agent/vault_record.h"
 #include "agent/wire.h"
@@ -69,6 +70,8 @@ class Agent {
   Discovery::Surroundings discovery_surroundings();
   LinkPublisher::Surroundings link_surroundings();
   SlotLending::Surroundings slot_surroundings();
+  StoppedProcesses::Surroundings stopped_surroundings();
+  void slot_changed(uint32_t slot);
   ClientTable::Surroundings client_surroundings();
 
   // Later, where it cannot be made now: a file system may be full.
@@ -112,6 +115,7 @@ class Agent {
   std::optional<Discovery> discovery_;
   KeptTraces kept_traces_;
   SlotLending slots_;
+  StoppedProcesses stopped_;  // after the sockets that it watches
   Succession succession_;
   RefusedPrograms refused_;
   Requests requests_;

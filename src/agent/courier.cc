@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
+#include <climits>
 #include <system_error>
 #include <utility>
 
@@ -17,6 +19,7 @@
 
 #include "base/log.h"
 #include "base/signals_blocked.h"
+#include "base/time.h"
 #include "net/udp/datagram.h"
 #include "net/udp/receive_options.h"
 #include "protocol/handed_datagram.h"
@@ -54,10 +57,18 @@ HandedDatagram head_of(const net::DatagramOrigin& origin) {
   return head;
 }
 
-// How many messages there is certainly room for. The kernel takes one as long as any room is left.
-uint32_t room_in(int end, int size) {
+// A receiver that has read nothing for so long is given no more until it reads.
+constexpr Duration kUnread = std::chrono::milliseconds(60);
+
+// Bytes that the receiver has not read yet, as the kernel charges them.
+int waiting_in(int end) {
   int waiting = 0;
-  if (::ioctl(end, SIOCOUTQ, &waiting) != 0 || waiting >= size) return 0;
+  return ::ioctl(end, SIOCOUTQ, &waiting) == 0 ? waiting : INT_MAX;
+}
+
+// How many messages there is certainly room for. The kernel takes one as long as any room is left.
+uint32_t room_in(int waiting, int size) {
+  if (waiting >= size) return 0;
   return 1 + static_cast<uint32_t>((size - waiting - 1) / kMostCharged);
 }
 
@@ -82,6 +93,11 @@ struct Courier::Delivery {
   // Under it
   bool ended = false;
   net::ReadAhead ahead{};
+  int handed = 0;       // what lay in the pair when the latest was put there
+  TimePoint read_at{};  // it was seen since that the receiver reads
+  bool is_held = false;
+
+  bool has_read(int waiting) const { return waiting == 0 || waiting < handed; }
 };
 
 Courier::Courier() : epoll_(::epoll_create1(EPOLL_CLOEXEC)), stop_(::eventfd(0, EFD_CLOEXEC)) {
@@ -206,6 +222,10 @@ void Courier::answer(uint64_t key, uint32_t events) {
     const auto found = deliveries_.find(delivery->slot);
     if (found != deliveries_.end() && found->second == delivery) forget(*delivery);
   } else {
+    const std::lock_guard turn(delivery->turn);
+    if (delivery->is_held && !delivery->has_read(waiting_in(delivery->end.get()))) return;
+    delivery->is_held = false;
+    delivery->read_at = MonotonicClock::now();
     wait_for_room(*delivery, false);
   }
 }
@@ -214,7 +234,14 @@ void Courier::answer(uint64_t key, uint32_t events) {
 void Courier::take_turn(Delivery& delivery) {
   const std::lock_guard turn(delivery.turn);
   if (delivery.ended) return;
-  const uint32_t room = room_in(delivery.end.get(), delivery.room);
+  const int waiting = waiting_in(delivery.end.get());
+  const TimePoint now = MonotonicClock::now();
+  if (delivery.has_read(waiting)) {
+    delivery.read_at = now;
+  } else if (now - delivery.read_at >= kUnread) {
+    return hold_back(delivery);
+  }
+  const uint32_t room = room_in(waiting, delivery.room);
   if (room == 0) return wait_for_room(delivery, true);
   const uint32_t asked = std::min(delivery.ahead.wanted(), room);
   const uint32_t got = batch_.read(delivery.socket, asked);
@@ -222,6 +249,7 @@ void Courier::take_turn(Delivery& delivery) {
   for (uint32_t i = 0; i < got; ++i) largest = std::max(largest, batch_.data(i).size());
   delivery.ahead.adapt(asked, got, static_cast<uint32_t>(largest));
   if (got > 0) hand_over(delivery, got);
+  delivery.handed = waiting_in(delivery.end.get());
 }
 
 void Courier::hand_over(Delivery& delivery, uint32_t count) {
@@ -249,8 +277,19 @@ void Courier::hand_over(Delivery& delivery, uint32_t count) {
 
 // One of the two is waited for.
 void Courier::wait_for_room(Delivery& delivery, bool full) {
-  epoll_event comes{full ? 0u : EPOLLIN, {.u64 = delivery.key}};
-  epoll_event room{full ? EPOLLOUT : 0u, {.u64 = delivery.key | kIsPair}};
+  set_events(delivery, full ? 0u : EPOLLIN, full ? EPOLLOUT : 0u);
+}
+
+// The pair has room all the time: its next edge is that the receiver reads. One comes now, for what it may
+// have read meanwhile.
+void Courier::hold_back(Delivery& delivery) {
+  delivery.is_held = true;
+  set_events(delivery, 0, EPOLLOUT | EPOLLET);
+}
+
+void Courier::set_events(const Delivery& delivery, uint32_t of_socket, uint32_t of_pair) {
+  epoll_event comes{of_socket, {.u64 = delivery.key}};
+  epoll_event room{of_pair, {.u64 = delivery.key | kIsPair}};
   const std::lock_guard lock(mutex_);
   const auto found = deliveries_.find(delivery.slot);
   if (found == deliveries_.end() || found->second.get() != &delivery) return;

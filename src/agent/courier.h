@@ -20,7 +20,9 @@ namespace verbena::agent {
 // A thread of its own does it, begun with the first delivery: the event loop has other things to do. It never
 // waits for a receiver. Where the receiver's socket is full, the UDP socket is left alone until there is
 // room, so that what is too much is lost and counted by the kernel, as where a process has that socket itself
-// and does not read. Whatever comes, and to however many, each socket is read by a few datagrams in turn.
+// and does not read. Likewise where the receiver has read nothing for a moment: it may be stopped, and who
+// answers for it (agent/stopped_processes.h) looks into the UDP socket. Whatever comes, and to however many,
+// each socket is read by a few datagrams in turn.
 //
 // All calls are for one thread, the agent's.
 class Courier {
@@ -51,6 +53,8 @@ class Courier {
   void take_turn(Delivery& delivery);
   void hand_over(Delivery& delivery, uint32_t count);
   void wait_for_room(Delivery& delivery, bool full);
+  void hold_back(Delivery& delivery);
+  void set_events(const Delivery& delivery, uint32_t of_socket, uint32_t of_pair);
   void forget(const Delivery& delivery);
 
   UniqueFd epoll_;

@@ -81,11 +81,11 @@ void Shard::touched(QueuePair& qp) {
 
 void Shard::show_progress(QueuePair& qp) {
   auto& numbers = status_.details[qp.config().qpn.index()].numbers;
-  const auto show = [&](protocol::QpDetail which, uint32_t value) {
+  const auto show = [&](protocol::QpDetail which, uint64_t value) {
     numbers[which].store(value, std::memory_order_relaxed);
   };
   show(protocol::kQpSendPsn, qp.next_send_psn().value());
-  show(protocol::kQpReceivePsn, qp.next_receive_psn().value());
+  show(protocol::kQpReceivePsn, qp.receive_progress());
   show(protocol::kQpWaitingSends, qp.send_queue().waiting());
   show(protocol::kQpWaitingReceives, qp.recv_queue().waiting());
 }

@@ -52,12 +52,12 @@ static_assert(sizeof(PathStatus) == 64);
 
 // What else there is to know of a QP.
 enum QpDetail : uint8_t {
-  kQpPd,              // number_of() its protection domain; 0: none, or not listed
-  kQpSharedReceives,  // likewise of its shared receive queue
-  kQpPort,            // 0: it has none yet
-  kQpMigration,       // enum ibv_mig_state
-  kQpSendPsn,         // this and what follows as it was a moment ago
-  kQpReceivePsn,
+  kQpPd,               // number_of() its protection domain; 0: none, or not listed
+  kQpSharedReceives,   // likewise of its shared receive queue
+  kQpPort,             // 0: it has none yet
+  kQpMigration,        // enum ibv_mig_state
+  kQpSendPsn,          // this and what follows as it was a moment ago
+  kQpReceivePsn,       // of responders more: protocol/responder_progress.h
   kQpWaitingSends,     // posted, and not complete
   kQpWaitingReceives,  // in its own queue
   kQpDetailCount,

@@ -79,7 +79,8 @@ Attributes describe_qp(const SlotStatus& slot, const QpNumbers& qp, bool in_full
   entry.put_u32(RDMA_NLDEV_ATTR_RES_LQPN, qp.qpn);
   if (has_peer) entry.put_u32(RDMA_NLDEV_ATTR_RES_RQPN, qp.remote_qpn);
   if (has_peer && in_full) {
-    entry.put_u32(RDMA_NLDEV_ATTR_RES_RQ_PSN, static_cast<uint32_t>(detail(protocol::kQpReceivePsn)));
+    entry.put_u32(RDMA_NLDEV_ATTR_RES_RQ_PSN,
+                  static_cast<uint32_t>(detail(protocol::kQpReceivePsn) & 0xffffff));
   }
   // Readers take no QP without this one.
   entry.put_u32(RDMA_NLDEV_ATTR_RES_SQ_PSN, static_cast<uint32_t>(detail(protocol::kQpSendPsn)));

@@ -44,6 +44,8 @@ constexpr uint8_t aeth_value(uint8_t syndrome) {
 // How long a 5-bit RNR timer code asks to wait: 10 us to 655.36 ms (IBTA volume 1, table 46; code 0 is the
 // longest).
 Duration rnr_delay(uint8_t timer_code);
+// How long the peers of a process that is stopped are asked to wait, again and again: 81.92 ms.
+inline constexpr uint8_t kStoppedTimer = 26;
 
 // The local ACK timeout of a 5-bit code: 4.096 us * 2^code; zero for code 0, which means "infinite"
 // (9.7.6.1.3).

@@ -119,6 +119,7 @@ constexpr std::array<OpcodeInfo, 256> make_opcodes() {
   opcodes[kReceiptRequestOpcode] = OpcodeInfo{.name = "Verbena receipt request", .carries_payload = true};
   opcodes[kRefusalOpcode] = OpcodeInfo{.name = "Verbena refusal", .carries_payload = true};
   opcodes[kRepeatedReadsOpcode] = OpcodeInfo{.name = "Verbena repeated READs", .carries_payload = true};
+  opcodes[kStoppedOpcode] = OpcodeInfo{.name = "Verbena stopped process"};
   return opcodes;
 }
 

@@ -47,6 +47,8 @@ inline constexpr uint8_t kReceiptOpcode = 0xc2;  // transport/receipt.h
 inline constexpr uint8_t kReceiptRequestOpcode = 0xc3;
 inline constexpr uint8_t kRefusalOpcode = 0xc4;  // in front of a NAK, where nothing is lost: why, in words
 inline constexpr uint8_t kRepeatedReadsOpcode = 0xc5;  // transport/repeated_reads.h
+// From the agent of a process that is stopped: as an RNR NAK with this PSN that no retry counter counts.
+inline constexpr uint8_t kStoppedOpcode = 0xc6;
 
 constexpr uint8_t make_opcode(Service service, Operation operation) {
   return static_cast<uint8_t>(static_cast<uint8_t>(service) << 5 | static_cast<uint8_t>(operation));

@@ -106,6 +106,8 @@ std::string packet_name(uint64_t opcode) {
       return "words of a refusal";
     case roce::kRepeatedReadsOpcode:
       return "word of READs that were sent";
+    case roce::kStoppedOpcode:
+      return "word that the peer's process is stopped";
     case roce::kCnpOpcode:
       return "congestion notification";
     default:

@@ -59,9 +59,7 @@ struct QpAttributes {
   bool notify_drained = false;  // IBV_QP_EN_SQD_ASYNC_NOTIFY: the end of draining in SQD is an event
 };
 
-// For how long at most somebody is waited for who lives, and has just not come to what lies before it: a
-// process that gets no processor for two seconds is a rare sight, and of one that is stopped nobody knows
-// whether it will go on.
+// For how long at most an XRC target asks for patience with the process that owns a queue, and is silent.
 inline constexpr Duration kLongestPatience = std::chrono::seconds(4);
 
 // What a QP is made of and with.
@@ -83,6 +81,8 @@ struct QpConfig {
   QpCounters* counters = nullptr;
   QpMoreCounters* more_counters = nullptr;  // null: nobody looks
   PathNumbers* path_numbers = nullptr;      // null: nobody looks
+  // Where a responder stores its protocol::ResponderProgress before each acknowledgement; null: nowhere.
+  std::atomic<uint64_t>* progress = nullptr;
   // No ACK timeout is shorter, though a program may ask for as little as 8 us: threads share processors, and
   // what answers may not run for some milliseconds. Below that a busy machine's scheduling looks like loss.
   Duration least_ack_timeout = std::chrono::milliseconds(16);
@@ -229,6 +229,8 @@ class alignas(kCacheLine) QueuePair {
   // Where the PSNs stand: what query_qp reports.
   virtual roce::Psn next_send_psn() const = 0;
   virtual roce::Psn next_receive_psn() const = 0;
+  // The same for the status page (protocol::kQpReceivePsn).
+  virtual uint64_t receive_progress() const { return next_receive_psn().value(); }
 
   // Completes everything posted with IBV_WC_WR_FLUSH_ERR. REQUIRES: the state is ERR (or SQE, for the send
   // queue only)

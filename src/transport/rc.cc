@@ -77,6 +77,7 @@ bool RcQueuePair::understands(uint8_t opcode) const {
     case roce::kRefusalOpcode:
       return route().traits.lossless;
     case roce::kArrivalsOpcode:
+    case roce::kStoppedOpcode:
       return role_ != Role::kXrcTarget;
     case roce::kHeardOpcode:
       return role_ != Role::kXrcInitiator;
@@ -99,6 +100,8 @@ void RcQueuePair::hear(const roce::Packet& word, TimePoint now) {
       return responder_.on_heard(word.headers.psn);
     case roce::kRepeatedReadsOpcode:
       return responder_.on_repeated_reads(word, now);
+    case roce::kStoppedOpcode:
+      return requester_.on_stopped(word.headers.psn, now);
     default:
       return requester_.on_arrivals(word, now);
   }

@@ -51,6 +51,7 @@ class RcQueuePair : public QueuePair {
   void on_owner_gone(uint32_t owner, roce::NakCode code) override { responder_.on_owner_gone(owner, code); }
   roce::Psn next_send_psn() const override { return requester_.next_psn(); }
   roce::Psn next_receive_psn() const override { return responder_.expected_psn(); }
+  uint64_t receive_progress() const override { return responder_.progress(); }
 
  protected:
   void on_enter(ibv_qp_state from, ibv_qp_state to) override;

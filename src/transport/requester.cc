@@ -86,7 +86,8 @@ void Requester::start() {
   implied_loss_at_.reset();
   tells_arrivals_ = heard_due_ = probe_due_ = asked_for_parts_ = false;
   heard_sent_ = probes_ = disorder_ = losses_ = 0;
-  ack_deadline_ = rnr_deadline_ = paced_until_ = probe_deadline_ = overdue_ = patient_until_ = kNever;
+  ack_deadline_ = rnr_deadline_ = paced_until_ = probe_deadline_ = overdue_ = kNever;
+  is_patient_ = false;
   retries_left_ = attributes.retry_count;
   rnr_retries_left_ = attributes.rnr_retry;
 }

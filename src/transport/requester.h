@@ -55,6 +55,8 @@ class Requester {
   bool awaits_users() const { return users_ != 0; }
 
   void on_acknowledge(const Acknowledgement& acknowledgement, TimePoint now);
+  // The peer's agent says that the process is stopped, and executes nothing from this PSN on.
+  void on_stopped(roce::Psn psn, TimePoint now);
   void on_arrivals(const roce::Packet& packet, TimePoint now);
   void on_read_response(const roce::Packet& packet, TimePoint now);
   void on_atomic_acknowledge(const roce::Headers& headers, TimePoint now);
@@ -144,7 +146,7 @@ class Requester {
                                const std::optional<Acknowledgement>& acknowledgement);
   void left_simply(uint32_t requests, uint32_t packets, uint32_t bytes, bool asked);
   void lost();
-  bool peer_may_not_have_looked(TimePoint now);
+  bool peer_may_not_have_looked();
   void timed_out();
   void obey_flow();
   void show_path();
@@ -245,7 +247,8 @@ class Requester {
   queues::SendWqe* response_target(roce::Psn psn, TimePoint now);
   void on_placement_response(const queues::SendWqe& wqe, const roce::Packet& packet, TimePoint now);
   void progressed(TimePoint now);
-  void on_rnr(uint8_t timer_code, TimePoint now);
+  void on_rnr(uint8_t timer_code, bool counts, TimePoint now);
+  void on_acknowledge(const Acknowledgement& answer, bool counts, TimePoint now);
   void on_ready();
   void on_sequence_error();
   struct Failure {
@@ -345,11 +348,11 @@ class Requester {
 
   TimePoint ack_deadline_ = kNever;
   TimePoint rnr_deadline_ = kNever;
-  TimePoint paced_until_ = kNever;    // nothing leaves before: it would be too fast
-  TimePoint sending_at_{};            // by whose clock
-  TimePoint patient_until_ = kNever;  // with a peer that has not looked; kNever: it has been heard since
-  uint32_t put_ = 0;                  // PacketSink::put_so_far(), at the latest timeout
-  bool looks_late_ = false;           // and it had not been taken then
+  TimePoint paced_until_ = kNever;  // nothing leaves before: it would be too fast
+  TimePoint sending_at_{};          // by whose clock
+  bool is_patient_ = false;         // a timeout has come; false: the peer has been heard since
+  uint32_t put_ = 0;                // PacketSink::put_so_far(), at the latest timeout
+  bool looks_late_ = false;         // and it had not been taken then
   uint8_t retries_left_ = 0;
   uint8_t rnr_retries_left_ = 0;
 };

@@ -139,7 +139,8 @@ void Requester::progressed(TimePoint now) {
   heard_ = true;
   retries_left_ = attributes.retry_count;
   rnr_retries_left_ = attributes.rnr_retry;
-  rnr_deadline_ = patient_until_ = kNever;
+  rnr_deadline_ = kNever;
+  is_patient_ = false;
   const bool waits = unacked_.is_before(highest_) && ack_timeout() != Duration::zero();
   ack_deadline_ = waits ? now + ack_timeout() : kNever;
   implied_loss_at_.reset();
@@ -150,6 +151,16 @@ void Requester::progressed(TimePoint now) {
 }
 
 void Requester::on_acknowledge(const Acknowledgement& answer, TimePoint now) {
+  on_acknowledge(answer, true, now);
+}
+
+// An adapter would have answered: what the peer's process cannot help is no retry.
+void Requester::on_stopped(Psn psn, TimePoint now) {
+  on_acknowledge({psn, 0, roce::rnr_syndrome(roce::kStoppedTimer)}, false, now);
+}
+
+// `counts`: whether an RNR NAK uses up a retry.
+void Requester::on_acknowledge(const Acknowledgement& answer, bool counts, TimePoint now) {
   const roce::AethKind kind = roce::aeth_kind(answer.syndrome);
   if (kind == roce::AethKind::kReserved) return;
   const Psn before = unacked_;
@@ -177,7 +188,7 @@ void Requester::on_acknowledge(const Acknowledgement& answer, TimePoint now) {
   }
   // Answers that came early may have gone past it.
   if (kind == roce::AethKind::kAck || answer.psn.is_before(unacked_) || answer.psn == highest_) return;
-  if (kind == roce::AethKind::kRnrNak) return on_rnr(roce::aeth_value(answer.syndrome), now);
+  if (kind == roce::AethKind::kRnrNak) return on_rnr(roce::aeth_value(answer.syndrome), counts, now);
   if (answer.syndrome == roce::kReadySyndrome && qp_.route().traits.lossless) return on_ready();
   note_nak(answer);
   if (const auto refusal = status_of_refusal(answer.syndrome)) {
@@ -221,20 +232,20 @@ void Requester::note_nak(const Acknowledgement& nak) {
   }
 }
 
-void Requester::on_rnr(uint8_t timer_code, TimePoint now) {
+void Requester::on_rnr(uint8_t timer_code, bool counts, TimePoint now) {
   // We wait already: the network has doubled the NAK.
   if (rnr_deadline_ != kNever) return;
   qp_.count(kRnrNaksReceived);
   qp_.note_frequent(trace::Kind::kNakReceived,
                     {unacked_.value(), roce::rnr_syndrome(timer_code), rnr_retries_left_});
-  if (rnr_retries_left_ == 0) {
+  if (counts && rnr_retries_left_ == 0) {
     fail_head(IBV_WC_RNR_RETRY_EXC_ERR);
     return;
   }
-  if (qp_.attributes().rnr_retry != kInfiniteRnrRetry) --rnr_retries_left_;
+  if (counts && qp_.attributes().rnr_retry != kInfiniteRnrRetry) --rnr_retries_left_;
   // A peer that says it is not ready is not silent.
   retries_left_ = qp_.attributes().retry_count;
-  patient_until_ = kNever;
+  is_patient_ = false;
   probes_ = 0;
   go_back();
   ack_deadline_ = probe_deadline_ = kNever;
@@ -246,7 +257,7 @@ void Requester::on_rnr(uint8_t timer_code, TimePoint now) {
 void Requester::on_ready() {
   qp_.note_frequent(trace::Kind::kNakReceived, {unacked_.value(), roce::kReadySyndrome});
   retries_left_ = qp_.attributes().retry_count;
-  patient_until_ = kNever;
+  is_patient_ = false;
   go_back();
 }
 
@@ -386,16 +397,14 @@ void Requester::fail_head(ibv_wc_status status) {
 }
 
 // What was sent lies where the peer's process has not come to it, which gets no processor or is stopped. An
-// adapter would have answered in its place, so this is no silence yet; but not without end, as nobody knows
-// whether it will go on.
-bool Requester::peer_may_not_have_looked(TimePoint now) {
+// adapter would have answered in its place, so this is no silence, however long it takes: of a process that
+// has ended nothing lies anywhere.
+bool Requester::peer_may_not_have_looked() {
   const PacketSink& sink = *qp_.route().sink;
-  if (patient_until_ == kNever) {
-    patient_until_ = now + kLongestPatience;
+  if (!std::exchange(is_patient_, true)) {
     put_ = sink.put_so_far();
     looks_late_ = false;
   }
-  if (now >= patient_until_) return false;
   if (!sink.is_taken(put_)) return looks_late_ = true;
   // Who has come to it just now has the time to answer that all others have.
   if (std::exchange(looks_late_, false)) return true;
@@ -413,8 +422,8 @@ void Requester::on_timer(TimePoint now) {
   ack_deadline_ = kNever;
   // The program may have asked for another timeout while the send queue was drained.
   if (!has_outstanding() || ack_timeout() == Duration::zero()) return;
-  if (peer_may_not_have_looked(now)) {
-    ack_deadline_ = std::min(now + ack_timeout(), patient_until_);
+  if (peer_may_not_have_looked()) {
+    ack_deadline_ = now + ack_timeout();
     return;
   }
   qp_.count(kLocalAckTimeouts);

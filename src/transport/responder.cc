@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "memory/atomics.h"
+#include "protocol/responder_progress.h"
 #include "roce/prefix.h"
 #include "transport/arrivals.h"
 #include "transport/error_words.h"
@@ -307,6 +308,13 @@ void Responder::give_up(const Nak& nak, std::optional<ibv_event_type> event) {
   nak_ = nak;
 }
 
+uint64_t Responder::progress() const {
+  return protocol::encode({.expected = (answered() + 1).value(),
+                           .msn = msn_,
+                           .rnr_retry = qp_.attributes().rnr_retry,
+                           .is_exact = true});
+}
+
 // To ERR; the answers to what has been executed still go out.
 void Responder::stop(std::optional<ibv_event_type> event) {
   refusing_ = true;
@@ -565,6 +573,7 @@ SendStatus Responder::send_read_response(Replies::Reply& reply) {
   headers.pad = roce::padding_of(bytes);
   headers.syndrome = roce::ack_syndrome();
   headers.msn = r.msn;
+  show_progress();
   const SendStatus status = qp_.send_out({qp_.attributes().path, headers, pieces.get(), bytes, count});
   if (status != SendStatus::kSent) return status;
   qp_.count(kSentPackets, count);
@@ -578,6 +587,7 @@ SendStatus Responder::send_atomic_acknowledge(Replies::Reply& reply) {
   headers.syndrome = roce::ack_syndrome();
   headers.msn = reply.resource.msn;
   headers.atomic_original = reply.resource.original;
+  show_progress();
   const SendStatus status = qp_.send_out({qp_.attributes().path, headers, {}, 0});
   if (status != SendStatus::kSent) return status;
   qp_.count(kSentPackets);
@@ -589,6 +599,7 @@ SendStatus Responder::send_acknowledge(uint8_t syndrome, Psn psn) {
   roce::Headers headers = headers_for(Operation::kAcknowledge, psn);
   headers.syndrome = syndrome;
   headers.msn = msn_;
+  show_progress();
   const SendStatus status = qp_.send_out({qp_.attributes().path, headers, {}, 0});
   if (status == SendStatus::kSent) qp_.count(kSentPackets);
   return status;

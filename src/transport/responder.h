@@ -73,6 +73,8 @@ class Responder {
   bool has_acknowledgement() const { return acknowledgement_due_; }
 
   roce::Psn expected_psn() const { return expected_; }
+  // A protocol::ResponderProgress.
+  uint64_t progress() const;
 
   // When on_timer() has something to do.
   TimePoint deadline() const { return next_look_; }
@@ -136,6 +138,10 @@ class Responder {
   // The last PSN that may be acknowledged.
   roce::Psn answered() const { return expected_ - 1 - passed_.count(); }
 
+  // Before anything leaves that acknowledges: the agent may have to answer for us from now on.
+  void show_progress() const {
+    if (qp_.config().progress != nullptr) qp_.config().progress->store(progress(), std::memory_order_relaxed);
+  }
   SendStatus send_read_response(Replies::Reply& reply);
   SendStatus send_atomic_acknowledge(Replies::Reply& reply);
   SendStatus send_acknowledge(uint8_t syndrome, roce::Psn psn);

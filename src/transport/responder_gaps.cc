@@ -144,6 +144,7 @@ SendStatus Responder::send_arrivals() {
 SendStatus Responder::send_arrivals(const Arrivals& arrivals) {
   std::array<std::byte, Arrivals::kMostBytes> space;
   const uint32_t bytes = arrivals.write(space);
+  show_progress();
   return qp_.send_word(roce::kArrivalsOpcode, expected_ - Arrivals::kPast, {space.data(), bytes});
 }
 

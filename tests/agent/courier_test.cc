@@ -9,7 +9,9 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <linux/sockios.h>
 #include <poll.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <time.h>
 
@@ -95,6 +97,28 @@ TEST_F(CourierTest, AReceiverThatDoesNotReadHoldsUpNobodyElse) {
   EXPECT_LT(got, kFlood / 2);
   ASSERT_TRUE(test::send_to_slot(1, kFlood));
   EXPECT_THAT(tags_at(idle.get()), ElementsAre(kFlood));
+}
+
+// It may be stopped: who answers for it looks into the UDP socket.
+TEST_F(CourierTest, GivesNoMoreToAReceiverThatHasReadNothingForAMoment) {
+  const UniqueFd receiver = hand_over(1);
+  uint32_t tag = 0;
+  const auto lies_in_the_socket = [&] {
+    int bytes = 0;
+    return ::ioctl(wire_.socket(1), SIOCINQ, &bytes) == 0 && bytes > 0;
+  };
+  const TimePoint end = MonotonicClock::now() + std::chrono::seconds(10);
+  while (!lies_in_the_socket() && MonotonicClock::now() < end) {
+    ASSERT_TRUE(test::send_to_slot(1, tag++));
+    ::poll(nullptr, 0, 20);
+  }
+  EXPECT_TRUE(lies_in_the_socket());
+  EXPECT_LT(tag, 100u) << "long before the pair is full";
+  uint32_t got = 0;
+  for (auto tags = tags_at(receiver.get()); !tags.empty(); tags = test::handed_tags(receiver.get(), 500)) {
+    got += static_cast<uint32_t>(tags.size());
+  }
+  EXPECT_EQ(got, tag) << "nothing is lost";
 }
 
 Duration processor_time() {

@@ -175,12 +175,6 @@ TEST_F(RequesterLoss, CountsEachTimeoutOfAPeerThatGoesOnLooking) {
   expect_sent(1, IBV_WC_RETRY_EXC_ERR);
 }
 
-TEST_F(RequesterLoss, WaitsNoLongerForOneThatDoesNotLookWhenItsOwnTimerIsLonger) {
-  e.sink.lying = 1;
-  const Duration asked = roce::ack_timeout(21);  // 8.6 s
-  EXPECT_EQ(time_to_give_up(21, 0), asked + std::chrono::seconds(4));
-}
-
 TEST_F(RequesterLoss, HasPatienceAgainWithAPeerThatWasNotReady) {
   e.attributes().retry_count = 0;
   e.qp->enter(IBV_QPS_RESET);
@@ -199,14 +193,48 @@ TEST_F(RequesterLoss, HasPatienceAgainWithAPeerThatWasNotReady) {
   expect_none_sent();
 }
 
-TEST_F(RequesterLoss, WaitsSomeSecondsForAPeerThatDoesNotLook) {
+// A debugger may have stopped it. When it ends, nothing lies there any more.
+TEST_F(RequesterLoss, WaitsForAPeerThatDoesNotLookAsLongAsItLives) {
+  e.attributes().retry_count = 0;
+  e.qp->enter(IBV_QPS_RESET);
+  e.bring_up();
+  post(IBV_WR_SEND, 10);
+  e.transmitted();
   e.sink.lying = 1;
-  for (const uint8_t retries : std::array<uint8_t, 3>{0, 3, 7}) {
-    const Duration counted = roce::ack_timeout(14) * (retries + 1);
-    const Duration waited = time_to_give_up(14, retries);
-    EXPECT_GE(waited, std::chrono::seconds(4));
-    EXPECT_LE(waited, std::chrono::seconds(4) + counted * 5 / 4 + roce::ack_timeout(14));
+  const TimePoint until = e.now + std::chrono::minutes(10);
+  while (e.now < until) {
+    e.wait_for_timer();
+    EXPECT_TRUE(e.transmitted().empty());
   }
+  expect_none_sent();
+  EXPECT_EQ(e.counter(kLocalAckTimeouts), 0u);
+  e.sink.looked = 1;
+  e.wait_for_timer();
+  e.wait_for_timer();
+  expect_sent(1, IBV_WC_RETRY_EXC_ERR);
+}
+
+// The agent of a stopped process answers in its place: that is no retry, whatever rnr_retry says.
+TEST_F(RequesterLoss, WaitsForAPeerWhoseProcessIsStopped) {
+  e.attributes().retry_count = 1;
+  e.attributes().rnr_retry = 0;
+  e.qp->enter(IBV_QPS_RESET);
+  e.bring_up();
+  post(IBV_WR_SEND, 10);
+  EXPECT_THAT(psns(e.transmitted()), ElementsAre(100));
+  for (int round = 0; round < 100; ++round) {
+    e.wait_for_timer();
+    EXPECT_THAT(psns(e.transmitted()), ElementsAre(100)) << round;
+    roce::Headers word;
+    word.opcode = roce::kStoppedOpcode;
+    word.destination = roce::Qpn(0x11);
+    word.psn = roce::Psn(100);
+    EXPECT_EQ(e.receive(word, {}), Verdict::kAccepted);
+    EXPECT_TRUE(e.transmitted().empty()) << "it waits";
+  }
+  expect_none_sent();
+  acknowledge(100);
+  expect_sent(1);
 }
 
 TEST_F(RequesterLoss, HasPatienceAgainWithAPeerThatHasBeenHeard) {

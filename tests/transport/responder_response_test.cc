@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // READ responses and atomics, and how duplicates of them are answered.
+#include "protocol/responder_progress.h"
 #include "transport/support/responder_test.h"
 
 namespace verbena::transport {
@@ -44,6 +45,19 @@ TEST_F(ResponderResponses, AnswersARead) {
   expect_response(answers(), 200, 100, 600, 1);
   EXPECT_EQ(e.qp->next_receive_psn(), roce::Psn(203));
   EXPECT_FALSE(e.qp->has_acknowledgement()) << "the response acknowledges";
+}
+
+// Its agent answers for it, should the process be stopped after that.
+TEST_F(ResponderResponses, ShowsHowFarItHasComeBeforeItAcknowledges) {
+  e.attributes().rnr_retry = 5;
+  read(200, 100, 600);
+  e.sink.room = 1;
+  e.transmit();
+  const auto progress = protocol::decode_responder_progress(e.progress);
+  EXPECT_EQ(progress.expected, 203u);
+  EXPECT_EQ(progress.msn, 1u);
+  EXPECT_EQ(progress.rnr_retry, 5u);
+  EXPECT_TRUE(progress.is_exact);
 }
 
 TEST_F(ResponderResponses, AnswersAReadOfOnePacketAndOfNothing) {

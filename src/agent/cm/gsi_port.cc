@@ -69,6 +69,14 @@ void GsiPort::send_to(roce::Qpn queue_pair, const cm::Mad& mad, const roce::Path
   port_->send(packet);
 }
 
+void GsiPort::send_headers(const roce::Headers& headers, const roce::Path& path) {
+  if (!port_) return;
+  const transport::OutgoingPacket packet{path, headers, {}, 0};
+  if (port_->send(packet) != transport::SendStatus::kBusy) return;
+  flush();
+  port_->send(packet);
+}
+
 void GsiPort::flush() {
   if (!port_ || port_->flush() || retrying_) return;
   retrying_ = true;

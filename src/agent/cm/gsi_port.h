@@ -52,6 +52,8 @@ class GsiPort final : private net::PacketHandler {
   void send(const cm::Mad& mad, const roce::Path& path) { send_to(roce::Qpn(cm::kGsiQpn), mad, path); }
   // The same to all who listen to a multicast group.
   void send_to_group(const cm::Mad& mad, const roce::Path& path) { send_to(roce::kMulticastQpn, mad, path); }
+  // Stages a packet without a payload that is not QP1's: an answer for another QP of the port.
+  void send_headers(const roce::Headers& headers, const roce::Path& path);
   void flush();
   // Who gets the datagrams of all other classes, and who hears of those of communication management.
   void give_others_to(OnOther on_other, OnHeard on_heard) {

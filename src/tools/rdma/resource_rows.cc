@@ -65,7 +65,7 @@ Row qp_row(const Link& link, const SlotStatus& slot, const QpNumbers& qp, bool i
   if (has_peer) row.add("rqpn", qp.remote_qpn);
   row.add("type", qp_type_text(qp.type)).add("state", name_in(queues::kQpStates, qp.state));
   if (in_full) {
-    if (has_peer) row.add("rq-psn", qp.details[protocol::kQpReceivePsn]);
+    if (has_peer) row.add("rq-psn", qp.details[protocol::kQpReceivePsn] & 0xffffff);
     row.add("sq-psn", qp.details[protocol::kQpSendPsn]);
     is_connected ? row.add("path-mig-state", migration) : row.know("path-mig-state", migration);
     add_number(row, "pdn", qp.details[protocol::kQpPd]);

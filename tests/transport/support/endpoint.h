@@ -82,6 +82,7 @@ class Endpoint {
     config.counters = &counters;
     config.more_counters = &more_counters;
     config.path_numbers = &path_numbers;
+    config.progress = &progress;
     config.incast = &incast;
     constexpr uint32_t kLists = queues::kMaxSge * sizeof(ibv_sge);
     qp = std::make_unique<Qp>(config, *queues::SendQueue::create(options.send_requests, queues::kMaxInline),
@@ -177,6 +178,7 @@ class Endpoint {
   EventLog log;
   QpCounters counters{};
   QpMoreCounters more_counters{};
+  std::atomic<uint64_t> progress{0};
   PathNumbers path_numbers{};
   IncastMeter incast;
   std::unique_ptr<queues::CompletionQueue> send_cq;
