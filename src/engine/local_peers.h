@@ -79,6 +79,7 @@ class LocalPeers final : public Input, public LocalWays, private Alarm {
   // LocalWays
   const transport::Route* find(const roce::Path& path, roce::Qpn destination) override;
   std::string obstacle(const roce::Path& path, roce::Qpn destination) const override;
+  bool is_pending(const roce::Path& path, roce::Qpn destination) override;
   const transport::Route& find_group(const roce::Path& path, const transport::Route& by_port) override {
     return groups_.find(path, by_port);
   }
@@ -115,7 +116,6 @@ class LocalPeers final : public Input, public LocalWays, private Alarm {
   bool is_candidate(const roce::Path& path, roce::Qpn destination) const;
   LocalPeer* peer_at(uint32_t slot);
   void open_poll_set();
-  bool is_pending(const roce::Path& path, roce::Qpn destination);
   void loop(LocalPeer& peer);
   void take_asked(LocalPeer& peer, ForeignSocket socket, int error);
   void take_invitation(LocalPeer& peer, ForeignSocket socket);

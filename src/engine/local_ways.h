@@ -25,6 +25,8 @@ class LocalWays {
   virtual ~LocalWays() = default;
   // The route to the QP's process; nullptr when there is none by memory, now.
   virtual const transport::Route* find(const roce::Path& path, roce::Qpn destination) = 0;
+  // Whether there is none yet, and the other process has been asked for one.
+  virtual bool is_pending(const roce::Path& /*path*/, roce::Qpn /*destination*/) { return false; }
   // The route of what goes to a multicast group, by this port and perhaps by memory, too.
   virtual const transport::Route& find_group(const roce::Path& path, const transport::Route& by_port) = 0;
   // For the log: why a QP of this host does not answer, as far as is known. Empty: it is not of this host.

@@ -35,6 +35,9 @@ class Ports final : public transport::Routes {
   const transport::Route& find(const roce::Path& path, roce::Qpn destination) override;
   Result<void> check(const roce::Path& path) const override;
   std::string obstacle(const roce::Path& path, roce::Qpn destination) override;
+  bool is_coming(const roce::Path& path, roce::Qpn destination) override {
+    return ways_.empty() && local_ != nullptr && local_->is_pending(path, destination);
+  }
 
   // ---- receiving
 

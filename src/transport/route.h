@@ -92,6 +92,8 @@ class Routes {
     (void)path, (void)destination;
     return {};
   }
+  // Whether there is none yet, and one may come in a moment: what is sent now would be lost.
+  virtual bool is_coming(const roce::Path& /*path*/, roce::Qpn /*destination*/) { return false; }
 };
 
 // The route of a QP that has none: what is sent is lost, and the timers find out.

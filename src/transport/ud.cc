@@ -267,12 +267,23 @@ TransmitResult UdQueuePair::send_posted(TimePoint now, uint32_t budget) {
 
 // Whether the oldest request may not leave now, and then what transmit() answers.
 std::optional<TransmitResult> UdQueuePair::hold_back(TimePoint now) {
+  if (is_route_coming()) {
+    forget_route();
+    waits_until_ = now + kRouteInterval;
+    return TransmitResult::kPaced;
+  }
   if (flow_ == nullptr) return std::nullopt;
   const TimePoint at = flow_->may_send_at(now);
   if (ask_for_receipt() == SendStatus::kBusy) return TransmitResult::kBusy;
   if (at <= now) return std::nullopt;
   waits_until_ = at;
   return TransmitResult::kPaced;
+}
+
+// Without a wire, until both processes have agreed to go by memory.
+bool UdQueuePair::is_route_coming() const {
+  return route().port == Route::kNoPort && config().routes != nullptr &&
+         config().routes->is_coming(routed_to_->path, routed_to_->qpn);
 }
 
 // A handle's route is looked up when a request first goes to it, and again after one to another.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -68,6 +69,8 @@ class UdQueuePair : public QueuePair {
   SendStatus ask_for_receipt();
 
   void route_to(const queues::SendWqe& wqe);
+  bool is_route_coming() const;
+  static constexpr Duration kRouteInterval = std::chrono::milliseconds(1);  // between looks for one
   void forget_route();
   DatagramFlow* flow_to(const Destination& destination);
   TransmitResult send_posted(TimePoint now, uint32_t budget);
