@@ -16,7 +16,7 @@ SECONDS = 20
 
 
 def check_commands(judge, host, silence):
-    for arguments in (["status"], ["top", "--batch"], ["trace"], ["link", "show"], ["metrics"], ["agent", "--foreground"]):
+    for arguments in (["status"], ["top", "--batch"], ["trace"], ["link", "show"], ["metrics"], ["agent"]):
         status, output = host.command(*arguments, user=[])
         judge.say(f"verbena {' '.join(arguments)}", None if status == 1 and silence in output else f"status {status}\n{output}")
 

@@ -16,7 +16,7 @@ import harness
 STOPPED = 3
 SECONDS = 40
 # Takes some seconds. Each message waits for the one before, so both ends always wait for the other.
-PINGPONG = ["ibv_rc_pingpong", "-d", "rxe_eth0", "-n", "100000", "-s", "4096"]
+PINGPONG = ["ibv_rc_pingpong", "-d", "rxe_eth0", "-n", "10000", "-s", "16384"]
 
 
 def check_pingpong(judge, first, second, stopped_is_server):
@@ -25,7 +25,7 @@ def check_pingpong(judge, first, second, stopped_is_server):
     harness.poll_until(lambda: server.listens(18515), SECONDS)
     client = second.verbena("run", *words, first.ipv4)
     harness.poll_until(lambda: "remote address" in client.output, SECONDS)
-    time.sleep(0.5)  # in the middle of it
+    time.sleep(0.3)  # in the middle of it
     stopped = server if stopped_is_server else client
     os.kill(stopped.pid, signal.SIGSTOP)
     time.sleep(STOPPED)
