@@ -37,10 +37,9 @@ AdminResult<std::unique_ptr<MadClient>> MadClient::connect(uint32_t device_index
                                                            const ConnectOptions& options) {
   std::unique_ptr<MadClient> client;
   NamespaceDialer dialer(options);
-  TimePoint deadline = call_deadline();
-  auto greeted =
-      dialer.open_and_greet(deadline, {}, [&](AgentConnection connection, TimePoint) -> AdminResult<void> {
-        auto answer = connection.say_hello(UniqueFd(), call_deadline());
+  auto greeted = dialer.open_and_greet(
+      kCommandPatience, {}, [&](AgentConnection connection, TimePoint deadline) -> AdminResult<void> {
+        auto answer = connection.say_hello(UniqueFd(), deadline);
         if (!answer) return tl::unexpected(std::move(answer.error()));
         client.reset(new MadClient(std::move(connection), std::move(answer->fds[0])));
         return {};
