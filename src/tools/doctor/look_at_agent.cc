@@ -38,13 +38,9 @@ struct Complaint {
 
 // Says why an agent of this owner's cannot use its directory. It never advises to remove one, which may be
 // the directory of somebody whose programs run.
-Complaint complaint_about(const char* path, const struct stat& status) {
+Complaint complaint_about(const char* path, const struct stat& status, uid_t owner) {
   if (!S_ISDIR(status.st_mode)) {
     return {"is no directory", fmt::format("have its owner (user {}) give it another name", status.st_uid)};
-  }
-  if ((status.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
-    return {fmt::format("can be written to by others (mode {:o})", status.st_mode & 07777),
-            fmt::format("chmod go-w {}", path)};
   }
   if (paths::is_unmapped(status.st_uid)) {
     return {
@@ -55,8 +51,13 @@ Complaint complaint_about(const char* path, const struct stat& status) {
         "have root allow only itself to write to the directories above it, or start the agent in this user "
         "namespace beforehand: verbena agent"};
   }
-  return {fmt::format("belongs to user {}", status.st_uid),
-          fmt::format("have user {} give it another name, if no agent of that user uses it", status.st_uid)};
+  if (status.st_uid != paths::shown_as(owner)) {
+    return {
+        fmt::format("belongs to user {}", status.st_uid),
+        fmt::format("have user {} give it another name, if no agent of that user uses it", status.st_uid)};
+  }
+  return {fmt::format("can be written to by others (mode {:o})", status.st_mode & 07777),
+          fmt::format("chmod go-w {}", path)};
 }
 
 void look_at_directory(uid_t owner, Findings& findings) {
@@ -64,7 +65,7 @@ void look_at_directory(uid_t owner, Findings& findings) {
     struct stat status {};
     if (!path.valid() || ::lstat(path.c_str(), &status) != 0) continue;
     if (paths::is_private_directory(path.c_str(), owner)) continue;
-    const Complaint complaint = complaint_about(path.c_str(), status);
+    const Complaint complaint = complaint_about(path.c_str(), status, owner);
     findings.fault(
         kAgent,
         fmt::format("{} {}: the agent of user {} does not use it, and programs find no device in /sys",
