@@ -33,8 +33,8 @@ uint32_t ShownObjects::take_place() {
 }
 
 // Makes room for all places, so that giving one back cannot fail. False: no memory. It reserves everything
-// before there are objects: a list that grows with them would lie above them on the heap and outlive them, and
-// malloc gives no memory below a live block back to the kernel. Unused entries are never touched.
+// before there are objects: a list that grows with them would lie above them on the heap and outlive them,
+// and malloc gives no memory below a live block back to the kernel. Unused entries are never touched.
 bool ShownObjects::make_room() {
   try {
     free_.reserve(protocol::kObjectsPerSlot);

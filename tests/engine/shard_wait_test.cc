@@ -67,8 +67,8 @@ TEST_F(ShardWait, AcknowledgementDoesNotGoWithAnothersRequest) {
   EXPECT_THAT(sent(), ElementsAre(Operation::kSendOnly));
 }
 
-// A program that polls in vain looks for events of its connections next. It must not meet a disconnection
-// before the completion of what had come by then.
+// A program whose poll finds nothing looks for events of its connections next. It must not meet a
+// disconnection before the completion of what had come by then.
 TEST_F(ShardWait, APollFindsWhatHasComeWhileOthersHadTheProcessor) {
   engine_starts();
   application_takes_over();
