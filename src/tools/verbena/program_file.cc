@@ -18,8 +18,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kDefaultPath = "/bin:/usr/bin";  // execvp(3)'s
-
 bool may_gain_privilege(const fs::path& file) {
   struct statvfs mount {};
   const bool is_ignored = ::statvfs(file.c_str(), &mount) == 0 && (mount.f_flag & ST_NOSUID) != 0;
@@ -31,7 +29,8 @@ bool may_gain_privilege(const fs::path& file) {
 fs::path find_program(const std::string& name) {
   if (name.find('/') != std::string::npos) return name;
   const char* variable = std::getenv("PATH");
-  const std::string path = variable == nullptr || *variable == '\0' ? kDefaultPath : variable;
+  const std::string path(variable == nullptr || *variable == '\0' ? kDefaultPath
+                                                                  : std::string_view(variable));
   for (size_t begin = 0; begin <= path.size();) {
     const size_t end = std::min(path.find(':', begin), path.size());
     const fs::path folder = path.substr(begin, end - begin);

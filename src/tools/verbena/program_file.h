@@ -3,10 +3,14 @@
 
 #include <filesystem>
 #include <string>
+#include <string_view>
 
 namespace verbena::tools {
 
 // Programs as execve(2) and the loader see them, without running them.
+
+// Where execvp(3) looks when PATH is not set or empty.
+inline constexpr std::string_view kDefaultPath = "/bin:/usr/bin";
 
 // The file that execvp(3) would run for `name`; empty where PATH has none.
 std::filesystem::path find_program(const std::string& name);

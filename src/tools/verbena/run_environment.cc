@@ -4,12 +4,11 @@
 #include <algorithm>
 #include <vector>
 
+#include "tools/verbena/program_file.h"
 #include "tools/verbena/sanitizers.h"
 
 namespace verbena::tools {
 namespace {
-
-constexpr std::string_view kDefaultPath = "/bin:/usr/bin";  // execvp(3)'s
 
 constexpr std::string_view kPreloadSeparators = ": ";
 
