@@ -200,7 +200,7 @@ TEST_F(AgentNameTest, ABusyAgentIsNotTakenForNone) {
                      [](const Stranger::Line&) {
                        ConnectOptions options;
                        options.agent_program = VERBENA_AGENT_PROGRAM;
-                       const auto admin = Admin::connect(options);
+                       const auto admin = agent_client::Admin::connect(options);
                        return admin || admin.error().code != ETIMEDOUT ? 1 : 0;
                      })
                 .end(),

@@ -355,7 +355,7 @@ void AgentWorld::end(uint64_t session) {
 void AgentWorld::on_links(const std::vector<agent_client::Link>& before) {
   counters_.links_changed(before);
   vault_.put_links(links_.file());
-  cm_.links_changed(links_.links());
+  cm_.links_changed(links_.links(), link_table_.failed_over(before));
   mads_.links_changed(links_.links());
   counters_.collect();
   for (const auto& [id, session] : sessions_) session->events().links_changed();

@@ -27,7 +27,7 @@ TEST(Opcodes, ExistPerService) {
   for (int operation = 0x00; operation <= 0x0b; ++operation) expected.insert(0x20 | operation);
   expected.insert({0x64, 0x65, 0x81});
   expected.insert({kArrivalsOpcode, kHeardOpcode, kReceiptOpcode, kReceiptRequestOpcode, kRefusalOpcode,
-                   kRepeatedReadsOpcode});  // ours
+                   kRepeatedReadsOpcode, kStoppedOpcode});  // ours
   for (int opcode = 0; opcode < 256; ++opcode) {
     EXPECT_EQ(kOpcodes[static_cast<size_t>(opcode)].exists(), expected.contains(opcode))
         << std::hex << opcode;
