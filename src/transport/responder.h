@@ -172,8 +172,8 @@ class Responder {
   roce::Psn awaiting_;
   TimePoint awaits_since_ = kNever;
   TimePoint next_look_ = kNever;
-  // The furthest packet that came early and was dropped while its NAK had not left. If that NAK is taken
-  // back, the peer would not learn that it has to send the packet again.
+  // The furthest packet that came early and was dropped, if the peer may not know that it has to send it
+  // again: the NAK for it was taken back, or asked for an earlier packet.
   std::optional<roce::Psn> dropped_;
   std::string refusal_;  // its words, for a peer that gets them
   KeptPackets kept_;     // what came after a gap, or waits for an owner's answer

@@ -39,10 +39,11 @@ void Responder::on_early(const roce::Packet& packet, uint32_t ahead, const LentP
     if (passed_.any()) return passed_.hold_back();  // a NAK would acknowledge them
     ask_for_expected();
   }
-  // A NAK that has left has the peer send again everything from there on. Linux rxe sends no second one.
-  const bool nak_is_waiting = nak_.has_value();
+  // A responder that keeps nothing has the peer send again everything behind a NAK that has left. Like Linux
+  // rxe, it sends no second one.
+  const bool will_come_again = !keeps() && !nak_;
   const bool is_furthest = !dropped_ || packet.headers.psn.is_after(*dropped_);
-  if (kept_.empty() && is_furthest && nak_is_waiting) dropped_ = packet.headers.psn;
+  if (kept_.empty() && is_furthest && !will_come_again) dropped_ = packet.headers.psn;
 }
 
 // The expected packet came before the NAK that asks for it was sent. Without one for what follows the peer
