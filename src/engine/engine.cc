@@ -267,8 +267,8 @@ size_t Engine::deal_among(std::span<const size_t> candidates, bool may_start) {
     loads[i] = shards_[candidates[i]]->shard().qp_count() + threads_[candidates[i]];
   }
   if (candidates.empty() && !may_start) return 0;
-  const size_t dealt = deal({loads.data(), candidates.size()}, may_start ? most_ : candidates.size());
-  return dealt == candidates.size() ? started_.load(std::memory_order_relaxed) : candidates[dealt];
+  const size_t chosen = deal({loads.data(), candidates.size()}, may_start ? most_ : candidates.size());
+  return chosen == candidates.size() ? started_.load(std::memory_order_relaxed) : candidates[chosen];
 }
 
 bool Engine::start_another() {
