@@ -14,6 +14,7 @@ import json
 import os
 import pathlib
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -270,6 +271,19 @@ class Host:
     def mac(self):
         """The address of its network device."""
         return re.search(r"link/\w+ ([0-9a-f:]{17})", sh("ip", "-n", self.namespace, "link", "show", self.netdev)).group(1)
+
+
+def remote_shell(folder, build, host):
+    """A program that mpirun calls in place of ssh: starts the command on the other host, under `verbena run` and with a host name
+    of its own. It skips ssh's options and the host's address, as there is only one."""
+    script = pathlib.Path(folder) / "remote_shell"
+    enter = " ".join(host.enter())
+    program = shlex.quote(str(build.program))
+    script.write_text("#!/bin/sh\nwhile [ \"${1#-}\" != \"$1\" ]; do shift; done\nshift\n"
+                      f"exec {enter} unshare --uts sh -c 'hostname second; exec {program} run sh -c \"$*\"' sh \"$@\"\n",
+                      encoding="utf-8")
+    script.chmod(0o755)
+    return script
 
 
 class Judge:

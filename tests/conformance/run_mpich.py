@@ -8,7 +8,6 @@ to use verbs where it would choose shared memory of its own.
 
 import argparse
 import pathlib
-import shlex
 import shutil
 import tempfile
 
@@ -16,18 +15,6 @@ import harness
 
 SECONDS = 90
 RING = pathlib.Path(__file__).resolve().parent / "mpich_ring.py"
-
-
-def remote_shell(folder, build, host):
-    """A replacement for ssh: starts Hydra's proxy on the other host, under `verbena run`."""
-    script = pathlib.Path(folder) / "remote_shell"
-    enter = " ".join(host.enter())
-    program = shlex.quote(str(build.program))
-    script.write_text("#!/bin/sh\nwhile [ \"${1#-}\" != \"$1\" ]; do shift; done\nshift  # ssh's options and the host's address\n"
-                      f"exec {enter} unshare --uts sh -c 'hostname second; exec {program} run sh -c \"$*\"' sh \"$@\"\n",
-                      encoding="utf-8")
-    script.chmod(0o755)
-    return script
 
 
 def ring(host, program, options, user=None, environment=None):
@@ -52,7 +39,7 @@ def main():
         first, second = hosts.two()
         program = shutil.copy(RING, folder)  # an ordinary user may not be able to read the checkout
         pathlib.Path(folder).chmod(0o755)
-        shell = remote_shell(folder, hosts.build, second)
+        shell = harness.remote_shell(folder, hosts.build, second)
         between = ("-launcher", "ssh", "-launcher-exec", shell, "-hosts", f"{first.ipv4},{second.ipv4}", "-ppn", 1)
         judge.say("two hosts, as it is", ring(first, program, between, user=[]))
         judge.say("two hosts, verbs", ring(first, program, between, user=[], environment=verbs))

@@ -7,8 +7,6 @@ itself, and each transport that is made for verbs by name. The program is mpi4py
 """
 
 import argparse
-import pathlib
-import shlex
 import tempfile
 
 import harness
@@ -18,18 +16,6 @@ RING = ("/usr/bin/python3", "-m", "mpi4py.bench", "ringtest", "-l", "20", "-n", 
 # What mpirun is told; () is what it takes by itself. (Debian's openib component connects queue pairs only on InfiniBand.)
 OFI = ("--mca", "pml", "cm", "--mca", "mtl", "ofi")
 TRANSPORTS = ((), ("--mca", "pml", "ucx"), OFI)
-
-
-def remote_shell(folder, build, host):
-    """What mpirun calls in place of ssh: starts the command on the other host, which has a name of its own."""
-    script = pathlib.Path(folder) / "remote_shell"
-    enter = " ".join(host.enter())
-    program = shlex.quote(str(build.program))
-    script.write_text(f"#!/bin/sh\nshift  # the host's address: there is only one\n"
-                      f"exec {enter} unshare --uts sh -c 'hostname second; exec {program} run sh -c \"$*\"' sh \"$@\"\n",
-                      encoding="utf-8")
-    script.chmod(0o755)
-    return script
 
 
 def ring(host, ranks, options, user=None):
@@ -53,7 +39,7 @@ def main():
     with harness.Hosts(options.build, options.route) as hosts, tempfile.TemporaryDirectory() as folder:
         first, second = hosts.two()
         alone = hosts.one()
-        shell = remote_shell(folder, hosts.build, second)
+        shell = harness.remote_shell(folder, hosts.build, second)
         for transport in TRANSPORTS:
             said = " ".join(transport) or "as it is"
             judge.say(f"two hosts, {said}",
