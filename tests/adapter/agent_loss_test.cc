@@ -14,6 +14,7 @@
 
 #include "adapter/support/endpoint.h"
 #include "adapter/support/environment.h"
+#include "agent/taken_port.h"
 #include "agent_client/admin.h"
 #include "base/log.h"
 #include "base/unique_fd.h"
@@ -107,16 +108,6 @@ TEST(AgentLoss, WithoutAnyThereIsAClearError) {
   });
 }
 
-// Somebody else's program on UDP port 4791.
-UniqueFd take_port() {
-  UniqueFd socket(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  sockaddr_in any{};
-  any.sin_family = AF_INET;
-  any.sin_port = htons(4791);
-  EXPECT_EQ(::bind(socket.get(), reinterpret_cast<const sockaddr*>(&any), sizeof any), 0);
-  return socket;
-}
-
 TEST(NoWire, ThePortIsDownAndSaysWhyAndAllElseWorks) {
   UniqueFd taken;
   isolated(
@@ -138,7 +129,7 @@ TEST(NoWire, ThePortIsDownAndSaysWhyAndAllElseWorks) {
         ASSERT_EQ(pair.a.post_send(remote_request(IBV_WR_RDMA_WRITE, 1, pair.b.address()), {&piece, 1}), 0);
         EXPECT_EQ(pair.a.completion().status, IBV_WC_SUCCESS);
       },
-      [&] { taken = take_port(); });
+      [&] { taken = test::take_roce_port(); });
 }
 
 TEST(NoWire, TheNextProcessHasOneWhenThePortIsFreeAgain) {
@@ -157,7 +148,7 @@ TEST(NoWire, TheNextProcessHasOneWhenThePortIsFreeAgain) {
           return port.state == IBV_PORT_ACTIVE;
         }));
       },
-      [&] { taken = take_port(); });
+      [&] { taken = test::take_roce_port(); });
 }
 
 }  // namespace

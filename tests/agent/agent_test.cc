@@ -25,6 +25,7 @@
 #include "agent/agent_process.h"
 #include "agent/network_namespace.h"
 #include "agent/slot_packets.h"
+#include "agent/taken_port.h"
 #include "agent_client/admin.h"
 #include "agent_client/client.h"
 #include "paths/state_directory.h"
@@ -276,11 +277,8 @@ TEST_F(Agent, TakesASlotBackOnce) {
 }
 
 TEST_F(Agent, LendsSlotsWithoutAWireWhenThePortIsTaken) {
-  const UniqueFd squatter(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_port = htons(roce::kUdpPort);
-  ASSERT_EQ(::bind(squatter.get(), reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+  const UniqueFd squatter = test::take_roce_port();
+  ASSERT_TRUE(squatter);
   AgentProcess agent;
   auto client = Client::connect(kOnlyRunning);
   ASSERT_TRUE(client);
@@ -300,11 +298,8 @@ TEST_F(Agent, LendsSlotsWithoutAWireWhenThePortIsTaken) {
 }
 
 TEST_F(Agent, TakesThePortWhenItIsFree) {
-  UniqueFd squatter(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_port = htons(roce::kUdpPort);
-  ASSERT_EQ(::bind(squatter.get(), reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+  UniqueFd squatter = test::take_roce_port();
+  ASSERT_TRUE(squatter);
   AgentProcess agent;
   auto client = Client::connect(kOnlyRunning);
   ASSERT_TRUE(client);
