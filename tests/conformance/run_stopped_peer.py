@@ -21,7 +21,7 @@ SENT_BEFORE = 200  # packets: the two are in the middle of it
 
 
 def pair_of(host, process):
-    """What `verbena status` says of the process's queue pair; empty if there is none."""
+    """The process's queue pair in `verbena status --json`; empty if there is none."""
     found = [pair for one in host.status()["processes"] if one["pid"] == process.pid for pair in one["queue_pairs"]]
     return found[0] if found else {}
 
