@@ -29,6 +29,12 @@ namespace {
 constexpr Duration kPatience = std::chrono::milliseconds(60);
 // How often the process is looked at while it is stopped.
 constexpr Duration kStateInterval = std::chrono::milliseconds(100);
+// Between two acknowledgements for a peer that waits: shorter than the timeouts that most programs use (14:
+// 67 ms). After so long the peer has to say once more that it is there: who sends a packet in its name must
+// not make this host send to it for good.
+constexpr Duration kReminderInterval = std::chrono::milliseconds(25);
+constexpr Duration kReminderTime = std::chrono::seconds(5);
+constexpr size_t kRemindersAtOnce = 256;
 // Between two readings of a socket, each of at most so many datagrams.
 constexpr Duration kReadInterval = std::chrono::milliseconds(2);
 constexpr int kDatagramsPerReading = 64;
@@ -77,9 +83,7 @@ class StoppedProcesses::Slot final : private net::PacketHandler {
   }
   ~Slot() override {
     if (is_watching_) loop_.forget(socket_);
-    for (auto* timer : {&timer_, &reading_}) {
-      if (*timer) loop_.cancel(**timer);
-    }
+    for (auto* timer : {&timer_, &reading_, &reminder_}) cancel(*timer);
     if (answers_) set_peek_offset(socket_, -1);
   }
   Slot(const Slot&) = delete;
@@ -92,9 +96,18 @@ class StoppedProcesses::Slot final : private net::PacketHandler {
  private:
   // A request that waits, the oldest of its QP in this reading.
   struct Request {
-    uint8_t opcode;
     roce::Psn psn;
     roce::Path path;
+  };
+  struct Waiting {
+    Request request;
+    TimePoint until;  // it is reminded
+  };
+  // Answers to it.
+  struct Answer {
+    roce::Headers headers;  // of an acknowledgement: the peer's QPN, and the PSN and MSN that go with a NAK
+    roce::Path path;
+    bool rnr_without_end;
   };
 
   void watch() {
@@ -140,8 +153,13 @@ class StoppedProcesses::Slot final : private net::PacketHandler {
     answers_ = false;
     set_peek_offset(socket_, -1);
     forget();
-    if (reading_) loop_.cancel(*std::exchange(reading_, std::nullopt));
+    for (auto* timer : {&reading_, &reminder_}) cancel(*timer);
+    waiting_.clear();
     watch();
+  }
+
+  void cancel(std::optional<EventLoop::TimerId>& timer) {
+    if (timer) loop_.cancel(*std::exchange(timer, std::nullopt));
   }
 
   void read_soon() {
@@ -163,7 +181,32 @@ class StoppedProcesses::Slot final : private net::PacketHandler {
     }
     for (const auto& [qpn, request] : requests_) answer(roce::Qpn(qpn), request);
     if (!requests_.empty()) of_.surroundings_.flush();
+    remind_later();
     if (left == 0) read_soon();
+  }
+
+  void remind_later() {
+    if (reminder_ || waiting_.empty()) return;
+    reminder_ = loop_.at(MonotonicClock::now() + kReminderInterval, [this] {
+      reminder_.reset();
+      remind();
+      remind_later();
+    });
+  }
+
+  // So many, beginning behind the last one of the time before.
+  void remind() {
+    const TimePoint now = MonotonicClock::now();
+    const size_t count = std::min(waiting_.size(), kRemindersAtOnce);
+    for (size_t i = 0; i < count; ++i) {
+      auto next = waiting_.upper_bound(last_reminded_);
+      if (next == waiting_.end()) next = waiting_.begin();
+      last_reminded_ = next->first;
+      const auto answer = answer_to(roce::Qpn(next->first), next->second.request);
+      if (answer) acknowledge_again(*answer);
+      if (!answer || now >= next->second.until) waiting_.erase(next);
+    }
+    of_.surroundings_.flush();
   }
 
   // One datagram. False: there is none, or none that was not seen before.
@@ -192,42 +235,60 @@ class StoppedProcesses::Slot final : private net::PacketHandler {
     const uint32_t qpn = headers.destination.value();
     const auto found = requests_.find(qpn);
     if (found == requests_.end()) {
-      if (requests_.size() < kMaxQpsPerReading) {
-        requests_.emplace(qpn, Request{headers.opcode, headers.psn, incoming.path});
-      }
+      if (requests_.size() < kMaxQpsPerReading) requests_.emplace(qpn, Request{headers.psn, incoming.path});
     } else if (headers.psn.is_before(found->second.psn)) {
       found->second.psn = headers.psn;
     }
   }
 
   // The process wrote the page, and is not to be trusted with it: what it says can harm its own QPs only.
-  void answer(roce::Qpn qpn, const Request& request) {
+  // Nothing: the QP does not answer, or how far it has come is not known.
+  std::optional<Answer> answer_to(roce::Qpn qpn, const Request& request) const {
     protocol::QpStatus status;
     protocol::QpDetails details;
     if (!read_entry(page_, offsetof(protocol::StatusPage, qps), qpn.index(), status) ||
         !read_entry(page_, offsetof(protocol::StatusPage, details), qpn.index(), details) ||
         status.in_use == 0 || status.qpn != qpn.value()) {
-      return;
+      return std::nullopt;
     }
     const uint64_t state = status.state;
     const bool receives = state == IBV_QPS_RTR || state == IBV_QPS_RTS || state == IBV_QPS_SQD;
-    if (status.type != IBV_QPT_RC || !receives) return;
+    if (status.type != IBV_QPT_RC || !receives) return std::nullopt;
     const auto progress = protocol::decode_responder_progress(details.numbers[protocol::kQpReceivePsn]);
-    if (!progress.is_exact) return;
+    if (!progress.is_exact) return std::nullopt;
     const roce::Psn expected(progress.expected);
-    roce::Headers headers;
-    headers.destination = roce::Qpn(static_cast<uint32_t>(status.remote_qpn) & 0xffffff);
-    headers.psn = request.psn.is_before(expected) ? request.psn : expected;
-    headers.opcode = roce::kStoppedOpcode;
-    roce::Path back = request.path;
-    std::swap(back.source, back.destination);
-    back.hop_limit = roce::Path{}.hop_limit;
-    of_.surroundings_.send(headers, back);
-    if (progress.rnr_retry != kInfiniteRnrRetry) return;
-    headers.opcode = roce::make_opcode(roce::Service::kRc, roce::Operation::kAcknowledge);
-    headers.syndrome = roce::rnr_syndrome(roce::kStoppedTimer);
-    headers.msn = progress.msn;
-    of_.surroundings_.send(headers, back);
+    Answer answer{.headers = {}, .path = request.path, .rnr_without_end = false};
+    answer.headers.opcode = roce::make_opcode(roce::Service::kRc, roce::Operation::kAcknowledge);
+    answer.headers.destination = roce::Qpn(static_cast<uint32_t>(status.remote_qpn) & 0xffffff);
+    answer.headers.psn = request.psn.is_before(expected) ? request.psn : expected;
+    answer.headers.msn = progress.msn;
+    std::swap(answer.path.source, answer.path.destination);
+    answer.path.hop_limit = roce::Path{}.hop_limit;
+    answer.rnr_without_end = progress.rnr_retry == kInfiniteRnrRetry;
+    return answer;
+  }
+
+  void answer(roce::Qpn qpn, const Request& request) {
+    const auto answer = answer_to(qpn, request);
+    if (!answer) return;
+    waiting_.insert_or_assign(qpn.value(), Waiting{request, last_reading_ + kReminderTime});
+    roce::Headers word = answer->headers;
+    word.opcode = roce::kStoppedOpcode;
+    word.msn = 0;
+    of_.surroundings_.send(word, answer->path);
+    if (!answer->rnr_without_end) return acknowledge_again(*answer);
+    roce::Headers nak = answer->headers;
+    nak.syndrome = roce::rnr_syndrome(roce::kStoppedTimer);
+    of_.surroundings_.send(nak, answer->path);
+  }
+
+  // Everything before the request, which the peer has been told before; if that was lost, it learns it now.
+  // Also behind RNR NAKs, as rxe's other timer runs meanwhile and uses up retries of another kind.
+  void acknowledge_again(const Answer& answer) {
+    roce::Headers headers = answer.headers;
+    headers.psn = headers.psn - 1;
+    headers.syndrome = roce::ack_syndrome();
+    of_.surroundings_.send(headers, answer.path);
   }
 
   StoppedProcesses& of_;
@@ -245,6 +306,9 @@ class StoppedProcesses::Slot final : private net::PacketHandler {
   std::optional<EventLoop::TimerId> reading_;
   TimePoint last_reading_{};
   std::map<uint32_t, Request> requests_;  // by QPN
+  std::optional<EventLoop::TimerId> reminder_;
+  std::map<uint32_t, Waiting> waiting_;  // by QPN, of those that have been answered
+  uint32_t last_reminded_ = 0;           // QPN
 };
 
 StoppedProcesses::StoppedProcesses(EventLoop& loop, uint16_t port, Surroundings surroundings)

@@ -22,10 +22,15 @@ namespace verbena::agent {
 
 // Answers the peers of reliable QPs for processes that are stopped (SIGSTOP, a debugger, a paused container).
 // An adapter goes on answering without the process; here the peers would lose their connections within a
-// second. Each request packet that comes for such a process is answered: to Verbena by a word that says so
-// (roce::kStoppedOpcode), which uses up no retry, and where the program has asked for RNR retries without end
-// also by an RNR NAK, which all adapters know. A NAK would end connections whose rnr_retry is finite, so
-// their foreign peers hear nothing.
+// second. Each request packet that comes for such a process is answered, in three ways, as peers differ:
+//
+// - To Verbena by a word that says so (roce::kStoppedOpcode), which uses up no retry.
+// - Where the program has asked for RNR retries without end, by an RNR NAK, which all adapters know. It would
+//   end connections whose rnr_retry is finite.
+// - By the acknowledgement before the request's once more, again and again for some seconds. Linux rxe sets
+// its retransmission timer back at every response (rxe_completer()), so
+//   it waits without using up a retry. Others drop an acknowledgement of what is acknowledged already, as the
+//   specification asks: adapters with a finite rnr_retry are not kept.
 //
 // The PSN answered is one that the responder has reached by its status page, or the packet's own if that
 // comes before: nothing is acknowledged that the process has not executed. XRC is left out, whose requests
