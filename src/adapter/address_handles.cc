@@ -12,7 +12,7 @@ Result<ibv_ah*> AddressHandles::create(ibv_pd* pd, const ibv_ah_attr& attr) {
   auto path = device_.resolve(attr);
   if (!path) return tl::unexpected(path.error());
   // The kernel's rdma_create_user_ah() asks for the route, too.
-  const auto checked = device_.engine()->home().routes().check(*path);
+  const auto checked = device_.engine()->home().routes().check(*path, transport::kNeighbourPatience);
   if (!checked) return tl::unexpected(checked.error());
   auto ah = table_.make();
   if (!ah) return tl::unexpected(ah.error());

@@ -135,7 +135,7 @@ int QueuePairs::check_route(Qp& qp, const ibv_qp_attr& attr, int mask) const {
     return wrong;
   const auto path = device_.resolve(attr.ah_attr);
   if (!path) return path.error().code;
-  const auto checked = qp.shard.routes().check(*path);
+  const auto checked = qp.shard.routes().check(*path, transport::kNeighbourPatience);
   return checked ? 0 : checked.error().code;
 }
 

@@ -41,16 +41,16 @@ const net::Port* Ports::port_of(const roce::Path& path) const {
   return route.port < ways_.size() ? ways_[route.port].port.get() : nullptr;
 }
 
-Result<void> Ports::check(const roce::Path& path) const {
+Result<void> Ports::check(const roce::Path& path, Duration patience) const {
   const net::Port* const port = port_of(path);
-  return port != nullptr ? port->check(path) : Result<void>();
+  return port != nullptr ? port->check(path, patience) : Result<void>();
 }
 
 std::string Ports::obstacle(const roce::Path& path, roce::Qpn destination) {
   std::string known = local_ != nullptr ? local_->obstacle(path, destination) : std::string();
   if (!known.empty()) return known;
   if (ways_.empty()) return "this process has no wire: UDP port 4791 is not available to the agent";
-  const auto checked = check(path);
+  const auto checked = check(path, Duration(0));  // the shard's lock is held
   return checked ? known : std::string(reason_of(checked.error().code));
 }
 

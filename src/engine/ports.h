@@ -9,6 +9,7 @@
 
 #include "base/cache_line.h"
 #include "base/intrusive_list.h"
+#include "base/time.h"
 #include "engine/local_ways.h"
 #include "net/port.h"
 #include "transport/queue_pair.h"
@@ -33,7 +34,7 @@ class Ports final : public transport::Routes {
   void prefer(LocalWays* local) { local_ = local; }
   // A way by memory, or the first port that packets of the path may leave by; to a multicast group, both.
   const transport::Route& find(const roce::Path& path, roce::Qpn destination) override;
-  Result<void> check(const roce::Path& path) const override;
+  Result<void> check(const roce::Path& path, Duration patience) const override;
   std::string obstacle(const roce::Path& path, roce::Qpn destination) override;
   bool is_coming(const roce::Path& path, roce::Qpn destination) override {
     return ways_.empty() && local_ != nullptr && local_->is_pending(path, destination);

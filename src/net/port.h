@@ -9,6 +9,7 @@
 
 #include "base/cache_line.h"
 #include "base/result.h"
+#include "base/time.h"
 #include "roce/packet.h"
 #include "transport/packet_io.h"
 #include "transport/route.h"
@@ -76,10 +77,11 @@ class alignas(kCacheLine) Port : public transport::PacketSink {
     return true;
   }
 
-  // Whether packets of the path have a route, as far as can be known before they are sent. Errors, with a
-  // reason: ENETUNREACH and others. Any thread.
-  virtual Result<void> check(const roce::Path& path) const {
-    (void)path;
+  // Whether packets of the path have a route and a neighbour to go to, as far as can be known before they are
+  // sent. Waits at most for `patience` until the neighbour is found; 0: does not look for it. Errors, with a
+  // reason: ENETUNREACH, ETIMEDOUT and others. Any thread.
+  virtual Result<void> check(const roce::Path& path, Duration patience) const {
+    (void)path, (void)patience;
     return {};
   }
 

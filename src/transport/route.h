@@ -2,10 +2,12 @@
 #pragma once
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <string>
 
 #include "base/result.h"
+#include "base/time.h"
 #include "roce/packet.h"
 #include "roce/path.h"
 #include "roce/qpn.h"
@@ -75,6 +77,9 @@ struct Route {
   uint32_t port = kNoPort;         // which of its shard's ports; a copy of a route keeps it
 };
 
+// How long the kernel's RDMA core looks for a neighbour (rdma_addr_find_l2_eth_by_grh()).
+inline constexpr Duration kNeighbourPatience = std::chrono::seconds(1);
+
 // Chooses routes. With the shard's lock held.
 class Routes {
  public:
@@ -83,8 +88,8 @@ class Routes {
   virtual const Route& find(const roce::Path& path, roce::Qpn destination) = 0;
 
   // As net::Port::check(), of the port that packets of the path leave by. Any thread, without the lock.
-  virtual Result<void> check(const roce::Path& path) const {
-    (void)path;
+  virtual Result<void> check(const roce::Path& path, Duration patience) const {
+    (void)path, (void)patience;
     return {};
   }
   // For the log: why a QP does not answer, as far as this host knows. Empty: it does not know.

@@ -66,14 +66,18 @@ def check_failures(judge, host, other):
 
 
 def check_peers(judge, host, other):
-    """Destinations that cannot be reached: RTR fails without a route, as the kernel's RDMA core does; the retry error says what
-    is known of a queue pair that does not answer."""
+    """Destinations that cannot be reached: RTR fails without a route or a neighbour, as the kernel's RDMA core does; the retry
+    error says what is known of a queue pair that does not answer."""
     program = [host.hosts.build.folder / "tests" / "connects_to", f"rxe_{host.netdev}", host.gid_index(host.ipv4)]
     expect(judge, "RTR without a route", host, [*program, "::ffff:203.0.113.5", "0x11"],
            r"ibv_modify_qp\(\) failed, ENETUNREACH .*no route to 203\.0\.113\.5 from 10\.9\.0\.1")
     expect(judge, "RTR without an IPv6 route", host,
            [*program[:2], host.gid_index(host.ipv6), "2001:db8::1", "0x11"],
            r"ibv_modify_qp\(\) failed, ENETUNREACH .*no route to 2001:db8::1 from fd09::1")
+    expect(judge, "RTR to an address that nobody has", host, [*program, "::ffff:10.9.0.77", "0x11"],
+           r"ibv_modify_qp\(\) failed, ETIMEDOUT .*10\.9\.0\.77 does not answer ARP")
+    expect(judge, "RTR to an IPv6 address that nobody has", host, [*program[:2], host.gid_index(host.ipv6), "fd09::77", "0x11"],
+           r"ibv_modify_qp\(\) failed, ETIMEDOUT .*fd09::77 does not answer neighbour discovery")
     retries = r"failed, transport retry counter exceeded \(12\): QP 0x\w+ at [\d.]+ has not answered .*: "
     expect(judge, "a peer on this host that is not in RTR", host, [*program, f"::ffff:{host.ipv4}", "0"],
            retries + "its process on this host runs and drops the requests")

@@ -10,58 +10,16 @@
 #include <libmnl/libmnl.h>
 #include <linux/neighbour.h>
 #include <linux/rtnetlink.h>
-#include <netinet/in.h>
 #include <sys/socket.h>
 
 #include "agent/cm/neighbour_message.h"
 #include "base/log.h"
+#include "net/udp/neighbour_search.h"
 
 namespace verbena::agent {
 namespace {
 
-constexpr uint16_t kDiscardPort = 9;  // RFC 863
 constexpr Duration kPause = std::chrono::milliseconds(500);
-
-UniqueFd open_prober(int family) {
-  return UniqueFd(::socket(family, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, IPPROTO_UDP));
-}
-
-// An empty datagram, out of this netdev whatever the routes say. What comes of it does not matter.
-void send_nothing(int socket, uint32_t interface_index, const CmAddress& to) {
-  union {
-    cmsghdr alignment;
-    char bytes[CMSG_SPACE(sizeof(in6_pktinfo))];
-  } control{};
-  sockaddr_in6 name{};
-  msghdr message{};
-  message.msg_name = &name;
-  message.msg_control = control.bytes;
-  auto* header = reinterpret_cast<cmsghdr*>(control.bytes);
-  if (to.family == AF_INET) {
-    auto& ipv4 = reinterpret_cast<sockaddr_in&>(name);
-    ipv4.sin_family = AF_INET;
-    ipv4.sin_port = htons(kDiscardPort);
-    std::memcpy(&ipv4.sin_addr, to.address, 4);
-    message.msg_namelen = sizeof ipv4;
-    in_pktinfo info{};
-    info.ipi_ifindex = static_cast<int>(interface_index);
-    *header = {CMSG_LEN(sizeof info), IPPROTO_IP, IP_PKTINFO};
-    std::memcpy(CMSG_DATA(header), &info, sizeof info);
-    message.msg_controllen = CMSG_SPACE(sizeof info);
-  } else {
-    name.sin6_family = AF_INET6;
-    name.sin6_port = htons(kDiscardPort);
-    std::memcpy(&name.sin6_addr, to.address, 16);
-    name.sin6_scope_id = interface_index;
-    message.msg_namelen = sizeof name;
-    in6_pktinfo info{};
-    info.ipi6_ifindex = interface_index;
-    *header = {CMSG_LEN(sizeof info), IPPROTO_IPV6, IPV6_PKTINFO};
-    std::memcpy(CMSG_DATA(header), &info, sizeof info);
-    message.msg_controllen = CMSG_SPACE(sizeof info);
-  }
-  [[maybe_unused]] const ssize_t sent = ::sendmsg(socket, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
-}
 
 }  // namespace
 
@@ -196,8 +154,9 @@ void Neighbours::provoke_again(uint32_t interface_index, const CmAddress& neighb
 void Neighbours::provoke(uint32_t interface_index, const CmAddress& neighbour) {
   if (!anyone_waits_for(interface_index, neighbour)) return;
   UniqueFd& socket = neighbour.family == AF_INET ? ipv4_ : ipv6_;
-  if (!socket) socket = open_prober(neighbour.family);
-  if (socket) send_nothing(socket.get(), interface_index, neighbour);
+  if (!socket) socket = net::open_neighbour_search(neighbour.family == AF_INET);
+  // rtnetlink tells the result.
+  if (socket) net::search_neighbour(socket.get(), interface_index, gid_of(neighbour));
 }
 
 }  // namespace verbena::agent

@@ -3,75 +3,29 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
+#include <chrono>
+#include <cstddef>
 
+#include <linux/if.h>
+#include <linux/neighbour.h>
 #include <linux/netlink.h>
 #include <linux/rtnetlink.h>
-#include <netinet/in.h>
+#include <poll.h>
 #include <sys/socket.h>
 
+#include "base/cancellation_off.h"
 #include "base/failed_call.h"
 #include "base/plain_socket.h"
 #include "base/unique_fd.h"
+#include "net/udp/neighbour_search.h"
+#include "net/udp/route_socket.h"
 #include "roce/prefix.h"
 
 namespace verbena::net {
 namespace {
 
-// Answers of rtnetlink to one question at a time.
-class RouteSocket {
- public:
-  RouteSocket() : fd_(plain_socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE)) {}
-  explicit operator bool() const { return static_cast<bool>(fd_); }
-
-  // Whether the tables have a route for packets of the path; an errno value: there is none, or, EAGAIN, the
-  // kernel cannot be asked.
-  Result<void> ask(const roce::Path& path) {
-    struct {
-      nlmsghdr header;
-      rtmsg route;
-      alignas(4) std::byte attributes[64];
-    } question{};
-    const bool ipv4 = path.destination.is_ipv4();
-    question.route.rtm_family = ipv4 ? AF_INET : AF_INET6;
-    question.route.rtm_dst_len = question.route.rtm_src_len = ipv4 ? 32 : 128;
-    question.route.rtm_flags = RTM_F_FIB_MATCH;
-    size_t used = 0;
-    const auto put = [&](uint16_t type, const void* data, size_t bytes) {
-      const rtattr attribute{static_cast<uint16_t>(RTA_LENGTH(bytes)), type};
-      std::memcpy(question.attributes + used, &attribute, sizeof attribute);
-      std::memcpy(question.attributes + used + RTA_LENGTH(0), data, bytes);
-      used += RTA_SPACE(bytes);
-    };
-    const size_t bytes = ipv4 ? 4 : 16;
-    put(RTA_DST, path.destination.bytes.data() + (16 - bytes), bytes);
-    put(RTA_SRC, path.source.bytes.data() + (16 - bytes), bytes);
-    if (path.interface_index != 0) put(RTA_OIF, &path.interface_index, sizeof path.interface_index);
-    question.header.nlmsg_len = static_cast<uint32_t>(NLMSG_LENGTH(sizeof(rtmsg)) + used);
-    question.header.nlmsg_type = RTM_GETROUTE;
-    question.header.nlmsg_flags = NLM_F_REQUEST;
-    if (::send(fd_.get(), &question, question.header.nlmsg_len, 0) < 0) return fail(EAGAIN);
-    return answer();
-  }
-
- private:
-  // The kernel answers before send(2) returns.
-  Result<void> answer() const {
-    alignas(nlmsghdr) std::byte buffer[4096];
-    const ssize_t got = ::recv(fd_.get(), buffer, sizeof buffer, MSG_DONTWAIT);
-    if (got < static_cast<ssize_t>(NLMSG_LENGTH(sizeof(rtmsg)))) return fail(EAGAIN);
-    nlmsghdr header;
-    std::memcpy(&header, buffer, sizeof header);
-    if (header.nlmsg_type == NLMSG_ERROR) {
-      nlmsgerr error;
-      std::memcpy(&error.error, buffer + NLMSG_LENGTH(0), sizeof error.error);
-      return fail(error.error != 0 ? -error.error : EAGAIN);
-    }
-    return {};
-  }
-
-  UniqueFd fd_;
-};
+// The kernel gives up after some tries, and looks again when something else is sent.
+constexpr Duration kSearchInterval = std::chrono::milliseconds(250);
 
 // Errors by which the kernel says that there is no route. Others say that it cannot be asked.
 bool says_no_route(int error) {
@@ -79,16 +33,95 @@ bool says_no_route(int error) {
   return std::ranges::find(kErrors, error) != std::end(kErrors);
 }
 
+enum class Neighbour : uint8_t { kFound, kUnknown, kSilent };
+
+// A neighbour that the kernel cannot be asked about counts as found.
+Neighbour look_up(RouteSocket& routes, const NextHop& hop) {
+  // NUD_VALID: its hardware address may be used, be it a little old.
+  constexpr uint16_t kValid = NUD_PERMANENT | NUD_NOARP | NUD_REACHABLE | NUD_PROBE | NUD_STALE | NUD_DELAY;
+  const auto state = routes.neighbour_state(hop);
+  if (!state) return state.error().code == ENOENT ? Neighbour::kUnknown : Neighbour::kFound;
+  if ((*state & kValid) != 0) return Neighbour::kFound;
+  return (*state & NUD_FAILED) != 0 ? Neighbour::kSilent : Neighbour::kUnknown;
+}
+
+// The kernel looks for no hardware addresses there, or keeps them under other names than the neighbour's
+// address.
+bool needs_no_neighbours(RouteSocket& routes, uint32_t interface_index) {
+  const auto flags = routes.device_flags(interface_index);
+  return !flags || (*flags & (IFF_NOARP | IFF_POINTOPOINT | IFF_LOOPBACK)) != 0;
+}
+
+// The kernel's news of neighbours. They only say when to look again.
+UniqueFd open_news() {
+  UniqueFd news(plain_socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, NETLINK_ROUTE));
+  sockaddr_nl name{};
+  name.nl_family = AF_NETLINK;
+  name.nl_groups = RTMGRP_NEIGH;
+  if (news && ::bind(news.get(), reinterpret_cast<const sockaddr*>(&name), sizeof name) != 0) news.reset();
+  return news;
+}
+
+void await_news(int news, Duration patience) {
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(std::max(patience, Duration(0))).count();
+  pollfd entry{news, POLLIN, 0};
+  ::poll(&entry, 1, static_cast<int>(left));
+  std::byte one[1];
+  while (::recv(news, one, sizeof one, MSG_DONTWAIT) >= 0 || errno == ENOBUFS) continue;
+}
+
+// Looks for the neighbour. What came of it, or kFound where nobody can look.
+Neighbour search(RouteSocket& routes, const roce::Path& path, NextHop hop, Duration patience) {
+  const CancellationOff whole;
+  const UniqueFd news = open_news();
+  const UniqueFd socket = open_neighbour_search(hop.address.is_ipv4());
+  if (!news || !socket) return Neighbour::kFound;
+  const TimePoint end = MonotonicClock::now() + patience;
+  TimePoint next_try{};
+  for (;;) {
+    const TimePoint now = MonotonicClock::now();
+    if (now >= next_try) {
+      // The route may have changed: that of an own IPv6 address comes some time after the address.
+      const auto again = routes.next_hop(path);
+      if (!again || again->address.is_ipv4() != hop.address.is_ipv4()) return Neighbour::kFound;
+      hop = *again;
+      if (hop.address.is_zero()) return Neighbour::kFound;
+      if (search_neighbour(socket.get(), hop.interface_index, hop.address) != 0) return Neighbour::kFound;
+      next_try = now + kSearchInterval;
+    }
+    const Neighbour found = look_up(routes, hop);
+    if (found == Neighbour::kFound) return found;
+    if (now >= end) return Neighbour::kSilent;
+    await_news(news.get(), std::min(end, next_try) - now);
+  }
+}
+
+Result<void> check_neighbour(RouteSocket& routes, const roce::Path& path, const NextHop& hop,
+                             Duration patience) {
+  Neighbour found = look_up(routes, hop);
+  if (found == Neighbour::kFound || needs_no_neighbours(routes, hop.interface_index)) return {};
+  if (patience > Duration(0)) found = search(routes, path, hop, patience);
+  if (found != Neighbour::kSilent) return {};
+  const char* const asked = hop.address.is_ipv4() ? "ARP" : "neighbour discovery";
+  const std::string there = roce::text_of(path.destination);
+  return hop.address == path.destination
+             ? fail(because(ETIMEDOUT, "{} does not answer {}: no such host, or it is down", there, asked))
+             : fail(because(ETIMEDOUT, "the router {} on the way to {} does not answer {}",
+                            roce::text_of(hop.address), there, asked));
+}
+
 }  // namespace
 
-Result<void> check_route(const roce::Path& path) {
-  if (path.destination.is_multicast() || path.destination.is_link_local()) return {};
+Result<void> check_route(const roce::Path& path, Duration patience) {
+  if (path.destination.is_multicast()) return {};
+  if (path.destination.is_link_local() && path.interface_index == 0) return {};
   if (path.source.is_ipv4() != path.destination.is_ipv4()) return {};  // sending fails, for another reason
   RouteSocket routes;
   if (!routes) return {};
-  const auto route = routes.ask(path);
-  if (route || !says_no_route(route.error().code)) return {};
-  return fail(because(route.error().code, "no route to {} from {}", roce::text_of(path.destination),
+  const auto hop = routes.next_hop(path);
+  if (hop) return hop->address.is_zero() ? Result<void>() : check_neighbour(routes, path, *hop, patience);
+  if (!says_no_route(hop.error().code)) return {};
+  return fail(because(hop.error().code, "no route to {} from {}", roce::text_of(path.destination),
                       roce::text_of(path.source)));
 }
 

@@ -23,7 +23,9 @@ class SplitPort : public Base {
   transport::TrainSent send_train(const transport::PacketTrain& train) final {
     return sender_.send_train(train);
   }
-  Result<void> check(const roce::Path& path) const final { return check_route(path); }
+  Result<void> check(const roce::Path& path, Duration patience) const final {
+    return check_route(path, patience);
+  }
   bool flush() final { return sender_.flush(); }
   uint32_t receive(PacketHandler& handler, uint32_t budget) final {
     return receiver_.receive(handler, budget);
