@@ -31,7 +31,7 @@ TOOLS = ("qemu-system-x86_64", "debootstrap", "busybox", "cpio", "depmod", "mke2
 BOOT_SECONDS = 300
 # TCG: what is emulated runs everywhere. A machine within a machine that claims KVM does not always boot by it.
 QEMU = ("qemu-system-x86_64", "-machine", "q35,vmport=off", "-accel", "tcg,thread=multi,tb-size=512", "-cpu", "max,la57=off",
-        "-smp", "2", "-m", "1536", "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-snapshot")
+        "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-snapshot")
 KERNEL_OPTIONS = ("console=ttyS0 quiet panic=-1 mitigations=off nokaslr audit=0 tsc=reliable no_timer_check "
                   "rcupdate.rcu_expedited=1 pci=lastbus=0 random.trust_cpu=on")
 
@@ -87,9 +87,10 @@ class Job:
 class KernelVm:
     """The machine, up between enter and exit, with a link rxe0 over its eth0."""
 
-    def __init__(self, hosts, mtu=1500):
+    def __init__(self, hosts, mtu=1500, processors=2, megabytes=1536):
         self._image = image()
         self._mtu = mtu
+        self._size = ("-smp", str(processors), "-m", str(megabytes))
         self._shared = tempfile.TemporaryDirectory(prefix="verbena-kernel-vm-")
         self.shared = pathlib.Path(self._shared.name)  # the machine's /host
         self._jobs = self.shared / "jobs"
@@ -132,7 +133,7 @@ class KernelVm:
         told = f"guest.name=jobs guest.mtu={self._mtu} guest.ipv4={IPV4}/24 guest.ipv6={IPV6}/64"
         with open(self._jobs / "qemu", "w", encoding="utf-8") as log:
             self._qemu = subprocess.Popen(
-                [*self.our_host.enter(), *QEMU, "-kernel", self._image / "vmlinux", "-initrd", self._image / "initrd.cpio",
+                [*self.our_host.enter(), *QEMU, *self._size, "-kernel", self._image / "vmlinux", "-initrd", self._image / "initrd.cpio",
                  "-append", f"{KERNEL_OPTIONS} {told}",
                  "-drive", f"id=disk,if=none,file={self._image / 'root.img'},format=raw", "-device", "virtio-blk-pci,drive=disk",
                  "-fsdev", f"local,id=host,path={self.shared},security_model=none,multidevs=remap",
