@@ -4,7 +4,7 @@
 # of such a room may have a name in common, not even in unnamed namespaces. The rooms of the data path stay as they are, with
 # precompiled headers. ccache keeps nothing that was built with such, and does without both: that shows a file that lacks an
 # #include. Fuzz targets put what is theirs in the place of files of two rooms, which the linker must be able to leave out one by one.
-set(VERBENA_UNITY_ROOMS agent agent_client capture cm fabric programs_common programs_connections programs_verbs rdmacm rsockets
+set(VERBENA_UNITY_ROOMS agent agent_client capture cm command_line fabric programs_common programs_connections programs_verbs rdmacm rsockets
                         rsockets_protocol tools trace verbs)
 set(VERBENA_FUZZED_IN_PARTS verbena_agent verbena_rsockets)
 function(verbena_unite target)

@@ -45,6 +45,16 @@ tl::unexpected<agent_client::AdminError> refuse_name(std::string_view name) {
                 fmt::format("'{}' is no name for a link: up to 63 letters, digits and any of _-.:@", name));
 }
 
+tl::unexpected<agent_client::AdminError> refuse_taken(std::string_view name) {
+  return refuse(EEXIST, fmt::format("there is a link '{0}' already: choose another name, or delete it first: "
+                                    "verbena link del {0}",
+                                    name));
+}
+
+tl::unexpected<agent_client::AdminError> refuse_unknown(std::string_view name) {
+  return refuse(ENODEV, fmt::format("there is no link '{}'; 'verbena link show' lists them", name));
+}
+
 // Nothing: of an address that every link has, or of one that is alone in its network.
 std::optional<roce::Prefix> network_of(const NetdevAddress& address) {
   constexpr uint8_t kAllBits = 128;
@@ -108,24 +118,27 @@ agent_client::AdminResult<void> LinkTable::add_link(std::string_view name, std::
   const auto found = std::find_if(netdevs_.begin(), netdevs_.end(), [&](const auto& entry) {
     return entry.second.present && entry.second.netdev.name == netdev;
   });
-  if (found == netdevs_.end()) return refuse(ENODEV, fmt::format("there is no netdev '{}'", netdev));
+  if (found == netdevs_.end())
+    return refuse(ENODEV, fmt::format("there is no netdev '{}'; 'ip link' lists them", netdev));
   auto& [interface_index, known] = *found;
 
   KnownLink* over = find_link_over(interface_index);
   KnownLink* named = find_link(name);
   if (named != nullptr && named != over) {
-    return refuse(EEXIST, fmt::format("there is a link '{}' already", name));
+    return refuse_taken(name);
   }
   if (over != nullptr && !over->automatic) {
     return refuse(
-        EEXIST, fmt::format("netdev '{}' has the link '{}' already; delete that first", netdev, over->name));
+        EEXIST,
+        fmt::format("netdev '{0}' has the link '{1}' already; delete that first: verbena link del {1}",
+                    netdev, over->name));
   }
   if (over != nullptr && named == over) {
     if (known.netdev.loopback) {  // it is there for the time being only, and is to stay
       over->automatic = false;
       return {};
     }
-    return refuse(EEXIST, fmt::format("there is a link '{}' already", name));
+    return refuse_taken(name);
   }
   known.link_deleted = false;
   if (over != nullptr) {
@@ -142,7 +155,7 @@ agent_client::AdminResult<void> LinkTable::add_link(std::string_view name, std::
 
 agent_client::AdminResult<void> LinkTable::delete_link(std::string_view name) {
   KnownLink* link = find_link(name);
-  if (link == nullptr) return refuse(ENODEV, fmt::format("there is no link '{}'", name));
+  if (link == nullptr) return refuse_unknown(name);
   netdevs_[link->interface_index].link_deleted = true;
   links_.erase(links_.begin() + (link - links_.data()));
   return {};
@@ -150,11 +163,11 @@ agent_client::AdminResult<void> LinkTable::delete_link(std::string_view name) {
 
 agent_client::AdminResult<void> LinkTable::rename_link(std::string_view name, std::string_view new_name) {
   KnownLink* link = find_link(name);
-  if (link == nullptr) return refuse(ENODEV, fmt::format("there is no link '{}'", name));
+  if (link == nullptr) return refuse_unknown(name);
   if (name == new_name) return {};
   if (!is_valid_name(new_name)) return refuse_name(new_name);
   if (find_link(new_name) != nullptr) {
-    return refuse(EEXIST, fmt::format("there is a link '{}' already", new_name));
+    return refuse_taken(new_name);
   }
   link->name = new_name;
   link->automatic = false;
@@ -163,7 +176,7 @@ agent_client::AdminResult<void> LinkTable::rename_link(std::string_view name, st
 
 agent_client::AdminResult<void> LinkTable::set_peers(std::string_view name, std::vector<roce::Prefix> peers) {
   KnownLink* link = find_link(name);
-  if (link == nullptr) return refuse(ENODEV, fmt::format("there is no link '{}'", name));
+  if (link == nullptr) return refuse_unknown(name);
   link->peers = std::move(peers);
   return {};
 }

@@ -2,6 +2,7 @@
 #include <cerrno>
 #include <charconv>
 #include <chrono>
+#include <climits>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -35,9 +36,15 @@
 #include "agent_client/agent_starter.h"
 #include "base/log.h"
 #include "base/unique_fd.h"
+#include "command_line/option_values.h"
+#include "command_line/usage_errors.h"
+#include "protocol/text.h"
 
 namespace verbena::agent {
 namespace {
+
+// As `verbena` has it: 1 is for what could not be done.
+constexpr int kWrongUsage = 2;
 
 constexpr const char* kDescription =
     "The Verbena agent: keeps the RDMA links of a network namespace and lends its UDP port 4791 to "
@@ -146,8 +153,10 @@ std::string describe_other_agent() {
   const pid_t pid = other ? other->agent_pid() : 0;
   const char state = agent_client::process_state(pid);
   if (state == 'T' || state == 't') return agent_client::describe_silence(pid);
-  return fmt::format("another agent of this user{} runs in this network namespace already",
-                     pid > 0 ? fmt::format(" (pid {})", pid) : "");
+  return fmt::format(
+      "another agent of this user{} runs in this network namespace already; programs use that "
+      "one ('verbena status'). To start another, end it first{}",
+      pid > 0 ? fmt::format(" (pid {})", pid) : "", pid > 0 ? fmt::format(": kill {}", pid) : "");
 }
 
 // Without --foreground, and not started by a client: leaves a copy running and returns when it listens.
@@ -163,6 +172,15 @@ int detach(const Settings& settings) {
   pollfd entry{ready->get(), POLLIN, 0};
   ::poll(&entry, 1, 5000);
   return 0;
+}
+
+std::string why_not_started(int error) {
+  rlimit limit{};
+  if (error != EMFILE || ::getrlimit(RLIMIT_NOFILE, &limit) != 0) return std::strerror(error);
+  return fmt::format(
+      "at most {} descriptors may be open (ulimit -Hn) in the program that starts it: start "
+      "verbena-agent beforehand, from a shell with a higher limit",
+      limit.rlim_max);
 }
 
 int serve(const Settings& settings) {
@@ -191,7 +209,7 @@ int serve(const Settings& settings) {
   options.discovery = !settings.no_discovery;
   Agent agent(std::move(*name), options);
   if (const auto started = agent.start(); !started) {
-    std::fprintf(stderr, "verbena-agent: cannot start: %s\n", std::strerror(started.error().code));
+    std::fprintf(stderr, "verbena-agent: cannot start: %s\n", why_not_started(started.error().code).c_str());
     ready.reset();  // who waits for us is not to wait for our end, too
     return 1;
   }
@@ -220,25 +238,30 @@ std::optional<uid_t> find_user(const std::string& text) {
 
 // False: it cannot be, and the user has been told.
 bool find_only_user(Settings& settings) {
-  if (settings.only_user.empty()) return true;
   settings.serve_only = find_user(settings.only_user);
   if (settings.serve_only && ::geteuid() == 0) return true;
   std::fprintf(stderr, "verbena-agent: %s\n",
-               settings.serve_only ? "--serve-only is for root's agent: another serves its own user alone"
-                                   : fmt::format("there is no user '{}'", settings.only_user).c_str());
+               settings.serve_only
+                   ? "--serve-only is for root's agent: another serves its own user alone, so leave it out"
+                   : fmt::format("--serve-only: there is no user '{}'; give a name or a number, as 'getent "
+                                 "passwd' lists them",
+                                 protocol::printable(settings.only_user))
+                         .c_str());
   return false;
 }
 
 int run(int argc, char** argv) {
   Settings settings;
   CLI::App app(kDescription, "verbena-agent");
+  app.option_defaults()->disable_flag_override();
   app.set_version_flag("--version", VERBENA_VERSION);
   app.add_flag("-f,--foreground", settings.foreground,
                "Stay in the foreground, and never end for being idle");
   app.add_option("--idle-timeout", settings.idle_seconds,
                  "End after so many seconds without clients and without links made by the user")
       ->capture_default_str()
-      ->check(CLI::Range(0.0, 1e6));
+      ->transform(command_line::decimal_number("a number of seconds from 0 to 1000000", 0, 1e6))
+      ->type_name("SECONDS");
   app.add_option("--serve-only", settings.only_user,
                  "Root's agent: serve root and this user, and nobody else. Their programs get sockets of the "
                  "port; to those of further users the agent would hand packets over, which is slower")
@@ -246,13 +269,23 @@ int run(int argc, char** argv) {
   app.add_flag("--no-discovery", settings.no_discovery,
                "Do not look for the agents of other hosts, and do not let them know of this one");
   app.add_flag("--keep-vault", settings.keeper, "Only hold the vault of root's agent")->group("");
-  app.add_option("--ready-fd", settings.ready_fd, "Close this descriptor when listening")->group("");
+  app.add_option("--ready-fd", settings.ready_fd, "Close this descriptor when listening")
+      ->transform(command_line::whole_number("a descriptor", 0, INT_MAX))
+      ->group("");
   app.footer(
       "VERBENA_LOG=error|warning|info|debug makes the agent say what it does, on standard error; where a\n"
       "program has started it and that is a pipe, in the file log-NETNS beside the agent's directory.");
-  CLI11_PARSE(app, argc, argv);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& asked_for_text) {  // --help, --version
+    return app.exit(asked_for_text);
+  } catch (const CLI::ParseError& error) {
+    fmt::print(stderr, "verbena-agent: {}\nTry 'verbena-agent --help'.\n",
+               command_line::what_is_wrong(app, error));
+    return kWrongUsage;
+  }
   if (settings.keeper) return keep_vault();
-  if (!find_only_user(settings)) return 1;
+  if (app.count("--serve-only") > 0 && !find_only_user(settings)) return 1;
   if (!settings.foreground && settings.ready_fd < 0) return detach(settings);
   return serve(settings);
 }

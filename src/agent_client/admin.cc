@@ -24,7 +24,10 @@ namespace {
 
 AdminResult<void> check_link_name(std::string_view name) {
   if (name.size() < protocol::kLinkNameBytes) return {};
-  return tl::unexpected(AdminError{EINVAL, "a link's name has at most 63 characters"});
+  return tl::unexpected(
+      AdminError{EINVAL, fmt::format("'{}' has {} characters, and a link's name at most {}",
+                                     protocol::printable(name.substr(0, protocol::kLinkNameBytes)) + "...",
+                                     name.size(), protocol::kLinkNameBytes - 1)});
 }
 
 // The agent tells only whether a link is up. The answer is of this network namespace, which is the agent's.

@@ -11,6 +11,7 @@ import source_tree
 FLOORS = {
     "base": 1,
     "paths": 2, "protocol": 2, "roce": 2, "memory": 2, "ethernet": 2,
+    "command_line": 2.5,
     "queues": 3, "local": 3, "capture": 3, "congestion": 3,
     "trace": 3.5,
     "transport": 4, "cm": 4, "fabric": 4,

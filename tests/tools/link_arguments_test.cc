@@ -61,8 +61,8 @@ TEST(PeerSetting, AnyIsAll) {
 
 TEST(PeerSetting, SaysWhatIsMissingAndWhatIsWrong) {
   EXPECT_THAT(peer_error_of({}), HasSubstr("the link's name is missing"));
-  EXPECT_THAT(peer_error_of({"rxe0"}), HasSubstr("only 'peers' can be set"));
-  EXPECT_THAT(peer_error_of({"rxe0", "mtu", "1500"}), HasSubstr("only 'peers' can be set"));
+  EXPECT_THAT(peer_error_of({"rxe0"}), HasSubstr("'peers' is missing"));
+  EXPECT_THAT(peer_error_of({"rxe0", "mtu", "1500"}), HasSubstr("'mtu' cannot be set, only 'peers'"));
   EXPECT_THAT(peer_error_of({"rxe0", "peers"}), HasSubstr("nothing follows 'peers'"));
   EXPECT_THAT(peer_error_of({"rxe0", "peers", "192.0.2.0/33"}),
               HasSubstr("'192.0.2.0/33' is no address and no network"));

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cerrno>
+#include <csignal>
 #include <cstring>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
@@ -83,9 +85,17 @@ bool look_at_program(const std::string& program, doctor::Findings& findings) {
   const auto looked = doctor::look_at_program(program, *installation, findings);
   if (looked) return true;
   const int error = looked.error().code;
-  if (error == ENOENT) {
-    complain("'{}' is neither a program in PATH, nor a file, nor a host whose name or address is known",
-             printable(program));
+  std::error_code ignored;
+  if (std::filesystem::is_directory(program, ignored)) {
+    complain("'{}' is a directory: name a program or a library in it", printable(program));
+  } else if (error == ENOENT) {
+    complain(
+        "'{}' is neither a program in PATH, nor a file, nor a host whose name or address is known; give a "
+        "path "
+        "such as ./program, or an IP address",
+        printable(program));
+  } else if (error == ENOEXEC) {
+    complain("'{}' is neither a program, nor a script, nor a shared library", printable(program));
   } else {
     complain("cannot look at '{}': {}", printable(program), std::strerror(error));
   }
@@ -106,6 +116,7 @@ bool is_address(const std::string& text) {
 
 // `what`: a program, a library, or a host. A host that is called like a program is asked for by its address.
 int look(const std::string& what, bool json) {
+  std::signal(SIGXFSZ, SIG_IGN);  // a limit of the size of files (ulimit -f) is something to be told of
   doctor::Findings findings;
   const bool is_path = what.find('/') != std::string::npos;
   const bool is_program = is_path || (!what.empty() && !is_address(what) && doctor::is_program(what));

@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "base/log.h"
 #include "paths/missing_system_file.h"
 #include "tools/doctor/checks.h"
 #include "tools/doctor/program.h"
@@ -84,6 +85,7 @@ void look_at_library_path(const Installation& installation, Findings& findings) 
 
 // Each is right for somebody, and easily forgotten in a profile.
 void look_at_settings(Findings& findings) {
+  log_level();  // complains of VERBENA_LOG, if it has no level's name
   for (const WrongSetting& wrong : wrong_settings()) {
     findings.cost(kLibraries, wrong.what, fmt::format("correct it, or take it out: unset {}", wrong.name));
   }

@@ -101,13 +101,22 @@ void look_at_states(const std::vector<LinkStatus>& links, const Netdevs& netdevs
   }
 }
 
+// The agent takes away the link of a device that is switched off.
+void look_at_switched_off(const Netdevs& netdevs, Findings& findings) {
+  for (const Netdev& one : netdevs.all) {
+    if (one.loopback || one.master != 0 || one.up || !one.has_address) continue;
+    findings.fault(kLinks, fmt::format("{} has an address and is switched off, so it has no link", one.name),
+                   fmt::format("switch it on: ip link set {} up", one.name));
+  }
+}
+
 // Only what holds for all that could carry something: a host has devices that are meant for one thing alone.
 void look_at_addresses(const std::vector<LinkStatus>& links, const Netdevs& netdevs, Findings& findings) {
   std::vector<const LinkStatus*> outward;
   for (const LinkStatus& one : links) {
     if (leads_outward(one, netdevs)) outward.push_back(&one);
   }
-  if (outward.empty()) return;
+  if (outward.empty()) return look_at_switched_off(netdevs, findings);
   const auto none_has = [&](bool (*is_such)(const roce::Address&)) {
     return std::none_of(outward.begin(), outward.end(),
                         [&](const LinkStatus* one) { return has_gid(*one, is_such); });
@@ -138,12 +147,12 @@ void look_at_sizes(const LinkStatus& one, const Netdevs& netdevs, Findings& find
                                one.link.mtu, kSmallestPacket),
                    fmt::format("raise it: ip link set {} mtu 1500", netdev));
   } else if (path_mtu(one) < kUsualPathMtu) {
-    findings.cost(
-        kMtu,
-        fmt::format(
-            "{} carries {} bytes, so that the path MTU is {}: programs that want 1024 fail, others are slow",
-            netdev, one.link.mtu, path_mtu(one)),
-        fmt::format("raise it: ip link set {} mtu 1500, on each device of the way", netdev));
+    findings.cost(kMtu,
+                  fmt::format("{} carries {} bytes, so that the path MTU is {}: programs are slow, and those "
+                              "that ask for 1024 send "
+                              "IP fragments, which adapters drop",
+                              netdev, one.link.mtu, path_mtu(one)),
+                  fmt::format("raise it: ip link set {} mtu 1500, on each device of the way", netdev));
   }
   const uint32_t needed = path_mtu(one) + kPacketOverhead;
   for (const Netdev& port : netdevs.all) {

@@ -211,9 +211,16 @@ Result<void> look_at_program(const std::string& name, const Installation& instal
     if (file.error().code != ENOEXEC) return fail(file.error().code);
     const std::string interpreter = interpreter_of_script(program);
     if (interpreter.empty()) return fail(ENOEXEC);
+    fs::path next = find_program(interpreter);
+    std::error_code ignored;
+    if (next.empty() || !fs::exists(next, ignored)) {
+      findings.fault(kProgram,
+                     fmt::format("{} is a script for {}, which is not there", program.string(), interpreter),
+                     "install it, or correct the script's first line");
+      return {};
+    }
     findings.fine(kProgram, fmt::format("{} is a script for {}", program.string(), interpreter));
-    program = find_program(interpreter);
-    if (program.empty()) return fail(ENOENT);
+    program = std::move(next);
   }
   return fail(ELOOP);
 }

@@ -10,15 +10,18 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "command_line/suggestion.h"
 #include "tools/explain/search.h"
 #include "tools/explain/table.h"
 #include "tools/verbena/commands.h"
 #include "tools/verbena/help.h"
 #include "tools/verbena/message.h"
 #include "tools/verbena/names.h"
-#include "tools/verbena/suggestion.h"
 
 namespace verbena::tools {
+
+using namespace command_line;
+
 namespace {
 
 using explanations::Entry;

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <exception>
 
 #include "tools/rdma/agent_system.h"
@@ -24,7 +26,9 @@ int main(int argc, char** argv) {
   try {
     verbena::tools::rdma::AgentSystem system;
     Answer answer = verbena::tools::rdma::run({argv, argv + argc}, system, print);
-    return print(answer) ? answer.status : 1;
+    if (print(answer)) return answer.status;
+    std::fprintf(stderr, "rdma: cannot write to standard output: %s\n", std::strerror(errno));
+    return 1;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "rdma: %s\n", error.what());
     return 1;

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <csignal>
 #include <cstring>
 #include <memory>
 #include <optional>
@@ -13,6 +14,7 @@
 #include <poll.h>
 
 #include "agent_client/capture_client.h"
+#include "command_line/option_values.h"
 #include "tools/verbena/capture_links.h"
 #include "tools/verbena/capture_output.h"
 #include "tools/verbena/commands.h"
@@ -21,11 +23,13 @@
 #include "tools/verbena/installation.h"
 #include "tools/verbena/message.h"
 #include "tools/verbena/names.h"
-#include "tools/verbena/option_values.h"
 #include "tools/verbena/recorder.h"
 #include "tools/verbena/report.h"
 
 namespace verbena::tools {
+
+using namespace command_line;
+
 namespace {
 
 using agent_client::CaptureClient;
@@ -129,7 +133,8 @@ bool Capture::write_out() {
   const auto written = output_.write(recorder_.writer().pending());
   recorder_.writer().clear();
   if (!written && written.error().code != EPIPE) {
-    failure_ = fmt::format("cannot write: {}", std::strerror(written.error().code));
+    failure_ = fmt::format("cannot write '{}': {}; what was written until then can be read", wish_.file,
+                           std::strerror(written.error().code));
   }
   return written.has_value();
 }
@@ -177,7 +182,7 @@ int Capture::run() {
   const uint64_t left_out = recorder_.left_out();
   complain("{} packets written, {} left out{}", recorder_.written(), left_out,
            left_out == 0 ? "" : ": they came faster than they could be written");
-  if (recorder_.written() == 0 && left_out == 0) {
+  if (recorder_.written() == 0 && left_out == 0 && !failure_) {
     complain(
         "no process sent through shared memory meanwhile; traffic on the wire: tcpdump -i any udp port 4791");
   }
@@ -186,10 +191,23 @@ int Capture::run() {
   return kFailed;
 }
 
+std::string why_not_opened(const std::string& file, int error) {
+  if (error == EISDIR && file == "-")
+    return "standard output is a terminal; send it into a file or a program: verbena capture - | wireshark "
+           "-k -i -";
+  if (error == EISDIR) return "it is a directory; name a file, such as traffic.pcapng";
+  if (error == ENOENT) return "its directory does not exist; make that first";
+  return std::strerror(error);
+}
+
 // A file that is there is not touched before all else is well.
 int capture(const CaptureWish& wish) {
   agent_client::ConnectOptions options;
   if (const auto installation = Installation::of_this_program()) options.agent_program = installation->agent;
+  if (wish.choice.pid != 0 && ::kill(wish.choice.pid, 0) != 0 && errno == ESRCH) {
+    complain("--pid: there is no process {}; 'verbena status' lists those that use Verbena", wish.choice.pid);
+    return kFailed;
+  }
   const auto client = CaptureClient::connect(options);
   if (!client) return report(client.error());
   if (const std::string& name = wish.choice.link; !name.empty()) {
@@ -204,9 +222,7 @@ int capture(const CaptureWish& wish) {
   if (!started) return report(started.error());
   auto output = CaptureOutput::open(wish.file);
   if (!output) {
-    complain("cannot write '{}': {}", wish.file,
-             wish.file == "-" && output.error().code == EISDIR ? "standard output is a terminal"
-                                                               : std::strerror(output.error().code));
+    complain("cannot write '{}': {}", wish.file, why_not_opened(wish.file, output.error().code));
     return kFailed;
   }
   return Capture(wish, **client, std::move(*output)).run();

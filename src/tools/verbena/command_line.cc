@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <exception>
+#include <iostream>
 #include <optional>
 #include <string>
 #include <utility>
@@ -10,12 +13,15 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
+#include "command_line/usage_errors.h"
 #include "tools/verbena/commands.h"
 #include "tools/verbena/help.h"
 #include "tools/verbena/message.h"
-#include "tools/verbena/usage_errors.h"
 
 namespace verbena::tools {
+
+using namespace command_line;
+
 namespace {
 
 constexpr const char* kDescription =
@@ -67,6 +73,12 @@ int complain_of_usage(const std::string& what, const std::string& command) {
   return kUsage;
 }
 
+// After a failed write, which has set errno.
+int complain_of_output() {
+  complain("cannot write the answer to standard output: {}", std::strerror(errno));
+  return kFailed;
+}
+
 // Only there for the list of commands: words_for_help() handles it.
 void add_help(CLI::App& verbena) {
   CLI::App* command = verbena.add_subcommand("help", "Explain a command");
@@ -88,6 +100,7 @@ int run_command_line(int argc, char** argv) {
   CLI::App verbena(kDescription, "verbena");
   explain(verbena, "verbena COMMAND [OPTION...]", kVerbenaExamples);
   verbena.require_subcommand(1);
+  verbena.option_defaults()->disable_flag_override();  // also those of the commands
   verbena.set_version_flag("--version", "verbena " VERBENA_VERSION);
 
   int status = kDone;
@@ -106,23 +119,22 @@ int run_command_line(int argc, char** argv) {
   add_help(verbena);
   words = cut_words(wants_help ? words_for_help(verbena, arguments) : std::move(arguments));
   if (const auto wrong = unknown_command(verbena, words.ours)) {
-    return complain_of_usage(*wrong, "verbena");
+    return complain_of_usage(wrong->what, wrong->within);
   }
   try {
     std::reverse(words.ours.begin(), words.ours.end());  // as CLI11 takes them
     verbena.parse(std::move(words.ours));
   } catch (const CLI::Success& asked_for_text) {  // --help, --version
-    return verbena.exit(asked_for_text);
+    const int done = verbena.exit(asked_for_text);
+    return std::cout.flush() ? done : complain_of_output();
   } catch (const CLI::ParseError& error) {
     return complain_of_usage(what_is_wrong(verbena, error), reached(verbena));
   } catch (const std::exception& error) {
+    if (std::ferror(stdout) != 0) return complain_of_output();
     complain("{}", error.what());
     return kFailed;
   }
-  if (std::fflush(stdout) != 0 && status == kDone) {
-    complain("cannot write the answer to standard output");
-    return kFailed;
-  }
+  if (std::fflush(stdout) != 0 && status == kDone) return complain_of_output();
   return status;
 }
 

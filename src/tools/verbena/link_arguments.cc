@@ -50,7 +50,9 @@ tl::expected<LinkAddition, std::string> parse_link_addition(const std::vector<st
 
 tl::expected<PeerSetting, std::string> parse_peer_setting(const std::vector<std::string>& words) {
   if (words.empty()) return wrong("the link's name is missing", kPeerForms);
-  if (words.size() < 2 || words[1] != "peers") return wrong("of a link only 'peers' can be set", kPeerForms);
+  if (words.size() < 2) return wrong("'peers' is missing", kPeerForms);
+  if (words[1] != "peers")
+    return wrong(fmt::format("'{}' cannot be set, only 'peers'", words[1]), kPeerForms);
   if (words.size() == 2) return wrong("nothing follows 'peers'", kPeerForms);
   PeerSetting setting{words[0], {}};
   if (words.size() == 3 && words[2] == "any") return setting;

@@ -22,8 +22,22 @@ namespace {
 constexpr int kType = SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK;
 constexpr int kBacklog = 32;
 
+struct Advice {
+  int error;
+  std::string_view words;
+};
+constexpr Advice kAdvice[] = {
+    {EADDRNOTAVAIL, "; no network device has this address, 'ip address' lists those there are"},
+    {EADDRINUSE, "; another program listens there ('ss -ltnp'), so take another port"},
+    {EACCES, "; take another place, or run it as root"},
+    {ENOENT, "; make the directory first"},
+    {ENAMETOOLONG, "; a socket's path has 1 to 107 characters"},
+};
+
 tl::unexpected<std::string> cannot(const std::string& where, int error) {
-  return tl::unexpected(fmt::format("cannot listen at '{}': {}", where, std::strerror(error)));
+  const auto advice = std::ranges::find(kAdvice, error, &Advice::error);
+  return tl::unexpected(fmt::format("cannot listen at '{}': {}{}", where, std::strerror(error),
+                                    advice != std::end(kAdvice) ? advice->words : ""));
 }
 
 // A socket that a killed server has left is in nobody's way.

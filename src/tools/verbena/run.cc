@@ -105,6 +105,13 @@ bool prepare_environment(const Installation& installation, const fs::path& progr
   setenv("ASAN_OPTIONS", "detect_leaks=0", 0);  // what the program leaks is its own business
 #endif
   const doctor::ElfFile elf = doctor::read_elf_file(program).value_or(doctor::ElfFile{});
+  if (elf.machine == doctor::own_machine() && !elf.is_library && elf.interpreter.empty()) {
+    complain(
+        "warning: '{}' is linked statically, so Verbena's libraries cannot reach it, but only what it "
+        "starts; "
+        "link it with libibverbs.so.1",
+        program.string());
+  }
   if (shared_memory && may_have_memory(program, elf)) put_first_in_preload(installation.memory);
   prepare_for_sanitizers(elf, installation);
   if (!installation.preload.empty()) put_first_in_preload(installation.preload);
@@ -119,7 +126,7 @@ constexpr const char* kLogLevels[] = {"none", "error", "warning", "info", "debug
 void look_at_settings() {
   for (const WrongSetting& wrong : wrong_settings()) {
     complain("warning: {}", wrong.what);
-    unsetenv(wrong.name.c_str());
+    if (wrong.is_ours) unsetenv(wrong.name.c_str());
   }
   if (!environment("VERBENA_LOG").empty()) {
     setenv("VERBENA_LOG", kLogLevels[static_cast<size_t>(log_level())], 1);

@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/verbena/settings.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cstdlib>
+#include <filesystem>
 #include <string_view>
+#include <system_error>
 
 #include <fmt/format.h>
+#include <unistd.h>
 
+#include "command_line/suggestion.h"
 #include "engine/shard_dealing.h"
 #include "tools/verbena/names.h"
 
@@ -42,6 +47,26 @@ const Setting kSettings[] = {
     {"VERBENA_CONGESTION", is_congestion_control, "'fixed', or not set"},
 };
 
+bool is_program(const char* file) {
+  std::error_code ignored;
+  return ::access(file, X_OK) == 0 && std::filesystem::is_regular_file(file, ignored);
+}
+
+// A variable "VERBENA_NAME=value" whose name is one of ours with a wrong letter or two.
+void add_mistyped(std::string_view entry, std::vector<WrongSetting>& wrong) {
+  constexpr std::string_view kPrefix = "VERBENA_";
+  if (!entry.starts_with(kPrefix)) return;
+  const std::string_view name = entry.substr(kPrefix.size(), entry.find('=') - kPrefix.size());
+  std::vector<std::string> ours = {"LOG", "AGENT", "SYS_DIR"};
+  for (const Setting& setting : kSettings) ours.emplace_back(setting.name + kPrefix.size());
+  if (std::ranges::find(ours, name) != ours.end()) return;
+  const std::string_view meant = command_line::closest(name, ours);
+  if (meant.empty()) return;
+  wrong.push_back({fmt::format("{}{}", kPrefix, name), false,
+                   fmt::format("{0}{1} is no variable of Verbena's; did you mean {0}{2}?", kPrefix,
+                               printable(name), meant)});
+}
+
 }  // namespace
 
 std::vector<WrongSetting> wrong_settings() {
@@ -49,9 +74,19 @@ std::vector<WrongSetting> wrong_settings() {
   for (const Setting& setting : kSettings) {
     const char* value = std::getenv(setting.name);
     if (value == nullptr || *value == '\0' || setting.is_known(value)) continue;
-    wrong.push_back({setting.name, fmt::format("{}={} has no effect: it has to be {}", setting.name,
-                                               printable(value), setting.allowed)});
+    wrong.push_back({setting.name, true,
+                     fmt::format("{}={} has no effect: it has to be {}", setting.name, printable(value),
+                                 setting.allowed)});
   }
+  const char* agent = std::getenv("VERBENA_AGENT");
+  if (agent != nullptr && *agent != '\0' && !is_program(agent)) {
+    wrong.push_back(
+        {"VERBENA_AGENT", false,
+         fmt::format("VERBENA_AGENT={} is not an executable file: where no agent runs, none can be "
+                     "started",
+                     printable(agent))});
+  }
+  for (char** entry = environ; *entry != nullptr; ++entry) add_mistyped(*entry, wrong);
   return wrong;
 }
 

@@ -9,6 +9,7 @@ namespace verbena::tools {
 // An environment variable with a value that Verbena does not know, and so ignores.
 struct WrongSetting {
   std::string name;
+  bool is_ours;      // false: another name, which looks like a mistyped one of ours
   std::string what;  // "VERBENA_SHARDS=99 has no effect: it has to be a number from 1 to 8"
 };
 

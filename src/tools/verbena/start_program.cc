@@ -75,15 +75,28 @@ std::string missing_interpreter(const fs::path& file) {
   return interpreter_of_script(file);
 }
 
+std::string why_no_permission(const fs::path& file) {
+  std::error_code ignored;
+  if (fs::is_directory(file, ignored)) return "it is a directory";
+  const fs::perms mode = fs::status(file, ignored).permissions();
+  constexpr fs::perms kAnyExecute = fs::perms::owner_exec | fs::perms::group_exec | fs::perms::others_exec;
+  if (fs::is_regular_file(file, ignored) && (mode & kAnyExecute) == fs::perms::none)
+    return fmt::format("it is not executable; if it is a program, 'chmod +x {}'", file.string());
+  return "this user may not execute it (its mode, its directories', or a mount with noexec)";
+}
+
 int explain_failure(const fs::path& file, const std::string& name, int error) {
   std::error_code ignored;
   if (error == ENOENT && !fs::exists(file, ignored)) {
-    complain("there is no program '{}'{}", name, file.empty() ? " in PATH" : "");
+    complain("there is no program '{}'{}", name,
+             file.empty() ? " in PATH; if it lies elsewhere, give its path, such as ./" + name : "");
     return kNotFound;
   }
   std::string reason = std::strerror(error);
   if (error == ENOENT) {
     reason = fmt::format("it needs '{}', which is not there", missing_interpreter(file));
+  } else if (error == EACCES) {
+    reason = why_no_permission(file);
   } else if (error == ENOEXEC) {
     const auto elf = doctor::read_elf_file(file);
     reason = elf ? reason_to_refuse(*elf) : "it is neither a program nor a script";

@@ -8,18 +8,21 @@
 #include <fmt/ranges.h>
 
 #include "agent_client/admin.h"
+#include "command_line/option_values.h"
 #include "queues/status_words.h"
 #include "tools/verbena/agent_absence.h"
 #include "tools/verbena/commands.h"
 #include "tools/verbena/help.h"
 #include "tools/verbena/message.h"
-#include "tools/verbena/option_values.h"
 #include "tools/verbena/report.h"
 #include "tools/verbena/status_filter.h"
 #include "tools/verbena/status_json.h"
 #include "tools/verbena/status_text.h"
 
 namespace verbena::tools {
+
+using namespace command_line;
+
 namespace {
 
 constexpr const char* kStatusExamples =
@@ -39,8 +42,7 @@ struct StatusOptions {
 };
 
 // REQUIRES: no process passes the filter
-std::string why_no_process(const StatusFilter& filter, bool has_processes) {
-  if (!has_processes) return "no process uses Verbena";
+std::string why_no_process(const StatusFilter& filter) {
   const int kinds = !filter.pids.empty() + !filter.programs.empty() + !filter.qpns.empty() +
                     !filter.states.empty() + !filter.links.empty();
   if (kinds > 1) return "no process matches all of these options; 'verbena status' lists the processes";
@@ -69,10 +71,9 @@ int show(const StatusOptions& options) {
     for (const std::string& name : options.filter.links) {
       if (!find_link(*answer, name)) return kFailed;
     }
-    const bool has_processes = !answer->slots.empty();
     status = only(std::move(*answer), options.filter);
     if (options.filter.wants_processes() && status->slots.empty() && !options.json) {
-      complain("{}", why_no_process(options.filter, has_processes));
+      complain("{}", why_no_process(options.filter));
       return kFailed;
     }
   } else if (!is_absence(admin.error())) {

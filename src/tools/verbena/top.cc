@@ -15,15 +15,18 @@
 #include <unistd.h>
 
 #include "agent_client/admin.h"
+#include "command_line/option_values.h"
 #include "tools/verbena/agent_absence.h"
 #include "tools/verbena/commands.h"
 #include "tools/verbena/end_signals.h"
 #include "tools/verbena/help.h"
 #include "tools/verbena/message.h"
-#include "tools/verbena/option_values.h"
 #include "tools/verbena/top_screen.h"
 
 namespace verbena::tools {
+
+using namespace command_line;
+
 namespace {
 
 constexpr const char* kTopExamples =
@@ -83,7 +86,10 @@ int print_tables(const TopOptions& options) {
       for (const std::string& line : top_lines(*before, *now, seconds, options.settings))
         fmt::print("{}\n", line);
       if (i + 1 < options.count) fmt::print("\n");
-      std::fflush(stdout);
+      if (std::fflush(stdout) != 0) {
+        complain("cannot write the table to standard output: {}", std::strerror(errno));
+        return kFailed;
+      }
     }
     before = std::move(now);
   }

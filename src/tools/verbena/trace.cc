@@ -16,18 +16,21 @@
 
 #include "agent/left_traces.h"
 #include "agent_client/trace_client.h"
+#include "command_line/option_values.h"
 #include "tools/verbena/agent_absence.h"
 #include "tools/verbena/commands.h"
 #include "tools/verbena/end_signals.h"
 #include "tools/verbena/help.h"
 #include "tools/verbena/installation.h"
 #include "tools/verbena/message.h"
-#include "tools/verbena/option_values.h"
 #include "tools/verbena/report.h"
 #include "tools/verbena/trace_lines.h"
 #include "trace/reader.h"
 
 namespace verbena::tools {
+
+using namespace command_line;
+
 namespace {
 
 using agent_client::TraceClient;

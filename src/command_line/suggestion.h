@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-namespace verbena::tools {
+namespace verbena::command_line {
 
 // The candidate that a mistyped word most likely stands for: the one with the fewest letters added, left out,
 // changed or swapped, at most one in three; or the only one that begins with the word. Empty: there is none.
@@ -14,4 +14,4 @@ std::string_view closest(std::string_view word, std::span<const std::string> can
 // "; did you mean 'status'?", or nothing where no candidate is close.
 std::string did_you_mean(std::string_view word, std::span<const std::string> candidates);
 
-}  // namespace verbena::tools
+}  // namespace verbena::command_line

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/verbena/usage_errors.h"
+#include "command_line/usage_errors.h"
 
 #include <algorithm>
 #include <string_view>
@@ -8,11 +8,13 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "tools/verbena/names.h"
-#include "tools/verbena/suggestion.h"
+#include "command_line/suggestion.h"
+#include "protocol/text.h"
 
-namespace verbena::tools {
+namespace verbena::command_line {
 namespace {
+
+using protocol::printable;
 
 std::vector<const CLI::App*> subcommands_of(const CLI::App& app) {
   return app.get_subcommands([](const CLI::App*) { return true; });
@@ -33,14 +35,15 @@ std::vector<std::string> names_of_subcommands(const CLI::App& app) {
 std::vector<std::string> names_of_options(const CLI::App& app) {
   std::vector<std::string> names;
   for (const CLI::Option* one : app.get_options()) {
+    if (one->get_group().empty()) continue;  // not for users
     for (const std::string& name : one->get_lnames()) names.push_back("--" + name);
     for (const std::string& name : one->get_snames()) names.push_back("-" + name);
   }
   return names;
 }
 
-const CLI::App& last_reached(const CLI::App& verbena) {
-  const CLI::App* app = &verbena;
+const CLI::App& last_reached(const CLI::App& program) {
+  const CLI::App* app = &program;
   while (!app->get_subcommands().empty()) app = app->get_subcommands().front();
   return *app;
 }
@@ -51,6 +54,11 @@ std::string subject_of(std::string_view sentence) {
   constexpr std::string_view kPrefix = "Could not convert: ";
   if (sentence.starts_with(kPrefix)) sentence.remove_prefix(kPrefix.size());
   return std::string(sentence.substr(0, sentence.find_first_of(": ")));
+}
+
+// As the user writes the name of an option.
+std::string with_dashes(const std::string& name) {
+  return (name.size() > 1 ? "--" : "-") + name;
 }
 
 std::string about_a_word(const CLI::App& app, const std::string& word) {
@@ -68,18 +76,18 @@ std::string about_a_missing_command(const CLI::App& app) {
 
 }  // namespace
 
-std::string reached(const CLI::App& verbena) {
-  std::string name = "verbena";
-  for (const CLI::App* app = &verbena; !app->get_subcommands().empty();) {
+std::string reached(const CLI::App& program) {
+  std::string name = program.get_name();
+  for (const CLI::App* app = &program; !app->get_subcommands().empty();) {
     app = app->get_subcommands().front();
     name += " " + app->get_name();
   }
   return name;
 }
 
-std::vector<std::string> words_for_help(const CLI::App& verbena, const std::vector<std::string>& words) {
+std::vector<std::string> words_for_help(const CLI::App& program, const std::vector<std::string>& words) {
   std::vector<std::string> kept;
-  const CLI::App* app = &verbena;
+  const CLI::App* app = &program;
   for (size_t i = 1; i < words.size() && app != nullptr && !subcommands_of(*app).empty(); ++i) {
     kept.push_back(words[i]);
     app = subcommand(*app, words[i]);
@@ -88,25 +96,29 @@ std::vector<std::string> words_for_help(const CLI::App& verbena, const std::vect
   return kept;
 }
 
-std::optional<std::string> unknown_command(const CLI::App& verbena, const std::vector<std::string>& words) {
-  const CLI::App* app = &verbena;
+std::optional<UnknownCommand> unknown_command(const CLI::App& program,
+                                              const std::vector<std::string>& words) {
+  const CLI::App* app = &program;
+  std::string name = program.get_name();
   for (const std::string& word : words) {
     if (word.starts_with('-')) continue;
     if (subcommands_of(*app).empty()) break;
     const CLI::App* next = subcommand(*app, word);
     if (next == nullptr) {
-      const std::string of = app == &verbena ? "" : fmt::format(" of 'verbena {}'", app->get_name());
-      return fmt::format("unknown command '{}'{}{}", printable(word), of,
-                         did_you_mean(word, names_of_subcommands(*app)));
+      const std::string of = app == &program ? "" : fmt::format(" of '{}'", name);
+      return UnknownCommand{fmt::format("unknown command '{}'{}{}", printable(word), of,
+                                        did_you_mean(word, names_of_subcommands(*app))),
+                            name};
     }
     app = next;
+    name += " " + app->get_name();
   }
   return std::nullopt;
 }
 
-std::string what_is_wrong(const CLI::App& verbena, const CLI::ParseError& error) {
-  const CLI::App& app = last_reached(verbena);
-  const std::vector<std::string> words = verbena.remaining(true);
+std::string what_is_wrong(const CLI::App& program, const CLI::ParseError& error) {
+  const CLI::App& app = last_reached(program);
+  const std::vector<std::string> words = program.remaining(true);
   if (!words.empty()) return about_a_word(app, words.front());
   const std::string sentence = error.what();
   const std::string kind = error.get_name();
@@ -115,6 +127,8 @@ std::string what_is_wrong(const CLI::App& verbena, const CLI::ParseError& error)
                                                 : fmt::format("{} is missing", subject_of(sentence));
   }
   if (kind == "ArgumentMismatch") {
+    if (sentence.ends_with("disallowed flag override"))
+      return fmt::format("{} takes no value", with_dashes(sentence.substr(0, sentence.find(' '))));
     return sentence.ends_with("missing") ? fmt::format("{} needs a value", subject_of(sentence))
                                          : fmt::format("{} can be given only once", subject_of(sentence));
   }
@@ -122,4 +136,4 @@ std::string what_is_wrong(const CLI::App& verbena, const CLI::ParseError& error)
   return sentence;
 }
 
-}  // namespace verbena::tools
+}  // namespace verbena::command_line

@@ -7,7 +7,7 @@
 
 #include <CLI/App.hpp>
 
-namespace verbena::tools {
+namespace verbena::command_line {
 
 // Checks on the values of options. Each says in plain words what the value has to be, where CLI11's own
 // checks name C++ types and ranges. To be given to CLI::Option::transform(): they bring the value into a form
@@ -27,4 +27,4 @@ CLI::Validator one_of(std::vector<std::string> words);
 // For the help: "process|qp|link".
 std::string choice(const std::vector<std::string>& words);
 
-}  // namespace verbena::tools
+}  // namespace verbena::command_line

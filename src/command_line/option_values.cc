@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/verbena/option_values.h"
+#include "command_line/option_values.h"
 
 #include <algorithm>
 #include <charconv>
@@ -12,11 +12,13 @@
 #include <fmt/ranges.h>
 #include <strings.h>
 
-#include "tools/verbena/names.h"
-#include "tools/verbena/suggestion.h"
+#include "command_line/suggestion.h"
+#include "protocol/text.h"
 
-namespace verbena::tools {
+namespace verbena::command_line {
 namespace {
+
+using protocol::printable;
 
 // All of the text, or nothing.
 std::optional<uint64_t> number_in(std::string_view text) {
@@ -91,4 +93,4 @@ std::string choice(const std::vector<std::string>& words) {
   return fmt::format("{}", fmt::join(words, "|"));
 }
 
-}  // namespace verbena::tools
+}  // namespace verbena::command_line

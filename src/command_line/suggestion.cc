@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/verbena/suggestion.h"
+#include "command_line/suggestion.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -8,7 +8,7 @@
 
 #include <fmt/format.h>
 
-namespace verbena::tools {
+namespace verbena::command_line {
 namespace {
 
 // Longer words are no names of ours, and the distance takes time in proportion to both lengths.
@@ -67,4 +67,4 @@ std::string did_you_mean(std::string_view word, std::span<const std::string> can
   return meant.empty() ? std::string() : fmt::format("; did you mean '{}'?", meant);
 }
 
-}  // namespace verbena::tools
+}  // namespace verbena::command_line

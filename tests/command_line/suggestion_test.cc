@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/verbena/suggestion.h"
+#include "command_line/suggestion.h"
 
 #include <vector>
 
 #include <gtest/gtest.h>
 
-namespace verbena::tools {
+namespace verbena::command_line {
 namespace {
 
 const std::vector<std::string> kCommands = {"run", "status", "system", "link", "top", "trace", "doctor"};
@@ -36,4 +36,4 @@ TEST(Suggestion, IsTheEndOfASentence) {
 }
 
 }  // namespace
-}  // namespace verbena::tools
+}  // namespace verbena::command_line
