@@ -46,6 +46,7 @@ constexpr UsualCause kUsualCauses[] = {
     {EPERM, "the user may not"},
     {EACCES, "the user may not"},
     {EFAULT, "an address does not lie in the program's memory, or may not be written to"},
+    {EAGAIN, "no thread can be started: the user's limit (ulimit -u) or the cgroup's (pids.max) is reached"},
     {EMFILE, "the process has as many open files as it may have (ulimit -n)"},
     {ENFILE, "the system has as many open files as it may have"},
     {ECONNRESET, "the agent that knew of it has ended"},
@@ -61,9 +62,16 @@ std::string_view usual_cause(int code) {
   return found != std::end(kUsualCauses) ? found->words : "";
 }
 
-// A program that does not wait gets these again and again.
-bool is_failure(int code) {
-  return code != 0 && code != EAGAIN && code != EWOULDBLOCK && code != EINTR && code != EINPROGRESS;
+// Of calls that make something EAGAIN is an error: no thread could be started. A program that does not wait
+// gets it from other calls again and again.
+bool makes_something(std::string_view call) {
+  constexpr std::string_view kVerbs[] = {"open_device", "import_device", "create_", "alloc_", "reg_"};
+  return std::ranges::any_of(kVerbs, [&](std::string_view verb) { return call.find(verb) != call.npos; });
+}
+
+bool is_failure(std::string_view call, int code) {
+  if (code == EAGAIN) return makes_something(call);
+  return code != 0 && code != EINTR && code != EINPROGRESS;
 }
 
 // Programs call these to find out whether something is there: such an answer is no error to them.
@@ -102,6 +110,18 @@ CallRecord* OpenCall::open() noexcept {
   return &calls;
 }
 
+CallRecord* KeptReason::take(CallRecord& kept) noexcept {
+  kept = record();
+  return &record();
+}
+
+KeptReason::~KeptReason() {
+  if (record_ == nullptr) return;
+  const uint32_t open = record_->open;
+  *record_ = kept_;
+  record_->open = open;
+}
+
 void keep_reason(int code, fmt::string_view words, fmt::format_args arguments) noexcept {
   CallRecord& calls = record();
   calls.reason_length = write(words, arguments, calls.reason);
@@ -121,7 +141,7 @@ std::string_view reason_of(int code) noexcept {
 }
 
 void say_call_failed(const char* call, int code) noexcept {
-  if (log_level() < LogLevel::kError || !is_failure(code)) return;
+  if (log_level() < LogLevel::kError || !is_failure(call, code)) return;
   if (*call == '_') ++call;  // verbs.h calls _ibv_query_gid_ex() for ibv_query_gid_ex()
   CallRecord& calls = record();
   if (calls.open > 0) return;

@@ -67,6 +67,22 @@ class OpenCall {
   CallRecord* const record_;
 };
 
+// Keeps the reason and the object of a failure while what was made until then is given back, by calls of the
+// C ABI, too.
+class KeptReason {
+ public:
+  KeptReason() noexcept : record_(log_level() >= LogLevel::kError ? take(kept_) : nullptr) {}
+  ~KeptReason();
+  KeptReason(const KeptReason&) = delete;
+  KeptReason& operator=(const KeptReason&) = delete;
+
+ private:
+  static CallRecord* take(CallRecord& kept) noexcept;
+
+  CallRecord kept_;  // written only if errors are logged
+  CallRecord* const record_;
+};
+
 // A call has failed and is no longer open. `call`: its function, by the name that programs know, or by that
 // of the function behind a pointer of ibv_context, without "ibv_". Writes nothing inside another call, nor
 // for codes that are no failure, such as EAGAIN. Answers to questions, such as that a GID table's entry is

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
 #include <type_traits>
 
 #include "protocol/connection_parameters.h"
@@ -62,6 +63,10 @@ inline constexpr uint32_t kCmAgentsNumber = 0x80000000u;
 // Errors are those that librdmacm's man pages and the kernel give: EINVAL for a state in which the request
 // makes no sense, ENOENT for a number that is not there, EADDRINUSE, EADDRNOTAVAIL, EACCES (ports below
 // net.ipv4.ip_unprivileged_port_start), ENODEV (no link has the address), EAFNOSUPPORT, ENETDOWN (no wire).
+
+// The text of the error for a request that does not fit the identifier's state. librdmacm has a better one
+// for it: it knows the state and the call.
+inline constexpr std::string_view kCmWrongState = "not in this state of the identifier";
 
 // An IPv4 or IPv6 address and port, or nothing (family 0). The layout is that of sockaddr_in6 for AF_INET6;
 // for AF_INET the address is in the first four bytes.

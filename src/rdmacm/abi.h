@@ -10,6 +10,7 @@ namespace verbena::rdmacm {
 
 using verbena::answer_pointer;
 using verbena::because;
+using verbena::KeptReason;
 using verbena::without_exceptions;
 
 // The form of nearly every call here: 0, or -1 and errno.

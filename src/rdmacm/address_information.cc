@@ -134,6 +134,12 @@ VERBENA_ABI int rdma_getaddrinfo(const char* node, const char* service, const rd
     *result = information.release();
     return 0;
   });
+  if (answered == 0 && looked_up != 0) {
+    verbena::log_error(
+        "rdma_getaddrinfo() failed, {} ({}): node {}, service {}: does 'getent hosts' know it?",
+        ::gai_strerror(looked_up), looked_up, node != nullptr ? node : "none",
+        service != nullptr ? service : "none");
+  }
   return answered != 0 ? answered : looked_up;
 }
 

@@ -3,6 +3,9 @@
 
 #include <cstring>
 
+#include <arpa/inet.h>
+#include <fmt/format.h>
+
 namespace verbena::rdmacm {
 
 socklen_t address_length(const sockaddr* address) {
@@ -46,6 +49,19 @@ void store_address(const protocol::CmAddress& address, sockaddr_storage& to) {
     std::memcpy(&in6.sin6_addr, address.address, sizeof in6.sin6_addr);
     std::memcpy(&to, &in6, sizeof in6);
   }
+}
+
+std::string text_of(const sockaddr_storage& address) {
+  char text[INET6_ADDRSTRLEN] = "";
+  const auto* const any = reinterpret_cast<const sockaddr*>(&address);
+  const void* const bytes =
+      any->sa_family == AF_INET
+          ? static_cast<const void*>(&reinterpret_cast<const sockaddr_in*>(any)->sin_addr)
+      : any->sa_family == AF_INET6
+          ? static_cast<const void*>(&reinterpret_cast<const sockaddr_in6*>(any)->sin6_addr)
+          : nullptr;
+  if (bytes == nullptr || ::inet_ntop(any->sa_family, bytes, text, sizeof text) == nullptr) return {};
+  return fmt::format("{} port {}", text, ntohs(port_of(any)));
 }
 
 in_port_t port_of(const sockaddr* address) {

@@ -18,6 +18,9 @@ protocol::CmAddress address_of(const sockaddr* address);
 void store_address(const protocol::CmAddress& address, sockaddr_storage& to);
 
 // In network order; 0: no port.
+// "10.0.0.2 port 7471"; empty: it is none.
+std::string text_of(const sockaddr_storage& address);
+
 in_port_t port_of(const sockaddr* address);
 
 }  // namespace verbena::rdmacm

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "rdmacm/abi.h"
+#include "rdmacm/call_words.h"
 #include "rdmacm/identifier.h"
 #include "rdmacm/process.h"
 
@@ -10,19 +11,26 @@ namespace verbena::rdmacm {
 // Why an identifier cannot do what needs a device.
 inline constexpr char kNoDevice[] = "id has no device: rdma_resolve_addr() or rdma_bind_addr() gives it one";
 
-// The frame of a call about an identifier: body(identifier) answers an errno value. ENODEV: it is that of a
+inline constexpr char kNoIdentifier[] = "rdma_cm_id {} was destroyed, or never existed";
+
+// The frame of a call about an identifier: body(identifier) answers an errno value. EINVAL: it was
+// destroyed; ENODEV: it is that of a
 // parent process; ECONNRESET: it went with the agent that knew it.
 template <class Body>
 int answer_for(rdma_cm_id* id, Body&& body, const char* call = __builtin_FUNCTION()) {
   return answer(
       [&] {
         if (id == nullptr) return because(EINVAL, "the rdma_cm_id is null");
+        if (!Identifier::is_one(id)) return because(EINVAL, kNoIdentifier, fmt::ptr(id));
         Identifier& identifier = Identifier::of(id);
         if (!identifier.process.is_current())
-          return because(ENODEV, "the rdma_cm_id is the parent process's, from before fork()");
+          return because(ENODEV,
+                         "the rdma_cm_id is the parent process's, from before fork(): create another");
         if (identifier.current_state() == State::kLost)
-          return because(ECONNRESET, "the agent that knew of the rdma_cm_id has ended");
-        return body(identifier);
+          return because(ECONNRESET, "the agent that knew of the rdma_cm_id has ended: create another");
+        const int code = body(identifier);
+        explain_failure(identifier, call, code);
+        return code;
       },
       call);
 }

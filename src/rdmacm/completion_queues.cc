@@ -4,6 +4,8 @@
 #include <cerrno>
 #include <utility>
 
+#include "base/failed_call.h"
+
 namespace verbena::rdmacm {
 namespace {
 
@@ -29,7 +31,9 @@ int create_completion_queues(Identifier& identifier, uint32_t send_size, uint32_
   if (error == 0 && send_size != 0) {
     error = create(identifier, send_size, identifier.send_cq_channel, identifier.send_cq);
   }
-  if (error != 0) destroy_completion_queues(identifier);
+  if (error == 0) return 0;
+  const KeptReason kept;
+  destroy_completion_queues(identifier);
   return error;
 }
 

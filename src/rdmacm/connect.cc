@@ -33,15 +33,25 @@ constexpr rdma_conn_param defaults() {
 }
 constexpr rdma_conn_param kDefaults = defaults();
 
-// What librdmacm checks; of port spaces other than TCP, nothing.
-bool are_valid(const Identifier& identifier, const rdma_conn_param* parameters) {
-  if (identifier.device == nullptr) return false;
-  if (identifier.ps != RDMA_PS_TCP) return true;
-  if (parameters == nullptr) return identifier.qp != nullptr;
-  return (parameters->responder_resources == RDMA_MAX_RESP_RES ||
-          parameters->responder_resources <= identifier.device->max_responder_resources) &&
-         (parameters->initiator_depth == RDMA_MAX_INIT_DEPTH ||
-          parameters->initiator_depth <= identifier.device->max_initiator_depth);
+constexpr char kNoQp[] = "conn_param is null, and id has no queue pair: rdma_create_qp() makes one";
+
+// What librdmacm checks; of port spaces other than TCP, nothing. 0, or EINVAL.
+int check(const Identifier& identifier, const rdma_conn_param* parameters) {
+  if (identifier.device == nullptr) return because(EINVAL, kNoDevice);
+  if (identifier.ps != RDMA_PS_TCP) return 0;
+  if (parameters == nullptr) return identifier.qp != nullptr ? 0 : because(EINVAL, kNoQp);
+  const Device& device = *identifier.device;
+  if (parameters->responder_resources != RDMA_MAX_RESP_RES &&
+      parameters->responder_resources > device.max_responder_resources) {
+    return because(EINVAL, "responder_resources {} exceeds the device's max_qp_rd_atom {}",
+                   parameters->responder_resources, device.max_responder_resources);
+  }
+  if (parameters->initiator_depth != RDMA_MAX_INIT_DEPTH &&
+      parameters->initiator_depth > device.max_initiator_depth) {
+    return because(EINVAL, "initiator_depth {} exceeds the device's max_qp_init_rd_atom {}",
+                   parameters->initiator_depth, device.max_initiator_depth);
+  }
+  return 0;
 }
 
 ConstBytes bytes_of(const void* data, size_t length) {
@@ -77,27 +87,37 @@ Result<ConnectionParameters> own_parameters(const Identifier& identifier, const 
   own.flow_control = wanted.flow_control;
   if (!own.set_data(identifier.connect_data) ||
       !own.append(bytes_of(wanted.private_data, wanted.private_data_len))) {
-    return verbena::fail(EINVAL);
+    return verbena::fail(because(EINVAL, "private data of {} bytes exceeds what any message has room for, {}",
+                                 wanted.private_data_len + identifier.connect_data.size(),
+                                 verbena::protocol::kCmPrivateBytes));
   }
   return own;
 }
 
-int reject(rdma_cm_id* id, const void* data, uint8_t length, uint8_t reason) {
-  return answer_for(id, [&](Identifier& identifier) {
-    CmRejectRequest request{};
-    request.reason = reason;
-    if (data != nullptr) {
-      if (length > sizeof request.private_data) return EINVAL;
-      std::memcpy(request.private_data, data, length);
-      request.private_length = length;
-    }
-    return error_of(identifier.process.agent.call(identifier, MessageType::kCmReject, request, State::kOver));
-  });
+int reject(rdma_cm_id* id, const void* data, uint8_t length, uint8_t reason,
+           const char* call = __builtin_FUNCTION()) {
+  return answer_for(
+      id,
+      [&](Identifier& identifier) {
+        CmRejectRequest request{};
+        request.reason = reason;
+        if (data != nullptr) {
+          if (length > sizeof request.private_data)
+            return because(EINVAL, "private data of {} bytes exceeds what any message has room for, {}",
+                           length, sizeof request.private_data);
+          std::memcpy(request.private_data, data, length);
+          request.private_length = length;
+        }
+        return error_of(
+            identifier.process.agent.call(identifier, MessageType::kCmReject, request, State::kOver));
+      },
+      call);
 }
 
 // Rejects a request that cannot be accepted, as the kernel's rdma_accept() does. The agent does so for every
 // other error; it is asked here because no message holds these parameters.
 int reject_instead(Identifier& identifier, int error) {
+  const KeptReason kept;
   make_unusable(identifier);
   CmRejectRequest request{};
   request.reason = kConsumerReject;
@@ -116,7 +136,7 @@ int prepare_qp(Identifier& identifier) {
 
 VERBENA_ABI int rdma_connect(rdma_cm_id* id, rdma_conn_param* parameters) {
   return answer_for(id, [&](Identifier& identifier) {
-    if (!are_valid(identifier, parameters)) return EINVAL;
+    if (const int error = check(identifier, parameters)) return error;
     ConnectionParameters most{};
     most.initiator_depth = most.responder_resources = 0xff;
     const auto own = own_parameters(identifier, parameters, most);
@@ -136,9 +156,9 @@ VERBENA_ABI int rdma_connect(rdma_cm_id* id, rdma_conn_param* parameters) {
 
 VERBENA_ABI int rdma_accept(rdma_cm_id* id, rdma_conn_param* parameters) {
   return answer_for(id, [&](Identifier& identifier) {
-    if (!are_valid(identifier, parameters) || (identifier.qp == nullptr && parameters == nullptr))
-      return EINVAL;
-    if (identifier.current_state() != State::kRequested) return EINVAL;
+    if (const int error = check(identifier, parameters)) return error;
+    if (identifier.qp == nullptr && parameters == nullptr) return because(EINVAL, kNoQp);
+    if (identifier.current_state() != State::kRequested) return wrong_state();
     const auto own = own_parameters(identifier, parameters, identifier.peers);
     if (!own) return reject_instead(identifier, own.error().code);
     identifier.own = *own;
@@ -158,6 +178,7 @@ VERBENA_ABI int rdma_accept(rdma_cm_id* id, rdma_conn_param* parameters) {
         identifier.process.agent.call(identifier, MessageType::kCmAccept, request,
                                       identifier.is_datagram() ? State::kConnected : State::kAccepting);
     if (!sent) {
+      const KeptReason kept;
       make_unusable(identifier);
       // The agent has rejected the request, unless it was the agent that died.
       if (identifier.current_state() == State::kRequested) identifier.set_state(State::kOver);
@@ -178,7 +199,7 @@ VERBENA_ABI int rdma_reject_ece(rdma_cm_id* id, const void* data, uint8_t length
 VERBENA_ABI int rdma_establish(rdma_cm_id* id) {
   return answer_for(id, [&](Identifier& identifier) {
     // To the agent it is the same as to accept, which a request must not be without its parameters.
-    if (identifier.qp != nullptr || identifier.current_state() != State::kResponded) return EINVAL;
+    if (identifier.qp != nullptr || identifier.current_state() != State::kResponded) return wrong_state();
     return error_of(identifier.process.agent.call(identifier, MessageType::kCmAccept, CmConnectRequest{},
                                                   State::kConnected));
   });
@@ -186,14 +207,15 @@ VERBENA_ABI int rdma_establish(rdma_cm_id* id) {
 
 VERBENA_ABI int rdma_notify(rdma_cm_id* id, ibv_event_type event) {
   return answer_for(id, [&](Identifier& identifier) {
-    if (event != IBV_EVENT_COMM_EST) return EINVAL;
+    if (event != IBV_EVENT_COMM_EST)
+      return because(EINVAL, "event {} is not IBV_EVENT_COMM_EST", static_cast<int>(event));
     return error_of(identifier.process.agent.call(identifier, MessageType::kCmEstablish, CmIdRequest{}));
   });
 }
 
 VERBENA_ABI int rdma_disconnect(rdma_cm_id* id) {
   return answer_for(id, [&](Identifier& identifier) {
-    if (identifier.device == nullptr) return EINVAL;
+    if (identifier.device == nullptr) return because(EINVAL, kNoDevice);
     if (const int error = make_unusable(identifier)) return error;
     const State state = identifier.current_state();
     const bool stands = state == State::kConnected || state == State::kAccepting;

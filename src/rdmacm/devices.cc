@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
+#include <cstring>
 #include <new>
 
 #include <fcntl.h>
@@ -107,7 +108,9 @@ Result<std::shared_ptr<Device>> Devices::open(ibv_device* device) {
   if (const auto found = opened_.find(device); found != opened_.end()) return found->second;
   auto opened = std::make_shared<Device>();
   opened->context = ibv_open_device(device);
-  if (opened->context == nullptr) return fail(ENODEV);
+  if (opened->context == nullptr)
+    return fail(
+        because(ENODEV, "device {} cannot be opened: {}", ibv_get_device_name(device), std::strerror(errno)));
   ibv_device_attr attributes{};
   if (const int error = ibv_query_device(opened->context, &attributes)) {
     ibv_close_device(opened->context);

@@ -50,7 +50,8 @@ int prepare_active(Identifier& identifier, const rdma_addrinfo& information, ibv
 int take_request(Identifier& listener, rdma_cm_event& event, rdma_cm_id*& id) {
   if (event.event == RDMA_CM_EVENT_REJECTED) return ECONNREFUSED;
   if (event.status != 0) return event.status < 0 ? -event.status : event.status;
-  if (event.event != RDMA_CM_EVENT_CONNECT_REQUEST) return EINVAL;
+  if (event.event != RDMA_CM_EVENT_CONNECT_REQUEST)
+    return because(EINVAL, "the next event of listen is {}, and not a request", rdma_event_str(event.event));
   if (listener.request_attributes) {
     ibv_qp_init_attr attributes = *listener.request_attributes;
     if (const int error = code(rdma_create_qp(event.id, listener.pd, &attributes))) return error;
@@ -74,6 +75,7 @@ VERBENA_ABI int rdma_create_ep(rdma_cm_id** id, rdma_addrinfo* information, ibv_
     const int error = passive ? prepare_passive(**created, *information, domain, attributes)
                               : prepare_active(**created, *information, domain, attributes);
     if (error != 0) {
+      const KeptReason kept;
       rdma_destroy_ep(*created);
       return error;
     }
@@ -84,8 +86,10 @@ VERBENA_ABI int rdma_create_ep(rdma_cm_id** id, rdma_addrinfo* information, ibv_
 
 VERBENA_ABI void rdma_destroy_ep(rdma_cm_id* id) {
   if (id == nullptr) return;
-  rdma_destroy_qp(id);
-  rdma_destroy_srq(id);
+  if (Identifier::is_one(id)) {
+    rdma_destroy_qp(id);
+    rdma_destroy_srq(id);
+  }
   rdma_destroy_id(id);
 }
 

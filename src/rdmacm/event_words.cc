@@ -9,7 +9,6 @@
 #include <new>
 #include <string_view>
 
-#include <arpa/inet.h>
 #include <fmt/format.h>
 
 #include "base/failed_call.h"
@@ -52,20 +51,6 @@ std::string_view cause_of(const rdma_cm_event& event) {
   return event.status < 0 ? reason_of(-event.status) : std::string_view();
 }
 
-// "10.0.0.2 port 7471"; empty: none is known.
-std::string address_text(const sockaddr_storage& address) {
-  char text[INET6_ADDRSTRLEN] = "";
-  const auto* const any = reinterpret_cast<const sockaddr*>(&address);
-  const void* const bytes =
-      any->sa_family == AF_INET
-          ? static_cast<const void*>(&reinterpret_cast<const sockaddr_in*>(any)->sin_addr)
-      : any->sa_family == AF_INET6
-          ? static_cast<const void*>(&reinterpret_cast<const sockaddr_in6*>(any)->sin6_addr)
-          : nullptr;
-  if (bytes == nullptr || ::inet_ntop(any->sa_family, bytes, text, sizeof text) == nullptr) return {};
-  return fmt::format("{} port {}", text, ntohs(port_of(any)));
-}
-
 std::string status_text(const rdma_cm_event& event) {
   if (event.event == RDMA_CM_EVENT_REJECTED && event.status > 0)
     return fmt::format("{} ({})", event.status, cm::reason_name(static_cast<uint16_t>(event.status)));
@@ -96,8 +81,7 @@ void say_failure(const Event& event) noexcept {
 }
 
 std::string failure_words(const Event& event) noexcept try {
-  const std::string peer =
-      event.id != nullptr ? address_text(event.id->route.addr.dst_storage) : std::string();
+  const std::string peer = event.id != nullptr ? text_of(event.id->route.addr.dst_storage) : std::string();
   const std::string_view cause = cause_of(event);
   return fmt::format("{}{}{}, status {}{}{}", rdma_event_str(event.event), peer.empty() ? "" : " for ", peer,
                      status_text(event), cause.empty() ? "" : ": ", cause);

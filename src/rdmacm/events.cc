@@ -102,7 +102,7 @@ int complete(Identifier& identifier) {
 VERBENA_ABI int rdma_get_cm_event(rdma_event_channel* channel, rdma_cm_event** event) {
   using namespace verbena::rdmacm;
   return answer([&] {
-    if (channel == nullptr || event == nullptr) return EINVAL;
+    if (channel == nullptr || event == nullptr) return because(EINVAL, "channel or event is null");
     // Held as long as we wait in it: another thread may destroy it.
     IdentifierTable& identifiers = Process::current().identifiers;
     const auto found = identifiers.find(channel);
@@ -122,7 +122,7 @@ VERBENA_ABI int rdma_get_cm_event(rdma_event_channel* channel, rdma_cm_event** e
 VERBENA_ABI int rdma_ack_cm_event(rdma_cm_event* event) {
   using namespace verbena::rdmacm;
   return answer([&] {
-    if (event == nullptr) return EINVAL;
+    if (event == nullptr) return because(EINVAL, "event is null");
     acknowledge(Event::of(event));
     return 0;
   });

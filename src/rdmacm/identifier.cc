@@ -2,10 +2,37 @@
 #include "rdmacm/identifier.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
+#include <unordered_set>
 #include <utility>
 
+#include "base/lock_at_fork.h"
+#include "base/log.h"
+
 namespace verbena::rdmacm {
+
+namespace {
+
+// Every identifier of this process. Never destroyed: threads of the application may outlive static objects.
+struct LiveIdentifiers {
+  std::mutex mutex;
+  std::unordered_set<const rdma_cm_id*> all;
+};
+
+LiveIdentifiers& live() {
+  static auto* const the_live = new LiveIdentifiers;
+  return *the_live;
+}
+
+[[maybe_unused]] const int live_watched = lock_at_fork<[]() -> std::mutex& { return live().mutex; }>();
+
+}  // namespace
+
+bool Identifier::is_one(const rdma_cm_id* id) {
+  const std::lock_guard lock(live().mutex);
+  return live().all.contains(id);
+}
 
 Identifier::Identifier(Process& process_of, std::shared_ptr<Channel> channel_of, void* context_of,
                        rdma_port_space space, ibv_qp_type type)
@@ -14,9 +41,15 @@ Identifier::Identifier(Process& process_of, std::shared_ptr<Channel> channel_of,
   context = context_of;
   ps = space;
   qp_type = type;
+  const std::lock_guard lock(live().mutex);
+  live().all.insert(this);
 }
 
 Identifier::~Identifier() {
+  {
+    const std::lock_guard lock(live().mutex);
+    live().all.erase(this);
+  }
   if (device != nullptr) device->leave();
   std::free(route.path_rec);
   if (information != nullptr) rdma_freeaddrinfo(information);
@@ -52,8 +85,15 @@ void Identifier::acknowledge(uint32_t membership) {
   acknowledged_one.notify_all();
 }
 
-void Identifier::wait_until_acknowledged() {
+void Identifier::wait_until_acknowledged(const char* call) {
+  constexpr std::chrono::seconds kPatience(2);  // more than a program takes to handle an event
   std::unique_lock lock(mutex);
+  if (acknowledged_one.wait_for(lock, kPatience, [&] { return acknowledged >= delivered; })) return;
+  log_error(
+      "{}() of rdma_cm_id {} waits until the program acknowledges {} more event{} of it: call "
+      "rdma_ack_cm_event()",
+      call, fmt::ptr(static_cast<rdma_cm_id*>(this)), delivered - acknowledged,
+      delivered - acknowledged == 1 ? "" : "s");
   acknowledged_one.wait(lock, [&] { return acknowledged >= delivered; });
 }
 

@@ -70,6 +70,10 @@ class Identifier : public rdma_cm_id {
 
   static Identifier& of(rdma_cm_id* id) { return *static_cast<Identifier*>(id); }
 
+  // Whether a pointer of the program's is that of an identifier, of this process or its parent's before
+  // fork(). Looks at no memory of it.
+  static bool is_one(const rdma_cm_id* id);
+
   bool is_datagram() const { return qp_type == IBV_QPT_UD; }
 
   // Its number with the agent of `generation`, as a key of the table of identifiers: the program's own
@@ -80,11 +84,11 @@ class Identifier : public rdma_cm_id {
   }
 
   // The events of rdma_get_cm_event(3) and rdma_ack_cm_event(3). Destruction waits until as many are
-  // acknowledged as were delivered.
+  // acknowledged as were delivered; where that takes long, the log says that `call` waits.
   // False: the membership that the event is about has ended.
   bool count_delivery(const protocol::CmEvent& message);
   void acknowledge(uint32_t membership);
-  void wait_until_acknowledged();
+  void wait_until_acknowledged(const char* call);
   // Whether all that the agent of `generation` has `sent` has been delivered.
   bool has_all_events(uint32_t sent, uint32_t generation);
 

@@ -5,6 +5,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "base/failed_call.h"
 #include "rdmacm/identifier.h"
 
 namespace verbena::rdmacm {
@@ -58,7 +59,8 @@ std::vector<std::shared_ptr<Channel>> IdentifierTable::channels() {
 Result<std::shared_ptr<Channel>> IdentifierTable::find(const rdma_event_channel* channel) {
   const std::lock_guard lock(mutex_);
   const auto found = channels_.find(channel);
-  if (found == channels_.end()) return fail(EBADF);
+  if (found == channels_.end())
+    return fail(because(EBADF, "event channel {} was destroyed, or never existed", fmt::ptr(channel)));
   return found->second;
 }
 

@@ -106,7 +106,7 @@ void destroy_identifier(Identifier& identifier) {
     for (const CmEvent& event : undelivered) abandon_request(process, event);
   }
   if (identifier.event != nullptr) acknowledge(Event::of(identifier.event));
-  identifier.wait_until_acknowledged();
+  identifier.wait_until_acknowledged("rdma_destroy_id");
   if (identifier.synchronous) destroy_channel(process, identifier.events);
 }
 
@@ -215,6 +215,7 @@ VERBENA_ABI int rdma_create_id(rdma_event_channel* channel, rdma_cm_id** id, voi
 VERBENA_ABI int rdma_destroy_id(rdma_cm_id* id) {
   return answer([&] {
     if (id == nullptr) return because(EINVAL, "id is null");
+    if (!Identifier::is_one(id)) return because(EINVAL, kNoIdentifier, fmt::ptr(id));
     destroy_identifier(Identifier::of(id));
     return 0;
   });
@@ -234,7 +235,7 @@ VERBENA_ABI int rdma_migrate_id(rdma_cm_id* id, rdma_event_channel* channel) {
       identifier.event = nullptr;
       destroy_channel(identifier.process, before);
     }
-    identifier.wait_until_acknowledged();
+    identifier.wait_until_acknowledged("rdma_migrate_id");
     return 0;
   });
 }

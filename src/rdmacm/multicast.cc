@@ -56,7 +56,11 @@ int leave(Identifier& identifier, const sockaddr* address) {
   const socklen_t length = address_length(address);
   if (length == 0) return because(EINVAL, "addr is null, or its family is not known");
   auto membership = find(identifier, address, length);
-  if (!membership) return EADDRNOTAVAIL;
+  if (!membership) {
+    sockaddr_storage group{};
+    std::memcpy(&group, address, length);
+    return because(EADDRNOTAVAIL, "id has not joined {}, or has left it", text_of(group));
+  }
   if (identifier.qp != nullptr && membership->joined &&
       membership->join_flags != RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER) {
     ibv_detach_mcast(identifier.qp, &membership->group, membership->lid);
@@ -91,7 +95,8 @@ VERBENA_ABI int rdma_join_multicast_ex(rdma_cm_id* id, rdma_cm_join_mc_attr_ex* 
   return answer_for(id, [&](Identifier& identifier) {
     constexpr uint32_t kBoth = RDMA_CM_JOIN_MC_ATTR_ADDRESS | RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS;
     if (attributes == nullptr) return because(EINVAL, "mc_join_attr is null");
-    if (attributes->comp_mask >= RDMA_CM_JOIN_MC_ATTR_RESERVED) return ENOTSUP;
+    if (attributes->comp_mask >= RDMA_CM_JOIN_MC_ATTR_RESERVED)
+      return because(ENOTSUP, "comp_mask {:#x} has bits that are unknown here", attributes->comp_mask);
     if ((attributes->comp_mask & kBoth) != kBoth)
       return because(EINVAL, "comp_mask {:#x} lacks RDMA_CM_JOIN_MC_ATTR_ADDRESS or _JOIN_FLAGS",
                      attributes->comp_mask);

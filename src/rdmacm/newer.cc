@@ -30,7 +30,8 @@ void write_event(Identifier& identifier, int type, int status, uint64_t argument
 
 int resolve(Identifier& identifier, const char* node, const char* service, const rdma_addrinfo* hints) {
   const int sources = hints != nullptr ? hints->ai_flags & (kFromDns | kFromSubnet) : 0;
-  if ((sources & kFromSubnet) != 0) return ENOTSUP;  // RoCE has no subnet administrator to ask
+  if ((sources & kFromSubnet) != 0)
+    return because(ENOTSUP, "ai_flags {:#x}: RoCE has no subnet administrator to ask (RAI_SA)", sources);
   rdma_addrinfo* found = nullptr;
   if (const int error = rdma_getaddrinfo(node, service, hints, &found)) return error == -1 ? errno : EINVAL;
   {
@@ -47,7 +48,7 @@ VERBENA_ABI int rdma_write_cm_event(rdma_cm_id* id, rdma_cm_event_type event, in
   return answer_for(id, [&](Identifier& identifier) {
     int type;
     std::memcpy(&type, &event, sizeof type);
-    if (type != kUserEvent) return EINVAL;
+    if (type != kUserEvent) return because(EINVAL, "event {} is not RDMA_CM_EVENT_USER", type);
     write_event(identifier, kUserEvent, status, argument);
     return 0;
   });
@@ -58,7 +59,8 @@ VERBENA_ABI int rdma_resolve_addrinfo(rdma_cm_id* id, const char* node, const ch
   return answer_for(id, [&](Identifier& identifier) {
     {
       const std::lock_guard lock(identifier.mutex);
-      if (identifier.resolving_information) return EBUSY;
+      if (identifier.resolving_information)
+        return because(EBUSY, "an earlier rdma_resolve_addrinfo() waits for rdma_query_addrinfo()");
       identifier.resolving_information = true;
     }
     const int error = resolve(identifier, node, service, hints);
@@ -72,9 +74,10 @@ VERBENA_ABI int rdma_resolve_addrinfo(rdma_cm_id* id, const char* node, const ch
 
 VERBENA_ABI int rdma_query_addrinfo(rdma_cm_id* id, rdma_addrinfo** information) {
   return answer_for(id, [&](Identifier& identifier) {
-    if (information == nullptr) return EINVAL;
+    if (information == nullptr) return because(EINVAL, "info is null");
     const std::lock_guard lock(identifier.mutex);
-    if (!identifier.resolving_information || identifier.information == nullptr) return ENOENT;
+    if (!identifier.resolving_information || identifier.information == nullptr)
+      return because(ENOENT, "nothing was resolved: first rdma_resolve_addrinfo(), until its event");
     *information = std::exchange(identifier.information, nullptr);
     identifier.resolving_information = false;
     return 0;

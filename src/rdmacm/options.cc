@@ -48,7 +48,7 @@ int set_option(Identifier& identifier, int name, const void* value, size_t lengt
     row.keep(identifier, *number);
     return 0;
   }
-  return ENOSYS;
+  return because(ENOSYS, "there is no option {} of RDMA_OPTION_ID (rdma_set_option(3))", name);
 }
 
 }  // namespace
@@ -56,6 +56,9 @@ int set_option(Identifier& identifier, int name, const void* value, size_t lengt
 // RDMA_OPTION_IB is for paths of an InfiniBand fabric's subnet administrator.
 VERBENA_ABI int rdma_set_option(rdma_cm_id* id, int level, int name, void* value, size_t length) {
   return answer_for(id, [&](Identifier& identifier) {
-    return level == RDMA_OPTION_ID ? set_option(identifier, name, value, length) : ENOSYS;
+    if (level != RDMA_OPTION_ID)
+      return because(ENOSYS, "level {} is not RDMA_OPTION_ID; options of RDMA_OPTION_IB are for InfiniBand",
+                     level);
+    return set_option(identifier, name, value, length);
   });
 }

@@ -3,7 +3,7 @@
 
 #include <cerrno>
 
-#include "rdmacm/abi.h"
+#include "rdmacm/calls.h"
 #include "rdmacm/path.h"
 
 namespace verbena::rdmacm {
@@ -116,8 +116,7 @@ Result<int> qp_attributes(Identifier& identifier, ibv_qp_attr& attributes) {
   const ibv_qp_state wanted = attributes.qp_state;
   if (static_cast<unsigned>(wanted) > IBV_QPS_ERR)
     return fail(because(EINVAL, "there is no qp_state {}", static_cast<int>(wanted)));
-  if (identifier.device == nullptr)
-    return fail(because(EINVAL, "id has no device: rdma_resolve_addr() or rdma_bind_addr() gives it one"));
+  if (identifier.device == nullptr) return fail(because(EINVAL, kNoDevice));
   const Facts facts = facts_of(identifier);
   attributes = ibv_qp_attr{};
   attributes.qp_state = wanted;
@@ -189,6 +188,7 @@ VERBENA_ABI int rdma_init_qp_attr(rdma_cm_id* id, ibv_qp_attr* attributes, int* 
   using namespace verbena::rdmacm;
   return answer([&] {
     if (id == nullptr) return because(EINVAL, "id is null");
+    if (!Identifier::is_one(id)) return because(EINVAL, kNoIdentifier, fmt::ptr(id));
     if (attributes == nullptr || mask == nullptr) return because(EINVAL, "qp_attr or qp_attr_mask is null");
     auto result = qp_attributes(Identifier::of(id), *attributes);
     if (result) *mask = *result;

@@ -60,6 +60,11 @@ int create_qp(Identifier& identifier, ibv_qp_init_attr_ex& attributes) {
   ibv_qp* const qp = ibv_create_qp_ex(identifier.verbs, &attributes);
   int error = qp != nullptr ? prepare(identifier, qp) : errno;
   if (error != 0) {
+    if (qp != nullptr && attributes.qp_type != identifier.qp_type)
+      because(error,
+              "qp_type {} does not go with id, which is for {}: RDMA_PS_TCP is for RC, RDMA_PS_UDP for UD",
+              static_cast<int>(attributes.qp_type), static_cast<int>(identifier.qp_type));
+    const KeptReason kept;
     if (qp != nullptr) ibv_destroy_qp(qp);
     destroy_completion_queues(identifier);
     return error;
@@ -93,8 +98,10 @@ VERBENA_ABI int rdma_create_qp(rdma_cm_id* id, ibv_pd* domain, ibv_qp_init_attr*
 }
 
 VERBENA_ABI void rdma_destroy_qp(rdma_cm_id* id) {
-  if (id == nullptr || id->qp == nullptr) return;
+  if (id == nullptr) return;
   answer([&] {
+    if (!Identifier::is_one(id)) return because(EINVAL, kNoIdentifier, fmt::ptr(id));
+    if (id->qp == nullptr) return 0;
     Identifier& identifier = Identifier::of(id);
     ibv_destroy_qp(identifier.qp);
     identifier.qp = nullptr;

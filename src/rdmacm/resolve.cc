@@ -2,6 +2,9 @@
 // From addresses to a route: binding, resolving, listening.
 #include <cerrno>
 #include <cstring>
+#include <string>
+
+#include <fmt/format.h>
 
 #include "rdmacm/addresses.h"
 #include "rdmacm/calls.h"
@@ -20,12 +23,17 @@ int take_over(Identifier& identifier, const verbena::Result<CmAddressReply>& rep
   return error_of(set_path(identifier, reply->route));
 }
 
+std::string wrong_family(const sockaddr* address) {
+  if (address == nullptr) return "is null";
+  return fmt::format("is of family {}, and only AF_INET ({}) and AF_INET6 ({}) are supported",
+                     address->sa_family, AF_INET, AF_INET6);
+}
+
 }  // namespace
 
 VERBENA_ABI int rdma_bind_addr(rdma_cm_id* id, sockaddr* address) {
   return answer_for(id, [&](Identifier& identifier) {
-    if (address_length(address) == 0)
-      return because(EINVAL, "addr is null, or its family is none of AF_INET, AF_INET6 and AF_IB");
+    if (address_length(address) == 0) return because(EINVAL, "addr {}", wrong_family(address));
     verbena::protocol::CmBindRequest request{};
     request.address = address_of(address);
     return take_over(identifier, identifier.process.agent.call<CmAddressReply>(
@@ -36,10 +44,9 @@ VERBENA_ABI int rdma_bind_addr(rdma_cm_id* id, sockaddr* address) {
 VERBENA_ABI int rdma_resolve_addr(rdma_cm_id* id, sockaddr* source, sockaddr* destination, int timeout_ms) {
   return answer_for(id, [&](Identifier& identifier) {
     const socklen_t length = address_length(destination);
-    if (length == 0)
-      return because(EINVAL, "dst_addr is null, or its family is none of AF_INET, AF_INET6 and AF_IB");
+    if (length == 0) return because(EINVAL, "dst_addr {}", wrong_family(destination));
     if (source != nullptr && address_length(source) == 0)
-      return because(EINVAL, "the family of src_addr is none of AF_INET, AF_INET6 and AF_IB");
+      return because(EINVAL, "src_addr {}", wrong_family(source));
     verbena::protocol::CmResolveRequest request{};
     request.timeout_ms = static_cast<uint32_t>(timeout_ms);
     request.source = address_of(source);

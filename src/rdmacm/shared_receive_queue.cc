@@ -45,6 +45,7 @@ int create_srq(Identifier& identifier, ibv_srq_init_attr_ex& attributes) {
   ibv_srq* const srq = ibv_create_srq_ex(identifier.verbs, &attributes);
   if (srq == nullptr) {
     const int error = errno;
+    const KeptReason kept;
     destroy_completion_queues(identifier);
     return error;
   }
@@ -78,8 +79,10 @@ VERBENA_ABI int rdma_create_srq(rdma_cm_id* id, ibv_pd* domain, ibv_srq_init_att
 }
 
 VERBENA_ABI void rdma_destroy_srq(rdma_cm_id* id) {
-  if (id == nullptr || id->srq == nullptr) return;
+  if (id == nullptr) return;
   answer([&] {
+    if (!Identifier::is_one(id)) return because(EINVAL, kNoIdentifier, fmt::ptr(id));
+    if (id->srq == nullptr) return 0;
     Identifier& identifier = Identifier::of(id);
     ibv_destroy_srq(identifier.srq);
     identifier.srq = nullptr;

@@ -68,6 +68,25 @@ TEST_F(FailedCall, InsideAnotherCallGivesItsReasonToThat) {
   EXPECT_EQ(said_by([&] { EXPECT_EQ(outer(0), 0); }), "") << "the program perceives no error";
 }
 
+TEST_F(FailedCall, IsToldOfWhereNoThreadCanBeStarted) {
+  EXPECT_THAT(said_by([] { answer_code([] { return EAGAIN; }, "ibv_open_device"); }),
+              HasSubstr("no thread can be started"));
+}
+
+TEST_F(FailedCall, KeepsItsReasonWhileThingsAreGivenBack) {
+  const auto create = [] {
+    return answer_code(
+        [] {
+          const int error = ibv_of_the_test(EINVAL);
+          const KeptReason kept;
+          ibv_of_the_test(0);
+          return error;
+        },
+        "rdma_create_of_the_test");
+  };
+  EXPECT_THAT(said_by(create), EndsWith("EINVAL (Invalid argument): its size is 7\n"));
+}
+
 TEST_F(FailedCall, IsNoErrorIfItAnswersAQuestion) {
   const auto query = [] {
     answer_code([] { return ENODATA; }, "ibv_query_gid_ex");

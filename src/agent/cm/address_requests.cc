@@ -78,7 +78,8 @@ agent_client::AdminResult<RouteAnswer> AddressRequests::find_route(CmIdentifier&
                              : is_link_local(id.source)     ? id.source.scope_id
                                                             : 0;
   if (is_link_local(destination) && question.interface_index == 0) {
-    return refuse(EINVAL, "a link-local address without an interface");
+    return refuse(EINVAL, fmt::format("{} is link-local and needs an interface: set sin6_scope_id",
+                                      roce::text_of(gid_of(destination))));
   }
   if (is_link_local(destination)) destination.scope_id = question.interface_index;
   const auto route = service_.routes().ask(question);

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <memory>
 
+#include <fmt/format.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 
@@ -13,6 +14,7 @@
 #include "agent_client/path_mtu.h"
 #include "base/unique_fd.h"
 #include "protocol/text.h"
+#include "roce/prefix.h"
 
 namespace verbena::agent {
 namespace {
@@ -73,11 +75,17 @@ roce::Path path_of(const CmIdentifier& id, const LinkDirectory& links) {
 
 Binding::Outcome Binding::check_local(const CmAddress& address) const {
   if (is_link_local(address) && address.scope_id == 0) {
-    return refuse(EINVAL, "a link-local address without an interface");
+    return refuse(EINVAL, fmt::format("{} is link-local and needs an interface: set sin6_scope_id",
+                                      roce::text_of(gid_of(address))));
   }
   if (is_any_address(address) || service_.links().find(gid_of(address), scope_of(address))) return {};
-  if (is_of_this_host(address)) return refuse(ENODEV, "no RDMA link has this address");
-  return refuse(EADDRNOTAVAIL, "no address of this host");
+  if (is_of_this_host(address)) {
+    return refuse(ENODEV, fmt::format("no RDMA link has {}: is its network device up ('ip address'), and has "
+                                      "it a link ('verbena link show')?",
+                                      roce::text_of(gid_of(address))));
+  }
+  return refuse(EADDRNOTAVAIL, fmt::format("{} is no address of this host ('ip address' lists them)",
+                                           roce::text_of(gid_of(address))));
 }
 
 Binding::Outcome Binding::take_port(CmIdentifier& id, PortIs port_is) {
@@ -89,12 +97,22 @@ Binding::Outcome Binding::take_port(CmIdentifier& id, PortIs port_is) {
   if (port == 0) {
     taken = (*ports)->bind_any(id, service_.port_limits().ephemeral(), service_.random());
   } else if (port < service_.port_limits().first_unprivileged() && user_ != 0) {
-    return refuse(EACCES, "a privileged port");
+    return refuse(EACCES,
+                  fmt::format("port {} is below {} (net.ipv4.ip_unprivileged_port_start), which is for "
+                              "root: take a higher one",
+                              port, service_.port_limits().first_unprivileged()));
   } else {
     const PortRange ephemeral = service_.port_limits().ephemeral();
     taken = port_is == PortIs::kHeldBefore ? (*ports)->resume(id, ephemeral) : (*ports)->bind(id, ephemeral);
   }
-  if (!taken) return refuse(taken.error().code, port == 0 ? "no port is free" : "the port is taken");
+  if (!taken) {
+    return refuse(taken.error().code,
+                  port == 0
+                      ? "no port is free (net.ipv4.ip_local_port_range)"
+                      : fmt::format("port {} is taken by another rdma_cm_id, of this program or another: "
+                                    "take another, or 0 for any",
+                                    port));
+  }
   id.holds_port = true;
   service_.note_port(id);
   return {};
@@ -120,7 +138,10 @@ Binding::Outcome Binding::bind(CmIdentifier& id, const CmAddress& address, PortI
 Binding::Outcome Binding::listen(CmIdentifier& id, uint32_t backlog) {
   const auto ports = service_.port_space(id.port_space);
   if (const auto claimed = (*ports)->claim(id); !claimed) {
-    return refuse(claimed.error().code, "another has the port");
+    return refuse(claimed.error().code,
+                  fmt::format("another rdma_cm_id, of this program or another, listens on "
+                              "port {} already",
+                              port_of(id.source)));
   }
   const bool as_many = backlog == 0 || backlog > kMaxBacklog;
   id.listening_state = std::make_unique<CmIdentifier::Listening>();

@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <utility>
 
+#include <fmt/format.h>
 #include <infiniband/verbs.h>
 #include <rdma/rdma_cma.h>
 
@@ -53,8 +54,9 @@ cm::QpType qp_type_of(const CmIdentifier& id) {
   }
 }
 
-tl::unexpected<agent_client::AdminError> too_much_private_data() {
-  return refuse(EINVAL, "more private data than the message has room for");
+tl::unexpected<agent_client::AdminError> too_much_private_data(size_t length, size_t limit) {
+  return refuse(EINVAL,
+                fmt::format("private data of {} bytes, and this message has room for {}", length, limit));
 }
 
 uint64_t service_id_of(const CmIdentifier& id) {
@@ -82,7 +84,8 @@ Outcome ConnectionRequests::connect(const protocol::CmConnectRequest& request) {
 
 Outcome ConnectionRequests::connect_stream(CmIdentifier& id,
                                            const protocol::ConnectionParameters& parameters) {
-  if (parameters.private_length > cm::kIpReqPrivateBytes) return too_much_private_data();
+  if (parameters.private_length > cm::kIpReqPrivateBytes)
+    return too_much_private_data(parameters.private_length, cm::kIpReqPrivateBytes);
   if (const auto checked = check_qpn(parameters.qpn); !checked) return checked;
   const agent_client::Link* link = service_.links().by_device(id.route.device_index);
   if (link == nullptr) return refuse(ENODEV, "the device is gone");
@@ -103,7 +106,8 @@ Outcome ConnectionRequests::connect_stream(CmIdentifier& id,
 
 Outcome ConnectionRequests::connect_datagram(CmIdentifier& id,
                                              const protocol::ConnectionParameters& parameters) {
-  if (parameters.private_length > cm::kIpSidrReqPrivateBytes) return too_much_private_data();
+  if (parameters.private_length > cm::kIpSidrReqPrivateBytes)
+    return too_much_private_data(parameters.private_length, cm::kIpSidrReqPrivateBytes);
   cm::SidrRequest resolve;
   resolve.path = path_of(id, service_.links());
   resolve.service_id = service_id_of(id);
@@ -143,7 +147,8 @@ Outcome ConnectionRequests::answer_request(CmIdentifier& id, const protocol::CmC
 
 Outcome ConnectionRequests::accept_stream(CmIdentifier& id,
                                           const protocol::ConnectionParameters& parameters) {
-  if (parameters.private_length > kRepPrivateBytes) return too_much_private_data();
+  if (parameters.private_length > kRepPrivateBytes)
+    return too_much_private_data(parameters.private_length, kRepPrivateBytes);
   if (const auto checked = check_qpn(parameters.qpn); !checked) return checked;
   const agent_client::Link* link = service_.links().by_device(id.route.device_index);
   if (link == nullptr) return refuse(ENODEV, "the device is gone");
@@ -159,7 +164,8 @@ Outcome ConnectionRequests::accept_stream(CmIdentifier& id,
 
 Outcome ConnectionRequests::accept_datagram(CmIdentifier& id, const protocol::CmConnectRequest& request) {
   const protocol::ConnectionParameters& parameters = request.parameters;
-  if (parameters.private_length > kSidrRepPrivateBytes) return too_much_private_data();
+  if (parameters.private_length > kSidrRepPrivateBytes)
+    return too_much_private_data(parameters.private_length, kSidrRepPrivateBytes);
   if (request.refused > 0xff) return refuse(EINVAL, "no such status");
   cm::SidrReply reply;
   reply.status = static_cast<cm::SidrStatus>(request.refused);
@@ -181,9 +187,8 @@ Outcome ConnectionRequests::reject(const protocol::CmRejectRequest& request) {
   if (id == nullptr) return no_such_identifier();
   if (id->connection == 0) return wrong_state();
   const bool is_datagram = id->qp_type == IBV_QPT_UD;
-  if (request.private_length > (is_datagram ? kSidrRepPrivateBytes : kRejPrivateBytes)) {
-    return too_much_private_data();
-  }
+  const size_t limit = is_datagram ? kSidrRepPrivateBytes : kRejPrivateBytes;
+  if (request.private_length > limit) return too_much_private_data(request.private_length, limit);
   const auto rejected = send_rejection(
       *id, request.reason, std::as_bytes(std::span(request.private_data).first(request.private_length)));
   if (!rejected) return refuse(rejected.error().code, "there is nothing to reject");

@@ -4,11 +4,13 @@
 #include <algorithm>
 #include <cerrno>
 
+#include <fmt/format.h>
 #include <infiniband/verbs.h>
 #include <rdma/rdma_cma.h>
 
 #include "agent/cm/event_message.h"
 #include "agent/cm/refusals.h"
+#include "roce/prefix.h"
 #include "roce/qpn.h"
 
 namespace verbena::agent {
@@ -24,12 +26,14 @@ EventOutcome MulticastRequests::join(const protocol::CmJoinRequest& request) {
   CmIdentifier* id = find(request.id);
   if (id == nullptr) return no_such_identifier();
   if (id->state != CmState::kBound && id->state != CmState::kAddressResolved) return wrong_state();
-  if (id->qp_type != IBV_QPT_UD || !id->has_device()) return refuse(EINVAL, "no UD identifier with a device");
+  if (id->qp_type != IBV_QPT_UD) return refuse(EINVAL, "groups are for RDMA_PS_UDP and RDMA_PS_IPOIB");
+  if (!id->has_device()) return refuse(EINVAL, "the identifier has no device: bind it to a link's address");
   if (request.join_flags >= RDMA_MC_JOIN_FLAG_RESERVED) return refuse(EINVAL, "no such way to join");
   if (!has_known_family(request.group)) return refuse(EAFNOSUPPORT, "neither IPv4 nor IPv6");
   const roce::Address group = gid_of(request.group);
   if (!group.is_multicast() || request.group.family != id->source.family) {
-    return refuse(EINVAL, "no multicast group of the identifier's family");
+    return refuse(EINVAL, fmt::format("{} is no multicast group, or not of the family of {}",
+                                      roce::text_of(group), roce::text_of(gid_of(id->source))));
   }
   // A program that comes back after an agent's death may not know whether it has asked already.
   const bool known = std::ranges::find(id->groups, request.multicast) != id->groups.end();

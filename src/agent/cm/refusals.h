@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "agent_client/admin.h"
+#include "protocol/connection_messages.h"
 
 namespace verbena::agent {
 
@@ -17,7 +18,7 @@ inline tl::unexpected<agent_client::AdminError> no_such_identifier() {
   return refuse(ENOENT, "no such identifier");
 }
 inline tl::unexpected<agent_client::AdminError> wrong_state() {
-  return refuse(EINVAL, "not in this state of the identifier");
+  return refuse(EINVAL, protocol::kCmWrongState);
 }
 
 }  // namespace verbena::agent
