@@ -2,9 +2,13 @@
 #pragma once
 
 #include <atomic>
+#include <cerrno>
 #include <cstdint>
+#include <ctime>
 
 #include <pthread.h>
+
+#include "base/log.h"
 
 namespace verbena::adapter {
 
@@ -29,14 +33,34 @@ class EventAccount {
     ::pthread_mutex_unlock(&mutex_);
   }
 
-  // Until as many have been acknowledged as were taken.
-  void await(const uint32_t& completed, const std::atomic<uint32_t>& taken) {
+  // Until as many have been acknowledged as were taken. A program that has forgotten some waits without end,
+  // and the log says why: `call` waits, and `missing` is what it has not called.
+  void await(const uint32_t& completed, const std::atomic<uint32_t>& taken, const char* call,
+             const char* missing) {
     ::pthread_mutex_lock(&mutex_);
-    while (completed != taken.load()) ::pthread_cond_wait(&cond_, &mutex_);
+    if (completed != taken.load() && !is_soon(completed, taken)) {
+      log_error("{}() waits until the program acknowledges {} more event{} that it has taken: call {}()",
+                call, taken.load() - completed, taken.load() - completed == 1 ? "" : "s", missing);
+      while (completed != taken.load()) ::pthread_cond_wait(&cond_, &mutex_);
+    }
     ::pthread_mutex_unlock(&mutex_);
   }
 
  private:
+  static constexpr time_t kPatienceSeconds = 2;
+
+  // Whether it happens within the time that a program takes to handle an event. REQUIRES: mutex_ is held
+  bool is_soon(const uint32_t& completed, const std::atomic<uint32_t>& taken) {
+    timespec until{};
+    ::clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec += kPatienceSeconds;
+    while (completed != taken.load()) {
+      if (::pthread_cond_clockwait(&cond_, &mutex_, CLOCK_MONOTONIC, &until) == ETIMEDOUT)
+        return completed == taken.load();
+    }
+    return true;
+  }
+
   pthread_mutex_t& mutex_;
   pthread_cond_t& cond_;
 };

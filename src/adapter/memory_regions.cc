@@ -2,6 +2,7 @@
 #include "adapter/memory_regions.h"
 
 #include <algorithm>
+#include <array>
 
 #include <unistd.h>
 
@@ -249,6 +250,19 @@ Result<ibv_mr*> MemoryRegions::alloc_null(ibv_pd* pd) {
   if (auto made = memory::make_null(registration->region, Pd::of(pd).id); !made)
     return tl::unexpected(made.error());
   return enter(std::move(registration), pd, nullptr);
+}
+
+std::string MemoryRegions::regions_of(const ibv_pd* pd) {
+  std::array<uint32_t, 3> first{};  // no string: the table's lock is held
+  size_t count = 0;
+  table_.for_each([&](const Mr& mr) {
+    if (mr.pd != pd) return;
+    if (count++ < first.size()) first[count - 1] = mr.lkey;
+  });
+  std::string names;
+  for (size_t i = 0; i < std::min(count, first.size()); ++i)
+    names += fmt::format("{}MR with lkey {:#x}", i > 0 ? ", " : "", first[i]);
+  return count > first.size() ? names + ", ..." : names;
 }
 
 int MemoryRegions::dereg(ibv_mr* mr) {

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <span>
+#include <string>
 
 #include <infiniband/verbs.h>
 
@@ -36,6 +37,9 @@ class MemoryRegions {
   int rereg(ibv_mr* mr, int flags, ibv_pd* pd, void* addr, size_t length, int access);
   int dereg(ibv_mr* mr);
   int advise(ibv_pd* pd, ibv_advise_mr_advice advice, uint32_t flags, std::span<const ibv_sge> list);
+
+  // For complaints: the keys of some regions of this PD, as "MR with lkey 0x11".
+  std::string regions_of(const ibv_pd* pd);
 
   // For imports: the registration behind this handle, or null.
   std::shared_ptr<Registration> find(uint32_t handle);

@@ -26,10 +26,11 @@ struct Bound {
   const char* name;
   uint32_t (*value)(const ibv_qp_attr&);
   uint32_t most;
+  const char* limit = "";  // its name among what the device says of itself
 };
 constexpr Bound kBounds[] = {
     {IBV_QP_PKEY_INDEX, "pkey_index", [](const ibv_qp_attr& a) { return uint32_t{a.pkey_index}; },
-     kPkeyTableLength - 1},
+     kPkeyTableLength - 1, " (pkey_tbl_len - 1)"},
     {IBV_QP_DEST_QPN, "dest_qp_num", [](const ibv_qp_attr& a) { return a.dest_qp_num; }, kMostQpn},
     {IBV_QP_TIMEOUT, "timeout", [](const ibv_qp_attr& a) { return uint32_t{a.timeout}; }, 31},
     {IBV_QP_RETRY_CNT, "retry_cnt", [](const ibv_qp_attr& a) { return uint32_t{a.retry_cnt}; }, 7},
@@ -37,9 +38,10 @@ constexpr Bound kBounds[] = {
     {IBV_QP_MIN_RNR_TIMER, "min_rnr_timer", [](const ibv_qp_attr& a) { return uint32_t{a.min_rnr_timer}; },
      31},
     {IBV_QP_MAX_QP_RD_ATOMIC, "max_rd_atomic", [](const ibv_qp_attr& a) { return uint32_t{a.max_rd_atomic}; },
-     kMaxReadAtomic},
+     kMaxReadAtomic, " (max_qp_init_rd_atom)"},
     {IBV_QP_MAX_DEST_RD_ATOMIC, "max_dest_rd_atomic",
-     [](const ibv_qp_attr& a) { return uint32_t{a.max_dest_rd_atomic}; }, kMaxReadAtomic},
+     [](const ibv_qp_attr& a) { return uint32_t{a.max_dest_rd_atomic}; }, kMaxReadAtomic,
+     " (max_qp_rd_atom)"},
 };
 
 bool is_connected(ibv_qp_type type) {
@@ -68,16 +70,17 @@ int QueuePairs::check_attributes(const Qp& qp, const ibv_qp_attr& attr, int mask
   if (const int error = transport::check_transition(qp.init.qp_type, from, to, mask); error != 0)
     return error;
   if ((mask & IBV_QP_PORT) != 0 && (attr.port_num < 1 || attr.port_num > kPorts))
-    return because(EINVAL, "port_num is {}, and the device has ports 1 to {}", attr.port_num, kPorts);
+    return because(EINVAL, "port_num is {}, and the device has port 1 only", attr.port_num);
   for (const Bound& bound : kBounds) {
     if ((mask & bound.mask) != 0 && bound.value(attr) > bound.most)
-      return because(EINVAL, "{} {} exceeds {}", bound.name, bound.value(attr), bound.most);
+      return because(EINVAL, "{} {} exceeds {}{}", bound.name, bound.value(attr), bound.most, bound.limit);
   }
   if ((mask & IBV_QP_PATH_MTU) != 0) {
     // Like the kernel's rxe (rxe_qp_chk_attr()), it may be larger than active_mtu, up to max_mtu. By memory
     // that makes no difference, and on the wire longer packets leave in IP fragments.
     if (mtu_bytes(attr.path_mtu) == 0)
-      return because(EINVAL, "path_mtu is {}, and only 1 (256 bytes) to 5 (4096 bytes) are possible",
+      return because(EINVAL,
+                     "path_mtu is {}, and has to be of enum ibv_mtu: IBV_MTU_256 (1) to IBV_MTU_4096 (5)",
                      static_cast<int>(attr.path_mtu));
   }
   // RoCE has no alternate paths: the kernel refuses them, and only keeps what is said of migration.

@@ -2,6 +2,7 @@
 #include "adapter/queue_pairs.h"
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <set>
 #include <string_view>
@@ -365,6 +366,19 @@ void QueuePairs::retire(Qp& qp) {
   if (!device_.inherited()) qp.async_events.withdraw(device_.events());
 }
 
+std::string QueuePairs::users_of(const void* object) {
+  std::array<uint32_t, 3> first{};  // no string: the table's lock is held
+  size_t count = 0;
+  table_.for_each([&](const Qp& qp) {
+    if (qp.pd != object && qp.send_cq != object && qp.recv_cq != object && qp.srq != object) return;
+    if (count++ < first.size()) first[count - 1] = qp.transport->config().qpn.value();
+  });
+  std::string names;
+  for (size_t i = 0; i < std::min(count, first.size()); ++i)
+    names += fmt::format("{}QP {:#08x}", i > 0 ? ", " : "", first[i]);
+  return count > first.size() ? names + ", ..." : names;
+}
+
 int QueuePairs::destroy(ibv_qp* abi_qp) {
   Qp& qp = Qp::of(abi_qp);
   if (!qp.multicast.empty())
@@ -373,7 +387,7 @@ int QueuePairs::destroy(ibv_qp* abi_qp) {
     return because(EBUSY, "{} flows lead to it (ibv_destroy_flow)", qp.raw->flows.load());
   retire(qp);
   // Events that the application holds must come back first (ibv_get_async_event(3)).
-  qp.account.await(abi_qp->events_completed, qp.async_events_taken);
+  qp.account.await(abi_qp->events_completed, qp.async_events_taken, "ibv_destroy_qp", "ibv_ack_async_event");
   Pd* const pd = qp.pd;
   count_users(qp, -1);
   if (pd != nullptr) ++pd->users;  // as long as its memory is in use

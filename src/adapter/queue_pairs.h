@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include <infiniband/verbs.h>
 
@@ -28,6 +29,9 @@ class QueuePairs {
   int modify_rate_limit(ibv_qp* qp, const ibv_qp_rate_limit_attr& attr);
   int query(ibv_qp* qp, ibv_qp_attr& attr, int mask, ibv_qp_init_attr& init_attr);
   int destroy(ibv_qp* qp);
+
+  // For complaints: the numbers of some QPs that use this CQ, PD or SRQ, as "QP 0x000011, QP 0x000012".
+  std::string users_of(const void* object);
 
   // The device is gone: all requests are flushed.
   void fail_all();

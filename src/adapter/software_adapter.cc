@@ -6,7 +6,6 @@
 #include <fmt/format.h>
 
 #include "adapter/software_context.h"
-#include "base/log.h"
 #include "base/only_one.h"
 
 namespace verbena::adapter {
@@ -39,10 +38,7 @@ class SoftwareAdapter : public provider::Provider {
  public:
   Result<std::vector<std::shared_ptr<provider::Device>>> devices() override {
     auto links = engine::Engine::list_links();
-    if (!links) {
-      log_error("no devices: the agent cannot be reached (error {})", links.error().code);
-      return tl::unexpected(links.error());
-    }
+    if (!links) return tl::unexpected(links.error());
     std::vector<std::shared_ptr<provider::Device>> devices;
     devices.reserve(links->size());
     for (const agent_client::Link& link : *links) devices.push_back(std::make_shared<SoftwareDevice>(link));

@@ -2,7 +2,9 @@
 #include "adapter/software_context.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
+#include <string>
 
 #include "adapter/async_event_delivery.h"
 #include "adapter/data_path.h"
@@ -10,11 +12,24 @@
 #include "adapter/limits.h"
 #include "adapter/multicast.h"
 #include "adapter/raw_queue_pairs.h"
+#include "base/failed_call.h"
 #include "memory/guarded.h"
 
 namespace verbena::adapter {
 
 using agent_client::Link;
+
+namespace {
+
+// EBUSY: the object cannot go before those that use it. `users`: some of them; empty: they are of other
+// kinds.
+template <class Abi>
+int say_busy(const Abi* object, const std::string& users) {
+  concerning(EBUSY, "{} {}", provider::name_of(provider::kind_of(object)), fmt::ptr(object));
+  return users.empty() ? EBUSY : because(EBUSY, "{} use it: destroy what uses it first", users);
+}
+
+}  // namespace
 
 Result<std::unique_ptr<provider::Context>> SoftwareContext::open(const Link& link, uint64_t guid) {
   auto file = CommandFile::create(link.name);
@@ -116,7 +131,10 @@ Result<ibv_pd*> SoftwareContext::alloc_pd() {
 }
 
 int SoftwareContext::dealloc_pd(ibv_pd* pd) {
-  return domains_.dealloc(pd);
+  const int code = domains_.dealloc(pd);
+  if (code != EBUSY || log_level() < LogLevel::kError) return code;
+  const std::string regions = regions_.regions_of(pd), qps = queue_pairs_.users_of(&Pd::of(pd));
+  return say_busy(pd, regions + (regions.empty() || qps.empty() ? "" : ", ") + qps);
 }
 
 Result<ibv_pd*> SoftwareContext::alloc_parent_domain(ibv_parent_domain_init_attr* attr) {
@@ -221,7 +239,9 @@ int SoftwareContext::modify_cq(ibv_cq* cq, ibv_modify_cq_attr* attr) {
 }
 
 int SoftwareContext::destroy_cq(ibv_cq* cq) {
-  return completion_queues_.destroy(cq);
+  const int code = completion_queues_.destroy(cq);
+  if (code != EBUSY || log_level() < LogLevel::kError) return code;
+  return say_busy(cq, queue_pairs_.users_of(&Cq::of(cq)));
 }
 
 int SoftwareContext::get_cq_event(ibv_comp_channel* channel, ibv_cq** cq, void** cq_context) {
@@ -350,7 +370,9 @@ int SoftwareContext::get_srq_num(ibv_srq* srq, uint32_t* number) {
 }
 
 int SoftwareContext::destroy_srq(ibv_srq* srq) {
-  return shared_queues_.destroy(srq);
+  const int code = shared_queues_.destroy(srq);
+  if (code != EBUSY || log_level() < LogLevel::kError) return code;
+  return say_busy(srq, queue_pairs_.users_of(&Srq::of(srq)));
 }
 
 Result<ibv_xrcd*> SoftwareContext::open_xrcd(ibv_xrcd_init_attr* attr) {

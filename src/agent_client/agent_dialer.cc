@@ -2,15 +2,18 @@
 #include "agent_client/agent_dialer.h"
 
 #include <algorithm>
+#include <cstring>
 #include <thread>
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "agent_client/agent_starter.h"
 #include "agent_client/message_socket.h"
+#include "base/failed_call.h"
 #include "base/log.h"
 #include "paths/state_path.h"
 #include "paths/users.h"
@@ -58,9 +61,15 @@ Result<AgentConnection> connect_by_file(uid_t owner) {
 
 }  // namespace
 
-AdminError AgentDialer::error_of(int code) {
-  if (code == ETIMEDOUT) return {code, "agent does not respond: its queue of new connections is full"};
-  return {code, "no agent runs, and none could be started"};
+AdminError AgentDialer::error_of(int code) const {
+  AdminError error{code, std::strerror(code)};
+  if (code == ETIMEDOUT) error.text = "agent does not respond: its queue of new connections is full";
+  if (code == ECONNREFUSED) {
+    error.text =
+        fmt::format("no agent runs, and {}", cannot_start_.empty() ? "none could be started" : cannot_start_);
+  }
+  because(code, "{}", error.text);
+  return error;
 }
 
 Result<AgentConnection> AgentDialer::open_or_start(TimePoint& give_up, const Patience& patience,
@@ -147,11 +156,20 @@ Result<AgentConnection> NamespaceDialer::open_by_name(uid_t owner) {
 
 Result<UniqueFd> NamespaceDialer::start() {
   const std::string program = find_agent_program(options_.agent_program);
-  if (!program.empty()) return start_agent(program);
-  if (!std::exchange(missed_program_, true)) {
-    log_error("no agent runs, and the program verbena-agent was not found: set VERBENA_AGENT to it");
+  if (program.empty()) {
+    cannot_start_ = "the program verbena-agent was not found: set VERBENA_AGENT to it";
+    if (!std::exchange(missed_program_, true)) log_error("no agent runs, and {}", cannot_start_);
+    return fail(ECONNREFUSED);
   }
-  return fail(ECONNREFUSED);
+  auto started = start_agent(program);
+  // For the case that it does not come.
+  cannot_start_ =
+      started ? fmt::format(
+                    "{} was started and has ended without serving anybody: 'verbena agent' "
+                    "shows why",
+                    program)
+              : fmt::format("{} cannot be started: {}", program, why_not_started(started.error().code));
+  return started;
 }
 
 }  // namespace verbena::agent_client

@@ -53,11 +53,14 @@ class AgentDialer {
     }
   }
 
+ protected:
+  std::string cannot_start_;  // why no agent has come of the latest start(), if none has
+
  private:
   static constexpr Duration kLongestStart = std::chrono::seconds(60);
   static constexpr Duration kRetryInterval = std::chrono::milliseconds(5);
 
-  static AdminError error_of(int code);
+  AdminError error_of(int code) const;
   // `give_up`: when no agent is waited for any more. Put off by the time that a start takes, and by the time
   // that an agent is there and has no room for us.
   Result<AgentConnection> open_or_start(TimePoint& give_up, const Patience& patience, TimePoint start_after,

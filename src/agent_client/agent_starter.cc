@@ -183,11 +183,17 @@ class Launch {
     ::syscall(SYS_umask, 022);
     if (::syscall(SYS_chdir, "/") != 0) exit_bare(127);
 
+    // The application's own limit of open files may be reached. The agent has a limit of its own.
+    rlimit files{};
+    if (::syscall(SYS_prlimit64, 0, RLIMIT_NOFILE, nullptr, &files) == 0) {
+      files.rlim_cur = files.rlim_max;
+      ::syscall(SYS_prlimit64, 0, RLIMIT_NOFILE, &files, nullptr);
+    }
     // Out of the way first: the application may have closed its standard descriptors.
-    const long ready = ::syscall(SYS_fcntl, launch->ready_, F_DUPFD, 16);
+    const long ready = ::syscall(SYS_fcntl, launch->ready_, F_DUPFD, kReadyFd + 1);
     const long null = ::syscall(SYS_openat, AT_FDCWD, "/dev/null", O_RDWR);
     if (ready < 0 || null < 0) launch->fail_and_exit();
-    const long null_high = ::syscall(SYS_fcntl, null, F_DUPFD, 16);
+    const long null_high = ::syscall(SYS_fcntl, null, F_DUPFD, kReadyFd + 1);
     for (int fd = 0; fd <= 2; ++fd) {
       if (fd == 2 && launch->keep_stderr_ && null != 2) continue;
       ::syscall(SYS_dup3, null_high, fd, 0);
@@ -233,6 +239,11 @@ std::string find_agent_program(const std::string& wanted) {
   return program.empty() ? find_in_path() : program;
 }
 
+const char* why_not_started(int error) {
+  const char* const missing = paths::missing_system_file();
+  return missing != nullptr ? missing : std::strerror(error);
+}
+
 Result<UniqueFd> start_agent(const std::string& program, std::vector<std::string> options) {
   warn_of_low_limit();
   int ends[2];
@@ -240,8 +251,7 @@ Result<UniqueFd> start_agent(const std::string& program, std::vector<std::string
   UniqueFd ready(ends[0]);
   UniqueFd write_end(ends[1]);
   if (const int error = Launch(program, options, write_end.get()).run(); error != 0) {
-    const char* missing = paths::missing_system_file();
-    log_error("cannot start the agent, {}: {}", program, missing != nullptr ? missing : std::strerror(error));
+    log_error("cannot start the agent, {}: {}", program, why_not_started(error));
     return fail(error);
   }
   log_debug("started {}", program);

@@ -19,4 +19,7 @@ std::string find_agent_program(const std::string& wanted);
 // file) when the agent listens, or when it has given up: then another may be listening.
 Result<UniqueFd> start_agent(const std::string& program, std::vector<std::string> options = {});
 
+// The reason in words, for the errno value that start_agent() answered.
+const char* why_not_started(int error);
+
 }  // namespace verbena::agent_client

@@ -110,8 +110,8 @@ std::string LocalPeers::obstacle(const roce::Path& path, roce::Qpn destination) 
     return "this process has no such queue pair: it was destroyed, or the number is wrong";
   if (slot == shard_.slot() || (peer != nullptr && peer->is_open())) {
     return "its process on this host runs and drops the requests: the queue pair there is not in RTR or RTS, "
-           "is connected to another one, was destroyed, or the number is wrong "
-           "('verbena status -v' shows it)";
+           "is connected to another one, was destroyed, the number is wrong, or its rq_psn is not our sq_psn "
+           "('verbena status -v' shows the queue pairs)";
   }
   if (peer != nullptr && peer->refusal == ENOENT)
     return "no process of this host has this queue pair: it has ended, or the number is wrong";

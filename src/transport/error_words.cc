@@ -35,9 +35,11 @@ constexpr std::string_view kCauses[] = {
     "the peer's answer fits no request of ours: its path MTU is another one, as a rule",
     "a receive request's memory does not allow what a RDMA WRITE with immediate data needs",
     "the peer's queue pair does not take such a request: its access flags, max_dest_rd_atomic, another path "
-    "MTU, or a receive request that is too short",
-    "the peer's key is of no region, or its range, rights or protection domain do not allow it",
-    "the peer could not carry it out: the memory of its receive request, as a rule",
+    "MTU, or a receive request that is too short. VERBENA_LOG=error there says which",
+    "the peer's key is of no region, or its range, rights or protection domain do not allow it. "
+    "VERBENA_LOG=error there says which",
+    "the peer could not carry it out: the memory of its receive request, as a rule. VERBENA_LOG=error there "
+    "says more",
     "",  // transport retries
     "",  // of messages without a receive request
 };
@@ -203,8 +205,8 @@ std::string why_no_answer(const QueuePair& qp) {
       timeout.count(),
       !obstacle.empty()
           ? obstacle
-          : "its process may have ended, its queue pair may not be in RTR or RTS, the QP number, GID "
-            "or PSN may be another's, or a firewall drops UDP port 4791");
+          : "its process may have ended, its queue pair may not be in RTR or RTS, the QP number or "
+            "GID may be another's, its rq_psn may not be our sq_psn, or a firewall drops UDP port 4791");
 }
 
 std::string why_not_received(const QueuePair& qp) {
@@ -230,6 +232,9 @@ std::string cause_of(const QueuePair& qp, const SendWqe& wqe, ibv_wc_status stat
     return why_no_local(qp, wqe, wqe.opcode == IBV_WR_RDMA_READ ? memory::Access{IBV_ACCESS_LOCAL_WRITE} : 0);
   }
   if (status == IBV_WC_LOC_QP_OP_ERR && wqe.is_refused()) return why_no_operation(qp, wqe);
+  if (status == IBV_WC_LOC_LEN_ERR && qp.config().type == IBV_QPT_UD)
+    return fmt::format("a datagram is one packet, of at most {} bytes here (the port's active_mtu)",
+                       qp.attributes().path_mtu);
   if (status == IBV_WC_RETRY_EXC_ERR) return why_no_answer(qp);
   if (status == IBV_WC_RNR_RETRY_EXC_ERR) return why_not_received(qp);
   return std::string(usual_cause(status));
@@ -279,6 +284,17 @@ std::string what_failed(const QueuePair& qp, const ibv_wc& receive, const Misfit
   return fmt::format("QP {:#08x}: the receive request with wr_id {:#x} failed, {} ({}): {}",
                      qp.config().qpn.value(), receive.wr_id, name_of(receive.status),
                      static_cast<int>(receive.status), why);
+} catch (const std::bad_alloc&) {
+  return {};
+}
+
+std::string what_dropped(const QueuePair& qp, const roce::Address& from, roce::Qpn source,
+                         const std::string& why) noexcept try {
+  return fmt::format(
+      "QP {:#08x}: a message of QP {:#08x} at {} is dropped, as {} wants, without a word to either program: "
+      "{}; "
+      "later ones are only counted",
+      qp.config().qpn.value(), source.value(), roce::text_of(from), queues::name_of(qp.config().type), why);
 } catch (const std::bad_alloc&) {
   return {};
 }

@@ -28,6 +28,10 @@ std::string what_failed(const QueuePair& qp, const queues::SendWqe& wqe, ibv_wc_
                         const std::string& peer_words) noexcept;
 std::string what_failed(const QueuePair& qp, const ibv_wc& receive, const Misfit& misfit = {}) noexcept;
 
+// The queue pair drops a message of `source` at `from`, and tells nobody but the log.
+std::string what_dropped(const QueuePair& qp, const roce::Address& from, roce::Qpn source,
+                         const std::string& why) noexcept;
+
 // A completion of the queue pair found its completion queue full.
 std::string what_overran(const QueuePair& qp, const queues::CompletionQueue& cq, bool of_receives) noexcept;
 

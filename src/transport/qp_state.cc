@@ -145,6 +145,20 @@ int refuse(ibv_qp_state from, ibv_qp_state to, int missing, int too_many) noexce
   return EINVAL;
 }
 
+// No service goes from one to the other.
+int refuse_states(ibv_qp_state from, ibv_qp_state to) noexcept try {
+  if (log_level() < LogLevel::kError) return EINVAL;
+  std::string possible;
+  for (const Transition& t : kTransitions) {
+    if (t.from == from && t.to != from && possible.find(name_of(t.to)) == std::string::npos)
+      possible += fmt::format("{}, ", name_of(t.to));
+  }
+  return because(EINVAL, "a queue pair does not go from {} to {}; from {} it goes to {}{}RESET",
+                 name_of(from), name_of(to), name_of(from), possible, from != IBV_QPS_RESET ? "ERR or " : "");
+} catch (const std::bad_alloc&) {
+  return EINVAL;
+}
+
 }  // namespace
 
 const char* name_of(ibv_qp_state state) {
@@ -170,8 +184,7 @@ int check_transition(ibv_qp_type type, ibv_qp_state from, ibv_qp_state to, int m
   }
   // A transition that there is for others is there for all, with no attribute.
   if (exists && mask == 0) return 0;
-  return exists ? refuse(from, to, 0, mask)
-                : because(EINVAL, "a queue pair does not go from {} to {}", name_of(from), name_of(to));
+  return exists ? refuse(from, to, 0, mask) : refuse_states(from, to);
 }
 
 }  // namespace verbena::transport

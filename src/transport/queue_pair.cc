@@ -39,6 +39,7 @@ void QueuePair::enter(ibv_qp_state next, protocol::TraceCause cause) {
     send_queue_.clear();
     receives_.clear();
     completion_lost_ = overrun_said_ = false;
+    drops_said_ = 0;
     peer_words_.clear();
   };
   if (next == IBV_QPS_RESET) route_ = &no_route();

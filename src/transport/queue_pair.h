@@ -10,6 +10,7 @@
 
 #include "base/cache_line.h"
 #include "base/intrusive_list.h"
+#include "base/log.h"
 #include "base/spin_lock.h"
 #include "base/time.h"
 #include "congestion/kind.h"
@@ -373,6 +374,16 @@ class alignas(kCacheLine) QueuePair {
   void note_dropped(protocol::TraceDrop why, const roce::Headers& headers) const {
     note_frequent(trace::Kind::kDropped, {static_cast<uint64_t>(why), headers.opcode, headers.psn.value()});
   }
+  // For services that tell nobody of what they drop: whether the log is to say so. Only of the first message
+  // for each reason until RESET, as a peer may send any number.
+  bool is_drop_to_be_said(protocol::TraceDrop why, LogLevel level) {
+    if (log_level() < level) [[likely]]
+      return false;
+    const uint32_t bit = uint32_t{1} << static_cast<uint32_t>(why);
+    const bool is_first = (drops_said_ & bit) == 0;
+    drops_said_ |= bit;
+    return is_first;
+  }
   // What its packets go by, when that has been found.
   void note_route() const;
 
@@ -408,6 +419,7 @@ class alignas(kCacheLine) QueuePair {
   memory::BoundWindows bound_windows_;
   bool completion_lost_ = false;
   bool overrun_said_ = false;  // in the log, once until RESET
+  uint32_t drops_said_ = 0;    // likewise; a bit for each protocol::TraceDrop
   std::string peer_words_;     // of hear_refusal()
 };
 

@@ -3,8 +3,10 @@
 
 #include <algorithm>
 #include <array>
+#include <new>
 
 #include "transport/arrivals.h"
+#include "transport/error_words.h"
 #include "transport/qp_state.h"
 #include "transport/send_request.h"
 
@@ -107,7 +109,20 @@ void UcQueuePair::receive(const roce::Packet& packet) {
   const auto why = reception.result == Reception::Result::kNotReady ? protocol::TraceDrop::kNoReceive
                                                                     : protocol::TraceDrop::kBrokenMessage;
   note_dropped(why, packet.headers);
+  say_dropped(why, packet, reception.code);
   drop_message();
+}
+
+void UcQueuePair::say_dropped(protocol::TraceDrop why, const roce::Packet& packet, roce::NakCode code) try {
+  // A receiver without a request is a part of the service, and no mistake as a rule.
+  const bool is_common = why == protocol::TraceDrop::kNoReceive;
+  const LogLevel level = is_common ? LogLevel::kWarning : LogLevel::kError;
+  if (!is_drop_to_be_said(why, level)) return;
+  log(level, "{}",
+      what_dropped(*this, attributes().path.destination, attributes().destination,
+                   is_common ? "no receive request was posted: post more of them"
+                             : why_refused(*this, packet, code, inbound_.misfit())));
+} catch (const std::bad_alloc&) {  // the log has less to say
 }
 
 void UcQueuePair::drop_message() {

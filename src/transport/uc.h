@@ -50,6 +50,7 @@ class UcQueuePair : public QueuePair {
   bool is_late(roce::Psn psn) const;
   void receive(const roce::Packet& packet);
   void drop_message();
+  [[gnu::cold]] void say_dropped(protocol::TraceDrop why, const roce::Packet& packet, roce::NakCode code);
   TransmitResult send_posted(TimePoint now, uint32_t budget);
   SendStatus send_packet(const queues::SendWqe& wqe, TimePoint now);
   void fail_send(ibv_wc_status status);

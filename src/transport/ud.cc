@@ -3,8 +3,12 @@
 
 #include <array>
 #include <new>
+#include <string>
+
+#include <fmt/format.h>
 
 #include "roce/ip_header.h"
+#include "transport/error_words.h"
 #include "transport/gather.h"
 #include "transport/qp_state.h"
 
@@ -54,19 +58,37 @@ void UdQueuePair::on_datagram(const IncomingPacket& incoming, TimePoint now) {
   // Silently dropped (IBTA volume 1, 9.8.3.1): a wrong Q_Key, no request to receive with, one too short. As
   // with Linux rxe, a stranger's datagram is no error of ours.
   if (headers.qkey != attributes().qkey) {
-    count(kDroppedDatagrams);
-    note_dropped(protocol::TraceDrop::kBadQkey, headers);
-    return;
+    return drop(protocol::TraceDrop::kBadQkey, incoming);
   }
   note_source(incoming, now);
   if (receives().current() == nullptr || !fits(incoming.packet.payload.size())) {
-    count(kDroppedDatagrams);
-    note_dropped(receives().current() == nullptr ? protocol::TraceDrop::kNoReceive
-                                                 : protocol::TraceDrop::kBrokenMessage,
-                 headers);
-    return;
+    return drop(receives().current() == nullptr ? protocol::TraceDrop::kNoReceive
+                                                : protocol::TraceDrop::kBrokenMessage,
+                incoming);
   }
   receive(incoming);
+}
+
+void UdQueuePair::drop(protocol::TraceDrop why, const IncomingPacket& incoming) try {
+  const roce::Headers& headers = incoming.packet.headers;
+  count(kDroppedDatagrams);
+  note_dropped(why, headers);
+  // A receiver without a request is a part of the service, and no mistake as a rule.
+  const bool is_common = why == protocol::TraceDrop::kNoReceive;
+  const LogLevel level = is_common ? LogLevel::kWarning : LogLevel::kError;
+  if (!is_drop_to_be_said(why, level)) return;
+  std::string reason = "no receive request was posted: post more of them";
+  if (why == protocol::TraceDrop::kBadQkey) {
+    reason =
+        fmt::format("its Q_Key is {:#x}, and this queue pair's {:#x} (IBV_QP_QKEY): both ends need the same",
+                    headers.qkey, attributes().qkey);
+  } else if (!is_common) {
+    reason =
+        fmt::format("it has {} bytes behind {} of the GRH, and the receive request has room for {}",
+                    incoming.packet.payload.size(), kGrhBytes, total_length(receives().current()->sges()));
+  }
+  log(level, "{}", what_dropped(*this, incoming.path.source, headers.source, reason));
+} catch (const std::bad_alloc&) {  // the log has less to say
 }
 
 bool UdQueuePair::fits(size_t payload_bytes) {

@@ -54,6 +54,7 @@ class UdQueuePair : public QueuePair {
 
   void on_datagram(const IncomingPacket& incoming, TimePoint now);
   bool fits(size_t payload_bytes);
+  [[gnu::cold]] void drop(protocol::TraceDrop why, const IncomingPacket& incoming);
   void receive(const IncomingPacket& incoming);
   void note_source(const IncomingPacket& incoming, TimePoint now);
   void on_word(const IncomingPacket& incoming, TimePoint now);

@@ -2,6 +2,11 @@
 // The unreliable datagram service.
 #include "transport/support/ud_test.h"
 
+#include <algorithm>
+#include <string>
+
+#include "base/log.h"
+
 namespace verbena::transport {
 namespace {
 
@@ -214,6 +219,22 @@ TEST_F(Ud, DropsADatagramThatIsTooLongForItsReceive) {
   EXPECT_EQ(e.qp->state(), IBV_QPS_RTS);
   EXPECT_EQ(receive(std::span(payload).first(99)), Verdict::kAccepted);
   EXPECT_EQ(e.received().wr_id, 1u) << "the receive is still there";
+}
+
+TEST_F(Ud, SaysOnceInTheLogWhyItDropsDatagrams) {
+  const LogLevel before = log_level();
+  set_log_level(LogLevel::kError);
+  testing::internal::CaptureStderr();
+  post_receive(60);
+  for (int i = 0; i < 3; ++i) receive({}, kQkey + 1);
+  for (int i = 0; i < 3; ++i) receive(std::vector<std::byte>(32));
+  const std::string said = testing::internal::GetCapturedStderr();
+  set_log_level(before);
+  EXPECT_THAT(said, testing::HasSubstr("QP 0x000011: a message of QP 0x000099 at"));
+  EXPECT_THAT(said, testing::HasSubstr("its Q_Key is 0x11111112, and this queue pair's 0x11111111"));
+  EXPECT_THAT(said,
+              testing::HasSubstr("32 bytes behind 40 of the GRH, and the receive request has room for 60"));
+  EXPECT_EQ(std::ranges::count(said, '\n'), 2);
 }
 
 TEST_F(Ud, FailsWhenAReceiveNamesMemoryThatItMayNotWrite) {
