@@ -9,6 +9,7 @@ Everything made here is gone when the `with` block ends, by whatever way; what a
 the next one.
 """
 
+import argparse
 import contextlib
 import json
 import os
@@ -57,6 +58,21 @@ def require_programs(*names):
     missing = [name for name in names if not shutil.which(name)]
     if missing:
         skip(f"not installed: {' '.join(missing)} (scripts/setup test)")
+
+
+def parser(description):
+    """For the command line of a test, which has to say --build."""
+    made = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    made.add_argument("--build", required=True, help="the build folder, such as build/release")
+    return made
+
+
+def begin(description, *programs):
+    """What the command line says. Skips the test without root or one of these programs. `description`: of the test, or a parser."""
+    options = (parser(description) if isinstance(description, str) else description).parse_args()
+    require_root()
+    require_programs(*programs)
+    return options
 
 
 def poll_until(condition, seconds, step=0.01):

@@ -6,7 +6,6 @@ link is deleted: the events that it must print, in the order in which they must 
     run_asyncwatch.py --build build/release
 """
 
-import argparse
 import re
 import sys
 
@@ -41,11 +40,7 @@ class Watch:
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--build", required=True, help="the build folder, such as build/release")
-    options = parser.parse_args()
-    harness.require_root()
-    harness.require_programs("ip", "setpriv", "ibv_asyncwatch")
+    options = harness.begin(__doc__, "ip", "setpriv", "ibv_asyncwatch")
 
     with harness.Hosts(options.build) as hosts:
         host, _ = hosts.two()

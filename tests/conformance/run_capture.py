@@ -7,7 +7,6 @@ kernel cuts from one large send are captured as they leave, each on its own.
     run_capture.py --build build/release [--keep DIR]
 """
 
-import argparse
 import pathlib
 import re
 import sys
@@ -112,12 +111,9 @@ def judge(paths, complaints):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--build", required=True)
+    parser = harness.parser(__doc__)
     parser.add_argument("--keep", help="a folder to leave the captures in")
-    options = parser.parse_args()
-    harness.require_root()
-    harness.require_programs("tcpdump", "tshark", "ethtool", "ip", "ib_write_bw", "ibv_rc_pingpong")
+    options = harness.begin(parser, "tcpdump", "tshark", "ethtool", "ip", "ib_write_bw", "ibv_rc_pingpong")
 
     complaints, seen = [], {}
     with tempfile.TemporaryDirectory(prefix="verbena-capture-") as temporary:

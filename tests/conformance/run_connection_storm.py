@@ -6,7 +6,6 @@ is printed; `--count` and `--seed` repeat a run or make a longer one.
     run_connection_storm.py --build build/release
 """
 
-import argparse
 import random
 
 import harness
@@ -28,13 +27,10 @@ def storm(hosts, server, client, count, seed):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--build", required=True, help="the build folder, such as build/release")
+    parser = harness.parser(__doc__)
     parser.add_argument("--count", type=int, default=1500, help="connections on each of the two topologies")
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 20))
-    options = parser.parse_args()
-    harness.require_root()
-    harness.require_programs("ip")
+    options = harness.begin(parser, "ip")
 
     judge = harness.Judge()
     with harness.Hosts(options.build) as hosts:

@@ -7,7 +7,6 @@ perftest with -R. (Those of rsockets: run_rsockets.py.)
     run_connections.py --build build/release --program rping --topology two_hosts --repeat 100
 """
 
-import argparse
 import collections
 import sys
 
@@ -53,8 +52,7 @@ def run_once(hosts, case, server, client, family):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--build", required=True, help="the build folder, such as build/release")
+    parser = harness.parser(__doc__)
     parser.add_argument("--topology", choices=TOPOLOGIES, action="append", help="default: both")
     parser.add_argument("--program", action="append", choices=connections.programs(), help="default: all")
     parser.add_argument("--family", action="append", choices=connections.FAMILIES, help="default: both")

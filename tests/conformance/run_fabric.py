@@ -6,7 +6,6 @@ its own port, and of the fabric that the three are; and what of it stays unseen.
     run_fabric.py --build build/release
 """
 
-import argparse
 import contextlib
 import os
 import pathlib
@@ -269,11 +268,7 @@ def judge_acm(judge, host):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--build", required=True, help="the build folder, such as build/release")
-    options = parser.parse_args()
-    harness.require_root()
-    harness.require_programs("ip", "setpriv", "ib_write_bw", *PROGRAMS)
+    options = harness.begin(__doc__, "ip", "setpriv", "ib_write_bw", *PROGRAMS)
 
     judge = harness.Judge()
     with harness.Hosts(options.build) as hosts:

@@ -6,7 +6,6 @@ of messages and datagrams, fi_pingpong runs over its provider of reliable datagr
     run_libfabric.py --build build/release
 """
 
-import argparse
 import time
 
 import harness
@@ -32,12 +31,9 @@ def pingpong(server, client):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--build", required=True, help="the build folder, such as build/release")
+    parser = harness.parser(__doc__)
     harness.add_route_option(parser)
-    options = parser.parse_args()
-    harness.require_root()
-    harness.require_programs("ip", "setpriv", "fi_info", "fi_pingpong")
+    options = harness.begin(parser, "ip", "setpriv", "fi_info", "fi_pingpong")
 
     judge = harness.Judge()
     with harness.Hosts(options.build, options.route) as hosts:

@@ -6,7 +6,6 @@ checksum, PSNs must follow each other without a gap, each packet must say whose 
     run_local_capture.py --build build/release [--keep DIR]
 """
 
-import argparse
 import collections
 import os
 import pathlib
@@ -280,12 +279,9 @@ def judge_choices(host, folder, complaints):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--build", required=True)
+    parser = harness.parser(__doc__)
     parser.add_argument("--keep", help="a folder to leave the captures in")
-    options = parser.parse_args()
-    harness.require_root()
-    harness.require_programs("ip", "setpriv", "ib_write_bw", "ibv_rc_pingpong")
+    options = harness.begin(parser, "ip", "setpriv", "ib_write_bw", "ibv_rc_pingpong")
 
     complaints = []
     with tempfile.TemporaryDirectory(prefix="verbena-capture-") as temporary:

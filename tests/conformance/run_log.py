@@ -6,7 +6,6 @@ connection fails.
     run_log.py --build build/release
 """
 
-import argparse
 import re
 
 import harness
@@ -88,11 +87,7 @@ def check_peers(judge, host, other):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--build", required=True, help="the build folder, such as build/release")
-    options = parser.parse_args()
-    harness.require_root()
-    harness.require_programs("ip", "setpriv", "ibv_devinfo", "ib_write_bw", "ib_send_lat", "ibv_rc_pingpong", "rping")
+    options = harness.begin(__doc__, "ip", "setpriv", "ibv_devinfo", "ib_write_bw", "ib_send_lat", "ibv_rc_pingpong", "rping")
     judge = harness.Judge()
     with harness.Hosts(options.build) as hosts:
         first, second = hosts.two()

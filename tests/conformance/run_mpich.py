@@ -6,7 +6,6 @@ to use verbs where it would choose shared memory of its own.
     run_mpich.py --build build/release
 """
 
-import argparse
 import pathlib
 import shutil
 import tempfile
@@ -26,12 +25,9 @@ def ring(host, program, options, user=None, environment=None):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--build", required=True, help="the build folder, such as build/release")
+    parser = harness.parser(__doc__)
     harness.add_route_option(parser)
-    options = parser.parse_args()
-    harness.require_root()
-    harness.require_programs("ip", "setpriv", "unshare", "mpirun.mpich")
+    options = harness.begin(parser, "ip", "setpriv", "unshare", "mpirun.mpich")
 
     judge = harness.Judge()
     verbs = {"UCX_TLS": "rc_verbs,ud_verbs,self"}

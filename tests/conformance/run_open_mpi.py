@@ -6,7 +6,6 @@ itself, and each transport that is made for verbs by name. The program is mpi4py
     run_open_mpi.py --build build/release
 """
 
-import argparse
 import tempfile
 
 import harness
@@ -28,12 +27,9 @@ def ring(host, ranks, options, user=None):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--build", required=True, help="the build folder, such as build/release")
+    parser = harness.parser(__doc__)
     harness.add_route_option(parser)
-    options = parser.parse_args()
-    harness.require_root()
-    harness.require_programs("ip", "setpriv", "unshare", "mpirun")
+    options = harness.begin(parser, "ip", "setpriv", "unshare", "mpirun")
 
     judge = harness.Judge()
     with harness.Hosts(options.build, options.route) as hosts, tempfile.TemporaryDirectory() as folder:

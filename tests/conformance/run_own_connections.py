@@ -8,7 +8,6 @@ keys.
     run_own_connections.py --build build/release --program rping --topology one_host
 """
 
-import argparse
 import dataclasses
 import json
 import re
@@ -224,16 +223,13 @@ def judge_persistent(judge, hosts, host, options):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--build", required=True, help="the build folder, such as build/release")
+    parser = harness.parser(__doc__)
     parser.add_argument("--topology", choices=TOPOLOGIES, action="append", help="default: both")
     parser.add_argument("--program", action="append", choices=PROGRAMS, help="default: all")
     parser.add_argument("--one-family", action="store_true", help="IPv4 only")
     parser.add_argument("--only", choices=("pairs", "words"), help="default: both")
     harness.add_share_options(parser)
-    options = parser.parse_args()
-    harness.require_root()
-    harness.require_programs("ip", "setpriv", "stdbuf", *PROGRAMS)
+    options = harness.begin(parser, "ip", "setpriv", "stdbuf", *PROGRAMS)
     judge = harness.Judge()
     if options.only != "pairs":
         with harness.Hosts(options.build) as hosts:

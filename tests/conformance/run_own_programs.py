@@ -6,7 +6,6 @@ command lines; each with the other over TCP and RDMA; what --json prints; what a
     run_own_programs.py --build build/release
 """
 
-import argparse
 import json
 import re
 import subprocess
@@ -227,13 +226,10 @@ def check_where(judge, host):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--build", required=True, help="the build folder, such as build/release")
+    parser = harness.parser(__doc__)
     parser.add_argument("--program", choices=PINGPONGS, action="append", help="only this pingpong's pairs; may be given again")
     harness.add_share_options(parser)
-    options = parser.parse_args()
-    harness.require_root()
-    harness.require_programs("ip", "setpriv", *ALONE, *(f"ibv_{which}_pingpong" for which in PINGPONGS))
+    options = harness.begin(parser, "ip", "setpriv", *ALONE, *(f"ibv_{which}_pingpong" for which in PINGPONGS))
 
     judge = harness.Judge()
     with harness.Hosts(options.build) as hosts:

@@ -6,7 +6,6 @@ network devices of MTU 1500 (active MTU 1024).
     run_path_mtu.py --build build/release
 """
 
-import argparse
 import re
 
 import harness
@@ -47,11 +46,7 @@ def different(server, client, route):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--build", required=True, help="the build folder, such as build/release")
-    options = parser.parse_args()
-    harness.require_root()
-    harness.require_programs("ip", "setpriv", "ibv_rc_pingpong")
+    options = harness.begin(__doc__, "ip", "setpriv", "ibv_rc_pingpong")
     judge = harness.Judge()
     with harness.Hosts(options.build) as hosts:
         one, two = hosts.two()

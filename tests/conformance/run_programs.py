@@ -10,7 +10,6 @@
     run_programs.py --build build/release --topology one_host --route wire         on one host, by UDP all the same
 """
 
-import argparse
 import dataclasses
 import os
 import statistics
@@ -109,8 +108,7 @@ def run_devices(hosts, topology, failures):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--build", required=True, help="the build folder, such as build/release")
+    parser = harness.parser(__doc__)
     parser.add_argument("--topology", choices=TOPOLOGIES, action="append", help="default: both")
     parser.add_argument("--program", action="append", choices=["devices", *matrix.programs()], help="default: all")
     parser.add_argument("--options", help="only cases whose options contain this")

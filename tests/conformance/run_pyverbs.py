@@ -9,7 +9,6 @@ listed, with a reason, in docs/conformance.md, which must list nothing else.
     run_pyverbs.py --build build/release --gid ipv6 --module test_qp --module test_mr
 """
 
-import argparse
 import contextlib
 import fcntl
 import gzip
@@ -139,8 +138,7 @@ def judge(results, modules):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--build", required=True)
+    parser = harness.parser(__doc__)
     parser.add_argument("--gid", choices=("ipv4", "ipv6"), default="ipv4")
     parser.add_argument("--module", action="append", help=f"default: {' '.join(MODULES)}")
     harness.add_route_option(parser)

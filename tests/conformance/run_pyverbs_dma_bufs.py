@@ -7,7 +7,6 @@ ships it: an allocator is preloaded, and pyverbs_with_dma_bufs.py repairs the re
     run_pyverbs_dma_bufs.py --build build/release --gid ipv4
 """
 
-import argparse
 import pathlib
 import shutil
 import tempfile
@@ -40,8 +39,7 @@ def judge(results):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--build", required=True)
+    parser = harness.parser(__doc__)
     parser.add_argument("--gid", choices=("ipv4", "ipv6"), default="ipv4")
     parser.add_argument("--verbose", action="store_true", help="print what the tests print")
     options = parser.parse_args()

@@ -8,7 +8,6 @@ A test passes if qperf exits with status 0 and prints its figure; the `ver_*` te
 librdmacm (`-cm1`), as without it qperf sets no GID, which RoCE needs. Its UC, UD and XRC tests have no such option.
 """
 
-import argparse
 import re
 
 import harness
@@ -31,12 +30,9 @@ def judge_tests(judge, where, server, client):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--build", required=True, help="the build folder, such as build/release")
+    parser = harness.parser(__doc__)
     harness.add_route_option(parser)
-    options = parser.parse_args()
-    harness.require_root()
-    harness.require_programs("ip", "setpriv", "qperf")
+    options = harness.begin(parser, "ip", "setpriv", "qperf")
 
     judge = harness.Judge()
     with harness.Hosts(options.build, options.route) as hosts:

@@ -8,7 +8,6 @@ which asks by NETLINK_RDMA; then both must say the same, to the byte.
     run_rdma.py --build build/release [--program=iproute2]
 """
 
-import argparse
 import json
 import pathlib
 import re
@@ -188,8 +187,7 @@ def check_objects(report, rdma, held):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--build", required=True, help="the build folder, such as build/release")
+    parser = harness.parser(__doc__)
     parser.add_argument("--program", choices=("ours", "iproute2"), default="ours", help="whose rdma; default: ours")
     options = parser.parse_args()
     is_iproute2 = options.program == "iproute2"

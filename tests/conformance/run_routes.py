@@ -6,7 +6,6 @@ end does not want that, and by the wire between two; and whether each reaches th
     run_routes.py --build build/release
 """
 
-import argparse
 import os
 import shutil
 import tempfile
@@ -17,11 +16,7 @@ OFF = harness.ROUTES["wire"]
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--build", required=True, help="the build folder, such as build/release")
-    options = parser.parse_args()
-    harness.require_root()
-    harness.require_programs("ip", "setpriv", "ib_write_bw")
+    options = harness.begin(__doc__, "ip", "setpriv", "ib_write_bw")
 
     judge = harness.Judge()
     with harness.Hosts(options.build) as hosts:

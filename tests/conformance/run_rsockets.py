@@ -6,7 +6,6 @@
     run_rsockets.py --build build/release --repeat 100 --case rcopy
 """
 
-import argparse
 import dataclasses
 import filecmp
 import os
@@ -139,16 +138,13 @@ def run_case(case, server, client, folder):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--build", required=True, help="the build folder, such as build/release")
+    parser = harness.parser(__doc__)
     parser.add_argument("--topology", choices=("one_host", "two_hosts"), action="append", help="default: both")
     parser.add_argument("--case", default="", help="only cases whose name contains this")
     parser.add_argument("--repeat", type=int, default=1, help="runs of each case in a row")
     parser.add_argument("--every", type=int, default=1, metavar="M", help="only the first case of each program and one of M others")
     harness.add_route_option(parser)
-    options = parser.parse_args()
-    harness.require_root()
-    harness.require_programs("ip", "setpriv", "rstream", "riostream", "rcopy", "udpong")
+    options = harness.begin(parser, "ip", "setpriv", "rstream", "riostream", "rcopy", "udpong")
     if not os.path.exists(PRELOAD):
         harness.skip(f"not installed: {PRELOAD}")
     failures, runs = [], 0

@@ -6,7 +6,6 @@ the sanitizer still finds a fault that is made on purpose. Programs under Valgri
     run_sanitizers.py --build build/release
 """
 
-import argparse
 import os
 import pathlib
 import re
@@ -138,11 +137,7 @@ def judge_emulators(judge_of, host, folder):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--build", required=True, help="the build folder, such as build/release")
-    options = parser.parse_args()
-    harness.require_root()
-    harness.require_programs("ip", "setpriv", "gcc")
+    options = harness.begin(__doc__, "ip", "setpriv", "gcc")
     judge_of = harness.Judge()
     with harness.Hosts(options.build) as hosts, tempfile.TemporaryDirectory(prefix="verbena-sanitizers-") as name:
         folder = pathlib.Path(name)

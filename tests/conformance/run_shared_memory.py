@@ -6,7 +6,6 @@ as the kernel says of both.
     run_shared_memory.py --build build/release
 """
 
-import argparse
 import pathlib
 import re
 
@@ -71,11 +70,7 @@ def mapped_by_each_other(host, command, start_server, start_client, wanted):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--build", required=True, help="the build folder, such as build/release")
-    options = parser.parse_args()
-    harness.require_root()
-    harness.require_programs("ip", "setpriv", "ib_write_bw")
+    options = harness.begin(__doc__, "ip", "setpriv", "ib_write_bw")
 
     judge = harness.Judge()
     with harness.Hosts(options.build) as hosts:

@@ -6,7 +6,6 @@ goes on, or dies and another takes its place, the programs go on, too.
     run_stopped_agent.py --build build/release
 """
 
-import argparse
 import os
 import signal
 
@@ -35,11 +34,7 @@ def check_end(judge, program, what):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--build", required=True, help="the build folder, such as build/release")
-    options = parser.parse_args()
-    harness.require_root()
-    harness.require_programs("ip", "ibv_devinfo")
+    options = harness.begin(__doc__, "ip", "ibv_devinfo")
     judge = harness.Judge()
 
     with harness.Hosts(options.build) as hosts:

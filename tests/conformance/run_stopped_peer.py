@@ -6,7 +6,6 @@ for it, and no connection is lost. Without that its peers would give up after ha
     run_stopped_peer.py --build build/release
 """
 
-import argparse
 import os
 import signal
 import time
@@ -51,11 +50,7 @@ def check_pingpong(judge, first, second, stopped_is_server):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--build", required=True, help="the build folder, such as build/release")
-    options = parser.parse_args()
-    harness.require_root()
-    harness.require_programs("ip", "ibv_rc_pingpong", "ibv_devinfo")
+    options = harness.begin(__doc__, "ip", "ibv_rc_pingpong", "ibv_devinfo")
     judge = harness.Judge()
     with harness.Hosts(options.build) as hosts:
         first, second = hosts.two()

@@ -6,7 +6,6 @@ them, and Prometheus' node_exporter, a Go program, which no preload reaches.
     run_sysfs.py --build build/release
 """
 
-import argparse
 import re
 import shutil
 import subprocess
@@ -70,11 +69,7 @@ def check_exporter(judge, host):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--build", required=True, help="the build folder, such as build/release")
-    options = parser.parse_args()
-    harness.require_root()
-    harness.require_programs("ip", "setpriv", "ib_send_bw")
+    options = harness.begin(__doc__, "ip", "setpriv", "ib_send_bw")
     judge = harness.Judge()
     with harness.Hosts(options.build) as hosts:
         host, _ = hosts.two()

@@ -6,7 +6,6 @@ the port is DOWN. When the program goes, the port is ACTIVE within a second, als
     run_taken_port.py --build build/release
 """
 
-import argparse
 import re
 
 import harness
@@ -42,11 +41,7 @@ def check_pair(judge, host, server_words, client_words, ready):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--build", required=True, help="the build folder, such as build/release")
-    options = parser.parse_args()
-    harness.require_root()
-    harness.require_programs("ip", "ibv_rc_pingpong", "ibv_asyncwatch", "rping", "python3")
+    options = harness.begin(__doc__, "ip", "ibv_rc_pingpong", "ibv_asyncwatch", "rping", "python3")
     judge = harness.Judge()
     with harness.Hosts(options.build) as hosts:
         host = hosts.one()

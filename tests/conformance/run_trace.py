@@ -6,7 +6,6 @@ when its peer and then it itself is dead.
     run_trace.py --build build/release
 """
 
-import argparse
 import json
 
 import harness
@@ -125,11 +124,7 @@ def check_users(judge, host):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--build", required=True, help="the build folder, such as build/release")
-    options = parser.parse_args()
-    harness.require_root()
-    harness.require_programs("ip", "setpriv", "ib_write_bw")
+    options = harness.begin(__doc__, "ip", "setpriv", "ib_write_bw")
     judge = harness.Judge()
     with harness.Hosts(options.build) as hosts:
         host = hosts.one()

@@ -6,7 +6,6 @@ environment variables or the usual few, on one host and between two.
     run_ucx.py --build build/release
 """
 
-import argparse
 import re
 
 import harness
@@ -44,12 +43,9 @@ def as_started(server, client, environment, test):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--build", required=True, help="the build folder, such as build/release")
+    parser = harness.parser(__doc__)
     harness.add_route_option(parser)
-    options = parser.parse_args()
-    harness.require_root()
-    harness.require_programs("ip", "setpriv", "ucx_info", "ucx_perftest")
+    options = harness.begin(parser, "ip", "setpriv", "ucx_info", "ucx_perftest")
 
     judge = harness.Judge()
     with harness.Hosts(options.build, options.route) as hosts:

@@ -6,12 +6,11 @@ and under an agent of the user's that either of the two has started. Each must h
     run_user_namespaces.py --build build/release
 """
 
-import argparse
 import pathlib
 import shutil
 
 import harness
-from run_users import HostOfUser, as_user
+from run_users import HostOfUser, as_user, judge_programs
 
 USER = 65533
 PROGRAMS = (
@@ -28,17 +27,6 @@ class InUserNamespace(HostOfUser):
         return harness.Host.start(self, command, inside if user is None else user, environment)
 
 
-def gid_options(program, host):
-    return ["-g", host.gid_index(host.ipv4)] if program[0].startswith("ibv_") else []
-
-
-def judge_programs(judge, what, server, client):
-    for program in PROGRAMS:
-        result = harness.pair(server, client, program, server_options=gid_options(program, server),
-                              client_options=gid_options(program, client))
-        judge.say(f"{what}: {' '.join(program)}", None if result.good else result.report())
-
-
 def judge_agents(judge, what, host, count=1):
     agents = host.agents()
     judge.say(f"{what}: {count} agent", None if len(agents) == count else f"agents: {agents}")
@@ -51,11 +39,7 @@ def judge_doctor(judge, what, host):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--build", required=True, help="the build folder, such as build/release")
-    options = parser.parse_args()
-    harness.require_root()
-    harness.require_programs("ip", "setpriv", "unshare", "ib_read_bw", "ibv_rc_pingpong")
+    options = harness.begin(__doc__, "ip", "setpriv", "unshare", "ib_read_bw", "ibv_rc_pingpong")
 
     judge = harness.Judge()
     with harness.Hosts(options.build) as hosts:
@@ -65,14 +49,14 @@ def main():
             harness.skip("no user namespaces here")
 
         host.start_agent()
-        judge_programs(judge, "root's agent, server outside", outside, inside)
-        judge_programs(judge, "root's agent, server inside", inside, outside)
+        judge_programs(judge, "root's agent, server outside", outside, inside, PROGRAMS)
+        judge_programs(judge, "root's agent, server inside", inside, outside, PROGRAMS)
         judge_agents(judge, "root's agent", host)
         judge_doctor(judge, "root's agent", inside)
         host.end_agents()
 
         for what, first, second in (("agent from outside", outside, inside), ("agent from inside", inside, outside)):
-            judge_programs(judge, f"{what}, server there", first, second)
+            judge_programs(judge, f"{what}, server there", first, second, PROGRAMS)
             judge_agents(judge, what, host)
             judge_doctor(judge, what, inside)
             host.end_agents()

@@ -6,7 +6,6 @@ socket of UDP port 4791. On one host, and between two, each with an agent of roo
     run_users.py --build build/release
 """
 
-import argparse
 
 import connections
 import harness
@@ -48,8 +47,8 @@ def gid_options(program, host):
     return ["-g", host.gid_index(host.ipv4)] if program[0].startswith("ibv_") else []
 
 
-def judge_programs(judge, what, server, client):
-    for program in PROGRAMS:
+def judge_programs(judge, what, server, client, programs=PROGRAMS):
+    for program in programs:
         result = harness.pair(server, client, program, server_options=gid_options(program, server),
                               client_options=gid_options(program, client))
         judge.say(f"{what}: {' '.join(program)}", None if result.good else result.report())
@@ -83,11 +82,7 @@ def judge_status(judge, what, server, client):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--build", required=True, help="the build folder, such as build/release")
-    options = parser.parse_args()
-    harness.require_root()
-    harness.require_programs("ip", "setpriv", "stdbuf", "ib_write_bw", "ibv_rc_pingpong", "rping")
+    options = harness.begin(__doc__, "ip", "setpriv", "stdbuf", "ib_write_bw", "ibv_rc_pingpong", "rping")
 
     judge = harness.Judge()
     with harness.Hosts(options.build, route="wire") as hosts:

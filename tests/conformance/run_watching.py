@@ -6,7 +6,6 @@
     run_watching.py --build build/release
 """
 
-import argparse
 import re
 import subprocess
 import sys
@@ -108,11 +107,7 @@ def check_agents_server(report, host):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--build", required=True, help="the build folder, such as build/release")
-    options = parser.parse_args()
-    harness.require_root()
-    harness.require_programs("ip", "setpriv", "tmux", "ib_write_bw")
+    options = harness.begin(__doc__, "ip", "setpriv", "tmux", "ib_write_bw")
     report = []
     with harness.Hosts(options.build) as hosts:
         host = hosts.one()
