@@ -126,7 +126,7 @@ int check_data(Data data, uint64_t length, const ibv_send_wr& wr, uint32_t max_i
   const char* const name = queues::send_opcode_name(opcode);
   if (!completes_with_error(opcode, service)) {
     const int error = refusal_of(opcode, service);
-    if (name == nullptr) return because(error, "{} is no opcode", opcode);
+    if (name == nullptr) return because(error, "opcode {} is none of enum ibv_wr_opcode", opcode);
     return because(error, "{} is not supported on {}", name, queues::name_of(qp.init.qp_type));
   }
   // librxe's post looks at it, whatever the service.

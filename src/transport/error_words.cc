@@ -174,7 +174,9 @@ std::string why_invalid(const QueuePair& qp, const roce::Packet& packet) {
 std::string why_no_local(const QueuePair& qp, const SendWqe& wqe, memory::Access wanted) {
   for (const ibv_sge& sge : wqe.sges()) {
     const auto region = qp.config().keys->open(sge.lkey);
-    if (!region) return fmt::format("no region has the local key {:#x}", sge.lkey);
+    if (!region)
+      return fmt::format("no region has the local key {:#x}: it was deregistered, or never registered here",
+                         sge.lkey);
     if (region->pd != qp.config().pd)
       return fmt::format("the local key {:#x} is of another protection domain than the queue pair", sge.lkey);
     if (!region->allows_local(wanted, qp.config().pd))

@@ -28,12 +28,12 @@ VERBS = {
     "write_with_wrong_rkey": r"no region or memory window has key 0x12345678: it was deregistered, or never registered",
     "lkey_of_other_pd": rf"{QP}: SEND of 64 bytes failed.*local key 0x\w+ is of another protection domain",
     "sge_outside_region": r"SEND of 4097 bytes failed.*is not within \[0x\w+, 0x\w+\), which the local key 0x\w+ is for",
-    "deregistered_region": r"no region has the local key 0x\w+",
+    "deregistered_region": r"no region has the local key 0x\w+: it was deregistered",
     "read_into_read_only_region": r"the local key 0x\w+ was registered without IBV_ACCESS_LOCAL_WRITE",
     "inline_too_long": rf"ibv_post_send\(\) failed, EINVAL .*{QP} of rxe_eth0 port 1: 4000 bytes inline, max_inline_data is 32",
     "full_send_queue": rf"{QP} .*: the queue is full: it has room for 4 requests \(max_send_wr\).*have been polled",
     "full_receive_queue": rf"ibv_post_recv.*{QP} .*room for 4 requests \(max_recv_wr\)",
-    "unknown_opcode": rf"{QP} .*: 77 is no opcode",
+    "unknown_opcode": rf"{QP} .*: opcode 77 is none of enum ibv_wr_opcode",
     "post_to_destroyed_qp": r"ibv_modify_qp.*ibv_qp 0x\w+ was destroyed, never existed",
     "destroy_cq_in_use": rf"ibv_destroy_cq.*EBUSY.*: ibv_cq 0x\w+: {QP} use it: destroy what uses it first",
     "dealloc_pd_in_use": rf"ibv_dealloc_pd.*EBUSY.*: ibv_pd 0x\w+: MR with lkey 0x\w+, {QP} use it: destroy",
@@ -164,6 +164,16 @@ ENVIRONMENT = {
     "VERBENA_LOGS=debug verbena doctor": (1, r"VERBENA_LOGS is no variable of Verbena's; did you mean VERBENA_LOG"),
     "VERBENA_LOCAL=maybe verbena run true": (0, r"VERBENA_LOCAL=maybe has no effect: it has to be 'off'"),
     "VERBENA_AGENT=/nosuch verbena doctor": (1, r"VERBENA_AGENT=/nosuch is not an executable file"),
+    "verbena run /sbin/ldconfig -V": (0, r"'/sbin/ldconfig' is linked statically, so Verbena's libraries cannot reach it"),
+    "ulimit -n 12; verbena doctor": (1, r"12 descriptors open \(ulimit -n\).*\n +-> the hard limit is 12: raise"),
+    "ulimit -v 60000; verbena doctor": (1, r"58 MiB of address space \(ulimit -v\).*\n +-> the hard limit is finite"),
+    "ulimit -f 0; verbena doctor": (1, r"files may have 0 bytes \(ulimit -f\)"),
+    "setpriv --reuid=65534 --clear-groups prlimit --nproc=1 verbena run ibv_devinfo":
+        (1, r"ibv_open_device\(\) failed, EAGAIN .*no thread can be started: the user's limit \(ulimit -u\)"),
+    "ip link set eth0 mtu 500; verbena doctor; ip link set eth0 mtu 1500":
+        (0, r"eth0 carries 500 bytes, so that the path MTU is 256: .*\n +-> raise it: ip link set eth0 mtu 1500"),
+    "ip addr del 10.9.0.1/24 dev eth0; ip addr flush scope global dev eth0; verbena doctor; ip addr add 10.9.0.1/24 dev eth0":
+        (0, r"rxe_eth0 has a link-local address only.*\n +-> give eth0 an address"),
 }
 
 # Without an agent that runs already.
