@@ -71,6 +71,7 @@ VERBS = {
 }
 
 CONNECTIONS = {
+    "nobody_listens_for_datagrams": r"RDMA_CM_EVENT_UNREACHABLE for 10\.9\.0\.1 port 7999, status 1: nobody listens.*start the server",
     "bind_to_foreign_address": rf"rdma_bind_addr.*{ID}: 192\.0\.2\.77 is no address of this host \('ip address'",
     "bind_to_unix_address": rf"{ID}: addr is of family 1, and only AF_INET \(2\) and AF_INET6",
     "bind_twice": rf"{ID} \(10\.9\.0\.1 port 7500\): it is in state ADDR_BOUND: .*bound once",

@@ -94,6 +94,18 @@ constexpr Mistake kMistakes[] = {
        need(rdma_connect(id, &parameters) == 0, "rdma_connect");
        take(channel);
      }},
+    {"nobody_listens_for_datagrams",
+     [](const Place& place) {
+       rdma_event_channel* const channel = open_channel();
+       rdma_cm_id* const id = make(channel, RDMA_PS_UDP);
+       need(rdma_resolve_addr(id, nullptr, Address(place.address, 7999).any(), kWaitMs) == 0, "resolve");
+       take(channel);
+       need(rdma_resolve_route(id, kWaitMs) == 0, "rdma_resolve_route");
+       take(channel);
+       rdma_conn_param parameters{};
+       need(rdma_connect(id, &parameters) == 0, "rdma_connect");
+       take(channel);
+     }},
     {"bind_to_foreign_address",
      [](const Place&) { rdma_bind_addr(make(open_channel()), Address("192.0.2.77", 7500).any()); }},
     {"bind_to_unix_address",
