@@ -123,7 +123,7 @@ COMMANDS = {
     "verbena capture .": (1, r"cannot write '\.': it is a directory; name a file"),
     "verbena capture nosuch/file": (1, r"cannot write 'nosuch/file': its directory does not exist"),
     "verbena capture --seconds 1 /dev/full": (1, r"cannot write '/dev/full': No space left on device"),
-    "verbena capture --pid 999999 x": (1, r"--pid: there is no process 999999; 'verbena status' lists"),
+    "verbena capture --pid 999999 --seconds 1 x": (0, r"--pid: there is no process 999999 here; 'verbena status' lists"),
     "verbena capture --seconds abc x": (2, r"--seconds: 'abc' is not a number of seconds from 1 to 86400"),
     "verbena trace 999999": (1, r"no trace of a process 999999 .*'verbena trace' lists"),
     "verbena explain flurb": (1, r"'flurb' is not known; 'verbena explain' lists"),

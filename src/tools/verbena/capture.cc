@@ -205,8 +205,8 @@ int capture(const CaptureWish& wish) {
   agent_client::ConnectOptions options;
   if (const auto installation = Installation::of_this_program()) options.agent_program = installation->agent;
   if (wish.choice.pid != 0 && ::kill(wish.choice.pid, 0) != 0 && errno == ESRCH) {
-    complain("--pid: there is no process {}; 'verbena status' lists those that use Verbena", wish.choice.pid);
-    return kFailed;
+    complain("warning: --pid: there is no process {} here; 'verbena status' lists those that use Verbena",
+             wish.choice.pid);
   }
   const auto client = CaptureClient::connect(options);
   if (!client) return report(client.error());
