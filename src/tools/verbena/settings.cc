@@ -47,7 +47,7 @@ const Setting kSettings[] = {
     {"VERBENA_CONGESTION", is_congestion_control, "'fixed', or not set"},
 };
 
-bool is_program(const char* file) {
+bool can_be_executed(const char* file) {
   std::error_code ignored;
   return ::access(file, X_OK) == 0 && std::filesystem::is_regular_file(file, ignored);
 }
@@ -79,7 +79,7 @@ std::vector<WrongSetting> wrong_settings() {
                                  setting.allowed)});
   }
   const char* agent = std::getenv("VERBENA_AGENT");
-  if (agent != nullptr && *agent != '\0' && !is_program(agent)) {
+  if (agent != nullptr && *agent != '\0' && !can_be_executed(agent)) {
     wrong.push_back(
         {"VERBENA_AGENT", false,
          fmt::format("VERBENA_AGENT={} is not an executable file: where no agent runs, none can be "
