@@ -62,8 +62,8 @@ std::string_view usual_cause(int code) {
   return found != std::end(kUsualCauses) ? found->words : "";
 }
 
-// Of calls that make something EAGAIN is an error: no thread could be started. A program that does not wait
-// gets it from other calls again and again.
+// A call that makes something answers EAGAIN where no thread could be started, which is an error. From other
+// calls a program that does not wait gets it again and again.
 bool makes_something(std::string_view call) {
   constexpr std::string_view kVerbs[] = {"open_device", "import_device", "create_", "alloc_", "reg_"};
   return std::ranges::any_of(kVerbs, [&](std::string_view verb) { return call.find(verb) != call.npos; });

@@ -35,7 +35,7 @@ constexpr rdma_conn_param kDefaults = defaults();
 
 constexpr char kNoQp[] = "conn_param is null, and id has no queue pair: rdma_create_qp() makes one";
 
-// What librdmacm checks; of port spaces other than TCP, nothing. 0, or EINVAL.
+// Checks what rdma-core's librdmacm checks: nothing for port spaces other than TCP. 0, or EINVAL.
 int check(const Identifier& identifier, const rdma_conn_param* parameters) {
   if (identifier.device == nullptr) return because(EINVAL, kNoDevice);
   if (identifier.ps != RDMA_PS_TCP) return 0;

@@ -68,7 +68,7 @@ def parser(description):
 
 
 def begin(description, *programs):
-    """What the command line says. Skips the test without root or one of these programs. `description`: of the test, or a parser."""
+    """Reads the command line, and skips the test without root or one of these programs. `description`: of the test, or a parser."""
     options = (parser(description) if isinstance(description, str) else description).parse_args()
     require_root()
     require_programs(*programs)
