@@ -168,7 +168,7 @@ ENVIRONMENT = {
     "verbena run /sbin/ldconfig -V": (0, r"'/sbin/ldconfig' is linked statically, so Verbena's libraries cannot reach it"),
     "ulimit -n 12; verbena doctor": (1, r"12 descriptors open \(ulimit -n\).*\n +-> the hard limit is 12: raise"),
     "ulimit -v 60000; verbena doctor": (1, r"58 MiB of address space \(ulimit -v\).*\n +-> the hard limit is finite"),
-    "ulimit -f 0; verbena doctor": (1, r"files may have 0 bytes \(ulimit -f\)"),
+    "set -o pipefail; (ulimit -f 0; verbena doctor) | cat": (1, r"files may have 0 bytes \(ulimit -f\)"),
     "setpriv --reuid=65534 --clear-groups prlimit --nproc=1 verbena run ibv_devinfo":
         (1, r"ibv_open_device\(\) failed, EAGAIN .*no thread can be started: the user's limit \(ulimit -u\)"),
     "ip link set eth0 mtu 500; verbena doctor; ip link set eth0 mtu 1500":
