@@ -194,6 +194,23 @@ TEST_P(Wire, SendsInFragmentsWhatIsTooLongForItsPath) {
   expect_exact(packets[0]);
 }
 
+// A peer that keeps nothing (rxe) would ask for all of it again.
+TEST_P(Wire, KeepsTheOrderOfPacketsOfWhichSomeLeaveInFragments) {
+  join(9000);
+  run(std::string("ip route add ") + GetParam().b + " dev veth-a mtu 2000");
+  // The first run finds out that they are too long.
+  for (uint32_t psn = 0; psn < 20; psn += 5) {
+    for (uint32_t i = psn; i < psn + 4; ++i)
+      send(*sender_, path(), write_middle(0, i, 4096), pattern(4096, i));
+    send(*sender_, path(), write_middle(0, psn + 4, 1024), pattern(1024, psn + 4));
+    ASSERT_TRUE(sender_->flush());
+  }
+  EXPECT_EQ(sender_->counters().sent_packets, 20u);
+  EXPECT_EQ(sender_->counters().send_errors, 0u);
+  ASSERT_TRUE(collector_.receive(*receiver_, 20));
+  for (uint32_t i = 0; i < 20; ++i) EXPECT_EQ(collector_.packets[i].headers.psn, roce::Psn(i));
+}
+
 TEST_P(Wire, CarriesExactIcrcsInPacketsThatLeaveInFragments) {
   join(1500);
   uint32_t psn = 0;

@@ -77,12 +77,8 @@ class SendRun {
   // join it no more.
   void set_fragments(FragmentSocket& socket);
   FragmentSocket* fragments() const { return fragments_; }
-  // The last packet is shorter than the others, and has left otherwise.
+  // The last packet is shorter than the others.
   bool has_shorter_last() const { return bytes_ < segments_ * segment_bytes_; }
-  void drop_last() {
-    --segments_;
-    bytes_ = segments_ * segment_bytes_;
-  }
   // How many of its packets have left so.
   uint32_t left() const { return left_; }
   void note_left(uint32_t packets) { left_ += packets; }
@@ -102,7 +98,9 @@ class SendRun {
   }
 
   const roce::Path& path() const { return path_; }
-  int fd() const { return fragments_ != nullptr ? fragments_->socket().fd.get() : socket_->fd.get(); }
+  int fd() const { return fragments_ != nullptr ? fragments_->socket().fd.get() : whole_fd(); }
+  // The socket for packets that nobody may cut.
+  int whole_fd() const { return socket_->fd.get(); }
   uint32_t bytes() const { return bytes_; }
   uint32_t segments() const { return segments_; }
   uint32_t segment_bytes() const { return segment_bytes_; }

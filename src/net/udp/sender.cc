@@ -290,33 +290,36 @@ FragmentSocket* Sender::fragment_socket(const roce::Path& path) try {
 bool Sender::fragment(SendRun& run) {
   FragmentSocket* const socket = fragment_socket(run.path());
   if (socket == nullptr) return false;
-  if (run.has_shorter_last()) send_shorter_last(run);
   run.set_fragments(*socket);
   return true;
 }
 
-// It may go whole, and then nobody may cut it: a receiver of ours reckons with that. If the socket has no
-// room for it, it is lost, as this is done once a destination.
-void Sender::send_shorter_last(SendRun& run) {
+// The last packet of a run, which is shorter than the others, leaves whole behind them. Nobody may cut it
+// then: a receiver of ours reckons with that. If the socket has no room for it, it is lost, as this is done
+// once a destination. False: it is too long, too.
+bool Sender::send_shorter_last(SendRun& run) {
   iovec data;
   run.describe_single(run.segments() - 1, messages_[0].msg_hdr, data);
-  const ssize_t sent = system_calls::sendmsg(run.fd(), &messages_[0].msg_hdr, MSG_DONTWAIT);
-  if (sent < 0 && errno == EMSGSIZE) return;
+  const ssize_t sent = system_calls::sendmsg(run.whole_fd(), &messages_[0].msg_hdr, MSG_DONTWAIT);
+  if (sent < 0 && errno == EMSGSIZE) return false;
   if (sent < 0) {
     ++counters_.send_errors;
   } else {
     ++counters_.sent_packets;
     counters_.sent_bytes += data.iov_len;
   }
-  run.drop_last();
+  run.note_left(1);
+  return true;
 }
 
 // False: the socket is full, and what is left waits.
 bool Sender::send_fragmented(SendRun& run) {
   FragmentSocket& socket = *run.fragments();
   std::array<iovec, kRuns> data;
+  const uint32_t equal = run.segments() - (run.has_shorter_last() ? 1 : 0);
   while (run.left() < run.segments()) {
-    const uint32_t count = std::min(run.segments() - run.left(), kRuns);
+    if (run.left() == equal && send_shorter_last(run)) continue;
+    const uint32_t count = run.left() < equal ? std::min(equal - run.left(), kRuns) : 1;
     std::optional<uint16_t> identification;
     if (run.is_ipv4()) identification = socket.next_identification();
     for (uint32_t i = 0; i < count; ++i) {

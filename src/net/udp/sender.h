@@ -68,7 +68,7 @@ class Sender {
 
   bool is_too_long(const roce::Path& path, uint32_t packet_bytes) const;
   void remember_too_long(const roce::Path& path, uint32_t packet_bytes);
-  void send_shorter_last(SendRun& run);
+  bool send_shorter_last(SendRun& run);
   FragmentSocket* fragment_socket(const roce::Path& path);
   bool fragment(SendRun& run);
   bool send_fragmented(SendRun& run);
