@@ -194,7 +194,7 @@ class StoppedProcesses::Slot final : private net::PacketHandler {
     });
   }
 
-  // So many, beginning behind the last one of the time before.
+  // A bounded number of them, in turn.
   void remind() {
     const TimePoint now = MonotonicClock::now();
     const size_t count = std::min(waiting_.size(), kRemindersAtOnce);

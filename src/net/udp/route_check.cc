@@ -70,7 +70,7 @@ void await_news(int news, Duration patience) {
   while (::recv(news, one, sizeof one, MSG_DONTWAIT) >= 0 || errno == ENOBUFS) continue;
 }
 
-// Looks for the neighbour. What came of it, or kFound where nobody can look.
+// Makes the kernel look for the neighbour, and returns the result; kFound where nobody can look.
 Neighbour search(RouteSocket& routes, const roce::Path& path, NextHop hop, Duration patience) {
   const CancellationOff whole;
   const UniqueFd news = open_news();

@@ -16,7 +16,7 @@ struct NextHop {
 };
 
 // Asks the kernel's routing for one thing at a time (rtnetlink). The kernel answers before the call that asks
-// returns, so nothing here waits. Programs need no privilege. Of one thread.
+// returns, so nothing here waits. Programs need no privilege. One thread at a time.
 //
 // Errors: EAGAIN: the kernel cannot be asked; others are the kernel's answers.
 class RouteSocket {
