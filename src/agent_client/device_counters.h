@@ -59,10 +59,12 @@ inline constexpr std::array kNamedCounters = std::to_array<NamedCounter>({
     {"hw_counters/retry_exceeded_err", [](const DeviceCounters& c) { return c[transport::kRetriesExceeded]; }},
     {"hw_counters/retry_rnr_exceeded_err",
      [](const DeviceCounters& c) { return c[transport::kRnrRetriesExceeded]; }},
+    // As rxe counts, the last timeout, after which nothing is retried, is none of them.
     {"hw_counters/completer_retry_err",
      [](const DeviceCounters& c) {
-       return c[transport::kLocalAckTimeouts] + c[transport::kSequenceNaksReceived] +
-              c[transport::kImpliedLosses];
+       const uint64_t causes = c[transport::kLocalAckTimeouts] + c[transport::kSequenceNaksReceived] +
+                               c[transport::kImpliedLosses];
+       return rest_of(causes, c[transport::kRetriesExceeded]);
      }},
     {"hw_counters/link_downed", [](const DeviceCounters& c) { return c.link_downed; }},
     {"hw_counters/rdma_sends", [](const DeviceCounters& c) { return c[transport::kSends]; }},

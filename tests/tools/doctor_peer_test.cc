@@ -98,6 +98,7 @@ TEST(DoctorPeer, SilenceHasItsReason) {
   EXPECT_THAT(report_of(look, 1), HasSubstr("firewall lets nothing out"));
   look.udp_error = 0;
   EXPECT_THAT(report_of(look, 1), HasSubstr("let UDP port 4791 in at both ends"));
+  EXPECT_THAT(report_of(look, 1), HasSubstr("on a host with rdma_rxe, 'rdma link'"));
   look.echoes = false;
   EXPECT_THAT(report_of(look, 1), HasSubstr("neither from UDP port 4791 nor an ICMP echo"));
 }

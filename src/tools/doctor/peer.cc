@@ -86,7 +86,7 @@ bool accepts(const agent_client::Link& link, const roce::Address& peer) {
 void ask(const LinkStatus& one, const roce::Address& peer, PeerLook& look) {
   const auto client = MadClient::connect(one.link.device_index, {.start_agent = false, .agent_program = {}});
   if (!client) return;
-  const TimePoint began = MonotonicClock::now();
+  TimePoint began = MonotonicClock::now();
   auto answer = (*client)->ask(peer, fabric::agent_info_request(1).bytes, fabric::kAnnouncementOui,
                                kMadPatience, kMadRetries);
   if (!answer) return;
@@ -104,8 +104,12 @@ void ask(const LinkStatus& one, const roce::Address& peer, PeerLook& look) {
   request.set_u8(fabric::kMethodAt, fabric::kMethodGet);
   request.set(fabric::kTransactionAt, uint64_t{2});
   request.set(fabric::kAttributeAt, fabric::kAttributeClassPortInfo);
+  began = MonotonicClock::now();
   answer = (*client)->ask(peer, request.bytes, 0, kMadPatience, kMadRetries);
-  if (answer && fabric::Mad{*answer}.get<uint16_t>(fabric::kStatusAt) == 0) {
+  if (!answer) return;
+  // The first question may have waited for the neighbour's address.
+  look.round_trip = std::min<Duration>(look.round_trip, MonotonicClock::now() - began);
+  if (fabric::Mad{*answer}.get<uint16_t>(fabric::kStatusAt) == 0) {
     look.kind = PeerKind::kPerformance;
   }
 }

@@ -72,8 +72,8 @@ void report_silence(const PeerLook& look, Findings& findings) {
     findings.fault(kPeerSubject,
                    fmt::format("{} answers ICMP echoes, and nothing comes back from its UDP port 4791", host),
                    "let UDP port 4791 in at both ends, also for new flows, as nothing is an answer to it; "
-                   "run 'sudo verbena "
-                   "doctor' there; 'tcpdump -n udp port 4791' there shows whether the requests arrive");
+                   "run 'sudo verbena doctor' there; on a host with rdma_rxe, 'rdma link' names the links; "
+                   "'tcpdump -n udp port 4791' there shows whether the requests arrive");
   } else {
     findings.fault(
         kPeerSubject,

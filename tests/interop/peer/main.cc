@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // verbs_peer DEVICE GID-INDEX PATH-MTU PORT [SERVER [ONLY]]: does the same cases as its peer, and says what
 // each came to at its end: a line with the case's name, a tab, and statuses. Knows nothing of who implements
-// the verbs.
+// the verbs. ONLY: part of the names of the cases, or, behind a '=', one whole name.
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -26,11 +26,15 @@ std::vector<Case> all_cases() {
   return all;
 }
 
+bool is_chosen(const std::string& name, const std::string& only) {
+  return only.starts_with('=') ? name == only.substr(1) : name.find(only) != std::string::npos;
+}
+
 int run(const Setting& setting, int port, const char* server, const std::string& only) {
   Session session{setting, server ? Exchange::connect(server, port) : Exchange::listen(port),
                   server != nullptr};
   for (const Case& one : all_cases()) {
-    if (one.name.find(only) == std::string::npos) continue;
+    if (!is_chosen(one.name, only)) continue;
     session.peer().meet();
     one.run(session);
     std::printf("%s\t%s\n", one.name.c_str(), session.take_outcome().c_str());

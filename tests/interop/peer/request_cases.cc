@@ -1,5 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <csignal>
 #include <stdexcept>
+#include <string>
+
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "interop/peer/cases.h"
 
@@ -10,6 +16,7 @@ constexpr std::uint32_t kTarget = 4096;        // where remote operations go
 constexpr std::uint32_t kReceives = 32 << 10;  // where receives go
 constexpr std::uint32_t kImmediate = 0x12345678;
 constexpr std::uint64_t kSwapped = 0xdeadbeefcafef00d;
+constexpr int kUntilStopped = 300;  // milliseconds
 
 // One request, then (unless it stands alone) a SEND without data that shows whether the pair is still whole.
 struct Asked {
@@ -27,6 +34,7 @@ struct Asked {
   bool wrong_local_key = false;
   bool wrong_receive_key = false;
   bool matching = true;  // what is compared is what is there
+  bool stops = false;    // the responder's process is stopped when the request comes, for a second
   PairRules requester{};
   PairRules responder{};
 };
@@ -42,6 +50,7 @@ constexpr PairRules rights(unsigned rights) {
 }
 constexpr PairRules kUnreliable{.type = IBV_QPT_UC};
 constexpr PairRules kNoRights{.rights = 0};
+constexpr PairRules kImpatient{.rnr_retry = 1, .retry_count = 3};
 constexpr PairRules kNobody{.retry_count = 1, .timeout = 10, .qpn_flip = 0x800000};
 
 const Asked kAsked[] = {
@@ -139,6 +148,18 @@ const Asked kAsked[] = {
      .late_receives = true},
     {.name = "send, nobody answers", .requester = kNobody},
     {.name = "read, nobody answers", .opcode = IBV_WR_RDMA_READ, .requester = kNobody},
+    // Adapters and the kernel answer without the process. The retries would last a quarter of a second.
+    {.name = "send, responder's process stopped", .stops = true, .requester = kImpatient},
+    {.name = "write, 17003 bytes, responder's process stopped",
+     .opcode = IBV_WR_RDMA_WRITE,
+     .length = 17003,
+     .stops = true,
+     .requester = kImpatient},
+    {.name = "read, 17005 bytes, responder's process stopped",
+     .opcode = IBV_WR_RDMA_READ,
+     .length = 17005,
+     .stops = true,
+     .requester = kImpatient},
     // Invalidation of what cannot be invalidated from afar.
     {.name = "send with invalidate, of a region", .opcode = IBV_WR_SEND_WITH_INV, .alone = true},
     {.name = "send with invalidate, bad key", .opcode = IBV_WR_SEND_WITH_INV, .key_flip = 1, .alone = true},
@@ -209,6 +230,7 @@ void ask(Session& session, const Asked& asked, ibv_qp* pair, const Remote& remot
   ibv_sge piece =
       region.piece(asked.length, asked.opcode == IBV_WR_RDMA_READ || is_atomic(asked.opcode) ? kReceives : 0);
   if (asked.wrong_local_key) piece.lkey ^= 0x55555500;
+  if (asked.stops) session.completions(1, kUntilStopped);
   ibv_send_wr first = request(asked.opcode, piece);
   aim(first, asked, remote, region);
   ibv_sge nothing{};
@@ -229,9 +251,20 @@ void ask(Session& session, const Asked& asked, ibv_qp* pair, const Remote& remot
   session.note_end(pair, 0, failed);
 }
 
+void stop_for_a_second() {
+  const std::string later = "sleep 1; kill -CONT " + std::to_string(getpid());
+  const char* const words[] = {"sh", "-c", later.c_str(), nullptr};
+  pid_t child = 0;
+  if (posix_spawnp(&child, "sh", nullptr, nullptr, const_cast<char* const*>(words), environ) != 0)
+    throw std::runtime_error{"no shell"};
+  raise(SIGSTOP);
+  waitpid(child, nullptr, 0);
+}
+
 void answer(Session& session, const Asked& asked, ibv_qp* pair, const Region& region) {
   if (!asked.late_receives) post_receives(asked, pair, region);
   session.peer().meet();
+  if (asked.stops) stop_for_a_second();
   if (asked.late_receives) {
     session.peer().meet();
     session.completions(1, 20);  // so long nothing is ready
