@@ -21,7 +21,7 @@ from kernel_vm import harness
 PATIENCE = 60
 PORT = "/sys/class/infiniband/rxe0/ports/1"
 
-# Names that only one of the two has.
+# Names that rxe alone has.
 ONLY_RXE = {
     "ack_deferred",  # how often its completer's tasklet was scheduled for more than one response
     "send_err",      # the network took no packet: Verbena counts these of a process, not of a link (`verbena status --json`)
@@ -41,12 +41,12 @@ TRAFFIC = [
 ]
 
 
-# What does not succeed: the requester's counters are the same, whoever it is, and so are the responder's.
+# Failures. The requester's counters are the same at both ends, and so are the responder's.
 FAILURES = [
     ("send, receiver not ready, 3 retries", {"rcvd_rnr_err": 4, "retry_rnr_exceeded_err": 1, "sent_pkts": 4}, {"send_rnr_err": 4}),
     ("send, nobody answers", {"retry_exceeded_err": 1, "completer_retry_err": 1, "sent_pkts": 4}, {"rcvd_pkts": 0}),
 ]
-# Of these there are none without losses.
+# These stay as they are where nothing is lost.
 ERRORS = ("duplicate_request", "out_of_seq_request", "rcvd_rnr_err", "send_rnr_err", "rcvd_seq_err", "retry_exceeded_err",
           "retry_rnr_exceeded_err", "completer_retry_err")
 

@@ -81,7 +81,7 @@ class Table:
         """Those that are this run's: one of so many, another for each part of the matrix."""
         part, parts = (int(word) for word in (self.options.share or "0/1").split("/"))
         return [case for number, case in enumerate(cases)
-                if number % parts == part % parts and self.options.only in getattr(case, "name", "")]
+                if number % parts == part % parts and self.options.only in getattr(case, "name", self.options.only)]
 
     # ---- right and wrong requests, by verbs_peer
 
