@@ -67,6 +67,13 @@ VERBS = {
     "ah_of_port_0": r"ibv_create_ah.*port_num is 0, the device has port 1",
     "srq_limit_too_high": r"srq_limit is 1000, the queue has room for 16",
     "receive_in_reset": rf"{QP} .*: it is in RESET; ibv_post_recv needs INIT, RTR or RTS",
+    "nobody_receives": rf"RNR retries exhausted \(rnr_retry 0\): peer {QP} at 10\.9\.0\.1 had no receive posted; post receives",
+    "receive_too_short": rf"{QP}: the receive request .*message of 100 bytes, receive buffer of 8",
+    "too_many_requests": r"ibv_create_qp.*cap\.max_send_wr 99999999 exceeds max_qp_wr \d+",
+    "too_many_pieces": rf"ibv_post_send.*{QP} of rxe_eth0 port 1: num_sge 9 is not within 0 to max_send_sge \d",
+    "send_in_init": rf"{QP} .*: it is in INIT; ibv_post_send needs RTS",
+    "receive_beside_srq": rf"{QP} .*: it uses an SRQ: use ibv_post_srq_recv\(\)",
+    "write_on_ud": r"IBV_WR_RDMA_WRITE is not supported on UD",
     "unacknowledged_cq_event": r"ibv_destroy_cq\(\) waits until the program acknowledges 1 more event .*: call ibv_ack_cq_events\(\)",
 }
 

@@ -502,6 +502,71 @@ constexpr Mistake kMistakes[] = {
        const End end = make(place);
        receive(end, whole(end));
      }},
+    {"nobody_receives",
+     [](const Place& place) {
+       const Pair pair = connected(place);
+       ibv_send_wr wr{};
+       wr.opcode = IBV_WR_SEND;
+       need(post(pair.first, wr, whole(pair.first)) == 0, "ibv_post_send");
+       wait_for(pair.first);
+     }},
+    {"receive_too_short",
+     [](const Place& place) {
+       const Pair pair = connected(place);
+       need(receive(pair.second, whole(pair.second, 8)) == 0, "ibv_post_recv");
+       ibv_send_wr wr{};
+       wr.opcode = IBV_WR_SEND;
+       need(post(pair.first, wr, whole(pair.first, 100)) == 0, "ibv_post_send");
+       wait_for(pair.second);
+     }},
+    {"too_many_requests",
+     [](const Place& place) {
+       const End end = make(place);
+       ibv_qp_init_attr init{};
+       init.send_cq = init.recv_cq = end.cq;
+       init.cap = {99'999'999, 4, 1, 1, 0};
+       init.qp_type = IBV_QPT_RC;
+       ibv_create_qp(end.pd, &init);
+     }},
+    {"too_many_pieces",
+     [](const Place& place) {
+       const Pair pair = connected(place);
+       ibv_sge sges[9] = {};
+       ibv_send_wr wr{};
+       wr.opcode = IBV_WR_SEND;
+       wr.sg_list = sges;
+       wr.num_sge = 9;
+       ibv_send_wr* bad = nullptr;
+       ibv_post_send(pair.first.qp, &wr, &bad);
+     }},
+    {"send_in_init",
+     [](const Place& place) {
+       const End end = ready(place);
+       ibv_send_wr wr{};
+       wr.opcode = IBV_WR_SEND;
+       post(end, wr, whole(end));
+     }},
+    {"receive_beside_srq",
+     [](const Place& place) {
+       End end = make(place);
+       ibv_srq_init_attr attr{};
+       attr.attr = {16, 1, 0};
+       ibv_qp_init_attr init{};
+       init.send_cq = init.recv_cq = end.cq;
+       init.cap = {4, 4, 1, 1, 0};
+       init.qp_type = IBV_QPT_RC;
+       init.srq = ibv_create_srq(end.pd, &attr);
+       end.qp = ibv_create_qp(end.pd, &init);
+       need(end.qp != nullptr && initialize(end.qp) == 0, "INIT");
+       receive(end, whole(end));
+     }},
+    {"write_on_ud",
+     [](const Place& place) {
+       const End end = datagrams(place);
+       ibv_send_wr wr = datagram(place, end, end.qp->qp_num, 0x1111);
+       wr.opcode = IBV_WR_RDMA_WRITE;
+       if (post(end, wr, whole(end)) == 0) wait_for(end);
+     }},
     {"unacknowledged_cq_event",
      [](const Place& place) {
        ibv_comp_channel* const channel = ibv_create_comp_channel(place.context);
