@@ -9,6 +9,9 @@
 namespace mistakes {
 namespace {
 
+// As integers: ibv_reg_mr() is a macro, which combines them with another enumeration.
+constexpr int kLocalWrite = IBV_ACCESS_LOCAL_WRITE;
+constexpr int kRemoteWrite = IBV_ACCESS_REMOTE_WRITE;
 constexpr int kAll =
     IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
 constexpr uint32_t kBytes = 8192;
@@ -449,19 +452,17 @@ constexpr Mistake kMistakes[] = {
        ibv_attach_mcast(ready(place).qp, &group, 0);
      }},
     {"remote_write_without_local_write",
-     [](const Place& place) {
-       ibv_reg_mr(ibv_alloc_pd(place.context), memory, 64, IBV_ACCESS_REMOTE_WRITE);
-     }},
+     [](const Place& place) { ibv_reg_mr(ibv_alloc_pd(place.context), memory, 64, kRemoteWrite); }},
     {"unmapped_memory",
      [](const Place& place) {
        void* const at = ::mmap(nullptr, 8192, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
        ::munmap(at, 8192);
-       ibv_reg_mr(ibv_alloc_pd(place.context), at, 8192, IBV_ACCESS_LOCAL_WRITE);
+       ibv_reg_mr(ibv_alloc_pd(place.context), at, 8192, kLocalWrite);
      }},
     {"read_only_memory",
      [](const Place& place) {
        void* const at = ::mmap(nullptr, 8192, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-       ibv_reg_mr(ibv_alloc_pd(place.context), at, 8192, IBV_ACCESS_LOCAL_WRITE);
+       ibv_reg_mr(ibv_alloc_pd(place.context), at, 8192, kLocalWrite);
      }},
     {"cq_of_0", [](const Place& place) { ibv_create_cq(place.context, 0, nullptr, nullptr, 0); }},
     {"comp_vector_99", [](const Place& place) { ibv_create_cq(place.context, 16, nullptr, nullptr, 99); }},
