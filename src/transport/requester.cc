@@ -386,11 +386,9 @@ void Requester::stop_at_cursor(ibv_wc_status status) {
   }
 }
 
-// Packets are in flight that did not ask for an acknowledgement, in the belief that more would follow, and
-// nothing follows. Without this the requester would wait for an answer that the peer does not owe.
-bool Requester::must_ask_again() const {
-  if (!has_unasked() || !running_) [[likely]]
-    return false;
+// REQUIRES: has_unasked()
+bool Requester::must_ask_now() const {
+  if (!running_) return false;
   // A timer ends these, and then more is sent or this is true.
   if (rnr_deadline_ != kNever || paced_until_ != kNever) return false;
   // If the window became too small, a probe asks, where there is one.
@@ -408,18 +406,6 @@ void Requester::ask_again() {
   next_ = next_ - 1;
   asks_next_ = true;
   stopped_.reset();
-}
-
-// The packets before next_ that were just sent cost so much in flight; whether they asked for an
-// acknowledgement.
-void Requester::note_question(bool asked, uint32_t cost) {
-  if (asked) {
-    since_ack_request_ = 0;
-    asked_ = next_;
-    asks_next_ = false;
-  } else {
-    since_ack_request_ += std::max(cost, 1u);
-  }
 }
 
 void Requester::drain() {

@@ -165,9 +165,22 @@ class Requester {
   int32_t most_packets() const;
   void stop_at_cursor(ibv_wc_status status);
   bool has_unasked() const { return unacked_.is_before(next_) && asked_.is_before(next_); }
-  bool must_ask_again() const;
+  // Packets are in flight that did not ask for an acknowledgement, in the belief that more would follow, and
+  // nothing follows. Without this the requester would wait for an answer that the peer does not owe.
+  bool must_ask_again() const { return has_unasked() && must_ask_now(); }
+  bool must_ask_now() const;
   void ask_again();
-  void note_question(bool asked, uint32_t cost);
+  // The packets before next_ that were just sent cost so much in flight; whether they asked for an
+  // acknowledgement.
+  void note_question(bool asked, uint32_t cost) {
+    if (asked) {
+      since_ack_request_ = 0;
+      asked_ = next_;
+      asks_next_ = false;
+    } else {
+      since_ack_request_ += std::max(cost, 1u);
+    }
+  }
   void ask_for_the_last();
   void announce_drained();
 
