@@ -37,10 +37,10 @@ class ByteBudget {
 // What all QPs of the process may keep together.
 ByteBudget& budget_for_kept_packets();
 
-// Request packets that have come before one that is missing, until it comes; and of XRC the expected one, and
-// what follows it, until others have answered for those before. It is lawful to throw them away,
-// as each is sent again until it is acknowledged; to keep them is what makes a loss cheap. What does not fit
-// is not kept.
+// Request packets that have come before one that is missing, until it comes. Besides, the expected one and
+// what follows it, while it waits for a receive request, or in XRC for others to answer for those before. It
+// is lawful to throw them away, as each is sent again until it is acknowledged; to keep them is what makes a
+// loss cheap. What does not fit is not kept.
 //
 // For the shard's lock holder. Allocates only behind a gap.
 class KeptPackets {

@@ -151,7 +151,8 @@ TransmitResult RcQueuePair::transmit(TimePoint now, uint32_t budget, bool with_a
       !responder_.transmit_acknowledgement()) {
     return TransmitResult::kBusy;
   }
-  if (const auto result = responder_.transmit_urgent(budget); result != TransmitResult::kIdle) return result;
+  if (const auto result = responder_.transmit_urgent(budget, now); result != TransmitResult::kIdle)
+    return result;
   const auto result = requester_.transmit(now, budget);
   const bool goes_on = result != TransmitResult::kIdle && result != TransmitResult::kPaced;
   if (goes_on && !requester_.awaits_users()) return result;

@@ -53,7 +53,7 @@ class Responder {
   // The peer is to know of other senders.
   void tell_of_incast() { arrivals_due_ |= is_heard_; }
 
-  TransmitResult transmit_urgent(uint32_t& budget);
+  TransmitResult transmit_urgent(uint32_t& budget, TimePoint now);
   // False: the route is full.
   bool transmit_acknowledgement();
   // The acknowledgement that is due, to travel in something else: then
@@ -120,7 +120,10 @@ class Responder {
   void wait_for_receive(TimePoint now);
   void end_wait();
   Duration patience() const;
-  void ask_again();  // the request that waited for a receive request
+  // The request that waits for a receive request may have one now.
+  void on_late_receive(TimePoint now);
+  void ask_again();
+  bool is_not_ready() const { return nak_ && roce::aeth_kind(nak_->syndrome) == roce::AethKind::kRnrNak; }
   // The program has posted the receive request that a request waits for. (A shared queue is looked at by
   // on_timer() only.)
   bool has_late_receive() const {
@@ -165,8 +168,8 @@ class Responder {
   bool gap_reported_ = false;  // a NAK for expected_ has gone out; nothing more is said until it comes
   bool acknowledgement_due_ = false;
   std::optional<Nak> nak_;
-  // The request `awaiting_` came before its receive request was posted, and its RNR NAK is held back. Then
-  // its sender is asked for it, and it is on its way again.
+  // The request `awaiting_` came before its receive request was posted, and its RNR NAK is held back. Then it
+  // is executed if it was kept; else its sender is asked for it, and it is on its way again.
   enum class Wait : uint8_t { kNone, kForReceive, kForRequest };
   Wait wait_ = Wait::kNone;
   roce::Psn awaiting_;
@@ -176,7 +179,7 @@ class Responder {
   // again: the NAK for it was taken back, or asked for an earlier packet.
   std::optional<roce::Psn> dropped_;
   std::string refusal_;  // its words, for a peer that gets them
-  KeptPackets kept_;     // what came after a gap, or waits for an owner's answer
+  KeptPackets kept_;     // what came after a gap, waits for an owner's answer or for a receive request
   ReadsByWord by_word_;
   bool arrivals_due_ = false;  // the peer is to be told of it
   bool is_heard_ = false;      // and understands

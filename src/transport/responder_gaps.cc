@@ -23,8 +23,9 @@ uint32_t Responder::psns_of(const roce::Packet& packet) const {
 // What is lent may be lent no longer when its turn comes. (Such a packet comes early where the way to the
 // peer has changed to one that loses packets since it was put into a lane.)
 void Responder::on_early(const roce::Packet& packet, uint32_t ahead, const LentPayload* lent) {
+  const bool is_gap = !kept_.has(expected_);  // the expected packet may be here, and wait
   const bool gap_is_new = !kept_.has_after(expected_);
-  if (gap_is_new && !gap_reported_) {
+  if (is_gap && gap_is_new && !gap_reported_) {
     qp_.note_frequent(trace::Kind::kOutOfSequence, {packet.headers.psn.value(), expected_.value()});
   }
   if (keeps() && lent == nullptr && ahead < KeptPackets::kMostAhead) {
@@ -34,7 +35,7 @@ void Responder::on_early(const roce::Packet& packet, uint32_t ahead, const LentP
   }
   // One who understands what has arrived sees by itself what has not. Where nothing could be kept there is
   // nothing to tell.
-  if (is_heard_ && !kept_.empty()) return;
+  if ((is_heard_ && !kept_.empty()) || (!is_gap && wait_ == Wait::kForReceive)) return;
   if (!gap_reported_) {
     if (passed_.any()) return passed_.hold_back();  // a NAK would acknowledge them
     ask_for_expected();
@@ -96,10 +97,10 @@ void Responder::execute_kept() {
   while (running_ && kept_.has(expected_)) {
     const Psn psn = expected_;
     execute(kept_.at(psn));
-    waits = expected_ == psn && passed_.any();  // for answers to those before it
+    waits = expected_ == psn && (passed_.any() || is_not_ready());  // for answers, or for a receive request
     if (waits) break;
     if (kept_.has(psn)) kept_.erase(psn);  // an error forgets them all
-    if (expected_ == psn) break;           // refused, or not ready: it will come again
+    if (expected_ == psn) break;           // refused: it will come again
   }
   if (!waits && !kept_.has_after(expected_)) kept_.clear();
   if (kept_.empty()) return passed_.settle();

@@ -30,11 +30,9 @@ class Connecting:
     expect_client: str = ""
     topology: Optional[str] = None   # the only one it runs on: "one_host", "two_hosts"
     one_host_netdev: str = "lo"
-    by_memory_only: bool = False     # not between two hosts, and not with --route wire
 
-    def runs_on(self, topology, route):
-        by_memory = topology == "one_host" and route != "wire"
-        return self.topology in (None, topology) and (by_memory or not self.by_memory_only)
+    def runs_on(self, topology):
+        return self.topology in (None, topology)
 
     @property
     def name(self):
@@ -95,12 +93,11 @@ def perftest(program, *options):
 
 def fio(verb, block, depth, size="4m"):
     """With "send" the server posts each receive request after the message before it has come, and rnr_retry is 0: a server that
-    gets no time for that fails. By memory it gets time. By the wire an RNR NAK leaves at once, as with an adapter, so there fio
-    passes only on a machine with nothing else to do."""
+    gets no time for that fails."""
     common = f"--ioengine=rdma --port={{port}} --bs={block} --iodepth={depth} --size={size} --thread"
     return Connecting("fio", f"fio --name=server --rw=read {common}",
                       f"fio --name=client --rw=write {common} --verb={verb} --hostname={{server}}", families=("ipv4",),
-                      expect_client=r"WRITE: bw=", expect_server=r"waiting for connection", by_memory_only=verb == "send")
+                      expect_client=r"WRITE: bw=", expect_server=r"waiting for connection")
 
 
 def connecting():

@@ -71,7 +71,7 @@ def main():
             for case in harness.share_of(connections.all_cases(), options.share, options.every):
                 if options.program and case.program not in options.program:
                     continue
-                if options.options and options.options not in case.name or not case.runs_on(topology, options.route):
+                if options.options and options.options not in case.name or not case.runs_on(topology):
                     continue
                 which = case.one_host_netdev if topology == "one_host" else ""
                 if which not in pairs:

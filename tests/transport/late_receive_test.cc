@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A request that comes before its receive request is posted, by a route on which requests arrive at once.
+// A request that comes before its receive request is posted.
 #include <chrono>
 
 #include "queues/shared_receive_queue.h"
@@ -13,7 +13,10 @@ namespace {
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
-// ---- the responder
+// A quarter of the ACK timeout that the endpoints have.
+const Duration kPatience = roce::ack_timeout(14) / 4;
+
+// ---- the responder, by memory
 
 class LateReceive : public ResponderTest {
  protected:
@@ -30,22 +33,16 @@ class LateReceive : public ResponderTest {
   }
 };
 
-TEST_F(LateReceive, HoldsTheRnrNakBackForTenMilliseconds) {
+TEST_F(LateReceive, HoldsTheRnrNakBackForAQuarterOfTheAckTimeout) {
   send(Operation::kSendOnly, 200, data(1));
   expect_ack(199, 0);
-  pass(milliseconds(10) - microseconds(1));
+  pass(kPatience - microseconds(1));
   expect_silence();
   EXPECT_EQ(e.counter(kRnrNaksSent), 0u);
   pass(microseconds(1));
   expect_acknowledge(200, roce::rnr_syndrome(12), 0);
   EXPECT_EQ(e.counter(kRnrNaksSent), 1u);
   EXPECT_EQ(e.qp->deadline(), kNever);
-}
-
-TEST_F(LateReceive, SendsTheRnrNakAtOnceOnAWire) {
-  e.routes.route.traits.lossless = false;
-  send(Operation::kSendOnly, 200, data(1));
-  expect_acknowledge(200, roce::rnr_syndrome(12), 0);
 }
 
 TEST_F(LateReceive, AsksForTheRequestAsSoonAsTheReceiveIsPosted) {
@@ -59,7 +56,7 @@ TEST_F(LateReceive, AsksForTheRequestAsSoonAsTheReceiveIsPosted) {
   send(Operation::kSendOnly, 200, data(100));
   expect_received(1, 100);
   expect_ack(200, 1);
-  pass(milliseconds(10));
+  pass(kPatience);
   expect_silence();
   EXPECT_EQ(e.qp->deadline(), kNever);
   EXPECT_EQ(e.counter(kRnrNaksSent), 0u);
@@ -91,7 +88,7 @@ TEST_F(LateReceive, IgnoresWhatFollowsTheRequest) {
 TEST_F(LateReceive, DoesNotBeginAnewWhenTheRequestIsRepeated) {
   send(Operation::kSendOnly, 200, data(1));
   e.transmitted();
-  pass(milliseconds(9));
+  pass(kPatience - milliseconds(1));
   send(Operation::kSendOnly, 200, data(1));
   e.transmitted();
   pass(milliseconds(1));
@@ -101,11 +98,11 @@ TEST_F(LateReceive, DoesNotBeginAnewWhenTheRequestIsRepeated) {
 TEST_F(LateReceive, WaitsAgainForARequestThatIsRepeatedAfterTheRnrNak) {
   send(Operation::kSendOnly, 200, data(1));
   e.transmitted();
-  pass(milliseconds(10));
+  pass(kPatience);
   e.transmitted();
   send(Operation::kSendOnly, 200, data(1));
   expect_ack(199, 0);
-  pass(milliseconds(10));
+  pass(kPatience);
   expect_acknowledge(200, roce::rnr_syndrome(12), 0);
 }
 
@@ -114,7 +111,7 @@ TEST_F(LateReceive, ForgetsTheWaitInTheErrorState) {
   e.transmitted();
   e.qp->enter(IBV_QPS_ERR);
   EXPECT_EQ(e.qp->deadline(), kNever);
-  pass(milliseconds(10));
+  pass(kPatience);
   expect_silence();
 }
 
@@ -130,6 +127,143 @@ TEST_F(ImpatientPeer, GetsTheRnrNakBeforeItsAckTimeout) {
   send(Operation::kSendOnly, 200, data(1));
   e.transmitted();
   EXPECT_EQ(e.qp->deadline() - e.now, roce::ack_timeout(10) / 4);
+}
+
+// ---- the responder, by a wire
+
+class LateReceiveOnWire : public LateReceive {
+ protected:
+  void tune(QpAttributes&) override {}
+};
+
+TEST_F(LateReceiveOnWire, HoldsTheRnrNakBackForAQuarterOfTheAckTimeout) {
+  send(Operation::kSendOnly, 200, data(1));
+  expect_ack(199, 0);
+  pass(kPatience - microseconds(1));
+  expect_silence();
+  pass(microseconds(1));
+  expect_acknowledge(200, roce::rnr_syndrome(12), 0);
+  EXPECT_EQ(e.counter(kRnrNaksSent), 1u);
+  EXPECT_EQ(e.qp->deadline(), kNever);
+}
+
+TEST_F(LateReceiveOnWire, ExecutesTheRequestAsSoonAsTheReceiveIsPosted) {
+  send(Operation::kSendOnly, 200, data(100));
+  e.transmitted();
+  EXPECT_TRUE(post_and_look()) << "nothing else would tell the shard";
+  EXPECT_TRUE(e.qp->has_urgent());
+  expect_ack(200, 1);
+  expect_received(1, 100);
+  EXPECT_TRUE(std::equal(source.begin(), source.begin() + 100, inbox.data()));
+  EXPECT_FALSE(post_and_look()) << "nothing waits";
+  pass(kPatience);
+  expect_silence();
+}
+
+TEST_F(LateReceiveOnWire, DoesTheSameForTheLastPacketOfAWriteWithImmediate) {
+  write(Operation::kWriteFirst, 200, data(256), target.address(), 300, target.key());
+  send(Operation::kWriteLastImmediate, 201, data(44, 256));
+  expect_ack(200, 0);
+  post_and_look();
+  expect_ack(201, 1);
+  EXPECT_TRUE(std::equal(source.begin(), source.begin() + 300, target.data()));
+}
+
+TEST_F(LateReceiveOnWire, ExecutesWhatFollowsAsFarAsThereAreReceives) {
+  for (const uint32_t psn : {200u, 201u, 202u}) send(Operation::kSendOnly, psn, data(10));
+  e.transmitted();
+  post();
+  post_and_look();
+  expect_ack(201, 2);
+  pass(kPatience - milliseconds(1));
+  expect_silence();
+  EXPECT_TRUE(post_and_look()) << "the third waits by itself";
+  expect_ack(202, 3);
+}
+
+TEST_F(LateReceiveOnWire, SendsNoNakForWhatFollows) {
+  send(Operation::kSendOnly, 200, data(1));
+  send(Operation::kSendOnly, 201, data(1));
+  expect_ack(199, 0);
+}
+
+TEST_F(LateReceiveOnWire, AsksForAPacketThatIsMissingBehindIt) {
+  send(Operation::kSendOnly, 200, data(1));
+  send(Operation::kSendOnly, 202, data(1));
+  e.transmitted();
+  post_and_look();
+  e.transmit();
+  const auto packets = answers();
+  ASSERT_FALSE(packets.empty());
+  EXPECT_EQ(packets.back().psn(), 201u);
+  EXPECT_EQ(packets.back().headers.syndrome, roce::nak_syndrome(NakCode::kSequenceError));
+}
+
+TEST_F(LateReceiveOnWire, ExecutesOnceWhatIsSentAgainMeanwhile) {
+  send(Operation::kSendOnly, 200, data(1));
+  pass(milliseconds(5));
+  send(Operation::kSendOnly, 200, data(1));
+  e.transmitted();
+  post();
+  post_and_look();
+  expect_ack(200, 1);
+  expect_received(1, 1);
+  expect_none_received();
+}
+
+TEST_F(LateReceiveOnWire, CountsTheTimeFromTheFirstTry) {
+  send(Operation::kSendOnly, 200, data(1));
+  pass(milliseconds(5));
+  send(Operation::kSendOnly, 200, data(1));
+  e.transmitted();
+  pass(kPatience - milliseconds(5));
+  expect_acknowledge(200, roce::rnr_syndrome(12), 0);
+}
+
+TEST_F(LateReceiveOnWire, ExecutesTheRequestThatIsRepeatedAfterTheRnrNak) {
+  send(Operation::kSendOnly, 200, data(1));
+  e.transmitted();
+  pass(kPatience);
+  e.transmitted();
+  EXPECT_FALSE(post_and_look()) << "its sender waits for the RNR timer";
+  expect_silence();
+  send(Operation::kSendOnly, 200, data(1));
+  expect_ack(200, 1);
+  expect_received(1, 1);
+}
+
+TEST_F(LateReceiveOnWire, ForgetsTheRequestInTheErrorState) {
+  send(Operation::kSendOnly, 200, data(1));
+  e.transmitted();
+  e.qp->enter(IBV_QPS_ERR);
+  EXPECT_EQ(e.qp->deadline(), kNever);
+  post_and_look();
+  e.transmit();
+  expect_received(1, 0, IBV_WC_WR_FLUSH_ERR);
+}
+
+// As Linux rxe does. The captures of its traffic are replayed so.
+TEST(LateReceiveWithoutRepairs, GetsTheRnrNakAtOnce) {
+  Endpoint<RcQueuePair> e{{.repairs = false}};
+  e.bring_up();
+  e.receive(rc_headers(roce::Operation::kSendOnly, 200));
+  const auto packets = e.transmitted();
+  ASSERT_EQ(packets.size(), 1u);
+  EXPECT_EQ(roce::aeth_kind(packets[0].headers.syndrome), roce::AethKind::kRnrNak);
+}
+
+class PatientPeer : public LateReceive {
+ protected:
+  void tune(QpAttributes& attributes) override {
+    LateReceive::tune(attributes);
+    attributes.timeout = 20;  // 4.3 s
+  }
+};
+
+TEST_F(PatientPeer, GetsTheRnrNakAfterATenthOfASecond) {
+  send(Operation::kSendOnly, 200, data(1));
+  e.transmitted();
+  EXPECT_EQ(e.qp->deadline() - e.now, milliseconds(100));
 }
 
 // ---- from a shared queue, which tells nobody what is posted
@@ -194,7 +328,20 @@ TEST_F(LateSharedReceive, WaitsOnWhenAnotherQpTakesIt) {
     e.wait_for_timer();
     e.transmit();
   }
-  EXPECT_EQ(e.now - began, milliseconds(10));
+  EXPECT_EQ(e.now - began, kPatience);
+}
+
+TEST_F(LateSharedReceive, IsFoundOnAWire) {
+  Endpoint<RcQueuePair> e(with_queue());
+  e.bring_up();
+  send(e, 200);
+  e.transmitted();
+  e.wait_for_timer();
+  post(*queue, 1);
+  const TimePoint posted = e.now;
+  e.wait_for_timer();
+  EXPECT_LE(e.now - posted, microseconds(50));
+  expect_answer(e, roce::ack_syndrome(), 200);
 }
 
 // ---- the requester

@@ -84,20 +84,20 @@ TEST_F(ResponderErrors, TakesPsnsHalfTheSpaceAwayForPastOrFuture) {
 
 TEST_F(ResponderErrors, AsksToWaitWithoutAReceive) {
   send(Op::kSendOnly, 200, data(1));
-  expect_acknowledge(200, roce::rnr_syndrome(12), 0);
+  expect_rnr_nak(200, 0);
   send(Op::kSendOnly, 201, data(1));  // sent before the NAK arrived
   expect_silence();
   post();
   send(Op::kSendOnly, 200, data(1));
   expect_received(1, 1);
-  expect_acknowledge(201, roce::rnr_syndrome(12), 1);  // which was kept, and has no receive either
+  expect_rnr_nak(201, 1);  // which was kept, and has no receive either
   EXPECT_EQ(e.qp->state(), IBV_QPS_RTR);
 }
 
 TEST_F(ResponderErrors, AsksToWaitEachTimeItIsAskedAgain) {
   for (int i = 0; i < 3; ++i) {
     send(Op::kSendOnly, 200, data(1));
-    expect_acknowledge(200, roce::rnr_syndrome(12), 0);
+    expect_rnr_nak(200, 0);
   }
   EXPECT_EQ(e.counter(kRnrNaksSent), 3u);
 }
@@ -106,7 +106,7 @@ TEST_F(ResponderErrors, NeedsAReceiveForAWriteWithImmediateAndNoOtherWrite) {
   write(Op::kWriteFirst, 200, data(256), target.address(), 300, target.key());
   e.transmitted();
   write(Op::kWriteLastImmediate, 201, data(44, 256));
-  expect_acknowledge(201, roce::rnr_syndrome(12), 0);
+  expect_rnr_nak(201, 0);
   post();
   write(Op::kWriteLastImmediate, 201, data(44, 256));
   expect_received(1, 300);
@@ -193,7 +193,7 @@ TEST_F(ResponderErrors, FailsNoReceiveForAWriteWithAnotherPathMtu) {
 
 TEST_F(ResponderErrors, AsksToWaitForAReceiveBeforeItLooksAtThePathMtu) {
   send(Op::kSendFirst, 200, data(1024));
-  expect_acknowledge(200, roce::rnr_syndrome(12), 0);
+  expect_rnr_nak(200, 0);
   post();
   send(Op::kSendFirst, 200, data(1024));
   expect_refusal(200, NakCode::kInvalidRequest);

@@ -197,6 +197,8 @@ TEST_F(ResponderGaps, AsksForTheRestAgainWhereThereIsNoReceive) {
   told();
   send(Operation::kSendOnly, 200, data(40));
   expect_received(1, 40);
+  e.transmitted();
+  e.wait_for_timer();  // the RNR NAK is held back
   told();
   ASSERT_EQ(others.size(), 1u);
   EXPECT_EQ(others[0].headers.syndrome, roce::rnr_syndrome(e.attributes().min_rnr_timer));

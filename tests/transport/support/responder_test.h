@@ -99,6 +99,12 @@ class ResponderTest : public testing::Test {
   void expect_nak(uint32_t psn, NakCode code, uint32_t msn) {
     expect_acknowledge(psn, roce::nak_syndrome(code), msn);
   }
+  // As soon as no receive request has come for long enough.
+  void expect_rnr_nak(uint32_t psn, uint32_t msn) {
+    e.transmitted();
+    e.wait_for_timer();
+    expect_acknowledge(psn, roce::rnr_syndrome(e.attributes().min_rnr_timer), msn);
+  }
   void expect_silence() { EXPECT_TRUE(answers().empty()); }
 
   void expect_received(uint64_t wr_id, uint32_t bytes, ibv_wc_status status = IBV_WC_SUCCESS) {
