@@ -96,7 +96,9 @@ void Responder::execute_kept() {
   bool waits = false;
   while (running_ && kept_.has(expected_)) {
     const Psn psn = expected_;
+    const roce::Headers headers = kept_.at(psn).headers;  // an error forgets the packet
     execute(kept_.at(psn));
+    if (nak_) note_refusal({headers, {}});
     waits = expected_ == psn && (passed_.any() || is_not_ready());  // for answers, or for a receive request
     if (waits) break;
     if (kept_.has(psn)) kept_.erase(psn);  // an error forgets them all

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the responder does with packets that come before their turn.
+#include <string>
+
+#include "base/log.h"
 #include "transport/arrivals.h"
 #include "transport/support/responder_test.h"
 
@@ -187,6 +190,19 @@ TEST_F(ResponderGaps, EndsAtARequestThatIsRefused) {
   EXPECT_EQ(others[0].psn(), 201u);
   EXPECT_EQ(e.qp->state(), IBV_QPS_ERR);
   EXPECT_EQ(budget_for_kept_packets().used(), 0u);
+}
+
+TEST_F(ResponderGaps, LogsWhyItRefusesARequestThatItHadKept) {
+  post();
+  write(Operation::kWriteOnly, 201, data(40), target.address(), 40, 0x1234);
+  const LogLevel before = log_level();
+  set_log_level(LogLevel::kError);
+  testing::internal::CaptureStderr();
+  send(Operation::kSendOnly, 200, data(40));
+  const std::string said = testing::internal::GetCapturedStderr();
+  set_log_level(before);
+  EXPECT_THAT(said, testing::HasSubstr("is refused: "));
+  EXPECT_THAT(said, testing::HasSubstr("0x1234"));
 }
 
 TEST_F(ResponderGaps, AsksForTheRestAgainWhereThereIsNoReceive) {
