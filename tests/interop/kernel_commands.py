@@ -27,8 +27,8 @@ ONLY_RXE = {
     "send_err",      # the network took no packet: Verbena counts these of a process, not of a link (`verbena status --json`)
 }
 
-# What one SEND, WRITE, READ or atomic and the empty SEND behind it come to with a path MTU of 1024: requests (packets, octets from
-# the IP header to the ICRC), responses of READs and atomics, SENDs, receives.
+# Each case posts one SEND, WRITE, READ or atomic and an empty SEND behind it, with a path MTU of 1024. The columns: packets of the
+# requests, their octets from the IP header to the ICRC, responses of READs and atomics, SENDs, receives.
 # Headers: IPv4 20, UDP 8, BTH 12, ICRC 4.
 HEADERS = 44
 TRAFFIC = [
@@ -130,7 +130,7 @@ def guid_of(mac):
 
 
 def check_link(judge, ends):
-    """What both say of a link of theirs. The netdevs have the same MTU, and addresses of the same kinds."""
+    """Compares what both say of their links. The netdevs have the same MTU, and addresses of the same kinds."""
     netdev = "/sys/class/net/eth0"
     _, text = ends.machine.run(f"rdma link show rxe0/1 -j; cat /sys/class/infiniband/rxe0/node_guid {netdev}/address {netdev}/mtu "
                                f"{PORT}/gid_attrs/types/0; ibv_devinfo -v -d rxe0")
