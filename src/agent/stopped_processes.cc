@@ -35,6 +35,8 @@ constexpr Duration kStateInterval = std::chrono::milliseconds(100);
 constexpr Duration kReminderInterval = std::chrono::milliseconds(25);
 constexpr Duration kReminderTime = std::chrono::seconds(5);
 constexpr size_t kRemindersAtOnce = 256;
+// A peer that sends a request again so long after the first acknowledgement is not kept by acknowledgements.
+constexpr Duration kRemindersWork = std::chrono::milliseconds(100);
 // Between two readings of a socket, each of at most so many datagrams.
 constexpr Duration kReadInterval = std::chrono::milliseconds(2);
 constexpr int kDatagramsPerReading = 64;
@@ -101,6 +103,8 @@ class StoppedProcesses::Slot final : private net::PacketHandler {
   };
   struct Waiting {
     Request request;
+    roce::Psn first;  // of the first reading
+    TimePoint since;
     TimePoint until;  // it is reminded
   };
   // Answers to it.
@@ -271,19 +275,23 @@ class StoppedProcesses::Slot final : private net::PacketHandler {
   void answer(roce::Qpn qpn, const Request& request) {
     const auto answer = answer_to(qpn, request);
     if (!answer) return;
-    waiting_.insert_or_assign(qpn.value(), Waiting{request, last_reading_ + kReminderTime});
+    const TimePoint now = last_reading_;
+    Waiting& waiting =
+        waiting_.try_emplace(qpn.value(), Waiting{request, request.psn, now, {}}).first->second;
+    waiting.request = request;
+    waiting.until = now + kReminderTime;
     roce::Headers word = answer->headers;
     word.opcode = roce::kStoppedOpcode;
     word.msn = 0;
     of_.surroundings_.send(word, answer->path);
-    if (!answer->rnr_without_end) return acknowledge_again(*answer);
+    const bool came_again = !request.psn.is_after(waiting.first) && now - waiting.since >= kRemindersWork;
+    if (!came_again || !answer->rnr_without_end) return acknowledge_again(*answer);
     roce::Headers nak = answer->headers;
     nak.syndrome = roce::rnr_syndrome(roce::kStoppedTimer);
     of_.surroundings_.send(nak, answer->path);
   }
 
   // Everything before the request, which the peer has been told before; if that was lost, it learns it now.
-  // Also behind RNR NAKs, as rxe's other timer runs meanwhile and uses up retries of another kind.
   void acknowledge_again(const Answer& answer) {
     roce::Headers headers = answer.headers;
     headers.psn = headers.psn - 1;

@@ -25,12 +25,13 @@ namespace verbena::agent {
 // second. Each request packet that comes for such a process is answered, in three ways, as peers differ:
 //
 // - To Verbena by a word that says so (roce::kStoppedOpcode), which uses up no retry.
-// - Where the program has asked for RNR retries without end, by an RNR NAK, which all adapters know. It would
-//   end connections whose rnr_retry is finite.
 // - By the acknowledgement before the request's once more, again and again for some seconds. Linux rxe sets
-// its retransmission timer back at every response (rxe_completer()), so
-//   it waits without using up a retry. Others drop an acknowledgement of what is acknowledged already, as the
-//   specification asks: adapters with a finite rnr_retry are not kept.
+// its
+//   retransmission timer back at every response (rxe_completer()), so it waits without using up a retry.
+//   Others drop an acknowledgement of what is acknowledged already, as the specification asks.
+// - If the request comes again all the same, and the program has asked for RNR retries without end, by an RNR
+//   NAK, which all adapters know. It would end connections whose rnr_retry is finite, and only that of the
+//   program's own end is known here. Adapters with a finite one are not kept.
 //
 // The PSN answered is one that the responder has reached by its status page, or the packet's own if that
 // comes before: nothing is acknowledged that the process has not executed. XRC is left out, whose requests
