@@ -22,11 +22,6 @@ namespace {
 // How long a datagram takes over loopback at most. It is there at once, unless the machine is very busy.
 constexpr int kProbeMilliseconds = 20;
 
-bool allow_fragments(int fd, bool ipv6) {
-  return ipv6 ? set_option(fd, IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_DONT)
-              : set_option(fd, IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DONT);
-}
-
 // A socket of ours that datagrams are sent to for the sake of their identifications.
 class IdentificationProbe {
  public:
@@ -36,7 +31,7 @@ class IdentificationProbe {
     name_ = destination_of(here, 0);
     fd_ = UniqueFd(plain_socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, IPPROTO_UDP));
     socklen_t length = name_.length();
-    is_open_ = fd_ && allow_fragments(fd_.get(), false) &&
+    is_open_ = fd_ && set_path_mtu_discovery(fd_.get(), false, IP_PMTUDISC_DONT) &&
                bind(fd_.get(), &name_.generic, name_.length()) == 0 &&
                getsockname(fd_.get(), &name_.generic, &length) == 0;
   }
@@ -87,7 +82,7 @@ Result<std::unique_ptr<FragmentSocket>> FragmentSocket::open(const roce::Path& p
   if (!socket) return tl::unexpected(socket.error());
   const int fd = (*socket)->fd.get();
   const bool ipv6 = !path.source.is_ipv4();
-  if (!allow_fragments(fd, ipv6)) return fail(errno);
+  if (!set_path_mtu_discovery(fd, ipv6, IP_PMTUDISC_DONT)) return fail(errno);
   if (!ipv6) {
     roce::Path here;
     here.source = here.destination = path.source;

@@ -32,10 +32,9 @@ void refuse_arrivals(int fd) {
   setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof program);
 }
 
-// What an ICRC of IPv4 reckons with: nobody may cut the packet, and so it needs no identification.
+// The ICRC of IPv4 is computed as if nobody could cut the packet, which then needs no identification.
 bool forbid_fragments(int fd, bool ipv6) {
-  return ipv6 ? set_option(fd, IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_DO)
-              : set_option(fd, IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO);
+  return set_path_mtu_discovery(fd, ipv6, IP_PMTUDISC_DO);
 }
 
 bool configure(int fd, bool ipv6) {

@@ -17,6 +17,8 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include "base/socket_option.h"
+
 namespace verbena::tools::doctor {
 namespace {
 
@@ -36,12 +38,6 @@ uint16_t checksum_of(const std::vector<std::byte>& packet) {
   return htons(static_cast<uint16_t>(~sum));
 }
 
-void forbid_fragments(int socket, bool is_ipv4) {
-  const int probe = is_ipv4 ? IP_PMTUDISC_PROBE : IPV6_PMTUDISC_PROBE;
-  ::setsockopt(socket, is_ipv4 ? IPPROTO_IP : IPPROTO_IPV6, is_ipv4 ? IP_MTU_DISCOVER : IPV6_MTU_DISCOVER,
-               &probe, sizeof probe);
-}
-
 }  // namespace
 
 Echo::Echo(const sockaddr_storage& destination, UniqueFd socket, bool is_raw)
@@ -57,7 +53,7 @@ Result<Echo> Echo::open(const sockaddr_storage& destination) {
   for (const int type : {SOCK_DGRAM, SOCK_RAW}) {
     UniqueFd socket(::socket(destination.ss_family, type | SOCK_CLOEXEC, protocol));
     if (!socket) continue;
-    forbid_fragments(socket.get(), is_ipv4);
+    set_path_mtu_discovery(socket.get(), !is_ipv4, IP_PMTUDISC_PROBE);
     const socklen_t length = is_ipv4 ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
     if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&destination), length) != 0) {
       return fail(errno);
