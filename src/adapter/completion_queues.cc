@@ -178,8 +178,10 @@ int CompletionQueues::destroy(ibv_cq* abi_cq) {
     return because(EBUSY, "{} queue pairs, shared receive queues or work queues use it", cq.users.load());
   withdraw_events(cq);
   // Events that the application holds must come back first (ibv_get_cq_event(3)).
-  cq.account.await(cq.comp_events_completed, cq.comp_events_taken, "ibv_destroy_cq", "ibv_ack_cq_events");
-  cq.account.await(cq.async_events_completed, cq.async_events_taken, "ibv_destroy_cq", "ibv_ack_async_event");
+  cq.account.await(cq.comp_events_completed, cq.comp_events_taken, "ibv_destroy_cq", abi_cq,
+                   "ibv_ack_cq_events");
+  cq.account.await(cq.async_events_completed, cq.async_events_taken, "ibv_destroy_cq", abi_cq,
+                   "ibv_ack_async_event");
   if (cq.comp_channel != nullptr) cq.comp_channel->remove_user();
   Pd* const domain = cq.parent_domain;
   table_.destroy(cq);  // its ring goes back to the domain's allocator

@@ -34,13 +34,14 @@ class EventAccount {
   }
 
   // Until as many have been acknowledged as were taken. A program that has forgotten some waits without end,
-  // and the log says why: `call` waits, and `missing` is what it has not called.
+  // and the log says why: `call` for this object waits, and `missing` is what it has not called.
   void await(const uint32_t& completed, const std::atomic<uint32_t>& taken, const char* call,
-             const char* missing) {
+             const void* object, const char* missing) {
     ::pthread_mutex_lock(&mutex_);
     if (completed != taken.load() && !is_soon(completed, taken)) {
-      log_error("{}() waits until the program acknowledges {} more event{} that it has taken: call {}()",
-                call, taken.load() - completed, taken.load() - completed == 1 ? "" : "s", missing);
+      log_error(
+          "{}() of {} waits until the program acknowledges {} more event{} that it has taken: call {}()",
+          call, object, taken.load() - completed, taken.load() - completed == 1 ? "" : "s", missing);
       while (completed != taken.load()) ::pthread_cond_wait(&cond_, &mutex_);
     }
     ::pthread_mutex_unlock(&mutex_);

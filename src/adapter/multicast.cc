@@ -31,7 +31,8 @@ int attach_to_group(Qp& qp, const ibv_gid& gid, uint16_t lid) {
     return because(EINVAL, "multicast is for queue pairs of IBV_QPT_UD, not {}",
                    queues::name_of(qp.init.qp_type));
   if (!binding.group.is_multicast())
-    return because(EINVAL, "gid {} is not that of a multicast group", roce::text_of(binding.group));
+    return because(EINVAL, "gid {} is not that of a multicast group: 224.0.0.0/4, or ff00::/8",
+                   roce::text_of(binding.group));
   if (device.is_gone()) return EIO;
   if (device.inherited()) return ENODEV;
   const std::lock_guard modifying(qp.modifying);

@@ -54,9 +54,11 @@ Result<roce::Path> OpenDevice::resolve(const ibv_ah_attr& attr) const {
   }
   if (path.destination.is_zero()) return fail(because(EINVAL, "grh.dgid is zero"));
   if (path.destination.is_ipv4() != path.source.is_ipv4())
-    return fail(because(EINVAL,
-                        "grh.dgid {} and the GID of sgid_index {}, {}, are not both IPv4 or both IPv6",
-                        roce::text_of(path.destination), attr.grh.sgid_index, roce::text_of(path.source)));
+    return fail(because(
+        EINVAL,
+        "grh.dgid {} and the GID of sgid_index {}, {}, are not both IPv4 or both IPv6: take another index "
+        "('verbena status -v' lists them)",
+        roce::text_of(path.destination), attr.grh.sgid_index, roce::text_of(path.source)));
   if (path.destination.is_link_local() || multicast) path.interface_index = now->interface_index;
   path.flow_label = attr.grh.flow_label & 0xfffff;
   path.traffic_class = attr.grh.traffic_class;

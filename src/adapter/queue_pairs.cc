@@ -387,7 +387,8 @@ int QueuePairs::destroy(ibv_qp* abi_qp) {
     return because(EBUSY, "{} flows lead to it (ibv_destroy_flow)", qp.raw->flows.load());
   retire(qp);
   // Events that the application holds must come back first (ibv_get_async_event(3)).
-  qp.account.await(abi_qp->events_completed, qp.async_events_taken, "ibv_destroy_qp", "ibv_ack_async_event");
+  qp.account.await(abi_qp->events_completed, qp.async_events_taken, "ibv_destroy_qp", abi_qp,
+                   "ibv_ack_async_event");
   Pd* const pd = qp.pd;
   count_users(qp, -1);
   if (pd != nullptr) ++pd->users;  // as long as its memory is in use

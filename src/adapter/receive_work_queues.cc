@@ -158,7 +158,8 @@ int ReceiveWorkQueues::destroy(ibv_wq* abi_wq) {
   if (wq.users.load() != 0)
     return because(EBUSY, "{} entries of indirection tables name it", wq.users.load());
   retire(wq);
-  wq.account.await(wq.events_completed, wq.async_events_taken, "ibv_destroy_wq", "ibv_ack_async_event");
+  wq.account.await(wq.events_completed, wq.async_events_taken, "ibv_destroy_wq", abi_wq,
+                   "ibv_ack_async_event");
   wq.completions->left_by(wq.shard);
   --wq.completions->users;
   --wq.domain->users;

@@ -187,7 +187,8 @@ int SharedReceiveQueues::destroy(ibv_srq* abi_srq) {
   Srq& srq = Srq::of(abi_srq);
   if (srq.users.load() != 0) return because(EBUSY, "{} queue pairs use it", srq.users.load());
   retire(srq);
-  srq.account.await(srq.events_completed, srq.async_events_taken, "ibv_destroy_srq", "ibv_ack_async_event");
+  srq.account.await(srq.events_completed, srq.async_events_taken, "ibv_destroy_srq", abi_srq,
+                    "ibv_ack_async_event");
   if (srq.cq != nullptr) {
     Cq::of(srq.cq).left_by(device_.home());
     --Cq::of(srq.cq).users;

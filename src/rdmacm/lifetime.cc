@@ -62,7 +62,9 @@ void destroy_channel(Process& process, const std::shared_ptr<Channel>& channel) 
 Result<Identifier*> create_identifier(rdma_event_channel* channel, void* context, rdma_port_space space,
                                       ibv_qp_type type) {
   if (!is_port_space(space))
-    return fail(because(EINVAL, "there is no port space {:#x}", static_cast<unsigned>(space)));
+    return fail(because(
+        EINVAL, "there is no port space {:#x}: take RDMA_PS_TCP or RDMA_PS_UDP, or RDMA_PS_IPOIB or _IB",
+        static_cast<unsigned>(space)));
   Process& process = Process::current();
   if (const auto any = process.devices.require_any(); !any) return fail(any.error().code);
   std::shared_ptr<Channel> events;

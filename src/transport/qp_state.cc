@@ -149,12 +149,16 @@ int refuse(ibv_qp_state from, ibv_qp_state to, int missing, int too_many) noexce
 int refuse_states(ibv_qp_state from, ibv_qp_state to) noexcept try {
   if (log_level() < LogLevel::kError) return EINVAL;
   std::string possible;
+  const auto add = [&](ibv_qp_state state) {
+    if (possible.find(name_of(state)) == std::string::npos)
+      possible += fmt::format("{}{}", possible.empty() ? "" : " or ", name_of(state));
+  };
   for (const Transition& t : kTransitions) {
-    if (t.from == from && t.to != from && possible.find(name_of(t.to)) == std::string::npos)
-      possible += fmt::format("{}, ", name_of(t.to));
+    if (t.from == from && t.to != from) add(t.to);
   }
-  return because(EINVAL, "a queue pair does not go from {} to {}; from {} it goes to {}{}RESET",
-                 name_of(from), name_of(to), name_of(from), possible, from != IBV_QPS_RESET ? "ERR or " : "");
+  if (from != IBV_QPS_RESET) add(IBV_QPS_RESET);
+  return because(EINVAL, "a queue pair does not go from {} to {}; from {} it goes to {}", name_of(from),
+                 name_of(to), name_of(from), possible);
 } catch (const std::bad_alloc&) {
   return EINVAL;
 }
