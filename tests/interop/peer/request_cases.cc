@@ -148,18 +148,25 @@ const Asked kAsked[] = {
      .late_receives = true},
     {.name = "send, nobody answers", .requester = kNobody},
     {.name = "read, nobody answers", .opcode = IBV_WR_RDMA_READ, .requester = kNobody},
-    // Adapters and the kernel answer without the process. The retries would last 0.4 seconds.
-    {.name = "send, responder's process stopped", .stops = true, .requester = kImpatient},
+    // Adapters and the kernel answer without the process. The retries would last 0.4 seconds. Both ends have
+    // the same rnr_retry, as programs do: Verbena's agent knows only the responder's, and where that is 7 it
+    // may answer with an RNR NAK.
+    {.name = "send, responder's process stopped",
+     .stops = true,
+     .requester = kImpatient,
+     .responder = kImpatient},
     {.name = "write, 17003 bytes, responder's process stopped",
      .opcode = IBV_WR_RDMA_WRITE,
      .length = 17003,
      .stops = true,
-     .requester = kImpatient},
+     .requester = kImpatient,
+     .responder = kImpatient},
     {.name = "read, 17005 bytes, responder's process stopped",
      .opcode = IBV_WR_RDMA_READ,
      .length = 17005,
      .stops = true,
-     .requester = kImpatient},
+     .requester = kImpatient,
+     .responder = kImpatient},
     // Invalidation of what cannot be invalidated from afar.
     {.name = "send with invalidate, of a region", .opcode = IBV_WR_SEND_WITH_INV, .alone = true},
     {.name = "send with invalidate, bad key", .opcode = IBV_WR_SEND_WITH_INV, .key_flip = 1, .alone = true},
