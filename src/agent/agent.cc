@@ -90,7 +90,7 @@ Agent::Agent(AgentName name, const AgentOptions& options)
                              }},
                 .status = StatusRequests({links_, wire_, slots_, counters_, refused_, cm_}),
                 .mads = MadRequests(mads_),
-                .traces = {slots_, kept_traces_,
+                .traces = {slots_, kept_traces_, cm_.traces(),
                            [this](uint64_t session, bool on) {
                              Session* told = clients_.find(session);
                              return told != nullptr && told->events().tell_trace(on);
@@ -124,7 +124,9 @@ CmService::Host Agent::cm_surroundings() {
                   consider_keeper();
                   consider_idle();
                 });
-              }};
+              },
+          .on_trace_end =
+              [this](const ConnectionTrace& trace) { kept_traces_.keep(trace, MonotonicClock::now()); }};
 }
 
 MadDispatcher::Surroundings Agent::mad_surroundings() {

@@ -108,12 +108,12 @@ class Agent {
   DomainTable domain_table_;
   VaultRecord vault_;
   bool misses_state_directory_ = false;
+  KeptTraces kept_traces_;
   CmService cm_;
   LinkPublisher links_;
   CounterPublisher counters_;
   MadDispatcher mads_;
   std::optional<Discovery> discovery_;
-  KeptTraces kept_traces_;
   SlotLending slots_;
   StoppedProcesses stopped_;  // after the sockets that it watches
   Succession succession_;

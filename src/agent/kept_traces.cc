@@ -7,6 +7,7 @@
 #include <set>
 #include <utility>
 
+#include "agent/cm/connection_trace.h"
 #include "agent/trace_copy.h"
 #include "protocol/status_page.h"
 #include "trace/reader.h"
@@ -14,23 +15,40 @@
 namespace verbena::agent {
 
 void KeptTraces::keep(const LentSlot& slot, bool in_order, TimePoint now) {
-  forget_quiet(now);
-  auto copied = copy_rings(slot.page, offsetof(protocol::StatusPage, traces));
+  // One of a former agent's that never came back may have neither pid nor session.
+  const uint64_t process = process_number(slot.borrower);
+  keep_copy({.process = process != 0 ? process : new_process(),
+             .slot = slot.index,
+             .pid = slot.borrower.pid,
+             .uid = slot.borrower.uid,
+             .program = slot.borrower.program,
+             .ended = now,
+             .in_order = in_order},
+            slot.page, offsetof(protocol::StatusPage, traces));
+}
+
+void KeptTraces::keep(const ConnectionTrace& trace, TimePoint now) {
+  const TracedProcess& process = trace.process();
+  keep_copy({.process = process.process != 0 ? process.process : new_process(),
+             .slot = place_of(trace),
+             .pid = process.pid,
+             .uid = process.uid,
+             .program = process.program,
+             .ended = now,
+             .in_order = trace.ended_in_order},
+            trace.file(), 0);
+}
+
+void KeptTraces::keep_copy(Kept kept, int file, size_t offset) {
+  forget_quiet(kept.ended);
+  auto copied = copy_rings(file, offset);
   if (!copied) return;
   trace::Reader reader(copied->file.get(), 0);
   const bool has_trouble = std::ranges::any_of(reader.read_rare(), trace::is_trouble);
-  // One of a former agent's that never came back has no session.
-  const uint64_t session = slot.borrower.session;
-  add({.process = session != 0 ? session : new_process(),
-       .slot = slot.index,
-       .pid = slot.borrower.pid,
-       .uid = slot.borrower.uid,
-       .program = slot.borrower.program,
-       .ended = now,
-       .in_order = in_order,
-       .is_notable = !in_order || has_trouble,
-       .bytes = copied->bytes,
-       .file = std::move(copied->file)});
+  kept.is_notable = !kept.in_order || has_trouble;
+  kept.bytes = copied->bytes;
+  kept.file = std::move(copied->file);
+  add(std::move(kept));
 }
 
 void KeptTraces::add(Kept kept) {

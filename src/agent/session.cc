@@ -79,6 +79,7 @@ const Session::Request Session::kRequests[] = {
     VERBENA_REQUEST(kGetCmIds, GetCmIdsRequest, status, Status, get_cm_ids),
     VERBENA_REQUEST(kRenameLink, RenameRequest, links, Link, rename_link),
     VERBENA_REQUEST(kGetKeptTrace, KeptTraceRequest, traces, Trace, get_kept_trace),
+    VERBENA_REQUEST(kGetConnectionTrace, ConnectionTraceRequest, traces, Trace, get_connection_trace),
     VERBENA_REQUEST(kStartTrace, StartTraceRequest, traces, Trace, start_trace),
 #undef VERBENA_REQUEST
 };

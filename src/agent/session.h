@@ -119,6 +119,7 @@ class Session : private CmClient::Host {
   uid_t user() const override { return client_.uid; }
   pid_t process() const override { return client_.pid; }
   std::string_view program() const override { return client_.program; }
+  uint64_t process_identity() const override { return process_number(client_); }
   bool may_use_qpn(uint32_t qpn) const override;
 
   template <class Message>

@@ -32,6 +32,14 @@ struct Borrower {
   bool shares_port = true;        // its user may have a socket of the port, and what comes with that
 };
 
+// A number that all sessions of one process have, and no other process: its pid and when it was started.
+// Where the pid is not known, the session's own.
+inline uint64_t process_number(const Borrower& borrower) {
+  constexpr int kPidBits = 22;  // PID_MAX_LIMIT of 64-bit kernels
+  if (borrower.pid == 0) return borrower.session;
+  return borrower.start_time << kPidBits | static_cast<uint32_t>(borrower.pid);
+}
+
 struct LentSlot {
   uint32_t index = 0;
   uint64_t lending = 0;      // no two lendings have the same, of whatever slot

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "agent/cm/refusals.h"
+#include "agent/read_only.h"
 #include "agent/visible_processes.h"
 #include "protocol/text.h"
 
@@ -29,6 +30,26 @@ RequestResult<protocol::KeptTraceReply> TraceRequests::get_kept_trace(
   message.in_order = kept->in_order ? 1 : 0;
   protocol::store_text(message.program, kept->program);
   reply.fds = {kept->file.get()};
+  return reply;
+}
+
+RequestResult<protocol::KeptTraceReply> TraceRequests::get_connection_trace(
+    const Borrower& client, const protocol::ConnectionTraceRequest& request) {
+  const ConnectionTrace* trace = connections_.find(request.from);
+  while (trace != nullptr && !sees(client, trace->process().uid)) {
+    trace = connections_.find(trace->number() + 1);
+  }
+  if (trace == nullptr) return refuse(ENOENT, "no more traces of connections");
+  Reply<protocol::KeptTraceReply> reply;
+  reply.last_fd = reopen_read_only(trace->file());
+  if (!reply.last_fd) return refuse(errno, "the trace cannot be opened (is /proc mounted?)");
+  protocol::KeptTraceReply& message = reply.message;
+  message.number = trace->number();
+  message.process = trace->process().process;
+  message.pid = trace->process().pid;
+  message.uid = trace->process().uid;
+  message.slot = place_of(*trace);
+  protocol::store_text(message.program, trace->process().program);
   return reply;
 }
 

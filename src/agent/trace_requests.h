@@ -6,6 +6,7 @@
 #include <set>
 #include <utility>
 
+#include "agent/cm/connection_trace.h"
 #include "agent/kept_traces.h"
 #include "agent/session_reply.h"
 #include "agent/slot_lending.h"
@@ -13,18 +14,21 @@
 
 namespace verbena::agent {
 
-// What `verbena trace` asks: the traces of processes that have ended (of those that run it reads the status
-// pages), and that a process that runs writes each request and packet, as long as the session that asks for
-// it lasts. Users may ask for their own processes, root and our own user for all.
+// Carries out what `verbena trace` asks: gives the traces of processes that have ended, and those of
+// connections of processes that run (their queue pairs' are in the status pages). Has a running process write
+// each request and packet as long as the session lasts that asks for it. Users may ask for their own
+// processes, root and our own user for all.
 class TraceRequests {
  public:
   // Tells a session. False: it does not hear of this.
   using Tell = std::function<bool(uint64_t session, bool on)>;
-  TraceRequests(const SlotLending& slots, KeptTraces& kept, Tell tell)
-      : slots_(slots), kept_(kept), tell_(std::move(tell)) {}
+  TraceRequests(const SlotLending& slots, KeptTraces& kept, const ConnectionTraces& connections, Tell tell)
+      : slots_(slots), kept_(kept), connections_(connections), tell_(std::move(tell)) {}
 
   RequestResult<protocol::KeptTraceReply> get_kept_trace(const Borrower& client,
                                                          const protocol::KeptTraceRequest& request);
+  RequestResult<protocol::KeptTraceReply> get_connection_trace(
+      const Borrower& client, const protocol::ConnectionTraceRequest& request);
   RequestResult<> start_trace(const Borrower& client, const protocol::StartTraceRequest& request);
 
   // A session is gone: what it wanted, and what was wanted of it.
@@ -35,6 +39,7 @@ class TraceRequests {
 
   const SlotLending& slots_;
   KeptTraces& kept_;
+  const ConnectionTraces& connections_;
   const Tell tell_;
   std::set<std::pair<uint64_t, uint64_t>> wanted_;  // who wants it, of whom: sessions
 };

@@ -55,33 +55,48 @@ AdminResult<std::vector<TraceSource>> TraceClient::living() {
                        .offset = offsetof(protocol::StatusPage, traces)});
     request.index = message.index + 1;
   }
+  const auto taken = take_all<protocol::ConnectionTraceRequest>(
+      MessageType::kGetConnectionTrace,
+      [&](const protocol::KeptTraceReply&, TraceSource source) { sources.push_back(std::move(source)); });
+  if (!taken) return tl::unexpected(taken.error());
   return sources;
 }
 
-AdminResult<std::vector<TraceSource>> TraceClient::ended() {
-  std::vector<TraceSource> sources;
-  protocol::KeptTraceRequest request{};
+// Asks for one file after the other until the agent has no more. EOPNOTSUPP: it is of a version that has
+// none.
+template <class Request, class Take>
+AdminResult<void> TraceClient::take_all(MessageType type, const Take& take) {
+  Request request{};
   for (;;) {
-    auto answer =
-        connection_.call<protocol::KeptTraceReply>(MessageType::kGetKeptTrace, request, 1, call_deadline());
+    auto answer = connection_.call<protocol::KeptTraceReply>(type, request, 1, call_deadline());
     if (!answer) {
       const int code = answer.error().code;
-      if (code == ENOENT || code == EOPNOTSUPP) return sources;
+      if (code == ENOENT || code == EOPNOTSUPP) return {};
       return tl::unexpected(std::move(answer.error()));
     }
     const protocol::KeptTraceReply& message = answer->message;
     if (message.number < request.from || message.number == UINT64_MAX) return malformed();
-    sources.push_back({.pid = message.pid,
-                       .uid = message.uid,
-                       .slot = message.slot,
-                       .program = protocol::load_text(message.program),
-                       .file = std::move(answer->fds[0]),
-                       .offset = 0,
-                       .end = TraceSource::End{.process = message.process,
-                                               .time = TimePoint(Duration(message.ended_at)),
-                                               .in_order = message.in_order != 0}});
+    take(message, TraceSource{.pid = message.pid,
+                              .uid = message.uid,
+                              .slot = message.slot,
+                              .program = protocol::load_text(message.program),
+                              .file = std::move(answer->fds[0]),
+                              .offset = 0});
     request.from = message.number + 1;
   }
+}
+
+AdminResult<std::vector<TraceSource>> TraceClient::ended() {
+  std::vector<TraceSource> sources;
+  const auto taken = take_all<protocol::KeptTraceRequest>(
+      MessageType::kGetKeptTrace, [&](const protocol::KeptTraceReply& message, TraceSource source) {
+        source.end = TraceSource::End{.process = message.process,
+                                      .time = TimePoint(Duration(message.ended_at)),
+                                      .in_order = message.in_order != 0};
+        sources.push_back(std::move(source));
+      });
+  if (!taken) return tl::unexpected(taken.error());
+  return sources;
 }
 
 AdminResult<void> TraceClient::want_details(pid_t pid) {

@@ -19,11 +19,12 @@
 
 namespace verbena::agent_client {
 
-// A file that trace::Reader reads: the rings of one slot of a process that runs, or that has ended.
+// A file that trace::Reader reads: the rings of one slot of a process that runs, or that has ended, or those
+// of its connections.
 struct TraceSource {
   pid_t pid = 0;  // 0: in a pid namespace that the agent does not see
   uid_t uid = 0;
-  uint32_t slot = 0;
+  uint32_t slot = 0;  // of connections: a number that no slot has
   std::string program;
   UniqueFd file;
   size_t offset = 0;  // of the rings in it
@@ -52,6 +53,9 @@ class TraceClient {
  private:
   TraceClient(AgentConnection connection, UniqueFd events)
       : connection_(std::move(connection)), events_(std::move(events)) {}
+
+  template <class Request, class Take>
+  AdminResult<void> take_all(protocol::MessageType type, const Take& take);
 
   AgentConnection connection_;
   UniqueFd events_;  // if we closed it, the agent would take us for gone

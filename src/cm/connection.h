@@ -19,6 +19,8 @@ struct Repetition {
   Mad mad;
   bool kept = false;
   MessageType type = MessageType::kReq;  // kept
+  uint16_t reason = 0;                   // Passage::reason
+  uint16_t sent = 0;                     // how often
 };
 
 // All that a manager knows of one communication ID: a connection in IBTA's sense, between two QPs, or a

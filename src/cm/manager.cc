@@ -20,12 +20,38 @@ Manager::Manager(const ManagerConfig& config, Sink& sink, Handler& handler, Rand
       owner_(config_, handler, table_, counters_),
       parts_{config_, counters_, table_, known_peers_, sender_, owner_} {}
 
+void Manager::set_observer(Observer& observer) {
+  observer_ = &observer;
+  sender_.set_observer(observer_);
+}
+
+// A REQ of which there is a connection already is a duplicate. A REJ may name its sender's ID alone.
+template <class Message>
+const Connection* Manager::named_by(const Message& message, const roce::Address& sender) {
+  const Connection* connection = nullptr;
+  if constexpr (requires { message.request_id; }) {
+    connection = Message::kType == MessageType::kSidrRep ? table_.find(message.request_id) : nullptr;
+  } else {
+    uint32_t own_id = 0;
+    if constexpr (requires { message.remote_id; }) own_id = message.remote_id;
+    connection = own_id != 0 ? table_.find(own_id) : table_.find_by_remote_id({sender, message.local_id});
+  }
+  const bool is_its_peer = connection != nullptr && connection->info.path.destination == sender;
+  return is_its_peer && connection->has_owner ? connection : nullptr;
+}
+
 template <class Message, auto Role>
 void Manager::receive(Manager& manager, ConstBytes mad, const Receipt& receipt) {
   const auto message = decode<Message>(mad);
   if (!message) {
     ++manager.counters_.of(DropReason::kMalformed);
     return;
+  }
+  if (manager.observer_ != nullptr) {
+    if (const Connection* const connection = manager.named_by(*message, receipt.peer())) {
+      const uint16_t repetitions = Message::kType == MessageType::kReq ? 1 : 0;
+      manager.observer_->on_received(connection->info, {Message::kType, reason_in(*message), repetitions});
+    }
   }
   (manager.*Role).handle(*message, receipt);
 }
@@ -149,8 +175,8 @@ Result<void> Manager::answer_alternate_path(LocalId id, AprStatus status, ConstB
 Result<void> Manager::destroy(LocalId id, TimePoint now) {
   const auto connection = table_.find_owned(id);
   if (!connection) return tl::unexpected(connection.error());
-  (*connection)->has_owner = false;
   abandon(**connection, now);
+  (*connection)->has_owner = false;
   table_.release_if_done(**connection);
   return {};
 }

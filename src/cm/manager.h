@@ -16,6 +16,7 @@
 #include "cm/known_peers.h"
 #include "cm/manager_config.h"
 #include "cm/migration.h"
+#include "cm/observer.h"
 #include "cm/owner.h"
 #include "cm/parameters.h"
 #include "cm/passive_side.h"
@@ -42,6 +43,9 @@ class Manager {
   Manager(const ManagerConfig& config, Sink& sink, Handler& handler, Random random);
   Manager(const Manager&) = delete;
   Manager& operator=(const Manager&) = delete;
+
+  // REQUIRES: the observer outlives the manager
+  void set_observer(Observer& observer);
 
   // A datagram that came to QP1, from the MAD's first byte to its last.
   Disposal on_mad(ConstBytes mad, const Arrival& arrival, TimePoint now);
@@ -110,6 +114,10 @@ class Manager {
   template <class Message, auto Role>
   static void receive(Manager& manager, ConstBytes mad, const Receipt& receipt);
 
+  // The connection of ours that the message is about, if its sender is the peer.
+  template <class Message>
+  const Connection* named_by(const Message& message, const roce::Address& sender);
+
   void expire(Connection& connection, TimePoint now);
   void give_up(Connection& connection, TimePoint now);
   void forget_request(Connection& connection);
@@ -121,6 +129,7 @@ class Manager {
   KnownPeers known_peers_;
   Sender sender_;
   Owner owner_;
+  Observer* observer_ = nullptr;
   const RoleParts parts_;
 
   ActiveSide active_side_{parts_};

@@ -17,6 +17,15 @@ void Sender::send(const Mad& mad, MessageType type, const roce::Path& path) {
   sink_.send(mad, path);
 }
 
+void Sender::send_again(Connection& connection) {
+  Repetition& last = connection.last;
+  send(last.mad, last.type, connection.info.path);
+  const uint16_t repetitions = last.sent;
+  if (last.sent < UINT16_MAX) ++last.sent;
+  if (observer_ == nullptr || !connection.has_owner) return;
+  observer_->on_sent(connection.info, {last.type, last.reason, repetitions});
+}
+
 void Sender::begin_transaction(Connection& connection) const {
   connection.transaction =
       static_cast<uint64_t>(config_.transaction_prefix) << 32 | byteswap(connection.info.local_id);
@@ -91,6 +100,7 @@ void Sender::keep_rej(Connection& connection, const RejectParameters& why) {
       break;
   }
   connection.last = {encode(rej, connection.transaction), true, MessageType::kRej};
+  connection.last.reason = rej.reason;
 }
 
 // The ARI is the sender's CA GUID (IBTA volume 1, table 109): the peer may not know our ID yet.

@@ -11,6 +11,7 @@
 #include "cm/known_peers.h"
 #include "cm/manager_config.h"
 #include "cm/messages.h"
+#include "cm/observer.h"
 #include "cm/parameters.h"
 #include "cm/receipt.h"
 
@@ -28,6 +29,9 @@ class Sender {
          Counters& counters)
       : config_(config), sink_(sink), table_(table), known_peers_(known_peers), counters_(counters) {}
 
+  // Null: nobody.
+  void set_observer(Observer* observer) { observer_ = observer; }
+
   // For the next request of ours about this connection; answers carry the transaction of the request.
   void begin_transaction(Connection& connection) const;
 
@@ -35,6 +39,7 @@ class Sender {
   template <class Message>
   void send_and_keep(Connection& connection, const Message& message) {
     connection.last = {encode(message, connection.transaction), true, Message::kType};
+    connection.last.reason = reason_in(message);
     send_again(connection);
   }
   // REQUIRES: the state has been entered in which the answer is awaited
@@ -44,9 +49,7 @@ class Sender {
     await_answer(connection, now);
   }
   // What was kept.
-  void send_again(Connection& connection) {
-    send(connection.last.mad, connection.last.type, connection.info.path);
-  }
+  void send_again(Connection& connection);
   // The same, as the time for an answer is over, unless the peer is one that may not be sent so much.
   // REQUIRES: connection.retries_left > 0
   void repeat(Connection& connection, TimePoint now);
@@ -77,6 +80,7 @@ class Sender {
   ConnectionTable& table_;
   KnownPeers& known_peers_;
   Counters& counters_;
+  Observer* observer_ = nullptr;
 };
 
 }  // namespace verbena::cm

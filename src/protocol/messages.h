@@ -98,10 +98,11 @@ enum class MessageType : uint16_t {
   kGetCaptureNews,     // header -> CaptureNewsReply [ring?, status page?]
   kSetPeers,           // PeersRequest -> header
 
-  kGetCmIds = 48,  // header -> CmIdsReply [records] (connection_status.h)
-  kRenameLink,     // RenameRequest -> header
-  kGetKeptTrace,   // KeptTraceRequest -> KeptTraceReply [rings]: the first from that number on
-  kStartTrace,     // StartTraceRequest -> header. It ends with the session.
+  kGetCmIds = 48,       // header -> CmIdsReply [records] (connection_status.h)
+  kRenameLink,          // RenameRequest -> header
+  kGetKeptTrace,        // KeptTraceRequest -> KeptTraceReply [rings]: the first from that number on
+  kStartTrace,          // StartTraceRequest -> header. It ends with the session.
+  kGetConnectionTrace,  // ConnectionTraceRequest -> KeptTraceReply [rings]: the first from that number on
 
   // Connection management: connection_messages.h
   kCmOpenChannel = 64,
@@ -359,6 +360,14 @@ struct KeptTraceReply {
   char program[kProgramBytes];
 };
 static_assert(sizeof(KeptTraceReply) == 120);
+
+// The same of the connections of a process that runs. Its file is written on. ended_at and in_order are 0;
+// the slot's number is one that no slot has.
+struct ConnectionTraceRequest {
+  MessageHeader header;
+  uint64_t from;
+};
+static_assert(sizeof(ConnectionTraceRequest) == 24);
 
 struct DeviceRequest {
   MessageHeader header;

@@ -13,7 +13,8 @@ static_assert(SharedNumber::is_always_lock_free && sizeof(SharedNumber) == 8);
 
 // What has happened to a slot's QPs of late, for `verbena trace`: rings that the shard writes and the agent
 // holds, too, so that they can be read when the process hangs, and when it is gone. They are a part of the
-// status page, and of them the same holds: plain numbers, none of which a reader trusts.
+// status page, and of them the same holds: plain numbers, none of which a reader trusts. Events of connection
+// management are in rings that the agent writes, one file for each process.
 //
 // What an event's numbers say stands beside it, in their order. A new kind goes to the end of its part.
 enum class TraceKind : uint8_t {
@@ -44,6 +45,11 @@ enum class TraceKind : uint8_t {
   kDropped,        // TraceDrop, opcode, PSN
   kPortFull,       // TraceWay
   kLeftOut,        // TraceKind, how many: they came too fast to be all written
+  // Events of connection management: trace/connection_note.h packs their numbers.
+  kCmCall,      // the program has called a function of librdmacm, or (with an errno value) the call failed
+  kCmSent,      // a message to the peer
+  kCmReceived,  // a message from it
+  kCmEvent,     // an event for the program
   kRareEnd,
 
   // Each packet and request: written into the ring of details, while somebody wants them.
@@ -64,6 +70,24 @@ enum class TraceDrop : uint8_t {
   kBadQkey,
   kNoReceive,      // a datagram, or a message of an unreliable service
   kBrokenMessage,  // of an unreliable service: it could not be placed whole
+};
+
+// The calls of librdmacm that are recorded.
+enum class TraceCall : uint8_t {
+  kNone,
+  kBind,
+  kResolveAddress,
+  kResolveRoute,
+  kListen,
+  kConnect,
+  kAccept,
+  kReject,
+  kNotify,
+  kDisconnect,
+  kDestroy,
+  kJoin,
+  kLeave,
+  kRestore,  // no call: the library makes an identifier known to a new agent
 };
 
 inline constexpr size_t kTraceNumbers = 4;

@@ -10,6 +10,7 @@
 
 #include "roce/aeth.h"
 #include "roce/opcode.h"
+#include "trace/connection_note.h"
 #include "trace/number_words.h"
 
 namespace verbena::trace {
@@ -18,6 +19,17 @@ namespace {
 using Numbers = Recorder::Numbers;
 
 constexpr size_t kMostFields = 6;
+
+// The fields of all events of connection management (connection_note.h). The first has a name of its own.
+constexpr std::array<Field, kMostFields> connection_fields(std::string_view what) {
+  return {{{what, 3, 0, 8},
+           {"id", 2, 0, 32},
+           {"remote_port", 2, 32, 16},
+           {"remote_qpn", 3, 8, 24},
+           {"repetitions", 2, 48, 16},
+           {"status", 3, 32, 32, true}}};
+}
+
 struct KindInfo {
   Kind kind;
   std::string_view name;
@@ -204,6 +216,14 @@ const KindInfo kKinds[] = {
        return fmt::format("{} more of '{}', of all queue pairs, left out since", n[1],
                           name_of(static_cast<Kind>(n[0] & 0xff)));
      }},
+    {Kind::kCmCall, "cm_call", kMostFields, connection_fields("call"),
+     [](const Numbers& n) { return connection_text(Kind::kCmCall, n); }},
+    {Kind::kCmSent, "cm_sent", kMostFields, connection_fields("message"),
+     [](const Numbers& n) { return connection_text(Kind::kCmSent, n); }},
+    {Kind::kCmReceived, "cm_received", kMostFields, connection_fields("message"),
+     [](const Numbers& n) { return connection_text(Kind::kCmReceived, n); }},
+    {Kind::kCmEvent, "cm_event", kMostFields, connection_fields("event_type"),
+     [](const Numbers& n) { return connection_text(Kind::kCmEvent, n); }},
     {Kind::kPosted,
      "posted",
      3,
@@ -266,8 +286,12 @@ std::string words_of(const Event& event) {
   return info != nullptr ? info->words(event.numbers) : "unknown";
 }
 
-std::string peer_of(const Event& event) {
-  return gid_text(event.numbers);
+std::vector<NamedText> texts_of(const Event& event) {
+  if (event.kind == Kind::kPeer) return {{"remote_gid", gid_text(event.numbers)}};
+  if (!is_of_connection(event.kind)) return {};
+  std::vector<NamedText> texts{{"name", connection_subject(event.kind, event.numbers)}};
+  if (!unpacked(event.numbers).peer.is_zero()) texts.emplace_back("remote_gid", gid_text(event.numbers));
+  return texts;
 }
 
 }  // namespace verbena::trace

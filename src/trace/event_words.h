@@ -6,6 +6,8 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "trace/reader.h"
 
@@ -17,6 +19,7 @@ struct Field {
   uint8_t number = 0;
   uint8_t shift = 0;
   uint8_t bits = 64;
+  bool is_signed = false;  // then it has 32 bits
 
   uint64_t of(const Event& event) const {
     const uint64_t value = event.numbers[number] >> shift;
@@ -30,7 +33,8 @@ std::span<const Field> fields_of(Kind kind);
 // The same for people: "timeout: nothing acknowledged from PSN 0x00a1b2 on, 6 tries left". Any numbers have
 // words.
 std::string words_of(const Event& event);
-// The GID of a kPeer.
-std::string peer_of(const Event& event);
+// What of an event is text, for programs: names and values.
+using NamedText = std::pair<std::string_view, std::string>;
+std::vector<NamedText> texts_of(const Event& event);
 
 }  // namespace verbena::trace

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "roce/aeth.h"
+#include "trace/connection_note.h"
 
 namespace verbena::trace {
 namespace {
@@ -63,7 +64,7 @@ bool is_trouble(const Event& event) {
     case Kind::kState:
       return event.numbers[2] != static_cast<uint64_t>(protocol::TraceCause::kAsked);
     default:
-      return false;
+      return is_connection_failure(event.kind, event.numbers);
   }
 }
 

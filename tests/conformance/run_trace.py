@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Reads the traces of Debian's ib_write_bw, as an ordinary user and under an agent of root's: while it runs, with each packet, and
-when its peer and then it itself is dead.
+when its peer and then it itself is dead. Then those of Debian's rping: what has happened to its connections.
 
     run_trace.py --build build/release
 """
@@ -104,6 +104,47 @@ def check_bad_usage(judge, host):
         judge.say(f"trace {' '.join(words)}: exit status {status}", None if found[0] == status else found)
 
 
+def names(events, kind):
+    return [event["name"] for event in events if event["event"] == kind]
+
+
+def check_connections(judge, host):
+    """rping connects to nobody, then to a server; both are killed."""
+    port = host.hosts.port()
+    alone = host.verbena("run", "rping", "-c", "-a", "127.0.0.1", "-p", port, "-C", "1")
+    alone.wait(30)
+    events = trace(host, alone.pid)[1]
+    refused = [event for event in events if event["event"] == "cm_event" and event["trouble"]]
+    right = len(refused) == 1 and refused[0]["status"] == 8 and "nobody listens" in refused[0]["text"]
+    judge.say("a connection that is refused: the reason and its words", None if right else events)
+
+    server = host.verbena("run", "rping", "-s", "-a", "0.0.0.0", "-p", port)
+    harness.poll_until(lambda: "rdma_listen" in names(trace(host, server.pid)[1], "cm_call"), 20)
+    client = host.verbena("run", "rping", "-c", "-a", "127.0.0.1", "-p", port)
+    harness.poll_until(lambda: "RDMA_CM_EVENT_ESTABLISHED" in names(trace(host, server.pid)[1], "cm_event"), 30, 0.2)
+    events = trace(host, client.pid)[1]
+    right = (names(events, "cm_event")[:3] == [f"RDMA_CM_EVENT_{name}" for name in
+                                               ("ADDR_RESOLVED", "ROUTE_RESOLVED", "CONNECT_RESPONSE")] and
+             names(events, "cm_sent") == ["REQ", "RTU"] and names(events, "cm_received") == ["REP"])
+    judge.say("the active side: addresses, REQ, REP, RTU", None if right else events)
+    [made] = [event for event in events if event["event"] == "qp_made"]
+    peers = trace(host, server.pid)[1]
+    request = [event for event in peers if event["event"] == "cm_received" and event["name"] == "REQ"]
+    right = (len(request) == 1 and request[0]["remote_qpn"] == made["qpn"] and names(peers, "cm_sent") == ["REP"])
+    judge.say("the passive side: the REQ with the other's queue pair, REP", None if right else peers)
+    of_qp = trace(host, client.pid, "--qp", hex(made["qpn"]))[1]
+    right = {"ADDR_RESOLVED", "CONNECT_RESPONSE"} <= {name[14:] for name in names(of_qp, "cm_event")}
+    judge.say("--qp: the queue pair's connection, too", None if right else of_qp)
+    judge.say("--last: of all events", None if len(trace(host, client.pid, "--last", "3")[1]) == 3 else events)
+
+    client.kill()
+    ended = harness.poll_until(lambda: "DREQ" in names(trace(host, client.pid)[1], "cm_sent"), 20, 0.2)
+    judge.say("a killed program: the DREQ that was sent for it", None if ended else trace(host, client.pid))
+    events = trace(host, client.pid)[1]
+    judge.say("and its queue pair's events beside it", None if "qp_made" in kinds(events) else events)
+    server.kill()
+
+
 def check_users(judge, host):
     """Under root's agent."""
     host.start_agent()
@@ -124,7 +165,7 @@ def check_users(judge, host):
 
 
 def main():
-    options = harness.begin(__doc__, "ip", "setpriv", "ib_write_bw")
+    options = harness.begin(__doc__, "ip", "setpriv", "ib_write_bw", "rping")
     judge = harness.Judge()
     with harness.Hosts(options.build) as hosts:
         host = hosts.one()
@@ -133,6 +174,7 @@ def main():
         check_details(judge, host, client)
         check_bad_usage(judge, host)
         check_death(judge, host, server, client)
+        check_connections(judge, hosts.one())
         check_users(judge, hosts.one())
     judge.exit()
 

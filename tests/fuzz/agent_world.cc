@@ -238,7 +238,9 @@ AgentWorld::AgentWorld(bool has_wire)
       cm_(loop_, 4791,
           {.no_wire_reason = [this] { return wire_.no_wire_reason(); },
            .on_quiet = [] {},
-           .is_orphan = [this](uint32_t qpn) { return lending_.orphans().contains(roce::Qpn(qpn).slot()); }}),
+           .is_orphan = [this](uint32_t qpn) { return lending_.orphans().contains(roce::Qpn(qpn).slot()); },
+           .on_trace_end =
+               [this](const ConnectionTrace& trace) { kept_traces_.keep(trace, MonotonicClock::now()); }}),
       links_(link_table_,
              {.awaits_programs = [] { return false; },
               .on_change = [this](const std::vector<agent_client::Link>& before) { on_links(before); }}),
@@ -286,7 +288,7 @@ AgentWorld::AgentWorld(bool has_wire)
                              }},
                 .status = StatusRequests({links_, wire_, lending_, counters_, refused_, cm_}),
                 .mads = MadRequests(mads_),
-                .traces = {lending_, kept_traces_,
+                .traces = {lending_, kept_traces_, cm_.traces(),
                            [this](uint64_t session, bool on) {
                              Session* const told = find(session);
                              return told != nullptr && told->events().tell_trace(on);

@@ -98,6 +98,7 @@ class AgentWorld {
   SlotTable slots_;
   DomainTable domains_;
   VaultRecord vault_;
+  KeptTraces kept_traces_;
   CmService cm_;
   LinkPublisher links_;
   CounterPublisher counters_;
@@ -106,7 +107,6 @@ class AgentWorld {
   ServedUsers served_by_vault_;
   Succession succession_;
   RefusedPrograms refused_;
-  KeptTraces kept_traces_;
   Requests requests_;
   const Session::Parts parts_;
   net::PacketHandler* qp1_;

@@ -1,15 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trace/event_words.h"
 
+#include <cerrno>
 #include <cstring>
 #include <set>
 #include <string>
 
 #include <gmock/gmock.h>
 #include <infiniband/verbs.h>
+#include <rdma/rdma_cma.h>
 
+#include "cm/mad.h"
 #include "roce/aeth.h"
 #include "roce/path.h"
+#include "trace/connection_note.h"
 
 namespace verbena::trace {
 namespace {
@@ -53,6 +57,67 @@ TEST(EventWords, APeerIsSaidWithItsAddress) {
   std::memcpy(numbers.data(), address.bytes.data(), sizeof address.bytes);
   EXPECT_EQ(words(Kind::kPeer, numbers),
             "peer: QP 0x000012 at 192.0.2.1, path MTU 1024; expects PSN 0x000abc");
+}
+
+std::string connection_words(Kind kind, ConnectionNote note) {
+  note.id = 7;
+  note.peer.bytes = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 192, 0, 2, 1};
+  note.port = 7471;
+  return words(kind, packed(note));
+}
+
+constexpr uint8_t number(cm::MessageType type) {
+  return static_cast<uint8_t>(type);
+}
+
+TEST(EventWords, MessagesOfConnectionsSayTheirPeerItsQueuePairAndHowOftenTheyWereSent) {
+  EXPECT_EQ(connection_words(Kind::kCmSent, {.what = number(cm::MessageType::kReq)}),
+            "cm_id 7: sent REQ to 192.0.2.1 port 7471");
+  EXPECT_EQ(connection_words(Kind::kCmSent, {.what = number(cm::MessageType::kReq), .repetitions = 2}),
+            "cm_id 7: sent REQ to 192.0.2.1 port 7471, repetition 2");
+  EXPECT_EQ(connection_words(Kind::kCmReceived, {.what = number(cm::MessageType::kRep), .remote_qpn = 0x12}),
+            "cm_id 7: received REP from 192.0.2.1 port 7471, its QP 0x000012");
+  EXPECT_EQ(connection_words(Kind::kCmReceived, {.what = number(cm::MessageType::kRej), .status = 8}),
+            "cm_id 7: received REJ from 192.0.2.1 port 7471, reason 8 (invalid service ID)");
+}
+
+TEST(EventWords, EventsOfConnectionsSayTheirStatusAndItsCause) {
+  EXPECT_EQ(connection_words(Kind::kCmEvent, {.what = RDMA_CM_EVENT_ESTABLISHED, .remote_qpn = 0x12}),
+            "cm_id 7: RDMA_CM_EVENT_ESTABLISHED, peer 192.0.2.1 port 7471, its QP 0x000012");
+  EXPECT_EQ(
+      connection_words(Kind::kCmEvent, {.what = RDMA_CM_EVENT_REJECTED, .status = 8}),
+      "cm_id 7: RDMA_CM_EVENT_REJECTED, peer 192.0.2.1 port 7471, status 8 (invalid service ID): nobody "
+      "listens on this port there: start the server first, or correct the port");
+  EXPECT_THAT(connection_words(Kind::kCmEvent, {.what = RDMA_CM_EVENT_ADDR_ERROR, .status = -ENODEV}),
+              HasSubstr("status -ENODEV: no link has the address"));
+}
+
+TEST(EventWords, CallsSayWhetherTheyFailed) {
+  const auto call = static_cast<uint8_t>(protocol::TraceCall::kConnect);
+  EXPECT_EQ(connection_words(Kind::kCmCall, {.what = call}),
+            "cm_id 7: rdma_connect, peer 192.0.2.1 port 7471");
+  EXPECT_EQ(connection_words(Kind::kCmCall, {.what = call, .status = EINVAL}),
+            "cm_id 7: rdma_connect failed: EINVAL");
+}
+
+TEST(EventWords, OnlyFailuresOfConnectionsAreTrouble) {
+  const auto is_trouble_of = [](uint8_t what) {
+    return is_trouble({.time = {}, .qpn = 0, .kind = Kind::kCmEvent, .numbers = packed({.what = what})});
+  };
+  EXPECT_TRUE(is_trouble_of(RDMA_CM_EVENT_UNREACHABLE));
+  EXPECT_FALSE(is_trouble_of(RDMA_CM_EVENT_DISCONNECTED));
+}
+
+TEST(EventWords, ANoteOfAConnectionIsUnpackedAsItWasPacked) {
+  ConnectionNote note;
+  note.peer.bytes.fill(0x5a);
+  note.port = 0xfedc;
+  note.id = 0x80000001;
+  note.what = 0xff;
+  note.remote_qpn = 0xabcdef;
+  note.repetitions = 0x1234;
+  note.status = -110;
+  EXPECT_EQ(unpacked(packed(note)), note);
 }
 
 TEST(EventWords, NaksSayTheirReason) {

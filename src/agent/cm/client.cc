@@ -20,7 +20,7 @@ struct CmClient::Request {
                     ClientFile descriptor);
 };
 
-template <class Message, auto Role, auto Method>
+template <class Message, auto Role, auto Method, protocol::TraceCall Call>
 void CmClient::carry_out(CmClient& client, const protocol::MessageHeader& header, ConstBytes message,
                          [[maybe_unused]] ClientFile descriptor) {
   Message request;
@@ -28,45 +28,70 @@ void CmClient::carry_out(CmClient& client, const protocol::MessageHeader& header
   auto& role = client.*Role;
   if constexpr (std::is_invocable_v<decltype(Method), decltype(role), const Message&, ClientFile>) {
     client.answer(header, (role.*Method)(request, std::move(descriptor)));
-  } else {
+  } else if constexpr (Call == protocol::TraceCall::kNone) {
     client.answer(header, (role.*Method)(request));
+  } else {
+    client.trace_call(Call, request);
+    const auto outcome = (role.*Method)(request);
+    if (!outcome) client.trace_refusal(Call, request.id, outcome.error().code);
+    client.answer(header, outcome);
   }
+}
+
+// The active side's library accepts the REP by itself: its RTU is recorded, and no call.
+template <class Message>
+void CmClient::trace_call(protocol::TraceCall call, const Message& request) {
+  const CmIdentifier* const id = identifiers_.find(request.id);
+  if (id == nullptr || (call == protocol::TraceCall::kAccept && id->is_active)) return;
+  const protocol::CmAddress* to = nullptr;
+  if constexpr (requires { request.destination; }) to = &request.destination;
+  if constexpr (requires { request.group; }) to = &request.group;
+  const auto info = service_.manager().info(id->connection);
+  uint32_t qpn = info ? info->local_qpn : 0;
+  if constexpr (requires { request.parameters; }) qpn = request.parameters.qpn;
+  trace_->called(*id, call, qpn, to);
+}
+
+void CmClient::trace_refusal(protocol::TraceCall call, uint32_t id, int error) {
+  if (const CmIdentifier* const refused = identifiers_.find(id)) trace_->refused(*refused, call, error);
 }
 
 // Which role each request goes to, in the order of their numbers.
 const CmClient::Request CmClient::kRequests[] = {
-#define VERBENA_REQUEST(type, message, role, Role, method)                                            \
+#define VERBENA_REQUEST(type, message, role, Role, method, call)                                      \
   {                                                                                                   \
     protocol::MessageType::type, sizeof(protocol::message),                                           \
-        &CmClient::carry_out<protocol::message, &CmClient::role##_requests_, &Role##Requests::method> \
+        &CmClient::carry_out<protocol::message, &CmClient::role##_requests_, &Role##Requests::method, \
+                             protocol::TraceCall::call>                                               \
   }
-    VERBENA_REQUEST(kCmOpenChannel, CmChannelRequest, identifier, Identifier, open_channel),
-    VERBENA_REQUEST(kCmCloseChannel, CmChannelRequest, identifier, Identifier, close_channel),
-    VERBENA_REQUEST(kCmCreateId, CmCreateRequest, identifier, Identifier, create),
-    VERBENA_REQUEST(kCmDestroyId, CmIdRequest, identifier, Identifier, destroy),
-    VERBENA_REQUEST(kCmBind, CmBindRequest, address, Address, bind),
-    VERBENA_REQUEST(kCmResolveAddress, CmResolveRequest, address, Address, resolve_address),
-    VERBENA_REQUEST(kCmResolveRoute, CmIdRequest, address, Address, resolve_route),
-    VERBENA_REQUEST(kCmListen, CmListenRequest, address, Address, listen),
-    VERBENA_REQUEST(kCmConnect, CmConnectRequest, connection, Connection, connect),
-    VERBENA_REQUEST(kCmAccept, CmConnectRequest, connection, Connection, accept),
-    VERBENA_REQUEST(kCmReject, CmRejectRequest, connection, Connection, reject),
-    VERBENA_REQUEST(kCmEstablish, CmIdRequest, connection, Connection, establish),
-    VERBENA_REQUEST(kCmDisconnect, CmIdRequest, connection, Connection, disconnect),
-    VERBENA_REQUEST(kCmSetOption, CmOptionRequest, identifier, Identifier, set_option),
-    VERBENA_REQUEST(kCmJoin, CmJoinRequest, multicast, Multicast, join),
-    VERBENA_REQUEST(kCmLeave, CmLeaveRequest, multicast, Multicast, leave),
-    VERBENA_REQUEST(kCmMigrateId, CmMigrateRequest, identifier, Identifier, migrate),
-    VERBENA_REQUEST(kCmRestoreId, CmRestoreRequest, restore, Restore, restore),
+    VERBENA_REQUEST(kCmOpenChannel, CmChannelRequest, identifier, Identifier, open_channel, kNone),
+    VERBENA_REQUEST(kCmCloseChannel, CmChannelRequest, identifier, Identifier, close_channel, kNone),
+    VERBENA_REQUEST(kCmCreateId, CmCreateRequest, identifier, Identifier, create, kNone),
+    VERBENA_REQUEST(kCmDestroyId, CmIdRequest, identifier, Identifier, destroy, kDestroy),
+    VERBENA_REQUEST(kCmBind, CmBindRequest, address, Address, bind, kBind),
+    VERBENA_REQUEST(kCmResolveAddress, CmResolveRequest, address, Address, resolve_address, kResolveAddress),
+    VERBENA_REQUEST(kCmResolveRoute, CmIdRequest, address, Address, resolve_route, kResolveRoute),
+    VERBENA_REQUEST(kCmListen, CmListenRequest, address, Address, listen, kListen),
+    VERBENA_REQUEST(kCmConnect, CmConnectRequest, connection, Connection, connect, kConnect),
+    VERBENA_REQUEST(kCmAccept, CmConnectRequest, connection, Connection, accept, kAccept),
+    VERBENA_REQUEST(kCmReject, CmRejectRequest, connection, Connection, reject, kReject),
+    VERBENA_REQUEST(kCmEstablish, CmIdRequest, connection, Connection, establish, kNotify),
+    VERBENA_REQUEST(kCmDisconnect, CmIdRequest, connection, Connection, disconnect, kDisconnect),
+    VERBENA_REQUEST(kCmSetOption, CmOptionRequest, identifier, Identifier, set_option, kNone),
+    VERBENA_REQUEST(kCmJoin, CmJoinRequest, multicast, Multicast, join, kJoin),
+    VERBENA_REQUEST(kCmLeave, CmLeaveRequest, multicast, Multicast, leave, kLeave),
+    VERBENA_REQUEST(kCmMigrateId, CmMigrateRequest, identifier, Identifier, migrate, kNone),
+    VERBENA_REQUEST(kCmRestoreId, CmRestoreRequest, restore, Restore, restore, kNone),
 #undef VERBENA_REQUEST
 };
 
-CmClient::CmClient(CmService& service, Host& host)
+CmClient::CmClient(CmService& service, Host& host, std::shared_ptr<ConnectionTrace> trace)
     : service_(service),
       host_(host),
       user_(host.user()),
+      trace_(trace != nullptr ? std::move(trace) : service.make_trace(host)),
       limits_(service, user_),
-      channels_(service.loop(), host, limits_),
+      channels_(service.loop(), host, limits_, trace_),
       identifiers_(*this, service, limits_, channels_),
       parts_{service, host, limits_, channels_, identifiers_} {
   service_.join(*this);
@@ -79,6 +104,7 @@ CmClient::~CmClient() {
 
 void CmClient::go() {
   has_gone = true;
+  trace_->ended_in_order = identifiers_.all().empty();
   service_.leave(*this);
   channels_.hang_up();
 }
@@ -150,14 +176,15 @@ bool CmClient::has_room(CmIdentifier& listener) {
   return state.unseen.size() < state.backlog;
 }
 
-void CmClient::add_request(std::unique_ptr<CmIdentifier> id,
-                           const protocol::ConnectionParameters& parameters) {
+void CmClient::add_request(std::unique_ptr<CmIdentifier> id, const protocol::ConnectionParameters& parameters,
+                           cm::MessageType request) {
   CmIdentifier& listener = *identifiers_.find(id->number);
-  const CmIdentifier& added = identifiers_.add(std::move(id), listener);
+  CmIdentifier& added = identifiers_.add(std::move(id), listener);
+  if (const auto info = service_.manager().info(added.connection)) trace_->received(added, *info, {request});
   protocol::CmEvent event =
       event_of(added, service_.manager(), RDMA_CM_EVENT_CONNECT_REQUEST, 0, &parameters);
   event.listener = listener.number;
-  listener.listening_state->unseen.push_back(channels_.send(listener, event));
+  listener.listening_state->unseen.push_back(channels_.send(listener, event, added));
 }
 
 void CmClient::emit(CmIdentifier& id, int type, int status,

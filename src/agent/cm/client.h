@@ -14,6 +14,7 @@
 #include "agent/cm/client_limits.h"
 #include "agent/cm/client_role.h"
 #include "agent/cm/connection_requests.h"
+#include "agent/cm/connection_trace.h"
 #include "agent/cm/identifier.h"
 #include "agent/cm/identifier_requests.h"
 #include "agent/cm/multicast_requests.h"
@@ -33,7 +34,8 @@ class CmClient : public PortOwner {
  public:
   using Host = CmClientHost;
 
-  CmClient(CmService& service, Host& host);
+  // Has a trace of its own, or (an heir) another's.
+  CmClient(CmService& service, Host& host, std::shared_ptr<ConnectionTrace> trace = nullptr);
   ~CmClient();
   CmClient(const CmClient&) = delete;
   CmClient& operator=(const CmClient&) = delete;
@@ -48,6 +50,8 @@ class CmClient : public PortOwner {
   // REQUIRES: it has not gone
   const Host& host() const { return host_; }
 
+  const std::shared_ptr<ConnectionTrace>& trace() const { return trace_; }
+
   // An identifier of another client of the same program, for go(): what it has of events stays behind.
   void inherit(std::unique_ptr<CmIdentifier> id) { identifiers_.inherit(std::move(id)); }
   // The program has ended: from now on nothing is said to it, nobody meets what it had, and the host may be
@@ -60,7 +64,9 @@ class CmClient : public PortOwner {
   // Whether a listener has room for another request now.
   bool has_room(CmIdentifier& listener);
   // Takes a new connection in, and tells of it. REQUIRES: its number is that of its listener
-  void add_request(std::unique_ptr<CmIdentifier> id, const protocol::ConnectionParameters& parameters);
+  // @param request of its message
+  void add_request(std::unique_ptr<CmIdentifier> id, const protocol::ConnectionParameters& parameters,
+                   cm::MessageType request);
   void emit(CmIdentifier& id, int type, int status = 0,
             const protocol::ConnectionParameters* parameters = nullptr);
   // REQUIRES: the service's links are the new ones
@@ -73,10 +79,13 @@ class CmClient : public PortOwner {
   struct Request;
   static const Request kRequests[];
   static const Request* find_request(uint16_t type);
-  template <class Message, auto Role, auto Method>
+  template <class Message, auto Role, auto Method, protocol::TraceCall Call>
   static void carry_out(CmClient& client, const protocol::MessageHeader& header, ConstBytes message,
                         ClientFile descriptor);
 
+  template <class Message>
+  void trace_call(protocol::TraceCall call, const Message& request);
+  void trace_refusal(protocol::TraceCall call, uint32_t id, int error);
   // The reply, and the event that follows it.
   template <class Result>
   void answer(const protocol::MessageHeader& header, const agent_client::AdminResult<Result>& outcome);
@@ -89,6 +98,7 @@ class CmClient : public PortOwner {
   CmService& service_;
   Host& host_;
   const uid_t user_;
+  const std::shared_ptr<ConnectionTrace> trace_;
   ClientLimits limits_;
   ClientChannels channels_;
   ClientIdentifiers identifiers_;

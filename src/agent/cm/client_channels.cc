@@ -61,9 +61,10 @@ EventChannel* ClientChannels::find(uint32_t number) {
   return found == channels_.end() ? nullptr : found->second.get();
 }
 
-uint64_t ClientChannels::send(CmIdentifier& id, const protocol::CmEvent& event) {
+uint64_t ClientChannels::send(CmIdentifier& id, const protocol::CmEvent& event, const CmIdentifier& about) {
   EventChannel* channel = find(id.channel);
   if (channel == nullptr || hung_up_) return 0;
+  trace_->told(about, event);
   ++id.events_sent;
   const uint64_t number = channel->send(event);
   if (!limits_.allow_waiting_events(waiting_events_)) {

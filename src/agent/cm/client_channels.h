@@ -5,9 +5,11 @@
 #include <cstdint>
 #include <memory>
 #include <unordered_map>
+#include <utility>
 
 #include "agent/cm/client_host.h"
 #include "agent/cm/client_limits.h"
+#include "agent/cm/connection_trace.h"
 #include "agent/cm/event_channel.h"
 #include "agent/cm/identifier.h"
 #include "agent/event_loop.h"
@@ -22,8 +24,9 @@ namespace verbena::agent {
 class ClientChannels {
  public:
   // REQUIRES: all of them outlive this
-  ClientChannels(EventLoop& loop, CmClientHost& host, const ClientLimits& limits)
-      : loop_(loop), host_(host), limits_(limits) {}
+  ClientChannels(EventLoop& loop, CmClientHost& host, const ClientLimits& limits,
+                 std::shared_ptr<ConnectionTrace> trace)
+      : loop_(loop), host_(host), limits_(limits), trace_(std::move(trace)) {}
   ~ClientChannels();
   ClientChannels(const ClientChannels&) = delete;
   ClientChannels& operator=(const ClientChannels&) = delete;
@@ -38,12 +41,15 @@ class ClientChannels {
   size_t clear(size_t most);
 
   // Sends the event by the identifier's channel. Its number there; 0: it was not sent.
-  uint64_t send(CmIdentifier& id, const protocol::CmEvent& event);
+  uint64_t send(CmIdentifier& id, const protocol::CmEvent& event) { return send(id, event, id); }
+  // The same of an event that is about another one: a request to a listener.
+  uint64_t send(CmIdentifier& id, const protocol::CmEvent& event, const CmIdentifier& about);
 
  private:
   EventLoop& loop_;
   CmClientHost& host_;
   const ClientLimits& limits_;
+  const std::shared_ptr<ConnectionTrace> trace_;
   size_t waiting_events_ = 0;
   std::unordered_map<uint32_t, std::unique_ptr<EventChannel>> channels_;
   bool hung_up_ = false;

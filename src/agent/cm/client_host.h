@@ -23,6 +23,8 @@ class CmClientHost {
   // Who it is, for those who list identifiers; 0: not known.
   virtual pid_t process() const { return 0; }
   virtual std::string_view program() const { return {}; }
+  // The same for all clients of one process: process_number().
+  virtual uint64_t process_identity() const { return 0; }
   // Whether the user may speak for that QP.
   virtual bool may_use_qpn(uint32_t qpn) const = 0;
 };

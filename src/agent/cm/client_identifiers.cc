@@ -56,6 +56,10 @@ void ClientIdentifiers::say_farewell(CmIdentifier& id) {
   [[maybe_unused]] const auto said = service_.manager().disconnect(id.connection, {}, MonotonicClock::now());
 }
 
+const std::shared_ptr<ConnectionTrace>& ClientIdentifiers::trace() const {
+  return client_.trace();
+}
+
 CmIdentifier* ClientIdentifiers::find(uint32_t number) {
   const auto found = ids_.find(number);
   return found == ids_.end() ? nullptr : found->second.get();

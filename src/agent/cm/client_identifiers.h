@@ -31,6 +31,7 @@ class ClientIdentifiers {
   ClientIdentifiers(const ClientIdentifiers&) = delete;
   ClientIdentifiers& operator=(const ClientIdentifiers&) = delete;
 
+  const std::shared_ptr<ConnectionTrace>& trace() const;
   CmIdentifier* find(uint32_t number);
   const Map& all() const { return ids_; }
 

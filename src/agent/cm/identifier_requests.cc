@@ -26,7 +26,7 @@ Outcome IdentifierRequests::close_channel(const protocol::CmChannelRequest& requ
     identifiers_.erase_those_of(request.channel);
   } else {
     // Others have their turn while so many are destroyed.
-    auto heir = std::make_unique<CmClient>(service_, host_);
+    auto heir = std::make_unique<CmClient>(service_, host_, identifiers_.trace());
     identifiers_.pass_those_of(request.channel, *heir);
     service_.gone_clients().add(std::move(heir));
   }

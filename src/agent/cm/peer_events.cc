@@ -33,23 +33,24 @@ cm::Handler::Return PeerEvents::may_return(uint32_t qpn, const cm::Arrival& arri
 }
 
 // Since it was admitted, the context alone has held the identifier.
-void PeerEvents::take_in(cm::LocalId connection, uint64_t context, const ConnectionParameters& parameters) {
+void PeerEvents::take_in(cm::LocalId connection, uint64_t context, const ConnectionParameters& parameters,
+                         cm::MessageType request) {
   std::unique_ptr<CmIdentifier> id(&identifier(context));
   id->connection = connection;
   CmClient& client = *id->client;
-  client.add_request(std::move(id), parameters);
+  client.add_request(std::move(id), parameters, request);
 }
 
 void PeerEvents::on_request(cm::LocalId id, uint64_t context, const cm::Req& req, const cm::Arrival&) {
   const TimePoint now = MonotonicClock::now();
-  take_in(id, context, cm::without_ip_header(cm::heard_in(req)));
+  take_in(id, context, cm::without_ip_header(cm::heard_in(req)), cm::MessageType::kReq);
   [[maybe_unused]] const auto delayed =
       service_.manager().delay(id, kServiceTimeout, cm::Manager::MraTime::kOnDuplicate, {}, now);
 }
 
 void PeerEvents::on_sidr_request(cm::LocalId id, uint64_t context, const cm::SidrReq& req,
                                  const cm::Arrival&) {
-  take_in(id, context, cm::without_ip_header(cm::heard_in(req)));
+  take_in(id, context, cm::without_ip_header(cm::heard_in(req)), cm::MessageType::kSidrReq);
 }
 
 void PeerEvents::on_reply(cm::LocalId connection, uint64_t context, const cm::Rep& rep) {
@@ -104,6 +105,16 @@ void PeerEvents::on_sidr_reply(cm::LocalId, uint64_t context, const cm::SidrRep&
   const bool granted = rep.status == cm::SidrStatus::kValid;
   id.client->emit(id, granted ? RDMA_CM_EVENT_ESTABLISHED : RDMA_CM_EVENT_UNREACHABLE,
                   static_cast<int>(rep.status), &parameters);
+}
+
+void PeerEvents::on_sent(const cm::ConnectionInfo& connection, const cm::Passage& passage) {
+  CmIdentifier& id = identifier(connection.context);
+  id.client->trace()->sent(id, connection, passage);
+}
+
+void PeerEvents::on_received(const cm::ConnectionInfo& connection, const cm::Passage& passage) {
+  CmIdentifier& id = identifier(connection.context);
+  id.client->trace()->received(id, connection, passage);
 }
 
 }  // namespace verbena::agent

@@ -6,6 +6,7 @@
 #include "agent/cm/identifier.h"
 #include "agent/cm/request_admission.h"
 #include "cm/events.h"
+#include "cm/observer.h"
 #include "protocol/connection_messages.h"
 
 namespace verbena::agent {
@@ -13,8 +14,9 @@ namespace verbena::agent {
 class CmService;
 
 // What peers and timers do to connections, as events of the agent protocol. They are those that the kernel's
-// rdma_cm makes of the same messages, with the same status. Of the agent's thread.
-class PeerEvents final : public cm::Handler {
+// rdma_cm makes of the same messages, with the same status. Also records the messages in the trace of the
+// connection's client. For the agent's thread.
+class PeerEvents final : public cm::Handler, public cm::Observer {
  public:
   // REQUIRES: service outlives this
   explicit PeerEvents(CmService& service) : service_(service), admission_(service) {}
@@ -39,9 +41,13 @@ class PeerEvents final : public cm::Handler {
                        const cm::Arrival& arrival) override;
   void on_sidr_reply(cm::LocalId id, uint64_t context, const cm::SidrRep& rep) override;
 
+  // cm::Observer
+  void on_sent(const cm::ConnectionInfo& connection, const cm::Passage& passage) override;
+  void on_received(const cm::ConnectionInfo& connection, const cm::Passage& passage) override;
+
  private:
   static void take_in(cm::LocalId connection, uint64_t context,
-                      const protocol::ConnectionParameters& parameters);
+                      const protocol::ConnectionParameters& parameters, cm::MessageType request);
   static void end_connection(CmIdentifier& id, int status);
 
   CmService& service_;

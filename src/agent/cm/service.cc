@@ -58,6 +58,7 @@ CmService::CmService(EventLoop& loop, uint16_t udp_port, Host host)
       own_messages_(draw_seed()),
       manager_(manager_config(), *this, peer_events_, Random(draw_seed())),
       gone_clients_(loop) {
+  manager_.set_observer(peer_events_);
   for (const uint16_t number : {RDMA_PS_IPOIB, RDMA_PS_TCP, RDMA_PS_UDP, RDMA_PS_IB}) {
     port_spaces_.try_emplace(number, ::geteuid());
   }
@@ -181,6 +182,13 @@ void CmService::links_changed(const std::vector<agent_client::Link>& links,
   links_.update(links);
   for (CmClient* client : clients_) client->links_changed(failed_over);
   settle();
+}
+
+std::shared_ptr<ConnectionTrace> CmService::make_trace(const CmClientHost& client) {
+  return std::make_shared<ConnectionTrace>(traces_, TracedProcess{.process = client.process_identity(),
+                                                                  .pid = client.process(),
+                                                                  .uid = client.user(),
+                                                                  .program = std::string(client.program())});
 }
 
 bool CmService::owes_farewells() const {

@@ -12,6 +12,8 @@
 #include <string>
 
 #include "agent/cm/claims.h"
+#include "agent/cm/client_host.h"
+#include "agent/cm/connection_trace.h"
 #include "agent/cm/early_messages.h"
 #include "agent/cm/ended_listeners.h"
 #include "agent/cm/gone_clients.h"
@@ -51,6 +53,8 @@ class CmService final : private cm::Sink {
     std::function<bool(uint32_t qpn)> is_orphan;
     // Other users have begun to have ports or connections, or have none any more; may be empty.
     std::function<void()> on_others = {};
+    // A client has gone, and nothing more happens to its connections; may be empty.
+    ConnectionTraces::OnEnd on_trace_end = {};
   };
 
   CmService(EventLoop& loop, uint16_t udp_port, Host host);
@@ -131,6 +135,8 @@ class CmService final : private cm::Sink {
   const GsiPort& gsi() const { return gsi_; }
   GsiPort& gsi() { return gsi_; }
   const std::set<CmClient*>& clients() const { return clients_; }
+  std::shared_ptr<ConnectionTrace> make_trace(const CmClientHost& client);
+  const ConnectionTraces& traces() const { return traces_; }
   uint32_t next_listed_number() { return ++listed_number_ != 0 ? listed_number_ : ++listed_number_; }
 
  private:
@@ -163,6 +169,7 @@ class CmService final : private cm::Sink {
   OwnMessages own_messages_;
   PeerEvents peer_events_{*this};
   cm::Manager manager_;
+  ConnectionTraces traces_{host_.on_trace_end};
   std::set<CmClient*> clients_;
   uint32_t listed_number_ = 0;
   std::map<uid_t, Usage> usage_;

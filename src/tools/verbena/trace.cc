@@ -38,15 +38,16 @@ using agent_client::TraceSource;
 
 constexpr const char* kTraceExamples =
     "Each program that uses Verbena remembers what has happened to its queue pairs of late: states, peers,\n"
-    "timeouts, NAKs, what was sent again, errors with their requests. It can be read while the program "
-    "runs,\n"
-    "when it hangs, and after it was killed or has crashed. Without a PID: whose traces there are.\n"
+    "timeouts, NAKs, what was sent again, errors with their requests. The agent remembers what has happened\n"
+    "to its connections: calls of librdmacm, REQ, REP, RTU, REJ, DREQ, DREP, and events with their causes.\n"
+    "It can be read while the program runs, when it hangs, and after it was killed or has crashed. Without a "
+    "PID: whose traces there are.\n"
     "Times are seconds from now, or from the program's end: -0.25 is a quarter of a second before.\n"
     "\n"
     "Examples:\n"
     "  verbena trace                            whose traces there are\n"
     "  verbena trace 4711                       what has happened to process 4711's queue pairs\n"
-    "  verbena trace --qp 0x11 --last 20 4711   the last 20 events of one of them\n"
+    "  verbena trace --qp 0x11 --last 20 4711   the last 20 events of one of them, and of its connection\n"
     "  verbena trace --follow 4711              and what happens from now on, until Ctrl-C\n"
     "  verbena trace --all --seconds 5 4711     each request, packet and completion, too, for 5 seconds\n"
     "\n"
@@ -246,7 +247,8 @@ void require_process(const TraceWish& wish, const std::vector<CLI::Option*>& opt
 }  // namespace
 
 void add_trace(CLI::App& verbena, int& status) {
-  CLI::App* command = verbena.add_subcommand("trace", "Show what has happened to a program's queue pairs");
+  CLI::App* command =
+      verbena.add_subcommand("trace", "Show what has happened to a program's queue pairs and connections");
   explain(*command, "verbena trace [OPTION...] [PID]", kTraceExamples);
   const auto wish = std::make_shared<TraceWish>();
   command->add_option("PID", wish->pid, "the process, also one that has ended")->transform(process_id());

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <ctime>
 #include <map>
+#include <set>
 #include <utility>
 
 #include <fmt/format.h>
@@ -13,6 +14,7 @@
 
 #include "tools/verbena/names.h"
 #include "tools/verbena/table.h"
+#include "trace/connection_note.h"
 #include "trace/event_words.h"
 
 namespace verbena::tools {
@@ -74,12 +76,27 @@ std::string state_of(const TraceSource& source, TimePoint now) {
   return fmt::format("{} {:.0f} s ago", source.end->in_order ? "closed its devices" : "ended", ago);
 }
 
+// The identifiers that a queue pair has had: their other events concern it, too, such as how their addresses
+// were resolved.
+std::set<uint32_t> identifiers_of(const std::vector<trace::Event>& events, uint32_t qpn) {
+  std::set<uint32_t> ids;
+  for (const trace::Event& event : events) {
+    if (qpn != 0 && event.qpn == qpn && trace::is_of_connection(event.kind)) {
+      ids.insert(trace::unpacked(event.numbers).id);
+    }
+  }
+  return ids;
+}
+
 }  // namespace
 
 std::vector<trace::Event> chosen(std::vector<trace::Event> events, const TraceChoice& choice,
                                  TimePoint reference) {
+  const std::set<uint32_t> ids = choice.qpn ? identifiers_of(events, *choice.qpn) : std::set<uint32_t>();
   std::erase_if(events, [&](const trace::Event& event) {
-    const bool is_other = choice.qpn && event.qpn != *choice.qpn;
+    const bool is_other =
+        choice.qpn && event.qpn != *choice.qpn &&
+        !(trace::is_of_connection(event.kind) && ids.contains(trace::unpacked(event.numbers).id));
     return is_other || (choice.since && event.time < reference - *choice.since);
   });
   if (choice.last && events.size() > *choice.last) {
@@ -97,7 +114,11 @@ std::string line_of(const trace::Event& event, pid_t pid, const TraceStyle& styl
     const std::string time = style.wall_clock
                                  ? wall_text(since_epoch)
                                  : fmt::format("{:+14.6f}", seconds(event.time - style.reference));
-    return fmt::format("{}  QP {:#08x}  {}\n", time, event.qpn, text);
+    // Events of connections before they have a queue pair.
+    const std::string qp = event.qpn != 0 || !trace::is_of_connection(event.kind)
+                               ? fmt::format("QP {:#08x}", event.qpn)
+                               : std::string("QP -       ");
+    return fmt::format("{}  {}  {}\n", time, qp, text);
   }
   Json line = {{"time_ns", since_boot.count()},
                {"wall_ns", since_epoch.count()},
@@ -105,9 +126,14 @@ std::string line_of(const trace::Event& event, pid_t pid, const TraceStyle& styl
                {"qpn", event.qpn},
                {"event", trace::name_of(event.kind)},
                {"trouble", trace::is_trouble(event)}};
-  if (event.kind == trace::Kind::kPeer) line["remote_gid"] = trace::peer_of(event);
+  for (const auto& [name, value] : trace::texts_of(event)) line[std::string(name)] = value;
   for (const trace::Field& field : trace::fields_of(event.kind)) {
-    line[std::string(field.name)] = field.of(event);
+    const uint64_t value = field.of(event);
+    if (field.is_signed) {
+      line[std::string(field.name)] = static_cast<int32_t>(value);
+    } else {
+      line[std::string(field.name)] = value;
+    }
   }
   line["text"] = text;
   return line.dump() + "\n";

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/cm/connection_trace.h"
+
+#include <cerrno>
+#include <utility>
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "agent/cm/address.h"
+#include "base/log.h"
+#include "roce/qpn.h"
+
+namespace verbena::agent {
+namespace {
+
+// Messages of one identifier. Those of a connection that goes well are six.
+constexpr uint8_t kAlwaysTraced = 64;
+
+trace::ConnectionNote note_of(const CmIdentifier& id) {
+  trace::ConnectionNote note;
+  note.id = id.listed_number;
+  if (has_known_family(id.destination)) {
+    note.peer = gid_of(id.destination);
+    note.port = port_of(id.destination);
+  }
+  return note;
+}
+
+}  // namespace
+
+class ConnectionTrace::Rings {
+ public:
+  explicit Rings(int file)
+      : memory_(::mmap(nullptr, sizeof(protocol::TraceRings), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0)) {}
+  ~Rings() {
+    if (is_mapped()) ::munmap(memory_, sizeof(protocol::TraceRings));
+  }
+  Rings(const Rings&) = delete;
+  Rings& operator=(const Rings&) = delete;
+
+  bool is_mapped() const { return memory_ != MAP_FAILED; }
+  protocol::TraceRings& rings() { return *static_cast<protocol::TraceRings*>(memory_); }
+
+ private:
+  void* const memory_;
+};
+
+ConnectionTrace::ConnectionTrace(ConnectionTraces& traces, TracedProcess process)
+    : traces_(traces), process_(std::move(process)), number_(traces.add(*this)) {}
+
+ConnectionTrace::~ConnectionTrace() {
+  traces_.end(*this);
+}
+
+void ConnectionTrace::called(const CmIdentifier& id, protocol::TraceCall call, uint32_t qpn,
+                             const protocol::CmAddress* to) {
+  trace::ConnectionNote called = note_of(id);
+  called.what = static_cast<uint8_t>(call);
+  if (to != nullptr && has_known_family(*to)) {
+    called.peer = gid_of(*to);
+    called.port = port_of(*to);
+  }
+  note(trace::Kind::kCmCall, qpn, called);
+}
+
+void ConnectionTrace::refused(const CmIdentifier& id, protocol::TraceCall call, int error) {
+  trace::ConnectionNote refused = note_of(id);
+  refused.what = static_cast<uint8_t>(call);
+  refused.status = error;
+  note(trace::Kind::kCmCall, 0, refused);
+}
+
+void ConnectionTrace::sent(CmIdentifier& id, const cm::ConnectionInfo& connection,
+                           const cm::Passage& passage) {
+  passed(trace::Kind::kCmSent, id, connection, passage);
+}
+
+void ConnectionTrace::received(CmIdentifier& id, const cm::ConnectionInfo& connection,
+                               const cm::Passage& passage) {
+  passed(trace::Kind::kCmReceived, id, connection, passage);
+}
+
+// A peer can repeat its messages without end, and make us repeat ours. Beyond kAlwaysTraced these do not
+// drive out other events.
+void ConnectionTrace::passed(trace::Kind kind, CmIdentifier& id, const cm::ConnectionInfo& connection,
+                             const cm::Passage& passage) {
+  trace::ConnectionNote passed = note_of(id);
+  passed.peer = connection.path.destination;
+  passed.what = static_cast<uint8_t>(passage.type);
+  passed.remote_qpn = connection.remote_qpn;
+  passed.repetitions = passage.repetitions;
+  passed.status = passage.reason;
+  if (id.traced_messages < kAlwaysTraced) ++id.traced_messages;
+  note(kind, connection.local_qpn, passed, id.traced_messages == kAlwaysTraced);
+}
+
+void ConnectionTrace::told(const CmIdentifier& id, const protocol::CmEvent& event) {
+  trace::ConnectionNote told = note_of(id);
+  told.what = static_cast<uint8_t>(event.type);
+  told.remote_qpn = event.connection.remote_qpn;
+  told.status = event.status;
+  note(trace::Kind::kCmEvent, event.connection.local_qpn, told);
+}
+
+void ConnectionTrace::note(trace::Kind kind, uint32_t qpn, const trace::ConnectionNote& note,
+                           bool may_be_frequent) {
+  if (has_failed_) return;
+  if (!recorder_) {
+    file_.reset(::memfd_create("verbena-cm-trace", MFD_CLOEXEC));
+    const bool is_made = file_ && ::ftruncate(file_.get(), sizeof(protocol::TraceRings)) == 0;
+    if (is_made) rings_ = std::make_unique<Rings>(file_.get());
+    has_failed_ = !is_made || !rings_->is_mapped();
+    if (has_failed_) {
+      log_warning("pid {}: its connections are not traced: errno {}", process_.pid, errno);
+      file_.reset();
+      return;
+    }
+    recorder_.emplace(rings_->rings());
+  }
+  const roce::Qpn local(qpn & 0xffffff);
+  if (may_be_frequent) return recorder_->note_frequent(local, kind, trace::packed(note));
+  recorder_->note(local, kind, trace::packed(note));
+}
+
+const ConnectionTrace* ConnectionTraces::find(uint64_t from) const {
+  auto found = traces_.lower_bound(from);
+  while (found != traces_.end() && found->second->file() < 0) ++found;
+  return found != traces_.end() ? found->second : nullptr;
+}
+
+uint64_t ConnectionTraces::add(ConnectionTrace& trace) {
+  traces_[++last_] = &trace;
+  return last_;
+}
+
+void ConnectionTraces::end(ConnectionTrace& trace) {
+  traces_.erase(trace.number());
+  if (on_end_ && trace.file() >= 0) on_end_(trace);
+}
+
+}  // namespace verbena::agent
