@@ -124,6 +124,10 @@ int SoftwareContext::query_rt_values(ibv_values_ex* values) {
   return DeviceQueries::clock(*values);
 }
 
+void SoftwareContext::settle() {
+  device_->engine()->settle();
+}
+
 // ---- domains and memory
 
 Result<ibv_pd*> SoftwareContext::alloc_pd() {

@@ -47,6 +47,7 @@ class SoftwareContext : public provider::Context {
   int query_pkey(uint8_t port, int index, __be16* pkey) override;
   std::vector<ibv_gid_entry> gid_table() override;
   int query_rt_values(ibv_values_ex* values) override;
+  void settle() override;
 
   Result<ibv_pd*> alloc_pd() override;
   int dealloc_pd(ibv_pd* pd) override;

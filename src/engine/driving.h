@@ -10,6 +10,9 @@ namespace verbena::engine {
 
 // Packets received from one source in one round.
 inline constexpr uint32_t kReceiveBudget = 256;
+// Packets taken before a queue pair or a connection ends: more than a long message has. A peer that goes on
+// sending does not hold the end up.
+inline constexpr uint32_t kSettleBudget = 16 * kReceiveBudget;
 // Rounds of one engine visit before others get the lock.
 inline constexpr int kEngineRounds = 16;
 

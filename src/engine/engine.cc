@@ -365,6 +365,11 @@ void Engine::trace_details(bool on) {
   });
 }
 
+void Engine::settle() {
+  if (inherited_) return;
+  for_each([](RunningShard& each) { each.shard().exclusively([&] { each.shard().settle(); }); });
+}
+
 void Engine::await_local_way(const Shard& shard, const roce::Path& path, roce::Qpn destination) {
   LocalPeers* const peers = running(shard).local_peers();
   if (peers != nullptr && !inherited_) peers->await(path, destination);

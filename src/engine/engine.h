@@ -107,6 +107,9 @@ class Engine {
   // The newest known state of a link; nullptr when it is gone.
   std::shared_ptr<const agent_client::Link> link(uint32_t device_index) const;
 
+  // All shards take what has come by now (Shard::settle()).
+  void settle();
+
   void subscribe(LinkListener& listener);
   void unsubscribe(LinkListener& listener);
 

@@ -379,8 +379,8 @@ uint32_t Shard::receive(uint32_t budget, Visitor visitor) {
 void Shard::settle() {
   if (abandoned_) return;
   // A socket that was idle is asked for one datagram each time, and the last may be the one that counts.
-  for (uint32_t received = 0; received < kReceiveBudget;) {
-    const uint32_t got = receive(kReceiveBudget - received);
+  for (uint32_t received = 0; received < kSettleBudget;) {
+    const uint32_t got = receive(kReceiveBudget);
     if (got == 0) break;
     received += got;
   }

@@ -161,8 +161,9 @@ class alignas(kCacheLine) Shard : private net::PacketHandler {
   void wake_engine() {
     if (sleeper_ != nullptr) sleeper_->wake();
   }
-  // Takes what has come by now, and sends what waits, as an adapter would have: before a QP ends. Neither it
-  // nor its peer is to lose a message that had arrived, or the acknowledgement of one.
+  // Takes what has come by now, and sends what waits, as an adapter would have: before a QP ends, and before
+  // the program hears that a connection has ended. Neither side may lose a message that had arrived, or the
+  // acknowledgement of one.
   void settle();
   // Sends at once what QPs have given to the ports.
   void push() { ports_.push(); }

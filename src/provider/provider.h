@@ -67,6 +67,9 @@ class Context {
   virtual std::vector<ibv_gid_entry> gid_table() = 0;  // without holes
   virtual int query_rt_values(ibv_values_ex* values);  // comp_mask: in, those asked for; out, those filled in
 
+  // Completes what has arrived for the context's queue pairs. An adapter does so without being asked.
+  virtual void settle() {}
+
   // Protection domains and memory
   virtual Result<ibv_pd*> alloc_pd() = 0;
   virtual int dealloc_pd(ibv_pd* pd) = 0;  // a parent domain too

@@ -114,8 +114,8 @@ int reject(rdma_cm_id* id, const void* data, uint8_t length, uint8_t reason,
       call);
 }
 
-// Rejects a request that cannot be accepted, as the kernel's rdma_accept() does. The agent does so for every
-// other error; it is asked here because no message holds these parameters.
+// Rejects a request that cannot be accepted, as the kernel's rdma_accept() does: its peer must not wait for
+// an answer that never comes. The agent does so for the errors that it finds.
 int reject_instead(Identifier& identifier, int error) {
   const KeptReason kept;
   make_unusable(identifier);
@@ -167,7 +167,7 @@ VERBENA_ABI int rdma_accept(rdma_cm_id* id, rdma_conn_param* parameters) {
     identifier.own.ece_options = identifier.local_ece.options;
     CmConnectRequest request{};
     request.parameters = identifier.own;
-    if (const int error = prepare_qp(identifier)) return error;
+    if (const int error = prepare_qp(identifier)) return reject_instead(identifier, error);
     {
       const std::lock_guard lock(identifier.mutex);
       identifier.connection.responder_resources = identifier.own.responder_resources;

@@ -6,6 +6,8 @@
 
 #include <arpa/inet.h>
 
+#include "base/settle_context.h"
+#include "cm/reasons.h"
 #include "rdmacm/calls.h"
 #include "rdmacm/ece.h"
 #include "rdmacm/events.h"
@@ -153,6 +155,18 @@ int finish_connection(Identifier& identifier, const CmEvent& message) {
   return 0;
 }
 
+// The peer is not to wait for an RTU that never comes; the kernel's rdma_cm rejects it, too (cma_rep_recv()).
+// If the RTU has left already the connection stands, and is ended.
+void give_up(Identifier& identifier) {
+  make_unusable(identifier);
+  AgentLink& agent = identifier.process.agent;
+  protocol::CmRejectRequest request{};
+  request.reason = static_cast<uint8_t>(cm::RejReason::kConsumer);
+  if (agent.call(identifier, protocol::MessageType::kCmReject, request)) return;
+  [[maybe_unused]] const auto ended =
+      agent.call(identifier, protocol::MessageType::kCmDisconnect, protocol::CmIdRequest{});
+}
+
 bool connect_response(Event& event, const CmEvent& message, Identifier& identifier) {
   copy_connection_parameters(event, message);
   if (identifier.current_state() != State::kConnecting) return false;
@@ -163,9 +177,9 @@ bool connect_response(Event& event, const CmEvent& message, Identifier& identifi
   }
   event.event = RDMA_CM_EVENT_ESTABLISHED;
   if (const int error = finish_connection(identifier, message)) {
-    make_unusable(identifier);
-    fail_event(event, RDMA_CM_EVENT_CONNECT_ERROR, error);
     identifier.set_state(State::kFailed);
+    give_up(identifier);
+    fail_event(event, RDMA_CM_EVENT_CONNECT_ERROR, error);
   }
   return true;
 }
@@ -186,9 +200,13 @@ bool rejected(Event& event, const CmEvent& message, Identifier& identifier) {
   return true;
 }
 
+// First completes the messages that the peer sent before its DREQ: the program may move its queue pair to ERR
+// on this event, and must not lose them. An adapter has completed them by then.
 bool disconnected(Event& event, const CmEvent& message, Identifier& identifier) {
   if (identifier.current_state() == State::kFailed) return false;
   copy_connection_parameters(event, message);
+  if (identifier.verbs != nullptr && verbena_settle_context != nullptr)
+    verbena_settle_context(identifier.verbs);
   if (identifier.current_state() != State::kLost) identifier.set_state(State::kOver);
   return true;
 }

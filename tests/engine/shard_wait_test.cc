@@ -103,6 +103,15 @@ TEST_F(ShardWait, AllThatHasComeIsTakenBeforeItsQueuePairEnds) {
   EXPECT_EQ(port->counters().received_packets, 6u);
 }
 
+// Also a message of more packets than one round takes.
+TEST_F(ShardWait, ALongMessageIsTakenWholeBeforeItsQueuePairEnds) {
+  received_by_polling();
+  constexpr uint32_t kPackets = 3 * kReceiveBudget;
+  for (uint32_t i = 0; i < kPackets; ++i) packet_arrives();
+  shard->exclusively([this] { shard->settle(); });
+  EXPECT_EQ(port->counters().received_packets, 1 + kPackets);
+}
+
 TEST_F(ShardWait, EngineSendsTheAcknowledgementWhenPollingStops) {
   received_by_polling();
   shard->run_engine();

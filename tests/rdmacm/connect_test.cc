@@ -5,7 +5,24 @@
 #include <thread>
 #include <vector>
 
+#include <dlfcn.h>
+
+#include "base/settle_context.h"
 #include "rdmacm/support/connection.h"
+
+namespace {
+
+ibv_context* settled = nullptr;  // the last one
+
+}  // namespace
+
+// In front of libibverbs' own.
+extern "C" [[gnu::visibility("default")]] void verbena_settle_context(ibv_context* context) noexcept {
+  settled = context;
+  const auto own = reinterpret_cast<void (*)(ibv_context*)>(
+      ::dlvsym(RTLD_NEXT, "verbena_settle_context", "VERBENA_PRIVATE_1"));
+  if (own != nullptr) own(context);
+}
 
 namespace verbena::rdmacm::testing {
 namespace {
@@ -39,6 +56,51 @@ TEST(Connecting, MovesDataBothWaysAndEnds) {
             connection.accepted.get());
   ASSERT_EQ(rdma_disconnect(connection.accepted.get()), 0);
   hear(connection.caller.channel.get(), RDMA_CM_EVENT_DISCONNECTED);
+}
+
+// A program that ends its queue pair on this event must not lose what came before it.
+TEST(Connecting, HearsOfItsEndWhenAllThatHasComeIsComplete) {
+  Connection connection;
+  ASSERT_EQ(rdma_disconnect(connection.caller.id.get()), 0);
+  ASSERT_TRUE(readable(connection.listener.channel.get(), kPatienceMs));
+  settled = nullptr;
+  hear(connection.listener.channel.get(), RDMA_CM_EVENT_DISCONNECTED);
+  EXPECT_EQ(settled, connection.accepted->verbs);
+}
+
+// It would wait for an RTU that never comes: for 15 times as long as the MRA says.
+TEST(Connecting, TellsThePeerWhenItsQueuePairCannotBeConnected) {
+  Listener listener;
+  Caller caller(listener.port);
+  caller.create_qp();
+  caller.connect();
+  const OwnId accepted(hear(listener.channel.get(), RDMA_CM_EVENT_CONNECT_REQUEST).id);
+  ibv_qp_init_attr attributes = small_qp();
+  ASSERT_EQ(rdma_create_qp(accepted.get(), nullptr, &attributes), 0);
+  rdma_conn_param parameters = with_data("");
+  ASSERT_EQ(rdma_accept(accepted.get(), &parameters), 0) << std::strerror(errno);
+  ibv_qp_attr broken{};
+  broken.qp_state = IBV_QPS_ERR;
+  ASSERT_EQ(ibv_modify_qp(caller.id->qp, &broken, IBV_QP_STATE), 0);
+  EXPECT_EQ(hear(caller.channel.get(), RDMA_CM_EVENT_CONNECT_ERROR).status, -EINVAL);
+  EXPECT_EQ(hear(listener.channel.get(), RDMA_CM_EVENT_REJECTED).status, 28);  // consumer reject
+}
+
+TEST(Connecting, TellsThePeerWhenTheAcceptingQueuePairCannotBeConnected) {
+  Listener listener;
+  Caller caller(listener.port);
+  caller.create_qp();
+  caller.connect();
+  const OwnId accepted(hear(listener.channel.get(), RDMA_CM_EVENT_CONNECT_REQUEST).id);
+  ibv_qp_init_attr attributes = small_qp();
+  ASSERT_EQ(rdma_create_qp(accepted.get(), nullptr, &attributes), 0);
+  ibv_qp_attr broken{};
+  broken.qp_state = IBV_QPS_ERR;
+  ASSERT_EQ(ibv_modify_qp(accepted->qp, &broken, IBV_QP_STATE), 0);
+  rdma_conn_param parameters = with_data("");
+  EXPECT_EQ(rdma_accept(accepted.get(), &parameters), -1);
+  EXPECT_EQ(errno, EINVAL);
+  EXPECT_EQ(hear(caller.channel.get(), RDMA_CM_EVENT_REJECTED).status, 28);  // consumer reject
 }
 
 TEST(Connecting, EndsWhenBothSidesDisconnectAtOnce) {
