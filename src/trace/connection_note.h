@@ -10,8 +10,8 @@
 
 namespace verbena::trace {
 
-// What an event of connection management (kCmCall, kCmSent, kCmReceived, kCmEvent) says beside the queue
-// pair.
+// The content of an event of connection management (kCmCall, kCmSent, kCmReceived, kCmEvent), but for the
+// queue pair.
 struct ConnectionNote {
   roce::Address peer{};      // zero: not known
   uint16_t port = 0;         // the peer's, in host order; 0: not known

@@ -33,7 +33,7 @@ std::span<const Field> fields_of(Kind kind);
 // The same for people: "timeout: nothing acknowledged from PSN 0x00a1b2 on, 6 tries left". Any numbers have
 // words.
 std::string words_of(const Event& event);
-// What of an event is text, for programs: names and values.
+// The texts of an event, for programs: names and values.
 using NamedText = std::pair<std::string_view, std::string>;
 std::vector<NamedText> texts_of(const Event& event);
 

@@ -38,7 +38,7 @@ void CmClient::carry_out(CmClient& client, const protocol::MessageHeader& header
   }
 }
 
-// The active side's library accepts the REP by itself: its RTU is recorded, and no call.
+// The active side's library accepts the REP without a call of the program: only its RTU is recorded.
 template <class Message>
 void CmClient::trace_call(protocol::TraceCall call, const Message& request) {
   const CmIdentifier* const id = identifiers_.find(request.id);
