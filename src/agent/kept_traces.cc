@@ -54,7 +54,7 @@ void KeptTraces::keep_copy(Kept kept, int file, size_t offset) {
 void KeptTraces::add(Kept kept) {
   kept.number = next_++;
   kept_.push_back(std::move(kept));
-  while (processes() > kMostProcesses || bytes() > kMostBytes) forget_one();
+  while (processes() > kMostProcesses || bytes() > kMostBytes || kept_.size() > kMostTraces) forget_one();
 }
 
 const KeptTraces::Kept* KeptTraces::find(uint64_t from, TimePoint now) {

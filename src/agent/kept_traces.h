@@ -25,6 +25,8 @@ class KeptTraces {
  public:
   static constexpr size_t kMostProcesses = 16;
   static constexpr size_t kMostBytes = 16 << 20;
+  // Each takes a descriptor. A process has one for each slot, and one for its connections.
+  static constexpr size_t kMostTraces = 64;
   static constexpr Duration kQuietTime = std::chrono::minutes(1);
 
   struct Kept {
