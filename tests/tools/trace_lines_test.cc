@@ -62,7 +62,12 @@ TEST(TraceLine, IsAnObjectOfJsonWhateverTheEvent) {
     EXPECT_EQ(object["event"], trace::name_of(kind));
     EXPECT_EQ(object["text"], trace::words_of(event));
     for (const trace::Field& field : trace::fields_of(kind)) {
-      EXPECT_EQ(object[std::string(field.name)], field.of(event));
+      const uint64_t value = field.of(event);
+      if (field.is_signed) {
+        EXPECT_EQ(object[std::string(field.name)], static_cast<int32_t>(value));
+      } else {
+        EXPECT_EQ(object[std::string(field.name)], value);
+      }
     }
   }
 }
