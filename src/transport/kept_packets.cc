@@ -52,7 +52,11 @@ bool KeptPackets::add(const roce::Packet& packet, uint32_t psns, roce::Psn expec
 
 bool KeptPackets::put(const roce::Packet& packet, uint32_t psns) {
   Entry*& slot = slots_[slot_of(packet.headers.psn)];
-  if (slot != nullptr) return false;
+  if (slot != nullptr) {
+    // It may ask for the acknowledgement that the first copy did not ask for.
+    if (slot->headers.psn == packet.headers.psn) slot->headers.ack_request |= packet.headers.ack_request;
+    return false;
+  }
   const size_t bytes = kEntryBytes + packet.payload.size();
   if (!take(bytes)) return false;
   void* const memory = ::operator new(sizeof(Entry) + packet.payload.size(), std::nothrow);

@@ -55,7 +55,8 @@ class KeptPackets {
 
   bool empty() const { return count_ == 0; }
 
-  // Keeps a copy of a packet that has so many PSNs. False: it is here already, or there is no room.
+  // Keeps a copy of a packet that has so many PSNs. False: it is here already, and asks for an
+  // acknowledgement if either copy does; or there is no room.
   // REQUIRES: it does not come before `expected`
   bool add(const roce::Packet& packet, uint32_t psns, roce::Psn expected);
   bool has(roce::Psn psn) const;

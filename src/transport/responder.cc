@@ -102,7 +102,11 @@ void Responder::on_request(const roce::Packet& packet, TimePoint now, LentPayloa
     }
   } else {
     settle_absence();
-    if (!kept_.has(expected_)) execute(packet, lent);
+    if (kept_.has(expected_)) [[unlikely]] {
+      kept_.add(packet, psns_of(packet), expected_);
+    } else {
+      execute(packet, lent);
+    }
     if (nak_) [[unlikely]] {
       note_refusal(packet);
       if (is_not_ready() && keeps()) kept_.add(packet, psns_of(packet), expected_);
@@ -356,13 +360,13 @@ SendStatus Responder::send_refusal() {
 // The RNR NAK is counted when it leaves.
 void Responder::not_ready() {
   gap_reported_ = true;  // what follows is out of sequence now, and need not be told
-  nak_ = Nak{roce::rnr_syndrome(qp_.attributes().min_rnr_timer), expected_};
+  nak_ = Nak{roce::rnr_syndrome(qp_.attributes().min_rnr_timer), expected_, true};
 }
 
 // Holds an RNR NAK back for a moment, as the program may be about to post the receive request. On a wire the
 // packet is kept, and executed then. By memory it is dropped, and its sender is asked for it.
 void Responder::wait_for_receive(TimePoint now) {
-  if (!is_not_ready()) return;
+  if (!nak_->for_receive) return;
   const bool is_kept = kept_.has(expected_);
   if (!is_kept && !qp_.route().traits.lossless) return;
   // Those wait for something else than a receive request of this process.
@@ -441,7 +445,11 @@ void Responder::ask_for_expected() {
 void Responder::pass_on(const roce::Packet& packet) {
   using Result = PassedRequests::Result;
   const auto [result, psns] = passed_.pass(packet, {expected_, msn_, inbound_.in_message()});
-  if (result == Result::kNotReady) return not_ready();
+  if (result == Result::kNotReady) {
+    not_ready();
+    nak_->for_receive = false;
+    return;
+  }
   if (result == Result::kHeldBack) return hold_back(packet);
   if (result == Result::kInvalid) return refuse(NakCode::kInvalidRequest);
   expected_ = expected_ + psns;

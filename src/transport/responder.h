@@ -91,6 +91,7 @@ class Responder {
   struct Nak {
     uint8_t syndrome;
     roce::Psn psn;
+    bool for_receive = false;  // a receive request of this process would do
   };
 
   void on_early(const roce::Packet& packet, uint32_t ahead, const LentPayload* lent);

@@ -211,6 +211,25 @@ TEST_F(LateReceiveOnWire, ExecutesOnceWhatIsSentAgainMeanwhile) {
   expect_none_received();
 }
 
+// Without a timeout nothing else would bring the acknowledgement.
+TEST_F(LateReceiveOnWire, AcknowledgesWhatOnlyALaterCopyAsksAbout) {
+  for (const uint32_t psn : {200u, 201u}) send(Operation::kSendOnly, psn, data(1), false);
+  send(Operation::kSendOnly, 201, data(1), true);
+  e.transmitted();
+  post();
+  post();
+  post_and_look();
+  expect_ack(201, 2);
+}
+
+TEST_F(LateReceiveOnWire, AcknowledgesTheFirstIfOnlyALaterCopyAsks) {
+  send(Operation::kSendOnly, 200, data(1), false);
+  send(Operation::kSendOnly, 200, data(1), true);
+  e.transmitted();
+  post_and_look();
+  expect_ack(200, 1);
+}
+
 TEST_F(LateReceiveOnWire, CountsTheTimeFromTheFirstTry) {
   send(Operation::kSendOnly, 200, data(1));
   pass(milliseconds(5));

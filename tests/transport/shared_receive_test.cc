@@ -71,7 +71,7 @@ TEST_F(SharedReceive, AsksToWaitWhenTheQueueIsEmpty) {
   Endpoint<RcQueuePair> e(with_queue());
   e.bring_up();
   send(e, Op::kSendOnly, 200, data(1));
-  expect_answer(e, roce::rnr_syndrome(12), 200);
+  expect_rnr_nak(e, 200);
   post(*queue, 1);
   send(e, Op::kSendOnly, 200, data(1));
   expect_received(e, 1, 1);

@@ -169,7 +169,7 @@ TEST_F(XrcTargetTest, AsksToWaitWhenTheQueueIsEmptyThoughOthersAreNot) {
   Queue full = make();
   post(full, 1);
   send(Op::kSendOnly, 200, empty, data(1));
-  expect_answer(e, roce::rnr_syndrome(12), 200);
+  expect_rnr_nak(e, 200);
   post(empty, 2);
   send(Op::kSendOnly, 200, empty, data(1));
   expect_received(empty, 2, 1);

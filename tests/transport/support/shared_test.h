@@ -72,6 +72,17 @@ class SharedTest : public testing::Test {
     EXPECT_EQ(packets[0].headers.syndrome, syndrome);
     EXPECT_EQ(packets[0].psn(), psn);
   }
+  // As soon as no receive request has come for long enough.
+  template <class Qp>
+  static void expect_rnr_nak(Endpoint<Qp>& e, uint32_t psn) {
+    e.transmitted();
+    while (e.counter(kRnrNaksSent) == 0) {
+      ASSERT_NE(e.qp->deadline(), kNever);
+      e.wait_for_timer();
+      e.transmit();
+    }
+    expect_answer(e, roce::rnr_syndrome(e.attributes().min_rnr_timer), psn);
+  }
 
   TestMemory memory;
   Buffer& inbox = memory.add(32 * 4096, IBV_ACCESS_LOCAL_WRITE);
