@@ -54,7 +54,8 @@ cm::QpType qp_type_of(const CmIdentifier& id) {
   }
 }
 
-tl::unexpected<agent_client::AdminError> too_much_private_data(size_t length, size_t limit) {
+Outcome check_private_data(size_t length, size_t limit) {
+  if (length <= limit) return {};
   return refuse(EINVAL,
                 fmt::format("private data of {} bytes, and this message has room for {}", length, limit));
 }
@@ -84,8 +85,8 @@ Outcome ConnectionRequests::connect(const protocol::CmConnectRequest& request) {
 
 Outcome ConnectionRequests::connect_stream(CmIdentifier& id,
                                            const protocol::ConnectionParameters& parameters) {
-  if (parameters.private_length > cm::kIpReqPrivateBytes)
-    return too_much_private_data(parameters.private_length, cm::kIpReqPrivateBytes);
+  if (const auto checked = check_private_data(parameters.private_length, cm::kIpReqPrivateBytes); !checked)
+    return checked;
   if (const auto checked = check_qpn(parameters.qpn); !checked) return checked;
   const agent_client::Link* link = service_.links().by_device(id.route.device_index);
   if (link == nullptr) return refuse(ENODEV, "the device is gone");
@@ -106,8 +107,9 @@ Outcome ConnectionRequests::connect_stream(CmIdentifier& id,
 
 Outcome ConnectionRequests::connect_datagram(CmIdentifier& id,
                                              const protocol::ConnectionParameters& parameters) {
-  if (parameters.private_length > cm::kIpSidrReqPrivateBytes)
-    return too_much_private_data(parameters.private_length, cm::kIpSidrReqPrivateBytes);
+  if (const auto checked = check_private_data(parameters.private_length, cm::kIpSidrReqPrivateBytes);
+      !checked)
+    return checked;
   cm::SidrRequest resolve;
   resolve.path = path_of(id, service_.links());
   resolve.service_id = service_id_of(id);
@@ -147,8 +149,8 @@ Outcome ConnectionRequests::answer_request(CmIdentifier& id, const protocol::CmC
 
 Outcome ConnectionRequests::accept_stream(CmIdentifier& id,
                                           const protocol::ConnectionParameters& parameters) {
-  if (parameters.private_length > kRepPrivateBytes)
-    return too_much_private_data(parameters.private_length, kRepPrivateBytes);
+  if (const auto checked = check_private_data(parameters.private_length, kRepPrivateBytes); !checked)
+    return checked;
   if (const auto checked = check_qpn(parameters.qpn); !checked) return checked;
   const agent_client::Link* link = service_.links().by_device(id.route.device_index);
   if (link == nullptr) return refuse(ENODEV, "the device is gone");
@@ -164,8 +166,8 @@ Outcome ConnectionRequests::accept_stream(CmIdentifier& id,
 
 Outcome ConnectionRequests::accept_datagram(CmIdentifier& id, const protocol::CmConnectRequest& request) {
   const protocol::ConnectionParameters& parameters = request.parameters;
-  if (parameters.private_length > kSidrRepPrivateBytes)
-    return too_much_private_data(parameters.private_length, kSidrRepPrivateBytes);
+  if (const auto checked = check_private_data(parameters.private_length, kSidrRepPrivateBytes); !checked)
+    return checked;
   if (request.refused > 0xff) return refuse(EINVAL, "no such status");
   cm::SidrReply reply;
   reply.status = static_cast<cm::SidrStatus>(request.refused);
@@ -188,7 +190,7 @@ Outcome ConnectionRequests::reject(const protocol::CmRejectRequest& request) {
   if (id->connection == 0) return wrong_state();
   const bool is_datagram = id->qp_type == IBV_QPT_UD;
   const size_t limit = is_datagram ? kSidrRepPrivateBytes : kRejPrivateBytes;
-  if (request.private_length > limit) return too_much_private_data(request.private_length, limit);
+  if (const auto checked = check_private_data(request.private_length, limit); !checked) return checked;
   const auto rejected = send_rejection(
       *id, request.reason, std::as_bytes(std::span(request.private_data).first(request.private_length)));
   if (!rejected) return refuse(rejected.error().code, "there is nothing to reject");
