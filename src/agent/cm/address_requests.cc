@@ -78,8 +78,7 @@ agent_client::AdminResult<RouteAnswer> AddressRequests::find_route(CmIdentifier&
                              : is_link_local(id.source)     ? id.source.scope_id
                                                             : 0;
   if (is_link_local(destination) && question.interface_index == 0) {
-    return refuse(EINVAL, fmt::format("{} is link-local and needs an interface: set sin6_scope_id",
-                                      roce::text_of(gid_of(destination))));
+    return link_local_without_interface(destination);
   }
   if (is_link_local(destination)) destination.scope_id = question.interface_index;
   const auto route = service_.routes().ask(question);

@@ -75,8 +75,7 @@ roce::Path path_of(const CmIdentifier& id, const LinkDirectory& links) {
 
 Binding::Outcome Binding::check_local(const CmAddress& address) const {
   if (is_link_local(address) && address.scope_id == 0) {
-    return refuse(EINVAL, fmt::format("{} is link-local and needs an interface: set sin6_scope_id",
-                                      roce::text_of(gid_of(address))));
+    return link_local_without_interface(address);
   }
   if (is_any_address(address) || service_.links().find(gid_of(address), scope_of(address))) return {};
   if (is_of_this_host(address)) {

@@ -5,8 +5,10 @@
 #include <string>
 #include <string_view>
 
+#include "agent/cm/address.h"
 #include "agent_client/admin.h"
 #include "protocol/connection_messages.h"
+#include "roce/prefix.h"
 
 namespace verbena::agent {
 
@@ -19,6 +21,11 @@ inline tl::unexpected<agent_client::AdminError> no_such_identifier() {
 }
 inline tl::unexpected<agent_client::AdminError> wrong_state() {
   return refuse(EINVAL, protocol::kCmWrongState);
+}
+// REQUIRES: has_known_family(address)
+inline tl::unexpected<agent_client::AdminError> link_local_without_interface(const CmAddress& address) {
+  return refuse(EINVAL,
+                roce::text_of(gid_of(address)) + " is link-local and needs an interface: set sin6_scope_id");
 }
 
 }  // namespace verbena::agent
