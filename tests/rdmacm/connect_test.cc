@@ -68,6 +68,13 @@ TEST(Connecting, HearsOfItsEndWhenAllThatHasComeIsComplete) {
   EXPECT_EQ(settled, connection.accepted->verbs);
 }
 
+// librdmacm cannot connect it then.
+void break_qp(rdma_cm_id& id) {
+  ibv_qp_attr broken{};
+  broken.qp_state = IBV_QPS_ERR;
+  ASSERT_EQ(ibv_modify_qp(id.qp, &broken, IBV_QP_STATE), 0);
+}
+
 // It would wait for an RTU that never comes: for 15 times as long as the MRA says.
 TEST(Connecting, TellsThePeerWhenItsQueuePairCannotBeConnected) {
   Listener listener;
@@ -79,9 +86,7 @@ TEST(Connecting, TellsThePeerWhenItsQueuePairCannotBeConnected) {
   ASSERT_EQ(rdma_create_qp(accepted.get(), nullptr, &attributes), 0);
   rdma_conn_param parameters = with_data("");
   ASSERT_EQ(rdma_accept(accepted.get(), &parameters), 0) << std::strerror(errno);
-  ibv_qp_attr broken{};
-  broken.qp_state = IBV_QPS_ERR;
-  ASSERT_EQ(ibv_modify_qp(caller.id->qp, &broken, IBV_QP_STATE), 0);
+  break_qp(*caller.id);
   EXPECT_EQ(hear(caller.channel.get(), RDMA_CM_EVENT_CONNECT_ERROR).status, -EINVAL);
   EXPECT_EQ(hear(listener.channel.get(), RDMA_CM_EVENT_REJECTED).status, 28);  // consumer reject
 }
@@ -94,9 +99,7 @@ TEST(Connecting, TellsThePeerWhenTheAcceptingQueuePairCannotBeConnected) {
   const OwnId accepted(hear(listener.channel.get(), RDMA_CM_EVENT_CONNECT_REQUEST).id);
   ibv_qp_init_attr attributes = small_qp();
   ASSERT_EQ(rdma_create_qp(accepted.get(), nullptr, &attributes), 0);
-  ibv_qp_attr broken{};
-  broken.qp_state = IBV_QPS_ERR;
-  ASSERT_EQ(ibv_modify_qp(accepted->qp, &broken, IBV_QP_STATE), 0);
+  break_qp(*accepted);
   rdma_conn_param parameters = with_data("");
   EXPECT_EQ(rdma_accept(accepted.get(), &parameters), -1);
   EXPECT_EQ(errno, EINVAL);
