@@ -40,7 +40,7 @@ ByteBudget& budget_for_kept_packets();
 // Request packets that have come before one that is missing, until it comes. Besides, the expected one and
 // what follows it, while it waits for a receive request, or in XRC for others to answer for those before. It
 // is lawful to throw them away, as each is sent again until it is acknowledged; to keep them is what makes a
-// loss cheap. What does not fit is not kept.
+// loss cheap. It drops packets that do not fit.
 //
 // For the shard's lock holder. Allocates only behind a gap.
 class KeptPackets {
