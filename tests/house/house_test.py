@@ -101,6 +101,14 @@ class HouseRules(unittest.TestCase):
         self.write("docs/a.md", "see /wo" "rk/elsewhere\n")
         self.assert_broken("words.py", "docs/a.md:1")
 
+    def test_path_outside_of_the_project_is_found(self):
+        self.write("tests/CMakeLists.txt", "# x\nset(CAPTURES ${PROJECT_SOURCE_DIR}/." "./captures)\n")
+        self.assert_broken("words.py", "tests/CMakeLists.txt:2")
+
+    def test_mirror_of_packages_is_found_in_a_script_without_a_suffix(self):
+        self.write("tests/packaging/make-root", "#!/bin/bash\ndebootstrap trixie root http://deb.deb" "ian.org/debian\n")
+        self.assert_broken("words.py", "tests/packaging/make-root:2")
+
     def test_word_that_the_house_does_not_use_is_found(self):
         words = ("who" "ever", "Who" "soever", "le" "st", "is bor" "ne", "how-mani" "eth", "him" "self", "for ev" "er",
                  "be ha" "d", "ane" "w")

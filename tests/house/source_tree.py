@@ -7,7 +7,7 @@ import sys
 
 CXX_SUFFIXES = {".h", ".cc", ".c"}
 COMMENTED_SUFFIXES = CXX_SUFFIXES | {".py", ".sh", ".cmake", ".map"}
-COMMENTED_NAMES = {"CMakeLists.txt", "demo", "test", "setup", "run"}
+COMMENTED_NAMES = {"CMakeLists.txt", "packages"}
 
 
 def files(root):
@@ -33,8 +33,12 @@ def sources(root):
 def commented(root):
     """Files whose first lines can carry a comment, so that they must carry the licence."""
     return [path for path in files(root)
-            if path.suffix in COMMENTED_SUFFIXES or (path.name in COMMENTED_NAMES and not path.suffix)
-            or path.name == "CMakeLists.txt"]
+            if path.suffix in COMMENTED_SUFFIXES or path.name in COMMENTED_NAMES or (not path.suffix and is_script(path))]
+
+
+def is_script(path):
+    with path.open("rb") as file:
+        return file.read(2) == b"#!"
 
 
 def report(broken, checked, rule):
