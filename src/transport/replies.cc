@@ -56,7 +56,7 @@ bool Replies::queue(const Resource& resource, bool repeated) {
   for (; place > 0 && at(place - 1).resource.first.is_after(resource.first); --place) {
     at(place) = at(place - 1);
   }
-  at(place) = Reply{resource, resource.first, repeated};
+  at(place) = Reply{resource, resource.first, resource.first, repeated};
   return true;
 }
 

@@ -36,7 +36,15 @@ class Replies {
   struct Reply {
     Resource resource;
     roce::Psn next;
+    roce::Psn given;        // past the packets of a first answer that have been sent at least once
     bool repeated = false;  // it was given in full before
+
+    bool is_given_again() const { return repeated || next.is_before(given); }
+    // All before `past` has been sent.
+    void advance(roce::Psn past) {
+      next = past;
+      if (given.is_before(past)) given = past;
+    }
   };
 
   void start(uint32_t most);

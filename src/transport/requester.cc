@@ -83,6 +83,7 @@ void Requester::start() {
   asks_next_ = false;
   stopped_.reset();
   fails_at_.reset();
+  refused_at_.reset();
   implied_loss_at_.reset();
   tells_arrivals_ = heard_due_ = probe_due_ = asked_for_parts_ = false;
   heard_sent_ = probes_ = disorder_ = losses_ = 0;

@@ -267,7 +267,6 @@ class Requester {
   struct Failure {
     roce::Psn psn;
     ibv_wc_status status;
-    bool is_refusal;
   };
   void note_failure(const Failure& failure);
   void fail_in_turn();
@@ -329,6 +328,8 @@ class Requester {
   // The request with this PSN has failed, and answers to requests before it are still missing: the peer has
   // refused it, or its own answer came early and found no place.
   std::optional<Failure> fails_at_;
+  // The peer has refused the request with this PSN. It has answered all before, and answers nothing more.
+  std::optional<roce::Psn> refused_at_;
   std::optional<roce::Psn> implied_loss_at_;
   // Identifies the users of the memory that the request at cursor_ has taken away (KeyTable::users()). 0:
   // nobody. It is not 0 only while that request has been carried out and is not marked as executed.

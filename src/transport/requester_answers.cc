@@ -145,6 +145,7 @@ void Requester::progressed(TimePoint now) {
   ack_deadline_ = waits ? now + ack_timeout() : kNever;
   implied_loss_at_.reset();
   if (stopped_ && head_ == cursor_) return fail_head(*stopped_);
+  if (refused_at_ && refused_at_->is_before(unacked_)) refused_at_.reset();
   if (fails_at_ && !unacked_.is_before(fails_at_->psn)) fail_in_turn();
   if (!running_) return;
   if (qp_.state() == IBV_QPS_SQD && head_ == assigned_) announce_drained();
@@ -178,7 +179,8 @@ void Requester::on_acknowledge(const Acknowledgement& answer, bool counts, TimeP
     if (refusal) {
       note_nak(answer);
       qp_.count(kErrorNaksReceived);
-      note_failure({answer.psn, *refusal, true});
+      refused_at_ = answer.psn;
+      note_failure({answer.psn, *refusal});
       probes_ = 0;
       if (flow_) await_probe(now);
     }

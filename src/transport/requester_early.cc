@@ -29,7 +29,7 @@ void Requester::on_early_answer(const roce::Packet& packet, TimePoint now) {
   }
   // A packet that does not answer the request is found again in its turn, and fails the request then.
   const ibv_wc_status taken = take_answer(wqe, packet);
-  if (taken == IBV_WC_LOC_PROT_ERR) note_failure({psn, taken, false});
+  if (taken == IBV_WC_LOC_PROT_ERR) note_failure({psn, taken});
   if (taken != IBV_WC_SUCCESS) return;
   answers_.fill(
       psn, psn + packet.count, now,

@@ -441,15 +441,17 @@ void Requester::await_probe(TimePoint now) {
 void Requester::on_probe(TimePoint now) {
   probe_deadline_ = kNever;
   if (!has_outstanding() || rnr_deadline_ != kNever) return;
-  if (fails_at_ && fails_at_->is_refusal) {
-    // The peer has answered all requests before the one that it refused, and answers nothing more: after a
-    // while these answers are known to be lost.
+  if (refused_at_) {
+    // After a while the answers to what came before are known to be lost.
     if (probes_++ == kMostProbes) return fail_head(IBV_WC_RETRY_EXC_ERR);
     return await_probe(now);
   }
   if (next_.is_before(highest_)) {
-    if (!stopped_) return;  // what is being sent again will ask
-    // Nothing more is sent from here on, so all is sent again.
+    // Packets that are sent again ask by themselves, until none of them may be sent: behind a request that
+    // cannot be sent, or behind READs that were lost once more and have no timeout.
+    const bool has_no_timer = ack_timeout() == Duration::zero();
+    const bool stands_still = has_no_timer && paced_until_ == kNever && !can_send_new();
+    if (!stopped_ && !stands_still) return;
     go_back();
     probes_ = std::min<uint8_t>(probes_ + 1, kMostProbes);
     return await_probe(now);

@@ -526,18 +526,11 @@ TransmitResult Responder::transmit_urgent(uint32_t& budget, TimePoint now) {
                                                                             : send_read_response(reply);
     if (status == SendStatus::kBusy) return TransmitResult::kBusy;
     if (status == SendStatus::kFault) {  // the region went away after the request was taken
-      const Nak nak{roce::nak_syndrome(NakCode::kRemoteAccess), reply.next};
-      if (reply.repeated) {
-        // The peer has had it, most likely: it asked again in vain, and has invalidated the key since. If not
-        // it hears why it gets no other.
-        replies_.pop_front();
-        if (!nak_) nak_ = nak;
-        continue;
+      if (!reply.is_given_again()) {
+        fail_read(reply.next);
+        break;
       }
-      replies_.stop();
-      qp_.count(kErrorNaksSent);
-      give_up(nak, IBV_EVENT_QP_ACCESS_ERR);
-      break;
+      if (refuse_repetition(reply) == SendStatus::kBusy) return TransmitResult::kBusy;
     }
     --budget;
     if (reply.next.is_after(reply.resource.last)) replies_.pop_front();
@@ -555,11 +548,29 @@ TransmitResult Responder::transmit_urgent(uint32_t& budget, TimePoint now) {
     --budget;
     note_nak(*nak_);
     dropped_.reset();  // all from there on will be sent again
-    // It acknowledges everything before it, which is all there is, save where it refuses to repeat a READ.
+    // It acknowledges everything before it, which is all there is, unless it asks for an owner's patience.
     if (!running_ || !nak_->psn.is_before(expected_)) acknowledgement_due_ = false;
     nak_.reset();
   }
   return TransmitResult::kIdle;
+}
+
+// The memory of a READ went away before all of the answer was sent.
+void Responder::fail_read(Psn psn) {
+  replies_.stop();
+  qp_.count(kErrorNaksSent);
+  give_up({roce::nak_syndrome(NakCode::kRemoteAccess), psn}, IBV_EVENT_QP_ACCESS_ERR);
+}
+
+// The peer most likely has what it asked for again, and has invalidated the key since. If it does not have
+// it, this NAK says why no answer comes. What was never sent of the answer is next, and fails by itself.
+SendStatus Responder::refuse_repetition(Replies::Reply& reply) {
+  const Nak nak{roce::nak_syndrome(NakCode::kRemoteAccess), reply.next};
+  const SendStatus status = send_acknowledge(nak.syndrome, nak.psn);
+  if (status == SendStatus::kBusy) return status;
+  note_nak(nak);
+  reply.advance(reply.repeated ? reply.resource.last + 1 : reply.given);
+  return status;
 }
 
 // That it is not ready, or misses a packet, is said often.
@@ -607,7 +618,7 @@ SendStatus Responder::send_read_response(Replies::Reply& reply) {
   if (status != SendStatus::kSent) return status;
   qp_.count(kSentPackets, count);
   qp_.count(kSentBytes, bytes);
-  reply.next = past;
+  reply.advance(past);
   return status;
 }
 
@@ -620,7 +631,7 @@ SendStatus Responder::send_atomic_acknowledge(Replies::Reply& reply) {
   const SendStatus status = qp_.send_out({qp_.attributes().path, headers, {}, 0});
   if (status != SendStatus::kSent) return status;
   qp_.count(kSentPackets);
-  ++reply.next;
+  reply.advance(reply.next + 1);
   return status;
 }
 

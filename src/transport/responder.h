@@ -115,6 +115,8 @@ class Responder {
   void note_refusal(const roce::Packet& packet);
   SendStatus send_refusal();
   void note_nak(const Nak& nak);
+  void fail_read(roce::Psn psn);
+  SendStatus refuse_repetition(Replies::Reply& reply);
   void give_up(const Nak& nak, std::optional<ibv_event_type> event);
   void stop(std::optional<ibv_event_type> event);
   void not_ready();  // RNR NAK

@@ -275,6 +275,24 @@ TEST_F(RequesterWithoutTimeout, FailsARequestWhoseRefusalOvertakesAnAnswer) {
   expect_sent(2, IBV_WC_REM_ACCESS_ERR);
 }
 
+// The answer to the second finds no place, the peer refuses the third, and the answer to the first is lost.
+TEST_F(RequesterWithoutTimeout, GivesUpOnAnAnswerThatIsMissingBeforeTwoFailures) {
+  post(IBV_WR_RDMA_READ, 8);
+  post_fleeting(IBV_WR_RDMA_READ);
+  post(IBV_WR_RDMA_WRITE, 8);
+  const auto packets = e.transmitted();
+  e.memory.deregister(fleeting);
+  respond_read(packets[1], local.bytes(0, 8));
+  nak(102, NakCode::kRemoteAccess);
+  for (int i = 0; i < 20 && e.qp->deadline() != kNever; ++i) {
+    e.wait_for_timer();
+    e.transmitted();
+  }
+  expect_sent(1, IBV_WC_RETRY_EXC_ERR);
+  expect_sent(2, IBV_WC_WR_FLUSH_ERR);
+  expect_sent(3, IBV_WC_WR_FLUSH_ERR);
+}
+
 TEST_F(RequesterErrors, TakesASequenceErrorOfTheNextPsnForAnAcknowledgement) {
   post(IBV_WR_SEND, 10);
   e.transmitted();

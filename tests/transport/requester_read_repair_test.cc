@@ -62,6 +62,22 @@ TEST_F(ReadRepair, OfARequestWaitsForNoWindow) {
   EXPECT_THAT(sent_again(), Contains(101));
 }
 
+// After going back the window is full with the first READ, and that is lost, too. No timer goes back again.
+TEST_F(ReadRepair, IsTriedAgainWithoutATimeoutBehindAFullWindow) {
+  e.attributes().timeout = 0;
+  for (int i = 0; i < 6; ++i) post(IBV_WR_RDMA_READ, 64 * 256);
+  ASSERT_GT(e.transmitted().size(), 2u);
+  for (int i = 0; i < 40; ++i) {
+    e.now += milliseconds(1);
+    notice();
+  }
+  nak(101, NakCode::kSequenceError);
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_THAT(sent_again(), Contains(101));
+    e.wait_for_timer();
+  }
+}
+
 TEST_F(ReadRepair, AsksOneThatDoesNotTellForAllFromTheFirstGapOn) {
   lose_of_eight({103, 105}, 109);
 }

@@ -296,6 +296,22 @@ TEST_F(ResponderResponses, OnlySaysSoIfTheRegionOfARepeatedAnswerHasGone) {
   EXPECT_THAT(psns(answers()), ElementsAre(204));
 }
 
+// A requester that has the packets that were sent ignores the first NAK.
+TEST_F(ResponderResponses, RefusesTheRestByItselfIfTheRegionOfAnAnswerBegunAgainHasGone) {
+  Buffer& fleeting = e.memory.add(1000);
+  read(200, fleeting.address(), 1000, fleeting.key());
+  e.transmit(2);
+  e.sink.packets.clear();
+  read(200, fleeting.address(), 1000, fleeting.key());
+  e.memory.deregister(fleeting);
+  const auto packets = answers();
+  EXPECT_THAT(psns(packets), ElementsAre(200, 202));
+  for (const SentPacket& packet : packets) {
+    EXPECT_EQ(packet.headers.syndrome, roce::nak_syndrome(NakCode::kRemoteAccess));
+  }
+  EXPECT_EQ(e.qp->state(), IBV_QPS_ERR);
+}
+
 TEST_F(ResponderResponses, StopsAnsweringInError) {
   read(200, 0, 1000);
   e.transmit(1);
