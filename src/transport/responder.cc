@@ -563,7 +563,7 @@ void Responder::fail_read(Psn psn) {
 }
 
 // The peer most likely has what it asked for again, and has invalidated the key since. If it does not have
-// it, this NAK says why no answer comes. What was never sent of the answer is next, and fails by itself.
+// it, this NAK says why no answer comes. The part that was never sent follows, with a NAK of its own.
 SendStatus Responder::refuse_repetition(Replies::Reply& reply) {
   const Nak nak{roce::nak_syndrome(NakCode::kRemoteAccess), reply.next};
   const SendStatus status = send_acknowledge(nak.syndrome, nak.psn);
