@@ -16,6 +16,13 @@
 // A function of a C ABI. Its version comes from the library's map file.
 #define VERBENA_ABI extern "C" __attribute__((visibility("default")))
 
+// Defines a function of a C ABI that only newer headers declare. The function stands in a namespace, takes
+// our copies of newer structs, and has the C name as its assembler name, so it does not conflict with a
+// declaration in the headers of the build. Use: VERBENA_NEWER_ABI(int, name, int argument) { ... }
+#define VERBENA_NEWER_ABI(type, name, ...)                                      \
+  __attribute__((visibility("default"))) type name(__VA_ARGS__) __asm__(#name); \
+  type name(__VA_ARGS__)
+
 namespace verbena {
 
 // Runs `body`, which returns an errno value, and lets no exception out. A thread is not cancelled in it, for
