@@ -29,7 +29,10 @@ namespace {
 constexpr Duration kKeeperRetryInterval = std::chrono::seconds(1);
 // How long a client's librdmacm may take to come back from a former agent, once its libibverbs has.
 constexpr Duration kReturnTimeOfOne = std::chrono::seconds(1);
-constexpr Duration kStateWait = std::chrono::seconds(1);
+// For the state directory, before the agent listens. A program that came earlier would find no device: UCX
+// looks at /dev/infiniband first. (On a busy machine the writer's thread took more than a second in one of
+// twenty starts.) Less than an agent that is started beside this one waits for it to listen.
+constexpr Duration kStateWait = std::chrono::seconds(8);
 constexpr Duration kStateInterval = std::chrono::seconds(2);  // between two attempts to make the directory
 constexpr Duration kSweepDelay = std::chrono::seconds(1);
 
