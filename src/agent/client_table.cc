@@ -10,6 +10,7 @@
 
 #include "agent_client/message_socket.h"
 #include "base/log.h"
+#include "base/network_namespace.h"
 #include "base/time.h"
 #include "paths/users.h"
 
@@ -34,6 +35,7 @@ Result<void> ClientTable::listen(std::vector<UniqueFd> names) {
   listeners_ = std::move(names);
   for (const UniqueFd& listener : listeners_) {
     if (::listen(listener.get(), kBacklog) != 0) return fail(errno);
+    network_namespace_ = network_namespace_of(listener.get());
     loop_.watch(listener.get(), EPOLLIN, [this](uint32_t) { accept_some(); });
   }
   return {};
@@ -45,8 +47,13 @@ void ClientTable::accept_some() {
   }
 }
 
+// The names take turns: a user who keeps the queue of one full keeps nobody from coming by another.
 bool ClientTable::accept_one() {
-  return std::ranges::any_of(listeners_, [this](const UniqueFd& each) { return accept_from(each.get()); });
+  for (size_t tried = 0; tried < listeners_.size(); ++tried) {
+    const int listener = listeners_[next_listener_++ % listeners_.size()].get();
+    if (accept_from(listener)) return true;
+  }
+  return false;
 }
 
 bool ClientTable::accept_from(int listener) {
@@ -57,7 +64,7 @@ bool ClientTable::accept_from(int listener) {
   }
   const auto peer = agent_client::peer_credentials(socket.get());
   if (!peer) return true;
-  if (!has_room_for(*peer)) {
+  if (!is_of_our_network(socket.get(), *peer) || !has_room_for(*peer)) {
     // It may have sent something already: that is not for us to close.
     const ClientSocket refused(sockets_, peer->uid, std::move(socket));
     return true;
@@ -71,6 +78,14 @@ bool ClientTable::accept_from(int listener) {
   });
   surroundings_.on_come(id);
   return true;
+}
+
+// The file system shows the agent's socket file in other network namespaces, too. A program of another one
+// would get a slot here, and with it packets and addresses of a network that it is kept out of.
+bool ClientTable::is_of_our_network(int socket, const ucred& peer) const {
+  if (network_namespace_of(socket) == network_namespace_) return true;
+  log_info("process {} of user {} is in another network namespace, and is not served", peer.pid, peer.uid);
+  return false;
 }
 
 bool ClientTable::has_room_for(const ucred& peer) const {

@@ -51,6 +51,7 @@ class ClientTable {
  private:
   void accept_some();
   bool accept_from(int listener);
+  bool is_of_our_network(int socket, const ucred& peer) const;
   bool has_room_for(const ucred& peer) const;
   void end(uint64_t id);
   void pause();
@@ -59,6 +60,8 @@ class ClientTable {
   ClientSockets& sockets_;
   const Surroundings surroundings_;
   std::vector<UniqueFd> listeners_;
+  size_t next_listener_ = 0;        // is asked first
+  uint64_t network_namespace_ = 0;  // 0: the kernel does not say
   Quota quota_;
   uint64_t next_ = 1;
   std::map<uint64_t, std::unique_ptr<Session>> sessions_;

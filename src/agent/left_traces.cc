@@ -15,6 +15,7 @@
 
 #include "agent/trace_copy.h"
 #include "base/log.h"
+#include "base/network_namespace.h"
 #include "paths/state_directory.h"
 #include "paths/users.h"
 #include "protocol/messages.h"
@@ -51,22 +52,13 @@ void store_boot_id(char (&text)[kBootIdBytes]) {
   [[maybe_unused]] const auto got = ::read(file.get(), text, kBootIdBytes - 1);
 }
 
-// 0: the kernel does not say (before 5.14).
-uint64_t this_network_namespace() {
-  constexpr int kNetnsCookie = 71;  // SO_NETNS_COOKIE
-  const UniqueFd socket(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  uint64_t cookie = 0;
-  socklen_t bytes = sizeof cookie;
-  if (!socket || ::getsockopt(socket.get(), SOL_SOCKET, kNetnsCookie, &cookie, &bytes) != 0) return 0;
-  return cookie;
-}
-
 // What all that is written here and now has in common.
 Head common_head() {
   Head head{};
   head.magic = kMagic;
   store_boot_id(head.boot);
-  head.network_namespace = this_network_namespace();
+  const UniqueFd socket(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  if (socket) head.network_namespace = network_namespace_of(socket.get());
   return head;
 }
 

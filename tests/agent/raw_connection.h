@@ -23,9 +23,9 @@ namespace verbena::test {
 class RawConnection {
  public:
   // To the agent of this user.
-  explicit RawConnection(uid_t agent = ::geteuid())
+  explicit RawConnection(uid_t agent = ::geteuid()) : RawConnection(agent_client::AgentAddress(agent)) {}
+  explicit RawConnection(const agent_client::AgentAddress& address)
       : socket_(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0)) {
-    const agent_client::AgentAddress address(agent);
     connected_ = ::connect(socket_.get(), address.address(), address.length) == 0;
   }
   bool connected() const { return connected_; }

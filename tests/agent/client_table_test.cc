@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+// Whom the agent lets in, and in which order.
+#include "agent/client_table.h"
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "agent/network_namespace.h"
+#include "agent/raw_connection.h"
+
+namespace verbena::agent {
+namespace {
+
+using agent_client::AgentAddress;
+using test::RawConnection;
+
+// A table with two names. Each client that is let in is noted by the name that it came by.
+class ClientTableTest : public test::NamespaceTest {
+ protected:
+  void SetUp() override {
+    NamespaceTest::SetUp();
+    if (IsSkipped()) return;
+    std::vector<UniqueFd> sockets;
+    sockets.push_back(bound_to(first_));
+    sockets.push_back(bound_to(second_));
+    ASSERT_TRUE(table_.listen(std::move(sockets)));
+  }
+  ~ClientTableTest() override {
+    table_.clear();
+    for (const std::string& path : {first_, second_}) std::filesystem::remove(path);
+  }
+
+  static UniqueFd bound_to(const std::string& path) {
+    UniqueFd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    const AgentAddress address{std::string_view(path)};
+    EXPECT_EQ(::bind(socket.get(), address.address(), address.length), 0);
+    return socket;
+  }
+  // The path by which the client of this accepted socket came.
+  static std::string name_of(int socket) {
+    sockaddr_un name{};
+    socklen_t length = sizeof name;
+    EXPECT_EQ(::getsockname(socket, reinterpret_cast<sockaddr*>(&name), &length), 0);
+    return name.sun_path;
+  }
+
+  const std::string first_ = "/tmp/client-table-a-" + std::to_string(::getpid());
+  const std::string second_ = "/tmp/client-table-b-" + std::to_string(::getpid());
+  std::vector<std::string> came_by_;
+  EventLoop loop_;
+  ClientSockets sockets_{loop_, {.all = 16, .reserve = 4}, ::geteuid()};
+  ClientTable table_{loop_,
+                     sockets_,
+                     {.make_session =
+                          [this](uint64_t, UniqueFd socket, const ucred&) {
+                            came_by_.push_back(name_of(socket.get()));
+                            return std::unique_ptr<Session>();
+                          },
+                      .on_come = [](uint64_t) {},
+                      .on_go = [](uint64_t) {}}};
+};
+
+TEST_F(ClientTableTest, TakesItsNamesInTurns) {
+  std::vector<RawConnection> crowd;
+  for (int i = 0; i < 20; ++i) crowd.emplace_back(AgentAddress(std::string_view(first_)));
+  const RawConnection other{AgentAddress(std::string_view(second_))};
+  EXPECT_TRUE(table_.accept_one());
+  EXPECT_TRUE(table_.accept_one());
+  EXPECT_EQ(came_by_, (std::vector{first_, second_}));
+  while (table_.accept_one()) {
+  }
+  EXPECT_EQ(came_by_.size(), 21u);
+}
+
+// The file system shows it the socket file all the same.
+TEST_F(ClientTableTest, RefusesAProcessOfAnotherNetworkNamespace) {
+  {
+    const test::NetworkNamespace elsewhere;
+    ASSERT_TRUE(elsewhere.entered());
+    RawConnection stranger{AgentAddress(std::string_view(first_))};
+    ASSERT_TRUE(stranger.connected());
+    EXPECT_TRUE(table_.accept_one());
+    EXPECT_TRUE(stranger.is_hung_up());
+  }
+  EXPECT_TRUE(came_by_.empty());
+  const RawConnection neighbour{AgentAddress(std::string_view(first_))};
+  EXPECT_TRUE(table_.accept_one());
+  EXPECT_EQ(came_by_, std::vector{first_});
+}
+
+}  // namespace
+}  // namespace verbena::agent
