@@ -18,11 +18,13 @@ namespace fs = std::filesystem;
 // A line of a set's fdinfo.
 std::optional<epoll_event> read_watch(const std::string& line, int wanted) {
   int descriptor = -1;
-  epoll_event event{};
+  uint32_t events = 0;  // epoll_event is packed: no pointer may point into it
   uint64_t data = 0;
-  const int found = std::sscanf(line.c_str(), "tfd: %d events: %" SCNx32 " data: %" SCNx64, &descriptor,
-                                &event.events, &data);
+  const int found =
+      std::sscanf(line.c_str(), "tfd: %d events: %" SCNx32 " data: %" SCNx64, &descriptor, &events, &data);
   if (found != 3 || descriptor != wanted) return std::nullopt;
+  epoll_event event{};
+  event.events = events;
   event.data.u64 = data;
   return event;
 }

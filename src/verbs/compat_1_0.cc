@@ -7,13 +7,15 @@
 #include <cstdlib>
 #include <memory>
 
+#include "base/symbol_version.h"
 #include "verbs/abi.h"
 #include "verbs/event_element.h"
 
 #undef ibv_query_port
 #undef ibv_reg_mr
 
-#define COMPAT_1_0(name) extern "C" __attribute__((visibility("default"), symver(#name "@IBVERBS_1.0")))
+// COMPAT_1_0(query_gid) stands in front of query_gid_1_0(), the older version of ibv_query_gid().
+#define COMPAT_1_0(name) VERBENA_SYMBOL_VERSION(name##_1_0, "ibv_" #name "@IBVERBS_1.0")
 
 namespace verbena::verbs::compat_1_0 {
 namespace {
@@ -109,7 +111,7 @@ int post_recv(QueuePair* qp, RecvWr* wr, RecvWr** bad) {
 }  // namespace
 
 // A list's wrappers lie behind the list of today, which the entry before the first remembers.
-COMPAT_1_0(ibv_get_device_list) Device** get_device_list_1_0(int* num_devices) {
+COMPAT_1_0(get_device_list) Device** get_device_list_1_0(int* num_devices) {
   int count = 0;
   ibv_device** real = ibv_get_device_list(&count);
   if (real == nullptr) return nullptr;
@@ -133,21 +135,21 @@ COMPAT_1_0(ibv_get_device_list) Device** get_device_list_1_0(int* num_devices) {
   return list + 1;
 }
 
-COMPAT_1_0(ibv_free_device_list) void free_device_list_1_0(Device** list) {
+COMPAT_1_0(free_device_list) void free_device_list_1_0(Device** list) {
   for (Device** device = list; *device != nullptr; ++device) delete *device;
   ibv_free_device_list(reinterpret_cast<ibv_device**>(list[-1]));
   std::free(list - 1);
 }
 
-COMPAT_1_0(ibv_get_device_name) const char* get_device_name_1_0(Device* device) {
+COMPAT_1_0(get_device_name) const char* get_device_name_1_0(Device* device) {
   return ibv_get_device_name(device->real);
 }
 
-COMPAT_1_0(ibv_get_device_guid) __be64 get_device_guid_1_0(Device* device) {
+COMPAT_1_0(get_device_guid) __be64 get_device_guid_1_0(Device* device) {
   return ibv_get_device_guid(device->real);
 }
 
-COMPAT_1_0(ibv_open_device) Context* open_device_1_0(Device* device) {
+COMPAT_1_0(open_device) Context* open_device_1_0(Device* device) {
   auto context = make<Context>();
   if (context == nullptr) return nullptr;
   context->real = ibv_open_device(device->real);
@@ -164,12 +166,12 @@ COMPAT_1_0(ibv_open_device) Context* open_device_1_0(Device* device) {
   return context.release();
 }
 
-COMPAT_1_0(ibv_close_device) int close_device_1_0(Context* context) {
+COMPAT_1_0(close_device) int close_device_1_0(Context* context) {
   return unmake(context, ibv_close_device);
 }
 
 // The wrappers are the contexts of their objects, so an event's object leads back to its wrapper.
-COMPAT_1_0(ibv_get_async_event) int get_async_event_1_0(Context* context, ibv_async_event* event) {
+COMPAT_1_0(get_async_event) int get_async_event_1_0(Context* context, ibv_async_event* event) {
   if (const int code = ibv_get_async_event(context->real, event)) return code;
   switch (element_of(event->event_type)) {
     case EventElement::kCq:
@@ -188,7 +190,7 @@ COMPAT_1_0(ibv_get_async_event) int get_async_event_1_0(Context* context, ibv_as
   return 0;
 }
 
-COMPAT_1_0(ibv_ack_async_event) void ack_async_event_1_0(ibv_async_event* event) {
+COMPAT_1_0(ack_async_event) void ack_async_event_1_0(ibv_async_event* event) {
   ibv_async_event real = *event;
   switch (element_of(event->event_type)) {
     case EventElement::kCq:
@@ -207,23 +209,23 @@ COMPAT_1_0(ibv_ack_async_event) void ack_async_event_1_0(ibv_async_event* event)
   ibv_ack_async_event(&real);
 }
 
-COMPAT_1_0(ibv_query_device) int query_device_1_0(Context* context, ibv_device_attr* attr) {
+COMPAT_1_0(query_device) int query_device_1_0(Context* context, ibv_device_attr* attr) {
   return ibv_query_device(context->real, attr);
 }
 
-COMPAT_1_0(ibv_query_port) int query_port_1_0(Context* context, uint8_t port, _compat_ibv_port_attr* attr) {
+COMPAT_1_0(query_port) int query_port_1_0(Context* context, uint8_t port, _compat_ibv_port_attr* attr) {
   return ibv_query_port(context->real, port, attr);
 }
 
-COMPAT_1_0(ibv_query_gid) int query_gid_1_0(Context* context, uint8_t port, int index, ibv_gid* gid) {
+COMPAT_1_0(query_gid) int query_gid_1_0(Context* context, uint8_t port, int index, ibv_gid* gid) {
   return ibv_query_gid(context->real, port, index, gid);
 }
 
-COMPAT_1_0(ibv_query_pkey) int query_pkey_1_0(Context* context, uint8_t port, int index, __be16* pkey) {
+COMPAT_1_0(query_pkey) int query_pkey_1_0(Context* context, uint8_t port, int index, __be16* pkey) {
   return ibv_query_pkey(context->real, port, index, pkey);
 }
 
-COMPAT_1_0(ibv_alloc_pd) Pd* alloc_pd_1_0(Context* context) {
+COMPAT_1_0(alloc_pd) Pd* alloc_pd_1_0(Context* context) {
   auto pd = make<Pd>();
   if (pd == nullptr) return nullptr;
   pd->real = ibv_alloc_pd(context->real);
@@ -233,11 +235,11 @@ COMPAT_1_0(ibv_alloc_pd) Pd* alloc_pd_1_0(Context* context) {
   return pd.release();
 }
 
-COMPAT_1_0(ibv_dealloc_pd) int dealloc_pd_1_0(Pd* pd) {
+COMPAT_1_0(dealloc_pd) int dealloc_pd_1_0(Pd* pd) {
   return unmake(pd, ibv_dealloc_pd);
 }
 
-COMPAT_1_0(ibv_reg_mr) Mr* reg_mr_1_0(Pd* pd, void* addr, size_t length, int access) {
+COMPAT_1_0(reg_mr) Mr* reg_mr_1_0(Pd* pd, void* addr, size_t length, int access) {
   auto mr = make<Mr>();
   if (mr == nullptr) return nullptr;
   mr->real = ibv_reg_mr(pd->real, addr, length, access);
@@ -250,11 +252,11 @@ COMPAT_1_0(ibv_reg_mr) Mr* reg_mr_1_0(Pd* pd, void* addr, size_t length, int acc
   return mr.release();
 }
 
-COMPAT_1_0(ibv_dereg_mr) int dereg_mr_1_0(Mr* mr) {
+COMPAT_1_0(dereg_mr) int dereg_mr_1_0(Mr* mr) {
   return unmake(mr, ibv_dereg_mr);
 }
 
-COMPAT_1_0(ibv_create_cq)
+COMPAT_1_0(create_cq)
 CompletionQueue* create_cq_1_0(Context* context, int cqe, void* cq_context, ibv_comp_channel* channel,
                                int comp_vector) {
   auto cq = make<CompletionQueue>();
@@ -268,17 +270,17 @@ CompletionQueue* create_cq_1_0(Context* context, int cqe, void* cq_context, ibv_
   return cq.release();
 }
 
-COMPAT_1_0(ibv_resize_cq) int resize_cq_1_0(CompletionQueue* cq, int cqe) {
+COMPAT_1_0(resize_cq) int resize_cq_1_0(CompletionQueue* cq, int cqe) {
   const int code = ibv_resize_cq(cq->real, cqe);
   if (code == 0) cq->cqe = cq->real->cqe;
   return code;
 }
 
-COMPAT_1_0(ibv_destroy_cq) int destroy_cq_1_0(CompletionQueue* cq) {
+COMPAT_1_0(destroy_cq) int destroy_cq_1_0(CompletionQueue* cq) {
   return unmake(cq, ibv_destroy_cq);
 }
 
-COMPAT_1_0(ibv_get_cq_event)
+COMPAT_1_0(get_cq_event)
 int get_cq_event_1_0(ibv_comp_channel* channel, CompletionQueue** cq, void** cq_context) {
   ibv_cq* real = nullptr;
   void* wrapper = nullptr;
@@ -288,11 +290,11 @@ int get_cq_event_1_0(ibv_comp_channel* channel, CompletionQueue** cq, void** cq_
   return 0;
 }
 
-COMPAT_1_0(ibv_ack_cq_events) void ack_cq_events_1_0(CompletionQueue* cq, unsigned count) {
+COMPAT_1_0(ack_cq_events) void ack_cq_events_1_0(CompletionQueue* cq, unsigned count) {
   ibv_ack_cq_events(cq->real, count);
 }
 
-COMPAT_1_0(ibv_create_srq) SharedReceiveQueue* create_srq_1_0(Pd* pd, ibv_srq_init_attr* attr) {
+COMPAT_1_0(create_srq) SharedReceiveQueue* create_srq_1_0(Pd* pd, ibv_srq_init_attr* attr) {
   auto srq = make<SharedReceiveQueue>();
   if (srq == nullptr) return nullptr;
   ibv_srq_init_attr real_attr = *attr;
@@ -307,19 +309,19 @@ COMPAT_1_0(ibv_create_srq) SharedReceiveQueue* create_srq_1_0(Pd* pd, ibv_srq_in
   return srq.release();
 }
 
-COMPAT_1_0(ibv_modify_srq) int modify_srq_1_0(SharedReceiveQueue* srq, ibv_srq_attr* attr, int mask) {
+COMPAT_1_0(modify_srq) int modify_srq_1_0(SharedReceiveQueue* srq, ibv_srq_attr* attr, int mask) {
   return ibv_modify_srq(srq->real, attr, mask);
 }
 
-COMPAT_1_0(ibv_query_srq) int query_srq_1_0(SharedReceiveQueue* srq, ibv_srq_attr* attr) {
+COMPAT_1_0(query_srq) int query_srq_1_0(SharedReceiveQueue* srq, ibv_srq_attr* attr) {
   return ibv_query_srq(srq->real, attr);
 }
 
-COMPAT_1_0(ibv_destroy_srq) int destroy_srq_1_0(SharedReceiveQueue* srq) {
+COMPAT_1_0(destroy_srq) int destroy_srq_1_0(SharedReceiveQueue* srq) {
   return unmake(srq, ibv_destroy_srq);
 }
 
-COMPAT_1_0(ibv_create_qp) QueuePair* create_qp_1_0(Pd* pd, QpInitAttr* attr) {
+COMPAT_1_0(create_qp) QueuePair* create_qp_1_0(Pd* pd, QpInitAttr* attr) {
   auto qp = make<QueuePair>();
   if (qp == nullptr) return nullptr;
   ibv_qp_init_attr real_attr{};
@@ -346,7 +348,7 @@ COMPAT_1_0(ibv_create_qp) QueuePair* create_qp_1_0(Pd* pd, QpInitAttr* attr) {
   return qp.release();
 }
 
-COMPAT_1_0(ibv_query_qp) int query_qp_1_0(QueuePair* qp, ibv_qp_attr* attr, int mask, QpInitAttr* init_attr) {
+COMPAT_1_0(query_qp) int query_qp_1_0(QueuePair* qp, ibv_qp_attr* attr, int mask, QpInitAttr* init_attr) {
   ibv_qp_init_attr real{};
   if (const int code = ibv_query_qp(qp->real, attr, mask, &real)) return code;
   init_attr->qp_context = qp->qp_context;
@@ -360,17 +362,17 @@ COMPAT_1_0(ibv_query_qp) int query_qp_1_0(QueuePair* qp, ibv_qp_attr* attr, int 
   return 0;
 }
 
-COMPAT_1_0(ibv_modify_qp) int modify_qp_1_0(QueuePair* qp, ibv_qp_attr* attr, int mask) {
+COMPAT_1_0(modify_qp) int modify_qp_1_0(QueuePair* qp, ibv_qp_attr* attr, int mask) {
   const int code = ibv_modify_qp(qp->real, attr, mask);
   if (code == 0) qp->state = qp->real->state;
   return code;
 }
 
-COMPAT_1_0(ibv_destroy_qp) int destroy_qp_1_0(QueuePair* qp) {
+COMPAT_1_0(destroy_qp) int destroy_qp_1_0(QueuePair* qp) {
   return unmake(qp, ibv_destroy_qp);
 }
 
-COMPAT_1_0(ibv_create_ah) AddressHandle* create_ah_1_0(Pd* pd, ibv_ah_attr* attr) {
+COMPAT_1_0(create_ah) AddressHandle* create_ah_1_0(Pd* pd, ibv_ah_attr* attr) {
   auto ah = make<AddressHandle>();
   if (ah == nullptr) return nullptr;
   ah->real = ibv_create_ah(pd->real, attr);
@@ -381,23 +383,23 @@ COMPAT_1_0(ibv_create_ah) AddressHandle* create_ah_1_0(Pd* pd, ibv_ah_attr* attr
   return ah.release();
 }
 
-COMPAT_1_0(ibv_destroy_ah) int destroy_ah_1_0(AddressHandle* ah) {
+COMPAT_1_0(destroy_ah) int destroy_ah_1_0(AddressHandle* ah) {
   return unmake(ah, ibv_destroy_ah);
 }
 
-COMPAT_1_0(ibv_attach_mcast) int attach_mcast_1_0(QueuePair* qp, ibv_gid* gid, uint16_t lid) {
+COMPAT_1_0(attach_mcast) int attach_mcast_1_0(QueuePair* qp, ibv_gid* gid, uint16_t lid) {
   return ibv_attach_mcast(qp->real, gid, lid);
 }
 
-COMPAT_1_0(ibv_detach_mcast) int detach_mcast_1_0(QueuePair* qp, ibv_gid* gid, uint16_t lid) {
+COMPAT_1_0(detach_mcast) int detach_mcast_1_0(QueuePair* qp, ibv_gid* gid, uint16_t lid) {
   return ibv_detach_mcast(qp->real, gid, lid);
 }
 
 }  // namespace verbena::verbs::compat_1_0
 
 // The drivers of 2007 registered themselves by this. libfabric's old usnic provider still calls it.
-extern "C" __attribute__((visibility("default"), symver("ibv_register_driver@IBVERBS_1.1"))) void
-register_driver_1_1(const char* name, void*) {
+VERBENA_SYMBOL_VERSION(register_driver_1_1, "ibv_register_driver@IBVERBS_1.1")
+void register_driver_1_1(const char* name, void*) {
   verbena::log_info("driver {} is not used: there is no kernel device here",
                     name != nullptr ? name : "without a name");
 }

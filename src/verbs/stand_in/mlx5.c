@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The table is made of the header's macros, so the header comes first. */
 /* clang-format off */
+#include "base/symbol_version.h"
 #include "verbs/stand_in/stand_in.h"
 
 #include "verbs/stand_in/mlx5.def"
@@ -8,7 +9,7 @@
 /* clang-format on */
 
 /* The one function with an older version. */
-__attribute__((visibility("default"), symver("mlx5dv_init_obj@MLX5_1.0"))) int mlx5dv_init_obj_1_0(void);
+VERBENA_SYMBOL_VERSION(mlx5dv_init_obj_1_0, "mlx5dv_init_obj@MLX5_1.0") int mlx5dv_init_obj_1_0(void);
 int mlx5dv_init_obj_1_0(void) {
   return stand_in_refuse();
 }
