@@ -54,6 +54,15 @@ function(verbena_room name)
   endif()
 endfunction()
 
+# verbena_link_whole(TARGET LIBRARIES...)
+#   Links all of the static libraries, used or not: a C ABI is for programs to use. One item of the command line each,
+#   which CMake moves as a whole; its own way of saying this needs CMake 3.24.
+function(verbena_link_whole target)
+  foreach(library IN LISTS ARGN)
+    target_link_libraries(${target} PRIVATE "-Wl,--whole-archive,$<TARGET_FILE:${library}>,--no-whole-archive" ${library})
+  endforeach()
+endfunction()
+
 # verbena_program(NAME SOURCES... [LINK targets...])
 #   A program that is installed.
 function(verbena_program name)
